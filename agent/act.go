@@ -86,8 +86,8 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 	return longWait, nil
 }
 
-// overlayTries is how often an overlay is started before the node counts as failed, and overlayPatience how long that takes
-// at least: a run that is kicked tries again sooner than its pauses are.
+// overlayTries is how often an overlay is started before the node counts as failed, and overlayPatience how long that
+// takes at least: a run that is kicked tries again sooner than its pauses are.
 const overlayTries, overlayPatience = 5, 15 * time.Second
 
 // scratchTries and scratchPatience are the same of a scratch.
@@ -96,8 +96,8 @@ const scratchTries, scratchPatience = 5, 15 * time.Second
 // pullPatience is for how long a registry that does not answer is asked again before the node counts as failed.
 const pullPatience = time.Minute
 
-// refusals is how often, and refusalPatience for how long at least, the runtime's refusal is asked for again: a container that
-// was killed while it was being started, or an engine that is coming back, looks like one.
+// refusals is how often, and refusalPatience for how long at least, the runtime's refusal is asked for again: a
+// container that was killed while it was being started, or an engine that is coming back, looks like one.
 const refusals, refusalPatience = 3, 3 * time.Second
 
 // final is the outcome of an error that repeating does not mend; nil when it may. The step has failed tries times in a
@@ -111,7 +111,8 @@ func final(do action, err error, tries int, failing time.Duration) *outcome {
 		return failed(img.Reason, img.Detail)
 	case errors.As(err, &away) && failing >= pullPatience:
 		return failed(agentapi.ReasonRegistryAway, away.Sentence())
-	case errors.As(err, &refusal) && (refusal.Reason != agentapi.ReasonRuntimeFailed || tries >= refusals && failing >= refusalPatience):
+	case errors.As(err, &refusal) && (refusal.Reason != agentapi.ReasonRuntimeFailed || tries >= refusals &&
+		failing >= refusalPatience):
 		return failed(refusal.Reason, refusal.Detail)
 	case do == actMakeScratch && tries >= scratchTries && failing >= scratchPatience:
 		return failed(agentapi.ReasonScratchFailed, safe(err))

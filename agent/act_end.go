@@ -91,8 +91,8 @@ func (a *Agent) takeDown(ctx context.Context, r *run) error {
 	return nil
 }
 
-// wipe makes sure that nothing of the renter's is left, in memory of the GPUs and on the scratch disk too, and that this epoch never runs here
-// again, before it says so.
+// wipe makes sure that nothing of the renter's is left, in memory of the GPUs and on the scratch disk too, and that
+// this epoch never runs here again, before it says so.
 func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
 	if err := a.endMeter(r, v); err != nil {
 		return err

@@ -29,7 +29,12 @@ func (a *Agent) pull(ctx context.Context, r *run, v view) error {
 	if spec.DiskGB > 0 {
 		max = spec.DiskGB * 1e9
 	}
-	img, err := a.cfg.Images.Pull(ctx, image.Request{Image: spec.Image, Digest: spec.Digest, Auth: spec.RegistryAuth, MaxBytes: max},
+	img, err := a.cfg.Images.Pull(ctx, image.Request{
+		Image:    spec.Image,
+		Digest:   spec.Digest,
+		Auth:     spec.RegistryAuth,
+		MaxBytes: max,
+	},
 		func(p agentapi.Progress) {
 			a.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
 				st.Progress = p
@@ -46,8 +51,9 @@ func (a *Agent) pull(ctx context.Context, r *run, v view) error {
 	})
 }
 
-// refuseInUse refuses a node whose GPUs the host's owner uses: both would run out of memory. The market does not offer such
-// a GPU; this is for who began within the last seconds. The renter is told which GPU it is, not what its owner runs.
+// refuseInUse refuses a node whose GPUs the host's owner uses: both would run out of memory. The market does not offer
+// such a GPU; this is for who began within the last seconds. The renter is told which GPU it is, not what its owner
+// runs.
 func (a *Agent) refuseInUse(ctx context.Context, gpus []string) error {
 	if len(gpus) == 0 {
 		return nil
@@ -59,11 +65,15 @@ func (a *Agent) refuseInUse(ctx context.Context, gpus []string) error {
 		return nil
 	}
 	a.log.Warn("a lease is refused: its GPUs are in use on the host itself", "use", used)
-	return container.Refusal{Reason: agentapi.ReasonGPUInUse, Detail: "in use by the host's owner: " + strings.Join(slices.Sorted(maps.Keys(used)), ", ")}
+	return container.Refusal{
+		Reason: agentapi.ReasonGPUInUse,
+		Detail: "in use by the host's owner: " + strings.Join(slices.Sorted(maps.Keys(used)), ", "),
+	}
 }
 
-// noteUse remembers who uses a lease's GPUs before anything of the renter's runs, such as the owner's desktop: wipe does
-// not wait for that. It is called before the record says that there is an image, without which wipe waits for nothing.
+// noteUse remembers who uses a lease's GPUs before anything of the renter's runs, such as the owner's desktop: wipe
+// does not wait for that. It is called before the record says that there is an image, without which wipe waits for
+// nothing.
 func (a *Agent) noteUse(ctx context.Context, gpus []string) {
 	if a.cfg.Attach == container.AttachNone || len(gpus) == 0 {
 		return
@@ -101,7 +111,9 @@ func (a *Agent) startGuest(ctx context.Context, r *run, v view) error {
 	if err != nil {
 		return err
 	}
-	if err := a.change(r, func(rec *record) { rec.BootID, rec.GuestID, rec.GuestIP = a.cfg.BootID, c.ID, c.IP }); err != nil {
+	if err := a.change(r, func(rec *record) {
+		rec.BootID, rec.GuestID, rec.GuestIP = a.cfg.BootID, c.ID, c.IP
+	}); err != nil {
 		return err
 	}
 	return a.admit(ctx, r, c, v.spec().Egress)
@@ -111,7 +123,8 @@ func (a *Agent) startGuest(ctx context.Context, r *run, v view) error {
 // pull. Figures that were measured stand: the way between the hosts is the same. The control plane is told first: ranks
 // that measure with the dead node would wait for it in vain, and blame the network.
 func (a *Agent) startAgain(ctx context.Context, r *run, v view, s step) error {
-	a.log.Warn("a node died while it was starting: it is started again", "lease", r.ref, "reason", s.outcome.Reason, "detail", s.outcome.Detail)
+	a.log.Warn("a node died while it was starting: it is started again", "lease", r.ref, "reason", s.outcome.Reason,
+		"detail", s.outcome.Detail)
 	if err := a.change(r, func(rec *record) { rec.Died, rec.WGKey, rec.Endpoints = s.outcome, "", nil }); err != nil {
 		return err
 	}
@@ -128,7 +141,8 @@ func (a *Agent) startAgain(ctx context.Context, r *run, v view, s step) error {
 	return a.change(r, func(rec *record) {
 		rec.Deaths++
 		rec.BootID, rec.GuestID, rec.GuestIP, rec.WorkID = "", "", netip.Addr{}, ""
-		rec.TrafficRead = withFlow(rec.TrafficRead, firewall.Traffic{}) // the next guest is counted anew; the overlay's folder stays
+		// the next guest is counted anew; the overlay's folder stays
+		rec.TrafficRead = withFlow(rec.TrafficRead, firewall.Traffic{})
 	})
 }
 
@@ -139,8 +153,19 @@ func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) erro
 		}
 	}
 	n := v.spec().Network
-	h, err := overlay.Ensure(ctx, overlay.Config{Dir: r.files.Dir, Ref: r.ref, NetNS: v.guest.NetNS(), Address: n.Address, CIDR: n.CIDR,
-		MTU: n.MTU, Advertise: a.cfg.Advertise, Interfaces: a.cfg.Underlay, Userspace: a.cfg.Userspace, Command: a.cfg.OverlayCommand, Patience: a.cfg.OverlayPatience})
+	h, err := overlay.Ensure(ctx, overlay.Config{
+		Dir:        r.files.Dir,
+		Ref:        r.ref,
+		NetNS:      v.guest.NetNS(),
+		Address:    n.Address,
+		CIDR:       n.CIDR,
+		MTU:        n.MTU,
+		Advertise:  a.cfg.Advertise,
+		Interfaces: a.cfg.Underlay,
+		Userspace:  a.cfg.Userspace,
+		Command:    a.cfg.OverlayCommand,
+		Patience:   a.cfg.OverlayPatience,
+	})
 	if err != nil {
 		return err
 	}
@@ -222,8 +247,9 @@ func (a *Agent) setPeers(ctx context.Context, r *run, v view) error {
 }
 
 // preflight waits for the figures, or until the worker is wanted for something else: an overlay that dies meanwhile is
-// started again under the measurement, which goes on in the guest. Meanwhile the workload is brought to its barrier: that
-// takes the runtime as long as the measurement takes the network, and nothing of the renter's runs before both are done.
+// started again under the measurement, which goes on in the guest. Meanwhile the workload is brought to its barrier:
+// that takes the runtime as long as the measurement takes the network, and nothing of the renter's runs before both are
+// done.
 func (a *Agent) preflight(ctx context.Context, l *lease, r *run, v view) error {
 	asking, cancel := untilKicked(ctx, l, longWait)
 	defer cancel()
@@ -253,14 +279,15 @@ func (a *Agent) preflight(ctx context.Context, l *lease, r *run, v view) error {
 	return a.change(r, func(rec *record) { rec.Preflight = &p })
 }
 
-// withdraw ends a measurement that waits for a rank that is not there: what it found would say nothing of the network. All
-// ranks measure anew, in their full time, once it has told where it is.
+// withdraw ends a measurement that waits for a rank that is not there: what it found would say nothing of the network.
+// All ranks measure anew, in their full time, once it has told where it is.
 func (a *Agent) withdraw(ctx context.Context, r *run, v view) error {
 	if r.withdrawn || v.spec().Nodes <= 1 || v.begun() {
 		return nil
 	}
 	if err := guest.Dial(r.files.HoldSocket).Withdraw(ctx); err != nil {
-		a.log.Debug("the guest is not told yet to measure with nobody", "lease", r.ref, "err", err) // it is just coming up, or has died
+		// it is just coming up, or has died
+		a.log.Debug("the guest is not told yet to measure with nobody", "lease", r.ref, "err", err)
 		return nil
 	}
 	r.withdrawn = true
@@ -292,7 +319,14 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 	if err != nil {
 		return err
 	}
-	c, err := a.cfg.Engine.EnsureWorkload(ctx, container.WorkloadSpec{Lease: *v.want, Guest: v.guest.ID, ImageID: v.rec.ImageID, Files: r.files, Cores: set, Scratch: scratchOf(v)})
+	c, err := a.cfg.Engine.EnsureWorkload(ctx, container.WorkloadSpec{
+		Lease:   *v.want,
+		Guest:   v.guest.ID,
+		ImageID: v.rec.ImageID,
+		Files:   r.files,
+		Cores:   set,
+		Scratch: scratchOf(v),
+	})
 	if err != nil {
 		if errors.As(err, new(container.Refusal)) { // after anything else, Docker may be making it yet
 			a.freeCores(ctx, r)

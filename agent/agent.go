@@ -73,22 +73,26 @@ type Config struct {
 	Attach    container.Attach
 	Resolvers []netip.Addr // name servers for workloads
 	Caps      firewall.Caps
-	Prefetch  bool         // fetch popular images while nothing is leased
-	Received  func() int64 // bytes of images that came over the host's line since this process began; nil = they are not counted
-	Cores     cores.Host   // where processors and GPUs are; the zero Host: leases run on any
-	Log       *slog.Logger
+	Prefetch  bool // fetch popular images while nothing is leased
+	// bytes of images that came over the host's line since this process began; nil = they are not counted
+	Received func() int64
+	Cores    cores.Host // where processors and GPUs are; the zero Host: leases run on any
+	Log      *slog.Logger
 
-	Advertise       []string        // addresses peers may reach this host at; empty = its own
-	Underlay        []string        // network ports that traffic between hosts goes by while it can, best first
-	OverlayCommand  []string        // how to start an overlay process; empty = this executable
-	OverlayPatience time.Duration   // how long one that runs and is silent may take to answer before it is replaced; default overlay.DefaultPatience
-	Userspace       bool            // never use the kernel's WireGuard
-	Tick            time.Duration   // between signs of life in the journal; default 5 s
-	FirewallEvery   time.Duration   // between looks at the firewall's table while nothing starts: somebody may have flushed it; default 15 s
-	CleanIn         time.Duration   // how long GPUs may take to let go of an ended lease's memory before they are suspect; default 30 s
-	Awake           func(bool)      // told, often, whether anything of a lease is on the host; nil = nobody is
-	Scratch         *scratch.Store  // where nodes' scratches are made; nil = the host offers none
-	Updates         *update.Updater // of the agent itself; nil = it says nothing of updates
+	Advertise      []string // addresses peers may reach this host at; empty = its own
+	Underlay       []string // network ports that traffic between hosts goes by while it can, best first
+	OverlayCommand []string // how to start an overlay process; empty = this executable
+	// how long one that runs and is silent may take to answer before it is replaced; default overlay.DefaultPatience
+	OverlayPatience time.Duration
+	Userspace       bool          // never use the kernel's WireGuard
+	Tick            time.Duration // between signs of life in the journal; default 5 s
+	// between looks at the firewall's table while nothing starts: somebody may have flushed it; default 15 s
+	FirewallEvery time.Duration
+	// how long GPUs may take to let go of an ended lease's memory before they are suspect; default 30 s
+	CleanIn time.Duration
+	Awake   func(bool)      // told, often, whether anything of a lease is on the host; nil = nobody is
+	Scratch *scratch.Store  // where nodes' scratches are made; nil = the host offers none
+	Updates *update.Updater // of the agent itself; nil = it says nothing of updates
 }
 
 // Agent runs the leases of a host.
@@ -133,8 +137,17 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.CleanIn == 0 {
 		cfg.CleanIn = 30 * time.Second
 	}
-	a := &Agent{cfg: cfg, log: cfg.Log, disk: disk{cfg.StateDir}, leases: map[string]*lease{},
-		syncNow: make(chan struct{}, 1), inventory: make(chan struct{}, 1), rescan: make(chan struct{}, 1), fetch: make(chan struct{}, 1), born: cfg.Now()}
+	a := &Agent{
+		cfg:       cfg,
+		log:       cfg.Log,
+		disk:      disk{cfg.StateDir},
+		leases:    map[string]*lease{},
+		syncNow:   make(chan struct{}, 1),
+		inventory: make(chan struct{}, 1),
+		rescan:    make(chan struct{}, 1),
+		fetch:     make(chan struct{}, 1),
+		born:      cfg.Now(),
+	}
 	if err := a.disk.prepare(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
@@ -176,7 +189,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.mu.Unlock()
 	a.cfg.GPUs.LeasedBy(a.leasedGPUs)
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){a.syncLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop, a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch,
+	for _, loop := range []func(context.Context){a.syncLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop,
+		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch,
 		func(ctx context.Context) { a.cfg.Engine.Watch(ctx, a.containerChanged) }} {
 		loops.Go(func() { loop(ctx) })
 	}

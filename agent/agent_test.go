@@ -40,7 +40,8 @@ func TestALeaseFromPullToGone(t *testing.T) {
 	if list := h.containers(); len(list) != 0 {
 		t.Errorf("left behind: %+v", list)
 	}
-	if text := h.kept(spec.LeaseRef); !strings.Contains(text, "hello from rank 0 1 s3cret-") || !strings.Contains(text, `"e":true,"l":"leaving with 7"`) {
+	if text := h.kept(spec.LeaseRef); !strings.Contains(text, "hello from rank 0 1 s3cret-") ||
+		!strings.Contains(text, `"e":true,"l":"leaving with 7"`) {
 		t.Errorf("log: %s", text)
 	}
 	// The server wants it still, as after a lost answer: it does not run again.
@@ -53,7 +54,10 @@ func TestALeaseFromPullToGone(t *testing.T) {
 		t.Errorf("folders left: %v", left)
 	}
 	h.want(spec)
-	h.await(spec.LeaseRef, "refused by its tombstone", func(st agentapi.LeaseStatus) bool { return st.Gone && *st.ExitCode == 7 })
+	h.await(spec.LeaseRef, "refused by its tombstone", func(st agentapi.LeaseStatus) bool {
+		return st.Gone &&
+			*st.ExitCode == 7
+	})
 	h.awaitUsage(spec.LeaseRef)
 	h.noSecrets()
 }
@@ -101,7 +105,10 @@ func TestReasonsOfFailure(t *testing.T) {
 	absent, command := h.spec(), h.spec("/nothing")
 	absent.Image = strings.Replace(h.image, "job:1", "none:1", 1)
 	h.want(absent, command)
-	for ref, reason := range map[agentapi.LeaseRef]string{absent.LeaseRef: agentapi.ReasonImageNotFound, command.LeaseRef: agentapi.ReasonCommandNotFound} {
+	for ref, reason := range map[agentapi.LeaseRef]string{
+		absent.LeaseRef:  agentapi.ReasonImageNotFound,
+		command.LeaseRef: agentapi.ReasonCommandNotFound,
+	} {
 		st := h.await(ref, "gone", gone)
 		if st.State != agentapi.NodeFailed || st.Reason != reason || st.Started {
 			t.Errorf("want %s: %s", reason, replies(st))
@@ -115,7 +122,8 @@ func TestAWorkloadIsShutIn(t *testing.T) {
 	spec := h.launch(h.spec("/job", "see", strings.Split(h.image, "/")[0]))
 	h.await(spec.LeaseRef, "done", done)
 	text := h.kept(spec.LeaseRef)
-	for _, want := range []string{"dial true", "hosts read-only true", "no raw socket true", "no vsock true", "no mount true", "hostname node-0", "knows node-0 true", "devices void"} {
+	for _, want := range []string{"dial true", "hosts read-only true", "no raw socket true", "no vsock true",
+		"no mount true", "hostname node-0", "knows node-0 true", "devices void"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("want %q in %s", want, text)
 		}
@@ -225,7 +233,10 @@ func TestANewEpochReplacesTheOld(t *testing.T) {
 	})
 	h.agent.Wake(agentapi.Wake{Revision: 1 << 40})
 	h.awaitReport("the new epoch alone alive", func(s agentapi.Sync) bool {
-		return slices.ContainsFunc(s.Leases, func(l agentapi.LeaseStatus) bool { return l.LeaseRef == next.LeaseRef && ready(l) })
+		return slices.ContainsFunc(s.Leases, func(l agentapi.LeaseStatus) bool {
+			return l.LeaseRef == next.LeaseRef &&
+				ready(l)
+		})
 	})
 }
 
@@ -235,8 +246,10 @@ func TestARestartedAgentAdopts(t *testing.T) {
 	h := newHost(t)
 	spec := h.spec()
 	h.want(spec)
-	for _, state := range []agentapi.NodeState{agentapi.NodePulling, agentapi.NodeStarting, agentapi.NodeJoining, agentapi.NodeReady} {
-		h.await(spec.LeaseRef, "at "+string(state), func(st agentapi.LeaseStatus) bool { return stage(st.State) >= stage(state) })
+	for _, state := range []agentapi.NodeState{agentapi.NodePulling, agentapi.NodeStarting, agentapi.NodeJoining,
+		agentapi.NodeReady} {
+		h.await(spec.LeaseRef, "at "+string(state),
+			func(st agentapi.LeaseStatus) bool { return stage(st.State) >= stage(state) })
 		h.stop()
 		h.start()
 	}
@@ -253,11 +266,13 @@ func TestARestartedAgentAdopts(t *testing.T) {
 			t.Error("a report said that the run is not well, before it was looked at")
 		}
 	})
-	if after := h.containers(); len(after) != 2 || !slices.ContainsFunc(before, func(c container.Container) bool { return c.ID == after[0].ID }) {
+	if after := h.containers(); len(after) != 2 || !slices.ContainsFunc(before,
+		func(c container.Container) bool { return c.ID == after[0].ID }) {
 		t.Errorf("not adopted: %+v, then %+v", before, after)
 	}
 	h.want()
-	h.await(spec.LeaseRef, "stopping", func(st agentapi.LeaseStatus) bool { return stage(st.State) >= stage(agentapi.NodeStopping) })
+	h.await(spec.LeaseRef, "stopping",
+		func(st agentapi.LeaseStatus) bool { return stage(st.State) >= stage(agentapi.NodeStopping) })
 	h.stop()
 	h.start()
 	h.await(spec.LeaseRef, "gone", gone)
@@ -270,7 +285,10 @@ func TestARankThatIsDoneKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	spec := h.launch(h.spec("/job", "exit", "0"))
-	st := h.await(spec.LeaseRef, "done", func(st agentapi.LeaseStatus) bool { return done(st) && len(h.containers()) == 0 })
+	st := h.await(spec.LeaseRef, "done", func(st agentapi.LeaseStatus) bool {
+		return done(st) &&
+			len(h.containers()) == 0
+	})
 	if st.Gone || st.ExitBootMS <= 0 || st.ExitBootMS > hostinfo.BootMS() {
 		t.Errorf("done at %d: %s", hostinfo.BootMS(), replies(st))
 	}
@@ -293,12 +311,13 @@ func TestARankThatIsDoneKeepsItsPlace(t *testing.T) {
 }
 
 func stage(s agentapi.NodeState) int {
-	return slices.Index([]agentapi.NodeState{agentapi.NodePulling, agentapi.NodeStarting, agentapi.NodeJoining, agentapi.NodeReady,
+	return slices.Index([]agentapi.NodeState{agentapi.NodePulling, agentapi.NodeStarting, agentapi.NodeJoining,
+		agentapi.NodeReady,
 		agentapi.NodeStopping, agentapi.NodeStopped, agentapi.NodeFailed}, s)
 }
 
-// twoNodes brings a cluster of two hosts to where each knows what the other must be told. specs have the peers' keys; the
-// hosts do not yet.
+// twoNodes brings a cluster of two hosts to where each knows what the other must be told. specs have the peers' keys;
+// the hosts do not yet.
 func twoNodes(t *testing.T, command ...string) (hosts [2]*host, specs [2]agentapi.LeaseSpec) {
 	t.Helper()
 	cluster := id.New[id.Cluster]().String()
@@ -312,7 +331,8 @@ func twoNodes(t *testing.T, command ...string) (hosts [2]*host, specs [2]agentap
 		h.want(s)
 	}
 	for rank, h := range hosts {
-		st := h.await(specs[rank].LeaseRef, "waiting for its peer", func(st agentapi.LeaseStatus) bool { return st.WGKey != "" && st.Progress.Step == "peers" })
+		st := h.await(specs[rank].LeaseRef, "waiting for its peer",
+			func(st agentapi.LeaseStatus) bool { return st.WGKey != "" && st.Progress.Step == "peers" })
 		if want := fmt.Sprintf("rank %d has not joined", 1-rank); st.Progress.WaitingFor != want {
 			t.Errorf("rank %d waits for %q, want %q", rank, st.Progress.WaitingFor, want)
 		}

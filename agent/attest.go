@@ -17,8 +17,8 @@ func (a *Agent) well(v view, s step, sick string) bool {
 	return false
 }
 
-// watch is how long a running node needs no look: less when a peer that is silent is about to count as not heard, so that a
-// report that comes later says so.
+// watch is how long a running node needs no look: less when a peer that is silent is about to count as not heard, so
+// that a report that comes later says so.
 func (v view) watch() time.Duration {
 	wait := watchEvery
 	for _, p := range v.peerStatus {
@@ -29,8 +29,8 @@ func (v view) watch() time.Duration {
 	return max(wait, watchLeast)
 }
 
-// attest has the journal sign how a run is: s is what is done for it next, the zero step when it could not be seen. Call it
-// before the same is reported, so that the report carries the segment that ends with a change.
+// attest has the journal sign how a run is: s is what is done for it next, the zero step when it could not be seen.
+// Call it before the same is reported, so that the report carries the segment that ends with a change.
 func (a *Agent) attest(r *run, v view, s step) {
 	if !v.rec.Started || v.rec.BootID != v.boot || v.rec.Outcome != nil {
 		return

@@ -13,12 +13,16 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// A start on a host whose engine is away waits, says for how long and what it costs, in words that name no address of the
-// host's, and fails as the host's fault. What has started is not concluded.
+// A start on a host whose engine is away waits, says for how long and what it costs, in words that name no address of
+// the host's, and fails as the host's fault. What has started is not concluded.
 func TestAStartWithoutAnEngine(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "docker.sock")
-	engine, err := container.New(container.Config{Docker: "unix://" + socket, Host: id.New[id.Host](), Log: slog.New(slog.DiscardHandler)})
+	engine, err := container.New(container.Config{
+		Docker: "unix://" + socket,
+		Host:   id.New[id.Host](),
+		Log:    slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +37,15 @@ func TestAStartWithoutAnEngine(t *testing.T) {
 	}
 	ref := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
 	now := since
-	a, err := New(Config{StateDir: t.TempDir(), BootID: "b1", BootMS: func() int64 { return 1 }, Now: func() time.Time { return now }, Engine: engine, GPUs: sickGPUs{}, Log: slog.New(slog.DiscardHandler)})
+	a, err := New(Config{
+		StateDir: t.TempDir(),
+		BootID:   "b1",
+		BootMS:   func() int64 { return 1 },
+		Now:      func() time.Time { return now },
+		Engine:   engine,
+		GPUs:     sickGPUs{},
+		Log:      slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,13 +58,16 @@ func TestAStartWithoutAnEngine(t *testing.T) {
 	r.want = &agentapi.LeaseSpec{LeaseRef: ref}
 	l := a.leases[ref.Lease]
 	a.step(ctx, l, r)
-	if st := r.status; st.State != agentapi.NodePulling || !strings.Contains(st.Progress.WaitingFor, "engine does not answer") ||
-		!strings.Contains(st.Progress.WaitingFor, "Nothing is charged") || len(st.Progress.WaitingFor) > 200 || strings.Contains(st.Progress.WaitingFor, socket) {
+	if st := r.status; st.State != agentapi.NodePulling || !strings.Contains(st.Progress.WaitingFor,
+		"engine does not answer") ||
+		!strings.Contains(st.Progress.WaitingFor, "Nothing is charged") || len(st.Progress.WaitingFor) > 200 ||
+		strings.Contains(st.Progress.WaitingFor, socket) {
 		t.Errorf("it waits for %q: %+v", st.Progress.WaitingFor, st)
 	}
 	now = since.Add(enginePatience)
 	a.step(ctx, l, r)
-	if st := r.status; st.State != agentapi.NodeFailed || st.Reason != agentapi.ReasonRuntimeFailed || strings.Contains(st.Detail, socket) {
+	if st := r.status; st.State != agentapi.NodeFailed || st.Reason != agentapi.ReasonRuntimeFailed ||
+		strings.Contains(st.Detail, socket) {
 		t.Errorf("after %s: %+v", enginePatience, st)
 	}
 	for name, begun := range map[string]record{"released": {BarrierOpened: true}, "started": {Started: true}} {

@@ -24,7 +24,8 @@ func (b *backoff) wait(ctx context.Context, err error) bool {
 		return false
 	}
 	if !b.on {
-		b.log.Warn("the control plane has too many "+b.what+" of this host: they wait, nothing of them is lost", "wait", much.Wait)
+		b.log.Warn("the control plane has too many "+b.what+" of this host: they wait, nothing of them is lost", "wait",
+			much.Wait)
 	}
 	b.on = true
 	return pause(ctx, much.Wait, nil)

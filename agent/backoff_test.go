@@ -59,7 +59,11 @@ func (l *strictLink) Sync(_ context.Context, s agentapi.Sync) (agentapi.SyncRepl
 	}
 	r := agentapi.SyncReply{StatusAck: s.Seq, TelemetryLost: 7}
 	for _, seg := range s.Segments {
-		r.UsageAcks = append(r.UsageAcks, agentapi.UsageAck{LeaseRef: agentapi.LeaseRef{Lease: seg.Lease, Epoch: seg.Epoch}, BootID: seg.BootID, Through: seg.Seq})
+		r.UsageAcks = append(r.UsageAcks, agentapi.UsageAck{
+			LeaseRef: agentapi.LeaseRef{Lease: seg.Lease, Epoch: seg.Epoch},
+			BootID:   seg.BootID,
+			Through:  seg.Seq,
+		})
 	}
 	return r, nil
 }
@@ -75,8 +79,10 @@ func (l *strictLink) Inventory(context.Context, agentapi.Inventory) error {
 func (l *strictLink) Telemetry(agentapi.Telemetry) error { return nil }
 
 // onStrictLink runs a loop of an agent, with one ended run that is not reported and one segment that is not paid yet,
-// until the link has taken something. Everything that asks for a report at once asks all the while. Time is the test's own.
-func onStrictLink(t *testing.T, loop func(*Agent, context.Context), check func(*testing.T, *Agent, *strictLink, string)) {
+// until the link has taken something. Everything that asks for a report at once asks all the while. Time is the test's
+// own.
+func onStrictLink(t *testing.T, loop func(*Agent, context.Context), check func(*testing.T, *Agent, *strictLink,
+	string)) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		l := &strictLink{refusals: 3, wait: 4 * time.Second, start: time.Now(), answered: make(chan struct{})}
@@ -84,19 +90,36 @@ func onStrictLink(t *testing.T, loop func(*Agent, context.Context), check func(*
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := New(Config{StateDir: t.TempDir(), Host: id.New[id.Host](), Key: key, BootID: "b1", BootMS: func() int64 { return 3000 }, Now: time.Now, GPUs: quietGPUs{},
-			Link: l, Inventory: func(context.Context) agentapi.Inventory { return agentapi.Inventory{} }, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		a, err := New(Config{
+			StateDir:  t.TempDir(),
+			Host:      id.New[id.Host](),
+			Key:       key,
+			BootID:    "b1",
+			BootMS:    func() int64 { return 3000 },
+			Now:       time.Now,
+			GPUs:      quietGPUs{},
+			Link:      l,
+			Inventory: func(context.Context) agentapi.Inventory { return agentapi.Inventory{} },
+			Log:       slog.New(slog.NewTextHandler(&log, nil)),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer a.journal.Close()
 		ref := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
 		a.mu.Lock()
-		a.addRun(ref, record{Spec: agentapi.LeaseSpec{LeaseRef: ref}, Gone: true, Outcome: &outcome{State: agentapi.NodeStopped}})
+		a.addRun(ref, record{
+			Spec:    agentapi.LeaseSpec{LeaseRef: ref},
+			Gone:    true,
+			Outcome: &outcome{State: agentapi.NodeStopped},
+		})
 		a.mu.Unlock()
 		for _, err := range []error{
 			a.journal.SetAnchor(agentapi.Anchor{BootID: "b1", Number: 1, BootMS: 1000, ServerMS: 5_000_000}),
-			a.journal.Start(ref, 1500, nil), a.journal.Tick([]journal.Tick{{LeaseRef: ref, BootMS: 2000}}), a.journal.End(ref, 2500),
+			a.journal.Start(ref, 1500, nil), a.journal.Tick([]journal.Tick{{
+				LeaseRef: ref,
+				BootMS:   2000,
+			}}), a.journal.End(ref, 2500),
 		} {
 			if err != nil {
 				t.Fatal(err)
@@ -134,7 +157,8 @@ func TestAnAgentThatReportsTooOftenWaitsAndLosesNothing(t *testing.T) {
 	t.Parallel()
 	onStrictLink(t, (*Agent).syncLoop, func(t *testing.T, a *Agent, l *strictLink, log string) {
 		for i, s := range l.syncs {
-			if len(s.Leases) != 1 || !s.Leases[0].Gone || len(s.Segments) == 0 || !reflect.DeepEqual(s.Segments, l.syncs[0].Segments) {
+			if len(s.Leases) != 1 || !s.Leases[0].Gone || len(s.Segments) == 0 ||
+				!reflect.DeepEqual(s.Segments, l.syncs[0].Segments) {
 				t.Errorf("report %d lacks something: %+v", i, s)
 			}
 		}
@@ -170,7 +194,12 @@ func (g changingGPUs) Changed() <-chan struct{} { return g.changed }
 // An answer never silences a host for longer than a minute, and what has no wait in it is no such answer.
 func TestTheWaitIsBounded(t *testing.T) {
 	t.Parallel()
-	for ms, want := range map[int64]time.Duration{1: time.Millisecond, 59_999: 59_999 * time.Millisecond, 60_001: time.Minute, 1 << 62: time.Minute} {
+	for ms, want := range map[int64]time.Duration{
+		1:       time.Millisecond,
+		59_999:  59_999 * time.Millisecond,
+		60_001:  time.Minute,
+		1 << 62: time.Minute,
+	} {
 		if much, ok := agentapi.TooManyIn(ms).(*agentapi.TooMany); !ok || much.Wait != want {
 			t.Errorf("%d ms: %v", ms, much)
 		}

@@ -43,8 +43,20 @@ func newControl(t *testing.T, host string, key ed25519.PublicKey) *control {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &control{t: t, host: host, key: key, boot: boot, desired: agentapi.Desired{ControlEpoch: 1, Revision: 1}, changed: make(chan struct{}),
-		replies: map[agentapi.LeaseRef][]agentapi.LeaseStatus{}, states: map[agentapi.LeaseRef][]agentapi.NodeState{}, segs: map[agentapi.LeaseRef][]agentapi.Segment{}, doubted: map[agentapi.LeaseRef]bool{}, until: map[agentapi.LeaseRef]int64{}, relay: map[agentapi.LeaseRef]string{}}
+	return &control{
+		t:       t,
+		host:    host,
+		key:     key,
+		boot:    boot,
+		desired: agentapi.Desired{ControlEpoch: 1, Revision: 1},
+		changed: make(chan struct{}),
+		replies: map[agentapi.LeaseRef][]agentapi.LeaseStatus{},
+		states:  map[agentapi.LeaseRef][]agentapi.NodeState{},
+		segs:    map[agentapi.LeaseRef][]agentapi.Segment{},
+		doubted: map[agentapi.LeaseRef]bool{},
+		until:   map[agentapi.LeaseRef]int64{},
+		relay:   map[agentapi.LeaseRef]string{},
+	}
 }
 
 func (c *control) Sync(_ context.Context, s agentapi.Sync) (agentapi.SyncReply, error) {
@@ -63,17 +75,30 @@ func (c *control) Sync(_ context.Context, s agentapi.Sync) (agentapi.SyncReply, 
 			c.states[l.LeaseRef] = append(seen, l.State)
 		}
 	}
-	reply := agentapi.SyncReply{ControlEpoch: c.desired.ControlEpoch, Revision: c.desired.Revision, StatusAck: s.Seq, LogsStored: c.stored,
-		Anchor: &agentapi.Anchor{BootID: c.boot, Number: 1, BootMS: 0, ServerMS: 1_000_000_000}}
+	reply := agentapi.SyncReply{
+		ControlEpoch: c.desired.ControlEpoch,
+		Revision:     c.desired.Revision,
+		StatusAck:    s.Seq,
+		LogsStored:   c.stored,
+		Anchor:       &agentapi.Anchor{BootID: c.boot, Number: 1, BootMS: 0, ServerMS: 1_000_000_000},
+	}
 	for _, seg := range s.Segments {
 		c.take(seg)
-		reply.UsageAcks = append(reply.UsageAcks, agentapi.UsageAck{LeaseRef: agentapi.LeaseRef{Lease: seg.Lease, Epoch: seg.Epoch}, BootID: seg.BootID, Through: seg.Seq})
+		reply.UsageAcks = append(reply.UsageAcks, agentapi.UsageAck{
+			LeaseRef: agentapi.LeaseRef{Lease: seg.Lease, Epoch: seg.Epoch},
+			BootID:   seg.BootID,
+			Through:  seg.Seq,
+		})
 	}
 	if len(s.Leases) == 0 {
 		reply.Popular = c.popular
 	}
 	for ref, until := range c.until {
-		reply.Extensions = append(reply.Extensions, agentapi.LeaseExtension{LeaseRef: ref, RunUntilMS: until, RelayToken: c.relay[ref]})
+		reply.Extensions = append(reply.Extensions, agentapi.LeaseExtension{
+			LeaseRef:   ref,
+			RunUntilMS: until,
+			RelayToken: c.relay[ref],
+		})
 	}
 	if s.Revision < c.desired.Revision {
 		d := c.desired
@@ -115,7 +140,8 @@ func (c *control) want(specs ...agentapi.LeaseSpec) {
 	}
 }
 
-// await waits until a report says what is asked of a run: the last one, or one that comes, however soon another follows it.
+// await waits until a report says what is asked of a run: the last one, or one that comes, however soon another follows
+// it.
 func (c *control) await(ref agentapi.LeaseRef, what string, ok func(agentapi.LeaseStatus) bool) agentapi.LeaseStatus {
 	c.t.Helper()
 	deadline := time.NewTimer(90 * time.Second)

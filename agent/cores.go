@@ -20,13 +20,14 @@ func (a *Agent) giveCores(r *run, spec agentapi.LeaseSpec) (cores.Set, error) {
 		set = *rec.Cores
 	})
 	if err == nil && set.CPUs != "" {
-		a.log.Info("a lease gets the processors near its GPUs", "lease", r.ref, "cpus", set.CPUs, "mems", set.Mems, "shared", set.Shared)
+		a.log.Info("a lease gets the processors near its GPUs", "lease", r.ref, "cpus", set.CPUs, "mems", set.Mems, "shared",
+			set.Shared)
 	}
 	return set, err
 }
 
-// holdCores notes in a run's record which processors its workload has indeed: Docker may have refused those that were chosen,
-// and given it any. What it has not is free for others.
+// holdCores notes in a run's record which processors its workload has indeed: Docker may have refused those that were
+// chosen, and given it any. What it has not is free for others.
 func holdCores(rec *record, c container.Container) {
 	if c.State == container.Absent {
 		return // somebody removed it just now: it is made again
@@ -36,9 +37,9 @@ func holdCores(rec *record, c container.Container) {
 	}
 }
 
-// freeCores gives back what was chosen for a run whose workload Docker refused to make. One that is there all the same, never
-// started or ended, keeps its processors until it is removed, and so does one that cannot be looked for. An agent that
-// dies before it has given them back has its successor make the workload with them, or take the run down.
+// freeCores gives back what was chosen for a run whose workload Docker refused to make. One that is there all the same,
+// never started or ended, keeps its processors until it is removed, and so does one that cannot be looked for. An agent
+// that dies before it has given them back has its successor make the workload with them, or take the run down.
 func (a *Agent) freeCores(ctx context.Context, r *run) {
 	c, err := a.cfg.Engine.Inspect(ctx, r.ref, container.Work)
 	if err == nil && c.State == container.Absent {

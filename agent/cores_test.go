@@ -100,13 +100,17 @@ func farHost(t *testing.T) *host {
 	t.Helper()
 	h := newHost(t)
 	h.stop()
-	h.cores = cores.Map([]hostinfo.Node{{ID: 0, MemoryMB: 1 << 20, Cores: [][]int{{900}, {901}, {902}, {903}}}}, []agentapi.GPU{{UUID: "GPU-0", PCIBus: "1"}, {UUID: "GPU-1", PCIBus: "2"}})
+	h.cores = cores.Map([]hostinfo.Node{{
+		ID:       0,
+		MemoryMB: 1 << 20,
+		Cores:    [][]int{{900}, {901}, {902}, {903}},
+	}}, []agentapi.GPU{{UUID: "GPU-0", PCIBus: "1"}, {UUID: "GPU-1", PCIBus: "2"}})
 	h.start()
 	return h
 }
 
-// A workload that Docker did not let have the processors near its GPUs runs on any, and holds none of those: neither when its
-// agent notes what it has, nor when that agent dies before it does and another finds the workload.
+// A workload that Docker did not let have the processors near its GPUs runs on any, and holds none of those: neither
+// when its agent notes what it has, nor when that agent dies before it does and another finds the workload.
 func TestProcessorsThatDockerRefusedAreFree(t *testing.T) {
 	t.Parallel()
 	h := farHost(t)

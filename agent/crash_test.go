@@ -23,8 +23,15 @@ func crashing(t *testing.T) (a *Agent, again func() *Agent, ref agentapi.LeaseRe
 		t.Fatal(err)
 	}
 	now := time.UnixMilli(1_700_000_000_000)
-	cfg := Config{Key: key, StateDir: t.TempDir(), BootID: "b1", BootMS: func() int64 { return 9_000 }, Now: func() time.Time { return now },
-		GPUs: quietGPUs{}, Log: slog.New(slog.DiscardHandler)}
+	cfg := Config{
+		Key:      key,
+		StateDir: t.TempDir(),
+		BootID:   "b1",
+		BootMS:   func() int64 { return 9_000 },
+		Now:      func() time.Time { return now },
+		GPUs:     quietGPUs{},
+		Log:      slog.New(slog.DiscardHandler),
+	}
 	again = func() *Agent {
 		t.Helper()
 		if a != nil {
@@ -38,7 +45,12 @@ func crashing(t *testing.T) (a *Agent, again func() *Agent, ref agentapi.LeaseRe
 	t.Cleanup(func() { a.journal.Close() })
 	ref = agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
 	again()
-	if err := a.disk.save(ref, record{Spec: agentapi.LeaseSpec{LeaseRef: ref}, BootID: "b1", Started: true, RunUntilMS: 1}); err != nil {
+	if err := a.disk.save(ref, record{
+		Spec:       agentapi.LeaseSpec{LeaseRef: ref},
+		BootID:     "b1",
+		Started:    true,
+		RunUntilMS: 1,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return again(), again, ref
@@ -56,7 +68,11 @@ func must(t *testing.T, errs ...error) {
 // ran writes a run from boot 1,000 to 4,000 that the server has acknowledged.
 func (a *Agent) ran(t *testing.T, ref agentapi.LeaseRef) {
 	t.Helper()
-	must(t, a.journal.SetAnchor(agentapi.Anchor{BootID: "b1", Number: 1, ServerMS: 1_000_000}), a.journal.Start(ref, 1000, nil), a.journal.End(ref, 4000),
+	must(t, a.journal.SetAnchor(agentapi.Anchor{
+		BootID:   "b1",
+		Number:   1,
+		ServerMS: 1_000_000,
+	}), a.journal.Start(ref, 1000, nil), a.journal.End(ref, 4000),
 		a.journal.Ack([]agentapi.UsageAck{{LeaseRef: ref, BootID: "b1", Through: 1}}))
 	if n := len(a.journal.Pending(10)); n != 0 {
 		t.Fatalf("%d segments wait", n)
@@ -86,7 +102,11 @@ func TestTheEndIsToldTheSameTwice(t *testing.T) {
 	a, again, ref := crashing(t)
 	v := view{boot: "b1", rec: record{BootID: "b1", Started: true}}
 	v.work.FinishedAt = a.cfg.Now().Add(-5 * time.Second) // boot 4,000
-	must(t, a.journal.SetAnchor(agentapi.Anchor{BootID: "b1", Number: 1, ServerMS: 1_000_000}), a.journal.Start(ref, 1000, nil))
+	must(t, a.journal.SetAnchor(agentapi.Anchor{
+		BootID:   "b1",
+		Number:   1,
+		ServerMS: 1_000_000,
+	}), a.journal.Start(ref, 1000, nil))
 	before, open := a.lastSign(a.find(ref), v)
 	if before != 4000 || !open {
 		t.Fatalf("it ended at %d, open %v", before, open)
@@ -106,8 +126,13 @@ func TestTheEndIsToldTheSameTwice(t *testing.T) {
 func TestTheAuthorisedEndOutlivesTheAgent(t *testing.T) {
 	t.Parallel()
 	a, again, ref := crashing(t)
-	reply := agentapi.SyncReply{ControlEpoch: 1, Revision: 2, Desired: &agentapi.Desired{ControlEpoch: 1, Revision: 2,
-		Leases: []agentapi.LeaseSpec{{LeaseRef: ref, RunUntilMS: 5_000}}}, Extensions: []agentapi.LeaseExtension{{LeaseRef: ref, RunUntilMS: 5_000}}}
+	reply := agentapi.SyncReply{
+		ControlEpoch: 1,
+		Revision:     2,
+		Desired: &agentapi.Desired{ControlEpoch: 1, Revision: 2,
+			Leases: []agentapi.LeaseSpec{{LeaseRef: ref, RunUntilMS: 5_000}}},
+		Extensions: []agentapi.LeaseExtension{{LeaseRef: ref, RunUntilMS: 5_000}},
+	}
 	must(t, a.take(agentapi.Sync{}, nil, reply))
 	if until := again().find(ref).rec.RunUntilMS; until != 5_000 {
 		t.Errorf("it may run until %d", until)

@@ -84,7 +84,11 @@ func (a *Agent) firewallLoop(ctx context.Context) {
 func (a *Agent) ensureFirewall(ctx context.Context) error {
 	a.admitting.Lock()
 	defer a.admitting.Unlock()
-	return a.firewall.Ensure(ctx, firewall.Config{Host8: container.Host8(a.cfg.Host), Leases: a.egresses(), Caps: a.cfg.Caps})
+	return a.firewall.Ensure(ctx, firewall.Config{
+		Host8:  container.Host8(a.cfg.Host),
+		Leases: a.egresses(),
+		Caps:   a.cfg.Caps,
+	})
 }
 
 // egresses is what the guests may do, by address.

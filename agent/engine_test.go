@@ -13,8 +13,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// dockerd is a Docker daemon that one test starts and stops. It has its own data directory, bridge and sockets, and no live
-// restore.
+// dockerd is a Docker daemon that one test starts and stops. It has its own data directory, bridge and sockets, and no
+// live restore.
 type dockerd struct {
 	t            *testing.T
 	dir, bridge  string
@@ -52,8 +52,12 @@ func startDockerd(t *testing.T) *dockerd {
 		}
 		os.RemoveAll(dir)
 	})
-	containerd, d.cdGone = d.spawn("containerd", "--config", os.DevNull, "--root", d.path("containerd"), "--state", d.path("cd"), "--address", d.path("cd.sock"))
-	poll(t, "containerd", func() bool { return exec.Command("ctr", "--address", d.path("cd.sock"), "version").Run() == nil })
+	containerd, d.cdGone = d.spawn("containerd", "--config", os.DevNull, "--root", d.path("containerd"), "--state",
+		d.path("cd"), "--address", d.path("cd.sock"))
+	poll(t, "containerd", func() bool {
+		return exec.Command("ctr", "--address", d.path("cd.sock"),
+			"version").Run() == nil
+	})
 	d.start()
 	return d
 }
@@ -85,8 +89,10 @@ func (d *dockerd) start() {
 	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
 		d.t.Fatal(err)
 	}
-	d.daemon, d.gone = d.spawn("dockerd", "--config-file", config, "--containerd", d.path("cd.sock"), "-H", d.address(), "--data-root", d.path("data"),
-		"--exec-root", d.path("exec"), "--pidfile", d.path("docker.pid"), "--bridge", d.bridge, "--iptables=false", "--ip6tables=false")
+	d.daemon, d.gone = d.spawn("dockerd", "--config-file", config, "--containerd", d.path("cd.sock"), "-H", d.address(),
+		"--data-root", d.path("data"),
+		"--exec-root", d.path("exec"), "--pidfile", d.path("docker.pid"), "--bridge", d.bridge, "--iptables=false",
+		"--ip6tables=false")
 	poll(d.t, "dockerd", func() bool { return exec.Command("docker", "-H", d.address(), "version").Run() == nil })
 }
 
@@ -112,14 +118,15 @@ func end(cmd *exec.Cmd, gone chan struct{}) {
 	}
 }
 
-// The host's engine is stopped under three jobs that handle TERM, each in its own way, and started again. While it is away
-// the host says so, and proves nothing; the jobs have ended by the host's doing, whatever code they left with and however
-// long they took. A job that failed before the stop keeps its own exit.
+// The host's engine is stopped under three jobs that handle TERM, each in its own way, and started again. While it is
+// away the host says so, and proves nothing; the jobs have ended by the host's doing, whatever code they left with and
+// however long they took. A job that failed before the stop keeps its own exit.
 func TestWhatEndsWithTheEngineIsTheHostsDoing(t *testing.T) {
 	d := startDockerd(t)
 	h := newHostOn(t, d.address())
 	var specs []agentapi.LeaseSpec
-	for _, command := range [][]string{{"/job", "save", "0", "1"}, {"/job", "save", "5", "1"}, {"/job", "save", "1", "0"}, {"/job", "exit", "3"}} {
+	for _, command := range [][]string{{"/job", "save", "0", "1"}, {"/job", "save", "5", "1"}, {"/job", "save", "1", "0"},
+		{"/job", "exit", "3"}} {
 		specs = append(specs, h.spec(command...))
 	}
 	h.want(specs...)
@@ -131,11 +138,16 @@ func TestWhatEndsWithTheEngineIsTheHostsDoing(t *testing.T) {
 	for i := range specs[:3] {
 		h.await(specs[i].LeaseRef, "running", running)
 	}
-	if st := h.await(specs[3].LeaseRef, "done", func(st agentapi.LeaseStatus) bool { return st.ExitCode != nil }); *st.ExitCode != 3 || st.Reason != agentapi.ReasonExited {
+	if st := h.await(specs[3].LeaseRef, "done", func(st agentapi.LeaseStatus) bool {
+		return st.ExitCode != nil
+	}); *st.ExitCode != 3 || st.Reason != agentapi.ReasonExited {
 		t.Errorf("a job that fails by itself: %s", replies(st))
 	}
 	d.stop()
-	h.awaitReport("the engine away", func(s agentapi.Sync) bool { return s.EngineAway != nil && s.EngineAway.Detail != "" })
+	h.awaitReport("the engine away", func(s agentapi.Sync) bool {
+		return s.EngineAway != nil &&
+			s.EngineAway.Detail != ""
+	})
 	h.awaitReport("nothing proved", func(s agentapi.Sync) bool {
 		for _, l := range s.Leases {
 			if l.Good || strings.Contains(l.TroubleDetail+l.Progress.WaitingFor, d.dir) {

@@ -19,13 +19,14 @@ func TestARegistryIsGivenUpInTheEnd(t *testing.T) {
 		t.Fatalf("given up too soon: %+v", o)
 	}
 	o := final(actPull, away, 1, pullPatience)
-	if o == nil || o.State != agentapi.NodeFailed || o.Reason != agentapi.ReasonRegistryAway || o.Detail != "the registry registry.test does not answer in time" {
+	if o == nil || o.State != agentapi.NodeFailed || o.Reason != agentapi.ReasonRegistryAway ||
+		o.Detail != "the registry registry.test does not answer in time" {
 		t.Errorf("%+v", o)
 	}
 }
 
-// A run that is kicked tries a step again sooner than its pauses are: that does not shorten how long an engine that comes back,
-// a disk or an overlay is waited for.
+// A run that is kicked tries a step again sooner than its pauses are: that does not shorten how long an engine that
+// comes back, a disk or an overlay is waited for.
 func TestKicksDoNotShortenPatience(t *testing.T) {
 	t.Parallel()
 	refused := container.Refusal{Reason: agentapi.ReasonRuntimeFailed, Detail: "start the work container"}
@@ -57,7 +58,8 @@ func TestKicksDoNotShortenPatience(t *testing.T) {
 			t.Errorf("%s: without kicks its tries are over after %v, and it is given up after %v", tc.do, pauses, tc.patience)
 		}
 	}
-	if o := final(actPull, container.Refusal{Reason: agentapi.ReasonGPUInUse}, 0, 0); o == nil || o.Reason != agentapi.ReasonGPUInUse {
+	if o := final(actPull, container.Refusal{Reason: agentapi.ReasonGPUInUse}, 0, 0); o == nil ||
+		o.Reason != agentapi.ReasonGPUInUse {
 		t.Errorf("what the host itself refuses is refused at once: %+v", o)
 	}
 }

@@ -19,9 +19,10 @@ import (
 // probeEnv names the NVML library and makes this executable the probe, which calls it.
 const probeEnv = "MUSTER_TEST_AGENT_PROBE"
 
-// A GPU whose driver says that it has fallen off the bus (Xid 79), under a running command, is told as that command's trouble, with the GPU and its Xid, and
-// as the GPU's health. Nothing is stopped for it: that is for the server to decide. A command on the GPU beside it is
-// well. The faults come out of the NVML library, through the probe and the monitor that real hosts have.
+// A GPU whose driver says that it has fallen off the bus (Xid 79), under a running command, is told as that command's
+// trouble, with the GPU and its Xid, and as the GPU's health. Nothing is stopped for it: that is for the server to
+// decide. A command on the GPU beside it is well. The faults come out of the NVML library, through the probe and the
+// monitor that real hosts have.
 func TestADeadGPUIsTheTroubleOfItsCommand(t *testing.T) {
 	t.Parallel()
 	monitor, profile, path := fakeGPUs(t, 2)
@@ -47,8 +48,10 @@ func TestADeadGPUIsTheTroubleOfItsCommand(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	st := h.await(dead.LeaseRef, "in trouble", func(st agentapi.LeaseStatus) bool { return st.Trouble == agentapi.ReasonGPUFailed })
-	if !strings.Contains(st.TroubleDetail, dead.GPUs[0]+": Xid 79") || st.Good || st.State != agentapi.NodeReady || st.Reason != "" {
+	st := h.await(dead.LeaseRef, "in trouble",
+		func(st agentapi.LeaseStatus) bool { return st.Trouble == agentapi.ReasonGPUFailed })
+	if !strings.Contains(st.TroubleDetail, dead.GPUs[0]+": Xid 79") || st.Good || st.State != agentapi.NodeReady ||
+		st.Reason != "" {
 		t.Errorf("%s", replies(st))
 	}
 	h.awaitReport("the dead GPU's Xid", func(s agentapi.Sync) bool {
@@ -59,8 +62,8 @@ func TestADeadGPUIsTheTroubleOfItsCommand(t *testing.T) {
 	h.await(well.LeaseRef, "well", running)
 }
 
-// fakeGPUs are GPUs that come out of the NVML library, through the probe and the monitor that real hosts have; faults are
-// written into the profile at path.
+// fakeGPUs are GPUs that come out of the NVML library, through the probe and the monitor that real hosts have; faults
+// are written into the profile at path.
 func fakeGPUs(t *testing.T, n int) (monitor *gpu.Monitor, profile *fakeprofile.Profile, path string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -80,8 +83,12 @@ func fakeGPUs(t *testing.T, n int) (monitor *gpu.Monitor, profile *fakeprofile.P
 	if err != nil {
 		t.Fatal(err)
 	}
-	monitor, err = gpu.Start(t.Context(), gpu.Config{Exe: []string{exe}, Env: []string{probeEnv + "=" + library, fakeprofile.Env + "=" + path},
-		LibraryPath: library, StateDir: filepath.Join(dir, "health")})
+	monitor, err = gpu.Start(t.Context(), gpu.Config{
+		Exe:         []string{exe},
+		Env:         []string{probeEnv + "=" + library, fakeprofile.Env + "=" + path},
+		LibraryPath: library,
+		StateDir:    filepath.Join(dir, "health"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,13 +124,17 @@ func TestMemoryThatALeaseLeavesOnAGPU(t *testing.T) {
 		}
 	}
 	t.Cleanup(end)
-	if err := fakeprofile.SetProcesses(path, map[string][]fakeprofile.Process{spec.GPUs[0]: {{PID: left.Process.Pid, MemMB: 20_000}}}); err != nil {
+	if err := fakeprofile.SetProcesses(path, map[string][]fakeprofile.Process{spec.GPUs[0]: {{
+		PID:   left.Process.Pid,
+		MemMB: 20_000,
+	}}}); err != nil {
 		t.Fatal(err)
 	}
 	h.want()
 	h.awaitReport("a suspect GPU", func(s agentapi.Sync) bool {
 		return slices.ContainsFunc(s.Health, func(e agentapi.HealthEvent) bool {
-			return e.GPU == spec.GPUs[0] && e.Kind == "memory_held" && e.State == string(gpu.Suspect) && strings.Contains(e.Detail, fmt.Sprint(left.Process.Pid))
+			return e.GPU == spec.GPUs[0] && e.Kind == "memory_held" && e.State == string(gpu.Suspect) &&
+				strings.Contains(e.Detail, fmt.Sprint(left.Process.Pid))
 		})
 	})
 	health := monitor.Health()
@@ -138,6 +149,9 @@ func TestMemoryThatALeaseLeavesOnAGPU(t *testing.T) {
 	h.await(spec.LeaseRef, "gone", gone)
 	poll(t, "a GPU that is well again", func() bool { return monitor.Health()[spec.GPUs[0]].State == gpu.Healthy })
 	h.awaitReport("that it is well", func(s agentapi.Sync) bool {
-		return slices.ContainsFunc(s.Health, func(e agentapi.HealthEvent) bool { return e.GPU == spec.GPUs[0] && e.Kind == "recovered" })
+		return slices.ContainsFunc(s.Health, func(e agentapi.HealthEvent) bool {
+			return e.GPU == spec.GPUs[0] &&
+				e.Kind == "recovered"
+		})
 	})
 }

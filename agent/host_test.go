@@ -104,10 +104,23 @@ func newHostOn(t *testing.T, docker string) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{id: id.New[id.Host](), key: key, dir: t.TempDir(), gpus: gpus{make(chan struct{})}, attach: container.AttachNone, log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	h := &host{
+		id:     id.New[id.Host](),
+		key:    key,
+		dir:    t.TempDir(),
+		gpus:   gpus{make(chan struct{})},
+		attach: container.AttachNone,
+		log:    slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
 	h.control = newControl(t, h.id.String(), pub)
-	h.engine, err = container.New(container.Config{Docker: docker, Host: h.id, GuestBinary: built.guest, Attach: container.AttachNone,
-		Overlay: netip.MustParsePrefix("10.77.0.0/20"), Log: h.log})
+	h.engine, err = container.New(container.Config{
+		Docker:      docker,
+		Host:        h.id,
+		GuestBinary: built.guest,
+		Attach:      container.AttachNone,
+		Overlay:     netip.MustParsePrefix("10.77.0.0/20"),
+		Log:         h.log,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,9 +142,16 @@ func newHostOn(t *testing.T, docker string) *host {
 // start runs an agent on the host's state; stop, like a kill, ends it wherever it is.
 func (h *host) start() {
 	h.t.Helper()
-	images, err := image.New(image.Config{Daemon: h.engine, Dir: filepath.Join(h.dir, "images"), Prefix: "muster-" + container.Host8(h.id),
-		Allow: append([]string{strings.Split(h.image, "/")[0]}, h.allow...), Driver: func() image.Driver { return image.Driver{Version: "550.90.07", CUDA: "12.4"} },
-		Free: func() (int64, error) { return 1 << 40, nil }, Now: time.Now, Log: h.log})
+	images, err := image.New(image.Config{
+		Daemon: h.engine,
+		Dir:    filepath.Join(h.dir, "images"),
+		Prefix: "muster-" + container.Host8(h.id),
+		Allow:  append([]string{strings.Split(h.image, "/")[0]}, h.allow...),
+		Driver: func() image.Driver { return image.Driver{Version: "550.90.07", CUDA: "12.4"} },
+		Free:   func() (int64, error) { return 1 << 40, nil },
+		Now:    time.Now,
+		Log:    h.log,
+	})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -139,10 +159,31 @@ func (h *host) start() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	a, err := agent.New(agent.Config{Host: h.id, Key: h.key, Version: "test", StateDir: h.dir, BootID: boot, BootMS: hostinfo.BootMS, Now: time.Now,
-		Engine: h.engine, Images: images, GPUs: h.gpus, Link: h.control, Attach: h.attach, Log: h.log,
-		Inventory: func(context.Context) agentapi.Inventory { return agentapi.Inventory{} }, Resolvers: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
-		Advertise: []string{"127.0.0.1"}, Tick: 100 * time.Millisecond, CleanIn: h.cleanIn, OverlayPatience: h.patience, FirewallEvery: h.firewall, Prefetch: h.prefetch, Cores: h.cores, Scratch: h.scratch})
+	a, err := agent.New(agent.Config{
+		Host:            h.id,
+		Key:             h.key,
+		Version:         "test",
+		StateDir:        h.dir,
+		BootID:          boot,
+		BootMS:          hostinfo.BootMS,
+		Now:             time.Now,
+		Engine:          h.engine,
+		Images:          images,
+		GPUs:            h.gpus,
+		Link:            h.control,
+		Attach:          h.attach,
+		Log:             h.log,
+		Inventory:       func(context.Context) agentapi.Inventory { return agentapi.Inventory{} },
+		Resolvers:       []netip.Addr{netip.MustParseAddr("192.0.2.53")},
+		Advertise:       []string{"127.0.0.1"},
+		Tick:            100 * time.Millisecond,
+		CleanIn:         h.cleanIn,
+		OverlayPatience: h.patience,
+		FirewallEvery:   h.firewall,
+		Prefetch:        h.prefetch,
+		Cores:           h.cores,
+		Scratch:         h.scratch,
+	})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -176,7 +217,8 @@ func (h *host) clean() {
 			h.t.Errorf("clean up: %v", err)
 		}
 	}
-	slices.SortFunc(list, func(a, b container.Container) int { return strings.Compare(string(b.Role), string(a.Role)) }) // work first
+	// work first
+	slices.SortFunc(list, func(a, b container.Container) int { return strings.Compare(string(b.Role), string(a.Role)) })
 	for _, c := range list {
 		if err := h.engine.Remove(ctx, c.Ref, c.Role); err != nil {
 			h.t.Errorf("clean up: %v", err)
@@ -185,8 +227,14 @@ func (h *host) clean() {
 	if err := errors.Join(h.engine.RemoveNetwork(ctx), firewall.Remove(ctx, container.Host8(h.id))); err != nil {
 		h.t.Errorf("clean up: %v", err)
 	}
-	images, err := image.New(image.Config{Daemon: h.engine, Dir: filepath.Join(h.dir, "images"), Prefix: "muster-" + container.Host8(h.id),
-		Free: func() (int64, error) { return 0, nil }, Now: time.Now, Log: h.log})
+	images, err := image.New(image.Config{
+		Daemon: h.engine,
+		Dir:    filepath.Join(h.dir, "images"),
+		Prefix: "muster-" + container.Host8(h.id),
+		Free:   func() (int64, error) { return 0, nil },
+		Now:    time.Now,
+		Log:    h.log,
+	})
 	if err == nil {
 		_, err = images.GC(ctx, nil, 0, 1<<40)
 	}
@@ -212,7 +260,10 @@ func pushJobAs(t *testing.T, ref string, alter func(*v1.ConfigFile), opts ...rem
 	w.WriteHeader(&tar.Header{Name: "job", Mode: 0o755, Size: int64(len(program))})
 	w.Write(program)
 	w.Close()
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(b.Bytes())),
+			nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,10 +289,22 @@ func pushJobAs(t *testing.T, ref string, alter func(*v1.ConfigFile), opts ...rem
 
 // spec is a node of a cluster of one.
 func (h *host) spec(command ...string) agentapi.LeaseSpec {
-	return agentapi.LeaseSpec{LeaseRef: agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}, Cluster: id.New[id.Cluster]().String(),
-		Node: id.New[id.Node]().String(), Nodes: 1, Image: h.image, Command: command, Env: map[string]string{"SECRET": "s3cret-" + h.id.String()},
-		GPUs: []string{"GPU-0"}, CPUs: 0.5, RAMMB: 128, DiskGB: 1, Egress: "full", GraceS: 10,
-		Network: agentapi.Network{CIDR: "10.77.0.0/20", Address: "10.77.0.1", MTU: 1280, Peers: []agentapi.Peer{}}}
+	return agentapi.LeaseSpec{
+		LeaseRef: agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1},
+		Cluster:  id.New[id.Cluster]().String(),
+		Node:     id.New[id.Node]().String(),
+		Nodes:    1,
+		Image:    h.image,
+		Command:  command,
+		Env:      map[string]string{"SECRET": "s3cret-" + h.id.String()},
+		GPUs:     []string{"GPU-0"},
+		CPUs:     0.5,
+		RAMMB:    128,
+		DiskGB:   1,
+		Egress:   "full",
+		GraceS:   10,
+		Network:  agentapi.Network{CIDR: "10.77.0.0/20", Address: "10.77.0.1", MTU: 1280, Peers: []agentapi.Peer{}},
+	}
 }
 
 // launch brings a lease to running.

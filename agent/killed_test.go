@@ -117,7 +117,8 @@ func TestANodeThatDiesWhileItStartsIsStartedAgain(t *testing.T) {
 }
 
 // A preflight lives through the deaths of the agent, the overlay and the guest of a rank that measures: the other rank
-// comes late here, so that they die in the middle of it. One that has measured and dies at its barrier comes back there.
+// comes late here, so that they die in the middle of it. One that has measured and dies at its barrier comes back
+// there.
 func TestAPreflightLivesThroughDeaths(t *testing.T) {
 	t.Parallel()
 	hosts, specs := twoNodes(t, "/job", "exit", "0")
@@ -166,8 +167,8 @@ func TestAPreflightLivesThroughDeaths(t *testing.T) {
 	}
 }
 
-// While a rank is started again, and nobody is told where it is, the others measure with nobody, and blame nobody. Once it
-// has told, all measure, and ranks that had measured stand by for it.
+// While a rank is started again, and nobody is told where it is, the others measure with nobody, and blame nobody. Once
+// it has told, all measure, and ranks that had measured stand by for it.
 func TestAPreflightWaitsForARankThatIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	hosts, specs := twoNodes(t, "/job", "exit", "0")
@@ -186,7 +187,10 @@ func TestAPreflightWaitsForARankThatIsStartedAgain(t *testing.T) {
 			h.want(specs[rank])
 		}
 		for rank, h := range hosts {
-			if st := h.await(specs[rank].LeaseRef, "ready", func(st agentapi.LeaseStatus) bool { return ready(st) && !waits(st) }); st.Preflight == nil || !st.Preflight.OK {
+			if st := h.await(specs[rank].LeaseRef, "ready", func(st agentapi.LeaseStatus) bool {
+				return ready(st) &&
+					!waits(st)
+			}); st.Preflight == nil || !st.Preflight.OK {
 				t.Errorf("rank %d: %s", rank, replies(st))
 			}
 		}
@@ -273,7 +277,8 @@ func TestARunNobodySawIsProved(t *testing.T) {
 		boot := func(at time.Time) int64 { return at.Sub(booted).Milliseconds() }
 		first, last := boot(time.UnixMilli(from)), boot(time.UnixMilli(till))
 		const slack = 20 // ms of rounding between two clocks
-		if st.StartBootMS < boot(work.StartedAt)-slack || st.ExitBootMS > boot(work.FinishedAt)+slack || st.ExitBootMS < last-slack {
+		if st.StartBootMS < boot(work.StartedAt)-slack || st.ExitBootMS > boot(work.FinishedAt)+slack ||
+			st.ExitBootMS < last-slack {
 			t.Errorf("it ran from %d to %d, said is %d to %d", first, last, st.StartBootMS, st.ExitBootMS)
 		}
 		if start := segs[0].StartMS - 1_000_000_000; start != st.StartBootMS {

@@ -42,8 +42,8 @@ type run struct {
 	owed       *time.Timer     // has a change that was not worth one by itself reported; nil: there is none
 	looked     bool            // its status is what this process has seen, or the end that is written down
 	egress     egress
-	// withdrawn: the guest was told to measure with nobody, because a rank is not there; only the worker knows of it. An agent
-	// that was restarted has not told it so, and what the guest does goes on.
+	// withdrawn: the guest was told to measure with nobody, because a rank is not there; only the worker knows of it. An
+	// agent that was restarted has not told it so, and what the guest does goes on.
 	withdrawn bool
 
 	reportedTraffic agentapi.Traffic // in a report that was taken
@@ -62,7 +62,13 @@ func (a *Agent) addRun(ref agentapi.LeaseRef, rec record) *run {
 	if found {
 		return l.runs[i]
 	}
-	r := &run{ref: ref, files: a.disk.layout(ref), rec: rec, looked: rec.Outcome != nil, egress: remembered(rec, a.cfg.BootID)}
+	r := &run{
+		ref:    ref,
+		files:  a.disk.layout(ref),
+		rec:    rec,
+		looked: rec.Outcome != nil,
+		egress: remembered(rec, a.cfg.BootID),
+	}
 	r.status = statusOf(ref, view{rec: rec, boot: a.cfg.BootID}, agentapi.Progress{})
 	l.runs = slices.Insert(l.runs, i, r)
 	if a.ctx != nil {

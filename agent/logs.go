@@ -61,7 +61,8 @@ func (t *tailBuffer) add(line []byte) {
 func (t *tailBuffer) bytes() []byte { return bytes.Join(t.lines, nil) }
 
 // Logs emits a run's output: from its container, or, when that is gone, what was kept of it. It is stream.Source's.
-func (a *Agent) Logs(ctx context.Context, ref agentapi.LeaseRef, tail int, follow bool, emit func(agentapi.LogFrame) error) error {
+func (a *Agent) Logs(ctx context.Context, ref agentapi.LeaseRef, tail int, follow bool,
+	emit func(agentapi.LogFrame) error) error {
 	err := a.cfg.Engine.Logs(ctx, ref, container.LogOptions{Tail: tail, Follow: follow}, emit)
 	if fault.Is(err, fault.NotFound) {
 		return a.KeptLog(ctx, ref, emit)

@@ -83,8 +83,8 @@ func (a *Agent) meterLoop(ctx context.Context) {
 	}
 }
 
-// meter ticks what Docker says is running, and what is done and keeps its place. What it does not say is not ticked now; if it turns out to have run on, the
-// next tick covers the time.
+// meter ticks what Docker says is running, and what is done and keeps its place. What it does not say is not ticked
+// now; if it turns out to have run on, the next tick covers the time.
 func (a *Agent) meter(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -19,7 +19,14 @@ import (
 // observe looks at a run. An error means that nothing can be concluded.
 func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 	a.mu.Lock()
-	v := view{want: r.want, dismissed: r.dismissed, superseded: r.superseded, rec: r.rec, boot: a.cfg.BootID, reported: r.reported}
+	v := view{
+		want:       r.want,
+		dismissed:  r.dismissed,
+		superseded: r.superseded,
+		rec:        r.rec,
+		boot:       a.cfg.BootID,
+		reported:   r.reported,
+	}
 	a.mu.Unlock()
 	v.withdrawn = r.withdrawn
 	v.drained = a.journal.Drained(r.ref)
@@ -53,7 +60,8 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 		return v, err
 	}
 	v.scratchLost = lostScratch(v)
-	v.report = guest.KeptWorkload(r.files.Guest, r.ref)             // from its folder: it counts after the guest's death too
+	// from its folder: it counts after the guest's death too
+	v.report = guest.KeptWorkload(r.files.Guest, r.ref)
 	if v.guest.State == container.Running && v.rec.Outcome == nil { // the end of a run does not wait for it
 		a.readOverlay(parent, r, &v)
 	}
@@ -69,11 +77,12 @@ func (a *Agent) interrupted(ctx context.Context, v view) (bool, error) {
 	return a.cfg.Engine.Interrupted(ctx, v.guest)
 }
 
-// answerIn is how long an overlay process that is there may take to say how it is. One that is not there is known at once.
+// answerIn is how long an overlay process that is there may take to say how it is. One that is not there is known at
+// once.
 const answerIn = 5 * time.Second
 
-// readOverlay asks a run's overlay process how it is. One that does not answer is not up; that alone ends nothing. How long
-// the engine took to answer is not taken off its time.
+// readOverlay asks a run's overlay process how it is. One that does not answer is not up; that alone ends nothing. How
+// long the engine took to answer is not taken off its time.
 func (a *Agent) readOverlay(ctx context.Context, r *run, v *view) {
 	ctx, cancel := context.WithTimeout(ctx, answerIn)
 	defer cancel()
@@ -93,15 +102,15 @@ func (a *Agent) readOverlay(ctx context.Context, r *run, v *view) {
 	v.peers, v.staleRelays = reflect.DeepEqual(given, v.spec().Network.Peers), relays.stale(v.spec().Network)
 }
 
-// expires reports whether a run's authorised time is over within d, on the server's clock. Without an anchor of this boot that
-// is not known, and nothing of an earlier boot runs.
+// expires reports whether a run's authorised time is over within d, on the server's clock. Without an anchor of this
+// boot that is not known, and nothing of an earlier boot runs.
 func (a *Agent) expires(rec record, d time.Duration) bool {
 	left, known := a.authorised(rec)
 	return known && left <= d
 }
 
-// authorised is how much is left of a run's authorised time, less than zero once it is over; known is false when it has no end
-// or the server's clock is not known.
+// authorised is how much is left of a run's authorised time, less than zero once it is over; known is false when it has
+// no end or the server's clock is not known.
 func (a *Agent) authorised(rec record) (left time.Duration, known bool) {
 	anchor, ok := a.journal.Anchor()
 	if !ok || rec.RunUntilMS <= 0 {
@@ -113,8 +122,17 @@ func (a *Agent) authorised(rec record) (left time.Duration, known bool) {
 // statusOf says what is to be said of a run. Progress is what was shown so far.
 func statusOf(ref agentapi.LeaseRef, v view, progress agentapi.Progress) agentapi.LeaseStatus {
 	rec := v.rec
-	st := agentapi.LeaseStatus{LeaseRef: ref, State: stage(v), WGKey: rec.WGKey, Endpoints: rec.Endpoints, Preflight: rec.Preflight,
-		ImageDigest: cmp.Or(rec.ImagePin, rec.ImageDigest), Started: rec.Started, LogKept: rec.LogKept, Gone: rec.Gone}
+	st := agentapi.LeaseStatus{
+		LeaseRef:    ref,
+		State:       stage(v),
+		WGKey:       rec.WGKey,
+		Endpoints:   rec.Endpoints,
+		Preflight:   rec.Preflight,
+		ImageDigest: cmp.Or(rec.ImagePin, rec.ImageDigest),
+		Started:     rec.Started,
+		LogKept:     rec.LogKept,
+		Gone:        rec.Gone,
+	}
 	if rec.BootID == v.boot {
 		st.StartBootMS = rec.StartBoot
 	}
@@ -169,12 +187,14 @@ func stage(v view) agentapi.NodeState {
 // report puts what was seen into the run's status.
 func (a *Agent) report(r *run, v view, s step) {
 	if s.do == actConclude {
-		return // how it ended is said with its cause, once that is recorded: before, it would look like a node that is not well
+		// how it ended is said with its cause, once that is recorded: before, it would look like a node that is not well
+		return
 	}
 	sick := a.sick(v.spec().GPUs...)
 	ownersMB := a.ownersMB(v)
 	a.setStatus(r, func(old agentapi.LeaseStatus) agentapi.LeaseStatus {
-		if !r.looked && s.do != actStartOverlay && s.do != actNoteStart { // in one with what was seen: hides lets it out from now on
+		if !r.looked && s.do != actStartOverlay && s.do != actNoteStart {
+			// in one with what was seen: hides lets it out from now on
 			r.looked = true
 			poke(a.syncNow)
 		}
@@ -202,7 +222,8 @@ func (a *Agent) report(r *run, v view, s step) {
 			case v.scratchLost != "":
 				st.Trouble, st.TroubleDetail = agentapi.ReasonScratchFailed, clipped(v.scratchLost)
 			default:
-				st.Trouble, st.TroubleDetail = agentapi.ReasonOverlayFailed, "the process that carries the node's network does not answer"
+				st.Trouble, st.TroubleDetail = agentapi.ReasonOverlayFailed,
+					"the process that carries the node's network does not answer"
 			}
 		}
 		st.GoodSinceBootMS = r.goodSinceBoot(st.Good, v.seenBoot)
@@ -236,16 +257,25 @@ func (a *Agent) ownersMB(v view) int64 {
 
 // progressOf names the step a person sees while an action runs. Those not named leave what is shown.
 var progressOf = map[action]string{
-	actMakeScratch: "scratch", actStartGuest: "guest", actStartOverlay: "overlay", actAwaitPeers: "peers", actSetPeers: "peers", actPreflight: "preflight",
-	actStandBy: "workload", actStartWork: "workload", actAwaitInit: "workload", actOpenBarrier: "workload", actAwaitStart: "workload",
+	actMakeScratch:  "scratch",
+	actStartGuest:   "guest",
+	actStartOverlay: "overlay",
+	actAwaitPeers:   "peers",
+	actSetPeers:     "peers",
+	actPreflight:    "preflight",
+	actStandBy:      "workload",
+	actStartWork:    "workload",
+	actAwaitInit:    "workload",
+	actOpenBarrier:  "workload",
+	actAwaitStart:   "workload",
 }
 
 // progressEvery is how often mere progress within a step is worth a report.
 const progressEvery = time.Second
 
-// setStatus alters a run's status, and has it reported: at once when it says something new, another step too, and when only a number
-// or a cause of delay moved, no sooner than progressEvery after the last report and no later than that after the change. How
-// many reports become of it is for syncLoop: each tells what all runs are by then.
+// setStatus alters a run's status, and has it reported: at once when it says something new, another step too, and when
+// only a number or a cause of delay moved, no sooner than progressEvery after the last report and no later than that
+// after the change. How many reports become of it is for syncLoop: each tells what all runs are by then.
 func (a *Agent) setStatus(r *run, f func(agentapi.LeaseStatus) agentapi.LeaseStatus) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -295,7 +325,8 @@ func (a *Agent) unseen(r *run, err error) {
 		}
 		st.Progress.WaitingFor = clipped(safe(err))
 		if r.want != nil && r.rec.Outcome == nil && !(view{rec: r.rec}).begun() {
-			st.Progress.WaitingFor = fmt.Sprintf("The host's container engine does not answer. It is tried again for %d minutes; then this start ends, "+
+			st.Progress.WaitingFor = fmt.Sprintf("The host's container engine does not answer. It is tried again for %d "+
+				"minutes; then this start ends, "+
 				"and another host can be rented. Nothing is charged until then.", int(enginePatience.Minutes()))
 		}
 		return st
@@ -305,14 +336,15 @@ func (a *Agent) unseen(r *run, err error) {
 // enginePatience is how long a start waits for the host's container engine before it has failed.
 const enginePatience = 2 * time.Minute
 
-// withoutEngine is the outcome of a run of which nothing has started when the container engine is away for too long; nil: it
-// waits on. What has started is never concluded without the engine: with live restore it goes on.
+// withoutEngine is the outcome of a run of which nothing has started when the container engine is away for too long;
+// nil: it waits on. What has started is never concluded without the engine: with live restore it goes on.
 func (a *Agent) withoutEngine(v view, now time.Time) *outcome {
 	since, _, away := a.cfg.Engine.Away()
 	if !away || now.Sub(since) < enginePatience || v.want == nil || v.rec.Outcome != nil || v.begun() {
 		return nil
 	}
-	return failed(agentapi.ReasonRuntimeFailed, fmt.Sprintf("the host's container engine did not answer for %d minutes", int(enginePatience.Minutes())))
+	return failed(agentapi.ReasonRuntimeFailed, fmt.Sprintf("the host's container engine did not answer for %d minutes",
+		int(enginePatience.Minutes())))
 }
 
 // delayed tells people what a step waits for.

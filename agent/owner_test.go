@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Whoever rented a GPU in the moment in which its owner began to use it is refused, free of charge, and learns nothing of
-// what the owner runs. The GPU beside it is let.
+// Whoever rented a GPU in the moment in which its owner began to use it is refused, free of charge, and learns nothing
+// of what the owner runs. The GPU beside it is let.
 func TestALeaseIsRefusedWhileTheOwnerUsesItsGPU(t *testing.T) {
 	t.Parallel()
 	monitor, profile, path := fakeGPUs(t, 2)
@@ -25,7 +25,11 @@ func TestALeaseIsRefusedWhileTheOwnerUsesItsGPU(t *testing.T) {
 		}
 		return len(inv.GPUs) == 2 && inv.GPUs[0].InUse != "" && inv.GPUs[1].InUse == ""
 	}
-	if err := fakeprofile.SetProcesses(path, map[string][]fakeprofile.Process{profile.GPUs[0].UUID: {{PID: os.Getpid(), MemMB: 9000, Graphics: true}}}); err != nil {
+	if err := fakeprofile.SetProcesses(path, map[string][]fakeprofile.Process{profile.GPUs[0].UUID: {{
+		PID:      os.Getpid(),
+		MemMB:    9000,
+		Graphics: true,
+	}}}); err != nil {
 		t.Fatal(err)
 	}
 	poll(t, "the GPU in use in the inventory", inUse)
@@ -33,7 +37,8 @@ func TestALeaseIsRefusedWhileTheOwnerUsesItsGPU(t *testing.T) {
 	used.GPUs, free.GPUs = []string{profile.GPUs[0].UUID}, []string{profile.GPUs[1].UUID}
 	h.want(used, free)
 	st := h.await(used.LeaseRef, "refused", func(st agentapi.LeaseStatus) bool { return st.State == agentapi.NodeFailed })
-	if st.Reason != agentapi.ReasonGPUInUse || st.Started || !strings.Contains(st.Detail, profile.GPUs[0].UUID) || strings.Contains(st.Detail, "MiB") {
+	if st.Reason != agentapi.ReasonGPUInUse || st.Started || !strings.Contains(st.Detail, profile.GPUs[0].UUID) ||
+		strings.Contains(st.Detail, "MiB") {
 		t.Errorf("%s", replies(st))
 	}
 	h.await(free.LeaseRef, "ready", ready)

@@ -123,7 +123,8 @@ func (v view) waits(o *outcome) bool {
 
 // begun reports whether something of the renter's may have run.
 func (v view) begun() bool {
-	return v.rec.BarrierOpened || v.rec.Started || v.report.State == guest.StateStarted || v.report.State == guest.StateRefused
+	return v.rec.BarrierOpened || v.rec.Started || v.report.State == guest.StateStarted ||
+		v.report.State == guest.StateRefused
 }
 
 // spec is what to run: complete from the server, or without secrets from this host's memory.
@@ -179,8 +180,10 @@ func ended(v view) *outcome {
 		if v.interrupted {
 			return failed(agentapi.ReasonHostInterrupted, "the host's container runtime was stopped")
 		}
-		if v.guest.State == container.Exited && v.guest.StartedAt.IsZero() && v.guest.Error != "" { // the daemon says what to mend on the host
-			return failed(agentapi.ReasonRuntimeFailed, detailed("the container that holds the node's network could not be started", v.guest.Error))
+		if v.guest.State == container.Exited && v.guest.StartedAt.IsZero() && v.guest.Error != "" {
+			// the daemon says what to mend on the host
+			return failed(agentapi.ReasonRuntimeFailed, detailed("the container that holds the node's network could not be "+
+				"started", v.guest.Error))
 		}
 		return failed(agentapi.ReasonGuestDied, "the container that holds the node's network ended")
 	}
@@ -201,7 +204,8 @@ func exited(v view) *outcome {
 	case !started && v.work.ExitCode == guest.ExitNotFound:
 		return failed(agentapi.ReasonCommandNotFound, "the image has no such command")
 	case !started:
-		return failed(agentapi.ReasonRuntimeFailed, detailed(fmt.Sprintf("the workload's container ended with code %d before its command was started", v.work.ExitCode), v.work.Error))
+		return failed(agentapi.ReasonRuntimeFailed, detailed(fmt.Sprintf("the workload's container ended with code %d "+
+			"before its command was started", v.work.ExitCode), v.work.Error))
 	}
 	code := v.work.ExitCode
 	o := &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, ExitCode: &code}
@@ -288,7 +292,8 @@ func planEnd(v view) step {
 // keys, which come with the pin.
 func (v view) otherImage() bool {
 	pin := v.rec.ImagePin
-	return v.want != nil && v.want.Digest != "" && pin != "" && pin != v.want.Digest && v.rec.ImageDigest != v.want.Digest &&
+	return v.want != nil && v.want.Digest != "" && pin != "" && pin != v.want.Digest &&
+		v.rec.ImageDigest != v.want.Digest &&
 		v.rec.WorkID == "" && v.work.State == container.Absent && !v.rec.Started
 }
 

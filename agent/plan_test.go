@@ -13,7 +13,13 @@ import (
 
 // at builds the view of a run as far as a start has come; each step includes those before it.
 func at(steps ...func(*view)) view {
-	v := view{boot: "b1", want: &agentapi.LeaseSpec{Nodes: 2, Network: agentapi.Network{Peers: []agentapi.Peer{{Rank: 1, Key: "k", Endpoints: []string{"e"}}}}}}
+	v := view{
+		boot: "b1",
+		want: &agentapi.LeaseSpec{
+			Nodes:   2,
+			Network: agentapi.Network{Peers: []agentapi.Peer{{Rank: 1, Key: "k", Endpoints: []string{"e"}}}},
+		},
+	}
 	for _, f := range steps {
 		f(&v)
 	}
@@ -73,8 +79,10 @@ func TestPlan(t *testing.T) {
 		{"nothing yet", at(), actPull},
 		{"image is there", at(pulled), actStartGuest},
 		{"the cluster runs another image", at(pulled, pinned), actPull},
-		{"the cluster's image is a list's", at(guestUp, pinned, func(v *view) { v.rec.ImagePin = "sha256:list" }), actStartOverlay},
-		{"the cluster was pinned to this machine's", at(guestUp, pinned, func(v *view) { v.rec.ImageDigest = "sha256:list" }), actStartOverlay},
+		{"the cluster's image is a list's", at(guestUp, pinned, func(v *view) { v.rec.ImagePin = "sha256:list" }),
+			actStartOverlay},
+		{"the cluster was pinned to this machine's", at(guestUp, pinned, func(v *view) { v.rec.ImageDigest = "sha256:list" }),
+			actStartOverlay},
 		{"another image, too late", at(created, pinned), actAwaitInit},
 		{"scratch is asked for", at(pulled, scratchy), actMakeScratch},
 		{"scratch is there", at(pulled, scratchy, mounted), actStartGuest},
@@ -88,27 +96,39 @@ func TestPlan(t *testing.T) {
 		{"guest died too often", at(barrier, deadGuest, func(v *view) { v.rec.Deaths = maxDeaths }), actConclude},
 		{"guest died after the release", at(barrier, deadGuest, func(v *view) { v.rec.BarrierOpened = true }), actConclude},
 		{"work died before the barrier", at(created, exit(125)), actStartAgain},
-		{"work died with the daemon at the barrier", at(barrier, exit(137), func(v *view) { v.interrupted = true }), actStartAgain},
+		{"work died with the daemon at the barrier", at(barrier, exit(137), func(v *view) { v.interrupted = true }),
+			actStartAgain},
 		{"work was removed at the barrier", at(barrier, func(v *view) { v.work = container.Container{} }), actStartAgain},
 		{"the host was restarted during the start", at(joined, func(v *view) { v.boot = "b2" }), actStartAgain},
 		{"work could not be started, as the guest has died", at(created, exit(127), neverRan), actStartAgain},
 		{"work ended with its guest", at(created, exit(127), deadGuest), actStartAgain},
 		{"a peer is started again", at(barrier, func(v *view) { v.want.Network.Peers[0].Key = "" }), actAwaitPeers},
-		{"a peer is started again, blamed already", at(barrier, func(v *view) { v.want.Network.Peers[0].Key, v.rec.Preflight.OK = "", false }), actAwaitPeers},
-		{"a peer came back, not measured yet", at(barrier, func(v *view) { v.rec.Preflight, v.withdrawn = nil, true }), actPreflight},
+		{"a peer is started again, blamed already", at(barrier, func(v *view) {
+			v.want.Network.Peers[0].Key,
+				v.rec.Preflight.OK = "", false
+		}), actAwaitPeers},
+		{"a peer came back, not measured yet", at(barrier, func(v *view) { v.rec.Preflight, v.withdrawn = nil, true }),
+			actPreflight},
 		{"a peer came back", at(barrier, func(v *view) { v.withdrawn = true }), actStandBy},
 		{"a peer came back, work not started", at(measured, func(v *view) { v.withdrawn = true }), actStandBy},
-		{"a peer came back after the release", at(barrier, func(v *view) { v.withdrawn, v.rec.BarrierOpened = true, true }), actAwaitStart},
+		{"a peer came back after the release", at(barrier, func(v *view) { v.withdrawn, v.rec.BarrierOpened = true, true }),
+			actAwaitStart},
 		{"a peer has not joined", at(joined, func(v *view) { v.want.Network.Peers[0].Key = "" }), actAwaitPeers},
 		{"peers are known", at(joined, func(v *view) { v.peers = false }), actSetPeers},
 		{"peers are set", at(joined), actPreflight},
 		{"the work waits, not measured yet", at(barrier, func(v *view) { v.rec.Preflight = nil }), actPreflight},
 		{"go, not measured", at(barrier, func(v *view) { v.rec.Preflight, v.want.Go = nil, true }), actPreflight},
-		{"released, figures lost", at(barrier, func(v *view) { v.rec.Preflight, v.rec.BarrierOpened = nil, true }), actAwaitStart},
+		{"released, figures lost", at(barrier, func(v *view) { v.rec.Preflight, v.rec.BarrierOpened = nil, true }),
+			actAwaitStart},
 		{"running, figures lost", at(running, func(v *view) { v.rec.Preflight = nil }), actWatch},
 		{"alone: nothing to measure", at(joined, one), actStartWork},
 		{"measured", at(measured), actStartWork},
-		{"work created, not started", at(measured, func(v *view) { v.work = container.Container{ID: "w", State: container.Created} }), actStartWork},
+		{"work created, not started", at(measured, func(v *view) {
+			v.work = container.Container{
+				ID:    "w",
+				State: container.Created,
+			}
+		}), actStartWork},
 		{"work runs, not noted", at(barrier, func(v *view) { v.rec.WorkID = "" }), actStartWork},
 		{"init is silent", at(created), actAwaitInit},
 		{"at the barrier", at(barrier), actAwaitGo},
@@ -145,7 +165,8 @@ func TestPlan(t *testing.T) {
 		}), actRest},
 		{"gone, usage not taken", at(func(v *view) { v.rec.Gone, v.dismissed, v.reported = true, true, true }), actRest},
 		{"gone, still wanted", at(func(v *view) { v.rec.Gone, v.drained, v.reported = true, true, true }), actRest},
-		{"gone, known", at(func(v *view) { v.rec.Gone, v.dismissed, v.drained, v.reported = true, true, true, true }), actForget},
+		{"gone, known", at(func(v *view) { v.rec.Gone, v.dismissed, v.drained, v.reported = true, true, true, true }),
+			actForget},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -164,14 +185,28 @@ func TestHowRunsEnd(t *testing.T) {
 		v    view
 		want *outcome // nil: it does not
 	}{
-		{"exit 0", at(running, exit(0)), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, ExitCode: code(0)}},
-		{"exit 127 of the command itself", at(running, exit(127)), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, ExitCode: code(127)}},
+		{"exit 0", at(running, exit(0)), &outcome{
+			State:    agentapi.NodeStopped,
+			Reason:   agentapi.ReasonExited,
+			ExitCode: code(0),
+		}},
+		{"exit 127 of the command itself", at(running, exit(127)), &outcome{
+			State:    agentapi.NodeStopped,
+			Reason:   agentapi.ReasonExited,
+			ExitCode: code(127),
+		}},
 		{"out of memory", at(running, exit(137), func(v *view) { v.work.OOMKilled = true }),
-			&outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, Detail: "out of memory: the node's limit was reached", ExitCode: code(137)}},
+			&outcome{
+				State:    agentapi.NodeStopped,
+				Reason:   agentapi.ReasonExited,
+				Detail:   "out of memory: the node's limit was reached",
+				ExitCode: code(137),
+			}},
 		{"exit 0 with the daemon", at(running, exit(0), func(v *view) { v.interrupted = true }),
 			failed(agentapi.ReasonHostInterrupted, "the host's container runtime was stopped")},
 		{"no such command", at(created, exit(127)), failed(agentapi.ReasonCommandNotFound, "the image has no such command")},
-		{"could not be started too often", at(created, exit(127), neverRan, func(v *view) { v.rec.Deaths, v.work.Error = maxDeaths, "lstat ns/net" }),
+		{"could not be started too often", at(created, exit(127), neverRan,
+			func(v *view) { v.rec.Deaths, v.work.Error = maxDeaths, "lstat ns/net" }),
 			failed(agentapi.ReasonRuntimeFailed, "the container could not be started: lstat ns/net")},
 		{"its guest died too often under it", at(created, exit(127), deadGuest, func(v *view) { v.rec.Deaths = maxDeaths }),
 			failed(agentapi.ReasonGuestDied, "the container that holds the node's network ended")},
@@ -183,20 +218,43 @@ func TestHowRunsEnd(t *testing.T) {
 		{"guest died", at(running, func(v *view) { v.guest.State = container.Exited }),
 			failed(agentapi.ReasonGuestDied, "the container that holds the node's network ended")},
 		{"the daemon refuses to start the guest, too often", at(pulled, func(v *view) {
-			v.rec.Deaths, v.rec.GuestID, v.guest = maxDeaths, "", container.Container{ID: "g", State: container.Exited, ExitCode: 128, Error: "apparmor_parser: not found"}
-		}), failed(agentapi.ReasonRuntimeFailed, "the container that holds the node's network could not be started: apparmor_parser: not found")},
+			v.rec.Deaths, v.rec.GuestID, v.guest = maxDeaths, "", container.Container{
+				ID:       "g",
+				State:    container.Exited,
+				ExitCode: 128,
+				Error:    "apparmor_parser: not found",
+			}
+		}), failed(agentapi.ReasonRuntimeFailed, "the container that holds the node's network could not be started: "+
+			"apparmor_parser: not found")},
 		{"guest is another container", at(running, func(v *view) { v.guest.ID = "x" }),
 			failed(agentapi.ReasonGuestDied, "the container that holds the node's network ended")},
 		{"work was removed by hand", at(running, func(v *view) { v.work = container.Container{} }),
 			failed(agentapi.ReasonHostInterrupted, "the workload's container was removed by somebody on the host")},
-		{"the host was restarted", at(running, func(v *view) { v.boot = "b2" }), failed(agentapi.ReasonHostInterrupted, "the host was restarted")},
-		{"preflight failed", at(measured, func(v *view) { v.rec.Preflight = &agentapi.Preflight{Detail: "slow"} }), failed(agentapi.ReasonPreflightFailed, "slow")},
+		{"the host was restarted", at(running, func(v *view) { v.boot = "b2" }),
+			failed(agentapi.ReasonHostInterrupted, "the host was restarted")},
+		{"preflight failed", at(measured, func(v *view) { v.rec.Preflight = &agentapi.Preflight{Detail: "slow"} }),
+			failed(agentapi.ReasonPreflightFailed, "slow")},
 		{"dismissed", at(running, dismissed), &outcome{State: agentapi.NodeStopped}},
 		{"dismissed before anything", at(dismissed), &outcome{State: agentapi.NodeStopped}},
-		{"superseded", at(running, dismissed, func(v *view) { v.superseded = true }), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonSuperseded}},
-		{"time is over", at(running, expired), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonRunUntil, Detail: "the authorised time is over"}},
-		{"time is nearly over", at(running, ending), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonRunUntil, Detail: "the authorised time is over"}},
-		{"time is over, no server", at(running, expired, unknown), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonRunUntil, Detail: "the authorised time is over"}},
+		{"superseded", at(running, dismissed, func(v *view) { v.superseded = true }), &outcome{
+			State:  agentapi.NodeStopped,
+			Reason: agentapi.ReasonSuperseded,
+		}},
+		{"time is over", at(running, expired), &outcome{
+			State:  agentapi.NodeStopped,
+			Reason: agentapi.ReasonRunUntil,
+			Detail: "the authorised time is over",
+		}},
+		{"time is nearly over", at(running, ending), &outcome{
+			State:  agentapi.NodeStopped,
+			Reason: agentapi.ReasonRunUntil,
+			Detail: "the authorised time is over",
+		}},
+		{"time is over, no server", at(running, expired, unknown), &outcome{
+			State:  agentapi.NodeStopped,
+			Reason: agentapi.ReasonRunUntil,
+			Detail: "the authorised time is over",
+		}},
 		{"no server", at(running, unknown), nil},
 		{"no server, no overlay", at(running, unknown, func(v *view) { v.overlay = false }), nil},
 	} {
@@ -223,8 +281,8 @@ func TestUnknownNeverStops(t *testing.T) {
 	}
 }
 
-// A node that died while it started says so and of what until it tells again where it is. A failed preflight is no verdict
-// before the run is concluded with it.
+// A node that died while it started says so and of what until it tells again where it is. A failed preflight is no
+// verdict before the run is concluded with it.
 func TestWhatIsSaidOfANodeThatStartsAgain(t *testing.T) {
 	t.Parallel()
 	died := func(v *view) {
@@ -232,19 +290,23 @@ func TestWhatIsSaidOfANodeThatStartsAgain(t *testing.T) {
 	}
 	v := at(joined, died)
 	st := statusOf(agentapi.LeaseRef{}, v, agentapi.Progress{})
-	if !st.StartsAgain || st.Trouble != agentapi.ReasonGuestDied || st.TroubleDetail == "" || st.State != agentapi.NodeStarting {
+	if !st.StartsAgain || st.Trouble != agentapi.ReasonGuestDied || st.TroubleDetail == "" ||
+		st.State != agentapi.NodeStarting {
 		t.Errorf("while its guest is dead: %+v", st)
 	}
 	v.rec.WGKey = "key"
-	if st := statusOf(agentapi.LeaseRef{}, v, agentapi.Progress{}); st.StartsAgain || st.Trouble != "" || st.State != agentapi.NodeJoining {
+	if st := statusOf(agentapi.LeaseRef{}, v, agentapi.Progress{}); st.StartsAgain || st.Trouble != "" ||
+		st.State != agentapi.NodeJoining {
 		t.Errorf("back: %+v", st)
 	}
 	v = at(barrier, func(v *view) { v.rec.Preflight = &agentapi.Preflight{Detail: "rank 1 does not answer"} })
-	if st := statusOf(agentapi.LeaseRef{}, v, agentapi.Progress{}); st.State != agentapi.NodeJoining || st.AtBarrier || st.Preflight != nil {
+	if st := statusOf(agentapi.LeaseRef{}, v, agentapi.Progress{}); st.State != agentapi.NodeJoining || st.AtBarrier ||
+		st.Preflight != nil {
 		t.Errorf("not concluded: %+v", st)
 	}
 	v.rec.Outcome = failed(agentapi.ReasonPreflightFailed, "rank 1 does not answer")
-	if st := statusOf(agentapi.LeaseRef{}, v, agentapi.Progress{}); st.State != agentapi.NodeFailed || st.Preflight == nil {
+	if st := statusOf(agentapi.LeaseRef{}, v, agentapi.Progress{}); st.State != agentapi.NodeFailed ||
+		st.Preflight == nil {
 		t.Errorf("concluded: %+v", st)
 	}
 }

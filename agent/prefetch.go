@@ -17,8 +17,8 @@ const (
 	prefetchShare = 4                // public images take up to one part in so many of what is free
 )
 
-// prefetchLoop fetches popular images while nothing is leased, one at a time. A lease that comes ends a fetch under way:
-// the line is the renter's.
+// prefetchLoop fetches popular images while nothing is leased, one at a time. A lease that comes ends a fetch under
+// way: the line is the renter's.
 func (a *Agent) prefetchLoop(ctx context.Context) {
 	if !a.cfg.Prefetch {
 		return
@@ -42,8 +42,8 @@ func (a *Agent) prefetchLoop(ctx context.Context) {
 	}
 }
 
-// prefetch fetches one image, or sees that it is there, and reports whether that is done with, well or not; a fetch that a
-// lease has ended, or that the line's data cap leaves no room for, is not.
+// prefetch fetches one image, or sees that it is there, and reports whether that is done with, well or not; a fetch
+// that a lease has ended, or that the line's data cap leaves no room for, is not.
 func (a *Agent) prefetch(ctx context.Context, ref string) bool {
 	line, bounded := a.lineRoom()
 	if bounded && line <= 0 {
@@ -63,7 +63,11 @@ func (a *Agent) prefetch(ctx context.Context, ref string) bool {
 			}
 		}
 	}()
-	img, err := a.cfg.Images.Pull(ctx, image.Request{Image: ref, MaxBytes: room, MaxFetch: line}, func(agentapi.Progress) {})
+	img, err := a.cfg.Images.Pull(ctx, image.Request{
+		Image:    ref,
+		MaxBytes: room,
+		MaxFetch: line,
+	}, func(agentapi.Progress) {})
 	switch {
 	case ctx.Err() != nil:
 		return false

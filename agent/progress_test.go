@@ -57,7 +57,15 @@ func (l *reports) until(t *testing.T, leases int, ok func(agentapi.Progress) boo
 func newReporter(t *testing.T, leases int) (*Agent, *reports, []*run) {
 	t.Helper()
 	link := &reports{received: make(chan struct{}, 1)}
-	a, err := New(Config{StateDir: t.TempDir(), BootID: "b1", BootMS: func() int64 { return 1 }, Now: time.Now, GPUs: sickGPUs{}, Link: link, Log: slog.New(slog.DiscardHandler)})
+	a, err := New(Config{
+		StateDir: t.TempDir(),
+		BootID:   "b1",
+		BootMS:   func() int64 { return 1 },
+		Now:      time.Now,
+		GPUs:     sickGPUs{},
+		Link:     link,
+		Log:      slog.New(slog.DiscardHandler),
+	})
 	must(t, err)
 	t.Cleanup(func() { must(t, a.journal.Close()) })
 	var runs []*run
@@ -107,8 +115,8 @@ func TestTheLastNumberIsReported(t *testing.T) {
 	}
 }
 
-// However fast the steps of many leases follow each other, the last of each is told, and the control plane hears no more than
-// it was promised.
+// However fast the steps of many leases follow each other, the last of each is told, and the control plane hears no
+// more than it was promised.
 func TestManyStepsAreReportedTogether(t *testing.T) {
 	t.Parallel()
 	const leases, steps = 8, 200

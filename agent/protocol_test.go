@@ -28,11 +28,16 @@ func (l *agedLink) Sync(_ context.Context, s agentapi.Sync) (agentapi.SyncReply,
 		r.Protocol = 0 // it knows no such field
 	}
 	if s.Protocol > l.protocol {
-		r.Error = fmt.Sprintf("the agent speaks protocol %d and this server at most %d: upgrade the server first", s.Protocol, l.protocol)
+		r.Error = fmt.Sprintf("the agent speaks protocol %d and this server at most %d: upgrade the server first", s.Protocol,
+			l.protocol)
 		return r, nil
 	}
 	for _, seg := range s.Segments {
-		r.UsageAcks = append(r.UsageAcks, agentapi.UsageAck{LeaseRef: agentapi.LeaseRef{Lease: seg.Lease, Epoch: seg.Epoch}, BootID: seg.BootID, Through: seg.Seq})
+		r.UsageAcks = append(r.UsageAcks, agentapi.UsageAck{
+			LeaseRef: agentapi.LeaseRef{Lease: seg.Lease, Epoch: seg.Epoch},
+			BootID:   seg.BootID,
+			Through:  seg.Seq,
+		})
 	}
 	return r, nil
 }
@@ -48,14 +53,27 @@ func TestAnAgentReportsToAnOlderServer(t *testing.T) {
 	must(t, err)
 	l := &agedLink{protocol: agentapi.Protocol - 1}
 	host := id.New[id.Host]()
-	a, err := New(Config{StateDir: t.TempDir(), Host: host, Key: key, BootID: "b1", BootMS: func() int64 { return 3000 }, Now: time.Now, GPUs: quietGPUs{},
-		Link: l, Log: slog.New(slog.DiscardHandler)})
+	a, err := New(Config{
+		StateDir: t.TempDir(),
+		Host:     host,
+		Key:      key,
+		BootID:   "b1",
+		BootMS:   func() int64 { return 3000 },
+		Now:      time.Now,
+		GPUs:     quietGPUs{},
+		Link:     l,
+		Log:      slog.New(slog.DiscardHandler),
+	})
 	must(t, err)
 	defer a.journal.Close()
 	ref := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
 	must(t, a.journal.SetAnchor(agentapi.Anchor{BootID: "b1", Number: 1, BootMS: 1000, ServerMS: 5_000_000}))
 	must(t, a.journal.Start(ref, 1500, nil))
-	must(t, a.journal.Note(ref, journal.Condition{SeenBootMS: 2000, Up: true, Deaf: []agentapi.DeafSpan{{Rank: 1, FromBootMS: 1600}}}))
+	must(t, a.journal.Note(ref, journal.Condition{
+		SeenBootMS: 2000,
+		Up:         true,
+		Deaf:       []agentapi.DeafSpan{{Rank: 1, FromBootMS: 1600}},
+	}))
 	for range 3 {
 		_, err := a.syncOnce(t.Context())
 		must(t, err)
@@ -87,15 +105,23 @@ type wellGPUs struct{ quietGPUs }
 
 func (wellGPUs) Health() map[string]gpu.Health { return nil }
 
-// An agent that was restarted signs nothing new of a run before it has seen how the run is: the time in which there was no
-// agent counts as it was. A run that cannot be seen for long is not up.
+// An agent that was restarted signs nothing new of a run before it has seen how the run is: the time in which there was
+// no agent counts as it was. A run that cannot be seen for long is not up.
 func TestARestartedAgentSignsNothingItHasNotSeen(t *testing.T) {
 	t.Parallel()
 	_, key, err := ed25519.GenerateKey(nil)
 	must(t, err)
 	now := time.Now()
-	a, err := New(Config{StateDir: t.TempDir(), Host: id.New[id.Host](), Key: key, BootID: "b1", BootMS: func() int64 { return 60_000 },
-		Now: func() time.Time { return now }, GPUs: wellGPUs{}, Log: slog.New(slog.DiscardHandler)})
+	a, err := New(Config{
+		StateDir: t.TempDir(),
+		Host:     id.New[id.Host](),
+		Key:      key,
+		BootID:   "b1",
+		BootMS:   func() int64 { return 60_000 },
+		Now:      func() time.Time { return now },
+		GPUs:     wellGPUs{},
+		Log:      slog.New(slog.DiscardHandler),
+	})
 	must(t, err)
 	defer a.journal.Close()
 	ref := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}

@@ -70,7 +70,8 @@ func claimBig(t *testing.T, of, registry string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+registry+"/v2/test/big/manifests/1", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+registry+"/v2/test/big/manifests/1",
+		bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +102,10 @@ func TestReasonsOfPullsThatFail(t *testing.T) {
 	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH]
 	pushJobAs(t, own+"/test/arch:1", func(c *v1.ConfigFile) { c.Architecture = other })
 	pushJobAs(t, own+"/test/cuda:1", func(c *v1.ConfigFile) { c.Config.Env = []string{"NVIDIA_REQUIRE_CUDA=cuda>=13.0"} })
-	pushJobAs(t, private+"/team/job:1", nil, remote.WithAuth(&authn.Basic{Username: registryUser, Password: registryPassword}))
+	pushJobAs(t, private+"/team/job:1", nil, remote.WithAuth(&authn.Basic{
+		Username: registryUser,
+		Password: registryPassword,
+	}))
 
 	type expected struct{ reason, says string }
 	want := map[agentapi.LeaseRef]expected{}

@@ -18,7 +18,8 @@ type pulls struct {
 
 func (d disk) pullsFile() string { return filepath.Join(d.dir, "pulled.json") }
 
-// openPulls reads the sum, or begins one. One that cannot be read is begun anew, under another name: what it was is told.
+// openPulls reads the sum, or begins one. One that cannot be read is begun anew, under another name: what it was is
+// told.
 func (a *Agent) openPulls() (p pulls, err error) {
 	if a.cfg.Received == nil {
 		return p, nil
@@ -34,8 +35,8 @@ func (a *Agent) openPulls() (p pulls, err error) {
 	return p, writeJSON(a.disk.pullsFile(), p.sum)
 }
 
-// countPulls is what is to be told of pulls: what no report that was taken has said. It is on the disk before it is told,
-// so that no process tells less than one before it. What cannot be written now is told when it can.
+// countPulls is what is to be told of pulls: what no report that was taken has said. It is on the disk before it is
+// told, so that no process tells less than one before it. What cannot be written now is told when it can.
 func (a *Agent) countPulls() *agentapi.Pulled {
 	if a.cfg.Received == nil {
 		return nil

@@ -7,7 +7,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// What was pulled is one sum over restarts of the agent, told until a report of it was taken. A damaged sum is another counter.
+// What was pulled is one sum over restarts of the agent, told until a report of it was taken. A damaged sum is another
+// counter.
 func TestPullsAreSummedAndTold(t *testing.T) {
 	t.Parallel()
 	a, _, _ := crashing(t)

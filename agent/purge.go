@@ -12,11 +12,10 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Purge takes away all that the agent of host has put on this machine: containers, scratches with what is in them, overlays,
-// network, firewall rules. store is the scratch folder it would use now, nil for none: scratches in a former one are known by
-// their leases' records.
-// The agent must not run. Its identity, journal and kept logs stay: what was proven is still owed. It goes on after an
-// error and returns all of them; doing it again is no error.
+// Purge takes away all that the agent of host has put on this machine: containers, scratches with what is in them,
+// overlays, network, firewall rules. store is the scratch folder it would use now, nil for none: scratches in a former
+// one are known by their leases' records. The agent must not run. Its identity, journal and kept logs stay: what was
+// proven is still owed. It goes on after an error and returns all of them; doing it again is no error.
 func Purge(ctx context.Context, host id.Host, stateDir string, engine *container.Engine, store *scratch.Store) error {
 	var errs []error
 	all, err := engine.List(ctx)

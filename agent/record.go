@@ -18,15 +18,16 @@ import (
 
 // record is what the host remembers of a run in its lease folder: what cannot be seen by looking at containers.
 type record struct {
-	Spec          agentapi.LeaseSpec  `json:"spec"`              // without environment and credentials
-	BootID        string              `json:"boot_id,omitempty"` // in which the guest was started
-	RunUntilMS    int64               `json:"run_until_ms,omitempty"`
-	ImageID       string              `json:"image_id,omitempty"`
-	ImageDigest   string              `json:"image_digest,omitempty"`
-	ImagePin      string              `json:"image_pin,omitempty"` // what the image's name meant
-	GuestID       string              `json:"guest_id,omitempty"`
-	GuestIP       netip.Addr          `json:"guest_ip,omitzero"` // on the bridge
-	Cores         *cores.Set          `json:"cores,omitempty"`   // what the workload runs on; empty: any; nil: not chosen yet
+	Spec        agentapi.LeaseSpec `json:"spec"`              // without environment and credentials
+	BootID      string             `json:"boot_id,omitempty"` // in which the guest was started
+	RunUntilMS  int64              `json:"run_until_ms,omitempty"`
+	ImageID     string             `json:"image_id,omitempty"`
+	ImageDigest string             `json:"image_digest,omitempty"`
+	ImagePin    string             `json:"image_pin,omitempty"` // what the image's name meant
+	GuestID     string             `json:"guest_id,omitempty"`
+	GuestIP     netip.Addr         `json:"guest_ip,omitzero"` // on the bridge
+	// what the workload runs on; empty: any; nil: not chosen yet
+	Cores         *cores.Set          `json:"cores,omitempty"`
 	WorkID        string              `json:"work_id,omitempty"`
 	Scratch       string              `json:"scratch,omitempty"` // where its scratch is mounted, or is about to be
 	WGKey         string              `json:"wg_key,omitempty"`

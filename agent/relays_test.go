@@ -19,7 +19,11 @@ func TestARenewedRelayTokenReachesTheOverlay(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	token := func(expires time.Duration) string {
-		return agentapi.NewRelayToken([]byte("shared with relays"), agentapi.RelayClaims{Cluster: [16]byte{1}, Epoch: 1, Expires: time.Now().Add(expires)}).Text()
+		return agentapi.NewRelayToken([]byte("shared with relays"), agentapi.RelayClaims{
+			Cluster: [16]byte{1},
+			Epoch:   1,
+			Expires: time.Now().Add(expires),
+		}).Text()
 	}
 	first, second := token(time.Hour), token(2*time.Hour)
 	spec := h.spec()
@@ -51,7 +55,8 @@ func TestARenewedRelayTokenReachesTheOverlay(t *testing.T) {
 	if after := process(); after != before {
 		t.Errorf("process %s became %s", before, after)
 	}
-	if b, err := os.ReadFile(filepath.Join(h.folder(spec.LeaseRef), "lease.json")); err != nil || bytes.Contains(b, []byte(second)) || bytes.Contains(b, []byte(first)) {
+	if b, err := os.ReadFile(filepath.Join(h.folder(spec.LeaseRef), "lease.json")); err != nil ||
+		bytes.Contains(b, []byte(second)) || bytes.Contains(b, []byte(first)) {
 		t.Errorf("the agent wrote the token down: %v", err)
 	}
 }

@@ -30,8 +30,8 @@ func newScratchHost(t *testing.T, gigabytes int64) *host {
 	return h
 }
 
-// A node finds an empty scratch of its size, which lives through the agent's death and is gone with its epoch: neither the
-// next epoch nor the next lease has anything of it.
+// A node finds an empty scratch of its size, which lives through the agent's death and is gone with its epoch: neither
+// the next epoch nor the next lease has anything of it.
 func TestALeaseHasAScratchOfItsOwn(t *testing.T) {
 	t.Parallel()
 	h := newScratchHost(t, 0)

@@ -29,8 +29,8 @@ func (a *Agent) makeScratch(ctx context.Context, r *run, v view) error {
 	return a.cfg.Scratch.Make(ctx, r.ref, v.spec().ScratchGB)
 }
 
-// scratched reports whether a run has the scratch it needs, as far as that is still to be asked: a workload that runs was
-// started with it.
+// scratched reports whether a run has the scratch it needs, as far as that is still to be asked: a workload that runs
+// was started with it.
 func scratched(v view) (bool, error) {
 	if v.spec().ScratchGB == 0 || v.rec.Outcome != nil || v.work.State == container.Running {
 		return true, nil
@@ -41,8 +41,8 @@ func scratched(v view) (bool, error) {
 	return scratch.Ready(v.rec.Scratch)
 }
 
-// lostScratch says why a workload that runs can no longer write to its scratch, "" while it can. The disk is not asked: one
-// that hangs must not keep anything else from being seen. A list of mounts that cannot be read condemns nobody.
+// lostScratch says why a workload that runs can no longer write to its scratch, "" while it can. The disk is not asked:
+// one that hangs must not keep anything else from being seen. A list of mounts that cannot be read condemns nobody.
 func lostScratch(v view) string {
 	if v.spec().ScratchGB == 0 || v.rec.Scratch == "" || !v.rec.Started || v.rec.Outcome != nil {
 		return ""
@@ -74,8 +74,8 @@ func (a *Agent) dropScratch(r *run, v view) error {
 	return errors.Join(errs...)
 }
 
-// sweepScratch takes away what no run knows: their lease folders were removed by hand. It is done once, beside all else, so
-// that a disk that hangs holds up nothing. A run that begins meanwhile is known before its scratch is made.
+// sweepScratch takes away what no run knows: their lease folders were removed by hand. It is done once, beside all
+// else, so that a disk that hangs holds up nothing. A run that begins meanwhile is known before its scratch is made.
 func (a *Agent) sweepScratch(context.Context) {
 	if a.cfg.Scratch == nil {
 		return

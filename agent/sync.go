@@ -70,7 +70,8 @@ func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
 	}
 	a.applyUpdateReply(s, reply)
 	switch {
-	case reply.Desired == nil && reply.Revision > a.revision(), len(a.journal.Pending(1)) > 0 && len(s.Segments) == agentapi.MaxSegments:
+	case reply.Desired == nil && reply.Revision > a.revision(), len(a.journal.Pending(1)) > 0 &&
+		len(s.Segments) == agentapi.MaxSegments:
 		return 0, nil
 	case reply.NextSyncMS > 0:
 		return time.Duration(reply.NextSyncMS) * time.Millisecond, nil
@@ -80,8 +81,8 @@ func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
 	return syncIdle*3/4 + rand.N(syncIdle/2), nil
 }
 
-// noteProtocol notes which protocol the server understands. It reports whether the report was refused for the sake of its
-// protocol, and must be sent again with the one before. Everything of a newer protocol only adds to the one before.
+// noteProtocol notes which protocol the server understands. It reports whether the report was refused for the sake of
+// its protocol, and must be sent again with the one before. Everything of a newer protocol only adds to the one before.
 func (a *Agent) noteProtocol(s agentapi.Sync, reply agentapi.SyncReply) (again bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -97,8 +98,14 @@ func (a *Agent) noteProtocol(s agentapi.Sync, reply agentapi.SyncReply) (again b
 
 // sync is the report of this moment, and the runs that are gone in it.
 func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
-	s = agentapi.Sync{Protocol: agentapi.Protocol, AgentVersion: a.cfg.Version, BootID: a.cfg.BootID, Leases: []agentapi.LeaseStatus{},
-		Health: a.cfg.GPUs.Pending(), Capabilities: agentapi.Capabilities()}
+	s = agentapi.Sync{
+		Protocol:     agentapi.Protocol,
+		AgentVersion: a.cfg.Version,
+		BootID:       a.cfg.BootID,
+		Leases:       []agentapi.LeaseStatus{},
+		Health:       a.cfg.GPUs.Pending(),
+		Capabilities: agentapi.Capabilities(),
+	}
 	s.Health = slices.Clone(s.Health)
 	for i := range s.Health { // the kernel's and the driver's words
 		s.Health[i].Detail = agentapi.CleanText(s.Health[i].Detail)
@@ -152,7 +159,12 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 // applyUpdateReply tells whoever replaces the agent by another version how the exchange went.
 func (a *Agent) applyUpdateReply(s agentapi.Sync, reply agentapi.SyncReply) {
 	if a.cfg.Updates != nil {
-		a.cfg.Updates.Reported(update.Report{Committed: reply.Error == "" && reply.StatusAck == s.Seq, Full: s.Full, Leases: s.Leases, Order: reply.Update})
+		a.cfg.Updates.Reported(update.Report{
+			Committed: reply.Error == "" && reply.StatusAck == s.Seq,
+			Full:      s.Full,
+			Leases:    s.Leases,
+			Order:     reply.Update,
+		})
 	}
 }
 
@@ -189,9 +201,9 @@ func (a *Agent) leasedGPUs() map[string]bool {
 // takeUp is how long a process that was just started may take to see how its runs are.
 const takeUp = 30 * time.Second
 
-// hides reports whether nothing can be said of a run yet: it has started, and this process has not said how it saw it. What
-// it would say is that the run is not well, and the server would take it for lost: also of one that has come to its end
-// meanwhile, until that is what is said. Callers hold a.mu.
+// hides reports whether nothing can be said of a run yet: it has started, and this process has not said how it saw it.
+// What it would say is that the run is not well, and the server would take it for lost: also of one that has come to
+// its end meanwhile, until that is what is said. Callers hold a.mu.
 func (a *Agent) hides(r *run) bool {
 	return r.rec.Started && !r.looked && a.cfg.Now().Sub(a.born) < takeUp
 }
@@ -264,7 +276,8 @@ func (a *Agent) follow(d agentapi.Desired) error {
 	a.mu.Unlock()
 	if d.ControlEpoch != now.ControlEpoch || d.Revision < now.Revision || (known && d.Revision == now.Revision) {
 		if d.ControlEpoch < now.ControlEpoch || d.Revision < now.Revision {
-			a.log.Warn("desired state is older than what was seen: nothing is changed", "revision", d.Revision, "seen", now.Revision,
+			a.log.Warn("desired state is older than what was seen: nothing is changed", "revision", d.Revision, "seen",
+				now.Revision,
 				"control_epoch", d.ControlEpoch, "seen_epoch", now.ControlEpoch)
 		}
 		return nil
@@ -296,8 +309,14 @@ func (a *Agent) want(spec agentapi.LeaseSpec) error {
 	if err != nil {
 		return err
 	}
-	if l := a.leases[spec.Lease]; ended && spec.Epoch <= t.Epoch && (l == nil || !slices.ContainsFunc(l.runs, func(r *run) bool { return r.ref == spec.LeaseRef })) {
-		rec := record{Spec: withoutSecrets(spec), Gone: true, Down: true, Outcome: &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonSuperseded}}
+	if l := a.leases[spec.Lease]; ended && spec.Epoch <= t.Epoch &&
+		(l == nil || !slices.ContainsFunc(l.runs, func(r *run) bool { return r.ref == spec.LeaseRef })) {
+		rec := record{
+			Spec:    withoutSecrets(spec),
+			Gone:    true,
+			Down:    true,
+			Outcome: &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonSuperseded},
+		}
 		if st := t.Status; st.Epoch == spec.Epoch {
 			rec.Started = st.Started
 			rec.Outcome = &outcome{State: st.State, Reason: st.Reason, Detail: st.Detail, ExitCode: st.ExitCode}

@@ -20,7 +20,14 @@ func TestNothingIsSaidOfARunThatWasNotLookedAt(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	ref := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
-	cfg := Config{StateDir: t.TempDir(), BootID: "b1", BootMS: func() int64 { return 1 }, Now: func() time.Time { return now }, GPUs: quietGPUs{}, Log: slog.New(slog.DiscardHandler)}
+	cfg := Config{
+		StateDir: t.TempDir(),
+		BootID:   "b1",
+		BootMS:   func() int64 { return 1 },
+		Now:      func() time.Time { return now },
+		GPUs:     quietGPUs{},
+		Log:      slog.New(slog.DiscardHandler),
+	}
 	d := disk{cfg.StateDir}
 	if err := d.prepare(); err != nil {
 		t.Fatal(err)
@@ -59,7 +66,14 @@ func TestTheFirstLookIsSaidInOne(t *testing.T) {
 	rec := record{Spec: agentapi.LeaseSpec{LeaseRef: ref}, BootID: "b1", Started: true}
 	now := time.Now() // it stands: after a while an agent reports runs it could not look at
 	for range 300 {
-		a, err := New(Config{StateDir: t.TempDir(), BootID: "b1", BootMS: func() int64 { return 1 }, Now: func() time.Time { return now }, GPUs: sickGPUs{}, Log: slog.New(slog.DiscardHandler)})
+		a, err := New(Config{
+			StateDir: t.TempDir(),
+			BootID:   "b1",
+			BootMS:   func() int64 { return 1 },
+			Now:      func() time.Time { return now },
+			GPUs:     sickGPUs{},
+			Log:      slog.New(slog.DiscardHandler),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,13 +96,20 @@ func TestTheFirstLookIsSaidInOne(t *testing.T) {
 	}
 }
 
-// A run that ended while its agent was away is told with how it ended, and with nothing before that, however a report falls
-// between the record of its end and its status.
+// A run that ended while its agent was away is told with how it ended, and with nothing before that, however a report
+// falls between the record of its end and its status.
 func TestAnEndThatIsFoundIsSaidInOne(t *testing.T) {
 	t.Parallel()
 	ref := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
 	rec := record{Spec: agentapi.LeaseSpec{LeaseRef: ref}, BootID: "b1", Started: true}
-	cfg := Config{StateDir: t.TempDir(), BootID: "b1", BootMS: func() int64 { return 1 }, Now: time.Now, GPUs: sickGPUs{}, Log: slog.New(slog.DiscardHandler)}
+	cfg := Config{
+		StateDir: t.TempDir(),
+		BootID:   "b1",
+		BootMS:   func() int64 { return 1 },
+		Now:      time.Now,
+		GPUs:     sickGPUs{},
+		Log:      slog.New(slog.DiscardHandler),
+	}
 	d := disk{cfg.StateDir}
 	must(t, d.prepare(), d.save(ref, rec))
 	a, err := New(cfg)
@@ -107,7 +128,8 @@ func TestAnEndThatIsFoundIsSaidInOne(t *testing.T) {
 	a.report(r, v, step{do: actKeepLog})
 	told := func(when string) {
 		t.Helper()
-		if s, _ := a.sync(); len(s.Leases) != 1 || s.Leases[0].ExitCode == nil || s.Leases[0].Reason != agentapi.ReasonExited {
+		if s, _ := a.sync(); len(s.Leases) != 1 || s.Leases[0].ExitCode == nil ||
+			s.Leases[0].Reason != agentapi.ReasonExited {
 			t.Errorf("%s: %+v", when, s.Leases)
 		}
 	}
@@ -123,14 +145,28 @@ func TestAnEndThatIsFoundIsSaidInOne(t *testing.T) {
 func TestRelayTokensAreRenewed(t *testing.T) {
 	t.Parallel()
 	ref := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
-	cfg := Config{StateDir: t.TempDir(), BootID: "b1", BootMS: func() int64 { return 1 }, Now: time.Now, GPUs: sickGPUs{}, Log: slog.New(slog.DiscardHandler)}
+	cfg := Config{
+		StateDir: t.TempDir(),
+		BootID:   "b1",
+		BootMS:   func() int64 { return 1 },
+		Now:      time.Now,
+		GPUs:     sickGPUs{},
+		Log:      slog.New(slog.DiscardHandler),
+	}
 	a, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.journal.Close()
-	spec := agentapi.LeaseSpec{LeaseRef: ref, Nodes: 2, Network: agentapi.Network{Relays: []string{"relay.example:3478"}, RelayToken: "first"}}
-	if err := a.take(agentapi.Sync{}, nil, agentapi.SyncReply{ControlEpoch: 1, Desired: &agentapi.Desired{ControlEpoch: 1, Revision: 1, Leases: []agentapi.LeaseSpec{spec}}}); err != nil {
+	spec := agentapi.LeaseSpec{
+		LeaseRef: ref,
+		Nodes:    2,
+		Network:  agentapi.Network{Relays: []string{"relay.example:3478"}, RelayToken: "first"},
+	}
+	if err := a.take(agentapi.Sync{}, nil, agentapi.SyncReply{
+		ControlEpoch: 1,
+		Desired:      &agentapi.Desired{ControlEpoch: 1, Revision: 1, Leases: []agentapi.LeaseSpec{spec}},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	r := a.find(ref)
@@ -141,7 +177,11 @@ func TestRelayTokensAreRenewed(t *testing.T) {
 	}
 	extend := func(until int64, token string) {
 		t.Helper()
-		reply := agentapi.SyncReply{ControlEpoch: 1, Revision: 1, Extensions: []agentapi.LeaseExtension{{LeaseRef: ref, RunUntilMS: until, RelayToken: token}}}
+		reply := agentapi.SyncReply{
+			ControlEpoch: 1,
+			Revision:     1,
+			Extensions:   []agentapi.LeaseExtension{{LeaseRef: ref, RunUntilMS: until, RelayToken: token}},
+		}
 		if err := a.take(agentapi.Sync{}, nil, reply); err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +201,11 @@ func TestRelayTokensAreRenewed(t *testing.T) {
 		t.Errorf("on the disk: %q %v", rec.Spec.Network.RelayToken, err)
 	}
 	// Telling the overlay is no trouble of the command, and nothing for people to see.
-	a.report(r, view{rec: record{Spec: spec, BootID: "b1", Started: true}, boot: "b1", overlay: true}, step{do: actSetRelays})
+	a.report(r, view{
+		rec:     record{Spec: spec, BootID: "b1", Started: true},
+		boot:    "b1",
+		overlay: true,
+	}, step{do: actSetRelays})
 	if st := r.status; !st.Good || st.Trouble != "" || st.Progress.Step != "" {
 		t.Errorf("while it is told: %+v", st)
 	}

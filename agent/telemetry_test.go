@@ -46,8 +46,8 @@ func (s *sampled) between(from, to int) []time.Duration {
 	return out
 }
 
-// Telemetry goes out every ten seconds, and every second for a minute after somebody is said to watch, however often it is
-// said. The clock is the bubble's: it moves when everybody waits.
+// Telemetry goes out every ten seconds, and every second for a minute after somebody is said to watch, however often it
+// is said. The clock is the bubble's: it moves when everybody waits.
 func TestTelemetryIsQuickWhileWatched(t *testing.T) {
 	t.Parallel()
 	j, err := journal.Open(t.TempDir(), journal.Config{BootID: "boot", Now: time.Now})

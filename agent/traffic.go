@@ -11,12 +11,12 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// trafficEvery is how often what the firewall and the overlays have counted is written down and told. At the end of a run it
-// is, too.
+// trafficEvery is how often what the firewall and the overlays have counted is written down and told. At the end of a
+// run it is, too.
 const trafficEvery = 5 * time.Minute
 
-// countTraffic takes what the firewall and the overlays have counted of every run into its record. Figures that cannot be read
-// or written now are taken the next time: both keep counting.
+// countTraffic takes what the firewall and the overlays have counted of every run into its record. Figures that cannot
+// be read or written now are taken the next time: both keep counting.
 func (a *Agent) countTraffic(ctx context.Context) {
 	a.admitting.Lock() // no element of the table comes or goes between the reading and the note of it
 	defer a.admitting.Unlock()
@@ -65,13 +65,14 @@ func withFlow(t agentapi.Traffic, f firewall.Traffic) agentapi.Traffic {
 	return t
 }
 
-// added is what a run did in all, when the counters showed before at the last reading and show now. Counters that went back
-// began anew: somebody had flushed the table, or the overlay's file was damaged.
+// added is what a run did in all, when the counters showed before at the last reading and show now. Counters that went
+// back began anew: somebody had flushed the table, or the overlay's file was damaged.
 func added(sum, before, now agentapi.Traffic) agentapi.Traffic {
 	if now.Opened < before.Opened || now.Refused < before.Refused || now.Up < before.Up || now.Down < before.Down {
 		before = withFlow(before, firewall.Traffic{})
 	}
-	if now.OverlayUp < before.OverlayUp || now.OverlayDown < before.OverlayDown || now.RanksSent < before.RanksSent || now.RanksReceived < before.RanksReceived {
+	if now.OverlayUp < before.OverlayUp || now.OverlayDown < before.OverlayDown || now.RanksSent < before.RanksSent ||
+		now.RanksReceived < before.RanksReceived {
 		before.OverlayUp, before.OverlayDown, before.RanksSent, before.RanksReceived = 0, 0, 0, 0
 	}
 	sum.Opened += now.Opened - before.Opened

@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// What a run did is summed over restarts of the agent and flushes of the firewall's table, and told until a report of it
-// was taken.
+// What a run did is summed over restarts of the agent and flushes of the firewall's table, and told until a report of
+// it was taken.
 func TestTrafficIsSummedAndTold(t *testing.T) {
 	t.Parallel()
 	a, again, ref := crashing(t)
@@ -51,8 +51,8 @@ func TestTrafficIsSummedAndTold(t *testing.T) {
 	}
 }
 
-// What ranks exchanged is summed apart from the firewall's counters: each may begin anew by itself, and what is down is not read
-// any more.
+// What ranks exchanged is summed apart from the firewall's counters: each may begin anew by itself, and what is down is
+// not read any more.
 func TestTrafficBetweenRanksIsSummedAndTold(t *testing.T) {
 	t.Parallel()
 	a, again, ref := crashing(t)
@@ -74,7 +74,13 @@ func TestTrafficBetweenRanksIsSummedAndTold(t *testing.T) {
 		if len(s.Leases) != 1 || s.Leases[0].Traffic == nil {
 			t.Fatalf("%s: %+v", what, s.Leases)
 		}
-		if got := *s.Leases[0].Traffic; got != (agentapi.Traffic{Opened: opened, OverlayUp: up, OverlayDown: 2 * up, RanksSent: 3 * up, RanksReceived: 4 * up}) {
+		if got := *s.Leases[0].Traffic; got != (agentapi.Traffic{
+			Opened:        opened,
+			OverlayUp:     up,
+			OverlayDown:   2 * up,
+			RanksSent:     3 * up,
+			RanksReceived: 4 * up,
+		}) {
 			t.Errorf("%s: %+v", what, got)
 		}
 	}

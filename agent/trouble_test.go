@@ -38,13 +38,26 @@ func TestTheKindOfTroubleIsTold(t *testing.T) {
 		{name: "GPU", overlay: true, health: xid, trouble: agentapi.ReasonGPUFailed, says: "GPU-1: Xid 79"},
 		{name: "overlay", trouble: agentapi.ReasonOverlayFailed, says: "network does not answer"},
 		{name: "both: the GPU is the worse", health: xid, trouble: agentapi.ReasonGPUFailed, says: "Xid 79"},
-		{name: "engine", overlay: true, err: errors.New("refused"), trouble: agentapi.ReasonRuntimeFailed, says: "container engine does not answer"},
+		{
+			name:    "engine",
+			overlay: true,
+			err:     errors.New("refused"),
+			trouble: agentapi.ReasonRuntimeFailed,
+			says:    "container engine does not answer",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			ref := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
 			rec := record{Spec: agentapi.LeaseSpec{LeaseRef: ref, GPUs: []string{"GPU-1"}}, BootID: "b1", Started: true}
-			a, err := New(Config{StateDir: t.TempDir(), BootID: "b1", BootMS: func() int64 { return 1 }, Now: time.Now, GPUs: sickGPUs{health: tc.health}, Log: slog.New(slog.DiscardHandler)})
+			a, err := New(Config{
+				StateDir: t.TempDir(),
+				BootID:   "b1",
+				BootMS:   func() int64 { return 1 },
+				Now:      time.Now,
+				GPUs:     sickGPUs{health: tc.health},
+				Log:      slog.New(slog.DiscardHandler),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +70,8 @@ func TestTheKindOfTroubleIsTold(t *testing.T) {
 			if tc.err != nil {
 				a.unseen(r, tc.err)
 			}
-			if st := r.status; st.Good != (tc.trouble == "") || st.Trouble != tc.trouble || !strings.Contains(st.TroubleDetail, tc.says) || st.State != agentapi.NodeReady {
+			if st := r.status; st.Good != (tc.trouble == "") || st.Trouble != tc.trouble ||
+				!strings.Contains(st.TroubleDetail, tc.says) || st.State != agentapi.NodeReady {
 				t.Errorf("%+v", st)
 			}
 			a.report(r, view{rec: rec, boot: "b1", overlay: true}, step{do: actWatch})

@@ -43,7 +43,10 @@ func TestOwnersMemoryIsToldWhileALeaseRuns(t *testing.T) {
 // Who uses a lease's GPUs is noted before it runs, so that the owner's desktop does not keep its end from coming.
 func TestWhoUsesTheGPUsBeforeIsNoted(t *testing.T) {
 	t.Parallel()
-	for attach, want := range map[container.Attach][]string{container.AttachCDI: {"GPU-1", "GPU-2"}, container.AttachNone: nil} {
+	for attach, want := range map[container.Attach][]string{
+		container.AttachCDI:  {"GPU-1", "GPU-2"},
+		container.AttachNone: nil,
+	} {
 		g := &notedGPUs{}
 		a := &Agent{cfg: Config{GPUs: g, Attach: attach}, log: slog.New(slog.DiscardHandler)}
 		a.noteUse(t.Context(), []string{"GPU-1", "GPU-2"})

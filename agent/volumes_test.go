@@ -22,7 +22,8 @@ func TestAnImagesVolumesAreOnTheNodesDisk(t *testing.T) {
 	h.await(spec.LeaseRef, "running", running)
 	mounts := 0
 	for _, c := range h.containers() {
-		out, err := exec.Command("docker", "inspect", "--format", "{{range .Mounts}}{{.Type}} {{.Destination}}\n{{end}}", c.ID).CombinedOutput()
+		out, err := exec.Command("docker", "inspect", "--format", "{{range .Mounts}}{{.Type}} {{.Destination}}\n{{end}}",
+			c.ID).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Peers that were set and could not be written down are set again until they are: an agent that is started without a server
-// knows no others.
+// Peers that were set and could not be written down are set again until they are: an agent that is started without a
+// server knows no others.
 func TestPeersAreWrittenDown(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -18,7 +18,10 @@ func TestPeersAreWrittenDown(t *testing.T) {
 	spec.Nodes = 2
 	spec.Network.Peers = []agentapi.Peer{{Rank: 1, Address: "10.77.0.2"}}
 	h.want(spec)
-	h.await(spec.LeaseRef, "waiting for its peer", func(st agentapi.LeaseStatus) bool { return st.WGKey != "" && st.Progress.Step == "peers" })
+	h.await(spec.LeaseRef, "waiting for its peer", func(st agentapi.LeaseStatus) bool {
+		return st.WGKey != "" &&
+			st.Progress.Step == "peers"
+	})
 	path := filepath.Join(h.folder(spec.LeaseRef), "lease.json")
 	if err := os.Rename(path, path+".before"); err != nil {
 		t.Fatal(err)

@@ -38,15 +38,26 @@ func benchmarks(seeds int) []benchmark {
 	data := placement.DataDir()
 	return []benchmark{
 		{1, "renting over HTTP", envPostgres, withPostgres(rent.Rows)},
-		{2, "placement quality on the openb fleet", envOpenb, func(ctx context.Context) ([]table.Row, error) { return placement.Quality(ctx, data, seeds) }},
-		{3, "placement cost as the fleet grows", envOpenb, func(ctx context.Context) ([]table.Row, error) { return placement.Cost(ctx, data) }},
+		{2, "placement quality on the openb fleet", envOpenb,
+			func(ctx context.Context) ([]table.Row, error) { return placement.Quality(ctx, data, seeds) }},
+		{3, "placement cost as the fleet grows", envOpenb,
+			func(ctx context.Context) ([]table.Row, error) { return placement.Cost(ctx, data) }},
 		{4, "gangs inside fabrics", "", placement.Gangs},
 		{5, "taking in usage segments", envPostgres, withPostgres(ingest.Rows)},
 		{6, "what metering stores", envPostgres, withPostgres(ingest.StorageRows)},
-		{9, "from the request to running", envBin, func(ctx context.Context) ([]table.Row, error) { return start.Rows(ctx, os.Getenv(envBin)) }},
-		{12, "the network between hosts", envBin, func(ctx context.Context) ([]table.Row, error) { return network.Rows(ctx, os.Getenv(envBin)) }},
+		{9, "from the request to running", envBin, func(ctx context.Context) ([]table.Row,
+			error) {
+			return start.Rows(ctx, os.Getenv(envBin))
+		}},
+		{12, "the network between hosts", envBin, func(ctx context.Context) ([]table.Row,
+			error) {
+			return network.Rows(ctx, os.Getenv(envBin))
+		}},
 		{17, "what the past costs", envPostgres, withPostgres(growth.Rows)},
-		{12, "a host that is lost", envPostgres, func(ctx context.Context) ([]table.Row, error) { return network.LossRows(ctx, os.Getenv(envBin)) }},
+		{12, "a host that is lost", envPostgres, func(ctx context.Context) ([]table.Row,
+			error) {
+			return network.LossRows(ctx, os.Getenv(envBin))
+		}},
 	}
 }
 
@@ -59,12 +70,13 @@ const (
 	envOpenb = "MUSTER_OPENB_DIR"
 )
 
-func withPostgres(run func(ctx context.Context, base string) ([]table.Row, error)) func(context.Context) ([]table.Row, error) {
+func withPostgres(run func(ctx context.Context, base string) ([]table.Row,
+	error)) func(context.Context) ([]table.Row, error) {
 	return func(ctx context.Context) ([]table.Row, error) { return run(ctx, os.Getenv(envPostgres)) }
 }
 
-// chosen are the benchmarks to run: the named goals, or all that can run with what the environment names. A goal that is
-// named and cannot run is an error.
+// chosen are the benchmarks to run: the named goals, or all that can run with what the environment names. A goal that
+// is named and cannot run is an error.
 func chosen(all []benchmark, goals []int) (out []benchmark, err error) {
 	for _, b := range all {
 		able := b.needs == "" || os.Getenv(b.needs) != ""

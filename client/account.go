@@ -74,7 +74,8 @@ type NewToken struct {
 }
 
 // CreateToken makes a token. expires 0: never.
-func (c *Client) CreateToken(ctx context.Context, name string, scopes []string, expires time.Duration) (NewToken, error) {
+func (c *Client) CreateToken(ctx context.Context, name string, scopes []string,
+	expires time.Duration) (NewToken, error) {
 	in := struct {
 		Name      string   `json:"name"`
 		Scopes    []string `json:"scopes"`

@@ -59,7 +59,8 @@ func (c *Client) SearchLedger(ctx context.Context, text string, p PageOf) (Page[
 }
 
 // Compensate gives a charge back, or amount of it (zero: all that is left), for a reason that both sides read.
-func (c *Client) Compensate(ctx context.Context, charge id.LedgerTx, amount money.Nano, reason string) (LedgerEntry, error) {
+func (c *Client) Compensate(ctx context.Context, charge id.LedgerTx, amount money.Nano,
+	reason string) (LedgerEntry, error) {
 	in := map[string]string{"reason": reason}
 	if amount != 0 {
 		in["amount"] = amount.String()

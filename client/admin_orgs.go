@@ -70,8 +70,8 @@ type FoundOrg struct {
 	CreatedAt time.Time  `json:"created_at"`
 }
 
-// Orgs finds organisations by id or by a part of a name or an e-mail address, newest first; operators: only those with hosts or a
-// payout account.
+// Orgs finds organisations by id or by a part of a name or an e-mail address, newest first; operators: only those with
+// hosts or a payout account.
 func (c *Client) Orgs(ctx context.Context, words string, operators bool, p PageOf) (Page[FoundOrg], error) {
 	q, path := p.query(), "/admin/orgs"
 	if operators {
@@ -140,7 +140,8 @@ func (c *Client) PayNow(ctx context.Context, org id.Org, reason string) (Operato
 }
 
 // ReversePayout takes a payout back, or amount of it (0: all that is left). The operator reads the reason.
-func (c *Client) ReversePayout(ctx context.Context, payout id.Payout, amount money.Nano, reason string) (OperatorPayout, error) {
+func (c *Client) ReversePayout(ctx context.Context, payout id.Payout, amount money.Nano,
+	reason string) (OperatorPayout, error) {
 	in := map[string]string{"reason": reason}
 	if amount != 0 {
 		in["amount"] = amount.String()

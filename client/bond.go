@@ -110,7 +110,8 @@ func (c *Client) ChangeBond(ctx context.Context, in BondChange) (out Bond, err e
 	return out, err
 }
 
-// LimitHost sets the most that one lease of a host may be liable for: a decimal, or "none" for the organisation's limit.
+// LimitHost sets the most that one lease of a host may be liable for: a decimal, or "none" for the organisation's
+// limit.
 func (c *Client) LimitHost(ctx context.Context, host id.Host, limit string) (out Bond, err error) {
 	err = c.call(ctx, http.MethodPatch, "/bond/hosts/"+host.String(), nil, struct {
 		LiabilityMax string `json:"gang_liability_max"`
@@ -147,5 +148,8 @@ type Liability struct {
 
 // Liability asks what a lease would be liable for in a gang of so many nodes, each other one at a price per hour.
 func (c *Client) Liability(ctx context.Context, nodes int, pricePerHour string) (Liability, error) {
-	return get[Liability](ctx, c, "/bond/liability", url.Values{"nodes": {strconv.Itoa(nodes)}, "price_per_hour": {pricePerHour}})
+	return get[Liability](ctx, c, "/bond/liability", url.Values{
+		"nodes":          {strconv.Itoa(nodes)},
+		"price_per_hour": {pricePerHour},
+	})
 }

@@ -104,7 +104,8 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 }
 
 // once sends the request once. again says how long to wait before it may be sent again; negative: not at all.
-func (c *Client) once(ctx context.Context, method, path string, query url.Values, body []byte, key string, out any) (again time.Duration, err error) {
+func (c *Client) once(ctx context.Context, method, path string, query url.Values, body []byte, key string,
+	out any) (again time.Duration, err error) {
 	resp, err := c.send(ctx, method, path, query, body, key)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -129,12 +130,14 @@ func (c *Client) once(ctx context.Context, method, path string, query url.Values
 		return 0, fault.Wrap(err, fault.Unavailable, "the answer of %s broke off", c.base)
 	}
 	if err := json.Unmarshal(raw, out); err != nil {
-		return -1, fault.Wrap(err, fault.Internal, "%s answers what this client does not understand: is it a Muster server, of a version near %s?", c.base, c.agent)
+		return -1, fault.Wrap(err, fault.Internal, "%s answers what this client does not understand: is it a Muster "+
+			"server, of a version near %s?", c.base, c.agent)
 	}
 	return -1, nil
 }
 
-func (c *Client) send(ctx context.Context, method, path string, query url.Values, body []byte, key string) (*http.Response, error) {
+func (c *Client) send(ctx context.Context, method, path string, query url.Values, body []byte,
+	key string) (*http.Response, error) {
 	target := c.base + "/api/v1" + path
 	if len(query) > 0 {
 		target += "?" + query.Encode()

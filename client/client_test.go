@@ -38,11 +38,13 @@ func TestProblemsAreFaults(t *testing.T) {
 		}
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(http.StatusConflict)
-		fmt.Fprint(w, `{"title":"x","status":409,"code":"no_capacity","detail":"nothing fits","errors":[{"location":"nodes","message":"m"}],"explain":[{"constraint":"c","excluded_hosts":2}]}`)
+		fmt.Fprint(w,
+			`{"title":"x","status":409,"code":"no_capacity","detail":"nothing fits","errors":[{"location":"nodes","message":"m"}],"explain":[{"constraint":"c","excluded_hosts":2}]}`)
 	})
 	_, err := c.Rent(t.Context(), client.Spec{})
 	f := fault.From(err)
-	if f == nil || f.Kind != fault.NoCapacity || f.Message != "nothing fits" || len(f.Fields) != 1 || f.Extra["explain"] == nil || f.Extra["title"] != nil {
+	if f == nil || f.Kind != fault.NoCapacity || f.Message != "nothing fits" || len(f.Fields) != 1 ||
+		f.Extra["explain"] == nil || f.Extra["title"] != nil {
 		t.Errorf("%+v", err)
 	}
 }
@@ -58,7 +60,8 @@ func TestWhatIsNoMusterServer(t *testing.T) {
 	if _, err := c.Me(t.Context()); !fault.Is(err, fault.Internal) {
 		t.Errorf("%v", err)
 	}
-	if _, err := c.Rent(t.Context(), client.Spec{}); !fault.Is(err, fault.Internal) || !strings.Contains(err.Error(), "418") {
+	if _, err := c.Rent(t.Context(), client.Spec{}); !fault.Is(err, fault.Internal) ||
+		!strings.Contains(err.Error(), "418") {
 		t.Errorf("%v", err)
 	}
 	for _, address := range []string{"", "muster.example", "ftp://x", "http://"} {
@@ -183,7 +186,12 @@ func TestLogs(t *testing.T) {
 		fmt.Fprint(w, r.URL.RawQuery)
 	})
 	one, nine := 1, 9
-	s, err := c.Logs(t.Context(), id.New[id.Cluster](), client.LogsOf{Node: &one, Follow: true, Tail: &nine, Timestamps: true})
+	s, err := c.Logs(t.Context(), id.New[id.Cluster](), client.LogsOf{
+		Node:       &one,
+		Follow:     true,
+		Tail:       &nine,
+		Timestamps: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

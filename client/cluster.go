@@ -179,7 +179,8 @@ func (c *Client) WaitCluster(ctx context.Context, cl id.Cluster, state State, ea
 		case v.State == state || (state == Releasing && v.State.Ended()):
 			return v, nil
 		case v.State == Released || v.State == Failed || (v.State == Releasing && state != Released):
-			return v, fault.New(fault.Conflict, "the cluster is %s (%s) and will not be %s: %s", v.State, v.Reason, state, v.Detail)
+			return v, fault.New(fault.Conflict, "the cluster is %s (%s) and will not be %s: %s", v.State, v.Reason, state,
+				v.Detail)
 		}
 	}
 }

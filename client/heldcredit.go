@@ -33,6 +33,9 @@ func (c *Client) HeldCredits(ctx context.Context) (Page[HeldCredit], error) {
 
 // DecideCredit approves or refuses the held credit of a lease.
 func (c *Client) DecideCredit(ctx context.Context, l id.Lease, approve bool, reason string) error {
-	_, err := post[map[string]any](ctx, c, "/admin/leases/"+l.String()+"/credit", map[string]any{"approve": approve, "reason": reason})
+	_, err := post[map[string]any](ctx, c, "/admin/leases/"+l.String()+"/credit", map[string]any{
+		"approve": approve,
+		"reason":  reason,
+	})
 	return err
 }

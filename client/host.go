@@ -61,8 +61,8 @@ type Host struct {
 	DataMonth    *DataMonth `json:"data_month,omitempty"` // nil in lists
 }
 
-// DataMonth is what moved over a host's own line in the present calendar month (UTC), and how much may: GB of 10^9 bytes, nil
-// for no cap.
+// DataMonth is what moved over a host's own line in the present calendar month (UTC), and how much may: GB of 10^9
+// bytes, nil for no cap.
 type DataMonth struct {
 	Month       string     `json:"month"`            // 2026-11
 	UpBytes     int64      `json:"up_bytes"`         // sent by leases to the internet

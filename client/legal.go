@@ -22,7 +22,12 @@ func (c *Client) Legal(ctx context.Context) (Legal, error) {
 
 // SetLegal replaces it and returns it as it is kept. ChangedAt is not sent.
 func (c *Client) SetLegal(ctx context.Context, l Legal) (out Legal, err error) {
-	in := map[string]any{"name": l.Name, "address": append([]string{}, l.Address...), "country": l.Country, "vat_id": l.VATID}
+	in := map[string]any{
+		"name":    l.Name,
+		"address": append([]string{}, l.Address...),
+		"country": l.Country,
+		"vat_id":  l.VATID,
+	}
 	err = c.call(ctx, http.MethodPut, "/org/legal", nil, in, &out)
 	return out, err
 }

@@ -10,9 +10,10 @@ import (
 
 // PayoutBalance is what the organisation's hosts earned, and how far it is on its way to them.
 type PayoutBalance struct {
-	Pending  money.Nano `json:"pending"`    // in the holdback
-	NotYet   money.Nano `json:"not_booked"` // measured, in none of the others: leases that run are booked every quarter of an hour
-	InReview money.Nano `json:"in_review"`  // past it, from renters who are linked with the organisation; waits
+	Pending money.Nano `json:"pending"` // in the holdback
+	// measured, in none of the others: leases that run are booked every quarter of an hour
+	NotYet   money.Nano `json:"not_booked"`
+	InReview money.Nano `json:"in_review"` // past it, from renters who are linked with the organisation; waits
 	Payable  money.Nano `json:"payable"`
 	Disputed money.Nano `json:"disputed"` // of both; waits
 	Sending  money.Nano `json:"sending"`
@@ -38,7 +39,8 @@ type Payout struct {
 	Reversed money.Nano `json:"reversed"` // of Amount, taken back
 	Transfer string     `json:"transfer"` // Stripe's id
 	Failure  string     `json:"failure"`
-	// Reversal is what is being taken back, or what Stripe refused to; nil when nothing is asked for, or all that was came back.
+	// Reversal is what is being taken back, or what Stripe refused to; nil when nothing is asked for, or all that was came
+	// back.
 	Reversal  *PayoutReversal `json:"reversal"`
 	CreatedAt time.Time       `json:"created_at"`
 	SettledAt *time.Time      `json:"settled_at"`

@@ -138,9 +138,11 @@ func (c *Client) OrgInvoices(ctx context.Context, org id.Org) (Page[OrgInvoice],
 	return get[Page[OrgInvoice]](ctx, c, "/admin/orgs/"+org.String()+"/invoices", nil)
 }
 
-// WriteOff gives up an invoice that the card did not pay, or what lost disputes of its payment left owed; the audit trail keeps the reason.
+// WriteOff gives up an invoice that the card did not pay, or what lost disputes of its payment left owed; the audit
+// trail keeps the reason.
 func (c *Client) WriteOff(ctx context.Context, org id.Org, invoice, reason string) (OrgInvoice, error) {
-	return post[OrgInvoice](ctx, c, "/admin/orgs/"+org.String()+"/invoices/"+url.PathEscape(invoice)+"/write-off", map[string]string{"reason": reason})
+	return post[OrgInvoice](ctx, c, "/admin/orgs/"+org.String()+"/invoices/"+url.PathEscape(invoice)+"/write-off",
+		map[string]string{"reason": reason})
 }
 
 // BankPayment is a transfer to the platform's bank account, for what lost disputes of an invoice's payment left unpaid.
@@ -150,14 +152,16 @@ type BankPayment struct {
 	Reason    string `json:"reason"`    // the audit trail keeps it
 }
 
-// BookBankPayment books that what lost disputes took of an invoice was paid by bank, never more than is unpaid. For platform operators.
+// BookBankPayment books that what lost disputes took of an invoice was paid by bank, never more than is unpaid. For
+// platform operators.
 func (c *Client) BookBankPayment(ctx context.Context, org id.Org, invoice string, b BankPayment) (OrgInvoice, error) {
 	return post[OrgInvoice](ctx, c, "/admin/orgs/"+org.String()+"/invoices/"+url.PathEscape(invoice)+"/bank-payments", b)
 }
 
-// ApproveRefund lets hosts have what they earned in the period of an invoice that was given back at Stripe (re_…). For platform
-// operators; the audit trail keeps the reason.
+// ApproveRefund lets hosts have what they earned in the period of an invoice that was given back at Stripe (re_…). For
+// platform operators; the audit trail keeps the reason.
 func (c *Client) ApproveRefund(ctx context.Context, refund, reason string) error {
-	_, err := post[map[string]string](ctx, c, "/admin/refunds/"+url.PathEscape(refund)+"/release", map[string]string{"reason": reason})
+	_, err := post[map[string]string](ctx, c, "/admin/refunds/"+url.PathEscape(refund)+"/release",
+		map[string]string{"reason": reason})
 	return err
 }

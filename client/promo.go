@@ -36,7 +36,8 @@ func (c *Client) CreatePromoCode(ctx context.Context, p PromoCode, reason string
 
 // DisablePromoCode ends a code now; credit that it gave stays. The audit trail keeps the reason.
 func (c *Client) DisablePromoCode(ctx context.Context, code, reason string) (PromoCode, error) {
-	return post[PromoCode](ctx, c, "/admin/promo-codes/"+url.PathEscape(code)+"/disable", map[string]string{"reason": reason})
+	return post[PromoCode](ctx, c, "/admin/promo-codes/"+url.PathEscape(code)+"/disable",
+		map[string]string{"reason": reason})
 }
 
 // Redemption is an organisation's use of a code.

@@ -24,8 +24,8 @@ type PayoutReview struct {
 	CreatedAt time.Time       `json:"created_at"`
 }
 
-// PayoutReviews lists them, newest first; waiting: only those with something to decide on. It and those below are for platform
-// operators.
+// PayoutReviews lists them, newest first; waiting: only those with something to decide on. It and those below are for
+// platform operators.
 func (c *Client) PayoutReviews(ctx context.Context, waiting bool, p PageOf) (Page[PayoutReview], error) {
 	q := p.query()
 	if waiting {

@@ -30,7 +30,8 @@ func (c *Client) SSHGateway(ctx context.Context) (SSHGateway, error) {
 // in the rank's container and begin in the image's working directory; Dial reaches ports as the rank sees them. ctx
 // bounds the opening only; the caller closes the connection.
 func (c *Client) SSH(ctx context.Context, cl id.Cluster, rank int) (*ssh.Client, error) {
-	target := "ws" + strings.TrimPrefix(c.base, "http") + "/api/v1/clusters/" + cl.String() + "/ssh?" + url.Values{"node": {strconv.Itoa(rank)}}.Encode()
+	target := "ws" + strings.TrimPrefix(c.base, "http") + "/api/v1/clusters/" + cl.String() + "/ssh?" +
+		url.Values{"node": {strconv.Itoa(rank)}}.Encode()
 	ws, resp, err := websocket.Dial(ctx, target, &websocket.DialOptions{
 		HTTPClient: c.http, CompressionMode: websocket.CompressionDisabled,
 		HTTPHeader: http.Header{"Authorization": {"Bearer " + c.token}, "User-Agent": {c.agent}},
@@ -52,7 +53,10 @@ func handshake(ctx context.Context, conn net.Conn) (*ssh.Client, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	// Who answers was proven by TLS, and the token was sent already: there is nothing left for a host key to prove.
-	sc, channels, requests, err := ssh.NewClientConn(conn, "", &ssh.ClientConfig{User: "token", HostKeyCallback: ssh.InsecureIgnoreHostKey()})
+	sc, channels, requests, err := ssh.NewClientConn(conn, "", &ssh.ClientConfig{
+		User:            "token",
+		HostKeyCallback: ssh.InsecureIgnoreHostKey(),
+	})
 	if err != nil {
 		conn.Close()
 		if ctx.Err() != nil {
@@ -63,8 +67,8 @@ func handshake(ctx context.Context, conn net.Conn) (*ssh.Client, error) {
 	return ssh.NewClient(sc, channels, requests), nil
 }
 
-// PortLink is an address, good for a few minutes, that shows an HTTP port of a running rank in a browser. Whoever has it
-// gets in: do not pass it on.
+// PortLink is an address, good for a few minutes, that shows an HTTP port of a running rank in a browser. Whoever has
+// it gets in: do not pass it on.
 func (c *Client) PortLink(ctx context.Context, cl id.Cluster, rank, port int) (string, error) {
 	out, err := get[struct {
 		URL string `json:"url"`

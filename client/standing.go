@@ -16,12 +16,13 @@ type Standing struct {
 	Limit         *money.Nano `json:"limit"` // before verification; nil: any amount
 	Added         money.Nano  `json:"added"`
 	Left          *money.Nano `json:"left"`
-	State         string      `json:"state"`         // ok, disputed, suspended
-	Disputed      money.Nano  `json:"disputed"`      // of open disputes
-	Short         money.Nano  `json:"short"`         // of Disputed, not set aside yet
-	Debt          money.Nano  `json:"debt"`          // of lost disputes, not repaid yet
-	DisputedLeft  *money.Nano `json:"disputed_left"` // what may be added while a payment is disputed; nil: not limited by that
-	LostDisputes  int64       `json:"lost_disputes"`
+	State         string      `json:"state"`    // ok, disputed, suspended
+	Disputed      money.Nano  `json:"disputed"` // of open disputes
+	Short         money.Nano  `json:"short"`    // of Disputed, not set aside yet
+	Debt          money.Nano  `json:"debt"`     // of lost disputes, not repaid yet
+	// what may be added while a payment is disputed; nil: not limited by that
+	DisputedLeft *money.Nano `json:"disputed_left"`
+	LostDisputes int64       `json:"lost_disputes"`
 }
 
 // Standing reads the organisation's.

@@ -13,8 +13,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// StatementOf says which statement: from one day to another, YYYY-MM-DD, both included; "" is the first of this month, and
-// today. By is what it is summed by; "" is the server's choice.
+// StatementOf says which statement: from one day to another, YYYY-MM-DD, both included; "" is the first of this month,
+// and today. By is what it is summed by; "" is the server's choice.
 type StatementOf struct {
 	From, To, By string
 	Host         id.Host // of an operator's statement: this host alone

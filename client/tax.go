@@ -17,8 +17,9 @@ type TaxReport struct {
 	Net      money.Nano    `json:"net"`
 	Tax      money.Nano    `json:"tax"`
 	Offices  []TaxOffice   `json:"offices"` // by country
-	Book     money.Nano    `json:"book"`    // all tax ever charged, less what was given back and what was paid to tax offices
-	Payable  money.Nano    `json:"payable"` // the same by the ledger
+	// all tax ever charged, less what was given back and what was paid to tax offices
+	Book    money.Nano `json:"book"`
+	Payable money.Nano `json:"payable"` // the same by the ledger
 }
 
 // DeclaredTax is what was sold to one country at one rate for one reason.

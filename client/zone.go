@@ -9,8 +9,8 @@ type zone struct {
 	Zone string `json:"zone"`
 }
 
-// Zone returns the organisation's time zone, an IANA name such as Europe/Berlin. Its days, months and years are those of
-// statements, earnings and documents.
+// Zone returns the organisation's time zone, an IANA name such as Europe/Berlin. Its days, months and years are those
+// of statements, earnings and documents.
 func (c *Client) Zone(ctx context.Context) (string, error) {
 	z, err := get[zone](ctx, c, "/org/zone", nil)
 	return z.Zone, err

@@ -50,11 +50,19 @@ type machine struct {
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	dir := t.TempDir()
-	m := &machine{t: t, root: filepath.Join(dir, "root"), archive: filepath.Join(dir, "agent.tar.gz"), calls: filepath.Join(dir, "calls"), doctor: "ok", flags: "--state --url --ca"}
+	m := &machine{
+		t:       t,
+		root:    filepath.Join(dir, "root"),
+		archive: filepath.Join(dir, "agent.tar.gz"),
+		calls:   filepath.Join(dir, "calls"),
+		doctor:  "ok",
+		flags:   "--state --url --ca",
+	}
 	versions := filepath.Join(m.root, "usr/local/lib/muster-agent/versions")
 	m.agent, m.guest = filepath.Join(versions, "1.0/muster-agent"), filepath.Join(versions, "1.0/muster-guest")
 	m.link = filepath.Join(m.root, "usr/local/bin/muster-agent")
-	m.unit, m.stateAt = filepath.Join(m.root, "etc/systemd/system/muster-agent.service"), filepath.Join(m.root, "var/lib/muster-agent")
+	m.unit, m.stateAt = filepath.Join(m.root, "etc/systemd/system/muster-agent.service"),
+		filepath.Join(m.root, "var/lib/muster-agent")
 	if err := os.Mkdir(m.root, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +157,8 @@ func TestInstallEnrolUpgradeUninstall(t *testing.T) {
 	m := newMachine(t)
 	enrol := []string{"--url", "https://agents.example", "--token-file", "-"}
 
-	if out := m.must(m.install(token, append(enrol, "--dry-run")...)); !strings.Contains(out, "would install "+m.agent) || !strings.Contains(out, "would enrol") {
+	if out := m.must(m.install(token, append(enrol, "--dry-run")...)); !strings.Contains(out, "would install "+m.agent) ||
+		!strings.Contains(out, "would enrol") {
 		t.Errorf("dry run:\n%s", out)
 	}
 	m.holds(0)
@@ -165,7 +174,8 @@ func TestInstallEnrolUpgradeUninstall(t *testing.T) {
 		t.Error("the unit would end what runs for renters")
 	}
 
-	if out := m.must(m.install(token+"\n", enrol...)); strings.Contains(out, "install ") || !strings.Contains(out, "enrol this host at https://agents.example") {
+	if out := m.must(m.install(token+"\n", enrol...)); strings.Contains(out, "install ") ||
+		!strings.Contains(out, "enrol this host at https://agents.example") {
 		t.Errorf("enrolment:\n%s", out)
 	}
 	m.holds(6)
@@ -178,15 +188,24 @@ func TestInstallEnrolUpgradeUninstall(t *testing.T) {
 		t.Errorf("calls:\n%s", calls)
 	}
 
-	m.pack(map[string]string{"muster-agent": agentScript, "muster-guest": "guest 2", "muster-agent.service": m.read(m.unit)})
-	if out := m.must(m.install("")); !strings.Contains(out, "install "+m.guest) || strings.Contains(out, "install "+m.agent) {
+	m.pack(map[string]string{
+		"muster-agent":         agentScript,
+		"muster-guest":         "guest 2",
+		"muster-agent.service": m.read(m.unit),
+	})
+	if out := m.must(m.install("")); !strings.Contains(out, "install "+m.guest) ||
+		strings.Contains(out, "install "+m.agent) {
 		t.Errorf("upgrade of the guest:\n%s", out)
 	}
 	if m.read(m.guest) != "guest 2" {
 		t.Error("the guest is the old one")
 	}
 
-	m.pack(map[string]string{"muster-agent": strings.Replace(agentScript, "muster-agent 1.0", "muster-agent 1.1", 1), "muster-guest": "guest 3", "muster-agent.service": m.read(m.unit)})
+	m.pack(map[string]string{
+		"muster-agent":         strings.Replace(agentScript, "muster-agent 1.0", "muster-agent 1.1", 1),
+		"muster-guest":         "guest 3",
+		"muster-agent.service": m.read(m.unit),
+	})
 	m.must(m.install(""))
 	if to, err := filepath.EvalSymlinks(m.link); err != nil || filepath.Base(filepath.Dir(to)) != "1.1" {
 		t.Errorf("after an upgrade the agent is %s (%v)", to, err)
@@ -250,7 +269,8 @@ func TestEnrolmentIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	enrol := []string{"--url", "https://agents.example", "--token-file", "-"}
-	if out, ok := m.install("old", enrol...); ok || !strings.Contains(out, "the token is wrong") || !strings.Contains(out, "run this again") {
+	if out, ok := m.install("old", enrol...); ok || !strings.Contains(out, "the token is wrong") ||
+		!strings.Contains(out, "run this again") {
 		t.Errorf("a wrong token:\n%s", out)
 	}
 	m.must(m.install(token, enrol...))
@@ -265,7 +285,8 @@ func TestUninstallRefusesWhileALeaseRuns(t *testing.T) {
 	lease := func(name, record string) string {
 		t.Helper()
 		dir := filepath.Join(m.stateAt, "leases", name)
-		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "lease.json"), []byte(record), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "lease.json"), []byte(record),
+			0o600)); err != nil {
 			t.Fatal(err)
 		}
 		return dir

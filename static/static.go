@@ -1,5 +1,5 @@
-// Package static is what browsers load: one stylesheet, a few scripts, fonts and an icon, embedded and served under names
-// that carry a hash of their content, so that they are cached for ever and never stale.
+// Package static is what browsers load: one stylesheet, a few scripts, fonts and an icon, embedded and served under
+// names that carry a hash of their content, so that they are cached for ever and never stale.
 package static
 
 import (
@@ -18,7 +18,8 @@ import (
 var files embed.FS
 
 // sheets are the parts of the one stylesheet, in cascade order.
-var sheets = []string{"fonts", "tokens", "base", "shell", "numbers", "panels", "tables", "controls", "filters", "states", "charts", "cluster", "quote", "host", "signin", "desk", "pages", "paper", "responsive", "motion"}
+var sheets = []string{"fonts", "tokens", "base", "shell", "numbers", "panels", "tables", "controls", "filters",
+	"states", "charts", "cluster", "quote", "host", "signin", "desk", "pages", "paper", "responsive", "motion"}
 
 // scripts are the parts of the one script, in order: the libraries, then ours.
 var scripts = []string{"htmx", "sse", "app"}

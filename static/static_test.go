@@ -10,10 +10,16 @@ import (
 func TestServesUnderHashedNamesForEver(t *testing.T) {
 	t.Parallel()
 	a := New()
-	for name, kind := range map[string]string{"app.css": "text/css", "app.js": "javascript", "favicon.svg": "image/svg", "fonts/inter.woff2": "font/woff2"} {
+	for name, kind := range map[string]string{
+		"app.css":           "text/css",
+		"app.js":            "javascript",
+		"favicon.svg":       "image/svg",
+		"fonts/inter.woff2": "font/woff2",
+	} {
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, httptest.NewRequest("GET", a.URL(name), nil))
-		if w.Code != http.StatusOK || !strings.Contains(w.Header().Get("Content-Type"), kind) || !strings.Contains(w.Header().Get("Cache-Control"), "immutable") {
+		if w.Code != http.StatusOK || !strings.Contains(w.Header().Get("Content-Type"), kind) ||
+			!strings.Contains(w.Header().Get("Cache-Control"), "immutable") {
 			t.Errorf("%s: %d %v", name, w.Code, w.Header())
 		}
 	}

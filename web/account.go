@@ -32,7 +32,13 @@ func (s *Web) showAccount(v *visit, a view.Account) error {
 		return err
 	}
 	for _, t := range tokens {
-		row := view.TokenRow{ID: t.ID.String(), Name: t.Name, Hint: t.Hint, Scopes: strings.Join(t.Scopes, ", "), Created: view.Clock(t.CreatedAt, s.Now())}
+		row := view.TokenRow{
+			ID:      t.ID.String(),
+			Name:    t.Name,
+			Hint:    t.Hint,
+			Scopes:  strings.Join(t.Scopes, ", "),
+			Created: view.Clock(t.CreatedAt, s.Now()),
+		}
 		if t.LastUsedAt != nil {
 			row.Used = view.Clock(*t.LastUsedAt, s.Now())
 		}
@@ -45,7 +51,11 @@ func (s *Web) showAccount(v *visit, a view.Account) error {
 	a.PasswordChanged = v.r.FormValue("changed") != ""
 	for _, x := range sessions {
 		a.Sessions = append(a.Sessions, view.SessionRow{
-			ID: x.ID.String(), Address: x.Address, Browser: text.Ellipsis(x.UserAgent, 80), Used: view.Clock(x.LastSeenAt, s.Now()), Current: x.Current,
+			ID:      x.ID.String(),
+			Address: x.Address,
+			Browser: text.Ellipsis(x.UserAgent, 80),
+			Used:    view.Clock(x.LastSeenAt, s.Now()),
+			Current: x.Current,
 		})
 	}
 	keys, err := s.Accounts.SSHKeys(ctx, v.who, account.Page[id.SSHKey]{Limit: account.MaxSSHKeys})
@@ -53,14 +63,25 @@ func (s *Web) showAccount(v *visit, a view.Account) error {
 		return err
 	}
 	for _, k := range keys {
-		a.Keys = append(a.Keys, view.KeyRow{ID: k.ID.String(), Name: k.Name, Fingerprint: k.Fingerprint, Created: view.Clock(k.CreatedAt, s.Now())})
+		a.Keys = append(a.Keys, view.KeyRow{
+			ID:          k.ID.String(),
+			Name:        k.Name,
+			Fingerprint: k.Fingerprint,
+			Created:     view.Clock(k.CreatedAt, s.Now()),
+		})
 	}
 	if a.Legal.Errors == nil {
 		l, err := account.LegalOf(ctx, s.DB.Q, v.who.Org)
 		if err != nil {
 			return err
 		}
-		a.Legal = view.LegalForm{Name: l.Name, Address: strings.Join(l.Address, "\n"), Country: l.Country, VATID: l.VATID, Kept: l.Known()}
+		a.Legal = view.LegalForm{
+			Name:    l.Name,
+			Address: strings.Join(l.Address, "\n"),
+			Country: l.Country,
+			VATID:   l.VATID,
+			Kept:    l.Known(),
+		}
 	}
 	return s.render(v, view.AccountPage(v.page("Account", ""), a))
 }
@@ -69,7 +90,10 @@ func (s *Web) createToken(v *visit) error {
 	if err := v.r.ParseForm(); err != nil {
 		return fault.New(fault.Invalid, "the form could not be read")
 	}
-	_, secret, err := s.Accounts.IssueToken(v.r.Context(), v.who, account.NewToken{Name: v.r.FormValue("token_name"), Scopes: v.r.Form["scope"]})
+	_, secret, err := s.Accounts.IssueToken(v.r.Context(), v.who, account.NewToken{
+		Name:   v.r.FormValue("token_name"),
+		Scopes: v.r.Form["scope"],
+	})
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			return s.showAccount(v, view.Account{Errors: map[string]string{"token_name": first(errs, "name", "scopes", "")}})

@@ -19,7 +19,13 @@ func TestActivityOfAnOrganisation(t *testing.T) {
 	org, cl := b.org(), id.New[id.Cluster]().String()
 	if err := b.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		for _, e := range []audit.Event{
-			{Org: org, Action: "cluster.shell", Object: cl, Detail: map[string]any{"node": 3, "key": "SHA256:abc", "kind": "sftp"}, Address: "192.0.2.7"},
+			{
+				Org:     org,
+				Action:  "cluster.shell",
+				Object:  cl,
+				Detail:  map[string]any{"node": 3, "key": "SHA256:abc", "kind": "sftp"},
+				Address: "192.0.2.7",
+			},
 			{Org: org, Action: "org.legal_set", Object: org.String()},
 			{Org: id.New[id.Org](), Action: "payout.stop", Object: org.String(), Address: "192.0.2.99"},
 		} {
@@ -37,7 +43,8 @@ func TestActivityOfAnOrganisation(t *testing.T) {
 	}
 	_, doc = b.get("/account/trail")
 	text := doc.Find("#acts").Text()
-	for _, want := range []string{"Opened a shell, ran a command or moved files", "192.0.2.7", "SHA256:abc", "Gave legal details"} {
+	for _, want := range []string{"Opened a shell, ran a command or moved files", "192.0.2.7", "SHA256:abc",
+		"Gave legal details"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q: %s", want, text)
 		}

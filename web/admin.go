@@ -40,8 +40,13 @@ func (s *Web) admin(v *visit) error {
 	if err != nil {
 		return err
 	}
-	out := view.Desk{Currency: s.Currency, Balanced: t.Balanced(), Summed: at.UTC().Format("15:04:05"),
-		In: view.NewColumns("Paid in by day", s.Currency, today, flowDays(in)), Out: view.NewColumns("Sent to operators by day", s.Currency, today, flowDays(paid))}
+	out := view.Desk{
+		Currency: s.Currency,
+		Balanced: t.Balanced(),
+		Summed:   at.UTC().Format("15:04:05"),
+		In:       view.NewColumns("Paid in by day", s.Currency, today, flowDays(in)),
+		Out:      view.NewColumns("Sent to operators by day", s.Currency, today, flowDays(paid)),
+	}
 	amount := func(n money.Nano, none string) string {
 		if n == 0 {
 			return none
@@ -57,16 +62,76 @@ func (s *Web) admin(v *visit) error {
 		paused = 1
 	}
 	out.Queues = []view.Queue{
-		{N: int64(len(t.Problems)), What: "problems of the books", Hint: "every transfer added up anew", Href: "/admin/books", Tone: "bad"},
-		{N: r.Suspense + int64(len(r.Unproven)), What: "unmatched at Stripe", Hint: "in suspense, or without a change at Stripe", Href: "/admin/books#stripe", Tone: "bad"},
-		{N: a.Frozen, What: "frozen leases", Hint: "conflicting usage reports from one host", Href: "/admin/books#frozen", Tone: "bad"},
-		{N: a.PayoutFailures, What: "failed payouts", Hint: "operators whose last payout failed", Href: "/admin/payouts", Tone: "bad"},
-		{N: a.Reviews, What: "reviews to decide on", Hint: amount(a.InReview, "linked renters and operators"), Href: "/admin/reviews", Tone: "warn"},
-		{N: a.Disputes, What: "open disputes", Hint: amount(a.Disputed, "payments that banks take back"), Href: "/admin/orgs?disputed=1", Tone: "warn"},
-		{N: a.InvoicesUnpaid, What: "unpaid invoices", Hint: "no card pays them: have them paid, or give them up", Href: "/admin/books#postpaid", Tone: "warn"},
-		{N: a.PayoutsStopped, What: "operators stopped", Hint: "until somebody lets payouts go on", Href: "/admin/payouts", Tone: "warn"},
-		{N: paused, What: "pause of sending", Hint: "no money is sent to Stripe until somebody resumes it", Href: "/admin/payouts#sending", Tone: "bad"},
-		{N: a.OutboxUnknown, What: "Stripe requests pending", Hint: "their outcome is not known yet; retried automatically", Href: "/admin/books#stripe", Tone: "warn"},
+		{
+			N:    int64(len(t.Problems)),
+			What: "problems of the books",
+			Hint: "every transfer added up anew",
+			Href: "/admin/books",
+			Tone: "bad",
+		},
+		{
+			N:    r.Suspense + int64(len(r.Unproven)),
+			What: "unmatched at Stripe",
+			Hint: "in suspense, or without a change at Stripe",
+			Href: "/admin/books#stripe",
+			Tone: "bad",
+		},
+		{
+			N:    a.Frozen,
+			What: "frozen leases",
+			Hint: "conflicting usage reports from one host",
+			Href: "/admin/books#frozen",
+			Tone: "bad",
+		},
+		{
+			N:    a.PayoutFailures,
+			What: "failed payouts",
+			Hint: "operators whose last payout failed",
+			Href: "/admin/payouts",
+			Tone: "bad",
+		},
+		{
+			N:    a.Reviews,
+			What: "reviews to decide on",
+			Hint: amount(a.InReview, "linked renters and operators"),
+			Href: "/admin/reviews",
+			Tone: "warn",
+		},
+		{
+			N:    a.Disputes,
+			What: "open disputes",
+			Hint: amount(a.Disputed, "payments that banks take back"),
+			Href: "/admin/orgs?disputed=1",
+			Tone: "warn",
+		},
+		{
+			N:    a.InvoicesUnpaid,
+			What: "unpaid invoices",
+			Hint: "no card pays them: have them paid, or give them up",
+			Href: "/admin/books#postpaid",
+			Tone: "warn",
+		},
+		{
+			N:    a.PayoutsStopped,
+			What: "operators stopped",
+			Hint: "until somebody lets payouts go on",
+			Href: "/admin/payouts",
+			Tone: "warn",
+		},
+		{
+			N:    paused,
+			What: "pause of sending",
+			Hint: "no money is sent to Stripe until somebody resumes it",
+			Href: "/admin/payouts#sending",
+			Tone: "bad",
+		},
+		{
+			N:    a.OutboxUnknown,
+			What: "Stripe requests pending",
+			Hint: "their outcome is not known yet; retried automatically",
+			Href: "/admin/books#stripe",
+			Tone: "warn",
+		},
 	}
 	out.Assets, out.Claims = holdings(t.Totals, s.Currency)
 	return s.render(v, view.DeskPage(v.page("Desk", "desk"), out))
@@ -100,8 +165,8 @@ var partWords = map[statement.Part]view.Holding{
 	statement.Platform:       {Name: "The platform, after its costs", Class: "k7"},
 }
 
-// holdings draws what the platform has and whose it is, both on the scale of the longer one. What is below zero is not drawn
-// but listed.
+// holdings draws what the platform has and whose it is, both on the scale of the longer one. What is below zero is not
+// drawn but listed.
 func holdings(totals []ledger.Total, currency string) (assets, claims view.Holdings) {
 	have, whose := statement.Holdings(totals, currency)
 	bar := func(name string, parts []statement.Holding) view.Holdings {
@@ -132,7 +197,8 @@ func holdings(totals []ledger.Total, currency string) (assets, claims view.Holdi
 		for i, x := range h.Parts {
 			wide := 0.0
 			if x.Amount.Sign() > 0 {
-				wide, _ = new(big.Float).Quo(new(big.Float).SetInt(new(big.Int).Mul(x.Amount, big.NewInt(1000))), new(big.Float).SetInt(scale)).Float64()
+				wide, _ = new(big.Float).Quo(new(big.Float).SetInt(new(big.Int).Mul(x.Amount, big.NewInt(1000))),
+					new(big.Float).SetInt(scale)).Float64()
 			}
 			h.Parts[i].X, h.Parts[i].Width = fmt.Sprintf("%.2f", at), fmt.Sprintf("%.2f", wide)
 			at += wide
@@ -141,11 +207,12 @@ func holdings(totals []ledger.Total, currency string) (assets, claims view.Holdi
 	return assets, claims
 }
 
-// act does what a form of the desk asks for, once, in one transaction with its word. What is said of a thing that is not there or
-// cannot be done now stands in the form, not on a page of its own.
+// act does what a form of the desk asks for, once, in one transaction with its word. What is said of a thing that is
+// not there or cannot be done now stands in the form, not on a page of its own.
 func (s *Web) act(v *visit, do func(ctx context.Context, tx *db.Tx) error, fields ...string) error {
 	err := s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := idem.Do(ctx, tx, v.once(append(fields, "reason")...), func(ctx context.Context, tx *db.Tx) (int, any, error) {
+		_, err := idem.Do(ctx, tx, v.once(append(fields, "reason")...), func(ctx context.Context, tx *db.Tx) (int, any,
+			error) {
 			return http.StatusOK, nil, do(ctx, tx)
 		})
 		return err

@@ -51,7 +51,16 @@ func (s *Web) showLedger(v *visit, form view.UnfreezeForm) error {
 	if err != nil {
 		return err
 	}
-	out := view.Books{Frozen: frozen, Unfreeze: form, Accrued: running.Accrued, Burn: running.Burn, Debits: t.Debits, Credits: t.Credits, Problems: t.Problems, Stripe: s.stripeState(r)}
+	out := view.Books{
+		Frozen:   frozen,
+		Unfreeze: form,
+		Accrued:  running.Accrued,
+		Burn:     running.Burn,
+		Debits:   t.Debits,
+		Credits:  t.Credits,
+		Problems: t.Problems,
+		Stripe:   s.stripeState(r),
+	}
 	out.Unfreeze.Once = newOnce()
 	if v.r.Method == http.MethodGet && v.r.FormValue("unfrozen") != "" {
 		out.Done = "The lease's money moves again. The host's operator is told why."
@@ -63,7 +72,12 @@ func (s *Web) showLedger(v *visit, form view.UnfreezeForm) error {
 		}
 	}
 	for _, x := range below {
-		out.Below = append(out.Below, view.BelowZero{Kind: string(x.Kind), Org: x.Org.String(), Currency: x.Currency, Balance: x.Balance})
+		out.Below = append(out.Below, view.BelowZero{
+			Kind:     string(x.Kind),
+			Org:      x.Org.String(),
+			Currency: x.Currency,
+			Balance:  x.Balance,
+		})
 	}
 	if out.Debtors, err = s.debtors(ctx, v.who); err != nil {
 		return err
@@ -73,11 +87,19 @@ func (s *Web) showLedger(v *visit, form view.UnfreezeForm) error {
 
 func (s *Web) stripeState(r payment.Reconciliation) view.StripeState {
 	out := view.StripeState{
-		State: view.State{Word: "Agrees", Icon: "check", Tone: "ok"}, Currency: r.Currency, Holds: r.Stripe, Clearing: r.Clearing,
-		Difference: r.Difference, Suspense: new(big.Int), Matched: r.Matched, Waiting: r.Waiting, InSuspense: r.Suspense,
+		State:      view.State{Word: "Agrees", Icon: "check", Tone: "ok"},
+		Currency:   r.Currency,
+		Holds:      r.Stripe,
+		Clearing:   r.Clearing,
+		Difference: r.Difference,
+		Suspense:   new(big.Int),
+		Matched:    r.Matched,
+		Waiting:    r.Waiting,
+		InSuspense: r.Suspense,
 	}
 	if f := r.Funds; f != nil {
-		out.Asked, out.Available, out.Pending, out.Reserved = view.Clock(f.ReadAt, s.Now()), f.Available, f.Pending, f.Reserved
+		out.Asked, out.Available, out.Pending, out.Reserved = view.Clock(f.ReadAt, s.Now()), f.Available, f.Pending,
+			f.Reserved
 		if out.Unread, out.OwnLessBooks, out.Wrong = f.Unread, f.Unbooked, f.Wrong; f.OffSince != nil {
 			out.OffSince = view.Clock(*f.OffSince, s.Now())
 		}
@@ -89,10 +111,21 @@ func (s *Web) stripeState(r payment.Reconciliation) view.StripeState {
 		out.State = view.State{Word: "Being matched", Icon: "info", Tone: "live"}
 	}
 	for _, c := range r.Open {
-		out.Open = append(out.Open, view.OpenChange{Time: view.Clock(c.At, s.Now()), What: c.Type + ", " + c.State, Name: strings.TrimSpace(c.ID + " " + c.Source), Amount: c.Amount})
+		out.Open = append(out.Open, view.OpenChange{
+			Time:   view.Clock(c.At, s.Now()),
+			What:   c.Type + ", " + c.State,
+			Name:   strings.TrimSpace(c.ID + " " + c.Source),
+			Amount: c.Amount,
+		})
 	}
 	for _, u := range r.Unproven {
-		out.Unproven = append(out.Unproven, view.OpenChange{Time: view.Clock(u.At, s.Now()), What: u.Kind, Name: u.Key, Search: u.Key, Amount: u.Amount})
+		out.Unproven = append(out.Unproven, view.OpenChange{
+			Time:   view.Clock(u.At, s.Now()),
+			What:   u.Kind,
+			Name:   u.Key,
+			Search: u.Key,
+			Amount: u.Amount,
+		})
 	}
 	return out
 }
@@ -132,11 +165,24 @@ func (s *Web) showEntries(v *visit, form view.CompensateForm) error {
 }
 
 func viewEntry(b ledger.Booked) view.BookEntry {
-	x := view.BookEntry{ID: b.ID.String(), Time: b.At, Kind: b.Kind, Key: b.Key, Memo: b.Memo, Ref: b.Ref, Corrects: b.Corrects.String(), Charge: b.Kind == "usage"}
+	x := view.BookEntry{
+		ID:       b.ID.String(),
+		Time:     b.At,
+		Kind:     b.Kind,
+		Key:      b.Key,
+		Memo:     b.Memo,
+		Ref:      b.Ref,
+		Corrects: b.Corrects.String(),
+		Charge:   b.Kind == "usage",
+	}
 	for _, t := range b.Transfers {
 		x.Transfers = append(x.Transfers, view.BookTransfer{
-			Debit: string(t.Debit.Kind), DebitOrg: t.Debit.Org.String(), Credit: string(t.Credit.Kind), CreditOrg: t.Credit.Org.String(),
-			Currency: t.Debit.Currency, Amount: t.Amount,
+			Debit:     string(t.Debit.Kind),
+			DebitOrg:  t.Debit.Org.String(),
+			Credit:    string(t.Credit.Kind),
+			CreditOrg: t.Credit.Org.String(),
+			Currency:  t.Debit.Currency,
+			Amount:    t.Amount,
 		})
 	}
 	return x
@@ -145,13 +191,16 @@ func viewEntry(b ledger.Booked) view.BookEntry {
 // compensate gives a charge back, or a part of it, with a reason.
 func (s *Web) compensate(v *visit) error {
 	form := view.CompensateForm{
-		Charge: strings.TrimSpace(v.r.FormValue("charge")), Amount: strings.TrimSpace(v.r.FormValue("amount")), Reason: strings.TrimSpace(v.r.FormValue("reason")),
+		Charge: strings.TrimSpace(v.r.FormValue("charge")),
+		Amount: strings.TrimSpace(v.r.FormValue("amount")),
+		Reason: strings.TrimSpace(v.r.FormValue("reason")),
 	}
 	charge, amount, err := compensation(form)
 	var booked string
 	if err == nil {
 		err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-			a, err := idem.Do(ctx, tx, v.once("charge", "amount", "reason"), func(ctx context.Context, tx *db.Tx) (int, any, error) {
+			a, err := idem.Do(ctx, tx, v.once("charge", "amount", "reason"), func(ctx context.Context, tx *db.Tx) (int, any,
+				error) {
 				e, err := payment.Compensate(ctx, tx, v.who, charge, amount, form.Reason)
 				return http.StatusCreated, e.Key, err
 			})

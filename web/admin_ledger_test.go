@@ -20,7 +20,8 @@ import (
 // usageKey is the key of a lease's charge: what is given back of it is bounded by all charges of that lease.
 const usageKey = "usage:ls_test:4000000000"
 
-// charge books a top-up of 10 and a charge of 4 for a cluster of the visitor's org, and returns org, cluster and the charge.
+// charge books a top-up of 10 and a charge of 4 for a cluster of the visitor's org, and returns org, cluster and the
+// charge.
 func (b *browser) charge() (id.Org, id.Cluster, ledger.Booked) {
 	b.t.Helper()
 	var org id.Org
@@ -31,9 +32,26 @@ func (b *browser) charge() (id.Org, id.Cluster, ledger.Booked) {
 	hold := ledger.Hold(org, cl, "USD")
 	err := b.db.InTx(b.t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		_, err := ledger.PostAll(ctx, tx, []ledger.Entry{
-			{Kind: "topup", Key: "topup:pi_1", Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing("USD"), Credit: ledger.Wallet(org, "USD"), Amount: 10 * money.Unit}}},
-			{Kind: "authorise", Key: "authorise:1", Transfers: []ledger.Transfer{{Debit: ledger.Wallet(org, "USD"), Credit: hold, Amount: 5 * money.Unit}}},
-			{Kind: "usage", Key: usageKey, Ref: cl.String(), Transfers: []ledger.Transfer{{Debit: hold, Credit: ledger.Fee("USD"), Amount: 4 * money.Unit}}},
+			{
+				Kind: "topup",
+				Key:  "topup:pi_1",
+				Transfers: []ledger.Transfer{{
+					Debit:  ledger.StripeClearing("USD"),
+					Credit: ledger.Wallet(org, "USD"),
+					Amount: 10 * money.Unit,
+				}},
+			},
+			{
+				Kind:      "authorise",
+				Key:       "authorise:1",
+				Transfers: []ledger.Transfer{{Debit: ledger.Wallet(org, "USD"), Credit: hold, Amount: 5 * money.Unit}},
+			},
+			{
+				Kind:      "usage",
+				Key:       usageKey,
+				Ref:       cl.String(),
+				Transfers: []ledger.Transfer{{Debit: hold, Credit: ledger.Fee("USD"), Amount: 4 * money.Unit}},
+			},
 		})
 		return err
 	})
@@ -64,10 +82,16 @@ func TestTheBooksAreForAdminsOnly(t *testing.T) {
 				t.Errorf("%s opens %s: %s", who, path, res.Status)
 			}
 		}
-		if res, _ := b.post("/admin/books/compensations", url.Values{"charge": {id.New[id.LedgerTx]().String()}, "reason": {"x"}}); res.StatusCode != http.StatusNotFound {
+		if res, _ := b.post("/admin/books/compensations", url.Values{
+			"charge": {id.New[id.LedgerTx]().String()},
+			"reason": {"x"},
+		}); res.StatusCode != http.StatusNotFound {
 			t.Errorf("%s compensates: %s", who, res.Status)
 		}
-		if res, _ := b.post("/admin/books/unfreeze", url.Values{"lease": {id.New[id.Lease]().String()}, "reason": {"x"}}); res.StatusCode != http.StatusNotFound {
+		if res, _ := b.post("/admin/books/unfreeze", url.Values{
+			"lease":  {id.New[id.Lease]().String()},
+			"reason": {"x"},
+		}); res.StatusCode != http.StatusNotFound {
 			t.Errorf("%s unfreezes: %s", who, res.Status)
 		}
 	}
@@ -90,21 +114,28 @@ func TestTheBooksAtAGlance(t *testing.T) {
 	b.signUp()
 	b.makeAdmin()
 	org, _, _ := b.charge()
-	if _, err := b.db.Pool.Exec(t.Context(), `UPDATE ledger_balance SET amount = amount + 1 WHERE account_id = (SELECT id FROM ledger_account WHERE kind = 'renter_wallet')`); err != nil {
+	if _, err := b.db.Pool.Exec(t.Context(), `UPDATE ledger_balance SET amount = amount + 1 WHERE account_id = (SELECT id
+		FROM ledger_account WHERE kind = 'renter_wallet')`); err != nil {
 		t.Fatal(err)
 	}
 	_, doc := b.get("/admin/books")
-	if text := doc.Find("#balance").Text(); !strings.Contains(text, "Do not balance") || doc.Find("main .callout[role=alert]").Length() != 1 {
+	if text := doc.Find("#balance").Text(); !strings.Contains(text, "Do not balance") ||
+		doc.Find("main .callout[role=alert]").Length() != 1 {
 		t.Errorf("a wrong balance is not told: %s", text)
 	}
 	err := b.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "payout_mature", Key: "mature:1", Transfers: []ledger.Transfer{{Debit: ledger.HostPending(org, "USD"), Credit: ledger.Fee("USD"), Amount: money.Unit}}})
+		_, err := ledger.Post(ctx, tx, ledger.Entry{
+			Kind:      "payout_mature",
+			Key:       "mature:1",
+			Transfers: []ledger.Transfer{{Debit: ledger.HostPending(org, "USD"), Credit: ledger.Fee("USD"), Amount: money.Unit}},
+		})
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.db.Pool.Exec(t.Context(), `UPDATE ledger_balance SET amount = amount - 1 WHERE account_id = (SELECT id FROM ledger_account WHERE kind = 'renter_wallet')`); err != nil {
+	if _, err := b.db.Pool.Exec(t.Context(), `UPDATE ledger_balance SET amount = amount - 1 WHERE account_id = (SELECT id
+		FROM ledger_account WHERE kind = 'renter_wallet')`); err != nil {
 		t.Fatal(err)
 	}
 	_, doc = b.get("/admin/books")
@@ -118,13 +149,16 @@ func TestTheBooksAtAGlance(t *testing.T) {
 	for _, tr := range doc.Find("#trial tbody tr").EachIter() {
 		totals[tr.Find("th").Text()] = tr.Find("td.num").Text()
 	}
-	if totals["stripe_clearing"] != "\u221210.000000000" || totals["platform_fee"] != "5.000000000" || totals["renter_hold"] != "1.000000000" {
+	if totals["stripe_clearing"] != "\u221210.000000000" || totals["platform_fee"] != "5.000000000" ||
+		totals["renter_hold"] != "1.000000000" {
 		t.Errorf("%v", totals)
 	}
-	if text := doc.Find("#below tbody").Text(); !strings.Contains(text, "host_pending") || !strings.Contains(text, "\u22121.000000000") {
+	if text := doc.Find("#below tbody").Text(); !strings.Contains(text, "host_pending") ||
+		!strings.Contains(text, "\u22121.000000000") {
 		t.Errorf("below zero: %s", text)
 	}
-	if text := doc.Find("#stripe").Text(); !strings.Contains(text, "\u221210.000000000") { // the sandbox's Stripe knows nothing of the top-up
+	if text := doc.Find("#stripe").Text(); !strings.Contains(text, "\u221210.000000000") {
+		// the sandbox's Stripe knows nothing of the top-up
 		t.Errorf("beside Stripe: %s", text)
 	}
 	if n := doc.Find("[style], script:not([src]), input:not([type=hidden]):not([id])").Length(); n != 0 {
@@ -138,8 +172,16 @@ func TestAChargeIsFoundAndGivenBackOnce(t *testing.T) {
 	b.signUp()
 	b.makeAdmin()
 	org, cl, charge := b.charge()
-	for q, want := range map[string]int{usageKey: 1, org.String(): 3, cl.String(): 1, charge.ID.String(): 1, "no such": 0, id.New[id.Org]().String(): 0} {
-		if _, doc := b.get("/admin/books/entries?" + url.Values{"q": {q}}.Encode()); doc.Find("#entries tbody").Length() != want {
+	for q, want := range map[string]int{
+		usageKey:                  1,
+		org.String():              3,
+		cl.String():               1,
+		charge.ID.String():        1,
+		"no such":                 0,
+		id.New[id.Org]().String(): 0,
+	} {
+		if _, doc := b.get("/admin/books/entries?" +
+			url.Values{"q": {q}}.Encode()); doc.Find("#entries tbody").Length() != want {
 			t.Errorf("%s: %s", q, doc.Find("#entries").Text())
 		}
 	}
@@ -159,18 +201,23 @@ func TestAChargeIsFoundAndGivenBackOnce(t *testing.T) {
 		return res.StatusCode, wrong, doc.Find("main").Text()
 	}
 	for field, f := range map[string][3]string{
-		"charge-e": {id.New[id.LedgerTx]().String(), "", "an outage"}, "amount-e": {charge.ID.String(), "4.000000001", "an outage"}, "reason-e": {charge.ID.String(), "1", " "},
+		"charge-e": {id.New[id.LedgerTx]().String(), "", "an outage"},
+		"amount-e": {charge.ID.String(), "4.000000001", "an outage"},
+		"reason-e": {charge.ID.String(), "1", " "},
 	} {
-		if status, wrong, text := send(f[0], f[1], f[2]); status != http.StatusUnprocessableEntity || len(wrong) != 1 || wrong[0] != field {
+		if status, wrong, text := send(f[0], f[1], f[2]); status != http.StatusUnprocessableEntity || len(wrong) != 1 ||
+			wrong[0] != field {
 			t.Errorf("%v: %d %v %s", f, status, wrong, text)
 		}
 	}
 	for range 2 { // the same form, sent twice
-		if status, _, text := send(charge.ID.String(), "1.5", "an outage"); status != http.StatusOK || !strings.Contains(text, "was given back") || !strings.Contains(text, "an outage") {
+		if status, _, text := send(charge.ID.String(), "1.5", "an outage"); status != http.StatusOK ||
+			!strings.Contains(text, "was given back") || !strings.Contains(text, "an outage") {
 			t.Fatalf("%d %s", status, text)
 		}
 	}
-	if n, err := ledger.Balance(t.Context(), b.db.Q, ledger.Wallet(org, "USD")); err != nil || n != 5*money.Unit+1_500_000_000 {
+	if n, err := ledger.Balance(t.Context(), b.db.Q, ledger.Wallet(org, "USD")); err != nil || n != 5*money.Unit+
+		1_500_000_000 {
 		t.Errorf("the wallet has %s, %v", n, err)
 	}
 }
@@ -187,25 +234,32 @@ func TestAFrozenLeaseIsShownAndLetGo(t *testing.T) {
 	org, _, _ := b.charge()
 	lease := meteringtest.Frozen(t, b.db, org, org, "USD").String()
 	_, doc := b.get("/admin/books")
-	if text := doc.Find("#frozen tbody").Text(); !strings.Contains(text, "Segment 1 of start 1") || !strings.Contains(text, "stands") {
+	if text := doc.Find("#frozen tbody").Text(); !strings.Contains(text, "Segment 1 of start 1") ||
+		!strings.Contains(text, "stands") {
 		t.Errorf("why: %s", text)
 	}
-	form := url.Values{"once": {doc.Find("#unfreeze input[name=once]").AttrOr("value", "")}, "lease": {doc.Find("#unfreeze option").AttrOr("value", "")}}
+	form := url.Values{
+		"once":  {doc.Find("#unfreeze input[name=once]").AttrOr("value", "")},
+		"lease": {doc.Find("#unfreeze option").AttrOr("value", "")},
+	}
 	if form.Get("lease") != lease {
 		t.Fatalf("the form is for %q", form.Get("lease"))
 	}
-	if res, doc := b.post("/admin/books/unfreeze", form); res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#unfreeze #reason-e").Length() != 1 {
+	if res, doc := b.post("/admin/books/unfreeze", form); res.StatusCode != http.StatusUnprocessableEntity ||
+		doc.Find("#unfreeze #reason-e").Length() != 1 {
 		t.Errorf("without a reason: %s %s", res.Status, doc.Find("#unfreeze").Text())
 	}
 	form.Set("reason", "restored from a backup")
 	for range 2 { // the same form, sent twice
 		res, doc := b.post("/admin/books/unfreeze", form)
-		if res.StatusCode != http.StatusOK || doc.Find("#frozen").Length() != 0 || !strings.Contains(doc.Find("main").Text(), "moves again") {
+		if res.StatusCode != http.StatusOK || doc.Find("#frozen").Length() != 0 || !strings.Contains(doc.Find("main").Text(),
+			"moves again") {
 			t.Fatalf("%s %s", res.Status, doc.Find("main").Text())
 		}
 	}
 	form.Del("once")
-	if res, doc := b.post("/admin/books/unfreeze", form); res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#lease-e").Length() != 1 {
+	if res, doc := b.post("/admin/books/unfreeze", form); res.StatusCode != http.StatusUnprocessableEntity ||
+		doc.Find("#lease-e").Length() != 1 {
 		t.Errorf("not frozen: %s %s", res.Status, doc.Find("main").Text())
 	}
 }
@@ -219,10 +273,14 @@ func TestAnAdminMakesATokenForTheBooks(t *testing.T) {
 		t.Error("a renter is offered the scope admin")
 	}
 	b.makeAdmin()
-	if _, doc := b.get("/account"); doc.Find("input[name=scope][value=admin]").Length() != 1 || doc.Find("input[name=scope][value=admin][checked]").Length() != 0 {
+	if _, doc := b.get("/account"); doc.Find("input[name=scope][value=admin]").Length() != 1 ||
+		doc.Find("input[name=scope][value=admin][checked]").Length() != 0 {
 		t.Error("an admin is not offered the scope admin, or it is ticked")
 	}
-	if res, doc := b.post("/account/tokens", url.Values{"token_name": {"books"}, "scope": {"read", "admin"}}); res.StatusCode != http.StatusOK || !strings.Contains(doc.Find("#tokens").Text(), "admin") {
+	if res, doc := b.post("/account/tokens", url.Values{
+		"token_name": {"books"},
+		"scope":      {"read", "admin"},
+	}); res.StatusCode != http.StatusOK || !strings.Contains(doc.Find("#tokens").Text(), "admin") {
 		t.Errorf("%s %s", res.Status, doc.Find("main").Text())
 	}
 }

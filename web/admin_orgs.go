@@ -23,12 +23,20 @@ import (
 const rowsOfOrg = 20
 
 func (s *Web) orgs(v *visit) error {
-	out := view.Orgs{Query: strings.TrimSpace(v.r.FormValue("q")), Operators: v.r.FormValue("operators") != "", Currency: s.Currency}
+	out := view.Orgs{
+		Query:     strings.TrimSpace(v.r.FormValue("q")),
+		Operators: v.r.FormValue("operators") != "",
+		Currency:  s.Currency,
+	}
 	before, err := after[id.Org](v)
 	if err != nil {
 		return err
 	}
-	rows, err := statement.Orgs(v.r.Context(), s.DB.Q, v.who, statement.OrgSearch{Words: out.Query, Operators: out.Operators, Disputed: v.r.FormValue("disputed") != ""}, s.Currency, before, adminRows+1)
+	rows, err := statement.Orgs(v.r.Context(), s.DB.Q, v.who, statement.OrgSearch{
+		Words:     out.Query,
+		Operators: out.Operators,
+		Disputed:  v.r.FormValue("disputed") != "",
+	}, s.Currency, before, adminRows+1)
 	if err != nil {
 		return err
 	}
@@ -79,13 +87,18 @@ func (s *Web) showOrg(v *visit, form view.ActForm) error {
 	}
 	form.Once = newOnce()
 	out := view.OneOrg{Form: form, Now: s.Now(), Done: done(v, map[string]string{
-		"fee": "The fee is set, for new leases. The operator is told why.", "pay": "A payout was made. It is in the list.", "stop": "Done. The operator is told why.",
-		"reverse":  "Stripe is asked to take it back. The list shows what becomes of it, and payouts to the operator are stopped.",
-		"unfreeze": "The lease's money moves again. The host's operator is told why.", "review": "Decided.",
+		"fee":  "The fee is set, for new leases. The operator is told why.",
+		"pay":  "A payout was made. It is in the list.",
+		"stop": "Done. The operator is told why.",
+		"reverse": "Stripe is asked to take it back. The list shows what becomes of it, and payouts to the operator are " +
+			"stopped.",
+		"unfreeze": "The lease's money moves again. The host's operator is told why.",
+		"review":   "Decided.",
 		"release":  "The hosts are paid what they earned, as usual.",
 		"forgive":  "The lost disputes no longer count towards a suspension.",
 		"bank":     "The transfer is booked.",
-		"writeoff": "The invoice is given up. It is booked when Stripe has it as uncollectible."})}
+		"writeoff": "The invoice is given up. It is booked when Stripe has it as uncollectible.",
+	})}
 	if out.OrgDetail, err = statement.OneOrg(ctx, s.DB.Q, v.who, org, s.Currency); err != nil {
 		return err
 	}
@@ -101,7 +114,8 @@ func (s *Web) showOrg(v *visit, form view.ActForm) error {
 	if err != nil {
 		return err
 	}
-	out.Pending, out.InReview, out.Payable, out.Disputed = view.Cents(earned.Pending), view.Cents(earned.InReview), view.Cents(earned.Payable), view.Cents(earned.Disputed)
+	out.Pending, out.InReview, out.Payable, out.Disputed = view.Cents(earned.Pending), view.Cents(earned.InReview),
+		view.Cents(earned.Payable), view.Cents(earned.Disputed)
 	out.Sending, out.Paid = view.Cents(earned.Sending), view.Cents(earned.Paid)
 	next, err := s.Payouts.Next(ctx, v.who, org)
 	if err != nil {
@@ -153,8 +167,17 @@ func (s *Web) showOrg(v *visit, form view.ActForm) error {
 func (s *Web) payoutRows(list []payout.Payout, names map[id.Org]string) []view.PayoutRow {
 	out := make([]view.PayoutRow, len(list))
 	for i, x := range list {
-		out[i] = view.PayoutRow{ID: x.ID.String(), Time: view.Clock(x.CreatedAt, s.Now()), Amount: x.Amount, Reversed: x.Reversed, Transfer: x.Transfer,
-			Why: x.Failure, State: payoutState(x), Org: x.Org.String(), Name: names[x.Org]}
+		out[i] = view.PayoutRow{
+			ID:       x.ID.String(),
+			Time:     view.Clock(x.CreatedAt, s.Now()),
+			Amount:   x.Amount,
+			Reversed: x.Reversed,
+			Transfer: x.Transfer,
+			Why:      x.Failure,
+			State:    payoutState(x),
+			Org:      x.Org.String(),
+			Name:     names[x.Org],
+		}
 		if x.State == payout.Paid {
 			out[i].Left = x.Amount - x.Reversed
 		}
@@ -165,8 +188,10 @@ func (s *Web) payoutRows(list []payout.Payout, names map[id.Org]string) []view.P
 	return out
 }
 
-// onOrg does what a form of an organisation's page asks for, and shows the page again: with what is wrong, or with what was done.
-func (s *Web) onOrg(v *visit, form view.ActForm, do func(ctx context.Context, tx *db.Tx, org id.Org) error, fields ...string) error {
+// onOrg does what a form of an organisation's page asks for, and shows the page again: with what is wrong, or with what
+// was done.
+func (s *Web) onOrg(v *visit, form view.ActForm, do func(ctx context.Context, tx *db.Tx, org id.Org) error,
+	fields ...string) error {
 	org, err := pathOrg(v)
 	if err != nil {
 		return err
@@ -200,7 +225,11 @@ func (s *Web) payOrg(v *visit) error {
 }
 
 func (s *Web) reversePayout(v *visit) error {
-	form := view.ActForm{Act: "reverse", Target: v.r.FormValue("payout"), Value: strings.TrimSpace(v.r.FormValue("amount"))}
+	form := view.ActForm{
+		Act:    "reverse",
+		Target: v.r.FormValue("payout"),
+		Value:  strings.TrimSpace(v.r.FormValue("amount")),
+	}
 	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, org id.Org) error {
 		what, err := id.Parse[id.Payout](form.Target)
 		if err != nil {
@@ -239,7 +268,10 @@ func (s *Web) unfreezeOrg(v *visit) error {
 
 func (s *Web) reviewOfOrg(v *visit) error {
 	form := view.ActForm{Act: "review", Target: v.r.FormValue("review")}
-	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, _ id.Org) error { return s.decideReview(ctx, tx, v, form.Target) }, "review", "decision")
+	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, _ id.Org) error {
+		return s.decideReview(ctx, tx, v,
+			form.Target)
+	}, "review", "decision")
 }
 
 func (s *Web) releaseRefund(v *visit) error {

@@ -24,13 +24,23 @@ func (s *Web) promoPage(v *visit) error {
 func (s *Web) showPromo(v *visit, form view.ActForm, typed view.NewPromo) error {
 	ctx := v.r.Context()
 	form.Once = newOnce()
-	out := view.Promo{Code: strings.TrimSpace(v.r.URL.Query().Get("code")), Currency: s.Currency, Now: s.Now(), Form: form, New: typed,
-		Done: done(v, map[string]string{"create": "The code is made and works from now on.", "disable": "The code is over. Credit that it gave stays."})}
+	out := view.Promo{
+		Code:     strings.TrimSpace(v.r.URL.Query().Get("code")),
+		Currency: s.Currency,
+		Now:      s.Now(),
+		Form:     form,
+		New:      typed,
+		Done: done(v, map[string]string{
+			"create":  "The code is made and works from now on.",
+			"disable": "The code is over. Credit that it gave stays.",
+		}),
+	}
 	var err error
 	if out.Codes, err = s.Payments.PromoCodes(ctx, v.who); err != nil {
 		return err
 	}
-	if out.Uses, err = s.Payments.Redemptions(ctx, v.who, out.Code, id.Org{}, v.r.URL.Query().Get("after"), adminRows+1); err != nil {
+	if out.Uses, err = s.Payments.Redemptions(ctx, v.who, out.Code, id.Org{}, v.r.URL.Query().Get("after"),
+		adminRows+1); err != nil {
 		return err
 	}
 	if len(out.Uses) > adminRows {

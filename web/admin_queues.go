@@ -75,8 +75,8 @@ func (s *Web) showPayoutRun(v *visit, form view.ActForm) error {
 	return s.render(v, view.PayoutRunPage(v.page("Payouts", "desk"), out))
 }
 
-// runPayouts pays everybody who can be paid now, each in a transaction of its own. A form that is sent twice runs once; a run
-// that dies in the middle can be sent again and pays those who are left.
+// runPayouts pays everybody who can be paid now, each in a transaction of its own. A form that is sent twice runs once;
+// a run that dies in the middle can be sent again and pays those who are left.
 func (s *Web) runPayouts(v *visit) error {
 	form := view.ActForm{Act: "run", Reason: strings.TrimSpace(v.r.FormValue("reason"))}
 	a, err := idem.DoSteps(v.r.Context(), s.DB, v.once("reason"), func(ctx context.Context) (int, any, error) {
@@ -117,7 +117,14 @@ func (s *Web) reviews(v *visit) error { return s.showReviews(v, view.ActForm{}) 
 
 func (s *Web) showReviews(v *visit, form view.ActForm) error {
 	form.Once = newOnce()
-	out := view.Reviews{All: v.r.FormValue("all") != "", Form: form, Done: done(v, map[string]string{"release": "Released: it becomes payable as usual.", "refuse": "Refused: it stays with the platform, and the operator is told why."})}
+	out := view.Reviews{
+		All:  v.r.FormValue("all") != "",
+		Form: form,
+		Done: done(v, map[string]string{
+			"release": "Released: it becomes payable as usual.",
+			"refuse":  "Refused: it stays with the platform, and the operator is told why.",
+		}),
+	}
 	before, err := after[id.PayoutReview](v)
 	if err != nil {
 		return err
@@ -147,9 +154,21 @@ func (s *Web) reviewRows(ctx context.Context, list []payout.Review) ([]view.Revi
 	}
 	out := make([]view.ReviewRow, len(list))
 	for i, r := range list {
-		out[i] = view.ReviewRow{ID: r.ID.String(), Operator: r.Operator.String(), OperatorName: names[r.Operator], Renter: r.Renter.String(), RenterName: names[r.Renter],
-			Reasons: linkWords(r.Reasons), Since: view.Clock(r.CreatedAt, s.Now()) + " UTC", Decision: r.Decision, Currency: r.Currency,
-			InReview: r.InReview, Released: r.Released, Refused: r.Refused, Advice: string(r.Advice)}
+		out[i] = view.ReviewRow{
+			ID:           r.ID.String(),
+			Operator:     r.Operator.String(),
+			OperatorName: names[r.Operator],
+			Renter:       r.Renter.String(),
+			RenterName:   names[r.Renter],
+			Reasons:      linkWords(r.Reasons),
+			Since:        view.Clock(r.CreatedAt, s.Now()) + " UTC",
+			Decision:     r.Decision,
+			Currency:     r.Currency,
+			InReview:     r.InReview,
+			Released:     r.Released,
+			Refused:      r.Refused,
+			Advice:       string(r.Advice),
+		}
 		if r.DecidedAt != nil {
 			out[i].Decided = view.Clock(*r.DecidedAt, s.Now()) + " UTC"
 		}
@@ -159,8 +178,13 @@ func (s *Web) reviewRows(ctx context.Context, list []payout.Review) ([]view.Revi
 
 // linkWords says what links a renter with an operator.
 func linkWords(reasons []string) string {
-	words := map[string]string{"member": "one person in both", "vat_id": "the same VAT id", "legal_name": "the same legal name and address", "card": "the same card",
-		"lost_dispute": "a lost dispute"}
+	words := map[string]string{
+		"member":       "one person in both",
+		"vat_id":       "the same VAT id",
+		"legal_name":   "the same legal name and address",
+		"card":         "the same card",
+		"lost_dispute": "a lost dispute",
+	}
 	said := make([]string, len(reasons))
 	for i, r := range reasons {
 		if said[i] = words[r]; said[i] == "" {
@@ -187,8 +211,13 @@ func (s *Web) decideReview(ctx context.Context, tx *db.Tx, v *visit, target stri
 }
 
 func (s *Web) decide(v *visit) error {
-	form := view.ActForm{Act: "review", Target: v.r.FormValue("review"), Reason: strings.TrimSpace(v.r.FormValue("reason"))}
-	if err := s.act(v, func(ctx context.Context, tx *db.Tx) error { return s.decideReview(ctx, tx, v, form.Target) }, "review", "decision"); err != nil {
+	form := view.ActForm{
+		Act:    "review",
+		Target: v.r.FormValue("review"),
+		Reason: strings.TrimSpace(v.r.FormValue("reason")),
+	}
+	if err := s.act(v, func(ctx context.Context, tx *db.Tx) error { return s.decideReview(ctx, tx, v, form.Target) },
+		"review", "decision"); err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			form.Errors = errs
 			return s.showReviews(v, form)
@@ -198,7 +227,11 @@ func (s *Web) decide(v *visit) error {
 }
 
 func (s *Web) auditPage(v *visit) error {
-	out := view.Audit{Query: strings.TrimSpace(v.r.FormValue("q")), Action: strings.TrimSpace(v.r.FormValue("action")), Org: strings.TrimSpace(v.r.FormValue("org"))}
+	out := view.Audit{
+		Query:  strings.TrimSpace(v.r.FormValue("q")),
+		Action: strings.TrimSpace(v.r.FormValue("action")),
+		Org:    strings.TrimSpace(v.r.FormValue("org")),
+	}
 	before, err := after[id.Audit](v)
 	if err != nil {
 		return err

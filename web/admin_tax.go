@@ -24,7 +24,12 @@ func (s *Web) taxPage(v *visit) error {
 
 func (s *Web) showTax(v *visit, form view.ActForm, period string) error {
 	form.Once = newOnce()
-	out := view.Taxes{Form: form, Period: period, Currency: s.Currency, Done: done(v, map[string]string{"remit": "Booked: the tax office was paid."})}
+	out := view.Taxes{
+		Form:     form,
+		Period:   period,
+		Currency: s.Currency,
+		Done:     done(v, map[string]string{"remit": "Booked: the tax office was paid."}),
+	}
 	r, err := statement.Taxes(v.r.Context(), v.who, s.DB.Q, s.Currency, period)
 	switch {
 	case fault.Is(err, fault.Invalid):

@@ -12,9 +12,15 @@ func TestTheDeskPaysTaxOffices(t *testing.T) {
 	b := open(t)
 	b.signUp()
 	b.makeAdmin()
-	b.exec(`INSERT INTO tax_entry (key, org_id, kind, ref, country, vat_id, reason, name, ppm, net, tax, currency, created_at)
-		VALUES ('old', $1, 'topup', '', 'DE', '', 'home', 'VAT', 190000, 100000000000, 19000000000, 'USD', '2025-02-03')`, b.org())
-	for path, want := range map[string]string{"/admin/tax": "No tax was charged", "/admin/tax?period=2025-Q1": "Left", "/admin/tax?period=x": "is a year, quarter or month"} {
+	b.exec(`INSERT INTO tax_entry (key, org_id, kind, ref, country, vat_id, reason, name, ppm, net, tax, currency,
+		created_at)
+		VALUES ('old', $1, 'topup', '', 'DE', '', 'home', 'VAT', 190000, 100000000000, 19000000000, 'USD',
+		'2025-02-03')`, b.org())
+	for path, want := range map[string]string{
+		"/admin/tax":                "No tax was charged",
+		"/admin/tax?period=2025-Q1": "Left",
+		"/admin/tax?period=x":       "is a year, quarter or month",
+	} {
 		_, doc := b.get(path)
 		sound(t, path, doc)
 		if got := doc.Find("main").Text(); !strings.Contains(got, want) {
@@ -30,7 +36,8 @@ func TestTheDeskPaysTaxOffices(t *testing.T) {
 		t.Errorf("too much: %q", doc.Find("#remit").Text())
 	}
 	form.Set("amount", "19.00")
-	if _, doc = b.post("/admin/tax", form); !strings.Contains(doc.Find("main").Text(), "Booked") || doc.Find("#remit form").Length() != 0 {
+	if _, doc = b.post("/admin/tax", form); !strings.Contains(doc.Find("main").Text(), "Booked") ||
+		doc.Find("#remit form").Length() != 0 {
 		t.Errorf("%q", doc.Find("main").Text())
 	}
 }

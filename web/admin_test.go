@@ -20,15 +20,22 @@ import (
 
 // deskGets are the desk's pages, deskPosts its forms, for any organisation.
 func adminPaths(org string) (gets, posts []string) {
-	return []string{"/admin", "/admin/orgs", "/admin/orgs/" + org, "/admin/payouts", "/admin/reviews", "/admin/reviews?all=1", "/admin/promo", "/admin/audit", "/admin/books", "/admin/tax", "/admin/documents", "/admin/gangs", "/admin/gangs?days=7"},
-		[]string{"/admin/orgs/" + org + "/fee", "/admin/orgs/" + org + "/pay", "/admin/orgs/" + org + "/stop", "/admin/orgs/" + org + "/reverse", "/admin/orgs/" + org + "/unfreeze", "/admin/orgs/" + org + "/reviews", "/admin/orgs/" + org + "/write-off", "/admin/orgs/" + org + "/bank-payment", "/admin/orgs/" + org + "/release-refund", "/admin/orgs/" + org + "/forgive-disputes",
-			"/admin/payouts", "/admin/sending", "/admin/reviews", "/admin/promo", "/admin/promo/SOME-CODE/disable", "/admin/tax", "/admin/gangs/credits"}
+	return []string{"/admin", "/admin/orgs", "/admin/orgs/" + org, "/admin/payouts", "/admin/reviews",
+			"/admin/reviews?all=1", "/admin/promo", "/admin/audit", "/admin/books", "/admin/tax", "/admin/documents",
+			"/admin/gangs", "/admin/gangs?days=7"},
+		[]string{"/admin/orgs/" + org + "/fee", "/admin/orgs/" + org + "/pay", "/admin/orgs/" + org + "/stop",
+			"/admin/orgs/" + org + "/reverse", "/admin/orgs/" + org + "/unfreeze", "/admin/orgs/" + org + "/reviews",
+			"/admin/orgs/" + org + "/write-off", "/admin/orgs/" + org + "/bank-payment", "/admin/orgs/" + org +
+				"/release-refund", "/admin/orgs/" + org + "/forgive-disputes",
+			"/admin/payouts", "/admin/sending", "/admin/reviews", "/admin/promo", "/admin/promo/SOME-CODE/disable", "/admin/tax",
+			"/admin/gangs/credits"}
 }
 
 func (b *browser) org() id.Org {
 	b.t.Helper()
 	var org id.Org
-	if err := b.db.Pool.QueryRow(b.t.Context(), "SELECT o.id FROM org o JOIN membership m ON m.org_id = o.id LIMIT 1").Scan(&org); err != nil {
+	if err := b.db.Pool.QueryRow(b.t.Context(),
+		"SELECT o.id FROM org o JOIN membership m ON m.org_id = o.id LIMIT 1").Scan(&org); err != nil {
 		b.t.Fatal(err)
 	}
 	return org
@@ -48,11 +55,20 @@ func (b *browser) earn(key string, n money.Nano, linked bool) (renter id.Org) {
 	renter = id.New[id.Org]()
 	b.exec("INSERT INTO org (id, name, personal) VALUES ($1, $2, false)", renter, "Renter "+key)
 	if linked {
-		b.exec("INSERT INTO membership (org_id, user_id, role) SELECT $1, user_id, 'member' FROM membership WHERE org_id = $2", renter, org)
+		b.exec("INSERT INTO membership (org_id, user_id, role) SELECT $1, user_id, 'member' FROM membership WHERE "+
+			"org_id = $2", renter, org)
 	}
 	if err := b.db.InTx(b.t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "test", Key: key, Transfers: []ledger.Transfer{
-			{Debit: ledger.StripeClearing("USD"), Credit: ledger.Wallet(renter, "USD"), Amount: n}, {Debit: ledger.Wallet(renter, "USD"), Credit: ledger.HostPending(org, "USD"), Amount: n}}})
+		_, err := ledger.Post(ctx, tx, ledger.Entry{
+			Kind: "test",
+			Key:  key,
+			Transfers: []ledger.Transfer{
+				{
+					Debit:  ledger.StripeClearing("USD"),
+					Credit: ledger.Wallet(renter, "USD"),
+					Amount: n,
+				}, {Debit: ledger.Wallet(renter, "USD"), Credit: ledger.HostPending(org, "USD"), Amount: n}},
+		})
 		return err
 	}); err != nil {
 		b.t.Fatal(err)
@@ -116,17 +132,20 @@ func TestTheDeskIsForAdminsOnly(t *testing.T) {
 	gets, _ = adminPaths(b.org().String())
 	for _, path := range gets {
 		res, doc := b.get(path)
-		if res.StatusCode != http.StatusOK || doc.Find(`.nav a[href="/admin"][aria-current=page]`).Length() != 1 || doc.Find(".desknav [aria-current=page]").Length() != 1 {
+		if res.StatusCode != http.StatusOK || doc.Find(`.nav a[href="/admin"][aria-current=page]`).Length() != 1 ||
+			doc.Find(".desknav [aria-current=page]").Length() != 1 {
 			t.Errorf("an admin opens %s: %s", path, res.Status)
 		}
 		sound(t, path, doc)
 	}
-	for _, path := range []string{"/admin/orgs/" + id.New[id.Org]().String(), "/admin/orgs/x", "/admin/orgs?after=x", "/admin/payouts?after=x"} {
+	for _, path := range []string{"/admin/orgs/" + id.New[id.Org]().String(), "/admin/orgs/x", "/admin/orgs?after=x",
+		"/admin/payouts?after=x"} {
 		if res, _ := b.get(path); res.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: %s", path, res.Status)
 		}
 	}
-	if res, doc := b.get("/admin/audit?org=x"); res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#org-e").Length() != 1 {
+	if res, doc := b.get("/admin/audit?org=x"); res.StatusCode != http.StatusUnprocessableEntity ||
+		doc.Find("#org-e").Length() != 1 {
 		t.Error(res.Status)
 	}
 }
@@ -144,10 +163,12 @@ func TestTheDeskLeadsToWhatWantsAHuman(t *testing.T) {
 	b.earn("a", 30*money.Unit, true)
 	b.earn("b", 12*money.Unit, false)
 	_, doc = b.get("/admin")
-	if q := doc.Find(`#queues a[href="/admin/reviews"].s-warn`); q.Find(".n").Text() != "1" || !strings.Contains(q.Text(), "30.00 USD") {
+	if q := doc.Find(`#queues a[href="/admin/reviews"].s-warn`); q.Find(".n").Text() != "1" ||
+		!strings.Contains(q.Text(), "30.00 USD") {
 		t.Error(doc.Find("#queues").Text())
 	}
-	if text := doc.Find("#holdings").Text(); !strings.Contains(text, "Operators, payable12.00") || !strings.Contains(text, "At Stripe42.00") || doc.Find("#holdings svg[role=img]").Length() != 2 {
+	if text := doc.Find("#holdings").Text(); !strings.Contains(text, "Operators, payable12.00") ||
+		!strings.Contains(text, "At Stripe42.00") || doc.Find("#holdings svg[role=img]").Length() != 2 {
 		t.Error(text)
 	}
 	sound(t, "/admin", doc)
@@ -163,16 +184,23 @@ func TestAReviewIsDecidedOnTheDesk(t *testing.T) {
 	_, doc := b.get("/admin/reviews")
 	sound(t, "/admin/reviews", doc)
 	entry := doc.Find("#reviews .entry")
-	if text := entry.Text(); entry.Length() != 1 || !strings.Contains(text, "30.00 USD") || !strings.Contains(text, "one person in both") || !strings.Contains(text, "Renter a") {
+	if text := entry.Text(); entry.Length() != 1 || !strings.Contains(text, "30.00 USD") ||
+		!strings.Contains(text, "one person in both") || !strings.Contains(text, "Renter a") {
 		t.Fatal(text)
 	}
-	form := url.Values{"review": {entry.AttrOr("id", "")}, "decision": {"refuse"}, "once": {entry.Find("input[name=once]").AttrOr("value", "")}}
-	if res, doc := b.post("/admin/reviews", form); res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#reviews .err").Length() != 1 {
+	form := url.Values{
+		"review":   {entry.AttrOr("id", "")},
+		"decision": {"refuse"},
+		"once":     {entry.Find("input[name=once]").AttrOr("value", "")},
+	}
+	if res, doc := b.post("/admin/reviews", form); res.StatusCode != http.StatusUnprocessableEntity ||
+		doc.Find("#reviews .err").Length() != 1 {
 		t.Fatalf("without a reason: %s %s", res.Status, doc.Find("main").Text())
 	}
 	form.Set("reason", "a stolen card")
 	for range 2 { // the same form, sent twice
-		if res, doc := b.post("/admin/reviews", form); res.StatusCode != http.StatusOK || doc.Find("#reviews .entry").Length() != 0 || !strings.Contains(doc.Find(".callout").Text(), "Refused") {
+		if res, doc := b.post("/admin/reviews", form); res.StatusCode != http.StatusOK ||
+			doc.Find("#reviews .entry").Length() != 0 || !strings.Contains(doc.Find(".callout").Text(), "Refused") {
 			t.Fatalf("%s %s", res.Status, doc.Find("main").Text())
 		}
 	}
@@ -187,12 +215,17 @@ func TestAReviewIsDecidedOnTheDesk(t *testing.T) {
 	if _, doc := b.get(page); !strings.Contains(doc.Find("#reviews").Text(), "a stolen card") {
 		t.Error(doc.Find("main").Text())
 	}
-	if res, _ := b.post(page+"/reviews", url.Values{"review": {"x"}, "decision": {"release"}, "reason": {"x"}}); res.StatusCode != http.StatusConflict {
+	if res, _ := b.post(page+"/reviews", url.Values{
+		"review":   {"x"},
+		"decision": {"release"},
+		"reason":   {"x"},
+	}); res.StatusCode != http.StatusConflict {
 		t.Error(res.Status)
 	}
 }
 
-// All about an organisation on one page: its fee is changed, payouts are stopped, go on and are made, each with a reason.
+// All about an organisation on one page: its fee is changed, payouts are stopped, go on and are made, each with a
+// reason.
 func TestAnOrganisationOnTheDesk(t *testing.T) {
 	t.Parallel()
 	b := open(t)
@@ -213,15 +246,24 @@ func TestAnOrganisationOnTheDesk(t *testing.T) {
 		fields.Set("once", once(form))
 		return b.post(page+path, fields)
 	}
-	for _, bad := range []url.Values{{"fee_ppm": {"ten"}, "reason": {"x"}}, {"fee_ppm": {"1000001"}, "reason": {"x"}}, {"fee_ppm": {"5"}, "reason": {" "}}} {
-		if res, doc := send("/fee", "#set-fee", bad); res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#set-fee .err").Length() != 1 || doc.Find("#fee_ppm").AttrOr("value", "") != bad.Get("fee_ppm") {
+	for _, bad := range []url.Values{{
+		"fee_ppm": {"ten"},
+		"reason":  {"x"},
+	}, {"fee_ppm": {"1000001"}, "reason": {"x"}}, {"fee_ppm": {"5"}, "reason": {" "}}} {
+		if res, doc := send("/fee", "#set-fee", bad); res.StatusCode != http.StatusUnprocessableEntity ||
+			doc.Find("#set-fee .err").Length() != 1 || doc.Find("#fee_ppm").AttrOr("value", "") != bad.Get("fee_ppm") {
 			t.Errorf("%v: %s %s", bad, res.Status, doc.Find("#set-fee").Text())
 		}
 	}
-	if res, doc := send("/fee", "#set-fee", url.Values{"fee_ppm": {"45,000"}, "reason": {"a large fleet"}}); res.StatusCode != http.StatusOK || !strings.Contains(doc.Find("#fee").Text(), "4.5") || !strings.Contains(doc.Find("#trail").Text(), "a large fleet") {
+	if res, doc := send("/fee", "#set-fee", url.Values{
+		"fee_ppm": {"45,000"},
+		"reason":  {"a large fleet"},
+	}); res.StatusCode != http.StatusOK || !strings.Contains(doc.Find("#fee").Text(), "4.5") ||
+		!strings.Contains(doc.Find("#trail").Text(), "a large fleet") {
 		t.Errorf("%s %s", res.Status, doc.Find("main").Text())
 	}
-	if _, doc := b.get(page); doc.Find("#pay").Length() != 0 || !strings.Contains(doc.Find("#cannot-pay").Text(), "no payout account") {
+	if _, doc := b.get(page); doc.Find("#pay").Length() != 0 || !strings.Contains(doc.Find("#cannot-pay").Text(),
+		"no payout account") {
 		t.Error(doc.Find("#account").Text())
 	}
 
@@ -229,29 +271,50 @@ func TestAnOrganisationOnTheDesk(t *testing.T) {
 	b.post(form.Request.URL.Path, url.Values{"answer": {"all"}})
 	b.post("/billing/topups", url.Values{"amount": {"100.00"}})
 	b.earn("a", 25*money.Unit, false)
-	if res, doc := send("/stop", "#stop", url.Values{"stop": {"yes"}, "reason": {"under suspicion"}}); res.StatusCode != http.StatusOK || !strings.Contains(doc.Find("#account .callout").Text(), "under suspicion") || doc.Find("#pay").Length() != 0 {
+	if res, doc := send("/stop", "#stop", url.Values{
+		"stop":   {"yes"},
+		"reason": {"under suspicion"},
+	}); res.StatusCode != http.StatusOK || !strings.Contains(doc.Find("#account .callout").Text(), "under suspicion") ||
+		doc.Find("#pay").Length() != 0 {
 		t.Fatalf("%s %s", res.Status, doc.Find("#account").Text())
 	}
-	if res, doc := b.post(page+"/pay", url.Values{"reason": {"now"}}); res.StatusCode != http.StatusConflict || !strings.Contains(doc.Find("main").Text(), "nothing is paid") {
+	if res, doc := b.post(page+"/pay", url.Values{"reason": {"now"}}); res.StatusCode != http.StatusConflict ||
+		!strings.Contains(doc.Find("main").Text(), "nothing is paid") {
 		t.Errorf("%s %s", res.Status, doc.Find("main").Text())
 	}
-	if res, doc := send("/stop", "#stop", url.Values{"stop": {"no"}, "reason": {"cleared"}}); res.StatusCode != http.StatusOK || doc.Find("#account .callout").Length() != 0 {
+	if res, doc := send("/stop", "#stop", url.Values{
+		"stop":   {"no"},
+		"reason": {"cleared"},
+	}); res.StatusCode != http.StatusOK || doc.Find("#account .callout").Length() != 0 {
 		t.Fatalf("%s %s", res.Status, doc.Find("#account").Text())
 	}
-	if res, doc := b.post("/admin/sending", url.Values{"pause": {"yes"}, "reason": {"payouts look wrong"}}); res.StatusCode != http.StatusOK ||
-		!strings.Contains(doc.Find("#sending .callout").Text(), "payouts look wrong") || !strings.Contains(doc.Find("#due").Text(), "payouts look wrong") {
+	if res, doc := b.post("/admin/sending", url.Values{
+		"pause":  {"yes"},
+		"reason": {"payouts look wrong"},
+	}); res.StatusCode != http.StatusOK ||
+		!strings.Contains(doc.Find("#sending .callout").Text(), "payouts look wrong") ||
+		!strings.Contains(doc.Find("#due").Text(), "payouts look wrong") {
 		t.Fatalf("%s %s", res.Status, doc.Find("main").Text())
 	}
-	if res, doc := b.post("/admin/sending", url.Values{"pause": {"no"}, "reason": {"checked"}}); res.StatusCode != http.StatusOK || doc.Find("#sending .callout").Length() != 0 {
+	if res, doc := b.post("/admin/sending", url.Values{
+		"pause":  {"no"},
+		"reason": {"checked"},
+	}); res.StatusCode != http.StatusOK || doc.Find("#sending .callout").Length() != 0 {
 		t.Fatalf("%s %s", res.Status, doc.Find("main").Text())
 	}
-	if _, doc := b.get("/admin/payouts"); !strings.Contains(doc.Find("#run").Text(), "25.00 USD") || doc.Find("#due tbody tr").Length() != 1 {
+	if _, doc := b.get("/admin/payouts"); !strings.Contains(doc.Find("#run").Text(), "25.00 USD") ||
+		doc.Find("#due tbody tr").Length() != 1 {
 		t.Errorf("%s", doc.Find("main").Text())
 	}
-	if res, doc := send("/pay", "#pay", url.Values{"reason": {"asked by phone"}}); res.StatusCode != http.StatusOK || !strings.Contains(doc.Find("#payouts tbody").Text(), "25.00") {
+	if res, doc := send("/pay", "#pay", url.Values{"reason": {"asked by phone"}}); res.StatusCode != http.StatusOK ||
+		!strings.Contains(doc.Find("#payouts tbody").Text(), "25.00") {
 		t.Fatalf("%s %s", res.Status, doc.Find("main").Text())
 	}
-	if _, doc := b.get("/admin/audit?" + url.Values{"action": {"payout"}, "org": {org.String()}}.Encode()); doc.Find("#acts tbody tr").Length() != 4 || !strings.Contains(doc.Find("#acts").Text(), "asked by phone") {
+	if _, doc := b.get("/admin/audit?" + url.Values{
+		"action": {"payout"},
+		"org":    {org.String()},
+	}.Encode()); doc.Find("#acts tbody tr").Length() != 4 || !strings.Contains(doc.Find("#acts").Text(),
+		"asked by phone") {
 		t.Error(doc.Find("#acts").Text())
 	}
 	_, doc := b.get(page)
@@ -271,12 +334,15 @@ func TestPayoutsAreRunFromTheDesk(t *testing.T) {
 	_, doc := b.get("/admin/payouts")
 	sound(t, "/admin/payouts", doc)
 	run := url.Values{"once": {doc.Find("#run input[name=once]").AttrOr("value", "")}}
-	if res, doc := b.post("/admin/payouts", run); res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#run .err").Length() != 1 {
+	if res, doc := b.post("/admin/payouts", run); res.StatusCode != http.StatusUnprocessableEntity ||
+		doc.Find("#run .err").Length() != 1 {
 		t.Fatal(res.Status, doc.Find("#run").Text())
 	}
 	run.Set("reason", "asked for")
 	for range 2 { // the same form, sent twice
-		if res, doc := b.post("/admin/payouts", run); res.StatusCode != http.StatusOK || !strings.Contains(doc.Find(".callout").Text(), "1 payouts were made") || doc.Find("#payouts tbody tr").Length() != 1 {
+		if res, doc := b.post("/admin/payouts", run); res.StatusCode != http.StatusOK ||
+			!strings.Contains(doc.Find(".callout").Text(), "1 payouts were made") ||
+			doc.Find("#payouts tbody tr").Length() != 1 {
 			t.Fatal(res.Status, doc.Find("main").Text())
 		}
 	}
@@ -288,20 +354,28 @@ func TestPromoCodesOnTheDesk(t *testing.T) {
 	b.signUp()
 	b.makeAdmin()
 	_, doc := b.get("/admin/promo")
-	form := url.Values{"once": {doc.Find("#new input[name=once]").AttrOr("value", "")}, "code": {"short"}, "amount": {"five"}, "uses": {"x"}}
-	if res, doc := b.post("/admin/promo", form); res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#new .err").Length() != 2 || doc.Find("#code").AttrOr("value", "") != "short" {
+	form := url.Values{
+		"once":   {doc.Find("#new input[name=once]").AttrOr("value", "")},
+		"code":   {"short"},
+		"amount": {"five"},
+		"uses":   {"x"},
+	}
+	if res, doc := b.post("/admin/promo", form); res.StatusCode != http.StatusUnprocessableEntity ||
+		doc.Find("#new .err").Length() != 2 || doc.Find("#code").AttrOr("value", "") != "short" {
 		t.Error(res.Status, doc.Find("#new").Text())
 	}
 	form.Set("amount", "5.00")
 	form.Set("uses", "3")
-	if res, doc := b.post("/admin/promo", form); res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#code-e").Length() != 1 || doc.Find("#reason-create-e").Length() != 1 {
+	if res, doc := b.post("/admin/promo", form); res.StatusCode != http.StatusUnprocessableEntity ||
+		doc.Find("#code-e").Length() != 1 || doc.Find("#reason-create-e").Length() != 1 {
 		t.Error(res.Status, doc.Find("#new").Text())
 	}
 	form.Set("code", "welcome-2027")
 	form.Set("reason", "a fair")
 	form.Set("ends", "2099-12-31")
 	for range 2 { // the same form, sent twice
-		if res, doc := b.post("/admin/promo", form); res.StatusCode != http.StatusOK || doc.Find("#codes .entry").Length() != 1 || !strings.Contains(doc.Find("#codes").Text(), "0 of 3") {
+		if res, doc := b.post("/admin/promo", form); res.StatusCode != http.StatusOK ||
+			doc.Find("#codes .entry").Length() != 1 || !strings.Contains(doc.Find("#codes").Text(), "0 of 3") {
 			t.Fatal(res.Status, doc.Find("main").Text())
 		}
 	}
@@ -309,15 +383,18 @@ func TestPromoCodesOnTheDesk(t *testing.T) {
 	b.post("/billing/promo", url.Values{"promo_code": {"welcome-2027"}})
 	_, doc = b.get("/admin/promo?code=WELCOME-2027")
 	sound(t, "/admin/promo", doc)
-	if doc.Find("#used tbody tr").Length() != 1 || !strings.Contains(doc.Find("#used").Text(), "northlight") || !strings.Contains(doc.Find("#codes").Text(), "1 of 3") {
+	if doc.Find("#used tbody tr").Length() != 1 || !strings.Contains(doc.Find("#used").Text(), "northlight") ||
+		!strings.Contains(doc.Find("#codes").Text(), "1 of 3") {
 		t.Error(doc.Find("main").Text())
 	}
 	end := url.Values{}
-	if res, doc := b.post("/admin/promo/WELCOME-2027/disable", end); res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#codes .err").Length() != 1 {
+	if res, doc := b.post("/admin/promo/WELCOME-2027/disable", end); res.StatusCode != http.StatusUnprocessableEntity ||
+		doc.Find("#codes .err").Length() != 1 {
 		t.Error(res.Status, doc.Find("#codes").Text())
 	}
 	end.Set("reason", "posted in public")
-	if res, doc := b.post("/admin/promo/WELCOME-2027/disable", end); res.StatusCode != http.StatusOK || doc.Find("#codes form").Length() != 0 || !strings.Contains(doc.Find("#codes").Text(), "Over") {
+	if res, doc := b.post("/admin/promo/WELCOME-2027/disable", end); res.StatusCode != http.StatusOK ||
+		doc.Find("#codes form").Length() != 0 || !strings.Contains(doc.Find("#codes").Text(), "Over") {
 		t.Error(res.Status, doc.Find("#codes").Text())
 	}
 	if _, doc := b.get("/admin/audit?q=posted+in+public"); doc.Find("#acts tbody tr").Length() != 1 {
@@ -336,11 +413,15 @@ func TestFrozenMoneyOnAnOrganisationsPage(t *testing.T) {
 	page := "/admin/orgs/" + org.String()
 	_, doc := b.get(page)
 	sound(t, page, doc)
-	form := url.Values{"lease": {doc.Find("#frozen input[name=lease]").AttrOr("value", "")}, "once": {doc.Find("#frozen input[name=once]").AttrOr("value", "")}}
+	form := url.Values{
+		"lease": {doc.Find("#frozen input[name=lease]").AttrOr("value", "")},
+		"once":  {doc.Find("#frozen input[name=once]").AttrOr("value", "")},
+	}
 	if form.Get("lease") != lease {
 		t.Fatal(doc.Find("main").Text())
 	}
-	if res, doc := b.post(page+"/unfreeze", form); res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#frozen .err").Length() != 1 {
+	if res, doc := b.post(page+"/unfreeze", form); res.StatusCode != http.StatusUnprocessableEntity ||
+		doc.Find("#frozen .err").Length() != 1 {
 		t.Errorf("%s %s", res.Status, doc.Find("#frozen").Text())
 	}
 	form.Set("reason", "restored from a backup")

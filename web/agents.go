@@ -24,17 +24,36 @@ func (s *Web) showAgents(v *visit, form view.ChannelForm) error {
 	}
 	out := view.Agents{Form: form}
 	for _, c := range channels {
-		out.Channels = append(out.Channels, view.AgentChannel{Name: c.Name, Version: c.Version, Source: c.Source, Percent: c.Percent, Try: c.Try, Stopped: c.Stopped, Changed: view.Clock(c.ChangedAt, s.Now())})
+		out.Channels = append(out.Channels, view.AgentChannel{
+			Name:    c.Name,
+			Version: c.Version,
+			Source:  c.Source,
+			Percent: c.Percent,
+			Try:     c.Try,
+			Stopped: c.Stopped,
+			Changed: view.Clock(c.ChangedAt, s.Now()),
+		})
 	}
 	for _, c := range hosts {
-		out.Hosts = append(out.Hosts, view.AgentCount{Channel: c.Channel, Version: c.Version, Update: c.Update, State: updateState(c.State), Hosts: c.Hosts})
+		out.Hosts = append(out.Hosts, view.AgentCount{
+			Channel: c.Channel,
+			Version: c.Version,
+			Update:  c.Update,
+			State:   updateState(c.State),
+			Hosts:   c.Hosts,
+		})
 	}
 	return s.render(v, view.AgentsPage(v.page("Agents", "desk"), out))
 }
 
 func (s *Web) setChannel(v *visit) error {
 	form := view.ChannelForm{}
-	for name, to := range map[string]*string{"name": &form.Name, "version": &form.Version, "source": &form.Source, "percent": &form.Percent} {
+	for name, to := range map[string]*string{
+		"name":    &form.Name,
+		"version": &form.Version,
+		"source":  &form.Source,
+		"percent": &form.Percent,
+	} {
 		*to = strings.TrimSpace(v.r.FormValue(name))
 	}
 	percent, err := strconv.Atoi(form.Percent)
@@ -42,7 +61,12 @@ func (s *Web) setChannel(v *visit) error {
 		err = fault.InvalidField("percent", "want a whole number, 0 to 100")
 	} else {
 		err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := host.SetChannel(ctx, tx, v.who, host.NewChannel{Name: form.Name, Version: form.Version, Source: form.Source, Percent: percent})
+			_, err := host.SetChannel(ctx, tx, v.who, host.NewChannel{
+				Name:    form.Name,
+				Version: form.Version,
+				Source:  form.Source,
+				Percent: percent,
+			})
 			return err
 		})
 	}
@@ -76,7 +100,13 @@ func (s *Web) followChannel(v *visit) error {
 // hostAgent is the agent of a host, for its page.
 func (s *Web) hostAgent(ctx context.Context, d host.Detail) (view.HostAgent, error) {
 	a, err := host.AgentOf(ctx, s.DB.Q, d.Host)
-	return view.HostAgent{Version: d.Status.AgentVersion, Channel: a.Channel, Wanted: a.Wanted, Detail: a.Detail, State: updateState(a.State)}, err
+	return view.HostAgent{
+		Version: d.Status.AgentVersion,
+		Channel: a.Channel,
+		Wanted:  a.Wanted,
+		Detail:  a.Detail,
+		State:   updateState(a.State),
+	}, err
 }
 
 func updateState(u agentapi.UpdateState) *view.State {

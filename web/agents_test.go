@@ -15,15 +15,23 @@ func TestThePlatformSaysWhichAgentHostsRun(t *testing.T) {
 		t.Errorf("shown to anybody: %d", res.StatusCode)
 	}
 	b.makeAdmin()
-	if _, doc := b.get("/admin/agents"); !strings.Contains(doc.Text(), "No version is set") || doc.Find(`nav a[href="/admin/agents"]`).Length() != 1 {
+	if _, doc := b.get("/admin/agents"); !strings.Contains(doc.Text(), "No version is set") ||
+		doc.Find(`nav a[href="/admin/agents"]`).Length() != 1 {
 		t.Error(doc.Text())
 	}
-	form := url.Values{"name": {"stable"}, "version": {"latest"}, "source": {"https://releases.example/v1"}, "percent": {"5"}}
-	if res, doc := b.post("/admin/agents", form); res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#version-e").Length() != 1 {
+	form := url.Values{
+		"name":    {"stable"},
+		"version": {"latest"},
+		"source":  {"https://releases.example/v1"},
+		"percent": {"5"},
+	}
+	if res, doc := b.post("/admin/agents", form); res.StatusCode != http.StatusUnprocessableEntity ||
+		doc.Find("#version-e").Length() != 1 {
 		t.Errorf("a version that is none: %d", res.StatusCode)
 	}
 	form.Set("version", "v1.4.0")
-	if _, doc := b.post("/admin/agents", form); !strings.Contains(doc.Find("#channels").Text(), "v1.4.0") || !strings.Contains(doc.Find("#channels").Text(), "Goes on") {
+	if _, doc := b.post("/admin/agents", form); !strings.Contains(doc.Find("#channels").Text(), "v1.4.0") ||
+		!strings.Contains(doc.Find("#channels").Text(), "Goes on") {
 		t.Error(doc.Find("main").Text())
 	}
 }
@@ -38,10 +46,13 @@ func TestAHostFollowsAChannel(t *testing.T) {
 	if _, doc := b.get(host); doc.Find("#agent_channel").AttrOr("value", "") != "stable" {
 		t.Error(doc.Find("#agent").Text())
 	}
-	if res, doc := b.post(host+"/agent", url.Values{"agent_channel": {"nosuch"}}); res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#agent_channel-e").Length() != 1 {
+	if res, doc := b.post(host+"/agent",
+		url.Values{"agent_channel": {"nosuch"}}); res.StatusCode != http.StatusUnprocessableEntity ||
+		doc.Find("#agent_channel-e").Length() != 1 {
 		t.Errorf("a channel that is none: %d", res.StatusCode)
 	}
-	if _, doc := b.post(host+"/agent", url.Values{"agent_channel": {"off"}}); doc.Find("#agent_channel").AttrOr("value", "") != "off" {
+	if _, doc := b.post(host+"/agent", url.Values{"agent_channel": {"off"}}); doc.Find("#agent_channel").AttrOr("value",
+		"") != "off" {
 		t.Error(doc.Find("#agent").Text())
 	}
 }

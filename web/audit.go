@@ -18,7 +18,16 @@ import (
 func (s *Web) auditRows(list []audit.Found) []view.AuditRow {
 	out := make([]view.AuditRow, len(list))
 	for i, e := range list {
-		r := view.AuditRow{Time: view.Clock(e.At, s.Now()), Who: e.Email, Org: e.Org.String(), OrgName: e.OrgName, Action: e.Action, Said: acts[e.Action], Object: e.Object, Address: e.Address}
+		r := view.AuditRow{
+			Time:    view.Clock(e.At, s.Now()),
+			Who:     e.Email,
+			Org:     e.Org.String(),
+			OrgName: e.OrgName,
+			Action:  e.Action,
+			Said:    acts[e.Action],
+			Object:  e.Object,
+			Address: e.Address,
+		}
 		for _, name := range slices.Sorted(maps.Keys(e.Detail)) {
 			text := detailText(name, e.Detail[name])
 			switch {
@@ -41,7 +50,11 @@ func (s *Web) ownAuditLog(v *visit) error {
 	if err != nil {
 		return err
 	}
-	rows, err := audit.Own(v.r.Context(), s.DB.Q, audit.Filter{Org: v.who.Org, Action: out.Action, Words: out.Query}, before, adminRows+1)
+	rows, err := audit.Own(v.r.Context(), s.DB.Q, audit.Filter{
+		Org:    v.who.Org,
+		Action: out.Action,
+		Words:  out.Query,
+	}, before, adminRows+1)
 	if err != nil {
 		return err
 	}
@@ -136,8 +149,18 @@ var acts = map[string]string{
 
 // factNames are the names of details that are not their key with spaces.
 var factNames = map[string]string{
-	"at": "at, UTC", "enrollment": "enrolment", "fee_ppm": "fee", "gpus": "GPUs", "gpus_per_node": "GPUs per node", "max_uses": "uses at most",
-	"notice_seconds": "notice", "org": "organisation", "percent": "hosts", "vat_id": "VAT id", "was": "before", "was_limit": "limit before",
+	"at":             "at, UTC",
+	"enrollment":     "enrolment",
+	"fee_ppm":        "fee",
+	"gpus":           "GPUs",
+	"gpus_per_node":  "GPUs per node",
+	"max_uses":       "uses at most",
+	"notice_seconds": "notice",
+	"org":            "organisation",
+	"percent":        "hosts",
+	"vat_id":         "VAT id",
+	"was":            "before",
+	"was_limit":      "limit before",
 }
 
 func factName(key string) string {
@@ -148,7 +171,8 @@ func factName(key string) string {
 }
 
 // amounts are the details that hold money, as decimals with all their digits.
-var amounts = []string{"amount", "cap", "credit_limit", "daily_cap", "limit", "posted", "price_per_hour", "threshold", "total", "was_limit"}
+var amounts = []string{"amount", "cap", "credit_limit", "daily_cap", "limit", "posted", "price_per_hour", "threshold",
+	"total", "was_limit"}
 
 // detailText is a stored detail for people; "" when it says nothing.
 func detailText(key string, v any) string {

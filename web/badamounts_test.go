@@ -15,8 +15,10 @@ func TestBadAmountsInForms(t *testing.T) {
 	b.makeAdmin()
 	_, _, charge := b.charge()
 	written := func() (n int) {
-		err := b.db.Pool.QueryRow(context.Background(), `SELECT (SELECT count(*) FROM topup) + (SELECT count(*) FROM ledger_tx)
-			+ (SELECT count(*) FROM budget) + (SELECT count(*) FROM offer_price) + (SELECT count(*) FROM quote) + (SELECT count(*) FROM auto_topup) + (SELECT count(*) FROM refund)`).Scan(&n)
+		err := b.db.Pool.QueryRow(context.Background(), `SELECT (SELECT count(*) FROM topup) + (SELECT count(*) FROM
+			ledger_tx)
+			+ (SELECT count(*) FROM budget) + (SELECT count(*) FROM offer_price) + (SELECT count(*) FROM quote) + (SELECT
+			count(*) FROM auto_topup) + (SELECT count(*) FROM refund)`).Scan(&n)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +48,8 @@ func TestBadAmountsInForms(t *testing.T) {
 		{"/quotes", "budget", url.Values{"nodes": {"1"}, "gpus": {"1"}, "image": {"x/y:1"}}},
 		{"/admin/books/compensations", "amount", url.Values{"charge": {charge.ID.String()}, "reason": {"an outage"}}},
 	} {
-		for _, text := range []string{"-5", "1.0000000001", "9223372036.854775807", "99999999999999999999", "1e3", "1,000", "5 EUR", "€5", "NaN"} {
+		for _, text := range []string{"-5", "1.0000000001", "9223372036.854775807", "99999999999999999999", "1e3", "1,000",
+			"5 EUR", "€5", "NaN"} {
 			c.rest.Set(c.field, text)
 			res, page := b.post(c.path, c.rest)
 			if res.StatusCode != http.StatusUnprocessableEntity || page.Find("main .err").Length() == 0 {

@@ -100,7 +100,13 @@ func (s *Web) wallet(v *visit, out *view.Billing) error {
 		return err
 	}
 	for _, t := range list {
-		x := view.Transaction{Time: view.Clock(t.At, s.Now()), Kind: transactionName(t.Kind), Memo: t.Memo, Ref: t.Ref, Amount: t.Available}
+		x := view.Transaction{
+			Time:   view.Clock(t.At, s.Now()),
+			Kind:   transactionName(t.Kind),
+			Memo:   t.Memo,
+			Ref:    t.Ref,
+			Amount: t.Available,
+		}
 		if t.Available == 0 {
 			x.Amount, x.OfHold = t.Amount, t.Held != 0
 		}
@@ -246,8 +252,8 @@ func statementLines(u statement.Usage) []view.StatementLine {
 	return lines
 }
 
-// pay makes the payment that the form asks for. Where tax is charged the payer has first to see it: the form then holds what
-// to confirm, and nothing was paid.
+// pay makes the payment that the form asks for. Where tax is charged the payer has first to see it: the form then holds
+// what to confirm, and nothing was paid.
 func (s *Web) pay(v *visit, r *payment.TopUpRequest, form *view.TopUpForm) (t payment.TopUp, err error) {
 	ctx := v.r.Context()
 	if seen := v.r.FormValue("total"); seen != "" && v.r.FormValue("preset") == "" {

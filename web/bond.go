@@ -26,24 +26,64 @@ func (s *Web) showBond(v *visit, form view.BondForm) error {
 		return err
 	}
 	form.Once = newOnce()
-	out := view.Bond{Currency: s.Currency, Free: b.Free, Reserved: b.Reserved, Deposited: b.Deposited, Depositable: b.Depositable, Form: form,
-		Retain: percent(b.Terms.RetainPPM), AcceptUnbonded: b.Terms.AcceptUnbonded, Limit: b.Terms.LiabilityMax,
-		Done: done(v, map[string]string{"deposit": "The amount is in your bond.", "withdraw": "The amount has left your bond.", "terms": "The terms are saved. They apply to leases rented from now on."})}
+	out := view.Bond{
+		Currency:       s.Currency,
+		Free:           b.Free,
+		Reserved:       b.Reserved,
+		Deposited:      b.Deposited,
+		Depositable:    b.Depositable,
+		Form:           form,
+		Retain:         percent(b.Terms.RetainPPM),
+		AcceptUnbonded: b.Terms.AcceptUnbonded,
+		Limit:          b.Terms.LiabilityMax,
+		Done: done(v, map[string]string{
+			"deposit":  "The amount is in your bond.",
+			"withdraw": "The amount has left your bond.",
+			"terms":    "The terms are saved. They apply to leases rented from now on.",
+		}),
+	}
 	out.Guess = guessLiability(v)
 	for _, l := range b.Leases {
-		row := view.BondLease{Cluster: l.Cluster.String(), Host: l.HostName, HostID: l.Host.String(), Rank: l.Rank, Since: view.Clock(l.Since, s.Now()), Liable: l.Liable, Reserved: l.Left}
+		row := view.BondLease{
+			Cluster:  l.Cluster.String(),
+			Host:     l.HostName,
+			HostID:   l.Host.String(),
+			Rank:     l.Rank,
+			Since:    view.Clock(l.Since, s.Now()),
+			Liable:   l.Liable,
+			Reserved: l.Left,
+		}
 		if l.Ended != nil {
 			row.Ended = view.Clock(*l.Ended, s.Now())
 		}
 		out.Leases = append(out.Leases, row)
 	}
 	for _, x := range b.Standby {
-		out.Paid = append(out.Paid, view.BondPayment{Cluster: x.Cluster.String(), Host: x.HostName, Received: x.Received, Victim: x.VictimRank, Culprit: x.CulpritRank,
-			For: seconds(x.Millis), Gross: x.Amount, Part: x.HostPart, At: view.Clock(x.At, s.Now()), Why: x.Why})
+		out.Paid = append(out.Paid, view.BondPayment{
+			Cluster:  x.Cluster.String(),
+			Host:     x.HostName,
+			Received: x.Received,
+			Victim:   x.VictimRank,
+			Culprit:  x.CulpritRank,
+			For:      seconds(x.Millis),
+			Gross:    x.Amount,
+			Part:     x.HostPart,
+			At:       view.Clock(x.At, s.Now()),
+			Why:      x.Why,
+		})
 	}
 	for _, x := range b.Relief {
-		out.Paid = append(out.Paid, view.BondPayment{Cluster: x.Cluster.String(), Host: x.HostName, Received: true, Relief: true, Victim: x.Rank,
-			For: seconds(x.Millis), Part: x.Amount, At: view.Clock(x.At, s.Now()), Why: x.Why})
+		out.Paid = append(out.Paid, view.BondPayment{
+			Cluster:  x.Cluster.String(),
+			Host:     x.HostName,
+			Received: true,
+			Relief:   true,
+			Victim:   x.Rank,
+			For:      seconds(x.Millis),
+			Part:     x.Amount,
+			At:       view.Clock(x.At, s.Now()),
+			Why:      x.Why,
+		})
 	}
 	return s.render(v, view.BondPage(v.page("Gang bond", "hosts"), out))
 }
@@ -56,7 +96,10 @@ func percent(ppm int64) string { return strconv.FormatFloat(float64(ppm)/10_000,
 
 // guessLiability works out what a lease would be liable for in a gang that the visitor describes.
 func guessLiability(v *visit) view.LiabilityGuess {
-	g := view.LiabilityGuess{Nodes: strings.TrimSpace(v.r.FormValue("nodes")), Price: strings.TrimSpace(v.r.FormValue("price"))}
+	g := view.LiabilityGuess{
+		Nodes: strings.TrimSpace(v.r.FormValue("nodes")),
+		Price: strings.TrimSpace(v.r.FormValue("price")),
+	}
 	if g.Nodes == "" && g.Price == "" {
 		g.Nodes, g.Price = "8", "20.00"
 	}
@@ -106,7 +149,12 @@ func (s *Web) moveBond(v *visit, act string, move func(context.Context, *db.Tx, 
 }
 
 func (s *Web) setBondTerms(v *visit) error {
-	form := view.BondForm{Act: "terms", Retain: strings.TrimSpace(v.r.FormValue("retain")), Limit: strings.TrimSpace(v.r.FormValue("limit")), Accept: v.r.FormValue("accept_unbonded") != ""}
+	form := view.BondForm{
+		Act:    "terms",
+		Retain: strings.TrimSpace(v.r.FormValue("retain")),
+		Limit:  strings.TrimSpace(v.r.FormValue("limit")),
+		Accept: v.r.FormValue("accept_unbonded") != "",
+	}
 	t := bond.Terms{AcceptUnbonded: form.Accept}
 	var bad fault.Fields
 	// Percent with up to four decimals are millionths.
@@ -123,7 +171,8 @@ func (s *Web) setBondTerms(v *visit) error {
 	}
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
-			form.RetainError, form.LimitError = view.Sentence(first(errs, "retain", "retain_ppm", "")), view.Sentence(first(errs, "limit", "gang_liability_max"))
+			form.RetainError, form.LimitError = view.Sentence(first(errs, "retain", "retain_ppm", "")),
+				view.Sentence(first(errs, "limit", "gang_liability_max"))
 			return s.showBond(v, form)
 		})
 	}
@@ -153,7 +202,10 @@ func (s *Web) limitHost(v *visit) error {
 	if err != nil {
 		err = fault.InvalidField("gang_liability_max", "is an amount such as 25.00; leave it empty for no limit of its own")
 	} else {
-		err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error { return bond.SetHostLiability(ctx, tx, v.who, h, limit) })
+		err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return bond.SetHostLiability(ctx, tx,
+				v.who, h, limit)
+		})
 	}
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
@@ -211,9 +263,21 @@ func (s *Web) bondEvidence(v *visit) error {
 
 func suspensionRow(x bond.Suspension) view.Suspension {
 	const stamp = "15:04:05.000"
-	row := view.Suspension{Day: x.From.Format("2 January 2006"), From: x.From.Format(stamp), To: x.To.Format(stamp), For: seconds(x.Millis()), Why: x.Why, Blamed: len(x.Culprits) > 0}
+	row := view.Suspension{
+		Day:    x.From.Format("2 January 2006"),
+		From:   x.From.Format(stamp),
+		To:     x.To.Format(stamp),
+		For:    seconds(x.Millis()),
+		Why:    x.Why,
+		Blamed: len(x.Culprits) > 0,
+	}
 	for _, e := range x.Evidence {
-		row.Evidence = append(row.Evidence, view.EvidenceRow{From: e.From.Format(stamp), To: e.To.Format(stamp), For: seconds(e.To.Sub(e.From).Milliseconds()), What: evidenceWords(e)})
+		row.Evidence = append(row.Evidence, view.EvidenceRow{
+			From: e.From.Format(stamp),
+			To:   e.To.Format(stamp),
+			For:  seconds(e.To.Sub(e.From).Milliseconds()),
+			What: evidenceWords(e),
+		})
 	}
 	return row
 }

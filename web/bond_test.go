@@ -33,15 +33,21 @@ func (b *browser) gangOf(own bool) gang {
 	if own {
 		renter = me
 	}
-	g := gang{mine: meteringtest.New(b.t, b.db, renter, me, "USD"), theirs: meteringtest.New(b.t, b.db, renter, other, "USD"), from: time.Now().UTC().Add(-40 * time.Minute).Truncate(time.Second)}
+	g := gang{
+		mine:   meteringtest.New(b.t, b.db, renter, me, "USD"),
+		theirs: meteringtest.New(b.t, b.db, renter, other, "USD"),
+		from:   time.Now().UTC().Add(-40 * time.Minute).Truncate(time.Second),
+	}
 	g.cluster = g.mine.Cluster
 	b.exec("UPDATE host SET name = 'lisbon-1' WHERE id = $1", g.mine.Host)
 	b.exec("UPDATE host SET name = 'lisbon-2' WHERE id = $1", g.theirs.Host)
-	b.exec(`INSERT INTO cluster (id, org_id, created_by, name, spec, image_ref, state, node_count, gpus_per_node, rate, currency)
+	b.exec(`INSERT INTO cluster (id, org_id, created_by, name, spec, image_ref, state, node_count, gpus_per_node, rate,
+		currency)
 		SELECT $1, $2, id, 'train', '{}', 'job:1', 'released', 2, 1, 7200000, 'USD' FROM app_user LIMIT 1`, g.cluster, renter)
 	b.exec("UPDATE lease SET cluster_id = $1, rank = 1 WHERE id = $2", g.cluster, g.theirs.ID)
 	for _, l := range []*meteringtest.Lease{g.mine, g.theirs} {
-		b.exec("INSERT INTO lease_bond (lease_id, cluster_id, host_id, org_id, currency, srate, amount, reserved) VALUES ($1, $2, $3, $4, 'USD', 3600000, 300000000, 300000000)", l.ID, g.cluster, l.Host, l.Operator)
+		b.exec("INSERT INTO lease_bond (lease_id, cluster_id, host_id, org_id, currency, srate, amount, reserved) VALUES "+
+			"($1, $2, $3, $4, 'USD', 3600000, 300000000, 300000000)", l.ID, g.cluster, l.Host, l.Operator)
 	}
 	ms := g.from.UnixMilli()
 	for n, s := range []struct {
@@ -53,19 +59,30 @@ func (b *browser) gangOf(own bool) gang {
 			ids[i] = l.UUID().String()
 		}
 		at := ms + int64(n)*60_000
-		b.exec("INSERT INTO suspension (cluster_id, n, from_ms, to_ms, class, culprits) VALUES ($1, $2, $3, $4, $5, $6::uuid[])", g.cluster, n+1, at, at+30_000, s.class, ids)
+		b.exec("INSERT INTO suspension (cluster_id, n, from_ms, to_ms, class, culprits) VALUES ($1, $2, $3, $4, $5, "+
+			"$6::uuid[])", g.cluster, n+1, at, at+30_000, s.class, ids)
 		if s.class != "proof" {
-			b.exec("INSERT INTO deaf_span (lease_id, epoch, peer, from_ms, to_ms) VALUES ($1, 1, 1, $3, $4), ($2, 1, 0, $3, $4)", g.mine.ID, g.theirs.ID, at, at+30_000)
+			b.exec("INSERT INTO deaf_span (lease_id, epoch, peer, from_ms, to_ms) VALUES ($1, 1, 1, $3, $4), ($2, 1, 0, $3, $4)",
+				g.mine.ID, g.theirs.ID, at, at+30_000)
 		}
 	}
 	b.exec("INSERT INTO silence (host_id, from_ms, to_ms, kind) VALUES ($1, $2, $3, 'late')", g.mine.Host, ms, ms+30_000)
-	b.exec("INSERT INTO silence (host_id, from_ms, to_ms, kind) VALUES ($1, $2, $3, 'missing')", g.theirs.Host, ms+60_000, ms+90_000)
-	b.exec("INSERT INTO standby (victim, culprit, cluster_id, ms, posted, host_posted) VALUES ($1, $2, $3, 30000, 30000000, 25500000), ($2, $1, $3, 30000, 30000000, 25500000)", g.theirs.ID, g.mine.ID, g.cluster)
-	b.exec("INSERT INTO standby_relief (victim, cluster_id, ms, host_posted) VALUES ($1, $2, 30000, 25500000)", g.mine.ID, g.cluster)
+	b.exec("INSERT INTO silence (host_id, from_ms, to_ms, kind) VALUES ($1, $2, $3, 'missing')", g.theirs.Host, ms+60_000,
+		ms+90_000)
+	b.exec("INSERT INTO standby (victim, culprit, cluster_id, ms, posted, host_posted) VALUES ($1, $2, $3, 30000, "+
+		"30000000, 25500000), ($2, $1, $3, 30000, 30000000, 25500000)", g.theirs.ID, g.mine.ID, g.cluster)
+	b.exec("INSERT INTO standby_relief (victim, cluster_id, ms, host_posted) VALUES ($1, $2, 30000, 25500000)", g.mine.ID,
+		g.cluster)
 	post := func(kind, key string, transfers ...ledger.Transfer) {
 		b.t.Helper()
 		if err := b.db.InTx(b.t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: kind, Key: key, Ref: g.cluster.String(), Memo: "node 1 stood by 30s for node 0", Transfers: transfers})
+			_, err := ledger.Post(ctx, tx, ledger.Entry{
+				Kind:      kind,
+				Key:       key,
+				Ref:       g.cluster.String(),
+				Memo:      "node 1 stood by 30s for node 0",
+				Transfers: transfers,
+			})
 			return err
 		}); err != nil {
 			b.t.Fatal(err)
@@ -73,10 +90,26 @@ func (b *browser) gangOf(own bool) gang {
 	}
 	hold, total := ledger.BondHold(me, g.mine.ID, "USD"), ":30000000"
 	theirs := ledger.BondHold(other, g.theirs.ID, "USD")
-	post("test", "bonds", ledger.Transfer{Debit: ledger.StripeClearing("USD"), Credit: hold, Amount: 300_000_000}, ledger.Transfer{Debit: ledger.StripeClearing("USD"), Credit: theirs, Amount: 300_000_000})
-	post("standby", "standby:"+g.theirs.ID.String()+":"+g.mine.ID.String()+total, ledger.Transfer{Debit: hold, Credit: ledger.HostPending(other, "USD"), Amount: 25_500_000}, ledger.Transfer{Debit: hold, Credit: ledger.Fee("USD"), Amount: 4_500_000})
-	post("standby", "standby:"+g.mine.ID.String()+":"+g.theirs.ID.String()+total, ledger.Transfer{Debit: theirs, Credit: ledger.HostPending(me, "USD"), Amount: 25_500_000}, ledger.Transfer{Debit: theirs, Credit: ledger.Fee("USD"), Amount: 4_500_000})
-	post("relief", "relief:"+g.cluster.String()+":"+g.mine.ID.String()+total, ledger.Transfer{Debit: ledger.StandbyRelief("USD"), Credit: ledger.HostPending(me, "USD"), Amount: 25_500_000})
+	post("test", "bonds", ledger.Transfer{
+		Debit:  ledger.StripeClearing("USD"),
+		Credit: hold,
+		Amount: 300_000_000,
+	}, ledger.Transfer{Debit: ledger.StripeClearing("USD"), Credit: theirs, Amount: 300_000_000})
+	post("standby", "standby:"+g.theirs.ID.String()+":"+g.mine.ID.String()+total, ledger.Transfer{
+		Debit:  hold,
+		Credit: ledger.HostPending(other, "USD"),
+		Amount: 25_500_000,
+	}, ledger.Transfer{Debit: hold, Credit: ledger.Fee("USD"), Amount: 4_500_000})
+	post("standby", "standby:"+g.mine.ID.String()+":"+g.theirs.ID.String()+total, ledger.Transfer{
+		Debit:  theirs,
+		Credit: ledger.HostPending(me, "USD"),
+		Amount: 25_500_000,
+	}, ledger.Transfer{Debit: theirs, Credit: ledger.Fee("USD"), Amount: 4_500_000})
+	post("relief", "relief:"+g.cluster.String()+":"+g.mine.ID.String()+total, ledger.Transfer{
+		Debit:  ledger.StandbyRelief("USD"),
+		Credit: ledger.HostPending(me, "USD"),
+		Amount: 25_500_000,
+	})
 	return g
 }
 
@@ -87,15 +120,20 @@ func TestTheBondOnThePage(t *testing.T) {
 	b.signUp()
 	_, page := b.get("/hosts/bond")
 	sound(t, "/hosts/bond", page)
-	if !strings.Contains(page.Find("main").Text(), "Without a bond your hosts are not placed") || page.Find("#paid .empty").Length() != 1 {
+	if !strings.Contains(page.Find("main").Text(), "Without a bond your hosts are not placed") ||
+		page.Find("#paid .empty").Length() != 1 {
 		t.Error(page.Find("main").Text())
 	}
-	if res, page := b.post("/hosts/bond/deposit", url.Values{"amount": {"5"}}); res.StatusCode != http.StatusPaymentRequired || page.Find("#amount-deposit-e").Length() != 1 || page.Find("#amount-withdraw-e").Length() != 0 {
+	if res, page := b.post("/hosts/bond/deposit",
+		url.Values{"amount": {"5"}}); res.StatusCode != http.StatusPaymentRequired ||
+		page.Find("#amount-deposit-e").Length() != 1 || page.Find("#amount-withdraw-e").Length() != 0 {
 		t.Error(res.Status, page.Find("#deposit").Text())
 	}
 	b.post("/billing/topups", url.Values{"amount": {"100.00"}})
 	for _, wrong := range []string{"", "x", "-1", "0", "1e9"} {
-		if res, page := b.post("/hosts/bond/deposit", url.Values{"amount": {wrong}}); res.StatusCode != http.StatusUnprocessableEntity || page.Find("#amount-deposit-e").Length() != 1 {
+		if res, page := b.post("/hosts/bond/deposit",
+			url.Values{"amount": {wrong}}); res.StatusCode != http.StatusUnprocessableEntity ||
+			page.Find("#amount-deposit-e").Length() != 1 {
 			t.Errorf("%q: %s", wrong, res.Status)
 		}
 	}
@@ -107,32 +145,43 @@ func TestTheBondOnThePage(t *testing.T) {
 	if got := page.Find("#free").Text(); strings.TrimSpace(got) != "25.00" || page.Find(".callout.s-ok").Length() != 1 {
 		t.Error(got)
 	}
-	if _, page = b.post("/hosts/bond/withdraw", url.Values{"amount": {"10"}}); strings.TrimSpace(page.Find("#free").Text()) != "15.00" {
+	if _, page = b.post("/hosts/bond/withdraw",
+		url.Values{"amount": {"10"}}); strings.TrimSpace(page.Find("#free").Text()) != "15.00" {
 		t.Error(page.Find("main").Text())
 	}
-	if res, page := b.post("/hosts/bond/withdraw", url.Values{"amount": {"16"}}); res.StatusCode != http.StatusPaymentRequired || page.Find("#amount-withdraw").AttrOr("value", "") != "16" {
+	if res, page := b.post("/hosts/bond/withdraw",
+		url.Values{"amount": {"16"}}); res.StatusCode != http.StatusPaymentRequired ||
+		page.Find("#amount-withdraw").AttrOr("value", "") != "16" {
 		t.Error(res.Status, page.Find("#withdraw").Text())
 	}
-	if res, page := b.post("/hosts/bond/terms", url.Values{"retain": {"101"}, "limit": {"x"}}); res.StatusCode != http.StatusUnprocessableEntity || page.Find("#retain-e").Length() != 1 || page.Find("#limit-e").Length() != 1 || page.Find("#retain").AttrOr("value", "") != "101" {
+	if res, page := b.post("/hosts/bond/terms", url.Values{
+		"retain": {"101"},
+		"limit":  {"x"},
+	}); res.StatusCode != http.StatusUnprocessableEntity || page.Find("#retain-e").Length() != 1 ||
+		page.Find("#limit-e").Length() != 1 || page.Find("#retain").AttrOr("value", "") != "101" {
 		t.Error(res.Status, page.Find("#terms").Text())
 	}
 	_, page = b.post("/hosts/bond/terms", url.Values{"retain": {"12.5"}, "limit": {"7.50"}, "accept_unbonded": {"on"}})
-	if page.Find("#retain").AttrOr("value", "") != "12.5" || page.Find("#limit").AttrOr("value", "") != "7.50" || page.Find("input[name=accept_unbonded][checked]").Length() != 1 {
+	if page.Find("#retain").AttrOr("value", "") != "12.5" || page.Find("#limit").AttrOr("value", "") != "7.50" ||
+		page.Find("input[name=accept_unbonded][checked]").Length() != 1 {
 		t.Error(page.Find("#terms").Text())
 	}
-	if _, page = b.get("/hosts/bond?nodes=8&price=20"); !strings.Contains(page.Find("#at-most").Text(), "at most 11.67 USD") {
+	if _, page = b.get("/hosts/bond?nodes=8&price=20"); !strings.Contains(page.Find("#at-most").Text(),
+		"at most 11.67 USD") {
 		t.Error(page.Find("#liability").Text())
 	}
-	if _, page = b.get("/hosts/bond?nodes=1&price=x"); page.Find("#nodes-e").Length() != 1 || page.Find("#price-e").Length() != 1 || page.Find("#at-most").Length() != 0 {
+	if _, page = b.get("/hosts/bond?nodes=1&price=x"); page.Find("#nodes-e").Length() != 1 ||
+		page.Find("#price-e").Length() != 1 || page.Find("#at-most").Length() != 0 {
 		t.Error(page.Find("#liability").Text())
 	}
-	if wallet, err := ledger.Balance(t.Context(), b.db.Q, ledger.Wallet(b.org(), "USD")); err != nil || wallet != 85*money.Unit {
+	if wallet, err := ledger.Balance(t.Context(), b.db.Q, ledger.Wallet(b.org(), "USD")); err != nil ||
+		wallet != 85*money.Unit {
 		t.Error(wallet, err)
 	}
 }
 
-// What the bond paid and what hosts received is listed with the reason and the evidence; a host's page says the most it is
-// liable for.
+// What the bond paid and what hosts received is listed with the reason and the evidence; a host's page says the most it
+// is liable for.
 func TestWhatTheBondPaidAndWhy(t *testing.T) {
 	t.Parallel()
 	b := open(t)
@@ -144,10 +193,12 @@ func TestWhatTheBondPaidAndWhy(t *testing.T) {
 	span := g.from.Format("15:04:05") + "–" + g.from.Add(30*time.Second).Format("15:04:05") + " UTC"
 	for _, want := range []string{
 		"Your bond paid 0.03: lisbon-1 failed, and rank 1 stood by for 30.0 s.", "−0.030000000",
-		"Rank 0 (your host lisbon-1) was cut off: its reports of " + span + " came late and rank 0 and another rank did not hear each other.",
+		"Rank 0 (your host lisbon-1) was cut off: its reports of " + span +
+			" came late and rank 0 and another rank did not hear each other.",
 		"lisbon-1 stood by for 30.0 s: 0.03 from the failing host's bond, less the fee.", "0.025500000",
 		"Rank 1 was not proven up: its reports of", "are missing.",
-		"lisbon-1 stood by for 30.0 s. No host is to blame; the platform pays.", "Ranks 0 and 1 did not hear each other; nobody is to blame",
+		"lisbon-1 stood by for 30.0 s. No host is to blame; the platform pays.",
+		"Ranks 0 and 1 did not hear each other; nobody is to blame",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in: %s", want, text)
@@ -159,7 +210,8 @@ func TestWhatTheBondPaidAndWhy(t *testing.T) {
 	path := page.Find("#paid a").AttrOr("href", "")
 	_, page = b.get(path)
 	sound(t, path, page)
-	if page.Find(".suspension").Length() != 3 || page.Find(".suspension").Eq(0).Find("tbody tr").Length() != 3 || !strings.Contains(page.Text(), "Rank 0: its host signed that it heard nothing of rank 1") {
+	if page.Find(".suspension").Length() != 3 || page.Find(".suspension").Eq(0).Find("tbody tr").Length() != 3 ||
+		!strings.Contains(page.Text(), "Rank 0: its host signed that it heard nothing of rank 1") {
 		t.Error(page.Find("main").Text())
 	}
 	for _, none := range []string{"/hosts/bond/clusters/x", "/hosts/bond/clusters/" + id.New[id.Cluster]().String()} {
@@ -174,19 +226,25 @@ func TestWhatTheBondPaidAndWhy(t *testing.T) {
 	}
 	b.post("/billing/topups", url.Values{"amount": {"100.00"}})
 	b.post("/hosts/bond/deposit", url.Values{"amount": {"25"}})
-	if _, page = b.get(host); !strings.Contains(strings.Join(strings.Fields(page.Find("#liable").Text()), " "), "at most 25.27 USD, your whole bond.") {
+	if _, page = b.get(host); !strings.Contains(strings.Join(strings.Fields(page.Find("#liable").Text()), " "),
+		"at most 25.27 USD, your whole bond.") {
 		t.Error(page.Find("#gang").Text())
 	}
-	if res, page := b.post(host+"/liability", url.Values{"gang_liability_max": {"x"}}); res.StatusCode != http.StatusUnprocessableEntity || page.Find("#gang_liability_max-e").Length() != 1 || page.Find("#gang_liability_max").AttrOr("value", "") != "x" {
+	if res, page := b.post(host+"/liability",
+		url.Values{"gang_liability_max": {"x"}}); res.StatusCode != http.StatusUnprocessableEntity ||
+		page.Find("#gang_liability_max-e").Length() != 1 || page.Find("#gang_liability_max").AttrOr("value", "") != "x" {
 		t.Error(res.Status, page.Find("#gang").Text())
 	}
-	if _, page = b.post(host+"/liability", url.Values{"gang_liability_max": {"11.67"}}); !strings.Contains(strings.Join(strings.Fields(page.Find("#liable").Text()), " "), "at most 11.67 USD, its own limit.") {
+	if _, page = b.post(host+"/liability",
+		url.Values{"gang_liability_max": {"11.67"}}); !strings.Contains(strings.Join(strings.Fields(page.Find("#liable").Text()), " "), "at most 11.67 USD, its own limit.") {
 		t.Error(page.Find("#gang").Text())
 	}
-	if _, page = b.post(host+"/liability", url.Values{"gang_liability_max": {""}}); !strings.Contains(page.Find("#liable").Text(), "25.27") {
+	if _, page = b.post(host+"/liability",
+		url.Values{"gang_liability_max": {""}}); !strings.Contains(page.Find("#liable").Text(), "25.27") {
 		t.Error(page.Find("#gang").Text())
 	}
-	if res, _ := b.post("/hosts/"+g.theirs.Host.String()+"/liability", url.Values{"gang_liability_max": {"1"}}); res.StatusCode != http.StatusNotFound {
+	if res, _ := b.post("/hosts/"+g.theirs.Host.String()+"/liability",
+		url.Values{"gang_liability_max": {"1"}}); res.StatusCode != http.StatusNotFound {
 		t.Error(res.Status)
 	}
 	// The renter of the gang has no host in it, and a stranger sees nothing.
@@ -203,8 +261,13 @@ func TestTimeThatWasNotBilled(t *testing.T) {
 	b := open(t)
 	b.signUp()
 	g := b.gangOf(true)
-	for path, rows := range map[string]int{"/clusters/" + g.cluster.String(): 3, "/billing/statement?from=" + daysAgo(2) + "&to=" + daysAgo(-1): 3, "/billing/statement?from=" + daysAgo(20) + "&to=" + daysAgo(10): 0} {
-		b.exec("UPDATE cluster SET running_at = created_at, ended_at = clock_timestamp(), settled_at = clock_timestamp() WHERE id = $1", g.cluster)
+	for path, rows := range map[string]int{
+		"/clusters/" + g.cluster.String():                               3,
+		"/billing/statement?from=" + daysAgo(2) + "&to=" + daysAgo(-1):  3,
+		"/billing/statement?from=" + daysAgo(20) + "&to=" + daysAgo(10): 0,
+	} {
+		b.exec("UPDATE cluster SET running_at = created_at, ended_at = clock_timestamp(), settled_at = clock_timestamp() "+
+			"WHERE id = $1", g.cluster)
 		res, page := b.get(path)
 		text := strings.Join(strings.Fields(page.Find("#not-billed").Text()), " ")
 		if res.StatusCode != http.StatusOK || page.Find("#not-billed tbody tr").Length() != rows {
@@ -214,7 +277,9 @@ func TestTimeThatWasNotBilled(t *testing.T) {
 			continue
 		}
 		sound(t, path, page)
-		for _, want := range []string{"30.0 s not billed: rank 0 (host lisbon-1) was cut off", "30.0 s not billed: rank 1 (host lisbon-2) was not proven up", "30.0 s not billed: ranks 0 and 1 did not hear each other; nobody is to blame"} {
+		for _, want := range []string{"30.0 s not billed: rank 0 (host lisbon-1) was cut off",
+			"30.0 s not billed: rank 1 (host lisbon-2) was not proven up",
+			"30.0 s not billed: ranks 0 and 1 did not hear each other; nobody is to blame"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: no %q in %s", path, want, text)
 			}
@@ -222,7 +287,8 @@ func TestTimeThatWasNotBilled(t *testing.T) {
 	}
 }
 
-// An operator's statement lists what its hosts received for standing by and what its bond paid, apart from what was billed.
+// An operator's statement lists what its hosts received for standing by and what its bond paid, apart from what was
+// billed.
 func TestStandbyOnTheEarningsPage(t *testing.T) {
 	t.Parallel()
 	b := open(t)
@@ -233,10 +299,13 @@ func TestStandbyOnTheEarningsPage(t *testing.T) {
 		_, page := b.get("/hosts/statement" + days + host)
 		sound(t, "/hosts/statement", page)
 		text := strings.Join(strings.Fields(page.Find("#standby").Text()), " ")
-		if page.Find("#standby tbody tr").Length() != want || strings.TrimSpace(page.Find("#standby-received").Text()) != "0.051000000" || strings.TrimSpace(page.Find("#bond-paid").Text()) != "−0.030000000" {
+		if page.Find("#standby tbody tr").Length() != want ||
+			strings.TrimSpace(page.Find("#standby-received").Text()) != "0.051000000" ||
+			strings.TrimSpace(page.Find("#bond-paid").Text()) != "−0.030000000" {
 			t.Errorf("%s: %s", host, text)
 		}
-		for _, want := range []string{"Standby, from the failing host's bond", "Standby, paid by the platform", "Your bond paid another operator's host"} {
+		for _, want := range []string{"Standby, from the failing host's bond", "Standby, paid by the platform",
+			"Your bond paid another operator's host"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("no %q in %s", want, text)
 			}
@@ -258,7 +327,8 @@ func TestStandbyOnTheEarningsPage(t *testing.T) {
 	if kinds["standby"] != 1 || kinds["relief"] != 1 || kinds["bond"] != 0 {
 		t.Error(kinds)
 	}
-	if _, page := b.get("/hosts/statement?from=" + daysAgo(20) + "&to=" + daysAgo(10)); page.Find("#standby").Length() != 0 {
+	if _, page := b.get("/hosts/statement?from=" + daysAgo(20) + "&to=" +
+		daysAgo(10)); page.Find("#standby").Length() != 0 {
 		t.Error(page.Find("#standby").Text())
 	}
 }

@@ -23,7 +23,16 @@ func (s *Web) budgets(v *visit) (view.Budgets, error) {
 	}
 	out := view.Budgets{Form: v.budget}
 	for _, b := range all {
-		row := view.Budget{ID: b.ID.String(), Name: b.Project, Spent: b.Spent, Held: b.Committed - b.Spent, MaxRate: b.MaxRate, Cap: b.Cap, Level: b.Reached(), Left: b.Left()}
+		row := view.Budget{
+			ID:      b.ID.String(),
+			Name:    b.Project,
+			Spent:   b.Spent,
+			Held:    b.Committed - b.Spent,
+			MaxRate: b.MaxRate,
+			Cap:     b.Cap,
+			Level:   b.Reached(),
+			Left:    b.Left(),
+		}
 		if b.Project == "" {
 			row.Name = "Whole organisation"
 		}
@@ -35,7 +44,9 @@ func (s *Web) budgets(v *visit) (view.Budgets, error) {
 // setBudget sets cap and highest price; the longest run, if one was set over REST, stays.
 func (s *Web) setBudget(v *visit) error {
 	form := view.BudgetForm{
-		Project: strings.TrimSpace(v.r.FormValue("project")), Cap: strings.TrimSpace(v.r.FormValue("cap")), MaxRate: strings.TrimSpace(v.r.FormValue("max_price_per_hour")),
+		Project: strings.TrimSpace(v.r.FormValue("project")),
+		Cap:     strings.TrimSpace(v.r.FormValue("cap")),
+		MaxRate: strings.TrimSpace(v.r.FormValue("max_price_per_hour")),
 	}
 	err := s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
 		l, err := limitsOf(form)
@@ -55,7 +66,10 @@ func (s *Web) setBudget(v *visit) error {
 		if err != nil {
 			return err
 		}
-		return audit.Record(ctx, tx, v.who.Event("budget.set", b.ID.String(), map[string]any{"project": form.Project, "cap": form.Cap}))
+		return audit.Record(ctx, tx, v.who.Event("budget.set", b.ID.String(), map[string]any{
+			"project": form.Project,
+			"cap":     form.Cap,
+		}))
 	})
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {

@@ -32,9 +32,11 @@ var measures = []measure{
 	{"util", "Utilisation", func(s host.Sample) int { return s.Util },
 		func(v float64) string { return fmt.Sprintf("%.0f %%", v) }, func(float64) string { return "0 to 100 %" }},
 	{"mem", "Memory", func(s host.Sample) int { return s.MemMB },
-		func(v float64) string { return fmt.Sprintf("%.1f GB", v/1024) }, func(top float64) string { return fmt.Sprintf("0 to %.0f GB", top/1024) }},
+		func(v float64) string { return fmt.Sprintf("%.1f GB", v/1024) },
+		func(top float64) string { return fmt.Sprintf("0 to %.0f GB", top/1024) }},
 	{"power", "Power", func(s host.Sample) int { return s.PowerW },
-		func(v float64) string { return fmt.Sprintf("%.0f W", v) }, func(top float64) string { return fmt.Sprintf("0 to %.0f W", top) }},
+		func(v float64) string { return fmt.Sprintf("%.0f W", v) },
+		func(top float64) string { return fmt.Sprintf("0 to %.0f W", top) }},
 }
 
 // measureOf reads ?measure=.
@@ -122,7 +124,11 @@ func (r *readings) charts(c cluster.Cluster, m measure) view.Charts {
 		out.Span = "its last 10 min"
 	}
 	for _, x := range measures {
-		out.Measures = append(out.Measures, view.Measure{Key: x.key, Title: x.title, Href: "/clusters/" + c.ID.String() + "?measure=" + x.key + "#charts"})
+		out.Measures = append(out.Measures, view.Measure{
+			Key:   x.key,
+			Title: x.title,
+			Href:  "/clusters/" + c.ID.String() + "?measure=" + x.key + "#charts",
+		})
 	}
 	top := r.top(m)
 	out.Scale = m.scale(top)

@@ -51,7 +51,8 @@ func rankOf(text string, ranks int) int {
 }
 
 // viewCluster reads all that the live parts of the page show; told is kept from one reading to the next.
-func (s *Web) viewCluster(ctx context.Context, who account.Principal, cl id.Cluster, measure string, told *readings) (view.Cluster, error) {
+func (s *Web) viewCluster(ctx context.Context, who account.Principal, cl id.Cluster, measure string,
+	told *readings) (view.Cluster, error) {
 	c, err := s.Clusters.Get(ctx, who.Org, cl)
 	if err != nil {
 		return view.Cluster{}, err
@@ -132,8 +133,16 @@ func happened(tone, icon string, c cluster.Cluster) *view.Note {
 
 func (s *Web) strip(c cluster.Cluster, u metering.Cost, now time.Time) view.ClusterStrip {
 	st := view.ClusterStrip{
-		Cost: c.CostSoFar, Billed: time.Duration(c.BillableSeconds), Rate: c.PricePerHour, GPUs: c.Spec.GPUs(), Currency: c.Currency,
-		Running: c.Billing, Ended: c.State.Ended(), Since: clockSince(c, now), Runway: "none", RunwayNote: "time is paid ahead once it runs",
+		Cost:       c.CostSoFar,
+		Billed:     time.Duration(c.BillableSeconds),
+		Rate:       c.PricePerHour,
+		GPUs:       c.Spec.GPUs(),
+		Currency:   c.Currency,
+		Running:    c.Billing,
+		Ended:      c.State.Ended(),
+		Since:      clockSince(c, now),
+		Runway:     "none",
+		RunwayNote: "time is paid ahead once it runs",
 	}
 	switch {
 	case c.Billing:
@@ -160,7 +169,8 @@ func (s *Web) strip(c cluster.Cluster, u metering.Cost, now time.Time) view.Clus
 		st.BudgetNote = "never above"
 	}
 	if c.Spec.Budget != nil && !c.State.Ended() {
-		st.BudgetNote = view.Dur(time.Duration(money.MillisOf(*c.Spec.Budget-c.CostSoFar, c.PricePerHour))*time.Millisecond) + " more, never above"
+		st.BudgetNote = view.Dur(time.Duration(money.MillisOf(*c.Spec.Budget-c.CostSoFar, c.PricePerHour))*time.Millisecond) +
+			" more, never above"
 	}
 	if c.RunningAt != nil {
 		st.SinceNote = "not billed: " + view.Dur(c.RunningAt.Sub(c.CreatedAt)) + " start"
@@ -182,8 +192,16 @@ func clockSince(c cluster.Cluster, now time.Time) string {
 
 func nodeRow(n cluster.Node, u metering.Cost, told *readings, now time.Time) view.NodeRow {
 	row := view.NodeRow{
-		Rank: n.Rank, GPUs: len(n.GPUs), Host: n.HostName, State: nodeState(n), Squares: squares(n), Address: n.Address, Percent: -1, Cost: u.ByRank[n.Rank],
-		Trouble: n.State == cluster.NodeLost || n.State == cluster.NodeFailed, Detail: n.Detail,
+		Rank:    n.Rank,
+		GPUs:    len(n.GPUs),
+		Host:    n.HostName,
+		State:   nodeState(n),
+		Squares: squares(n),
+		Address: n.Address,
+		Percent: -1,
+		Cost:    u.ByRank[n.Rank],
+		Trouble: n.State == cluster.NodeLost || n.State == cluster.NodeFailed,
+		Detail:  n.Detail,
 	}
 	row.Progress, row.Percent = progress(n, now)
 	if n.State == cluster.NodePulling {
@@ -248,7 +266,11 @@ func actions(c cluster.Cluster) []view.Action {
 	for _, a := range c.Actions {
 		switch a {
 		case cluster.ActionRestart:
-			out = append(out, view.Action{Name: string(a), Label: "Restart", Consequence: "The command starts again on the same hosts; the meter stands still in between."})
+			out = append(out, view.Action{
+				Name:        string(a),
+				Label:       "Restart",
+				Consequence: "The command starts again on the same hosts; the meter stands still in between.",
+			})
 		case cluster.ActionRelease:
 			out = append(out, view.Action{Name: string(a), Label: "Release", Confirm: "Release " + c.Name + "?",
 				Consequence: allStop(c)})
@@ -263,5 +285,6 @@ func allStop(c cluster.Cluster) string {
 	if c.Spec.GPUs() == 1 {
 		gpus = "Its GPU stops"
 	}
-	return fmt.Sprintf("%s now, and with that %s per hour. Nothing after this moment is billed; what is held returns to the wallet; disks are wiped.", gpus, view.PerHour(c.PricePerHour))
+	return fmt.Sprintf("%s now, and with that %s per hour. Nothing after this moment is billed; what is held returns "+
+		"to the wallet; disks are wiped.", gpus, view.PerHour(c.PricePerHour))
 }

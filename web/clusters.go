@@ -36,8 +36,15 @@ func (s *Web) clusters(v *visit) error {
 	page := view.Clusters{Now: runningNow(list)}
 	for _, c := range list {
 		page.Rows = append(page.Rows, view.ClusterRow{
-			ID: c.ID.String(), Name: c.Name, Summary: summary(c), Created: view.Clock(c.CreatedAt, s.Now()),
-			State: clusterState(c), Formation: formation(c), Rate: c.PricePerHour, Cost: c.CostSoFar, Reason: c.Reason.Happened(),
+			ID:        c.ID.String(),
+			Name:      c.Name,
+			Summary:   summary(c),
+			Created:   view.Clock(c.CreatedAt, s.Now()),
+			State:     clusterState(c),
+			Formation: formation(c),
+			Rate:      c.PricePerHour,
+			Cost:      c.CostSoFar,
+			Reason:    c.Reason.Happened(),
 		})
 	}
 	if len(list) == clustersPerPage {
@@ -63,9 +70,26 @@ func (s *Web) firstSteps(v *visit) ([]view.Step, error) {
 		return nil, err
 	}
 	return []view.Step{
-		{Title: "Add credit", Text: "Renting needs a minute's price at least; what is not used stays yours.", URL: "/billing", Act: "Add credit", Done: b.Available > 0},
-		{Title: "Add an SSH key", Text: "With it you reach a shell on every node. Clusters run without one, too.", URL: "/account", Act: "Add a key", Done: len(keys) > 0},
-		{Title: "Rent", Text: "Search, get an all-in quote, rent. A failed start is free.", URL: "/offers", Act: "Search offers"},
+		{
+			Title: "Add credit",
+			Text:  "Renting needs a minute's price at least; what is not used stays yours.",
+			URL:   "/billing",
+			Act:   "Add credit",
+			Done:  b.Available > 0,
+		},
+		{
+			Title: "Add an SSH key",
+			Text:  "With it you reach a shell on every node. Clusters run without one, too.",
+			URL:   "/account",
+			Act:   "Add a key",
+			Done:  len(keys) > 0,
+		},
+		{
+			Title: "Rent",
+			Text:  "Search, get an all-in quote, rent. A failed start is free.",
+			URL:   "/offers",
+			Act:   "Search offers",
+		},
 	}, nil
 }
 
@@ -93,7 +117,10 @@ func (s *Web) rent(v *visit) error {
 	if !quote.Cluster.IsZero() {
 		return back(v, "/clusters/"+quote.Cluster.String())
 	}
-	c, err := s.Clusters.Rent(v.r.Context(), v.who, cluster.RentRequest{Quote: quote.ID, Over: json.RawMessage(`{}`)}, idem.Request{})
+	c, err := s.Clusters.Rent(v.r.Context(), v.who, cluster.RentRequest{
+		Quote: quote.ID,
+		Over:  json.RawMessage(`{}`),
+	}, idem.Request{})
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			m := view.Market{Query: quote.Spec.GPU, Spec: view.SpecForm{Errors: errs}}

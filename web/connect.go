@@ -27,7 +27,11 @@ func (s *Web) connect(c cluster.Cluster) *view.Connect {
 		for _, n := range c.Nodes {
 			for _, p := range c.Spec.Ports {
 				if p.Protocol == "http" {
-					out.Ports = append(out.Ports, view.PortLink{Rank: n.Rank, Port: p.Port, Href: fmt.Sprintf("/clusters/%s/ports/%d/%d", c.ID, n.Rank, p.Port)})
+					out.Ports = append(out.Ports, view.PortLink{
+						Rank: n.Rank,
+						Port: p.Port,
+						Href: fmt.Sprintf("/clusters/%s/ports/%d/%d", c.ID, n.Rank, p.Port),
+					})
 				}
 			}
 		}

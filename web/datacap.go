@@ -25,10 +25,12 @@ func (s *Web) hostData(v *visit, h id.Host) (view.DataCap, error) {
 		return view.DataCap{}, err
 	}
 	out := v.dataCap
-	out.Month, out.Next, out.UsedUp = begin.Format("January"), begin.AddDate(0, 1, 0).Format("2 January"), m.CappedUntil != nil
+	out.Month, out.Next, out.UsedUp = begin.Format("January"), begin.AddDate(0, 1, 0).Format("2 January"),
+		m.CappedUntil != nil
 	out.Used = []view.DataUse{dataUse("Sent", m.Sent(), m.UpCapGB)}
 	if m.OverlayUp > 0 {
-		out.Used = append(out.Used, dataUse("of it to the internet", m.Up, nil), dataUse("of it between ranks", m.OverlayUp, nil))
+		out.Used = append(out.Used, dataUse("of it to the internet", m.Up, nil), dataUse("of it between ranks", m.OverlayUp,
+			nil))
 	}
 	out.Used = append(out.Used, dataUse("Received", m.Received(), m.DownCapGB))
 	if m.Pulled != nil || m.OverlayDown > 0 {
@@ -67,7 +69,10 @@ func (s *Web) setDataCap(v *visit) error {
 	if err != nil {
 		return err
 	}
-	typed := view.DataCap{Up: strings.TrimSpace(v.r.FormValue("up_cap_gb")), Down: strings.TrimSpace(v.r.FormValue("down_cap_gb"))}
+	typed := view.DataCap{
+		Up:   strings.TrimSpace(v.r.FormValue("up_cap_gb")),
+		Down: strings.TrimSpace(v.r.FormValue("down_cap_gb")),
+	}
 	var bad fault.Fields
 	change := host.DataCap{UpGB: typedCap(&bad, "up_cap_gb", typed.Up), DownGB: typedCap(&bad, "down_cap_gb", typed.Down)}
 	if err = bad.Err(); err == nil {

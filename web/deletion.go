@@ -25,7 +25,11 @@ func (s *Web) showDeletion(v *visit, errs map[string]string) error {
 	if err != nil {
 		return err
 	}
-	return s.render(v, view.DeletionPage(v.page("Delete your account", ""), view.Deletion{Email: v.who.Email, Standing: standing, Errors: errs}))
+	return s.render(v, view.DeletionPage(v.page("Delete your account", ""), view.Deletion{
+		Email:    v.who.Email,
+		Standing: standing,
+		Errors:   errs,
+	}))
 }
 
 func (s *Web) deleteAccount(v *visit) error {

@@ -17,7 +17,10 @@ func TestAnAccountIsDeleted(t *testing.T) {
 	}
 	_, page = b.get("/account/delete")
 	sound(t, "/account/delete", page)
-	if res, page := b.post("/account/delete", url.Values{"confirm": {"x"}, "password": {"wrong password"}}); res.StatusCode != http.StatusUnprocessableEntity && res.StatusCode != http.StatusBadRequest {
+	if res, page := b.post("/account/delete", url.Values{
+		"confirm":  {"x"},
+		"password": {"wrong password"},
+	}); res.StatusCode != http.StatusUnprocessableEntity && res.StatusCode != http.StatusBadRequest {
 		t.Error(res.Status, page.Find("main").Text())
 	}
 	if _, page := b.get("/account"); page.Find("#data").Length() != 1 {

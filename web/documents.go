@@ -54,7 +54,11 @@ func (s *Web) allDocuments(v *visit) error {
 
 // documentFilter reads which documents the visitor wants to see.
 func documentFilter(v *visit) (view.Documents, document.Filter, error) {
-	out := view.Documents{Series: v.r.FormValue("series"), Year: strings.TrimSpace(v.r.FormValue("year")), Query: strings.TrimSpace(v.r.FormValue("q"))}
+	out := view.Documents{
+		Series: v.r.FormValue("series"),
+		Year:   strings.TrimSpace(v.r.FormValue("year")),
+		Query:  strings.TrimSpace(v.r.FormValue("q")),
+	}
 	f := document.Filter{Series: document.Series(out.Series), Before: v.r.FormValue("after")}
 	if out.Year != "" {
 		var err error
@@ -79,8 +83,20 @@ func documentRows(v *visit, rows []statement.Document, path string) (out []view.
 		next = older(v, rows[adminRows-1].Number)
 	}
 	for _, d := range rows {
-		out = append(out, view.DocumentRow{Number: d.Number, Kind: view.SeriesName(string(d.Series)), Date: d.Date, Zone: d.Zone, Party: d.Party, Corrects: d.Corrects,
-			Org: d.Org.String(), OrgName: d.OrgName, Total: d.Total, Currency: d.Currency, Erased: d.Erased, Link: path + d.Number})
+		out = append(out, view.DocumentRow{
+			Number:   d.Number,
+			Kind:     view.SeriesName(string(d.Series)),
+			Date:     d.Date,
+			Zone:     d.Zone,
+			Party:    d.Party,
+			Corrects: d.Corrects,
+			Org:      d.Org.String(),
+			OrgName:  d.OrgName,
+			Total:    d.Total,
+			Currency: d.Currency,
+			Erased:   d.Erased,
+			Link:     path + d.Number,
+		})
 	}
 	return out, next
 }
@@ -104,7 +120,16 @@ func (s *Web) anyDocumentPage(v *visit) error {
 
 func (s *Web) showDocument(v *visit, d statement.Document, corrected []string, list string) error {
 	ctx := v.r.Context()
-	out := view.Paper{Number: d.Number, Kind: view.SeriesName(string(d.Series)), Date: d.Date, Zone: d.Zone, Corrects: d.Corrects, CorrectedBy: corrected, List: list, Erased: d.Erased}
+	out := view.Paper{
+		Number:      d.Number,
+		Kind:        view.SeriesName(string(d.Series)),
+		Date:        d.Date,
+		Zone:        d.Zone,
+		Corrects:    d.Corrects,
+		CorrectedBy: corrected,
+		List:        list,
+		Erased:      d.Erased,
+	}
 	var err error
 	switch {
 	case d.Erased:

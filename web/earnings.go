@@ -32,7 +32,8 @@ func (s *Web) earningsPage(v *visit) error {
 	if !r.Host.IsZero() {
 		query.Set("host", r.Host.String())
 	}
-	return s.render(v, view.EarningsPage(v.page("Earnings", "hosts"), v.who.OrgName, p, r.Host.String(), "/hosts/statement.csv?"+query.Encode(), trouble))
+	return s.render(v, view.EarningsPage(v.page("Earnings", "hosts"), v.who.OrgName, p, r.Host.String(),
+		"/hosts/statement.csv?"+query.Encode(), trouble))
 }
 
 func (s *Web) earningsCSV(v *visit) error {
@@ -51,8 +52,14 @@ func (s *Web) earningsCSV(v *visit) error {
 
 // earningsOf is the statement that the page is asked for.
 func (s *Web) earningsOf(v *visit) (statement.OperatorRequest, error) {
-	r := statement.OperatorRequest{Org: v.who.Org, Currency: s.Currency, From: v.r.FormValue("from"), To: v.r.FormValue("to"), By: v.r.FormValue("by"),
-		Holdback: cmp.Or(s.Holdback, payout.DefaultHoldback)}
+	r := statement.OperatorRequest{
+		Org:      v.who.Org,
+		Currency: s.Currency,
+		From:     v.r.FormValue("from"),
+		To:       v.r.FormValue("to"),
+		By:       v.r.FormValue("by"),
+		Holdback: cmp.Or(s.Holdback, payout.DefaultHoldback),
+	}
 	if h := v.r.FormValue("host"); h != "" {
 		var err error
 		if r.Host, err = id.Parse[id.Host](h); err != nil {

@@ -20,7 +20,8 @@ func TestTheEarningsPage(t *testing.T) {
 		t.Error("open to anybody")
 	}
 	b.signUp()
-	if _, doc := b.get("/hosts/statement"); !strings.Contains(doc.Find("#sums").Text(), "Nothing earned") || doc.Find("#lines, #leases, #returns").Length() != 0 {
+	if _, doc := b.get("/hosts/statement"); !strings.Contains(doc.Find("#sums").Text(), "Nothing earned") ||
+		doc.Find("#lines, #leases, #returns").Length() != 0 {
 		t.Errorf("nothing yet: %s", doc.Find("main").Text())
 	}
 	var own id.Org
@@ -40,7 +41,8 @@ func TestTheEarningsPage(t *testing.T) {
 			t.Errorf("the sums do not say %s: %s", want, text)
 		}
 	}
-	if res.StatusCode != http.StatusOK || doc.Find("#lines tbody tr").Length() != 1 || !strings.Contains(doc.Find("#leases").Text(), "Settled") ||
+	if res.StatusCode != http.StatusOK || doc.Find("#lines tbody tr").Length() != 1 ||
+		!strings.Contains(doc.Find("#leases").Text(), "Settled") ||
 		!strings.Contains(doc.Find("#leases").Text(), "7 days") || doc.Find("#by option[selected]").Text() != "lease" {
 		t.Errorf("%s %s", res.Status, doc.Find("main").Text())
 	}
@@ -54,7 +56,8 @@ func TestTheEarningsPage(t *testing.T) {
 	if err != nil || len(rows) != 2 || rows[1][12] != host.String() {
 		t.Errorf("%v %v", rows, err)
 	}
-	if _, doc := b.get("/hosts/statement" + days + "&host=" + lease.Host.String()); doc.Find("#lines tbody tr").Length() != 1 {
+	if _, doc := b.get("/hosts/statement" + days + "&host=" +
+		lease.Host.String()); doc.Find("#lines tbody tr").Length() != 1 {
 		t.Errorf("of the host: %s", doc.Find("main").Text())
 	}
 	for _, h := range []string{foreign.Host.String(), "nonsense"} {

@@ -11,8 +11,8 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// enrollmentProgress is the part of the page that says how far a new host has come; the page asks for it again and again
-// while somebody watches.
+// enrollmentProgress is the part of the page that says how far a new host has come; the page asks for it again and
+// again while somebody watches.
 func (s *Web) enrollmentProgress(v *visit) error {
 	e, err := id.Parse[id.Enrollment](chi.URLParam(v.r, "id"))
 	if err != nil {
@@ -46,10 +46,20 @@ func enrollChecks(p host.Enrolling, priced bool, s *Web) view.EnrollChecks {
 	c := view.EnrollChecks{Expired: p.Expired}
 	switch {
 	case p.Expired:
-		c.Lines = append(c.Lines, view.CheckLine{Title: "The token has ended", Text: "It was not used in time. Make another.", Icon: "error", Tone: "bad"})
+		c.Lines = append(c.Lines, view.CheckLine{
+			Title: "The token has ended",
+			Text:  "It was not used in time. Make another.",
+			Icon:  "error",
+			Tone:  "bad",
+		})
 		return c
 	case p.Host == nil:
-		c.Lines = append(c.Lines, view.CheckLine{Title: "Waiting for the machine", Text: "it has not used the token yet", Icon: "preflight", Tone: "live"})
+		c.Lines = append(c.Lines, view.CheckLine{
+			Title: "Waiting for the machine",
+			Text:  "it has not used the token yet",
+			Icon:  "preflight",
+			Tone:  "live",
+		})
 	default:
 		c.Host, c.HostURL = p.Host.Name, "/hosts/"+p.Host.ID.String()
 		c.Lines = append(c.Lines, done("Token used, keys registered", p.Host.Name))
@@ -65,9 +75,15 @@ func enrollChecks(p host.Enrolling, priced bool, s *Web) view.EnrollChecks {
 	if p.Host == nil || p.Host.InventoryAt == nil {
 		c.Lines = append(c.Lines, wait("GPUs and driver are read", ""))
 	} else {
-		c.Lines = append(c.Lines, done(gpuSummary(p.Host.GPUs), fmt.Sprintf("driver %s, CUDA %s", p.Host.Driver, p.Host.CUDAMax)))
+		c.Lines = append(c.Lines, done(gpuSummary(p.Host.GPUs), fmt.Sprintf("driver %s, CUDA %s", p.Host.Driver,
+			p.Host.CUDAMax)))
 		for _, problem := range hostProblems(*p.Host) {
-			c.Lines = append(c.Lines, view.CheckLine{Title: problem.Cause, Text: problem.Fix, Icon: problem.State.Icon, Tone: problem.State.Tone})
+			c.Lines = append(c.Lines, view.CheckLine{
+				Title: problem.Cause,
+				Text:  problem.Fix,
+				Icon:  problem.State.Icon,
+				Tone:  problem.State.Tone,
+			})
 		}
 	}
 	if priced {

@@ -24,8 +24,8 @@ var filterTerms = []struct{ name, field, op string }{
 	{"runtime", "runtime", "="},
 }
 
-// filter turns the filters into terms of the query and shows the search for it: the query stays the one truth, so that a
-// search is a link and a filter teaches the language.
+// filter turns the filters into terms of the query and shows the search for it: the query stays the one truth, so that
+// a search is a link and a filter teaches the language.
 func (s *Web) filter(v *visit) error {
 	q, err := market.ParseQuery(v.r.FormValue("q"))
 	if err != nil {
@@ -78,8 +78,13 @@ func sortLinks(query, sort string) map[string]view.SortLink {
 	sort = cmp.Or(sort, "price_per_gpu_hour")
 	links := map[string]view.SortLink{}
 	for field, first := range map[string]string{
-		"price_per_gpu_hour": "price_per_gpu_hour", "gpus_free": "-gpus_free", "vram_gb": "-vram_gb", "busbw_gbps": "-busbw_gbps",
-		"reliability": "-reliability", "gpu_model": "gpu_model", "region": "region",
+		"price_per_gpu_hour": "price_per_gpu_hour",
+		"gpus_free":          "-gpus_free",
+		"vram_gb":            "-vram_gb",
+		"busbw_gbps":         "-busbw_gbps",
+		"reliability":        "-reliability",
+		"gpu_model":          "gpu_model",
+		"region":             "region",
 	} {
 		l := view.SortLink{URL: marketLink(query, first)}
 		if now, down := strings.CutPrefix(sort, "-"); now == field {

@@ -13,8 +13,15 @@ func TestFiltersAreTermsOfTheQuery(t *testing.T) {
 		want string // the query shown
 		bad  bool
 	}{
-		{url.Values{"model": {"NVIDIA H100 80GB HBM3"}, "vram": {" 80 "}}, `gpu_model = "NVIDIA H100 80GB HBM3" vram_gb >= 80`, false},
-		{url.Values{"q": {"vram_gb>=40 nvlink=true"}, "vram": {"80"}, "verified": {"true"}}, "vram_gb >= 80 nvlink = true verified = true", false},
+		{url.Values{
+			"model": {"NVIDIA H100 80GB HBM3"},
+			"vram":  {" 80 "},
+		}, `gpu_model = "NVIDIA H100 80GB HBM3" vram_gb >= 80`, false},
+		{url.Values{
+			"q":        {"vram_gb>=40 nvlink=true"},
+			"vram":     {"80"},
+			"verified": {"true"},
+		}, "vram_gb >= 80 nvlink = true verified = true", false},
 		{url.Values{"q": {"vram_gb>=40 nvlink=true"}}, "nvlink = true", false},
 		{url.Values{"q": {"gpus_free>=2"}, "free": {"2"}, "scratch": {"500"}}, "gpus_free >= 2 scratch_gb >= 500", false},
 		{url.Values{"price": {"cheap"}}, "price_per_gpu_hour<=cheap", true},

@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	followLines = 200                    // of each rank, those a page begins with
-	batchLines  = 200                    // lines sent to a page at once
-	batchTime   = 250 * time.Millisecond // how long a line waits for others: each batch is laid out anew, and browsers may be slow
-	beatEvery   = 20 * time.Second       // keeps proxies from closing a quiet stream, and notices a page that is gone
+	followLines = 200 // of each rank, those a page begins with
+	batchLines  = 200 // lines sent to a page at once
+	// how long a line waits for others: each batch is laid out anew, and browsers may be slow
+	batchTime = 250 * time.Millisecond
+	beatEvery = 20 * time.Second // keeps proxies from closing a quiet stream, and notices a page that is gone
 )
 
 // followLogs streams lines as they are printed, from every rank asked for and over restarts, until nothing more can

@@ -23,8 +23,16 @@ func (s *Web) frozen(v *visit) ([]view.Frozen, error) {
 	}
 	out := make([]view.Frozen, len(list))
 	for i, f := range list {
-		out[i] = view.Frozen{Lease: f.Lease.String(), Cluster: f.Cluster.String(), Host: f.Host.String(), HostName: f.HostName,
-			Operator: f.Operator.String(), Currency: f.Currency, Posted: f.Posted, Waiting: f.Waiting}
+		out[i] = view.Frozen{
+			Lease:    f.Lease.String(),
+			Cluster:  f.Cluster.String(),
+			Host:     f.Host.String(),
+			HostName: f.HostName,
+			Operator: f.Operator.String(),
+			Currency: f.Currency,
+			Posted:   f.Posted,
+			Waiting:  f.Waiting,
+		}
 		for _, c := range f.Conflicts {
 			out[i].Conflicts = append(out[i].Conflicts, fmt.Sprintf("Segment %d of start %d: %s stands; %s came %s UTC.",
 				c.Seq, c.Epoch, between(c.From, c.To), between(c.OtherFrom, c.OtherTo), view.Clock(c.At, s.Now())))

@@ -66,7 +66,8 @@ func keys(v url.Values) func(func(string) bool) {
 
 func (c *crawler) addPath(p string) {
 	p, _, _ = strings.Cut(p, "#")
-	if p == "" || c.known[p] || len(c.paths) >= maxKnown || strings.HasPrefix(p, "/static") || strings.HasPrefix(p, "/api") {
+	if p == "" || c.known[p] || len(c.paths) >= maxKnown || strings.HasPrefix(p, "/static") ||
+		strings.HasPrefix(p, "/api") {
 		return
 	}
 	c.known[p] = true
@@ -104,7 +105,8 @@ func (c *crawler) next() (method, target string, values url.Values) {
 		}
 	}
 	if c.g.Intn(4) == 0 { // parameters that pages take, whether they link them or not
-		name := []string{"q", "after", "sort", "org", "from", "to", "group", "month", "kind", "year", "id", "view", "node", "tail", "limit"}[c.g.Intn(15)]
+		name := []string{"q", "after", "sort", "org", "from", "to", "group", "month", "kind", "year", "id", "view", "node",
+			"tail", "limit"}[c.g.Intn(15)]
 		values.Set(name, c.g.Text(name))
 	}
 	if c.g.Intn(8) == 0 { // another last part: an identifier that is none
@@ -126,10 +128,17 @@ func TestRandomVisits(t *testing.T) {
 	b.makeAdmin()
 	b.sell(8)
 	b.charge()
-	c := &crawler{browser: b, g: apifuzz.New(nil, &apifuzz.Memory{}, uint64(seed), func(string, string) bool { return true }), known: map[string]bool{}}
-	for _, p := range []string{"/", "/offers", "/offers/filter", "/clusters", "/billing", "/billing/statement", "/billing/statement.csv", "/billing/invoices",
-		"/hosts", "/hosts/statement", "/hosts/statement.csv", "/payouts", "/notices", "/purse", "/account", "/account/trail", "/admin", "/admin/orgs", "/admin/payouts",
-		"/admin/reviews", "/admin/tax", "/admin/promo", "/admin/audit", "/admin/books", "/admin/books/entries", "/admin/agents", "/signin", "/signup"} {
+	c := &crawler{
+		browser: b,
+		g:       apifuzz.New(nil, &apifuzz.Memory{}, uint64(seed), func(string, string) bool { return true }),
+		known:   map[string]bool{},
+	}
+	for _, p := range []string{"/", "/offers", "/offers/filter", "/clusters", "/billing", "/billing/statement",
+		"/billing/statement.csv", "/billing/invoices",
+		"/hosts", "/hosts/statement", "/hosts/statement.csv", "/payouts", "/notices", "/purse", "/account", "/account/trail",
+		"/admin", "/admin/orgs", "/admin/payouts",
+		"/admin/reviews", "/admin/tax", "/admin/promo", "/admin/audit", "/admin/books", "/admin/books/entries",
+		"/admin/agents", "/signin", "/signup"} {
 		c.addPath(p)
 	}
 	stranger := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

@@ -85,7 +85,12 @@ func hostProblems(d host.Detail) []view.ProblemView {
 		if strings.HasPrefix(g.HealthReason, "memory_held") {
 			fix = "End the process that is named, or reset the GPU. It is offered again as soon as its memory is free."
 		}
-		out = append(out, view.ProblemView{State: state, Cause: fmt.Sprintf("GPU %d: %s", g.Index, g.HealthReason), Evidence: g.UUID, Fix: fix})
+		out = append(out, view.ProblemView{
+			State:    state,
+			Cause:    fmt.Sprintf("GPU %d: %s", g.Index, g.HealthReason),
+			Evidence: g.UUID,
+			Fix:      fix,
+		})
 	}
 	return out
 }
@@ -93,11 +98,15 @@ func hostProblems(d host.Detail) []view.ProblemView {
 func hostFacts(d host.Detail) [][2]string {
 	i := d.Inventory
 	facts := [][2]string{
-		{"System", i.OS}, {"Kernel", i.Kernel}, {"CPU", fmt.Sprintf("%s, %d threads", i.CPUModel, i.CPUCores)}, {"NUMA nodes", numaText(i)}, {"Network ports", nicsText(i.NICs)},
+		{"System", i.OS}, {"Kernel", i.Kernel}, {"CPU", fmt.Sprintf("%s, %d threads", i.CPUModel, i.CPUCores)},
+		{"NUMA nodes", numaText(i)}, {"Network ports", nicsText(i.NICs)},
 		{"Memory", view.Bytes(i.RAMMB << 20)}, {"Disk for containers", fmt.Sprintf("%d GB", i.DiskGB)},
-		{"Enforces disk limits", yesNo(i.DiskLimited)}, {"Scratch for nodes", scratchText(d.ScratchGB)}, {"Runtimes", runtimesText(d.Runtimes)},
-		{"Driver", i.Driver}, {"Highest CUDA version", i.CUDAMax}, {"Docker", i.DockerVersion}, {"NVIDIA Container Toolkit", i.ToolkitVersion},
-		{"GPUs attached by", i.AttachMode}, {"Reachable by other hosts", yesNo(i.MultiNode)}, {"Kernel WireGuard", yesNo(i.KernelWireGuard)},
+		{"Enforces disk limits", yesNo(i.DiskLimited)}, {"Scratch for nodes", scratchText(d.ScratchGB)},
+		{"Runtimes", runtimesText(d.Runtimes)},
+		{"Driver", i.Driver}, {"Highest CUDA version", i.CUDAMax}, {"Docker", i.DockerVersion},
+		{"NVIDIA Container Toolkit", i.ToolkitVersion},
+		{"GPUs attached by", i.AttachMode}, {"Reachable by other hosts", yesNo(i.MultiNode)},
+		{"Kernel WireGuard", yesNo(i.KernelWireGuard)},
 		{"Each lease, up", leaseLine(i.LeaseUpMbps)}, {"Each lease, down", leaseLine(i.LeaseDownMbps)},
 		{"Public images held", heldImages(i.Images)}, {"Fetches popular images when idle", yesNo(i.Prefetch)},
 	}

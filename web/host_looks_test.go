@@ -8,8 +8,10 @@ import (
 
 func TestAHostShowsWhichGPUsAreNearWhichProcessors(t *testing.T) {
 	t.Parallel()
-	i := agentapi.Inventory{NUMA: []agentapi.NUMANode{{Node: 0, CPUs: "0-7", MemoryMB: 1 << 10}, {Node: 1, CPUs: "8-15", MemoryMB: 1 << 10}},
-		GPUs: []agentapi.GPU{{Index: 0, NUMANode: agentapi.Known(1)}, {Index: 1, NUMANode: agentapi.Known(1)}, {Index: 2}}}
+	i := agentapi.Inventory{
+		NUMA: []agentapi.NUMANode{{Node: 0, CPUs: "0-7", MemoryMB: 1 << 10}, {Node: 1, CPUs: "8-15", MemoryMB: 1 << 10}},
+		GPUs: []agentapi.GPU{{Index: 0, NUMANode: agentapi.Known(1)}, {Index: 1, NUMANode: agentapi.Known(1)}, {Index: 2}},
+	}
 	if got, want := numaText(i), "0: threads 0-7, 1.1 GB; 1: threads 8-15, 1.1 GB, GPU 0 1"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -59,7 +59,11 @@ func (s *Web) enrollHost(v *visit) error {
 	var e host.Enrollment
 	err := s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
 		e, err = host.CreateEnrollment(ctx, tx, host.NewEnrollment{
-			Org: v.who.Org, User: v.who.User, Name: strings.TrimSpace(f.Name), Region: strings.TrimSpace(f.Region), Fabric: strings.TrimSpace(f.Fabric),
+			Org:    v.who.Org,
+			User:   v.who.User,
+			Name:   strings.TrimSpace(f.Name),
+			Region: strings.TrimSpace(f.Region),
+			Fabric: strings.TrimSpace(f.Fabric),
 		})
 		return err
 	})
@@ -127,7 +131,14 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 	}
 	out.ByDay = view.NewColumns("Earned by day", s.Currency, now.UTC(), dayAmounts(earned.Days))
 	for _, l := range earned.Leases {
-		row := view.LeaseRow{ID: l.Lease.String(), GPUs: l.GPUs, Window: view.Clock(l.StartedAt, now), End: "running", Billed: time.Duration(l.Seconds) * time.Millisecond, Earned: l.Earned}
+		row := view.LeaseRow{
+			ID:     l.Lease.String(),
+			GPUs:   l.GPUs,
+			Window: view.Clock(l.StartedAt, now),
+			End:    "running",
+			Billed: time.Duration(l.Seconds) * time.Millisecond,
+			Earned: l.Earned,
+		}
 		if l.EndedAt != nil {
 			row.End = view.Clock(*l.EndedAt, now)
 		}
@@ -153,15 +164,29 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 		return err
 	}
 	for _, p := range prices {
-		out.Prices = append(out.Prices, view.PriceRow{At: p.At.Format("2006-01-02 15:04:05"), Model: view.ModelName(p.GPUModel), Price: listedPrice(p.Price), Before: listedPrice(p.Before)})
+		out.Prices = append(out.Prices, view.PriceRow{
+			At:     p.At.Format("2006-01-02 15:04:05"),
+			Model:  view.ModelName(p.GPUModel),
+			Price:  listedPrice(p.Price),
+			Before: listedPrice(p.Before),
+		})
 	}
 	traffic, err := host.TrafficOf(ctx, s.DB.Q, v.who.Org, hid, 20)
 	if err != nil {
 		return err
 	}
 	for _, t := range traffic {
-		out.Traffic = append(out.Traffic, view.TrafficRow{ID: t.Lease.String(), Told: view.Clock(t.LastAt, now), Opened: fmt.Sprint(t.Opened),
-			Refused: fmt.Sprint(t.Refused), Up: view.Bytes(t.Up), Down: view.Bytes(t.Down), RanksUp: view.Bytes(t.OverlayUp), RanksDown: view.Bytes(t.OverlayDown), Suspect: t.Refused > 0})
+		out.Traffic = append(out.Traffic, view.TrafficRow{
+			ID:        t.Lease.String(),
+			Told:      view.Clock(t.LastAt, now),
+			Opened:    fmt.Sprint(t.Opened),
+			Refused:   fmt.Sprint(t.Refused),
+			Up:        view.Bytes(t.Up),
+			Down:      view.Bytes(t.Down),
+			RanksUp:   view.Bytes(t.OverlayUp),
+			RanksDown: view.Bytes(t.OverlayDown),
+			Suspect:   t.Refused > 0,
+		})
 	}
 	if out.Data, err = s.hostData(v, hid); err != nil {
 		return err
@@ -229,7 +254,12 @@ func hostAction(a string) view.Action {
 	case "resume":
 		return view.Action{Name: a, Label: "Resume", Consequence: "Listed again"}
 	case "retire":
-		return view.Action{Name: a, Label: "Retire", Confirm: "Retire this host?", Consequence: "It leaves the market for ever and its keys are revoked. What it earned stays yours."}
+		return view.Action{
+			Name:        a,
+			Label:       "Retire",
+			Confirm:     "Retire this host?",
+			Consequence: "It leaves the market for ever and its keys are revoked. What it earned stays yours.",
+		}
 	}
 	return view.Action{Name: a, Label: a}
 }

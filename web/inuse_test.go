@@ -17,7 +17,8 @@ func TestTheHostsPageSaysWhoUsesAGPU(t *testing.T) {
 	_, doc := b.get("/hosts")
 	host, _ := doc.Find(`main a[href^="/hosts/host_"]`).Attr("href")
 	_, doc = b.get(host)
-	if text := doc.Find("main").Text(); !strings.Contains(text, "in use by you (Xorg, 412 MiB)") || !strings.Contains(text, "0 leased, 1 free of 2") {
+	if text := doc.Find("main").Text(); !strings.Contains(text, "in use by you (Xorg, 412 MiB)") ||
+		!strings.Contains(text, "0 leased, 1 free of 2") {
 		t.Error(text)
 	}
 }

@@ -13,7 +13,8 @@ import (
 )
 
 func (s *Web) invoicePage(v *visit) error {
-	i, err := statement.InvoiceOf(v.r.Context(), s.DB.Q, v.who.Org, v.who.OrgName, s.Currency, chi.URLParam(v.r, "month"), s.Merchant)
+	i, err := statement.InvoiceOf(v.r.Context(), s.DB.Q, v.who.Org, v.who.OrgName, s.Currency, chi.URLParam(v.r, "month"),
+		s.Merchant)
 	if err != nil {
 		return err
 	}
@@ -37,7 +38,12 @@ func (s *Web) setLegal(v *visit) error {
 		Name: v.r.FormValue("legal_name"), Address: strings.ReplaceAll(v.r.FormValue("legal_address"), "\r\n", "\n"),
 		Country: v.r.FormValue("legal_country"), VATID: v.r.FormValue("legal_vat"),
 	}
-	_, err := s.Accounts.SetLegal(v.r.Context(), v.who, account.Legal{Name: f.Name, Address: strings.Split(f.Address, "\n"), Country: f.Country, VATID: f.VATID})
+	_, err := s.Accounts.SetLegal(v.r.Context(), v.who, account.Legal{
+		Name:    f.Name,
+		Address: strings.Split(f.Address, "\n"),
+		Country: f.Country,
+		VATID:   f.VATID,
+	})
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			f.Errors = errs

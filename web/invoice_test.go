@@ -15,12 +15,19 @@ func TestLegalDetailsStandOnTheInvoice(t *testing.T) {
 		t.Error("the billing page leads to no invoice")
 	}
 	_, page := b.get("/billing/invoices")
-	if page.Find(`#invoice a[href="/account#legal"]`).Length() != 1 || !strings.Contains(page.Find("#merchant").Text(), "Muster Test Ltd") {
+	if page.Find(`#invoice a[href="/account#legal"]`).Length() != 1 || !strings.Contains(page.Find("#merchant").Text(),
+		"Muster Test Ltd") {
 		t.Error(page.Find("main").Text())
 	}
-	form := url.Values{"legal_name": {"Ada <GmbH>"}, "legal_address": {"Unter den Linden 1\r\n10117 Berlin"}, "legal_country": {"DE"}, "legal_vat": {"DE12"}}
+	form := url.Values{
+		"legal_name":    {"Ada <GmbH>"},
+		"legal_address": {"Unter den Linden 1\r\n10117 Berlin"},
+		"legal_country": {"DE"},
+		"legal_vat":     {"DE12"},
+	}
 	res, page := b.post("/account/legal", form)
-	if res.StatusCode != http.StatusUnprocessableEntity || page.Find("#legal_vat[aria-invalid]").Length() != 1 || !strings.Contains(page.Find("#legal_vat-e").Text(), "DE123456788") {
+	if res.StatusCode != http.StatusUnprocessableEntity || page.Find("#legal_vat[aria-invalid]").Length() != 1 ||
+		!strings.Contains(page.Find("#legal_vat-e").Text(), "DE123456788") {
 		t.Error(res.Status, page.Find("#legal").Text())
 	}
 	if got := page.Find("#legal_address").Text(); !strings.Contains(got, "10117 Berlin") {
@@ -37,7 +44,8 @@ func TestLegalDetailsStandOnTheInvoice(t *testing.T) {
 			t.Errorf("the invoice lacks %q: %s", want, customer)
 		}
 	}
-	if !strings.Contains(page.Find("#tax").Text(), "exclude tax") || !strings.Contains(page.Find("h1").Text(), "Monthly statement M-") {
+	if !strings.Contains(page.Find("#tax").Text(), "exclude tax") || !strings.Contains(page.Find("h1").Text(),
+		"Monthly statement M-") {
 		t.Error(page.Find("main").Text())
 	}
 	month, ok := page.Find("a[rel=prev]").Attr("href")

@@ -89,9 +89,17 @@ func (s *Web) clusterLive(v *visit) error {
 		}
 		gpus.watch(ctx, told)
 		for name, part := range map[string]templ.Component{
-			"head": view.ClusterHead(c), "strip": view.ClusterStripView(c.Strip), "phases": view.ClusterPhases(c),
-			"nodes": view.ClusterNodes(c), "charts": view.ChartsView(c.Charts), "connect": view.ClusterConnect(c), "actions": view.ClusterActions(c),
-			"bandwidth": view.ClusterBandwidth(c), "timeline": view.ClusterTimeline(c), "notbilled": view.ClusterNotBilled(c), "purse": view.WalletBar(s.walletOf(ctx, v.who)),
+			"head":      view.ClusterHead(c),
+			"strip":     view.ClusterStripView(c.Strip),
+			"phases":    view.ClusterPhases(c),
+			"nodes":     view.ClusterNodes(c),
+			"charts":    view.ChartsView(c.Charts),
+			"connect":   view.ClusterConnect(c),
+			"actions":   view.ClusterActions(c),
+			"bandwidth": view.ClusterBandwidth(c),
+			"timeline":  view.ClusterTimeline(c),
+			"notbilled": view.ClusterNotBilled(c),
+			"purse":     view.WalletBar(s.walletOf(ctx, v.who)),
 		} {
 			if err := e.part(ctx, name, part); err != nil {
 				return nil // the page is gone

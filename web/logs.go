@@ -16,13 +16,23 @@ import (
 const pageLines = 500 // kept lines shown on the page
 
 func logLine(l nodelog.Line) view.LogLine {
-	return view.LogLine{Time: time.UnixMilli(l.TimeMS).UTC().Format("15:04:05.000"), Rank: l.Rank, Text: l.Line, Err: l.Stderr}
+	return view.LogLine{
+		Time: time.UnixMilli(l.TimeMS).UTC().Format("15:04:05.000"),
+		Rank: l.Rank,
+		Text: l.Line,
+		Err:  l.Stderr,
+	}
 }
 
 // tailLogs puts the end of the kept logs on the page of a cluster that has ended. While it lives, the page follows: the
 // stream begins with the tail, and says which ranks can have printed nothing yet.
 func (s *Web) tailLogs(ctx context.Context, org id.Org, cl id.Cluster, c *view.Cluster) error {
-	lines, more, err := s.logs.Kept(ctx, nodelog.Query{Org: org, Cluster: cl, Ranks: ranks(c.LogRank, c.Ranks), Tail: pageLines})
+	lines, more, err := s.logs.Kept(ctx, nodelog.Query{
+		Org:     org,
+		Cluster: cl,
+		Ranks:   ranks(c.LogRank, c.Ranks),
+		Tail:    pageLines,
+	})
 	if err != nil {
 		return err
 	}
@@ -66,7 +76,8 @@ func (s *Web) downloadLogs(v *visit) error {
 	v.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	v.w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%s.log", q.Cluster))
 	for _, l := range lines {
-		if _, err := fmt.Fprintf(v.w, "%s %d %s\n", time.UnixMilli(l.TimeMS).UTC().Format(time.RFC3339Nano), l.Rank, l.Line); err != nil {
+		if _, err := fmt.Fprintf(v.w, "%s %d %s\n", time.UnixMilli(l.TimeMS).UTC().Format(time.RFC3339Nano), l.Rank,
+			l.Line); err != nil {
 			return nil
 		}
 	}
@@ -82,5 +93,9 @@ func (s *Web) logRequest(v *visit) (q nodelog.Query, err error) {
 	if err != nil {
 		return q, err
 	}
-	return nodelog.Query{Org: v.who.Org, Cluster: cl, Ranks: ranks(rankOf(v.r.FormValue("rank"), len(c.Nodes)), len(c.Nodes))}, nil
+	return nodelog.Query{
+		Org:     v.who.Org,
+		Cluster: cl,
+		Ranks:   ranks(rankOf(v.r.FormValue("rank"), len(c.Nodes)), len(c.Nodes)),
+	}, nil
 }

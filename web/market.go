@@ -38,7 +38,12 @@ func (s *Web) showMarket(v *visit, m view.Market) error {
 		m.QueryError = &view.QueryError{Position: mistake.Pos, Message: mistake.Message}
 		return s.render(v, view.MarketPage(v.page("Market", "market"), m))
 	}
-	page, err := s.Market.SearchOffers(v.r.Context(), market.OfferSearch{Query: m.Query, Sort: m.Sort, After: v.r.FormValue("after"), Limit: 50})
+	page, err := s.Market.SearchOffers(v.r.Context(), market.OfferSearch{
+		Query: m.Query,
+		Sort:  m.Sort,
+		After: v.r.FormValue("after"),
+		Limit: 50,
+	})
 	if err != nil {
 		return err
 	}
@@ -72,7 +77,11 @@ func chips(terms []market.Exclusion, sort string) []view.Chip {
 			}
 		}
 		out = append(out, view.Chip{
-			Field: parts[0], Op: parts[1], Value: parts[2], Excludes: t.Excluded, Without: marketLink(strings.Join(rest, " "), sort),
+			Field:    parts[0],
+			Op:       parts[1],
+			Value:    parts[2],
+			Excludes: t.Excluded,
+			Without:  marketLink(strings.Join(rest, " "), sort),
 		})
 	}
 	return out
@@ -80,9 +89,17 @@ func chips(terms []market.Exclusion, sort string) []view.Chip {
 
 func offerRow(o market.Offer, quote *view.QuoteBox) view.OfferRow {
 	row := view.OfferRow{
-		ID: o.ID.String(), Model: o.GPUModel, Host: o.HostName, Region: o.Region,
-		Free: o.GPUsFree, Total: o.GPUsTotal, VRAM: int(o.VRAMGB), Price: o.PricePerGPUHour,
-		Interconnect: fmt.Sprintf("PCIe %d", o.PCIeGen), FabricDetail: "measured", Verified: view.State{Word: "Declared", Icon: "declared", Tone: "idle"},
+		ID:           o.ID.String(),
+		Model:        o.GPUModel,
+		Host:         o.HostName,
+		Region:       o.Region,
+		Free:         o.GPUsFree,
+		Total:        o.GPUsTotal,
+		VRAM:         int(o.VRAMGB),
+		Price:        o.PricePerGPUHour,
+		Interconnect: fmt.Sprintf("PCIe %d", o.PCIeGen),
+		FabricDetail: "measured",
+		Verified:     view.State{Word: "Declared", Icon: "declared", Tone: "idle"},
 	}
 	if o.NVLink {
 		row.Interconnect, row.InterconnectDetail = "NVLink", fmt.Sprintf("%.0f Gbit/s", o.NVLinkGbps)

@@ -110,7 +110,10 @@ func (s *Web) readNotice(v *visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "there is no such notice")
 	}
-	err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error { return notify.MarkRead(ctx, tx, v.who.Org, n) })
+	err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
+		return notify.MarkRead(ctx, tx, v.who.Org,
+			n)
+	})
 	if err != nil {
 		return err
 	}

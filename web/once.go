@@ -25,5 +25,11 @@ func (v *visit) once(fields ...string) idem.Request {
 	}
 	body, _ := json.Marshal(said) // strings always can be
 	mac, key := sha256.Sum256(body), sha256.Sum256([]byte(word))
-	return idem.Request{Principal: v.who.Key(), Method: v.r.Method, Path: v.r.URL.Path, Key: hex.EncodeToString(key[:]), BodyHMAC: mac[:]}
+	return idem.Request{
+		Principal: v.who.Key(),
+		Method:    v.r.Method,
+		Path:      v.r.URL.Path,
+		Key:       hex.EncodeToString(key[:]),
+		BodyHMAC:  mac[:],
+	}
 }

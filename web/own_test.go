@@ -44,7 +44,8 @@ func TestThePageSaysThatNobodyRentsFromThemselves(t *testing.T) {
 	b.signUp()
 	b.sell(4)
 	res, doc := b.post("/quotes", url.Values{"nodes": {"1"}, "gpus": {"1"}, "image": {"x/y:1"}})
-	if text := doc.Find("main").Text(); res.StatusCode != http.StatusConflict || !strings.Contains(text, "not your own: nobody rents from themselves") {
+	if text := doc.Find("main").Text(); res.StatusCode != http.StatusConflict ||
+		!strings.Contains(text, "not your own: nobody rents from themselves") {
 		t.Errorf("%d %s", res.StatusCode, text)
 	}
 }
@@ -84,10 +85,13 @@ func TestAHostsPageTellsWhatLeasesSent(t *testing.T) {
 	}
 	lease := id.New[id.Lease]()
 	for _, sql := range []string{
-		`INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids, cpu_cores,
+		`INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model,
+			gpu_ids, cpu_cores,
 			ram_mb, disk_gb, currency, host_share_ppm, epoch)
-			SELECT $1, gen_random_uuid(), gen_random_uuid(), 0, id, org_id, org_id, 1, 'H100', '{}', 1, 1, 1, 'USD', 850000, 1 FROM host`,
-		`INSERT INTO lease_traffic (lease_id, epoch, host_id, opened, refused, up_bytes, down_bytes, overlay_up_bytes, overlay_down_bytes)
+			SELECT $1, gen_random_uuid(), gen_random_uuid(), 0, id, org_id, org_id, 1, 'H100', '{}', 1, 1, 1, 'USD', 850000, 1
+			FROM host`,
+		`INSERT INTO lease_traffic (lease_id, epoch, host_id, opened, refused, up_bytes, down_bytes, overlay_up_bytes,
+			overlay_down_bytes)
 			SELECT $1, 1, id, 42, 7, 3145728, 1024, 5000000000, 6000000000 FROM host`,
 	} {
 		if _, err := b.db.Pool.Exec(t.Context(), sql, lease); err != nil {
@@ -95,13 +99,16 @@ func TestAHostsPageTellsWhatLeasesSent(t *testing.T) {
 		}
 	}
 	_, page = b.get(host)
-	if up, down := page.Find("#traffic .c-rup").Text(), page.Find("#traffic .c-rdown").Text(); up != "5.0 GB" || down != "6.0 GB" {
+	if up, down := page.Find("#traffic .c-rup").Text(), page.Find("#traffic .c-rdown").Text(); up != "5.0 GB" ||
+		down != "6.0 GB" {
 		t.Errorf("to ranks %q, from ranks %q", up, down)
 	}
-	if text := page.Find("#data").Text(); !strings.Contains(text, "of it between ranks 5.0 GB") || !strings.Contains(text, "of it between ranks 6.0 GB") {
+	if text := page.Find("#data").Text(); !strings.Contains(text, "of it between ranks 5.0 GB") ||
+		!strings.Contains(text, "of it between ranks 6.0 GB") {
 		t.Error(text)
 	}
-	if text := page.Find("#traffic tbody").Text(); !strings.Contains(text, "42") || !strings.Contains(text, "7") || !strings.Contains(text, "3") {
+	if text := page.Find("#traffic tbody").Text(); !strings.Contains(text, "42") || !strings.Contains(text, "7") ||
+		!strings.Contains(text, "3") {
 		t.Errorf("%q", page.Find("#traffic").Text())
 	}
 }

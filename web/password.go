@@ -9,7 +9,8 @@ import (
 )
 
 func (s *Web) changePassword(v *visit) error {
-	err := s.Accounts.ChangePassword(v.r.Context(), v.who, v.r.FormValue("old_password"), v.r.FormValue("new_password"), v.r.FormValue("revoke_tokens") != "")
+	err := s.Accounts.ChangePassword(v.r.Context(), v.who, v.r.FormValue("old_password"), v.r.FormValue("new_password"),
+		v.r.FormValue("revoke_tokens") != "")
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			return s.showAccount(v, view.Account{Errors: map[string]string{
@@ -49,12 +50,14 @@ func (s *Web) forgot(v *visit) error {
 }
 
 func (s *Web) resetForm(v *visit) error {
-	return s.render(v, view.ResetPassword(v.page("Set a new password", "signin"), view.PasswordForm{Code: chi.URLParam(v.r, "code")}))
+	return s.render(v, view.ResetPassword(v.page("Set a new password", "signin"),
+		view.PasswordForm{Code: chi.URLParam(v.r, "code")}))
 }
 
 func (s *Web) resetPassword(v *visit) error {
 	f := view.PasswordForm{Code: v.r.FormValue("code")}
-	err := s.Accounts.ResetPassword(v.r.Context(), f.Code, v.r.FormValue("new_password"), address(v.r), v.r.FormValue("revoke_tokens") != "")
+	err := s.Accounts.ResetPassword(v.r.Context(), f.Code, v.r.FormValue("new_password"), address(v.r),
+		v.r.FormValue("revoke_tokens") != "")
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			f.Errors = map[string]string{"new_password": first(errs, "new_password", "")}

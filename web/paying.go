@@ -25,7 +25,12 @@ func (s *Web) paying(ctx context.Context, org id.Org) (out view.Paying, err erro
 		return out, err
 	}
 	for _, c := range cards {
-		out.Cards = append(out.Cards, view.CardRow{ID: c.ID.String(), Name: c.Brand + " …" + c.Last4, Expires: fmt.Sprintf("%02d/%d", c.ExpMonth, c.ExpYear), Default: c.Default})
+		out.Cards = append(out.Cards, view.CardRow{
+			ID:      c.ID.String(),
+			Name:    c.Brand + " …" + c.Last4,
+			Expires: fmt.Sprintf("%02d/%d", c.ExpMonth, c.ExpYear),
+			Default: c.Default,
+		})
 	}
 	list, err := s.Payments.List(ctx, org, id.TopUp{}, paymentsShown)
 	if err != nil {
@@ -39,16 +44,28 @@ func (s *Web) paying(ctx context.Context, org id.Org) (out view.Paying, err erro
 		return out, err
 	}
 	if standing.Limit != nil {
-		out.Limit = view.PayInLimit{Limit: typed(*standing.Limit), Left: typed(*standing.Left), Email: standing.EmailVerified, Card: standing.CardVerified}
+		out.Limit = view.PayInLimit{
+			Limit: typed(*standing.Limit),
+			Left:  typed(*standing.Left),
+			Email: standing.EmailVerified,
+			Card:  standing.CardVerified,
+		}
 	}
 	out.Disputed = disputedMoney(standing, s.Currency)
 	auto, err := s.Payments.AutoTopUp(ctx, org)
 	if err != nil {
 		return out, err
 	}
-	out.Auto = view.AutoForm{Enabled: auto.Enabled, Stopped: auto.Stopped, Threshold: "20.00", Amount: "50.00", DailyCap: "200.00"}
+	out.Auto = view.AutoForm{
+		Enabled:   auto.Enabled,
+		Stopped:   auto.Stopped,
+		Threshold: "20.00",
+		Amount:    "50.00",
+		DailyCap:  "200.00",
+	}
 	if auto.Amount > 0 {
-		out.Auto.Threshold, out.Auto.Amount, out.Auto.DailyCap = typed(auto.Threshold), typed(auto.Amount), typed(auto.DailyCap)
+		out.Auto.Threshold, out.Auto.Amount, out.Auto.DailyCap = typed(auto.Threshold), typed(auto.Amount),
+			typed(auto.DailyCap)
 	}
 	return out, nil
 }
@@ -60,13 +77,16 @@ func disputedMoney(st payment.Standing, currency string) (d view.DisputedMoney) 
 	switch st.State {
 	case payment.StandingSuspended:
 		d.Title = "Your organisation is suspended"
-		add("%d disputed payments were decided for the card's owner. Nothing new can be rented and no credit added. Write to us if this is a mistake.", st.LostDisputes)
+		add("%d disputed payments were decided for the card's owner. Nothing new can be rented and no credit added. Write "+
+			"to us if this is a mistake.", st.LostDisputes)
 	case payment.StandingDisputed:
 		d.Title = "Payments of " + typed(st.Disputed) + " " + currency + " are disputed"
-		add("That much of your balance is set aside until the card's bank has decided. You can rent with what is left of your prepaid credit, and add at most %s.", typed(*st.DisputedLeft))
+		add("That much of your balance is set aside until the card's bank has decided. You can rent with what is left of "+
+			"your prepaid credit, and add at most %s.", typed(*st.DisputedLeft))
 	}
 	if st.Short > 0 {
-		add("%s is missing: it is set aside from whatever is credited to you next, and clusters run no longer than they are authorised already.", typed(st.Short))
+		add("%s is missing: it is set aside from whatever is credited to you next, and clusters run no longer than they "+
+			"are authorised already.", typed(st.Short))
 	}
 	if st.Debt > 0 {
 		if d.Title == "" {
@@ -86,14 +106,19 @@ func typed(n money.Nano) string {
 
 // setAutoTopUp switches auto top-up on with what was typed, or off.
 func (s *Web) setAutoTopUp(v *visit) error {
-	form := view.AutoForm{Threshold: strings.TrimSpace(v.r.FormValue("threshold")), Amount: strings.TrimSpace(v.r.FormValue("auto_amount")),
-		DailyCap: strings.TrimSpace(v.r.FormValue("daily_cap")), Errors: map[string]string{}}
+	form := view.AutoForm{
+		Threshold: strings.TrimSpace(v.r.FormValue("threshold")),
+		Amount:    strings.TrimSpace(v.r.FormValue("auto_amount")),
+		DailyCap:  strings.TrimSpace(v.r.FormValue("daily_cap")),
+		Errors:    map[string]string{},
+	}
 	want := payment.AutoTopUp{Enabled: v.r.FormValue("enabled") == "yes"}
 	if want.Enabled {
 		for _, f := range []struct {
 			name, text string
 			to         *money.Nano
-		}{{"threshold", form.Threshold, &want.Threshold}, {"amount", form.Amount, &want.Amount}, {"daily_cap", form.DailyCap, &want.DailyCap}} {
+		}{{"threshold", form.Threshold, &want.Threshold}, {"amount", form.Amount, &want.Amount},
+			{"daily_cap", form.DailyCap, &want.DailyCap}} {
 			n, err := money.ParseNano(f.text)
 			if err != nil {
 				form.Errors[f.name] = err.Error()
@@ -125,7 +150,11 @@ func (s *Web) viewPayment(t payment.TopUp) view.PaymentRow {
 	}
 	switch {
 	case t.ActionURL != "":
-		x.State, x.Href, x.Do = view.State{Word: "Your bank asks", Icon: "warn", Tone: "warn"}, t.ActionURL, "Answer your bank"
+		x.State, x.Href, x.Do = view.State{
+			Word: "Your bank asks",
+			Icon: "warn",
+			Tone: "warn",
+		}, t.ActionURL, "Answer your bank"
 	case t.CheckoutURL != "":
 		x.State, x.Href, x.Do = view.State{Word: "To be paid", Icon: "warn", Tone: "warn"}, t.CheckoutURL, "Pay"
 	case t.State == payment.Pending:
@@ -154,7 +183,8 @@ func (s *Web) taxNote(ctx context.Context, org id.Org) (string, error) {
 		return "", err
 	}
 	if p.Tax.Amount > 0 {
-		return strings.TrimSpace(taxLabel(p.Tax) + " is added: 100.00 are charged as " + view.Cents(p.Total) + ". " + p.Tax.Note), nil
+		return strings.TrimSpace(taxLabel(p.Tax) + " is added: 100.00 are charged as " + view.Cents(p.Total) + ". " +
+			p.Tax.Note), nil
 	}
 	return p.Tax.Note, nil
 }

@@ -17,7 +17,8 @@ func TestPayingWithASavedCard(t *testing.T) {
 		t.Fatal(res.Status, page.Text())
 	}
 	pay := strings.TrimPrefix(res.Request.URL.String(), b.url)
-	if _, page = b.post(pay, url.Values{"method": {"pm_card_visa_chargeDeclined"}}); page.Find("[role=alert]").Length() != 1 {
+	if _, page = b.post(pay,
+		url.Values{"method": {"pm_card_visa_chargeDeclined"}}); page.Find("[role=alert]").Length() != 1 {
 		t.Fatal("a bad card is not told of")
 	}
 	_, page = b.post(pay, url.Values{"method": {"pm_card_authenticationRequired"}})
@@ -54,7 +55,8 @@ func TestAutoTopUpForm(t *testing.T) {
 	b.signUp()
 	form := url.Values{"enabled": {"yes"}, "threshold": {"20"}, "auto_amount": {"-5"}, "daily_cap": {"x"}}
 	res, page := b.post("/billing/auto-topup", form)
-	if res.StatusCode != http.StatusUnprocessableEntity || page.Find("#daily_cap-error").Length()+page.Find("#auto [aria-invalid=true]").Length() == 0 {
+	if res.StatusCode != http.StatusUnprocessableEntity || page.Find("#daily_cap-error").Length()+
+		page.Find("#auto [aria-invalid=true]").Length() == 0 {
 		t.Fatal(res.Status, page.Find("#auto").Text())
 	}
 	form.Set("auto_amount", "50.00")
@@ -65,7 +67,8 @@ func TestAutoTopUpForm(t *testing.T) {
 	if v, _ := page.Find("#threshold").Attr("value"); v != "20.00" {
 		t.Fatal(v)
 	}
-	if _, page = b.post("/billing/auto-topup", url.Values{"enabled": {"no"}}); !strings.Contains(page.Find("#auto .note").Text(), "off") {
+	if _, page = b.post("/billing/auto-topup",
+		url.Values{"enabled": {"no"}}); !strings.Contains(page.Find("#auto .note").Text(), "off") {
 		t.Fatal(page.Find("#auto").Text())
 	}
 }

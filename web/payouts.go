@@ -38,8 +38,19 @@ func (s *Web) showPayouts(v *visit, form view.PayoutForm) error {
 		return err
 	}
 	out := view.Payouts{
-		Currency: standing.Currency, Pending: standing.Pending, NotBooked: standing.NotBooked, Payable: standing.Payable, Sending: standing.Sending, Paid: standing.Paid,
-		Disputed: standing.Disputed, InReview: standing.InReview, Frozen: len(standing.Frozen), Minimum: s.Payouts.Minimum(), Holdback: days(standing.Holdback), Account: payoutAccount(where), Form: form,
+		Currency:  standing.Currency,
+		Pending:   standing.Pending,
+		NotBooked: standing.NotBooked,
+		Payable:   standing.Payable,
+		Sending:   standing.Sending,
+		Paid:      standing.Paid,
+		Disputed:  standing.Disputed,
+		InReview:  standing.InReview,
+		Frozen:    len(standing.Frozen),
+		Minimum:   s.Payouts.Minimum(),
+		Holdback:  days(standing.Holdback),
+		Account:   payoutAccount(where),
+		Form:      form,
 	}
 	if where.NextAt != nil {
 		out.Next = where.NextAt.UTC().Format("Mon 2 Jan, 15:04 UTC")
@@ -79,7 +90,12 @@ func payoutState(x payout.Payout) view.State {
 }
 
 func payoutAccount(a payout.Account) view.PayoutAccount {
-	out := view.PayoutAccount{Country: a.Country, Why: a.Failure, Stopped: a.Stopped, Known: a.State != payout.NoAccount && a.State != payout.Refused}
+	out := view.PayoutAccount{
+		Country: a.Country,
+		Why:     a.Failure,
+		Stopped: a.Stopped,
+		Known:   a.State != payout.NoAccount && a.State != payout.Refused,
+	}
 	switch a.State {
 	case payout.NoAccount:
 		out.State, out.Do = view.State{Word: "Not set up", Icon: "warn", Tone: "warn"}, "Set up payouts"
@@ -92,7 +108,11 @@ func payoutAccount(a payout.Account) view.PayoutAccount {
 	case payout.Checking:
 		out.State = view.State{Word: "Being checked", Icon: "info", Tone: "live"}
 	case payout.Disabled:
-		out.State, out.Do, out.Why = view.State{Word: "Switched off", Icon: "error", Tone: "bad"}, "Go to Stripe", "Stripe says: "+strings.ReplaceAll(a.Disabled, "_", " ")
+		out.State, out.Do, out.Why = view.State{
+			Word: "Switched off",
+			Icon: "error",
+			Tone: "bad",
+		}, "Go to Stripe", "Stripe says: "+strings.ReplaceAll(a.Disabled, "_", " ")
 	case payout.Ready:
 		out.State = view.State{Word: "Ready", Icon: "check", Tone: "ok"}
 	}

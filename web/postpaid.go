@@ -32,7 +32,14 @@ func (s *Web) onCredit(ctx context.Context, org id.Org) (*view.Postpaid, error) 
 	if err != nil || t.State == postpaid.Off && len(invoices) == 0 {
 		return nil, err
 	}
-	out := &view.Postpaid{Ending: t.State != postpaid.On, Stopped: t.Stopped, Limit: t.Limit, Used: t.Used, Owed: t.Owed, Left: t.Left}
+	out := &view.Postpaid{
+		Ending:  t.State != postpaid.On,
+		Stopped: t.Stopped,
+		Limit:   t.Limit,
+		Used:    t.Used,
+		Owed:    t.Owed,
+		Left:    t.Left,
+	}
 	p, err := s.Postpaid.Running(ctx, org)
 	if err != nil {
 		return nil, err
@@ -48,8 +55,16 @@ func (s *Web) onCredit(ctx context.Context, org id.Org) (*view.Postpaid, error) 
 		} else if in.Tax.Note != "" {
 			on = in.Tax.Note
 		}
-		out.Invoices = append(out.Invoices, view.PostpaidInvoice{ID: in.ID, Number: cmp.Or(in.Number, "draft"), URL: in.URL, Total: in.Total, Tax: on, Failing: in.Failing,
-			Period: in.Start.Format("2 January") + " to " + in.End.Format("2 January 2006"), State: invoiceState(in)})
+		out.Invoices = append(out.Invoices, view.PostpaidInvoice{
+			ID:      in.ID,
+			Number:  cmp.Or(in.Number, "draft"),
+			URL:     in.URL,
+			Total:   in.Total,
+			Tax:     on,
+			Failing: in.Failing,
+			Period:  in.Start.Format("2 January") + " to " + in.End.Format("2 January 2006"),
+			State:   invoiceState(in),
+		})
 	}
 	return out, nil
 }
@@ -91,7 +106,15 @@ func (s *Web) debtors(ctx context.Context, who account.Principal) ([]view.Debtor
 		if t.State == postpaid.Off && t.Owed == 0 && t.WrittenOff == 0 {
 			continue
 		}
-		x := view.Debtor{Org: t.Org.String(), Name: t.Name, Currency: t.Currency, Limit: t.Limit, Used: t.Used, Owed: t.Owed, State: view.State{Word: "on", Icon: "check", Tone: "ok"}}
+		x := view.Debtor{
+			Org:      t.Org.String(),
+			Name:     t.Name,
+			Currency: t.Currency,
+			Limit:    t.Limit,
+			Used:     t.Used,
+			Owed:     t.Owed,
+			State:    view.State{Word: "on", Icon: "check", Tone: "ok"},
+		}
 		switch {
 		case t.WrittenOff > 0:
 			x.State = view.State{Word: view.Cents(t.WrittenOff) + " written off", Icon: "error", Tone: "bad"}
@@ -112,8 +135,20 @@ func (s *Web) invoicesOf(ctx context.Context, v *visit, org id.Org, out *view.On
 		return err
 	}
 	for _, in := range all {
-		x := view.OrgInvoice{PostpaidInvoice: view.PostpaidInvoice{ID: in.ID, Number: cmp.Or(in.Number, "draft"), URL: in.URL, Total: in.Total, Failing: in.Failing,
-			Period: in.Start.Format("2 January") + " to " + in.End.Format("2 January 2006"), State: invoiceState(in.CreditInvoice)}, CanGiveUp: in.Failing, Lost: in.Lost, LostUnpaid: in.LostUnpaid / money.Cent * money.Cent}
+		x := view.OrgInvoice{
+			PostpaidInvoice: view.PostpaidInvoice{
+				ID:      in.ID,
+				Number:  cmp.Or(in.Number, "draft"),
+				URL:     in.URL,
+				Total:   in.Total,
+				Failing: in.Failing,
+				Period:  in.Start.Format("2 January") + " to " + in.End.Format("2 January 2006"),
+				State:   invoiceState(in.CreditInvoice),
+			},
+			CanGiveUp:  in.Failing,
+			Lost:       in.Lost,
+			LostUnpaid: in.LostUnpaid / money.Cent * money.Cent,
+		}
 		if in.PaidByBank > 0 {
 			x.Note = view.Cents(in.PaidByBank) + " by bank, after a dispute"
 		}
@@ -156,7 +191,11 @@ func (s *Web) bankPayment(v *visit) error {
 		if err != nil {
 			return fault.InvalidField("amount", "%s", err)
 		}
-		_, err = s.Postpaid.BookBankPayment(ctx, tx, v.who, org, form.Target, postpaid.BankPayment{Amount: amount, Reference: form.Reference, Reason: f("reason")})
+		_, err = s.Postpaid.BookBankPayment(ctx, tx, v.who, org, form.Target, postpaid.BankPayment{
+			Amount:    amount,
+			Reference: form.Reference,
+			Reason:    f("reason"),
+		})
 		return err
 	}, "amount", "reference")
 }

@@ -14,7 +14,8 @@ func TestTheMarketSaysWhereGPUsAreHeldToLessPower(t *testing.T) {
 	b.sell(2)
 	set := func(limit int) {
 		t.Helper()
-		if _, err := b.db.Pool.Exec(t.Context(), "UPDATE gpu SET power_limit_w = CASE idx WHEN 0 THEN $1 ELSE 700 END, power_default_w = 700", limit); err != nil {
+		if _, err := b.db.Pool.Exec(t.Context(), "UPDATE gpu SET power_limit_w = CASE idx WHEN 0 THEN $1 ELSE 700 END, "+
+			"power_default_w = 700", limit); err != nil {
 			t.Fatal(err)
 		}
 	}

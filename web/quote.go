@@ -66,10 +66,16 @@ func explain(err error, m view.Market) *view.Explain {
 	if len(steps) > 0 {
 		e.Looked = steps[0].Excluded + steps[0].Left
 	}
-	e.Title = fmt.Sprintf("No placement for %s × %s. %s; here is where they went.", counted(m.Spec.Nodes, "node"), counted(m.Spec.GPUs, "GPU"), looked(e.Looked))
+	e.Title = fmt.Sprintf("No placement for %s × %s. %s; here is where they went.", counted(m.Spec.Nodes, "node"),
+		counted(m.Spec.GPUs, "GPU"), looked(e.Looked))
 	relaxations, _ := f.Extra["relaxations"].([]market.Relaxation)
 	for _, r := range relaxations {
-		x := view.Relaxation{Field: strings.ReplaceAll(r.Field, "_", " "), Change: r.From + " to " + r.To, Rate: r.Rate, Apply: relaxed(r, m)}
+		x := view.Relaxation{
+			Field:  strings.ReplaceAll(r.Field, "_", " "),
+			Change: r.From + " to " + r.To,
+			Rate:   r.Rate,
+			Apply:  relaxed(r, m),
+		}
 		if r.To == "" {
 			x.Change = "without " + r.From
 		}
@@ -121,7 +127,13 @@ func (s *Web) showQuote(m *view.Market, q market.Quote) {
 		Again: formLink(q.Spec.GPU, asTyped(q.Spec)),
 	}
 	for _, n := range q.Placement.Nodes {
-		box.Rows = append(box.Rows, view.QuoteRow{Rank: n.Rank, GPUs: len(n.GPUs), Host: n.HostName, Each: n.Price, Rate: n.Rate})
+		box.Rows = append(box.Rows, view.QuoteRow{
+			Rank: n.Rank,
+			GPUs: len(n.GPUs),
+			Host: n.HostName,
+			Each: n.Price,
+			Rate: n.Rate,
+		})
 	}
 	m.Quote = box
 }

@@ -14,7 +14,11 @@ func TestAReceiptForEachPayment(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	b.signUp()
-	legal := url.Values{"legal_name": {"Ada GmbH"}, "legal_address": {"Unter den Linden 1\r\n10117 Berlin"}, "legal_country": {"DE"}}
+	legal := url.Values{
+		"legal_name":    {"Ada GmbH"},
+		"legal_address": {"Unter den Linden 1\r\n10117 Berlin"},
+		"legal_country": {"DE"},
+	}
 	b.post("/account/legal", legal)
 	_, page := b.post("/billing/topups", url.Values{"amount": {"100"}})
 	form := url.Values{}
@@ -31,24 +35,31 @@ func TestAReceiptForEachPayment(t *testing.T) {
 	b.post("/billing/refunds", url.Values{"refund_amount": {"50.00"}})
 	res, page := b.get(path)
 	sound(t, path, page)
-	if text := page.Find("#customer").Text(); res.StatusCode != http.StatusOK || !strings.Contains(text, "Ada GmbH") || !strings.Contains(text, "10117 Berlin") || !strings.Contains(page.Find("#merchant").Text(), "Muster Test Ltd") {
+	if text := page.Find("#customer").Text(); res.StatusCode != http.StatusOK || !strings.Contains(text, "Ada GmbH") ||
+		!strings.Contains(text, "10117 Berlin") || !strings.Contains(page.Find("#merchant").Text(), "Muster Test Ltd") {
 		t.Error(res.Status, page.Find("main").Text())
 	}
-	for row, wants := range map[string][]string{"#payment": {"100.00", "VAT 19 %, DE", "119.00"}, ".returned": {"Given back", "50.00", "9.50", "59.50"}, "#left": {"59.50"}} {
+	for row, wants := range map[string][]string{
+		"#payment":  {"100.00", "VAT 19 %, DE", "119.00"},
+		".returned": {"Given back", "50.00", "9.50", "59.50"},
+		"#left":     {"59.50"},
+	} {
 		for _, want := range wants {
 			if text := page.Find("#amounts " + row).Text(); !strings.Contains(text, want) {
 				t.Errorf("%s has no %s: %s", row, want, text)
 			}
 		}
 	}
-	for _, none := range []string{"/billing/payments/x/receipt", "/billing/payments/" + id.New[id.TopUp]().String() + "/receipt"} {
+	for _, none := range []string{"/billing/payments/x/receipt", "/billing/payments/" + id.New[id.TopUp]().String() +
+		"/receipt"} {
 		if res, _ := b.get(none); res.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: %s", none, res.Status)
 		}
 	}
 	// A notice that a payment arrived by itself leads to its receipt.
 	topup := strings.Split(path, "/")[3]
-	b.exec("INSERT INTO notice (id, org_id, dedupe_key, severity, title, object) SELECT $1, id, 'k', 'info', 'added by auto top-up', $2 FROM org", id.New[id.Notice](), topup)
+	b.exec("INSERT INTO notice (id, org_id, dedupe_key, severity, title, object) SELECT $1, id, 'k', 'info', 'added by "+
+		"auto top-up', $2 FROM org", id.New[id.Notice](), topup)
 	if _, page = b.get("/notices"); page.Find(`.callout a[href="`+path+`"]`).Length() != 1 {
 		t.Error(page.Find("main").Text())
 	}

@@ -35,7 +35,9 @@ func (s *Web) hostReclaim(ctx context.Context, d host.Detail) (*view.Reclaim, er
 	}
 	out.Cost = "Nothing runs on it: it costs nothing."
 	if f.Leases > 0 {
-		out.Cost = fmt.Sprintf("What runs ends at once, in the middle of its work: %s. The renters get back what the last hour cost: %s %s by what this host has reported so far, %s of it from your earnings, and as much more as has run since.",
+		out.Cost = fmt.Sprintf("What runs ends at once, in the middle of its work: %s. The renters get back what the last "+
+			"hour cost: %s %s by what this host has reported so far, %s of it from your earnings, and as much more as has "+
+			"run since.",
 			leasesWord(f.Leases), f.Credit.Plain(), s.Currency, f.HostPart.Plain())
 	}
 	return out, nil

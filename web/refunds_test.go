@@ -18,7 +18,8 @@ func TestUnusedBalanceIsGivenBack(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	b.signUp()
-	if _, page := b.post("/billing/topups", url.Values{"amount": {"12.00"}}); !strings.HasPrefix(strings.TrimSpace(page.Find("#available").Text()), "12.00") {
+	if _, page := b.post("/billing/topups",
+		url.Values{"amount": {"12.00"}}); !strings.HasPrefix(strings.TrimSpace(page.Find("#available").Text()), "12.00") {
 		t.Fatal(page.Find("main").Text())
 	}
 	_, page := b.get("/billing")
@@ -26,10 +27,16 @@ func TestUnusedBalanceIsGivenBack(t *testing.T) {
 		t.Errorf("what can be given back is not told: %q", help)
 	}
 	form := url.Values{"once": {page.Find("#refund input[name=once]").AttrOr("value", "")}}
-	for amount, want := range map[string]int{"x": http.StatusUnprocessableEntity, "0.001": http.StatusUnprocessableEntity, "-1": http.StatusUnprocessableEntity, "12.01": http.StatusConflict} {
+	for amount, want := range map[string]int{
+		"x":     http.StatusUnprocessableEntity,
+		"0.001": http.StatusUnprocessableEntity,
+		"-1":    http.StatusUnprocessableEntity,
+		"12.01": http.StatusConflict,
+	} {
 		form.Set("refund_amount", amount)
 		res, page := b.post("/billing/refunds", form)
-		if res.StatusCode != want || page.Find("#refund_amount-e").Length() != 1 || page.Find("#refund_amount").AttrOr("value", "") != amount {
+		if res.StatusCode != want || page.Find("#refund_amount-e").Length() != 1 ||
+			page.Find("#refund_amount").AttrOr("value", "") != amount {
 			t.Errorf("%s: %s %s", amount, res.Status, page.Find("#refund").Text())
 		}
 	}
@@ -39,7 +46,8 @@ func TestUnusedBalanceIsGivenBack(t *testing.T) {
 			t.Fatal(page.Find("main").Text())
 		}
 	}
-	if got := strings.TrimSpace(page.Find("#available").Text()); !strings.HasPrefix(got, "7.00") || page.Find("#refunds tbody tr").Length() != 1 {
+	if got := strings.TrimSpace(page.Find("#available").Text()); !strings.HasPrefix(got, "7.00") ||
+		page.Find("#refunds tbody tr").Length() != 1 {
 		t.Errorf("available is %s; %s", got, page.Find("#refunds").Text())
 	}
 }
@@ -53,7 +61,10 @@ func TestACodeIsRedeemed(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := b.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := b.pay.CreatePromoCode(ctx, tx, account.Principal{User: user, Admin: true}, payment.PromoCode{Code: "SPRING-2026", Amount: 3 * money.Unit, MaxUses: 5}, "a test")
+		_, err := b.pay.CreatePromoCode(ctx, tx, account.Principal{
+			User:  user,
+			Admin: true,
+		}, payment.PromoCode{Code: "SPRING-2026", Amount: 3 * money.Unit, MaxUses: 5}, "a test")
 		return err
 	})
 	if err != nil {
@@ -62,13 +73,15 @@ func TestACodeIsRedeemed(t *testing.T) {
 	refused := func(code string, want int) {
 		t.Helper()
 		res, page := b.post("/billing/promo", url.Values{"promo_code": {code}})
-		if res.StatusCode != want || page.Find("#promo_code-e").Length() != 1 || page.Find("#promo_code").AttrOr("value", "") != code {
+		if res.StatusCode != want || page.Find("#promo_code-e").Length() != 1 || page.Find("#promo_code").AttrOr("value",
+			"") != code {
 			t.Errorf("%s: %s %s", code, res.Status, page.Find("#promo").Text())
 		}
 	}
 	refused("NO-SUCH-CODE", http.StatusUnprocessableEntity)
 	_, page := b.post("/billing/promo", url.Values{"promo_code": {" spring-2026 "}})
-	if got := strings.TrimSpace(page.Find("#available").Text()); !strings.HasPrefix(got, "3.00") || page.Find("#promo .callout").Length() != 1 {
+	if got := strings.TrimSpace(page.Find("#available").Text()); !strings.HasPrefix(got, "3.00") ||
+		page.Find("#promo .callout").Length() != 1 {
 		t.Errorf("available is %s; %s", got, page.Find("#promo").Text())
 	}
 	refused("SPRING-2026", http.StatusConflict)

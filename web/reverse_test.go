@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// What Stripe refuses to take back of a payout stands on it, with the reason, for the operator and on the desk, where it is asked
-// for again.
+// What Stripe refuses to take back of a payout stands on it, with the reason, for the operator and on the desk, where
+// it is asked for again.
 func TestARefusedReversalIsShownOnThePayout(t *testing.T) {
 	t.Parallel()
 	b := open(t)
@@ -34,7 +34,11 @@ func TestARefusedReversalIsShownOnThePayout(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Transfer == "" {
 		t.Fatal(list, err)
 	}
-	if _, err := b.pay.Stripe().ReverseTransfer(t.Context(), "by hand", stripe.NewReversal{Reversal: "by hand", Transfer: list[0].Transfer, Cents: 2000}); err != nil {
+	if _, err := b.pay.Stripe().ReverseTransfer(t.Context(), "by hand", stripe.NewReversal{
+		Reversal: "by hand",
+		Transfer: list[0].Transfer,
+		Cents:    2000,
+	}); err != nil {
 		t.Fatal(err) // in Stripe's dashboard, and nobody has heard of it
 	}
 	send := func(fields url.Values) (*http.Response, string) {
@@ -43,21 +47,33 @@ func TestARefusedReversalIsShownOnThePayout(t *testing.T) {
 		return res, doc.Find("main").Text()
 	}
 	ours := url.Values{"payout": {list[0].ID.String()}, "reason": {"sent twice"}}
-	for _, bad := range []url.Values{{"payout": {"x"}, "reason": {"x"}}, {"payout": ours["payout"]}, {"payout": ours["payout"], "reason": {"x"}, "amount": {"-1"}},
-		{"payout": ours["payout"], "reason": {"x"}, "amount": {"0.001"}}, {"payout": ours["payout"], "reason": {"x"}, "amount": {"25.01"}}} {
+	for _, bad := range []url.Values{{
+		"payout": {"x"},
+		"reason": {"x"},
+	}, {"payout": ours["payout"]}, {"payout": ours["payout"], "reason": {"x"}, "amount": {"-1"}},
+		{
+			"payout": ours["payout"],
+			"reason": {"x"},
+			"amount": {"0.001"},
+		}, {"payout": ours["payout"], "reason": {"x"}, "amount": {"25.01"}}} {
 		if res, text := send(bad); res.StatusCode != http.StatusUnprocessableEntity {
 			t.Errorf("%v: %s %s", bad, res.Status, text)
 		}
 	}
-	if res, text := send(url.Values{"payout": {id.New[id.Payout]().String()}, "reason": {"x"}}); res.StatusCode != http.StatusConflict {
+	if res, text := send(url.Values{
+		"payout": {id.New[id.Payout]().String()},
+		"reason": {"x"},
+	}); res.StatusCode != http.StatusConflict {
 		t.Error(res.Status, text)
 	}
-	if res, text := send(ours); res.StatusCode != http.StatusOK || !strings.Contains(text, "Stripe is asked to take it back") {
+	if res, text := send(ours); res.StatusCode != http.StatusOK ||
+		!strings.Contains(text, "Stripe is asked to take it back") {
 		t.Fatal(res.Status, text)
 	}
 	for _, path := range []string{"/payouts", page, "/admin/payouts"} {
 		_, doc := b.get(path)
-		if row := doc.Find("#payouts tbody tr").Text(); !strings.Contains(row, "Not taken back") || !strings.Contains(row, "Stripe refused to take 25.00 back: ") {
+		if row := doc.Find("#payouts tbody tr").Text(); !strings.Contains(row, "Not taken back") ||
+			!strings.Contains(row, "Stripe refused to take 25.00 back: ") {
 			t.Errorf("%s: %s", path, row)
 		}
 	}
@@ -69,7 +85,8 @@ func TestARefusedReversalIsShownOnThePayout(t *testing.T) {
 	if res, text := send(ours); res.StatusCode != http.StatusOK {
 		t.Fatal(res.Status, text)
 	}
-	if _, doc := b.get("/payouts"); !strings.Contains(doc.Find("#payouts tbody tr").Text(), "Taken back") || strings.Contains(doc.Find("#payouts tbody tr").Text(), "refused") {
+	if _, doc := b.get("/payouts"); !strings.Contains(doc.Find("#payouts tbody tr").Text(), "Taken back") ||
+		strings.Contains(doc.Find("#payouts tbody tr").Text(), "refused") {
 		t.Error(doc.Find("#payouts").Text()) // what was taken by hand is found out with it
 	}
 }

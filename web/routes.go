@@ -170,7 +170,8 @@ func (s *Web) limitRequests(next http.Handler) http.Handler {
 		httprate.WithLimitHandler(func(w http.ResponseWriter, _ *http.Request) {
 			s.secureHeaders(w)
 			w.Header().Set("Retry-After", "10")
-			http.Error(w, "Too many requests from your network: wait a moment and load the page again.", http.StatusTooManyRequests)
+			http.Error(w, "Too many requests from your network: wait a moment and load the page again.",
+				http.StatusTooManyRequests)
 		}))(next)
 }
 

@@ -24,7 +24,8 @@ func TestTheMarketSaysWhoHasScratch(t *testing.T) {
 		least  string
 		offers int
 	}{{"", 1}, {"1200", 1}, {"1201", 0}} {
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // the view of the fleet is a second old
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+			// the view of the fleet is a second old
 			_, doc := b.get("/offers/filter?scratch=" + c.least)
 			text := doc.Find("main").Text()
 			offers, says := doc.Find("td.c-add").Length(), strings.Contains(text, "1200 GB scratch")
@@ -54,7 +55,14 @@ func TestAHostsPageShowsWhatIsToldOfIt(t *testing.T) {
 	}
 	err := b.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		for key, object := range map[string]string{"this": host.String(), "another": id.New[id.Host]().String()} {
-			if _, err := notify.Add(ctx, tx, notify.Notice{Org: org, Key: key, Severity: notify.Bad, Object: object, Title: "Scratch failed on " + key, Body: "Its disk is read-only."}); err != nil {
+			if _, err := notify.Add(ctx, tx, notify.Notice{
+				Org:      org,
+				Key:      key,
+				Severity: notify.Bad,
+				Object:   object,
+				Title:    "Scratch failed on " + key,
+				Body:     "Its disk is read-only.",
+			}); err != nil {
 				return err
 			}
 		}
@@ -65,7 +73,8 @@ func TestAHostsPageShowsWhatIsToldOfIt(t *testing.T) {
 	}
 	page := "/hosts/" + host.String()
 	_, doc := b.get(page)
-	if text := doc.Find("main").Text(); !strings.Contains(text, "Scratch failed on this") || !strings.Contains(text, "read-only") || strings.Contains(text, "failed on another") {
+	if text := doc.Find("main").Text(); !strings.Contains(text, "Scratch failed on this") ||
+		!strings.Contains(text, "read-only") || strings.Contains(text, "failed on another") {
 		t.Error(text)
 	}
 	read, ok := doc.Find(`main form[action^="/notices/"]`).Attr("action")

@@ -70,8 +70,8 @@ func (s *Web) toSignIn(v *visit) {
 	http.Redirect(v.w, v.r, "/signin?next="+url.QueryEscape(next), http.StatusSeeOther)
 }
 
-// ownPath is p when it is a path of this site, else the start page: nobody is sent elsewhere by a link of ours. Browsers
-// drop tabs and line ends from an address and take a backslash for a slash, so none of these may be in it.
+// ownPath is p when it is a path of this site, else the start page: nobody is sent elsewhere by a link of ours.
+// Browsers drop tabs and line ends from an address and take a backslash for a slash, so none of these may be in it.
 func ownPath(p string) string {
 	strange := func(r rune) bool { return r == '\\' || !text.Printable(r) }
 	if !strings.HasPrefix(p, "/") || strings.HasPrefix(p, "//") || strings.ContainsFunc(p, strange) {
@@ -161,8 +161,18 @@ func (s *Web) signUpForm(v *visit) error {
 
 func (s *Web) signUp(v *visit) error {
 	f := view.SignForm{Email: v.r.FormValue("email"), Name: v.r.FormValue("name")}
-	in := account.SignIn{Email: f.Email, Password: v.r.FormValue("password"), Address: address(v.r), UserAgent: v.r.UserAgent()}
-	_, err := s.Accounts.Register(v.r.Context(), account.SignUp{Email: f.Email, Password: in.Password, Name: f.Name, Address: in.Address})
+	in := account.SignIn{
+		Email:     f.Email,
+		Password:  v.r.FormValue("password"),
+		Address:   address(v.r),
+		UserAgent: v.r.UserAgent(),
+	}
+	_, err := s.Accounts.Register(v.r.Context(), account.SignUp{
+		Email:    f.Email,
+		Password: in.Password,
+		Name:     f.Name,
+		Address:  in.Address,
+	})
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			f.Errors = errs

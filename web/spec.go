@@ -20,20 +20,51 @@ import (
 func specForm(v *visit) view.SpecForm {
 	f := func(name, otherwise string) string { return cmp.Or(v.r.FormValue(name), otherwise) }
 	return view.SpecForm{
-		Nodes: f("nodes", "1"), GPUs: f("gpus", "1"), Image: f("image", ""), Command: f("command", ""), Env: v.r.PostFormValue("env"),
-		Name: f("name", ""), Budget: f("budget", ""), DiskGB: f("disk_gb", strconv.FormatInt(market.DefaultSpec().DiskGB, 10)), Scope: f("scope", string(market.ScopeAny)),
-		OnNodeFailure: f("on_node_failure", "fail"), Restart: f("restart", "never"), Egress: f("egress", "full"),
-		Runtime: f("runtime", agentapi.RuntimeRunc), DiskLimited: f("disk_limited", "") != "", ScratchGB: f("scratch_gb", ""),
-		Ports: f("ports", ""), Hours: f("hours", ""), MinGbps: f("min_gbps", ""), Project: f("project", ""),
+		Nodes:         f("nodes", "1"),
+		GPUs:          f("gpus", "1"),
+		Image:         f("image", ""),
+		Command:       f("command", ""),
+		Env:           v.r.PostFormValue("env"),
+		Name:          f("name", ""),
+		Budget:        f("budget", ""),
+		DiskGB:        f("disk_gb", strconv.FormatInt(market.DefaultSpec().DiskGB, 10)),
+		Scope:         f("scope", string(market.ScopeAny)),
+		OnNodeFailure: f("on_node_failure", "fail"),
+		Restart:       f("restart", "never"),
+		Egress:        f("egress", "full"),
+		Runtime:       f("runtime", agentapi.RuntimeRunc),
+		DiskLimited:   f("disk_limited", "") != "",
+		ScratchGB:     f("scratch_gb", ""),
+		Ports:         f("ports", ""),
+		Hours:         f("hours", ""),
+		MinGbps:       f("min_gbps", ""),
+		Project:       f("project", ""),
 	}
 }
 
 // formLink is the page with the form filled in. The environment may hold secrets: it is in no link.
 func formLink(query string, f view.SpecForm) string {
-	v := url.Values{"q": {query}, "nodes": {f.Nodes}, "gpus": {f.GPUs}, "image": {f.Image}, "command": {f.Command},
-		"name": {f.Name}, "budget": {f.Budget}, "disk_gb": {f.DiskGB}, "scope": {f.Scope},
-		"on_node_failure": {f.OnNodeFailure}, "restart": {f.Restart}, "egress": {f.Egress},
-		"ports": {f.Ports}, "hours": {f.Hours}, "min_gbps": {f.MinGbps}, "project": {f.Project}, "runtime": {f.Runtime}, "disk_limited": {ticked(f.DiskLimited)}, "scratch_gb": {f.ScratchGB}}
+	v := url.Values{
+		"q":               {query},
+		"nodes":           {f.Nodes},
+		"gpus":            {f.GPUs},
+		"image":           {f.Image},
+		"command":         {f.Command},
+		"name":            {f.Name},
+		"budget":          {f.Budget},
+		"disk_gb":         {f.DiskGB},
+		"scope":           {f.Scope},
+		"on_node_failure": {f.OnNodeFailure},
+		"restart":         {f.Restart},
+		"egress":          {f.Egress},
+		"ports":           {f.Ports},
+		"hours":           {f.Hours},
+		"min_gbps":        {f.MinGbps},
+		"project":         {f.Project},
+		"runtime":         {f.Runtime},
+		"disk_limited":    {ticked(f.DiskLimited)},
+		"scratch_gb":      {f.ScratchGB},
+	}
 	for k, x := range v {
 		if x[0] == "" {
 			delete(v, k)
@@ -53,10 +84,19 @@ func ticked(on bool) string {
 // asTyped is the form that gives the spec.
 func asTyped(spec market.Spec) view.SpecForm {
 	f := view.SpecForm{
-		Nodes: strconv.Itoa(spec.Nodes), GPUs: strconv.Itoa(spec.GPUsPerNode), Image: spec.Image, Command: shellquote.Join(spec.Command...),
-		Name: spec.Name, DiskGB: strconv.FormatInt(spec.DiskGB, 10), Scope: string(spec.Network.Scope),
-		OnNodeFailure: spec.OnNodeFailure, Restart: spec.Restart, Egress: spec.Egress, Ports: portsText(spec.Ports),
-		Runtime: cmp.Or(spec.Runtime, agentapi.RuntimeRunc), DiskLimited: spec.DiskLimited,
+		Nodes:         strconv.Itoa(spec.Nodes),
+		GPUs:          strconv.Itoa(spec.GPUsPerNode),
+		Image:         spec.Image,
+		Command:       shellquote.Join(spec.Command...),
+		Name:          spec.Name,
+		DiskGB:        strconv.FormatInt(spec.DiskGB, 10),
+		Scope:         string(spec.Network.Scope),
+		OnNodeFailure: spec.OnNodeFailure,
+		Restart:       spec.Restart,
+		Egress:        spec.Egress,
+		Ports:         portsText(spec.Ports),
+		Runtime:       cmp.Or(spec.Runtime, agentapi.RuntimeRunc),
+		DiskLimited:   spec.DiskLimited,
 	}
 	if spec.ScratchGB > 0 {
 		f.ScratchGB = strconv.FormatInt(spec.ScratchGB, 10)

@@ -11,10 +11,25 @@ import (
 
 func fullForm() view.SpecForm {
 	return view.SpecForm{
-		Nodes: "2", GPUs: "4", Image: "pytorch/pytorch:2.4.0", Command: "python 'train me.py'", Env: "EPOCHS=3\nURL=a=b", Name: "train-1",
-		Budget: "50.00", DiskGB: "100", Scope: "fabric", OnNodeFailure: "replace", Restart: "on_failure", Egress: "limited",
-		Ports: "8888, 6006/tcp", Hours: "1.5", MinGbps: "10", Project: "vision",
-		Runtime: "runsc", DiskLimited: true, ScratchGB: "200",
+		Nodes:         "2",
+		GPUs:          "4",
+		Image:         "pytorch/pytorch:2.4.0",
+		Command:       "python 'train me.py'",
+		Env:           "EPOCHS=3\nURL=a=b",
+		Name:          "train-1",
+		Budget:        "50.00",
+		DiskGB:        "100",
+		Scope:         "fabric",
+		OnNodeFailure: "replace",
+		Restart:       "on_failure",
+		Egress:        "limited",
+		Ports:         "8888, 6006/tcp",
+		Hours:         "1.5",
+		MinGbps:       "10",
+		Project:       "vision",
+		Runtime:       "runsc",
+		DiskLimited:   true,
+		ScratchGB:     "200",
 	}
 }
 
@@ -24,7 +39,8 @@ func TestTheFormIsTheWholeSpec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if *spec.MaxDuration != 5400 || spec.Network.MinGbps != 10 || spec.OnNodeFailure != "replace" || spec.Env["URL"] != "a=b" ||
+	if *spec.MaxDuration != 5400 || spec.Network.MinGbps != 10 || spec.OnNodeFailure != "replace" ||
+		spec.Env["URL"] != "a=b" ||
 		!cmp.Equal(spec.Ports, []market.Port{{Port: 8888, Protocol: "http"}, {Port: 6006, Protocol: "tcp"}}) {
 		t.Errorf("%+v", spec)
 	}

@@ -35,5 +35,6 @@ func (s *Web) statementCSV(v *visit) error {
 }
 
 func (s *Web) period(v *visit) (statement.Period, error) {
-	return statement.Statement(v.r.Context(), s.DB.Q, v.who.Org, s.Currency, v.r.FormValue("from"), v.r.FormValue("to"), v.r.FormValue("by"))
+	return statement.Statement(v.r.Context(), s.DB.Q, v.who.Org, s.Currency, v.r.FormValue("from"), v.r.FormValue("to"),
+		v.r.FormValue("by"))
 }

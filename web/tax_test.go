@@ -40,7 +40,8 @@ func TestTheTotalIsConfirmedBeforeItIsPaid(t *testing.T) {
 	legal.Set("legal_country", "HU")
 	b.post("/account/legal", legal)
 	res, page := b.post("/billing/topups", form)
-	if res.StatusCode != http.StatusOK || !strings.Contains(page.Find("#confirm").Text(), "15.88") || !strings.Contains(page.Find("#topup .err").Text(), "15.88") {
+	if res.StatusCode != http.StatusOK || !strings.Contains(page.Find("#confirm").Text(), "15.88") ||
+		!strings.Contains(page.Find("#topup .err").Text(), "15.88") {
 		t.Fatal(res.Status, page.Find("#topup").Text())
 	}
 	for _, name := range []string{"total", "once"} {
@@ -55,7 +56,8 @@ func TestTheTotalIsConfirmedBeforeItIsPaid(t *testing.T) {
 	if got := page.Find("#payments tbody tr"); got.Length() != 1 || !strings.Contains(got.Text(), "VAT 27 %: 15.88") {
 		t.Errorf("%q", got.Text())
 	}
-	if _, page = b.post("/billing/refunds", url.Values{"refund_amount": {"12.50"}}); !strings.Contains(page.Find("#refunds tbody").Text(), "with tax 15.88") {
+	if _, page = b.post("/billing/refunds",
+		url.Values{"refund_amount": {"12.50"}}); !strings.Contains(page.Find("#refunds tbody").Text(), "with tax 15.88") {
 		t.Errorf("%q", page.Find("#refunds").Text())
 	}
 	// Both stand on the month's invoice; a month may end between the two.

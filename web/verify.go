@@ -12,7 +12,8 @@ import (
 
 // verifyForm asks for a click: what reads mail before its owner does opens links, and presses no buttons.
 func (s *Web) verifyForm(v *visit) error {
-	return s.render(v, view.VerifyEmail(v.page("Confirm your e-mail address", ""), view.Verification{Code: chi.URLParam(v.r, "code")}))
+	return s.render(v, view.VerifyEmail(v.page("Confirm your e-mail address", ""),
+		view.Verification{Code: chi.URLParam(v.r, "code")}))
 }
 
 func (s *Web) verifyEmail(v *visit) error {

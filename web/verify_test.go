@@ -11,29 +11,35 @@ func TestAMailedLinkIsConfirmedByAClick(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	b.signUp()
-	if _, page := b.get("/account"); !strings.Contains(page.Find("#email").Text(), "Not verified") || page.Find(`#email form[action="/account/verification"]`).Length() != 1 {
+	if _, page := b.get("/account"); !strings.Contains(page.Find("#email").Text(), "Not verified") ||
+		page.Find(`#email form[action="/account/verification"]`).Length() != 1 {
 		t.Error(page.Find("#email").Text())
 	}
-	if res, page := b.post("/account/verification", nil); res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(page.Find("#email-e").Text(), "sends no mail") {
+	if res, page := b.post("/account/verification", nil); res.StatusCode != http.StatusServiceUnavailable ||
+		!strings.Contains(page.Find("#email-e").Text(), "sends no mail") {
 		t.Error(res.Status, page.Find("#email").Text())
 	}
 	code := strings.Repeat("A", 43)
 	if _, err := b.db.Pool.Exec(t.Context(), `INSERT INTO email_verification (secret_hash, user_id, address, expires_at)
-		SELECT sha256(convert_to($1, 'UTF8')), id, email, clock_timestamp() + interval '1 hour' FROM app_user`, code); err != nil {
+		SELECT sha256(convert_to($1, 'UTF8')), id, email, clock_timestamp() + interval '1 hour' FROM
+		app_user`, code); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // opening is not confirming
-		if _, page := b.get("/verify-email/" + code); page.Find(`form[action="/verify-email"] input[name=code]`).AttrOr("value", "") != code {
+		if _, page := b.get("/verify-email/" +
+			code); page.Find(`form[action="/verify-email"] input[name=code]`).AttrOr("value", "") != code {
 			t.Error(page.Find("main").Text())
 		}
 	}
 	if _, page := b.get("/account"); !strings.Contains(page.Find("#email").Text(), "Not verified") {
 		t.Error("opening the link was enough")
 	}
-	if _, page := b.post("/verify-email", url.Values{"code": {code}}); !strings.Contains(page.Find("#verify").Text(), "is confirmed") {
+	if _, page := b.post("/verify-email", url.Values{"code": {code}}); !strings.Contains(page.Find("#verify").Text(),
+		"is confirmed") {
 		t.Error(page.Find("main").Text())
 	}
-	if _, page := b.get("/account"); strings.Contains(page.Find("#email").Text(), "Not verified") || page.Find("#email form").Length() != 0 {
+	if _, page := b.get("/account"); strings.Contains(page.Find("#email").Text(), "Not verified") ||
+		page.Find("#email form").Length() != 0 {
 		t.Error(page.Find("#email").Text())
 	}
 	if res, _ := b.post("/verify-email", url.Values{"code": {code}}); res.StatusCode != http.StatusNotFound {

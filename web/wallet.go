@@ -19,7 +19,13 @@ func (s *Web) walletOf(ctx context.Context, who account.Principal) view.Wallet {
 		s.Log.ErrorContext(ctx, "read the wallet", "org", who.Org, "err", err)
 		return view.Wallet{Available: "–", Burn: "–", Runway: "–", Currency: s.Currency}
 	}
-	return view.Wallet{Available: view.Cents(b.Available), Burn: view.PerHour(b.BurnPerHour), Runway: runway(b), Currency: s.Currency, Running: b.BurnPerHour > 0}
+	return view.Wallet{
+		Available: view.Cents(b.Available),
+		Burn:      view.PerHour(b.BurnPerHour),
+		Runway:    runway(b),
+		Currency:  s.Currency,
+		Running:   b.BurnPerHour > 0,
+	}
 }
 
 // walletBar is the wallet alone, for pages that ask for it now and then.

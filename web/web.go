@@ -75,7 +75,13 @@ type Web struct {
 // New makes the dashboard; it starts nothing.
 func New(cfg Config) *Web {
 	logs := nodelog.New(cfg.Clusters, nodelog.Dialled(cfg.Dialer), cfg.Bus)
-	return &Web{Config: cfg, assets: static.New(), logs: logs, trial: statement.NewTrial(cfg.DB, cfg.TrialAge, cfg.Now), secure: len(cfg.PublicURL) > 8 && cfg.PublicURL[:8] == "https://"}
+	return &Web{
+		Config: cfg,
+		assets: static.New(),
+		logs:   logs,
+		trial:  statement.NewTrial(cfg.DB, cfg.TrialAge, cfg.Now),
+		secure: len(cfg.PublicURL) > 8 && cfg.PublicURL[:8] == "https://",
+	}
 }
 
 // visit is one request of one visitor.
@@ -149,7 +155,9 @@ func (s *Web) recoverPanic(v *visit) {
 
 func (s *Web) secureHeaders(w http.ResponseWriter) {
 	h := w.Header()
-	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self' https://checkout.stripe.com https://hooks.stripe.com https://connect.stripe.com; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "+
+		"font-src 'self'; connect-src 'self'; form-action 'self' https://checkout.stripe.com https://hooks.stripe.com "+
+		"https://connect.stripe.com; frame-ancestors 'none'; base-uri 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")

@@ -57,7 +57,11 @@ func open(t *testing.T) *browser {
 	srv := httptest.NewServer(r)
 	t.Cleanup(srv.Close)
 	pay := sandboxPayments(t, d, r, srv.URL)
-	outs, err := payout.New(d, pay, payout.Config{Currency: "USD", PageURL: srv.URL + "/payouts", Sandbox: true}, slog.New(slog.DiscardHandler))
+	outs, err := payout.New(d, pay, payout.Config{
+		Currency: "USD",
+		PageURL:  srv.URL + "/payouts",
+		Sandbox:  true,
+	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +98,14 @@ func sandboxPayments(t *testing.T, d *db.DB, r chi.Router, site string) *payment
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := payment.New(d, c, payment.Config{Currency: "USD", DefaultMethod: "pm_card_visa", ReturnURL: site + "/billing?returned=1", Sandbox: true, Merchant: statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}}, Taxer: tax.Flat{Rates: tax.EU()}}, slog.New(slog.DiscardHandler))
+	p, err := payment.New(d, c, payment.Config{
+		Currency:      "USD",
+		DefaultMethod: "pm_card_visa",
+		ReturnURL:     site + "/billing?returned=1",
+		Sandbox:       true,
+		Merchant:      statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}},
+		Taxer:         tax.Flat{Rates: tax.EU()},
+	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +139,11 @@ func (b *browser) page(res *http.Response, err error) (*http.Response, *goquery.
 
 func (b *browser) signUp() {
 	b.t.Helper()
-	_, doc := b.post("/signup", url.Values{"email": {"mira@northlight.example"}, "password": {"a long enough sentence"}, "name": {"northlight"}})
+	_, doc := b.post("/signup", url.Values{
+		"email":    {"mira@northlight.example"},
+		"password": {"a long enough sentence"},
+		"name":     {"northlight"},
+	})
 	if doc.Find(".who").Length() != 1 {
 		b.t.Fatalf("not signed in: %s", doc.Find("main").Text())
 	}
@@ -154,7 +169,11 @@ func TestSignUpInAndOut(t *testing.T) {
 	if !strings.Contains(doc.Find("#password-e").Text(), "do not match") {
 		t.Errorf("a wrong password is not told: %s", doc.Find("main").Text())
 	}
-	res, _ = b.post("/signin", url.Values{"email": {"mira@northlight.example"}, "password": {"a long enough sentence"}, "next": {"//evil.example/"}})
+	res, _ = b.post("/signin", url.Values{
+		"email":    {"mira@northlight.example"},
+		"password": {"a long enough sentence"},
+		"next":     {"//evil.example/"},
+	})
 	if res.Request.URL.Host != strings.TrimPrefix(b.url, "http://") {
 		t.Errorf("sent away to %s", res.Request.URL)
 	}
@@ -163,7 +182,8 @@ func TestSignUpInAndOut(t *testing.T) {
 func TestAPageThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	res, doc := open(t).get("/no/such/page")
-	if res.StatusCode != http.StatusNotFound || !strings.Contains(doc.Find("main").Text(), "no such page") || doc.Find("nav a").Length() == 0 {
+	if res.StatusCode != http.StatusNotFound || !strings.Contains(doc.Find("main").Text(), "no such page") ||
+		doc.Find("nav a").Length() == 0 {
 		t.Errorf("%d %s", res.StatusCode, doc.Text())
 	}
 }
@@ -173,7 +193,8 @@ func TestPagesAreStrictAndWhole(t *testing.T) {
 	b := open(t)
 	for _, path := range []string{"/offers", "/signin", "/signup"} {
 		res, doc := b.get(path)
-		if res.StatusCode != http.StatusOK || !strings.Contains(res.Header.Get("Content-Security-Policy"), "script-src 'self'") {
+		if res.StatusCode != http.StatusOK || !strings.Contains(res.Header.Get("Content-Security-Policy"),
+			"script-src 'self'") {
 			t.Errorf("%s: %d %v", path, res.StatusCode, res.Header)
 		}
 		if n := doc.Find("[style], script:not([src]), [onclick]").Length(); n != 0 {
@@ -200,11 +221,13 @@ func TestBudgetsOnThePage(t *testing.T) {
 	b := open(t)
 	b.signUp()
 	res, doc := b.post("/billing/budgets", url.Values{"project": {"vision"}, "cap": {"1.2.3"}})
-	if res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#cap-e").Length() != 1 || doc.Find("#project").AttrOr("value", "") != "vision" {
+	if res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#cap-e").Length() != 1 ||
+		doc.Find("#project").AttrOr("value", "") != "vision" {
 		t.Fatalf("%d: a bad cap is not told beside its field: %s", res.StatusCode, doc.Find("#budgets").Text())
 	}
 	_, doc = b.post("/billing/budgets", url.Values{"project": {"vision"}, "cap": {"120"}, "max_price_per_hour": {"8"}})
-	if rows := doc.Find("#budgets tbody tr"); rows.Length() != 1 || !strings.Contains(rows.Text(), "vision") || !strings.Contains(rows.Text(), "120.00") {
+	if rows := doc.Find("#budgets tbody tr"); rows.Length() != 1 || !strings.Contains(rows.Text(), "vision") ||
+		!strings.Contains(rows.Text(), "120.00") {
 		t.Fatalf("%s", doc.Find("#budgets").Text())
 	}
 	_, doc = b.post(doc.Find("#budgets tbody form").AttrOr("action", ""), nil)
@@ -249,7 +272,11 @@ func TestEmptyPagesSayWhatToDo(t *testing.T) {
 	b := open(t)
 	b.signUp()
 	for path, want := range map[string]string{
-		"/clusters": "No clusters yet", "/hosts": "No hosts yet", "/billing": "Nothing billed", "/billing/statement": "Nothing billed in this time", "/account": "API tokens",
+		"/clusters":          "No clusters yet",
+		"/hosts":             "No hosts yet",
+		"/billing":           "Nothing billed",
+		"/billing/statement": "Nothing billed in this time",
+		"/account":           "API tokens",
 	} {
 		res, doc := b.get(path)
 		if text := doc.Find("main").Text(); res.StatusCode != http.StatusOK || !strings.Contains(text, want) {
@@ -260,11 +287,15 @@ func TestEmptyPagesSayWhatToDo(t *testing.T) {
 	if doc.Find(".firststeps li").Length() != 3 || doc.Find(".firststeps .btn.primary").AttrOr("href", "") != "/billing" {
 		t.Errorf("the first step of a newcomer is %s", doc.Find(".firststeps").Text())
 	}
-	b.post("/account/ssh-keys", url.Values{"name": {"laptop"}, "public_key": {"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl mira"}})
+	b.post("/account/ssh-keys", url.Values{
+		"name":       {"laptop"},
+		"public_key": {"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl mira"},
+	})
 	if _, doc = b.get("/clusters"); doc.Find(".firststeps li.s-ok").Length() != 1 {
 		t.Errorf("a step that is done is not ticked: %s", doc.Find(".firststeps").Text())
 	}
-	for _, path := range []string{"/clusters/cl_00000000000000000000000000", "/clusters/nonsense", "/hosts/host_7zzzzzzzzzzzzzzzzzzzzzzzzz"} {
+	for _, path := range []string{"/clusters/cl_00000000000000000000000000", "/clusters/nonsense",
+		"/hosts/host_7zzzzzzzzzzzzzzzzzzzzzzzzz"} {
 		if res, _ := b.get(path); res.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: %d", path, res.StatusCode)
 		}
@@ -275,7 +306,11 @@ func TestTermsOfAHostAreTheOwnersOnly(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	b.signUp()
-	res, _ := b.post("/hosts/host_7zzzzzzzzzzzzzzzzzzzzzzzzz/terms", url.Values{"price_per_gpu_hour": {"1.00"}, "min_gpus": {"1"}, "max_duration": {"0"}})
+	res, _ := b.post("/hosts/host_7zzzzzzzzzzzzzzzzzzzzzzzzz/terms", url.Values{
+		"price_per_gpu_hour": {"1.00"},
+		"min_gpus":           {"1"},
+		"max_duration":       {"0"},
+	})
 	if res.StatusCode != http.StatusNotFound {
 		t.Errorf("another's host: %d", res.StatusCode)
 	}

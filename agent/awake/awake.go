@@ -76,7 +76,8 @@ func (i *Inhibitor) start() *held {
 	if err != nil {
 		return nil
 	}
-	cmd := exec.Command(path, "--what=sleep:idle:handle-lid-switch", "--mode=block", "--who=muster-agent", "--why=GPUs of this machine are rented", "cat")
+	cmd := exec.Command(path, "--what=sleep:idle:handle-lid-switch", "--mode=block", "--who=muster-agent",
+		"--why=GPUs of this machine are rented", "cat")
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil

@@ -14,7 +14,8 @@ func fake(t *testing.T, script string) (notes string) {
 	t.Helper()
 	dir := t.TempDir()
 	notes = filepath.Join(dir, "notes")
-	if err := os.WriteFile(filepath.Join(dir, "systemd-inhibit"), []byte("#!/bin/sh\n"+strings.ReplaceAll(script, "NOTES", notes)), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "systemd-inhibit"),
+		[]byte("#!/bin/sh\n"+strings.ReplaceAll(script, "NOTES", notes)), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))

@@ -1,5 +1,5 @@
-// Package cli is the muster-agent command, which runs on every host. There is a file per command; only this package reads
-// flags and the environment.
+// Package cli is the muster-agent command, which runs on every host. There is a file per command; only this package
+// reads flags and the environment.
 package cli
 
 import (
@@ -42,6 +42,7 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(enrollCommand(), inventoryCommand(), doctorCommand(), runCommand(), launchCommand(), overlayCommand(), probeCommand(), purgeCommand(), versionCommand())
+	cmd.AddCommand(enrollCommand(), inventoryCommand(), doctorCommand(), runCommand(), launchCommand(), overlayCommand(),
+		probeCommand(), purgeCommand(), versionCommand())
 	return cmd
 }

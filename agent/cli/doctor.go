@@ -47,9 +47,9 @@ func doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this host and print what to fix",
-		Long: `Check what renting out this host needs: rights, kernel, firewall, Docker, GPUs and how they reach containers, disk,
-network, and whether the platform's ports are open from here: of the platform it is enrolled at, or of --url. Each finding
-says what was seen and what to do. It changes nothing, and needs no server for the rest.
+		Long: `Check what renting out this host needs: rights, kernel, firewall, Docker, GPUs and how they reach
+containers, disk, network, and whether the platform's ports are open from here: of the platform it is enrolled at, or of
+--url. Each finding says what was seen and what to do. It changes nothing, and needs no server for the rest.
 
 The exit code is 1 when something keeps the host from being rented out.`,
 		Args: cobra.NoArgs,
@@ -107,7 +107,8 @@ func watchers(procfs string) []string {
 	names, _ := filepath.Glob(filepath.Join(procfs, "[0-9]*", "comm"))
 	for _, path := range names {
 		b, err := os.ReadFile(path)
-		if name := strings.TrimSpace(string(b)); err == nil && (name == "nv-hostengine" || name == "dcgm-exporter") && !slices.Contains(out, name) {
+		if name := strings.TrimSpace(string(b)); err == nil && (name == "nv-hostengine" || name == "dcgm-exporter") &&
+			!slices.Contains(out, name) {
 			out = append(out, name)
 		}
 	}
@@ -121,7 +122,8 @@ var checks = []struct {
 	codes []string
 	good  func(agentapi.Inventory) string // what was seen when nothing is wrong
 }{
-	{"docker", []string{"docker_unreachable", "no_live_restore", "runsc_not_usable"}, func(i agentapi.Inventory) string { return "Docker " + i.DockerVersion + ", live-restore on" }},
+	{"docker", []string{"docker_unreachable", "no_live_restore", "runsc_not_usable"},
+		func(i agentapi.Inventory) string { return "Docker " + i.DockerVersion + ", live-restore on" }},
 	{"toolkit", []string{"toolkit_too_old", "no_gpu_runtime", "attach_none"}, func(i agentapi.Inventory) string {
 		if i.ToolkitVersion == "" {
 			return "GPUs are attached by: " + i.AttachMode
@@ -155,9 +157,12 @@ func diagnose(inv agentapi.Inventory, m machine) []finding {
 			say(check, "ok", good, "", "")
 		}
 	}
-	rate("rights", !m.Root, "The agent may do what it must.", "Networks, firewall and containers need root.", "", "Run it as root: sudo muster-agent doctor.")
-	rate("kernel", m.TUN != nil, "The kernel carries the clusters' networks: "+inv.Kernel, "The kernel can make neither WireGuard nor TUN devices.", text(m.TUN), "Load the module: modprobe tun.")
-	rate("firewall", m.NFT != nil, "nftables answers.", "The firewall cannot be set: renters' containers would reach this network.", text(m.NFT), "Install nftables (apt install nftables); a container needs CAP_NET_ADMIN.")
+	rate("rights", !m.Root, "The agent may do what it must.", "Networks, firewall and containers need root.", "",
+		"Run it as root: sudo muster-agent doctor.")
+	rate("kernel", m.TUN != nil, "The kernel carries the clusters' networks: "+inv.Kernel,
+		"The kernel can make neither WireGuard nor TUN devices.", text(m.TUN), "Load the module: modprobe tun.")
+	rate("firewall", m.NFT != nil, "nftables answers.", "The firewall cannot be set: renters' containers would reach "+
+		"this network.", text(m.NFT), "Install nftables (apt install nftables); a container needs CAP_NET_ADMIN.")
 
 	told := map[string]bool{}
 	for _, c := range checks {
@@ -175,14 +180,17 @@ func diagnose(inv agentapi.Inventory, m machine) []finding {
 		}
 	}
 	if inv.DockerVersion != "" && inv.DiskGB < leastDiskGB {
-		say("disk", "warn", "There is little room for images and data.", fmt.Sprintf("%d GB are free", inv.DiskGB), "Make room, or put Docker's data on a larger disk.")
+		say("disk", "warn", "There is little room for images and data.", fmt.Sprintf("%d GB are free", inv.DiskGB),
+			"Make room, or put Docker's data on a larger disk.")
 	}
 	if len(inv.GPUs) > 0 {
 		say("gpus", "ok", fmt.Sprintf("%d × %s, driver %s", len(inv.GPUs), inv.GPUs[0].Model, inv.Driver), "", "")
 	}
 	if len(m.Watchers) > 0 {
-		say("dcgm", "ok", "DCGM watches the GPUs, which disturbs no lease as long as it leaves profiling metrics (DCGM_FI_PROF_*) alone.", strings.Join(m.Watchers, ", "),
-			"Their counters serve one program at a time, and renters profile too: leave them out of the exporter's list, or run dcgmi profile --pause.")
+		say("dcgm", "ok", "DCGM watches the GPUs, which disturbs no lease as long as it leaves profiling metrics "+
+			"(DCGM_FI_PROF_*) alone.", strings.Join(m.Watchers, ", "),
+			"Their counters serve one program at a time, and renters profile too: leave them out of the exporter's list, or "+
+				"run dcgmi profile --pause.")
 	}
 	why := false
 	for _, p := range inv.Problems {
@@ -199,7 +207,8 @@ func diagnose(inv agentapi.Inventory, m machine) []finding {
 	if m.Reachable {
 		say("network", "ok", "Other hosts reach this one straight.", "", "")
 	} else {
-		say("network", "warn", "Other hosts reach this one through its router only where that keeps ports, else through a relay, which is slower.",
+		say("network", "warn", "Other hosts reach this one through its router only where that keeps ports, else through a "+
+			"relay, which is slower.",
 			"no public address", "If the router forwards UDP ports, name its address: --advertise ADDRESS.")
 	}
 	return append(out, m.Ports.diagnose()...)

@@ -12,8 +12,16 @@ import (
 )
 
 func healthy() (agentapi.Inventory, machine) {
-	return agentapi.Inventory{Kernel: "6.1", DockerVersion: "27.0", ToolkitVersion: "1.17.8", AttachMode: "cdi", StorageDriver: "btrfs", DiskGB: 900,
-		Driver: "570", GPUs: []agentapi.GPU{{Model: "NVIDIA H100"}}}, machine{Root: true, Reachable: true, Ports: openPorts()}
+	return agentapi.Inventory{
+		Kernel:         "6.1",
+		DockerVersion:  "27.0",
+		ToolkitVersion: "1.17.8",
+		AttachMode:     "cdi",
+		StorageDriver:  "btrfs",
+		DiskGB:         900,
+		Driver:         "570",
+		GPUs:           []agentapi.GPU{{Model: "NVIDIA H100"}},
+	}, machine{Root: true, Reachable: true, Ports: openPorts()}
 }
 
 // A good host has nothing but good findings, one for each check.
@@ -26,7 +34,8 @@ func TestDoctorOfAGoodHost(t *testing.T) {
 		}
 		seen[f.Check] = true
 	}
-	for _, c := range []string{"rights", "kernel", "firewall", "docker", "toolkit", "disk", "scratch", "gpus", "network", "ports", "platform", "link", "relay"} {
+	for _, c := range []string{"rights", "kernel", "firewall", "docker", "toolkit", "disk", "scratch", "gpus", "network",
+		"ports", "platform", "link", "relay"} {
 		if !seen[c] {
 			t.Errorf("nothing is said of %s", c)
 		}
@@ -38,7 +47,13 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	problem := func(code, severity string) func(*agentapi.Inventory, *machine) {
 		return func(i *agentapi.Inventory, _ *machine) {
-			i.Problems = append(i.Problems, agentapi.Problem{Code: code, Severity: severity, Cause: "cause of " + code, Evidence: "evidence", Fix: "mend it"})
+			i.Problems = append(i.Problems, agentapi.Problem{
+				Code:     code,
+				Severity: severity,
+				Cause:    "cause of " + code,
+				Evidence: "evidence",
+				Fix:      "mend it",
+			})
 		}
 	}
 	for _, tc := range []struct {
@@ -57,22 +72,40 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		{"a GPU's trouble", "gpus", "warn", problem("ecc_off", "warn")},
 		{"a named port that is down", "network", "warn", problem("underlay_down", "warn")},
 		{"no GPU", "gpus", "bad", func(i *agentapi.Inventory, _ *machine) { i.GPUs = nil }},
-		{"no UDP port", "ports", "bad", func(_ *agentapi.Inventory, m *machine) { m.Ports.UDPErr = errors.New("address already in use") }},
-		{"few UDP ports", "ports", "warn", func(_ *agentapi.Inventory, m *machine) { m.Ports.UDP.Taken = m.Ports.UDP.High - m.Ports.UDP.Low }},
+		{"no UDP port", "ports", "bad", func(_ *agentapi.Inventory,
+			m *machine) {
+			m.Ports.UDPErr = errors.New("address already in use")
+		}},
+		{"few UDP ports", "ports", "warn", func(_ *agentapi.Inventory,
+			m *machine) {
+			m.Ports.UDP.Taken = m.Ports.UDP.High - m.Ports.UDP.Low
+		}},
 		{"no platform is known", "platform", "warn", func(_ *agentapi.Inventory, m *machine) { m.Ports.Reach = nil }},
 		{"the platform is closed", "platform", "bad", func(_ *agentapi.Inventory, m *machine) {
-			m.Ports.Reach = &link.Reach{Platform: link.Reached{Address: "https://agents.example:8443", Err: errors.New("timeout")}}
+			m.Ports.Reach = &link.Reach{Platform: link.Reached{
+				Address: "https://agents.example:8443",
+				Err:     errors.New("timeout"),
+			}}
 		}},
-		{"the link is closed", "link", "bad", func(_ *agentapi.Inventory, m *machine) { m.Ports.Reach.Link[0].Err = errors.New("timeout") }},
+		{"the link is closed", "link", "bad", func(_ *agentapi.Inventory,
+			m *machine) {
+			m.Ports.Reach.Link[0].Err = errors.New("timeout")
+		}},
 		{"one of two links is closed", "link", "warn", func(_ *agentapi.Inventory, m *machine) {
-			m.Ports.Reach.Link = append(m.Ports.Reach.Link, link.Reached{Address: "tls://b.example:4223", Err: errors.New("timeout")})
+			m.Ports.Reach.Link = append(m.Ports.Reach.Link, link.Reached{
+				Address: "tls://b.example:4223",
+				Err:     errors.New("timeout"),
+			})
 		}},
 		{"UDP is closed", "relay", "warn", func(_ *agentapi.Inventory, m *machine) {
 			for i := range m.Ports.Reach.Relays {
 				m.Ports.Reach.Relays[i].Err = errors.New("no answer")
 			}
 		}},
-		{"one relay is closed", "relay", "warn", func(_ *agentapi.Inventory, m *machine) { m.Ports.Reach.Relays[1].Err = errors.New("no answer") }},
+		{"one relay is closed", "relay", "warn", func(_ *agentapi.Inventory,
+			m *machine) {
+			m.Ports.Reach.Relays[1].Err = errors.New("no answer")
+		}},
 		{"behind a router", "network", "warn", func(_ *agentapi.Inventory, m *machine) { m.Reachable = false }},
 	} {
 		inv, m := healthy()
@@ -90,7 +123,8 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	inv, m := healthy()
 	m.Root = false
 	var b strings.Builder
-	if err := printFindings(&b, diagnose(inv, m)); err != nil || !strings.Contains(b.String(), "bad   rights") || !strings.Contains(b.String(), "do:    Run it as root") {
+	if err := printFindings(&b, diagnose(inv, m)); err != nil || !strings.Contains(b.String(), "bad   rights") ||
+		!strings.Contains(b.String(), "do:    Run it as root") {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 }
@@ -99,7 +133,13 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 func TestDoctorSeesDCGM(t *testing.T) {
 	t.Parallel()
 	proc := t.TempDir()
-	for pid, name := range map[string]string{"7": "nv-hostengine", "12": "dcgm-exporter", "13": "dcgm-exporter", "20": "python3", "self": "nv-hostengine"} {
+	for pid, name := range map[string]string{
+		"7":    "nv-hostengine",
+		"12":   "dcgm-exporter",
+		"13":   "dcgm-exporter",
+		"20":   "python3",
+		"self": "nv-hostengine",
+	} {
 		if err := os.MkdirAll(filepath.Join(proc, pid), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +155,8 @@ func TestDoctorSeesDCGM(t *testing.T) {
 	for _, f := range diagnose(inv, m) {
 		if f.Check == "dcgm" {
 			told++
-			if f.State != "ok" || !strings.Contains(f.Cause, "DCGM_FI_PROF_") || !strings.Contains(f.Remedy, "--pause") || f.Found != "dcgm-exporter, nv-hostengine" {
+			if f.State != "ok" || !strings.Contains(f.Cause, "DCGM_FI_PROF_") || !strings.Contains(f.Remedy, "--pause") ||
+				f.Found != "dcgm-exporter, nv-hostengine" {
 				t.Errorf("%+v", f)
 			}
 		}

@@ -56,7 +56,8 @@ line, which every user of the machine can read.`,
 			if err != nil {
 				return err
 			}
-			cmd.Printf("This host is enrolled as %s (%s). What is left is to start the agent: the install script does; by hand: muster-agent run --state %s\n", id.Name, id.Host, state)
+			cmd.Printf("This host is enrolled as %s (%s). What is left is to start the agent: the install script does; by "+
+				"hand: muster-agent run --state %s\n", id.Name, id.Host, state)
 			return nil
 		},
 	}
@@ -72,14 +73,24 @@ line, which every user of the machine can read.`,
 
 func (f *hostFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringVar(&f.docker, "docker", "", "the Docker daemon's address (default: DOCKER_HOST or unix:///var/run/docker.sock)")
-	fl.StringVar(&f.attach, "attach", "", "how GPUs are attached: cdi, nvidia or none (default: the best there is; none for simulated GPUs)")
-	fl.StringSliceVar(&f.advertise, "advertise", nil, "addresses other hosts reach this one at, best first (default: its own)")
-	fl.StringSliceVar(&f.underlay, "underlay-interface", nil, "network ports that traffic between hosts should go by while it can, best first (default: whichever is best)")
-	fl.IntVar(&f.ownerMB, "owner-vram-mb", gpu.OwnerMemory>>20, "MiB of a GPU's memory that programs of this host's owner may hold for it still to be rented out (0: none)")
-	fl.IntVar(&f.caps.UpMbps, "lease-up-mbps", 0, "what each lease may send over this host's own line, megabits per second (0: no bound)")
-	fl.IntVar(&f.caps.DownMbps, "lease-down-mbps", 0, "what each lease may receive over it, megabits per second (0: no bound)")
-	fl.StringVar(&f.scratchDir, "scratch-dir", "", "folder on a fast disk (ext4, XFS, btrfs) from which nodes get scratch space of their own, emptied with each (default: none is offered)")
-	fl.Int64Var(&f.scratchGB, "scratch-gb", 0, "GB that all nodes' scratch together may take there (0: what the disk has; needed where Docker's data is on the same disk)")
-	fl.IntVar(&f.caps.Connections, "lease-connections", 0, fmt.Sprintf("how many connections each lease may have open to the internet at once (0: %d)", firewall.FullConnections))
+	fl.StringVar(&f.docker, "docker", "", "the Docker daemon's address (default: DOCKER_HOST or "+
+		"unix:///var/run/docker.sock)")
+	fl.StringVar(&f.attach, "attach", "", "how GPUs are attached: cdi, nvidia or none (default: the best there is; "+
+		"none for simulated GPUs)")
+	fl.StringSliceVar(&f.advertise, "advertise", nil, "addresses other hosts reach this one at, best first (default: "+
+		"its own)")
+	fl.StringSliceVar(&f.underlay, "underlay-interface", nil, "network ports that traffic between hosts should go by "+
+		"while it can, best first (default: whichever is best)")
+	fl.IntVar(&f.ownerMB, "owner-vram-mb", gpu.OwnerMemory>>20,
+		"MiB of a GPU's memory that programs of this host's owner may hold for it still to be rented out (0: none)")
+	fl.IntVar(&f.caps.UpMbps, "lease-up-mbps", 0, "what each lease may send over this host's own line, megabits per "+
+		"second (0: no bound)")
+	fl.IntVar(&f.caps.DownMbps, "lease-down-mbps", 0, "what each lease may receive over it, megabits per second (0: no "+
+		"bound)")
+	fl.StringVar(&f.scratchDir, "scratch-dir", "", "folder on a fast disk (ext4, XFS, btrfs) from which nodes get "+
+		"scratch space of their own, emptied with each (default: none is offered)")
+	fl.Int64Var(&f.scratchGB, "scratch-gb", 0, "GB that all nodes' scratch together may take there (0: what the disk "+
+		"has; needed where Docker's data is on the same disk)")
+	fl.IntVar(&f.caps.Connections, "lease-connections", 0, fmt.Sprintf("how many connections each lease may have open "+
+		"to the internet at once (0: %d)", firewall.FullConnections))
 }

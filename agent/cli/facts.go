@@ -26,7 +26,8 @@ type hostFlags struct {
 	advertise []string
 	underlay  []string      // network ports for the overlay's traffic, best first
 	caps      firewall.Caps // of every lease
-	// The operator's folder for scratches, "" for none, and what they may take, in GB; store is that folder once the host is known.
+	// The operator's folder for scratches, "" for none, and what they may take, in GB; store is that folder once the host
+	// is known.
 	scratchDir string
 	scratchGB  int64
 	store      *scratch.Store
@@ -44,7 +45,11 @@ func (f hostFlags) ownerMemory() int64 {
 
 // inventory is all that is known of the host now: the machine, its GPUs, its Docker.
 func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentapi.Inventory, error) {
-	inv := agentapi.Inventory{Protocol: agentapi.Protocol, AgentVersion: build.Version, Capabilities: agentapi.Capabilities()}
+	inv := agentapi.Inventory{
+		Protocol:     agentapi.Protocol,
+		AgentVersion: build.Version,
+		Capabilities: agentapi.Capabilities(),
+	}
 	hostinfo.Fill(&inv)
 	gpus, err := monitor.Inventory(ctx)
 	if err != nil {
@@ -79,8 +84,13 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 	}
 	inv.LeaseUpMbps, inv.LeaseDownMbps = f.caps.UpMbps, f.caps.DownMbps
 	if uncapped, err := new(firewall.Keeper).Uncapped(ctx); err == nil && uncapped != "" {
-		inv.Problems = append(inv.Problems, agentapi.Problem{Code: "connections_not_capped", Severity: "warn", Cause: uncapped,
-			Evidence: "kernel " + inv.Kernel, Fix: "Run a kernel with CONFIG_NFT_CONNLIMIT, as those of Debian and Ubuntu are."})
+		inv.Problems = append(inv.Problems, agentapi.Problem{
+			Code:     "connections_not_capped",
+			Severity: "warn",
+			Cause:    uncapped,
+			Evidence: "kernel " + inv.Kernel,
+			Fix:      "Run a kernel with CONFIG_NFT_CONNLIMIT, as those of Debian and Ubuntu are.",
+		})
 	}
 	inv.KernelWireGuard = overlay.KernelWireGuard()
 	inv.MultiNode, inv.Relayed = f.reachable(), true
@@ -88,14 +98,15 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 	return inv, nil
 }
 
-// shared reports whether a simulated host has its machine together with others, and with whoever works there. One on a virtual
-// machine of its own says that it has not: what a lease does to the machine is done there as on a host with GPUs.
+// shared reports whether a simulated host has its machine together with others, and with whoever works there. One on a
+// virtual machine of its own says that it has not: what a lease does to the machine is done there as on a host with
+// GPUs.
 func shared(inv agentapi.Inventory) bool {
 	return inv.Simulated && os.Getenv("MUSTER_FAKE_NVML_PLACED") == ""
 }
 
-// coresOf lays out processors and GPUs, so that leases get those near their GPUs. Simulated GPUs are near none, unless they
-// have the machine to themselves.
+// coresOf lays out processors and GPUs, so that leases get those near their GPUs. Simulated GPUs are near none, unless
+// they have the machine to themselves.
 func coresOf(inv agentapi.Inventory) cores.Host {
 	if shared(inv) {
 		return cores.Host{}
@@ -112,8 +123,8 @@ func (f hostFlags) scratch() *scratch.Store {
 	return f.store
 }
 
-// addScratch says what the host offers for scratch, or why it cannot. What it offers of the disk that Docker's data is on, root,
-// is not offered as that a second time.
+// addScratch says what the host offers for scratch, or why it cannot. What it offers of the disk that Docker's data is
+// on, root, is not offered as that a second time.
 func (f hostFlags) addScratch(ctx context.Context, inv *agentapi.Inventory, root string) {
 	store := f.scratch()
 	if store == nil {
@@ -126,12 +137,22 @@ func (f hostFlags) addScratch(ctx context.Context, inv *agentapi.Inventory, root
 	room, shared, err := roomOf(store, root)
 	switch {
 	case err != nil:
-		inv.Problems = append(inv.Problems, agentapi.Problem{Code: scratch.ProblemUnusable, Severity: "warn", Cause: "The scratch disk does not say what it has: no scratch is offered.",
-			Evidence: err.Error(), Fix: "Look into the kernel's log (dmesg) for what it says of the disk."})
+		inv.Problems = append(inv.Problems, agentapi.Problem{
+			Code:     scratch.ProblemUnusable,
+			Severity: "warn",
+			Cause:    "The scratch disk does not say what it has: no scratch is offered.",
+			Evidence: err.Error(),
+			Fix:      "Look into the kernel's log (dmesg) for what it says of the disk.",
+		})
 		return
 	case shared && !store.Bounded():
-		inv.Problems = append(inv.Problems, agentapi.Problem{Code: scratch.ProblemUnusable, Severity: "warn", Cause: "Scratch would take the whole disk that Docker's data is on: none is offered.",
-			Evidence: f.scratchDir + " and " + root + " are on one file system", Fix: "Say how much of it is for scratch (--scratch-gb), or name a folder on another disk."})
+		inv.Problems = append(inv.Problems, agentapi.Problem{
+			Code:     scratch.ProblemUnusable,
+			Severity: "warn",
+			Cause:    "Scratch would take the whole disk that Docker's data is on: none is offered.",
+			Evidence: f.scratchDir + " and " + root + " are on one file system",
+			Fix:      "Say how much of it is for scratch (--scratch-gb), or name a folder on another disk.",
+		})
 		return
 	case shared:
 		inv.DiskGB = max(0, inv.DiskGB-(room.Total-room.Taken)/1e9)
@@ -147,7 +168,8 @@ func roomOf(store *scratch.Store, root string) (room scratch.Room, shared bool, 
 	return room, shared, err
 }
 
-// markUnderlay notes which ports the operator has named for traffic between hosts, and tells of those that cannot carry it.
+// markUnderlay notes which ports the operator has named for traffic between hosts, and tells of those that cannot carry
+// it.
 func markUnderlay(nics []agentapi.NIC, names []string) []agentapi.Problem {
 	var out []agentapi.Problem
 	for _, name := range names {
@@ -159,9 +181,14 @@ func markUnderlay(nics []agentapi.NIC, names []string) []agentapi.Problem {
 			}
 			seen = "it is down"
 		}
-		out = append(out, agentapi.Problem{Code: "underlay_down", Severity: "warn",
-			Cause:    fmt.Sprintf("Traffic between hosts cannot go by %s, which --underlay-interface names: it goes another way.", name),
-			Evidence: seen, Fix: "Look at the cable and at ip link; or name another port."})
+		out = append(out, agentapi.Problem{
+			Code:     "underlay_down",
+			Severity: "warn",
+			Cause: fmt.Sprintf("Traffic between hosts cannot go by %s, which --underlay-interface names: it goes "+
+				"another way.", name),
+			Evidence: seen,
+			Fix:      "Look at the cable and at ip link; or name another port.",
+		})
 	}
 	return out
 }
@@ -187,15 +214,25 @@ func (f hostFlags) attachMode(facts container.Facts, simulated bool) (container.
 	if f.attach != "" {
 		mode := container.Attach(f.attach)
 		if mode == container.AttachNone && !simulated {
-			return mode, &agentapi.Problem{Code: "attach_none", Severity: "bad", Cause: "The GPUs would not be attached to workloads.",
-				Evidence: "--attach none with real GPUs", Fix: "Leave --attach away, or set it to cdi or nvidia."}
+			return mode, &agentapi.Problem{
+				Code:     "attach_none",
+				Severity: "bad",
+				Cause:    "The GPUs would not be attached to workloads.",
+				Evidence: "--attach none with real GPUs",
+				Fix:      "Leave --attach away, or set it to cdi or nvidia.",
+			}
 		}
 		return mode, nil
 	}
 	mode, ok := facts.Attach()
 	if !ok {
-		return mode, &agentapi.Problem{Code: "no_gpu_runtime", Severity: "bad", Cause: "Docker cannot attach the GPUs to containers.",
-			Evidence: "neither a CDI specification nor the nvidia runtime", Fix: "Install nvidia-container-toolkit and run: nvidia-ctk cdi generate, nvidia-ctk runtime configure."}
+		return mode, &agentapi.Problem{
+			Code:     "no_gpu_runtime",
+			Severity: "bad",
+			Cause:    "Docker cannot attach the GPUs to containers.",
+			Evidence: "neither a CDI specification nor the nvidia runtime",
+			Fix:      "Install nvidia-container-toolkit and run: nvidia-ctk cdi generate, nvidia-ctk runtime configure.",
+		}
 	}
 	return mode, nil
 }
@@ -236,7 +273,8 @@ func hasPublicAddress() bool {
 	}
 	for _, a := range addrs {
 		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			if ip := p.Addr().Unmap(); ip.IsGlobalUnicast() && !ip.IsPrivate() && !netip.MustParsePrefix("100.64.0.0/10").Contains(ip) {
+			if ip := p.Addr().Unmap(); ip.IsGlobalUnicast() && !ip.IsPrivate() &&
+				!netip.MustParsePrefix("100.64.0.0/10").Contains(ip) {
 				return true
 			}
 		}

@@ -24,7 +24,8 @@ func inventoryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inventory",
 		Short: "Show what this host has, without a server",
-		Long:  "Show what this host has: its GPUs, how they are connected, and what would keep it from being rented out.\nIt needs no server and no enrolment.",
+		Long: "Show what this host has: its GPUs, how they are connected, and what would keep it from being rented " +
+			"out.\nIt needs no server and no enrolment.",
 		Example: `  muster-agent inventory
   muster-agent inventory --json | jq '.gpus[].model'`,
 		Args: cobra.NoArgs,
@@ -145,7 +146,8 @@ func printNUMA(out io.Writer, inv agentapi.Inventory) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NUMA NODE\tPROCESSORS\tMEMORY\tGPUS")
 	for _, n := range inv.NUMA {
-		fmt.Fprintf(w, "%d\t%s\t%d MB\t%s\n", n.Node, n.CPUs, n.MemoryMB, cmp.Or(strings.Join(inv.GPUsNear(n.Node), " "), "-"))
+		fmt.Fprintf(w, "%d\t%s\t%d MB\t%s\n", n.Node, n.CPUs, n.MemoryMB, cmp.Or(strings.Join(inv.GPUsNear(n.Node), " "),
+			"-"))
 	}
 	w.Flush()
 }
@@ -164,7 +166,8 @@ func printNICs(out io.Writer, nics []agentapi.NIC) {
 		if n.Underlay {
 			underlay = "first"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", n.Name, speed, cmp.Or(n.Driver, "-"), shown(n.NUMANode), cmp.Or(n.RDMA, "-"), underlay)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", n.Name, speed, cmp.Or(n.Driver, "-"), shown(n.NUMANode),
+			cmp.Or(n.RDMA, "-"), underlay)
 	}
 	w.Flush()
 }

@@ -59,12 +59,14 @@ func TestInventory(t *testing.T) {
 	if err := json.Unmarshal([]byte(run(t, "inventory", "--json")), &inv); err != nil {
 		t.Fatal(err)
 	}
-	if len(inv.GPUs) != 4 || !inv.Simulated || inv.Protocol != agentapi.Protocol || inv.BootID == "" || inv.Topology[0][3] != "NV18" ||
+	if len(inv.GPUs) != 4 || !inv.Simulated || inv.Protocol != agentapi.Protocol || inv.BootID == "" ||
+		inv.Topology[0][3] != "NV18" ||
 		inv.GPUs[1].Health != "healthy" || inv.GPUs[2].Health != "quarantined" {
 		t.Errorf("%+v", inv)
 	}
 	table := run(t, "inventory")
-	for i, want := range []string{"The GPUs are simulated.", p.GPUs[3].UUID, "81559 MB", "gen 5 x16", "NV18", "quarantined (a memory row"} {
+	for i, want := range []string{"The GPUs are simulated.", p.GPUs[3].UUID, "81559 MB", "gen 5 x16", "NV18",
+		"quarantined (a memory row"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("the table lacks %d, %q:\n%s", i, want, table)
 		}
@@ -95,7 +97,12 @@ func TestInventoryShowsWhatIsNear(t *testing.T) {
 	}
 	inv := agentapi.Inventory{NUMA: hostinfo.Nodes(nodes)}
 	for i, pci := range d.GPUs {
-		inv.GPUs = append(inv.GPUs, agentapi.GPU{UUID: fmt.Sprintf("GPU-%d", i), Index: i, PCIBus: pci, NUMANode: agentapi.Known(d.NUMA[i])})
+		inv.GPUs = append(inv.GPUs, agentapi.GPU{
+			UUID:     fmt.Sprintf("GPU-%d", i),
+			Index:    i,
+			PCIBus:   pci,
+			NUMANode: agentapi.Known(d.NUMA[i]),
+		})
 	}
 	var out bytes.Buffer
 	if err := printInventory(&out, inv); err != nil {

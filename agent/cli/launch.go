@@ -27,9 +27,9 @@ func launchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "launch",
 		Short: "Run the agent as the service does, with a new version on trial first",
-		Long: `Run the agent of an enrolled host, like run, from where the install script puts it. A new version that the platform
-asks for is started on trial: when it has not proven itself, the version before goes on. What runs on the host goes on
-through all of it.`,
+		Long: `Run the agent of an enrolled host, like run, from where the install script puts it. A new version
+that the platform asks for is started on trial: when it has not proven itself, the version before goes on. What runs on
+the host goes on through all of it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(f.tolerate(cmd.Flags(), os.Args[2:]), f.check()); err != nil {
@@ -55,7 +55,13 @@ func (f *runFlags) launch(ctx context.Context) error {
 	if err := os.MkdirAll(f.state, 0o700); err != nil {
 		return err
 	}
-	l := update.Launcher{Tree: tree, State: f.state, Args: args, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Limit: max(10*time.Minute, 5*f.probation)}
+	l := update.Launcher{
+		Tree:  tree,
+		State: f.state,
+		Args:  args,
+		Log:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Limit: max(10*time.Minute, 5*f.probation),
+	}
 	return l.Run(ctx)
 }
 
@@ -88,8 +94,18 @@ func (f *runFlags) updater(log *slog.Logger) (*update.Updater, error) {
 		return nil, err
 	}
 	tree, folder, ok := update.Of(self)
-	return update.New(update.Config{Tree: tree, Managed: ok && folder == build.Version && os.Getenv(update.LaunchedEnv) == "1", State: f.state,
-		Version: build.Version, Keys: keys, Next: image.PublicOnly(f.sources), Allow: f.sources, Examine: f.examine, Probation: f.probation, Log: log})
+	return update.New(update.Config{
+		Tree:      tree,
+		Managed:   ok && folder == build.Version && os.Getenv(update.LaunchedEnv) == "1",
+		State:     f.state,
+		Version:   build.Version,
+		Keys:      keys,
+		Next:      image.PublicOnly(f.sources),
+		Allow:     f.sources,
+		Examine:   f.examine,
+		Probation: f.probation,
+		Log:       log,
+	})
 }
 
 // examine runs a version's doctor and names the checks that it finds bad.

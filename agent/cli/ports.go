@@ -22,7 +22,8 @@ type portFlags struct{ url, ca, state string }
 
 func (f *portFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringVar(&f.url, "url", "", "the platform's address for hosts, to see whether its ports are open from here (default: where this host is enrolled)")
+	fl.StringVar(&f.url, "url", "", "the platform's address for hosts, to see whether its ports are open from here "+
+		"(default: where this host is enrolled)")
 	fl.StringVar(&f.ca, "ca", "", "PEM file to verify --url with (default: the system's)")
 	fl.StringVar(&f.state, "state", defaultState, "the agent's state directory")
 }
@@ -115,13 +116,16 @@ func (p ports) diagnose() (out []finding) {
 	}
 	r := p.Reach
 	if r == nil {
-		say("platform", "warn", "Whether the platform's ports are open from here was not looked at: no platform is named, and none is found in "+p.State+".", "",
+		say("platform", "warn", "Whether the platform's ports are open from here was not looked at: no platform is named, "+
+			"and none is found in "+p.State+".", "",
 			"Name the platform: muster-agent doctor --url https://…")
 		return out
 	}
 	if r.Platform.Err != nil {
-		say("platform", "bad", "The platform is not reached from here: the host can neither enrol nor open shells and logs.", r.Platform.Address+": "+r.Platform.Err.Error(),
-			"Open outbound "+portOf("TCP", r.Platform.Address)+" (HTTPS) in this network's firewall; see that the name resolves, and that nothing in between opens TLS (a platform with a CA of its own: --ca FILE).")
+		say("platform", "bad", "The platform is not reached from here: the host can neither enrol nor open shells and logs.",
+			r.Platform.Address+": "+r.Platform.Err.Error(),
+			"Open outbound "+portOf("TCP", r.Platform.Address)+" (HTTPS) in this network's firewall; see that the name "+
+				"resolves, and that nothing in between opens TLS (a platform with a CA of its own: --ca FILE).")
 	} else {
 		say("platform", "ok", "The platform answers at "+r.Platform.Address+".", "", "")
 	}
@@ -129,10 +133,12 @@ func (p ports) diagnose() (out []finding) {
 	switch {
 	case len(r.Link) == 0: // not known: the platform is not reached, or does not say
 	case good == 0:
-		say("link", "bad", "The agent could not keep its connection to the platform: the host would be shown as away and get no leases.", found,
+		say("link", "bad", "The agent could not keep its connection to the platform: the host would be shown as away and "+
+			"get no leases.", found,
 			"Open outbound "+open+" in this network's firewall. It is TLS from end to end: a proxy that opens it breaks it.")
 	case good < len(r.Link):
-		say("link", "warn", "Of the platform's addresses for agents not all are reached: the others carry the connection.", found, "Open outbound "+open+" in this network's firewall.")
+		say("link", "warn", "Of the platform's addresses for agents not all are reached: the others carry the connection.",
+			found, "Open outbound "+open+" in this network's firewall.")
 	default:
 		say("link", "ok", "The agent's connection gets through to "+names(r.Link)+".", "", "")
 	}
@@ -144,10 +150,13 @@ func (p ports) diagnose() (out []finding) {
 	case len(r.Relays) == 0:
 		say("relay", "ok", "The platform has no relay: outbound UDP was not tried.", "", "")
 	case good == 0:
-		say("relay", "warn", "No relay answers: UDP does not get out of this network, or its answers not in. Clusters over several hosts would fail here, free of charge.", found,
-			"Open outbound UDP to any address and port (hosts send to each other straight), at the least "+open+", with the answers to it.")
+		say("relay", "warn", "No relay answers: UDP does not get out of this network, or its answers not in. Clusters "+
+			"over several hosts would fail here, free of charge.", found,
+			"Open outbound UDP to any address and port (hosts send to each other straight), at the least "+open+
+				", with the answers to it.")
 	case good < len(r.Relays):
-		say("relay", "warn", "Not all relays answer; the others do, so UDP gets out.", found, "Open outbound "+open+"; if it is open, those relays are down.")
+		say("relay", "warn", "Not all relays answer; the others do, so UDP gets out.", found, "Open outbound "+open+
+			"; if it is open, those relays are down.")
 	default:
 		say("relay", "ok", "UDP gets out, and its answers in: "+names(r.Relays)+".", "", "")
 	}
@@ -168,7 +177,8 @@ func (p ports) udp(say func(check, state, cause, found, remedy string)) {
 		say("ports", "warn", "Few UDP ports are left for clusters' networks: each of their nodes listens on one.", seen,
 			"See with ss -lunp who holds them, or widen net.ipv4.ip_local_port_range.")
 	default:
-		say("ports", "ok", fmt.Sprintf("Clusters' networks listen on free ports of %s, which a firewall that should let other hosts in straight must leave open.", span), seen, "")
+		say("ports", "ok", fmt.Sprintf("Clusters' networks listen on free ports of %s, which a firewall that should let "+
+			"other hosts in straight must leave open.", span), seen, "")
 	}
 }
 

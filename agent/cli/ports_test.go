@@ -23,8 +23,15 @@ import (
 )
 
 func openPorts() ports {
-	return ports{UDP: udpPorts{Low: 32768, High: 60999, Taken: 3}, Reach: &link.Reach{Platform: link.Reached{Address: "https://agents.example:8443"}, Known: true,
-		Link: []link.Reached{{Address: "tls://agents.example:4222"}}, Relays: []link.Reached{{Address: "a.example:3478"}, {Address: "b.example:3478"}}}}
+	return ports{
+		UDP: udpPorts{Low: 32768, High: 60999, Taken: 3},
+		Reach: &link.Reach{
+			Platform: link.Reached{Address: "https://agents.example:8443"},
+			Known:    true,
+			Link:     []link.Reached{{Address: "tls://agents.example:4222"}},
+			Relays:   []link.Reached{{Address: "a.example:3478"}, {Address: "b.example:3478"}},
+		},
+	}
 }
 
 // field is a platform on loopback: its HTTPS, its link and one relay.
@@ -51,8 +58,14 @@ func newField(t *testing.T) *field {
 	if err := os.WriteFile(f.caFile, ca, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, Users: []*server.User{{Username: "server", Password: "x"}},
-		TLSConfig: &tls.Config{Certificates: f.TLS.Certificates, MinVersion: tls.VersionTLS12}})
+	s, err := server.NewServer(&server.Options{
+		Host:      "127.0.0.1",
+		Port:      -1,
+		NoSigs:    true,
+		NoLog:     true,
+		Users:     []*server.User{{Username: "server", Password: "x"}},
+		TLSConfig: &tls.Config{Certificates: f.TLS.Certificates, MinVersion: tls.VersionTLS12},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,12 +74,20 @@ func newField(t *testing.T) *field {
 	if !s.ReadyForConnections(time.Minute) {
 		t.Fatal("NATS does not start")
 	}
-	r, err := relay.Start(relay.Config{Listen: "127.0.0.1:0", Secret: make([]byte, 32), Log: slog.New(slog.DiscardHandler)})
+	r, err := relay.Start(relay.Config{
+		Listen: "127.0.0.1:0",
+		Secret: make([]byte, 32),
+		Log:    slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Close(t.Context()) })
-	f.known = agentapi.Endpoints{NATS: []string{"tls://" + s.Addr().String()}, NATSCA: string(ca), Relays: []string{r.Addr().String()}}
+	f.known = agentapi.Endpoints{
+		NATS:   []string{"tls://" + s.Addr().String()},
+		NATSCA: string(ca),
+		Relays: []string{r.Addr().String()},
+	}
 	return f
 }
 
@@ -142,8 +163,12 @@ func TestClosedPorts(t *testing.T) {
 	if s := got["platform"]; s.State != "ok" {
 		t.Errorf("%+v", s)
 	}
-	for check, want := range map[string]string{"link": portOf("TCP", f.known.NATS[0]), "relay": portOf("UDP", f.known.Relays[0])} {
-		if s := got[check]; s.State == "ok" || !strings.Contains(s.Remedy, want) || !strings.Contains(s.Found, strings.Fields(want)[1]) {
+	for check, want := range map[string]string{
+		"link":  portOf("TCP", f.known.NATS[0]),
+		"relay": portOf("UDP", f.known.Relays[0]),
+	} {
+		if s := got[check]; s.State == "ok" || !strings.Contains(s.Remedy, want) ||
+			!strings.Contains(s.Found, strings.Fields(want)[1]) {
 			t.Errorf("%s: %+v", check, s)
 		}
 	}
@@ -155,14 +180,19 @@ func TestOtherPlatforms(t *testing.T) {
 	f := newField(t)
 	f.old = true
 	r := f.look(t, 0)
-	if got := states(ports{Reach: &r}); got["platform"].State != "ok" || got["link"].Check != "" || got["relay"].State != "ok" {
+	if got := states(ports{Reach: &r}); got["platform"].State != "ok" || got["link"].Check != "" ||
+		got["relay"].State != "ok" {
 		t.Errorf("of before: %+v", got)
 	}
 	p, err := portFlags{url: f.URL, state: t.TempDir()}.ports(t.Context()) // verified with the system's roots
-	if s := states(p)["platform"]; err != nil || s.State != "bad" || !strings.Contains(s.Found, "certificate") || !strings.Contains(s.Remedy, portOf("TCP", f.URL)) {
+	if s := states(p)["platform"]; err != nil || s.State != "bad" || !strings.Contains(s.Found, "certificate") ||
+		!strings.Contains(s.Remedy, portOf("TCP", f.URL)) {
 		t.Errorf("not verified: %v %+v", err, s)
 	}
-	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>log in</html>")) }))
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_,
+			_ = w.Write([]byte("<html>log in</html>"))
+	}))
 	defer page.Close()
 	p, err = portFlags{url: page.URL, state: t.TempDir()}.ports(t.Context())
 	if s := states(p)["platform"]; err != nil || s.State != "bad" || !strings.Contains(s.Found, "not the platform") {
@@ -182,7 +212,8 @@ func TestPortsAreNotLookedAtForUpdates(t *testing.T) {
 	}
 	t.Setenv(update.LaunchedEnv, "")
 	p, err = portFlags{state: t.TempDir()}.ports(t.Context())
-	if got := states(p); err != nil || got["platform"].State != "warn" || !strings.Contains(got["platform"].Remedy, "--url") {
+	if got := states(p); err != nil || got["platform"].State != "warn" || !strings.Contains(got["platform"].Remedy,
+		"--url") {
 		t.Errorf("%v %+v", err, got)
 	}
 }
@@ -193,8 +224,9 @@ func TestUDPPortsTaken(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"sys/net/ipv4/ip_local_port_range": "32768\t60999\n",
-		"net/udp":                          "  sl  local_address rem_address   st\n  12: 0100007F:8000 00000000:0000 07\n  13: 00000000:9000 00000000:0000 07\n  14: 00000000:0035 00000000:0000 07\n",
-		"net/udp6":                         "  sl  local_address\n  1: 00000000000000000000000000000000:9000 0:0 07\n",
+		"net/udp": "  sl  local_address rem_address   st\n  12: 0100007F:8000 00000000:0000 07\n " +
+			" 13: 00000000:9000 00000000:0000 07\n  14: 00000000:0035 00000000:0000 07\n",
+		"net/udp6": "  sl  local_address\n  1: 00000000000000000000000000000000:9000 0:0 07\n",
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -26,9 +26,9 @@ func purgeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge",
 		Short: "Remove all containers, networks and rules that this agent created",
-		Long: `Remove all containers, scratches, overlays, networks and firewall rules this agent has made on the machine, and give back
-the power limits it has set on GPUs. The agent must not run. Whatever runs for renters ends; what the host has proven so far
-stays in its journal and is still owed to it.`,
+		Long: `Remove all containers, scratches, overlays, networks and firewall rules this agent has made on the
+machine, and give back the power limits it has set on GPUs. The agent must not run. Whatever runs for renters ends; what
+the host has proven so far stays in its journal and is still owed to it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			unlock, err := lockState(state)
@@ -42,8 +42,12 @@ stays in its journal and is still owed to it.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
 			defer cancel()
-			engine, err := container.New(container.Config{Docker: host.docker, Host: identity.Host, Overlay: netip.MustParsePrefix("10.77.0.0/20"),
-				Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+			engine, err := container.New(container.Config{
+				Docker:  host.docker,
+				Host:    identity.Host,
+				Overlay: netip.MustParsePrefix("10.77.0.0/20"),
+				Log:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
+			})
 			if err != nil {
 				return err
 			}

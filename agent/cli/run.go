@@ -70,14 +70,19 @@ func (f *runFlags) addRun(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.state, "state", defaultState, "the agent's state directory")
 	fl.StringVar(&f.guest, "guest", "", "the muster-guest binary (default: beside this one)")
-	fl.StringSliceVar(&f.registries, "allow-registry", nil, "host:port of a registry that may be at a private address, without TLS")
+	fl.StringSliceVar(&f.registries, "allow-registry", nil, "host:port of a registry that may be at a private address, "+
+		"without TLS")
 	fl.StringSliceVar(&f.resolvers, "resolver", []string{"1.1.1.1", "9.9.9.9"}, "public name servers for workloads")
 	fl.BoolVar(&f.userspace, "userspace-wireguard", false, "never use the kernel's WireGuard")
-	fl.BoolVar(&f.prefetch, "prefetch", true, "fetch popular public images while nothing is leased, into a quarter of the free disk")
+	fl.BoolVar(&f.prefetch, "prefetch", true, "fetch popular public images while nothing is leased, into a quarter of "+
+		"the free disk")
 	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
-	fl.DurationVar(&f.probation, "probation", time.Minute, "for how long all must be well before a new version of the agent is kept")
-	fl.StringSliceVar(&f.sources, "allow-source", nil, "host:port of a source of releases that may be at a private address, without TLS")
-	fl.StringSliceVar(&f.power, "power-limit", nil, "watts each GPU may draw, or INDEX=WATTS, UUID=WATTS for one (default: its limit is left alone)")
+	fl.DurationVar(&f.probation, "probation", time.Minute, "for how long all must be well before a new version of the "+
+		"agent is kept")
+	fl.StringSliceVar(&f.sources, "allow-source", nil, "host:port of a source of releases that may be at a private "+
+		"address, without TLS")
+	fl.StringSliceVar(&f.power, "power-limit", nil, "watts each GPU may draw, or INDEX=WATTS, UUID=WATTS for one "+
+		"(default: its limit is left alone)")
 	f.add(cmd)
 }
 
@@ -108,7 +113,13 @@ func (f *runFlags) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--power-limit: %w", err)
 	}
-	monitor, err := gpu.Start(ctx, gpu.Config{PowerLimits: limits, LibraryPath: os.Getenv(gpu.LibraryEnv), OwnerMemory: f.ownerMemory(), StateDir: filepath.Join(f.state, "gpu"), Logger: log})
+	monitor, err := gpu.Start(ctx, gpu.Config{
+		PowerLimits: limits,
+		LibraryPath: os.Getenv(gpu.LibraryEnv),
+		OwnerMemory: f.ownerMemory(),
+		StateDir:    filepath.Join(f.state, "gpu"),
+		Logger:      log,
+	})
 	if err != nil {
 		return err
 	}
@@ -180,8 +191,16 @@ func (h *hostDaemon) run(ctx context.Context) error {
 		return err
 	}
 	defer engine.Close()
-	images, err := image.New(image.Config{Daemon: engine, Dir: filepath.Join(h.flags.state, "images"), Prefix: imagePrefix(h.identity),
-		Allow: h.flags.registries, Free: h.diskFree, Driver: h.driver, Now: time.Now, Log: h.log})
+	images, err := image.New(image.Config{
+		Daemon: engine,
+		Dir:    filepath.Join(h.flags.state, "images"),
+		Prefix: imagePrefix(h.identity),
+		Allow:  h.flags.registries,
+		Free:   h.diskFree,
+		Driver: h.driver,
+		Now:    time.Now,
+		Log:    h.log,
+	})
 	if err != nil {
 		return err
 	}
@@ -202,8 +221,15 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	streams, err := stream.New(stream.Config{Host: h.identity.Host.String(), Domain: h.identity.StreamDomain, CA: h.identity.StreamCA,
-		Sign: h.identity.Sign, Source: a, Shell: shell.New(shell.Engine{Engine: engine}, h.log).Serve, Log: h.log})
+	streams, err := stream.New(stream.Config{
+		Host:   h.identity.Host.String(),
+		Domain: h.identity.StreamDomain,
+		CA:     h.identity.StreamCA,
+		Sign:   h.identity.Sign,
+		Source: a,
+		Shell:  shell.New(shell.Engine{Engine: engine}, h.log).Serve,
+		Log:    h.log,
+	})
 	if err != nil {
 		return err
 	}
@@ -261,11 +287,19 @@ func (h *hostDaemon) engine(attach container.Attach) (*container.Engine, error) 
 	if info, err := os.Stat(guest); err != nil || info.IsDir() {
 		return nil, fault.New(fault.Invalid, "there is no muster-guest at %s: set --guest", guest)
 	}
-	return container.New(container.Config{Docker: h.flags.docker, Host: h.identity.Host, GuestBinary: guest, Attach: attach,
-		DiskLimited: h.facts.DiskLimited, Overlay: netip.MustParsePrefix("10.77.0.0/20"), Log: h.log})
+	return container.New(container.Config{
+		Docker:      h.flags.docker,
+		Host:        h.identity.Host,
+		GuestBinary: guest,
+		Attach:      attach,
+		DiskLimited: h.facts.DiskLimited,
+		Overlay:     netip.MustParsePrefix("10.77.0.0/20"),
+		Log:         h.log,
+	})
 }
 
-func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn *link.Conn, updates *update.Updater, attach container.Attach, inv agentapi.Inventory) (*agent.Agent, error) {
+func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn *link.Conn, updates *update.Updater,
+	attach container.Attach, inv agentapi.Inventory) (*agent.Agent, error) {
 	resolvers := make([]netip.Addr, len(h.flags.resolvers))
 	for i, r := range h.flags.resolvers {
 		var err error
@@ -277,11 +311,34 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 	if err != nil {
 		return nil, err
 	}
-	return agent.New(agent.Config{Host: h.identity.Host, Key: h.identity.AttestKey(), Version: build.Version, StateDir: state, BootID: inv.BootID, Cores: coresOf(inv),
-		BootMS: hostinfo.BootMS, Now: time.Now, Engine: engine, Images: images, Received: images.Received, GPUs: h.monitor, Link: conn, Inventory: h.inventory,
-		Attach: attach, Resolvers: resolvers, Caps: h.flags.caps, Prefetch: h.prefetch, Log: h.log, Advertise: h.flags.advertise, Underlay: h.flags.underlay, Awake: h.awake, Updates: updates, Scratch: h.flags.store,
+	return agent.New(agent.Config{
+		Host:      h.identity.Host,
+		Key:       h.identity.AttestKey(),
+		Version:   build.Version,
+		StateDir:  state,
+		BootID:    inv.BootID,
+		Cores:     coresOf(inv),
+		BootMS:    hostinfo.BootMS,
+		Now:       time.Now,
+		Engine:    engine,
+		Images:    images,
+		Received:  images.Received,
+		GPUs:      h.monitor,
+		Link:      conn,
+		Inventory: h.inventory,
+		Attach:    attach,
+		Resolvers: resolvers,
+		Caps:      h.flags.caps,
+		Prefetch:  h.prefetch,
+		Log:       h.log,
+		Advertise: h.flags.advertise,
+		Underlay:  h.flags.underlay,
+		Awake:     h.awake,
+		Updates:   updates,
+		Scratch:   h.flags.store,
 		// The kernel's WireGuard finds no way through routers: it is for hosts that are reached straight.
-		Userspace: h.flags.userspace || !h.flags.reachable()})
+		Userspace: h.flags.userspace || !h.flags.reachable(),
+	})
 }
 
 // inventory is what is reported; what cannot be read this time is a problem in it.

@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// unknownFlags are the options among args that the flags do not have, as they were written. It walks as pflag does where
-// unknown ones are let pass: the word after one is its value unless it begins with a dash.
+// unknownFlags are the options among args that the flags do not have, as they were written. It walks as pflag does
+// where unknown ones are let pass: the word after one is its value unless it begins with a dash.
 func unknownFlags(flags *pflag.FlagSet, args []string) (unknown []string) {
 	for i := 0; i < len(args) && args[i] != "--"; i++ {
 		name, isFlag := strings.CutPrefix(args[i], "-")
@@ -36,9 +36,9 @@ func unknownFlags(flags *pflag.FlagSet, args []string) (unknown []string) {
 	return unknown
 }
 
-// tolerate lets options pass that this version does not know where a newer one has run on this host: they are that one's,
-// in the service's drop-in, and a host that went back from it must not stay away for them. Everywhere else an unknown
-// option is a mistyped one, and a bound that is believed to hold would not.
+// tolerate lets options pass that this version does not know where a newer one has run on this host: they are that
+// one's, in the service's drop-in, and a host that went back from it must not stay away for them. Everywhere else an
+// unknown option is a mistyped one, and a bound that is believed to hold would not.
 func (f *runFlags) tolerate(flags *pflag.FlagSet, args []string) error {
 	unknown := unknownFlags(flags, args)
 	if len(unknown) == 0 {
@@ -48,9 +48,14 @@ func (f *runFlags) tolerate(flags *pflag.FlagSet, args []string) error {
 	if newest == "" {
 		return fault.New(fault.Invalid, "unknown option: %s", strings.Join(unknown, ", "))
 	}
-	f.ignored = &agentapi.Problem{Code: "options_ignored", Severity: "warn",
-		Cause:    fmt.Sprintf("This version of the agent does not know these options and goes on without them: %s.", strings.Join(unknown, ", ")),
-		Evidence: fmt.Sprintf("%s runs, after %s", build.Version, newest), Fix: "Install the newer version again, or remove the options from the service (systemctl edit muster-agent)."}
+	f.ignored = &agentapi.Problem{
+		Code:     "options_ignored",
+		Severity: "warn",
+		Cause: fmt.Sprintf("This version of the agent does not know these options and goes on without them: %s.",
+			strings.Join(unknown, ", ")),
+		Evidence: fmt.Sprintf("%s runs, after %s", build.Version, newest),
+		Fix:      "Install the newer version again, or remove the options from the service (systemctl edit muster-agent).",
+	}
 	fmt.Fprintln(os.Stderr, "muster-agent: warning:", f.ignored.Cause, f.ignored.Evidence)
 	return nil
 }

@@ -49,7 +49,8 @@ func TestOptionsOfANewerVersion(t *testing.T) {
 	if err := f.tolerate(flags, args); err != nil {
 		t.Errorf("it does not start: %v", err)
 	}
-	if f.ignored == nil || !strings.Contains(f.ignored.Cause, "--new-bound") || !strings.Contains(f.ignored.Evidence, "v1.2.0") {
+	if f.ignored == nil || !strings.Contains(f.ignored.Cause, "--new-bound") ||
+		!strings.Contains(f.ignored.Evidence, "v1.2.0") {
 		t.Errorf("nothing is told of it: %+v", f.ignored)
 	}
 	build.Version = "v1.2.0" // the newer one knows all its own: to it the option is mistyped

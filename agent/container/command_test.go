@@ -20,7 +20,8 @@ func TestACommandComesAfterTheEntryPoint(t *testing.T) {
 		img := &dockerspec.DockerOCIImageConfig{}
 		img.Entrypoint, img.Cmd = strings.Fields(c.entry), strings.Fields(c.image)
 		if got := strings.Join(commandLine(img, strings.Fields(c.renter)), " "); got != c.want {
-			t.Errorf("entry point %q, image's command %q, renter's %q: runs %q, want %q", c.entry, c.image, c.renter, got, c.want)
+			t.Errorf("entry point %q, image's command %q, renter's %q: runs %q, want %q", c.entry, c.image, c.renter, got,
+				c.want)
 		}
 	}
 	if got := commandLine(nil, []string{"a"}); len(got) != 1 {

@@ -33,19 +33,32 @@ func setUp(t *testing.T) (*Engine, agentapi.LeaseSpec, leasefiles.Layout) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the guest: %v\n%s", err, out)
 	}
-	e, err := New(Config{Host: id.New[id.Host](), GuestBinary: binary, Attach: AttachNone, Overlay: netip.MustParsePrefix("10.77.0.0/20"), Log: slog.New(slog.DiscardHandler)})
+	e, err := New(Config{
+		Host:        id.New[id.Host](),
+		GuestBinary: binary,
+		Attach:      AttachNone,
+		Overlay:     netip.MustParsePrefix("10.77.0.0/20"),
+		Log:         slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := agentapi.LeaseSpec{LeaseRef: agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 3}, Nodes: 1, CPUs: 1, RAMMB: 64,
-		Env: map[string]string{"SECRET": "s3cret"}, Network: agentapi.Network{Address: "10.77.0.1"}}
+	spec := agentapi.LeaseSpec{
+		LeaseRef: agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 3},
+		Nodes:    1,
+		CPUs:     1,
+		RAMMB:    64,
+		Env:      map[string]string{"SECRET": "s3cret"},
+		Network:  agentapi.Network{Address: "10.77.0.1"},
+	}
 	files := leasefiles.At(t.TempDir())
 	if err := files.Write(spec, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ctx := context.Background()
-		err := errors.Join(e.Remove(ctx, spec.LeaseRef, Work), e.Remove(ctx, spec.LeaseRef, Guest), e.RemoveNetwork(ctx), e.Close())
+		err := errors.Join(e.Remove(ctx, spec.LeaseRef, Work), e.Remove(ctx, spec.LeaseRef, Guest), e.RemoveNetwork(ctx),
+			e.Close())
 		if err != nil {
 			t.Error(err)
 		}
@@ -70,7 +83,13 @@ func TestGuestAndWorkloadAsAgreed(t *testing.T) {
 	}
 	spec.Command = []string{"/nothing"}
 	// Processors and memory that this machine does not have are refused by Docker: any will do then.
-	w, err := e.EnsureWorkload(ctx, WorkloadSpec{Lease: spec, Guest: g.ID, ImageID: baseImage, Files: files, Cores: cores.Set{CPUs: "0,1023", Mems: "63"}})
+	w, err := e.EnsureWorkload(ctx, WorkloadSpec{
+		Lease:   spec,
+		Guest:   g.ID,
+		ImageID: baseImage,
+		Files:   files,
+		Cores:   cores.Set{CPUs: "0,1023", Mems: "63"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,14 +99,34 @@ func TestGuestAndWorkloadAsAgreed(t *testing.T) {
 	}
 	hc, c := raw.Container.HostConfig, raw.Container.Config
 	got := map[string]any{
-		"caps": capSet(hc.CapAdd), "drop": hc.CapDrop, "net": string(hc.NetworkMode), "ipc": string(hc.IpcMode), "restart": string(hc.RestartPolicy.Name),
-		"privileged": hc.Privileged, "memory=swap": hc.Memory == hc.MemorySwap && hc.Memory == 64*mb, "cpus": hc.NanoCPUs, "pids": *hc.PidsLimit,
-		"log": hc.LogConfig.Type, "shm": hc.ShmSize, "cpuset": hc.CpusetCpus + hc.CpusetMems, "no new privileges": hc.SecurityOpt[0],
+		"caps":              capSet(hc.CapAdd),
+		"drop":              hc.CapDrop,
+		"net":               string(hc.NetworkMode),
+		"ipc":               string(hc.IpcMode),
+		"restart":           string(hc.RestartPolicy.Name),
+		"privileged":        hc.Privileged,
+		"memory=swap":       hc.Memory == hc.MemorySwap && hc.Memory == 64*mb,
+		"cpus":              hc.NanoCPUs,
+		"pids":              *hc.PidsLimit,
+		"log":               hc.LogConfig.Type,
+		"shm":               hc.ShmSize,
+		"cpuset":            hc.CpusetCpus + hc.CpusetMems,
+		"no new privileges": hc.SecurityOpt[0],
 	}
 	want := map[string]any{
-		"caps": capSet(workCaps), "drop": []string{"ALL"},
-		"net": "container:" + g.ID, "ipc": "private", "restart": "no", "privileged": false, "memory=swap": true, "cpus": int64(1e9),
-		"pids": int64(basePids + pidsPerCPU), "log": "json-file", "shm": int64(minShm), "cpuset": "", "no new privileges": "no-new-privileges",
+		"caps":              capSet(workCaps),
+		"drop":              []string{"ALL"},
+		"net":               "container:" + g.ID,
+		"ipc":               "private",
+		"restart":           "no",
+		"privileged":        false,
+		"memory=swap":       true,
+		"cpus":              int64(1e9),
+		"pids":              int64(basePids + pidsPerCPU),
+		"log":               "json-file",
+		"shm":               int64(minShm),
+		"cpuset":            "",
+		"no new privileges": "no-new-privileges",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -98,7 +137,8 @@ func TestGuestAndWorkloadAsAgreed(t *testing.T) {
 		}
 	}
 	labels, err := json.Marshal(c.Labels)
-	if err != nil || bytes.Contains(labels, []byte("s3cret")) || strings.Contains(strings.Join(append(c.Cmd, c.Entrypoint...), " "), "s3cret") {
+	if err != nil || bytes.Contains(labels, []byte("s3cret")) ||
+		strings.Contains(strings.Join(append(c.Cmd, c.Entrypoint...), " "), "s3cret") {
 		t.Errorf("the environment is in labels or arguments: %s %v", labels, err)
 	}
 	// Its command does not exist: the container ends before the barrier, and is not started again.
@@ -152,7 +192,8 @@ func TestWhatIsNotThereIsNoError(t *testing.T) {
 	if err != nil || c.State != Absent {
 		t.Errorf("%+v %v", c, err)
 	}
-	if err := errors.Join(e.Stop(ctx, spec.LeaseRef, Work, time.Second), e.Remove(ctx, spec.LeaseRef, Work), e.RemoveNetwork(ctx), e.RemoveImage(ctx, "muster-none/x:1")); err != nil {
+	if err := errors.Join(e.Stop(ctx, spec.LeaseRef, Work, time.Second), e.Remove(ctx, spec.LeaseRef, Work),
+		e.RemoveNetwork(ctx), e.RemoveImage(ctx, "muster-none/x:1")); err != nil {
 		t.Error(err)
 	}
 }
@@ -200,7 +241,14 @@ func TestFactsOfThisDaemon(t *testing.T) {
 
 func TestOldToolkitIsRefused(t *testing.T) {
 	t.Parallel()
-	for version, bad := range map[string]bool{"1.17.7": true, "1.17.8": false, "1.9.0": true, "1.18.0": false, "2.0.0": false, "": false} {
+	for version, bad := range map[string]bool{
+		"1.17.7": true,
+		"1.17.8": false,
+		"1.9.0":  true,
+		"1.18.0": false,
+		"2.0.0":  false,
+		"":       false,
+	} {
 		found := false
 		for _, p := range (Facts{Toolkit: version}).judge() {
 			found = found || (p.Code == "toolkit_too_old" && p.Severity == "bad")
@@ -246,13 +294,24 @@ func frame(stream byte, text string) []byte {
 func TestReadLog(t *testing.T) {
 	t.Parallel()
 	const at = "2026-01-02T03:04:05.678901234Z "
-	in := bytes.Join([][]byte{frame(1, at+"one\r\n"), frame(1, at+"pa"), frame(2, at+"err\n"), frame(1, at+"rt\n"), frame(1, at+"\xff\n"), frame(1, at+"end")}, nil)
+	in := bytes.Join([][]byte{frame(1, at+"one\r\n"), frame(1, at+"pa"), frame(2, at+"err\n"), frame(1, at+"rt\n"),
+		frame(1, at+"\xff\n"), frame(1, at+"end")}, nil)
 	var got []agentapi.LogFrame
-	if err := readLog(bytes.NewReader(in), func(f agentapi.LogFrame) error { got = append(got, f); return nil }); err != nil {
+	if err := readLog(bytes.NewReader(in), func(f agentapi.LogFrame) error {
+		got = append(got, f)
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	ms := time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC).UnixMilli()
-	want := []agentapi.LogFrame{{TimeMS: ms, Line: "one"}, {TimeMS: ms, Stderr: true, Line: "err"}, {TimeMS: ms, Line: "part"}, {TimeMS: ms, Line: "\uFFFD"}, {TimeMS: ms, Line: "end"}}
+	want := []agentapi.LogFrame{{
+		TimeMS: ms,
+		Line:   "one",
+	}, {
+		TimeMS: ms,
+		Stderr: true,
+		Line:   "err",
+	}, {TimeMS: ms, Line: "part"}, {TimeMS: ms, Line: "\uFFFD"}, {TimeMS: ms, Line: "end"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -114,7 +114,8 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 	if img.Config != nil {
 		own = img.Config.Env
 		if len(img.Config.Volumes) > 0 { // pulled by an older agent: they would not be bounded
-			return Container{}, Refusal{agentapi.ReasonRuntimeFailed, "the host has the image with its volumes; another start fetches it without them"}
+			return Container{}, Refusal{agentapi.ReasonRuntimeFailed,
+				"the host has the image with its volumes; another start fetches it without them"}
 		}
 	}
 	env, err := guestenv.Build(w.Lease, Visible(e.cfg.Attach, w.Lease.GPUs), own)
@@ -190,7 +191,11 @@ func deviceRequests(a Attach, gpus []string) []container.DeviceRequest {
 		}
 		return []container.DeviceRequest{{Driver: "cdi", DeviceIDs: names}}
 	case a == AttachNVIDIA:
-		return []container.DeviceRequest{{Driver: "nvidia", DeviceIDs: gpus, Capabilities: [][]string{{"gpu", "compute", "utility"}}}}
+		return []container.DeviceRequest{{
+			Driver:       "nvidia",
+			DeviceIDs:    gpus,
+			Capabilities: [][]string{{"gpu", "compute", "utility"}},
+		}}
 	}
 	return nil
 }
@@ -214,7 +219,8 @@ const createLimit = 2 * time.Minute
 
 // ensure creates and starts one container, or adopts the one that has its name. Once begun it is not given up: the
 // daemon would go on with it, and the container come to be after everybody has looked that there is none.
-func (e *Engine) ensure(ctx context.Context, ref agentapi.LeaseRef, role Role, opts client.ContainerCreateOptions) (Container, error) {
+func (e *Engine) ensure(ctx context.Context, ref agentapi.LeaseRef, role Role,
+	opts client.ContainerCreateOptions) (Container, error) {
 	if err := ctx.Err(); err != nil {
 		return Container{}, err
 	}
@@ -256,7 +262,8 @@ func (e *Engine) refused(err error, format string, args ...any) error {
 		return unavailable(err, format, args...)
 	case strings.Contains(text, "no space left on device"):
 		return Refusal{agentapi.ReasonNoDisk, clip(text)}
-	case cerrdefs.IsInvalidArgument(err), cerrdefs.IsInternal(err), cerrdefs.IsNotImplemented(err), cerrdefs.IsPermissionDenied(err):
+	case cerrdefs.IsInvalidArgument(err), cerrdefs.IsInternal(err), cerrdefs.IsNotImplemented(err),
+		cerrdefs.IsPermissionDenied(err):
 		return Refusal{agentapi.ReasonRuntimeFailed, fmt.Sprintf(format, args...) + ": " + clip(text)}
 	}
 	return unavailable(err, format, args...)

@@ -103,7 +103,12 @@ func (e *Engine) name(ref agentapi.LeaseRef, role Role) string {
 }
 
 func (e *Engine) labels(ref agentapi.LeaseRef, role Role) map[string]string {
-	return map[string]string{labelHost: e.cfg.Host.String(), labelLease: ref.Lease, labelEpoch: strconv.Itoa(ref.Epoch), labelRole: string(role)}
+	return map[string]string{
+		labelHost:  e.cfg.Host.String(),
+		labelLease: ref.Lease,
+		labelEpoch: strconv.Itoa(ref.Epoch),
+		labelRole:  string(role),
+	}
 }
 
 // mine filters a list by this agent's label.
@@ -137,7 +142,8 @@ func clip(s string) string {
 
 // Down reports whether err says that the daemon did not answer, as opposed to refusing what was asked.
 func Down(err error) bool {
-	return client.IsErrConnectionFailed(err) || cerrdefs.IsUnavailable(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+	return client.IsErrConnectionFailed(err) || cerrdefs.IsUnavailable(err) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, fs.ErrNotExist)
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Watch calls changed with the lease of every one of our containers that starts or ends, and with the zero ref
-// whenever something may have been missed (at first, and when the daemon ceased to answer or answers again). It returns when
-// ctx ends.
+// Watch calls changed with the lease of every one of our containers that starts or ends, and with the zero ref whenever
+// something may have been missed (at first, and when the daemon ceased to answer or answers again). It returns when ctx
+// ends.
 func (e *Engine) Watch(ctx context.Context, changed func(agentapi.LeaseRef)) {
 	var beats sync.WaitGroup
 	defer beats.Wait()
@@ -43,7 +43,8 @@ func (e *Engine) Watch(ctx context.Context, changed func(agentapi.LeaseRef)) {
 	}
 }
 
-// beats asks the daemon for signs of life until ctx ends, and calls changed when it ceases to give them or gives them again.
+// beats asks the daemon for signs of life until ctx ends, and calls changed when it ceases to give them or gives them
+// again.
 func (e *Engine) beats(ctx context.Context, lost <-chan struct{}, changed func()) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()

@@ -59,7 +59,8 @@ func execEnv(env []string) []string {
 	var out []string
 	for _, kv := range env {
 		name, _, ok := strings.Cut(kv, "=")
-		if ok && name != "" && name != execMark && !strings.HasPrefix(strings.ToUpper(name), "NVIDIA_") && !strings.ContainsRune(kv, 0) {
+		if ok && name != "" && name != execMark && !strings.HasPrefix(strings.ToUpper(name), "NVIDIA_") &&
+			!strings.ContainsRune(kv, 0) {
 			out = append(out, kv)
 		}
 	}
@@ -161,8 +162,8 @@ func (x *Exec) Wait(ctx context.Context) (int, error) {
 // Signal sends a signal to the process and to what runs in its process group.
 func (x *Exec) Signal(name string) error { return x.leader.signal(name) }
 
-// Hangup ends the process and what it started, as a terminal that is gone does: HUP, then KILL for what is left, but for
-// what deliberately ignores HUP (nohup). It returns when they are gone or ctx ends.
+// Hangup ends the process and what it started, as a terminal that is gone does: HUP, then KILL for what is left, but
+// for what deliberately ignores HUP (nohup). It returns when they are gone or ctx ends.
 func (x *Exec) Hangup(ctx context.Context) { x.leader.hangup(ctx) }
 
 // Close lets the connection go. What runs goes on: see Hangup.

@@ -54,7 +54,8 @@ func TestHangupEndsASession(t *testing.T) {
 		"plain":             {"sleep 70001 & echo ready; sleep 70002", ""},
 		"deaf to HUP, TERM": {`trap "" HUP TERM; echo ready; sleep 70003; sleep 70004`, ""},
 		"stopped":           {"sleep 70005 & kill -STOP $!; echo ready; sleep 70006", ""},
-		"meant to stay":     {"nohup sleep 70007 >/dev/null 2>&1 </dev/null & until ps -o args= -p $! | grep -q ^sleep; do :; done; echo ready; sleep 70008", "sleep 70007"},
+		"meant to stay": {"nohup sleep 70007 >/dev/null 2>&1 </dev/null & until ps -o args= -p $! | grep -q ^sleep; " +
+			"do :; done; echo ready; sleep 70008", "sleep 70007"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -87,7 +88,8 @@ func TestAnotherProcessIsNotTheLeader(t *testing.T) {
 
 func TestExecEnvKeepsDevicesOut(t *testing.T) {
 	t.Parallel()
-	got := execEnv([]string{"A=1", "NVIDIA_VISIBLE_DEVICES=all", "nvidia_x=1", "=x", "plain", execMark + "=host_x", "LC_ALL=C"})
+	got := execEnv([]string{"A=1", "NVIDIA_VISIBLE_DEVICES=all", "nvidia_x=1", "=x", "plain", execMark + "=host_x",
+		"LC_ALL=C"})
 	if strings.Join(got, " ") != "A=1 LC_ALL=C" {
 		t.Errorf("%q", got)
 	}

@@ -31,12 +31,24 @@ type Facts struct {
 func (e *Engine) Facts(ctx context.Context) Facts {
 	res, err := e.docker.Info(ctx, client.InfoOptions{})
 	if err != nil {
-		return Facts{Problems: []agentapi.Problem{{Code: "docker_unreachable", Severity: "bad", Cause: "The Docker daemon does not answer.",
-			Evidence: clip(err.Error()), Fix: "Install Docker Engine 20.10 or newer, start it, and run the agent as root."}}}
+		return Facts{Problems: []agentapi.Problem{{
+			Code:     "docker_unreachable",
+			Severity: "bad",
+			Cause:    "The Docker daemon does not answer.",
+			Evidence: clip(err.Error()),
+			Fix:      "Install Docker Engine 20.10 or newer, start it, and run the agent as root.",
+		}}}
 	}
 	info := res.Info
-	f := Facts{Version: info.ServerVersion, API: e.docker.ClientVersion(), StorageDriver: info.Driver, RootDir: info.DockerRootDir,
-		LiveRestore: info.LiveRestoreEnabled, CDI: hasCDISpec(info.CDISpecDirs), Toolkit: toolkitVersion(ctx)}
+	f := Facts{
+		Version:       info.ServerVersion,
+		API:           e.docker.ClientVersion(),
+		StorageDriver: info.Driver,
+		RootDir:       info.DockerRootDir,
+		LiveRestore:   info.LiveRestoreEnabled,
+		CDI:           hasCDISpec(info.CDISpecDirs),
+		Toolkit:       toolkitVersion(ctx),
+	}
 	_, f.NVIDIARuntime = info.Runtimes["nvidia"]
 	f.Runsc = runscOf(info.Runtimes)
 	backing := ""
@@ -79,9 +91,13 @@ func (f Facts) judge() []agentapi.Problem {
 			Evidence: "nvidia-ctk " + f.Toolkit, Fix: "Update nvidia-container-toolkit to " + minToolkit + " or newer."})
 	}
 	if !f.LiveRestore {
-		out = append(out, agentapi.Problem{Code: "no_live_restore", Severity: "warn",
+		out = append(out, agentapi.Problem{
+			Code:     "no_live_restore",
+			Severity: "warn",
 			Cause:    "A restart of the Docker daemon ends every running node.",
-			Evidence: `"live-restore" is off`, Fix: `Put {"live-restore": true} into /etc/docker/daemon.json and reload Docker.`})
+			Evidence: `"live-restore" is off`,
+			Fix:      `Put {"live-restore": true} into /etc/docker/daemon.json and reload Docker.`,
+		})
 	}
 	if !f.DiskLimited {
 		out = append(out, agentapi.Problem{Code: "disk_not_limited", Severity: "warn",
@@ -97,7 +113,10 @@ func diskLimited(driver, backing, root string) bool {
 	case "btrfs", "zfs":
 		return true
 	case "overlay2":
-		return backing == "xfs" && slices.ContainsFunc(mountOptions(root), func(o string) bool { return o == "prjquota" || o == "pquota" })
+		return backing == "xfs" && slices.ContainsFunc(mountOptions(root), func(o string) bool {
+			return o == "prjquota" ||
+				o == "pquota"
+		})
 	}
 	return false
 }

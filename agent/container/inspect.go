@@ -122,7 +122,10 @@ func (e *Engine) Stop(ctx context.Context, ref agentapi.LeaseRef, role Role, gra
 
 // Remove removes a container and its anonymous volumes, killing it if it still runs. One that is not there is no error.
 func (e *Engine) Remove(ctx context.Context, ref agentapi.LeaseRef, role Role) error {
-	_, err := e.docker.ContainerRemove(ctx, e.name(ref, role), client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	_, err := e.docker.ContainerRemove(ctx, e.name(ref, role), client.ContainerRemoveOptions{
+		Force:         true,
+		RemoveVolumes: true,
+	})
 	if cerrdefs.IsNotFound(err) {
 		return nil
 	}

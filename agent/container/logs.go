@@ -27,7 +27,8 @@ const maxLine = 64 << 10
 
 // Logs calls emit for every line of a workload's output, in order, and returns when the output ends (with Follow: when
 // the container does), ctx ends, or emit fails. A slow emit slows the reading down, not the workload.
-func (e *Engine) Logs(ctx context.Context, ref agentapi.LeaseRef, opts LogOptions, emit func(agentapi.LogFrame) error) error {
+func (e *Engine) Logs(ctx context.Context, ref agentapi.LeaseRef, opts LogOptions,
+	emit func(agentapi.LogFrame) error) error {
 	tail := "all"
 	if opts.Tail > 0 {
 		tail = strconv.Itoa(opts.Tail)

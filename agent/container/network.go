@@ -48,7 +48,8 @@ func (e *Engine) EnsureNetwork(ctx context.Context) (string, error) {
 			return res.ID, nil
 		}
 		last = err
-		if !cerrdefs.IsConflict(err) && !strings.Contains(err.Error(), "overlaps") && !strings.Contains(err.Error(), e.Bridge()) {
+		if !cerrdefs.IsConflict(err) && !strings.Contains(err.Error(), "overlaps") &&
+			!strings.Contains(err.Error(), e.Bridge()) {
 			break
 		}
 	}

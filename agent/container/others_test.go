@@ -19,12 +19,16 @@ func TestOthersContainersAreLeftAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger, err := ours.docker.ContainerCreate(ctx, client.ContainerCreateOptions{Name: ours.name(spec.LeaseRef, Guest) + "-copy", Config: &container.Config{Image: image, Cmd: []string{"/none"}}})
+	stranger, err := ours.docker.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Name:   ours.name(spec.LeaseRef, Guest) + "-copy",
+		Config: &container.Config{Image: image, Cmd: []string{"/none"}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if _, err := ours.docker.ContainerRemove(context.Background(), stranger.ID, client.ContainerRemoveOptions{Force: true}); err != nil {
+		if _, err := ours.docker.ContainerRemove(context.Background(), stranger.ID,
+			client.ContainerRemoveOptions{Force: true}); err != nil {
 			t.Error(err)
 		}
 		if err := theirs.Remove(context.Background(), spec.LeaseRef, Guest); err != nil {

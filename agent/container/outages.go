@@ -16,8 +16,9 @@ const (
 	hungAfter = 2
 )
 
-// newPinger returns an HTTP client that opens a new connection for every request. A daemon that is stopping closes its socket
-// before it stops containers but still answers on open connections, so only a new connection shows that it is not stopping.
+// newPinger returns an HTTP client that opens a new connection for every request. A daemon that is stopping closes its
+// socket before it stops containers but still answers on open connections, so only a new connection shows that it is
+// not stopping.
 func newPinger(dial func(context.Context) (net.Conn, error)) *http.Client {
 	return &http.Client{Timeout: pingLimit, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}}
@@ -60,9 +61,9 @@ func (e *Engine) Away() (since time.Time, why string, ok bool) {
 	return e.watch.since, e.watch.why, !e.watch.since.IsZero()
 }
 
-// outages records when the daemon did not answer this agent. A stopping daemon closes its socket before it stops containers,
-// and a starting one kills containers that it finds running. So the daemon caused an unrequested exit if the exit falls between
-// the last answered ping before an outage and the first one after it.
+// outages records when the daemon did not answer this agent. A stopping daemon closes its socket before it stops
+// containers, and a starting one kills containers that it finds running. So the daemon caused an unrequested exit if
+// the exit falls between the last answered ping before an outage and the first one after it.
 //
 // With live restore the daemon does neither: containers keep running without it, and their exits are their own.
 type outages struct {
@@ -75,8 +76,8 @@ type outages struct {
 	why      string
 }
 
-// span is an outage. One in which the daemon was only slow, and neither refused connections nor was started again, ends no
-// containers: a renter's program may have slowed it.
+// span is an outage. One in which the daemon was only slow, and neither refused connections nor was started again, ends
+// no containers: a renter's program may have slowed it.
 type span struct {
 	from, to time.Time // to is zero while it lasts
 	stopped  bool
@@ -173,9 +174,10 @@ func (e *Engine) Interrupted(ctx context.Context, c Container) (bool, error) {
 	return ok && unwatched(c, started, e.born), nil
 }
 
-// unwatched reports whether a container has to be taken for one that its daemon has stopped, by the start of the daemon that
-// runs now and of this process: it ended just before the daemon started, or at a time that neither of the two has seen.
-// In both cases there is no proof that it exited by itself. An operator who stops the agent before the daemon gains nothing.
+// unwatched reports whether a container has to be taken for one that its daemon has stopped, by the start of the daemon
+// that runs now and of this process: it ended just before the daemon started, or at a time that neither of the two has
+// seen. In both cases there is no proof that it exited by itself. An operator who stops the agent before the daemon
+// gains nothing.
 func unwatched(c Container, daemon, agent time.Time) bool {
 	if !c.StartedAt.Before(daemon) || !c.FinishedAt.Before(daemon.Add(outageSlack)) {
 		return false

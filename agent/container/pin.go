@@ -12,7 +12,8 @@ import (
 
 // pinned ensures a workload on the processors that were chosen for it. Where the daemon may not have them (it runs in a
 // smaller cpuset itself, or the kernel has none), the workload runs on any: its quota holds it, and it is only slower.
-func (e *Engine) pinned(ctx context.Context, ref agentapi.LeaseRef, opts client.ContainerCreateOptions) (Container, error) {
+func (e *Engine) pinned(ctx context.Context, ref agentapi.LeaseRef,
+	opts client.ContainerCreateOptions) (Container, error) {
 	c, err := e.ensure(ctx, ref, Work, opts)
 	if r := &opts.HostConfig.Resources; err == nil || r.CpusetCpus == "" || !cpusetRefused(err) {
 		return c, err
@@ -33,7 +34,8 @@ func cpusetRefused(err error) bool {
 		return false
 	}
 	text := strings.ToLower(r.Detail)
-	for _, sign := range []string{"cpuset", "requested cpus are not available", "requested memory nodes are not available"} {
+	for _, sign := range []string{"cpuset", "requested cpus are not available",
+		"requested memory nodes are not available"} {
 		if strings.Contains(text, sign) {
 			return true
 		}

@@ -55,9 +55,9 @@ func (r *Runsc) has(flag string, values ...string) bool {
 
 // lacks says what keeps gVisor from being offered, nil when nothing does. A workload shares its guest's network
 // namespace, with the cluster's network in it: gVisor's own network stack would take the addresses away from the guest,
-// so it must use the namespace's. Its init tells the guest by a socket in a folder that both mount, which gVisor opens only
-// when it is told to. With GPUs it needs its passage to NVIDIA's driver. Whether that knows the driver's version, and that
-// it works, is not looked at.
+// so it must use the namespace's. Its init tells the guest by a socket in a folder that both mount, which gVisor opens
+// only when it is told to. With GPUs it needs its passage to NVIDIA's driver. Whether that knows the driver's version,
+// and that it works, is not looked at.
 func (r *Runsc) lacks(gpus bool) *agentapi.Problem {
 	var missing []string
 	if !r.has("network", "host") {
@@ -72,11 +72,16 @@ func (r *Runsc) lacks(gpus bool) *agentapi.Problem {
 	if len(missing) == 0 {
 		return nil
 	}
-	return &agentapi.Problem{Code: "runsc_not_usable", Severity: "warn",
+	return &agentapi.Problem{
+		Code:     "runsc_not_usable",
+		Severity: "warn",
 		Cause:    "Docker has gVisor (runsc), but it is not offered: it could not run a node as it is set up.",
-		Evidence: fmt.Sprintf("runtime %q runs with %q, without %s", r.Name, strings.Join(r.Args, " "), strings.Join(missing, " and ")),
-		Fix: fmt.Sprintf("Add %s to its runtimeArgs in /etc/docker/daemon.json and reload Docker. --network=host is the node's own network namespace, not this machine's; --nvproxy must support the driver.",
-			strings.Join(missing, " and "))}
+		Evidence: fmt.Sprintf("runtime %q runs with %q, without %s", r.Name, strings.Join(r.Args, " "),
+			strings.Join(missing, " and ")),
+		Fix: fmt.Sprintf("Add %s to its runtimeArgs in /etc/docker/daemon.json and reload Docker. --network=host is the "+
+			"node's own network namespace, not this machine's; --nvproxy must support the driver.",
+			strings.Join(missing, " and ")),
+	}
 }
 
 // Runtimes are the OCI runtimes a workload can ask for here, and what keeps gVisor from being one of them. gpus: the
@@ -106,7 +111,8 @@ func (e *Engine) hold(ctx context.Context, lease agentapi.LeaseSpec, hc *contain
 	}
 	if lease.DiskLimited {
 		if !facts.DiskLimited {
-			return Refusal{agentapi.ReasonNotOffered, "Docker here holds no container to a size (" + facts.StorageDriver + "): disk_gb cannot be enforced"}
+			return Refusal{agentapi.ReasonNotOffered, "Docker here holds no container to a size (" + facts.StorageDriver +
+				"): disk_gb cannot be enforced"}
 		}
 		hc.StorageOpt = sized(lease.DiskGB)
 	}

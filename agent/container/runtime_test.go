@@ -39,17 +39,30 @@ func TestWhenGVisorIsOffered(t *testing.T) {
 		evidence string // of the problem; "" = there is none
 	}{
 		{"none", map[string]system.Runtime{"runc": {Path: "runc"}}, true, false, ""},
-		{"bare", map[string]system.Runtime{"runsc": {Path: "/usr/bin/runsc"}}, true, false, "--network=host and --host-uds=open and --nvproxy"},
-		{"no passage", map[string]system.Runtime{"runsc": {Path: "/usr/bin/runsc", Args: []string{"--network=host", "--host-uds=open"}}}, true, false, "without --nvproxy"},
-		{"passage off", map[string]system.Runtime{"runsc": {Args: []string{"--network=host", "--host-uds=all", "--nvproxy=false"}}}, true, false, "without --nvproxy"},
-		{"own network", map[string]system.Runtime{"runsc": {Args: []string{"--network=sandbox", "-host-uds=open", "--nvproxy"}}}, true, false, "without --network=host"},
-		{"whole", map[string]system.Runtime{"runsc": {Args: []string{"--network=host", "--fsgofer-host-uds", "-nvproxy"}}}, true, true, ""},
-		{"no socket", map[string]system.Runtime{"runsc": {Args: []string{"--network=host", "--host-uds=none", "-nvproxy"}}}, true, false, "without --host-uds=open"},
-		{"simulated GPUs", map[string]system.Runtime{"runsc": {Args: []string{"--network=host", "--host-uds=open"}}}, false, true, ""},
-		{"other name", map[string]system.Runtime{"gvisor": {Path: "/opt/runsc", Args: []string{"--network=host", "--host-uds=open", "--nvproxy=true"}}}, true, true, ""},
+		{"bare", map[string]system.Runtime{"runsc": {Path: "/usr/bin/runsc"}}, true, false,
+			"--network=host and --host-uds=open and --nvproxy"},
+		{"no passage", map[string]system.Runtime{"runsc": {
+			Path: "/usr/bin/runsc",
+			Args: []string{"--network=host", "--host-uds=open"},
+		}}, true, false, "without --nvproxy"},
+		{"passage off", map[string]system.Runtime{"runsc": {Args: []string{"--network=host", "--host-uds=all",
+			"--nvproxy=false"}}}, true, false, "without --nvproxy"},
+		{"own network", map[string]system.Runtime{"runsc": {Args: []string{"--network=sandbox", "-host-uds=open",
+			"--nvproxy"}}}, true, false, "without --network=host"},
+		{"whole", map[string]system.Runtime{"runsc": {Args: []string{"--network=host", "--fsgofer-host-uds", "-nvproxy"}}},
+			true, true, ""},
+		{"no socket", map[string]system.Runtime{"runsc": {Args: []string{"--network=host", "--host-uds=none", "-nvproxy"}}},
+			true, false, "without --host-uds=open"},
+		{"simulated GPUs", map[string]system.Runtime{"runsc": {Args: []string{"--network=host", "--host-uds=open"}}}, false,
+			true, ""},
+		{"other name", map[string]system.Runtime{"gvisor": {
+			Path: "/opt/runsc",
+			Args: []string{"--network=host", "--host-uds=open", "--nvproxy=true"},
+		}}, true, true, ""},
 	} {
 		got, problems := docker(c.runtimes).Runtimes(c.gpus)
-		if !slices.Contains(got, "runc") || slices.Contains(got, "runsc") != c.offered || (len(problems) == 1) != (c.evidence != "") {
+		if !slices.Contains(got, "runc") || slices.Contains(got, "runsc") != c.offered ||
+			(len(problems) == 1) != (c.evidence != "") {
 			t.Errorf("%s: %v %+v", c.name, got, problems)
 		}
 		if c.evidence != "" && !strings.Contains(problems[0].Evidence, c.evidence) {
@@ -61,9 +74,9 @@ func TestWhenGVisorIsOffered(t *testing.T) {
 	}
 }
 
-// The workload, not the guest, is made with the runtime that was asked for, and one that is not there is refused by name.
-// What answers to runsc here is a stand-in, runc behind a script that takes runsc's flags: that Docker is asked for the
-// right one is all this shows.
+// The workload, not the guest, is made with the runtime that was asked for, and one that is not there is refused by
+// name. What answers to runsc here is a stand-in, runc behind a script that takes runsc's flags: that Docker is asked
+// for the right one is all this shows.
 func TestTheRuntimeThatIsAskedFor(t *testing.T) {
 	t.Parallel()
 	e, spec, files := setUp(t)
@@ -76,9 +89,16 @@ func TestTheRuntimeThatIsAskedFor(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\nshift 2\nexec "+runc+" \"$@\"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	other := net.Host("gvisor").DockerWith(`{"runtimes": {"gvisor": {"path": "` + script + `", "runtimeArgs": ["--network=host", "--host-uds=open"]}}}`)
-	with, err := New(Config{Docker: other.Socket, Host: id.New[id.Host](), GuestBinary: e.cfg.GuestBinary, Attach: AttachNone,
-		Overlay: netip.MustParsePrefix("10.77.0.0/20"), Log: slog.New(slog.DiscardHandler)})
+	other := net.Host("gvisor").DockerWith(`{"runtimes": {"gvisor": {"path": "` + script +
+		`", "runtimeArgs": ["--network=host", "--host-uds=open"]}}}`)
+	with, err := New(Config{
+		Docker:      other.Socket,
+		Host:        id.New[id.Host](),
+		GuestBinary: e.cfg.GuestBinary,
+		Attach:      AttachNone,
+		Overlay:     netip.MustParsePrefix("10.77.0.0/20"),
+		Log:         slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -125,8 +125,8 @@ func (h *Host) distance(from, to int) int {
 }
 
 // Pick is the set of a lease that gets GPUs, a number of processors (which may be fractional: its quota) and memory in
-// MB, when other leases have those in taken. ok is false for a lease that is to have none: it gets the whole host, or where
-// its GPUs are is not known.
+// MB, when other leases have those in taken. ok is false for a lease that is to have none: it gets the whole host, or
+// where its GPUs are is not known.
 func (h Host) Pick(gpus []string, vcpus float64, ramMB int64, taken []Set) (s Set, ok bool) {
 	want := int(math.Ceil(vcpus - 1e-9))
 	if len(gpus) == 0 || want < 1 || want >= len(h.cpus) {
@@ -146,7 +146,8 @@ func (h Host) Pick(gpus []string, vcpus float64, ramMB int64, taken []Set) (s Se
 	}
 	all := slices.Clone(h.cpus)
 	slices.SortStableFunc(all, func(a, b cpu) int {
-		return cmp.Or(cmp.Compare(flag(others[a.id]), flag(others[b.id])), cmp.Compare(h.foreign(a, gpus), h.foreign(b, gpus)),
+		return cmp.Or(cmp.Compare(flag(others[a.id]), flag(others[b.id])),
+			cmp.Compare(h.foreign(a, gpus), h.foreign(b, gpus)),
 			cmp.Compare(h.away(a, gpus), h.away(b, gpus)), cmp.Compare(a.core, b.core), cmp.Compare(a.id, b.id))
 	})
 	all = all[:want]
@@ -180,9 +181,9 @@ func (h *Host) away(c cpu, gpus []string) int {
 	return best
 }
 
-// mems are the nodes that a lease's memory must come from: where the lease has all of their GPUs, no processor elsewhere,
-// and room. Anybody else gets memory from where it runs first, and from elsewhere before it runs out: bound to a node
-// that others use too, it could be killed while the host has memory left.
+// mems are the nodes that a lease's memory must come from: where the lease has all of their GPUs, no processor
+// elsewhere, and room. Anybody else gets memory from where it runs first, and from elsewhere before it runs out: bound
+// to a node that others use too, it could be killed while the host has memory left.
 func (h *Host) mems(cpus []cpu, gpus []string, ramMB int64) string {
 	mine := map[int]bool{}
 	for _, g := range gpus {

@@ -70,11 +70,13 @@ func (n namespace) dial(addr string, limit time.Duration) (c net.Conn, err error
 	return c, err
 }
 
-// A lease has only so many connections open at once; the lease beside it is not touched, and one that is closed makes room.
+// A lease has only so many connections open at once; the lease beside it is not touched, and one that is closed makes
+// room.
 func TestConnectionsOpenAtOnce(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
-	m.outside.listen(t, "443", func(c net.Conn) { defer c.Close(); _, _ = io.Copy(io.Discard, c) }) // holds until the other end closes
+	// holds until the other end closes
+	m.outside.listen(t, "443", func(c net.Conn) { defer c.Close(); _, _ = io.Copy(io.Discard, c) })
 	const most = 30
 	for _, egress := range []Egress{EgressFull, EgressLimited} {
 		m.ensureCaps(t, Caps{Connections: most}, map[netip.Addr]Egress{one: egress, two: egress})
@@ -114,7 +116,8 @@ func TestConnectionsOpenAtOnce(t *testing.T) {
 	}
 }
 
-// What a lease moves takes as long as its bound says, each way, whoever drops it: a slow machine can only make it longer.
+// What a lease moves takes as long as its bound says, each way, whoever drops it: a slow machine can only make it
+// longer.
 func TestBandwidthOfALease(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -161,14 +164,15 @@ func TestBandwidthOfALease(t *testing.T) {
 		m.ensureCaps(t, tc.caps, map[netip.Addr]Egress{one: tc.egress})
 		up, down := move()
 		if up < tc.up || down < tc.down {
-			t.Errorf("%+v, egress %s: 6 MB went up in %v and came down in %v, want at least %v and %v", tc.caps, tc.egress, up, down, tc.up, tc.down)
+			t.Errorf("%+v, egress %s: 6 MB went up in %v and came down in %v, want at least %v and %v", tc.caps, tc.egress, up,
+				down, tc.up, tc.down)
 		}
 		m.ensureCaps(t, tc.caps, nil)
 	}
 }
 
-// What a lease did is counted: what it opened, moved, and tried where nobody may go. Another's coming and going does not
-// lose it.
+// What a lease did is counted: what it opened, moved, and tried where nobody may go. Another's coming and going does
+// not lose it.
 func TestTrafficIsCounted(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

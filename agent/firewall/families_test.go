@@ -93,11 +93,14 @@ func (m machine) dual(t *testing.T) {
 	t.Helper()
 	bridge := Config{Host8: host8}.Bridge()
 	m.host.do(func() { _ = os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0) })
-	m.host.ip(t, "addr add fd00:7::1/64 dev "+bridge+" nodad", "addr add fd00:1::2/64 dev wan0 nodad", "addr add 2001:db8:1::1/64 dev wan0 nodad",
+	m.host.ip(t, "addr add fd00:7::1/64 dev "+bridge+" nodad", "addr add fd00:1::2/64 dev wan0 nodad",
+		"addr add 2001:db8:1::1/64 dev wan0 nodad",
 		"route add default via fd00:1::10", "addr add fe80::7:1/64 dev "+bridge+" nodad")
-	m.c1.ip(t, "addr add fd00:7::2/64 dev eth0 nodad", "addr add fe80::7:2/64 dev eth0 nodad", "route add default via fd00:7::1")
+	m.c1.ip(t, "addr add fd00:7::2/64 dev eth0 nodad", "addr add fe80::7:2/64 dev eth0 nodad",
+		"route add default via fd00:7::1")
 	m.c2.ip(t, "addr add fd00:7::3/64 dev eth0 nodad", "route add default via fd00:7::1")
-	m.outside.ip(t, "addr add fd00:1::10/64 dev net0 nodad", "addr add 2001:db8:1::9/64 dev net0 nodad", "route add fd00:7::/64 via fd00:1::2",
+	m.outside.ip(t, "addr add fd00:1::10/64 dev net0 nodad", "addr add 2001:db8:1::9/64 dev net0 nodad",
+		"route add fd00:7::/64 via fd00:1::2",
 		"addr add 2001:db8:9::8/128 dev lo nodad", "addr add fd00:ec2::254/128 dev lo nodad")
 }
 

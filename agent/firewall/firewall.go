@@ -42,9 +42,9 @@ type Config struct {
 }
 
 // Caps bound what each lease moves over the host's line to the internet, in megabits per second from 1 to MaxMbps; 0 is
-// no bound. Egress limited has bounds of its own (LimitedUpMbps, LimitedDownMbps), and the lower ones count. What is over
-// is dropped, which makes TCP send less. Connections is how many a lease may have open at once, 0 to FullConnections: 0 is
-// FullConnections, and of egress limited LimitedConnections.
+// no bound. Egress limited has bounds of its own (LimitedUpMbps, LimitedDownMbps), and the lower ones count. What is
+// over is dropped, which makes TCP send less. Connections is how many a lease may have open at once, 0 to
+// FullConnections: 0 is FullConnections, and of egress limited LimitedConnections.
 type Caps struct {
 	UpMbps, DownMbps, Connections int
 }
@@ -62,7 +62,8 @@ const (
 
 // Traffic is what a lease did since its egress was set.
 type Traffic struct {
-	Opened  uint64 // connections tried to the outside, allowed or over a bound; packets until the first answer count singly
+	// connections tried to the outside, allowed or over a bound; packets until the first answer count singly
+	Opened  uint64
 	Refused uint64 // packets to where nobody may: hosts, private networks, metadata, mail, ports that its egress has not
 	Up      uint64 // bytes sent to the outside, with what was dropped
 	Down    uint64 // bytes received

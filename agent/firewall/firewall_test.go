@@ -83,7 +83,8 @@ func (n namespace) ip(t *testing.T, lines ...string) {
 // join makes a veth pair, one end here and one there.
 func (n namespace) join(t *testing.T, name string, other namespace, there string) {
 	t.Helper()
-	n.ip(t, fmt.Sprintf("link add %s type veth peer name %s netns /proc/%d/fd/%d", name, there, os.Getpid(), other.file.Fd()),
+	n.ip(t, fmt.Sprintf("link add %s type veth peer name %s netns /proc/%d/fd/%d", name, there, os.Getpid(),
+		other.file.Fd()),
 		"link set "+name+" up")
 	other.ip(t, "link set "+there+" up")
 }
@@ -112,8 +113,8 @@ func (n namespace) serve(t *testing.T) {
 	}
 }
 
-// reaches reports whether an address answers. What must answer is waited for, however slow the machine is; what must not
-// is given a moment.
+// reaches reports whether an address answers. What must answer is waited for, however slow the machine is; what must
+// not is given a moment.
 func (n namespace) reaches(addr string, must bool) bool {
 	limit := 400 * time.Millisecond
 	if must {
@@ -144,15 +145,18 @@ func newMachine(t *testing.T) machine {
 		bridge string
 		addr   string
 		gw     string
-	}{{m.c1, bridge, one.String(), "172.30.7.1"}, {m.c2, bridge, two.String(), "172.30.7.1"}, {m.other, foreign, "172.30.8.2", "172.30.8.1"}} {
+	}{{m.c1, bridge, one.String(), "172.30.7.1"}, {m.c2, bridge, two.String(), "172.30.7.1"},
+		{m.other, foreign, "172.30.8.2", "172.30.8.1"}} {
 		port := fmt.Sprintf("port%d", i)
 		m.host.join(t, port, c.ns, "eth0")
 		m.host.ip(t, "link set "+port+" master "+c.bridge)
 		c.ns.ip(t, "addr add "+c.addr+"/24 dev eth0", "route add default via "+c.gw)
 	}
 	m.host.join(t, "wan0", m.outside, "net0")
-	m.host.ip(t, "addr add 203.0.113.1/24 dev wan0", "addr add 192.168.1.2/24 dev wan0", "route add default via 203.0.113.9")
-	m.outside.ip(t, "addr add 203.0.113.9/24 dev net0", "addr add 192.168.1.10/24 dev net0", "route add 172.30.0.0/16 via 203.0.113.1")
+	m.host.ip(t, "addr add 203.0.113.1/24 dev wan0", "addr add 192.168.1.2/24 dev wan0",
+		"route add default via 203.0.113.9")
+	m.outside.ip(t, "addr add 203.0.113.9/24 dev net0", "addr add 192.168.1.10/24 dev net0",
+		"route add 172.30.0.0/16 via 203.0.113.1")
 	for _, a := range []string{"198.51.100.8", "169.254.169.254", "168.63.129.16", "100.100.100.200", "10.1.2.3"} {
 		m.outside.ip(t, "addr add "+a+"/32 dev lo")
 	}
@@ -203,7 +207,8 @@ func TestWhatAContainerReaches(t *testing.T) {
 	for _, c := range []struct {
 		egress Egress
 		far    []bool // 80, 8080, 25
-	}{{EgressFull, []bool{true, true, false}}, {EgressLimited, []bool{true, false, false}}, {EgressOff, []bool{false, false, false}}, {"", []bool{false, false, false}}} {
+	}{{EgressFull, []bool{true, true, false}}, {EgressLimited, []bool{true, false, false}},
+		{EgressOff, []bool{false, false, false}}, {"", []bool{false, false, false}}} {
 		leases := map[netip.Addr]Egress{two: EgressFull}
 		if c.egress != "" {
 			leases[one] = c.egress
@@ -257,7 +262,8 @@ func TestEnsureKeepsAndCheckSees(t *testing.T) {
 		}
 		return out
 	}
-	if diff := cmp.Diff(map[netip.Addr]uint64{one: 2}, flows(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(map[netip.Addr]uint64{one: 2}, flows(),
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Error("flows", diff)
 	}
 	// Another lease's coming does not lose the count; traffic does not make the table look changed.
@@ -277,8 +283,9 @@ func TestEnsureKeepsAndCheckSees(t *testing.T) {
 		"an address let out":    "add element inet muster_0badcafe full4 { 172.30.7.9 }",
 		"a lease shut in":       "delete element inet muster_0badcafe limited4 { 172.30.7.3 }",
 		"a denied network gone": "delete element inet muster_0badcafe deny4 { 192.168.0.0/16 }",
-		"a chain more":          "add chain inet muster_0badcafe extra { type filter hook forward priority -300; policy accept; }",
-		"the table gone":        "delete table inet muster_0badcafe",
+		"a chain more": "add chain inet muster_0badcafe extra { type filter hook forward priority -300; policy " +
+			"accept; }",
+		"the table gone": "delete table inet muster_0badcafe",
 	}
 	for what, nft := range tampering {
 		m.host.run(t, "", "nft", nft)

@@ -25,9 +25,9 @@ type Keeper struct {
 	uncounted bool // it does not
 }
 
-// Ensure keeps the bridge's ports from each other and makes the table as cfg says: it loads it where it is missing or was
-// changed, and else only moves leases between the egress sets (their flow counts stay). It has looked at the table when it
-// returns nil; a port that was added meanwhile is its own Ensure's to keep apart.
+// Ensure keeps the bridge's ports from each other and makes the table as cfg says: it loads it where it is missing or
+// was changed, and else only moves leases between the egress sets (their flow counts stay). It has looked at the table
+// when it returns nil; a port that was added meanwhile is its own Ensure's to keep apart.
 func (k *Keeper) Ensure(ctx context.Context, cfg Config) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -63,7 +63,8 @@ func (k *Keeper) check(ctx context.Context, cfg Config) error {
 		return fault.New(fault.Unavailable, "the firewall cannot be read: %v", err)
 	}
 	if port != "" {
-		return fault.New(fault.Unavailable, "the firewall is not as it should be: %s may reach the other ports of %s", port, cfg.Bridge())
+		return fault.New(fault.Unavailable, "the firewall is not as it should be: %s may reach the other ports of %s", port,
+			cfg.Bridge())
 	}
 	return nil
 }
@@ -89,7 +90,8 @@ func (k *Keeper) compare(ctx context.Context, cfg Config) (text string, have, wa
 	}
 	near, err := onLink()
 	if err != nil {
-		return "", nil, nil, fault.New(fault.Unavailable, "the firewall cannot be read: find the host's own networks: %v", err)
+		return "", nil, nil, fault.New(fault.Unavailable, "the firewall cannot be read: find the host's own networks: %v",
+			err)
 	}
 	have, err = list(ctx, cfg.Table())
 	if err == nil {
@@ -109,13 +111,14 @@ func (k *Keeper) Uncapped(ctx context.Context) (string, error) {
 		return "", fault.New(fault.Unavailable, "the firewall cannot be tried: %v", err)
 	}
 	if k.uncounted {
-		return "This kernel cannot count connections (nft_connlimit is missing): a lease may have any number open at once.", nil
+		return "This kernel cannot count connections (nft_connlimit is missing): a lease may have any number open at once.",
+			nil
 	}
 	return "", nil
 }
 
-// probeKernel finds out, once, whether the kernel counts connections open at once: in a namespace of a moment, where all the
-// rest is known to load.
+// probeKernel finds out, once, whether the kernel counts connections open at once: in a namespace of a moment, where
+// all the rest is known to load.
 func (k *Keeper) probeKernel(ctx context.Context) error {
 	if k.probed {
 		return nil
@@ -132,7 +135,10 @@ func (k *Keeper) probeKernel(ctx context.Context) error {
 }
 
 // examples are the leases of the rules whose listing is remembered: addresses for documentation, which no guest has.
-var examples = map[netip.Addr]Egress{netip.MustParseAddr("192.0.2.1"): EgressFull, netip.MustParseAddr("192.0.2.2"): EgressLimited}
+var examples = map[netip.Addr]Egress{
+	netip.MustParseAddr("192.0.2.1"): EgressFull,
+	netip.MustParseAddr("192.0.2.2"): EgressLimited,
+}
 
 // meaning is how this machine lists cfg's rules. What is remembered serves where have differs from it by nothing, or by
 // leases that are to be moved.

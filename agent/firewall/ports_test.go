@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Containers on the bridge do not meet there, whatever becomes of bridged frames on this machine: not by IP, not by ARP.
+// Containers on the bridge do not meet there, whatever becomes of bridged frames on this machine: not by IP, not by
+// ARP.
 func TestContainersOfOneBridgeDoNotSeeEachOther(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -28,7 +29,10 @@ func TestContainersOfOneBridgeDoNotSeeEachOther(t *testing.T) {
 		t.Error("one container sees the other")
 	}
 	m.ensure(t, leases) // which finds nothing to do
-	for port, change := range map[string]string{"a port that was let loose": "link set port1 type bridge_slave isolated off", "another port": "link set port2 master mst" + host8} {
+	for port, change := range map[string]string{
+		"a port that was let loose": "link set port1 type bridge_slave isolated off",
+		"another port":              "link set port2 master mst" + host8,
+	} {
 		m.host.ip(t, change)
 		if err := m.check(leases); err == nil {
 			t.Errorf("%s: not seen", port)

@@ -17,8 +17,8 @@ var denied = []string{
 }
 
 // The rates are new connections per second of one lease. Traffic leaves from somebody's home address: full is enough
-// for parallel downloads and not for scans; limited is enough for a package index. Sets whose names end in "_seen4" hold,
-// for each address, how much it has of a bound: the kernel fills them.
+// for parallel downloads and not for scans; limited is enough for a package index. Sets whose names end in "_seen4"
+// hold, for each address, how much it has of a bound: the kernel fills them.
 var table = template.Must(template.New("").Parse(`table inet {{.Table}} {
 	set deny4 {
 		type ipv4_addr
@@ -104,8 +104,8 @@ func lower(cap, own int) int {
 	return min(cap, own)
 }
 
-// render is the table of cfg, as nft reads it, on a host that is on the networks near. Without connections those open at
-// once are not counted, for kernels that cannot.
+// render is the table of cfg, as nft reads it, on a host that is on the networks near. Without connections those open
+// at once are not counted, for kernels that cannot.
 func render(cfg Config, near []netip.Prefix, connections bool) string {
 	deny := slices.Clone(denied)
 	for _, p := range near {
@@ -147,11 +147,15 @@ func replacement(cfg Config, text string) string {
 	return fmt.Sprintf("add table inet %s\ndelete table inet %s\n%s", cfg.Table(), cfg.Table(), text)
 }
 
-// egressSets hold the leases' addresses, each those of some egresses. All but slow4 count what is looked up in them; up4
-// and down4 see every packet, full4 and limited4 those that open a connection.
+// egressSets hold the leases' addresses, each those of some egresses. All but slow4 count what is looked up in them;
+// up4 and down4 see every packet, full4 and limited4 those that open a connection.
 var egressSets = map[string][]Egress{
-	"full4": {EgressFull}, "limited4": {EgressLimited}, "slow4": {EgressLimited},
-	"up4": {EgressFull, EgressLimited}, "down4": {EgressFull, EgressLimited}, "refused4": {EgressOff, EgressFull, EgressLimited},
+	"full4":    {EgressFull},
+	"limited4": {EgressLimited},
+	"slow4":    {EgressLimited},
+	"up4":      {EgressFull, EgressLimited},
+	"down4":    {EgressFull, EgressLimited},
+	"refused4": {EgressOff, EgressFull, EgressLimited},
 }
 
 // members are the leases that belong into a set.

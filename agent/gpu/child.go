@@ -106,8 +106,8 @@ func (c *child) read(out *os.File) {
 	}
 }
 
-// request sends a request; the channel gets its answer, or is closed when the child ends first. forget must be called when
-// the answer is no longer awaited.
+// request sends a request; the channel gets its answer, or is closed when the child ends first. forget must be called
+// when the answer is no longer awaited.
 func (c *child) request(r wire.Request, patience time.Duration) (answer <-chan wire.Message, forget func(), err error) {
 	ch := make(chan wire.Message, 1)
 	c.mu.Lock()

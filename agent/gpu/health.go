@@ -190,10 +190,12 @@ func (v Verdict) Accuse(e Evidence, bootID string, now time.Time) (next Verdict,
 
 const maxStrikes = 50
 
-// Look is what v becomes by a whole look at the GPU, standing being every defect it shows now: new ones accuse, and when
-// there are none a suspicion ends with time, a quarantine only after a reset: a new boot of the host, or one the operator
-// asked for (reset). That its memory is free again clears a GPU of nothing but that. told are the evidences worth an event; recovered says that the GPU is healthy again.
-func (v Verdict) Look(standing []Evidence, reset bool, bootID string, now time.Time, patience time.Duration) (next Verdict, told []Evidence, recovered bool) {
+// Look is what v becomes by a whole look at the GPU, standing being every defect it shows now: new ones accuse, and
+// when there are none a suspicion ends with time, a quarantine only after a reset: a new boot of the host, or one the
+// operator asked for (reset). That its memory is free again clears a GPU of nothing but that. told are the evidences
+// worth an event; recovered says that the GPU is healthy again.
+func (v Verdict) Look(standing []Evidence, reset bool, bootID string, now time.Time,
+	patience time.Duration) (next Verdict, told []Evidence, recovered bool) {
 	before := v.Standing
 	v.Standing = nil
 	for _, e := range standing {

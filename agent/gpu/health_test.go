@@ -11,8 +11,22 @@ import (
 
 func TestXidEvidence(t *testing.T) {
 	t.Parallel()
-	for xid, want := range map[int]State{13: Healthy, 31: Healthy, 43: Healthy, 45: Healthy, 68: Healthy, 109: Healthy,
-		48: Quarantined, 79: Quarantined, 95: Quarantined, 119: Quarantined, 63: Suspect, 94: Suspect, 999: Suspect, 4711: Suspect} {
+	for xid, want := range map[int]State{
+		13:   Healthy,
+		31:   Healthy,
+		43:   Healthy,
+		45:   Healthy,
+		68:   Healthy,
+		109:  Healthy,
+		48:   Quarantined,
+		79:   Quarantined,
+		95:   Quarantined,
+		119:  Quarantined,
+		63:   Suspect,
+		94:   Suspect,
+		999:  Suspect,
+		4711: Suspect,
+	} {
 		if got := XidEvidence(xid); got.Weight != want {
 			t.Errorf("Xid %d weighs %s, want %s", xid, got.Weight, want)
 		}
@@ -26,16 +40,22 @@ func TestConditionEvidence(t *testing.T) {
 		condition wire.Condition
 		want      map[string]State
 	}{
-		"well":               {wire.Condition{ECCUncorrectable: &none}, nil},
-		"tells nothing":      {wire.Condition{}, nil},
-		"ECC":                {wire.Condition{ECCUncorrectable: &two}, map[string]State{kindECC: Quarantined}},
-		"remap pending":      {wire.Condition{RemapPending: true}, map[string]State{kindRemap: Suspect}},
-		"remap failed":       {wire.Condition{RemapPending: true, RemapFailure: true}, map[string]State{kindRemap: Quarantined}},
+		"well":          {wire.Condition{ECCUncorrectable: &none}, nil},
+		"tells nothing": {wire.Condition{}, nil},
+		"ECC":           {wire.Condition{ECCUncorrectable: &two}, map[string]State{kindECC: Quarantined}},
+		"remap pending": {wire.Condition{RemapPending: true}, map[string]State{kindRemap: Suspect}},
+		"remap failed": {wire.Condition{
+			RemapPending: true,
+			RemapFailure: true,
+		}, map[string]State{kindRemap: Quarantined}},
 		"reset":              {wire.Condition{RecoveryAction: 1}, map[string]State{kindAction: Quarantined}},
 		"drain P2P":          {wire.Condition{RecoveryAction: 3}, map[string]State{kindAction: Suspect}},
 		"action of tomorrow": {wire.Condition{RecoveryAction: 17}, map[string]State{kindAction: Suspect}},
 		"odd answer":         {wire.Condition{Odd: &wire.Error{Code: 999}}, map[string]State{kindDriver: Suspect}},
-		"several":            {wire.Condition{ECCUncorrectable: &two, RecoveryAction: 2}, map[string]State{kindECC: Quarantined, kindAction: Quarantined}},
+		"several": {wire.Condition{
+			ECCUncorrectable: &two,
+			RecoveryAction:   2,
+		}, map[string]State{kindECC: Quarantined, kindAction: Quarantined}},
 	} {
 		var got map[string]State
 		for _, e := range ConditionEvidence(test.condition) {

@@ -27,8 +27,9 @@ func (i Inventory) Fill(inv *agentapi.Inventory) {
 	inv.Problems = append(inv.Problems, i.Problems...)
 }
 
-// Inventory asks the driver what there is, and every GPU how it is. GPUs that fell away since boot are listed with what was known of them; so are
-// all while the driver does not answer. The error is ctx's: everything else is a problem in the inventory.
+// Inventory asks the driver what there is, and every GPU how it is. GPUs that fell away since boot are listed with what
+// was known of them; so are all while the driver does not answer. The error is ctx's: everything else is a problem in
+// the inventory.
 func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 	sys, err := m.look(ctx)
 	if ctx.Err() != nil {
@@ -176,7 +177,8 @@ func driverProblem(err error, bus pciDevices) agentapi.Problem {
 		}
 	case wire.CodeDriverNotLoaded:
 		p.Code, p.Cause = "driver_not_loaded", "The NVIDIA kernel driver is not loaded."
-		p.Fix = "Load it (modprobe nvidia); where that fails, build it for the running kernel (dkms autoinstall) or sign it for Secure Boot."
+		p.Fix = "Load it (modprobe nvidia); where that fails, build it for the running kernel (dkms autoinstall) or sign " +
+			"it for Secure Boot."
 	case wire.CodeMismatch:
 		p.Code, p.Cause = "driver_mismatch", "The NVIDIA driver was upgraded, but the old one is still loaded."
 		p.Fix = "Reboot the host, or unload and load the nvidia modules."

@@ -17,7 +17,8 @@ func TestInventory(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, h100, 8)
 	inv := inventory(t, h.start(t))
-	if !inv.Simulated || inv.Driver != "550.90.07" || inv.CUDAMax != "12.4" || inv.NVMLVersion != "12.550.90.07" || len(inv.Problems) != 0 {
+	if !inv.Simulated || inv.Driver != "550.90.07" || inv.CUDAMax != "12.4" || inv.NVMLVersion != "12.550.90.07" ||
+		len(inv.Problems) != 0 {
 		t.Errorf("system: %+v", inv)
 	}
 	if len(inv.GPUs) != 8 {
@@ -25,16 +26,33 @@ func TestInventory(t *testing.T) {
 	}
 	for i, got := range inv.GPUs {
 		want := h.GPUs[i]
-		if len(got.NVLinks) != 18 || !got.NVLinks[17].Active || got.NVLinks[17].Version != 4 || got.NVLinks[17].Remote != "00000000:06:00.0" {
+		if len(got.NVLinks) != 18 || !got.NVLinks[17].Active || got.NVLinks[17].Version != 4 ||
+			got.NVLinks[17].Remote != "00000000:06:00.0" {
 			t.Errorf("GPU %d: NVLinks %+v", i, got.NVLinks)
 		}
 		got.NVLinks = nil
 		if diff := cmp.Diff(agentapi.GPU{
-			UUID: want.UUID, Index: i, PCIBus: want.PCI, Model: h100, Architecture: "Hopper", VRAMMB: 81559, ComputeCap: "9.0",
-			PCIeGenMax: agentapi.Known(5), PCIeGenCurrent: agentapi.Known(5), PCIeWidthMax: agentapi.Known(16), PCIeWidthCurrent: agentapi.Known(16),
-			NUMANode: agentapi.Known(i / 4), MIG: agentapi.Known(false), ECC: agentapi.Known(true), Persistence: agentapi.Known(true),
-			PowerLimitMW: agentapi.Known[int64](700_000), PowerDefaultMW: agentapi.Known[int64](700_000), VBIOS: agentapi.Known("96.00.74.00.01"), Serial: agentapi.Known(want.Serial),
-			ConfidentialCompute: agentapi.Known(false), Health: "healthy",
+			UUID:                want.UUID,
+			Index:               i,
+			PCIBus:              want.PCI,
+			Model:               h100,
+			Architecture:        "Hopper",
+			VRAMMB:              81559,
+			ComputeCap:          "9.0",
+			PCIeGenMax:          agentapi.Known(5),
+			PCIeGenCurrent:      agentapi.Known(5),
+			PCIeWidthMax:        agentapi.Known(16),
+			PCIeWidthCurrent:    agentapi.Known(16),
+			NUMANode:            agentapi.Known(i / 4),
+			MIG:                 agentapi.Known(false),
+			ECC:                 agentapi.Known(true),
+			Persistence:         agentapi.Known(true),
+			PowerLimitMW:        agentapi.Known[int64](700_000),
+			PowerDefaultMW:      agentapi.Known[int64](700_000),
+			VBIOS:               agentapi.Known("96.00.74.00.01"),
+			Serial:              agentapi.Known(want.Serial),
+			ConfidentialCompute: agentapi.Known(false),
+			Health:              "healthy",
 		}, got); diff != "" {
 			t.Errorf("GPU %d (-want +got):\n%s", i, diff)
 		}
@@ -109,7 +127,8 @@ func TestOlderDriver(t *testing.T) {
 		t.Errorf("%+v", g)
 	}
 	b, err := m.Sample(t.Context())
-	if err != nil || len(b.Samples) != 2 || b.Samples[0].EnergyMJ != nil || b.Samples[0].TempC != nil || b.Samples[0].PowerMW == nil {
+	if err != nil || len(b.Samples) != 2 || b.Samples[0].EnergyMJ != nil || b.Samples[0].TempC != nil ||
+		b.Samples[0].PowerMW == nil {
 		t.Errorf("%+v, %v", b, err)
 	}
 	if _, err := m.UseOf(t.Context(), h.uuid(0)); err != nil {
@@ -130,16 +149,26 @@ func TestNoDriver(t *testing.T) {
 		name, code string
 		change     func(*Config, *fakeprofile.Profile)
 	}{
-		{"no library", "nvml_missing", func(c *Config, _ *fakeprofile.Profile) { c.LibraryPath = "/nonexistent/libnvidia-ml.so.1" }},
+		{"no library", "nvml_missing",
+			func(c *Config, _ *fakeprofile.Profile) { c.LibraryPath = "/nonexistent/libnvidia-ml.so.1" }},
 		{"not loaded", "driver_not_loaded", func(_ *Config, p *fakeprofile.Profile) { p.InitError = 9 }},
 		{"upgraded", "driver_mismatch", func(_ *Config, p *fakeprofile.Profile) { p.InitError = 18 }},
 		{"hangs at its start", "driver_unanswering", func(c *Config, p *fakeprofile.Profile) {
 			p.Hang = "nvmlInit_v2"
 			c.timing.start = c.timing.call / 5
 		}},
-		{"probe does not start", "driver_unanswering", func(c *Config, _ *fakeprofile.Profile) { c.Exe = []string{"/nonexistent/muster-agent"} }},
-		{"probe ends at once", "driver_unanswering", func(c *Config, _ *fakeprofile.Profile) { c.Exe = []string{"/bin/true"} }},
-		{"probe speaks nonsense", "driver_unanswering", func(c *Config, _ *fakeprofile.Profile) { c.Exe = []string{"/bin/echo", "hello"} }},
+		{"probe does not start", "driver_unanswering", func(c *Config,
+			_ *fakeprofile.Profile) {
+			c.Exe = []string{"/nonexistent/muster-agent"}
+		}},
+		{"probe ends at once", "driver_unanswering", func(c *Config,
+			_ *fakeprofile.Profile) {
+			c.Exe = []string{"/bin/true"}
+		}},
+		{"probe speaks nonsense", "driver_unanswering", func(c *Config,
+			_ *fakeprofile.Profile) {
+			c.Exe = []string{"/bin/echo", "hello"}
+		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -151,7 +180,8 @@ func TestNoDriver(t *testing.T) {
 			}
 			m := h.start(t, func(c *Config) { *c = cfg })
 			inv := inventory(t, m)
-			if len(inv.GPUs) != 0 || len(inv.Problems) != 1 || inv.Problems[0].Code != test.code || inv.Problems[0].Severity != "bad" {
+			if len(inv.GPUs) != 0 || len(inv.Problems) != 1 || inv.Problems[0].Code != test.code ||
+				inv.Problems[0].Severity != "bad" {
 				t.Fatalf("%+v", inv)
 			}
 			if _, err := m.Sample(t.Context()); err == nil {
@@ -223,8 +253,8 @@ func TestSysFS(t *testing.T) {
 	}
 }
 
-// The loader must bind NVML's functions when they are called, not when the program starts; and what go-nvml can call the
-// fake library has.
+// The loader must bind NVML's functions when they are called, not when the program starts; and what go-nvml can call
+// the fake library has.
 func TestLinkage(t *testing.T) {
 	t.Parallel()
 	exe, err := os.Executable()

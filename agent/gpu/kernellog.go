@@ -26,8 +26,8 @@ var (
 	pciName = regexp.MustCompile(`\b([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})\b`)
 )
 
-// parseKernelLine reads one record of /dev/kmsg. ok is false where it says nothing of a GPU; Seq is set whenever it can be
-// read.
+// parseKernelLine reads one record of /dev/kmsg. ok is false where it says nothing of a GPU; Seq is set whenever it can
+// be read.
 func parseKernelLine(line string) (out kernelLine, ok bool) {
 	head, text, found := strings.Cut(line, ";")
 	if !found {
@@ -59,7 +59,11 @@ func parseKernelLine(line string) (out kernelLine, ok bool) {
 			return out, false
 		}
 		out.PCI = m[1]
-		out.Evidence = Evidence{Kind: kindOffBus, Weight: Quarantined, Detail: "the kernel's log: the GPU has fallen off the bus"}
+		out.Evidence = Evidence{
+			Kind:   kindOffBus,
+			Weight: Quarantined,
+			Detail: "the kernel's log: the GPU has fallen off the bus",
+		}
 		return out, true
 	}
 	return out, false

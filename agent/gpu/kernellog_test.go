@@ -13,21 +13,23 @@ func TestParseKernelLine(t *testing.T) {
 		kind string
 		xid  int
 	}{
-		"3,1200,99000,-;NVRM: Xid (PCI:0000:17:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.": {1200, "0000:17:00", kindXid, 79},
-		"3,1201,99001,-;NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.":                                          {1201, "0000:3b:00", kindOffBus, 0},
-		"4,7,5,c;NVRM: Xid (PCI:00000000:C1:00.0): 48, pid=2":                                                         {7, "00000000:C1:00", kindXid, 48},
-		"6,2,1,-;NVRM: Xid (PCI:0000:17:00): 999999999, x":                                                            {},
-		"6,2,1,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.90.07":                                           {},
-		"6,2,1,-;usb 1-1: fallen off the bus 0000:17:00":                                                              {},
-		"NVRM: Xid (PCI:0000:17:00): 79":                                                                              {},
-		" SUBSYSTEM=pci":                                                                                              {},
-		"":                                                                                                            {},
+		"3,1200,99000,-;NVRM: Xid (PCI:0000:17:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.": {1200,
+			"0000:17:00", kindXid, 79},
+		"3,1201,99001,-;NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.": {1201, "0000:3b:00", kindOffBus, 0},
+		"4,7,5,c;NVRM: Xid (PCI:00000000:C1:00.0): 48, pid=2":                {7, "00000000:C1:00", kindXid, 48},
+		"6,2,1,-;NVRM: Xid (PCI:0000:17:00): 999999999, x":                   {},
+		"6,2,1,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.90.07":  {},
+		"6,2,1,-;usb 1-1: fallen off the bus 0000:17:00":                     {},
+		"NVRM: Xid (PCI:0000:17:00): 79":                                     {},
+		" SUBSYSTEM=pci":                                                     {},
+		"":                                                                   {},
 	} {
 		got, ok := parseKernelLine(line)
 		if ok != (want.kind != "") {
 			t.Errorf("%q: %t", line, ok)
 		}
-		if ok && (got.Seq != want.seq || got.PCI != want.pci || got.Evidence.Kind != want.kind || got.Evidence.Xid != want.xid) {
+		if ok && (got.Seq != want.seq || got.PCI != want.pci || got.Evidence.Kind != want.kind ||
+			got.Evidence.Xid != want.xid) {
 			t.Errorf("%q: %+v", line, got)
 		}
 	}
@@ -39,7 +41,8 @@ func TestSamePCI(t *testing.T) {
 		a, b string
 		same bool
 	}{
-		{"0000:17:00", "00000000:17:00.0", true}, {"0000:c1:00.0", "00000000:C1:00.0", true}, {"00010000:00:1e", "10000:00:1E.0", true},
+		{"0000:17:00", "00000000:17:00.0", true}, {"0000:c1:00.0", "00000000:C1:00.0", true},
+		{"00010000:00:1e", "10000:00:1E.0", true},
 		{"0001:17:00", "0000:17:00", false}, {"", "", false}, {"0000:17:00", "0000:18:00", false},
 	} {
 		if got := samePCI(c.a, c.b); got != c.same {

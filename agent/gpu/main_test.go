@@ -23,9 +23,11 @@ var library, oldLibrary string
 // later are functions that drivers still in use do not have.
 var later = []string{
 	"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetNumaNodeId", "nvmlSystemGetConfComputeState", "nvmlDeviceGetFieldValues",
-	"nvmlDeviceGetRemappedRows", "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetArchitecture", "nvmlDeviceGetMigMode",
+	"nvmlDeviceGetRemappedRows", "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetArchitecture",
+	"nvmlDeviceGetMigMode",
 	"nvmlDeviceGetP2PStatus", "nvmlDeviceGetTopologyCommonAncestor", "nvmlSystemGetCudaDriverVersion_v2",
-	"nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses_v3",
+	"nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetComputeRunningProcesses_v2",
+	"nvmlDeviceGetComputeRunningProcesses_v3",
 	"nvmlDeviceGetGraphicsRunningProcesses_v2", "nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlEventSetWait_v2",
 	"nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetSerial", "nvmlDeviceGetTotalEccErrors",
 	"nvmlDeviceGetTemperature", "nvmlDeviceGetNvLinkState",
@@ -103,8 +105,15 @@ func (h *host) config(t *testing.T) Config {
 		Env:         []string{probeEnv + "=1", fakeprofile.Env + "=" + h.path},
 		LibraryPath: library,
 		StateDir:    h.state,
-		timing: timing{call: 10 * time.Second, start: 10 * time.Second, restart: time.Millisecond, maxRest: 50 * time.Millisecond,
-			shun: 100 * time.Millisecond, maxShun: 200 * time.Millisecond, watch: 20 * time.Millisecond},
+		timing: timing{
+			call:    10 * time.Second,
+			start:   10 * time.Second,
+			restart: time.Millisecond,
+			maxRest: 50 * time.Millisecond,
+			shun:    100 * time.Millisecond,
+			maxShun: 200 * time.Millisecond,
+			watch:   20 * time.Millisecond,
+		},
 	}
 }
 

@@ -250,7 +250,8 @@ func (m *Monitor) orAll(ctx context.Context, uuids []string) ([]string, error) {
 }
 
 // each asks the same of several GPUs at once. A sick one fails alone.
-func each[T any](ctx context.Context, m *Monitor, method string, uuids []string) (answers map[string]T, failed map[string]error) {
+func each[T any](ctx context.Context, m *Monitor, method string,
+	uuids []string) (answers map[string]T, failed map[string]error) {
 	answers, failed = map[string]T{}, map[string]error{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup

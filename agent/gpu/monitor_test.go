@@ -41,7 +41,8 @@ func TestFaultsQuarantine(t *testing.T) {
 		"code nobody has heard of": {func(g *fakeprofile.GPU) {
 			g.Errors = []fakeprofile.Error{{Function: "nvmlDeviceGetMemoryInfo_v2", Code: 77}}
 		}, Suspect, kindDriver},
-		"three suspicions in a day": {func(g *fakeprofile.GPU) { g.RaiseXid(63); g.RaiseXid(74); g.RaiseXid(92) }, Quarantined, kindXid},
+		"three suspicions in a day": {func(g *fakeprofile.GPU) { g.RaiseXid(63); g.RaiseXid(74); g.RaiseXid(92) },
+			Quarantined, kindXid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -64,7 +65,8 @@ func TestFaultsQuarantine(t *testing.T) {
 				t.Errorf("the other GPU: %+v", other)
 			}
 			inv := inventory(t, m)
-			if len(inv.GPUs) != 2 || inv.GPUs[1].UUID != h.uuid(1) || inv.GPUs[1].Health != string(test.state) || inv.GPUs[1].HealthReason == "" {
+			if len(inv.GPUs) != 2 || inv.GPUs[1].UUID != h.uuid(1) || inv.GPUs[1].Health != string(test.state) ||
+				inv.GPUs[1].HealthReason == "" {
 				t.Errorf("inventory: %+v", inv.GPUs)
 			}
 		})
@@ -124,7 +126,8 @@ func TestQuarantineOutlivesRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := m.Pending()
-	if m.Health()[h.uuid(0)].State != Healthy || len(events) != 1 || events[0].Seq != last+1 || events[0].Kind != kindRecovered || events[0].State != "healthy" {
+	if m.Health()[h.uuid(0)].State != Healthy || len(events) != 1 || events[0].Seq != last+1 ||
+		events[0].Kind != kindRecovered || events[0].State != "healthy" {
 		t.Errorf("%+v", events)
 	}
 }
@@ -160,12 +163,13 @@ func TestRequalifyChecks(t *testing.T) {
 	}
 }
 
-// A GPU that hangs in the driver costs its own call only: the probe is replaced, the others answer, the sick one is left
-// alone for a while and comes back.
+// A GPU that hangs in the driver costs its own call only: the probe is replaced, the others answer, the sick one is
+// left alone for a while and comes back.
 func TestHang(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, h100, 3)
-	m := h.start(t, func(c *Config) { c.timing.watch, c.timing.call = time.Hour, 2*time.Second }) // no looks of its own: every call here is the test's
+	// no looks of its own: every call here is the test's
+	m := h.start(t, func(c *Config) { c.timing.watch, c.timing.call = time.Hour, 2*time.Second })
 	becomes(t, m, h.uuid(2), Healthy)
 	h.fault(t, 1, func(g *fakeprofile.GPU) { g.Hang = "nvmlDeviceGetPowerUsage" })
 	b, err := m.Sample(t.Context(), h.uuid(0), h.uuid(1), h.uuid(2))
@@ -310,8 +314,15 @@ func TestMissingSinceBoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mem.GPUs["GPU-old"] = &record{Verdict: Verdict{State: Healthy, BootID: "before"}, Seen: "before", GPU: agentapi.GPU{UUID: "GPU-old", Model: "NVIDIA A40", PCIBus: "00000000:01:00.0"}}
-	mem.GPUs[h.uuid(0)] = &record{Verdict: Verdict{State: Quarantined, Kind: kindXid, Reason: "Xid 79", BootID: "before"}, Seen: "before"}
+	mem.GPUs["GPU-old"] = &record{
+		Verdict: Verdict{State: Healthy, BootID: "before"},
+		Seen:    "before",
+		GPU:     agentapi.GPU{UUID: "GPU-old", Model: "NVIDIA A40", PCIBus: "00000000:01:00.0"},
+	}
+	mem.GPUs[h.uuid(0)] = &record{
+		Verdict: Verdict{State: Quarantined, Kind: kindXid, Reason: "Xid 79", BootID: "before"},
+		Seen:    "before",
+	}
 	if err := s.save(mem); err != nil {
 		t.Fatal(err)
 	}

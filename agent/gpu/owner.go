@@ -23,8 +23,8 @@ const OwnerMemory = 256 << 20
 // unnamed is how much memory may be in use that no process is named for: older drivers count what they reserve as used.
 const unnamed = 1 << 30
 
-// LeasedBy tells the Monitor whom to ask which GPUs have a lease, by UUID: on those, what runs is not the owner's. Before
-// it is called, a Monitor that keeps state takes no process for the owner's.
+// LeasedBy tells the Monitor whom to ask which GPUs have a lease, by UUID: on those, what runs is not the owner's.
+// Before it is called, a Monitor that keeps state takes no process for the owner's.
 func (m *Monitor) LeasedBy(leased func() map[string]bool) {
 	m.mu.Lock()
 	m.leased = leased
@@ -32,8 +32,8 @@ func (m *Monitor) LeasedBy(leased func() map[string]bool) {
 	poke(m.kick)
 }
 
-// InUse asks the named GPUs, which have no lease yet, who of the host's own uses them; those that are free for a lease are
-// left out. For one that does not answer, what was seen last counts.
+// InUse asks the named GPUs, which have no lease yet, who of the host's own uses them; those that are free for a lease
+// are left out. For one that does not answer, what was seen last counts.
 func (m *Monitor) InUse(ctx context.Context, uuids ...string) map[string]string {
 	uses, failed := each[wire.Use](ctx, m, wire.MethodUse, uuids)
 	says := map[string]string{}
@@ -64,8 +64,8 @@ type owned struct {
 	bytes int64     // of memory, when that was news
 }
 
-// seeOwners looks who uses the GPUs that have no lease, and what of the host's own runs on those that have one. It is part
-// of a look.
+// seeOwners looks who uses the GPUs that have no lease, and what of the host's own runs on those that have one. It is
+// part of a look.
 func (m *Monitor) seeOwners(ctx context.Context, uuids []string) {
 	before, ok := m.leasedNow()
 	if !ok {
@@ -111,8 +111,8 @@ func (m *Monitor) noteOwner(uuid, says string) (news bool) {
 	return news
 }
 
-// note takes note of a use and reports whether it is news. A GPU is free again when it has not been used for a while: who
-// restarts a game, or a desktop, is not done with it. m.mu is held.
+// note takes note of a use and reports whether it is news. A GPU is free again when it has not been used for a while:
+// who restarts a game, or a desktop, is not done with it. m.mu is held.
 func (m *Monitor) note(in map[string]owned, uuid, says string, bytes int64) (news bool) {
 	o, was := in[uuid]
 	now := m.cfg.Now()
@@ -190,15 +190,16 @@ func (m *Monitor) nameOf(pid int) string {
 	return name
 }
 
-// personal reports whether a process belongs to somebody's session on the host, and to no container: nothing that a lease
-// has run can get there.
+// personal reports whether a process belongs to somebody's session on the host, and to no container: nothing that a
+// lease has run can get there.
 func (m *Monitor) personal(pid int) bool {
 	b, err := os.ReadFile(filepath.Join(m.cfg.ProcFS, strconv.Itoa(pid), "cgroup"))
 	if err != nil {
 		return false
 	}
 	for line := range strings.Lines(string(b)) {
-		if path := strings.SplitN(strings.TrimSpace(line), ":", 3); len(path) == 3 && strings.HasPrefix(path[2], "/user.slice/") {
+		if path := strings.SplitN(strings.TrimSpace(line), ":", 3); len(path) == 3 &&
+			strings.HasPrefix(path[2], "/user.slice/") {
 			return !containerID.Match(b)
 		}
 	}
@@ -210,10 +211,14 @@ func inUse(gpus []agentapi.GPU) []agentapi.Problem {
 	var out []agentapi.Problem
 	for _, g := range gpus {
 		if g.InUse != "" {
-			out = append(out, agentapi.Problem{Code: agentapi.ProblemInUse, Severity: "warn",
+			out = append(out, agentapi.Problem{
+				Code:     agentapi.ProblemInUse,
+				Severity: "warn",
 				Cause:    fmt.Sprintf("GPU %d is in use on the host itself (%s): it is not offered.", g.Index, g.InUse),
 				Evidence: g.UUID,
-				Fix:      "It is offered again half a minute after that has ended. A desktop that needs more than it may: start the agent with a higher --owner-vram-mb."})
+				Fix: "It is offered again half a minute after that has ended. A desktop that needs more than it may: start " +
+					"the agent with a higher --owner-vram-mb.",
+			})
 		}
 	}
 	return out

@@ -92,7 +92,8 @@ func TestAnOwnersDesktopHasItsGPU(t *testing.T) {
 	if inv.GPUs[1].InUse != "" || inv.GPUs[2].InUse != "" || inv.GPUs[0].Health != "healthy" {
 		t.Errorf("%+v", inv.GPUs)
 	}
-	if len(inv.Problems) != 1 || inv.Problems[0].Code != agentapi.ProblemInUse || inv.Problems[0].Severity != "warn" || !strings.Contains(inv.Problems[0].Cause, "GPU 0 is in use on the host itself (Xorg, Isolated Web Co, 412 MiB)") {
+	if len(inv.Problems) != 1 || inv.Problems[0].Code != agentapi.ProblemInUse || inv.Problems[0].Severity != "warn" ||
+		!strings.Contains(inv.Problems[0].Cause, "GPU 0 is in use on the host itself (Xorg, Isolated Web Co, 412 MiB)") {
 		t.Errorf("%+v", inv.Problems)
 	}
 	if used := m.InUse(t.Context(), h.uuid(0), h.uuid(1)); len(used) != 1 || used[h.uuid(0)] == "" {
@@ -137,8 +138,10 @@ func TestWhatCountsAsInUse(t *testing.T) {
 		{"a process whose memory is not told", 0, use(9000, p(11, 0)), "steam, 9000 MiB"},
 		{"the driver's monitoring, on the host and in a container", 0, use(40, p(12, 10), p(13, 12)), ""},
 		{"its monitoring, whose memory is not told", 0, use(12, p(12, 0)), ""},
-		{"another's container", 0, use(20_500, p(14, 20_000), p(12, 10)), "python3 in container 3f2a9c1b04de, nv-hostengine, 20010 MiB"},
-		{"many", 0, use(2000, p(10, 500), p(11, 600), p(14, 300), p(12, 100), p(99, 200)), "steam, Xorg, python3 in container 3f2a9c1b04de, 2 more, 1700 MiB"},
+		{"another's container", 0, use(20_500, p(14, 20_000), p(12, 10)),
+			"python3 in container 3f2a9c1b04de, nv-hostengine, 20010 MiB"},
+		{"many", 0, use(2000, p(10, 500), p(11, 600), p(14, 300), p(12, 100), p(99, 200)),
+			"steam, Xorg, python3 in container 3f2a9c1b04de, 2 more, 1700 MiB"},
 		{"one that is gone by now", 0, use(600, p(4711, 600)), "process 4711, 600 MiB"},
 		{"what the driver does not name", 0, use(5000), "something the driver does not name, 5000 MiB"},
 	} {
@@ -187,8 +190,8 @@ func TestAGPUIsFreeAfterACalm(t *testing.T) {
 	}
 }
 
-// What the owner starts in a session of his own while a GPU is leased does not keep the lease's end from coming; what runs
-// anywhere else does.
+// What the owner starts in a session of his own while a GPU is leased does not keep the lease's end from coming; what
+// runs anywhere else does.
 func TestTheOwnersSessionHoldsUpNoEnd(t *testing.T) {
 	t.Parallel()
 	h, proc := newHost(t, rtx4090, 1), t.TempDir()
@@ -197,13 +200,17 @@ func TestTheOwnersSessionHoldsUpNoEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	game, _ := h.process(t, proc, "steam", session)
-	rootless, _ := h.process(t, proc, "python3", "0::/user.slice/user-1000.slice/user@1000.service/user.slice/docker-3f2a9c1b04de3f2a9c1b04de3f2a9c1b04de3f2a9c1b04de3f2a9c1b04de3f2a.scope")
+	rootless, _ := h.process(t, proc, "python3",
+		"0::/user.slice/user-1000.slice/user@1000.service/user.slice/docker-3f2a9c1b04de3f2a9c1b04de3f2a9c1b04de3f2a9c1b04de3f2a9c1b04de3f2a.scope")
 	service, _ := h.process(t, proc, "ollama", "0::/system.slice/ollama.service")
 	for _, test := range []struct {
 		pid   int
 		clean bool
 	}{{game, true}, {rootless, false}, {service, false}} {
-		if err := fakeprofile.SetProcesses(h.path, map[string][]fakeprofile.Process{h.uuid(0): {{PID: test.pid, MemMB: 9000}}}); err != nil {
+		if err := fakeprofile.SetProcesses(h.path, map[string][]fakeprofile.Process{h.uuid(0): {{
+			PID:   test.pid,
+			MemMB: 9000,
+		}}}); err != nil {
 			t.Fatal(err)
 		}
 		if left, _ := m.left(t.Context(), []string{h.uuid(0)}); (len(left) == 0) != test.clean {

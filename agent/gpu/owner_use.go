@@ -14,8 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// OwnerUse tells which GPUs that have a lease are used by programs of the host's own as well, and how many bytes of their
-// memory those took when that began, beyond what they had at the lease's start.
+// OwnerUse tells which GPUs that have a lease are used by programs of the host's own as well, and how many bytes of
+// their memory those took when that began, beyond what they had at the lease's start.
 func (m *Monitor) OwnerUse() map[string]int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -67,9 +67,9 @@ func (m *Monitor) noted() map[string]*Use {
 	return out
 }
 
-// describeOwnerUse says which programs of the host's own use a leased GPU, and how much of its memory they hold beyond what they
-// held before the lease; "" when that is no more than they may. What runs in any container is not counted: a lease's
-// programs do.
+// describeOwnerUse says which programs of the host's own use a leased GPU, and how much of its memory they hold beyond
+// what they held before the lease; "" when that is no more than they may. What runs in any container is not counted: a
+// lease's programs do.
 func (m *Monitor) describeOwnerUse(u wire.Use, before Use) (says string, beyond int64) {
 	had := map[int]int64{}
 	for _, p := range before.Processes {
@@ -102,10 +102,15 @@ func (m *Monitor) ownerProblems(gpus []agentapi.GPU) []agentapi.Problem {
 	var out []agentapi.Problem
 	for _, g := range gpus {
 		if o, ok := m.ownerUse[g.UUID]; ok {
-			out = append(out, agentapi.Problem{Code: agentapi.ProblemOwnerUse, Severity: "warn",
-				Cause:    fmt.Sprintf("Your programs use GPU %d, which is rented (%s more than when the lease began).", g.Index, o.by),
+			out = append(out, agentapi.Problem{
+				Code:     agentapi.ProblemOwnerUse,
+				Severity: "warn",
+				Cause: fmt.Sprintf("Your programs use GPU %d, which is rented (%s more than when the lease began).", g.Index,
+					o.by),
 				Evidence: g.UUID,
-				Fix:      "The renter's work is slower for it and may run out of the GPU's memory; the cluster's page says so. End them, or take the GPU back first: muster host reclaim."})
+				Fix: "The renter's work is slower for it and may run out of the GPU's memory; the cluster's page says so. " +
+					"End them, or take the GPU back first: muster host reclaim.",
+			})
 		}
 	}
 	return out

@@ -9,8 +9,9 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// What the owner starts on a GPU that is leased is told, with what it takes beyond what was there before; what the lease
-// runs is not the owner's. When it ends, or the lease does, nothing is said any more, and a new lease begins without it.
+// What the owner starts on a GPU that is leased is told, with what it takes beyond what was there before; what the
+// lease runs is not the owner's. When it ends, or the lease does, nothing is said any more, and a new lease begins
+// without it.
 func TestAnOwnersProgramBesideALease(t *testing.T) {
 	t.Parallel()
 	h, proc := newHost(t, rtx4090, 2), t.TempDir()
@@ -20,7 +21,10 @@ func TestAnOwnersProgramBesideALease(t *testing.T) {
 	service, _ := h.process(t, proc, "ollama", "0::/system.slice/ollama.service")
 	set := func(first ...fakeprofile.Process) {
 		t.Helper()
-		if err := fakeprofile.SetProcesses(h.path, map[string][]fakeprofile.Process{h.uuid(0): first, h.uuid(1): {{PID: job, MemMB: 20_000}}}); err != nil {
+		if err := fakeprofile.SetProcesses(h.path, map[string][]fakeprofile.Process{
+			h.uuid(0): first,
+			h.uuid(1): {{PID: job, MemMB: 20_000}},
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -52,7 +56,8 @@ func TestAnOwnersProgramBesideALease(t *testing.T) {
 		fakeprofile.Process{PID: game, MemMB: 4000}, fakeprofile.Process{PID: service, MemMB: 2000})
 	beside(map[string]int64{h.uuid(0): 6100})
 	inv := inventory(t, m)
-	if len(inv.Problems) != 1 || inv.Problems[0].Code != agentapi.ProblemOwnerUse || !strings.Contains(inv.Problems[0].Cause, "GPU 0, which is rented (steam, ollama, Xorg, 6100 MiB more") {
+	if len(inv.Problems) != 1 || inv.Problems[0].Code != agentapi.ProblemOwnerUse ||
+		!strings.Contains(inv.Problems[0].Cause, "GPU 0, which is rented (steam, ollama, Xorg, 6100 MiB more") {
 		t.Errorf("%+v", inv.Problems)
 	}
 	if inv.GPUs[0].InUse != "" || inv.GPUs[0].Health != "healthy" {

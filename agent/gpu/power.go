@@ -25,7 +25,8 @@ func ParsePowerLimits(texts []string) (PowerLimits, error) {
 		}
 		n, err := strconv.Atoi(watts)
 		_, indexErr := strconv.ParseUint(gpu, 10, 16)
-		if _, twice := out[gpu]; err != nil || n < 1 || n > 10_000 || twice || (named && indexErr != nil && !strings.HasPrefix(gpu, "GPU-")) {
+		if _, twice := out[gpu]; err != nil || n < 1 || n > 10_000 || twice ||
+			(named && indexErr != nil && !strings.HasPrefix(gpu, "GPU-")) {
 			return nil, fmt.Errorf("%q: want watts for all GPUs, or INDEX=WATTS or UUID=WATTS, each once", t)
 		}
 		out[gpu] = n
@@ -43,9 +44,9 @@ func (l PowerLimits) of(g agentapi.GPU) int64 {
 	return 0
 }
 
-// keepPower holds every GPU to its power limit, also when somebody else has changed it, and gives back the one it was made
-// for to a GPU that was given another by this agent and is to have none any more. It is part of a look. A Monitor that
-// keeps no state only looks: it changes nothing of the host.
+// keepPower holds every GPU to its power limit, also when somebody else has changed it, and gives back the one it was
+// made for to a GPU that was given another by this agent and is to have none any more. It is part of a look. A Monitor
+// that keeps no state only looks: it changes nothing of the host.
 func (m *Monitor) keepPower(ctx context.Context, uuids []string) {
 	if m.cfg.StateDir == "" {
 		return

@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/agent/gpu/fakeprofile"
 )
 
-// An operator's power limit is set, set again when somebody changes it, shown beside the usual one, and given back when it
-// is not wanted any more; one that cannot be set is told.
+// An operator's power limit is set, set again when somebody changes it, shown beside the usual one, and given back when
+// it is not wanted any more; one that cannot be set is told.
 func TestPowerLimit(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, h100, 3)
@@ -31,7 +31,9 @@ func TestPowerLimit(t *testing.T) {
 	m := h.start(t, limits(PowerLimits{"": 500, "1": 250, h.uuid(2): 100}))
 	becomes(t, m, h.uuid(2), Healthy)
 	got, problems := watts(m)
-	if got != [3]int64{500, 250, 700} || len(problems) != 1 || !strings.Contains(problems[0], "GPU 2's power limit could not be set to 100 W") || !strings.Contains(problems[0], "from 200 to 700 W") {
+	if got != [3]int64{500, 250, 700} || len(problems) != 1 ||
+		!strings.Contains(problems[0], "GPU 2's power limit could not be set to 100 W") ||
+		!strings.Contains(problems[0], "from 200 to 700 W") {
 		t.Errorf("%v, %q", got, problems)
 	}
 	m.Close()
@@ -41,7 +43,9 @@ func TestPowerLimit(t *testing.T) {
 	})
 	m = h.start(t, limits(nil))
 	got, problems = watts(m)
-	if got != [3]int64{700, 250, 700} || len(problems) != 1 || !strings.Contains(problems[0], "GPU 1 could not be given back") || !strings.Contains(problems[0], "Insufficient Permissions") {
+	if got != [3]int64{700, 250, 700} || len(problems) != 1 ||
+		!strings.Contains(problems[0], "GPU 1 could not be given back") ||
+		!strings.Contains(problems[0], "Insufficient Permissions") {
 		t.Errorf("%v, %q", got, problems)
 	}
 	h.fault(t, 1, func(g *fakeprofile.GPU) { g.ClearFaults() })
@@ -75,7 +79,8 @@ func TestPowerIsGivenBackWhenTheAgentGoes(t *testing.T) {
 	h.fault(t, 1, func(g *fakeprofile.GPU) {
 		g.Errors = append(g.Errors, fakeprofile.Error{Function: "nvmlDeviceSetPowerManagementLimit", Code: 4})
 	})
-	if err := GivePowerBack(t.Context(), h.config(t)); err == nil || !strings.Contains(err.Error(), "GPU 1 keeps its power limit of 250 W") || strings.Contains(err.Error(), "GPU 0") {
+	if err := GivePowerBack(t.Context(), h.config(t)); err == nil ||
+		!strings.Contains(err.Error(), "GPU 1 keeps its power limit of 250 W") || strings.Contains(err.Error(), "GPU 0") {
 		t.Errorf("one that refuses: %v", err)
 	}
 	h.fault(t, 1, func(g *fakeprofile.GPU) { g.ClearFaults() })
@@ -98,7 +103,8 @@ func TestPowerIsGivenBackWhenTheAgentGoes(t *testing.T) {
 
 func TestParsePowerLimits(t *testing.T) {
 	t.Parallel()
-	if l, err := ParsePowerLimits([]string{"300", "0=250", "GPU-1=200"}); err != nil || l[""] != 300 || l["0"] != 250 || l["GPU-1"] != 200 {
+	if l, err := ParsePowerLimits([]string{"300", "0=250", "GPU-1=200"}); err != nil || l[""] != 300 || l["0"] != 250 ||
+		l["GPU-1"] != 200 {
 		t.Errorf("%v, %v", l, err)
 	}
 	for _, bad := range [][]string{{"x"}, {"0"}, {"-5"}, {"0=250", "0=260"}, {"a=3"}, {"=300"}, {"300", "250"}} {

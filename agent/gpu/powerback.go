@@ -11,9 +11,10 @@ import (
 	"github.com/musterhq/muster/agent/hostinfo"
 )
 
-// GivePowerBack gives every GPU whose power limit the agent has set the one it was made for, for when the agent goes for
-// good. No Monitor may use cfg's state. The driver is asked only when there is something to give back; a limit ends with the
-// boot, and with a GPU that is there no more. It goes on after an error and returns all of them; doing it again is no error.
+// GivePowerBack gives every GPU whose power limit the agent has set the one it was made for, for when the agent goes
+// for good. No Monitor may use cfg's state. The driver is asked only when there is something to give back; a limit ends
+// with the boot, and with a GPU that is there no more. It goes on after an error and returns all of them; doing it
+// again is no error.
 func GivePowerBack(ctx context.Context, cfg Config) error {
 	if err := cfg.defaults(); err != nil {
 		return err
@@ -39,7 +40,8 @@ func GivePowerBack(ctx context.Context, cfg Config) error {
 			err := probe.request(ctx, wire.Request{Method: wire.MethodPower, GPU: uuid, Milliwatts: wire.DefaultPower}, nil)
 			gone := errors.As(err, &refusal) && (refusal.Code == wire.CodeNotFound || refusal.Code == wire.CodeGPULost)
 			if err != nil && !gone {
-				errs = append(errs, fmt.Errorf("GPU %d keeps its power limit of %d W (nvidia-smi -pl gives it another): %w", r.GPU.Index, r.PowerSet/1000, err))
+				errs = append(errs, fmt.Errorf("GPU %d keeps its power limit of %d W (nvidia-smi -pl gives it another): %w",
+					r.GPU.Index, r.PowerSet/1000, err))
 				continue
 			}
 		}

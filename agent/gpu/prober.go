@@ -90,7 +90,13 @@ type shunned struct {
 }
 
 func newProber(cfg Config, onHang func(uuid, method string)) *prober {
-	return &prober{cfg: cfg, time: cfg.timing, events: make(chan wire.Event, 64), onHang: onHang, shun: map[string]shunned{}}
+	return &prober{
+		cfg:    cfg,
+		time:   cfg.timing,
+		events: make(chan wire.Event, 64),
+		onHang: onHang,
+		shun:   map[string]shunned{},
+	}
 }
 
 // running is the child to ask, started if need be. It waits out a pause between two starts, as long as ctx allows.
@@ -127,7 +133,8 @@ func (p *prober) tryRunning() (c *child, warm bool, wait time.Duration, err erro
 		return nil, false, wait, nil
 	}
 	if n := p.stuck(); n >= maxStuck {
-		return nil, false, 0, fault.New(fault.Unavailable, "%d GPU probes hang in the NVIDIA driver: the host must be rebooted", n)
+		return nil, false, 0, fault.New(fault.Unavailable, "%d GPU probes hang in the NVIDIA driver: the host must be "+
+			"rebooted", n)
 	}
 	c, err = startChild(p.cfg, p.events, now)
 	if err != nil {
@@ -230,10 +237,11 @@ func (p *prober) callOnce(ctx context.Context, r wire.Request, out any) error {
 // errOverdue is an answer that the driver, and nothing else, keeps from coming.
 var errOverdue = errors.New("overdue")
 
-// await is the answer to a call, or errOverdue. On a machine short of processor time, a probe that has not got to run must
-// not count as a GPU that hangs: once the time is up, it is asked something that needs no driver, and only when it has
-// answered that is the call overdue. A probe that answers not even that is given up after a while.
-func (p *prober) await(ctx context.Context, c *child, answer <-chan wire.Message, patience time.Duration) (wire.Message, error) {
+// await is the answer to a call, or errOverdue. On a machine short of processor time, a probe that has not got to run
+// must not count as a GPU that hangs: once the time is up, it is asked something that needs no driver, and only when it
+// has answered that is the call overdue. A probe that answers not even that is given up after a while.
+func (p *prober) await(ctx context.Context, c *child, answer <-chan wire.Message,
+	patience time.Duration) (wire.Message, error) {
 	var pong <-chan wire.Message
 	for _, wait := range []time.Duration{patience, p.time.late, patience} {
 		timer := time.NewTimer(wait)
@@ -291,8 +299,8 @@ func (p *prober) hung(uuid, method string) {
 	p.onHang(uuid, method)
 }
 
-// pause ends the child, waits until it is gone and keeps a new one from starting until release is called: nothing of ours
-// has a GPU open then.
+// pause ends the child, waits until it is gone and keeps a new one from starting until release is called: nothing of
+// ours has a GPU open then.
 func (p *prober) pause(ctx context.Context) (release func(), err error) {
 	p.mu.Lock()
 	p.paused++

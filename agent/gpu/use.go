@@ -99,7 +99,8 @@ func (m *Monitor) left(ctx context.Context, uuids []string) (all []string, uncle
 	return all, unclean
 }
 
-// hold makes GPUs suspect whose memory is not free after a lease: the next look tells, and each one after it looks anew.
+// hold makes GPUs suspect whose memory is not free after a lease: the next look tells, and each one after it looks
+// anew.
 func (m *Monitor) hold(unclean map[string]string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

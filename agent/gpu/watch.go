@@ -21,8 +21,8 @@ type Health struct {
 	Reason string // for people; "" when healthy
 }
 
-// Health is the present health by UUID, of every GPU seen since the host booted. While the driver does not answer no GPU
-// is healthy.
+// Health is the present health by UUID, of every GPU seen since the host booted. While the driver does not answer no
+// GPU is healthy.
 func (m *Monitor) Health() map[string]Health {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -86,8 +86,8 @@ func (m *Monitor) watch(ctx context.Context) {
 	}
 }
 
-// look asks the driver what there is and every GPU how it is. Looks take turns: what an older one saw must not be applied
-// after a newer one.
+// look asks the driver what there is and every GPU how it is. Looks take turns: what an older one saw must not be
+// applied after a newer one.
 func (m *Monitor) look(ctx context.Context) (wire.System, error) {
 	m.looking.Lock()
 	defer m.looking.Unlock()
@@ -147,10 +147,15 @@ func (m *Monitor) lookAfterReset(ctx context.Context, uuid string) error {
 
 // standing gathers what speaks against a GPU at this look. answered is false where nothing was learnt: its call hung or
 // the probe fell, which is told elsewhere.
-func (m *Monitor) standing(r record, conditions map[string]wire.Condition, failed map[string]error, present map[string]bool, bus pciDevices) (out []Evidence, answered bool) {
+func (m *Monitor) standing(r record, conditions map[string]wire.Condition, failed map[string]error,
+	present map[string]bool, bus pciDevices) (out []Evidence, answered bool) {
 	uuid := r.GPU.UUID
 	if bus.known && !bus.has(r.GPU.PCIBus) {
-		out = append(out, Evidence{Kind: kindOffBus, Weight: Quarantined, Detail: "its PCI device " + r.GPU.PCIBus + " is gone"})
+		out = append(out, Evidence{
+			Kind:   kindOffBus,
+			Weight: Quarantined,
+			Detail: "its PCI device " + r.GPU.PCIBus + " is gone",
+		})
 	}
 	if r.Held != "" {
 		out = append(out, Evidence{Kind: kindMemory, Weight: Suspect, Detail: r.Held})
@@ -159,7 +164,11 @@ func (m *Monitor) standing(r record, conditions map[string]wire.Condition, faile
 		return append(out, ConditionEvidence(c)...), true
 	}
 	if !present[uuid] {
-		return append(out, Evidence{Kind: kindLost, Weight: Quarantined, Detail: "the driver does not list it any more"}), true
+		return append(out, Evidence{
+			Kind:   kindLost,
+			Weight: Quarantined,
+			Detail: "the driver does not list it any more",
+		}), true
 	}
 	if e, ok := CallEvidence(failed[uuid]); ok && e.Kind != kindHang {
 		return append(out, e), true
@@ -263,8 +272,8 @@ func (m *Monitor) listen(ctx context.Context) {
 	}
 }
 
-// openKernelLog begins to read the kernel's log, where it can be read; nil otherwise. The log of a machine with simulated
-// GPUs is about other hardware.
+// openKernelLog begins to read the kernel's log, where it can be read; nil otherwise. The log of a machine with
+// simulated GPUs is about other hardware.
 func (m *Monitor) openKernelLog() *os.File {
 	path := m.cfg.KernelLog
 	if path == "" {

@@ -56,8 +56,8 @@ func KeptWorkload(guestDir string, ref agentapi.LeaseRef) Workload {
 	return w
 }
 
-// Preflight begins it unless it runs already, waits and returns the figures. A preflight that failed is not an error: OK
-// is false and Detail says why. When ctx ends the guest goes on measuring: the next call gets what it finds.
+// Preflight begins it unless it runs already, waits and returns the figures. A preflight that failed is not an error:
+// OK is false and Detail says why. When ctx ends the guest goes on measuring: the next call gets what it finds.
 func (c *Client) Preflight(ctx context.Context, r PreflightRequest) (agentapi.Preflight, error) {
 	a, err := c.call(ctx, Request{Op: "preflight", Preflight: &r})
 	if err != nil {
@@ -73,8 +73,8 @@ func (c *Client) StandBy(ctx context.Context, r PreflightRequest) error {
 	return err
 }
 
-// Withdraw ends a preflight under way, or standing by for one. It returns when nothing listens any more. A guest that was
-// started by an older agent knows nothing of it, and measures on.
+// Withdraw ends a preflight under way, or standing by for one. It returns when nothing listens any more. A guest that
+// was started by an older agent knows nothing of it, and measures on.
 func (c *Client) Withdraw(ctx context.Context) error {
 	_, err := c.call(ctx, Request{Op: "withdraw"})
 	if f := fault.From(err); f != nil && strings.Contains(f.Message, unknownRequest) {

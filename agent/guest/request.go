@@ -15,7 +15,12 @@ type PreflightRequest struct {
 
 // PreflightOf is the request for a lease.
 func PreflightOf(spec agentapi.LeaseSpec) PreflightRequest {
-	r := PreflightRequest{LeaseRef: spec.LeaseRef, Rank: spec.Rank, Addresses: make([]string, spec.Nodes), MinGbps: spec.Network.MinGbps}
+	r := PreflightRequest{
+		LeaseRef:  spec.LeaseRef,
+		Rank:      spec.Rank,
+		Addresses: make([]string, spec.Nodes),
+		MinGbps:   spec.Network.MinGbps,
+	}
 	r.Addresses[spec.Rank] = spec.Network.Address
 	for _, p := range spec.Network.Peers {
 		r.Addresses[p.Rank] = p.Address

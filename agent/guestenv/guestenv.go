@@ -17,11 +17,11 @@ const MasterPort = 29500
 // DriverCapabilities is what of NVIDIA's driver a workload gets, whatever its image asks for.
 const DriverCapabilities = "compute,utility"
 
-// Build returns the variables the platform adds to a workload, KEY=value sorted by key, the renter's included.
-// visible is NVIDIA_VISIBLE_DEVICES: "void" under CDI and without GPUs, else the UUIDs. image is the image's own
-// environment, KEY=value: its NVIDIA_… variables are set to the empty string, because NVIDIA's runtime adds devices of the
-// host for some of them (NVIDIA_MOFED, NVIDIA_IMEX_CHANNELS). A renter's variable that touches the isolation of devices is
-// an Invalid fault: the server refuses it first, this is the second line.
+// Build returns the variables the platform adds to a workload, KEY=value sorted by key, the renter's included. visible
+// is NVIDIA_VISIBLE_DEVICES: "void" under CDI and without GPUs, else the UUIDs. image is the image's own environment,
+// KEY=value: its NVIDIA_… variables are set to the empty string, because NVIDIA's runtime adds devices of the host for
+// some of them (NVIDIA_MOFED, NVIDIA_IMEX_CHANNELS). A renter's variable that touches the isolation of devices is an
+// Invalid fault: the server refuses it first, this is the second line.
 func Build(spec agentapi.LeaseSpec, visible string, image []string) ([]string, error) {
 	env := defaults(spec)
 	for _, kv := range image {

@@ -82,13 +82,19 @@ func TestRefusesDeviceVariables(t *testing.T) {
 // What an image says to NVIDIA's runtime does not count: some of it adds devices of the host to the container.
 func TestAnImageChoosesNoDevices(t *testing.T) {
 	t.Parallel()
-	image := []string{"PATH=/bin", "NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=all", "NVIDIA_MOFED=enabled", "NVIDIA_GDS=enabled",
-		"NVIDIA_GDRCOPY=enabled", "NVIDIA_NVSWITCH=enabled", "NVIDIA_IMEX_CHANNELS=0", "NVIDIA_MIG_CONFIG_DEVICES=all", "NVIDIA_TOMORROW"}
+	image := []string{"PATH=/bin", "NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=all", "NVIDIA_MOFED=enabled",
+		"NVIDIA_GDS=enabled",
+		"NVIDIA_GDRCOPY=enabled", "NVIDIA_NVSWITCH=enabled", "NVIDIA_IMEX_CHANNELS=0", "NVIDIA_MIG_CONFIG_DEVICES=all",
+		"NVIDIA_TOMORROW"}
 	env, err := Build(spec(), "GPU-a", image)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"NVIDIA_VISIBLE_DEVICES": "GPU-a", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility", "PATH": "/opt/bin"}
+	want := map[string]string{
+		"NVIDIA_VISIBLE_DEVICES":     "GPU-a",
+		"NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+		"PATH":                       "/opt/bin",
+	}
 	got := map[string]string{}
 	for _, kv := range env {
 		k, v, _ := strings.Cut(kv, "=")

@@ -10,7 +10,8 @@ func TestFill(t *testing.T) {
 	t.Parallel()
 	var inv agentapi.Inventory
 	Fill(&inv)
-	if inv.BootID == "" || inv.Kernel == "" || inv.Arch == "" || inv.CPUCores < 1 || inv.RAMMB < 1 || len(inv.Problems) != 0 {
+	if inv.BootID == "" || inv.Kernel == "" || inv.Arch == "" || inv.CPUCores < 1 || inv.RAMMB < 1 ||
+		len(inv.Problems) != 0 {
 		t.Errorf("%+v", inv)
 	}
 }
@@ -45,7 +46,8 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q: %q", text, got)
 		}
 	}
-	model, cores := cpuFacts("processor\t: 0\nmodel name\t: AMD EPYC 9654\n\nprocessor\t: 1\nmodel name\t: AMD EPYC 9654\n")
+	model, cores := cpuFacts("processor\t: 0\nmodel name\t: AMD EPYC 9654\n\nprocessor\t: 1\nmodel name\t: AMD EPYC " +
+		"9654\n")
 	if model != "AMD EPYC 9654" || cores != 2 {
 		t.Errorf("%q, %d", model, cores)
 	}

@@ -163,7 +163,12 @@ func FormatList(list []int) string {
 func Nodes(nodes []Node) []agentapi.NUMANode {
 	var out []agentapi.NUMANode
 	for _, n := range nodes {
-		out = append(out, agentapi.NUMANode{Node: n.ID, CPUs: FormatList(n.CPUs()), MemoryMB: n.MemoryMB, Distances: n.Distances})
+		out = append(out, agentapi.NUMANode{
+			Node:      n.ID,
+			CPUs:      FormatList(n.CPUs()),
+			MemoryMB:  n.MemoryMB,
+			Distances: n.Distances,
+		})
 	}
 	return out
 }

@@ -27,13 +27,15 @@ func TestNUMA(t *testing.T) {
 	}
 	// Switched-off processors are not there, whatever their node says; one thread left is a core.
 	sysfstest.Write(t, d.Root, "devices/system/cpu/online", "0-55,57-111,113-223\n")
-	if nodes, err = hostinfo.NUMA(d.Root); err != nil || nodes[1].CPUs()[0] != 57 || !cmp.Equal(nodes[0].Cores[0], []int{0}) {
+	if nodes, err = hostinfo.NUMA(d.Root); err != nil || nodes[1].CPUs()[0] != 57 ||
+		!cmp.Equal(nodes[0].Cores[0], []int{0}) {
 		t.Errorf("with two processors off: %v, %v", nodes, err)
 	}
 	if _, err := hostinfo.NUMA(t.TempDir()); err == nil {
 		t.Error("a kernel that tells nothing tells something")
 	}
-	if nodes, err := hostinfo.NUMA(""); err == nil && (len(nodes) == 0 || len(nodes[0].Cores) == 0 || nodes[0].MemoryMB == 0) {
+	if nodes, err := hostinfo.NUMA(""); err == nil && (len(nodes) == 0 || len(nodes[0].Cores) == 0 ||
+		nodes[0].MemoryMB == 0) {
 		t.Errorf("this machine: %+v", nodes)
 	}
 }

@@ -32,8 +32,16 @@ func TestARegistryThatIsAway(t *testing.T) {
 	})
 	e := setUp(t, closed, down, busy, blobs)
 	push(t, blobs+"/app:1", build(t, runtime.GOARCH, layer(t, map[string][]byte{"a": nil})))
-	for registry, says := range map[string]string{closed: "cannot be connected to", down: "error of its own (503)", busy: "limits how often", blobs: "error of its own (502)"} {
-		_, err := e.puller.Pull(t.Context(), Request{Image: registry + "/app:1", MaxBytes: 1 << 20}, func(agentapi.Progress) {})
+	for registry, says := range map[string]string{
+		closed: "cannot be connected to",
+		down:   "error of its own (503)",
+		busy:   "limits how often",
+		blobs:  "error of its own (502)",
+	} {
+		_, err := e.puller.Pull(t.Context(), Request{
+			Image:    registry + "/app:1",
+			MaxBytes: 1 << 20,
+		}, func(agentapi.Progress) {})
 		var a *Away
 		var final *Error
 		if !errors.As(err, &a) || errors.As(err, &final) || a.Registry != registry || !strings.Contains(a.Sentence(), says) {

@@ -1,12 +1,11 @@
 // Package image brings renters' images onto a host.
 //
-// What always holds: the Docker daemon pulls from this package's loopback registry only, never from the network
-// itself, because a registry can send whoever pulls from it to any address; here every connection goes to a public
-// address or is not made. What reaches the daemon has the digest it was asked for, but for the volumes that a configuration
-// declares, is made for this machine, and
-// neither packed nor unpacked is greater than the node's disk. A pull that leaves the host's disk without room is given up.
-// Credentials stay in this process and in the requests to
-// the registry they are for. Images that were not pulled here are never removed.
+// What always holds: the Docker daemon pulls from this package's loopback registry only, never from the network itself,
+// because a registry can send whoever pulls from it to any address; here every connection goes to a public address or
+// is not made. What reaches the daemon has the digest it was asked for, but for the volumes that a configuration
+// declares, is made for this machine, and neither packed nor unpacked is greater than the node's disk. A pull that
+// leaves the host's disk without room is given up. Credentials stay in this process and in the requests to the registry
+// they are for. Images that were not pulled here are never removed.
 package image
 
 import (
@@ -52,7 +51,8 @@ type Request struct {
 	Digest   string // pins it; "" = what the name means now
 	Auth     *agentapi.RegistryAuth
 	MaxBytes int64 // packed, and unpacked
-	// MaxFetch is how many bytes may come over the line for it; 0 = as many as it takes. One that is here already needs none.
+	// MaxFetch is how many bytes may come over the line for it; 0 = as many as it takes. One that is here already needs
+	// none.
 	MaxFetch int64
 }
 
@@ -92,7 +92,15 @@ func New(cfg Config) (*Puller, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Puller{cfg: cfg, guard: newGuard(cfg.Allow), proxy: proxy, store: st, unfinished: un, flights: map[string]*flight{}, pulling: map[string]bool{}}, nil
+	return &Puller{
+		cfg:        cfg,
+		guard:      newGuard(cfg.Allow),
+		proxy:      proxy,
+		store:      st,
+		unfinished: un,
+		flights:    map[string]*flight{},
+		pulling:    map[string]bool{},
+	}, nil
 }
 
 // Serve answers the daemon until ctx ends.
@@ -131,7 +139,10 @@ func (p *Puller) Pull(ctx context.Context, r Request, report func(agentapi.Progr
 		return Image{}, tooBig("it has %s compressed; %s may be fetched", gb(f.total), gb(r.MaxFetch))
 	}
 	if free, err := p.cfg.Free(); err == nil && free < max(2*f.total, leastFree) {
-		return Image{}, &Error{Reason: agentapi.ReasonNoDisk, Detail: fmt.Sprintf("the image needs about %s, the host has %s free", gb(2*f.total), gb(free))}
+		return Image{}, &Error{
+			Reason: agentapi.ReasonNoDisk,
+			Detail: fmt.Sprintf("the image needs about %s, the host has %s free", gb(2*f.total), gb(free)),
+		}
 	}
 	fl := p.join(f, r.MaxBytes)
 	defer p.leave(fl)
@@ -174,7 +185,15 @@ func (p *Puller) join(f *found, maxBytes int64) *flight {
 		return fl
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	fl := &flight{found: f, unpacked: newBudget(maxBytes), pace: &pace{now: p.cfg.Now}, cancel: cancel, done: make(chan struct{}), waiting: 1, layers: f.progress()}
+	fl := &flight{
+		found:    f,
+		unpacked: newBudget(maxBytes),
+		pace:     &pace{now: p.cfg.Now},
+		cancel:   cancel,
+		done:     make(chan struct{}),
+		waiting:  1,
+		layers:   f.progress(),
+	}
 	p.flights[key] = fl
 	go func() {
 		defer close(fl.done)
@@ -234,8 +253,8 @@ const (
 	leastFree = 2e9
 )
 
-// watch gives a download up when the disk runs full during it, whoever fills it, or its registry is too slow. The daemon
-// removes what it has of it. stop ends the watch.
+// watch gives a download up when the disk runs full during it, whoever fills it, or its registry is too slow. The
+// daemon removes what it has of it. stop ends the watch.
 func (p *Puller) watch(ctx context.Context, fl *flight) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -245,7 +264,10 @@ func (p *Puller) watch(ctx context.Context, fl *flight) (stop func()) {
 		defer tick.Stop()
 		for {
 			if free, err := p.cfg.Free(); err == nil && free < leastFree && ctx.Err() == nil {
-				fl.note(&Error{Reason: agentapi.ReasonNoDisk, Detail: fmt.Sprintf("the host's disk ran full during the pull: %s are free", gb(free))})
+				fl.note(&Error{
+					Reason: agentapi.ReasonNoDisk,
+					Detail: fmt.Sprintf("the host's disk ran full during the pull: %s are free", gb(free)),
+				})
 				return
 			}
 			if err := fl.pace.slow(); err != nil && ctx.Err() == nil {

@@ -40,8 +40,15 @@ func setUp(t *testing.T, allow ...string) *env {
 	t.Helper()
 	e := &env{t: t, daemon: newDaemon(), now: time.Unix(1e9, 0), free: 1 << 40}
 	var err error
-	e.puller, err = New(Config{Daemon: e.daemon, Dir: t.TempDir(), Prefix: "muster-test", Allow: allow, Log: slog.New(slog.DiscardHandler),
-		Now: func() time.Time { return e.now }, Free: func() (int64, error) { return e.free, nil }})
+	e.puller, err = New(Config{
+		Daemon: e.daemon,
+		Dir:    t.TempDir(),
+		Prefix: "muster-test",
+		Allow:  allow,
+		Log:    slog.New(slog.DiscardHandler),
+		Now:    func() time.Time { return e.now },
+		Free:   func() (int64, error) { return e.free, nil },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,12 +99,19 @@ func layer(t *testing.T, files map[string][]byte) v1.Layer {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for name, content := range files {
-		if err := errors.Join(w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(content))}), second(w.Write(content))); err != nil {
+		if err := errors.Join(w.WriteHeader(&tar.Header{
+			Name: name,
+			Mode: 0o755,
+			Size: int64(len(content)),
+		}), second(w.Write(content))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.Close()
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(b.Bytes())),
+			nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +122,11 @@ func second[T any](_ T, err error) error { return err }
 
 func build(t *testing.T, arch string, layers ...v1.Layer) v1.Image {
 	t.Helper()
-	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: arch, Config: v1.Config{Cmd: []string{"/x"}}})
+	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
+		OS:           "linux",
+		Architecture: arch,
+		Config:       v1.Config{Cmd: []string{"/x"}},
+	})
 	if err == nil {
 		img, err = mutate.AppendLayers(img, layers...)
 	}
@@ -147,16 +165,21 @@ func TestPullDedupesAndReports(t *testing.T) {
 	t.Parallel()
 	reg := serve(t, nil)
 	e := setUp(t, reg)
-	one, two := layer(t, map[string][]byte{"a": bytes.Repeat([]byte("x"), 9000)}), layer(t, map[string][]byte{"b": []byte("y")})
+	one, two := layer(t, map[string][]byte{"a": bytes.Repeat([]byte("x"), 9000)}),
+		layer(t, map[string][]byte{"b": []byte("y")})
 	push(t, reg+"/team/app:1", build(t, runtime.GOARCH, one, two))
 	push(t, reg+"/other:2", build(t, runtime.GOARCH, one))
 
 	img, seen := e.pull(Request{Image: reg + "/team/app:1"}, "")
 	last := seen[len(seen)-1]
-	if img.ID == "" || !strings.HasPrefix(img.Digest, "sha256:") || last.Done != last.Total || last.Total == 0 || len(last.Layers) != 2 {
+	if img.ID == "" || !strings.HasPrefix(img.Digest, "sha256:") || last.Done != last.Total || last.Total == 0 ||
+		len(last.Layers) != 2 {
 		t.Fatalf("image %+v, progress %+v", img, last)
 	}
-	if again, seen := e.pull(Request{Image: reg + "/team/app", Digest: img.Pin}, ""); again != img || !seen[len(seen)-1].Layers[0].Cached {
+	if again, seen := e.pull(Request{
+		Image:  reg + "/team/app",
+		Digest: img.Pin,
+	}, ""); again != img || !seen[len(seen)-1].Layers[0].Cached {
 		t.Errorf("the second lease got %+v with %+v", again, seen)
 	}
 	if n := e.daemon.pulls.Load(); n != 1 {
@@ -183,7 +206,10 @@ func TestLeasesShareOneDownload(t *testing.T) {
 	for range 3 {
 		wg.Go(func() {
 			var once sync.Once
-			if _, err := e.puller.Pull(t.Context(), Request{Image: reg + "/app:1", MaxBytes: 1 << 20}, func(p agentapi.Progress) {
+			if _, err := e.puller.Pull(t.Context(), Request{
+				Image:    reg + "/app:1",
+				MaxBytes: 1 << 20,
+			}, func(p agentapi.Progress) {
 				if p.Step == "layers" {
 					once.Do(func() { joined <- struct{}{} })
 				}
@@ -226,7 +252,10 @@ func TestRefusals(t *testing.T) {
 		{"is more than the line has", Request{Image: reg + "/ok:1", MaxFetch: 1}, 1 << 40, agentapi.ReasonImageTooBig},
 		{"no such tag", Request{Image: reg + "/ok:2"}, 1 << 40, agentapi.ReasonImageNotFound},
 		{"no such name", Request{Image: reg + "/nothing"}, 1 << 40, agentapi.ReasonImageNotFound},
-		{"no such digest", Request{Image: reg + "/ok", Digest: "sha256:" + strings.Repeat("0", 64)}, 1 << 40, agentapi.ReasonImageNotFound},
+		{"no such digest", Request{
+			Image:  reg + "/ok",
+			Digest: "sha256:" + strings.Repeat("0", 64),
+		}, 1 << 40, agentapi.ReasonImageNotFound},
 		{"not a name", Request{Image: "Not A Name"}, 1 << 40, agentapi.ReasonImageRefused},
 		{"not a digest", Request{Image: reg + "/ok", Digest: "sha256:0"}, 1 << 40, agentapi.ReasonImageRefused},
 		{"no disk", Request{Image: reg + "/ok:1"}, 10, agentapi.ReasonNoDisk},

@@ -18,8 +18,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// budget is how many bytes an image may still unpack to, all its layers together: as archives, and as files on a disk. The
-// two differ: a sparse file of a terabyte is a few bytes of an archive, and so are a thousand folders of one file's path.
+// budget is how many bytes an image may still unpack to, all its layers together: as archives, and as files on a disk.
+// The two differ: a sparse file of a terabyte is a few bytes of an archive, and so are a thousand folders of one file's
+// path.
 type budget struct{ archives, files, of atomic.Int64 }
 
 func newBudget(n int64) *budget {
@@ -37,8 +38,8 @@ type tally struct {
 	folders         map[uint64]struct{} // those that the layer has made so far, by a hash of their names
 }
 
-// The size of a block, and of what a file takes besides its content. So many folders are remembered; a path in one beyond
-// them counts as if it made that folder.
+// The size of a block, and of what a file takes besides its content. So many folders are remembered; a path in one
+// beyond them counts as if it made that folder.
 const (
 	block      = 4096
 	inode      = 256
@@ -164,8 +165,9 @@ func (t *tally) unpack(from io.Reader) error {
 	}
 }
 
-// decompress recognises how a layer is compressed as Docker does: by how it begins, whatever its media type says. Docker also
-// unpacks bzip2 and xz, which no tool makes layers with: such a layer is refused, and so is one that is nothing known.
+// decompress recognises how a layer is compressed as Docker does: by how it begins, whatever its media type says.
+// Docker also unpacks bzip2 and xz, which no tool makes layers with: such a layer is refused, and so is one that is
+// nothing known.
 func decompress(br *bufio.Reader) (r io.Reader, end func(), err error) {
 	head, err := br.Peek(512)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -174,7 +176,8 @@ func decompress(br *bufio.Reader) (r io.Reader, end func(), err error) {
 	switch {
 	case len(head) == 0:
 		return br, func() {}, nil
-	case bytes.HasPrefix(head, []byte("BZh")), bytes.HasPrefix(head, []byte("\xfd7zXZ\x00")): // before tar: a file can be both
+	case bytes.HasPrefix(head, []byte("BZh")), bytes.HasPrefix(head, []byte("\xfd7zXZ\x00")):
+		// before tar: a file can be both
 		return nil, nil, refused("a layer is compressed with bzip2 or xz; gzip and zstd are taken")
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		z, err := gzip.NewReader(br)
@@ -185,7 +188,8 @@ func decompress(br *bufio.Reader) (r io.Reader, end func(), err error) {
 	case isZstd(head) && isTar(head): // older daemons do not know zstd, and would unpack the other
 		return nil, nil, refused("a layer is both zstd and a tar archive")
 	case isZstd(head):
-		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(256<<20), zstd.WithDecoderMaxWindow(128<<20), zstd.WithDecoderLowmem(true))
+		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(256<<20),
+			zstd.WithDecoderMaxWindow(128<<20), zstd.WithDecoderLowmem(true))
 		if err != nil {
 			return nil, nil, refused("a layer is not what it says: %v", err)
 		}

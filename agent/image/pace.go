@@ -9,15 +9,15 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// A registry that sends fewer than leastRate bytes a second, over slowAfter in which nothing but it was waited for, ends the
-// pull: the host's GPUs are kept for it meanwhile, free of charge.
+// A registry that sends fewer than leastRate bytes a second, over slowAfter in which nothing but it was waited for,
+// ends the pull: the host's GPUs are kept for it meanwhile, free of charge.
 const (
 	leastRate = 1_000_000
 	slowAfter = 2 * time.Minute
 )
 
-// pace measures how fast a registry sends the layers of one download. Time in which the daemon or the disk is slow does not
-// count.
+// pace measures how fast a registry sends the layers of one download. Time in which the daemon or the disk is slow does
+// not count.
 type pace struct {
 	now func() time.Time
 
@@ -65,7 +65,10 @@ func (p *pace) slow() error {
 	if !p.tooSlow {
 		return nil
 	}
-	return &Error{Reason: agentapi.ReasonRegistrySlow, Detail: fmt.Sprintf("the registry sent less than %.0f MB/s for %.0f s", leastRate/1e6, slowAfter.Seconds())}
+	return &Error{
+		Reason: agentapi.ReasonRegistrySlow,
+		Detail: fmt.Sprintf("the registry sent less than %.0f MB/s for %.0f s", leastRate/1e6, slowAfter.Seconds()),
+	}
 }
 
 type paced struct {

@@ -87,8 +87,8 @@ func TestAQuickLayerBesideASlowOne(t *testing.T) {
 	}
 }
 
-// A registry that sends a layer in trickles ends the pull for good, with its reason; one that never ends a manifest counts as
-// one that does not answer.
+// A registry that sends a layer in trickles ends the pull for good, with its reason; one that never ends a manifest
+// counts as one that does not answer.
 func TestATricklingRegistry(t *testing.T) {
 	t.Parallel()
 	content := make([]byte, 1<<20)

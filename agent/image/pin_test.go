@@ -19,8 +19,14 @@ func TestAPinIsWhatTheNameMeant(t *testing.T) {
 	reg := serve(t, nil)
 	e := setUp(t, reg)
 	mine := build(t, runtime.GOARCH, layer(t, map[string][]byte{"a": []byte("mine")}))
-	list := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: mine, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: runtime.GOARCH}}},
-		mutate.IndexAddendum{Add: build(t, "riscv64", layer(t, map[string][]byte{"a": []byte("other")})), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "riscv64"}}})
+	list := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
+		Add:        mine,
+		Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: runtime.GOARCH}},
+	},
+		mutate.IndexAddendum{
+			Add:        build(t, "riscv64", layer(t, map[string][]byte{"a": []byte("other")})),
+			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "riscv64"}},
+		})
 	ref, err := name.ParseReference(reg + "/app:1")
 	if err == nil {
 		err = remote.WriteIndex(ref, list)

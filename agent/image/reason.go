@@ -103,7 +103,8 @@ func classify(err error) error {
 	case errors.As(err, &answer):
 		switch answer.StatusCode {
 		case http.StatusUnauthorized, http.StatusForbidden:
-			return &Error{agentapi.ReasonImageUnauthorized, "the registry does not let us: the image does not exist there, or it is private and needs other credentials", err}
+			return &Error{agentapi.ReasonImageUnauthorized, "the registry does not let us: the image does not exist there, " +
+				"or it is private and needs other credentials", err}
 		case http.StatusNotFound:
 			return &Error{agentapi.ReasonImageNotFound, "the registry has no such image", err}
 		}
@@ -111,10 +112,12 @@ func classify(err error) error {
 		return &Error{agentapi.ReasonImageNotFound, "there is no registry of that name", err}
 	case strings.Contains(err.Error(), "no space left on device"):
 		return &Error{agentapi.ReasonNoDisk, "the host's disk is full", err}
-	case strings.Contains(err.Error(), "error verifying"), strings.Contains(err.Error(), "does not match requested digest"):
+	case strings.Contains(err.Error(), "error verifying"),
+		strings.Contains(err.Error(), "does not match requested digest"):
 		return &Error{agentapi.ReasonImageRefused, "the registry sent something else than the digest it was asked for", err}
 	case strings.Contains(err.Error(), "no child with platform"):
-		return &Error{agentapi.ReasonImageWrongArch, "it is not made for linux/" + runtime.GOARCH + ", which this host is", err}
+		return &Error{agentapi.ReasonImageWrongArch, "it is not made for linux/" + runtime.GOARCH + ", which this host is",
+			err}
 	}
 	var from *fromRegistry
 	if errors.As(err, &from) {

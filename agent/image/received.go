@@ -6,8 +6,8 @@ import (
 )
 
 // Received is how many bytes this process has received from registries at public addresses: layers, manifests and the
-// encryption around them, whether or not an image came of it. What a registry at a private address sends, which Allow names,
-// is not in it: it does not come over the host's line to the internet.
+// encryption around them, whether or not an image came of it. What a registry at a private address sends, which Allow
+// names, is not in it: it does not come over the host's line to the internet.
 func (p *Puller) Received() int64 { return p.guard.received.Load() }
 
 // counted adds what is read from a connection.

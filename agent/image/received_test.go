@@ -36,7 +36,13 @@ func TestWhatComesFromPublicRegistriesIsCounted(t *testing.T) {
 func TestConnectionsToTheInternetCount(t *testing.T) {
 	t.Parallel()
 	counts := newGuard(nil).counts
-	for s, want := range map[string]bool{"8.8.8.8": true, "2606:4700::1111": true, "192.168.1.1": false, "127.0.0.1": false, "fd00::1": false} {
+	for s, want := range map[string]bool{
+		"8.8.8.8":         true,
+		"2606:4700::1111": true,
+		"192.168.1.1":     false,
+		"127.0.0.1":       false,
+		"fd00::1":         false,
+	} {
 		if got := counts(&net.TCPAddr{IP: net.ParseIP(s), Port: 443}); got != want {
 			t.Errorf("%s: %v", s, got)
 		}

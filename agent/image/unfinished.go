@@ -13,8 +13,8 @@ import (
 	"sync"
 )
 
-// unfinished remembers what the daemon was told to pull and has not yet under our name: who dies in between would not know
-// it again. Its names are random and of this agent's own making, so that nothing else on the host can have them.
+// unfinished remembers what the daemon was told to pull and has not yet under our name: who dies in between would not
+// know it again. Its names are random and of this agent's own making, so that nothing else on the host can have them.
 type unfinished struct {
 	path string
 	mu   sync.Mutex
@@ -68,7 +68,8 @@ func (u *unfinished) save() error {
 	return os.Rename(tmp, u.path)
 }
 
-// begin notes what the daemon is to pull, before it is told; ended says that this life is done with it, however it went.
+// begin notes what the daemon is to pull, before it is told; ended says that this life is done with it, however it
+// went.
 func (p *Puller) begin(ref string) (ended func(), err error) {
 	p.mu.Lock()
 	p.pulling[ref] = true
@@ -87,9 +88,10 @@ func (p *Puller) begin(ref string) (ended func(), err error) {
 
 var kept = regexp.MustCompile(`:[0-9a-f]{64}$`)
 
-// removeUnfinished takes up what an agent that was killed has left behind in the daemon: pulls that had not got our tag are let go,
-// images under our tag that were not noted are noted as used now. It looks at names only that this agent gives, so the
-// images of others, the host's operator among them, are never touched; an image that has another's name, too, stays.
+// removeUnfinished takes up what an agent that was killed has left behind in the daemon: pulls that had not got our tag
+// are let go, images under our tag that were not noted are noted as used now. It looks at names only that this agent
+// gives, so the images of others, the host's operator among them, are never touched; an image that has another's name,
+// too, stays.
 func (p *Puller) removeUnfinished(ctx context.Context) error {
 	var errs []error
 	for _, ref := range p.unfinished.all() {

@@ -36,7 +36,8 @@ func TestImagesOfAKilledAgentAreCollected(t *testing.T) {
 	push(t, reg+"/job:1", build(t, runtime.GOARCH, layer(t, map[string][]byte{"x": []byte("one")})))
 	e := setUp(t, reg)
 	hex := strings.Repeat("ab", 32)
-	others := []string{"muster-other/image:" + hex, "muster-test/image:latest", "nginx:1", "127.0.0.1:5000/p" + hex[:32] + "/image:1"}
+	others := []string{"muster-other/image:" + hex, "muster-test/image:latest", "nginx:1", "127.0.0.1:5000/p" + hex[:32] +
+		"/image:1"}
 	for _, name := range others {
 		e.daemon.tags[name] = "theirs"
 	}
@@ -44,14 +45,18 @@ func TestImagesOfAKilledAgentAreCollected(t *testing.T) {
 
 	// Killed when the daemon had pulled, and the image had no name of ours yet.
 	e.daemon.killed = errors.New("killed")
-	if _, err := e.puller.Pull(t.Context(), Request{Image: reg + "/job:1", MaxBytes: 1 << 30}, func(agentapi.Progress) {}); err == nil {
+	if _, err := e.puller.Pull(t.Context(), Request{
+		Image:    reg + "/job:1",
+		MaxBytes: 1 << 30,
+	}, func(agentapi.Progress) {}); err == nil {
 		t.Fatal("it lived")
 	}
 	if len(e.daemon.names()) != len(others)+1 {
 		t.Fatalf("nothing is left behind: %v", e.daemon.names())
 	}
 	p := e.again()
-	if _, err := p.GC(t.Context(), nil, time.Hour, 0); err != nil || !slices.Equal(e.daemon.names(), others) || len(p.unfinished.all()) != 0 {
+	if _, err := p.GC(t.Context(), nil, time.Hour, 0); err != nil || !slices.Equal(e.daemon.names(), others) ||
+		len(p.unfinished.all()) != 0 {
 		t.Errorf("%v: %v, %v", err, e.daemon.names(), p.unfinished.all())
 	}
 

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// Volumes that an image declares are not bounded by the node's disk: the daemon gets the image without them. It is known by
-// its own digest all the same, and pulled once; one that an older agent has kept with its volumes is replaced.
+// Volumes that an image declares are not bounded by the node's disk: the daemon gets the image without them. It is
+// known by its own digest all the same, and pulled once; one that an older agent has kept with its volumes is replaced.
 func TestTheDaemonGetsNoVolumes(t *testing.T) {
 	t.Parallel()
 	reg := serve(t, nil)
@@ -40,7 +40,8 @@ func TestTheDaemonGetsNoVolumes(t *testing.T) {
 		}
 		return c
 	}
-	if c := config(got.ID); len(c.Config.Volumes) != 0 || len(c.Config.Cmd) != 1 || len(c.Config.Env) != 1 || len(c.RootFS.DiffIDs) != 1 || c.Architecture != runtime.GOARCH {
+	if c := config(got.ID); len(c.Config.Volumes) != 0 || len(c.Config.Cmd) != 1 || len(c.Config.Env) != 1 ||
+		len(c.RootFS.DiffIDs) != 1 || c.Architecture != runtime.GOARCH {
 		t.Errorf("%+v", c)
 	}
 	again, _ := e.pull(Request{Image: reg + "/volumes:1"}, "")

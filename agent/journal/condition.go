@@ -24,8 +24,9 @@ type conditionRecord struct {
 	Deaf []agentapi.DeafSpan `json:"deaf,omitempty"`
 }
 
-// Note takes the condition of a run. When it differs from the last one, the open segment is closed with the last one, at
-// the moment at which the run was seen, so that the change is signed at once. A run that is unknown or has ended is ignored.
+// Note takes the condition of a run. When it differs from the last one, the open segment is closed with the last one,
+// at the moment at which the run was seen, so that the change is signed at once. A run that is unknown or has ended is
+// ignored.
 func (j *Journal) Note(ref agentapi.LeaseRef, c Condition) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -61,7 +62,8 @@ func (r *run) addDeafness(in []agentapi.DeafSpan) (out []agentapi.DeafSpan, chan
 			continue // signed before
 		}
 		i := slices.IndexFunc(out, func(o agentapi.DeafSpan) bool {
-			return o.Rank == d.Rank && (d.ToBootMS == 0 || d.ToBootMS > o.FromBootMS) && (o.ToBootMS == 0 || o.ToBootMS > d.FromBootMS)
+			return o.Rank == d.Rank && (d.ToBootMS == 0 || d.ToBootMS > o.FromBootMS) &&
+				(o.ToBootMS == 0 || o.ToBootMS > d.FromBootMS)
 		})
 		switch {
 		case i < 0:
@@ -104,7 +106,10 @@ func (r *run) facts(end int64) *agentapi.Facts {
 // signed forgets what a segment has said that ends at the given moment.
 func (r *run) signed(end int64) {
 	r.WasDown = false
-	r.Deaf = slices.DeleteFunc(slices.Clone(r.Deaf), func(d agentapi.DeafSpan) bool { return d.ToBootMS != 0 && d.ToBootMS <= end })
+	r.Deaf = slices.DeleteFunc(slices.Clone(r.Deaf), func(d agentapi.DeafSpan) bool {
+		return d.ToBootMS != 0 &&
+			d.ToBootMS <= end
+	})
 	for i := range r.Deaf {
 		r.Deaf[i].FromBootMS = max(r.Deaf[i].FromBootMS, end)
 	}

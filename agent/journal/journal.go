@@ -180,7 +180,8 @@ func (j *Journal) Pending(n int) []agentapi.Segment {
 	return append([]agentapi.Segment(nil), j.s.Pending[:min(n, len(j.s.Pending))]...)
 }
 
-// Report is Pending with the host's signature over the list, as a report carries both; nil where they are too few for one.
+// Report is Pending with the host's signature over the list, as a report carries both; nil where they are too few for
+// one.
 func (j *Journal) Report(n int) (segs []agentapi.Segment, signature []byte) {
 	segs = j.Pending(n)
 	return segs, agentapi.SignBatch(j.cfg.Host, segs, j.cfg.Key)
@@ -204,7 +205,8 @@ func (j *Journal) Ack(acks []agentapi.UsageAck) error {
 	defer j.mu.Unlock()
 	for _, a := range acks {
 		if a.Refused != "" {
-			j.cfg.Log.Error("the server will never accept usage", "lease", a.LeaseRef, "boot", a.BootID, "through", a.Through, "reason", a.Refused)
+			j.cfg.Log.Error("the server will never accept usage", "lease", a.LeaseRef, "boot", a.BootID, "through", a.Through,
+				"reason", a.Refused)
 		}
 	}
 	if len(acks) == 0 {

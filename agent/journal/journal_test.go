@@ -120,7 +120,8 @@ func TestAReportIsSignedAsAWhole(t *testing.T) {
 	for i, s := range segs {
 		hashes[i] = s.Hash("host_1")
 	}
-	if len(segs) != agentapi.MinBatch || !ed25519.Verify(pub, agentapi.BatchPayload("host_1", len(segs), merkle.Root(hashes)), signature) {
+	if len(segs) != agentapi.MinBatch || !ed25519.Verify(pub, agentapi.BatchPayload("host_1", len(segs),
+		merkle.Root(hashes)), signature) {
 		t.Errorf("%d segments, signature %x", len(segs), signature)
 	}
 }
@@ -352,7 +353,12 @@ func TestAnyHistoryIsAChain(t *testing.T) {
 				switch rnd.IntN(6) {
 				case 0:
 					anchor++
-					ok(t, j.SetAnchor(agentapi.Anchor{BootID: "b1", Number: anchor, BootMS: boot, ServerMS: 9_000_000 + boot + rnd.Int64N(40_000) - 20_000}))
+					ok(t, j.SetAnchor(agentapi.Anchor{
+						BootID:   "b1",
+						Number:   anchor,
+						BootMS:   boot,
+						ServerMS: 9_000_000 + boot + rnd.Int64N(40_000) - 20_000,
+					}))
 				case 1:
 					ok(t, j.Cut(leaseA))
 				case 2:

@@ -28,14 +28,40 @@ func TestNextSegment(t *testing.T) {
 		want    *want
 	}{
 		{"not due", run{StartBoot: 500, CutBoot: 500}, one, 300_499, false, nil},
-		{"full", run{StartBoot: 500, CutBoot: 500, Energy: 7}, one, 300_500, false, &want{1, 1, 300_500, 1_000_500, 1_300_500, 7, false}},
-		{"cut early", run{StartBoot: 500, CutBoot: 500, Energy: 7}, one, 1500, true, &want{1, 1, 1500, 1_000_500, 1_001_500, 7, false}},
+		{"full", run{
+			StartBoot: 500,
+			CutBoot:   500,
+			Energy:    7,
+		}, one, 300_500, false, &want{1, 1, 300_500, 1_000_500, 1_300_500, 7, false}},
+		{"cut early", run{
+			StartBoot: 500,
+			CutBoot:   500,
+			Energy:    7,
+		}, one, 1500, true, &want{1, 1, 1500, 1_000_500, 1_001_500, 7, false}},
 		{"cut at once is nothing", run{StartBoot: 500, CutBoot: 500}, one, 500, true, nil},
 		{"no anchor yet", run{StartBoot: 500, CutBoot: 500}, nil, 900_000, true, nil},
-		{"another boot's anchor", run{StartBoot: 500, CutBoot: 500}, []agentapi.Anchor{{BootID: "x", Number: 1}}, 900_000, true, nil},
-		{"long unobserved: whole ones first", run{StartBoot: 0, Energy: 9}, one, 1_000_000, false, &want{1, 1, 300_000, 1_000_000, 1_300_000, 0, false}},
-		{"ended", run{StartBoot: 0, Ended: true, EndBoot: 4000}, one, 9000, false, &want{1, 1, 4000, 1_000_000, 1_004_000, 0, true}},
-		{"ended at its cut", run{StartBoot: 0, Seq: 3, CutBoot: 4000, CutMS: 1_004_000, Anchor: 1, Ended: true, EndBoot: 4000}, one, 9000, false,
+		{"another boot's anchor", run{
+			StartBoot: 500,
+			CutBoot:   500,
+		}, []agentapi.Anchor{{BootID: "x", Number: 1}}, 900_000, true, nil},
+		{"long unobserved: whole ones first", run{
+			StartBoot: 0,
+			Energy:    9,
+		}, one, 1_000_000, false, &want{1, 1, 300_000, 1_000_000, 1_300_000, 0, false}},
+		{"ended", run{
+			StartBoot: 0,
+			Ended:     true,
+			EndBoot:   4000,
+		}, one, 9000, false, &want{1, 1, 4000, 1_000_000, 1_004_000, 0, true}},
+		{"ended at its cut", run{
+			StartBoot: 0,
+			Seq:       3,
+			CutBoot:   4000,
+			CutMS:     1_004_000,
+			Anchor:    1,
+			Ended:     true,
+			EndBoot:   4000,
+		}, one, 9000, false,
 			&want{4, 1, 4000, 1_004_000, 1_004_000, 0, true}},
 		{"closed", run{Closed: true, Ended: true}, one, 9000, true, nil},
 		{"newest anchor at the boundary", run{Seq: 1, CutBoot: 1000, CutMS: 1_001_000, Anchor: 1},

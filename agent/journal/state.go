@@ -163,7 +163,10 @@ func (s *state) forget() {
 	s.Anchors = slices.DeleteFunc(s.Anchors, func(a agentapi.Anchor) bool {
 		newest := s.newestAnchor(a.BootID)
 		if newest.Number == a.Number {
-			return a.BootID != s.Boot && !slices.ContainsFunc(s.Runs, func(r *run) bool { return r.BootID == a.BootID && !r.Closed })
+			return a.BootID != s.Boot && !slices.ContainsFunc(s.Runs, func(r *run) bool {
+				return r.BootID == a.BootID &&
+					!r.Closed
+			})
 		}
 		return !slices.ContainsFunc(s.Runs, func(r *run) bool { return r.BootID == a.BootID && r.Anchor == a.Number })
 	})

@@ -14,8 +14,14 @@ import (
 
 func spec(epoch int) agentapi.LeaseSpec {
 	return agentapi.LeaseSpec{
-		LeaseRef: agentapi.LeaseRef{Lease: "lease_x", Epoch: epoch}, Rank: 1, Nodes: 3, GPUs: []string{"a", "b"},
-		Network: agentapi.Network{Address: "10.77.0.2", Peers: []agentapi.Peer{{Rank: 2, Address: "10.77.0.3"}, {Rank: 0, Address: "10.77.0.1"}}},
+		LeaseRef: agentapi.LeaseRef{Lease: "lease_x", Epoch: epoch},
+		Rank:     1,
+		Nodes:    3,
+		GPUs:     []string{"a", "b"},
+		Network: agentapi.Network{
+			Address: "10.77.0.2",
+			Peers:   []agentapi.Peer{{Rank: 2, Address: "10.77.0.3"}, {Rank: 0, Address: "10.77.0.1"}},
+		},
 	}
 }
 
@@ -27,7 +33,8 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		l.Hosts:                             "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n10.77.0.1\tnode-0\n10.77.0.2\tnode-1\n10.77.0.3\tnode-2\n",
+		l.Hosts: "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost " +
+			"ip6-loopback\n10.77.0.1\tnode-0\n10.77.0.2\tnode-1\n10.77.0.3\tnode-2\n",
 		l.ResolvConf:                        "nameserver 1.1.1.1\nnameserver 9.9.9.9\noptions timeout:2 attempts:2\n",
 		l.Hostname:                          "node-1\n",
 		filepath.Join(l.Node, hostfileName): "node-0 slots=2\nnode-1 slots=2\nnode-2 slots=2\n",

@@ -52,7 +52,8 @@ func (c *Conn) Start(h Handlers) error {
 	if err != nil {
 		return fault.Wrap(err, fault.Invalid, "the control plane's addresses are not usable")
 	}
-	err = errors.Join(subscribe(c, nc, agentapi.SubjectWake(c.host), h.Wake), subscribe(c, nc, agentapi.SubjectDial(c.host), h.Dial))
+	err = errors.Join(subscribe(c, nc, agentapi.SubjectWake(c.host), h.Wake),
+		subscribe(c, nc, agentapi.SubjectDial(c.host), h.Dial))
 	if err != nil {
 		nc.Close()
 		return fault.Wrap(err, fault.Internal, "subscribe")
@@ -167,7 +168,8 @@ func call[T any](ctx context.Context, c *Conn, subject string, req any) (reply T
 	return reply, nil
 }
 
-// Sync reports and asks. One too many is an *agentapi.TooMany; any other answer whose Error is set is returned as it is.
+// Sync reports and asks. One too many is an *agentapi.TooMany; any other answer whose Error is set is returned as it
+// is.
 func (c *Conn) Sync(ctx context.Context, s agentapi.Sync) (agentapi.SyncReply, error) {
 	reply, err := call[agentapi.SyncReply](ctx, c, agentapi.SubjectSync(c.host), s)
 	if err == nil {

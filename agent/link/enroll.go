@@ -84,7 +84,8 @@ func Enroll(ctx context.Context, cfg EnrollConfig) (*Identity, error) {
 	}
 	i := &Identity{Host: host, Origin: origin, EnrollReply: *reply, link: pair, attest: attest}
 	if err := i.save(cfg.StateDir); err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "enrolled as %s, but the identity cannot be written to %s", host, filepath.Join(cfg.StateDir, identityFile))
+		return nil, fault.Wrap(err, fault.Internal, "enrolled as %s, but the identity cannot be written to %s", host,
+			filepath.Join(cfg.StateDir, identityFile))
 	}
 	return i, nil
 }
@@ -105,7 +106,8 @@ func originOf(address string) (string, error) {
 	return u.Scheme + "://" + u.Host, nil
 }
 
-func request(origin string, cfg EnrollConfig, pair nkeys.KeyPair, attest ed25519.PrivateKey) (*agentapi.EnrollRequest, error) {
+func request(origin string, cfg EnrollConfig, pair nkeys.KeyPair,
+	attest ed25519.PrivateKey) (*agentapi.EnrollRequest, error) {
 	public, err := pair.PublicKey()
 	if err != nil {
 		return nil, err
@@ -160,9 +162,13 @@ func platformClient(ca []byte) (*http.Client, error) {
 		return nil, err
 	}
 	return &http.Client{
-		Timeout:       30 * time.Second,
-		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token goes nowhere else
+		Timeout: 30 * time.Second,
+		Transport: &http.Transport{
+			Proxy:           http.ProxyFromEnvironment,
+			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		},
+		// the token goes nowhere else
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }
 

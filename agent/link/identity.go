@@ -54,7 +54,8 @@ type identityJSON struct {
 func Load(dir string) (*Identity, error) {
 	b, err := os.ReadFile(filepath.Join(dir, identityFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.New(fault.NotFound, "this host is not enrolled: run muster-agent enroll first (state directory %s)", dir)
+		return nil, fault.New(fault.NotFound, "this host is not enrolled: run muster-agent enroll first (state directory %s)",
+			dir)
 	}
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Internal, "read the host's identity")
@@ -120,7 +121,8 @@ func makeKeys(dir string) (nkeys.KeyPair, ed25519.PrivateKey, error) {
 	if _, attest, err = ed25519.GenerateKey(rand.Reader); err != nil {
 		return nil, nil, err
 	}
-	err = errors.Join(writeSecret(filepath.Join(dir, attestFile), attest.Seed()), writeSecret(filepath.Join(dir, linkKeyFile), seed))
+	err = errors.Join(writeSecret(filepath.Join(dir, attestFile), attest.Seed()),
+		writeSecret(filepath.Join(dir, linkKeyFile), seed))
 	return pair, attest, err
 }
 

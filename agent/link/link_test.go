@@ -40,7 +40,10 @@ type platform struct {
 }
 
 func newPlatform(t *testing.T) *platform {
-	p := &platform{t: t, reply: agentapi.EnrollReply{Host: id.New[id.Host]().String(), Name: "rack-1", StreamDomain: "muster.test"}}
+	p := &platform{
+		t:     t,
+		reply: agentapi.EnrollReply{Host: id.New[id.Host]().String(), Name: "rack-1", StreamDomain: "muster.test"},
+	}
 	p.Server = httptest.NewTLSServer(p)
 	t.Cleanup(p.Close)
 	return p
@@ -125,19 +128,33 @@ func TestARefusedEnrolmentSaysWhyAndCanBeRepeated(t *testing.T) {
 
 func TestEnrolmentGoesNowhereElse(t *testing.T) {
 	t.Parallel()
-	for _, address := range []string{"http://muster.example", "ftp://muster.example", "muster.example", "https://u:p@muster.example", "https://muster.example/path", ""} {
-		if _, err := Enroll(t.Context(), EnrollConfig{URL: address, Token: token, StateDir: t.TempDir()}); !fault.Is(err, fault.Invalid) {
+	for _, address := range []string{"http://muster.example", "ftp://muster.example", "muster.example",
+		"https://u:p@muster.example", "https://muster.example/path", ""} {
+		if _, err := Enroll(t.Context(), EnrollConfig{
+			URL:      address,
+			Token:    token,
+			StateDir: t.TempDir(),
+		}); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
 	p := newPlatform(t)
-	if _, err := Enroll(t.Context(), EnrollConfig{URL: p.URL, Token: token, StateDir: t.TempDir()}); !fault.Is(err, fault.Unavailable) {
+	if _, err := Enroll(t.Context(), EnrollConfig{
+		URL:      p.URL,
+		Token:    token,
+		StateDir: t.TempDir(),
+	}); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("a platform with a certificate nobody vouches for: %v", err)
 	}
 	elsewhere := httptest.NewTLSServer(http.RedirectHandler(p.URL+agentapi.EnrollPath, http.StatusTemporaryRedirect))
 	t.Cleanup(elsewhere.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: elsewhere.Certificate().Raw})
-	if _, err := Enroll(t.Context(), EnrollConfig{URL: elsewhere.URL, Token: token, CA: ca, StateDir: t.TempDir()}); err == nil || p.got.Token != "" {
+	if _, err := Enroll(t.Context(), EnrollConfig{
+		URL:      elsewhere.URL,
+		Token:    token,
+		CA:       ca,
+		StateDir: t.TempDir(),
+	}); err == nil || p.got.Token != "" {
 		t.Errorf("the token followed a redirect: %v", err)
 	}
 }
@@ -148,7 +165,8 @@ func TestReadToken(t *testing.T) {
 	if err := os.WriteFile(path, []byte(" "+token+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ path, stdin, want string }{{path, "", token}, {"-", token + "\n", token}, {"-", " \n", ""}, {path + "x", "", ""}} {
+	for _, c := range []struct{ path, stdin, want string }{{path, "", token}, {"-", token + "\n", token}, {"-", " \n", ""},
+		{path + "x", "", ""}} {
 		if got, err := ReadToken(c.path, strings.NewReader(c.stdin)); got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%+v: %q %v", c, got, err)
 		}
@@ -162,8 +180,10 @@ func natsServer(t *testing.T, p *platform, host string, port int) *server.Server
 		TLSConfig: &tls.Config{Certificates: p.TLS.Certificates, MinVersion: tls.VersionTLS12},
 		Users:     []*server.User{{Username: "server", Password: "x"}},
 		Nkeys: []*server.NkeyUser{{Nkey: p.got.LinkKey, Permissions: &server.Permissions{
-			Publish:   &server.SubjectPermission{Allow: []string{agentapi.SubjectSync(host), agentapi.SubjectInventory(host), agentapi.SubjectTelemetry(host)}},
-			Subscribe: &server.SubjectPermission{Allow: []string{agentapi.SubjectWake(host), agentapi.SubjectDial(host), agentapi.InboxPrefix(host) + ".>"}},
+			Publish: &server.SubjectPermission{Allow: []string{agentapi.SubjectSync(host), agentapi.SubjectInventory(host),
+				agentapi.SubjectTelemetry(host)}},
+			Subscribe: &server.SubjectPermission{Allow: []string{agentapi.SubjectWake(host), agentapi.SubjectDial(host),
+				agentapi.InboxPrefix(host) + ".>"}},
 		}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +200,8 @@ func serverSide(t *testing.T, p *platform, s *server.Server) *nats.Conn {
 	t.Helper()
 	roots := x509.NewCertPool()
 	roots.AddCert(p.Certificate())
-	nc, err := nats.Connect("tls://"+s.Addr().String(), nats.UserInfo("server", "x"), nats.Secure(&tls.Config{RootCAs: roots}))
+	nc, err := nats.Connect("tls://"+s.Addr().String(), nats.UserInfo("server", "x"),
+		nats.Secure(&tls.Config{RootCAs: roots}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +227,11 @@ func TestTheConnectionComesBack(t *testing.T) {
 	if _, err := c.Sync(t.Context(), agentapi.Sync{}); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("before the start: %v", err)
 	}
-	if err := c.Start(Handlers{Wake: func(w agentapi.Wake) { wakes <- w }, Dial: func(d agentapi.Dial) { dials <- d }, Up: func() { up <- struct{}{} }}); err != nil {
+	if err := c.Start(Handlers{
+		Wake: func(w agentapi.Wake) { wakes <- w },
+		Dial: func(d agentapi.Dial) { dials <- d },
+		Up:   func() { up <- struct{}{} },
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
@@ -253,7 +278,8 @@ func talk(t *testing.T, c *Conn, nc *nats.Conn, host string, wakes chan agentapi
 	if r, err := c.Sync(t.Context(), agentapi.Sync{}); err != nil || r.Revision != 7 {
 		t.Errorf("sync: %+v %v", r, err)
 	}
-	if err := c.Inventory(t.Context(), agentapi.Inventory{}); !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "too old") {
+	if err := c.Inventory(t.Context(), agentapi.Inventory{}); !fault.Is(err, fault.Unavailable) ||
+		!strings.Contains(err.Error(), "too old") {
 		t.Errorf("inventory: %v", err)
 	}
 	busy.Store(true)
@@ -283,7 +309,8 @@ func tooOften(t *testing.T, c *Conn) {
 		t.Errorf("a sync too many: %v", err)
 	}
 	much = nil
-	if err := c.Inventory(t.Context(), agentapi.Inventory{}); !errors.As(err, &much) || much.Wait != 1500*time.Millisecond {
+	if err := c.Inventory(t.Context(), agentapi.Inventory{}); !errors.As(err, &much) ||
+		much.Wait != 1500*time.Millisecond {
 		t.Errorf("an inventory too many: %v", err)
 	}
 }

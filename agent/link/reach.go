@@ -42,8 +42,8 @@ type Reach struct {
 	Relays   []Reached // UDP
 }
 
-// LookAround tries every address that a host must reach: the platform's by HTTPS, its link as far as the platform asks who
-// is there, its relays until they answer. It fails only when the address or the CA is not usable.
+// LookAround tries every address that a host must reach: the platform's by HTTPS, its link as far as the platform asks
+// who is there, its relays until they answer. It fails only when the address or the CA is not usable.
 func LookAround(ctx context.Context, cfg ReachConfig) (Reach, error) {
 	origin, err := originOf(cfg.URL)
 	if err != nil {
@@ -137,7 +137,8 @@ func knock(address, ca string, wait time.Duration) error {
 	return nil
 }
 
-// challenge says hello to a relay, with a token it does not know, until it answers with the cookie it gives to everybody.
+// challenge says hello to a relay, with a token it does not know, until it answers with the cookie it gives to
+// everybody.
 func challenge(ctx context.Context, address string, wait time.Duration) error {
 	resolve, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()

@@ -8,9 +8,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// HostAddresses are the addresses other hosts may reach this one at without help: those of the named interfaces first, in
-// that order, then those of all others that are up and no container engine's, the one of the default route first, IPv4
-// before IPv6. A host with none but loopback is alone and answers there.
+// HostAddresses are the addresses other hosts may reach this one at without help: those of the named interfaces first,
+// in that order, then those of all others that are up and no container engine's, the one of the default route first,
+// IPv4 before IPv6. A host with none but loopback is alone and answers there.
 func HostAddresses(rails ...string) []string {
 	outward := defaultInterface()
 	var named, first, rest []string
@@ -45,7 +45,8 @@ func HostAddresses(rails ...string) []string {
 // fourFirst puts IPv4 before IPv6.
 func fourFirst(all []string) []string {
 	is6 := func(a string) bool { return strings.Contains(a, ":") }
-	return append(slices.DeleteFunc(slices.Clone(all), is6), slices.DeleteFunc(all, func(a string) bool { return !is6(a) })...)
+	return append(slices.DeleteFunc(slices.Clone(all), is6),
+		slices.DeleteFunc(all, func(a string) bool { return !is6(a) })...)
 }
 
 // internal tells interfaces that lead into this machine.

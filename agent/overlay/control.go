@@ -79,7 +79,12 @@ func (p *process) answerAll(c net.Conn) {
 func (p *process) answer(q request) (answer, error) {
 	switch q.Op {
 	case "hello":
-		return answer{Hello: &hello{settings: p.cfg, PublicKey: p.key.PublicKey().String(), BoundPort: p.tun.port(), PID: os.Getpid()}}, nil
+		return answer{Hello: &hello{
+			settings:  p.cfg,
+			PublicKey: p.key.PublicKey().String(),
+			BoundPort: p.tun.port(),
+			PID:       os.Getpid(),
+		}}, nil
 	case "peers":
 		p.memory.Lock()
 		defer p.memory.Unlock()
@@ -101,7 +106,13 @@ func (p *process) answer(q request) (answer, error) {
 		return answer{}, p.remember()
 	case "status":
 		peers, err := p.roster.status(time.Now())
-		return answer{Status: &Status{Ref: p.cfg.Ref, Backend: p.tun.backend(), PID: os.Getpid(), Port: p.tun.port(), Peers: peers}}, err
+		return answer{Status: &Status{
+			Ref:     p.cfg.Ref,
+			Backend: p.tun.backend(),
+			PID:     os.Getpid(),
+			Port:    p.tun.port(),
+			Peers:   peers,
+		}}, err
 	case "note":
 		if _, err := p.roster.status(time.Now()); err != nil { // the kernel's counters are read with it
 			return answer{}, err

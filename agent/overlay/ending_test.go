@@ -36,7 +36,10 @@ func TestEndsWithItsFolder(t *testing.T) {
 			if err := <-gone; err != nil {
 				t.Fatal("the process lives:", err)
 			}
-			await(t, "the process is reaped", patient, func() bool { return errors.Is(syscall.Kill(r.h.PID(), 0), syscall.ESRCH) })
+			await(t, "the process is reaped", patient, func() bool {
+				return errors.Is(syscall.Kill(r.h.PID(), 0),
+					syscall.ESRCH)
+			})
 			err := netns.Inside(r.ns.file, func() error { _, err := netlink.LinkByName(Interface); return err })
 			if !errors.As(err, &netlink.LinkNotFoundError{}) {
 				t.Errorf("the guest still has its device: %v", err)
@@ -55,8 +58,14 @@ func TestGivenUpEnsureLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { // a process that takes its time
-		_, err := Ensure(ctx, Config{Dir: dir, Ref: agentapi.LeaseRef{Lease: "lease_x", Epoch: 1}, NetNS: ns.path(), Address: address(0), CIDR: cidr,
-			Command: []string{"sh", "-c", `echo $$ > "$0/pid.new"; mv "$0/pid.new" "$0/pid"; exec sleep 1000`}})
+		_, err := Ensure(ctx, Config{
+			Dir:     dir,
+			Ref:     agentapi.LeaseRef{Lease: "lease_x", Epoch: 1},
+			NetNS:   ns.path(),
+			Address: address(0),
+			CIDR:    cidr,
+			Command: []string{"sh", "-c", `echo $$ > "$0/pid.new"; mv "$0/pid.new" "$0/pid"; exec sleep 1000`},
+		})
 		ended <- err
 	}()
 	var pid int

@@ -35,7 +35,15 @@ func ensure(ctx context.Context, cfg Config) (*Handle, error) {
 		return nil, fmt.Errorf("the guest has no network namespace: %w", err)
 	}
 	defer netns.Close()
-	want := settings{Ref: cfg.Ref, Address: cfg.Address, CIDR: cfg.CIDR, MTU: cfg.MTU, Port: cfg.Port, Userspace: cfg.Userspace, Rails: strings.Join(cfg.Interfaces, ",")}
+	want := settings{
+		Ref:       cfg.Ref,
+		Address:   cfg.Address,
+		CIDR:      cfg.CIDR,
+		MTU:       cfg.MTU,
+		Port:      cfg.Port,
+		Userspace: cfg.Userspace,
+		Rails:     strings.Join(cfg.Interfaces, ","),
+	}
 	if want.MTU == 0 {
 		want.MTU = DefaultMTU
 	}
@@ -71,9 +79,9 @@ func ensure(ctx context.Context, cfg Config) (*Handle, error) {
 	return h, nil
 }
 
-// adopt takes over a running process that serves exactly what is wanted. It is false for one that serves anything else, for
-// none, and for one that does not answer in time. One that has the lock and no socket yet is just starting: it may be one that
-// a former agent began. A caller that gives up ends nothing.
+// adopt takes over a running process that serves exactly what is wanted. It is false for one that serves anything else,
+// for none, and for one that does not answer in time. One that has the lock and no socket yet is just starting: it may
+// be one that a former agent began. A caller that gives up ends nothing.
 func (h *Handle) adopt(ctx context.Context, want settings, patience time.Duration) (bool, error) {
 	asking, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -98,9 +106,9 @@ func (h *Handle) adopt(ctx context.Context, want settings, patience time.Duratio
 	}
 }
 
-// start runs the process and waits until it is up or says why not; one that is not waited for to its end is killed, or it
-// might take the folder's lock once nobody looks for a holder any more. It gets its own session and none of the agent's
-// environment: it outlives the agent, and needs to know nothing of it.
+// start runs the process and waits until it is up or says why not; one that is not waited for to its end is killed, or
+// it might take the folder's lock once nobody looks for a holder any more. It gets its own session and none of the
+// agent's environment: it outlives the agent, and needs to know nothing of it.
 func start(ctx context.Context, cfg Config, netns *os.File) error {
 	argv := cfg.Command
 	if len(argv) == 0 {
@@ -160,7 +168,8 @@ func readReady(ctx context.Context, ready *os.File) error {
 }
 
 // Stop ends the overlay process of a lease folder and returns when it is gone, and what it has counted is written down
-// (ReadTraffic). Nothing running is no error. The device goes with the guest's namespace. The key stays; wiping the folder is the caller's.
+// (ReadTraffic). Nothing running is no error. The device goes with the guest's namespace. The key stays; wiping the
+// folder is the caller's.
 func Stop(ctx context.Context, dir string) error {
 	if _, err := os.Stat(folder(dir)); errors.Is(err, os.ErrNotExist) {
 		return nil

@@ -6,8 +6,9 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Hearing is which ranks a run does not hear over its overlay, and since when by CLOCK_BOOTTIME. The zero Hearing knows of
-// none: after a restart of the agent it learns of them again from the overlay's process. It is not safe for concurrent use.
+// Hearing is which ranks a run does not hear over its overlay, and since when by CLOCK_BOOTTIME. The zero Hearing knows
+// of none: after a restart of the agent it learns of them again from the overlay's process. It is not safe for
+// concurrent use.
 type Hearing struct {
 	deaf  map[int]int64 // ranks that are not heard: when the last byte came
 	ended map[int]int64 // when the last silence of each rank ended that was noted
@@ -16,8 +17,8 @@ type Hearing struct {
 // sameEnd is by how much two readings of one moment may differ.
 const sameEnd = 1000
 
-// Take compares what the overlay's process says of its peers with what is known, and returns the deaf spans of both: those
-// that have ended since, and those that go on (ToBootMS 0). boot is the moment at which the process answered.
+// Take compares what the overlay's process says of its peers with what is known, and returns the deaf spans of both:
+// those that have ended since, and those that go on (ToBootMS 0). boot is the moment at which the process answered.
 func (h *Hearing) Take(boot int64, peers []PeerStatus) (spans []agentapi.DeafSpan) {
 	if h.deaf == nil {
 		h.deaf, h.ended = map[int]int64{}, map[int]int64{}

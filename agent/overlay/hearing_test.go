@@ -13,7 +13,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
-// Spans begin with the last byte and end with the first one after it, whether or not the agent looked while they lasted.
+// Spans begin with the last byte and end with the first one after it, whether or not the agent looked while they
+// lasted.
 func TestHearing(t *testing.T) {
 	t.Parallel()
 	h := Hearing{}
@@ -33,7 +34,8 @@ func TestHearing(t *testing.T) {
 		{100_000, []PeerStatus{quiet(1, 100), quiet(2, 7000)}, nil},
 		{102_000, []PeerStatus{quiet(1, 100), quiet(2, 9000)}, []agentapi.DeafSpan{goesOn(2, 93_000)}},
 		{104_000, []PeerStatus{quiet(1, 7100), quiet(2, 11_010)}, []agentapi.DeafSpan{goesOn(1, 96_900), goesOn(2, 93_000)}},
-		{106_000, []PeerStatus{quiet(1, 9100), ended(2, 13_000, 500)}, []agentapi.DeafSpan{goesOn(1, 96_900), over(2, 93_000, 105_500)}},
+		{106_000, []PeerStatus{quiet(1, 9100), ended(2, 13_000, 500)},
+			[]agentapi.DeafSpan{goesOn(1, 96_900), over(2, 93_000, 105_500)}},
 		{108_000, []PeerStatus{quiet(1, 1000), ended(2, 15_000, 2500)}, []agentapi.DeafSpan{over(1, 96_900, 107_000)}},
 		{148_000, []PeerStatus{quiet(1, 0), ended(2, 30_000, 10_000)}, []agentapi.DeafSpan{over(2, 118_000, 138_000)}},
 		{150_000, []PeerStatus{quiet(1, 8000)}, []agentapi.DeafSpan{goesOn(1, 142_000)}},
@@ -78,7 +80,13 @@ func TestBothEndsOfACutLinkSignTheSameSilence(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		j, err := journal.Open(t.TempDir(), journal.Config{Host: "host_1", Key: key, BootID: "b", Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+		j, err := journal.Open(t.TempDir(), journal.Config{
+			Host:   "host_1",
+			Key:    key,
+			BootID: "b",
+			Now:    time.Now,
+			Log:    slog.New(slog.DiscardHandler),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +143,8 @@ func TestBothEndsOfACutLinkSignTheSameSilence(t *testing.T) {
 	if d := signed[0].ToBootMS - signed[1].ToBootMS; d < -slack || d > slack {
 		t.Errorf("the ends hear each other again at %d and %d", signed[0].ToBootMS, signed[1].ToBootMS)
 	}
-	if d := signed[0].FromBootMS - signed[1].FromBootMS; d < -keepalive.Milliseconds()-slack || d > keepalive.Milliseconds()+slack {
+	if d := signed[0].FromBootMS - signed[1].FromBootMS; d < -keepalive.Milliseconds()-slack ||
+		d > keepalive.Milliseconds()+slack {
 		t.Errorf("the ends are deaf from %d and %d on", signed[0].FromBootMS, signed[1].FromBootMS)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// kernel is WireGuard in the kernel. The device is born in the guest's namespace by a request from the host's, where its
-// UDP socket stays for ever. It works on without this process, which only watches it.
+// kernel is WireGuard in the kernel. The device is born in the guest's namespace by a request from the host's, where
+// its UDP socket stays for ever. It works on without this process, which only watches it.
 type kernel struct {
 	control func(func(control) error) error // what WireGuard is asked through
 	udp     int
@@ -115,8 +115,8 @@ func present(w where) (there bool, err error) {
 }
 
 // bear makes a device in the namespace ns by one request from this one: it is there under its name or not at all, so a
-// process that is killed leaves nothing in either. To the kernel its home, where WireGuard's (and VXLAN's) UDP socket is,
-// is the namespace the request comes from.
+// process that is killed leaves nothing in either. To the kernel its home, where WireGuard's (and VXLAN's) UDP socket
+// is, is the namespace the request comes from.
 func bear(link netlink.Link, ns *os.File) error {
 	link.Attrs().Namespace = netlink.NsFd(ns.Fd())
 	if err := netlink.LinkAdd(link); err != nil {
@@ -186,7 +186,10 @@ func (k *kernel) apply(changes []peerChange) error {
 		}
 		if c.address.IsValid() {
 			peers[i].ReplaceAllowedIPs = true
-			peers[i].AllowedIPs = []net.IPNet{{IP: c.address.Addr().AsSlice(), Mask: net.CIDRMask(c.address.Bits(), c.address.Addr().BitLen())}}
+			peers[i].AllowedIPs = []net.IPNet{{
+				IP:   c.address.Addr().AsSlice(),
+				Mask: net.CIDRMask(c.address.Bits(), c.address.Addr().BitLen()),
+			}}
 		}
 	}
 	return k.configure(wgtypes.Config{Peers: peers})

@@ -64,7 +64,10 @@ func TestADeviceIsBornInTheGuest(t *testing.T) {
 		t.Error("taken down again:", err)
 	}
 	guest.do(t, func() error { return bear(&netlink.Bridge{LinkAttrs: named(Interface)}, guest.file) })
-	if err := netns.Inside(home.file, func() error { return bear(&netlink.Bridge{LinkAttrs: named(Interface)}, guest.file) }); err == nil {
+	if err := netns.Inside(home.file, func() error {
+		return bear(&netlink.Bridge{LinkAttrs: named(Interface)},
+			guest.file)
+	}); err == nil {
 		t.Error("a second device of the name was made")
 	}
 }
@@ -140,15 +143,29 @@ func TestTheKernelsPeers(t *testing.T) {
 	a, b, c := newKey(t).PublicKey(), newKey(t).PublicKey(), newKey(t).PublicKey()
 	err := k.apply([]peerChange{
 		{key: a, remove: true},
-		{key: b, endpoint: netip.MustParseAddrPort("203.0.113.9:41000"), address: netip.MustParsePrefix("10.77.0.3/32"), keepalive: true},
+		{
+			key:       b,
+			endpoint:  netip.MustParseAddrPort("203.0.113.9:41000"),
+			address:   netip.MustParsePrefix("10.77.0.3/32"),
+			keepalive: true,
+		},
 		{key: c, address: netip.MustParsePrefix("10.77.0.4/32")},
 	})
 	every := keepalive
 	want := []wgtypes.PeerConfig{
 		{PublicKey: a, Remove: true},
-		{PublicKey: b, Endpoint: &net.UDPAddr{IP: net.IPv4(203, 0, 113, 9).To4(), Port: 41000}, PersistentKeepaliveInterval: &every, ReplaceAllowedIPs: true,
-			AllowedIPs: []net.IPNet{{IP: net.IPv4(10, 77, 0, 3).To4(), Mask: net.CIDRMask(32, 32)}}},
-		{PublicKey: c, ReplaceAllowedIPs: true, AllowedIPs: []net.IPNet{{IP: net.IPv4(10, 77, 0, 4).To4(), Mask: net.CIDRMask(32, 32)}}},
+		{
+			PublicKey:                   b,
+			Endpoint:                    &net.UDPAddr{IP: net.IPv4(203, 0, 113, 9).To4(), Port: 41000},
+			PersistentKeepaliveInterval: &every,
+			ReplaceAllowedIPs:           true,
+			AllowedIPs:                  []net.IPNet{{IP: net.IPv4(10, 77, 0, 3).To4(), Mask: net.CIDRMask(32, 32)}},
+		},
+		{
+			PublicKey:         c,
+			ReplaceAllowedIPs: true,
+			AllowedIPs:        []net.IPNet{{IP: net.IPv4(10, 77, 0, 4).To4(), Mask: net.CIDRMask(32, 32)}},
+		},
 	}
 	if err != nil || len(f.requests) != 1 || f.requests[0].ReplacePeers || !reflect.DeepEqual(f.requests[0].Peers, want) {
 		t.Errorf("%v\n%+v\nwant\n%+v", err, f.requests, want)
@@ -158,23 +175,33 @@ func TestTheKernelsPeers(t *testing.T) {
 		t.Fatalf("%v %+v", err, f.requests)
 	}
 	for i, every := range []time.Duration{0, keepalive} { // off, and on again: that sends one
-		if p := f.requests[i].Peers[0]; p.PublicKey != b || !p.UpdateOnly || *p.PersistentKeepaliveInterval != every || f.requests[i].PrivateKey != nil {
+		if p := f.requests[i].Peers[0]; p.PublicKey != b || !p.UpdateOnly || *p.PersistentKeepaliveInterval != every ||
+			f.requests[i].PrivateKey != nil {
 			t.Errorf("step %d: %+v", i, p)
 		}
 	}
 	at := time.Unix(1_700_000_000, 0)
 	f.device.Peers = []wgtypes.Peer{
-		{PublicKey: b, ReceiveBytes: 64, TransmitBytes: 32, LastHandshakeTime: at, Endpoint: &net.UDPAddr{IP: net.IPv4(203, 0, 113, 9), Port: 41000}},
+		{
+			PublicKey:         b,
+			ReceiveBytes:      64,
+			TransmitBytes:     32,
+			LastHandshakeTime: at,
+			Endpoint:          &net.UDPAddr{IP: net.IPv4(203, 0, 113, 9), Port: 41000},
+		},
 		{PublicKey: c, LastHandshakeTime: time.Unix(0, 0)}, // none yet
 	}
 	got, err := k.counters()
-	if want := map[wgtypes.Key]counter{b: {rx: 64, tx: 32, handshake: at, endpoint: "203.0.113.9:41000"}, c: {}}; err != nil || !reflect.DeepEqual(got, want) {
+	if want := map[wgtypes.Key]counter{
+		b: {rx: 64, tx: 32, handshake: at, endpoint: "203.0.113.9:41000"},
+		c: {},
+	}; err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
 
-// A device that somebody has removed is noticed, so that the process ends and another one makes a new one; other trouble
-// is not the device's end.
+// A device that somebody has removed is noticed, so that the process ends and another one makes a new one; other
+// trouble is not the device's end.
 func TestTheKernelsDeviceIsGone(t *testing.T) {
 	t.Parallel()
 	k, f := fakeKernel()

@@ -34,7 +34,8 @@ func acquire(dir string) (*lock, error) {
 	return l, os.NewSyscallError("fstat", unix.Fstat(fd, &l.id))
 }
 
-// lost reports whether the folder is gone, or another one stands in its place: nobody finds this process by it any more.
+// lost reports whether the folder is gone, or another one stands in its place: nobody finds this process by it any
+// more.
 func (l *lock) lost() bool {
 	var now unix.Stat_t
 	err := unix.Stat(l.path, &now)
@@ -104,7 +105,10 @@ func killLocked(ctx context.Context, dir string, pid int) error {
 		return fmt.Errorf("kill the overlay process %d: %w", pid, err)
 	}
 	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, int((100 * time.Millisecond).Milliseconds()))
+		n, err := unix.Poll([]unix.PollFd{{
+			Fd:     int32(pidfd),
+			Events: unix.POLLIN,
+		}}, int((100 * time.Millisecond).Milliseconds()))
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return os.NewSyscallError("poll", err)
 		}

@@ -16,8 +16,8 @@ const (
 	elsewhere        // a router is between, or it cannot be reached now
 )
 
-// nearness tells how near addresses are by the routes of this process's namespace, asked anew each time: links go down and
-// come up.
+// nearness tells how near addresses are by the routes of this process's namespace, asked anew each time: links go down
+// and come up.
 func nearness(rails string) func(netip.Addr) int {
 	return func(a netip.Addr) int {
 		routes, err := netlink.RouteGet(net.IP(a.Unmap().AsSlice()))

@@ -184,7 +184,8 @@ func TestTCPSurvivesKilledOverlay(t *testing.T) {
 	killed, before := time.Now(), moved(b)
 	b.ensure(t)
 	if b.h.Adopted() || b.h.PublicKey() != key || b.h.Endpoints()[0] != port {
-		t.Errorf("after the kill: adopted %v, key kept %v, endpoint %s → %s", b.h.Adopted(), b.h.PublicKey() == key, port, b.h.Endpoints()[0])
+		t.Errorf("after the kill: adopted %v, key kept %v, endpoint %s → %s", b.h.Adopted(), b.h.PublicKey() == key, port,
+			b.h.Endpoints()[0])
 	}
 	// No SetPeers: the new process remembers.
 	got := <-sum
@@ -253,8 +254,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// A process that only waits for its turn on a machine that is overloaded is waited for: whoever replaced it would interrupt
-// what it carries. Whoever gives up waiting leaves it alone.
+// A process that only waits for its turn on a machine that is overloaded is waited for: whoever replaced it would
+// interrupt what it carries. Whoever gives up waiting leaves it alone.
 func TestASlowProcessIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	r := newRank(t, 0)
@@ -324,7 +325,8 @@ func TestSilentPeerIsDown(t *testing.T) {
 	ranks := cluster(t, 3)
 	heard := func() bool {
 		s, err := ranks[0].h.Status(t.Context())
-		return err == nil && len(s.Peers) == 2 && s.Peers[0].Received && s.Peers[1].Received && !s.Peers[0].LastHandshake.IsZero()
+		return err == nil && len(s.Peers) == 2 && s.Peers[0].Received && s.Peers[1].Received &&
+			!s.Peers[0].LastHandshake.IsZero()
 	}
 	await(t, "all peers heard", patient, heard)
 	syscall.Kill(ranks[2].h.PID(), syscall.SIGKILL)
@@ -392,7 +394,13 @@ func TestSetPeersLive(t *testing.T) {
 func TestEnsureRefuses(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	good := Config{Dir: t.TempDir(), Ref: agentapi.LeaseRef{Lease: "lease_x", Epoch: 1}, NetNS: ns.path(), Address: address(0), CIDR: cidr}
+	good := Config{
+		Dir:     t.TempDir(),
+		Ref:     agentapi.LeaseRef{Lease: "lease_x", Epoch: 1},
+		NetNS:   ns.path(),
+		Address: address(0),
+		CIDR:    cidr,
+	}
 	for name, spoil := range map[string]func(*Config){
 		"no namespace":  func(c *Config) { c.NetNS = "/proc/0/ns/net" },
 		"no address":    func(c *Config) { c.Address = "node-0" },

@@ -50,7 +50,12 @@ func newSite(t *testing.T, host *testnet.Host, n int, relays []string, advertise
 	if err := host.Inside(func() (err error) { s.h, err = Ensure(t.Context(), s.cfg); return err }); err != nil {
 		t.Fatal(err)
 	}
-	token := agentapi.NewRelayToken(relaySecret, agentapi.RelayClaims{Cluster: [16]byte{1}, Rank: uint16(n), Epoch: 1, Expires: time.Now().Add(time.Hour)})
+	token := agentapi.NewRelayToken(relaySecret, agentapi.RelayClaims{
+		Cluster: [16]byte{1},
+		Rank:    uint16(n),
+		Epoch:   1,
+		Expires: time.Now().Add(time.Hour),
+	})
 	if err := s.h.SetRelays(t.Context(), relays, token.Text()); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +198,8 @@ func TestBestPath(t *testing.T) {
 		sent, received := tc.from.moved(t), tc.to.moved(t)
 		carry(t, tc.from, tc.to, much)
 		sent, received = tc.from.moved(t).minus(sent), tc.to.moved(t).minus(received)
-		if sent.Sent < much || received.Received < much || (sent.Up >= much) != tc.outside || (received.Down >= much) != tc.outside {
+		if sent.Sent < much || received.Received < much || (sent.Up >= much) != tc.outside ||
+			(received.Down >= much) != tc.outside {
 			t.Errorf("rank %d to %d: sent %+v, received %+v", tc.from.n, tc.to.n, sent, received)
 		}
 	}
@@ -325,7 +331,8 @@ func TestPathChangesUnderTraffic(t *testing.T) {
 	a.awaitPath(t, 1, "direct")
 	f.moves(t, "straight")
 
-	a.host.Run("nft", "table ip wall { chain out { type filter hook output priority 0; ip daddr 203.0.113.21 drop; }; chain in { type filter hook input priority 0; ip saddr 203.0.113.21 drop; }; }")
+	a.host.Run("nft", "table ip wall { chain out { type filter hook output priority 0; ip daddr 203.0.113.21 drop; }; "+
+		"chain in { type filter hook input priority 0; ip saddr 203.0.113.21 drop; }; }")
 	a.awaitPath(t, 1, "relay")
 	f.moves(t, "through the relay")
 

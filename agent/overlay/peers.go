@@ -92,7 +92,10 @@ func (r *roster) set(peers []agentapi.Peer, resume bool, now time.Time) error {
 			return err
 		}
 		if r.near != nil { // those on the way there that was asked for, or in a network of this host's, are tried first
-			slices.SortStableFunc(w.endpoints, func(a, b netip.AddrPort) int { return cmp.Compare(r.near(a.Addr()), r.near(b.Addr())) })
+			slices.SortStableFunc(w.endpoints, func(a, b netip.AddrPort) int {
+				return cmp.Compare(r.near(a.Addr()),
+					r.near(b.Addr()))
+			})
 		}
 		w.caller = bytes.Compare(r.self[:], key[:]) < 0
 		w.called = w.caller || resume

@@ -129,9 +129,9 @@ func (p *process) remember() error {
 	return writeJSON(filepath.Join(p.dir, stateFile), p.state)
 }
 
-// serve watches the peers and answers until the device dies, TERM comes or the lease folder is gone. The last is the end of
-// a process whose agent was stopped while it started it, and whose lease somebody has cleared away meanwhile: nobody knows
-// of it any more, so it takes the device along.
+// serve watches the peers and answers until the device dies, TERM comes or the lease folder is gone. The last is the
+// end of a process whose agent was stopped while it started it, and whose lease somebody has cleared away meanwhile:
+// nobody knows of it any more, so it takes the device along.
 func (p *process) serve() int {
 	go p.accept()
 	term := make(chan os.Signal, 1)

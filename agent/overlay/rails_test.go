@@ -95,11 +95,14 @@ func TestTrafficTakesTheNamedRail(t *testing.T) {
 	by := func(network string) {
 		t.Helper()
 		await(t, "both ranks reach each other by "+network, patient, func() bool {
-			return !slices.ContainsFunc(sites, func(s *site) bool { return !strings.HasPrefix(s.to(t, 1-s.n).Endpoint, network) })
+			return !slices.ContainsFunc(sites, func(s *site) bool {
+				return !strings.HasPrefix(s.to(t, 1-s.n).Endpoint,
+					network)
+			})
 		})
 	}
-	// Which way each packet goes is decided anew all the time, and on a slow machine a rail may look silent for a moment: it
-	// is enough that all goes by the named one once.
+	// Which way each packet goes is decided anew all the time, and on a slow machine a rail may look silent for a moment:
+	// it is enough that all goes by the named one once.
 	check := func(network, used, spared string) {
 		t.Helper()
 		host, said := sites[0].host, ""

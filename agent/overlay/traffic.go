@@ -20,9 +20,9 @@ import (
 // Traffic is what a run's overlay has exchanged since it first stood, over all its processes: bytes.
 type Traffic = paths.Sum
 
-// ReadTraffic is what the overlay of a lease folder has written down, whether or not its process lives: all but what moved in
-// the last second, or came to less than tallyGrain, of one that runs or was killed; all of one that Stop has ended. Nothing
-// counted yet is zero.
+// ReadTraffic is what the overlay of a lease folder has written down, whether or not its process lives: all but what
+// moved in the last second, or came to less than tallyGrain, of one that runs or was killed; all of one that Stop has
+// ended. Nothing counted yet is zero.
 func ReadTraffic(leaseDir string) (Traffic, error) {
 	t, err := readTally(folder(leaseDir))
 	return t.Sum, err
@@ -31,8 +31,8 @@ func ReadTraffic(leaseDir string) (Traffic, error) {
 // tally is trafficFile.
 type tally struct {
 	Sum Traffic `json:"sum"`
-	// Read is what the kernel's device showed of its peers when that was added to the sum, by public key: a device lives on
-	// without its process.
+	// Read is what the kernel's device showed of its peers when that was added to the sum, by public key: a device lives
+	// on without its process.
 	Read map[string]reading `json:"read,omitempty"`
 }
 
@@ -71,8 +71,8 @@ const (
 	networksEvery = 10 * time.Second
 )
 
-// open takes up what former processes have counted. What cannot be read begins anew, which its reader notices: sums that
-// went back.
+// open takes up what former processes have counted. What cannot be read begins anew, which its reader notices: sums
+// that went back.
 func (b *usageFile) open(dir string) tally {
 	was, err := readTally(dir)
 	if err != nil {
@@ -122,7 +122,8 @@ func (b *usageFile) write(t tally) error {
 	return nil
 }
 
-// lastNote has the process of an overlay folder write down what it has counted. One that does not answer has had its chance.
+// lastNote has the process of an overlay folder write down what it has counted. One that does not answer has had its
+// chance.
 func lastNote(ctx context.Context, dir string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -144,8 +145,8 @@ func hostNetworks() ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// meter adds up what the kernel's device shows of its peers. The device counts the datagrams' contents; the headers around
-// each, 28 or 48 bytes, are not in it.
+// meter adds up what the kernel's device shows of its peers. The device counts the datagrams' contents; the headers
+// around each, 28 or 48 bytes, are not in it.
 type meter struct {
 	mu   sync.Mutex
 	line paths.Line
@@ -162,8 +163,8 @@ func (m *meter) resume(was map[string]reading) {
 	}
 }
 
-// take adds what is new in the device's counters. Those of a peer that went back, or was not there, began at 0: it was added
-// to the device anew.
+// take adds what is new in the device's counters. Those of a peer that went back, or was not there, began at 0: it was
+// added to the device anew.
 func (m *meter) take(now map[wgtypes.Key]counter) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// The kernel's counters are added once, over processes that read them and peers that are added anew, and those of peers in
-// the host's own networks are none of its line's.
+// The kernel's counters are added once, over processes that read them and peers that are added anew, and those of peers
+// in the host's own networks are none of its line's.
 func TestTheKernelsCountersAreSummed(t *testing.T) {
 	t.Parallel()
 	near, far := newKey(t).PublicKey(), newKey(t).PublicKey()
@@ -19,8 +19,18 @@ func TestTheKernelsCountersAreSummed(t *testing.T) {
 	f := &fakeWireGuard{}
 	show := func(nearRx, nearTx, farRx, farTx int64) {
 		f.device.Peers = []wgtypes.Peer{
-			{PublicKey: near, ReceiveBytes: nearRx, TransmitBytes: nearTx, Endpoint: &net.UDPAddr{IP: net.IPv4(198, 51, 100, 7), Port: 1}},
-			{PublicKey: far, ReceiveBytes: farRx, TransmitBytes: farTx, Endpoint: &net.UDPAddr{IP: net.IPv4(203, 0, 113, 7), Port: 1}},
+			{
+				PublicKey:     near,
+				ReceiveBytes:  nearRx,
+				TransmitBytes: nearTx,
+				Endpoint:      &net.UDPAddr{IP: net.IPv4(198, 51, 100, 7), Port: 1},
+			},
+			{
+				PublicKey:     far,
+				ReceiveBytes:  farRx,
+				TransmitBytes: farTx,
+				Endpoint:      &net.UDPAddr{IP: net.IPv4(203, 0, 113, 7), Port: 1},
+			},
 		}
 	}
 	var k *kernel
@@ -46,7 +56,12 @@ func TestTheKernelsCountersAreSummed(t *testing.T) {
 		if err := b.note(k); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := readTally(dir); err != nil || got.Sum != (Traffic{Up: up, Down: down, Sent: sent, Received: received}) {
+		if got, err := readTally(dir); err != nil || got.Sum != (Traffic{
+			Up:       up,
+			Down:     down,
+			Sent:     sent,
+			Received: received,
+		}) {
 			t.Errorf("%s: %+v, %v", what, got.Sum, err)
 		}
 	}

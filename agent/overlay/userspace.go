@@ -53,7 +53,10 @@ func openUserspace(w where) (tunnel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("take up the TUN device: %w", err)
 	}
-	log := &device.Logger{Verbosef: device.DiscardLogf, Errorf: func(f string, a ...any) { fmt.Fprintf(os.Stderr, f+"\n", a...) }}
+	log := &device.Logger{
+		Verbosef: device.DiscardLogf,
+		Errorf:   func(f string, a ...any) { fmt.Fprintf(os.Stderr, f+"\n", a...) },
+	}
 	sized := newSizedTUN(t, w.ns, w.mtu)
 	u := &userspace{board: paths.New(w.key, w.near, sized.resize)}
 	u.dev = device.NewDevice(sized, u.board, log)

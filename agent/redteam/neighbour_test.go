@@ -32,14 +32,21 @@ type member struct {
 	Rank  int
 }
 
-// join makes the overlays of clusters stand, on the box, and tells each its own peers. They outlive it, as an agent's do.
+// join makes the overlays of clusters stand, on the box, and tells each its own peers. They outlive it, as an agent's
+// do.
 func join(clusters [][]member) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	for _, c := range clusters {
 		handles, peers := make([]*overlay.Handle, len(c)), make([]agentapi.Peer, len(c))
 		for i, m := range c {
-			h, err := overlay.Ensure(ctx, overlay.Config{Dir: m.Dir, Ref: m.Ref, NetNS: m.NetNS, Address: overlayAddress(m.Rank), CIDR: overlayRange})
+			h, err := overlay.Ensure(ctx, overlay.Config{
+				Dir:     m.Dir,
+				Ref:     m.Ref,
+				NetNS:   m.NetNS,
+				Address: overlayAddress(m.Rank),
+				CIDR:    overlayRange,
+			})
 			if err != nil {
 				return err
 			}
@@ -106,14 +113,16 @@ func (n *node) output(t *testing.T, line string) {
 	}
 }
 
-// neighbourCluster is two clusters of two tenants on one box, with one range of overlay addresses. A program in one looks for
-// the other by every way there is and finds nothing, and the other hears nothing of it.
+// neighbourCluster is two clusters of two tenants on one box, with one range of overlay addresses. A program in one
+// looks for the other by every way there is and finds nothing, and the other hears nothing of it.
 func (b *box) neighbourCluster(t *testing.T) {
 	const secret = "mst-redteam-secret"
 	mate := b.run(firewall.EgressFull, 64, "node", "mate", secret)
-	victims := []*node{b.run(firewall.EgressFull, 64, "node", "victim 0", secret, overlayAddress(1)), b.run(firewall.EgressFull, 64, "node", "victim 1", secret)}
+	victims := []*node{b.run(firewall.EgressFull, 64, "node", "victim 0", secret, overlayAddress(1)),
+		b.run(firewall.EgressFull, 64, "node", "victim 1", secret)}
 	bridge := netip.PrefixFrom(victims[0].guest.IP, 24).Masked()
-	scanner := b.run(firewall.EgressFull, 64, "scan", secret, overlayAddress(1), overlayRange, bridge.String(), victims[0].guest.IP.String())
+	scanner := b.run(firewall.EgressFull, 64, "scan", secret, overlayAddress(1), overlayRange, bridge.String(),
+		victims[0].guest.IP.String())
 	b.overlays(t, victims, []*node{scanner, mate})
 
 	// The victims are there: each answers the host, and one the other over their overlay.

@@ -22,8 +22,8 @@ import (
 // nodeDisk is what the pulls may unpack to, in bytes. It is small because unpacking is what takes the test its time.
 const nodeDisk = 100e6
 
-// TestMain is the agent's puller and its overlays, too: they must run on the box, where a connection that one wrongly makes
-// stays in the test.
+// TestMain is the agent's puller and its overlays, too: they must run on the box, where a connection that one wrongly
+// makes stays in the test.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 2 {
 		os.Exit(m.Run())
@@ -69,7 +69,12 @@ func pull(socket, dir string, images []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	quiet := slog.New(slog.DiscardHandler)
-	engine, err := container.New(container.Config{Docker: socket, Host: id.New[id.Host](), Attach: container.AttachNone, Log: quiet})
+	engine, err := container.New(container.Config{
+		Docker: socket,
+		Host:   id.New[id.Host](),
+		Attach: container.AttachNone,
+		Log:    quiet,
+	})
 	if err != nil {
 		return err
 	}
@@ -109,7 +114,8 @@ func (b *box) pull(t *testing.T, images ...string) []outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := b.host.Command(t.Context(), self, append([]string{"pull", b.docker.Socket, filepath.Join(b.host.Dir(), "images")}, images...)...)
+	cmd := b.host.Command(t.Context(), self, append([]string{"pull", b.docker.Socket,
+		filepath.Join(b.host.Dir(), "images")}, images...)...)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()

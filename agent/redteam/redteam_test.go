@@ -70,7 +70,8 @@ func newBoxOn(t *testing.T, engine func(*testnet.Host) *testnet.Docker) *box {
 		}
 	}
 	b.far = n.Host("internet")
-	b.far.Join(internet, "203.0.113.80/24", "169.254.169.254/32", "168.63.129.16/32", "100.100.100.200/32", "192.0.0.192/32")
+	b.far.Join(internet, "203.0.113.80/24", "169.254.169.254/32", "168.63.129.16/32", "100.100.100.200/32",
+		"192.0.0.192/32")
 	for _, m := range metadata {
 		router.Route(strings.TrimSuffix(m, ":80"), "203.0.113.80")
 	}
@@ -155,8 +156,15 @@ type node struct {
 func (b *box) run(egress firewall.Egress, ramMB int64, command ...string) *node {
 	b.t.Helper()
 	ctx := context.Background()
-	spec := agentapi.LeaseSpec{LeaseRef: agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}, Nodes: 1, CPUs: 0.1, RAMMB: ramMB, DiskGB: 1,
-		Command: append([]string{"/hostile"}, command...), Network: agentapi.Network{Address: "10.77.0.1", CIDR: overlayRange}}
+	spec := agentapi.LeaseSpec{
+		LeaseRef: agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1},
+		Nodes:    1,
+		CPUs:     0.1,
+		RAMMB:    ramMB,
+		DiskGB:   1,
+		Command:  append([]string{"/hostile"}, command...),
+		Network:  agentapi.Network{Address: "10.77.0.1", CIDR: overlayRange},
+	}
 	dir := filepath.Join(b.host.Dir(), spec.Lease)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		b.t.Fatal(err)
@@ -177,7 +185,12 @@ func (b *box) run(egress firewall.Egress, ramMB int64, command ...string) *node 
 		if err = firewall.Ensure(ctx, b.firewall()); err != nil {
 			return err
 		}
-		n.work, err = b.engine.EnsureWorkload(ctx, container.WorkloadSpec{Lease: spec, Guest: n.guest.ID, ImageID: b.image, Files: files})
+		n.work, err = b.engine.EnsureWorkload(ctx, container.WorkloadSpec{
+			Lease:   spec,
+			Guest:   n.guest.ID,
+			ImageID: b.image,
+			Files:   files,
+		})
 		return err
 	})
 	if err == nil {
@@ -213,7 +226,8 @@ func TestHostileImagesAreHeld(t *testing.T) {
 	victim := b.run(firewall.EgressFull, 64, "serve")
 	gateway := netip.AddrFrom4([4]byte{victim.guest.IP.As4()[0], victim.guest.IP.As4()[1], victim.guest.IP.As4()[2], 1})
 	targets := []string{
-		"the host by the bridge=" + gateway.String() + ":2222", "the host by its LAN=" + boxLAN + ":2222", "the LAN's router=192.168.7.1:80",
+		"the host by the bridge=" + gateway.String() + ":2222", "the host by its LAN=" + boxLAN + ":2222",
+		"the LAN's router=192.168.7.1:80",
 		"a neighbour in the LAN=" + neighbour, "another cluster=" + victim.guest.IP.String() + ":9000",
 	}
 	for i, m := range metadata {

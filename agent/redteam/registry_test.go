@@ -126,7 +126,8 @@ func zeros(t *testing.T, n int64) v1.Layer {
 		t.Fatal(err)
 	}
 	body := append(pack(head.Bytes()), bytes.Repeat(pack(make([]byte, member)), int(times))...)
-	return static.NewLayer(append(body, pack(make([]byte, 1024))...), types.DockerLayer) // gzip's members follow each other
+	// gzip's members follow each other
+	return static.NewLayer(append(body, pack(make([]byte, 1024))...), types.DockerLayer)
 }
 
 // good is a layer of one small file, as an engine takes it.
@@ -143,7 +144,10 @@ func good(t *testing.T, content string) v1.Layer {
 	}
 	var l v1.Layer
 	if err == nil {
-		l, err = tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+		l, err = tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(b.Bytes())),
+				nil
+		})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -151,8 +155,8 @@ func good(t *testing.T, content string) v1.Layer {
 	return l
 }
 
-// Hostile registries, asked by the agent's own puller for the engine of a box: none leads it to places that only the host
-// can reach, whichever step it lies at and whichever place it names, and none fills its disk.
+// Hostile registries, asked by the agent's own puller for the engine of a box: none leads it to places that only the
+// host can reach, whichever step it lies at and whichever place it names, and none fills its disk.
 func TestHostileRegistriesAreHeld(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -218,7 +222,8 @@ func (b *box) leadInside(t *testing.T, keeper http.Handler, attacks *sync.Map) {
 		if o.ID != "" || o.Reason != agentapi.ReasonImageRefused {
 			t.Errorf("BREACH %+v", o)
 		}
-		if _, lied := told.Load(strings.TrimSuffix(strings.TrimPrefix(o.Image, hostile+"/"), ":1")); !lied && !strings.HasSuffix(o.Image, "/by-name:1") {
+		if _, lied := told.Load(strings.TrimSuffix(strings.TrimPrefix(o.Image, hostile+"/"), ":1")); !lied &&
+			!strings.HasSuffix(o.Image, "/by-name:1") {
 			t.Errorf("%s: the attack was not made", o.Image)
 		}
 	}
@@ -238,7 +243,8 @@ func (b *box) leadInside(t *testing.T, keeper http.Handler, attacks *sync.Map) {
 			return
 		}
 		followed.Store(true)
-		http.Redirect(w, r, "http://"+honest+strings.Replace(r.URL.Path, "elsewhere", "good", 1), http.StatusTemporaryRedirect)
+		http.Redirect(w, r, "http://"+honest+strings.Replace(r.URL.Path, "elsewhere", "good", 1),
+			http.StatusTemporaryRedirect)
 	}))
 	if o := b.pull(t, hostile+"/elsewhere:1")[0]; o.ID == "" || !followed.Load() {
 		t.Errorf("%+v", o)
@@ -248,11 +254,14 @@ func (b *box) leadInside(t *testing.T, keeper http.Handler, attacks *sync.Map) {
 // realms starts a registry that says that its tokens are had at a place, and returns its address.
 func (b *box) realms(scheme string, i int, to string, told *sync.Map) string {
 	addr := realm(scheme, i)
-	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		told.Store(addr+"/realm", true)
-		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="x"`, to))
-		w.WriteHeader(http.StatusUnauthorized)
-	})}
+	s := &http.Server{
+		ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			told.Store(addr+"/realm", true)
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="x"`, to))
+			w.WriteHeader(http.StatusUnauthorized)
+		}),
+	}
 	l := b.far.Listen(addr)
 	go s.Serve(l)
 	b.t.Cleanup(func() { s.Close() })
@@ -301,7 +310,8 @@ func (b *box) unpackBomb(t *testing.T, keeper http.Handler) {
 	}
 	// The engine lets go of the packed bytes that it had got, in its own time.
 	now := b.stored(t)
-	for deadline := time.Now().Add(2 * time.Minute); now > before+packed/2 && time.Now().Before(deadline); now = b.stored(t) {
+	for deadline := time.Now().Add(2 * time.Minute); now > before+packed/2 &&
+		time.Now().Before(deadline); now = b.stored(t) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	if now > before+packed/2 {
@@ -310,8 +320,8 @@ func (b *box) unpackBomb(t *testing.T, keeper http.Handler) {
 	t.Logf("a bomb of %d bytes: the engine's disk had %d bytes, at most %d, now %d", packed, before, most, now)
 }
 
-// disguises are layers that the engine would unpack to more than their bytes say, and an image whose volumes would be outside
-// of every bound.
+// disguises are layers that the engine would unpack to more than their bytes say, and an image whose volumes would be
+// outside of every bound.
 func (b *box) disguises(t *testing.T, keeper http.Handler) {
 	bombs := map[string]struct {
 		layer  []byte
@@ -335,12 +345,17 @@ func (b *box) disguises(t *testing.T, keeper http.Handler) {
 	if now := b.images(); !slices.Equal(now, images) {
 		t.Errorf("the engine has other images than before: %q, before %q", now, images)
 	}
-	keepAs(t, keeper, "volumes", good(t, "of an image with volumes"), v1.Config{Cmd: []string{"/x"}, Env: []string{"A=1"}, Volumes: map[string]struct{}{"/data": {}}})
+	keepAs(t, keeper, "volumes", good(t, "of an image with volumes"), v1.Config{
+		Cmd:     []string{"/x"},
+		Env:     []string{"A=1"},
+		Volumes: map[string]struct{}{"/data": {}},
+	})
 	o := b.pull(t, honest+"/volumes:1")[0]
 	if o.ID == "" {
 		t.Fatalf("%+v", o)
 	}
-	if got := b.docker.Do("image", "inspect", "--format", "{{len .Config.Volumes}} {{.Config.Env}} {{.Config.Cmd}}", o.ID); got != "0 [A=1] [/x]" {
+	if got := b.docker.Do("image", "inspect", "--format", "{{len .Config.Volumes}} {{.Config.Env}} {{.Config.Cmd}}",
+		o.ID); got != "0 [A=1] [/x]" {
 		t.Errorf("BREACH the engine was given %s", got)
 	}
 }

@@ -17,25 +17,33 @@ import (
 // ProblemUnusable is the code of what keeps a host from offering scratch. It keeps it from nothing else.
 const ProblemUnusable = "scratch_not_usable"
 
-// Check says what keeps scratches from being made here; nil when they can be. It makes a small one, nowhere, and lets it go.
+// Check says what keeps scratches from being made here; nil when they can be. It makes a small one, nowhere, and lets
+// it go.
 func (s *Store) Check(ctx context.Context) *agentapi.Problem {
 	s.making.Lock()
 	defer s.making.Unlock()
 	bad := func(evidence error, fix string) *agentapi.Problem {
-		return &agentapi.Problem{Code: ProblemUnusable, Severity: "warn", Cause: "A scratch folder is named, but no scratch can be made in it: none is offered.",
-			Evidence: strings.TrimPrefix(evidence.Error(), string(fault.Unavailable)+": "), Fix: fix}
+		return &agentapi.Problem{
+			Code:     ProblemUnusable,
+			Severity: "warn",
+			Cause:    "A scratch folder is named, but no scratch can be made in it: none is offered.",
+			Evidence: strings.TrimPrefix(evidence.Error(), string(fault.Unavailable)+": "),
+			Fix:      fix,
+		}
 	}
 	if !filepath.IsAbs(s.dir) {
 		return bad(fmt.Errorf("%s is not an absolute path", s.dir), "Name the folder from / on: --scratch-dir /mnt/nvme.")
 	}
 	var st unix.Statfs_t
 	if err := onHost(func() error { return unix.Statfs(s.dir, &st) }); err != nil {
-		return bad(fmt.Errorf("%s: %w", s.dir, err), "Make the folder on the disk that is for scratch, and see that the disk is mounted.")
+		return bad(fmt.Errorf("%s: %w", s.dir, err), "Make the folder on the disk that is for scratch, and see that the "+
+			"disk is mounted.")
 	}
 	switch st.Type {
 	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC:
 	default:
-		return bad(fmt.Errorf("%s is on a file system of type %#x", s.dir, st.Type), "Room must be reserved for good: put the folder on ext4, XFS or btrfs.")
+		return bad(fmt.Errorf("%s is on a file system of type %#x", s.dir, st.Type),
+			"Room must be reserved for good: put the folder on ext4, XFS or btrfs.")
 	}
 	if err := onHost(s.sound); errors.Is(err, errOtherDisk) {
 		return bad(err, "Mount the disk there again. If the folder is to be on this one, restart the agent.")

@@ -27,7 +27,8 @@ func (s *Store) refusedTo(t *testing.T, why string) {
 // lacks wants the check to say what is wrong, and how it is mended.
 func (s *Store) lacks(t *testing.T, evidence, fix string) {
 	t.Helper()
-	if p := s.Check(t.Context()); p == nil || p.Code != ProblemUnusable || !strings.Contains(p.Evidence, evidence) || !strings.Contains(p.Fix, fix) {
+	if p := s.Check(t.Context()); p == nil || p.Code != ProblemUnusable || !strings.Contains(p.Evidence, evidence) ||
+		!strings.Contains(p.Fix, fix) {
 		t.Errorf("want %q, %q: %+v", evidence, fix, p)
 	}
 }
@@ -90,7 +91,8 @@ func onAFullDisk(t *testing.T, s *Store) {
 	released(t, path)
 }
 
-// A disk on which the kernel gave up writing: what lies on it is told lost, nothing is given, and no lease is kept from ending.
+// A disk on which the kernel gave up writing: what lies on it is told lost, nothing is given, and no lease is kept from
+// ending.
 func TestAReadOnlyDisk(t *testing.T) {
 	t.Parallel()
 	s := disk(t, 128*mb)
@@ -157,8 +159,8 @@ func onADeadDisk(t *testing.T, s *Store) {
 	released(t, another)
 }
 
-// The disk is unmounted under what is leased: who uses his scratch keeps it, nothing is made on the disk below, and the lease
-// ends as any.
+// The disk is unmounted under what is leased: who uses his scratch keeps it, nothing is made on the disk below, and the
+// lease ends as any.
 func TestADiskThatVanishes(t *testing.T) {
 	t.Parallel()
 	vanished(t, disk(t, 128*mb))
@@ -211,14 +213,21 @@ nonsense
 		t.Fatalf("%+v", lines)
 	}
 	for path, want := range map[string][2]string{
-		"/mnt/the fast one/muster-a1": {"/mnt/the fast one", "read-only"}, "/mnt/other/x": {"/mnt/other", "failed"}, "/mnt/otherwise": {"/mnt/otherwise", ""}, "/srv": {"/", ""},
+		"/mnt/the fast one/muster-a1": {"/mnt/the fast one", "read-only"},
+		"/mnt/other/x":                {"/mnt/other", "failed"},
+		"/mnt/otherwise":              {"/mnt/otherwise", ""},
+		"/srv":                        {"/", ""},
 	} {
-		if on := below(lines, path); on.point != want[0] || !strings.Contains(on.condition(), want[1]) || (want[1] == "") != (on.condition() == "") {
+		if on := below(lines, path); on.point != want[0] || !strings.Contains(on.condition(), want[1]) ||
+			(want[1] == "") != (on.condition() == "") {
 			t.Errorf("%s: %+v %q", path, on, on.condition())
 		}
 	}
 	for path, want := range map[string]bool{
-		"/mnt/the fast one/muster-a1/lease_x-e2": true, "/by/a/link/muster-a1/lease_x-e2": true, "/mnt/the fast one/muster-a1/lease_x-e1": false, "/mnt/the fast one/muster-a1/e2": false,
+		"/mnt/the fast one/muster-a1/lease_x-e2": true,
+		"/by/a/link/muster-a1/lease_x-e2":        true,
+		"/mnt/the fast one/muster-a1/lease_x-e1": false,
+		"/mnt/the fast one/muster-a1/e2":         false,
 	} {
 		if at, ok := mountedAt(lines, path); ok != want || ok && at.condition() != "" {
 			t.Errorf("%s: %+v %v", path, at, ok)

@@ -13,9 +13,9 @@ import (
 // hostMounts is the mount namespace in which Docker looks for what it mounts into containers: the machine's first one.
 var hostMounts = "/proc/1/ns/mnt"
 
-// onHost runs f where Docker sees its mounts. A service of systemd's may have a mount namespace of its own (ProtectHome and
-// others make one), and what is mounted there is for itself alone. Who may not look at process 1 is in a container, and
-// Docker with it.
+// onHost runs f where Docker sees its mounts. A service of systemd's may have a mount namespace of its own (ProtectHome
+// and others make one), and what is mounted there is for itself alone. Who may not look at process 1 is in a container,
+// and Docker with it.
 func onHost(f func() error) error {
 	host, err := os.Readlink(hostMounts)
 	if errors.Is(err, fs.ErrPermission) {

@@ -16,15 +16,16 @@ import (
 // mkfs makes the file system of a scratch.
 const mkfs = "mkfs.ext4"
 
-// mkfsArgs: without a journal, since nobody reads it after a crash; without a reserve for root; an inode for every 64 KiB; and
-// without giving back the blocks that were just allocated (nodiscard).
-var mkfsArgs = []string{"-q", "-F", "-b", "4096", "-m", "0", "-i", "65536", "-e", "remount-ro", "-E", "nodiscard,lazy_itable_init=1", "-O", "^has_journal"}
+// mkfsArgs: without a journal, since nobody reads it after a crash; without a reserve for root; an inode for every 64
+// KiB; and without giving back the blocks that were just allocated (nodiscard).
+var mkfsArgs = []string{"-q", "-F", "-b", "4096", "-m", "0", "-i", "65536", "-e", "remount-ro", "-E",
+	"nodiscard,lazy_itable_init=1", "-O", "^has_journal"}
 
 // reached is told of each step of build, for tests that die there.
 var reached = func(string) {}
 
-// build makes a scratch of size bytes in dir and hands its detached mount to place. Nothing of it has a name before: whatever
-// ends this process, the kernel takes back all that was made.
+// build makes a scratch of size bytes in dir and hands its detached mount to place. Nothing of it has a name before:
+// whatever ends this process, the kernel takes back all that was made.
 func build(ctx context.Context, dir string, size int64, place func(mount int) error) error {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -85,13 +86,15 @@ func allocate(fd int, size int64) error {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.ENOSPC):
-			return fault.Wrap(err, fault.Unavailable, "the host's scratch disk has no room for the %d GB that the node asks for", size/gb)
+			return fault.Wrap(err, fault.Unavailable, "the host's scratch disk has no room for the %d GB that the node asks for",
+				size/gb)
 		}
 		return fault.Wrap(err, fault.Unavailable, "the host's scratch disk cannot reserve room")
 	}
 }
 
-// format makes the file system. mkfs gets the file itself, not a name: one that outlives its agent writes to nobody else's.
+// format makes the file system. mkfs gets the file itself, not a name: one that outlives its agent writes to nobody
+// else's.
 func format(ctx context.Context, file *os.File) error {
 	cmd := exec.CommandContext(ctx, mkfs, append(mkfsArgs[:len(mkfsArgs):len(mkfsArgs)], "/proc/self/fd/3")...)
 	cmd.ExtraFiles = []*os.File{file}
@@ -100,7 +103,8 @@ func format(ctx context.Context, file *os.File) error {
 		return ctx.Err()
 	}
 	if err != nil {
-		return fault.Wrap(fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out))), fault.Unavailable, "%s fails on the host's scratch disk", mkfs)
+		return fault.Wrap(fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out))), fault.Unavailable,
+			"%s fails on the host's scratch disk", mkfs)
 	}
 	return nil
 }

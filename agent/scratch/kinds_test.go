@@ -18,7 +18,8 @@ func diskOf(t *testing.T, kind string) *Store {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	file, err := os.OpenFile(image, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) // no blocks of the test's disk but what is written
+	// no blocks of the test's disk but what is written
+	file, err := os.OpenFile(image, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,14 +42,18 @@ func diskOf(t *testing.T, kind string) *Store {
 	return storeAt(t, dir)
 }
 
-// What is promised of a scratch holds on every file system that the doctor takes: its size, to the last byte and when others fill
-// the disk; nothing of it in the next; a kill at any step; a disk that dies.
+// What is promised of a scratch holds on every file system that the doctor takes: its size, to the last byte and when
+// others fill the disk; nothing of it in the next; a kill at any step; a disk that dies.
 func TestScratchOnOtherFileSystems(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"xfs", "btrfs"} {
 		for name, test := range map[string]func(*testing.T, *Store){
-			"full scratch": aFullScratch, "full disk": onAFullDisk, "nothing in the next": nothingInTheNext, "dead disk": onADeadDisk,
-			"read-only": mountedReadOnly, "vanished": vanished,
+			"full scratch":        aFullScratch,
+			"full disk":           onAFullDisk,
+			"nothing in the next": nothingInTheNext,
+			"dead disk":           onADeadDisk,
+			"read-only":           mountedReadOnly,
+			"vanished":            vanished,
 		} {
 			if kind == "btrfs" && name == "dead disk" {
 				continue // it has no way to be shut down

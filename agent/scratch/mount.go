@@ -15,7 +15,8 @@ import (
 // loopTries is how often a free loop device is asked for: others on the machine may be faster.
 const loopTries = 64
 
-// attach puts a loop device on a file. The device lets go of the file with its last user: the caller's handle, then the mount.
+// attach puts a loop device on a file. The device lets go of the file with its last user: the caller's handle, then the
+// mount.
 func attach(fd int) (*os.File, error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
@@ -31,7 +32,11 @@ func attach(fd int) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		config := unix.LoopConfig{Fd: uint32(fd), Size: 4096, Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO}}
+		config := unix.LoopConfig{
+			Fd:   uint32(fd),
+			Size: 4096,
+			Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO},
+		}
 		copy(config.Info.File_name[:], "muster scratch")
 		err = unix.IoctlLoopConfigure(int(device.Fd()), &config)
 		if err == nil {
@@ -44,15 +49,17 @@ func attach(fd int) (*os.File, error) {
 	}
 }
 
-// mountDetached mounts the ext4 on a device nowhere: the mount is the caller's handle until it is put in its place. Set-uid
-// programs and device files count for nothing in it. Its inode tables read as zeros already, so none need be zeroed.
+// mountDetached mounts the ext4 on a device nowhere: the mount is the caller's handle until it is put in its place.
+// Set-uid programs and device files count for nothing in it. Its inode tables read as zeros already, so none need be
+// zeroed.
 func mountDetached(device string) (int, error) {
 	ctx, err := unix.Fsopen("ext4", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return -1, fmt.Errorf("ext4: %w", err)
 	}
 	defer unix.Close(ctx)
-	if err := errors.Join(unix.FsconfigSetString(ctx, "source", device), unix.FsconfigSetFlag(ctx, "noinit_itable")); err != nil {
+	if err := errors.Join(unix.FsconfigSetString(ctx, "source", device),
+		unix.FsconfigSetFlag(ctx, "noinit_itable")); err != nil {
 		return -1, err
 	}
 	if err := unix.FsconfigCreate(ctx); err != nil {
@@ -61,7 +68,8 @@ func mountDetached(device string) (int, error) {
 	return unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOATIME)
 }
 
-// abandon tells a scratch's file system to drop what it has not written yet. Where the kernel cannot, unmounting writes it.
+// abandon tells a scratch's file system to drop what it has not written yet. Where the kernel cannot, unmounting writes
+// it.
 func abandon(path string) {
 	const shutdown, dropAll = 0x8004587d, 2 // FS_IOC_SHUTDOWN, FS_SHUTDOWN_FLAGS_NOLOGFLUSH
 	if f, err := os.Open(path); err == nil {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// A mountLine is one line of the kernel's list of mounts. The kernel tells it without asking the disk, so that it can be
-// read when the disk is dead or hangs.
+// A mountLine is one line of the kernel's list of mounts. The kernel tells it without asking the disk, so that it can
+// be read when the disk is dead or hangs.
 type mountLine struct {
 	point   string
 	options []string // of the file system, not of this mount of it
@@ -43,8 +43,8 @@ func parseMounts(text string) (out []mountLine) {
 
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// mountedAt is the scratch that is mounted at path; ok is false when none is. path may lead there by links: its last two
-// parts, this agent's folder and the run's, are no other's.
+// mountedAt is the scratch that is mounted at path; ok is false when none is. path may lead there by links: its last
+// two parts, this agent's folder and the run's, are no other's.
 func mountedAt(lines []mountLine, path string) (at mountLine, ok bool) {
 	last := "/" + filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path))
 	for _, l := range slices.Backward(lines) {
@@ -65,8 +65,8 @@ func below(lines []mountLine, path string) (on mountLine) {
 	return on
 }
 
-// condition says why a file system takes nothing any more, "" while it does. File systems put an end to writing by themselves
-// when their disk gives errors.
+// condition says why a file system takes nothing any more, "" while it does. File systems put an end to writing by
+// themselves when their disk gives errors.
 func (l mountLine) condition() string {
 	switch {
 	case slices.Contains(l.options, "shutdown"):
@@ -77,8 +77,8 @@ func (l mountLine) condition() string {
 	return ""
 }
 
-// Lost says what became of the scratch at path, or of the disk that it lies on, so that it can no longer be written to; "" while
-// it can, and when nothing is mounted there: then it is its user's alone, or gone. It does not ask the disk.
+// Lost says what became of the scratch at path, or of the disk that it lies on, so that it can no longer be written to;
+// "" while it can, and when nothing is mounted there: then it is its user's alone, or gone. It does not ask the disk.
 func Lost(path string) (why string, err error) {
 	lines, err := mountLines()
 	if err != nil {

@@ -1,13 +1,13 @@
 // Package scratch gives each run of a lease a file system of its own, on a disk that the host's operator names.
 //
 // What always holds:
-//   - A scratch has its whole size from the beginning: it is allocated before it is shown, and nothing that is written to it
-//     can take room from anything else, nor anything else from it.
-//   - Nothing of one scratch is ever in another. Each is a new file of newly allocated blocks, which read as zeros until
-//     they are written; none is used twice.
-//   - A scratch is its mount. The file has no name, the loop device is let go with its last user, and the mount appears whole,
-//     in one step: an agent that is killed at any moment leaves a scratch that can be used, or nothing. A machine that is
-//     switched off leaves nothing.
+//   - A scratch has its whole size from the beginning: it is allocated before it is shown, and nothing that is written
+//     to it can take room from anything else, nor anything else from it.
+//   - Nothing of one scratch is ever in another. Each is a new file of newly allocated blocks, which read as zeros
+//     until they are written; none is used twice.
+//   - A scratch is its mount. The file has no name, the loop device is let go with its last user, and the mount appears
+//     whole, in one step: an agent that is killed at any moment leaves a scratch that can be used, or nothing. A
+//     machine that is switched off leaves nothing.
 package scratch
 
 import (
@@ -28,8 +28,8 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// dataName is the folder of a scratch that the workload sees: it is nowhere but in a mounted one, so Docker refuses to mount
-// what is not there instead of taking the disk below.
+// dataName is the folder of a scratch that the workload sees: it is nowhere but in a mounted one, so Docker refuses to
+// mount what is not there instead of taking the disk below.
 const dataName = "data"
 
 // Store is an operator's folder for scratches. Its methods may be called at once from several goroutines.
@@ -43,8 +43,9 @@ type Store struct {
 	disk   unix.Fsid  // the file system that dir was on when it was first looked at; guarded by making
 }
 
-// New is a store in dir, a folder of the operator's that others may use too. host tells this agent's scratches from those of
-// another on the machine. limitGB bounds all of them together, 0 for what the disk has. It looks at nothing yet.
+// New is a store in dir, a folder of the operator's that others may use too. host tells this agent's scratches from
+// those of another on the machine. limitGB bounds all of them together, 0 for what the disk has. It looks at nothing
+// yet.
 func New(dir string, limitGB int64, host string) *Store {
 	return &Store{dir: dir, own: filepath.Join(dir, "muster-"+host), limit: limitGB * gb}
 }
@@ -85,7 +86,8 @@ func (s *Store) make(ctx context.Context, path string, size int64) error {
 			return unusable(err)
 		}
 		if size > left {
-			return fault.New(fault.Unavailable, "the host's scratch disk has room for %d GB, not for the %d GB that the node asks for", max(0, left)/gb, size/gb)
+			return fault.New(fault.Unavailable, "the host's scratch disk has room for %d GB, not for the %d GB that the node "+
+				"asks for", max(0, left)/gb, size/gb)
 		}
 		if err := os.MkdirAll(path, 0o700); err != nil {
 			return unusable(err)
@@ -108,8 +110,9 @@ func Ready(path string) (there bool, err error) {
 	return there, err
 }
 
-// Release takes away the scratch at path, with all that is in it, and its place. One that is not there is no error. Who still
-// has it open, such as an operator's shell, keeps its room on the disk until he lets go; nobody finds it any more.
+// Release takes away the scratch at path, with all that is in it, and its place. One that is not there is no error. Who
+// still has it open, such as an operator's shell, keeps its room on the disk until he lets go; nobody finds it any
+// more.
 func Release(path string) error {
 	return onHost(func() error { return release(path) })
 }
@@ -138,14 +141,15 @@ func release(path string) error {
 	return nil
 }
 
-// dead reports whether an error is a disk's that takes nothing any more. An empty folder that is left on such a disk has nothing
-// of anybody's, and must keep no lease from ending.
+// dead reports whether an error is a disk's that takes nothing any more. An empty folder that is left on such a disk
+// has nothing of anybody's, and must keep no lease from ending.
 func dead(err error) bool {
-	return errors.Is(err, unix.EROFS) || errors.Is(err, unix.EIO) || errors.Is(err, unix.ESHUTDOWN) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO)
+	return errors.Is(err, unix.EROFS) || errors.Is(err, unix.EIO) || errors.Is(err, unix.ESHUTDOWN) ||
+		errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO)
 }
 
-// Sweep takes away every scratch of this agent's for which keep says no. It is for the agent's start, before anything is
-// made, and for when the agent is taken off the machine.
+// Sweep takes away every scratch of this agent's for which keep says no. It is for the agent's start, before anything
+// is made, and for when the agent is taken off the machine.
 func (s *Store) Sweep(keep func(agentapi.LeaseRef) bool) error {
 	s.making.Lock()
 	defer s.making.Unlock()
@@ -265,8 +269,8 @@ func (s *Store) left() (int64, error) {
 	return total - taken, err
 }
 
-// recover has btrfs give back what was freed: it does so with its next commit, which may be half a minute away. It reports whether
-// more may be free now.
+// recover has btrfs give back what was freed: it does so with its next commit, which may be half a minute away. It
+// reports whether more may be free now.
 func (s *Store) recover() bool {
 	var st unix.Statfs_t
 	fd, err := unix.Open(s.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -302,7 +306,8 @@ func (s *Store) taken() (sum int64, err error) {
 // errOtherDisk: what is made in the folder now would lie on whatever is below the disk that the operator named.
 var errOtherDisk = errors.New("the folder is on another file system than when it was first looked at")
 
-// sound says why the disk cannot take a scratch at all, before anything is made there: it is not the one it was, or takes nothing.
+// sound says why the disk cannot take a scratch at all, before anything is made there: it is not the one it was, or
+// takes nothing.
 func (s *Store) sound() error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.dir, &st); err != nil {
@@ -323,7 +328,8 @@ func (s *Store) sound() error {
 		return unusable(err)
 	}
 	if why := below(lines, dir).condition(); why != "" || st.Flags&unix.ST_RDONLY != 0 {
-		return unusable(fmt.Errorf("%w: %s is on a file system that %s", unix.EROFS, s.dir, cmp.Or(why, "is mounted read-only")))
+		return unusable(fmt.Errorf("%w: %s is on a file system that %s", unix.EROFS, s.dir,
+			cmp.Or(why, "is mounted read-only")))
 	}
 	return nil
 }

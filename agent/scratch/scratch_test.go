@@ -185,7 +185,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 var marker = bytes.Repeat([]byte("what a renter wrote must never be seen by the next one, nowhere\n"), 64)
 
-// A scratch that is full is full for its own lease alone: its neighbour has all that it was given, and the disk what it had.
+// A scratch that is full is full for its own lease alone: its neighbour has all that it was given, and the disk what it
+// had.
 func TestAFullScratchHarmsNobody(t *testing.T) {
 	t.Parallel()
 	aFullScratch(t, disk(t, 256*mb))
@@ -212,8 +213,8 @@ func aFullScratch(t *testing.T, s *Store) {
 	}
 }
 
-// The second scratch takes more than half of a disk of which the first took more than half: they share blocks of the disk.
-// The disk has still what the first wrote; the second's whole device does not.
+// The second scratch takes more than half of a disk of which the first took more than half: they share blocks of the
+// disk. The disk has still what the first wrote; the second's whole device does not.
 func TestNothingOfAScratchIsInTheNext(t *testing.T) {
 	t.Parallel()
 	nothingInTheNext(t, disk(t, 128*mb))
@@ -322,7 +323,8 @@ func TestAScratchIsSeenByTheWholeMachine(t *testing.T) {
 	t.Parallel()
 	s := disk(t, 64*mb)
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), "SCRATCH_TEST_DIR="+s.dir, fmt.Sprintf("SCRATCH_TEST_MOUNTS=/proc/%d/ns/mnt", os.Getpid()))
+	cmd.Env = append(os.Environ(), "SCRATCH_TEST_DIR="+s.dir, fmt.Sprintf("SCRATCH_TEST_MOUNTS=/proc/%d/ns/mnt",
+		os.Getpid()))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -406,7 +408,8 @@ func TestCheckSaysWhatIsMissing(t *testing.T) {
 		"no folder":           {filepath.Join(t.TempDir(), "none"), "Make the folder"},
 		"no room is for good": {"/proc", "ext4, XFS or btrfs"},
 	} {
-		if p := New(c.dir, 0, "0badcafe").Check(t.Context()); p == nil || p.Code != ProblemUnusable || !strings.Contains(p.Fix, c.fix) || p.Evidence == "" {
+		if p := New(c.dir, 0, "0badcafe").Check(t.Context()); p == nil || p.Code != ProblemUnusable ||
+			!strings.Contains(p.Fix, c.fix) || p.Evidence == "" {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}

@@ -56,7 +56,8 @@ func (s *Server) exec(ctx context.Context, ref agentapi.LeaseRef, r agentapi.Exe
 }
 
 // output copies what the process prints, then tells how it ended; ended says that it has.
-func (s *Server) output(ctx context.Context, p Process, stream net.Conn, started <-chan struct{}) (ended bool, err error) {
+func (s *Server) output(ctx context.Context, p Process, stream net.Conn,
+	started <-chan struct{}) (ended bool, err error) {
 	copied := make(chan error, 1)
 	go func() {
 		copied <- p.Output(agentapi.MaxFrame, func(stderr bool, b []byte) error {
@@ -88,7 +89,8 @@ func (s *Server) output(ctx context.Context, p Process, stream net.Conn, started
 		return false, nil
 	}
 	if err != nil {
-		return false, errors.Join(err, agentapi.WriteFrame(stream, agentapi.FrameError, []byte("the host cannot tell how the process ended")))
+		return false, errors.Join(err, agentapi.WriteFrame(stream, agentapi.FrameError,
+			[]byte("the host cannot tell how the process ended")))
 	}
 	return true, agentapi.WriteFrame(stream, agentapi.FrameExit, binary.BigEndian.AppendUint32(nil, uint32(code)))
 }

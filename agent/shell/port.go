@@ -44,7 +44,8 @@ func (s *Server) port(ctx context.Context, ref agentapi.LeaseRef, address string
 
 // hungUp says that one side has closed before the other had sent all: nothing to tell anybody.
 func hungUp(err error) bool {
-	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ENOTCONN) || errors.Is(err, net.ErrClosed)
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ENOTCONN) ||
+		errors.Is(err, net.ErrClosed)
 }
 
 func (s *Server) dial(ctx context.Context, ref agentapi.LeaseRef, address string) (*net.TCPConn, error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// One lease has no more shell connections than its share, and another lease of the host still gets one when the host's are
-// all taken.
+// One lease has no more shell connections than its share, and another lease of the host still gets one when the host's
+// are all taken.
 func TestOneTenantDoesNotTakeAllShells(t *testing.T) {
 	t.Parallel()
 	s := New(&node{procs: make(chan *process, 4)}, slog.New(slog.DiscardHandler))

@@ -26,9 +26,9 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// MaxConnections is how many shell connections are served at once, MaxPerLease how many of one lease; MaxStreams how many
-// processes and ports the connections of one lease may have open together. A stream holds at most 1 MiB of a sender's data
-// that nobody has read.
+// MaxConnections is how many shell connections are served at once, MaxPerLease how many of one lease; MaxStreams how
+// many processes and ports the connections of one lease may have open together. A stream holds at most 1 MiB of a
+// sender's data that nobody has read.
 const (
 	MaxConnections = 128
 	MaxPerLease    = 16
@@ -89,14 +89,20 @@ type Server struct {
 
 // New makes a Server.
 func New(node Node, log *slog.Logger) *Server {
-	return &Server{node: node, log: log, slots: slots.New(MaxConnections, MaxPerLease), streams: slots.New(MaxConnections*MaxStreams, MaxStreams)}
+	return &Server{
+		node:    node,
+		log:     log,
+		slots:   slots.New(MaxConnections, MaxPerLease),
+		streams: slots.New(MaxConnections*MaxStreams, MaxStreams),
+	}
 }
 
 // Serve serves one connection until it breaks or ctx ends, and returns when nothing of it is left.
 func (s *Server) Serve(ctx context.Context, ref agentapi.LeaseRef, conn net.Conn) error {
 	release, ok := s.slots.Take(ref.Lease)
 	if !ok {
-		return fault.New(fault.RateLimited, "%d shell connections are open already, or %d of the lease", MaxConnections, MaxPerLease)
+		return fault.New(fault.RateLimited, "%d shell connections are open already, or %d of the lease", MaxConnections,
+			MaxPerLease)
 	}
 	defer release()
 	session, err := yamux.Server(conn, Mux())

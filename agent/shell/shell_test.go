@@ -134,7 +134,10 @@ func request(t *testing.T, s *yamux.Session, r agentapi.ShellRequest) (net.Conn,
 }
 
 func command(text string) agentapi.ShellRequest {
-	return agentapi.ShellRequest{Op: agentapi.ShellExec, Exec: &agentapi.ExecRequest{Kind: agentapi.ExecCommand, Command: text}}
+	return agentapi.ShellRequest{
+		Op:   agentapi.ShellExec,
+		Exec: &agentapi.ExecRequest{Kind: agentapi.ExecCommand, Command: text},
+	}
 }
 
 func TestAProcessComesToItsEnd(t *testing.T) {

@@ -17,9 +17,9 @@ func New(total, each int) *Slots {
 	return &Slots{total: total, each: each, by: map[string]int{}}
 }
 
-// Take takes a place for a lease; release gives it back and may be called more than once. ok is false when the lease holds
-// its share or all places are taken. A lease that holds none gets one even then: a tenant with several leases cannot keep
-// the others of the host out.
+// Take takes a place for a lease; release gives it back and may be called more than once. ok is false when the lease
+// holds its share or all places are taken. A lease that holds none gets one even then: a tenant with several leases
+// cannot keep the others of the host out.
 func (s *Slots) Take(lease string) (release func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

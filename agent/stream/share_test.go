@@ -18,7 +18,8 @@ import (
 // endless is a log that has no lines yet and does not end while it is followed.
 type endless struct{ opened chan string }
 
-func (e endless) Logs(ctx context.Context, ref agentapi.LeaseRef, _ int, _ bool, _ func(agentapi.LogFrame) error) error {
+func (e endless) Logs(ctx context.Context, ref agentapi.LeaseRef, _ int, _ bool,
+	_ func(agentapi.LogFrame) error) error {
 	e.opened <- ref.Lease
 	<-ctx.Done()
 	return ctx.Err()
@@ -28,8 +29,8 @@ func (e endless) KeptLog(ctx context.Context, ref agentapi.LeaseRef, emit func(a
 	return e.Logs(ctx, ref, 0, false, emit)
 }
 
-// One tenant opens as many streams as it is given, with several leases; a neighbour on the host still reads its log, and so
-// does the server when a lease has ended.
+// One tenant opens as many streams as it is given, with several leases; a neighbour on the host still reads its log,
+// and so does the server when a lease has ended.
 func TestOneTenantDoesNotTakeAllStreams(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -53,8 +54,13 @@ func TestOneTenantDoesNotTakeAllStreams(t *testing.T) {
 		t.Helper()
 		ended := make(chan error, 1)
 		go func() {
-			ended <- d.Serve(ctx, agentapi.Dial{LeaseRef: agentapi.LeaseRef{Lease: lease, Epoch: 1}, Purpose: purpose, Follow: true,
-				URL: "wss" + strings.TrimPrefix(web.URL, "https") + agentapi.StreamPath, Ticket: "t"})
+			ended <- d.Serve(ctx, agentapi.Dial{
+				LeaseRef: agentapi.LeaseRef{Lease: lease, Epoch: 1},
+				Purpose:  purpose,
+				Follow:   true,
+				URL:      "wss" + strings.TrimPrefix(web.URL, "https") + agentapi.StreamPath,
+				Ticket:   "t",
+			})
 		}()
 		select {
 		case <-source.opened:

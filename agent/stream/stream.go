@@ -2,7 +2,8 @@
 //
 // What always holds: connections go only to the domain fixed at enrolment, encrypted and verified; nothing is sent
 // before the hello that the link key signed; a slow reader slows the reading of a log down and never the workload; at
-// most MaxStreams are open, of one lease at most MaxPerLease, and a lease that has none gets one however many others have.
+// most MaxStreams are open, of one lease at most MaxPerLease, and a lease that has none gets one however many others
+// have.
 package stream
 
 import (
@@ -67,7 +68,11 @@ func New(cfg Config) (*Dialer, error) {
 		}
 	}
 	return &Dialer{cfg: cfg, slots: slots.New(MaxStreams, MaxPerLease), client: &http.Client{
-		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: tc, TLSHandshakeTimeout: 10 * time.Second},
+		Transport: &http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			TLSClientConfig:     tc,
+			TLSHandshakeTimeout: 10 * time.Second,
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
@@ -117,8 +122,8 @@ func (d *Dialer) Serve(ctx context.Context, t agentapi.Dial) error {
 	return d.copy(ctx, ws, produce)
 }
 
-// share is whose places a ticket counts against. Kept logs are fetched by the server itself when a lease has ended: those who
-// follow the log do not keep it from being stored.
+// share is whose places a ticket counts against. Kept logs are fetched by the server itself when a lease has ended:
+// those who follow the log do not keep it from being stored.
 func share(t agentapi.Dial) string {
 	if t.Purpose == agentapi.PurposeKeptLog {
 		return t.Lease + "/kept"
@@ -198,7 +203,10 @@ func (d *Dialer) copy(ctx context.Context, ws *websocket.Conn, produce producer)
 }
 
 func send(ctx context.Context, ws *websocket.Conn, lines <-chan []byte) error {
-	w := bufio.NewWriterSize(writerFunc(func(b []byte) (int, error) { return len(b), ws.Write(ctx, websocket.MessageBinary, b) }), 32<<10)
+	w := bufio.NewWriterSize(writerFunc(func(b []byte) (int, error) {
+		return len(b),
+			ws.Write(ctx, websocket.MessageBinary, b)
+	}), 32<<10)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

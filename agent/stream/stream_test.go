@@ -29,7 +29,8 @@ type source struct {
 	left  chan struct{}
 }
 
-func (s *source) Logs(ctx context.Context, _ agentapi.LeaseRef, _ int, follow bool, emit func(agentapi.LogFrame) error) error {
+func (s *source) Logs(ctx context.Context, _ agentapi.LeaseRef, _ int, follow bool,
+	emit func(agentapi.LogFrame) error) error {
 	defer close(s.left)
 	for i := 0; follow || i < s.n; i++ {
 		if err := emit(agentapi.LogFrame{TimeMS: int64(i), Line: strings.Repeat("x", 1000)}); err != nil {
@@ -56,7 +57,12 @@ type replica struct {
 
 func newReplica(t *testing.T, s *source) *replica {
 	t.Helper()
-	r := &replica{source: s, hellos: make(chan agentapi.StreamHello, 1), conns: make(chan *websocket.Conn, 1), done: make(chan struct{})}
+	r := &replica{
+		source: s,
+		hellos: make(chan agentapi.StreamHello, 1),
+		conns:  make(chan *websocket.Conn, 1),
+		done:   make(chan struct{}),
+	}
 	s.left = make(chan struct{})
 	web := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ws, err := websocket.Accept(w, req, nil)
@@ -98,7 +104,8 @@ func TestALogComesWhole(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, &source{n: 3000})
 	ended := r.serve(t, agentapi.PurposeKeptLog, false)
-	if h := <-r.hellos; h.Host != "host_1" || h.Ticket != "t1" || string(h.Signature) != "signed:muster-stream-v1|host_1|t1" || h.Error != "" {
+	if h := <-r.hellos; h.Host != "host_1" || h.Ticket != "t1" ||
+		string(h.Signature) != "signed:muster-stream-v1|host_1|t1" || h.Error != "" {
 		t.Errorf("hello %+v", h)
 	}
 	lines := bufio.NewScanner(websocket.NetConn(t.Context(), <-r.conns, websocket.MessageBinary))
@@ -177,9 +184,17 @@ func TestOnlyTheDomainFixedAtEnrolment(t *testing.T) {
 		t.Fatal(err)
 	}
 	for address, ok := range map[string]bool{
-		"wss://muster.example/agent/v1/stream": true, "wss://r1.muster.example:8443/x": true, "wss://R1.Muster.Example/": true,
-		"ws://muster.example/": false, "https://muster.example/": false, "wss://evilmuster.example/": false, "wss://muster.example.evil/": false,
-		"wss://muster.example@evil/": false, "wss://127.0.0.1/": false, "": false, "wss://": false,
+		"wss://muster.example/agent/v1/stream": true,
+		"wss://r1.muster.example:8443/x":       true,
+		"wss://R1.Muster.Example/":             true,
+		"ws://muster.example/":                 false,
+		"https://muster.example/":              false,
+		"wss://evilmuster.example/":            false,
+		"wss://muster.example.evil/":           false,
+		"wss://muster.example@evil/":           false,
+		"wss://127.0.0.1/":                     false,
+		"":                                     false,
+		"wss://":                               false,
 	} {
 		if got := d.Allowed(address) == nil; got != ok {
 			t.Errorf("%q allowed: %v", address, got)

@@ -22,7 +22,13 @@ const launcherEnv = "MUSTER_TEST_LAUNCHER"
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(launcherEnv); dir != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		l := Launcher{Tree: Tree{filepath.Join(dir, "lib")}, State: filepath.Join(dir, "state"), Args: []string{"run"}, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Poll: 20 * time.Millisecond}
+		l := Launcher{
+			Tree:  Tree{filepath.Join(dir, "lib")},
+			State: filepath.Join(dir, "state"),
+			Args:  []string{"run"},
+			Log:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
+			Poll:  20 * time.Millisecond,
+		}
 		err := l.Run(ctx)
 		stop()
 		if err != nil {
@@ -100,8 +106,14 @@ func (p *place) memory() memory {
 func (p *place) launch() string {
 	p.t.Helper()
 	become := ""
-	l := Launcher{Tree: p.tree, State: filepath.Join(p.dir, "state"), Args: []string{"run"}, Log: slog.New(slog.NewTextHandler(p.t.Output(), nil)),
-		Poll: 20 * time.Millisecond, become: func(program string, _, _ []string) error { become = program; return nil }}
+	l := Launcher{
+		Tree:   p.tree,
+		State:  filepath.Join(p.dir, "state"),
+		Args:   []string{"run"},
+		Log:    slog.New(slog.NewTextHandler(p.t.Output(), nil)),
+		Poll:   20 * time.Millisecond,
+		become: func(program string, _, _ []string) error { become = program; return nil },
+	}
 	p.must(l.Run(p.t.Context()))
 	_, version, ok := Of(become)
 	if !ok {
@@ -153,7 +165,8 @@ func TestAVersionThatEndsIsGivenUp(t *testing.T) {
 	if got := p.launch(); got != "v1.0.0" {
 		t.Errorf("it becomes %s", got)
 	}
-	if m := p.memory(); m.Trial != nil || m.Last.State != agentapi.UpdateRolledBack || m.Last.Try != 4 || !strings.Contains(m.Last.Detail, "exit status 3") {
+	if m := p.memory(); m.Trial != nil || m.Last.State != agentapi.UpdateRolledBack || m.Last.Try != 4 ||
+		!strings.Contains(m.Last.Detail, "exit status 3") {
 		t.Errorf("%+v", m)
 	}
 	if got := len(p.runs()) / 2; got != maxAttempts {
@@ -170,13 +183,21 @@ func TestAVersionThatDoesNotProveItselfIsGivenUp(t *testing.T) {
 		p.must(p.s.prove(proof{"v1.1.0", 0})) // an earlier try's
 		p.must(p.s.lacks(tr, "no report of it was taken by the server"))
 		become := ""
-		l := Launcher{Tree: p.tree, State: filepath.Join(p.dir, "state"), Args: []string{"run"}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-			Limit: limit, Poll: 20 * time.Millisecond, become: func(program string, _, _ []string) error { become = program; return nil }}
+		l := Launcher{
+			Tree:   p.tree,
+			State:  filepath.Join(p.dir, "state"),
+			Args:   []string{"run"},
+			Log:    slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Limit:  limit,
+			Poll:   20 * time.Millisecond,
+			become: func(program string, _, _ []string) error { become = program; return nil },
+		}
 		p.must(l.Run(t.Context()))
 		if _, v, _ := Of(become); v != "v1.0.0" {
 			t.Errorf("it becomes %s", become)
 		}
-		if m := p.memory(); m.Last.State != agentapi.UpdateRolledBack || !strings.Contains(m.Last.Detail, "no report of it") || len(p.runs()) > 2 {
+		if m := p.memory(); m.Last.State != agentapi.UpdateRolledBack ||
+			!strings.Contains(m.Last.Detail, "no report of it") || len(p.runs()) > 2 {
 			t.Errorf("%+v after %v", m, p.runs())
 		}
 		if len(p.runs()) == 2 || t.Failed() {
@@ -232,22 +253,31 @@ func TestWhereverItWasKilledALauncherGoesOn(t *testing.T) {
 		want  string
 		state agentapi.UpdateState
 	}{
-		"an unfinished download":       {func(p *place) { p.must(os.MkdirAll(filepath.Join(p.tree.versions(), ".new-1"), 0o755)) }, "v1.0.0", ""},
-		"installed, no trial":          {func(p *place) {}, "v1.0.0", ""},
-		"a trial whose files are gone": {func(p *place) { p.trial(0); p.must(os.RemoveAll(p.tree.folder("v1.1.0"))) }, "v1.0.0", agentapi.UpdateRolledBack},
-		"in the last attempt":          {func(p *place) { p.trial(maxAttempts) }, "v1.0.0", agentapi.UpdateRolledBack},
-		"proven, not promoted":         {func(p *place) { p.trial(maxAttempts); p.must(p.s.prove(proof{"v1.1.0", 1})) }, "v1.1.0", agentapi.UpdateDone},
+		"an unfinished download": {func(p *place) {
+			p.must(os.MkdirAll(filepath.Join(p.tree.versions(), ".new-1"),
+				0o755))
+		}, "v1.0.0", ""},
+		"installed, no trial": {func(p *place) {}, "v1.0.0", ""},
+		"a trial whose files are gone": {func(p *place) { p.trial(0); p.must(os.RemoveAll(p.tree.folder("v1.1.0"))) },
+			"v1.0.0", agentapi.UpdateRolledBack},
+		"in the last attempt": {func(p *place) { p.trial(maxAttempts) }, "v1.0.0", agentapi.UpdateRolledBack},
+		"proven, not promoted": {func(p *place) { p.trial(maxAttempts); p.must(p.s.prove(proof{"v1.1.0", 1})) }, "v1.1.0",
+			agentapi.UpdateDone},
 		"a link half made": {func(p *place) {
 			p.trial(1)
 			p.must(p.s.prove(proof{"v1.1.0", 1}))
 			p.must(os.Symlink("x", p.tree.currentPath()+".new"))
 		}, "v1.1.0", agentapi.UpdateDone},
-		"promoted, not noted": {func(p *place) { p.trial(1); p.must(p.tree.promote("v1.1.0")) }, "v1.1.0", agentapi.UpdateDone},
+		"promoted, not noted": {func(p *place) { p.trial(1); p.must(p.tree.promote("v1.1.0")) }, "v1.1.0",
+			agentapi.UpdateDone},
 		"another was installed by hand": {func(p *place) {
 			p.must(p.s.save(memory{Trial: &trial{Version: "v1.1.0", Try: 1, From: "v0.9.0"}}))
 			p.must(p.s.prove(proof{"v1.1.0", 1}))
 		}, "v1.0.0", ""},
-		"a memory that cannot be read": {func(p *place) { p.must(os.WriteFile(filepath.Join(p.s.dir, "update.json"), []byte("{"), 0o600)) }, "v1.0.0", ""},
+		"a memory that cannot be read": {func(p *place) {
+			p.must(os.WriteFile(filepath.Join(p.s.dir, "update.json"),
+				[]byte("{"), 0o600))
+		}, "v1.0.0", ""},
 		"given up, and the proof came late": {func(p *place) {
 			p.must(p.s.save(memory{Last: agentapi.UpdateStatus{State: agentapi.UpdateRolledBack, Version: "v1.1.0", Try: 1}}))
 			p.must(p.s.prove(proof{"v1.1.0", 1}))
@@ -274,5 +304,11 @@ func TestWhereverItWasKilledALauncherGoesOn(t *testing.T) {
 
 func (p *place) trial(attempts int) {
 	p.t.Helper()
-	p.must(p.s.save(memory{Trial: &trial{Version: "v1.1.0", Try: 1, From: "v1.0.0", Attempts: attempts, Trouble: "exit status 1"}}))
+	p.must(p.s.save(memory{Trial: &trial{
+		Version:  "v1.1.0",
+		Try:      1,
+		From:     "v1.0.0",
+		Attempts: attempts,
+		Trouble:  "exit status 1",
+	}}))
 }

@@ -1,12 +1,12 @@
 // Package update replaces the agent on a host by another version of itself, and goes back when that one does not work.
 //
 // What always holds:
-//   - Nothing of a release runs before its list of hashes was found signed by a key built into this agent, and its archive
-//     found in the list under its own version and architecture. A version that is older than the running one is refused:
-//     a signature does not expire.
-//   - Versions lie beside each other; "current" names the one that has proven itself here, and changes at once. What has
-//     not proven itself is started only by the launcher of the current one, a bounded number of times, and given up for
-//     good when it ends, hangs, loses a lease that was well, or does not reach the server.
+//   - Nothing of a release runs before its list of hashes was found signed by a key built into this agent, and its
+//     archive found in the list under its own version and architecture. A version that is older than the running one is
+//     refused: a signature does not expire.
+//   - Versions lie beside each other; "current" names the one that has proven itself here, and changes at once. What
+//     has not proven itself is started only by the launcher of the current one, a bounded number of times, and given up
+//     for good when it ends, hangs, loses a lease that was well, or does not reach the server.
 //   - Whatever is killed at whatever moment, the next start goes on from the disk: with the trial, or with the version
 //     before it. There is no moment in which no version that has worked is there.
 //   - What runs for renters is not the agent's: containers and overlays go on through all of it.
@@ -55,7 +55,8 @@ func newer(version, running string) string {
 			break
 		}
 	}
-	return fmt.Sprintf("%s is not newer than %s, which runs; the install script goes back, nothing else does", version, running)
+	return fmt.Sprintf("%s is not newer than %s, which runs; the install script goes back, nothing else does", version,
+		running)
 }
 
 func clip(s string, n int) string {

@@ -67,7 +67,10 @@ func New(cfg Config) (*Updater, error) {
 	}
 	u := &Updater{cfg: cfg, store: storeIn(cfg.State), news: make(chan struct{}, 1), over: make(chan struct{})}
 	if !cfg.Managed {
-		u.status = agentapi.UpdateStatus{State: agentapi.UpdateUnmanaged, Detail: "the agent was not started by its launcher, or not from where the install script puts it"}
+		u.status = agentapi.UpdateStatus{
+			State:  agentapi.UpdateUnmanaged,
+			Detail: "the agent was not started by its launcher, or not from where the install script puts it",
+		}
 		return u, nil
 	}
 	m, err := u.store.load()
@@ -141,8 +144,8 @@ func (u *Updater) Run(ctx context.Context) {
 	}
 }
 
-// drain waits out the pause after an order failed. A report with another order, or with none, ends the pause. The order is
-// passed in: the server may have withdrawn it while it was followed.
+// drain waits out the pause after an order failed. A report with another order, or with none, ends the pause. The order
+// is passed in: the server may have withdrawn it while it was followed.
 func (u *Updater) drain(ctx context.Context, failed agentapi.UpdateOrder) {
 	t := time.NewTimer(u.cfg.retry)
 	defer t.Stop()
@@ -219,8 +222,14 @@ func (u *Updater) follow(ctx context.Context, r Report) (done bool, err error) {
 	for _, a := range u.cfg.Allow {
 		allow[a] = true
 	}
-	from := source{client: &http.Client{Transport: encrypted{allow, u.cfg.Next}, Timeout: time.Hour}, keys: u.cfg.Keys, arch: runtime.GOARCH}
-	if err := u.cfg.Tree.add(o.Version, func(dir string) error { return from.fetch(ctx, o.Source, o.Version, dir) }); err != nil {
+	from := source{
+		client: &http.Client{Transport: encrypted{allow, u.cfg.Next}, Timeout: time.Hour},
+		keys:   u.cfg.Keys,
+		arch:   runtime.GOARCH,
+	}
+	if err := u.cfg.Tree.add(o.Version, func(dir string) error {
+		return from.fetch(ctx, o.Source, o.Version, dir)
+	}); err != nil {
 		return false, err
 	}
 	before, why, err := u.examine(ctx, o.Version)
@@ -265,7 +274,8 @@ func (u *Updater) examine(ctx context.Context, version string) (before []string,
 		return nil, "", ctx.Err()
 	}
 	if err != nil {
-		return nil, fmt.Sprintf("it does not start on this machine: %v: %s", err, clip(strings.TrimSpace(string(out)), 200)), nil
+		return nil, fmt.Sprintf("it does not start on this machine: %v: %s", err, clip(strings.TrimSpace(string(out)), 200)),
+			nil
 	}
 	if !strings.HasPrefix(string(out), "muster-agent "+version+" ") {
 		return nil, "it says it is another version: " + clip(strings.TrimSpace(string(out)), 100), nil
@@ -289,7 +299,8 @@ func (u *Updater) examine(ctx context.Context, version string) (before []string,
 // finished reports whether an order came to its end before.
 func (u *Updater) finished(o agentapi.UpdateOrder) bool {
 	s := u.Status()
-	return s.Version == o.Version && s.Try == o.Try && (s.State == agentapi.UpdateRefused || s.State == agentapi.UpdateRolledBack)
+	return s.Version == o.Version && s.Try == o.Try &&
+		(s.State == agentapi.UpdateRefused || s.State == agentapi.UpdateRolledBack)
 }
 
 // refuse ends an order, for good.

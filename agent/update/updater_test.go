@@ -87,8 +87,19 @@ func (p *place) updater(v string, s *shop, probation time.Duration) *Updater {
 	keys, err := Keys(s.pinned())
 	p.must(err)
 	addr := s.Listener.Addr().String()
-	u, err := New(Config{Tree: p.tree, Managed: true, State: filepath.Join(p.dir, "state"), Version: v, Keys: keys, Next: http.DefaultTransport, Allow: []string{addr},
-		Examine: p.examine, Probation: probation, Log: slog.New(slog.NewTextHandler(p.t.Output(), nil)), retry: 50 * time.Millisecond})
+	u, err := New(Config{
+		Tree:      p.tree,
+		Managed:   true,
+		State:     filepath.Join(p.dir, "state"),
+		Version:   v,
+		Keys:      keys,
+		Next:      http.DefaultTransport,
+		Allow:     []string{addr},
+		Examine:   p.examine,
+		Probation: probation,
+		Log:       slog.New(slog.NewTextHandler(p.t.Output(), nil)),
+		retry:     50 * time.Millisecond,
+	})
 	p.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -121,7 +132,11 @@ func (p *place) examine(ctx context.Context, program string) ([]string, error) {
 
 // agentText is a script that says it is a version, with a doctor that says what it is told.
 func agentText(version, doctor string) map[string]string {
-	return map[string]string{guestFile: "guest", agentFile: fmt.Sprintf("#!/bin/sh\ncase $1 in\nversion) echo 'muster-agent %s (protocol 1)' ;;\ndoctor) echo '%s' ;;\nesac\n", version, doctor)}
+	return map[string]string{
+		guestFile: "guest",
+		agentFile: fmt.Sprintf("#!/bin/sh\ncase $1 in\nversion) echo 'muster-agent %s (protocol 1)' ;;\ndoctor) echo '%s' "+
+			";;\nesac\n", version, doctor),
+	}
 }
 
 const content = `[{"check":"rights","state":"ok"}]`
@@ -132,11 +147,22 @@ func TestAnOrderIsFetchedVerifiedAndHandedOver(t *testing.T) {
 	s.release("v1.1.0", agentText("v1.1.0", content))
 	u := p.updater("v1.0.0", s, time.Minute)
 	well := agentapi.LeaseRef{Lease: "ls_1", Epoch: 2}
-	u.Reported(Report{Committed: true, Full: true, Order: &agentapi.UpdateOrder{Version: "v1.1.0", Source: s.URL + "/", Try: 3}, Leases: []agentapi.LeaseStatus{
-		{LeaseRef: well, State: agentapi.NodeReady, Started: true, Good: true}, {LeaseRef: agentapi.LeaseRef{Lease: "ls_2", Epoch: 1}, State: agentapi.NodePulling}}})
+	u.Reported(Report{
+		Committed: true,
+		Full:      true,
+		Order:     &agentapi.UpdateOrder{Version: "v1.1.0", Source: s.URL + "/", Try: 3},
+		Leases: []agentapi.LeaseStatus{
+			{
+				LeaseRef: well,
+				State:    agentapi.NodeReady,
+				Started:  true,
+				Good:     true,
+			}, {LeaseRef: agentapi.LeaseRef{Lease: "ls_2", Epoch: 1}, State: agentapi.NodePulling}},
+	})
 	<-u.Over()
 	m := p.memory()
-	if m.Trial == nil || m.Trial.Version != "v1.1.0" || m.Trial.Try != 3 || m.Trial.From != "v1.0.0" || len(m.Trial.Good) != 1 || m.Trial.Good[0] != well {
+	if m.Trial == nil || m.Trial.Version != "v1.1.0" || m.Trial.Try != 3 || m.Trial.From != "v1.0.0" ||
+		len(m.Trial.Good) != 1 || m.Trial.Good[0] != well {
 		t.Fatalf("%+v", m.Trial)
 	}
 	if current, _ := p.tree.Current(); current != "v1.0.0" {
@@ -157,17 +183,27 @@ func TestWhatIsNotARelease(t *testing.T) {
 			s.key = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{8}, 32))
 			s.release("v1.1.0", agentText("v1.1.0", content))
 		}, "v1.1.0", agentapi.UpdateWaiting, "not signed by a key"},
-		"an altered list":        {func(s *shop) { s.put("SHA256SUMS", append(s.files["SHA256SUMS"], '\n')) }, "v1.1.0", agentapi.UpdateWaiting, "not signed by a key"},
-		"another archive":        {func(s *shop) { s.put("muster-agent-v1.1.0-linux-"+runtime.GOARCH+".tar.gz", []byte("evil")) }, "v1.1.0", agentapi.UpdateWaiting, "another hash"},
-		"a version not listed":   {func(s *shop) {}, "v1.2.0", agentapi.UpdateWaiting, "the signed list has no"},
-		"older":                  {func(s *shop) { s.release("v0.9.0", agentText("v0.9.0", content)) }, "v0.9.0", agentapi.UpdateRefused, "not newer"},
-		"a path for a name":      {func(s *shop) {}, "../../v9.9.9", agentapi.UpdateRefused, "no release's number"},
-		"another version inside": {func(s *shop) { s.release("v1.1.0", agentText("v0.1.0", content)) }, "v1.1.0", agentapi.UpdateRefused, "says it is another version"},
+		"an altered list": {func(s *shop) { s.put("SHA256SUMS", append(s.files["SHA256SUMS"], '\n')) }, "v1.1.0",
+			agentapi.UpdateWaiting, "not signed by a key"},
+		"another archive": {func(s *shop) {
+			s.put("muster-agent-v1.1.0-linux-"+runtime.GOARCH+".tar.gz",
+				[]byte("evil"))
+		}, "v1.1.0", agentapi.UpdateWaiting, "another hash"},
+		"a version not listed": {func(s *shop) {}, "v1.2.0", agentapi.UpdateWaiting, "the signed list has no"},
+		"older": {func(s *shop) { s.release("v0.9.0", agentText("v0.9.0", content)) }, "v0.9.0",
+			agentapi.UpdateRefused, "not newer"},
+		"a path for a name": {func(s *shop) {}, "../../v9.9.9", agentapi.UpdateRefused, "no release's number"},
+		"another version inside": {func(s *shop) { s.release("v1.1.0", agentText("v0.1.0", content)) }, "v1.1.0",
+			agentapi.UpdateRefused, "says it is another version"},
 		"it does not start": {func(s *shop) {
 			s.release("v1.1.0", map[string]string{agentFile: "\x7fELF nonsense", guestFile: ""})
 		}, "v1.1.0", agentapi.UpdateRefused, "does not start on this machine"},
-		"its doctor finds more": {func(s *shop) { s.release("v1.1.0", agentText("v1.1.0", `[{"check":"firewall","state":"bad"}]`)) }, "v1.1.0", agentapi.UpdateRefused, "firewall"},
-		"no guest":              {func(s *shop) { s.release("v1.1.0", map[string]string{agentFile: "x"}) }, "v1.1.0", agentapi.UpdateWaiting, "does not hold"},
+		"its doctor finds more": {func(s *shop) {
+			s.release("v1.1.0",
+				agentText("v1.1.0", `[{"check":"firewall","state":"bad"}]`))
+		}, "v1.1.0", agentapi.UpdateRefused, "firewall"},
+		"no guest": {func(s *shop) { s.release("v1.1.0", map[string]string{agentFile: "x"}) }, "v1.1.0",
+			agentapi.UpdateWaiting, "does not hold"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -198,7 +234,12 @@ func TestWhatIsNotARelease(t *testing.T) {
 func TestAnOrderIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	p, s := newPlace(t, map[string]string{"v1.0.0": lives}), newShop(t)
-	p.must(p.s.save(memory{Last: agentapi.UpdateStatus{State: agentapi.UpdateRolledBack, Version: "v1.1.0", Try: 1, Detail: "it ended"}}))
+	p.must(p.s.save(memory{Last: agentapi.UpdateStatus{
+		State:   agentapi.UpdateRolledBack,
+		Version: "v1.1.0",
+		Try:     1,
+		Detail:  "it ended",
+	}}))
 	u := p.updater("v1.0.0", s, time.Minute)
 	u.Reported(Report{Order: &agentapi.UpdateOrder{Version: "v1.1.0", Source: s.URL, Try: 1}})
 	u.Reported(Report{Order: &agentapi.UpdateOrder{Version: "v1.1.0", Source: s.URL, Try: 2}}) // the shop is empty
@@ -217,7 +258,13 @@ func TestProof(t *testing.T) {
 	p.must(p.s.save(memory{Trial: &trial{Version: "v1.1.0", Try: 1, From: "v1.0.0", Good: []agentapi.LeaseRef{ref}}}))
 	u := p.updater("v1.1.0", s, 50*time.Millisecond)
 	lease := func(good bool) []agentapi.LeaseStatus {
-		return []agentapi.LeaseStatus{{LeaseRef: ref, State: agentapi.NodeReady, Started: true, Good: good, Trouble: "overlay_failed"}}
+		return []agentapi.LeaseStatus{{
+			LeaseRef: ref,
+			State:    agentapi.NodeReady,
+			Started:  true,
+			Good:     good,
+			Trouble:  "overlay_failed",
+		}}
 	}
 	for _, tc := range []struct {
 		r   Report
@@ -226,9 +273,27 @@ func TestProof(t *testing.T) {
 	}{
 		{r: Report{Full: true, Leases: lease(true)}, why: "no report of it was taken"},
 		{r: Report{Committed: true, Leases: lease(true)}, why: "has not seen yet"},
-		{r: Report{Committed: true, Full: true, Leases: lease(false)}, why: "ls_1/e1, which was well, is not: overlay_failed"},
-		{r: Report{Committed: true, Full: true, Leases: []agentapi.LeaseStatus{{LeaseRef: ref, State: agentapi.NodeFailed, Reason: agentapi.ReasonHostInterrupted}}}, why: "has failed: host_interrupted"},
-		{r: Report{Committed: true, Full: true, Leases: lease(true)}, bad: `[{"check":"docker","state":"bad"}]`, why: "the doctor finds bad what was not before: docker"},
+		{
+			r:   Report{Committed: true, Full: true, Leases: lease(false)},
+			why: "ls_1/e1, which was well, is not: overlay_failed",
+		},
+		{
+			r: Report{
+				Committed: true,
+				Full:      true,
+				Leases: []agentapi.LeaseStatus{{
+					LeaseRef: ref,
+					State:    agentapi.NodeFailed,
+					Reason:   agentapi.ReasonHostInterrupted,
+				}},
+			},
+			why: "has failed: host_interrupted",
+		},
+		{
+			r:   Report{Committed: true, Full: true, Leases: lease(true)},
+			bad: `[{"check":"docker","state":"bad"}]`,
+			why: "the doctor finds bad what was not before: docker",
+		},
 	} {
 		if tc.bad != "" {
 			p.must(os.WriteFile(filepath.Join(p.dir, "doctor"), []byte(tc.bad), 0o600))
@@ -250,8 +315,10 @@ func TestWhichVersionIsNewer(t *testing.T) {
 		version, running string
 		ok               bool
 	}{
-		{"v1.2.3", "v1.2.2", true}, {"1.10.0", "v1.9.9", true}, {"v1.2.3-4-gabc123", "v1.2.3", true}, {"v1.2.3", "dev", true}, {"v1.2.3", "55619e3", true},
-		{"v1.2.3", "v1.2.3", false}, {"v1.2.3", "v1.2.3-1-gabc", false}, {"v1.2.2", "v1.2.3", false}, {"dev", "dev", false}, {"v1.2", "v1.1.0", false}, {"v1.2.3/../x", "v1.0.0", false},
+		{"v1.2.3", "v1.2.2", true}, {"1.10.0", "v1.9.9", true}, {"v1.2.3-4-gabc123", "v1.2.3", true}, {"v1.2.3", "dev", true},
+		{"v1.2.3", "55619e3", true},
+		{"v1.2.3", "v1.2.3", false}, {"v1.2.3", "v1.2.3-1-gabc", false}, {"v1.2.2", "v1.2.3", false}, {"dev", "dev", false},
+		{"v1.2", "v1.1.0", false}, {"v1.2.3/../x", "v1.0.0", false},
 	} {
 		if why := newer(tc.version, tc.running); (why == "") != tc.ok {
 			t.Errorf("%s in place of %s: %q", tc.version, tc.running, why)

@@ -1,5 +1,5 @@
-// Package growth measures that what is asked every day does not cost more because much was asked before: the same calls on a
-// database with a past and on one without, in turns.
+// Package growth measures that what is asked every day does not cost more because much was asked before: the same calls
+// on a database with a past and on one without, in turns.
 package growth
 
 import (
@@ -60,7 +60,8 @@ func Rows(ctx context.Context, base string) ([]table.Row, error) {
 	}{
 		{"list, 300,000 past clusters", get("/clusters?limit=50")},
 		{"rent, 300,000 past clusters", rent},
-		{"statement of today, 300,000 past clusters", get("/billing/statement?from=" + time.Now().UTC().Format(time.DateOnly))},
+		{"statement of today, 300,000 past clusters", get("/billing/statement?from=" +
+			time.Now().UTC().Format(time.DateOnly))},
 		{"balance, 300,000 past clusters", get("/billing/balance")},
 		{"transactions, 300,000 past clusters", get("/billing/transactions?limit=50")},
 		{"maturing, a month of 10,000 leases", mature},
@@ -89,8 +90,18 @@ func Rows(ctx context.Context, base string) ([]table.Row, error) {
 
 func row(name, unit string, ours, bare []float64, beside string) table.Row {
 	a, b := table.Median(ours), table.Median(bare)
-	return table.Row{Goal: 17, Name: name, Unit: unit, Ours: a, Baseline: b, BaselineName: beside, Ratio: a / b, Want: "≤ 2", Met: a <= 2*b,
-		Details: map[string][]float64{"ours": ours, "baseline": bare}}
+	return table.Row{
+		Goal:         17,
+		Name:         name,
+		Unit:         unit,
+		Ours:         a,
+		Baseline:     b,
+		BaselineName: beside,
+		Ratio:        a / b,
+		Want:         "≤ 2",
+		Met:          a <= 2*b,
+		Details:      map[string][]float64{"ours": ours, "baseline": bare},
+	}
 }
 
 func timed(ctx context.Context, s *side, do func(context.Context, *side) error) (float64, error) {
@@ -111,8 +122,16 @@ func open(ctx context.Context, base string, clusters, leases, runs int) (*side, 
 		}
 		me, other := s.renters[0].Org, s.renters[1].Org
 		err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "usage", Key: "usage:first", Transfers: []ledger.Transfer{
-				{Debit: ledger.Wallet(other, platform.Currency), Credit: ledger.HostPending(me, platform.Currency), Amount: money.Unit}}})
+			_, err := ledger.Post(ctx, tx, ledger.Entry{
+				Kind: "usage",
+				Key:  "usage:first",
+				Transfers: []ledger.Transfer{
+					{
+						Debit:  ledger.Wallet(other, platform.Currency),
+						Credit: ledger.HostPending(me, platform.Currency),
+						Amount: money.Unit,
+					}},
+			})
 			return err
 		})
 		if err != nil {
@@ -189,8 +208,10 @@ func get(path string) func(context.Context, *side) error {
 func rent(ctx context.Context, s *side) error {
 	s.n++
 	name := fmt.Sprintf("now-%d", s.n)
-	return s.call(ctx, "POST", "/clusters", name, fmt.Sprintf(`{"name":%q,"nodes":1,"gpus_per_node":1,"gpu":"gpu_model=H100 vram_gb>=80",`+
-		`"image":"registry.example/train:1","command":["python","train.py"],"disk_gb":100,"max_duration":7200}`, name), http.StatusAccepted)
+	return s.call(ctx, "POST", "/clusters", name,
+		fmt.Sprintf(`{"name":%q,"nodes":1,"gpus_per_node":1,"gpu":"gpu_model=H100 vram_gb>=80",`+
+			`"image":"registry.example/train:1","command":["python","train.py"],"disk_gb":100,"max_duration":7200}`, name),
+		http.StatusAccepted)
 }
 
 func mature(ctx context.Context, s *side) error {
@@ -205,7 +226,13 @@ func standing(ctx context.Context, s *side) error {
 
 func earnings(ctx context.Context, s *side) error {
 	today := time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly) // tomorrow: nothing is in it on either side
-	_, err := statement.OperatorStatement(ctx, s.srv.DB.Q, statement.OperatorRequest{Org: s.renters[0].Org, Currency: platform.Currency, Holdback: payout.DefaultHoldback, From: today, To: today})
+	_, err := statement.OperatorStatement(ctx, s.srv.DB.Q, statement.OperatorRequest{
+		Org:      s.renters[0].Org,
+		Currency: platform.Currency,
+		Holdback: payout.DefaultHoldback,
+		From:     today,
+		To:       today,
+	})
 	return err
 }
 
@@ -220,7 +247,8 @@ func sweeps(ctx context.Context, base string) (table.Row, error) {
 		defer s.close()
 		c := cluster.New(s.srv.DB, nil, nil, cluster.Config{Currency: platform.Currency})
 		for round := range rounds/3 + 1 {
-			for _, q := range []string{"UPDATE node_status SET reported_at = clock_timestamp(), last_good_ms = extract(epoch FROM clock_timestamp()) * 1000",
+			for _, q := range []string{"UPDATE node_status SET reported_at = clock_timestamp(), last_good_ms = extract(epoch " +
+				"FROM clock_timestamp()) * 1000",
 				"UPDATE cluster SET due_at = clock_timestamp()"} {
 				if _, err := s.srv.DB.Pool.Exec(ctx, q); err != nil {
 					return table.Row{}, err

@@ -3,8 +3,8 @@
 //
 // Ours is what a replica does with them: decode the report, verify every signature, lock the meters, look for what is
 // known already, judge each segment, store it, charge it, book it, answer. The baseline is one statement per batch,
-// INSERT … SELECT unnest(…) ON CONFLICT DO NOTHING, over as many connections as ours writes on; it writes the same bytes of
-// segments and signed lists, and verifies, charges and books nothing.
+// INSERT … SELECT unnest(…) ON CONFLICT DO NOTHING, over as many connections as ours writes on; it writes the same
+// bytes of segments and signed lists, and verifies, charges and books nothing.
 package ingest
 
 import (
@@ -47,8 +47,8 @@ const writers = 2
 type Result struct {
 	Ours []platform.Run `json:"ours"`
 	Bare []platform.Run `json:"bare"`
-	// Verify is how many segments per second this machine verifies and does nothing else: no ingest that checks them can be
-	// faster.
+	// Verify is how many segments per second this machine verifies and does nothing else: no ingest that checks them can
+	// be faster.
 	Verify float64 `json:"verify_per_second"`
 }
 
@@ -258,13 +258,17 @@ func insertBare(ctx context.Context, c *pgx.Conn, rows []row) error {
 			numbers, whole, members = append(numbers, r.list), append(whole, r.whole), append(members, r.hashes)
 		}
 	}
-	_, err := c.Exec(ctx, `WITH lists AS (INSERT INTO segment_batch (id, signature, hashes) SELECT * FROM unnest($15::bigint[], $16::bytea[], $17::bytea[]))
-		INSERT INTO usage_segment (lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final, payload_hash, signature,
+	_, err := c.Exec(ctx, `WITH lists AS (INSERT INTO segment_batch (id, signature, hashes) SELECT * FROM
+		unnest($15::bigint[], $16::bytea[], $17::bytea[]))
+		INSERT INTO usage_segment (lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final,
+		payload_hash, signature,
 			batch, batch_position)
-		SELECT * FROM unnest($1::uuid[], $2::integer[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[],
+		SELECT * FROM unnest($1::uuid[], $2::integer[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
+		$8::bigint[], $9::bigint[],
 			$10::boolean[], $11::bytea[], $12::bytea[], $13::bigint[], $14::smallint[])
 		ON CONFLICT (lease_id, epoch, boot_id, seq) DO NOTHING`,
-		leases, epochs, boots, ints[0], ints[1], ints[2], ints[3], ints[4], ints[5], finals, hashes, signatures, lists, positions, numbers, whole, members)
+		leases, epochs, boots, ints[0], ints[1], ints[2], ints[3], ints[4], ints[5], finals, hashes, signatures, lists,
+		positions, numbers, whole, members)
 	return err
 }
 
@@ -282,7 +286,11 @@ func verify(ctx context.Context, w world, reports []report) (float64, error) {
 			for k := range r.segs {
 				hashes[k] = r.segs[k].Hash(r.host.String())
 			}
-			s := signature.Signed{Key: keys[r.host], Message: agentapi.BatchPayload(r.host.String(), len(hashes), merkle.Root(hashes)), Signature: r.signature}
+			s := signature.Signed{
+				Key:       keys[r.host],
+				Message:   agentapi.BatchPayload(r.host.String(), len(hashes), merkle.Root(hashes)),
+				Signature: r.signature,
+			}
 			if !signature.Verify(s) {
 				return errors.New("a list's signature does not hold")
 			}

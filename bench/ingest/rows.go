@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/bench/table"
 )
 
-// Rows measures reports as they come when all is well, a segment per lease, and as they come after an outage, full; these also
-// as agents send them that do not sign lists.
+// Rows measures reports as they come when all is well, a segment per lease, and as they come after an outage, full;
+// these also as agents send them that do not sign lists.
 func Rows(ctx context.Context, base string) ([]table.Row, error) {
 	var out []table.Row
 	for _, c := range []Config{
@@ -24,12 +24,40 @@ func Rows(ctx context.Context, base string) ([]table.Row, error) {
 		ours, bare := speed(r.Ours), speed(r.Bare)
 		name := fmt.Sprintf("segments, reports of %d", c.PerLease*platform.GPUsPerHost)
 		if c.Alone {
-			out = append(out, table.Row{Goal: 5, Name: name + ", each signed alone", Unit: "/s", Ours: ours, Baseline: bare, BaselineName: "bare insert", Ratio: ours / bare, Details: r})
+			out = append(out, table.Row{
+				Goal:         5,
+				Name:         name + ", each signed alone",
+				Unit:         "/s",
+				Ours:         ours,
+				Baseline:     bare,
+				BaselineName: "bare insert",
+				Ratio:        ours / bare,
+				Details:      r,
+			})
 			continue
 		}
 		out = append(out,
-			table.Row{Goal: 5, Name: name, Unit: "/s", Ours: ours, Baseline: bare, BaselineName: "bare insert", Ratio: ours / bare, Want: "≥ 0.5", Met: ours >= bare/2, Details: r},
-			table.Row{Goal: 5, Name: name, Unit: "/s", Ours: ours, Baseline: r.Verify, BaselineName: "signatures alone", Ratio: ours / r.Verify})
+			table.Row{
+				Goal:         5,
+				Name:         name,
+				Unit:         "/s",
+				Ours:         ours,
+				Baseline:     bare,
+				BaselineName: "bare insert",
+				Ratio:        ours / bare,
+				Want:         "≥ 0.5",
+				Met:          ours >= bare/2,
+				Details:      r,
+			},
+			table.Row{
+				Goal:         5,
+				Name:         name,
+				Unit:         "/s",
+				Ours:         ours,
+				Baseline:     r.Verify,
+				BaselineName: "signatures alone",
+				Ratio:        ours / r.Verify,
+			})
 	}
 	return out, nil
 }

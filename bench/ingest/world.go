@@ -52,19 +52,44 @@ func (w *world) fill(ctx context.Context, d *db.DB, hosts int) (err error) {
 			at := (2*n + rank) % hosts // a cluster is on two hosts
 			h := &w.hosts[at]
 			l := metering.NewLease{
-				ID: id.New[id.Lease](), Cluster: cluster, Node: id.New[id.Node](), Rank: rank, Host: h.ID, Renter: renter, Operator: h.Operator,
-				GPUModel: "H100", GPUs: h.GPUs[len(w.leases[at]):][:1], CPUs: 24, RAMMB: 240_000, DiskGB: 100, Currency: platform.Currency,
-				HostSharePPM: 850_000, Epoch: 1, Rate: rate, Items: []metering.PriceItem{{Label: "1 × H100", Quantity: 1, Unit: "gpu", UnitRate: rate, Rate: rate}},
+				ID:           id.New[id.Lease](),
+				Cluster:      cluster,
+				Node:         id.New[id.Node](),
+				Rank:         rank,
+				Host:         h.ID,
+				Renter:       renter,
+				Operator:     h.Operator,
+				GPUModel:     "H100",
+				GPUs:         h.GPUs[len(w.leases[at]):][:1],
+				CPUs:         24,
+				RAMMB:        240_000,
+				DiskGB:       100,
+				Currency:     platform.Currency,
+				HostSharePPM: 850_000,
+				Epoch:        1,
+				Rate:         rate,
+				Items:        []metering.PriceItem{{Label: "1 × H100", Quantity: 1, Unit: "gpu", UnitRate: rate, Rate: rate}},
 			}
 			leases, w.leases[at] = append(leases, l), append(w.leases[at], l.ID)
 		}
-		holds = append(holds, ledger.Entry{Kind: "topup", Key: "topup:" + cluster.String(), Transfers: []ledger.Transfer{
-			{Debit: ledger.StripeClearing(platform.Currency), Credit: ledger.Hold(renter, cluster, platform.Currency), Amount: 1000 * money.Unit}}})
-		b.Queue("INSERT INTO cluster_window (cluster_id, n, opened_ms, confirmed_until_ms) VALUES ($1, 1, $2, $3)", cluster, w.begin, time.Now().UnixMilli())
+		holds = append(holds, ledger.Entry{
+			Kind: "topup",
+			Key:  "topup:" + cluster.String(),
+			Transfers: []ledger.Transfer{
+				{
+					Debit:  ledger.StripeClearing(platform.Currency),
+					Credit: ledger.Hold(renter, cluster, platform.Currency),
+					Amount: 1000 * money.Unit,
+				}},
+		})
+		b.Queue("INSERT INTO cluster_window (cluster_id, n, opened_ms, confirmed_until_ms) VALUES ($1, 1, $2, $3)", cluster,
+			w.begin, time.Now().UnixMilli())
 	}
-	b.Queue("UPDATE lease SET created_at = to_timestamp($1::bigint / 1000.0 - 60), run_until = clock_timestamp() + interval '1 hour'", w.begin)
+	b.Queue("UPDATE lease SET created_at = to_timestamp($1::bigint / 1000.0 - 60), run_until = clock_timestamp() + "+
+		"interval '1 hour'", w.begin)
 	for _, h := range w.hosts {
-		b.Queue("INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) VALUES ($1, $2, 1, $3, $4)", h.ID, boot, bootAt, w.begin)
+		b.Queue("INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) VALUES ($1, $2, 1, $3, $4)", h.ID,
+			boot, bootAt, w.begin)
 	}
 	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if err := metering.CreateLeases(ctx, tx, leases); err != nil {
@@ -86,8 +111,8 @@ type report struct {
 	signature []byte // of the list; nil: each is signed alone
 }
 
-// reports are the syncs of all hosts in which each lease sends its segments from number first on, so many at a time. With
-// alone they are as agents send them that do not sign lists.
+// reports are the syncs of all hosts in which each lease sends its segments from number first on, so many at a time.
+// With alone they are as agents send them that do not sign lists.
 func (w *world) reports(first, count int, alone bool) ([]report, error) {
 	out := make([]report, len(w.hosts))
 	for i, h := range w.hosts {
@@ -101,7 +126,12 @@ func (w *world) reports(first, count int, alone bool) ([]report, error) {
 			r.signature = agentapi.SignBatch(h.ID.String(), r.segs, h.Key)
 		}
 		var err error
-		if r.json, err = json.Marshal(agentapi.Sync{BootID: boot, BootMS: bootAt, Segments: r.segs, SegmentsSignature: r.signature}); err != nil {
+		if r.json, err = json.Marshal(agentapi.Sync{
+			BootID:            boot,
+			BootMS:            bootAt,
+			Segments:          r.segs,
+			SegmentsSignature: r.signature,
+		}); err != nil {
 			return nil, err
 		}
 		out[i] = r
@@ -118,11 +148,12 @@ func (w *world) segment(h *platform.Host, l id.Lease, n int64) agentapi.Segment 
 	return s
 }
 
-// check makes sure that what was measured was the work: of no lease three segments wait for the books. Then it ends all windows,
-// as a suspension does, and the books hold what the segments prove.
+// check makes sure that what was measured was the work: of no lease three segments wait for the books. Then it ends all
+// windows, as a suspension does, and the books hold what the segments prove.
 func check(ctx context.Context, d *db.DB, segments int) error {
 	var stored, behind int
-	err := d.Pool.QueryRow(ctx, "SELECT (SELECT count(*) FROM usage_segment), (SELECT count(*) FROM lease_meter WHERE billed_ms - posted_billed_ms >= $1)", 3*segmentMS).Scan(&stored, &behind)
+	err := d.Pool.QueryRow(ctx, "SELECT (SELECT count(*) FROM usage_segment), (SELECT count(*) FROM lease_meter WHERE "+
+		"billed_ms - posted_billed_ms >= $1)", 3*segmentMS).Scan(&stored, &behind)
 	if err != nil {
 		return err
 	}

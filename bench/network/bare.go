@@ -23,8 +23,8 @@ import (
 	"github.com/musterhq/muster/agent/overlay"
 )
 
-// Process runs what the benchmark starts itself as: the overlay, the WireGuard that is not ours, one rank's preflight. ok
-// is false when args name none of them.
+// Process runs what the benchmark starts itself as: the overlay, the WireGuard that is not ours, one rank's preflight.
+// ok is false when args name none of them.
 func Process(args []string) (code int, ok bool) {
 	var err error
 	switch {
@@ -90,7 +90,8 @@ func bare(text string) error {
 		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
 			return err
 		}
-		for _, args := range [][]string{{"addr", "add", c.Address, "dev", "wg0"}, {"link", "set", "wg0", "mtu", fmt.Sprint(c.MTU), "up"}} {
+		for _, args := range [][]string{{"addr", "add", c.Address, "dev", "wg0"},
+			{"link", "set", "wg0", "mtu", fmt.Sprint(c.MTU), "up"}} {
 			if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 				return fmt.Errorf("ip %v: %w: %s", args, err, out)
 			}

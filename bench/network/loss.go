@@ -76,14 +76,26 @@ func lossRows(r Losses) []table.Row {
 	stopped, replaced := func(l loss) float64 { return l.Stopped }, func(l loss) float64 { return l.Replaced }
 	start, silence := table.Median(r.Start), float64(agentapi.PeerSilenceMS)/1000
 	row := func(name string, ours, baseline float64, beside string) table.Row {
-		return table.Row{Goal: 12, Name: name, Unit: "s", Ours: ours, Baseline: baseline, BaselineName: beside, Ratio: ours / baseline}
+		return table.Row{
+			Goal:         12,
+			Name:         name,
+			Unit:         "s",
+			Ours:         ours,
+			Baseline:     baseline,
+			BaselineName: beside,
+			Ratio:        ours / baseline,
+		}
 	}
-	cut := row("a host's line is cut: until nothing is charged", of(r.Cut, stopped), silence, "the silence that counts as a loss")
+	cut := row("a host's line is cut: until nothing is charged", of(r.Cut, stopped), silence,
+		"the silence that counts as a loss")
 	cut.Details = r
 	return []table.Row{cut,
-		row("the same: until its rank runs on another host", of(r.Cut, replaced), comeBack.Seconds()+start, "its time to come back, and a first start"),
-		row("the same: billed past the cut", of(r.Cut, func(l loss) float64 { return l.Past }), of(r.Cut, stopped), "until it was noticed"),
-		row("a node's container dies: until nothing is charged", of(r.Death, stopped), silence, "the silence that counts as a loss"),
+		row("the same: until its rank runs on another host", of(r.Cut, replaced), comeBack.Seconds()+start,
+			"its time to come back, and a first start"),
+		row("the same: billed past the cut", of(r.Cut, func(l loss) float64 { return l.Past }), of(r.Cut, stopped),
+			"until it was noticed"),
+		row("a node's container dies: until nothing is charged", of(r.Death, stopped), silence,
+			"the silence that counts as a loss"),
 		row("the same: until its rank runs on another host", of(r.Death, replaced), start, "a first start"),
 	}
 }
@@ -99,7 +111,11 @@ type mourner struct {
 func newMourner(b *bed, bin string) (*mourner, error) {
 	f := testfield.New(b, bin)
 	f.Box(b, "near", f.Home(testnet.Preserving), "192.168.1.1", "1.00", "192.168.1.10/24")
-	m := &mourner{Field: f, bed: b, victim: f.Box(b, "far", f.Home(testnet.Preserving), "192.168.1.1", "1.00", "192.168.1.10/24")}
+	m := &mourner{
+		Field:  f,
+		bed:    b,
+		victim: f.Box(b, "far", f.Home(testnet.Preserving), "192.168.1.1", "1.00", "192.168.1.10/24"),
+	}
 	f.Box(b, "spare", f.Internet, "", "3.00", "203.0.113.50/24")
 	m.renter, _ = f.SignUp(b, f.HTTP(b), "renter")
 	top, err := m.renter.TopUp(b.ctx, 100*money.Unit)
@@ -120,8 +136,15 @@ func newMourner(b *bed, bin string) (*mourner, error) {
 // run rents so many nodes and returns when they run.
 func (m *mourner) run(nodes int) (client.Cluster, error) {
 	dear := 100 * money.Micro(money.Unit/1000)
-	c, err := m.renter.Rent(m.bed.ctx, client.Spec{Nodes: nodes, GPUsPerNode: 1, Image: m.DemoImage, Command: []string{"sleep", "86400"}, DiskGB: 1,
-		OnNodeFailure: "replace", MaxPricePerHour: &dear})
+	c, err := m.renter.Rent(m.bed.ctx, client.Spec{
+		Nodes:           nodes,
+		GPUsPerNode:     1,
+		Image:           m.DemoImage,
+		Command:         []string{"sleep", "86400"},
+		DiskGB:          1,
+		OnNodeFailure:   "replace",
+		MaxPricePerHour: &dear,
+	})
 	if err != nil {
 		return c, err
 	}
@@ -168,7 +191,8 @@ func (m *mourner) round(ctx context.Context, starts *[]float64, losses *[]loss, 
 	}
 	err = until("nothing is charged any more", &l.Stopped, func(c client.Cluster) bool { return !c.Billing })
 	if err == nil {
-		err = until("another host runs the rank", &l.Replaced, func(c client.Cluster) bool { return c.State == client.Running && c.Epoch > 1 })
+		err = until("another host runs the rank", &l.Replaced,
+			func(c client.Cluster) bool { return c.State == client.Running && c.Epoch > 1 })
 	}
 	if err != nil {
 		return err

@@ -1,9 +1,10 @@
 // Package network measures goal 12: what the overlay carries beside the same WireGuard without us, what a relay carries
-// of it, whether the preflight's figures are those of iperf3 on the same path, and how long a lost rank is charged and missed.
+// of it, whether the preflight's figures are those of iperf3 on the same path, and how long a lost rank is charged and
+// missed.
 //
-// All but the last is between two machines of a test net, joined by virtual Ethernet and a bridge. On each stands one overlay
-// process, as the agent starts it, and one process that is nothing but wireguard-go with its own sockets; both have their
-// device in the same guest's namespace and the same MTU. iperf3 sends over one, then over the other.
+// All but the last is between two machines of a test net, joined by virtual Ethernet and a bridge. On each stands one
+// overlay process, as the agent starts it, and one process that is nothing but wireguard-go with its own sockets; both
+// have their device in the same guest's namespace and the same MTU. iperf3 sends over one, then over the other.
 package network
 
 import (
@@ -75,7 +76,8 @@ func (p *pair) measure(ctx context.Context) (r Result, err error) {
 		r.Ours, r.Bare, r.BothWays = append(r.Ours, ours), append(r.Bare, bare), append(r.BothWays, both)
 		r.Pair, r.Ring = append(r.Pair, flight.PairGbps[1]), append(r.Ring, flight.BusbwGbps)
 	}
-	p.hosts[0].Run("nft", fmt.Sprintf("table ip wall { chain out { type filter hook output priority 0; ip daddr %s drop; }; chain in { type filter hook input priority 0; ip saddr %s drop; }; }", at(1), at(1)))
+	p.hosts[0].Run("nft", fmt.Sprintf("table ip wall { chain out { type filter hook output priority 0; ip daddr %s "+
+		"drop; }; chain in { type filter hook input priority 0; ip saddr %s drop; }; }", at(1), at(1)))
 	if _, err := p.settled(ctx, "relay"); err != nil {
 		return r, err
 	}
@@ -93,7 +95,15 @@ func rows(r Result) []table.Row {
 	ours, bare, relayed := table.Median(r.Ours), table.Median(r.Bare), table.Median(r.Relayed)
 	pair, ring, both := table.Median(r.Pair), table.Median(r.Ring), table.Median(r.BothWays)
 	row := func(name string, ours, baseline float64, beside string) table.Row {
-		return table.Row{Goal: 12, Name: name, Unit: "Gbit/s", Ours: ours, Baseline: baseline, BaselineName: beside, Ratio: ours / baseline}
+		return table.Row{
+			Goal:         12,
+			Name:         name,
+			Unit:         "Gbit/s",
+			Ours:         ours,
+			Baseline:     baseline,
+			BaselineName: beside,
+			Ratio:        ours / baseline,
+		}
 	}
 	first := row(fmt.Sprintf("the overlay's throughput, MTU %d", r.MTU), ours, bare, "the same WireGuard without us")
 	first.Want, first.Met, first.Details = "≥ 0.95", ours >= 0.95*bare, r

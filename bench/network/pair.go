@@ -53,7 +53,8 @@ func newPair(ctx context.Context, n *testnet.Net, dir, muster string) (p *pair, 
 	r.Join(s, relayAt+"/24")
 	secret := bytes.Repeat([]byte{7}, 32)
 	relay := r.Command(ctx, muster, "server", "--role", "relay")
-	relay.Env = append(os.Environ(), "MUSTER_RELAY_SECRET="+base64.StdEncoding.EncodeToString(secret), "MUSTER_RELAY_LISTEN="+relayAt+":3478", "MUSTER_RELAY_MBPS=100000")
+	relay.Env = append(os.Environ(), "MUSTER_RELAY_SECRET="+base64.StdEncoding.EncodeToString(secret),
+		"MUSTER_RELAY_LISTEN="+relayAt+":3478", "MUSTER_RELAY_MBPS=100000")
 	if err := relay.Start(); err != nil {
 		return nil, err
 	}
@@ -66,14 +67,27 @@ func newPair(ctx context.Context, n *testnet.Net, dir, muster string) (p *pair, 
 			return nil, err
 		}
 		err := p.hosts[i].Inside(func() (err error) {
-			p.ours[i], err = overlay.Ensure(ctx, overlay.Config{Dir: p.leases[i], Ref: agentapi.LeaseRef{Lease: fmt.Sprintf("bench_%d", i), Epoch: 1},
-				NetNS: p.guests[i].NetNS(), Address: ourAddress(i), CIDR: "10.77.0.0/20", Advertise: []string{at(i)}, Userspace: true, Command: []string{p.self, "overlay"}})
+			p.ours[i], err = overlay.Ensure(ctx, overlay.Config{
+				Dir:       p.leases[i],
+				Ref:       agentapi.LeaseRef{Lease: fmt.Sprintf("bench_%d", i), Epoch: 1},
+				NetNS:     p.guests[i].NetNS(),
+				Address:   ourAddress(i),
+				CIDR:      "10.77.0.0/20",
+				Advertise: []string{at(i)},
+				Userspace: true,
+				Command:   []string{p.self, "overlay"},
+			})
 			return err
 		})
 		if err != nil {
 			return nil, errors.Join(err, p.end())
 		}
-		token := agentapi.NewRelayToken(secret, agentapi.RelayClaims{Cluster: [16]byte{1}, Rank: uint16(i), Epoch: 1, Expires: time.Now().Add(time.Hour)})
+		token := agentapi.NewRelayToken(secret, agentapi.RelayClaims{
+			Cluster: [16]byte{1},
+			Rank:    uint16(i),
+			Epoch:   1,
+			Expires: time.Now().Add(time.Hour),
+		})
 		if err := p.ours[i].SetRelays(ctx, []string{relayAt + ":3478"}, token.Text()); err != nil {
 			return nil, errors.Join(err, p.end())
 		}
@@ -135,8 +149,16 @@ func (p *pair) startBare(ctx context.Context, mtu int) error {
 		}
 	}
 	for i := range keys {
-		cfg, err := json.Marshal(bareConfig{NetNS: p.guests[i].NetNS(), Address: bareAddress(i) + "/24", MTU: mtu, Port: barePort,
-			Key: keys[i], Peer: keys[1-i].PublicKey(), Endpoint: fmt.Sprintf("%s:%d", at(1-i), barePort), Allowed: bareAddress(1-i) + "/32"})
+		cfg, err := json.Marshal(bareConfig{
+			NetNS:    p.guests[i].NetNS(),
+			Address:  bareAddress(i) + "/24",
+			MTU:      mtu,
+			Port:     barePort,
+			Key:      keys[i],
+			Peer:     keys[1-i].PublicKey(),
+			Endpoint: fmt.Sprintf("%s:%d", at(1-i), barePort),
+			Allowed:  bareAddress(1-i) + "/32",
+		})
 		if err != nil {
 			return err
 		}
@@ -214,7 +236,10 @@ func arrived(out []byte, both bool) (float64, error) {
 
 // preflight has both guests measure, as before every job, and returns what the first one says.
 func (p *pair) preflight(ctx context.Context) (out agentapi.Preflight, err error) {
-	q := guest.PreflightRequest{LeaseRef: agentapi.LeaseRef{Lease: "bench", Epoch: 1}, Addresses: []string{ourAddress(0), ourAddress(1)}}
+	q := guest.PreflightRequest{
+		LeaseRef:  agentapi.LeaseRef{Lease: "bench", Epoch: 1},
+		Addresses: []string{ourAddress(0), ourAddress(1)},
+	}
 	var said [2]bytes.Buffer
 	var cmds [2]*exec.Cmd
 	for i := range cmds {

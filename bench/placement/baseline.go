@@ -47,7 +47,8 @@ func typicalOf(requests []pack.Request) []pack.Kind {
 	}
 	kinds := demandOf(plain)
 	slices.SortFunc(kinds, func(a, b pack.Kind) int {
-		return cmp.Or(cmp.Compare(b.Part, a.Part), cmp.Compare(b.GPU(), a.GPU()), cmp.Compare(b.CPU, a.CPU), strings.Compare(a.Models, b.Models))
+		return cmp.Or(cmp.Compare(b.Part, a.Part), cmp.Compare(b.GPU(), a.GPU()), cmp.Compare(b.CPU, a.CPU),
+			strings.Compare(a.Models, b.Models))
 	})
 	sum := 0.0
 	for i := range kinds {

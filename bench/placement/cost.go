@@ -69,8 +69,14 @@ func costRow(name string, each []costRound) table.Row {
 		small, large = append(small, r.Small), append(large, r.Large)
 	}
 	r := table.Row{
-		Goal: 3, Name: "decision on 9,704 hosts, " + name, Unit: "µs", Ours: table.Median(large), Baseline: table.Median(small),
-		BaselineName: "1,213 hosts", Want: "≤ 1.5", Details: each,
+		Goal:         3,
+		Name:         "decision on 9,704 hosts, " + name,
+		Unit:         "µs",
+		Ours:         table.Median(large),
+		Baseline:     table.Median(small),
+		BaselineName: "1,213 hosts",
+		Want:         "≤ 1.5",
+		Details:      each,
 	}
 	r.Ratio = r.Ours / r.Baseline
 	r.Met = r.Ratio <= 1.5
@@ -112,8 +118,8 @@ func timeMarket(machines []Machine, requests []pack.Request, copies int, seed ui
 	return micros(spent), nil
 }
 
-// timePacking fills a fleet by the packing policy until it is busy, then times further requests; so few of them that the
-// fleet stays as busy.
+// timePacking fills a fleet by the packing policy until it is busy, then times further requests; so few of them that
+// the fleet stays as busy.
 func timePacking(machines []Machine, requests []pack.Request, copies int, seed uint64) (float64, error) {
 	random := rand.New(rand.NewPCG(seed, 4))
 	var all []Machine

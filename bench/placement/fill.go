@@ -53,13 +53,14 @@ func (o *ours) place(q *pack.Request) bool {
 	return ok
 }
 
-// scorer says how good a host in the state is for a request that fits it, greater is better, and what is left of it then.
+// scorer says how good a host in the state is for a request that fits it, greater is better, and what is left of it
+// then.
 type scorer interface {
 	score(s *pack.State, q *pack.Request) (float64, *pack.State)
 }
 
-// ranked takes the host with the best score, of equally good ones the first by name. Scores are asked once per state and
-// request kind as long as somebody is in the state.
+// ranked takes the host with the best score, of equally good ones the first by name. Scores are asked once per state
+// and request kind as long as somebody is in the state.
 type ranked struct {
 	scorer
 	hosts  []*pack.State

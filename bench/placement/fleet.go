@@ -14,8 +14,8 @@ import (
 // pricePoints is at how many prices a model is offered: operators follow each other.
 const pricePoints = 20
 
-// newSnapshot lists copies of the data set's fleet as the market sees it: the same machines, each model around a price of
-// its own.
+// newSnapshot lists copies of the data set's fleet as the market sees it: the same machines, each model around a price
+// of its own.
 func newSnapshot(machines []Machine, copies int, r *rand.Rand) *market.Snapshot {
 	base := map[string]money.Micro{}
 	s := market.NewSnapshot(0)
@@ -33,19 +33,35 @@ func newSnapshot(machines []Machine, copies int, r *rand.Rand) *market.Snapshot 
 
 func newHost(name, model string, gpus int, price money.Micro, fabric id.Fabric, cores int, ramMB int64) *market.Host {
 	h := &market.Host{
-		ID: id.New[id.Host](), Name: name, Region: "eu", Fabric: fabric, MultiNode: true, CPUCores: cores, RAMMB: ramMB, DiskFreeGB: 1 << 20,
-		Offers: []market.HostOffer{{ID: id.New[id.Offer](), Model: model, Price: price, MinGPUs: 1, HostSharePPM: 850_000}},
+		ID:         id.New[id.Host](),
+		Name:       name,
+		Region:     "eu",
+		Fabric:     fabric,
+		MultiNode:  true,
+		CPUCores:   cores,
+		RAMMB:      ramMB,
+		DiskFreeGB: 1 << 20,
+		Offers: []market.HostOffer{{
+			ID:           id.New[id.Offer](),
+			Model:        model,
+			Price:        price,
+			MinGPUs:      1,
+			HostSharePPM: 850_000,
+		}},
 	}
 	for i := range gpus {
 		h.GPUs = append(h.GPUs, market.HostGPU{
-			GPU: market.GPU{ID: id.New[id.GPU](), UUID: fmt.Sprintf("GPU-%s-%d", name, i), Index: i}, Model: model, VRAMMB: 81559, Free: true,
+			GPU:    market.GPU{ID: id.New[id.GPU](), UUID: fmt.Sprintf("GPU-%s-%d", name, i), Index: i},
+			Model:  model,
+			VRAMMB: 81559,
+			Free:   true,
 		})
 	}
 	return h
 }
 
-// requestOf is a request of the data set as a renter would write it: a part of a GPU is a whole one, and a request for none
-// is nothing to a GPU market.
+// requestOf is a request of the data set as a renter would write it: a part of a GPU is a whole one, and a request for
+// none is nothing to a GPU market.
 func requestOf(q *pack.Request) (market.Request, bool) {
 	if q.GPUs == 0 {
 		return market.Request{}, false

@@ -11,10 +11,24 @@ import (
 func tiny() ([]Machine, []pack.Request) {
 	var machines []Machine
 	for i := range 12 {
-		machines = append(machines, Machine{Name: string(rune('a' + i)), Model: []string{"A", "B"}[i%2], CPU: 32_000, Mem: 1 << 20, GPUs: 4})
+		machines = append(machines, Machine{
+			Name:  string(rune('a' + i)),
+			Model: []string{"A", "B"}[i%2],
+			CPU:   32_000,
+			Mem:   1 << 20,
+			GPUs:  4,
+		})
 	}
 	return machines, []pack.Request{
-		{CPU: 4000, GPUs: 1, Milli: 1000}, {CPU: 4000, GPUs: 1, Milli: 400}, {CPU: 16_000, GPUs: 2, Milli: 1000}, {CPU: 2000, GPUs: 1, Milli: 600, Models: "A"},
+		{
+			CPU:   4000,
+			GPUs:  1,
+			Milli: 1000,
+		}, {
+			CPU:   4000,
+			GPUs:  1,
+			Milli: 400,
+		}, {CPU: 16_000, GPUs: 2, Milli: 1000}, {CPU: 2000, GPUs: 1, Milli: 600, Models: "A"},
 		{CPU: 3000}, {CPU: 32_000, GPUs: 4, Milli: 1000, Models: "A|B"},
 	}
 }

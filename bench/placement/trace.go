@@ -32,7 +32,13 @@ func DataDir() string { return os.Getenv("MUSTER_OPENB_DIR") }
 func LoadMachines(dir string) ([]Machine, error) {
 	var out []Machine
 	err := eachRow(filepath.Join(dir, "openb_node_list_gpu_node.csv"), func(r row) error {
-		m := Machine{Name: r.text("sn"), Model: r.text("model"), CPU: r.number("cpu_milli"), Mem: r.number("memory_mib"), GPUs: int(r.number("gpu"))}
+		m := Machine{
+			Name:  r.text("sn"),
+			Model: r.text("model"),
+			CPU:   r.number("cpu_milli"),
+			Mem:   r.number("memory_mib"),
+			GPUs:  int(r.number("gpu")),
+		}
 		out = append(out, m)
 		return *r.err
 	})
@@ -45,7 +51,10 @@ func LoadRequests(dir, workload string) ([]pack.Request, error) {
 	var out []pack.Request
 	err := eachRow(filepath.Join(dir, "openb_pod_list_"+workload+".csv"), func(r row) error {
 		q := pack.Request{
-			CPU: r.number("cpu_milli"), Mem: r.number("memory_mib"), GPUs: int(r.number("num_gpu")), Milli: r.number("gpu_milli"),
+			CPU:    r.number("cpu_milli"),
+			Mem:    r.number("memory_mib"),
+			GPUs:   int(r.number("num_gpu")),
+			Milli:  r.number("gpu_milli"),
 			Models: r.text("gpu_spec"),
 		}
 		if q.GPUs == 0 {

@@ -27,7 +27,8 @@ func Describe(ctx context.Context, base string) (string, error) {
 	var s string
 	err = c.QueryRow(ctx, `SELECT 'PostgreSQL ' || current_setting('server_version') || ': ' ||
 		string_agg(name || '=' || current_setting(name), ' ' ORDER BY name)
-		FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers', 'max_wal_size')`).Scan(&s)
+		FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers',
+		'max_wal_size')`).Scan(&s)
 	return s, err
 }
 
@@ -36,7 +37,8 @@ type Template struct{ base, name string }
 
 // NewTemplate makes a migrated database on the server at base (a role that may create databases) and lets fill write
 // into it; fill gets its address too. The caller drops it.
-func NewTemplate(ctx context.Context, base string, fill func(ctx context.Context, d *db.DB, at string) error) (*Template, error) {
+func NewTemplate(ctx context.Context, base string, fill func(ctx context.Context, d *db.DB,
+	at string) error) (*Template, error) {
 	t := &Template{base: base, name: newName("bench_template_")}
 	if err := admin(ctx, base, "CREATE DATABASE "+t.name); err != nil {
 		return nil, err

@@ -10,7 +10,8 @@ import (
 
 // Load runs do for every number below n on workers goroutines, as fast as they go, and says how long each call took
 // and all together. It stops at the first error.
-func Load(ctx context.Context, workers, n int, do func(ctx context.Context, worker, i int) error) (each []time.Duration, all time.Duration, err error) {
+func Load(ctx context.Context, workers, n int, do func(ctx context.Context, worker,
+	i int) error) (each []time.Duration, all time.Duration, err error) {
 	each = make([]time.Duration, n)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -38,7 +39,8 @@ func Load(ctx context.Context, workers, n int, do func(ctx context.Context, work
 
 // Paced is Load with calls that come on a clock, perSecond of them, whether or not those before are done; each is timed
 // from the moment it should have begun. With fewer than workers under way none waits.
-func Paced(ctx context.Context, workers, n int, perSecond float64, do func(ctx context.Context, worker, i int) error) ([]time.Duration, error) {
+func Paced(ctx context.Context, workers, n int, perSecond float64,
+	do func(ctx context.Context, worker, i int) error) ([]time.Duration, error) {
 	began := time.Now()
 	due := func(i int) time.Time { return began.Add(time.Duration(float64(i) / perSecond * float64(time.Second))) }
 	late := make([]time.Duration, n)
@@ -74,6 +76,10 @@ func Summary(each []time.Duration, all time.Duration, units int, used CPU) Run {
 	at := func(q float64) time.Duration { return s[min(len(s)-1, int(q*float64(len(s))))] }
 	n := time.Duration(units)
 	return Run{
-		PerSecond: float64(units) / all.Seconds(), P50: at(0.5), P99: at(0.99), OwnCPU: used.Own / n, PostgresCPU: used.Postgres / n,
+		PerSecond:   float64(units) / all.Seconds(),
+		P50:         at(0.5),
+		P99:         at(0.99),
+		OwnCPU:      used.Own / n,
+		PostgresCPU: used.Postgres / n,
 	}
 }

@@ -33,7 +33,8 @@ func AddRenters(ctx context.Context, d *db.DB, n int, funds money.Nano) ([]Rente
 			}{
 				{"INSERT INTO org (id, name, personal) VALUES ($1, $2, true)", []any{p.Org, fmt.Sprintf("renter %d", i)}},
 				// No sign-in is measured, so no password is hashed.
-				{"INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", []any{p.User, fmt.Sprintf("renter%d@example.com", i)}},
+				{"INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')",
+					[]any{p.User, fmt.Sprintf("renter%d@example.com", i)}},
 				{"INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", []any{p.Org, p.User}},
 			} {
 				if _, err := tx.Exec(ctx, s.sql, s.args...); err != nil {
@@ -45,8 +46,12 @@ func AddRenters(ctx context.Context, d *db.DB, n int, funds money.Nano) ([]Rente
 				return err
 			}
 			out[i] = Renter{p.Org, secret}
-			_, err = ledger.Post(ctx, tx, ledger.Entry{Kind: "topup", Key: "topup:" + p.Org.String(), Transfers: []ledger.Transfer{
-				{Debit: ledger.StripeClearing(Currency), Credit: ledger.Wallet(p.Org, Currency), Amount: funds}}})
+			_, err = ledger.Post(ctx, tx, ledger.Entry{
+				Kind: "topup",
+				Key:  "topup:" + p.Org.String(),
+				Transfers: []ledger.Transfer{
+					{Debit: ledger.StripeClearing(Currency), Credit: ledger.Wallet(p.Org, Currency), Amount: funds}},
+			})
 			return err
 		})
 		if err != nil {

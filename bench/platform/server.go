@@ -63,7 +63,13 @@ func (s *Server) startHTTP(b *bus.Bus) error {
 	if err != nil {
 		return err
 	}
-	face := api.New(api.Config{Currency: Currency, Version: "bench", Sandbox: true, AddressPerMinute: unlimited, CallerPerMinute: unlimited}, api.Deps{
+	face := api.New(api.Config{
+		Currency:         Currency,
+		Version:          "bench",
+		Sandbox:          true,
+		AddressPerMinute: unlimited,
+		CallerPerMinute:  unlimited,
+	}, api.Deps{
 		DB: s.DB, Accounts: account.New(s.DB, account.Config{}), Market: m, Bus: b, Box: box, Log: log,
 		Clusters: cluster.New(s.DB, m, b, cluster.Config{Currency: Currency, Box: box, Log: log}),
 	})

@@ -30,7 +30,8 @@ func dial(addr string) (*client, error) {
 func (c *client) rent(r platform.Renter, name string, nodes, gpus int) error {
 	body := fmt.Sprintf(`{"name":%q,"nodes":%d,"gpus_per_node":%d,"gpu":"gpu_model=H100 vram_gb>=80","image":"registry.example/train:1",`+
 		`"command":["python","train.py"],"env":{"EPOCHS":"3"},"disk_gb":100,"max_duration":7200}`, name, nodes, gpus)
-	c.out = fmt.Appendf(c.out[:0], "POST /api/v1/clusters HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\nIdempotency-Key: %s\r\n"+
+	c.out = fmt.Appendf(c.out[:0], "POST /api/v1/clusters HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer "+
+		"%s\r\nIdempotency-Key: %s\r\n"+
 		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", r.Token, name, len(body), body)
 	if _, err := c.conn.Write(c.out); err != nil {
 		return err

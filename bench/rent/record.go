@@ -58,7 +58,8 @@ func record(ctx context.Context, d *db.DB, like string, want int) ([]*recording,
 			return nil, nil, err
 		}
 		list := "t." + strings.Join(columns[w.table], ", t.")
-		err := each(ctx, c.Conn().PgConn(), fmt.Sprintf("SELECT c.id, %s FROM rented c %s ORDER BY c.id, t.ctid", list, w.join), func(v [][]byte) {
+		err := each(ctx, c.Conn().PgConn(), fmt.Sprintf("SELECT c.id, %s FROM rented c %s ORDER BY c.id, t.ctid", list,
+			w.join), func(v [][]byte) {
 			r := byCluster[string(v[0])]
 			if r == nil {
 				r = &recording{rows: map[string][][]byte{}}
@@ -71,8 +72,10 @@ func record(ctx context.Context, d *db.DB, like string, want int) ([]*recording,
 		}
 	}
 	var out []*recording
-	err = each(ctx, c.Conn().PgConn(), `SELECT c.id, array_agg(DISTINCT n.host_id), min(t.debit_account_id::text)::uuid, min(t.credit_account_id::text)::uuid, sum(t.amount)::bigint
-		FROM rented c JOIN node n ON n.cluster_id = c.id JOIN ledger_tx x ON x.ref = c.shown JOIN ledger_transfer t ON t.tx_id = x.id
+	err = each(ctx, c.Conn().PgConn(), `SELECT c.id, array_agg(DISTINCT n.host_id), min(t.debit_account_id::text)::uuid,
+		min(t.credit_account_id::text)::uuid, sum(t.amount)::bigint
+		FROM rented c JOIN node n ON n.cluster_id = c.id JOIN ledger_tx x ON x.ref = c.shown JOIN ledger_transfer t ON
+		t.tx_id = x.id
 		GROUP BY c.id ORDER BY c.id`, func(v [][]byte) {
 		r := byCluster[string(v[0])]
 		r.hosts, r.wallet, r.hold, r.held = v[1], v[2], v[3], v[4]

@@ -33,7 +33,18 @@ type Config struct {
 
 // Default is what the goal says, on a gang.
 func Default() Config {
-	return Config{Rounds: 5, Past: 5, Standing: 600, Warm: 150, Rents: 500, Paced: 400, Clients: 16, Hosts: 2000, Nodes: 2, GPUs: 4}
+	return Config{
+		Rounds:   5,
+		Past:     5,
+		Standing: 600,
+		Warm:     150,
+		Rents:    500,
+		Paced:    400,
+		Clients:  16,
+		Hosts:    2000,
+		Nodes:    2,
+		GPUs:     4,
+	}
 }
 
 // Result holds every round of each side.
@@ -107,9 +118,11 @@ func (c Config) past(ctx context.Context, d *db.DB, at string, renters []platfor
 			break
 		}
 		for _, sql := range []string{
-			"UPDATE cluster SET state = 'released', ended_at = clock_timestamp(), settled_at = clock_timestamp(), due_at = NULL WHERE ended_at IS NULL",
+			"UPDATE cluster SET state = 'released', ended_at = clock_timestamp(), settled_at = clock_timestamp(), due_at = " +
+				"NULL WHERE ended_at IS NULL",
 			"UPDATE node SET state = 'stopped' WHERE state <> 'stopped'",
-			"UPDATE lease SET ended_at = clock_timestamp(), gone_at = clock_timestamp(), settled_at = clock_timestamp() WHERE ended_at IS NULL",
+			"UPDATE lease SET ended_at = clock_timestamp(), gone_at = clock_timestamp(), settled_at = clock_timestamp() " +
+				"WHERE ended_at IS NULL",
 			"UPDATE gpu_claim SET ended_at = clock_timestamp(), end_reason = 'released' WHERE ended_at IS NULL",
 		} {
 			if _, err := d.Pool.Exec(ctx, sql); err != nil {
@@ -150,7 +163,8 @@ func (t *tenants) close() {
 func (t *tenants) rent(prefix string, from int) func(context.Context, int, int) error {
 	return func(_ context.Context, worker, i int) error {
 		n := from + i
-		return t.clients[worker].rent(t.renters[n%len(t.renters)], fmt.Sprintf("%s-%06d", prefix, n), t.config.Nodes, t.config.GPUs)
+		return t.clients[worker].rent(t.renters[n%len(t.renters)], fmt.Sprintf("%s-%06d", prefix, n), t.config.Nodes,
+			t.config.GPUs)
 	}
 }
 
@@ -178,7 +192,10 @@ func (c Config) ours(ctx context.Context, t *platform.Template, renters []platfo
 	}
 	defer tenants.close()
 	var r round
-	if r.run, r.paced, err = c.measure(ctx, 0, func(from int) func(context.Context, int, int) error { return tenants.rent("now", from) }); err != nil {
+	if r.run, r.paced, err = c.measure(ctx, 0, func(from int) func(context.Context, int,
+		int) error {
+		return tenants.rent("now", from)
+	}); err != nil {
 		return nil, err
 	}
 	r.rents, r.columns, err = record(ctx, s.DB, "now-%", c.Warm+c.Rents+c.Paced)
@@ -187,7 +204,8 @@ func (c Config) ours(ctx context.Context, t *platform.Template, renters []platfo
 
 // measure warms up, measures as fast as it goes, then on a clock: at the given rate, or half of what was reached. do
 // makes the work of the rents from a number on.
-func (c Config) measure(ctx context.Context, rate float64, do func(from int) func(context.Context, int, int) error) (run, paced platform.Run, err error) {
+func (c Config) measure(ctx context.Context, rate float64, do func(from int) func(context.Context, int,
+	int) error) (run, paced platform.Run, err error) {
 	if _, _, err = platform.Load(ctx, c.Clients, c.Warm, do(0)); err != nil {
 		return run, paced, err
 	}
@@ -208,7 +226,8 @@ func (c Config) measure(ctx context.Context, rate float64, do func(from int) fun
 	return run, platform.Summary(each, all, c.Paced, c.meter.Read().Sub(before)), nil
 }
 
-func (c Config) bare(ctx context.Context, t *platform.Template, r *round, send func(*writer, context.Context, []step) error) (run, paced platform.Run, err error) {
+func (c Config) bare(ctx context.Context, t *platform.Template, r *round,
+	send func(*writer, context.Context, []step) error) (run, paced platform.Run, err error) {
 	at, drop, err := t.Clone(ctx)
 	if err != nil {
 		return run, paced, err

@@ -24,7 +24,8 @@ func steps(r *recording, columns map[string][]string) []step {
 	out := []step{
 		{"BEGIN", nil},
 		{"INSERT INTO idempotency_key (principal, method, path, key, body_hmac, expires_at) VALUES ($1, $2, $3, $4, $5, $6)",
-			[][]byte{keyCol("principal"), keyCol("method"), keyCol("path"), keyCol("key"), keyCol("body_hmac"), keyCol("expires_at")}},
+			[][]byte{keyCol("principal"), keyCol("method"), keyCol("path"), keyCol("key"), keyCol("body_hmac"),
+				keyCol("expires_at")}},
 		{"SELECT id FROM host WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE", [][]byte{r.hosts}},
 	}
 	insert := func(tables ...string) {
@@ -35,13 +36,17 @@ func steps(r *recording, columns map[string][]string) []step {
 	insert("gpu_claim", "cluster")
 	out = append(out, step{"UPDATE host SET revision = revision + 1 WHERE id = ANY($1::uuid[])", [][]byte{r.hosts}})
 	insert("lease", "lease_price", "lease_meter", "node", "node_status", "ledger_account", "ledger_balance")
-	out = append(out, step{"SELECT account_id FROM ledger_balance WHERE account_id = ANY($1::uuid[]) ORDER BY account_id FOR UPDATE", accounts})
+	out = append(out, step{"SELECT account_id FROM ledger_balance WHERE account_id = ANY($1::uuid[]) ORDER BY " +
+		"account_id FOR UPDATE", accounts})
 	insert("ledger_tx", "ledger_transfer")
-	out = append(out, step{"UPDATE ledger_balance SET amount = amount - $2 WHERE account_id = $1", [][]byte{r.wallet, r.held}})
+	out = append(out, step{"UPDATE ledger_balance SET amount = amount - $2 WHERE account_id = $1",
+		[][]byte{r.wallet, r.held}})
 	insert("cluster_event", "audit_event")
 	return append(out,
-		step{"UPDATE idempotency_key SET status = $5, response = $6 WHERE principal = $1 AND method = $2 AND path = $3 AND key = $4",
-			[][]byte{keyCol("principal"), keyCol("method"), keyCol("path"), keyCol("key"), keyCol("status"), keyCol("response")}},
+		step{"UPDATE idempotency_key SET status = $5, response = $6 WHERE principal = $1 AND method = $2 AND path = $3 " +
+			"AND key = $4",
+			[][]byte{keyCol("principal"), keyCol("method"), keyCol("path"), keyCol("key"), keyCol("status"),
+				keyCol("response")}},
 		step{"COMMIT", nil})
 }
 

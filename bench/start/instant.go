@@ -25,15 +25,15 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// pairs is how many clusters' worth of instant hosts take turns: a server hears one host at most ten times a second, which
-// no real one reaches.
+// pairs is how many clusters' worth of instant hosts take turns: a server hears one host at most ten times a second,
+// which no real one reaches.
 const pairs = 8
 
 // instantModel is what only the hosts of one pair have.
 func instantModel(pair int) string { return fmt.Sprintf("Instant %d", pair) }
 
-// instantHost speaks to the control plane over the agent's own link and does nothing: whatever is wanted of it is done when
-// it says so, in the next report.
+// instantHost speaks to the control plane over the agent's own link and does nothing: whatever is wanted of it is done
+// when it says so, in the next report.
 type instantHost struct {
 	id   id.Host
 	conn *link.Conn
@@ -134,11 +134,23 @@ func (s *stack) enrollInstant(ctx context.Context, i int) (*instantHost, error) 
 		return nil, err
 	}
 	inv := instantInventory(name, boot, instantModel(i/nodes))
-	who, err := link.Enroll(ctx, link.EnrollConfig{URL: s.info.AgentURL, Token: token.Token, CA: ca, StateDir: filepath.Join(s.dir, name), Inventory: inv})
+	who, err := link.Enroll(ctx, link.EnrollConfig{
+		URL:       s.info.AgentURL,
+		Token:     token.Token,
+		CA:        ca,
+		StateDir:  filepath.Join(s.dir, name),
+		Inventory: inv,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("enrol %s: %w", name, err)
 	}
-	h := &instantHost{id: who.Host, boot: boot, wake: make(chan struct{}, 1), leases: map[string]agentapi.LeaseStatus{}, keys: map[string]string{}}
+	h := &instantHost{
+		id:     who.Host,
+		boot:   boot,
+		wake:   make(chan struct{}, 1),
+		leases: map[string]agentapi.LeaseStatus{},
+		keys:   map[string]string{},
+	}
 	h.conn = link.New(who, slog.New(slog.DiscardHandler))
 	up := make(chan struct{}, 1)
 	err = h.conn.Start(link.Handlers{
@@ -164,13 +176,33 @@ func (s *stack) enrollInstant(ctx context.Context, i int) (*instantHost, error) 
 
 func instantInventory(name, boot, model string) agentapi.Inventory {
 	inv := agentapi.Inventory{
-		Protocol: agentapi.Protocol, AgentVersion: "bench", BootID: boot, Hostname: name, OS: "none", Arch: "amd64", CPUCores: 64, RAMMB: 512 << 10,
-		DiskGB: 2000, DiskLimited: true, Driver: "550.54", CUDAMax: "12.4", Simulated: true, AttachMode: "none", MultiNode: true,
+		Protocol:     agentapi.Protocol,
+		AgentVersion: "bench",
+		BootID:       boot,
+		Hostname:     name,
+		OS:           "none",
+		Arch:         "amd64",
+		CPUCores:     64,
+		RAMMB:        512 << 10,
+		DiskGB:       2000,
+		DiskLimited:  true,
+		Driver:       "550.54",
+		CUDAMax:      "12.4",
+		Simulated:    true,
+		AttachMode:   "none",
+		MultiNode:    true,
 	}
 	for i := range 8 {
 		inv.GPUs = append(inv.GPUs, agentapi.GPU{
-			UUID: "GPU-" + uuid.NewString(), Index: i, PCIBus: fmt.Sprintf("00000000:%02X:00.0", i+1), Model: model, Architecture: "Hopper",
-			VRAMMB: 81559, ComputeCap: "9.0", Health: "healthy", PCIeGenMax: agentapi.Known(5),
+			UUID:         "GPU-" + uuid.NewString(),
+			Index:        i,
+			PCIBus:       fmt.Sprintf("00000000:%02X:00.0", i+1),
+			Model:        model,
+			Architecture: "Hopper",
+			VRAMMB:       81559,
+			ComputeCap:   "9.0",
+			Health:       "healthy",
+			PCIeGenMax:   agentapi.Known(5),
 		})
 	}
 	return inv
@@ -206,8 +238,17 @@ func (h *instantHost) run(ctx context.Context) {
 // report makes one report; more says that there is something new to say.
 func (h *instantHost) report(ctx context.Context) (more bool, err error) {
 	h.seq++
-	s := agentapi.Sync{Protocol: agentapi.Protocol, AgentVersion: "bench", BootID: h.boot, BootMS: hostinfo.BootMS(), ControlEpoch: h.epoch,
-		Revision: h.revision, Full: true, Seq: h.seq, Leases: []agentapi.LeaseStatus{}}
+	s := agentapi.Sync{
+		Protocol:     agentapi.Protocol,
+		AgentVersion: "bench",
+		BootID:       h.boot,
+		BootMS:       hostinfo.BootMS(),
+		ControlEpoch: h.epoch,
+		Revision:     h.revision,
+		Full:         true,
+		Seq:          h.seq,
+		Leases:       []agentapi.LeaseStatus{},
+	}
 	for _, l := range h.leases {
 		s.Leases = append(s.Leases, l)
 	}
@@ -249,15 +290,26 @@ func (h *instantHost) follow(wanted []agentapi.LeaseSpec) bool {
 
 // status is how a lease is on a host where every step is done at once.
 func (h *instantHost) status(spec agentapi.LeaseSpec) agentapi.LeaseStatus {
-	st := agentapi.LeaseStatus{LeaseRef: spec.LeaseRef, State: agentapi.NodeJoining, WGKey: h.key(spec.Lease), Endpoints: []string{"127.0.0.1:51820"},
-		ImageDigest: "sha256:" + strings.Repeat("0", 64)}
+	st := agentapi.LeaseStatus{
+		LeaseRef:    spec.LeaseRef,
+		State:       agentapi.NodeJoining,
+		WGKey:       h.key(spec.Lease),
+		Endpoints:   []string{"127.0.0.1:51820"},
+		ImageDigest: "sha256:" + strings.Repeat("0", 64),
+	}
 	for _, p := range spec.Network.Peers {
 		if p.Key == "" {
 			return st
 		}
 	}
 	st.State = agentapi.NodeReady
-	st.Preflight = &agentapi.Preflight{OK: true, BusbwGbps: 100, Bytes: 8 << 20, Seconds: 0.001, RTTMicros: make([]float64, spec.Nodes)}
+	st.Preflight = &agentapi.Preflight{
+		OK:        true,
+		BusbwGbps: 100,
+		Bytes:     8 << 20,
+		Seconds:   0.001,
+		RTTMicros: make([]float64, spec.Nodes),
+	}
 	if st.AtBarrier = !spec.Go; spec.Go {
 		st.Started, st.Good, st.StartBootMS = true, true, hostinfo.BootMS()
 	}

@@ -60,14 +60,26 @@ func newRank(s *stack, dir string) (*rank, error) {
 	r := &rank{dir: dir, bin: s.bin, host: id.New[id.Host](), served: make(chan struct{})}
 	log := slog.New(slog.DiscardHandler)
 	var err error
-	r.engine, err = container.New(container.Config{Host: r.host, GuestBinary: filepath.Join(s.bin, "muster-guest"), Attach: container.AttachNone,
-		Overlay: netip.MustParsePrefix("10.77.0.0/20"), Log: log})
+	r.engine, err = container.New(container.Config{
+		Host:        r.host,
+		GuestBinary: filepath.Join(s.bin, "muster-guest"),
+		Attach:      container.AttachNone,
+		Overlay:     netip.MustParsePrefix("10.77.0.0/20"),
+		Log:         log,
+	})
 	if err != nil {
 		return nil, err
 	}
 	registry, _, _ := strings.Cut(s.info.DemoImage, "/")
-	r.images, err = image.New(image.Config{Daemon: r.engine, Dir: filepath.Join(dir, "images"), Prefix: "muster-" + container.Host8(r.host),
-		Allow: []string{registry}, Free: func() (int64, error) { return 1 << 40, nil }, Now: time.Now, Log: log})
+	r.images, err = image.New(image.Config{
+		Daemon: r.engine,
+		Dir:    filepath.Join(dir, "images"),
+		Prefix: "muster-" + container.Host8(r.host),
+		Allow:  []string{registry},
+		Free:   func() (int64, error) { return 1 << 40, nil },
+		Now:    time.Now,
+		Log:    log,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -101,10 +113,21 @@ func (s *script) run(ctx context.Context) (took time.Duration, err error) {
 	cluster := id.New[id.Cluster]().String()
 	for i, r := range s.ranks {
 		r.spec = agentapi.LeaseSpec{
-			LeaseRef: agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}, Cluster: cluster, Node: id.New[id.Node]().String(), Rank: i, Nodes: len(s.ranks),
-			Image: s.stack.info.DemoImage, Command: []string{"train"}, Env: map[string]string{"TRAIN_STEPS": "100000"}, GPUs: []string{"GPU-0"},
-			CPUs: 0.25, RAMMB: 512, DiskGB: 1, Egress: "full", GraceS: 1,
-			Network: agentapi.Network{CIDR: "10.77.0.0/20", Address: fmt.Sprintf("10.77.0.%d", i+1), MTU: overlay.DefaultMTU},
+			LeaseRef: agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1},
+			Cluster:  cluster,
+			Node:     id.New[id.Node]().String(),
+			Rank:     i,
+			Nodes:    len(s.ranks),
+			Image:    s.stack.info.DemoImage,
+			Command:  []string{"train"},
+			Env:      map[string]string{"TRAIN_STEPS": "100000"},
+			GPUs:     []string{"GPU-0"},
+			CPUs:     0.25,
+			RAMMB:    512,
+			DiskGB:   1,
+			Egress:   "full",
+			GraceS:   1,
+			Network:  agentapi.Network{CIDR: "10.77.0.0/20", Address: fmt.Sprintf("10.77.0.%d", i+1), MTU: overlay.DefaultMTU},
 		}
 		for j := range s.ranks {
 			if j != i {
@@ -156,8 +179,16 @@ func (r *rank) join(ctx context.Context) error {
 		return fmt.Errorf("firewall: %w", err)
 	}
 	n := r.spec.Network
-	r.handle, err = overlay.Ensure(ctx, overlay.Config{Dir: r.files.Dir, Ref: r.spec.LeaseRef, NetNS: r.guest.NetNS(), Address: n.Address, CIDR: n.CIDR, MTU: n.MTU,
-		Advertise: []string{"127.0.0.1"}, Command: []string{filepath.Join(r.bin, "muster-agent"), "overlay"}})
+	r.handle, err = overlay.Ensure(ctx, overlay.Config{
+		Dir:       r.files.Dir,
+		Ref:       r.spec.LeaseRef,
+		NetNS:     r.guest.NetNS(),
+		Address:   n.Address,
+		CIDR:      n.CIDR,
+		MTU:       n.MTU,
+		Advertise: []string{"127.0.0.1"},
+		Command:   []string{filepath.Join(r.bin, "muster-agent"), "overlay"},
+	})
 	return err
 }
 
@@ -177,7 +208,12 @@ func (r *rank) ready(ctx context.Context) error {
 	if err != nil || !p.OK {
 		return fmt.Errorf("preflight: %s %w", p.Detail, err)
 	}
-	if _, err := r.engine.EnsureWorkload(ctx, container.WorkloadSpec{Lease: r.spec, Guest: r.guest.ID, ImageID: r.imageID, Files: r.files}); err != nil {
+	if _, err := r.engine.EnsureWorkload(ctx, container.WorkloadSpec{
+		Lease:   r.spec,
+		Guest:   r.guest.ID,
+		ImageID: r.imageID,
+		Files:   r.files,
+	}); err != nil {
 		return fmt.Errorf("workload: %w", err)
 	}
 	return r.until(ctx, guest.StateAtBarrier)
@@ -210,7 +246,8 @@ func (r *rank) clean(ctx context.Context) error {
 	if r.spec.Lease == "" {
 		return nil
 	}
-	err := errors.Join(r.engine.Remove(ctx, r.spec.LeaseRef, container.Work), overlay.Stop(ctx, r.files.Dir), r.engine.Remove(ctx, r.spec.LeaseRef, container.Guest))
+	err := errors.Join(r.engine.Remove(ctx, r.spec.LeaseRef, container.Work), overlay.Stop(ctx, r.files.Dir),
+		r.engine.Remove(ctx, r.spec.LeaseRef, container.Guest))
 	r.spec.Lease = ""
 	return err
 }

@@ -37,7 +37,8 @@ func begin(ctx context.Context, bin, dir string) (*stack, error) {
 	defer log.Close()
 	s.cmd = exec.Command(filepath.Join(bin, "muster"), "dev", "--state", s.dir, "--listen", "127.0.0.1:0")
 	s.cmd.Stdout, s.cmd.Stderr = log, log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM} // should we be killed, it ends in order
+	// should we be killed, it ends in order
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("muster dev: %w", err)
 	}

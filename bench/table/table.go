@@ -63,7 +63,8 @@ func (r *Report) Print(w io.Writer) error {
 		case !row.Met:
 			verdict = "MISSED"
 		}
-		fmt.Fprintf(t, "%d\t%s\t%s %s\t%s %s (%s)\t%.2f\t%s\t%s\n", row.Goal, row.Name, figure(row.Ours), row.Unit, figure(row.Baseline), row.Unit,
+		fmt.Fprintf(t, "%d\t%s\t%s %s\t%s %s (%s)\t%.2f\t%s\t%s\n", row.Goal, row.Name, figure(row.Ours), row.Unit,
+			figure(row.Baseline), row.Unit,
 			row.BaselineName, row.Ratio, row.Want, verdict)
 	}
 	return t.Flush()
@@ -113,7 +114,8 @@ func machine() string {
 	cpu := firstField("/proc/cpuinfo", "model name")
 	ram := firstField("/proc/meminfo", "MemTotal")
 	kernel := firstWords("/proc/sys/kernel/osrelease", 1)
-	return fmt.Sprintf("%d × %s, %s RAM, %s %s/%s, %s", runtime.NumCPU(), cpu, ram, runtime.GOOS, kernel, runtime.GOARCH, runtime.Version())
+	return fmt.Sprintf("%d × %s, %s RAM, %s %s/%s, %s", runtime.NumCPU(), cpu, ram, runtime.GOOS, kernel, runtime.GOARCH,
+		runtime.Version())
 }
 
 func loadAverage() string { return firstWords("/proc/loadavg", 3) }

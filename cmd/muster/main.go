@@ -1,5 +1,5 @@
-// Command muster is the control plane, the command line of renters, host operators and admins, and the whole platform on
-// one machine.
+// Command muster is the control plane, the command line of renters, host operators and admins, and the whole platform
+// on one machine.
 package main
 
 import (

@@ -65,7 +65,15 @@ func (p Principal) Key() string {
 
 // Event is an act of this principal, for audit.Record.
 func (p Principal) Event(action, object string, detail map[string]any) audit.Event {
-	return audit.Event{Org: p.Org, User: p.User, Token: p.Token, Action: action, Object: object, Detail: detail, Address: p.Address}
+	return audit.Event{
+		Org:     p.Org,
+		User:    p.User,
+		Token:   p.Token,
+		Action:  action,
+		Object:  object,
+		Detail:  detail,
+		Address: p.Address,
+	}
 }
 
 // Config are the rules of the house. The zero value is good for production.

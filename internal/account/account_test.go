@@ -122,15 +122,18 @@ func TestSessionLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Address = ""
-	if diff := cmp.Diff(p, got, cmp.Comparer(func(a, b id.User) bool { return a == b }), cmp.Comparer(func(a, b id.Org) bool { return a == b }),
-		cmp.Comparer(func(a, b id.Token) bool { return a == b }), cmp.Comparer(func(a, b id.Session) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(p, got, cmp.Comparer(func(a, b id.User) bool { return a == b }),
+		cmp.Comparer(func(a, b id.Org) bool { return a == b }),
+		cmp.Comparer(func(a, b id.Token) bool { return a == b }),
+		cmp.Comparer(func(a, b id.Session) bool { return a == b })); diff != "" {
 		t.Errorf("principal differs from the one at sign-in:\n%s", diff)
 	}
 	if got.Org != owner.Org || got.Admin || !got.Can(account.ScopeBilling) || got.Can(account.ScopeAdmin) {
 		t.Errorf("principal %+v", got)
 	}
 	var stored int
-	if err := d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM session s WHERE s::text LIKE '%' || $1 || '%'", secret).Scan(&stored); err != nil || stored != 0 {
+	if err := d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM session s WHERE s::text LIKE '%' || $1 || '%'",
+		secret).Scan(&stored); err != nil || stored != 0 {
 		t.Errorf("the secret is stored: %d, %v", stored, err)
 	}
 
@@ -227,7 +230,8 @@ func TestChangePasswordEndsOtherSessions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.ChangePassword(t.Context(), p, "not the password", "another fine password", false); !fault.Is(err, fault.Invalid) {
+	if err := a.ChangePassword(t.Context(), p, "not the password", "another fine password", false); !fault.Is(err,
+		fault.Invalid) {
 		t.Errorf("wrong old password: %v", err)
 	}
 	if err := a.ChangePassword(t.Context(), p, password, "another fine password", false); err != nil {
@@ -271,7 +275,11 @@ func TestSignInIsLimited(t *testing.T) {
 		kinds := map[fault.Kind]int{}
 		for i := range 12 {
 			wg.Go(func() {
-				_, _, err := a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: "wrong password", Address: fmt.Sprintf("192.0.2.%d", i)})
+				_, _, err := a.SignIn(t.Context(), account.SignIn{
+					Email:    "ada@example.com",
+					Password: "wrong password",
+					Address:  fmt.Sprintf("192.0.2.%d", i),
+				})
 				mu.Lock()
 				defer mu.Unlock()
 				kinds[fault.KindOf(err)]++
@@ -326,7 +334,11 @@ func TestSignInIsLimited(t *testing.T) {
 		t.Parallel()
 		_, a := open(t, account.Config{AddressTries: 2})
 		for i := range 3 {
-			_, _, err := a.SignIn(t.Context(), account.SignIn{Email: fmt.Sprintf("u%d@example.com", i), Password: "wrong password", Address: "192.0.2.1:5"})
+			_, _, err := a.SignIn(t.Context(), account.SignIn{
+				Email:    fmt.Sprintf("u%d@example.com", i),
+				Password: "wrong password",
+				Address:  "192.0.2.1:5",
+			})
 			if limited := fault.Is(err, fault.RateLimited); limited != (i == 2) {
 				t.Errorf("attempt %d: %v", i, err)
 			}
@@ -337,7 +349,11 @@ func TestSignInIsLimited(t *testing.T) {
 		_, a := open(t, account.Config{AccountTries: 3, AddressTries: 3})
 		register(t, a, "ada@example.com")
 		for i := range 8 {
-			if _, _, err := a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password, Address: "192.0.2.1"}); err != nil {
+			if _, _, err := a.SignIn(t.Context(), account.SignIn{
+				Email:    "ada@example.com",
+				Password: password,
+				Address:  "192.0.2.1",
+			}); err != nil {
 				t.Fatalf("sign-in %d: %v", i, err)
 			}
 		}
@@ -348,25 +364,37 @@ func TestTokens(t *testing.T) {
 	t.Parallel()
 	d, a := open(t, account.Config{})
 	owner := register(t, a, "ada@example.com")
-	tok, secret, err := a.IssueToken(t.Context(), owner, account.NewToken{Name: "ci", Scopes: []string{"clusters", "read", "read"}, Expires: time.Hour})
+	tok, secret, err := a.IssueToken(t.Context(), owner, account.NewToken{
+		Name:    "ci",
+		Scopes:  []string{"clusters", "read", "read"},
+		Expires: time.Hour,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(secret, account.TokenPrefix) || !strings.HasSuffix(secret, tok.Hint) || !slices.Equal(tok.Scopes, []string{"read", "clusters"}) || tok.ExpiresAt == nil {
+	if !strings.HasPrefix(secret, account.TokenPrefix) || !strings.HasSuffix(secret, tok.Hint) ||
+		!slices.Equal(tok.Scopes, []string{"read", "clusters"}) || tok.ExpiresAt == nil {
 		t.Errorf("token %+v", tok)
 	}
 	p, err := a.TokenPrincipal(t.Context(), secret)
-	if err != nil || p.Org != owner.Org || p.Token != tok.ID || p.Can(account.ScopeBilling) || !p.Can(account.ScopeClusters) {
+	if err != nil || p.Org != owner.Org || p.Token != tok.ID || p.Can(account.ScopeBilling) ||
+		!p.Can(account.ScopeClusters) {
 		t.Fatalf("principal %+v, %v", p, err)
 	}
 	if p.Key() == owner.Key() {
 		t.Error("token and user share a key")
 	}
 	t.Run("cannot outgrow itself", func(t *testing.T) {
-		if _, _, err := a.IssueToken(t.Context(), p, account.NewToken{Name: "x", Scopes: []string{"billing"}}); !fault.Is(err, fault.Forbidden) {
+		if _, _, err := a.IssueToken(t.Context(), p, account.NewToken{
+			Name:   "x",
+			Scopes: []string{"billing"},
+		}); !fault.Is(err, fault.Forbidden) {
 			t.Errorf("got %v", err)
 		}
-		if _, _, err := a.IssueToken(t.Context(), owner, account.NewToken{Name: "x", Scopes: []string{"admin"}}); !fault.Is(err, fault.Forbidden) {
+		if _, _, err := a.IssueToken(t.Context(), owner, account.NewToken{
+			Name:   "x",
+			Scopes: []string{"admin"},
+		}); !fault.Is(err, fault.Forbidden) {
 			t.Errorf("admin: %v", err)
 		}
 		mighty, _, err := a.IssueToken(t.Context(), owner, account.NewToken{Name: "all", Scopes: account.Scopes()})
@@ -466,13 +494,21 @@ func TestStillIn(t *testing.T) {
 	t.Parallel()
 	d, a := open(t, account.Config{})
 	ada, eve := register(t, a, "ada@example.com"), register(t, a, "eve@example.com")
-	tok, _, err := a.IssueToken(t.Context(), ada, account.NewToken{Name: "ci", Scopes: []string{"clusters"}, Expires: time.Hour})
+	tok, _, err := a.IssueToken(t.Context(), ada, account.NewToken{
+		Name:    "ci",
+		Scopes:  []string{"clusters"},
+		Expires: time.Hour,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	check := func(what string, p account.Principal, user id.User, token id.Token, want bool) {
 		t.Helper()
-		if in, err := a.StillIn(t.Context(), account.Credential{Org: p.Org, User: user, Token: token}); err != nil || in != want {
+		if in, err := a.StillIn(t.Context(), account.Credential{
+			Org:   p.Org,
+			User:  user,
+			Token: token,
+		}); err != nil || in != want {
 			t.Errorf("%s: %v %v, want %v", what, in, err, want)
 		}
 	}
@@ -481,7 +517,8 @@ func TestStillIn(t *testing.T) {
 	check("somebody else", ada, eve.User, id.Token{}, false)
 	check("another org's token", eve, eve.User, tok.ID, false)
 	check("no token at all", ada, ada.User, id.New[id.Token](), false)
-	if _, err := d.Pool.Exec(t.Context(), "UPDATE api_token SET expires_at = clock_timestamp() WHERE id = $1", tok.ID); err != nil {
+	if _, err := d.Pool.Exec(t.Context(), "UPDATE api_token SET expires_at = clock_timestamp() WHERE id = $1",
+		tok.ID); err != nil {
 		t.Fatal(err)
 	}
 	check("an expired token", ada, ada.User, tok.ID, false)

@@ -36,7 +36,13 @@ func (a *Accounts) StillIn(ctx context.Context, c Credential) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	in, err := a.db.Q.StillIn(ctx, dbq.StillInParams{UserID: c.User, OrgID: c.Org, TokenID: token, SessionID: session, Key: c.Key})
+	in, err := a.db.Q.StillIn(ctx, dbq.StillInParams{
+		UserID:    c.User,
+		OrgID:     c.Org,
+		TokenID:   token,
+		SessionID: session,
+		Key:       c.Key,
+	})
 	if err != nil {
 		return false, fmt.Errorf("check the credential of %s: %w", c.User, err)
 	}

@@ -26,7 +26,8 @@ func wait(t *testing.T, what string, c ctx) {
 // TestStreamsEndWithTheirCredential: each way of losing access closes the streams opened with it, and no others.
 func TestStreamsEndWithTheirCredential(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(*testing.T, *db.DB, *account.Accounts, account.Principal, account.Principal) error{
+	for name, lose := range map[string]func(*testing.T, *db.DB, *account.Accounts, account.Principal,
+		account.Principal) error{
 		"token revoked": func(t *testing.T, _ *db.DB, a *account.Accounts, session, token account.Principal) error {
 			return a.RevokeToken(t.Context(), session, token.Token)
 		},
@@ -53,7 +54,8 @@ func TestStreamsEndWithTheirCredential(t *testing.T) {
 			token, _ := issue(t, a, session, account.NewToken{Scopes: []string{account.ScopeRead}})
 			var key account.SSHKey
 			err = d.InTx(t.Context(), func(ctx ctx, tx *db.Tx) error {
-				key, err = a.AddSSHKey(ctx, tx, session, "k", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl")
+				key, err = a.AddSSHKey(ctx, tx, session, "k",
+					"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl")
 				return err
 			})
 			if err != nil {
@@ -71,7 +73,11 @@ func TestStreamsEndWithTheirCredential(t *testing.T) {
 			if err := lose(t, d, a, session, token); err != nil {
 				t.Fatal(err)
 			}
-			ends := map[string]bool{"session": name == "session ended", "token": name == "token revoked", "key": name == "key deleted"}
+			ends := map[string]bool{
+				"session": name == "session ended",
+				"token":   name == "token revoked",
+				"key":     name == "key deleted",
+			}
 			for what, ctx := range map[string]ctx{"session": bySession, "token": byToken, "key": keyed} {
 				switch {
 				case ends[what] || name == "membership ended":
@@ -125,7 +131,8 @@ func TestPasswordResetByMail(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, l := range mail { // the same link again, and the others sent
-		if err := a.ResetPassword(t.Context(), secret(l), "yet another password", "192.0.2.1", false); !fault.Is(err, fault.NotFound) {
+		if err := a.ResetPassword(t.Context(), secret(l), "yet another password", "192.0.2.1", false); !fault.Is(err,
+			fault.NotFound) {
 			t.Errorf("a used link: %v", err)
 		}
 	}
@@ -153,7 +160,11 @@ func TestSignInTakesAnyUserAgent(t *testing.T) {
 	_, a := open(t, account.Config{})
 	register(t, a, "ada@example.com")
 	for _, ua := range []string{strings.Repeat("a", 299) + "é", "\xff", "a\x00b"} {
-		if _, _, err := a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password, UserAgent: ua}); err != nil {
+		if _, _, err := a.SignIn(t.Context(), account.SignIn{
+			Email:     "ada@example.com",
+			Password:  password,
+			UserAgent: ua,
+		}); err != nil {
 			t.Errorf("%.5q: %v", ua, err)
 		}
 	}

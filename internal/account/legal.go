@@ -52,12 +52,21 @@ func (a *Accounts) SetLegal(ctx context.Context, p Principal, l Legal) (Legal, e
 	}
 	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		var err error
-		l.ChangedAt, err = tx.Q.SetOrgLegal(ctx, dbq.SetOrgLegalParams{OrgID: p.Org, Name: l.Name, Address: l.Address, Country: l.Country, VatID: l.VATID})
+		l.ChangedAt, err = tx.Q.SetOrgLegal(ctx, dbq.SetOrgLegalParams{
+			OrgID:   p.Org,
+			Name:    l.Name,
+			Address: l.Address,
+			Country: l.Country,
+			VatID:   l.VATID,
+		})
 		if err != nil {
 			return fmt.Errorf("account: set legal details: %w", err)
 		}
 		// The trail is never changed, so what has to be erasable does not go in.
-		return audit.Record(ctx, tx, p.Event("org.legal_set", p.Org.String(), map[string]any{"country": l.Country, "vat_id": l.VATID != ""}))
+		return audit.Record(ctx, tx, p.Event("org.legal_set", p.Org.String(), map[string]any{
+			"country": l.Country,
+			"vat_id":  l.VATID != "",
+		}))
 	})
 	return l, err
 }

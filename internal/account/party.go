@@ -16,7 +16,8 @@ type Party struct {
 	VATID   string   `json:"vat_id"`  // "": none
 }
 
-// PartyOf is the org as a document of now names it: by its legal details, or while it has not told them (told false) by its name.
+// PartyOf is the org as a document of now names it: by its legal details, or while it has not told them (told false) by
+// its name.
 func PartyOf(ctx context.Context, q *dbq.Queries, org id.Org) (p Party, told bool, err error) {
 	l, err := LegalOf(ctx, q, org)
 	if err != nil {

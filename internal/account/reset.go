@@ -23,7 +23,8 @@ const (
 
 // setPassword stores a password's hash and ends all sessions of the user but keep; with revoke also their tokens in
 // every org but spare. It returns what to record.
-func setPassword(ctx context.Context, tx *db.Tx, user id.User, hash string, keep id.Session, revoke bool, spare id.Token) (map[string]any, error) {
+func setPassword(ctx context.Context, tx *db.Tx, user id.User, hash string, keep id.Session, revoke bool,
+	spare id.Token) (map[string]any, error) {
 	if err := tx.Q.SetPasswordHash(ctx, hash, user); err != nil {
 		return nil, fmt.Errorf("set password: %w", err)
 	}
@@ -99,14 +100,19 @@ func (a *Accounts) SendPasswordReset(ctx context.Context, email, from string) er
 		if err != nil {
 			return err
 		}
-		return audit.Record(ctx, tx, audit.Event{User: user.ID, Action: "user.password_reset_sent", Object: user.ID.String(), Address: from})
+		return audit.Record(ctx, tx, audit.Event{
+			User:    user.ID,
+			Action:  "user.password_reset_sent",
+			Object:  user.ID.String(),
+			Address: from,
+		})
 	})
 }
 
 // ResetPassword sets a new password with the secret of a link, ends all sessions of the user, and with revokeTokens
-// their API tokens. The link proves the e-mail address: it counts as verified afterwards. If it was not verified before,
-// whoever signed up with it may have been somebody else, and the tokens are revoked in any case. Faults: NotFound for a
-// link that was used or is too old, Invalid, RateLimited.
+// their API tokens. The link proves the e-mail address: it counts as verified afterwards. If it was not verified
+// before, whoever signed up with it may have been somebody else, and the tokens are revoked in any case. Faults:
+// NotFound for a link that was used or is too old, Invalid, RateLimited.
 func (a *Accounts) ResetPassword(ctx context.Context, secret, fresh, from string, revokeTokens bool) error {
 	gone := fault.New(fault.NotFound, "this link was used already or is too old: ask for a new one on the sign-in page")
 	if len(secret) != secretLen {
@@ -147,6 +153,12 @@ func (a *Accounts) ResetPassword(ctx context.Context, secret, fresh, from string
 		if _, err := tx.Q.VerifyEmail(ctx, u.ID, u.Email); err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}
-		return audit.Record(ctx, tx, audit.Event{User: u.ID, Action: "user.password_reset", Object: u.ID.String(), Detail: detail, Address: from})
+		return audit.Record(ctx, tx, audit.Event{
+			User:    u.ID,
+			Action:  "user.password_reset",
+			Object:  u.ID.String(),
+			Detail:  detail,
+			Address: from,
+		})
 	})
 }

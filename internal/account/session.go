@@ -78,7 +78,8 @@ func (a *Accounts) SignIn(ctx context.Context, s SignIn) (secret string, p Princ
 	return secret, p, passed(ctx)
 }
 
-func (a *Accounts) openSession(ctx context.Context, tx *db.Tx, user id.User, secret string, s SignIn) (Principal, error) {
+func (a *Accounts) openSession(ctx context.Context, tx *db.Tx, user id.User, secret string,
+	s SignIn) (Principal, error) {
 	org, err := tx.Q.HomeOrg(ctx, user)
 	if err != nil {
 		return Principal{}, fmt.Errorf("find the org of %s: %w", user, err)
@@ -279,7 +280,8 @@ func (a *Accounts) Profile(ctx context.Context, p Principal) (Profile, error) {
 	if err != nil {
 		return Profile{}, fmt.Errorf("read profile of %s: %w", p.User, err)
 	}
-	return Profile{r.ID, r.Email, r.Name, r.Admin, r.EmailVerified, r.CreatedAt, r.OrgID, r.OrgName, r.Personal, r.Zone}, nil
+	return Profile{r.ID, r.Email, r.Name, r.Admin, r.EmailVerified, r.CreatedAt, r.OrgID, r.OrgName, r.Personal, r.Zone},
+		nil
 }
 
 const secretLen = 43 // 32 bytes in unpadded base64

@@ -32,7 +32,8 @@ type PreparedSignUp struct {
 // happens before the transaction. Faults: Forbidden (sign-up is switched off), Invalid, RateLimited, Unavailable.
 func (a *Accounts) PrepareSignUp(ctx context.Context, s SignUp) (PreparedSignUp, error) {
 	if a.cfg.SignUpOff {
-		return PreparedSignUp{}, fault.New(fault.Forbidden, "this platform takes no sign-ups: ask its operator for an account")
+		return PreparedSignUp{}, fault.New(fault.Forbidden,
+			"this platform takes no sign-ups: ask its operator for an account")
 	}
 	var bad fault.Fields
 	email, err := normalEmail(s.Email)
@@ -58,7 +59,8 @@ func (a *Accounts) PrepareSignUp(ctx context.Context, s SignUp) (PreparedSignUp,
 	return PreparedSignUp{email: email, name: name, hash: hash, address: s.Address}, nil
 }
 
-// SignUp makes the user, their personal org and the membership, and mails the link that proves the address. A taken e-mail is a Conflict.
+// SignUp makes the user, their personal org and the membership, and mails the link that proves the address. A taken
+// e-mail is a Conflict.
 func (a *Accounts) SignUp(ctx context.Context, tx *db.Tx, s PreparedSignUp) (Principal, error) {
 	p := Principal{
 		User: id.New[id.User](), Org: id.New[id.Org](), Scopes: Scopes(),

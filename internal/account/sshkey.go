@@ -58,7 +58,8 @@ func (a *Accounts) AddSSHKey(ctx context.Context, tx *db.Tx, p Principal, name, 
 		return SSHKey{}, fmt.Errorf("count SSH keys: %w", err)
 	}
 	if count >= MaxSSHKeys {
-		return SSHKey{}, fault.New(fault.QuotaExceeded, "your organisation has %d SSH keys, the most there may be: delete some first", MaxSSHKeys)
+		return SSHKey{}, fault.New(fault.QuotaExceeded, "your organisation has %d SSH keys, the most there may be: delete "+
+			"some first", MaxSSHKeys)
 	}
 	k.CreatedAt, err = tx.Q.InsertSSHKey(ctx, dbq.InsertSSHKeyParams{
 		ID: k.ID, OrgID: p.Org, UserID: p.User, Name: k.Name, PublicKey: k.PublicKey, Fingerprint: k.Fingerprint,
@@ -69,7 +70,10 @@ func (a *Accounts) AddSSHKey(ctx context.Context, tx *db.Tx, p Principal, name, 
 	if err != nil {
 		return SSHKey{}, fmt.Errorf("insert SSH key: %w", err)
 	}
-	return k, audit.Record(ctx, tx, p.Event("ssh_key.add", k.ID.String(), map[string]any{"name": k.Name, "fingerprint": k.Fingerprint}))
+	return k, audit.Record(ctx, tx, p.Event("ssh_key.add", k.ID.String(), map[string]any{
+		"name":        k.Name,
+		"fingerprint": k.Fingerprint,
+	}))
 }
 
 // SSHKeys are the org's, newest first.
@@ -162,7 +166,8 @@ func ParsePublicKey(line string) (ssh.PublicKey, string, error) {
 	case line == "":
 		return refuse("is missing: paste the line of your .pub file, such as ~/.ssh/id_ed25519.pub")
 	case strings.Contains(line, "PRIVATE KEY"):
-		return refuse("this is a PRIVATE key, which must never leave your machine; it was not stored. Paste the line of the .pub file next to it. If you have pasted it anywhere else, make a new pair")
+		return refuse("this is a PRIVATE key, which must never leave your machine; it was not stored. Paste the line of " +
+			"the .pub file next to it. If you have pasted it anywhere else, make a new pair")
 	case len(line) > maxKeyLine:
 		return refuse("is too long for a public key")
 	case strings.ContainsAny(line, "\r\n"):
@@ -181,7 +186,8 @@ func ParsePublicKey(line string) (ssh.PublicKey, string, error) {
 		return refuse("is a certificate; paste the public key itself")
 	}
 	switch key.Type() {
-	case ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoSKED25519, ssh.KeyAlgoSKECDSA256:
+	case ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoSKED25519,
+		ssh.KeyAlgoSKECDSA256:
 	case ssh.KeyAlgoRSA:
 		crypto, ok := key.(ssh.CryptoPublicKey)
 		if !ok {
@@ -189,7 +195,8 @@ func ParsePublicKey(line string) (ssh.PublicKey, string, error) {
 		}
 		pub, ok := crypto.CryptoPublicKey().(*rsa.PublicKey)
 		if !ok || pub.N.BitLen() < minRSABits {
-			return refuse("is an RSA key of less than %d bits, which is too weak: make a new one with ssh-keygen -t ed25519", minRSABits)
+			return refuse("is an RSA key of less than %d bits, which is too weak: make a new one with ssh-keygen -t ed25519",
+				minRSABits)
 		}
 	default:
 		return refuse("keys of type %s are too weak: make a new one with ssh-keygen -t ed25519", key.Type())

@@ -81,7 +81,8 @@ func TestParsePublicKey(t *testing.T) {
 				return
 			}
 			f := fault.From(err)
-			if f == nil || f.Kind != fault.Invalid || f.Fields[0].Location != "public_key" || !strings.Contains(f.Message, tc.wrong) {
+			if f == nil || f.Kind != fault.Invalid || f.Fields[0].Location != "public_key" ||
+				!strings.Contains(f.Message, tc.wrong) {
 				t.Fatalf("got %v", err)
 			}
 		})
@@ -110,7 +111,8 @@ func TestSSHKeys(t *testing.T) {
 	if _, err := add(stranger, "", text); err != nil {
 		t.Errorf("another org may have the key too: %v", err)
 	}
-	if keys, err := account.SSHKeysByID(t.Context(), d.Q, owner.Org, []id.SSHKey{k.ID}); err != nil || len(keys) != 1 || keys[0] != k {
+	if keys, err := account.SSHKeysByID(t.Context(), d.Q, owner.Org, []id.SSHKey{k.ID}); err != nil || len(keys) != 1 ||
+		keys[0] != k {
 		t.Errorf("%+v, %v", keys, err)
 	}
 	if _, err := account.SSHKeysByID(t.Context(), d.Q, stranger.Org, []id.SSHKey{k.ID}); !fault.Is(err, fault.Invalid) {

@@ -23,7 +23,8 @@ const (
 //
 // A place where the account was signed in to during the last 90 days has a count of its own: strangers who try an
 // account's password until it is locked do not lock out its owner.
-func (a *Accounts) countSignIn(ctx context.Context, email, address string) (passed func(context.Context) error, err error) {
+func (a *Accounts) countSignIn(ctx context.Context, email,
+	address string) (passed func(context.Context) error, err error) {
 	sum := sha256.Sum256([]byte(email))
 	account, from := "account:"+hex.EncodeToString(sum[:]), "address:"+prefix(address)
 	if err := a.count(ctx, a.db.Q, from, a.cfg.AddressTries, signInWindow); err != nil {
@@ -78,7 +79,8 @@ func (a *Accounts) count(ctx context.Context, q *dbq.Queries, key string, limit 
 	return f
 }
 
-// prefix is what counts as one address ("" for none): an IPv4 address, or the /64 a network gives to one customer in IPv6.
+// prefix is what counts as one address ("" for none): an IPv4 address, or the /64 a network gives to one customer in
+// IPv6.
 func prefix(address string) string {
 	if address == "" {
 		return ""

@@ -71,7 +71,8 @@ func (a *Accounts) CreateToken(ctx context.Context, tx *db.Tx, p Principal, n Ne
 		return Token{}, "", fmt.Errorf("count tokens: %w", err)
 	}
 	if count >= MaxTokens {
-		return Token{}, "", fault.New(fault.QuotaExceeded, "your organisation has %d tokens, the most there may be: revoke some first", MaxTokens)
+		return Token{}, "", fault.New(fault.QuotaExceeded, "your organisation has %d tokens, the most there may be: "+
+			"revoke some first", MaxTokens)
 	}
 	parent, err := a.bound(ctx, tx, p, n.Expires, &t)
 	if err != nil {
@@ -86,12 +87,16 @@ func (a *Accounts) CreateToken(ctx context.Context, tx *db.Tx, p Principal, n Ne
 	if err != nil {
 		return Token{}, "", fmt.Errorf("insert token: %w", err)
 	}
-	return t, secret, audit.Record(ctx, tx, p.Event("token.create", t.ID.String(), map[string]any{"name": t.Name, "scopes": t.Scopes}))
+	return t, secret, audit.Record(ctx, tx, p.Event("token.create", t.ID.String(), map[string]any{
+		"name":   t.Name,
+		"scopes": t.Scopes,
+	}))
 }
 
 // bound sets when t expires. For a token made by a token it returns the maker's id and keeps the expiry within the
 // maker's, until tx has ended: a maker that is revoked at the same time takes the new token with it.
-func (a *Accounts) bound(ctx context.Context, tx *db.Tx, p Principal, life time.Duration, t *Token) (parent pgtype.UUID, err error) {
+func (a *Accounts) bound(ctx context.Context, tx *db.Tx, p Principal, life time.Duration,
+	t *Token) (parent pgtype.UUID, err error) {
 	if life > 0 {
 		now, err := tx.Now(ctx)
 		if err != nil {
@@ -146,11 +151,13 @@ func checkScopes(bad *fault.Fields, scopes []string) []string {
 // TokenPrincipal is who a token's secret stands for, or Unauthorized. It notes that the token is in use.
 func (a *Accounts) TokenPrincipal(ctx context.Context, secret string) (Principal, error) {
 	if !wellFormed(secret) {
-		return Principal{}, fault.New(fault.Unauthorized, "this is not an API token: it begins with %s and was shown once when it was made", TokenPrefix)
+		return Principal{}, fault.New(fault.Unauthorized, "this is not an API token: it begins with %s and was shown once "+
+			"when it was made", TokenPrefix)
 	}
 	r, err := a.db.Q.TokenBySecret(ctx, hashSecret(secret))
 	if db.NoRows(err) {
-		return Principal{}, fault.New(fault.Unauthorized, "this token is not valid: it was revoked, has expired, or belongs to another platform")
+		return Principal{}, fault.New(fault.Unauthorized, "this token is not valid: it was revoked, has expired, or "+
+			"belongs to another platform")
 	}
 	if err != nil {
 		return Principal{}, fmt.Errorf("find token: %w", err)

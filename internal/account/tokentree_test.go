@@ -46,7 +46,10 @@ func TestDemotionReachesTokens(t *testing.T) {
 	if err != nil || q.Admin || q.Can(account.ScopeAdmin) || !q.Can(account.ScopeBilling) {
 		t.Errorf("a demoted admin's token: %+v, %v", q, err)
 	}
-	if _, _, err := a.IssueToken(t.Context(), q, account.NewToken{Name: "x", Scopes: []string{account.ScopeAdmin}}); !fault.Is(err, fault.Forbidden) {
+	if _, _, err := a.IssueToken(t.Context(), q, account.NewToken{
+		Name:   "x",
+		Scopes: []string{account.ScopeAdmin},
+	}); !fault.Is(err, fault.Forbidden) {
 		t.Errorf("it makes an admin's token: %v", err)
 	}
 
@@ -77,14 +80,21 @@ func TestTokensDoNotOutliveTheirMaker(t *testing.T) {
 	ada.Scopes = account.Scopes()
 	read := []string{account.ScopeRead}
 	short, _ := issue(t, a, ada, account.NewToken{Scopes: append(read, account.ScopeClusters), Expires: time.Hour})
-	if _, _, err := a.IssueToken(t.Context(), short, account.NewToken{Name: "x", Scopes: read, Expires: 2 * time.Hour}); !fault.Is(err, fault.Invalid) {
+	if _, _, err := a.IssueToken(t.Context(), short, account.NewToken{
+		Name:    "x",
+		Scopes:  read,
+		Expires: 2 * time.Hour,
+	}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a token for longer than its maker: %v", err)
 	}
 	tok, _, err := a.IssueToken(t.Context(), short, account.NewToken{Name: "x", Scopes: read})
 	if err != nil || tok.ExpiresAt == nil {
 		t.Fatalf("a token that never expires, made with one that does: %+v, %v", tok, err)
 	}
-	if _, _, err := a.IssueToken(t.Context(), short, account.NewToken{Name: "x", Scopes: []string{account.ScopeBilling}}); !fault.Is(err, fault.Forbidden) {
+	if _, _, err := a.IssueToken(t.Context(), short, account.NewToken{
+		Name:   "x",
+		Scopes: []string{account.ScopeBilling},
+	}); !fault.Is(err, fault.Forbidden) {
 		t.Errorf("a token that can do more than its maker: %v", err)
 	}
 
@@ -106,7 +116,10 @@ func TestTokensDoNotOutliveTheirMaker(t *testing.T) {
 	if err != nil || slices.ContainsFunc(left, func(t account.Token) bool { return t.ID == child.Token }) {
 		t.Errorf("listed: %+v, %v", left, err)
 	}
-	if _, _, err := a.IssueToken(t.Context(), short, account.NewToken{Name: "x", Scopes: read}); !fault.Is(err, fault.Unauthorized) {
+	if _, _, err := a.IssueToken(t.Context(), short, account.NewToken{
+		Name:   "x",
+		Scopes: read,
+	}); !fault.Is(err, fault.Unauthorized) {
 		t.Errorf("a revoked token made a token: %v", err)
 	}
 }

@@ -31,7 +31,8 @@ func vat(pattern, example string) vatForm {
 }
 
 // vatForms are the member states of the EU, as the EU's VIES describes them, and the United Kingdom with Northern
-// Ireland (XI). Whether an id was given out and to whom, neither form nor check digits tell: VIES, which does, is not asked.
+// Ireland (XI). Whether an id was given out and to whom, neither form nor check digits tell: VIES, which does, is not
+// asked.
 var vatForms = map[string]vatForm{
 	"AT": vat(`ATU\d{8}`, "ATU13585627"),
 	"BE": vat(`BE[01]\d{9}`, "BE0428759497"),
@@ -66,8 +67,9 @@ var vatForms = map[string]vatForm{
 // elsewhere is what a tax id of any other country may be.
 var elsewhere = regexp.MustCompile(`^[A-Z0-9/+*]{4,24}$`)
 
-// NormalVATID is the VAT id as it is kept: upper case, without the spaces, dots and hyphens people write in it; "" stays
-// "". The error says, for people, how an id of the country (ISO 3166-1 alpha-2) looks, or that its check digits are wrong.
+// NormalVATID is the VAT id as it is kept: upper case, without the spaces, dots and hyphens people write in it; ""
+// stays "". The error says, for people, how an id of the country (ISO 3166-1 alpha-2) looks, or that its check digits
+// are wrong.
 func NormalVATID(country, vatID string) (string, error) {
 	n := strings.ToUpper(strings.NewReplacer(" ", "", ".", "", "-", "").Replace(strings.TrimSpace(vatID)))
 	if n == "" {

@@ -3,10 +3,10 @@ package account
 import "strings"
 
 // vatChecks say whether the check digits of a VAT id of the country are right; the id has the country's form. The rules
-// take every id that python-stdnum (https://github.com/arthurdejong/python-stdnum, stdnum/<country>) takes: 400 random ones
-// of each country were compared. Where sources differ the wider rule is taken, as to refuse an id that was given out is
-// worse than to miss a slip. Bulgaria, Cyprus, Czechia, Ireland, Latvia, Lithuania and Spain give out several kinds of
-// numbers with rules of their own: of theirs the form alone is checked.
+// take every id that python-stdnum (https://github.com/arthurdejong/python-stdnum, stdnum/<country>) takes: 400 random
+// ones of each country were compared. Where sources differ the wider rule is taken, as to refuse an id that was given
+// out is worse than to miss a slip. Bulgaria, Cyprus, Czechia, Ireland, Latvia, Lithuania and Spain give out several
+// kinds of numbers with rules of their own: of theirs the form alone is checked.
 var vatChecks = map[string]func(n string) bool{
 	"AT": func(n string) bool { // n is U and eight digits
 		sum := 4

@@ -35,7 +35,8 @@ func (a *Accounts) sendVerification(ctx context.Context, tx *db.Tx, p Principal)
 		return fmt.Errorf("insert verification: %w", err)
 	}
 	return a.cfg.Post(ctx, tx, Letter{User: p.User, To: p.Email, Subject: "Confirm your e-mail address", Body: fmt.Sprintf(
-		"Somebody, probably you, has an account at %s with this e-mail address.\n\nTo confirm that the address is yours, open within 24 hours:\n\n%s/verify-email/%s\n\n"+
+		"Somebody, probably you, has an account at %s with this e-mail address.\n\nTo confirm that the address is yours, "+
+			"open within 24 hours:\n\n%s/verify-email/%s\n\n"+
 			"If it was not you, there is nothing to do.\n", a.cfg.PublicURL, a.cfg.PublicURL, secret)})
 }
 
@@ -61,10 +62,12 @@ func (a *Accounts) SendVerification(ctx context.Context, tx *db.Tx, p Principal)
 	return audit.Record(ctx, tx, p.Event("user.verification_sent", p.User.String(), nil))
 }
 
-// VerifyEmail uses the secret of a link: the address it was sent to is verified. from is where the call comes from. Fault:
-// NotFound, for a link that is used, too old, or to an address the user has no longer; which of them is not said.
+// VerifyEmail uses the secret of a link: the address it was sent to is verified. from is where the call comes from.
+// Fault: NotFound, for a link that is used, too old, or to an address the user has no longer; which of them is not
+// said.
 func VerifyEmail(ctx context.Context, tx *db.Tx, secret, from string) error {
-	gone := fault.New(fault.NotFound, "this link was used already or is too old: your account page says whether your e-mail address is verified, and sends a new link")
+	gone := fault.New(fault.NotFound, "this link was used already or is too old: your account page says whether your "+
+		"e-mail address is verified, and sends a new link")
 	if len(secret) != secretLen {
 		return gone
 	}
@@ -82,5 +85,10 @@ func VerifyEmail(ctx context.Context, tx *db.Tx, secret, from string) error {
 	if n == 0 {
 		return gone
 	}
-	return audit.Record(ctx, tx, audit.Event{User: v.UserID, Action: "user.email_verified", Object: v.UserID.String(), Address: from})
+	return audit.Record(ctx, tx, audit.Event{
+		User:    v.UserID,
+		Action:  "user.email_verified",
+		Object:  v.UserID.String(),
+		Address: from,
+	})
 }

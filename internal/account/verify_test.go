@@ -16,10 +16,13 @@ var link = regexp.MustCompile(`http://muster\.test/verify-email/([A-Za-z0-9_-]{4
 func letters(t *testing.T) (*db.DB, *account.Accounts, *[]account.Letter) {
 	t.Helper()
 	var sent []account.Letter
-	d, a := open(t, account.Config{PublicURL: "http://muster.test", Post: func(_ context.Context, _ *db.Tx, l account.Letter) error {
-		sent = append(sent, l)
-		return nil
-	}})
+	d, a := open(t, account.Config{
+		PublicURL: "http://muster.test",
+		Post: func(_ context.Context, _ *db.Tx, l account.Letter) error {
+			sent = append(sent, l)
+			return nil
+		},
+	})
 	return d, a, &sent
 }
 
@@ -79,7 +82,8 @@ func TestALinkProvesAnAddressOnce(t *testing.T) {
 		t.Errorf("sent to a verified address: %v", err)
 	}
 	var kept int
-	if err := d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM email_verification WHERE encode(secret_hash, 'escape') LIKE '%' || $1 || '%'", first).Scan(&kept); err != nil || kept != 0 {
+	if err := d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM email_verification WHERE encode(secret_hash, "+
+		"'escape') LIKE '%' || $1 || '%'", first).Scan(&kept); err != nil || kept != 0 {
 		t.Error("the secret is kept", err)
 	}
 }
@@ -98,13 +102,15 @@ func TestALinkGrowsOldAndIsForItsAddress(t *testing.T) {
 	if err := resend(d, t.Context(), a, p); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Pool.Exec(t.Context(), "UPDATE app_user SET email = 'new@example.com' WHERE id = $1", p.User); err != nil {
+	if _, err := d.Pool.Exec(t.Context(), "UPDATE app_user SET email = 'new@example.com' WHERE id = $1",
+		p.User); err != nil {
 		t.Fatal(err)
 	}
 	if err := verify(d, t.Context(), secretIn(t, (*sent)[1])); !fault.Is(err, fault.NotFound) {
 		t.Errorf("another address: %v", err)
 	}
-	if _, err := d.Pool.Exec(t.Context(), "UPDATE email_verification SET expires_at = clock_timestamp() - interval '8 days'"); err != nil {
+	if _, err := d.Pool.Exec(t.Context(), "UPDATE email_verification SET expires_at = clock_timestamp() - interval '8 "+
+		"days'"); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := a.Sweep(t.Context()); err != nil || s.Links != 2 {

@@ -38,8 +38,8 @@ func ZoneOf(ctx context.Context, q *dbq.Queries, org id.Org) (*time.Location, er
 	return zone, nil
 }
 
-// SetZone sets the time zone of the principal's org. Statements, earnings and monthly statements that are read from now on
-// use it; what was issued keeps its own. Fault: Invalid for a name that is not among Zones.
+// SetZone sets the time zone of the principal's org. Statements, earnings and monthly statements that are read from now
+// on use it; what was issued keeps its own. Fault: Invalid for a name that is not among Zones.
 func (a *Accounts) SetZone(ctx context.Context, p Principal, zone string) error {
 	if !slices.Contains(zones, zone) {
 		return fault.InvalidField("zone", "is not a time zone: use an IANA name such as Europe/Berlin, or UTC")

@@ -59,7 +59,8 @@ func TestAnOrgsZone(t *testing.T) {
 	if zone() != "UTC" {
 		t.Error(zone())
 	}
-	for _, bad := range []string{"", "Local", "Mars/Phobos", "europe/berlin", "../etc/passwd", "posix/Europe/Berlin", "right/UTC", "EST5EDT", "+01:00", "Europe/Berlin\x00"} {
+	for _, bad := range []string{"", "Local", "Mars/Phobos", "europe/berlin", "../etc/passwd", "posix/Europe/Berlin",
+		"right/UTC", "EST5EDT", "+01:00", "Europe/Berlin\x00"} {
 		if err := a.SetZone(t.Context(), p, bad); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%q: %v", bad, err)
 		}

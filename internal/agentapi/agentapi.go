@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// Protocol is this wire format's number. A server of protocol N accepts agents of N−1 and N. An agent of protocol N names
-// N−1 to a server that refuses N, see SyncReply.Protocol.
+// Protocol is this wire format's number. A server of protocol N accepts agents of N−1 and N. An agent of protocol N
+// names N−1 to a server that refuses N, see SyncReply.Protocol.
 //
 // Protocol 2 added Segment.Facts, LeaseStatus.GoodSinceBootMS and LeaseStatus.PeersDownSince.
 const Protocol = 2
 
-// OldestRented is the oldest protocol whose hosts get new leases. Hosts of older ones, and of agents that name none, keep
-// the leases they have: their reports and their usage count as ever. Rises to Protocol − 1 at most, or a server's upgrade
-// would empty the market.
+// OldestRented is the oldest protocol whose hosts get new leases. Hosts of older ones, and of agents that name none,
+// keep the leases they have: their reports and their usage count as ever. Rises to Protocol − 1 at most, or a server's
+// upgrade would empty the market.
 const OldestRented = 1
 
 // What a host may publish on, and what it listens to. host is the prefixed id, "host_…".
@@ -71,8 +71,8 @@ type Sync struct {
 	Full     bool          `json:"full"`
 	Leases   []LeaseStatus `json:"leases"`
 	Segments []Segment     `json:"segments,omitempty"` // oldest first, ≤ MaxSegments
-	// SegmentsSignature signs Segments as a list, from MinBatch on: Ed25519 by the host's attestation key over BatchPayload.
-	// The segments' own signatures are for servers that do not know it, and for when it does not hold.
+	// SegmentsSignature signs Segments as a list, from MinBatch on: Ed25519 by the host's attestation key over
+	// BatchPayload. The segments' own signatures are for servers that do not know it, and for when it does not hold.
 	SegmentsSignature []byte        `json:"segments_signature,omitempty"`
 	Health            []HealthEvent `json:"health,omitempty"`
 	Seq               uint64        `json:"seq"` // of this report, for StatusAck
@@ -80,20 +80,22 @@ type Sync struct {
 	// version it should run, nil where it cannot update itself.
 	Capabilities []string      `json:"capabilities,omitempty"`
 	Update       *UpdateStatus `json:"update,omitempty"`
-	// Pulled is what the host has received of images. Nil: nothing new since a report that was taken, or the agent does not
-	// count it.
+	// Pulled is what the host has received of images. Nil: nothing new since a report that was taken, or the agent does
+	// not count it.
 	Pulled *Pulled `json:"pulled,omitempty"`
-	// EngineAway is set while the host's container engine does not answer. Nil: it answers, or the agent does not watch it.
+	// EngineAway is set while the host's container engine does not answer. Nil: it answers, or the agent does not watch
+	// it.
 	EngineAway *EngineAway `json:"engine_away,omitempty"`
 }
 
-// EngineAway says that a host's container engine does not answer. The host gets no new leases until a full report without it.
+// EngineAway says that a host's container engine does not answer. The host gets no new leases until a full report
+// without it.
 type EngineAway struct {
 	Detail string `json:"detail"` // the error, at most 500 bytes; for the host's operator only
 }
 
-// Pulled counts what a host received from registries at public addresses, for leases and ahead of them, whether or not an
-// image came of it. It only rises, over restarts of the agent and of the host.
+// Pulled counts what a host received from registries at public addresses, for leases and ahead of them, whether or not
+// an image came of it. It only rises, over restarts of the agent and of the host.
 type Pulled struct {
 	Counter string `json:"counter"` // names its beginning; another name is another counter, that began at 0; 1 to 64 bytes
 	Bytes   int64  `json:"bytes"`
@@ -124,7 +126,8 @@ type SyncReply struct {
 	// PopularBytes is how much may come over the host's line for them from now on, all together; 0: the line has no cap.
 	PopularBytes int64        `json:"popular_bytes,omitempty"`
 	Update       *UpdateOrder `json:"update,omitempty"` // the version the host should run, where it should be another
-	// TelemetryLost is how many of the host's telemetry messages were too many and are lost, since the last time it was said.
+	// TelemetryLost is how many of the host's telemetry messages were too many and are lost, since the last time it was
+	// said.
 	TelemetryLost int64 `json:"telemetry_lost,omitempty"`
 }
 
@@ -195,8 +198,8 @@ type LeaseStatus struct {
 	// Good: at this report the workload ran, its GPUs were healthy, its overlay and guest stood. It moves
 	// confirmed_until; a lease that is not good is not billed.
 	Good bool `json:"good,omitempty"`
-	// GoodSinceBootMS is since when Good has been true without interruption, by the CLOCK_BOOTTIME of the report's boot; 0: it
-	// is not good, or the agent does not know.
+	// GoodSinceBootMS is since when Good has been true without interruption, by the CLOCK_BOOTTIME of the report's boot;
+	// 0: it is not good, or the agent does not know.
 	GoodSinceBootMS int64 `json:"good_since_boot_ms,omitempty"`
 	// Trouble is why a node that has started is not good, by the Reason constants; TroubleDetail says it for people, ≤ 500
 	// bytes. Empty: it is good, or the agent does not know.
@@ -218,22 +221,24 @@ type LeaseStatus struct {
 	LogKept bool `json:"log_kept,omitempty"`
 	// Gone: nothing of the lease is left on the host but its kept log and journal.
 	Gone bool `json:"gone,omitempty"`
-	// Traffic is what the run did on the host's own line and the overlay so far. Nil: nothing new since a report that was taken.
+	// Traffic is what the run did on the host's own line and the overlay so far. Nil: nothing new since a report that was
+	// taken.
 	Traffic *Traffic `json:"traffic,omitempty"`
-	// OwnerMB is how much memory of the run's GPUs programs of the host's own took, MB of 2²⁰ bytes, when they began to use
-	// more of it than at the run's start. For the renter to know; nothing is decided by it.
+	// OwnerMB is how much memory of the run's GPUs programs of the host's own took, MB of 2²⁰ bytes, when they began to
+	// use more of it than at the run's start. For the renter to know; nothing is decided by it.
 	OwnerMB int64 `json:"owner_mb,omitempty"`
 }
 
-// Traffic is what a run did on the host's own line to the internet, for the operator, from whose address it went, and for
-// reports of abuse; and what it exchanged with the cluster's other ranks. Sums since the run began; they only rise.
+// Traffic is what a run did on the host's own line to the internet, for the operator, from whose address it went, and
+// for reports of abuse; and what it exchanged with the cluster's other ranks. Sums since the run began; they only rise.
 type Traffic struct {
-	Opened  int64 `json:"opened"`     // connections tried, allowed or over a bound
-	Refused int64 `json:"refused"`    // packets to where no lease may: private networks, metadata, mail, ports its egress has not
+	Opened int64 `json:"opened"` // connections tried, allowed or over a bound
+	// packets to where no lease may: private networks, metadata, mail, ports its egress has not
+	Refused int64 `json:"refused"`
 	Up      int64 `json:"up_bytes"`   // sent, the overlay aside
 	Down    int64 `json:"down_bytes"` // received, the overlay aside
-	// What the overlay exchanged over the line, with ranks outside the host's networks or through relays; an agent that does
-	// not count it says 0.
+	// What the overlay exchanged over the line, with ranks outside the host's networks or through relays; an agent that
+	// does not count it says 0.
 	OverlayUp   int64 `json:"overlay_up_bytes,omitempty"`
 	OverlayDown int64 `json:"overlay_down_bytes,omitempty"`
 	// What the overlay exchanged by whichever way, the line included.
@@ -259,7 +264,8 @@ const PeerSilenceMS = 7000
 
 // Progress of a step, for people. Zero fields are not known.
 type Progress struct {
-	Step       string  `json:"step,omitempty"` // "manifest", "layers", "unpack", "scratch", "guest", "overlay", "peers", "preflight", "workload"
+	// "manifest", "layers", "unpack", "scratch", "guest", "overlay", "peers", "preflight", "workload"
+	Step       string  `json:"step,omitempty"`
 	Done       int64   `json:"done,omitempty"` // bytes, for layers
 	Total      int64   `json:"total,omitempty"`
 	Layers     []Layer `json:"layers,omitempty"`
@@ -302,13 +308,14 @@ const (
 	ReasonGPUFailed         = "gpu_failed"
 	ReasonGPUInUse          = "gpu_in_use"     // by the host's owner, when the node was to start
 	ReasonRuntimeFailed     = "runtime_failed" // Docker refused
-	ReasonNotOffered        = "not_offered"    // the host has no more what it was chosen for: a runtime, a bound on its disk, scratch
-	ReasonScratchFailed     = "scratch_failed" // no scratch could be made, however often it was tried
-	ReasonOverlayFailed     = "overlay_failed"
-	ReasonGuestDied         = "guest_died"
-	ReasonRunUntil          = "run_until" // stopped by itself at the end of the authorised time
-	ReasonExited            = "exited"    // the command ended; see ExitCode
-	ReasonSuperseded        = "superseded"
+	// the host has no more what it was chosen for: a runtime, a bound on its disk, scratch
+	ReasonNotOffered    = "not_offered"
+	ReasonScratchFailed = "scratch_failed" // no scratch could be made, however often it was tried
+	ReasonOverlayFailed = "overlay_failed"
+	ReasonGuestDied     = "guest_died"
+	ReasonRunUntil      = "run_until" // stopped by itself at the end of the authorised time
+	ReasonExited        = "exited"    // the command ended; see ExitCode
+	ReasonSuperseded    = "superseded"
 )
 
 // Desired is everything a host should run: level-triggered, never a delta. A lease that is not listed must be stopped
@@ -329,23 +336,25 @@ type LeaseSpec struct {
 	// Go releases the barrier of this epoch. It never goes back to false within an epoch.
 	Go bool `json:"go"`
 
-	Image        string            `json:"image"` // reference as the renter wrote it
-	Digest       string            `json:"digest,omitempty"`
-	RegistryAuth *RegistryAuth     `json:"registry_auth,omitempty"`
-	Command      []string          `json:"command,omitempty"` // in place of the image's own, after its entry point, as `docker run` does
-	Env          map[string]string `json:"env,omitempty"`     // the renter's; only ever put into the create request
+	Image        string        `json:"image"` // reference as the renter wrote it
+	Digest       string        `json:"digest,omitempty"`
+	RegistryAuth *RegistryAuth `json:"registry_auth,omitempty"`
+	// in place of the image's own, after its entry point, as `docker run` does
+	Command []string          `json:"command,omitempty"`
+	Env     map[string]string `json:"env,omitempty"` // the renter's; only ever put into the create request
 
 	GPUs   []string `json:"gpus"` // NVML UUIDs
 	CPUs   float64  `json:"cpus"`
 	RAMMB  int64    `json:"ram_mb"`
 	DiskGB int64    `json:"disk_gb"`
 	// DiskLimited: the node runs only where disk_gb is enforced. Runtime is the OCI runtime of the workload, "" = runc.
-	DiskLimited bool    `json:"disk_limited,omitempty"`
-	Runtime     string  `json:"runtime,omitempty"`
-	ScratchGB   int64   `json:"scratch_gb,omitempty"` // GB of 10⁹ bytes at /scratch, the node's own; only for agents with CapScratch
-	Ports       []Port  `json:"ports,omitempty"`
-	Egress      string  `json:"egress"` // full, limited, off
-	Network     Network `json:"network"`
+	DiskLimited bool   `json:"disk_limited,omitempty"`
+	Runtime     string `json:"runtime,omitempty"`
+	// GB of 10⁹ bytes at /scratch, the node's own; only for agents with CapScratch
+	ScratchGB int64   `json:"scratch_gb,omitempty"`
+	Ports     []Port  `json:"ports,omitempty"`
+	Egress    string  `json:"egress"` // full, limited, off
+	Network   Network `json:"network"`
 
 	RunUntilMS int64 `json:"run_until_ms"` // 0 = not limited yet
 	GraceS     int   `json:"grace_s"`      // TERM to KILL, ≤ 30
@@ -389,9 +398,10 @@ type Peer struct {
 
 // HealthEvent is a change of a GPU's health. Seq rises per host and survives restarts.
 type HealthEvent struct {
-	Seq    uint64 `json:"seq"`
-	GPU    string `json:"gpu"`  // NVML UUID
-	Kind   string `json:"kind"` // xid, lost, ecc, row_remap, off_bus, recovery_action, hang, driver_error, memory_held, recovered
+	Seq uint64 `json:"seq"`
+	GPU string `json:"gpu"` // NVML UUID
+	// xid, lost, ecc, row_remap, off_bus, recovery_action, hang, driver_error, memory_held, recovered
+	Kind   string `json:"kind"`
 	Xid    int    `json:"xid,omitempty"`
 	State  string `json:"state"` // healthy, suspect, quarantined
 	Detail string `json:"detail,omitempty"`

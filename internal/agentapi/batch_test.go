@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/internal/merkle"
 )
 
-// Each segment of a signed list proves itself by the list's signature; none of a list that is too short, of another host,
-// or at another place does.
+// Each segment of a signed list proves itself by the list's signature; none of a list that is too short, of another
+// host, or at another place does.
 func TestSegmentsProveThemselvesInAList(t *testing.T) {
 	t.Parallel()
 	public, key, err := ed25519.GenerateKey(nil)
@@ -48,7 +48,8 @@ func TestSegmentsProveThemselvesInAList(t *testing.T) {
 // What is signed never changes: lists of years ago must go on to verify.
 func TestBatchPayloadIsForEver(t *testing.T) {
 	t.Parallel()
-	want := append([]byte("muster-segment-batch-v1\x00\x00\x00\x00\x06host_1\x00\x00\x00\x00\x00\x00\x00\x09"), bytes.Repeat([]byte{7}, 32)...)
+	want := append([]byte("muster-segment-batch-v1\x00\x00\x00\x00\x06host_1\x00\x00\x00\x00\x00\x00\x00\x09"),
+		bytes.Repeat([]byte{7}, 32)...)
 	if got := BatchPayload("host_1", 9, [32]byte(bytes.Repeat([]byte{7}, 32))); !bytes.Equal(got, want) {
 		t.Errorf("%q", got)
 	}

@@ -36,11 +36,12 @@ type EnrollRequest struct {
 	Inventory Inventory `json:"inventory"`
 }
 
-// EnrollProof is what both keys sign: muster-enroll-v1|origin|sha256(token)|public keys. The origin (scheme://host[:port]
-// the agent was told to enrol at) binds the proof to one platform.
+// EnrollProof is what both keys sign: muster-enroll-v1|origin|sha256(token)|public keys. The origin
+// (scheme://host[:port] the agent was told to enrol at) binds the proof to one platform.
 func EnrollProof(origin, token, linkKey string, attestKey ed25519.PublicKey) []byte {
 	sum := sha256.Sum256([]byte(token))
-	return []byte("muster-enroll-v1|" + origin + "|" + hex.EncodeToString(sum[:]) + "|" + linkKey + "|" + hex.EncodeToString(attestKey))
+	return []byte("muster-enroll-v1|" + origin + "|" + hex.EncodeToString(sum[:]) + "|" + linkKey + "|" +
+		hex.EncodeToString(attestKey))
 }
 
 // EnrollReply is what the host keeps: who it is and where it connects.

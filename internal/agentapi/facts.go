@@ -13,8 +13,8 @@ type Facts struct {
 	Up bool `json:"up"`
 	// Tail says that the segment's time lies after the host was told to stop the run.
 	Tail bool `json:"tail,omitempty"`
-	// Deaf is when nothing was heard from other ranks for longer than PeerSilenceMS: at most MaxDeafSpans spans by rank and
-	// time that do not overlap. Each begins with the last byte heard, or with the segment.
+	// Deaf is when nothing was heard from other ranks for longer than PeerSilenceMS: at most MaxDeafSpans spans by rank
+	// and time that do not overlap. Each begins with the last byte heard, or with the segment.
 	Deaf []DeafSpan `json:"deaf,omitempty"`
 	// Signature is Ed25519 by the host's attestation key over FactsPayload.
 	Signature []byte `json:"signature"`
@@ -30,8 +30,8 @@ type DeafSpan struct {
 // MaxDeafSpans is how many deaf spans one segment may carry.
 const MaxDeafSpans = 64
 
-// FactsPayload is the bytes that are signed of Facts: a domain string, the segment's payload, and every field, big endian.
-// It is the same for the same facts for ever. Facts must not be nil.
+// FactsPayload is the bytes that are signed of Facts: a domain string, the segment's payload, and every field, big
+// endian. It is the same for the same facts for ever. Facts must not be nil.
 func (s *Segment) FactsPayload(host string) []byte {
 	b := []byte("muster-segment-facts-v1\x00")
 	segment := s.Payload(host)

@@ -41,7 +41,15 @@ func TestChangedFactsDoNotVerify(t *testing.T) {
 		"beyond": func(s *Segment) { s.Facts.Deaf[0].ToBootMS = 101; s.Sign("host_1", key) },
 		"empty":  func(s *Segment) { s.Facts.Deaf[0].ToBootMS = 50; s.Sign("host_1", key) },
 	} {
-		s := Segment{Lease: "ls_a", Epoch: 1, BootID: "b", Seq: 1, BootEndMS: 100, EndMS: 100, Facts: &Facts{Deaf: []DeafSpan{{1, 50, 60}}}}
+		s := Segment{
+			Lease:     "ls_a",
+			Epoch:     1,
+			BootID:    "b",
+			Seq:       1,
+			BootEndMS: 100,
+			EndMS:     100,
+			Facts:     &Facts{Deaf: []DeafSpan{{1, 50, 60}}},
+		}
 		s.Sign("host_1", key)
 		if err := s.Verify("host_1", public); err != nil {
 			t.Fatal(err)

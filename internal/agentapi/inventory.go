@@ -47,7 +47,8 @@ type Inventory struct {
 	Capabilities []string `json:"capabilities,omitempty"`
 
 	GPUs []GPU `json:"gpus"`
-	// Topology is the common ancestor of each pair of GPUs by place in GPUs, nvidia-smi's names: X, NV#, PIX, PXB, PHB, NODE, SYS.
+	// Topology is the common ancestor of each pair of GPUs by place in GPUs, nvidia-smi's names: X, NV#, PIX, PXB, PHB,
+	// NODE, SYS.
 	Topology [][]string `json:"topology,omitempty"`
 	// P2P is what peer access between each pair comes to, nvidia-smi's names: OK, CNS, GNS, TNS, DR, NS, U.
 	P2P      [][]string `json:"p2p,omitempty"`

@@ -61,8 +61,12 @@ func (c RelayClaims) bytes() []byte {
 }
 
 func claimsOf(b []byte) RelayClaims {
-	return RelayClaims{Cluster: [16]byte(b[:16]), Rank: binary.BigEndian.Uint16(b[16:]), Epoch: binary.BigEndian.Uint32(b[18:]),
-		Expires: time.Unix(int64(binary.BigEndian.Uint64(b[22:])), 0)}
+	return RelayClaims{
+		Cluster: [16]byte(b[:16]),
+		Rank:    binary.BigEndian.Uint16(b[16:]),
+		Epoch:   binary.BigEndian.Uint32(b[18:]),
+		Expires: time.Unix(int64(binary.BigEndian.Uint64(b[22:])), 0),
+	}
 }
 
 func mac(key []byte, parts ...[]byte) []byte {

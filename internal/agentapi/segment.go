@@ -24,8 +24,8 @@ type Segment struct {
 	EnergyMJ  int64  `json:"energy_mj"`   // used by the lease's GPUs in the interval; 0 where not known
 	Final     bool   `json:"final"`       // nothing follows in this (lease, epoch)
 	Signature []byte `json:"signature"`   // Ed25519 by the host's attestation key over Payload
-	// Facts is what the host signs beyond the time. Nil: the rank was up, heard every other rank, and nothing had told it to
-	// stop. Agents of protocol 1 never send it. A server of protocol 1 ignores it, and takes the time as signed.
+	// Facts is what the host signs beyond the time. Nil: the rank was up, heard every other rank, and nothing had told it
+	// to stop. Agents of protocol 1 never send it. A server of protocol 1 ignores it, and takes the time as signed.
 	Facts *Facts `json:"facts,omitempty"`
 }
 
@@ -80,7 +80,11 @@ func (s *Segment) Verify(host string, key ed25519.PublicKey) error {
 
 // verifyFacts checks the signature of Facts, and the shape that needs no context.
 func (s *Segment) verifyFacts(host string, key ed25519.PublicKey) error {
-	if s.Facts != nil && !signature.Verify(signature.Signed{Key: key, Message: s.FactsPayload(host), Signature: s.Facts.Signature}) {
+	if s.Facts != nil && !signature.Verify(signature.Signed{
+		Key:       key,
+		Message:   s.FactsPayload(host),
+		Signature: s.Facts.Signature,
+	}) {
 		return errors.New("bad signature of the facts")
 	}
 	return s.CheckShape()

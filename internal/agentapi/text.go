@@ -7,8 +7,8 @@ import (
 )
 
 // CleanText replaces what is not printed by a space: control characters, terminal escapes, characters that turn the
-// direction of text around. Text that others chose (a process's name, a device's model, a driver's message) goes to pages
-// and terminals.
+// direction of text around. Text that others chose (a process's name, a device's model, a driver's message) goes to
+// pages and terminals.
 func CleanText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -1,7 +1,7 @@
 package agentapi
 
-// What an agent can do beyond its protocol number, in Sync.Capabilities and Inventory.Capabilities. The server counts on
-// none that was not said: an agent of a version before this list says nothing.
+// What an agent can do beyond its protocol number, in Sync.Capabilities and Inventory.Capabilities. The server counts
+// on none that was not said: an agent of a version before this list says nothing.
 const (
 	CapSelfUpdate   = "self_update"   // it follows SyncReply.Update
 	CapRelayRenewal = "relay_renewal" // it takes LeaseExtension.RelayToken: its leases may outlive the first token

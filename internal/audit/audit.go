@@ -60,14 +60,15 @@ type Filter struct {
 	Words  string // an object's id, the beginning of the e-mail of who acted, or a part of the details
 }
 
-// Found is an entry of anybody's trail, with names for people. They are "" for who is gone, and for the platform itself.
+// Found is an entry of anybody's trail, with names for people. They are "" for who is gone, and for the platform
+// itself.
 type Found struct {
 	Entry
 	Email, OrgName string
 }
 
-// Search is the whole platform's trail, newest first, at most limit entries, those before the given one (zero: from the newest).
-// Whoever calls it has checked that a platform operator asks.
+// Search is the whole platform's trail, newest first, at most limit entries, those before the given one (zero: from the
+// newest). Whoever calls it has checked that a platform operator asks.
 func Search(ctx context.Context, q *dbq.Queries, f Filter, before id.Audit, limit int) ([]Found, error) {
 	cursor, err := before.UUIDValue()
 	if err != nil {
@@ -84,8 +85,12 @@ func Search(ctx context.Context, q *dbq.Queries, f Filter, before id.Audit, limi
 	}
 	out := make([]Found, len(rows))
 	for i, r := range rows {
-		out[i] = Found{Entry{ID: r.ID, At: r.CreatedAt, Event: Event{
-			Org: r.OrgID, User: r.UserID, Token: r.TokenID, Action: r.Action, Object: r.Object, Address: r.Address}}, r.Email, r.OrgName}
+		out[i] = Found{Entry{
+			ID: r.ID,
+			At: r.CreatedAt,
+			Event: Event{
+				Org: r.OrgID, User: r.UserID, Token: r.TokenID, Action: r.Action, Object: r.Object, Address: r.Address},
+		}, r.Email, r.OrgName}
 		if err := json.Unmarshal(r.Detail, &out[i].Detail); err != nil {
 			return nil, fmt.Errorf("audit entry %s: %w", r.ID, err)
 		}
@@ -93,22 +98,30 @@ func Search(ctx context.Context, q *dbq.Queries, f Filter, before id.Audit, limi
 	return out, nil
 }
 
-// Own is what f.Org itself did, newest first, at most limit entries, those before the given one (zero: from the newest): for
-// its own people. What others did to it is in their trail, and only Search finds that.
+// Own is what f.Org itself did, newest first, at most limit entries, those before the given one (zero: from the
+// newest): for its own people. What others did to it is in their trail, and only Search finds that.
 func Own(ctx context.Context, q *dbq.Queries, f Filter, before id.Audit, limit int) ([]Found, error) {
 	cursor, err := before.UUIDValue()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := q.OrgAuditEvents(ctx, dbq.OrgAuditEventsParams{OrgID: f.Org, Before: cursor, Action: strings.TrimSpace(f.Action),
-		Words: strings.TrimSpace(f.Words), MaxRows: int32(limit)})
+	rows, err := q.OrgAuditEvents(ctx, dbq.OrgAuditEventsParams{
+		OrgID:   f.Org,
+		Before:  cursor,
+		Action:  strings.TrimSpace(f.Action),
+		Words:   strings.TrimSpace(f.Words),
+		MaxRows: int32(limit),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("the audit trail of %s: %w", f.Org, err)
 	}
 	out := make([]Found, len(rows))
 	for i, r := range rows {
-		out[i] = Found{Entry: Entry{ID: r.ID, At: r.CreatedAt, Event: Event{
-			Org: r.OrgID, User: r.UserID, Token: r.TokenID, Action: r.Action, Object: r.Object, Address: r.Address}}, Email: r.Email}
+		out[i] = Found{
+			Entry: Entry{ID: r.ID, At: r.CreatedAt, Event: Event{
+				Org: r.OrgID, User: r.UserID, Token: r.TokenID, Action: r.Action, Object: r.Object, Address: r.Address}},
+			Email: r.Email,
+		}
 		if err := json.Unmarshal(r.Detail, &out[i].Detail); err != nil {
 			return nil, fmt.Errorf("audit entry %s: %w", r.ID, err)
 		}

@@ -18,7 +18,14 @@ func TestTrailStandsAndFallsWithTheAct(t *testing.T) {
 	act := func(action string, end error) {
 		t.Helper()
 		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			e := audit.Event{Org: org, User: user, Action: action, Object: "cl_x", Detail: map[string]any{"nodes": 2.0}, Address: "192.0.2.1"}
+			e := audit.Event{
+				Org:     org,
+				User:    user,
+				Action:  action,
+				Object:  "cl_x",
+				Detail:  map[string]any{"nodes": 2.0},
+				Address: "192.0.2.1",
+			}
 			return errors.Join(audit.Record(ctx, tx, e), end)
 		})
 		if !errors.Is(err, end) {
@@ -30,10 +37,12 @@ func TestTrailStandsAndFallsWithTheAct(t *testing.T) {
 	act("cluster.release", nil)
 
 	trail, err := audit.List(t.Context(), d.Q, org, id.Audit{}, 10)
-	if err != nil || len(trail) != 2 || trail[0].Action != "cluster.release" || trail[1].Detail["nodes"] != 2.0 || trail[1].User != user {
+	if err != nil || len(trail) != 2 || trail[0].Action != "cluster.release" || trail[1].Detail["nodes"] != 2.0 ||
+		trail[1].User != user {
 		t.Fatalf("%+v %v", trail, err)
 	}
-	if rest, err := audit.List(t.Context(), d.Q, org, trail[0].ID, 10); err != nil || len(rest) != 1 || rest[0].Action != "cluster.rent" {
+	if rest, err := audit.List(t.Context(), d.Q, org, trail[0].ID, 10); err != nil || len(rest) != 1 ||
+		rest[0].Action != "cluster.rent" {
 		t.Errorf("second page: %+v %v", rest, err)
 	}
 	if other, err := audit.List(t.Context(), d.Q, id.New[id.Org](), id.Audit{}, 10); err != nil || len(other) != 0 {
@@ -46,15 +55,29 @@ func TestOwn(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	boss, org, user := id.New[id.Org](), id.New[id.Org](), id.New[id.User]()
-	if _, err := d.Pool.Exec(t.Context(), "INSERT INTO app_user (id, email, password_hash) VALUES ($1, 'mira@renter.example', '')", user); err != nil {
+	if _, err := d.Pool.Exec(t.Context(), "INSERT INTO app_user (id, email, password_hash) VALUES ($1, "+
+		"'mira@renter.example', '')", user); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		for _, e := range []audit.Event{
 			{Org: org, Action: "cluster.rent", Object: "cl_x"},
-			{Org: org, User: user, Action: "cluster.shell", Object: "cl_x", Detail: map[string]any{"node": 1, "key": "SHA256:abc"}, Address: "192.0.2.1"},
+			{
+				Org:     org,
+				User:    user,
+				Action:  "cluster.shell",
+				Object:  "cl_x",
+				Detail:  map[string]any{"node": 1, "key": "SHA256:abc"},
+				Address: "192.0.2.1",
+			},
 			{Org: org, User: user, Action: "token.create", Object: "tok_x"},
-			{Org: boss, User: user, Action: "payout.stop", Object: org.String(), Detail: map[string]any{"org": org.String(), "reason": "cl_x"}},
+			{
+				Org:    boss,
+				User:   user,
+				Action: "payout.stop",
+				Object: org.String(),
+				Detail: map[string]any{"org": org.String(), "reason": "cl_x"},
+			},
 			{Action: "user.admin", Detail: map[string]any{"email": "mira@renter.example"}},
 		} {
 			if err := audit.Record(ctx, tx, e); err != nil {
@@ -85,15 +108,18 @@ func TestOwn(t *testing.T) {
 		}
 	}
 	got, err := audit.Own(t.Context(), d.Q, audit.Filter{Org: org, Action: "cluster.shell"}, id.Audit{}, 1)
-	if err != nil || len(got) != 1 || got[0].Email != "mira@renter.example" || got[0].Address != "192.0.2.1" || got[0].Detail["node"] != 1.0 {
+	if err != nil || len(got) != 1 || got[0].Email != "mira@renter.example" || got[0].Address != "192.0.2.1" ||
+		got[0].Detail["node"] != 1.0 {
 		t.Fatalf("%+v %v", got, err)
 	}
-	if got, err = audit.Own(t.Context(), d.Q, audit.Filter{Org: org}, got[0].ID, 5); err != nil || len(got) != 1 || got[0].Action != "cluster.rent" {
+	if got, err = audit.Own(t.Context(), d.Q, audit.Filter{Org: org}, got[0].ID, 5); err != nil || len(got) != 1 ||
+		got[0].Action != "cluster.rent" {
 		t.Errorf("the second page: %+v %v", got, err)
 	}
 }
 
-// Everybody's trail is found by who, what, on what, and by words of the details; an org's also holds what was done to it.
+// Everybody's trail is found by who, what, on what, and by words of the details; an org's also holds what was done to
+// it.
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
@@ -103,14 +129,27 @@ func TestSearch(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := d.Pool.Exec(t.Context(), "INSERT INTO app_user (id, email, password_hash) VALUES ($1, 'ann@platform.example', '')", user); err != nil {
+	if _, err := d.Pool.Exec(t.Context(), "INSERT INTO app_user (id, email, password_hash) VALUES ($1, "+
+		"'ann@platform.example', '')", user); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		for _, e := range []audit.Event{
 			{Org: org, Action: "cluster.rent", Object: "cl_x"},
-			{Org: boss, User: user, Action: "payout.stop", Object: org.String(), Detail: map[string]any{"reason": "A stolen card, 100 %"}},
-			{Org: boss, User: user, Action: "payout.review_release", Object: "rev_x", Detail: map[string]any{"org": "org_y", "renter": org.String()}},
+			{
+				Org:    boss,
+				User:   user,
+				Action: "payout.stop",
+				Object: org.String(),
+				Detail: map[string]any{"reason": "A stolen card, 100 %"},
+			},
+			{
+				Org:    boss,
+				User:   user,
+				Action: "payout.review_release",
+				Object: "rev_x",
+				Detail: map[string]any{"org": "org_y", "renter": org.String()},
+			},
 			{Org: boss, User: user, Action: "payouts.other", Detail: map[string]any{"org": org.String()}},
 		} {
 			if err := audit.Record(ctx, tx, e); err != nil {
@@ -142,10 +181,12 @@ func TestSearch(t *testing.T) {
 		}
 	}
 	got, err := audit.Search(t.Context(), d.Q, audit.Filter{Action: "payout"}, id.Audit{}, 1)
-	if err != nil || len(got) != 1 || got[0].Email != "ann@platform.example" || got[0].OrgName != "Platform" || got[0].Detail["renter"] != org.String() {
+	if err != nil || len(got) != 1 || got[0].Email != "ann@platform.example" || got[0].OrgName != "Platform" ||
+		got[0].Detail["renter"] != org.String() {
 		t.Fatalf("%+v %v", got, err)
 	}
-	if got, err = audit.Search(t.Context(), d.Q, audit.Filter{Action: "payout"}, got[0].ID, 5); err != nil || len(got) != 1 || got[0].Action != "payout.stop" {
+	if got, err = audit.Search(t.Context(), d.Q, audit.Filter{Action: "payout"}, got[0].ID, 5); err != nil ||
+		len(got) != 1 || got[0].Action != "payout.stop" {
 		t.Errorf("the second page: %+v %v", got, err)
 	}
 }

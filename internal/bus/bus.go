@@ -42,8 +42,8 @@ func (b *Bus) WatchHost(host id.Host) {
 	b.publish(agentapi.SubjectWake(host.String()), agentapi.Wake{Watch: true})
 }
 
-// publish publishes v as JSON. Errors (a closed connection, a full buffer while reconnecting) lose the message, which is
-// allowed here.
+// publish publishes v as JSON. Errors (a closed connection, a full buffer while reconnecting) lose the message, which
+// is allowed here.
 func (b *Bus) publish(subject string, v any) {
 	if b.off() {
 		return

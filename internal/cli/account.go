@@ -7,7 +7,8 @@ import (
 )
 
 func accountCommand(s *shell) *cobra.Command {
-	return noun("account", "Your password, your sessions and your data", accountPassword(s), accountSessions(s), accountExport(s), accountDelete(s))
+	return noun("account", "Your password, your sessions and your data", accountPassword(s), accountSessions(s),
+		accountExport(s), accountDelete(s))
 }
 
 func accountExport(s *shell) *cobra.Command {
@@ -32,11 +33,14 @@ func accountDelete(s *shell) *cobra.Command {
 	var confirm string
 	var giveUp bool
 	cmd := &cobra.Command{
-		Use: "delete", Short: "Delete your account and data; without --confirm, show what prevents it", Args: exactly(),
-		Long: `Erase your data at once and for good. The password is asked for. It is refused while clusters run, money is left, a
-dispute, payment or payout is open, a card is saved, or you are the only member of an organisation with hosts. Receipts and other
-documents are kept until their retention is over.`,
-		Example: "  muster account export > my-data.json\n  muster account delete\n  muster account delete --confirm ada@example.com",
+		Use:   "delete",
+		Short: "Delete your account and data; without --confirm, show what prevents it",
+		Args:  exactly(),
+		Long: `Erase your data at once and for good. The password is asked for. It is refused while clusters run,
+money is left, a dispute, payment or payout is open, a card is saved, or you are the only member of an organisation with
+hosts. Receipts and other documents are kept until their retention is over.`,
+		Example: "  muster account export > my-data.json\n  muster account delete\n  muster account delete --confirm " +
+			"ada@example.com",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {

@@ -10,12 +10,17 @@ import (
 func accountPassword(s *shell) *cobra.Command {
 	var revoke bool
 	cmd := &cobra.Command{
-		Use: "password", Short: "Change your password", Args: exactly(),
-		Long: `Change your password. On a terminal the current and the new password are asked for without echo; otherwise they are read from
-standard input, one on each line. Neither can be given as a flag, which others on this machine could read.
+		Use:   "password",
+		Short: "Change your password",
+		Args:  exactly(),
+		Long: `Change your password. On a terminal the current and the new password are asked for without echo;
+otherwise they are read from standard input, one on each line. Neither can be given as a flag, which others on this
+machine could read.
 
-All your sessions in browsers end. API tokens keep working unless --revoke-tokens is given; the token of this command does in any case.`,
-		Example: "  muster account password\n  printf '%s\\n%s\\n' \"$CURRENT\" \"$NEW\" | muster account password --revoke-tokens",
+All your sessions in browsers end. API tokens keep working unless --revoke-tokens is given; the token of this command
+does in any case.`,
+		Example: "  muster account password\n  printf '%s\\n%s\\n' \"$CURRENT\" \"$NEW\" | muster account password " +
+			"--revoke-tokens",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -46,7 +51,8 @@ func readNewPassword(cmd *cobra.Command) (current, next string, err error) {
 		return "", "", err
 	}
 	if current == "" || next == "" {
-		return "", "", fault.New(fault.Invalid, "give the current and the new password: type them, or send them to standard input, one on each line")
+		return "", "", fault.New(fault.Invalid, "give the current and the new password: type them, or send them to "+
+			"standard input, one on each line")
 	}
 	if _, typed := terminal(cmd.InOrStdin()); typed {
 		again, err := hiddenLine(cmd, "New password again")
@@ -116,7 +122,8 @@ func sessionEnd(s *shell) *cobra.Command {
 			} else {
 				x, err := id.Parse[id.Session](args[0])
 				if err != nil || x.IsZero() {
-					return fault.New(fault.Invalid, "%q is not the id of a session; muster account sessions list shows the ids", args[0])
+					return fault.New(fault.Invalid, "%q is not the id of a session; muster account sessions list shows the ids",
+						args[0])
 				}
 				end = []id.Session{x}
 			}

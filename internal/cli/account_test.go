@@ -13,7 +13,12 @@ func TestPasswordAndSessionsByCommand(t *testing.T) {
 	p.signUp("ada@example.com")
 	acc := account.New(p.db, account.Config{})
 	signIn := func(password string) error {
-		_, _, err := acc.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password, UserAgent: "Firefox", Address: "203.0.113.7"})
+		_, _, err := acc.SignIn(t.Context(), account.SignIn{
+			Email:     "ada@example.com",
+			Password:  password,
+			UserAgent: "Firefox",
+			Address:   "203.0.113.7",
+		})
 		return err
 	}
 	if out := p.ok("account", "sessions", "list"); !strings.Contains(out, "not signed in in any browser") {
@@ -34,7 +39,8 @@ func TestPasswordAndSessionsByCommand(t *testing.T) {
 		t.Error(out)
 	}
 	for _, wrong := range [][]string{{}, {first, "--all"}, {"me"}} {
-		if r := p.run("", append([]string{"account", "sessions", "end"}, wrong...)...); r.code != 2 || !strings.Contains(r.errs, "sessions list") {
+		if r := p.run("", append([]string{"account", "sessions", "end"}, wrong...)...); r.code != 2 ||
+			!strings.Contains(r.errs, "sessions list") {
 			t.Errorf("%v: exit %d %s", wrong, r.code, r.errs)
 		}
 	}
@@ -50,13 +56,15 @@ func TestPasswordAndSessionsByCommand(t *testing.T) {
 	if r := p.run("", "account", "password"); r.code != 2 || !strings.Contains(r.errs, "standard input") {
 		t.Errorf("exit %d %s", r.code, r.errs)
 	}
-	if r := p.run("wrong\n another fine password \n", "account", "password"); r.code != 2 || !strings.Contains(r.errs, "old_password") {
+	if r := p.run("wrong\n another fine password \n", "account", "password"); r.code != 2 ||
+		!strings.Contains(r.errs, "old_password") {
 		t.Errorf("exit %d %s", r.code, r.errs)
 	}
 	if r := p.run("", "account", "password", "--password", "x"); r.code != 2 {
 		t.Errorf("exit %d %s", r.code, r.errs)
 	}
-	if r := p.run("correct horse battery\r\n another fine password \n", "account", "password"); r.code != 0 || strings.Contains(r.out+r.errs, "fine password") {
+	if r := p.run("correct horse battery\r\n another fine password \n", "account", "password"); r.code != 0 ||
+		strings.Contains(r.out+r.errs, "fine password") {
 		t.Fatalf("exit %d %s%s", r.code, r.out, r.errs)
 	}
 	if signIn("correct horse battery") == nil || signIn(" another fine password ") != nil {

@@ -14,14 +14,20 @@ import (
 
 // platformCommand is what the platform's own operators do. (muster server admin says who is one.)
 func platformCommand(s *shell) *cobra.Command {
-	cmd := noun("admin", "The platform's own desk, for its operators: books, organisations, payouts", adminLedger(s), adminSearch(s), adminCompensate(s), adminSuspense(s), adminDeadLetters(s),
-		adminQuarantine(s), adminFrozen(s), adminUnfreeze(s), adminGangs(s), adminHeldCredits(s), adminDecideCredit(s), adminPromo(s), adminPostpaid(s), adminReviews(s), adminStandings(s), adminForgive(s), adminTax(s), adminRemitTax(s), adminDocuments(s),
-		adminTodo(s), adminOrgs(s), adminOrg(s), adminSet(s), adminPayouts(s), adminSending(s), adminSecret(s), adminAudit(s), adminAgents(s), adminChannel(s),
+	cmd := noun("admin", "The platform's own desk, for its operators: books, organisations, payouts", adminLedger(s),
+		adminSearch(s), adminCompensate(s), adminSuspense(s), adminDeadLetters(s),
+		adminQuarantine(s), adminFrozen(s), adminUnfreeze(s), adminGangs(s), adminHeldCredits(s), adminDecideCredit(s),
+		adminPromo(s), adminPostpaid(s), adminReviews(s), adminStandings(s), adminForgive(s), adminTax(s), adminRemitTax(s),
+		adminDocuments(s),
+		adminTodo(s), adminOrgs(s), adminOrg(s), adminSet(s), adminPayouts(s), adminSending(s), adminSecret(s), adminAudit(s),
+		adminAgents(s), adminChannel(s),
 		adminDecide(s, "release", "Let what is in review become payable as usual", (*client.Client).ApprovePayoutReview),
-		adminDecide(s, "refuse", "Keep what is in review from the operator for good; they read the reason", (*client.Client).RefusePayoutReview))
-	cmd.Long = `The platform's own books, for its operators. muster server admin EMAIL makes one of a user; their account page then
-makes tokens with the scope admin, for muster login.`
-	cmd.Example = "  muster admin books\n  muster admin search cl_…\n  muster admin compensate tx_… --amount 1.50 --reason 'an outage of ours'"
+		adminDecide(s, "refuse", "Keep what is in review from the operator for good; they read the reason",
+			(*client.Client).RefusePayoutReview))
+	cmd.Long = `The platform's own books, for its operators. muster server admin EMAIL makes one of a user; their
+account page then makes tokens with the scope admin, for muster login.`
+	cmd.Example = "  muster admin books\n  muster admin search cl_…\n  muster admin compensate tx_… --amount 1.50 " +
+		"--reason 'an outage of ours'"
 	return cmd
 }
 
@@ -109,7 +115,8 @@ func adminSearch(s *shell) *cobra.Command {
 func printEntry(p *printer, e client.LedgerEntry) {
 	p.facts("Entry", e.ID, "When", e.At, "Kind", e.Kind, "Key", e.Key, "For", e.Memo, "Of", e.Ref, "Corrects", e.Corrects)
 	for _, t := range e.Transfers {
-		p.line("  %s %s  from %s to %s", t.Amount, t.Currency, accountOf(t.Debit, t.DebitOrg), accountOf(t.Credit, t.CreditOrg))
+		p.line("  %s %s  from %s to %s", t.Amount, t.Currency, accountOf(t.Debit, t.DebitOrg),
+			accountOf(t.Credit, t.CreditOrg))
 	}
 	p.line("")
 }
@@ -130,8 +137,11 @@ func printNext(p *printer, next *string) {
 func adminCompensate(s *shell) *cobra.Command {
 	var amount, reason string
 	cmd := &cobra.Command{
-		Use: "compensate CHARGE", Short: "Give a charge back to its renter, in part or whole", Args: exactly("CHARGE"),
-		Example: "  muster admin compensate tx_… --reason 'an outage of ours'\n  muster admin compensate tx_… --amount 1.50 --reason 'half of it'",
+		Use:   "compensate CHARGE",
+		Short: "Give a charge back to its renter, in part or whole",
+		Args:  exactly("CHARGE"),
+		Example: "  muster admin compensate tx_… --reason 'an outage of ours'\n  muster admin compensate tx_… --amount " +
+			"1.50 --reason 'half of it'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			charge, err := id.Parse[id.LedgerTx](args[0])
 			if err != nil {
@@ -178,10 +188,12 @@ func adminSuspense(s *shell) *cobra.Command {
 				return err
 			}
 			return s.show(cmd, r, func(p *printer) {
-				p.facts("Stripe holds", nano(r.Stripe)+" "+r.Currency, "The books say", nano(r.Clearing)+" "+r.Currency, "Difference", nano(r.Difference),
+				p.facts("Stripe holds", nano(r.Stripe)+" "+r.Currency, "The books say", nano(r.Clearing)+" "+r.Currency,
+					"Difference", nano(r.Difference),
 					"Matched", fmt.Sprint(r.Matched), "Waiting", fmt.Sprint(r.Waiting), "In suspense", fmt.Sprint(r.Suspense))
 				if f := r.Funds; f != nil {
-					p.facts("Stripe's balance", nano(f.Available)+" available, "+nano(f.Pending)+" pending", "Reserved there", nano(f.Reserved),
+					p.facts("Stripe's balance", nano(f.Available)+" available, "+nano(f.Pending)+" pending", "Reserved there",
+						nano(f.Reserved),
 						"Less the books", nano(f.Unbooked), "Not explained", nano(f.Unread), "Asked at", when(f.ReadAt))
 					if f.Wrong {
 						p.line("Stripe's balance is not what its changes come to, since %s.", when(*f.OffSince))
@@ -233,7 +245,9 @@ func adminQuarantine(s *shell) *cobra.Command {
 
 func adminFrozen(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "frozen", Short: "List leases whose money is frozen because their host signed two accounts of the same time", Args: exactly(),
+		Use:   "frozen",
+		Short: "List leases whose money is frozen because their host signed two accounts of the same time",
+		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -245,10 +259,13 @@ func adminFrozen(s *shell) *cobra.Command {
 			}
 			return s.show(cmd, page, func(p *printer) {
 				for _, f := range page.Items {
-					p.facts("Lease", f.Lease.String(), "Cluster", fmt.Sprintf("%s, rank %d", f.Cluster, f.Rank), "Host", f.HostName+" "+f.Host.String(),
-						"Renter", f.Renter.String(), "Operator", f.Operator.String(), "Charged", nano(f.Posted)+" "+f.Currency, "Waiting", nano(f.Waiting)+" "+f.Currency)
+					p.facts("Lease", f.Lease.String(), "Cluster", fmt.Sprintf("%s, rank %d", f.Cluster, f.Rank), "Host",
+						f.HostName+" "+f.Host.String(),
+						"Renter", f.Renter.String(), "Operator", f.Operator.String(), "Charged", nano(f.Posted)+" "+f.Currency, "Waiting",
+						nano(f.Waiting)+" "+f.Currency)
 					for _, x := range f.Conflicts {
-						p.line("  Segment %d of start %d: %s to %s stands; %s to %s came at %s.", x.Seq, x.Epoch, when(x.From), when(x.To), when(x.OtherFrom), when(x.OtherTo), when(x.At))
+						p.line("  Segment %d of start %d: %s to %s stands; %s to %s came at %s.", x.Seq, x.Epoch, when(x.From),
+							when(x.To), when(x.OtherFrom), when(x.OtherTo), when(x.At))
 					}
 					p.line("")
 				}
@@ -261,7 +278,9 @@ func adminFrozen(s *shell) *cobra.Command {
 func adminUnfreeze(s *shell) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "unfreeze LEASE", Short: "Unfreeze the money of a lease; the account that was signed first stands", Args: exactly("LEASE"),
+		Use:   "unfreeze LEASE",
+		Short: "Unfreeze the money of a lease; the account that was signed first stands",
+		Args:  exactly("LEASE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := id.Parse[id.Lease](args[0])
 			if err != nil {
@@ -277,7 +296,8 @@ func adminUnfreeze(s *shell) *cobra.Command {
 			if err := c.Unfreeze(cmd.Context(), l, reason); err != nil {
 				return err
 			}
-			return s.show(cmd, map[string]string{"unfrozen": l.String()}, func(p *printer) { p.line("Money for %s moves again.", l) })
+			return s.show(cmd, map[string]string{"unfrozen": l.String()},
+				func(p *printer) { p.line("Money for %s moves again.", l) })
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why; the host's operator reads it")

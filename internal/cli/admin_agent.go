@@ -26,13 +26,15 @@ func adminAgents(s *shell) *cobra.Command {
 				}
 				var rows [][]string
 				for _, x := range all.Channels {
-					rows = append(rows, []string{x.Name, x.Version, fmt.Sprintf("%d %%", x.Percent), fmt.Sprint(x.Try), firstOf(x.Stopped, "goes on"), x.Source})
+					rows = append(rows, []string{x.Name, x.Version, fmt.Sprintf("%d %%", x.Percent), fmt.Sprint(x.Try),
+						firstOf(x.Stopped, "goes on"), x.Source})
 				}
 				p.table([]string{"CHANNEL", "VERSION", ">HOSTS", ">TRY", "", "SOURCE"}, rows)
 				p.line("")
 				rows = nil
 				for _, x := range all.Hosts {
-					rows = append(rows, []string{x.Channel, firstOf(x.Version, "-"), orDash(x.State), orDash(x.Update), fmt.Sprint(x.Hosts)})
+					rows = append(rows, []string{x.Channel, firstOf(x.Version, "-"), orDash(x.State), orDash(x.Update),
+						fmt.Sprint(x.Hosts)})
 				}
 				p.table([]string{"CHANNEL", "RUNS", "UPDATE", "TO", ">HOSTS"}, rows)
 			})
@@ -43,9 +45,12 @@ func adminAgents(s *shell) *cobra.Command {
 func adminChannel(s *shell) *cobra.Command {
 	var n client.ChannelChange
 	cmd := &cobra.Command{
-		Use: "agent-channel CHANNEL", Short: "Set the agent version of a channel, and the share of its hosts that run it", Args: exactly("CHANNEL"),
-		Long: `Say which version of the agent a channel's hosts should run, and how many of them by a hundred. Hosts without a choice of
-their operator's are on the channel stable. A version that too many hosts give up stops by itself; set again, it goes on.`,
+		Use:   "agent-channel CHANNEL",
+		Short: "Set the agent version of a channel, and the share of its hosts that run it",
+		Args:  exactly("CHANNEL"),
+		Long: `Say which version of the agent a channel's hosts should run, and how many of them by a hundred.
+Hosts without a choice of their operator's are on the channel stable. A version that too many hosts give up stops by
+itself; set again, it goes on.`,
 		Example: "  muster admin agent-channel stable --version v1.4.0 --source https://releases.example/v1.4.0 --percent 5",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.client(cmd)
@@ -62,7 +67,8 @@ their operator's are on the channel stable. A version that too many hosts give u
 		},
 	}
 	cmd.Flags().StringVar(&n.Version, "version", "", "a release's number")
-	cmd.Flags().StringVar(&n.Source, "source", "", "https address of the folder with SHA256SUMS, SHA256SUMS.sig and the archives")
+	cmd.Flags().StringVar(&n.Source, "source", "", "https address of the folder with SHA256SUMS, SHA256SUMS.sig and "+
+		"the archives")
 	cmd.Flags().IntVar(&n.Percent, "percent", 0, "of the channel's hosts")
 	cmd.Flags().BoolVar(&n.Again, "again", false, "hosts that gave this version up try it again")
 	return cmd

@@ -11,7 +11,9 @@ import (
 
 func adminHeldCredits(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "held-credits", Short: "List credits for a host's failure that wait for an admin, because the renter could have caused it", Args: exactly(),
+		Use:   "held-credits",
+		Short: "List credits for a host's failure that wait for an admin, because the renter could have caused it",
+		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -23,8 +25,10 @@ func adminHeldCredits(s *shell) *cobra.Command {
 			}
 			return s.show(cmd, page, func(p *printer) {
 				for _, h := range page.Items {
-					p.facts("Lease", h.Lease.String(), "Cluster", fmt.Sprintf("%s, rank %d", h.Cluster, h.Rank), "Host", h.HostName+" "+h.Host.String(),
-						"Renter", h.Renter.String(), "Operator", h.Operator.String(), "Reason", h.Reason, "Amount", nano(h.Amount)+" "+h.Currency,
+					p.facts("Lease", h.Lease.String(), "Cluster", fmt.Sprintf("%s, rank %d", h.Cluster, h.Rank), "Host",
+						h.HostName+" "+h.Host.String(),
+						"Renter", h.Renter.String(), "Operator", h.Operator.String(), "Reason", h.Reason, "Amount", nano(h.Amount)+" "+
+							h.Currency,
 						"Already credited", nano(h.Booked)+" "+h.Currency, "Failed at", when(h.At))
 					p.line("")
 				}

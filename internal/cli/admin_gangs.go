@@ -12,7 +12,9 @@ import (
 func adminGangs(s *shell) *cobra.Command {
 	var days int
 	cmd := &cobra.Command{
-		Use: "gangs", Short: "Strikes by host, pairs kept apart, relief by cluster, and unbilled time by renter and operator", Args: exactly(),
+		Use:     "gangs",
+		Short:   "Strikes by host, pairs kept apart, relief by cluster, and unbilled time by renter and operator",
+		Args:    exactly(),
 		Example: "  muster admin gangs --days 7\n  muster admin held-credits",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
@@ -46,7 +48,8 @@ func printGangs(p *printer, g client.Gangs) {
 		if !x.AgainstOrg.IsZero() {
 			against = x.AgainstOrg.String()
 		}
-		rows = append(rows, []string{x.HostName, x.Host.String(), x.Org.String(), x.Kind, orDash(against), fmt.Sprint(x.Strikes), when(x.LastAt)})
+		rows = append(rows, []string{x.HostName, x.Host.String(), x.Org.String(), x.Kind, orDash(against),
+			fmt.Sprint(x.Strikes), when(x.LastAt)})
 	}
 	section([]string{"HOST", "ID", "OPERATOR", "STRIKES FOR", "AGAINST", ">STRIKES", "LAST"}, rows, "No strikes.")
 	rows = nil
@@ -56,17 +59,22 @@ func printGangs(p *printer, g client.Gangs) {
 	section([]string{"KEPT APART", "ID", "FROM", "ID", "UNTIL"}, rows, "No pair is kept apart.")
 	rows = nil
 	for _, x := range g.Relief {
-		rows = append(rows, []string{x.Cluster.String(), x.Name, x.Org.String(), seconds(x.Millis), nano(x.Relief), nano(x.UsageFee)})
+		rows = append(rows, []string{x.Cluster.String(), x.Name, x.Org.String(), seconds(x.Millis), nano(x.Relief),
+			nano(x.UsageFee)})
 	}
 	section([]string{"CLUSTER", "NAME", "RENTER", ">STANDBY S", ">RELIEF", ">FEE"}, rows, "No relief was paid.")
 	rows = nil
 	for _, x := range g.Renters {
-		rows = append(rows, []string{x.Name, x.Org.String(), fmt.Sprint(x.Clusters), fmt.Sprint(x.Suspensions), seconds(x.Millis), seconds(x.UndecidedMS)})
+		rows = append(rows, []string{x.Name, x.Org.String(), fmt.Sprint(x.Clusters), fmt.Sprint(x.Suspensions),
+			seconds(x.Millis), seconds(x.UndecidedMS)})
 	}
-	section([]string{"RENTER", "ID", ">CLUSTERS", ">SUSPENSIONS", ">NOT BILLED S", ">UNDECIDED S"}, rows, "All time of renters was billed.")
+	section([]string{"RENTER", "ID", ">CLUSTERS", ">SUSPENSIONS", ">NOT BILLED S", ">UNDECIDED S"}, rows,
+		"All time of renters was billed.")
 	rows = nil
 	for _, x := range g.Operators {
-		rows = append(rows, []string{x.Name, x.Org.String(), fmt.Sprint(x.Clusters), fmt.Sprint(x.Suspensions), seconds(x.Millis)})
+		rows = append(rows, []string{x.Name, x.Org.String(), fmt.Sprint(x.Clusters), fmt.Sprint(x.Suspensions),
+			seconds(x.Millis)})
 	}
-	section([]string{"OPERATOR TO BLAME", "ID", ">CLUSTERS", ">SUSPENSIONS", ">NOT BILLED S"}, rows, "No operator is to blame for unbilled time.")
+	section([]string{"OPERATOR TO BLAME", "ID", ">CLUSTERS", ">SUSPENSIONS", ">NOT BILLED S"}, rows,
+		"No operator is to blame for unbilled time.")
 }

@@ -101,7 +101,9 @@ func adminOrgs(s *shell) *cobra.Command {
 	var page pageFlags
 	var operators bool
 	cmd := &cobra.Command{
-		Use: "orgs [WORDS]", Short: "Search organisations by id, name or e-mail address, newest first", Args: cobra.ArbitraryArgs,
+		Use:   "orgs [WORDS]",
+		Short: "Search organisations by id, name or e-mail address, newest first",
+		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -114,7 +116,8 @@ func adminOrgs(s *shell) *cobra.Command {
 			return s.show(cmd, all, func(p *printer) {
 				rows := make([][]string, len(all.Items))
 				for i, o := range all.Items {
-					rows[i] = []string{o.Name, o.Email, fmt.Sprint(o.Hosts), fmt.Sprint(o.Clusters), nano(o.Available), nano(o.Pending), nano(o.Payable), o.ID.String()}
+					rows[i] = []string{o.Name, o.Email, fmt.Sprint(o.Hosts), fmt.Sprint(o.Clusters), nano(o.Available),
+						nano(o.Pending), nano(o.Payable), o.ID.String()}
 				}
 				p.table([]string{"NAME", "E-MAIL", ">HOSTS", ">CLUSTERS", ">AVAILABLE", ">PENDING", ">PAYABLE", "ID"}, rows)
 				printNext(p, all.Next)
@@ -146,7 +149,8 @@ func adminOrg(s *shell) *cobra.Command {
 				in := " " + o.Currency
 				p.facts("Organisation", o.Name, "Id", o.ID.String(), "Legal name", o.LegalName, "Since", when(o.CreatedAt),
 					"Available", nano(o.Available)+in, "Held", nano(o.Held)+in, "In the holdback", nano(o.Earnings.Pending)+in,
-					"In review", nano(o.Earnings.InReview)+in, "Disputed", nano(o.Earnings.Disputed)+in, "Payable", nano(o.Earnings.Payable)+in,
+					"In review", nano(o.Earnings.InReview)+in, "Disputed", nano(o.Earnings.Disputed)+in, "Payable",
+					nano(o.Earnings.Payable)+in,
 					"On its way", nano(o.Earnings.Sending)+in, "Paid", nano(o.Earnings.Paid)+in, "Fee", feeWords(o.FeePPM),
 					"Payout account", o.Account.State, "Stopped", o.Account.Stopped, "Next payout", whenPtr(o.Account.NextAt),
 					"Hosts", fmt.Sprint(o.Hosts), "Clusters", fmt.Sprint(o.Clusters))
@@ -170,7 +174,9 @@ func adminSet(s *shell) *cobra.Command {
 	var stop, resume bool
 	var reason string
 	cmd := &cobra.Command{
-		Use: "set ORG", Short: "Set an operator's fee, or stop or resume their payouts; they see the reason", Args: exactly("ORG"),
+		Use:   "set ORG",
+		Short: "Set an operator's fee, or stop or resume their payouts; they see the reason",
+		Args:  exactly("ORG"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			org, err := orgArg(args[0])
 			if err != nil {
@@ -218,7 +224,9 @@ func adminAudit(s *shell) *cobra.Command {
 	var page pageFlags
 	var action, org string
 	cmd := &cobra.Command{
-		Use: "audit [WORDS]", Short: "Search the audit log by an object's id, an e-mail address or words, newest first", Args: cobra.ArbitraryArgs,
+		Use:   "audit [WORDS]",
+		Short: "Search the audit log by an object's id, an e-mail address or words, newest first",
+		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			of, err := orgFlag(org)
 			if err != nil {
@@ -228,7 +236,11 @@ func adminAudit(s *shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := c.Audit(cmd.Context(), client.AuditFilter{Words: strings.Join(args, " "), Action: action, Org: of}, page.of())
+			all, err := c.Audit(cmd.Context(), client.AuditFilter{
+				Words:  strings.Join(args, " "),
+				Action: action,
+				Org:    of,
+			}, page.of())
 			if err != nil {
 				return err
 			}

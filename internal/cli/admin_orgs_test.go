@@ -15,7 +15,8 @@ func TestTheDeskByCommand(t *testing.T) {
 	if err := p.db.Pool.QueryRow(t.Context(), "SELECT id FROM org").Scan(&org); err != nil {
 		t.Fatal(err)
 	}
-	commands := []string{"todo", "orgs", "org " + org.String(), "payouts list", "payouts due", "audit", "promo uses", "set " + org.String() + " --fee-ppm 1 --reason x",
+	commands := []string{"todo", "orgs", "org " + org.String(), "payouts list", "payouts due", "audit", "promo uses",
+		"set " + org.String() + " --fee-ppm 1 --reason x",
 		"payouts pay " + org.String() + " --reason x", "payouts run --reason x",
 		"sending show", "sending pause --reason x", "sending resume --reason x"}
 	for _, cmd := range commands {
@@ -28,19 +29,22 @@ func TestTheDeskByCommand(t *testing.T) {
 		t.Error(out)
 	}
 	for _, words := range []string{"", "ada@", org.String()} {
-		if out := p.ok("admin", "orgs", words); !strings.Contains(out, org.String()) || !strings.Contains(out, "ada@example.com") {
+		if out := p.ok("admin", "orgs", words); !strings.Contains(out, org.String()) ||
+			!strings.Contains(out, "ada@example.com") {
 			t.Errorf("%q: %s", words, out)
 		}
 	}
 	if out := p.ok("admin", "orgs", "--operators"); strings.Contains(out, org.String()) {
 		t.Error(out)
 	}
-	for _, wrong := range []string{"org x", "set " + org.String() + " --fee-ppm 5", "set " + org.String() + " --reason x", "payouts pay x --reason x", "payouts pay " + org.String(), "payouts run", "sending pause", "audit --org x"} {
+	for _, wrong := range []string{"org x", "set " + org.String() + " --fee-ppm 5", "set " + org.String() + " --reason x",
+		"payouts pay x --reason x", "payouts pay " + org.String(), "payouts run", "sending pause", "audit --org x"} {
 		if r := p.run("", append([]string{"admin"}, strings.Fields(wrong)...)...); r.code != 2 {
 			t.Errorf("%s: exit %d %s", wrong, r.code, r.errs)
 		}
 	}
-	if out := p.ok("admin", "sending", "pause", "--reason", "a restore"); !strings.Contains(out, "paused") || !strings.Contains(out, "a restore") {
+	if out := p.ok("admin", "sending", "pause", "--reason", "a restore"); !strings.Contains(out, "paused") ||
+		!strings.Contains(out, "a restore") {
 		t.Error(out)
 	}
 	if v := p.json("admin", "sending", "show"); v["paused"] != true {
@@ -49,19 +53,23 @@ func TestTheDeskByCommand(t *testing.T) {
 	if out := p.ok("admin", "sending", "resume", "--reason", "checked"); !strings.Contains(out, "Money is sent.") {
 		t.Error(out)
 	}
-	if out := p.ok("admin", "set", org.String(), "--fee-ppm", "45000", "--reason", "a large fleet"); !strings.Contains(out, "45000 ppm") {
+	if out := p.ok("admin", "set", org.String(), "--fee-ppm", "45000", "--reason", "a large fleet"); !strings.Contains(out,
+		"45000 ppm") {
 		t.Error(out)
 	}
-	if out := p.ok("admin", "org", org.String()); !strings.Contains(out, "45000 ppm") || !strings.Contains(out, "ada@example.com") {
+	if out := p.ok("admin", "org", org.String()); !strings.Contains(out, "45000 ppm") ||
+		!strings.Contains(out, "ada@example.com") {
 		t.Error(out)
 	}
 	if v := p.json("admin", "org", org.String()); v["fee_ppm"] != 45000.0 || v["host_list"] == nil {
 		t.Error(v)
 	}
-	if out := p.ok("admin", "audit", "large", "fleet"); !strings.Contains(out, "operator.fee") || !strings.Contains(out, "fee_ppm=45000 reason=a large fleet") {
+	if out := p.ok("admin", "audit", "large", "fleet"); !strings.Contains(out, "operator.fee") ||
+		!strings.Contains(out, "fee_ppm=45000 reason=a large fleet") {
 		t.Error(out)
 	}
-	if r := p.run("", "admin", "payouts", "pay", org.String(), "--reason", "asked for"); r.code != 3 || !strings.Contains(r.errs, "no payout account") {
+	if r := p.run("", "admin", "payouts", "pay", org.String(), "--reason", "asked for"); r.code != 3 ||
+		!strings.Contains(r.errs, "no payout account") {
 		t.Errorf("exit %d %s", r.code, r.errs)
 	}
 	if out := p.ok("admin", "payouts", "run", "--reason", "asked for"); !strings.Contains(out, "0 payouts were made") {

@@ -12,8 +12,10 @@ import (
 )
 
 func adminPayouts(s *shell) *cobra.Command {
-	cmd := noun("payouts", "Everybody's payouts", payoutsList(s), payoutsDue(s), payoutsPay(s), payoutsRun(s), payoutsReverse(s))
-	cmd.Example = "  muster admin payouts due\n  muster admin payouts pay org_… --reason 'their bank is mended'\n  muster admin payouts list --org org_…\n  muster admin payouts reverse payout_… --amount 25.00 --reason 'sent twice'"
+	cmd := noun("payouts", "Everybody's payouts", payoutsList(s), payoutsDue(s), payoutsPay(s), payoutsRun(s),
+		payoutsReverse(s))
+	cmd.Example = "  muster admin payouts due\n  muster admin payouts pay org_… --reason 'their bank is mended'\n  " +
+		"muster admin payouts list --org org_…\n  muster admin payouts reverse payout_… --amount 25.00 --reason 'sent twice'"
 	return cmd
 }
 
@@ -46,7 +48,8 @@ func payoutsList(s *shell) *cobra.Command {
 func printPayoutsOf(p *printer, all client.Page[client.OperatorPayout]) {
 	rows := make([][]string, len(all.Items))
 	for i, x := range all.Items {
-		rows[i] = []string{when(x.CreatedAt), nano(x.Amount) + " " + x.Currency, x.State, firstOf(x.Failure, takenBack(x.Payout)), x.Org.String(), x.ID.String()}
+		rows[i] = []string{when(x.CreatedAt), nano(x.Amount) + " " + x.Currency, x.State,
+			firstOf(x.Failure, takenBack(x.Payout)), x.Org.String(), x.ID.String()}
 	}
 	p.table([]string{"TIME", ">AMOUNT", "STATE", "WHY", "OPERATOR", "ID"}, rows)
 	printNext(p, all.Next)
@@ -135,7 +138,9 @@ func payoutsRun(s *shell) *cobra.Command {
 func payoutsReverse(s *shell) *cobra.Command {
 	var amount, reason string
 	cmd := &cobra.Command{
-		Use: "reverse PAYOUT", Short: "Reverse a payout, in part or whole, or retry a refused reversal; payouts to the operator stop", Args: exactly("PAYOUT"),
+		Use:   "reverse PAYOUT",
+		Short: "Reverse a payout, in part or whole, or retry a refused reversal; payouts to the operator stop",
+		Args:  exactly("PAYOUT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			what, err := id.Parse[id.Payout](args[0])
 			if err != nil || what.IsZero() {
@@ -159,7 +164,8 @@ func payoutsReverse(s *shell) *cobra.Command {
 				return err
 			}
 			return s.show(cmd, x, func(p *printer) {
-				p.line("Stripe is asked to take it back, and payouts to %s are stopped. What becomes of it: muster admin payouts list --org %s", x.Org, x.Org)
+				p.line("Stripe is asked to take it back, and payouts to %s are stopped. What becomes of it: muster admin "+
+					"payouts list --org %s", x.Org, x.Org)
 			})
 		},
 	}

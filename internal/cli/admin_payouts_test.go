@@ -13,7 +13,8 @@ func TestARefusedReversalByCommand(t *testing.T) {
 	p := newPlatform(t)
 	p.signUp("ada@example.com")
 	paid := id.New[id.Payout]()
-	if _, err := p.db.Pool.Exec(t.Context(), `INSERT INTO payout (id, org_id, stripe_account, amount, currency, state, stripe_transfer)
+	if _, err := p.db.Pool.Exec(t.Context(), `INSERT INTO payout (id, org_id, stripe_account, amount, currency, state,
+		stripe_transfer)
 		SELECT $1, id, 'acct_x', 25000000000, 'USD', 'paid', 'tr_unknown' FROM org`, paid); err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +22,8 @@ func TestARefusedReversalByCommand(t *testing.T) {
 		t.Errorf("a renter takes a payout back: exit %d %s", r.code, r.out)
 	}
 	p.admin("ada@example.com")
-	for _, wrong := range [][]string{{"x", "--reason", "x"}, {paid.String()}, {paid.String(), "--reason", "x", "--amount", "-1"}, {paid.String(), "--reason", "x", "--amount", "25.01"}} {
+	for _, wrong := range [][]string{{"x", "--reason", "x"}, {paid.String()}, {paid.String(), "--reason", "x", "--amount",
+		"-1"}, {paid.String(), "--reason", "x", "--amount", "25.01"}} {
 		if r := p.run("", append([]string{"admin", "payouts", "reverse"}, wrong...)...); r.code != 2 {
 			t.Errorf("%v: exit %d %s", wrong, r.code, r.errs)
 		}
@@ -34,7 +36,9 @@ func TestARefusedReversalByCommand(t *testing.T) {
 			}
 		}
 	}
-	if r := p.json("payout", "list")["items"].([]any)[0].(map[string]any)["reversal"].(map[string]any); r["state"] != "refused" || r["amount"] != "5.000000000" || r["failure"] == "" {
+	if r := p.json("payout",
+		"list")["items"].([]any)[0].(map[string]any)["reversal"].(map[string]any); r["state"] != "refused" ||
+		r["amount"] != "5.000000000" || r["failure"] == "" {
 		t.Error(r)
 	}
 }

@@ -10,9 +10,11 @@ import (
 )
 
 func adminPostpaid(s *shell) *cobra.Command {
-	cmd := noun("postpaid", "Organisations that pay afterwards, up to a credit limit", adminPostpaidList(s), adminPostpaidOn(s), adminPostpaidOff(s),
+	cmd := noun("postpaid", "Organisations that pay afterwards, up to a credit limit", adminPostpaidList(s),
+		adminPostpaidOn(s), adminPostpaidOff(s),
 		adminPostpaidInvoices(s), adminPostpaidWriteOff(s), adminPostpaidBank(s), adminPostpaidRelease(s))
-	cmd.Example = "  muster admin postpaid on org_… --limit 500 --reason 'contract 2026-17'\n  muster admin postpaid list\n  muster admin postpaid off org_… --reason 'contract ended'\n" +
+	cmd.Example = "  muster admin postpaid on org_… --limit 500 --reason 'contract 2026-17'\n  muster admin postpaid " +
+		"list\n  muster admin postpaid off org_… --reason 'contract ended'\n" +
 		"  muster admin postpaid invoices org_…\n  muster admin postpaid write-off org_… in_… --reason 'insolvent'\n" +
 		"  muster admin postpaid paid-by-bank org_… in_… 7.90 --reference 2026-11-20/4711 --reason 'after a lost dispute'"
 	return cmd
@@ -42,7 +44,8 @@ func adminPostpaidList(s *shell) *cobra.Command {
 					if t.Stopped != "" {
 						state += ", stopped: " + t.Stopped
 					}
-					rows[i] = []string{t.Org.String(), t.Name, nano(t.Limit) + " " + t.Currency, nano(t.Used), nano(t.Owed), whenPtr(t.Since), state}
+					rows[i] = []string{t.Org.String(), t.Name, nano(t.Limit) + " " + t.Currency, nano(t.Used), nano(t.Owed),
+						whenPtr(t.Since), state}
 				}
 				p.table([]string{"ORGANISATION", "NAME", ">LIMIT", ">USED", ">BILLED, UNPAID", "CHANGED", "STATE"}, rows)
 				printNext(p, page.Next)
@@ -115,17 +118,21 @@ func printPostpaid(p *printer, t client.Postpaid) {
 	}
 	in := " " + t.Currency
 	if t.Period != nil {
-		p.facts("Period", when(t.Period.Start)+" to "+when(t.Period.End), "Billed in it", nano(t.Period.Charged)+" "+t.Currency, "Used since", nano(t.Period.Unbilled)+" "+t.Currency)
+		p.facts("Period", when(t.Period.Start)+" to "+when(t.Period.End), "Billed in it", nano(t.Period.Charged)+" "+
+			t.Currency, "Used since", nano(t.Period.Unbilled)+" "+t.Currency)
 	}
 	if t.WrittenOff > 0 {
 		p.facts("Written off", nano(t.WrittenOff)+in+", and nothing is lent until it is paid")
 	}
-	p.facts("Credit limit", nano(t.Limit)+in, "Used of it", nano(t.Used)+in, "Billed, unpaid", nano(t.Owed)+in, "Can be spent", nano(t.Left)+in)
+	p.facts("Credit limit", nano(t.Limit)+in, "Used of it", nano(t.Used)+in, "Billed, unpaid", nano(t.Owed)+in,
+		"Can be spent", nano(t.Left)+in)
 }
 
 func adminPostpaidInvoices(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "invoices ORG", Short: "List Stripe's invoices to an organisation, and which were written off", Args: exactly("ORG"),
+		Use:   "invoices ORG",
+		Short: "List Stripe's invoices to an organisation, and which were written off",
+		Args:  exactly("ORG"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			org, err := orgArg(args[0])
 			if err != nil {
@@ -142,7 +149,8 @@ func adminPostpaidInvoices(s *shell) *cobra.Command {
 			return s.show(cmd, page, func(p *printer) {
 				rows := make([][]string, len(page.Items))
 				for i, in := range page.Items {
-					rows[i] = []string{in.ID, in.Number, when(in.Start) + " to " + when(in.End), nano(in.Total) + " " + in.Currency, nano(in.Tax.Amount), invoiceWord(in)}
+					rows[i] = []string{in.ID, in.Number, when(in.Start) + " to " + when(in.End), nano(in.Total) + " " + in.Currency,
+						nano(in.Tax.Amount), invoiceWord(in)}
 				}
 				p.table([]string{"INVOICE", "NUMBER", "PERIOD", ">TOTAL", ">OF IT TAX", "STATE"}, rows)
 			})
@@ -179,7 +187,10 @@ func invoiceWord(in client.OrgInvoice) string {
 func adminPostpaidWriteOff(s *shell) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "write-off ORG INVOICE", Short: "Write off an unpaid invoice, or what a lost dispute left unpaid; the organisation gets no credit until it is paid", Args: exactly("ORG", "INVOICE"),
+		Use: "write-off ORG INVOICE",
+		Short: "Write off an unpaid invoice, or what a lost dispute left unpaid; the organisation gets no credit until it " +
+			"is paid",
+		Args: exactly("ORG", "INVOICE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			org, err := orgArg(args[0])
 			if err != nil {
@@ -212,8 +223,11 @@ func adminPostpaidWriteOff(s *shell) *cobra.Command {
 func adminPostpaidBank(s *shell) *cobra.Command {
 	var reference, reason string
 	cmd := &cobra.Command{
-		Use: "paid-by-bank ORG INVOICE AMOUNT", Short: "Book a bank transfer that pays what a lost dispute took of an invoice", Args: exactly("ORG", "INVOICE", "AMOUNT"),
-		Example: "  muster admin postpaid paid-by-bank org_… in_… 7.90 --reference 2026-11-20/4711 --reason 'after a lost dispute'",
+		Use:   "paid-by-bank ORG INVOICE AMOUNT",
+		Short: "Book a bank transfer that pays what a lost dispute took of an invoice",
+		Args:  exactly("ORG", "INVOICE", "AMOUNT"),
+		Example: "  muster admin postpaid paid-by-bank org_… in_… 7.90 --reference 2026-11-20/4711 --reason 'after a lost " +
+			"dispute'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			org, err := orgArg(args[0])
 			if err != nil {
@@ -232,16 +246,22 @@ func adminPostpaidBank(s *shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			in, err := c.BookBankPayment(cmd.Context(), org, args[1], client.BankPayment{Amount: args[2], Reference: reference, Reason: reason})
+			in, err := c.BookBankPayment(cmd.Context(), org, args[1], client.BankPayment{
+				Amount:    args[2],
+				Reference: reference,
+				Reason:    reason,
+			})
 			if err != nil {
 				return err
 			}
 			return s.show(cmd, in, func(p *printer) {
-				p.line("Booked: %s %s of what the dispute took are paid by bank, %s are not.", nano(in.PaidByBank), in.Currency, nano(in.LostUnpaid))
+				p.line("Booked: %s %s of what the dispute took are paid by bank, %s are not.", nano(in.PaidByBank), in.Currency,
+					nano(in.LostUnpaid))
 			})
 		},
 	}
-	cmd.Flags().StringVar(&reference, "reference", "", "of the transfer, as your bank's statement has it; of an invoice, one is booked once")
+	cmd.Flags().StringVar(&reference, "reference", "", "of the transfer, as your bank's statement has it; of an "+
+		"invoice, one is booked once")
 	reasonFlag(cmd, &reason, "the audit trail keeps it")
 	return cmd
 }
@@ -249,7 +269,9 @@ func adminPostpaidBank(s *shell) *cobra.Command {
 func adminPostpaidRelease(s *shell) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "release-refund REFUND", Short: "Approve the operators' earnings of an invoice that was refunded at Stripe", Args: exactly("REFUND"),
+		Use:   "release-refund REFUND",
+		Short: "Approve the operators' earnings of an invoice that was refunded at Stripe",
+		Args:  exactly("REFUND"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := wantReason(reason); err != nil {
 				return err
@@ -261,7 +283,10 @@ func adminPostpaidRelease(s *shell) *cobra.Command {
 			if err := c.ApproveRefund(cmd.Context(), args[0], reason); err != nil {
 				return err
 			}
-			return s.show(cmd, map[string]string{"id": args[0], "state": "released"}, func(p *printer) { p.line("The hosts are paid what they earned, as usual.") })
+			return s.show(cmd, map[string]string{
+				"id":    args[0],
+				"state": "released",
+			}, func(p *printer) { p.line("The hosts are paid what they earned, as usual.") })
 		},
 	}
 	reasonFlag(cmd, &reason, "the audit trail keeps it")

@@ -13,7 +13,9 @@ import (
 
 func adminPromo(s *shell) *cobra.Command {
 	cmd := noun("promo", "Codes that give credit away", promoList(s), promoCreate(s), promoDisable(s), promoUses(s))
-	cmd.Example = "  muster admin promo create WELCOME-2027 5.00 --uses 100 --reason 'the spring fair'\n  muster admin promo list\n  muster admin promo disable WELCOME-2027 --reason 'it was posted in public'\n  muster admin promo uses WELCOME-2027"
+	cmd.Example = "  muster admin promo create WELCOME-2027 5.00 --uses 100 --reason 'the spring fair'\n  muster admin " +
+		"promo list\n  muster admin promo disable WELCOME-2027 --reason 'it was posted in public'\n  muster admin promo " +
+		"uses WELCOME-2027"
 	return cmd
 }
 
@@ -42,7 +44,8 @@ func printPromos(p *printer, all []client.PromoCode) {
 			ends = when(*c.ExpiresAt)
 		}
 		given := c.Amount * money.Nano(c.Uses)
-		rows[i] = []string{c.Code, nano(c.Amount) + " " + c.Currency, fmt.Sprintf("%d of %d", c.Uses, c.MaxUses), nano(given) + " " + c.Currency, when(c.CreatedAt), ends}
+		rows[i] = []string{c.Code, nano(c.Amount) + " " + c.Currency, fmt.Sprintf("%d of %d", c.Uses, c.MaxUses),
+			nano(given) + " " + c.Currency, when(c.CreatedAt), ends}
 	}
 	p.table([]string{"CODE", ">CREDIT", ">USED", ">GIVEN", "MADE", "ENDS"}, rows)
 }
@@ -51,7 +54,9 @@ func promoCreate(s *shell) *cobra.Command {
 	var uses int
 	var reason string
 	cmd := &cobra.Command{
-		Use: "create CODE AMOUNT", Short: "Create a promo code, which each organisation can redeem once", Args: exactly("CODE", "AMOUNT"),
+		Use:   "create CODE AMOUNT",
+		Short: "Create a promo code, which each organisation can redeem once",
+		Args:  exactly("CODE", "AMOUNT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := money.ParseNano(args[1])
 			if err != nil {
@@ -92,7 +97,10 @@ func promoDisable(s *shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.show(cmd, ended, func(p *printer) { p.line("%s is over. It was used %s.", ended.Code, counted(ended.Uses, "time")) })
+			return s.show(cmd, ended, func(p *printer) {
+				p.line("%s is over. It was used %s.", ended.Code,
+					counted(ended.Uses, "time"))
+			})
 		},
 	}
 	reasonFlag(cmd, &reason, "the audit trail keeps it")

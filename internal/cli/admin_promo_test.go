@@ -15,23 +15,28 @@ func TestPromoCodesByCommand(t *testing.T) {
 		}
 	}
 	p.admin("ada@example.com")
-	if r := p.run("", "admin", "promo", "create", "WELCOME-2027", "five"); r.code != 2 || !strings.Contains(r.errs, "AMOUNT") {
+	if r := p.run("", "admin", "promo", "create", "WELCOME-2027", "five"); r.code != 2 ||
+		!strings.Contains(r.errs, "AMOUNT") {
 		t.Errorf("exit %d %s", r.code, r.errs)
 	}
-	if r := p.run("", "admin", "promo", "create", "welcome-2027", "5"); r.code != 2 || !strings.Contains(r.errs, "--reason") {
+	if r := p.run("", "admin", "promo", "create", "welcome-2027", "5"); r.code != 2 ||
+		!strings.Contains(r.errs, "--reason") {
 		t.Errorf("without a reason: exit %d %s", r.code, r.errs)
 	}
 	p.ok("admin", "promo", "create", "welcome-2027", "5", "--uses", "3", "--reason", "a fair")
-	if out := p.ok("admin", "promo", "list"); !strings.Contains(out, "WELCOME-2027") || !strings.Contains(out, "0 of 3") || !strings.Contains(out, "never") {
+	if out := p.ok("admin", "promo", "list"); !strings.Contains(out, "WELCOME-2027") || !strings.Contains(out, "0 of 3") ||
+		!strings.Contains(out, "never") {
 		t.Error(out)
 	}
-	if out := p.ok("admin", "promo", "disable", "welcome-2027", "--reason", "posted in public"); !strings.Contains(out, "WELCOME-2027 is over") {
+	if out := p.ok("admin", "promo", "disable", "welcome-2027", "--reason", "posted in public"); !strings.Contains(out,
+		"WELCOME-2027 is over") {
 		t.Error(out)
 	}
 	if out := p.ok("admin", "promo", "list"); strings.Contains(out, "never") {
 		t.Error(out)
 	}
-	if r := p.run("", "admin", "promo", "disable", "WELCOME-2027", "--reason", "again"); r.code != 1 || !strings.Contains(r.errs, "over already") {
+	if r := p.run("", "admin", "promo", "disable", "WELCOME-2027", "--reason", "again"); r.code != 1 ||
+		!strings.Contains(r.errs, "over already") {
 		t.Errorf("again: exit %d %s", r.code, r.errs)
 	}
 	if r := p.run("", "admin", "promo", "disable", "no/such code", "--reason", "x"); r.code != 3 {

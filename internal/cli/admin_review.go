@@ -43,14 +43,17 @@ func adminReviews(s *shell) *cobra.Command {
 
 func printReview(p *printer, r client.PayoutReview) {
 	in := " " + r.Currency
-	p.facts("Review", r.ID.String(), "Operator", r.Operator.String(), "Renter", r.Renter.String(), "Linked by", strings.Join(r.Reasons, ", "), "Suggested", r.Advice,
-		"In review", nano(r.InReview)+in, "Released", nano(r.Released)+in, "Refused", nano(r.Refused)+in, "Since", when(r.CreatedAt),
+	p.facts("Review", r.ID.String(), "Operator", r.Operator.String(), "Renter", r.Renter.String(), "Linked by",
+		strings.Join(r.Reasons, ", "), "Suggested", r.Advice,
+		"In review", nano(r.InReview)+in, "Released", nano(r.Released)+in, "Refused", nano(r.Refused)+in, "Since",
+		when(r.CreatedAt),
 		"Decided", whenPtr(r.DecidedAt), "Because", r.Decision)
 	p.line("")
 }
 
 // adminDecide is a decision on a review.
-func adminDecide(s *shell, verb, short string, do func(*client.Client, context.Context, id.PayoutReview, string) (client.PayoutReview, error)) *cobra.Command {
+func adminDecide(s *shell, verb, short string, do func(*client.Client, context.Context, id.PayoutReview,
+	string) (client.PayoutReview, error)) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use: verb + " REVIEW", Short: short, Args: exactly("REVIEW"),

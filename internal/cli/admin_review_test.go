@@ -25,7 +25,8 @@ func TestReviewsByCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	renter := id.New[id.Org]()
-	for _, sql := range []string{"INSERT INTO org (id, name, personal) VALUES ($1, 'r', false)", "INSERT INTO membership (org_id, user_id, role) SELECT $1, id, 'owner' FROM app_user"} {
+	for _, sql := range []string{"INSERT INTO org (id, name, personal) VALUES ($1, 'r', false)",
+		"INSERT INTO membership (org_id, user_id, role) SELECT $1, id, 'owner' FROM app_user"} {
 		if _, err := p.db.Pool.Exec(t.Context(), sql, renter); err != nil {
 			t.Fatal(err)
 		}
@@ -61,10 +62,12 @@ func TestReviewsByCommand(t *testing.T) {
 		t.Error(v)
 	}
 	earn("second")
-	if v := p.json("admin", "refuse", review, "--reason", "a stolen card"); v["refused"] != "7.000000000" || v["in_review"] != "0.000000000" {
+	if v := p.json("admin", "refuse", review, "--reason", "a stolen card"); v["refused"] != "7.000000000" ||
+		v["in_review"] != "0.000000000" {
 		t.Error(v)
 	}
-	if b := p.json("payout", "show")["balance"].(map[string]any); b["payable"] != "7.000000000" || b["in_review"] != "0.000000000" {
+	if b := p.json("payout", "show")["balance"].(map[string]any); b["payable"] != "7.000000000" ||
+		b["in_review"] != "0.000000000" {
 		t.Error(b)
 	}
 }

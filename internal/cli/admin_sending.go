@@ -9,8 +9,10 @@ import (
 )
 
 func adminSending(s *shell) *cobra.Command {
-	cmd := noun("sending", "Pause everything that moves money at Stripe, or resume it", sendingShow(s), sendingSet(s, true), sendingSet(s, false))
-	cmd.Example = "  muster admin sending show\n  muster admin sending pause --reason 'payouts look wrong'\n  muster admin sending resume --reason 'checked the restore report'"
+	cmd := noun("sending", "Pause everything that moves money at Stripe, or resume it", sendingShow(s),
+		sendingSet(s, true), sendingSet(s, false))
+	cmd.Example = "  muster admin sending show\n  muster admin sending pause --reason 'payouts look wrong'\n  muster " +
+		"admin sending resume --reason 'checked the restore report'"
 	return cmd
 }
 
@@ -35,7 +37,8 @@ func sendingSet(s *shell, pause bool) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{Use: "resume", Short: "Resume sending to Stripe, what waits first", Args: exactly()}
 	if pause {
-		cmd.Use, cmd.Short = "pause", "Send no payment, refund, transfer, reversal, invoice or usage to Stripe; what is decided meanwhile waits"
+		cmd.Use, cmd.Short = "pause", "Send no payment, refund, transfer, reversal, invoice or usage to Stripe; what is "+
+			"decided meanwhile waits"
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := wantReason(reason); err != nil {

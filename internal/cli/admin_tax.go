@@ -10,7 +10,9 @@ import (
 
 func adminTax(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "tax PERIOD", Short: "Show the taxes of a year, quarter or month, by country, rate and reason", Args: exactly("PERIOD"),
+		Use:     "tax PERIOD",
+		Short:   "Show the taxes of a year, quarter or month, by country, rate and reason",
+		Args:    exactly("PERIOD"),
 		Example: "  muster admin tax 2026-Q1\n  muster admin tax 2026-01 -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.client(cmd)
@@ -39,9 +41,11 @@ func printTaxReport(p *printer, r client.TaxReport) {
 		if d.Percent == "0" {
 			rate = "none"
 		}
-		rows[i] = []string{orDash(d.Country), tax.Reason(d.Reason).Words(), rate, d.VATID, nano(d.Sold), nano(d.Charged), nano(d.Returned), nano(d.GivenBack), nano(d.Net), nano(d.Tax)}
+		rows[i] = []string{orDash(d.Country), tax.Reason(d.Reason).Words(), rate, d.VATID, nano(d.Sold), nano(d.Charged),
+			nano(d.Returned), nano(d.GivenBack), nano(d.Net), nano(d.Tax)}
 	}
-	p.table([]string{"COUNTRY", "WHY", "RATE", "VAT ID", ">SOLD", ">CHARGED", ">RETURNED", ">GIVEN BACK", ">NET", ">TAX"}, rows)
+	p.table([]string{"COUNTRY", "WHY", "RATE", "VAT ID", ">SOLD", ">CHARGED", ">RETURNED", ">GIVEN BACK", ">NET", ">TAX"},
+		rows)
 	if len(r.Offices) > 0 {
 		rows := make([][]string, len(r.Offices))
 		for i, o := range r.Offices {
@@ -49,13 +53,16 @@ func printTaxReport(p *printer, r client.TaxReport) {
 		}
 		p.table([]string{"TAX OFFICE", ">TO DECLARE", ">PAID", ">LEFT"}, rows)
 	}
-	p.facts("Net", nano(r.Net)+" "+r.Currency, "Tax", nano(r.Tax)+" "+r.Currency, "Payable in all", nano(r.Payable)+" "+r.Currency)
+	p.facts("Net", nano(r.Net)+" "+r.Currency, "Tax", nano(r.Tax)+" "+r.Currency, "Payable in all", nano(r.Payable)+" "+
+		r.Currency)
 }
 
 func adminRemitTax(s *shell) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "remit-tax PERIOD COUNTRY AMOUNT", Short: "Book a payment to a tax office, at most what it is owed", Args: exactly("PERIOD", "COUNTRY", "AMOUNT"),
+		Use:     "remit-tax PERIOD COUNTRY AMOUNT",
+		Short:   "Book a payment to a tax office, at most what it is owed",
+		Args:    exactly("PERIOD", "COUNTRY", "AMOUNT"),
 		Example: "  muster admin remit-tax 2026-Q1 DE 1234.56 --reason 'transfer of 10 April'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := wantReason(reason); err != nil {
@@ -65,7 +72,12 @@ func adminRemitTax(s *shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := c.RemitTax(cmd.Context(), client.TaxRemittance{Period: args[0], Country: args[1], Amount: args[2], Reason: reason})
+			r, err := c.RemitTax(cmd.Context(), client.TaxRemittance{
+				Period:  args[0],
+				Country: args[1],
+				Amount:  args[2],
+				Reason:  reason,
+			})
 			if err != nil {
 				return err
 			}

@@ -20,7 +20,10 @@ func (p *platform) admin(email string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	_, token, err := accounts.IssueToken(p.t.Context(), who, account.NewToken{Name: "books", Scopes: append(account.Scopes(), account.ScopeAdmin)})
+	_, token, err := accounts.IssueToken(p.t.Context(), who, account.NewToken{
+		Name:   "books",
+		Scopes: append(account.Scopes(), account.ScopeAdmin),
+	})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -40,7 +43,8 @@ func TestTheBooksByCommand(t *testing.T) {
 	}
 	p.admin("ada@example.com")
 	p.ok("billing", "topup", "25")
-	if out := p.ok("admin", "books"); !strings.Contains(out, "They balance.") || !strings.Contains(out, "renter_wallet") || !strings.Contains(out, "25.000000000") {
+	if out := p.ok("admin", "books"); !strings.Contains(out, "They balance.") || !strings.Contains(out, "renter_wallet") ||
+		!strings.Contains(out, "25.000000000") {
 		t.Error(out)
 	}
 	if v := p.json("admin", "books"); v["balanced"] != true {
@@ -52,14 +56,17 @@ func TestTheBooksByCommand(t *testing.T) {
 	if err := p.db.Pool.QueryRow(t.Context(), "SELECT id FROM org").Scan(&org); err != nil {
 		t.Fatal(err)
 	}
-	if out := p.ok("admin", "search", org.String()); !strings.Contains(out, "topup:") || !strings.Contains(out, "1 entries") {
+	if out := p.ok("admin", "search", org.String()); !strings.Contains(out, "topup:") ||
+		!strings.Contains(out, "1 entries") {
 		t.Error(out)
 	}
 	topUp := p.json("admin", "search", org.String())["items"].([]any)[0].(map[string]any)["id"].(string)
-	if r := p.run("", "admin", "compensate", topUp, "--reason", "x"); r.code != 1 || !strings.Contains(r.errs, "only charges for usage") {
+	if r := p.run("", "admin", "compensate", topUp, "--reason", "x"); r.code != 1 ||
+		!strings.Contains(r.errs, "only charges for usage") {
 		t.Errorf("a top-up is given back as a charge: exit %d %s", r.code, r.errs)
 	}
-	for _, wrong := range [][]string{{topUp}, {"tx_x", "--reason", "x"}, {topUp, "--reason", "x", "--amount", "-1"}, {topUp, "--reason", "x", "--amount", "0.0000000001"}} {
+	for _, wrong := range [][]string{{topUp}, {"tx_x", "--reason", "x"}, {topUp, "--reason", "x", "--amount", "-1"},
+		{topUp, "--reason", "x", "--amount", "0.0000000001"}} {
 		if r := p.run("", append([]string{"admin", "compensate"}, wrong...)...); r.code != 2 {
 			t.Errorf("%v: exit %d %s", wrong, r.code, r.errs)
 		}
@@ -79,7 +86,8 @@ func TestTheBooksByCommand(t *testing.T) {
 	if out := p.ok("admin", "frozen"); !strings.Contains(out, "Frozen: 0 leases.") {
 		t.Error(out)
 	}
-	if r := p.run("", "admin", "unfreeze", lease, "--reason", "again"); r.code != 1 || !strings.Contains(r.errs, "not frozen") {
+	if r := p.run("", "admin", "unfreeze", lease, "--reason", "again"); r.code != 1 ||
+		!strings.Contains(r.errs, "not frozen") {
 		t.Errorf("again: exit %d %s", r.code, r.errs)
 	}
 	if r := p.run("", "admin", "unfreeze", id.New[id.Lease]().String(), "--reason", "x"); r.code != 3 {

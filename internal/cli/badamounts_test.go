@@ -18,7 +18,8 @@ func TestBadAmountsByCommand(t *testing.T) {
 	p.admin("ada@example.com")
 	written := func() (n int) {
 		err := p.db.Pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM topup) + (SELECT count(*) FROM ledger_tx)
-			+ (SELECT count(*) FROM budget) + (SELECT count(*) FROM auto_topup) + (SELECT count(*) FROM refund) + (SELECT count(*) FROM cluster)`).Scan(&n)
+			+ (SELECT count(*) FROM budget) + (SELECT count(*) FROM auto_topup) + (SELECT count(*) FROM refund) + (SELECT
+			count(*) FROM cluster)`).Scan(&n)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +28,8 @@ func TestBadAmountsByCommand(t *testing.T) {
 	before := written()
 	for _, line := range []string{
 		"billing topup -- AMOUNT", "billing refund -- AMOUNT",
-		"billing auto-topup --below=AMOUNT --amount=50 --daily-cap=200", "billing auto-topup --below=20 --amount=AMOUNT --daily-cap=200",
+		"billing auto-topup --below=AMOUNT --amount=50 --daily-cap=200",
+		"billing auto-topup --below=20 --amount=AMOUNT --daily-cap=200",
 		"billing auto-topup --below=20 --amount=50 --daily-cap=AMOUNT",
 		"budget set --cap=AMOUNT", "budget set --max-price=AMOUNT", "host set " + host + " --price=AMOUNT",
 		"quote --image=x/y:1 --budget=AMOUNT", "quote --image=x/y:1 --max-price=AMOUNT",
@@ -51,7 +53,18 @@ func TestBadAmountsByCommand(t *testing.T) {
 
 func TestThePayoutMinimum(t *testing.T) {
 	t.Parallel()
-	for minimum, good := range map[string]bool{"10": true, "0.01": true, "12.50": true, "": false, "0": false, "-10": false, "10.005": false, "1e1": false, "10 EUR": false, "99999999999": false} {
+	for minimum, good := range map[string]bool{
+		"10":          true,
+		"0.01":        true,
+		"12.50":       true,
+		"":            false,
+		"0":           false,
+		"-10":         false,
+		"10.005":      false,
+		"1e1":         false,
+		"10 EUR":      false,
+		"99999999999": false,
+	} {
 		c := server.Config{PayoutMinimum: minimum}
 		bad := false
 		for _, f := range fault.From(c.Validate()).Fields {

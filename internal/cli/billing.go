@@ -14,7 +14,9 @@ import (
 )
 
 func billingCommand(s *shell) *cobra.Command {
-	return noun("billing", "Balance, credit and the books", billingBalance(s), billingStanding(s), billingPostpaid(s), billingTopUp(s), billingTopUps(s), billingReceipt(s), billingCards(s), billingAuto(s), billingRefund(s), billingRedeem(s), billingTransactions(s), billingVerify(s))
+	return noun("billing", "Balance, credit and the books", billingBalance(s), billingStanding(s), billingPostpaid(s),
+		billingTopUp(s), billingTopUps(s), billingReceipt(s), billingCards(s), billingAuto(s), billingRefund(s),
+		billingRedeem(s), billingTransactions(s), billingVerify(s))
 }
 
 func billingBalance(s *shell) *cobra.Command {
@@ -34,7 +36,8 @@ func billingBalance(s *shell) *cobra.Command {
 				if b.RunwaySeconds != nil {
 					runway = seconds(*b.RunwaySeconds)
 				}
-				p.facts("Available", nano(b.Available)+" "+b.Currency, "Held", nano(b.Held)+" for clusters", "Accrued", nano(b.Accrued)+" of what is held",
+				p.facts("Available", nano(b.Available)+" "+b.Currency, "Held", nano(b.Held)+" for clusters", "Accrued",
+					nano(b.Accrued)+" of what is held",
 					"Burning", micro(b.BurnPerHour)+" per hour", "Lasts", runway)
 			})
 		},
@@ -45,7 +48,11 @@ func billingTopUp(s *shell) *cobra.Command {
 	var card string
 	var only, yes bool
 	cmd := &cobra.Command{
-		Use: "topup AMOUNT", Short: "Add credit to your wallet", Example: "  muster billing topup 25.00\n  muster billing topup 25.00 --price   # what is charged with tax; nothing is paid", Args: exactly("AMOUNT"),
+		Use:   "topup AMOUNT",
+		Short: "Add credit to your wallet",
+		Example: "  muster billing topup 25.00\n  muster billing topup 25.00 --price   # what is charged with tax; " +
+			"nothing is paid",
+		Args: exactly("AMOUNT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			amount, err := money.ParseNano(args[0])
 			if err != nil {
@@ -91,7 +98,8 @@ func billingTopUp(s *shell) *cobra.Command {
 }
 
 func printPrice(p *printer, x client.Price) {
-	p.facts("Credit", nano(x.Amount)+" "+x.Currency, taxLabel(x.Tax), nano(x.Tax.Amount)+" "+x.Currency, "Charged", nano(x.Total)+" "+x.Currency)
+	p.facts("Credit", nano(x.Amount)+" "+x.Currency, taxLabel(x.Tax), nano(x.Tax.Amount)+" "+x.Currency, "Charged",
+		nano(x.Total)+" "+x.Currency)
 	if x.Tax.Note != "" {
 		p.line("%s", x.Tax.Note)
 	}
@@ -110,7 +118,8 @@ func confirmPrice(cmd *cobra.Command, x client.Price, yes bool) error {
 		return nil
 	}
 	p := &printer{w: cmd.ErrOrStderr()}
-	p.line("%s %s and %s %s: %s %s are charged.", nano(x.Amount), x.Currency, taxLabel(x.Tax), nano(x.Tax.Amount), nano(x.Total), x.Currency)
+	p.line("%s %s and %s %s: %s %s are charged.", nano(x.Amount), x.Currency, taxLabel(x.Tax), nano(x.Tax.Amount),
+		nano(x.Total), x.Currency)
 	if _, there := terminal(cmd.InOrStdin()); p.err != nil || yes || !there {
 		return p.err
 	}

@@ -30,7 +30,8 @@ func billingAuto(s *shell) *cobra.Command {
 				for _, f := range []struct {
 					flag, text string
 					to         *money.Nano
-				}{{"--below", below, &want.Threshold}, {"--amount", amount, &want.Amount}, {"--daily-cap", dailyCap, &want.DailyCap}} {
+				}{{"--below", below, &want.Threshold}, {"--amount", amount, &want.Amount},
+					{"--daily-cap", dailyCap, &want.DailyCap}} {
 					if *f.to, err = money.ParseNano(f.text); err != nil {
 						return fault.New(fault.Invalid, "%s: %s", f.flag, err)
 					}
@@ -43,7 +44,8 @@ func billingAuto(s *shell) *cobra.Command {
 			return s.show(cmd, a, func(p *printer) {
 				switch {
 				case a.Enabled:
-					p.line("When less than %s is available, %s is added, at most %s in 24 hours.", nano(a.Threshold), nano(a.Amount), nano(a.DailyCap))
+					p.line("When less than %s is available, %s is added, at most %s in 24 hours.", nano(a.Threshold), nano(a.Amount),
+						nano(a.DailyCap))
 				case a.Stopped != "":
 					p.line("Off: it was switched off by itself. %s", a.Stopped)
 				default:

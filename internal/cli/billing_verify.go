@@ -18,9 +18,12 @@ import (
 func billingVerify(s *shell) *cobra.Command {
 	var file, save string
 	cmd := &cobra.Command{
-		Use: "verify [CLUSTER|LEASE]", Short: "Verify a bill: compute it from what the hosts signed, and compare",
-		Long: "Downloads the signed segments, time anchors, windows, prices and postings of a cluster, or of one lease on a host of\n" +
-			"yours, and computes the bill anew on this machine. With --file it reads a proof that was saved before and asks nobody.",
+		Use:   "verify [CLUSTER|LEASE]",
+		Short: "Verify a bill: compute it from what the hosts signed, and compare",
+		Long: "Downloads the signed segments, time anchors, windows, prices and postings of a cluster, or of one lease on " +
+			"a host of\n" +
+			"yours, and computes the bill anew on this machine. With --file it reads a proof that was saved before and asks " +
+			"nobody.",
 		Example: "  muster billing verify cl_01jd9w6n3q… --save bill.json\n  muster billing verify --file bill.json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -42,7 +45,8 @@ func billingVerify(s *shell) *cobra.Command {
 				return err
 			}
 			if n := len(v.Problems); n > 0 {
-				return fault.New(fault.Conflict, "the proof does not hold: %d problems. Keep the file, and ask the platform about it", n)
+				return fault.New(fault.Conflict, "the proof does not hold: %d problems. Keep the file, and ask the platform "+
+					"about it", n)
 			}
 			return nil
 		},
@@ -81,7 +85,8 @@ func proofOf(s *shell, cmd *cobra.Command, args []string, file string) ([]byte, 
 func printVerdict(p *printer, f billproof.File, v billproof.Verdict) {
 	rows := make([][]string, len(v.Leases))
 	for i, l := range v.Leases {
-		rows[i] = []string{fmt.Sprint(l.Rank), l.Lease, fmt.Sprintf("%d.%03d", l.MS/1000, l.MS%1000), l.Renter.String(), l.Host.String(), (l.Renter - l.Host).String(), l.NotBooked.String()}
+		rows[i] = []string{fmt.Sprint(l.Rank), l.Lease, fmt.Sprintf("%d.%03d", l.MS/1000, l.MS%1000), l.Renter.String(),
+			l.Host.String(), (l.Renter - l.Host).String(), l.NotBooked.String()}
 	}
 	p.table([]string{">RANK", "LEASE", ">SECONDS", ">" + f.Currency, ">HOST'S PART", ">FEE", ">NOT BOOKED YET"}, rows)
 	for _, x := range v.Problems {
@@ -94,6 +99,7 @@ func printVerdict(p *printer, f billproof.File, v billproof.Verdict) {
 		p.line("%d postings are not in the chain yet: they come within a minute or two.", v.Waiting)
 	}
 	if v.Head != nil {
-		p.line("The chain ends with batch %d of %s, %s. Note it: a later proof must contain it.", v.Head.N, v.Head.MadeAt.Format(time.RFC3339), hex.EncodeToString(v.Head.Hash))
+		p.line("The chain ends with batch %d of %s, %s. Note it: a later proof must contain it.", v.Head.N,
+			v.Head.MadeAt.Format(time.RFC3339), hex.EncodeToString(v.Head.Hash))
 	}
 }

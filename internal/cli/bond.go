@@ -16,7 +16,8 @@ import (
 func hostBond(s *shell) *cobra.Command {
 	return noun("bond", "What answers for your hosts in clusters with other operators' hosts",
 		bondShow(s), bondMove(s, "deposit", "Move paid credit from your balance into the bond"),
-		bondMove(s, "withdraw", "Take out of the bond what is not reserved"), bondSet(s), bondLimit(s), bondLiability(s), bondSuspensions(s))
+		bondMove(s, "withdraw", "Take out of the bond what is not reserved"), bondSet(s), bondLimit(s), bondLiability(s),
+		bondSuspensions(s))
 }
 
 func bondShow(s *shell) *cobra.Command {
@@ -44,8 +45,10 @@ func printBond(p *printer, b client.Bond) {
 	if b.Terms.AcceptUnbonded {
 		accept = "yes"
 	}
-	p.facts("Free", nano(b.Free)+in, "Reserved", nano(b.Reserved)+in, "Deposited", nano(b.Deposited)+in+", out of your balance",
-		"Could be deposited", nano(b.Depositable)+in, "Retained", strconv.FormatFloat(float64(b.Terms.RetainPPM)/10_000, 'f', -1, 64)+" % of what matures",
+	p.facts("Free", nano(b.Free)+in, "Reserved", nano(b.Reserved)+in, "Deposited", nano(b.Deposited)+in+
+		", out of your balance",
+		"Could be deposited", nano(b.Depositable)+in, "Retained", strconv.FormatFloat(float64(b.Terms.RetainPPM)/10_000, 'f',
+			-1, 64)+" % of what matures",
 		"Limit of a lease", limit, "Accepts hosts without a bond", accept)
 	if len(b.Leases) > 0 {
 		rows := make([][]string, len(b.Leases))
@@ -64,7 +67,8 @@ func printBond(p *printer, b client.Bond) {
 		if !x.Received {
 			what, amount = "failed, rank "+strconv.Itoa(x.VictimRank)+" stood by", "-"+nano(x.Amount)
 		}
-		rows = append(rows, []string{when(x.At), x.Cluster.String(), x.HostName, what, (time.Duration(x.Millis) * time.Millisecond).String(), amount})
+		rows = append(rows, []string{when(x.At), x.Cluster.String(), x.HostName, what,
+			(time.Duration(x.Millis) * time.Millisecond).String(), amount})
 	}
 	for _, x := range b.Relief {
 		rows = append(rows, []string{when(x.At), x.Cluster.String(), x.HostName, "stood by, no host is to blame",
@@ -131,15 +135,19 @@ func bondSet(s *shell) *cobra.Command {
 			return s.show(cmd, b, func(p *printer) { printBond(p, b) })
 		},
 	}
-	cmd.Flags().Float64Var(&percent, "retain", 0, "percent of maturing earnings that is kept until the bond is 10 hours of your list price")
-	cmd.Flags().BoolVar(&accept, "accept-unbonded", false, "let hosts without a bond join yours where the renter allows it")
+	cmd.Flags().Float64Var(&percent, "retain", 0, "percent of maturing earnings that is kept until the bond is 10 "+
+		"hours of your list price")
+	cmd.Flags().BoolVar(&accept, "accept-unbonded", false,
+		"let hosts without a bond join yours where the renter allows it")
 	cmd.Flags().StringVar(&limit, "limit", "", "the most that one lease may be liable for, or none")
 	return cmd
 }
 
 func bondLimit(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "limit HOST AMOUNT", Short: "Set the most that one lease of a host may be liable for, or none", Args: exactly("HOST", "AMOUNT"),
+		Use:   "limit HOST AMOUNT",
+		Short: "Set the most that one lease of a host may be liable for, or none",
+		Args:  exactly("HOST", "AMOUNT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			h, err := id.Parse[id.Host](args[0])
 			if err != nil {
@@ -174,7 +182,8 @@ func bondLiability(s *shell) *cobra.Command {
 				return err
 			}
 			return s.show(cmd, l, func(p *printer) {
-				p.line("In a cluster of %d nodes at %s per hour each, a lease is liable for at most %s.", l.Nodes, price, nano(l.Amount))
+				p.line("In a cluster of %d nodes at %s per hour each, a lease is liable for at most %s.", l.Nodes, price,
+					nano(l.Amount))
 			})
 		},
 	}
@@ -185,7 +194,9 @@ func bondLiability(s *shell) *cobra.Command {
 
 func bondSuspensions(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "suspensions CLUSTER", Short: "Time of a gang with a host of yours that its renter did not pay for, with the reason and the evidence", Args: exactly("CLUSTER"),
+		Use:   "suspensions CLUSTER",
+		Short: "Time of a gang with a host of yours that its renter did not pay for, with the reason and the evidence",
+		Args:  exactly("CLUSTER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := id.Parse[id.Cluster](args[0])
 			if err != nil || cl.IsZero() {

@@ -12,18 +12,21 @@ import (
 )
 
 func budgetCommand(s *shell) *cobra.Command {
-	return noun("budget", "What your organisation and its projects may spend", budgetSet(s), budgetList(s), budgetRemove(s))
+	return noun("budget", "What your organisation and its projects may spend", budgetSet(s), budgetList(s),
+		budgetRemove(s))
 }
 
 func budgetSet(s *shell) *cobra.Command {
 	var project, limit, price string
 	var longest time.Duration
 	cmd := &cobra.Command{
-		Use: "set", Short: "Set the organisation's budget, or a project's",
-		Long: `Set what may be spent in all, and the dearest and longest cluster. Time is paid ahead against held money, so a cap is
-never exceeded. Clusters that would are stopped in order, with the reason budget_exhausted.`,
-		Example: "  muster budget set --cap 500\n  muster budget set --project vision --cap 120 --max-price 20 --max-duration 12h",
-		Args:    exactly(),
+		Use:   "set",
+		Short: "Set the organisation's budget, or a project's",
+		Long: `Set what may be spent in all, and the dearest and longest cluster. Time is paid ahead against held
+money, so a cap is never exceeded. Clusters that would are stopped in order, with the reason budget_exhausted.`,
+		Example: "  muster budget set --cap 500\n  muster budget set --project vision --cap 120 --max-price 20 " +
+			"--max-duration 12h",
+		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := client.NewBudget{Project: project}
 			if limit != "" {

@@ -95,14 +95,16 @@ func cardsAdd(s *shell) *cobra.Command {
 }
 
 func cardsDefault(s *shell) *cobra.Command {
-	return onCard(s, "default CARD", "Make a card the one that pays where none is named", (*client.Client).SetDefaultCard, "It pays by default now.")
+	return onCard(s, "default CARD", "Make a card the one that pays where none is named", (*client.Client).SetDefaultCard,
+		"It pays by default now.")
 }
 
 func cardsRemove(s *shell) *cobra.Command {
 	return onCard(s, "remove CARD", "Forget a card", (*client.Client).RemoveCard, "The card is forgotten.")
 }
 
-func onCard(s *shell, use, short string, do func(*client.Client, context.Context, id.Card) error, done string) *cobra.Command {
+func onCard(s *shell, use, short string, do func(*client.Client, context.Context, id.Card) error,
+	done string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: exactly("CARD"),
 		RunE: func(cmd *cobra.Command, args []string) error {

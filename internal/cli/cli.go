@@ -1,5 +1,6 @@
-// Package cli is the muster command: the command line of renters, host operators and admins, and the commands that run the
-// control plane or the whole platform on one machine. There is a file per command; its name follows the command tree.
+// Package cli is the muster command: the command line of renters, host operators and admins, and the commands that run
+// the control plane or the whole platform on one machine. There is a file per command; its name follows the command
+// tree.
 //
 // Only this package and package server read flags and the environment.
 package cli

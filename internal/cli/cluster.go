@@ -15,7 +15,8 @@ import (
 
 func clusterCommand(s *shell) *cobra.Command {
 	return noun("cluster", "Rent, watch and release clusters",
-		clusterCreate(s), clusterList(s), clusterShow(s), clusterWait(s), clusterLogs(s), clusterSSH(s), clusterExec(s), clusterCopy(s), clusterForward(s), clusterOpen(s), clusterEvents(s), clusterUsage(s),
+		clusterCreate(s), clusterList(s), clusterShow(s), clusterWait(s), clusterLogs(s), clusterSSH(s), clusterExec(s),
+		clusterCopy(s), clusterForward(s), clusterOpen(s), clusterEvents(s), clusterUsage(s),
 		clusterRestart(s), clusterRelease(s))
 }
 
@@ -47,7 +48,8 @@ func findCluster(ctx context.Context, c *client.Client, arg string) (id.Cluster,
 	}
 	switch {
 	case len(live) > 1:
-		return id.Cluster{}, fault.New(fault.Invalid, "%d clusters are called %s: say which by its id, see muster cluster list", len(live), arg)
+		return id.Cluster{}, fault.New(fault.Invalid, "%d clusters are called %s: say which by its id, see muster "+
+			"cluster list", len(live), arg)
 	case len(live) == 1:
 		return live[0], nil
 	case len(named) > 0:
@@ -90,7 +92,8 @@ With --quote the placement and the price are the quote's.`,
   muster cluster create -f spec.json -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
-				return fault.New(fault.Invalid, "put -- before the command that is to run: muster cluster create … -- %s", strings.Join(args, " "))
+				return fault.New(fault.Invalid, "put -- before the command that is to run: muster cluster create … -- %s",
+					strings.Join(args, " "))
 			}
 			return nil
 		},
@@ -164,7 +167,8 @@ func printClusters(p *printer, page client.Page[client.Cluster]) {
 	rows := make([][]string, len(page.Items))
 	for i, c := range page.Items {
 		rows[i] = []string{
-			c.ID.String(), c.Name, string(c.State), c.Reason, fmt.Sprintf("%d × %d", len(c.Nodes), gpusOf(c)), micro(c.PricePerHour), nano(c.CostSoFar), when(c.CreatedAt),
+			c.ID.String(), c.Name, string(c.State), c.Reason, fmt.Sprintf("%d × %d", len(c.Nodes), gpusOf(c)),
+			micro(c.PricePerHour), nano(c.CostSoFar), when(c.CreatedAt),
 		}
 	}
 	p.table([]string{"ID", "NAME", "STATE", "REASON", ">NODES × GPUS", ">PER HOUR", ">COST", "CREATED"}, rows)
@@ -200,20 +204,25 @@ func printCluster(p *printer, c client.Cluster) {
 	}
 	replacing := ""
 	if r := c.Replacing; r != nil {
-		replacing = fmt.Sprintf("rank %s, until %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(r.Ranks), " ", ", "), "[]"), when(r.Until))
+		replacing = fmt.Sprintf("rank %s, until %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(r.Ranks), " ", ", "), "[]"),
+			when(r.Until))
 	}
 	doubt := ""
 	if c.Doubt != nil {
 		doubt = c.Doubt.Why
 	}
-	p.facts("Cluster", c.ID.String(), "Name", c.Name, "State", string(c.State), "Reason", c.Reason, "", c.Detail, "Image", c.Spec.Image, "Pinned to", c.ImageDigest,
-		"Price", micro(c.PricePerHour)+" per hour", "Cost so far", nano(c.CostSoFar)+" "+c.Currency, "Billable", c.BillableSeconds.String()+" s",
-		"Created", when(c.CreatedAt), "Running", whenPtr(c.RunningAt), "Ended", whenPtr(c.EndedAt), "Paid until", whenPtr(c.RunUntil),
+	p.facts("Cluster", c.ID.String(), "Name", c.Name, "State", string(c.State), "Reason", c.Reason, "", c.Detail, "Image",
+		c.Spec.Image, "Pinned to", c.ImageDigest,
+		"Price", micro(c.PricePerHour)+" per hour", "Cost so far", nano(c.CostSoFar)+" "+c.Currency, "Billable",
+		c.BillableSeconds.String()+" s",
+		"Created", when(c.CreatedAt), "Running", whenPtr(c.RunningAt), "Ended", whenPtr(c.EndedAt), "Paid until",
+		whenPtr(c.RunUntil),
 		"Not billed", doubt, "Another host", replacing, "Network", busbw, "You can", strings.Join(c.Actions, ", "))
 	p.line("")
 	rows := make([][]string, len(c.Nodes))
 	for i, n := range c.Nodes {
-		rows[i] = []string{fmt.Sprint(n.Rank), n.State, fmt.Sprint(len(n.GPUs)), modelOf(n), n.Address, cmp.Or(n.HostName, n.HostID.Short()), progressOf(n)}
+		rows[i] = []string{fmt.Sprint(n.Rank), n.State, fmt.Sprint(len(n.GPUs)), modelOf(n), n.Address,
+			cmp.Or(n.HostName, n.HostID.Short()), progressOf(n)}
 	}
 	p.table([]string{">RANK", "STATE", ">GPUS", "MODEL", "ADDRESS", "HOST", ""}, rows)
 }
@@ -226,7 +235,8 @@ func modelOf(n client.Node) string {
 }
 
 func clusterEvents(s *shell) *cobra.Command {
-	return onCluster(s, "events", "What happened, when, why", func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
+	return onCluster(s, "events", "What happened, when, why", func(cmd *cobra.Command, c *client.Client,
+		cl id.Cluster) error {
 		all, err := client.All(cmd.Context(), func(ctx context.Context, p client.PageOf) (client.Page[client.Event], error) {
 			return c.Events(ctx, cl, p)
 		})
@@ -248,7 +258,8 @@ func clusterEvents(s *shell) *cobra.Command {
 }
 
 func clusterUsage(s *shell) *cobra.Command {
-	return onCluster(s, "usage", "What it used and costs, segment by segment", func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
+	return onCluster(s, "usage", "What it used and costs, segment by segment", func(cmd *cobra.Command, c *client.Client,
+		cl id.Cluster) error {
 		u, err := c.Usage(cmd.Context(), cl)
 		if err != nil {
 			return err
@@ -256,11 +267,13 @@ func clusterUsage(s *shell) *cobra.Command {
 		return s.show(cmd, u, func(p *printer) {
 			rows := make([][]string, len(u.Segments))
 			for i, l := range u.Segments {
-				rows[i] = []string{fmt.Sprint(l.Rank), when(l.From), when(l.To), l.Seconds.String(), fmt.Sprint(l.GPUs), micro(l.PricePerHour), l.Cost.String()}
+				rows[i] = []string{fmt.Sprint(l.Rank), when(l.From), when(l.To), l.Seconds.String(), fmt.Sprint(l.GPUs),
+					micro(l.PricePerHour), l.Cost.String()}
 			}
 			p.table([]string{">RANK", "FROM", "TO", ">SECONDS", ">GPUS", ">PER HOUR", ">COST"}, rows)
 			for _, x := range u.Credits {
-				p.line("Credited: %s %s for rank %d on %s (%s), its time from %s to %s is free.", x.Amount, u.Currency, x.Rank, x.HostName, x.Reason, when(x.From), when(x.To))
+				p.line("Credited: %s %s for rank %d on %s (%s), its time from %s to %s is free.", x.Amount, u.Currency, x.Rank,
+					x.HostName, x.Reason, when(x.From), when(x.To))
 			}
 			for _, x := range u.NotBilled {
 				p.line("%s, %s s not billed: %s.", when(x.From), x.Seconds, x.Why)
@@ -269,35 +282,41 @@ func clusterUsage(s *shell) *cobra.Command {
 			if u.Settled {
 				state = "settled"
 			}
-			p.line("%s billable seconds, %s GPU-seconds, %s Wh: %s %s (%s)", u.BillableSeconds, u.GPUSeconds, u.EnergyWh, u.Cost, u.Currency, state)
+			p.line("%s billable seconds, %s GPU-seconds, %s Wh: %s %s (%s)", u.BillableSeconds, u.GPUSeconds, u.EnergyWh, u.Cost,
+				u.Currency, state)
 		})
 	})
 }
 
 func clusterRestart(s *shell) *cobra.Command {
-	return onCluster(s, "restart", "Stop the command on every rank and start it again", func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
-		v, err := c.Act(cmd.Context(), cl, "restart")
-		if err != nil {
-			return err
-		}
-		return s.show(cmd, v, func(p *printer) { p.line("%s is starting again; billing is suspended until every rank runs.", v.ID) })
-	})
+	return onCluster(s, "restart", "Stop the command on every rank and start it again",
+		func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
+			v, err := c.Act(cmd.Context(), cl, "restart")
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, v, func(p *printer) {
+				p.line("%s is starting again; billing is suspended until every rank runs.",
+					v.ID)
+			})
+		})
 }
 
 func clusterRelease(s *shell) *cobra.Command {
 	var wait bool
-	cmd := onCluster(s, "release", "End a cluster; nothing after this moment is billed", func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
-		v, err := c.Release(cmd.Context(), cl)
-		if err != nil {
-			return err
-		}
-		if wait && v.State == client.Releasing {
-			return s.waitFor(cmd, c, cl, client.Released)
-		}
-		return s.show(cmd, v, func(p *printer) {
-			p.line("%s is %s. Cost: %s %s", v.ID, v.State, nano(v.CostSoFar), v.Currency)
+	cmd := onCluster(s, "release", "End a cluster; nothing after this moment is billed",
+		func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
+			v, err := c.Release(cmd.Context(), cl)
+			if err != nil {
+				return err
+			}
+			if wait && v.State == client.Releasing {
+				return s.waitFor(cmd, c, cl, client.Released)
+			}
+			return s.show(cmd, v, func(p *printer) {
+				p.line("%s is %s. Cost: %s %s", v.ID, v.State, nano(v.CostSoFar), v.Currency)
+			})
 		})
-	})
 	cmd.Flags().BoolVar(&wait, "wait", false, "stay until its hosts are clean")
 	return cmd
 }

@@ -23,9 +23,9 @@ func clusterCopy(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use:   "cp SOURCE… TARGET",
 		Short: "Copy files and folders to or from a rank",
-		Long: `Copy files and folders, with all that is in them, to or from a rank of a running cluster. A place on a cluster is
-CLUSTER:PATH or CLUSTER.RANK:PATH; a path that does not begin with / is below the user's home. A target that is a
-folder takes the sources in. It needs no SSH key: your token is enough.`,
+		Long: `Copy files and folders, with all that is in them, to or from a rank of a running cluster. A place on
+a cluster is CLUSTER:PATH or CLUSTER.RANK:PATH; a path that does not begin with / is below the user's home. A target
+that is a folder takes the sources in. It needs no SSH key: your token is enough.`,
 		Example: `  muster cluster cp data train:/work
   muster cluster cp train.1:checkpoints/last.pt .`,
 		Args: cobra.MinimumNArgs(2),

@@ -46,12 +46,19 @@ func TestATreeIsCopiedWhole(t *testing.T) {
 	if err := os.Mkdir(to, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, run := range [][2]string{{filepath.Join(dir, "src"), to}, {filepath.Join(dir, "src"), filepath.Join(dir, "new")}, {filepath.Join(dir, "one"), filepath.Join(to, "two")}} {
+	for _, run := range [][2]string{{filepath.Join(dir, "src"), to},
+		{filepath.Join(dir, "src"), filepath.Join(dir, "new")}, {filepath.Join(dir, "one"), filepath.Join(to, "two")}} {
 		if err := c.run(run[0], run[1]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for p, want := range map[string]string{"to/src/a": "1", "to/src/deep/er/b": "22", "to/src/link/er/b": "22", "new/a": "1", "to/two": "3"} {
+	for p, want := range map[string]string{
+		"to/src/a":         "1",
+		"to/src/deep/er/b": "22",
+		"to/src/link/er/b": "22",
+		"new/a":            "1",
+		"to/two":           "3",
+	} {
 		b, err := os.ReadFile(filepath.Join(dir, p))
 		info, _ := os.Stat(filepath.Join(dir, p))
 		if err != nil || string(b) != want || info.Mode().Perm() != 0o640 {

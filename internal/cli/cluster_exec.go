@@ -25,7 +25,8 @@ type exited int
 func (e exited) Error() string { return fmt.Sprintf("the command ended with exit code %d", int(e)) }
 
 // onRank is a command about one rank, whose arguments after CLUSTER are its own.
-func onRank(s *shell, cmd *cobra.Command, f func(cmd *cobra.Command, node *ssh.Client, args []string) error) *cobra.Command {
+func onRank(s *shell, cmd *cobra.Command, f func(cmd *cobra.Command, node *ssh.Client,
+	args []string) error) *cobra.Command {
 	var rank int
 	cmd.Flags().IntVar(&rank, "node", 0, "the rank")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -56,8 +57,8 @@ func clusterExec(s *shell) *cobra.Command {
 	cmd := onRank(s, &cobra.Command{
 		Use:   "exec CLUSTER [--node RANK] [-t] -- COMMAND [ARGUMENT…]",
 		Short: "Run a command on a rank",
-		Long: `Run a command on a rank of a running cluster, in the image's working directory. Input and output are yours, and the
-command's exit code becomes this one's. It needs no SSH key: your token is enough.
+		Long: `Run a command on a rank of a running cluster, in the image's working directory. Input and output are
+yours, and the command's exit code becomes this one's. It needs no SSH key: your token is enough.
 
 Without a command a shell is opened.`,
 		Example: `  muster cluster exec train -- nvidia-smi

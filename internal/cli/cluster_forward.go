@@ -29,13 +29,14 @@ func clusterForward(s *shell) *cobra.Command {
 	cmd := onRank(s, &cobra.Command{
 		Use:   "port-forward CLUSTER [--node RANK] [LOCAL:]PORT…",
 		Short: "Forward local ports to a rank",
-		Long: `Reach ports of a rank of a running cluster from this machine, until Ctrl-C. LOCAL 0 takes any free port. It needs no
-SSH key: your token is enough.`,
+		Long: `Reach ports of a rank of a running cluster from this machine, until Ctrl-C. LOCAL 0 takes any free
+port. It needs no SSH key: your token is enough.`,
 		Example: `  muster cluster port-forward train 8888
   muster cluster port-forward train --node 1 6006:6006 9000:8000`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return fault.New(fault.Invalid, "%s takes CLUSTER and at least one port; see %s --help", cmd.CommandPath(), cmd.CommandPath())
+				return fault.New(fault.Invalid, "%s takes CLUSTER and at least one port; see %s --help", cmd.CommandPath(),
+					cmd.CommandPath())
 			}
 			_, err := forwardings("", args[1:])
 			return err

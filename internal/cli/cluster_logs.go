@@ -34,7 +34,8 @@ func clusterLogs(s *shell) *cobra.Command {
 		}
 		return err
 	})
-	cmd.Long = "What the ranks print. With more than one rank each line begins with its rank. Logs stay readable after the end."
+	cmd.Long = "What the ranks print. With more than one rank each line begins with its rank. Logs stay readable after " +
+		"the end."
 	cmd.Flags().BoolVar(&follow, "follow", false, "stay until the cluster has ended")
 	cmd.Flags().BoolVar(&times, "timestamps", false, "begin each line with its time")
 	cmd.Flags().IntVar(&node, "node", -1, "only this rank (default: all)")

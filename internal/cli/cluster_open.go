@@ -12,8 +12,9 @@ func clusterOpen(s *shell) *cobra.Command {
 	var rank int
 	cmd := &cobra.Command{
 		Use: "open CLUSTER PORT", Short: "Print a link to an HTTP port of a rank",
-		Long: `Print a link that shows an HTTP port of a rank of a running cluster in a browser, WebSockets included: Jupyter,
-TensorBoard. The link is good for a few minutes and lets in whoever opens it; the browser stays let in for 12 hours.`,
+		Long: `Print a link that shows an HTTP port of a rank of a running cluster in a browser, WebSockets
+included: Jupyter, TensorBoard. The link is good for a few minutes and lets in whoever opens it; the browser stays let
+in for 12 hours.`,
 		Example: "  muster cluster open train 8888",
 		Args:    exactly("CLUSTER", "PORT"),
 		RunE: func(cmd *cobra.Command, args []string) error {

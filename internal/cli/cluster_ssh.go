@@ -23,17 +23,18 @@ func clusterSSH(s *shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ssh CLUSTER [-- SSH-ARGUMENT…]",
 		Short: "Open a shell on a rank with ssh and your SSH key",
-		Long: `Open a shell on a rank of a running cluster with ssh and one of your SSH keys. The image needs no sshd, and no
-shell either. What follows -- goes to ssh: options, or a command to run.
+		Long: `Open a shell on a rank of a running cluster with ssh and one of your SSH keys. The image needs no
+sshd, and no shell either. What follows -- goes to ssh: options, or a command to run.
 
-The gateway's host keys come from the platform, so ssh does not ask whether to trust them. Without this command:
-ssh -p PORT CLUSTER.RANK@GATEWAY; scp, sftp, -L, -J and VS Code Remote work the same way.`,
+The gateway's host keys come from the platform, so ssh does not ask whether to trust them. Without this command: ssh -p
+PORT CLUSTER.RANK@GATEWAY; scp, sftp, -L, -J and VS Code Remote work the same way.`,
 		Example: `  muster cluster ssh train
   muster cluster ssh train --node 1 -- nvidia-smi
   muster cluster ssh train -- -L 8888:localhost:8888`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if n := cmd.ArgsLenAtDash(); len(args) == 0 || (n < 0 && len(args) > 1) || n > 1 || n == 0 {
-				return fault.New(fault.Invalid, "muster cluster ssh takes CLUSTER, and after -- what ssh is to do; see muster cluster ssh --help")
+				return fault.New(fault.Invalid, "muster cluster ssh takes CLUSTER, and after -- what ssh is to do; see muster "+
+					"cluster ssh --help")
 			}
 			return nil
 		},
@@ -71,14 +72,16 @@ func becomeSSH(cmd *cobra.Command, gateway client.SSHGateway, known, identity, u
 	if err != nil {
 		return fmt.Errorf("the platform names %q as its gateway: %w", gateway.Address, err)
 	}
-	args := []string{"ssh", "-p", port, "-l", user, "-o", "UserKnownHostsFile=" + strconv.Quote(known), "-o", "StrictHostKeyChecking=yes"}
+	args := []string{"ssh", "-p", port, "-l", user, "-o", "UserKnownHostsFile=" + strconv.Quote(known), "-o",
+		"StrictHostKeyChecking=yes"}
 	if identity != "" {
 		args = append(args, "-i", identity, "-o", "IdentitiesOnly=yes")
 	}
 	// ssh takes options before the host; the first word that is none begins the command.
 	options := 0
 	for options < len(rest) && strings.HasPrefix(rest[options], "-") {
-		if options++; len(rest[options-1]) == 2 && strings.ContainsAny(rest[options-1][1:], "bcDEeFIiJLlmOoPpRSWw") && options < len(rest) {
+		if options++; len(rest[options-1]) == 2 && strings.ContainsAny(rest[options-1][1:], "bcDEeFIiJLlmOoPpRSWw") &&
+			options < len(rest) {
 			options++
 		}
 	}

@@ -17,7 +17,8 @@ import (
 func clusterWait(s *shell) *cobra.Command {
 	var state string
 	var timeout time.Duration
-	cmd := onCluster(s, "wait", "Stay until a cluster is running, or has ended", func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
+	cmd := onCluster(s, "wait", "Stay until a cluster is running, or has ended", func(cmd *cobra.Command, c *client.Client,
+		cl id.Cluster) error {
 		want := client.State(state)
 		if state == "ended" {
 			want = client.Releasing
@@ -54,7 +55,8 @@ func (s *shell) waitFor(cmd *cobra.Command, c *client.Client, cl id.Cluster, wan
 	return s.show(cmd, v, func(p *printer) {
 		switch {
 		case v.State == client.Running:
-			p.line("%s is running: %s, %s per hour, %s %s per second.", v.ID, counted(len(v.Nodes), "node"), micro(v.PricePerHour), v.PricePerSecond, v.Currency)
+			p.line("%s is running: %s, %s per hour, %s %s per second.", v.ID, counted(len(v.Nodes), "node"),
+				micro(v.PricePerHour), v.PricePerSecond, v.Currency)
 			p.line("Its output: muster cluster logs %s --follow", v.ID)
 		default:
 			p.line("%s is %s (%s). Cost: %s %s", v.ID, v.State, orDash(v.Reason), nano(v.CostSoFar), v.Currency)
@@ -77,7 +79,8 @@ func (g *progress) update(c client.Cluster) {
 	}
 	g.print("cluster", fmt.Sprintf("%s %s", c.ID, c.State), string(c.State))
 	for _, n := range c.Nodes {
-		g.print(fmt.Sprint(n.Rank), fmt.Sprintf("rank %d %s", n.Rank, nodeLine(n)), n.State+n.Progress.Step+n.Progress.WaitingFor)
+		g.print(fmt.Sprint(n.Rank), fmt.Sprintf("rank %d %s", n.Rank, nodeLine(n)), n.State+n.Progress.Step+
+			n.Progress.WaitingFor)
 	}
 }
 

@@ -240,7 +240,8 @@ func (j *journey) settle(ctx context.Context, c *client.Client, cl client.Cluste
 	}
 	var sum money.Nano
 	for _, s := range u.Segments {
-		j.printf("rank %d  %s to %s  %9s s × %s per hour = %s", s.Rank, s.From.Format("15:04:05.000"), s.To.Format("15:04:05.000"), s.Seconds, s.PricePerHour, s.Cost)
+		j.printf("rank %d  %s to %s  %9s s × %s per hour = %s", s.Rank, s.From.Format("15:04:05.000"),
+			s.To.Format("15:04:05.000"), s.Seconds, s.PricePerHour, s.Cost)
 		sum += s.Cost
 	}
 	if sum != u.Cost || u.Posted != u.Cost {

@@ -56,11 +56,19 @@ func (f *devFlags) config(cmd *cobra.Command) (devstack.Config, error) {
 	}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
 	return devstack.Config{
-		Dir: f.state, Listen: f.listen, Hosts: f.hosts, GPUsPerHost: f.gpus, GPU: f.gpu, Price: f.price, ScratchGB: f.scratch, Bin: f.bin,
+		Dir:         f.state,
+		Listen:      f.listen,
+		Hosts:       f.hosts,
+		GPUsPerHost: f.gpus,
+		GPU:         f.gpu,
+		Price:       f.price,
+		ScratchGB:   f.scratch,
+		Bin:         f.bin,
 		Start: func(ctx context.Context, p devstack.ServerParams) (devstack.Server, error) {
 			return server.StartDev(ctx, p, devMailer{cmd.ErrOrStderr()}, cmd.Root().Version, log)
 		},
-		Log: log, Progress: cmd.ErrOrStderr(),
+		Log:      log,
+		Progress: cmd.ErrOrStderr(),
 	}, nil
 }
 
@@ -71,8 +79,8 @@ func devCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run the whole platform on this machine",
-		Long: `Run the whole platform on this machine: a private PostgreSQL, an image registry, the server with the sandbox
-Stripe, and local hosts that are real agents with simulated GPUs.
+		Long: `Run the whole platform on this machine: a private PostgreSQL, an image registry, the server with the
+sandbox Stripe, and local hosts that are real agents with simulated GPUs.
 
 DIR/dev.json is written once everything is ready. Ctrl-C releases what runs and leaves nothing behind but the data;
 after a kill, starting again on the same folder adopts what still runs.
@@ -97,7 +105,8 @@ Mail is not sent but shown here, with its link: a new account's address is confi
 }
 
 // runDev serves until a signal; with a journey it plays that first, and ends after it when the journey says so.
-func runDev(ctx context.Context, cfg devstack.Config, say io.Writer, journey func(context.Context, devstack.Info) (done bool, err error)) error {
+func runDev(ctx context.Context, cfg devstack.Config, say io.Writer,
+	journey func(context.Context, devstack.Info) (done bool, err error)) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	ctx, impatient := urged(ctx, signals, signalsTogether)
@@ -112,7 +121,8 @@ func runDev(ctx context.Context, cfg devstack.Config, say io.Writer, journey fun
 	}
 	if err == nil && !done {
 		host, port, _ := net.SplitHostPort(s.Info.GatewayAddr)
-		fmt.Fprintf(say, "\nDashboard  %s\nSign in as %s with password %s\nShells     ssh CLUSTER@%s -p %s\nCtrl-C stops everything.\n",
+		fmt.Fprintf(say, "\nDashboard  %s\nSign in as %s with password %s\nShells     ssh CLUSTER@%s -p %s\nCtrl-C stops "+
+			"everything.\n",
 			s.Info.URL, s.Info.RenterEmail, s.Info.Password, host, port)
 		<-ctx.Done()
 	}
@@ -120,8 +130,8 @@ func runDev(ctx context.Context, cfg devstack.Config, say io.Writer, journey fun
 	return errors.Join(err, s.Close(impatient))
 }
 
-// signalsTogether is how long signals count as one: a terminal, sudo and the script that started us may each send theirs,
-// and the kernel one for every thread of a parent that dies.
+// signalsTogether is how long signals count as one: a terminal, sudo and the script that started us may each send
+// theirs, and the kernel one for every thread of a parent that dies.
 const signalsTogether = 2 * time.Second
 
 // urged ends ctx at the first signal, to stop in order, and impatient at the next one, to wait for no release and still

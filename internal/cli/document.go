@@ -14,12 +14,14 @@ import (
 func documentCommand(s *shell) *cobra.Command {
 	cmd := noun("document", "Receipts, credit notes and self-billing documents",
 		documentList(s, false), documentShow(s, (*client.Client).Document))
-	cmd.Example = "  muster document list --year 2026\n  muster document list --series credit_note\n  muster document show R-2026-000001"
+	cmd.Example = "  muster document list --year 2026\n  muster document list --series credit_note\n  muster document " +
+		"show R-2026-000001"
 	return cmd
 }
 
 func adminDocuments(s *shell) *cobra.Command {
-	return noun("document", "Documents of all organisations", documentList(s, true), documentShow(s, (*client.Client).AnyDocument))
+	return noun("document", "Documents of all organisations", documentList(s, true),
+		documentShow(s, (*client.Client).AnyDocument))
 }
 
 func documentList(s *shell, all bool) *cobra.Command {
@@ -57,7 +59,8 @@ func documentList(s *shell, all bool) *cobra.Command {
 				}
 				rows := make([][]string, len(page.Items))
 				for i, d := range page.Items {
-					rows[i] = []string{d.Number, d.Date, seriesName(d.Series), orDash(d.Party), orDash(d.Corrects), nano(d.Total), d.Currency}
+					rows[i] = []string{d.Number, d.Date, seriesName(d.Series), orDash(d.Party), orDash(d.Corrects), nano(d.Total),
+						d.Currency}
 					if d.Erased {
 						rows[i][3], rows[i][5] = "erased", "-"
 					}
@@ -78,13 +81,17 @@ func documentList(s *shell, all bool) *cobra.Command {
 	if all {
 		fl.StringVar(&org, "org", "", "id of an organisation (default: all)")
 	}
-	_ = cmd.RegisterFlagCompletionFunc("series", cobra.FixedCompletions([]string{"receipt", "credit_note", "self_billing"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("series", cobra.FixedCompletions([]string{"receipt", "credit_note", "self_billing"},
+		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func documentShow(s *shell, read func(*client.Client, context.Context, string) (client.FullDocument, error)) *cobra.Command {
+func documentShow(s *shell, read func(*client.Client, context.Context, string) (client.FullDocument,
+	error)) *cobra.Command {
 	return &cobra.Command{
-		Use: "show NUMBER", Short: "Show a document as it was issued, and the numbers of those that correct it", Args: exactly("NUMBER"),
+		Use:   "show NUMBER",
+		Short: "Show a document as it was issued, and the numbers of those that correct it",
+		Args:  exactly("NUMBER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -135,7 +142,8 @@ func printDocument(p *printer, d client.FullDocument) {
 	case d.SelfBilling != nil:
 		b := *d.SelfBilling
 		p.facts("Supplier", partyLine(b.Supplier), "Recipient", partyLine(b.Recipient), "Period", b.From+" to "+b.To+" (UTC)")
-		p.table([]string{b.Currency, ">AMOUNT"}, [][]string{{"Billed to renters", nano(b.Billed)}, {"Platform fee", nano(-b.Fee)},
+		p.table([]string{b.Currency, ">AMOUNT"}, [][]string{{"Billed to renters", nano(b.Billed)},
+			{"Platform fee", nano(-b.Fee)},
 			{"Earned", nano(b.Earned)}, {"Returned", nano(-b.Returned)}, {"Total", nano(b.Total)}})
 		p.line("%s", b.Note)
 		p.line("%s", b.Wording)

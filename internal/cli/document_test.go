@@ -31,12 +31,14 @@ func TestDocumentsByCommand(t *testing.T) {
 		t.Error(out)
 	}
 	out = p.ok("document", "show", receipt)
-	for _, want := range []string{receipt, "Pacific/Kiritimati", "Corrected by " + credit, "Ada GmbH", "119.00", "VAT 19 %", p.url + "/documents/" + receipt} {
+	for _, want := range []string{receipt, "Pacific/Kiritimati", "Corrected by " + credit, "Ada GmbH", "119.00",
+		"VAT 19 %", p.url + "/documents/" + receipt} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
-	if out := p.ok("document", "show", credit); !strings.Contains(out, "Refund of "+receipt) || !strings.Contains(out, "59.50") {
+	if out := p.ok("document", "show", credit); !strings.Contains(out, "Refund of "+receipt) ||
+		!strings.Contains(out, "59.50") {
 		t.Error(out)
 	}
 	if r := p.run("", "document", "show", "R-1999-000001"); r.code != 3 {

@@ -13,8 +13,11 @@ import (
 func TestWhatIsNotFoundIsListedSomewhere(t *testing.T) {
 	t.Parallel()
 	for message, want := range map[string]string{
-		"no cluster is called train": "see what there is: muster cluster list", "There is no such host.": "see what there is: muster host list",
-		"no such SSH key": "see what there is: muster ssh-key list", "no such token": "see what there is: muster token list", "no such page": "",
+		"no cluster is called train": "see what there is: muster cluster list",
+		"There is no such host.":     "see what there is: muster host list",
+		"no such SSH key":            "see what there is: muster ssh-key list",
+		"no such token":              "see what there is: muster token list",
+		"no such page":               "",
 	} {
 		if got := hint(fault.New(fault.NotFound, "%s", message)); got != want {
 			t.Errorf("%s: %q, want %q", message, got, want)
@@ -32,7 +35,8 @@ func TestASpecThatEndsTooEarlySaysSo(t *testing.T) {
 		cmd := &cobra.Command{}
 		cmd.SetIn(strings.NewReader(text))
 		f := specFlags{file: "-"}
-		if err := f.read(cmd, new(client.Spec)); !fault.Is(err, fault.Invalid) || !strings.Contains(fault.From(err).Message, want) {
+		if err := f.read(cmd, new(client.Spec)); !fault.Is(err, fault.Invalid) || !strings.Contains(fault.From(err).Message,
+			want) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

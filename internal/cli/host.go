@@ -195,16 +195,21 @@ func printHost(p *printer, h client.Host) {
 	if h.Fabric != nil {
 		fabric = *h.Fabric
 	}
-	p.facts("Host", h.ID.String(), "Name", h.Name, "Region", h.Region, "Fabric", fabric, "State", h.State, "You take it back", whenPtr(h.ReclaimAt), "Not selling", h.NotSelling,
-		"Agent", h.AgentVersion, "Last seen", whenPtr(h.LastSeenAt), "Driver", h.Driver, "CPU, RAM, disk", fmt.Sprintf("%d cores, %d GB, %d GB", h.CPUCores, h.RAMMB>>10, h.DiskGB),
-		"Disk per node", diskBound(h.DiskLimited), "Scratch", scratchText(h.ScratchGB), "Runtimes", strings.Join(h.Runtimes, ", "),
+	p.facts("Host", h.ID.String(), "Name", h.Name, "Region", h.Region, "Fabric", fabric, "State", h.State,
+		"You take it back", whenPtr(h.ReclaimAt), "Not selling", h.NotSelling,
+		"Agent", h.AgentVersion, "Last seen", whenPtr(h.LastSeenAt), "Driver", h.Driver, "CPU, RAM, disk",
+		fmt.Sprintf("%d cores, %d GB, %d GB", h.CPUCores, h.RAMMB>>10, h.DiskGB),
+		"Disk per node", diskBound(h.DiskLimited), "Scratch", scratchText(h.ScratchGB), "Runtimes",
+		strings.Join(h.Runtimes, ", "),
 		"You can", strings.Join(h.Actions, ", "))
 	if a := h.Agent; a != nil {
-		p.facts("Agent follows", a.Channel, "Should run", a.Wanted, "Update", strings.TrimSpace(a.State+" "+a.Update), "", a.Detail)
+		p.facts("Agent follows", a.Channel, "Should run", a.Wanted, "Update", strings.TrimSpace(a.State+" "+a.Update), "",
+			a.Detail)
 	}
 	if m := h.DataMonth; m != nil {
 		p.facts("Sent in "+m.Month, dataUsed(m.Sent(), m.UpCapGB), "of it between ranks", gigabytes(m.OverlayUp),
-			"Received", dataUsed(m.Received(), m.DownCapGB), " of it between ranks", gigabytes(m.OverlayDown), "of it images", pulled(m), "Takes no new leases before", whenPtr(m.CappedUntil))
+			"Received", dataUsed(m.Received(), m.DownCapGB), " of it between ranks", gigabytes(m.OverlayDown), "of it images",
+			pulled(m), "Takes no new leases before", whenPtr(m.CappedUntil))
 	}
 	p.line("")
 	rows := make([][]string, len(h.GPUs))
@@ -217,7 +222,8 @@ func printHost(p *printer, h client.Host) {
 		if o.Price != nil {
 			price = micro(*o.Price) + " per GPU-hour"
 		}
-		p.line("%s: %s, at least %s, %.1f %% of the price is yours", o.GPUModel, price, counted(o.MinGPUs, "GPU"), float64(o.HostSharePPM)/10_000)
+		p.line("%s: %s, at least %s, %.1f %% of the price is yours", o.GPUModel, price, counted(o.MinGPUs, "GPU"),
+			float64(o.HostSharePPM)/10_000)
 	}
 	for _, x := range h.Problems {
 		p.line("%s: %s %s", strings.ToUpper(x.Severity), x.Cause, x.Fix)
@@ -249,15 +255,18 @@ func hostSet(s *shell) *cobra.Command {
 	var upCap, downCap int64
 	var unlist bool
 	cmd := onHost(s, "set", "Set name, price, terms and data cap", nil)
-	cmd.Example = "  muster host set rack-7-a --price 2.40 --min-gpus 4\n  muster host set rack-7-a --unlist\n  muster host set rack-7-a --up-cap-gb 2000"
+	cmd.Example = "  muster host set rack-7-a --price 2.40 --min-gpus 4\n  muster host set rack-7-a --unlist\n  muster " +
+		"host set rack-7-a --up-cap-gb 2000"
 	cmd.Flags().StringVar(&name, "name", "", "new name")
 	cmd.Flags().StringVar(&price, "price", "", "per GPU-hour; running leases keep theirs")
 	cmd.Flags().StringVar(&model, "model", "", "for this GPU model only")
 	cmd.Flags().IntVar(&minGPUs, "min-gpus", 0, "GPUs rented together at least")
 	cmd.Flags().StringVar(&maxDuration, "max-duration", "", "longest lease: 12h, or 0 for no limit")
 	cmd.Flags().BoolVar(&unlist, "unlist", false, "take the price off: nothing new is rented")
-	cmd.Flags().StringVar(&channel, "agent-channel", "", "whose versions its agent follows: stable, another of the platform's, or off to update by hand")
-	cmd.Flags().Int64Var(&upCap, "up-cap-gb", 0, "GB that leases may send over its line a month before it takes no new ones; what runs goes on; 0: no cap")
+	cmd.Flags().StringVar(&channel, "agent-channel", "", "whose versions its agent follows: stable, another of the "+
+		"platform's, or off to update by hand")
+	cmd.Flags().Int64Var(&upCap, "up-cap-gb", 0, "GB that leases may send over its line a month before it takes no new "+
+		"ones; what runs goes on; 0: no cap")
 	cmd.Flags().Int64Var(&downCap, "down-cap-gb", 0, "the same for what they receive")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		change := client.HostChange{GPUModel: model, Unlist: unlist}
@@ -330,9 +339,12 @@ func hostPayouts(s *shell) *cobra.Command {
 				return err
 			}
 			return s.show(cmd, b, func(p *printer) {
-				p.facts("Pending", nano(b.Pending)+" "+b.Currency+", for "+seconds(b.Holdback)+" after it was booked", "Not booked", nano(b.NotYet)+" "+b.Currency+", measured on leases that run; booked every quarter of an hour", "Payable", nano(b.Payable)+" "+b.Currency)
+				p.facts("Pending", nano(b.Pending)+" "+b.Currency+", for "+seconds(b.Holdback)+" after it was booked", "Not booked",
+					nano(b.NotYet)+" "+b.Currency+", measured on leases that run; booked every quarter of an hour", "Payable",
+					nano(b.Payable)+" "+b.Currency)
 				if len(b.Frozen) > 0 {
-					p.line("Nothing becomes payable before somebody looks at %s with two accounts of the same time.", counted(len(b.Frozen), "lease"))
+					p.line("Nothing becomes payable before somebody looks at %s with two accounts of the same time.",
+						counted(len(b.Frozen), "lease"))
 				}
 			})
 		},
@@ -340,7 +352,8 @@ func hostPayouts(s *shell) *cobra.Command {
 }
 
 func hostEarnings(s *shell) *cobra.Command {
-	return onHost(s, "earnings", "What a host earned, per lease and per day", func(cmd *cobra.Command, c *client.Client, h id.Host) error {
+	return onHost(s, "earnings", "What a host earned, per lease and per day", func(cmd *cobra.Command, c *client.Client,
+		h id.Host) error {
 		e, err := c.Earnings(cmd.Context(), h)
 		if err != nil {
 			return err
@@ -348,7 +361,8 @@ func hostEarnings(s *shell) *cobra.Command {
 		return s.show(cmd, e, func(p *printer) {
 			var rows [][]string
 			for _, l := range e.Leases {
-				rows = append(rows, []string{l.LeaseID.Short(), l.GPUModel, fmt.Sprint(l.GPUs), when(l.StartedAt), orDash(whenPtr(l.EndedAt)), l.Seconds.String(), l.Earned.String()})
+				rows = append(rows, []string{l.LeaseID.Short(), l.GPUModel, fmt.Sprint(l.GPUs), when(l.StartedAt),
+					orDash(whenPtr(l.EndedAt)), l.Seconds.String(), l.Earned.String()})
 			}
 			p.table([]string{"LEASE", "MODEL", ">GPUS", "FROM", "TO", ">SECONDS", ">EARNED"}, rows)
 			for _, d := range e.Days {

@@ -14,10 +14,11 @@ import (
 func hostReclaim(s *shell) *cobra.Command {
 	var notice string
 	var yes bool
-	cmd := onHost(s, "reclaim", "Take your machine back: nothing new is rented, and what runs ends after a notice, or at once", nil)
-	cmd.Long = `Take your machine back: nothing new is rented on it, its renters are told when theirs ends, and then it ends. With less than
-an hour of notice they get back what their last hour cost, from your earnings; the command says how much and asks. Until
-then muster host resume takes it back.`
+	cmd := onHost(s, "reclaim", "Take your machine back: nothing new is rented, and what runs ends after a notice, or "+
+		"at once", nil)
+	cmd.Long = `Take your machine back: nothing new is rented on it, its renters are told when theirs ends, and then
+it ends. With less than an hour of notice they get back what their last hour cost, from your earnings; the command says
+how much and asks. Until then muster host resume takes it back.`
 	cmd.Example = "  muster host reclaim attic --notice 2h\n  muster host reclaim attic --notice 0 --yes"
 	cmd.Flags().StringVar(&notice, "notice", "2h", "how long what runs goes on: 90m, 12h, or 0 for at once")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
@@ -57,7 +58,8 @@ then muster host resume takes it back.`
 
 // confirmReclaim says what it costs and asks.
 func confirmReclaim(cmd *cobra.Command, f client.ReclaimForecast) error {
-	fmt.Fprintf(cmd.ErrOrStderr(), "Leases that run here: %d. Their renters would get %s %s back, %s of it from your earnings, and more for what runs on until then.\n"+
+	fmt.Fprintf(cmd.ErrOrStderr(), "Leases that run here: %d. Their renters would get %s %s back, %s of it from your "+
+		"earnings, and more for what runs on until then.\n"+
 		"With an hour of notice or more it costs nothing. Go on? [y/N] ", f.Leases, f.Credit, f.Currency, f.HostPart)
 	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n') // its end is no
 	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {

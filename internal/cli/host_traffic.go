@@ -12,30 +12,34 @@ import (
 )
 
 func hostTraffic(s *shell) *cobra.Command {
-	return onHost(s, "traffic", "What leases did on a host's own line: for reports of abuse", func(cmd *cobra.Command, c *client.Client, h id.Host) error {
-		page, err := c.Traffic(cmd.Context(), h)
-		if err != nil {
-			return err
-		}
-		host, err := c.Host(cmd.Context(), h)
-		if err != nil {
-			return err
-		}
-		return s.show(cmd, page, func(p *printer) {
-			if m := host.DataMonth; m != nil {
-				p.facts("Images received in "+m.Month, pulled(m))
+	return onHost(s, "traffic", "What leases did on a host's own line: for reports of abuse",
+		func(cmd *cobra.Command, c *client.Client, h id.Host) error {
+			page, err := c.Traffic(cmd.Context(), h)
+			if err != nil {
+				return err
 			}
-			if len(page.Items) == 0 {
-				p.line("No lease has sent anything over this host's line.")
-				return
+			host, err := c.Host(cmd.Context(), h)
+			if err != nil {
+				return err
 			}
-			rows := make([][]string, len(page.Items))
-			for i, t := range page.Items {
-				rows[i] = []string{t.LeaseID.Short(), when(t.FirstAt), when(t.LastAt), fmt.Sprint(t.Connections), fmt.Sprint(t.Refused), megabytes(t.UpBytes), megabytes(t.DownBytes), megabytes(t.OverlayUp), megabytes(t.OverlayDown)}
-			}
-			p.table([]string{"LEASE", "FROM", "LAST TOLD", ">CONNECTIONS", ">REFUSED", ">UP MB", ">DOWN MB", ">RANKS UP MB", ">RANKS DOWN MB"}, rows)
+			return s.show(cmd, page, func(p *printer) {
+				if m := host.DataMonth; m != nil {
+					p.facts("Images received in "+m.Month, pulled(m))
+				}
+				if len(page.Items) == 0 {
+					p.line("No lease has sent anything over this host's line.")
+					return
+				}
+				rows := make([][]string, len(page.Items))
+				for i, t := range page.Items {
+					rows[i] = []string{t.LeaseID.Short(), when(t.FirstAt), when(t.LastAt), fmt.Sprint(t.Connections),
+						fmt.Sprint(t.Refused), megabytes(t.UpBytes), megabytes(t.DownBytes), megabytes(t.OverlayUp),
+						megabytes(t.OverlayDown)}
+				}
+				p.table([]string{"LEASE", "FROM", "LAST TOLD", ">CONNECTIONS", ">REFUSED", ">UP MB", ">DOWN MB", ">RANKS UP MB",
+					">RANKS DOWN MB"}, rows)
+			})
 		})
-	})
 }
 
 // pulled is what the host received of images in a month; "" where its agent does not count it.
@@ -59,5 +63,6 @@ func dataUsed(bytes int64, capGB *int64) string {
 	const width = 20
 	percent := 100 * gb / float64(*capGB)
 	full := min(int(percent*width/100), width)
-	return fmt.Sprintf("%.1f of %d GB  [%s%s] %.0f %%", gb, *capGB, strings.Repeat("#", full), strings.Repeat(".", width-full), math.Floor(percent))
+	return fmt.Sprintf("%.1f of %d GB  [%s%s] %.0f %%", gb, *capGB, strings.Repeat("#", full),
+		strings.Repeat(".", width-full), math.Floor(percent))
 }

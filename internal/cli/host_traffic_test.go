@@ -23,7 +23,13 @@ func TestTheDataOfAMonthIsShownOfItsCap(t *testing.T) {
 	if m := (client.DataMonth{DownBytes: 2, PulledBytes: &n}); pulled(&m) != "3.1 GB" || m.Received() != n+2 {
 		t.Errorf("%q of %d", pulled(&m), m.Received())
 	}
-	if m := (client.DataMonth{UpBytes: 1, OverlayUp: 2, DownBytes: 4, OverlayDown: 8, PulledBytes: &n}); m.Sent() != 3 || m.Received() != n+12 {
+	if m := (client.DataMonth{
+		UpBytes:     1,
+		OverlayUp:   2,
+		DownBytes:   4,
+		OverlayDown: 8,
+		PulledBytes: &n,
+	}); m.Sent() != 3 || m.Received() != n+12 {
 		t.Errorf("sent %d, received %d", m.Sent(), m.Received())
 	}
 	if m := (client.DataMonth{DownBytes: 2}); pulled(&m) != "" || m.Received() != 2 {

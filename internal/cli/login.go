@@ -27,7 +27,8 @@ func loginFile(ctx context.Context) (string, error) {
 	if dir == "" {
 		home := variable(ctx, "HOME")
 		if home == "" {
-			return "", fault.New(fault.Invalid, "neither XDG_CONFIG_HOME nor HOME is set: there is no place for the login; use MUSTER_SERVER and MUSTER_TOKEN")
+			return "", fault.New(fault.Invalid, "neither XDG_CONFIG_HOME nor HOME is set: there is no place for the login; "+
+				"use MUSTER_SERVER and MUSTER_TOKEN")
 		}
 		dir = filepath.Join(home, ".config")
 	}

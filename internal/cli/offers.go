@@ -18,7 +18,8 @@ func offersCommand(s *shell) *cobra.Command {
 		Short: "Search the offers that can be rented now",
 		Long: `What can be rented now, cheapest first.
 
-QUERY is terms "field op value" joined by spaces; ops are = != < <= > >= in notin. Text matches whole words of the model.`,
+QUERY is terms "field op value" joined by spaces; ops are = != < <= > >= in notin. Text matches whole words of the
+model.`,
 		Example: `  muster offers
   muster offers 'gpu_model=H100 vram_gb>=80 gpus_free>=4'
   muster offers 'gpu_model in [4090,5090]' --sort=-reliability
@@ -53,12 +54,14 @@ func printOffers(p *printer, page client.OfferPage) {
 	rows := make([][]string, len(page.Items))
 	for i, o := range page.Items {
 		rows[i] = []string{
-			o.GPUModel, fmt.Sprintf("%d/%d", o.GPUsFree, o.GPUsTotal), fmt.Sprint(o.VRAMGB), micro(o.PricePerGPUHour), floatOr(o.BusbwGbps),
+			o.GPUModel, fmt.Sprintf("%d/%d", o.GPUsFree, o.GPUsTotal), fmt.Sprint(o.VRAMGB), micro(o.PricePerGPUHour),
+			floatOr(o.BusbwGbps),
 			o.Region, o.HostName, note(o),
 		}
 	}
 	p.table([]string{"MODEL", ">FREE", ">VRAM GB", ">PER GPU-HOUR", ">BUSBW GBPS", "REGION", "HOST", ""}, rows)
-	p.line("%s free in %s on %s.", counted(page.GPUsFree, "GPU"), counted(page.Total, "offer"), counted(page.Hosts, "host"))
+	p.line("%s free in %s on %s.", counted(page.GPUsFree, "GPU"), counted(page.Total, "offer"),
+		counted(page.Hosts, "host"))
 	if page.Next != nil {
 		p.line("More: --after %s", *page.Next)
 	}

@@ -16,9 +16,12 @@ func orgLegal(s *shell) *cobra.Command {
 	var to client.Legal
 	var erase bool
 	cmd := &cobra.Command{
-		Use: "legal", Short: "Set your organisation's legal details; without flags, show them", Args: exactly(),
-		Long: `Who you are before the law, as receipts and statements name you: it also decides the tax on what you pay in. Flags change
-what they name and leave the rest as it is. A payment and its receipt keep what was told when it was made.`,
+		Use:   "legal",
+		Short: "Set your organisation's legal details; without flags, show them",
+		Args:  exactly(),
+		Long: `Who you are before the law, as receipts and statements name you: it also decides the tax on what you
+pay in. Flags change what they name and leave the rest as it is. A payment and its receipt keep what was told when it
+was made.`,
 		Example: `  muster org legal --name 'Ada GmbH' --address 'Unter den Linden 1' --address '10117 Berlin' --country DE --vat-id DE136695976
   muster org legal --vat-id ''
   muster org legal --erase`,
@@ -52,16 +55,19 @@ what they name and leave the rest as it is. A payment and its receipt keep what 
 			}
 			return s.show(cmd, l, func(p *printer) {
 				if l.Name == "" {
-					p.line("You have not told who you are. Receipts and statements name only your organisation: muster org legal --help")
+					p.line("You have not told who you are. Receipts and statements name only your organisation: muster org legal " +
+						"--help")
 					return
 				}
-				p.facts("Legal name", l.Name, "Address", strings.Join(l.Address, ", "), "Country", l.Country, "VAT id", orDash(l.VATID), "Since", whenPtr(l.ChangedAt))
+				p.facts("Legal name", l.Name, "Address", strings.Join(l.Address, ", "), "Country", l.Country, "VAT id",
+					orDash(l.VATID), "Since", whenPtr(l.ChangedAt))
 			})
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&to.Name, "name", "", "the name in the register, or your own")
-	f.StringArrayVar(&to.Address, "address", nil, "a line of the address, without the country; once for each of up to 6 lines")
+	f.StringArrayVar(&to.Address, "address", nil, "a line of the address, without the country; once for each of up to "+
+		"6 lines")
 	f.StringVar(&to.Country, "country", "", "two letters, ISO 3166-1")
 	f.StringVar(&to.VATID, "vat-id", "", "empty: none")
 	f.BoolVar(&erase, "erase", false, "have it forgotten")
@@ -73,9 +79,12 @@ what they name and leave the rest as it is. A payment and its receipt keep what 
 
 func orgZone(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "zone [ZONE]", Short: "Show or set the time zone of your organisation", Args: atMost("ZONE"),
-		Long: `Show or set the time zone of your organisation: an IANA name, such as Europe/Berlin. Days, months and years of statements,
-earnings and documents begin in it. Statements and documents that were issued keep the time zone they were issued in.`,
+		Use:   "zone [ZONE]",
+		Short: "Show or set the time zone of your organisation",
+		Args:  atMost("ZONE"),
+		Long: `Show or set the time zone of your organisation: an IANA name, such as Europe/Berlin. Days, months
+and years of statements, earnings and documents begin in it. Statements and documents that were issued keep the time
+zone they were issued in.`,
 		Example: "  muster org zone\n  muster org zone Europe/Berlin",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.client(cmd)

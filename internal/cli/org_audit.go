@@ -12,9 +12,12 @@ func orgAudit(s *shell) *cobra.Command {
 	var page pageFlags
 	var action string
 	cmd := &cobra.Command{
-		Use: "audit [WORDS]", Short: "Search your organisation's audit log by an object's id, an e-mail address or words, newest first", Args: cobra.ArbitraryArgs,
-		Long: `Who of your organisation did what, when, from where: rents and releases, every shell, command, file transfer and forwarded
-port with its rank and key, tokens and keys, money. It is never changed. It needs a token with the scope "read".`,
+		Use:   "audit [WORDS]",
+		Short: "Search your organisation's audit log by an object's id, an e-mail address or words, newest first",
+		Args:  cobra.ArbitraryArgs,
+		Long: `Who of your organisation did what, when, from where: rents and releases, every shell, command, file
+transfer and forwarded port with its rank and key, tokens and keys, money. It is never changed. It needs a token with
+the scope "read".`,
 		Example: `  muster org audit cl_01jd9w6n3q0000000000000001
   muster org audit --action cluster.shell
   muster org audit mira@example.com`,

@@ -14,7 +14,9 @@ func payoutCommand(s *shell) *cobra.Command {
 
 func payoutShow(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "show", Short: "Show what is earned, payable and paid, and what is missing before you can be paid", Args: exactly(),
+		Use:   "show",
+		Short: "Show what is earned, payable and paid, and what is missing before you can be paid",
+		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -34,8 +36,10 @@ func payoutShow(s *shell) *cobra.Command {
 			}{b, a}
 			return s.show(cmd, both, func(p *printer) {
 				in := " " + b.Currency
-				p.facts("Pending", nano(b.Pending)+in+", for "+seconds(b.Holdback)+" after it was booked", "Not booked", nano(b.NotYet)+in+", measured on leases that run; booked every quarter of an hour", "Payable", nano(b.Payable)+in,
-					"On its way", nano(b.Sending)+in, "Paid", nano(b.Paid)+in, "Next payout", orDash(whenPtr(b.NextAt))+", of at least "+nano(b.Minimum)+in)
+				p.facts("Pending", nano(b.Pending)+in+", for "+seconds(b.Holdback)+" after it was booked", "Not booked",
+					nano(b.NotYet)+in+", measured on leases that run; booked every quarter of an hour", "Payable", nano(b.Payable)+in,
+					"On its way", nano(b.Sending)+in, "Paid", nano(b.Paid)+in, "Next payout", orDash(whenPtr(b.NextAt))+
+						", of at least "+nano(b.Minimum)+in)
 				if b.InReview > 0 {
 					p.line("%s%s more is in review: the renters are linked with you.", nano(b.InReview), in)
 				}
@@ -43,7 +47,8 @@ func payoutShow(s *shell) *cobra.Command {
 					p.line("%s%s of it waits: the payments behind it are disputed.", nano(b.Disputed), in)
 				}
 				if len(b.Frozen) > 0 {
-					p.line("Nothing becomes payable before somebody looks at %s with two accounts of the same time.", counted(len(b.Frozen), "lease"))
+					p.line("Nothing becomes payable before somebody looks at %s with two accounts of the same time.",
+						counted(len(b.Frozen), "lease"))
 				}
 				printPayoutAccount(p, a)
 			})
@@ -88,7 +93,8 @@ func payoutList(s *shell) *cobra.Command {
 			return s.show(cmd, page, func(p *printer) {
 				rows := make([][]string, len(page.Items))
 				for i, x := range page.Items {
-					rows[i] = []string{when(x.CreatedAt), x.ID.String(), nano(x.Amount), x.State, firstOf(x.Failure, takenBack(x), x.Transfer)}
+					rows[i] = []string{when(x.CreatedAt), x.ID.String(), nano(x.Amount), x.State,
+						firstOf(x.Failure, takenBack(x), x.Transfer)}
 				}
 				p.table([]string{"WHEN", "ID", ">AMOUNT", "STATE", "TRANSFER, OR WHY NOT"}, rows)
 				if page.Next != nil {
@@ -135,6 +141,7 @@ func payoutSetup(s *shell) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&country, "country", "", "where you are paid, two letters; only needed the first time, and final")
+	cmd.Flags().StringVar(&country, "country", "",
+		"where you are paid, two letters; only needed the first time, and final")
 	return cmd
 }

@@ -36,7 +36,8 @@ MUSTER_SERVER and MUSTER_TOKEN take the place of a login.`
 func addPeople(root *cobra.Command) {
 	root.Long = helpByExample
 	for _, make := range []func(*shell) *cobra.Command{
-		loginCommand, offersCommand, quoteCommand, clusterCommand, hostCommand, billingCommand, statementCommand, budgetCommand, tokenCommand, sshKeyCommand, platformCommand,
+		loginCommand, offersCommand, quoteCommand, clusterCommand, hostCommand, billingCommand, statementCommand,
+		budgetCommand, tokenCommand, sshKeyCommand, platformCommand,
 		payoutCommand, documentCommand, orgCommand, accountCommand,
 	} {
 		s := &shell{}
@@ -62,7 +63,8 @@ func (s *shell) flags(cmd *cobra.Command) {
 		}
 		return nil
 	}
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"},
+		cobra.ShellCompDirectiveNoFileComp))
 }
 
 // variable is one variable of the environment the command was started with, or "".
@@ -85,13 +87,15 @@ func (s *shell) client(cmd *cobra.Command) (*client.Client, error) {
 	}
 	server, token := firstOf(s.server, variable(ctx, "MUSTER_SERVER"), stored.Server), variable(ctx, "MUSTER_TOKEN")
 	if server == "" {
-		return nil, fault.New(fault.Unauthorized, "you are not logged in: run muster login https://your.platform, or set MUSTER_SERVER and MUSTER_TOKEN")
+		return nil, fault.New(fault.Unauthorized, "you are not logged in: run muster login https://your.platform, or set "+
+			"MUSTER_SERVER and MUSTER_TOKEN")
 	}
 	if token == "" && sameServer(server, stored.Server) {
 		token = stored.Token
 	}
 	if token == "" {
-		return nil, fault.New(fault.Unauthorized, "there is no token for %s: run muster login %s, or set MUSTER_TOKEN", server, server)
+		return nil, fault.New(fault.Unauthorized, "there is no token for %s: run muster login %s, or set MUSTER_TOKEN",
+			server, server)
 	}
 	return client.New(server, token, client.WithUserAgent("muster-cli/"+cmd.Root().Version))
 }
@@ -176,7 +180,8 @@ func atMost(name string) cobra.PositionalArgs {
 		if len(args) <= 1 {
 			return nil
 		}
-		return fault.New(fault.Invalid, "%s takes one %s at most: put it in quotes; see %s --help", cmd.CommandPath(), name, cmd.CommandPath())
+		return fault.New(fault.Invalid, "%s takes one %s at most: put it in quotes; see %s --help", cmd.CommandPath(), name,
+			cmd.CommandPath())
 	}
 }
 
@@ -186,7 +191,8 @@ func noun(use, short string, subs ...*cobra.Command) *cobra.Command {
 		Use: use, Short: short,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fault.New(fault.Invalid, "there is no command %q %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+				return fault.New(fault.Invalid, "there is no command %q %q; see %s --help", cmd.CommandPath(), args[0],
+					cmd.CommandPath())
 			}
 			return cmd.Help()
 		},

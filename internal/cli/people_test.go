@@ -56,14 +56,24 @@ func newPlatform(t *testing.T) *platform {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pay, err := payment.New(p.db, sc, payment.Config{Currency: "USD", DefaultMethod: "pm_card_visa", ReturnURL: "http://muster.test", Sandbox: true, Taxer: tax.Flat{Rates: tax.EU()}}, quiet)
+	pay, err := payment.New(p.db, sc, payment.Config{
+		Currency:      "USD",
+		DefaultMethod: "pm_card_visa",
+		ReturnURL:     "http://muster.test",
+		Sandbox:       true,
+		Taxer:         tax.Flat{Rates: tax.EU()},
+	}, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p.market, err = market.New(p.db, box, market.Config{Currency: "USD", AllowSimulated: true}); err != nil {
 		t.Fatal(err)
 	}
-	outs, err := payout.New(p.db, pay, payout.Config{Currency: "USD", PageURL: "http://muster.test/payouts", Sandbox: true}, quiet)
+	outs, err := payout.New(p.db, pay, payout.Config{
+		Currency: "USD",
+		PageURL:  "http://muster.test/payouts",
+		Sandbox:  true,
+	}, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +82,14 @@ func newPlatform(t *testing.T) *platform {
 		t.Fatal(err)
 	}
 	srv := httptest.NewServer(api.New(api.Config{Currency: "USD", AgentURL: "https://agents.muster.test"}, api.Deps{
-		DB: p.db, Accounts: account.New(p.db, account.Config{}), Market: p.market, Payments: pay, Payouts: outs, Postpaid: after, Box: box, Log: quiet,
+		DB:       p.db,
+		Accounts: account.New(p.db, account.Config{}),
+		Market:   p.market,
+		Payments: pay,
+		Payouts:  outs,
+		Postpaid: after,
+		Box:      box,
+		Log:      quiet,
 		Clusters: cluster.New(p.db, p.market, nil, cluster.Config{Currency: "USD", Box: box}),
 	}))
 	t.Cleanup(srv.Close)
@@ -94,7 +111,8 @@ func (p *platform) run(stdin string, args ...string) result {
 func (p *platform) runWith(environ []string, stdin string, args ...string) result {
 	p.t.Helper()
 	var out, errs bytes.Buffer
-	code := Run(p.t.Context(), "test", args, append([]string{"HOME=" + p.home}, environ...), strings.NewReader(stdin), &out, &errs)
+	code := Run(p.t.Context(), "test", args, append([]string{"HOME=" + p.home}, environ...), strings.NewReader(stdin),
+		&out, &errs)
 	return result{code, out.String(), errs.String()}
 }
 
@@ -159,7 +177,8 @@ func TestLogin(t *testing.T) {
 		t.Fatalf("%v %v", info, err)
 	}
 	tok := p.json("token", "create", "ci", "--scope", "read")["token"].(string)
-	if r := p.run(tok+"\n", "login", p.url); r.code != 0 || !strings.Contains(r.out, "ada@example.com") || strings.Contains(r.out, tok) {
+	if r := p.run(tok+"\n", "login", p.url); r.code != 0 || !strings.Contains(r.out, "ada@example.com") ||
+		strings.Contains(r.out, tok) {
 		t.Errorf("exit %d %s %s", r.code, r.out, r.errs)
 	}
 	if r := p.run("nonsense\n", "login", p.url); r.code != 1 || !strings.Contains(r.errs, "API token") {
@@ -181,27 +200,33 @@ func TestRentingByCommand(t *testing.T) {
 	p.signUp("op@example.com")
 	p.sell(8, "2.00")
 	p.signUp("ada@example.com") // nobody rents from themselves
-	if out := p.ok("offers", "gpu_model=H100"); !strings.Contains(out, "NVIDIA H100 80GB HBM3") || !strings.Contains(out, "8/8") || !strings.Contains(out, "2.00") {
+	if out := p.ok("offers", "gpu_model=H100"); !strings.Contains(out, "NVIDIA H100 80GB HBM3") ||
+		!strings.Contains(out, "8/8") || !strings.Contains(out, "2.00") {
 		t.Errorf("offers:\n%s", out)
 	}
-	rent := []string{"cluster", "create", "--name", "train", "--nodes", "2", "--gpus", "4", "--scope", "host", "--image", "registry.test/job:1", "--max-duration", "2h", "-e", "A=b"}
-	if r := p.run("", append(rent, "--", "python", "train.py")...); r.code != 5 || !strings.Contains(r.errs, "muster billing topup") {
+	rent := []string{"cluster", "create", "--name", "train", "--nodes", "2", "--gpus", "4", "--scope", "host", "--image",
+		"registry.test/job:1", "--max-duration", "2h", "-e", "A=b"}
+	if r := p.run("", append(rent, "--", "python", "train.py")...); r.code != 5 ||
+		!strings.Contains(r.errs, "muster billing topup") {
 		t.Errorf("without funds: exit %d %s", r.code, r.errs)
 	}
 	if out := p.ok("billing", "topup", "50"); !strings.Contains(out, "50.00 USD were added") {
 		t.Errorf("top-up: %s", out)
 	}
-	if r := p.run("", "cluster", "create", "--gpus", "16", "--image", "x/y:1"); r.code != 4 || !strings.Contains(r.errs, "excluded") {
+	if r := p.run("", "cluster", "create", "--gpus", "16", "--image", "x/y:1"); r.code != 4 ||
+		!strings.Contains(r.errs, "excluded") {
 		t.Errorf("no capacity: exit %d %s", r.code, r.errs)
 	}
 	q := p.json("quote", "--nodes", "2", "--gpus", "4", "--scope", "host", "--image", "x/y:1")
-	if out := p.ok("quote", "show", q["id"].(string)); !strings.Contains(out, "per hour all-in") || !strings.Contains(out, "Held until") {
+	if out := p.ok("quote", "show", q["id"].(string)); !strings.Contains(out, "per hour all-in") ||
+		!strings.Contains(out, "Held until") {
 		t.Errorf("quote:\n%s", out)
 	}
 	p.ok("quote", "return", q["id"].(string))
 	c := p.json(append(rent, "--", "python", "train.py")...)
 	id := c["id"].(string)
-	for _, args := range [][]string{{"cluster", "list"}, {"cluster", "show", "train"}, {"cluster", "show", id}, {"cluster", "events", id}, {"cluster", "usage", id}} {
+	for _, args := range [][]string{{"cluster", "list"}, {"cluster", "show", "train"}, {"cluster", "show", id},
+		{"cluster", "events", id}, {"cluster", "usage", id}} {
 		if out := p.ok(args...); out == "" {
 			t.Errorf("%v says nothing", args)
 		}
@@ -213,10 +238,12 @@ func TestRentingByCommand(t *testing.T) {
 	if r := p.run("", "billing", "verify", "trian"); r.code != 3 || !strings.Contains(r.errs, "muster cluster list") {
 		t.Errorf("no cluster of this name: exit %d %s", r.code, r.errs)
 	}
-	if out := p.ok("cluster", "show", "train"); !strings.Contains(out, "provisioning") || !strings.Contains(out, "10.77.0.1") {
+	if out := p.ok("cluster", "show", "train"); !strings.Contains(out, "provisioning") ||
+		!strings.Contains(out, "10.77.0.1") {
 		t.Errorf("show:\n%s", out)
 	}
-	if r := p.run("", "cluster", "wait", id, "--timeout", "5s"); r.code != 1 || !strings.Contains(r.errs, "not running yet") || !strings.Contains(r.errs, "rank 0 pending") {
+	if r := p.run("", "cluster", "wait", id, "--timeout", "5s"); r.code != 1 ||
+		!strings.Contains(r.errs, "not running yet") || !strings.Contains(r.errs, "rank 0 pending") {
 		t.Errorf("wait: exit %d %s", r.code, r.errs)
 	}
 	p.ok("cluster", "release", "train")
@@ -229,7 +256,8 @@ func TestRentingByCommand(t *testing.T) {
 	if out := p.ok("billing", "refund"); !strings.Contains(out, "50.00 can be given back") {
 		t.Error(out)
 	}
-	if r := p.run("", "billing", "refund", "50.01"); r.code != 1 || !strings.Contains(r.errs, "only 50.00 can be given back") || strings.Contains(r.errs, "topup") {
+	if r := p.run("", "billing", "refund", "50.01"); r.code != 1 ||
+		!strings.Contains(r.errs, "only 50.00 can be given back") || strings.Contains(r.errs, "topup") {
 		t.Errorf("more than there is: exit %d %s", r.code, r.errs)
 	}
 	if r := p.run("", "billing", "redeem", "no-such-code"); r.code != 3 {
@@ -238,7 +266,8 @@ func TestRentingByCommand(t *testing.T) {
 	if out := p.ok("billing", "cards", "add"); !strings.Contains(out, "/pay/") {
 		t.Error(out)
 	}
-	if out := p.ok("billing", "auto-topup", "--below", "5", "--amount", "10", "--daily-cap", "20"); !strings.Contains(out, "10.00 is added") {
+	if out := p.ok("billing", "auto-topup", "--below", "5", "--amount", "10", "--daily-cap", "20"); !strings.Contains(out,
+		"10.00 is added") {
 		t.Error(out)
 	}
 	if out := p.ok("billing", "auto-topup", "--off"); !strings.Contains(out, "Off") {
@@ -258,7 +287,8 @@ func TestBudgetsByCommand(t *testing.T) {
 	}
 	p.ok("budget", "set", "--cap", "500")
 	b := p.json("budget", "set", "--project", "vision", "--cap", "120", "--max-price", "20", "--max-duration", "12h")
-	if out := p.ok("budget", "list"); !strings.Contains(out, "(organisation)") || !strings.Contains(out, "vision") || !strings.Contains(out, "12h0m0s") {
+	if out := p.ok("budget", "list"); !strings.Contains(out, "(organisation)") || !strings.Contains(out, "vision") ||
+		!strings.Contains(out, "12h0m0s") {
 		t.Errorf("list:\n%s", out)
 	}
 	p.ok("budget", "remove", b["id"].(string))
@@ -271,11 +301,13 @@ func TestHostsByCommand(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
 	p.signUp("op@example.com")
-	if out := p.ok("host", "enroll", "--region", "eu-test"); !strings.Contains(out, "muster-agent enroll --url https://agents.muster.test") {
+	if out := p.ok("host", "enroll", "--region", "eu-test"); !strings.Contains(out,
+		"muster-agent enroll --url https://agents.muster.test") {
 		t.Errorf("enroll:\n%s", out)
 	}
 	h := p.sell(4, "1.25")
-	if out := p.ok("host", "list"); !strings.Contains(out, h) || !strings.Contains(out, "0/4") || !strings.Contains(out, "selling") {
+	if out := p.ok("host", "list"); !strings.Contains(out, h) || !strings.Contains(out, "0/4") ||
+		!strings.Contains(out, "selling") {
 		t.Errorf("list:\n%s", out)
 	}
 	if out := p.ok("host", "set", h, "--name", "box", "--price", "1.5"); !strings.Contains(out, "1.50 per GPU-hour") {
@@ -293,7 +325,8 @@ func TestHostsByCommand(t *testing.T) {
 		t.Errorf("payout show:\n%s", out)
 	}
 	p.ok("payout", "list")
-	if out := strings.Join(strings.Fields(p.ok("host", "payouts")), " "); !strings.Contains(out, "Payable 0.00 USD") || !strings.Contains(out, "Not booked 0.00 USD") {
+	if out := strings.Join(strings.Fields(p.ok("host", "payouts")), " "); !strings.Contains(out, "Payable 0.00 USD") ||
+		!strings.Contains(out, "Not booked 0.00 USD") {
 		t.Errorf("payouts:\n%s", out)
 	}
 	p.ok("host", "drain", "box")
@@ -312,7 +345,8 @@ func TestKeysByCommand(t *testing.T) {
 	if r := p.run(line, "ssh-key", "add", "-"); r.code != 0 || !strings.Contains(r.out, "SHA256:") {
 		t.Errorf("exit %d %s %s", r.code, r.out, r.errs)
 	}
-	if r := p.run("-----BEGIN OPENSSH PRIVATE KEY-----\n", "ssh-key", "add", "-"); r.code != 2 || !strings.Contains(r.errs, "not sent") {
+	if r := p.run("-----BEGIN OPENSSH PRIVATE KEY-----\n", "ssh-key", "add", "-"); r.code != 2 ||
+		!strings.Contains(r.errs, "not sent") {
 		t.Errorf("exit %d %s", r.code, r.errs)
 	}
 	if out := p.ok("ssh-key", "list"); !strings.Contains(out, "ada@laptop") {
@@ -364,7 +398,8 @@ func TestUsage(t *testing.T) {
 			}
 		})
 	}
-	if r := p.runWith([]string{"MUSTER_SERVER=http://127.0.0.1:1", "MUSTER_TOKEN=x"}, "", "offers"); r.code != 1 || !strings.Contains(r.errs, "cannot be reached") {
+	if r := p.runWith([]string{"MUSTER_SERVER=http://127.0.0.1:1", "MUSTER_TOKEN=x"}, "", "offers"); r.code != 1 ||
+		!strings.Contains(r.errs, "cannot be reached") {
 		t.Errorf("exit %d %s", r.code, r.errs)
 	}
 	for _, args := range [][]string{{}, {"help"}, {"cluster"}, {"cluster", "create", "--help"}, {"completion", "bash"}} {

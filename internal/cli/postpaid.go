@@ -10,8 +10,11 @@ import (
 // billingPostpaid shows how the org pays afterwards, its invoices, and what a period consists of.
 func billingPostpaid(s *shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "postpaid", Short: "Show your postpaid limit, how much of it is used, and Stripe's invoices", Args: exactly(),
-		Example: "  muster billing postpaid\n  muster billing postpaid usage\n  muster billing postpaid usage in_…\n  muster billing postpaid pay in_…",
+		Use:   "postpaid",
+		Short: "Show your postpaid limit, how much of it is used, and Stripe's invoices",
+		Args:  exactly(),
+		Example: "  muster billing postpaid\n  muster billing postpaid usage\n  muster billing postpaid usage in_…\n  " +
+			"muster billing postpaid pay in_…",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -41,7 +44,8 @@ func billingPostpaid(s *shell) *cobra.Command {
 					if x.Failing {
 						state += ", not paid"
 					}
-					rows[i] = []string{x.ID, x.Number, when(x.Start), when(x.End), cents(x.Net), cents(x.Tax.Amount), cents(x.Total) + " " + x.Currency, state, x.URL}
+					rows[i] = []string{x.ID, x.Number, when(x.Start), when(x.End), cents(x.Net), cents(x.Tax.Amount), cents(x.Total) +
+						" " + x.Currency, state, x.URL}
 				}
 				p.table([]string{"INVOICE", "NUMBER", "FROM", "TO", ">NET", ">TAX", ">TOTAL", "STATE", "PAGE"}, rows)
 			})
@@ -59,7 +63,9 @@ func cents(n money.Nano) string {
 
 func postpaidUsage(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "usage [INVOICE]", Short: "List the postpaid usage of the running period or of an invoice", Args: cobra.MaximumNArgs(1),
+		Use:   "usage [INVOICE]",
+		Short: "List the postpaid usage of the running period or of an invoice",
+		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -80,7 +86,8 @@ func postpaidUsage(s *shell) *cobra.Command {
 					if x.Late {
 						late = "from before the period"
 					}
-					rows[i] = []string{x.Cluster.String(), x.Lease.String(), whenPtr(x.RanFrom), whenPtr(x.RanTo), x.Amount.String(), late}
+					rows[i] = []string{x.Cluster.String(), x.Lease.String(), whenPtr(x.RanFrom), whenPtr(x.RanTo), x.Amount.String(),
+						late}
 				}
 				p.table([]string{"CLUSTER", "LEASE", "RAN FROM", "TO", ">AMOUNT", ""}, rows)
 				p.facts("Used", l.Used.String(), "Given back", l.Returned.String(), "Billed", l.Charged.String()+" "+l.Currency)

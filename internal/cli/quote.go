@@ -44,7 +44,10 @@ func quoteShow(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "show QUOTE", Short: "Show a quote", Args: exactly("QUOTE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.withQuote(cmd, args[0], func(c *client.Client, q id.Quote) (client.Quote, error) { return c.GetQuote(cmd.Context(), q) })
+			return s.withQuote(cmd, args[0], func(c *client.Client, q id.Quote) (client.Quote,
+				error) {
+				return c.GetQuote(cmd.Context(), q)
+			})
 		},
 	}
 }
@@ -53,12 +56,16 @@ func quoteReturn(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "return QUOTE", Short: "Cancel a quote and free its GPUs", Args: exactly("QUOTE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.withQuote(cmd, args[0], func(c *client.Client, q id.Quote) (client.Quote, error) { return c.ReturnQuote(cmd.Context(), q) })
+			return s.withQuote(cmd, args[0], func(c *client.Client, q id.Quote) (client.Quote,
+				error) {
+				return c.ReturnQuote(cmd.Context(), q)
+			})
 		},
 	}
 }
 
-func (s *shell) withQuote(cmd *cobra.Command, arg string, f func(*client.Client, id.Quote) (client.Quote, error)) error {
+func (s *shell) withQuote(cmd *cobra.Command, arg string, f func(*client.Client, id.Quote) (client.Quote,
+	error)) error {
 	q, err := id.Parse[id.Quote](arg)
 	if err != nil {
 		return fault.New(fault.Invalid, "want the id of a quote, q_…")
@@ -83,7 +90,8 @@ func printQuote(p *printer, q client.Quote) {
 	p.table([]string{">NODE", "WHAT", ">QUANTITY", ">EACH PER HOUR", ">PER HOUR"}, rows)
 	switch q.State {
 	case "held":
-		p.line("Held until %s (%s). Rent it: muster cluster create --quote %s --image IMAGE", when(q.ExpiresAt), time.Until(q.ExpiresAt).Round(time.Second), q.ID)
+		p.line("Held until %s (%s). Rent it: muster cluster create --quote %s --image IMAGE", when(q.ExpiresAt),
+			time.Until(q.ExpiresAt).Round(time.Second), q.ID)
 	case "rented":
 		if q.ClusterID != nil {
 			p.line("Rented as %s.", q.ClusterID)

@@ -33,7 +33,8 @@ func billingReceipt(s *shell) *cobra.Command {
 }
 
 func printReceipt(p *printer, r client.Receipt) {
-	p.facts("Receipt", r.Number, "Paid", when(r.PaidAt), "Merchant", partyLine(r.Merchant), "Customer", partyLine(r.Customer))
+	p.facts("Receipt", r.Number, "Paid", when(r.PaidAt), "Merchant", partyLine(r.Merchant), "Customer",
+		partyLine(r.Customer))
 	rows := [][]string{{r.What, nano(r.Net), nano(r.Tax.Amount), nano(r.Total)}}
 	for _, x := range r.Returned {
 		what := "Given back"

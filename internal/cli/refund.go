@@ -10,8 +10,10 @@ import (
 
 func billingRefund(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "refund [AMOUNT]", Short: "Refund unused balance to the cards that paid it; without AMOUNT, list refunds and what can be refunded",
-		Example: "  muster billing refund 12.50", Args: cobra.MaximumNArgs(1),
+		Use:     "refund [AMOUNT]",
+		Short:   "Refund unused balance to the cards that paid it; without AMOUNT, list refunds and what can be refunded",
+		Example: "  muster billing refund 12.50",
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.client(cmd)
 			if err != nil {

@@ -20,13 +20,13 @@ func adoptRestoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "adopt-restore",
 		Short: "Make a database that was restored to an earlier moment the platform's, before any server starts on it",
-		Long: `Make a database that was restored to an earlier moment the platform's. Run it once, before any server starts on that
-database, with the server's settings. If it fails, run it again: it goes on where it stopped.
+		Long: `Make a database that was restored to an earlier moment the platform's. Run it once, before any
+server starts on that database, with the server's settings. If it fails, run it again: it goes on where it stopped.
 
-It pauses the sending of money, raises the control epoch so that hosts follow this database and report their usage again,
-records that no host was heard since the backup, requires every host to report what runs on it before it sells, and books what
-Stripe did since the backup: top-ups, refunds, disputes and transfers. It prints what it found. Read that, decide what is open,
-and resume sending: muster admin sending resume.`,
+It pauses the sending of money, raises the control epoch so that hosts follow this database and report their usage
+again, records that no host was heard since the backup, requires every host to report what runs on it before it sells,
+and books what Stripe did since the backup: top-ups, refunds, disputes and transfers. It prints what it found. Read
+that, decide what is open, and resume sending: muster admin sending resume.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadServerConfig(cmd)
@@ -50,8 +50,10 @@ and resume sending: muster admin sending resume.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&backupAt, "backup-at", "", "the moment to which the database was restored (RFC 3339); left out: the newest moment that it knows")
-	cmd.Flags().BoolVar(&nothingLost, "nothing-lost", false, "no commit was lost, as after a lossless failover, a move or pg_upgrade: only record that this is the database")
+	cmd.Flags().StringVar(&backupAt, "backup-at", "", "the moment to which the database was restored (RFC 3339); left "+
+		"out: the newest moment that it knows")
+	cmd.Flags().BoolVar(&nothingLost, "nothing-lost", false, "no commit was lost, as after a lossless failover, a move "+
+		"or pg_upgrade: only record that this is the database")
 	return cmd
 }
 
@@ -73,7 +75,8 @@ func printRestore(out io.Writer, r restore.Report) {
 		n[f.Outcome]++
 		p("%-8s %-9s %14s %s  %s  %s", f.Outcome, f.Kind, f.Amount.Plain(), f.Currency, f.Object, f.Note)
 	}
-	p("At Stripe since the backup: %d booked now, %d open, %d not this platform's or booked by the reconciliation", n[payment.Booked], n[payment.Open], n[payment.Foreign])
+	p("At Stripe since the backup: %d booked now, %d open, %d not this platform's or booked by the reconciliation",
+		n[payment.Booked], n[payment.Open], n[payment.Foreign])
 	for _, x := range r.Problems {
 		p("problem: %s", x)
 	}

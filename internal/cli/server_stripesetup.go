@@ -21,8 +21,8 @@ func stripeSetupCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stripe-setup",
 		Short: "Create what the platform needs at Stripe: webhook endpoint, meter, price",
-		Long: `Make what the platform needs at Stripe and is not there yet: the webhook endpoints, and a meter with its price per
-micro-unit of usage. Run it as often as you like: what is there is found again.
+		Long: `Make what the platform needs at Stripe and is not there yet: the webhook endpoints, and a meter with
+its price per micro-unit of usage. Run it as often as you like: what is there is found again.
 
 It needs MUSTER_STRIPE_KEY, MUSTER_PUBLIC_URL and MUSTER_CURRENCY, and prints the signing secrets of endpoints that it
 makes: once, for Stripe does not tell it again here.`,
@@ -61,7 +61,8 @@ func stripeSetup(ctx context.Context, c *stripe.Client, cfg server.Config, out i
 		return err
 	}
 	for _, x := range []struct{ name, what, id string }{
-		{"meter", "Meter", s.Meter}, {"product", "Product", s.Product}, {"price", "Price", s.Price}, {"endpoint", "Webhook", s.Endpoint}, {"connect", "Connect webhook", s.Connect},
+		{"meter", "Meter", s.Meter}, {"product", "Product", s.Product}, {"price", "Price", s.Price},
+		{"endpoint", "Webhook", s.Endpoint}, {"connect", "Connect webhook", s.Connect},
 	} {
 		state := "is there"
 		switch {
@@ -79,9 +80,12 @@ func stripeSetup(ctx context.Context, c *stripe.Client, cfg server.Config, out i
 	}
 	switch {
 	case len(s.Secrets) > 0:
-		fmt.Fprintf(out, "\nShown this once; put it into the environment of every replica (with the secret of the other endpoint, separated by a\ncomma, where only one was made):\n\nMUSTER_STRIPE_WEBHOOK_SECRET=%s\n", strings.Join(s.Secrets, ","))
+		fmt.Fprintf(out, "\nShown this once; put it into the environment of every replica (with the secret of the other "+
+			"endpoint, separated by a\ncomma, where only one was made):\n\nMUSTER_STRIPE_WEBHOOK_SECRET=%s\n",
+			strings.Join(s.Secrets, ","))
 	case cfg.StripeWebhookSecret == "":
-		fmt.Fprintln(out, "\nMUSTER_STRIPE_WEBHOOK_SECRET is not set: reveal the endpoints' signing secrets in Stripe's dashboard.")
+		fmt.Fprintln(out, "\nMUSTER_STRIPE_WEBHOOK_SECRET is not set: reveal the endpoints' signing secrets in Stripe's "+
+			"dashboard.")
 	}
 	return nil
 }

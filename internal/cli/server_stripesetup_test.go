@@ -32,10 +32,12 @@ func TestStripeSetupShowsTheSecretOnce(t *testing.T) {
 	if err := stripeSetup(t.Context(), c, cfg, &second); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(first.String(), " made\n"); n != 5 || !strings.Contains(first.String(), "\nMUSTER_STRIPE_WEBHOOK_SECRET=whsec_") {
+	if n := strings.Count(first.String(), " made\n"); n != 5 ||
+		!strings.Contains(first.String(), "\nMUSTER_STRIPE_WEBHOOK_SECRET=whsec_") {
 		t.Error(first.String())
 	}
-	if n := strings.Count(second.String(), " is there\n"); n != 5 || strings.Contains(second.String(), "whsec_") || !strings.Contains(second.String(), "reveal") {
+	if n := strings.Count(second.String(), " is there\n"); n != 5 || strings.Contains(second.String(), "whsec_") ||
+		!strings.Contains(second.String(), "reveal") {
 		t.Error(second.String())
 	}
 }
@@ -43,7 +45,8 @@ func TestStripeSetupShowsTheSecretOnce(t *testing.T) {
 func TestStripeSetupSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
-	if code := Run(t.Context(), "test", []string{"server", "stripe-setup"}, nil, strings.NewReader(""), &out, &errs); code == 0 ||
+	if code := Run(t.Context(), "test", []string{"server", "stripe-setup"}, nil, strings.NewReader(""), &out,
+		&errs); code == 0 ||
 		!strings.Contains(errs.String(), "MUSTER_STRIPE_KEY") || !strings.Contains(errs.String(), "MUSTER_PUBLIC_URL") {
 		t.Errorf("exit %d: %s%s", code, out.String(), errs.String())
 	}

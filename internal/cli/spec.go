@@ -43,7 +43,8 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.IntVar(&f.gpus, "gpus", 0, "GPUs per node (default 1)")
 	fs.StringVar(&f.gpu, "gpu", "", "offer query every node must match, such as 'gpu_model=H100 vram_gb>=80'")
 	fs.StringVar(&f.image, "image", "", "container image")
-	fs.StringVar(&f.registryUser, "registry-user", "", "user of a private registry; the password is read from MUSTER_REGISTRY_PASSWORD, or asked for")
+	fs.StringVar(&f.registryUser, "registry-user", "", "user of a private registry; the password is read from "+
+		"MUSTER_REGISTRY_PASSWORD, or asked for")
 	fs.StringVar(&f.restart, "restart", "", "never or on_failure")
 	fs.StringVar(&f.egress, "egress", "", "full, limited or off")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "KEY=VALUE, or KEY to pass on your own; repeatable")
@@ -51,7 +52,8 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.StringArrayVarP(&f.ports, "port", "p", nil, "PORT, which is tcp, or PORT/http, which the page links to; repeatable")
 	fs.Int64Var(&f.disk, "disk", 0, "GB per node (default 10)")
 	fs.BoolVar(&f.diskLimited, "disk-limited", false, "only hosts that enforce it")
-	fs.Int64Var(&f.scratch, "scratch-gb", 0, "GB per node of a fast disk, empty at /scratch, gone with the node; included in the price")
+	fs.Int64Var(&f.scratch, "scratch-gb", 0, "GB per node of a fast disk, empty at /scratch, gone with the node; "+
+		"included in the price")
 	fs.StringVar(&f.trust, "trust", "", "bonded (default), or any: hosts of several operators also without bonds")
 	fs.StringVar(&f.runtime, "runtime", "", "runc (default), or runsc: gVisor, where a host has it")
 	fs.StringArrayVar(&f.keys, "ssh-key", nil, "id of an SSH key; repeatable")
@@ -62,7 +64,12 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.Float64Var(&f.minGbps, "min-gbps", 0, "least all-reduce bandwidth between nodes")
 	fs.StringVar(&f.onFailure, "on-node-failure", "", "fail, ignore or replace")
 	for name, words := range map[string][]string{
-		"restart": {"never", "on_failure"}, "runtime": {"runc", "runsc"}, "trust": {"bonded", "any"}, "egress": {"full", "limited", "off"}, "scope": {"any", "fabric", "host"}, "on-node-failure": {"fail", "ignore", "replace"},
+		"restart":         {"never", "on_failure"},
+		"runtime":         {"runc", "runsc"},
+		"trust":           {"bonded", "any"},
+		"egress":          {"full", "limited", "off"},
+		"scope":           {"any", "fabric", "host"},
+		"on-node-failure": {"fail", "ignore", "replace"},
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}

@@ -40,7 +40,8 @@ func printStanding(p *printer, x client.Standing) {
 	p.facts("Standing", x.State, "May be added", may)
 	if x.State != "ok" || x.Debt > 0 {
 		p.facts("Disputed", nano(x.Disputed), "Not set aside", nano(x.Short)+", taken from whatever is credited next",
-			"To repay", nano(x.Debt)+" of lost disputes, taken from whatever is credited next", "Lost disputes", fmt.Sprint(x.LostDisputes))
+			"To repay", nano(x.Debt)+" of lost disputes, taken from whatever is credited next", "Lost disputes",
+			fmt.Sprint(x.LostDisputes))
 	}
 }
 
@@ -59,7 +60,8 @@ func adminStandings(s *shell) *cobra.Command {
 			return s.show(cmd, page, func(p *printer) {
 				rows := make([][]string, len(page.Items))
 				for i, x := range page.Items {
-					rows[i] = []string{x.Org.String(), x.Name, x.State, fmt.Sprint(x.Open), fmt.Sprint(x.Lost), nano(x.Debt), when(x.Changed)}
+					rows[i] = []string{x.Org.String(), x.Name, x.State, fmt.Sprint(x.Open), fmt.Sprint(x.Lost), nano(x.Debt),
+						when(x.Changed)}
 				}
 				p.table([]string{"ORGANISATION", "NAME", "STANDING", ">OPEN", ">LOST", ">TO REPAY", "SINCE"}, rows)
 			})
@@ -70,8 +72,11 @@ func adminStandings(s *shell) *cobra.Command {
 func adminForgive(s *shell) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "forgive ORG", Short: "Stop counting an organisation's lost disputes towards a suspension", Args: exactly("ORG"),
-		Long: "End the suspension of an organisation that has lost several disputes. What the disputes cost is still repaid from its credit, and " +
+		Use:   "forgive ORG",
+		Short: "Stop counting an organisation's lost disputes towards a suspension",
+		Args:  exactly("ORG"),
+		Long: "End the suspension of an organisation that has lost several disputes. What the disputes cost is still " +
+			"repaid from its credit, and " +
 			"their cards stay blocked.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			org, err := id.Parse[id.Org](args[0])

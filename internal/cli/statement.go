@@ -46,10 +46,13 @@ func (f *period) of() (client.StatementOf, error) {
 func statementCommand(s *shell) *cobra.Command {
 	var f period
 	cmd := &cobra.Command{
-		Use: "statement", Short: "Show what you were billed", Args: exactly(),
-		Long: `What your organisation was billed over some days, by cluster, day, project, lease or label:KEY. Each line behind it is
-proven by segments that a host has signed: see muster billing verify.`,
-		Example: "  muster statement --month 2026-11 --by project\n  muster statement --from 2026-11-03 --to 2026-11-09 --csv > november.csv",
+		Use:   "statement",
+		Short: "Show what you were billed",
+		Args:  exactly(),
+		Long: `What your organisation was billed over some days, by cluster, day, project, lease or label:KEY. Each
+line behind it is proven by segments that a host has signed: see muster billing verify.`,
+		Example: "  muster statement --month 2026-11 --by project\n  muster statement --from 2026-11-03 --to 2026-11-09 " +
+			"--csv > november.csv",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			of, err := f.of()
 			if err != nil {
@@ -98,8 +101,11 @@ func pass(cmd *cobra.Command, r io.ReadCloser, err error) error {
 func hostStatement(s *shell) *cobra.Command {
 	var f period
 	cmd := &cobra.Command{
-		Use: "statement [HOST]", Short: "Show what your hosts, or one of them, earned: billed, fee, returned, in the holdback", Args: atMost("HOST"),
-		Example: "  muster host statement --month 2026-11\n  muster host statement rack-7-a --by day\n  muster host statement --month 2026-11 --csv > november.csv",
+		Use:   "statement [HOST]",
+		Short: "Show what your hosts, or one of them, earned: billed, fee, returned, in the holdback",
+		Args:  atMost("HOST"),
+		Example: "  muster host statement --month 2026-11\n  muster host statement rack-7-a --by day\n  muster host " +
+			"statement --month 2026-11 --csv > november.csv",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			of, err := f.of()
 			if err != nil {
@@ -153,14 +159,16 @@ func printEarnings(p *printer, v client.EarningsStatement) {
 		}
 		p.line("")
 		p.table([]string{"WHEN", "STANDBY", "WHY", "CLUSTER", ">AMOUNT"}, rows)
-		p.line("Received for standing by: %s. Paid from your bond: %s. Neither is part of the sums above.", v.StandbyReceived, v.BondPaid)
+		p.line("Received for standing by: %s. Paid from your bond: %s. Neither is part of the sums above.", v.StandbyReceived,
+			v.BondPaid)
 	}
 	var held, notYet money.Nano
 	for _, l := range v.Leases {
 		held, notYet = held+l.InHoldback, notYet+l.NotBooked
 	}
 	if notYet > 0 {
-		p.line("Of what these leases earned, %s is measured and not booked yet: it is every quarter of an hour, and payouts count it from then on.", notYet)
+		p.line("Of what these leases earned, %s is measured and not booked yet: it is every quarter of an hour, and "+
+			"payouts count it from then on.", notYet)
 	}
 	if held > 0 {
 		p.line("Of what these leases earned, %s is in the holdback of %s.", held, seconds(v.Holdback))

@@ -28,13 +28,16 @@ func TestStatementsByCommand(t *testing.T) {
 	day := func(n int) string { return time.Now().UTC().AddDate(0, 0, n).Format(time.DateOnly) }
 	days := []string{"--from", day(-2), "--to", day(1)}
 
-	if out := p.ok(append([]string{"statement", "--by", "day"}, days...)...); !strings.Contains(out, bill.String()) || !strings.Contains(out, "100.001") {
+	if out := p.ok(append([]string{"statement", "--by", "day"}, days...)...); !strings.Contains(out, bill.String()) ||
+		!strings.Contains(out, "100.001") {
 		t.Error(out)
 	}
-	if v := p.json(append([]string{"statement"}, days...)...); v["total"] != bill.String() || len(v["lines"].([]any)) != 1 {
+	if v := p.json(append([]string{"statement"}, days...)...); v["total"] != bill.String() ||
+		len(v["lines"].([]any)) != 1 {
 		t.Error(v)
 	}
-	if rows := table(t, p.ok(append([]string{"statement", "--csv"}, days...)...)); len(rows) != 2 || rows[1][11] != bill.String() {
+	if rows := table(t, p.ok(append([]string{"statement", "--csv"}, days...)...)); len(rows) != 2 ||
+		rows[1][11] != bill.String() {
 		t.Error(rows)
 	}
 	out := p.ok(append([]string{"host", "statement", "--by", "lease"}, days...)...)
@@ -46,7 +49,8 @@ func TestStatementsByCommand(t *testing.T) {
 	if v := p.json(append([]string{"host", "statement", sold.Host.String()}, days...)...); v["net"] != earned.String() {
 		t.Error(v)
 	}
-	if rows := table(t, p.ok(append([]string{"host", "statement", "--csv"}, days...)...)); len(rows) != 2 || rows[1][12] != earned.String() {
+	if rows := table(t, p.ok(append([]string{"host", "statement", "--csv"}, days...)...)); len(rows) != 2 ||
+		rows[1][12] != earned.String() {
 		t.Error(rows)
 	}
 	if r := p.run("", "host", "statement", rented.Host.String()); r.code != 3 {
@@ -55,7 +59,8 @@ func TestStatementsByCommand(t *testing.T) {
 	if out := p.ok("statement", "--month", "2024-02"); !strings.Contains(out, "2024-02-01 to 2024-02-29") {
 		t.Error(out)
 	}
-	for _, wrong := range []string{"--month 2024-13", "--month 2024-02 --from 2024-02-01", "--csv --by day", "--by moon", "--from yesterday"} {
+	for _, wrong := range []string{"--month 2024-13", "--month 2024-02 --from 2024-02-01", "--csv --by day", "--by moon",
+		"--from yesterday"} {
 		if r := p.run("", append([]string{"statement"}, strings.Fields(wrong)...)...); r.code != 2 {
 			t.Errorf("%s: exit %d %s", wrong, r.code, r.errs)
 		}

@@ -39,7 +39,8 @@ func tokenCreate(s *shell) *cobra.Command {
 	}
 	cmd.Flags().StringArrayVar(&scopes, "scope", []string{"read"}, "read, clusters, hosts or billing; repeatable")
 	cmd.Flags().DurationVar(&expires, "expires", 0, "how long it works (default: until it is revoked)")
-	_ = cmd.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions([]string{"read", "clusters", "hosts", "billing"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions([]string{"read", "clusters", "hosts", "billing"},
+		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -58,7 +59,8 @@ func tokenList(s *shell) *cobra.Command {
 			return s.show(cmd, all, func(p *printer) {
 				rows := make([][]string, len(all))
 				for i, t := range all {
-					rows[i] = []string{t.ID.String(), t.Name, "…" + t.Hint, strings.Join(t.Scopes, " "), when(t.CreatedAt), orDash(whenPtr(t.LastUsedAt)), orDash(whenPtr(t.ExpiresAt))}
+					rows[i] = []string{t.ID.String(), t.Name, "…" + t.Hint, strings.Join(t.Scopes, " "), when(t.CreatedAt),
+						orDash(whenPtr(t.LastUsedAt)), orDash(whenPtr(t.ExpiresAt))}
 				}
 				p.table([]string{"ID", "NAME", "SECRET", "SCOPES", "CREATED", "LAST USED", "EXPIRES"}, rows)
 			})

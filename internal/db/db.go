@@ -1,7 +1,8 @@
 // Package db is the one door to PostgreSQL: the pool, the transaction wrapper and the migrations.
 //
 // A use case is one transaction (InTx); inside its closure only the Tx is used. Every table is written only by the
-// query file of the package that owns it (queries/<owner>.sql, compiled by sqlc into dbq); internal/testing/archtest checks it.
+// query file of the package that owns it (queries/<owner>.sql, compiled by sqlc into dbq); internal/testing/archtest
+// checks it.
 //
 // Locks are always taken in one order, within a kind by id: idempotency key → cluster → host → gpu → meter → ledger
 // account → series of documents (which PostgreSQL takes by itself at the commit).
@@ -40,7 +41,8 @@ type Config struct {
 }
 
 // ErrNested is what the pool answers under Config.RefuseNested.
-var ErrNested = errors.New("db: the pool was asked for a connection inside a transaction: use the Tx, or ask before it begins")
+var ErrNested = errors.New("db: the pool was asked for a connection inside a transaction: use the Tx, or ask before " +
+	"it begins")
 
 // Open connects. It does not migrate; see Migrate. The caller closes the DB.
 func Open(ctx context.Context, cfg Config) (*DB, error) {
@@ -77,14 +79,15 @@ func New(pool *pgxpool.Pool) *DB { return &DB{Pool: pool, Q: dbq.New(explained{p
 
 // session settings.
 //
-// A replica that is stopped in the middle of a transaction, or that vanishes from the network, must not keep what it has
-// locked: PostgreSQL ends a transaction that is idle for 15 s, and a connection whose bytes nobody acknowledges for 20 s. Who
-// waits longer than 10 s for a lock gives up and is tried again (see InTx). No statement of a use case or of a job runs for
-// longer than two minutes; those that read all of the books say so themselves (SET LOCAL statement_timeout).
+// A replica that is stopped in the middle of a transaction, or that vanishes from the network, must not keep what it
+// has locked: PostgreSQL ends a transaction that is idle for 15 s, and a connection whose bytes nobody acknowledges for
+// 20 s. Who waits longer than 10 s for a lock gives up and is tried again (see InTx). No statement of a use case or of
+// a job runs for longer than two minutes; those that read all of the books say so themselves (SET LOCAL
+// statement_timeout).
 //
 // force_generic_plan makes PostgreSQL plan each prepared statement once per connection. Left to itself it plans every
-// statement that takes an array anew at every execution, because it guesses ten elements for an array it does not know: that
-// was more work than running them. Every statement of ours finds its rows by a key, whatever the values.
+// statement that takes an array anew at every execution, because it guesses ten elements for an array it does not know:
+// that was more work than running them. Every statement of ours finds its rows by a key, whatever the values.
 const settings = `SET plan_cache_mode = force_generic_plan;
 SET idle_in_transaction_session_timeout = '15s';
 SET lock_timeout = '10s';
@@ -98,7 +101,12 @@ func prepareSession(ctx context.Context, c *pgx.Conn) error {
 
 // dialer notices within about 20 s that PostgreSQL's machine is gone.
 func dialer() *net.Dialer {
-	return &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 2}}
+	return &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+		Enable:   true,
+		Idle:     10 * time.Second,
+		Interval: 5 * time.Second,
+		Count:    2,
+	}}
 }
 
 // openTx is the context key of the transaction in whose closure a context is used; its value turns false when the
@@ -126,8 +134,8 @@ func (tx *Tx) AfterCommit(f func()) {
 	tx.after = append(tx.after, f)
 }
 
-// AfterCommitTx runs f in a transaction of its own once this one has committed, before InTx returns. Its error is dropped: it
-// is for writes that something else makes good when they are lost.
+// AfterCommitTx runs f in a transaction of its own once this one has committed, before InTx returns. Its error is
+// dropped: it is for writes that something else makes good when they are lost.
 func (tx *Tx) AfterCommitTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) {
 	for tx.outer != nil {
 		tx = tx.outer
@@ -150,7 +158,8 @@ func (tx *Tx) Now(ctx context.Context) (time.Time, error) {
 const maxTries = 5
 
 // InTx runs f in one READ COMMITTED transaction and commits when f returns nil. Serialization failures, deadlocks and
-// locks that were not to be had in time (SQLSTATE 40001, 40P01, 55P03) are retried, so f must have no effect outside the transaction but through AfterCommit.
+// locks that were not to be had in time (SQLSTATE 40001, 40P01, 55P03) are retried, so f must have no effect outside
+// the transaction but through AfterCommit.
 func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
 	for try := 1; ; try++ {
 		err := d.once(ctx, f)
@@ -165,8 +174,8 @@ func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error
 	}
 }
 
-// InSnapshot runs f in one REPEATABLE READ, read-only transaction: all that f reads is of one moment. It is not retried.
-// Its statements may take an hour: such reads may add up all of the books.
+// InSnapshot runs f in one REPEATABLE READ, read-only transaction: all that f reads is of one moment. It is not
+// retried. Its statements may take an hour: such reads may add up all of the books.
 func (d *DB) InSnapshot(ctx context.Context, f func(ctx context.Context, q *dbq.Queries) error) error {
 	tx, err := d.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {

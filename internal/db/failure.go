@@ -17,9 +17,10 @@ import (
 // retryAfter is when a caller should try again after a failure that passes: PostgreSQL restarts within seconds.
 const retryAfter = 5 * time.Second
 
-// Explain turns the failures of PostgreSQL that a caller can act on into faults: an unreachable or overloaded server into
-// fault.Unavailable, text that PostgreSQL cannot store into fault.Invalid. Other errors, faults among them, are returned
-// as they are. InTx and DB.Q explain their errors already; only code that uses DB.Pool itself needs to call it.
+// Explain turns the failures of PostgreSQL that a caller can act on into faults: an unreachable or overloaded server
+// into fault.Unavailable, text that PostgreSQL cannot store into fault.Invalid. Other errors, faults among them, are
+// returned as they are. InTx and DB.Q explain their errors already; only code that uses DB.Pool itself needs to call
+// it.
 func Explain(err error) error {
 	switch {
 	case err == nil || fault.From(err) != nil:
@@ -39,7 +40,8 @@ func explainCommit(err error) error {
 	if err == nil || !isUnavailable(err) {
 		return Explain(err)
 	}
-	f := fault.Wrap(err, fault.Unavailable, "The connection to the database broke, and it is unknown whether the request took "+
+	f := fault.Wrap(err, fault.Unavailable, "The connection to the database broke, and it is unknown whether the "+
+		"request took "+
 		"effect. Try again in a few seconds with the same Idempotency-Key, or check first.")
 	f.RetryAfter = retryAfter
 	return f

@@ -19,13 +19,14 @@ import (
 // Migrate brings the schema to this binary's version. Replicas starting together wait for each
 // other on an advisory lock; running it again changes nothing.
 //
-// A migration waits for a lock for 3 s at most, because all who come after it wait with it: then it is rolled back and tried
-// again, until ctx ends or it has failed so for ten minutes.
+// A migration waits for a lock for 3 s at most, because all who come after it wait with it: then it is rolled back and
+// tried again, until ctx ends or it has failed so for ten minutes.
 func Migrate(ctx context.Context, url string) error {
 	return migrate(ctx, url, migrations.FS, migrationWaits{"3s", 2 * time.Second, 10 * time.Minute})
 }
 
-// migrationWaits says how long a migration waits for a lock, how long others then go first, and for how long it is tried.
+// migrationWaits says how long a migration waits for a lock, how long others then go first, and for how long it is
+// tried.
 type migrationWaits struct {
 	lock         string
 	pause, tried time.Duration

@@ -18,7 +18,9 @@ func TestAPipeRunsInOrder(t *testing.T) {
 	d := dbtest.New(t)
 	org, account := id.New[id.Org](), id.New[id.LedgerAccount]()
 	names := dbq.FindLedgerAccountsParams{
-		Kinds: []string{"renter_wallet"}, Owners: []pgtype.UUID{{Bytes: org.UUID(), Valid: true}}, Currencies: []string{"EUR"},
+		Kinds:      []string{"renter_wallet"},
+		Owners:     []pgtype.UUID{{Bytes: org.UUID(), Valid: true}},
+		Currencies: []string{"EUR"},
 	}
 	var before, after []dbq.FindLedgerAccountsRow
 	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
@@ -27,7 +29,8 @@ func TestAPipeRunsInOrder(t *testing.T) {
 			return err
 		}
 		one := p.Q.FindLedgerAccounts(ctx, []dbq.FindLedgerAccountsParams{names})
-		if _, err := inner.Exec(ctx, "INSERT INTO ledger_account (id, kind, owner, org_id, currency) VALUES ($1, 'renter_wallet', $2, $2, 'EUR')", account, org); err != nil {
+		if _, err := inner.Exec(ctx, "INSERT INTO ledger_account (id, kind, owner, org_id, currency) VALUES ($1, "+
+			"'renter_wallet', $2, $2, 'EUR')", account, org); err != nil {
 			return err
 		}
 		two := p.Q.FindLedgerAccounts(ctx, []dbq.FindLedgerAccountsParams{names})

@@ -68,13 +68,16 @@ func TestPoolRefusesATransactionItsSecondConnection(t *testing.T) {
 	}
 }
 
-// A lock that is not to be had in time is waited for again, and a session that stops in the middle of a transaction does not
-// keep what it has locked.
+// A lock that is not to be had in time is waited for again, and a session that stops in the middle of a transaction
+// does not keep what it has locked.
 func TestSessionsGiveUpLocks(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	for setting, want := range map[string]string{
-		"idle_in_transaction_session_timeout": "15s", "lock_timeout": "10s", "statement_timeout": "2min", "plan_cache_mode": "force_generic_plan",
+		"idle_in_transaction_session_timeout": "15s",
+		"lock_timeout":                        "10s",
+		"statement_timeout":                   "2min",
+		"plan_cache_mode":                     "force_generic_plan",
 	} {
 		var got string
 		if err := d.Pool.QueryRow(t.Context(), "SELECT current_setting($1)", setting).Scan(&got); err != nil || got != want {

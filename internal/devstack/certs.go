@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Certificates are a private CA and a server certificate, kept in a folder so that hosts enrolled before a restart still
-// trust the platform after it.
+// Certificates are a private CA and a server certificate, kept in a folder so that hosts enrolled before a restart
+// still trust the platform after it.
 type Certificates struct {
 	CA, Cert, Key string // PEM files
 }

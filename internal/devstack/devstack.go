@@ -215,11 +215,18 @@ func (s *Stack) startServer(ctx context.Context) error {
 		return err
 	}
 	s.server, err = s.cfg.Start(ctx, ServerParams{
-		DatabaseURL: s.pg.URL(), Secret: s.state.Secret,
-		Listen: listen, AgentListen: local(s.state.Ports.Agent), NATSListen: local(s.state.Ports.NATS), Metrics: local(s.state.Ports.Metrics),
-		GatewayListen: local(s.state.Ports.Gateway), RelayListen: local(s.state.Ports.Relay),
-		TLSCert: certs.Cert, TLSKey: certs.Key, TLSCA: certs.CA,
-		SandboxFile: filepath.Join(s.cfg.Dir, "stripe.json"),
+		DatabaseURL:   s.pg.URL(),
+		Secret:        s.state.Secret,
+		Listen:        listen,
+		AgentListen:   local(s.state.Ports.Agent),
+		NATSListen:    local(s.state.Ports.NATS),
+		Metrics:       local(s.state.Ports.Metrics),
+		GatewayListen: local(s.state.Ports.Gateway),
+		RelayListen:   local(s.state.Ports.Relay),
+		TLSCert:       certs.Cert,
+		TLSKey:        certs.Key,
+		TLSCA:         certs.CA,
+		SandboxFile:   filepath.Join(s.cfg.Dir, "stripe.json"),
 	})
 	if err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Whoever has no patience for what runs to end still leaves nothing behind: each part is stopped, in order and with time
-// to do it.
+// Whoever has no patience for what runs to end still leaves nothing behind: each part is stopped, in order and with
+// time to do it.
 func TestAnImpatientCloseStopsEverything(t *testing.T) {
 	t.Parallel()
 	s := &Stack{cfg: Config{Dir: filepath.Join(t.TempDir(), "state")}}
@@ -55,7 +55,8 @@ func TestAHostThatNeverEnrolledHasNothingToPurge(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(h.dir, "state"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(h.dir, "state", "identity.json"), []byte(`{"host":"host_1"}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(h.dir, "state", "identity.json"), []byte(`{"host":"host_1"}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.purge(t.Context(), h); err == nil {

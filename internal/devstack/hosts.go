@@ -30,7 +30,8 @@ func (s *Stack) localHost(i int) localHost {
 	dir := filepath.Join(s.cfg.Dir, "hosts", name)
 	h := localHost{name: name, dir: dir, profile: filepath.Join(dir, "gpus.profile")}
 	h.agent = process{name: "agent", dir: dir, cmd: func() *exec.Cmd {
-		args := []string{"--guest", filepath.Join(s.cfg.Bin, "muster-guest"), "--allow-registry", s.registryAddr(), "--advertise", "127.0.0.1"}
+		args := []string{"--guest", filepath.Join(s.cfg.Bin, "muster-guest"), "--allow-registry", s.registryAddr(),
+			"--advertise", "127.0.0.1"}
 		if s.cfg.ScratchGB > 0 {
 			args = append(args, "--scratch-dir", h.scratch(), "--scratch-gb", strconv.FormatInt(s.cfg.ScratchGB, 10))
 		}
@@ -44,7 +45,8 @@ func (h localHost) scratch() string { return filepath.Join(h.dir, "scratch") }
 
 // agent is a command of muster-agent for this host, with the fake NVML library in place of NVIDIA's.
 func (s *Stack) agent(h localHost, command string, args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(s.cfg.Bin, "muster-agent"), append([]string{command, "--state", filepath.Join(h.dir, "state")}, args...)...)
+	cmd := exec.Command(filepath.Join(s.cfg.Bin, "muster-agent"),
+		append([]string{command, "--state", filepath.Join(h.dir, "state")}, args...)...)
 	cmd.Dir = h.dir
 	cmd.Env = append(os.Environ(),
 		fakeprofile.Env+"="+h.profile,
@@ -58,7 +60,11 @@ func (s *Stack) registryAddr() string { return fmt.Sprintf("127.0.0.1:%d", s.sta
 // startRegistry serves images from the state folder and puts the demo image there. The same program gives the same
 // digest, so a restart changes nothing.
 func (s *Stack) startRegistry(ctx context.Context) error {
-	r, err := registry.Start(ctx, registry.Config{Dir: filepath.Join(s.cfg.Dir, "registry"), Listen: s.registryAddr(), Log: s.cfg.Log})
+	r, err := registry.Start(ctx, registry.Config{
+		Dir:    filepath.Join(s.cfg.Dir, "registry"),
+		Listen: s.registryAddr(),
+		Log:    s.cfg.Log,
+	})
 	if err != nil {
 		return err
 	}
@@ -161,7 +167,8 @@ func (s *Stack) enroll(ctx context.Context, h localHost) (hostState, error) {
 			return known, err
 		}
 		defer os.Remove(file)
-		cmd := s.agent(h, "enroll", "--url", s.server.AgentURL(), "--ca", certs.CA, "--token-file", file, "--advertise", "127.0.0.1")
+		cmd := s.agent(h, "enroll", "--url", s.server.AgentURL(), "--ca", certs.CA, "--token-file", file, "--advertise",
+			"127.0.0.1")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return known, fmt.Errorf("enrol: %w: %s", err, lastLines(string(out), 3))
 		}
@@ -209,7 +216,8 @@ func (s *Stack) waitForHosts(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d of %d hosts came up; see %s", ready, s.cfg.Hosts, filepath.Join(s.cfg.Dir, "hosts", "*", "agent.log"))
+			return fmt.Errorf("%d of %d hosts came up; see %s", ready, s.cfg.Hosts,
+				filepath.Join(s.cfg.Dir, "hosts", "*", "agent.log"))
 		case <-tick.C:
 		}
 	}
@@ -227,8 +235,8 @@ func (s *Stack) stopHosts(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// purge removes the host's containers, scratches, networks, overlays and firewall rules; its state stays. One that we were killed
-// over before it was enrolled has none.
+// purge removes the host's containers, scratches, networks, overlays and firewall rules; its state stays. One that we
+// were killed over before it was enrolled has none.
 func (s *Stack) purge(ctx context.Context, h localHost, args ...string) error {
 	if _, err := s.enrolled(h); errors.Is(err, os.ErrNotExist) {
 		return nil

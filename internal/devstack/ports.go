@@ -11,9 +11,9 @@ import (
 // next start.
 const lowestPort, portsEnd = 10000, 32000
 
-// freePorts finds n ports in a row that nothing listens on, by TCP or UDP. The port before them is their guard: it is held
-// from here on, by the listener that is returned, so that no other platform takes the ports for free before whoever they
-// are meant for has started, or while that one is down.
+// freePorts finds n ports in a row that nothing listens on, by TCP or UDP. The port before them is their guard: it is
+// held from here on, by the listener that is returned, so that no other platform takes the ports for free before
+// whoever they are meant for has started, or while that one is down.
 func freePorts(n int) (free []int, guard net.Listener, err error) {
 	size := n + 1
 	for range 1000 {

@@ -50,7 +50,8 @@ func postgresBinaries() (string, error) {
 	if p, err := exec.LookPath("initdb"); err == nil {
 		return filepath.Dir(p), nil
 	}
-	return "", errors.New("no PostgreSQL server is installed: install it (Debian: apt-get install postgresql) or run `make demo`, which does")
+	return "", errors.New("no PostgreSQL server is installed: install it (Debian: apt-get install postgresql) or run " +
+		"`make demo`, which does")
 }
 
 func pgVersion(initdb string) int {
@@ -90,10 +91,13 @@ func (p *postgres) start(ctx context.Context) error {
 	if p.run(ctx, "pg_ctl", "-D", p.data, "status") == nil {
 		p.log.Info("PostgreSQL runs already: adopted", "port", p.port)
 	} else {
-		options := fmt.Sprintf("-p %d -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=300 -c shared_buffers=128MB", p.port)
-		if err := p.run(ctx, "pg_ctl", "-D", p.data, "-w", "-t", "60", "-l", filepath.Join(p.data, "server.log"), "-o", options, "start"); err != nil {
+		options := fmt.Sprintf("-p %d -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=300 "+
+			"-c shared_buffers=128MB", p.port)
+		if err := p.run(ctx, "pg_ctl", "-D", p.data, "-w", "-t", "60", "-l", filepath.Join(p.data, "server.log"), "-o",
+			options, "start"); err != nil {
 			said, _ := os.ReadFile(filepath.Join(p.data, "server.log"))
-			return fmt.Errorf("start PostgreSQL: %w: %s (see %s)", err, lastLines(string(said), 4), filepath.Join(p.data, "server.log"))
+			return fmt.Errorf("start PostgreSQL: %w: %s (see %s)", err, lastLines(string(said), 4),
+				filepath.Join(p.data, "server.log"))
 		}
 	}
 	return p.createDatabase(ctx)

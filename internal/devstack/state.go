@@ -102,7 +102,8 @@ func (s *state) fill(dir string) error {
 		return err
 	}
 	s.guard = guard
-	s.Postgres.Port, s.Ports = free[0], ports{guard.Addr().(*net.TCPAddr).Port, free[1], free[2], free[3], free[4], free[5], free[6], free[7]}
+	s.Postgres.Port, s.Ports = free[0], ports{guard.Addr().(*net.TCPAddr).Port, free[1], free[2], free[3], free[4],
+		free[5], free[6], free[7]}
 	s.Postgres.Data, err = postgresData(dir)
 	if err != nil {
 		return err
@@ -156,7 +157,8 @@ func postgresData(dir string) (string, error) {
 		if err := syscall.Stat(d, &st); err != nil {
 			return "", err
 		}
-		reachable := st.Mode&0o001 != 0 || (st.Uid == cred.Uid && st.Mode&0o100 != 0) || (st.Gid == cred.Gid && st.Mode&0o010 != 0)
+		reachable := st.Mode&0o001 != 0 || (st.Uid == cred.Uid && st.Mode&0o100 != 0) ||
+			(st.Gid == cred.Gid && st.Mode&0o010 != 0)
 		if !reachable {
 			return filepath.Join("/var/lib/muster-dev", secret(9)), os.MkdirAll("/var/lib/muster-dev", 0o755)
 		}

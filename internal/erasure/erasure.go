@@ -1,10 +1,10 @@
-// Package erasure deletes a person's data: what is kept only for the person at once, and documents that the law makes us
-// keep when their retention is over.
+// Package erasure deletes a person's data: what is kept only for the person at once, and documents that the law makes
+// us keep when their retention is over.
 //
 // What always holds:
 //   - Nobody is deleted while something of theirs still runs, is owed to them or by them, or is disputed.
-//   - After a deletion no e-mail address, name, network address, public key or secret of the person is left in app_user,
-//     session, mail, notice, audit_event, api_token or ssh_key, and nobody can sign in as the person.
+//   - After a deletion no e-mail address, name, network address, public key or secret of the person is left in
+//     app_user, session, mail, notice, audit_event, api_token or ssh_key, and nobody can sign in as the person.
 //   - Documents with a number stay as they are until their retention is over. Their numbers stay for ever.
 package erasure
 
@@ -50,7 +50,8 @@ func StandingOf(ctx context.Context, q *dbq.Queries, user id.User, giveUp bool) 
 	for _, o := range orgs {
 		if o.Others > 0 {
 			if o.OtherOwners == 0 {
-				s.Reasons = append(s.Reasons, fmt.Sprintf("you are the only owner of %s, which has other members: make one of them an owner", o.Name))
+				s.Reasons = append(s.Reasons, fmt.Sprintf("you are the only owner of %s, which has other members: make one of "+
+					"them an owner", o.Name))
 			}
 			continue
 		}
@@ -99,8 +100,8 @@ type Request struct {
 	GiveUp   bool   // the money that is left
 }
 
-// Delete erases the data of p's user at once. Documents that have to be kept stay until EndRetention erases them. Faults:
-// Invalid (the password, the confirmation), Conflict (StandingOf says why), RateLimited.
+// Delete erases the data of p's user at once. Documents that have to be kept stay until EndRetention erases them.
+// Faults: Invalid (the password, the confirmation), Conflict (StandingOf says why), RateLimited.
 func Delete(ctx context.Context, d *db.DB, accounts *account.Accounts, p account.Principal, r Request) error {
 	if !strings.EqualFold(strings.TrimSpace(r.Confirm), p.Email) {
 		return fault.InvalidField("confirm", "has to be your e-mail address")
@@ -140,7 +141,8 @@ func erase(ctx context.Context, tx *db.Tx, p account.Principal, giveUp bool) err
 		}
 		_, stop := tx.Q.StopAutoTopup(ctx, "The account was deleted.", o.OrgID)
 		_, legal := tx.Q.EraseOrgLegal(ctx, o.OrgID)
-		if err := errors.Join(stop, legal, tx.Q.EraseNoticesOfOrg(ctx, o.OrgID), tx.Q.EraseCardsOfOrg(ctx, o.OrgID), tx.Q.EraseOrgName(ctx, o.OrgID)); err != nil {
+		if err := errors.Join(stop, legal, tx.Q.EraseNoticesOfOrg(ctx, o.OrgID), tx.Q.EraseCardsOfOrg(ctx, o.OrgID),
+			tx.Q.EraseOrgName(ctx, o.OrgID)); err != nil {
 			return fmt.Errorf("erasure: %s: %w", o.OrgID, err)
 		}
 	}
@@ -172,7 +174,8 @@ func Export(ctx context.Context, q *dbq.Queries, p account.Principal) (json.RawM
 // Retention is for how many years from the end of its calendar year a document is kept. The database holds to it, too.
 const Retention = 10
 
-// EndRetention erases the contents of documents whose retention is over, and says how many. Run it daily; any replica may.
+// EndRetention erases the contents of documents whose retention is over, and says how many. Run it daily; any replica
+// may.
 func EndRetention(ctx context.Context, d *db.DB) (n int, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		n = 0
@@ -185,7 +188,8 @@ func EndRetention(ctx context.Context, d *db.DB) (n int, err error) {
 			return err
 		}
 		for _, f := range []func(context.Context, time.Time) (int64, error){
-			tx.Q.EraseReceipts, tx.Q.EraseInvoices, tx.Q.EraseTaxVATIDs, tx.Q.EraseTopupVATIDs, func(ctx context.Context, t time.Time) (int64, error) { return tx.Q.EraseDocuments(ctx, t) },
+			tx.Q.EraseReceipts, tx.Q.EraseInvoices, tx.Q.EraseTaxVATIDs, tx.Q.EraseTopupVATIDs,
+			func(ctx context.Context, t time.Time) (int64, error) { return tx.Q.EraseDocuments(ctx, t) },
 		} {
 			did, err := f(ctx, before)
 			if err != nil {

@@ -35,11 +35,21 @@ func newPerson(t *testing.T) *person {
 	t.Helper()
 	d := dbtest.New(t)
 	a := account.New(d, account.Config{})
-	_, err := a.Register(t.Context(), account.SignUp{Email: email, Password: password, Name: "Ada Lovelace", Address: address})
+	_, err := a.Register(t.Context(), account.SignUp{
+		Email:    email,
+		Password: password,
+		Name:     "Ada Lovelace",
+		Address:  address,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, p, err := a.SignIn(t.Context(), account.SignIn{Email: email, Password: password, Address: address, UserAgent: "Lovelace/1.0"})
+	secret, p, err := a.SignIn(t.Context(), account.SignIn{
+		Email:     email,
+		Password:  password,
+		Address:   address,
+		UserAgent: "Lovelace/1.0",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,16 +64,22 @@ func (x *person) exec(sql string, args ...any) {
 }
 
 func (x *person) delete(giveUp bool) error {
-	return erasure.Delete(x.t.Context(), x.d, x.accounts, x.p, erasure.Request{Password: password, Confirm: email, GiveUp: giveUp})
+	return erasure.Delete(x.t.Context(), x.d, x.accounts, x.p, erasure.Request{
+		Password: password,
+		Confirm:  email,
+		GiveUp:   giveUp,
+	})
 }
 
 // left are the tables that still hold any of the words.
 func (x *person) left(words ...string) (out []string) {
 	x.t.Helper()
-	for _, table := range []string{"app_user", "org", "org_legal", "membership", "session", "mail", "notice", "audit_event", "api_token", "ssh_key", "email_verification"} {
+	for _, table := range []string{"app_user", "org", "org_legal", "membership", "session", "mail", "notice",
+		"audit_event", "api_token", "ssh_key", "email_verification"} {
 		for _, w := range words {
 			var n int
-			if err := x.d.Pool.QueryRow(x.t.Context(), "SELECT count(*) FROM "+table+" x WHERE strpos(lower(x::text), lower($1)) > 0", w).Scan(&n); err != nil {
+			if err := x.d.Pool.QueryRow(x.t.Context(), "SELECT count(*) FROM "+table+
+				" x WHERE strpos(lower(x::text), lower($1)) > 0", w).Scan(&n); err != nil {
 				x.t.Fatal(err)
 			}
 			if n > 0 {
@@ -74,18 +90,26 @@ func (x *person) left(words ...string) (out []string) {
 	return out
 }
 
-// After a deletion nothing of the person is left but documents, and neither the session, the token nor the password work.
+// After a deletion nothing of the person is left but documents, and neither the session, the token nor the password
+// work.
 func TestADeletedPersonLeavesDocumentsOnly(t *testing.T) {
 	t.Parallel()
 	x := newPerson(t)
-	_, token, err := x.accounts.IssueToken(t.Context(), x.p, account.NewToken{Name: "Lovelace's laptop", Scopes: []string{account.ScopeRead}})
+	_, token, err := x.accounts.IssueToken(t.Context(), x.p, account.NewToken{
+		Name:   "Lovelace's laptop",
+		Scopes: []string{account.ScopeRead},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.exec("INSERT INTO ssh_key (id, org_id, user_id, name, public_key, fingerprint) VALUES ($1, $2, $3, 'Lovelace', $4, 'SHA256:x')", id.New[id.SSHKey](), x.p.Org, x.p.User, key)
-	x.exec("INSERT INTO org_legal (org_id, name, address, country) VALUES ($1, 'Ada Lovelace', '{\"1 Lovelace Road\"}', 'GB')", x.p.Org)
-	x.exec("INSERT INTO mail (id, user_id, address, subject, body) VALUES ($1, $2, $3, 'Dear Ada Lovelace', 'b')", id.New[id.Notice](), x.p.User, email)
-	x.exec("INSERT INTO notice (id, org_id, dedupe_key, severity, title) VALUES ($1, $2, 'k', 'info', 'Lovelace')", id.New[id.Notice](), x.p.Org)
+	x.exec("INSERT INTO ssh_key (id, org_id, user_id, name, public_key, fingerprint) VALUES ($1, $2, $3, 'Lovelace', "+
+		"$4, 'SHA256:x')", id.New[id.SSHKey](), x.p.Org, x.p.User, key)
+	x.exec("INSERT INTO org_legal (org_id, name, address, country) VALUES ($1, 'Ada Lovelace', '{\"1 Lovelace "+
+		"Road\"}', 'GB')", x.p.Org)
+	x.exec("INSERT INTO mail (id, user_id, address, subject, body) VALUES ($1, $2, $3, 'Dear Ada Lovelace', 'b')",
+		id.New[id.Notice](), x.p.User, email)
+	x.exec("INSERT INTO notice (id, org_id, dedupe_key, severity, title) VALUES ($1, $2, 'k', 'info', 'Lovelace')",
+		id.New[id.Notice](), x.p.Org)
 	if err := x.accounts.SetAdmin(t.Context(), email, true); err != nil {
 		t.Fatal(err)
 	}
@@ -96,12 +120,18 @@ func TestADeletedPersonLeavesDocumentsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := x.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		return document.Issue(ctx, tx, document.Draft{Series: document.CreditNote, Org: x.p.Org, Key: "c", Content: map[string]string{"customer": "Ada Lovelace"}})
+		return document.Issue(ctx, tx, document.Draft{
+			Series:  document.CreditNote,
+			Org:     x.p.Org,
+			Key:     "c",
+			Content: map[string]string{"customer": "Ada Lovelace"},
+		})
 	}); err != nil {
 		t.Fatal(err)
 	}
 	data, err := erasure.Export(t.Context(), x.d.Q, x.p)
-	for _, want := range []string{email, address, "Lovelace's laptop", key, "1 Lovelace Road", "Lovelace/1.0", "credit_note"} {
+	for _, want := range []string{email, address, "Lovelace's laptop", key, "1 Lovelace Road", "Lovelace/1.0",
+		"credit_note"} {
 		if err != nil || !strings.Contains(string(data), want) {
 			t.Errorf("the export lacks %s: %v", want, err)
 		}
@@ -109,7 +139,10 @@ func TestADeletedPersonLeavesDocumentsOnly(t *testing.T) {
 	if strings.Contains(string(data), "hash") || strings.Contains(string(data), "argon2") {
 		t.Error("the export has secrets")
 	}
-	for _, r := range []erasure.Request{{Password: "wrong password", Confirm: email}, {Password: password}, {Password: password, Confirm: "x"}} {
+	for _, r := range []erasure.Request{{
+		Password: "wrong password",
+		Confirm:  email,
+	}, {Password: password}, {Password: password, Confirm: "x"}} {
 		if err := erasure.Delete(t.Context(), x.d, x.accounts, x.p, r); fault.KindOf(err) != fault.Invalid {
 			t.Errorf("%+v: %v", r, err)
 		}
@@ -121,7 +154,9 @@ func TestADeletedPersonLeavesDocumentsOnly(t *testing.T) {
 		t.Error(left)
 	}
 	var content string
-	if err := x.d.Pool.QueryRow(t.Context(), "SELECT content::text FROM document WHERE key = 'c'").Scan(&content); err != nil || !strings.Contains(content, "Lovelace") {
+	if err := x.d.Pool.QueryRow(t.Context(),
+		"SELECT content::text FROM document WHERE key = 'c'").Scan(&content); err != nil ||
+		!strings.Contains(content, "Lovelace") {
 		t.Error("a document is gone:", content, err)
 	}
 	if _, err := x.accounts.SessionPrincipal(t.Context(), x.secret); fault.KindOf(err) != fault.Unauthorized {
@@ -132,7 +167,10 @@ func TestADeletedPersonLeavesDocumentsOnly(t *testing.T) {
 	}
 	for _, e := range []string{email, "deleted:" + x.p.User.UUID().String()} {
 		for _, p := range []string{password, ""} {
-			if _, _, err := x.accounts.SignIn(t.Context(), account.SignIn{Email: e, Password: p}); fault.KindOf(err) != fault.Unauthorized {
+			if _, _, err := x.accounts.SignIn(t.Context(), account.SignIn{
+				Email:    e,
+				Password: p,
+			}); fault.KindOf(err) != fault.Unauthorized {
 				t.Errorf("%s signs in: %v", e, err)
 			}
 		}
@@ -147,15 +185,26 @@ func TestADeletionIsRefusedWithReasons(t *testing.T) {
 	t.Parallel()
 	x := newPerson(t)
 	if err := x.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "test", Key: "k", Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing("EUR"), Credit: ledger.Wallet(x.p.Org, "EUR"), Amount: 5 * money.Unit}}})
+		_, err := ledger.Post(ctx, tx, ledger.Entry{
+			Kind: "test",
+			Key:  "k",
+			Transfers: []ledger.Transfer{{
+				Debit:  ledger.StripeClearing("EUR"),
+				Credit: ledger.Wallet(x.p.Org, "EUR"),
+				Amount: 5 * money.Unit,
+			}},
+		})
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
 	topup := id.New[id.TopUp]()
-	x.exec("INSERT INTO topup (id, org_id, user_id, amount, currency, state) VALUES ($1, $2, $3, 1000000000, 'EUR', 'pending')", topup, x.p.Org, x.p.User)
-	x.exec("INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, 'h', 'eu', 'active')", id.New[id.Host](), x.p.Org)
-	x.exec("INSERT INTO payout (id, org_id, stripe_account, amount, currency, state) VALUES ($1, $2, 'acct_x', 1, 'EUR', 'pending')", id.New[id.Payout](), x.p.Org)
+	x.exec("INSERT INTO topup (id, org_id, user_id, amount, currency, state) VALUES ($1, $2, $3, 1000000000, 'EUR', "+
+		"'pending')", topup, x.p.Org, x.p.User)
+	x.exec("INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, 'h', 'eu', 'active')", id.New[id.Host](),
+		x.p.Org)
+	x.exec("INSERT INTO payout (id, org_id, stripe_account, amount, currency, state) VALUES ($1, $2, 'acct_x', 1, "+
+		"'EUR', 'pending')", id.New[id.Payout](), x.p.Org)
 	for _, step := range []struct{ reason, mend string }{
 		{"hosts", "UPDATE host SET state = 'retired'"},
 		{"a payment or a refund", "UPDATE topup SET state = 'failed'"},
@@ -181,7 +230,8 @@ func TestADeletionIsRefusedWithReasons(t *testing.T) {
 		t.Fatal(err)
 	}
 	var name string
-	if err := x.d.Pool.QueryRow(t.Context(), "SELECT name FROM org WHERE id = $1", x.p.Org).Scan(&name); err != nil || name == "deleted" {
+	if err := x.d.Pool.QueryRow(t.Context(), "SELECT name FROM org WHERE id = $1", x.p.Org).Scan(&name); err != nil ||
+		name == "deleted" {
 		t.Error(name, err)
 	}
 }
@@ -192,15 +242,23 @@ func TestRetentionEndsByItsJobOnly(t *testing.T) {
 	x := newPerson(t)
 	for _, k := range []string{"old", "young"} {
 		if err := x.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return document.Issue(ctx, tx, document.Draft{Series: document.CreditNote, Org: x.p.Org, Key: k, Content: map[string]string{"customer": "Ada"}})
+			return document.Issue(ctx, tx, document.Draft{
+				Series:  document.CreditNote,
+				Org:     x.p.Org,
+				Key:     k,
+				Content: map[string]string{"customer": "Ada"},
+			})
 		}); err != nil {
 			t.Fatal(err)
 		}
 		topup := id.New[id.TopUp]()
-		x.exec("INSERT INTO topup (id, org_id, user_id, amount, currency, state, tax_vat_id) VALUES ($1, $2, $3, 1, 'EUR', 'failed', 'DE1')", topup, x.p.Org, x.p.User)
+		x.exec("INSERT INTO topup (id, org_id, user_id, amount, currency, state, tax_vat_id) VALUES ($1, $2, $3, 1, "+
+			"'EUR', 'failed', 'DE1')", topup, x.p.Org, x.p.User)
 		x.exec("INSERT INTO receipt (topup_id, content) VALUES ($1, '{\"customer\": \"Ada\"}')", topup)
-		x.exec("INSERT INTO invoice (org_id, month, currency, number, content) VALUES ($1, $2, 'EUR', 'M', '{\"customer\": \"Ada\"}')", x.p.Org, k)
-		x.exec("INSERT INTO tax_entry (key, org_id, kind, ref, country, vat_id, reason, name, ppm, net, tax, currency) VALUES ($1, $2, 'topup', 'r', 'DE', 'DE1', 'home', '', 0, 1, 0, 'EUR')", k, x.p.Org)
+		x.exec("INSERT INTO invoice (org_id, month, currency, number, content) VALUES ($1, $2, 'EUR', 'M', "+
+			"'{\"customer\": \"Ada\"}')", x.p.Org, k)
+		x.exec("INSERT INTO tax_entry (key, org_id, kind, ref, country, vat_id, reason, name, ppm, net, tax, currency) "+
+			"VALUES ($1, $2, 'topup', 'r', 'DE', 'DE1', 'home', '', 0, 1, 0, 'EUR')", k, x.p.Org)
 		if k == "old" {
 			x.exec(`SET LOCAL session_replication_role = replica;
 				UPDATE document SET issued_at = issued_at - interval '11 years'; UPDATE receipt SET issued_at = issued_at - interval '11 years';
@@ -210,14 +268,17 @@ func TestRetentionEndsByItsJobOnly(t *testing.T) {
 	}
 	count := func() (n int) {
 		t.Helper()
-		if err := x.d.Pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM document WHERE content::text LIKE '%Ada%') + (SELECT count(*) FROM receipt WHERE content::text LIKE '%Ada%')
-			+ (SELECT count(*) FROM invoice WHERE content::text LIKE '%Ada%') + (SELECT count(*) FROM tax_entry WHERE vat_id <> '') + (SELECT count(*) FROM topup WHERE tax_vat_id <> '')`).Scan(&n); err != nil {
+		if err := x.d.Pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM document WHERE content::text LIKE '%Ada%') +
+			(SELECT count(*) FROM receipt WHERE content::text LIKE '%Ada%')
+			+ (SELECT count(*) FROM invoice WHERE content::text LIKE '%Ada%') + (SELECT count(*) FROM tax_entry WHERE vat_id <>
+			'') + (SELECT count(*) FROM topup WHERE tax_vat_id <> '')`).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
 	for _, sql := range []string{
-		`UPDATE document SET content = '{"erased": true}'`, `UPDATE receipt SET content = '{"erased": true}'`, `UPDATE invoice SET content = '{"erased": true}'`, "UPDATE tax_entry SET vat_id = ''",
+		`UPDATE document SET content = '{"erased": true}'`, `UPDATE receipt SET content =
+			'{"erased": true}'`, `UPDATE invoice SET content = '{"erased": true}'`, "UPDATE tax_entry SET vat_id = ''",
 		"DELETE FROM receipt", "DELETE FROM invoice", "DELETE FROM tax_entry", "DELETE FROM document",
 		// As the job, but of the young, or something else.
 		`SET LOCAL muster.retention = 'on'; UPDATE document SET content = '{"erased": true}' WHERE key = 'young'`,
@@ -243,7 +304,8 @@ func TestRetentionEndsByItsJobOnly(t *testing.T) {
 		t.Errorf("%d are left, want the 5 young ones", n)
 	}
 	checks, err := document.CheckAll(t.Context(), x.d.Q)
-	if err != nil || len(checks) != 1 || checks[0].Issued != 2 || strings.Contains(checks[0].Problem, "numbers were given") {
+	if err != nil || len(checks) != 1 || checks[0].Issued != 2 ||
+		strings.Contains(checks[0].Problem, "numbers were given") {
 		t.Errorf("%+v %v", checks, err)
 	}
 }

@@ -52,7 +52,8 @@ var faces = map[Kind]struct {
 // HTTPStatus is the kind's status code; unknown kinds are 500.
 func (k Kind) HTTPStatus() int { return k.face().http }
 
-// ExitCode is the CLI's exit code for the kind (rest-api.md: 1 failed, 2 usage, 3 not found, 4 no capacity, 5 no funds).
+// ExitCode is the CLI's exit code for the kind (rest-api.md: 1 failed, 2 usage, 3 not found, 4 no capacity, 5 no
+// funds).
 func (k Kind) ExitCode() int { return k.face().exit }
 
 // Title is a short human sentence for the kind.

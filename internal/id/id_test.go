@@ -36,7 +36,8 @@ func TestTextOrderIsCreationOrder(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	good := New[Cluster]().String()
-	for _, s := range []string{"", "cl_", "cl", good + "0", "host" + good[2:], "cl_8" + good[4:], "cl_" + "u" + good[4:], "CL" + good[2:]} {
+	for _, s := range []string{"", "cl_", "cl", good + "0", "host" + good[2:], "cl_8" + good[4:], "cl_" + "u" + good[4:],
+		"CL" + good[2:]} {
 		if _, err := Parse[Cluster](s); err == nil {
 			t.Errorf("Parse(%q) took it", s)
 		}

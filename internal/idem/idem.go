@@ -50,7 +50,8 @@ type Answer struct {
 
 // Do runs f once per key inside tx and remembers what it answers; called again, it returns that answer without running
 // f. The caller commits tx when Do returns no error and rolls it back otherwise, which frees the key.
-func Do(ctx context.Context, tx *db.Tx, r Request, f func(context.Context, *db.Tx) (status int, response any, err error)) (Answer, error) {
+func Do(ctx context.Context, tx *db.Tx, r Request, f func(context.Context, *db.Tx) (status int, response any,
+	err error)) (Answer, error) {
 	if earlier, err := r.Begin(ctx, tx); err != nil || earlier != nil {
 		if err != nil {
 			return Answer{}, err
@@ -68,10 +69,11 @@ func Do(ctx context.Context, tx *db.Tx, r Request, f func(context.Context, *db.T
 var errFirst = errors.New("idem: no earlier answer")
 
 // DoSteps is Do for work that makes transactions of its own, each of which is safe to repeat: f runs outside any
-// transaction, and its answer is remembered in one of its own at the end. A process that dies before that has done some of
-// the work and remembers nothing, so the caller repeats the request and f does the rest. Twins may run f at the same time;
-// both get the answer of the one that ends first.
-func DoSteps(ctx context.Context, d *db.DB, r Request, f func(context.Context) (status int, response any, err error)) (Answer, error) {
+// transaction, and its answer is remembered in one of its own at the end. A process that dies before that has done some
+// of the work and remembers nothing, so the caller repeats the request and f does the rest. Twins may run f at the same
+// time; both get the answer of the one that ends first.
+func DoSteps(ctx context.Context, d *db.DB, r Request, f func(context.Context) (status int, response any,
+	err error)) (Answer, error) {
 	do := func(f func(context.Context, *db.Tx) (int, any, error)) (a Answer, err error) {
 		err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			a, err = Do(ctx, tx, r, f)
@@ -108,8 +110,8 @@ func (r Request) Begin(ctx context.Context, tx *db.Tx) (*Answer, error) {
 	return r.Earlier(ctx, tx)
 }
 
-// Queue is Begin as part of a pipe, where it has to come before every lock. Its answer, after Send, is whether the caller
-// has to do the work and call Finish; else Earlier tells what the twin was told.
+// Queue is Begin as part of a pipe, where it has to come before every lock. Its answer, after Send, is whether the
+// caller has to do the work and call Finish; else Earlier tells what the twin was told.
 func (r Request) Queue(ctx context.Context, p *db.Pipe) (mine func() bool) {
 	if r.Key == "" {
 		return func() bool { return true }
@@ -126,12 +128,18 @@ func (r Request) Queue(ctx context.Context, p *db.Pipe) (mine func() bool) {
 
 // Earlier is what was answered to the first call under the key.
 func (r Request) Earlier(ctx context.Context, tx *db.Tx) (*Answer, error) {
-	row, err := tx.Q.IdempotentAnswer(ctx, dbq.IdempotentAnswerParams{Principal: r.Principal, Method: r.Method, Path: r.Path, Key: r.Key})
+	row, err := tx.Q.IdempotentAnswer(ctx, dbq.IdempotentAnswerParams{
+		Principal: r.Principal,
+		Method:    r.Method,
+		Path:      r.Path,
+		Key:       r.Key,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read idempotent answer: %w", err)
 	}
 	if !bytes.Equal(row.BodyHmac, r.BodyHMAC) && (r.OtherHMAC == nil || !bytes.Equal(row.BodyHmac, r.OtherHMAC)) {
-		return nil, fault.New(fault.IdemMismatch, "this Idempotency-Key was used within 24 hours for a request with another body: use a new key for a new request")
+		return nil, fault.New(fault.IdemMismatch, "this Idempotency-Key was used within 24 hours for a request with "+
+			"another body: use a new key for a new request")
 	}
 	a := &Answer{Status: int(row.Status), Body: row.Response, Replayed: true}
 	if r.Replayed != nil {
@@ -153,8 +161,8 @@ func (r Request) Finish(ctx context.Context, tx *db.Tx, status int, response any
 	return r.remember(ctx, tx.Q, status, response)
 }
 
-// Amend replaces the answer that Finish remembered, after the commit: for an answer that takes longer to read than locks
-// should be held. When the server dies before it, repeated requests get what Finish remembered.
+// Amend replaces the answer that Finish remembered, after the commit: for an answer that takes longer to read than
+// locks should be held. When the server dies before it, repeated requests get what Finish remembered.
 func (r Request) Amend(ctx context.Context, q *dbq.Queries, status int, response any) error {
 	_, err := r.remember(ctx, q, status, response)
 	return err

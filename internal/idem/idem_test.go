@@ -29,7 +29,13 @@ func open(t *testing.T) world {
 }
 
 func (w world) request(key, body string) idem.Request {
-	return idem.Request{Principal: "tok:1", Method: "POST", Path: "/api/v1/things", Key: key, BodyHMAC: w.box.MAC([]byte(body))}
+	return idem.Request{
+		Principal: "tok:1",
+		Method:    "POST",
+		Path:      "/api/v1/things",
+		Key:       key,
+		BodyHMAC:  w.box.MAC([]byte(body)),
+	}
 }
 
 type work = func(context.Context, *db.Tx) (int, any, error)
@@ -99,7 +105,10 @@ func TestFailureFreesTheKey(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	poor := fault.New(fault.InsufficientFunds, "no")
-	if _, err := w.call(t.Context(), w.request("k", "body"), func(context.Context, *db.Tx) (int, any, error) { return 0, nil, poor }); !errors.Is(err, poor) {
+	if _, err := w.call(t.Context(), w.request("k", "body"), func(context.Context, *db.Tx) (int, any, error) {
+		return 0,
+			nil, poor
+	}); !errors.Is(err, poor) {
 		t.Fatal(err)
 	}
 	if a, err := w.call(t.Context(), w.request("k", "other body"), answer(200, 1)); err != nil || a.Replayed {
@@ -186,7 +195,8 @@ func TestSecretAnswersAreSealed(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stored []byte
-	if err := w.d.Pool.QueryRow(t.Context(), "SELECT response FROM idempotency_key").Scan(&stored); err != nil || strings.Contains(string(stored), "secret") {
+	if err := w.d.Pool.QueryRow(t.Context(), "SELECT response FROM idempotency_key").Scan(&stored); err != nil ||
+		strings.Contains(string(stored), "secret") {
 		t.Errorf("stored %q, %v", stored, err)
 	}
 	if a, err := w.call(t.Context(), r, forbidden(t)); err != nil || string(a.Body) != `"muster_pat_secret"` {
@@ -203,7 +213,8 @@ func TestKeysAgeOut(t *testing.T) {
 	if n, err := idem.Sweep(t.Context(), w.d); err != nil || n != 0 {
 		t.Errorf("a young key was swept: %d %v", n, err)
 	}
-	if _, err := w.d.Pool.Exec(t.Context(), "UPDATE idempotency_key SET expires_at = clock_timestamp() - interval '1 second'"); err != nil {
+	if _, err := w.d.Pool.Exec(t.Context(), "UPDATE idempotency_key SET expires_at = clock_timestamp() - interval '1 "+
+		"second'"); err != nil {
 		t.Fatal(err)
 	}
 	if a, err := w.call(t.Context(), w.request("k", "other"), answer(200, 2)); err != nil || a.Replayed {

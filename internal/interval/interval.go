@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// Span is the time from Start up to but not including End, in unix milliseconds. A span whose End is not after its Start
-// is empty.
+// Span is the time from Start up to but not including End, in unix milliseconds. A span whose End is not after its
+// Start is empty.
 type Span struct{ Start, End int64 }
 
 // Len returns the length of the span in milliseconds: 0 for an empty one.

@@ -1,8 +1,8 @@
 // Package merkle makes one hash of a list of hashes, and shows that a hash is in the list without showing the others.
 //
-// The tree is that of RFC 6962 but for an odd hash at the end of a level, which rises as it is (the same root). A node's
-// preimage begins with the byte 1; whoever hashes leaves must begin theirs with another, so that neither passes for the
-// other. What is computed here is the same for the same leaves for ever: bills are verified by it years later.
+// The tree is that of RFC 6962 but for an odd hash at the end of a level, which rises as it is (the same root). A
+// node's preimage begins with the byte 1; whoever hashes leaves must begin theirs with another, so that neither passes
+// for the other. What is computed here is the same for the same leaves for ever: bills are verified by it years later.
 package merkle
 
 import "crypto/sha256"

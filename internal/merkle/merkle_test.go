@@ -26,7 +26,8 @@ func TestPathsLeadToTheRoot(t *testing.T) {
 			if n > 1 && leads(leaves[(i+1)%n], i, path) {
 				t.Fatalf("another leaf passes for %d of %d", i, n)
 			}
-			if leads(leaves[i], i, append(path, make([]byte, 32))) || n > 1 && leads(leaves[i], i, path[1:]) || leads(leaves[i], i+n, path) || leads(leaves[i], -1, path) {
+			if leads(leaves[i], i, append(path, make([]byte, 32))) || n > 1 && leads(leaves[i], i, path[1:]) ||
+				leads(leaves[i], i+n, path) || leads(leaves[i], -1, path) {
 				t.Fatalf("a path of the wrong length or place is taken for %d of %d", i, n)
 			}
 		}

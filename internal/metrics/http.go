@@ -11,15 +11,17 @@ import (
 )
 
 var (
-	requests       = counter("muster_http_requests_total", "Requests by face (api or web), route, method and status; 0: the connection was taken over or aborted.", "face", "route", "method", "status")
-	requestSeconds = histogram("muster_http_request_seconds", "Time to answer a request; event streams are left out.", seconds, "face", "route", "method")
+	requests = counter("muster_http_requests_total", "Requests by face (api or web), route, method and status; "+
+		"0: the connection was taken over or aborted.", "face", "route", "method", "status")
+	requestSeconds = histogram("muster_http_request_seconds", "Time to answer a request; event streams are left out.",
+		seconds, "face", "route", "method")
 )
 
 // noRoute is the label of requests that match no route: their paths are the sender's, and without number.
 const noRoute = "none"
 
-// HTTP returns a middleware for the root of a chi router that counts the requests of one face, api or web, and measures how
-// long they take.
+// HTTP returns a middleware for the root of a chi router that counts the requests of one face, api or web, and measures
+// how long they take.
 func HTTP(face string) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -56,7 +58,8 @@ func routeOf(r *http.Request) string {
 // methodOf is the request's method, or other: the sender may make up any number of them.
 func methodOf(r *http.Request) string {
 	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodOptions:
 		return r.Method
 	}
 	return "other"

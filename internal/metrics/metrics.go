@@ -1,8 +1,8 @@
-// Package metrics counts what a replica does, for Prometheus: requests, background jobs, reports of hosts, ingested segments
-// and claims. docs/operations.md lists every metric and what to watch; deploy/grafana/muster.json draws them.
+// Package metrics counts what a replica does, for Prometheus: requests, background jobs, reports of hosts, ingested
+// segments and claims. docs/operations.md lists every metric and what to watch; deploy/grafana/muster.json draws them.
 //
-// The counters are the process's, as the Go runtime's are. Labels have few values: a route's pattern and never its path, a
-// job's name, a kind; never an identifier.
+// The counters are the process's, as the Go runtime's are. Labels have few values: a route's pattern and never its
+// path, a job's name, a kind; never an identifier.
 package metrics
 
 import (
@@ -41,7 +41,8 @@ var (
 	jobSeconds = histogram("muster_job_seconds", "Duration of one pass of a background job.", seconds, "job")
 	jobPasses  = counter("muster_job_passes_total", "Passes of background jobs by result: ok or error.", "job", "result")
 	jobDid     = counter("muster_job_rows_total", "Rows that background jobs worked on.", "job")
-	jobOK      = gauge("muster_job_last_success_timestamp_seconds", "When a background job last made a pass without an error, in Unix seconds.", "job")
+	jobOK      = gauge("muster_job_last_success_timestamp_seconds",
+		"When a background job last made a pass without an error, in Unix seconds.", "job")
 )
 
 // Job records a pass of a background job that began at began, worked on did rows and ended with err.
@@ -58,8 +59,9 @@ func Job(name string, began time.Time, did int, err error) {
 
 var (
 	syncSeconds = histogram("muster_host_sync_seconds", "Time to answer one report of a host.", seconds)
-	syncs       = counter("muster_host_syncs_total", "Reports of hosts by result: ok, failed (a part was not taken and comes again) or refused.", "result")
-	syncFailed  = counter("muster_host_sync_failures_total", "Parts of hosts' reports that were not taken.", "part")
+	syncs       = counter("muster_host_syncs_total", "Reports of hosts by result: ok, failed (a part was not taken and "+
+		"comes again) or refused.", "result")
+	syncFailed = counter("muster_host_sync_failures_total", "Parts of hosts' reports that were not taken.", "part")
 )
 
 // HostSync records the answer to a report that arrived at began. failed are the parts of it that were not taken.
@@ -77,8 +79,10 @@ func HostSync(began time.Time, failed []string) {
 func HostSyncRefused() { syncs.WithLabelValues("refused").Inc() }
 
 var (
-	ingestSeconds = histogram("muster_ingest_seconds", "Time to take in one delivery of usage segments: verify, store, post.", seconds)
-	segments      = counter("muster_segments_total", "Usage segments by result: accepted, known (sent again) or refused.", "result")
+	ingestSeconds = histogram("muster_ingest_seconds", "Time to take in one delivery of usage segments: verify, store, "+
+		"post.", seconds)
+	segments = counter("muster_segments_total", "Usage segments by result: accepted, known (sent again) or refused.",
+		"result")
 )
 
 // Ingest records a delivery of usage segments that was committed.
@@ -89,7 +93,8 @@ func Ingest(began time.Time, accepted, known, refused int) {
 	segments.WithLabelValues("refused").Add(float64(refused))
 }
 
-var claims = counter("muster_claims_total", "Attempts to claim GPUs by kind and result: claimed or taken (by somebody else first).", "kind", "result")
+var claims = counter("muster_claims_total", "Attempts to claim GPUs by kind and result: claimed or taken (by "+
+	"somebody else first).", "kind", "result")
 
 // Claim records an attempt to claim GPUs for kind: quote, lease, own_use or maintenance.
 func Claim(kind string, taken bool) {

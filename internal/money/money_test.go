@@ -9,7 +9,8 @@ import (
 
 func TestTextRoundTrip(t *testing.T) {
 	t.Parallel()
-	for _, s := range []string{"0.000000000", "0.000000001", "-0.000000001", "50.000000000", "9223372036.854775807", "-9223372036.854775807"} {
+	for _, s := range []string{"0.000000000", "0.000000001", "-0.000000001", "50.000000000", "9223372036.854775807",
+		"-9223372036.854775807"} {
 		n, err := ParseNano(s)
 		if err != nil || n.String() != s {
 			t.Errorf("%s reads as %s, %v", s, n, err)
@@ -25,12 +26,20 @@ func TestTextRoundTrip(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
-	for _, s := range []string{"", "-", ".", "1.", ".5", "1e3", "1,000", " 1", "+1", "0x1", "1.0000000001", "9223372036.854775808", "10000000000000", "١"} {
+	for _, s := range []string{"", "-", ".", "1.", ".5", "1e3", "1,000", " 1", "+1", "0x1", "1.0000000001",
+		"9223372036.854775808", "10000000000000", "١"} {
 		if n, err := ParseNano(s); err == nil {
 			t.Errorf("%q reads as %s", s, n)
 		}
 	}
-	for s, want := range map[string]error{"10000000000000": errTooLarge, "99999999999": errTooLarge, "€5": errSyntax, "5 EUR": errSyntax, "5,00": errSyntax, "NaN": errSyntax} {
+	for s, want := range map[string]error{
+		"10000000000000": errTooLarge,
+		"99999999999":    errTooLarge,
+		"€5":             errSyntax,
+		"5 EUR":          errSyntax,
+		"5,00":           errSyntax,
+		"NaN":            errSyntax,
+	} {
 		if _, err := ParseNano(s); !errors.Is(err, want) {
 			t.Errorf("%q: %v, want %v", s, err, want)
 		}
@@ -97,7 +106,13 @@ func FuzzParseNano(f *testing.F) {
 
 func TestPlain(t *testing.T) {
 	for n, want := range map[Nano]string{
-		0: "0.00", 25 * Unit: "25.00", Unit / 2: "0.50", 5_333_333: "0.005333333", -100 * Unit: "-100.00", 9*Unit + 120_000_000: "9.12", 1: "0.000000001",
+		0:                    "0.00",
+		25 * Unit:            "25.00",
+		Unit / 2:             "0.50",
+		5_333_333:            "0.005333333",
+		-100 * Unit:          "-100.00",
+		9*Unit + 120_000_000: "9.12",
+		1:                    "0.000000001",
 	} {
 		if got := n.Plain(); got != want {
 			t.Errorf("%s reads %q in a sentence, want %q", n, got, want)

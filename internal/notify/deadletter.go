@@ -30,9 +30,9 @@ type FailedRow struct {
 	ParkedAt *time.Time `json:"parked_at,omitempty" doc:"when it had failed for three days; it is retried once a day since"`
 }
 
-// DeadLetter records that a background job could not process the row ref of queue, and returns when to retry it: after 30
-// seconds, then twice as long each time, at most an hour. Administrators are notified once when it has failed for ParkAfter;
-// from then on the wait is a day. Call it outside of the transaction that failed.
+// DeadLetter records that a background job could not process the row ref of queue, and returns when to retry it: after
+// 30 seconds, then twice as long each time, at most an hour. Administrators are notified once when it has failed for
+// ParkAfter; from then on the wait is a day. Call it outside of the transaction that failed.
 func DeadLetter(ctx context.Context, d *db.DB, queue, ref string, cause error) (wait time.Duration, err error) {
 	const maxError = 2000
 	text := []rune(cause.Error())
@@ -52,9 +52,14 @@ func DeadLetter(ctx context.Context, d *db.DB, queue, ref string, cause error) (
 		if _, err := tx.Q.ParkDeadLetter(ctx, queue, ref); err != nil {
 			return err
 		}
-		return notifyAdmins(ctx, tx, Notice{Key: "dead_letter:" + queue + ":" + ref, Severity: Bad, Title: "A background job has failed for three days",
-			Body: fmt.Sprintf("The job %s cannot process %s: %s. It is retried once a day. GET /api/v1/admin/dead-letters lists all rows that fail.",
-				queue, ref, string(text[:min(len(text), 300)]))})
+		return notifyAdmins(ctx, tx, Notice{
+			Key:      "dead_letter:" + queue + ":" + ref,
+			Severity: Bad,
+			Title:    "A background job has failed for three days",
+			Body: fmt.Sprintf("The job %s cannot process %s: %s. It is retried once a day. GET /api/v1/admin/dead-letters "+
+				"lists all rows that fail.",
+				queue, ref, string(text[:min(len(text), 300)])),
+		})
 	})
 	if err != nil {
 		return firstRetry, fmt.Errorf("dead letter %s %s: %w", queue, ref, err)
@@ -84,7 +89,8 @@ func SweepDeadLetters(ctx context.Context, q *dbq.Queries) (int64, error) {
 	return n, nil
 }
 
-// DeadLetters are the rows that background jobs cannot process, those that have failed for longest first, at most limit.
+// DeadLetters are the rows that background jobs cannot process, those that have failed for longest first, at most
+// limit.
 func DeadLetters(ctx context.Context, q *dbq.Queries, limit int) ([]FailedRow, error) {
 	rows, err := q.ListDeadLetters(ctx, int32(limit))
 	if err != nil {
@@ -92,7 +98,15 @@ func DeadLetters(ctx context.Context, q *dbq.Queries, limit int) ([]FailedRow, e
 	}
 	out := make([]FailedRow, len(rows))
 	for i, r := range rows {
-		out[i] = FailedRow{Queue: r.Queue, Ref: r.Ref, Attempts: int(r.Attempts), Error: r.Error, Since: r.FailingSince, FailedAt: r.FailedAt, ParkedAt: r.ParkedAt}
+		out[i] = FailedRow{
+			Queue:    r.Queue,
+			Ref:      r.Ref,
+			Attempts: int(r.Attempts),
+			Error:    r.Error,
+			Since:    r.FailingSince,
+			FailedAt: r.FailedAt,
+			ParkedAt: r.ParkedAt,
+		}
 	}
 	return out, nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// A row that fails is retried less and less often, and after three days once a day; administrators are notified once, and the
-// entry disappears when the row is processed.
+// A row that fails is retried less and less often, and after three days once a day; administrators are notified once,
+// and the entry disappears when the row is processed.
 func TestDeadLetters(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
@@ -20,8 +20,10 @@ func TestDeadLetters(t *testing.T) {
 		}
 	}
 	exec(`INSERT INTO org (id, name, personal) VALUES ('00000000-0000-7000-8000-000000000001', 'o', true)`)
-	exec(`INSERT INTO app_user (id, email, password_hash, admin) VALUES ('00000000-0000-7000-8000-000000000002', 'a@b.c', 'x', true)`)
-	exec(`INSERT INTO membership (org_id, user_id, role) VALUES ('00000000-0000-7000-8000-000000000001', '00000000-0000-7000-8000-000000000002', 'owner')`)
+	exec(`INSERT INTO app_user (id, email, password_hash, admin) VALUES ('00000000-0000-7000-8000-000000000002', 'a@b.c',
+		'x', true)`)
+	exec(`INSERT INTO membership (org_id, user_id, role) VALUES ('00000000-0000-7000-8000-000000000001',
+		'00000000-0000-7000-8000-000000000002', 'owner')`)
 	fail := func() time.Duration {
 		t.Helper()
 		wait, err := DeadLetter(t.Context(), d, "job", "row", errors.New("it does not work"))
@@ -46,11 +48,13 @@ func TestDeadLetters(t *testing.T) {
 		}
 	}
 	var notices int
-	if err := d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE dedupe_key = 'dead_letter:job:row'").Scan(&notices); err != nil || notices != 1 {
+	if err := d.Pool.QueryRow(t.Context(),
+		"SELECT count(*) FROM notice WHERE dedupe_key = 'dead_letter:job:row'").Scan(&notices); err != nil || notices != 1 {
 		t.Fatal(notices, err)
 	}
 	rows, err := DeadLetters(t.Context(), d.Q, 10)
-	if err != nil || len(rows) != 1 || rows[0].Ref != "row" || rows[0].Error != "it does not work" || rows[0].ParkedAt == nil {
+	if err != nil || len(rows) != 1 || rows[0].Ref != "row" || rows[0].Error != "it does not work" ||
+		rows[0].ParkedAt == nil {
 		t.Fatalf("%+v %v", rows, err)
 	}
 	if err := DropDeadLetter(t.Context(), d.Q, "job", "row"); err != nil {

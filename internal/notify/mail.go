@@ -50,7 +50,13 @@ func (l LogMailer) Send(ctx context.Context, m Mail) error {
 
 // Write has a mail sent to a user once tx has committed.
 func Write(ctx context.Context, tx *db.Tx, user id.User, to, subject, body string) error {
-	if err := tx.Q.InsertMail(ctx, dbq.InsertMailParams{ID: id.New[id.Mail](), UserID: user, Address: to, Subject: subject, Body: body}); err != nil {
+	if err := tx.Q.InsertMail(ctx, dbq.InsertMailParams{
+		ID:      id.New[id.Mail](),
+		UserID:  user,
+		Address: to,
+		Subject: subject,
+		Body:    body,
+	}); err != nil {
 		return fmt.Errorf("write mail: %w", err)
 	}
 	return nil
@@ -108,7 +114,13 @@ func (p *Post) write(ctx context.Context) error {
 				return fmt.Errorf("owners of %s: %w", n.OrgID, err)
 			}
 			for _, o := range owners {
-				if err := tx.Q.InsertMail(ctx, dbq.InsertMailParams{ID: id.New[id.Mail](), UserID: o.ID, Address: o.Email, Subject: n.Title, Body: p.text(n.Title, n.Body)}); err != nil {
+				if err := tx.Q.InsertMail(ctx, dbq.InsertMailParams{
+					ID:      id.New[id.Mail](),
+					UserID:  o.ID,
+					Address: o.Email,
+					Subject: n.Title,
+					Body:    p.text(n.Title, n.Body),
+				}); err != nil {
 					return fmt.Errorf("write mail: %w", err)
 				}
 			}
@@ -138,7 +150,8 @@ func (p *Post) send(ctx context.Context, m dbq.ClaimMailRow) (sent bool, err err
 		return false, p.DB.Q.MailFailed(ctx, m.ID, fail.Error())
 	}
 	wait := min(longestWait, 10*time.Second<<min(m.Attempts, 10))
-	p.Log.WarnContext(ctx, "a mail could not be sent", "mail", m.ID, "attempts", m.Attempts, "again_in", wait, "error", fail)
+	p.Log.WarnContext(ctx, "a mail could not be sent", "mail", m.ID, "attempts", m.Attempts, "again_in", wait, "error",
+		fail)
 	return false, p.DB.Q.MailLater(ctx, fail.Error(), wait.Seconds(), m.ID)
 }
 

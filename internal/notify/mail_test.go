@@ -109,7 +109,13 @@ func TestAMailArrivesAsItWasWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := Mail{ID: id.New[id.Mail](), To: "ada@example.com", Subject: "Größer\r\nBcc: eve@example.com", Body: "Zeile eins.\n.\n" + strings.Repeat("länger ", 60) + "\n", At: time.Unix(1_700_000_000, 0)}
+	m := Mail{
+		ID:      id.New[id.Mail](),
+		To:      "ada@example.com",
+		Subject: "Größer\r\nBcc: eve@example.com",
+		Body:    "Zeile eins.\n.\n" + strings.Repeat("länger ", 60) + "\n",
+		At:      time.Unix(1_700_000_000, 0),
+	}
 	if err := s.Send(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +128,9 @@ func TestAMailArrivesAsItWasWritten(t *testing.T) {
 		t.Fatalf("%q %v %v", subject, got.Header, err)
 	}
 	body, err := io.ReadAll(quotedprintable.NewReader(got.Body))
-	if want := strings.ReplaceAll(m.Body, "\n", "\r\n"); err != nil || strings.TrimRight(strings.ReplaceAll(string(body), "\r\n..\r\n", "\r\n.\r\n"), "\r\n") != strings.TrimRight(want, "\r\n") {
+	if want := strings.ReplaceAll(m.Body, "\n", "\r\n"); err != nil ||
+		strings.TrimRight(strings.ReplaceAll(string(body), "\r\n..\r\n", "\r\n.\r\n"), "\r\n") != strings.TrimRight(want,
+			"\r\n") {
 		t.Fatalf("%q, want %q, %v", body, want, err)
 	}
 	if id := got.Header.Get("Message-ID"); !strings.Contains(id, m.ID.String()) {
@@ -203,7 +211,13 @@ func TestNoticesAreMailedOnce(t *testing.T) {
 	person(t, d, "eve@example.com")
 	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		for _, n := range []Notice{
-			{Org: org, Key: "runway:10 minutes:cl_1", Severity: Bad, Title: "train has less than 10 minutes left", Body: "Add credit."},
+			{
+				Org:      org,
+				Key:      "runway:10 minutes:cl_1",
+				Severity: Bad,
+				Title:    "train has less than 10 minutes left",
+				Body:     "Add credit.",
+			},
 			{Org: org, Key: "runway:24 hours:cl_1", Severity: Info, Title: "train has less than 24 hours left"},
 			{Org: org, Key: "welcome", Severity: Info, Title: "Good to know"},
 		} {
@@ -229,7 +243,8 @@ func TestNoticesAreMailedOnce(t *testing.T) {
 			})
 		}
 		replicas.Wait()
-		if _, err := d.Pool.Exec(t.Context(), "UPDATE mail SET next_at = clock_timestamp() WHERE sent_at IS NULL"); err != nil {
+		if _, err := d.Pool.Exec(t.Context(),
+			"UPDATE mail SET next_at = clock_timestamp() WHERE sent_at IS NULL"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -237,7 +252,8 @@ func TestNoticesAreMailedOnce(t *testing.T) {
 		t.Fatalf("%d mails: %+v", len(f.took), f.took)
 	}
 	for _, m := range f.took {
-		if m.To != "ada@example.com" || !strings.Contains(m.Subject, "left") || !strings.Contains(m.Body, "https://muster.test/notices") {
+		if m.To != "ada@example.com" || !strings.Contains(m.Subject, "left") ||
+			!strings.Contains(m.Body, "https://muster.test/notices") {
 			t.Errorf("%+v", m)
 		}
 	}
@@ -263,7 +279,8 @@ func TestAMailThatIsRefusedIsGivenUp(t *testing.T) {
 		}
 	}
 	var failed int
-	if err := d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM mail WHERE failed_at IS NOT NULL AND attempts = 1").Scan(&failed); err != nil || failed != 1 {
+	if err := d.Pool.QueryRow(t.Context(),
+		"SELECT count(*) FROM mail WHERE failed_at IS NOT NULL AND attempts = 1").Scan(&failed); err != nil || failed != 1 {
 		t.Fatal(failed, err)
 	}
 }

@@ -2,9 +2,9 @@
 //
 // A notice is written in the transaction of the fact it tells of. Its key names the cause ("runway:1h:cl_…"); a second
 // notice with the same key in the same org is dropped, so that whoever notices a fact may say so every time it looks.
-// What warns, went wrong or runs out is also mailed to the org's owners: a mail is a row, written once with the note that
-// its notice was mailed, and goes out at least once, whatever dies in between. Mail holds no secrets but links that
-// prove whose the address is: good once, for a day.
+// What warns, went wrong or runs out is also mailed to the org's owners: a mail is a row, written once with the note
+// that its notice was mailed, and goes out at least once, whatever dies in between. Mail holds no secrets but links
+// that prove whose the address is: good once, for a day.
 package notify
 
 import (
@@ -70,7 +70,12 @@ func List(ctx context.Context, q *dbq.Queries, org id.Org, f Filter) ([]Delivere
 	if err != nil {
 		return nil, err
 	}
-	rows, err := q.ListNotices(ctx, dbq.ListNoticesParams{OrgID: org, After: after, UnreadOnly: f.Unread, MaxRows: int32(f.Limit)})
+	rows, err := q.ListNotices(ctx, dbq.ListNoticesParams{
+		OrgID:      org,
+		After:      after,
+		UnreadOnly: f.Unread,
+		MaxRows:    int32(f.Limit),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list the notices of %s: %w", org, err)
 	}

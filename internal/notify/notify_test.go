@@ -23,7 +23,13 @@ func TestOneNoticePerCause(t *testing.T) {
 	add := func(o id.Org, key string) (added bool) {
 		t.Helper()
 		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-			added, err = notify.Add(ctx, tx, notify.Notice{Org: o, Key: key, Severity: notify.Warn, Title: "Credit for an hour is left", Body: "Top up."})
+			added, err = notify.Add(ctx, tx, notify.Notice{
+				Org:      o,
+				Key:      key,
+				Severity: notify.Warn,
+				Title:    "Credit for an hour is left",
+				Body:     "Top up.",
+			})
 			return err
 		})
 		if err != nil {
@@ -39,7 +45,10 @@ func TestOneNoticePerCause(t *testing.T) {
 		t.Fatalf("%+v %v", list, err)
 	}
 	read := func(o id.Org) error {
-		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return notify.MarkRead(ctx, tx, o, list[0].ID) })
+		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return notify.MarkRead(ctx, tx, o,
+				list[0].ID)
+		})
 	}
 	if err := read(other); !fault.Is(err, fault.NotFound) {
 		t.Errorf("another org's notice: %v", err)
@@ -47,10 +56,16 @@ func TestOneNoticePerCause(t *testing.T) {
 	if err := read(org); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := notify.List(t.Context(), d.Q, org, notify.Filter{Unread: true, Limit: 10}); err != nil || len(left) != 1 {
+	if left, err := notify.List(t.Context(), d.Q, org, notify.Filter{
+		Unread: true,
+		Limit:  10,
+	}); err != nil || len(left) != 1 {
 		t.Errorf("%+v %v", left, err)
 	}
-	if page, err := notify.List(t.Context(), d.Q, org, notify.Filter{After: list[0].ID, Limit: 10}); err != nil || len(page) != 1 || page[0].ID != list[1].ID {
+	if page, err := notify.List(t.Context(), d.Q, org, notify.Filter{
+		After: list[0].ID,
+		Limit: 10,
+	}); err != nil || len(page) != 1 || page[0].ID != list[1].ID {
 		t.Errorf("%+v %v", page, err)
 	}
 }

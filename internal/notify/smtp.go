@@ -27,11 +27,13 @@ type SMTP struct {
 }
 
 // NewSMTP reads smtp://user:password@host:port (587; STARTTLS, demanded but of a server on this machine) or smtps://…
-// (465; TLS from the first byte). from is who the mail is from: "Muster <no-reply@muster.example>". It connects to nothing.
+// (465; TLS from the first byte). from is who the mail is from: "Muster <no-reply@muster.example>". It connects to
+// nothing.
 func NewSMTP(server, from string) (*SMTP, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Hostname() == "" || (u.Scheme != "smtp" && u.Scheme != "smtps") {
-		return nil, errors.New("the mail server is smtp://user:password@host:port or smtps://…") // the text may hold the password
+		// the text may hold the password
+		return nil, errors.New("the mail server is smtp://user:password@host:port or smtps://…")
 	}
 	s := &SMTP{host: u.Hostname(), tls: u.Scheme == "smtps"}
 	port := u.Port()
@@ -137,8 +139,8 @@ func refusal(err error) error {
 	return fmt.Errorf("mail server: %w", err)
 }
 
-// message is the mail as it goes over the wire. Nothing of it can begin a header of its own: the subject is encoded, the
-// addresses were parsed.
+// message is the mail as it goes over the wire. Nothing of it can begin a header of its own: the subject is encoded,
+// the addresses were parsed.
 func (s *SMTP) message(m Mail, to *mail.Address) []byte {
 	var b bytes.Buffer
 	_, domain, _ := strings.Cut(s.from.Address, "@")
@@ -146,7 +148,8 @@ func (s *SMTP) message(m Mail, to *mail.Address) []byte {
 	for _, h := range [][2]string{
 		{"From", s.from.String()}, {"To", to.String()}, {"Subject", mime.QEncoding.Encode("utf-8", subject)},
 		{"Date", m.At.UTC().Format(time.RFC1123Z)}, {"Message-ID", "<" + m.ID.String() + "@" + domain + ">"},
-		{"MIME-Version", "1.0"}, {"Content-Type", "text/plain; charset=utf-8"}, {"Content-Transfer-Encoding", "quoted-printable"},
+		{"MIME-Version", "1.0"}, {"Content-Type", "text/plain; charset=utf-8"},
+		{"Content-Transfer-Encoding", "quoted-printable"},
 		{"Auto-Submitted", "auto-generated"},
 	} {
 		b.WriteString(h[0] + ": " + h[1] + "\r\n")

@@ -26,11 +26,11 @@ const findingsShown = 10_000
 
 // Options of Adopt.
 type Options struct {
-	// BackupAt is the moment to which the database was restored; zero: the newest moment of which it knows anything. With it, a
-	// database is adopted even if PostgreSQL does not show that it was restored.
+	// BackupAt is the moment to which the database was restored; zero: the newest moment of which it knows anything. With
+	// it, a database is adopted even if PostgreSQL does not show that it was restored.
 	BackupAt time.Time
-	// NothingLost only records that this is the database from now on: for a promoted standby that had every commit, a dump that was
-	// read back while no server ran, or pg_upgrade.
+	// NothingLost only records that this is the database from now on: for a promoted standby that had every commit, a dump
+	// that was read back while no server ran, or pg_upgrade.
 	NothingLost bool
 	// Payments and Payouts ask Stripe; nil: there is none, as in a sandbox, whose Stripe was restored with the database.
 	Payments *payment.Payments
@@ -57,9 +57,9 @@ type Finding struct {
 	Amount                       money.Nano
 }
 
-// Adopt makes a restored database the platform's. Run it before any server starts, and again if it fails: it goes on where it
-// stopped. Once it is complete it changes nothing more. What it cannot decide is in the report as Open; sending of money stays paused
-// until a platform operator resumes it.
+// Adopt makes a restored database the platform's. Run it before any server starts, and again if it fails: it goes on
+// where it stopped. Once it is complete it changes nothing more. What it cannot decide is in the report as Open;
+// sending of money stays paused until a platform operator resumes it.
 func Adopt(ctx context.Context, d *db.DB, o Options) (Report, error) {
 	now, known, err := identify(ctx, d)
 	if err != nil {
@@ -90,8 +90,8 @@ func Adopt(ctx context.Context, d *db.DB, o Options) (Report, error) {
 
 type adoption struct{ dbq.Restore }
 
-// begin writes down that the database was restored, and everything that must hold before Stripe is asked; or finds the adoption
-// that did so before. begun is false when there is nothing to adopt.
+// begin writes down that the database was restored, and everything that must hold before Stripe is asked; or finds the
+// adoption that did so before. begun is false when there is nothing to adopt.
 func begin(ctx context.Context, d *db.DB, o Options, now identity, known bool) (a adoption, begun bool, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		a, begun = adoption{}, false
@@ -148,19 +148,29 @@ func start(ctx context.Context, tx *db.Tx, o Options) (adoption, error) {
 	if err != nil {
 		return adoption{}, err
 	}
-	if err := payment.PauseByPlatform(ctx, tx, "the database was restored to "+from.UTC().Format(time.DateTime)+" UTC: read the report of adopt-restore, then resume"); err != nil {
+	if err := payment.PauseByPlatform(ctx, tx, "the database was restored to "+from.UTC().Format(time.DateTime)+
+		" UTC: read the report of adopt-restore, then resume"); err != nil {
 		return adoption{}, err
 	}
 	r, err := tx.Q.InsertRestore(ctx, from, epoch, hosts)
 	if err != nil {
 		return adoption{}, fmt.Errorf("restore: %w", err)
 	}
-	if err := payment.NotifyAdmins(ctx, tx, notify.Notice{Key: fmt.Sprintf("restore:%d", r.ID), Severity: notify.Bad, Title: "The database was restored",
-		Body: "It was restored to " + from.UTC().Format(time.DateTime) + " UTC. No money is sent until you resume it on the desk, under Payouts. What people did after that moment is lost, " +
-			"except what Stripe and hosts still know."}); err != nil {
+	if err := payment.NotifyAdmins(ctx, tx, notify.Notice{
+		Key:      fmt.Sprintf("restore:%d", r.ID),
+		Severity: notify.Bad,
+		Title:    "The database was restored",
+		Body: "It was restored to " + from.UTC().Format(time.DateTime) +
+			" UTC. No money is sent until you resume it on the desk, under Payouts. What people did after that moment is " +
+			"lost, " +
+			"except what Stripe and hosts still know.",
+	}); err != nil {
 		return adoption{}, err
 	}
-	return adoption{r}, audit.Record(ctx, tx, audit.Event{Action: "platform.restore", Detail: map[string]any{"backup_at": from.UTC().Format(time.RFC3339), "epoch": epoch}})
+	return adoption{r}, audit.Record(ctx, tx, audit.Event{
+		Action: "platform.restore",
+		Detail: map[string]any{"backup_at": from.UTC().Format(time.RFC3339), "epoch": epoch},
+	})
 }
 
 // compare books what Stripe did since the backup and the database does not know.
@@ -171,8 +181,16 @@ func compare(ctx context.Context, d *db.DB, o Options, r dbq.Restore) error {
 	}
 	for _, m := range moves {
 		put := func(ctx context.Context, q *dbq.Queries, a payment.Adopted) error {
-			return q.PutRestoreFinding(ctx, dbq.PutRestoreFindingParams{RestoreID: r.ID, Object: m.Object, Kind: string(m.Kind), Outcome: string(a.Outcome),
-				OrgID: a.Org, Amount: int64(m.Amount), Currency: m.Currency, Note: a.Note})
+			return q.PutRestoreFinding(ctx, dbq.PutRestoreFindingParams{
+				RestoreID: r.ID,
+				Object:    m.Object,
+				Kind:      string(m.Kind),
+				Outcome:   string(a.Outcome),
+				OrgID:     a.Org,
+				Amount:    int64(m.Amount),
+				Currency:  m.Currency,
+				Note:      a.Note,
+			})
 		}
 		record := func(ctx context.Context, tx *db.Tx, a payment.Adopted) error { return put(ctx, tx.Q, a) }
 		var a payment.Adopted

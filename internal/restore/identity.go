@@ -1,11 +1,11 @@
 // Package restore adopts a database that was restored to an earlier moment: hosts and Stripe know more than it does.
 //
 // What always holds:
-//   - A server does not start on a database that was restored or copied, as far as PostgreSQL shows it, before an operator has
-//     adopted it.
+//   - A server does not start on a database that was restored or copied, as far as PostgreSQL shows it, before an
+//     operator has adopted it.
 //   - An adoption may die anywhere and be run again; run again after its end it changes nothing.
-//   - Its first transaction pauses the sending of money, raises the control epoch and records that nobody was heard since the
-//     backup. All that follows only books what Stripe says has happened.
+//   - Its first transaction pauses the sending of money, raises the control epoch and records that nobody was heard
+//     since the backup. All that follows only books what Stripe says has happened.
 //   - What Stripe did and the database lost is booked once, under the ids that it had before.
 package restore
 
@@ -23,28 +23,34 @@ type identity struct{ system, database, timeline int64 }
 
 // identify reads it; known is false where PostgreSQL does not let the role see it.
 func identify(ctx context.Context, d *db.DB) (i identity, known bool, err error) {
-	const visible = `SELECT has_function_privilege('pg_control_system()', 'EXECUTE') AND has_function_privilege('pg_walfile_name(pg_lsn)', 'EXECUTE')
+	const visible = `SELECT has_function_privilege('pg_control_system()', 'EXECUTE') AND
+		has_function_privilege('pg_walfile_name(pg_lsn)', 'EXECUTE')
 		AND has_function_privilege('pg_current_wal_lsn()', 'EXECUTE')`
 	if err := d.Pool.QueryRow(ctx, visible).Scan(&known); err != nil || !known {
 		return i, false, err
 	}
-	const read = `SELECT (SELECT system_identifier FROM pg_control_system()), (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),
+	const read = `SELECT (SELECT system_identifier FROM pg_control_system()), (SELECT oid::bigint FROM pg_database WHERE
+		datname = current_database()),
 		('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint`
 	err = d.Pool.QueryRow(ctx, read).Scan(&i.system, &i.database, &i.timeline)
 	return i, err == nil, err
 }
 
 // ErrRestored says that the database was restored or copied and not adopted.
-var ErrRestored = errors.New("this database is not the one that the last server used, as after a restore to an earlier moment, a copy, " +
-	"a promoted standby, a dump that was read back, or pg_upgrade. Before any server starts, run once: muster server adopt-restore " +
-	"(after a restore or a copy that may lack commits), or muster server adopt-restore --nothing-lost (if no commit was lost)")
+var ErrRestored = errors.New("this database is not the one that the last server used, as after a restore to an " +
+	"earlier moment, a copy, " +
+	"a promoted standby, a dump that was read back, or pg_upgrade. Before any server starts, run once: muster server " +
+	"adopt-restore " +
+	"(after a restore or a copy that may lack commits), or muster server adopt-restore --nothing-lost (if no commit " +
+	"was lost)")
 
 // ErrUnfinished says that an adoption was begun and is not complete.
-var ErrUnfinished = errors.New("a restored database is adopted only in part: run muster server adopt-restore again; it goes on where it stopped")
+var ErrUnfinished = errors.New("a restored database is adopted only in part: run muster server adopt-restore again; " +
+	"it goes on where it stopped")
 
-// Check refuses a database that was restored or copied and that no operator has adopted. The first server's database is taken as
-// it is. With losslessFailover a standby that was promoted is taken, too: no commit is lost with it. Errors: ErrRestored,
-// ErrUnfinished, and the database's.
+// Check refuses a database that was restored or copied and that no operator has adopted. The first server's database is
+// taken as it is. With losslessFailover a standby that was promoted is taken, too: no commit is lost with it. Errors:
+// ErrRestored, ErrUnfinished, and the database's.
 func Check(ctx context.Context, d *db.DB, losslessFailover bool) error {
 	now, known, err := identify(ctx, d)
 	if err != nil {
@@ -66,7 +72,8 @@ func Check(ctx context.Context, d *db.DB, losslessFailover bool) error {
 		}
 		before := identityOf(c)
 		switch {
-		case c.SystemID == nil, losslessFailover && before.system == now.system && before.database == now.database && before.timeline < now.timeline:
+		case c.SystemID == nil, losslessFailover && before.system == now.system && before.database == now.database &&
+			before.timeline < now.timeline:
 			return now.save(ctx, tx)
 		case before != now:
 			return ErrRestored

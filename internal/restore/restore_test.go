@@ -62,7 +62,11 @@ func (w *world) on(url string) *platform {
 	w.t.Helper()
 	d, k := dbtest.Mortal(w.t, url)
 	log := slog.New(slog.DiscardHandler)
-	pay, err := payment.New(d, w.client, payment.Config{Currency: eur, DefaultMethod: "pm_card_visa", ReturnURL: "http://m.test/billing"}, log)
+	pay, err := payment.New(d, w.client, payment.Config{
+		Currency:      eur,
+		DefaultMethod: "pm_card_visa",
+		ReturnURL:     "http://m.test/billing",
+	}, log)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -109,8 +113,15 @@ func (p *platform) deliver() {
 func (p *platform) earn(n money.Nano) {
 	p.t.Helper()
 	if err := p.d.InTx(p.t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "test", Key: id.New[id.LedgerTx]().String(),
-			Transfers: []ledger.Transfer{{Debit: ledger.Wallet(p.renter.Org, eur), Credit: ledger.HostPending(p.operator.Org, eur), Amount: n}}})
+		_, err := ledger.Post(ctx, tx, ledger.Entry{
+			Kind: "test",
+			Key:  id.New[id.LedgerTx]().String(),
+			Transfers: []ledger.Transfer{{
+				Debit:  ledger.Wallet(p.renter.Org, eur),
+				Credit: ledger.HostPending(p.operator.Org, eur),
+				Amount: n,
+			}},
+		})
 		return err
 	}); err != nil {
 		p.t.Fatal(err)
@@ -156,9 +167,11 @@ func (p *platform) wants(when string, charges, transfers int, paid, wallet, earn
 	m, cents := p.fake.Transferred("")
 	w := p.balance(ledger.Wallet(p.renter.Org, eur))
 	e := p.balance(ledger.HostPending(p.operator.Org, eur)) + p.balance(ledger.HostPayable(p.operator.Org, eur))
-	p.t.Logf("%s: %d charges, %d transfers of %d cents in all, wallet %s, owed to the operator %s", when, n, m, cents, w, e)
+	p.t.Logf("%s: %d charges, %d transfers of %d cents in all, wallet %s, owed to the operator %s", when, n, m, cents, w,
+		e)
 	if n != charges || m != transfers || money.Nano(cents)*money.Cent != paid || w != wallet || e != earned {
-		p.t.Fatalf("%s: want %d charges, %d transfers of %s, wallet %s, owed %s", when, charges, transfers, paid, wallet, earned)
+		p.t.Fatalf("%s: want %d charges, %d transfers of %s, wallet %s, owed %s", when, charges, transfers, paid, wallet,
+			earned)
 	}
 	b, err := ledger.Check(p.t.Context(), p.d)
 	if err != nil || !b.Balanced() {
@@ -206,8 +219,8 @@ func play(w *world) (backup string) {
 	return backup
 }
 
-// A top-up, use, a payout and a refund after the backup: once the restored database is adopted, nothing is paid twice and nothing
-// is lost.
+// A top-up, use, a payout and a refund after the backup: once the restored database is adopted, nothing is paid twice
+// and nothing is lost.
 func TestARestoredDatabaseIsAdopted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -228,10 +241,12 @@ func TestARestoredDatabaseIsAdopted(t *testing.T) {
 		t.Logf("%+v", f)
 		found[f.Kind+" "+string(f.Outcome)]++
 	}
-	if r.Nothing || r.Epoch < 2 || found["payment booked"] != 1 || found["payment open"] != 1 || found["refund booked"] != 1 || found["transfer booked"] != 1 || len(r.Findings) != 4 {
+	if r.Nothing || r.Epoch < 2 || found["payment booked"] != 1 || found["payment open"] != 1 ||
+		found["refund booked"] != 1 || found["transfer booked"] != 1 || len(r.Findings) != 4 {
 		t.Fatalf("%+v", r)
 	}
-	// 100 and 50 paid in, 20 given back, 40 used: the use after the backup is not in the books until its hosts report it again.
+	// 100 and 50 paid in, 20 given back, 40 used: the use after the backup is not in the books until its hosts report it
+	// again.
 	p.wants("adopted", 3, 1, 70*money.Unit, 90*money.Unit, -30*money.Unit)
 	p.payDue()
 	p.wants("while paused", 3, 1, 70*money.Unit, 90*money.Unit, -30*money.Unit)
@@ -261,7 +276,8 @@ func TestARestoredDatabaseIsAdopted(t *testing.T) {
 		t.Fatalf("%+v %v", rec, err)
 	}
 	var gaps int
-	if err := p.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM deaf_gap WHERE cause = 'restore'").Scan(&gaps); err != nil {
+	if err := p.d.Pool.QueryRow(t.Context(),
+		"SELECT count(*) FROM deaf_gap WHERE cause = 'restore'").Scan(&gaps); err != nil {
 		t.Fatal(err)
 	}
 }

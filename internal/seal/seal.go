@@ -24,8 +24,8 @@ type Box struct {
 	other *Box // opens and verifies, too; nil: none
 }
 
-// NewRotatingBox is NewBox with another secret, which opens and verifies but seals and signs nothing: while the platform's secret
-// changes, replicas and rows have either.
+// NewRotatingBox is NewBox with another secret, which opens and verifies but seals and signs nothing: while the
+// platform's secret changes, replicas and rows have either.
 func NewRotatingBox(secret, other []byte) (*Box, error) {
 	b, err := NewBox(secret)
 	if err != nil {
@@ -67,8 +67,8 @@ func (b *Box) Seal(plain []byte, belongs string) []byte {
 	return b.aead.Seal(out, out[1:], plain, []byte(belongs))
 }
 
-// Open is the inverse of Seal, by this secret or the other. It fails when the data was altered, belongs elsewhere, or a third secret
-// sealed it.
+// Open is the inverse of Seal, by this secret or the other. It fails when the data was altered, belongs elsewhere, or a
+// third secret sealed it.
 func (b *Box) Open(sealed []byte, belongs string) ([]byte, error) {
 	plain, err := b.open(sealed, belongs)
 	if err != nil && b.other != nil {
@@ -82,8 +82,8 @@ func (b *Box) Open(sealed []byte, belongs string) ([]byte, error) {
 // Rotating reports whether another secret is accepted.
 func (b *Box) Rotating() bool { return b.other != nil }
 
-// Reseal seals with this secret what the other sealed; stale is false, and fresh nil, for what this secret sealed. It fails where Open
-// does.
+// Reseal seals with this secret what the other sealed; stale is false, and fresh nil, for what this secret sealed. It
+// fails where Open does.
 func (b *Box) Reseal(sealed []byte, belongs string) (fresh []byte, stale bool, err error) {
 	if _, err = b.open(sealed, belongs); err == nil || b.other == nil {
 		return nil, false, err

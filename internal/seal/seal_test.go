@@ -55,7 +55,8 @@ func TestAnotherSecretOpensAndSealsNothing(t *testing.T) {
 		t.Error("sealed again for another object")
 	}
 	d := []byte("data")
-	if !b.Verify(d, b.MAC(d)) || !b.Verify(d, old.MAC(d)) || old.Verify(d, b.MAC(d)) || !bytes.Equal(b.OtherMAC(d), old.MAC(d)) || old.OtherMAC(d) != nil {
+	if !b.Verify(d, b.MAC(d)) || !b.Verify(d, old.MAC(d)) || old.Verify(d, b.MAC(d)) ||
+		!bytes.Equal(b.OtherMAC(d), old.MAC(d)) || old.OtherMAC(d) != nil {
 		t.Error("fingerprints")
 	}
 	if _, err := NewRotatingBox(bytes.Repeat([]byte{8}, 32), []byte("short")); err == nil {

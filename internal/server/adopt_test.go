@@ -24,7 +24,8 @@ func TestAServerRefusesARestoredDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	restored := dbtest.Copy(t, original)
-	if err := start(restored); !errors.Is(err, restore.ErrRestored) || !strings.Contains(err.Error(), "muster server adopt-restore") {
+	if err := start(restored); !errors.Is(err, restore.ErrRestored) ||
+		!strings.Contains(err.Error(), "muster server adopt-restore") {
 		t.Fatal(err)
 	}
 	for _, again := range []bool{false, true} {
@@ -43,7 +44,8 @@ func TestAServerRefusesARestoredDatabase(t *testing.T) {
 	defer d.Close()
 	var epoch int64
 	var paused bool
-	if err := d.Pool.QueryRow(t.Context(), "SELECT epoch, EXISTS (SELECT FROM sending_pause) FROM control").Scan(&epoch, &paused); err != nil || epoch < 2 || !paused {
+	if err := d.Pool.QueryRow(t.Context(), "SELECT epoch, EXISTS (SELECT FROM sending_pause) FROM control").Scan(&epoch,
+		&paused); err != nil || epoch < 2 || !paused {
 		t.Fatal(epoch, paused, err)
 	}
 }

@@ -44,36 +44,49 @@ type Config struct {
 	// address take a proxy that is not listed for one client.
 	TrustedProxies []netip.Prefix `env:"MUSTER_TRUSTED_PROXIES"`
 
-	AgentListen     string `env:"MUSTER_AGENT_LISTEN" envDefault:"127.0.0.1:8443"` // hosts: enrolment and streams, TLS
-	AgentURL        string `env:"MUSTER_AGENT_URL" envDefault:""`                  // as hosts reach it; default https://AGENT_LISTEN
-	StreamURL       string `env:"MUSTER_ADVERTISE_STREAM_URL" envDefault:""`       // as hosts reach this very replica; default AgentURL
-	NATSListen      string `env:"MUSTER_NATS_LISTEN" envDefault:"127.0.0.1:4222"`  // embedded NATS, TLS
-	NATSPublic      string `env:"MUSTER_NATS_PUBLIC_URL" envDefault:""`            // as hosts reach it; default tls://NATS_LISTEN
-	NATSURL         string `env:"MUSTER_NATS_URL" envDefault:""`                   // an external NATS instead of the embedded one
-	NATSRouteListen string `env:"MUSTER_NATS_ROUTE_LISTEN"`                        // host:port where other replicas' embedded NATS servers connect
-	NATSRouteURL    string `env:"MUSTER_NATS_ROUTE_URL"`                           // nats-route://host:port, as they reach it
-	TLSCert         string `env:"MUSTER_TLS_CERT" envDefault:""`                   // PEM files for the agent and NATS listeners
+	AgentListen string `env:"MUSTER_AGENT_LISTEN" envDefault:"127.0.0.1:8443"` // hosts: enrolment and streams, TLS
+	// as hosts reach it; default https://AGENT_LISTEN
+	AgentURL string `env:"MUSTER_AGENT_URL" envDefault:""`
+	// as hosts reach this very replica; default AgentURL
+	StreamURL  string `env:"MUSTER_ADVERTISE_STREAM_URL" envDefault:""`
+	NATSListen string `env:"MUSTER_NATS_LISTEN" envDefault:"127.0.0.1:4222"` // embedded NATS, TLS
+	// as hosts reach it; default tls://NATS_LISTEN
+	NATSPublic string `env:"MUSTER_NATS_PUBLIC_URL" envDefault:""`
+	NATSURL    string `env:"MUSTER_NATS_URL" envDefault:""` // an external NATS instead of the embedded one
+	// host:port where other replicas' embedded NATS servers connect
+	NATSRouteListen string `env:"MUSTER_NATS_ROUTE_LISTEN"`
+	NATSRouteURL    string `env:"MUSTER_NATS_ROUTE_URL"`         // nats-route://host:port, as they reach it
+	TLSCert         string `env:"MUSTER_TLS_CERT" envDefault:""` // PEM files for the agent and NATS listeners
 	TLSKey          string `env:"MUSTER_TLS_KEY" envDefault:""`
-	TLSCA           string `env:"MUSTER_TLS_CA" envDefault:""`                       // CA that hosts are told to trust; "" = the system's
-	GatewayListen   string `env:"MUSTER_GATEWAY_LISTEN" envDefault:""`               // SSH into clusters, host:port; "" = this replica serves none
-	AppsDomain      string `env:"MUSTER_APPS_DOMAIN" envDefault:""`                  // below which clusters' HTTP ports have names: apps.muster.example; every name below it leads to LISTEN
-	GatewayAddr     string `env:"MUSTER_GATEWAY_ADDR" envDefault:""`                 // host:port as people reach it, also where other replicas serve it; default GATEWAY_LISTEN
-	MetricsListen   string `env:"MUSTER_METRICS_LISTEN" envDefault:"127.0.0.1:9464"` // private: /metrics and /debug/pprof
+	// CA that hosts are told to trust; "" = the system's
+	TLSCA string `env:"MUSTER_TLS_CA" envDefault:""`
+	// SSH into clusters, host:port; "" = this replica serves none
+	GatewayListen string `env:"MUSTER_GATEWAY_LISTEN" envDefault:""`
+	// below which clusters' HTTP ports have names: apps.muster.example; every name below it leads to LISTEN
+	AppsDomain string `env:"MUSTER_APPS_DOMAIN" envDefault:""`
+	// host:port as people reach it, also where other replicas serve it; default GATEWAY_LISTEN
+	GatewayAddr   string `env:"MUSTER_GATEWAY_ADDR" envDefault:""`
+	MetricsListen string `env:"MUSTER_METRICS_LISTEN" envDefault:"127.0.0.1:9464"` // private: /metrics and /debug/pprof
 
 	// Relays carry what hosts cannot send each other straight: host:port of each, as hosts reach them (UDP).
-	Relays      []string   `env:"MUSTER_RELAYS"`
-	RelayListen string     `env:"MUSTER_RELAY_LISTEN"`                 // UDP; set: this process is a relay too
-	RelaySecret SecretText `env:"MUSTER_RELAY_SECRET"`                 // base64, ≥ 32 bytes, on servers and relays; "" = made of MUSTER_SECRET
+	Relays      []string `env:"MUSTER_RELAYS"`
+	RelayListen string   `env:"MUSTER_RELAY_LISTEN"` // UDP; set: this process is a relay too
+	// base64, ≥ 32 bytes, on servers and relays; "" = made of MUSTER_SECRET
+	RelaySecret SecretText `env:"MUSTER_RELAY_SECRET"`
 	RelayMbps   int        `env:"MUSTER_RELAY_MBPS" envDefault:"2000"` // what one rank may send through a relay
 
-	ReplicaName   string        `env:"MUSTER_REPLICA" envDefault:""` // default: the machine's name
-	Currency      string        `env:"MUSTER_CURRENCY" envDefault:"USD"`
-	HostSharePPM  int           `env:"MUSTER_HOST_SHARE_PPM" envDefault:"850000"`
-	NewHoldback   time.Duration `env:"MUSTER_NEW_OPERATOR_HOLDBACK"`          // the same for operators that are new; 0: see newHoldback
-	Holdback      time.Duration `env:"MUSTER_HOLDBACK" envDefault:"168h"`     // how long earnings wait before they are payable
+	ReplicaName  string `env:"MUSTER_REPLICA" envDefault:""` // default: the machine's name
+	Currency     string `env:"MUSTER_CURRENCY" envDefault:"USD"`
+	HostSharePPM int    `env:"MUSTER_HOST_SHARE_PPM" envDefault:"850000"`
+	// the same for operators that are new; 0: see newHoldback
+	NewHoldback time.Duration `env:"MUSTER_NEW_OPERATOR_HOLDBACK"`
+	// how long earnings wait before they are payable
+	Holdback      time.Duration `env:"MUSTER_HOLDBACK" envDefault:"168h"`
 	PayoutMinimum string        `env:"MUSTER_PAYOUT_MINIMUM" envDefault:"10"` // less is not paid out; a decimal
-	PayoutEvery   time.Duration `env:"MUSTER_PAYOUT_EVERY" envDefault:"168h"` // between payouts; a week: on Mondays at 06:00 UTC
-	// PayoutRecipients are countries whose operators get accounts at Stripe under the recipient service agreement: "BR,IN".
+	// between payouts; a week: on Mondays at 06:00 UTC
+	PayoutEvery time.Duration `env:"MUSTER_PAYOUT_EVERY" envDefault:"168h"`
+	// PayoutRecipients are countries whose operators get accounts at Stripe under the recipient service agreement:
+	// "BR,IN".
 	PayoutRecipients []string `env:"MUSTER_PAYOUT_RECIPIENT_COUNTRIES"`
 	SignUpOff        bool     `env:"MUSTER_SIGNUP_OFF"`
 	SignUpsPerHour   int      `env:"MUSTER_SIGNUPS_PER_HOUR"` // from one address; 0 = 20
@@ -82,26 +95,31 @@ type Config struct {
 	StripeKey           SecretText `env:"MUSTER_STRIPE_KEY"` // "" = sandbox: our own fake Stripe
 	StripeWebhookSecret SecretText `env:"MUSTER_STRIPE_WEBHOOK_SECRET"`
 
-	MerchantName    string   `env:"MUSTER_MERCHANT_NAME"`                     // merchant of record: legal name on invoices
-	MerchantAddress []string `env:"MUSTER_MERCHANT_ADDRESS" envSeparator:"|"` // lines, country included: "1 Street|12345 Town|Country"
+	MerchantName string `env:"MUSTER_MERCHANT_NAME"` // merchant of record: legal name on invoices
+	// lines, country included: "1 Street|12345 Town|Country"
+	MerchantAddress []string `env:"MUSTER_MERCHANT_ADDRESS" envSeparator:"|"`
 	MerchantVATID   string   `env:"MUSTER_MERCHANT_VAT_ID"`
 	MerchantCountry string   `env:"MUSTER_MERCHANT_COUNTRY"` // ISO 3166-1 alpha-2: whose tax is charged at home
 	// TaxRates is off, or the rates by country: "eu, GB=20%". Default: off; in the sandbox eu.
 	TaxRates string `env:"MUSTER_TAX_RATES"`
 
-	// What an org may add before an owner's e-mail address and a card are verified: an amount, or off. Default: 25, off in the sandbox.
+	// What an org may add before an owner's e-mail address and a card are verified: an amount, or off. Default: 25, off in
+	// the sandbox.
 	UnverifiedLimit string `env:"MUSTER_UNVERIFIED_LIMIT"`
 
-	SMTPURL  SecretText `env:"MUSTER_SMTP_URL"`  // smtp://user:password@host:587 or smtps://…; "" = mail is only noted in the log
+	// smtp://user:password@host:587 or smtps://…; "" = mail is only noted in the log
+	SMTPURL  SecretText `env:"MUSTER_SMTP_URL"`
 	MailFrom string     `env:"MUSTER_MAIL_FROM"` // "Muster <no-reply@muster.example>"; required with MUSTER_SMTP_URL
 
 	mail    notify.Mailer // where `muster dev` shows mail; nil: by SMTPURL
 	Version string        // of the program, for /version and the log
 
-	SandboxFile string `env:"MUSTER_SANDBOX_FILE"` // where earlier versions kept the fake Stripe's state: read once, into the database
+	// where earlier versions kept the fake Stripe's state: read once, into the database
+	SandboxFile string `env:"MUSTER_SANDBOX_FILE"`
 
 	Migrate bool `env:"MUSTER_MIGRATE" envDefault:"true"` // bring the schema up at start
-	// LosslessFailover says that a standby which is promoted has every commit: a server starts on it without adopt-restore.
+	// LosslessFailover says that a standby which is promoted has every commit: a server starts on it without
+	// adopt-restore.
 	LosslessFailover bool          `env:"MUSTER_LOSSLESS_FAILOVER"`
 	Drain            time.Duration `env:"MUSTER_DRAIN" envDefault:"15s"` // for answers under way when stopping
 	LogLevel         slog.Level    `env:"MUSTER_LOG_LEVEL" envDefault:"INFO"`
@@ -138,7 +156,12 @@ func LoadConfig(environ map[string]string) (Config, error) {
 
 // merchant is who sells, as invoices name it.
 func (c *Config) merchant() statement.Party {
-	p := statement.Party{Name: strings.TrimSpace(c.MerchantName), Address: []string{}, Country: strings.ToUpper(strings.TrimSpace(c.MerchantCountry)), VATID: strings.TrimSpace(c.MerchantVATID)}
+	p := statement.Party{
+		Name:    strings.TrimSpace(c.MerchantName),
+		Address: []string{},
+		Country: strings.ToUpper(strings.TrimSpace(c.MerchantCountry)),
+		VATID:   strings.TrimSpace(c.MerchantVATID),
+	}
 	for _, l := range c.MerchantAddress {
 		if l = strings.TrimSpace(l); l != "" {
 			p.Address = append(p.Address, l)
@@ -178,7 +201,8 @@ func (c *Config) checkTaxes(bad *fault.Fields) {
 		return
 	}
 	if _, flat := taxer.(tax.Flat); flat && !c.Sandbox() && (m.Name == "" || m.Country == "") {
-		bad.Add("MUSTER_TAX_RATES", "needs MUSTER_MERCHANT_NAME and MUSTER_MERCHANT_COUNTRY: an invoice with tax names who owes it")
+		bad.Add("MUSTER_TAX_RATES", "needs MUSTER_MERCHANT_NAME and MUSTER_MERCHANT_COUNTRY: an invoice with tax names "+
+			"who owes it")
 	}
 }
 
@@ -189,7 +213,8 @@ func (c *Config) Validate() error {
 		bad.Add("MUSTER_DATABASE_URL", "is not set: postgres://user:password@host:port/database")
 	}
 	if raw, err := c.sealSecret(); err != nil || len(raw) < 32 {
-		bad.Add("MUSTER_SECRET", "must be at least 32 random bytes in base64 (openssl rand -base64 32), the same on every replica")
+		bad.Add("MUSTER_SECRET", "must be at least 32 random bytes in base64 (openssl rand -base64 32), the same on every "+
+			"replica")
 	}
 	if _, err := c.box(); err != nil && c.SecretPrevious != "" {
 		bad.Add("MUSTER_SECRET_PREVIOUS", "must be at least 32 random bytes in base64, as MUSTER_SECRET was before")
@@ -198,7 +223,8 @@ func (c *Config) Validate() error {
 	case err != nil || len(raw) < 32:
 		bad.Add("MUSTER_LINK_SECRET", "must be at least 32 random bytes in base64")
 	case c.SecretPrevious != "" && c.LinkSecret == "":
-		bad.Add("MUSTER_LINK_SECRET", "must be set while MUSTER_SECRET_PREVIOUS is: to the MUSTER_SECRET with which hosts were enrolled, and for good. "+
+		bad.Add("MUSTER_LINK_SECRET", "must be set while MUSTER_SECRET_PREVIOUS is: to the MUSTER_SECRET with which hosts "+
+			"were enrolled, and for good. "+
 			"Without it hosts would no longer trust this server")
 	}
 	for name, u := range map[string]string{"MUSTER_PUBLIC_URL": c.PublicURL, "MUSTER_AGENT_URL": c.AgentURL} {
@@ -226,7 +252,8 @@ func (c *Config) Validate() error {
 		}
 	}
 	if m := c.merchant(); (m.Name == "") != (len(m.Address) == 0) || (m.Name == "" && m.VATID != "") {
-		bad.Add("MUSTER_MERCHANT_NAME", "goes with MUSTER_MERCHANT_ADDRESS: invoices name the merchant with both, or with neither")
+		bad.Add("MUSTER_MERCHANT_NAME", "goes with MUSTER_MERCHANT_ADDRESS: invoices name the merchant with both, or with "+
+			"neither")
 	}
 	c.checkTaxes(&bad)
 	if (c.TLSCert == "") != (c.TLSKey == "") {
@@ -245,9 +272,11 @@ func (c *Config) Validate() error {
 		bad.Add("MUSTER_SMTP_URL", "%s (MUSTER_SMTP_URL, MUSTER_MAIL_FROM)", err)
 	}
 	if limit, err := c.unverifiedLimit(); err != nil || (limit != 0 && limit < payment.MinTopUp) || limit%money.Cent != 0 {
-		bad.Add("MUSTER_UNVERIFIED_LIMIT", "is off, or an amount in whole cents of at least %s such as 25.00", payment.MinTopUp)
+		bad.Add("MUSTER_UNVERIFIED_LIMIT", "is off, or an amount in whole cents of at least %s such as 25.00",
+			payment.MinTopUp)
 	} else if limit > 0 && c.SMTPURL == "" && !c.Sandbox() {
-		bad.Add("MUSTER_UNVERIFIED_LIMIT", "needs MUSTER_SMTP_URL: without mail nobody can verify an address and pay in more than %s; off lifts the limit", limit)
+		bad.Add("MUSTER_UNVERIFIED_LIMIT", "needs MUSTER_SMTP_URL: without mail nobody can verify an address and pay in "+
+			"more than %s; off lifts the limit", limit)
 	}
 	if err := money.CheckCurrency(c.Currency); err != nil {
 		bad.Add("MUSTER_CURRENCY", "%v", err)
@@ -273,7 +302,17 @@ func (c *Config) Validate() error {
 // payouts is how operators are paid; c is valid.
 func (c *Config) payouts() payout.Config {
 	least, _ := money.ParseNano(c.PayoutMinimum) // checked by Validate
-	return payout.Config{Currency: c.Currency, Holdback: c.Holdback, NewHoldback: c.newHoldback(), Minimum: least, Every: c.PayoutEvery, PageURL: c.PublicURL + "/payouts", RecipientCountries: c.PayoutRecipients, Merchant: c.merchant(), Sandbox: c.Sandbox()}
+	return payout.Config{
+		Currency:           c.Currency,
+		Holdback:           c.Holdback,
+		NewHoldback:        c.newHoldback(),
+		Minimum:            least,
+		Every:              c.PayoutEvery,
+		PageURL:            c.PublicURL + "/payouts",
+		RecipientCountries: c.PayoutRecipients,
+		Merchant:           c.merchant(),
+		Sandbox:            c.Sandbox(),
+	}
 }
 
 // mailer is how mail goes out.
@@ -364,8 +403,9 @@ func (c *Config) replica() string {
 	return h
 }
 
-// newHoldback is how long the earnings of new operators wait: as configured, else 30 days, or as for everybody where less than a
-// week is configured for them, as on a test system. Most disputes of stolen cards are opened within a month.
+// newHoldback is how long the earnings of new operators wait: as configured, else 30 days, or as for everybody where
+// less than a week is configured for them, as on a test system. Most disputes of stolen cards are opened within a
+// month.
 func (c Config) newHoldback() time.Duration {
 	if c.NewHoldback > 0 || c.Holdback < payout.DefaultHoldback {
 		return c.NewHoldback

@@ -43,7 +43,8 @@ func TestRelaysAreNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = c.Validate() // other settings are missing here: only what is said of relays counts
-		refused := slices.ContainsFunc(fault.From(err).Fields, func(f fault.Field) bool { return strings.HasPrefix(f.Location, "MUSTER_RELAY") })
+		refused := slices.ContainsFunc(fault.From(err).Fields,
+			func(f fault.Field) bool { return strings.HasPrefix(f.Location, "MUSTER_RELAY") })
 		if refused == tc.good {
 			t.Errorf("%v: %+v", tc.env, fault.From(err).Fields)
 		}
@@ -57,23 +58,38 @@ func TestTheMerchantHasNameAndAddress(t *testing.T) {
 		good bool
 	}{
 		{map[string]string{}, true},
-		{map[string]string{"MUSTER_MERCHANT_NAME": "M Ltd", "MUSTER_MERCHANT_ADDRESS": "1 Street | 12345 Town|Country"}, true},
+		{map[string]string{
+			"MUSTER_MERCHANT_NAME":    "M Ltd",
+			"MUSTER_MERCHANT_ADDRESS": "1 Street | 12345 Town|Country",
+		}, true},
 		{map[string]string{"MUSTER_MERCHANT_NAME": "M Ltd"}, false},
 		{map[string]string{"MUSTER_MERCHANT_ADDRESS": "1 Street"}, false},
 		{map[string]string{"MUSTER_MERCHANT_VAT_ID": "DE123456788"}, false},
-		{map[string]string{"MUSTER_MERCHANT_NAME": "M Ltd", "MUSTER_MERCHANT_ADDRESS": "1 Street | 12345 Town|Country", "MUSTER_MERCHANT_COUNTRY": "de", "MUSTER_MERCHANT_VAT_ID": "DE 123 456 788"}, true},
-		{map[string]string{"MUSTER_MERCHANT_NAME": "M Ltd", "MUSTER_MERCHANT_ADDRESS": "1 Street | 12345 Town|Country", "MUSTER_MERCHANT_COUNTRY": "DE", "MUSTER_MERCHANT_VAT_ID": "FR12345678901"}, false},
+		{map[string]string{
+			"MUSTER_MERCHANT_NAME":    "M Ltd",
+			"MUSTER_MERCHANT_ADDRESS": "1 Street | 12345 Town|Country",
+			"MUSTER_MERCHANT_COUNTRY": "de",
+			"MUSTER_MERCHANT_VAT_ID":  "DE 123 456 788",
+		}, true},
+		{map[string]string{
+			"MUSTER_MERCHANT_NAME":    "M Ltd",
+			"MUSTER_MERCHANT_ADDRESS": "1 Street | 12345 Town|Country",
+			"MUSTER_MERCHANT_COUNTRY": "DE",
+			"MUSTER_MERCHANT_VAT_ID":  "FR12345678901",
+		}, false},
 		{map[string]string{"MUSTER_MERCHANT_COUNTRY": "Germany"}, false},
 	} {
 		c, err := LoadConfig(tc.env)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if tc.good && tc.env["MUSTER_MERCHANT_NAME"] != "" && !slices.Equal(c.merchant().Address, []string{"1 Street", "12345 Town", "Country"}) {
+		if tc.good && tc.env["MUSTER_MERCHANT_NAME"] != "" &&
+			!slices.Equal(c.merchant().Address, []string{"1 Street", "12345 Town", "Country"}) {
 			t.Errorf("%q", c.merchant().Address)
 		}
 		err = c.Validate() // other settings are missing here: only what is said of the merchant counts
-		refused := slices.ContainsFunc(fault.From(err).Fields, func(f fault.Field) bool { return strings.HasPrefix(f.Location, "MUSTER_MERCHANT") })
+		refused := slices.ContainsFunc(fault.From(err).Fields,
+			func(f fault.Field) bool { return strings.HasPrefix(f.Location, "MUSTER_MERCHANT") })
 		if refused == tc.good {
 			t.Errorf("%v: %+v", tc.env, fault.From(err).Fields)
 		}
@@ -83,7 +99,11 @@ func TestTheMerchantHasNameAndAddress(t *testing.T) {
 // Tax is charged in the sandbox, and with a key only when its rates and who owes it are configured.
 func TestTaxRatesAreConfigured(t *testing.T) {
 	t.Parallel()
-	merchant := map[string]string{"MUSTER_MERCHANT_NAME": "M", "MUSTER_MERCHANT_ADDRESS": "1 Street", "MUSTER_MERCHANT_COUNTRY": "DE"}
+	merchant := map[string]string{
+		"MUSTER_MERCHANT_NAME":    "M",
+		"MUSTER_MERCHANT_ADDRESS": "1 Street",
+		"MUSTER_MERCHANT_COUNTRY": "DE",
+	}
 	key := map[string]string{"MUSTER_STRIPE_KEY": "sk_test_x"}
 	for _, tc := range []struct {
 		env  []map[string]string
@@ -94,7 +114,10 @@ func TestTaxRatesAreConfigured(t *testing.T) {
 		{[]map[string]string{merchant}, true, tax.Flat{Home: "DE", Rates: tax.EU()}},
 		{[]map[string]string{{"MUSTER_TAX_RATES": "off"}}, true, tax.None{}},
 		{[]map[string]string{key, merchant}, true, tax.None{}},
-		{[]map[string]string{key, merchant, {"MUSTER_TAX_RATES": "DE=19%"}}, true, tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}},
+		{[]map[string]string{key, merchant, {"MUSTER_TAX_RATES": "DE=19%"}}, true, tax.Flat{
+			Home:  "DE",
+			Rates: map[string]int64{"DE": 190_000},
+		}},
 		{[]map[string]string{key, {"MUSTER_TAX_RATES": "eu"}}, false, tax.Flat{Rates: tax.EU()}},
 		{[]map[string]string{merchant, {"MUSTER_TAX_RATES": "DE=19"}}, false, tax.None{}},
 		{[]map[string]string{merchant, {"MUSTER_TAX_RATES": "XX=19%"}}, false, tax.None{}},
@@ -111,7 +134,8 @@ func TestTaxRatesAreConfigured(t *testing.T) {
 			t.Errorf("%v: %+v", env, got)
 		}
 		err = c.Validate() // other settings are missing here: only what is said of taxes counts
-		refused := slices.ContainsFunc(fault.From(err).Fields, func(f fault.Field) bool { return f.Location == "MUSTER_TAX_RATES" })
+		refused := slices.ContainsFunc(fault.From(err).Fields,
+			func(f fault.Field) bool { return f.Location == "MUSTER_TAX_RATES" })
 		if refused == tc.good {
 			t.Errorf("%v: %+v", env, fault.From(err).Fields)
 		}

@@ -21,9 +21,10 @@ import (
 // devServer is the server inside `muster dev`.
 type devServer struct{ *Server }
 
-// StartDev starts the server of `muster dev`: everything on loopback, the sandbox's Stripe, simulated GPUs. It sends mail by
-// mail. version is the program's.
-func StartDev(ctx context.Context, p devstack.ServerParams, mail notify.Mailer, version string, log *slog.Logger) (devstack.Server, error) {
+// StartDev starts the server of `muster dev`: everything on loopback, the sandbox's Stripe, simulated GPUs. It sends
+// mail by mail. version is the program's.
+func StartDev(ctx context.Context, p devstack.ServerParams, mail notify.Mailer, version string,
+	log *slog.Logger) (devstack.Server, error) {
 	cfg, err := LoadConfig(nil)
 	if err != nil {
 		return nil, err
@@ -66,7 +67,8 @@ func (s devServer) Account(ctx context.Context, email, name, password string, ad
 			return "", err
 		}
 		scopes = append(scopes, account.ScopeAdmin)
-		if _, p, err = s.accounts.SignIn(ctx, account.SignIn{Email: email, Password: password}); err != nil { // now as an admin
+		if _, p, err = s.accounts.SignIn(ctx, account.SignIn{Email: email, Password: password}); err != nil {
+			// now as an admin
 			return "", err
 		}
 	}
@@ -81,7 +83,13 @@ func (s devServer) Enrollment(ctx context.Context, operatorToken, name string) (
 	}
 	var e host.Enrollment
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		e, err = host.CreateEnrollment(ctx, tx, host.NewEnrollment{Org: p.Org, User: p.User, Name: name, Region: "local", Fabric: "loopback"})
+		e, err = host.CreateEnrollment(ctx, tx, host.NewEnrollment{
+			Org:    p.Org,
+			User:   p.User,
+			Name:   name,
+			Region: "local",
+			Fabric: "loopback",
+		})
 		return err
 	})
 	return e.Token, err
@@ -115,7 +123,8 @@ func (s devServer) Connected(ctx context.Context, operatorToken, hostID string) 
 	return d.Status.LastSyncAt.After(s.started) && d.Unsellable(time.Now()) == "", nil
 }
 
-func (s devServer) operatorsHost(ctx context.Context, operatorToken, hostID string) (account.Principal, id.Host, error) {
+func (s devServer) operatorsHost(ctx context.Context, operatorToken,
+	hostID string) (account.Principal, id.Host, error) {
 	p, err := s.accounts.TokenPrincipal(ctx, operatorToken)
 	if err != nil {
 		return p, id.Host{}, err

@@ -37,18 +37,55 @@ const (
 func (a *Server) handlers(box *seal.Box, sshHostKeys []string) {
 	assets := static.New()
 	rest := api.New(api.Config{
-		PublicURL: a.cfg.PublicURL, AgentURL: a.cfg.AgentURL, AgentCA: a.cfg.TLSCA, Version: a.cfg.Version, Currency: a.cfg.Currency, Sandbox: a.cfg.Sandbox(),
-		Ready: map[string]func(context.Context) error{"hosts": a.hostsReady}, GatewayAddr: a.cfg.GatewayAddr, SSHHostKeys: sshHostKeys,
-		Holdback: a.cfg.Holdback, Merchant: a.cfg.merchant(),
+		PublicURL:   a.cfg.PublicURL,
+		AgentURL:    a.cfg.AgentURL,
+		AgentCA:     a.cfg.TLSCA,
+		Version:     a.cfg.Version,
+		Currency:    a.cfg.Currency,
+		Sandbox:     a.cfg.Sandbox(),
+		Ready:       map[string]func(context.Context) error{"hosts": a.hostsReady},
+		GatewayAddr: a.cfg.GatewayAddr,
+		SSHHostKeys: sshHostKeys,
+		Holdback:    a.cfg.Holdback,
+		Merchant:    a.cfg.merchant(),
 	}, api.Deps{
-		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Payouts: a.payouts, Postpaid: a.postpaid, Dialer: a.dialer,
-		Bus: a.link.Bus(), Shell: a.shell, AppLink: a.appLink, Box: box, Assets: assets, Log: a.log,
+		DB:       a.db,
+		Accounts: a.accounts,
+		Market:   a.market,
+		Clusters: a.clusters,
+		Payments: a.payments,
+		Payouts:  a.payouts,
+		Postpaid: a.postpaid,
+		Dialer:   a.dialer,
+		Bus:      a.link.Bus(),
+		Shell:    a.shell,
+		AppLink:  a.appLink,
+		Box:      box,
+		Assets:   assets,
+		Log:      a.log,
 	})
 	pages := chi.NewRouter()
 	web.New(web.Config{
-		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Payouts: a.payouts, Postpaid: a.postpaid, Dialer: a.dialer, Bus: a.link.Bus(),
-		SSHAddr: a.cfg.GatewayAddr, AppLink: a.appLink,
-		EnrollCommand: rest.EnrollCommand, Holdback: a.cfg.Holdback, Merchant: a.cfg.merchant(), Currency: a.cfg.Currency, Sandbox: a.cfg.Sandbox(), PublicURL: a.cfg.PublicURL, Log: a.log, Now: time.Now, TrialAge: time.Minute,
+		DB:            a.db,
+		Accounts:      a.accounts,
+		Market:        a.market,
+		Clusters:      a.clusters,
+		Payments:      a.payments,
+		Payouts:       a.payouts,
+		Postpaid:      a.postpaid,
+		Dialer:        a.dialer,
+		Bus:           a.link.Bus(),
+		SSHAddr:       a.cfg.GatewayAddr,
+		AppLink:       a.appLink,
+		EnrollCommand: rest.EnrollCommand,
+		Holdback:      a.cfg.Holdback,
+		Merchant:      a.cfg.merchant(),
+		Currency:      a.cfg.Currency,
+		Sandbox:       a.cfg.Sandbox(),
+		PublicURL:     a.cfg.PublicURL,
+		Log:           a.log,
+		Now:           time.Now,
+		TrialAge:      time.Minute,
 	}).Routes(pages)
 
 	people := http.NewServeMux()
@@ -60,13 +97,14 @@ func (a *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		people.Handle("/sandbox/", a.sandbox)
 	}
 	bounded, apps := httpbody.Limit(people, maxBody, httpbody.DefaultTimeout), httpbody.LimitIdle(a.apps, appBodyIdle)
-	a.people.handler = api.WarnUnlistedProxy(a.log, a.cfg.TrustedProxies, api.ClientAddress(a.cfg.TrustedProxies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a.apps.Serves(r) {
-			apps.ServeHTTP(w, r)
-			return
-		}
-		bounded.ServeHTTP(w, r)
-	})))
+	a.people.handler = api.WarnUnlistedProxy(a.log, a.cfg.TrustedProxies,
+		api.ClientAddress(a.cfg.TrustedProxies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if a.apps.Serves(r) {
+				apps.ServeHTTP(w, r)
+				return
+			}
+			bounded.ServeHTTP(w, r)
+		})))
 	if strings.HasPrefix(a.cfg.PublicURL, "https://") && len(a.cfg.TrustedProxies) == 0 {
 		a.log.Warn("people reach this server by https, so through a proxy, and MUSTER_TRUSTED_PROXIES lists none: " +
 			"everybody behind it shares one limit of requests and sign-ins")
@@ -79,7 +117,8 @@ func (a *Server) handlers(box *seal.Box, sshHostKeys []string) {
 	a.agents.handler = httpbody.Limit(agents, maxBody, httpbody.DefaultTimeout)
 
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), poolStats(a.db.Pool), platformState(a.db.Pool, a.log))
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		poolStats(a.db.Pool), platformState(a.db.Pool, a.log))
 	if a.relay != nil {
 		reg.MustRegister(a.relay)
 	}
@@ -103,13 +142,28 @@ func (a *Server) hostsReady(ctx context.Context) error {
 // shell opens the gateway to somebody with an API token.
 func (a *Server) shell(ctx context.Context, conn net.Conn, p account.Principal, cl id.Cluster, rank int) error {
 	return a.gateway.ServeVisitor(ctx, conn, gateway.Visitor{
-		Org: p.Org, User: p.User, Token: p.Token, Session: p.Session, Address: p.Address, Cluster: cl, Rank: rank, WorkDir: true,
+		Org:     p.Org,
+		User:    p.User,
+		Token:   p.Token,
+		Session: p.Session,
+		Address: p.Address,
+		Cluster: cl,
+		Rank:    rank,
+		WorkDir: true,
 	})
 }
 
 // appLink makes a link to an HTTP port for somebody of the cluster's org.
 func (a *Server) appLink(p account.Principal, cl id.Cluster, rank, port int) (string, error) {
-	return a.apps.Link(gateway.Visitor{Org: p.Org, User: p.User, Token: p.Token, Session: p.Session, Address: p.Address, Cluster: cl, Rank: rank}, port)
+	return a.apps.Link(gateway.Visitor{
+		Org:     p.Org,
+		User:    p.User,
+		Token:   p.Token,
+		Session: p.Session,
+		Address: p.Address,
+		Cluster: cl,
+		Rank:    rank,
+	}, port)
 }
 
 // serveShells takes SSH connections. They are cut at the end: what a shell runs must not outlive who watches it.

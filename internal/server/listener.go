@@ -32,7 +32,11 @@ func listen(addr, cert, key string) (*listener, error) {
 			l.Close()
 			return nil, err
 		}
-		l = tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: pair.get, NextProtos: []string{"http/1.1"}})
+		l = tls.NewListener(l, &tls.Config{
+			MinVersion:     tls.VersionTLS13,
+			GetCertificate: pair.get,
+			NextProtos:     []string{"http/1.1"},
+		})
 	}
 	return &listener{Listener: l}, nil
 }

@@ -29,8 +29,8 @@ func (c pool) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(waitDesc, prometheus.CounterValue, s.EmptyAcquireWaitTime().Seconds())
 }
 
-// platformState exports what the database holds now: queues, clusters, claims, hosts. Each replica exports the same, so sum
-// over none of them. Each number is read through a partial index of what is open; none grows with the past.
+// platformState exports what the database holds now: queues, clusters, claims, hosts. Each replica exports the same, so
+// sum over none of them. Each number is read through a partial index of what is open; none grows with the past.
 func platformState(p *pgxpool.Pool, log *slog.Logger) prometheus.Collector { return platform{p, log} }
 
 type platform struct {
@@ -52,11 +52,16 @@ var (
 
 // queues are the queues of the database: the statement for their length and for how long the oldest row has been due.
 var queues = map[string]string{
-	"stripe_outbox": `SELECT count(*), min(next_at) FROM (SELECT next_at FROM stripe_outbox WHERE state IN ('pending', 'sent', 'unknown') ORDER BY next_at LIMIT 10000) q`,
-	"stripe_events": `SELECT count(*), min(next_at) FROM (SELECT next_at FROM stripe_event WHERE processed_at IS NULL ORDER BY next_at LIMIT 10000) q`,
-	"mail":          `SELECT count(*), min(next_at) FROM (SELECT next_at FROM mail WHERE sent_at IS NULL AND failed_at IS NULL ORDER BY next_at LIMIT 10000) q`,
-	"clusters":      `SELECT count(*), min(due_at) FROM (SELECT due_at FROM cluster WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 10000) q`,
-	"dead_letters":  `SELECT count(*), min(failing_since) FROM (SELECT failing_since FROM dead_letter ORDER BY failing_since LIMIT 10000) q`,
+	"stripe_outbox": `SELECT count(*), min(next_at) FROM (SELECT next_at FROM stripe_outbox WHERE state IN ('pending',
+		'sent', 'unknown') ORDER BY next_at LIMIT 10000) q`,
+	"stripe_events": `SELECT count(*), min(next_at) FROM (SELECT next_at FROM stripe_event WHERE processed_at IS NULL
+		ORDER BY next_at LIMIT 10000) q`,
+	"mail": `SELECT count(*), min(next_at) FROM (SELECT next_at FROM mail WHERE sent_at IS NULL AND failed_at IS
+		NULL ORDER BY next_at LIMIT 10000) q`,
+	"clusters": `SELECT count(*), min(due_at) FROM (SELECT due_at FROM cluster WHERE due_at IS NOT NULL ORDER BY
+		due_at LIMIT 10000) q`,
+	"dead_letters": `SELECT count(*), min(failing_since) FROM (SELECT failing_since FROM dead_letter ORDER BY
+		failing_since LIMIT 10000) q`,
 }
 
 func (c platform) Describe(ch chan<- *prometheus.Desc) {

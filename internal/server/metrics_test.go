@@ -65,8 +65,10 @@ func exported(t *testing.T) []string {
 	metrics.Claim("lease", true)
 	serveOnce(t, "/things/{id}", "/things/7")
 	for _, sql := range []string{
-		`INSERT INTO stripe_outbox (id, kind, ref, params, idem_key, state) VALUES (gen_random_uuid(), 'x', 'x', '{}', 'x', 'pending')`,
-		`INSERT INTO dead_letter (queue, ref, error, failing_since) VALUES ('q', 'r', 'e', clock_timestamp() - interval '1 hour')`,
+		`INSERT INTO stripe_outbox (id, kind, ref, params, idem_key, state) VALUES (gen_random_uuid(), 'x', 'x', '{}', 'x',
+			'pending')`,
+		`INSERT INTO dead_letter (queue, ref, error, failing_since) VALUES ('q', 'r', 'e', clock_timestamp() - interval
+			'1 hour')`,
 	} {
 		if _, err := d.Pool.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)

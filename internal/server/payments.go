@@ -31,7 +31,12 @@ func (a *Server) openPayments(ctx context.Context) (*payment.Payments, error) {
 // stripe is how Stripe is reached, and the configuration of payments.
 func (c *Config) stripe() (sc stripe.Config, pc payment.Config, err error) {
 	sc = stripe.Config{Key: string(c.StripeKey), WebhookSecret: string(c.StripeWebhookSecret)}
-	pc = payment.Config{Currency: c.Currency, ReturnURL: c.PublicURL + "/billing?returned=1", Sandbox: c.Sandbox(), Merchant: c.merchant()}
+	pc = payment.Config{
+		Currency:  c.Currency,
+		ReturnURL: c.PublicURL + "/billing?returned=1",
+		Sandbox:   c.Sandbox(),
+		Merchant:  c.merchant(),
+	}
 	if pc.UnverifiedLimit, err = c.unverifiedLimit(); err != nil {
 		return sc, pc, err
 	}
@@ -51,7 +56,12 @@ func (a *Server) openSandbox(ctx context.Context) (c stripe.Config, err error) {
 	}
 	a.onClose(l.close)
 	c = stripe.Config{Key: "sk_test_sandbox", WebhookSecret: secret, URL: "http://" + l.addr()}
-	fake, err := sandbox.New(sandbox.Config{WebhookSecret: c.WebhookSecret, DB: a.db, Earlier: a.cfg.SandboxFile, PublicURL: a.cfg.PublicURL + "/sandbox"})
+	fake, err := sandbox.New(sandbox.Config{
+		WebhookSecret: c.WebhookSecret,
+		DB:            a.db,
+		Earlier:       a.cfg.SandboxFile,
+		PublicURL:     a.cfg.PublicURL + "/sandbox",
+	})
 	if err != nil {
 		return c, err
 	}

@@ -35,7 +35,8 @@ func (c *Config) relaySecret() ([]byte, error) {
 	if c.RelaySecret != "" {
 		b, err := base64.StdEncoding.DecodeString(string(c.RelaySecret))
 		if err != nil || len(b) < 32 {
-			return nil, fault.InvalidField("MUSTER_RELAY_SECRET", "must be at least 32 random bytes in base64 (openssl rand -base64 32), the same on servers and relays")
+			return nil, fault.InvalidField("MUSTER_RELAY_SECRET", "must be at least 32 random bytes in base64 (openssl rand "+
+				"-base64 32), the same on servers and relays")
 		}
 		return b, nil
 	}

@@ -41,9 +41,13 @@ func TestSecretsWhileTheyChange(t *testing.T) {
 	if err != nil || err2 != nil || string(r) != string(r2) {
 		t.Error("the relays' key changes")
 	}
-	for _, c := range []Config{{Secret: secret('n'), SecretPrevious: secret('o')}, {Secret: secret('n'), LinkSecret: "x"}} {
+	for _, c := range []Config{{
+		Secret:         secret('n'),
+		SecretPrevious: secret('o'),
+	}, {Secret: secret('n'), LinkSecret: "x"}} {
 		f := fault.From(c.Validate())
-		if f == nil || !slices.ContainsFunc(f.Fields, func(x fault.Field) bool { return x.Location == "MUSTER_LINK_SECRET" }) {
+		if f == nil ||
+			!slices.ContainsFunc(f.Fields, func(x fault.Field) bool { return x.Location == "MUSTER_LINK_SECRET" }) {
 			t.Errorf("%+v", f)
 		}
 	}

@@ -36,8 +36,8 @@ import (
 	"github.com/musterhq/muster/internal/serve/worker"
 )
 
-// Server is one running replica of the control plane. It keeps nothing that another replica needs, so any number of them
-// can run on one database.
+// Server is one running replica of the control plane. It keeps nothing that another replica needs, so any number of
+// them can run on one database.
 type Server struct {
 	cfg     Config
 	log     *slog.Logger
@@ -66,7 +66,8 @@ type Server struct {
 // Start wires a replica and starts it. If a step fails, Start stops the parts that it had started. cfg is valid.
 func Start(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	a := &Server{cfg: cfg, log: log, started: time.Now()}
-	for _, step := range []func(context.Context) error{a.openDatabase, a.openListeners, a.openRelay, a.openNouns, a.openLink, a.serve, a.serveShells, a.startWorker} {
+	for _, step := range []func(context.Context) error{a.openDatabase, a.openListeners, a.openRelay, a.openNouns,
+		a.openLink, a.serve, a.serveShells, a.startWorker} {
 		if err := step(ctx); err != nil {
 			down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 			defer cancel()
@@ -191,17 +192,31 @@ func (a *Server) openNouns(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.accounts = account.New(a.db, account.Config{SignUpOff: a.cfg.SignUpOff, SignUpsPerHour: a.cfg.SignUpsPerHour, PublicURL: a.cfg.PublicURL,
+	a.accounts = account.New(a.db, account.Config{
+		SignUpOff:      a.cfg.SignUpOff,
+		SignUpsPerHour: a.cfg.SignUpsPerHour,
+		PublicURL:      a.cfg.PublicURL,
 		Post: func(ctx context.Context, tx *db.Tx, l account.Letter) error {
 			return notify.Write(ctx, tx, l.User, l.To, l.Subject, l.Body)
-		}})
-	a.market, err = market.New(a.db, box, market.Config{Currency: a.cfg.Currency, HostSharePPM: a.cfg.HostSharePPM, AllowSimulated: a.cfg.AllowSimulated,
-		RelistLock: fairness.RelistLock})
+		},
+	})
+	a.market, err = market.New(a.db, box, market.Config{
+		Currency:       a.cfg.Currency,
+		HostSharePPM:   a.cfg.HostSharePPM,
+		AllowSimulated: a.cfg.AllowSimulated,
+		RelistLock:     fairness.RelistLock,
+	})
 	if err != nil {
 		return err
 	}
-	a.clusters = cluster.New(a.db, a.market, a.link.Bus(), cluster.Config{Currency: a.cfg.Currency, Box: box, Log: a.log, StartReserve: fairness.StartReserve,
-		Relays: a.cfg.Relays, RelaySecret: relaySecret})
+	a.clusters = cluster.New(a.db, a.market, a.link.Bus(), cluster.Config{
+		Currency:     a.cfg.Currency,
+		Box:          box,
+		Log:          a.log,
+		StartReserve: fairness.StartReserve,
+		Relays:       a.cfg.Relays,
+		RelaySecret:  relaySecret,
+	})
 	a.dialer = dialback.New(a.db, a.link.Bus(), dialback.Config{StreamURL: a.cfg.StreamURL, Log: a.log})
 	if a.payments, err = a.openPayments(ctx); err != nil {
 		return err
@@ -222,9 +237,21 @@ func (a *Server) openNouns(ctx context.Context) (err error) {
 		}
 		return a.apps.Close(ctx)
 	})
-	a.gateway = gateway.New(gateway.Config{DB: a.db, Accounts: a.accounts, Clusters: a.clusters, Dialer: a.dialer, HostKeys: keys, Log: a.log})
+	a.gateway = gateway.New(gateway.Config{
+		DB:       a.db,
+		Accounts: a.accounts,
+		Clusters: a.clusters,
+		Dialer:   a.dialer,
+		HostKeys: keys,
+		Log:      a.log,
+	})
 	a.apps = gateway.NewApps(a.gateway, gateway.AppsConfig{
-		Domain: a.cfg.AppsDomain, Secure: strings.HasPrefix(a.cfg.PublicURL, "https://"), Box: box, StillIn: a.accounts.StillIn, Now: time.Now, Log: a.log,
+		Domain:  a.cfg.AppsDomain,
+		Secure:  strings.HasPrefix(a.cfg.PublicURL, "https://"),
+		Box:     box,
+		StillIn: a.accounts.StillIn,
+		Now:     time.Now,
+		Log:     a.log,
 	})
 	a.handlers(box, gateway.PublicKeys(keys))
 	return nil
@@ -265,7 +292,8 @@ func (a *Server) openLink(context.Context) error {
 // usage is package metering as the host link asks for it.
 type usage struct{ *metering.Collector }
 
-func (usage) IssueAnchor(ctx context.Context, q *dbq.Queries, host id.Host, bootID string, bootMS int64) (*agentapi.Anchor, error) {
+func (usage) IssueAnchor(ctx context.Context, q *dbq.Queries, host id.Host, bootID string,
+	bootMS int64) (*agentapi.Anchor, error) {
 	return metering.IssueAnchor(ctx, q, host, bootID, bootMS)
 }
 
@@ -286,8 +314,19 @@ func (a *Server) startWorker(ctx context.Context) error {
 		return err
 	}
 	jobs := worker.Jobs(worker.Platform{
-		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Payouts: a.payouts, Postpaid: a.postpaid, Dialer: a.dialer,
-		Post: &notify.Post{DB: a.db, Mailer: mailer, PublicURL: a.cfg.PublicURL, Log: a.log}, Holdback: a.cfg.Holdback, NewHoldback: a.cfg.newHoldback(), Currency: a.cfg.Currency, Merchant: a.cfg.merchant(),
+		DB:          a.db,
+		Accounts:    a.accounts,
+		Market:      a.market,
+		Clusters:    a.clusters,
+		Payments:    a.payments,
+		Payouts:     a.payouts,
+		Postpaid:    a.postpaid,
+		Dialer:      a.dialer,
+		Post:        &notify.Post{DB: a.db, Mailer: mailer, PublicURL: a.cfg.PublicURL, Log: a.log},
+		Holdback:    a.cfg.Holdback,
+		NewHoldback: a.cfg.newHoldback(),
+		Currency:    a.cfg.Currency,
+		Merchant:    a.cfg.merchant(),
 	})
 	a.worker = worker.New(a.log, jobs...)
 	if err := a.worker.Start(context.WithoutCancel(ctx)); err != nil {

@@ -1,11 +1,12 @@
 // Package signature checks Ed25519 signatures, one at a time or many at once, by one rule.
 //
-// The rule is that of RFC 8032, 5.1.7, whose equation has the cofactor in it: a signature (R, S) of a message M by the key
-// A is valid when S is below the group's order, R is the canonical encoding of a point, and 8·S·B = 8·R + 8·SHA-512(R,A,M)·A.
+// The rule is that of RFC 8032, 5.1.7, whose equation has the cofactor in it: a signature (R, S) of a message M by the
+// key A is valid when S is below the group's order, R is the canonical encoding of a point, and 8·S·B = 8·R +
+// 8·SHA-512(R,A,M)·A.
 //
 //   - Verify and VerifyAll agree on every signature, but for a chance of 2⁻¹²⁵ that VerifyAll takes a forged one.
-//   - Whatever crypto/ed25519.Verify accepts is valid. The other way round they differ only where the signer has hidden a
-//     point of small order in R or A, which takes the private key: nobody else can make such a signature.
+//   - Whatever crypto/ed25519.Verify accepts is valid. The other way round they differ only where the signer has hidden
+//     a point of small order in R or A, which takes the private key: nobody else can make such a signature.
 //
 // Why the equation has the cofactor: without it, many checked at once and each checked alone cannot agree. See
 // docs/adr/0009-signatures-in-batches.md.
@@ -143,8 +144,8 @@ func holds(claims []claim) bool {
 	return all.MultByCofactor(all).Equal(edwards25519.NewIdentityPoint()) == 1
 }
 
-// canonical reports whether the 32 bytes are the shortest way to write their point: y is below 2²⁵⁵−19, and x = 0 has no
-// sign. Whether there is such a point is another question.
+// canonical reports whether the 32 bytes are the shortest way to write their point: y is below 2²⁵⁵−19, and x = 0 has
+// no sign. Whether there is such a point is another question.
 func canonical(b []byte) bool {
 	w := [4]uint64{}
 	for i := range w {

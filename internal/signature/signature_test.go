@@ -16,7 +16,11 @@ import (
 func key(n int) ed25519.PrivateKey { return ed25519.NewKeyFromSeed([]byte(fmt.Sprintf("%032d", n))) }
 
 func sign(k ed25519.PrivateKey, message string) signature.Signed {
-	return signature.Signed{Key: k.Public().(ed25519.PublicKey), Message: []byte(message), Signature: ed25519.Sign(k, []byte(message))}
+	return signature.Signed{
+		Key:       k.Public().(ed25519.PublicKey),
+		Message:   []byte(message),
+		Signature: ed25519.Sign(k, []byte(message)),
+	}
 }
 
 // agree checks that Verify and VerifyAll say what is wanted of each.
@@ -148,7 +152,11 @@ func TestOtherWritingsOfAPointAreRefused(t *testing.T) {
 		r[0] += y
 		for _, sign := range []byte{0, 0x80} {
 			r[31] = 0x7f | sign
-			s := signature.Signed{Key: key(1).Public().(ed25519.PublicKey), Message: []byte("m"), Signature: append(bytes.Clone(r), make([]byte, 32)...)}
+			s := signature.Signed{
+				Key:       key(1).Public().(ed25519.PublicKey),
+				Message:   []byte("m"),
+				Signature: append(bytes.Clone(r), make([]byte, 32)...),
+			}
 			agree(t, []signature.Signed{s, sign2(1)}, []bool{false, true})
 		}
 	}

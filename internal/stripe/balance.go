@@ -64,10 +64,13 @@ func (c *Client) Funds(ctx context.Context) ([]Funds, error) {
 	return out, nil
 }
 
-// BalanceTxs calls each with the changes from one moment (inclusive, to the second) to another (exclusive), newest first, page by
-// page, until it returns an error.
+// BalanceTxs calls each with the changes from one moment (inclusive, to the second) to another (exclusive), newest
+// first, page by page, until it returns an error.
 func (c *Client) BalanceTxs(ctx context.Context, from, until time.Time, each func(BalanceTx) error) error {
-	params := &stripe.BalanceTransactionListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: from.Unix(), LesserThan: until.Unix()}}
+	params := &stripe.BalanceTransactionListParams{CreatedRange: &stripe.RangeQueryParams{
+		GreaterThanOrEqual: from.Unix(),
+		LesserThan:         until.Unix(),
+	}}
 	params.Context = ctx
 	params.Limit = stripe.Int64(100)
 	params.AddExpand("data.source")
@@ -81,7 +84,14 @@ func (c *Client) BalanceTxs(ctx context.Context, from, until time.Time, each fun
 }
 
 func balanceTx(b *stripe.BalanceTransaction) BalanceTx {
-	out := BalanceTx{ID: b.ID, Type: string(b.Type), Cents: b.Amount, FeeCents: b.Fee, Currency: strings.ToUpper(string(b.Currency)), CreatedAt: time.Unix(b.Created, 0).UTC()}
+	out := BalanceTx{
+		ID:        b.ID,
+		Type:      string(b.Type),
+		Cents:     b.Amount,
+		FeeCents:  b.Fee,
+		Currency:  strings.ToUpper(string(b.Currency)),
+		CreatedAt: time.Unix(b.Created, 0).UTC(),
+	}
 	if s := b.Source; s != nil {
 		out.Source = s.ID
 		if s.Charge != nil && s.Charge.PaymentIntent != nil {

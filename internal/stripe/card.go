@@ -72,7 +72,12 @@ func (c *Client) Setup(ctx context.Context, id string) (Setup, error) {
 	if err != nil {
 		return Setup{}, failure(err)
 	}
-	s := Setup{ID: si.ID, Setup: si.Metadata[metaSetup], Done: si.Status == stripe.SetupIntentStatusSucceeded, Card: savedCard(si.PaymentMethod)}
+	s := Setup{
+		ID:    si.ID,
+		Setup: si.Metadata[metaSetup],
+		Done:  si.Status == stripe.SetupIntentStatusSucceeded,
+		Card:  savedCard(si.PaymentMethod),
+	}
 	if si.LastSetupError != nil {
 		s.Failure = si.LastSetupError.Msg
 	}

@@ -34,11 +34,14 @@ type Checkout struct {
 // CreateCheckout makes a checkout page.
 func (c *Client) CreateCheckout(ctx context.Context, key string, p NewCheckout) (Checkout, error) {
 	params := &stripe.CheckoutSessionParams{
-		Mode: stripe.String(string(stripe.CheckoutSessionModePayment)), Customer: stripe.String(p.Customer),
-		// Without this Stripe offers whatever the dashboard has switched on: debits that succeed or fail days later, and methods that
-		// cannot be charged again. Only cards are handled here.
+		Mode:     stripe.String(string(stripe.CheckoutSessionModePayment)),
+		Customer: stripe.String(p.Customer),
+		// Without this Stripe offers whatever the dashboard has switched on: debits that succeed or fail days later, and
+		// methods that cannot be charged again. Only cards are handled here.
 		PaymentMethodTypes: stripe.StringSlice([]string{"card"}),
-		ClientReferenceID:  stripe.String(p.TopUp), SuccessURL: stripe.String(p.SuccessURL), CancelURL: stripe.String(p.CancelURL),
+		ClientReferenceID:  stripe.String(p.TopUp),
+		SuccessURL:         stripe.String(p.SuccessURL),
+		CancelURL:          stripe.String(p.CancelURL),
 		LineItems: []*stripe.CheckoutSessionLineItemParams{{
 			Quantity: stripe.Int64(1),
 			PriceData: &stripe.CheckoutSessionLineItemPriceDataParams{

@@ -16,8 +16,8 @@ type NewAccount struct {
 	Org     string `json:"org"` // prefixed id, kept as metadata
 	Country string `json:"country"`
 	Email   string `json:"email"`
-	// Recipient makes the account under Stripe's recipient service agreement, for countries in which Stripe does not let the
-	// platform have accounts under the full one.
+	// Recipient makes the account under Stripe's recipient service agreement, for countries in which Stripe does not let
+	// the platform have accounts under the full one.
 	Recipient bool `json:"recipient,omitempty"`
 }
 
@@ -39,7 +39,9 @@ func (a Account) Ready() bool { return a.Transfers && a.Payouts && a.Disabled ==
 // CreateAccount makes an account.
 func (c *Client) CreateAccount(ctx context.Context, key string, p NewAccount) (Account, error) {
 	params := &stripe.AccountParams{
-		Type: stripe.String(string(stripe.AccountTypeExpress)), Country: stripe.String(p.Country), Email: stripe.String(p.Email),
+		Type:         stripe.String(string(stripe.AccountTypeExpress)),
+		Country:      stripe.String(p.Country),
+		Email:        stripe.String(p.Email),
 		Capabilities: &stripe.AccountCapabilitiesParams{Transfers: &stripe.AccountCapabilitiesTransfersParams{Requested: stripe.Bool(true)}},
 	}
 	if p.Recipient {
@@ -79,8 +81,8 @@ func account(a *stripe.Account) Account {
 	return out
 }
 
-// NewAccountLink asks for a page of Stripe's, good for minutes and for one visit, on which the account's owner tells what
-// Stripe wants to know. Refresh is where a visitor whose link is spent is sent, for another one.
+// NewAccountLink asks for a page of Stripe's, good for minutes and for one visit, on which the account's owner tells
+// what Stripe wants to know. Refresh is where a visitor whose link is spent is sent, for another one.
 type NewAccountLink struct {
 	Account string
 	Refresh string

@@ -20,14 +20,29 @@ func TestTransfersToAConnectedAccount(t *testing.T) {
 	if err != nil || again.ID != a.ID {
 		t.Fatal(again, err)
 	}
-	if page, err := c.CreateAccountLink(t.Context(), "l", stripe.NewAccountLink{Account: a.ID, Refresh: "http://m.test/again", Return: "http://m.test/back"}); err != nil || page == "" {
+	if page, err := c.CreateAccountLink(t.Context(), "l", stripe.NewAccountLink{
+		Account: a.ID,
+		Refresh: "http://m.test/again",
+		Return:  "http://m.test/back",
+	}); err != nil || page == "" {
 		t.Fatal(page, err)
 	}
-	if _, err := c.CreatePayment(t.Context(), "p", stripe.NewPayment{TopUp: "top_1", Method: "pm_card_visa", Customer: customer(t, c), Cents: 10_000, Currency: "EUR"}); err != nil {
+	if _, err := c.CreatePayment(t.Context(), "p", stripe.NewPayment{
+		TopUp:    "top_1",
+		Method:   "pm_card_visa",
+		Customer: customer(t, c),
+		Cents:    10_000,
+		Currency: "EUR",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	send := func(key string, cents int64) (stripe.Transfer, error) {
-		return c.CreateTransfer(t.Context(), key, stripe.NewTransfer{Payout: "po_" + key, Account: a.ID, Cents: cents, Currency: "EUR"})
+		return c.CreateTransfer(t.Context(), key, stripe.NewTransfer{
+			Payout:   "po_" + key,
+			Account:  a.ID,
+			Cents:    cents,
+			Currency: "EUR",
+		})
 	}
 	if _, err := send("early", 100); stripe.As(err) == nil || stripe.As(err).Outcome != stripe.Rejected {
 		t.Fatal(err)
@@ -43,7 +58,13 @@ func TestTransfersToAConnectedAccount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(stripe.Transfer{ID: first.ID, Payout: "po_x", Account: a.ID, Cents: 2_000, Currency: "EUR"}, first); diff != "" {
+	if diff := cmp.Diff(stripe.Transfer{
+		ID:       first.ID,
+		Payout:   "po_x",
+		Account:  a.ID,
+		Cents:    2_000,
+		Currency: "EUR",
+	}, first); diff != "" {
 		t.Fatal(diff)
 	}
 	if twice, err := send("x", 2_000); err != nil || twice.ID != first.ID {

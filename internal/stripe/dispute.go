@@ -20,12 +20,12 @@ type Dispute struct {
 	Moves    []BalanceTx // what Stripe took for it, and gave back
 }
 
-// disputePrevented is the status of a dispute that was settled before it became one. API versions since 2025-08-27 have it;
-// whether it cost anything, the changes of the balance say.
+// disputePrevented is the status of a dispute that was settled before it became one. API versions since 2025-08-27 have
+// it; whether it cost anything, the changes of the balance say.
 const disputePrevented stripe.DisputeStatus = "prevented"
 
-// FraudWarning is a card issuer's word that a payment may be fraudulent. A dispute often follows; a refund before it saves the
-// dispute's fee.
+// FraudWarning is a card issuer's word that a payment may be fraudulent. A dispute often follows; a refund before it
+// saves the dispute's fee.
 type FraudWarning struct {
 	ID         string // issfr_…
 	Payment    string // pi_…; empty when it is not told
@@ -56,7 +56,13 @@ func (c *Client) Dispute(ctx context.Context, id string) (Dispute, error) {
 	if err != nil {
 		return Dispute{}, failure(err)
 	}
-	out := Dispute{ID: d.ID, Cents: d.Amount, Currency: strings.ToUpper(string(d.Currency)), Reason: string(d.Reason), Open: true}
+	out := Dispute{
+		ID:       d.ID,
+		Cents:    d.Amount,
+		Currency: strings.ToUpper(string(d.Currency)),
+		Reason:   string(d.Reason),
+		Open:     true,
+	}
 	if d.PaymentIntent != nil {
 		out.Payment = d.PaymentIntent.ID
 	}

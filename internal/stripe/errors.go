@@ -25,8 +25,8 @@ const (
 	Unknown Outcome = "unknown"
 )
 
-// CodeKeyReused: the idempotency key was used with other parameters before. What the first request did is unknown, and the key
-// never works again: look the object up.
+// CodeKeyReused: the idempotency key was used with other parameters before. What the first request did is unknown, and
+// the key never works again: look the object up.
 const CodeKeyReused = "idempotency_error"
 
 // CodeAccountInvalid: a connected account does not exist, or is not connected to the platform any more.

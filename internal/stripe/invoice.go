@@ -102,8 +102,12 @@ type InvoiceLine struct {
 
 // AddInvoiceLine adds a line. An invoice that is no draft any more is an Error with outcome Rejected.
 func (c *Client) AddInvoiceLine(ctx context.Context, key string, l InvoiceLine) error {
-	params := &stripe.InvoiceItemParams{Customer: stripe.String(l.Customer), Amount: stripe.Int64(l.Cents), Currency: stripe.String(strings.ToLower(l.Currency)),
-		Description: stripe.String(l.Description)}
+	params := &stripe.InvoiceItemParams{
+		Customer:    stripe.String(l.Customer),
+		Amount:      stripe.Int64(l.Cents),
+		Currency:    stripe.String(strings.ToLower(l.Currency)),
+		Description: stripe.String(l.Description),
+	}
 	if l.Invoice != "" {
 		params.Invoice = stripe.String(l.Invoice)
 	}
@@ -173,9 +177,10 @@ func (c *Client) VoidInvoice(ctx context.Context, key, id string) (Invoice, erro
 	return c.unless(ctx, id, in, err, InvoiceOpen, InvoiceUncollectible)
 }
 
-// unless reads the answer to a change of an invoice. A refusal of one that had left the states in which it can be changed
-// so is the invoice as it is.
-func (c *Client) unless(ctx context.Context, id string, in *stripe.Invoice, err error, states ...string) (Invoice, error) {
+// unless reads the answer to a change of an invoice. A refusal of one that had left the states in which it can be
+// changed so is the invoice as it is.
+func (c *Client) unless(ctx context.Context, id string, in *stripe.Invoice, err error,
+	states ...string) (Invoice, error) {
 	e := As(failure(err))
 	if e == nil {
 		return c.invoice(ctx, in)
@@ -203,10 +208,26 @@ func (c *Client) invoice(ctx context.Context, in *stripe.Invoice) (Invoice, erro
 		}
 		return t
 	}
-	out := Invoice{ID: in.ID, Number: in.Number, Status: string(in.Status), Reason: string(in.BillingReason), Currency: strings.ToUpper(string(in.Currency)),
-		Total: in.Total, StartingBalance: in.StartingBalance, EndingBalance: in.EndingBalance, AmountDue: in.AmountDue, AmountPaid: in.AmountPaid,
-		OutOfBand: in.PaidOutOfBand, PeriodStart: at(in.PeriodStart), PeriodEnd: at(in.PeriodEnd), CreatedAt: at(in.Created), DueAt: at(in.DueDate),
-		NextAttempt: at(in.NextPaymentAttempt), Attempts: attempts(in), URL: in.HostedInvoiceURL}
+	out := Invoice{
+		ID:              in.ID,
+		Number:          in.Number,
+		Status:          string(in.Status),
+		Reason:          string(in.BillingReason),
+		Currency:        strings.ToUpper(string(in.Currency)),
+		Total:           in.Total,
+		StartingBalance: in.StartingBalance,
+		EndingBalance:   in.EndingBalance,
+		AmountDue:       in.AmountDue,
+		AmountPaid:      in.AmountPaid,
+		OutOfBand:       in.PaidOutOfBand,
+		PeriodStart:     at(in.PeriodStart),
+		PeriodEnd:       at(in.PeriodEnd),
+		CreatedAt:       at(in.Created),
+		DueAt:           at(in.DueDate),
+		NextAttempt:     at(in.NextPaymentAttempt),
+		Attempts:        attempts(in),
+		URL:             in.HostedInvoiceURL,
+	}
 	if in.Customer != nil {
 		out.Customer = in.Customer.ID
 	}
@@ -220,8 +241,14 @@ func (c *Client) invoice(ctx context.Context, in *stripe.Invoice) (Invoice, erro
 		out.Payment = in.PaymentIntent.ID
 	}
 	add := func(l *stripe.InvoiceLineItem) {
-		line := Line{ID: l.ID, Ref: l.Metadata[metaLine], Description: l.Description, Cents: l.Amount,
-			Metered: l.Type == stripe.InvoiceLineItemTypeSubscription && l.Price != nil && l.Price.Recurring != nil && l.Price.Recurring.UsageType == stripe.PriceRecurringUsageTypeMetered}
+		line := Line{
+			ID:          l.ID,
+			Ref:         l.Metadata[metaLine],
+			Description: l.Description,
+			Cents:       l.Amount,
+			Metered: l.Type == stripe.InvoiceLineItemTypeSubscription && l.Price != nil && l.Price.Recurring != nil &&
+				l.Price.Recurring.UsageType == stripe.PriceRecurringUsageTypeMetered,
+		}
 		if line.Metered {
 			line.Quantity = l.Quantity
 			out.Metered += l.Amount
@@ -247,8 +274,8 @@ func (c *Client) invoice(ctx context.Context, in *stripe.Invoice) (Invoice, erro
 	return out, failure(it.Err())
 }
 
-// attempts is how often an invoice was to be collected: at least once where Stripe says that it tried, whatever it counts. An
-// invoice of a customer without any card may have been tried and counted as never attempted.
+// attempts is how often an invoice was to be collected: at least once where Stripe says that it tried, whatever it
+// counts. An invoice of a customer without any card may have been tried and counted as never attempted.
 func attempts(in *stripe.Invoice) int {
 	n := int(in.AttemptCount)
 	if in.Attempted && in.Status != stripe.InvoiceStatusDraft {

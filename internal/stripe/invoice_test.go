@@ -40,7 +40,11 @@ func newBilled(t *testing.T, start time.Time, card string) *billed {
 	b := &billed{t: t}
 	b.to(start)
 	var err error
-	if b.fake, err = sandbox.New(sandbox.Config{WebhookSecret: "w", PublicURL: "http://pay.test", Now: b.now}); err != nil {
+	if b.fake, err = sandbox.New(sandbox.Config{
+		WebhookSecret: "w",
+		PublicURL:     "http://pay.test",
+		Now:           b.now,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	srv := httptest.NewServer(b.fake)
@@ -53,7 +57,11 @@ func newBilled(t *testing.T, start time.Time, card string) *billed {
 		err = b.c.CreateProduct(t.Context(), "p", "u", "usage")
 	}
 	if err == nil {
-		_, err = b.c.CreatePrice(t.Context(), "r", stripe.UsagePrice("EUR"), "u", stripe.Price{Meter: m.ID, Currency: "EUR", Cents: 0.0001})
+		_, err = b.c.CreatePrice(t.Context(), "r", stripe.UsagePrice("EUR"), "u", stripe.Price{
+			Meter:    m.ID,
+			Currency: "EUR",
+			Cents:    0.0001,
+		})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +72,11 @@ func newBilled(t *testing.T, start time.Time, card string) *billed {
 			t.Fatal(err)
 		}
 	}
-	if b.sub, err = b.c.Subscribe(t.Context(), "s", stripe.SubscribeRequest{Customer: b.customer, Org: "org_1", Currency: "EUR"}); err != nil {
+	if b.sub, err = b.c.Subscribe(t.Context(), "s", stripe.SubscribeRequest{
+		Customer: b.customer,
+		Org:      "org_1",
+		Currency: "EUR",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -73,7 +85,12 @@ func newBilled(t *testing.T, start time.Time, card string) *billed {
 func (b *billed) use(v money.Micro) {
 	b.t.Helper()
 	b.n++
-	if err := b.c.SendUsage(b.t.Context(), stripe.UsageEvent{Identifier: fmt.Sprint("u", b.n), Customer: b.customer, Value: v, At: b.now()}); err != nil {
+	if err := b.c.SendUsage(b.t.Context(), stripe.UsageEvent{
+		Identifier: fmt.Sprint("u", b.n),
+		Customer:   b.customer,
+		Value:      v,
+		At:         b.now(),
+	}); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -93,7 +110,8 @@ func (b *billed) last() stripe.Invoice {
 func TestAMonthIsBilledAfterwards(t *testing.T) {
 	t.Parallel()
 	b := newBilled(t, utc(2026, 1, 31, 10, 0), "pm_card_visa")
-	if first := b.last(); first.Status != stripe.InvoicePaid || first.Total != 0 || first.Reason != "subscription_create" || b.sub.Status != "active" || !b.sub.End.Equal(utc(2026, 2, 28, 10, 0)) {
+	if first := b.last(); first.Status != stripe.InvoicePaid || first.Total != 0 ||
+		first.Reason != "subscription_create" || b.sub.Status != "active" || !b.sub.End.Equal(utc(2026, 2, 28, 10, 0)) {
 		t.Fatalf("%+v %+v", b.sub, first)
 	}
 	b.use(1_234_567) // 123.4567 cents
@@ -104,35 +122,77 @@ func TestAMonthIsBilledAfterwards(t *testing.T) {
 	b.to(b.sub.End)
 	b.use(9_000_000) // the next period's
 	in := b.last()
-	if in.Status != stripe.InvoiceDraft || in.Metered != 358 || in.Total != 358 || in.Lines[0].Quantity != 3_579_967 || in.Number != "" {
+	if in.Status != stripe.InvoiceDraft || in.Metered != 358 || in.Total != 358 || in.Lines[0].Quantity != 3_579_967 ||
+		in.Number != "" {
 		t.Fatalf("%+v", in)
 	}
-	if err := b.c.AddInvoiceLine(t.Context(), "l", stripe.InvoiceLine{Invoice: in.ID, Customer: b.customer, Cents: -1, Currency: "EUR", Description: "Residue", Ref: "r1"}); err != nil {
+	if err := b.c.AddInvoiceLine(t.Context(), "l", stripe.InvoiceLine{
+		Invoice:     in.ID,
+		Customer:    b.customer,
+		Cents:       -1,
+		Currency:    "EUR",
+		Description: "Residue",
+		Ref:         "r1",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if there, err := b.c.FindInvoiceLine(t.Context(), in.ID, "r1"); err != nil || !there {
 		t.Fatal(there, err)
 	}
 	in, err := b.c.FinaliseInvoice(t.Context(), "f", in.ID)
-	if err != nil || in.Status != stripe.InvoiceOpen || in.Total != 357 || in.Number == "" || in.URL == "" || in.Payment == "" {
+	if err != nil || in.Status != stripe.InvoiceOpen || in.Total != 357 || in.Number == "" || in.URL == "" ||
+		in.Payment == "" {
 		t.Fatalf("%+v %v", in, err)
 	}
-	if again, err := b.c.FinaliseInvoice(t.Context(), "f2", in.ID); err != nil || again.ID != in.ID || again.Status != stripe.InvoicePaid { // charged meanwhile
+	if again, err := b.c.FinaliseInvoice(t.Context(), "f2", in.ID); err != nil || again.ID != in.ID ||
+		again.Status != stripe.InvoicePaid {
+		// charged meanwhile
 		t.Fatalf("%+v %v", again, err)
 	}
-	if err := b.c.AddInvoiceLine(t.Context(), "l2", stripe.InvoiceLine{Invoice: in.ID, Customer: b.customer, Cents: 1, Currency: "EUR", Description: "late"}); stripe.As(err) == nil || stripe.As(err).Outcome != stripe.Rejected {
+	if err := b.c.AddInvoiceLine(t.Context(), "l2", stripe.InvoiceLine{
+		Invoice:     in.ID,
+		Customer:    b.customer,
+		Cents:       1,
+		Currency:    "EUR",
+		Description: "late",
+	}); stripe.As(err) == nil || stripe.As(err).Outcome != stripe.Rejected {
 		t.Fatal(err)
 	}
 	in = b.last()
-	want := stripe.Invoice{ID: in.ID, Number: in.Number, Status: stripe.InvoicePaid, Reason: "subscription_cycle", Customer: b.customer, Subscription: b.sub.ID, Org: "org_1", Currency: "EUR",
-		Total: 357, Metered: 358, AmountDue: 357, AmountPaid: 357, PeriodStart: b.sub.Start, PeriodEnd: b.sub.End, CreatedAt: b.sub.End, Attempts: 1,
-		URL: "http://pay.test/pay/invoices/" + in.ID, Payment: in.Payment, Lines: []stripe.Line{
-			{ID: in.Lines[0].ID, Description: "GPU cluster usage", Cents: 358, Metered: true, Quantity: 3_579_967}, {ID: in.Lines[1].ID, Ref: "r1", Description: "Residue", Cents: -1}}}
+	want := stripe.Invoice{
+		ID:           in.ID,
+		Number:       in.Number,
+		Status:       stripe.InvoicePaid,
+		Reason:       "subscription_cycle",
+		Customer:     b.customer,
+		Subscription: b.sub.ID,
+		Org:          "org_1",
+		Currency:     "EUR",
+		Total:        357,
+		Metered:      358,
+		AmountDue:    357,
+		AmountPaid:   357,
+		PeriodStart:  b.sub.Start,
+		PeriodEnd:    b.sub.End,
+		CreatedAt:    b.sub.End,
+		Attempts:     1,
+		URL:          "http://pay.test/pay/invoices/" + in.ID,
+		Payment:      in.Payment,
+		Lines: []stripe.Line{
+			{
+				ID:          in.Lines[0].ID,
+				Description: "GPU cluster usage",
+				Cents:       358,
+				Metered:     true,
+				Quantity:    3_579_967,
+			}, {ID: in.Lines[1].ID, Ref: "r1", Description: "Residue", Cents: -1}},
+	}
 	if d := cmp.Diff(want, in); d != "" {
 		t.Fatal(d)
 	}
 	var found []stripe.BalanceTx
-	if err := b.c.BalanceTxs(t.Context(), b.sub.Start, time.Now().Add(24*365*time.Hour), func(x stripe.BalanceTx) error { found = append(found, x); return nil }); err != nil {
+	if err := b.c.BalanceTxs(t.Context(), b.sub.Start, time.Now().Add(24*365*time.Hour),
+		func(x stripe.BalanceTx) error { found = append(found, x); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if len(found) != 1 || found[0].Cents != 357 || found[0].Invoice != in.ID || found[0].FeeCents == 0 {
@@ -145,7 +205,8 @@ func TestAMonthIsBilledAfterwards(t *testing.T) {
 	if d := cmp.Diff(want, all[0]); d != "" {
 		t.Fatal(d)
 	}
-	if pay, err := b.c.Payment(t.Context(), in.Payment); err != nil || pay.Invoice != in.ID || pay.Status != stripe.Succeeded {
+	if pay, err := b.c.Payment(t.Context(), in.Payment); err != nil || pay.Invoice != in.ID ||
+		pay.Status != stripe.Succeeded {
 		t.Fatalf("%+v %v", pay, err)
 	}
 	now, err := b.c.Subscription(t.Context(), b.sub.ID)
@@ -161,7 +222,12 @@ func TestADraftIsFinalAfterAnHour(t *testing.T) {
 	b.use(1_000_000)
 	late := func(id string, v money.Micro) {
 		t.Helper()
-		if err := b.c.SendUsage(t.Context(), stripe.UsageEvent{Identifier: id, Customer: b.customer, Value: v, At: b.sub.End.Add(-time.Hour)}); err != nil {
+		if err := b.c.SendUsage(t.Context(), stripe.UsageEvent{
+			Identifier: id,
+			Customer:   b.customer,
+			Value:      v,
+			At:         b.sub.End.Add(-time.Hour),
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -234,7 +300,8 @@ func TestACardThatDoesNotPayAnInvoice(t *testing.T) {
 		b.fake.Bill()
 		for i := 1; i < 6; i++ {
 			in := b.last()
-			if want := min(i, 4); in.Status != stripe.InvoiceOpen || in.Attempts != want || in.NextAttempt.IsZero() != (want == 4) {
+			if want := min(i, 4); in.Status != stripe.InvoiceOpen || in.Attempts != want ||
+				in.NextAttempt.IsZero() != (want == 4) {
 				t.Fatalf("%q: %+v", card, in)
 			}
 			b.move(3*24*time.Hour + time.Minute)
@@ -244,7 +311,8 @@ func TestACardThatDoesNotPayAnInvoice(t *testing.T) {
 		}
 		in := b.last()
 		if card != "" {
-			if _, err := b.c.PayInvoice(t.Context(), "p", in.ID, ""); stripe.As(err) == nil || stripe.As(err).Outcome != stripe.Declined {
+			if _, err := b.c.PayInvoice(t.Context(), "p", in.ID, ""); stripe.As(err) == nil ||
+				stripe.As(err).Outcome != stripe.Declined {
 				t.Fatal(err)
 			}
 		}
@@ -275,11 +343,17 @@ func TestLittleIsCarriedOn(t *testing.T) {
 	if in := b.last(); in.Status != stripe.InvoicePaid || in.Total != 49 || in.AmountPaid != 0 || in.EndingBalance != 49 {
 		t.Fatalf("%+v", in)
 	}
-	if err := b.c.AddInvoiceLine(t.Context(), "l", stripe.InvoiceLine{Customer: b.customer, Cents: -60, Currency: "EUR", Description: "for the next"}); err != nil {
+	if err := b.c.AddInvoiceLine(t.Context(), "l", stripe.InvoiceLine{
+		Customer:    b.customer,
+		Cents:       -60,
+		Currency:    "EUR",
+		Description: "for the next",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	b.to(utc(2026, 5, 1, 1, 0))
-	if in := b.last(); in.Status != stripe.InvoicePaid || in.Total != -60 || in.AmountPaid != 0 || in.StartingBalance != 49 || in.EndingBalance != -11 {
+	if in := b.last(); in.Status != stripe.InvoicePaid || in.Total != -60 || in.AmountPaid != 0 ||
+		in.StartingBalance != 49 || in.EndingBalance != -11 {
 		t.Fatalf("%+v", in)
 	}
 	b.use(1_000_000)
@@ -314,7 +388,8 @@ func TestASubscriptionEnds(t *testing.T) {
 	if s, err := b.c.FindSubscription(t.Context(), b.customer, "org_1"); err != nil || s != nil {
 		t.Fatal(s, err)
 	}
-	if err := b.c.CancelSubscription(t.Context(), "n", "sub_none", true); stripe.As(err) == nil || stripe.As(err).Outcome != stripe.Missing {
+	if err := b.c.CancelSubscription(t.Context(), "n", "sub_none", true); stripe.As(err) == nil ||
+		stripe.As(err).Outcome != stripe.Missing {
 		t.Fatal(err)
 	}
 
@@ -323,7 +398,8 @@ func TestASubscriptionEnds(t *testing.T) {
 	if err := b.c.CancelSubscription(t.Context(), "c", b.sub.ID, false); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := b.c.FindSubscription(t.Context(), b.customer, "org_1"); err != nil || s == nil || !s.Ending || s.Status != "active" {
+	if s, err := b.c.FindSubscription(t.Context(), b.customer, "org_1"); err != nil || s == nil || !s.Ending ||
+		s.Status != "active" {
 		t.Fatal(s, err)
 	}
 	if s, err := b.c.ResumeSubscription(t.Context(), "resume", b.sub.ID); err != nil || s.Ending {

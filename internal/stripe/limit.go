@@ -28,7 +28,8 @@ const (
 // errBackOff is the answer to calls that are not made because Stripe limits our rate at present.
 var errBackOff = errors.New("stripe limits the rate of calls: none is made at present")
 
-// CodeBackOff is the code of the Error of a call that was not made because Stripe limits the rate of calls. Its outcome is Later.
+// CodeBackOff is the code of the Error of a call that was not made because Stripe limits the rate of calls. Its outcome
+// is Later.
 const CodeBackOff = "rate_limit"
 
 // IsBackOff says that a call failed only because Stripe limits the rate of calls.
@@ -37,7 +38,8 @@ func IsBackOff(err error) bool {
 	return e != nil && e.Code == CodeBackOff
 }
 
-// limiter is the transport of all calls of a client: a token bucket, and a pause for all of them when Stripe answers 429.
+// limiter is the transport of all calls of a client: a token bucket, and a pause for all of them when Stripe answers
+// 429.
 type limiter struct {
 	next    http.RoundTripper
 	bucket  *rate.Limiter // nil: no limit
@@ -103,7 +105,8 @@ func (l *limiter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// lockTimeout says that a 429 is about one object that another call holds, not about the rate. The body can be read again.
+// lockTimeout says that a 429 is about one object that another call holds, not about the rate. The body can be read
+// again.
 func lockTimeout(resp *http.Response) bool {
 	const enough = 64 << 10
 	b, err := io.ReadAll(io.LimitReader(resp.Body, enough))
@@ -117,6 +120,6 @@ func lockTimeout(resp *http.Response) bool {
 	return err == nil && json.Unmarshal(b, &body) == nil && body.Error.Code == "lock_timeout"
 }
 
-// BackingOff is how long no call is made because Stripe limits the rate of calls; 0: calls are made. Background work that
-// would only meet the same answer waits that long.
+// BackingOff is how long no call is made because Stripe limits the rate of calls; 0: calls are made. Background work
+// that would only meet the same answer waits that long.
 func (c *Client) BackingOff() time.Duration { return c.limit.wait() }

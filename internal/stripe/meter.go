@@ -54,8 +54,11 @@ func (c *Client) SendUsage(ctx context.Context, e UsageEvent) error {
 
 // CancelUsage takes an event back, within 24 h of its sending.
 func (c *Client) CancelUsage(ctx context.Context, key, identifier string) error {
-	params := &stripe.BillingMeterEventAdjustmentParams{EventName: stripe.String(UsageMeter), Type: stripe.String(string(stripe.BillingMeterEventAdjustmentTypeCancel)),
-		Cancel: &stripe.BillingMeterEventAdjustmentCancelParams{Identifier: stripe.String(identifier)}}
+	params := &stripe.BillingMeterEventAdjustmentParams{
+		EventName: stripe.String(UsageMeter),
+		Type:      stripe.String(string(stripe.BillingMeterEventAdjustmentTypeCancel)),
+		Cancel:    &stripe.BillingMeterEventAdjustmentCancelParams{Identifier: stripe.String(identifier)},
+	}
 	params.Context = ctx
 	params.SetIdempotencyKey(key)
 	_, err := c.api.BillingMeterEventAdjustments.New(params)
@@ -70,13 +73,18 @@ func (c *Client) Usage(ctx context.Context, customer string, from, to time.Time)
 		return 0, err
 	}
 	if m.ID == "" {
-		return 0, &Error{Outcome: Missing, Code: CodeNoMeter, Message: "there is no active meter " + UsageMeter + " at Stripe"}
+		return 0, &Error{
+			Outcome: Missing,
+			Code:    CodeNoMeter,
+			Message: "there is no active meter " + UsageMeter + " at Stripe",
+		}
 	}
 	return c.UsageOf(ctx, m, customer, from, to)
 }
 
 // UsageOf is Usage by a meter that is known.
-func (c *Client) UsageOf(ctx context.Context, m Meter, customer string, from, to time.Time) (sum money.Micro, err error) {
+func (c *Client) UsageOf(ctx context.Context, m Meter, customer string, from,
+	to time.Time) (sum money.Micro, err error) {
 	params := &stripe.BillingMeterEventSummaryListParams{ID: stripe.String(m.ID), Customer: stripe.String(customer),
 		StartTime: stripe.Int64(from.Truncate(time.Minute).Unix()), EndTime: stripe.Int64(to.Truncate(time.Minute).Unix())}
 	params.Context = ctx

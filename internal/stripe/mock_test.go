@@ -43,7 +43,8 @@ func mock(t *testing.T) *stripe.Client {
 	return c
 }
 
-// withMeters adds what later versions of Stripe's description say of meters: our version has them and does not describe them.
+// withMeters adds what later versions of Stripe's description say of meters: our version has them and does not describe
+// them.
 func withMeters(t *testing.T, s *spec.Spec, f *spec.Fixtures) {
 	t.Helper()
 	raw, err := os.ReadFile("sandbox/testdata/meters.json")
@@ -72,17 +73,37 @@ func TestEveryCallIsAsPublished(t *testing.T) {
 			return err
 		},
 		"payment": func() error {
-			_, err := c.CreatePayment(t.Context(), "k2", stripe.NewPayment{TopUp: "top_1", Customer: "cus_1", Method: "pm_1", Cents: 100, Currency: "EUR", Description: "d"})
+			_, err := c.CreatePayment(t.Context(), "k2", stripe.NewPayment{
+				TopUp:       "top_1",
+				Customer:    "cus_1",
+				Method:      "pm_1",
+				Cents:       100,
+				Currency:    "EUR",
+				Description: "d",
+			})
 			return err
 		},
 		"payment with the payer": func() error {
-			_, err := c.CreatePayment(t.Context(), "k4", stripe.NewPayment{TopUp: "top_1", Customer: "cus_1", Method: "pm_1", Cents: 100, Currency: "EUR",
-				ReturnURL: "http://m.test/back", Receipt: "a@b.c"})
+			_, err := c.CreatePayment(t.Context(), "k4", stripe.NewPayment{
+				TopUp:     "top_1",
+				Customer:  "cus_1",
+				Method:    "pm_1",
+				Cents:     100,
+				Currency:  "EUR",
+				ReturnURL: "http://m.test/back",
+				Receipt:   "a@b.c",
+			})
 			return err
 		},
 		"payment given up": func() error { _, err := c.CancelPayment(t.Context(), "k5", "pi_1"); return err },
 		"card page": func() error {
-			_, err := c.CreateSetup(t.Context(), "k6", stripe.NewSetup{Setup: "cset_1", Customer: "cus_1", Currency: "EUR", SuccessURL: "http://m.test/ok", CancelURL: "http://m.test/no"})
+			_, err := c.CreateSetup(t.Context(), "k6", stripe.NewSetup{
+				Setup:      "cset_1",
+				Customer:   "cus_1",
+				Currency:   "EUR",
+				SuccessURL: "http://m.test/ok",
+				CancelURL:  "http://m.test/no",
+			})
 			return err
 		},
 		"card page read": func() error { _, err := c.Setup(t.Context(), "seti_1"); return err },
@@ -93,12 +114,17 @@ func TestEveryCallIsAsPublished(t *testing.T) {
 		"product":        func() error { return c.CreateProduct(t.Context(), "k21", "muster_usage", "n") },
 		"price found":    func() error { _, err := c.FindPrice(t.Context(), "muster_usage_eur"); return err },
 		"price": func() error {
-			_, err := c.CreatePrice(t.Context(), "k22", "muster_usage_eur", "muster_usage", stripe.Price{Meter: "mtr_1", Currency: "EUR", Cents: 0.0001})
+			_, err := c.CreatePrice(t.Context(), "k22", "muster_usage_eur", "muster_usage", stripe.Price{
+				Meter:    "mtr_1",
+				Currency: "EUR",
+				Cents:    0.0001,
+			})
 			return err
 		},
 		"endpoint found": func() error { _, err := c.FindEndpoint(t.Context(), "https://m.test/hook", false); return err },
 		"endpoint": func() error {
-			_, err := c.CreateEndpoint(t.Context(), "k23", "https://m.test/hook", []string{"charge.dispute.created", "refund.created"}, true)
+			_, err := c.CreateEndpoint(t.Context(), "k23", "https://m.test/hook",
+				[]string{"charge.dispute.created", "refund.created"}, true)
 			return err
 		},
 		"endpoint changed": func() error { return c.EnableEndpoint(t.Context(), "k24", "we_1", []string{"refund.created"}) },
@@ -123,7 +149,14 @@ func TestEveryCallIsAsPublished(t *testing.T) {
 		"invoices":             func() error { _, err := c.Invoices(t.Context(), "sub_1"); return err },
 		"subscription resumed": func() error { _, err := c.ResumeSubscription(t.Context(), "k40", "sub_1"); return err },
 		"line": func() error {
-			return c.AddInvoiceLine(t.Context(), "k35", stripe.InvoiceLine{Invoice: "in_1", Customer: "cus_1", Cents: -1, Currency: "EUR", Description: "d", Ref: "r"})
+			return c.AddInvoiceLine(t.Context(), "k35", stripe.InvoiceLine{
+				Invoice:     "in_1",
+				Customer:    "cus_1",
+				Cents:       -1,
+				Currency:    "EUR",
+				Description: "d",
+				Ref:         "r",
+			})
 		},
 		"line found":         func() error { _, err := c.FindInvoiceLine(t.Context(), "in_1", "r"); return err },
 		"invoice finalised":  func() error { _, err := c.FinaliseInvoice(t.Context(), "k36", "in_1"); return err },
@@ -138,7 +171,8 @@ func TestEveryCallIsAsPublished(t *testing.T) {
 		"refund found": func() error { _, err := c.FindRefund(t.Context(), "pi_1", "ref_1"); return err },
 		"dispute read": func() error { _, err := c.Dispute(t.Context(), "dp_1"); return err },
 		"balance": func() error {
-			return c.BalanceTxs(t.Context(), time.Unix(1_700_000_000, 0), time.Now(), func(stripe.BalanceTx) error { return nil })
+			return c.BalanceTxs(t.Context(), time.Unix(1_700_000_000, 0), time.Now(),
+				func(stripe.BalanceTx) error { return nil })
 		},
 		"funds": func() error {
 			all, err := c.Funds(t.Context())
@@ -154,8 +188,15 @@ func TestEveryCallIsAsPublished(t *testing.T) {
 		"payment read":   func() error { _, err := c.Payment(t.Context(), "pi_1"); return err },
 		"payment found":  func() error { _, err := c.FindPayment(t.Context(), "cus_1", "top_1"); return err },
 		"checkout": func() error {
-			_, err := c.CreateCheckout(t.Context(), "k3", stripe.NewCheckout{TopUp: "top_1", Customer: "cus_1", Cents: 100, Currency: "EUR", Description: "d",
-				SuccessURL: "http://m.test/ok", CancelURL: "http://m.test/no"})
+			_, err := c.CreateCheckout(t.Context(), "k3", stripe.NewCheckout{
+				TopUp:       "top_1",
+				Customer:    "cus_1",
+				Cents:       100,
+				Currency:    "EUR",
+				Description: "d",
+				SuccessURL:  "http://m.test/ok",
+				CancelURL:   "http://m.test/no",
+			})
 			return err
 		},
 		"checkout read": func() error { _, err := c.Checkout(t.Context(), "cs_1"); return err },
@@ -165,11 +206,20 @@ func TestEveryCallIsAsPublished(t *testing.T) {
 		},
 		"account read": func() error { _, err := c.Account(t.Context(), "acct_1"); return err },
 		"account page": func() error {
-			_, err := c.CreateAccountLink(t.Context(), "k10", stripe.NewAccountLink{Account: "acct_1", Refresh: "http://m.test/again", Return: "http://m.test/back"})
+			_, err := c.CreateAccountLink(t.Context(), "k10", stripe.NewAccountLink{
+				Account: "acct_1",
+				Refresh: "http://m.test/again",
+				Return:  "http://m.test/back",
+			})
 			return err
 		},
 		"transfer": func() error {
-			_, err := c.CreateTransfer(t.Context(), "k11", stripe.NewTransfer{Payout: "po_1", Account: "acct_1", Cents: 100, Currency: "EUR"})
+			_, err := c.CreateTransfer(t.Context(), "k11", stripe.NewTransfer{
+				Payout:   "po_1",
+				Account:  "acct_1",
+				Cents:    100,
+				Currency: "EUR",
+			})
 			return err
 		},
 		"transfer read":  func() error { _, err := c.Transfer(t.Context(), "tr_1"); return err },

@@ -60,9 +60,13 @@ type Payment struct {
 // CreatePayment makes a payment and charges it. A refused card is an Error with outcome Declined.
 func (c *Client) CreatePayment(ctx context.Context, key string, p NewPayment) (Payment, error) {
 	params := &stripe.PaymentIntentParams{
-		Amount: stripe.Int64(p.Cents), Currency: stripe.String(strings.ToLower(p.Currency)), Customer: stripe.String(p.Customer),
-		PaymentMethod: stripe.String(p.Method), PaymentMethodTypes: stripe.StringSlice([]string{"card"}),
-		Confirm: stripe.Bool(true), Description: stripe.String(p.Description),
+		Amount:             stripe.Int64(p.Cents),
+		Currency:           stripe.String(strings.ToLower(p.Currency)),
+		Customer:           stripe.String(p.Customer),
+		PaymentMethod:      stripe.String(p.Method),
+		PaymentMethodTypes: stripe.StringSlice([]string{"card"}),
+		Confirm:            stripe.Bool(true),
+		Description:        stripe.String(p.Description),
 	}
 	if p.ReturnURL != "" {
 		params.ReturnURL = stripe.String(p.ReturnURL)
@@ -114,8 +118,8 @@ func (c *Client) CancelPayment(ctx context.Context, key, id string) (Payment, er
 	return payment(pi), nil
 }
 
-// Payments calls each with the payments that were made from a moment on (inclusive, to the second), newest first, until it
-// returns an error. Their cards are not told.
+// Payments calls each with the payments that were made from a moment on (inclusive, to the second), newest first, until
+// it returns an error. Their cards are not told.
 func (c *Client) Payments(ctx context.Context, from time.Time, each func(Payment) error) error {
 	params := &stripe.PaymentIntentListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: from.Unix()}}
 	params.Context = ctx
@@ -147,7 +151,11 @@ func (c *Client) FindPayment(ctx context.Context, customer, topup string) (*Paym
 
 func payment(pi *stripe.PaymentIntent) Payment {
 	p := Payment{
-		ID: pi.ID, TopUp: pi.Metadata[metaTopUp], Status: Waiting, Cents: pi.Amount, Currency: strings.ToUpper(string(pi.Currency)),
+		ID:       pi.ID,
+		TopUp:    pi.Metadata[metaTopUp],
+		Status:   Waiting,
+		Cents:    pi.Amount,
+		Currency: strings.ToUpper(string(pi.Currency)),
 	}
 	if pi.PaymentMethod != nil {
 		p.Method = pi.PaymentMethod.ID

@@ -29,16 +29,19 @@ type Refund struct {
 	Cents    int64
 	Currency string
 	Failure  string // Stripe's reason
-	// Booked: it has changed Stripe's balance. One that fails while it is pending may never have: there was no money for it, or
-	// it waited for the payer.
+	// Booked: it has changed Stripe's balance. One that fails while it is pending may never have: there was no money for
+	// it, or it waited for the payer.
 	Booked bool
 	Meta   map[string]string // all of its metadata
 }
 
-// CreateRefund gives money back. One that Stripe refuses (more than is left, disputed) is an Error with outcome Rejected.
+// CreateRefund gives money back. One that Stripe refuses (more than is left, disputed) is an Error with outcome
+// Rejected.
 func (c *Client) CreateRefund(ctx context.Context, key string, p NewRefund) (Refund, error) {
 	params := &stripe.RefundParams{
-		PaymentIntent: stripe.String(p.Payment), Amount: stripe.Int64(p.Cents), Reason: stripe.String(string(stripe.RefundReasonRequestedByCustomer)),
+		PaymentIntent: stripe.String(p.Payment),
+		Amount:        stripe.Int64(p.Cents),
+		Reason:        stripe.String(string(stripe.RefundReasonRequestedByCustomer)),
 	}
 	for k, v := range p.Meta {
 		params.AddMetadata(k, v)
@@ -81,7 +84,14 @@ func (c *Client) FindRefund(ctx context.Context, payment, ours string) (*Refund,
 }
 
 func refund(r *stripe.Refund) Refund {
-	out := Refund{ID: r.ID, Refund: r.Metadata[metaRefund], Status: Waiting, Cents: r.Amount, Currency: strings.ToUpper(string(r.Currency)), Failure: string(r.FailureReason)}
+	out := Refund{
+		ID:       r.ID,
+		Refund:   r.Metadata[metaRefund],
+		Status:   Waiting,
+		Cents:    r.Amount,
+		Currency: strings.ToUpper(string(r.Currency)),
+		Failure:  string(r.FailureReason),
+	}
 	out.Booked, out.Meta = r.BalanceTransaction != nil, r.Metadata
 	if r.PaymentIntent != nil {
 		out.Payment = r.PaymentIntent.ID

@@ -34,10 +34,14 @@ func (c *Client) FindMeter(ctx context.Context, event string) (Meter, error) {
 // CreateMeter makes a meter that sums the values of events with this name, by customer.
 func (c *Client) CreateMeter(ctx context.Context, key, event, name string) (Meter, error) {
 	params := &stripe.BillingMeterParams{
-		DisplayName: stripe.String(name), EventName: stripe.String(event),
+		DisplayName:        stripe.String(name),
+		EventName:          stripe.String(event),
 		DefaultAggregation: &stripe.BillingMeterDefaultAggregationParams{Formula: stripe.String(string(stripe.BillingMeterDefaultAggregationFormulaSum))},
-		CustomerMapping:    &stripe.BillingMeterCustomerMappingParams{EventPayloadKey: stripe.String("stripe_customer_id"), Type: stripe.String(string(stripe.BillingMeterCustomerMappingTypeByID))},
-		ValueSettings:      &stripe.BillingMeterValueSettingsParams{EventPayloadKey: stripe.String("value")},
+		CustomerMapping: &stripe.BillingMeterCustomerMappingParams{
+			EventPayloadKey: stripe.String("stripe_customer_id"),
+			Type:            stripe.String(string(stripe.BillingMeterCustomerMappingTypeByID)),
+		},
+		ValueSettings: &stripe.BillingMeterValueSettingsParams{EventPayloadKey: stripe.String("value")},
 	}
 	params.Context = ctx
 	params.SetIdempotencyKey(key)
@@ -73,7 +77,8 @@ type Price struct {
 	ID       string // price_…
 	Meter    string // mtr_…
 	Currency string // ISO 4217, upper case
-	// Cents of a unit. A float is all that the library has; it is exact for the powers of ten we use, as text with twelve decimals.
+	// Cents of a unit. A float is all that the library has; it is exact for the powers of ten we use, as text with twelve
+	// decimals.
 	Cents float64
 }
 
@@ -91,7 +96,9 @@ func (c *Client) FindPrice(ctx context.Context, lookup string) (Price, error) {
 // CreatePrice makes a monthly price of a product, metered, under a lookup key.
 func (c *Client) CreatePrice(ctx context.Context, key, lookup, product string, p Price) (Price, error) {
 	params := &stripe.PriceParams{
-		Currency: stripe.String(strings.ToLower(p.Currency)), Product: stripe.String(product), LookupKey: stripe.String(lookup),
+		Currency:          stripe.String(strings.ToLower(p.Currency)),
+		Product:           stripe.String(product),
+		LookupKey:         stripe.String(lookup),
 		UnitAmountDecimal: stripe.Float64(p.Cents),
 		Recurring: &stripe.PriceRecurringParams{Interval: stripe.String(string(stripe.PriceRecurringIntervalMonth)),
 			UsageType: stripe.String(string(stripe.PriceRecurringUsageTypeMetered)), Meter: stripe.String(p.Meter)},
@@ -141,8 +148,12 @@ func (c *Client) FindEndpoint(ctx context.Context, url string, connect bool) (fo
 
 // CreateEndpoint makes an endpoint for events in this client's API version. Its answer has the secret; no other has.
 func (c *Client) CreateEndpoint(ctx context.Context, key, url string, events []string, connect bool) (Endpoint, error) {
-	params := &stripe.WebhookEndpointParams{URL: stripe.String(url), EnabledEvents: stripe.StringSlice(events), APIVersion: stripe.String(APIVersion),
-		Description: stripe.String("Muster")}
+	params := &stripe.WebhookEndpointParams{
+		URL:           stripe.String(url),
+		EnabledEvents: stripe.StringSlice(events),
+		APIVersion:    stripe.String(APIVersion),
+		Description:   stripe.String("Muster"),
+	}
 	if connect {
 		params.Connect = stripe.Bool(true)
 	}
@@ -165,9 +176,17 @@ func (c *Client) EnableEndpoint(ctx context.Context, key, id string, events []st
 }
 
 func webhookEndpoint(e *stripe.WebhookEndpoint) Endpoint {
-	out := Endpoint{ID: e.ID, URL: e.URL, APIVersion: e.APIVersion, Events: slices.Clone(e.EnabledEvents), Enabled: e.Status == "enabled", Secret: e.Secret}
+	out := Endpoint{
+		ID:         e.ID,
+		URL:        e.URL,
+		APIVersion: e.APIVersion,
+		Events:     slices.Clone(e.EnabledEvents),
+		Enabled:    e.Status == "enabled",
+		Secret:     e.Secret,
+	}
 	slices.Sort(out.Events)
 	// Stripe does not show which kind an endpoint is of. One of ours for connected accounts hears of accounts only.
-	out.Connect = len(out.Events) > 0 && !slices.ContainsFunc(out.Events, func(e string) bool { return !strings.HasPrefix(e, "account.") && !strings.HasPrefix(e, "capability.") })
+	out.Connect = len(out.Events) > 0 && !slices.ContainsFunc(out.Events,
+		func(e string) bool { return !strings.HasPrefix(e, "account.") && !strings.HasPrefix(e, "capability.") })
 	return out
 }

@@ -30,9 +30,11 @@ type Config struct {
 	WebhookSecret string
 	URL           string        // of the API; empty: Stripe's own
 	Timeout       time.Duration // of one call; 0 = 30 s
-	// Rate is how many calls are made per second; 0 = 40 with a live key of Stripe's, 10 with a test key, no limit at a URL of one's own.
+	// Rate is how many calls are made per second; 0 = 40 with a live key of Stripe's, 10 with a test key, no limit at a
+	// URL of one's own.
 	Rate float64
-	// BackOff is how long no call is made after Stripe answered 429, and doubles while it does; 0 = 1 s, none at a URL of one's own.
+	// BackOff is how long no call is made after Stripe answered 429, and doubles while it does; 0 = 1 s, none at a URL of
+	// one's own.
 	BackOff time.Duration
 }
 
@@ -58,9 +60,10 @@ func New(cfg Config) (*Client, error) {
 	}
 	limit := newLimiter(cfg)
 	backend := &stripe.BackendConfig{
-		EnableTelemetry:   stripe.Bool(false),
-		HTTPClient:        &http.Client{Timeout: cfg.Timeout, Transport: limit},
-		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // errors are returned; its own log has no place here
+		EnableTelemetry: stripe.Bool(false),
+		HTTPClient:      &http.Client{Timeout: cfg.Timeout, Transport: limit},
+		// errors are returned; its own log has no place here
+		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull},
 		MaxNetworkRetries: stripe.Int64(0),
 	}
 	if cfg.URL != "" {

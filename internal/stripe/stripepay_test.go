@@ -31,7 +31,12 @@ func connectHasty(t *testing.T) (c, hasty *stripe.Client, fake *sandbox.Server) 
 	if c, err = stripe.New(stripe.Config{Key: "sk_test_x", WebhookSecret: "whsec_x", URL: srv.URL}); err != nil {
 		t.Fatal(err)
 	}
-	if hasty, err = stripe.New(stripe.Config{Key: "sk_test_x", WebhookSecret: "whsec_x", URL: srv.URL, Timeout: 2 * time.Second}); err != nil {
+	if hasty, err = stripe.New(stripe.Config{
+		Key:           "sk_test_x",
+		WebhookSecret: "whsec_x",
+		URL:           srv.URL,
+		Timeout:       2 * time.Second,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return c, hasty, fake
@@ -49,14 +54,29 @@ func customer(t *testing.T, c *stripe.Client) string {
 func TestAKeyWorksOnce(t *testing.T) {
 	t.Parallel()
 	c, fake := connect(t)
-	p := stripe.NewPayment{TopUp: "top_1", Customer: customer(t, c), Method: "pm_card_visa", Cents: 1234, Currency: "EUR", Description: "d",
-		Meta: map[string]string{"org": "org_1"}}
+	p := stripe.NewPayment{
+		TopUp:       "top_1",
+		Customer:    customer(t, c),
+		Method:      "pm_card_visa",
+		Cents:       1234,
+		Currency:    "EUR",
+		Description: "d",
+		Meta:        map[string]string{"org": "org_1"},
+	}
 	first, err := c.CreatePayment(t.Context(), "k", p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := stripe.Payment{ID: first.ID, TopUp: "top_1", Status: stripe.Succeeded, Cents: 1234, Currency: "EUR", Method: first.Method,
-		Customer: p.Customer, Meta: map[string]string{"topup": "top_1", "org": "org_1"}}
+	want := stripe.Payment{
+		ID:       first.ID,
+		TopUp:    "top_1",
+		Status:   stripe.Succeeded,
+		Cents:    1234,
+		Currency: "EUR",
+		Method:   first.Method,
+		Customer: p.Customer,
+		Meta:     map[string]string{"topup": "top_1", "org": "org_1"},
+	}
 	if diff := cmp.Diff(want, first); diff != "" {
 		t.Fatal(diff)
 	}
@@ -65,7 +85,8 @@ func TestAKeyWorksOnce(t *testing.T) {
 		t.Fatal(again, err)
 	}
 	p.Cents++
-	if _, err := c.CreatePayment(t.Context(), "k", p); stripe.As(err) == nil || stripe.As(err).Outcome != stripe.Unknown || stripe.As(err).Code != stripe.CodeKeyReused {
+	if _, err := c.CreatePayment(t.Context(), "k", p); stripe.As(err) == nil || stripe.As(err).Outcome != stripe.Unknown ||
+		stripe.As(err).Code != stripe.CodeKeyReused {
 		t.Fatalf("another amount under a known key: %v", err)
 	}
 	if n, cents := fake.Charged(); n != 1 || cents != 1234 {
@@ -75,7 +96,8 @@ func TestAKeyWorksOnce(t *testing.T) {
 	if err != nil || got.Receipt == "" {
 		t.Fatal(got, err)
 	}
-	if got.Receipt, got.Fingerprint = "", first.Fingerprint; !reflect.DeepEqual(got, first) { // a reading tells more than the first answer
+	if got.Receipt, got.Fingerprint = "", first.Fingerprint; !reflect.DeepEqual(got, first) {
+		// a reading tells more than the first answer
 		t.Fatal(cmp.Diff(first, got))
 	}
 }
@@ -87,7 +109,13 @@ func TestOutcomes(t *testing.T) {
 	c := patient
 	cus := customer(t, c)
 	pay := func(key, customer, method string, cents int64) error {
-		_, err := c.CreatePayment(t.Context(), key, stripe.NewPayment{TopUp: "t", Customer: customer, Method: method, Cents: cents, Currency: "EUR"})
+		_, err := c.CreatePayment(t.Context(), key, stripe.NewPayment{
+			TopUp:    "t",
+			Customer: customer,
+			Method:   method,
+			Cents:    cents,
+			Currency: "EUR",
+		})
 		return err
 	}
 	want := func(name string, err error, o stripe.Outcome, code string) {
@@ -118,7 +146,8 @@ func TestOutcomes(t *testing.T) {
 		want(string(f.fault), pay(fmt.Sprint("f", i), cus, "pm_card_visa", 100), f.o, f.code)
 	}
 	c = patient
-	fake.Fail(sandbox.LostAnswer, sandbox.LostAnswer) // on a used connection the transport sends again by itself, under the same key
+	// on a used connection the transport sends again by itself, under the same key
+	fake.Fail(sandbox.LostAnswer, sandbox.LostAnswer)
 	want("lost", pay("l", cus, "pm_card_visa", 100), stripe.Unknown, "no_answer")
 	fake.Heal()
 	if n, _ := fake.Charged(); n != 4 { // error 500, truncated, timeout, lost: they took effect
@@ -140,7 +169,12 @@ func TestAPaymentIsFoundByItsTopUp(t *testing.T) {
 	cus := customer(t, c)
 	for i := range 130 { // more than a page
 		if _, err := c.CreatePayment(t.Context(), fmt.Sprint("k", i), stripe.NewPayment{
-			TopUp: fmt.Sprint("top_", i), Customer: cus, Method: "pm_card_visa", Cents: 100 + int64(i), Currency: "EUR"}); err != nil {
+			TopUp:    fmt.Sprint("top_", i),
+			Customer: cus,
+			Method:   "pm_card_visa",
+			Cents:    100 + int64(i),
+			Currency: "EUR",
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -158,9 +192,17 @@ func TestAPaymentIsFoundByItsTopUp(t *testing.T) {
 func TestCheckout(t *testing.T) {
 	t.Parallel()
 	c, fake := connect(t)
-	page, err := c.CreateCheckout(t.Context(), "k", stripe.NewCheckout{TopUp: "top_1", Customer: customer(t, c), Cents: 500,
-		Currency: "EUR", Description: "credit", SuccessURL: "http://m.test/ok", CancelURL: "http://m.test/no"})
-	if err != nil || !page.Open || page.URL != "http://pay.test/pay/"+page.ID || page.TopUp != "top_1" || page.Payment != "" {
+	page, err := c.CreateCheckout(t.Context(), "k", stripe.NewCheckout{
+		TopUp:       "top_1",
+		Customer:    customer(t, c),
+		Cents:       500,
+		Currency:    "EUR",
+		Description: "credit",
+		SuccessURL:  "http://m.test/ok",
+		CancelURL:   "http://m.test/no",
+	})
+	if err != nil || !page.Open || page.URL != "http://pay.test/pay/"+page.ID || page.TopUp != "top_1" ||
+		page.Payment != "" {
 		t.Fatalf("%+v %v", page, err)
 	}
 	if !fake.Pay(page.ID, "pm_card_visa") || fake.Pay(page.ID, "pm_card_visa") {
@@ -185,7 +227,13 @@ func TestSecretsAreRotated(t *testing.T) {
 	}
 	now := time.Unix(1_700_000_000, 0)
 	body := []byte(`{"id":"evt_1","type":"x","data":{"object":{"id":"pi_1"}}}`)
-	for secret, good := range map[string]bool{"whsec_old": true, "whsec_new": true, "whsec_other": false, "": false, "whsec_old, whsec_new": false} {
+	for secret, good := range map[string]bool{
+		"whsec_old":            true,
+		"whsec_new":            true,
+		"whsec_other":          false,
+		"":                     false,
+		"whsec_old, whsec_new": false,
+	} {
 		if _, err := c.Event(body, sandbox.Sign(body, secret, now)); (err == nil) != good {
 			t.Errorf("%q: %v", secret, err)
 		}
@@ -194,7 +242,10 @@ func TestSecretsAreRotated(t *testing.T) {
 
 func TestBadConfig(t *testing.T) {
 	t.Parallel()
-	for _, cfg := range []stripe.Config{{}, {Key: "pk_x", WebhookSecret: "w"}, {Key: "sk_x"}, {Key: "sk_x", WebhookSecret: "a,,b"}, {Key: "sk_x", WebhookSecret: "w", URL: "::"}} {
+	for _, cfg := range []stripe.Config{{}, {
+		Key:           "pk_x",
+		WebhookSecret: "w",
+	}, {Key: "sk_x"}, {Key: "sk_x", WebhookSecret: "a,,b"}, {Key: "sk_x", WebhookSecret: "w", URL: "::"}} {
 		if _, err := stripe.New(cfg); err == nil {
 			t.Errorf("%+v was accepted", cfg)
 		}

@@ -26,22 +26,29 @@ type Subscription struct {
 	Ending     bool   // it ends with its period
 }
 
-// Subscribe starts billing: the first period begins now, and a first invoice of nothing is made and paid. Later ones are
-// charged to the customer's default card (SetDefaultMethod). Without the
-// price that SetUpStripe makes it is an Error with outcome Later.
+// Subscribe starts billing: the first period begins now, and a first invoice of nothing is made and paid. Later ones
+// are charged to the customer's default card (SetDefaultMethod). Without the price that SetUpStripe makes it is an
+// Error with outcome Later.
 func (c *Client) Subscribe(ctx context.Context, key string, r SubscribeRequest) (Subscription, error) {
 	p, err := c.FindPrice(ctx, UsagePrice(r.Currency))
 	if err != nil {
 		return Subscription{}, err
 	}
 	if p.ID == "" {
-		return Subscription{}, &Error{Outcome: Later, Code: CodeNoPrice, Message: fmt.Sprintf("there is no price %s at Stripe: run muster server stripe-setup", UsagePrice(r.Currency))}
+		return Subscription{}, &Error{
+			Outcome: Later,
+			Code:    CodeNoPrice,
+			Message: fmt.Sprintf("there is no price %s at Stripe: run muster server stripe-setup", UsagePrice(r.Currency)),
+		}
 	}
 	params := &stripe.SubscriptionParams{
-		Customer: stripe.String(r.Customer), Currency: stripe.String(strings.ToLower(r.Currency)), Description: stripe.String("GPU cluster usage"),
+		Customer:         stripe.String(r.Customer),
+		Currency:         stripe.String(strings.ToLower(r.Currency)),
+		Description:      stripe.String("GPU cluster usage"),
 		Items:            []*stripe.SubscriptionItemsParams{{Price: stripe.String(p.ID)}},
-		CollectionMethod: stripe.String(string(stripe.SubscriptionCollectionMethodChargeAutomatically)), OffSession: stripe.Bool(true),
-		PaymentSettings: &stripe.SubscriptionPaymentSettingsParams{PaymentMethodTypes: stripe.StringSlice([]string{"card"})},
+		CollectionMethod: stripe.String(string(stripe.SubscriptionCollectionMethodChargeAutomatically)),
+		OffSession:       stripe.Bool(true),
+		PaymentSettings:  &stripe.SubscriptionPaymentSettingsParams{PaymentMethodTypes: stripe.StringSlice([]string{"card"})},
 	}
 	params.AddMetadata(metaOrg, r.Org)
 	params.Context = ctx
@@ -128,8 +135,14 @@ func (c *Client) ifCancelled(ctx context.Context, id string, err error) error {
 }
 
 func subscription(s *stripe.Subscription) Subscription {
-	out := Subscription{ID: s.ID, Org: s.Metadata[metaOrg], Start: time.Unix(s.CurrentPeriodStart, 0).UTC(), End: time.Unix(s.CurrentPeriodEnd, 0).UTC(),
-		Status: string(s.Status), Ending: s.CancelAtPeriodEnd}
+	out := Subscription{
+		ID:     s.ID,
+		Org:    s.Metadata[metaOrg],
+		Start:  time.Unix(s.CurrentPeriodStart, 0).UTC(),
+		End:    time.Unix(s.CurrentPeriodEnd, 0).UTC(),
+		Status: string(s.Status),
+		Ending: s.CancelAtPeriodEnd,
+	}
 	if s.Customer != nil {
 		out.Customer = s.Customer.ID
 	}

@@ -12,7 +12,8 @@ const (
 	metaReversal = "reversal"
 )
 
-// CodeNoBalance is Stripe's code for a transfer of more than it holds for the platform now. Nothing happened; later it may.
+// CodeNoBalance is Stripe's code for a transfer of more than it holds for the platform now. Nothing happened; later it
+// may.
 const CodeNoBalance = "balance_insufficient"
 
 // NewTransfer sends money to a connected account.
@@ -43,7 +44,9 @@ type Reversal struct {
 // CreateTransfer sends money. One that Stripe refuses is an Error with outcome Rejected or Missing.
 func (c *Client) CreateTransfer(ctx context.Context, key string, p NewTransfer) (Transfer, error) {
 	params := &stripe.TransferParams{
-		Amount: stripe.Int64(p.Cents), Currency: stripe.String(strings.ToLower(p.Currency)), Destination: stripe.String(p.Account),
+		Amount:        stripe.Int64(p.Cents),
+		Currency:      stripe.String(strings.ToLower(p.Currency)),
+		Destination:   stripe.String(p.Account),
 		TransferGroup: stripe.String(p.Payout),
 	}
 	params.AddMetadata(metaPayout, p.Payout)
@@ -92,14 +95,25 @@ func (c *Client) TransfersTo(ctx context.Context, account string) (out []Transfe
 	it := c.api.Transfers.List(params)
 	for it.Next() {
 		t := it.Transfer()
-		out = append(out, Transfer{ID: t.ID, Payout: t.Metadata[metaPayout], Account: account, Cents: t.Amount, Currency: strings.ToUpper(string(t.Currency))})
+		out = append(out, Transfer{
+			ID:       t.ID,
+			Payout:   t.Metadata[metaPayout],
+			Account:  account,
+			Cents:    t.Amount,
+			Currency: strings.ToUpper(string(t.Currency)),
+		})
 	}
 	return out, failure(it.Err())
 }
 
 // transfer reads a transfer with all its reversals: the object itself shows the last ten.
 func (c *Client) transfer(ctx context.Context, t *stripe.Transfer) (Transfer, error) {
-	out := Transfer{ID: t.ID, Payout: t.Metadata[metaPayout], Cents: t.Amount, Currency: strings.ToUpper(string(t.Currency))}
+	out := Transfer{
+		ID:       t.ID,
+		Payout:   t.Metadata[metaPayout],
+		Cents:    t.Amount,
+		Currency: strings.ToUpper(string(t.Currency)),
+	}
 	if t.Destination != nil {
 		out.Account = t.Destination.ID
 	}

@@ -33,10 +33,10 @@ type Refused struct {
 
 func (r *Refused) Error() string { return r.detail }
 
-// Event verifies the signature of a delivery, body and Stripe-Signature header as they came, and reads it. Whether it is of
-// these minutes is for Event.Fresh to say. The library's own check accepts signatures of the far future, and answers an event
-// of another API version with an error beside a filled event; here the version does not matter, because objects are asked for
-// again. An error is a Refused.
+// Event verifies the signature of a delivery, body and Stripe-Signature header as they came, and reads it. Whether it
+// is of these minutes is for Event.Fresh to say. The library's own check accepts signatures of the far future, and
+// answers an event of another API version with an error beside a filled event; here the version does not matter,
+// because objects are asked for again. An error is a Refused.
 func (c *Client) Event(payload []byte, signature string) (Event, error) {
 	signed, err := signedAt(signature)
 	if err != nil {
@@ -66,8 +66,8 @@ func (e Event) Fresh(now time.Time) error {
 	return nil
 }
 
-// readEvent reads an event: one of Stripe's with a snapshot of its object, or a thin one ("v2.core.event"), which only names
-// its object.
+// readEvent reads an event: one of Stripe's with a snapshot of its object, or a thin one ("v2.core.event"), which only
+// names its object.
 func readEvent(payload []byte) (Event, error) {
 	var e struct {
 		ID         string          `json:"id"`
@@ -98,7 +98,8 @@ func readEvent(payload []byte) (Event, error) {
 			return Event{}, &Refused{"malformed", "its time cannot be read: " + err.Error()}
 		}
 		out.ObjectID, _ = e.Data.Object["id"].(string)
-		if e.Account != "" && (strings.HasPrefix(e.Type, "capability.") || strings.HasPrefix(e.Type, "account.application.")) {
+		if e.Account != "" && (strings.HasPrefix(e.Type, "capability.") ||
+			strings.HasPrefix(e.Type, "account.application.")) {
 			out.ObjectID = e.Account // the object is a capability or an application; what to ask about is the account
 		}
 		out.CreatedAt, out.OtherVersion = time.Unix(created, 0), e.APIVersion != stripe.APIVersion

@@ -42,7 +42,8 @@ const (
 	lastDays                    = 30
 )
 
-// NewColumns draws the thirty days that end with today. Days that are not given earned nothing; amounts are not negative.
+// NewColumns draws the thirty days that end with today. Days that are not given earned nothing; amounts are not
+// negative.
 func NewColumns(title, currency string, today time.Time, days []DayAmount) Columns {
 	byDay := map[string]money.Nano{}
 	for _, d := range days {
@@ -71,8 +72,12 @@ func NewColumns(title, currency string, today time.Time, days []DayAmount) Colum
 		c.Total += amount
 		x, height := columnsLeft+3+pitch*float64(i), columnsBase-y(float64(amount)/float64(money.Unit))
 		col := Column{
-			X: coord(x), Y: coord(columnsBase - height), Width: coord(pitch - 4), Height: coord(height), DayX: coord(x + (pitch-4)/2),
-			Tip: fmt.Sprintf("%s: %s %s", day.Format("2 Jan"), Cents(amount), currency),
+			X:      coord(x),
+			Y:      coord(columnsBase - height),
+			Width:  coord(pitch - 4),
+			Height: coord(height),
+			DayX:   coord(x + (pitch-4)/2),
+			Tip:    fmt.Sprintf("%s: %s %s", day.Format("2 Jan"), Cents(amount), currency),
 		}
 		if (lastDays-1-i)%7 == 3 {
 			col.Day = day.Format("2 Jan")

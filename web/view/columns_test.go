@@ -12,7 +12,8 @@ func TestColumnsAreTheDaysMoney(t *testing.T) {
 	t.Parallel()
 	today := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	c := NewColumns("Earned by day", "USD", today, []DayAmount{
-		{today, 7 * money.Unit}, {today.AddDate(0, 0, -2), 21 * money.Unit}, {today.AddDate(0, 0, -29), money.Unit}, {today.AddDate(0, 0, -30), 900 * money.Unit},
+		{today, 7 * money.Unit}, {today.AddDate(0, 0, -2), 21 * money.Unit}, {today.AddDate(0, 0, -29), money.Unit},
+		{today.AddDate(0, 0, -30), 900 * money.Unit},
 	})
 	if len(c.Columns) != 30 || c.Total != 29*money.Unit {
 		t.Fatalf("%d columns of %s", len(c.Columns), c.Total)
@@ -33,7 +34,8 @@ func TestColumnsAreTheDaysMoney(t *testing.T) {
 	if c.Lines[3].Label != "30" || c.Lines[0].Label != "0" {
 		t.Errorf("%+v", c.Lines)
 	}
-	if empty := NewColumns("Earned by day", "USD", today, nil); len(empty.Lines) != 1 || !empty.Nothing || empty.Total != 0 || c.Nothing {
+	if empty := NewColumns("Earned by day", "USD", today, nil); len(empty.Lines) != 1 || !empty.Nothing ||
+		empty.Total != 0 || c.Nothing {
 		t.Errorf("nothing earned: %+v", empty.Lines)
 	}
 }

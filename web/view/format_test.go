@@ -35,7 +35,11 @@ func TestPerSecond(t *testing.T) {
 
 func TestDurations(t *testing.T) {
 	t.Parallel()
-	for d, want := range map[time.Duration]string{2300 * time.Millisecond: "2.3 s", 20*time.Hour + 5*time.Minute: "20 h 05 min", 807 * time.Hour: "33 d 15 h"} {
+	for d, want := range map[time.Duration]string{
+		2300 * time.Millisecond:      "2.3 s",
+		20*time.Hour + 5*time.Minute: "20 h 05 min",
+		807 * time.Hour:              "33 d 15 h",
+	} {
 		if got := Dur(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
 		}

@@ -43,8 +43,9 @@ type GPU struct {
 	Arch, CCMajor, CCMinor         int64
 	MemoryMiB, ReservedMiB         int64
 
-	PCIeGen, PCIeWidth     int64
-	PCIeSwitch, Root, NUMA int64 // what two GPUs have in common decides their topology; switch 0 = none, NUMA −1 = not told
+	PCIeGen, PCIeWidth int64
+	// what two GPUs have in common decides their topology; switch 0 = none, NUMA −1 = not told
+	PCIeSwitch, Root, NUMA int64
 	P2P                    int64 // 1: peers that have it too reach it directly
 	NVLinks, NVLinkVersion int64
 	NVLinkRemote           string // "switch", or the other GPU's PCI bus id

@@ -146,7 +146,8 @@ func TestSetProcessesRefuses(t *testing.T) {
 
 // What Parse takes, Format writes so that Parse reads the same.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte("[driver]\nversion = 1\n\n# hello\n[gpu]\nuuid = GPU-1\npci = 0000:17:00\nload = 5\nxid = 1 79\nerror = * 999\n"))
+	f.Add([]byte("[driver]\nversion = 1\n\n# hello\n[gpu]\nuuid = GPU-1\npci = 0000:17:00\nload = 5\nxid = 1 79\nerror " +
+		"= * 999\n"))
 	p, err := Host("NVIDIA H100 80GB HBM3", 2, "fuzz")
 	if err != nil {
 		f.Fatal(err)

@@ -48,7 +48,8 @@ func odd(err *wire.Error) bool {
 		return false
 	}
 	switch nvml.Return(err.Code) {
-	case nvml.ERROR_IRQ_ISSUE, nvml.ERROR_CORRUPTED_INFOROM, nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED, nvml.ERROR_UNKNOWN:
+	case nvml.ERROR_IRQ_ISSUE, nvml.ERROR_CORRUPTED_INFOROM, nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED,
+		nvml.ERROR_UNKNOWN:
 		return true
 	}
 	return err.Code > int(nvml.ERROR_RESET_TYPE_NOT_SUPPORTED) || err.Code < 0

@@ -49,7 +49,10 @@ func (p *probe) identify(i int) wire.Device {
 }
 
 func (p *probe) byIndex(i int) (nvml.Device, *wire.Error) {
-	return call(p, "nvmlDeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) { return p.lib.DeviceGetHandleByIndex(i) })
+	return call(p, "nvmlDeviceGetHandleByIndex", func() (nvml.Device,
+		nvml.Return) {
+		return p.lib.DeviceGetHandleByIndex(i)
+	})
 }
 
 func (p *probe) pci(d nvml.Device) (string, *wire.Error) {
@@ -151,7 +154,8 @@ func architecture(arch nvml.DeviceArchitecture, err *wire.Error) string {
 func (p *probe) links(d nvml.Device) []agentapi.NVLink {
 	var links []agentapi.NVLink
 	for i := range nvml.NVLINK_MAX_LINKS {
-		state, err := enabled(call(p, "nvmlDeviceGetNvLinkState", func() (nvml.EnableState, nvml.Return) { return d.GetNvLinkState(i) }))
+		state, err := enabled(call(p, "nvmlDeviceGetNvLinkState",
+			func() (nvml.EnableState, nvml.Return) { return d.GetNvLinkState(i) }))
 		if err != nil {
 			return links
 		}
@@ -160,7 +164,8 @@ func (p *probe) links(d nvml.Device) []agentapi.NVLink {
 		if err == nil {
 			link.Version = int(version)
 		}
-		remote, err := call(p, "nvmlDeviceGetNvLinkRemotePciInfo", func() (nvml.PciInfo, nvml.Return) { return d.GetNvLinkRemotePciInfo(i) })
+		remote, err := call(p, "nvmlDeviceGetNvLinkRemotePciInfo",
+			func() (nvml.PciInfo, nvml.Return) { return d.GetNvLinkRemotePciInfo(i) })
 		if err == nil && state {
 			link.Remote = busID(remote)
 		}

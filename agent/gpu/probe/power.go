@@ -32,12 +32,19 @@ func (p *probe) power(d nvml.Device, mw int64) (wire.Power, *wire.Error) {
 	}
 	const set = "nvmlDeviceSetPowerManagementLimit"
 	if mw < int64(b.min) || mw > int64(b.max) {
-		return w, &wire.Error{Code: int(nvml.ERROR_INVALID_ARGUMENT), Call: set, Text: fmt.Sprintf("the GPU takes limits from %d to %d W", b.min/1000, b.max/1000)}
+		return w, &wire.Error{
+			Code: int(nvml.ERROR_INVALID_ARGUMENT),
+			Call: set,
+			Text: fmt.Sprintf("the GPU takes limits from %d to %d W", b.min/1000, b.max/1000),
+		}
 	}
-	if w.LimitMW, err = read("nvmlDeviceGetPowerManagementLimit", d.GetPowerManagementLimit); err != nil || w.LimitMW == mw {
+	if w.LimitMW, err = read("nvmlDeviceGetPowerManagementLimit", d.GetPowerManagementLimit); err != nil ||
+		w.LimitMW == mw {
 		return w, err
 	}
-	if _, err := call(p, set, func() (struct{}, nvml.Return) { return struct{}{}, d.SetPowerManagementLimit(uint32(mw)) }); err != nil {
+	if _, err := call(p, set, func() (struct{}, nvml.Return) {
+		return struct{}{}, d.SetPowerManagementLimit(uint32(mw))
+	}); err != nil {
 		return w, err
 	}
 	w.LimitMW = mw

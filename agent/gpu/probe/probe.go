@@ -1,9 +1,9 @@
 // Package probe is the child process in which NVML lives: the only importer of go-nvml.
 //
 // What always holds: no NVML function is called before its symbol was looked up in the loaded library, for a symbol
-// missing in an older driver ends the process and recover cannot catch it. Every request runs on a goroutine of its own,
-// so that one stuck in the driver holds up no other; deadlines are the parent's, who kills this process when it must. A
-// host without the library, the driver or a GPU is an answer, not an end.
+// missing in an older driver ends the process and recover cannot catch it. Every request runs on a goroutine of its
+// own, so that one stuck in the driver holds up no other; deadlines are the parent's, who kills this process when it
+// must. A host without the library, the driver or a GPU is an answer, not an end.
 package probe
 
 import (
@@ -166,7 +166,10 @@ var versions = map[string][]string{
 }
 
 func (p *probe) device(uuid string) (nvml.Device, *wire.Error) {
-	return call(p, "nvmlDeviceGetHandleByUUID", func() (nvml.Device, nvml.Return) { return p.lib.DeviceGetHandleByUUID(uuid) })
+	return call(p, "nvmlDeviceGetHandleByUUID", func() (nvml.Device,
+		nvml.Return) {
+		return p.lib.DeviceGetHandleByUUID(uuid)
+	})
 }
 
 // text is NVML's own name of a return code.

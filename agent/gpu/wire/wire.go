@@ -1,5 +1,5 @@
-// Package wire is what the agent and its probe child say to each other: one JSON object per line, requests down, answers
-// and events up. Answers may come in any order: a request that hangs in the driver holds up no other.
+// Package wire is what the agent and its probe child say to each other: one JSON object per line, requests down,
+// answers and events up. Answers may come in any order: a request that hangs in the driver holds up no other.
 package wire
 
 import (
@@ -81,8 +81,8 @@ type Device struct {
 	Error *Error `json:"error,omitempty"`
 }
 
-// Peer is one other GPU as seen from a GPU. Level is nvidia-smi's name of what the two have in common: X, NV#, PIX, PXB,
-// PHB, NODE, SYS; P2P its name of what peer access comes to: OK, CNS, GNS, TNS, DR, NS, U. "" is not told.
+// Peer is one other GPU as seen from a GPU. Level is nvidia-smi's name of what the two have in common: X, NV#, PIX,
+// PXB, PHB, NODE, SYS; P2P its name of what peer access comes to: OK, CNS, GNS, TNS, DR, NS, U. "" is not told.
 type Peer struct {
 	Level string `json:"level,omitempty"`
 	P2P   string `json:"p2p,omitempty"`
@@ -93,8 +93,9 @@ type Condition struct {
 	ECCUncorrectable *uint64 `json:"ecc_uncorrectable,omitempty"` // volatile: since the driver was loaded or the GPU reset
 	RemapPending     bool    `json:"remap_pending,omitempty"`
 	RemapFailure     bool    `json:"remap_failure,omitempty"`
-	RecoveryAction   int     `json:"recovery_action,omitempty"` // 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset
-	Odd              *Error  `json:"odd,omitempty"`             // an answer no well GPU gives
+	// 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset
+	RecoveryAction int    `json:"recovery_action,omitempty"`
+	Odd            *Error `json:"odd,omitempty"` // an answer no well GPU gives
 }
 
 // DefaultPower asks for the power limit that the GPU was made for.

@@ -104,7 +104,11 @@ func (i Init) serveRanks() {
 	}
 	defer null.Close()
 	files := []uintptr{null.Fd(), null.Fd(), null.Fd()}
-	_, _ = syscall.ForkExec("/proc/self/exe", []string{guest.Binary, "rshd"}, &syscall.ProcAttr{Env: i.Env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+	_, _ = syscall.ForkExec("/proc/self/exe", []string{guest.Binary, "rshd"}, &syscall.ProcAttr{
+		Env:   i.Env,
+		Files: files,
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
 }
 
 func (i Init) broken(err error) int {
@@ -114,7 +118,12 @@ func (i Init) broken(err error) int {
 
 func (i Init) refuse(l *line, err error) int {
 	fmt.Fprintln(i.Stderr, "muster:", err)
-	w := guest.Workload{LeaseRef: i.Ref, State: guest.StateRefused, Reason: agentapi.ReasonCommandNotFound, Detail: err.Error()}
+	w := guest.Workload{
+		LeaseRef: i.Ref,
+		State:    guest.StateRefused,
+		Reason:   agentapi.ReasonCommandNotFound,
+		Detail:   err.Error(),
+	}
 	code := guest.ExitNotRunnable
 	var missing NotFound
 	if errors.As(err, &missing) {

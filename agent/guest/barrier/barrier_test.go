@@ -173,11 +173,12 @@ func TestRefusesBeforeTheBarrier(t *testing.T) {
 		code    int
 		want    string
 	}{
-		"not on PATH":         {"no-such-command-anywhere", 127, "looked in /"},
-		"no such file":        {"/nonexistent/train.sh", 127, "is not in the image"},
-		"a folder":            {"/etc", 126, "not a file"},
-		"not executable":      {put("plain", "x", 0o644), 126, "permission denied"},
-		"no interpreter":      {put("script", "#!/nonexistent/python3 -u\n", 0o755), 127, "needs the interpreter /nonexistent/python3"},
+		"not on PATH":    {"no-such-command-anywhere", 127, "looked in /"},
+		"no such file":   {"/nonexistent/train.sh", 127, "is not in the image"},
+		"a folder":       {"/etc", 126, "not a file"},
+		"not executable": {put("plain", "x", 0o644), 126, "permission denied"},
+		"no interpreter": {put("script", "#!/nonexistent/python3 -u\n", 0o755), 127,
+			"needs the interpreter /nonexistent/python3"},
 		"built for other CPU": {put("foreign", string(foreign), 0o755), 126, "built for EM_RISCV"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -185,7 +186,8 @@ func TestRefusesBeforeTheBarrier(t *testing.T) {
 			n := newNode(t)
 			cmd, out := n.start(t, c.command)
 			w := n.next(t, guest.StateNone)
-			if w.State != guest.StateRefused || w.Reason != agentapi.ReasonCommandNotFound || !strings.Contains(w.Detail, c.want) {
+			if w.State != guest.StateRefused || w.Reason != agentapi.ReasonCommandNotFound ||
+				!strings.Contains(w.Detail, c.want) {
 				t.Errorf("%+v, want %q", w, c.want)
 			}
 			if got := code(t, cmd); got != c.code || !strings.Contains(out.String(), c.want) {
@@ -234,7 +236,8 @@ func TestOtherEpochsDoNotOpen(t *testing.T) {
 	n.release(t, 1)
 	cmd, out := n.start(t, "true")
 	n.next(t, guest.StateNone)
-	if c := code(t, cmd); c != guest.ExitBroken || !strings.Contains(out.String(), "lease_x/e1 was released, this is lease_x/e2") {
+	if c := code(t, cmd); c != guest.ExitBroken || !strings.Contains(out.String(),
+		"lease_x/e1 was released, this is lease_x/e2") {
 		t.Errorf("code %d, %q", c, out)
 	}
 	spec := agentapi.LeaseSpec{LeaseRef: n.ref, Nodes: 1, Network: agentapi.Network{Address: "10.77.0.1"}}

@@ -13,7 +13,8 @@ import (
 	"github.com/musterhq/muster/agent/unixsock"
 )
 
-// The guest's init socket accepts one connection at a time and lines of at most 64 kB. It is closed before the command starts.
+// The guest's init socket accepts one connection at a time and lines of at most 64 kB. It is closed before the command
+// starts.
 func TestWhoInAWorkloadIsHeard(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

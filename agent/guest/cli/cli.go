@@ -1,5 +1,5 @@
-// Package cli is the muster-guest command, the one binary that is injected into every node. It is static and does one of
-// these:
+// Package cli is the muster-guest command, the one binary that is injected into every node. It is static and does one
+// of these:
 //
 //	muster-guest hold LEASE EPOCH                           the guest container's main process
 //	muster-guest init LEASE EPOCH -- COMMAND…               the workload's PID 1
@@ -49,6 +49,7 @@ func Run(args []string) int {
 }
 
 func usage() int {
-	fmt.Fprintln(os.Stderr, "usage: muster-guest hold LEASE EPOCH | init LEASE EPOCH -- COMMAND… | exec home|workdir COLS ROWS [-- COMMAND] | sftp | rshd | rsh HOST COMMAND…")
+	fmt.Fprintln(os.Stderr, "usage: muster-guest hold LEASE EPOCH | init LEASE EPOCH -- COMMAND… | exec home|workdir "+
+		"COLS ROWS [-- COMMAND] | sftp | rshd | rsh HOST COMMAND…")
 	return guest.ExitBroken
 }

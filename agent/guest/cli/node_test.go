@@ -100,7 +100,8 @@ func TestCommandNotFoundInTheImage(t *testing.T) {
 	n := newNode(t, 0, image, binary)
 	n.spec.Command = []string{"python", "train.py"}
 	n.workload(t)
-	if w := n.next(t, guest.StateNone); w.State != guest.StateRefused || w.Reason != agentapi.ReasonCommandNotFound || !strings.Contains(w.Detail, "python") {
+	if w := n.next(t, guest.StateNone); w.State != guest.StateRefused || w.Reason != agentapi.ReasonCommandNotFound ||
+		!strings.Contains(w.Detail, "python") {
 		t.Errorf("%+v", w)
 	}
 	if code := strings.TrimSpace(docker(t, "wait", n.work)); code != "127" {
@@ -162,7 +163,8 @@ func newNode(t *testing.T, rank int, image, binary string) *node {
 	if err := n.files.Write(n.spec, []netip.Addr{netip.MustParseAddr("9.9.9.9")}); err != nil {
 		t.Fatal(err)
 	}
-	n.create(t, n.guest, []string{"--network", "none", "--memory", "64m", "--read-only", "-v", n.files.Guest + ":" + guest.HoldDir,
+	n.create(t, n.guest, []string{"--network", "none", "--memory", "64m", "--read-only", "-v", n.files.Guest + ":" +
+		guest.HoldDir,
 		"-v", n.files.Node + ":" + guest.NodeDir}, guest.HoldArgs(n.spec.LeaseRef))
 	n.client = guest.Dial(n.files.HoldSocket)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -188,7 +190,12 @@ func newNode(t *testing.T, rank int, image, binary string) *node {
 }
 
 func (n *node) peer() agentapi.Peer {
-	return agentapi.Peer{Rank: n.spec.Rank, Address: n.spec.Network.Address, Key: n.overlay.PublicKey(), Endpoints: n.overlay.Endpoints()}
+	return agentapi.Peer{
+		Rank:      n.spec.Rank,
+		Address:   n.spec.Network.Address,
+		Key:       n.overlay.PublicKey(),
+		Endpoints: n.overlay.Endpoints(),
+	}
 }
 
 // workload starts the renter's container up to its barrier.
@@ -198,7 +205,8 @@ func (n *node) workload(t *testing.T, more ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := append([]string{"--network", "container:" + n.guest, "-v", n.files.Node + ":" + guest.NodeDir + ":ro"}, more...)
+	opts := append([]string{"--network", "container:" + n.guest, "-v", n.files.Node + ":" + guest.NodeDir + ":ro"},
+		more...)
 	for _, kv := range env {
 		opts = append(opts, "-e", kv)
 	}
@@ -207,7 +215,8 @@ func (n *node) workload(t *testing.T, more ...string) {
 
 func (n *node) create(t *testing.T, name string, opts, command []string) {
 	t.Helper()
-	args := append([]string{"run", "-d", "--name", name, "--label", "muster.test=guest", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
+	args := append([]string{"run", "-d", "--name", name, "--label", "muster.test=guest", "--cap-drop", "ALL",
+		"--security-opt", "no-new-privileges",
 		"-v", n.binary + ":" + guest.Binary + ":ro", "--entrypoint", command[0]}, opts...)
 	docker(t, append(append(args, n.image), command[1:]...)...)
 	t.Cleanup(func() { docker(t, "rm", "-f", "-v", name) })

@@ -29,7 +29,8 @@ base64 cat chmod cp find gzip ls mkdir mktemp mv rm shasum tar touch xargs.
 `
 
 func (b builtIn) run(command *string) int {
-	runner, err := interp.New(interp.StdIO(b.in, b.out, b.err), interp.Env(expand.ListEnviron(b.env...)), interp.ExecHandlers(imageFirst))
+	runner, err := interp.New(interp.StdIO(b.in, b.out, b.err), interp.Env(expand.ListEnviron(b.env...)),
+		interp.ExecHandlers(imageFirst))
 	if err != nil {
 		fmt.Fprintln(b.err, "muster:", err)
 		return 125

@@ -90,7 +90,8 @@ func set(env []string, name, value string) []string {
 // findShell is the first of these that can be run; "" when the image has none. A shell whose job is to refuse (nologin)
 // is passed over: the renter is not a stranger to their own container.
 func findShell(own string) string {
-	for _, s := range []string{own, "/bin/bash", "/usr/bin/bash", "/bin/sh", "/bin/ash", "/bin/dash", "/bin/zsh", "/busybox/sh"} {
+	for _, s := range []string{own, "/bin/bash", "/usr/bin/bash", "/bin/sh", "/bin/ash", "/bin/dash", "/bin/zsh",
+		"/busybox/sh"} {
 		switch filepath.Base(s) {
 		case "nologin", "false", "true", ".", "sync", "halt", "shutdown":
 			continue

@@ -15,9 +15,9 @@ import (
 	"github.com/musterhq/muster/agent/guest"
 )
 
-// joining is a mesh while its connections are made. Ranks come up at different moments, and some come again: a connection
-// whose other end has gone is let go of and made anew, until all of them stand at one moment. One that broke and was
-// kept would break the measurement of all, and of each of them at another moment, again and again.
+// joining is a mesh while its connections are made. Ranks come up at different moments, and some come again: a
+// connection whose other end has gone is let go of and made anew, until all of them stand at one moment. One that broke
+// and was kept would break the measurement of all, and of each of them at another moment, again and again.
 type joining struct {
 	*mesh
 	mu    sync.Mutex
@@ -41,7 +41,11 @@ func join(ctx context.Context, q guest.PreflightRequest) (*mesh, error) {
 	joinCtx, cancel := context.WithTimeout(ctx, time.Duration(q.JoinMS)*time.Millisecond)
 	defer cancel()
 
-	j := &joining{mesh: &mesh{q: q, pair: make([]net.Conn, n), ring: &ring{rank: q.Rank, n: n}}, met: map[int]bool{}, moved: make(chan struct{}, 1)}
+	j := &joining{
+		mesh:  &mesh{q: q, pair: make([]net.Conn, n), ring: &ring{rank: q.Rank, n: n}},
+		met:   map[int]bool{},
+		moved: make(chan struct{}, 1),
+	}
 	go j.accept(l)
 	for rank := q.Rank + 1; rank < n; rank++ {
 		go j.keepCalling(joinCtx, forPair, rank)
@@ -77,8 +81,8 @@ func (j *joining) whole() bool {
 	return j.over
 }
 
-// giveUp closes what there is and names the ranks that are missing: of those, if there are any, the ones that were never
-// met, for whom the others wait no longer than we do.
+// giveUp closes what there is and names the ranks that are missing: of those, if there are any, the ones that were
+// never met, for whom the others wait no longer than we do.
 func (j *joining) giveUp() []int {
 	j.mu.Lock()
 	defer j.mu.Unlock()

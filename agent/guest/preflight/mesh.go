@@ -113,7 +113,8 @@ func readGreeting(c net.Conn, q guest.PreflightRequest) (g greeting, err error) 
 	switch {
 	case err != nil:
 		return g, err
-	case g.Magic != magic || g.Epoch != int64(q.Epoch) || int(g.Rank) >= len(q.Addresses) || g.Rank < 0 || int(g.Rank) == q.Rank:
+	case g.Magic != magic || g.Epoch != int64(q.Epoch) || int(g.Rank) >= len(q.Addresses) || g.Rank < 0 ||
+		int(g.Rank) == q.Rank:
 		return g, errors.New("not of this cluster's epoch")
 	case q.Addresses[g.Rank] != host:
 		return g, fmt.Errorf("%s is not rank %d", host, g.Rank)
@@ -123,8 +124,13 @@ func readGreeting(c net.Conn, q guest.PreflightRequest) (g greeting, err error) 
 	return g, nil
 }
 
-func callOnce(ctx context.Context, q guest.PreflightRequest, p purpose, rank int, timeout time.Duration) (net.Conn, error) {
-	d := net.Dialer{Timeout: timeout, KeepAliveConfig: keepAlive, LocalAddr: &net.TCPAddr{IP: net.ParseIP(q.Addresses[q.Rank])}}
+func callOnce(ctx context.Context, q guest.PreflightRequest, p purpose, rank int,
+	timeout time.Duration) (net.Conn, error) {
+	d := net.Dialer{
+		Timeout:         timeout,
+		KeepAliveConfig: keepAlive,
+		LocalAddr:       &net.TCPAddr{IP: net.ParseIP(q.Addresses[q.Rank])},
+	}
 	c, err := d.DialContext(ctx, "tcp4", net.JoinHostPort(q.Addresses[rank], strconv.Itoa(Port)))
 	if err != nil {
 		return nil, err

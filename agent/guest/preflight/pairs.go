@@ -122,7 +122,8 @@ func (m *mesh) slowestPair(own []float64) (pair, error) {
 		if _, err := io.ReadFull(m.ring.prev, b[:]); err != nil {
 			return p, fmt.Errorf("rank %d sends no more data: %w", (m.q.Rank+len(own)-1)%len(own), err)
 		}
-		other := pair{math.Float64frombits(binary.LittleEndian.Uint64(b[:])), int(binary.LittleEndian.Uint32(b[8:])), int(binary.LittleEndian.Uint32(b[12:]))}
+		other := pair{math.Float64frombits(binary.LittleEndian.Uint64(b[:])), int(binary.LittleEndian.Uint32(b[8:])),
+			int(binary.LittleEndian.Uint32(b[12:]))}
 		if other.gbps > 0 && other.gbps < p.gbps {
 			p = other
 		}

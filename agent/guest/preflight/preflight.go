@@ -112,7 +112,8 @@ type measured struct {
 func verdict(busbw float64, slow pair, min float64) string {
 	switch {
 	case slow.gbps > 0 && (slow.gbps < min || busbw < min):
-		return fmt.Sprintf("the slowest pair is from rank %d to rank %d with %s Gbit/s, the ring of all reached %s; %s were asked for",
+		return fmt.Sprintf("the slowest pair is from rank %d to rank %d with %s Gbit/s, the ring of all reached %s; %s "+
+			"were asked for",
 			slow.from, slow.to, figure(slow.gbps), figure(busbw), figure(min))
 	case busbw < min:
 		return fmt.Sprintf("the ring reached %s Gbit/s, %s were asked for", figure(busbw), figure(min))

@@ -31,7 +31,13 @@ func requests(n int) []guest.PreflightRequest {
 	}
 	out := make([]guest.PreflightRequest, n)
 	for i := range out {
-		out[i] = guest.PreflightRequest{LeaseRef: agentapi.LeaseRef{Lease: fmt.Sprint("lease_", i), Epoch: 3}, Rank: i, Addresses: addrs, Bytes: 1 << 18, JoinMS: 30_000}
+		out[i] = guest.PreflightRequest{
+			LeaseRef:  agentapi.LeaseRef{Lease: fmt.Sprint("lease_", i), Epoch: 3},
+			Rank:      i,
+			Addresses: addrs,
+			Bytes:     1 << 18,
+			JoinMS:    30_000,
+		}
 	}
 	return out
 }
@@ -62,7 +68,8 @@ func TestMeasures(t *testing.T) {
 			}
 			// 256 KiB are no multiple of every n: chunks differ in length. Over a slow line fewer are sent, and a machine that
 			// does much else may be one.
-			if want := float64(p.Bytes) * 8 / p.Seconds / 1e9 * 2 * float64(n-1) / float64(n); p.Bytes > 1<<18 || p.Bytes < 1<<18/firstPart || math.Abs(p.BusbwGbps-want) > want/1e9 {
+			if want := float64(p.Bytes) * 8 / p.Seconds / 1e9 * 2 * float64(n-1) / float64(n); p.Bytes > 1<<18 ||
+				p.Bytes < 1<<18/firstPart || math.Abs(p.BusbwGbps-want) > want/1e9 {
 				t.Errorf("%d nodes: %d bytes in %v s is %v Gbit/s, not %v", n, p.Bytes, p.Seconds, want, p.BusbwGbps)
 			}
 			if pairs := len(p.PairGbps) > 0; !pairs {
@@ -92,8 +99,10 @@ func TestSaysWhy(t *testing.T) {
 		reqs func() []guest.PreflightRequest
 		want []string // by rank
 	}{
-		"one is missing":  {func() []guest.PreflightRequest { return short(requests(3))[:2] }, []string{"rank 2 does not answer", "rank 2 does not answer"}},
-		"two are missing": {func() []guest.PreflightRequest { return short(requests(4))[:2] }, []string{"ranks 2 and 3 do not answer", "ranks 2 and 3 do not answer"}},
+		"one is missing": {func() []guest.PreflightRequest { return short(requests(3))[:2] },
+			[]string{"rank 2 does not answer", "rank 2 does not answer"}},
+		"two are missing": {func() []guest.PreflightRequest { return short(requests(4))[:2] },
+			[]string{"ranks 2 and 3 do not answer", "ranks 2 and 3 do not answer"}},
 		"another epoch": {func() []guest.PreflightRequest {
 			r := short(requests(2))
 			r[1].Epoch++
@@ -156,8 +165,8 @@ func TestLostInTheMiddle(t *testing.T) {
 	}
 }
 
-// A rank that others have connections with comes again while they still wait for a third: what they had with it is let go
-// of, whatever it had sent, and one measurement is enough.
+// A rank that others have connections with comes again while they still wait for a third: what they had with it is let
+// go of, whatever it had sent, and one measurement is enough.
 func TestARankThatComesAgainWhileOthersJoin(t *testing.T) {
 	t.Parallel()
 	reqs := requests(3)
@@ -288,7 +297,8 @@ func TestWrongDataIsSeen(t *testing.T) {
 	}
 	defer m.close()
 	honest := m.ring
-	if _, err := honest.round(make([]uint32, 1024)); err == nil || !strings.Contains(err.Error(), "wrong sum at word 600") {
+	if _, err := honest.round(make([]uint32, 1024)); err == nil ||
+		!strings.Contains(err.Error(), "wrong sum at word 600") {
 		t.Errorf("one flipped bit: %v", err)
 	}
 	if err := <-lies; err != nil {

@@ -44,7 +44,8 @@ func TestACommandOnAnotherRank(t *testing.T) {
 		{"kill -TERM $$", "", "", "", 143},
 	} {
 		var out, errs bytes.Buffer
-		if code := Run(at, Request{tc.command}, strings.NewReader(tc.in), &out, &errs); code != tc.code || out.String() != tc.out || errs.String() != tc.errs {
+		if code := Run(at, Request{tc.command}, strings.NewReader(tc.in), &out, &errs); code != tc.code ||
+			out.String() != tc.out || errs.String() != tc.errs {
 			t.Errorf("%s: %d, %d bytes, %q", tc.command, code, out.Len(), errs.String())
 		}
 	}
@@ -64,7 +65,8 @@ func TestACommandEndsWithItsClient(t *testing.T) {
 		go func() { _, _ = io.Copy(c, server); c.Close() }()
 		_, _ = io.Copy(server, c)
 	}()
-	if _, err := io.WriteString(client, `{"command":"echo $$ >`+file+`.new; mv `+file+`.new `+file+`; sleep 600; sleep 600"}`+"\n"); err != nil {
+	if _, err := io.WriteString(client, `{"command":"echo $$ >`+file+`.new; mv `+file+`.new `+file+
+		`; sleep 600; sleep 600"}`+"\n"); err != nil {
 		t.Fatal(err)
 	}
 	var pid int
@@ -117,7 +119,8 @@ func TestArgsAreSSHs(t *testing.T) {
 func TestRanksAreNodes(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "hosts")
-	if err := os.WriteFile(file, []byte("127.0.0.1\tlocalhost\n10.77.0.1\tnode-0\n10.77.0.2\tnode-1\n10.0.0.1 other\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("127.0.0.1\tlocalhost\n10.77.0.1\tnode-0\n10.77.0.2\tnode-1\n10.0.0.1 other\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if r := Ranks(file); len(r) != 2 || !r["node-1"].Equal(net.IPv4(10, 77, 0, 2)) {

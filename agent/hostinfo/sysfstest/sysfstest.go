@@ -34,8 +34,8 @@ func Link(t testing.TB, root, path, target string) {
 	}
 }
 
-// DGX is a machine with two processors of 56 cores and two threads each, 1 TiB of memory beside each, and eight GPUs, as
-// a DGX H100 numbers them: threads 0-55 and 112-167 are near the first four GPUs.
+// DGX is a machine with two processors of 56 cores and two threads each, 1 TiB of memory beside each, and eight GPUs,
+// as a DGX H100 numbers them: threads 0-55 and 112-167 are near the first four GPUs.
 type DGX struct {
 	Root string
 	GPUs [8]string // PCI addresses, as NVML writes them
@@ -58,7 +58,8 @@ func NewDGX(t testing.TB) DGX {
 	for node, cpus := range []string{"0-55,112-167\n", "56-111,168-223\n"} {
 		at := fmt.Sprintf("%snode/node%d/", system, node)
 		write(at+"cpulist", cpus)
-		write(at+"meminfo", fmt.Sprintf("Node %d MemTotal:       1056559104 kB\nNode %d MemFree:        1040000000 kB\n", node, node))
+		write(at+"meminfo", fmt.Sprintf("Node %d MemTotal:       1056559104 kB\nNode %d MemFree:        1040000000 kB\n",
+			node, node))
 		write(at+"distance", []string{"10 21\n", "21 10\n"}[node])
 	}
 	for i, bus := range []string{"1b", "43", "52", "61", "9d", "c3", "d1", "df"} {

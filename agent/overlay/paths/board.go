@@ -60,15 +60,23 @@ type table struct {
 	relays map[netip.AddrPort]*relay
 }
 
-// New makes a board for WireGuard's private key. near tells how near an address is by this host's own routes: 0 is a place
-// that is preferred to all, 1 a network that the host is in, more is farther; nil: all are as near. mtu is called with the largest overlay packet that passes to every
-// peer, whenever that changes; it begins at Base.
+// New makes a board for WireGuard's private key. near tells how near an address is by this host's own routes: 0 is a
+// place that is preferred to all, 1 a network that the host is in, more is farther; nil: all are as near. mtu is called
+// with the largest overlay packet that passes to every peer, whenever that changes; it begins at Base.
 func New(key wgtypes.Key, near func(netip.Addr) int, mtu func(int)) *Board {
 	if near == nil {
 		near = func(netip.Addr) int { return 1 }
 	}
-	b := &Board{near: near, udp: conn.NewDefaultBind(), key: key, self: key.PublicKey(), mtu: mtu, peers: map[wgtypes.Key]*peer{},
-		size: Base, wake: make(chan struct{}, 1)}
+	b := &Board{
+		near:  near,
+		udp:   conn.NewDefaultBind(),
+		key:   key,
+		self:  key.PublicKey(),
+		mtu:   mtu,
+		peers: map[wgtypes.Key]*peer{},
+		size:  Base,
+		wake:  make(chan struct{}, 1),
+	}
 	b.rebuild()
 	return b
 }
@@ -136,7 +144,12 @@ func (b *Board) Paths() map[wgtypes.Key]Path {
 
 // rebuild makes the table anew. Callers hold mu.
 func (b *Board) rebuild() {
-	t := &table{addrs: map[netip.AddrPort]*peer{}, tags: map[tag]*peer{}, ranks: map[uint16]*peer{}, relays: map[netip.AddrPort]*relay{}}
+	t := &table{
+		addrs:  map[netip.AddrPort]*peer{},
+		tags:   map[tag]*peer{},
+		ranks:  map[uint16]*peer{},
+		relays: map[netip.AddrPort]*relay{},
+	}
 	for _, r := range b.relays {
 		for _, a := range r.addrs {
 			t.relays[a] = r

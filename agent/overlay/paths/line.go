@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// Line counts what an overlay exchanges, and how much of it goes over the host's line to the internet. Over the line goes
-// what is sent to and comes from public addresses outside the networks that the host is in: straight, by a hole in a router
-// or through a relay. What stays within the building does not.
+// Line counts what an overlay exchanges, and how much of it goes over the host's line to the internet. Over the line
+// goes what is sent to and comes from public addresses outside the networks that the host is in: straight, by a hole in
+// a router or through a relay. What stays within the building does not.
 type Line struct {
 	up, down       atomic.Int64 // over the line
 	sent, received atomic.Int64 // all

@@ -176,7 +176,11 @@ func TestARenewedTokenKeepsThePath(t *testing.T) {
 	a, _ := pair(t)
 	names, at := []string{"203.0.113.5:3478"}, netip.MustParseAddrPort("203.0.113.5:3478")
 	token := func(expires int64) agentapi.RelayToken {
-		return agentapi.NewRelayToken(secret, agentapi.RelayClaims{Cluster: [16]byte{1}, Epoch: 1, Expires: time.Unix(expires, 0)})
+		return agentapi.NewRelayToken(secret, agentapi.RelayClaims{
+			Cluster: [16]byte{1},
+			Epoch:   1,
+			Expires: time.Unix(expires, 0),
+		})
 	}
 	if err := a.SetRelays(names, token(1000).Text()); err != nil {
 		t.Fatal(err)
@@ -203,7 +207,8 @@ func TestARenewedTokenKeepsThePath(t *testing.T) {
 	if p.best.Load() != r || p.routes[r.way] != r {
 		t.Error("the way through the relay was dropped")
 	}
-	if x := a.relays[0]; x.cookie != cookie || x.welcomedAt != before.welcomedAt || x.seen != before.seen || a.table.Load().relays[at] != x {
+	if x := a.relays[0]; x.cookie != cookie || x.welcomedAt != before.welcomedAt || x.seen != before.seen ||
+		a.table.Load().relays[at] != x {
 		t.Errorf("the relay was forgotten: %+v", x)
 	}
 	hellos := a.dueHellos(now.Add(helloKeep + time.Second))

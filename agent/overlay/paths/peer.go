@@ -100,7 +100,8 @@ func (p *peer) add(w way, told bool, now time.Time) bool {
 		}
 		return false
 	}
-	if !w.addr.IsValid() || w.addr.Port() == 0 || w.addr.Addr().IsUnspecified() || w.addr.Addr().IsMulticast() || len(p.routes) >= maxRoutes {
+	if !w.addr.IsValid() || w.addr.Port() == 0 || w.addr.Addr().IsUnspecified() || w.addr.Addr().IsMulticast() ||
+		len(p.routes) >= maxRoutes {
 		return false
 	}
 	r := &route{way: w, kind: kindOf(w, told), advertised: told, since: now, ep: &conn.StdNetEndpoint{AddrPort: w.addr}}
@@ -135,7 +136,8 @@ func kindOf(w way, told bool) string {
 // dropUntold leaves out addresses that a peer no longer tells and that do not answer.
 func (p *peer) dropUntold() {
 	for w, r := range p.routes {
-		if r.advertised && !w.relayed && !slices.ContainsFunc(p.advertised, func(a netip.AddrPort) bool { return plain(a) == w.addr }) {
+		if r.advertised && !w.relayed && !slices.ContainsFunc(p.advertised,
+			func(a netip.AddrPort) bool { return plain(a) == w.addr }) {
 			r.advertised = false
 		}
 	}
@@ -190,8 +192,8 @@ func (p *peer) choose(now time.Time) {
 	}
 }
 
-// choose is the best live way: one by a preferred interface, else by kind, within a kind the nearer and then the quicker
-// one. The one in use stays unless another as good is much quicker, so that two equal ones do not take turns.
+// choose is the best live way: one by a preferred interface, else by kind, within a kind the nearer and then the
+// quicker one. The one in use stays unless another as good is much quicker, so that two equal ones do not take turns.
 func choose(was *route, routes map[way]*route, now time.Time) *route {
 	var best *route
 	better := func(a, b *route) bool {
@@ -217,7 +219,8 @@ func choose(was *route, routes map[way]*route, now time.Time) *route {
 // compare orders ways by what they are, the better first.
 func compare(a, b *route) int {
 	preferred := func(r *route) int { return min(r.near, 1) }
-	return cmp.Or(cmp.Compare(preferred(a), preferred(b)), cmp.Compare(ranking[a.kind], ranking[b.kind]), cmp.Compare(a.near, b.near))
+	return cmp.Or(cmp.Compare(preferred(a), preferred(b)), cmp.Compare(ranking[a.kind], ranking[b.kind]),
+		cmp.Compare(a.near, b.near))
 }
 
 // ordered are all ways: those that answered last first, then the likeliest. Callers hold the board's lock.

@@ -74,7 +74,8 @@ func main() {
 		for {
 			for _, a := range []string{"10.77.0.1:51820", "127.0.0.1:51820", os.Args[3]} {
 				if c, err := net.Dial("udp", a); err == nil {
-					c.Write([]byte{4, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) // WireGuard's keepalive by its looks
+					// WireGuard's keepalive by its looks
+					c.Write([]byte{4, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 					c.Write([]byte{'M', 's', 'R', 17})
 					c.Close()
 				}

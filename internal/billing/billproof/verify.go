@@ -112,7 +112,8 @@ func (v *Verdict) sumByLease(f File) map[string]*sums {
 			out[part[1]] = s
 		}
 		for _, t := range e.Transfers {
-			if t.Debit != "renter_hold" || t.Amount <= 0 || t.Currency != f.Currency || t.Credit != "host_pending" && t.Credit != "platform_fee" {
+			if t.Debit != "renter_hold" || t.Amount <= 0 || t.Currency != f.Currency || t.Credit != "host_pending" &&
+				t.Credit != "platform_fee" {
 				v.problem("entry %s moves %d %s from %s to %s: not a charge", e.ID, t.Amount, t.Currency, t.Debit, t.Credit)
 			}
 			s.renter += t.Amount
@@ -121,7 +122,8 @@ func (v *Verdict) sumByLease(f File) map[string]*sums {
 			}
 		}
 		if part[2] != strconv.FormatInt(s.renter, 10) {
-			v.problem("entry %s says that %s has been charged %s in all; the entries up to it add up to %d: one is missing or was added", e.ID, part[1], part[2], s.renter)
+			v.problem("entry %s says that %s has been charged %s in all; the entries up to it add up to %d: one is missing "+
+				"or was added", e.ID, part[1], part[2], s.renter)
 		}
 	}
 	return out
@@ -170,19 +172,28 @@ func (v *Verdict) bill(f File, l Lease, booked *sums) {
 		v.problem("%s: the bill is out of range", l.ID)
 		return
 	}
-	r := LeaseVerdict{Lease: l.ID, Rank: l.Rank, Renter: money.Nano(renter.Int64()), Host: money.Nano(host.Int64()), MS: ms}
+	r := LeaseVerdict{
+		Lease:  l.ID,
+		Rank:   l.Rank,
+		Renter: money.Nano(renter.Int64()),
+		Host:   money.Nano(host.Int64()),
+		MS:     ms,
+	}
 	r.NotBooked = r.Renter - l.Billed
 	v.Leases = append(v.Leases, r)
 	switch {
 	case r.NotBooked < 0 || l.BilledMS > ms:
-		v.problem("%s was charged %s for %d ms; proven within its windows are %s for %d ms", l.ID, l.Billed, l.BilledMS, r.Renter, ms)
+		v.problem("%s was charged %s for %d ms; proven within its windows are %s for %d ms", l.ID, l.Billed, l.BilledMS,
+			r.Renter, ms)
 	case r.NotBooked > 0 && l.Settled:
 		v.problem("%s is settled, and %s of what is proven was never charged", l.ID, r.NotBooked)
-	case r.NotBooked == 0 && (l.HostPart != r.Host || l.Settled && l.BilledMS != ms): // time that costs nothing may wait too
+	case r.NotBooked == 0 && (l.HostPart != r.Host || l.Settled && l.BilledMS != ms):
+		// time that costs nothing may wait too
 		v.problem("%s: the host's part is %s of %d ms; it should be %s of %d ms", l.ID, l.HostPart, l.BilledMS, r.Host, ms)
 	}
 	if booked.renter != int64(l.Billed) || booked.host != int64(l.HostPart) {
-		v.problem("%s: the books hold %s (the host's part %s), the statement says %s (%s)", l.ID, money.Nano(booked.renter), money.Nano(booked.host), l.Billed, l.HostPart)
+		v.problem("%s: the books hold %s (the host's part %s), the statement says %s (%s)", l.ID, money.Nano(booked.renter),
+			money.Nano(booked.host), l.Billed, l.HostPart)
 	}
 }
 

@@ -69,8 +69,13 @@ func SetTerms(ctx context.Context, tx *db.Tx, who account.Principal, t Terms) er
 	if err := bad.Err(); err != nil {
 		return err
 	}
-	if err := tx.Q.SetBondTerms(ctx, dbq.SetBondTermsParams{OrgID: who.Org, RetainPpm: int32(t.RetainPPM), AcceptUnbonded: t.AcceptUnbonded,
-		LiabilityMax: t.LiabilityMax, ChangedBy: who.User}); err != nil {
+	if err := tx.Q.SetBondTerms(ctx, dbq.SetBondTermsParams{
+		OrgID:          who.Org,
+		RetainPpm:      int32(t.RetainPPM),
+		AcceptUnbonded: t.AcceptUnbonded,
+		LiabilityMax:   t.LiabilityMax,
+		ChangedBy:      who.User,
+	}); err != nil {
 		return fmt.Errorf("bond: terms of %s: %w", who.Org, err)
 	}
 	detail := map[string]any{"retain_ppm": t.RetainPPM, "accept_unbonded": t.AcceptUnbonded}

@@ -29,7 +29,8 @@ func newWallet(t *testing.T, d *db.DB) *wallet {
 	t.Helper()
 	p := &wallet{t, d, account.Principal{Org: id.New[id.Org](), User: id.New[id.User]()}}
 	p.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", p.who.Org)
-	p.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", p.who.User, p.who.User.String()+"@example.com")
+	p.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", p.who.User, p.who.User.String()+
+		"@example.com")
 	return p
 }
 
@@ -56,13 +57,17 @@ func (p *wallet) post(from, to ledger.Account, n money.Nano) {
 func (p *wallet) payIn(n money.Nano) {
 	p.t.Helper()
 	top := id.New[id.TopUp]()
-	p.exec("INSERT INTO topup (id, org_id, user_id, amount, currency, state, payment_intent_id) VALUES ($1, $2, $3, $4, $5, 'succeeded', $6)",
+	p.exec("INSERT INTO topup (id, org_id, user_id, amount, currency, state, payment_intent_id) VALUES ($1, $2, $3, "+
+		"$4, $5, 'succeeded', $6)",
 		top, p.who.Org, p.who.User, n, usd, "pi_"+top.String())
 	p.post(ledger.StripeClearing(usd), ledger.Wallet(p.who.Org, usd), n)
 }
 
 func (p *wallet) deposit(n money.Nano) error {
-	return p.d.InTx(p.t.Context(), func(ctx context.Context, tx *db.Tx) error { return bond.Deposit(ctx, tx, p.who, usd, n) })
+	return p.d.InTx(p.t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		return bond.Deposit(ctx, tx, p.who, usd,
+			n)
+	})
 }
 
 func (p *wallet) withdraw(n money.Nano) (out bond.Withdrawn, err error) {
@@ -78,7 +83,8 @@ func (p *wallet) want(wallet, payable, kept money.Nano) {
 	for _, x := range []struct {
 		a    ledger.Account
 		want money.Nano
-	}{{ledger.Wallet(p.who.Org, usd), wallet}, {ledger.HostPayable(p.who.Org, usd), payable}, {ledger.HostBond(p.who.Org, usd), kept}} {
+	}{{ledger.Wallet(p.who.Org, usd), wallet}, {ledger.HostPayable(p.who.Org, usd), payable},
+		{ledger.HostBond(p.who.Org, usd), kept}} {
 		got, err := ledger.Balance(p.t.Context(), p.d.Q, x.a)
 		if err != nil || got != x.want {
 			p.t.Errorf("%s has %s, %v, want %s", x.a.Kind, got, err, x.want)
@@ -146,7 +152,8 @@ func TestI6BondAccountsHaveFloors(t *testing.T) {
 	}
 	p.post(ledger.HostBond(p.who.Org, usd), ledger.BondHold(p.who.Org, lease, usd), 4*money.Unit)
 	for _, a := range []ledger.Account{ledger.HostBond(p.who.Org, usd), ledger.BondHold(p.who.Org, lease, usd)} {
-		_, err := p.d.Pool.Exec(t.Context(), `UPDATE ledger_balance SET amount = -1 WHERE account_id = (SELECT id FROM ledger_account WHERE kind = $1 AND owner = $2)`,
+		_, err := p.d.Pool.Exec(t.Context(), `UPDATE ledger_balance SET amount = -1 WHERE account_id = (SELECT id FROM
+			ledger_account WHERE kind = $1 AND owner = $2)`,
 			string(a.Kind), a.Owner)
 		if err == nil {
 			t.Errorf("%s may fall below zero", a.Kind)
@@ -184,7 +191,8 @@ func TestI3DepositsAndWithdrawalsConserve(t *testing.T) {
 		t.Fatalf("killed %d times: the killer does not kill", died)
 	}
 	sum := money.Nano(0)
-	for _, a := range []ledger.Account{ledger.Wallet(p.who.Org, usd), ledger.HostPayable(p.who.Org, usd), ledger.HostBond(p.who.Org, usd)} {
+	for _, a := range []ledger.Account{ledger.Wallet(p.who.Org, usd), ledger.HostPayable(p.who.Org, usd),
+		ledger.HostBond(p.who.Org, usd)} {
 		n, err := ledger.Balance(t.Context(), d.Q, a)
 		if err != nil {
 			t.Fatal(err)

@@ -23,8 +23,8 @@ func Deposited(ctx context.Context, q *dbq.Queries, org id.Org, currency string)
 	return n, nil
 }
 
-// Depositable is what an operator could move from its wallet into its bond now: its own money that it paid in. Credit that
-// was given away, and credit of an organisation that pays afterwards, is not among it; nor is a disputed payment.
+// Depositable is what an operator could move from its wallet into its bond now: its own money that it paid in. Credit
+// that was given away, and credit of an organisation that pays afterwards, is not among it; nor is a disputed payment.
 func Depositable(ctx context.Context, q *dbq.Queries, org id.Org, currency string) (money.Nano, error) {
 	wallet, err := ledger.Balance(ctx, q, ledger.Wallet(org, currency))
 	if err != nil {
@@ -33,7 +33,8 @@ func Depositable(ctx context.Context, q *dbq.Queries, org id.Org, currency strin
 	return depositable(ctx, q, org, currency, wallet)
 }
 
-func depositable(ctx context.Context, q *dbq.Queries, org id.Org, currency string, wallet money.Nano) (money.Nano, error) {
+func depositable(ctx context.Context, q *dbq.Queries, org id.Org, currency string,
+	wallet money.Nano) (money.Nano, error) {
 	paid, err := q.BondPaidIn(ctx, org, currency)
 	if err != nil {
 		return 0, fmt.Errorf("bond: paid in by %s: %w", org, err)
@@ -45,8 +46,8 @@ func depositable(ctx context.Context, q *dbq.Queries, org id.Org, currency strin
 	return max(0, min(wallet, money.Nano(paid)-in)), nil
 }
 
-// Deposit moves an amount from the wallet of the caller's organisation into its bond. Faults: Invalid for an amount that is
-// not above zero; InsufficientFunds for more than Depositable, with how much that is.
+// Deposit moves an amount from the wallet of the caller's organisation into its bond. Faults: Invalid for an amount
+// that is not above zero; InsufficientFunds for more than Depositable, with how much that is.
 func Deposit(ctx context.Context, tx *db.Tx, who account.Principal, currency string, amount money.Nano) error {
 	if amount <= 0 {
 		return fault.InvalidField("amount", "must be above zero")
@@ -65,13 +66,17 @@ func Deposit(ctx context.Context, tx *db.Tx, who account.Principal, currency str
 		return err
 	}
 	if amount > most {
-		return fault.New(fault.InsufficientFunds, "%s can be deposited now: what you paid in and have not used; promotional credit cannot", most.Plain())
+		return fault.New(fault.InsufficientFunds, "%s can be deposited now: what you paid in and have not used; "+
+			"promotional credit cannot", most.Plain())
 	}
 	if err := tx.Q.AddBondDeposited(ctx, who.Org, currency, amount); err != nil {
 		return fmt.Errorf("bond: deposit of %s: %w", who.Org, err)
 	}
 	if _, err := books.Post(ctx, ledger.Entry{
-		Kind: "bond_deposit", Key: "bond_deposit:" + id.New[id.LedgerTx]().String(), Ref: who.Org.String(), Memo: "from your balance into the bond",
+		Kind:      "bond_deposit",
+		Key:       "bond_deposit:" + id.New[id.LedgerTx]().String(),
+		Ref:       who.Org.String(),
+		Memo:      "from your balance into the bond",
 		Transfers: []ledger.Transfer{{Debit: wallet, Credit: bond, Amount: amount}},
 	}); err != nil {
 		return err
@@ -85,20 +90,23 @@ type Withdrawn struct {
 	ToPayable money.Nano // the rest: earnings, payable again
 }
 
-// Withdraw takes an amount out of the part of the bond that is not reserved for a lease. It goes back to the wallet as far
-// as it came from there, and else becomes payable. Faults: Invalid for an amount that is not above zero;
+// Withdraw takes an amount out of the part of the bond that is not reserved for a lease. It goes back to the wallet as
+// far as it came from there, and else becomes payable. Faults: Invalid for an amount that is not above zero;
 // InsufficientFunds for more than is not reserved, with how much that is.
-func Withdraw(ctx context.Context, tx *db.Tx, who account.Principal, currency string, amount money.Nano) (Withdrawn, error) {
+func Withdraw(ctx context.Context, tx *db.Tx, who account.Principal, currency string,
+	amount money.Nano) (Withdrawn, error) {
 	if amount <= 0 {
 		return Withdrawn{}, fault.InvalidField("amount", "must be above zero")
 	}
-	wallet, bond, payable := ledger.Wallet(who.Org, currency), ledger.HostBond(who.Org, currency), ledger.HostPayable(who.Org, currency)
+	wallet, bond, payable := ledger.Wallet(who.Org, currency), ledger.HostBond(who.Org, currency),
+		ledger.HostPayable(who.Org, currency)
 	books, err := ledger.Lock(ctx, tx, bond, payable, wallet)
 	if err != nil {
 		return Withdrawn{}, err
 	}
 	if free := books.Balance(bond); amount > free {
-		return Withdrawn{}, fault.New(fault.InsufficientFunds, "%s of your bond is not reserved for a running lease and can be withdrawn now", free.Plain())
+		return Withdrawn{}, fault.New(fault.InsufficientFunds, "%s of your bond is not reserved for a running lease and "+
+			"can be withdrawn now", free.Plain())
 	}
 	in, err := Deposited(ctx, tx.Q, who.Org, currency)
 	if err != nil {
@@ -106,7 +114,12 @@ func Withdraw(ctx context.Context, tx *db.Tx, who account.Principal, currency st
 	}
 	out := Withdrawn{ToWallet: min(amount, in)}
 	out.ToPayable = amount - out.ToWallet
-	e := ledger.Entry{Kind: "bond_withdraw", Key: "bond_withdraw:" + id.New[id.LedgerTx]().String(), Ref: who.Org.String(), Memo: "out of the bond"}
+	e := ledger.Entry{
+		Kind: "bond_withdraw",
+		Key:  "bond_withdraw:" + id.New[id.LedgerTx]().String(),
+		Ref:  who.Org.String(),
+		Memo: "out of the bond",
+	}
 	if out.ToWallet > 0 {
 		if err := tx.Q.TakeBondDeposited(ctx, out.ToWallet, who.Org, currency); err != nil {
 			return Withdrawn{}, fmt.Errorf("bond: withdrawal of %s: %w", who.Org, err)
@@ -144,7 +157,11 @@ func QueueRetaining(ctx context.Context, q *dbq.Queries, org id.Org, currency st
 	if err != nil {
 		return Retaining{}, fmt.Errorf("bond: reserved by %s: %w", org, err)
 	}
-	return Retaining{ppm: t.RetainPPM, target: money.CostOf(money.Micro(price), targetHours*3600_000), held: money.Nano(held)}, nil
+	return Retaining{
+		ppm:    t.RetainPPM,
+		target: money.CostOf(money.Micro(price), targetHours*3600_000),
+		held:   money.Nano(held),
+	}, nil
 }
 
 // Any reports whether anything may be retained at all.

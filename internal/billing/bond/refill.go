@@ -39,17 +39,28 @@ func OfCluster(ctx context.Context, q *dbq.Queries, cluster id.Cluster) ([]Froze
 	out := make([]Frozen, len(rows))
 	for i, r := range rows {
 		out[i] = Frozen{
-			Lease: r.LeaseID, Rank: int(r.Rank), Host: r.HostID, HostName: r.HostName, Operator: r.OrgID, Currency: r.Currency, StandbyRate: r.Srate,
-			SharePPM: int64(r.HostSharePpm), Amount: r.Amount, Reserved: r.Reserved, Live: r.EndedAt == nil, Settled: r.SettledAt != nil, Open: r.ReleasedAt == nil,
+			Lease:       r.LeaseID,
+			Rank:        int(r.Rank),
+			Host:        r.HostID,
+			HostName:    r.HostName,
+			Operator:    r.OrgID,
+			Currency:    r.Currency,
+			StandbyRate: r.Srate,
+			SharePPM:    int64(r.HostSharePpm),
+			Amount:      r.Amount,
+			Reserved:    r.Reserved,
+			Live:        r.EndedAt == nil,
+			Settled:     r.SettledAt != nil,
+			Open:        r.ReleasedAt == nil,
 		}
 	}
 	return out, nil
 }
 
-// Refill moves what is missing from operators' bonds into the reserves of a cluster's live leases, so that each covers what
-// its lease is liable for beside the leases that live now. Where a bond does not suffice it moves what there is and tells
-// the operator, once until it suffices again. Call it whenever the cluster is extended, in a transaction of its own; the
-// caller holds the cluster's lock. When nothing is missing it locks nothing.
+// Refill moves what is missing from operators' bonds into the reserves of a cluster's live leases, so that each covers
+// what its lease is liable for beside the leases that live now. Where a bond does not suffice it moves what there is
+// and tells the operator, once until it suffices again. Call it whenever the cluster is extended, in a transaction of
+// its own; the caller holds the cluster's lock. When nothing is missing it locks nothing.
 func Refill(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	rows, err := tx.Q.LeaseBonds(ctx, cluster)
 	if err != nil {
@@ -106,27 +117,38 @@ func refill(ctx context.Context, tx *db.Tx, books *ledger.Locked, r dbq.LeaseBon
 		return nil
 	}
 	if move > 0 {
-		if _, err := books.Post(ctx, reserve(r.OrgID, r.LeaseID, r.ClusterID, r.Currency, move, r.Reserved+move)); err != nil {
+		if _, err := books.Post(ctx, reserve(r.OrgID, r.LeaseID, r.ClusterID, r.Currency, move,
+			r.Reserved+move)); err != nil {
 			return err
 		}
 	}
-	if err := tx.Q.SetLeaseBondReserved(ctx, dbq.SetLeaseBondReservedParams{LeaseID: r.LeaseID, Amount: want, Reserved: r.Reserved + move, ShortTold: told}); err != nil {
+	if err := tx.Q.SetLeaseBondReserved(ctx, dbq.SetLeaseBondReservedParams{
+		LeaseID:   r.LeaseID,
+		Amount:    want,
+		Reserved:  r.Reserved + move,
+		ShortTold: told,
+	}); err != nil {
 		return err
 	}
 	if !told || r.ShortTold {
 		return nil
 	}
 	_, err := notify.Add(ctx, tx, notify.Notice{
-		Org: r.OrgID, Severity: notify.Warn, Object: r.HostID.String(), Key: fmt.Sprintf("bond_short:%s:%d", r.LeaseID, int64(r.Reserved+move)),
-		Title: fmt.Sprintf("The bond of %s is %s %s short", r.HostName, (missing - move).Plain(), r.Currency),
-		Body: fmt.Sprintf("Rank %d of cluster %s is liable for %s, and your bond could not fill its reserve up. When little is left, the next failure of the host ends "+
+		Org:      r.OrgID,
+		Severity: notify.Warn,
+		Object:   r.HostID.String(),
+		Key:      fmt.Sprintf("bond_short:%s:%d", r.LeaseID, int64(r.Reserved+move)),
+		Title:    fmt.Sprintf("The bond of %s is %s %s short", r.HostName, (missing - move).Plain(), r.Currency),
+		Body: fmt.Sprintf("Rank %d of cluster %s is liable for %s, and your bond could not fill its reserve up. When "+
+			"little is left, the next failure of the host ends "+
 			"its part in the cluster at once. Deposit more: muster host bond deposit.", r.Rank, r.ClusterID, want.Plain()),
 	})
 	return err
 }
 
-// Low reports whether so little is left in the reserve of a lease of a gang that its host's next failure is final: less than
-// what 130 s of standby of the other operators' live leases cost. It is false for a lease that nobody is liable for.
+// Low reports whether so little is left in the reserve of a lease of a gang that its host's next failure is final: less
+// than what 130 s of standby of the other operators' live leases cost. It is false for a lease that nobody is liable
+// for.
 func Low(ctx context.Context, q *dbq.Queries, cluster id.Cluster, lease id.Lease) (bool, error) {
 	rows, err := q.LeaseBonds(ctx, cluster)
 	if err != nil {
@@ -149,9 +171,9 @@ func Low(ctx context.Context, q *dbq.Queries, cluster id.Cluster, lease id.Lease
 	return has < fairness.Bond(gang, at, fairness.BondFloor), err
 }
 
-// Release gives what is reserved for a cluster's leases back to their operators' bonds. Call it once every lease is settled
-// and every standstill of the cluster is decided and posted, in a transaction of its own; the caller holds the cluster's
-// lock. Called again it changes nothing.
+// Release gives what is reserved for a cluster's leases back to their operators' bonds. Call it once every lease is
+// settled and every standstill of the cluster is decided and posted, in a transaction of its own; the caller holds the
+// cluster's lock. Called again it changes nothing.
 func Release(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	rows, err := tx.Q.LeaseBonds(ctx, cluster)
 	if err != nil {
@@ -185,8 +207,15 @@ func Release(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 		}
 		if left > 0 {
 			if _, err := books.Post(ctx, ledger.Entry{
-				Kind: "bond_release", Key: "bond_release:" + r.LeaseID.String(), Ref: r.ClusterID.String(), Memo: "no longer reserved",
-				Transfers: []ledger.Transfer{{Debit: ledger.BondHold(r.OrgID, r.LeaseID, r.Currency), Credit: ledger.HostBond(r.OrgID, r.Currency), Amount: left}},
+				Kind: "bond_release",
+				Key:  "bond_release:" + r.LeaseID.String(),
+				Ref:  r.ClusterID.String(),
+				Memo: "no longer reserved",
+				Transfers: []ledger.Transfer{{
+					Debit:  ledger.BondHold(r.OrgID, r.LeaseID, r.Currency),
+					Credit: ledger.HostBond(r.OrgID, r.Currency),
+					Amount: left,
+				}},
 			}); err != nil {
 				return fmt.Errorf("bond: release of %s: %w", r.LeaseID, err)
 			}

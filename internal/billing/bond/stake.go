@@ -54,8 +54,8 @@ func (s Stakes) Covered(books *ledger.Locked) bool {
 	return true
 }
 
-// Write reserves the stakes and freezes them. The leases exist and the accounts are locked. It only writes, so it may be
-// part of a pipe.
+// Write reserves the stakes and freezes them. The leases exist and the accounts are locked. It only writes, so it may
+// be part of a pipe.
 func (s Stakes) Write(ctx context.Context, tx *db.Tx, books *ledger.Locked) error {
 	for _, l := range s.Leases {
 		if l.Amount > 0 {
@@ -63,19 +63,34 @@ func (s Stakes) Write(ctx context.Context, tx *db.Tx, books *ledger.Locked) erro
 				return fmt.Errorf("bond: reserve for %s: %w", l.Lease, err)
 			}
 		}
-		if err := tx.Q.InsertLeaseBond(ctx, dbq.InsertLeaseBondParams{LeaseID: l.Lease, ClusterID: l.Cluster, HostID: l.Host, OrgID: l.Operator,
-			Currency: s.Currency, Srate: l.StandbyRate, Amount: l.Amount, Reserved: l.Amount}); err != nil {
+		if err := tx.Q.InsertLeaseBond(ctx, dbq.InsertLeaseBondParams{
+			LeaseID:   l.Lease,
+			ClusterID: l.Cluster,
+			HostID:    l.Host,
+			OrgID:     l.Operator,
+			Currency:  s.Currency,
+			Srate:     l.StandbyRate,
+			Amount:    l.Amount,
+			Reserved:  l.Amount,
+		}); err != nil {
 			return fmt.Errorf("bond: freeze the terms of %s: %w", l.Lease, err)
 		}
 	}
 	return nil
 }
 
-// reserve moves an amount from the operator's bond into the lease's part of it; upTo is what was reserved for the lease in
-// all after it, which only grows: the entry is booked once.
+// reserve moves an amount from the operator's bond into the lease's part of it; upTo is what was reserved for the lease
+// in all after it, which only grows: the entry is booked once.
 func reserve(org id.Org, lease id.Lease, cluster id.Cluster, currency string, amount, upTo money.Nano) ledger.Entry {
 	return ledger.Entry{
-		Kind: "bond_reserve", Key: fmt.Sprintf("bond_reserve:%s:%d", lease, int64(upTo)), Ref: cluster.String(), Memo: "bond of a lease in a gang",
-		Transfers: []ledger.Transfer{{Debit: ledger.HostBond(org, currency), Credit: ledger.BondHold(org, lease, currency), Amount: amount}},
+		Kind: "bond_reserve",
+		Key:  fmt.Sprintf("bond_reserve:%s:%d", lease, int64(upTo)),
+		Ref:  cluster.String(),
+		Memo: "bond of a lease in a gang",
+		Transfers: []ledger.Transfer{{
+			Debit:  ledger.HostBond(org, currency),
+			Credit: ledger.BondHold(org, lease, currency),
+			Amount: amount,
+		}},
 	}
 }

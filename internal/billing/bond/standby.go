@@ -16,10 +16,10 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Post books what standby and relief have come to beyond what is booked already. leases are those that the amounts of due
-// name by index. All amounts are sums since the beginning, so calling it again, or with facts that are a part of those it
-// was called with before, changes nothing: nothing is ever taken back. Call it in a transaction of its own; the caller holds
-// the cluster's lock.
+// Post books what standby and relief have come to beyond what is booked already. leases are those that the amounts of
+// due name by index. All amounts are sums since the beginning, so calling it again, or with facts that are a part of
+// those it was called with before, changes nothing: nothing is ever taken back. Call it in a transaction of its own;
+// the caller holds the cluster's lock.
 func Post(ctx context.Context, tx *db.Tx, cluster id.Cluster, leases []Frozen, due fairness.Money) error {
 	s := &posting{cluster: cluster, leases: leases}
 	if err := s.compare(ctx, tx.Q, due); err != nil {
@@ -86,7 +86,8 @@ func (s *posting) compare(ctx context.Context, q *dbq.Queries, due fairness.Mone
 		was := before[pair{v.Lease, c.Lease}]
 		if d.Paid > was.Posted && c.Open {
 			s.standby = append(s.standby, standbyDue{d, was.Posted, was.HostPosted})
-			s.accounts = append(s.accounts, ledger.BondHold(c.Operator, c.Lease, c.Currency), ledger.HostPending(v.Operator, v.Currency), ledger.Fee(v.Currency))
+			s.accounts = append(s.accounts, ledger.BondHold(c.Operator, c.Lease, c.Currency),
+				ledger.HostPending(v.Operator, v.Currency), ledger.Fee(v.Currency))
 		}
 	}
 	had := map[id.Lease]dbq.StandbyRelief{}
@@ -118,7 +119,11 @@ func (s *posting) payStandby(ctx context.Context, tx *db.Tx, books *ledger.Locke
 		Memo: fmt.Sprintf("node %d stood by %s for node %d", v.Rank, time.Duration(x.due.MS)*time.Millisecond, c.Rank),
 	}
 	if toHost > 0 {
-		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: hold, Credit: ledger.HostPending(v.Operator, v.Currency), Amount: toHost})
+		e.Transfers = append(e.Transfers, ledger.Transfer{
+			Debit:  hold,
+			Credit: ledger.HostPending(v.Operator, v.Currency),
+			Amount: toHost,
+		})
 	}
 	if fee := more - toHost; fee > 0 {
 		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: hold, Credit: ledger.Fee(v.Currency), Amount: fee})
@@ -135,9 +140,15 @@ func (s *posting) payRelief(ctx context.Context, tx *db.Tx, books *ledger.Locked
 	l := s.leases[x.victim]
 	if x.total > x.posted {
 		err := postNew(ctx, books, ledger.Entry{
-			Kind: "relief", Key: fmt.Sprintf("relief:%s:%s:%d", s.cluster, l.Lease, int64(x.total)), Ref: s.cluster.String(),
-			Memo:      fmt.Sprintf("node %d stood by %s, and no host is to blame", l.Rank, time.Duration(x.ms)*time.Millisecond),
-			Transfers: []ledger.Transfer{{Debit: ledger.StandbyRelief(l.Currency), Credit: ledger.HostPending(l.Operator, l.Currency), Amount: x.total - x.posted}},
+			Kind: "relief",
+			Key:  fmt.Sprintf("relief:%s:%s:%d", s.cluster, l.Lease, int64(x.total)),
+			Ref:  s.cluster.String(),
+			Memo: fmt.Sprintf("node %d stood by %s, and no host is to blame", l.Rank, time.Duration(x.ms)*time.Millisecond),
+			Transfers: []ledger.Transfer{{
+				Debit:  ledger.StandbyRelief(l.Currency),
+				Credit: ledger.HostPending(l.Operator, l.Currency),
+				Amount: x.total - x.posted,
+			}},
 		})
 		if err != nil {
 			return err

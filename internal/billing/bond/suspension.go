@@ -36,8 +36,8 @@ type Evidence struct {
 // Millis returns how long the suspension lasted.
 func (s Suspension) Millis() int64 { return s.To.Sub(s.From).Milliseconds() }
 
-// Cause says why the time is not billed, as the end of a sentence such as "30.0 s not billed: rank 1 was cut off". names
-// says more about ranks, such as "host lisbon-3"; it may be nil.
+// Cause says why the time is not billed, as the end of a sentence such as "30.0 s not billed: rank 1 was cut off".
+// names says more about ranks, such as "host lisbon-3"; it may be nil.
 func (s Suspension) Cause(names map[int]string) string {
 	switch {
 	case s.Class == "platform":
@@ -149,9 +149,10 @@ func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 func clock(t time.Time) string { return t.UTC().Format("15:04:05") }
 
-// Suspended returns the decided suspensions of clusters, in order of time. The caller has checked that they may be seen.
-// names says more about the ranks of a cluster in Why; it may be nil.
-func Suspended(ctx context.Context, q *dbq.Queries, clusters []id.Cluster, names func(id.Cluster) map[int]string) (map[id.Cluster][]Suspension, error) {
+// Suspended returns the decided suspensions of clusters, in order of time. The caller has checked that they may be
+// seen. names says more about the ranks of a cluster in Why; it may be nil.
+func Suspended(ctx context.Context, q *dbq.Queries, clusters []id.Cluster,
+	names func(id.Cluster) map[int]string) (map[id.Cluster][]Suspension, error) {
 	out := map[id.Cluster][]Suspension{}
 	if len(clusters) == 0 {
 		return out, nil
@@ -185,7 +186,13 @@ func Suspended(ctx context.Context, q *dbq.Queries, clusters []id.Cluster, names
 		of[key{e.ClusterID, e.N}] = append(of[key{e.ClusterID, e.N}], x)
 	}
 	for _, r := range rows {
-		s := Suspension{From: time.UnixMilli(r.FromMs).UTC(), To: time.UnixMilli(r.ToMs).UTC(), Class: r.Class, Culprits: []int{}, Evidence: []Evidence{}}
+		s := Suspension{
+			From:     time.UnixMilli(r.FromMs).UTC(),
+			To:       time.UnixMilli(r.ToMs).UTC(),
+			Class:    r.Class,
+			Culprits: []int{},
+			Evidence: []Evidence{},
+		}
 		s.Evidence = append(s.Evidence, of[key{r.ClusterID, r.N}]...)
 		for _, k := range r.Ranks {
 			s.Culprits = append(s.Culprits, int(k))
@@ -200,9 +207,10 @@ func Suspended(ctx context.Context, q *dbq.Queries, clusters []id.Cluster, names
 	return out, nil
 }
 
-// HostNames names the hosts of clusters' ranks, for Suspended: an operator's own as "your host NAME" and no others, or for
-// the zero org all as "host NAME".
-func HostNames(ctx context.Context, q *dbq.Queries, org id.Org, clusters []id.Cluster) (func(id.Cluster) map[int]string, error) {
+// HostNames names the hosts of clusters' ranks, for Suspended: an operator's own as "your host NAME" and no others, or
+// for the zero org all as "host NAME".
+func HostNames(ctx context.Context, q *dbq.Queries, org id.Org,
+	clusters []id.Cluster) (func(id.Cluster) map[int]string, error) {
 	ids := make([]pgtype.UUID, len(clusters))
 	for i, c := range clusters {
 		ids[i] = pgtype.UUID{Bytes: c.UUID(), Valid: true}

@@ -73,7 +73,13 @@ type HostLimit struct {
 
 // Of returns an operator's standing, with at most limit entries of each kind.
 func Of(ctx context.Context, q *dbq.Queries, org id.Org, currency string, limit int) (Standing, error) {
-	s := Standing{Currency: currency, Leases: []Reserve{}, Standby: []StandbyRow{}, Relief: []ReliefRow{}, Hosts: []HostLimit{}}
+	s := Standing{
+		Currency: currency,
+		Leases:   []Reserve{},
+		Standby:  []StandbyRow{},
+		Relief:   []ReliefRow{},
+		Hosts:    []HostLimit{},
+	}
 	var err error
 	if s.Free, err = ledger.Balance(ctx, q, ledger.HostBond(org, currency)); err != nil {
 		return s, err
@@ -101,23 +107,48 @@ func (s *Standing) lists(ctx context.Context, q *dbq.Queries, org id.Org, limit 
 		return fmt.Errorf("bond: leases of %s: %w", org, err)
 	}
 	for _, r := range leases {
-		s.Leases = append(s.Leases, Reserve{Lease: r.LeaseID, Cluster: r.ClusterID, Host: r.HostID, HostName: r.HostName, Rank: int(r.Rank),
-			Liable: r.Amount, Left: money.Nano(r.Held), Since: r.CreatedAt, Ended: r.EndedAt})
+		s.Leases = append(s.Leases, Reserve{
+			Lease:    r.LeaseID,
+			Cluster:  r.ClusterID,
+			Host:     r.HostID,
+			HostName: r.HostName,
+			Rank:     int(r.Rank),
+			Liable:   r.Amount,
+			Left:     money.Nano(r.Held),
+			Since:    r.CreatedAt,
+			Ended:    r.EndedAt,
+		})
 	}
 	standby, err := q.StandbyOfOrg(ctx, org, s.Currency, int32(limit))
 	if err != nil {
 		return fmt.Errorf("bond: standby of %s: %w", org, err)
 	}
 	for _, r := range standby {
-		s.Standby = append(s.Standby, StandbyRow{Cluster: r.ClusterID, HostName: r.HostName, Received: r.Received, VictimRank: int(r.VictimRank),
-			CulpritRank: int(r.CulpritRank), Millis: r.Ms, Amount: r.Posted, HostPart: r.HostPosted, At: r.PostedAt})
+		s.Standby = append(s.Standby, StandbyRow{
+			Cluster:     r.ClusterID,
+			HostName:    r.HostName,
+			Received:    r.Received,
+			VictimRank:  int(r.VictimRank),
+			CulpritRank: int(r.CulpritRank),
+			Millis:      r.Ms,
+			Amount:      r.Posted,
+			HostPart:    r.HostPosted,
+			At:          r.PostedAt,
+		})
 	}
 	relief, err := q.ReliefOfOrg(ctx, org, s.Currency, int32(limit))
 	if err != nil {
 		return fmt.Errorf("bond: relief of %s: %w", org, err)
 	}
 	for _, r := range relief {
-		s.Relief = append(s.Relief, ReliefRow{Cluster: r.ClusterID, HostName: r.HostName, Rank: int(r.Rank), Millis: r.Ms, Amount: r.HostPosted, At: r.PostedAt})
+		s.Relief = append(s.Relief, ReliefRow{
+			Cluster:  r.ClusterID,
+			HostName: r.HostName,
+			Rank:     int(r.Rank),
+			Millis:   r.Ms,
+			Amount:   r.HostPosted,
+			At:       r.PostedAt,
+		})
 	}
 	if err := s.reasons(ctx, q, org); err != nil {
 		return err
@@ -167,14 +198,15 @@ func why(all []Suspension, fits func(Suspension) bool) []string {
 	out := []string{}
 	for _, x := range all {
 		if fits(x) {
-			out = append(out, fmt.Sprintf("%s, %.1f s: %s", x.From.Format("2 January 15:04:05 UTC"), float64(x.Millis())/1000, x.Why))
+			out = append(out, fmt.Sprintf("%s, %.1f s: %s", x.From.Format("2 January 15:04:05 UTC"), float64(x.Millis())/1000,
+				x.Why))
 		}
 	}
 	return out
 }
 
-// LiabilityOf is what a lease would be liable for in a gang of so many nodes of other operators' hosts beside it, each at a
-// rate per hour.
+// LiabilityOf is what a lease would be liable for in a gang of so many nodes of other operators' hosts beside it, each
+// at a rate per hour.
 func LiabilityOf(nodes int, rate money.Micro) money.Nano {
 	return money.CostCeil(rate*money.Micro(max(0, nodes-1)), fairness.BondTime.Milliseconds())
 }

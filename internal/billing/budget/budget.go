@@ -7,9 +7,9 @@
 //   - Committed never rises above the cap. (A cap may be set below what is committed: then nothing more is.) Money is
 //     held before time runs, so a cap is never exceeded by a nano-unit.
 //   - A budget is read and changed under the lock of its org's wallet.
-//   - Whoever owns it is told once when half, four fifths and all of it is spent, what is merely held left out: the first hour
-//     that is held for a cluster may be most of a small budget and come back. That what is held keeps a cluster from being
-//     extended is told too.
+//   - Whoever owns it is told once when half, four fifths and all of it is spent, what is merely held left out: the
+//     first hour that is held for a cluster may be most of a small budget and come back. That what is held keeps a
+//     cluster from being extended is told too.
 package budget
 
 import (
@@ -89,7 +89,13 @@ func Set(ctx context.Context, tx *db.Tx, org id.Org, project, currency string, l
 		return Budget{}, err
 	}
 	b, err := tx.Q.SetBudget(ctx, dbq.SetBudgetParams{
-		ID: id.New[id.Budget](), OrgID: org, Project: project, Currency: currency, Cap: raw(l.Cap), MaxRate: raw(l.MaxRate), MaxDurationS: l.MaxDuration,
+		ID:           id.New[id.Budget](),
+		OrgID:        org,
+		Project:      project,
+		Currency:     currency,
+		Cap:          raw(l.Cap),
+		MaxRate:      raw(l.MaxRate),
+		MaxDurationS: l.MaxDuration,
 	})
 	if err != nil {
 		return Budget{}, fmt.Errorf("budget: set for %s: %w", org, err)
@@ -99,7 +105,8 @@ func Set(ctx context.Context, tx *db.Tx, org id.Org, project, currency string, l
 
 func (l Limits) check(project string) error {
 	var bad fault.Fields
-	if len(project) > maxProject || strings.ContainsFunc(project, func(r rune) bool { return r < ' ' }) || strings.TrimSpace(project) != project {
+	if len(project) > maxProject || strings.ContainsFunc(project, func(r rune) bool { return r < ' ' }) ||
+		strings.TrimSpace(project) != project {
 		bad.Add("project", "want at most %d bytes of printable text", maxProject)
 	}
 	if l.Cap == nil && l.MaxRate == nil && l.MaxDuration == nil {
@@ -167,8 +174,14 @@ var errNone = fault.New(fault.NotFound, "no such budget")
 
 func of(r dbq.BudgetsRow) Budget {
 	return Budget{
-		ID: r.ID, Org: r.OrgID, Project: r.Project, Committed: money.Nano(r.Committed), Spent: money.Nano(r.Committed - r.Held), Currency: r.Currency, Since: r.CreatedAt,
-		Limits: Limits{Cap: typed[money.Nano](r.Cap), MaxRate: typed[money.Micro](r.MaxRate), MaxDuration: r.MaxDurationS},
+		ID:        r.ID,
+		Org:       r.OrgID,
+		Project:   r.Project,
+		Committed: money.Nano(r.Committed),
+		Spent:     money.Nano(r.Committed - r.Held),
+		Currency:  r.Currency,
+		Since:     r.CreatedAt,
+		Limits:    Limits{Cap: typed[money.Nano](r.Cap), MaxRate: typed[money.Micro](r.MaxRate), MaxDuration: r.MaxDurationS},
 	}
 }
 

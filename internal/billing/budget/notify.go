@@ -35,8 +35,8 @@ type User struct {
 	Currency string
 }
 
-// Spent notifies of the levels that what was booked of the clusters has reached. Call it after the transaction that booked:
-// nobody should wait for it with meters and earnings locked. When it is lost, NotifyAll does it.
+// Spent notifies of the levels that what was booked of the clusters has reached. Call it after the transaction that
+// booked: nobody should wait for it with meters and earnings locked. When it is lost, NotifyAll does it.
 func Spent(ctx context.Context, tx *db.Tx, users ...User) error {
 	rows, err := spentOf(ctx, tx, users)
 	if err != nil {
@@ -54,8 +54,8 @@ func Spent(ctx context.Context, tx *db.Tx, users ...User) error {
 // watched is how many budgets NotifyAll reads at a time.
 const watched = 200
 
-// NotifyAll notifies of the levels that all budgets have reached, for notices that were lost after a booking, and returns how
-// many budgets it looked at. Each level is notified of once, whoever does it.
+// NotifyAll notifies of the levels that all budgets have reached, for notices that were lost after a booking, and
+// returns how many budgets it looked at. Each level is notified of once, whoever does it.
 func NotifyAll(ctx context.Context, d *db.DB) (n int, err error) {
 	for after := (id.Budget{}); ; {
 		rows, err := d.Q.BudgetsToWatch(ctx, pgtype.UUID{Bytes: after.UUID(), Valid: true}, watched)
@@ -65,7 +65,8 @@ func NotifyAll(ctx context.Context, d *db.DB) (n int, err error) {
 		var due []*notify.Notice
 		for _, r := range rows {
 			after = r.ID
-			if n := Notice(r.OrgID, r.ID.String(), nameOf(r.Project), "spent", money.Nano(r.Spent), money.Nano(r.Cap), r.Currency); n != nil {
+			if n := Notice(r.OrgID, r.ID.String(), nameOf(r.Project), "spent", money.Nano(r.Spent), money.Nano(r.Cap),
+				r.Currency); n != nil {
 				due = append(due, n)
 			}
 		}
@@ -85,8 +86,8 @@ func NotifyAll(ctx context.Context, d *db.DB) (n int, err error) {
 	}
 }
 
-// Exhausted tells that a budget keeps the cluster from being extended: all of it is spent or held, but for less than the
-// cluster needs. It is told early, when most of that is held and may come back, and once more when it is spent.
+// Exhausted tells that a budget keeps the cluster from being extended: all of it is spent or held, but for less than
+// the cluster needs. It is told early, when most of that is held and may come back, and once more when it is spent.
 func (w Watch) Exhausted(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	least := w.Left()
 	if least == nil {
@@ -111,9 +112,14 @@ func (w Watch) Exhausted(ctx context.Context, tx *db.Tx, cluster id.Cluster) err
 func exhausted(r dbq.SpentOfBudgetsRow, spent, limit money.Nano) *notify.Notice {
 	name := nameOf(r.Project)
 	n := &notify.Notice{
-		Org: r.OrgID, Key: fmt.Sprintf("budget:%s:%d:held", r.ID, int64(limit)), Severity: notify.Warn, Object: r.ID.String(),
-		Title: fmt.Sprintf("All of %s is spent or held", name),
-		Body: fmt.Sprintf("%s of %s %s is spent; the rest is held for clusters that run, an hour ahead at most, and what they do not use comes back. They run to the end of their paid time and are then stopped in order; no other starts. Raise it to let them run on.",
+		Org:      r.OrgID,
+		Key:      fmt.Sprintf("budget:%s:%d:held", r.ID, int64(limit)),
+		Severity: notify.Warn,
+		Object:   r.ID.String(),
+		Title:    fmt.Sprintf("All of %s is spent or held", name),
+		Body: fmt.Sprintf("%s of %s %s is spent; the rest is held for clusters that run, an hour ahead at most, and what "+
+			"they do not use comes back. They run to the end of their paid time and are then stopped in order; no other "+
+			"starts. Raise it to let them run on.",
 			spent.Plain(), limit.Plain(), r.Currency),
 	}
 	if Level(spent, limit) >= 80 { // what is held will hardly change it
@@ -140,17 +146,21 @@ func spentOf(ctx context.Context, tx *db.Tx, users []User) ([]dbq.SpentOfBudgets
 	return rows, nil
 }
 
-// Notice tells of a level of a budget called name, once for each object, level and cap; nil below the lowest level. What says
-// what counts: "spent", or "spent or held".
+// Notice tells of a level of a budget called name, once for each object, level and cap; nil below the lowest level.
+// What says what counts: "spent", or "spent or held".
 func Notice(org id.Org, object, name, what string, counted, limit money.Nano, currency string) *notify.Notice {
 	level := Level(counted, limit)
 	if level == 0 {
 		return nil
 	}
 	n := &notify.Notice{
-		Org: org, Key: keyOf(object, limit, level), Severity: notify.Info, Object: object,
-		Title: fmt.Sprintf("%d %% of %s is %s", level, name, what),
-		Body: fmt.Sprintf("%s of %s %s. When nothing is left, clusters that count against it are stopped in order; raise it to let them run on.",
+		Org:      org,
+		Key:      keyOf(object, limit, level),
+		Severity: notify.Info,
+		Object:   object,
+		Title:    fmt.Sprintf("%d %% of %s is %s", level, name, what),
+		Body: fmt.Sprintf("%s of %s %s. When nothing is left, clusters that count against it are stopped in order; raise "+
+			"it to let them run on.",
 			counted.Plain(), limit.Plain(), currency),
 	}
 	switch level {
@@ -158,7 +168,8 @@ func Notice(org id.Org, object, name, what string, counted, limit money.Nano, cu
 		n.Severity = notify.Warn
 	case 100:
 		n.Severity, n.Title = notify.Bad, "Used up: "+name
-		n.Body = fmt.Sprintf("All of %s %s is %s. Clusters that count against it run to the end of their paid time and are then stopped in order; nothing more is spent. Raise it to let them run on.",
+		n.Body = fmt.Sprintf("All of %s %s is %s. Clusters that count against it run to the end of their paid time and "+
+			"are then stopped in order; nothing more is spent. Raise it to let them run on.",
 			limit.Plain(), currency, what)
 	}
 	return n

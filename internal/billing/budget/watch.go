@@ -20,7 +20,8 @@ type Watch struct {
 	budgets  []Budget
 }
 
-// QueueWatch reads them as part of a pipe that has locked the wallet of org before. Its result reads the answer, after Send.
+// QueueWatch reads them as part of a pipe that has locked the wallet of org before. Its result reads the answer, after
+// Send.
 func QueueWatch(ctx context.Context, p *db.Pipe, org id.Org, project, currency string) (read func() Watch) {
 	asked := p.Q.BudgetsOf(ctx, []dbq.BudgetsOfParams{{OrgID: org, Currency: currency, Project: project}})
 	return func() Watch {
@@ -29,8 +30,15 @@ func QueueWatch(ctx context.Context, p *db.Pipe, org id.Org, project, currency s
 		w := Watch{org: org, project: project, currency: currency}
 		for _, r := range rows {
 			w.budgets = append(w.budgets, of(dbq.BudgetsRow{
-				ID: r.ID, OrgID: org, Project: r.Project, Cap: r.Cap, MaxRate: r.MaxRate, MaxDurationS: r.MaxDurationS, Committed: r.Committed,
-				Currency: currency, CreatedAt: r.CreatedAt,
+				ID:           r.ID,
+				OrgID:        org,
+				Project:      r.Project,
+				Cap:          r.Cap,
+				MaxRate:      r.MaxRate,
+				MaxDurationS: r.MaxDurationS,
+				Committed:    r.Committed,
+				Currency:     currency,
+				CreatedAt:    r.CreatedAt,
 			}))
 		}
 		return w
@@ -63,7 +71,8 @@ func (w Watch) MaxDuration() *int64 {
 func (w Watch) Admit(rate money.Micro) error {
 	for _, b := range w.budgets {
 		if b.MaxRate != nil && rate > *b.MaxRate {
-			return fault.New(fault.QuotaExceeded, "%s per hour is more than the %s per hour that %s allows for a cluster", rate.Plain(), b.MaxRate.Plain(), b.Name())
+			return fault.New(fault.QuotaExceeded, "%s per hour is more than the %s per hour that %s allows for a cluster",
+				rate.Plain(), b.MaxRate.Plain(), b.Name())
 		}
 	}
 	return nil
@@ -73,14 +82,15 @@ func (w Watch) Admit(rate money.Micro) error {
 func (w Watch) Refusal(need money.Nano) error {
 	for _, b := range w.budgets {
 		if left := b.Left(); left != nil && *left < need {
-			return fault.New(fault.QuotaExceeded, "60 seconds of this cluster cost %s; %s has %s left of %s", need.Plain(), b.Name(), left.Plain(), b.Cap.Plain())
+			return fault.New(fault.QuotaExceeded, "60 seconds of this cluster cost %s; %s has %s left of %s", need.Plain(),
+				b.Name(), left.Plain(), b.Cap.Plain())
 		}
 	}
 	return fault.New(fault.QuotaExceeded, "60 seconds of this cluster cost %s, more than a budget has left", need.Plain())
 }
 
-// Commit counts money that is being held for the cluster, in the transaction that holds it. It only writes, so it may be
-// part of a pipe.
+// Commit counts money that is being held for the cluster, in the transaction that holds it. It only writes, so it may
+// be part of a pipe.
 func (w Watch) Commit(ctx context.Context, tx *db.Tx, n money.Nano) error {
 	if len(w.budgets) == 0 {
 		return nil
@@ -90,7 +100,12 @@ func (w Watch) Commit(ctx context.Context, tx *db.Tx, n money.Nano) error {
 			return fmt.Errorf("budget: %s more for %s would exceed %s", n, w.org, b.ID)
 		}
 	}
-	err := tx.Q.CommitBudgets(ctx, dbq.CommitBudgetsParams{Amount: int64(n), OrgID: w.org, Currency: w.currency, Project: w.project})
+	err := tx.Q.CommitBudgets(ctx, dbq.CommitBudgetsParams{
+		Amount:   int64(n),
+		OrgID:    w.org,
+		Currency: w.currency,
+		Project:  w.project,
+	})
 	if err != nil {
 		return fmt.Errorf("budget: commit %s for %s: %w", n, w.org, err)
 	}
@@ -99,13 +114,25 @@ func (w Watch) Commit(ctx context.Context, tx *db.Tx, n money.Nano) error {
 
 // Return counts money that was held for a cluster and is given back to the wallet, which is locked.
 func Return(ctx context.Context, tx *db.Tx, org id.Org, cluster id.Cluster, currency string, n money.Nano) error {
-	return giveBack(ctx, tx, dbq.ReturnToBudgetsParams{Amount: int64(n), OrgID: org, Currency: currency, ClusterID: cluster})
+	return giveBack(ctx, tx, dbq.ReturnToBudgetsParams{
+		Amount:    int64(n),
+		OrgID:     org,
+		Currency:  currency,
+		ClusterID: cluster,
+	})
 }
 
-// Refund counts money that was paid for time of a cluster from since on and is given back to the wallet, which is locked.
-// Budgets that were made later have not counted it, or not all of it: for them nothing changes.
-func Refund(ctx context.Context, tx *db.Tx, org id.Org, cluster id.Cluster, currency string, n money.Nano, since time.Time) error {
-	return giveBack(ctx, tx, dbq.ReturnToBudgetsParams{Amount: int64(n), OrgID: org, Currency: currency, ClusterID: cluster, Since: &since})
+// Refund counts money that was paid for time of a cluster from since on and is given back to the wallet, which is
+// locked. Budgets that were made later have not counted it, or not all of it: for them nothing changes.
+func Refund(ctx context.Context, tx *db.Tx, org id.Org, cluster id.Cluster, currency string, n money.Nano,
+	since time.Time) error {
+	return giveBack(ctx, tx, dbq.ReturnToBudgetsParams{
+		Amount:    int64(n),
+		OrgID:     org,
+		Currency:  currency,
+		ClusterID: cluster,
+		Since:     &since,
+	})
 }
 
 func giveBack(ctx context.Context, tx *db.Tx, p dbq.ReturnToBudgetsParams) error {

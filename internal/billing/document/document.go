@@ -49,7 +49,13 @@ func Issue(ctx context.Context, tx *db.Tx, d Draft) error {
 	if err != nil {
 		return fmt.Errorf("document %s: %w", d.Key, err)
 	}
-	if _, err := tx.Q.InsertDocument(ctx, dbq.InsertDocumentParams{Key: d.Key, Series: string(d.Series), OrgID: d.Org, Corrects: d.Corrects, Content: content}); err != nil {
+	if _, err := tx.Q.InsertDocument(ctx, dbq.InsertDocumentParams{
+		Key:      d.Key,
+		Series:   string(d.Series),
+		OrgID:    d.Org,
+		Corrects: d.Corrects,
+		Content:  content,
+	}); err != nil {
 		return fmt.Errorf("document %s: %w", d.Key, err)
 	}
 	return nil
@@ -75,7 +81,14 @@ func Find(ctx context.Context, q *dbq.Queries, key string) (d Issued, found bool
 	if err != nil {
 		return Issued{}, false, fmt.Errorf("document %s: %w", key, err)
 	}
-	return Issued{Number: Number(Series(r.Series), r.Year, r.Number), Series: Series(r.Series), Org: r.OrgID, Key: r.Key, IssuedAt: r.IssuedAt.UTC(), Content: r.Content}, true, nil
+	return Issued{
+		Number:   Number(Series(r.Series), r.Year, r.Number),
+		Series:   Series(r.Series),
+		Org:      r.OrgID,
+		Key:      r.Key,
+		IssuedAt: r.IssuedAt.UTC(),
+		Content:  r.Content,
+	}, true, nil
 }
 
 // Get is a document of an org. Fault: NotFound.
@@ -93,7 +106,12 @@ func Get(ctx context.Context, q *dbq.Queries, org id.Org, s Series, number strin
 	if err != nil || Number(s, int32(year), n) != number {
 		return Issued{}, none
 	}
-	r, err := q.DocumentByNumber(ctx, dbq.DocumentByNumberParams{Series: string(s), Year: int32(year), Number: n, OrgID: org})
+	r, err := q.DocumentByNumber(ctx, dbq.DocumentByNumberParams{
+		Series: string(s),
+		Year:   int32(year),
+		Number: n,
+		OrgID:  org,
+	})
 	if db.NoRows(err) {
 		return Issued{}, none
 	}
@@ -105,7 +123,13 @@ func Get(ctx context.Context, q *dbq.Queries, org id.Org, s Series, number strin
 
 // List is an org's documents of a series and a calendar year (UTC), newest first, at most limit.
 func List(ctx context.Context, q *dbq.Queries, org id.Org, s Series, year, limit int) ([]Issued, error) {
-	rows, err := q.DocumentsOfOrg(ctx, dbq.DocumentsOfOrgParams{OrgID: org, Series: string(s), Year: int32(year), Before: 1 << 62, MaxRows: int32(limit)})
+	rows, err := q.DocumentsOfOrg(ctx, dbq.DocumentsOfOrgParams{
+		OrgID:   org,
+		Series:  string(s),
+		Year:    int32(year),
+		Before:  1 << 62,
+		MaxRows: int32(limit),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("documents of %s: %w", org, err)
 	}
@@ -117,8 +141,15 @@ func List(ctx context.Context, q *dbq.Queries, org id.Org, s Series, year, limit
 }
 
 func issued(r dbq.DocumentsOfOrgRow) Issued {
-	return Issued{Number: Number(Series(r.Series), r.Year, r.Number), Series: Series(r.Series), Org: r.OrgID, Key: r.Key,
-		Corrects: Number(Series(r.CorrectsSeries), r.CorrectsYear, r.CorrectsNumber), IssuedAt: r.IssuedAt.UTC(), Content: r.Content}
+	return Issued{
+		Number:   Number(Series(r.Series), r.Year, r.Number),
+		Series:   Series(r.Series),
+		Org:      r.OrgID,
+		Key:      r.Key,
+		Corrects: Number(Series(r.CorrectsSeries), r.CorrectsYear, r.CorrectsNumber),
+		IssuedAt: r.IssuedAt.UTC(),
+		Content:  r.Content,
+	}
 }
 
 // Number is a number as people read it, such as R-2026-000001; "" for n = 0.
@@ -146,10 +177,16 @@ func CheckAll(ctx context.Context, q *dbq.Queries) ([]Check, error) {
 	}
 	out := make([]Check, len(rows))
 	for i, r := range rows {
-		c := Check{Series: Series(r.Series), Year: int(r.Year), Issued: r.Documents, Last: Number(Series(r.Series), r.Year, r.Last)}
+		c := Check{
+			Series: Series(r.Series),
+			Year:   int(r.Year),
+			Issued: r.Documents,
+			Last:   Number(Series(r.Series), r.Year, r.Last),
+		}
 		switch {
 		case r.Documents != r.Given || r.First != 1 || r.Last != r.Given:
-			c.Problem = fmt.Sprintf("%d numbers were given, and %d documents have numbers from %d to %d", r.Given, r.Documents, r.First, r.Last)
+			c.Problem = fmt.Sprintf("%d numbers were given, and %d documents have numbers from %d to %d", r.Given, r.Documents,
+				r.First, r.Last)
 		case r.Disorder != 0:
 			c.Problem = fmt.Sprintf("%d documents are dated before the one with the number before theirs", r.Disorder)
 		}

@@ -63,7 +63,12 @@ func TestNumbersHaveNoGaps(t *testing.T) {
 				some := r.Perm(len(all))[:1+r.IntN(len(all))]
 				err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 					for _, s := range some {
-						if err := document.Issue(ctx, tx, document.Draft{Series: all[s], Org: org, Key: fmt.Sprint(w, i, s), Content: i}); err != nil {
+						if err := document.Issue(ctx, tx, document.Draft{
+							Series:  all[s],
+							Org:     org,
+							Key:     fmt.Sprint(w, i, s),
+							Content: i,
+						}); err != nil {
 							return err
 						}
 					}
@@ -161,12 +166,18 @@ func TestDocumentsAreImmutable(t *testing.T) {
 	d := dbtest.New(t)
 	org := newOrg(t, d)
 	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		return document.Issue(ctx, tx, document.Draft{Series: document.CreditNote, Org: org, Key: "a", Content: map[string]string{"a": "b"}})
+		return document.Issue(ctx, tx, document.Draft{
+			Series:  document.CreditNote,
+			Org:     org,
+			Key:     "a",
+			Content: map[string]string{"a": "b"},
+		})
 	}); err != nil {
 		t.Fatal(err)
 	}
 	for _, sql := range []string{
-		"UPDATE document SET number = 7", "UPDATE document SET content = '{}'", "UPDATE document SET issued_at = clock_timestamp()", "DELETE FROM document", "TRUNCATE document",
+		"UPDATE document SET number = 7", "UPDATE document SET content = '{}'",
+		"UPDATE document SET issued_at = clock_timestamp()", "DELETE FROM document", "TRUNCATE document",
 		"UPDATE document_number SET next = 9", "DELETE FROM document_number", "TRUNCATE document_number",
 		"INSERT INTO document_number (series, year, next, last_at) VALUES ('receipt', 2020, 5, clock_timestamp())",
 	} {
@@ -181,12 +192,14 @@ func TestDocumentsAreImmutable(t *testing.T) {
 	if got, err := document.Get(t.Context(), d.Q, org, document.CreditNote, x.Number); err != nil || got.Key != "a" {
 		t.Error(got, err)
 	}
-	for _, bad := range []string{"", "C", "C-x-1", x.Number + "0", "R" + x.Number[1:], strings.Replace(x.Number, "-0", "-", 1)} {
+	for _, bad := range []string{"", "C", "C-x-1", x.Number + "0", "R" + x.Number[1:],
+		strings.Replace(x.Number, "-0", "-", 1)} {
 		if _, err := document.Get(t.Context(), d.Q, org, document.CreditNote, bad); fault.KindOf(err) != fault.NotFound {
 			t.Error(bad, err)
 		}
 	}
-	if _, err := document.Get(t.Context(), d.Q, id.New[id.Org](), document.CreditNote, x.Number); fault.KindOf(err) != fault.NotFound {
+	if _, err := document.Get(t.Context(), d.Q, id.New[id.Org](), document.CreditNote,
+		x.Number); fault.KindOf(err) != fault.NotFound {
 		t.Error("another org reads it", err)
 	}
 }

@@ -40,13 +40,18 @@ type Filter struct {
 	Before string // number of the last document of the page before; "": from the newest
 }
 
-// Register returns documents, newest first, at most limit. Faults: Invalid for a series or a cursor that does not exist.
+// Register returns documents, newest first, at most limit. Faults: Invalid for a series or a cursor that does not
+// exist.
 func Register(ctx context.Context, q *dbq.Queries, f Filter, limit int) ([]Entry, error) {
 	if f.Series != "" && letters[f.Series] == "" {
 		return nil, fault.InvalidField("series", "is receipt, credit_note or self_billing")
 	}
-	in := dbq.DocumentsIssuedParams{Series: string(f.Series), Year: int32(min(max(f.Year, 0), math.MaxInt16)), MaxRows: int32(limit),
-		BeforeAt: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
+	in := dbq.DocumentsIssuedParams{
+		Series:   string(f.Series),
+		Year:     int32(min(max(f.Year, 0), math.MaxInt16)),
+		MaxRows:  int32(limit),
+		BeforeAt: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC),
+	}
 	if !f.Org.IsZero() {
 		in.OrgID = pgtype.UUID{Bytes: f.Org.UUID(), Valid: true}
 	}
@@ -121,7 +126,17 @@ func parse(number string) (s Series, year int32, n int64, ok bool) {
 }
 
 func entry(r dbq.DocumentNumberedRow) Entry {
-	return Entry{Issued: Issued{Number: Number(Series(r.Series), r.Year, r.Number), Series: Series(r.Series), Org: r.OrgID, Key: r.Key,
-		Corrects: Number(Series(r.CorrectsSeries), r.CorrectsYear, r.CorrectsNumber), IssuedAt: r.IssuedAt.UTC(), Content: r.Content},
-		OrgName: r.OrgName, Zone: r.Zone}
+	return Entry{
+		Issued: Issued{
+			Number:   Number(Series(r.Series), r.Year, r.Number),
+			Series:   Series(r.Series),
+			Org:      r.OrgID,
+			Key:      r.Key,
+			Corrects: Number(Series(r.CorrectsSeries), r.CorrectsYear, r.CorrectsNumber),
+			IssuedAt: r.IssuedAt.UTC(),
+			Content:  r.Content,
+		},
+		OrgName: r.OrgName,
+		Zone:    r.Zone,
+	}
 }

@@ -34,12 +34,13 @@ type Loss struct {
 	PairCredited bool
 }
 
-// Credit returns how much of a loss's credit is booked now and how much waits for a person to decide, in nano-units. There
-// is none unless the lost rank alone was to blame for the end of the run and the platform could hear in the ten minutes
-// before. Together with what was already given back, it never exceeds what was charged.
+// Credit returns how much of a loss's credit is booked now and how much waits for a person to decide, in nano-units.
+// There is none unless the lost rank alone was to blame for the end of the run and the platform could hear in the ten
+// minutes before. Together with what was already given back, it never exceeds what was charged.
 func Credit(l Loss) (book, hold money.Nano) {
 	before := interval.Span{Start: l.Ended.Start - CreditGapWindow.Milliseconds(), End: l.Ended.End}
-	if !l.Ended.Class.Blames() || len(l.Ended.Culprits) != 1 || l.Ended.Culprits[0] != l.Lost || len(l.Gaps.Clip(before)) > 0 {
+	if !l.Ended.Class.Blames() || len(l.Ended.Culprits) != 1 || l.Ended.Culprits[0] != l.Lost ||
+		len(l.Gaps.Clip(before)) > 0 {
 		return 0, 0
 	}
 	amount := max(0, min(l.LastHour, l.Posted-l.Corrected))
@@ -53,8 +54,8 @@ func Credit(l Loss) (book, hold money.Nano) {
 	return book, amount - book
 }
 
-// FeeBack returns how much of its fee the platform gives back as a part of a credit. part is what it had of the credited
-// charge, usageFee its fee on the whole cluster, less what it gave back of it before, and relief what it paid to the
-// cluster's hosts for time that nobody was to blame for. A fee that went to hosts is not given back a second time:
-// otherwise a renter who is also the operator of all hosts could earn both.
+// FeeBack returns how much of its fee the platform gives back as a part of a credit. part is what it had of the
+// credited charge, usageFee its fee on the whole cluster, less what it gave back of it before, and relief what it paid
+// to the cluster's hosts for time that nobody was to blame for. A fee that went to hosts is not given back a second
+// time: otherwise a renter who is also the operator of all hosts could earn both.
 func FeeBack(part, usageFee, relief money.Nano) money.Nano { return max(0, min(part, usageFee-relief)) }

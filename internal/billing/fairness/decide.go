@@ -11,12 +11,13 @@ import (
 // Decide divides a run into time that the renter pays for and suspensions.
 //
 // A rank is up when its host attested or signed that it was, or, within a gap, when every other rank signed that it was
-// up itself, none of them signed that it was deaf to this rank, and its own host did not report it as not up. A pair of ranks is down when both signed that they
-// heard nothing of each other, or when one did and the other is not up or was silent to the platform. Time is billable
-// when every rank is up, no pair is down and no undecided suspension was written.
+// up itself, none of them signed that it was deaf to this rank, and its own host did not report it as not up. A pair of
+// ranks is down when both signed that they heard nothing of each other, or when one did and the other is not up or was
+// silent to the platform. Time is billable when every rank is up, no pair is down and no undecided suspension was
+// written.
 //
-// To blame for a suspended millisecond are, in this order: nobody within a gap; the ranks that are not up; the ends of a
-// pair that is down which were silent to the platform, or to the relay; otherwise nobody.
+// To blame for a suspended millisecond are, in this order: nobody within a gap; the ranks that are not up; the ends of
+// a pair that is down which were silent to the platform, or to the relay; otherwise nobody.
 func Decide(f Facts) Verdict {
 	run := interval.Of(f.Run)
 	gaps := f.Gaps.Clip(f.Run)
@@ -154,7 +155,8 @@ func classify(suspended, gaps interval.Set, absent, blame []interval.Set) []Susp
 		case len(silent) > 0:
 			s.Class, s.Culprits = Silence, slices.Clone(silent)
 		}
-		if n := len(out); n > 0 && out[n-1].End == s.Start && out[n-1].Class == s.Class && slices.Equal(out[n-1].Culprits, s.Culprits) {
+		if n := len(out); n > 0 && out[n-1].End == s.Start && out[n-1].Class == s.Class &&
+			slices.Equal(out[n-1].Culprits, s.Culprits) {
 			out[n-1].End = s.End
 			continue
 		}

@@ -43,8 +43,9 @@ func TestDecide(t *testing.T) {
 		"one voice, and the other end was silent": {2, func(f *Facts) {
 			f.Ranks[0].Deaf[1], f.Ranks[1].Silent = set(10, 30), set(20, 40)
 		}, set(0, 20, 30, 100), []Suspension{suspension(20, 30, Silence, 1)}},
-		"silent alone is billed when it is proven": {2, func(f *Facts) { f.Ranks[1].Silent, f.Ranks[1].Attested = all, nil }, all, nil},
-		"not signed, but attested":                 {2, func(f *Facts) { f.Ranks[1].Signed = nil }, all, nil},
+		"silent alone is billed when it is proven": {2, func(f *Facts) { f.Ranks[1].Silent, f.Ranks[1].Attested = all, nil },
+			all, nil},
+		"not signed, but attested": {2, func(f *Facts) { f.Ranks[1].Signed = nil }, all, nil},
 		"neither signed nor attested": {2, func(f *Facts) {
 			f.Ranks[1].Signed, f.Ranks[1].Attested = set(0, 10, 30, 100), set(0, 15)
 		}, set(0, 15, 30, 100), []Suspension{suspension(15, 30, Proof, 1)}},
@@ -62,7 +63,8 @@ func TestDecide(t *testing.T) {
 			f.Ranks[2].Signed, f.Ranks[2].Attested = nil, set(40, 100)
 			f.Ranks[0].Deaf[1], f.Ranks[1].Deaf[0], f.Ranks[1].Silent = set(60, 70), set(60, 70), all
 			f.Ranks[0].Deaf[2], f.Gaps = set(10, 20), set(0, 65)
-		}, set(0, 10, 20, 60, 70, 100), []Suspension{suspension(10, 20, Platform), suspension(60, 65, Platform), suspension(65, 70, Silence, 1)}},
+		}, set(0, 10, 20, 60, 70, 100), []Suspension{suspension(10, 20, Platform), suspension(60, 65, Platform),
+			suspension(65, 70, Silence, 1)}},
 		"vouching takes all peers": {3, func(f *Facts) {
 			f.Ranks[2].Signed, f.Ranks[2].Attested, f.Ranks[1].Signed, f.Gaps = nil, nil, set(0, 30), all
 		}, set(0, 30), []Suspension{suspension(30, 100, Platform)}},
@@ -77,8 +79,9 @@ func TestDecide(t *testing.T) {
 		"the relay blames the end that it did not hear": {2, func(f *Facts) {
 			f.Ranks[0].Deaf[1], f.Ranks[1].Deaf[0], f.Ranks[0].RelaySilent = set(0, 10), set(0, 10), set(5, 50)
 		}, set(10, 100), []Suspension{suspension(0, 5, Undecided), suspension(5, 10, Silence, 0)}},
-		"an undecided suspension that was written": {2, func(f *Facts) { f.Undecided = set(90, 200) }, set(0, 90), []Suspension{suspension(90, 100, Undecided)}},
-		"a single node in a gap":                   {1, func(f *Facts) { f.Ranks[0].Attested, f.Gaps = nil, set(10, 20) }, all, nil},
+		"an undecided suspension that was written": {2, func(f *Facts) { f.Undecided = set(90, 200) }, set(0, 90),
+			[]Suspension{suspension(90, 100, Undecided)}},
+		"a single node in a gap": {1, func(f *Facts) { f.Ranks[0].Attested, f.Gaps = nil, set(10, 20) }, all, nil},
 	} {
 		f := well(c.ranks)
 		c.change(&f)
@@ -118,10 +121,38 @@ func TestPay(t *testing.T) {
 	}
 	// 5 × 850 a millisecond: the first cap is reached after 7 undecided ones and 250 more, the second one 7 ms later.
 	wantRelief := []ReliefAmount{
-		{UndecidedMS: 10, PlatformMS: 30, UndecidedDue: 8_500, PlatformDue: 25_500, UndecidedPaid: 7*850 + 250, PlatformPaid: 7*850 + 250},
-		{UndecidedMS: 10, PlatformMS: 30, UndecidedDue: 17_000, PlatformDue: 51_000, UndecidedPaid: 7 * 1700, PlatformPaid: 7 * 1700},
-		{UndecidedMS: 10, PlatformMS: 30, UndecidedDue: 8_500, PlatformDue: 25_500, UndecidedPaid: 7 * 850, PlatformPaid: 7 * 850},
-		{UndecidedMS: 10, PlatformMS: 30, UndecidedDue: 8_500, PlatformDue: 25_500, UndecidedPaid: 7 * 850, PlatformPaid: 7 * 850},
+		{
+			UndecidedMS:   10,
+			PlatformMS:    30,
+			UndecidedDue:  8_500,
+			PlatformDue:   25_500,
+			UndecidedPaid: 7*850 + 250,
+			PlatformPaid:  7*850 + 250,
+		},
+		{
+			UndecidedMS:   10,
+			PlatformMS:    30,
+			UndecidedDue:  17_000,
+			PlatformDue:   51_000,
+			UndecidedPaid: 7 * 1700,
+			PlatformPaid:  7 * 1700,
+		},
+		{
+			UndecidedMS:   10,
+			PlatformMS:    30,
+			UndecidedDue:  8_500,
+			PlatformDue:   25_500,
+			UndecidedPaid: 7 * 850,
+			PlatformPaid:  7 * 850,
+		},
+		{
+			UndecidedMS:   10,
+			PlatformMS:    30,
+			UndecidedDue:  8_500,
+			PlatformDue:   25_500,
+			UndecidedPaid: 7 * 850,
+			PlatformPaid:  7 * 850,
+		},
 	}
 	if diff := cmp.Diff(wantRelief, m.Relief); diff != "" {
 		t.Error(diff)
@@ -134,7 +165,10 @@ func TestPay(t *testing.T) {
 func TestBonds(t *testing.T) {
 	t.Parallel()
 	a, b := id.New[id.Org](), id.New[id.Org]()
-	leases := []Lease{{Operator: a, StandbyRate: 20_000_000}, {Operator: b, StandbyRate: 300_000}, {Operator: b, StandbyRate: 1}}
+	leases := []Lease{{
+		Operator:    a,
+		StandbyRate: 20_000_000,
+	}, {Operator: b, StandbyRate: 300_000}, {Operator: b, StandbyRate: 1}}
 	if got, want := Bond(leases, 1, BondTime), money.Nano(1_666_666_667); got != want {
 		t.Errorf("the cheap host's bond is %s, want %s", got, want)
 	}

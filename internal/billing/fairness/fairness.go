@@ -19,24 +19,24 @@
 //
 //   - I1 Renter. A lease is billed only for time that its host signed, in which all required ranks were attested and no
 //     pair was down.
-//   - I2 Order. The answer is a function of sets: permuting, repeating, batching or delaying facts changes nothing. More
-//     proof never makes the billed time smaller.
+//   - I2 Order. The answer is a function of sets: permuting, repeating, batching or delaying facts changes nothing.
+//     More proof never makes the billed time smaller.
 //   - I3 Conservation. Renters' payments + bond debits + relief = hosts' earnings + platform fees, to the nano-unit.
-//   - I4 No minting. Relief is never above the cap, which is never above the usage fee of the same cluster, and a fee that
-//     became relief is not given back as a part of a credit (see FeeBack). So no set of colluding parties can take more out
-//     of the platform than it paid in, whatever prices it sets.
+//   - I4 No minting. Relief is never above the cap, which is never above the usage fee of the same cluster, and a fee
+//     that became relief is not given back as a part of a credit (see FeeBack). So no set of colluding parties can take
+//     more out of the platform than it paid in, whatever prices it sets.
 //   - I5 No blame by voices. A host that attests, signs and reports in time is never a culprit, whatever others sign.
 //   - I6 A culprit never pays more than its bond.
 //   - I7 An honest host is paid for all of its signed time, except undecided or platform time beyond relief, and time
 //     that a culprit without sufficient bond has caused.
-//   - I8 One voice. If every rank is attested and reports in time, the claims of one rank alone change no bill, no debit
-//     and no standby.
+//   - I8 One voice. If every rank is attested and reports in time, the claims of one rank alone change no bill, no
+//     debit and no standby.
 //   - I9 No time in which the platform could not hear is anybody's fault.
 //   - I10 From all sources together a lease gets at most its rate for its signed time.
-//   - I11 Standby is charged gross, fee included, at the victim's rate (up to a cap that the culprit's side cannot set):
-//     a renter and a culprit who collude pay as much for a suspension as for running time.
-//   - I12 Outage. Time in which the platform heard nobody is billed as if it had heard everybody, provided that the hosts
-//     prove it later; nobody is debited for it.
+//   - I11 Standby is charged gross, fee included, at the victim's rate (up to a cap that the culprit's side cannot
+//     set): a renter and a culprit who collude pay as much for a suspension as for running time.
+//   - I12 Outage. Time in which the platform heard nobody is billed as if it had heard everybody, provided that the
+//     hosts prove it later; nobody is debited for it.
 //   - I13 A bond is debited only by standby of its own lease's suspensions.
 package fairness
 
@@ -59,8 +59,8 @@ type Facts struct {
 	// Undecided is the suspensions that the control plane wrote, from the moment of writing on, because ranks accused each
 	// other without evidence.
 	Undecided interval.Set
-	// Carried is when a relay forwarded packets of a pair in both directions. It clears claims of one side only. The key is
-	// ordered: A < B.
+	// Carried is when a relay forwarded packets of a pair in both directions. It clears claims of one side only. The key
+	// is ordered: A < B.
 	Carried map[Pair]interval.Set
 }
 
@@ -76,8 +76,8 @@ type Rank struct {
 	// Attested is the time for which the host said in time that the rank was up: accepted status reports of the current
 	// epoch cover [good_since, moment of the report].
 	Attested interval.Set
-	// Unwell is when the host itself reported that the rank was not up. Signed and Attested do not contain it, and no other
-	// rank can vouch for it.
+	// Unwell is when the host itself reported that the rank was not up. Signed and Attested do not contain it, and no
+	// other rank can vouch for it.
 	Unwell interval.Set
 	// Silent is when the control plane's own log shows the host silent: reports missing for longer than LostAfter, or
 	// changes that arrived too late. Decide removes Gaps from it.

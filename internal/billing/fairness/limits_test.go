@@ -17,8 +17,12 @@ func TestBegin(t *testing.T) {
 		started []int64
 		want    Beginning
 	}{
-		"together":     {[]int64{1000, 6000, 2000}, Beginning{FromMS: 6000, Excused: []interval.Set{nil, nil, nil}}},
-		"one is late":  {[]int64{1000, 6001, 2000}, Beginning{FromMS: 1000, Late: []int{1}, Excused: []interval.Set{{}, nil, set(1000, 2000)}}},
+		"together": {[]int64{1000, 6000, 2000}, Beginning{FromMS: 6000, Excused: []interval.Set{nil, nil, nil}}},
+		"one is late": {[]int64{1000, 6001, 2000}, Beginning{
+			FromMS:  1000,
+			Late:    []int{1},
+			Excused: []interval.Set{{}, nil, set(1000, 2000)},
+		}},
 		"one is never": {[]int64{0, 1000}, Beginning{FromMS: 1000, Late: []int{0}, Excused: []interval.Set{nil, {}}}},
 	} {
 		got, ok := Begin(c.started)
@@ -31,8 +35,8 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// TestALateStartIsPaidByItsHost plays a rank that starts 20 s after the first: its host pays the others' signed time, and
-// a rank that was 3 s late with nobody waiting for it alone pays nothing.
+// TestALateStartIsPaidByItsHost plays a rank that starts 20 s after the first: its host pays the others' signed time,
+// and a rank that was 3 s late with nobody waiting for it alone pays nothing.
 func TestALateStartIsPaidByItsHost(t *testing.T) {
 	t.Parallel()
 	started := []int64{1000, 4000, 21_000}
@@ -46,7 +50,10 @@ func TestALateStartIsPaidByItsHost(t *testing.T) {
 	if diff := cmp.Diff(want, v); diff != "" {
 		t.Fatal(diff)
 	}
-	leases := []Lease{{Operator: id.New[id.Org](), StandbyRate: 3600}, {Operator: id.New[id.Org](), StandbyRate: 3600}, {Operator: id.New[id.Org](), Bond: money.Unit}}
+	leases := []Lease{{
+		Operator:    id.New[id.Org](),
+		StandbyRate: 3600,
+	}, {Operator: id.New[id.Org](), StandbyRate: 3600}, {Operator: id.New[id.Org](), Bond: money.Unit}}
 	m := Pay(leases, []Run{{f, v}}, 0, DefaultRelief)
 	if len(m.Standby) != 2 || m.Standby[0].MS != 20_000 || m.Standby[1].MS != 17_000 {
 		t.Fatalf("standby %+v", m.Standby)
@@ -55,7 +62,8 @@ func TestALateStartIsPaidByItsHost(t *testing.T) {
 
 func TestTail(t *testing.T) {
 	t.Parallel()
-	if got, want := Tail(set(0, 5000, 8000, 90_000), 4000, 10*time.Second), set(4000, 5000, 8000, 19_000); !cmp.Equal(got, want) {
+	if got, want := Tail(set(0, 5000, 8000, 90_000), 4000, 10*time.Second), set(4000, 5000, 8000, 19_000); !cmp.Equal(got,
+		want) {
 		t.Errorf("tail %v, want %v", got, want)
 	}
 }
@@ -119,7 +127,8 @@ func TestCredit(t *testing.T) {
 // TestTheFeeIsSpentOnce is I4 with credits: relief and returned fees together are never above the fee, in any order.
 func TestTheFeeIsSpentOnce(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ part, fee, relief, want money.Nano }{{30, 45, 0, 30}, {30, 45, 15, 30}, {30, 45, 20, 25}, {30, 45, 45, 0}, {30, 10, 20, 0}} {
+	for _, c := range []struct{ part, fee, relief, want money.Nano }{{30, 45, 0, 30}, {30, 45, 15, 30}, {30, 45, 20, 25},
+		{30, 45, 45, 0}, {30, 10, 20, 0}} {
 		if got := FeeBack(c.part, c.fee, c.relief); got != c.want {
 			t.Errorf("of %d, with a fee of %d and relief of %d: %d, want %d", c.part, c.fee, c.relief, got, c.want)
 		}

@@ -16,7 +16,8 @@ type Lease struct {
 	Operator id.Org
 	// Rate is what the renter pays per hour, in micro-units.
 	Rate money.Micro
-	// StandbyRate is what a culprit or relief pays per hour for this lease, in micro-units: at most Rate (see StandbyRate).
+	// StandbyRate is what a culprit or relief pays per hour for this lease, in micro-units: at most Rate (see
+	// StandbyRate).
 	StandbyRate money.Micro
 	// SharePPM is the host's part of every charge, in millionths; the rest is the platform's fee.
 	SharePPM int64
@@ -41,8 +42,8 @@ type Relief struct {
 // DefaultRelief pays half of the fee for undecided time, and all of it when the platform itself was deaf.
 var DefaultRelief = Relief{UndecidedPPM: 500_000, TotalPPM: 1_000_000}
 
-// Money is what a cluster's runs come to in total, in nano-units. All amounts are cumulative: to post, subtract what was
-// posted before.
+// Money is what a cluster's runs come to in total, in nano-units. All amounts are cumulative: to post, subtract what
+// was posted before.
 type Money struct {
 	Usage   []Usage        // by lease
 	Standby []Standby      // by victim, then culprit; only pairs that owe anything
@@ -64,8 +65,8 @@ type Standby struct {
 	Host, Fee       money.Nano
 }
 
-// ReliefAmount is what one host is due, and gets, from the platform. Only the host's part is paid: the platform takes no
-// fee on it.
+// ReliefAmount is what one host is due, and gets, from the platform. Only the host's part is paid: the platform takes
+// no fee on it.
 type ReliefAmount struct {
 	UndecidedMS, PlatformMS     int64
 	UndecidedDue, PlatformDue   money.Nano
@@ -80,11 +81,11 @@ func (r ReliefAmount) Paid() money.Nano { return r.UndecidedPaid + r.PlatformPai
 //
 //   - Usage: floor(Rate × ms / 3600) over all signed, billable milliseconds of a lease; the host gets
 //     floor(renter × SharePPM / 1e6).
-//   - Standby, for each pair of victim and culprit: floor(StandbyRate × ms / 3600), gross, over the milliseconds that the
-//     victim signed while the culprit was to blame. Operators owe themselves nothing. Each bond pays in order of time,
-//     within a millisecond in order of ranks, until it is empty.
-//   - Relief: the host's part of undecided and of platform milliseconds, each floored by itself, in the same order, until
-//     a cap is reached.
+//   - Standby, for each pair of victim and culprit: floor(StandbyRate × ms / 3600), gross, over the milliseconds that
+//     the victim signed while the culprit was to blame. Operators owe themselves nothing. Each bond pays in order of
+//     time, within a millisecond in order of ranks, until it is empty.
+//   - Relief: the host's part of undecided and of platform milliseconds, each floored by itself, in the same order,
+//     until a cap is reached.
 //
 // What exceeds a bond or a cap is never paid.
 func Pay(leases []Lease, runs []Run, usageFee money.Nano, caps Relief) Money {
@@ -115,7 +116,8 @@ func Pay(leases []Lease, runs []Run, usageFee money.Nano, caps Relief) Money {
 			PlatformMS: p.platform[k].ms, PlatformDue: p.hostPart(k, p.platform[k].ms), PlatformPaid: p.platform[k].paid,
 		}
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(p.standby), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }) {
+	for _, key := range slices.SortedFunc(maps.Keys(p.standby),
+		func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }) {
 		a, v := p.standby[key], leases[key[0]]
 		s := Standby{Victim: key[0], Culprit: key[1], MS: a.ms, Due: money.CostOf(v.StandbyRate, a.ms), Paid: a.paid}
 		s.Host = money.Share(s.Paid, v.SharePPM)
@@ -230,8 +232,8 @@ func turns(s interval.Span, turn, n int64) int64 {
 	return before(s.End) - before(s.Start)
 }
 
-// settle lets every claim grow by ms milliseconds and pays what they are owed millisecond by millisecond, in the order of
-// the claims, until left is spent. It returns what it paid.
+// settle lets every claim grow by ms milliseconds and pays what they are owed millisecond by millisecond, in the order
+// of the claims, until left is spent. It returns what it paid.
 func settle(claims []claim, ms int64, left money.Nano) (paid money.Nano) {
 	owed := func(more int64) (sum money.Nano) {
 		for _, c := range claims {

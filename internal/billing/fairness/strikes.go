@@ -28,8 +28,8 @@ const (
 // Strike is one event that counts against a host in gangs.
 type Strike struct {
 	AtMS int64 // unix ms
-	// Against is the operator of the other end, for a run that ended undecided. It is the zero id for a failure or a failed
-	// start that is proven to be this host's.
+	// Against is the operator of the other end, for a run that ended undecided. It is the zero id for a failure or a
+	// failed start that is proven to be this host's.
 	Against id.Org
 }
 
@@ -46,8 +46,9 @@ func DoubtIsFinal(doubts []int64, nowMS int64) bool {
 }
 
 // GangBan returns until when (unix ms) the host is not placed in gangs, 0 if it never was banned. Three undecided ends
-// with distinct operators within 24 hours, or three proven failures within an hour, ban it for an hour; each further ban
-// is twice as long, up to seven days, and each week without a strike halves it again. Strikes may come in any order.
+// with distinct operators within 24 hours, or three proven failures within an hour, ban it for an hour; each further
+// ban is twice as long, up to seven days, and each week without a strike halves it again. Strikes may come in any
+// order.
 func GangBan(all []Strike) (untilMS int64) {
 	all = slices.SortedStableFunc(slices.Values(all), func(a, b Strike) int { return cmp.Compare(a.AtMS, b.AtMS) })
 	var recent []Strike // since the last ban

@@ -23,14 +23,15 @@ type Progress struct {
 	ReportedMS int64
 	// ProvenMS is the moment (unix ms) up to which the rank's signed segments are here without a hole.
 	ProvenMS int64
-	// Final says that nothing more can come: the rank's last segment of this run is here, or its time to send it has passed.
+	// Final says that nothing more can come: the rank's last segment of this run is here, or its time to send it has
+	// passed.
 	Final bool
 }
 
 // Posted returns the moment up to which the billable time may be posted: below it, it can no longer become less. It is
-// the earliest moment of the required ranks' last reports, less PeerSilence and ClockSlack: a deafness that began before
-// it would have been in those reports. A rank that did not report in a gap of the platform holds it back until its report
-// comes or can no longer come, because only then is it known whether the rank was deaf to others.
+// the earliest moment of the required ranks' last reports, less PeerSilence and ClockSlack: a deafness that began
+// before it would have been in those reports. A rank that did not report in a gap of the platform holds it back until
+// its report comes or can no longer come, because only then is it known whether the rank was deaf to others.
 func Posted(ranks []Progress) int64 {
 	at := int64(Forever)
 	for _, r := range ranks {
@@ -41,8 +42,8 @@ func Posted(ranks []Progress) int64 {
 	return at
 }
 
-// Decided returns the moment up to which suspensions and their culprits can no longer change, so that standby and relief
-// may be posted: below it every required rank has reported and sent its proof, or can no longer do so.
+// Decided returns the moment up to which suspensions and their culprits can no longer change, so that standby and
+// relief may be posted: below it every required rank has reported and sent its proof, or can no longer do so.
 func Decided(ranks []Progress) int64 {
 	at := Posted(ranks)
 	for _, r := range ranks {

@@ -10,27 +10,31 @@ import (
 type Kind string
 
 const (
-	KindStripeClearing Kind = "stripe_clearing"     // asset: paid to Stripe, for us
-	KindRenterWallet   Kind = "renter_wallet"       // liability: prepaid and free to spend; below zero it is used or held on credit
-	KindRenterHold     Kind = "renter_hold"         // liability: prepaid, set aside for one cluster
-	KindReceivable     Kind = "renter_receivable"   // asset: used by orgs that pay afterwards, and not yet paid
-	KindHostPending    Kind = "host_pending"        // liability: earned by a host operator, not yet payable
-	KindHostPayable    Kind = "host_payable"        // liability: earned by a host operator, and to be paid out
-	KindPlatformFee    Kind = "platform_fee"        // income
-	KindGoodwill       Kind = "goodwill_credit"     // expense
-	KindSuspense       Kind = "suspense"            // what could not be matched yet
-	KindTransfers      Kind = "transfers_in_flight" // liability: on its way to an operator, and not yet out of Stripe's balance
-	KindWithheld       Kind = "earnings_withheld"   // liability: earnings that a review refused
-	KindRefunds        Kind = "refunds_in_flight"   // liability: left a wallet, and not yet Stripe
-	KindDisputeHold    Kind = "dispute_hold"        // liability: set aside while a payment is disputed, less what Stripe has withdrawn
-	KindBadDebt        Kind = "bad_debt"            // expense: lost disputes that no wallet covered, and invoices that were given up
-	KindStripeFees     Kind = "stripe_fees"         // expense: what Stripe keeps of payments and disputes
-	KindBank           Kind = "bank"                // asset: what Stripe has paid out to the platform's own account
-	KindTaxPayable     Kind = "tax_payable"         // liability: tax charged, and owed to tax offices
-	KindPromo          Kind = "promo"               // expense: credit given away by code
-	KindHostBond       Kind = "host_bond"           // liability: an operator's money that stands in for their hosts in gangs
-	KindBondHold       Kind = "bond_hold"           // liability: the part of a bond that is reserved for one lease
-	KindStandbyRelief  Kind = "standby_relief"      // expense: what the platform adds when no host is to blame for a standstill
+	KindStripeClearing Kind = "stripe_clearing" // asset: paid to Stripe, for us
+	// liability: prepaid and free to spend; below zero it is used or held on credit
+	KindRenterWallet Kind = "renter_wallet"
+	KindRenterHold   Kind = "renter_hold"       // liability: prepaid, set aside for one cluster
+	KindReceivable   Kind = "renter_receivable" // asset: used by orgs that pay afterwards, and not yet paid
+	KindHostPending  Kind = "host_pending"      // liability: earned by a host operator, not yet payable
+	KindHostPayable  Kind = "host_payable"      // liability: earned by a host operator, and to be paid out
+	KindPlatformFee  Kind = "platform_fee"      // income
+	KindGoodwill     Kind = "goodwill_credit"   // expense
+	KindSuspense     Kind = "suspense"          // what could not be matched yet
+	// liability: on its way to an operator, and not yet out of Stripe's balance
+	KindTransfers Kind = "transfers_in_flight"
+	KindWithheld  Kind = "earnings_withheld" // liability: earnings that a review refused
+	KindRefunds   Kind = "refunds_in_flight" // liability: left a wallet, and not yet Stripe
+	// liability: set aside while a payment is disputed, less what Stripe has withdrawn
+	KindDisputeHold Kind = "dispute_hold"
+	// expense: lost disputes that no wallet covered, and invoices that were given up
+	KindBadDebt       Kind = "bad_debt"
+	KindStripeFees    Kind = "stripe_fees"    // expense: what Stripe keeps of payments and disputes
+	KindBank          Kind = "bank"           // asset: what Stripe has paid out to the platform's own account
+	KindTaxPayable    Kind = "tax_payable"    // liability: tax charged, and owed to tax offices
+	KindPromo         Kind = "promo"          // expense: credit given away by code
+	KindHostBond      Kind = "host_bond"      // liability: an operator's money that stands in for their hosts in gangs
+	KindBondHold      Kind = "bond_hold"      // liability: the part of a bond that is reserved for one lease
+	KindStandbyRelief Kind = "standby_relief" // expense: what the platform adds when no host is to blame for a standstill
 )
 
 // kinds says how an account of a kind is kept. Hot accounts (the fee) have no balance row: it would make every posting
@@ -89,8 +93,8 @@ func Hold(org id.Org, cluster id.Cluster, currency string) Account {
 	return Account{KindRenterHold, cluster.UUID(), org, currency}
 }
 
-// Receivable is what an org that pays afterwards has used and been billed, and has not paid. It is an asset: its balance is
-// below zero by that much.
+// Receivable is what an org that pays afterwards has used and been billed, and has not paid. It is an asset: its
+// balance is below zero by that much.
 func Receivable(org id.Org, currency string) Account {
 	return Account{KindReceivable, org.UUID(), org, currency}
 }
@@ -148,8 +152,8 @@ func StripeFees(currency string) Account { return Account{Kind: KindStripeFees, 
 // Bank is what Stripe has paid out to the platform's own bank account.
 func Bank(currency string) Account { return Account{Kind: KindBank, Currency: currency} }
 
-// HostBond is an operator's money that is kept to pay other operators when one of their hosts fails in a gang. Its balance
-// never falls below zero.
+// HostBond is an operator's money that is kept to pay other operators when one of their hosts fails in a gang. Its
+// balance never falls below zero.
 func HostBond(org id.Org, currency string) Account {
 	return Account{KindHostBond, org.UUID(), org, currency}
 }

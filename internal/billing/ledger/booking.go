@@ -38,7 +38,8 @@ func Prepare(ctx context.Context, tx *db.Tx, entries []Entry) (*Booking, error) 
 			return nil, fmt.Errorf("ledger: entry %q corrects another: look at that under a lock", e.Key)
 		}
 		e.id = id.New[id.LedgerTx]()
-		b.txs.Ids, b.txs.Kinds, b.txs.Keys = append(b.txs.Ids, raw(e.id)), append(b.txs.Kinds, e.Kind), append(b.txs.Keys, e.Key)
+		b.txs.Ids, b.txs.Kinds, b.txs.Keys = append(b.txs.Ids, raw(e.id)), append(b.txs.Kinds, e.Kind),
+			append(b.txs.Keys, e.Key)
 		b.txs.Memos, b.txs.Refs = append(b.txs.Memos, e.Memo), append(b.txs.Refs, e.Ref)
 		for _, t := range e.Transfers {
 			for _, a := range []Account{t.Debit, t.Credit} {
@@ -70,8 +71,8 @@ func Prepare(ctx context.Context, tx *db.Tx, entries []Entry) (*Booking, error) 
 	return b, nil
 }
 
-// Write books the entries. It only writes, so it may be part of a pipe; should a key be in the books already, or a balance
-// fall below its floor, the transaction fails.
+// Write books the entries. It only writes, so it may be part of a pipe; should a key be in the books already, or a
+// balance fall below its floor, the transaction fails.
 func (b *Booking) Write(ctx context.Context, tx *db.Tx) error {
 	if len(b.txs.Ids) == 0 {
 		return nil

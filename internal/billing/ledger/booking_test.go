@@ -25,8 +25,16 @@ func write(ctx context.Context, d *db.DB, entries ...ledger.Entry) error {
 }
 
 func charge(key string, from ledger.Account, operator id.Org, n money.Nano) ledger.Entry {
-	return ledger.Entry{Kind: "usage", Key: key, Transfers: []ledger.Transfer{
-		{Debit: from, Credit: ledger.HostPending(operator, eur), Amount: n}, {Debit: from, Credit: ledger.Fee(eur), Amount: 1}}}
+	return ledger.Entry{
+		Kind: "usage",
+		Key:  key,
+		Transfers: []ledger.Transfer{
+			{
+				Debit:  from,
+				Credit: ledger.HostPending(operator, eur),
+				Amount: n,
+			}, {Debit: from, Credit: ledger.Fee(eur), Amount: 1}},
+	}
 }
 
 // What is prepared and written moves the same money as what is posted, and the database guards keys and floors.
@@ -35,7 +43,11 @@ func TestABookingIsAllOrNothing(t *testing.T) {
 	d := dbtest.New(t)
 	org, operator := newOrg(t, d), newOrg(t, d)
 	hold := ledger.Hold(org, id.New[id.Cluster](), eur)
-	if _, err := post(t, d, ledger.Entry{Kind: "topup", Key: "1", Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(eur), Credit: hold, Amount: 100}}}); err != nil {
+	if _, err := post(t, d, ledger.Entry{
+		Kind:      "topup",
+		Key:       "1",
+		Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(eur), Credit: hold, Amount: 100}},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := write(t.Context(), d, charge("a", hold, operator, 29), charge("b", hold, operator, 39)); err != nil {
@@ -45,20 +57,26 @@ func TestABookingIsAllOrNothing(t *testing.T) {
 		"a key that is in the books": {charge("c", hold, operator, 1), charge("a", hold, operator, 1)},
 		"more than is held":          {charge("c", hold, operator, 10), charge("d", hold, operator, 20)},
 		"nothing":                    {{Kind: "usage", Key: "c"}},
-		"what corrects":              {{Kind: "usage", Key: "c", Corrects: id.New[id.LedgerTx](), Transfers: charge("c", hold, operator, 1).Transfers}},
+		"what corrects": {{
+			Kind:      "usage",
+			Key:       "c",
+			Corrects:  id.New[id.LedgerTx](),
+			Transfers: charge("c", hold, operator, 1).Transfers,
+		}},
 	} {
 		if err := write(t.Context(), d, entries...); err == nil {
 			t.Errorf("%s is booked", what)
 		}
 	}
-	if got := [3]money.Nano{balance(t, d, hold), balance(t, d, ledger.HostPending(operator, eur)), balance(t, d, ledger.Fee(eur))}; got != [3]money.Nano{30, 68, 2} {
+	if got := [3]money.Nano{balance(t, d, hold), balance(t, d, ledger.HostPending(operator, eur)),
+		balance(t, d, ledger.Fee(eur))}; got != [3]money.Nano{30, 68, 2} {
 		t.Errorf("the balances are %v", got)
 	}
 	mustBalance(t, d)
 }
 
-// Many book between the same accounts at once, some of which do not exist yet, beside others that lock first: nobody waits
-// for ever, and every nano-unit arrives.
+// Many book between the same accounts at once, some of which do not exist yet, beside others that lock first: nobody
+// waits for ever, and every nano-unit arrives.
 func TestBookingsBesidePostings(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
@@ -68,7 +86,11 @@ func TestBookingsBesidePostings(t *testing.T) {
 	for k := range 4 {
 		h := ledger.Hold(org, id.New[id.Cluster](), eur)
 		holds = append(holds, h)
-		if _, err := post(t, d, ledger.Entry{Kind: "topup", Key: fmt.Sprint(k), Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(eur), Credit: h, Amount: money.Unit}}}); err != nil {
+		if _, err := post(t, d, ledger.Entry{
+			Kind:      "topup",
+			Key:       fmt.Sprint(k),
+			Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(eur), Credit: h, Amount: money.Unit}},
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,7 +102,8 @@ func TestBookingsBesidePostings(t *testing.T) {
 			for i := range rounds {
 				var entries []ledger.Entry
 				for j := range 4 {
-					entries = append(entries, charge(fmt.Sprintf("usage:%d:%d:%d", w, i, j), holds[r.IntN(4)], operators[r.IntN(3)], money.Nano(1+r.IntN(100))))
+					entries = append(entries, charge(fmt.Sprintf("usage:%d:%d:%d", w, i, j), holds[r.IntN(4)], operators[r.IntN(3)],
+						money.Nano(1+r.IntN(100))))
 				}
 				var err error
 				if w%2 == 0 {

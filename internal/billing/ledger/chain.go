@@ -90,7 +90,14 @@ func appendBatch(ctx context.Context, tx *db.Tx, last dbq.LedgerBatch, now time.
 		return err
 	}
 	return tx.Together(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := tx.Q.InsertLedgerBatch(ctx, dbq.InsertLedgerBatchParams{N: b.N, MadeAt: b.MadeAt, Txs: int32(b.Txs), Root: b.Root, Prev: b.Prev, Hash: b.Sum()}); err != nil {
+		if err := tx.Q.InsertLedgerBatch(ctx, dbq.InsertLedgerBatchParams{
+			N:      b.N,
+			MadeAt: b.MadeAt,
+			Txs:    int32(b.Txs),
+			Root:   b.Root,
+			Prev:   b.Prev,
+			Hash:   b.Sum(),
+		}); err != nil {
 			return err
 		}
 		if err := tx.Q.InsertLedgerLinks(ctx, b.N, raws, positions); err != nil || len(lines.Orgs) == 0 {
@@ -127,15 +134,29 @@ func read(ctx context.Context, q *dbq.Queries, ids []id.LedgerTx) ([]chained, ma
 	of := map[id.LedgerTx][]billproof.Transfer{}
 	orgs := map[id.LedgerTx][]change{}
 	for _, f := range transfers {
-		of[f.TxID] = append(of[f.TxID], billproof.Transfer{Debit: f.DebitKind, DebitOwner: f.DebitOwner.Bytes, Credit: f.CreditKind,
-			CreditOwner: f.CreditOwner.Bytes, Currency: f.Currency, Amount: int64(f.Amount)})
+		of[f.TxID] = append(of[f.TxID], billproof.Transfer{
+			Debit:       f.DebitKind,
+			DebitOwner:  f.DebitOwner.Bytes,
+			Credit:      f.CreditKind,
+			CreditOwner: f.CreditOwner.Bytes,
+			Currency:    f.Currency,
+			Amount:      int64(f.Amount),
+		})
 		orgs[f.TxID] = moved(orgs[f.TxID], f.DebitOrg, f.Currency, Kind(f.DebitKind), -f.Amount)
 		orgs[f.TxID] = moved(orgs[f.TxID], f.CreditOrg, f.Currency, Kind(f.CreditKind), f.Amount)
 	}
 	out := make([]chained, len(rows))
 	for i, r := range rows {
-		out[i] = chained{billproof.Tx{ID: r.ID.String(), Kind: r.Kind, Key: r.Key, Memo: r.Memo, Ref: r.Ref, Corrects: r.Corrects.String(),
-			At: r.CreatedAt.UTC(), Transfers: of[r.ID]}, r.ID}
+		out[i] = chained{billproof.Tx{
+			ID:        r.ID.String(),
+			Kind:      r.Kind,
+			Key:       r.Key,
+			Memo:      r.Memo,
+			Ref:       r.Ref,
+			Corrects:  r.Corrects.String(),
+			At:        r.CreatedAt.UTC(),
+			Transfers: of[r.ID],
+		}, r.ID}
 	}
 	return out, orgs, nil
 }
@@ -162,7 +183,8 @@ func moved(in []change, org id.Org, currency string, k Kind, n money.Nano) []cha
 }
 
 // linesOf carries each org's running balances on.
-func linesOf(ctx context.Context, q *dbq.Queries, txs []chained, orgs map[id.LedgerTx][]change) (p dbq.InsertLedgerLinesParams, err error) {
+func linesOf(ctx context.Context, q *dbq.Queries, txs []chained,
+	orgs map[id.LedgerTx][]change) (p dbq.InsertLedgerLinesParams, err error) {
 	type book struct {
 		org      id.Org
 		currency string

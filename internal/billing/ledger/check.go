@@ -30,8 +30,8 @@ type Total struct {
 func (b TrialBalance) Balanced() bool { return len(b.Problems) == 0 }
 
 // Check adds up every transfer ever booked and compares: debits with credits, per currency; every cached balance with
-// the sum of its transfers and with its floor; what was given back of each lease's charges with the charges. It reads one
-// snapshot.
+// the sum of its transfers and with its floor; what was given back of each lease's charges with the charges. It reads
+// one snapshot.
 func Check(ctx context.Context, d *db.DB) (TrialBalance, error) {
 	var b TrialBalance
 	err := d.InSnapshot(ctx, func(ctx context.Context, q *dbq.Queries) (err error) {
@@ -47,9 +47,10 @@ type Overdrawn struct {
 	Balance money.Nano // below zero
 }
 
-// BelowZero lists orgs' accounts with less than nothing in them, the lowest first, at most limit. What a host earned can be
-// among them, when charges are given back after it was paid out, and a wallet whose credit was lowered below what is used
-// of it, till that is billed; other wallets and holds never are. What orgs owe is not among them: see Receivable.
+// BelowZero lists orgs' accounts with less than nothing in them, the lowest first, at most limit. What a host earned
+// can be among them, when charges are given back after it was paid out, and a wallet whose credit was lowered below
+// what is used of it, till that is billed; other wallets and holds never are. What orgs owe is not among them: see
+// Receivable.
 func BelowZero(ctx context.Context, q *dbq.Queries, limit int) ([]Overdrawn, error) {
 	rows, err := q.LedgerBelowZero(ctx, int32(limit))
 	if err != nil {
@@ -95,7 +96,8 @@ func check(ctx context.Context, q *dbq.Queries) (TrialBalance, error) {
 		return b, fmt.Errorf("ledger: check balances: %w", err)
 	}
 	for _, w := range wrong {
-		b.Problems = append(b.Problems, fmt.Sprintf("%s %s: balance %s, transfers add up to %s", w.Kind, w.ID, money.Nano(w.Cached), w.Summed))
+		b.Problems = append(b.Problems, fmt.Sprintf("%s %s: balance %s, transfers add up to %s", w.Kind, w.ID,
+			money.Nano(w.Cached), w.Summed))
 	}
 	empty, err := q.LedgerEmptyTxs(ctx)
 	if err != nil {
@@ -109,7 +111,8 @@ func check(ctx context.Context, q *dbq.Queries) (TrialBalance, error) {
 		return b, fmt.Errorf("ledger: check corrections: %w", err)
 	}
 	for _, o := range over {
-		b.Problems = append(b.Problems, fmt.Sprintf("lease %s: %s was given back of charges of %s", o.Lease, o.GivenBack, o.Charged))
+		b.Problems = append(b.Problems, fmt.Sprintf("lease %s: %s was given back of charges of %s", o.Lease, o.GivenBack,
+			o.Charged))
 	}
 	return b, nil
 }

@@ -45,7 +45,12 @@ func search(ctx context.Context, q *dbq.Queries, text string, before id.LedgerTx
 		return q.SearchLedgerTxsOfOrg(ctx, int32(limit), org, raw(before))
 	}
 	asked, _ := id.Parse[id.LedgerTx](text) // zero when it is something else: no entry has it
-	return q.SearchLedgerTxs(ctx, dbq.SearchLedgerTxsParams{ID: asked, Text: text, Before: raw(before), MaxRows: int32(limit)})
+	return q.SearchLedgerTxs(ctx, dbq.SearchLedgerTxsParams{
+		ID:      asked,
+		Text:    text,
+		Before:  raw(before),
+		MaxRows: int32(limit),
+	})
 }
 
 // booked reads entries, oldest first.
@@ -63,18 +68,26 @@ func booked(ctx context.Context, q *dbq.Queries, ids []id.LedgerTx) ([]Booked, e
 		side := func(kind string, owner pgtype.UUID, org id.Org) Account {
 			return Account{Kind: Kind(kind), Owner: owner.Bytes, Org: org, Currency: f.Currency}
 		}
-		of[f.TxID] = append(of[f.TxID], Transfer{side(f.DebitKind, f.DebitOwner, f.DebitOrg), side(f.CreditKind, f.CreditOwner, f.CreditOrg), f.Amount})
+		of[f.TxID] = append(of[f.TxID], Transfer{side(f.DebitKind, f.DebitOwner, f.DebitOrg),
+			side(f.CreditKind, f.CreditOwner, f.CreditOrg), f.Amount})
 	}
 	out := make([]Booked, len(rows))
 	for i, r := range rows {
-		out[i] = Booked{r.ID, Entry{Kind: r.Kind, Key: r.Key, Memo: r.Memo, Ref: r.Ref, Corrects: r.Corrects, Transfers: of[r.ID]},
+		out[i] = Booked{r.ID, Entry{
+			Kind:      r.Kind,
+			Key:       r.Key,
+			Memo:      r.Memo,
+			Ref:       r.Ref,
+			Corrects:  r.Corrects,
+			Transfers: of[r.ID],
+		},
 			r.CreatedAt.UTC().Format("2006-01-02T15:04:05.000000Z")}
 	}
 	return out, nil
 }
 
-// LockCorrections makes whoever gives back charges for the same lease wait until tx ends. To be called before the lock of any
-// account, and after those of meters.
+// LockCorrections makes whoever gives back charges for the same lease wait until tx ends. To be called before the lock
+// of any account, and after those of meters.
 func LockCorrections(ctx context.Context, tx *db.Tx, lease string) error {
 	if err := tx.Q.LockLedgerCorrections(ctx, "lease:"+lease); err != nil {
 		return fmt.Errorf("ledger: lock corrections of %s: %w", lease, err)
@@ -82,10 +95,11 @@ func LockCorrections(ctx context.Context, tx *db.Tx, lease string) error {
 	return nil
 }
 
-// ChargesLeft is what is left of the charges for a lease that were booked at since or later: what they were less what was
-// given back of them, by the kind of account that got it. ref is the cluster that the charges belong to. Corrections of the
-// kind except are left out; "" leaves out none.
-func ChargesLeft(ctx context.Context, q *dbq.Queries, ref, lease string, since time.Time, except string) (map[Kind]money.Nano, error) {
+// ChargesLeft is what is left of the charges for a lease that were booked at since or later: what they were less what
+// was given back of them, by the kind of account that got it. ref is the cluster that the charges belong to.
+// Corrections of the kind except are left out; "" leaves out none.
+func ChargesLeft(ctx context.Context, q *dbq.Queries, ref, lease string, since time.Time,
+	except string) (map[Kind]money.Nano, error) {
 	prefix := "usage:" + lease + ":"
 	charged, err := q.LedgerChargedSince(ctx, ref, prefix, since)
 	if err != nil {
@@ -126,7 +140,8 @@ func chargedFor(ctx context.Context, q *dbq.Queries, charge id.LedgerTx) (lease,
 	case len(rows) == 0:
 		return "", "", fault.New(fault.NotFound, "there is no such entry")
 	case rows[0].Kind != "usage":
-		return "", "", fault.New(fault.Conflict, "only charges for usage are compensated; this entry is of kind %s", rows[0].Kind)
+		return "", "", fault.New(fault.Conflict, "only charges for usage are compensated; this entry is of kind %s",
+			rows[0].Kind)
 	}
 	if parts := strings.Split(rows[0].Key, ":"); len(parts) == 3 {
 		lease = parts[1]
@@ -134,11 +149,11 @@ func chargedFor(ctx context.Context, q *dbq.Queries, charge id.LedgerTx) (lease,
 	return lease, rows[0].Ref, nil
 }
 
-// Compensate gives a charge back to whoever paid it: amount of it, or with zero all that was not given back before, from
-// those who got it, each in proportion. What was held when it was charged goes back to the wallet. All that corrects
-// one charge never exceeds it, and all that corrects the charges for one lease, service credits among them, never exceeds
-// those: fault.Invalid says how much is left. Only charges for usage are compensated here;
-// another entry is fault.Conflict, an unknown one fault.NotFound.
+// Compensate gives a charge back to whoever paid it: amount of it, or with zero all that was not given back before,
+// from those who got it, each in proportion. What was held when it was charged goes back to the wallet. All that
+// corrects one charge never exceeds it, and all that corrects the charges for one lease, service credits among them,
+// never exceeds those: fault.Invalid says how much is left. Only charges for usage are compensated here; another entry
+// is fault.Conflict, an unknown one fault.NotFound.
 func Compensate(ctx context.Context, tx *db.Tx, charge id.LedgerTx, amount money.Nano, reason string) (Entry, error) {
 	lease, ref, err := chargedFor(ctx, tx.Q, charge)
 	if err != nil {
@@ -159,7 +174,12 @@ func Compensate(ctx context.Context, tx *db.Tx, charge id.LedgerTx, amount money
 	if err != nil {
 		return Entry{}, fmt.Errorf("ledger: compensate: %w", err)
 	}
-	e := Entry{Kind: "compensation", Key: fmt.Sprintf("compensation:%s:%d", charge, len(corrections)+1), Memo: reason, Corrects: charge}
+	e := Entry{
+		Kind:     "compensation",
+		Key:      fmt.Sprintf("compensation:%s:%d", charge, len(corrections)+1),
+		Memo:     reason,
+		Corrects: charge,
+	}
 	left := map[accountKey]money.Nano{} // what each who was paid has of it still
 	var from []Account
 	var payer Account
@@ -185,7 +205,8 @@ func Compensate(ctx context.Context, tx *db.Tx, charge id.LedgerTx, amount money
 		amount = total
 	}
 	if amount <= 0 || amount > total {
-		return Entry{}, fault.InvalidField("amount", "must be above zero and at most %s, what is left of the charge", total.Plain())
+		return Entry{}, fault.InvalidField("amount", "must be above zero and at most %s, what is left of the charge",
+			total.Plain())
 	}
 	done, seen := money.Nano(0), money.Nano(0)
 	for _, a := range from { // cumulative floors: the parts add up

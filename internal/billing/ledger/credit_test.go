@@ -44,7 +44,8 @@ func TestCreditIsNeverExceeded(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 16 {
 		wg.Go(func() {
-			if _, err := post(t, d, take(org, fmt.Sprintf("take:%d", i), 1)); err != nil && fault.From(err).Kind != fault.InsufficientFunds {
+			if _, err := post(t, d, take(org, fmt.Sprintf("take:%d", i), 1)); err != nil &&
+				fault.From(err).Kind != fault.InsufficientFunds {
 				t.Error(err)
 			}
 		})

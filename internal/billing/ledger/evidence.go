@@ -11,9 +11,10 @@ import (
 	"github.com/musterhq/muster/internal/merkle"
 )
 
-// Charges is what was charged for the object with this prefixed id and what corrects it, those that keep says, with their
-// places in the chain, and the chain from the first of them to its newest batch. q should see one moment.
-func Charges(ctx context.Context, q *dbq.Queries, ref string, keep func(billproof.Tx) bool) ([]billproof.Entry, []billproof.Batch, error) {
+// Charges is what was charged for the object with this prefixed id and what corrects it, those that keep says, with
+// their places in the chain, and the chain from the first of them to its newest batch. q should see one moment.
+func Charges(ctx context.Context, q *dbq.Queries, ref string,
+	keep func(billproof.Tx) bool) ([]billproof.Entry, []billproof.Batch, error) {
 	ids, err := q.LedgerChargesOf(ctx, ref)
 	if err != nil {
 		return nil, nil, fmt.Errorf("ledger: charges of %s: %w", ref, err)
@@ -38,7 +39,8 @@ func Charges(ctx context.Context, q *dbq.Queries, ref string, keep func(billproo
 }
 
 // place fills in where the chain holds the entries.
-func place(ctx context.Context, q *dbq.Queries, entries []billproof.Entry, ids []id.LedgerTx) ([]billproof.Batch, error) {
+func place(ctx context.Context, q *dbq.Queries, entries []billproof.Entry,
+	ids []id.LedgerTx) ([]billproof.Batch, error) {
 	at := make(map[id.LedgerTx]int, len(ids))
 	for i, x := range ids {
 		at[x] = i

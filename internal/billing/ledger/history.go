@@ -59,8 +59,8 @@ type Balances struct {
 	Bond      money.Nano // kept as the bond of its hosts, whether or not it is reserved for a lease
 }
 
-// RetireHolds retires the empty holds of settled clusters whose settlement did not, a bounded number at a time, and says of
-// how many.
+// RetireHolds retires the empty holds of settled clusters whose settlement did not, a bounded number at a time, and
+// says of how many.
 func RetireHolds(ctx context.Context, d *db.DB) (int, error) {
 	n, err := d.Q.RetireLedgerHolds(ctx, 5000)
 	if err != nil {
@@ -133,8 +133,14 @@ type Line struct {
 // History is the org's entries in one currency, newest first, those older than before (zero: from the newest), at most
 // limit. A page costs the same however long the history is: the chain keeps running balances, and what is not in the
 // chain yet is counted on from them.
-func History(ctx context.Context, q *dbq.Queries, org id.Org, currency string, before id.LedgerTx, limit int) ([]Line, error) {
-	rows, err := q.LedgerHistory(ctx, dbq.LedgerHistoryParams{Org: org, Currency: currency, Before: before, MaxRows: int32(limit)})
+func History(ctx context.Context, q *dbq.Queries, org id.Org, currency string, before id.LedgerTx,
+	limit int) ([]Line, error) {
+	rows, err := q.LedgerHistory(ctx, dbq.LedgerHistoryParams{
+		Org:      org,
+		Currency: currency,
+		Before:   before,
+		MaxRows:  int32(limit),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("ledger: history: %w", err)
 	}
@@ -157,7 +163,15 @@ func History(ctx context.Context, q *dbq.Queries, org id.Org, currency string, b
 				has[k] += n
 			}
 		}
-		out[i] = Line{Tx: r.ID, At: r.CreatedAt, Kind: r.Kind, Memo: r.Memo, Ref: r.Ref, Change: balances(did), After: balances(has)}
+		out[i] = Line{
+			Tx:     r.ID,
+			At:     r.CreatedAt,
+			Kind:   r.Kind,
+			Memo:   r.Memo,
+			Ref:    r.Ref,
+			Change: balances(did),
+			After:  balances(has),
+		}
 	}
 	if !before.IsZero() && len(rows) > 0 {
 		if rows[0].BeforeIsLinked {
@@ -177,6 +191,11 @@ func History(ctx context.Context, q *dbq.Queries, org id.Org, currency string, b
 const unlinked = math.MaxInt64
 
 func balances(by map[Kind]money.Nano) Balances {
-	return Balances{Available: by[KindRenterWallet], Owed: -by[KindReceivable], Held: by[KindRenterHold], Earned: by[KindHostPending] + by[KindHostPayable],
-		Bond: by[KindHostBond] + by[KindBondHold]}
+	return Balances{
+		Available: by[KindRenterWallet],
+		Owed:      -by[KindReceivable],
+		Held:      by[KindRenterHold],
+		Earned:    by[KindHostPending] + by[KindHostPayable],
+		Bond:      by[KindHostBond] + by[KindBondHold],
+	}
 }

@@ -6,9 +6,9 @@
 //   - History never changes: rows of ledger_tx and ledger_transfer are inserted only (triggers refuse the rest). A
 //     mistake is mended by a compensating entry that names what it corrects.
 //   - An entry's key says what it books and is booked once: posting it again does nothing.
-//   - Nothing takes the balance of an account with a floor (renter wallet, renter hold, host bond, bond hold) below zero, or where it has credit
-//     below minus that, whatever commits concurrently. When credit is lowered below what is used of it, the balance
-//     stays where it is and only rises.
+//   - Nothing takes the balance of an account with a floor (renter wallet, renter hold, host bond, bond hold) below
+//     zero, or where it has credit below minus that, whatever commits concurrently. When credit is lowered below what
+//     is used of it, the balance stays where it is and only rises.
 //   - Account rows are inserted before their balances are locked, and balances are locked in account-id order, after
 //     every other lock of the transaction (see package db). A transaction that posts more than once calls Lock with
 //     all its accounts first and posts through what it returns, or posts once with PostAll or

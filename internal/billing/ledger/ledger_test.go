@@ -81,7 +81,8 @@ func TestAKeyIsBookedOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n != 1 || balance(t, d, ledger.Wallet(org, eur)) != 5*money.Unit || balance(t, d, ledger.StripeClearing(eur)) != -5*money.Unit {
+	if n != 1 || balance(t, d, ledger.Wallet(org, eur)) != 5*money.Unit ||
+		balance(t, d, ledger.StripeClearing(eur)) != -5*money.Unit {
 		t.Fatalf("booked %d times, wallet %s", n, balance(t, d, ledger.Wallet(org, eur)))
 	}
 	mustBalance(t, d)
@@ -139,11 +140,19 @@ func TestHistoryRunsNewestFirst(t *testing.T) {
 	hold := ledger.Hold(org, cl, eur)
 	for _, e := range []ledger.Entry{
 		topup(org, "1", 10*money.Unit),
-		{Kind: "authorise", Key: "2", Transfers: []ledger.Transfer{{Debit: ledger.Wallet(org, eur), Credit: hold, Amount: 4 * money.Unit}}},
+		{
+			Kind:      "authorise",
+			Key:       "2",
+			Transfers: []ledger.Transfer{{Debit: ledger.Wallet(org, eur), Credit: hold, Amount: 4 * money.Unit}},
+		},
 		{Kind: "usage", Key: "3", Ref: cl.String(), Transfers: []ledger.Transfer{
 			{Debit: hold, Credit: ledger.HostPending(operator, eur), Amount: 2 * money.Unit},
 			{Debit: hold, Credit: ledger.Fee(eur), Amount: money.Unit}}},
-		{Kind: "hold_release", Key: "4", Transfers: []ledger.Transfer{{Debit: hold, Credit: ledger.Wallet(org, eur), Amount: money.Unit}}},
+		{
+			Kind:      "hold_release",
+			Key:       "4",
+			Transfers: []ledger.Transfer{{Debit: hold, Credit: ledger.Wallet(org, eur), Amount: money.Unit}},
+		},
 	} {
 		if booked, err := post(t, d, e); err != nil || !booked {
 			t.Fatal(booked, err)
@@ -166,7 +175,8 @@ func TestHistoryRunsNewestFirst(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, l := range lines {
-				got = append(got, row{l.Kind, l.Change.Available / money.Unit, l.Change.Held / money.Unit, l.After.Available / money.Unit, l.After.Held / money.Unit})
+				got = append(got, row{l.Kind, l.Change.Available / money.Unit, l.Change.Held / money.Unit,
+					l.After.Available / money.Unit, l.After.Held / money.Unit})
 				before = l.Tx
 			}
 			if len(lines) < size {
@@ -209,13 +219,25 @@ func TestBadEntriesAreRefused(t *testing.T) {
 	d := dbtest.New(t)
 	org := newOrg(t, d)
 	for name, e := range map[string]ledger.Entry{
-		"nothing moves":  {Kind: "k", Key: "k"},
-		"no key":         {Kind: "k", Transfers: topup(org, "", 1).Transfers},
-		"zero":           topup(org, "k", 0),
-		"negative":       topup(org, "k", -1),
-		"to itself":      {Kind: "k", Key: "k", Transfers: []ledger.Transfer{{Debit: ledger.Fee(eur), Credit: ledger.Fee(eur), Amount: 1}}},
-		"two currencies": {Kind: "k", Key: "k", Transfers: []ledger.Transfer{{Debit: ledger.Fee("USD"), Credit: ledger.Fee(eur), Amount: 1}}},
-		"unknown kind":   {Kind: "k", Key: "k", Transfers: []ledger.Transfer{{Debit: ledger.Account{Kind: "x", Currency: eur}, Credit: ledger.Fee(eur), Amount: 1}}},
+		"nothing moves": {Kind: "k", Key: "k"},
+		"no key":        {Kind: "k", Transfers: topup(org, "", 1).Transfers},
+		"zero":          topup(org, "k", 0),
+		"negative":      topup(org, "k", -1),
+		"to itself": {
+			Kind:      "k",
+			Key:       "k",
+			Transfers: []ledger.Transfer{{Debit: ledger.Fee(eur), Credit: ledger.Fee(eur), Amount: 1}},
+		},
+		"two currencies": {
+			Kind:      "k",
+			Key:       "k",
+			Transfers: []ledger.Transfer{{Debit: ledger.Fee("USD"), Credit: ledger.Fee(eur), Amount: 1}},
+		},
+		"unknown kind": {
+			Kind:      "k",
+			Key:       "k",
+			Transfers: []ledger.Transfer{{Debit: ledger.Account{Kind: "x", Currency: eur}, Credit: ledger.Fee(eur), Amount: 1}},
+		},
 	} {
 		if _, err := post(t, d, e); err == nil {
 			t.Errorf("%s: booked", name)
@@ -256,7 +278,11 @@ func TestBooksAlwaysBalance(t *testing.T) {
 					for len(entries[j].Transfers) < 1+j {
 						a, b := account(), account()
 						if a != b {
-							entries[j].Transfers = append(entries[j].Transfers, ledger.Transfer{Debit: a, Credit: b, Amount: money.Nano(1 + r.IntN(1000))})
+							entries[j].Transfers = append(entries[j].Transfers, ledger.Transfer{
+								Debit:  a,
+								Credit: b,
+								Amount: money.Nano(1 + r.IntN(1000)),
+							})
 						}
 					}
 				}
@@ -290,7 +316,11 @@ func TestACompensationIsCappedAtTheCharge(t *testing.T) {
 	hold := ledger.Hold(org, cl, eur)
 	for _, e := range []ledger.Entry{
 		topup(org, "1", 10*money.Unit),
-		{Kind: "authorise", Key: "2", Transfers: []ledger.Transfer{{Debit: ledger.Wallet(org, eur), Credit: hold, Amount: 4 * money.Unit}}},
+		{
+			Kind:      "authorise",
+			Key:       "2",
+			Transfers: []ledger.Transfer{{Debit: ledger.Wallet(org, eur), Credit: hold, Amount: 4 * money.Unit}},
+		},
 		{Kind: "usage", Key: "usage:x:4", Ref: cl.String(), Transfers: []ledger.Transfer{
 			{Debit: hold, Credit: ledger.HostPending(operator, eur), Amount: 3 * money.Unit},
 			{Debit: hold, Credit: ledger.Fee(eur), Amount: money.Unit}}},
@@ -338,13 +368,15 @@ func TestACompensationIsCappedAtTheCharge(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if w, h := balance(t, d, ledger.Wallet(org, eur)), balance(t, d, ledger.HostPending(operator, eur)); w != 9*money.Unit+3 || h < money.Unit*3/4-3 || h > money.Unit*3/4+3 {
+	if w, h := balance(t, d, ledger.Wallet(org, eur)), balance(t, d, ledger.HostPending(operator, eur)); w != 9*money.Unit+
+		3 || h < money.Unit*3/4-3 || h > money.Unit*3/4+3 {
 		t.Fatalf("wallet %s, the host keeps %s", w, h)
 	}
 	if err := give(charge.ID, 0); err != nil { // the rest
 		t.Fatal(err)
 	}
-	if balance(t, d, ledger.Wallet(org, eur)) != 10*money.Unit || balance(t, d, ledger.HostPending(operator, eur)) != 0 || balance(t, d, ledger.Fee(eur)) != 0 {
+	if balance(t, d, ledger.Wallet(org, eur)) != 10*money.Unit || balance(t, d, ledger.HostPending(operator, eur)) != 0 ||
+		balance(t, d, ledger.Fee(eur)) != 0 {
 		t.Fatal("not all was given back")
 	}
 	if err := give(charge.ID, 0); !fault.Is(err, fault.Invalid) {
@@ -359,7 +391,8 @@ func TestSearchFindsWhatMovedAnOrgsMoney(t *testing.T) {
 	d := dbtest.New(t)
 	org, other := newOrg(t, d), newOrg(t, d)
 	for i := range 5 {
-		for _, e := range []ledger.Entry{topup(org, fmt.Sprint("a", i), money.Unit), topup(other, fmt.Sprint("b", i), money.Unit)} {
+		for _, e := range []ledger.Entry{topup(org, fmt.Sprint("a", i), money.Unit),
+			topup(other, fmt.Sprint("b", i), money.Unit)} {
 			if _, err := post(t, d, e); err != nil {
 				t.Fatal(err)
 			}

@@ -31,8 +31,8 @@ type held struct {
 	floor         *int64
 }
 
-// Lock makes the accounts exist and locks their balances until tx ends: in the order of account ids, wallets last. Accounts without a
-// balance row (the fee, clearing) are made and not locked.
+// Lock makes the accounts exist and locks their balances until tx ends: in the order of account ids, wallets last.
+// Accounts without a balance row (the fee, clearing) are made and not locked.
 func Lock(ctx context.Context, tx *db.Tx, accounts ...Account) (*Locked, error) {
 	want := make(map[accountKey]Account, len(accounts))
 	for _, a := range accounts {
@@ -48,9 +48,10 @@ func Lock(ctx context.Context, tx *db.Tx, accounts ...Account) (*Locked, error) 
 	return l, l.lock(ctx, want)
 }
 
-// QueueLock is Lock as part of a pipe, for accounts that all have a balance; tx is the pipe's transaction. Its result reads
-// the answer, after Send.
-func QueueLock(ctx context.Context, p *db.Pipe, tx *db.Tx, accounts ...Account) (read func() (*Locked, error), err error) {
+// QueueLock is Lock as part of a pipe, for accounts that all have a balance; tx is the pipe's transaction. Its result
+// reads the answer, after Send.
+func QueueLock(ctx context.Context, p *db.Pipe, tx *db.Tx,
+	accounts ...Account) (read func() (*Locked, error), err error) {
 	want := make(map[accountKey]Account, len(accounts))
 	for _, a := range accounts {
 		if !kinds[a.Kind].cached {
@@ -62,7 +63,11 @@ func QueueLock(ctx context.Context, p *db.Pipe, tx *db.Tx, accounts ...Account) 
 		return nil, err
 	}
 	n := namesOf(want)
-	locked := p.Q.LockLedgerBalances(ctx, []dbq.LockLedgerBalancesParams{{Kinds: n.kinds, Owners: n.owners, Currencies: n.currencies}})
+	locked := p.Q.LockLedgerBalances(ctx, []dbq.LockLedgerBalancesParams{{
+		Kinds:      n.kinds,
+		Owners:     n.owners,
+		Currencies: n.currencies,
+	}})
 	return func() (*Locked, error) {
 		var rows []dbq.LockLedgerBalancesRow
 		locked.Query(db.Keep(p, &rows))
@@ -108,8 +113,8 @@ func (l *Locked) Reserve(ctx context.Context, a Account, reserved money.Nano) er
 	return nil
 }
 
-// SetCredit says how far below zero a locked account with a floor may fall from now on. One that is further down already
-// stays there and only rises.
+// SetCredit says how far below zero a locked account with a floor may fall from now on. One that is further down
+// already stays there and only rises.
 func (l *Locked) SetCredit(ctx context.Context, a Account, credit money.Nano) error {
 	h := l.by[a.key()]
 	if credit < 0 {
@@ -148,7 +153,13 @@ func (l *Locked) Write(ctx context.Context, tx *db.Tx, e Entry) error {
 		return err
 	}
 	e.id = id.New[id.LedgerTx]()
-	if err := tx.Q.InsertLedgerTx(ctx, dbq.InsertLedgerTxParams{ID: e.id, Kind: e.Kind, Key: e.Key, Memo: e.Memo, Ref: e.Ref}); err != nil {
+	if err := tx.Q.InsertLedgerTx(ctx, dbq.InsertLedgerTxParams{
+		ID:   e.id,
+		Kind: e.Kind,
+		Key:  e.Key,
+		Memo: e.Memo,
+		Ref:  e.Ref,
+	}); err != nil {
 		return fmt.Errorf("ledger: insert entry: %w", err)
 	}
 	p, ids, deltas, err := l.move([]Entry{e}, []bool{true})
@@ -158,8 +169,8 @@ func (l *Locked) Write(ctx context.Context, tx *db.Tx, e Entry) error {
 	return writeMoves(ctx, tx, p, ids, deltas)
 }
 
-// Retire says that the object of a locked account has ended: while nothing is in the account, sums of what its org has leave
-// it out. With something in it this does nothing; money that moves into it later brings it back.
+// Retire says that the object of a locked account has ended: while nothing is in the account, sums of what its org has
+// leave it out. With something in it this does nothing; money that moves into it later brings it back.
 func (l *Locked) Retire(ctx context.Context, a Account) error {
 	if l.by[a.key()].amount != 0 {
 		return nil
@@ -213,7 +224,11 @@ func namesOf(want map[accountKey]Account) (n names) {
 func (l *Locked) find(ctx context.Context, want map[accountKey]Account) error {
 	p := db.NewPipe(l.tx.Q)
 	n := namesOf(want)
-	found := p.Q.FindLedgerAccounts(ctx, []dbq.FindLedgerAccountsParams{{Kinds: n.kinds, Owners: n.owners, Currencies: n.currencies}})
+	found := p.Q.FindLedgerAccounts(ctx, []dbq.FindLedgerAccountsParams{{
+		Kinds:      n.kinds,
+		Owners:     n.owners,
+		Currencies: n.currencies,
+	}})
 	p.Send(ctx)
 	var rows []dbq.FindLedgerAccountsRow
 	found.Query(db.Keep(p, &rows))
@@ -245,9 +260,17 @@ func (l *Locked) lock(ctx context.Context, want map[accountKey]Account) error {
 		if err := create(ctx, inner.Q, want, l.by); err != nil {
 			return err
 		}
-		made = p.Q.FindLedgerAccounts(ctx, []dbq.FindLedgerAccountsParams{{Kinds: n.kinds, Owners: n.owners, Currencies: n.currencies}})
+		made = p.Q.FindLedgerAccounts(ctx, []dbq.FindLedgerAccountsParams{{
+			Kinds:      n.kinds,
+			Owners:     n.owners,
+			Currencies: n.currencies,
+		}})
 	}
-	locked := p.Q.LockLedgerBalances(ctx, []dbq.LockLedgerBalancesParams{{Kinds: n.kinds, Owners: n.owners, Currencies: n.currencies}})
+	locked := p.Q.LockLedgerBalances(ctx, []dbq.LockLedgerBalancesParams{{
+		Kinds:      n.kinds,
+		Owners:     n.owners,
+		Currencies: n.currencies,
+	}})
 	p.Send(ctx)
 	if made != nil {
 		var rows []dbq.FindLedgerAccountsRow

@@ -98,7 +98,8 @@ func (l *Locked) book(ctx context.Context, entries []Entry, booked []bool) error
 }
 
 // writeMoves only writes.
-func writeMoves(ctx context.Context, tx *db.Tx, p dbq.InsertLedgerTransfersParams, ids []pgtype.UUID, deltas []int64) error {
+func writeMoves(ctx context.Context, tx *db.Tx, p dbq.InsertLedgerTransfersParams, ids []pgtype.UUID,
+	deltas []int64) error {
 	err := tx.Q.InsertLedgerTransfers(ctx, p)
 	if err == nil && len(ids) > 0 {
 		err = tx.Q.AddLedgerBalances(ctx, ids, deltas)
@@ -110,7 +111,8 @@ func writeMoves(ctx context.Context, tx *db.Tx, p dbq.InsertLedgerTransfersParam
 }
 
 // move makes the transfers of the entries that are new, and says by how much each balance row moves.
-func (l *Locked) move(entries []Entry, booked []bool) (p dbq.InsertLedgerTransfersParams, ids []pgtype.UUID, deltas []int64, err error) {
+func (l *Locked) move(entries []Entry,
+	booked []bool) (p dbq.InsertLedgerTransfersParams, ids []pgtype.UUID, deltas []int64, err error) {
 	var fresh []Entry
 	for i, e := range entries {
 		if booked[i] {

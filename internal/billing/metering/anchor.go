@@ -16,21 +16,23 @@ const (
 	anchorEveryMS   = 5 * 60_000 // at least every 10 min, by the contract; half of it, as a sync may be lost
 	anchorOverdueMS = 9 * 60_000 // from then on a report that was slower than the last anchor's ties too
 	// One that would put the host's time ahead of the last anchor's line by more than a good crystal drifts, 1 in 20,000,
-	// waits for a quicker report; by more than the jump besides what a poor one drifts, 1 in 2,000, it ties nothing at all.
+	// waits for a quicker report; by more than the jump besides what a poor one drifts, 1 in 2,000, it ties nothing at
+	// all.
 	anchorGoodDiv = 20_000
 	anchorPoorDiv = 2_000
 	anchorJumpMS  = 1_000
-	// A report from so far in the future, by the last anchor, proves that one late and ties anew at once: a host whose first
-	// report was long under way would have its last seconds refused as not passed yet.
+	// A report from so far in the future, by the last anchor, proves that one late and ties anew at once: a host whose
+	// first report was long under way would have its last seconds refused as not passed yet.
 	anchorLateMS = 20
 )
 
 // IssueAnchor ties the host's boot clock to PostgreSQL's and returns the newest anchor of this boot: a fresh one when
 // the last is five minutes old or was later than this report, else the last again, as its answer may have been lost.
 // bootMS is the host's CLOCK_BOOTTIME when it sent its report. Numbers rise by one, and both clocks rise with them; a
-// report that was overtaken or delayed ties nothing. Call it first of all that is done with a report: what is done before
-// makes the anchor late.
-func IssueAnchor(ctx context.Context, q *dbq.Queries, host id.Host, bootID string, bootMS int64) (*agentapi.Anchor, error) {
+// report that was overtaken or delayed ties nothing. Call it first of all that is done with a report: what is done
+// before makes the anchor late.
+func IssueAnchor(ctx context.Context, q *dbq.Queries, host id.Host, bootID string,
+	bootMS int64) (*agentapi.Anchor, error) {
 	if bootID == "" || len(bootID) > maxBootID || bootMS < 0 {
 		return nil, nil
 	}
@@ -42,7 +44,13 @@ func IssueAnchor(ctx context.Context, q *dbq.Queries, host id.Host, bootID strin
 	if next == last {
 		return last, nil
 	}
-	err = q.InsertAnchor(ctx, dbq.InsertAnchorParams{HostID: host, BootID: bootID, Number: next.Number, BootMs: next.BootMS, ServerMs: next.ServerMS})
+	err = q.InsertAnchor(ctx, dbq.InsertAnchorParams{
+		HostID:   host,
+		BootID:   bootID,
+		Number:   next.Number,
+		BootMs:   next.BootMS,
+		ServerMs: next.ServerMS,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("metering: insert anchor: %w", err)
 	}
@@ -69,7 +77,8 @@ func nextAnchor(last *agentapi.Anchor, bootID string, bootMS, now int64) *agenta
 }
 
 // newestAnchor is the last anchor of a boot, nil when it has none, and PostgreSQL's clock.
-func newestAnchor(ctx context.Context, q *dbq.Queries, host id.Host, bootID string) (*agentapi.Anchor, time.Time, error) {
+func newestAnchor(ctx context.Context, q *dbq.Queries, host id.Host,
+	bootID string) (*agentapi.Anchor, time.Time, error) {
 	p := db.NewPipe(q)
 	ask, clock := p.Q.NewestAnchor(ctx, []dbq.NewestAnchorParams{{HostID: host, BootID: bootID}}), p.Now()
 	p.Send(ctx)

@@ -65,9 +65,9 @@ type Authorisation struct {
 // never goes back; it stays as it is while half a step of it is left, so calling it often is cheap. When money, budget
 // or duration are short it goes as far as they reach.
 //
-// The first time at least 60 s must be affordable: else fault.InsufficientFunds, fault.Invalid for the cluster's budget,
-// or fault.QuotaExceeded for that of its project or org, which may also find it too dear.
-// The caller holds the cluster's lock.
+// The first time at least 60 s must be affordable: else fault.InsufficientFunds, fault.Invalid for the cluster's
+// budget, or fault.QuotaExceeded for that of its project or org, which may also find it too dear. The caller holds the
+// cluster's lock.
 func Authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest) (Authorisation, error) {
 	leases, err := lockCluster(ctx, tx, r.Cluster)
 	if err != nil {
@@ -88,7 +88,8 @@ func Authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest) (Authorisatio
 
 // authorise moves the money. from is the moment, unix ms, from which the held money covers when RunUntil is to be
 // stamped on the leases; 0: it stays as it is.
-func authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest, leases []*lease) (out Authorisation, from int64, err error) {
+func authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest,
+	leases []*lease) (out Authorisation, from int64, err error) {
 	books, err := ledger.Lock(ctx, tx, r.accounts()...)
 	if err != nil {
 		return out, 0, err
@@ -115,11 +116,13 @@ func authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest, leases []*lea
 	return out, from, err
 }
 
-// limits are the budgets the cluster counts against, the payment standing of its org, and PostgreSQL's clock. The wallet is
-// locked.
-func (r AuthoriseRequest) limits(ctx context.Context, tx *db.Tx) (budget.Watch, payment.StandingState, time.Time, error) {
+// limits are the budgets the cluster counts against, the payment standing of its org, and PostgreSQL's clock. The
+// wallet is locked.
+func (r AuthoriseRequest) limits(ctx context.Context,
+	tx *db.Tx) (budget.Watch, payment.StandingState, time.Time, error) {
 	p := db.NewPipe(tx.Q)
-	asked, standing, clock := budget.QueueWatch(ctx, p, r.Org, r.Project, r.Currency), payment.QueueStanding(ctx, p, r.Org), p.Now()
+	asked, standing, clock := budget.QueueWatch(ctx, p, r.Org, r.Project, r.Currency),
+		payment.QueueStanding(ctx, p, r.Org), p.Now()
 	p.Send(ctx)
 	w, s, now := asked(), standing(), clock()
 	if err := p.Close(); err != nil {
@@ -128,8 +131,10 @@ func (r AuthoriseRequest) limits(ctx context.Context, tx *db.Tx) (budget.Watch, 
 	return w, s, now, nil
 }
 
-// count counts what goes into the hold against the budgets, and tells of what that leaves of the cluster's own. It only writes.
-func (r AuthoriseRequest) count(ctx context.Context, tx *db.Tx, leases []*lease, limits budget.Watch, a Authorisation, missing money.Nano) error {
+// count counts what goes into the hold against the budgets, and tells of what that leaves of the cluster's own. It only
+// writes.
+func (r AuthoriseRequest) count(ctx context.Context, tx *db.Tx, leases []*lease, limits budget.Watch, a Authorisation,
+	missing money.Nano) error {
 	if missing == 0 {
 		return nil
 	}
@@ -140,7 +145,8 @@ func (r AuthoriseRequest) count(ctx context.Context, tx *db.Tx, leases []*lease,
 	if posted == 0 && a.Held == missing {
 		return nil // the first hold, of up to an hour: the budget was set just now, and nothing of it is spent
 	}
-	return budget.Notify(ctx, tx, budget.Notice(r.Org, r.Cluster.String(), "the budget of this cluster", "spent or held", posted+a.Held, *r.Budget, r.Currency))
+	return budget.Notify(ctx, tx, budget.Notice(r.Org, r.Cluster.String(), "the budget of this cluster", "spent or held",
+		posted+a.Held, *r.Budget, r.Currency))
 }
 
 // accounts are the cluster's hold and the wallet it is filled from.
@@ -160,7 +166,8 @@ func (r AuthoriseRequest) entry(a Authorisation, missing money.Nano) ledger.Entr
 
 // decide says until when the leases may run, what has to go into the hold for it, and the moment from which the hold
 // then covers; 0: nothing changes.
-func (r AuthoriseRequest) decide(leases []*lease, books *ledger.Locked, limits budget.Watch, standing payment.StandingState, now int64) (
+func (r AuthoriseRequest) decide(leases []*lease, books *ledger.Locked, limits budget.Watch,
+	standing payment.StandingState, now int64) (
 	out Authorisation, from int64, missing money.Nano, err error) {
 	at := r.accounts()
 	held, wallet := books.Balance(at[0]), books.Spendable(at[1])
@@ -175,7 +182,8 @@ func (r AuthoriseRequest) decide(leases []*lease, books *ledger.Locked, limits b
 		}
 		switch standing {
 		case payment.StandingSuspended:
-			return out, 0, 0, fault.New(fault.Forbidden, "your organisation is suspended because of lost disputes: nothing new can be rented")
+			return out, 0, 0, fault.New(fault.Forbidden, "your organisation is suspended because of lost disputes: nothing "+
+				"new can be rented")
 		case payment.StandingDisputed: // no credit: only what is prepaid and not disputed
 			wallet = min(wallet, max(0, books.Balance(at[1])-books.Reserved(at[1])))
 		}
@@ -189,7 +197,13 @@ func (r AuthoriseRequest) decide(leases []*lease, books *ledger.Locked, limits b
 	if present == 0 {
 		until = max(until, promised(leases))
 	}
-	out = Authorisation{RunUntil: time.UnixMilli(present).UTC(), Reach: time.UnixMilli(reach).UTC(), Held: held, Limit: limit, spent: short == LimitOrg && reach <= present}
+	out = Authorisation{
+		RunUntil: time.UnixMilli(present).UTC(),
+		Reach:    time.UnixMilli(reach).UTC(),
+		Held:     held,
+		Limit:    limit,
+		spent:    short == LimitOrg && reach <= present,
+	}
 	if until <= present {
 		return out, 0, 0, nil
 	}
@@ -242,7 +256,8 @@ func tooPoor(leases []*lease, now int64, short Limit, available money.Nano, limi
 	case LimitOrg:
 		return limits.Refusal(cost)
 	}
-	return fault.New(fault.InsufficientFunds, "60 seconds of this cluster cost %s; %s is available", cost.Plain(), available.Plain())
+	return fault.New(fault.InsufficientFunds, "60 seconds of this cluster cost %s; %s is available", cost.Plain(),
+		available.Plain())
 }
 
 // authorised is until when all live leases may run, 0 when one may not yet.

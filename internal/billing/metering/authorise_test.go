@@ -123,7 +123,10 @@ func TestAuthoriseKeepsToTheLatestEnd(t *testing.T) {
 		return err
 	})
 	ext, err := Extensions(t.Context(), w.d.Q, w.host)
-	if err != nil || len(ext) != 1 || ext[0] != (agentapi.LeaseExtension{LeaseRef: agentapi.LeaseRef{Lease: w.leases[0].String(), Epoch: 1}, RunUntilMS: end.UnixMilli()}) {
+	if err != nil || len(ext) != 1 || ext[0] != (agentapi.LeaseExtension{
+		LeaseRef:   agentapi.LeaseRef{Lease: w.leases[0].String(), Epoch: 1},
+		RunUntilMS: end.UnixMilli(),
+	}) {
 		t.Fatal(ext, err)
 	}
 	w.end(w.now)

@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Beginning is the money side of a new cluster: its leases authorised from the start, CreateLeases and Authorise in one.
-// AskBegin locks the money, Decide says how far it reaches, Write writes leases and books.
+// Beginning is the money side of a new cluster: its leases authorised from the start, CreateLeases and Authorise in
+// one. AskBegin locks the money, Decide says how far it reaches, Write writes leases and books.
 type Beginning struct {
 	request  AuthoriseRequest
 	leases   []NewLease
@@ -26,9 +26,10 @@ type Beginning struct {
 	missing money.Nano
 }
 
-// QueueBegin locks the money of a new cluster as part of a pipe; tx is the pipe's transaction. Its result reads the answer,
-// after Send. Other accounts that the transaction moves are locked with it, in one order: see Books.
-func QueueBegin(ctx context.Context, p *db.Pipe, tx *db.Tx, r AuthoriseRequest, others ...ledger.Account) (read func() (*Beginning, error), err error) {
+// QueueBegin locks the money of a new cluster as part of a pipe; tx is the pipe's transaction. Its result reads the
+// answer, after Send. Other accounts that the transaction moves are locked with it, in one order: see Books.
+func QueueBegin(ctx context.Context, p *db.Pipe, tx *db.Tx, r AuthoriseRequest,
+	others ...ledger.Account) (read func() (*Beginning, error), err error) {
 	books, err := ledger.QueueLock(ctx, p, tx, append(r.accounts(), others...)...)
 	if err != nil {
 		return nil, err
@@ -44,8 +45,8 @@ func QueueBegin(ctx context.Context, p *db.Pipe, tx *db.Tx, r AuthoriseRequest, 
 // Locked are the locked accounts.
 func (b *Beginning) Locked() *ledger.Locked { return b.locked }
 
-// Decide says until when the leases may run and what is held for it. now is PostgreSQL's clock, read after the lock. The
-// faults are Authorise's.
+// Decide says until when the leases may run and what is held for it. now is PostgreSQL's clock, read after the lock.
+// The faults are Authorise's.
 func (b *Beginning) Decide(leases []NewLease, notAfter *time.Time, now time.Time) (Authorisation, error) {
 	in := make([]*lease, len(leases))
 	for i, l := range leases {

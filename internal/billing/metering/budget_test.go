@@ -57,13 +57,28 @@ func (w *world) begin(rates ...money.Micro) (id.Cluster, Authorisation, error) {
 func (w *world) newLeases(cl id.Cluster, rates ...money.Micro) (out []NewLease) {
 	w.t.Helper()
 	var ranks int
-	if err := w.d.Pool.QueryRow(context.Background(), "SELECT count(*) FROM lease WHERE cluster_id = $1", cl).Scan(&ranks); err != nil {
+	if err := w.d.Pool.QueryRow(context.Background(), "SELECT count(*) FROM lease WHERE cluster_id = $1",
+		cl).Scan(&ranks); err != nil {
 		w.t.Fatal(err)
 	}
 	for i, rate := range rates {
 		out = append(out, NewLease{
-			ID: id.New[id.Lease](), Cluster: cl, Node: id.New[id.Node](), Rank: ranks + i, Host: w.host, Renter: w.renter, Operator: w.operator,
-			GPUModel: "H100", GPUs: []id.GPU{id.New[id.GPU]()}, CPUs: 1, RAMMB: 1, DiskGB: 1, Currency: eur, HostSharePPM: 850_000, Epoch: 1, Rate: rate,
+			ID:           id.New[id.Lease](),
+			Cluster:      cl,
+			Node:         id.New[id.Node](),
+			Rank:         ranks + i,
+			Host:         w.host,
+			Renter:       w.renter,
+			Operator:     w.operator,
+			GPUModel:     "H100",
+			GPUs:         []id.GPU{id.New[id.GPU]()},
+			CPUs:         1,
+			RAMMB:        1,
+			DiskGB:       1,
+			Currency:     eur,
+			HostSharePPM: 850_000,
+			Epoch:        1,
+			Rate:         rate,
 		})
 	}
 	return out
@@ -73,8 +88,10 @@ func (w *world) newLeases(cl id.Cluster, rates ...money.Micro) (out []NewLease) 
 func (w *world) committed() (n money.Nano) {
 	w.t.Helper()
 	err := w.d.Pool.QueryRow(context.Background(), `
-		SELECT coalesce((SELECT sum(m.posted) FROM lease l JOIN lease_meter m ON m.lease_id = l.id WHERE l.renter_org_id = $1), 0)
-			+ coalesce((SELECT sum(b.amount) FROM ledger_account a JOIN ledger_balance b ON b.account_id = a.id WHERE a.org_id = $1 AND a.kind = 'renter_hold'), 0)`,
+		SELECT coalesce((SELECT sum(m.posted) FROM lease l JOIN lease_meter m ON m.lease_id = l.id WHERE l.renter_org_id =
+		$1), 0)
+			+ coalesce((SELECT sum(b.amount) FROM ledger_account a JOIN ledger_balance b ON b.account_id = a.id WHERE a.org_id =
+			$1 AND a.kind = 'renter_hold'), 0)`,
 		w.renter).Scan(&n)
 	if err != nil {
 		w.t.Fatal(err)
@@ -120,7 +137,8 @@ func TestABudgetIsNeverExceeded(t *testing.T) {
 		for _, cl := range clusters { // what was held comes back, what was spent stays counted
 			w.cluster = cl
 			w.end(w.now)
-			w.exec("UPDATE lease SET ended_at = ended_at - interval '25 hours', created_at = created_at - interval '30 hours' WHERE cluster_id = $1 AND settled_at IS NULL", cl)
+			w.exec("UPDATE lease SET ended_at = ended_at - interval '25 hours', created_at = created_at - interval '30 "+
+				"hours' WHERE cluster_id = $1 AND settled_at IS NULL", cl)
 			mustEqual(t, "settled", w.settle(), true)
 		}
 		held := w.money().Wallet
@@ -155,7 +173,8 @@ func (w *world) move(r *rand.Rand, clusters *[]id.Cluster, aged map[id.Cluster]b
 		w.tx(func(ctx context.Context, tx *db.Tx) error {
 			ids, err := tx.Q.LiveLeaseIDs(ctx, w.cluster)
 			for _, l := range ids {
-				w.exec("UPDATE lease_meter SET proven_ms = ARRAY[$2::bigint, $3::bigint] WHERE lease_id = $1", l, w.now-by.Milliseconds(), w.now)
+				w.exec("UPDATE lease_meter SET proven_ms = ARRAY[$2::bigint, $3::bigint] WHERE lease_id = $1", l,
+					w.now-by.Milliseconds(), w.now)
 			}
 			return err
 		})
@@ -211,7 +230,8 @@ func TestABudgetLimitsPriceAndDuration(t *testing.T) {
 	}
 }
 
-// The first hold, of an hour, may be most of a cluster's budget: that is no news to who has just set it. Later holds are told of.
+// The first hold, of an hour, may be most of a cluster's budget: that is no news to who has just set it. Later holds
+// are told of.
 func TestAClustersBudgetIsNotToldOfAtItsStart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit)
@@ -227,8 +247,8 @@ func TestAClustersBudgetIsNotToldOfAtItsStart(t *testing.T) {
 	}
 }
 
-// A budget that is set while clusters run counts what is held for them. What is held warns nobody, however much of the budget
-// it is; that it keeps a cluster from being extended is told once.
+// A budget that is set while clusters run counts what is held for them. What is held warns nobody, however much of the
+// budget it is; that it keeps a cluster from being extended is told once.
 func TestABudgetIsNotToldOfForWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit)

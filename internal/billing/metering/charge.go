@@ -15,7 +15,8 @@ const forever = math.MaxInt64
 type Window struct {
 	OpenedMS, ConfirmedMS int64
 	ClosedMS              int64 // 0 = open
-	// DoubtMS is since when a rank of the cluster is in doubt while the window runs: nothing later is confirmed. 0 = none is.
+	// DoubtMS is since when a rank of the cluster is in doubt while the window runs: nothing later is confirmed. 0 = none
+	// is.
 	DoubtMS int64
 	// LimitMS makes an open window a pending one: the past time up to LimitMS, of which it is not decided yet whether it
 	// counts. None of it is billable. 0 = the window runs now.
@@ -83,10 +84,9 @@ func Charge(m Meter, fresh []Interval, windows []Window, t Terms) (Meter, Postin
 	above := Interval{Start: m.SettledThrough, End: forever}
 	proven := m.Proven.Union(SetOf(fresh...)).Clip(above)
 
-	// The watermark rises to the first billable millisecond that is not proven, or as far as windows reach: a window
-	// that opens later starts no earlier.
-	// It does not rise into a pending window, of which a part may become billable, nor past what is confirmed of the open one:
-	// a tail lies beyond that.
+	// The watermark rises to the first billable millisecond that is not proven, or as far as windows reach: a window that
+	// opens later starts no earlier. It does not rise into a pending window, of which a part may become billable, nor past
+	// what is confirmed of the open one: a tail lies beyond that.
 	mark := horizon
 	for _, w := range windows {
 		if w.running() {

@@ -24,7 +24,8 @@ type history struct {
 
 // oracle is what a history costs, counted the plain way: cut time at every boundary there is, and for each piece ask
 // whether any segment, any window and the life cover it. It shares nothing with the code it judges.
-func oracle(segments [][2]int64, windows [][2]int64, life [2]int64, prices [][2]int64, ppm int64) (posted, host *big.Int, ms int64) {
+func oracle(segments [][2]int64, windows [][2]int64, life [2]int64, prices [][2]int64,
+	ppm int64) (posted, host *big.Int, ms int64) {
 	cuts := map[int64]bool{life[0]: true, life[1]: true}
 	for _, list := range [][][2]int64{segments, windows} {
 		for _, i := range list {
@@ -85,7 +86,8 @@ func judge(t *testing.T, m Meter, segments []Interval, windows []Window, terms T
 		p = append(p, [2]int64{x.FromMS, int64(x.Rate)})
 	}
 	posted, host, ms := oracle(s, w, [2]int64{terms.Life.Start, terms.Life.End}, p, terms.SharePPM)
-	if posted.Cmp(big.NewInt(int64(m.Posted))) != 0 || host.Cmp(big.NewInt(int64(m.HostPosted))) != 0 || ms != m.PostedBilledMS {
+	if posted.Cmp(big.NewInt(int64(m.Posted))) != 0 || host.Cmp(big.NewInt(int64(m.HostPosted))) != 0 ||
+		ms != m.PostedBilledMS {
 		t.Fatalf("charged %d (host %d) for %d ms, the oracle %s (host %s) for %d ms\nsegments %v\nwindows %v\nterms %+v",
 			m.Posted, m.HostPosted, m.PostedBilledMS, posted, host, ms, segments, windows, terms)
 	}
@@ -230,7 +232,10 @@ func TestAMeterStaysSmall(t *testing.T) {
 	const n = 365 * 24 * 12
 	for k := range int64(n) {
 		end := base + (k+1)*300_000
-		m, _ = Charge(m, []Interval{{Start: end - 300_000, End: end}}, []Window{{OpenedMS: base, ConfirmedMS: end - 7000}}, terms)
+		m, _ = Charge(m, []Interval{{
+			Start: end - 300_000,
+			End:   end,
+		}}, []Window{{OpenedMS: base, ConfirmedMS: end - 7000}}, terms)
 		if len(m.Proven) > 1 {
 			t.Fatalf("%d fragments after %d segments", len(m.Proven), k)
 		}

@@ -32,7 +32,10 @@ type Collector struct {
 
 // NewCollector makes a Collector for this replica.
 func NewCollector(d *db.DB) *Collector {
-	return &Collector{take: func(ctx context.Context, in []Delivery) ([][]agentapi.UsageAck, error) { return IngestAll(ctx, d, in) }}
+	return &Collector{take: func(ctx context.Context, in []Delivery) ([][]agentapi.UsageAck,
+		error) {
+		return IngestAll(ctx, d, in)
+	}}
 }
 
 // delivered is a delivery and what became of it, once done is closed.
@@ -43,9 +46,10 @@ type delivered struct {
 	err  error
 }
 
-// Ingest takes in what one host sends at a time, as Delivery has it. When ctx ends first its error is returned, and the segments may be taken in or not:
-// the host sends them again.
-func (c *Collector) Ingest(ctx context.Context, host id.Host, segs []agentapi.Segment, signature []byte) ([]agentapi.UsageAck, error) {
+// Ingest takes in what one host sends at a time, as Delivery has it. When ctx ends first its error is returned, and the
+// segments may be taken in or not: the host sends them again.
+func (c *Collector) Ingest(ctx context.Context, host id.Host, segs []agentapi.Segment,
+	signature []byte) ([]agentapi.UsageAck, error) {
 	v := &delivered{Delivery: Delivery{host, segs, signature}, done: make(chan struct{})}
 	if c.add(v) {
 		go c.run(context.WithoutCancel(ctx)) // until nothing waits

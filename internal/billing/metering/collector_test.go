@@ -46,7 +46,11 @@ func TestManyHostsInOneTransaction(t *testing.T) {
 		{{LeaseRef: ref(b.leases[0]), BootID: boot, Through: 1, Refused: refusedForeign}},
 		{{LeaseRef: ref(b.leases[0]), BootID: boot, Through: 1}},
 		{{LeaseRef: ref(a.leases[0]), BootID: boot, Through: 2}},
-		{{LeaseRef: ref(b.leases[0]), BootID: boot, Through: 1}, {LeaseRef: ref(b.leases[0]), BootID: boot, Through: 2, Refused: refusedSignature}},
+		{{
+			LeaseRef: ref(b.leases[0]),
+			BootID:   boot,
+			Through:  1,
+		}, {LeaseRef: ref(b.leases[0]), BootID: boot, Through: 2, Refused: refusedSignature}},
 		nil,
 	}
 	if diff := cmp.Diff(want, acks); diff != "" {

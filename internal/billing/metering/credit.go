@@ -33,10 +33,10 @@ type Credit struct {
 	HostPart money.Nano // of Amount, taken from the operator; the platform's fee is the rest
 }
 
-// CreditLoss gives the renter back what a lease cost in the hour before it was lost by its host's fault: its operator and
-// the platform return what they had of it, and both sides are told why. What is charged later for that time, when a
-// journal arrives late, is given back too, at the latest when the cluster is settled. Never more than was charged. A lease
-// is lost once: called again, it changes nothing. The cluster's last window is closed; the caller holds its lock.
+// CreditLoss gives the renter back what a lease cost in the hour before it was lost by its host's fault: its operator
+// and the platform return what they had of it, and both sides are told why. What is charged later for that time, when a
+// journal arrives late, is given back too, at the latest when the cluster is settled. Never more than was charged. A
+// lease is lost once: called again, it changes nothing. The cluster's last window is closed; the caller holds its lock.
 func CreditLoss(ctx context.Context, tx *db.Tx, cluster id.Cluster, lost id.Lease, reason string) error {
 	w, err := lastWindow(ctx, tx.Q, cluster)
 	if err != nil || w == nil {
@@ -72,7 +72,8 @@ func CreditLoss(ctx context.Context, tx *db.Tx, cluster id.Cluster, lost id.Leas
 	return bookCredits(ctx, tx, cluster, leases)
 }
 
-// lossMoment is when the billed time ended by a loss, unix ms: where the window is in doubt, the beginning of the doubt.
+// lossMoment is when the billed time ended by a loss, unix ms: where the window is in doubt, the beginning of the
+// doubt.
 func lossMoment(w *dbq.ClusterWindow) int64 {
 	switch {
 	case w.ClosedMs != nil:
@@ -85,7 +86,8 @@ func lossMoment(w *dbq.ClusterWindow) int64 {
 	return 0
 }
 
-// inducible reports whether a renter could have caused a failure of a host: by its load on line, network, runtime or GPU.
+// inducible reports whether a renter could have caused a failure of a host: by its load on line, network, runtime or
+// GPU.
 func inducible(reason string) bool {
 	switch reason {
 	case "host_reclaimed", "host_interrupted", "gpu_in_use":
@@ -94,9 +96,9 @@ func inducible(reason string) bool {
 	return true
 }
 
-// capCredit decides once how much of a lease's credit is booked without a person's decision: of a failure that the renter
-// could have caused no more than fairness.Credit allows, of any other all of it. What the hour will have cost is not known
-// yet, because proof may still come, so the cap counts from the most that it can have cost.
+// capCredit decides once how much of a lease's credit is booked without a person's decision: of a failure that the
+// renter could have caused no more than fairness.Credit allows, of any other all of it. What the hour will have cost is
+// not known yet, because proof may still come, so the cap counts from the most that it can have cost.
 func capCredit(ctx context.Context, tx *db.Tx, leases []*lease, lost id.Lease, inducible bool) error {
 	i := slices.IndexFunc(leases, func(l *lease) bool { return l.ID == lost })
 	if i < 0 {
@@ -123,8 +125,8 @@ func capCredit(ctx context.Context, tx *db.Tx, leases []*lease, lost id.Lease, i
 	return nil
 }
 
-// States of a service credit. Of one that is held, the part up to its cap is booked and the rest waits for a person; of one
-// that is refused, what was booked stays.
+// States of a service credit. Of one that is held, the part up to its cap is booked and the rest waits for a person; of
+// one that is refused, what was booked stays.
 const (
 	creditBooked  = "booked"
 	creditHeld    = "held"
@@ -141,8 +143,8 @@ func hourOf(l *lease) money.Nano {
 }
 
 // bookCredits books what the cluster's credits have come to beyond what is booked already. Its meters are locked. All
-// accounts are locked before the first entry: one credit after the other would ask for a pending account with the wallet
-// in hand, while whoever charges for usage of another cluster does the opposite.
+// accounts are locked before the first entry: one credit after the other would ask for a pending account with the
+// wallet in hand, while whoever charges for usage of another cluster does the opposite.
 func bookCredits(ctx context.Context, tx *db.Tx, cluster id.Cluster, leases []*lease) error {
 	rows, err := tx.Q.ServiceCredits(ctx, cluster)
 	if err != nil {
@@ -158,7 +160,8 @@ func bookCredits(ctx context.Context, tx *db.Tx, cluster id.Cluster, leases []*l
 	}
 	var accounts []ledger.Account
 	for _, l := range leases {
-		accounts = append(accounts, ledger.HostPending(l.HostOrgID, l.Currency), ledger.Hold(l.RenterOrgID, cluster, l.Currency), ledger.Wallet(l.RenterOrgID, l.Currency))
+		accounts = append(accounts, ledger.HostPending(l.HostOrgID, l.Currency),
+			ledger.Hold(l.RenterOrgID, cluster, l.Currency), ledger.Wallet(l.RenterOrgID, l.Currency))
 	}
 	if _, err := ledger.Lock(ctx, tx, accounts...); err != nil {
 		return fmt.Errorf("metering: credits of %s: %w", cluster, err)
@@ -237,10 +240,11 @@ func bookCredit(ctx context.Context, tx *db.Tx, r dbq.ServiceCreditsRow) error {
 	return notifyCredit(ctx, tx, l, r, total, host)
 }
 
-// leftToCredit is what a credit of total comes to, and the host's part of it, when charges for the lease have been given back
-// otherwise too: no more than is left of the charges that were booked since the span began, and than is left of all. The
-// lease's corrections are locked.
-func leftToCredit(ctx context.Context, q *dbq.Queries, l *lease, r dbq.ServiceCreditsRow, total money.Nano) (all, host money.Nano, err error) {
+// leftToCredit is what a credit of total comes to, and the host's part of it, when charges for the lease have been
+// given back otherwise too: no more than is left of the charges that were booked since the span began, and than is left
+// of all. The lease's corrections are locked.
+func leftToCredit(ctx context.Context, q *dbq.Queries, l *lease, r dbq.ServiceCreditsRow,
+	total money.Nano) (all, host money.Nano, err error) {
 	ref, name := r.ClusterID.String(), l.ID.String()
 	span, err := ledger.ChargesLeft(ctx, q, ref, name, time.UnixMilli(r.FromMs), "service_credit")
 	if err != nil {
@@ -262,8 +266,8 @@ func leftToCredit(ctx context.Context, q *dbq.Queries, l *lease, r dbq.ServiceCr
 	return total, money.Nano(r.HostPart) + fromHost, nil
 }
 
-// feeBack is how much of its part of a credit the platform returns: what it paid to the cluster's hosts as relief came from
-// the same fee.
+// feeBack is how much of its part of a credit the platform returns: what it paid to the cluster's hosts as relief came
+// from the same fee.
 func feeBack(ctx context.Context, q *dbq.Queries, cluster id.Cluster, part money.Nano) (money.Nano, error) {
 	reliefs, err := q.ReliefOfCluster(ctx, cluster)
 	if err != nil {
@@ -294,10 +298,11 @@ func creditOf(l *lease, segs []dbq.SegmentsWithinRow, span Interval) money.Nano 
 	return min(money.Posted(num), l.meter.Posted)
 }
 
-// SignedWithin returns for which parts of some spans of time the host of a lease has signed that its rank was up, and for
-// which of these it says so itself: other segments say no more than that the lease was there. A span without an end is not
-// asked for.
-func SignedWithin(ctx context.Context, q *dbq.Queries, lease id.Lease, spans []interval.Span) (up, told interval.Set, err error) {
+// SignedWithin returns for which parts of some spans of time the host of a lease has signed that its rank was up, and
+// for which of these it says so itself: other segments say no more than that the lease was there. A span without an end
+// is not asked for.
+func SignedWithin(ctx context.Context, q *dbq.Queries, lease id.Lease,
+	spans []interval.Span) (up, told interval.Set, err error) {
 	for _, s := range interval.Of(spans...) {
 		rows, err := q.SegmentsWithin(ctx, lease, s.Start, s.End)
 		if err != nil {
@@ -317,22 +322,37 @@ func SignedWithin(ctx context.Context, q *dbq.Queries, lease id.Lease, spans []i
 	return up, told, nil
 }
 
-// notifyCredit tells both sides once for each amount. Charges that arrive late raise a credit that is told already: then
-// the notice says what is added, so that two notices are not read as two credits, and what it is in all.
+// notifyCredit tells both sides once for each amount. Charges that arrive late raise a credit that is told already:
+// then the notice says what is added, so that two notices are not read as two credits, and what it is in all.
 func notifyCredit(ctx context.Context, tx *db.Tx, l *lease, r dbq.ServiceCreditsRow, total, host money.Nano) error {
-	why := fmt.Sprintf("Node %d of %s was lost through no doing of the renter's (%s): what it cost in the last hour before that is given back.", l.Rank, l.ClusterID, r.Reason)
+	why := fmt.Sprintf("Node %d of %s was lost through no doing of the renter's (%s): what it cost in the last hour "+
+		"before that is given back.", l.Rank, l.ClusterID, r.Reason)
 	more := ""
 	late := func(money.Nano) string { return "" }
 	if r.Credited > 0 {
 		more = " more"
 		late = func(inAll money.Nano) string {
-			return fmt.Sprintf(" Charges for that hour came in late and are given back too, which makes %s %s in all.", inAll.Plain(), l.Currency)
+			return fmt.Sprintf(" Charges for that hour came in late and are given back too, which makes %s %s in all.",
+				inAll.Plain(), l.Currency)
 		}
 	}
 	now, fromHost := total-money.Nano(r.Credited), host-money.Nano(r.HostPart)
 	notices := []notify.Notice{
-		{Org: l.RenterOrgID, Severity: notify.Info, Title: fmt.Sprintf("%s %s%s credited: a host failed", now.Plain(), l.Currency, more), Body: why + late(total) + " It is in your wallet.", Object: l.ClusterID.String()},
-		{Org: l.HostOrgID, Severity: notify.Warn, Title: fmt.Sprintf("%s %s%s of %s's earnings returned: it failed", fromHost.Plain(), l.Currency, more, r.HostName), Body: why + late(host) + " The platform returns its fee.", Object: l.HostID.String()},
+		{
+			Org:      l.RenterOrgID,
+			Severity: notify.Info,
+			Title:    fmt.Sprintf("%s %s%s credited: a host failed", now.Plain(), l.Currency, more),
+			Body:     why + late(total) + " It is in your wallet.",
+			Object:   l.ClusterID.String(),
+		},
+		{
+			Org:      l.HostOrgID,
+			Severity: notify.Warn,
+			Title: fmt.Sprintf("%s %s%s of %s's earnings returned: it failed", fromHost.Plain(), l.Currency, more,
+				r.HostName),
+			Body:   why + late(host) + " The platform returns its fee.",
+			Object: l.HostID.String(),
+		},
 	}
 	for _, n := range notices {
 		n.Key = fmt.Sprintf("service_credit:%s:%d", l.ID, int64(total))
@@ -352,8 +372,15 @@ func Credits(ctx context.Context, q *dbq.Queries, cluster id.Cluster) ([]Credit,
 	out := make([]Credit, len(rows))
 	for i, r := range rows {
 		out[i] = Credit{
-			Lease: r.LeaseID, Rank: int(r.Rank), Host: r.HostID, HostName: r.HostName, Reason: r.Reason, From: time.UnixMilli(r.FromMs).UTC(),
-			To: time.UnixMilli(r.ThroughMs).UTC(), Amount: money.Nano(r.Credited), HostPart: money.Nano(r.HostPart),
+			Lease:    r.LeaseID,
+			Rank:     int(r.Rank),
+			Host:     r.HostID,
+			HostName: r.HostName,
+			Reason:   r.Reason,
+			From:     time.UnixMilli(r.FromMs).UTC(),
+			To:       time.UnixMilli(r.ThroughMs).UTC(),
+			Amount:   money.Nano(r.Credited),
+			HostPart: money.Nano(r.HostPart),
 		}
 	}
 	return out, nil

@@ -35,10 +35,15 @@ func TestALostHostsLastHourIsCredited(t *testing.T) {
 	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000, 2_000_000)
 	w.mustAuthorise()
 	w.age(2 * time.Hour)
-	w.exec("UPDATE lease SET run_until = run_until + interval '1 hour' WHERE cluster_id = $1", w.cluster) // two hours are paid for
+	// two hours are paid for
+	w.exec("UPDATE lease SET run_until = run_until + interval '1 hour' WHERE cluster_id = $1", w.cluster)
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "authorise", Key: "authorise:" + w.cluster.String(), Transfers: []ledger.Transfer{
-			{Debit: ledger.Wallet(w.renter, eur), Credit: ledger.Hold(w.renter, w.cluster, eur), Amount: 3 * money.Unit}}})
+		_, err := ledger.Post(ctx, tx, ledger.Entry{
+			Kind: "authorise",
+			Key:  "authorise:" + w.cluster.String(),
+			Transfers: []ledger.Transfer{
+				{Debit: ledger.Wallet(w.renter, eur), Credit: ledger.Hold(w.renter, w.cluster, eur), Amount: 3 * money.Unit}},
+		})
 		return err
 	})
 	t0 := w.now - 5_400_000
@@ -88,10 +93,12 @@ func TestALostHostsLastHourIsCredited(t *testing.T) {
 		}
 		all, first := share(2*money.Unit), share(back)
 		late, early := told[0], told[1]
-		if !strings.HasPrefix(late.Title, (all-first).Plain()+" ") || !strings.Contains(late.Title, " more ") || !strings.Contains(late.Body, " "+all.Plain()+" EUR in all") {
+		if !strings.HasPrefix(late.Title, (all-first).Plain()+" ") || !strings.Contains(late.Title, " more ") ||
+			!strings.Contains(late.Body, " "+all.Plain()+" EUR in all") {
 			t.Errorf("the second notice does not say what it adds (%s) and what it makes in all (%s): %+v", all-first, all, late)
 		}
-		if !strings.HasPrefix(early.Title, first.Plain()+" ") || strings.Contains(early.Title, "more") || strings.Contains(early.Body, "in all") {
+		if !strings.HasPrefix(early.Title, first.Plain()+" ") || strings.Contains(early.Title, "more") ||
+			strings.Contains(early.Body, "in all") {
 			t.Errorf("the first notice: %+v, want %s", early, first)
 		}
 	}
@@ -130,8 +137,8 @@ func TestACreditIsNeverMoreThanTheCharge(t *testing.T) {
 	}
 }
 
-// Of a credit for a failure that the renter could have caused, the part up to the cap is booked at once, also when the proof of
-// the charges comes later; the rest waits for a person, whose refusal takes nothing back.
+// Of a credit for a failure that the renter could have caused, the part up to the cap is booked at once, also when the
+// proof of the charges comes later; the rest waits for a person, whose refusal takes nothing back.
 func TestOnlyTheRestOfACreditWaits(t *testing.T) {
 	t.Parallel()
 	d := newDB(t)
@@ -159,7 +166,8 @@ func TestOnlyTheRestOfACreditWaits(t *testing.T) {
 		mustEqual(t, "settled", w.settle(), true)
 		mustEqual(t, "booked at once", w.credits()[0].Amount, 5*money.Unit)
 		admin := account.Principal{User: id.New[id.User](), Org: w.renter, Admin: true}
-		w.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", admin.User, admin.User.String()+"@example.com")
+		w.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", admin.User, admin.User.String()+
+			"@example.com")
 		all, err := HeldCredits(t.Context(), w.d.Q, admin)
 		rest := money.CostOf(20_000_000, 3_000_000) - 5*money.Unit
 		if err != nil || len(all) != 1 || all[0].Amount != rest || all[0].Booked != 5*money.Unit {
@@ -199,7 +207,8 @@ func TestAFeeThatBecameReliefIsNotReturned(t *testing.T) {
 		before := w.money()
 		lost := money.CostOf(2_000_000, w.now-t0)
 		part := lost - money.Share(lost, 850_000)
-		w.exec("INSERT INTO standby_relief (victim, cluster_id, ms, host_posted) VALUES ($2, $1, 1, $3)", w.cluster, w.leases[0], before.Fee-fee-part+kept)
+		w.exec("INSERT INTO standby_relief (victim, cluster_id, ms, host_posted) VALUES ($2, $1, 1, $3)", w.cluster,
+			w.leases[0], before.Fee-fee-part+kept)
 		for range 2 {
 			w.lose(w.leases[1])
 		}

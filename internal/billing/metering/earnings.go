@@ -62,8 +62,15 @@ func HostEarnings(ctx context.Context, q *dbq.Queries, host id.Host, zone *time.
 	out := make([]LeaseEarning, len(leases))
 	for i, l := range leases {
 		e := LeaseEarning{
-			Lease: l.ID, GPUModel: l.GPUModel, GPUs: int(l.GPUCount), Currency: l.Currency, CreatedAt: l.CreatedAt, EndedAt: l.EndedAt,
-			Expected: money.Share(l.soFar(now.UnixMilli()), l.terms.SharePPM), Frozen: l.frozen, Returned: returned[l.ID],
+			Lease:     l.ID,
+			GPUModel:  l.GPUModel,
+			GPUs:      int(l.GPUCount),
+			Currency:  l.Currency,
+			CreatedAt: l.CreatedAt,
+			EndedAt:   l.EndedAt,
+			Expected:  money.Share(l.soFar(now.UnixMilli()), l.terms.SharePPM),
+			Frozen:    l.frozen,
+			Returned:  returned[l.ID],
 		}
 		lines, _ := itemise(l, segs[l.ID])
 		var cost money.Nano

@@ -41,7 +41,8 @@ func LeaseProof(ctx context.Context, d *db.DB, org id.Org, lease id.Lease) (bill
 	})
 }
 
-func proof(ctx context.Context, d *db.DB, of func(context.Context, *dbq.Queries) (id.Cluster, []id.Lease, error)) (billproof.File, error) {
+func proof(ctx context.Context, d *db.DB, of func(context.Context, *dbq.Queries) (id.Cluster, []id.Lease,
+	error)) (billproof.File, error) {
 	var f billproof.File
 	err := d.InSnapshot(ctx, func(ctx context.Context, q *dbq.Queries) error {
 		cluster, ids, err := of(ctx, q)
@@ -71,8 +72,14 @@ func prove(ctx context.Context, q *dbq.Queries, cluster id.Cluster, ids []id.Lea
 	if err != nil {
 		return billproof.File{}, err
 	}
-	f := billproof.File{Version: 1, Cluster: cluster.String(), MadeAt: now.UTC().Truncate(time.Second), Currency: leases[0].Currency,
-		Windows: []billproof.Window{}, Anchors: []billproof.Anchor{}}
+	f := billproof.File{
+		Version:  1,
+		Cluster:  cluster.String(),
+		MadeAt:   now.UTC().Truncate(time.Second),
+		Currency: leases[0].Currency,
+		Windows:  []billproof.Window{},
+		Anchors:  []billproof.Anchor{},
+	}
 	for _, w := range leases[0].windows {
 		if w.Billable().Len() == 0 {
 			continue
@@ -106,9 +113,20 @@ func prove(ctx context.Context, q *dbq.Queries, cluster id.Cluster, ids []id.Lea
 	mine := map[string]bool{}
 	for _, l := range leases {
 		mine[l.ID.String()] = true
-		e := billproof.Lease{ID: l.ID.String(), Host: l.HostID.String(), HostKeys: keys[l.HostID], Rank: int(l.Rank), GPUs: int(l.GPUCount),
-			FromMS: l.terms.Life.Start, SharePPM: l.terms.SharePPM, Segments: segments[l.ID],
-			Billed: l.meter.Posted, HostPart: l.meter.HostPosted, BilledMS: l.meter.PostedBilledMS, Settled: l.settled()}
+		e := billproof.Lease{
+			ID:       l.ID.String(),
+			Host:     l.HostID.String(),
+			HostKeys: keys[l.HostID],
+			Rank:     int(l.Rank),
+			GPUs:     int(l.GPUCount),
+			FromMS:   l.terms.Life.Start,
+			SharePPM: l.terms.SharePPM,
+			Segments: segments[l.ID],
+			Billed:   l.meter.Posted,
+			HostPart: l.meter.HostPosted,
+			BilledMS: l.meter.PostedBilledMS,
+			Settled:  l.settled(),
+		}
 		if slices.ContainsFunc(e.Segments, func(s billproof.Segment) bool { return s.Batch != nil }) {
 			f.Version = max(f.Version, 2) // programs that only know version 1 go on verifying what they can
 		}
@@ -151,8 +169,19 @@ func signedSegments(ctx context.Context, q *dbq.Queries, ids []id.Lease) (map[id
 	}
 	out := map[id.Lease][]billproof.Segment{}
 	for _, r := range rows {
-		s := billproof.Segment{Segment: agentapi.Segment{Lease: r.LeaseID.String(), Epoch: int(r.Epoch), BootID: r.BootID, Seq: r.Seq,
-			Anchor: r.Anchor, BootEndMS: r.BootEndMs, StartMS: r.StartMs, EndMS: r.EndMs, EnergyMJ: r.EnergyMj, Final: r.Final, Signature: r.Signature}}
+		s := billproof.Segment{Segment: agentapi.Segment{
+			Lease:     r.LeaseID.String(),
+			Epoch:     int(r.Epoch),
+			BootID:    r.BootID,
+			Seq:       r.Seq,
+			Anchor:    r.Anchor,
+			BootEndMS: r.BootEndMs,
+			StartMS:   r.StartMs,
+			EndMS:     r.EndMs,
+			EnergyMJ:  r.EnergyMj,
+			Final:     r.Final,
+			Signature: r.Signature,
+		}}
 		if s.Facts, err = factsOf(r.Facts); err != nil {
 			return nil, err
 		}
@@ -179,8 +208,8 @@ type batchProof struct {
 // batchesAtOnce bounds what is in memory of the hashes of a lease that ran for years.
 const batchesAtOnce = 1000
 
-// batchProofs makes the proofs of segments that were signed in batches. Of other leases in them only hashes are said, and no
-// more than it takes.
+// batchProofs makes the proofs of segments that were signed in batches. Of other leases in them only hashes are said,
+// and no more than it takes.
 func batchProofs(ctx context.Context, q *dbq.Queries, segs []dbq.SignedSegmentsRow) (map[place]batchProof, error) {
 	positions := map[int64][]int16{}
 	var ids []int64
@@ -203,7 +232,11 @@ func batchProofs(ctx context.Context, q *dbq.Queries, segs []dbq.SignedSegmentsR
 			}
 			for _, at := range positions[b.ID] {
 				if int(at) < len(hashes) {
-					out[place{b.ID, at}] = batchProof{b.Signature, agentapi.InBatch{Size: len(hashes), Position: int(at), Path: merkle.Path(hashes, int(at))}}
+					out[place{b.ID, at}] = batchProof{b.Signature, agentapi.InBatch{
+						Size:     len(hashes),
+						Position: int(at),
+						Path:     merkle.Path(hashes, int(at)),
+					}}
 				}
 			}
 		}

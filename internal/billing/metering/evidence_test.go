@@ -19,13 +19,17 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// provenStory is a settled rental and its proof as a file. Its segments are signed alone and in a list, and one has facts.
+// provenStory is a settled rental and its proof as a file. Its segments are signed alone and in a list, and one has
+// facts.
 func provenStory(t *testing.T) (*world, []byte) {
 	t.Helper()
 	w := newWorld(t, newDB(t), 100*money.Unit, 25_920_000, 7_777_777)
 	batches, finish := story(w)
 	first := &batches[0][0]
-	*first = w.signed(*first, agentapi.Facts{Up: true, Deaf: []agentapi.DeafSpan{{Rank: 1, FromBootMS: first.EndMS - 9000, ToBootMS: first.EndMS - 1000}}})
+	*first = w.signed(*first, agentapi.Facts{
+		Up:   true,
+		Deaf: []agentapi.DeafSpan{{Rank: 1, FromBootMS: first.EndMS - 9000, ToBootMS: first.EndMS - 1000}},
+	})
 	w.ingest(batches[0]...)
 	w.deliver(w.list(slices.Concat(batches[1:]...)...))
 	finish()
@@ -100,13 +104,15 @@ func TestAProofOfARunningCluster(t *testing.T) {
 		}
 		through := c.segs[len(c.segs)-1].EndMS - t0
 		v := billproof.Verify(f)
-		if len(v.Problems) > 0 || v.Waiting == 0 || v.Leases[0].Renter != money.CostOf(3_600_000, through) || v.Leases[0].NotBooked != money.CostOf(3_600_000, c.notBooked) {
+		if len(v.Problems) > 0 || v.Waiting == 0 || v.Leases[0].Renter != money.CostOf(3_600_000, through) ||
+			v.Leases[0].NotBooked != money.CostOf(3_600_000, c.notBooked) {
 			t.Fatalf("%+v", v)
 		}
 	}
 }
 
-// Every value in a proof is changed in turn: each change is noticed, but for labels and for limits that cut nothing off.
+// Every value in a proof is changed in turn: each change is noticed, but for labels and for limits that cut nothing
+// off.
 func TestEveryForgeryIsNoticed(t *testing.T) {
 	t.Parallel()
 	_, b := provenStory(t)
@@ -137,7 +143,8 @@ func TestEveryForgeryIsNoticed(t *testing.T) {
 	}
 	sort.Strings(got)
 	// The lease lived longer than its windows, and has one price from the beginning.
-	want := []string{".cluster", ".leases.from_ms", ".leases.gpus", ".leases.prices.from_ms", ".leases.rank", ".leases.settled", ".leases.until_ms", ".made_at"}
+	want := []string{".cluster", ".leases.from_ms", ".leases.gpus", ".leases.prices.from_ms", ".leases.rank",
+		".leases.settled", ".leases.until_ms", ".made_at"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("changes that go unnoticed: %s", diff)
 	}

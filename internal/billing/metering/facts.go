@@ -13,7 +13,8 @@ import (
 	"github.com/musterhq/muster/internal/signature"
 )
 
-// noticedLate is by how many milliseconds a deaf span may begin before the segment that says it: silence is noticed late.
+// noticedLate is by how many milliseconds a deaf span may begin before the segment that says it: silence is noticed
+// late.
 var noticedLate = (fairness.PeerSilence + fairness.ClockSlack).Milliseconds()
 
 // checkFacts refuses segments whose facts are not signed by a key of their host. Segments that are refused already are
@@ -24,7 +25,11 @@ func checkFacts(rs []*received, keys map[id.Host][][]byte) {
 	for _, r := range rs {
 		if r.refused == "" && r.Facts != nil {
 			asked = append(asked, r)
-			signed = append(signed, signature.Signed{Key: keys[r.host][0], Message: r.FactsPayload(r.host.String()), Signature: r.Facts.Signature})
+			signed = append(signed, signature.Signed{
+				Key:       keys[r.host][0],
+				Message:   r.FactsPayload(r.host.String()),
+				Signature: r.Facts.Signature,
+			})
 		}
 	}
 	for i, valid := range signature.VerifyAll(signed) {
@@ -47,14 +52,17 @@ func factsInRange(f *agentapi.Facts) bool {
 	return len(f.Deaf) <= agentapi.MaxDeafSpans
 }
 
-// deafSpans are the spans of a segment by PostgreSQL's clock, through the segment's anchor, within the segment. A span may
-// begin earlier by noticedLate.
+// deafSpans are the spans of a segment by PostgreSQL's clock, through the segment's anchor, within the segment. A span
+// may begin earlier by noticedLate.
 func deafSpans(s agentapi.Segment, a agentapi.Anchor) (ranks []int, spans []Interval) {
 	if s.Facts == nil {
 		return nil, nil
 	}
 	for _, d := range s.Facts.Deaf {
-		i := Interval{Start: a.At(d.FromBootMS), End: a.At(d.ToBootMS)}.And(Interval{Start: max(0, s.StartMS-noticedLate), End: s.EndMS})
+		i := Interval{
+			Start: a.At(d.FromBootMS),
+			End:   a.At(d.ToBootMS),
+		}.And(Interval{Start: max(0, s.StartMS-noticedLate), End: s.EndMS})
 		if i.Len() > 0 {
 			ranks, spans = append(ranks, d.Rank), append(spans, i)
 		}

@@ -17,7 +17,8 @@ type deafRow struct {
 // deafRows are the stored deaf spans, with times after t0.
 func (w *world) deafRows(t0 int64) (out []deafRow) {
 	w.t.Helper()
-	rows, err := w.d.Pool.Query(w.t.Context(), `SELECT l.rank, d.peer, d.from_ms, d.to_ms FROM deaf_span d JOIN lease l ON l.id = d.lease_id
+	rows, err := w.d.Pool.Query(w.t.Context(), `SELECT l.rank, d.peer, d.from_ms, d.to_ms FROM deaf_span d JOIN lease l ON
+		l.id = d.lease_id
 		ORDER BY l.rank, d.peer, d.from_ms`)
 	if err != nil {
 		w.t.Fatal(err)
@@ -45,17 +46,20 @@ func (w *world) signed(s agentapi.Segment, f agentapi.Facts) agentapi.Segment {
 	return s
 }
 
-// What a host signs about whom it did not hear is stored once, on PostgreSQL's clock, within its segment and about ranks
-// that there are. A proof holds it and verifies, and nobody can change it afterwards.
+// What a host signs about whom it did not hear is stored once, on PostgreSQL's clock, within its segment and about
+// ranks that there are. A proof holds it and verifies, and nobody can change it afterwards.
 func TestDeafSpansAreStoredWithTheirSegment(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000, 3_600_000)
-	a := w.signed(w.segment(w.leases[0], 1, t0+100_000, t0+200_000, false), agentapi.Facts{Up: true, Deaf: []agentapi.DeafSpan{
-		{Rank: 0, FromBootMS: t0 + 150_000, ToBootMS: t0 + 160_000}, // itself
-		{Rank: 1, FromBootMS: t0 + 10_000, ToBootMS: t0 + 110_000},  // from long before the segment
-		{Rank: 1, FromBootMS: t0 + 190_000, ToBootMS: t0 + 200_000},
-		{Rank: 7, FromBootMS: t0 + 150_000, ToBootMS: t0 + 160_000}, // no rank of the cluster
-	}})
+	a := w.signed(w.segment(w.leases[0], 1, t0+100_000, t0+200_000, false), agentapi.Facts{
+		Up: true,
+		Deaf: []agentapi.DeafSpan{
+			{Rank: 0, FromBootMS: t0 + 150_000, ToBootMS: t0 + 160_000}, // itself
+			{Rank: 1, FromBootMS: t0 + 10_000, ToBootMS: t0 + 110_000},  // from long before the segment
+			{Rank: 1, FromBootMS: t0 + 190_000, ToBootMS: t0 + 200_000},
+			{Rank: 7, FromBootMS: t0 + 150_000, ToBootMS: t0 + 160_000}, // no rank of the cluster
+		},
+	})
 	b := w.signed(w.segment(w.leases[1], 1, t0, t0+300_000, true), agentapi.Facts{Up: false, Tail: true})
 	for range 2 {
 		for _, s := range []agentapi.Segment{a, b} {
@@ -69,7 +73,8 @@ func TestDeafSpansAreStoredWithTheirSegment(t *testing.T) {
 		t.Error(diff)
 	}
 	var down int
-	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM usage_segment WHERE NOT up").Scan(&down); err != nil || down != 1 {
+	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM usage_segment WHERE NOT up").Scan(&down); err != nil ||
+		down != 1 {
 		t.Errorf("%d segments say that the rank was not up: %v", down, err)
 	}
 	f, err := ClusterProof(t.Context(), w.d, w.cluster)
@@ -90,8 +95,8 @@ func TestDeafSpansAreStoredWithTheirSegment(t *testing.T) {
 	}
 }
 
-// Facts that are not signed, or that no agent writes, are refused with their segment. A segment without facts is what an
-// agent of protocol 1 sends.
+// Facts that are not signed, or that no agent writes, are refused with their segment. A segment without facts is what
+// an agent of protocol 1 sends.
 func TestRefusedFacts(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000, 3_600_000)

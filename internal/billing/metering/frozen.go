@@ -77,8 +77,17 @@ func AllFrozen(ctx context.Context, q *dbq.Queries, who account.Principal) ([]Fr
 		l := leases[i] // both in lease-id order
 		_, p := Charge(l.meter, nil, l.windows, l.terms)
 		out[i] = FrozenLease{
-			Lease: r.ID, Cluster: r.ClusterID, Rank: int(r.Rank), Host: r.HostID, HostName: r.HostName, Renter: r.RenterOrgID, Operator: r.HostOrgID,
-			Currency: l.Currency, Posted: l.meter.Posted, Waiting: p.Renter, Conflicts: append([]Conflict{}, conflicts[r.ID]...),
+			Lease:     r.ID,
+			Cluster:   r.ClusterID,
+			Rank:      int(r.Rank),
+			Host:      r.HostID,
+			HostName:  r.HostName,
+			Renter:    r.RenterOrgID,
+			Operator:  r.HostOrgID,
+			Currency:  l.Currency,
+			Posted:    l.meter.Posted,
+			Waiting:   p.Renter,
+			Conflicts: append([]Conflict{}, conflicts[r.ID]...),
 		}
 	}
 	return out, nil
@@ -112,8 +121,14 @@ func conflictsOf(ctx context.Context, q *dbq.Queries, ids []id.Lease) (map[id.Le
 		s := segs[i]
 		first := stands[segmentKey{r.LeaseID, s.Epoch, s.BootID, s.Seq}]
 		out[r.LeaseID] = append(out[r.LeaseID], Conflict{
-			Epoch: s.Epoch, BootID: s.BootID, Seq: s.Seq, From: time.UnixMilli(first.StartMs).UTC(), To: time.UnixMilli(first.EndMs).UTC(),
-			OtherFrom: time.UnixMilli(s.StartMS).UTC(), OtherTo: time.UnixMilli(s.EndMS).UTC(), At: r.ReceivedAt.UTC(),
+			Epoch:     s.Epoch,
+			BootID:    s.BootID,
+			Seq:       s.Seq,
+			From:      time.UnixMilli(first.StartMs).UTC(),
+			To:        time.UnixMilli(first.EndMs).UTC(),
+			OtherFrom: time.UnixMilli(s.StartMS).UTC(),
+			OtherTo:   time.UnixMilli(s.EndMS).UTC(),
+			At:        r.ReceivedAt.UTC(),
 		})
 	}
 	return out, nil
@@ -169,13 +184,20 @@ func Unfreeze(ctx context.Context, tx *db.Tx, who account.Principal, of id.Lease
 		return err
 	}
 	if _, err := notify.Add(ctx, tx, notify.Notice{
-		Org: l.HostOrgID, Key: fmt.Sprintf("unfrozen:%s:%d", of, now.UnixMilli()), Severity: notify.Info, Object: l.HostID.String(),
-		Title: "Money for a lease moves again",
-		Body:  fmt.Sprintf("An administrator looked at lease %s, of which your host had signed two accounts. The first stands, and %s %s that waited was charged: %s", of, posted.Plain(), l.Currency, reason),
+		Org:      l.HostOrgID,
+		Key:      fmt.Sprintf("unfrozen:%s:%d", of, now.UnixMilli()),
+		Severity: notify.Info,
+		Object:   l.HostID.String(),
+		Title:    "Money for a lease moves again",
+		Body: fmt.Sprintf("An administrator looked at lease %s, of which your host had signed two accounts. The first "+
+			"stands, and %s %s that waited was charged: %s", of, posted.Plain(), l.Currency, reason),
 	}); err != nil {
 		return err
 	}
-	return audit.Record(ctx, tx, who.Event("lease.unfreeze", of.String(), map[string]any{"posted": posted.String(), "reason": reason}))
+	return audit.Record(ctx, tx, who.Event("lease.unfreeze", of.String(), map[string]any{
+		"posted": posted.String(),
+		"reason": reason,
+	}))
 }
 
 // Refused is a segment that was refused, as it came.
@@ -195,7 +217,8 @@ type Refused struct {
 
 // Quarantined lists refused segments, newest first, those older than before (0: from the newest). Only a platform
 // operator sees them.
-func Quarantined(ctx context.Context, q *dbq.Queries, who account.Principal, before int64, limit int) ([]Refused, error) {
+func Quarantined(ctx context.Context, q *dbq.Queries, who account.Principal, before int64,
+	limit int) ([]Refused, error) {
 	if !who.Admin {
 		return nil, fault.New(fault.Forbidden, "only a platform operator sees refused segments")
 	}
@@ -213,8 +236,19 @@ func Quarantined(ctx context.Context, q *dbq.Queries, who account.Principal, bef
 		if r.Reason == refusedConflict {
 			why = "came again with other content under a number that was accepted before"
 		}
-		out[i] = Refused{ID: r.ID, Host: r.HostID, Lease: s.Lease, Reason: r.Reason, Why: why, Epoch: s.Epoch, BootID: s.BootID, Seq: s.Seq,
-			From: moment(s.StartMS), To: moment(s.EndMS), At: r.ReceivedAt.UTC()}
+		out[i] = Refused{
+			ID:     r.ID,
+			Host:   r.HostID,
+			Lease:  s.Lease,
+			Reason: r.Reason,
+			Why:    why,
+			Epoch:  s.Epoch,
+			BootID: s.BootID,
+			Seq:    s.Seq,
+			From:   moment(s.StartMS),
+			To:     moment(s.EndMS),
+			At:     r.ReceivedAt.UTC(),
+		}
 	}
 	return out, nil
 }

@@ -22,16 +22,19 @@ func (w *world) seeFrozen(lie agentapi.Segment) {
 		w.t.Fatalf("frozen: %+v %v", list, err)
 	}
 	f := list[0]
-	if f.Lease != w.leases[0] || f.Cluster != w.cluster || f.Host != w.host || f.Renter != w.renter || f.Operator != w.operator {
+	if f.Lease != w.leases[0] || f.Cluster != w.cluster || f.Host != w.host || f.Renter != w.renter ||
+		f.Operator != w.operator {
 		w.t.Errorf("frozen: %+v", f)
 	}
 	mustEqual(w.t, "posted", f.Posted, money.CostOf(3_600_000, 60_000))
 	mustEqual(w.t, "waiting", f.Waiting, money.CostOf(3_600_000, 40_000))
-	if len(f.Conflicts) != 1 || f.Conflicts[0].Seq != lie.Seq || f.Conflicts[0].OtherTo.UnixMilli() != lie.EndMS || f.Conflicts[0].To.UnixMilli() != lie.StartMS+60_000 {
+	if len(f.Conflicts) != 1 || f.Conflicts[0].Seq != lie.Seq || f.Conflicts[0].OtherTo.UnixMilli() != lie.EndMS ||
+		f.Conflicts[0].To.UnixMilli() != lie.StartMS+60_000 {
 		w.t.Errorf("both accounts are shown: %+v", f.Conflicts)
 	}
 	refused, err := Quarantined(w.t.Context(), w.d.Q, admin, 0, 10)
-	if err != nil || len(refused) != 1 || refused[0].Reason != refusedConflict || refused[0].Lease != lie.Lease || refused[0].Why == "" {
+	if err != nil || len(refused) != 1 || refused[0].Reason != refusedConflict || refused[0].Lease != lie.Lease ||
+		refused[0].Why == "" {
 		w.t.Errorf("refused: %+v %v", refused, err)
 	}
 	if older, err := Quarantined(w.t.Context(), w.d.Q, admin, refused[0].ID, 10); err != nil || len(older) != 0 {
@@ -45,9 +48,15 @@ func (w *world) seeFrozen(lie agentapi.Segment) {
 		w.t.Errorf("the operator sees all refused segments: %v", err)
 	}
 	for kind, try := range map[fault.Kind]func(ctx context.Context, tx *db.Tx) error{
-		fault.Forbidden: func(ctx context.Context, tx *db.Tx) error { return Unfreeze(ctx, tx, nobody, f.Lease, "it was me") },
-		fault.Invalid:   func(ctx context.Context, tx *db.Tx) error { return Unfreeze(ctx, tx, admin, f.Lease, " ") },
-		fault.NotFound:  func(ctx context.Context, tx *db.Tx) error { return Unfreeze(ctx, tx, admin, id.New[id.Lease](), "x") },
+		fault.Forbidden: func(ctx context.Context, tx *db.Tx) error {
+			return Unfreeze(ctx, tx, nobody, f.Lease,
+				"it was me")
+		},
+		fault.Invalid: func(ctx context.Context, tx *db.Tx) error { return Unfreeze(ctx, tx, admin, f.Lease, " ") },
+		fault.NotFound: func(ctx context.Context, tx *db.Tx) error {
+			return Unfreeze(ctx, tx, admin, id.New[id.Lease](),
+				"x")
+		},
 	} {
 		if err := w.d.InTx(w.t.Context(), try); !fault.Is(err, kind) {
 			w.t.Errorf("%s: %v", kind, err)
@@ -65,11 +74,13 @@ func TestUnfreezingIsToldAndKept(t *testing.T) {
 		return Unfreeze(ctx, tx, account.Principal{Org: w.renter, Admin: true}, w.leases[0], "restored from a backup")
 	})
 	trail, err := audit.List(t.Context(), w.d.Q, w.renter, id.Audit{}, 10)
-	if err != nil || len(trail) != 1 || trail[0].Action != "lease.unfreeze" || trail[0].Object != w.leases[0].String() || trail[0].Detail["reason"] != "restored from a backup" {
+	if err != nil || len(trail) != 1 || trail[0].Action != "lease.unfreeze" || trail[0].Object != w.leases[0].String() ||
+		trail[0].Detail["reason"] != "restored from a backup" {
 		t.Errorf("%+v %v", trail, err)
 	}
 	var told int
-	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND body LIKE '%restored from a backup%'", w.operator).Scan(&told); err != nil || told != 1 {
+	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND body LIKE '%restored "+
+		"from a backup%'", w.operator).Scan(&told); err != nil || told != 1 {
 		t.Errorf("told %d times: %v", told, err)
 	}
 }

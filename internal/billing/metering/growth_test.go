@@ -16,15 +16,16 @@ import (
 // liveHolds is how many holds the sums of what the renter has add up.
 func (w *world) liveHolds() (n int) {
 	w.t.Helper()
-	if err := w.d.Pool.QueryRow(context.Background(), "SELECT count(*) FROM ledger_account WHERE org_id = $1 AND kind = 'renter_hold' AND retired_at IS NULL",
+	if err := w.d.Pool.QueryRow(context.Background(), "SELECT count(*) FROM ledger_account WHERE org_id = $1 AND kind "+
+		"= 'renter_hold' AND retired_at IS NULL",
 		w.renter).Scan(&n); err != nil {
 		w.t.Fatal(err)
 	}
 	return n
 }
 
-// What an org has is added up over its live clusters: the hold of a settled one is retired, also when the settlement was
-// another version's, and comes back when money moves into it.
+// What an org has is added up over its live clusters: the hold of a settled one is retired, also when the settlement
+// was another version's, and comes back when money moves into it.
 func TestASettledClustersHoldIsRetired(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000)
@@ -48,7 +49,11 @@ func TestASettledClustersHoldIsRetired(t *testing.T) {
 	}
 	move := func(from, to ledger.Account, key string) {
 		w.tx(func(ctx context.Context, tx *db.Tx) error {
-			_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "authorise", Key: key, Transfers: []ledger.Transfer{{Debit: from, Credit: to, Amount: money.Unit}}})
+			_, err := ledger.Post(ctx, tx, ledger.Entry{
+				Kind:      "authorise",
+				Key:       key,
+				Transfers: []ledger.Transfer{{Debit: from, Credit: to, Amount: money.Unit}},
+			})
 			return err
 		})
 	}
@@ -81,7 +86,8 @@ func TestABookingDoesNotWaitForABudgetsNotice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.Exec(t.Context(), "INSERT INTO notice (id, org_id, dedupe_key, severity, title) VALUES ($1, $2, $3, 'info', 'x')", id.New[id.Notice](), w.renter, key); err != nil {
+	if _, err := other.Exec(t.Context(), "INSERT INTO notice (id, org_id, dedupe_key, severity, title) VALUES ($1, $2, "+
+		"$3, 'info', 'x')", id.New[id.Notice](), w.renter, key); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
@@ -146,8 +152,8 @@ func (w *world) chargesOf(l id.Lease) (out []id.LedgerTx) {
 	return out
 }
 
-// Charges that were compensated before the host failed are not given back again, and what was credited is not compensated
-// again: whatever the order, a renter gets back at most what they paid.
+// Charges that were compensated before the host failed are not given back again, and what was credited is not
+// compensated again: whatever the order, a renter gets back at most what they paid.
 func TestCompensationAndCreditTogetherNeverExceedTheCharges(t *testing.T) {
 	t.Parallel()
 	for name, creditFirst := range map[string]bool{"compensated first": false, "credited first": true} {
@@ -227,11 +233,14 @@ func TestACreditForOlderTimeDoesNotWidenABudget(t *testing.T) {
 func TestWhatBillsAreVerifiedWithIsFrozen(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000)
-	w.exec("INSERT INTO service_credit (lease_id, cluster_id, reason, from_ms, through_ms, credited) VALUES ($1, $2, 'x', 0, 1, 5)", w.leases[0], w.cluster)
+	w.exec("INSERT INTO service_credit (lease_id, cluster_id, reason, from_ms, through_ms, credited) VALUES ($1, $2, "+
+		"'x', 0, 1, 5)", w.leases[0], w.cluster)
 	for _, sql := range []string{
-		"UPDATE lease_price SET rate = 1", "UPDATE lease_price SET items = '[]'", "DELETE FROM lease_price", "TRUNCATE lease_price",
+		"UPDATE lease_price SET rate = 1", "UPDATE lease_price SET items = '[]'", "DELETE FROM lease_price",
+		"TRUNCATE lease_price",
 		"UPDATE time_anchor SET server_ms = 0", "DELETE FROM time_anchor", "TRUNCATE time_anchor",
-		"UPDATE service_credit SET credited = 4", "UPDATE service_credit SET through_ms = 2", "DELETE FROM service_credit", "TRUNCATE service_credit",
+		"UPDATE service_credit SET credited = 4", "UPDATE service_credit SET through_ms = 2", "DELETE FROM service_credit",
+		"TRUNCATE service_credit",
 		"TRUNCATE usage_segment", "TRUNCATE segment_batch",
 	} {
 		if _, err := w.d.Pool.Exec(t.Context(), sql); err == nil {
@@ -241,17 +250,23 @@ func TestWhatBillsAreVerifiedWithIsFrozen(t *testing.T) {
 	w.exec("UPDATE service_credit SET credited = 6")
 }
 
-// A window that is closed is what a bill was made from: nobody opens, moves or removes it. Nothing impossible is written either.
+// A window that is closed is what a bill was made from: nobody opens, moves or removes it. Nothing impossible is
+// written either.
 func TestClosedWindowsNeverChange(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000)
 	w.exec("UPDATE cluster_window SET closed_ms = $1", t0+60_000)
 	for _, sql := range []string{
-		"UPDATE cluster_window SET closed_ms = NULL", "UPDATE cluster_window SET closed_ms = closed_ms + 1", "UPDATE cluster_window SET opened_ms = opened_ms - 1",
-		"UPDATE cluster_window SET confirmed_until_ms = confirmed_until_ms", "DELETE FROM cluster_window", "TRUNCATE cluster_window",
-		"UPDATE lease_meter SET numerator = -1", "UPDATE lease_meter SET host_posted = posted + 1", "UPDATE lease_meter SET host_posted = -1", "UPDATE lease_meter SET billed_ms = -1",
-		"UPDATE ledger_account SET currency = 'usd'", "UPDATE lease SET currency = ''", "UPDATE lease SET host_share_ppm = 1000001",
-		"INSERT INTO usage_segment (lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final, payload_hash, signature) VALUES (gen_random_uuid(), 1, 'b', 1, 1, 1, 1, 2, 0, false, '', '')",
+		"UPDATE cluster_window SET closed_ms = NULL", "UPDATE cluster_window SET closed_ms = closed_ms + 1",
+		"UPDATE cluster_window SET opened_ms = opened_ms - 1",
+		"UPDATE cluster_window SET confirmed_until_ms = confirmed_until_ms", "DELETE FROM cluster_window",
+		"TRUNCATE cluster_window",
+		"UPDATE lease_meter SET numerator = -1", "UPDATE lease_meter SET host_posted = posted + 1",
+		"UPDATE lease_meter SET host_posted = -1", "UPDATE lease_meter SET billed_ms = -1",
+		"UPDATE ledger_account SET currency = 'usd'", "UPDATE lease SET currency = ''",
+		"UPDATE lease SET host_share_ppm = 1000001",
+		"INSERT INTO usage_segment (lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, " +
+			"final, payload_hash, signature) VALUES (gen_random_uuid(), 1, 'b', 1, 1, 1, 1, 2, 0, false, '', '')",
 	} {
 		if _, err := w.d.Pool.Exec(t.Context(), sql); err == nil {
 			t.Errorf("taken: %s", sql)

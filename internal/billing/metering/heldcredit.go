@@ -14,8 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// HeldCredit is a credit for a host's failure that waits for a person: the renter could have caused the failure, and the
-// credit is above what is booked without a look.
+// HeldCredit is a credit for a host's failure that waits for a person: the renter could have caused the failure, and
+// the credit is above what is booked without a look.
 type HeldCredit struct {
 	Lease    id.Lease   `json:"lease_id"`
 	Cluster  id.Cluster `json:"cluster_id"`
@@ -36,7 +36,8 @@ type HeldCredit struct {
 // maxHeld bounds the list of held credits.
 const maxHeld = 200
 
-// HeldCredits lists the credits that wait for a decision, oldest first, at most 200. Only a platform operator sees them.
+// HeldCredits lists the credits that wait for a decision, oldest first, at most 200. Only a platform operator sees
+// them.
 func HeldCredits(ctx context.Context, q *dbq.Queries, who account.Principal) ([]HeldCredit, error) {
 	if !who.Admin {
 		return nil, fault.New(fault.Forbidden, "only a platform operator sees held credits")
@@ -60,17 +61,28 @@ func HeldCredits(ctx context.Context, q *dbq.Queries, who account.Principal) ([]
 			continue // the part that needs no decision was all of it
 		}
 		out = append(out, HeldCredit{
-			Lease: r.LeaseID, Cluster: r.ClusterID, Rank: int(r.Rank), Host: r.HostID, HostName: r.HostName, Renter: r.RenterOrgID, Operator: r.HostOrgID,
-			Reason: r.Reason, From: time.UnixMilli(r.FromMs).UTC(), To: time.UnixMilli(r.ThroughMs).UTC(),
-			Amount: max(0, rest), Booked: money.Nano(r.Credited), Currency: r.Currency, At: r.CreatedAt.UTC(),
+			Lease:    r.LeaseID,
+			Cluster:  r.ClusterID,
+			Rank:     int(r.Rank),
+			Host:     r.HostID,
+			HostName: r.HostName,
+			Renter:   r.RenterOrgID,
+			Operator: r.HostOrgID,
+			Reason:   r.Reason,
+			From:     time.UnixMilli(r.FromMs).UTC(),
+			To:       time.UnixMilli(r.ThroughMs).UTC(),
+			Amount:   max(0, rest),
+			Booked:   money.Nano(r.Credited),
+			Currency: r.Currency,
+			At:       r.CreatedAt.UTC(),
 		})
 	}
 	return out, nil
 }
 
-// DecideCredit approves or refuses a held credit. An approved one is booked in this transaction, and the rest of it as later
-// charges arrive. Only a platform operator may; the audit trail keeps the reason. Fault: NotFound when no such credit is
-// held.
+// DecideCredit approves or refuses a held credit. An approved one is booked in this transaction, and the rest of it as
+// later charges arrive. Only a platform operator may; the audit trail keeps the reason. Fault: NotFound when no such
+// credit is held.
 func DecideCredit(ctx context.Context, tx *db.Tx, who account.Principal, l id.Lease, approve bool, why string) error {
 	if !who.Admin {
 		return fault.New(fault.Forbidden, "only a platform operator decides held credits")
@@ -91,7 +103,12 @@ func DecideCredit(ctx context.Context, tx *db.Tx, who account.Principal, l id.Le
 	if approve {
 		state, action = creditBooked, "credit.approve"
 	}
-	_, err = tx.Q.DecideServiceCredit(ctx, dbq.DecideServiceCreditParams{LeaseID: l, State: state, DecidedBy: raw(who.User), Why: why})
+	_, err = tx.Q.DecideServiceCredit(ctx, dbq.DecideServiceCreditParams{
+		LeaseID:   l,
+		State:     state,
+		DecidedBy: raw(who.User),
+		Why:       why,
+	})
 	if db.NoRows(err) {
 		return fault.New(fault.NotFound, "no credit of this lease waits for a decision")
 	}

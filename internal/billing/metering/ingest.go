@@ -171,7 +171,8 @@ func (r *received) decide(l *lease, anchors map[anchorKey]*agentapi.Anchor, acce
 func holdBack(leases map[id.Lease]*lease, add map[id.Lease]fresh, rs []*received) {
 	for lid, f := range add {
 		l := leases[lid]
-		if next, _ := Charge(l.meter, f.intervals, l.windows, l.terms); len(next.Proven) <= max(maxFragments, len(l.meter.Proven)) {
+		if next, _ := Charge(l.meter, f.intervals, l.windows, l.terms); len(next.Proven) <= max(maxFragments,
+			len(l.meter.Proven)) {
 			continue
 		}
 		delete(add, lid)
@@ -228,7 +229,8 @@ type anchorKey struct {
 
 // before reads what the segments are judged by: the anchors they name, the hash of each of them that is stored already,
 // and PostgreSQL's clock, unix ms; and it draws the batches' numbers. To be called after the meters are locked.
-func before(ctx context.Context, q *dbq.Queries, rs []*received) (map[anchorKey]*agentapi.Anchor, map[segmentKey][]byte, int64, error) {
+func before(ctx context.Context, q *dbq.Queries,
+	rs []*received) (map[anchorKey]*agentapi.Anchor, map[segmentKey][]byte, int64, error) {
 	named := map[anchorKey]bool{}
 	var a dbq.AnchorsOfHostsParams
 	var k dbq.KnownSegmentsParams
@@ -255,7 +257,8 @@ func before(ctx context.Context, q *dbq.Queries, rs []*received) (map[anchorKey]
 		last = r
 	}
 	p := db.NewPipe(q)
-	askAnchors, askKnown := p.Q.AnchorsOfHosts(ctx, []dbq.AnchorsOfHostsParams{a}), p.Q.KnownSegments(ctx, []dbq.KnownSegmentsParams{k})
+	askAnchors, askKnown := p.Q.AnchorsOfHosts(ctx, []dbq.AnchorsOfHostsParams{a}),
+		p.Q.KnownSegments(ctx, []dbq.KnownSegmentsParams{k})
 	askNow := p.Now()
 	askNumbers := p.Q.NewBatchNumbers(ctx, count)
 	p.Send(ctx)
@@ -277,7 +280,12 @@ func before(ctx context.Context, q *dbq.Queries, rs []*received) (map[anchorKey]
 	}
 	anchors := make(map[anchorKey]*agentapi.Anchor, len(anchorRows))
 	for _, r := range anchorRows {
-		anchors[anchorKey{r.HostID, r.BootID, r.Number}] = &agentapi.Anchor{BootID: r.BootID, Number: r.Number, BootMS: r.BootMs, ServerMS: r.ServerMs}
+		anchors[anchorKey{r.HostID, r.BootID, r.Number}] = &agentapi.Anchor{
+			BootID:   r.BootID,
+			Number:   r.Number,
+			BootMS:   r.BootMs,
+			ServerMS: r.ServerMs,
+		}
 	}
 	accepted := make(map[segmentKey][]byte, len(known)+len(rs))
 	for _, r := range known {
@@ -291,7 +299,8 @@ func (r *received) follows(before *received) bool {
 	return r.Seq == before.Seq+1 && r.lease == before.lease && r.Epoch == before.Epoch && r.BootID == before.BootID
 }
 
-// store writes the segments that are taken in, and of the lists that were signed as a whole those that hold any of them.
+// store writes the segments that are taken in, and of the lists that were signed as a whole those that hold any of
+// them.
 func store(ctx context.Context, q *dbq.Queries, rs []*received) error {
 	var p dbq.InsertSegmentsParams
 	var lists struct {
@@ -315,12 +324,15 @@ func store(ctx context.Context, q *dbq.Queries, rs []*received) error {
 		}
 		p.Ups, p.Facts = append(p.Ups, r.WasUp()), append(p.Facts, facts)
 		if b := r.batch; b == nil {
-			p.Signatures, p.Batches, p.Positions = append(p.Signatures, r.Signature), append(p.Batches, 0), append(p.Positions, 0)
+			p.Signatures, p.Batches, p.Positions = append(p.Signatures, r.Signature), append(p.Batches, 0),
+				append(p.Positions, 0)
 		} else {
-			p.Signatures, p.Batches, p.Positions = append(p.Signatures, []byte{}), append(p.Batches, b.id), append(p.Positions, int16(r.position))
+			p.Signatures, p.Batches, p.Positions = append(p.Signatures, []byte{}), append(p.Batches, b.id),
+				append(p.Positions, int16(r.position))
 			if !stored[b] {
 				stored[b] = true
-				lists.ids, lists.signatures, lists.hashes = append(lists.ids, b.id), append(lists.signatures, b.signature), append(lists.hashes, b.hashes)
+				lists.ids, lists.signatures, lists.hashes = append(lists.ids, b.id), append(lists.signatures, b.signature),
+					append(lists.hashes, b.hashes)
 			}
 		}
 	}

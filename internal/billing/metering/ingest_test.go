@@ -37,7 +37,8 @@ func TestRefusedSegments(t *testing.T) {
 	other, _ := open(t, d, 3_600_000)
 	boss, user := id.New[id.Org](), id.New[id.User]()
 	w.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'boss', true)", boss)
-	w.exec("INSERT INTO app_user (id, email, password_hash, admin) VALUES ($1, $2, 'x', true)", user, user.String()+"@muster.test")
+	w.exec("INSERT INTO app_user (id, email, password_hash, admin) VALUES ($1, $2, 'x', true)", user,
+		user.String()+"@muster.test")
 	w.exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", boss, user)
 	good := w.segment(w.leases[0], 9, t0, t0+60_000, false)
 	_, stranger, _ := ed25519.GenerateKey(nil)
@@ -51,27 +52,35 @@ func TestRefusedSegments(t *testing.T) {
 		s    agentapi.Segment
 		want string
 	}{
-		"not an id":         {change(func(s *agentapi.Segment) { s.Lease = "ls_x" }), refusedMalformed},
-		"NUL in a text":     {change(func(s *agentapi.Segment) { s.BootID = "a\x00b" }), refusedMalformed},
-		"energy":            {change(func(s *agentapi.Segment) { s.EnergyMJ = maxEnergy + 1 }), refusedMalformed},
-		"too long":          {change(func(s *agentapi.Segment) { s.StartMS -= agentapi.MaxSegmentMS }), refusedSignature},
-		"another key":       {func() agentapi.Segment { s := good; s.Sign(w.host.String(), stranger); return s }(), refusedSignature},
-		"another host":      {func() agentapi.Segment { s := good; s.Sign(other.host.String(), w.key); return s }(), refusedSignature},
-		"changed":           {func() agentapi.Segment { s := good; s.StartMS--; return s }(), refusedSignature},
-		"another's lease":   {change(func(s *agentapi.Segment) { s.Lease = other.leases[0].String() }), refusedForeign},
-		"no lease":          {change(func(s *agentapi.Segment) { s.Lease = id.New[id.Lease]().String() }), refusedForeign},
-		"no such anchor":    {change(func(s *agentapi.Segment) { s.Anchor = 7 }), refusedAnchor},
-		"another boot":      {change(func(s *agentapi.Segment) { s.BootID = "b-2" }), refusedAnchor},
-		"not its clock":     {change(func(s *agentapi.Segment) { s.EndMS++ }), refusedClock},
-		"future":            {w.segment(w.leases[0], 9, w.now+100_000, w.now+200_000, false), refusedFuture},
-		"epoch to come":     {change(func(s *agentapi.Segment) { s.Epoch = 2 }), refusedEpoch},
-		"before the lease":  {w.segment(w.leases[0], 9, w.now-3_700_000, w.now-3_500_000, false), refusedBefore},
-		"after its last":    {change(func(s *agentapi.Segment) { s.Lease = stopped(t, d, w).String() }), refusedUnauthorised},
-		"backward interval": {change(func(s *agentapi.Segment) { s.StartMS, s.EndMS = s.EndMS, s.StartMS }), refusedMalformed},
+		"not an id":     {change(func(s *agentapi.Segment) { s.Lease = "ls_x" }), refusedMalformed},
+		"NUL in a text": {change(func(s *agentapi.Segment) { s.BootID = "a\x00b" }), refusedMalformed},
+		"energy":        {change(func(s *agentapi.Segment) { s.EnergyMJ = maxEnergy + 1 }), refusedMalformed},
+		"too long":      {change(func(s *agentapi.Segment) { s.StartMS -= agentapi.MaxSegmentMS }), refusedSignature},
+		"another key": {func() agentapi.Segment { s := good; s.Sign(w.host.String(), stranger); return s }(),
+			refusedSignature},
+		"another host": {func() agentapi.Segment { s := good; s.Sign(other.host.String(), w.key); return s }(),
+			refusedSignature},
+		"changed":          {func() agentapi.Segment { s := good; s.StartMS--; return s }(), refusedSignature},
+		"another's lease":  {change(func(s *agentapi.Segment) { s.Lease = other.leases[0].String() }), refusedForeign},
+		"no lease":         {change(func(s *agentapi.Segment) { s.Lease = id.New[id.Lease]().String() }), refusedForeign},
+		"no such anchor":   {change(func(s *agentapi.Segment) { s.Anchor = 7 }), refusedAnchor},
+		"another boot":     {change(func(s *agentapi.Segment) { s.BootID = "b-2" }), refusedAnchor},
+		"not its clock":    {change(func(s *agentapi.Segment) { s.EndMS++ }), refusedClock},
+		"future":           {w.segment(w.leases[0], 9, w.now+100_000, w.now+200_000, false), refusedFuture},
+		"epoch to come":    {change(func(s *agentapi.Segment) { s.Epoch = 2 }), refusedEpoch},
+		"before the lease": {w.segment(w.leases[0], 9, w.now-3_700_000, w.now-3_500_000, false), refusedBefore},
+		"after its last":   {change(func(s *agentapi.Segment) { s.Lease = stopped(t, d, w).String() }), refusedUnauthorised},
+		"backward interval": {change(func(s *agentapi.Segment) { s.StartMS, s.EndMS = s.EndMS, s.StartMS }),
+			refusedMalformed},
 	} {
 		before := w.money()
 		acks := w.ingest(c.s)
-		want := []agentapi.UsageAck{{LeaseRef: agentapi.LeaseRef{Lease: c.s.Lease, Epoch: c.s.Epoch}, BootID: c.s.BootID, Through: 9, Refused: c.want}}
+		want := []agentapi.UsageAck{{
+			LeaseRef: agentapi.LeaseRef{Lease: c.s.Lease, Epoch: c.s.Epoch},
+			BootID:   c.s.BootID,
+			Through:  9,
+			Refused:  c.want,
+		}}
 		if diff := cmp.Diff(want, acks); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -104,7 +113,11 @@ func TestRefusedSegments(t *testing.T) {
 		}
 		w.exec("DELETE FROM segment_quarantine")
 	}
-	mustEqual(t, "acks", fmt.Sprint(w.ingest(good)), fmt.Sprint([]agentapi.UsageAck{{LeaseRef: agentapi.LeaseRef{Lease: good.Lease, Epoch: 1}, BootID: boot, Through: 9}}))
+	mustEqual(t, "acks", fmt.Sprint(w.ingest(good)), fmt.Sprint([]agentapi.UsageAck{{
+		LeaseRef: agentapi.LeaseRef{Lease: good.Lease, Epoch: 1},
+		BootID:   boot,
+		Through:  9,
+	}}))
 }
 
 // stopped is a lease on w's host that had to stop long ago.
@@ -123,7 +136,8 @@ func TestAConflictFreezesItsLease(t *testing.T) {
 	w.ingest(w.segment(w.leases[0], 1, t0, t0+60_000, false))
 	w.posted()
 	lie := w.segment(w.leases[0], 1, t0, t0+120_000, false)
-	acks := w.ingest(lie, w.segment(w.leases[0], 2, t0+60_000, t0+90_000, false), w.segment(w.leases[1], 1, t0, t0+60_000, false))
+	acks := w.ingest(lie, w.segment(w.leases[0], 2, t0+60_000, t0+90_000, false), w.segment(w.leases[1], 1, t0, t0+60_000,
+		false))
 	ref := agentapi.LeaseRef{Lease: w.leases[0].String(), Epoch: 1}
 	want := []agentapi.UsageAck{
 		{LeaseRef: ref, BootID: boot, Through: 1, Refused: refusedConflict}, {LeaseRef: ref, BootID: boot, Through: 2},
@@ -134,7 +148,8 @@ func TestAConflictFreezesItsLease(t *testing.T) {
 	}
 	mustEqual(t, "the first stands, the rest waits", w.posted(), 2*money.CostOf(3_600_000, 60_000))
 	var notices int
-	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1", w.operator).Scan(&notices); err != nil || notices != 1 {
+	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1",
+		w.operator).Scan(&notices); err != nil || notices != 1 {
 		t.Fatal(notices, err)
 	}
 	if ids, err := Frozen(t.Context(), w.d.Q, w.operator); err != nil || !slices.Equal(ids, w.leases[:1]) {
@@ -144,7 +159,10 @@ func TestAConflictFreezesItsLease(t *testing.T) {
 	mustEqual(t, "still frozen", w.posted(), 2*money.CostOf(3_600_000, 60_000))
 	unfreeze := func() error {
 		return w.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return Unfreeze(ctx, tx, account.Principal{Org: w.operator, Admin: true}, w.leases[0], "the host was restored from a backup")
+			return Unfreeze(ctx, tx, account.Principal{
+				Org:   w.operator,
+				Admin: true,
+			}, w.leases[0], "the host was restored from a backup")
 		})
 	}
 	w.seeFrozen(lie)
@@ -224,7 +242,8 @@ func TestConcurrentRepetitionsCountOnce(t *testing.T) {
 	}
 	wg.Wait()
 	w.ingest(all...)
-	mustEqual(t, "posted", w.posted(), money.CostOf(3_600_000, 2_400_000)+money.CostOf(7_200_000, 2_400_000)+money.CostOf(1_234_567, 2_400_000))
+	mustEqual(t, "posted", w.posted(), money.CostOf(3_600_000, 2_400_000)+money.CostOf(7_200_000, 2_400_000)+
+		money.CostOf(1_234_567, 2_400_000))
 	w.ledgerBalances()
 }
 
@@ -272,17 +291,42 @@ func TestAnchors(t *testing.T) {
 		boot, now int64
 		want      *agentapi.Anchor // nil: the first again
 	}{
-		"soon":            {b + 60_000, s + 60_000, nil},
-		"after 5 min":     {b + 300_000, s + 300_000, &agentapi.Anchor{BootID: boot, Number: 2, BootMS: b + 300_000, ServerMS: s + 300_000}},
-		"as quick":        {b + 299_990, s + 300_000, &agentapi.Anchor{BootID: boot, Number: 2, BootMS: b + 299_990, ServerMS: s + 300_000}},
-		"slower":          {b + 299_980, s + 300_000, nil},
-		"slower, overdue": {b + 539_100, s + 540_000, &agentapi.Anchor{BootID: boot, Number: 2, BootMS: b + 539_100, ServerMS: s + 540_000}},
-		"delayed":         {b + 530_000, s + 540_000, nil},
-		"overtaken":       {b - 1, s + 300_000, nil},
-		"first was late":  {b + 9_000, s + 1_000, &agentapi.Anchor{BootID: boot, Number: 2, BootMS: b + 9_000, ServerMS: s + 1_000}},
-		"hardly late":     {b + 1_019, s + 1_000, nil},
-		"set back":        {b + 1_000, s, nil},
-		"long silence":    {b + 86_400_000, s + 86_440_000, &agentapi.Anchor{BootID: boot, Number: 2, BootMS: b + 86_400_000, ServerMS: s + 86_440_000}},
+		"soon": {b + 60_000, s + 60_000, nil},
+		"after 5 min": {b + 300_000, s + 300_000, &agentapi.Anchor{
+			BootID:   boot,
+			Number:   2,
+			BootMS:   b + 300_000,
+			ServerMS: s + 300_000,
+		}},
+		"as quick": {b + 299_990, s + 300_000, &agentapi.Anchor{
+			BootID:   boot,
+			Number:   2,
+			BootMS:   b + 299_990,
+			ServerMS: s + 300_000,
+		}},
+		"slower": {b + 299_980, s + 300_000, nil},
+		"slower, overdue": {b + 539_100, s + 540_000, &agentapi.Anchor{
+			BootID:   boot,
+			Number:   2,
+			BootMS:   b + 539_100,
+			ServerMS: s + 540_000,
+		}},
+		"delayed":   {b + 530_000, s + 540_000, nil},
+		"overtaken": {b - 1, s + 300_000, nil},
+		"first was late": {b + 9_000, s + 1_000, &agentapi.Anchor{
+			BootID:   boot,
+			Number:   2,
+			BootMS:   b + 9_000,
+			ServerMS: s + 1_000,
+		}},
+		"hardly late": {b + 1_019, s + 1_000, nil},
+		"set back":    {b + 1_000, s, nil},
+		"long silence": {b + 86_400_000, s + 86_440_000, &agentapi.Anchor{
+			BootID:   boot,
+			Number:   2,
+			BootMS:   b + 86_400_000,
+			ServerMS: s + 86_440_000,
+		}},
 		"delayed by 1min": {b + 86_340_000, s + 86_400_000 + 1000, nil},
 	} {
 		got := nextAnchor(first, boot, c.boot, c.now)

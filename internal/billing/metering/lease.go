@@ -62,10 +62,27 @@ func writeLeases(ctx context.Context, tx *db.Tx, leases []NewLease, runUntil *ti
 			return fmt.Errorf("metering: price items: %w", err)
 		}
 		rows[i] = dbq.InsertLeaseParams{
-			ID: l.ID, ClusterID: l.Cluster, NodeID: l.Node, Rank: int32(l.Rank), HostID: l.Host,
-			RenterOrgID: l.Renter, HostOrgID: l.Operator, GPUCount: int32(len(l.GPUs)), GPUModel: l.GPUModel, GPUIds: l.GPUs,
-			CPUCores: l.CPUs, RAMMb: l.RAMMB, DiskGb: l.DiskGB, ScratchGb: l.ScratchGB, Currency: l.Currency, HostSharePpm: int32(l.HostSharePPM), Epoch: int32(l.Epoch),
-			RunUntil: runUntil, CoveredFromMs: coveredFrom, Rate: l.Rate, Items: items,
+			ID:            l.ID,
+			ClusterID:     l.Cluster,
+			NodeID:        l.Node,
+			Rank:          int32(l.Rank),
+			HostID:        l.Host,
+			RenterOrgID:   l.Renter,
+			HostOrgID:     l.Operator,
+			GPUCount:      int32(len(l.GPUs)),
+			GPUModel:      l.GPUModel,
+			GPUIds:        l.GPUs,
+			CPUCores:      l.CPUs,
+			RAMMb:         l.RAMMB,
+			DiskGb:        l.DiskGB,
+			ScratchGb:     l.ScratchGB,
+			Currency:      l.Currency,
+			HostSharePpm:  int32(l.HostSharePPM),
+			Epoch:         int32(l.Epoch),
+			RunUntil:      runUntil,
+			CoveredFromMs: coveredFrom,
+			Rate:          l.Rate,
+			Items:         items,
 		}
 	}
 	if err := run(tx.Q.InsertLease(ctx, rows)); err != nil {

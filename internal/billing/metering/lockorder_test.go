@@ -32,7 +32,8 @@ func TestCreditsTakeTheWalletLast(t *testing.T) {
 	}
 	defer func() { _ = charging.Rollback(context.WithoutCancel(t.Context())) }()
 	take := func(kind string, owner id.Org, how string) error {
-		_, err := charging.Exec(t.Context(), "SELECT FROM ledger_balance WHERE account_id = (SELECT id FROM ledger_account WHERE kind = $1 AND owner = $2) FOR UPDATE "+how, kind, owner.UUID())
+		_, err := charging.Exec(t.Context(), "SELECT FROM ledger_balance WHERE account_id = (SELECT id FROM "+
+			"ledger_account WHERE kind = $1 AND owner = $2) FOR UPDATE "+how, kind, owner.UUID())
 		return err
 	}
 	if err := take("host_pending", other, ""); err != nil {
@@ -55,7 +56,8 @@ func TestCreditsTakeTheWalletLast(t *testing.T) {
 			t.Fatalf("the credit does not wait: %v", err)
 		default:
 		}
-		if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting); err != nil {
+		if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = "+
+			"current_database() AND wait_event_type = 'Lock'").Scan(&waiting); err != nil {
 			t.Fatal(err)
 		}
 	}

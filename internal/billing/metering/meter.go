@@ -108,9 +108,18 @@ func withMeters(ctx context.Context, q *dbq.Queries, meters []dbq.LeaseMeter, ab
 			return nil, fmt.Errorf("metering: lease %s has no meter or price", r.ID)
 		}
 		out[i] = &lease{
-			LeasesByIDRow: r, meter: meterOf(m), energy: m.EnergyMj, frozen: m.Frozen, windows: byCluster[r.ClusterID],
-			unpostedSince: m.UnpostedSinceMs, readAt: now.UnixMilli(),
-			terms: Terms{Life: Interval{Start: r.CreatedAt.UnixMilli(), End: forever}, Prices: byLease[r.ID], SharePPM: int64(r.HostSharePpm)},
+			LeasesByIDRow: r,
+			meter:         meterOf(m),
+			energy:        m.EnergyMj,
+			frozen:        m.Frozen,
+			windows:       byCluster[r.ClusterID],
+			unpostedSince: m.UnpostedSinceMs,
+			readAt:        now.UnixMilli(),
+			terms: Terms{
+				Life:     Interval{Start: r.CreatedAt.UnixMilli(), End: forever},
+				Prices:   byLease[r.ID],
+				SharePPM: int64(r.HostSharePpm),
+			},
 		}
 		if r.EndedAt != nil {
 			out[i].terms.Life.End = r.EndedAt.UnixMilli()
@@ -136,9 +145,10 @@ type fresh struct {
 	energy    int64 // mJ
 }
 
-// charge adds fresh time to the leases, whose meters are locked, writes the segments it comes from, and books what their
-// proven time costs beyond what is booked: of all of them or of those that are due.
-func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fresh, from []*received, how steps) error {
+// charge adds fresh time to the leases, whose meters are locked, writes the segments it comes from, and books what
+// their proven time costs beyond what is booked: of all of them or of those that are due.
+func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fresh, from []*received,
+	how steps) error {
 	var entries []ledger.Entry
 	var changed []*lease
 	for _, l := range leases {
@@ -152,7 +162,8 @@ func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fr
 			entries = append(entries, usageEntry(l, next, p))
 		}
 		// A watermark that rises while money waits is written with what comes next.
-		if !news && !l.freezing && p == (Posting{}) && since == l.unpostedSince && (since != 0 || next.SettledThrough == l.meter.SettledThrough) {
+		if !news && !l.freezing && p == (Posting{}) && since == l.unpostedSince &&
+			(since != 0 || next.SettledThrough == l.meter.SettledThrough) {
 			continue
 		}
 		l.meter, l.energy, l.unpostedSince = next, l.energy+f.energy, since
@@ -198,7 +209,11 @@ func usageEntry(l *lease, after Meter, p Posting) ledger.Entry {
 		Ref:  l.ClusterID.String(),
 	}
 	if p.Host > 0 {
-		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: hold, Credit: ledger.HostPending(l.HostOrgID, l.Currency), Amount: p.Host})
+		e.Transfers = append(e.Transfers, ledger.Transfer{
+			Debit:  hold,
+			Credit: ledger.HostPending(l.HostOrgID, l.Currency),
+			Amount: p.Host,
+		})
 	}
 	if p.Fee > 0 {
 		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: hold, Credit: ledger.Fee(l.Currency), Amount: p.Fee})

@@ -14,7 +14,8 @@ import (
 )
 
 // A cluster whose money ends is billed up to run_until and not a nano-unit above what was authorised, however early or
-// late its hosts stop, whatever they sign of the time after, whenever the server notices, and also if money arrives then.
+// late its hosts stop, whatever they sign of the time after, whenever the server notices, and also if money arrives
+// then.
 func TestNothingIsBilledPastRunUntil(t *testing.T) {
 	t.Parallel()
 	d := newDB(t)
@@ -45,7 +46,8 @@ func TestNothingIsBilledPastRunUntil(t *testing.T) {
 			stop := max(near(), from+2)
 			wantMS = append(wantMS, min(stop, until)-from)
 			cut := from + 1 + r.Int64N(stop-from-1)
-			batches = append(batches, []agentapi.Segment{w.segment(l, 1, from-1_000, cut, false)}, []agentapi.Segment{w.segment(l, 2, cut, stop, true)})
+			batches = append(batches, []agentapi.Segment{w.segment(l, 1, from-1_000, cut, false)},
+				[]agentapi.Segment{w.segment(l, 2, cut, stop, true)})
 		}
 		r.Shuffle(len(batches), func(i, j int) { batches[i], batches[j] = batches[j], batches[i] })
 		closed := until + r.Int64N(60_000) // the server notices late
@@ -63,8 +65,12 @@ func TestNothingIsBilledPastRunUntil(t *testing.T) {
 		}
 		if r.IntN(2) == 0 { // money that comes too late buys nothing
 			w.tx(func(ctx context.Context, tx *db.Tx) error {
-				_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "topup", Key: "topup:late:" + w.cluster.String(), Transfers: []ledger.Transfer{
-					{Debit: ledger.StripeClearing(eur), Credit: ledger.Wallet(w.renter, eur), Amount: money.Unit}}})
+				_, err := ledger.Post(ctx, tx, ledger.Entry{
+					Kind: "topup",
+					Key:  "topup:late:" + w.cluster.String(),
+					Transfers: []ledger.Transfer{
+						{Debit: ledger.StripeClearing(eur), Credit: ledger.Wallet(w.renter, eur), Amount: money.Unit}},
+				})
 				return err
 			})
 			funds += money.Unit

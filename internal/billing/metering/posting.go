@@ -17,8 +17,8 @@ const (
 	inFull               // all, so that meter and books agree
 )
 
-// due reports whether what waits for the books, p, is booked now: enough has gathered, or it has waited long enough, or no
-// more is to come soon because no window is open.
+// due reports whether what waits for the books, p, is booked now: enough has gathered, or it has waited long enough, or
+// no more is to come soon because no window is open.
 func (l *lease) due(p Posting) bool {
 	if p.BilledMS >= postStepMS || l.unpostedSince != 0 && l.readAt-l.unpostedSince >= postWithinMS || l.ended() {
 		return true
@@ -49,8 +49,8 @@ func (l *lease) post(after Meter, p Posting, how steps) (Meter, Posting, int64) 
 	return after, Posting{}, since
 }
 
-// UntouchedFor is how long nothing need be done for a cluster by Post and Authorise: Authorise changes nothing while more than the
-// first is left of a lease's paid time, and Post posts what has waited for longer than the second.
+// UntouchedFor is how long nothing need be done for a cluster by Post and Authorise: Authorise changes nothing while
+// more than the first is left of a lease's paid time, and Post posts what has waited for longer than the second.
 const (
 	UntouchedPaid   = fullStepMS / 2 * time.Millisecond
 	UntouchedPosted = postWithinMS * time.Millisecond

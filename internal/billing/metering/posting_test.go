@@ -19,14 +19,15 @@ func (w *world) post() {
 // charges are how many entries book usage.
 func (w *world) charges() (n int) {
 	w.t.Helper()
-	if err := w.d.Pool.QueryRow(context.Background(), "SELECT count(*) FROM ledger_tx WHERE kind = 'usage' AND ref = $1", w.cluster.String()).Scan(&n); err != nil {
+	if err := w.d.Pool.QueryRow(context.Background(), "SELECT count(*) FROM ledger_tx WHERE kind = 'usage' AND ref = $1",
+		w.cluster.String()).Scan(&n); err != nil {
 		w.t.Fatal(err)
 	}
 	return n
 }
 
-// A running lease is booked a quarter of an hour at a time: what is proven is in the meter at once, and in the bill that
-// people see; what is held and what waits cover it.
+// A running lease is booked a quarter of an hour at a time: what is proven is in the meter at once, and in the bill
+// that people see; what is held and what waits cover it.
 func TestARunningLeaseIsBookedInSteps(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), perHour)

@@ -87,9 +87,11 @@ func (a *alerts) add(ctx context.Context, tx *db.Tx, l *lease, r *received) erro
 			"Further ones refused today for this reason are not told again.", r.Seq, r.Lease, r.Epoch, whatRefused[r.refused]),
 	}
 	if r.refused == refusedConflict {
-		n.Key, n.Severity, n.Title = fmt.Sprintf("segment_conflict:%s", r.lease), notify.Bad, "A host signed two different accounts of the same time"
+		n.Key, n.Severity, n.Title = fmt.Sprintf("segment_conflict:%s", r.lease), notify.Bad,
+			"A host signed two different accounts of the same time"
 		n.Body = fmt.Sprintf("Segment %d of lease %s (start %d) came again with other content. The first one stands. "+
-			"Money for the lease, and what its operator has pending, waits until an administrator has looked.", r.Seq, r.Lease, r.Epoch)
+			"Money for the lease, and what its operator has pending, waits until an administrator has looked.", r.Seq, r.Lease,
+			r.Epoch)
 	}
 	if a.sent[n.Key] {
 		return nil

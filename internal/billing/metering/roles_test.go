@@ -48,7 +48,8 @@ func asServer(t *testing.T) (server, owner *db.DB) {
 	return open("muster_server"), owner
 }
 
-// The server's own role meters, posts, gives back and settles, and has no right to rewrite what it wrote, with or without triggers.
+// The server's own role meters, posts, gives back and settles, and has no right to rewrite what it wrote, with or
+// without triggers.
 func TestTheServersRoleWritesHistoryAndCannotRewriteIt(t *testing.T) {
 	t.Parallel()
 	server, owner := asServer(t)
@@ -65,11 +66,15 @@ func TestTheServersRoleWritesHistoryAndCannotRewriteIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, sql := range []string{
-		"UPDATE ledger_tx SET memo = 'x'", "DELETE FROM ledger_tx", "UPDATE ledger_transfer SET amount = 1", "DELETE FROM ledger_transfer",
+		"UPDATE ledger_tx SET memo = 'x'", "DELETE FROM ledger_tx", "UPDATE ledger_transfer SET amount = 1",
+		"DELETE FROM ledger_transfer",
 		"UPDATE ledger_batch SET txs = 0", "DELETE FROM ledger_link", "UPDATE ledger_line SET change = '{}'",
-		"UPDATE usage_segment SET end_ms = 0", "DELETE FROM usage_segment", "DELETE FROM time_anchor", "UPDATE time_anchor SET server_ms = 0",
-		"DELETE FROM cluster_window", "DELETE FROM lease_price", "TRUNCATE ledger_tx CASCADE", "TRUNCATE usage_segment", "TRUNCATE notice",
-		"ALTER TABLE ledger_tx DISABLE TRIGGER ALL", "DROP TABLE ledger_tx", "CREATE TABLE mine (a int)", "SET session_replication_role = replica",
+		"UPDATE usage_segment SET end_ms = 0", "DELETE FROM usage_segment", "DELETE FROM time_anchor",
+		"UPDATE time_anchor SET server_ms = 0",
+		"DELETE FROM cluster_window", "DELETE FROM lease_price", "TRUNCATE ledger_tx CASCADE", "TRUNCATE usage_segment",
+		"TRUNCATE notice",
+		"ALTER TABLE ledger_tx DISABLE TRIGGER ALL", "DROP TABLE ledger_tx", "CREATE TABLE mine (a int)",
+		"SET session_replication_role = replica",
 		"DELETE FROM goose_db_version",
 	} {
 		_, err := server.Pool.Exec(t.Context(), sql)

@@ -11,7 +11,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Reasons for which a segment is refused for ever. It is quarantined, the journal lets go of it, and it is never billed.
+// Reasons for which a segment is refused for ever. It is quarantined, the journal lets go of it, and it is never
+// billed.
 const (
 	refusedMalformed    = "malformed"      // numbers or texts out of range
 	refusedSignature    = "bad_signature"  // not signed by this host's attestation key
@@ -48,7 +49,8 @@ type received struct {
 }
 
 func (r *received) inRange() bool {
-	return r.BootID != "" && len(r.BootID) <= maxBootID && utf8.ValidString(r.BootID) && !strings.ContainsRune(r.BootID, 0) &&
+	return r.BootID != "" && len(r.BootID) <= maxBootID && utf8.ValidString(r.BootID) &&
+		!strings.ContainsRune(r.BootID, 0) &&
 		r.Epoch >= 1 && r.Epoch <= math.MaxInt32 && r.Seq >= 1 && r.StartMS >= 0 && r.EndMS >= r.StartMS &&
 		r.EnergyMJ >= 0 && r.EnergyMJ <= maxEnergy && factsInRange(r.Facts)
 }

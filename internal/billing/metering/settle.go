@@ -43,7 +43,8 @@ func postedOf(leases []*lease) (n money.Nano) {
 	return n
 }
 
-// notifySpent notifies of what the leases' clusters have spent of the budgets they count against, once tx has committed.
+// notifySpent notifies of what the leases' clusters have spent of the budgets they count against, once tx has
+// committed.
 func notifySpent(ctx context.Context, tx *db.Tx, leases []*lease) {
 	var users []budget.User
 	for _, l := range leases {
@@ -100,7 +101,10 @@ func settleLeases(ctx context.Context, tx *db.Tx, leases []*lease) error {
 		return err
 	}
 	// Counting a lease's segments takes as long as it ran: only where nothing cheaper tells.
-	open := slices.DeleteFunc(slices.Clone(leases), func(l *lease) bool { return l.proven() || now.Sub(*l.EndedAt) >= SettleAfter })
+	open := slices.DeleteFunc(slices.Clone(leases), func(l *lease) bool {
+		return l.proven() ||
+			now.Sub(*l.EndedAt) >= SettleAfter
+	})
 	heard, err := reportsComplete(ctx, tx.Q, open)
 	if err != nil {
 		return err
@@ -137,11 +141,14 @@ func (l *lease) proven() bool {
 
 // waits reports whether it is not decided yet of some time of the lease whether it counts.
 func (l *lease) waits() bool {
-	return slices.ContainsFunc(l.windows, func(w Window) bool { return w.pending() && w.undecided().And(l.terms.Life).Len() > 0 })
+	return slices.ContainsFunc(l.windows, func(w Window) bool {
+		return w.pending() &&
+			w.undecided().And(l.terms.Life).Len() > 0
+	})
 }
 
-// reportsComplete says of which leases everything has arrived that their hosts will ever send: no run has a hole, and the
-// final segment of the last start is there.
+// reportsComplete says of which leases everything has arrived that their hosts will ever send: no run has a hole, and
+// the final segment of the last start is there.
 func reportsComplete(ctx context.Context, q *dbq.Queries, leases []*lease) (map[id.Lease]bool, error) {
 	if len(leases) == 0 {
 		return nil, nil

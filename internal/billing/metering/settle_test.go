@@ -37,7 +37,8 @@ func TestAClusterIsChargedForProvenWindows(t *testing.T) {
 	mustEqual(t, "hold", m.Hold, 0)
 	mustEqual(t, "paid", 100*money.Unit-m.Wallet, cost)
 	mustEqual(t, "host and fee", m.Host+m.Fee, cost)
-	share := money.Share(money.CostOf(25_920_000, 1_900_123), 850_000) + money.Share(money.CostOf(7_777_777, 1_800_122), 850_000)
+	share := money.Share(money.CostOf(25_920_000, 1_900_123), 850_000) + money.Share(money.CostOf(7_777_777, 1_800_122),
+		850_000)
 	mustEqual(t, "host", m.Host, share)
 	w.ledgerBalances()
 
@@ -109,16 +110,23 @@ func TestSettlementWaitsADayForTheJournal(t *testing.T) {
 		Hold: money.CostOf(3_600_000, 300_000), Host: money.Share(money.CostOf(3_600_000, 300_000), 850_000),
 		Fee: money.CostOf(3_600_000, 300_000) - money.Share(money.CostOf(3_600_000, 300_000), 850_000)})
 	var open int
-	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM lease WHERE settled_at IS NULL").Scan(&open); err != nil || open != len(w.leases) {
+	if err := w.d.Pool.QueryRow(t.Context(),
+		"SELECT count(*) FROM lease WHERE settled_at IS NULL").Scan(&open); err != nil || open != len(w.leases) {
 		t.Fatal(open, err)
 	}
 	w.exec("UPDATE lease SET ended_at = ended_at - interval '24 hours'") // a day later
 	w.exec(`WITH q AS (SELECT set_config('session_replication_role', 'replica', true))
-		UPDATE cluster_window SET opened_ms = opened_ms - 86400000, confirmed_until_ms = confirmed_until_ms - 86400000, closed_ms = closed_ms - 86400000 FROM q`)
+		UPDATE cluster_window SET opened_ms = opened_ms - 86400000, confirmed_until_ms = confirmed_until_ms - 86400000,
+		closed_ms = closed_ms - 86400000 FROM q`)
 	mustEqual(t, "done a day later", w.settle(), true)
 	mustEqual(t, "hold", w.money().Hold, 0)
 	acks := w.ingest(w.segment(w.leases[0], 2, t0+300_000, t0+600_000, true))
-	if diff := cmp.Diff([]agentapi.UsageAck{{LeaseRef: agentapi.LeaseRef{Lease: w.leases[0].String(), Epoch: 1}, BootID: boot, Through: 2, Refused: refusedLate}}, acks); diff != "" {
+	if diff := cmp.Diff([]agentapi.UsageAck{{
+		LeaseRef: agentapi.LeaseRef{Lease: w.leases[0].String(), Epoch: 1},
+		BootID:   boot,
+		Through:  2,
+		Refused:  refusedLate,
+	}}, acks); diff != "" {
 		t.Fatal(diff)
 	}
 	w.ledgerBalances()

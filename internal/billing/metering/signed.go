@@ -65,8 +65,8 @@ func spread(n, segments int, f func(i, j int)) {
 	wg.Wait()
 }
 
-// checkLists hashes the deliveries' segments, refuses those that are malformed, and puts those into a batch whose delivery
-// is signed as a whole by a key of its host.
+// checkLists hashes the deliveries' segments, refuses those that are malformed, and puts those into a batch whose
+// delivery is signed as a whole by a key of its host.
 func checkLists(in []Delivery, parts [][]*received, keys map[id.Host][][]byte) {
 	var asked []int
 	var signed []signature.Signed
@@ -85,7 +85,11 @@ func checkLists(in []Delivery, parts [][]*received, keys map[id.Host][][]byte) {
 		}
 		if len(v.Signature) > 0 && len(parts[i]) >= agentapi.MinBatch && len(keys[v.Host]) > 0 {
 			asked = append(asked, i)
-			signed = append(signed, signature.Signed{Key: keys[v.Host][0], Message: agentapi.BatchPayload(name, len(parts[i]), rootOf(parts[i])), Signature: v.Signature})
+			signed = append(signed, signature.Signed{
+				Key:       keys[v.Host][0],
+				Message:   agentapi.BatchPayload(name, len(parts[i]), rootOf(parts[i])),
+				Signature: v.Signature,
+			})
 		}
 	}
 	for k, valid := range signature.VerifyAll(signed) {

@@ -37,8 +37,8 @@ func (w *world) deliver(v Delivery) []agentapi.UsageAck {
 	return acks[0]
 }
 
-// A list that is signed as a whole is as good as segments that are signed one by one: it is taken in once, in whatever list
-// it comes again, and a segment of it proves itself to whoever may see it without the rest.
+// A list that is signed as a whole is as good as segments that are signed one by one: it is taken in once, in whatever
+// list it comes again, and a segment of it proves itself to whoever may see it without the rest.
 func TestAListIsSignedAsAWhole(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000, 3_600_000)
@@ -109,13 +109,15 @@ func TestAListThatDoesNotHold(t *testing.T) {
 		"another order":  {w.host, append(slices.Clone(good.Segments[1:]), good.Segments[0]), good.Signature},
 		"another's key":  {w.host, good.Segments, agentapi.SignBatch(w.host.String(), good.Segments, stranger)},
 		"another's name": {w.host, good.Segments, agentapi.SignBatch(other.host.String(), good.Segments, w.key)},
-		"another's list": {w.host, good.Segments, other.list(other.segments(other.leases[0], 1, t0, t0+2_700_000, false)...).Signature},
-		"one segment's":  {w.host, good.Segments, segs[0].Signature},
-		"not signed":     {w.host, good.Segments, nil},
-		"short":          {w.host, good.Segments, good.Signature[:63]},
+		"another's list": {w.host, good.Segments, other.list(other.segments(other.leases[0], 1, t0, t0+2_700_000,
+			false)...).Signature},
+		"one segment's": {w.host, good.Segments, segs[0].Signature},
+		"not signed":    {w.host, good.Segments, nil},
+		"short":         {w.host, good.Segments, good.Signature[:63]},
 	} {
 		acks := w.deliver(v)
-		if len(acks) != len(v.Segments) || slices.ContainsFunc(acks, func(a agentapi.UsageAck) bool { return a.Refused != refusedSignature }) {
+		if len(acks) != len(v.Segments) || slices.ContainsFunc(acks,
+			func(a agentapi.UsageAck) bool { return a.Refused != refusedSignature }) {
 			t.Errorf("%s: %+v", name, acks)
 		}
 	}
@@ -141,8 +143,8 @@ func changedByte(b []byte) []byte {
 	return b
 }
 
-// What a list holds is judged segment by segment: one that is refused, or says other than what was accepted before, leaves
-// the others as they are, and they prove themselves without it.
+// What a list holds is judged segment by segment: one that is refused, or says other than what was accepted before,
+// leaves the others as they are, and they prove themselves without it.
 func TestAListWithBadSegments(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000)
@@ -153,7 +155,11 @@ func TestAListWithBadSegments(t *testing.T) {
 	segs = append(segs, w.segment(l, 9, w.now+100_000_000, w.now+100_060_000, false)) // of the future
 	acks := w.deliver(w.list(segs...))
 	ref := agentapi.LeaseRef{Lease: l.String(), Epoch: 1}
-	want := []agentapi.UsageAck{{LeaseRef: ref, BootID: boot, Through: 8}, {LeaseRef: ref, BootID: boot, Through: 2, Refused: refusedConflict},
+	want := []agentapi.UsageAck{{
+		LeaseRef: ref,
+		BootID:   boot,
+		Through:  8,
+	}, {LeaseRef: ref, BootID: boot, Through: 2, Refused: refusedConflict},
 		{LeaseRef: ref, BootID: boot, Through: 9, Refused: refusedFuture}}
 	if diff := cmp.Diff(want, acks); diff != "" {
 		t.Fatal(diff)

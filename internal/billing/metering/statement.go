@@ -48,7 +48,12 @@ type FrozenPrice struct {
 // RenterStatement reads the org's leases that lived between the two moments, oldest first. More than 2,000 of them are
 // fault.TooLarge.
 func RenterStatement(ctx context.Context, q *dbq.Queries, org id.Org, from, to time.Time) ([]LeaseStatement, error) {
-	ids, err := q.LeaseIDsOfRenter(ctx, dbq.LeaseIDsOfRenterParams{RenterOrgID: org, FromTime: from, ToTime: to, MaxRows: maxStatement + 1})
+	ids, err := q.LeaseIDsOfRenter(ctx, dbq.LeaseIDsOfRenterParams{
+		RenterOrgID: org,
+		FromTime:    from,
+		ToTime:      to,
+		MaxRows:     maxStatement + 1,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("metering: leases of %s: %w", org, err)
 	}
@@ -57,8 +62,15 @@ func RenterStatement(ctx context.Context, q *dbq.Queries, org id.Org, from, to t
 
 // OperatorStatement reads the leases on the org's hosts, or on one of them (zero: on all), that lived between the two
 // moments, oldest first. More than 2,000 of them are fault.TooLarge.
-func OperatorStatement(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host, from, to time.Time) ([]LeaseStatement, error) {
-	ids, err := q.LeaseIDsOfOperator(ctx, dbq.LeaseIDsOfOperatorParams{HostOrgID: org, OnlyHost: raw(host), FromTime: from, ToTime: to, MaxRows: maxStatement + 1})
+func OperatorStatement(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host, from,
+	to time.Time) ([]LeaseStatement, error) {
+	ids, err := q.LeaseIDsOfOperator(ctx, dbq.LeaseIDsOfOperatorParams{
+		HostOrgID: org,
+		OnlyHost:  raw(host),
+		FromTime:  from,
+		ToTime:    to,
+		MaxRows:   maxStatement + 1,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("metering: leases on hosts of %s: %w", org, err)
 	}

@@ -170,8 +170,8 @@ func OrgRunning(ctx context.Context, q *dbq.Queries, org id.Org) (Running, error
 	return runningOf(ctx, q, ids)
 }
 
-// OperatorUnposted is the operator's part of what its hosts' leases have proven and is not in the books yet: in steps of a
-// quarter of an hour it gets there, of a frozen lease once somebody has looked at it.
+// OperatorUnposted is the operator's part of what its hosts' leases have proven and is not in the books yet: in steps
+// of a quarter of an hour it gets there, of a frozen lease once somebody has looked at it.
 func OperatorUnposted(ctx context.Context, q *dbq.Queries, operator id.Org) (money.Nano, error) {
 	ids, err := q.UnsettledLeaseIDsOfOperator(ctx, operator)
 	if err != nil {
@@ -233,9 +233,9 @@ func readLeases(ctx context.Context, q *dbq.Queries, ids []id.Lease) ([]*lease, 
 	return readMeters(ctx, q, ids, false)
 }
 
-// readMeters is readLeases; with above it reads as little of the past as withMeters does. A lease counts as settled here
-// if it was when its meter was read: one that settles just then is posted in full by the commit that settles it, and its
-// meter from before must not pass for the final one.
+// readMeters is readLeases; with above it reads as little of the past as withMeters does. A lease counts as settled
+// here if it was when its meter was read: one that settles just then is posted in full by the commit that settles it,
+// and its meter from before must not pass for the final one.
 func readMeters(ctx context.Context, q *dbq.Queries, ids []id.Lease, above bool) ([]*lease, error) {
 	rows, err := q.MetersByID(ctx, idList(ids...))
 	if err != nil {

@@ -40,9 +40,9 @@ func OpenWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Time
 	return nil
 }
 
-// AdvanceConfirmed says that all required ranks were well at the given moment: the earliest of their last good
-// reports. Time up to it may be posted. It never goes back and never past run_until; without an open window, and while a
-// rank is in doubt, it does nothing.
+// AdvanceConfirmed says that all required ranks were well at the given moment: the earliest of their last good reports.
+// Time up to it may be posted. It never goes back and never past run_until; without an open window, and while a rank is
+// in doubt, it does nothing.
 func AdvanceConfirmed(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Time) error {
 	w, limit, err := openWindow(ctx, tx.Q, cluster)
 	if err != nil || w == nil || w.DoubtFromMs != nil || min(at.UnixMilli(), limit) <= w.ConfirmedUntilMs {
@@ -55,8 +55,8 @@ func AdvanceConfirmed(ctx context.Context, tx *db.Tx, cluster id.Cluster, at tim
 	return nil
 }
 
-// AdvanceAllConfirmed is AdvanceConfirmed of several clusters, each with its own moment, unix ms. All of them are paid for beyond
-// that moment.
+// AdvanceAllConfirmed is AdvanceConfirmed of several clusters, each with its own moment, unix ms. All of them are paid
+// for beyond that moment.
 func AdvanceAllConfirmed(ctx context.Context, tx *db.Tx, clusters []pgtype.UUID, ms []int64) error {
 	if len(clusters) == 0 {
 		return nil
@@ -67,9 +67,9 @@ func AdvanceAllConfirmed(ctx context.Context, tx *db.Tx, clusters []pgtype.UUID,
 	return nil
 }
 
-// DoubtWindow notes that a rank is not proven up: from the given moment on, and never before what is confirmed, nothing of
-// the open window is confirmed. The window stays open, because proof may still come. Without an open window, or when one is
-// in doubt already, it does nothing.
+// DoubtWindow notes that a rank is not proven up: from the given moment on, and never before what is confirmed, nothing
+// of the open window is confirmed. The window stays open, because proof may still come. Without an open window, or when
+// one is in doubt already, it does nothing.
 func DoubtWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, from time.Time) error {
 	w, limit, err := openWindow(ctx, tx.Q, cluster)
 	if err != nil || w == nil || w.DoubtFromMs != nil {
@@ -82,8 +82,8 @@ func DoubtWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, from time.T
 	return nil
 }
 
-// ResumeWindow ends the doubt: seconds count again from the given moment, in a window of their own, and the time since the
-// doubt began is pending until DecidePending. Without a window in doubt it does nothing.
+// ResumeWindow ends the doubt: seconds count again from the given moment, in a window of their own, and the time since
+// the doubt began is pending until DecidePending. Without a window in doubt it does nothing.
 func ResumeWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Time) error {
 	w, _, err := openWindow(ctx, tx.Q, cluster)
 	if err != nil || w == nil || w.DoubtFromMs == nil {
@@ -95,10 +95,10 @@ func ResumeWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Ti
 	return OpenWindow(ctx, tx, cluster, at)
 }
 
-// SplitWindow makes a part of the open window pending that is not confirmed yet: the window is confirmed and ends at the
-// part's beginning, the part is pending until DecidePending, and seconds go on to count from its end, in a window of their
-// own. Together they cover what the open window covered, so the money that is held stays enough. Without an open window, and
-// while a rank is in doubt, it does nothing.
+// SplitWindow makes a part of the open window pending that is not confirmed yet: the window is confirmed and ends at
+// the part's beginning, the part is pending until DecidePending, and seconds go on to count from its end, in a window
+// of their own. Together they cover what the open window covered, so the money that is held stays enough. Without an
+// open window, and while a rank is in doubt, it does nothing.
 func SplitWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, part Interval) error {
 	w, limit, err := openWindow(ctx, tx.Q, cluster)
 	if err != nil || w == nil || w.DoubtFromMs != nil {
@@ -122,8 +122,8 @@ func SplitWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, part Interv
 
 // CloseWindow ends the open window: at the given moment for an orderly end, but not past run_until; at confirmed_until
 // when the moment is zero or earlier: a suspension. Where the window is in doubt it ends where the doubt began, and the
-// time from there to the given moment is pending until DecidePending. Without an open window it does nothing and closed is
-// false.
+// time from there to the given moment is pending until DecidePending. Without an open window it does nothing and closed
+// is false.
 func CloseWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Time) (closed bool, err error) {
 	w, limit, err := openWindow(ctx, tx.Q, cluster)
 	if err != nil || w == nil {
@@ -148,8 +148,8 @@ func CloseWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Tim
 	return true, nil
 }
 
-// AddTail makes the time after a stop billable in which processes that the renter ended still run: of each lease alone, as its
-// host signs it. Call it before the leases end.
+// AddTail makes the time after a stop billable in which processes that the renter ended still run: of each lease alone,
+// as its host signs it. Call it before the leases end.
 func AddTail(ctx context.Context, tx *db.Tx, cluster id.Cluster, from, until time.Time) error {
 	end := until.UnixMilli()
 	if err := tx.Q.InsertClosedWindow(ctx, cluster, from.UnixMilli(), &end); err != nil {
@@ -177,8 +177,8 @@ func PendingOf(ctx context.Context, q *dbq.Queries, cluster id.Cluster) ([]Pendi
 	return out, nil
 }
 
-// DecidePending ends pending time for good: of it, billable counts, and the rest does not. What is billable is charged with
-// the next posting.
+// DecidePending ends pending time for good: of it, billable counts, and the rest does not. What is billable is charged
+// with the next posting.
 func DecidePending(ctx context.Context, tx *db.Tx, cluster id.Cluster, p Pending, billable Set) error {
 	end := p.Span.Start
 	rest := billable.Clip(p.Span)
@@ -198,7 +198,8 @@ func DecidePending(ctx context.Context, tx *db.Tx, cluster id.Cluster, p Pending
 
 // openWindow is the open window, nil without one, and the moment no time of it may pass: the leases' run_until. A lease
 // that was never authorised bounds it to nothing.
-func openWindow(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (w *dbq.ClusterWindow, limit int64, err error) {
+func openWindow(ctx context.Context, q *dbq.Queries,
+	cluster id.Cluster) (w *dbq.ClusterWindow, limit int64, err error) {
 	w, err = lastWindow(ctx, q, cluster)
 	if err != nil || w == nil || w.ClosedMs != nil || w.LimitMs != nil {
 		return nil, 0, err

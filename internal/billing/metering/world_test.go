@@ -37,13 +37,22 @@ type world struct {
 // newWorld funds the wallet, creates leases at the given rates and an anchor.
 func newWorld(t testing.TB, d *db.DB, funds money.Nano, rates ...money.Micro) *world {
 	t.Helper()
-	w := &world{t: t, d: d, renter: id.New[id.Org](), operator: id.New[id.Org](), host: id.New[id.Host](), cluster: id.New[id.Cluster]()}
+	w := &world{
+		t:        t,
+		d:        d,
+		renter:   id.New[id.Org](),
+		operator: id.New[id.Org](),
+		host:     id.New[id.Host](),
+		cluster:  id.New[id.Cluster](),
+	}
 	_, w.key, _ = ed25519.GenerateKey(nil)
 	for _, o := range []id.Org{w.renter, w.operator} {
 		w.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", o)
 	}
-	w.exec("INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, $3, 'eu', 'active')", w.host, w.operator, w.host.String())
-	w.exec("INSERT INTO host_key (host_id, link_key, attest_key) VALUES ($1, $2, $3)", w.host, w.host.String(), []byte(w.key.Public().(ed25519.PublicKey)))
+	w.exec("INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, $3, 'eu', 'active')", w.host, w.operator,
+		w.host.String())
+	w.exec("INSERT INTO host_key (host_id, link_key, attest_key) VALUES ($1, $2, $3)", w.host, w.host.String(),
+		[]byte(w.key.Public().(ed25519.PublicKey)))
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
 		now, err := tx.Now(ctx)
 		if err != nil {
@@ -51,8 +60,12 @@ func newWorld(t testing.TB, d *db.DB, funds money.Nano, rates ...money.Micro) *w
 		}
 		w.now = now.UnixMilli()
 		if funds > 0 {
-			if _, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "topup", Key: "topup:" + w.cluster.String(), Transfers: []ledger.Transfer{
-				{Debit: ledger.StripeClearing(eur), Credit: ledger.Wallet(w.renter, eur), Amount: funds}}}); err != nil {
+			if _, err := ledger.Post(ctx, tx, ledger.Entry{
+				Kind: "topup",
+				Key:  "topup:" + w.cluster.String(),
+				Transfers: []ledger.Transfer{
+					{Debit: ledger.StripeClearing(eur), Credit: ledger.Wallet(w.renter, eur), Amount: funds}},
+			}); err != nil {
 				return err
 			}
 		}
@@ -118,9 +131,12 @@ func (w *world) mustAuthorise() Authorisation {
 func (w *world) age(by time.Duration) {
 	w.t.Helper()
 	ms := by.Milliseconds()
-	w.exec(`UPDATE lease SET created_at = created_at - $2::bigint * interval '1 ms', run_until = run_until - $2::bigint * interval '1 ms',
-		covered_from_ms = covered_from_ms - $2, ended_at = ended_at - $2::bigint * interval '1 ms' WHERE cluster_id = $1`, w.cluster, ms)
-	w.exec("UPDATE cluster_window SET opened_ms = opened_ms - $2, confirmed_until_ms = confirmed_until_ms - $2, closed_ms = closed_ms - $2 WHERE cluster_id = $1", w.cluster, ms)
+	w.exec(`UPDATE lease SET created_at = created_at - $2::bigint * interval '1 ms', run_until = run_until - $2::bigint *
+		interval '1 ms',
+		covered_from_ms = covered_from_ms - $2, ended_at = ended_at - $2::bigint * interval '1 ms' WHERE cluster_id =
+		$1`, w.cluster, ms)
+	w.exec("UPDATE cluster_window SET opened_ms = opened_ms - $2, confirmed_until_ms = confirmed_until_ms - $2, "+
+		"closed_ms = closed_ms - $2 WHERE cluster_id = $1", w.cluster, ms)
 }
 
 func at(ms int64) time.Time { return time.UnixMilli(ms) }
@@ -193,7 +209,8 @@ func (w *world) money() moneyState {
 		}
 		return n
 	}
-	return moneyState{b(ledger.Wallet(w.renter, eur)), b(ledger.Hold(w.renter, w.cluster, eur)), b(ledger.HostPending(w.operator, eur)), b(ledger.Fee(eur))}
+	return moneyState{b(ledger.Wallet(w.renter, eur)), b(ledger.Hold(w.renter, w.cluster, eur)),
+		b(ledger.HostPending(w.operator, eur)), b(ledger.Fee(eur))}
 }
 
 func (w *world) usage() Usage {
@@ -214,8 +231,10 @@ func (w *world) sameCost(u Usage) {
 		w.t.Fatal(err)
 	}
 	c, ok := costs[w.cluster]
-	if !ok || c.Posted != u.Posted || c.GPUMS != u.GPUMS || c.EnergyMJ != u.EnergyMJ || c.Settled != u.Settled || c.BillableMS > u.BillableMS {
-		w.t.Errorf("costs %+v; usage posted %s, %d GPU ms, %d mJ, settled %v, %d ms", c, u.Posted, u.GPUMS, u.EnergyMJ, u.Settled, u.BillableMS)
+	if !ok || c.Posted != u.Posted || c.GPUMS != u.GPUMS || c.EnergyMJ != u.EnergyMJ || c.Settled != u.Settled ||
+		c.BillableMS > u.BillableMS {
+		w.t.Errorf("costs %+v; usage posted %s, %d GPU ms, %d mJ, settled %v, %d ms", c, u.Posted, u.GPUMS, u.EnergyMJ,
+			u.Settled, u.BillableMS)
 	}
 	if u.Settled && (c.Estimate != u.Cost || c.EstimateMS > u.EstimateMS) {
 		w.t.Errorf("settled at %s for %d ms; costs say %s for %d ms", u.Cost, u.EstimateMS, c.Estimate, c.EstimateMS)

@@ -84,8 +84,8 @@ func (f RecordAdopted) call(ctx context.Context, tx *db.Tx, a Adopted) error {
 	return f(ctx, tx, a)
 }
 
-// AdoptPayment books a payment that a restored database may have lost, from what Stripe says of it. Its top-up is made again under
-// the same id, so that any number of calls credits it once.
+// AdoptPayment books a payment that a restored database may have lost, from what Stripe says of it. Its top-up is made
+// again under the same id, so that any number of calls credits it once.
 func (p *Payments) AdoptPayment(ctx context.Context, object string, record RecordAdopted) (Adopted, error) {
 	pay, err := p.stripe.Payment(ctx, object)
 	if e := stripe.As(err); e != nil && e.Outcome == stripe.Missing {
@@ -153,15 +153,23 @@ func (p *Payments) adoptPayment(ctx context.Context, pay stripe.Payment, record 
 }
 
 // lostTopup makes the row of a top-up from its payment, or says why that cannot be done.
-func (p *Payments) lostTopup(ctx context.Context, topup id.TopUp, pay stripe.Payment) (row dbq.InsertTopupParams, why string, err error) {
+func (p *Payments) lostTopup(ctx context.Context, topup id.TopUp,
+	pay stripe.Payment) (row dbq.InsertTopupParams, why string, err error) {
 	org, err := p.orgOf(ctx, pay)
 	if err != nil {
 		return row, "", err
 	}
 	if org.IsZero() {
-		return row, "the organisation that paid is not in the database: it signed up after the backup. Give the payment back at Stripe", nil
+		return row, "the organisation that paid is not in the database: it signed up after the backup. Give the payment " +
+			"back at Stripe", nil
 	}
-	row = dbq.InsertTopupParams{ID: topup, OrgID: org, Currency: pay.Currency, Automatic: pay.Meta[metaAutomatic] != "", TaxReason: string(tax.Off)}
+	row = dbq.InsertTopupParams{
+		ID:        topup,
+		OrgID:     org,
+		Currency:  pay.Currency,
+		Automatic: pay.Meta[metaAutomatic] != "",
+		TaxReason: string(tax.Off),
+	}
 	if user, err := id.Parse[id.User](pay.Meta[metaUser]); err == nil {
 		row.UserID = user
 	}
@@ -179,11 +187,13 @@ func (p *Payments) lostTopup(ctx context.Context, topup id.TopUp, pay stripe.Pay
 	if row.Amount, err = fromCents(net); err != nil || row.Amount <= 0 {
 		return row, "its amount is none of a top-up", nil
 	}
-	row.Tax, row.TaxPpm, row.TaxName, row.TaxReason, row.TaxCountry, row.TaxVatID = on.Amount(), int32(on.PPM), on.Name, string(on.Reason), on.Country, on.VATID
+	row.Tax, row.TaxPpm, row.TaxName, row.TaxReason, row.TaxCountry, row.TaxVatID = on.Amount(), int32(on.PPM), on.Name,
+		string(on.Reason), on.Country, on.VATID
 	return row, "", nil
 }
 
-// orgOf is the organisation that made a payment, by its metadata or else by its customer; zero: it is not in the database.
+// orgOf is the organisation that made a payment, by its metadata or else by its customer; zero: it is not in the
+// database.
 func (p *Payments) orgOf(ctx context.Context, pay stripe.Payment) (id.Org, error) {
 	name := pay.Meta[metaOrg]
 	if name == "" && pay.Customer != "" {
@@ -211,12 +221,23 @@ func (p *Payments) insertLost(ctx context.Context, tx *db.Tx, row dbq.InsertTopu
 	if err := tx.Q.InsertTopup(ctx, row); err != nil {
 		return fmt.Errorf("insert top-up %s: %w", row.ID, err)
 	}
-	params, err := json.Marshal(stripe.NewPayment{TopUp: row.ID.String(), Customer: pay.Customer, Cents: pay.Cents, Currency: pay.Currency})
+	params, err := json.Marshal(stripe.NewPayment{
+		TopUp:    row.ID.String(),
+		Customer: pay.Customer,
+		Cents:    pay.Cents,
+		Currency: pay.Currency,
+	})
 	if err != nil {
 		return err
 	}
-	return tx.Q.InsertDoneOutbox(ctx, dbq.InsertDoneOutboxParams{ID: id.New[id.Outbox](), Kind: kindPayment, Ref: row.ID.String(), Params: params,
-		IdemKey: topupKey(row.ID), ResultID: pay.ID})
+	return tx.Q.InsertDoneOutbox(ctx, dbq.InsertDoneOutboxParams{
+		ID:       id.New[id.Outbox](),
+		Kind:     kindPayment,
+		Ref:      row.ID.String(),
+		Params:   params,
+		IdemKey:  topupKey(row.ID),
+		ResultID: pay.ID,
+	})
 }
 
 // AdoptRefund books a refund that a restored database may have lost. Its payment must have been adopted before.
@@ -254,7 +275,10 @@ func (p *Payments) AdoptRefund(ctx context.Context, object string, record Record
 	})
 	switch {
 	case fault.Is(err, fault.InsufficientFunds):
-		return Adopted{Outcome: Open, Note: "the wallet no longer holds what was given back: it was spent before the backup and freed after it"}, nil
+		return Adopted{
+			Outcome: Open,
+			Note:    "the wallet no longer holds what was given back: it was spent before the backup and freed after it",
+		}, nil
 	case errors.Is(err, errNoTopup):
 		return Adopted{Outcome: Open, Note: "its payment is not a top-up in the database"}, nil
 	case err != nil:
@@ -286,12 +310,25 @@ func (p *Payments) insertLostRefund(ctx context.Context, tx *db.Tx, ours id.Refu
 		net = money.Nano(cents) * money.Cent
 	}
 	back := whole - net
-	if err := tx.Q.InsertRefund(ctx, dbq.InsertRefundParams{ID: ours, OrgID: t.OrgID, TopupID: t.ID, UserID: t.UserID, Amount: net, Currency: t.Currency, Tax: back}); err != nil {
+	if err := tx.Q.InsertRefund(ctx, dbq.InsertRefundParams{
+		ID:       ours,
+		OrgID:    t.OrgID,
+		TopupID:  t.ID,
+		UserID:   t.UserID,
+		Amount:   net,
+		Currency: t.Currency,
+		Tax:      back,
+	}); err != nil {
 		return fmt.Errorf("insert refund %s: %w", ours, err)
 	}
 	key := "refund:" + ours.String() + ":asked"
-	if _, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "refund", Key: key, Ref: ours.String(), Memo: "unused balance, back to the card",
-		Transfers: withTax(ledger.Refunds(t.Currency), ledger.Wallet(t.OrgID, t.Currency), false, net, back)}); err != nil {
+	if _, err := ledger.Post(ctx, tx, ledger.Entry{
+		Kind:      "refund",
+		Key:       key,
+		Ref:       ours.String(),
+		Memo:      "unused balance, back to the card",
+		Transfers: withTax(ledger.Refunds(t.Currency), ledger.Wallet(t.OrgID, t.Currency), false, net, back),
+	}); err != nil {
 		return err
 	}
 	if err := p.recordTax(ctx, tx, t, tax.Refund, key, ours.String(), -net, -back); err != nil {
@@ -301,8 +338,14 @@ func (p *Payments) insertLostRefund(ctx context.Context, tx *db.Tx, ours id.Refu
 	if err != nil {
 		return err
 	}
-	return tx.Q.InsertDoneOutbox(ctx, dbq.InsertDoneOutboxParams{ID: id.New[id.Outbox](), Kind: kindRefund, Ref: ours.String(), Params: params,
-		IdemKey: "refund:" + ours.String(), ResultID: got.ID})
+	return tx.Q.InsertDoneOutbox(ctx, dbq.InsertDoneOutboxParams{
+		ID:       id.New[id.Outbox](),
+		Kind:     kindRefund,
+		Ref:      ours.String(),
+		Params:   params,
+		IdemKey:  "refund:" + ours.String(),
+		ResultID: got.ID,
+	})
 }
 
 // AdoptDispute books a dispute that a restored database may have lost.
@@ -344,8 +387,8 @@ const (
 	MoveOther    MoveKind = "other"
 )
 
-// Moves lists what moved at Stripe from a moment on, and payments that may yet succeed, each object once, in an order in which they
-// can be booked: payments, refunds, disputes, transfers, others. Stripe's fees are left out.
+// Moves lists what moved at Stripe from a moment on, and payments that may yet succeed, each object once, in an order
+// in which they can be booked: payments, refunds, disputes, transfers, others. Stripe's fees are left out.
 func (p *Payments) Moves(ctx context.Context, from time.Time) ([]Move, error) {
 	seen, byKind := map[string]bool{}, map[MoveKind][]Move{}
 	add := func(m Move) {

@@ -71,7 +71,11 @@ func (p *Payments) SetAutoTopUp(ctx context.Context, payer account.Principal, a 
 			return fmt.Errorf("set auto top-up: %w", err)
 		}
 		return audit.Record(ctx, tx, payer.Event("billing.auto_topup", payer.Org.String(), map[string]any{
-			"enabled": a.Enabled, "threshold": a.Threshold.String(), "amount": a.Amount.String(), "daily_cap": a.DailyCap.String()}))
+			"enabled":   a.Enabled,
+			"threshold": a.Threshold.String(),
+			"amount":    a.Amount.String(),
+			"daily_cap": a.DailyCap.String(),
+		}))
 	})
 }
 
@@ -93,7 +97,8 @@ func (a AutoTopUp) check() error {
 	return bad.Err()
 }
 
-// AutoTopUps adds credit where it is due and says how often. While sending is paused it adds none. Run it every few seconds.
+// AutoTopUps adds credit where it is due and says how often. While sending is paused it adds none. Run it every few
+// seconds.
 func (p *Payments) AutoTopUps(ctx context.Context) (n int, err error) {
 	if s, err := SendingState(ctx, p.d.Q); err != nil || s.Paused {
 		return 0, err
@@ -130,8 +135,8 @@ func (p *Payments) autoFailed(ctx context.Context, org id.Org, why error) error 
 	return p.d.Q.SetAutoTopupNext(ctx, wait.Seconds(), org)
 }
 
-// capWait is the longest time until an org at its daily cap is looked at again. Top-ups that fail free the cap earlier than
-// their age does.
+// capWait is the longest time until an org at its daily cap is looked at again. Top-ups that fail free the cap earlier
+// than their age does.
 const capWait = time.Hour
 
 // autoTopUp decides under the lock of the org's wish, so that replicas do not both pay.
@@ -154,7 +159,9 @@ func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox,
 		if err != nil {
 			return err
 		}
-		if !a.Enabled || now.Postpaid || now.Pending > 0 || money.Nano(now.Available) >= a.Threshold || a.Amount != wish.Amount { // changed meanwhile: next time
+		if !a.Enabled || now.Postpaid || now.Pending > 0 || money.Nano(now.Available) >= a.Threshold ||
+			a.Amount != wish.Amount {
+			// changed meanwhile: next time
 			return tx.Q.SetAutoTopupNext(ctx, 0, org)
 		}
 		if money.Nano(now.LastDay)+a.Amount > a.DailyCap {
@@ -190,8 +197,15 @@ func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox,
 		if err != nil {
 			return err
 		}
-		err = out.add(ctx, kindPayment, topup.String(), topupKey(topup), stripe.NewPayment{TopUp: topup.String(), Method: method,
-			Cents: int64((a.Amount + on.Amount()) / money.Cent), Currency: p.cfg.Currency, Description: p.describe(a.Amount, on), Receipt: a.Email, Meta: meta})
+		err = out.add(ctx, kindPayment, topup.String(), topupKey(topup), stripe.NewPayment{
+			TopUp:       topup.String(),
+			Method:      method,
+			Cents:       int64((a.Amount + on.Amount()) / money.Cent),
+			Currency:    p.cfg.Currency,
+			Description: p.describe(a.Amount, on),
+			Receipt:     a.Email,
+			Meta:        meta,
+		})
 		if err != nil {
 			return err
 		}
@@ -208,9 +222,13 @@ func (p *Payments) capped(ctx context.Context, tx *db.Tx, org id.Org, most money
 		return err
 	}
 	_, err = notify.Add(ctx, tx, notify.Notice{
-		Org: org, Key: "auto_topup:cap:" + now.Format("2006-01-02"), Severity: notify.Warn, Object: org.String(),
-		Title: "Auto top-up has reached its daily cap",
-		Body:  fmt.Sprintf("It would add credit now, and has added as much as it may in 24 hours (at most %s %s). Add credit yourself, or raise the cap.", most.Plain(), p.cfg.Currency),
+		Org:      org,
+		Key:      "auto_topup:cap:" + now.Format("2006-01-02"),
+		Severity: notify.Warn,
+		Object:   org.String(),
+		Title:    "Auto top-up has reached its daily cap",
+		Body: fmt.Sprintf("It would add credit now, and has added as much as it may in 24 hours (at most %s %s). Add "+
+			"credit yourself, or raise the cap.", most.Plain(), p.cfg.Currency),
 	})
 	return err
 }
@@ -226,9 +244,13 @@ func (p *Payments) stopAuto(ctx context.Context, tx *db.Tx, org id.Org, why stri
 		return err
 	}
 	_, err = notify.Add(ctx, tx, notify.Notice{
-		Org: org, Key: "auto_topup:stopped:" + now.Format("2006-01-02T15:04:05.000"), Severity: notify.Bad, Object: org.String(),
-		Title: "Auto top-up was switched off",
-		Body:  why + " No credit is added any more: your clusters stop when what there is has been used. Add credit yourself or change the card, then switch it on again.",
+		Org:      org,
+		Key:      "auto_topup:stopped:" + now.Format("2006-01-02T15:04:05.000"),
+		Severity: notify.Bad,
+		Object:   org.String(),
+		Title:    "Auto top-up was switched off",
+		Body: why + " No credit is added any more: your clusters stop when what there is has been used. Add credit " +
+			"yourself or change the card, then switch it on again.",
 	})
 	return err
 }

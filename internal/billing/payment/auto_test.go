@@ -15,7 +15,8 @@ import (
 // wish switches auto top-up on; the payer is somebody of the org.
 func (s *shop) wish(a AutoTopUp) {
 	s.t.Helper()
-	s.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x') ON CONFLICT DO NOTHING", s.payer.User, s.payer.User.String()+"@muster.test")
+	s.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x') ON CONFLICT DO NOTHING", s.payer.User,
+		s.payer.User.String()+"@muster.test")
 	if err := s.p.SetAutoTopUp(s.t.Context(), s.payer, a); err != nil {
 		s.t.Fatal(err)
 	}
@@ -43,7 +44,8 @@ func (s *shop) autos() {
 
 func (s *shop) notices(key string) (n int) {
 	s.t.Helper()
-	if err := s.d.Pool.QueryRow(s.t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND dedupe_key LIKE $2", s.payer.Org, key).Scan(&n); err != nil {
+	if err := s.d.Pool.QueryRow(s.t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND dedupe_key LIKE $2",
+		s.payer.Org, key).Scan(&n); err != nil {
 		s.t.Fatal(err)
 	}
 	return n

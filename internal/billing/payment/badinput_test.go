@@ -22,7 +22,8 @@ func (s *shop) admin() id.Org {
 	s.t.Helper()
 	org, user := id.New[id.Org](), id.New[id.User]()
 	s.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'boss', true)", org)
-	s.exec("INSERT INTO app_user (id, email, password_hash, admin) VALUES ($1, $2, 'x', true)", user, user.String()+"@muster.test")
+	s.exec("INSERT INTO app_user (id, email, password_hash, admin) VALUES ($1, $2, 'x', true)", user,
+		user.String()+"@muster.test")
 	s.exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", org, user)
 	return org
 }
@@ -31,7 +32,8 @@ func (s *shop) admin() id.Org {
 func (s *shop) noticeTitles(org id.Org, key string) (bodies []string) {
 	s.t.Helper()
 	err := s.d.Pool.QueryRow(context.Background(),
-		"SELECT coalesce(array_agg(body ORDER BY created_at), '{}') FROM notice WHERE org_id = $1 AND starts_with(dedupe_key, $2)", org, key).Scan(&bodies)
+		"SELECT coalesce(array_agg(body ORDER BY created_at), '{}') FROM notice WHERE org_id = $1 AND "+
+			"starts_with(dedupe_key, $2)", org, key).Scan(&bodies)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -60,7 +62,8 @@ func TestRefusedWebhooksAreTold(t *testing.T) {
 			}
 		}
 		// Over midnight they are told twice.
-		if told := s.noticeTitles(boss, "webhook_refused:"+reason+":"); len(told) < 1 || len(told) > 2 || !strings.Contains(told[0], c.says) {
+		if told := s.noticeTitles(boss, "webhook_refused:"+reason+":"); len(told) < 1 || len(told) > 2 ||
+			!strings.Contains(told[0], c.says) {
 			t.Errorf("%s: administrators were told %q", reason, told)
 		}
 	}
@@ -68,13 +71,15 @@ func TestRefusedWebhooksAreTold(t *testing.T) {
 		t.Errorf("somebody who is no administrator was told %d times", n)
 	}
 	var stored int
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM stripe_event").Scan(&stored); err != nil || stored != 0 {
+	if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM stripe_event").Scan(&stored); err != nil ||
+		stored != 0 {
 		t.Errorf("%d events are stored: %v", stored, err)
 	}
 	for range 3 { // replayed while its signature is young: stored once, booked once
 		s.deliver([]sandbox.Delivery{good})
 	}
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM stripe_event").Scan(&stored); err != nil || stored != 1 {
+	if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM stripe_event").Scan(&stored); err != nil ||
+		stored != 1 {
 		t.Errorf("%d events are stored: %v", stored, err)
 	}
 	s.square(1)
@@ -92,9 +97,18 @@ func TestAnotherAmountOrCurrencyIsSetAside(t *testing.T) {
 		boss := s.admin()
 		before := balance(s, ledger.Suspense(c.currency))
 		top := s.topUp(2 * money.Unit)
-		pay := stripe.Payment{ID: fmt.Sprintf("pi_%s", name), TopUp: top.ID.String(), Status: stripe.Succeeded, Cents: c.cents, Currency: c.currency}
+		pay := stripe.Payment{
+			ID:       fmt.Sprintf("pi_%s", name),
+			TopUp:    top.ID.String(),
+			Status:   stripe.Succeeded,
+			Cents:    c.cents,
+			Currency: c.currency,
+		}
 		for range 2 {
-			if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return s.p.settle(ctx, tx, top.ID, pay, true) }); err != nil {
+			if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+				return s.p.settle(ctx, tx, top.ID, pay,
+					true)
+			}); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 		}
@@ -121,12 +135,22 @@ func TestAmountsThatCannotBeTrueAreRefused(t *testing.T) {
 	top := s.topUp(2 * money.Unit)
 	for _, cents := range []int64{maxCents + 1, math.MaxInt64, math.MinInt64, math.MaxInt64/int64(money.Cent) + 1} {
 		err := s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return s.p.settle(ctx, tx, top.ID, stripe.Payment{ID: "pi_x", Status: stripe.Succeeded, Cents: cents, Currency: "EUR"}, true)
+			return s.p.settle(ctx, tx, top.ID, stripe.Payment{
+				ID:       "pi_x",
+				Status:   stripe.Succeeded,
+				Cents:    cents,
+				Currency: "EUR",
+			}, true)
 		})
 		if err == nil {
 			t.Errorf("%d cents were booked", cents)
 		}
-		if _, err := s.p.applyInvoice(t.Context(), s.payer.Org, stripe.Invoice{ID: "in_x", Status: stripe.InvoicePaid, AmountPaid: cents, Currency: "EUR"}); err == nil {
+		if _, err := s.p.applyInvoice(t.Context(), s.payer.Org, stripe.Invoice{
+			ID:         "in_x",
+			Status:     stripe.InvoicePaid,
+			AmountPaid: cents,
+			Currency:   "EUR",
+		}); err == nil {
 			t.Errorf("an invoice of %d cents was booked", cents)
 		}
 	}

@@ -27,8 +27,8 @@ const (
 )
 
 // Biller is the noun above that bills orgs afterwards, as it hears of what Stripe did. Each function may be called any
-// number of times, on any replica, in any order: what it gets is what Stripe said when asked just before, and older news
-// may come after newer. It takes its own locks and books what follows in the transaction it is given.
+// number of times, on any replica, in any order: what it gets is what Stripe said when asked just before, and older
+// news may come after newer. It takes its own locks and books what follows in the transaction it is given.
 type Biller struct {
 	Subscription func(ctx context.Context, tx *db.Tx, org id.Org, s stripe.Subscription) error
 	// Taxable is how many cents of a draft are to be taxed, without tax; ask is false when there is nothing to decide (any
@@ -36,9 +36,10 @@ type Biller struct {
 	Taxable func(ctx context.Context, org id.Org, in stripe.Invoice) (cents int64, ask bool, err error)
 	// Invoice of an org's, and what tax it bears where Taxable said to ask. The note says why nothing was to be done.
 	Invoice func(ctx context.Context, tx *db.Tx, org id.Org, in stripe.Invoice, t BillTax) (note string, err error)
-	// TakenBack: what an invoice was paid with goes back, or comes again. It locks the org's money and the accounts, has book
-	// write what follows, and draws its own consequences. of is the tax that the invoice bore.
-	TakenBack func(ctx context.Context, tx *db.Tx, org id.Org, invoice string, accounts []ledger.Account, book func(ctx context.Context, books *ledger.Locked, of tax.Tax) error) error
+	// TakenBack: what an invoice was paid with goes back, or comes again. It locks the org's money and the accounts, has
+	// book write what follows, and draws its own consequences. of is the tax that the invoice bore.
+	TakenBack func(ctx context.Context, tx *db.Tx, org id.Org, invoice string, accounts []ledger.Account,
+		book func(ctx context.Context, books *ledger.Locked, of tax.Tax) error) error
 	// Refused: Stripe will never do what a row asks.
 	Refused func(ctx context.Context, tx *db.Tx, kind, ref string, why *stripe.Error) error
 }
@@ -49,17 +50,27 @@ type BillTax struct {
 	Of    tax.Tax
 }
 
-// Bill gives what Stripe says of subscriptions and invoices to the noun that bills. Call it once, before anything is sent.
+// Bill gives what Stripe says of subscriptions and invoices to the noun that bills. Call it once, before anything is
+// sent.
 func (p *Payments) Bill(b Biller) {
 	p.biller = &b
-	for kind, say := range map[string]func(context.Context, *stripe.Client, Row) (string, func(context.Context, *db.Tx) error, error){
-		KindSubscribe: p.sendSubscribe, KindUnsubscribe: p.sendUnsubscribe, KindUsage: p.sendUsage, KindClose: p.sendClose, KindCollect: p.sendCollect, KindWriteOff: p.sendWriteOff,
+	for kind, say := range map[string]func(context.Context, *stripe.Client, Row) (string,
+		func(context.Context, *db.Tx) error, error){
+		KindSubscribe:   p.sendSubscribe,
+		KindUnsubscribe: p.sendUnsubscribe,
+		KindUsage:       p.sendUsage,
+		KindClose:       p.sendClose,
+		KindCollect:     p.sendCollect,
+		KindWriteOff:    p.sendWriteOff,
 	} {
 		p.Register(kind, Sender{Send: say, Refused: func(ctx context.Context, tx *db.Tx, row Row, why *stripe.Error) error {
 			return b.Refused(ctx, tx, kind, row.Ref, why)
 		}})
 	}
-	p.Register(kindCard, Sender{Send: p.sendCard, Refused: func(context.Context, *db.Tx, Row, *stripe.Error) error { return nil }})
+	p.Register(kindCard, Sender{
+		Send:    p.sendCard,
+		Refused: func(context.Context, *db.Tx, Row, *stripe.Error) error { return nil },
+	})
 	p.Watch("in_", p.RefreshInvoice)
 	p.Watch("sub_", p.refreshSubscription)
 }
@@ -82,15 +93,26 @@ func (p *Payments) Subscribe(ctx context.Context, tx *db.Tx, org id.Org) ([]id.O
 
 // Unsubscribe ends an org's billing: now, with a last invoice, or else when the period ends. One that has ended is no
 // error.
-func (p *Payments) Unsubscribe(ctx context.Context, tx *db.Tx, org id.Org, subscription string, now bool) ([]id.Outbox, error) {
-	return p.Queue(ctx, tx, KindUnsubscribe, org.String(), "unsubscribe:"+id.New[id.Outbox]().String(), billingParams{Org: org, Subscription: subscription, Now: now})
+func (p *Payments) Unsubscribe(ctx context.Context, tx *db.Tx, org id.Org, subscription string,
+	now bool) ([]id.Outbox, error) {
+	return p.Queue(ctx, tx, KindUnsubscribe, org.String(), "unsubscribe:"+id.New[id.Outbox]().String(), billingParams{
+		Org:          org,
+		Subscription: subscription,
+		Now:          now,
+	})
 }
 
 // ReportUsage reports what an org used to Stripe's meter, once under its identifier: Stripe knows that for a day; later
-// the minute's sum is asked for, so there may be one event per org and minute. A report that Stripe will not take, such as
-// one older than 35 days, goes to Biller.Refused.
-func (p *Payments) ReportUsage(ctx context.Context, tx *db.Tx, org id.Org, identifier string, value money.Micro, at time.Time) ([]id.Outbox, error) {
-	return p.Queue(ctx, tx, KindUsage, org.String(), "meter:"+identifier, usageParams{Org: org, Identifier: identifier, Value: value, At: at.UTC()})
+// the minute's sum is asked for, so there may be one event per org and minute. A report that Stripe will not take, such
+// as one older than 35 days, goes to Biller.Refused.
+func (p *Payments) ReportUsage(ctx context.Context, tx *db.Tx, org id.Org, identifier string, value money.Micro,
+	at time.Time) ([]id.Outbox, error) {
+	return p.Queue(ctx, tx, KindUsage, org.String(), "meter:"+identifier, usageParams{
+		Org:        org,
+		Identifier: identifier,
+		Value:      value,
+		At:         at.UTC(),
+	})
 }
 
 // BillLine is an amount to be put on an invoice.
@@ -100,22 +122,31 @@ type BillLine struct {
 	Cents       int64  `json:"cents"` // negative: taken off
 }
 
-// CloseInvoice adds lines to a draft and finalises it. Both are one row, because two could overtake each other. Lines that
-// come when the invoice is final already are left out: Biller.Invoice sees by their Ref which are there. The first call for
-// an invoice stands.
-func (p *Payments) CloseInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoice string, lines []BillLine) ([]id.Outbox, error) {
-	return p.Queue(ctx, tx, KindClose, org.String(), "close:"+invoice, billingParams{Org: org, Invoice: invoice, Lines: lines})
+// CloseInvoice adds lines to a draft and finalises it. Both are one row, because two could overtake each other. Lines
+// that come when the invoice is final already are left out: Biller.Invoice sees by their Ref which are there. The first
+// call for an invoice stands.
+func (p *Payments) CloseInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoice string,
+	lines []BillLine) ([]id.Outbox, error) {
+	return p.Queue(ctx, tx, KindClose, org.String(), "close:"+invoice, billingParams{
+		Org:     org,
+		Invoice: invoice,
+		Lines:   lines,
+	})
 }
 
 // CollectInvoice charges the org's default card for an open invoice now. A card that is refused goes to Biller.Refused
 // with outcome Declined.
 func (p *Payments) CollectInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoice string) ([]id.Outbox, error) {
-	return p.Queue(ctx, tx, KindCollect, org.String(), "collect:"+id.New[id.Outbox]().String(), billingParams{Org: org, Invoice: invoice})
+	return p.Queue(ctx, tx, KindCollect, org.String(), "collect:"+id.New[id.Outbox]().String(), billingParams{
+		Org:     org,
+		Invoice: invoice,
+	})
 }
 
-// GiveUpInvoice has Stripe mark an open invoice as uncollectible; the nth time that is decided for an invoice is said under a
-// key of its own. One that was paid or voided meanwhile stays so, and Biller.Invoice hears of it as it is.
-func (p *Payments) GiveUpInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoice string, nth int) ([]id.Outbox, error) {
+// GiveUpInvoice has Stripe mark an open invoice as uncollectible; the nth time that is decided for an invoice is said
+// under a key of its own. One that was paid or voided meanwhile stays so, and Biller.Invoice hears of it as it is.
+func (p *Payments) GiveUpInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoice string,
+	nth int) ([]id.Outbox, error) {
 	key := "writeoff:" + invoice
 	if nth > 1 {
 		key = fmt.Sprintf("%s:%d", key, nth)
@@ -123,8 +154,8 @@ func (p *Payments) GiveUpInvoice(ctx context.Context, tx *db.Tx, org id.Org, inv
 	return p.Queue(ctx, tx, KindWriteOff, invoice, key, billingParams{Org: org, Invoice: invoice})
 }
 
-// cardChanged has Stripe charge invoices to the org's default card, which was another one until now (n orgs have it). What
-// is said is the default at that time, so that the last change holds in whatever order rows are said.
+// cardChanged has Stripe charge invoices to the org's default card, which was another one until now (n orgs have it).
+// What is said is the default at that time, so that the last change holds in whatever order rows are said.
 func (p *Payments) cardChanged(ctx context.Context, tx *db.Tx, org id.Org, n int64) error {
 	if n == 0 || p.biller == nil {
 		return nil
@@ -136,14 +167,23 @@ func (p *Payments) cardChanged(ctx context.Context, tx *db.Tx, org id.Org, n int
 // InvoiceKey is the ledger key of the entry that books an invoice's payment.
 func InvoiceKey(invoice string) string { return "invoice:" + invoice }
 
-// InvoicePaid is the entry of what an org paid an invoice with through Stripe; any is false when nothing came that way: it
-// is not paid, was marked as paid by hand, or was too little to charge.
+// InvoicePaid is the entry of what an org paid an invoice with through Stripe; any is false when nothing came that way:
+// it is not paid, was marked as paid by hand, or was too little to charge.
 func InvoicePaid(org id.Org, in stripe.Invoice) (e ledger.Entry, any bool) {
 	if in.Status != stripe.InvoicePaid || in.OutOfBand || in.AmountPaid <= 0 {
 		return e, false
 	}
-	return ledger.Entry{Kind: "invoice_paid", Key: InvoiceKey(in.ID), Ref: org.String(), Memo: in.Number, Transfers: []ledger.Transfer{{
-		Debit: ledger.StripeClearing(in.Currency), Credit: ledger.Receivable(org, in.Currency), Amount: money.Nano(in.AmountPaid) * money.Cent}}}, true
+	return ledger.Entry{
+		Kind: "invoice_paid",
+		Key:  InvoiceKey(in.ID),
+		Ref:  org.String(),
+		Memo: in.Number,
+		Transfers: []ledger.Transfer{{
+			Debit:  ledger.StripeClearing(in.Currency),
+			Credit: ledger.Receivable(org, in.Currency),
+			Amount: money.Nano(in.AmountPaid) * money.Cent,
+		}},
+	}, true
 }
 
 // RefreshInvoice asks Stripe for an invoice and hands it to the biller.
@@ -159,8 +199,8 @@ func (p *Payments) RefreshInvoice(ctx context.Context, invoice string) (note str
 	return p.applyInvoice(ctx, org, in)
 }
 
-// invoiced is the org that an invoice of ours bills; zero for one that is not ours, such as one that somebody made by hand
-// at Stripe for a customer of ours.
+// invoiced is the org that an invoice of ours bills; zero for one that is not ours, such as one that somebody made by
+// hand at Stripe for a customer of ours.
 func (p *Payments) invoiced(ctx context.Context, in stripe.Invoice) (id.Org, error) {
 	named, err := id.Parse[id.Org](in.Org)
 	if err != nil {
@@ -227,8 +267,8 @@ func (p *Payments) refreshSubscription(ctx context.Context, subscription string)
 	return "", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.biller.Subscription(ctx, tx, org, s) })
 }
 
-// RefreshBilling asks Stripe for an org's subscription and its newest invoices, in case every event was lost, and hands them to
-// the biller.
+// RefreshBilling asks Stripe for an org's subscription and its newest invoices, in case every event was lost, and hands
+// them to the biller.
 func (p *Payments) RefreshBilling(ctx context.Context, org id.Org, subscription string) error {
 	if _, err := p.refreshSubscription(ctx, subscription); err != nil {
 		return fmt.Errorf("payment: subscription of %s: %w", org, err)

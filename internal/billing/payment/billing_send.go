@@ -54,8 +54,8 @@ func (p *Payments) customerOf(ctx context.Context, org id.Org) (customer, method
 	return c.CustomerID, c.PaymentMethod, nil
 }
 
-// useCard says at Stripe which card pays the customer's invoices. A card that Stripe does not have any more is no reason to
-// stop: the invoice is open until another one pays it.
+// useCard says at Stripe which card pays the customer's invoices. A card that Stripe does not have any more is no
+// reason to stop: the invoice is open until another one pays it.
 func (p *Payments) useCard(ctx context.Context, client *stripe.Client, key, customer, method string) error {
 	if method == "" {
 		return nil
@@ -75,7 +75,11 @@ func (p *Payments) inTurn(ctx context.Context, row Row) error {
 		return fmt.Errorf("rows before %s: %w", row.Key, err)
 	}
 	if waits {
-		return &stripe.Error{Outcome: stripe.Later, Code: "in_turn", Message: "an earlier change of the subscription is still to be said"}
+		return &stripe.Error{
+			Outcome: stripe.Later,
+			Code:    "in_turn",
+			Message: "an earlier change of the subscription is still to be said",
+		}
 	}
 	return nil
 }
@@ -109,7 +113,11 @@ func (p *Payments) sendSubscribe(ctx context.Context, client *stripe.Client, row
 	case there != nil:
 		s = *there
 	default:
-		s, err = p.subscribe(ctx, client, row.Key, stripe.SubscribeRequest{Customer: customer, Org: b.Org.String(), Currency: p.cfg.Currency})
+		s, err = p.subscribe(ctx, client, row.Key, stripe.SubscribeRequest{
+			Customer: customer,
+			Org:      b.Org.String(),
+			Currency: p.cfg.Currency,
+		})
 	}
 	if err != nil {
 		return "", nil, err
@@ -118,7 +126,8 @@ func (p *Payments) sendSubscribe(ctx context.Context, client *stripe.Client, row
 }
 
 // subscribe makes the subscription, and in the sandbox, which nobody sets up, what it needs.
-func (p *Payments) subscribe(ctx context.Context, client *stripe.Client, key string, r stripe.SubscribeRequest) (stripe.Subscription, error) {
+func (p *Payments) subscribe(ctx context.Context, client *stripe.Client, key string,
+	r stripe.SubscribeRequest) (stripe.Subscription, error) {
 	s, err := client.Subscribe(ctx, key, r)
 	if e := stripe.As(err); e == nil || e.Code != stripe.CodeNoPrice || !p.cfg.Sandbox {
 		return s, err
@@ -208,14 +217,21 @@ func (p *Payments) sendClose(ctx context.Context, client *stripe.Client, row Row
 }
 
 // sendLine adds a line; final says that the invoice is no draft any more, and that the line is left out.
-func (p *Payments) sendLine(ctx context.Context, client *stripe.Client, row Row, invoice, customer string, l BillLine) (final bool, err error) {
+func (p *Payments) sendLine(ctx context.Context, client *stripe.Client, row Row, invoice, customer string,
+	l BillLine) (final bool, err error) {
 	if row.Old {
 		if there, err := client.FindInvoiceLine(ctx, invoice, l.Ref); err != nil || there {
 			return false, err
 		}
 	}
-	err = client.AddInvoiceLine(ctx, row.Key+":line:"+l.Ref, stripe.InvoiceLine{Invoice: invoice, Customer: customer, Cents: l.Cents, Currency: p.cfg.Currency,
-		Description: l.Description, Ref: l.Ref})
+	err = client.AddInvoiceLine(ctx, row.Key+":line:"+l.Ref, stripe.InvoiceLine{
+		Invoice:     invoice,
+		Customer:    customer,
+		Cents:       l.Cents,
+		Currency:    p.cfg.Currency,
+		Description: l.Description,
+		Ref:         l.Ref,
+	})
 	if e := stripe.As(err); e != nil && e.Outcome == stripe.Rejected {
 		if in, asked := client.Invoice(ctx, invoice); asked == nil && in.Status != stripe.InvoiceDraft {
 			return true, nil
@@ -236,8 +252,8 @@ func (p *Payments) sendCollect(ctx context.Context, client *stripe.Client, row R
 	return p.invoiceAnswer(b.Org, in, err)
 }
 
-// sendWriteOff may be said again at any time, also when Stripe has forgotten the key: an invoice that is uncollectible is not
-// marked twice.
+// sendWriteOff may be said again at any time, also when Stripe has forgotten the key: an invoice that is uncollectible
+// is not marked twice.
 func (p *Payments) sendWriteOff(ctx context.Context, client *stripe.Client, row Row) (string, answer, error) {
 	var b billingParams
 	if err := json.Unmarshal(row.Params, &b); err != nil {

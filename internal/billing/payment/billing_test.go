@@ -60,12 +60,13 @@ func TestAnOrgIsBilledAfterwards(t *testing.T) {
 	}
 }
 
-// Events in any order, repeated and lost, with answers lost besides: what is asked for and the reconciliation end in books
-// that say what Stripe did.
+// Events in any order, repeated and lost, with answers lost besides: what is asked for and the reconciliation end in
+// books that say what Stripe did.
 func TestInvoiceEventsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
-	faults := []sandbox.Fault{sandbox.None, sandbox.Error500, sandbox.RateLimited, sandbox.Down, sandbox.Truncated, sandbox.InUse, sandbox.LostAnswer}
+	faults := []sandbox.Fault{sandbox.None, sandbox.Error500, sandbox.RateLimited, sandbox.Down, sandbox.Truncated,
+		sandbox.InUse, sandbox.LostAnswer}
 	for range 3 {
 		b := newTab(t, dbtest.New(t), "pm_card_visa")
 		b.subscribe()
@@ -129,13 +130,15 @@ func TestInvoiceEventsInAnyOrder(t *testing.T) {
 		for _, w := range b.wanted {
 			billed += w
 		}
-		if n, sum := b.stripe.Metered(b.customer()); billed != int64(b.used/10_000) || sum != int64(b.used) || len(b.refused) != 0 {
+		if n, sum := b.stripe.Metered(b.customer()); billed != int64(b.used/10_000) || sum != int64(b.used) ||
+			len(b.refused) != 0 {
 			t.Fatalf("billed %d of %d; Stripe counts %d events of %d; refused %v", billed, b.used, n, sum, b.refused)
 		}
 	}
 }
 
-// A day after an answer was lost Stripe knows neither key nor identifier: what was counted is looked up, and counts once.
+// A day after an answer was lost Stripe knows neither key nor identifier: what was counted is looked up, and counts
+// once.
 func TestUsageWhoseAnswerWasLostForADay(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []sandbox.Fault{sandbox.Error500, sandbox.Down} {
@@ -166,8 +169,8 @@ func TestUsageWhoseAnswerWasLostForADay(t *testing.T) {
 	}
 }
 
-// However often and fast billing is switched on and off, and whatever is lost on the way, the last word holds and there is
-// one subscription.
+// However often and fast billing is switched on and off, and whatever is lost on the way, the last word holds and there
+// is one subscription.
 func TestTheLastWordOnASubscriptionHolds(t *testing.T) {
 	t.Parallel()
 	b := newTab(t, dbtest.New(t), "pm_card_visa")
@@ -278,7 +281,8 @@ func TestAnInvoiceByHandIsNotOurs(t *testing.T) {
 	if _, seen := b.wanted[in]; seen {
 		t.Fatal("the biller heard of it")
 	}
-	if owed, err := ledger.Balance(t.Context(), b.d.Q, ledger.Receivable(b.payer.Org, "EUR")); err != nil || owed != -5*money.Unit {
+	if owed, err := ledger.Balance(t.Context(), b.d.Q, ledger.Receivable(b.payer.Org, "EUR")); err != nil ||
+		owed != -5*money.Unit {
 		t.Fatal(owed, err)
 	}
 }

@@ -46,7 +46,8 @@ func errNoCard() error { return fault.New(fault.NotFound, "there is no such card
 
 // AddCard opens the page on which a card is saved. back is where the page sends people; empty: Config.ReturnURL. The
 // answer is Pending without a URL when Stripe does not answer now. Fault: RateLimited.
-func (p *Payments) AddCard(ctx context.Context, payer account.Principal, back string, key idem.Request) (CardSetup, error) {
+func (p *Payments) AddCard(ctx context.Context, payer account.Principal, back string,
+	key idem.Request) (CardSetup, error) {
 	if back == "" {
 		back = p.cfg.ReturnURL
 	}
@@ -106,7 +107,14 @@ func (p *Payments) CardSetup(ctx context.Context, org id.Org, setup id.CardSetup
 	if err != nil || s.OrgID != org {
 		return CardSetup{}, fault.New(fault.NotFound, "there is no such page for saving a card")
 	}
-	return CardSetup{ID: s.ID, State: State(s.State), URL: s.URL, Failure: s.Failure, CreatedAt: s.CreatedAt, Sandbox: p.cfg.Sandbox}, nil
+	return CardSetup{
+		ID:        s.ID,
+		State:     State(s.State),
+		URL:       s.URL,
+		Failure:   s.Failure,
+		CreatedAt: s.CreatedAt,
+		Sandbox:   p.cfg.Sandbox,
+	}, nil
 }
 
 // RefreshSetup asks Stripe now, for a payer who comes back from the page, and is CardSetup.
@@ -202,7 +210,10 @@ func (p *Payments) sendDetach(ctx context.Context, o dbq.ClaimOutboxRow) (fail, 
 	if fail := p.stripe.DetachCard(ctx, o.IdemKey, d.Method); fail != nil {
 		return fail, nil
 	}
-	return nil, p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return finish(ctx, tx, o, stateDone, d.Method, "") })
+	return nil, p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return finish(ctx, tx, o, stateDone, d.Method,
+			"")
+	})
 }
 
 // sendSetup makes the page. One that is made a second time, a day later, does no harm.
@@ -280,7 +291,13 @@ func (p *Payments) saveCard(ctx context.Context, tx *db.Tx, org id.Org, c *strip
 		fingerprint = &c.Fingerprint
 	}
 	if err := tx.Q.SaveCard(ctx, dbq.SaveCardParams{
-		ID: id.New[id.Card](), OrgID: org, MethodID: c.Method, Brand: c.Brand, Last4: c.Last4, ExpMonth: int32(c.ExpMonth), ExpYear: int32(c.ExpYear),
+		ID:          id.New[id.Card](),
+		OrgID:       org,
+		MethodID:    c.Method,
+		Brand:       c.Brand,
+		Last4:       c.Last4,
+		ExpMonth:    int32(c.ExpMonth),
+		ExpYear:     int32(c.ExpYear),
 		Fingerprint: fingerprint,
 	}); err != nil {
 		return fmt.Errorf("save card: %w", err)

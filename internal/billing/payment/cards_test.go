@@ -13,7 +13,8 @@ import (
 // session is Stripe's object behind a row of the outbox.
 func (s *shop) session(key string) (object string) {
 	s.t.Helper()
-	if err := s.d.Pool.QueryRow(s.t.Context(), "SELECT result_id FROM stripe_outbox WHERE idem_key = $1", key).Scan(&object); err != nil {
+	if err := s.d.Pool.QueryRow(s.t.Context(), "SELECT result_id FROM stripe_outbox WHERE idem_key = $1",
+		key).Scan(&object); err != nil {
 		s.t.Fatal(err)
 	}
 	return object
@@ -58,13 +59,15 @@ func TestCardsAreSavedChosenAndRemoved(t *testing.T) {
 		t.Fatalf("%+v", list)
 	}
 	var prints int
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(DISTINCT fingerprint) FROM payment_card WHERE org_id = $1", s.payer.Org).Scan(&prints); err != nil || prints != 2 {
+	if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(DISTINCT fingerprint) FROM payment_card WHERE org_id = $1",
+		s.payer.Org).Scan(&prints); err != nil || prints != 2 {
 		t.Fatalf("%d fingerprints of two cards, %v", prints, err)
 	}
 	s.want(s.topUp(5*money.Unit), Succeeded)
 	paidWith := func() (m string) {
 		t.Helper()
-		if err := s.d.Pool.QueryRow(t.Context(), `SELECT k.last4 FROM stripe_outbox o JOIN payment_card k ON k.method_id = o.params->>'method'
+		if err := s.d.Pool.QueryRow(t.Context(), `SELECT k.last4 FROM stripe_outbox o JOIN payment_card k ON k.method_id =
+			o.params->>'method'
 			ORDER BY o.id DESC LIMIT 1`).Scan(&m); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +83,10 @@ func TestCardsAreSavedChosenAndRemoved(t *testing.T) {
 	stranger := s.payer
 	stranger.Org = id.New[id.Org]()
 	s.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", stranger.Org)
-	if _, err := s.p.TopUp(t.Context(), stranger, TopUpRequest{Amount: 6 * money.Unit, Card: list[0].ID}, idem.Request{}); !fault.Is(err, fault.NotFound) {
+	if _, err := s.p.TopUp(t.Context(), stranger, TopUpRequest{
+		Amount: 6 * money.Unit,
+		Card:   list[0].ID,
+	}, idem.Request{}); !fault.Is(err, fault.NotFound) {
 		t.Fatal("another org's card", err)
 	}
 	if err := s.p.RemoveCard(t.Context(), stranger, list[0].ID); !fault.Is(err, fault.NotFound) {
@@ -102,7 +108,8 @@ func TestCardsAreSavedChosenAndRemoved(t *testing.T) {
 	s.square(3)
 }
 
-// A bank that wants to ask the payer is answered on its page, wherever the payment was begun; nothing is credited before.
+// A bank that wants to ask the payer is answered on its page, wherever the payment was begun; nothing is credited
+// before.
 func TestABankAsks(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")

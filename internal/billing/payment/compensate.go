@@ -17,7 +17,8 @@ import (
 
 // Compensate gives a charge, or a part of it (amount; zero: all that is left of it), back to its renter, tells both
 // sides why, and keeps a trail. Only a platform operator may.
-func Compensate(ctx context.Context, tx *db.Tx, who account.Principal, charge id.LedgerTx, amount money.Nano, reason string) (ledger.Entry, error) {
+func Compensate(ctx context.Context, tx *db.Tx, who account.Principal, charge id.LedgerTx, amount money.Nano,
+	reason string) (ledger.Entry, error) {
 	if !who.Admin {
 		return ledger.Entry{}, fault.New(fault.Forbidden, "only a platform operator compensates charges")
 	}
@@ -33,15 +34,28 @@ func Compensate(ctx context.Context, tx *db.Tx, who account.Principal, charge id
 		back += t.Amount
 	}
 	for _, t := range e.Transfers {
-		for org, title := range map[id.Org]string{t.Credit.Org: "A charge was given back to you", t.Debit.Org: "A charge you earned from was given back"} {
+		for org, title := range map[id.Org]string{
+			t.Credit.Org: "A charge was given back to you",
+			t.Debit.Org:  "A charge you earned from was given back",
+		} {
 			if org.IsZero() {
 				continue
 			}
-			if _, err := notify.Add(ctx, tx, notify.Notice{Org: org, Key: e.Key, Severity: notify.Info, Object: e.Ref, Title: title,
-				Body: fmt.Sprintf("%s %s of a charge for usage went back to the renter: %s", back.Plain(), t.Credit.Currency, reason)}); err != nil {
+			if _, err := notify.Add(ctx, tx, notify.Notice{
+				Org:      org,
+				Key:      e.Key,
+				Severity: notify.Info,
+				Object:   e.Ref,
+				Title:    title,
+				Body: fmt.Sprintf("%s %s of a charge for usage went back to the renter: %s", back.Plain(), t.Credit.Currency,
+					reason),
+			}); err != nil {
 				return e, err
 			}
 		}
 	}
-	return e, audit.Record(ctx, tx, who.Event("ledger.compensate", charge.String(), map[string]any{"amount": back.String(), "reason": reason}))
+	return e, audit.Record(ctx, tx, who.Event("ledger.compensate", charge.String(), map[string]any{
+		"amount": back.String(),
+		"reason": reason,
+	}))
 }

@@ -21,14 +21,15 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// CreditNote corrects the receipt of a payment, or an invoice, of which a part was given back or taken back by the card's
-// bank. It is issued with the entry of the ledger that books this, and never changes.
+// CreditNote corrects the receipt of a payment, or an invoice, of which a part was given back or taken back by the
+// card's bank. It is issued with the entry of the ledger that books this, and never changes.
 type CreditNote struct {
-	Number   string        `json:"number"`
-	IssuedAt time.Time     `json:"issued_at"`
-	Corrects string        `json:"corrects"` // number of the receipt or invoice
-	Cancels  string        `json:"cancels"`  // number of an earlier credit note that this one cancels; "": none
-	Kind     tax.Kind      `json:"kind"`     // refund, refund_returned, dispute_lost, invoice_refund, invoice_refund_returned
+	Number   string    `json:"number"`
+	IssuedAt time.Time `json:"issued_at"`
+	Corrects string    `json:"corrects"` // number of the receipt or invoice
+	Cancels  string    `json:"cancels"`  // number of an earlier credit note that this one cancels; "": none
+	// refund, refund_returned, dispute_lost, invoice_refund, invoice_refund_returned
+	Kind     tax.Kind      `json:"kind"`
 	Ref      string        `json:"ref"`      // id of the refund, or of the payment that was disputed
 	TopUp    *id.TopUp     `json:"topup_id"` // null: an invoice is corrected
 	Merchant account.Party `json:"merchant"` // both parties as on the document that is corrected
@@ -40,9 +41,10 @@ type CreditNote struct {
 	Sandbox  bool          `json:"sandbox"` // no real money moved
 }
 
-// creditTopup issues the credit note for a part of a top-up that went back (net and amount, its tax, are negative), or that
-// did not get there after all: then it cancels the credit note of the refund.
-func (p *Payments) creditTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, kind tax.Kind, key, ref string, net, amount money.Nano) error {
+// creditTopup issues the credit note for a part of a top-up that went back (net and amount, its tax, are negative), or
+// that did not get there after all: then it cancels the credit note of the refund.
+func (p *Payments) creditTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, kind tax.Kind, key, ref string, net,
+	amount money.Nano) error {
 	c := CreditNote{Kind: kind, Ref: ref, TopUp: &t.ID, Net: -net, Tax: ViewTax(taxOf(t), -amount), Currency: t.Currency}
 	d := document.Draft{Org: t.OrgID, Key: creditKey(key), Corrects: receiptKey(t.ID)}
 	if kind == tax.RefundReturned {
@@ -73,7 +75,8 @@ func (p *Payments) creditTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, kind
 }
 
 // creditInvoice issues the credit note for a refund of an invoice's payment that was made at Stripe, or cancels it.
-func (p *Payments) creditInvoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe.Invoice, refund string, kind tax.Kind, key string, net, amount money.Nano, of tax.Tax) error {
+func (p *Payments) creditInvoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe.Invoice, refund string,
+	kind tax.Kind, key string, net, amount money.Nano, of tax.Tax) error {
 	customer, _, err := account.PartyOf(ctx, tx.Q, org)
 	if err != nil {
 		return err
@@ -84,8 +87,16 @@ func (p *Payments) creditInvoice(ctx context.Context, tx *db.Tx, org id.Org, in 
 	}
 	merchant := p.cfg.Merchant
 	merchant.Address = append([]string{}, merchant.Address...)
-	return p.issueCredit(ctx, tx, d, CreditNote{Corrects: in.Number, Kind: kind, Ref: refund, Merchant: merchant, Customer: customer,
-		Net: -net, Tax: ViewTax(of, -amount), Currency: in.Currency})
+	return p.issueCredit(ctx, tx, d, CreditNote{
+		Corrects: in.Number,
+		Kind:     kind,
+		Ref:      refund,
+		Merchant: merchant,
+		Customer: customer,
+		Net:      -net,
+		Tax:      ViewTax(of, -amount),
+		Currency: in.Currency,
+	})
 }
 
 func (p *Payments) issueCredit(ctx context.Context, tx *db.Tx, d document.Draft, c CreditNote) error {
@@ -154,9 +165,11 @@ func creditOf(d document.Issued) (c CreditNote, err error) {
 // CreditNotesCSV writes credit notes as a table with a heading.
 func CreditNotesCSV(w io.Writer, list []CreditNote) error {
 	out := csv.NewWriter(w)
-	rows := [][]string{{"number", "issued", "corrects", "cancels", "kind", "customer", "vat_id", "net", "tax_percent", "tax", "tax_country", "total", "currency"}}
+	rows := [][]string{{"number", "issued", "corrects", "cancels", "kind", "customer", "vat_id", "net", "tax_percent",
+		"tax", "tax_country", "total", "currency"}}
 	for _, c := range list {
-		rows = append(rows, []string{c.Number, c.IssuedAt.Format(time.DateOnly), c.Corrects, c.Cancels, string(c.Kind), c.Customer.Name, c.Customer.VATID,
+		rows = append(rows, []string{c.Number, c.IssuedAt.Format(time.DateOnly), c.Corrects, c.Cancels, string(c.Kind),
+			c.Customer.Name, c.Customer.VATID,
 			c.Net.String(), c.Tax.Percent, c.Tax.Amount.String(), c.Tax.Country, c.Total.String(), c.Currency})
 	}
 	return out.WriteAll(rows)

@@ -17,7 +17,8 @@ import (
 func (s *shop) creditNotes() []CreditNote {
 	s.t.Helper()
 	var year int
-	if err := s.d.Pool.QueryRow(s.t.Context(), "SELECT extract(year FROM clock_timestamp() AT TIME ZONE 'UTC')::integer").Scan(&year); err != nil {
+	if err := s.d.Pool.QueryRow(s.t.Context(),
+		"SELECT extract(year FROM clock_timestamp() AT TIME ZONE 'UTC')::integer").Scan(&year); err != nil {
 		s.t.Fatal(err)
 	}
 	list, err := s.p.CreditNotes(s.t.Context(), s.payer.Org, strconv.Itoa(year))
@@ -27,13 +28,18 @@ func (s *shop) creditNotes() []CreditNote {
 	return list
 }
 
-// What goes back of a payment has a credit note with a number of its own, which names the receipt and its parties; one for a
-// refund that does not arrive is cancelled by another. Receipts and credit notes have one series each.
+// What goes back of a payment has a credit note with a number of its own, which names the receipt and its parties; one
+// for a refund that does not arrive is cancelled by another. Receipts and credit notes have one series each.
 func TestWhatGoesBackHasACreditNote(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.p.cfg.Taxer = tax.Flat{Rates: tax.EU()}
-	s.p.cfg.Merchant = account.Party{Name: "Muster Ltd", Address: []string{"1 Street"}, Country: "DE", VATID: "DE136695976"}
+	s.p.cfg.Merchant = account.Party{
+		Name:    "Muster Ltd",
+		Address: []string{"1 Street"},
+		Country: "DE",
+		VATID:   "DE136695976",
+	}
 	s.exec("INSERT INTO org_legal (org_id, name, address, country) VALUES ($1, 'Ada GmbH', '{b}', 'DE')", s.payer.Org)
 	first, second := s.topUp(100*money.Unit), s.topUp(7*money.Unit)
 	s.want(first, Succeeded)
@@ -46,7 +52,8 @@ func TestWhatGoesBackHasACreditNote(t *testing.T) {
 		}
 		receipts = append(receipts, r)
 	}
-	if !strings.HasSuffix(receipts[0].Number, "-000001") || !strings.HasSuffix(receipts[1].Number, "-000002") || !strings.HasPrefix(receipts[0].Number, "R-") {
+	if !strings.HasSuffix(receipts[0].Number, "-000001") || !strings.HasSuffix(receipts[1].Number, "-000002") ||
+		!strings.HasPrefix(receipts[0].Number, "R-") {
 		t.Fatal(receipts[0].Number, receipts[1].Number)
 	}
 	s.exec("UPDATE org_legal SET name = 'Another AG'")
@@ -59,11 +66,13 @@ func TestWhatGoesBackHasACreditNote(t *testing.T) {
 		t.Fatalf("%+v", list)
 	}
 	c := list[0]
-	if c.Corrects != receipts[0].Number || c.Kind != tax.Refund || c.Net != 50*money.Unit || c.Tax.Amount != 9*money.Unit+50*money.Cent || c.Total != 59*money.Unit+50*money.Cent ||
+	if c.Corrects != receipts[0].Number || c.Kind != tax.Refund || c.Net != 50*money.Unit || c.Tax.Amount != 9*money.Unit+
+		50*money.Cent || c.Total != 59*money.Unit+50*money.Cent ||
 		c.Customer.Name != "Ada GmbH" || c.Merchant.Name != "Muster Ltd" || c.Cancels != "" || c.Tax.Percent != "19" {
 		t.Errorf("%+v", c)
 	}
-	if got, err := s.p.CreditNote(t.Context(), s.payer.Org, c.Number); err != nil || got.Number != c.Number || got.Total != c.Total {
+	if got, err := s.p.CreditNote(t.Context(), s.payer.Org, c.Number); err != nil || got.Number != c.Number ||
+		got.Total != c.Total {
 		t.Errorf("%+v %v", got, err)
 	}
 	// One bounces: its credit note is cancelled by another.
@@ -77,7 +86,8 @@ func TestWhatGoesBackHasACreditNote(t *testing.T) {
 		t.Fatal(err)
 	}
 	list = s.creditNotes()
-	if len(list) != 3 || list[0].Kind != tax.RefundReturned || list[0].Total >= 0 || list[0].Cancels == "" || list[0].Corrects == "" {
+	if len(list) != 3 || list[0].Kind != tax.RefundReturned || list[0].Total >= 0 || list[0].Cancels == "" ||
+		list[0].Corrects == "" {
 		t.Fatalf("%+v", list)
 	}
 	var sum money.Nano
@@ -85,7 +95,9 @@ func TestWhatGoesBackHasACreditNote(t *testing.T) {
 		sum += c.Tax.Amount
 	}
 	var booked int64
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT -coalesce(sum(tax), 0)::bigint FROM tax_entry WHERE kind <> 'topup'").Scan(&booked); err != nil || int64(sum) != booked {
+	if err := s.d.Pool.QueryRow(t.Context(),
+		"SELECT -coalesce(sum(tax), 0)::bigint FROM tax_entry WHERE kind <> 'topup'").Scan(&booked); err != nil ||
+		int64(sum) != booked {
 		t.Errorf("credit notes give back %d of tax, the book %d: %v", sum, booked, err)
 	}
 	checks, err := document.CheckAll(t.Context(), s.d.Q)

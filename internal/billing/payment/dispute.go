@@ -14,11 +14,11 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// refreshDispute books what Stripe says of a dispute, any number of times and in any order: while it is open the org's money is
-// set aside as far as there is some, and what is missing is reserved in its wallet, so that whatever is credited to it later is
-// set aside too (CollectClaims). What Stripe withdraws and gives back goes through the same account. Won, what was set aside
-// returns. Lost, the part that nothing covered is bad debt and stays reserved until it is repaid, the tax on the disputed
-// payment is owed no more, and the card is blocked.
+// refreshDispute books what Stripe says of a dispute, any number of times and in any order: while it is open the org's
+// money is set aside as far as there is some, and what is missing is reserved in its wallet, so that whatever is
+// credited to it later is set aside too (CollectClaims). What Stripe withdraws and gives back goes through the same
+// account. Won, what was set aside returns. Lost, the part that nothing covered is bad debt and stays reserved until it
+// is repaid, the tax on the disputed payment is owed no more, and the card is blocked.
 func (p *Payments) refreshDispute(ctx context.Context, object string) (note string, err error) {
 	d, err := p.stripe.Dispute(ctx, object)
 	if err != nil {
@@ -46,14 +46,17 @@ func (p *Payments) refreshDispute(ctx context.Context, object string) (note stri
 	if err != nil {
 		return "", err
 	}
-	if err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.settleDispute(ctx, tx, t, d, card) }); err != nil {
+	if err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return p.settleDispute(ctx, tx, t, d, card)
+	}); err != nil {
 		return "", err
 	}
 	p.collectNow(ctx, t.OrgID, t.Currency)
 	return "", nil
 }
 
-// cardOfLost is the fingerprint of the card behind a dispute that its owner has won; "" where it is not decided, or not told.
+// cardOfLost is the fingerprint of the card behind a dispute that its owner has won; "" where it is not decided, or not
+// told.
 func (p *Payments) cardOfLost(ctx context.Context, d stripe.Dispute) (string, error) {
 	if d.Open || d.Won {
 		return "", nil
@@ -65,9 +68,10 @@ func (p *Payments) cardOfLost(ctx context.Context, d stripe.Dispute) (string, er
 	return pay.Fingerprint, nil
 }
 
-// closeDispute stores the end of a dispute and what follows for its org. debt is what the dispute cost that nothing covered; card
-// is the fingerprint of the card to block, "" for none. books has the org's wallet.
-func (p *Payments) closeDispute(ctx context.Context, tx *db.Tx, books *ledger.Locked, row dbq.Dispute, state string, debt money.Nano, card string) error {
+// closeDispute stores the end of a dispute and what follows for its org. debt is what the dispute cost that nothing
+// covered; card is the fingerprint of the card to block, "" for none. books has the org's wallet.
+func (p *Payments) closeDispute(ctx context.Context, tx *db.Tx, books *ledger.Locked, row dbq.Dispute, state string,
+	debt money.Nano, card string) error {
 	if err := tx.Q.CloseDispute(ctx, state, row.Tax, row.ID); err != nil {
 		return fmt.Errorf("dispute %s: %w", row.ID, err)
 	}
@@ -98,7 +102,8 @@ func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d 
 	if err != nil && !fresh {
 		return fmt.Errorf("dispute %s: %w", d.ID, err)
 	}
-	books, err := ledger.Lock(ctx, tx, wallet, aside, ledger.StripeClearing(t.Currency), ledger.BadDebt(t.Currency), ledger.StripeFees(t.Currency), ledger.TaxPayable(t.Currency))
+	books, err := ledger.Lock(ctx, tx, wallet, aside, ledger.StripeClearing(t.Currency), ledger.BadDebt(t.Currency),
+		ledger.StripeFees(t.Currency), ledger.TaxPayable(t.Currency))
 	if err != nil {
 		return err
 	}
@@ -116,14 +121,30 @@ func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d 
 		return err
 	}
 	if fresh {
-		row = dbq.Dispute{ID: d.ID, OrgID: t.OrgID, Amount: amount, Held: max(0, min(amount-share, books.Balance(wallet)-books.Reserved(wallet))),
-			Currency: t.Currency, State: disputeOpen}
+		row = dbq.Dispute{
+			ID:       d.ID,
+			OrgID:    t.OrgID,
+			Amount:   amount,
+			Held:     max(0, min(amount-share, books.Balance(wallet)-books.Reserved(wallet))),
+			Currency: t.Currency,
+			State:    disputeOpen,
+		}
 		paid := t.CreatedAt
 		if t.SettledAt != nil {
 			paid = *t.SettledAt
 		}
-		if _, err := tx.Q.InsertDispute(ctx, dbq.InsertDisputeParams{ID: d.ID, OrgID: t.OrgID, TopupID: t.ID, Amount: amount, Held: row.Held,
-			Currency: t.Currency, Reason: d.Reason, PaidAt: paid, Tax: share, Kind: kindDispute}); err != nil {
+		if _, err := tx.Q.InsertDispute(ctx, dbq.InsertDisputeParams{
+			ID:       d.ID,
+			OrgID:    t.OrgID,
+			TopupID:  t.ID,
+			Amount:   amount,
+			Held:     row.Held,
+			Currency: t.Currency,
+			Reason:   d.Reason,
+			PaidAt:   paid,
+			Tax:      share,
+			Kind:     kindDispute,
+		}); err != nil {
 			return fmt.Errorf("insert dispute: %w", err)
 		}
 		if err := post("dispute", "dispute:"+d.ID+":opened", "a payment is disputed", wallet, aside, row.Held); err != nil {
@@ -146,7 +167,8 @@ func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d 
 		return nil
 	}
 	if d.Won {
-		if err := post("dispute_won", "dispute:"+d.ID+":won", "the dispute was decided for you", aside, wallet, row.Held); err != nil {
+		if err := post("dispute_won", "dispute:"+d.ID+":won", "the dispute was decided for you", aside, wallet,
+			row.Held); err != nil {
 			return err
 		}
 		return p.closeDispute(ctx, tx, books, row, "won", 0, "")
@@ -158,9 +180,10 @@ func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d 
 	return p.closeDispute(ctx, tx, books, row, "lost", max(0, row.Amount-share-row.Held), card)
 }
 
-// loseDispute books the end of a dispute that was decided for the card's owner: its tax is owed no more, and what neither
-// that nor the wallet covered is bad debt.
-func (p *Payments) loseDispute(ctx context.Context, tx *db.Tx, books *ledger.Locked, t dbq.Topup, row dbq.Dispute, share money.Nano) error {
+// loseDispute books the end of a dispute that was decided for the card's owner: its tax is owed no more, and what
+// neither that nor the wallet covered is bad debt.
+func (p *Payments) loseDispute(ctx context.Context, tx *db.Tx, books *ledger.Locked, t dbq.Topup, row dbq.Dispute,
+	share money.Nano) error {
 	aside, key := ledger.DisputeHold(t.OrgID, t.Currency), "dispute:"+row.ID+":lost"
 	e := ledger.Entry{Kind: "dispute_lost", Key: key, Ref: t.ID.String(), Memo: "what no wallet covered"}
 	if share > 0 {
@@ -170,7 +193,11 @@ func (p *Payments) loseDispute(ctx context.Context, tx *db.Tx, books *ledger.Loc
 	case rest > 0:
 		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: ledger.BadDebt(t.Currency), Credit: aside, Amount: rest})
 	case rest < 0: // more was set aside than was due: a refund under way failed meanwhile, and more of it is tax
-		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: aside, Credit: ledger.Wallet(t.OrgID, t.Currency), Amount: -rest})
+		e.Transfers = append(e.Transfers, ledger.Transfer{
+			Debit:  aside,
+			Credit: ledger.Wallet(t.OrgID, t.Currency),
+			Amount: -rest,
+		})
 	}
 	if len(e.Transfers) > 0 {
 		if booked, err := books.Post(ctx, e); err != nil || !booked {
@@ -180,8 +207,8 @@ func (p *Payments) loseDispute(ctx context.Context, tx *db.Tx, books *ledger.Loc
 	return p.recordTax(ctx, tx, t, tax.DisputeLost, key, t.ID.String(), share-row.Amount, -share)
 }
 
-// taxInDispute is how much of what is disputed is tax, by what has gone back of the payment so far. It is asked again when the
-// dispute is over: refunds may have failed meanwhile.
+// taxInDispute is how much of what is disputed is tax, by what has gone back of the payment so far. It is asked again
+// when the dispute is over: refunds may have failed meanwhile.
 func taxInDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, dispute string, amount money.Nano) (money.Nano, error) {
 	gone, err := tx.Q.GoneBack(ctx, t.ID, dispute)
 	if err != nil {
@@ -203,7 +230,8 @@ const (
 )
 
 // bookDisputeMoves books each change of Stripe's balance for a dispute once, under the change's own id, and its fee.
-func (p *Payments) bookDisputeMoves(ctx context.Context, books *ledger.Locked, t dbq.Topup, d stripe.Dispute, aside ledger.Account) error {
+func (p *Payments) bookDisputeMoves(ctx context.Context, books *ledger.Locked, t dbq.Topup, d stripe.Dispute,
+	aside ledger.Account) error {
 	clearing := ledger.StripeClearing(t.Currency)
 	for _, m := range d.Moves {
 		n := money.Nano(m.Cents) * money.Cent
@@ -212,7 +240,13 @@ func (p *Payments) bookDisputeMoves(ctx context.Context, books *ledger.Locked, t
 			x = ledger.Transfer{Debit: aside, Credit: clearing, Amount: -n}
 		}
 		if n != 0 {
-			if _, err := books.Post(ctx, ledger.Entry{Kind: "dispute_funds", Key: balanceKey(m.ID), Ref: t.ID.String(), Memo: d.ID, Transfers: []ledger.Transfer{x}}); err != nil {
+			if _, err := books.Post(ctx, ledger.Entry{
+				Kind:      "dispute_funds",
+				Key:       balanceKey(m.ID),
+				Ref:       t.ID.String(),
+				Memo:      d.ID,
+				Transfers: []ledger.Transfer{x},
+			}); err != nil {
 				return err
 			}
 		}
@@ -230,8 +264,14 @@ func (p *Payments) notifyDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d 
 	if err := p.stopAuto(ctx, tx, t.OrgID, "A payment is disputed."); err != nil {
 		return err
 	}
-	_, err := notify.Add(ctx, tx, notify.Notice{Org: t.OrgID, Key: "dispute:" + d.ID, Severity: notify.Bad, Object: t.OrgID.String(),
-		Title: fmt.Sprintf("A payment of %s %s is disputed", (t.Amount + t.Tax).Plain(), t.Currency),
-		Body:  fmt.Sprintf("The card's bank says: %s. Until it is decided, that much of your balance is set aside, whatever is credited to you later included.", strings.ReplaceAll(d.Reason, "_", " "))})
+	_, err := notify.Add(ctx, tx, notify.Notice{
+		Org:      t.OrgID,
+		Key:      "dispute:" + d.ID,
+		Severity: notify.Bad,
+		Object:   t.OrgID.String(),
+		Title:    fmt.Sprintf("A payment of %s %s is disputed", (t.Amount + t.Tax).Plain(), t.Currency),
+		Body: fmt.Sprintf("The card's bank says: %s. Until it is decided, that much of your balance is set aside, "+
+			"whatever is credited to you later included.", strings.ReplaceAll(d.Reason, "_", " ")),
+	})
 	return err
 }

@@ -19,8 +19,8 @@ import (
 )
 
 // ReceiveWebhook takes in one of Stripe's events: body and Stripe-Signature header as they came. It stores the event
-// once and leaves the work to ProcessEvents. A bad signature, or one that is not of these minutes, is fault.Invalid, and
-// administrators are told; Stripe sends everything again that is not answered with 2xx.
+// once and leaves the work to ProcessEvents. A bad signature, or one that is not of these minutes, is fault.Invalid,
+// and administrators are told; Stripe sends everything again that is not answered with 2xx.
 func (p *Payments) ReceiveWebhook(ctx context.Context, payload []byte, signature string) error {
 	notOurs := func(err error) error {
 		return fault.Wrap(err, fault.Invalid, "the event is not one of Stripe's, or not of these minutes")
@@ -54,7 +54,12 @@ func (p *Payments) storeEvent(ctx context.Context, tx *db.Tx, e stripe.Event) er
 	if e.OtherVersion {
 		p.log.WarnContext(ctx, "Stripe's webhook endpoint is set to another API version", "event", e.ID)
 	}
-	_, err := tx.Q.InsertStripeEvent(ctx, dbq.InsertStripeEventParams{ID: e.ID, Type: e.Type, ObjectID: e.ObjectID, CreatedAt: e.CreatedAt})
+	_, err := tx.Q.InsertStripeEvent(ctx, dbq.InsertStripeEventParams{
+		ID:        e.ID,
+		Type:      e.Type,
+		ObjectID:  e.ObjectID,
+		CreatedAt: e.CreatedAt,
+	})
 	if err != nil {
 		return fmt.Errorf("payment: store event: %w", err)
 	}
@@ -242,8 +247,8 @@ func (p *Payments) pollFailed(ctx context.Context, t id.TopUp, why error) error 
 	return p.d.Q.PostponeTopupPoll(ctx, wait.Seconds(), t)
 }
 
-// RefreshObject asks Stripe for the present state of an object of its, such as dp_… or re_…, and books it, as an event that names it does.
-// The note says why nothing was to be done.
+// RefreshObject asks Stripe for the present state of an object of its, such as dp_… or re_…, and books it, as an event
+// that names it does. The note says why nothing was to be done.
 func (p *Payments) RefreshObject(ctx context.Context, object string) (note string, err error) {
 	return p.refresh(ctx, object)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// maxCents bounds what is believed of an amount of Stripe's, in either direction: a billion units, ten times what a charge
-// can be. Beyond it something is wrong, and the books could not hold many of them.
+// maxCents bounds what is believed of an amount of Stripe's, in either direction: a billion units, ten times what a
+// charge can be. Beyond it something is wrong, and the books could not hold many of them.
 const maxCents = 100_000_000_000
 
 // fromCents is an amount of Stripe's; one that cannot be true is an error.
@@ -33,5 +33,11 @@ func feeEntry(b stripe.BalanceTx, ref string) (e ledger.Entry, any bool) {
 	if fee < 0 { // given back
 		x = ledger.Transfer{Debit: x.Credit, Credit: x.Debit, Amount: -fee}
 	}
-	return ledger.Entry{Kind: "stripe_fee", Key: "fee:" + b.ID, Ref: ref, Memo: b.Type, Transfers: []ledger.Transfer{x}}, true
+	return ledger.Entry{
+		Kind:      "stripe_fee",
+		Key:       "fee:" + b.ID,
+		Ref:       ref,
+		Memo:      b.Type,
+		Transfers: []ledger.Transfer{x},
+	}, true
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// refreshFraudWarning acts on a card issuer's early warning about a payment: no more credit is added automatically with the
-// org's card, and administrators are notified once, because a refund before the dispute saves its fee. Whether to refund is
-// theirs to decide: what the payment bought may be used up.
+// refreshFraudWarning acts on a card issuer's early warning about a payment: no more credit is added automatically with
+// the org's card, and administrators are notified once, because a refund before the dispute saves its fee. Whether to
+// refund is theirs to decide: what the payment bought may be used up.
 func (p *Payments) refreshFraudWarning(ctx context.Context, object string) (note string, err error) {
 	w, err := p.stripe.FraudWarning(ctx, object)
 	if err != nil {
@@ -31,25 +31,36 @@ func (p *Payments) refreshFraudWarning(ctx context.Context, object string) (note
 		if err := p.stopAuto(ctx, tx, t.OrgID, "The card's bank reports that a payment may be fraudulent."); err != nil {
 			return err
 		}
-		return notifyAdmins(ctx, tx, notify.Notice{Key: "fraud_warning:" + w.ID, Severity: notify.Bad, Object: t.OrgID.String(),
-			Title: "A card's bank reports that a payment may be fraudulent",
-			Body: fmt.Sprintf("Payment %s of %s %s (top-up %s) of %s: %s. A dispute often follows. A refund before it saves the dispute's fee: "+
+		return notifyAdmins(ctx, tx, notify.Notice{
+			Key:      "fraud_warning:" + w.ID,
+			Severity: notify.Bad,
+			Object:   t.OrgID.String(),
+			Title:    "A card's bank reports that a payment may be fraudulent",
+			Body: fmt.Sprintf("Payment %s of %s %s (top-up %s) of %s: %s. A dispute often follows. A refund before it saves "+
+				"the dispute's fee: "+
 				"look at the organisation, and give the payment back at Stripe if nothing explains it.",
-				w.Payment, (t.Amount + t.Tax).Plain(), t.Currency, t.ID, t.OrgID, strings.ReplaceAll(w.Type, "_", " "))})
+				w.Payment, (t.Amount + t.Tax).Plain(), t.Currency, t.ID, t.OrgID, strings.ReplaceAll(w.Type, "_", " ")),
+		})
 	})
 }
 
 // meterErrors notifies administrators, once a day and meter, that Stripe refused reports of usage which it had accepted
-// first: meter events are validated later. Bills are right all the same, because each invoice is made what the books say; what
-// customers see of their usage at Stripe is not.
+// first: meter events are validated later. Bills are right all the same, because each invoice is made what the books
+// say; what customers see of their usage at Stripe is not.
 func (p *Payments) meterErrors(ctx context.Context, meter string) (note string, err error) {
 	return "", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		now, err := tx.Now(ctx)
 		if err != nil {
 			return err
 		}
-		return notifyAdmins(ctx, tx, notify.Notice{Key: "meter_errors:" + meter + ":" + now.Format("2006-01-02"), Severity: notify.Warn, Title: "Stripe refused reports of usage",
-			Body: fmt.Sprintf("Stripe accepted reports of usage for the meter %s and refused them later. Invoices are right all the same: each is made what the books say. "+
-				"What customers see of their usage at Stripe is too little. The meter's page in Stripe's dashboard lists the errors.", meter)})
+		return notifyAdmins(ctx, tx, notify.Notice{
+			Key:      "meter_errors:" + meter + ":" + now.Format("2006-01-02"),
+			Severity: notify.Warn,
+			Title:    "Stripe refused reports of usage",
+			Body: fmt.Sprintf("Stripe accepted reports of usage for the meter %s and refused them later. Invoices are right "+
+				"all the same: each is made what the books say. "+
+				"What customers see of their usage at Stripe is too little. The meter's page in Stripe's dashboard lists the "+
+				"errors.", meter),
+		})
 	})
 }

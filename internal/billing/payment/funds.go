@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// fundsPatience is how long Stripe's balance may differ from the changes that were read before administrators are notified: changes
-// come to light late, and some are made between the two questions.
+// fundsPatience is how long Stripe's balance may differ from the changes that were read before administrators are
+// notified: changes come to light late, and some are made between the two questions.
 const fundsPatience = 30 * time.Minute
 
 // Funds is what Stripe says it holds for the platform, beside the books.
@@ -22,17 +22,18 @@ type Funds struct {
 	Pending   money.Nano `json:"pending" doc:"on its way into available"`
 	Reserved  money.Nano `json:"reserved" doc:"kept by Stripe for connected accounts that are below zero; in none of the others"`
 	ReadAt    time.Time  `json:"asked_at"`
-	// Unread is available and pending less the changes that were read; Books the same less what the books say. What waits to be
-	// matched is in Books only.
+	// Unread is available and pending less the changes that were read; Books the same less what the books say. What waits
+	// to be matched is in Books only.
 	Unread   money.Nano `json:"unread" doc:"of available and pending, what no change of the balance explains"`
 	Unbooked money.Nano `json:"books" doc:"available and pending, less what the books say Stripe holds"`
-	// OffSince is since when Unread is not 0. What is in flight is read within minutes: after half an hour something is wrong.
+	// OffSince is since when Unread is not 0. What is in flight is read within minutes: after half an hour something is
+	// wrong.
 	OffSince *time.Time `json:"off_since,omitempty"`
 	Wrong    bool       `json:"wrong" doc:"unread is not 0 for more than half an hour"`
 }
 
-// compareFunds asks Stripe what it holds and stores it beside the sum of the changes that were read. Call it after a complete
-// reading; nothing is matched by it. Administrators are notified when the two differ for fundsPatience.
+// compareFunds asks Stripe what it holds and stores it beside the sum of the changes that were read. Call it after a
+// complete reading; nothing is matched by it. Administrators are notified when the two differ for fundsPatience.
 func (p *Payments) compareFunds(ctx context.Context) error {
 	all, err := p.stripe.Funds(ctx)
 	if err != nil {
@@ -60,8 +61,15 @@ func (p *Payments) storeFunds(ctx context.Context, f stripe.Funds) error {
 		if err != nil {
 			return err
 		}
-		tell, err := tx.Q.PutStripeFunds(ctx, dbq.PutStripeFundsParams{Currency: f.Currency, Available: int64(amounts[0]), Pending: int64(amounts[1]),
-			Reserved: int64(amounts[2]), Read: read, Off: int64(amounts[0]+amounts[1]) != read, PatienceS: fundsPatience.Seconds()})
+		tell, err := tx.Q.PutStripeFunds(ctx, dbq.PutStripeFundsParams{
+			Currency:  f.Currency,
+			Available: int64(amounts[0]),
+			Pending:   int64(amounts[1]),
+			Reserved:  int64(amounts[2]),
+			Read:      read,
+			Off:       int64(amounts[0]+amounts[1]) != read,
+			PatienceS: fundsPatience.Seconds(),
+		})
 		if err != nil || !tell {
 			return err
 		}
@@ -69,18 +77,24 @@ func (p *Payments) storeFunds(ctx context.Context, f stripe.Funds) error {
 		if err != nil {
 			return err
 		}
-		if err := notifyAdmins(ctx, tx, notify.Notice{Key: "stripe_funds:" + f.Currency + ":" + now.Format(time.DateOnly), Severity: notify.Bad,
-			Title: "Stripe holds another amount than its changes come to",
-			Body: fmt.Sprintf("Stripe says that it holds %s %s, available and pending. The changes of its balance that were read come to %s. For half an hour nothing has "+
-				"explained the difference. If the account had money before Muster used it, that is the difference. Else look at Stripe's dashboard, and pause the sending of money until you know.",
-				(amounts[0] + amounts[1]).Plain(), f.Currency, money.Nano(read).Plain())}); err != nil {
+		if err := notifyAdmins(ctx, tx, notify.Notice{
+			Key:      "stripe_funds:" + f.Currency + ":" + now.Format(time.DateOnly),
+			Severity: notify.Bad,
+			Title:    "Stripe holds another amount than its changes come to",
+			Body: fmt.Sprintf("Stripe says that it holds %s %s, available and pending. The changes of its balance that were "+
+				"read come to %s. For half an hour nothing has "+
+				"explained the difference. If the account had money before Muster used it, that is the difference. Else look at "+
+				"Stripe's dashboard, and pause the sending of money until you know.",
+				(amounts[0] + amounts[1]).Plain(), f.Currency, money.Nano(read).Plain()),
+		}); err != nil {
 			return err
 		}
 		return tx.Q.ToldStripeFunds(ctx, f.Currency)
 	})
 }
 
-// Funds is what Stripe said last that it holds in the platform's currency, beside what the books say; nil: it was not asked yet.
+// Funds is what Stripe said last that it holds in the platform's currency, beside what the books say; nil: it was not
+// asked yet.
 func (p *Payments) Funds(ctx context.Context, books money.Nano) (*Funds, error) {
 	f, err := p.d.Q.StripeFunds(ctx, p.cfg.Currency)
 	if db.NoRows(err) {
@@ -90,8 +104,15 @@ func (p *Payments) Funds(ctx context.Context, books money.Nano) (*Funds, error) 
 		return nil, fmt.Errorf("payment: Stripe's balance: %w", err)
 	}
 	held := money.Nano(f.Available + f.Pending)
-	out := &Funds{Available: money.Nano(f.Available), Pending: money.Nano(f.Pending), Reserved: money.Nano(f.Reserved), ReadAt: f.AskedAt,
-		Unread: held - money.Nano(f.Read), Unbooked: held - books, OffSince: f.OffSince}
+	out := &Funds{
+		Available: money.Nano(f.Available),
+		Pending:   money.Nano(f.Pending),
+		Reserved:  money.Nano(f.Reserved),
+		ReadAt:    f.AskedAt,
+		Unread:    held - money.Nano(f.Read),
+		Unbooked:  held - books,
+		OffSince:  f.OffSince,
+	}
 	out.Wrong = f.OffSince != nil && f.AskedAt.Sub(*f.OffSince) >= fundsPatience
 	return out, nil
 }

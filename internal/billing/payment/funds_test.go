@@ -7,7 +7,8 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// What Stripe says it holds is compared with the changes that were read and with the books. A difference that lasts is notified once.
+// What Stripe says it holds is compared with the changes that were read and with the books. A difference that lasts is
+// notified once.
 func TestStripesBalanceIsCompared(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
@@ -27,7 +28,8 @@ func TestStripesBalanceIsCompared(t *testing.T) {
 		return r.Funds
 	}
 	held := money.Nano(s.stripe.BalanceCents("eur")) * money.Cent
-	if f := funds(); f.Available != 0 || f.Pending != held || f.Unread != 0 || f.Unbooked != 0 || f.OffSince != nil || f.Wrong {
+	if f := funds(); f.Available != 0 || f.Pending != held || f.Unread != 0 || f.Unbooked != 0 || f.OffSince != nil ||
+		f.Wrong {
 		t.Fatalf("%+v, want %s pending", f, held)
 	}
 	s.stripe.Arrive()

@@ -14,8 +14,9 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Standing is how far an org may pay in. Until an owner's e-mail address and a card are verified, what it adds is limited:
-// stolen cards are tried on new accounts. What can be spent is what was paid in, so the limit holds for that too.
+// Standing is how far an org may pay in. Until an owner's e-mail address and a card are verified, what it adds is
+// limited: stolen cards are tried on new accounts. What can be spent is what was paid in, so the limit holds for that
+// too.
 type Standing struct {
 	EmailVerified bool        `json:"email_verified"` // of an owner
 	CardVerified  bool        `json:"card_verified"`  // a saved one, which its bank accepted
@@ -23,12 +24,13 @@ type Standing struct {
 	Added         money.Nano  `json:"added"`          // without tax; payments under way included
 	Left          *money.Nano `json:"left"`
 	// State, and what disputed payments claim: it is set aside or repaid from whatever is credited.
-	State        StandingState `json:"state" enum:"ok,disputed,suspended"`
-	Disputed     money.Nano    `json:"disputed"`      // of open disputes, tax included
-	Short        money.Nano    `json:"short"`         // of Disputed, not set aside yet
-	Debt         money.Nano    `json:"debt"`          // of lost disputes, not repaid yet
-	DisputedLeft *money.Nano   `json:"disputed_left"` // what may be added while a payment is disputed; null: it is not limited by that
-	LostDisputes int64         `json:"lost_disputes"` // the third suspends the org
+	State    StandingState `json:"state" enum:"ok,disputed,suspended"`
+	Disputed money.Nano    `json:"disputed"` // of open disputes, tax included
+	Short    money.Nano    `json:"short"`    // of Disputed, not set aside yet
+	Debt     money.Nano    `json:"debt"`     // of lost disputes, not repaid yet
+	// what may be added while a payment is disputed; null: it is not limited by that
+	DisputedLeft *money.Nano `json:"disputed_left"`
+	LostDisputes int64       `json:"lost_disputes"` // the third suspends the org
 }
 
 // Standing is the org's.
@@ -94,8 +96,8 @@ func (s Standing) ToDo() string {
 	return strings.Join(do, " and ")
 }
 
-// allow says whether the org may add so much. Concurrent callers wait for each other. Faults: QuotaExceeded, Forbidden (the org
-// is suspended).
+// allow says whether the org may add so much. Concurrent callers wait for each other. Faults: QuotaExceeded, Forbidden
+// (the org is suspended).
 func (p *Payments) allow(ctx context.Context, tx *db.Tx, org id.Org, amount money.Nano) error {
 	if err := p.allowDisputed(ctx, tx, org, amount); err != nil {
 		return err

@@ -35,7 +35,8 @@ func (s *shop) add(amount money.Nano) error {
 func TestTheUnverifiedAddALittle(t *testing.T) {
 	t.Parallel()
 	s := limited(t, "pm_card_visa")
-	if err := s.add(25*money.Unit + money.Cent); !fault.Is(err, fault.QuotaExceeded) || !strings.Contains(err.Error(), "confirm your e-mail address") || !strings.Contains(err.Error(), "25.00 EUR") {
+	if err := s.add(25*money.Unit + money.Cent); !fault.Is(err, fault.QuotaExceeded) ||
+		!strings.Contains(err.Error(), "confirm your e-mail address") || !strings.Contains(err.Error(), "25.00 EUR") {
 		t.Fatal(err)
 	}
 	if err := s.add(20 * money.Unit); err != nil {
@@ -54,7 +55,8 @@ func TestTheUnverifiedAddALittle(t *testing.T) {
 		t.Fatalf("%+v %v", st, err)
 	}
 	if !st.CardVerified {
-		if err := s.add(6 * money.Unit); !fault.Is(err, fault.QuotaExceeded) || strings.Contains(err.Error(), "e-mail") || !strings.Contains(err.Error(), "save a card") {
+		if err := s.add(6 * money.Unit); !fault.Is(err, fault.QuotaExceeded) || strings.Contains(err.Error(), "e-mail") ||
+			!strings.Contains(err.Error(), "save a card") {
 			t.Fatal(err)
 		}
 		s.exec(`INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year)
@@ -95,7 +97,12 @@ func TestAutoTopUpStopsAtTheLimit(t *testing.T) {
 	if err := s.add(money.Unit); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.p.SetAutoTopUp(t.Context(), s.payer, AutoTopUp{Enabled: true, Threshold: 100 * money.Unit, Amount: 25 * money.Unit, DailyCap: 100 * money.Unit}); err != nil {
+	if err := s.p.SetAutoTopUp(t.Context(), s.payer, AutoTopUp{
+		Enabled:   true,
+		Threshold: 100 * money.Unit,
+		Amount:    25 * money.Unit,
+		DailyCap:  100 * money.Unit,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := s.p.AutoTopUps(t.Context()); err != nil || n != 0 {
@@ -119,7 +126,11 @@ func TestCodesAreForTheVerified(t *testing.T) {
 		})
 	}
 	if err := s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := s.p.CreatePromoCode(ctx, tx, admin, PromoCode{Code: "WELCOME-1", Amount: 100 * money.Unit, MaxUses: 5}, "a test")
+		_, err := s.p.CreatePromoCode(ctx, tx, admin, PromoCode{
+			Code:    "WELCOME-1",
+			Amount:  100 * money.Unit,
+			MaxUses: 5,
+		}, "a test")
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -51,11 +51,13 @@ const (
 	// keyLife is how long a key is used: an hour less than Stripe remembers it.
 	keyLife   = 23 * time.Hour
 	batchRows = 50
-	// workersPerKind is how many rows of one kind a replica sends at once. The client's own rate limit bounds them all together.
+	// workersPerKind is how many rows of one kind a replica sends at once. The client's own rate limit bounds them all
+	// together.
 	workersPerKind = 8
 	// backOffWait is when work is tried again that was not done because Stripe limits our rate.
 	backOffWait = 10 * time.Second
-	// mismatchWait is how long a request whose key was used with other parameters is looked up before it counts as not done.
+	// mismatchWait is how long a request whose key was used with other parameters is looked up before it counts as not
+	// done.
 	mismatchWait = time.Hour
 )
 
@@ -108,8 +110,8 @@ func (p *Payments) SendDue(ctx context.Context) (n int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("payment: due rows: %w", err)
 	}
-	// Customers come first, because other rows need them. Kinds do not wait for each other, so that many slow or failing rows
-	// of one kind do not delay the others.
+	// Customers come first, because other rows need them. Kinds do not wait for each other, so that many slow or failing
+	// rows of one kind do not delay the others.
 	if i := slices.IndexFunc(kinds, func(k dbq.DueOutboxKindsRow) bool { return k.Kind == kindCustomer }); i >= 0 {
 		if n, err = p.sendKind(ctx, kindCustomer, kinds[i].Due); err != nil {
 			return n, err
@@ -205,7 +207,11 @@ func (p *Payments) sendRow(ctx context.Context, o dbq.ClaimOutboxRow) error {
 	}
 	if e := stripe.As(fail); o.Mismatch && age < mismatchWait && e != nil && e.Code == "given_up" {
 		// The first request under the key may still be running. Not found now does not mean that nothing was done.
-		fail = &stripe.Error{Outcome: stripe.Unknown, Code: stripe.CodeKeyReused, Message: "the key was used with other parameters, and nothing is found yet"}
+		fail = &stripe.Error{
+			Outcome: stripe.Unknown,
+			Code:    stripe.CodeKeyReused,
+			Message: "the key was used with other parameters, and nothing is found yet",
+		}
 	}
 	return p.bookFailure(ctx, o, fail)
 }
@@ -289,7 +295,11 @@ func (p *Payments) sendCheckout(ctx context.Context, o dbq.ClaimOutboxRow, old b
 		return orNoCustomer(err)
 	}
 	if old {
-		return &stripe.Error{Outcome: stripe.Rejected, Code: "given_up", Message: "The payment service could not be reached for a day."}, nil
+		return &stripe.Error{
+			Outcome: stripe.Rejected,
+			Code:    "given_up",
+			Message: "The payment service could not be reached for a day.",
+		}, nil
 	}
 	n.Customer = customer
 	page, fail := p.stripe.CreateCheckout(ctx, o.IdemKey, n)
@@ -305,7 +315,8 @@ func (p *Payments) sendCheckout(ctx context.Context, o dbq.ClaimOutboxRow, old b
 }
 
 // subject reads the frozen parameters, the top-up they are for, and its org's customer ("": not made yet).
-func (p *Payments) subject(ctx context.Context, o dbq.ClaimOutboxRow, params any) (t id.TopUp, customer string, err error) {
+func (p *Payments) subject(ctx context.Context, o dbq.ClaimOutboxRow,
+	params any) (t id.TopUp, customer string, err error) {
 	if err := json.Unmarshal(o.Params, params); err != nil {
 		return t, "", err
 	}
@@ -346,8 +357,15 @@ func (p *Payments) bookFailure(ctx context.Context, o dbq.ClaimOutboxRow, fail e
 		if stripe.IsBackOff(e) {
 			wait = max(wait, p.stripe.BackingOff())
 		}
-		p.log.WarnContext(ctx, "Stripe did not answer as hoped", "outbox", o.ID, "kind", o.Kind, "ref", o.Ref, "outcome", e.Outcome, "code", e.Code, "again_in", wait)
-		return p.d.Q.PostponeOutbox(ctx, dbq.PostponeOutboxParams{State: state, Error: e.Error(), WaitS: wait.Seconds(), Mismatch: e.Code == stripe.CodeKeyReused, ID: o.ID})
+		p.log.WarnContext(ctx, "Stripe did not answer as hoped", "outbox", o.ID, "kind", o.Kind, "ref", o.Ref, "outcome",
+			e.Outcome, "code", e.Code, "again_in", wait)
+		return p.d.Q.PostponeOutbox(ctx, dbq.PostponeOutboxParams{
+			State:    state,
+			Error:    e.Error(),
+			WaitS:    wait.Seconds(),
+			Mismatch: e.Code == stripe.CodeKeyReused,
+			ID:       o.ID,
+		})
 	}
 	if s, others := p.senders[o.Kind]; others {
 		p.log.WarnContext(ctx, "Stripe refuses a request", "outbox", o.ID, "kind", o.Kind, "ref", o.Ref, "error", e)

@@ -45,7 +45,8 @@ func (s *shop) sendMine() {
 	s.t.Helper()
 	for range 10 {
 		rows, err := s.d.Pool.Query(context.Background(), `UPDATE stripe_outbox SET next_at = clock_timestamp()
-			WHERE state IN ('pending', 'sent', 'unknown') AND (ref = $1 OR ref IN (SELECT o.ref FROM stripe_outbox o WHERE o.params->>'org' = $1)
+			WHERE state IN ('pending', 'sent', 'unknown') AND (ref = $1 OR ref IN (SELECT o.ref FROM stripe_outbox o WHERE
+			o.params->>'org' = $1)
 			OR idem_key = ANY($2)) RETURNING id`, s.payer.Org.String(), s.keys())
 		if err != nil {
 			s.t.Fatal(err)
@@ -90,7 +91,8 @@ func TestADeadSenderIsReplaced(t *testing.T) {
 	s.stripe.Fail(sandbox.Error500)
 	second := s.topUp(3 * money.Unit)
 	s.want(second, Pending)
-	s.exec("UPDATE stripe_outbox SET state = 'sent', next_at = clock_timestamp() + interval '90 seconds' WHERE state = 'unknown'")
+	s.exec("UPDATE stripe_outbox SET state = 'sent', next_at = clock_timestamp() + interval '90 seconds' WHERE state = " +
+		"'unknown'")
 	if n, err := s.p.SendDue(t.Context()); n != 0 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -131,7 +133,8 @@ func TestManySendersUnderRandomFaults(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
-			if _, err := s.p.TopUp(context.Background(), s.payer, TopUpRequest{Amount: money.Nano(1+i) * money.Unit}, idem.Request{}); err != nil {
+			if _, err := s.p.TopUp(context.Background(), s.payer, TopUpRequest{Amount: money.Nano(1+i) * money.Unit},
+				idem.Request{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -179,7 +182,8 @@ func TestAFirstTopUpIsNotOvertaken(t *testing.T) {
 		}
 		// A call that Stripe answered late may be left to the senders; one that found no customer was overtaken.
 		var overtaken bool
-		err := s.p.d.Pool.QueryRow(ctx, "SELECT count(*) > 0 FROM stripe_outbox WHERE error LIKE '%' || $1 || '%'", errNoCustomer.Message).Scan(&overtaken)
+		err := s.p.d.Pool.QueryRow(ctx, "SELECT count(*) > 0 FROM stripe_outbox WHERE error LIKE '%' || $1 || '%'",
+			errNoCustomer.Message).Scan(&overtaken)
 		if err != nil || overtaken {
 			t.Errorf("a payment was sent before its customer was made: %v, %v", overtaken, err)
 		}

@@ -41,10 +41,12 @@ func (p *Payments) Sending(ctx context.Context, who account.Principal) (Sending,
 	return SendingState(ctx, p.d.Q)
 }
 
-// SetSending pauses everything that moves money at Stripe, or resumes it. Calls that are under way finish; rows that were written
-// before or are written meanwhile wait. New card payments are refused while it lasts, so that nobody is charged at a time they do
-// not expect. A second pause keeps the first one's reason. Faults: Forbidden, Invalid (the reason).
-func (p *Payments) SetSending(ctx context.Context, tx *db.Tx, who account.Principal, paused bool, reason string) (Sending, error) {
+// SetSending pauses everything that moves money at Stripe, or resumes it. Calls that are under way finish; rows that
+// were written before or are written meanwhile wait. New card payments are refused while it lasts, so that nobody is
+// charged at a time they do not expect. A second pause keeps the first one's reason. Faults: Forbidden, Invalid (the
+// reason).
+func (p *Payments) SetSending(ctx context.Context, tx *db.Tx, who account.Principal, paused bool,
+	reason string) (Sending, error) {
 	if !who.Admin {
 		return Sending{}, fault.New(fault.Forbidden, "only a platform operator pauses the sending of money")
 	}
@@ -70,8 +72,8 @@ func (p *Payments) SetSending(ctx context.Context, tx *db.Tx, who account.Princi
 	return SendingState(ctx, tx.Q)
 }
 
-// PauseByPlatform pauses everything that moves money at Stripe without a person's request, for a reason that platform operators
-// read. They resume it with SetSending.
+// PauseByPlatform pauses everything that moves money at Stripe without a person's request, for a reason that platform
+// operators read. They resume it with SetSending.
 func PauseByPlatform(ctx context.Context, tx *db.Tx, reason string) error {
 	n, err := tx.Q.PauseSending(ctx, reason, id.User{})
 	if err != nil {

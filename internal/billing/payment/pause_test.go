@@ -66,7 +66,8 @@ func TestPauseOfSending(t *testing.T) {
 		t.Fatalf("%d refunds were made after the pause", n)
 	}
 	var acts int
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM audit_event WHERE action IN ('sending.pause', 'sending.resume')").Scan(&acts); err != nil || acts != 2 {
+	if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM audit_event WHERE action IN ('sending.pause', "+
+		"'sending.resume')").Scan(&acts); err != nil || acts != 2 {
 		t.Fatal(acts, err)
 	}
 }

@@ -8,10 +8,11 @@
 //     parameters and an idempotency key of its own. The key is reused for 24 h, as long as Stripe remembers it; after
 //     that the object is looked up by its metadata before anything is said again under a new key.
 //   - A failed payment credits nothing; it is final, and trying again is a new top-up.
-//   - Amounts exclude tax. What tax a payment bears is decided and kept when it is made; it is charged beside the amount,
-//     booked with it to tax_payable, and goes back with it in proportion (package tax).
-//   - What is disputed cannot be spent or given back: it is set aside, and as far as there is nothing to set aside it is reserved
-//     in the org's wallet, so that whatever is credited later counts towards it. What a lost dispute cost is repaid the same way.
+//   - Amounts exclude tax. What tax a payment bears is decided and kept when it is made; it is charged beside the
+//     amount, booked with it to tax_payable, and goes back with it in proportion (package tax).
+//   - What is disputed cannot be spent or given back: it is set aside, and as far as there is nothing to set aside it
+//     is reserved in the org's wallet, so that whatever is credited later counts towards it. What a lost dispute cost
+//     is repaid the same way.
 //   - A card whose owner took a payment back pays for nobody any more.
 //   - A payment's receipt is written in the transaction that books it, and never changes: whatever its parties call
 //     themselves later.

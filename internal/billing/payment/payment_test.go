@@ -56,11 +56,23 @@ func newShopWith(t testing.TB, d *db.DB, method string, patience time.Duration) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := New(d, c, Config{Currency: "EUR", DefaultMethod: method, ReturnURL: "http://muster.test/billing", Sandbox: true}, slog.New(slog.DiscardHandler))
+	p, err := New(d, c, Config{
+		Currency:      "EUR",
+		DefaultMethod: method,
+		ReturnURL:     "http://muster.test/billing",
+		Sandbox:       true,
+	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &shop{t: t, d: d, p: p, stripe: fake, url: srv.URL, payer: account.Principal{Org: id.New[id.Org](), User: id.New[id.User](), Email: "a@b.c", OrgName: "o"}}
+	s := &shop{
+		t:      t,
+		d:      d,
+		p:      p,
+		stripe: fake,
+		url:    srv.URL,
+		payer:  account.Principal{Org: id.New[id.Org](), User: id.New[id.User](), Email: "a@b.c", OrgName: "o"},
+	}
 	s.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", s.payer.Org)
 	return s
 }
@@ -179,7 +191,8 @@ func TestATopUpSucceedsAtOnce(t *testing.T) {
 func TestAmountsOutOfRange(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
-	for _, n := range []money.Nano{0, -money.Unit, money.Unit - 1, money.Unit + 1, money.Unit + money.Cent/10, MaxTopUp + money.Cent} {
+	for _, n := range []money.Nano{0, -money.Unit, money.Unit - 1, money.Unit + 1, money.Unit + money.Cent/10,
+		MaxTopUp + money.Cent} {
 		if _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: n}, idem.Request{}); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%s: %v", n, err)
 		}
@@ -208,7 +221,8 @@ func TestADeclinedCardCreditsNothing(t *testing.T) {
 		s.sendAll() // it is final: nothing is tried again
 		s.square(0)
 		var notices int
-		if err := d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1", s.payer.Org).Scan(&notices); err != nil || notices != 1 {
+		if err := d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1",
+			s.payer.Org).Scan(&notices); err != nil || notices != 1 {
 			t.Error(notices, err)
 		}
 		s.p.cfg.DefaultMethod = "pm_card_visa"
@@ -227,7 +241,8 @@ func TestWebhooksInAnyOrder(t *testing.T) {
 		for _, x := range []TopUp{good, bad} {
 			s.want(x, Pending)
 			var pi string
-			if err := d.Pool.QueryRow(t.Context(), "SELECT payment_intent_id FROM topup WHERE id = $1", x.ID).Scan(&pi); err != nil {
+			if err := d.Pool.QueryRow(t.Context(), "SELECT payment_intent_id FROM topup WHERE id = $1",
+				x.ID).Scan(&pi); err != nil {
 				t.Fatal(err)
 			}
 			s.stripe.Finish(pi, x.ID == good.ID)
@@ -258,7 +273,8 @@ func TestCheckoutSavesTheCard(t *testing.T) {
 		t.Fatal("no page to pay on")
 	}
 	session := func(x TopUp) (cs string) {
-		if err := s.d.Pool.QueryRow(t.Context(), "SELECT result_id FROM stripe_outbox WHERE idem_key = $1", topupKey(x.ID)).Scan(&cs); err != nil {
+		if err := s.d.Pool.QueryRow(t.Context(), "SELECT result_id FROM stripe_outbox WHERE idem_key = $1",
+			topupKey(x.ID)).Scan(&cs); err != nil {
 			t.Fatal(err)
 		}
 		return cs
@@ -307,18 +323,22 @@ func TestWebhooksAreVerified(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, body := range []string{`{}`, `[`, `{"id":"evt_1","type":"x","data":{"object":{}}}`, `{"id":"evt_1","type":"x"}`} {
-		if err := s.p.ReceiveWebhook(t.Context(), []byte(body), sandbox.Sign([]byte(body), secret, now)); !fault.Is(err, fault.Invalid) {
+	for _, body := range []string{`{}`, `[`, `{"id":"evt_1","type":"x","data":{"object":{}}}`,
+		`{"id":"evt_1","type":"x"}`} {
+		if err := s.p.ReceiveWebhook(t.Context(), []byte(body), sandbox.Sign([]byte(body), secret, now)); !fault.Is(err,
+			fault.Invalid) {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
 	// Another API version, and objects of no concern or unknown, are taken and lead to nothing.
 	for i, object := range []string{"cus_1", "pi_gone", "cs_gone"} {
-		body := fmt.Appendf(nil, `{"id":"evt_%d","type":"x","api_version":"2020-01-01","created":1,"data":{"object":{"id":%q}}}`, i, object)
+		body := fmt.Appendf(nil,
+			`{"id":"evt_%d","type":"x","api_version":"2020-01-01","created":1,"data":{"object":{"id":%q}}}`, i, object)
 		s.deliver([]sandbox.Delivery{{Payload: body, Signature: sandbox.Sign(body, secret, now)}})
 	}
 	var open int
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM stripe_event WHERE processed_at IS NULL").Scan(&open); err != nil || open != 0 {
+	if err := s.d.Pool.QueryRow(t.Context(),
+		"SELECT count(*) FROM stripe_event WHERE processed_at IS NULL").Scan(&open); err != nil || open != 0 {
 		t.Fatal(open, err)
 	}
 	s.square(1)

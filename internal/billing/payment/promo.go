@@ -35,15 +35,17 @@ const (
 	minPromoLetters = 8  // fewer could be guessed
 )
 
-// CreatePromoCode makes a code; only a platform operator may, with a reason for the audit trail. The code is letters, digits
-// and dashes, at least eight. Faults: Forbidden, Invalid, Conflict.
-func (p *Payments) CreatePromoCode(ctx context.Context, tx *db.Tx, who account.Principal, c PromoCode, reason string) (PromoCode, error) {
+// CreatePromoCode makes a code; only a platform operator may, with a reason for the audit trail. The code is letters,
+// digits and dashes, at least eight. Faults: Forbidden, Invalid, Conflict.
+func (p *Payments) CreatePromoCode(ctx context.Context, tx *db.Tx, who account.Principal, c PromoCode,
+	reason string) (PromoCode, error) {
 	if !who.Admin {
 		return c, fault.New(fault.Forbidden, "only a platform operator can give credit away")
 	}
 	c.Code, c.Currency, c.Uses = promoName(c.Code), p.cfg.Currency, 0
 	var bad fault.Fields
-	if len(c.Code) < minPromoLetters || len(c.Code) > 40 || strings.Trim(c.Code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") != "" {
+	if len(c.Code) < minPromoLetters || len(c.Code) > 40 ||
+		strings.Trim(c.Code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") != "" {
 		bad.Add("code", "has to be %d to 40 letters, digits and dashes", minPromoLetters)
 	}
 	if c.Amount < money.Cent || c.Amount > maxPromo || c.Amount%money.Cent != 0 {
@@ -56,7 +58,14 @@ func (p *Payments) CreatePromoCode(ctx context.Context, tx *db.Tx, who account.P
 	if err := bad.Err(); err != nil {
 		return c, err
 	}
-	n, err := tx.Q.InsertPromoCode(ctx, dbq.InsertPromoCodeParams{Code: c.Code, Amount: c.Amount, Currency: c.Currency, MaxUses: int32(c.MaxUses), ExpiresAt: c.ExpiresAt, UserID: who.User})
+	n, err := tx.Q.InsertPromoCode(ctx, dbq.InsertPromoCodeParams{
+		Code:      c.Code,
+		Amount:    c.Amount,
+		Currency:  c.Currency,
+		MaxUses:   int32(c.MaxUses),
+		ExpiresAt: c.ExpiresAt,
+		UserID:    who.User,
+	})
 	if err != nil {
 		return c, fmt.Errorf("insert promo code: %w", err)
 	}
@@ -66,7 +75,11 @@ func (p *Payments) CreatePromoCode(ctx context.Context, tx *db.Tx, who account.P
 	if c.CreatedAt, err = tx.Now(ctx); err != nil {
 		return c, err
 	}
-	return c, audit.Record(ctx, tx, who.Event("promo.create", "", map[string]any{"amount": c.Amount.String(), "max_uses": c.MaxUses, "reason": reason}))
+	return c, audit.Record(ctx, tx, who.Event("promo.create", "", map[string]any{
+		"amount":   c.Amount.String(),
+		"max_uses": c.MaxUses,
+		"reason":   reason,
+	}))
 }
 
 // auditReason is a reason that only the audit trail keeps.
@@ -79,7 +92,8 @@ func auditReason(bad *fault.Fields, reason string) string {
 
 func promoName(s string) string { return strings.ToUpper(strings.TrimSpace(s)) }
 
-// CountPromoTry counts a try before it is looked at, in a statement of its own: a failed one counts too. Fault: RateLimited.
+// CountPromoTry counts a try before it is looked at, in a statement of its own: a failed one counts too. Fault:
+// RateLimited.
 func (p *Payments) CountPromoTry(ctx context.Context, payer account.Principal) error {
 	n, err := p.d.Q.CountPromoAttempt(ctx, payer.Org)
 	if err != nil {
@@ -102,7 +116,8 @@ func (p *Payments) Redeem(ctx context.Context, tx *db.Tx, payer account.Principa
 		return 0, err
 	}
 	if s.Limit != nil && !s.EmailVerified {
-		return 0, fault.New(fault.QuotaExceeded, "codes are for verified accounts: confirm your e-mail address (the account page sends the link)")
+		return 0, fault.New(fault.QuotaExceeded, "codes are for verified accounts: confirm your e-mail address (the "+
+			"account page sends the link)")
 	}
 	code = promoName(code)
 	c, err := tx.Q.UsePromoCode(ctx, code)
@@ -119,11 +134,21 @@ func (p *Payments) Redeem(ctx context.Context, tx *db.Tx, payer account.Principa
 	if n == 0 {
 		return 0, fault.New(fault.Conflict, "your organisation has used this code already")
 	}
-	if _, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "promo", Key: "promo:" + code + ":" + payer.Org.String(), Ref: payer.Org.String(), Memo: "promotional credit",
-		Transfers: []ledger.Transfer{{Debit: ledger.Promo(c.Currency), Credit: ledger.Wallet(payer.Org, c.Currency), Amount: c.Amount}}}); err != nil {
+	if _, err := ledger.Post(ctx, tx, ledger.Entry{
+		Kind: "promo",
+		Key:  "promo:" + code + ":" + payer.Org.String(),
+		Ref:  payer.Org.String(),
+		Memo: "promotional credit",
+		Transfers: []ledger.Transfer{{
+			Debit:  ledger.Promo(c.Currency),
+			Credit: ledger.Wallet(payer.Org, c.Currency),
+			Amount: c.Amount,
+		}},
+	}); err != nil {
 		return 0, err
 	}
-	return c.Amount, audit.Record(ctx, tx, payer.Event("promo.redeem", payer.Org.String(), map[string]any{"amount": c.Amount.String()}))
+	return c.Amount, audit.Record(ctx, tx, payer.Event("promo.redeem", payer.Org.String(),
+		map[string]any{"amount": c.Amount.String()}))
 }
 
 // PromoCodes are the last codes made; only a platform operator sees them. Fault: Forbidden.
@@ -146,9 +171,10 @@ func promoOf(r dbq.PromoCode) PromoCode {
 	return PromoCode{r.Code, r.Amount, r.Currency, int(r.MaxUses), int(r.Uses), r.ExpiresAt, r.CreatedAt}
 }
 
-// DisablePromoCode ends a code now, for good; only a platform operator may, with a reason for the audit trail. Credit that it
-// gave stays where it is: it was promised. Faults: Forbidden, Invalid, NotFound, Conflict (it is over already).
-func (p *Payments) DisablePromoCode(ctx context.Context, tx *db.Tx, who account.Principal, code, reason string) (PromoCode, error) {
+// DisablePromoCode ends a code now, for good; only a platform operator may, with a reason for the audit trail. Credit
+// that it gave stays where it is: it was promised. Faults: Forbidden, Invalid, NotFound, Conflict (it is over already).
+func (p *Payments) DisablePromoCode(ctx context.Context, tx *db.Tx, who account.Principal, code,
+	reason string) (PromoCode, error) {
 	if !who.Admin {
 		return PromoCode{}, fault.New(fault.Forbidden, "only a platform operator ends a code")
 	}
@@ -170,7 +196,12 @@ func (p *Payments) DisablePromoCode(ctx context.Context, tx *db.Tx, who account.
 	if err != nil {
 		return PromoCode{}, fmt.Errorf("end promo code: %w", err)
 	}
-	return promoOf(ended), audit.Record(ctx, tx, who.Event("promo.disable", "", map[string]any{"code": code, "uses": ended.Uses, "max_uses": ended.MaxUses, "reason": reason}))
+	return promoOf(ended), audit.Record(ctx, tx, who.Event("promo.disable", "", map[string]any{
+		"code":     code,
+		"uses":     ended.Uses,
+		"max_uses": ended.MaxUses,
+		"reason":   reason,
+	}))
 }
 
 // Redemption is an org's use of a code.
@@ -186,13 +217,19 @@ type Redemption struct {
 // Cursor names the redemption for the list's next page.
 func (r Redemption) Cursor() string { return r.Code + "." + r.Org.String() }
 
-// Redemptions are the uses of a code ("": of all) by one org (zero: by all), newest first, those after the one that the cursor
-// names ("": from the newest), at most limit. Only a platform operator sees them. Faults: Forbidden, Invalid (the cursor).
-func (p *Payments) Redemptions(ctx context.Context, who account.Principal, code string, org id.Org, after string, limit int) ([]Redemption, error) {
+// Redemptions are the uses of a code ("": of all) by one org (zero: by all), newest first, those after the one that the
+// cursor names ("": from the newest), at most limit. Only a platform operator sees them. Faults: Forbidden, Invalid
+// (the cursor).
+func (p *Payments) Redemptions(ctx context.Context, who account.Principal, code string, org id.Org, after string,
+	limit int) ([]Redemption, error) {
 	if !who.Admin {
 		return nil, fault.New(fault.Forbidden, "only a platform operator sees who used a code")
 	}
-	in := dbq.PromoRedemptionsParams{Code: promoName(code), OrgID: pgtype.UUID{Bytes: org.UUID(), Valid: !org.IsZero()}, MaxRows: int32(limit)}
+	in := dbq.PromoRedemptionsParams{
+		Code:    promoName(code),
+		OrgID:   pgtype.UUID{Bytes: org.UUID(), Valid: !org.IsZero()},
+		MaxRows: int32(limit),
+	}
 	if after != "" {
 		last, by, _ := strings.Cut(after, ".")
 		user, err := id.Parse[id.Org](by)

@@ -33,19 +33,25 @@ func TestAReadingThatFailsLeavesNoGap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.p, err = New(s.d, c, Config{Currency: "EUR", ReturnURL: "http://muster.test/billing", Sandbox: true}, slog.New(slog.DiscardHandler)); err != nil {
+	if s.p, err = New(s.d, c, Config{
+		Currency:  "EUR",
+		ReturnURL: "http://muster.test/billing",
+		Sandbox:   true,
+	}, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.p.Reconcile(t.Context()); err == nil {
 		t.Fatal("the reading did not fail")
 	}
 	var past bool
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT through > $1 FROM stripe_read", began).Scan(&past); err != nil || past {
+	if err := s.d.Pool.QueryRow(t.Context(), "SELECT through > $1 FROM stripe_read", began).Scan(&past); err != nil ||
+		past {
 		t.Fatal("the mark moved over a window that was not read to the end", err)
 	}
 	// A day later Stripe works again. What was not stored is older than the overlap.
 	broken = false
-	s.exec("UPDATE stripe_read SET through = through + interval '1 day' WHERE through > clock_timestamp() - interval '1 day'")
+	s.exec("UPDATE stripe_read SET through = through + interval '1 day' WHERE through > clock_timestamp() - interval " +
+		"'1 day'")
 	if _, err := s.p.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -16,10 +16,11 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Receipt is for one payment into a wallet. It is written with the payment's entry and never changed: it names both parties as
-// they were then. Only Returned and Left are of now.
+// Receipt is for one payment into a wallet. It is written with the payment's entry and never changed: it names both
+// parties as they were then. Only Returned and Left are of now.
 type Receipt struct {
-	Number        string        `json:"number"` // of the series of receipts; older ones keep the number they were issued under
+	// of the series of receipts; older ones keep the number they were issued under
+	Number        string        `json:"number"`
 	IssuedAt      time.Time     `json:"issued_at"`
 	TopUp         id.TopUp      `json:"topup_id"`
 	PaidAt        time.Time     `json:"paid_at"`
@@ -49,7 +50,8 @@ type Returned struct {
 	Total money.Nano `json:"total"`
 }
 
-// issue writes the receipt of a payment that has arrived at a time, with the parties as they are now; one that is there stands.
+// issue writes the receipt of a payment that has arrived at a time, with the parties as they are now; one that is there
+// stands.
 func (p *Payments) issue(ctx context.Context, tx *db.Tx, t dbq.Topup, payment string, paidAt time.Time) error {
 	customer, told, err := account.PartyOf(ctx, tx.Q, t.OrgID)
 	if err != nil {
@@ -58,8 +60,19 @@ func (p *Payments) issue(ctx context.Context, tx *db.Tx, t dbq.Topup, payment st
 	merchant := p.cfg.Merchant
 	merchant.Address = append([]string{}, merchant.Address...)
 	content, err := json.Marshal(Receipt{
-		TopUp: t.ID, PaidAt: paidAt.UTC(), Merchant: merchant, Customer: customer, CustomerKnown: told, What: what, Net: t.Amount,
-		Tax: ViewTax(taxOf(t), t.Tax), Total: t.Amount + t.Tax, Currency: t.Currency, Payment: payment, Automatic: t.Automatic, Sandbox: p.cfg.Sandbox,
+		TopUp:         t.ID,
+		PaidAt:        paidAt.UTC(),
+		Merchant:      merchant,
+		Customer:      customer,
+		CustomerKnown: told,
+		What:          what,
+		Net:           t.Amount,
+		Tax:           ViewTax(taxOf(t), t.Tax),
+		Total:         t.Amount + t.Tax,
+		Currency:      t.Currency,
+		Payment:       payment,
+		Automatic:     t.Automatic,
+		Sandbox:       p.cfg.Sandbox,
 	})
 	if err != nil {
 		return err
@@ -71,7 +84,12 @@ func (p *Payments) issue(ctx context.Context, tx *db.Tx, t dbq.Topup, payment st
 	if n == 0 {
 		return nil
 	}
-	return document.Issue(ctx, tx, document.Draft{Series: document.Receipt, Org: t.OrgID, Key: receiptKey(t.ID), Content: struct{}{}})
+	return document.Issue(ctx, tx, document.Draft{
+		Series:  document.Receipt,
+		Org:     t.OrgID,
+		Key:     receiptKey(t.ID),
+		Content: struct{}{},
+	})
 }
 
 // erased is the content of a document whose retention is over.
@@ -111,8 +129,8 @@ func receiptContent(ctx context.Context, q *dbq.Queries, topup id.TopUp) (r Rece
 	return r, true, nil
 }
 
-// Receipt is the receipt of one of the org's payments, with what went back of it since. Faults: NotFound, Conflict (nothing was
-// paid).
+// Receipt is the receipt of one of the org's payments, with what went back of it since. Faults: NotFound, Conflict
+// (nothing was paid).
 func (p *Payments) Receipt(ctx context.Context, org id.Org, topup id.TopUp) (Receipt, error) {
 	t, err := p.d.Q.Topup(ctx, topup)
 	if err != nil && !db.NoRows(err) {
@@ -142,7 +160,8 @@ func (p *Payments) Receipt(ctx context.Context, org id.Org, topup id.TopUp) (Rec
 	}
 	r.Left, r.Returned = r.Total, []Returned{}
 	for _, x := range rows {
-		r.Returned = append(r.Returned, Returned{x.At.UTC(), tax.Kind(x.Kind), State(x.State), x.Amount, x.Tax, x.Amount + x.Tax})
+		r.Returned = append(r.Returned, Returned{x.At.UTC(), tax.Kind(x.Kind), State(x.State), x.Amount, x.Tax,
+			x.Amount + x.Tax})
 		r.Left -= x.Amount + x.Tax
 	}
 	return r, nil

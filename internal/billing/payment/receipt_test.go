@@ -15,16 +15,24 @@ import (
 
 var sameIDs = cmp.Comparer(func(a, b id.TopUp) bool { return a == b })
 
-// A receipt stays as it was when the payment arrived, whatever its parties call themselves later; what goes back stands beside it.
+// A receipt stays as it was when the payment arrived, whatever its parties call themselves later; what goes back stands
+// beside it.
 func TestAReceiptStaysAsItWas(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.p.cfg.Taxer = tax.Flat{Rates: tax.EU()}
-	s.p.cfg.Merchant = account.Party{Name: "Muster Ltd", Address: []string{"1 Street"}, Country: "DE", VATID: "DE136695976"}
+	s.p.cfg.Merchant = account.Party{
+		Name:    "Muster Ltd",
+		Address: []string{"1 Street"},
+		Country: "DE",
+		VATID:   "DE136695976",
+	}
 	told := func(name, country string) {
 		t.Helper()
-		if _, err := s.d.Pool.Exec(t.Context(), `INSERT INTO org_legal (org_id, name, address, country) VALUES ($1, $2, '{b}', $3)
-			ON CONFLICT (org_id) DO UPDATE SET name = excluded.name, country = excluded.country`, s.payer.Org, name, country); err != nil {
+		if _, err := s.d.Pool.Exec(t.Context(), `INSERT INTO org_legal (org_id, name, address, country) VALUES ($1, $2,
+			'{b}', $3)
+			ON CONFLICT (org_id) DO UPDATE SET name = excluded.name, country =
+			excluded.country`, s.payer.Org, name, country); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -40,8 +48,10 @@ func TestAReceiptStaysAsItWas(t *testing.T) {
 		return r
 	}
 	first := read()
-	if first.Customer.Name != "Ada GmbH" || !first.CustomerKnown || first.Merchant.Name != "Muster Ltd" || first.Net != 100*money.Unit || first.Tax.Amount != 19*money.Unit ||
-		first.Tax.Percent != "19" || first.Total != 119*money.Unit || first.Left != first.Total || len(first.Returned) != 0 || first.Number == "" || first.Payment == "" || first.PaidAt.IsZero() {
+	if first.Customer.Name != "Ada GmbH" || !first.CustomerKnown || first.Merchant.Name != "Muster Ltd" ||
+		first.Net != 100*money.Unit || first.Tax.Amount != 19*money.Unit ||
+		first.Tax.Percent != "19" || first.Total != 119*money.Unit || first.Left != first.Total || len(first.Returned) != 0 ||
+		first.Number == "" || first.Payment == "" || first.PaidAt.IsZero() {
 		t.Fatalf("%+v", first)
 	}
 	told("Another AG", "FR")
@@ -53,7 +63,8 @@ func TestAReceiptStaysAsItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := read()
-	if len(r.Returned) != 1 || r.Returned[0].Total != 59*money.Unit+50*money.Cent || r.Returned[0].Tax != 9*money.Unit+50*money.Cent || r.Left != 59*money.Unit+50*money.Cent {
+	if len(r.Returned) != 1 || r.Returned[0].Total != 59*money.Unit+50*money.Cent || r.Returned[0].Tax != 9*money.Unit+
+		50*money.Cent || r.Left != 59*money.Unit+50*money.Cent {
 		t.Fatalf("%+v", r)
 	}
 	r.Returned, r.Left = first.Returned, first.Left
@@ -68,13 +79,15 @@ func TestAReceiptStaysAsItWas(t *testing.T) {
 	}
 }
 
-// What was paid by a program that wrote no receipts has one from the first time somebody looks; what was not paid has none.
+// What was paid by a program that wrote no receipts has one from the first time somebody looks; what was not paid has
+// none.
 func TestAReceiptOfAnOlderPayment(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	paid := s.topUp(7 * money.Unit)
 	s.want(paid, Succeeded)
-	if _, err := s.d.Pool.Exec(t.Context(), "ALTER TABLE receipt DISABLE TRIGGER receipt_immutable; DELETE FROM receipt; ALTER TABLE receipt ENABLE TRIGGER receipt_immutable"); err != nil {
+	if _, err := s.d.Pool.Exec(t.Context(), "ALTER TABLE receipt DISABLE TRIGGER receipt_immutable; DELETE FROM "+
+		"receipt; ALTER TABLE receipt ENABLE TRIGGER receipt_immutable"); err != nil {
 		t.Fatal(err)
 	}
 	first, err := s.p.Receipt(t.Context(), s.payer.Org, paid.ID)

@@ -19,10 +19,11 @@ import (
 const (
 	// matchFor is how long a change of Stripe's balance waits for its entry: webhook and poller are far quicker.
 	matchFor = time.Hour
-	// overlap is how far back each reading begins before what was read completely: Stripe's list is by second, and a change may
-	// come to light late.
+	// overlap is how far back each reading begins before what was read completely: Stripe's list is by second, and a
+	// change may come to light late.
 	overlap = 24 * time.Hour
-	// window is how much is read at a time, oldest first. What is stored of it counts as read when it is stored to the end.
+	// window is how much is read at a time, oldest first. What is stored of it counts as read when it is stored to the
+	// end.
 	window        = 24 * time.Hour
 	readLease     = 2 * time.Minute // longer than a window takes; after a crash another replica waits so long
 	reconcileRows = 500
@@ -37,8 +38,9 @@ type Reconciled struct {
 
 // Reconcile reads every change of what Stripe holds for the platform and matches it, one to one, to the entry that says
 // the same of stripe_clearing. What Stripe kept is booked as its fee. A change that no entry matches in time goes to
-// the suspense account, and administrators are told, after its object was asked about (so a lost webhook costs minutes);
-// when its entry appears after all, it comes back from there. Run it every few minutes; any number of replicas may.
+// the suspense account, and administrators are told, after its object was asked about (so a lost webhook costs
+// minutes); when its entry appears after all, it comes back from there. Run it every few minutes; any number of
+// replicas may.
 func (p *Payments) Reconcile(ctx context.Context) (r Reconciled, err error) {
 	if r.New, err = p.readBalance(ctx); err != nil {
 		return r, fmt.Errorf("payment: read Stripe's balance: %w", err)
@@ -69,9 +71,9 @@ func (p *Payments) Reconcile(ctx context.Context) (r Reconciled, err error) {
 	return r, errors.Join(errs...)
 }
 
-// readBalance stores the changes of Stripe's balance that are not known yet and returns how many. Stripe lists the newest first, so
-// a reading that fails in the middle has a gap before what it stored: the mark moves only over windows that were read to the end.
-// One replica reads at a time; to the others nothing is new.
+// readBalance stores the changes of Stripe's balance that are not known yet and returns how many. Stripe lists the
+// newest first, so a reading that fails in the middle has a gap before what it stored: the mark moves only over windows
+// that were read to the end. One replica reads at a time; to the others nothing is new.
 func (p *Payments) readBalance(ctx context.Context) (n int, err error) {
 	lease, err := p.d.Q.LeaseStripeRead(ctx, readLease.Seconds())
 	if db.NoRows(err) {
@@ -146,7 +148,8 @@ func entryKeys(b stripe.BalanceTx) []string {
 	return keys
 }
 
-// objectOf is Stripe's object that a change is about: a charge's payment or invoice, a reversal's transfer, else its source.
+// objectOf is Stripe's object that a change is about: a charge's payment or invoice, a reversal's transfer, else its
+// source.
 func objectOf(b dbq.OpenBalanceTxsRow) string {
 	for _, k := range b.Keys {
 		for _, kind := range []string{"topup:", "transfer:", InvoiceKey("")} {
@@ -194,7 +197,8 @@ func (p *Payments) match(ctx context.Context, txn string) (state string, err err
 		if state == "suspense" || !b.Late {
 			return nil
 		}
-		p.log.ErrorContext(ctx, "Stripe's balance changed and the books do not know why: it is in suspense", "change", b.ID, "type", b.Type,
+		p.log.ErrorContext(ctx, "Stripe's balance changed and the books do not know why: it is in suspense", "change", b.ID,
+			"type", b.Type,
 			"source", b.Source, "amount", b.Amount.String(), "currency", b.Currency)
 		if state = "suspense"; b.Amount != 0 {
 			if err := p.suspend(ctx, tx, b, false); err != nil {
@@ -230,7 +234,12 @@ func (p *Payments) bookOwn(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpd
 		if b.Amount > 0 {
 			x = ledger.Transfer{Debit: x.Credit, Credit: x.Debit, Amount: b.Amount}
 		}
-		entries = append(entries, ledger.Entry{Kind: "stripe_" + b.Type, Key: balanceKey(b.ID), Memo: b.Source, Transfers: []ledger.Transfer{x}})
+		entries = append(entries, ledger.Entry{
+			Kind:      "stripe_" + b.Type,
+			Key:       balanceKey(b.ID),
+			Memo:      b.Source,
+			Transfers: []ledger.Transfer{x},
+		})
 	}
 	_, err := ledger.PostAll(ctx, tx, entries)
 	return err
@@ -249,7 +258,12 @@ func (p *Payments) suspend(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpd
 	if b.Amount == 0 {
 		return nil
 	}
-	_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "stripe_suspense", Key: key, Memo: b.Type + " " + b.Source, Transfers: []ledger.Transfer{x}})
+	_, err := ledger.Post(ctx, tx, ledger.Entry{
+		Kind:      "stripe_suspense",
+		Key:       key,
+		Memo:      b.Type + " " + b.Source,
+		Transfers: []ledger.Transfer{x},
+	})
 	return err
 }
 
@@ -300,7 +314,8 @@ func (p *Payments) Reconciliation(ctx context.Context, who account.Principal) (R
 	if err != nil {
 		return out, err
 	}
-	out.Stripe, out.Clearing, out.Matched, out.Waiting, out.Suspense = money.Nano(t.Stripe), -clearing, t.Matched, t.Waiting, t.Suspense
+	out.Stripe, out.Clearing, out.Matched, out.Waiting, out.Suspense = money.Nano(t.Stripe), -clearing, t.Matched,
+		t.Waiting, t.Suspense
 	out.Difference = out.Stripe - out.Clearing
 	if out.Funds, err = p.Funds(ctx, out.Clearing); err != nil {
 		return out, err

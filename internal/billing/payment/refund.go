@@ -86,8 +86,10 @@ func refundableOf(t dbq.RefundableTopupsRow) money.Nano {
 
 // GiveBack sends unused balance back to the payments it came from, newest first, each at most what is left of it. The
 // money leaves the wallet at once, and the tax that was charged on it goes back with it. Faults: Invalid (the amount),
-// Conflict (more than Refundable; the message says how much that is). With an idempotency key the same refunds are returned again, in their present state.
-func (p *Payments) GiveBack(ctx context.Context, payer account.Principal, amount money.Nano, key idem.Request) ([]Refund, error) {
+// Conflict (more than Refundable; the message says how much that is). With an idempotency key the same refunds are
+// returned again, in their present state.
+func (p *Payments) GiveBack(ctx context.Context, payer account.Principal, amount money.Nano,
+	key idem.Request) ([]Refund, error) {
 	switch {
 	case amount < money.Cent || amount > 100*MaxTopUp:
 		return nil, fault.InvalidField("amount", "must be at least %s", money.Cent.Plain())
@@ -113,7 +115,8 @@ func (p *Payments) GiveBack(ctx context.Context, payer account.Principal, amount
 		if _, err := key.Finish(ctx, tx, http.StatusCreated, made); err != nil {
 			return err
 		}
-		return audit.Record(ctx, tx, payer.Event("billing.refund", payer.Org.String(), map[string]any{"amount": amount.String()}))
+		return audit.Record(ctx, tx, payer.Event("billing.refund", payer.Org.String(),
+			map[string]any{"amount": amount.String()}))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("give back: %w", err)
@@ -123,7 +126,8 @@ func (p *Payments) GiveBack(ctx context.Context, payer account.Principal, amount
 }
 
 // allot spreads amount over the org's payments and writes a refund for each part.
-func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Principal, amount money.Nano) (made []id.Refund, err error) {
+func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Principal,
+	amount money.Nano) (made []id.Refund, err error) {
 	tx := out.tx
 	if _, err := tx.Q.LockTopupsOfOrg(ctx, payer.Org); err != nil {
 		return nil, fmt.Errorf("lock top-ups: %w", err)
@@ -152,15 +156,32 @@ func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Princ
 			continue
 		}
 		r, back := id.New[id.Refund](), taxBack(t.Amount, t.Tax, money.Nano(t.Refunded), part, money.Nano(t.TaxRefunded))
-		if err := tx.Q.InsertRefund(ctx, dbq.InsertRefundParams{ID: r, OrgID: payer.Org, TopupID: t.ID, UserID: payer.User, Amount: part, Currency: p.cfg.Currency, Tax: back}); err != nil {
+		if err := tx.Q.InsertRefund(ctx, dbq.InsertRefundParams{
+			ID:       r,
+			OrgID:    payer.Org,
+			TopupID:  t.ID,
+			UserID:   payer.User,
+			Amount:   part,
+			Currency: p.cfg.Currency,
+			Tax:      back,
+		}); err != nil {
 			return nil, fmt.Errorf("insert refund: %w", err)
 		}
 		if err := out.add(ctx, kindRefund, r.String(), "refund:"+r.String(), stripe.NewRefund{
-			Refund: r.String(), Payment: *t.PaymentIntentID, Cents: int64((part + back) / money.Cent), Meta: refundMeta(part)}); err != nil {
+			Refund:  r.String(),
+			Payment: *t.PaymentIntentID,
+			Cents:   int64((part + back) / money.Cent),
+			Meta:    refundMeta(part),
+		}); err != nil {
 			return nil, err
 		}
-		entries = append(entries, ledger.Entry{Kind: "refund", Key: "refund:" + r.String() + ":asked", Ref: r.String(), Memo: "unused balance, back to the card",
-			Transfers: withTax(ledger.Refunds(p.cfg.Currency), wallet, false, part, back)})
+		entries = append(entries, ledger.Entry{
+			Kind:      "refund",
+			Key:       "refund:" + r.String() + ":asked",
+			Ref:       r.String(),
+			Memo:      "unused balance, back to the card",
+			Transfers: withTax(ledger.Refunds(p.cfg.Currency), wallet, false, part, back),
+		})
 		if err := p.recordRefundTax(ctx, tx, t.ID, tax.Refund, "refund:"+r.String()+":asked", r, -part, -back); err != nil {
 			return nil, err
 		}
@@ -173,9 +194,11 @@ func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Princ
 // tooMuch is no lack of funds: to add credit would not make more of it refundable than was just added.
 func tooMuch(most money.Nano) *fault.Fault {
 	if most == 0 {
-		return fault.New(fault.Conflict, "nothing can be given back now: only what is unused and was paid by card, and is not disputed, goes back")
+		return fault.New(fault.Conflict, "nothing can be given back now: only what is unused and was paid by card, and is "+
+			"not disputed, goes back")
 	}
-	return fault.New(fault.Conflict, "only %s can be given back: what is unused, and left of your payments; ask for that or less", most.Plain())
+	return fault.New(fault.Conflict, "only %s can be given back: what is unused, and left of your payments; ask for "+
+		"that or less", most.Plain())
 }
 
 func (p *Payments) refunds(ctx context.Context, org id.Org, only []id.Refund) ([]Refund, error) {
@@ -205,7 +228,8 @@ func (p *Payments) Refunds(ctx context.Context, org id.Org) ([]Refund, error) {
 	}
 	out := make([]Refund, len(rows))
 	for i, r := range rows {
-		out[i] = Refund{r.ID, r.TopupID, r.Amount, r.Tax, r.Amount + r.Tax, r.Currency, State(r.State), r.Failure, r.CreatedAt, r.SettledAt}
+		out[i] = Refund{r.ID, r.TopupID, r.Amount, r.Tax, r.Amount + r.Tax, r.Currency, State(r.State), r.Failure,
+			r.CreatedAt, r.SettledAt}
 	}
 	return out, nil
 }
@@ -226,7 +250,11 @@ func (p *Payments) sendRefund(ctx context.Context, o dbq.ClaimOutboxRow, old boo
 			return fail, nil
 		}
 		if found == nil {
-			return &stripe.Error{Outcome: stripe.Rejected, Code: "given_up", Message: "The payment service could not be reached for a day."}, nil
+			return &stripe.Error{
+				Outcome: stripe.Rejected,
+				Code:    "given_up",
+				Message: "The payment service could not be reached for a day.",
+			}, nil
 		}
 		got = *found
 	} else if got, fail = p.stripe.CreateRefund(ctx, o.IdemKey, n); fail != nil {
@@ -269,8 +297,16 @@ func (p *Payments) settleRefund(ctx context.Context, tx *db.Tx, ours id.Refund, 
 }
 
 func postRefundPaid(ctx context.Context, tx *db.Tx, r dbq.Refund, stripeID string) error {
-	_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "refund_paid", Key: "refund:" + stripeID, Ref: r.ID.String(),
-		Transfers: []ledger.Transfer{{Debit: ledger.Refunds(r.Currency), Credit: ledger.StripeClearing(r.Currency), Amount: r.Amount + r.Tax}}})
+	_, err := ledger.Post(ctx, tx, ledger.Entry{
+		Kind: "refund_paid",
+		Key:  "refund:" + stripeID,
+		Ref:  r.ID.String(),
+		Transfers: []ledger.Transfer{{
+			Debit:  ledger.Refunds(r.Currency),
+			Credit: ledger.StripeClearing(r.Currency),
+			Amount: r.Amount + r.Tax,
+		}},
+	})
 	return err
 }
 
@@ -298,12 +334,19 @@ func (p *Payments) failRefund(ctx context.Context, tx *db.Tx, r dbq.Refund, stri
 	if err := tx.Q.SettleRefund(ctx, p2); err != nil {
 		return fmt.Errorf("refund %s: %w", r.ID, err)
 	}
-	_, err = notify.Add(ctx, tx, notify.Notice{Org: r.OrgID, Key: "refund:" + r.ID.String(), Severity: notify.Warn, Object: r.OrgID.String(),
-		Title: fmt.Sprintf("A refund of %s %s did not work", r.Amount.Plain(), r.Currency), Body: why + " The money is in your wallet again."})
+	_, err = notify.Add(ctx, tx, notify.Notice{
+		Org:      r.OrgID,
+		Key:      "refund:" + r.ID.String(),
+		Severity: notify.Warn,
+		Object:   r.OrgID.String(),
+		Title:    fmt.Sprintf("A refund of %s %s did not work", r.Amount.Plain(), r.Currency),
+		Body:     why + " The money is in your wallet again.",
+	})
 	return err
 }
 
-func (p *Payments) recordRefundTax(ctx context.Context, tx *db.Tx, topup id.TopUp, kind tax.Kind, key string, r id.Refund, net, amount money.Nano) error {
+func (p *Payments) recordRefundTax(ctx context.Context, tx *db.Tx, topup id.TopUp, kind tax.Kind, key string,
+	r id.Refund, net, amount money.Nano) error {
 	t, err := tx.Q.Topup(ctx, topup)
 	if err != nil {
 		return fmt.Errorf("top-up %s: %w", topup, err)

@@ -17,7 +17,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// level reconciles and asserts that Stripe holds exactly what the books say, that nothing is open, and that they balance.
+// level reconciles and asserts that Stripe holds exactly what the books say, that nothing is open, and that they
+// balance.
 func (s *shop) level() Reconciliation {
 	s.t.Helper()
 	if _, err := s.p.Reconcile(context.Background()); err != nil {
@@ -60,10 +61,12 @@ func TestUnusedBalanceGoesBackToItsPayments(t *testing.T) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
-	if _, err := s.giveBack(27 * money.Unit); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "only 26.00 can") {
+	if _, err := s.giveBack(27 * money.Unit); !fault.Is(err, fault.Conflict) ||
+		!strings.Contains(err.Error(), "only 26.00 can") {
 		t.Fatal("more than there is:", err)
 	}
-	if _, err := s.giveBack(900 * money.Unit); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "only 26.00 can") {
+	if _, err := s.giveBack(900 * money.Unit); !fault.Is(err, fault.Conflict) ||
+		!strings.Contains(err.Error(), "only 26.00 can") {
 		t.Fatal("more than was paid:", err)
 	}
 	list, err := s.giveBack(23 * money.Unit)
@@ -111,8 +114,16 @@ func TestPromoCredit(t *testing.T) {
 	if err := create(admin, good); !fault.Is(err, fault.Conflict) {
 		t.Fatal(err)
 	}
-	for _, c := range []PromoCode{{Code: "short", Amount: money.Unit, MaxUses: 1}, {Code: "with space", Amount: money.Unit, MaxUses: 1},
-		{Code: "long-enough", Amount: 0, MaxUses: 1}, {Code: "long-enough", Amount: -money.Unit, MaxUses: 1}, {Code: "long-enough", Amount: money.Unit + 1, MaxUses: 1},
+	for _, c := range []PromoCode{{
+		Code:    "short",
+		Amount:  money.Unit,
+		MaxUses: 1,
+	}, {Code: "with space", Amount: money.Unit, MaxUses: 1},
+		{
+			Code:    "long-enough",
+			Amount:  0,
+			MaxUses: 1,
+		}, {Code: "long-enough", Amount: -money.Unit, MaxUses: 1}, {Code: "long-enough", Amount: money.Unit + 1, MaxUses: 1},
 		{Code: "long-enough", Amount: 1 << 62, MaxUses: 1}, {Code: "long-enough", Amount: money.Unit}} {
 		if err := create(admin, c); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%+v: %v", c, err)
@@ -122,7 +133,11 @@ func TestPromoCredit(t *testing.T) {
 		if err := s.p.CountPromoTry(t.Context(), who); err != nil {
 			return err
 		}
-		return s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { _, err := s.p.Redeem(ctx, tx, who, code); return err })
+		return s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			_,
+				err := s.p.Redeem(ctx, tx, who, code)
+			return err
+		})
 	}
 	if err := redeem(s.payer, " Welcome-2026"); err != nil {
 		t.Fatal(err)
@@ -142,16 +157,19 @@ func TestPromoCredit(t *testing.T) {
 		code string
 		org  id.Org
 		want int
-	}{{"", id.Org{}, 2}, {"welcome-2026", id.Org{}, 2}, {"no-such-code", id.Org{}, 0}, {"", other.Org, 1}, {"Welcome-2026", s.payer.Org, 1}, {"", third.Org, 0}} {
+	}{{"", id.Org{}, 2}, {"welcome-2026", id.Org{}, 2}, {"no-such-code", id.Org{}, 0}, {"", other.Org, 1},
+		{"Welcome-2026", s.payer.Org, 1}, {"", third.Org, 0}} {
 		if all, err := s.p.Redemptions(t.Context(), admin, c.code, c.org, "", 10); err != nil || len(all) != c.want {
 			t.Errorf("%+v: %+v %v", c, all, err)
 		}
 	}
 	page, err := s.p.Redemptions(t.Context(), admin, "", id.Org{}, "", 1)
-	if err != nil || len(page) != 1 || page[0].Org != other.Org || page[0].Amount != 5*money.Unit || page[0].OrgName == "" {
+	if err != nil || len(page) != 1 || page[0].Org != other.Org || page[0].Amount != 5*money.Unit ||
+		page[0].OrgName == "" {
 		t.Fatalf("%+v %v", page, err)
 	}
-	if page, err = s.p.Redemptions(t.Context(), admin, "", id.Org{}, page[0].Cursor(), 5); err != nil || len(page) != 1 || page[0].Org != s.payer.Org {
+	if page, err = s.p.Redemptions(t.Context(), admin, "", id.Org{}, page[0].Cursor(), 5); err != nil || len(page) != 1 ||
+		page[0].Org != s.payer.Org {
 		t.Fatalf("the second page: %+v %v", page, err)
 	}
 	if _, err := s.p.Redemptions(t.Context(), s.payer, "", id.Org{}, "", 1); !fault.Is(err, fault.Forbidden) {
@@ -211,7 +229,8 @@ func TestDisputes(t *testing.T) {
 			s.stripe.Decide(dp, c.won)
 			ds := s.stripe.Deliveries()
 			s.deliver(append(ds, ds...))
-			if s.wallet() != c.wallet || s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")) != 0 || bad-s.balanceOf(ledger.BadDebt("EUR")) != c.bad {
+			if s.wallet() != c.wallet || s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")) != 0 ||
+				bad-s.balanceOf(ledger.BadDebt("EUR")) != c.bad {
 				t.Errorf("%s, late %t: wallet %s, set aside %s, bad debt %s", name, late, s.wallet(),
 					s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")), bad-s.balanceOf(ledger.BadDebt("EUR")))
 			}
@@ -250,7 +269,9 @@ func TestReconciliation(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if told := s.noticeTitles(boss, "stripe_suspense:"); len(told) < 1 || len(told) > 2 || !strings.Contains(told[0], "12.34") { // over midnight twice
+	if told := s.noticeTitles(boss, "stripe_suspense:"); len(told) < 1 || len(told) > 2 ||
+		!strings.Contains(told[0], "12.34") {
+		// over midnight twice
 		t.Errorf("administrators were told %q", told)
 	}
 	r, err = s.p.Reconciliation(t.Context(), account.Principal{Admin: true})
@@ -293,8 +314,15 @@ func TestSuspenseIsResolved(t *testing.T) {
 		t.Fatalf("%+v %v", r, err)
 	}
 	err = s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "transfer", Key: "transfer:" + r.Open[0].Source,
-			Transfers: []ledger.Transfer{{Debit: ledger.Fee("EUR"), Credit: ledger.StripeClearing("EUR"), Amount: 3 * money.Unit}}})
+		_, err := ledger.Post(ctx, tx, ledger.Entry{
+			Kind: "transfer",
+			Key:  "transfer:" + r.Open[0].Source,
+			Transfers: []ledger.Transfer{{
+				Debit:  ledger.Fee("EUR"),
+				Credit: ledger.StripeClearing("EUR"),
+				Amount: 3 * money.Unit,
+			}},
+		})
 		return err
 	})
 	if err != nil {
@@ -364,7 +392,8 @@ func TestMoneyComesAndGoesUnderFaults(t *testing.T) {
 	s.level()
 	var over int
 	if err := s.d.Pool.QueryRow(t.Context(), `SELECT count(*) FROM topup t WHERE t.amount <
-		(SELECT coalesce(sum(r.amount), 0) FROM refund r WHERE r.topup_id = t.id AND r.state <> 'failed')`).Scan(&over); err != nil || over != 0 {
+		(SELECT coalesce(sum(r.amount), 0) FROM refund r WHERE r.topup_id = t.id AND r.state <>
+		'failed')`).Scan(&over); err != nil || over != 0 {
 		t.Fatal(over, err)
 	}
 }

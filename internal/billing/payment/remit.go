@@ -12,10 +12,11 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// RemitTax books that a tax office was paid from the platform's own bank account: tax_payable falls, and so does bank. Only a
-// platform operator may, with a reason for the audit trail. It returns the report of the period as it is then. Faults: Forbidden,
-// Invalid (more than is owed to that country for that period), Conflict (the period is not over).
-func (p *Payments) RemitTax(ctx context.Context, tx *db.Tx, who account.Principal, m tax.Remittance) (tax.Report, error) {
+// RemitTax books that a tax office was paid from the platform's own bank account: tax_payable falls, and so does bank.
+// Only a platform operator may, with a reason for the audit trail. It returns the report of the period as it is then.
+// Faults: Forbidden, Invalid (more than is owed to that country for that period), Conflict (the period is not over).
+func (p *Payments) RemitTax(ctx context.Context, tx *db.Tx, who account.Principal,
+	m tax.Remittance) (tax.Report, error) {
 	if !who.Admin {
 		return tax.Report{}, fault.New(fault.Forbidden, "only a platform operator pays tax offices")
 	}
@@ -23,8 +24,16 @@ func (p *Payments) RemitTax(ctx context.Context, tx *db.Tx, who account.Principa
 	if err != nil {
 		return tax.Report{}, err
 	}
-	e := ledger.Entry{Kind: "tax_remitted", Key: fmt.Sprintf("tax_remitted:%d", n), Memo: m.Country + ", " + m.Period,
-		Transfers: []ledger.Transfer{{Debit: ledger.TaxPayable(p.cfg.Currency), Credit: ledger.Bank(p.cfg.Currency), Amount: m.Amount}}}
+	e := ledger.Entry{
+		Kind: "tax_remitted",
+		Key:  fmt.Sprintf("tax_remitted:%d", n),
+		Memo: m.Country + ", " + m.Period,
+		Transfers: []ledger.Transfer{{
+			Debit:  ledger.TaxPayable(p.cfg.Currency),
+			Credit: ledger.Bank(p.cfg.Currency),
+			Amount: m.Amount,
+		}},
+	}
 	if booked, err := ledger.Post(ctx, tx, e); err != nil || !booked {
 		return tax.Report{}, fmt.Errorf("payment: %s (booked: %t): %w", e.Key, booked, err)
 	}

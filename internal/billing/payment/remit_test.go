@@ -27,20 +27,30 @@ type treasury struct {
 
 func newTreasury(t *testing.T, d *db.DB) *treasury {
 	t.Helper()
-	o := &treasury{t, d, &Payments{d: d, cfg: Config{Currency: "EUR"}}, account.Principal{User: id.New[id.User](), Org: id.New[id.Org](), Admin: true}}
-	if _, err := d.Pool.Exec(t.Context(), "INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", o.boss.Org); err != nil {
+	o := &treasury{t, d, &Payments{
+		d:   d,
+		cfg: Config{Currency: "EUR"},
+	}, account.Principal{User: id.New[id.User](), Org: id.New[id.Org](), Admin: true}}
+	if _, err := d.Pool.Exec(t.Context(), "INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)",
+		o.boss.Org); err != nil {
 		t.Fatal(err)
 	}
 	for _, x := range []struct {
 		at, country string
 		cents       int64
-	}{{"2025-01-31T23:59:59Z", "DE", 1900}, {"2025-02-01T00:00:00Z", "DE", -400}, {"2025-03-10T12:00:00Z", "DE", 700}, {"2025-01-02T00:00:00Z", "FR", 2000}} {
-		key, n, way := "sale:"+x.at, money.Nano(x.cents)*money.Cent, ledger.Transfer{Debit: ledger.StripeClearing("EUR"), Credit: ledger.TaxPayable("EUR")}
+	}{{"2025-01-31T23:59:59Z", "DE", 1900}, {"2025-02-01T00:00:00Z", "DE", -400}, {"2025-03-10T12:00:00Z", "DE", 700},
+		{"2025-01-02T00:00:00Z", "FR", 2000}} {
+		key, n, way := "sale:"+x.at, money.Nano(x.cents)*money.Cent, ledger.Transfer{
+			Debit:  ledger.StripeClearing("EUR"),
+			Credit: ledger.TaxPayable("EUR"),
+		}
 		if way.Amount = n; n < 0 {
 			way.Debit, way.Credit, way.Amount = way.Credit, way.Debit, -n
 		}
-		if _, err := d.Pool.Exec(t.Context(), `INSERT INTO tax_entry (key, org_id, kind, ref, country, vat_id, reason, name, ppm, net, tax, currency, created_at)
-			VALUES ($1, $2, 'topup', '', $3, '', 'home', 'VAT', 190000, $4, $4, 'EUR', $5::text::timestamptz)`, key, o.boss.Org, x.country, int64(n), x.at); err != nil {
+		if _, err := d.Pool.Exec(t.Context(), `INSERT INTO tax_entry (key, org_id, kind, ref, country, vat_id, reason, name,
+			ppm, net, tax, currency, created_at)
+			VALUES ($1, $2, 'topup', '', $3, '', 'home', 'VAT', 190000, $4, $4, 'EUR',
+			$5::text::timestamptz)`, key, o.boss.Org, x.country, int64(n), x.at); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
@@ -55,7 +65,12 @@ func newTreasury(t *testing.T, d *db.DB) *treasury {
 
 func (o *treasury) remit(period, country string, cents int64) error {
 	return o.d.InTx(o.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := o.p.RemitTax(ctx, tx, o.boss, tax.Remittance{Period: period, Country: country, Amount: money.Nano(cents) * money.Cent, Reason: "transfer 17"})
+		_, err := o.p.RemitTax(ctx, tx, o.boss, tax.Remittance{
+			Period:  period,
+			Country: country,
+			Amount:  money.Nano(cents) * money.Cent,
+			Reason:  "transfer 17",
+		})
 		return err
 	})
 }
@@ -96,8 +111,8 @@ func (o *treasury) left(period, country string, want int64) {
 	o.Errorf("%s %s: %+v", period, country, r.Offices)
 }
 
-// A tax office is never paid more than is owed to it for a period that is over, whichever periods are paid: a month's payment
-// counts in its quarter and year, and a year's in its months.
+// A tax office is never paid more than is owed to it for a period that is over, whichever periods are paid: a month's
+// payment counts in its quarter and year, and a year's in its months.
 func TestTaxOfficesArePaidWhatIsOwed(t *testing.T) {
 	t.Parallel()
 	o := newTreasury(t, dbtest.New(t))
@@ -132,7 +147,8 @@ func TestTaxOfficesArePaidWhatIsOwed(t *testing.T) {
 	}
 	o.left("2025-01", "FR", 2000) // another's office
 	var trail int
-	if err := o.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM audit_event WHERE action = 'billing.tax_remit'").Scan(&trail); err != nil || trail != 3 {
+	if err := o.d.Pool.QueryRow(t.Context(),
+		"SELECT count(*) FROM audit_event WHERE action = 'billing.tax_remit'").Scan(&trail); err != nil || trail != 3 {
 		t.Error(trail, err)
 	}
 	o.boss.Admin = false

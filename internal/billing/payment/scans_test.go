@@ -21,11 +21,14 @@ func before(n int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", 
 // crowd makes more orgs than one pass takes, with the lowest ids, whose auto top-up is at its daily cap.
 func (s *shop) crowd(n int) {
 	s.t.Helper()
-	s.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x') ON CONFLICT DO NOTHING", s.payer.User, s.payer.User.String()+"@muster.test")
+	s.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x') ON CONFLICT DO NOTHING", s.payer.User,
+		s.payer.User.String()+"@muster.test")
 	for i := range n {
 		s.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", before(i))
-		s.exec(`INSERT INTO auto_topup (org_id, user_id, enabled, threshold, amount, daily_cap) VALUES ($1, $2, true, 5000000000, 10000000000, 10000000000)`, before(i), s.payer.User)
-		s.exec(`INSERT INTO topup (id, org_id, amount, currency, state, automatic) VALUES ($1, $2, 10000000000, 'EUR', 'succeeded', true)`, before(i), before(i))
+		s.exec(`INSERT INTO auto_topup (org_id, user_id, enabled, threshold, amount, daily_cap) VALUES ($1, $2, true,
+			5000000000, 10000000000, 10000000000)`, before(i), s.payer.User)
+		s.exec(`INSERT INTO topup (id, org_id, amount, currency, state, automatic) VALUES ($1, $2, 10000000000, 'EUR',
+			'succeeded', true)`, before(i), before(i))
 	}
 }
 
@@ -42,8 +45,10 @@ func TestCappedOrgsDoNotStarveOthers(t *testing.T) {
 		t.Fatalf("the org behind %d capped ones has %s", batchRows, got)
 	}
 	var soon, late int
-	if err := s.d.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE next_at < clock_timestamp() + interval '30 minutes'),
-		count(*) FILTER (WHERE next_at > clock_timestamp() + interval '2 hours') FROM auto_topup WHERE org_id <> $1`, s.payer.Org).Scan(&soon, &late); err != nil || soon != 0 || late != 0 {
+	if err := s.d.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE next_at < clock_timestamp() + interval
+		'30 minutes'),
+		count(*) FILTER (WHERE next_at > clock_timestamp() + interval '2 hours') FROM auto_topup WHERE org_id <>
+		$1`, s.payer.Org).Scan(&soon, &late); err != nil || soon != 0 || late != 0 {
 		t.Errorf("%d capped orgs are looked at within half an hour, %d later than in two (%v)", soon, late, err)
 	}
 }
@@ -53,7 +58,8 @@ func TestSuspenseDoesNotStarveOthers(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.exec(`INSERT INTO stripe_balance (id, type, source, amount, fee, currency, keys, state, at, seen_at)
-		SELECT 'txn_x' || n, 'charge', 'ch_x' || n, 0, 0, 'EUR', '{}', 'suspense', clock_timestamp() - interval '2 days', clock_timestamp() - interval '2 days'
+		SELECT 'txn_x' || n, 'charge', 'ch_x' || n, 0, 0, 'EUR', '{}', 'suspense', clock_timestamp() - interval '2 days',
+		clock_timestamp() - interval '2 days'
 		FROM generate_series(1, $1) n`, 2*reconcileRows)
 	s.topUp(10 * money.Unit)
 	matched := 0
@@ -77,9 +83,12 @@ func TestAPoisonEventStopsNoOthers(t *testing.T) {
 	top := s.topUp(10 * money.Unit)
 	pi := s.session(topupKey(top.ID))
 	dp := s.stripe.Dispute(pi, 1000)
-	s.exec("UPDATE topup SET currency = 'USD'") // a dispute in another currency than its payment's fails whenever it is asked about
-	s.exec("INSERT INTO stripe_event (id, type, object_id, created_at, attempts) VALUES ('evt_poison', 'x', $1, clock_timestamp(), 1019)", dp)
-	s.exec("INSERT INTO stripe_event (id, type, object_id, created_at) VALUES ('evt_good', 'x', 'cus_1', clock_timestamp())")
+	// a dispute in another currency than its payment's fails whenever it is asked about
+	s.exec("UPDATE topup SET currency = 'USD'")
+	s.exec("INSERT INTO stripe_event (id, type, object_id, created_at, attempts) VALUES ('evt_poison', 'x', $1, "+
+		"clock_timestamp(), 1019)", dp)
+	s.exec("INSERT INTO stripe_event (id, type, object_id, created_at) VALUES ('evt_good', 'x', 'cus_1', " +
+		"clock_timestamp())")
 	for range 3 {
 		if _, err := s.p.ProcessEvents(t.Context()); err == nil {
 			t.Fatal("the poison event was processed")
@@ -87,17 +96,21 @@ func TestAPoisonEventStopsNoOthers(t *testing.T) {
 		s.exec("UPDATE stripe_event SET next_at = clock_timestamp() WHERE id = 'evt_poison'")
 	}
 	var open int
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM stripe_event WHERE processed_at IS NULL").Scan(&open); err != nil || open != 1 {
+	if err := s.d.Pool.QueryRow(t.Context(),
+		"SELECT count(*) FROM stripe_event WHERE processed_at IS NULL").Scan(&open); err != nil || open != 1 {
 		t.Fatalf("%d events are open (%v)", open, err)
 	}
 	s.exec("UPDATE dead_letter SET failing_since = clock_timestamp() - interval '73 hours'")
 	_, _ = s.p.ProcessEvents(t.Context()) // it fails again
 	var wait time.Duration
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT next_at - clock_timestamp() FROM stripe_event WHERE id = 'evt_poison'").Scan(&wait); err != nil || wait < 23*time.Hour {
+	if err := s.d.Pool.QueryRow(t.Context(),
+		"SELECT next_at - clock_timestamp() FROM stripe_event WHERE id = 'evt_poison'").Scan(&wait); err != nil ||
+		wait < 23*time.Hour {
 		t.Errorf("it is tried again in %s (%v)", wait, err)
 	}
 	rows, err := notify.DeadLetters(t.Context(), s.d.Q, 10)
-	if err != nil || len(rows) != 1 || rows[0].Ref != "evt_poison" || rows[0].ParkedAt == nil || len(s.noticeTitles(boss, "dead_letter:")) != 1 {
+	if err != nil || len(rows) != 1 || rows[0].Ref != "evt_poison" || rows[0].ParkedAt == nil ||
+		len(s.noticeTitles(boss, "dead_letter:")) != 1 {
 		t.Errorf("administrators see %+v, were told %q (%v)", rows, s.noticeTitles(boss, "dead_letter:"), err)
 	}
 }
@@ -107,8 +120,10 @@ func TestAbandonedPagesDoNotStarveThePoller(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	for i := range batchRows {
-		s.exec(`INSERT INTO topup (id, org_id, amount, currency, state, created_at) VALUES ($1, $2, 10000000000, 'EUR', 'pending', clock_timestamp() - interval '2 hours')`, before(i), s.payer.Org)
-		s.exec(`INSERT INTO stripe_outbox (id, kind, ref, params, idem_key, state) VALUES ($1, 'checkout.create', '', '{}', $2, 'done')`, before(i),
+		s.exec(`INSERT INTO topup (id, org_id, amount, currency, state, created_at) VALUES ($1, $2, 10000000000, 'EUR',
+			'pending', clock_timestamp() - interval '2 hours')`, before(i), s.payer.Org)
+		s.exec(`INSERT INTO stripe_outbox (id, kind, ref, params, idem_key, state) VALUES ($1, 'checkout.create', '', '{}',
+			$2, 'done')`, before(i),
 			topupKey(id.FromUUID[id.TopUp](uuid.MustParse(before(i)))))
 	}
 	paid := s.topUp(9 * money.Unit)
@@ -144,7 +159,8 @@ func TestSendersShareTheOutbox(t *testing.T) {
 	}
 	replicas.Wait()
 	var most int
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT max(attempts) FROM stripe_outbox").Scan(&most); err != nil || most != 2 {
+	if err := s.d.Pool.QueryRow(t.Context(), "SELECT max(attempts) FROM stripe_outbox").Scan(&most); err != nil ||
+		most != 2 {
 		t.Errorf("a row was sent %d times, want 2 (%v)", most, err)
 	}
 	s.square(31)
@@ -176,7 +192,8 @@ func TestRateLimitPausesAllRows(t *testing.T) {
 		t.Errorf("%d calls were made", n)
 	}
 	var failed int
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM topup WHERE state = 'failed'").Scan(&failed); err != nil || failed != 0 {
+	if err := s.d.Pool.QueryRow(t.Context(),
+		"SELECT count(*) FROM topup WHERE state = 'failed'").Scan(&failed); err != nil || failed != 0 {
 		t.Errorf("%d top-ups failed (%v)", failed, err)
 	}
 	calls = s.stripe.Calls()
@@ -189,7 +206,8 @@ func TestRateLimitPausesAllRows(t *testing.T) {
 func TestABadSignatureCostsNoDatabaseWork(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
-	s.p.refusedNotified.Store("bad_signature", time.Now().UTC().Format(time.DateOnly)) // administrators were notified today
+	// administrators were notified today
+	s.p.refusedNotified.Store("bad_signature", time.Now().UTC().Format(time.DateOnly))
 	body := []byte(`{"id":"evt_1","type":"x","data":{"object":{"id":"pi_1"}}}`)
 	before := s.d.Pool.Stat().AcquireCount()
 	for range 10 {

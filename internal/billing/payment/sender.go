@@ -24,7 +24,8 @@ type Sender struct {
 	// Send makes the call. What Stripe answers is booked by the function it returns, in the transaction that ends the row;
 	// result is the id of Stripe's object. A refusal is a *stripe.Error: the outbox says the row again where that is
 	// right. Say may be called again for the same row at any time, at once on several replicas.
-	Send func(ctx context.Context, client *stripe.Client, row Row) (result string, book func(context.Context, *db.Tx) error, err error)
+	Send func(ctx context.Context, client *stripe.Client, row Row) (result string,
+		book func(context.Context, *db.Tx) error, err error)
 	// Refused books that Stripe did not do it and never will under this key.
 	Refused func(ctx context.Context, tx *db.Tx, row Row, why *stripe.Error) error
 }
@@ -38,8 +39,8 @@ func (p *Payments) Watch(prefix string, ask func(ctx context.Context, object str
 	p.watchers[prefix] = ask
 }
 
-// Queue writes down, in tx, what is to be said to Stripe; a key that was written before is left as it is. What it returns
-// is for SendNow, after the commit; who does not call that leaves the row to SendDue.
+// Queue writes down, in tx, what is to be said to Stripe; a key that was written before is left as it is. What it
+// returns is for SendNow, after the commit; who does not call that leaves the row to SendDue.
 func (p *Payments) Queue(ctx context.Context, tx *db.Tx, kind, ref, key string, params any) ([]id.Outbox, error) {
 	out := &outgoing{tx: tx}
 	err := out.add(ctx, kind, ref, key, params)

@@ -51,8 +51,14 @@ func (p *Payments) settle(ctx context.Context, tx *db.Tx, topup id.TopUp, pay st
 			return err
 		}
 		if t.Automatic {
-			if _, err := notify.Add(ctx, tx, notify.Notice{Org: t.OrgID, Key: noticeKey(topup), Severity: notify.Info, Object: topup.String(),
-				Title: fmt.Sprintf("%s %s were added by auto top-up", t.Amount.Plain(), t.Currency), Body: "The payment has a receipt."}); err != nil {
+			if _, err := notify.Add(ctx, tx, notify.Notice{
+				Org:      t.OrgID,
+				Key:      noticeKey(topup),
+				Severity: notify.Info,
+				Object:   topup.String(),
+				Title:    fmt.Sprintf("%s %s were added by auto top-up", t.Amount.Plain(), t.Currency),
+				Body:     "The payment has a receipt.",
+			}); err != nil {
 				return err
 			}
 		}
@@ -77,9 +83,10 @@ func (p *Payments) settle(ctx context.Context, tx *db.Tx, topup id.TopUp, pay st
 	return tx.Q.SetTopupAction(ctx, pay.ActionURL, topup)
 }
 
-// bookTopup credits a payment. One by a card that is blocked goes back at once, in the same transaction, so that nothing of it
-// can be spent.
-func (p *Payments) bookTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, pay stripe.Payment) (blocked bool, err error) {
+// bookTopup credits a payment. One by a card that is blocked goes back at once, in the same transaction, so that
+// nothing of it can be spent.
+func (p *Payments) bookTopup(ctx context.Context, tx *db.Tx, t dbq.Topup,
+	pay stripe.Payment) (blocked bool, err error) {
 	if pay.Fingerprint != "" {
 		if blocked, err = tx.Q.CardIsBlocked(ctx, pay.Fingerprint); err != nil {
 			return false, fmt.Errorf("top-up %s: %w", t.ID, err)
@@ -93,8 +100,13 @@ func (p *Payments) bookTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, pay st
 	back := id.New[id.Refund]()
 	asked := "refund:" + back.String() + ":asked"
 	if blocked {
-		entries = append(entries, ledger.Entry{Kind: "refund", Key: asked, Ref: back.String(), Memo: "paid with a blocked card",
-			Transfers: withTax(ledger.Refunds(t.Currency), wallet, false, t.Amount, t.Tax)})
+		entries = append(entries, ledger.Entry{
+			Kind:      "refund",
+			Key:       asked,
+			Ref:       back.String(),
+			Memo:      "paid with a blocked card",
+			Transfers: withTax(ledger.Refunds(t.Currency), wallet, false, t.Amount, t.Tax),
+		})
 	}
 	booked, err := ledger.PostAll(ctx, tx, entries)
 	if err != nil {
@@ -111,7 +123,15 @@ func (p *Payments) bookTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, pay st
 	if !blocked {
 		return false, nil
 	}
-	if err := tx.Q.InsertRefund(ctx, dbq.InsertRefundParams{ID: back, OrgID: t.OrgID, TopupID: t.ID, UserID: t.UserID, Amount: t.Amount, Currency: t.Currency, Tax: t.Tax}); err != nil {
+	if err := tx.Q.InsertRefund(ctx, dbq.InsertRefundParams{
+		ID:       back,
+		OrgID:    t.OrgID,
+		TopupID:  t.ID,
+		UserID:   t.UserID,
+		Amount:   t.Amount,
+		Currency: t.Currency,
+		Tax:      t.Tax,
+	}); err != nil {
 		return true, fmt.Errorf("insert refund: %w", err)
 	}
 	if err := p.recordTax(ctx, tx, t, tax.Refund, asked, back.String(), -t.Amount, -t.Tax); err != nil {
@@ -119,11 +139,22 @@ func (p *Payments) bookTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, pay st
 	}
 	out := &outgoing{tx: tx}
 	if err := out.add(ctx, kindRefund, back.String(), "refund:"+back.String(), stripe.NewRefund{
-		Refund: back.String(), Payment: pay.ID, Cents: int64((t.Amount + t.Tax) / money.Cent), Meta: refundMeta(t.Amount)}); err != nil {
+		Refund:  back.String(),
+		Payment: pay.ID,
+		Cents:   int64((t.Amount + t.Tax) / money.Cent),
+		Meta:    refundMeta(t.Amount),
+	}); err != nil {
 		return true, err
 	}
-	_, err = notify.Add(ctx, tx, notify.Notice{Org: t.OrgID, Key: "card_blocked:" + t.ID.String(), Severity: notify.Bad, Object: t.ID.String(),
-		Title: "A payment was not accepted", Body: "Its card cannot be used here, because its owner took an earlier payment back. The payment is returned to the card."})
+	_, err = notify.Add(ctx, tx, notify.Notice{
+		Org:      t.OrgID,
+		Key:      "card_blocked:" + t.ID.String(),
+		Severity: notify.Bad,
+		Object:   t.ID.String(),
+		Title:    "A payment was not accepted",
+		Body: "Its card cannot be used here, because its owner took an earlier payment back. The payment is returned " +
+			"to the card.",
+	})
 	return true, err
 }
 
@@ -144,20 +175,34 @@ func (p *Payments) setAside(ctx context.Context, tx *db.Tx, topup id.TopUp, pay 
 	if err != nil {
 		return fmt.Errorf("payment %s: %w", pay.ID, err)
 	}
-	p.log.ErrorContext(ctx, "a payment is not what was asked for", "topup", topup, "payment", pay.ID, "cents", pay.Cents, "currency", pay.Currency)
+	p.log.ErrorContext(ctx, "a payment is not what was asked for", "topup", topup, "payment", pay.ID, "cents", pay.Cents,
+		"currency", pay.Currency)
 	if _, err := ledger.Post(ctx, tx, ledger.Entry{
-		Kind: "topup_mismatch", Key: ledgerKey(pay.ID), Ref: topup.String(), Memo: "amount or currency differs from the top-up",
-		Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(pay.Currency), Credit: ledger.Suspense(pay.Currency), Amount: came}},
+		Kind: "topup_mismatch",
+		Key:  ledgerKey(pay.ID),
+		Ref:  topup.String(),
+		Memo: "amount or currency differs from the top-up",
+		Transfers: []ledger.Transfer{{
+			Debit:  ledger.StripeClearing(pay.Currency),
+			Credit: ledger.Suspense(pay.Currency),
+			Amount: came,
+		}},
 	}); err != nil {
 		return err
 	}
-	if err := notifyAdmins(ctx, tx, notify.Notice{Key: "topup_mismatch:" + pay.ID, Severity: notify.Bad, Object: topup.String(),
-		Title: "A payment is not what was asked for",
-		Body: fmt.Sprintf("Payment %s is %s %s, which is not the amount or currency of its top-up. It was booked to suspense, and no wallet was credited. "+
-			"Look at it with Stripe, and give it back there if nothing else explains it.", pay.ID, came.Plain(), pay.Currency)}); err != nil {
+	if err := notifyAdmins(ctx, tx, notify.Notice{
+		Key:      "topup_mismatch:" + pay.ID,
+		Severity: notify.Bad,
+		Object:   topup.String(),
+		Title:    "A payment is not what was asked for",
+		Body: fmt.Sprintf("Payment %s is %s %s, which is not the amount or currency of its top-up. It was booked to "+
+			"suspense, and no wallet was credited. "+
+			"Look at it with Stripe, and give it back there if nothing else explains it.", pay.ID, came.Plain(), pay.Currency),
+	}); err != nil {
 		return err
 	}
-	return p.fail(ctx, tx, topup, Failed, "The payment differs from what was asked for; our people will look at it.", pay.ID)
+	return p.fail(ctx, tx, topup, Failed, "The payment differs from what was asked for; our people will look at it.",
+		pay.ID)
 }
 
 // fail ends a top-up that was not paid. One that succeeded stays so.

@@ -21,10 +21,14 @@ const (
 var WebhookEvents = []string{
 	"charge.dispute.closed", "charge.dispute.created", "charge.dispute.funds_reinstated", "charge.dispute.funds_withdrawn",
 	"charge.dispute.updated", "charge.refund.updated",
-	"checkout.session.completed", "checkout.session.expired", "customer.subscription.deleted", "customer.subscription.updated",
-	"invoice.created", "invoice.finalized", "invoice.marked_uncollectible", "invoice.paid", "invoice.payment_action_required", "invoice.payment_failed", "invoice.voided",
-	"payment_intent.canceled", "payment_intent.payment_failed", "payment_intent.processing", "payment_intent.requires_action", "payment_intent.succeeded",
-	"radar.early_fraud_warning.created", "radar.early_fraud_warning.updated", "refund.created", "refund.updated", "setup_intent.succeeded", "transfer.created", "transfer.reversed",
+	"checkout.session.completed", "checkout.session.expired", "customer.subscription.deleted",
+	"customer.subscription.updated",
+	"invoice.created", "invoice.finalized", "invoice.marked_uncollectible", "invoice.paid",
+	"invoice.payment_action_required", "invoice.payment_failed", "invoice.voided",
+	"payment_intent.canceled", "payment_intent.payment_failed", "payment_intent.processing",
+	"payment_intent.requires_action", "payment_intent.succeeded",
+	"radar.early_fraud_warning.created", "radar.early_fraud_warning.updated", "refund.created", "refund.updated",
+	"setup_intent.succeeded", "transfer.created", "transfer.reversed",
 }
 
 // ConnectEvents are those of operators' accounts. Their endpoint must have no others: by that it is known.
@@ -41,8 +45,8 @@ type StripeSetup struct {
 }
 
 // SetUpStripe makes what the platform needs at Stripe and is not there yet: a meter, a product and its price per
-// micro-unit for usage that is paid afterwards, and the webhook endpoints. Run it as often as you like. What differs from
-// what is needed and cannot be changed by itself is a Conflict, or a warning where it does no harm.
+// micro-unit for usage that is paid afterwards, and the webhook endpoints. Run it as often as you like. What differs
+// from what is needed and cannot be changed by itself is a Conflict, or a warning where it does no harm.
 func SetUpStripe(ctx context.Context, c *stripe.Client, currency, webhookURL string) (s StripeSetup, err error) {
 	for _, step := range []func() error{
 		func() error { return s.meter(ctx, c) },
@@ -54,7 +58,8 @@ func SetUpStripe(ctx context.Context, c *stripe.Client, currency, webhookURL str
 		func() (err error) {
 			s.Connect, err = s.endpoint(ctx, c, "connect", webhookURL, ConnectEvents)
 			if e := stripe.As(err); e != nil && e.Outcome == stripe.Rejected {
-				s.Warnings = append(s.Warnings, "the endpoint for operators' accounts was refused; switch Connect on in Stripe's dashboard and run this again: "+e.Message)
+				s.Warnings = append(s.Warnings, "the endpoint for operators' accounts was refused; switch Connect on in "+
+					"Stripe's dashboard and run this again: "+e.Message)
 				return nil
 			}
 			return err
@@ -106,7 +111,8 @@ func (s *StripeSetup) price(ctx context.Context, c *stripe.Client, currency stri
 		return fmt.Errorf("the price: %w", err)
 	}
 	if want.ID = p.ID; p != want {
-		return fault.New(fault.Conflict, "the price %s at Stripe, lookup key %s, is not one ten-thousandth of a %s cent per unit of the meter %s: give its lookup key up in Stripe's dashboard, then run this again",
+		return fault.New(fault.Conflict, "the price %s at Stripe, lookup key %s, is not one ten-thousandth of a %s cent "+
+			"per unit of the meter %s: give its lookup key up in Stripe's dashboard, then run this again",
 			p.ID, stripe.UsagePrice(currency), want.Currency, s.Meter)
 	}
 	s.Price = p.ID
@@ -114,7 +120,8 @@ func (s *StripeSetup) price(ctx context.Context, c *stripe.Client, currency stri
 }
 
 // endpoint has one of the two endpoints receive what we want to hear of.
-func (s *StripeSetup) endpoint(ctx context.Context, c *stripe.Client, kind, url string, events []string) (id string, err error) {
+func (s *StripeSetup) endpoint(ctx context.Context, c *stripe.Client, kind, url string,
+	events []string) (id string, err error) {
 	e, err := c.FindEndpoint(ctx, url, kind == "connect")
 	if err != nil {
 		return "", fmt.Errorf("the webhook %s: %w", kind, err)
@@ -131,7 +138,9 @@ func (s *StripeSetup) endpoint(ctx context.Context, c *stripe.Client, kind, url 
 		if was == "" {
 			was = "the account's default"
 		}
-		s.Warnings = append(s.Warnings, fmt.Sprintf("the endpoint %s is set to API version %s instead of %s, which Stripe does not let anybody change: it does no harm; to mend it, delete the endpoint in Stripe's dashboard and run this again",
+		s.Warnings = append(s.Warnings, fmt.Sprintf("the endpoint %s is set to API version %s instead of %s, which Stripe "+
+			"does not let anybody change: it does no harm; to mend it, delete the endpoint in Stripe's dashboard and run "+
+			"this again",
 			e.ID, was, stripe.APIVersion))
 	}
 	all := append(slices.Clone(e.Events), events...) // somebody may want more events

@@ -28,7 +28,9 @@ func TestSetUpMakesWhatIsMissingOnce(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	first := s.setUp()
-	if !slices.Equal(first.Made, []string{"meter", "product", "price", "endpoint", "connect"}) || len(first.Secrets) != 2 || !strings.HasPrefix(first.Secrets[0], "whsec_") || first.Endpoint == first.Connect || first.Warnings != nil || first.Changed != nil {
+	if !slices.Equal(first.Made, []string{"meter", "product", "price", "endpoint", "connect"}) ||
+		len(first.Secrets) != 2 || !strings.HasPrefix(first.Secrets[0], "whsec_") || first.Endpoint == first.Connect ||
+		first.Warnings != nil || first.Changed != nil {
 		t.Fatalf("%+v", first)
 	}
 	again := s.setUp()
@@ -38,7 +40,8 @@ func TestSetUpMakesWhatIsMissingOnce(t *testing.T) {
 	}
 	// Another currency has a price of its own on the same meter.
 	other, err := SetUpStripe(t.Context(), s.p.stripe, "USD", hook)
-	if err != nil || !slices.Equal(other.Made, []string{"price"}) || other.Meter != first.Meter || other.Price == first.Price {
+	if err != nil || !slices.Equal(other.Made, []string{"price"}) || other.Meter != first.Meter ||
+		other.Price == first.Price {
 		t.Fatalf("%+v %v", other, err)
 	}
 }
@@ -49,7 +52,8 @@ func TestSetUpGoesOnAfterLostAnswers(t *testing.T) {
 	s := newShop(t, "")
 	failed := 0
 	for i := range 40 {
-		s.stripe.Fail([]sandbox.Fault{sandbox.None, sandbox.Error500, sandbox.RateLimited, sandbox.Truncated}[i%4], sandbox.Error500)
+		s.stripe.Fail([]sandbox.Fault{sandbox.None, sandbox.Error500, sandbox.RateLimited, sandbox.Truncated}[i%4],
+			sandbox.Error500)
 		if _, err := SetUpStripe(t.Context(), s.p.stripe, "EUR", hook); err != nil {
 			failed++
 		}
@@ -72,7 +76,8 @@ func TestSetUpMendsTheEndpoint(t *testing.T) {
 	we := s.setUp().Endpoint
 	s.stripe.EditEndpoint(we, "2019-01-01", "refund.created", "customer.created")
 	mended := s.setUp()
-	if !slices.Equal(mended.Changed, []string{"endpoint"}) || mended.Made != nil || len(mended.Warnings) != 1 || !strings.Contains(mended.Warnings[0], "2019-01-01") {
+	if !slices.Equal(mended.Changed, []string{"endpoint"}) || mended.Made != nil || len(mended.Warnings) != 1 ||
+		!strings.Contains(mended.Warnings[0], "2019-01-01") {
 		t.Fatalf("%+v", mended)
 	}
 	e, err := s.p.stripe.FindEndpoint(t.Context(), hook, false)

@@ -45,8 +45,8 @@ func (s *shop) refundNow(r Refund) Refund {
 	return all[0]
 }
 
-// A refund may wait at Stripe and then be made, or fail without ever having left Stripe's balance: then nothing of it is booked
-// against that balance, and the money is in the wallet again.
+// A refund may wait at Stripe and then be made, or fail without ever having left Stripe's balance: then nothing of it
+// is booked against that balance, and the money is in the wallet again.
 func TestPendingRefunds(t *testing.T) {
 	t.Parallel()
 	for _, well := range []bool{true, false} {
@@ -69,7 +69,8 @@ func TestPendingRefunds(t *testing.T) {
 		}
 		s.level()
 		var moved int
-		if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM ledger_tx WHERE kind = 'refund_paid'").Scan(&moved); err != nil || (moved == 1) != well {
+		if err := s.d.Pool.QueryRow(t.Context(),
+			"SELECT count(*) FROM ledger_tx WHERE kind = 'refund_paid'").Scan(&moved); err != nil || (moved == 1) != well {
 			t.Errorf("well %t: %d entries of a refund that left Stripe's balance (%v)", well, moved, err)
 		}
 	}
@@ -100,7 +101,8 @@ func TestAReusedKeyIsLookedUp(t *testing.T) {
 	s.topUp(money.Unit) // the customer is made
 	s.stripe.Fail("error_500")
 	charged := s.topUp(8 * money.Unit) // and nobody knows
-	s.exec(`UPDATE stripe_outbox SET params = jsonb_set(params, '{description}', '"another version''s words"') WHERE idem_key = $1`, topupKey(charged.ID))
+	s.exec(`UPDATE stripe_outbox SET params = jsonb_set(params, '{description}', '"another version''s words"') WHERE
+		idem_key = $1`, topupKey(charged.ID))
 	s.sendAll()
 	s.want(charged, Succeeded)
 	s.square(2)
@@ -112,7 +114,13 @@ func TestAReusedKeyIsLookedUp(t *testing.T) {
 	if err := s.d.Pool.QueryRow(t.Context(), "SELECT customer_id FROM stripe_customer").Scan(&customer); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.p.stripe.CreatePayment(t.Context(), topupKey(lost.ID), stripe.NewPayment{TopUp: "another", Customer: customer, Method: "pm_card_visa", Cents: 300, Currency: "EUR"}); err != nil {
+	if _, err := s.p.stripe.CreatePayment(t.Context(), topupKey(lost.ID), stripe.NewPayment{
+		TopUp:    "another",
+		Customer: customer,
+		Method:   "pm_card_visa",
+		Cents:    300,
+		Currency: "EUR",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
@@ -122,7 +130,8 @@ func TestAReusedKeyIsLookedUp(t *testing.T) {
 		}
 	}
 	s.want(lost, Pending)
-	s.exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '61 minutes' WHERE idem_key = $1", topupKey(lost.ID))
+	s.exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '61 minutes' WHERE idem_key = $1",
+		topupKey(lost.ID))
 	s.sendAll()
 	s.want(lost, Failed)
 }
@@ -148,7 +157,8 @@ func TestInquiries(t *testing.T) {
 			want = 0
 		}
 		if s.wallet() != want || s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")) != 0 {
-			t.Errorf("disputed %t: wallet %s, set aside %s", disputed, s.wallet(), s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")))
+			t.Errorf("disputed %t: wallet %s, set aside %s", disputed, s.wallet(),
+				s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")))
 		}
 	}
 }
@@ -162,14 +172,16 @@ func TestPreventedDisputes(t *testing.T) {
 		s.deliver(s.stripe.Deliveries())
 		s.level()
 		if s.wallet() != want || s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")) != 0 {
-			t.Errorf("%d cents given back: wallet %s, set aside %s", back, s.wallet(), s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")))
+			t.Errorf("%d cents given back: wallet %s, set aside %s", back, s.wallet(),
+				s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")))
 		}
 	}
 }
 
 func (s *shop) paymentOf(x TopUp) (pi string) {
 	s.t.Helper()
-	if err := s.d.Pool.QueryRow(s.t.Context(), "SELECT payment_intent_id FROM topup WHERE id = $1", x.ID).Scan(&pi); err != nil {
+	if err := s.d.Pool.QueryRow(s.t.Context(), "SELECT payment_intent_id FROM topup WHERE id = $1",
+		x.ID).Scan(&pi); err != nil {
 		s.t.Fatal(err)
 	}
 	return pi
@@ -186,7 +198,8 @@ func TestEarlyFraudWarning(t *testing.T) {
 	ds := s.stripe.Deliveries()
 	s.deliver(append(ds, ds...))
 	a, err := s.p.AutoTopUp(t.Context(), s.payer.Org)
-	if told := s.noticeTitles(boss, "fraud_warning:"); err != nil || a.Enabled || len(told) != 1 || !strings.Contains(told[0], pi) {
+	if told := s.noticeTitles(boss, "fraud_warning:"); err != nil || a.Enabled || len(told) != 1 ||
+		!strings.Contains(told[0], pi) {
 		t.Errorf("%+v, told %q, %v", a, told, err)
 	}
 }
@@ -200,7 +213,12 @@ func TestMeterErrorsAreNotified(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := s.p.stripe.SendUsage(t.Context(), stripe.UsageEvent{Identifier: id.New[id.LedgerTx]().String(), Customer: "cus_gone", Value: 5, At: time.Now()}); err != nil {
+		if err := s.p.stripe.SendUsage(t.Context(), stripe.UsageEvent{
+			Identifier: id.New[id.LedgerTx]().String(),
+			Customer:   "cus_gone",
+			Value:      5,
+			At:         time.Now(),
+		}); err != nil {
 			t.Fatal("refused at once:", err)
 		}
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 )
 
-// tab is a platform with an org that pays afterwards, a Stripe with a clock that a test moves, and a noun that bills: it
-// has each invoice be what it wants, whatever the meter says.
+// tab is a platform with an org that pays afterwards, a Stripe with a clock that a test moves, and a noun that bills:
+// it has each invoice be what it wants, whatever the meter says.
 type tab struct {
 	*shop
 	ahead atomic.Int64 // of the real time, seconds
@@ -46,21 +46,38 @@ func newTab(t testing.TB, d *db.DB, card string) *tab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := New(d, c, Config{Currency: "EUR", DefaultMethod: card, ReturnURL: "http://muster.test/billing", Sandbox: true}, slog.New(slog.DiscardHandler))
+	p, err := New(d, c, Config{
+		Currency:      "EUR",
+		DefaultMethod: card,
+		ReturnURL:     "http://muster.test/billing",
+		Sandbox:       true,
+	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.shop = &shop{t: t, d: d, p: p, stripe: fake, payer: account.Principal{Org: id.New[id.Org](), User: id.New[id.User](), Email: "a@b.c", OrgName: "o"}}
+	b.shop = &shop{
+		t:      t,
+		d:      d,
+		p:      p,
+		stripe: fake,
+		payer:  account.Principal{Org: id.New[id.Org](), User: id.New[id.User](), Email: "a@b.c", OrgName: "o"},
+	}
 	b.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", b.payer.Org)
-	p.Bill(Biller{Subscription: b.subscription, Invoice: b.invoice, Refused: b.refuse,
-		Taxable: func(context.Context, id.Org, stripe.Invoice) (int64, bool, error) { return 0, false, nil },
-		TakenBack: func(ctx context.Context, tx *db.Tx, org id.Org, _ string, more []ledger.Account, book func(context.Context, *ledger.Locked, tax.Tax) error) error {
-			books, err := ledger.Lock(ctx, tx, append(more, ledger.Wallet(org, "EUR"), ledger.Receivable(org, "EUR"), ledger.StripeClearing("EUR"), ledger.Goodwill("EUR"))...)
+	p.Bill(Biller{
+		Subscription: b.subscription,
+		Invoice:      b.invoice,
+		Refused:      b.refuse,
+		Taxable:      func(context.Context, id.Org, stripe.Invoice) (int64, bool, error) { return 0, false, nil },
+		TakenBack: func(ctx context.Context, tx *db.Tx, org id.Org, _ string, more []ledger.Account,
+			book func(context.Context, *ledger.Locked, tax.Tax) error) error {
+			books, err := ledger.Lock(ctx, tx, append(more, ledger.Wallet(org, "EUR"), ledger.Receivable(org, "EUR"),
+				ledger.StripeClearing("EUR"), ledger.Goodwill("EUR"))...)
 			if err != nil {
 				return err
 			}
 			return book(ctx, books, tax.Tax{})
-		}})
+		},
+	})
 	return b
 }
 
@@ -203,17 +220,20 @@ func (b *tab) even(paidCents int64) {
 		}
 		return n
 	}
-	if got, want := -balance(ledger.Receivable(b.payer.Org, "EUR")), b.used.Nano()-money.Nano(paidCents)*money.Cent; got != want {
+	if got, want := -balance(ledger.Receivable(b.payer.Org, "EUR")),
+		b.used.Nano()-money.Nano(paidCents)*money.Cent; got != want {
 		b.t.Fatalf("owed %s, want %s", got, want)
 	}
-	if got, want := -balance(ledger.StripeClearing("EUR")), money.Nano(b.stripe.BalanceCents("eur"))*money.Cent; got != want {
+	if got, want := -balance(ledger.StripeClearing("EUR")),
+		money.Nano(b.stripe.BalanceCents("eur"))*money.Cent; got != want {
 		b.t.Fatalf("clearing %s, Stripe has %s", got, want)
 	}
 	if x, err := ledger.Check(context.Background(), b.d); err != nil || !x.Balanced() {
 		b.t.Fatal(x.Problems, err)
 	}
 	var open int
-	if err := b.d.Pool.QueryRow(context.Background(), "SELECT count(*) FROM stripe_balance WHERE state <> 'matched'").Scan(&open); err != nil || open != 0 {
+	if err := b.d.Pool.QueryRow(context.Background(),
+		"SELECT count(*) FROM stripe_balance WHERE state <> 'matched'").Scan(&open); err != nil || open != 0 {
 		b.t.Fatal(open, "changes of Stripe's balance without an entry", err)
 	}
 }

@@ -45,15 +45,23 @@ func (p *Payments) Price(ctx context.Context, org id.Org, amount money.Nano) (Pr
 	return Price{amount, ViewTax(t, t.Amount()), amount + t.Amount(), p.cfg.Currency}, nil
 }
 
-// taxOn is the tax on an amount that the org pays in now, or is invoiced. Outside of transactions: who says it may be asked over a network.
+// taxOn is the tax on an amount that the org pays in now, or is invoiced. Outside of transactions: who says it may be
+// asked over a network.
 func (p *Payments) taxOn(ctx context.Context, org id.Org, kind tax.Kind, amount money.Nano) (tax.Tax, error) {
 	legal, err := account.LegalOf(ctx, p.d.Q, org)
 	if err != nil {
 		return tax.Tax{}, err
 	}
-	t, err := p.cfg.Taxer.Tax(ctx, tax.Sale{Kind: kind, Country: legal.Country, VATID: legal.VATID, Cents: int64(amount / money.Cent), Currency: p.cfg.Currency})
+	t, err := p.cfg.Taxer.Tax(ctx, tax.Sale{
+		Kind:     kind,
+		Country:  legal.Country,
+		VATID:    legal.VATID,
+		Cents:    int64(amount / money.Cent),
+		Currency: p.cfg.Currency,
+	})
 	if err != nil {
-		return t, fault.Wrap(err, fault.Unavailable, "the tax cannot be worked out now: nothing was charged; try again in a minute")
+		return t, fault.Wrap(err, fault.Unavailable, "the tax cannot be worked out now: nothing was charged; try again in "+
+			"a minute")
 	}
 	if t.Cents < 0 || t.Reason == "" {
 		return t, fmt.Errorf("payment: a tax of %d cents for %q on %s of %s", t.Cents, t.Reason, amount, org)
@@ -62,9 +70,22 @@ func (p *Payments) taxOn(ctx context.Context, org id.Org, kind tax.Kind, amount 
 }
 
 // insert writes a top-up with the tax it bears for good.
-func (p *Payments) insert(ctx context.Context, tx *db.Tx, topup id.TopUp, org id.Org, user id.User, amount money.Nano, automatic bool, t tax.Tax) error {
-	err := tx.Q.InsertTopup(ctx, dbq.InsertTopupParams{ID: topup, OrgID: org, UserID: user, Amount: amount, Currency: p.cfg.Currency, Automatic: automatic,
-		Tax: t.Amount(), TaxPpm: int32(t.PPM), TaxName: t.Name, TaxReason: string(t.Reason), TaxCountry: t.Country, TaxVatID: t.VATID})
+func (p *Payments) insert(ctx context.Context, tx *db.Tx, topup id.TopUp, org id.Org, user id.User, amount money.Nano,
+	automatic bool, t tax.Tax) error {
+	err := tx.Q.InsertTopup(ctx, dbq.InsertTopupParams{
+		ID:         topup,
+		OrgID:      org,
+		UserID:     user,
+		Amount:     amount,
+		Currency:   p.cfg.Currency,
+		Automatic:  automatic,
+		Tax:        t.Amount(),
+		TaxPpm:     int32(t.PPM),
+		TaxName:    t.Name,
+		TaxReason:  string(t.Reason),
+		TaxCountry: t.Country,
+		TaxVatID:   t.VATID,
+	})
 	if err != nil {
 		return fmt.Errorf("insert: %w", err)
 	}
@@ -75,7 +96,8 @@ func (p *Payments) insert(ctx context.Context, tx *db.Tx, topup id.TopUp, org id
 func (p *Payments) describe(amount money.Nano, t tax.Tax) string {
 	switch {
 	case t.Cents > 0:
-		return fmt.Sprintf("%s %s %s, plus %s %s %s", what, inCents(amount), p.cfg.Currency, tax.Label(t.Name, t.PPM), inCents(t.Amount()), p.cfg.Currency)
+		return fmt.Sprintf("%s %s %s, plus %s %s %s", what, inCents(amount), p.cfg.Currency, tax.Label(t.Name, t.PPM),
+			inCents(t.Amount()), p.cfg.Currency)
 	case t.Reason == tax.ReverseCharge:
 		return what + " (reverse charge)"
 	}
@@ -84,7 +106,14 @@ func (p *Payments) describe(amount money.Nano, t tax.Tax) string {
 
 // taxOf is the tax that was decided for a top-up.
 func taxOf(t dbq.Topup) tax.Tax {
-	return tax.Tax{Cents: int64(t.Tax / money.Cent), PPM: int64(t.TaxPpm), Name: t.TaxName, Country: t.TaxCountry, VATID: t.TaxVatID, Reason: tax.Reason(t.TaxReason)}
+	return tax.Tax{
+		Cents:   int64(t.Tax / money.Cent),
+		PPM:     int64(t.TaxPpm),
+		Name:    t.TaxName,
+		Country: t.TaxCountry,
+		VATID:   t.TaxVatID,
+		Reason:  tax.Reason(t.TaxReason),
+	}
 }
 
 // ViewTax is a tax that comes to an amount, for its payer.
@@ -92,9 +121,10 @@ func ViewTax(t tax.Tax, amount money.Nano) Tax {
 	return Tax{amount, tax.Percent(t.PPM), t.Name, t.Country, t.Reason, tax.Note(t.Reason, t.Country)}
 }
 
-// recordTax writes a line of the tax book for a top-up, and the credit note for what goes back of it, in the transaction
-// that posts the entry with this key. Payments made before there were taxes are not in the book.
-func (p *Payments) recordTax(ctx context.Context, tx *db.Tx, t dbq.Topup, kind tax.Kind, key, ref string, net, amount money.Nano) error {
+// recordTax writes a line of the tax book for a top-up, and the credit note for what goes back of it, in the
+// transaction that posts the entry with this key. Payments made before there were taxes are not in the book.
+func (p *Payments) recordTax(ctx context.Context, tx *db.Tx, t dbq.Topup, kind tax.Kind, key, ref string, net,
+	amount money.Nano) error {
 	if kind != tax.TopUp {
 		if err := p.creditTopup(ctx, tx, t, kind, key, ref, net, amount); err != nil {
 			return err
@@ -103,14 +133,28 @@ func (p *Payments) recordTax(ctx context.Context, tx *db.Tx, t dbq.Topup, kind t
 	if t.TaxReason == "" {
 		return nil
 	}
-	return tax.Record(ctx, tx, tax.Line{Key: key, Org: t.OrgID, Kind: kind, Ref: ref, Net: net, Tax: amount, Currency: t.Currency, Of: taxOf(t)})
+	return tax.Record(ctx, tx, tax.Line{
+		Key:      key,
+		Org:      t.OrgID,
+		Kind:     kind,
+		Ref:      ref,
+		Net:      net,
+		Tax:      amount,
+		Currency: t.Currency,
+		Of:       taxOf(t),
+	})
 }
 
-// withTax is a transfer of the net amount and one of the tax on it, where there is any: with the wallet or what stands for
-// it on one side of the first, tax_payable on that side of the second, and other on the other side of both. in: to them.
+// withTax is a transfer of the net amount and one of the tax on it, where there is any: with the wallet or what stands
+// for it on one side of the first, tax_payable on that side of the second, and other on the other side of both. in: to
+// them.
 func withTax(other, wallet ledger.Account, in bool, net, amount money.Nano) []ledger.Transfer {
 	var out []ledger.Transfer
-	for _, x := range []ledger.Transfer{{Debit: other, Credit: wallet, Amount: net}, {Debit: other, Credit: ledger.TaxPayable(wallet.Currency), Amount: amount}} {
+	for _, x := range []ledger.Transfer{{
+		Debit:  other,
+		Credit: wallet,
+		Amount: net,
+	}, {Debit: other, Credit: ledger.TaxPayable(wallet.Currency), Amount: amount}} {
 		if x.Amount == 0 {
 			continue
 		}

@@ -14,10 +14,10 @@ import (
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 )
 
-// Random payments, refunds and disputes, under random faults, with webhooks shuffled, repeated and lost, while rates, the
-// buyer's country and VAT id change: the books balance after every step; tax_payable is what was charged less what was
-// given back; each payment is charged the tax of the rules at its making, and gives no more of it back than that; in the
-// end Stripe holds what the books say, to the cent.
+// Random payments, refunds and disputes, under random faults, with webhooks shuffled, repeated and lost, while rates,
+// the buyer's country and VAT id change: the books balance after every step; tax_payable is what was charged less what
+// was given back; each payment is charged the tax of the rules at its making, and gives no more of it back than that;
+// in the end Stripe holds what the books say, to the cent.
 func TestTaxUnderFaults(t *testing.T) {
 	t.Parallel()
 	for _, seed := range []uint64{1, 2} {
@@ -27,7 +27,8 @@ func TestTaxUnderFaults(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 19))
 			m := taxModel{shop: s, o: o, r: r, due: map[id.TopUp]int64{}}
 			s.topUp(5 * money.Unit)
-			kinds := []sandbox.Fault{sandbox.None, sandbox.None, sandbox.None, sandbox.LostAnswer, sandbox.Error500, sandbox.RateLimited,
+			kinds := []sandbox.Fault{sandbox.None, sandbox.None, sandbox.None, sandbox.LostAnswer, sandbox.Error500,
+				sandbox.RateLimited,
 				sandbox.Truncated, sandbox.InUse, sandbox.Down}
 			for range 40 {
 				s.stripe.Fail(kinds[r.IntN(len(kinds))])
@@ -77,7 +78,8 @@ func (m *taxModel) step() {
 		}
 		m.lives(m.country, m.vat)
 	case 2, 3, 4:
-		m.p.cfg.DefaultMethod = []string{"pm_card_visa", "pm_card_visa", "pm_slow", "pm_card_visa_chargeDeclined"}[m.r.IntN(4)]
+		m.p.cfg.DefaultMethod = []string{"pm_card_visa", "pm_card_visa", "pm_slow",
+			"pm_card_visa_chargeDeclined"}[m.r.IntN(4)]
 		cents := 100 + m.r.Int64N(3000)
 		m.due[m.topUp(money.Nano(cents)*money.Cent).ID] = m.expected(cents)
 	case 5:
@@ -142,7 +144,8 @@ func (m *taxModel) receive() {
 // finishAll lets banks that took their time say yes, most often.
 func (m *taxModel) finishAll() {
 	m.t.Helper()
-	rows, err := m.d.Pool.Query(context.Background(), "SELECT payment_intent_id FROM topup WHERE state = 'pending' AND payment_intent_id IS NOT NULL")
+	rows, err := m.d.Pool.Query(context.Background(), "SELECT payment_intent_id FROM topup WHERE state = 'pending' AND "+
+		"payment_intent_id IS NOT NULL")
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -178,12 +181,17 @@ func (m *taxModel) check() {
 		m.t.Errorf("charged %d cents, payments say %d", cents, charged)
 	}
 	var over string
-	if err := m.d.Pool.QueryRow(context.Background(), `SELECT coalesce(string_agg(concat_ws(' ', t.amount, t.tax, r.amount, r.tax, d.amount, d.tax), E'\n'), '') FROM topup t,
-		LATERAL (SELECT coalesce(sum(amount), 0) AS amount, coalesce(sum(tax), 0) AS tax FROM refund WHERE topup_id = t.id AND state <> 'failed') r,
-		LATERAL (SELECT coalesce(sum(amount - tax), 0) AS amount, coalesce(sum(tax), 0) AS tax FROM dispute WHERE topup_id = t.id AND state = 'lost') d
+	if err := m.d.Pool.QueryRow(context.Background(), `SELECT coalesce(string_agg(concat_ws(' ', t.amount, t.tax,
+		r.amount, r.tax, d.amount, d.tax), E'\n'), '') FROM topup t,
+		LATERAL (SELECT coalesce(sum(amount), 0) AS amount, coalesce(sum(tax), 0) AS tax FROM refund WHERE topup_id = t.id
+		AND state <> 'failed') r,
+		LATERAL (SELECT coalesce(sum(amount - tax), 0) AS amount, coalesce(sum(tax), 0) AS tax FROM dispute WHERE topup_id =
+		t.id AND state = 'lost') d
 		WHERE r.tax + d.tax > t.tax OR r.amount + d.amount > t.amount
 		   OR r.amount + r.tax + d.amount + d.tax = t.amount + t.tax AND r.tax + d.tax <> t.tax
-		   OR abs((r.tax + d.tax) * (t.amount + t.tax) - t.tax * (r.amount + r.tax + d.amount + d.tax)) > 20000000 * (t.amount + t.tax)`).Scan(&over); err != nil || over != "" {
-		m.t.Errorf("payments gave back more than they brought, or not all of their tax (amount and tax paid, refunded, disputed): %v\n%s", err, over)
+		   OR abs((r.tax + d.tax) * (t.amount + t.tax) - t.tax * (r.amount + r.tax + d.amount + d.tax)) > 20000000 *
+		(t.amount + t.tax)`).Scan(&over); err != nil || over != "" {
+		m.t.Errorf("payments gave back more than they brought, or not all of their tax (amount and tax paid, refunded, "+
+			"disputed): %v\n%s", err, over)
 	}
 }

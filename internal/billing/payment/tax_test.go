@@ -50,8 +50,10 @@ func (s *shop) owed() money.Nano {
 	n := s.balanceOf(ledger.TaxPayable("EUR"))
 	var book, documents money.Nano
 	if err := s.d.Pool.QueryRow(context.Background(), `SELECT coalesce(sum(tax), 0)::bigint,
-		((SELECT coalesce(sum(tax), 0) FROM topup WHERE state = 'succeeded') - (SELECT coalesce(sum(tax), 0) FROM refund WHERE state <> 'failed')
-		- (SELECT coalesce(sum(tax), 0) FROM dispute WHERE state = 'lost'))::bigint FROM tax_entry`).Scan(&book, &documents); err != nil {
+		((SELECT coalesce(sum(tax), 0) FROM topup WHERE state = 'succeeded') - (SELECT coalesce(sum(tax), 0) FROM refund
+		WHERE state <> 'failed')
+		- (SELECT coalesce(sum(tax), 0) FROM dispute WHERE state = 'lost'))::bigint FROM
+		tax_entry`).Scan(&book, &documents); err != nil {
 		s.t.Fatal(err)
 	}
 	if n != book || n != documents {
@@ -64,39 +66,51 @@ func TestATopUpIsChargedWithItsTax(t *testing.T) {
 	t.Parallel()
 	s, o := taxed(t, "pm_card_visa")
 	price, err := s.p.Price(t.Context(), s.payer.Org, 100*money.Unit)
-	if err != nil || price.Total != 119*money.Unit || price.Tax.Percent != "19" || price.Tax.Reason != tax.Untold || price.Tax.Note == "" {
+	if err != nil || price.Total != 119*money.Unit || price.Tax.Percent != "19" || price.Tax.Reason != tax.Untold ||
+		price.Tax.Note == "" {
 		t.Fatalf("%+v %v", price, err)
 	}
 	s.lives("DE", "")
 	top := s.topUp(100 * money.Unit)
-	if top.State != Succeeded || top.Amount != 100*money.Unit || top.Tax.Amount != 19*money.Unit || top.Total != 119*money.Unit || top.Tax.Name != "VAT" {
+	if top.State != Succeeded || top.Amount != 100*money.Unit || top.Tax.Amount != 19*money.Unit ||
+		top.Total != 119*money.Unit || top.Tax.Name != "VAT" {
 		t.Fatalf("%+v", top)
 	}
-	if n, cents := s.stripe.Charged(); n != 1 || cents != 11900 || s.wallet() != 100*money.Unit || s.owed() != 19*money.Unit {
+	if n, cents := s.stripe.Charged(); n != 1 || cents != 11900 || s.wallet() != 100*money.Unit ||
+		s.owed() != 19*money.Unit {
 		t.Fatalf("%d charges, %d cents, wallet %s, tax %s", n, cents, s.wallet(), s.owed())
 	}
 	var told string
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT params->>'description' FROM stripe_outbox WHERE idem_key = $1", topupKey(top.ID)).Scan(&told); err != nil ||
+	if err := s.d.Pool.QueryRow(t.Context(), "SELECT params->>'description' FROM stripe_outbox WHERE idem_key = $1",
+		topupKey(top.ID)).Scan(&told); err != nil ||
 		told != "Muster credit 100.00 EUR, plus VAT 19 % 19.00 EUR" {
 		t.Fatal(told, err)
 	}
 	// Whoever was told another total is not charged.
 	o.Rates = map[string]int64{"DE": 160_000}
-	if _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: 100 * money.Unit, Total: 119 * money.Unit}, idem.Request{}); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "116.00") {
+	if _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{
+		Amount: 100 * money.Unit,
+		Total:  119 * money.Unit,
+	}, idem.Request{}); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "116.00") {
 		t.Fatal(err)
 	}
-	if got, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: 100 * money.Unit, Total: 116 * money.Unit}, idem.Request{}); err != nil || got.Tax.Percent != "16" {
+	if got, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{
+		Amount: 100 * money.Unit,
+		Total:  116 * money.Unit,
+	}, idem.Request{}); err != nil || got.Tax.Percent != "16" {
 		t.Fatalf("%+v %v", got, err)
 	}
 	// A business elsewhere in the EU.
 	s.lives("FR", "FR12345678901")
 	top = s.topUp(50 * money.Unit)
-	if top.Total != 50*money.Unit || top.Tax.Reason != tax.ReverseCharge || !strings.Contains(top.Tax.Note, "Reverse charge") || top.Tax.Percent != "0" {
+	if top.Total != 50*money.Unit || top.Tax.Reason != tax.ReverseCharge ||
+		!strings.Contains(top.Tax.Note, "Reverse charge") || top.Tax.Percent != "0" {
 		t.Fatalf("%+v", top)
 	}
 	// Nobody can say what the tax is: nothing is charged.
 	o.away = context.DeadlineExceeded
-	if _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: money.Unit}, idem.Request{}); !fault.Is(err, fault.Unavailable) {
+	if _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: money.Unit}, idem.Request{}); !fault.Is(err,
+		fault.Unavailable) {
 		t.Fatal(err)
 	}
 	if n, _ := s.stripe.Charged(); n != 3 || s.owed() != 35*money.Unit {
@@ -120,7 +134,8 @@ func TestTheTaxOfAPaymentUnderWayIsFrozen(t *testing.T) {
 	}
 	s.deliver(s.stripe.Deliveries())
 	for x, want := range map[id.TopUp]money.Nano{first.ID: 190 * money.Cent, late.ID: 380 * money.Cent} {
-		if got := s.want(TopUp{ID: x}, Succeeded); got.Tax.Amount != want || got.Tax.Country != "DE" || got.Tax.Percent != "19" {
+		if got := s.want(TopUp{ID: x}, Succeeded); got.Tax.Amount != want || got.Tax.Country != "DE" ||
+			got.Tax.Percent != "19" {
 			t.Errorf("%+v", got.Tax)
 		}
 	}
@@ -196,8 +211,10 @@ func TestADisputeAndItsTax(t *testing.T) {
 			s.stripe.Decide(dp, c.won)
 			ds := s.stripe.Deliveries()
 			s.deliver(append(ds, ds...))
-			if s.wallet() != c.wallet || s.owed() != c.owed || -s.balanceOf(ledger.BadDebt("EUR")) != c.bad || s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")) != 0 {
-				t.Errorf("wallet %s, tax %s, bad debt %s, set aside %s", s.wallet(), s.owed(), -s.balanceOf(ledger.BadDebt("EUR")), s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")))
+			if s.wallet() != c.wallet || s.owed() != c.owed || -s.balanceOf(ledger.BadDebt("EUR")) != c.bad ||
+				s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")) != 0 {
+				t.Errorf("wallet %s, tax %s, bad debt %s, set aside %s", s.wallet(), s.owed(), -s.balanceOf(ledger.BadDebt("EUR")),
+					s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")))
 			}
 			s.level()
 		})
@@ -208,8 +225,14 @@ func TestADisputeAndItsTax(t *testing.T) {
 func TestAutoTopUpPaysItsTax(t *testing.T) {
 	t.Parallel()
 	s, o := taxed(t, "pm_card_visa")
-	s.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", s.payer.User, s.payer.User.String()+"@example.com")
-	if err := s.p.SetAutoTopUp(t.Context(), s.payer, AutoTopUp{Enabled: true, Threshold: 100 * money.Unit, Amount: 10 * money.Unit, DailyCap: 20 * money.Unit}); err != nil {
+	s.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", s.payer.User, s.payer.User.String()+
+		"@example.com")
+	if err := s.p.SetAutoTopUp(t.Context(), s.payer, AutoTopUp{
+		Enabled:   true,
+		Threshold: 100 * money.Unit,
+		Amount:    10 * money.Unit,
+		DailyCap:  20 * money.Unit,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	o.away = context.DeadlineExceeded
@@ -223,7 +246,8 @@ func TestAutoTopUpPaysItsTax(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, cents := s.stripe.Charged(); n != 2 || cents != 2380 || s.wallet() != 20*money.Unit || s.owed() != 380*money.Cent {
+	if n, cents := s.stripe.Charged(); n != 2 || cents != 2380 || s.wallet() != 20*money.Unit ||
+		s.owed() != 380*money.Cent {
 		t.Fatal(n, cents, s.wallet(), s.owed())
 	}
 	s.level()

@@ -31,11 +31,13 @@ type TopUpRequest struct {
 }
 
 // TopUp pays into the org's wallet: with a saved card, else through the checkout page its answer names. Faults: Invalid
-// (the amount), NotFound (the card), QuotaExceeded (the limit before verification), Conflict (Total is not what is charged now), Unavailable (the tax is not
-// known, or sending is paused). With an idempotency key the same top-up is returned again, in its present state. A
-// declined card is a top-up in state Failed, no error. When the payer's bank wants to ask them, the top-up is Pending
-// and its ActionURL says where. When Stripe does not answer, the top-up is returned Pending and settles by itself.
-func (p *Payments) TopUp(ctx context.Context, payer account.Principal, r TopUpRequest, key idem.Request) (TopUp, error) {
+// (the amount), NotFound (the card), QuotaExceeded (the limit before verification), Conflict (Total is not what is
+// charged now), Unavailable (the tax is not known, or sending is paused). With an idempotency key the same top-up is
+// returned again, in its present state. A declined card is a top-up in state Failed, no error. When the payer's bank
+// wants to ask them, the top-up is Pending and its ActionURL says where. When Stripe does not answer, the top-up is
+// returned Pending and settles by itself.
+func (p *Payments) TopUp(ctx context.Context, payer account.Principal, r TopUpRequest,
+	key idem.Request) (TopUp, error) {
 	if err := checkAmount(r.Amount); err != nil {
 		return TopUp{}, err
 	}
@@ -84,10 +86,12 @@ func checkAmount(n money.Nano) error {
 const what = "Muster credit"
 
 // decide writes the top-up and what is to be said to Stripe, in the order in which to say it.
-func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principal, topup id.TopUp, r TopUpRequest, on tax.Tax) ([]id.Outbox, error) {
+func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principal, topup id.TopUp, r TopUpRequest,
+	on tax.Tax) ([]id.Outbox, error) {
 	total := r.Amount + on.Amount()
 	if r.Total != 0 && r.Total != total {
-		return nil, fault.New(fault.Conflict, "with tax it is %s %s now, not %s: look at it again and confirm", inCents(total), p.cfg.Currency, inCents(r.Total))
+		return nil, fault.New(fault.Conflict, "with tax it is %s %s now, not %s: look at it again and confirm",
+			inCents(total), p.cfg.Currency, inCents(r.Total))
 	}
 	if err := refusePaused(ctx, tx.Q); err != nil {
 		return nil, err
@@ -127,15 +131,34 @@ func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principa
 	}
 	if method != "" {
 		err = out.add(ctx, kindPayment, topup.String(), topupKey(topup), stripe.NewPayment{
-			TopUp: topup.String(), Method: method, Cents: cents, Currency: p.cfg.Currency, Description: named, ReturnURL: back, Receipt: payer.Email, Meta: meta})
+			TopUp:       topup.String(),
+			Method:      method,
+			Cents:       cents,
+			Currency:    p.cfg.Currency,
+			Description: named,
+			ReturnURL:   back,
+			Receipt:     payer.Email,
+			Meta:        meta,
+		})
 	} else {
 		err = out.add(ctx, kindCheckout, topup.String(), topupKey(topup), stripe.NewCheckout{
-			TopUp: topup.String(), Cents: cents, Currency: p.cfg.Currency, Description: named, SuccessURL: back, CancelURL: back, Receipt: payer.Email, Meta: meta})
+			TopUp:       topup.String(),
+			Cents:       cents,
+			Currency:    p.cfg.Currency,
+			Description: named,
+			SuccessURL:  back,
+			CancelURL:   back,
+			Receipt:     payer.Email,
+			Meta:        meta,
+		})
 	}
 	if err != nil {
 		return nil, err
 	}
-	return out.rows, audit.Record(ctx, tx, payer.Event("billing.topup", topup.String(), map[string]any{"amount": r.Amount.String(), "total": total.String()}))
+	return out.rows, audit.Record(ctx, tx, payer.Event("billing.topup", topup.String(), map[string]any{
+		"amount": r.Amount.String(),
+		"total":  total.String(),
+	}))
 }
 
 // customer has the org's customer made if there is none, and is the org's default payment method, "" for none.
@@ -184,8 +207,19 @@ func (p *Payments) List(ctx context.Context, org id.Org, before id.TopUp, limit 
 
 func (p *Payments) view(t dbq.Topup) TopUp {
 	return TopUp{
-		ID: t.ID, Amount: t.Amount, Tax: ViewTax(taxOf(t), t.Tax), Total: t.Amount + t.Tax, Currency: t.Currency, State: State(t.State), CheckoutURL: t.CheckoutURL, Failure: t.Failure,
-		ActionURL: t.ActionURL, ReceiptURL: t.ReceiptURL, Automatic: t.Automatic,
-		CreatedAt: t.CreatedAt, SettledAt: t.SettledAt, Sandbox: p.cfg.Sandbox,
+		ID:          t.ID,
+		Amount:      t.Amount,
+		Tax:         ViewTax(taxOf(t), t.Tax),
+		Total:       t.Amount + t.Tax,
+		Currency:    t.Currency,
+		State:       State(t.State),
+		CheckoutURL: t.CheckoutURL,
+		Failure:     t.Failure,
+		ActionURL:   t.ActionURL,
+		ReceiptURL:  t.ReceiptURL,
+		Automatic:   t.Automatic,
+		CreatedAt:   t.CreatedAt,
+		SettledAt:   t.SettledAt,
+		Sandbox:     p.cfg.Sandbox,
 	}
 }

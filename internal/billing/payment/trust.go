@@ -25,7 +25,8 @@ const (
 	StandingOK StandingState = "ok"
 	// StandingDisputed: a payment of the org is disputed. It rents with prepaid money only, and what it adds is limited.
 	StandingDisputed StandingState = "disputed"
-	// StandingSuspended: the org has lost several disputes. It adds nothing and rents nothing new until staff forgive them.
+	// StandingSuspended: the org has lost several disputes. It adds nothing and rents nothing new until staff forgive
+	// them.
 	StandingSuspended StandingState = "suspended"
 )
 
@@ -36,7 +37,8 @@ const (
 	DefaultDisputedLimit = 100 * money.Unit
 )
 
-// standingAfter is the state of an org with so many disputes open and lost, of which staff have forgiven some of the lost ones.
+// standingAfter is the state of an org with so many disputes open and lost, of which staff have forgiven some of the
+// lost ones.
 func standingAfter(open, lost, forgiven int64) StandingState {
 	switch {
 	case lost-forgiven >= lostUntilSuspended:
@@ -47,7 +49,8 @@ func standingAfter(open, lost, forgiven int64) StandingState {
 	return StandingOK
 }
 
-// updateStanding stores the org's state after a dispute was opened or closed. The caller holds the lock on the org's wallet.
+// updateStanding stores the org's state after a dispute was opened or closed. The caller holds the lock on the org's
+// wallet.
 func (p *Payments) updateStanding(ctx context.Context, tx *db.Tx, org id.Org) error {
 	was, err := tx.Q.PaymentStandingForUpdate(ctx, org)
 	if err != nil && !db.NoRows(err) {
@@ -58,7 +61,12 @@ func (p *Payments) updateStanding(ctx context.Context, tx *db.Tx, org id.Org) er
 		return fmt.Errorf("disputes of %s: %w", org, err)
 	}
 	state := standingAfter(n.Open, n.Lost, int64(was.Forgiven))
-	if err := tx.Q.SetPaymentStanding(ctx, dbq.SetPaymentStandingParams{OrgID: org, State: string(state), Forgiven: was.Forgiven, Note: was.Note}); err != nil {
+	if err := tx.Q.SetPaymentStanding(ctx, dbq.SetPaymentStandingParams{
+		OrgID:    org,
+		State:    string(state),
+		Forgiven: was.Forgiven,
+		Note:     was.Note,
+	}); err != nil {
 		return fmt.Errorf("payment standing of %s: %w", org, err)
 	}
 	if state != StandingSuspended || was.State == string(StandingSuspended) {
@@ -69,15 +77,28 @@ func (p *Payments) updateStanding(ctx context.Context, tx *db.Tx, org id.Org) er
 		return err
 	}
 	key := fmt.Sprintf("suspended:%d", n.Lost)
-	if _, err := notify.Add(ctx, tx, notify.Notice{Org: org, Key: key, Severity: notify.Bad, Object: org.String(), Title: "Your organisation is suspended",
-		Body: why + " You cannot rent anything new or add credit. Write to us if this is a mistake."}); err != nil {
+	if _, err := notify.Add(ctx, tx, notify.Notice{
+		Org:      org,
+		Key:      key,
+		Severity: notify.Bad,
+		Object:   org.String(),
+		Title:    "Your organisation is suspended",
+		Body:     why + " You cannot rent anything new or add credit. Write to us if this is a mistake.",
+	}); err != nil {
 		return err
 	}
-	return notifyAdmins(ctx, tx, notify.Notice{Key: key + ":" + org.String(), Severity: notify.Warn, Object: org.String(), Title: "An organisation was suspended",
-		Body: why + " It cannot rent anything new or add credit until the disputes are forgiven, on its page or with muster admin standing."})
+	return notifyAdmins(ctx, tx, notify.Notice{
+		Key:      key + ":" + org.String(),
+		Severity: notify.Warn,
+		Object:   org.String(),
+		Title:    "An organisation was suspended",
+		Body: why + " It cannot rent anything new or add credit until the disputes are forgiven, on its page or with " +
+			"muster admin standing.",
+	})
 }
 
-// reserve makes what the org's disputes claim unavailable in its wallet, whatever is credited to it later. books has the wallet.
+// reserve makes what the org's disputes claim unavailable in its wallet, whatever is credited to it later. books has
+// the wallet.
 func (p *Payments) reserve(ctx context.Context, tx *db.Tx, books *ledger.Locked, wallet ledger.Account) error {
 	c, err := tx.Q.DisputeClaims(ctx, wallet.Org, wallet.Currency)
 	if err != nil {
@@ -86,9 +107,9 @@ func (p *Payments) reserve(ctx context.Context, tx *db.Tx, books *ledger.Locked,
 	return books.Reserve(ctx, wallet, money.Nano(c.Short+c.Debt))
 }
 
-// CollectClaims moves what disputes claim out of the wallets it has returned to: of an open dispute to dispute_hold, of a lost one
-// to bad_debt. It returns how many wallets it dealt with. Nothing depends on when it runs, because what is claimed cannot be
-// spent meanwhile. Run it every few seconds; any number of replicas may.
+// CollectClaims moves what disputes claim out of the wallets it has returned to: of an open dispute to dispute_hold, of
+// a lost one to bad_debt. It returns how many wallets it dealt with. Nothing depends on when it runs, because what is
+// claimed cannot be spent meanwhile. Run it every few seconds; any number of replicas may.
 func (p *Payments) CollectClaims(ctx context.Context) (n int, err error) {
 	rows, err := p.d.Q.WalletsWithClaims(ctx, batchRows)
 	if err != nil {
@@ -127,10 +148,12 @@ func (p *Payments) collect(ctx context.Context, org id.Org, currency string) err
 				}
 				e := ledger.Entry{Ref: org.String(), Transfers: []ledger.Transfer{{Debit: wallet, Credit: aside, Amount: part}}}
 				if open {
-					e.Kind, e.Key, e.Memo = "dispute", fmt.Sprintf("dispute:%s:aside:%d", d.ID, int64(d.Held+part)), "a payment is disputed"
+					e.Kind, e.Key, e.Memo = "dispute", fmt.Sprintf("dispute:%s:aside:%d", d.ID, int64(d.Held+part)),
+						"a payment is disputed"
 					err = tx.Q.SetDisputeHeld(ctx, d.Held+part, d.ID)
 				} else {
-					e.Kind, e.Key, e.Memo = "dispute_repaid", fmt.Sprintf("dispute:%s:repaid:%d", d.ID, int64(d.Debt-part)), "repays a lost dispute"
+					e.Kind, e.Key, e.Memo = "dispute_repaid", fmt.Sprintf("dispute:%s:repaid:%d", d.ID, int64(d.Debt-part)),
+						"repays a lost dispute"
 					e.Transfers[0].Credit = bad
 					err = tx.Q.SetDisputeDebt(ctx, d.Debt-part, d.ID)
 				}
@@ -179,10 +202,12 @@ func (p *Payments) allowDisputed(ctx context.Context, tx *db.Tx, org id.Org, amo
 	if err != nil || amount <= left {
 		return err
 	}
-	return fault.New(fault.QuotaExceeded, "while a payment is disputed, at most %s %s more can be added", inCents(left), p.cfg.Currency)
+	return fault.New(fault.QuotaExceeded, "while a payment is disputed, at most %s %s more can be added", inCents(left),
+		p.cfg.Currency)
 }
 
-// leftWhileDisputed is what an org with an open dispute may still add: the limit, or as much as is missing for the dispute.
+// leftWhileDisputed is what an org with an open dispute may still add: the limit, or as much as is missing for the
+// dispute.
 func (p *Payments) leftWhileDisputed(ctx context.Context, q *dbq.Queries, org id.Org) (money.Nano, error) {
 	added, err := q.AddedWhileDisputed(ctx, org)
 	if err != nil {
@@ -220,8 +245,8 @@ type NotInGoodStanding struct {
 	Changed time.Time     `json:"changed_at"`
 }
 
-// Standings lists the orgs that are not in good standing, the latest change first, at most 200. Only a platform operator sees
-// them. Fault: Forbidden.
+// Standings lists the orgs that are not in good standing, the latest change first, at most 200. Only a platform
+// operator sees them. Fault: Forbidden.
 func (p *Payments) Standings(ctx context.Context, who account.Principal) ([]NotInGoodStanding, error) {
 	if !who.Admin {
 		return nil, fault.New(fault.Forbidden, "only a platform operator sees the standing of every organisation")
@@ -237,8 +262,9 @@ func (p *Payments) Standings(ctx context.Context, who account.Principal) ([]NotI
 	return out, nil
 }
 
-// Forgive makes the org's lost disputes of today not count towards a suspension; debts stay, and so do blocked cards. Only a
-// platform operator may, with a reason for the audit trail. Faults: Forbidden, Invalid, Conflict (nothing was lost).
+// Forgive makes the org's lost disputes of today not count towards a suspension; debts stay, and so do blocked cards.
+// Only a platform operator may, with a reason for the audit trail. Faults: Forbidden, Invalid, Conflict (nothing was
+// lost).
 func (p *Payments) Forgive(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, reason string) error {
 	if !who.Admin {
 		return fault.New(fault.Forbidden, "only a platform operator forgives lost disputes")
@@ -257,8 +283,16 @@ func (p *Payments) Forgive(ctx context.Context, tx *db.Tx, who account.Principal
 		return fault.New(fault.Conflict, "the organisation has lost no dispute")
 	}
 	state := standingAfter(n.Open, n.Lost, n.Lost)
-	if err := tx.Q.SetPaymentStanding(ctx, dbq.SetPaymentStandingParams{OrgID: org, State: string(state), Forgiven: int32(n.Lost), Note: reason}); err != nil {
+	if err := tx.Q.SetPaymentStanding(ctx, dbq.SetPaymentStandingParams{
+		OrgID:    org,
+		State:    string(state),
+		Forgiven: int32(n.Lost),
+		Note:     reason,
+	}); err != nil {
 		return fmt.Errorf("payment standing of %s: %w", org, err)
 	}
-	return audit.Record(ctx, tx, who.Event("billing.disputes_forgive", org.String(), map[string]any{"lost": n.Lost, "reason": reason}))
+	return audit.Record(ctx, tx, who.Event("billing.disputes_forgive", org.String(), map[string]any{
+		"lost":   n.Lost,
+		"reason": reason,
+	}))
 }

@@ -101,7 +101,8 @@ func TestDisputedMoneyThatComesBackIsSetAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.decide(dp, false)
-	if s.wallet() != 0 || s.balanceOf(ledger.BadDebt("EUR")) != 0 || s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")) != 0 {
+	if s.wallet() != 0 || s.balanceOf(ledger.BadDebt("EUR")) != 0 ||
+		s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")) != 0 {
 		t.Fatalf("wallet %s, bad debt %s", s.wallet(), s.balanceOf(ledger.BadDebt("EUR")))
 	}
 	s.level()
@@ -183,7 +184,10 @@ func TestStandingFollowsDisputes(t *testing.T) {
 		return err
 	}
 	forgive := func(who account.Principal, reason string) error {
-		return s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return s.p.Forgive(ctx, tx, who, s.payer.Org, reason) })
+		return s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return s.p.Forgive(ctx, tx, who,
+				s.payer.Org, reason)
+		})
 	}
 	if err := forgive(admin, "none"); !fault.Is(err, fault.Conflict) {
 		t.Fatal(err)
@@ -211,7 +215,8 @@ func TestStandingFollowsDisputes(t *testing.T) {
 	if len(s.noticeTitles(s.payer.Org, "suspended:")) != 1 || len(s.noticeTitles(boss, "suspended:")) != 1 {
 		t.Error("nobody was told")
 	}
-	if all, err := s.p.Standings(t.Context(), admin); err != nil || len(all) != 1 || all[0].Org != s.payer.Org || all[0].Lost != 3 {
+	if all, err := s.p.Standings(t.Context(), admin); err != nil || len(all) != 1 || all[0].Org != s.payer.Org ||
+		all[0].Lost != 3 {
 		t.Fatal(all, err)
 	}
 	if _, err := s.p.Standings(t.Context(), s.payer); !fault.Is(err, fault.Forbidden) {
@@ -254,7 +259,8 @@ func TestTheCardOfALostDisputeIsBlocked(t *testing.T) {
 	if other.wallet() != 0 || len(other.cards()) != 0 {
 		t.Fatalf("%s paid with a blocked card, %d cards kept", other.wallet(), len(other.cards()))
 	}
-	if list, err := s.p.Refunds(t.Context(), other.payer.Org); err != nil || len(list) != 1 || list[0].State != Succeeded || list[0].Amount != 7*u {
+	if list, err := s.p.Refunds(t.Context(), other.payer.Org); err != nil || len(list) != 1 ||
+		list[0].State != Succeeded || list[0].Amount != 7*u {
 		t.Fatal(list, err)
 	}
 	s.stripe.Pay(s.session(topupKey(other.topUp(8*u).ID)), "pm_card_mastercard")
@@ -265,8 +271,8 @@ func TestTheCardOfALostDisputeIsBlocked(t *testing.T) {
 	s.level()
 }
 
-// Disputes in every order with holds, refunds, credits and top-ups, killed at any statement: what can be spent is exactly what
-// was paid in and is neither used, held, given back nor disputed, and the books agree with Stripe.
+// Disputes in every order with holds, refunds, credits and top-ups, killed at any statement: what can be spent is
+// exactly what was paid in and is neither used, held, given back nor disputed, and the books agree with Stripe.
 func TestSpendableIsNeverDisputed(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
@@ -277,7 +283,8 @@ func TestSpendableIsNeverDisputed(t *testing.T) {
 	}
 }
 
-// undisputed is what could be spent, from the rows of payments, refunds and disputes, and from what tests moved; not from balances.
+// undisputed is what could be spent, from the rows of payments, refunds and disputes, and from what tests moved; not
+// from balances.
 const undisputed = `SELECT greatest(0,
       (SELECT coalesce(sum(amount), 0) FROM topup WHERE org_id = $1 AND state = 'succeeded')
     - (SELECT coalesce(sum(amount), 0) FROM refund WHERE org_id = $1 AND state <> 'failed')

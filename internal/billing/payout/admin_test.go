@@ -45,7 +45,12 @@ func newAdmin(t *testing.T) *admin {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	pay, err := payment.New(d, c, payment.Config{Currency: eur, DefaultMethod: "pm_card_visa", ReturnURL: "http://m.test/billing", Sandbox: true}, log)
+	pay, err := payment.New(d, c, payment.Config{
+		Currency:      eur,
+		DefaultMethod: "pm_card_visa",
+		ReturnURL:     "http://m.test/billing",
+		Sandbox:       true,
+	}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +58,14 @@ func newAdmin(t *testing.T) *admin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &admin{world: &world{t, d, id.New[id.Org]()}, k: k, fake: fake, pay: pay, p: p, boss: account.Principal{User: id.New[id.User](), Admin: true}}
+	x := &admin{
+		world: &world{t, d, id.New[id.Org]()},
+		k:     k,
+		fake:  fake,
+		pay:   pay,
+		p:     p,
+		boss:  account.Principal{User: id.New[id.User](), Admin: true},
+	}
 	x.owner = account.Principal{Org: x.operator, User: id.New[id.User](), Email: "o@b.c", OrgName: "o"}
 	x.renter = account.Principal{Org: id.New[id.Org](), User: id.New[id.User](), Email: "a@b.c", OrgName: "r"}
 	for _, o := range []id.Org{x.operator, x.renter.Org} {

@@ -13,10 +13,11 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// AdoptTransfer books a transfer that a restored database may have lost, from what Stripe says of it. Its payout is made again under
-// the same id, so that any number of calls books it once. Its money is taken from what is payable, and the rest from what is
-// pending, which may fall below zero until usage that was lost is reported and booked again.
-func (p *Payouts) AdoptTransfer(ctx context.Context, object string, record payment.RecordAdopted) (out payment.Adopted, err error) {
+// AdoptTransfer books a transfer that a restored database may have lost, from what Stripe says of it. Its payout is
+// made again under the same id, so that any number of calls books it once. Its money is taken from what is payable, and
+// the rest from what is pending, which may fall below zero until usage that was lost is reported and booked again.
+func (p *Payouts) AdoptTransfer(ctx context.Context, object string,
+	record payment.RecordAdopted) (out payment.Adopted, err error) {
 	t, err := p.pay.Stripe().Transfer(ctx, object)
 	if e := stripe.As(err); e != nil && e.Outcome == stripe.Missing {
 		return payment.Adopted{Outcome: payment.Foreign, Note: "Stripe does not know it"}, nil
@@ -74,21 +75,38 @@ func (p *Payouts) insertLost(ctx context.Context, tx *db.Tx, ours id.Payout, org
 		return err
 	}
 	amount := money.Nano(t.Cents) * money.Cent
-	pending, payable, way := ledger.HostPending(org, t.Currency), ledger.HostPayable(org, t.Currency), ledger.Transfers(t.Currency)
+	pending, payable, way := ledger.HostPending(org, t.Currency), ledger.HostPayable(org, t.Currency),
+		ledger.Transfers(t.Currency)
 	books, err := ledger.Lock(ctx, tx, pending, payable, way, ledger.StripeClearing(t.Currency))
 	if err != nil {
 		return err
 	}
-	if err := tx.Q.InsertPayout(ctx, dbq.InsertPayoutParams{ID: ours, OrgID: org, StripeAccount: t.Account, Amount: amount, Currency: t.Currency}); err != nil {
+	if err := tx.Q.InsertPayout(ctx, dbq.InsertPayoutParams{
+		ID:            ours,
+		OrgID:         org,
+		StripeAccount: t.Account,
+		Amount:        amount,
+		Currency:      t.Currency,
+	}); err != nil {
 		return fmt.Errorf("insert payout %s: %w", ours, err)
 	}
 	due := min(amount, max(0, books.Balance(payable)))
 	var legs []ledger.Transfer
-	for _, x := range []ledger.Transfer{{Debit: payable, Credit: way, Amount: due}, {Debit: pending, Credit: way, Amount: amount - due}} {
+	for _, x := range []ledger.Transfer{{
+		Debit:  payable,
+		Credit: way,
+		Amount: due,
+	}, {Debit: pending, Credit: way, Amount: amount - due}} {
 		if x.Amount > 0 {
 			legs = append(legs, x)
 		}
 	}
-	_, err = books.Post(ctx, ledger.Entry{Kind: "payout", Key: "payout:" + ours.String() + ":asked", Ref: ours.String(), Memo: "to your account at Stripe", Transfers: legs})
+	_, err = books.Post(ctx, ledger.Entry{
+		Kind:      "payout",
+		Key:       "payout:" + ours.String() + ":asked",
+		Ref:       ours.String(),
+		Memo:      "to your account at Stripe",
+		Transfers: legs,
+	})
 	return err
 }

@@ -22,10 +22,10 @@ type dispute struct {
 	held       money.Nano // in review, of all that was earned from the renter: the newest of what a review looks at
 }
 
-// disputed is how much of what was earned is disputed, and how much of that waits for no other reason, when what is in review
-// waits anyhow and, with holdback, what is young does too. Every nano-unit counts once: two disputes of one renter do not claim
-// the same money, and what waits anyhow is the first to be what is disputed, for money has no name. The disputes of a renter
-// stand together, the latest payment first.
+// disputed is how much of what was earned is disputed, and how much of that waits for no other reason, when what is in
+// review waits anyhow and, with holdback, what is young does too. Every nano-unit counts once: two disputes of one
+// renter do not claim the same money, and what waits anyhow is the first to be what is disputed, for money has no name.
+// The disputes of a renter stand together, the latest payment first.
 func disputed(all []dispute, holdback bool) (total, alone money.Nano) {
 	for i := 0; i < len(all); {
 		var claimed, extra money.Nano
@@ -52,12 +52,14 @@ func disputesOf(ctx context.Context, q *dbq.Queries, org id.Org, currency string
 	}
 	out := make([]dispute, len(rows))
 	for i, r := range rows {
-		out[i] = dispute{r.RenterOrgID, money.Nano(r.Amount), money.Nano(r.Earned), money.Nano(r.Young), money.Nano(r.Reviewable), money.Nano(r.Held)}
+		out[i] = dispute{r.RenterOrgID, money.Nano(r.Amount), money.Nano(r.Earned), money.Nano(r.Young),
+			money.Nano(r.Reviewable), money.Nano(r.Held)}
 	}
 	return out, nil
 }
 
-// disputedOutsideReview is what is disputed of an operator's earnings and not in review: the review holds the rest already.
+// disputedOutsideReview is what is disputed of an operator's earnings and not in review: the review holds the rest
+// already.
 func disputedOutsideReview(ctx context.Context, q *dbq.Queries, org id.Org, currency string) (money.Nano, error) {
 	all, err := disputesOf(ctx, q, org, currency, time.Time{})
 	if err != nil {

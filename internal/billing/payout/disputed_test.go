@@ -22,8 +22,8 @@ func (s small) waits(unit int, holdback bool) bool {
 	return holdback && unit >= s.cutoff || s.reviewed && unit < s.cutoff && unit >= s.decided
 }
 
-// claimed reports whether the disputes can claim exactly these units: each unit one place of a dispute whose payment was not
-// after it (a matching by augmenting paths, with nothing of the rule's arithmetic).
+// claimed reports whether the disputes can claim exactly these units: each unit one place of a dispute whose payment
+// was not after it (a matching by augmenting paths, with nothing of the rule's arithmetic).
 func (s small) claimed(set uint) bool {
 	var places []int // moment of the payment, once per unit of the amount
 	for i, at := range s.paidAt {
@@ -57,7 +57,8 @@ func (s small) claimed(set uint) bool {
 	return true
 }
 
-// oracle tries every set of units: of the largest that the disputes can claim, the one of which least waits for no other reason.
+// oracle tries every set of units: of the largest that the disputes can claim, the one of which least waits for no
+// other reason.
 func (s small) oracle(holdback bool) (total, alone int) {
 	total, alone = -1, 0
 	for set := range uint(1) << s.units {
@@ -84,7 +85,12 @@ func (s small) rows(renter id.Org) []dispute {
 		if at >= s.units {
 			continue // nothing was earned since: no row
 		}
-		d := dispute{renter: renter, amount: money.Nano(s.amount[i]), earned: money.Nano(s.units - at), young: money.Nano(s.units - max(at, s.cutoff))}
+		d := dispute{
+			renter: renter,
+			amount: money.Nano(s.amount[i]),
+			earned: money.Nano(s.units - at),
+			young:  money.Nano(s.units - max(at, s.cutoff)),
+		}
 		if s.reviewed {
 			d.reviewable, d.held = money.Nano(max(0, s.cutoff-at)), money.Nano(max(0, s.cutoff-s.decided))
 		}
@@ -93,8 +99,8 @@ func (s small) rows(renter id.Org) []dispute {
 	return out
 }
 
-// Whatever waits for several reasons waits once: for random renters the rule holds back what trying out every assignment of every
-// nano-unit says, no unit more and none less.
+// Whatever waits for several reasons waits once: for random renters the rule holds back what trying out every
+// assignment of every nano-unit says, no unit more and none less.
 func TestWhatWaitsForTwoReasonsWaitsOnce(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 11))
@@ -124,8 +130,8 @@ func TestWhatWaitsForTwoReasonsWaitsOnce(t *testing.T) {
 	}
 }
 
-// Against the books: what is in review and disputed too is held back once, what is released stays back while it is disputed, and
-// what was never held twice is paid.
+// Against the books: what is in review and disputed too is held back once, what is released stays back while it is
+// disputed, and what was never held twice is paid.
 func TestDisputedAndInReviewIsHeldBackOnce(t *testing.T) {
 	t.Parallel()
 	const u = money.Unit
@@ -133,7 +139,8 @@ func TestDisputedAndInReviewIsHeldBackOnce(t *testing.T) {
 	x.link()
 	x.earn(10 * u) // before the disputed payment
 	top := x.topUp(50 * u)
-	x.exec("INSERT INTO dispute (id, org_id, topup_id, amount, held, currency, reason, state, paid_at) VALUES ('dp_1', $1, $2, $3, 0, $4, '', 'open', clock_timestamp())",
+	x.exec("INSERT INTO dispute (id, org_id, topup_id, amount, held, currency, reason, state, paid_at) VALUES ('dp_1', "+
+		"$1, $2, $3, 0, $4, '', 'open', clock_timestamp())",
 		x.renter.Org, top.ID, 25*u, eur)
 	x.earn(30 * u)
 	earn := x.other(40 * u)

@@ -32,7 +32,11 @@ type history struct {
 }
 
 func newHistory(t *testing.T, seed uint64) *history {
-	h := &history{world: newWorld(t), r: rand.New(rand.NewPCG(seed, 190)), from: time.Now().UTC().Truncate(time.Hour).Add(-50 * time.Hour)}
+	h := &history{
+		world: newWorld(t),
+		r:     rand.New(rand.NewPCG(seed, 190)),
+		from:  time.Now().UTC().Truncate(time.Hour).Add(-50 * time.Hour),
+	}
 	h.pending = h.account(ledger.HostPending(h.operator, eur))
 	h.debits = append(h.debits, h.account(ledger.StandbyRelief(eur)), h.account(ledger.Goodwill(eur)))
 	for range 3 {
@@ -91,15 +95,21 @@ func (h *history) book(n int) {
 			from, to = to, from
 		}
 		ids = append(ids, idAround(h.r, at))
-		debits, credits = append(debits, pgtype.UUID{Bytes: from.UUID(), Valid: true}), append(credits, pgtype.UUID{Bytes: to.UUID(), Valid: true})
+		debits, credits = append(debits, pgtype.UUID{
+			Bytes: from.UUID(),
+			Valid: true,
+		}), append(credits, pgtype.UUID{Bytes: to.UUID(), Valid: true})
 		amounts, times = append(amounts, 1+h.r.Int64N(1000)), append(times, at)
 	}
 	h.tx(func(ctx context.Context, tx *db.Tx) error {
-		if _, err := tx.Exec(ctx, "INSERT INTO ledger_tx (id, kind, key) VALUES ($1, 'test', $2)", entry, entry.String()); err != nil {
+		if _, err := tx.Exec(ctx, "INSERT INTO ledger_tx (id, kind, key) VALUES ($1, 'test', $2)", entry,
+			entry.String()); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `INSERT INTO ledger_transfer (id, tx_id, debit_account_id, credit_account_id, currency, amount, created_at)
-			SELECT unnest($1::uuid[]), $2, unnest($3::uuid[]), unnest($4::uuid[]), 'EUR', unnest($5::bigint[]), unnest($6::timestamptz[])`,
+		_, err := tx.Exec(ctx, `INSERT INTO ledger_transfer (id, tx_id, debit_account_id, credit_account_id, currency,
+			amount, created_at)
+			SELECT unnest($1::uuid[]), $2, unnest($3::uuid[]), unnest($4::uuid[]), 'EUR', unnest($5::bigint[]),
+			unnest($6::timestamptz[])`,
 			ids, entry, debits, credits, amounts, times)
 		return err
 	})
@@ -114,21 +124,27 @@ func idAround(r *rand.Rand, at time.Time) pgtype.UUID {
 }
 
 const earnedSlowly = `
-	SELECT coalesce(sum(t.amount), 0)::bigint FROM ledger_account h JOIN ledger_transfer t ON t.credit_account_id = h.id JOIN ledger_account r ON r.id = t.debit_account_id
+	SELECT coalesce(sum(t.amount), 0)::bigint FROM ledger_account h JOIN ledger_transfer t ON t.credit_account_id = h.id
+	JOIN ledger_account r ON r.id = t.debit_account_id
 	WHERE h.kind = 'host_pending' AND h.org_id = $1 AND t.created_at > $2
 	  AND ($3::uuid IS NULL OR r.org_id = $3 AND r.kind IN ('renter_hold', 'renter_wallet', 'bond_hold'))`
 
 const earnedFromSlowly = `
-	SELECT (coalesce((SELECT sum(t.amount) FROM ledger_account r JOIN ledger_transfer t ON t.debit_account_id = r.id JOIN ledger_account h ON h.id = t.credit_account_id
-	                  WHERE r.org_id = $2 AND r.kind IN ('renter_hold', 'renter_wallet', 'bond_hold') AND h.kind = 'host_pending' AND h.org_id = $1 AND t.created_at <= $3), 0)
-	      - coalesce((SELECT sum(t.amount) FROM ledger_account r JOIN ledger_transfer t ON t.credit_account_id = r.id JOIN ledger_account h ON h.id = t.debit_account_id
-	                  WHERE r.org_id = $2 AND r.kind IN ('renter_hold', 'renter_wallet', 'bond_hold') AND h.kind = 'host_pending' AND h.org_id = $1), 0))::bigint`
+	SELECT (coalesce((SELECT sum(t.amount) FROM ledger_account r JOIN ledger_transfer t ON t.debit_account_id = r.id JOIN
+	ledger_account h ON h.id = t.credit_account_id
+	                  WHERE r.org_id = $2 AND r.kind IN ('renter_hold', 'renter_wallet', 'bond_hold') AND h.kind =
+	'host_pending' AND h.org_id = $1 AND t.created_at <= $3), 0)
+	      - coalesce((SELECT sum(t.amount) FROM ledger_account r JOIN ledger_transfer t ON t.credit_account_id = r.id JOIN
+	ledger_account h ON h.id = t.debit_account_id
+	                  WHERE r.org_id = $2 AND r.kind IN ('renter_hold', 'renter_wallet', 'bond_hold') AND h.kind =
+	'host_pending' AND h.org_id = $1), 0))::bigint`
 
 const disputedSlowly = `
 	SELECT d.id, sum(t.amount)::bigint, coalesce(sum(t.amount) FILTER (WHERE t.created_at > $2), 0)::bigint,
 	       coalesce(sum(t.amount) FILTER (WHERE t.created_at <= v.through), 0)::bigint
 	FROM dispute d
-	JOIN ledger_account r ON r.org_id = d.org_id AND r.kind IN ('renter_hold', 'renter_wallet', 'bond_hold') AND r.currency = d.currency
+	JOIN ledger_account r ON r.org_id = d.org_id AND r.kind IN ('renter_hold', 'renter_wallet', 'bond_hold') AND
+	r.currency = d.currency
 	JOIN ledger_transfer t ON t.debit_account_id = r.id AND t.created_at >= d.paid_at
 	JOIN ledger_account h ON h.id = t.credit_account_id AND h.kind = 'host_pending' AND h.owner = $1
 	LEFT JOIN payout_review v ON v.host_org_id = $1 AND v.renter_org_id = d.org_id AND v.currency = d.currency
@@ -153,7 +169,8 @@ func (h *history) compare(what string) {
 			h.t.Fatalf("%s: earned since %s: %d, %v; the postings say %d", what, at, fast, err, slow)
 		}
 		p := h.payers[h.r.IntN(len(h.payers))]
-		got, want := h.number("SELECT payout_earned_from($1, $2, 'EUR', $3)", h.operator, p, at), h.number(earnedFromSlowly, h.operator, p, at)
+		got, want := h.number("SELECT payout_earned_from($1, $2, 'EUR', $3)", h.operator, p, at),
+			h.number(earnedFromSlowly, h.operator, p, at)
 		if got != want {
 			h.t.Fatalf("%s: earned from %s until %s: %d; the postings say %d", what, p, at, got, want)
 		}
@@ -195,18 +212,20 @@ func (h *history) disputes() {
 	h.t.Helper()
 	for i, p := range h.payers {
 		for j := range 2 {
-			h.exec(`INSERT INTO dispute (id, org_id, invoice_id, kind, state, amount, held, currency, reason, paid_at) VALUES ($1, $2, 'in_1', 'dispute', 'open', 500, 0, 'EUR', '', $3)`,
+			h.exec(`INSERT INTO dispute (id, org_id, invoice_id, kind, state, amount, held, currency, reason, paid_at) VALUES
+				($1, $2, 'in_1', 'dispute', 'open', 500, 0, 'EUR', '', $3)`,
 				fmt.Sprintf("dp_%d_%d", i, j), p, h.at())
 		}
 		if i > 0 {
-			h.exec(`INSERT INTO payout_review (id, host_org_id, renter_org_id, currency, reasons, base, through) VALUES ($1, $2, $3, 'EUR', '{card}', 0, $4)`,
+			h.exec(`INSERT INTO payout_review (id, host_org_id, renter_org_id, currency, reasons, base, through) VALUES ($1, $2,
+				$3, 'EUR', '{card}', 0, $4)`,
 				id.New[id.PayoutReview](), h.operator, p, h.at())
 		}
 	}
 }
 
-// What is added up as it is booked is what the postings add up to, whatever is booked in which order, by clocks that are off, at
-// whatever moment one asks.
+// What is added up as it is booked is what the postings add up to, whatever is booked in which order, by clocks that
+// are off, at whatever moment one asks.
 func TestEarningsByTheHourAreTheSumOfThePostings(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
@@ -223,7 +242,8 @@ func TestEarningsByTheHourAreTheSumOfThePostings(t *testing.T) {
 	}
 }
 
-// A database of before the sums has them after its migration, also when it was cut off or begun again, and while others book.
+// A database of before the sums has them after its migration, also when it was cut off or begun again, and while others
+// book.
 func TestOldEarningsAreAdded(t *testing.T) {
 	t.Parallel()
 	text, err := migrations.FS.ReadFile("00191_operator_earning_fill.sql")
@@ -270,8 +290,16 @@ func TestAKilledPosterLeavesSumsThatAgree(t *testing.T) {
 		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 			wallet, pending := ledger.Wallet(renter, eur), ledger.HostPending(w.operator, eur)
 			_, err := ledger.PostAll(ctx, tx, []ledger.Entry{
-				{Kind: "usage", Key: fmt.Sprint("usage:", n), Transfers: []ledger.Transfer{{Debit: wallet, Credit: pending, Amount: 70}}},
-				{Kind: "service_credit", Key: fmt.Sprint("credit:", n), Transfers: []ledger.Transfer{{Debit: pending, Credit: wallet, Amount: 30}}},
+				{
+					Kind:      "usage",
+					Key:       fmt.Sprint("usage:", n),
+					Transfers: []ledger.Transfer{{Debit: wallet, Credit: pending, Amount: 70}},
+				},
+				{
+					Kind:      "service_credit",
+					Key:       fmt.Sprint("credit:", n),
+					Transfers: []ledger.Transfer{{Debit: pending, Credit: wallet, Amount: 30}},
+				},
 			})
 			return err
 		})
@@ -292,11 +320,13 @@ func TestAKilledPosterLeavesSumsThatAgree(t *testing.T) {
 	}
 }
 
-// Usual holdbacks end with whole hours, so that no posting is read to know what is past them; they are never shorter than said.
+// Usual holdbacks end with whole hours, so that no posting is read to know what is past them; they are never shorter
+// than said.
 func TestTheHoldbackEndsWithAnHour(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 14, 37, 5, 0, time.UTC)
-	if got, want := cutoffAt(now, DefaultHoldback), time.Date(2026, 11, 15, 13, 59, 59, 999999000, time.UTC); !got.Equal(want) {
+	if got, want := cutoffAt(now, DefaultHoldback), time.Date(2026, 11, 15, 13, 59, 59, 999999000,
+		time.UTC); !got.Equal(want) {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if got := cutoffAt(now, time.Minute); !got.Equal(now.Add(-time.Minute)) {

@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// awaitFunds lets a transfer wait while Stripe holds less for the platform than it needs, with a reason that the list of payouts
-// shows. Stripe would refuse it, and repeat the refusal under the same key for a day.
+// awaitFunds lets a transfer wait while Stripe holds less for the platform than it needs, with a reason that the list
+// of payouts shows. Stripe would refuse it, and repeat the refusal under the same key for a day.
 func (p *Payouts) awaitFunds(ctx context.Context, client *stripe.Client, ours id.Payout, n stripe.NewTransfer) error {
 	all, err := client.Funds(ctx)
 	if err != nil {
@@ -25,10 +25,15 @@ func (p *Payouts) awaitFunds(ctx context.Context, client *stripe.Client, ours id
 	if n.Cents <= have.Available {
 		return nil
 	}
-	if err := p.d.Q.SetPayoutWaiting(ctx, "It waits until money from renters' cards has arrived at Stripe, which takes days.", ours); err != nil {
+	if err := p.d.Q.SetPayoutWaiting(ctx, "It waits until money from renters' cards has arrived at Stripe, which takes "+
+		"days.", ours); err != nil {
 		return fmt.Errorf("payout %s: %w", ours, err)
 	}
 	plain := func(cents int64) string { return (money.Nano(cents) * money.Cent).Plain() }
-	return &stripe.Error{Outcome: stripe.Later, Code: "awaiting_funds", Message: fmt.Sprintf("%s %s needed, %s available at Stripe, %s pending there",
-		plain(n.Cents), n.Currency, plain(have.Available), plain(have.Pending))}
+	return &stripe.Error{
+		Outcome: stripe.Later,
+		Code:    "awaiting_funds",
+		Message: fmt.Sprintf("%s %s needed, %s available at Stripe, %s pending there",
+			plain(n.Cents), n.Currency, plain(have.Available), plain(have.Pending)),
+	}
 }

@@ -28,8 +28,8 @@ const (
 	mostOfOne = 50
 )
 
-// adviceOn is what to do with earnings from a renter who lost a dispute, of an operator that first earned so long ago: a stolen
-// card is turned into cash by renting one's own, new host, whose only renter one is.
+// adviceOn is what to do with earnings from a renter who lost a dispute, of an operator that first earned so long ago:
+// a stolen card is turned into cash by renting one's own, new host, whose only renter one is.
 func adviceOn(age time.Duration, earned, fromRenter money.Nano) Advice {
 	if age < newFor || fromRenter > earned/100*mostOfOne {
 		return AdviseRefuse
@@ -63,15 +63,19 @@ func firstEarned(ctx context.Context, q *dbq.Queries, org id.Org, currency strin
 	return first, nil
 }
 
-// openLost opens a review for every renter who paid the operator and lost a dispute of that payment: what comes from it and is not
-// paid out waits for a person. The caller holds the lock on host_pending; unpaid is what is pending and payable.
+// openLost opens a review for every renter who paid the operator and lost a dispute of that payment: what comes from it
+// and is not paid out waits for a person. The caller holds the lock on host_pending; unpaid is what is pending and
+// payable.
 func openLost(ctx context.Context, tx *db.Tx, org id.Org, currency string, matured time.Time, unpaid money.Nano) error {
 	lost, err := tx.Q.LostRenters(ctx, currency, org)
 	if err != nil {
 		return fmt.Errorf("payout: renters of %s who lost disputes: %w", org, err)
 	}
 	for _, l := range lost {
-		s, err := tx.Q.OperatorStanding(ctx, pgtype.UUID{Bytes: org.UUID(), Valid: true}, currency, pgtype.UUID{Bytes: l.RenterOrgID.UUID(), Valid: true})
+		s, err := tx.Q.OperatorStanding(ctx, pgtype.UUID{
+			Bytes: org.UUID(),
+			Valid: true,
+		}, currency, pgtype.UUID{Bytes: l.RenterOrgID.UUID(), Valid: true})
 		if err != nil {
 			return fmt.Errorf("payout: standing of %s: %w", org, err)
 		}
@@ -80,9 +84,17 @@ func openLost(ctx context.Context, tx *db.Tx, org id.Org, currency string, matur
 			return err
 		}
 		limit := money.Nano(l.Lost)
-		if err := tx.Q.OpenLostReview(ctx, dbq.OpenLostReviewParams{ID: id.New[id.PayoutReview](), HostOrgID: org, RenterOrgID: l.RenterOrgID, Currency: currency,
-			Matured: matured, PaidAt: l.PaidAt, Unpaid: int64(unpaid), HeldLimit: &limit,
-			Advice: string(adviceOn(now.Sub(s.Since), money.Nano(s.Earned), money.Nano(s.FromRenter)))}); err != nil {
+		if err := tx.Q.OpenLostReview(ctx, dbq.OpenLostReviewParams{
+			ID:          id.New[id.PayoutReview](),
+			HostOrgID:   org,
+			RenterOrgID: l.RenterOrgID,
+			Currency:    currency,
+			Matured:     matured,
+			PaidAt:      l.PaidAt,
+			Unpaid:      int64(unpaid),
+			HeldLimit:   &limit,
+			Advice:      string(adviceOn(now.Sub(s.Since), money.Nano(s.Earned), money.Nano(s.FromRenter))),
+		}); err != nil {
 			return fmt.Errorf("payout: review of %s for %s: %w", l.RenterOrgID, org, err)
 		}
 	}

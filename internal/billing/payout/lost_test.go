@@ -23,7 +23,8 @@ func (x *admin) openDispute(payment string, amount money.Nano) (dispute string) 
 
 func (x *admin) intent(topup id.TopUp) (pi string) {
 	x.t.Helper()
-	if err := x.d.Pool.QueryRow(x.t.Context(), "SELECT payment_intent_id FROM topup WHERE id = $1", topup).Scan(&pi); err != nil {
+	if err := x.d.Pool.QueryRow(x.t.Context(), "SELECT payment_intent_id FROM topup WHERE id = $1",
+		topup).Scan(&pi); err != nil {
 		x.t.Fatal(err)
 	}
 	return pi
@@ -57,7 +58,8 @@ func TestALostDisputeIsReviewed(t *testing.T) {
 		x.payDue()
 		x.sent("lost", 1, 30*u)
 		r := x.review()
-		if r.InReview != 85*u || len(r.Reasons) != 1 || r.Reasons[0] != "lost_dispute" || r.Advice != AdviseRefuse || r.Limit == nil || *r.Limit != 100*u {
+		if r.InReview != 85*u || len(r.Reasons) != 1 || r.Reasons[0] != "lost_dispute" || r.Advice != AdviseRefuse ||
+			r.Limit == nil || *r.Limit != 100*u {
 			t.Fatalf("paid %t: %+v", paid, r)
 		}
 		// Later earnings from the same renter are held up to what was lost, and no further.
@@ -112,7 +114,8 @@ func TestNewOperatorsWaitLonger(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.want("a new operator", 10, 0)
-	if _, err := w.d.Pool.Exec(t.Context(), "UPDATE ledger_account SET created_at = created_at - interval '91 days' WHERE kind = 'host_pending'"); err != nil {
+	if _, err := w.d.Pool.Exec(t.Context(), "UPDATE ledger_account SET created_at = created_at - interval '91 days' "+
+		"WHERE kind = 'host_pending'"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := MatureAfter(t.Context(), w.d, h); err != nil {

@@ -25,8 +25,8 @@ const DefaultHoldback = 7 * 24 * time.Hour
 // idSlack is how far a server's clock, which makes ids, may be from PostgreSQL's.
 const idSlack = time.Hour
 
-// cutoffAt is the last moment whose earnings are past the holdback. Holdbacks of a day or more end with whole hours, by which
-// earnings are added up as they are booked: then nothing but those sums is read.
+// cutoffAt is the last moment whose earnings are past the holdback. Holdbacks of a day or more end with whole hours, by
+// which earnings are added up as they are booked: then nothing but those sums is read.
 func cutoffAt(now time.Time, holdback time.Duration) time.Time {
 	cutoff := now.Add(-holdback)
 	if holdback >= 24*time.Hour {
@@ -35,8 +35,8 @@ func cutoffAt(now time.Time, holdback time.Duration) time.Time {
 	return cutoff
 }
 
-// Mature makes payable what every operator earned before the holdback began, and says for how many something did. Run it
-// every few minutes; any replica may, and a crash between operators loses nothing.
+// Mature makes payable what every operator earned before the holdback began, and says for how many something did. Run
+// it every few minutes; any replica may, and a crash between operators loses nothing.
 func Mature(ctx context.Context, d *db.DB, holdback time.Duration) (n int, err error) {
 	return MatureAfter(ctx, d, Holdback{Usual: holdback})
 }
@@ -78,7 +78,8 @@ func MatureAfter(ctx context.Context, d *db.DB, holdback Holdback) (n int, err e
 // mature makes payable what one operator earned until the cutoff, less all that was ever taken from it, less what was
 // paid for with payments that are disputed, and less what is in review. What waits for two reasons is counted once.
 func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff time.Time) (did bool, err error) {
-	pending, payable, kept := ledger.HostPending(org, currency), ledger.HostPayable(org, currency), ledger.HostBond(org, currency)
+	pending, payable, kept := ledger.HostPending(org, currency), ledger.HostPayable(org, currency),
+		ledger.HostBond(org, currency)
 	retaining, err := bond.QueueRetaining(ctx, tx.Q, org, currency)
 	if err != nil {
 		return false, err
@@ -91,7 +92,8 @@ func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff 
 	if err != nil {
 		return false, err
 	}
-	held, err := setAside(ctx, tx, org, currency, cutoff, max(0, books.Balance(pending))+books.Balance(payable)) // also while frozen: a link that is there now may be gone later
+	// also while frozen: a link that is there now may be gone later
+	held, err := setAside(ctx, tx, org, currency, cutoff, max(0, books.Balance(pending))+books.Balance(payable))
 	if err != nil {
 		return false, err
 	}
@@ -135,7 +137,8 @@ func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff 
 	return did, err
 }
 
-func earnedSince(ctx context.Context, q *dbq.Queries, org id.Org, currency string, cutoff time.Time) (money.Nano, error) {
+func earnedSince(ctx context.Context, q *dbq.Queries, org id.Org, currency string,
+	cutoff time.Time) (money.Nano, error) {
 	n, err := q.EarnedSince(ctx, pgtype.UUID{Bytes: org.UUID(), Valid: true}, currency, cutoff)
 	if err != nil {
 		return 0, fmt.Errorf("payout: earned by %s since %s: %w", org, cutoff, err)

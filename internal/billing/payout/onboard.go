@@ -56,7 +56,15 @@ func (p *Payouts) Account(ctx context.Context, org id.Org) (Account, error) {
 	if err != nil {
 		return Account{}, fmt.Errorf("payout: account of %s: %w", org, err)
 	}
-	a := Account{State: stateOf(r), Country: r.Country, Due: append([]string{}, r.Due...), Failure: r.Failure, Stopped: r.Stopped, NextAt: &r.NextAt, Sandbox: p.cfg.Sandbox}
+	a := Account{
+		State:   stateOf(r),
+		Country: r.Country,
+		Due:     append([]string{}, r.Due...),
+		Failure: r.Failure,
+		Stopped: r.Stopped,
+		NextAt:  &r.NextAt,
+		Sandbox: p.cfg.Sandbox,
+	}
 	if a.State == Disabled {
 		a.Disabled = r.Disabled
 	}
@@ -84,8 +92,10 @@ var twoLetters = regexp.MustCompile(`^[A-Z]{2}$`)
 // Onboard makes the org an account at Stripe unless it has one, and answers with the URL of Stripe's form, where the
 // account's owner tells who they are and where their bank is: for one visit, within minutes. country (ISO 3166-1, two
 // letters) cannot be changed once the account is made; it may be empty then. Faults: Invalid (the country), Unavailable
-// (Stripe cannot be reached: try again), Conflict (Stripe would not make it). With an idempotency key the account is asked for once.
-func (p *Payouts) Onboard(ctx context.Context, who account.Principal, country string, key idem.Request) (url string, err error) {
+// (Stripe cannot be reached: try again), Conflict (Stripe would not make it). With an idempotency key the account is
+// asked for once.
+func (p *Payouts) Onboard(ctx context.Context, who account.Principal, country string,
+	key idem.Request) (url string, err error) {
 	var send []id.Outbox
 	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		send = nil
@@ -115,7 +125,11 @@ func (p *Payouts) Onboard(ctx context.Context, who account.Principal, country st
 		return "", away
 	}
 	url, err = p.pay.Stripe().CreateAccountLink(ctx, "account_link:"+id.New[id.Outbox]().String(),
-		stripe.NewAccountLink{Account: *r.StripeAccount, Refresh: p.cfg.PageURL + "?again=1", Return: p.cfg.PageURL + "?returned=1"})
+		stripe.NewAccountLink{
+			Account: *r.StripeAccount,
+			Refresh: p.cfg.PageURL + "?again=1",
+			Return:  p.cfg.PageURL + "?returned=1",
+		})
 	if err != nil {
 		p.log.WarnContext(ctx, "Stripe makes no onboarding page", "org", who.Org, "error", err)
 		return "", away
@@ -124,7 +138,8 @@ func (p *Payouts) Onboard(ctx context.Context, who account.Principal, country st
 }
 
 // wantAccount writes down that the org's account is to be made, unless it is made or asked for already.
-func (p *Payouts) wantAccount(ctx context.Context, tx *db.Tx, who account.Principal, country string) ([]id.Outbox, error) {
+func (p *Payouts) wantAccount(ctx context.Context, tx *db.Tx, who account.Principal,
+	country string) ([]id.Outbox, error) {
 	r, err := tx.Q.PayoutAccountForUpdate(ctx, who.Org)
 	if err != nil && !db.NoRows(err) {
 		return nil, err
@@ -133,14 +148,20 @@ func (p *Payouts) wantAccount(ctx context.Context, tx *db.Tx, who account.Princi
 		return nil, nil
 	}
 	if !twoLetters.MatchString(country) {
-		return nil, fault.InvalidField("country", "is the two capital letters of the country in which you are paid, such as DE")
+		return nil, fault.InvalidField("country", "is the two capital letters of the country in which you are paid, such "+
+			"as DE")
 	}
 	now, nowErr := tx.Now(ctx)
 	if nowErr != nil {
 		return nil, nowErr
 	}
 	if db.NoRows(err) {
-		n, err := tx.Q.InsertPayoutAccount(ctx, dbq.InsertPayoutAccountParams{OrgID: who.Org, UserID: who.User, Country: country, NextAt: next(now, p.cfg.Every)})
+		n, err := tx.Q.InsertPayoutAccount(ctx, dbq.InsertPayoutAccountParams{
+			OrgID:   who.Org,
+			UserID:  who.User,
+			Country: country,
+			NextAt:  next(now, p.cfg.Every),
+		})
 		if err != nil || n == 0 { // another request was quicker
 			return nil, err
 		}
@@ -151,7 +172,8 @@ func (p *Payouts) wantAccount(ctx context.Context, tx *db.Tx, who account.Princi
 		}
 		r.Tries++
 	}
-	if err := audit.Record(ctx, tx, who.Event("payout.account", who.Org.String(), map[string]any{"country": country})); err != nil {
+	if err := audit.Record(ctx, tx, who.Event("payout.account", who.Org.String(),
+		map[string]any{"country": country})); err != nil {
 		return nil, err
 	}
 	return p.pay.Queue(ctx, tx, kindAccount, who.Org.String(), fmt.Sprintf("account:%s:%d", who.Org, r.Tries),
@@ -161,7 +183,8 @@ func (p *Payouts) wantAccount(ctx context.Context, tx *db.Tx, who account.Princi
 
 // sendAccount makes an account. A second one, made a day later because no answer ever came, does no harm: the first one
 // that is booked stands, and no money goes to the other.
-func (p *Payouts) sendAccount(ctx context.Context, client *stripe.Client, row payment.Row) (string, func(context.Context, *db.Tx) error, error) {
+func (p *Payouts) sendAccount(ctx context.Context, client *stripe.Client,
+	row payment.Row) (string, func(context.Context, *db.Tx) error, error) {
 	var n stripe.NewAccount
 	if err := json.Unmarshal(row.Params, &n); err != nil {
 		return "", nil, err
@@ -199,15 +222,27 @@ func (p *Payouts) noteAccount(ctx context.Context, tx *db.Tx, org id.Org, a stri
 	if r.StripeAccount == nil || *r.StripeAccount != a.ID {
 		return nil // made twice: the other one stands
 	}
-	if err := tx.Q.SetPayoutAccountState(ctx, dbq.SetPayoutAccountStateParams{Submitted: a.Submitted, Ready: a.Ready(),
-		Due: append([]string{}, a.Due...), Checking: append([]string{}, a.Pending...), Disabled: a.Disabled, OrgID: org}); err != nil {
+	if err := tx.Q.SetPayoutAccountState(ctx, dbq.SetPayoutAccountStateParams{
+		Submitted: a.Submitted,
+		Ready:     a.Ready(),
+		Due:       append([]string{}, a.Due...),
+		Checking:  append([]string{}, a.Pending...),
+		Disabled:  a.Disabled,
+		OrgID:     org,
+	}); err != nil {
 		return fmt.Errorf("payout: account of %s: %w", org, err)
 	}
 	if !r.Ready || a.Ready() {
 		return nil
 	}
-	_, err = notify.Add(ctx, tx, notify.Notice{Org: org, Key: "payout_account:" + id.New[id.Payout]().String(), Severity: notify.Warn, Object: org.String(),
-		Title: "You cannot be paid now", Body: "Stripe wants to know more about your payout account. Until then your earnings wait: see the payouts page."})
+	_, err = notify.Add(ctx, tx, notify.Notice{
+		Org:      org,
+		Key:      "payout_account:" + id.New[id.Payout]().String(),
+		Severity: notify.Warn,
+		Object:   org.String(),
+		Title:    "You cannot be paid now",
+		Body:     "Stripe wants to know more about your payout account. Until then your earnings wait: see the payouts page.",
+	})
 	return err
 }
 
@@ -231,7 +266,8 @@ func (p *Payouts) refreshAccount(ctx context.Context, object string) (note strin
 	return "", err
 }
 
-// DisabledDisconnected is what Account.Disabled says of an account that is closed, or does not let the platform act for it.
+// DisabledDisconnected is what Account.Disabled says of an account that is closed, or does not let the platform act for
+// it.
 const DisabledDisconnected = "disconnected"
 
 // accountGone notes that an account is closed, or not connected to the platform any more: nothing can be sent there.
@@ -244,7 +280,12 @@ func (p *Payouts) accountGone(ctx context.Context, object string) (note string, 
 		return "", fmt.Errorf("payout: org of %s: %w", object, err)
 	}
 	return "Stripe does not know it", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return p.noteAccount(ctx, tx, org, stripe.Account{ID: object, Org: org.String(), Submitted: true, Disabled: DisabledDisconnected})
+		return p.noteAccount(ctx, tx, org, stripe.Account{
+			ID:        object,
+			Org:       org.String(),
+			Submitted: true,
+			Disabled:  DisabledDisconnected,
+		})
 	})
 }
 

@@ -21,8 +21,8 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// PayDue pays every operator whose time has come, and says how many it paid. Run it every minute; any replica may, and a
-// crash anywhere loses nothing and pays nothing twice.
+// PayDue pays every operator whose time has come, and says how many it paid. Run it every minute; any replica may, and
+// a crash anywhere loses nothing and pays nothing twice.
 func (p *Payouts) PayDue(ctx context.Context) (n int, err error) {
 	if s, err := payment.SendingState(ctx, p.d.Q); err != nil || s.Paused {
 		return 0, err
@@ -55,10 +55,11 @@ func (p *Payouts) PayDue(ctx context.Context) (n int, err error) {
 	return n, errors.Join(errs...)
 }
 
-// PayNow pays an operator outside the schedule, with a reason for the audit trail. Only a platform operator may. Faults:
-// Forbidden, Invalid, NotFound (no account), Conflict (nothing can be paid; the message says why). The transfer is made after
-// the commit.
-func (p *Payouts) PayNow(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, reason string) (Payout, error) {
+// PayNow pays an operator outside the schedule, with a reason for the audit trail. Only a platform operator may.
+// Faults: Forbidden, Invalid, NotFound (no account), Conflict (nothing can be paid; the message says why). The transfer
+// is made after the commit.
+func (p *Payouts) PayNow(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org,
+	reason string) (Payout, error) {
 	if !who.Admin {
 		return Payout{}, fault.New(fault.Forbidden, "only a platform operator makes payouts")
 	}
@@ -77,7 +78,11 @@ func (p *Payouts) PayNow(ctx context.Context, tx *db.Tx, who account.Principal, 
 	if err != nil {
 		return Payout{}, fmt.Errorf("payout %s: %w", made.payout, err)
 	}
-	return viewOf(r), audit.Record(ctx, tx, who.Event("payout.now", made.payout.String(), map[string]any{"org": org.String(), "amount": r.Amount.String(), "reason": reason}))
+	return viewOf(r), audit.Record(ctx, tx, who.Event("payout.now", made.payout.String(), map[string]any{
+		"org":    org.String(),
+		"amount": r.Amount.String(),
+		"reason": reason,
+	}))
 }
 
 // decided is a payout that was written down, or why there is none.
@@ -115,7 +120,8 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 	if d.why != "" {
 		return d, nil
 	}
-	books, err := ledger.Lock(ctx, tx, ledger.HostPending(org, p.cfg.Currency), ledger.HostPayable(org, p.cfg.Currency), ledger.Transfers(p.cfg.Currency))
+	books, err := ledger.Lock(ctx, tx, ledger.HostPending(org, p.cfg.Currency), ledger.HostPayable(org, p.cfg.Currency),
+		ledger.Transfers(p.cfg.Currency))
 	if err != nil {
 		return d, err
 	}
@@ -128,7 +134,8 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 		return d, err
 	}
 	// What is in review covers nothing that was given back or is disputed besides: a review may refuse it.
-	amount := available(books.Balance(ledger.HostPending(org, p.cfg.Currency))-held, books.Balance(ledger.HostPayable(org, p.cfg.Currency)), disputed)
+	amount := available(books.Balance(ledger.HostPending(org, p.cfg.Currency))-held,
+		books.Balance(ledger.HostPayable(org, p.cfg.Currency)), disputed)
 	amount -= amount % money.Cent
 	if scheduled {
 		if err := tx.Q.SetPayoutNext(ctx, next(now, p.cfg.Every), org); err != nil {
@@ -141,15 +148,34 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 	}
 	d.payout = id.New[id.Payout]()
 	ref := d.payout.String()
-	if err := tx.Q.InsertPayout(ctx, dbq.InsertPayoutParams{ID: d.payout, OrgID: org, StripeAccount: *a.StripeAccount, Amount: amount, Currency: p.cfg.Currency}); err != nil {
+	if err := tx.Q.InsertPayout(ctx, dbq.InsertPayoutParams{
+		ID:            d.payout,
+		OrgID:         org,
+		StripeAccount: *a.StripeAccount,
+		Amount:        amount,
+		Currency:      p.cfg.Currency,
+	}); err != nil {
 		return d, fmt.Errorf("insert: %w", err)
 	}
-	if d.send, err = p.pay.Queue(ctx, tx, kindTransfer, ref, "transfer:"+ref, stripe.NewTransfer{Payout: ref, Account: *a.StripeAccount,
-		Cents: int64(amount / money.Cent), Currency: p.cfg.Currency}); err != nil {
+	if d.send, err = p.pay.Queue(ctx, tx, kindTransfer, ref, "transfer:"+ref, stripe.NewTransfer{
+		Payout:   ref,
+		Account:  *a.StripeAccount,
+		Cents:    int64(amount / money.Cent),
+		Currency: p.cfg.Currency,
+	}); err != nil {
 		return d, err
 	}
-	_, err = books.Post(ctx, ledger.Entry{Kind: "payout", Key: "payout:" + ref + ":asked", Ref: ref, Memo: "to your account at Stripe",
-		Transfers: []ledger.Transfer{{Debit: ledger.HostPayable(org, p.cfg.Currency), Credit: ledger.Transfers(p.cfg.Currency), Amount: amount}}})
+	_, err = books.Post(ctx, ledger.Entry{
+		Kind: "payout",
+		Key:  "payout:" + ref + ":asked",
+		Ref:  ref,
+		Memo: "to your account at Stripe",
+		Transfers: []ledger.Transfer{{
+			Debit:  ledger.HostPayable(org, p.cfg.Currency),
+			Credit: ledger.Transfers(p.cfg.Currency),
+			Amount: amount,
+		}},
+	})
 	return d, err
 }
 
@@ -219,8 +245,17 @@ const (
 )
 
 func viewOf(r dbq.Payout) Payout {
-	out := Payout{ID: r.ID, Org: r.OrgID, Amount: r.Amount, Currency: r.Currency, State: State(r.State), Reversed: r.Reversed, Failure: r.Failure,
-		CreatedAt: r.CreatedAt, SettledAt: r.SettledAt}
+	out := Payout{
+		ID:        r.ID,
+		Org:       r.OrgID,
+		Amount:    r.Amount,
+		Currency:  r.Currency,
+		State:     State(r.State),
+		Reversed:  r.Reversed,
+		Failure:   r.Failure,
+		CreatedAt: r.CreatedAt,
+		SettledAt: r.SettledAt,
+	}
 	if r.StripeTransfer != nil {
 		out.Transfer = *r.StripeTransfer
 	}
@@ -265,7 +300,8 @@ func (p *Payouts) All(ctx context.Context, who account.Principal, before id.Payo
 
 // List is the org's payouts, newest first, those before the given one (zero: from the newest), at most limit. Members
 // of the org and platform operators see them. Fault: Forbidden.
-func (p *Payouts) List(ctx context.Context, who account.Principal, org id.Org, before id.Payout, limit int) ([]Payout, error) {
+func (p *Payouts) List(ctx context.Context, who account.Principal, org id.Org, before id.Payout,
+	limit int) ([]Payout, error) {
 	if who.Org != org && !who.Admin {
 		return nil, fault.New(fault.Forbidden, "only a platform operator sees another organisation's payouts")
 	}

@@ -61,7 +61,8 @@ func TestAnOperatorIsPaid(t *testing.T) {
 	if n := x.payDue(); n != 1 {
 		t.Fatal(n)
 	}
-	if got := x.last(); got.State != Paid || got.Amount != 30*money.Unit || got.Transfer != x.fake.Transfers()[0] || got.SettledAt == nil {
+	if got := x.last(); got.State != Paid || got.Amount != 30*money.Unit || got.Transfer != x.fake.Transfers()[0] ||
+		got.SettledAt == nil {
 		t.Fatalf("%+v", got)
 	}
 	x.want("what is left of a cent", 0, 5_000_007)
@@ -100,7 +101,8 @@ func TestAnAccountThatStripeRefusesIsAskedForAgain(t *testing.T) {
 		t.Fatalf("%+v %v", a, err)
 	}
 	x.sendAll()
-	if url, err := x.p.Onboard(t.Context(), x.owner, "DE", idem.Request{}); err != nil || url == "" || len(x.fake.Accounts()) != 1 {
+	if url, err := x.p.Onboard(t.Context(), x.owner, "DE", idem.Request{}); err != nil || url == "" ||
+		len(x.fake.Accounts()) != 1 {
 		t.Fatal(url, err)
 	}
 }
@@ -125,7 +127,8 @@ func TestAnAccountMayNeedMoreLater(t *testing.T) {
 		t.Fatal("paid into an account that is known to be off")
 	}
 	var notices int
-	if err := x.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1", x.operator).Scan(&notices); err != nil || notices != 2 {
+	if err := x.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1",
+		x.operator).Scan(&notices); err != nil || notices != 2 {
 		t.Fatal(notices, err)
 	}
 	x.fake.Onboard(acct)
@@ -140,7 +143,8 @@ func TestAnAccountMayNeedMoreLater(t *testing.T) {
 	x.square()
 }
 
-// Money that has not arrived at Stripe yet makes a payout fail; it is tried again within an hour, as a payout of its own.
+// Money that has not arrived at Stripe yet makes a payout fail; it is tried again within an hour, as a payout of its
+// own.
 func TestAPayoutIsTriedAgainAfterAFailure(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 20*money.Unit) // of which Stripe keeps its fee
@@ -151,7 +155,8 @@ func TestAPayoutIsTriedAgainAfterAFailure(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	var soon bool
-	if err := x.d.Pool.QueryRow(t.Context(), "SELECT failures = 1 AND next_at < clock_timestamp() + interval '61 minutes' FROM payout_account").Scan(&soon); err != nil || !soon {
+	if err := x.d.Pool.QueryRow(t.Context(), "SELECT failures = 1 AND next_at < clock_timestamp() + interval '61 "+
+		"minutes' FROM payout_account").Scan(&soon); err != nil || !soon {
 		t.Fatal(soon, err)
 	}
 	x.topUp(100 * money.Unit)
@@ -162,8 +167,8 @@ func TestAPayoutIsTriedAgainAfterAFailure(t *testing.T) {
 	x.square()
 }
 
-// What Stripe refuses to take back stays on the payout with its reason, is told to both sides, and moves nothing; it may be asked
-// for again, and once it came back nothing is said of the refusal any more.
+// What Stripe refuses to take back stays on the payout with its reason, is told to both sides, and moves nothing; it
+// may be asked for again, and once it came back nothing is said of the refusal any more.
 func TestAPayoutThatStripeDoesNotTakeBack(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
@@ -197,12 +202,14 @@ func TestAPayoutThatStripeDoesNotTakeBack(t *testing.T) {
 	}
 	told := func(org id.Org, title string) (n int) {
 		t.Helper()
-		if err := x.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND title = $2 AND body LIKE '%' || $3 || '%'", org, title, x.last().Reversal.Failure).Scan(&n); err != nil {
+		if err := x.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND title = $2 AND body "+
+			"LIKE '%' || $3 || '%'", org, title, x.last().Reversal.Failure).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
-	if told(home, "A payout was not taken back") != 1 || told(x.operator, "50.00 EUR of a payout were not taken back") != 1 {
+	if told(home, "A payout was not taken back") != 1 ||
+		told(x.operator, "50.00 EUR of a payout were not taken back") != 1 {
 		t.Fatal("somebody was not told")
 	}
 	x.square()
@@ -318,7 +325,8 @@ func TestAPayoutIsTakenBack(t *testing.T) {
 	x.square()
 }
 
-// What was earned from a payment that is disputed is held back, whether it was pending or payable when the dispute came.
+// What was earned from a payment that is disputed is held back, whether it was pending or payable when the dispute
+// came.
 func TestDisputesHoldBack(t *testing.T) {
 	t.Parallel()
 	x := newAdmin(t)
@@ -330,7 +338,8 @@ func TestDisputesHoldBack(t *testing.T) {
 	x.payable() // before anybody knew
 	hold(20 * money.Unit)
 	var intent string
-	if err := x.d.Pool.QueryRow(t.Context(), "SELECT payment_intent_id FROM topup WHERE id = $1", top.ID).Scan(&intent); err != nil {
+	if err := x.d.Pool.QueryRow(t.Context(), "SELECT payment_intent_id FROM topup WHERE id = $1",
+		top.ID).Scan(&intent); err != nil {
 		t.Fatal(err)
 	}
 	dp := x.fake.Dispute(intent, 7000)
@@ -386,7 +395,8 @@ func TestADisconnectedAccount(t *testing.T) {
 	x.square()
 }
 
-// Money of charges is pending at Stripe for days: a payout is not made from it, nothing is lost, and it is made once there is enough.
+// Money of charges is pending at Stripe for days: a payout is not made from it, nothing is lost, and it is made once
+// there is enough.
 func TestPendingFundsAreNotPaidOut(t *testing.T) {
 	t.Parallel()
 	x := newAdmin(t)
@@ -425,7 +435,8 @@ func TestDeadAccountsDoNotStarveThePoller(t *testing.T) {
 		org := id.New[id.Org]()
 		x.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", org)
 		x.exec(`INSERT INTO payout_account (org_id, country, stripe_account, next_at, checked_at, created_at)
-			VALUES ($1, 'DE', $2, clock_timestamp(), clock_timestamp() - interval '9 days', clock_timestamp() - interval '30 days')`, org, fmt.Sprintf("acct_dead%d", i))
+			VALUES ($1, 'DE', $2, clock_timestamp(), clock_timestamp() - interval '9 days', clock_timestamp() - interval
+			'30 days')`, org, fmt.Sprintf("acct_dead%d", i))
 	}
 	x.fake.Onboard(acct, "external_account") // and no event comes
 	x.exec("UPDATE payout_account SET checked_at = clock_timestamp() - interval '8 days' WHERE stripe_account = $1", acct)
@@ -448,7 +459,8 @@ func TestAPauseOfSendingStopsPayouts(t *testing.T) {
 	x.payDue()
 	x.sent("while paused", 0, 0)
 	who := account.Principal{Admin: true, User: id.New[id.User]()}
-	if n, err := x.p.Next(t.Context(), who, x.operator); err != nil || n.Amount != 0 || !strings.Contains(n.Why, "a restore") {
+	if n, err := x.p.Next(t.Context(), who, x.operator); err != nil || n.Amount != 0 ||
+		!strings.Contains(n.Why, "a restore") {
 		t.Fatalf("%+v %v", n, err)
 	}
 	x.exec("DELETE FROM sending_pause")

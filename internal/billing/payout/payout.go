@@ -4,19 +4,21 @@
 // What always holds:
 //   - What an operator earned less than the holdback ago is not payable: till then a renter's payment may still be
 //     disputed, or a host's fault found.
-//   - What is given back for a host's fault is taken from what is pending; should that not do, pending falls below zero and
-//     counts against what is payable until later earnings have covered it.
-//   - While a lease of the operator's is frozen, because its host signed two accounts of the same time, nothing becomes payable.
+//   - What is given back for a host's fault is taken from what is pending; should that not do, pending falls below zero
+//     and counts against what is payable until later earnings have covered it.
+//   - While a lease of the operator's is frozen, because its host signed two accounts of the same time, nothing becomes
+//     payable.
 //   - What was earned from payments that are disputed now is neither made payable nor paid out.
-//   - What was earned from a renter who is linked with the operator (one person in both, the same VAT id, name and address, or
-//     card) becomes payable only once a platform operator has released it; what they refuse never does.
+//   - What was earned from a renter who is linked with the operator (one person in both, the same VAT id, name and
+//     address, or card) becomes payable only once a platform operator has released it; what they refuse never does.
 //   - What was earned from a payment that was taken back for good waits for a person too, as far as it is not paid out.
-//   - Nothing is made or lost: what leaves host_pending arrives in host_payable, which never falls below zero; what leaves
-//     host_payable is on its way, and ends at Stripe or back in host_payable.
-//   - Each nano-unit is paid out at most once. A payout leaves host_payable in the transaction that writes down the transfer
-//     to be made, under a key of its own; it returns only when Stripe surely did not make the transfer. The entry
-//     "transfer:tr_…" names the transfer, so that the call, the webhook and the reconciliation may all find out, in any order
-//     and any number of times, and book it once. Should a transfer turn up that was given up, it counts against what is pending.
+//   - Nothing is made or lost: what leaves host_pending arrives in host_payable, which never falls below zero; what
+//     leaves host_payable is on its way, and ends at Stripe or back in host_payable.
+//   - Each nano-unit is paid out at most once. A payout leaves host_payable in the transaction that writes down the
+//     transfer to be made, under a key of its own; it returns only when Stripe surely did not make the transfer. The
+//     entry "transfer:tr_…" names the transfer, so that the call, the webhook and the reconciliation may all find out,
+//     in any order and any number of times, and book it once. Should a transfer turn up that was given up, it counts
+//     against what is pending.
 //   - Payouts are whole cents; what is left of a cent stays with the operator and is paid later.
 package payout
 
@@ -48,7 +50,8 @@ type Config struct {
 	Every       time.Duration // between payouts; 0 = DefaultEvery: on Mondays at 06:00 UTC
 	// PageURL is the operators' payouts page, absolute: Stripe's form sends them back there.
 	PageURL string
-	// RecipientCountries are those, ISO 3166-1 alpha-2, whose operators get accounts under Stripe's recipient service agreement.
+	// RecipientCountries are those, ISO 3166-1 alpha-2, whose operators get accounts under Stripe's recipient service
+	// agreement.
 	RecipientCountries []string
 	Merchant           account.Party // of record: the recipient of self-billing documents
 	Sandbox            bool          // the Stripe behind it is our own fake

@@ -27,7 +27,8 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t, dbtest.New(t), id.New[id.Org]()}
-	if _, err := w.d.Pool.Exec(t.Context(), "INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", w.operator); err != nil {
+	if _, err := w.d.Pool.Exec(t.Context(), "INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)",
+		w.operator); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -36,7 +37,11 @@ func newWorld(t *testing.T) *world {
 func (w *world) post(debit, credit ledger.Account, n money.Nano) {
 	w.t.Helper()
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "test", Key: id.New[id.LedgerTx]().String(), Transfers: []ledger.Transfer{{Debit: debit, Credit: credit, Amount: n}}})
+		_, err := ledger.Post(ctx, tx, ledger.Entry{
+			Kind:      "test",
+			Key:       id.New[id.LedgerTx]().String(),
+			Transfers: []ledger.Transfer{{Debit: debit, Credit: credit, Amount: n}},
+		})
 		return err
 	})
 }
@@ -130,8 +135,8 @@ func TestNothingIsPayableWhileALeaseIsFrozen(t *testing.T) {
 	w.want("looked at", 0, 10)
 }
 
-// Random earnings, returns and maturings at any cutoff: payable is what is old less what was taken, never more, and never
-// below zero.
+// Random earnings, returns and maturings at any cutoff: payable is what is old less what was taken, never more, and
+// never below zero.
 func TestNothingYoungIsEverPayable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

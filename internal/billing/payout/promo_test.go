@@ -55,7 +55,11 @@ func TestPromotionalCreditIsNeverCash(t *testing.T) {
 		x.sent(when, 0, 0)
 	}
 	if err := x.inTx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := x.pay.CreatePromoCode(ctx, tx, x.boss, payment.PromoCode{Code: code, Amount: 50 * money.Unit, MaxUses: 5}, "a test")
+		_, err := x.pay.CreatePromoCode(ctx, tx, x.boss, payment.PromoCode{
+			Code:    code,
+			Amount:  50 * money.Unit,
+			MaxUses: 5,
+		}, "a test")
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -86,7 +90,8 @@ func TestPromotionalCreditIsNeverCash(t *testing.T) {
 		t.Errorf("a code that was ended: %v", err)
 	}
 	cash("disabled")
-	if all, err := x.pay.PromoCodes(t.Context(), x.boss); err != nil || len(all) != 1 || all[0].Uses != 1 || all[0].ExpiresAt == nil {
+	if all, err := x.pay.PromoCodes(t.Context(), x.boss); err != nil || len(all) != 1 || all[0].Uses != 1 ||
+		all[0].ExpiresAt == nil {
 		t.Errorf("%+v %v", all, err)
 	}
 	if _, err := x.pay.PromoCodes(t.Context(), x.owner); !fault.Is(err, fault.Forbidden) {

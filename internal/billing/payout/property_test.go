@@ -61,8 +61,8 @@ func TestAKilledWorkerPaysOnce(t *testing.T) {
 	x.square()
 }
 
-// Whatever fails, is lost after it took effect, comes twice, late or not at all, and wherever the worker dies: each nano-unit
-// is paid at most once, what is not paid is still the operator's, and the books agree with Stripe's balance.
+// Whatever fails, is lost after it took effect, comes twice, late or not at all, and wherever the worker dies: each
+// nano-unit is paid at most once, what is not paid is still the operator's, and the books agree with Stripe's balance.
 func TestEachNanoUnitIsPaidAtMostOnce(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
@@ -101,10 +101,12 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 			for range r.IntN(4) {
 				x.fake.Fail(faults[r.IntN(len(faults))])
 			}
-			_, _ = x.d.Pool.Exec(ctx, "UPDATE payout_account SET next_at = clock_timestamp() - interval '1 second', pay_at = 'epoch'")
+			_, _ = x.d.Pool.Exec(ctx, "UPDATE payout_account SET next_at = clock_timestamp() - interval '1 second', pay_at = "+
+				"'epoch'")
 			_, _ = x.p.PayDue(ctx)
 		case 7:
-			_, _ = x.d.Pool.Exec(ctx, "UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
+			_, _ = x.d.Pool.Exec(ctx, "UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', "+
+				"'sent', 'unknown')")
 			_, _ = x.pay.SendDue(ctx)
 		case 8:
 			for _, d := range append(late, x.fake.Deliveries()...) {
@@ -131,7 +133,8 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 				})
 			case r.IntN(3) == 0: // a day without an answer
 				x.fake.ForgetKeys()
-				x.exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '1 day' WHERE first_sent_at IS NOT NULL AND done_at IS NULL")
+				x.exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '1 day' WHERE first_sent_at IS NOT " +
+					"NULL AND done_at IS NULL")
 			}
 		}
 		x.k.Left.Store(0)
@@ -149,7 +152,8 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 		t.Fatalf("%d transfers of %d cents at Stripe; %+v %v", n, cents, s, err)
 	}
 	var paid int
-	if err := x.d.Pool.QueryRow(ctx, "SELECT count(*) FROM payout WHERE state = 'paid'").Scan(&paid); err != nil || paid != n {
+	if err := x.d.Pool.QueryRow(ctx, "SELECT count(*) FROM payout WHERE state = 'paid'").Scan(&paid); err != nil ||
+		paid != n {
 		t.Fatalf("%d transfers for %d payouts, %v", n, paid, err)
 	}
 }
@@ -158,7 +162,8 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 func (x *admin) owed(earned money.Nano) {
 	x.t.Helper()
 	var sum money.Nano
-	for _, a := range []ledger.Account{ledger.HostPending(x.operator, eur), ledger.HostPayable(x.operator, eur), ledger.Transfers(eur)} {
+	for _, a := range []ledger.Account{ledger.HostPending(x.operator, eur), ledger.HostPayable(x.operator, eur),
+		ledger.Transfers(eur)} {
 		n, err := ledger.Balance(x.t.Context(), x.d.Q, a)
 		if err != nil {
 			x.t.Fatal(err)
@@ -169,7 +174,8 @@ func (x *admin) owed(earned money.Nano) {
 		sum += n
 	}
 	var paid money.Nano
-	if err := x.d.Pool.QueryRow(x.t.Context(), "SELECT coalesce(sum(amount - reversed), 0)::bigint FROM payout WHERE state = 'paid'").Scan(&paid); err != nil {
+	if err := x.d.Pool.QueryRow(x.t.Context(), "SELECT coalesce(sum(amount - reversed), 0)::bigint FROM payout WHERE "+
+		"state = 'paid'").Scan(&paid); err != nil {
 		x.t.Fatal(err)
 	}
 	if sum+paid != earned {

@@ -8,20 +8,25 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// A quarter of what matures is kept as bond, until the bond is ten hours of the operator's list price; an operator who wants
-// none keeps none.
+// A quarter of what matures is kept as bond, until the bond is ten hours of the operator's list price; an operator who
+// wants none keeps none.
 func TestAQuarterOfWhatMaturesIsRetained(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
 	h := id.New[id.Host]()
 	x.exec("INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, 'h', 'eu', 'active')", h, x.operator)
 	for n, uuid := range []string{"GPU-a", "GPU-b"} {
-		x.exec("INSERT INTO gpu (id, host_id, uuid, idx, model, vram_mb) VALUES ($1, $2, $3, $4, 'H100', 80000)", id.New[id.GPU](), h, uuid, n)
+		x.exec("INSERT INTO gpu (id, host_id, uuid, idx, model, vram_mb) VALUES ($1, $2, $3, $4, 'H100', 80000)",
+			id.New[id.GPU](), h, uuid, n)
 	}
-	x.exec("INSERT INTO offer (id, host_id, gpu_model, price, host_share_ppm) VALUES ($1, $2, 'H100', 2000000, 850000)", id.New[id.Offer](), h)
+	x.exec("INSERT INTO offer (id, host_id, gpu_model, price, host_share_ppm) VALUES ($1, $2, 'H100', 2000000, 850000)",
+		id.New[id.Offer](), h)
 	want := func(payable, kept money.Nano) {
 		t.Helper()
-		for a, n := range map[ledger.Account]money.Nano{ledger.HostPayable(x.operator, eur): payable, ledger.HostBond(x.operator, eur): kept} {
+		for a, n := range map[ledger.Account]money.Nano{
+			ledger.HostPayable(x.operator, eur): payable,
+			ledger.HostBond(x.operator, eur):    kept,
+		} {
 			got, err := ledger.Balance(t.Context(), x.d.Q, a)
 			if err != nil || got != n {
 				t.Errorf("%s is %s, want %s (%v)", a.Kind, got, n, err)

@@ -19,11 +19,13 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// Reverse takes a payout back, or a part of it (amount; zero: all that is left of it). What comes back is payable again,
-// so payouts to the operator are stopped with the reason until somebody lets them go on (Stop). Only a platform operator
-// may. Faults: Forbidden, NotFound, Invalid, Conflict (not paid; Stripe has yet to answer to the one before). Stripe does it in
-// a moment; the payout shows it then. What Stripe refuses stays on the payout with its reason, and may be asked for again.
-func (p *Payouts) Reverse(ctx context.Context, tx *db.Tx, who account.Principal, payout id.Payout, amount money.Nano, reason string) (Payout, error) {
+// Reverse takes a payout back, or a part of it (amount; zero: all that is left of it). What comes back is payable
+// again, so payouts to the operator are stopped with the reason until somebody lets them go on (Stop). Only a platform
+// operator may. Faults: Forbidden, NotFound, Invalid, Conflict (not paid; Stripe has yet to answer to the one before).
+// Stripe does it in a moment; the payout shows it then. What Stripe refuses stays on the payout with its reason, and
+// may be asked for again.
+func (p *Payouts) Reverse(ctx context.Context, tx *db.Tx, who account.Principal, payout id.Payout, amount money.Nano,
+	reason string) (Payout, error) {
 	if !who.Admin {
 		return Payout{}, fault.New(fault.Forbidden, "only a platform operator takes payouts back")
 	}
@@ -51,7 +53,8 @@ func (p *Payouts) Reverse(ctx context.Context, tx *db.Tx, who account.Principal,
 		amount = left
 	}
 	if amount < money.Cent || amount%money.Cent != 0 || amount > left {
-		return Payout{}, fault.InvalidField("amount", "must be whole cents, at least one, and at most %s, what is left of the payout", left.Plain())
+		return Payout{}, fault.InvalidField("amount", "must be whole cents, at least one, and at most %s, what is left of "+
+			"the payout", left.Plain())
 	}
 	if _, err := tx.Q.SetPayoutStopped(ctx, reason, r.OrgID); err != nil {
 		return Payout{}, fmt.Errorf("payout: stop %s: %w", r.OrgID, err)
@@ -61,16 +64,30 @@ func (p *Payouts) Reverse(ctx context.Context, tx *db.Tx, who account.Principal,
 		return Payout{}, fmt.Errorf("payout %s: %w", payout, err)
 	}
 	r.ReversalState, r.Reversal, r.ReversalAmount, r.ReversalFailure = string(ReversalRequested), name, amount, ""
-	send, err := p.pay.Queue(ctx, tx, kindReversal, payout.String(), "reversal:"+name, stripe.NewReversal{Reversal: name, Transfer: *r.StripeTransfer, Cents: int64(amount / money.Cent)})
+	send, err := p.pay.Queue(ctx, tx, kindReversal, payout.String(), "reversal:"+name, stripe.NewReversal{
+		Reversal: name,
+		Transfer: *r.StripeTransfer,
+		Cents:    int64(amount / money.Cent),
+	})
 	if err != nil {
 		return Payout{}, err
 	}
 	tx.AfterCommit(func() { p.pay.SendNow(ctx, send) })
-	if _, err := notify.Add(ctx, tx, notify.Notice{Org: r.OrgID, Key: "payout_stopped:" + name, Severity: notify.Bad, Object: r.OrgID.String(),
-		Title: "A payout is taken back, and payouts are stopped", Body: reason}); err != nil {
+	if _, err := notify.Add(ctx, tx, notify.Notice{
+		Org:      r.OrgID,
+		Key:      "payout_stopped:" + name,
+		Severity: notify.Bad,
+		Object:   r.OrgID.String(),
+		Title:    "A payout is taken back, and payouts are stopped",
+		Body:     reason,
+	}); err != nil {
 		return Payout{}, err
 	}
-	return viewOf(r), audit.Record(ctx, tx, who.Event("payout.reverse", payout.String(), map[string]any{"amount": amount.String(), "reason": reason, "org": r.OrgID.String()}))
+	return viewOf(r), audit.Record(ctx, tx, who.Event("payout.reverse", payout.String(), map[string]any{
+		"amount": amount.String(),
+		"reason": reason,
+		"org":    r.OrgID.String(),
+	}))
 }
 
 // checkReason is a reason that both sides may read.
@@ -81,9 +98,10 @@ func checkReason(reason string) (string, error) {
 	return reason, nil
 }
 
-// Stop stops payouts to an operator with a reason they read, or (stop false) lets them go on. Only a platform operator may.
-// Faults: Forbidden, NotFound (no payout account), Invalid (the reason).
-func (p *Payouts) Stop(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, stop bool, reason string) error {
+// Stop stops payouts to an operator with a reason they read, or (stop false) lets them go on. Only a platform operator
+// may. Faults: Forbidden, NotFound (no payout account), Invalid (the reason).
+func (p *Payouts) Stop(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, stop bool,
+	reason string) error {
 	if !who.Admin {
 		return fault.New(fault.Forbidden, "only a platform operator stops payouts")
 	}
@@ -104,15 +122,23 @@ func (p *Payouts) Stop(ctx context.Context, tx *db.Tx, who account.Principal, or
 	if err != nil || n == 0 {
 		return err
 	}
-	if _, err := notify.Add(ctx, tx, notify.Notice{Org: org, Key: "payout_stop:" + id.New[id.Payout]().String(), Severity: notify.Warn, Object: org.String(), Title: title, Body: reason}); err != nil {
+	if _, err := notify.Add(ctx, tx, notify.Notice{
+		Org:      org,
+		Key:      "payout_stop:" + id.New[id.Payout]().String(),
+		Severity: notify.Warn,
+		Object:   org.String(),
+		Title:    title,
+		Body:     reason,
+	}); err != nil {
 		return err
 	}
 	return audit.Record(ctx, tx, who.Event("payout.stop", org.String(), map[string]any{"stopped": stop, "reason": reason}))
 }
 
-// sendReversal takes a part of a transfer back. Under a key that Stripe has forgotten, what came back already is read, and
-// nothing is taken anew.
-func (p *Payouts) sendReversal(ctx context.Context, client *stripe.Client, row payment.Row) (string, func(context.Context, *db.Tx) error, error) {
+// sendReversal takes a part of a transfer back. Under a key that Stripe has forgotten, what came back already is read,
+// and nothing is taken anew.
+func (p *Payouts) sendReversal(ctx context.Context, client *stripe.Client,
+	row payment.Row) (string, func(context.Context, *db.Tx) error, error) {
 	var n stripe.NewReversal
 	if err := json.Unmarshal(row.Params, &n); err != nil {
 		return "", nil, err
@@ -135,11 +161,15 @@ func (p *Payouts) sendReversal(ctx context.Context, client *stripe.Client, row p
 			return x.ID, func(ctx context.Context, tx *db.Tx) error { return p.settle(ctx, tx, ours, t) }, nil
 		}
 	}
-	return "", nil, &stripe.Error{Outcome: stripe.Rejected, Code: "given_up", Message: "Stripe could not be reached for a day."}
+	return "", nil, &stripe.Error{
+		Outcome: stripe.Rejected,
+		Code:    "given_up",
+		Message: "Stripe could not be reached for a day.",
+	}
 }
 
-// refuseReversal writes Stripe's reason on the payout, and tells the operator and administrators: the money stays where it is,
-// and payouts to the operator are stopped all the same.
+// refuseReversal writes Stripe's reason on the payout, and tells the operator and administrators: the money stays where
+// it is, and payouts to the operator are stopped all the same.
 func (p *Payouts) refuseReversal(ctx context.Context, tx *db.Tx, row payment.Row, why *stripe.Error) error {
 	p.log.ErrorContext(ctx, "a payout was not taken back", "payout", row.Ref, "error", why)
 	var n stripe.NewReversal
@@ -155,14 +185,32 @@ func (p *Payouts) refuseReversal(ctx context.Context, tx *db.Tx, row payment.Row
 		return fmt.Errorf("payout %s: %w", ours, err)
 	}
 	amount, reason := money.Nano(n.Cents)*money.Cent, cmp.Or(why.Message, "Stripe gives no reason ("+why.Code+").")
-	if err := tx.Q.RefusePayoutReversal(ctx, dbq.RefusePayoutReversalParams{Reversal: n.Reversal, Amount: amount, Failure: reason, ID: ours}); err != nil {
+	if err := tx.Q.RefusePayoutReversal(ctx, dbq.RefusePayoutReversalParams{
+		Reversal: n.Reversal,
+		Amount:   amount,
+		Failure:  reason,
+		ID:       ours,
+	}); err != nil {
 		return fmt.Errorf("payout %s: %w", ours, err)
 	}
-	if _, err := notify.Add(ctx, tx, notify.Notice{Org: r.OrgID, Key: "payout_" + row.Key, Severity: notify.Warn, Object: r.OrgID.String(),
-		Title: fmt.Sprintf("%s %s of a payout were not taken back", amount.Plain(), r.Currency),
-		Body:  "Stripe refuses it: " + reason + " Nothing moved. Payouts to you stay stopped until the platform lets them go on."}); err != nil {
+	if _, err := notify.Add(ctx, tx, notify.Notice{
+		Org:      r.OrgID,
+		Key:      "payout_" + row.Key,
+		Severity: notify.Warn,
+		Object:   r.OrgID.String(),
+		Title:    fmt.Sprintf("%s %s of a payout were not taken back", amount.Plain(), r.Currency),
+		Body: "Stripe refuses it: " + reason + " Nothing moved. Payouts to you stay stopped until the platform lets " +
+			"them go on.",
+	}); err != nil {
 		return err
 	}
-	return payment.NotifyAdmins(ctx, tx, notify.Notice{Key: "payout_" + row.Key, Severity: notify.Bad, Object: row.Ref, Title: "A payout was not taken back",
-		Body: "Stripe refuses to take back what was asked for: " + reason + " Nothing moved. Payouts to the operator stay stopped until you let them go on. Their page has the payout: try again there."})
+	return payment.NotifyAdmins(ctx, tx, notify.Notice{
+		Key:      "payout_" + row.Key,
+		Severity: notify.Bad,
+		Object:   row.Ref,
+		Title:    "A payout was not taken back",
+		Body: "Stripe refuses to take back what was asked for: " + reason +
+			" Nothing moved. Payouts to the operator stay stopped until you let them go on. Their page has the payout: try " +
+			"again there.",
+	})
 }

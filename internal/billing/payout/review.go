@@ -18,11 +18,12 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// setAside opens a review for every renter who is linked with the operator now and whose earnings are not payable yet, and for
-// every renter who lost a dispute, and returns how much of what was earned until the cutoff is in review. unpaid is what is
-// pending and payable. The caller holds the lock on host_pending, under which all
-// of a review's amounts change.
-func setAside(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff time.Time, unpaid money.Nano) (money.Nano, error) {
+// setAside opens a review for every renter who is linked with the operator now and whose earnings are not payable yet,
+// and for every renter who lost a dispute, and returns how much of what was earned until the cutoff is in review.
+// unpaid is what is pending and payable. The caller holds the lock on host_pending, under which all of a review's
+// amounts change.
+func setAside(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff time.Time,
+	unpaid money.Nano) (money.Nano, error) {
 	matured, err := tx.Q.MaturedThrough(ctx, org, currency)
 	if err != nil && !db.NoRows(err) {
 		return 0, fmt.Errorf("payout: matured of %s: %w", org, err)
@@ -32,8 +33,14 @@ func setAside(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutof
 		return 0, fmt.Errorf("payout: renters linked with %s: %w", org, err)
 	}
 	for _, l := range linked {
-		if err := tx.Q.OpenPayoutReview(ctx, dbq.OpenPayoutReviewParams{ID: id.New[id.PayoutReview](), HostOrgID: org, RenterOrgID: l.RenterOrgID,
-			Currency: currency, Reasons: l.Reasons, Matured: matured}); err != nil {
+		if err := tx.Q.OpenPayoutReview(ctx, dbq.OpenPayoutReviewParams{
+			ID:          id.New[id.PayoutReview](),
+			HostOrgID:   org,
+			RenterOrgID: l.RenterOrgID,
+			Currency:    currency,
+			Reasons:     l.Reasons,
+			Matured:     matured,
+		}); err != nil {
 			return 0, fmt.Errorf("payout: review of %s for %s: %w", l.RenterOrgID, org, err)
 		}
 	}
@@ -54,7 +61,8 @@ func heldForReview(ctx context.Context, q *dbq.Queries, org id.Org, currency str
 	return money.Nano(n), nil
 }
 
-// Review is an operator and a renter who are linked. It stays when the link goes: who ends it in time would be paid otherwise.
+// Review is an operator and a renter who are linked. It stays when the link goes: who ends it in time would be paid
+// otherwise.
 type Review struct {
 	ID        id.PayoutReview `json:"id"`
 	Operator  id.Org          `json:"host_org_id"`
@@ -67,18 +75,21 @@ type Review struct {
 	Decision  string          `json:"decision,omitempty"` // why, of the last one
 	DecidedAt *time.Time      `json:"decided_at,omitempty"`
 	CreatedAt time.Time       `json:"created_at"`
-	// Limit is how much a review holds in all that was opened for a lost dispute alone: what was lost. nil: all the renter pays.
+	// Limit is how much a review holds in all that was opened for a lost dispute alone: what was lost. nil: all the renter
+	// pays.
 	Limit  *money.Nano `json:"limit,omitempty"`
 	Advice Advice      `json:"advice,omitempty" enum:"refuse,release" doc:"what to do when nothing else is known; nothing is released without a person"`
 }
 
 func reviewOf(r dbq.PayoutReview) Review {
-	return Review{r.ID, r.HostOrgID, r.RenterOrgID, r.Reasons, r.Held, r.Released, r.Refused, r.Currency, r.Decision, r.DecidedAt, r.CreatedAt, r.HeldLimit, Advice(r.Advice)}
+	return Review{r.ID, r.HostOrgID, r.RenterOrgID, r.Reasons, r.Held, r.Released, r.Refused, r.Currency, r.Decision,
+		r.DecidedAt, r.CreatedAt, r.HeldLimit, Advice(r.Advice)}
 }
 
 // Reviews lists them, newest first, those before the given one (zero: from the newest), at most limit. Only a platform
 // operator sees them; fault: Forbidden.
-func (p *Payouts) Reviews(ctx context.Context, who account.Principal, before id.PayoutReview, limit int) ([]Review, error) {
+func (p *Payouts) Reviews(ctx context.Context, who account.Principal, before id.PayoutReview,
+	limit int) ([]Review, error) {
 	return p.ReviewsOf(ctx, who, ReviewFilter{}, before, limit)
 }
 
@@ -89,12 +100,17 @@ type ReviewFilter struct {
 }
 
 // ReviewsOf is Reviews of those that match.
-func (p *Payouts) ReviewsOf(ctx context.Context, who account.Principal, f ReviewFilter, before id.PayoutReview, limit int) ([]Review, error) {
+func (p *Payouts) ReviewsOf(ctx context.Context, who account.Principal, f ReviewFilter, before id.PayoutReview,
+	limit int) ([]Review, error) {
 	if !who.Admin {
 		return nil, fault.New(fault.Forbidden, "only a platform operator sees reviews")
 	}
-	rows, err := p.d.Q.FindPayoutReviews(ctx, dbq.FindPayoutReviewsParams{Before: pgtype.UUID{Bytes: before.UUID(), Valid: true},
-		Org: pgtype.UUID{Bytes: f.Org.UUID(), Valid: !f.Org.IsZero()}, Waiting: f.Waiting, MaxRows: int32(limit)})
+	rows, err := p.d.Q.FindPayoutReviews(ctx, dbq.FindPayoutReviewsParams{
+		Before:  pgtype.UUID{Bytes: before.UUID(), Valid: true},
+		Org:     pgtype.UUID{Bytes: f.Org.UUID(), Valid: !f.Org.IsZero()},
+		Waiting: f.Waiting,
+		MaxRows: int32(limit),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("payout: reviews: %w", err)
 	}
@@ -105,33 +121,54 @@ func (p *Payouts) ReviewsOf(ctx context.Context, who account.Principal, f Review
 	return out, nil
 }
 
-// ApproveReview lets what is in review now become payable as usual; what the same renter pays later is reviewed again. Only a
-// platform operator may, with a reason for the audit trail. Faults: Forbidden, NotFound, Invalid, Conflict (nothing is in review).
-func (p *Payouts) ApproveReview(ctx context.Context, tx *db.Tx, who account.Principal, review id.PayoutReview, reason string) (Review, error) {
-	return p.decideReview(ctx, tx, who, review, reason, "payout.review_release", func(ctx context.Context, _ *ledger.Locked, r dbq.PayoutReview, reason string) error {
-		return tx.Q.ReleasePayoutReview(ctx, reason, r.ID)
-	})
+// ApproveReview lets what is in review now become payable as usual; what the same renter pays later is reviewed again.
+// Only a platform operator may, with a reason for the audit trail. Faults: Forbidden, NotFound, Invalid, Conflict
+// (nothing is in review).
+func (p *Payouts) ApproveReview(ctx context.Context, tx *db.Tx, who account.Principal, review id.PayoutReview,
+	reason string) (Review, error) {
+	return p.decideReview(ctx, tx, who, review, reason, "payout.review_release",
+		func(ctx context.Context, _ *ledger.Locked, r dbq.PayoutReview, reason string) error {
+			return tx.Q.ReleasePayoutReview(ctx, reason, r.ID)
+		})
 }
 
-// Refuse keeps what is in review now from the operator for good: it moves to earnings_withheld. The operator reads the reason.
-// Only a platform operator may. Faults as Release.
-func (p *Payouts) Refuse(ctx context.Context, tx *db.Tx, who account.Principal, review id.PayoutReview, reason string) (Review, error) {
-	return p.decideReview(ctx, tx, who, review, reason, "payout.review_refuse", func(ctx context.Context, books *ledger.Locked, r dbq.PayoutReview, reason string) error {
-		sum := r.Refused + r.Held
-		key := fmt.Sprintf("payout_refuse:%s:%d", r.ID, int64(sum))
-		if _, err := books.Post(ctx, ledger.Entry{Kind: "payout_refuse", Key: key, Ref: r.HostOrgID.String(), Memo: "refused by a review of the renter who paid it",
-			Transfers: []ledger.Transfer{{Debit: ledger.HostPending(r.HostOrgID, r.Currency), Credit: ledger.Withheld(r.Currency), Amount: r.Held}}}); err != nil {
-			return err
-		}
-		if _, err := notify.Add(ctx, tx, notify.Notice{Org: r.HostOrgID, Key: key, Severity: notify.Bad, Object: r.HostOrgID.String(),
-			Title: fmt.Sprintf("%s %s of your earnings were refused", r.Held.Plain(), r.Currency), Body: reason}); err != nil {
-			return err
-		}
-		return tx.Q.RefusePayoutReview(ctx, reason, r.ID)
-	})
+// Refuse keeps what is in review now from the operator for good: it moves to earnings_withheld. The operator reads the
+// reason. Only a platform operator may. Faults as Release.
+func (p *Payouts) Refuse(ctx context.Context, tx *db.Tx, who account.Principal, review id.PayoutReview,
+	reason string) (Review, error) {
+	return p.decideReview(ctx, tx, who, review, reason, "payout.review_refuse",
+		func(ctx context.Context, books *ledger.Locked, r dbq.PayoutReview, reason string) error {
+			sum := r.Refused + r.Held
+			key := fmt.Sprintf("payout_refuse:%s:%d", r.ID, int64(sum))
+			if _, err := books.Post(ctx, ledger.Entry{
+				Kind: "payout_refuse",
+				Key:  key,
+				Ref:  r.HostOrgID.String(),
+				Memo: "refused by a review of the renter who paid it",
+				Transfers: []ledger.Transfer{{
+					Debit:  ledger.HostPending(r.HostOrgID, r.Currency),
+					Credit: ledger.Withheld(r.Currency),
+					Amount: r.Held,
+				}},
+			}); err != nil {
+				return err
+			}
+			if _, err := notify.Add(ctx, tx, notify.Notice{
+				Org:      r.HostOrgID,
+				Key:      key,
+				Severity: notify.Bad,
+				Object:   r.HostOrgID.String(),
+				Title:    fmt.Sprintf("%s %s of your earnings were refused", r.Held.Plain(), r.Currency),
+				Body:     reason,
+			}); err != nil {
+				return err
+			}
+			return tx.Q.RefusePayoutReview(ctx, reason, r.ID)
+		})
 }
 
-func (p *Payouts) decideReview(ctx context.Context, tx *db.Tx, who account.Principal, review id.PayoutReview, reason, action string,
+func (p *Payouts) decideReview(ctx context.Context, tx *db.Tx, who account.Principal, review id.PayoutReview, reason,
+	action string,
 	do func(ctx context.Context, books *ledger.Locked, r dbq.PayoutReview, reason string) error) (Review, error) {
 	if !who.Admin {
 		return Review{}, fault.New(fault.Forbidden, "only a platform operator decides on reviews")

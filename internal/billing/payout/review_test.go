@@ -67,7 +67,8 @@ func (x *admin) stands(what string, pending, inReview, payable, withheld money.N
 	x.t.Helper()
 	s, err := x.p.Standing(x.t.Context(), x.operator)
 	if err != nil || s.Pending != pending || s.InReview != inReview || s.Payable != payable {
-		x.t.Fatalf("%s: %s pending, %s in review, %s payable (%v); want %s, %s and %s", what, s.Pending, s.InReview, s.Payable, err, pending, inReview, payable)
+		x.t.Fatalf("%s: %s pending, %s in review, %s payable (%v); want %s, %s and %s", what, s.Pending, s.InReview,
+			s.Payable, err, pending, inReview, payable)
 	}
 	if n, err := ledger.Balance(x.t.Context(), x.d.Q, ledger.Withheld(eur)); err != nil || n != withheld {
 		x.t.Fatalf("%s: %s withheld (%v), want %s", what, n, err, withheld)
@@ -101,11 +102,13 @@ func TestALinkedRentersMoneyWaitsForAReview(t *testing.T) {
 	x.payable()
 	x.stands("whoever ends the link stays in review", 0, 33*u, 4*u, 0)
 	r := x.review()
-	if r.Operator != x.operator || r.Renter != x.renter.Org || !slices.Equal(r.Reasons, []string{"member"}) || r.InReview != 33*u || r.Currency != eur {
+	if r.Operator != x.operator || r.Renter != x.renter.Org || !slices.Equal(r.Reasons, []string{"member"}) ||
+		r.InReview != 33*u || r.Currency != eur {
 		t.Fatalf("%+v", r)
 	}
 
-	x.post(ledger.HostPending(x.operator, eur), ledger.Wallet(x.renter.Org, eur), u) // for a host's fault, and nobody has counted it yet
+	// for a host's fault, and nobody has counted it yet
+	x.post(ledger.HostPending(x.operator, eur), ledger.Wallet(x.renter.Org, eur), u)
 	if err := x.release(r.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -142,12 +145,15 @@ func TestALinkedRentersMoneyWaitsForAReview(t *testing.T) {
 		t.Fatal("the others' money was not paid")
 	}
 	x.sent("in the end", 3, 72*u)
-	if r := x.review(); r.Released != 32*u || r.Refused != 40*u || r.InReview != 0 || r.Decision != "a stolen card" || r.DecidedAt == nil {
+	if r := x.review(); r.Released != 32*u || r.Refused != 40*u || r.InReview != 0 || r.Decision != "a stolen card" ||
+		r.DecidedAt == nil {
 		t.Fatalf("%+v", r)
 	}
 	var trail, told int
-	if err := x.d.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE action LIKE 'payout.review_%' AND object = $1 AND detail->>'reason' <> ''),
-		(SELECT count(*) FROM notice WHERE org_id = $2 AND body = 'a stolen card') FROM audit_event`, r.ID.String(), x.operator).Scan(&trail, &told); err != nil || trail != 2 || told != 1 {
+	if err := x.d.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE action LIKE 'payout.review_%' AND object = $1
+		AND detail->>'reason' <> ''),
+		(SELECT count(*) FROM notice WHERE org_id = $2 AND body = 'a stolen card') FROM
+		audit_event`, r.ID.String(), x.operator).Scan(&trail, &told); err != nil || trail != 2 || told != 1 {
 		t.Fatal(trail, told, err)
 	}
 }
@@ -185,7 +191,8 @@ func TestOnlyAPlatformOperatorDecidesOnReviews(t *testing.T) {
 		{x.boss, id.New[id.PayoutReview](), "x", fault.NotFound},
 		{x.boss, r, " ", fault.Invalid},
 	} {
-		for _, decide := range []func(context.Context, *db.Tx, account.Principal, id.PayoutReview, string) (Review, error){x.p.ApproveReview, x.p.Refuse} {
+		for _, decide := range []func(context.Context, *db.Tx, account.Principal, id.PayoutReview, string) (Review,
+			error){x.p.ApproveReview, x.p.Refuse} {
 			if err := x.inTx(func(ctx context.Context, tx *db.Tx) error {
 				_, err := decide(ctx, tx, c.who, c.review, c.reason)
 				return err
@@ -204,7 +211,8 @@ func TestOnlyAPlatformOperatorDecidesOnReviews(t *testing.T) {
 func TestWhatLinksARenterWithAnOperator(t *testing.T) {
 	t.Parallel()
 	legal := func(x *admin, o id.Org, name, line, country, vat string) {
-		x.exec("INSERT INTO org_legal (org_id, name, address, country, vat_id) VALUES ($1, $2, $3, $4, $5)", o, name, []string{line, "10115 Berlin"}, country, vat)
+		x.exec("INSERT INTO org_legal (org_id, name, address, country, vat_id) VALUES ($1, $2, $3, $4, $5)", o, name,
+			[]string{line, "10115 Berlin"}, country, vat)
 	}
 	for name, c := range map[string]struct {
 		link func(x *admin)
@@ -225,13 +233,15 @@ func TestWhatLinksARenterWithAnOperator(t *testing.T) {
 		}, nil},
 		"the same card": {func(x *admin) {
 			for _, o := range []id.Org{x.operator, x.renter.Org} {
-				x.exec("INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year, fingerprint) VALUES ($1, $2, $3, 'visa', '4242', 1, 2030, 'fp')",
+				x.exec("INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year, fingerprint) VALUES "+
+					"($1, $2, $3, 'visa', '4242', 1, 2030, 'fp')",
 					id.New[id.Card](), o, "pm_of_"+o.String())
 			}
 		}, []string{"card"}},
 		"cards nobody knows the number of": {func(x *admin) {
 			for _, o := range []id.Org{x.operator, x.renter.Org} {
-				x.exec("INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year) VALUES ($1, $2, $3, 'visa', '4242', 1, 2030)",
+				x.exec("INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year) VALUES ($1, $2, $3, "+
+					"'visa', '4242', 1, 2030)",
 					id.New[id.Card](), o, "pm_of_"+o.String())
 			}
 		}, nil},
@@ -275,7 +285,8 @@ func TestAReviewIsOfWhatIsNotPayableYet(t *testing.T) {
 	x.stands("all is old", 0, 8, 7, 0)
 }
 
-// Whoever matures, releases or refuses is killed at each statement in turn: nothing has changed then, and the next one does it all.
+// Whoever matures, releases or refuses is killed at each statement in turn: nothing has changed then, and the next one
+// does it all.
 func TestADeathInAReviewChangesNothing(t *testing.T) {
 	t.Parallel()
 	x := newAdmin(t)
@@ -285,14 +296,16 @@ func TestADeathInAReviewChangesNothing(t *testing.T) {
 	x.earn(7)
 	state := func() (s [6]money.Nano) {
 		t.Helper()
-		for i, a := range []ledger.Account{ledger.HostPending(x.operator, eur), ledger.HostPayable(x.operator, eur), ledger.Withheld(eur)} {
+		for i, a := range []ledger.Account{ledger.HostPending(x.operator, eur), ledger.HostPayable(x.operator, eur),
+			ledger.Withheld(eur)} {
 			n, err := ledger.Balance(t.Context(), x.d.Q, a)
 			if err != nil {
 				t.Fatal(err)
 			}
 			s[i] = n
 		}
-		if err := x.d.Pool.QueryRow(t.Context(), "SELECT coalesce(sum(held), 0)::bigint, coalesce(sum(released), 0)::bigint, coalesce(sum(refused), 0)::bigint FROM payout_review").Scan(&s[3], &s[4], &s[5]); err != nil {
+		if err := x.d.Pool.QueryRow(t.Context(), "SELECT coalesce(sum(held), 0)::bigint, coalesce(sum(released), "+
+			"0)::bigint, coalesce(sum(refused), 0)::bigint FROM payout_review").Scan(&s[3], &s[4], &s[5]); err != nil {
 			t.Fatal(err)
 		}
 		return s

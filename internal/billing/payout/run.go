@@ -30,8 +30,8 @@ type Next struct {
 	Account  Account    `json:"account"`
 }
 
-// Upcoming is what the next payouts would be: who failed first, then who gets most, at most 200. Only a platform operator sees it;
-// fault: Forbidden.
+// Upcoming is what the next payouts would be: who failed first, then who gets most, at most 200. Only a platform
+// operator sees it; fault: Forbidden.
 func (p *Payouts) Upcoming(ctx context.Context, who account.Principal) ([]Next, error) {
 	if !who.Admin {
 		return nil, fault.New(fault.Forbidden, "only a platform operator sees everybody's payouts")
@@ -119,8 +119,9 @@ func (p *Payouts) preview(ctx context.Context, org id.Org, onTheWay int64) (mone
 	return amount, "", nil
 }
 
-// PayAll pays everybody who can be paid, outside the schedule, each in a transaction of its own, with a reason for the audit
-// trail. Only a platform operator may. What it paid before an error stays paid. Faults: Forbidden, Invalid (the reason).
+// PayAll pays everybody who can be paid, outside the schedule, each in a transaction of its own, with a reason for the
+// audit trail. Only a platform operator may. What it paid before an error stays paid. Faults: Forbidden, Invalid (the
+// reason).
 func (p *Payouts) PayAll(ctx context.Context, who account.Principal, reason string) ([]Payout, error) {
 	if _, err := checkReason(reason); err != nil {
 		return nil, err

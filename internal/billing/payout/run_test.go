@@ -30,7 +30,8 @@ func TestTheRunIsWhatItSaid(t *testing.T) {
 	}
 	x.earn(25*money.Unit + 7)
 	x.payable()
-	if n := x.run(); n.Payable != 25*money.Unit+7 || n.Amount != 0 || !strings.Contains(n.Why, "no payout account") || n.NextAt != nil {
+	if n := x.run(); n.Payable != 25*money.Unit+7 || n.Amount != 0 || !strings.Contains(n.Why, "no payout account") ||
+		n.NextAt != nil {
 		t.Fatalf("%+v", n)
 	}
 	x.onboard()
@@ -57,7 +58,8 @@ func TestTheRunIsWhatItSaid(t *testing.T) {
 	x.fake.Onboard(x.fake.Accounts()[0])
 	x.deliver(x.fake.Deliveries())
 	runs(Paid)
-	if n := x.run(); n.Failures != 0 || n.Failure != "" || n.Amount != 0 || n.Payable != 7 || !strings.Contains(n.Why, "the least is") {
+	if n := x.run(); n.Failures != 0 || n.Failure != "" || n.Amount != 0 || n.Payable != 7 ||
+		!strings.Contains(n.Why, "the least is") {
 		t.Fatalf("%+v", n)
 	}
 	runs()
@@ -76,13 +78,16 @@ func TestTheRunIsWhatItSaid(t *testing.T) {
 	if _, err := x.p.PayAll(t.Context(), x.boss, " "); fault.KindOf(err) != fault.Invalid {
 		t.Error(err)
 	}
-	for _, err := range []error{second(x.p.Upcoming(t.Context(), x.owner)), second(x.p.PayAll(t.Context(), x.owner, "mine")), second(x.p.ReviewsOf(t.Context(), x.owner, ReviewFilter{}, id.PayoutReview{}, 1))} {
+	for _, err := range []error{second(x.p.Upcoming(t.Context(), x.owner)),
+		second(x.p.PayAll(t.Context(), x.owner, "mine")),
+		second(x.p.ReviewsOf(t.Context(), x.owner, ReviewFilter{}, id.PayoutReview{}, 1))} {
 		if fault.KindOf(err) != fault.Forbidden {
 			t.Error(err)
 		}
 	}
 	var trail int
-	if err := x.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM audit_event WHERE action = 'payout.now' AND detail->>'reason' = 'asked for'").Scan(&trail); err != nil || trail != 2 {
+	if err := x.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM audit_event WHERE action = 'payout.now' AND "+
+		"detail->>'reason' = 'asked for'").Scan(&trail); err != nil || trail != 2 {
 		t.Error(trail, err)
 	}
 }

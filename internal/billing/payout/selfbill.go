@@ -22,8 +22,8 @@ import (
 )
 
 // SelfBill is the self-billing document of one operator and calendar month (UTC): what the operator supplied to the
-// merchant of record, which issues it in the operator's name. It is issued two days after the month and never changes; what
-// goes back later is on the document of the month in which it does.
+// merchant of record, which issues it in the operator's name. It is issued two days after the month and never changes;
+// what goes back later is on the document of the month in which it does.
 type SelfBill struct {
 	Number        string        `json:"number"`
 	IssuedAt      time.Time     `json:"issued_at"`
@@ -36,13 +36,14 @@ type SelfBill struct {
 	Billed        money.Nano    `json:"billed"`    // to renters for the operator's hosts
 	Fee           money.Nano    `json:"fee"`       // kept by the platform, less what it gave back of it
 	Earned        money.Nano    `json:"earned"`    // the operator's part
-	Returned      money.Nano    `json:"returned"`  // of what was earned, in this month or before: given back to renters, or refused
-	Total         money.Nano    `json:"total"`     // earned less returned; negative: more went back than was earned
-	Currency      string        `json:"currency"`
-	Treatment     Treatment     `json:"vat_treatment"`
-	Note          string        `json:"vat_note"`
-	Wording       string        `json:"wording"`
-	Sandbox       bool          `json:"sandbox"` // no real money moved
+	// of what was earned, in this month or before: given back to renters, or refused
+	Returned  money.Nano `json:"returned"`
+	Total     money.Nano `json:"total"` // earned less returned; negative: more went back than was earned
+	Currency  string     `json:"currency"`
+	Treatment Treatment  `json:"vat_treatment"`
+	Note      string     `json:"vat_note"`
+	Wording   string     `json:"wording"`
+	Sandbox   bool       `json:"sandbox"` // no real money moved
 }
 
 const (
@@ -56,8 +57,8 @@ const (
 	selfBillBatch  = 200 // operators read at a time
 )
 
-// IssueSelfBills issues the self-billing documents of the last three closed months that have none, and says how many. Run it
-// every hour; any replica may.
+// IssueSelfBills issues the self-billing documents of the last three closed months that have none, and says how many.
+// Run it every hour; any replica may.
 func (p *Payouts) IssueSelfBills(ctx context.Context) (n int, err error) {
 	now, err := p.d.Q.DatabaseTime(ctx)
 	if err != nil {
@@ -83,8 +84,16 @@ func (p *Payouts) selfBillMonth(ctx context.Context, first time.Time) (n int, er
 	var last id.Org
 	for {
 		after := pgtype.UUID{Bytes: last.UUID(), Valid: true}
-		orgs, err := p.d.Q.OperatorsToBill(ctx, dbq.OperatorsToBillParams{Currency: p.cfg.Currency, AfterOrg: after, Month: first.Format("2006-01"),
-			FromID: firstID(first.Add(-idSlack)), ToID: firstID(end.Add(idSlack)), Since: first, Until: end, MaxRows: selfBillBatch})
+		orgs, err := p.d.Q.OperatorsToBill(ctx, dbq.OperatorsToBillParams{
+			Currency: p.cfg.Currency,
+			AfterOrg: after,
+			Month:    first.Format("2006-01"),
+			FromID:   firstID(first.Add(-idSlack)),
+			ToID:     firstID(end.Add(idSlack)),
+			Since:    first,
+			Until:    end,
+			MaxRows:  selfBillBatch,
+		})
 		if err != nil {
 			return n, errors.Join(append(errs, fmt.Errorf("payout: operators to bill: %w", err))...)
 		}
@@ -106,16 +115,39 @@ func (p *Payouts) selfBillMonth(ctx context.Context, first time.Time) (n int, er
 func (p *Payouts) selfBill(ctx context.Context, tx *db.Tx, org id.Org, first time.Time) error {
 	end, month := first.AddDate(0, 1, 0), first.Format("2006-01")
 	from, to := firstID(first.Add(-idSlack)), firstID(end.Add(idSlack))
-	rows, err := tx.Q.PayoutMonths(ctx, dbq.PayoutMonthsParams{Zone: "UTC", OrgID: org, Currency: p.cfg.Currency, FromID: from, ToID: to, Since: first, Until: end})
+	rows, err := tx.Q.PayoutMonths(ctx, dbq.PayoutMonthsParams{
+		Zone:     "UTC",
+		OrgID:    org,
+		Currency: p.cfg.Currency,
+		FromID:   from,
+		ToID:     to,
+		Since:    first,
+		Until:    end,
+	})
 	if err != nil {
 		return err
 	}
-	fee, err := tx.Q.OperatorFees(ctx, dbq.OperatorFeesParams{OrgID: org, Currency: p.cfg.Currency, FromID: from, ToID: to, Since: first, Until: end})
+	fee, err := tx.Q.OperatorFees(ctx, dbq.OperatorFeesParams{
+		OrgID:    org,
+		Currency: p.cfg.Currency,
+		FromID:   from,
+		ToID:     to,
+		Since:    first,
+		Until:    end,
+	})
 	if err != nil {
 		return err
 	}
-	b := SelfBill{Month: month, From: first.Format(time.DateOnly), To: end.AddDate(0, 0, -1).Format(time.DateOnly), Recipient: p.cfg.Merchant,
-		Fee: money.Nano(fee), Currency: p.cfg.Currency, Wording: selfBilled, Sandbox: p.cfg.Sandbox}
+	b := SelfBill{
+		Month:     month,
+		From:      first.Format(time.DateOnly),
+		To:        end.AddDate(0, 0, -1).Format(time.DateOnly),
+		Recipient: p.cfg.Merchant,
+		Fee:       money.Nano(fee),
+		Currency:  p.cfg.Currency,
+		Wording:   selfBilled,
+		Sandbox:   p.cfg.Sandbox,
+	}
 	for _, r := range rows {
 		if r.Month == month {
 			b.Earned, b.Returned = money.Nano(r.Earned), money.Nano(r.Returned)
@@ -171,9 +203,11 @@ func selfBillOf(d document.Issued) (b SelfBill, err error) {
 // SelfBillsCSV writes self-billing documents as a table with a heading.
 func SelfBillsCSV(w io.Writer, list []SelfBill) error {
 	out := csv.NewWriter(w)
-	rows := [][]string{{"number", "issued", "month", "supplier", "vat_id", "billed", "fee", "earned", "returned", "total", "vat_treatment", "currency"}}
+	rows := [][]string{{"number", "issued", "month", "supplier", "vat_id", "billed", "fee", "earned", "returned", "total",
+		"vat_treatment", "currency"}}
 	for _, b := range list {
-		rows = append(rows, []string{b.Number, b.IssuedAt.Format(time.DateOnly), b.Month, b.Supplier.Name, b.Supplier.VATID, b.Billed.String(), b.Fee.String(),
+		rows = append(rows, []string{b.Number, b.IssuedAt.Format(time.DateOnly), b.Month, b.Supplier.Name, b.Supplier.VATID,
+			b.Billed.String(), b.Fee.String(),
 			b.Earned.String(), b.Returned.String(), b.Total.String(), string(b.Treatment), b.Currency})
 	}
 	return out.WriteAll(rows)

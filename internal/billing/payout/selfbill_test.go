@@ -15,13 +15,19 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// A month of earnings has one self-billing document, with both parties, the fee and what went back, once however often the
-// job runs; an operator without earnings has none.
+// A month of earnings has one self-billing document, with both parties, the fee and what went back, once however often
+// the job runs; an operator without earnings has none.
 func TestAMonthIsSelfBilledOnce(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
-	x.p.cfg.Merchant = account.Party{Name: "Muster Ltd", Address: []string{"1 Street"}, Country: "DE", VATID: "DE136695976"}
-	if _, err := x.d.Pool.Exec(t.Context(), "INSERT INTO org_legal (org_id, name, address, country, vat_id) VALUES ($1, 'Hosts SARL', '{b}', 'FR', 'FR40303265045')", x.operator); err != nil {
+	x.p.cfg.Merchant = account.Party{
+		Name:    "Muster Ltd",
+		Address: []string{"1 Street"},
+		Country: "DE",
+		VATID:   "DE136695976",
+	}
+	if _, err := x.d.Pool.Exec(t.Context(), "INSERT INTO org_legal (org_id, name, address, country, vat_id) VALUES "+
+		"($1, 'Hosts SARL', '{b}', 'FR', 'FR40303265045')", x.operator); err != nil {
 		t.Fatal(err)
 	}
 	x.tx(func(ctx context.Context, tx *db.Tx) error { // a charge of 60 with a fee of 10
@@ -50,8 +56,10 @@ func TestAMonthIsSelfBilledOnce(t *testing.T) {
 		t.Fatalf("%+v %v", list, err)
 	}
 	b := list[0]
-	if b.Billed != 55*money.Unit || b.Fee != 10*money.Unit || b.Earned != 50*money.Unit || b.Returned != 5*money.Unit || b.Total != 45*money.Unit ||
-		b.Supplier.Name != "Hosts SARL" || b.Recipient.Name != "Muster Ltd" || b.Treatment != ReverseChargeVAT || b.Month != first.Format("2006-01") ||
+	if b.Billed != 55*money.Unit || b.Fee != 10*money.Unit || b.Earned != 50*money.Unit || b.Returned != 5*money.Unit ||
+		b.Total != 45*money.Unit ||
+		b.Supplier.Name != "Hosts SARL" || b.Recipient.Name != "Muster Ltd" || b.Treatment != ReverseChargeVAT ||
+		b.Month != first.Format("2006-01") ||
 		!strings.HasPrefix(b.Wording, "Self-billing") || !strings.HasPrefix(b.Number, "S-") {
 		t.Errorf("%+v", b)
 	}
@@ -83,7 +91,8 @@ func TestVATTreatment(t *testing.T) {
 		country, vat string
 		want         Treatment
 	}{
-		{"DE", "DE136695976", DomesticVAT}, {"DE", "", NoVATID}, {"FR", "FR40303265045", ReverseChargeVAT}, {"FR", "", NoVATID},
+		{"DE", "DE136695976", DomesticVAT}, {"DE", "", NoVATID}, {"FR", "FR40303265045", ReverseChargeVAT},
+		{"FR", "", NoVATID},
 		{"US", "", ReverseChargeVAT}, {"", "", UnknownVAT},
 	} {
 		if got := treat(account.Party{Country: c.country, VATID: c.vat}, merchant); got != c.want || got.Note() == "" {

@@ -16,7 +16,8 @@ import (
 )
 
 // sendTransfer makes a payout's transfer; under a key that Stripe has forgotten it is looked up, and not made anew.
-func (p *Payouts) sendTransfer(ctx context.Context, client *stripe.Client, row payment.Row) (string, func(context.Context, *db.Tx) error, error) {
+func (p *Payouts) sendTransfer(ctx context.Context, client *stripe.Client,
+	row payment.Row) (string, func(context.Context, *db.Tx) error, error) {
 	var n stripe.NewTransfer
 	if err := json.Unmarshal(row.Params, &n); err != nil {
 		return "", nil, err
@@ -32,7 +33,11 @@ func (p *Payouts) sendTransfer(ctx context.Context, client *stripe.Client, row p
 			return "", nil, err
 		}
 		if found == nil {
-			return "", nil, &stripe.Error{Outcome: stripe.Rejected, Code: "given_up", Message: "It was not sent for a day: Stripe could not be reached, or the platform's money there had not arrived."}
+			return "", nil, &stripe.Error{
+				Outcome: stripe.Rejected,
+				Code:    "given_up",
+				Message: "It was not sent for a day: Stripe could not be reached, or the platform's money there had not arrived.",
+			}
 		}
 		t = *found
 	} else if err := p.refuseUnknown(ctx, client, ours, n.Account); err != nil {
@@ -53,7 +58,8 @@ func (p *Payouts) settle(ctx context.Context, tx *db.Tx, ours id.Payout, t strip
 	}
 	if t.Cents != int64(r.Amount/money.Cent) || t.Currency != r.Currency || t.Account != r.StripeAccount {
 		// Somebody made it by hand. The books do not know it, so the reconciliation sets it aside and alerts.
-		p.log.ErrorContext(ctx, "a transfer is not the payout it names", "payout", ours, "transfer", t.ID, "cents", t.Cents, "currency", t.Currency, "account", t.Account)
+		p.log.ErrorContext(ctx, "a transfer is not the payout it names", "payout", ours, "transfer", t.ID, "cents", t.Cents,
+			"currency", t.Currency, "account", t.Account)
 		return nil
 	}
 	if r.StripeTransfer != nil && *r.StripeTransfer != t.ID {
@@ -63,7 +69,8 @@ func (p *Payouts) settle(ctx context.Context, tx *db.Tx, ours id.Payout, t strip
 	if err := tx.Q.ClearPayoutFailures(ctx, r.OrgID); err != nil { // before the books are locked, as everybody does
 		return fmt.Errorf("payout %s: %w", ours, err)
 	}
-	clearing, payable, pending := ledger.StripeClearing(r.Currency), ledger.HostPayable(r.OrgID, r.Currency), ledger.HostPending(r.OrgID, r.Currency)
+	clearing, payable, pending := ledger.StripeClearing(r.Currency), ledger.HostPayable(r.OrgID, r.Currency),
+		ledger.HostPending(r.OrgID, r.Currency)
 	books, err := ledger.Lock(ctx, tx, clearing, payable, pending, ledger.Transfers(r.Currency))
 	if err != nil {
 		return err
@@ -74,14 +81,24 @@ func (p *Payouts) settle(ctx context.Context, tx *db.Tx, ours id.Payout, t strip
 			from = pending // it returned to payable, and may have been paid again since: pending may fall below zero
 			p.log.ErrorContext(ctx, "a payout that was given up was made after all", "payout", ours, "transfer", t.ID)
 		}
-		if _, err := books.Post(ctx, ledger.Entry{Kind: "payout_paid", Key: "transfer:" + t.ID, Ref: ours.String(), Memo: "in your account at Stripe",
-			Transfers: []ledger.Transfer{{Debit: from, Credit: clearing, Amount: r.Amount}}}); err != nil {
+		if _, err := books.Post(ctx, ledger.Entry{
+			Kind:      "payout_paid",
+			Key:       "transfer:" + t.ID,
+			Ref:       ours.String(),
+			Memo:      "in your account at Stripe",
+			Transfers: []ledger.Transfer{{Debit: from, Credit: clearing, Amount: r.Amount}},
+		}); err != nil {
 			return err
 		}
-		if err := tx.Q.SettlePayout(ctx, dbq.SettlePayoutParams{State: string(Paid), StripeTransfer: &t.ID, ID: ours}); err != nil {
+		if err := tx.Q.SettlePayout(ctx, dbq.SettlePayoutParams{
+			State:          string(Paid),
+			StripeTransfer: &t.ID,
+			ID:             ours,
+		}); err != nil {
 			return fmt.Errorf("payout %s: %w", ours, err)
 		}
-		if err := p.notify(ctx, tx, r, notify.Info, fmt.Sprintf("%s %s were sent to you", r.Amount, r.Currency), "They are in your account at Stripe, which pays them on to your bank."); err != nil {
+		if err := p.notify(ctx, tx, r, notify.Info, fmt.Sprintf("%s %s were sent to you", r.Amount, r.Currency),
+			"They are in your account at Stripe, which pays them on to your bank."); err != nil {
 			return err
 		}
 	}
@@ -94,14 +111,24 @@ func (p *Payouts) settle(ctx context.Context, tx *db.Tx, ours id.Payout, t strip
 }
 
 // bookReversal books once what came back of a payout: it is payable again.
-func (p *Payouts) bookReversal(ctx context.Context, tx *db.Tx, books *ledger.Locked, r dbq.Payout, x stripe.Reversal) error {
+func (p *Payouts) bookReversal(ctx context.Context, tx *db.Tx, books *ledger.Locked, r dbq.Payout,
+	x stripe.Reversal) error {
 	amount := money.Nano(x.Cents) * money.Cent
 	n, err := tx.Q.InsertPayoutReversal(ctx, x.ID, r.ID, amount)
 	if err != nil || n == 0 {
 		return err
 	}
-	if _, err := books.Post(ctx, ledger.Entry{Kind: "payout_reversed", Key: "transfer_refund:" + x.ID, Ref: r.ID.String(), Memo: "taken back from your account at Stripe",
-		Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(r.Currency), Credit: ledger.HostPayable(r.OrgID, r.Currency), Amount: amount}}}); err != nil {
+	if _, err := books.Post(ctx, ledger.Entry{
+		Kind: "payout_reversed",
+		Key:  "transfer_refund:" + x.ID,
+		Ref:  r.ID.String(),
+		Memo: "taken back from your account at Stripe",
+		Transfers: []ledger.Transfer{{
+			Debit:  ledger.StripeClearing(r.Currency),
+			Credit: ledger.HostPayable(r.OrgID, r.Currency),
+			Amount: amount,
+		}},
+	}); err != nil {
 		return err
 	}
 	if err := tx.Q.AddPayoutReversed(ctx, amount, r.ID); err != nil {
@@ -110,8 +137,14 @@ func (p *Payouts) bookReversal(ctx context.Context, tx *db.Tx, books *ledger.Loc
 	if err := tx.Q.ClosePayoutReversal(ctx, r.ID, x.Reversal); err != nil {
 		return fmt.Errorf("payout %s: %w", r.ID, err)
 	}
-	_, err = notify.Add(ctx, tx, notify.Notice{Org: r.OrgID, Key: "payout_reversal:" + x.ID, Severity: notify.Warn, Object: r.OrgID.String(),
-		Title: fmt.Sprintf("%s %s of a payout were taken back", amount.Plain(), r.Currency), Body: "They left your account at Stripe and are payable again here."})
+	_, err = notify.Add(ctx, tx, notify.Notice{
+		Org:      r.OrgID,
+		Key:      "payout_reversal:" + x.ID,
+		Severity: notify.Warn,
+		Object:   r.OrgID.String(),
+		Title:    fmt.Sprintf("%s %s of a payout were taken back", amount.Plain(), r.Currency),
+		Body:     "They left your account at Stripe and are payable again here.",
+	})
 	return err
 }
 
@@ -132,8 +165,17 @@ func (p *Payouts) refuseTransfer(ctx context.Context, tx *db.Tx, row payment.Row
 	if err != nil {
 		return fmt.Errorf("payout: account of %s: %w", r.OrgID, err)
 	}
-	if _, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "payout_failed", Key: "payout:" + row.Ref + ":returned", Ref: row.Ref, Memo: "the payout did not work; it is payable again",
-		Transfers: []ledger.Transfer{{Debit: ledger.Transfers(r.Currency), Credit: ledger.HostPayable(r.OrgID, r.Currency), Amount: r.Amount}}}); err != nil {
+	if _, err := ledger.Post(ctx, tx, ledger.Entry{
+		Kind: "payout_failed",
+		Key:  "payout:" + row.Ref + ":returned",
+		Ref:  row.Ref,
+		Memo: "the payout did not work; it is payable again",
+		Transfers: []ledger.Transfer{{
+			Debit:  ledger.Transfers(r.Currency),
+			Credit: ledger.HostPayable(r.OrgID, r.Currency),
+			Amount: r.Amount,
+		}},
+	}); err != nil {
 		return err
 	}
 	message := "Stripe did not take it."
@@ -142,8 +184,13 @@ func (p *Payouts) refuseTransfer(ctx context.Context, tx *db.Tx, row payment.Row
 		message = "The platform's money at Stripe has not arrived there yet." // cards take days to clear
 	case stripe.CodeAccountInvalid:
 		message = "Your account at Stripe is closed, or not connected to the platform any more."
-		if err := tx.Q.SetPayoutAccountState(ctx, dbq.SetPayoutAccountStateParams{Submitted: a.Submitted, Due: []string{}, Checking: []string{},
-			Disabled: DisabledDisconnected, OrgID: r.OrgID}); err != nil {
+		if err := tx.Q.SetPayoutAccountState(ctx, dbq.SetPayoutAccountStateParams{
+			Submitted: a.Submitted,
+			Due:       []string{},
+			Checking:  []string{},
+			Disabled:  DisabledDisconnected,
+			OrgID:     r.OrgID,
+		}); err != nil {
 			return fmt.Errorf("payout: account of %s: %w", r.OrgID, err)
 		}
 	case "insufficient_capabilities_for_transfer":
@@ -157,31 +204,50 @@ func (p *Payouts) refuseTransfer(ctx context.Context, tx *db.Tx, row payment.Row
 			}
 		}
 	}
-	if err := tx.Q.SettlePayout(ctx, dbq.SettlePayoutParams{State: string(Failed), Failure: message, ID: ours}); err != nil {
+	if err := tx.Q.SettlePayout(ctx, dbq.SettlePayoutParams{
+		State:   string(Failed),
+		Failure: message,
+		ID:      ours,
+	}); err != nil {
 		return fmt.Errorf("payout %s: %w", ours, err)
 	}
 	if err := tx.Q.SetPayoutFailures(ctx, a.Failures+1, retryAfter(int(a.Failures)+1).Seconds(), r.OrgID); err != nil {
 		return fmt.Errorf("payout %s: %w", ours, err)
 	}
-	return p.notify(ctx, tx, r, notify.Warn, fmt.Sprintf("A payout of %s %s did not work", r.Amount, r.Currency), message+" It is payable again and is tried again by itself.")
+	return p.notify(ctx, tx, r, notify.Warn, fmt.Sprintf("A payout of %s %s did not work", r.Amount, r.Currency),
+		message+" It is payable again and is tried again by itself.")
 }
 
-// maxRefusals is how often Stripe may refuse transfers to an account, for a reason that waiting does not mend, before they stop.
+// maxRefusals is how often Stripe may refuse transfers to an account, for a reason that waiting does not mend, before
+// they stop.
 const maxRefusals = 3
 
-// stopRefused stops payouts to an operator to whom Stripe does not let the platform send money. Administrators are notified; they
-// let payouts go on when the cause is removed.
+// stopRefused stops payouts to an operator to whom Stripe does not let the platform send money. Administrators are
+// notified; they let payouts go on when the cause is removed.
 func (p *Payouts) stopRefused(ctx context.Context, tx *db.Tx, r dbq.Payout, why *stripe.Error) error {
 	n, err := tx.Q.SetPayoutStopped(ctx, "Stripe refuses transfers to this account: "+why.Message, r.OrgID)
 	if err != nil || n == 0 {
 		return err
 	}
-	return payment.NotifyAdmins(ctx, tx, notify.Notice{Key: "payout_refused:" + r.ID.String(), Severity: notify.Bad, Object: r.OrgID.String(), Title: "Stripe refuses payouts to an operator",
-		Body: fmt.Sprintf("Stripe refused %d transfers to the operator's account: %s. Payouts to them are stopped until you let them go on.", maxRefusals, why.Message)})
+	return payment.NotifyAdmins(ctx, tx, notify.Notice{
+		Key:      "payout_refused:" + r.ID.String(),
+		Severity: notify.Bad,
+		Object:   r.OrgID.String(),
+		Title:    "Stripe refuses payouts to an operator",
+		Body: fmt.Sprintf("Stripe refused %d transfers to the operator's account: %s. Payouts to them are stopped "+
+			"until you let them go on.", maxRefusals, why.Message),
+	})
 }
 
 func (p *Payouts) notify(ctx context.Context, tx *db.Tx, r dbq.Payout, s notify.Severity, title, body string) error {
-	_, err := notify.Add(ctx, tx, notify.Notice{Org: r.OrgID, Key: "payout:" + r.ID.String() + ":" + string(s), Severity: s, Object: r.OrgID.String(), Title: title, Body: body})
+	_, err := notify.Add(ctx, tx, notify.Notice{
+		Org:      r.OrgID,
+		Key:      "payout:" + r.ID.String() + ":" + string(s),
+		Severity: s,
+		Object:   r.OrgID.String(),
+		Title:    title,
+		Body:     body,
+	})
 	return err
 }
 

@@ -15,17 +15,19 @@ import (
 // Standing is what an operator's earnings have come to.
 type Standing struct {
 	Pending money.Nano // earned and booked, in the holdback
-	// NotBooked is measured and waits to be booked: in none of the others. What is booked between the two reads is missing from
-	// both for once; it is never in both.
+	// NotBooked is measured and waits to be booked: in none of the others. What is booked between the two reads is missing
+	// from both for once; it is never in both.
 	NotBooked money.Nano
-	InReview  money.Nano // earned before it, from renters who are linked with the operator: waits until somebody has decided
-	Payable   money.Nano // the rest, less what was given back beyond Pending; never below 0
-	Disputed  money.Nano // of both, from payments that are disputed now: neither made payable nor paid out. What is in review is not among it
-	Sending   money.Nano // on its way
-	Paid      money.Nano // sent, less what was taken back
-	Currency  string
-	Holdback  time.Duration
-	Frozen    []id.Lease // while there are any, nothing becomes payable
+	// earned before it, from renters who are linked with the operator: waits until somebody has decided
+	InReview money.Nano
+	Payable  money.Nano // the rest, less what was given back beyond Pending; never below 0
+	// of both, from payments that are disputed now: neither made payable nor paid out. What is in review is not among it
+	Disputed money.Nano
+	Sending  money.Nano // on its way
+	Paid     money.Nano // sent, less what was taken back
+	Currency string
+	Holdback time.Duration
+	Frozen   []id.Lease // while there are any, nothing becomes payable
 }
 
 // Of reads an operator's standing.

@@ -5,7 +5,8 @@ import (
 	"github.com/musterhq/muster/internal/billing/tax"
 )
 
-// Treatment is the VAT on what an operator supplies to the merchant of record. It is kept in documents: never change the words.
+// Treatment is the VAT on what an operator supplies to the merchant of record. It is kept in documents: never change
+// the words.
 type Treatment string
 
 const (
@@ -36,7 +37,8 @@ func (t Treatment) Note() string {
 	case DomesticVAT:
 		return "No VAT is paid on top of the total: VAT that the supplier owes is within it."
 	case ReverseChargeVAT:
-		return "Reverse charge: the recipient accounts for the VAT (Articles 44 and 196 of Directive 2006/112/EC, or the law of its country)."
+		return "Reverse charge: the recipient accounts for the VAT (Articles 44 and 196 of Directive 2006/112/EC, or the " +
+			"law of its country)."
 	case NoVATID:
 		return "No VAT is shown: the supplier has given no VAT id."
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// refuseUnknown refuses a transfer while Stripe has made one to the same account, for a payout of ours, that this database does
-// not know. Then the database has lost commits, usually by a restore to an earlier moment, and what it is about to pay may be paid
-// already. The row waits and is tried again; administrators are told.
+// refuseUnknown refuses a transfer while Stripe has made one to the same account, for a payout of ours, that this
+// database does not know. Then the database has lost commits, usually by a restore to an earlier moment, and what it is
+// about to pay may be paid already. The row waits and is tried again; administrators are told.
 func (p *Payouts) refuseUnknown(ctx context.Context, client *stripe.Client, ours id.Payout, acct string) error {
 	made, err := client.TransfersTo(ctx, acct)
 	if err != nil {
@@ -31,16 +31,27 @@ func (p *Payouts) refuseUnknown(ctx context.Context, client *stripe.Client, ours
 		if !db.NoRows(err) {
 			return fmt.Errorf("payout %s: %w", of, err)
 		}
-		p.log.ErrorContext(ctx, "Stripe has made a transfer that the database does not know; nothing is paid to the account", "payout", ours, "transfer", t.ID, "account", acct)
+		p.log.ErrorContext(ctx, "Stripe has made a transfer that the database does not know; nothing is paid to the account",
+			"payout", ours, "transfer", t.ID, "account", acct)
 		if err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			return payment.NotifyAdmins(ctx, tx, notify.Notice{Key: "unknown_transfer:" + t.ID, Severity: notify.Bad, Object: ours.String(),
-				Title: "A payout waits: Stripe has made a transfer that the database does not know",
-				Body: fmt.Sprintf("Transfer %s of %d cents to %s names payout %s, which is not in the database. It was probably restored to an earlier moment, and "+
-					"the operator would be paid twice. Nothing is sent to this account. See the operations manual, Backup and restore.", t.ID, t.Cents, acct, t.Payout)})
+			return payment.NotifyAdmins(ctx, tx, notify.Notice{
+				Key:      "unknown_transfer:" + t.ID,
+				Severity: notify.Bad,
+				Object:   ours.String(),
+				Title:    "A payout waits: Stripe has made a transfer that the database does not know",
+				Body: fmt.Sprintf("Transfer %s of %d cents to %s names payout %s, which is not in the database. It was probably "+
+					"restored to an earlier moment, and "+
+					"the operator would be paid twice. Nothing is sent to this account. See the operations manual, Backup and "+
+					"restore.", t.ID, t.Cents, acct, t.Payout),
+			})
 		}); err != nil {
 			return err
 		}
-		return &stripe.Error{Outcome: stripe.Later, Code: "unknown_transfer", Message: "a transfer to the account is not in the database"}
+		return &stripe.Error{
+			Outcome: stripe.Later,
+			Code:    "unknown_transfer",
+			Message: "a transfer to the account is not in the database",
+		}
 	}
 	return nil
 }

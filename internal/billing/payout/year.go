@@ -15,8 +15,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Year is what an operator's tax return needs of a calendar year, month by month in the org's zone. Months without a movement
-// are left out.
+// Year is what an operator's tax return needs of a calendar year, month by month in the org's zone. Months without a
+// movement are left out.
 type Year struct {
 	Year     int
 	Currency string
@@ -64,7 +64,8 @@ func (y Year) CSV(w io.Writer) error {
 	lines := [][]string{{"month", "earned", "returned", "paid_out", "taken_back", "currency"}}
 	sum := Month{Month: "total"}
 	for _, m := range y.Months {
-		sum.Earned, sum.Returned, sum.Paid, sum.TakenBack = sum.Earned+m.Earned, sum.Returned+m.Returned, sum.Paid+m.Paid, sum.TakenBack+m.TakenBack
+		sum.Earned, sum.Returned, sum.Paid, sum.TakenBack = sum.Earned+m.Earned, sum.Returned+m.Returned, sum.Paid+m.Paid,
+			sum.TakenBack+m.TakenBack
 		lines = append(lines, m.line(y.Currency))
 	}
 	return c.WriteAll(append(lines, sum.line(y.Currency)))

@@ -25,11 +25,13 @@ func TestAYearForTheTaxReturn(t *testing.T) {
 	if err != nil || len(y.Months) != 1 {
 		t.Fatalf("%+v %v", y, err)
 	}
-	if m := y.Months[0]; m.Earned != 50*money.Unit+7 || m.Returned != 5*money.Unit || m.Paid != 45*money.Unit || m.TakenBack != 2*money.Unit+500_000_000 || !strings.HasPrefix(m.Month, year+"-") {
+	if m := y.Months[0]; m.Earned != 50*money.Unit+7 || m.Returned != 5*money.Unit || m.Paid != 45*money.Unit ||
+		m.TakenBack != 2*money.Unit+500_000_000 || !strings.HasPrefix(m.Month, year+"-") {
 		t.Fatalf("%+v", m)
 	}
 	var b bytes.Buffer
-	if err := y.CSV(&b); err != nil || !strings.HasSuffix(b.String(), "total,50.000000007,5.000000000,45.000000000,2.500000000,EUR\n") {
+	if err := y.CSV(&b); err != nil || !strings.HasSuffix(b.String(),
+		"total,50.000000007,5.000000000,45.000000000,2.500000000,EUR\n") {
 		t.Fatal(b.String(), err)
 	}
 	if y, err := x.p.Year(t.Context(), x.operator, "2001"); err != nil || len(y.Months) != 0 {

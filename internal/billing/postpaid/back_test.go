@@ -20,7 +20,10 @@ import (
 // frozenEarnings are what waits of the operator's earnings from invoices' payments that are taken back.
 func (w *world) frozenEarnings() []dbq.DisputedEarningsRow {
 	w.t.Helper()
-	rows, err := w.d.Q.DisputedEarnings(w.t.Context(), pgtype.UUID{Bytes: w.operator.UUID(), Valid: true}, time.Time{}, eur)
+	rows, err := w.d.Q.DisputedEarnings(w.t.Context(), pgtype.UUID{
+		Bytes: w.operator.UUID(),
+		Valid: true,
+	}, time.Time{}, eur)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -40,8 +43,8 @@ func (w *world) paidInvoice() (invoice, payment string) {
 	return invoice, in.Payment
 }
 
-// What a bank takes back of an invoice's payment is owed again; the org's own money is set aside, and what hosts earned in the
-// invoice's period waits, until it is decided. However often and late Stripe tells.
+// What a bank takes back of an invoice's payment is owed again; the org's own money is set aside, and what hosts earned
+// in the invoice's period waits, until it is decided. However often and late Stripe tells.
 func TestADisputedInvoiceFreezesEarnings(t *testing.T) {
 	t.Parallel()
 	for _, won := range []bool{true, false} {
@@ -49,7 +52,11 @@ func TestADisputedInvoiceFreezesEarnings(t *testing.T) {
 		w := newWorld(t, d)
 		invoice, payment := w.paidInvoice()
 		wallet, aside := ledger.Wallet(w.org, eur), ledger.DisputeHold(w.org, eur)
-		if err := w.post("promo", ledger.Transfer{Debit: ledger.Promo(eur), Credit: wallet, Amount: 4 * money.Unit}); err != nil {
+		if err := w.post("promo", ledger.Transfer{
+			Debit:  ledger.Promo(eur),
+			Credit: wallet,
+			Amount: 4 * money.Unit,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		dispute := w.fake.Dispute(payment, 1190)
@@ -65,7 +72,8 @@ func TestADisputedInvoiceFreezesEarnings(t *testing.T) {
 		if h, n := w.balance(aside), w.balance(wallet); h != 4*money.Unit || n != 0 {
 			t.Errorf("%s is set aside, %s in the wallet", h, n)
 		}
-		if rows := w.frozenEarnings(); len(rows) != 1 || rows[0].Amount != int64(10*money.Unit) || rows[0].Earned != int64(10*money.Unit) || rows[0].RenterOrgID != w.org {
+		if rows := w.frozenEarnings(); len(rows) != 1 || rows[0].Amount != int64(10*money.Unit) ||
+			rows[0].Earned != int64(10*money.Unit) || rows[0].RenterOrgID != w.org {
 			t.Errorf("frozen: %+v", rows)
 		}
 		w.fake.Decide(dispute, won)
@@ -92,8 +100,9 @@ func TestADisputedInvoiceFreezesEarnings(t *testing.T) {
 	}
 }
 
-// A refund of an invoice's payment that somebody made at Stripe is given away with its tax, in parts to the last cent, not owed
-// again and not in suspense. The hosts' earnings wait until a platform operator lets them have them, or the bank sends it back.
+// A refund of an invoice's payment that somebody made at Stripe is given away with its tax, in parts to the last cent,
+// not owed again and not in suspense. The hosts' earnings wait until a platform operator lets them have them, or the
+// bank sends it back.
 func TestARefundedInvoiceIsBooked(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)
@@ -111,7 +120,8 @@ func TestARefundedInvoiceIsBooked(t *testing.T) {
 		if _, err := w.pay.Reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := -w.balance(ledger.StripeClearing(eur)), money.Nano(w.fake.BalanceCents("eur"))*money.Cent; got != want {
+		if got, want := -w.balance(ledger.StripeClearing(eur)),
+			money.Nano(w.fake.BalanceCents("eur"))*money.Cent; got != want {
 			t.Errorf("%s: clearing %s, Stripe has %s", when, got, want)
 		}
 	}
@@ -133,7 +143,10 @@ func TestARefundedInvoiceIsBooked(t *testing.T) {
 	}
 
 	release := func(who account.Principal, refund, reason string) error {
-		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return w.pay.ApproveRefund(ctx, tx, who, refund, reason) })
+		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return w.pay.ApproveRefund(ctx, tx, who,
+				refund, reason)
+		})
 	}
 	for name, c := range map[string]struct {
 		who    account.Principal
@@ -141,7 +154,9 @@ func TestARefundedInvoiceIsBooked(t *testing.T) {
 		reason string
 		want   fault.Kind
 	}{
-		"a renter": {account.Principal{Org: w.org}, first, "x", fault.Forbidden}, "no reason": {w.boss, first, " ", fault.Invalid}, "no such": {w.boss, "re_none", "x", fault.NotFound},
+		"a renter":  {account.Principal{Org: w.org}, first, "x", fault.Forbidden},
+		"no reason": {w.boss, first, " ", fault.Invalid},
+		"no such":   {w.boss, "re_none", "x", fault.NotFound},
 	} {
 		if err := release(c.who, c.refund, c.reason); !fault.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)

@@ -37,11 +37,13 @@ func (b *BankPayment) check() error {
 	return bad.Err()
 }
 
-// BookBankPayment books that what lost disputes took of an invoice was paid to the platform's bank: first what is still owed of it,
-// then what was given up, whose tax is owed again. Never more is booked than is unpaid. The same transfer again changes nothing. An
-// invoice that nobody disputed is marked as paid at Stripe instead. Only a platform operator may, with a reason for the audit trail.
-// Faults: Forbidden, NotFound, Invalid, Conflict (nothing was lost or is unpaid; the transfer is booked with another amount).
-func (p *Postpaid) BookBankPayment(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, invoice string, b BankPayment) (OrgInvoice, error) {
+// BookBankPayment books that what lost disputes took of an invoice was paid to the platform's bank: first what is still
+// owed of it, then what was given up, whose tax is owed again. Never more is booked than is unpaid. The same transfer
+// again changes nothing. An invoice that nobody disputed is marked as paid at Stripe instead. Only a platform operator
+// may, with a reason for the audit trail. Faults: Forbidden, NotFound, Invalid, Conflict (nothing was lost or is
+// unpaid; the transfer is booked with another amount).
+func (p *Postpaid) BookBankPayment(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, invoice string,
+	b BankPayment) (OrgInvoice, error) {
 	if !who.Admin {
 		return OrgInvoice{}, fault.New(fault.Forbidden, "only a platform operator books what was paid by bank")
 	}
@@ -70,16 +72,34 @@ func (p *Postpaid) BookBankPayment(ctx context.Context, tx *db.Tx, who account.P
 	most := owed + given
 	switch {
 	case most < money.Cent:
-		return OrgInvoice{}, fault.New(fault.Conflict, "no lost dispute left anything of this invoice unpaid; one that nobody disputed is marked as paid at Stripe")
+		return OrgInvoice{}, fault.New(fault.Conflict, "no lost dispute left anything of this invoice unpaid; one that "+
+			"nobody disputed is marked as paid at Stripe")
 	case b.Amount > most:
-		return OrgInvoice{}, fault.InvalidField("amount", "must be at most %s: no more is unpaid", (most / money.Cent * money.Cent).Plain())
+		return OrgInvoice{}, fault.InvalidField("amount", "must be at most %s: no more is unpaid",
+			(most / money.Cent * money.Cent).Plain())
 	}
-	set := dbq.InsertPostpaidBankPaymentParams{InvoiceID: invoice, Reference: b.Reference, OrgID: org, Amount: b.Amount, Reason: b.Reason, UserID: who.User}
-	e := ledger.Entry{Kind: "dispute_paid", Key: "dispute_paid:" + invoice + ":" + b.Reference, Ref: org.String(), Memo: r.Number + ", paid by bank after a dispute",
-		Transfers: []ledger.Transfer{{Debit: ledger.Bank(r.Currency), Credit: a.receivable(), Amount: b.Amount}}}
+	set := dbq.InsertPostpaidBankPaymentParams{
+		InvoiceID: invoice,
+		Reference: b.Reference,
+		OrgID:     org,
+		Amount:    b.Amount,
+		Reason:    b.Reason,
+		UserID:    who.User,
+	}
+	e := ledger.Entry{
+		Kind:      "dispute_paid",
+		Key:       "dispute_paid:" + invoice + ":" + b.Reference,
+		Ref:       org.String(),
+		Memo:      r.Number + ", paid by bank after a dispute",
+		Transfers: []ledger.Transfer{{Debit: ledger.Bank(r.Currency), Credit: a.receivable(), Amount: b.Amount}},
+	}
 	if rest := most - b.Amount; rest > 0 && rest < money.Cent { // no bank moves it, and it would be owed for ever
 		set.Waived = rest
-		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: ledger.Goodwill(r.Currency), Credit: a.receivable(), Amount: rest})
+		e.Transfers = append(e.Transfers, ledger.Transfer{
+			Debit:  ledger.Goodwill(r.Currency),
+			Credit: a.receivable(),
+			Amount: rest,
+		})
 	}
 	if err := tx.Q.InsertPostpaidBankPayment(ctx, set); err != nil {
 		return OrgInvoice{}, fmt.Errorf("postpaid: paid by bank of %s: %w", invoice, err)
@@ -95,12 +115,24 @@ func (p *Postpaid) BookBankPayment(ctx context.Context, tx *db.Tx, who account.P
 	if err := p.wrapUp(ctx, tx, a); err != nil {
 		return OrgInvoice{}, err
 	}
-	if _, err := notify.Add(ctx, tx, notify.Notice{Org: org, Key: e.Key, Severity: notify.Info, Object: org.String(),
-		Title: fmt.Sprintf("Your transfer of %s %s has arrived", b.Amount.Plain(), r.Currency), Body: "It pays what the dispute took of invoice " + r.Number + "."}); err != nil {
+	if _, err := notify.Add(ctx, tx, notify.Notice{
+		Org:      org,
+		Key:      e.Key,
+		Severity: notify.Info,
+		Object:   org.String(),
+		Title:    fmt.Sprintf("Your transfer of %s %s has arrived", b.Amount.Plain(), r.Currency),
+		Body:     "It pays what the dispute took of invoice " + r.Number + ".",
+	}); err != nil {
 		return OrgInvoice{}, err
 	}
 	if err := audit.Record(ctx, tx, who.Event("billing.bank_payment", org.String(), map[string]any{
-		"invoice": invoice, "number": r.Number, "amount": b.Amount.String(), "waived": set.Waived.String(), "reference": b.Reference, "reason": b.Reason})); err != nil {
+		"invoice":   invoice,
+		"number":    r.Number,
+		"amount":    b.Amount.String(),
+		"waived":    set.Waived.String(),
+		"reference": b.Reference,
+		"reason":    b.Reason,
+	})); err != nil {
 		return OrgInvoice{}, err
 	}
 	return p.ofLost(ctx, tx, r)

@@ -17,17 +17,26 @@ import (
 // byBank books a transfer.
 func (w *world) byBank(invoice, reference string, n money.Nano) error {
 	return w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := w.p.BookBankPayment(ctx, tx, w.boss, w.org, invoice, BankPayment{Amount: n, Reference: reference, Reason: "on the statement"})
+		_, err := w.p.BookBankPayment(ctx, tx, w.boss, w.org, invoice, BankPayment{
+			Amount:    n,
+			Reference: reference,
+			Reason:    "on the statement",
+		})
 		return err
 	})
 }
 
-// lostInvoice is one of 11.90, 1.90 of it tax, whose payment was disputed and lost with own of the org's money set aside.
+// lostInvoice is one of 11.90, 1.90 of it tax, whose payment was disputed and lost with own of the org's money set
+// aside.
 func (w *world) lostInvoice(own money.Nano) (invoice, dispute string) {
 	w.t.Helper()
 	invoice, payment := w.paidInvoice()
 	if own > 0 {
-		if err := w.post("promo", ledger.Transfer{Debit: ledger.Promo(eur), Credit: ledger.Wallet(w.org, eur), Amount: own}); err != nil {
+		if err := w.post("promo", ledger.Transfer{
+			Debit:  ledger.Promo(eur),
+			Credit: ledger.Wallet(w.org, eur),
+			Amount: own,
+		}); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -50,8 +59,8 @@ func (w *world) lostUnpaid() (unpaid, lost, banked money.Nano) {
 	return in.LostUnpaid, in.Lost, in.PaidByBank
 }
 
-// What a lost dispute left owed is paid by bank before it was given up: it is not owed any more, its tax stays owed, and a
-// transfer is booked once, never more than is unpaid, wherever the server dies.
+// What a lost dispute left owed is paid by bank before it was given up: it is not owed any more, its tax stays owed,
+// and a transfer is booked once, never more than is unpaid, wherever the server dies.
 func TestALostDisputeIsPaidByBank(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)
@@ -87,7 +96,8 @@ func TestALostDisputeIsPaidByBank(t *testing.T) {
 		}
 	}
 	var acts int
-	if err := d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM audit_event WHERE action = 'billing.bank_payment'").Scan(&acts); err != nil || acts != 2 {
+	if err := d.Pool.QueryRow(t.Context(),
+		"SELECT count(*) FROM audit_event WHERE action = 'billing.bank_payment'").Scan(&acts); err != nil || acts != 2 {
 		t.Error(acts, err)
 	}
 	if _, err := d.Pool.Exec(t.Context(), "UPDATE postpaid_bank_payment SET amount = 1"); err == nil {
@@ -99,8 +109,8 @@ func TestALostDisputeIsPaidByBank(t *testing.T) {
 	w.mustBalance()
 }
 
-// After it was given up, a transfer pays what is still owed first and then makes up for the bad debt, whose tax is owed again;
-// nothing is lent until all of it is paid.
+// After it was given up, a transfer pays what is still owed first and then makes up for the bad debt, whose tax is owed
+// again; nothing is lent until all of it is paid.
 func TestWhatWasGivenUpIsPaidByBank(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)
@@ -145,8 +155,8 @@ func TestWhatWasGivenUpIsPaidByBank(t *testing.T) {
 	w.stands("heard again", 0, 0, 190*money.Cent)
 }
 
-// A part is paid, the rest given up, and one more transfer pays it: an org that was switched off ends, and what is short of a cent,
-// because its own money had fractions, is given away.
+// A part is paid, the rest given up, and one more transfer pays it: an org that was switched off ends, and what is
+// short of a cent, because its own money had fractions, is given away.
 func TestAPartIsPaidByBankAndTheRestGivenUp(t *testing.T) {
 	t.Parallel()
 	for _, given := range []bool{false, true} {
@@ -185,7 +195,8 @@ func TestAPartIsPaidByBankAndTheRestGivenUp(t *testing.T) {
 	}
 }
 
-// Only a platform operator books a transfer, in whole cents and with its reference and a reason, and only for what a lost dispute took.
+// Only a platform operator books a transfer, in whole cents and with its reference and a reason, and only for what a
+// lost dispute took.
 func TestWhoBooksWhatWasPaidByBank(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.New(t))
@@ -213,8 +224,14 @@ func TestWhoBooksWhatWasPaidByBank(t *testing.T) {
 	book("a renter", account.Principal{Org: w.org}, w.org, invoice, good, fault.Forbidden)
 	book("another's", w.boss, w.operator, invoice, good, fault.NotFound)
 	book("no such", w.boss, w.org, "in_none", good, fault.NotFound)
-	for name, b := range map[string]BankPayment{"nothing": {0, "T", "x"}, "below zero": {-money.Unit, "T", "x"}, "part of a cent": {money.Unit + 1, "T", "x"},
-		"no reference": {money.Unit, " ", "x"}, "no reason": {money.Unit, "T", " "}, "too much": {1191 * money.Cent, "T", "x"}} {
+	for name, b := range map[string]BankPayment{
+		"nothing":        {0, "T", "x"},
+		"below zero":     {-money.Unit, "T", "x"},
+		"part of a cent": {money.Unit + 1, "T", "x"},
+		"no reference":   {money.Unit, " ", "x"},
+		"no reason":      {money.Unit, "T", " "},
+		"too much":       {1191 * money.Cent, "T", "x"},
+	} {
 		book(name, w.boss, w.org, invoice, b, fault.Invalid)
 	}
 	w.stands("nothing is booked", 1190*money.Cent, 0, 190*money.Cent)

@@ -16,8 +16,8 @@ import (
 
 const batchOrgs = 200
 
-// Charge bills what orgs used on credit since they were last billed, once in every hour of the clock, and says how many it
-// looked at. Run it every minute or so, on any replica.
+// Charge bills what orgs used on credit since they were last billed, once in every hour of the clock, and says how many
+// it looked at. Run it every minute or so, on any replica.
 func (p *Postpaid) Charge(ctx context.Context) (n int, err error) {
 	due, err := p.d.Q.ClaimPostpaidCharges(ctx, batchOrgs)
 	if err != nil {
@@ -28,7 +28,9 @@ func (p *Postpaid) Charge(ctx context.Context) (n int, err error) {
 		if ctx.Err() != nil {
 			break
 		}
-		if err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.chargeHourly(ctx, tx, org) }); err != nil {
+		if err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			return p.chargeHourly(ctx, tx, org)
+		}); err != nil {
 			errs = append(errs, fmt.Errorf("postpaid: charge %s: %w", org, err), p.chargeFailed(ctx, org, err))
 			continue
 		}
@@ -66,7 +68,8 @@ func (p *Postpaid) chargeHourly(ctx context.Context, tx *db.Tx, org id.Org) erro
 
 // charge bills what is used and not billed, and lends what the terms leave then. The account is locked.
 func (p *Postpaid) charge(ctx context.Context, tx *db.Tx, a *acct) error {
-	have, err := ledger.OrgBalances(ctx, tx.Q, a.row.OrgID, a.row.Currency) // after the wallet's lock: holds only fall meanwhile, by usage
+	// after the wallet's lock: holds only fall meanwhile, by usage
+	have, err := ledger.OrgBalances(ctx, tx.Q, a.row.OrgID, a.row.Currency)
 	if err != nil {
 		return err
 	}
@@ -76,8 +79,13 @@ func (p *Postpaid) charge(ctx context.Context, tx *db.Tx, a *acct) error {
 		a.row.Charges++
 		a.row.Charged += used
 		key := fmt.Sprintf("postpaid:%s:%d", a.row.OrgID, a.row.Charges)
-		booked, err := a.locked.Post(ctx, ledger.Entry{Kind: "postpaid", Key: key, Ref: a.row.OrgID.String(), Memo: "used on credit, to be invoiced",
-			Transfers: []ledger.Transfer{{Debit: a.receivable(), Credit: a.wallet(), Amount: used}}})
+		booked, err := a.locked.Post(ctx, ledger.Entry{
+			Kind:      "postpaid",
+			Key:       key,
+			Ref:       a.row.OrgID.String(),
+			Memo:      "used on credit, to be invoiced",
+			Transfers: []ledger.Transfer{{Debit: a.receivable(), Credit: a.wallet(), Amount: used}},
+		})
 		if err != nil {
 			return err
 		}
@@ -89,8 +97,15 @@ func (p *Postpaid) charge(ctx context.Context, tx *db.Tx, a *acct) error {
 			return fmt.Errorf("%d transfers of %s: %w", len(ids), key, err)
 		}
 		told := micros(before, a.row.Charged)
-		if err := tx.Q.InsertPostpaidCharge(ctx, dbq.InsertPostpaidChargeParams{OrgID: a.row.OrgID, N: a.row.Charges, At: a.now, Amount: used,
-			Charged: a.row.Charged, Micro: told, TransferID: ids[0]}); err != nil {
+		if err := tx.Q.InsertPostpaidCharge(ctx, dbq.InsertPostpaidChargeParams{
+			OrgID:      a.row.OrgID,
+			N:          a.row.Charges,
+			At:         a.now,
+			Amount:     used,
+			Charged:    a.row.Charged,
+			Micro:      told,
+			TransferID: ids[0],
+		}); err != nil {
 			return fmt.Errorf("charge: %w", err)
 		}
 		if told > 0 {
@@ -102,7 +117,12 @@ func (p *Postpaid) charge(ctx context.Context, tx *db.Tx, a *acct) error {
 		}
 	}
 	a.row.ChargedAt = &a.now
-	if err := tx.Q.SetPostpaidCharged(ctx, dbq.SetPostpaidChargedParams{Charges: a.row.Charges, Charged: a.row.Charged, At: a.now, OrgID: a.row.OrgID}); err != nil {
+	if err := tx.Q.SetPostpaidCharged(ctx, dbq.SetPostpaidChargedParams{
+		Charges: a.row.Charges,
+		Charged: a.row.Charged,
+		At:      a.now,
+		OrgID:   a.row.OrgID,
+	}); err != nil {
 		return fmt.Errorf("charged: %w", err)
 	}
 	return a.lend(ctx)

@@ -18,12 +18,18 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// leastCents is the least that Stripe collects. An invoice below it would be marked as paid and carried on by Stripe's own
-// balance of the customer; we carry it on ourselves.
+// leastCents is the least that Stripe collects. An invoice below it would be marked as paid and carried on by Stripe's
+// own balance of the customer; we carry it on ourselves.
 const leastCents = 50
 
 // order in which an invoice takes its states; news of an earlier one is old.
-var order = map[string]int{stripe.InvoiceDraft: 1, stripe.InvoiceOpen: 2, stripe.InvoiceUncollectible: 3, stripe.InvoiceVoid: 4, stripe.InvoicePaid: 5}
+var order = map[string]int{
+	stripe.InvoiceDraft:         1,
+	stripe.InvoiceOpen:          2,
+	stripe.InvoiceUncollectible: 3,
+	stripe.InvoiceVoid:          4,
+	stripe.InvoicePaid:          5,
+}
 
 // due is what an invoice is to be, in cents: the books at its end, less what earlier invoices came to. Less than Stripe
 // collects is left to the next one, and so is what was invoiced too much.
@@ -35,8 +41,10 @@ func due(charged money.Nano, before int64) int64 {
 	return cents
 }
 
-// invoice takes in what Stripe says of an invoice: a draft is brought to what the books say and closed; a payment is booked, and what was given up.
-func (p *Postpaid) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe.Invoice, t payment.BillTax) (note string, err error) {
+// invoice takes in what Stripe says of an invoice: a draft is brought to what the books say and closed; a payment is
+// booked, and what was given up.
+func (p *Postpaid) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe.Invoice,
+	t payment.BillTax) (note string, err error) {
 	a, err := p.lock(ctx, tx, org, ledger.TaxPayable(p.cfg.Currency), ledger.BadDebt(p.cfg.Currency))
 	if f := fault.From(err); f != nil && f.Kind == fault.NotFound {
 		return "of an organisation that never paid afterwards", nil
@@ -69,14 +77,36 @@ func (p *Postpaid) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe
 	case in.Status != stripe.InvoiceDraft || b.due == 0:
 		b.taxed = 0
 	case t.Of.Reason == "" || t.Cents != b.taxed:
-		return "", fmt.Errorf("postpaid: invoice %s is to be taxed on %d cents, and the tax on %d is known", in.ID, b.taxed, t.Cents)
+		return "", fmt.Errorf("postpaid: invoice %s is to be taxed on %d cents, and the tax on %d is known", in.ID, b.taxed,
+			t.Cents)
 	default:
 		b.tax = t.Of
 	}
-	row := dbq.SavePostpaidInvoiceParams{ID: in.ID, OrgID: org, Currency: in.Currency, Subscription: in.Subscription, Number: in.Number, State: in.Status,
-		PeriodStart: in.PeriodStart, PeriodEnd: in.PeriodEnd, Charged: b.charged, Due: b.due, Total: in.Total, Metered: in.Metered, Paid: in.AmountPaid,
-		Attempts: int32(in.Attempts), URL: in.URL, MadeAt: in.CreatedAt, Tax: b.tax.Cents, TaxBase: b.taxed, TaxPpm: int32(b.tax.PPM), TaxName: b.tax.Name,
-		TaxReason: string(b.tax.Reason), TaxCountry: b.tax.Country, TaxVatID: b.tax.VATID}
+	row := dbq.SavePostpaidInvoiceParams{
+		ID:           in.ID,
+		OrgID:        org,
+		Currency:     in.Currency,
+		Subscription: in.Subscription,
+		Number:       in.Number,
+		State:        in.Status,
+		PeriodStart:  in.PeriodStart,
+		PeriodEnd:    in.PeriodEnd,
+		Charged:      b.charged,
+		Due:          b.due,
+		Total:        in.Total,
+		Metered:      in.Metered,
+		Paid:         in.AmountPaid,
+		Attempts:     int32(in.Attempts),
+		URL:          in.URL,
+		MadeAt:       in.CreatedAt,
+		Tax:          b.tax.Cents,
+		TaxBase:      b.taxed,
+		TaxPpm:       int32(b.tax.PPM),
+		TaxName:      b.tax.Name,
+		TaxReason:    string(b.tax.Reason),
+		TaxCountry:   b.tax.Country,
+		TaxVatID:     b.tax.VATID,
+	}
 	if !in.DueAt.IsZero() {
 		row.DueAt = &in.DueAt
 	}
@@ -97,7 +127,8 @@ func (p *Postpaid) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe
 
 // chargedBy is what was charged before the end of an invoice's period; all of it when it is the last of an org that was
 // switched off.
-func (p *Postpaid) chargedBy(ctx context.Context, q *dbq.Queries, org dbq.PostpaidOrg, in stripe.Invoice) (money.Nano, error) {
+func (p *Postpaid) chargedBy(ctx context.Context, q *dbq.Queries, org dbq.PostpaidOrg,
+	in stripe.Invoice) (money.Nano, error) {
 	if org.UnsubscribedAt != nil && !in.PeriodEnd.Before(org.UnsubscribedAt.Truncate(time.Second)) {
 		return org.Charged, nil
 	}
@@ -132,8 +163,14 @@ func (p *Postpaid) close(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invo
 // paidWith is the entry of what an invoice was paid with; any is false when nothing came.
 func (p *Postpaid) paidWith(a *acct, in stripe.Invoice) (e ledger.Entry, any bool) {
 	if in.Status == stripe.InvoicePaid && in.OutOfBand && in.Total > 0 { // to the platform's bank, not through Stripe
-		return ledger.Entry{Kind: "invoice_paid", Key: payment.InvoiceKey(in.ID), Ref: a.row.OrgID.String(), Memo: in.Number + ", by bank", Transfers: []ledger.Transfer{{
-			Debit: ledger.Bank(in.Currency), Credit: a.receivable(), Amount: money.Nano(in.Total) * money.Cent}}}, true
+		return ledger.Entry{
+			Kind: "invoice_paid",
+			Key:  payment.InvoiceKey(in.ID),
+			Ref:  a.row.OrgID.String(),
+			Memo: in.Number + ", by bank",
+			Transfers: []ledger.Transfer{{
+				Debit: ledger.Bank(in.Currency), Credit: a.receivable(), Amount: money.Nano(in.Total) * money.Cent}},
+		}, true
 	}
 	return payment.InvoicePaid(a.row.OrgID, in)
 }
@@ -148,7 +185,8 @@ func (p *Postpaid) notifyInvoice(ctx context.Context, tx *db.Tx, a *acct, in str
 	case in.Status == stripe.InvoiceOpen && in.Attempts > 0, in.Status == stripe.InvoiceUncollectible:
 		n.Key, n.Severity = fmt.Sprintf("invoice:%s:unpaid:%d", in.ID, in.Attempts), notify.Bad
 		n.Title = fmt.Sprintf("Invoice %s of %s could not be collected", in.Number, amount)
-		n.Body = "Nothing more is lent until it is paid: what runs on credit stops in order at the end of its paid time. Pay it from the billing page, or change the card there."
+		n.Body = "Nothing more is lent until it is paid: what runs on credit stops in order at the end of its paid time. " +
+			"Pay it from the billing page, or change the card there."
 	case in.Status == stripe.InvoiceOpen || in.Status == stripe.InvoicePaid:
 		n.Key, n.Severity = "invoice:"+in.ID, notify.Info
 		n.Title = fmt.Sprintf("Invoice %s: %s", in.Number, amount)
@@ -156,7 +194,8 @@ func (p *Postpaid) notifyInvoice(ctx context.Context, tx *db.Tx, a *acct, in str
 		if t.Cents > 0 {
 			with = fmt.Sprintf(", with %s %s of %s", t.Amount().Plain(), in.Currency, tax.Label(t.Name, t.PPM))
 		}
-		n.Body = fmt.Sprintf("For what was used on credit from %s to %s%s. Your default card is charged.", in.PeriodStart.Format("2 January 2006"), in.PeriodEnd.Format("2 January 2006"), with)
+		n.Body = fmt.Sprintf("For what was used on credit from %s to %s%s. Your default card is charged.",
+			in.PeriodStart.Format("2 January 2006"), in.PeriodEnd.Format("2 January 2006"), with)
 	default:
 		return nil
 	}
@@ -165,7 +204,8 @@ func (p *Postpaid) notifyInvoice(ctx context.Context, tx *db.Tx, a *acct, in str
 }
 
 // takenBack has booked what was taken back of an invoice's payment, or came again, and draws the consequences.
-func (p *Postpaid) takenBack(ctx context.Context, tx *db.Tx, org id.Org, invoice string, accounts []ledger.Account, book func(context.Context, *ledger.Locked, tax.Tax) error) error {
+func (p *Postpaid) takenBack(ctx context.Context, tx *db.Tx, org id.Org, invoice string, accounts []ledger.Account,
+	book func(context.Context, *ledger.Locked, tax.Tax) error) error {
 	a, err := p.lock(ctx, tx, org, append(accounts, ledger.TaxPayable(p.cfg.Currency), ledger.BadDebt(p.cfg.Currency))...)
 	if err != nil {
 		return err
@@ -195,8 +235,8 @@ const (
 	refreshBatch = 50
 )
 
-// Refresh asks Stripe about orgs of which it should have told something, in case every event was lost, and says how many it
-// asked about. Run it every minute or so.
+// Refresh asks Stripe about orgs of which it should have told something, in case every event was lost, and says how
+// many it asked about. Run it every minute or so.
 func (p *Postpaid) Refresh(ctx context.Context) (int, error) { return p.refresh(ctx, refreshEvery) }
 
 func (p *Postpaid) refresh(ctx context.Context, after time.Duration) (n int, err error) {

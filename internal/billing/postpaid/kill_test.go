@@ -17,10 +17,15 @@ import (
 // state is all that paying afterwards has written, for comparison.
 func (w *world) state() (out string) {
 	w.t.Helper()
-	if err := w.d.Pool.QueryRow(w.t.Context(), `SELECT coalesce((SELECT jsonb_agg(to_jsonb(p) - 'charged_at' - 'asked_at' - 'changed_at' ORDER BY org_id) FROM postpaid_org p)::text, '')
-		|| (SELECT count(*) FROM postpaid_charge) || ' charges ' || (SELECT count(*) FROM stripe_outbox) || ' rows ' || (SELECT count(*) FROM ledger_tx) || ' entries '
+	if err := w.d.Pool.QueryRow(w.t.Context(), `SELECT coalesce((SELECT jsonb_agg(to_jsonb(p) - 'charged_at' - 'asked_at'
+		- 'changed_at' ORDER BY org_id) FROM postpaid_org p)::text, '')
+		|| (SELECT count(*) FROM postpaid_charge) || ' charges ' || (SELECT count(*) FROM stripe_outbox) || ' rows ' ||
+		(SELECT count(*) FROM ledger_tx) || ' entries '
 		|| coalesce((SELECT jsonb_agg(to_jsonb(i) - 'seen_at' ORDER BY id) FROM postpaid_invoice i)::text, '')
-		|| coalesce((SELECT jsonb_agg(to_jsonb(b) ORDER BY account_id) FROM ledger_balance b)::text, '') || (SELECT count(*) FROM notice) || ' notices ' || (SELECT count(*) FROM dispute) || ' disputes ' || (SELECT count(*) FROM postpaid_bank_payment) || ' transfers ' || coalesce((SELECT jsonb_agg(to_jsonb(o) ORDER BY invoice_id) FROM postpaid_writeoff o)::text, '') || (SELECT count(*) FROM audit_event) || ' acts'`).Scan(&out); err != nil {
+		|| coalesce((SELECT jsonb_agg(to_jsonb(b) ORDER BY account_id) FROM ledger_balance b)::text, '') || (SELECT count(*)
+		FROM notice) || ' notices ' || (SELECT count(*) FROM dispute) || ' disputes ' || (SELECT count(*) FROM
+		postpaid_bank_payment) || ' transfers ' || coalesce((SELECT jsonb_agg(to_jsonb(o) ORDER BY invoice_id) FROM
+		postpaid_writeoff o)::text, '') || (SELECT count(*) FROM audit_event) || ' acts'`).Scan(&out); err != nil {
 		w.t.Fatal(err)
 	}
 	return out
@@ -114,7 +119,8 @@ func TestKilledAtEachStatement(t *testing.T) {
 		t.Fatalf("%s of tax on a draft", n)
 	}
 	w.dies(k, "a draft is closed and its tax booked", func() error { // what Stripe is told is the same each time
-		if _, err := d.Pool.Exec(t.Context(), "UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')"); err != nil {
+		if _, err := d.Pool.Exec(t.Context(), "UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN "+
+			"('pending', 'sent', 'unknown')"); err != nil {
 			return err
 		}
 		_, err := w.pay.SendDue(t.Context())
@@ -129,7 +135,11 @@ func TestKilledAtEachStatement(t *testing.T) {
 	if paid := w.terms(); paid.Owed != 5_678_901 {
 		t.Errorf("%+v", paid)
 	}
-	if err := w.post("hold_release", ledger.Transfer{Debit: hold, Credit: ledger.Wallet(w.org, eur), Amount: 20*money.Unit - 12_345_678_901}); err != nil {
+	if err := w.post("hold_release", ledger.Transfer{
+		Debit:  hold,
+		Credit: ledger.Wallet(w.org, eur),
+		Amount: 20*money.Unit - 12_345_678_901,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	w.dies(k, "switched off", set(Change{Reason: "over"}))
@@ -170,7 +180,11 @@ func TestAnUnpaidInvoiceStopsCredit(t *testing.T) {
 	if err := w.post("authorise", ledger.Transfer{Debit: ledger.Wallet(w.org, eur), Credit: hold, Amount: 1}); err == nil {
 		t.Error("lent more while an invoice is not paid")
 	}
-	if err := w.post("usage", ledger.Transfer{Debit: hold, Credit: ledger.HostPending(w.operator, eur), Amount: 2 * money.Unit}); err != nil {
+	if err := w.post("usage", ledger.Transfer{
+		Debit:  hold,
+		Credit: ledger.HostPending(w.operator, eur),
+		Amount: 2 * money.Unit,
+	}); err != nil {
 		t.Error("what was authorised is charged all the same:", err)
 	}
 	w.pass(time.Hour)
@@ -184,11 +198,13 @@ func TestAnUnpaidInvoiceStopsCredit(t *testing.T) {
 		t.Fatal("the page takes no card")
 	}
 	w.settle()
-	if now := w.terms(); now.Stopped != "" || now.Owed != 2*money.Unit || now.Left != 30*money.Unit { // 18 are held, 2 owed
+	if now := w.terms(); now.Stopped != "" || now.Owed != 2*money.Unit || now.Left != 30*money.Unit {
+		// 18 are held, 2 owed
 		t.Errorf("%+v", now)
 	}
 	var bad int
-	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND severity = 'bad'", w.org).Scan(&bad); err != nil || bad == 0 {
+	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND severity = 'bad'",
+		w.org).Scan(&bad); err != nil || bad == 0 {
 		t.Error(bad, err)
 	}
 	w.mustBalance()

@@ -17,8 +17,8 @@ import (
 
 // loss is what lost disputes of an invoice's payment took.
 type loss struct {
-	// unpaid is what the banks took, less what was set aside and paid it, and what was paid by bank since; whether or not it was
-	// written off. Below zero is what came too much: the bank gave again what somebody had paid.
+	// unpaid is what the banks took, less what was set aside and paid it, and what was paid by bank since; whether or not
+	// it was written off. Below zero is what came too much: the bank gave again what somebody had paid.
 	unpaid money.Nano
 	banked money.Nano // what came to the platform's bank account for it
 }
@@ -49,9 +49,10 @@ func lossOf(w dbq.PostpaidWriteoff) money.Nano {
 	return 0
 }
 
-// writeOffLost gives up what lost disputes left owed of an invoice that is paid at Stripe: there is nothing to tell Stripe, so it is
-// booked at once, with as much of the invoice's tax as went back with it.
-func (p *Postpaid) writeOffLost(ctx context.Context, tx *db.Tx, a *acct, who account.Principal, r dbq.PostpaidInvoice, was dbq.PostpaidWriteoff, reason string) (OrgInvoice, error) {
+// writeOffLost gives up what lost disputes left owed of an invoice that is paid at Stripe: there is nothing to tell
+// Stripe, so it is booked at once, with as much of the invoice's tax as went back with it.
+func (p *Postpaid) writeOffLost(ctx context.Context, tx *db.Tx, a *acct, who account.Principal, r dbq.PostpaidInvoice,
+	was dbq.PostpaidWriteoff, reason string) (OrgInvoice, error) {
 	out := OrgInvoice{CreditInvoice: invoiceOf(r)}
 	lost, err := lostOf(ctx, tx.Q, r.OrgID)
 	if err != nil {
@@ -63,7 +64,8 @@ func (p *Postpaid) writeOffLost(ctx context.Context, tx *db.Tx, a *acct, who acc
 	case n <= 0 && before > 0:
 		return out, fault.New(fault.Conflict, "what the bank took back of this invoice has been given up already")
 	case n <= 0:
-		return out, fault.New(fault.Conflict, "only an invoice that the card did not pay can be given up, or what a lost dispute left of one; this one is %s", r.State)
+		return out, fault.New(fault.Conflict, "only an invoice that the card did not pay can be given up, or what a lost "+
+			"dispute left of one; this one is %s", r.State)
 	}
 	given, err := tx.Q.InvoiceRefunded(ctx, r.ID)
 	if err != nil {
@@ -74,7 +76,15 @@ func (p *Postpaid) writeOffLost(ctx context.Context, tx *db.Tx, a *acct, who acc
 		back += was.Tax
 	}
 	on := min(n, taxPart(of.Amount(), out.Total, gone, n, back))
-	set := dbq.BookPostpaidLostParams{InvoiceID: r.ID, OrgID: r.OrgID, Reason: reason, UserID: who.User, Amount: n, Tax: on, TaxBase: n - on}
+	set := dbq.BookPostpaidLostParams{
+		InvoiceID: r.ID,
+		OrgID:     r.OrgID,
+		Reason:    reason,
+		UserID:    who.User,
+		Amount:    n,
+		Tax:       on,
+		TaxBase:   n - on,
+	}
 	if before > 0 {
 		set.Amount, set.Tax, set.TaxBase = set.Amount+was.Amount, set.Tax+was.Tax, set.TaxBase+was.TaxBase
 	}
@@ -82,12 +92,26 @@ func (p *Postpaid) writeOffLost(ctx context.Context, tx *db.Tx, a *acct, who acc
 	if err != nil {
 		return out, fmt.Errorf("postpaid: write off %s: %w", r.ID, err)
 	}
-	e := ledger.Entry{Kind: "dispute_writeoff", Key: fmt.Sprintf("writeoff_lost:%s:%d", r.ID, w.Asked), Ref: r.OrgID.String(),
-		Memo: r.Number + ", taken back and given up", Transfers: split(a.receivable(), false, n, on)}
+	e := ledger.Entry{
+		Kind:      "dispute_writeoff",
+		Key:       fmt.Sprintf("writeoff_lost:%s:%d", r.ID, w.Asked),
+		Ref:       r.OrgID.String(),
+		Memo:      r.Number + ", taken back and given up",
+		Transfers: split(a.receivable(), false, n, on),
+	}
 	if err := a.postNew(ctx, e); err != nil {
 		return out, err
 	}
-	l := tax.Line{Key: e.Key, Org: r.OrgID, Kind: tax.WrittenOff, Ref: r.ID, Net: on - n, Tax: -on, Currency: r.Currency, Of: of}
+	l := tax.Line{
+		Key:      e.Key,
+		Org:      r.OrgID,
+		Kind:     tax.WrittenOff,
+		Ref:      r.ID,
+		Net:      on - n,
+		Tax:      -on,
+		Currency: r.Currency,
+		Of:       of,
+	}
 	if err := (bill{tax: of}).record(ctx, tx, l); err != nil {
 		return out, err
 	}
@@ -100,7 +124,8 @@ func (p *Postpaid) writeOffLost(ctx context.Context, tx *db.Tx, a *acct, who acc
 		"invoice": r.ID, "number": r.Number, "total": out.Total.String(), "disputed": n.String(), "reason": reason}))
 }
 
-// regain makes up for what was written off of a lost dispute whose money the bank gave again after all; its tax is owed again.
+// regain makes up for what was written off of a lost dispute whose money the bank gave again after all; its tax is owed
+// again.
 func (p *Postpaid) regain(ctx context.Context, tx *db.Tx, a *acct, r dbq.PostpaidInvoice) error {
 	w, err := tx.Q.PostpaidWriteOff(ctx, r.ID)
 	if db.NoRows(err) {
@@ -120,12 +145,18 @@ func (p *Postpaid) regain(ctx context.Context, tx *db.Tx, a *acct, r dbq.Postpai
 	if n <= 0 {
 		return nil
 	}
-	return p.makeUp(ctx, tx, a, r, w, n, ledger.Entry{Kind: "dispute_recovered", Key: fmt.Sprintf("writeoff_back:%s:%d:%d", r.ID, w.Asked, w.Amount), Ref: r.OrgID.String(),
-		Memo: r.Number + ", came after it was given up"})
+	return p.makeUp(ctx, tx, a, r, w, n, ledger.Entry{
+		Kind: "dispute_recovered",
+		Key:  fmt.Sprintf("writeoff_back:%s:%d:%d", r.ID, w.Asked, w.Amount),
+		Ref:  r.OrgID.String(),
+		Memo: r.Number + ", came after it was given up",
+	})
 }
 
-// makeUp books e, and that n of what it moves into the receivable makes up for what was written off; its tax is owed again.
-func (p *Postpaid) makeUp(ctx context.Context, tx *db.Tx, a *acct, r dbq.PostpaidInvoice, w dbq.PostpaidWriteoff, n money.Nano, e ledger.Entry) error {
+// makeUp books e, and that n of what it moves into the receivable makes up for what was written off; its tax is owed
+// again.
+func (p *Postpaid) makeUp(ctx context.Context, tx *db.Tx, a *acct, r dbq.PostpaidInvoice, w dbq.PostpaidWriteoff,
+	n money.Nano, e ledger.Entry) error {
 	of := taxOf(r)
 	on := min(n, taxPart(w.Tax, w.Amount, 0, n, 0))
 	e.Transfers = append(e.Transfers, split(a.receivable(), true, n, on)...)
@@ -136,13 +167,28 @@ func (p *Postpaid) makeUp(ctx context.Context, tx *db.Tx, a *acct, r dbq.Postpai
 		if err := closeWriteOff(ctx, tx, r.ID, Recovered, ""); err != nil {
 			return err
 		}
-	} else if err := tx.Q.ReducePostpaidWriteOff(ctx, dbq.ReducePostpaidWriteOffParams{Amount: w.Amount - n, Tax: w.Tax - on, TaxBase: w.TaxBase - (n - on), InvoiceID: r.ID}); err != nil {
+	} else if err := tx.Q.ReducePostpaidWriteOff(ctx, dbq.ReducePostpaidWriteOffParams{
+		Amount:    w.Amount - n,
+		Tax:       w.Tax - on,
+		TaxBase:   w.TaxBase - (n - on),
+		InvoiceID: r.ID,
+	}); err != nil {
 		return fmt.Errorf("postpaid: write-off of %s: %w", r.ID, err)
 	}
-	return (bill{tax: of}).record(ctx, tx, tax.Line{Key: e.Key, Org: r.OrgID, Kind: tax.Recovered, Ref: r.ID, Net: n - on, Tax: on, Currency: r.Currency, Of: of})
+	return (bill{tax: of}).record(ctx, tx, tax.Line{
+		Key:      e.Key,
+		Org:      r.OrgID,
+		Kind:     tax.Recovered,
+		Ref:      r.ID,
+		Net:      n - on,
+		Tax:      on,
+		Currency: r.Currency,
+		Of:       of,
+	})
 }
 
-// taxPart is how much of the tax on whole goes with the next part of it, in whole cents; before went already, and gone of the tax.
+// taxPart is how much of the tax on whole goes with the next part of it, in whole cents; before went already, and gone
+// of the tax.
 func taxPart(on, whole, before, part, gone money.Nano) money.Nano {
 	c := func(n money.Nano) int64 { return int64(n / money.Cent) }
 	return money.Nano(tax.Back(c(on), c(whole), c(before), c(part), c(gone))) * money.Cent

@@ -9,15 +9,19 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// What a lost dispute of an invoice's payment leaves owed is given up, once, wherever the server dies and whatever Stripe tells
-// again: it is bad debt, its share of the tax is owed no more, nothing is lent, and who was switched off ends. Money that the bank
-// gives again makes up for it.
+// What a lost dispute of an invoice's payment leaves owed is given up, once, wherever the server dies and whatever
+// Stripe tells again: it is bad debt, its share of the tax is owed no more, nothing is lent, and who was switched off
+// ends. Money that the bank gives again makes up for it.
 func TestTheRestOfALostDisputeIsGivenUp(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)
 	w := newWorld(t, d)
 	invoice, payment := w.paidInvoice()
-	if err := w.post("promo", ledger.Transfer{Debit: ledger.Promo(eur), Credit: ledger.Wallet(w.org, eur), Amount: 4 * money.Unit}); err != nil {
+	if err := w.post("promo", ledger.Transfer{
+		Debit:  ledger.Promo(eur),
+		Credit: ledger.Wallet(w.org, eur),
+		Amount: 4 * money.Unit,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	dispute := w.fake.Dispute(payment, 1190)

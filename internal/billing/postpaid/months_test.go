@@ -18,8 +18,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// play is an org that uses what it likes, and what it should be billed for it, by a rule of its own: what it used, less what
-// was given back and what it paid in, at its highest so far.
+// play is an org that uses what it likes, and what it should be billed for it, by a rule of its own: what it used, less
+// what was given back and what it paid in, at its highest so far.
 type play struct {
 	*world
 	r       *rand.Rand
@@ -117,8 +117,8 @@ func (x *play) card(method string) {
 	x.exec("UPDATE stripe_customer SET payment_method = $2 WHERE org_id = $1", x.org, method)
 }
 
-// resolve decides on the invoice that the card did not pay: it is given up, while Stripe answers as it likes and the server dies,
-// or paid on its page. One that was given up may be paid after all.
+// resolve decides on the invoice that the card did not pay: it is given up, while Stripe answers as it likes and the
+// server dies, or paid on its page. One that was given up may be paid after all.
 func (x *play) resolve() {
 	x.t.Helper()
 	if x.open != "" && x.r.IntN(3) > 0 {
@@ -163,13 +163,14 @@ func (x *play) lost() (out []stripe.Invoice) {
 }
 
 // faults of Stripe's answers.
-var faults = []sandbox.Fault{sandbox.None, sandbox.Error500, sandbox.RateLimited, sandbox.Down, sandbox.Truncated, sandbox.InUse, sandbox.LostAnswer}
+var faults = []sandbox.Fault{sandbox.None, sandbox.Error500, sandbox.RateLimited, sandbox.Down, sandbox.Truncated,
+	sandbox.InUse, sandbox.LostAnswer}
 
 // Whatever is used and given back, however Stripe answers, whichever events are lost, doubled or shuffled, wherever the
-// server dies: each month's invoice is what the books say, to the cent; one that Stripe closed without us is put right by
-// the next; and in the end nothing is owed. With taxes, whose rate changes every month, an invoice is that and the tax on it,
-// or on what Stripe closed without tax as well. What the card does not pay is paid later, or given up; then it is bad debt, and
-// not any more when it is paid after all.
+// server dies: each month's invoice is what the books say, to the cent; one that Stripe closed without us is put right
+// by the next; and in the end nothing is owed. With taxes, whose rate changes every month, an invoice is that and the
+// tax on it, or on what Stripe closed without tax as well. What the card does not pay is paid later, or given up; then
+// it is bad debt, and not any more when it is paid after all.
 func TestEveryInvoiceIsTheBooks(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
@@ -227,14 +228,16 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 			}
 			// The books at the period's end, by the charges before it.
 			var books money.Nano
-			if err := d.Pool.QueryRow(t.Context(), "SELECT coalesce(sum(amount), 0) FROM postpaid_charge WHERE org_id = $1 AND at < $2", x.org, in.PeriodEnd).Scan(&books); err != nil {
+			if err := d.Pool.QueryRow(t.Context(), "SELECT coalesce(sum(amount), 0) FROM postpaid_charge WHERE org_id = $1 "+
+				"AND at < $2", x.org, in.PeriodEnd).Scan(&books); err != nil {
 				t.Fatal(err)
 			}
 			lost := x.lost()
 			want, untaxed := int64(books/money.Cent), int64(0)
 			for _, i := range before {
 				want -= i.Total - i.Tax
-				if !slices.ContainsFunc(lost, func(l stripe.Invoice) bool { return l.ID == i.ID && i.TaxBase < i.Total-i.Tax }) { // nobody is to be taxed for it
+				if !slices.ContainsFunc(lost, func(l stripe.Invoice) bool { return l.ID == i.ID && i.TaxBase < i.Total-i.Tax }) {
+					// nobody is to be taxed for it
 					untaxed += i.Total - i.Tax - i.TaxBase
 				}
 			}
@@ -245,8 +248,10 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 			if missed {
 				with = 0
 			}
-			if all[0].ID != draft || all[0].Due != want || all[0].Tax != with || taxLine(in) != with || !missed && in.Total != want+with {
-				t.Errorf("seed %d, month %d: invoice %+v, its row %+v, want %d cents and %d of tax", seed, month, in, all[0], want, with)
+			if all[0].ID != draft || all[0].Due != want || all[0].Tax != with || taxLine(in) != with || !missed &&
+				in.Total != want+with {
+				t.Errorf("seed %d, month %d: invoice %+v, its row %+v, want %d cents and %d of tax", seed, month, in, all[0], want,
+					with)
 			}
 			if missed {
 				t.Logf("seed %d: closed by Stripe at %d cents, the books say %d", seed, in.Total, want)
@@ -268,7 +273,11 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 			})
 		})
 		if x.held > 0 {
-			if err := x.post("hold_release", ledger.Transfer{Debit: x.hold(), Credit: ledger.Wallet(x.org, eur), Amount: x.held}); err != nil {
+			if err := x.post("hold_release", ledger.Transfer{
+				Debit:  x.hold(),
+				Credit: ledger.Wallet(x.org, eur),
+				Amount: x.held,
+			}); err != nil {
 				t.Fatal(err)
 			}
 			x.held = 0
@@ -283,15 +292,18 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 				x.pays(i.ID)
 			}
 		}
-		if _, err := x.pay.Reconcile(t.Context()); err != nil { // nobody polls for an org that Stripe bills no more: its balance tells
+		if _, err := x.pay.Reconcile(t.Context()); err != nil {
+			// nobody polls for an org that Stripe bills no more: its balance tells
 			t.Fatal(err)
 		}
 		var total int64
 		for _, i := range x.invoices() {
 			total += i.Total - i.Tax
 		}
-		if rest := int64(x.billed/money.Cent) - total; x.terms().State != Off || rest < 0 || rest >= leastCents || x.balance(ledger.Receivable(x.org, eur)) != 0 {
-			t.Errorf("seed %d: %+v, billed %s, invoiced %d cents, owed %s", seed, x.terms(), x.billed, total, -x.balance(ledger.Receivable(x.org, eur)))
+		if rest := int64(x.billed/money.Cent) - total; x.terms().State != Off || rest < 0 || rest >= leastCents ||
+			x.balance(ledger.Receivable(x.org, eur)) != 0 {
+			t.Errorf("seed %d: %+v, billed %s, invoiced %d cents, owed %s", seed, x.terms(), x.billed, total,
+				-x.balance(ledger.Receivable(x.org, eur)))
 		}
 		x.receive(kept) // after all
 		x.even()
@@ -305,11 +317,15 @@ func (x *play) even() {
 	if _, err := x.pay.Reconcile(x.t.Context()); err != nil {
 		x.t.Fatal(err)
 	}
-	if got, want := -x.balance(ledger.StripeClearing(eur)), money.Nano(x.fake.BalanceCents("eur"))*money.Cent; got != want {
+	if got, want := -x.balance(ledger.StripeClearing(eur)),
+		money.Nano(x.fake.BalanceCents("eur"))*money.Cent; got != want {
 		x.t.Errorf("clearing %s, Stripe has %s", got, want)
 	}
 	var charged, paid, taxed money.Nano
-	if err := x.d.Pool.QueryRow(x.t.Context(), "SELECT (SELECT coalesce(sum(amount), 0) FROM postpaid_charge WHERE org_id = $1), (SELECT coalesce(sum(paid), 0) * 10000000 FROM postpaid_invoice WHERE org_id = $1), (SELECT coalesce(sum(tax), 0) * 10000000 FROM postpaid_invoice WHERE org_id = $1)", x.org).Scan(&charged, &paid, &taxed); err != nil {
+	if err := x.d.Pool.QueryRow(x.t.Context(), "SELECT (SELECT coalesce(sum(amount), 0) FROM postpaid_charge WHERE "+
+		"org_id = $1), (SELECT coalesce(sum(paid), 0) * 10000000 FROM postpaid_invoice WHERE org_id = $1), (SELECT "+
+		"coalesce(sum(tax), 0) * 10000000 FROM postpaid_invoice WHERE org_id = $1)", x.org).Scan(&charged, &paid,
+		&taxed); err != nil {
 		x.t.Fatal(err)
 	}
 	var lost, untaxed money.Nano
@@ -328,7 +344,8 @@ func (x *play) even() {
 	if owed := -x.balance(ledger.Receivable(x.org, eur)); owed != charged+taxed-paid-lost && x.terms().State != Off {
 		x.t.Errorf("owed %s, charged %s, tax %s, paid %s, given up %s", owed, charged, taxed, paid, lost)
 	}
-	if r, err := tax.ReportOf(x.t.Context(), x.d.Q, eur, time.Now().UTC().Format("2006")); err != nil || r.Book != taxed-untaxed || r.Payable != taxed-untaxed {
+	if r, err := tax.ReportOf(x.t.Context(), x.d.Q, eur, time.Now().UTC().Format("2006")); err != nil ||
+		r.Book != taxed-untaxed || r.Payable != taxed-untaxed {
 		x.t.Errorf("tax of the invoices %s, %s of it given up, of the report %+v %v", taxed, untaxed, r, err)
 	}
 }

@@ -38,7 +38,8 @@ type CreditInvoice struct {
 	Currency string      `json:"currency"`
 	Start    time.Time   `json:"start"`
 	End      time.Time   `json:"end"`
-	// Charged is what was billed since the beginning until its end. The invoice is that in whole cents, less all earlier ones.
+	// Charged is what was billed since the beginning until its end. The invoice is that in whole cents, less all earlier
+	// ones.
 	Charged money.Nano `json:"charged"`
 	Failing bool       `json:"failing"` // the card did not pay it
 	URL     string     `json:"url,omitempty"`
@@ -49,7 +50,8 @@ type CreditLine struct {
 	Cluster id.Cluster `json:"cluster_id"`
 	Lease   id.Lease   `json:"lease_id"`
 	Amount  money.Nano `json:"amount"`
-	// RanFrom and RanTo are when it ran, by the segments that were heard since it was booked before; nil when none is known.
+	// RanFrom and RanTo are when it ran, by the segments that were heard since it was booked before; nil when none is
+	// known.
 	RanFrom *time.Time `json:"ran_from"`
 	RanTo   *time.Time `json:"ran_to"`
 	// Late says that it ran, or a part of it, before the period: it was heard or confirmed too late for the one before.
@@ -84,7 +86,13 @@ func (p *Postpaid) Running(ctx context.Context, org id.Org) (*CreditPeriod, erro
 	if err != nil {
 		return nil, err
 	}
-	return &CreditPeriod{Start: *row.PeriodStart, End: *row.PeriodEnd, Charged: row.Charged - money.Nano(before), Unbilled: unbilled(b.Available, b.Held), Currency: row.Currency}, nil
+	return &CreditPeriod{
+		Start:    *row.PeriodStart,
+		End:      *row.PeriodEnd,
+		Charged:  row.Charged - money.Nano(before),
+		Unbilled: unbilled(b.Available, b.Held),
+		Currency: row.Currency,
+	}, nil
 }
 
 // Invoices are the org's, newest first, at most limit.
@@ -106,8 +114,21 @@ func invoiceOf(r dbq.PostpaidInvoice) CreditInvoice {
 	if r.State == stripe.InvoiceDraft {
 		net = money.Nano(r.Due) * money.Cent
 	}
-	return CreditInvoice{ID: r.ID, Number: r.Number, State: r.State, Net: net, Tax: payment.ViewTax(t, t.Amount()), Total: net + t.Amount(), Paid: money.Nano(r.Paid) * money.Cent, Currency: r.Currency,
-		Start: r.PeriodStart, End: r.PeriodEnd, Charged: r.Charged, Failing: r.State == "uncollectible" || r.State == "open" && r.Attempts > 0, URL: r.URL}
+	return CreditInvoice{
+		ID:       r.ID,
+		Number:   r.Number,
+		State:    r.State,
+		Net:      net,
+		Tax:      payment.ViewTax(t, t.Amount()),
+		Total:    net + t.Amount(),
+		Paid:     money.Nano(r.Paid) * money.Cent,
+		Currency: r.Currency,
+		Start:    r.PeriodStart,
+		End:      r.PeriodEnd,
+		Charged:  r.Charged,
+		Failing:  r.State == "uncollectible" || r.State == "open" && r.Attempts > 0,
+		URL:      r.URL,
+	}
 }
 
 // maxLines bounds a list of leases.
@@ -138,7 +159,13 @@ func (p *Postpaid) Lines(ctx context.Context, org id.Org, invoice string) (Credi
 }
 
 func (p *Postpaid) lines(ctx context.Context, org id.Org, out *CreditLines) error {
-	rows, err := p.d.Q.PostpaidUsage(ctx, dbq.PostpaidUsageParams{FromTime: out.Start, OrgID: org, Currency: out.Currency, ToTime: out.End, MaxRows: maxLines})
+	rows, err := p.d.Q.PostpaidUsage(ctx, dbq.PostpaidUsageParams{
+		FromTime: out.Start,
+		OrgID:    org,
+		Currency: out.Currency,
+		ToTime:   out.End,
+		MaxRows:  maxLines,
+	})
 	if err != nil {
 		return fmt.Errorf("postpaid: usage of %s: %w", org, err)
 	}
@@ -161,7 +188,12 @@ func (p *Postpaid) lines(ctx context.Context, org id.Org, out *CreditLines) erro
 		out.Used += l.Amount
 		out.Items = append(out.Items, l)
 	}
-	back, err := p.d.Q.PostpaidReturned(ctx, dbq.PostpaidReturnedParams{OrgID: org, Currency: out.Currency, FromTime: out.Start, ToTime: out.End})
+	back, err := p.d.Q.PostpaidReturned(ctx, dbq.PostpaidReturnedParams{
+		OrgID:    org,
+		Currency: out.Currency,
+		FromTime: out.Start,
+		ToTime:   out.End,
+	})
 	if err != nil {
 		return fmt.Errorf("postpaid: returned to %s: %w", org, err)
 	}
@@ -178,8 +210,8 @@ func (p *Postpaid) lines(ctx context.Context, org id.Org, out *CreditLines) erro
 	return nil
 }
 
-// Pay charges the org's default card for an invoice that it did not pay. What comes of it is told by Stripe. Fault: NotFound,
-// Conflict (nothing is to be paid).
+// Pay charges the org's default card for an invoice that it did not pay. What comes of it is told by Stripe. Fault:
+// NotFound, Conflict (nothing is to be paid).
 func (p *Postpaid) Pay(ctx context.Context, tx *db.Tx, org id.Org, invoice string) error {
 	r, err := tx.Q.PostpaidInvoice(ctx, invoice)
 	if err != nil && !db.NoRows(err) {

@@ -16,8 +16,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// A lease whose report came too late for the period it ran in is in the next one, with the time at which it ran; the lines
-// add up to what was booked.
+// A lease whose report came too late for the period it ran in is in the next one, with the time at which it ran; the
+// lines add up to what was booked.
 func TestLateUsageSaysWhenItRan(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
@@ -30,13 +30,15 @@ func TestLateUsageSaysWhenItRan(t *testing.T) {
 	w.send() // the period begins after the lease ran, half an hour ago
 	l.Run(300_000)
 	cost, _ := meteringtest.Cost(300_000)
-	w.exec("UPDATE postpaid_org SET period_start = clock_timestamp() - interval '10 minutes', period_end = clock_timestamp() + interval '20 days'")
+	w.exec("UPDATE postpaid_org SET period_start = clock_timestamp() - interval '10 minutes', period_end = " +
+		"clock_timestamp() + interval '20 days'")
 	got, err := w.p.Lines(t.Context(), w.org, "")
 	if err != nil || len(got.Items) != 1 {
 		t.Fatalf("%+v %v", got, err)
 	}
 	x := got.Items[0]
-	if x.Lease != l.ID || x.Cluster != l.Cluster || x.Amount != cost || !x.Late || x.RanTo.Sub(*x.RanFrom) != 300*time.Second || got.Used != cost || got.Charged != 0 {
+	if x.Lease != l.ID || x.Cluster != l.Cluster || x.Amount != cost || !x.Late ||
+		x.RanTo.Sub(*x.RanFrom) != 300*time.Second || got.Used != cost || got.Charged != 0 {
 		t.Errorf("%+v", got)
 	}
 
@@ -110,28 +112,48 @@ func TestPayingAnInvoice(t *testing.T) {
 		t.Error("a paid one:", err)
 	}
 	all, err := w.p.Invoices(t.Context(), w.org, 10)
-	if err != nil || len(all) != 1 || all[0].State != "paid" || all[0].Total != 10*money.Unit || all[0].Number == "" || all[0].URL == "" {
+	if err != nil || len(all) != 1 || all[0].State != "paid" || all[0].Total != 10*money.Unit || all[0].Number == "" ||
+		all[0].URL == "" {
 		t.Errorf("%+v %v", all, err)
 	}
 }
 
-// A subscription that ends in the second in which it was renewed has two periods with one end. What the earlier one billed is
-// not billed again, however Stripe's ids sort.
+// A subscription that ends in the second in which it was renewed has two periods with one end. What the earlier one
+// billed is not billed again, however Stripe's ids sort.
 func TestTwoPeriodsOfOneEndBillOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.New(t))
 	w.set(Change{On: true, Limit: 50 * money.Unit, Reason: "trusted"})
 	end := time.Now().Truncate(time.Second)
-	if err := w.d.Q.SavePostpaidInvoice(t.Context(), dbq.SavePostpaidInvoiceParams{ID: "in_z", OrgID: w.org, Currency: eur, State: stripe.InvoicePaid,
-		PeriodStart: end.Add(-time.Hour), PeriodEnd: end, MadeAt: end, Due: 1000, Total: 1000}); err != nil {
+	if err := w.d.Q.SavePostpaidInvoice(t.Context(), dbq.SavePostpaidInvoiceParams{
+		ID:          "in_z",
+		OrgID:       w.org,
+		Currency:    eur,
+		State:       stripe.InvoicePaid,
+		PeriodStart: end.Add(-time.Hour),
+		PeriodEnd:   end,
+		MadeAt:      end,
+		Due:         1000,
+		Total:       1000,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"in_a", "in_zz"} {
-		got, err := w.d.Q.PostpaidInvoicedBefore(t.Context(), dbq.PostpaidInvoicedBeforeParams{OrgID: w.org, PeriodStart: end, PeriodEnd: end, ID: id})
+		got, err := w.d.Q.PostpaidInvoicedBefore(t.Context(), dbq.PostpaidInvoicedBeforeParams{
+			OrgID:       w.org,
+			PeriodStart: end,
+			PeriodEnd:   end,
+			ID:          id,
+		})
 		if err != nil || got.Net != 1000 {
 			t.Errorf("%s: %d cents were billed before: %v", id, got.Net, err)
 		}
-		got, err = w.d.Q.PostpaidInvoicedBefore(t.Context(), dbq.PostpaidInvoicedBeforeParams{OrgID: w.org, PeriodStart: end.Add(-2 * time.Hour), PeriodEnd: end.Add(-time.Hour), ID: id})
+		got, err = w.d.Q.PostpaidInvoicedBefore(t.Context(), dbq.PostpaidInvoicedBeforeParams{
+			OrgID:       w.org,
+			PeriodStart: end.Add(-2 * time.Hour),
+			PeriodEnd:   end.Add(-time.Hour),
+			ID:          id,
+		})
 		if err != nil || got.Net != 0 {
 			t.Errorf("%s, the period before: %d cents were billed before: %v", id, got.Net, err)
 		}

@@ -1,18 +1,20 @@
 // Package postpaid lets orgs pay afterwards: up to a credit limit that a platform operator sets, billed by Stripe.
 //
 // What always holds:
-//   - What an org has used or holds on credit, and what it was billed and has not paid, together never exceed its limit: its
-//     wallet may fall below zero by what is left of the limit, and the database guards that. A limit that is lowered, or
-//     credit that is stopped, lends nothing more; what is authorised already, an hour at most, runs on.
-//   - An org's own money counts first: prepaid, given by code or back for a host's fault. Only what is used beyond it is lent.
+//   - What an org has used or holds on credit, and what it was billed and has not paid, together never exceed its
+//     limit: its wallet may fall below zero by what is left of the limit, and the database guards that. A limit that is
+//     lowered, or credit that is stopped, lends nothing more; what is authorised already, an hour at most, runs on.
+//   - An org's own money counts first: prepaid, given by code or back for a host's fault. Only what is used beyond it
+//     is lent.
 //   - Credit changes in the transaction that changes what it depends on: limit, debt, standing.
-//   - What was used on credit is billed once: an hourly charge takes all that the wallet and the holds are short of together,
-//     into renter_receivable, and the meter's event is written down in the same transaction under the transfer's id.
-//   - An invoice is ⌊charged until its end⌋ in cents less all earlier invoices. Being cumulative, one that came out otherwise,
-//     because Stripe closed it before we saw it, is put right by the next. Its tax comes on top, is decided when the draft is
-//     seen, and is cumulative as well: what Stripe closed without its tax is taxed with the next.
-//   - An invoice is given up by a platform operator, not by Stripe: it becomes bad debt once both have said so. It lends nothing:
-//     while an invoice is written off and not paid after all, the org has no credit.
+//   - What was used on credit is billed once: an hourly charge takes all that the wallet and the holds are short of
+//     together, into renter_receivable, and the meter's event is written down in the same transaction under the
+//     transfer's id.
+//   - An invoice is ⌊charged until its end⌋ in cents less all earlier invoices. Being cumulative, one that came out
+//     otherwise, because Stripe closed it before we saw it, is put right by the next. Its tax comes on top, is decided
+//     when the draft is seen, and is cumulative as well: what Stripe closed without its tax is taxed with the next.
+//   - An invoice is given up by a platform operator, not by Stripe: it becomes bad debt once both have said so. It
+//     lends nothing: while an invoice is written off and not paid after all, the org has no credit.
 //   - What Stripe says may come twice, late or in any order: each payment is booked once, under the invoice's id.
 //
 // Locks: the org's row here, then the ledger's accounts.
@@ -58,14 +60,20 @@ type Postpaid struct {
 	ahead time.Duration // of PostgreSQL's clock; tests let months pass with it
 }
 
-// New checks the configuration, and takes over from pay what Stripe tells of subscriptions and invoices. Call it before pay
-// sends anything.
+// New checks the configuration, and takes over from pay what Stripe tells of subscriptions and invoices. Call it before
+// pay sends anything.
 func New(d *db.DB, pay *payment.Payments, cfg Config, log *slog.Logger) (*Postpaid, error) {
 	if err := money.CheckCurrency(cfg.Currency); err != nil {
 		return nil, err
 	}
 	p := &Postpaid{d: d, pay: pay, cfg: cfg, log: log}
-	pay.Bill(payment.Biller{Subscription: p.subscription, Taxable: p.taxable, Invoice: p.invoice, TakenBack: p.takenBack, Refused: p.refused})
+	pay.Bill(payment.Biller{
+		Subscription: p.subscription,
+		Taxable:      p.taxable,
+		Invoice:      p.invoice,
+		TakenBack:    p.takenBack,
+		Refused:      p.refused,
+	})
 	return p, nil
 }
 
@@ -91,7 +99,8 @@ type Terms struct {
 	Used     money.Nano `json:"used"` // of Limit: used or held on credit, and billed and not paid
 	Owed     money.Nano `json:"owed"` // of Used: billed and not paid
 	Left     money.Nano `json:"left"` // what the org can spend now, its own money included
-	// WrittenOff was billed, given up, and not paid after all. It is not among Owed, and while it is there nothing is lent.
+	// WrittenOff was billed, given up, and not paid after all. It is not among Owed, and while it is there nothing is
+	// lent.
 	WrittenOff money.Nano `json:"written_off"`
 }
 
@@ -102,9 +111,9 @@ type Change struct {
 	Reason string     // the org reads it
 }
 
-// Set switches paying afterwards on with a limit, changes the limit, or switches it off. Off, nothing more is lent; what is
-// authorised runs on, an hour at most, and what was used is billed. Only a platform operator may. Faults: Forbidden, NotFound,
-// Invalid.
+// Set switches paying afterwards on with a limit, changes the limit, or switches it off. Off, nothing more is lent;
+// what is authorised runs on, an hour at most, and what was used is billed. Only a platform operator may. Faults:
+// Forbidden, NotFound, Invalid.
 func (p *Postpaid) Set(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, c Change) (Terms, error) {
 	if !who.Admin {
 		return Terms{}, fault.New(fault.Forbidden, "only a platform operator decides who pays afterwards")
@@ -128,8 +137,13 @@ func (p *Postpaid) Set(ctx context.Context, tx *db.Tx, who account.Principal, or
 		row.State, row.CreditLimit = string(Ending), 0
 	}
 	row.Reason, row.ChangedBy = strings.TrimSpace(c.Reason), who.User
-	if err := tx.Q.SetPostpaidTerms(ctx, dbq.SetPostpaidTermsParams{State: row.State, CreditLimit: row.CreditLimit, Reason: row.Reason,
-		ChangedBy: row.ChangedBy, OrgID: org}); err != nil {
+	if err := tx.Q.SetPostpaidTerms(ctx, dbq.SetPostpaidTermsParams{
+		State:       row.State,
+		CreditLimit: row.CreditLimit,
+		Reason:      row.Reason,
+		ChangedBy:   row.ChangedBy,
+		OrgID:       org,
+	}); err != nil {
 		return Terms{}, fmt.Errorf("postpaid: terms of %s: %w", org, err)
 	}
 	if c.On && (row.Subscription == nil || row.UnsubscribedAt != nil) {
@@ -149,7 +163,12 @@ func (p *Postpaid) Set(ctx context.Context, tx *db.Tx, who account.Principal, or
 		return Terms{}, err
 	}
 	if err := audit.Record(ctx, tx, who.Event("billing.postpaid", org.String(), map[string]any{
-		"on": c.On, "credit_limit": row.CreditLimit.String(), "was": was.State, "was_limit": was.CreditLimit.String(), "reason": row.Reason})); err != nil {
+		"on":           c.On,
+		"credit_limit": row.CreditLimit.String(),
+		"was":          was.State,
+		"was_limit":    was.CreditLimit.String(),
+		"reason":       row.Reason,
+	})); err != nil {
 		return Terms{}, err
 	}
 	return p.terms(ctx, tx.Q, org)
@@ -181,7 +200,13 @@ func (c Change) check() error {
 }
 
 func (p *Postpaid) notifyTerms(ctx context.Context, tx *db.Tx, was, now dbq.PostpaidOrg) error {
-	n := notify.Notice{Org: now.OrgID, Key: "postpaid:" + id.New[id.Notice]().String(), Severity: notify.Info, Object: now.OrgID.String(), Body: now.Reason}
+	n := notify.Notice{
+		Org:      now.OrgID,
+		Key:      "postpaid:" + id.New[id.Notice]().String(),
+		Severity: notify.Info,
+		Object:   now.OrgID.String(),
+		Body:     now.Reason,
+	}
 	switch {
 	case now.State == string(On) && was.State != string(On):
 		n.Title = fmt.Sprintf("You pay afterwards from now on, up to %s %s", now.CreditLimit.Plain(), now.Currency)
@@ -190,7 +215,8 @@ func (p *Postpaid) notifyTerms(ctx context.Context, tx *db.Tx, was, now dbq.Post
 	case now.State == string(Ending) && was.State == string(On):
 		n.Severity = notify.Warn
 		n.Title = "You pay ahead again: add credit"
-		n.Body += " What runs on credit stops in order at the end of its paid time, an hour at most, unless you add credit. What was used is billed."
+		n.Body += " What runs on credit stops in order at the end of its paid time, an hour at most, unless you add " +
+			"credit. What was used is billed."
 	default:
 		return nil
 	}
@@ -211,7 +237,15 @@ func (p *Postpaid) terms(ctx context.Context, q *dbq.Queries, org id.Org) (Terms
 	if err != nil {
 		return Terms{}, fmt.Errorf("postpaid: terms of %s: %w", org, err)
 	}
-	t := Terms{Org: org, State: State(row.State), Limit: row.CreditLimit, Stopped: row.Stopped, Reason: row.Reason, Since: &row.ChangedAt, Currency: row.Currency}
+	t := Terms{
+		Org:      org,
+		State:    State(row.State),
+		Limit:    row.CreditLimit,
+		Stopped:  row.Stopped,
+		Reason:   row.Reason,
+		Since:    &row.ChangedAt,
+		Currency: row.Currency,
+	}
 	given, err := q.PostpaidWrittenOff(ctx, org)
 	if err != nil {
 		return Terms{}, fmt.Errorf("postpaid: written off of %s: %w", org, err)
@@ -235,8 +269,8 @@ func (t *Terms) useOf(b ledger.Balances) {
 	t.Used = b.Owed + max(0, -b.Available)
 }
 
-// All is everybody who pays afterwards or did, those after the given org (zero: from the first), at most limit. Only a platform
-// operator sees them; fault: Forbidden.
+// All is everybody who pays afterwards or did, those after the given org (zero: from the first), at most limit. Only a
+// platform operator sees them; fault: Forbidden.
 func (p *Postpaid) All(ctx context.Context, who account.Principal, after id.Org, limit int) ([]Terms, error) {
 	if !who.Admin {
 		return nil, fault.New(fault.Forbidden, "only a platform operator sees who pays afterwards")
@@ -259,8 +293,17 @@ func (p *Postpaid) All(ctx context.Context, who account.Principal, after id.Org,
 	}
 	out := make([]Terms, len(rows))
 	for i, r := range rows {
-		out[i] = Terms{Org: r.OrgID, Name: r.Name, State: State(r.State), Limit: r.CreditLimit, Stopped: r.Stopped, Reason: r.Reason, Since: &r.ChangedAt, Currency: r.Currency,
-			WrittenOff: money.Nano(r.WrittenOff)}
+		out[i] = Terms{
+			Org:        r.OrgID,
+			Name:       r.Name,
+			State:      State(r.State),
+			Limit:      r.CreditLimit,
+			Stopped:    r.Stopped,
+			Reason:     r.Reason,
+			Since:      &r.ChangedAt,
+			Currency:   r.Currency,
+			WrittenOff: money.Nano(r.WrittenOff),
+		}
 		out[i].useOf(have[r.OrgID])
 	}
 	return out, nil

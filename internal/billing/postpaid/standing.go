@@ -38,7 +38,8 @@ func (p *Postpaid) lock(ctx context.Context, tx *db.Tx, org id.Org, more ...ledg
 		return nil, fmt.Errorf("postpaid: %s: %w", org, err)
 	}
 	a := &acct{row: row}
-	if a.locked, err = ledger.Lock(ctx, tx, append(more, a.wallet(), a.receivable(), ledger.StripeClearing(row.Currency), ledger.Bank(row.Currency), ledger.Goodwill(row.Currency))...); err != nil {
+	if a.locked, err = ledger.Lock(ctx, tx, append(more, a.wallet(), a.receivable(), ledger.StripeClearing(row.Currency),
+		ledger.Bank(row.Currency), ledger.Goodwill(row.Currency))...); err != nil {
 		return nil, err
 	}
 	a.now, err = tx.Now(ctx)
@@ -59,8 +60,8 @@ func credit(row dbq.PostpaidOrg, owed money.Nano) money.Nano {
 	return max(0, row.CreditLimit-owed)
 }
 
-// wrapUp draws the consequences of what has changed: nothing is lent while an invoice is not paid; an org that was switched
-// off and uses nothing any more gets its last invoice; one that owes nothing then is done.
+// wrapUp draws the consequences of what has changed: nothing is lent while an invoice is not paid; an org that was
+// switched off and uses nothing any more gets its last invoice; one that owes nothing then is done.
 func (p *Postpaid) wrapUp(ctx context.Context, tx *db.Tx, a *acct) error {
 	unpaid, err := tx.Q.PostpaidUnpaid(ctx, a.row.OrgID)
 	if err != nil {
@@ -85,8 +86,14 @@ func (p *Postpaid) wrapUp(ctx context.Context, tx *db.Tx, a *acct) error {
 		return fmt.Errorf("postpaid: state of %s: %w", a.row.OrgID, err)
 	}
 	if was.Stopped != "" && a.row.Stopped == "" && a.row.State == string(On) {
-		if _, err := notify.Add(ctx, tx, notify.Notice{Org: a.row.OrgID, Key: "postpaid:" + id.New[id.Notice]().String(), Severity: notify.Info, Object: a.row.OrgID.String(),
-			Title: "Your credit is back", Body: "Every invoice is paid. You can rent on credit again."}); err != nil {
+		if _, err := notify.Add(ctx, tx, notify.Notice{
+			Org:      a.row.OrgID,
+			Key:      "postpaid:" + id.New[id.Notice]().String(),
+			Severity: notify.Info,
+			Object:   a.row.OrgID.String(),
+			Title:    "Your credit is back",
+			Body:     "Every invoice is paid. You can rent on credit again.",
+		}); err != nil {
 			return err
 		}
 	}
@@ -126,9 +133,13 @@ func (p *Postpaid) end(ctx context.Context, tx *db.Tx, a *acct) error {
 		return nil
 	}
 	if owed > 0 { // less than Stripe collects
-		if _, err := a.locked.Post(ctx, ledger.Entry{Kind: "postpaid_rest", Key: fmt.Sprintf("postpaid:%s:rest:%d", a.row.OrgID, a.row.Charges), Ref: a.row.OrgID.String(),
+		if _, err := a.locked.Post(ctx, ledger.Entry{
+			Kind:      "postpaid_rest",
+			Key:       fmt.Sprintf("postpaid:%s:rest:%d", a.row.OrgID, a.row.Charges),
+			Ref:       a.row.OrgID.String(),
 			Memo:      "too little to be collected",
-			Transfers: []ledger.Transfer{{Debit: ledger.Goodwill(a.row.Currency), Credit: a.receivable(), Amount: owed}}}); err != nil {
+			Transfers: []ledger.Transfer{{Debit: ledger.Goodwill(a.row.Currency), Credit: a.receivable(), Amount: owed}},
+		}); err != nil {
 			return err
 		}
 	}
@@ -180,17 +191,22 @@ func (p *Postpaid) lostSubscription(ctx context.Context, tx *db.Tx, a *acct, why
 		return fmt.Errorf("postpaid: admins: %w", err)
 	}
 	for _, org := range append(admins, a.row.OrgID) {
-		if _, err := notify.Add(ctx, tx, notify.Notice{Org: org, Key: "postpaid:lost:" + id.New[id.Notice]().String(), Severity: notify.Bad, Object: a.row.OrgID.String(),
-			Title: fmt.Sprintf("%s pays ahead again: Stripe does not bill it", a.row.OrgID),
-			Body:  why + " Nothing more is lent. What it owes is invoiced when it is switched on again."}); err != nil {
+		if _, err := notify.Add(ctx, tx, notify.Notice{
+			Org:      org,
+			Key:      "postpaid:lost:" + id.New[id.Notice]().String(),
+			Severity: notify.Bad,
+			Object:   a.row.OrgID.String(),
+			Title:    fmt.Sprintf("%s pays ahead again: Stripe does not bill it", a.row.OrgID),
+			Body:     why + " Nothing more is lent. What it owes is invoiced when it is switched on again.",
+		}); err != nil {
 			return err
 		}
 	}
 	return a.lend(ctx)
 }
 
-// refused takes in that Stripe will never do what a row asks. A report of usage that was refused changes no bill: the next
-// invoice is brought to what the books say all the same.
+// refused takes in that Stripe will never do what a row asks. A report of usage that was refused changes no bill: the
+// next invoice is brought to what the books say all the same.
 func (p *Postpaid) refused(ctx context.Context, tx *db.Tx, kind, ref string, why *stripe.Error) error {
 	p.log.WarnContext(ctx, "Stripe refuses what bills an organisation", "kind", kind, "ref", ref, "error", why)
 	switch kind {

@@ -26,11 +26,17 @@ type bill struct {
 }
 
 // billOf is what the books want an invoice to be; its tax is for others to say.
-func (p *Postpaid) billOf(ctx context.Context, q *dbq.Queries, org dbq.PostpaidOrg, in stripe.Invoice) (b bill, err error) {
+func (p *Postpaid) billOf(ctx context.Context, q *dbq.Queries, org dbq.PostpaidOrg,
+	in stripe.Invoice) (b bill, err error) {
 	if b.charged, err = p.chargedBy(ctx, q, org, in); err != nil {
 		return b, err
 	}
-	before, err := q.PostpaidInvoicedBefore(ctx, dbq.PostpaidInvoicedBeforeParams{OrgID: org.OrgID, PeriodEnd: in.PeriodEnd, PeriodStart: in.PeriodStart, ID: in.ID})
+	before, err := q.PostpaidInvoicedBefore(ctx, dbq.PostpaidInvoicedBeforeParams{
+		OrgID:       org.OrgID,
+		PeriodEnd:   in.PeriodEnd,
+		PeriodStart: in.PeriodStart,
+		ID:          in.ID,
+	})
 	if err != nil {
 		return b, fmt.Errorf("postpaid: invoiced before %s: %w", in.ID, err)
 	}
@@ -70,7 +76,14 @@ func frozen(r dbq.PostpaidInvoice, in stripe.Invoice) bill {
 }
 
 func taxOf(r dbq.PostpaidInvoice) tax.Tax {
-	return tax.Tax{Cents: r.Tax, PPM: int64(r.TaxPpm), Name: r.TaxName, Country: r.TaxCountry, VATID: r.TaxVatID, Reason: tax.Reason(r.TaxReason)}
+	return tax.Tax{
+		Cents:   r.Tax,
+		PPM:     int64(r.TaxPpm),
+		Name:    r.TaxName,
+		Country: r.TaxCountry,
+		VATID:   r.TaxVatID,
+		Reason:  tax.Reason(r.TaxReason),
+	}
 }
 
 // taxLine is how many cents of an invoice are its tax.
@@ -114,11 +127,17 @@ func (p *Postpaid) bookTax(ctx context.Context, tx *db.Tx, a *acct, in stripe.In
 	return nil
 }
 
-func (p *Postpaid) recordTax(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice, b bill, kind tax.Kind, debit, credit ledger.Account) error {
+func (p *Postpaid) recordTax(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice, b bill, kind tax.Kind, debit,
+	credit ledger.Account) error {
 	l := b.taxLineOf(a, in, kind, "tax_"+string(kind)+":"+in.ID)
 	if l.Tax > 0 {
-		if _, err := a.locked.Post(ctx, ledger.Entry{Kind: "tax_" + string(kind), Key: l.Key, Ref: a.row.OrgID.String(), Memo: in.Number,
-			Transfers: []ledger.Transfer{{Debit: debit, Credit: credit, Amount: l.Tax}}}); err != nil {
+		if _, err := a.locked.Post(ctx, ledger.Entry{
+			Kind:      "tax_" + string(kind),
+			Key:       l.Key,
+			Ref:       a.row.OrgID.String(),
+			Memo:      in.Number,
+			Transfers: []ledger.Transfer{{Debit: debit, Credit: credit, Amount: l.Tax}},
+		}); err != nil {
 			return fmt.Errorf("postpaid: tax of %s: %w", in.ID, err)
 		}
 	}
@@ -130,7 +149,16 @@ func (p *Postpaid) recordTax(ctx context.Context, tx *db.Tx, a *acct, in stripe.
 
 // taxLineOf is the line of the tax book for all of an invoice.
 func (b bill) taxLineOf(a *acct, in stripe.Invoice, kind tax.Kind, key string) tax.Line {
-	return tax.Line{Key: key, Org: a.row.OrgID, Kind: kind, Ref: in.ID, Net: money.Nano(b.taxed) * money.Cent, Tax: b.tax.Amount(), Currency: in.Currency, Of: b.tax}
+	return tax.Line{
+		Key:      key,
+		Org:      a.row.OrgID,
+		Kind:     kind,
+		Ref:      in.ID,
+		Net:      money.Nano(b.taxed) * money.Cent,
+		Tax:      b.tax.Amount(),
+		Currency: in.Currency,
+		Of:       b.tax,
+	}
 }
 
 // record writes a line of an invoice whose tax was decided; others are not in the book.

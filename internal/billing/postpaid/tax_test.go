@@ -47,8 +47,8 @@ func (w *world) ofOnly(state string, net, on money.Nano) CreditInvoice {
 	return all[0]
 }
 
-// Nobody says what the tax is: nothing is invoiced. What is decided then stays, whatever the rate is later. An invoice that is
-// taken back takes its tax along.
+// Nobody says what the tax is: nothing is invoiced. What is decided then stays, whatever the rate is later. An invoice
+// that is taken back takes its tax along.
 func TestTaxOfAnInvoice(t *testing.T) {
 	t.Parallel()
 	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
@@ -83,7 +83,8 @@ func TestTaxOfAnInvoice(t *testing.T) {
 		t.Errorf("void: tax %s, owed %s", n, owed)
 	}
 	r, err := tax.ReportOf(t.Context(), w.d.Q, eur, time.Now().UTC().Format("2006"))
-	if err != nil || len(r.Lines) != 1 || r.Lines[0].Sold != 10*money.Unit || r.Lines[0].Returned != 10*money.Unit || r.Book != 0 {
+	if err != nil || len(r.Lines) != 1 || r.Lines[0].Sold != 10*money.Unit || r.Lines[0].Returned != 10*money.Unit ||
+		r.Book != 0 {
 		t.Errorf("%+v %v", r, err)
 	}
 	w.mustBalance()
@@ -94,14 +95,16 @@ func TestReverseChargeOnAnInvoice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.New(t))
 	w.taxes.Flat = tax.Flat{Home: "DE", Rates: tax.EU()}
-	w.exec("INSERT INTO org_legal (org_id, name, address, country, vat_id) VALUES ($1, 'Une SARL', ARRAY['Paris'], 'FR', 'FR12345678901')", w.org)
+	w.exec("INSERT INTO org_legal (org_id, name, address, country, vat_id) VALUES ($1, 'Une SARL', ARRAY['Paris'], "+
+		"'FR', 'FR12345678901')", w.org)
 	draft := w.invoiced()
 	w.settle()
 	if in := w.ofOnly("paid", 10*money.Unit, 0); in.Tax.Reason != tax.ReverseCharge || in.Tax.Note == "" {
 		t.Errorf("%+v", in)
 	}
 	in, err := w.pay.Stripe().Invoice(t.Context(), draft)
-	if err != nil || len(in.Lines) == 0 || in.Lines[len(in.Lines)-1].Description != tax.Note(tax.ReverseCharge, "FR") && in.Lines[0].Description != tax.Note(tax.ReverseCharge, "FR") {
+	if err != nil || len(in.Lines) == 0 || in.Lines[len(in.Lines)-1].Description != tax.Note(tax.ReverseCharge, "FR") &&
+		in.Lines[0].Description != tax.Note(tax.ReverseCharge, "FR") {
 		t.Errorf("%+v %v", in, err)
 	}
 	r, err := tax.ReportOf(t.Context(), w.d.Q, eur, time.Now().UTC().Format("2006"))

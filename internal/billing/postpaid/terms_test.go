@@ -15,8 +15,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// What is held on credit never exceeds the limit and the org's own money, whatever is rented at the same time and however
-// the limit moves meanwhile.
+// What is held on credit never exceeds the limit and the org's own money, whatever is rented at the same time and
+// however the limit moves meanwhile.
 func TestTheLimitHolds(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
@@ -27,8 +27,12 @@ func TestTheLimitHolds(t *testing.T) {
 		limit := money.Unit + money.Nano(r.Int64N(int64(20*money.Unit)))
 		if own > 0 {
 			w.tx(func(ctx context.Context, tx *db.Tx) error {
-				_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "topup", Key: "topup:" + w.org.String(), Transfers: []ledger.Transfer{
-					{Debit: ledger.StripeClearing(eur), Credit: ledger.Wallet(w.org, eur), Amount: own}}})
+				_, err := ledger.Post(ctx, tx, ledger.Entry{
+					Kind: "topup",
+					Key:  "topup:" + w.org.String(),
+					Transfers: []ledger.Transfer{
+						{Debit: ledger.StripeClearing(eur), Credit: ledger.Wallet(w.org, eur), Amount: own}},
+				})
 				return err
 			})
 		}
@@ -47,7 +51,8 @@ func TestTheLimitHolds(t *testing.T) {
 		}
 		wg.Wait()
 		got := w.terms()
-		if held := own - w.balance(ledger.Wallet(w.org, eur)); held > own+limit || got.Used > limit || got.Left != own+limit-held || got.Used != max(0, held-own) {
+		if held := own - w.balance(ledger.Wallet(w.org, eur)); held > own+limit || got.Used > limit || got.Left != own+
+			limit-held || got.Used != max(0, held-own) {
 			t.Errorf("seed %d: %s of its own, a limit of %s: %s is held, %+v", seed, own, limit, held, got)
 		}
 
@@ -108,7 +113,8 @@ func TestWhoDecides(t *testing.T) {
 	w.set(Change{Reason: "over"})
 	w.set(Change{On: true, Limit: 2 * money.Unit, Reason: "again"})
 	var notices, trail int
-	if err := d.Pool.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM notice WHERE org_id = $1), (SELECT count(*) FROM audit_event WHERE object = $2 AND action = 'billing.postpaid')",
+	if err := d.Pool.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM notice WHERE org_id = $1), (SELECT count(*) "+
+		"FROM audit_event WHERE object = $2 AND action = 'billing.postpaid')",
 		w.org, w.org.String()).Scan(&notices, &trail); err != nil || notices != 4 || trail != 5 {
 		t.Errorf("%d notices, %d in the trail: %v", notices, trail, err)
 	}
@@ -125,7 +131,8 @@ func TestTheListSaysWhatTheTermsSay(t *testing.T) {
 	if err != nil || len(all) != 1 {
 		t.Fatalf("%+v %v", all, err)
 	}
-	if got := all[0]; got.Org != w.org || got.Owed != 10*money.Unit || got.Owed != want.Owed || got.Used != want.Used || got.Left != want.Left || got.Limit != want.Limit {
+	if got := all[0]; got.Org != w.org || got.Owed != 10*money.Unit || got.Owed != want.Owed || got.Used != want.Used ||
+		got.Left != want.Left || got.Limit != want.Limit {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// Who pays afterwards can prove each bill offline as everybody can, at any time: before it is billed, when it is, and when
-// its invoice is paid. What is proven is what the lines say, what was charged, and what the invoice comes to.
+// Who pays afterwards can prove each bill offline as everybody can, at any time: before it is billed, when it is, and
+// when its invoice is paid. What is proven is what the lines say, what was charged, and what the invoice comes to.
 func TestABillOnCreditIsVerified(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
@@ -29,7 +29,11 @@ func TestABillOnCreditIsVerified(t *testing.T) {
 	wallet := ledger.Wallet(w.org, eur)
 	for i := range leases {
 		leases[i] = meteringtest.New(t, d, w.org, w.operator, eur) // and 100 paid in, which go back: all it uses is lent
-		if err := w.post("refund", ledger.Transfer{Debit: wallet, Credit: ledger.StripeClearing(eur), Amount: 100 * money.Unit}); err != nil {
+		if err := w.post("refund", ledger.Transfer{
+			Debit:  wallet,
+			Credit: ledger.StripeClearing(eur),
+			Amount: 100 * money.Unit,
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -63,7 +67,8 @@ func TestABillOnCreditIsVerified(t *testing.T) {
 				t.Fatal(err)
 			}
 			v := billproof.Verify(saved)
-			if len(v.Problems) > 0 || len(v.Leases) != 1 || v.Segments == 0 || v.Waiting != 0 || v.Head == nil || v.Leases[0].NotBooked != 0 || v.Leases[0].Renter != cost {
+			if len(v.Problems) > 0 || len(v.Leases) != 1 || v.Segments == 0 || v.Waiting != 0 || v.Head == nil ||
+				v.Leases[0].NotBooked != 0 || v.Leases[0].Renter != cost {
 				t.Fatalf("%s: %+v", when, v)
 			}
 			proven += v.Leases[0].Renter
@@ -90,7 +95,9 @@ func TestABillOnCreditIsVerified(t *testing.T) {
 
 	// What a host's fault gives back is in the proof, and lowers what is charged.
 	var usage id.LedgerTx
-	if err := d.Pool.QueryRow(t.Context(), "SELECT id FROM ledger_tx WHERE kind = 'usage' AND ref = $1 ORDER BY id LIMIT 1", leases[0].Cluster.String()).Scan(&usage); err != nil {
+	if err := d.Pool.QueryRow(t.Context(),
+		"SELECT id FROM ledger_tx WHERE kind = 'usage' AND ref = $1 ORDER BY id LIMIT 1",
+		leases[0].Cluster.String()).Scan(&usage); err != nil {
 		t.Fatal(err)
 	}
 	const back money.Nano = 12_345_678
@@ -119,12 +126,15 @@ func TestABillOnCreditIsVerified(t *testing.T) {
 
 	used := cost * money.Nano(len(leases))
 	got := w.invoices()
-	if len(got) != 1 || got[0].ID != invoice || got[0].State != stripe.InvoicePaid || got[0].Charged != used-back || money.Nano(got[0].Total) != (used-back)/money.Cent {
+	if len(got) != 1 || got[0].ID != invoice || got[0].State != stripe.InvoicePaid || got[0].Charged != used-back ||
+		money.Nano(got[0].Total) != (used-back)/money.Cent {
 		t.Fatalf("%+v: proven are %s, less %s", got, used, back)
 	}
-	w.exec("UPDATE postpaid_invoice SET period_start = period_start - interval '1 day'") // Stripe's clock is ahead of PostgreSQL's
+	// Stripe's clock is ahead of PostgreSQL's
+	w.exec("UPDATE postpaid_invoice SET period_start = period_start - interval '1 day'")
 	lines, err := w.p.Lines(t.Context(), w.org, invoice)
-	if err != nil || lines.Used != used || lines.Returned != back || lines.Charged != used-back || len(lines.Items) != len(leases) {
+	if err != nil || lines.Used != used || lines.Returned != back || lines.Charged != used-back ||
+		len(lines.Items) != len(leases) {
 		t.Errorf("%+v %v", lines, err)
 	}
 }

@@ -67,7 +67,11 @@ func newWorldPaying(t testing.TB, d *db.DB, card string) *world {
 	w := &world{t: t, d: d, taxes: &taxes{}, org: id.New[id.Org](), operator: id.New[id.Org](), host: id.New[id.Host](),
 		boss: account.Principal{User: id.New[id.User](), Org: id.New[id.Org](), Admin: true}}
 	var err error
-	if w.fake, err = sandbox.New(sandbox.Config{WebhookSecret: secret, PublicURL: "http://pay.test", Now: func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }}); err != nil {
+	if w.fake, err = sandbox.New(sandbox.Config{
+		WebhookSecret: secret,
+		PublicURL:     "http://pay.test",
+		Now:           func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) },
+	}); err != nil {
 		t.Fatal(err)
 	}
 	srv := httptest.NewServer(w.fake)
@@ -77,7 +81,13 @@ func newWorldPaying(t testing.TB, d *db.DB, card string) *world {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	if w.pay, err = payment.New(d, c, payment.Config{Currency: eur, DefaultMethod: card, ReturnURL: "http://m.test/billing", Sandbox: true, Taxer: w.taxes}, log); err != nil {
+	if w.pay, err = payment.New(d, c, payment.Config{
+		Currency:      eur,
+		DefaultMethod: card,
+		ReturnURL:     "http://m.test/billing",
+		Sandbox:       true,
+		Taxer:         w.taxes,
+	}, log); err != nil {
 		t.Fatal(err)
 	}
 	if w.p, err = New(d, w.pay, Config{Currency: eur}, log); err != nil {
@@ -86,7 +96,8 @@ func newWorldPaying(t testing.TB, d *db.DB, card string) *world {
 	for _, o := range []id.Org{w.org, w.operator, w.boss.Org} {
 		w.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", o)
 	}
-	w.exec("INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, $3, 'eu', 'active')", w.host, w.operator, w.host.String())
+	w.exec("INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, $3, 'eu', 'active')", w.host, w.operator,
+		w.host.String())
 	return w
 }
 
@@ -134,9 +145,22 @@ func (w *world) rent(rate money.Micro) (id.Cluster, error) {
 	c := id.New[id.Cluster]()
 	return c, w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		if err := metering.CreateLeases(ctx, tx, []metering.NewLease{{
-			ID: id.New[id.Lease](), Cluster: c, Node: id.New[id.Node](), Host: w.host, Renter: w.org, Operator: w.operator, GPUModel: "H100",
-			GPUs: []id.GPU{id.New[id.GPU]()}, CPUs: 1, RAMMB: 1, DiskGB: 1, Currency: eur, HostSharePPM: 850_000, Epoch: 1, Rate: rate,
-			Items: []metering.PriceItem{{Label: "1 × H100", Quantity: 1, Unit: "gpu", UnitRate: rate, Rate: rate}},
+			ID:           id.New[id.Lease](),
+			Cluster:      c,
+			Node:         id.New[id.Node](),
+			Host:         w.host,
+			Renter:       w.org,
+			Operator:     w.operator,
+			GPUModel:     "H100",
+			GPUs:         []id.GPU{id.New[id.GPU]()},
+			CPUs:         1,
+			RAMMB:        1,
+			DiskGB:       1,
+			Currency:     eur,
+			HostSharePPM: 850_000,
+			Epoch:        1,
+			Rate:         rate,
+			Items:        []metering.PriceItem{{Label: "1 × H100", Quantity: 1, Unit: "gpu", UnitRate: rate, Rate: rate}},
 		}}); err != nil {
 			return err
 		}
@@ -176,7 +200,8 @@ func (w *world) send() {
 			w.t.Fatal(err)
 		}
 		var n int
-		if err := w.d.Pool.QueryRow(w.t.Context(), "SELECT count(*) FROM stripe_outbox WHERE state IN ('pending', 'sent', 'unknown')").Scan(&n); err != nil {
+		if err := w.d.Pool.QueryRow(w.t.Context(), "SELECT count(*) FROM stripe_outbox WHERE state IN ('pending', 'sent', "+
+			"'unknown')").Scan(&n); err != nil {
 			w.t.Fatal(err)
 		}
 		if n == 0 {
@@ -207,7 +232,9 @@ func (w *world) settle() {
 	w.t.Helper()
 	for range 4 {
 		w.send()
-		w.exec("UPDATE postpaid_org SET asked_at = asked_at - interval '1 day', period_end = clock_timestamp() - interval '1 day'") // Stripe's clock is ahead of PostgreSQL's
+		// Stripe's clock is ahead of PostgreSQL's
+		w.exec("UPDATE postpaid_org SET asked_at = asked_at - interval '1 day', period_end = clock_timestamp() - interval " +
+			"'1 day'")
 		if _, err := w.p.refresh(w.t.Context(), 0); err != nil {
 			w.t.Fatal(err)
 		}
@@ -237,7 +264,11 @@ func (w *world) invoices() []dbq.PostpaidInvoice {
 func (w *world) post(kind string, transfers ...ledger.Transfer) error {
 	w.n++
 	return w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: kind, Key: fmt.Sprintf("%s:%s:%d", kind, w.org, w.n), Transfers: transfers})
+		_, err := ledger.Post(ctx, tx, ledger.Entry{
+			Kind:      kind,
+			Key:       fmt.Sprintf("%s:%s:%d", kind, w.org, w.n),
+			Transfers: transfers,
+		})
 		return err
 	})
 }

@@ -24,9 +24,10 @@ import (
 type WriteOffState string
 
 const (
-	Requested WriteOffState = "asked"     // decided; Stripe has yet to say that the invoice is uncollectible
-	Refused   WriteOffState = "refused"   // by Stripe; it may be decided again
-	Overtaken WriteOffState = "overtaken" // the invoice was paid or voided before Stripe heard of it; nothing was written off
+	Requested WriteOffState = "asked"   // decided; Stripe has yet to say that the invoice is uncollectible
+	Refused   WriteOffState = "refused" // by Stripe; it may be decided again
+	// the invoice was paid or voided before Stripe heard of it; nothing was written off
+	Overtaken WriteOffState = "overtaken"
 	Booked    WriteOffState = "booked"    // it is bad debt, and its tax is owed no more
 	Recovered WriteOffState = "recovered" // it was paid after all
 	Voided    WriteOffState = "voided"    // the invoice was taken back after all: what it billed is owed again
@@ -88,11 +89,12 @@ func viewWriteOff(w dbq.PostpaidWriteoff) *WriteOff {
 	return &WriteOff{WriteOffState(w.State), w.Amount, w.Tax, w.Reason, w.Failure, w.DecidedAt, w.BookedAt, w.ClosedAt}
 }
 
-// WriteOff gives up an invoice that the card did not pay: Stripe is told that it is uncollectible, and what is owed of it
-// becomes bad debt once Stripe says so. Nothing is lent until it is paid after all, which it may be. Of one that was paid, it gives
-// up what lost disputes left owed, at once. Only a platform operator may, with a reason for the audit trail. Faults: Forbidden,
-// NotFound, Invalid, Conflict (not one to be given up).
-func (p *Postpaid) WriteOff(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, invoice, reason string) (OrgInvoice, error) {
+// WriteOff gives up an invoice that the card did not pay: Stripe is told that it is uncollectible, and what is owed of
+// it becomes bad debt once Stripe says so. Nothing is lent until it is paid after all, which it may be. Of one that was
+// paid, it gives up what lost disputes left owed, at once. Only a platform operator may, with a reason for the audit
+// trail. Faults: Forbidden, NotFound, Invalid, Conflict (not one to be given up).
+func (p *Postpaid) WriteOff(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, invoice,
+	reason string) (OrgInvoice, error) {
 	if !who.Admin {
 		return OrgInvoice{}, fault.New(fault.Forbidden, "only a platform operator gives up invoices")
 	}
@@ -110,7 +112,12 @@ func (p *Postpaid) WriteOff(ctx context.Context, tx *db.Tx, who account.Principa
 	if was.State == string(Requested) || was.State == string(Booked) {
 		return out, fault.New(fault.Conflict, "this invoice has been given up already")
 	}
-	w, err := tx.Q.AskPostpaidWriteOff(ctx, dbq.AskPostpaidWriteOffParams{InvoiceID: invoice, OrgID: org, Reason: reason, UserID: who.User})
+	w, err := tx.Q.AskPostpaidWriteOff(ctx, dbq.AskPostpaidWriteOffParams{
+		InvoiceID: invoice,
+		OrgID:     org,
+		Reason:    reason,
+		UserID:    who.User,
+	})
 	if err != nil {
 		return out, fmt.Errorf("postpaid: write off %s: %w", invoice, err)
 	}
@@ -124,9 +131,10 @@ func (p *Postpaid) WriteOff(ctx context.Context, tx *db.Tx, who account.Principa
 		"invoice": invoice, "number": r.Number, "total": out.Total.String(), "reason": reason}))
 }
 
-// decideOn locks an org for a platform operator's act on one of its invoices, and reads it with what was decided on it before; zero:
-// nothing was. Fault: NotFound.
-func (p *Postpaid) decideOn(ctx context.Context, tx *db.Tx, org id.Org, invoice string) (*acct, dbq.PostpaidInvoice, dbq.PostpaidWriteoff, error) {
+// decideOn locks an org for a platform operator's act on one of its invoices, and reads it with what was decided on it
+// before; zero: nothing was. Fault: NotFound.
+func (p *Postpaid) decideOn(ctx context.Context, tx *db.Tx, org id.Org,
+	invoice string) (*acct, dbq.PostpaidInvoice, dbq.PostpaidWriteoff, error) {
 	var was dbq.PostpaidWriteoff
 	missing := fault.New(fault.NotFound, "there is no such invoice")
 	a, err := p.lock(ctx, tx, org, ledger.TaxPayable(p.cfg.Currency), ledger.BadDebt(p.cfg.Currency))
@@ -148,8 +156,8 @@ func (p *Postpaid) decideOn(ctx context.Context, tx *db.Tx, org id.Org, invoice 
 	return a, r, was, nil
 }
 
-// bookEnd books what came of an invoice that is final, whose row is saved and whose org is locked: its payment, or that it was
-// given up, once. b is what it was made as, was its state before.
+// bookEnd books what came of an invoice that is final, whose row is saved and whose org is locked: its payment, or that
+// it was given up, once. b is what it was made as, was its state before.
 func (p *Postpaid) bookEnd(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice, b bill, was string) error {
 	w, err := tx.Q.PostpaidWriteOff(ctx, in.ID)
 	if err != nil && !db.NoRows(err) {
@@ -188,26 +196,40 @@ func (p *Postpaid) bookWriteOff(ctx context.Context, tx *db.Tx, a *acct, in stri
 	}
 	l := b.taxLineOf(a, in, tax.WrittenOff, "writeoff:"+in.ID)
 	l.Tax = min(l.Tax, owed)
-	e := ledger.Entry{Kind: "invoice_writeoff", Key: l.Key, Ref: a.row.OrgID.String(), Memo: in.Number + ", given up", Transfers: split(a.receivable(), false, owed, l.Tax)}
+	e := ledger.Entry{
+		Kind:      "invoice_writeoff",
+		Key:       l.Key,
+		Ref:       a.row.OrgID.String(),
+		Memo:      in.Number + ", given up",
+		Transfers: split(a.receivable(), false, owed, l.Tax),
+	}
 	if err := a.postNew(ctx, e); err != nil {
 		return err
 	}
-	if err := tx.Q.BookPostpaidWriteOff(ctx, dbq.BookPostpaidWriteOffParams{InvoiceID: in.ID, Amount: owed, Tax: l.Tax, TaxBase: l.Net}); err != nil {
+	if err := tx.Q.BookPostpaidWriteOff(ctx, dbq.BookPostpaidWriteOffParams{
+		InvoiceID: in.ID,
+		Amount:    owed,
+		Tax:       l.Tax,
+		TaxBase:   l.Net,
+	}); err != nil {
 		return fmt.Errorf("postpaid: write off %s: %w", in.ID, err)
 	}
 	l.Net, l.Tax = -l.Net, -l.Tax
 	return b.record(ctx, tx, l)
 }
 
-// recover books the payment of an invoice that was written off: it makes up for the bad debt, and its tax is owed again.
-func (p *Postpaid) recover(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice, b bill, w dbq.PostpaidWriteoff) error {
+// recover books the payment of an invoice that was written off: it makes up for the bad debt, and its tax is owed
+// again.
+func (p *Postpaid) recover(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice, b bill,
+	w dbq.PostpaidWriteoff) error {
 	e, any := p.paidWith(a, in)
 	if !any {
 		return nil // no money came: somebody settled it with a credit note, which the books do not follow
 	}
 	from, came := e.Transfers[0].Debit, e.Transfers[0].Amount
 	part := func(of money.Nano) money.Nano { // in proportion, should another amount have come than was given up
-		return money.Nano(tax.Back(int64(of/money.Cent), int64(w.Amount/money.Cent), 0, int64(came/money.Cent), 0)) * money.Cent
+		return money.Nano(tax.Back(int64(of/money.Cent), int64(w.Amount/money.Cent), 0, int64(came/money.Cent),
+			0)) * money.Cent
 	}
 	l := b.taxLineOf(a, in, tax.Recovered, e.Key)
 	l.Net, l.Tax = part(w.TaxBase), part(w.Tax)
@@ -221,12 +243,18 @@ func (p *Postpaid) recover(ctx context.Context, tx *db.Tx, a *acct, in stripe.In
 	return b.record(ctx, tx, l)
 }
 
-// voidWriteOff takes a write-off back whose invoice was voided: what it billed is owed again, and the next invoice bills it and
-// its tax.
-func (p *Postpaid) voidWriteOff(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice, w dbq.PostpaidWriteoff) error {
+// voidWriteOff takes a write-off back whose invoice was voided: what it billed is owed again, and the next invoice
+// bills it and its tax.
+func (p *Postpaid) voidWriteOff(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice,
+	w dbq.PostpaidWriteoff) error {
 	if n := w.Amount - w.Tax; n > 0 {
-		e := ledger.Entry{Kind: "invoice_writeoff_void", Key: "writeoff_void:" + in.ID, Ref: a.row.OrgID.String(), Memo: in.Number + ", withdrawn",
-			Transfers: []ledger.Transfer{{Debit: a.receivable(), Credit: ledger.BadDebt(in.Currency), Amount: n}}}
+		e := ledger.Entry{
+			Kind:      "invoice_writeoff_void",
+			Key:       "writeoff_void:" + in.ID,
+			Ref:       a.row.OrgID.String(),
+			Memo:      in.Number + ", withdrawn",
+			Transfers: []ledger.Transfer{{Debit: a.receivable(), Credit: ledger.BadDebt(in.Currency), Amount: n}},
+		}
 		if err := a.postNew(ctx, e); err != nil {
 			return err
 		}
@@ -254,7 +282,11 @@ func closeWriteOff(ctx context.Context, tx *db.Tx, invoice string, state WriteOf
 
 // split is a debt of amount, tax of it, against other: given up (in false), or coming in after all.
 func split(other ledger.Account, in bool, amount, on money.Nano) (out []ledger.Transfer) {
-	for _, x := range []ledger.Transfer{{Debit: other, Credit: ledger.BadDebt(other.Currency), Amount: amount - on}, {Debit: other, Credit: ledger.TaxPayable(other.Currency), Amount: on}} {
+	for _, x := range []ledger.Transfer{{
+		Debit:  other,
+		Credit: ledger.BadDebt(other.Currency),
+		Amount: amount - on,
+	}, {Debit: other, Credit: ledger.TaxPayable(other.Currency), Amount: on}} {
 		if x.Amount == 0 {
 			continue
 		}
@@ -266,7 +298,8 @@ func split(other ledger.Account, in bool, amount, on money.Nano) (out []ledger.T
 	return out
 }
 
-// refusedWriteOff takes in that Stripe will not have an invoice as uncollectible. It stays owed, and may be given up again.
+// refusedWriteOff takes in that Stripe will not have an invoice as uncollectible. It stays owed, and may be given up
+// again.
 func (p *Postpaid) refusedWriteOff(ctx context.Context, tx *db.Tx, invoice string, why *stripe.Error) error {
 	r, err := tx.Q.PostpaidInvoice(ctx, invoice)
 	if err != nil {
@@ -285,6 +318,11 @@ func (p *Postpaid) refusedWriteOff(ctx context.Context, tx *db.Tx, invoice strin
 	if err := closeWriteOff(ctx, tx, invoice, Refused, why.Message); err != nil {
 		return err
 	}
-	return payment.NotifyAdmins(ctx, tx, notify.Notice{Key: fmt.Sprintf("writeoff:%s:%d", invoice, w.Asked), Severity: notify.Bad, Object: r.OrgID.String(),
-		Title: "Invoice " + r.Number + " could not be given up", Body: "Stripe refuses it: " + why.Message + " Nothing was written off; see the invoice at Stripe."})
+	return payment.NotifyAdmins(ctx, tx, notify.Notice{
+		Key:      fmt.Sprintf("writeoff:%s:%d", invoice, w.Asked),
+		Severity: notify.Bad,
+		Object:   r.OrgID.String(),
+		Title:    "Invoice " + r.Number + " could not be given up",
+		Body:     "Stripe refuses it: " + why.Message + " Nothing was written off; see the invoice at Stripe.",
+	})
 }

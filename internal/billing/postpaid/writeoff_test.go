@@ -45,7 +45,8 @@ func (w *world) refresh(invoice string) {
 // stands asserts what is owed, bad debt and owed to tax offices.
 func (w *world) stands(when string, owed, bad, on money.Nano) {
 	w.t.Helper()
-	if o, b, x := w.terms().Owed, -w.balance(ledger.BadDebt(eur)), w.balance(ledger.TaxPayable(eur)); o != owed || b != bad || x != on {
+	if o, b, x := w.terms().Owed, -w.balance(ledger.BadDebt(eur)), w.balance(ledger.TaxPayable(eur)); o != owed ||
+		b != bad || x != on {
 		w.t.Errorf("%s: %s owed, %s bad debt, %s tax; want %s, %s, %s", when, o, b, x, owed, bad, on)
 	}
 	r, err := tax.ReportOf(w.t.Context(), w.d.Q, eur, time.Now().UTC().Format("2006"))
@@ -65,8 +66,8 @@ func (w *world) writeOff() WriteOff {
 	return *all[0].WriteOff
 }
 
-// An invoice that the card does not pay is given up: it is bad debt, its tax is owed no more, and nothing is lent. Paid after
-// all, the bad debt is made up for, the tax is owed again, and so is the credit there.
+// An invoice that the card does not pay is given up: it is bad debt, its tax is owed no more, and nothing is lent. Paid
+// after all, the bad debt is made up for, the tax is owed again, and so is the credit there.
 func TestAnInvoiceIsGivenUp(t *testing.T) {
 	t.Parallel()
 	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
@@ -84,7 +85,8 @@ func TestAnInvoiceIsGivenUp(t *testing.T) {
 	w.refresh(draft)
 	w.receive(w.fake.Deliveries())
 	w.stands("given up", 0, 10*money.Unit, 0)
-	if x := w.writeOff(); x.State != Booked || x.Amount != 1190*money.Cent || x.Tax != 190*money.Cent || x.Reason != "insolvent" || x.BookedAt == nil {
+	if x := w.writeOff(); x.State != Booked || x.Amount != 1190*money.Cent || x.Tax != 190*money.Cent ||
+		x.Reason != "insolvent" || x.BookedAt == nil {
 		t.Errorf("%+v", x)
 	}
 	if now := w.terms(); now.State != On || now.Stopped == "" || now.Left != 0 || now.WrittenOff != 1190*money.Cent {
@@ -117,7 +119,8 @@ func TestAnInvoiceIsGivenUp(t *testing.T) {
 	}
 }
 
-// An org that was switched off ends with an invoice given up, though nothing was paid, and is lent nothing when it is switched on.
+// An org that was switched off ends with an invoice given up, though nothing was paid, and is lent nothing when it is
+// switched on.
 func TestWhoWasGivenUpEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
@@ -135,14 +138,18 @@ func TestWhoWasGivenUpEnds(t *testing.T) {
 	if now := w.terms(); now.State != Off || now.Owed != 0 || now.WrittenOff != 10*money.Unit {
 		t.Errorf("%+v", now)
 	}
-	if now := w.set(Change{On: true, Limit: 50 * money.Unit, Reason: "again"}); now.State != On || now.Left != 0 || now.Stopped == "" {
+	if now := w.set(Change{
+		On:     true,
+		Limit:  50 * money.Unit,
+		Reason: "again",
+	}); now.State != On || now.Left != 0 || now.Stopped == "" {
 		t.Errorf("%+v", now)
 	}
 	w.mustBalance()
 }
 
-// What overtakes a decision stands: an invoice that was paid before Stripe heard of it is not written off. One that is voided
-// after it was given up is owed and billed again.
+// What overtakes a decision stands: an invoice that was paid before Stripe heard of it is not written off. One that is
+// voided after it was given up is owed and billed again.
 func TestWhatOvertakesAWriteOff(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
@@ -167,7 +174,8 @@ func TestWhatOvertakesAWriteOff(t *testing.T) {
 	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
 	draft = w.invoiced()
 	w.settle()
-	if _, err := w.pay.Stripe().GiveUpInvoice(t.Context(), "by hand", draft); err != nil { // Stripe's setting, or its dashboard
+	if _, err := w.pay.Stripe().GiveUpInvoice(t.Context(), "by hand", draft); err != nil {
+		// Stripe's setting, or its dashboard
 		t.Fatal(err)
 	}
 	w.settle()
@@ -190,8 +198,8 @@ func TestWhatOvertakesAWriteOff(t *testing.T) {
 	w.stands("billed again", 1190*money.Cent, 0, 190*money.Cent)
 }
 
-// Paid to the platform's bank after it was given up, it is booked the same way. A refusal by Stripe leaves it owed, administrators
-// are told, and it may be decided again.
+// Paid to the platform's bank after it was given up, it is booked the same way. A refusal by Stripe leaves it owed,
+// administrators are told, and it may be decided again.
 func TestAWriteOffThatStripeRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
@@ -200,13 +208,15 @@ func TestAWriteOffThatStripeRefuses(t *testing.T) {
 	w.exec("INSERT INTO app_user (id, email, password_hash, admin) VALUES ($1, 'boss@example.com', '', true)", w.boss.User)
 	w.exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", w.boss.Org, w.boss.User)
 	w.decide(draft)
-	w.exec(`UPDATE stripe_outbox SET params = jsonb_set(params::jsonb, '{invoice}', '"in_none"') WHERE kind = 'invoice.writeoff'`)
+	w.exec(`UPDATE stripe_outbox SET params = jsonb_set(params::jsonb, '{invoice}', '"in_none"') WHERE kind =
+		'invoice.writeoff'`)
 	w.send()
 	if x := w.writeOff(); x.State != Refused || x.Failure == "" {
 		t.Fatalf("%+v", x)
 	}
 	var told int
-	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND severity = 'bad'", w.boss.Org).Scan(&told); err != nil || told != 1 {
+	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND severity = 'bad'",
+		w.boss.Org).Scan(&told); err != nil || told != 1 {
 		t.Error(told, err)
 	}
 	w.stands("refused", 10*money.Unit, 0, 0)
@@ -256,7 +266,8 @@ func TestWhoGivesUp(t *testing.T) {
 	}
 }
 
-// The server may die at any statement of what gives an invoice up, of what books it and of what books its payment after all.
+// The server may die at any statement of what gives an invoice up, of what books it and of what books its payment after
+// all.
 func TestAWriteOffKilledAtEachStatement(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)
@@ -290,7 +301,8 @@ func TestAWriteOffKilledAtEachStatement(t *testing.T) {
 	w.stands("paid after all", 0, 0, 190*money.Cent)
 }
 
-// An invoice that is voided after it was given up is owed again; the server may die at any statement of what books that.
+// An invoice that is voided after it was given up is owed again; the server may die at any statement of what books
+// that.
 func TestAVoidAfterAWriteOffKilledAtEachStatement(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)

@@ -39,9 +39,10 @@ func OrgDocuments(ctx context.Context, q *dbq.Queries, org id.Org, f document.Fi
 	return documents(ctx, q, f, limit)
 }
 
-// AllDocuments is OrgDocuments for platform operators: of all organisations unless the filter names one. Faults: Invalid,
-// Forbidden.
-func AllDocuments(ctx context.Context, q *dbq.Queries, who account.Principal, f document.Filter, limit int) ([]Document, error) {
+// AllDocuments is OrgDocuments for platform operators: of all organisations unless the filter names one. Faults:
+// Invalid, Forbidden.
+func AllDocuments(ctx context.Context, q *dbq.Queries, who account.Principal, f document.Filter,
+	limit int) ([]Document, error) {
 	if err := requireStaff(who); err != nil {
 		return nil, err
 	}
@@ -54,7 +55,8 @@ func OrgDocument(ctx context.Context, q *dbq.Queries, org id.Org, number string)
 }
 
 // AnyDocument is OrgDocument for platform operators, of any organisation. Faults: NotFound, Forbidden.
-func AnyDocument(ctx context.Context, q *dbq.Queries, who account.Principal, number string) (Document, []string, error) {
+func AnyDocument(ctx context.Context, q *dbq.Queries, who account.Principal,
+	number string) (Document, []string, error) {
 	if err := requireStaff(who); err != nil {
 		return Document{}, nil, err
 	}
@@ -125,7 +127,16 @@ func viewDocuments(ctx context.Context, q *dbq.Queries, rows []document.Entry) (
 	out := make([]Document, len(rows))
 	for i, e := range rows {
 		content := e.Content
-		out[i] = Document{Number: e.Number, Series: e.Series, Org: e.Org, OrgName: e.OrgName, IssuedAt: e.IssuedAt, Date: e.Date(), Zone: e.Zone, Corrects: e.Corrects}
+		out[i] = Document{
+			Number:   e.Number,
+			Series:   e.Series,
+			Org:      e.Org,
+			OrgName:  e.OrgName,
+			IssuedAt: e.IssuedAt,
+			Date:     e.Date(),
+			Zone:     e.Zone,
+			Corrects: e.Corrects,
+		}
 		if t, ok := topups[e.Key]; ok {
 			out[i].TopUp, content = &t, receipts[t]
 		}
@@ -133,7 +144,8 @@ func viewDocuments(ctx context.Context, q *dbq.Queries, rows []document.Entry) (
 		if err := json.Unmarshal(content, &c); err != nil {
 			return nil, fmt.Errorf("report: document %s: %w", e.Number, err)
 		}
-		out[i].Erased, out[i].Total, out[i].Currency, out[i].Party = c.Erased, c.Total, c.Currency, c.Customer.Name+c.Supplier.Name
+		out[i].Erased, out[i].Total, out[i].Currency, out[i].Party = c.Erased, c.Total, c.Currency, c.Customer.Name+
+			c.Supplier.Name
 	}
 	return out, nil
 }

@@ -66,7 +66,13 @@ type Unbilled struct {
 
 // GangsOf reads what the rules of gangs did in the last days. Fault: Forbidden.
 func GangsOf(ctx context.Context, q *dbq.Queries, who account.Principal, days int) (Gangs, error) {
-	out := Gangs{Strikes: []Strikes{}, PairBans: []PairBan{}, Relief: []Relief{}, Renters: []Unbilled{}, Operators: []Unbilled{}}
+	out := Gangs{
+		Strikes:   []Strikes{},
+		PairBans:  []PairBan{},
+		Relief:    []Relief{},
+		Renters:   []Unbilled{},
+		Operators: []Unbilled{},
+	}
 	if err := requireStaff(who); err != nil {
 		return out, err
 	}
@@ -76,21 +82,24 @@ func GangsOf(ctx context.Context, q *dbq.Queries, who account.Principal, days in
 		return out, fmt.Errorf("report: strikes: %w", err)
 	}
 	for _, r := range strikes {
-		out.Strikes = append(out.Strikes, Strikes{r.HostID, r.HostName, r.OrgID, r.Kind, id.FromUUID[id.Org](r.AgainstOrg.Bytes), r.Strikes, r.LastAt.UTC()})
+		out.Strikes = append(out.Strikes, Strikes{r.HostID, r.HostName, r.OrgID, r.Kind,
+			id.FromUUID[id.Org](r.AgainstOrg.Bytes), r.Strikes, r.LastAt.UTC()})
 	}
 	bans, err := q.GangPairBans(ctx, gangRows)
 	if err != nil {
 		return out, fmt.Errorf("report: pair bans: %w", err)
 	}
 	for _, r := range bans {
-		out.PairBans = append(out.PairBans, PairBan{banned(r.A.Bytes, r.AIsHost), r.AName, banned(r.B.Bytes, r.BIsHost), r.BName, r.Until.UTC()})
+		out.PairBans = append(out.PairBans, PairBan{banned(r.A.Bytes, r.AIsHost), r.AName, banned(r.B.Bytes, r.BIsHost),
+			r.BName, r.Until.UTC()})
 	}
 	relief, err := q.ReliefByCluster(ctx, since, gangRows)
 	if err != nil {
 		return out, fmt.Errorf("report: relief: %w", err)
 	}
 	for _, r := range relief {
-		out.Relief = append(out.Relief, Relief{r.ClusterID, r.OrgID, r.Name, money.Nano(r.Relief), r.Ms, money.Nano(r.UsageFee), r.PostedAt.UTC()})
+		out.Relief = append(out.Relief, Relief{r.ClusterID, r.OrgID, r.Name, money.Nano(r.Relief), r.Ms,
+			money.Nano(r.UsageFee), r.PostedAt.UTC()})
 	}
 	renters, err := q.UnbilledByRenter(ctx, since, gangRows)
 	if err != nil {
@@ -104,7 +113,13 @@ func GangsOf(ctx context.Context, q *dbq.Queries, who account.Principal, days in
 		return out, fmt.Errorf("report: unbilled time of operators: %w", err)
 	}
 	for _, r := range operators {
-		out.Operators = append(out.Operators, Unbilled{Org: r.OrgID, Name: r.Name, Clusters: r.Clusters, Suspensions: r.Suspensions, Millis: r.Ms})
+		out.Operators = append(out.Operators, Unbilled{
+			Org:         r.OrgID,
+			Name:        r.Name,
+			Clusters:    r.Clusters,
+			Suspensions: r.Suspensions,
+			Millis:      r.Ms,
+		})
 	}
 	return out, nil
 }

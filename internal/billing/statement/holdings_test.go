@@ -32,7 +32,10 @@ func TestBothSidesOfTheHoldingsComeToTheSame(t *testing.T) {
 	if sums[0].Cmp(sums[1]) != 0 || sums[0].Sign() <= 0 {
 		t.Errorf("there is %s, and %s of it is somebody's", sums[0], sums[1])
 	}
-	for part, account := range map[statement.Part]ledger.Account{statement.OperatorsYoung: ledger.HostPending(r.operator, "EUR"), statement.Platform: ledger.Fee("EUR")} {
+	for part, account := range map[statement.Part]ledger.Account{
+		statement.OperatorsYoung: ledger.HostPending(r.operator, "EUR"),
+		statement.Platform:       ledger.Fee("EUR"),
+	} {
 		n, err := ledger.Balance(t.Context(), r.d.Q, account)
 		if err != nil {
 			t.Fatal(err)
@@ -41,7 +44,8 @@ func TestBothSidesOfTheHoldingsComeToTheSame(t *testing.T) {
 			t.Errorf("%s: %s, the books say %s", part, of[part], n)
 		}
 	}
-	if assets, claims = statement.Holdings(books.Totals, "USD"); len(assets) == 0 || assets[0].Amount.Sign() != 0 || claims[0].Amount.Sign() != 0 {
+	if assets, claims = statement.Holdings(books.Totals, "USD"); len(assets) == 0 || assets[0].Amount.Sign() != 0 ||
+		claims[0].Amount.Sign() != 0 {
 		t.Errorf("of another currency: %v %v", assets, claims)
 	}
 }
@@ -51,7 +55,8 @@ func TestATrialBalanceSaysItsAge(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)
 	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
-	kept, always := statement.NewTrial(r.d, time.Minute, func() time.Time { return now }), statement.NewTrial(r.d, 0, func() time.Time { return now })
+	kept, always := statement.NewTrial(r.d, time.Minute, func() time.Time { return now }),
+		statement.NewTrial(r.d, 0, func() time.Time { return now })
 	held := func(trial *statement.Trial, want time.Time) *big.Int {
 		t.Helper()
 		b, at, err := trial.Read(t.Context())

@@ -22,20 +22,21 @@ import (
 // Party is one side of a document.
 type Party = account.Party
 
-// Invoice is the statement of what an org used in one calendar month of its zone. It bears no tax: that was charged when
-// credit was paid in, and is on the receipts of those payments, which are listed too. Until it is
-// final it is a draft, made anew whenever it is asked for, of the same segments and entries as the bill. When it first is,
-// it is issued: kept as it stands, parties, lines and sums, and never changed. What is given back later is on the
-// invoice of the month in which that happens, as a credit that names what it is for.
+// Invoice is the statement of what an org used in one calendar month of its zone. It bears no tax: that was charged
+// when credit was paid in, and is on the receipts of those payments, which are listed too. Until it is final it is a
+// draft, made anew whenever it is asked for, of the same segments and entries as the bill. When it first is, it is
+// issued: kept as it stands, parties, lines and sums, and never changed. What is given back later is on the invoice of
+// the month in which that happens, as a credit that names what it is for.
 type Invoice struct {
-	Number        string          `json:"number"`
-	Month         string          `json:"month"` // YYYY-MM
-	From          string          `json:"from"`  // first day, YYYY-MM-DD
-	To            string          `json:"to"`    // last day
-	Zone          string          `json:"zone"`
-	Issued        string          `json:"issued,omitempty"` // the day after the last; "" while the month goes on
-	Final         bool            `json:"final"`            // nothing will be added: the month is over for two days and all its leases are settled
-	Merchant      Party           `json:"merchant"`         // of record; no name: the platform's operator has set none
+	Number string `json:"number"`
+	Month  string `json:"month"` // YYYY-MM
+	From   string `json:"from"`  // first day, YYYY-MM-DD
+	To     string `json:"to"`    // last day
+	Zone   string `json:"zone"`
+	Issued string `json:"issued,omitempty"` // the day after the last; "" while the month goes on
+	// nothing will be added: the month is over for two days and all its leases are settled
+	Final         bool            `json:"final"`
+	Merchant      Party           `json:"merchant"` // of record; no name: the platform's operator has set none
 	Customer      Party           `json:"customer"`
 	CustomerKnown bool            `json:"customer_told"` // the customer has given its legal details
 	Currency      string          `json:"currency"`
@@ -98,9 +99,10 @@ func (v Invoice) Notes() (out []string) {
 // day more for settling.
 const late = 48 * time.Hour
 
-// InvoiceOf is the org's invoice of a month, YYYY-MM ("" is the running one), and orgName what stands on it while the org has told no legal
-// name. Faults: NotFound when month is none or has not begun, TooLarge.
-func InvoiceOf(ctx context.Context, q *dbq.Queries, org id.Org, orgName, currency, month string, merchant Party) (Invoice, error) {
+// InvoiceOf is the org's invoice of a month, YYYY-MM ("" is the running one), and orgName what stands on it while the
+// org has told no legal name. Faults: NotFound when month is none or has not begun, TooLarge.
+func InvoiceOf(ctx context.Context, q *dbq.Queries, org id.Org, orgName, currency, month string,
+	merchant Party) (Invoice, error) {
 	zone, err := zoneOf(ctx, q, org)
 	if err != nil {
 		return Invoice{}, err
@@ -114,19 +116,33 @@ func InvoiceOf(ctx context.Context, q *dbq.Queries, org id.Org, orgName, currenc
 	}
 	first, err := time.ParseInLocation("2006-01", month, zone)
 	if err != nil || first.Year() < 2000 || first.After(now) {
-		return Invoice{}, fault.New(fault.NotFound, "there is no invoice of this month: ask for one such as 2026-01 that has begun")
+		return Invoice{}, fault.New(fault.NotFound, "there is no invoice of this month: ask for one such as 2026-01 that "+
+			"has begun")
 	}
 	end := first.AddDate(0, 1, 0)
 	if v, err := issued(ctx, q, org, currency, first, now); err != nil || v != nil {
 		return deref(v), err
 	}
-	p, err := Statement(ctx, q, org, currency, first.Format(time.DateOnly), end.AddDate(0, 0, -1).Format(time.DateOnly), "cluster")
+	p, err := Statement(ctx, q, org, currency, first.Format(time.DateOnly), end.AddDate(0, 0, -1).Format(time.DateOnly),
+		"cluster")
 	if err != nil {
 		return Invoice{}, err
 	}
 	v := Invoice{
-		Number: number(org, first), Month: month, From: p.From, To: p.To, Zone: p.Zone, Final: !end.Add(late).After(now), Merchant: merchant,
-		Customer: Party{Name: orgName, Address: []string{}}, Currency: currency, Lines: p.Groups, Credits: []InvoiceCredit{}, Payments: []InvoicePayment{}, Usage: p.Total, EnergyWh: p.EnergyWh,
+		Number:   number(org, first),
+		Month:    month,
+		From:     p.From,
+		To:       p.To,
+		Zone:     p.Zone,
+		Final:    !end.Add(late).After(now),
+		Merchant: merchant,
+		Customer: Party{Name: orgName, Address: []string{}},
+		Currency: currency,
+		Lines:    p.Groups,
+		Credits:  []InvoiceCredit{},
+		Payments: []InvoicePayment{},
+		Usage:    p.Total,
+		EnergyWh: p.EnergyWh,
 	}
 	if !end.After(now) {
 		v.Issued = end.Format(time.DateOnly)
@@ -171,7 +187,13 @@ func (v *Invoice) issue(ctx context.Context, q *dbq.Queries, org id.Org, first, 
 	if err != nil {
 		return Invoice{}, fmt.Errorf("report: invoice %s: %w", v.Number, err)
 	}
-	if err := q.IssueInvoice(ctx, dbq.IssueInvoiceParams{OrgID: org, Month: v.Month, Currency: v.Currency, Number: v.Number, Content: content}); err != nil {
+	if err := q.IssueInvoice(ctx, dbq.IssueInvoiceParams{
+		OrgID:    org,
+		Month:    v.Month,
+		Currency: v.Currency,
+		Number:   v.Number,
+		Content:  content,
+	}); err != nil {
 		return Invoice{}, fmt.Errorf("report: issue invoice %s: %w", v.Number, err)
 	}
 	kept, err := issued(ctx, q, org, v.Currency, first, now)
@@ -211,9 +233,9 @@ func deref(v *Invoice) Invoice {
 // monthsBack is for how many closed months IssueInvoices still looks: a lease may be frozen for weeks.
 const monthsBack = 3
 
-// IssueInvoices issues the invoices of the last three calendar months that are final and not issued yet, so that they name
-// the parties as they were when the month was closed and not when somebody looks. Run it every hour; any replica may. It
-// says how many it looked at.
+// IssueInvoices issues the invoices of the last three calendar months that are final and not issued yet, so that they
+// name the parties as they were when the month was closed and not when somebody looks. Run it every hour; any replica
+// may. It says how many it looked at.
 func IssueInvoices(ctx context.Context, q *dbq.Queries, currency string, merchant Party) (n int, err error) {
 	now, err := q.DatabaseTime(ctx)
 	if err != nil {
@@ -229,10 +251,16 @@ func IssueInvoices(ctx context.Context, q *dbq.Queries, currency string, merchan
 	return n, errors.Join(errs...)
 }
 
-func issueMonth(ctx context.Context, q *dbq.Queries, first time.Time, currency string, merchant Party) (n int, err error) {
+func issueMonth(ctx context.Context, q *dbq.Queries, first time.Time, currency string,
+	merchant Party) (n int, err error) {
 	const anyZone = 24 * time.Hour // a zone's month may begin and end so much earlier or later
 	month := first.Format("2006-01")
-	orgs, err := q.OrgsToInvoice(ctx, dbq.OrgsToInvoiceParams{FromTime: first.Add(-anyZone), ToTime: first.AddDate(0, 1, 0).Add(anyZone), Month: month, Currency: currency})
+	orgs, err := q.OrgsToInvoice(ctx, dbq.OrgsToInvoiceParams{
+		FromTime: first.Add(-anyZone),
+		ToTime:   first.AddDate(0, 1, 0).Add(anyZone),
+		Month:    month,
+		Currency: currency,
+	})
 	if err != nil {
 		return 0, fmt.Errorf("report: orgs to invoice: %w", err)
 	}
@@ -249,7 +277,13 @@ func issueMonth(ctx context.Context, q *dbq.Queries, first time.Time, currency s
 }
 
 func (v *Invoice) credit(ctx context.Context, q *dbq.Queries, org id.Org, from, to time.Time) error {
-	rows, err := q.CreditsForUsage(ctx, dbq.CreditsForUsageParams{OrgID: org, Currency: v.Currency, FromID: firstID(from), FromTime: from, ToTime: to})
+	rows, err := q.CreditsForUsage(ctx, dbq.CreditsForUsageParams{
+		OrgID:    org,
+		Currency: v.Currency,
+		FromID:   firstID(from),
+		FromTime: from,
+		ToTime:   to,
+	})
 	if err != nil {
 		return fmt.Errorf("report: credits of %s: %w", org, err)
 	}
@@ -262,15 +296,33 @@ func (v *Invoice) credit(ctx context.Context, q *dbq.Queries, org id.Org, from, 
 }
 
 func (v *Invoice) paid(ctx context.Context, q *dbq.Queries, org id.Org, from, to time.Time) error {
-	rows, err := q.TaxEntriesOfOrg(ctx, dbq.TaxEntriesOfOrgParams{OrgID: org, Currency: v.Currency, FromTime: from, ToTime: to})
+	rows, err := q.TaxEntriesOfOrg(ctx, dbq.TaxEntriesOfOrgParams{
+		OrgID:    org,
+		Currency: v.Currency,
+		FromTime: from,
+		ToTime:   to,
+	})
 	if err != nil {
 		return fmt.Errorf("report: payments of %s: %w", org, err)
 	}
 	for _, r := range rows {
 		reason := tax.Reason(r.Reason)
 		v.Payments = append(v.Payments, InvoicePayment{
-			Number: fmt.Sprintf("T-%d", r.ID), Document: document.Number(document.Series(r.Series), r.Year, r.Number), At: r.CreatedAt.UTC(), Kind: tax.Kind(r.Kind), Ref: r.Ref, Net: r.Net, Percent: tax.Percent(int64(r.Ppm)), Name: r.Name,
-			Country: r.Country, VATID: r.VatID, Reason: reason, Note: tax.Note(reason, r.Country), Tax: r.Tax, Total: r.Net + r.Tax})
+			Number:   fmt.Sprintf("T-%d", r.ID),
+			Document: document.Number(document.Series(r.Series), r.Year, r.Number),
+			At:       r.CreatedAt.UTC(),
+			Kind:     tax.Kind(r.Kind),
+			Ref:      r.Ref,
+			Net:      r.Net,
+			Percent:  tax.Percent(int64(r.Ppm)),
+			Name:     r.Name,
+			Country:  r.Country,
+			VATID:    r.VatID,
+			Reason:   reason,
+			Note:     tax.Note(reason, r.Country),
+			Tax:      r.Tax,
+			Total:    r.Net + r.Tax,
+		})
 		v.Paid, v.Tax = v.Paid+r.Net, v.Tax+r.Tax
 	}
 	return nil

@@ -28,7 +28,8 @@ func TestInvoicesAddUpToTheBill(t *testing.T) {
 		t.Fatal(err)
 	}
 	var charge id.LedgerTx
-	if err := r.d.Pool.QueryRow(t.Context(), "SELECT id FROM ledger_tx WHERE kind = 'usage' ORDER BY id LIMIT 1").Scan(&charge); err != nil {
+	if err := r.d.Pool.QueryRow(t.Context(),
+		"SELECT id FROM ledger_tx WHERE kind = 'usage' ORDER BY id LIMIT 1").Scan(&charge); err != nil {
 		t.Fatal(err)
 	}
 	back := money.Nano(123_456_789)
@@ -65,7 +66,8 @@ func TestInvoicesAddUpToTheBill(t *testing.T) {
 		}
 		usage, credited, total = usage+v.Usage, credited+v.Credited, total+v.Total
 		numbers[v.Number] = true
-		if v.Final || v.Customer.Name != "Ada" || v.CustomerKnown || v.Merchant.Name != "Muster Ltd" || v.Zone != "Europe/Berlin" || !strings.HasPrefix(v.From, m) || !strings.HasPrefix(v.To, m) {
+		if v.Final || v.Customer.Name != "Ada" || v.CustomerKnown || v.Merchant.Name != "Muster Ltd" ||
+			v.Zone != "Europe/Berlin" || !strings.HasPrefix(v.From, m) || !strings.HasPrefix(v.To, m) {
 			t.Errorf("%+v", v)
 		}
 	}
@@ -78,11 +80,13 @@ func TestInvoicesAddUpToTheBill(t *testing.T) {
 		t.Errorf("%+v %v", v, err)
 	}
 	long, err := statement.InvoiceOf(t.Context(), r.d.Q, r.renter, "Ada", "EUR", "2020-02", statement.Party{})
-	if err != nil || !long.Final || long.From != "2020-02-01" || long.To != "2020-02-29" || long.Issued != "2020-03-01" || long.Previous != "2020-01" || long.Next != "2020-03" {
+	if err != nil || !long.Final || long.From != "2020-02-01" || long.To != "2020-02-29" || long.Issued != "2020-03-01" ||
+		long.Previous != "2020-01" || long.Next != "2020-03" {
 		t.Errorf("%+v %v", long, err)
 	}
 	for _, bad := range []string{"2020-13", "2020-1", "2999-01", "x", "2020-01-01", "-001-01"} {
-		if _, err := statement.InvoiceOf(t.Context(), r.d.Q, r.renter, "Ada", "EUR", bad, statement.Party{}); !fault.Is(err, fault.NotFound) {
+		if _, err := statement.InvoiceOf(t.Context(), r.d.Q, r.renter, "Ada", "EUR", bad, statement.Party{}); !fault.Is(err,
+			fault.NotFound) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

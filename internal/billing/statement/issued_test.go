@@ -14,8 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// An invoice is issued once, by itself when its month is closed, and stays: new names, another merchant and what is given
-// back later do not change it.
+// An invoice is issued once, by itself when its month is closed, and stays: new names, another merchant and what is
+// given back later do not change it.
 func TestAnIssuedInvoiceStays(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)
@@ -38,12 +38,16 @@ func TestAnIssuedInvoiceStays(t *testing.T) {
 	}
 	month := time.UnixMilli(r.start - back).In(zone).Format("2006-01")
 	for range 2 {
-		if _, err := statement.IssueInvoices(t.Context(), r.d.Q, "EUR", statement.Party{Name: "Muster Ltd", Address: []string{"1 Street"}}); err != nil {
+		if _, err := statement.IssueInvoices(t.Context(), r.d.Q, "EUR", statement.Party{
+			Name:    "Muster Ltd",
+			Address: []string{"1 Street"},
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var kept int
-	if err := r.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM invoice WHERE org_id = $1 AND month = $2", r.renter, month).Scan(&kept); err != nil || kept != 1 {
+	if err := r.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM invoice WHERE org_id = $1 AND month = $2", r.renter,
+		month).Scan(&kept); err != nil || kept != 1 {
 		t.Fatalf("issued %d times: %v", kept, err)
 	}
 	see := func(name, merchant string) statement.Invoice {
@@ -55,12 +59,14 @@ func TestAnIssuedInvoiceStays(t *testing.T) {
 		return v
 	}
 	first := see("o", "Another Ltd")
-	if !first.Final || first.Customer.Name != "o" || first.Merchant.Name != "Muster Ltd" || len(first.Lines) != 1 || first.Total <= 0 || first.Previous == "" || first.Next == "" {
+	if !first.Final || first.Customer.Name != "o" || first.Merchant.Name != "Muster Ltd" || len(first.Lines) != 1 ||
+		first.Total <= 0 || first.Previous == "" || first.Next == "" {
 		t.Errorf("%+v", first)
 	}
 
 	var charge id.LedgerTx
-	if err := r.d.Pool.QueryRow(t.Context(), "SELECT id FROM ledger_tx WHERE kind = 'usage' ORDER BY id LIMIT 1").Scan(&charge); err != nil {
+	if err := r.d.Pool.QueryRow(t.Context(),
+		"SELECT id FROM ledger_tx WHERE kind = 'usage' ORDER BY id LIMIT 1").Scan(&charge); err != nil {
 		t.Fatal(err)
 	}
 	r.tx(t, func(ctx context.Context, tx *db.Tx) error {

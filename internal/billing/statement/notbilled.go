@@ -35,7 +35,8 @@ func (n NotBilled) Line() string {
 
 // notBilled reads the decided suspensions of clusters, in order of time. names are those of the clusters; nil: none is
 // needed.
-func notBilled(ctx context.Context, q *dbq.Queries, clusters []id.Cluster, names map[id.Cluster]string) ([]NotBilled, error) {
+func notBilled(ctx context.Context, q *dbq.Queries, clusters []id.Cluster,
+	names map[id.Cluster]string) ([]NotBilled, error) {
 	out := []NotBilled{}
 	all, err := bond.Suspended(ctx, q, clusters, nil)
 	if err != nil || len(all) == 0 {
@@ -51,7 +52,16 @@ func notBilled(ctx context.Context, q *dbq.Queries, clusters []id.Cluster, names
 	}
 	for c, list := range all {
 		for _, s := range list {
-			out = append(out, NotBilled{Cluster: c, ClusterName: names[c], From: s.From, To: s.To, Seconds: Seconds(s.Millis()), Class: s.Class, Culprits: s.Culprits, Why: s.Cause(hosts(c))})
+			out = append(out, NotBilled{
+				Cluster:     c,
+				ClusterName: names[c],
+				From:        s.From,
+				To:          s.To,
+				Seconds:     Seconds(s.Millis()),
+				Class:       s.Class,
+				Culprits:    s.Culprits,
+				Why:         s.Cause(hosts(c)),
+			})
 		}
 	}
 	slices.SortFunc(out, func(a, b NotBilled) int {
@@ -66,7 +76,8 @@ func ClusterNotBilled(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (
 }
 
 // notBilledOf reads those of the leases' clusters that began between two moments.
-func notBilledOf(ctx context.Context, q *dbq.Queries, leases []metering.LeaseStatement, from, to time.Time) ([]NotBilled, error) {
+func notBilledOf(ctx context.Context, q *dbq.Queries, leases []metering.LeaseStatement, from,
+	to time.Time) ([]NotBilled, error) {
 	var clusters []id.Cluster
 	for _, l := range leases {
 		clusters = append(clusters, l.Cluster)
@@ -99,12 +110,25 @@ type OperatorStandby struct {
 // standby reads what the operator's hosts, or one of them, received for standing by, and what the bond paid for them.
 func (p *OperatorPeriod) standby(ctx context.Context, q *dbq.Queries, r OperatorRequest, from, to time.Time) error {
 	p.Standby = []OperatorStandby{}
-	rows, err := q.StandbyOfOperator(ctx, dbq.StandbyOfOperatorParams{OrgID: r.Org, Currency: r.Currency, FromID: firstID(from), FromTime: from, ToTime: to})
+	rows, err := q.StandbyOfOperator(ctx, dbq.StandbyOfOperatorParams{
+		OrgID:    r.Org,
+		Currency: r.Currency,
+		FromID:   firstID(from),
+		FromTime: from,
+		ToTime:   to,
+	})
 	if err != nil {
 		return fmt.Errorf("report: standby of %s: %w", r.Org, err)
 	}
 	for _, row := range rows {
-		x := OperatorStandby{ID: row.ID, At: row.CreatedAt.UTC(), Kind: row.Kind, Why: row.Memo, Cluster: row.Ref, Amount: money.Nano(row.Amount)}
+		x := OperatorStandby{
+			ID:      row.ID,
+			At:      row.CreatedAt.UTC(),
+			Kind:    row.Kind,
+			Why:     row.Memo,
+			Cluster: row.Ref,
+			Amount:  money.Nano(row.Amount),
+		}
 		// standby:VICTIM:CULPRIT:TOTAL and relief:CLUSTER:VICTIM:TOTAL
 		if parts := strings.Split(row.Key, ":"); len(parts) == 4 {
 			x.Lease = parts[2]

@@ -22,8 +22,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// OperatorPeriod is a statement of what an operator's hosts earned over some days. Its lines are exact: those of one day
-// after another add up to what was earned, and each is billed = earned + fee.
+// OperatorPeriod is a statement of what an operator's hosts earned over some days. Its lines are exact: those of one
+// day after another add up to what was earned, and each is billed = earned + fee.
 type OperatorPeriod struct {
 	From     string           `json:"from"` // first day, YYYY-MM-DD in the org's zone
 	To       string           `json:"to"`   // last day
@@ -91,7 +91,8 @@ type OperatorLease struct {
 	// quarter of an hour, one that ends at once.
 	NotBooked money.Nano `json:"not_booked" doc:"measured, and not booked yet: a lease that runs is booked every quarter of an hour, and payouts count it from then on"`
 	PayableAt *time.Time `json:"payable_at" doc:"when all that was earned by now will be payable, some minutes later for what is not booked; null: it is"`
-	Frozen    bool       `json:"frozen"` // two accounts of its time: nothing becomes payable until an administrator has looked
+	// two accounts of its time: nothing becomes payable until an administrator has looked
+	Frozen bool `json:"frozen"`
 }
 
 // OperatorReturn is what went back to a renter.
@@ -104,8 +105,8 @@ type OperatorReturn struct {
 	Amount money.Nano  `json:"amount"`   // the operator's part
 }
 
-// OperatorRequest says which statement: of all hosts of Org or of one, from one day to another, both included, YYYY-MM-DD
-// in the org's zone ("": the first of this month, and today), summed By host (""), day or lease.
+// OperatorRequest says which statement: of all hosts of Org or of one, from one day to another, both included,
+// YYYY-MM-DD in the org's zone ("": the first of this month, and today), summed By host (""), day or lease.
 type OperatorRequest struct {
 	Org      id.Org
 	Host     id.Host // zero: all
@@ -130,8 +131,16 @@ func OperatorStatement(ctx context.Context, q *dbq.Queries, r OperatorRequest) (
 	if err != nil {
 		return OperatorPeriod{}, fmt.Errorf("report: clock: %w", err)
 	}
-	p := OperatorPeriod{Zone: zone.String(), Currency: r.Currency, By: cmp.Or(r.By, "host"), Holdback: int64(r.Holdback / time.Second),
-		Groups: []OperatorGroup{}, Lines: []OperatorLine{}, Leases: []OperatorLease{}, Returns: []OperatorReturn{}}
+	p := OperatorPeriod{
+		Zone:     zone.String(),
+		Currency: r.Currency,
+		By:       cmp.Or(r.By, "host"),
+		Holdback: int64(r.Holdback / time.Second),
+		Groups:   []OperatorGroup{},
+		Lines:    []OperatorLine{},
+		Leases:   []OperatorLease{},
+		Returns:  []OperatorReturn{},
+	}
 	first, end, err := daysBetween(now.In(zone), &r.From, &r.To)
 	if err != nil {
 		return OperatorPeriod{}, err
@@ -161,7 +170,8 @@ func OperatorStatement(ctx context.Context, q *dbq.Queries, r OperatorRequest) (
 	return p, nil
 }
 
-func (p *OperatorPeriod) fill(ctx context.Context, q *dbq.Queries, leases []metering.LeaseStatement, from, to time.Time, zone *time.Location) error {
+func (p *OperatorPeriod) fill(ctx context.Context, q *dbq.Queries, leases []metering.LeaseStatement, from, to time.Time,
+	zone *time.Location) error {
 	var ids []id.Host
 	for _, l := range leases {
 		ids = append(ids, l.Host)
@@ -173,7 +183,16 @@ func (p *OperatorPeriod) fill(ctx context.Context, q *dbq.Queries, leases []mete
 	var energy int64
 	for _, l := range leases {
 		n := len(p.Lines)
-		o := OperatorLease{Lease: l.Lease, HostID: l.Host, HostName: hosts[l.Host], StartedAt: l.From, EndedAt: l.Until, Settled: l.Settled, Frozen: l.Frozen, NotBooked: max(0, l.HostUnposted)}
+		o := OperatorLease{
+			Lease:     l.Lease,
+			HostID:    l.Host,
+			HostName:  hosts[l.Host],
+			StartedAt: l.From,
+			EndedAt:   l.Until,
+			Settled:   l.Settled,
+			Frozen:    l.Frozen,
+			NotBooked: max(0, l.HostUnposted),
+		}
 		for _, u := range l.Lines {
 			o.Earned += u.HostPart
 			if u.From.Before(from) || !u.From.Before(to) {
@@ -181,8 +200,16 @@ func (p *OperatorPeriod) fill(ctx context.Context, q *dbq.Queries, leases []mete
 			}
 			day := u.From.In(zone).Format(time.DateOnly)
 			if k := len(p.Lines); k == n || p.Lines[k-1].Day != day || p.Lines[k-1].PricePerHour != u.Rate {
-				p.Lines = append(p.Lines, OperatorLine{Day: day, HostID: l.Host, HostName: hosts[l.Host], Lease: l.Lease, GPUModel: l.GPUModel,
-					GPUs: l.GPUs, PricePerHour: u.Rate, SharePPM: l.SharePPM})
+				p.Lines = append(p.Lines, OperatorLine{
+					Day:          day,
+					HostID:       l.Host,
+					HostName:     hosts[l.Host],
+					Lease:        l.Lease,
+					GPUModel:     l.GPUModel,
+					GPUs:         l.GPUs,
+					PricePerHour: u.Rate,
+					SharePPM:     l.SharePPM,
+				})
 			}
 			x := &p.Lines[len(p.Lines)-1]
 			x.Seconds, x.energy = x.Seconds+Seconds(u.MS), x.energy+u.EnergyMJ
@@ -202,7 +229,8 @@ func (p *OperatorPeriod) fill(ctx context.Context, q *dbq.Queries, leases []mete
 }
 
 // holdback says what of each lease's earnings was booked so lately that it is not payable yet.
-func (p *OperatorPeriod) holdback(ctx context.Context, q *dbq.Queries, r OperatorRequest, leases []metering.LeaseStatement, now time.Time) error {
+func (p *OperatorPeriod) holdback(ctx context.Context, q *dbq.Queries, r OperatorRequest,
+	leases []metering.LeaseStatement, now time.Time) error {
 	cutoff := now.Add(-r.Holdback)
 	var clusters []string
 	for _, l := range leases {
@@ -210,7 +238,13 @@ func (p *OperatorPeriod) holdback(ctx context.Context, q *dbq.Queries, r Operato
 	}
 	slices.Sort(clusters)
 	clusters = slices.Compact(clusters)
-	rows, err := q.EarnedByLeaseSince(ctx, dbq.EarnedByLeaseSinceParams{Clusters: clusters, OrgID: r.Org, Currency: r.Currency, FromID: firstID(cutoff), Cutoff: cutoff})
+	rows, err := q.EarnedByLeaseSince(ctx, dbq.EarnedByLeaseSinceParams{
+		Clusters: clusters,
+		OrgID:    r.Org,
+		Currency: r.Currency,
+		FromID:   firstID(cutoff),
+		Cutoff:   cutoff,
+	})
 	if err != nil {
 		return fmt.Errorf("report: earned by %s since %s: %w", r.Org, cutoff, err)
 	}
@@ -241,12 +275,24 @@ func firstID(t time.Time) pgtype.UUID {
 }
 
 func (p *OperatorPeriod) returns(ctx context.Context, q *dbq.Queries, r OperatorRequest, from, to time.Time) error {
-	rows, err := q.ReturnedByOperator(ctx, dbq.ReturnedByOperatorParams{OrgID: r.Org, Currency: r.Currency, FromID: firstID(from), FromTime: from, ToTime: to})
+	rows, err := q.ReturnedByOperator(ctx, dbq.ReturnedByOperatorParams{
+		OrgID:    r.Org,
+		Currency: r.Currency,
+		FromID:   firstID(from),
+		FromTime: from,
+		ToTime:   to,
+	})
 	if err != nil {
 		return fmt.Errorf("report: returned by %s: %w", r.Org, err)
 	}
 	for _, row := range rows {
-		x := OperatorReturn{ID: row.ID, At: row.CreatedAt.UTC(), Kind: row.Kind, Why: row.Memo, Amount: money.Nano(row.Amount)}
+		x := OperatorReturn{
+			ID:     row.ID,
+			At:     row.CreatedAt.UTC(),
+			Kind:   row.Kind,
+			Why:    row.Memo,
+			Amount: money.Nano(row.Amount),
+		}
 		lease, err := id.Parse[id.Lease](leaseInKey(row.ChargeKey))
 		if err == nil {
 			x.Lease = lease.String()
@@ -297,25 +343,31 @@ func (p *OperatorPeriod) group() {
 	}
 }
 
-// CSV writes the lines, what was returned with a minus, and what was received for standing by, as one table with a heading:
-// the column earned adds up to Net and StandbyReceived. Texts that a spreadsheet would compute are set off by an apostrophe.
+// CSV writes the lines, what was returned with a minus, and what was received for standing by, as one table with a
+// heading: the column earned adds up to Net and StandbyReceived. Texts that a spreadsheet would compute are set off by
+// an apostrophe.
 func (p OperatorPeriod) CSV(w io.Writer) error {
 	zone, err := time.LoadLocation(p.Zone)
 	if err != nil {
 		zone = time.UTC
 	}
-	rows := [][]string{{"day", "what", "host_id", "host", "lease_id", "gpu_model", "gpus", "seconds", "price_per_hour_" + p.Currency,
+	rows := [][]string{{"day", "what", "host_id", "host", "lease_id", "gpu_model", "gpus", "seconds", "price_per_hour_" +
+		p.Currency,
 		"host_share_ppm", "billed_" + p.Currency, "fee_" + p.Currency, "earned_" + p.Currency, "energy_wh"}}
 	for _, l := range p.Lines {
-		rows = append(rows, []string{l.Day, "usage", l.HostID.String(), plain(l.HostName), l.Lease.String(), plain(l.GPUModel), fmt.Sprint(l.GPUs),
-			l.Seconds.String(), l.PricePerHour.String(), fmt.Sprint(l.SharePPM), l.Billed.String(), l.Fee.String(), l.Earned.String(), l.EnergyWh})
+		rows = append(rows, []string{l.Day, "usage", l.HostID.String(), plain(l.HostName), l.Lease.String(),
+			plain(l.GPUModel), fmt.Sprint(l.GPUs),
+			l.Seconds.String(), l.PricePerHour.String(), fmt.Sprint(l.SharePPM), l.Billed.String(), l.Fee.String(),
+			l.Earned.String(), l.EnergyWh})
 	}
 	for _, x := range p.Returns {
-		rows = append(rows, []string{x.At.In(zone).Format(time.DateOnly), x.Kind, "", plain(x.Why), x.Lease, "", "", "", "", "", "", "", (-x.Amount).String(), ""})
+		rows = append(rows, []string{x.At.In(zone).Format(time.DateOnly), x.Kind, "", plain(x.Why), x.Lease, "", "", "", "",
+			"", "", "", (-x.Amount).String(), ""})
 	}
 	for _, x := range p.Standby {
 		if x.Amount > 0 { // what a bond paid is no earning
-			rows = append(rows, []string{x.At.In(zone).Format(time.DateOnly), x.Kind, "", plain(x.Why), x.Lease, "", "", "", "", "", "", "", x.Amount.String(), ""})
+			rows = append(rows, []string{x.At.In(zone).Format(time.DateOnly), x.Kind, "", plain(x.Why), x.Lease, "", "", "", "",
+				"", "", "", x.Amount.String(), ""})
 		}
 	}
 	return csv.NewWriter(w).WriteAll(rows)

@@ -26,10 +26,16 @@ func (r *rental) operatorStatement(t *testing.T, change func(*statement.Operator
 	return p
 }
 
-func (r *rental) tryOperatorStatement(t *testing.T, change func(*statement.OperatorRequest)) (statement.OperatorPeriod, error) {
+func (r *rental) tryOperatorStatement(t *testing.T,
+	change func(*statement.OperatorRequest)) (statement.OperatorPeriod, error) {
 	t.Helper()
-	q := statement.OperatorRequest{Org: r.operator, Currency: "EUR", From: time.Now().AddDate(0, 0, -3).Format(time.DateOnly),
-		To: time.Now().AddDate(0, 0, 1).Format(time.DateOnly), Holdback: time.Hour}
+	q := statement.OperatorRequest{
+		Org:      r.operator,
+		Currency: "EUR",
+		From:     time.Now().AddDate(0, 0, -3).Format(time.DateOnly),
+		To:       time.Now().AddDate(0, 0, 1).Format(time.DateOnly),
+		Holdback: time.Hour,
+	}
 	if change != nil {
 		change(&q)
 	}
@@ -68,7 +74,8 @@ func TestAnOperatorsStatementAddsUp(t *testing.T) {
 			}
 			lines += l.Earned
 		}
-		if p.Earned != earned || p.Fee != fee || p.Billed != earned+fee || groups != earned || lines != earned || p.Net != earned || p.EnergyWh != "418.872" {
+		if p.Earned != earned || p.Fee != fee || p.Billed != earned+fee || groups != earned || lines != earned ||
+			p.Net != earned || p.EnergyWh != "418.872" {
 			t.Errorf("by %q: %+v", by, p)
 		}
 		var held money.Nano
@@ -92,7 +99,8 @@ func TestAnOperatorsStatementAddsUp(t *testing.T) {
 	if one.Earned != earned || one.Returned == 0 {
 		t.Errorf("of its host: %+v", one)
 	}
-	if none := r.operatorStatement(t, func(q *statement.OperatorRequest) { q.Org = r.renter }); none.Billed != 0 || len(none.Leases) != 0 || len(none.Returns) != 0 {
+	if none := r.operatorStatement(t, func(q *statement.OperatorRequest) { q.Org = r.renter }); none.Billed != 0 ||
+		len(none.Leases) != 0 || len(none.Returns) != 0 {
 		t.Errorf("of another org: %+v", none)
 	}
 	for kind, change := range map[fault.Kind]func(*statement.OperatorRequest){
@@ -131,7 +139,8 @@ func TestAStatementTellsWhatIsNotBookedYet(t *testing.T) {
 			t.Fatal(err)
 		}
 		if held != booked || notYet != measured || (notYet > 0) != running || len(p.Leases) != 2 {
-			t.Errorf("%s: %d leases, %s in the holdback of %s booked, %s of %s not booked", when, len(p.Leases), held, booked, notYet, measured)
+			t.Errorf("%s: %d leases, %s in the holdback of %s booked, %s of %s not booked", when, len(p.Leases), held, booked,
+				notYet, measured)
 		}
 		if n, err := metering.OperatorUnposted(t.Context(), r.d.Q, r.renter); err != nil || n != 0 {
 			t.Errorf("%s: of somebody without hosts: %s, %v", when, n, err)

@@ -40,13 +40,20 @@ type OrgSearch struct {
 	Operators bool   // only those that have or had hosts, or a payout account
 }
 
-// Orgs lists organisations, newest first, those before the given one (zero: from the newest), at most limit. Only a platform
-// operator sees them; fault: Forbidden.
-func Orgs(ctx context.Context, q *dbq.Queries, who account.Principal, s OrgSearch, currency string, before id.Org, limit int) ([]FoundOrg, error) {
+// Orgs lists organisations, newest first, those before the given one (zero: from the newest), at most limit. Only a
+// platform operator sees them; fault: Forbidden.
+func Orgs(ctx context.Context, q *dbq.Queries, who account.Principal, s OrgSearch, currency string, before id.Org,
+	limit int) ([]FoundOrg, error) {
 	if !who.Admin {
 		return nil, fault.New(fault.Forbidden, "only a platform operator sees all organisations")
 	}
-	in := dbq.OrgsFoundParams{Currency: currency, Before: pgtype.UUID{Bytes: before.UUID(), Valid: !before.IsZero()}, Operators: s.Operators, Disputed: s.Disputed, MaxRows: int32(limit)}
+	in := dbq.OrgsFoundParams{
+		Currency:  currency,
+		Before:    pgtype.UUID{Bytes: before.UUID(), Valid: !before.IsZero()},
+		Operators: s.Operators,
+		Disputed:  s.Disputed,
+		MaxRows:   int32(limit),
+	}
 	words := strings.TrimSpace(s.Words)
 	if org, err := id.Parse[id.Org](words); err == nil && !org.IsZero() {
 		in.Org = pgtype.UUID{Bytes: org.UUID(), Valid: true}
@@ -59,8 +66,22 @@ func Orgs(ctx context.Context, q *dbq.Queries, who account.Principal, s OrgSearc
 	}
 	out := make([]FoundOrg, len(rows))
 	for i, r := range rows {
-		out[i] = FoundOrg{ID: r.ID, Name: r.Name, LegalName: r.LegalName, Email: r.Email, Verified: r.Verified, Personal: r.Personal, Hosts: int(r.Hosts), Clusters: int(r.Clusters),
-			Available: money.Nano(r.Wallet), Held: money.Nano(r.Held), Pending: money.Nano(r.Pending), Payable: money.Nano(r.Payable), Currency: currency, CreatedAt: r.CreatedAt}
+		out[i] = FoundOrg{
+			ID:        r.ID,
+			Name:      r.Name,
+			LegalName: r.LegalName,
+			Email:     r.Email,
+			Verified:  r.Verified,
+			Personal:  r.Personal,
+			Hosts:     int(r.Hosts),
+			Clusters:  int(r.Clusters),
+			Available: money.Nano(r.Wallet),
+			Held:      money.Nano(r.Held),
+			Pending:   money.Nano(r.Pending),
+			Payable:   money.Nano(r.Payable),
+			Currency:  currency,
+			CreatedAt: r.CreatedAt,
+		}
 	}
 	return out, nil
 }
@@ -114,8 +135,8 @@ type OrgCluster struct {
 	EndedAt      *time.Time  `json:"ended_at"`
 }
 
-// Dispute is a payment that its card's owner takes back, or of an invoice what somebody of ours gave back at Stripe. While it is
-// open, hosts are not paid what they earned with it.
+// Dispute is a payment that its card's owner takes back, or of an invoice what somebody of ours gave back at Stripe.
+// While it is open, hosts are not paid what they earned with it.
 type Dispute struct {
 	ID        string     `json:"id"`       // Stripe's
 	Kind      string     `json:"kind"`     // dispute, refund
@@ -131,7 +152,8 @@ type Dispute struct {
 }
 
 // OneOrg reads one organisation. Only a platform operator sees it. Faults: Forbidden, NotFound.
-func OneOrg(ctx context.Context, q *dbq.Queries, who account.Principal, org id.Org, currency string) (OrgDetail, error) {
+func OneOrg(ctx context.Context, q *dbq.Queries, who account.Principal, org id.Org,
+	currency string) (OrgDetail, error) {
 	found, err := Orgs(ctx, q, who, OrgSearch{Words: org.String()}, currency, id.Org{}, 1)
 	if err != nil {
 		return OrgDetail{}, err
@@ -139,7 +161,13 @@ func OneOrg(ctx context.Context, q *dbq.Queries, who account.Principal, org id.O
 	if len(found) == 0 || org.IsZero() {
 		return OrgDetail{}, fault.New(fault.NotFound, "there is no such organisation")
 	}
-	out := OrgDetail{FoundOrg: found[0], Members: []Member{}, HostList: []OrgHost{}, ClusterList: []OrgCluster{}, Disputes: []Dispute{}}
+	out := OrgDetail{
+		FoundOrg:    found[0],
+		Members:     []Member{},
+		HostList:    []OrgHost{},
+		ClusterList: []OrgCluster{},
+		Disputes:    []Dispute{},
+	}
 	if out.Legal, err = account.LegalOf(ctx, q, org); err != nil {
 		return out, err
 	}
@@ -155,21 +183,24 @@ func OneOrg(ctx context.Context, q *dbq.Queries, who account.Principal, org id.O
 		return out, fmt.Errorf("report: hosts of %s: %w", org, err)
 	}
 	for _, h := range hosts {
-		out.HostList = append(out.HostList, OrgHost{h.ID, h.Name, h.Region, h.State, h.Blocked, h.Connected, h.LastSyncAt, int(h.Gpus), int(h.Leased)})
+		out.HostList = append(out.HostList, OrgHost{h.ID, h.Name, h.Region, h.State, h.Blocked, h.Connected, h.LastSyncAt,
+			int(h.Gpus), int(h.Leased)})
 	}
 	clusters, err := q.OrgClusters(ctx, org, rowsPerOrg)
 	if err != nil {
 		return out, fmt.Errorf("report: clusters of %s: %w", org, err)
 	}
 	for _, c := range clusters {
-		out.ClusterList = append(out.ClusterList, OrgCluster{c.ID, c.Name, c.State, c.Reason, int(c.NodeCount), int(c.NodeCount * c.GpusPerNode), c.Rate, c.CreatedAt, c.EndedAt})
+		out.ClusterList = append(out.ClusterList, OrgCluster{c.ID, c.Name, c.State, c.Reason, int(c.NodeCount),
+			int(c.NodeCount * c.GpusPerNode), c.Rate, c.CreatedAt, c.EndedAt})
 	}
 	disputes, err := q.OrgDisputes(ctx, org, rowsPerOrg)
 	if err != nil {
 		return out, fmt.Errorf("report: disputes of %s: %w", org, err)
 	}
 	for _, d := range disputes {
-		out.Disputes = append(out.Disputes, Dispute{d.ID, d.Kind, d.TopupID, d.InvoiceID, d.Amount, d.Held, d.Currency, d.Reason, d.State, d.CreatedAt, d.ClosedAt})
+		out.Disputes = append(out.Disputes, Dispute{d.ID, d.Kind, d.TopupID, d.InvoiceID, d.Amount, d.Held, d.Currency,
+			d.Reason, d.State, d.CreatedAt, d.ClosedAt})
 	}
 	return out, nil
 }
@@ -200,7 +231,8 @@ func Wants(ctx context.Context, q *dbq.Queries, who account.Principal, currency 
 	if err != nil {
 		return Attention{}, fmt.Errorf("report: what is to be done: %w", err)
 	}
-	return Attention{n.PayoutFailures, n.PayoutsStopped, n.Reviews, money.Nano(n.InReview), n.Disputes, money.Nano(n.Disputed), n.InvoicesUnpaid, n.Frozen, n.Quarantined,
+	return Attention{n.PayoutFailures, n.PayoutsStopped, n.Reviews, money.Nano(n.InReview), n.Disputes,
+		money.Nano(n.Disputed), n.InvoicesUnpaid, n.Frozen, n.Quarantined,
 		n.OutboxUnknown, n.MailFailed, n.DeadLetters, currency}, nil
 }
 

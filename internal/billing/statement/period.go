@@ -77,7 +77,8 @@ type PeriodLease struct {
 	EndedAt   *time.Time    `json:"ended_at"`
 	Settled   bool          `json:"settled"` // nothing will be added
 	Prices    []PeriodPrice `json:"prices"`
-	// Outside: starting, suspended after a loss, stopping. Unproven: the cluster was up, but the host signed nothing (yet).
+	// Outside: starting, suspended after a loss, stopping. Unproven: the cluster was up, but the host signed nothing
+	// (yet).
 	OutsideSeconds  Seconds `json:"outside_seconds"`
 	UnprovenSeconds Seconds `json:"unproven_seconds"`
 }
@@ -103,7 +104,14 @@ func Statement(ctx context.Context, q *dbq.Queries, org id.Org, currency, from, 
 	if err != nil {
 		return Period{}, fmt.Errorf("report: clock: %w", err)
 	}
-	p := Period{Zone: zone.String(), Currency: currency, By: cmp.Or(by, "cluster"), Groups: []PeriodGroup{}, Lines: []PeriodLine{}, Leases: []PeriodLease{}}
+	p := Period{
+		Zone:     zone.String(),
+		Currency: currency,
+		By:       cmp.Or(by, "cluster"),
+		Groups:   []PeriodGroup{},
+		Lines:    []PeriodLine{},
+		Leases:   []PeriodLease{},
+	}
 	first, end, err := daysBetween(now.In(zone), &from, &to)
 	if err != nil {
 		return Period{}, err
@@ -139,12 +147,14 @@ func daysBetween(today time.Time, from, to *string) (first, end time.Time, err e
 		return first, end, fault.InvalidField("query.to", "is a day such as 2026-01-31")
 	}
 	if last.Before(first) || last.After(first.AddDate(0, 0, maxDays)) {
-		return first, end, fault.InvalidField("query.to", "must be the first day or later, and at most %d days later", maxDays)
+		return first, end, fault.InvalidField("query.to", "must be the first day or later, and at most %d days later",
+			maxDays)
 	}
 	return first, last.AddDate(0, 0, 1), nil
 }
 
-func (p *Period) fill(ctx context.Context, q *dbq.Queries, leases []metering.LeaseStatement, from, to time.Time, zone *time.Location) error {
+func (p *Period) fill(ctx context.Context, q *dbq.Queries, leases []metering.LeaseStatement, from, to time.Time,
+	zone *time.Location) error {
 	names, err := clusterNames(ctx, q, leases)
 	if err != nil {
 		return err
@@ -167,8 +177,20 @@ func (p *Period) fill(ctx context.Context, q *dbq.Queries, leases []metering.Lea
 			}
 			day := u.From.In(zone).Format(time.DateOnly)
 			if k := len(p.Lines); k == n || p.Lines[k-1].Day != day || p.Lines[k-1].PricePerHour != u.Rate {
-				p.Lines = append(p.Lines, PeriodLine{Day: day, Cluster: l.Cluster, ClusterName: c.name, Project: c.project, Labels: c.labels, Lease: l.Lease,
-					Rank: l.Rank, HostID: l.Host, HostName: hosts[l.Host], GPUModel: l.GPUModel, GPUs: l.GPUs, PricePerHour: u.Rate})
+				p.Lines = append(p.Lines, PeriodLine{
+					Day:          day,
+					Cluster:      l.Cluster,
+					ClusterName:  c.name,
+					Project:      c.project,
+					Labels:       c.labels,
+					Lease:        l.Lease,
+					Rank:         l.Rank,
+					HostID:       l.Host,
+					HostName:     hosts[l.Host],
+					GPUModel:     l.GPUModel,
+					GPUs:         l.GPUs,
+					PricePerHour: u.Rate,
+				})
 			}
 			x := &p.Lines[len(p.Lines)-1]
 			x.Seconds, x.Cost, x.energy = x.Seconds+Seconds(u.MS), x.Cost+u.Cost, x.energy+u.EnergyMJ
@@ -177,8 +199,16 @@ func (p *Period) fill(ctx context.Context, q *dbq.Queries, leases []metering.Lea
 		if len(p.Lines) == n && l.Until != nil {
 			continue // of another time
 		}
-		e := PeriodLease{Lease: l.Lease, Cluster: l.Cluster, Rank: l.Rank, StartedAt: l.From, EndedAt: l.Until, Settled: l.Settled,
-			OutsideSeconds: Seconds(l.OutsideMS), UnprovenSeconds: Seconds(l.UnprovenMS)}
+		e := PeriodLease{
+			Lease:           l.Lease,
+			Cluster:         l.Cluster,
+			Rank:            l.Rank,
+			StartedAt:       l.From,
+			EndedAt:         l.Until,
+			Settled:         l.Settled,
+			OutsideSeconds:  Seconds(l.OutsideMS),
+			UnprovenSeconds: Seconds(l.UnprovenMS),
+		}
 		for _, f := range l.Prices {
 			price := PeriodPrice{PricePerHour: f.Rate, Items: f.Items}
 			if !f.From.IsZero() {
@@ -200,7 +230,8 @@ type clusterName struct {
 	labels        map[string]string
 }
 
-func clusterNames(ctx context.Context, q *dbq.Queries, leases []metering.LeaseStatement) (map[id.Cluster]clusterName, error) {
+func clusterNames(ctx context.Context, q *dbq.Queries,
+	leases []metering.LeaseStatement) (map[id.Cluster]clusterName, error) {
 	var ids []pgtype.UUID
 	for _, l := range leases {
 		if c := (pgtype.UUID{Bytes: l.Cluster.UUID(), Valid: true}); !slices.Contains(ids, c) {
@@ -260,11 +291,14 @@ func (p *Period) group(label string) {
 // CSV writes the lines as a table with a heading. Texts that a spreadsheet would compute are set off by an apostrophe.
 func (p Period) CSV(w io.Writer) error {
 	out := csv.NewWriter(w)
-	rows := [][]string{{"day", "cluster_id", "cluster", "project", "lease_id", "rank", "host", "gpu_model", "gpus", "seconds",
+	rows := [][]string{{"day", "cluster_id", "cluster", "project", "lease_id", "rank", "host", "gpu_model", "gpus",
+		"seconds",
 		"price_per_hour_" + p.Currency, "cost_" + p.Currency, "energy_wh"}}
 	for _, l := range p.Lines {
-		rows = append(rows, []string{l.Day, l.Cluster.String(), plain(l.ClusterName), plain(l.Project), l.Lease.String(), fmt.Sprint(l.Rank),
-			plain(l.HostName), plain(l.GPUModel), fmt.Sprint(l.GPUs), l.Seconds.String(), l.PricePerHour.String(), l.Cost.String(), l.EnergyWh})
+		rows = append(rows, []string{l.Day, l.Cluster.String(), plain(l.ClusterName), plain(l.Project), l.Lease.String(),
+			fmt.Sprint(l.Rank),
+			plain(l.HostName), plain(l.GPUModel), fmt.Sprint(l.GPUs), l.Seconds.String(), l.PricePerHour.String(),
+			l.Cost.String(), l.EnergyWh})
 	}
 	return out.WriteAll(rows)
 }

@@ -14,8 +14,9 @@ import (
 
 // Balance is what a renter has and what it is being spent on.
 type Balance struct {
-	Available   money.Nano  `json:"available"`     // free to spend, Credit included
-	Credit      money.Nano  `json:"credit"`        // of an org that pays afterwards: what is left of its limit, holds included; else 0
+	Available money.Nano `json:"available"` // free to spend, Credit included
+	// of an org that pays afterwards: what is left of its limit, holds included; else 0
+	Credit      money.Nano  `json:"credit"`
 	Owed        money.Nano  `json:"owed"`          // used on credit and billed, and not yet paid
 	Held        money.Nano  `json:"held"`          // set aside for running clusters
 	Accrued     money.Nano  `json:"accrued"`       // of Held, used already and not booked yet
@@ -40,8 +41,13 @@ func OrgBalance(ctx context.Context, q *dbq.Queries, org id.Org, currency string
 
 func balance(books ledger.Balances, running metering.Running, currency string) Balance {
 	b := Balance{
-		Available: max(0, books.Available+books.Credit-books.Reserved), Credit: books.Credit, Owed: books.Owed, Held: books.Held, Accrued: min(running.Accrued, books.Held),
-		BurnPerHour: running.Burn, Currency: currency,
+		Available:   max(0, books.Available+books.Credit-books.Reserved),
+		Credit:      books.Credit,
+		Owed:        books.Owed,
+		Held:        books.Held,
+		Accrued:     min(running.Accrued, books.Held),
+		BurnPerHour: running.Burn,
+		Currency:    currency,
 	}
 	if b.BurnPerHour > 0 {
 		s := money.MillisOf(b.Available+b.Held-b.Accrued, b.BurnPerHour) / 1000
@@ -52,26 +58,28 @@ func balance(books ledger.Balances, running metering.Running, currency string) B
 
 // Transaction is one entry of an org's books.
 type Transaction struct {
-	ID             id.LedgerTx `json:"id"`
-	At             time.Time   `json:"at"`
-	Kind           string      `json:"kind"` // topup, authorise, usage, hold_release, earning, …
-	Memo           string      `json:"memo"`
-	Ref            string      `json:"ref,omitempty"`   // prefixed id of the cluster or top-up
-	Amount         money.Nano  `json:"amount"`          // what the org has more (or less) after it: the changes together, what it owes taken off
-	Available      money.Nano  `json:"available"`       // change of what is free to spend
-	Held           money.Nano  `json:"held"`            // change of what is set aside for clusters
-	Earned         money.Nano  `json:"earned"`          // change of what its hosts earned
-	Owed           money.Nano  `json:"owed"`            // change of what was used on credit and is to be paid
-	Bond           money.Nano  `json:"bond"`            // change of what is kept as the bond of its hosts
-	AvailableAfter money.Nano  `json:"available_after"` // right after it
-	HeldAfter      money.Nano  `json:"held_after"`
-	EarnedAfter    money.Nano  `json:"earned_after"`
-	OwedAfter      money.Nano  `json:"owed_after"`
-	BondAfter      money.Nano  `json:"bond_after"`
+	ID   id.LedgerTx `json:"id"`
+	At   time.Time   `json:"at"`
+	Kind string      `json:"kind"` // topup, authorise, usage, hold_release, earning, …
+	Memo string      `json:"memo"`
+	Ref  string      `json:"ref,omitempty"` // prefixed id of the cluster or top-up
+	// what the org has more (or less) after it: the changes together, what it owes taken off
+	Amount         money.Nano `json:"amount"`
+	Available      money.Nano `json:"available"`       // change of what is free to spend
+	Held           money.Nano `json:"held"`            // change of what is set aside for clusters
+	Earned         money.Nano `json:"earned"`          // change of what its hosts earned
+	Owed           money.Nano `json:"owed"`            // change of what was used on credit and is to be paid
+	Bond           money.Nano `json:"bond"`            // change of what is kept as the bond of its hosts
+	AvailableAfter money.Nano `json:"available_after"` // right after it
+	HeldAfter      money.Nano `json:"held_after"`
+	EarnedAfter    money.Nano `json:"earned_after"`
+	OwedAfter      money.Nano `json:"owed_after"`
+	BondAfter      money.Nano `json:"bond_after"`
 }
 
 // Transactions is the org's entries in one currency, newest first, those older than before (zero: from the newest).
-func Transactions(ctx context.Context, q *dbq.Queries, org id.Org, currency string, before id.LedgerTx, limit int) ([]Transaction, error) {
+func Transactions(ctx context.Context, q *dbq.Queries, org id.Org, currency string, before id.LedgerTx,
+	limit int) ([]Transaction, error) {
 	lines, err := ledger.History(ctx, q, org, currency, before, limit)
 	if err != nil {
 		return nil, err
@@ -79,10 +87,22 @@ func Transactions(ctx context.Context, q *dbq.Queries, org id.Org, currency stri
 	out := make([]Transaction, len(lines))
 	for i, l := range lines {
 		out[i] = Transaction{
-			ID: l.Tx, At: l.At, Kind: l.Kind, Memo: l.Memo, Ref: l.Ref,
-			Amount:    l.Change.Available + l.Change.Held + l.Change.Earned + l.Change.Bond - l.Change.Owed,
-			Available: l.Change.Available, Held: l.Change.Held, Earned: l.Change.Earned, Owed: l.Change.Owed, Bond: l.Change.Bond,
-			AvailableAfter: l.After.Available, HeldAfter: l.After.Held, EarnedAfter: l.After.Earned, OwedAfter: l.After.Owed, BondAfter: l.After.Bond,
+			ID:             l.Tx,
+			At:             l.At,
+			Kind:           l.Kind,
+			Memo:           l.Memo,
+			Ref:            l.Ref,
+			Amount:         l.Change.Available + l.Change.Held + l.Change.Earned + l.Change.Bond - l.Change.Owed,
+			Available:      l.Change.Available,
+			Held:           l.Change.Held,
+			Earned:         l.Change.Earned,
+			Owed:           l.Change.Owed,
+			Bond:           l.Change.Bond,
+			AvailableAfter: l.After.Available,
+			HeldAfter:      l.After.Held,
+			EarnedAfter:    l.After.Earned,
+			OwedAfter:      l.After.Owed,
+			BondAfter:      l.After.Bond,
 		}
 		if l.Kind == "usage" && l.Change.Earned > 0 && l.Change.Held == 0 {
 			out[i].Kind = "earning" // the same entry, seen from the host's side

@@ -41,7 +41,13 @@ type rental struct {
 
 func newRental(t *testing.T) *rental {
 	t.Helper()
-	r := &rental{d: dbtest.New(t), renter: id.New[id.Org](), operator: id.New[id.Org](), host: id.New[id.Host](), cluster: id.New[id.Cluster]()}
+	r := &rental{
+		d:        dbtest.New(t),
+		renter:   id.New[id.Org](),
+		operator: id.New[id.Org](),
+		host:     id.New[id.Host](),
+		cluster:  id.New[id.Cluster](),
+	}
 	pub, key, _ := ed25519.GenerateKey(nil)
 	exec := func(sql string, args ...any) {
 		t.Helper()
@@ -56,8 +62,13 @@ func newRental(t *testing.T) *rental {
 	exec("INSERT INTO host_key (host_id, link_key, attest_key) VALUES ($1, 'U', $2)", r.host, []byte(pub))
 	var anchor *agentapi.Anchor
 	r.tx(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		if _, err = ledger.Post(ctx, tx, ledger.Entry{Kind: "topup", Key: "topup:pi_1", Memo: "card payment", Transfers: []ledger.Transfer{
-			{Debit: ledger.StripeClearing("EUR"), Credit: ledger.Wallet(r.renter, "EUR"), Amount: 100 * money.Unit}}}); err != nil {
+		if _, err = ledger.Post(ctx, tx, ledger.Entry{
+			Kind: "topup",
+			Key:  "topup:pi_1",
+			Memo: "card payment",
+			Transfers: []ledger.Transfer{
+				{Debit: ledger.StripeClearing("EUR"), Credit: ledger.Wallet(r.renter, "EUR"), Amount: 100 * money.Unit}},
+		}); err != nil {
 			return err
 		}
 		if anchor, err = metering.IssueAnchor(ctx, tx.Q, r.host, "b", 50_000_000); err != nil {
@@ -66,9 +77,21 @@ func newRental(t *testing.T) *rental {
 		var in []metering.NewLease
 		for rank, rate := range []money.Micro{10_000_000, 9_880_000} {
 			r.leases[rank] = id.New[id.Lease]()
-			in = append(in, metering.NewLease{ID: r.leases[rank], Cluster: r.cluster, Node: id.New[id.Node](), Rank: rank, Host: r.host,
-				Renter: r.renter, Operator: r.operator, GPUModel: "H100", GPUs: []id.GPU{id.New[id.GPU](), id.New[id.GPU](), id.New[id.GPU](), id.New[id.GPU]()},
-				Currency: "EUR", HostSharePPM: 850_000, Epoch: 1, Rate: rate})
+			in = append(in, metering.NewLease{
+				ID:           r.leases[rank],
+				Cluster:      r.cluster,
+				Node:         id.New[id.Node](),
+				Rank:         rank,
+				Host:         r.host,
+				Renter:       r.renter,
+				Operator:     r.operator,
+				GPUModel:     "H100",
+				GPUs:         []id.GPU{id.New[id.GPU](), id.New[id.GPU](), id.New[id.GPU](), id.New[id.GPU]()},
+				Currency:     "EUR",
+				HostSharePPM: 850_000,
+				Epoch:        1,
+				Rate:         rate,
+			})
 		}
 		if err = metering.CreateLeases(ctx, tx, in); err != nil {
 			return err
@@ -78,7 +101,8 @@ func newRental(t *testing.T) *rental {
 		return err
 	})
 	// The hour that was authorised lies behind us, so that the rental can be told at once.
-	exec("UPDATE lease SET created_at = created_at - interval '1 hour', run_until = run_until - interval '1 hour', covered_from_ms = covered_from_ms - 3600000")
+	exec("UPDATE lease SET created_at = created_at - interval '1 hour', run_until = run_until - interval '1 hour', " +
+		"covered_from_ms = covered_from_ms - 3600000")
 	r.start = anchor.ServerMS - 3_000_000
 	r.sign = func(s agentapi.Segment) agentapi.Segment {
 		s.BootID, s.Anchor, s.Epoch, s.BootEndMS = "b", anchor.Number, 1, s.EndMS-anchor.ServerMS+anchor.BootMS
@@ -114,7 +138,14 @@ func (r *rental) prove(t *testing.T, rank int, before, through int64) {
 	var segs []agentapi.Segment
 	for from, seq := r.start-before, int64(1); from < r.start+through; seq++ {
 		to := min(from+300_000, r.start+through)
-		segs = append(segs, r.sign(agentapi.Segment{Lease: r.leases[rank].String(), Seq: seq, StartMS: from, EndMS: to, EnergyMJ: 1000 * (to - from), Final: to == r.start+through}))
+		segs = append(segs, r.sign(agentapi.Segment{
+			Lease:    r.leases[rank].String(),
+			Seq:      seq,
+			StartMS:  from,
+			EndMS:    to,
+			EnergyMJ: 1000 * (to - from),
+			Final:    to == r.start+through,
+		}))
 		from = to
 	}
 	acks, err := metering.Ingest(t.Context(), r.d, r.host, segs)
@@ -201,13 +232,15 @@ func TestTheWorkedExample(t *testing.T) {
 		days += d.Earned
 	}
 	b := r.balance(t)
-	if days != e.Total || b.Available != 100*money.Unit-u.Cost || b.Held != 0 || b.Accrued != 0 || b.BurnPerHour != 0 || b.RunwaySeconds != nil {
+	if days != e.Total || b.Available != 100*money.Unit-u.Cost || b.Held != 0 || b.Accrued != 0 || b.BurnPerHour != 0 ||
+		b.RunwaySeconds != nil {
 		t.Fatalf("days %s, %+v", days, b)
 	}
 	statementAddsUp(t, r, u.Cost)
 	bill := []string{r.held.String(), perRank[0].String(), perRank[1].String(), u.Cost.String(), b.Available.String(),
 		u.BillableSeconds.String(), u.GPUSeconds.String(), u.EnergyWh}
-	earned := []string{u.Cost.String(), e.Leases[1].Earned.String(), e.Leases[0].Earned.String(), e.Total.String(), fee.String(), u.BillableSeconds.String()}
+	earned := []string{u.Cost.String(), e.Leases[1].Earned.String(), e.Leases[0].Earned.String(), e.Total.String(),
+		fee.String(), u.BillableSeconds.String()}
 	p := r.operatorStatement(t, func(q *statement.OperatorRequest) { q.By = "lease" })
 	if len(p.Groups) != 2 || p.Billed != u.Cost || p.Earned != e.Total || p.Fee != fee {
 		t.Fatalf("the operator's statement: %+v", p)
@@ -218,7 +251,9 @@ func TestTheWorkedExample(t *testing.T) {
 	}
 	lines := []string{u.Segments[0].Cost.String(), u.Segments[1].Cost.String(), u.Segments[2].Cost.String()}
 	for name, numbers := range map[string][]string{
-		"docs/money.md": slices.Concat(bill, earned, lines), "docs/your-bill.md": bill, "docs/your-earnings.md": slices.Concat(earned, st),
+		"docs/money.md":         slices.Concat(bill, earned, lines),
+		"docs/your-bill.md":     bill,
+		"docs/your-earnings.md": slices.Concat(earned, st),
 	} {
 		doc := document(t, name)
 		for _, n := range numbers {
@@ -232,7 +267,8 @@ func TestTheWorkedExample(t *testing.T) {
 func statementAddsUp(t *testing.T, r *rental, cost money.Nano) {
 	t.Helper()
 	for _, by := range []string{"", "cluster", "day", "project", "lease", "label:team"} {
-		p, err := statement.Statement(t.Context(), r.d.Q, r.renter, "EUR", time.Now().AddDate(0, 0, -3).Format(time.DateOnly), "", by)
+		p, err := statement.Statement(t.Context(), r.d.Q, r.renter, "EUR", time.Now().AddDate(0, 0, -3).Format(time.DateOnly),
+			"", by)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,8 +302,10 @@ func statementAddsUp(t *testing.T, r *rental, cost money.Nano) {
 	if err != nil || long.Total != 0 || len(long.Leases) != 0 {
 		t.Fatal(long, err)
 	}
-	for _, bad := range [][3]string{{"yesterday", "", ""}, {"2026-02-30", "", ""}, {"2026-02-02", "2026-02-01", ""}, {"2020-01-01", "2026-01-01", ""}, {"", "", "moon"}} {
-		if _, err := statement.Statement(t.Context(), r.d.Q, r.renter, "EUR", bad[0], bad[1], bad[2]); !fault.Is(err, fault.Invalid) {
+	for _, bad := range [][3]string{{"yesterday", "", ""}, {"2026-02-30", "", ""}, {"2026-02-02", "2026-02-01", ""},
+		{"2020-01-01", "2026-01-01", ""}, {"", "", "moon"}} {
+		if _, err := statement.Statement(t.Context(), r.d.Q, r.renter, "EUR", bad[0], bad[1], bad[2]); !fault.Is(err,
+			fault.Invalid) {
 			t.Errorf("%v: %v", bad, err)
 		}
 	}
@@ -300,14 +338,17 @@ func TestABalanceWhileSomethingRuns(t *testing.T) {
 	r.prove(t, 0, 0, 300_000)
 	b := r.balance(t)
 	spent := money.CostOf(10_000_000, 300_000) // proven, not booked yet: still in what is held
-	if b.Available != 100*money.Unit-r.held || b.Held != r.held || b.BurnPerHour != 19_880_000 || b.Accrued < spent || b.Accrued > b.Held {
+	if b.Available != 100*money.Unit-r.held || b.Held != r.held || b.BurnPerHour != 19_880_000 || b.Accrued < spent ||
+		b.Accrued > b.Held {
 		t.Fatalf("%+v", b)
 	}
-	if want := money.MillisOf(b.Available+b.Held-b.Accrued, b.BurnPerHour) / 1000; b.RunwaySeconds == nil || *b.RunwaySeconds != want {
+	if want := money.MillisOf(b.Available+b.Held-b.Accrued, b.BurnPerHour) / 1000; b.RunwaySeconds == nil ||
+		*b.RunwaySeconds != want {
 		t.Fatalf("runway %v, want %d", b.RunwaySeconds, want)
 	}
 	j, err := json.Marshal(b)
-	if err != nil || !strings.Contains(string(j), `"burn_per_hour":"19.880000"`) || !strings.Contains(string(j), `"currency":"EUR"`) {
+	if err != nil || !strings.Contains(string(j), `"burn_per_hour":"19.880000"`) ||
+		!strings.Contains(string(j), `"currency":"EUR"`) {
 		t.Fatal(string(j), err)
 	}
 	r.suspend(t)
@@ -315,7 +356,8 @@ func TestABalanceWhileSomethingRuns(t *testing.T) {
 		t.Fatalf("%+v after %+v", s, b)
 	}
 	costs, err := metering.Costs(t.Context(), r.d.Q, []id.Cluster{r.cluster, id.New[id.Cluster]()})
-	if err != nil || len(costs) != 1 || costs[r.cluster].Posted != spent || costs[r.cluster].BillableMS != 300_000 || costs[r.cluster].Estimate <= spent {
+	if err != nil || len(costs) != 1 || costs[r.cluster].Posted != spent || costs[r.cluster].BillableMS != 300_000 ||
+		costs[r.cluster].Estimate <= spent {
 		t.Fatal(costs, err)
 	}
 }
@@ -348,7 +390,8 @@ func TestTransactions(t *testing.T) {
 		t.Fatal(diff)
 	}
 	earned, err := statement.Transactions(t.Context(), r.d.Q, r.operator, "EUR", id.LedgerTx{}, 10)
-	if err != nil || len(earned) != 1 || earned[0].Kind != "earning" || earned[0].EarnedAfter != money.Share(spent, 850_000) {
+	if err != nil || len(earned) != 1 || earned[0].Kind != "earning" || earned[0].EarnedAfter != money.Share(spent,
+		850_000) {
 		t.Fatal(earned, err)
 	}
 }
@@ -368,7 +411,13 @@ func TestEarningsAreTheOperatorsOwn(t *testing.T) {
 
 func TestSecondsAreExact(t *testing.T) {
 	t.Parallel()
-	for ms, want := range map[statement.Seconds]string{0: "0.000", 1: "0.001", 999: "0.999", 754_321: "754.321", 31_536_000_000: "31536000.000"} {
+	for ms, want := range map[statement.Seconds]string{
+		0:              "0.000",
+		1:              "0.001",
+		999:            "0.999",
+		754_321:        "754.321",
+		31_536_000_000: "31536000.000",
+	} {
 		b, err := json.Marshal(ms)
 		if err != nil || string(b) != want {
 			t.Errorf("%d: %s %v", int64(ms), b, err)

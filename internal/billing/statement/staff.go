@@ -26,8 +26,8 @@ func requireStaff(who account.Principal) error {
 	return nil
 }
 
-// TrialBalance is the trial balance of the whole ledger. Its problems name series of documents whose numbers have a gap or are out
-// of order, too. Fault: Forbidden.
+// TrialBalance is the trial balance of the whole ledger. Its problems name series of documents whose numbers have a gap
+// or are out of order, too. Fault: Forbidden.
 func TrialBalance(ctx context.Context, who account.Principal, d *db.DB) (ledger.TrialBalance, error) {
 	if err := requireStaff(who); err != nil {
 		return ledger.TrialBalance{}, err
@@ -54,7 +54,8 @@ func Series(ctx context.Context, who account.Principal, q *dbq.Queries) ([]docum
 }
 
 // SearchLedger is ledger.Search over all organisations. Fault: Forbidden.
-func SearchLedger(ctx context.Context, who account.Principal, q *dbq.Queries, text string, before id.LedgerTx, limit int) ([]ledger.Booked, error) {
+func SearchLedger(ctx context.Context, who account.Principal, q *dbq.Queries, text string, before id.LedgerTx,
+	limit int) ([]ledger.Booked, error) {
 	if err := requireStaff(who); err != nil {
 		return nil, err
 	}
@@ -62,7 +63,8 @@ func SearchLedger(ctx context.Context, who account.Principal, q *dbq.Queries, te
 }
 
 // SearchAudit is audit.Search over all organisations. Fault: Forbidden.
-func SearchAudit(ctx context.Context, who account.Principal, q *dbq.Queries, f audit.Filter, before id.Audit, limit int) ([]audit.Found, error) {
+func SearchAudit(ctx context.Context, who account.Principal, q *dbq.Queries, f audit.Filter, before id.Audit,
+	limit int) ([]audit.Found, error) {
 	if err := requireStaff(who); err != nil {
 		return nil, err
 	}

@@ -104,8 +104,18 @@ func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usag
 	}
 	for i, l := range m.Lines {
 		u.Segments[i] = UsageSegment{
-			Rank: l.Rank, Lease: l.Lease, HostID: l.Host, HostName: names[l.Host], Epoch: l.Epoch, Seq: l.Seq, From: l.From, To: l.To, Seconds: Seconds(l.MS),
-			GPUs: l.GPUs, PricePerHour: l.Rate, Cost: l.Cost,
+			Rank:         l.Rank,
+			Lease:        l.Lease,
+			HostID:       l.Host,
+			HostName:     names[l.Host],
+			Epoch:        l.Epoch,
+			Seq:          l.Seq,
+			From:         l.From,
+			To:           l.To,
+			Seconds:      Seconds(l.MS),
+			GPUs:         l.GPUs,
+			PricePerHour: l.Rate,
+			Cost:         l.Cost,
 		}
 	}
 	return u, nil

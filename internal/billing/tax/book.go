@@ -24,8 +24,20 @@ type Line struct {
 // Record writes a line. Call it in the transaction that posts the entry of the ledger with this key and moves Tax to or
 // from tax_payable, and only if that entry is new. Sales that bear no tax are written too: they are reported.
 func Record(ctx context.Context, tx *db.Tx, l Line) error {
-	err := tx.Q.InsertTaxEntry(ctx, dbq.InsertTaxEntryParams{Key: l.Key, OrgID: l.Org, Kind: string(l.Kind), Ref: l.Ref, Country: l.Of.Country, VatID: l.Of.VATID,
-		Reason: string(l.Of.Reason), Name: l.Of.Name, Ppm: int32(l.Of.PPM), Net: l.Net, Tax: l.Tax, Currency: l.Currency})
+	err := tx.Q.InsertTaxEntry(ctx, dbq.InsertTaxEntryParams{
+		Key:      l.Key,
+		OrgID:    l.Org,
+		Kind:     string(l.Kind),
+		Ref:      l.Ref,
+		Country:  l.Of.Country,
+		VatID:    l.Of.VATID,
+		Reason:   string(l.Of.Reason),
+		Name:     l.Of.Name,
+		Ppm:      int32(l.Of.PPM),
+		Net:      l.Net,
+		Tax:      l.Tax,
+		Currency: l.Currency,
+	})
 	if err != nil {
 		return fmt.Errorf("tax: record %s: %w", l.Key, err)
 	}

@@ -17,7 +17,8 @@ import (
 //   - anybody else is charged the rate of their own country, where it has one;
 //   - a buyer who gave no country is taxed as one in the merchant's.
 //
-// The form and check digits of a VAT id are trusted (account.NormalVATID): whether it was given out is for the merchant to check.
+// The form and check digits of a VAT id are trusted (account.NormalVATID): whether it was given out is for the merchant
+// to check.
 type Flat struct {
 	Home  string           // the merchant's country, ISO 3166-1 alpha-2; "": not set
 	Rates map[string]int64 // ppm by country; not listed: no tax is collected there
@@ -56,9 +57,33 @@ func name(country string) string {
 
 // euRates are the standard rates of the member states of the EU at the beginning of 2026, in ppm.
 var euRates = map[string]int64{
-	"AT": 200_000, "BE": 210_000, "BG": 200_000, "CY": 190_000, "CZ": 210_000, "DE": 190_000, "DK": 250_000, "EE": 240_000, "ES": 210_000,
-	"FI": 255_000, "FR": 200_000, "GR": 240_000, "HR": 250_000, "HU": 270_000, "IE": 230_000, "IT": 220_000, "LT": 210_000, "LU": 170_000,
-	"LV": 210_000, "MT": 180_000, "NL": 210_000, "PL": 230_000, "PT": 230_000, "RO": 210_000, "SE": 250_000, "SI": 220_000, "SK": 230_000,
+	"AT": 200_000,
+	"BE": 210_000,
+	"BG": 200_000,
+	"CY": 190_000,
+	"CZ": 210_000,
+	"DE": 190_000,
+	"DK": 250_000,
+	"EE": 240_000,
+	"ES": 210_000,
+	"FI": 255_000,
+	"FR": 200_000,
+	"GR": 240_000,
+	"HR": 250_000,
+	"HU": 270_000,
+	"IE": 230_000,
+	"IT": 220_000,
+	"LT": 210_000,
+	"LU": 170_000,
+	"LV": 210_000,
+	"MT": 180_000,
+	"NL": 210_000,
+	"PL": 230_000,
+	"PT": 230_000,
+	"RO": 210_000,
+	"SE": 250_000,
+	"SI": 220_000,
+	"SK": 230_000,
 }
 
 // InEU reports whether a country is a member state of the EU.
@@ -69,8 +94,9 @@ func EU() map[string]int64 { return maps.Clone(euRates) }
 
 var errRates = errors.New(`want a list such as "eu, GB=20%, CH=8.1%" or "DE=19%", or off`)
 
-// ParseRates reads rates as they are configured: "off" (nil), or a list of countries with their rates in percent, of which
-// "eu" stands for the EU's member states; a country that is named again has the last rate. known says which countries there are.
+// ParseRates reads rates as they are configured: "off" (nil), or a list of countries with their rates in percent, of
+// which "eu" stands for the EU's member states; a country that is named again has the last rate. known says which
+// countries there are.
 func ParseRates(s string, known func(country string) bool) (map[string]int64, error) {
 	if s = strings.TrimSpace(s); s == "" || strings.EqualFold(s, "off") {
 		return nil, nil

@@ -59,9 +59,10 @@ type Remittance struct {
 	Reason  string // for the trail, such as the reference of the bank's transfer
 }
 
-// Remit writes a payment to a tax office down and returns its number, which makes the key of the ledger's entry: call it in the
-// transaction that moves the amount out of tax_payable. Never more is paid than is owed to that country for that period, less what
-// was paid for any period that has time in common with it. Faults: Invalid, Conflict (the period is not over).
+// Remit writes a payment to a tax office down and returns its number, which makes the key of the ledger's entry: call
+// it in the transaction that moves the amount out of tax_payable. Never more is paid than is owed to that country for
+// that period, less what was paid for any period that has time in common with it. Faults: Invalid, Conflict (the period
+// is not over).
 func Remit(ctx context.Context, tx *db.Tx, who id.User, currency string, m Remittance) (number int64, err error) {
 	if err := tx.Q.LockTaxRemittances(ctx, m.Country, currency); err != nil {
 		return 0, fmt.Errorf("tax: remit: %w", err)
@@ -75,7 +76,8 @@ func Remit(ctx context.Context, tx *db.Tx, who id.User, currency string, m Remit
 		return 0, err
 	}
 	if now.Before(r.To) {
-		return 0, fault.New(fault.Conflict, "the period ends on %s: what is owed for it may still change", r.To.Add(-time.Second).Format("2 January 2006"))
+		return 0, fault.New(fault.Conflict, "the period ends on %s: what is owed for it may still change",
+			r.To.Add(-time.Second).Format("2 January 2006"))
 	}
 	var left money.Nano
 	for _, o := range r.Offices {
@@ -98,8 +100,16 @@ func Remit(ctx context.Context, tx *db.Tx, who id.User, currency string, m Remit
 	if err := bad.Err(); err != nil {
 		return 0, err
 	}
-	number, err = tx.Q.InsertTaxRemittance(ctx, dbq.InsertTaxRemittanceParams{Country: m.Country, Period: m.Period, FromTime: r.From, ToTime: r.To, Amount: m.Amount,
-		Currency: currency, Reason: m.Reason, UserID: who})
+	number, err = tx.Q.InsertTaxRemittance(ctx, dbq.InsertTaxRemittanceParams{
+		Country:  m.Country,
+		Period:   m.Period,
+		FromTime: r.From,
+		ToTime:   r.To,
+		Amount:   m.Amount,
+		Currency: currency,
+		Reason:   m.Reason,
+		UserID:   who,
+	})
 	if err != nil {
 		return 0, fmt.Errorf("tax: remit to %s: %w", m.Country, err)
 	}

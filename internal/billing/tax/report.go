@@ -24,14 +24,14 @@ type Report struct {
 	Net      money.Nano `json:"net"` // sums of the lines
 	Tax      money.Nano `json:"tax"`
 	Offices  []Office   `json:"offices"` // what each country gets and has got, by country
-	// Book is all tax ever charged less what was given back and what was paid to tax offices, by this book; Payable the same by
-	// the ledger. They are equal.
+	// Book is all tax ever charged less what was given back and what was paid to tax offices, by this book; Payable the
+	// same by the ledger. They are equal.
 	Book    money.Nano `json:"book"`
 	Payable money.Nano `json:"payable"`
 }
 
-// Declared is what was sold to one country at one rate for one reason; by customer where the reverse charge applies, as the
-// recapitulative statement wants it.
+// Declared is what was sold to one country at one rate for one reason; by customer where the reverse charge applies, as
+// the recapitulative statement wants it.
 type Declared struct {
 	Country   string     `json:"country"` // "": unknown
 	Reason    Reason     `json:"reason"`
@@ -47,8 +47,8 @@ type Declared struct {
 	Tax       money.Nano `json:"tax"`        // Charged − GivenBack: to be declared
 }
 
-// ReportOf sums the book over a period: 2026, 2026-Q1 or 2026-01, in UTC. What goes back counts in the period in which it
-// does. Fault: Invalid.
+// ReportOf sums the book over a period: 2026, 2026-Q1 or 2026-01, in UTC. What goes back counts in the period in which
+// it does. Fault: Invalid.
 func ReportOf(ctx context.Context, q *dbq.Queries, currency, period string) (Report, error) {
 	from, to, err := span(period)
 	if err != nil {
@@ -60,8 +60,18 @@ func ReportOf(ctx context.Context, q *dbq.Queries, currency, period string) (Rep
 		return r, fmt.Errorf("tax: report of %s: %w", period, err)
 	}
 	for _, x := range rows {
-		d := Declared{Country: x.Country, Reason: Reason(x.Reason), Name: x.Name, Percent: Percent(int64(x.Ppm)), VATID: x.VatID, Sales: x.Sales,
-			Sold: money.Nano(x.Sold), Charged: money.Nano(x.Charged), Returned: money.Nano(x.Returned), GivenBack: money.Nano(x.GivenBack)}
+		d := Declared{
+			Country:   x.Country,
+			Reason:    Reason(x.Reason),
+			Name:      x.Name,
+			Percent:   Percent(int64(x.Ppm)),
+			VATID:     x.VatID,
+			Sales:     x.Sales,
+			Sold:      money.Nano(x.Sold),
+			Charged:   money.Nano(x.Charged),
+			Returned:  money.Nano(x.Returned),
+			GivenBack: money.Nano(x.GivenBack),
+		}
 		d.Net, d.Tax = d.Sold-d.Returned, d.Charged-d.GivenBack
 		r.Net, r.Tax = r.Net+d.Net, r.Tax+d.Tax
 		r.Lines = append(r.Lines, d)
@@ -104,9 +114,11 @@ func span(period string) (from, to time.Time, err error) {
 // CSV writes the lines as a table with a heading.
 func (r Report) CSV(w io.Writer) error {
 	out := csv.NewWriter(w)
-	rows := [][]string{{"period", "country", "reason", "tax", "percent", "vat_id", "sales", "sold", "charged", "returned", "given_back", "net", "tax_due", "currency"}}
+	rows := [][]string{{"period", "country", "reason", "tax", "percent", "vat_id", "sales", "sold", "charged", "returned",
+		"given_back", "net", "tax_due", "currency"}}
 	for _, d := range r.Lines {
-		rows = append(rows, []string{r.Period, d.Country, string(d.Reason), d.Name, d.Percent, d.VATID, strconv.FormatInt(d.Sales, 10), d.Sold.String(), d.Charged.String(),
+		rows = append(rows, []string{r.Period, d.Country, string(d.Reason), d.Name, d.Percent, d.VATID,
+			strconv.FormatInt(d.Sales, 10), d.Sold.String(), d.Charged.String(),
 			d.Returned.String(), d.GivenBack.String(), d.Net.String(), d.Tax.String(), r.Currency})
 	}
 	return out.WriteAll(rows)

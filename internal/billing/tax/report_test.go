@@ -41,24 +41,31 @@ func TestReportByCountryAndPeriod(t *testing.T) {
 	}
 	now := time.Now().UTC()
 	r, err := ReportOf(t.Context(), d.Q, "EUR", now.Format("2006"))
-	if err != nil || len(r.Lines) != 2 || r.Net != 107*money.Unit || r.Tax != 19*money.Unit || r.Book != 19*money.Unit || r.Payable != 0 {
+	if err != nil || len(r.Lines) != 2 || r.Net != 107*money.Unit || r.Tax != 19*money.Unit || r.Book != 19*money.Unit ||
+		r.Payable != 0 {
 		t.Fatalf("%+v %v", r, err)
 	}
 	de, fr := r.Lines[0], r.Lines[1]
-	if de.Country != "DE" || de.Sales != 1 || de.Sold != 150*money.Unit || de.Returned != 50*money.Unit || de.Charged != 2850*money.Cent || de.Tax != 19*money.Unit || de.Percent != "19" {
+	if de.Country != "DE" || de.Sales != 1 || de.Sold != 150*money.Unit || de.Returned != 50*money.Unit ||
+		de.Charged != 2850*money.Cent || de.Tax != 19*money.Unit || de.Percent != "19" {
 		t.Errorf("%+v", de)
 	}
 	if fr.Reason != ReverseCharge || fr.VATID != back.VATID || fr.Net != 7*money.Unit || fr.Tax != 0 {
 		t.Errorf("%+v", fr)
 	}
 	var b strings.Builder
-	if err := r.CSV(&b); err != nil || !strings.Contains(b.String(), ",DE,home,VAT,19,,1,150.000000000,28.500000000,50.000000000,9.500000000,100.000000000,19.000000000,EUR\n") {
+	if err := r.CSV(&b); err != nil || !strings.Contains(b.String(),
+		",DE,home,VAT,19,,1,150.000000000,28.500000000,50.000000000,9.500000000,100.000000000,19.000000000,EUR\n") {
 		t.Error(b.String(), err)
 	}
 	if _, err := d.Pool.Exec(t.Context(), "UPDATE tax_entry SET tax = 0"); err == nil {
 		t.Error("the book can be changed")
 	}
-	for period, want := range map[string]string{"2026-Q4": "2026-10-01 2027-01-01", "2026-02": "2026-02-01 2026-03-01", "2027": "2027-01-01 2028-01-01"} {
+	for period, want := range map[string]string{
+		"2026-Q4": "2026-10-01 2027-01-01",
+		"2026-02": "2026-02-01 2026-03-01",
+		"2027":    "2027-01-01 2028-01-01",
+	} {
 		from, to, err := span(period)
 		if got := from.Format(time.DateOnly) + " " + to.Format(time.DateOnly); err != nil || got != want {
 			t.Errorf("%s: %s %v", period, got, err)

@@ -87,8 +87,8 @@ type Tax struct {
 	Reason  Reason
 }
 
-// Taxer says what tax a sale bears. It may ask others: call it outside of transactions. An error means that it cannot be
-// said now; nothing may be charged then.
+// Taxer says what tax a sale bears. It may ask others: call it outside of transactions. An error means that it cannot
+// be said now; nothing may be charged then.
 type Taxer interface {
 	Tax(ctx context.Context, s Sale) (Tax, error)
 }
@@ -147,9 +147,9 @@ func Of(cents, ppm int64) int64 {
 
 const million = 1_000_000
 
-// Back is how much of a payment's tax goes back with the next part of it: floor(tax × (before + part) / whole), less what
-// went back before, so that all parts together take the whole tax along and no part more. All in one unit; before is what
-// went back of the whole so far, and gone what went back of the tax. 0 ≤ result ≤ tax − gone.
+// Back is how much of a payment's tax goes back with the next part of it: floor(tax × (before + part) / whole), less
+// what went back before, so that all parts together take the whole tax along and no part more. All in one unit; before
+// is what went back of the whole so far, and gone what went back of the tax. 0 ≤ result ≤ tax − gone.
 func Back(tax, whole, before, part, gone int64) int64 {
 	if tax < 0 || before < 0 || part < 0 || gone < 0 {
 		panic("tax: negative amounts")

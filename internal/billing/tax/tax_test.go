@@ -25,13 +25,15 @@ func TestFlatRates(t *testing.T) {
 		{"at home", atHome, "DE", "", Tax{1900, 190_000, "VAT", "DE", "", Home}},
 		{"at home, a business", atHome, "DE", "DE123456789", Tax{1900, 190_000, "VAT", "DE", "", Home}},
 		{"elsewhere in the EU", atHome, "FI", "", Tax{2550, 255_000, "VAT", "FI", "", Destination}},
-		{"elsewhere in the EU, a business", atHome, "FR", "FR12345678901", Tax{0, 0, "", "FR", "FR12345678901", ReverseCharge}},
+		{"elsewhere in the EU, a business", atHome, "FR", "FR12345678901",
+			Tax{0, 0, "", "FR", "FR12345678901", ReverseCharge}},
 		{"outside", atHome, "CH", "CHE123456789", Tax{0, 0, "", "CH", "", Outside}},
 		{"outside, and tax is collected there", atHome, "US", "", Tax{825, 82_500, "Tax", "US", "", Destination}},
 		{"untold", atHome, "", "", Tax{1900, 190_000, "VAT", "DE", "", Untold}},
 		{"untold, and no home", nowhere, "", "", Tax{Reason: Untold}},
 		{"no home", nowhere, "DE", "", Tax{1900, 190_000, "VAT", "DE", "", Destination}},
-		{"a merchant outside, a business in the EU", abroad, "DE", "DE123456789", Tax{0, 0, "", "DE", "DE123456789", ReverseCharge}},
+		{"a merchant outside, a business in the EU", abroad, "DE", "DE123456789",
+			Tax{0, 0, "", "DE", "DE123456789", ReverseCharge}},
 		{"a merchant outside, at home", abroad, "US", "", Tax{825, 82_500, "Tax", "US", "", Home}},
 	} {
 		got, err := c.f.Tax(t.Context(), Sale{Kind: TopUp, Country: c.country, VATID: c.vat, Cents: 10_000, Currency: "EUR"})
@@ -39,7 +41,10 @@ func TestFlatRates(t *testing.T) {
 			t.Errorf("%s: %+v %v, want %+v", c.name, got, err, c.want)
 		}
 	}
-	if got, err := (None{}).Tax(t.Context(), Sale{Country: "DE", Cents: 1}); err != nil || got != (Tax{Country: "DE", Reason: Off}) {
+	if got, err := (None{}).Tax(t.Context(), Sale{
+		Country: "DE",
+		Cents:   1,
+	}); err != nil || got != (Tax{Country: "DE", Reason: Off}) {
 		t.Errorf("%+v %v", got, err)
 	}
 }
@@ -48,7 +53,12 @@ func TestRatesAreRead(t *testing.T) {
 	t.Parallel()
 	known := func(c string) bool { return InEU(c) || c == "GB" || c == "US" }
 	for in, want := range map[string]map[string]int64{
-		"": nil, "off": nil, "DE=19%": {"DE": 190_000}, "de = 7.5 % , GB=20%": {"DE": 75_000, "GB": 200_000}, "US=0.0001%": {"US": 1}, "US=100%": {"US": 1_000_000},
+		"":                    nil,
+		"off":                 nil,
+		"DE=19%":              {"DE": 190_000},
+		"de = 7.5 % , GB=20%": {"DE": 75_000, "GB": 200_000},
+		"US=0.0001%":          {"US": 1},
+		"US=100%":             {"US": 1_000_000},
 	} {
 		got, err := ParseRates(in, known)
 		if err != nil || len(got) != len(want) {
@@ -60,15 +70,24 @@ func TestRatesAreRead(t *testing.T) {
 			}
 		}
 	}
-	if got, err := ParseRates("eu,DE=7%", known); err != nil || len(got) != 27 || got["DE"] != 70_000 || got["FR"] != 200_000 || EU()["DE"] != 190_000 {
+	if got, err := ParseRates("eu,DE=7%", known); err != nil || len(got) != 27 || got["DE"] != 70_000 ||
+		got["FR"] != 200_000 || EU()["DE"] != 190_000 {
 		t.Errorf("%v %v", got, err)
 	}
-	for _, bad := range []string{"DE", "DE=19", "DE=-1%", "DE=101%", "DE=1.23456%", "DE=%", "DE=1.%", "XX=5%", "DE=19%;FR=20%", "DE=1e1%", ",", "DE=99999999999999999999%"} {
+	for _, bad := range []string{"DE", "DE=19", "DE=-1%", "DE=101%", "DE=1.23456%", "DE=%", "DE=1.%", "XX=5%",
+		"DE=19%;FR=20%", "DE=1e1%", ",", "DE=99999999999999999999%"} {
 		if got, err := ParseRates(bad, known); err == nil {
 			t.Errorf("%q is read as %v", bad, got)
 		}
 	}
-	for ppm, want := range map[int64]string{0: "0", 190_000: "19", 255_000: "25.5", 82_500: "8.25", 1: "0.0001", 1_000_000: "100"} {
+	for ppm, want := range map[int64]string{
+		0:         "0",
+		190_000:   "19",
+		255_000:   "25.5",
+		82_500:    "8.25",
+		1:         "0.0001",
+		1_000_000: "100",
+	} {
 		if got := Percent(ppm); got != want {
 			t.Errorf("%d is %q", ppm, got)
 		}
@@ -78,7 +97,8 @@ func TestRatesAreRead(t *testing.T) {
 // Rounding is half up, exact for any amount.
 func TestTaxIsRoundedHalfUp(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ cents, ppm, want int64 }{{10_000, 190_000, 1900}, {1, 190_000, 0}, {2, 250_000, 1}, {3, 190_000, 1}, {50, 190_000, 10}, {0, 190_000, 0}, {5, 0, 0}} {
+	for _, c := range []struct{ cents, ppm, want int64 }{{10_000, 190_000, 1900}, {1, 190_000, 0}, {2, 250_000, 1},
+		{3, 190_000, 1}, {50, 190_000, 10}, {0, 190_000, 0}, {5, 0, 0}} {
 		if got := Of(c.cents, c.ppm); got != c.want {
 			t.Errorf("%+v: %d", c, got)
 		}
@@ -94,8 +114,8 @@ func TestTaxIsRoundedHalfUp(t *testing.T) {
 	}
 }
 
-// Whatever parts a payment goes back in, and whichever of them fail in between: never more tax than was charged, within a
-// cent of the proportion at every step, and all of it once all is back.
+// Whatever parts a payment goes back in, and whichever of them fail in between: never more tax than was charged, within
+// a cent of the proportion at every step, and all of it once all is back.
 func TestTaxGoesBackInProportion(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))

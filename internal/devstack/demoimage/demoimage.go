@@ -96,8 +96,16 @@ type file struct {
 var base = []file{
 	{name: "etc/", mode: 0o755},
 	{name: "etc/group", mode: 0o644, body: []byte("root:x:0:\nnogroup:x:65534:\n")},
-	{name: "etc/os-release", mode: 0o644, body: []byte("ID=muster-demo\nNAME=\"Muster demo\"\nPRETTY_NAME=\"Muster demo job\"\n")},
-	{name: "etc/passwd", mode: 0o644, body: []byte("root:x:0:0:root:/root:/nonexistent\nnobody:x:65534:65534:nobody:/:/nonexistent\n")},
+	{
+		name: "etc/os-release",
+		mode: 0o644,
+		body: []byte("ID=muster-demo\nNAME=\"Muster demo\"\nPRETTY_NAME=\"Muster demo job\"\n"),
+	},
+	{
+		name: "etc/passwd",
+		mode: 0o644,
+		body: []byte("root:x:0:0:root:/root:/nonexistent\nnobody:x:65534:65534:nobody:/:/nonexistent\n"),
+	},
 	{name: "root/", mode: 0o700},
 	{name: "tmp/", mode: 0o1777},
 	{name: "usr/", mode: 0o755},
@@ -109,7 +117,14 @@ func layerOf(files []file) (v1.Layer, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, f := range files {
-		h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.body)), Typeflag: tar.TypeReg, ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}
+		h := &tar.Header{
+			Name:     f.name,
+			Mode:     f.mode,
+			Size:     int64(len(f.body)),
+			Typeflag: tar.TypeReg,
+			ModTime:  time.Unix(0, 0),
+			Format:   tar.FormatUSTAR,
+		}
 		if f.name[len(f.name)-1] == '/' {
 			h.Typeflag = tar.TypeDir
 		}

@@ -21,7 +21,11 @@ func TestDigestStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func(listen string) *registry.Registry {
-		r, err := registry.Start(t.Context(), registry.Config{Dir: filepath.Join(dir, "registry"), Listen: listen, Log: slog.New(slog.DiscardHandler)})
+		r, err := registry.Start(t.Context(), registry.Config{
+			Dir:    filepath.Join(dir, "registry"),
+			Listen: listen,
+			Log:    slog.New(slog.DiscardHandler),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +78,11 @@ func TestPushRefuses(t *testing.T) {
 	if _, _, err := Push(t.Context(), "127.0.0.1:1", filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("no program: no error")
 	}
-	if r, err := registry.Start(t.Context(), registry.Config{Dir: t.TempDir(), Listen: "0.0.0.0:0", Log: slog.New(slog.DiscardHandler)}); err == nil {
+	if r, err := registry.Start(t.Context(), registry.Config{
+		Dir:    t.TempDir(),
+		Listen: "0.0.0.0:0",
+		Log:    slog.New(slog.DiscardHandler),
+	}); err == nil {
 		r.Close()
 		t.Error("an open registry listens beyond loopback")
 	}

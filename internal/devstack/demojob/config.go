@@ -16,7 +16,8 @@ type config struct {
 	every       int           // TRAIN_LOG_EVERY: steps between progress lines
 	pace        time.Duration // TRAIN_STEP_MS: least time of a step, to watch it
 	join        time.Duration // TRAIN_JOIN_SECONDS: how long ranks wait for each other
-	until       string        // TRAIN_UNTIL: all ranks end after the step in which one of them finds this file; "" = none does
+	// TRAIN_UNTIL: all ranks end after the step in which one of them finds this file; "" = none does
+	until string
 }
 
 func readConfig(env []string) (c config, err error) {

@@ -21,7 +21,8 @@ func trainAll(t *testing.T, world int, extra ...string) ([]string, error) {
 	var g errgroup.Group
 	for rank := range world {
 		g.Go(func() error {
-			env := append([]string{fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", world), fmt.Sprint("MASTER_PORT=", port), "TRAIN_STEPS=60"}, extra...)
+			env := append([]string{fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", world), fmt.Sprint("MASTER_PORT=", port),
+				"TRAIN_STEPS=60"}, extra...)
 			var stderr bytes.Buffer
 			if code := Run(t.Context(), []string{"train"}, env, &out[rank], &stderr); code != 0 {
 				return fmt.Errorf("rank %d: code %d: %s", rank, code, stderr.String())
@@ -50,7 +51,8 @@ func TestTrainEndsWhenItIsTold(t *testing.T) {
 	out := make([]bytes.Buffer, 3)
 	var g errgroup.Group
 	for rank := range out {
-		env := []string{fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", len(out)), fmt.Sprint("MASTER_PORT=", port), "TRAIN_STEPS=1000000000"}
+		env := []string{fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", len(out)), fmt.Sprint("MASTER_PORT=", port),
+			"TRAIN_STEPS=1000000000"}
 		if rank == 1 {
 			env = append(env, "TRAIN_UNTIL="+told)
 		}
@@ -112,12 +114,14 @@ func TestTrainIsTheSameOnEveryRank(t *testing.T) {
 // A rank that is lost is named, and one that never comes too.
 func TestLostRank(t *testing.T) {
 	t.Parallel()
-	if _, err := trainAll(t, 1, "WORLD_SIZE=2", "TRAIN_JOIN_SECONDS=1"); err == nil || !strings.Contains(err.Error(), "not all ranks came") {
+	if _, err := trainAll(t, 1, "WORLD_SIZE=2", "TRAIN_JOIN_SECONDS=1"); err == nil ||
+		!strings.Contains(err.Error(), "not all ranks came") {
 		t.Errorf("a rank that never came: %v", err)
 	}
 	port := testnet.Port(t)
 	env := func(rank int) []string {
-		return []string{fmt.Sprint("RANK=", rank), "WORLD_SIZE=2", fmt.Sprint("MASTER_PORT=", port), "TRAIN_STEPS=1000000", "TRAIN_STEP_MS=1"}
+		return []string{fmt.Sprint("RANK=", rank), "WORLD_SIZE=2", fmt.Sprint("MASTER_PORT=", port), "TRAIN_STEPS=1000000",
+			"TRAIN_STEP_MS=1"}
 	}
 	ctx, kill := context.WithCancel(t.Context())
 	progress := &signalWriter{want: "step 20/", seen: make(chan struct{})}
@@ -125,7 +129,8 @@ func TestLostRank(t *testing.T) {
 	go func() { done <- Run(ctx, []string{"train"}, env(1), progress, &bytes.Buffer{}) }()
 	go func() { <-progress.seen; kill() }()
 	var stderr bytes.Buffer
-	if code := Run(t.Context(), []string{"train"}, env(0), &bytes.Buffer{}, &stderr); code != 1 || !strings.Contains(stderr.String(), "rank 1 is lost") {
+	if code := Run(t.Context(), []string{"train"}, env(0), &bytes.Buffer{}, &stderr); code != 1 ||
+		!strings.Contains(stderr.String(), "rank 1 is lost") {
 		t.Errorf("code %d: %s", code, stderr.String())
 	}
 	if code := <-done; code != 1 {

@@ -41,7 +41,8 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 			return nil, fmt.Errorf("make the registry's folder: %w", err)
 		}
 	}
-	kept.next = registry.New(registry.WithBlobHandler(registry.NewDiskBlobHandler(blobs)), registry.Logger(log.New(io.Discard, "", 0)))
+	kept.next = registry.New(registry.WithBlobHandler(registry.NewDiskBlobHandler(blobs)),
+		registry.Logger(log.New(io.Discard, "", 0)))
 	if err := kept.restore(); err != nil {
 		return nil, err
 	}

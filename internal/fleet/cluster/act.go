@@ -22,7 +22,8 @@ func (c *Clusters) Act(ctx context.Context, p account.Principal, cl id.Cluster, 
 }
 
 // ActOnce is Act under an idempotency key: repeated, it gives the first answer again.
-func (c *Clusters) ActOnce(ctx context.Context, p account.Principal, cl id.Cluster, a Action, key idem.Request) (Cluster, error) {
+func (c *Clusters) ActOnce(ctx context.Context, p account.Principal, cl id.Cluster, a Action,
+	key idem.Request) (Cluster, error) {
 	switch a {
 	case ActionRelease:
 		return c.release(ctx, p, cl, key)
@@ -32,8 +33,8 @@ func (c *Clusters) ActOnce(ctx context.Context, p account.Principal, cl id.Clust
 	return Cluster{}, fault.InvalidField("action", "want one of %v", []Action{ActionRelease, ActionRestart})
 }
 
-// Release ends the cluster now. Its processes have graceSeconds to end, and each lease is billed for that time as its host
-// signs it; nothing later is billed. Releasing one that has ended changes nothing.
+// Release ends the cluster now. Its processes have graceSeconds to end, and each lease is billed for that time as its
+// host signs it; nothing later is billed. Releasing one that has ended changes nothing.
 func (c *Clusters) Release(ctx context.Context, p account.Principal, cl id.Cluster) (Cluster, error) {
 	return c.release(ctx, p, cl, idem.Request{})
 }
@@ -67,7 +68,8 @@ func (c *Clusters) restart(ctx context.Context, p account.Principal, cl id.Clust
 
 // act does f with the cluster locked. The answer is read after the commit: nobody waits for a view with the locks held.
 // Until it is stored under the key, a repeated request is answered with the cluster as it is then.
-func (c *Clusters) act(ctx context.Context, p account.Principal, cl id.Cluster, key idem.Request, action string, f func(*change) error) (Cluster, error) {
+func (c *Clusters) act(ctx context.Context, p account.Principal, cl id.Cluster, key idem.Request, action string,
+	f func(*change) error) (Cluster, error) {
 	if _, err := c.owned(ctx, p.Org, cl); err != nil {
 		return Cluster{}, err
 	}

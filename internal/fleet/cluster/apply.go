@@ -99,7 +99,8 @@ func (x *change) resumeAt(at time.Time) {
 	x.book(func(ctx context.Context) error { return metering.OpenWindow(ctx, x.tx, x.row.ID, at) })
 }
 
-// doubt keeps anything from being confirmed after the last moment at which every required rank is proven to have been up.
+// doubt keeps anything from being confirmed after the last moment at which every required rank is proven to have been
+// up.
 func (x *change) doubt() {
 	if !x.sure() {
 		return
@@ -194,8 +195,8 @@ func (n *node) restart(epoch int32) {
 	n.WgKey, n.Endpoints, n.Preflight, n.dirty = "", []string{}, []byte("{}"), true
 }
 
-// end stops everything: nothing is desired any more, nothing after the moment the run ended is billed. The window is closed by
-// closeWindow, once the hosts have reported up to it.
+// end stops everything: nothing is desired any more, nothing after the moment the run ended is billed. The window is
+// closed by closeWindow, once the hosts have reported up to it.
 func (x *change) end(r Reason, detail string) {
 	at := x.now
 	switch {
@@ -222,8 +223,8 @@ func (x *change) end(r Reason, detail string) {
 }
 
 // tail is until when a lease's processes may run on after an end of the renter's own doing, and are billed for it: each
-// lease alone, as its host signs it, from the stop to the end of its process. Grace and a moment, but never past run_until.
-// Other ends have no tail: of a command that has completed on every rank no process is left.
+// lease alone, as its host signs it, from the stop to the end of its process. Grace and a moment, but never past
+// run_until. Other ends have no tail: of a command that has completed on every rank no process is left.
 func (x *change) tail(r Reason, stop time.Time) time.Time {
 	switch r {
 	case ReasonReleasedByUser, ReasonMaxDuration, ReasonWorkloadFailed:
@@ -243,9 +244,9 @@ func (x *change) tail(r Reason, stop time.Time) time.Time {
 	return until
 }
 
-// closeWindow ends the window of an ended run when every required rank is proven up to its end. When a rank is not, and is
-// not likely to be heard of soon, the time that is not proven becomes pending. Until then the window stays open and nothing
-// past the proven moment is posted.
+// closeWindow ends the window of an ended run when every required rank is proven up to its end. When a rank is not, and
+// is not likely to be heard of soon, the time that is not proven becomes pending. Until then the window stays open and
+// nothing past the proven moment is posted.
 func (x *change) closeWindow() {
 	if !x.window || !State(x.row.State).Ended() {
 		return
@@ -294,8 +295,8 @@ func (x *change) firstGap() (at time.Time) {
 	return at
 }
 
-// doubtGap leaves to judge a gap that was over before anybody looked, as if somebody had: what is billed does not depend on
-// when the watchdog comes.
+// doubtGap leaves to judge a gap that was over before anybody looked, as if somebody had: what is billed does not
+// depend on when the watchdog comes.
 func (x *change) doubtGap() {
 	if !x.sure() || x.firstGap().IsZero() {
 		return
@@ -308,8 +309,8 @@ func (x *change) doubtGap() {
 	x.resume()
 }
 
-// watermark is through when the billable time can no longer become less: all required ranks were well, and it is known whom
-// they did not hear.
+// watermark is through when the billable time can no longer become less: all required ranks were well, and it is known
+// whom they did not hear.
 func (x *change) watermark() time.Time {
 	t := x.now
 	var tell []fairness.Progress // the ranks whose hosts sign whom they do not hear
@@ -361,8 +362,8 @@ func (x *change) firstFailure() time.Time {
 	return t
 }
 
-// lastStart is when the last required rank started, by its host's proof: a moment ahead, where that host's clock is (see
-// report.go).
+// lastStart is when the last required rank started, by its host's proof: a moment ahead, where that host's clock is
+// (see report.go).
 func (x *change) lastStart() time.Time {
 	var t time.Time
 	for _, n := range x.nodes {

@@ -47,8 +47,8 @@ func (x *change) stake(ctx context.Context, stakes bond.Stakes) error {
 	return x.tx.Together(ctx, func(ctx context.Context, tx *db.Tx) error { return stakes.Write(ctx, tx, books) })
 }
 
-// readBonds notes of which ranks of a gang that are in doubt little is left of the bond: nobody would pay the others for
-// waiting any longer.
+// readBonds notes of which ranks of a gang that are in doubt little is left of the bond: nobody would pay the others
+// for waiting any longer.
 func (x *change) readBonds(ctx context.Context) (err error) {
 	if len(x.nodes) < 2 || State(x.row.State).Ended() {
 		return nil
@@ -73,8 +73,8 @@ func (x *change) reserved(ctx context.Context) (bool, error) {
 	return slices.ContainsFunc(leases, func(l bond.Frozen) bool { return l.Open }), err
 }
 
-// tendBonds is the part of a look at a gang that moves bonds: reserves are filled up, standby and relief booked, and what
-// is reserved released once everything is decided.
+// tendBonds is the part of a look at a gang that moves bonds: reserves are filled up, standby and relief booked, and
+// what is reserved released once everything is decided.
 func (c *Clusters) tendBonds(ctx context.Context, cl id.Cluster) error {
 	leases, err := bond.OfCluster(ctx, c.db.Q, cl) // most clusters have none: no lock is taken for them
 	if err != nil || !slices.ContainsFunc(leases, func(l bond.Frozen) bool { return l.Open }) {
@@ -160,7 +160,10 @@ func (x *change) payStandby(ctx context.Context, leases []bond.Frozen) error {
 			s.Culprits = append(s.Culprits, at[c.Bytes])
 		}
 		slices.Sort(s.Culprits)
-		runs[i] = fairness.Run{Facts: fairness.Facts{Run: spans[i]}, Verdict: fairness.Verdict{Suspensions: []fairness.Suspension{s}}}
+		runs[i] = fairness.Run{
+			Facts:   fairness.Facts{Run: spans[i]},
+			Verdict: fairness.Verdict{Suspensions: []fairness.Suspension{s}},
+		}
 	}
 	for i := range runs {
 		runs[i].Ranks = ranks
@@ -169,9 +172,10 @@ func (x *change) payStandby(ctx context.Context, leases []bond.Frozen) error {
 	return bond.Post(ctx, x.tx, x.row.ID, leases, due)
 }
 
-// unwell is for which time between the first and the last span the hosts of leases themselves reported that a rank was not
-// up: a segment that says no more than that the lease was there is no proof of standing by then.
-func (x *change) unwell(ctx context.Context, leases []bond.Frozen, spans []interval.Span) (map[id.Lease]interval.Set, error) {
+// unwell is for which time between the first and the last span the hosts of leases themselves reported that a rank was
+// not up: a segment that says no more than that the lease was there is no proof of standing by then.
+func (x *change) unwell(ctx context.Context, leases []bond.Frozen,
+	spans []interval.Span) (map[id.Lease]interval.Set, error) {
 	var of []pgtype.UUID
 	for _, l := range leases {
 		of = append(of, uuids(l.Lease)...)

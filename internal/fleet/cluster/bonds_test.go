@@ -76,7 +76,8 @@ func (f *gangField) leases(c cluster.Cluster) []bond.Frozen {
 // signs adds a signed segment of a lease, in unix ms.
 func (f *gangField) signs(l id.Lease, span interval.Span) {
 	f.t.Helper()
-	f.exec(`INSERT INTO usage_segment (lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final, payload_hash, signature)
+	f.exec(`INSERT INTO usage_segment (lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj,
+		final, payload_hash, signature)
 		VALUES ($1, 1, 'past-' || $2::bigint, 1, 1, $3, $2::bigint, $3, 0, false, '\x00', '\x00')`, l, span.Start, span.End)
 }
 
@@ -87,7 +88,8 @@ func (f *gangField) suspends(c cluster.Cluster, n int, span interval.Span, class
 	for i, l := range culprits {
 		ids[i] = pgtype.UUID{Bytes: l.UUID(), Valid: true}
 	}
-	f.exec("INSERT INTO suspension (cluster_id, n, from_ms, to_ms, class, culprits) VALUES ($1, $2, $3, $4, $5, $6)", c.ID, 1000+n, span.Start, span.End, string(class), ids)
+	f.exec("INSERT INTO suspension (cluster_id, n, from_ms, to_ms, class, culprits) VALUES ($1, $2, $3, $4, $5, $6)", c.ID,
+		1000+n, span.Start, span.End, string(class), ids)
 }
 
 // ago is a span of the past that no window of the test's cluster touches.
@@ -120,14 +122,16 @@ func TestAGangOfTwoOperatorsReservesBonds(t *testing.T) {
 	}
 	var c cluster.Cluster
 	for {
-		if c, err = f.clusters[0].Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{}); !fault.Is(err, fault.NoCapacity) {
+		if c, err = f.clusters[0].Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{}); !fault.Is(err,
+			fault.NoCapacity) {
 			break
 		}
 	}
 	f.must(err)
 	const liable = money.Nano(166_666_667) // 300 s at 2.00 per hour
 	for _, l := range f.leases(c) {
-		if l.Amount != liable || l.StandbyRate != price || f.has(ledger.BondHold(l.Operator, l.Lease, usd)) != liable || f.has(ledger.HostBond(l.Operator, usd)) != money.Unit-liable {
+		if l.Amount != liable || l.StandbyRate != price || f.has(ledger.BondHold(l.Operator, l.Lease, usd)) != liable ||
+			f.has(ledger.HostBond(l.Operator, usd)) != money.Unit-liable {
 			t.Errorf("%+v", l)
 		}
 	}
@@ -145,8 +149,8 @@ func TestAGangOfTwoOperatorsReservesBonds(t *testing.T) {
 	}
 }
 
-// Security 1 and money 3: a host stands by for 30 s because another one fails. It is paid all of it, from the bond of the
-// failing host; the renter pays nothing for it, and the platform keeps its fee on it.
+// Security 1 and money 3: a host stands by for 30 s because another one fails. It is paid all of it, from the bond of
+// the failing host; the renter pays nothing for it, and the platform keeps its fee on it.
 func TestTheHonestHostIsPaidFromTheCulpritsBond(t *testing.T) {
 	t.Parallel()
 	f := newGangField(t, 2, money.Unit, nil)
@@ -155,7 +159,8 @@ func TestTheHonestHostIsPaidFromTheCulpritsBond(t *testing.T) {
 	span := ago(60*time.Second, 30*time.Second)
 	f.signs(honest.Lease, span)
 	f.suspends(c, 0, span, fairness.Proof, culprit.Lease)
-	before, paid := f.has(ledger.HostPending(honest.Operator, usd)), f.has(ledger.Wallet(f.renter.Org, usd))+f.has(ledger.Hold(f.renter.Org, c.ID, usd))
+	before, paid := f.has(ledger.HostPending(honest.Operator, usd)), f.has(ledger.Wallet(f.renter.Org, usd))+
+		f.has(ledger.Hold(f.renter.Org, c.ID, usd))
 	f.tick(c)
 	f.tick(c)                            // again: nothing new
 	const gross = money.Nano(16_666_666) // 30 s at 2.00 per hour
@@ -164,7 +169,8 @@ func TestTheHonestHostIsPaidFromTheCulpritsBond(t *testing.T) {
 		t.Errorf("the honest host got %s for it, want %s", got, host)
 	}
 	// The reserve is filled up again from the bond.
-	if got := f.has(ledger.BondHold(culprit.Operator, culprit.Lease, usd)) + f.has(ledger.HostBond(culprit.Operator, usd)); got != money.Unit-gross {
+	if got := f.has(ledger.BondHold(culprit.Operator, culprit.Lease, usd)) +
+		f.has(ledger.HostBond(culprit.Operator, usd)); got != money.Unit-gross {
 		t.Errorf("the culprit's bond is %s, want %s", got, money.Unit-gross)
 	}
 	if got := f.has(ledger.Wallet(f.renter.Org, usd)) + f.has(ledger.Hold(f.renter.Org, c.ID, usd)); got != paid {
@@ -182,7 +188,10 @@ func TestTheHonestHostIsPaidFromTheCulpritsBond(t *testing.T) {
 // Of a bond that is nearly used up nobody pays the others for waiting: the next doubt about its host is final at once.
 func TestALowBondMakesTheNextDoubtFinal(t *testing.T) {
 	t.Parallel()
-	f := newGangField(t, 2, fairness.Bond([]fairness.Lease{{StandbyRate: price}, {Operator: id.New[id.Org](), StandbyRate: price}}, 1, fairness.BondTime), nil)
+	f := newGangField(t, 2, fairness.Bond([]fairness.Lease{{StandbyRate: price}, {
+		Operator:    id.New[id.Org](),
+		StandbyRate: price,
+	}}, 1, fairness.BondTime), nil)
 	c := f.runUp(spec(2, 1))
 	f.ran(c, 16*time.Minute)
 	f.must(f.hostOf(c, 0).sync(f.ctx, 0))
@@ -213,18 +222,20 @@ func TestAHostThatFailedInThreeGangsIsInNoOther(t *testing.T) {
 	t.Parallel()
 	f := newGangField(t, 2, money.Unit, nil)
 	f.exec(`INSERT INTO gang_strike (host_id, cluster_id, kind, at)
-		SELECT $1, gen_random_uuid(), 'loss', clock_timestamp() - n * interval '1 minute' FROM generate_series(1, 3) n`, f.hosts[0].id)
+		SELECT $1, gen_random_uuid(), 'loss', clock_timestamp() - n * interval '1 minute' FROM generate_series(1, 3)
+		n`, f.hosts[0].id)
 	_, err := f.clusters[0].Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{})
 	var ft *fault.Fault
-	if !errors.As(err, &ft) || ft.Kind != fault.NoCapacity || !strings.Contains(fmt.Sprint(ft.Extra["explain"]), "gang ban") {
+	if !errors.As(err, &ft) || ft.Kind != fault.NoCapacity || !strings.Contains(fmt.Sprint(ft.Extra["explain"]),
+		"gang ban") {
 		t.Fatalf("a gang with a banned host: %v", err)
 	}
 	f.rent(spec(1, 1))
 	f.rent(spec(1, 1)) // both hosts alone, as before
 }
 
-// Money 3 with nobody to blame: the platform adds at most the configured part of the fee that it took on the same cluster, and
-// nothing where it took none (I4).
+// Money 3 with nobody to blame: the platform adds at most the configured part of the fee that it took on the same
+// cluster, and nothing where it took none (I4).
 func TestI4ReliefIsNeverAboveThePartOfTheFee(t *testing.T) {
 	t.Parallel()
 	f := newGangField(t, 2, money.Unit, nil)
@@ -257,13 +268,15 @@ func TestI6ACulpritNeverPaysMoreThanItsBond(t *testing.T) {
 		f.suspends(c, n, span, fairness.Silence, culprit.Lease)
 		f.tick(c)
 		var posted money.Nano
-		f.must(f.d.Pool.QueryRow(f.ctx, "SELECT coalesce(sum(posted), 0) FROM standby WHERE culprit = $1", culprit.Lease).Scan(&posted))
+		f.must(f.d.Pool.QueryRow(f.ctx, "SELECT coalesce(sum(posted), 0) FROM standby WHERE culprit = $1",
+			culprit.Lease).Scan(&posted))
 		if posted > kept {
 			t.Fatalf("after %d suspensions it paid %s of %s", n+1, posted, kept)
 		}
 	}
 	var told int
-	f.must(f.d.Pool.QueryRow(f.ctx, "SELECT count(*) FROM notice WHERE org_id = $1 AND dedupe_key LIKE 'bond_short:%'", culprit.Operator).Scan(&told))
+	f.must(f.d.Pool.QueryRow(f.ctx, "SELECT count(*) FROM notice WHERE org_id = $1 AND dedupe_key LIKE 'bond_short:%'",
+		culprit.Operator).Scan(&told))
 	if told == 0 {
 		t.Error("the operator was not told that its bond is used up")
 	}
@@ -278,8 +291,8 @@ func TestI6ACulpritNeverPaysMoreThanItsBond(t *testing.T) {
 	}
 }
 
-// I3, I4, I10 and I13 with suspensions at random and the server killed at every statement: what is booked in the end is what the
-// rule says of all facts, no nano-unit is made or lost, and a bond changes by its entries only.
+// I3, I4, I10 and I13 with suspensions at random and the server killed at every statement: what is booked in the end is
+// what the rule says of all facts, no nano-unit is made or lost, and a bond changes by its entries only.
 func TestI3I10I13StandbySurvivesDeathsAtEveryStatement(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)

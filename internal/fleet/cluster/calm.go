@@ -14,10 +14,11 @@ import (
 // calmBatch is how many clusters are kept calm in one transaction, and locked for as long.
 const calmBatch = 250
 
-// keepCalm passes over due clusters in whose rows nothing asks for attention, many in each transaction: it only moves the time at
-// which they are due again, and through when the time of single nodes is confirmed. In between, within six minutes each, such
-// clusters are looked at one by one all the same. Whatever this cannot see (proof that completes, bonds, a gang's confirmed time)
-// waits for that look; whatever it can see ends the calm at once. It returns how many clusters were calm.
+// keepCalm passes over due clusters in whose rows nothing asks for attention, many in each transaction: it only moves
+// the time at which they are due again, and through when the time of single nodes is confirmed. In between, within six
+// minutes each, such clusters are looked at one by one all the same. Whatever this cannot see (proof that completes,
+// bonds, a gang's confirmed time) waits for that look; whatever it can see ends the calm at once. It returns how many
+// clusters were calm.
 func (c *Clusters) keepCalm(ctx context.Context) (n int, err error) {
 	for ctx.Err() == nil {
 		calm := 0
@@ -28,8 +29,13 @@ func (c *Clusters) keepCalm(ctx context.Context) (n int, err error) {
 				return err
 			}
 			// A statement of its own, so that it sees what is there under the locks.
-			rows, err := tx.Q.KeepCalm(ctx, dbq.KeepCalmParams{Ids: uuids(ids...), LostS: c.cfg.LostAfter.Seconds(), StepS: step, LookS: look,
-				PostMs: metering.UntouchedPosted.Milliseconds()})
+			rows, err := tx.Q.KeepCalm(ctx, dbq.KeepCalmParams{
+				Ids:    uuids(ids...),
+				LostS:  c.cfg.LostAfter.Seconds(),
+				StepS:  step,
+				LookS:  look,
+				PostMs: metering.UntouchedPosted.Milliseconds(),
+			})
 			if err != nil {
 				return err
 			}

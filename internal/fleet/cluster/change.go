@@ -30,8 +30,8 @@ type change struct {
 
 	nodes  []*node
 	window bool // a billing window is open
-	// confirmedMS is through when the open window is confirmed, unix ms. deafAfter says that a host has signed that it was deaf
-	// to another rank after that.
+	// confirmedMS is through when the open window is confirmed, unix ms. deafAfter says that a host has signed that it was
+	// deaf to another rank after that.
 	confirmedMS int64
 	deafAfter   bool
 	// doubtFrom is since when a rank is in doubt while the window is open; zero: none is.
@@ -101,7 +101,8 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*change,
 	p := db.NewPipe(tx.Q) // each statement sees what is there once the first has the lock
 	one := []id.Cluster{cl}
 	locked, clock := p.Q.LockCluster(ctx, one), p.Now()
-	nodes, window, lost := p.Q.ClusterNodes(ctx, [][]pgtype.UUID{uuids(cl)}), p.Q.WindowState(ctx, one), p.Q.LostLeases(ctx, one)
+	nodes, window, lost := p.Q.ClusterNodes(ctx, [][]pgtype.UUID{uuids(cl)}), p.Q.WindowState(ctx, one),
+		p.Q.LostLeases(ctx, one)
 	disputed, gaps := p.Q.OpenUndecided(ctx, one), p.Q.UnjudgedGaps(ctx, one)
 	hearing := host.QueueReception(ctx, p, time.Now().Add(-oldestSilence)) // only bounds what is read
 	p.Send(ctx)
@@ -133,10 +134,20 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*change,
 	}
 	for _, r := range rows {
 		x.nodes = append(x.nodes, &node{
-			Node: r.Node, status: r.NodeStatus, gpus: r.GPUIds, required: r.Required, ended: r.LeaseEndedAt, gone: r.LeaseGoneAt,
-			back: reclaim{deref(r.ReclaimAt), deref(r.ReclaimAskedAt)}, capped: r.CappedUntil,
-			operator: r.OperatorID, hostName: r.HostName, listener: r.Listener, connected: deref(r.ConnectedAt), doubts: r.Doubts,
-			protocol: r.Protocol,
+			Node:      r.Node,
+			status:    r.NodeStatus,
+			gpus:      r.GPUIds,
+			required:  r.Required,
+			ended:     r.LeaseEndedAt,
+			gone:      r.LeaseGoneAt,
+			back:      reclaim{deref(r.ReclaimAt), deref(r.ReclaimAskedAt)},
+			capped:    r.CappedUntil,
+			operator:  r.OperatorID,
+			hostName:  r.HostName,
+			listener:  r.Listener,
+			connected: deref(r.ConnectedAt),
+			doubts:    r.Doubts,
+			protocol:  r.Protocol,
 		})
 	}
 	return x, nil
@@ -163,10 +174,19 @@ func (x *change) applyTransitions(ctx context.Context) error {
 // facts is what Next decides from.
 func (x *change) facts() Facts {
 	f := Facts{
-		Now: x.now, Go: x.row.GoAt != nil, WindowOpen: x.sure(), MoneyReason: Reason(x.row.MoneyReason),
-		Ignore: x.spec.OnNodeFailure == "ignore", Replace: x.spec.OnNodeFailure == "replace", LossGrace: x.c.cfg.LossGrace, StartSilence: x.c.cfg.StartSilence,
-		StartDeadline: deref(x.row.StartDeadline), MaxUntil: deref(x.maxUntil()),
-		ReplaceUntil: deref(x.row.ReplaceUntil), ReplaceNote: x.row.ReplaceNote, Ran: x.row.RunningAt != nil,
+		Now:           x.now,
+		Go:            x.row.GoAt != nil,
+		WindowOpen:    x.sure(),
+		MoneyReason:   Reason(x.row.MoneyReason),
+		Ignore:        x.spec.OnNodeFailure == "ignore",
+		Replace:       x.spec.OnNodeFailure == "replace",
+		LossGrace:     x.c.cfg.LossGrace,
+		StartSilence:  x.c.cfg.StartSilence,
+		StartDeadline: deref(x.row.StartDeadline),
+		MaxUntil:      deref(x.maxUntil()),
+		ReplaceUntil:  deref(x.row.ReplaceUntil),
+		ReplaceNote:   x.row.ReplaceNote,
+		Ran:           x.row.RunningAt != nil,
 	}
 	f.Dispute = x.disputeFacts()
 	if x.living() {
@@ -176,10 +196,20 @@ func (x *change) facts() Facts {
 	for _, n := range x.nodes {
 		whole = whole && n.required
 		f.Nodes = append(f.Nodes, NodeFacts{
-			Rank: int(n.Rank), State: NodeState(n.State), Reason: Reason(n.Reason), Detail: n.Detail, Required: n.required,
-			Started: n.StartedAt != nil, Exit: intp(n.ExitCode), ExitSeen: deref(n.ExitAt), ReportedAt: n.status.ReportedAt,
-			Since: x.now.Add(-x.silentFor(n, n.Since)), Gone: n.gone != nil, Ended: n.ended != nil,
-			Doubted: len(x.nodes) > 1 && NodeState(n.State) == NodeLost && (n.bondLow || fairness.DoubtIsFinal(n.doubts, n.Since.UnixMilli())),
+			Rank:       int(n.Rank),
+			State:      NodeState(n.State),
+			Reason:     Reason(n.Reason),
+			Detail:     n.Detail,
+			Required:   n.required,
+			Started:    n.StartedAt != nil,
+			Exit:       intp(n.ExitCode),
+			ExitSeen:   deref(n.ExitAt),
+			ReportedAt: n.status.ReportedAt,
+			Since:      x.now.Add(-x.silentFor(n, n.Since)),
+			Gone:       n.gone != nil,
+			Ended:      n.ended != nil,
+			Doubted: len(x.nodes) > 1 && NodeState(n.State) == NodeLost &&
+				(n.bondLow || fairness.DoubtIsFinal(n.doubts, n.Since.UnixMilli())),
 		})
 	}
 	f.RestartOnFail = whole && x.spec.Restart == "on_failure" && x.row.QuickFailures < maxQuickFailures
@@ -209,8 +239,13 @@ func (x *change) step(n *node, e NodeEvent, r Reason, detail string) bool {
 	}
 	rank := n.Rank
 	x.events = append(x.events, dbq.InsertClusterEventParams{
-		ClusterID: x.row.ID, At: x.now, Kind: "node_" + string(t.To), Rank: &rank, Title: fmt.Sprintf("Rank %d: %s", rank, lowerFirst(t.Title)),
-		Detail: join(r.Happened(), detail), Data: []byte("{}"),
+		ClusterID: x.row.ID,
+		At:        x.now,
+		Kind:      "node_" + string(t.To),
+		Rank:      &rank,
+		Title:     fmt.Sprintf("Rank %d: %s", rank, lowerFirst(t.Title)),
+		Detail:    join(r.Happened(), detail),
+		Data:      []byte("{}"),
 	})
 	return true
 }
@@ -314,10 +349,29 @@ func (x *change) write(ctx context.Context, tx *db.Tx) error {
 	x.row.DueAt = x.due()
 	r := x.row
 	return tx.Q.SaveCluster(ctx, dbq.SaveClusterParams{
-		ID: r.ID, State: r.State, Reason: r.Reason, Detail: r.Detail, ImageDigest: r.ImageDigest, Secrets: r.Secrets, Epoch: r.Epoch,
-		GoAt: r.GoAt, StartDeadline: r.StartDeadline, QuickFailures: r.QuickFailures, MoneyReason: r.MoneyReason, StopAt: r.StopAt,
-		Network: r.Network, RunningAt: r.RunningAt, EndedAt: r.EndedAt, RunUntil: r.RunUntil, DueAt: r.DueAt, SettledAt: r.SettledAt,
-		Rate: r.Rate, ReplaceUntil: r.ReplaceUntil, ReplaceNote: r.ReplaceNote,
-		RunwayToldS: r.RunwayToldS, RunwayDips: r.RunwayDips, Looked: x.looked,
+		ID:            r.ID,
+		State:         r.State,
+		Reason:        r.Reason,
+		Detail:        r.Detail,
+		ImageDigest:   r.ImageDigest,
+		Secrets:       r.Secrets,
+		Epoch:         r.Epoch,
+		GoAt:          r.GoAt,
+		StartDeadline: r.StartDeadline,
+		QuickFailures: r.QuickFailures,
+		MoneyReason:   r.MoneyReason,
+		StopAt:        r.StopAt,
+		Network:       r.Network,
+		RunningAt:     r.RunningAt,
+		EndedAt:       r.EndedAt,
+		RunUntil:      r.RunUntil,
+		DueAt:         r.DueAt,
+		SettledAt:     r.SettledAt,
+		Rate:          r.Rate,
+		ReplaceUntil:  r.ReplaceUntil,
+		ReplaceNote:   r.ReplaceNote,
+		RunwayToldS:   r.RunwayToldS,
+		RunwayDips:    r.RunwayDips,
+		Looked:        x.looked,
 	})
 }

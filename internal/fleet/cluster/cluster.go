@@ -6,8 +6,8 @@
 //     What to do is decided by the pure Next from facts; every replica decides alike.
 //   - A rent is one transaction: claims, leases with frozen prices, money for at least 60 s, nodes, revisions. It
 //     happens whole or not at all, and never takes a GPU that another live claim holds.
-//   - Seconds count from the last rank's start, as its host proves it, until the run ends, and only while every required rank
-//     is proven up: a start that fails is free.
+//   - Seconds count from the last rank's start, as its host proves it, until the run ends, and only while every
+//     required rank is proven up: a start that fails is free.
 //   - A rank has one live lease. One that is lost for good ends before another host takes its rank, and stays ended.
 //   - The barrier of an epoch opens once, after every rank is at it and has talked to the others.
 //   - Reports are facts, never orders: foreign leases and old epochs are refused, late and doubled ones change nothing.
@@ -37,7 +37,8 @@ type Config struct {
 	Relays      []string
 	RelaySecret []byte
 
-	// StartReserve is how long a start under way counts in the quota of free starts at least; 0: for as long as it lasted so far.
+	// StartReserve is how long a start under way counts in the quota of free starts at least; 0: for as long as it lasted
+	// so far.
 	StartReserve time.Duration
 
 	StartTimeout time.Duration // rent or restart to the barrier; 30 min
@@ -48,8 +49,8 @@ type Config struct {
 	ReplaceWait  time.Duration // on_node_failure: replace: how long a lost rank waits for another host; 120 s
 	// OneSided is how long one rank alone may claim not to hear another before the cluster is suspended; 30 s.
 	OneSided time.Duration
-	// UndGrace is how long a suspension may last that is nobody's fault; 45 s. In a run younger than Young (15 min) it lasts
-	// UndYoung (2 s): little is lost by starting again.
+	// UndGrace is how long a suspension may last that is nobody's fault; 45 s. In a run younger than Young (15 min) it
+	// lasts UndYoung (2 s): little is lost by starting again.
 	UndGrace, Young, UndYoung time.Duration
 	// AbandonAfter is how long the host of an ended lease may be silent before the cluster stops waiting for it: 10 min,
 	// as host.AbandonAfter.
@@ -62,8 +63,10 @@ func (c Config) withDefaults() Config {
 		d time.Duration
 	}{
 		{&c.StartTimeout, 30 * time.Minute}, {&c.GoTimeout, fairness.GoTimeout}, {&c.LostAfter, 35 * time.Second},
-		{&c.StartSilence, 150 * time.Second}, {&c.LossGrace, 90 * time.Second}, {&c.AbandonAfter, 10 * time.Minute}, {&c.ReplaceWait, 120 * time.Second},
-		{&c.OneSided, 30 * time.Second}, {&c.UndGrace, 45 * time.Second}, {&c.Young, 15 * time.Minute}, {&c.UndYoung, 2 * time.Second},
+		{&c.StartSilence, 150 * time.Second}, {&c.LossGrace, 90 * time.Second}, {&c.AbandonAfter, 10 * time.Minute},
+		{&c.ReplaceWait, 120 * time.Second},
+		{&c.OneSided, 30 * time.Second}, {&c.UndGrace, 45 * time.Second}, {&c.Young, 15 * time.Minute},
+		{&c.UndYoung, 2 * time.Second},
 	} {
 		if *d.v == 0 {
 			*d.v = d.d

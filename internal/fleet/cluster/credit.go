@@ -10,10 +10,11 @@ import (
 )
 
 // hostFaults are the reasons for which a node is lost through no doing of its renter.
-var hostFaults = []Reason{ReasonHostLost, ReasonAgentLost, ReasonHostInterrupted, ReasonGPUFailed, ReasonGPUInUse, ReasonRuntimeFailed, ReasonScratchFailed, ReasonOverlayFailed, ReasonGuestDied, ReasonHostReclaimed}
+var hostFaults = []Reason{ReasonHostLost, ReasonAgentLost, ReasonHostInterrupted, ReasonGPUFailed, ReasonGPUInUse,
+	ReasonRuntimeFailed, ReasonScratchFailed, ReasonOverlayFailed, ReasonGuestDied, ReasonHostReclaimed}
 
-// creditLost gives the renter back what nodes cost that are lost for good by their hosts' fault. It is called before the
-// transition that ends or leaves them, and books after the window is closed.
+// creditLost gives the renter back what nodes cost that are lost for good by their hosts' fault. It is called before
+// the transition that ends or leaves them, and books after the window is closed.
 func (x *change) creditLost(d Decision) {
 	switch d.On {
 	case OnLossFinal, OnRankIgnored, OnReplacing:
@@ -33,8 +34,8 @@ func (x *change) creditLost(d Decision) {
 	}
 }
 
-// culprits returns the node whose loss ended the billed time, when it is exactly one, it is lost for good, and we have heard
-// its host without a gap. A rank that is in doubt beside it, and may come back, is not to blame.
+// culprits returns the node whose loss ended the billed time, when it is exactly one, it is lost for good, and we have
+// heard its host without a gap. A rank that is in doubt beside it, and may come back, is not to blame.
 func (x *change) culprits(d Decision) (out []*node) {
 	f := x.facts()
 	for i, n := range x.nodes {
@@ -57,7 +58,8 @@ func (x *change) culprits(d Decision) (out []*node) {
 	// Another rank that went first, or within the same moments, has a part in it.
 	for _, m := range x.nodes {
 		s := NodeState(m.State)
-		if m != out[0] && m.required && m.ended == nil && (s == NodeLost || s == NodeFailed) && x.goodThrough(m).Before(x.goodThrough(out[0])) {
+		if m != out[0] && m.required && m.ended == nil && (s == NodeLost || s == NodeFailed) &&
+			x.goodThrough(m).Before(x.goodThrough(out[0])) {
 			return nil
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// A GPU fails while the cluster is billed: the cluster ends, and what the failed node cost is back in the wallet without
-// anybody asking. The other node's host keeps what it earned.
+// A GPU fails while the cluster is billed: the cluster ends, and what the failed node cost is back in the wallet
+// without anybody asking. The other node's host keeps what it earned.
 func TestAHostsFaultIsCredited(t *testing.T) {
 	t.Parallel()
 	for name, onFailure := range map[string]string{"ends": "fail", "goes on": "ignore"} {
@@ -36,7 +36,10 @@ func TestAHostsFaultIsCredited(t *testing.T) {
 					t.Errorf("told %q", c.Detail)
 				}
 			} else {
-				c = w.rounds(c, "degraded and billed again", func(c cluster.Cluster) bool { return c.State == cluster.Degraded && c.Billing })
+				c = w.rounds(c, "degraded and billed again", func(c cluster.Cluster) bool {
+					return c.State == cluster.Degraded &&
+						c.Billing
+				})
 				_, err := w.clusters[0].Release(w.ctx, w.renter, c.ID)
 				w.must(err)
 			}
@@ -54,7 +57,8 @@ func TestAHostsFaultIsCredited(t *testing.T) {
 				}
 			}
 			if lost == 0 || credits[0].Amount != lost || w.wallet() != 1000*money.Unit-u.Cost+lost {
-				t.Errorf("the failed node cost %s of %s, %s is credited, the wallet has %s", lost, u.Cost, credits[0].Amount, w.wallet())
+				t.Errorf("the failed node cost %s of %s, %s is credited, the wallet has %s", lost, u.Cost, credits[0].Amount,
+					w.wallet())
 			}
 			told, err := notify.List(w.ctx, w.d.Q, w.operator.Org, notify.Filter{Limit: 10})
 			w.must(err)

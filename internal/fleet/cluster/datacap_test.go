@@ -31,7 +31,9 @@ func TestTheRenterIsToldOfAUsedUpDataCap(t *testing.T) {
 	if n, _ := told(next + "'0'"); n != 0 {
 		t.Errorf("told %d times of a cap of the month before", n)
 	}
-	if n, text := told(next + "'40 days'"); n != 1 || !strings.Contains(text, "Rank 1: its host has used up its line's data cap for ") || !strings.Contains(text, "charged as before") {
+	if n, text := told(next + "'40 days'"); n != 1 ||
+		!strings.Contains(text, "Rank 1: its host has used up its line's data cap for ") ||
+		!strings.Contains(text, "charged as before") {
 		t.Errorf("told %d times\n%s", n, text)
 	}
 	if n, _ := told("NULL"); n != 1 {

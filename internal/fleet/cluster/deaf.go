@@ -12,11 +12,11 @@ import (
 	"github.com/musterhq/muster/internal/interval"
 )
 
-// What hosts sign about whom they did not hear. Time in which two ranks did not hear each other is not billed, although both
-// were up: see fairness.Decide.
+// What hosts sign about whom they did not hear. Time in which two ranks did not hear each other is not billed, although
+// both were up: see fairness.Decide.
 
-// deafBefore is how far before a stretch of time the deaf spans are read that may tell when a silence began. Segments that
-// tell of one silence are at most five minutes long.
+// deafBefore is how far before a stretch of time the deaf spans are read that may tell when a silence began. Segments
+// that tell of one silence are at most five minutes long.
 const deafBefore = 20 * time.Minute
 
 // addDeafness takes in deaf spans, and from when they arrived, which hosts told of a silence too late.
@@ -27,12 +27,16 @@ func (c *pendingCase) addDeafness(rows []dbq.DeafSpansWithinRow) {
 			c.deaf[d.LeaseID], records[d.LeaseID] = map[int32]interval.Set{}, map[int32][]fairness.DeafRecord{}
 		}
 		s := interval.Span{Start: d.FromMs, End: d.ToMs}
-		records[d.LeaseID][d.Peer] = append(records[d.LeaseID][d.Peer], fairness.DeafRecord{Span: s, ReceivedMS: d.ReceivedAt.UnixMilli()})
+		records[d.LeaseID][d.Peer] = append(records[d.LeaseID][d.Peer], fairness.DeafRecord{
+			Span:       s,
+			ReceivedMS: d.ReceivedAt.UnixMilli(),
+		})
 		c.deaf[d.LeaseID][d.Peer] = c.deaf[d.LeaseID][d.Peer].Union(interval.Of(s))
 	}
 	for l, peers := range records {
 		for _, about := range peers {
-			c.late[l] = c.late[l].Union(fairness.LateSilences(about, c.span.Start-deafBefore.Milliseconds()+noticedLate.Milliseconds()))
+			c.late[l] = c.late[l].Union(fairness.LateSilences(about, c.span.Start-deafBefore.Milliseconds()+
+				noticedLate.Milliseconds()))
 		}
 	}
 }
@@ -64,8 +68,8 @@ func (x *change) logLate(ctx context.Context, c pendingCase, verdicts []verdict)
 	return nil
 }
 
-// confirm moves the open window's confirmed end to the watermark. Where hosts have signed that they did not hear each other
-// before it, the time from the first suspended moment on becomes pending, and is decided once all proof is here.
+// confirm moves the open window's confirmed end to the watermark. Where hosts have signed that they did not hear each
+// other before it, the time from the first suspended moment on becomes pending, and is decided once all proof is here.
 func (x *change) confirm(ctx context.Context) error {
 	at := x.watermark()
 	span := interval.Span{Start: x.confirmedMS, End: at.UnixMilli()}

@@ -11,8 +11,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// deafGang is a gang of two operators whose hosts reported half a minute ago. For 20 s they did not hear each other: it began
-// just before these reports, which did not notice it.
+// deafGang is a gang of two operators whose hosts reported half a minute ago. For 20 s they did not hear each other: it
+// began just before these reports, which did not notice it.
 type deafGang struct {
 	*gangField
 	c       cluster.Cluster
@@ -44,7 +44,8 @@ func (g *deafGang) report(rank int, inTime bool) {
 	g.must(g.hostOf(g.c, rank).sync(g.ctx, 0))
 	if inTime {
 		g.exec(`WITH q AS (SELECT set_config('session_replication_role', 'replica', true))
-			UPDATE deaf_span d SET received_at = to_timestamp((d.from_ms + 9000) / 1000.0) FROM q, lease l WHERE l.id = d.lease_id AND l.rank = $1`, rank)
+			UPDATE deaf_span d SET received_at = to_timestamp((d.from_ms + 9000) / 1000.0) FROM q, lease l WHERE l.id =
+			d.lease_id AND l.rank = $1`, rank)
 	}
 }
 
@@ -56,7 +57,8 @@ type suspensionRow struct {
 
 func (g *deafGang) suspensions() (out []suspensionRow) {
 	g.t.Helper()
-	rows, err := g.d.Pool.Query(g.ctx, `SELECT s.class, s.to_ms - s.from_ms, coalesce((SELECT string_agg(l.rank::text, ',' ORDER BY l.rank) FROM lease l WHERE l.id = ANY (s.culprits)), '')
+	rows, err := g.d.Pool.Query(g.ctx, `SELECT s.class, s.to_ms - s.from_ms, coalesce((SELECT string_agg(l.rank::text, ','
+		ORDER BY l.rank) FROM lease l WHERE l.id = ANY (s.culprits)), '')
 		FROM suspension s WHERE s.cluster_id = $1 ORDER BY s.from_ms`, g.c.ID)
 	g.must(err)
 	defer rows.Close()
@@ -89,8 +91,10 @@ func (g *deafGang) outcome(looks int) (o outcome) {
 	o.suspended = fmt.Sprint(g.suspensions())
 	for rank, ms := range g.billed(g.c) {
 		var signed int64
-		g.must(g.d.Pool.QueryRow(g.ctx, `SELECT sum(s.end_ms - greatest(s.start_ms, w.opened_ms))::bigint FROM usage_segment s JOIN lease l ON l.id = s.lease_id,
-			(SELECT min(opened_ms) AS opened_ms FROM cluster_window) w WHERE l.rank = $1 AND s.end_ms > w.opened_ms`, rank).Scan(&signed))
+		g.must(g.d.Pool.QueryRow(g.ctx, `SELECT sum(s.end_ms - greatest(s.start_ms, w.opened_ms))::bigint FROM usage_segment
+			s JOIN lease l ON l.id = s.lease_id,
+			(SELECT min(opened_ms) AS opened_ms FROM cluster_window) w WHERE l.rank = $1 AND s.end_ms >
+			w.opened_ms`, rank).Scan(&signed))
 		o.lost[rank] = signed - ms
 		operator := g.operators[0]
 		if h := g.hostOf(g.c, rank); h == g.hosts[1] {
@@ -103,9 +107,9 @@ func (g *deafGang) outcome(looks int) (o outcome) {
 	return o
 }
 
-// Time in which both ends of a pair signed that they did not hear each other is not billed, although both were up. The end
-// that could not tell us in time either was cut off, and pays the other from its bond; where both could, nobody is to blame
-// and relief pays. It does not matter whose records come first, or whether the watchdog looks in between.
+// Time in which both ends of a pair signed that they did not hear each other is not billed, although both were up. The
+// end that could not tell us in time either was cut off, and pays the other from its bond; where both could, nobody is
+// to blame and relief pays. It does not matter whose records come first, or whether the watchdog looks in between.
 func TestMutualDeafnessIsNotBilled(t *testing.T) {
 	t.Parallel()
 	standby := money.CostOf(price, 20_000)
@@ -115,7 +119,8 @@ func TestMutualDeafnessIsNotBilled(t *testing.T) {
 		want   func(outcome) bool
 	}{
 		{"nobody is to blame", [2]bool{true, true}, func(o outcome) bool {
-			return o.suspended == "[{undecided 20000 }]" && o.bond == [2]money.Nano{} && o.relief > standby && o.relief < 2*standby
+			return o.suspended == "[{undecided 20000 }]" && o.bond == [2]money.Nano{} && o.relief > standby &&
+				o.relief < 2*standby
 		}},
 		{"rank 1 was cut off", [2]bool{true, false}, func(o outcome) bool {
 			return o.suspended == "[{silence 20000 1}]" && o.bond == [2]money.Nano{0, -standby} && o.relief == 0
@@ -195,7 +200,8 @@ func TestADoubtIsDecidedOnceSilencesAreKnown(t *testing.T) {
 	g.report(0, true)
 	g.report(1, true)
 	o := g.outcome(2) // rank 1 was not heard by us either until it came back
-	if o.suspended != "[{silence 4000 1}]" || o.bond != [2]money.Nano{0, -money.CostOf(price, 4000)} || o.lost != [2]int64{4000, 4000} {
+	if o.suspended != "[{silence 4000 1}]" || o.bond != [2]money.Nano{0, -money.CostOf(price, 4000)} ||
+		o.lost != [2]int64{4000, 4000} {
 		t.Errorf("%+v", o)
 	}
 }

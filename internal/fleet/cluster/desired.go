@@ -17,7 +17,8 @@ const (
 	mtu          = 1280
 )
 
-// Desired is everything a host should run, without the control epoch, which the host link adds. The renters' secrets are opened here and nowhere else.
+// Desired is everything a host should run, without the control epoch, which the host link adds. The renters' secrets
+// are opened here and nowhere else.
 func (c *Clusters) Desired(ctx context.Context, tx *db.Tx, hostID id.Host) (agentapi.Desired, error) {
 	d := agentapi.Desired{Leases: []agentapi.LeaseSpec{}}
 	p := db.NewPipe(tx.Q)
@@ -51,7 +52,8 @@ func (c *Clusters) Desired(ctx context.Context, tx *db.Tx, hostID id.Host) (agen
 	return d, nil
 }
 
-func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow, device map[id.GPU]string) (agentapi.LeaseSpec, error) {
+func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow,
+	device map[id.GPU]string) (agentapi.LeaseSpec, error) {
 	cl := r.Cluster
 	var spec market.Spec
 	if err := json.Unmarshal(cl.Spec, &spec); err != nil {
@@ -62,11 +64,32 @@ func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow, de
 		return agentapi.LeaseSpec{}, err
 	}
 	s := agentapi.LeaseSpec{
-		LeaseRef: agentapi.LeaseRef{Lease: r.Node.LeaseID.String(), Epoch: int(r.LeaseEpoch)},
-		Cluster:  cl.ID.String(), Node: r.Node.ID.String(), Rank: int(r.Node.Rank), Nodes: int(cl.NodeCount), Go: cl.GoAt != nil,
-		Image: cl.ImageRef, Digest: cl.ImageDigest, Command: spec.Command, Env: secrets.Env,
-		CPUs: r.CPUCores, RAMMB: r.RAMMb, DiskGB: r.DiskGb, DiskLimited: spec.DiskLimited, Runtime: spec.Runtime, ScratchGB: spec.ScratchGB, Egress: spec.Egress, GraceS: graceSeconds, GPUs: []string{},
-		Network: agentapi.Network{CIDR: overlay.String(), Address: r.Node.Address, MTU: mtu, MinGbps: spec.Network.MinGbps, Peers: []agentapi.Peer{}},
+		LeaseRef:    agentapi.LeaseRef{Lease: r.Node.LeaseID.String(), Epoch: int(r.LeaseEpoch)},
+		Cluster:     cl.ID.String(),
+		Node:        r.Node.ID.String(),
+		Rank:        int(r.Node.Rank),
+		Nodes:       int(cl.NodeCount),
+		Go:          cl.GoAt != nil,
+		Image:       cl.ImageRef,
+		Digest:      cl.ImageDigest,
+		Command:     spec.Command,
+		Env:         secrets.Env,
+		CPUs:        r.CPUCores,
+		RAMMB:       r.RAMMb,
+		DiskGB:      r.DiskGb,
+		DiskLimited: spec.DiskLimited,
+		Runtime:     spec.Runtime,
+		ScratchGB:   spec.ScratchGB,
+		Egress:      spec.Egress,
+		GraceS:      graceSeconds,
+		GPUs:        []string{},
+		Network: agentapi.Network{
+			CIDR:    overlay.String(),
+			Address: r.Node.Address,
+			MTU:     mtu,
+			MinGbps: spec.Network.MinGbps,
+			Peers:   []agentapi.Peer{},
+		},
 	}
 	if a := secrets.RegistryAuth; a != nil {
 		s.RegistryAuth = &agentapi.RegistryAuth{Username: a.Username, Password: a.Password}
@@ -87,7 +110,12 @@ func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow, de
 	}
 	for _, p := range peers {
 		if p.ClusterID == cl.ID && p.Rank != r.Node.Rank {
-			s.Network.Peers = append(s.Network.Peers, agentapi.Peer{Rank: int(p.Rank), Address: p.Address, Key: p.WgKey, Endpoints: p.Endpoints})
+			s.Network.Peers = append(s.Network.Peers, agentapi.Peer{
+				Rank:      int(p.Rank),
+				Address:   p.Address,
+				Key:       p.WgKey,
+				Endpoints: p.Endpoints,
+			})
 		}
 	}
 	return s, nil

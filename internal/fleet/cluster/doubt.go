@@ -15,8 +15,8 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// A rank is in doubt while it is not proven up. The billing window stays open meanwhile and nothing more of it is confirmed:
-// proof may still come. What becomes of the time is decided in judge.go.
+// A rank is in doubt while it is not proven up. The billing window stays open meanwhile and nothing more of it is
+// confirmed: proof may still come. What becomes of the time is decided in judge.go.
 
 // deaf is when we could not hear the host of a node.
 func (x *change) deaf(n *node) interval.Set { return x.hearing.Deaf(n.listener, n.connected) }
@@ -30,8 +30,8 @@ func (x *change) silentFor(n *node, since time.Time) time.Duration {
 	return x.now.Sub(since) - time.Duration(x.deaf(n).Clip(past).Len())*time.Millisecond
 }
 
-// countDoubt counts a doubt against the host of a gang's rank. Doubts count by host and not by cluster, so that single mishaps of
-// many hosts do not end a big cluster; see fairness.DoubtIsFinal.
+// countDoubt counts a doubt against the host of a gang's rank. Doubts count by host and not by cluster, so that single
+// mishaps of many hosts do not end a big cluster; see fairness.DoubtIsFinal.
 func (x *change) countDoubt(n *node) {
 	if len(x.nodes) < 2 {
 		return
@@ -48,7 +48,8 @@ const (
 	strikeUndecided = "undecided"
 )
 
-// strike counts something against the host of a node. other is the opposite end of an undecided suspension, nil otherwise.
+// strike counts something against the host of a node. other is the opposite end of an undecided suspension, nil
+// otherwise.
 func (x *change) strike(n, other *node, kind string) {
 	s := dbq.InsertStrikeParams{HostID: n.HostID, ClusterID: x.row.ID, Kind: kind, At: x.now}
 	if other != nil {
@@ -58,24 +59,35 @@ func (x *change) strike(n, other *node, kind string) {
 	x.notifyStrike(n, other, kind)
 }
 
-// notifyStrike notifies the operator of a host of what counts against it in clusters of several nodes, and of what follows.
-// Doubts are many and pass; of those the page of the bond tells.
+// notifyStrike notifies the operator of a host of what counts against it in clusters of several nodes, and of what
+// follows. Doubts are many and pass; of those the page of the bond tells.
 func (x *change) notifyStrike(n, other *node, kind string) {
-	t := notify.Notice{Org: n.operator, Object: n.HostID.String(), Severity: notify.Warn, Key: fmt.Sprintf("strike:%s:%s:%s", kind, x.row.ID, n.LeaseID)}
-	const three = " Three such failures or failed starts within 60 minutes keep a host out of clusters of several nodes for an hour, then longer each time."
+	t := notify.Notice{
+		Org:      n.operator,
+		Object:   n.HostID.String(),
+		Severity: notify.Warn,
+		Key:      fmt.Sprintf("strike:%s:%s:%s", kind, x.row.ID, n.LeaseID),
+	}
+	const three = " Three such failures or failed starts within 60 minutes keep a host out of clusters of several " +
+		"nodes for an hour, then longer each time."
 	switch {
 	case kind == strikeLoss:
-		t.Title = fmt.Sprintf("%s is not offered until %s UTC: it failed", n.hostName, x.now.Add(fairness.RelistLock).UTC().Format("15:04"))
-		t.Body = fmt.Sprintf("Rank %d of cluster %s was lost by the host's fault.%s To stop renting out a host, take it back with an hour's notice: then nothing counts against it.",
+		t.Title = fmt.Sprintf("%s is not offered until %s UTC: it failed", n.hostName,
+			x.now.Add(fairness.RelistLock).UTC().Format("15:04"))
+		t.Body = fmt.Sprintf("Rank %d of cluster %s was lost by the host's fault.%s To stop renting out a host, take it "+
+			"back with an hour's notice: then nothing counts against it.",
 			n.Rank, x.row.ID, three)
 	case kind == strikeStart:
 		t.Title = fmt.Sprintf("%s started a node too late", n.hostName)
-		t.Body = fmt.Sprintf("Rank %d of cluster %s started more than %.0f s after the first one, or not at all. Your bond pays the others for that time.%s",
+		t.Body = fmt.Sprintf("Rank %d of cluster %s started more than %.0f s after the first one, or not at all. Your "+
+			"bond pays the others for that time.%s",
 			n.Rank, x.row.ID, fairness.StartSkew.Seconds(), three)
 	case kind == strikeUndecided && other != nil && other.operator != n.operator:
 		t.Title = fmt.Sprintf("%s and a host of another operator did not hear each other", n.hostName)
-		t.Body = fmt.Sprintf("Ranks %d and %d of cluster %s were both well and did not hear each other. Nobody is to blame and nothing is taken from you. Hosts of that operator and yours "+
-			"are not put together for 24 hours. When that happens with three operators within 24 hours, a host is in no cluster of several nodes for an hour, then longer each time.",
+		t.Body = fmt.Sprintf("Ranks %d and %d of cluster %s were both well and did not hear each other. Nobody is to "+
+			"blame and nothing is taken from you. Hosts of that operator and yours "+
+			"are not put together for 24 hours. When that happens with three operators within 24 hours, a host is in no "+
+			"cluster of several nodes for an hour, then longer each time.",
 			min(n.Rank, other.Rank), max(n.Rank, other.Rank), x.row.ID)
 	default:
 		return
@@ -86,13 +98,14 @@ func (x *change) notifyStrike(n, other *node, kind string) {
 // pair is two ranks, a < b.
 type pair struct{ a, b int32 }
 
-// disputes are the pairs of ranks that do not hear each other though both their hosts report and find them well: when both
-// claim it; or when one has claimed it for OneSided and no well rank of a third operator hears the accused.
+// disputes are the pairs of ranks that do not hear each other though both their hosts report and find them well: when
+// both claim it; or when one has claimed it for OneSided and no well rank of a third operator hears the accused.
 func (x *change) disputes() []pair {
 	var out []pair
 	claims := func(n, m *node) bool { return slices.Contains(n.status.PeersDown, m.Rank) }
 	well := func(n *node) bool {
-		return n.required && n.ExitCode == nil && x.reportedLately(n) && n.status.Good && NodeState(n.State) == NodeReady && !x.deafNow(n)
+		return n.required && n.ExitCode == nil && x.reportedLately(n) && n.status.Good && NodeState(n.State) == NodeReady &&
+			!x.deafNow(n)
 	}
 	for i, n := range x.nodes {
 		for _, m := range x.nodes[i+1:] {
@@ -126,15 +139,16 @@ func (x *change) claimsAlone(n, m *node) bool {
 		return false
 	}
 	for _, o := range x.nodes {
-		if o.operator != n.operator && o.operator != m.operator && x.reportedLately(o) && o.status.Good && !slices.Contains(o.status.PeersDown, m.Rank) {
+		if o.operator != n.operator && o.operator != m.operator && x.reportedLately(o) && o.status.Good &&
+			!slices.Contains(o.status.PeersDown, m.Rank) {
 			return false
 		}
 	}
 	return true
 }
 
-// dispute keeps the record of the cluster's undecided suspensions in step with what ranks claim. It writes from now on and
-// never backwards: claims cost nobody what is past.
+// dispute keeps the record of the cluster's undecided suspensions in step with what ranks claim. It writes from now on
+// and never backwards: claims cost nobody what is past.
 func (x *change) dispute() {
 	var now []pair
 	if s := State(x.row.State); s == Running || s == Degraded {
@@ -212,9 +226,21 @@ func (x *change) writeFacts(ctx context.Context, tx *db.Tx) error {
 	for _, u := range x.undecided {
 		var err error
 		if u.endMS == 0 {
-			err = tx.Q.StartUndecided(ctx, dbq.StartUndecidedParams{ClusterID: x.row.ID, Epoch: u.Epoch, Low: u.Low, High: u.High, FromMs: u.FromMs})
+			err = tx.Q.StartUndecided(ctx, dbq.StartUndecidedParams{
+				ClusterID: x.row.ID,
+				Epoch:     u.Epoch,
+				Low:       u.Low,
+				High:      u.High,
+				FromMs:    u.FromMs,
+			})
 		} else {
-			err = tx.Q.EndUndecided(ctx, dbq.EndUndecidedParams{ClusterID: x.row.ID, Epoch: u.Epoch, Low: u.Low, High: u.High, ToMs: u.endMS})
+			err = tx.Q.EndUndecided(ctx, dbq.EndUndecidedParams{
+				ClusterID: x.row.ID,
+				Epoch:     u.Epoch,
+				Low:       u.Low,
+				High:      u.High,
+				ToMs:      u.endMS,
+			})
 		}
 		if err != nil {
 			return err
@@ -240,8 +266,8 @@ type ban struct {
 	Until time.Time
 }
 
-// countEnd counts a loss for good against its host. After an undecided end, which is nobody's fault, both ends get a strike,
-// and neither the renter and these hosts nor the two operators are put together for a day.
+// countEnd counts a loss for good against its host. After an undecided end, which is nobody's fault, both ends get a
+// strike, and neither the renter and these hosts nor the two operators are put together for a day.
 func (x *change) countEnd(d Decision) {
 	if d.On != OnLossFinal && d.On != OnRankIgnored && d.On != OnReplacing {
 		return

@@ -35,7 +35,8 @@ func (c *Clusters) doubtOf(ctx context.Context, v Cluster) (*Doubt, error) {
 	}
 	if row.DisputedMs != 0 {
 		d.Kind = "disputed"
-		d.Since, d.Why = time.UnixMilli(row.DisputedMs).UTC(), "do not hear each other; nobody is to blame, you pay nothing for it."
+		d.Since, d.Why = time.UnixMilli(row.DisputedMs).UTC(), "do not hear each other; nobody is to blame, you pay "+
+			"nothing for it."
 		for _, r := range row.Disputed {
 			d.Ranks = append(d.Ranks, int(r))
 		}

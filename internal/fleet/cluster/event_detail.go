@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// What a renter is told of a fault that does not end the cluster: what happened, what it means for the bill, what to do.
-// Faults that end it have Reason.Explain.
+// What a renter is told of a fault that does not end the cluster: what happened, what it means for the bill, what to
+// do. Faults that end it have Reason.Explain.
 
 const (
 	suspended = "Nothing is charged from the last moment at which every rank was proven up, until it is again."
@@ -24,11 +24,13 @@ func (x *change) eventDetail(d Decision) string {
 	case OnNodeLost:
 		return words(what, x.doubtSentence(d), suspended, x.ifItStaysAway(d))
 	case OnRankIgnored:
-		return words(what, goesOn, d.Reason.credited(), "If your program needs every rank, release the cluster and rent again; on_node_failure: replace lets another host take a lost one.")
+		return words(what, goesOn, d.Reason.credited(), "If your program needs every rank, release the cluster and rent "+
+			"again; on_node_failure: replace lets another host take a lost one.")
 	case OnReplacing:
 		return words(what, d.Reason.charged(), sought(*x.row.ReplaceUntil))
 	case OnRestart:
-		return words(what, restarted, fmt.Sprintf("Read the log of the rank that failed first; after %d failures in a row, each within a minute of its start, the command is given up.", maxQuickFailures))
+		return words(what, restarted, fmt.Sprintf("Read the log of the rank that failed first; after %d failures in a "+
+			"row, each within a minute of its start, the command is given up.", maxQuickFailures))
 	}
 	return what
 }
@@ -57,7 +59,9 @@ func (x *change) ifItStaysAway(d Decision) string {
 // notifyIgnored writes to the renter: who chose ignore may look at nothing for days.
 func (x *change) notifyIgnored(d Decision) {
 	x.notifyRenter("ignored", d.Ranks, notify.Notice{
-		Severity: notify.Warn, Title: fmt.Sprintf("%s goes on without %s", x.row.Name, rankList(d.Ranks)), Body: x.eventDetail(d),
+		Severity: notify.Warn,
+		Title:    fmt.Sprintf("%s goes on without %s", x.row.Name, rankList(d.Ranks)),
+		Body:     x.eventDetail(d),
 	})
 }
 

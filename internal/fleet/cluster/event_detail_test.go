@@ -9,7 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// line is the detail of the first line of a kind in a cluster's timeline that is about the whole; "" when there is none.
+// line is the detail of the first line of a kind in a cluster's timeline that is about the whole; "" when there is
+// none.
 func (w *world) line(c cluster.Cluster, kind string) string {
 	w.t.Helper()
 	events, err := w.clusters[0].Events(w.ctx, w.renter.Org, c.ID, 0, 200)
@@ -33,7 +34,11 @@ func TestFaultsThatEndNothingAreToldWhole(t *testing.T) {
 			}
 		}
 	}
-	for policy, then := range map[string]string{"fail": "the cluster ends", "ignore": "the others go on without it", "replace": "another host takes it"} {
+	for policy, then := range map[string]string{
+		"fail":    "the cluster ends",
+		"ignore":  "the others go on without it",
+		"replace": "another host takes it",
+	} {
 		t.Run("a rank is silent, "+policy, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, worldConfig{hosts: 3, gpus: 1})
@@ -42,7 +47,8 @@ func TestFaultsThatEndNothingAreToldWhole(t *testing.T) {
 			c := w.runUp(s)
 			w.quiet(c, 2, time.Minute)
 			w.tick(c)
-			whole := []string{"could no longer be reached", "rank 2", "Nothing is charged from the last moment", "You need do nothing", then}
+			whole := []string{"could no longer be reached", "rank 2", "Nothing is charged from the last moment",
+				"You need do nothing", then}
 			says(t, "the timeline", w.line(c, "node_lost"), whole...)
 			says(t, "the cluster", w.get(c).Detail, whole...)
 			w.exec("UPDATE node SET since = since - interval '10 minutes' WHERE cluster_id = $1 AND state = 'lost'", c.ID)
@@ -50,7 +56,8 @@ func TestFaultsThatEndNothingAreToldWhole(t *testing.T) {
 			const credited = "credited to you"
 			switch policy {
 			case "ignore":
-				gone := []string{"could no longer be reached", "Seconds count for the remaining ranks alone", credited, "release the cluster and rent again"}
+				gone := []string{"could no longer be reached", "Seconds count for the remaining ranks alone", credited,
+					"release the cluster and rent again"}
 				says(t, "the timeline", w.line(c, "rank_ignored"), gone...)
 				told, err := notify.List(w.ctx, w.d.Q, w.renter.Org, notify.Filter{Limit: 10})
 				w.must(err)
@@ -60,9 +67,11 @@ func TestFaultsThatEndNothingAreToldWhole(t *testing.T) {
 					says(t, "the notice", told[0].Body, gone...)
 				}
 			case "replace":
-				says(t, "the timeline", w.line(c, "replacing"), "could no longer be reached", "proven up are charged", credited, "is looked for until")
+				says(t, "the timeline", w.line(c, "replacing"), "could no longer be reached", "proven up are charged", credited,
+					"is looked for until")
 			case "fail":
-				says(t, "the cluster", w.get(c).Detail, "could no longer be reached", "proven up are charged", credited, "Rent again")
+				says(t, "the cluster", w.get(c).Detail, "could no longer be reached", "proven up are charged", credited,
+					"Rent again")
 			}
 		})
 	}
@@ -82,8 +91,8 @@ func TestFaultsThatEndNothingAreToldWhole(t *testing.T) {
 	})
 }
 
-// What the ranks measure reaches the figures that offers are searched by, is compared with what those say, and the renter is
-// told where it is far less.
+// What the ranks measure reaches the figures that offers are searched by, is compared with what those say, and the
+// renter is told where it is far less.
 func TestANetworkIsComparedWithItsOffers(t *testing.T) {
 	t.Parallel()
 	const kind = "network_below_offer"
@@ -93,7 +102,8 @@ func TestANetworkIsComparedWithItsOffers(t *testing.T) {
 		t.Errorf("nothing was offered: %+v, %q", n, w.line(first, kind))
 	}
 	var measured int
-	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT count(*) FROM host_status WHERE net_up_mbps = 10000 AND net_down_mbps = 10000").Scan(&measured))
+	w.must(w.d.Pool.QueryRow(w.ctx,
+		"SELECT count(*) FROM host_status WHERE net_up_mbps = 10000 AND net_down_mbps = 10000").Scan(&measured))
 	if measured != 2 {
 		t.Errorf("the figures of %d hosts are what was measured", measured)
 	}

@@ -22,7 +22,8 @@ import (
 func (w *world) away(c cluster.Cluster, by time.Duration, ranks ...int32) {
 	w.t.Helper()
 	ms := by.Milliseconds()
-	w.exec(`UPDATE node_status s SET last_good_ms = last_good_ms - $3, reported_at = reported_at - $3::bigint * interval '1 ms'
+	w.exec(`UPDATE node_status s SET last_good_ms = last_good_ms - $3, reported_at = reported_at - $3::bigint * interval
+		'1 ms'
 		FROM node n WHERE n.id = s.node_id AND n.cluster_id = $1 AND n.rank = ANY ($2::integer[])`, c.ID, ranks, ms)
 }
 
@@ -30,7 +31,8 @@ func (w *world) away(c cluster.Cluster, by time.Duration, ranks ...int32) {
 func (w *world) ran(c cluster.Cluster, by time.Duration) {
 	w.t.Helper()
 	w.age(c, by)
-	w.exec(`UPDATE node SET started_at = started_at - $2::bigint * interval '1 ms', since = since - $2::bigint * interval '1 ms'
+	w.exec(`UPDATE node SET started_at = started_at - $2::bigint * interval '1 ms', since = since - $2::bigint * interval
+		'1 ms'
 		WHERE cluster_id = $1`, c.ID, by.Milliseconds())
 	w.exec("UPDATE lease SET run_until = clock_timestamp() + interval '30 minutes' WHERE cluster_id = $1", c.ID)
 	w.exec("UPDATE cluster SET run_until = clock_timestamp() + interval '30 minutes' WHERE id = $1", c.ID)
@@ -45,13 +47,15 @@ func (w *world) ran(c cluster.Cluster, by time.Duration) {
 func (w *world) outage(since time.Duration) {
 	w.t.Helper()
 	w.exec(`INSERT INTO deaf_gap (listener, from_ms, to_ms, cause)
-		SELECT 's', n - $1, n + 120000, 'pulse' FROM (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS n) x`, since.Milliseconds())
+		SELECT 's', n - $1, n + 120000, 'pulse' FROM (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS
+		n) x`, since.Milliseconds())
 }
 
 // billed is the billed time of a cluster's ranks, ms, as it is settled.
 func (w *world) billed(c cluster.Cluster) (ms []int64) {
 	w.t.Helper()
-	rows, err := w.d.Pool.Query(w.ctx, "SELECT m.posted_billed_ms FROM lease l JOIN lease_meter m ON m.lease_id = l.id WHERE l.cluster_id = $1 ORDER BY l.rank", c.ID)
+	rows, err := w.d.Pool.Query(w.ctx, "SELECT m.posted_billed_ms FROM lease l JOIN lease_meter m ON m.lease_id = l.id "+
+		"WHERE l.cluster_id = $1 ORDER BY l.rank", c.ID)
 	w.must(err)
 	defer rows.Close()
 	for rows.Next() {
@@ -78,7 +82,8 @@ func (w *world) release(c cluster.Cluster) cluster.Cluster {
 	return w.clean(c)
 }
 
-// Time that hosts ran and signed is billed, whoever looks first after an interruption: the watchdog or the hosts' reports.
+// Time that hosts ran and signed is billed, whoever looks first after an interruption: the watchdog or the hosts'
+// reports.
 func TestAnInterruptionIsBilledAsProvenInAnyOrder(t *testing.T) {
 	t.Parallel()
 	const ran = 10 * time.Minute
@@ -128,7 +133,8 @@ func TestAnInterruptionIsBilledAsProvenInAnyOrder(t *testing.T) {
 	}
 }
 
-// A journal of which the newest segment arrives first is not yet whole: nobody is to blame for what is still on its way.
+// A journal of which the newest segment arrives first is not yet whole: nobody is to blame for what is still on its
+// way.
 func TestProofThatArrivesNewestFirstIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	const ran = 10 * time.Minute
@@ -224,9 +230,11 @@ func TestAnAccusationTakesNothing(t *testing.T) {
 	}
 	w.exec("UPDATE node_status SET peers_from_ms = ARRAY(SELECT f - 60000 FROM unnest(peers_from_ms) f)")
 	both()
-	if got := w.get(c); got.State != cluster.Degraded || got.Reason != cluster.ReasonPeersUnreachable || got.Nodes[0].State != cluster.NodeReady {
+	if got := w.get(c); got.State != cluster.Degraded || got.Reason != cluster.ReasonPeersUnreachable ||
+		got.Nodes[0].State != cluster.NodeReady {
 		t.Fatalf("accused for long: %s %s", got.State, got.Reason)
-	} else if d := got.Doubt; d == nil || d.Kind != "disputed" || len(d.Ranks) != 2 || !strings.Contains(d.Why, "ranks 0 and 1 do not hear each other; nobody is to blame") || d.Until == nil {
+	} else if d := got.Doubt; d == nil || d.Kind != "disputed" || len(d.Ranks) != 2 ||
+		!strings.Contains(d.Why, "ranks 0 and 1 do not hear each other; nobody is to blame") || d.Until == nil {
 		t.Fatalf("the doubt is %+v", d)
 	}
 	w.exec("UPDATE undecided_span SET from_ms = from_ms - 60000")
@@ -243,7 +251,8 @@ func TestAnAccusationTakesNothing(t *testing.T) {
 		}
 	}
 	var strikes, bans int
-	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT (SELECT count(*) FROM gang_strike WHERE kind = 'undecided'), (SELECT count(*) FROM pair_ban)").Scan(&strikes, &bans))
+	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT (SELECT count(*) FROM gang_strike WHERE kind = 'undecided'), (SELECT "+
+		"count(*) FROM pair_ban)").Scan(&strikes, &bans))
 	if strikes != 2 || bans != 2 {
 		t.Errorf("%d strikes, %d bans", strikes, bans)
 	}
@@ -273,8 +282,8 @@ func TestAHiccupBesideALossIsNotDebited(t *testing.T) {
 	}
 }
 
-// A second credit of a renter from the same operator within a week, for a failure that it could have caused, waits for a
-// person.
+// A second credit of a renter from the same operator within a week, for a failure that it could have caused, waits for
+// a person.
 func TestARepeatedInducibleCreditWaitsForAPerson(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
@@ -309,8 +318,8 @@ func TestARepeatedInducibleCreditWaitsForAPerson(t *testing.T) {
 	w.ledger()
 }
 
-// What a renter's processes run after its own release is billed as signed: a program that ignores the signal to end computes
-// nothing for free.
+// What a renter's processes run after its own release is billed as signed: a program that ignores the signal to end
+// computes nothing for free.
 func TestTheGraceOfAReleaseIsBilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
@@ -353,8 +362,8 @@ func TestFailedStartsHoldGPUsForABoundedTime(t *testing.T) {
 	}
 }
 
-// Starts under way count, too: rents side by side hold no more GPUs for nothing than rents one after the other, and a start
-// that runs gives way to the next.
+// Starts under way count, too: rents side by side hold no more GPUs for nothing than rents one after the other, and a
+// start that runs gives way to the next.
 func TestStartsUnderWayCountInTheQuota(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 4, gpus: 8, reserve: fairness.StartReserve})
@@ -394,7 +403,8 @@ func TestARankThatNeverStartsIsToBlame(t *testing.T) {
 		w.must(w.d.Pool.QueryRow(w.ctx, "SELECT bool_or(started_at IS NOT NULL) FROM node").Scan(&started))
 		return started
 	})
-	w.exec("UPDATE cluster SET start_deadline = clock_timestamp() - interval '1 ms', go_at = go_at - interval '30 s' WHERE id = $1", c.ID)
+	w.exec("UPDATE cluster SET start_deadline = clock_timestamp() - interval '1 ms', go_at = go_at - interval '30 s' "+
+		"WHERE id = $1", c.ID)
 	w.exec("UPDATE node SET started_at = started_at - interval '30 s' WHERE started_at IS NOT NULL")
 	w.tick(c)
 	if got := w.get(c); got.State != cluster.Failed || got.Reason != cluster.ReasonTimeout {
@@ -402,7 +412,8 @@ func TestARankThatNeverStartsIsToBlame(t *testing.T) {
 	}
 	var ms int64
 	var rank int
-	w.must(w.d.Pool.QueryRow(w.ctx, `SELECT s.to_ms - s.from_ms, l.rank FROM suspension s JOIN lease l ON l.id = ANY (s.culprits)
+	w.must(w.d.Pool.QueryRow(w.ctx, `SELECT s.to_ms - s.from_ms, l.rank FROM suspension s JOIN lease l ON l.id = ANY
+		(s.culprits)
 		WHERE s.class = 'proof' AND cardinality(s.culprits) = 1`).Scan(&ms, &rank))
 	if rank != 1 || ms < 30_000 {
 		t.Errorf("rank %d is to blame for %d ms", rank, ms)

@@ -241,7 +241,15 @@ func (h *fakeHost) prove(r *run, final bool) {
 func (h *fakeHost) segment(r *run, end, boot int64, final bool) {
 	r.seq++
 	seg := agentapi.Segment{
-		Lease: r.Lease, Epoch: r.Epoch, BootID: h.boot, Seq: r.seq, Anchor: h.anchor.Number, BootEndMS: boot, StartMS: r.endMS, EndMS: end, Final: final,
+		Lease:     r.Lease,
+		Epoch:     r.Epoch,
+		BootID:    h.boot,
+		Seq:       r.seq,
+		Anchor:    h.anchor.Number,
+		BootEndMS: boot,
+		StartMS:   r.endMS,
+		EndMS:     end,
+		Final:     final,
 	}
 	var deaf []agentapi.DeafSpan
 	for rank, s := range r.deaf {

@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 )
 
-// saveGaps writes down for which time no report of a host says that its ranks were well, once it is known when that time
-// ended, and when the host's reports were missing. In the steady state there is nothing to write.
+// saveGaps writes down for which time no report of a host says that its ranks were well, once it is known when that
+// time ended, and when the host's reports were missing. In the steady state there is nothing to write.
 func (c *Clusters) saveGaps(ctx context.Context, s agentapi.Sync, at time.Time, all []leaseReport) error {
 	var g dbq.InsertRankGapsParams
 	var silent dbq.InsertSilencesParams
@@ -22,7 +22,8 @@ func (c *Clusters) saveGaps(ctx context.Context, s agentapi.Sync, at time.Time, 
 			g.Leases, g.Epochs = append(g.Leases, uuids(h.row.LeaseID)...), append(g.Epochs, h.row.LeaseEpoch)
 			g.FromMs, g.ToMs, g.Unwell = append(g.FromMs, gap.from), append(g.ToMs, gap.to), append(g.Unwell, gap.unwell)
 		}
-		if before := h.row.NodeStatus.ReportedAt; h.row.Node.StartedAt != nil && at.Sub(before) > c.cfg.LostAfter && len(silent.Hosts) == 0 {
+		if before := h.row.NodeStatus.ReportedAt; h.row.Node.StartedAt != nil && at.Sub(before) > c.cfg.LostAfter &&
+			len(silent.Hosts) == 0 {
 			silent.Hosts, silent.Kinds = uuids(h.row.Node.HostID), []string{"missing"}
 			silent.FromMs, silent.ToMs = []int64{before.UnixMilli()}, []int64{at.UnixMilli()}
 		}
@@ -74,9 +75,11 @@ func (h leaseReport) gaps(boot string, lostAfter time.Duration) (out []rankGap) 
 	return out
 }
 
-// DropOldFacts removes strikes and silences of more than 90 days ago and bans that are over. It says how many it removed.
+// DropOldFacts removes strikes and silences of more than 90 days ago and bans that are over. It says how many it
+// removed.
 func (c *Clusters) DropOldFacts(ctx context.Context) (n int64, err error) {
-	for _, drop := range []func(context.Context) (int64, error){c.db.Q.DropOldStrikes, c.db.Q.DropOldSilences, c.db.Q.DropOldBans} {
+	for _, drop := range []func(context.Context) (int64, error){c.db.Q.DropOldStrikes, c.db.Q.DropOldSilences,
+		c.db.Q.DropOldBans} {
 		dropped, err := drop(ctx)
 		if err != nil {
 			return n, fmt.Errorf("old facts about gangs: %w", err)

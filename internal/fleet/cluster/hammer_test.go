@@ -188,7 +188,8 @@ func TestKeptLogsAreStoredOnce(t *testing.T) {
 	if _, err := w.clusters[0].Log(w.ctx, w.renter.Org, c.ID, 5); !fault.Is(err, fault.Invalid) {
 		t.Errorf("rank 5 of 1: %v", err)
 	}
-	if err := w.clusters[0].StoreLog(w.ctx, id.New[id.Node](), 1, make([]byte, cluster.MaxLog+1), false); !fault.Is(err, fault.TooLarge) {
+	if err := w.clusters[0].StoreLog(w.ctx, id.New[id.Node](), 1, make([]byte, cluster.MaxLog+1), false); !fault.Is(err,
+		fault.TooLarge) {
 		t.Errorf("too large: %v", err)
 	}
 	w.clean(c)

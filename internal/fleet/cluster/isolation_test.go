@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
-// A cluster that asks for gVisor and an enforced disk is refused by name where nobody has them, and the host that has is
-// told of both.
+// A cluster that asks for gVisor and an enforced disk is refused by name where nobody has them, and the host that has
+// is told of both.
 func TestWhatIsAskedOfAHostReachesIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
@@ -21,7 +21,8 @@ func TestWhatIsAskedOfAHostReachesIt(t *testing.T) {
 	s.Runtime, s.DiskLimited = agentapi.RuntimeRunsc, true
 	_, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 	why, _ := fault.From(err).Extra["explain"].([]market.Exclusion)
-	if !fault.Is(err, fault.NoCapacity) || len(why) != 1 || why[0].Constraint != "runtime = runsc" || why[0].Excluded != 2 {
+	if !fault.Is(err, fault.NoCapacity) || len(why) != 1 || why[0].Constraint != "runtime = runsc" ||
+		why[0].Excluded != 2 {
 		t.Fatalf("%v %+v", err, why)
 	}
 	w.exec("UPDATE host SET runtimes = '{runc,runsc}' WHERE id = $1", w.hosts[1].id)

@@ -17,9 +17,9 @@ import (
 	"github.com/musterhq/muster/internal/interval"
 )
 
-// judge decides of the cluster's pending time, the time in which a rank was in doubt, which of it counts: once nothing that
-// could still arrive would change the answer. What counts becomes windows, what does not becomes suspensions. It is called
-// under the cluster's lock. left says whether some is still pending.
+// judge decides of the cluster's pending time, the time in which a rank was in doubt, which of it counts: once nothing
+// that could still arrive would change the answer. What counts becomes windows, what does not becomes suspensions. It
+// is called under the cluster's lock. left says whether some is still pending.
 func (x *change) judge(ctx context.Context) (left bool, err error) {
 	pending, err := metering.PendingOf(ctx, x.tx.Q, x.row.ID)
 	if err != nil {
@@ -40,7 +40,11 @@ func (x *change) judge(ctx context.Context) (left bool, err error) {
 			billable = billable.Union(v.Billable)
 			for _, s := range v.Suspensions {
 				err := x.tx.Q.InsertSuspension(ctx, dbq.InsertSuspensionParams{
-					ClusterID: x.row.ID, FromMs: s.Start, ToMs: s.End, Class: string(s.Class), Culprits: uuids(v.leases(s.Culprits)...),
+					ClusterID: x.row.ID,
+					FromMs:    s.Start,
+					ToMs:      s.End,
+					Class:     string(s.Class),
+					Culprits:  uuids(v.leases(s.Culprits)...),
 				})
 				if err != nil {
 					return false, fmt.Errorf("suspension of %s: %w", x.row.ID, err)
@@ -108,8 +112,15 @@ type pendingCase struct {
 
 // caseOf reads the facts of a stretch of time.
 func (x *change) caseOf(ctx context.Context, span interval.Span) (c pendingCase, err error) {
-	c = pendingCase{span: span, attested: map[id.Lease]interval.Set{}, signed: map[id.Lease]interval.Set{},
-		deaf: map[id.Lease]map[int32]interval.Set{}, late: map[id.Lease]interval.Set{}, silent: map[id.Host]interval.Set{}, unwell: map[id.Lease]interval.Set{}}
+	c = pendingCase{
+		span:     span,
+		attested: map[id.Lease]interval.Set{},
+		signed:   map[id.Lease]interval.Set{},
+		deaf:     map[id.Lease]map[int32]interval.Set{},
+		late:     map[id.Lease]interval.Set{},
+		silent:   map[id.Host]interval.Set{},
+		unwell:   map[id.Lease]interval.Set{},
+	}
 	q, at := x.tx.Q, func(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 	if c.rows, err = q.LeasesWithin(ctx, at(span.Start), x.row.ID, at(span.End)); err != nil {
 		return c, fmt.Errorf("leases of %s: %w", x.row.ID, err)
@@ -212,8 +223,8 @@ func (v verdict) leases(ranks []int) []id.Lease {
 	return out
 }
 
-// decide applies the rule to each stretch in which the same ranks were required. final says whether proof that may still
-// arrive cannot change the answer.
+// decide applies the rule to each stretch in which the same ranks were required. final says whether proof that may
+// still arrive cannot change the answer.
 func (c pendingCase) decide(now time.Time) (out []verdict, final bool) {
 	final = true
 	cuts := []int64{c.span.Start, c.span.End}
@@ -268,9 +279,9 @@ func (c pendingCase) facts(part interval.Span) (v verdict, f fairness.Facts) {
 	return v, f
 }
 
-// complete reports whether nothing that may still arrive changes what is decided of a stretch: it is known whom each rank
-// did not hear, and either every rank is proven up throughout, or of every rank everything has arrived that its host can
-// send about it.
+// complete reports whether nothing that may still arrive changes what is decided of a stretch: it is known whom each
+// rank did not hear, and either every rank is proven up throughout, or of every rank everything has arrived that its
+// host can send about it.
 func (c pendingCase) complete(rows []dbq.LeasesWithinRow, part interval.Span, now time.Time) bool {
 	all, heard := true, true
 	for _, r := range rows {
@@ -284,8 +295,9 @@ func (c pendingCase) complete(rows []dbq.LeasesWithinRow, part interval.Span, no
 	return all || heard
 }
 
-// deafnessKnown reports whether it is known whom a rank did not hear through the given moment. A silence is noticed some seconds
-// late, so that takes a report or a segment from after that; one that goes on is known as far as it is signed.
+// deafnessKnown reports whether it is known whom a rank did not hear through the given moment. A silence is noticed
+// some seconds late, so that takes a report or a segment from after that; one that goes on is known as far as it is
+// signed.
 func (c pendingCase) deafnessKnown(r dbq.LeasesWithinRow, end int64, now time.Time) bool {
 	late := end + noticedLate.Milliseconds()
 	if r.Protocol < protocolDeaf || journal(r, late) || over(r, now) {
@@ -295,9 +307,9 @@ func (c pendingCase) deafnessKnown(r dbq.LeasesWithinRow, end int64, now time.Ti
 	return c.attested[r.ID].Contains(late-1) && (!goesOn || journal(r, end))
 }
 
-// journal reports whether everything is here that a lease's host signs of the time before the given moment. The last segment
-// alone does not say whether the command had ended with 0 by then, after which the rank is done and not missing: that comes
-// with a report.
+// journal reports whether everything is here that a lease's host signs of the time before the given moment. The last
+// segment alone does not say whether the command had ended with 0 by then, after which the rank is done and not
+// missing: that comes with a report.
 func journal(r dbq.LeasesWithinRow, end int64) bool {
 	last := r.Final && (r.EndedAt != nil || r.ExitCode != nil || !r.Current)
 	return !r.HasHole && (last || r.ProvenMs >= end)

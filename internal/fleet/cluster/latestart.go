@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// lateStarts writes down the time for which ranks that had started waited for ranks that started too late, or not by now:
-// it is billed to nobody, and the late ranks' hosts are to blame for it.
+// lateStarts writes down the time for which ranks that had started waited for ranks that started too late, or not by
+// now: it is billed to nobody, and the late ranks' hosts are to blame for it.
 func (x *change) lateStarts() {
 	if len(x.nodes) < 2 || x.row.GoAt == nil {
 		return

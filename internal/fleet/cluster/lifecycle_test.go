@@ -28,7 +28,8 @@ func TestARentalFromRentToTheLastSecond(t *testing.T) {
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 4, replicas: 2})
 	before := w.wallet()
 	c := w.rent(spec(2, 4))
-	if c.State != cluster.Provisioning || len(c.Nodes) != 2 || c.Nodes[0].HostID == c.Nodes[1].HostID || len(c.Nodes[0].GPUs) != 4 {
+	if c.State != cluster.Provisioning || len(c.Nodes) != 2 || c.Nodes[0].HostID == c.Nodes[1].HostID ||
+		len(c.Nodes[0].GPUs) != 4 {
 		t.Fatalf("rented %+v", c)
 	}
 	if c.Spec.Env["TOKEN"] != market.Mask {
@@ -48,21 +49,25 @@ func TestARentalFromRentToTheLastSecond(t *testing.T) {
 		}
 		return c.State == cluster.Running
 	})
-	for _, s := range []cluster.NodeState{cluster.NodePulling, cluster.NodeStarting, cluster.NodeJoining, cluster.NodeReady} {
+	for _, s := range []cluster.NodeState{cluster.NodePulling, cluster.NodeStarting, cluster.NodeJoining,
+		cluster.NodeReady} {
 		if !seen[s] {
 			t.Errorf("no node was ever seen %s", s)
 		}
 	}
-	if !c.Billing || c.RunningAt == nil || c.Network.BusbwGbps != 10 || !slices.Contains(c.Actions, cluster.ActionRelease) {
+	if !c.Billing || c.RunningAt == nil || c.Network.BusbwGbps != 10 ||
+		!slices.Contains(c.Actions, cluster.ActionRelease) {
 		t.Errorf("running, but %+v", c)
 	}
 	var up float64
-	if err := w.d.Pool.QueryRow(t.Context(), "SELECT net_up_mbps FROM host_status WHERE host_id = $1", c.Nodes[0].HostID).Scan(&up); err != nil || up != 10_000 {
+	if err := w.d.Pool.QueryRow(t.Context(), "SELECT net_up_mbps FROM host_status WHERE host_id = $1",
+		c.Nodes[0].HostID).Scan(&up); err != nil || up != 10_000 {
 		t.Errorf("the preflight's figure is not the host's: %v, %v", up, err)
 	}
 	h := w.hostOf(c, 0)
 	d := h.desired.Leases[0]
-	if d.Env["TOKEN"] != "secret-of-the-renter" || !d.Go || d.RunUntilMS == 0 || len(d.Network.Peers) != 1 || d.Network.Peers[0].Key == "" {
+	if d.Env["TOKEN"] != "secret-of-the-renter" || !d.Go || d.RunUntilMS == 0 || len(d.Network.Peers) != 1 ||
+		d.Network.Peers[0].Key == "" {
 		t.Errorf("the host is told %+v", d)
 	}
 
@@ -75,7 +80,8 @@ func TestARentalFromRentToTheLastSecond(t *testing.T) {
 	if rel.State != cluster.Releasing || rel.Reason != cluster.ReasonReleasedByUser || rel.Billing {
 		t.Fatalf("released: %s %s", rel.State, rel.Reason)
 	}
-	if trail, err := audit.List(w.ctx, w.d.Q, w.renter.Org, id.Audit{}, 1); err != nil || len(trail) != 1 || trail[0].Action != "cluster.release" ||
+	if trail, err := audit.List(w.ctx, w.d.Q, w.renter.Org, id.Audit{}, 1); err != nil || len(trail) != 1 ||
+		trail[0].Action != "cluster.release" ||
 		trail[0].Object != c.ID.String() || trail[0].User != w.renter.User {
 		t.Errorf("the trail of the release: %+v, %v", trail, err)
 	}
@@ -107,8 +113,10 @@ func TestAStartThatFailsIsFree(t *testing.T) {
 	t.Parallel()
 	for i, reason := range []string{
 		agentapi.ReasonImageNotFound, agentapi.ReasonImageUnauthorized, agentapi.ReasonImageRefused, agentapi.ReasonNoDisk,
-		agentapi.ReasonImageTooBig, agentapi.ReasonImageWrongArch, agentapi.ReasonImageNewerCUDA, agentapi.ReasonRegistryAway, agentapi.ReasonRegistrySlow,
-		agentapi.ReasonCommandNotFound, agentapi.ReasonPreflightFailed, agentapi.ReasonHostInterrupted, agentapi.ReasonGPUFailed, agentapi.ReasonGPUInUse,
+		agentapi.ReasonImageTooBig, agentapi.ReasonImageWrongArch, agentapi.ReasonImageNewerCUDA, agentapi.ReasonRegistryAway,
+		agentapi.ReasonRegistrySlow,
+		agentapi.ReasonCommandNotFound, agentapi.ReasonPreflightFailed, agentapi.ReasonHostInterrupted,
+		agentapi.ReasonGPUFailed, agentapi.ReasonGPUInUse,
 		agentapi.ReasonRuntimeFailed, agentapi.ReasonScratchFailed, agentapi.ReasonOverlayFailed, agentapi.ReasonGuestDied,
 	} {
 		phase := []agentapi.NodeState{agentapi.NodePulling, agentapi.NodeStarting, agentapi.NodeJoining}[i%3]
@@ -148,8 +156,8 @@ func TestABadPreflightKeepsTheBarrierShut(t *testing.T) {
 	w.clean(c)
 }
 
-// A node that dies while others measure, and is started again by its host, is waited for: the timeline says what died, the
-// others are told nobody's place in the network, and the barrier stays shut until it is back.
+// A node that dies while others measure, and is started again by its host, is waited for: the timeline says what died,
+// the others are told nobody's place in the network, and the barrier stays shut until it is back.
 func TestANodeThatDiesWhileOthersMeasureIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
@@ -164,12 +172,14 @@ func TestANodeThatDiesWhileOthersMeasureIsWaitedFor(t *testing.T) {
 		case dies:
 			dies = false
 			r.State, r.AtBarrier, r.WGKey, r.Endpoints = agentapi.NodeStarting, false, "", nil
-			r.StartsAgain, r.Trouble, r.TroubleDetail = true, agentapi.ReasonGuestDied, "the container that holds the node's network ended"
+			r.StartsAgain, r.Trouble, r.TroubleDetail = true, agentapi.ReasonGuestDied,
+				"the container that holds the node's network ended"
 		case r.WGKey != "":
 			r.StartsAgain, r.Trouble, r.TroubleDetail = false, "", ""
 		}
 	})
-	c := w.rounds(w.rent(spec(2, 1)), "rank 1 ready", func(c cluster.Cluster) bool { return c.Nodes[1].State == cluster.NodeReady })
+	c := w.rounds(w.rent(spec(2, 1)), "rank 1 ready",
+		func(c cluster.Cluster) bool { return c.Nodes[1].State == cluster.NodeReady })
 	dies = true
 	w.must(w.hostOf(c, 1).sync(t.Context(), 0))
 	if c = w.get(c); c.Nodes[1].State != cluster.NodeStarting {
@@ -179,7 +189,8 @@ func TestANodeThatDiesWhileOthersMeasureIsWaitedFor(t *testing.T) {
 	if p := w.hostOf(c, 0).desired.Leases[0].Network.Peers[0]; p.Key != "" || len(p.Endpoints) > 0 {
 		t.Errorf("rank 0 is still told where rank 1 was: %+v", p)
 	}
-	if _, text := w.events(c); !strings.Contains(text, "Rank 1: starting again") || !strings.Contains(text, "network holder ended unexpectedly. (the container that holds") {
+	if _, text := w.events(c); !strings.Contains(text, "Rank 1: starting again") ||
+		!strings.Contains(text, "network holder ended unexpectedly. (the container that holds") {
 		t.Errorf("the timeline does not say what died:\n%s", text)
 	}
 	measured = true
@@ -286,7 +297,10 @@ func TestACommandThatCannotWorkIsNotStartedForEver(t *testing.T) {
 	})
 	c := w.rent(s)
 	for range 4 {
-		c = w.rounds(c, "at a later epoch or failed", func(now cluster.Cluster) bool { return now.Epoch > c.Epoch || now.State.Final() })
+		c = w.rounds(c, "at a later epoch or failed", func(now cluster.Cluster) bool {
+			return now.Epoch > c.Epoch ||
+				now.State.Final()
+		})
 	}
 	c = w.rounds(c, "failed", in(cluster.Failed))
 	if c.Reason != cluster.ReasonWorkloadFailed || c.Epoch != 6 {
@@ -319,7 +333,8 @@ func TestReleaseDuringTheStartIsFree(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
 	before := w.wallet()
-	for _, state := range []cluster.NodeState{cluster.NodePending, cluster.NodePulling, cluster.NodeJoining, cluster.NodeReady} {
+	for _, state := range []cluster.NodeState{cluster.NodePending, cluster.NodePulling, cluster.NodeJoining,
+		cluster.NodeReady} {
 		c := w.rent(spec(2, 1))
 		if state != cluster.NodePending {
 			w.rounds(c, string(state), func(c cluster.Cluster) bool { return c.Nodes[0].State == state })
@@ -371,7 +386,8 @@ func TestAnEndCountsFromWhenItWas(t *testing.T) {
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
 	c := w.runUp(spec(2, 1))
 	w.exec("UPDATE node SET started_at = started_at - interval '1 hour' WHERE cluster_id = $1", c.ID)
-	w.exec("UPDATE cluster_window SET opened_ms = opened_ms - 3600000, confirmed_until_ms = confirmed_until_ms - 3600000 WHERE cluster_id = $1", c.ID)
+	w.exec("UPDATE cluster_window SET opened_ms = opened_ms - 3600000, confirmed_until_ms = confirmed_until_ms - "+
+		"3600000 WHERE cluster_id = $1", c.ID)
 	for rank, ago := range []time.Duration{4 * time.Minute, 2 * time.Minute} {
 		w.behave(rank, func(h *fakeHost, r *run) {
 			if r.Started && r.ExitCode == nil {
@@ -389,8 +405,8 @@ func TestAnEndCountsFromWhenItWas(t *testing.T) {
 	}
 }
 
-// A start that fails on one rank after the barrier was opened is free, and what another rank has proved meanwhile is taken
-// in: nobody is alarmed over refused usage.
+// A start that fails on one rank after the barrier was opened is free, and what another rank has proved meanwhile is
+// taken in: nobody is alarmed over refused usage.
 func TestARankThatStartedUnheardIsNotRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
@@ -434,8 +450,10 @@ func TestARankThatStartedUnheardIsNotRefused(t *testing.T) {
 	}
 	w.clean(c)
 	var posted, segments int64
-	w.must(w.d.Pool.QueryRow(w.ctx, `SELECT (SELECT sum(m.posted) FROM lease_meter m JOIN lease l ON l.id = m.lease_id WHERE l.cluster_id = $1),
-		(SELECT count(*) FROM usage_segment s JOIN lease l ON l.id = s.lease_id WHERE l.cluster_id = $1)`, c.ID).Scan(&posted, &segments))
+	w.must(w.d.Pool.QueryRow(w.ctx, `SELECT (SELECT sum(m.posted) FROM lease_meter m JOIN lease l ON l.id = m.lease_id
+		WHERE l.cluster_id = $1),
+		(SELECT count(*) FROM usage_segment s JOIN lease l ON l.id = s.lease_id WHERE l.cluster_id =
+		$1)`, c.ID).Scan(&posted, &segments))
 	if posted != 0 || segments == 0 {
 		t.Errorf("%d posted, %d segments taken in", posted, segments)
 	}
@@ -493,7 +511,8 @@ func TestARunThatEndedUnheardIsBilled(t *testing.T) {
 		h.mu.Lock()
 		s := h.report()
 		h.mu.Unlock()
-		s.BootMS = s.Leases[0].ExitBootMS // as if long under way: one that was quicker than those before would tie the clock anew
+		// as if long under way: one that was quicker than those before would tie the clock anew
+		s.BootMS = s.Leases[0].ExitBootMS
 		w.must(h.send(w.ctx, 0, s))
 	}
 	c = w.rounds(c, "released", in(cluster.Released))
@@ -502,7 +521,8 @@ func TestARunThatEndedUnheardIsBilled(t *testing.T) {
 	}
 	w.clean(c)
 	var opened, closed int64
-	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT opened_ms, closed_ms FROM cluster_window WHERE cluster_id = $1 AND n = 1", c.ID).Scan(&opened, &closed))
+	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT opened_ms, closed_ms FROM cluster_window WHERE cluster_id = $1 AND n = 1",
+		c.ID).Scan(&opened, &closed))
 	// Through two readings of the clocks: off by one at most.
 	if opened < from-1 || opened > from+1 || closed < till-1 || closed > till+1 {
 		t.Errorf("it ran from %d to %d, the window is %d to %d", from, till, opened, closed)

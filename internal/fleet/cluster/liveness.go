@@ -21,8 +21,10 @@ func (x *change) assess() {
 			continue
 		}
 		if n.StartedAt == nil {
-			if heard := latest(n.status.ReportedAt, n.Since); x.silentFor(n, heard) > x.c.cfg.StartSilence && NodeState(n.State) != NodeReady {
-				x.step(n, NodeSilent, ReasonHostLost, fmt.Sprintf("nothing was heard of its host for %s", x.now.Sub(heard).Round(time.Second)))
+			if heard := latest(n.status.ReportedAt, n.Since); x.silentFor(n, heard) > x.c.cfg.StartSilence &&
+				NodeState(n.State) != NodeReady {
+				x.step(n, NodeSilent, ReasonHostLost, fmt.Sprintf("nothing was heard of its host for %s",
+					x.now.Sub(heard).Round(time.Second)))
 			}
 			continue
 		}
@@ -42,8 +44,8 @@ func (x *change) assess() {
 	x.dispute()
 }
 
-// unproven says why a started node is not proven up: which of its parts is dead, and how that is known. ReasonNone: it is
-// proven. Only the node's own host decides: what other ranks say of it may explain its silence, and no more.
+// unproven says why a started node is not proven up: which of its parts is dead, and how that is known. ReasonNone: it
+// is proven. Only the node's own host decides: what other ranks say of it may explain its silence, and no more.
 func (x *change) unproven(n *node) (Reason, string) {
 	good := latest(time.UnixMilli(n.status.LastGoodMs), *n.StartedAt)
 	said := n.status.Epoch == n.Epoch && n.status.ReportedAt.After(*n.StartedAt)
@@ -52,7 +54,8 @@ func (x *change) unproven(n *node) (Reason, string) {
 	switch {
 	case x.silentFor(n, last) > x.c.cfg.LostAfter:
 		if m := x.peerThatReceives(n); m != nil {
-			return ReasonAgentLost, fmt.Sprintf("nothing was heard of its agent for %s; rank %d hears the node over the cluster's network", silent.Round(time.Second), m.Rank)
+			return ReasonAgentLost, fmt.Sprintf("nothing was heard of its agent for %s; rank %d hears the node over the "+
+				"cluster's network", silent.Round(time.Second), m.Rank)
 		}
 		why := fmt.Sprintf("no report for %s", silent.Round(time.Second))
 		for _, m := range x.nodes {
@@ -84,7 +87,8 @@ func (x *change) peerThatReceives(n *node) *node {
 
 // reportedLately reports whether a rank that runs was heard of lately.
 func (x *change) reportedLately(m *node) bool {
-	return m.ended == nil && m.StartedAt != nil && m.status.Epoch == m.Epoch && x.now.Sub(m.status.ReportedAt) <= x.c.cfg.LostAfter
+	return m.ended == nil && m.StartedAt != nil && m.status.Epoch == m.Epoch &&
+		x.now.Sub(m.status.ReportedAt) <= x.c.cfg.LostAfter
 }
 
 // blame says of a node that is lost already what is known better by now.
@@ -95,8 +99,13 @@ func (x *change) blame(n *node, r Reason, why string) {
 	n.Reason, n.Detail, n.dirty = string(r), why, true
 	rank := n.Rank
 	x.events = append(x.events, dbq.InsertClusterEventParams{
-		ClusterID: x.row.ID, At: x.now, Kind: "node_lost", Rank: &rank, Title: fmt.Sprintf("Rank %d: what is wrong with it", rank),
-		Detail: join(r.Happened(), why), Data: []byte("{}"),
+		ClusterID: x.row.ID,
+		At:        x.now,
+		Kind:      "node_lost",
+		Rank:      &rank,
+		Title:     fmt.Sprintf("Rank %d: what is wrong with it", rank),
+		Detail:    join(r.Happened(), why),
+		Data:      []byte("{}"),
 	})
 	if State(x.row.State) == Degraded && x.row.ReplaceUntil == nil {
 		x.row.Reason, x.row.Detail = string(r), join(r.Happened(), fmt.Sprintf("rank %d: %s", n.Rank, why))

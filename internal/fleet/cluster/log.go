@@ -44,7 +44,12 @@ func (c *Clusters) StoreLog(ctx context.Context, node id.Node, epoch int, conten
 	if len(content) > MaxLog {
 		return fault.New(fault.TooLarge, "A kept log has at most %d bytes.", MaxLog)
 	}
-	err := c.db.Q.SaveNodeLog(ctx, dbq.SaveNodeLogParams{NodeID: node, Epoch: int32(epoch), Content: content, Truncated: truncated})
+	err := c.db.Q.SaveNodeLog(ctx, dbq.SaveNodeLogParams{
+		NodeID:    node,
+		Epoch:     int32(epoch),
+		Content:   content,
+		Truncated: truncated,
+	})
 	if err != nil {
 		return fmt.Errorf("store the log of %s: %w", node, err)
 	}
@@ -54,8 +59,8 @@ func (c *Clusters) StoreLog(ctx context.Context, node id.Node, epoch int, conten
 	return nil
 }
 
-// PostponeLog has a kept log that could not be fetched fetched again after a minute, then twice as long each time, at most an
-// hour, so that others are fetched meanwhile.
+// PostponeLog has a kept log that could not be fetched fetched again after a minute, then twice as long each time, at
+// most an hour, so that others are fetched meanwhile.
 func (c *Clusters) PostponeLog(ctx context.Context, node id.Node, epoch int) error {
 	if err := c.db.Q.PostponeNodeLog(ctx, node, int32(epoch)); err != nil {
 		return fmt.Errorf("postpone the log of %s: %w", node, err)

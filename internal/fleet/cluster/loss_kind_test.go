@@ -31,9 +31,12 @@ func TestKindsOfLossAreToldApart(t *testing.T) {
 		reason cluster.Reason
 		says   string // of the node, a regular expression
 	}{
-		{"GPU", trouble("gpu_failed", "GPU-1: Xid 79: GPU has fallen off the bus"), cluster.Failed, cluster.ReasonGPUFailed, "Xid 79"},
-		{"overlay, as its host says", trouble("overlay_failed", "the process does not answer"), cluster.Degraded, cluster.ReasonOverlayFailed, "does not answer"},
-		{"engine", trouble("runtime_failed", "the container engine does not answer"), cluster.Degraded, cluster.ReasonRuntimeFailed, "engine"},
+		{"GPU", trouble("gpu_failed", "GPU-1: Xid 79: GPU has fallen off the bus"), cluster.Failed, cluster.ReasonGPUFailed,
+			"Xid 79"},
+		{"overlay, as its host says", trouble("overlay_failed", "the process does not answer"), cluster.Degraded,
+			cluster.ReasonOverlayFailed, "does not answer"},
+		{"engine", trouble("runtime_failed", "the container engine does not answer"), cluster.Degraded,
+			cluster.ReasonRuntimeFailed, "engine"},
 		{"what no host may say", trouble("completed", "ha"), cluster.Degraded, cluster.ReasonHostLost, "not well"},
 		{"the path between two hosts that are well", func(w *world, c cluster.Cluster) {
 			w.behave(0, func(_ *fakeHost, r *run) { r.PeersDown = []int{1} })
@@ -88,7 +91,8 @@ func TestWhatIsKnownBetterLaterIsTold(t *testing.T) {
 	}
 	w.behave(0, func(_ *fakeHost, r *run) { r.PeersDown = []int{1} })
 	w.must(w.hostOf(c, 0).sync(w.ctx, 0))
-	if c = w.get(c); c.Reason != cluster.ReasonHostLost || c.Nodes[1].Reason != cluster.ReasonHostLost || c.State != cluster.Degraded {
+	if c = w.get(c); c.Reason != cluster.ReasonHostLost || c.Nodes[1].Reason != cluster.ReasonHostLost ||
+		c.State != cluster.Degraded {
 		_, text := w.events(c)
 		t.Fatalf("%s: %s\n%s", c.Reason, c.Detail, text)
 	}

@@ -14,7 +14,8 @@ import (
 // openWindow reads whether seconds count, and through when they are confirmed.
 func (w *world) openWindow(c cluster.Cluster) (open bool, confirmed int64) {
 	w.t.Helper()
-	w.must(w.d.Pool.QueryRow(w.ctx, `SELECT closed_ms IS NULL AND limit_ms IS NULL AND doubt_from_ms IS NULL, confirmed_until_ms
+	w.must(w.d.Pool.QueryRow(w.ctx, `SELECT closed_ms IS NULL AND limit_ms IS NULL AND doubt_from_ms IS NULL,
+		confirmed_until_ms
 		FROM cluster_window WHERE cluster_id = $1 ORDER BY n DESC LIMIT 1`, c.ID).Scan(&open, &confirmed))
 	return open, confirmed
 }
@@ -26,24 +27,29 @@ func TestASilentHostSuspendsBillingAndMayComeBack(t *testing.T) {
 	w.quiet(c, 1, time.Minute)
 	w.tick(c)
 	c = w.get(c)
-	if c.State != cluster.Degraded || c.Billing || c.Nodes[1].State != cluster.NodeLost || c.Reason != cluster.ReasonHostLost {
+	if c.State != cluster.Degraded || c.Billing || c.Nodes[1].State != cluster.NodeLost ||
+		c.Reason != cluster.ReasonHostLost {
 		t.Fatalf("silent for a minute: %s, billing %v, node %s, %s", c.State, c.Billing, c.Nodes[1].State, c.Reason)
 	}
 	if open, _ := w.openWindow(c); open {
 		t.Error("seconds still count")
 	}
 	d := c.Doubt
-	if d == nil || d.Kind != "silent" || len(d.Ranks) != 1 || d.Ranks[0] != 1 || d.Until == nil || !d.Until.After(d.Since) || d.Then != "end" {
+	if d == nil || d.Kind != "silent" || len(d.Ranks) != 1 || d.Ranks[0] != 1 || d.Until == nil ||
+		!d.Until.After(d.Since) || d.Then != "end" {
 		t.Fatalf("the doubt is %+v", d)
 	}
-	if want := fmt.Sprintf("Not billed since %s: rank 1 (host %s) does not answer. The cluster ends at %s.", d.Since.Format("15:04:05"), c.Nodes[1].HostName, d.Until.Format("15:04:05")); d.Why != want {
+	if want := fmt.Sprintf("Not billed since %s: rank 1 (host %s) does not answer. The cluster ends at %s.",
+		d.Since.Format("15:04:05"), c.Nodes[1].HostName, d.Until.Format("15:04:05")); d.Why != want {
 		t.Errorf("%q, want %q", d.Why, want)
 	}
 	w.must(w.hostOf(c, 1).sync(w.ctx, 0))
 	w.must(w.hostOf(c, 0).sync(w.ctx, 0)) // hears it too
 	c = w.get(c)
-	if c.State != cluster.Running || !c.Billing || c.Nodes[1].State != cluster.NodeReady || c.Reason != "" || c.Doubt != nil {
-		t.Fatalf("heard of again: %s, billing %v, node %s, %q, doubt %+v", c.State, c.Billing, c.Nodes[1].State, c.Reason, c.Doubt)
+	if c.State != cluster.Running || !c.Billing || c.Nodes[1].State != cluster.NodeReady || c.Reason != "" ||
+		c.Doubt != nil {
+		t.Fatalf("heard of again: %s, billing %v, node %s, %q, doubt %+v", c.State, c.Billing, c.Nodes[1].State, c.Reason,
+			c.Doubt)
 	}
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
 	w.rounds(c, "released", in(cluster.Released))
@@ -66,7 +72,8 @@ func TestALostHostEndsTheCluster(t *testing.T) {
 	// The other host cleans up; the lost one's GPUs stay claimed until it is given up.
 	w.rounds(c, "one host clean", func(c cluster.Cluster) bool { return c.Nodes[0].State == cluster.NodeStopped }, gone)
 	var claimed int
-	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL AND host_id = $1", gone.id).Scan(&claimed))
+	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL AND host_id = $1",
+		gone.id).Scan(&claimed))
 	if claimed != 2 {
 		t.Errorf("%d GPUs of the lost host are claimed, want 2", claimed)
 	}
@@ -140,7 +147,8 @@ func TestRanksThatDoNotHearEachOtherSuspend(t *testing.T) {
 	}
 }
 
-// A host that hears nobody is named by the pairs that both ends claim. Nobody is blamed for them, whoever is heard first.
+// A host that hears nobody is named by the pairs that both ends claim. Nobody is blamed for them, whoever is heard
+// first.
 func TestADeafHostCondemnsNobody(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -200,7 +208,8 @@ func TestANodeThatIsNotWellSuspends(t *testing.T) {
 
 func TestAHostsTroubleEndsARunningCluster(t *testing.T) {
 	t.Parallel()
-	for _, reason := range []string{agentapi.ReasonGPUFailed, agentapi.ReasonHostInterrupted, agentapi.ReasonGuestDied, agentapi.ReasonOverlayFailed} {
+	for _, reason := range []string{agentapi.ReasonGPUFailed, agentapi.ReasonHostInterrupted, agentapi.ReasonGuestDied,
+		agentapi.ReasonOverlayFailed} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
@@ -283,7 +292,11 @@ func TestReportsThatComeLateTwiceOrFromElsewhere(t *testing.T) {
 	foreign := h.last
 	other := w.hostOf(c, 1)
 	foreign.BootMS++
-	foreign.Leases = []agentapi.LeaseStatus{{LeaseRef: other.desired.Leases[0].LeaseRef, State: agentapi.NodeFailed, Reason: agentapi.ReasonGPUFailed}}
+	foreign.Leases = []agentapi.LeaseStatus{{
+		LeaseRef: other.desired.Leases[0].LeaseRef,
+		State:    agentapi.NodeFailed,
+		Reason:   agentapi.ReasonGPUFailed,
+	}}
 	w.must(w.clusters[0].Observe(w.ctx, h.id, foreign, nil))
 	ahead := h.last
 	ahead.BootMS += 2

@@ -26,7 +26,8 @@ type GPUMetrics struct {
 
 // Metrics reads what the cluster's GPUs told in [from, to), thinned to a sample per step (0: host.TelemetryStep), by
 // rank, time and index. Fault: NotFound for a cluster of others.
-func (c *Clusters) Metrics(ctx context.Context, org id.Org, cl id.Cluster, from, to time.Time, step time.Duration) ([]GPUMetrics, error) {
+func (c *Clusters) Metrics(ctx context.Context, org id.Org, cl id.Cluster, from, to time.Time,
+	step time.Duration) ([]GPUMetrics, error) {
 	if _, err := c.owned(ctx, org, cl); err != nil {
 		return nil, err
 	}

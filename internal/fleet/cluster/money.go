@@ -38,7 +38,10 @@ func notAfter(now time.Time, running *time.Time, seconds *int64) *time.Time {
 
 // limitReasons is what a cluster ends with when a limit keeps it from being extended.
 var limitReasons = map[metering.Limit]Reason{
-	metering.LimitNone: ReasonNone, metering.LimitFunds: ReasonFundsExhausted, metering.LimitBudget: ReasonBudgetExhausted, metering.LimitOrg: ReasonBudgetExhausted,
+	metering.LimitNone:     ReasonNone,
+	metering.LimitFunds:    ReasonFundsExhausted,
+	metering.LimitBudget:   ReasonBudgetExhausted,
+	metering.LimitOrg:      ReasonBudgetExhausted,
 	metering.LimitDuration: ReasonMaxDuration,
 }
 

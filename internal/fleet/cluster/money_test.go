@@ -30,7 +30,8 @@ func TestARentNeedsAMinute(t *testing.T) {
 	small := money.CostOf(price, 30_000)
 	s.Budget = &small
 	w.pay(w.renter.Org, 100*money.Unit)
-	if _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{}); !fault.Is(err, fault.Invalid) {
+	if _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{}); !fault.Is(err,
+		fault.Invalid) {
 		t.Fatalf("rented with a budget of 30 s: %v", err)
 	}
 	w.noClaims()
@@ -88,11 +89,15 @@ func TestMoneyEndsAClusterInOrder(t *testing.T) {
 func (w *world) age(c cluster.Cluster, by time.Duration) {
 	w.t.Helper()
 	ms := by.Milliseconds()
-	w.exec(`UPDATE lease SET created_at = created_at - $2::bigint * interval '1 ms', run_until = run_until - $2::bigint * interval '1 ms',
+	w.exec(`UPDATE lease SET created_at = created_at - $2::bigint * interval '1 ms', run_until = run_until - $2::bigint *
+		interval '1 ms',
 		covered_from_ms = covered_from_ms - $2 WHERE cluster_id = $1`, c.ID, ms)
-	w.exec("UPDATE lease_meter SET settled_through_ms = settled_through_ms - $2 WHERE lease_id IN (SELECT id FROM lease WHERE cluster_id = $1)", c.ID, ms)
-	w.exec("UPDATE cluster_window SET opened_ms = opened_ms - $2, confirmed_until_ms = confirmed_until_ms - $2 WHERE cluster_id = $1", c.ID, ms)
-	w.exec(`UPDATE cluster SET running_at = running_at - $2::bigint * interval '1 ms', run_until = run_until - $2::bigint * interval '1 ms'
+	w.exec("UPDATE lease_meter SET settled_through_ms = settled_through_ms - $2 WHERE lease_id IN (SELECT id FROM "+
+		"lease WHERE cluster_id = $1)", c.ID, ms)
+	w.exec("UPDATE cluster_window SET opened_ms = opened_ms - $2, confirmed_until_ms = confirmed_until_ms - $2 WHERE "+
+		"cluster_id = $1", c.ID, ms)
+	w.exec(`UPDATE cluster SET running_at = running_at - $2::bigint * interval '1 ms', run_until = run_until - $2::bigint
+		* interval '1 ms'
 		WHERE id = $1`, c.ID, ms)
 	for _, h := range w.hosts {
 		for ref, r := range h.runs {
@@ -140,12 +145,14 @@ func TestTheSameKeyRentsOnce(t *testing.T) {
 	a, b := <-got, <-got
 	w.must(a.err)
 	w.must(b.err)
-	if diff := cmp.Diff(a.c, b.c, cmp.AllowUnexported(id.Cluster{}, id.Node{}, id.Host{}, id.Org{}), cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Org" }, cmp.Ignore())); diff != "" {
+	if diff := cmp.Diff(a.c, b.c, cmp.AllowUnexported(id.Cluster{}, id.Node{}, id.Host{}, id.Org{}),
+		cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Org" }, cmp.Ignore())); diff != "" {
 		t.Errorf("two answers: %s", diff)
 	}
 	other := key
 	other.BodyHMAC = []byte("c")
-	if _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, other); !fault.Is(err, fault.IdemMismatch) {
+	if _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, other); !fault.Is(err,
+		fault.IdemMismatch) {
 		t.Errorf("same key, other body: %v", err)
 	}
 }
@@ -154,19 +161,28 @@ func TestAQuoteBecomesACluster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 2})
 	q := w.quote(spec(2, 2))
-	if _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Quote: q.ID, Over: []byte(`{"nodes":1}`)}, idem.Request{}); !fault.Is(err, fault.Invalid) {
+	if _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{
+		Quote: q.ID,
+		Over:  []byte(`{"nodes":1}`),
+	}, idem.Request{}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a quote was rented with other nodes: %v", err)
 	}
 	stranger := w.signUp("stranger")
-	if _, err := w.clusters[0].Rent(w.ctx, stranger, cluster.RentRequest{Quote: q.ID}, idem.Request{}); !fault.Is(err, fault.NotFound) {
+	if _, err := w.clusters[0].Rent(w.ctx, stranger, cluster.RentRequest{Quote: q.ID}, idem.Request{}); !fault.Is(err,
+		fault.NotFound) {
 		t.Errorf("a stranger's quote: %v", err)
 	}
-	c, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Quote: q.ID, Over: []byte(`{"command":["sleep","1"]}`)}, idem.Request{})
+	c, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{
+		Quote: q.ID,
+		Over:  []byte(`{"command":["sleep","1"]}`),
+	}, idem.Request{})
 	w.must(err)
-	if c.PricePerHour != q.Placement.Rate || c.Nodes[0].HostID != q.Placement.Nodes[0].Host || c.Spec.Command[0] != "sleep" {
+	if c.PricePerHour != q.Placement.Rate || c.Nodes[0].HostID != q.Placement.Nodes[0].Host ||
+		c.Spec.Command[0] != "sleep" {
 		t.Errorf("rented %+v of quote %+v", c, q)
 	}
-	if _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Quote: q.ID}, idem.Request{}); !fault.Is(err, fault.Conflict) {
+	if _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Quote: q.ID}, idem.Request{}); !fault.Is(err,
+		fault.Conflict) {
 		t.Errorf("a quote was rented twice: %v", err)
 	}
 	w.rounds(c, "running", in(cluster.Running))
@@ -200,7 +216,10 @@ func TestStrangersSeeNothing(t *testing.T) {
 	if list, err = w.clusters[0].List(w.ctx, w.renter.Org, cluster.ListRequest{Limit: 10}); err != nil || len(list) != 1 {
 		t.Errorf("the renter lists %d, %v", len(list), err)
 	}
-	if list, err = w.clusters[0].List(w.ctx, w.renter.Org, cluster.ListRequest{After: c.ID, Limit: 10}); err != nil || len(list) != 0 {
+	if list, err = w.clusters[0].List(w.ctx, w.renter.Org, cluster.ListRequest{
+		After: c.ID,
+		Limit: 10,
+	}); err != nil || len(list) != 0 {
 		t.Errorf("after the last: %d, %v", len(list), err)
 	}
 }

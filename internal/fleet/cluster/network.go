@@ -49,8 +49,8 @@ func (x *change) network() {
 	}
 }
 
-// asOffered compares what was measured with what the hosts' offers say, and tells the renter when it is far less. The offers
-// are read before this measurement counts in them.
+// asOffered compares what was measured with what the hosts' offers say, and tells the renter when it is far less. The
+// offers are read before this measurement counts in them.
 func (x *change) asOffered(ctx context.Context, net Network, hosts []id.Host) (err error) {
 	if net.OfferedGbps, err = host.OfferedGbps(ctx, x.tx, hosts); err != nil {
 		return err
@@ -60,8 +60,10 @@ func (x *change) asOffered(ctx context.Context, net Network, hosts []id.Host) (e
 	}
 	if net.OfferedGbps > 0 && net.BusbwGbps < net.OfferedGbps*fallsShort {
 		x.addEvent("network_below_offer", "The network is slower than the offers say", words(
-			fmt.Sprintf("All-reduce between the ranks reached %s Gbit/s, the offers of these hosts say %s.", rate(net.BusbwGbps), rate(net.OfferedGbps)),
-			"Seconds count as usual. If it is too little for you, release the cluster and rent on other hosts; with network.min_gbps a start below your bound fails, free of charge."))
+			fmt.Sprintf("All-reduce between the ranks reached %s Gbit/s, the offers of these hosts say %s.", rate(net.BusbwGbps),
+				rate(net.OfferedGbps)),
+			"Seconds count as usual. If it is too little for you, release the cluster and rent on other hosts; with "+
+				"network.min_gbps a start below your bound fails, free of charge."))
 	}
 	return nil
 }

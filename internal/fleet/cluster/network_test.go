@@ -20,7 +20,11 @@ func TestLines(t *testing.T) {
 		{3, 1, 0, math.Inf(1)},
 		{0.1, 0.2, -1, 0},
 	})
-	want := []host.Line{{Host: a, UpMbps: 2000, DownMbps: 3000}, {Host: b, UpMbps: 3000, DownMbps: 2000}, {Host: c, UpMbps: 200, DownMbps: 500}}
+	want := []host.Line{{
+		Host:     a,
+		UpMbps:   2000,
+		DownMbps: 3000,
+	}, {Host: b, UpMbps: 3000, DownMbps: 2000}, {Host: c, UpMbps: 200, DownMbps: 500}}
 	if d := cmp.Diff(want, got, cmp.Comparer(func(a, b id.Host) bool { return a == b })); d != "" {
 		t.Error(d)
 	}

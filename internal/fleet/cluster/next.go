@@ -14,9 +14,10 @@ func (f Facts) required() []NodeFacts {
 	return slices.DeleteFunc(slices.Clone(f.Nodes), func(n NodeFacts) bool { return !n.Required })
 }
 
-// startFailed: a rank cannot start. The first by rank names the reason: later ones are often its consequence. What ranks
-// say of the network between them comes after what is known of each by itself: a rank that has died does not answer the
-// others, and they blame the network. So it waits until every other rank was heard of after it, or is given up as silent.
+// startFailed: a rank cannot start. The first by rank names the reason: later ones are often its consequence. What
+// ranks say of the network between them comes after what is known of each by itself: a rank that has died does not
+// answer the others, and they blame the network. So it waits until every other rank was heard of after it, or is given
+// up as silent.
 func startFailed(f Facts) (Trigger, Decision) {
 	var blames []NodeFacts
 	for _, n := range f.required() {
@@ -60,7 +61,8 @@ func exited(f Facts) (Trigger, Decision) {
 			continue
 		}
 		for _, m := range nodes {
-			if m.Rank != n.Rank && m.Exit == nil && (m.State == NodeLost || m.State == NodeFailed || m.ReportedAt.Before(n.ExitSeen)) {
+			if m.Rank != n.Rank && m.Exit == nil && (m.State == NodeLost || m.State == NodeFailed ||
+				m.ReportedAt.Before(n.ExitSeen)) {
 				return "", Decision{}
 			}
 		}
@@ -148,12 +150,16 @@ func newLoss(f Facts) (Trigger, Decision) {
 // about names the two ranks that do not hear each other.
 func (d Dispute) about() Decision {
 	p := d.Pairs[0]
-	return Decision{Reason: ReasonPeersUnreachable, Detail: fmt.Sprintf("ranks %d and %d do not hear each other", p[0], p[1]), Ranks: []int{p[0], p[1]}}
+	return Decision{
+		Reason: ReasonPeersUnreachable,
+		Detail: fmt.Sprintf("ranks %d and %d do not hear each other", p[0], p[1]),
+		Ranks:  []int{p[0], p[1]},
+	}
 }
 
 // undecidedFinal: ranks did not hear each other for too long, and nothing tells which of them is to blame. With
-// on_node_failure ignore or replace the largest set of ranks that hear each other stays, of equal ones that with the lower
-// ranks.
+// on_node_failure ignore or replace the largest set of ranks that hear each other stays, of equal ones that with the
+// lower ranks.
 func undecidedFinal(f Facts) (Trigger, Decision) {
 	d := f.Dispute
 	if f.WindowOpen || len(d.Pairs) == 0 || f.Now.Sub(d.Since) < d.Grace {
@@ -171,8 +177,8 @@ func undecidedFinal(f Facts) (Trigger, Decision) {
 	return OnLossFinal, out
 }
 
-// leaveOut returns the ranks that are not in the largest set of ranks that hear each other. It takes ranks out one by one:
-// of those in the most disputes the highest.
+// leaveOut returns the ranks that are not in the largest set of ranks that hear each other. It takes ranks out one by
+// one: of those in the most disputes the highest.
 func (f Facts) leaveOut() (out []int) {
 	left := slices.Clone(f.Dispute.Pairs)
 	for len(left) > 0 {
@@ -234,7 +240,8 @@ func rankIgnored(f Facts) (Trigger, Decision) {
 	return OnRankIgnored, d
 }
 
-// replaceable reports whether another host may take the rank: the renter wants it, and the rank was lost through its host.
+// replaceable reports whether another host may take the rank: the renter wants it, and the rank was lost through its
+// host.
 func (f Facts) replaceable(n NodeFacts) bool {
 	return f.Replace && f.Ran && (slices.Contains(hostFaults, about(n).Reason) || about(n).Reason == ReasonHostWithdrawn)
 }
@@ -267,7 +274,8 @@ func (f Facts) replacing(final func(NodeFacts) bool) (Trigger, Decision) {
 	return OnReplacing, d
 }
 
-// lossFinal: a lost rank did not come back in time, or its host says that it never will; and no other host took its place.
+// lossFinal: a lost rank did not come back in time, or its host says that it never will; and no other host took its
+// place.
 func lossFinal(f Facts) (Trigger, Decision) {
 	if f.WindowOpen {
 		return "", Decision{} // suspend first
@@ -327,8 +335,8 @@ func (n NodeFacts) down(f Facts) bool {
 	return false
 }
 
-// stopSlack is how much before run_until by PostgreSQL's clock a host may stop a node by its own: it tells the command to end a
-// grace period before.
+// stopSlack is how much before run_until by PostgreSQL's clock a host may stop a node by its own: it tells the command
+// to end a grace period before.
 const stopSlack = (graceSeconds + 5) * time.Second
 
 // finally reports whether a rank that is down stays so: its host says it has failed, its GPU is broken, it was lost for

@@ -71,7 +71,8 @@ func (c *Clusters) Observe(ctx context.Context, hostID id.Host, s agentapi.Sync,
 }
 
 // known reads what a report is read by: the clocks, and after them the leases it may speak of.
-func (c *Clusters) known(ctx context.Context, hostID id.Host, s agentapi.Sync, gone []id.Lease) (clock dbq.ReportClockRow, rows []dbq.HostLeasesRow, err error) {
+func (c *Clusters) known(ctx context.Context, hostID id.Host, s agentapi.Sync,
+	gone []id.Lease) (clock dbq.ReportClockRow, rows []dbq.HostLeasesRow, err error) {
 	p := db.NewPipe(c.db.Q)
 	askClock := p.Q.ReportClock(ctx, []dbq.ReportClockParams{{HostID: hostID, BootID: s.BootID}})
 	askLeases := p.Q.HostLeases(ctx, []dbq.HostLeasesParams{{HostID: hostID, Named: uuids(append(named(s), gone...)...)}})
@@ -151,7 +152,8 @@ func (c *Clusters) saveStatuses(ctx context.Context, s agentapi.Sync, at time.Ti
 		p.Good = append(p.Good, !unwell(st))
 		trouble, why := troubleOf(st)
 		p.Troubles, p.TroubleDetails = append(p.Troubles, string(trouble)), append(p.TroubleDetails, why)
-		p.PeersDown, p.PeersFromMs = append(p.PeersDown, arrayLiteral(h.down)), append(p.PeersFromMs, arrayLiteral(h.downFrom))
+		p.PeersDown, p.PeersFromMs = append(p.PeersDown, arrayLiteral(h.down)),
+			append(p.PeersFromMs, arrayLiteral(h.downFrom))
 		p.Progress = append(p.Progress, string(progress))
 		p.Paths = append(p.Paths, string(paths))
 	}
@@ -245,8 +247,8 @@ func (x *change) applyReport(h leaseReport) {
 	}
 }
 
-// startsAgain reports whether a node that had told where it is has died before the barrier was opened, and is started again
-// by its host. A report of it that is overtaken by a later one is mended by the next: that tells the key again.
+// startsAgain reports whether a node that had told where it is has died before the barrier was opened, and is started
+// again by its host. A report of it that is overtaken by a later one is mended by the next: that tells the key again.
 func (x *change) startsAgain(n *node, st agentapi.LeaseStatus) bool {
 	return st.StartsAgain && st.WGKey == "" && n.WgKey != "" && n.StartedAt == nil && x.row.GoAt == nil
 }

@@ -76,7 +76,8 @@ func TestAnOldAgentKeepsItsLeases(t *testing.T) {
 	w.must(h.sync(w.ctx, 0))
 
 	confirmed := func() (ms int64) {
-		w.must(w.d.Pool.QueryRow(w.ctx, "SELECT confirmed_until_ms FROM cluster_window WHERE cluster_id = $1 AND closed_ms IS NULL", c.ID).Scan(&ms))
+		w.must(w.d.Pool.QueryRow(w.ctx, "SELECT confirmed_until_ms FROM cluster_window WHERE cluster_id = $1 AND "+
+			"closed_ms IS NULL", c.ID).Scan(&ms))
 		return ms
 	}
 	before := confirmed()

@@ -7,7 +7,8 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster"
 )
 
-// A host that says that its owner uses a rank's GPU has its renter told, once, as the host's word; nothing else follows.
+// A host that says that its owner uses a rank's GPU has its renter told, once, as the host's word; nothing else
+// follows.
 func TestTheRenterIsToldOfAnOwnersProgram(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
@@ -24,7 +25,8 @@ func TestTheRenterIsToldOfAnOwnersProgram(t *testing.T) {
 		w.must(err)
 	}
 	kinds, text := w.events(c)
-	if n := strings.Count(strings.Join(kinds, " "), "owner_uses_gpu"); n != 1 || !strings.Contains(text, "Rank 1: programs of its host's owner use its GPU too") ||
+	if n := strings.Count(strings.Join(kinds, " "), "owner_uses_gpu"); n != 1 ||
+		!strings.Contains(text, "Rank 1: programs of its host's owner use its GPU too") ||
 		!strings.Contains(text, "Its host says that they took 4000 MiB") {
 		t.Errorf("told %d times\n%s", n, text)
 	}

@@ -35,7 +35,8 @@ func (c *Clusters) Wait(ctx context.Context, org id.Org, cl id.Cluster, state St
 	defer look.Stop()
 	for {
 		v, err := c.Get(context.WithoutCancel(ctx), org, cl)
-		if err != nil || v.State == state || v.State.Final() || (v.State == Releasing && state != Released && state != Failed) {
+		if err != nil || v.State == state || v.State.Final() || (v.State == Releasing && state != Released &&
+			state != Failed) {
 			return v, err
 		}
 		select {
@@ -190,9 +191,22 @@ func viewCosts(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster, out []Cl
 // plain is what the row itself says.
 func plain(r dbq.Cluster) (Cluster, error) {
 	v := Cluster{
-		ID: r.ID, Org: r.OrgID, Name: r.Name, State: State(r.State), Reason: Reason(r.Reason), Detail: r.Detail, Actions: actions(r),
-		ImageDigest: r.ImageDigest, PricePerHour: r.Rate, PricePerSecond: money.CostOf(r.Rate, 1000), Currency: r.Currency, CreatedAt: r.CreatedAt, RunningAt: r.RunningAt,
-		EndedAt: r.EndedAt, Epoch: int(r.Epoch), Nodes: []Node{},
+		ID:             r.ID,
+		Org:            r.OrgID,
+		Name:           r.Name,
+		State:          State(r.State),
+		Reason:         Reason(r.Reason),
+		Detail:         r.Detail,
+		Actions:        actions(r),
+		ImageDigest:    r.ImageDigest,
+		PricePerHour:   r.Rate,
+		PricePerSecond: money.CostOf(r.Rate, 1000),
+		Currency:       r.Currency,
+		CreatedAt:      r.CreatedAt,
+		RunningAt:      r.RunningAt,
+		EndedAt:        r.EndedAt,
+		Epoch:          int(r.Epoch),
+		Nodes:          []Node{},
 	}
 	if !v.State.Ended() {
 		v.RunUntil = r.RunUntil
@@ -208,8 +222,18 @@ func plain(r dbq.Cluster) (Cluster, error) {
 
 func viewNode(n dbq.ClusterNodesRow, device map[id.GPU]GPU) Node {
 	v := Node{
-		Rank: int(n.Node.Rank), ID: n.Node.ID, HostID: n.Node.HostID, HostName: n.HostName, State: NodeState(n.Node.State), Reason: Reason(n.Node.Reason),
-		Detail: n.Node.Detail, GPUs: []GPU{}, Address: n.Node.Address, Required: n.Required, Since: n.Node.Since, ExitCode: intp(n.Node.ExitCode),
+		Rank:     int(n.Node.Rank),
+		ID:       n.Node.ID,
+		HostID:   n.Node.HostID,
+		HostName: n.HostName,
+		State:    NodeState(n.Node.State),
+		Reason:   Reason(n.Node.Reason),
+		Detail:   n.Node.Detail,
+		GPUs:     []GPU{},
+		Address:  n.Node.Address,
+		Required: n.Required,
+		Since:    n.Node.Since,
+		ExitCode: intp(n.Node.ExitCode),
 	}
 	if n.NodeStatus.Epoch == n.Node.Epoch {
 		_ = json.Unmarshal(n.NodeStatus.Progress, &v.Progress) // for people; what does not read shows nothing

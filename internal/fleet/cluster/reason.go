@@ -60,41 +60,141 @@ type Sentence struct {
 
 // sentences has one row per reason; a test holds it complete.
 var sentences = map[Reason]Sentence{
-	ReasonCompleted:         {Happened: "The command ended with exit code 0 on every rank.", Do: "Logs and usage stay readable here."},
-	ReasonReleasedByUser:    {Happened: "You released the cluster.", Do: "Logs and usage stay readable here."},
-	ReasonBudgetExhausted:   {Happened: "The budget of this cluster is used up, so it was stopped in order.", Do: "Rent again with a higher budget to go on."},
-	ReasonFundsExhausted:    {Happened: "The wallet could not cover more time, so the cluster was stopped in order.", Do: "Add credit, then rent again."},
-	ReasonMaxDuration:       {Happened: "The cluster reached the longest duration you set for it.", Do: "Rent again with a longer max_duration to go on."},
-	ReasonWorkloadFailed:    {Happened: "The command ended with an error on at least one rank.", Do: "Read the log of the rank that failed first; restart: on_failure starts the command again by itself."},
-	ReasonHostLost:          {Happened: "A host of the cluster could no longer be reached.", Do: "Rent again; on_node_failure: replace lets another host take the rank, ignore goes on with the remaining ranks."},
-	ReasonAgentLost:         {Happened: "The agent on a host of the cluster fell silent, though its node is still heard on the cluster's network.", Do: "Rent again; on_node_failure: replace lets another host take the rank."},
-	ReasonPeersUnreachable:  {Happened: "Ranks of the cluster did not hear each other, and nothing tells which of their hosts is to blame.", Do: "Rent again; these hosts are not put together for you within a day."},
-	ReasonHostReclaimed:     {Happened: "The operator of a host took the machine back.", Do: "Rent again; on_node_failure: replace lets another host take the rank."},
-	ReasonHostWithdrawn:     {Happened: "The operator of a host took the machine back, as was said well before.", Do: "Rent again; on_node_failure: replace lets another host take the rank."},
-	ReasonTimeout:           {Happened: "The cluster was not ready in time.", Do: "The timeline shows which step of which rank took so long; rent again, on other hosts if it repeats."},
-	ReasonPlatformOutage:    {Happened: "Muster's servers were away for longer than the cluster was authorised to run, so its hosts stopped it in order.", Do: "Rent again."},
-	ReasonImageNotFound:     {Happened: "The registry does not know the image.", Do: "Check its name and tag."},
-	ReasonImageUnauthorized: {Happened: "The registry refused access to the image.", Do: "Check the registry credentials, or that the image is public."},
-	ReasonImageRefused:      {Happened: "The image cannot be used: malformed, or its registry is not on the public internet.", Do: "See the detail; use another image."},
-	ReasonImageTooBig:       {Happened: "The image is too big for the node's disk_gb.", Do: "Rent again with a larger disk_gb, or use a smaller image."},
-	ReasonImageWrongArch:    {Happened: "The image is made for another processor architecture than the host's.", Do: "Use an image for the host's architecture, or one for several."},
-	ReasonImageNewerCUDA:    {Happened: "The image needs a newer CUDA than the host's driver supports.", Do: "Ask for hosts that have it, such as cuda_max>=12.4 in gpu, or use an image for an older CUDA."},
-	ReasonRegistryAway:      {Happened: "A host could not reach the image's registry.", Do: "Check the registry's address and that it answers; then rent again."},
-	ReasonRegistrySlow:      {Happened: "The image's registry sent less than 1 MB/s.", Do: "Use a faster registry or a mirror nearer to the hosts; then rent again."},
-	ReasonNoDisk:            {Happened: "The host's disk has no room for the image.", Do: "Rent again, on another host if it repeats."},
-	ReasonCommandNotFound:   {Happened: "The command does not exist in the image, or may not be executed.", Do: "Check command and image."},
-	ReasonPreflightFailed:   {Happened: "The ranks could not talk to each other well enough over the cluster's network.", Do: "Rent again, or ask for another network scope; the detail names the pair of ranks."},
-	ReasonHostInterrupted:   {Happened: "A host stopped the workload through trouble of its own.", Do: "Rent again; the host's record shows it."},
-	ReasonGPUFailed:         {Happened: "A GPU failed and was taken out of the market.", Do: "Rent again; the GPU is not sold before it passes its checks."},
-	ReasonGPUInUse:          {Happened: "The owner of a host began to use a GPU of it just before your node was to start there.", Do: "Rent again: the GPU is not offered while it is in use."},
-	ReasonRuntimeFailed:     {Happened: "A host's container runtime could not start or watch over the node.", Do: "Rent again, on another host if it repeats."},
-	ReasonNotOffered:        {Happened: "A host no longer has what it was chosen for.", Do: "The detail names it; rent again, and another host is chosen."},
-	ReasonScratchFailed:     {Happened: "A host could not give the node its scratch space, or lost it.", Do: "Rent again, on another host if it repeats."},
-	ReasonOverlayFailed:     {Happened: "A host could not keep up the cluster's network.", Do: "Rent again, on another host if it repeats."},
-	ReasonGuestDied:         {Happened: "A node's network holder ended unexpectedly.", Do: "Rent again, on another host if it repeats."},
-	ReasonRunUntil:          {Happened: "The host stopped the node at the end of the time that was paid for.", Do: "Add credit or raise the budget, then rent again.", NodeOnly: true},
-	ReasonExited:            {Happened: "The command ended.", Do: "See the exit code and the log.", NodeOnly: true},
-	ReasonSuperseded:        {Happened: "A newer start took this node's place.", Do: "Nothing: look at the present start.", NodeOnly: true},
+	ReasonCompleted: {
+		Happened: "The command ended with exit code 0 on every rank.",
+		Do:       "Logs and usage stay readable here.",
+	},
+	ReasonReleasedByUser: {Happened: "You released the cluster.", Do: "Logs and usage stay readable here."},
+	ReasonBudgetExhausted: {
+		Happened: "The budget of this cluster is used up, so it was stopped in order.",
+		Do:       "Rent again with a higher budget to go on.",
+	},
+	ReasonFundsExhausted: {
+		Happened: "The wallet could not cover more time, so the cluster was stopped in order.",
+		Do:       "Add credit, then rent again.",
+	},
+	ReasonMaxDuration: {
+		Happened: "The cluster reached the longest duration you set for it.",
+		Do:       "Rent again with a longer max_duration to go on.",
+	},
+	ReasonWorkloadFailed: {
+		Happened: "The command ended with an error on at least one rank.",
+		Do:       "Read the log of the rank that failed first; restart: on_failure starts the command again by itself.",
+	},
+	ReasonHostLost: {
+		Happened: "A host of the cluster could no longer be reached.",
+		Do: "Rent again; on_node_failure: replace lets another host take the rank, ignore goes on with the " +
+			"remaining ranks.",
+	},
+	ReasonAgentLost: {
+		Happened: "The agent on a host of the cluster fell silent, though its node is still heard on the cluster's network.",
+		Do:       "Rent again; on_node_failure: replace lets another host take the rank.",
+	},
+	ReasonPeersUnreachable: {
+		Happened: "Ranks of the cluster did not hear each other, and nothing tells which of their hosts is to blame.",
+		Do:       "Rent again; these hosts are not put together for you within a day.",
+	},
+	ReasonHostReclaimed: {
+		Happened: "The operator of a host took the machine back.",
+		Do:       "Rent again; on_node_failure: replace lets another host take the rank.",
+	},
+	ReasonHostWithdrawn: {
+		Happened: "The operator of a host took the machine back, as was said well before.",
+		Do:       "Rent again; on_node_failure: replace lets another host take the rank.",
+	},
+	ReasonTimeout: {
+		Happened: "The cluster was not ready in time.",
+		Do:       "The timeline shows which step of which rank took so long; rent again, on other hosts if it repeats.",
+	},
+	ReasonPlatformOutage: {
+		Happened: "Muster's servers were away for longer than the cluster was authorised to run, so its hosts stopped it " +
+			"in order.",
+		Do: "Rent again.",
+	},
+	ReasonImageNotFound: {Happened: "The registry does not know the image.", Do: "Check its name and tag."},
+	ReasonImageUnauthorized: {
+		Happened: "The registry refused access to the image.",
+		Do:       "Check the registry credentials, or that the image is public.",
+	},
+	ReasonImageRefused: {
+		Happened: "The image cannot be used: malformed, or its registry is not on the public internet.",
+		Do:       "See the detail; use another image.",
+	},
+	ReasonImageTooBig: {
+		Happened: "The image is too big for the node's disk_gb.",
+		Do:       "Rent again with a larger disk_gb, or use a smaller image.",
+	},
+	ReasonImageWrongArch: {
+		Happened: "The image is made for another processor architecture than the host's.",
+		Do:       "Use an image for the host's architecture, or one for several.",
+	},
+	ReasonImageNewerCUDA: {
+		Happened: "The image needs a newer CUDA than the host's driver supports.",
+		Do:       "Ask for hosts that have it, such as cuda_max>=12.4 in gpu, or use an image for an older CUDA.",
+	},
+	ReasonRegistryAway: {
+		Happened: "A host could not reach the image's registry.",
+		Do:       "Check the registry's address and that it answers; then rent again.",
+	},
+	ReasonRegistrySlow: {
+		Happened: "The image's registry sent less than 1 MB/s.",
+		Do:       "Use a faster registry or a mirror nearer to the hosts; then rent again.",
+	},
+	ReasonNoDisk: {
+		Happened: "The host's disk has no room for the image.",
+		Do:       "Rent again, on another host if it repeats.",
+	},
+	ReasonCommandNotFound: {
+		Happened: "The command does not exist in the image, or may not be executed.",
+		Do:       "Check command and image.",
+	},
+	ReasonPreflightFailed: {
+		Happened: "The ranks could not talk to each other well enough over the cluster's network.",
+		Do:       "Rent again, or ask for another network scope; the detail names the pair of ranks.",
+	},
+	ReasonHostInterrupted: {
+		Happened: "A host stopped the workload through trouble of its own.",
+		Do:       "Rent again; the host's record shows it.",
+	},
+	ReasonGPUFailed: {
+		Happened: "A GPU failed and was taken out of the market.",
+		Do:       "Rent again; the GPU is not sold before it passes its checks.",
+	},
+	ReasonGPUInUse: {
+		Happened: "The owner of a host began to use a GPU of it just before your node was to start there.",
+		Do:       "Rent again: the GPU is not offered while it is in use.",
+	},
+	ReasonRuntimeFailed: {
+		Happened: "A host's container runtime could not start or watch over the node.",
+		Do:       "Rent again, on another host if it repeats.",
+	},
+	ReasonNotOffered: {
+		Happened: "A host no longer has what it was chosen for.",
+		Do:       "The detail names it; rent again, and another host is chosen.",
+	},
+	ReasonScratchFailed: {
+		Happened: "A host could not give the node its scratch space, or lost it.",
+		Do:       "Rent again, on another host if it repeats.",
+	},
+	ReasonOverlayFailed: {
+		Happened: "A host could not keep up the cluster's network.",
+		Do:       "Rent again, on another host if it repeats.",
+	},
+	ReasonGuestDied: {
+		Happened: "A node's network holder ended unexpectedly.",
+		Do:       "Rent again, on another host if it repeats.",
+	},
+	ReasonRunUntil: {
+		Happened: "The host stopped the node at the end of the time that was paid for.",
+		Do:       "Add credit or raise the budget, then rent again.",
+		NodeOnly: true,
+	},
+	ReasonExited: {Happened: "The command ended.", Do: "See the exit code and the log.", NodeOnly: true},
+	ReasonSuperseded: {
+		Happened: "A newer start took this node's place.",
+		Do:       "Nothing: look at the present start.",
+		NodeOnly: true,
+	},
 }
 
 const (

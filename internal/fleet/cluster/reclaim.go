@@ -15,22 +15,24 @@ type reclaim struct{ at, requestedAt time.Time }
 // noticed reports whether there was time to save what a credit stands for: what was computed since the last checkpoint.
 func (r reclaim) noticed() bool { return r.at.Sub(r.requestedAt) >= metering.CreditSpan }
 
-// takenBack ends a node whose host its operator takes back, once the time has come; before, it tells the renter, once for
-// each time that is set. It reports whether the node has ended.
+// takenBack ends a node whose host its operator takes back, once the time has come; before, it tells the renter, once
+// for each time that is set. It reports whether the node has ended.
 func (x *change) takenBack(n *node) bool {
 	told := deref(n.ReclaimTold)
 	switch {
 	case n.back.at.IsZero() && told.IsZero():
 	case n.back.at.IsZero():
 		n.ReclaimTold, n.dirty = nil, true
-		x.notifyReclaim(n, "Its host stays", "The operator of its host does not take the machine back after all.", notify.Info, told)
+		x.notifyReclaim(n, "Its host stays", "The operator of its host does not take the machine back after all.",
+			notify.Info, told)
 	case !x.now.Before(n.back.at):
 		r, detail := ReasonHostReclaimed, "its operator took the machine back at once"
 		if n.back.noticed() {
 			r = ReasonHostWithdrawn
 		}
 		if told.Equal(n.back.at) {
-			detail = fmt.Sprintf("its operator took the machine back, as was said at %s UTC", n.back.requestedAt.UTC().Format("2006-01-02 15:04:05"))
+			detail = fmt.Sprintf("its operator took the machine back, as was said at %s UTC",
+				n.back.requestedAt.UTC().Format("2006-01-02 15:04:05"))
 		}
 		if x.step(n, NodeTakenBack, r, detail) {
 			return true
@@ -39,7 +41,8 @@ func (x *change) takenBack(n *node) bool {
 	case !told.Equal(n.back.at):
 		at := n.back.at
 		n.ReclaimTold, n.dirty = &at, true
-		body := fmt.Sprintf("The operator of its host takes the machine back at %s UTC: save what you need before.", at.UTC().Format("2006-01-02 15:04:05"))
+		body := fmt.Sprintf("The operator of its host takes the machine back at %s UTC: save what you need before.",
+			at.UTC().Format("2006-01-02 15:04:05"))
 		switch x.spec.OnNodeFailure {
 		case "replace":
 			body += " Another host is looked for then, and every rank starts again."
@@ -57,9 +60,18 @@ func (x *change) takenBack(n *node) bool {
 func (x *change) notifyReclaim(n *node, title, body string, severity notify.Severity, at time.Time) {
 	rank := n.Rank
 	x.events = append(x.events, dbq.InsertClusterEventParams{
-		ClusterID: x.row.ID, At: x.now, Kind: "host_reclaim", Rank: &rank, Title: fmt.Sprintf("Rank %d: %s", rank, lowerFirst(title)),
-		Detail: body, Data: []byte("{}"),
+		ClusterID: x.row.ID,
+		At:        x.now,
+		Kind:      "host_reclaim",
+		Rank:      &rank,
+		Title:     fmt.Sprintf("Rank %d: %s", rank, lowerFirst(title)),
+		Detail:    body,
+		Data:      []byte("{}"),
 	})
 	x.notifyRenter(fmt.Sprintf("host_reclaim:%d:%t", at.Unix(), n.ReclaimTold != nil), []int{int(rank)},
-		notify.Notice{Severity: severity, Title: fmt.Sprintf("%s, rank %d: %s", x.row.Name, rank, lowerFirst(title)), Body: body})
+		notify.Notice{
+			Severity: severity,
+			Title:    fmt.Sprintf("%s, rank %d: %s", x.row.Name, rank, lowerFirst(title)),
+			Body:     body,
+		})
 }

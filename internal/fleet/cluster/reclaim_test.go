@@ -42,8 +42,8 @@ func (w *world) losses() (n int) {
 	return n
 }
 
-// A host by whose fault a run ended is offered to nobody for an hour, so that nobody fakes a failure to rent it out again for
-// more; one that was withdrawn with notice may be.
+// A host by whose fault a run ended is offered to nobody for an hour, so that nobody fakes a failure to rent it out
+// again for more; one that was withdrawn with notice may be.
 func TestAHostThatFailedIsNotOfferedForAnHour(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 2, relist: fairness.RelistLock})
@@ -89,7 +89,8 @@ func TestAHostIsTakenBackAtOnce(t *testing.T) {
 	w.reclaim(c, 1, 0)
 	w.tick(c)
 	_, text := w.events(c)
-	if c = w.get(c); c.State != cluster.Failed || c.Reason != cluster.ReasonHostReclaimed || !strings.Contains(c.Nodes[1].Detail, "at once") {
+	if c = w.get(c); c.State != cluster.Failed || c.Reason != cluster.ReasonHostReclaimed ||
+		!strings.Contains(c.Nodes[1].Detail, "at once") {
 		t.Fatalf("%s %s: %s\n%s", c.State, c.Reason, c.Detail, text)
 	}
 	c = w.clean(c)
@@ -113,17 +114,21 @@ func TestAHostIsTakenBackWithNotice(t *testing.T) {
 	w.tick(c)
 	w.tick(c)
 	kinds, text := w.events(c)
-	if n := strings.Count(strings.Join(kinds, " "), "host_reclaim"); n != 1 || !strings.Contains(text, "save what you need before") {
+	if n := strings.Count(strings.Join(kinds, " "), "host_reclaim"); n != 1 ||
+		!strings.Contains(text, "save what you need before") {
 		t.Errorf("told %d times\n%s", n, text)
 	}
 	if c = w.get(c); c.State != cluster.Running {
 		t.Fatalf("%s: %s", c.State, c.Detail)
 	}
-	w.exec("UPDATE host SET reclaim_at = clock_timestamp() - interval '1 second', reclaim_asked_at = clock_timestamp() - interval '2 hours' WHERE id = $1", h)
-	w.exec("UPDATE node SET reclaim_told = h.reclaim_at FROM host h WHERE h.id = host_id AND cluster_id = $1 AND reclaim_told IS NOT NULL", c.ID)
+	w.exec("UPDATE host SET reclaim_at = clock_timestamp() - interval '1 second', reclaim_asked_at = clock_timestamp() "+
+		"- interval '2 hours' WHERE id = $1", h)
+	w.exec("UPDATE node SET reclaim_told = h.reclaim_at FROM host h WHERE h.id = host_id AND cluster_id = $1 AND "+
+		"reclaim_told IS NOT NULL", c.ID)
 	w.tick(c)
 	_, text = w.events(c)
-	if c = w.get(c); c.State != cluster.Failed || c.Reason != cluster.ReasonHostWithdrawn || !strings.Contains(c.Nodes[1].Detail, "as was said at") {
+	if c = w.get(c); c.State != cluster.Failed || c.Reason != cluster.ReasonHostWithdrawn ||
+		!strings.Contains(c.Nodes[1].Detail, "as was said at") {
 		t.Fatalf("%s %s: %s\n%s", c.State, c.Reason, c.Detail, text)
 	}
 	c = w.clean(c)

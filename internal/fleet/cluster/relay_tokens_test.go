@@ -21,7 +21,12 @@ func TestRelayTokensLastAsLongAsTheLease(t *testing.T) {
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
 	box, err := seal.NewBox(bytes.Repeat([]byte{7}, 32))
 	w.must(err)
-	relayed := cluster.New(w.d, w.market, nil, cluster.Config{Currency: usd, Box: box, Relays: []string{"relay.example:3478"}, RelaySecret: secret})
+	relayed := cluster.New(w.d, w.market, nil, cluster.Config{
+		Currency:    usd,
+		Box:         box,
+		Relays:      []string{"relay.example:3478"},
+		RelaySecret: secret,
+	})
 	claims := func(token string) agentapi.RelayClaims {
 		t.Helper()
 		parsed, err := agentapi.ParseRelayToken(token)
@@ -53,7 +58,8 @@ func TestRelayTokensLastAsLongAsTheLease(t *testing.T) {
 				}
 				got := claims(ext[0].RelayToken)
 				want := time.UnixMilli(ext[0].RunUntilMS).Add(margin).Truncate(time.Second)
-				if got.Cluster != [16]byte(c.ID.UUID()) || int(got.Rank) != rank || int(got.Epoch) != ext[0].Epoch || !got.Expires.Equal(want) {
+				if got.Cluster != [16]byte(c.ID.UUID()) || int(got.Rank) != rank || int(got.Epoch) != ext[0].Epoch ||
+					!got.Expires.Equal(want) {
 					t.Errorf("%s: rank %d has %+v, which should last until %s", when, rank, got, want)
 				}
 				return nil
@@ -69,7 +75,8 @@ func TestRelayTokensLastAsLongAsTheLease(t *testing.T) {
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
 		d, err := relayed.Desired(ctx, tx, h.id)
 		w.must(err)
-		if left := time.Until(claims(d.Leases[0].Network.RelayToken).Expires); left < margin-time.Minute || left > 2*margin+time.Minute {
+		if left := time.Until(claims(d.Leases[0].Network.RelayToken).Expires); left < margin-time.Minute || left > 2*margin+
+			time.Minute {
 			t.Errorf("before it is authorised a token lasts %s", left)
 		}
 		return nil

@@ -50,7 +50,8 @@ func (c *Clusters) relayToken(r dbq.RelayedLeasesRow) string {
 
 // RenewRelays puts into a host's extensions what opens the relays for as long as they say. A host that hears nothing
 // more keeps its relays for as long as its leases may run.
-func (c *Clusters) RenewRelays(ctx context.Context, tx *db.Tx, host id.Host, extensions []agentapi.LeaseExtension) error {
+func (c *Clusters) RenewRelays(ctx context.Context, tx *db.Tx, host id.Host,
+	extensions []agentapi.LeaseExtension) error {
 	if len(c.cfg.Relays) == 0 || len(extensions) == 0 {
 		return nil
 	}

@@ -33,7 +33,14 @@ func (c *Clusters) Rent(ctx context.Context, p account.Principal, r RentRequest,
 	var out Cluster
 	err := c.market.Planning(ctx, r.Spec.Image, func(ctx context.Context, plan *market.Planner) error {
 		return c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			n := &rental{c: c, principal: p, request: r, id: id.New[id.Cluster](), leases: map[int]id.Lease{}, nodes: map[int]id.Node{}}
+			n := &rental{
+				c:         c,
+				principal: p,
+				request:   r,
+				id:        id.New[id.Cluster](),
+				leases:    map[int]id.Lease{},
+				nodes:     map[int]id.Node{},
+			}
 			earlier, err := n.begin(ctx, tx, plan, key)
 			switch {
 			case earlier != nil:
@@ -58,7 +65,8 @@ func (c *Clusters) Rent(ctx context.Context, p account.Principal, r RentRequest,
 		})
 	})
 	if errors.Is(err, market.ErrStale) { // planned afresh several times, and each time somebody was faster
-		return Cluster{}, fault.Wrap(err, fault.NoCapacity, "The GPUs that fit are being rented by others at this moment: try again.")
+		return Cluster{}, fault.Wrap(err, fault.NoCapacity, "The GPUs that fit are being rented by others at this moment: "+
+			"try again.")
 	}
 	return out, err
 }
@@ -89,10 +97,26 @@ func (r *rental) newCluster() (dbq.InsertClusterParams, error) {
 	}
 	deadline, due := r.now.Add(c.cfg.StartTimeout), r.now.Add(lookStarting)
 	return dbq.InsertClusterParams{
-		ID: cl, OrgID: r.principal.Org, CreatedBy: r.principal.User, Name: name, Project: spec.ProjectName(), Labels: labels, Spec: specJSON,
-		Secrets: c.cfg.Box.Seal(sealed, belongs(cl)), ImageRef: spec.Image, NodeCount: int32(spec.Nodes), GpusPerNode: int32(spec.GPUsPerNode),
-		Rate: r.placed.Rate, Currency: c.cfg.Currency, Budget: spec.Budget, MaxDurationS: spec.MaxDuration, QuoteID: r.request.Quote,
-		Network: network, CreatedAt: r.now, StartDeadline: &deadline, DueAt: &due,
+		ID:            cl,
+		OrgID:         r.principal.Org,
+		CreatedBy:     r.principal.User,
+		Name:          name,
+		Project:       spec.ProjectName(),
+		Labels:        labels,
+		Spec:          specJSON,
+		Secrets:       c.cfg.Box.Seal(sealed, belongs(cl)),
+		ImageRef:      spec.Image,
+		NodeCount:     int32(spec.Nodes),
+		GpusPerNode:   int32(spec.GPUsPerNode),
+		Rate:          r.placed.Rate,
+		Currency:      c.cfg.Currency,
+		Budget:        spec.Budget,
+		MaxDurationS:  spec.MaxDuration,
+		QuoteID:       r.request.Quote,
+		Network:       network,
+		CreatedAt:     r.now,
+		StartDeadline: &deadline,
+		DueAt:         &due,
 	}, nil
 }
 

@@ -25,9 +25,9 @@ import (
 // overlay is the range of every cluster's network; rank n has base + n + 1. Clusters never meet, so all use the same.
 var overlay = netip.MustParsePrefix("10.77.0.0/20")
 
-// rental is a rent under way, inside its transaction. It makes three round trips, in the order of locks: begin takes the
-// idempotency key and the hosts' locks and reads the hosts, take claims the GPUs and locks the money, and all that write
-// writes goes along with the commit. The cluster's own row is new: nobody waits for it.
+// rental is a rent under way, inside its transaction. It makes three round trips, in the order of locks: begin takes
+// the idempotency key and the hosts' locks and reads the hosts, take claims the GPUs and locks the money, and all that
+// write writes goes along with the commit. The cluster's own row is new: nobody waits for it.
 type rental struct {
 	c         *Clusters
 	principal account.Principal
@@ -49,7 +49,8 @@ type rental struct {
 
 // begin plans, takes the key and locks the hosts of the plan. When the key was used before, the answer is the one given
 // then. Without a plan there is nothing to lock, and the key has the first word.
-func (r *rental) begin(ctx context.Context, tx *db.Tx, plan *market.Planner, key idem.Request) (earlier *idem.Answer, err error) {
+func (r *rental) begin(ctx context.Context, tx *db.Tx, plan *market.Planner,
+	key idem.Request) (earlier *idem.Answer, err error) {
 	var want market.Placement
 	var unplaced error
 	if r.request.Quote.IsZero() {
@@ -113,7 +114,8 @@ func (r *rental) take(ctx context.Context, tx *db.Tx) error {
 	r.wakePages(tx)
 	if !r.stakes.Covered(r.money.Locked()) {
 		if quoted {
-			return fault.New(fault.Conflict, "the bond of a host of the quote no longer suffices for this gang: ask for a new one")
+			return fault.New(fault.Conflict, "the bond of a host of the quote no longer suffices for this gang: ask for a "+
+				"new one")
 		}
 		return fmt.Errorf("a bond is reserved for another gang: %w", market.ErrStale)
 	}
@@ -177,7 +179,13 @@ func (r *rental) write(ctx context.Context, tx *db.Tx) error {
 	}
 	for _, n := range r.placed.Nodes {
 		if err := tx.Q.InsertNode(ctx, dbq.InsertNodeParams{
-			ID: r.nodes[n.Rank], ClusterID: r.id, Rank: int32(n.Rank), HostID: n.Host, LeaseID: r.lease(n.Rank), Address: address(n.Rank), Since: r.now,
+			ID:        r.nodes[n.Rank],
+			ClusterID: r.id,
+			Rank:      int32(n.Rank),
+			HostID:    n.Host,
+			LeaseID:   r.lease(n.Rank),
+			Address:   address(n.Rank),
+			Since:     r.now,
 		}); err != nil {
 			return err
 		}
@@ -194,14 +202,22 @@ func (r *rental) write(ctx context.Context, tx *db.Tx) error {
 		noun = "GPU"
 	}
 	err := tx.Q.InsertClusterEvent(ctx, dbq.InsertClusterEventParams{
-		ClusterID: r.id, At: r.now, Kind: string(OnRented), Title: rented.Title, Data: []byte("{}"),
-		Detail: fmt.Sprintf("%d × %d %s at %s per hour; %s held", r.spec.Nodes, r.spec.GPUsPerNode, noun, r.placed.Rate.Plain(), r.held.Plain()),
+		ClusterID: r.id,
+		At:        r.now,
+		Kind:      string(OnRented),
+		Title:     rented.Title,
+		Data:      []byte("{}"),
+		Detail: fmt.Sprintf("%d × %d %s at %s per hour; %s held", r.spec.Nodes, r.spec.GPUsPerNode, noun,
+			r.placed.Rate.Plain(), r.held.Plain()),
 	})
 	if err != nil {
 		return err
 	}
 	return audit.Record(ctx, tx, r.principal.Event("cluster.rent", r.id.String(), map[string]any{
-		"nodes": r.spec.Nodes, "gpus_per_node": r.spec.GPUsPerNode, "price_per_hour": r.placed.Rate.String(), "image": r.spec.Image,
+		"nodes":          r.spec.Nodes,
+		"gpus_per_node":  r.spec.GPUsPerNode,
+		"price_per_hour": r.placed.Rate.String(),
+		"image":          r.spec.Image,
 	}))
 }
 
@@ -212,9 +228,20 @@ func (r *rental) view() (Cluster, error) {
 		Currency: r.row.Currency, Epoch: 1, Network: r.row.Network, CreatedAt: r.row.CreatedAt,
 	})
 	for _, n := range r.placed.Nodes {
-		row := dbq.ClusterNodesRow{HostName: n.HostName, Required: true, NodeStatus: dbq.NodeStatus{Epoch: 1, Progress: []byte("{}")}, Node: dbq.Node{
-			ID: r.nodes[n.Rank], Rank: int32(n.Rank), HostID: n.Host, Epoch: 1, State: string(NodePending), Address: address(n.Rank), Since: r.now,
-		}}
+		row := dbq.ClusterNodesRow{
+			HostName:   n.HostName,
+			Required:   true,
+			NodeStatus: dbq.NodeStatus{Epoch: 1, Progress: []byte("{}")},
+			Node: dbq.Node{
+				ID:      r.nodes[n.Rank],
+				Rank:    int32(n.Rank),
+				HostID:  n.Host,
+				Epoch:   1,
+				State:   string(NodePending),
+				Address: address(n.Rank),
+				Since:   r.now,
+			},
+		}
 		device := map[id.GPU]GPU{}
 		for _, g := range n.GPUs {
 			row.GPUIds = append(row.GPUIds, g.ID)
@@ -225,16 +252,37 @@ func (r *rental) view() (Cluster, error) {
 	return v, err
 }
 
-func newLease(cl id.Cluster, node id.Node, lease id.Lease, renter id.Org, currency string, epoch int, n market.Placed) metering.NewLease {
+func newLease(cl id.Cluster, node id.Node, lease id.Lease, renter id.Org, currency string, epoch int,
+	n market.Placed) metering.NewLease {
 	l := metering.NewLease{
-		ID: lease, Cluster: cl, Node: node, Rank: n.Rank, Host: n.Host, Renter: renter, Operator: n.HostOrg, GPUModel: n.Model,
-		CPUs: n.CPUCores, RAMMB: n.RAMMB, DiskGB: n.DiskGB, ScratchGB: n.ScratchGB, Currency: currency, HostSharePPM: int64(n.HostSharePPM), Epoch: epoch, Rate: n.Rate,
+		ID:           lease,
+		Cluster:      cl,
+		Node:         node,
+		Rank:         n.Rank,
+		Host:         n.Host,
+		Renter:       renter,
+		Operator:     n.HostOrg,
+		GPUModel:     n.Model,
+		CPUs:         n.CPUCores,
+		RAMMB:        n.RAMMB,
+		DiskGB:       n.DiskGB,
+		ScratchGB:    n.ScratchGB,
+		Currency:     currency,
+		HostSharePPM: int64(n.HostSharePPM),
+		Epoch:        epoch,
+		Rate:         n.Rate,
 	}
 	for _, g := range n.GPUs {
 		l.GPUs = append(l.GPUs, g.ID)
 	}
 	for _, i := range n.Lines {
-		l.Items = append(l.Items, metering.PriceItem{Label: i.Text, Quantity: i.Quantity, Unit: i.Kind, UnitRate: i.UnitPrice, Rate: i.Price})
+		l.Items = append(l.Items, metering.PriceItem{
+			Label:    i.Text,
+			Quantity: i.Quantity,
+			Unit:     i.Kind,
+			UnitRate: i.UnitPrice,
+			Rate:     i.Price,
+		})
 	}
 	return l
 }

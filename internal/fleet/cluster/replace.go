@@ -43,7 +43,8 @@ func (x *change) giveUp(d Decision) {
 		x.book(func(ctx context.Context) error { return metering.EndLease(ctx, x.tx, lease, x.now) })
 	}
 	x.stopWindow(x.now)
-	if x.row.GoAt != nil { // what the others would compute now is lost, and nobody pays for it: they stop, and wait at the barrier
+	if x.row.GoAt != nil {
+		// what the others would compute now is lost, and nobody pays for it: they stop, and wait at the barrier
 		x.startAgain()
 	}
 	x.raiseLive() // to the others they are ranks that have not joined yet
@@ -66,7 +67,8 @@ func (x *change) seeking(what string) string {
 }
 
 func sought(until time.Time) string {
-	return "Another host is looked for until " + until.UTC().Format("15:04:05") + " UTC; till every rank has started again nothing is billed."
+	return "Another host is looked for until " + until.UTC().Format("15:04:05") +
+		" UTC; till every rank has started again nothing is billed."
 }
 
 // waiting are the ranks that wait for another host.
@@ -95,8 +97,8 @@ func (x *change) dueReplacing(sooner func(time.Time)) {
 	}
 }
 
-// replace finds hosts for the ranks that wait, or says why there are none. Called again, or by several replicas at once,
-// it does nothing more.
+// replace finds hosts for the ranks that wait, or says why there are none. Called again, or by several replicas at
+// once, it does nothing more.
 func (c *Clusters) replace(ctx context.Context, cl id.Cluster) error {
 	err := c.market.Planning(ctx, "", func(ctx context.Context, plan *market.Planner) error {
 		g, err := c.gangOf(ctx, cl)
@@ -135,8 +137,8 @@ type gang struct {
 	rates   map[id.Lease]money.Micro // of all leases it has and had, per hour
 }
 
-// gangOf reads what the waiting ranks need: GPUs like those they had, for the price that was agreed on, in the fabric or
-// on the host that the others need them in, on no host that the cluster has or lost, and never the renter's own.
+// gangOf reads what the waiting ranks need: GPUs like those they had, for the price that was agreed on, in the fabric
+// or on the host that the others need them in, on no host that the cluster has or lost, and never the renter's own.
 func (c *Clusters) gangOf(ctx context.Context, cl id.Cluster) (g gang, err error) {
 	var x *change
 	var leases []dbq.ClusterRatesRow
@@ -189,7 +191,11 @@ func (c *Clusters) gangOf(ctx context.Context, cl id.Cluster) (g gang, err error
 			}
 			a.Exclude = append(a.Exclude, l.HostID)
 			a.Gang = append(a.Gang, market.Member{
-				Operator: l.HostOrgID, Model: l.GPUModel, GPUs: int(l.GPUCount), Rate: l.Rate, StandbyRate: money.Micro(l.StandbyRate),
+				Operator:    l.HostOrgID,
+				Model:       l.GPUModel,
+				GPUs:        int(l.GPUCount),
+				Rate:        l.Rate,
+				StandbyRate: money.Micro(l.StandbyRate),
 			})
 		}
 	}
@@ -227,7 +233,8 @@ func (x *change) replace(ctx context.Context, want market.Placement, g gang) err
 	for _, p := range placed.Nodes {
 		n := x.nodes[p.Rank]
 		x.row.Rate += p.Rate - g.rates[n.LeaseID]
-		n.LeaseID, n.HostID, n.ended, n.gone, n.moved, n.ReclaimTold, n.OwnerUseTold, n.CapTold = leases[p.Rank], p.Host, nil, nil, true, nil, false, nil
+		n.LeaseID, n.HostID, n.ended, n.gone, n.moved, n.ReclaimTold, n.OwnerUseTold, n.CapTold = leases[p.Rank], p.Host, nil,
+			nil, true, nil, false, nil
 		x.step(n, NodeReplaced, ReasonNone, p.HostName)
 		n.Detail = ""
 		lease := newLease(x.row.ID, n.ID, n.LeaseID, x.row.OrgID, x.row.Currency, epoch, p)
@@ -245,14 +252,20 @@ func (x *change) replace(ctx context.Context, want market.Placement, g gang) err
 func (x *change) move(ctx context.Context, tx *db.Tx, n *node) error {
 	return errors.Join(
 		tx.Q.InsertLostGap(ctx, n.ID),
-		tx.Q.InsertReplacement(ctx, dbq.InsertReplacementParams{ClusterID: x.row.ID, LeaseID: n.LeaseID, HostID: n.HostID, At: x.now, NodeID: n.ID}),
+		tx.Q.InsertReplacement(ctx, dbq.InsertReplacementParams{
+			ClusterID: x.row.ID,
+			LeaseID:   n.LeaseID,
+			HostID:    n.HostID,
+			At:        x.now,
+			NodeID:    n.ID,
+		}),
 		tx.Q.MoveNode(ctx, n.LeaseID, n.HostID, n.ID),
 		tx.Q.ForgetNodeStatus(ctx, n.Epoch, x.now, n.ID))
 }
 
-// othersMustStartAgain reports whether the other ranks must start once more with those that get another host. As a rule they
-// were started again when the ranks were lost, and wait for them to join; but not when a rank was lost during that start,
-// because others may have measured their network with it.
+// othersMustStartAgain reports whether the other ranks must start once more with those that get another host. As a rule
+// they were started again when the ranks were lost, and wait for them to join; but not when a rank was lost during that
+// start, because others may have measured their network with it.
 func (x *change) othersMustStartAgain(ranks []int) bool {
 	for _, n := range x.nodes {
 		if slices.Contains(ranks, int(n.Rank)) {
@@ -286,8 +299,10 @@ func (x *change) replaced(d Decision) {
 	x.row.ReplaceUntil, x.row.ReplaceNote = nil, ""
 	x.book(x.authorise)
 	x.notifyRenter("replaced", d.Ranks, notify.Notice{
-		Severity: notify.Info, Title: fmt.Sprintf("%s starts again: another host took %s", x.row.Name, rankList(d.Ranks)),
-		Body: "The command starts again on every rank, with the same ranks, names and addresses; billing goes on once every rank has started: " + d.Detail + ".",
+		Severity: notify.Info,
+		Title:    fmt.Sprintf("%s starts again: another host took %s", x.row.Name, rankList(d.Ranks)),
+		Body: "The command starts again on every rank, with the same ranks, names and addresses; billing goes on once " +
+			"every rank has started: " + d.Detail + ".",
 	})
 }
 
@@ -295,8 +310,9 @@ func (x *change) replaced(d Decision) {
 func (x *change) unreplaced(d Decision) {
 	if ranks := x.ended(); x.row.ReplaceUntil != nil && len(ranks) > 0 {
 		x.notifyRenter("unreplaced", ranks, notify.Notice{
-			Severity: notify.Bad, Title: fmt.Sprintf("%s has ended: no other host was found for %s", x.row.Name, rankList(ranks)),
-			Body: join(d.Reason.Explain(true), d.Detail),
+			Severity: notify.Bad,
+			Title:    fmt.Sprintf("%s has ended: no other host was found for %s", x.row.Name, rankList(ranks)),
+			Body:     join(d.Reason.Explain(true), d.Detail),
 		})
 	}
 }

@@ -25,7 +25,8 @@ func (w *world) vanish(c cluster.Cluster, rank int) {
 	w.t.Helper()
 	w.quiet(c, rank, time.Minute)
 	w.tick(c)
-	w.exec("UPDATE node SET since = since - interval '10 minutes' WHERE cluster_id = $1 AND rank = $2 AND state = 'lost'", c.ID, rank)
+	w.exec("UPDATE node SET since = since - interval '10 minutes' WHERE cluster_id = $1 AND rank = $2 AND state = 'lost'",
+		c.ID, rank)
 	w.tick(c)
 }
 
@@ -41,7 +42,8 @@ func (w *world) events(c cluster.Cluster) (kinds []string, text string) {
 	return kinds, text
 }
 
-// one checks that no rank has two live leases, that every live lease is its node's, and that GPUs are claimed for one lease.
+// one checks that no rank has two live leases, that every live lease is its node's, and that GPUs are claimed for one
+// lease.
 func (w *world) one(c cluster.Cluster) {
 	w.t.Helper()
 	var twice, astray, double int
@@ -52,7 +54,8 @@ func (w *world) one(c cluster.Cluster) {
 		(SELECT count(*) FROM (SELECT gpu_id FROM gpu_claim WHERE ended_at IS NULL GROUP BY gpu_id HAVING count(*) > 1) g)`,
 		c.ID).Scan(&twice, &astray, &double))
 	if twice+astray+double > 0 {
-		w.t.Fatalf("%d ranks with two live leases, %d live leases that are no node's, %d GPUs claimed twice", twice, astray, double)
+		w.t.Fatalf("%d ranks with two live leases, %d live leases that are no node's, %d GPUs claimed twice", twice, astray,
+			double)
 	}
 }
 
@@ -60,9 +63,12 @@ func (w *world) one(c cluster.Cluster) {
 func (w *world) withinWindows(c cluster.Cluster) {
 	w.t.Helper()
 	var over int
-	w.must(w.d.Pool.QueryRow(w.ctx, `SELECT count(*) FROM lease l JOIN lease_meter m ON m.lease_id = l.id WHERE l.cluster_id = $1 AND m.posted_billed_ms > (
-		SELECT coalesce(sum(greatest(0, least(coalesce(w.closed_ms, w.confirmed_until_ms), coalesce(extract(epoch FROM l.ended_at) * 1000, 1e15)::bigint)
-			- greatest(w.opened_ms, (extract(epoch FROM l.created_at) * 1000)::bigint - 1))), 0) FROM cluster_window w WHERE w.cluster_id = l.cluster_id)`,
+	w.must(w.d.Pool.QueryRow(w.ctx, `SELECT count(*) FROM lease l JOIN lease_meter m ON m.lease_id = l.id WHERE
+		l.cluster_id = $1 AND m.posted_billed_ms > (
+		SELECT coalesce(sum(greatest(0, least(coalesce(w.closed_ms, w.confirmed_until_ms), coalesce(extract(epoch FROM
+		l.ended_at) * 1000, 1e15)::bigint)
+			- greatest(w.opened_ms, (extract(epoch FROM l.created_at) * 1000)::bigint - 1))), 0) FROM cluster_window w WHERE
+			w.cluster_id = l.cluster_id)`,
 		c.ID).Scan(&over))
 	if over > 0 {
 		w.t.Errorf("%d leases are billed beyond the windows", over)
@@ -80,7 +86,8 @@ func TestAnotherHostTakesALostRank(t *testing.T) {
 	w.vanish(c, 1)
 	w.one(c)
 	c = w.get(c)
-	if c.State != cluster.Provisioning || c.Epoch != 2 || c.Billing || c.Nodes[1].HostID == gone.id || c.Nodes[1].Address != address || c.Replacing != nil {
+	if c.State != cluster.Provisioning || c.Epoch != 2 || c.Billing || c.Nodes[1].HostID == gone.id ||
+		c.Nodes[1].Address != address || c.Replacing != nil {
 		_, text := w.events(c)
 		t.Fatalf("%s, epoch %d, billing %v, %+v\n%s", c.State, c.Epoch, c.Billing, c.Nodes[1], text)
 	}
@@ -110,20 +117,24 @@ func TestAnotherHostTakesALostRank(t *testing.T) {
 		}
 	}
 	var opened int64
-	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT opened_ms FROM cluster_window WHERE cluster_id = $1 AND closed_ms IS NULL AND limit_ms IS NULL", c.ID).Scan(&opened))
+	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT opened_ms FROM cluster_window WHERE cluster_id = $1 AND closed_ms IS NULL "+
+		"AND limit_ms IS NULL", c.ID).Scan(&opened))
 	var started time.Time
 	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT max(started_at) FROM node WHERE cluster_id = $1", c.ID).Scan(&started))
 	if opened < closed || opened < started.UnixMilli() {
-		t.Errorf("suspended at %d, opened again at %d, though the last rank started at %d", closed, opened, started.UnixMilli())
+		t.Errorf("suspended at %d, opened again at %d, though the last rank started at %d", closed, opened,
+			started.UnixMilli())
 	}
 	credits, err := metering.Credits(w.ctx, w.d.Q, c.ID)
 	w.must(err)
-	if len(credits) != 1 || credits[0].Lease.String() != lost.Lease || credits[0].Amount <= 0 || credits[0].Reason != "host_lost" {
+	if len(credits) != 1 || credits[0].Lease.String() != lost.Lease || credits[0].Amount <= 0 ||
+		credits[0].Reason != "host_lost" {
 		t.Errorf("credited %+v", credits)
 	}
 	told, err := notify.List(w.ctx, w.d.Q, w.renter.Org, notify.Filter{Limit: 10})
 	w.must(err)
-	if s := fmt.Sprint(told); !strings.Contains(s, "lost rank 1: another host is looked for") || !strings.Contains(s, "another host took rank 1") {
+	if s := fmt.Sprint(told); !strings.Contains(s, "lost rank 1: another host is looked for") ||
+		!strings.Contains(s, "another host took rank 1") {
 		t.Errorf("the renter was told %s", s)
 	}
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
@@ -131,7 +142,8 @@ func TestAnotherHostTakesALostRank(t *testing.T) {
 	w.clean(c)
 	w.withinWindows(c)
 	var left int
-	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT count(*) FROM lease WHERE cluster_id = $1 AND (gone_at IS NULL OR settled_at IS NULL)", c.ID).Scan(&left))
+	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT count(*) FROM lease WHERE cluster_id = $1 AND (gone_at IS NULL OR "+
+		"settled_at IS NULL)", c.ID).Scan(&left))
 	if left > 0 {
 		t.Errorf("%d leases are not parted with", left)
 	}
@@ -146,7 +158,8 @@ func TestALostRankWaitsForAHostWithTheReasonShown(t *testing.T) {
 	w.tick(c)
 	c = w.get(c)
 	if r := c.Replacing; c.State != cluster.Degraded || c.Billing || r == nil || len(r.Ranks) != 1 || r.Ranks[0] != 1 ||
-		!strings.Contains(r.Why, "no host fits") || !strings.Contains(c.Detail, r.Why) || !strings.Contains(c.Detail, "nothing is billed") {
+		!strings.Contains(r.Why, "no host fits") || !strings.Contains(c.Detail, r.Why) ||
+		!strings.Contains(c.Detail, "nothing is billed") {
 		t.Fatalf("%s, billing %v: %+v: %s", c.State, c.Billing, r, c.Detail)
 	}
 	for range 8 { // the other rank stops and starts again up to where it waits
@@ -178,7 +191,8 @@ func TestALostRankWaitsForAHostWithTheReasonShown(t *testing.T) {
 	w.exec("UPDATE cluster SET replace_until = clock_timestamp() WHERE id = $1", c.ID)
 	w.tick(c)
 	c = w.get(c)
-	if c.State != cluster.Failed || c.Reason != cluster.ReasonHostLost || !strings.Contains(c.Detail, "no other host was found for it in time") || c.Replacing != nil {
+	if c.State != cluster.Failed || c.Reason != cluster.ReasonHostLost ||
+		!strings.Contains(c.Detail, "no other host was found for it in time") || c.Replacing != nil {
 		t.Fatalf("%s %s: %s", c.State, c.Reason, c.Detail)
 	}
 	told, err := notify.List(w.ctx, w.d.Q, w.renter.Org, notify.Filter{Limit: 10})

@@ -69,7 +69,8 @@ func lossWalk(t *testing.T, r *rand.Rand) {
 				break
 			}
 		case 5:
-			w.exec("UPDATE cluster SET due_at = clock_timestamp(), full_look_at = 'epoch' WHERE id = $1 AND due_at IS NOT NULL", c.ID)
+			w.exec("UPDATE cluster SET due_at = clock_timestamp(), full_look_at = 'epoch' WHERE id = $1 AND due_at IS NOT NULL",
+				c.ID)
 			var looks sync.WaitGroup
 			for _, k := range w.clusters {
 				looks.Go(func() {

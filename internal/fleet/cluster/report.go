@@ -30,7 +30,8 @@ type leaseReport struct {
 func read(row dbq.HostLeasesRow, s agentapi.Sync, clock dbq.ReportClockRow, at time.Time) (h leaseReport, late bool) {
 	h = leaseReport{row: row, at: at, kept: []int32{}}
 	own := row.Node.LeaseID == row.LeaseID // else the rank went on elsewhere, and its status is the other host's
-	if st := row.NodeStatus; own && (st.BootID == s.BootID && s.BootMS < st.BootMs || st.BootID != s.BootID && at.Before(st.ReportedAt)) {
+	if st := row.NodeStatus; own && (st.BootID == s.BootID && s.BootMS < st.BootMs || st.BootID != s.BootID &&
+		at.Before(st.ReportedAt)) {
 		return h, true
 	}
 	listed := false
@@ -59,9 +60,10 @@ func read(row dbq.HostLeasesRow, s agentapi.Sync, clock dbq.ReportClockRow, at t
 	return h, false
 }
 
-// silentPeers are the ranks that a report says are not heard, in ascending order, and since when, unix ms: since the last
-// byte by the host's word, but by no more than it takes to notice before the first report that says so.
-func silentPeers(row dbq.HostLeasesRow, l agentapi.LeaseStatus, clock dbq.ReportClockRow, at time.Time) (down []int32, from []int64) {
+// silentPeers are the ranks that a report says are not heard, in ascending order, and since when, unix ms: since the
+// last byte by the host's word, but by no more than it takes to notice before the first report that says so.
+func silentPeers(row dbq.HostLeasesRow, l agentapi.LeaseStatus, clock dbq.ReportClockRow,
+	at time.Time) (down []int32, from []int64) {
 	down = ranks(l.PeersDown)
 	st := row.NodeStatus
 	for _, r := range down {
@@ -135,7 +137,8 @@ func obeyed(reason string) bool {
 // unwell reports whether a status says that something is wrong with a node that has started. One that has ended as it
 // should is not well any more either, but nothing is wrong: it must not pass for lost while its end is being heard.
 func unwell(st agentapi.LeaseStatus) bool {
-	ended := st.ExitCode != nil || ((st.State == agentapi.NodeStopping || st.State == agentapi.NodeStopped) && obeyed(st.Reason))
+	ended := st.ExitCode != nil || ((st.State == agentapi.NodeStopping || st.State == agentapi.NodeStopped) &&
+		obeyed(st.Reason))
 	return !st.Good && !ended
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 )
 
-// A host's clock is ahead of ours by what its anchor's report was under way. A start that a quicker report tells of lies
-// ahead of that report, and counts from there: so do the segments. An end lies nowhere ahead.
+// A host's clock is ahead of ours by what its anchor's report was under way. A start that a quicker report tells of
+// lies ahead of that report, and counts from there: so do the segments. An end lies nowhere ahead.
 func TestStartsAheadOfTheirReport(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMilli(1_700_000_000_000).UTC()
@@ -36,8 +36,8 @@ func TestStartsAheadOfTheirReport(t *testing.T) {
 	}
 }
 
-// A report attests all time since its host says that the rank is well, and no more than without that: what comes before is a
-// gap, as it is for agents that do not say since when.
+// A report attests all time since its host says that the rank is well, and no more than without that: what comes before
+// is a gap, as it is for agents that do not say since when.
 func TestAReportAttestsSinceTheRankIsWell(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMilli(1_700_000_000_000).UTC()
@@ -49,18 +49,37 @@ func TestAReportAttestsSinceTheRankIsWell(t *testing.T) {
 		good      bool  // the report before found it well
 		want      []rankGap
 	}{
-		"not told":                {0, true, []rankGap{{from: ago(60), to: now.UnixMilli()}}},
-		"well all the time":       {300, true, nil},
-		"well since a while":      {20, true, []rankGap{{from: ago(60), to: ago(20)}}},
-		"was not well, not told":  {0, false, []rankGap{{from: ago(60), to: now.UnixMilli()}, {from: ago(50), to: now.UnixMilli(), unwell: true}}},
-		"was not well, and again": {20, false, []rankGap{{from: ago(60), to: ago(20)}, {from: ago(50), to: ago(20), unwell: true}}},
+		"not told":           {0, true, []rankGap{{from: ago(60), to: now.UnixMilli()}}},
+		"well all the time":  {300, true, nil},
+		"well since a while": {20, true, []rankGap{{from: ago(60), to: ago(20)}}},
+		"was not well, not told": {0, false, []rankGap{{
+			from: ago(60),
+			to:   now.UnixMilli(),
+		}, {from: ago(50), to: now.UnixMilli(), unwell: true}}},
+		"was not well, and again": {20, false, []rankGap{{
+			from: ago(60),
+			to:   ago(20),
+		}, {from: ago(50), to: ago(20), unwell: true}}},
 	} {
-		row := dbq.HostLeasesRow{LeaseEpoch: 1, NodeStatus: dbq.NodeStatus{Epoch: 1, BootID: "b", LastGoodMs: ago(60), Good: c.good, ReportedAt: now.Add(-time.Minute)}}
+		row := dbq.HostLeasesRow{
+			LeaseEpoch: 1,
+			NodeStatus: dbq.NodeStatus{
+				Epoch:      1,
+				BootID:     "b",
+				LastGoodMs: ago(60),
+				Good:       c.good,
+				ReportedAt: now.Add(-time.Minute),
+			},
+		}
 		row.Node.StartedAt = &time.Time{}
 		if !c.good {
 			row.NodeStatus.UnwellSinceMs = &unwell
 		}
-		st := agentapi.LeaseStatus{LeaseRef: agentapi.LeaseRef{Lease: row.LeaseID.String(), Epoch: 1}, Started: true, Good: true}
+		st := agentapi.LeaseStatus{
+			LeaseRef: agentapi.LeaseRef{Lease: row.LeaseID.String(), Epoch: 1},
+			Started:  true,
+			Good:     true,
+		}
 		if c.goodSince > 0 {
 			st.GoodSinceBootMS = 1_000_000 - c.goodSince*1000
 		}
@@ -74,16 +93,25 @@ func TestAReportAttestsSinceTheRankIsWell(t *testing.T) {
 	}
 }
 
-// A claim counts from the last byte heard, but a host cannot make it older than it takes to notice a silence. Each rank's
-// claim goes on for itself, whatever else the host does not hear.
+// A claim counts from the last byte heard, but a host cannot make it older than it takes to notice a silence. Each
+// rank's claim goes on for itself, whatever else the host does not hear.
 func TestClaimsCountFromTheLastByte(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMilli(1_700_000_000_000).UTC()
 	ago := func(ms int64) int64 { return now.UnixMilli() - ms }
 	clock := dbq.ReportClockRow{Now: now, BootMs: 1_000_000, ServerMs: now.UnixMilli()}
-	row := dbq.HostLeasesRow{LeaseEpoch: 1, NodeStatus: dbq.NodeStatus{Epoch: 1, PeersDown: []int32{2, 4}, PeersFromMs: []int64{ago(40_000), ago(30_000)}}}
-	st := agentapi.LeaseStatus{PeersDown: []int{5, 2, 1, 3}, PeersDownSince: []agentapi.PeerDown{
-		{Rank: 1, SinceBootMS: 1_000_000 - 7100}, {Rank: 2, SinceBootMS: 1_000_000 - 7100}, {Rank: 3, SinceBootMS: 1_000_000 - 360_000}}}
+	row := dbq.HostLeasesRow{
+		LeaseEpoch: 1,
+		NodeStatus: dbq.NodeStatus{Epoch: 1, PeersDown: []int32{2, 4}, PeersFromMs: []int64{ago(40_000), ago(30_000)}},
+	}
+	st := agentapi.LeaseStatus{
+		PeersDown: []int{5, 2, 1, 3},
+		PeersDownSince: []agentapi.PeerDown{
+			{
+				Rank:        1,
+				SinceBootMS: 1_000_000 - 7100,
+			}, {Rank: 2, SinceBootMS: 1_000_000 - 7100}, {Rank: 3, SinceBootMS: 1_000_000 - 360_000}},
+	}
 	down, from := silentPeers(row, st, clock, now)
 	if diff := cmp.Diff([]int32{1, 2, 3, 5}, down); diff != "" {
 		t.Error(diff)

@@ -14,8 +14,8 @@ import (
 
 const (
 	resealRows = 500
-	// otherSecretFor is how long the other secret is needed after the last replica seals with this one: links to apps, answers to
-	// repeated requests and quotes live a day at most, and the job looks again an hour later.
+	// otherSecretFor is how long the other secret is needed after the last replica seals with this one: links to apps,
+	// answers to repeated requests and quotes live a day at most, and the job looks again an hour later.
 	otherSecretFor = 25 * time.Hour
 )
 
@@ -32,8 +32,8 @@ type SealState struct {
 // RotatesSecret reports whether another secret than the one that seals is accepted.
 func (c *Clusters) RotatesSecret() bool { return c.cfg.Box != nil && c.cfg.Box.Rotating() }
 
-// Reseal seals the secrets of all clusters again that another secret has sealed, and returns of how many. Only clusters that have not
-// ended have secrets. Run it every minute while another secret is accepted; any number of replicas may.
+// Reseal seals the secrets of all clusters again that another secret has sealed, and returns of how many. Only clusters
+// that have not ended have secrets. Run it every minute while another secret is accepted; any number of replicas may.
 func (c *Clusters) Reseal(ctx context.Context) (n int, err error) {
 	var after pgtype.UUID
 	remaining := int64(0)
@@ -72,7 +72,8 @@ func (c *Clusters) Reseal(ctx context.Context) (n int, err error) {
 
 func (c *Clusters) sealMark() []byte { return c.cfg.Box.MAC([]byte("muster seal progress v1"))[:8] }
 
-// SealState says how far secrets at rest are sealed with the present secret. Only a platform operator sees it; fault: Forbidden.
+// SealState says how far secrets at rest are sealed with the present secret. Only a platform operator sees it; fault:
+// Forbidden.
 func (c *Clusters) SealState(ctx context.Context, who account.Principal) (SealState, error) {
 	if !who.Admin {
 		return SealState{}, fault.New(fault.Forbidden, "only a platform operator sees how secrets are sealed")

@@ -15,7 +15,8 @@ import (
 	"github.com/musterhq/muster/internal/serve/gateway"
 )
 
-// While the platform's secret changes everything opens with either; after the job the previous one opens nothing and is not needed.
+// While the platform's secret changes everything opens with either; after the job the previous one opens nothing and is
+// not needed.
 func TestTheSecretRotates(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
@@ -46,7 +47,8 @@ func TestTheSecretRotates(t *testing.T) {
 	opens := func(what string, on *cluster.Clusters, want bool) {
 		t.Helper()
 		d, err := desired(on)
-		if got := err == nil && len(d.Leases) == 1 && d.Leases[0].RegistryAuth != nil && d.Leases[0].RegistryAuth.Password == "hunter3"; got != want {
+		if got := err == nil && len(d.Leases) == 1 && d.Leases[0].RegistryAuth != nil &&
+			d.Leases[0].RegistryAuth.Password == "hunter3"; got != want {
 			t.Fatalf("%s: opens %v, want %v (%v)", what, got, want, err)
 		}
 	}

@@ -29,9 +29,9 @@ type dip struct {
 }
 
 // sink says what a runway of left makes of the dip, and whether a threshold was crossed that was not told of in this
-// dip. Each is told once per dip, the nearest one first: what was crossed together with it is not told any more. A dip ends
-// when the runway is half as long again as the threshold told last: clusters that share a wallet take turns in holding
-// its money, so that each one's runway swings a little, and auto top-up keeps it near one value.
+// dip. Each is told once per dip, the nearest one first: what was crossed together with it is not told any more. A dip
+// ends when the runway is half as long again as the threshold told last: clusters that share a wallet take turns in
+// holding its money, so that each one's runway swings a little, and auto top-up keeps it near one value.
 func (d dip) sink(left time.Duration) (next dip, tell bool) {
 	level := time.Duration(0)
 	for i := len(warnings) - 1; i >= 0; i-- {
@@ -64,17 +64,20 @@ func (x *change) warn(ctx context.Context) error {
 			continue
 		}
 		_, err = notify.Add(ctx, x.tx, notify.Notice{
-			Org: x.row.OrgID, Key: fmt.Sprintf("runway:%s:%s:%d", w.name, x.row.ID, d.rises), Severity: w.severity,
-			Title:  fmt.Sprintf("%s has less than %s left", x.row.Name, w.name),
-			Body:   fmt.Sprintf("%s lasts until about %s UTC. Then the cluster is stopped in order.", what, x.now.Add(left).Format("15:04 on 2 January")),
+			Org:      x.row.OrgID,
+			Key:      fmt.Sprintf("runway:%s:%s:%d", w.name, x.row.ID, d.rises),
+			Severity: w.severity,
+			Title:    fmt.Sprintf("%s has less than %s left", x.row.Name, w.name),
+			Body: fmt.Sprintf("%s lasts until about %s UTC. Then the cluster is stopped in order.", what,
+				x.now.Add(left).Format("15:04 on 2 January")),
 			Object: x.row.ID.String(),
 		})
 	}
 	return err
 }
 
-// runway is how long the cluster can run on, and what limits it. What is held for it is the least; what lies in the wallet
-// is shared by all that the org runs.
+// runway is how long the cluster can run on, and what limits it. What is held for it is the least; what lies in the
+// wallet is shared by all that the org runs.
 func (x *change) runway(ctx context.Context) (time.Duration, string, error) {
 	held := max(0, deref(x.row.RunUntil).Sub(x.now))
 	reach := held

@@ -14,8 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// What a host has for scratch is never promised twice: what live leases hold is not there for others, under the locks that
-// guard its GPUs, and it is there again when they have ended.
+// What a host has for scratch is never promised twice: what live leases hold is not there for others, under the locks
+// that guard its GPUs, and it is there again when they have ended.
 func TestScratchIsPromisedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 4})
@@ -73,8 +73,8 @@ func TestScratchIsPromisedOnce(t *testing.T) {
 	}
 }
 
-// A host that cannot give a node its scratch, or loses it under one that runs, is told so once a day; the renter reads why, what it
-// cost him, and what to do.
+// A host that cannot give a node its scratch, or loses it under one that runs, is told so once a day; the renter reads
+// why, what it cost him, and what to do.
 func TestTheOperatorIsToldOfFailedScratch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
@@ -98,12 +98,14 @@ func TestTheOperatorIsToldOfFailedScratch(t *testing.T) {
 	}
 	w.behave(0, func(_ *fakeHost, r *run) {
 		if r.State == agentapi.NodeStarting {
-			r.State, r.Reason, r.Detail = agentapi.NodeFailed, agentapi.ReasonScratchFailed, "the host's scratch disk has become read-only"
+			r.State, r.Reason, r.Detail = agentapi.NodeFailed, agentapi.ReasonScratchFailed,
+				"the host's scratch disk has become read-only"
 		}
 	})
 	c := w.rent(s)
 	c = w.rounds(c, "failed", in(cluster.Failed))
-	for _, want := range []string{"could not give the node its scratch space", "Nothing was charged.", "Rent again", "has become read-only"} {
+	for _, want := range []string{"could not give the node its scratch space", "Nothing was charged.", "Rent again",
+		"has become read-only"} {
 		if !strings.Contains(c.Detail, want) {
 			t.Errorf("the renter reads %q, want %q", c.Detail, want)
 		}
@@ -118,7 +120,8 @@ func TestTheOperatorIsToldOfFailedScratch(t *testing.T) {
 	c = w.runUp(s)
 	w.behave(0, func(_ *fakeHost, r *run) {
 		if r.Started && r.State == agentapi.NodeReady {
-			r.Good, r.Trouble, r.TroubleDetail = false, agentapi.ReasonScratchFailed, "the host's scratch disk has failed and was shut down by the kernel"
+			r.Good, r.Trouble, r.TroubleDetail = false, agentapi.ReasonScratchFailed,
+				"the host's scratch disk has failed and was shut down by the kernel"
 		}
 	})
 	c = w.rounds(c, "lost", func(c cluster.Cluster) bool { w.tick(c); return !c.Billing })

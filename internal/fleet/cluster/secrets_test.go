@@ -26,7 +26,8 @@ func TestRegistryCredentialsAreReadByHostsOnly(t *testing.T) {
 	w.must(err)
 	c = w.rounds(c, "running", in(cluster.Running))
 	for rank := range 2 {
-		if a := w.hostOf(c, rank).desired.Leases[0].RegistryAuth; a == nil || a.Password != password || a.Username != "robot" {
+		if a := w.hostOf(c, rank).desired.Leases[0].RegistryAuth; a == nil || a.Password != password ||
+			a.Username != "robot" {
 			t.Errorf("rank %d is told %+v", rank, a)
 		}
 	}
@@ -43,7 +44,8 @@ func TestRegistryCredentialsAreReadByHostsOnly(t *testing.T) {
 	_, err = w.clusters[0].Release(w.ctx, w.renter, c.ID)
 	w.must(err)
 	var kept int
-	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT count(*) FROM cluster WHERE id = $1 AND secrets IS NOT NULL", c.ID).Scan(&kept))
+	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT count(*) FROM cluster WHERE id = $1 AND secrets IS NOT NULL",
+		c.ID).Scan(&kept))
 	if kept != 0 {
 		t.Error("kept, sealed, after the end")
 	}
@@ -54,7 +56,8 @@ func TestRegistryCredentialsAreReadByHostsOnly(t *testing.T) {
 // nowhere looks for a secret in every row of every table, as text and as bytes.
 func (w *world) nowhere(secret string) {
 	w.t.Helper()
-	rows, err := w.d.Pool.Query(w.ctx, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' AND table_type = 'BASE TABLE'")
+	rows, err := w.d.Pool.Query(w.ctx, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' "+
+		"AND table_type = 'BASE TABLE'")
 	w.must(err)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	w.must(err)

@@ -61,9 +61,11 @@ func (c *Clusters) Shell(ctx context.Context, org id.Org, cl id.Cluster, rank in
 	}
 	switch state := State(l.State); {
 	case state == Provisioning:
-		return Rank{}, fault.New(fault.Conflict, "%s is still starting: rank %d is %s. Its shell opens once every rank runs.", cl, rank, l.NodeState)
+		return Rank{}, fault.New(fault.Conflict, "%s is still starting: rank %d is %s. Its shell opens once every rank runs.",
+			cl, rank, l.NodeState)
 	case state != Running && state != Degraded:
-		return Rank{}, fault.New(fault.Conflict, "%s is %s: there is nothing left to open a shell on. Its logs stay: muster cluster logs %s", cl, state, cl)
+		return Rank{}, fault.New(fault.Conflict, "%s is %s: there is nothing left to open a shell on. Its logs stay: "+
+			"muster cluster logs %s", cl, state, cl)
 	case NodeState(l.NodeState) != NodeReady:
 		return Rank{}, fault.New(fault.Conflict, "Rank %d of %s is %s at the moment.", rank, cl, l.NodeState)
 	}

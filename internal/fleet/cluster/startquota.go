@@ -13,7 +13,8 @@ import (
 )
 
 // renterFaults are the reasons for which a start fails by the renter's doing.
-var renterFaults = []Reason{ReasonImageNotFound, ReasonImageUnauthorized, ReasonImageRefused, ReasonImageTooBig, ReasonImageWrongArch,
+var renterFaults = []Reason{ReasonImageNotFound, ReasonImageUnauthorized, ReasonImageRefused, ReasonImageTooBig,
+	ReasonImageWrongArch,
 	ReasonImageNewerCUDA, ReasonRegistryAway, ReasonCommandNotFound, ReasonReleasedByUser, ReasonRegistrySlow}
 
 // quickExit is how soon after its start a workload must fail to count as a failed start.
@@ -41,9 +42,10 @@ func queueStarts(ctx context.Context, p *db.Pipe, org id.Org) func() []fairness.
 	}
 }
 
-// startQuota refuses another start of an organisation whose starts hold too many GPUs for nothing, with the time when the
-// next is possible: a start is free until every rank runs, so it must not hold what others would rent.
-func (c *Clusters) startQuota(ctx context.Context, q *dbq.Queries, org id.Org, starts []fairness.Start, now time.Time) error {
+// startQuota refuses another start of an organisation whose starts hold too many GPUs for nothing, with the time when
+// the next is possible: a start is free until every rank runs, so it must not hold what others would rent.
+func (c *Clusters) startQuota(ctx context.Context, q *dbq.Queries, org id.Org, starts []fairness.Start,
+	now time.Time) error {
 	if ok, _ := fairness.StartAllowed(starts, 0, now.UnixMilli(), c.cfg.StartReserve); ok {
 		return nil
 	}
@@ -56,8 +58,10 @@ func (c *Clusters) startQuota(ctx context.Context, q *dbq.Queries, org id.Org, s
 		return nil
 	}
 	at := time.UnixMilli(free).UTC()
-	f := fault.New(fault.RateLimited, "Starts that failed, were abandoned or are still under way hold too many GPUs: you can start again at %s UTC, or as soon as a start "+
-		"that is under way runs. Check image, registry and command; a cluster that has run does not count.", at.Format("15:04:05"))
+	f := fault.New(fault.RateLimited, "Starts that failed, were abandoned or are still under way hold too many GPUs: "+
+		"you can start again at %s UTC, or as soon as a start "+
+		"that is under way runs. Check image, registry and command; a cluster that has run does not count.",
+		at.Format("15:04:05"))
 	f.RetryAfter = at.Sub(now)
 	f.Extra = map[string]any{"limit": "start_quota", "free_at": at}
 	return f

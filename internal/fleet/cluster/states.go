@@ -69,7 +69,8 @@ type Transition struct {
 var transitions = []Transition{
 	{"", OnRented, Provisioning, ByRenter, "Rented"},
 
-	{Provisioning, OnAllAtBarrier, Provisioning, ByHosts, "All ranks are ready and have talked to each other: starting the command"},
+	{Provisioning, OnAllAtBarrier, Provisioning, ByHosts, "All ranks are ready and have talked to each other: starting " +
+		"the command"},
 	{Provisioning, OnAllStarted, Running, ByHosts, "Running: every rank has started, seconds count from now"},
 	{Provisioning, OnReplacing, Degraded, ByWatchdog, "A rank was lost while starting again: looking for another host"},
 	{Provisioning, OnStartFailed, Failed, ByHosts, "The start failed"},
@@ -92,7 +93,8 @@ var transitions = []Transition{
 	{Degraded, OnResumed, Degraded, ByHosts, "Every remaining rank is proven up: seconds count for them"},
 	{Degraded, OnNodeLost, Degraded, ByHosts, "One more rank is not proven up: billing is suspended"},
 	{Degraded, OnReplacing, Degraded, ByWatchdog, "A rank is lost for good: looking for another host"},
-	{Degraded, OnReplaced, Provisioning, ByWatchdog, "Another host takes the lost rank: starting again, billing is suspended until every rank has started"},
+	{Degraded, OnReplaced, Provisioning, ByWatchdog, "Another host takes the lost rank: starting again, billing is " +
+		"suspended until every rank has started"},
 	{Degraded, OnLossFinal, Failed, ByWatchdog, "A rank was lost"},
 	{Degraded, OnCompleted, Releasing, ByHosts, "Completed: exit code 0 on every remaining rank"},
 	{Degraded, OnWorkloadFailed, Failed, ByHosts, "The command failed"},
@@ -176,7 +178,8 @@ func Next(s State, f Facts) (Decision, bool) {
 	case Running:
 		return first(s, f, exited, newLoss, maxDuration, moneyOut)
 	case Degraded:
-		return first(s, f, exited, rankIgnored, lostForGood, lossFinal, undecidedFinal, newLoss, nodeBack, maxDuration, moneyOut)
+		return first(s, f, exited, rankIgnored, lostForGood, lossFinal, undecidedFinal, newLoss, nodeBack, maxDuration,
+			moneyOut)
 	case Releasing:
 		return first(s, f, allGone)
 	}

@@ -73,13 +73,15 @@ func TestViewsReadNoSegments(t *testing.T) {
 	w.exec("ALTER TABLE usage_segment_hidden RENAME TO usage_segment")
 	w.rounds(c, "released", in(cluster.Released))
 	again, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, key)
-	if w.must(err); again.State != released.State || again.State != cluster.Releasing || again.CostSoFar != released.CostSoFar {
-		t.Errorf("the first answer is given again: %s for %s, then %s for %s", released.State, released.CostSoFar, again.State, again.CostSoFar)
+	if w.must(err); again.State != released.State || again.State != cluster.Releasing ||
+		again.CostSoFar != released.CostSoFar {
+		t.Errorf("the first answer is given again: %s for %s, then %s for %s", released.State, released.CostSoFar,
+			again.State, again.CostSoFar)
 	}
 }
 
-// A server that dies between the commit of an action and the storing of its answer leaves no answer: the repeated request
-// gets the cluster as it is, and does nothing again.
+// A server that dies between the commit of an action and the storing of its answer leaves no answer: the repeated
+// request gets the cluster as it is, and does nothing again.
 func TestAnActionWhoseAnswerWasNotStored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})

@@ -22,8 +22,9 @@ type Result struct {
 const maxPass = 500
 
 // Watchdog looks at every cluster whose time has come: it confirms and posts proven time, extends the authorisation,
-// warns of a short runway, finds lost nodes and other hosts for them, passed deadlines and the ends of money and duration, gives up hosts that
-// never answer, and settles what has ended. Any number of replicas may run it at once: each cluster is taken by one.
+// warns of a short runway, finds lost nodes and other hosts for them, passed deadlines and the ends of money and
+// duration, gives up hosts that never answer, and settles what has ended. Any number of replicas may run it at once:
+// each cluster is taken by one.
 func (c *Clusters) Watchdog(ctx context.Context) (r Result, err error) {
 	seen := []id.Cluster{}
 	// Should this fail again and again, every other pass looks at each cluster by itself.
@@ -113,8 +114,8 @@ func (c *Clusters) look(ctx context.Context, cl id.Cluster) error {
 	return err
 }
 
-// unclaimed parts with nodes whose leases have ended and whose claims have ended: the host has shown that nothing is left, or
-// was out of reach for so long that host.AbandonClaims gave it up.
+// unclaimed parts with nodes whose leases have ended and whose claims have ended: the host has shown that nothing is
+// left, or was out of reach for so long that host.AbandonClaims gave it up.
 func (x *change) unclaimed(ctx context.Context) error {
 	var waiting []id.Lease
 	for _, l := range x.lost {

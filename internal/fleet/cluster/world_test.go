@@ -63,7 +63,11 @@ func newWorld(t testing.TB, c worldConfig) *world {
 		m, err := market.New(w.d, box, market.Config{Currency: usd, AllowSimulated: true, RelistLock: c.relist})
 		w.must(err)
 		w.market = m
-		w.clusters = append(w.clusters, cluster.New(w.d, m, nil, cluster.Config{Currency: usd, Box: box, StartReserve: c.reserve}))
+		w.clusters = append(w.clusters, cluster.New(w.d, m, nil, cluster.Config{
+			Currency:     usd,
+			Box:          box,
+			StartReserve: c.reserve,
+		}))
 	}
 	w.operator, w.renter = w.signUp("operator"), w.signUp("renter")
 	if c.funds == 0 {
@@ -106,8 +110,12 @@ func (w *world) signUp(name string) account.Principal {
 func (w *world) pay(org id.Org, amount money.Nano) {
 	w.t.Helper()
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "topup", Key: "topup:" + id.New[id.TopUp]().String(), Transfers: []ledger.Transfer{
-			{Debit: ledger.StripeClearing(usd), Credit: ledger.Wallet(org, usd), Amount: amount}}})
+		_, err := ledger.Post(ctx, tx, ledger.Entry{
+			Kind: "topup",
+			Key:  "topup:" + id.New[id.TopUp]().String(),
+			Transfers: []ledger.Transfer{
+				{Debit: ledger.StripeClearing(usd), Credit: ledger.Wallet(org, usd), Amount: amount}},
+		})
 		return err
 	})
 }
@@ -124,21 +132,53 @@ func (w *world) addHost(n, gpus int) {
 	w.must(err)
 	linkKey, err := link.PublicKey()
 	w.must(err)
-	h := &fakeHost{w: w, key: priv, boot: fmt.Sprintf("boot-%d", n), born: time.Now(), runs: map[agentapi.LeaseRef]*run{}, until: map[agentapi.LeaseRef]int64{}}
+	h := &fakeHost{
+		w:     w,
+		key:   priv,
+		boot:  fmt.Sprintf("boot-%d", n),
+		born:  time.Now(),
+		runs:  map[agentapi.LeaseRef]*run{},
+		until: map[agentapi.LeaseRef]int64{},
+	}
 	inv := agentapi.Inventory{
-		Protocol: agentapi.Protocol, AgentVersion: "test", BootID: h.boot, Hostname: fmt.Sprintf("host-%d", n), Arch: "amd64", CPUCores: 8 * gpus,
-		RAMMB: int64(gpus) * 64_000, DiskGB: 10_000, DiskLimited: true, Driver: "550.54", CUDAMax: "12.4", Simulated: true, AttachMode: "none", MultiNode: true,
-		DockerVersion: "25.0", StorageDriver: "overlay2",
+		Protocol:      agentapi.Protocol,
+		AgentVersion:  "test",
+		BootID:        h.boot,
+		Hostname:      fmt.Sprintf("host-%d", n),
+		Arch:          "amd64",
+		CPUCores:      8 * gpus,
+		RAMMB:         int64(gpus) * 64_000,
+		DiskGB:        10_000,
+		DiskLimited:   true,
+		Driver:        "550.54",
+		CUDAMax:       "12.4",
+		Simulated:     true,
+		AttachMode:    "none",
+		MultiNode:     true,
+		DockerVersion: "25.0",
+		StorageDriver: "overlay2",
 	}
 	for g := range gpus {
 		inv.GPUs = append(inv.GPUs, agentapi.GPU{
-			UUID: fmt.Sprintf("GPU-%04d-%02d", n, g), Index: g, PCIBus: fmt.Sprintf("00000000:%02X:00.0", g+1), Model: "NVIDIA H100 80GB HBM3",
-			Architecture: "Hopper", VRAMMB: 81_559, ComputeCap: "9.0", Health: "healthy",
+			UUID:         fmt.Sprintf("GPU-%04d-%02d", n, g),
+			Index:        g,
+			PCIBus:       fmt.Sprintf("00000000:%02X:00.0", g+1),
+			Model:        "NVIDIA H100 80GB HBM3",
+			Architecture: "Hopper",
+			VRAMMB:       81_559,
+			ComputeCap:   "9.0",
+			Health:       "healthy",
 		})
 	}
 	const origin = "https://muster.example"
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		e, err := host.CreateEnrollment(ctx, tx, host.NewEnrollment{Org: w.operator.Org, User: w.operator.User, Name: inv.Hostname, Region: "eu", Fabric: "rack-1"})
+		e, err := host.CreateEnrollment(ctx, tx, host.NewEnrollment{
+			Org:    w.operator.Org,
+			User:   w.operator.User,
+			Name:   inv.Hostname,
+			Region: "eu",
+			Fabric: "rack-1",
+		})
 		if err != nil {
 			return err
 		}
@@ -147,8 +187,16 @@ func (w *world) addHost(n, gpus int) {
 		if err != nil {
 			return err
 		}
-		got, err := host.Enroll(ctx, tx, host.EnrollPolicy{Origins: []string{origin}, AllowSimulated: true}, agentapi.EnrollRequest{
-			Token: e.Token, LinkKey: linkKey, AttestKey: pub, Proof: ed25519.Sign(priv, proof), LinkProof: linkProof, Inventory: inv,
+		got, err := host.Enroll(ctx, tx, host.EnrollPolicy{
+			Origins:        []string{origin},
+			AllowSimulated: true,
+		}, agentapi.EnrollRequest{
+			Token:     e.Token,
+			LinkKey:   linkKey,
+			AttestKey: pub,
+			Proof:     ed25519.Sign(priv, proof),
+			LinkProof: linkProof,
+			Inventory: inv,
 		})
 		h.id = got.ID
 		return err
@@ -158,7 +206,12 @@ func (w *world) addHost(n, gpus int) {
 	w.must(err)
 	l, err := host.VerifyLink(w.ctx, w.d.Q, linkKey, nonce, sig)
 	w.must(err)
-	_, err = host.OpenSession(w.ctx, w.d.Q, l, host.Conn{Server: "s", Client: uint64(n + 1), Instance: "i", Address: "192.0.2.1"})
+	_, err = host.OpenSession(w.ctx, w.d.Q, l, host.Conn{
+		Server:   "s",
+		Client:   uint64(n + 1),
+		Instance: "i",
+		Address:  "192.0.2.1",
+	})
 	w.must(err)
 	w.must(h.sync(w.ctx, 0))
 	p := price
@@ -211,7 +264,8 @@ func (w *world) behaviour(rank int) behaviour {
 }
 
 // rounds lets the hosts sync until the cluster is as wanted.
-func (w *world) rounds(c cluster.Cluster, what string, ok func(cluster.Cluster) bool, silent ...*fakeHost) cluster.Cluster {
+func (w *world) rounds(c cluster.Cluster, what string, ok func(cluster.Cluster) bool,
+	silent ...*fakeHost) cluster.Cluster {
 	w.t.Helper()
 	for range 40 {
 		for i, h := range w.hosts {
@@ -250,7 +304,8 @@ func contains(hs []*fakeHost, h *fakeHost) bool {
 // tick makes the cluster due and lets the watchdog look at everything.
 func (w *world) tick(c cluster.Cluster) {
 	w.t.Helper()
-	w.exec("UPDATE cluster SET due_at = clock_timestamp(), full_look_at = 'epoch' WHERE id = $1 AND due_at IS NOT NULL", c.ID)
+	w.exec("UPDATE cluster SET due_at = clock_timestamp(), full_look_at = 'epoch' WHERE id = $1 AND due_at IS NOT NULL",
+		c.ID)
 	r, err := w.clusters[0].Watchdog(w.ctx)
 	w.must(err)
 	if r.Failed > 0 {
@@ -274,11 +329,14 @@ func (w *world) hostOf(c cluster.Cluster, rank int) *fakeHost {
 func (w *world) quiet(c cluster.Cluster, rank int, by time.Duration) {
 	w.t.Helper()
 	ms := by.Milliseconds()
-	w.exec(`UPDATE node_status s SET last_good_ms = last_good_ms - $3, reported_at = reported_at - $3::bigint * interval '1 ms'
+	w.exec(`UPDATE node_status s SET last_good_ms = last_good_ms - $3, reported_at = reported_at - $3::bigint * interval
+		'1 ms'
 		FROM node n WHERE n.id = s.node_id AND n.cluster_id = $1 AND n.rank = $2`, c.ID, rank, ms)
-	w.exec(`UPDATE node SET started_at = started_at - $3::bigint * interval '1 ms', since = since - $3::bigint * interval '1 ms'
+	w.exec(`UPDATE node SET started_at = started_at - $3::bigint * interval '1 ms', since = since - $3::bigint * interval
+		'1 ms'
 		WHERE cluster_id = $1 AND rank = $2`, c.ID, rank, ms)
-	w.exec(`UPDATE node_status s SET peers_down = s.peers_down || $2::integer FROM node n WHERE n.id = s.node_id AND n.cluster_id = $1 AND n.rank <> $2`, c.ID, rank)
+	w.exec(`UPDATE node_status s SET peers_down = s.peers_down || $2::integer FROM node n WHERE n.id = s.node_id AND
+		n.cluster_id = $1 AND n.rank <> $2`, c.ID, rank)
 }
 
 // clean lets hosts and watchdog finish and checks what must hold at the end of everything: no GPU claimed, no money
@@ -310,7 +368,8 @@ func (w *world) clean(c cluster.Cluster, silent ...*fakeHost) cluster.Cluster {
 // deadline lets the time pass in which journals of a cluster's ended leases may still arrive.
 func (w *world) deadline(c cluster.Cluster) {
 	w.t.Helper()
-	w.exec("UPDATE lease SET ended_at = ended_at - interval '25 hours', created_at = created_at - interval '25 hours' WHERE cluster_id = $1 AND ended_at IS NOT NULL AND settled_at IS NULL", c.ID)
+	w.exec("UPDATE lease SET ended_at = ended_at - interval '25 hours', created_at = created_at - interval '25 hours' "+
+		"WHERE cluster_id = $1 AND ended_at IS NOT NULL AND settled_at IS NULL", c.ID)
 }
 
 func (w *world) noClaims() {
@@ -334,7 +393,8 @@ func (w *world) ledger() {
 // abandon lets a host be out of reach for so long that its claims end.
 func (w *world) abandon(h *fakeHost) {
 	w.t.Helper()
-	w.exec(`UPDATE host_status SET connected = false, connected_at = connected_at - interval '1 hour', disconnected_at = clock_timestamp() - interval '1 hour',
+	w.exec(`UPDATE host_status SET connected = false, connected_at = connected_at - interval '1 hour', disconnected_at =
+		clock_timestamp() - interval '1 hour',
 		last_sync_at = last_sync_at - interval '1 hour' WHERE host_id = $1`, h.id)
 	n, err := host.AbandonClaims(w.ctx, w.d)
 	w.must(err)

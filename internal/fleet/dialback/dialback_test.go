@@ -136,7 +136,8 @@ func TestAStreamComesBack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 0)
 	d, out := s.open()
-	if !strings.HasPrefix(d.URL, "wss://127.0.0.1:") || !strings.HasSuffix(d.URL, agentapi.StreamPath) || d.Epoch != 2 || d.Tail != 10 {
+	if !strings.HasPrefix(d.URL, "wss://127.0.0.1:") || !strings.HasSuffix(d.URL, agentapi.StreamPath) || d.Epoch != 2 ||
+		d.Tail != 10 {
 		t.Errorf("%+v", d)
 	}
 	c := s.dialBack(d, s.agent, nil)
@@ -218,7 +219,8 @@ func TestOpenFailsWithTheReason(t *testing.T) {
 		t.Parallel()
 		s := newSite(t, 50*time.Millisecond)
 		for asked := false; !asked; { // where the machine is slow it may be over before the host is asked
-			if _, err := s.dialer.Open(t.Context(), s.agent.Host, agentapi.Dial{}); !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "in time") {
+			if _, err := s.dialer.Open(t.Context(), s.agent.Host, agentapi.Dial{}); !fault.Is(err, fault.Unavailable) ||
+				!strings.Contains(err.Error(), "in time") {
 				t.Fatal(err)
 			}
 			select {
@@ -232,7 +234,8 @@ func TestOpenFailsWithTheReason(t *testing.T) {
 	t.Run("away", func(t *testing.T) {
 		t.Parallel()
 		s := newSite(t, 0)
-		if _, err := s.dialer.Open(t.Context(), id.New[id.Host](), agentapi.Dial{}); !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "not connected") {
+		if _, err := s.dialer.Open(t.Context(), id.New[id.Host](), agentapi.Dial{}); !fault.Is(err, fault.Unavailable) ||
+			!strings.Contains(err.Error(), "not connected") {
 			t.Errorf("%v", err)
 		}
 	})

@@ -58,13 +58,18 @@ func (x *Dialer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if hello.Error != "" {
 		select {
-		case t.failed <- fault.New(fault.Unavailable, "The host cannot serve it: %s", text.OneLine(text.Clip(hello.Error, maxErrorText))):
+		case t.failed <- fault.New(fault.Unavailable, "The host cannot serve it: %s",
+			text.OneLine(text.Clip(hello.Error, maxErrorText))):
 		case <-t.over:
 		}
 		_ = c.Close(websocket.StatusNormalClosure, "")
 		return
 	}
-	s := &Stream{ws: c, Conn: websocket.NetConn(context.WithoutCancel(r.Context()), c, websocket.MessageBinary), done: make(chan struct{})}
+	s := &Stream{
+		ws:   c,
+		Conn: websocket.NetConn(context.WithoutCancel(r.Context()), c, websocket.MessageBinary),
+		done: make(chan struct{}),
+	}
 	select {
 	case t.stream <- s:
 		<-s.done

@@ -63,7 +63,13 @@ func AgentOf(ctx context.Context, q *dbq.Queries, h Host) (Agent, error) {
 	if err != nil {
 		return Agent{}, fmt.Errorf("host: agent of %s: %w", h.ID, err)
 	}
-	a := Agent{Channel: r.Channel, Capabilities: r.Capabilities, State: agentapi.UpdateState(r.UpdateState), Update: r.UpdateVersion, Detail: r.UpdateDetail}
+	a := Agent{
+		Channel:      r.Channel,
+		Capabilities: r.Capabilities,
+		State:        agentapi.UpdateState(r.UpdateState),
+		Update:       r.UpdateVersion,
+		Detail:       r.UpdateDetail,
+	}
 	if o := order(h.ID, h.Status.AgentVersion, r); o != nil {
 		a.Wanted = o.Version
 	}
@@ -82,9 +88,11 @@ func TakeAgent(ctx context.Context, d *db.DB, host id.Host, s agentapi.Sync) (*a
 	}
 	now := dbq.PutHostAgentParams{HostID: host, Capabilities: cleanCapabilities(s.Capabilities)}
 	if u := s.Update; u != nil {
-		now.UpdateState, now.UpdateVersion, now.UpdateTry, now.UpdateDetail = text.Clip(string(u.State), 20), text.Clip(u.Version, 64), int32(u.Try), text.Clip(u.Detail, 500)
+		now.UpdateState, now.UpdateVersion, now.UpdateTry, now.UpdateDetail = text.Clip(string(u.State), 20),
+			text.Clip(u.Version, 64), int32(u.Try), text.Clip(u.Detail, 500)
 	}
-	if !slices.Equal(now.Capabilities, r.Capabilities) || now.UpdateState != r.UpdateState || now.UpdateVersion != r.UpdateVersion ||
+	if !slices.Equal(now.Capabilities, r.Capabilities) || now.UpdateState != r.UpdateState ||
+		now.UpdateVersion != r.UpdateVersion ||
 		now.UpdateTry != r.UpdateTry || now.UpdateDetail != r.UpdateDetail {
 		if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return putAgent(ctx, tx, r, now) }); err != nil {
 			return nil, fmt.Errorf("host: agent of %s: %w", host, err)
@@ -98,7 +106,8 @@ func TakeAgent(ctx context.Context, d *db.DB, host id.Host, s agentapi.Sync) (*a
 
 // putAgent writes what changed, and stops a channel whose version fails.
 func putAgent(ctx context.Context, tx *db.Tx, r dbq.HostAgentOrderRow, now dbq.PutHostAgentParams) error {
-	failed := now.UpdateState == string(agentapi.UpdateRolledBack) && now.UpdateVersion == r.Version && now.UpdateTry == r.Try
+	failed := now.UpdateState == string(agentapi.UpdateRolledBack) && now.UpdateVersion == r.Version &&
+		now.UpdateTry == r.Try
 	var c dbq.AgentChannel
 	if failed {
 		var err error
@@ -149,7 +158,8 @@ var capabilityPattern = regexp.MustCompile(`^[a-z0-9_]{1,40}$`)
 // order is what the host is told by its channel, or nil.
 func order(host id.Host, runs string, r dbq.HostAgentOrderRow) *agentapi.UpdateOrder {
 	state := agentapi.UpdateState(r.UpdateState)
-	over := r.UpdateVersion == r.Version && r.UpdateTry == r.Try && (state == agentapi.UpdateRefused || state == agentapi.UpdateRolledBack)
+	over := r.UpdateVersion == r.Version && r.UpdateTry == r.Try &&
+		(state == agentapi.UpdateRefused || state == agentapi.UpdateRolledBack)
 	switch {
 	case r.Version == "" || r.Version == runs || r.Stopped != "" || over, state == agentapi.UpdateUnmanaged,
 		!slices.Contains(r.Capabilities, agentapi.CapSelfUpdate), !staged(host, r.Version, int(r.Percent)):
@@ -206,12 +216,25 @@ func SetChannel(ctx context.Context, tx *db.Tx, who account.Principal, n NewChan
 		return AgentChannel{}, fmt.Errorf("host: channel %s: %w", n.Name, err)
 	}
 	again := n.Again || old.Stopped != "" || old.Version != n.Version || old.Source != n.Source
-	r, err := tx.Q.PutAgentChannel(ctx, dbq.PutAgentChannelParams{Name: n.Name, Version: n.Version, Source: n.Source, Percent: int32(n.Percent), ChangedBy: who.User, Again: again})
+	r, err := tx.Q.PutAgentChannel(ctx, dbq.PutAgentChannelParams{
+		Name:      n.Name,
+		Version:   n.Version,
+		Source:    n.Source,
+		Percent:   int32(n.Percent),
+		ChangedBy: who.User,
+		Again:     again,
+	})
 	if err != nil {
 		return AgentChannel{}, fmt.Errorf("host: channel %s: %w", n.Name, err)
 	}
-	err = audit.Record(ctx, tx, audit.Event{Org: who.Org, User: who.User, Token: who.Token, Action: "agent_channel.set", Object: n.Name,
-		Detail: map[string]any{"version": n.Version, "source": n.Source, "percent": n.Percent, "try": r.Try}})
+	err = audit.Record(ctx, tx, audit.Event{
+		Org:    who.Org,
+		User:   who.User,
+		Token:  who.Token,
+		Action: "agent_channel.set",
+		Object: n.Name,
+		Detail: map[string]any{"version": n.Version, "source": n.Source, "percent": n.Percent, "try": r.Try},
+	})
 	return channelOf(r), err
 }
 
@@ -261,7 +284,8 @@ func FollowChannel(ctx context.Context, tx *db.Tx, org id.Org, host id.Host, cha
 	}
 	if channel != StableChannel && channel != OffChannel {
 		if _, err := tx.Q.LockAgentChannel(ctx, channel); db.NoRows(err) {
-			return fault.InvalidField("agent_channel", "there is no channel %q; %s and %s there are always", text.Clip(channel, 40), StableChannel, OffChannel)
+			return fault.InvalidField("agent_channel", "there is no channel %q; %s and %s there are always",
+				text.Clip(channel, 40), StableChannel, OffChannel)
 		} else if err != nil {
 			return fmt.Errorf("host: channel %s: %w", channel, err)
 		}

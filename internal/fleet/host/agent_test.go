@@ -39,7 +39,12 @@ func (f *fleet) set(version string, percent int) host.AgentChannel {
 	f.t.Helper()
 	var c host.AgentChannel
 	err := f.d.InTx(f.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		c, err = host.SetChannel(ctx, tx, f.admin, host.NewChannel{Name: "stable", Version: version, Source: "https://releases.example/" + version, Percent: percent})
+		c, err = host.SetChannel(ctx, tx, f.admin, host.NewChannel{
+			Name:    "stable",
+			Version: version,
+			Source:  "https://releases.example/" + version,
+			Percent: percent,
+		})
 		return err
 	})
 	if err != nil {
@@ -51,7 +56,11 @@ func (f *fleet) set(version string, percent int) host.AgentChannel {
 // report is what host i is told when it runs a version and says how it stands with another.
 func (f *fleet) report(i int, runs string, u *agentapi.UpdateStatus) *agentapi.UpdateOrder {
 	f.t.Helper()
-	o, err := host.TakeAgent(f.t.Context(), f.d, f.hosts[i], agentapi.Sync{AgentVersion: runs, Capabilities: agentapi.Capabilities(), Update: u})
+	o, err := host.TakeAgent(f.t.Context(), f.d, f.hosts[i], agentapi.Sync{
+		AgentVersion: runs,
+		Capabilities: agentapi.Capabilities(),
+		Update:       u,
+	})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -65,13 +74,22 @@ func TestAChannelTellsItsHosts(t *testing.T) {
 		t.Errorf("without a channel: %+v", o)
 	}
 	f.set("v1.1.0", 100)
-	if o := f.report(0, "v1.0.0", nil); o == nil || *o != (agentapi.UpdateOrder{Version: "v1.1.0", Source: "https://releases.example/v1.1.0", Try: 1}) {
+	if o := f.report(0, "v1.0.0", nil); o == nil || *o != (agentapi.UpdateOrder{
+		Version: "v1.1.0",
+		Source:  "https://releases.example/v1.1.0",
+		Try:     1,
+	}) {
 		t.Errorf("%+v", o)
 	}
-	if o, err := host.TakeAgent(t.Context(), f.d, f.hosts[1], agentapi.Sync{AgentVersion: "v0.1.0"}); o != nil || err != nil {
+	if o, err := host.TakeAgent(t.Context(), f.d, f.hosts[1], agentapi.Sync{AgentVersion: "v0.1.0"}); o != nil ||
+		err != nil {
 		t.Errorf("an agent that says nothing of updates is told of one: %+v %v", o, err)
 	}
-	if o := f.report(0, "v1.1.0", &agentapi.UpdateStatus{State: agentapi.UpdateDone, Version: "v1.1.0", Try: 1}); o != nil {
+	if o := f.report(0, "v1.1.0", &agentapi.UpdateStatus{
+		State:   agentapi.UpdateDone,
+		Version: "v1.1.0",
+		Try:     1,
+	}); o != nil {
 		t.Errorf("it runs it: %+v", o)
 	}
 	if o := f.report(0, "v1.0.0", &agentapi.UpdateStatus{State: agentapi.UpdateUnmanaged}); o != nil {
@@ -100,7 +118,8 @@ func TestAChannelTellsItsHosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, err := host.AgentOf(t.Context(), f.d.Q, h.Host); err != nil || a.Channel != host.OffChannel || !slices.Contains(a.Capabilities, agentapi.CapRelayRenewal) {
+	if a, err := host.AgentOf(t.Context(), f.d.Q, h.Host); err != nil || a.Channel != host.OffChannel ||
+		!slices.Contains(a.Capabilities, agentapi.CapRelayRenewal) {
 		t.Errorf("%+v %v", a, err)
 	}
 }
@@ -142,8 +161,18 @@ func TestWhatAChannelRefuses(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 0)
 	for _, n := range []host.NewChannel{
-		{Name: "off", Version: "v1.0.0", Source: "https://x.example", Percent: 1}, {Name: "stable", Version: "dev", Source: "https://x.example", Percent: 1},
-		{Name: "stable", Version: "v1.0.0", Source: "http://x.example", Percent: 1}, {Name: "stable", Version: "v1.0.0", Source: "https://x.example", Percent: 101},
+		{
+			Name:    "off",
+			Version: "v1.0.0",
+			Source:  "https://x.example",
+			Percent: 1,
+		}, {Name: "stable", Version: "dev", Source: "https://x.example", Percent: 1},
+		{
+			Name:    "stable",
+			Version: "v1.0.0",
+			Source:  "http://x.example",
+			Percent: 1,
+		}, {Name: "stable", Version: "v1.0.0", Source: "https://x.example", Percent: 101},
 	} {
 		err := f.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 			_, err := host.SetChannel(ctx, tx, f.admin, n)
@@ -154,7 +183,11 @@ func TestWhatAChannelRefuses(t *testing.T) {
 		}
 	}
 	err := f.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := host.SetChannel(ctx, tx, account.Principal{Org: f.org}, host.NewChannel{Name: "stable", Version: "v1.0.0", Source: "https://x.example"})
+		_, err := host.SetChannel(ctx, tx, account.Principal{Org: f.org}, host.NewChannel{
+			Name:    "stable",
+			Version: "v1.0.0",
+			Source:  "https://x.example",
+		})
 		return err
 	})
 	if !fault.Is(err, fault.Forbidden) {

@@ -41,8 +41,8 @@ type GPURef struct {
 	GPU  id.GPU
 }
 
-// ErrTaken means that a GPU is claimed, quarantined, in use by its owner or gone: nothing was claimed, and the transaction should be given
-// up and planned anew.
+// ErrTaken means that a GPU is claimed, quarantined, in use by its owner or gone: nothing was claimed, and the
+// transaction should be given up and planned anew.
 var ErrTaken = fault.New(fault.NoCapacity, "A GPU was taken by somebody else in the meantime.")
 
 // ClaimSet is the GPUs of one ref: a quote, a lease, a host.
@@ -83,9 +83,11 @@ func ClaimAll(ctx context.Context, tx *db.Tx, kind ClaimKind, takings []ClaimSet
 	return nil
 }
 
-// QueueClaims is ClaimAll as part of a pipe, after the locks of the hosts and before later ones; lapsed says that quotes'
-// claims that have run out may be in the way. Its result, after Send, is ErrTaken when not all could be claimed.
-func QueueClaims(ctx context.Context, p *db.Pipe, kind ClaimKind, takings []ClaimSet, lapsed bool) (claimed func() error) {
+// QueueClaims is ClaimAll as part of a pipe, after the locks of the hosts and before later ones; lapsed says that
+// quotes' claims that have run out may be in the way. Its result, after Send, is ErrTaken when not all could be
+// claimed.
+func QueueClaims(ctx context.Context, p *db.Pipe, kind ClaimKind, takings []ClaimSet,
+	lapsed bool) (claimed func() error) {
 	rows := claimsOf(kind, takings, nil)
 	if lapsed {
 		_ = p.Q.ExpireClaimsOn(ctx, rows.Gpus) // nil now: a pipe

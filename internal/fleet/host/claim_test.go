@@ -94,7 +94,9 @@ func TestClaimsAreExclusive(t *testing.T) {
 		t.Error("nobody ever claimed anything")
 	}
 	var deadlocks, active int
-	if err := d.Pool.QueryRow(t.Context(), "SELECT deadlocks, (SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL) FROM pg_stat_database WHERE datname = current_database()").Scan(&deadlocks, &active); err != nil || deadlocks != 0 || active != 0 {
+	if err := d.Pool.QueryRow(t.Context(), "SELECT deadlocks, (SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL) "+
+		"FROM pg_stat_database WHERE datname = current_database()").Scan(&deadlocks, &active); err != nil || deadlocks != 0 ||
+		active != 0 {
 		t.Errorf("%d deadlocks, %d claims left, %v", deadlocks, active, err)
 	}
 }
@@ -115,7 +117,8 @@ func TestClaimTakesNothingOfWhatIsGoneOrTaken(t *testing.T) {
 		})
 	}
 	free := func() (n int) {
-		if err := d.Pool.QueryRow(t.Context(), "SELECT 3 - count(*) FROM gpu_claim WHERE ended_at IS NULL").Scan(&n); err != nil {
+		if err := d.Pool.QueryRow(t.Context(),
+			"SELECT 3 - count(*) FROM gpu_claim WHERE ended_at IS NULL").Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n

@@ -24,8 +24,8 @@ const (
 	gigabyte = 1_000_000_000 // as providers of lines count
 )
 
-// DataMonth is what moved over a host's own line in the present calendar month (UTC), and how much may. What ranks exchange
-// within the host's networks does not go over it.
+// DataMonth is what moved over a host's own line in the present calendar month (UTC), and how much may. What ranks
+// exchange within the host's networks does not go over it.
 type DataMonth struct {
 	Month       string     `json:"month" doc:"such as 2026-11; UTC"`
 	Up          int64      `json:"up_bytes" doc:"sent by leases to the internet; with overlay_up_bytes it is what up_cap_gb bounds"`
@@ -65,7 +65,17 @@ func dataMonth(ctx context.Context, q *dbq.Queries, host id.Host) (DataMonth, er
 	if err != nil {
 		return DataMonth{}, fmt.Errorf("host: data of %s: %w", host, err)
 	}
-	m := DataMonth{Up: r.UpBytes, Down: r.DownBytes, OverlayUp: r.OverlayUpBytes, OverlayDown: r.OverlayDownBytes, UpCapGB: r.UpCapGb, DownCapGB: r.DownCapGb, begin: r.Month.UTC(), org: r.OrgID, name: r.Name}
+	m := DataMonth{
+		Up:          r.UpBytes,
+		Down:        r.DownBytes,
+		OverlayUp:   r.OverlayUpBytes,
+		OverlayDown: r.OverlayDownBytes,
+		UpCapGB:     r.UpCapGb,
+		DownCapGB:   r.DownCapGb,
+		begin:       r.Month.UTC(),
+		org:         r.OrgID,
+		name:        r.Name,
+	}
 	m.Month = m.begin.Format("2006-01")
 	if r.PullsTold != nil {
 		m.Pulled = &r.PullBytes
@@ -93,9 +103,9 @@ func (m *DataMonth) Received() int64 {
 // plus adds what hosts tell, which may be more than there is.
 func plus(a, b int64) int64 { return a + min(b, math.MaxInt64-a) }
 
-// DataForPopular is how many bytes a host may still receive this month of images that no lease has asked for. What is left of
-// a cap beyond the point from which its operator is told is for leases; a host that takes none needs no images. bounded is
-// false where no cap is set.
+// DataForPopular is how many bytes a host may still receive this month of images that no lease has asked for. What is
+// left of a cap beyond the point from which its operator is told is for leases; a host that takes none needs no images.
+// bounded is false where no cap is set.
 func DataForPopular(ctx context.Context, q *dbq.Queries, host id.Host) (left int64, bounded bool, err error) {
 	m, err := dataMonth(ctx, q, host)
 	switch {
@@ -203,15 +213,20 @@ func updateDataCap(ctx context.Context, tx *db.Tx, host id.Host) error {
 func (m *DataMonth) notice(host id.Host) notify.Notice {
 	month, next := m.begin.Format("January"), m.begin.AddDate(0, 1, 0).Format("2 January")
 	n := notify.Notice{
-		Org: m.org, Severity: notify.Warn, Object: host.String(), Key: fmt.Sprintf("data_cap:%d:%s:%s", capWarning, host, m.Month),
-		Title: fmt.Sprintf("%s has used %d %% of its line's data cap for %s.", m.name, int(m.UsedPercent), month),
-		Body: fmt.Sprintf("Sent: %s. Received: %s. Once a cap is used up the host takes no new leases before %s (UTC); leases that run go on and go on using data. If the line takes more, raise the cap.",
+		Org:      m.org,
+		Severity: notify.Warn,
+		Object:   host.String(),
+		Key:      fmt.Sprintf("data_cap:%d:%s:%s", capWarning, host, m.Month),
+		Title:    fmt.Sprintf("%s has used %d %% of its line's data cap for %s.", m.name, int(m.UsedPercent), month),
+		Body: fmt.Sprintf("Sent: %s. Received: %s. Once a cap is used up the host takes no new leases before %s (UTC); "+
+			"leases that run go on and go on using data. If the line takes more, raise the cap.",
 			used(m.Sent(), m.UpCapGB), used(m.Received(), m.DownCapGB), next),
 	}
 	if m.UsedPercent >= 100 {
 		n.Key = fmt.Sprintf("data_cap:100:%s:%s", host, m.Month)
 		n.Title = fmt.Sprintf("%s has used up its line's data cap for %s and takes no new leases.", m.name, month)
-		n.Body = fmt.Sprintf("Sent: %s. Received: %s. It is offered again on %s (UTC). Leases that run go on and go on using data: take the host back if they must not. If the line takes more, raise the cap.",
+		n.Body = fmt.Sprintf("Sent: %s. Received: %s. It is offered again on %s (UTC). Leases that run go on and go on "+
+			"using data: take the host back if they must not. If the line takes more, raise the cap.",
 			used(m.Sent(), m.UpCapGB), used(m.Received(), m.DownCapGB), next)
 	}
 	return n
@@ -227,11 +242,12 @@ func used(bytes int64, capGB *int64) string {
 // usedUp is why a host sells nothing before the month that begins then.
 func usedUp(until time.Time) string {
 	until = until.UTC()
-	return fmt.Sprintf("its line's data cap for %s is used up; it is offered again on %s", until.AddDate(0, 0, -1).Format("January"), until.Format("2 January"))
+	return fmt.Sprintf("its line's data cap for %s is used up; it is offered again on %s",
+		until.AddDate(0, 0, -1).Format("January"), until.Format("2 January"))
 }
 
-// LiftDataCaps lets hosts be offered again whose month is over. Renting looks at the clock itself; this is for those who
-// keep a view of what is offered.
+// LiftDataCaps lets hosts be offered again whose month is over. Renting looks at the clock itself; this is for those
+// who keep a view of what is offered.
 func LiftDataCaps(ctx context.Context, d *db.DB) (int, error) {
 	n, err := d.Q.LiftDataCaps(ctx)
 	if err != nil {

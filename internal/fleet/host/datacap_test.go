@@ -51,7 +51,8 @@ func (w *world) month() host.DataMonth {
 
 func (w *world) notices() (keys []string) {
 	w.t.Helper()
-	rows, err := w.d.Pool.Query(w.t.Context(), "SELECT dedupe_key FROM notice WHERE dedupe_key LIKE 'data_cap:%' ORDER BY id")
+	rows, err := w.d.Pool.Query(w.t.Context(), "SELECT dedupe_key FROM notice WHERE dedupe_key LIKE 'data_cap:%' ORDER "+
+		"BY id")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -75,14 +76,17 @@ func TestAMonthIsTheSumOfWhatReportsAdded(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	type sums struct{ up, down int64 }
 	runs, months := map[int]sums{}, map[string]sums{}
-	begins := []string{"2026-01-31 23:59:59+00", "2026-02-01 00:00:00+00", "2026-01-31 23:30:00-01", "2026-03-01 00:30:00+01"}
+	begins := []string{"2026-01-31 23:59:59+00", "2026-02-01 00:00:00+00", "2026-01-31 23:30:00-01",
+		"2026-03-01 00:30:00+01"}
 	names := []string{"2026-01-01", "2026-02-01", "2026-02-01", "2026-02-01"}
 	for range 200 {
 		epoch, at := 1+r.IntN(3), r.IntN(len(begins))
 		before := runs[epoch]
 		next := sums{max(before.up, r.Int64N(1e12)), max(before.down, before.down+r.Int64N(1e9)-5e8)}
-		w.exec(`INSERT INTO lease_traffic AS t (lease_id, epoch, host_id, opened, refused, up_bytes, down_bytes, last_at) VALUES ($1, $2, $3, 0, 0, $4, $5, $6::text::timestamptz)
-			ON CONFLICT (lease_id, epoch) DO UPDATE SET up_bytes = excluded.up_bytes, down_bytes = excluded.down_bytes, last_at = excluded.last_at`,
+		w.exec(`INSERT INTO lease_traffic AS t (lease_id, epoch, host_id, opened, refused, up_bytes, down_bytes, last_at)
+			VALUES ($1, $2, $3, 0, 0, $4, $5, $6::text::timestamptz)
+			ON CONFLICT (lease_id, epoch) DO UPDATE SET up_bytes = excluded.up_bytes, down_bytes = excluded.down_bytes, last_at
+			= excluded.last_at`,
 			w.lease, epoch, w.agent.Host, next.up, next.down, begins[at])
 		m := months[names[at]]
 		months[names[at]] = sums{m.up + next.up - before.up, m.down + next.down - before.down}
@@ -105,13 +109,15 @@ func TestAMonthIsTheSumOfWhatReportsAdded(t *testing.T) {
 	}
 	for name, want := range months {
 		var got sums
-		if err := w.d.Pool.QueryRow(t.Context(), "SELECT up_bytes, down_bytes FROM host_month_traffic WHERE month = $1::text::date", name).Scan(&got.up, &got.down); err != nil || got != want {
+		if err := w.d.Pool.QueryRow(t.Context(), "SELECT up_bytes, down_bytes FROM host_month_traffic WHERE month = "+
+			"$1::text::date", name).Scan(&got.up, &got.down); err != nil || got != want {
 			t.Errorf("%s: %+v, want %+v, %v", name, got, want, err)
 		}
 	}
 }
 
-// The operator is told at 90 % and at the end, once; then nothing new is rented until the month ends or the cap is raised.
+// The operator is told at 90 % and at the end, once; then nothing new is rented until the month ends or the cap is
+// raised.
 func TestADataCapStopsNewRentals(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -126,7 +132,8 @@ func TestADataCapStopsNewRentals(t *testing.T) {
 	}
 	w.moved(1, 50e9, 899e9) // no cap
 	w.capped(100, 1000)
-	if m := w.month(); m.UsedPercent != 89.9 || m.CappedUntil != nil || *m.UpCapGB != 100 || len(w.notices()) != 0 || why() != "" {
+	if m := w.month(); m.UsedPercent != 89.9 || m.CappedUntil != nil || *m.UpCapGB != 100 || len(w.notices()) != 0 ||
+		why() != "" {
 		t.Errorf("%+v, told %v, %s", m, w.notices(), why())
 	}
 	w.moved(1, 90e9, 899e9)
@@ -142,8 +149,10 @@ func TestADataCapStopsNewRentals(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := begin.AddDate(0, 1, 0)
-	want := "its line's data cap for " + begin.Format("January") + " is used up; it is offered again on " + next.Format("2 January")
-	if got := strings.Join(w.notices(), " "); got != "90 100" || why() != want || m.CappedUntil == nil || !m.CappedUntil.Equal(next) {
+	want := "its line's data cap for " + begin.Format("January") + " is used up; it is offered again on " +
+		next.Format("2 January")
+	if got := strings.Join(w.notices(), " "); got != "90 100" || why() != want || m.CappedUntil == nil ||
+		!m.CappedUntil.Equal(next) {
 		t.Errorf("told %s, %q, want %q, %+v", got, why(), want, m)
 	}
 	w.capped(0, 1000) // no cap on what is sent
@@ -178,7 +187,8 @@ func TestADataCapIsTheOperatorsAndWithinBounds(t *testing.T) {
 			return host.SetDataCap(ctx, tx, nil, org, user, w.agent.Host, host.DataCap{UpGB: &up, DownGB: &down})
 		})
 	}
-	if f := fault.From(set(w.org, -1, host.MaxDataCap+1)); f == nil || len(f.Fields) != 2 || f.Fields[0].Location != "up_cap_gb" || f.Fields[1].Location != "down_cap_gb" {
+	if f := fault.From(set(w.org, -1, host.MaxDataCap+1)); f == nil || len(f.Fields) != 2 ||
+		f.Fields[0].Location != "up_cap_gb" || f.Fields[1].Location != "down_cap_gb" {
 		t.Errorf("%+v", f)
 	}
 	other := id.New[id.Org]()
@@ -198,8 +208,8 @@ func TestADataCapIsTheOperatorsAndWithinBounds(t *testing.T) {
 	}
 }
 
-// What ranks exchange over the line is summed by itself and bounded with the rest; what they exchanged within the host's networks
-// is not. An agent that does not count it takes nothing back.
+// What ranks exchange over the line is summed by itself and bounded with the rest; what they exchanged within the
+// host's networks is not. An agent that does not count it takes nothing back.
 func TestTrafficBetweenRanksCountsForTheDataCap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -207,13 +217,17 @@ func TestTrafficBetweenRanksCountsForTheDataCap(t *testing.T) {
 	tell := func(epoch int, v agentapi.Traffic) {
 		t.Helper()
 		w.tx(func(ctx context.Context, tx *db.Tx) error {
-			return host.RecordTraffic(ctx, tx, w.agent.Host, []agentapi.LeaseStatus{{LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: epoch}, Traffic: &v}})
+			return host.RecordTraffic(ctx, tx, w.agent.Host, []agentapi.LeaseStatus{{
+				LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: epoch},
+				Traffic:  &v,
+			}})
 		})
 	}
 	want := func(up, down, overlayUp, overlayDown int64, percent float64, told ...string) {
 		t.Helper()
 		m := w.month()
-		if m.Up != up || m.Down != down || m.OverlayUp != overlayUp || m.OverlayDown != overlayDown || m.UsedPercent != percent || (percent >= 100) != (m.CappedUntil != nil) {
+		if m.Up != up || m.Down != down || m.OverlayUp != overlayUp || m.OverlayDown != overlayDown ||
+			m.UsedPercent != percent || (percent >= 100) != (m.CappedUntil != nil) {
 			t.Errorf("%+v", m)
 		}
 		if got := w.notices(); !slices.Equal(got, told) {

@@ -122,7 +122,8 @@ func Enroll(ctx context.Context, tx *db.Tx, p EnrollPolicy, r agentapi.EnrollReq
 	t, err := tx.Q.LockEnrollment(ctx, hash[:])
 	switch {
 	case db.NoRows(err):
-		return Host{}, refused(fault.Unauthorized, "token_unknown", "This enrolment token is not known here: it was mistyped, or made on another platform.")
+		return Host{}, refused(fault.Unauthorized, "token_unknown",
+			"This enrolment token is not known here: it was mistyped, or made on another platform.")
 	case err != nil:
 		return Host{}, fmt.Errorf("host: look up enrolment token: %w", err)
 	case t.UsedAt != nil:
@@ -133,7 +134,8 @@ func Enroll(ctx context.Context, tx *db.Tx, p EnrollPolicy, r agentapi.EnrollReq
 		return Host{}, err
 	}
 	if !now.Before(t.ExpiresAt) {
-		return Host{}, refused(fault.Unauthorized, "token_expired", "This enrolment token expired at %s: make a new one.", t.ExpiresAt.UTC().Format(time.RFC3339))
+		return Host{}, refused(fault.Unauthorized, "token_expired", "This enrolment token expired at %s: make a new one.",
+			t.ExpiresAt.UTC().Format(time.RFC3339))
 	}
 	host, err := insertHost(ctx, tx, t, &r)
 	if err != nil {
@@ -165,10 +167,12 @@ func checkEnroll(p EnrollPolicy, r *agentapi.EnrollRequest) error {
 	}
 	if !proven(p.Origins, r) {
 		return refused(fault.Unauthorized, "bad_proof",
-			"The proof does not verify: it must be signed by both keys, for this token and for the address %s.", strings.Join(p.Origins, " or "))
+			"The proof does not verify: it must be signed by both keys, for this token and for the address %s.",
+			strings.Join(p.Origins, " or "))
 	}
 	if r.Inventory.Simulated && !p.AllowSimulated {
-		return refused(fault.Forbidden, "simulated", "This host's GPUs are simulated: they can be enrolled in the sandbox only.")
+		return refused(fault.Forbidden, "simulated", "This host's GPUs are simulated: they can be enrolled in the sandbox "+
+			"only.")
 	}
 	if why := toolkitUnfit(&r.Inventory); why != "" {
 		return refused(fault.Conflict, "toolkit", "%s%s.", strings.ToUpper(why[:1]), why[1:])
@@ -197,7 +201,8 @@ func enrolledBefore(ctx context.Context, tx *db.Tx, t dbq.LockEnrollmentRow, r *
 		return Host{}, fmt.Errorf("host: look up link key: %w", err)
 	}
 	if err != nil || k.HostID != t.HostID || k.RevokedAt != nil || !bytes.Equal(k.AttestKey, r.AttestKey) {
-		return Host{}, refused(fault.Conflict, "token_used", "This enrolment token was used at %s: each enrols one host. Make a new one.", t.UsedAt.UTC().Format(time.RFC3339))
+		return Host{}, refused(fault.Conflict, "token_used", "This enrolment token was used at %s: each enrols one host. "+
+			"Make a new one.", t.UsedAt.UTC().Format(time.RFC3339))
 	}
 	return lockOne(ctx, tx, t.HostID)
 }

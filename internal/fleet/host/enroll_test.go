@@ -76,7 +76,8 @@ func TestEnrollRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	expired := hosttest.Token(t, d, org, user, "expired")
-	if _, err := d.Pool.Exec(t.Context(), "UPDATE enrollment_token SET expires_at = clock_timestamp() WHERE name = 'expired'"); err != nil {
+	if _, err := d.Pool.Exec(t.Context(), "UPDATE enrollment_token SET expires_at = clock_timestamp() WHERE name = "+
+		"'expired'"); err != nil {
 		t.Fatal(err)
 	}
 	fresh := func() string { return hosttest.Token(t, d, org, user, "") }
@@ -100,15 +101,22 @@ func TestEnrollRefuses(t *testing.T) {
 		reason  string
 		says    string
 	}{
-		"used token":     {hosttest.Policy, with(hosttest.Origin, used, hosttest.Inventory(1)), fault.Conflict, "token_used", "used at"},
-		"expired token":  {hosttest.Policy, with(hosttest.Origin, expired, hosttest.Inventory(1)), fault.Unauthorized, "token_expired", "expired at"},
-		"unknown token":  {hosttest.Policy, with(hosttest.Origin, "mst_enroll_made_up_by_somebody", hosttest.Inventory(1)), fault.Unauthorized, "token_unknown", "not known"},
-		"other origin":   {hosttest.Policy, with("https://elsewhere.test", fresh(), hosttest.Inventory(1)), fault.Unauthorized, "bad_proof", hosttest.Origin},
-		"simulated":      {strict, with(hosttest.Origin, fresh(), hosttest.Inventory(1)), fault.Forbidden, "simulated", "sandbox"},
-		"old toolkit":    {hosttest.Policy, with(hosttest.Origin, fresh(), real), fault.Conflict, "toolkit", "CVE-2025-23266"},
+		"used token": {hosttest.Policy, with(hosttest.Origin, used, hosttest.Inventory(1)), fault.Conflict, "token_used",
+			"used at"},
+		"expired token": {hosttest.Policy, with(hosttest.Origin, expired, hosttest.Inventory(1)), fault.Unauthorized,
+			"token_expired", "expired at"},
+		"unknown token": {hosttest.Policy, with(hosttest.Origin, "mst_enroll_made_up_by_somebody", hosttest.Inventory(1)),
+			fault.Unauthorized, "token_unknown", "not known"},
+		"other origin": {hosttest.Policy, with("https://elsewhere.test", fresh(), hosttest.Inventory(1)),
+			fault.Unauthorized, "bad_proof", hosttest.Origin},
+		"simulated": {strict, with(hosttest.Origin, fresh(), hosttest.Inventory(1)), fault.Forbidden, "simulated",
+			"sandbox"},
+		"old toolkit": {hosttest.Policy, with(hosttest.Origin, fresh(), real), fault.Conflict, "toolkit",
+			"CVE-2025-23266"},
 		"hidden toolkit": {hosttest.Policy, with(hosttest.Origin, fresh(), unknown), fault.Conflict, "toolkit", "1.17.8"},
-		"GPU elsewhere":  {hosttest.Policy, with(hosttest.Origin, fresh(), firstReq.Inventory), fault.Conflict, "gpu_active", "another host"},
-		"GPU twice":      {hosttest.Policy, with(hosttest.Origin, fresh(), twice), fault.Invalid, "", "twice"},
+		"GPU elsewhere": {hosttest.Policy, with(hosttest.Origin, fresh(), firstReq.Inventory), fault.Conflict, "gpu_active",
+			"another host"},
+		"GPU twice": {hosttest.Policy, with(hosttest.Origin, fresh(), twice), fault.Invalid, "", "twice"},
 		"stolen attestation key": {hosttest.Policy, func(a *hosttest.Agent) agentapi.EnrollRequest {
 			r := a.Request(t, hosttest.Origin, fresh(), hosttest.Inventory(1))
 			r.AttestKey = firstReq.AttestKey
@@ -169,7 +177,10 @@ func TestCreateEnrollmentChecks(t *testing.T) {
 		})
 		return e, err
 	}
-	if _, err := create(host.NewEnrollment{Name: "Not A Name", Fabric: "-"}); !fault.Is(err, fault.Invalid) || len(fault.From(err).Fields) != 3 {
+	if _, err := create(host.NewEnrollment{
+		Name:   "Not A Name",
+		Fabric: "-",
+	}); !fault.Is(err, fault.Invalid) || len(fault.From(err).Fields) != 3 {
 		t.Errorf("bad fields: %v", err)
 	}
 	e, err := create(host.NewEnrollment{Region: "eu", TTL: 48 * time.Hour})
@@ -177,7 +188,8 @@ func TestCreateEnrollmentChecks(t *testing.T) {
 		t.Fatalf("%+v, %v", e, err)
 	}
 	var left time.Duration
-	if err := d.Pool.QueryRow(t.Context(), "SELECT expires_at - clock_timestamp() FROM enrollment_token WHERE id = $1", e.ID).Scan(&left); err != nil || left > host.MaxEnrollmentTTL {
+	if err := d.Pool.QueryRow(t.Context(), "SELECT expires_at - clock_timestamp() FROM enrollment_token WHERE id = $1",
+		e.ID).Scan(&left); err != nil || left > host.MaxEnrollmentTTL {
 		t.Errorf("lives %s, %v", left, err)
 	}
 }
@@ -206,7 +218,9 @@ func TestRetireFreesGPUsAndKeys(t *testing.T) {
 	if err := do(retire); !fault.Is(err, fault.Conflict) {
 		t.Fatalf("retired while in use: %v", err)
 	}
-	if err := do(func(ctx context.Context, tx *db.Tx) error { return host.EndClaims(ctx, tx, quote, "done") }); err != nil {
+	if err := do(func(ctx context.Context, tx *db.Tx) error {
+		return host.EndClaims(ctx, tx, quote, "done")
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := do(retire); err != nil {
@@ -215,7 +229,8 @@ func TestRetireFreesGPUsAndKeys(t *testing.T) {
 	if keys, err := host.LinkKeys(t.Context(), d.Q, h.ID); err != nil || len(keys) != 0 {
 		t.Errorf("keys left: %v, %v", keys, err)
 	}
-	if _, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin, hosttest.Token(t, d, org, user, "one"), inv)); err != nil {
+	if _, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin,
+		hosttest.Token(t, d, org, user, "one"), inv)); err != nil {
 		t.Errorf("name and GPUs are not free: %v", err)
 	}
 }
@@ -235,11 +250,13 @@ func TestEnrollmentProgress(t *testing.T) {
 	if err != nil || p.UsedAt != nil || p.Host != nil || p.Expired {
 		t.Errorf("before it is used: %+v, %v", p, err)
 	}
-	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin, e.Token, hosttest.Inventory(2)))
+	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin, e.Token,
+		hosttest.Inventory(2)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err = host.EnrollmentProgress(t.Context(), d.Q, org, e.ID); err != nil || p.UsedAt == nil || p.Host == nil || p.Host.ID != h.ID || len(p.Host.GPUs) != 2 {
+	if p, err = host.EnrollmentProgress(t.Context(), d.Q, org, e.ID); err != nil || p.UsedAt == nil || p.Host == nil ||
+		p.Host.ID != h.ID || len(p.Host.GPUs) != 2 {
 		t.Errorf("after it is used: %+v, %v", p, err)
 	}
 	other, _ := hosttest.Org(t, d)

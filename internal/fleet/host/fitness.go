@@ -20,9 +20,11 @@ func toolkitUnfit(inv *agentapi.Inventory) string {
 	v, ok := version(inv.ToolkitVersion)
 	switch {
 	case !ok:
-		return "the version of the NVIDIA Container Toolkit is not known: install 1.17.8 or newer (older ones let a container take over the host, CVE-2025-23266)"
+		return "the version of the NVIDIA Container Toolkit is not known: install 1.17.8 or newer (older ones let a " +
+			"container take over the host, CVE-2025-23266)"
 	case less(v, minToolkit):
-		return fmt.Sprintf("NVIDIA Container Toolkit %s lets a container take over the host (CVE-2025-23266): install 1.17.8 or newer", text.Clip(inv.ToolkitVersion, 20))
+		return fmt.Sprintf("NVIDIA Container Toolkit %s lets a container take over the host (CVE-2025-23266): install "+
+			"1.17.8 or newer", text.Clip(inv.ToolkitVersion, 20))
 	}
 	return ""
 }

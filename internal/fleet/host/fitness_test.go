@@ -30,12 +30,22 @@ func TestBlocked(t *testing.T) {
 		inv  agentapi.Inventory
 		says string
 	}{
-		"fit":            {agentapi.Inventory{AttachMode: "cdi", ToolkitVersion: "1.17.8", GPUs: gpus}, ""},
-		"simulated":      {agentapi.Inventory{AttachMode: "none", Simulated: true, GPUs: gpus}, ""},
-		"cannot attach":  {agentapi.Inventory{AttachMode: "none", GPUs: gpus}, "Toolkit"},
-		"no GPU":         {agentapi.Inventory{AttachMode: "none", Simulated: true}, "no GPU"},
-		"only a warning": {agentapi.Inventory{AttachMode: "none", Simulated: true, GPUs: gpus, Problems: []agentapi.Problem{{Severity: "warn", Cause: "slow"}}}, ""},
-		"a bad problem":  {agentapi.Inventory{AttachMode: "none", Simulated: true, GPUs: gpus, Problems: []agentapi.Problem{{Severity: "bad", Cause: "no disk"}}}, "no disk"},
+		"fit":           {agentapi.Inventory{AttachMode: "cdi", ToolkitVersion: "1.17.8", GPUs: gpus}, ""},
+		"simulated":     {agentapi.Inventory{AttachMode: "none", Simulated: true, GPUs: gpus}, ""},
+		"cannot attach": {agentapi.Inventory{AttachMode: "none", GPUs: gpus}, "Toolkit"},
+		"no GPU":        {agentapi.Inventory{AttachMode: "none", Simulated: true}, "no GPU"},
+		"only a warning": {agentapi.Inventory{
+			AttachMode: "none",
+			Simulated:  true,
+			GPUs:       gpus,
+			Problems:   []agentapi.Problem{{Severity: "warn", Cause: "slow"}},
+		}, ""},
+		"a bad problem": {agentapi.Inventory{
+			AttachMode: "none",
+			Simulated:  true,
+			GPUs:       gpus,
+			Problems:   []agentapi.Problem{{Severity: "bad", Cause: "no disk"}},
+		}, "no disk"},
 	} {
 		if why := blocked(&tc.inv); (why == "") != (tc.says == "") || !strings.Contains(why, tc.says) {
 			t.Errorf("%s: %q", name, why)

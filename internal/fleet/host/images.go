@@ -16,7 +16,8 @@ func putImages(ctx context.Context, tx *db.Tx, host id.Host, images []agentapi.C
 	seen := map[string]bool{}
 	for _, i := range images {
 		switch {
-		case len(refs) == agentapi.MaxImages, seen[i.Ref], i.Ref == "", len(i.Ref) > 512, len(i.Digest) > 100, !strings.HasPrefix(i.Digest, "sha256:"):
+		case len(refs) == agentapi.MaxImages, seen[i.Ref], i.Ref == "", len(i.Ref) > 512, len(i.Digest) > 100,
+			!strings.HasPrefix(i.Digest, "sha256:"):
 			continue
 		}
 		seen[i.Ref] = true

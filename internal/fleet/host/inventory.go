@@ -41,7 +41,8 @@ func RecordInventory(ctx context.Context, tx *db.Tx, host id.Host, inv agentapi.
 	case h.State == Retired:
 		return fault.New(fault.Conflict, "The host is retired.")
 	case h.Simulated != inv.Simulated:
-		return fault.New(fault.Conflict, "The host enrolled with simulated GPUs = %t and now says %t: enrol it anew.", h.Simulated, inv.Simulated)
+		return fault.New(fault.Conflict, "The host enrolled with simulated GPUs = %t and now says %t: enrol it anew.",
+			h.Simulated, inv.Simulated)
 	}
 	if err := checkInventory(&inv); err != nil {
 		return err
@@ -63,7 +64,8 @@ func checkInventory(inv *agentapi.Inventory) error {
 	if len(inv.GPUs) > MaxGPUs {
 		bad.Add("gpus", "at most %d GPUs", MaxGPUs)
 	}
-	if inv.CPUCores < 1 || inv.CPUCores > 1<<16 || inv.RAMMB < 1 || inv.RAMMB > 1<<40 || inv.DiskGB < 0 || inv.DiskGB > 1<<30 || inv.ScratchGB < 0 || inv.ScratchGB > 1<<30 {
+	if inv.CPUCores < 1 || inv.CPUCores > 1<<16 || inv.RAMMB < 1 || inv.RAMMB > 1<<40 || inv.DiskGB < 0 ||
+		inv.DiskGB > 1<<30 || inv.ScratchGB < 0 || inv.ScratchGB > 1<<30 {
 		bad.Add("cpu_cores", "processors, memory or disk out of range")
 	}
 	if len(inv.NUMA) > 1024 {
@@ -132,8 +134,18 @@ func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.In
 		return fmt.Errorf("host: inventory of %s: %w", host, err)
 	}
 	err = tx.Q.SetHostInventory(ctx, dbq.SetHostInventoryParams{
-		ID: host, BootID: text.Clip(inv.BootID, 64), CPUCores: int32(inv.CPUCores), RAMMb: inv.RAMMB, DiskGb: inv.DiskGB, DiskLimited: inv.DiskLimited,
-		ScratchGb: scratch(inv), Runtimes: runtimes(inv), Driver: text.Clip(inv.Driver, 40), CudaMax: text.Clip(inv.CUDAMax, 20), MultiNode: inv.MultiNode, Blocked: blocked(inv),
+		ID:          host,
+		BootID:      text.Clip(inv.BootID, 64),
+		CPUCores:    int32(inv.CPUCores),
+		RAMMb:       inv.RAMMB,
+		DiskGb:      inv.DiskGB,
+		DiskLimited: inv.DiskLimited,
+		ScratchGb:   scratch(inv),
+		Runtimes:    runtimes(inv),
+		Driver:      text.Clip(inv.Driver, 40),
+		CudaMax:     text.Clip(inv.CUDAMax, 20),
+		MultiNode:   inv.MultiNode,
+		Blocked:     blocked(inv),
 	})
 	if err != nil {
 		return fmt.Errorf("host: inventory of %s: %w", host, err)
@@ -207,18 +219,44 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 	gbps := nvlinkGbps(g)
 	if old.ID.IsZero() {
 		err = tx.Q.InsertGPU(ctx, dbq.InsertGPUParams{
-			ID: id.New[id.GPU](), HostID: host, UUID: g.UUID, Idx: int32(g.Index), PCIBus: g.PCIBus, Model: g.Model,
-			Arch: g.Architecture, VramMb: g.VRAMMB, ComputeCap: g.ComputeCap, PcieGen: int32(g.PCIeGenMax.Or(0)),
-			Nvlink: gbps > 0, NvlinkGbps: gbps, PowerLimitW: watts(g.PowerLimitMW), PowerDefaultW: watts(g.PowerDefaultMW), Facts: facts, Health: health, HealthReason: text.Clip(g.HealthReason, 300), InUse: text.Clip(g.InUse, 200),
+			ID:            id.New[id.GPU](),
+			HostID:        host,
+			UUID:          g.UUID,
+			Idx:           int32(g.Index),
+			PCIBus:        g.PCIBus,
+			Model:         g.Model,
+			Arch:          g.Architecture,
+			VramMb:        g.VRAMMB,
+			ComputeCap:    g.ComputeCap,
+			PcieGen:       int32(g.PCIeGenMax.Or(0)),
+			Nvlink:        gbps > 0,
+			NvlinkGbps:    gbps,
+			PowerLimitW:   watts(g.PowerLimitMW),
+			PowerDefaultW: watts(g.PowerDefaultMW),
+			Facts:         facts,
+			Health:        health,
+			HealthReason:  text.Clip(g.HealthReason, 300),
+			InUse:         text.Clip(g.InUse, 200),
 		})
 		if db.IsUnique(err, "gpu_uuid_active") {
 			return refused(fault.Conflict, "gpu_active", "GPU %s is enrolled with another host: retire that one first.", g.UUID)
 		}
 	} else {
 		err = tx.Q.UpdateGPU(ctx, dbq.UpdateGPUParams{
-			ID: old.ID, Idx: int32(g.Index), PCIBus: g.PCIBus, Model: g.Model, Arch: g.Architecture, VramMb: g.VRAMMB,
-			ComputeCap: g.ComputeCap, PcieGen: int32(g.PCIeGenMax.Or(0)), Nvlink: gbps > 0, NvlinkGbps: gbps,
-			PowerLimitW: watts(g.PowerLimitMW), PowerDefaultW: watts(g.PowerDefaultMW), Facts: facts, InUse: text.Clip(g.InUse, 200),
+			ID:            old.ID,
+			Idx:           int32(g.Index),
+			PCIBus:        g.PCIBus,
+			Model:         g.Model,
+			Arch:          g.Architecture,
+			VramMb:        g.VRAMMB,
+			ComputeCap:    g.ComputeCap,
+			PcieGen:       int32(g.PCIeGenMax.Or(0)),
+			Nvlink:        gbps > 0,
+			NvlinkGbps:    gbps,
+			PowerLimitW:   watts(g.PowerLimitMW),
+			PowerDefaultW: watts(g.PowerDefaultMW),
+			Facts:         facts,
+			InUse:         text.Clip(g.InUse, 200),
 		})
 		// An inventory can make a GPU worse, never better: only a health event requalifies.
 		if err == nil && badness[health] > badness[old.Health] {

@@ -24,14 +24,18 @@ func TestInventoryNamesImages(t *testing.T) {
 	d := dbtest.New(t)
 	org, user := hosttest.Org(t, d)
 	inv := hosttest.Inventory(1)
-	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin, hosttest.Token(t, d, org, user, ""), inv))
+	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin,
+		hosttest.Token(t, d, org, user, ""), inv))
 	if err != nil {
 		t.Fatal(err)
 	}
 	record := func(images ...agentapi.CachedImage) {
 		t.Helper()
 		inv.Images = images
-		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.ID, inv) }); err != nil {
+		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return host.RecordInventory(ctx, tx, h.ID,
+				inv)
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -43,7 +47,10 @@ func TestInventoryNamesImages(t *testing.T) {
 		}
 		return len(ids) == 1 && ids[0] == h.ID
 	}
-	record(agentapi.CachedImage{Ref: "a:1", Digest: "sha256:1"}, agentapi.CachedImage{Ref: "b:1", Digest: "sha256:2"}, agentapi.CachedImage{Ref: "b:1", Digest: "sha256:3"},
+	record(agentapi.CachedImage{
+		Ref:    "a:1",
+		Digest: "sha256:1",
+	}, agentapi.CachedImage{Ref: "b:1", Digest: "sha256:2"}, agentapi.CachedImage{Ref: "b:1", Digest: "sha256:3"},
 		agentapi.CachedImage{Ref: "c:1", Digest: "nonsense"})
 	if !holds("a:1") || !holds("b:1") || holds("c:1") {
 		t.Error("not as told first")
@@ -69,7 +76,10 @@ func TestInventoryNeverDeletesAndNeverHeals(t *testing.T) {
 		t.Fatal(err)
 	}
 	record := func(inv agentapi.Inventory) error {
-		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.ID, inv) })
+		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return host.RecordInventory(ctx, tx, h.ID,
+				inv)
+		})
 	}
 	type state struct {
 		Present bool
@@ -124,7 +134,15 @@ func TestHealthIsTakenOnceInAnyOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	event := func(seq uint64, kind, state string) agentapi.HealthEvent {
-		return agentapi.HealthEvent{Seq: seq, GPU: inv.GPUs[0].UUID, Kind: kind, Xid: 79, State: state, BootID: "boot", BootMS: 1000}
+		return agentapi.HealthEvent{
+			Seq:    seq,
+			GPU:    inv.GPUs[0].UUID,
+			Kind:   kind,
+			Xid:    79,
+			State:  state,
+			BootID: "boot",
+			BootMS: 1000,
+		}
 	}
 	record := func(want uint64, events ...agentapi.HealthEvent) {
 		t.Helper()
@@ -160,7 +178,8 @@ func TestHealthIsTakenOnceInAnyOrder(t *testing.T) {
 	record(9, foreign)
 	var n int
 	var ago time.Duration
-	if err := d.Pool.QueryRow(t.Context(), "SELECT count(*), max(clock_timestamp() - at) FROM gpu_health").Scan(&n, &ago); err != nil || n != 3 || ago < time.Minute || ago > 2*time.Minute {
+	if err := d.Pool.QueryRow(t.Context(), "SELECT count(*), max(clock_timestamp() - at) FROM gpu_health").Scan(&n,
+		&ago); err != nil || n != 3 || ago < time.Minute || ago > 2*time.Minute {
 		t.Errorf("%d events, oldest %s ago, %v", n, ago, err)
 	}
 }
@@ -203,16 +222,20 @@ func TestTelemetryHistory(t *testing.T) {
 	}
 	var inDefault, partitions, rows int
 	if err := d.Pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM telemetry_default),
-		(SELECT count(*) FROM pg_inherits WHERE inhparent = 'telemetry'::regclass), (SELECT count(*) FROM telemetry)`).Scan(&inDefault, &partitions, &rows); err != nil || inDefault != 0 || partitions != 5 || rows != 3 {
+		(SELECT count(*) FROM pg_inherits WHERE inhparent = 'telemetry'::regclass), (SELECT count(*) FROM
+		telemetry)`).Scan(&inDefault, &partitions, &rows); err != nil || inDefault != 0 || partitions != 5 || rows != 3 {
 		t.Errorf("%d rows in the default partition, %d partitions, %d rows: %v", inDefault, partitions, rows, err)
 	}
-	if _, err := d.Pool.Exec(t.Context(), "CREATE TABLE telemetry_20200101 PARTITION OF telemetry FOR VALUES FROM ('2020-01-01') TO ('2020-01-02')"); err != nil {
+	if _, err := d.Pool.Exec(t.Context(), "CREATE TABLE telemetry_20200101 PARTITION OF telemetry FOR VALUES FROM "+
+		"('2020-01-01') TO ('2020-01-02')"); err != nil {
 		t.Fatal(err)
 	}
 	if err := host.TelemetryPartitions(t.Context(), d, 48*time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_inherits WHERE inhparent = 'telemetry'::regclass").Scan(&partitions); err != nil || partitions != 5 {
+	if err := d.Pool.QueryRow(t.Context(),
+		"SELECT count(*) FROM pg_inherits WHERE inhparent = 'telemetry'::regclass").Scan(&partitions); err != nil ||
+		partitions != 5 {
 		t.Errorf("an old partition is kept: %d, %v", partitions, err)
 	}
 }
@@ -223,7 +246,8 @@ func TestAGPUItsOwnerUsesIsNotClaimed(t *testing.T) {
 	d := dbtest.New(t)
 	org, user := hosttest.Org(t, d)
 	inv := hosttest.Inventory(2)
-	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin, hosttest.Token(t, d, org, user, ""), inv))
+	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin,
+		hosttest.Token(t, d, org, user, ""), inv))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +258,10 @@ func TestAGPUItsOwnerUsesIsNotClaimed(t *testing.T) {
 	use := func(by string) {
 		t.Helper()
 		inv.GPUs[0].InUse = by
-		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.ID, inv) }); err != nil {
+		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return host.RecordInventory(ctx, tx, h.ID,
+				inv)
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -254,7 +281,8 @@ func TestAGPUItsOwnerUsesIsNotClaimed(t *testing.T) {
 		t.Errorf("the one beside it: %v", err)
 	}
 	got, err := host.Get(t.Context(), d.Q, org, h.ID)
-	if err != nil || got.GPUs[0].InUse != "Xorg, 412 MiB" || got.GPUs[0].Health != host.Healthy || got.GPUs[1].InUse != "" || got.Unsellable(time.Now()) == "Xorg, 412 MiB" {
+	if err != nil || got.GPUs[0].InUse != "Xorg, 412 MiB" || got.GPUs[0].Health != host.Healthy ||
+		got.GPUs[1].InUse != "" || got.Unsellable(time.Now()) == "Xorg, 412 MiB" {
 		t.Errorf("%+v, %v", got.GPUs, err)
 	}
 	use("")

@@ -11,14 +11,15 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// What a host says of its disk and runtimes is kept; a runtime nobody can ask for is not, and an agent that says nothing
-// offers runc.
+// What a host says of its disk and runtimes is kept; a runtime nobody can ask for is not, and an agent that says
+// nothing offers runc.
 func TestInventoryNamesRuntimes(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org, user := hosttest.Org(t, d)
 	inv := hosttest.Inventory(1)
-	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin, hosttest.Token(t, d, org, user, ""), inv))
+	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin,
+		hosttest.Token(t, d, org, user, ""), inv))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,10 @@ func TestInventoryNamesRuntimes(t *testing.T) {
 		{true, []string{"runc"}, []string{"runc"}},
 	} {
 		inv.DiskLimited, inv.Runtimes = c.limited, c.said
-		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.ID, inv) }); err != nil {
+		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return host.RecordInventory(ctx, tx, h.ID,
+				inv)
+		}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := host.Read(t.Context(), d.Q, h.ID)

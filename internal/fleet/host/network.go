@@ -35,22 +35,33 @@ func RecordNetwork(ctx context.Context, tx *db.Tx, lines []Line, busbwGbps float
 		if l.UpMbps <= 0 || l.DownMbps <= 0 {
 			continue
 		}
-		if err := tx.Q.MeasuredNet(ctx, dbq.MeasuredNetParams{HostID: l.Host, UpMbps: &l.UpMbps, DownMbps: &l.DownMbps, MeasuredAt: &at, Since: &since}); err != nil {
+		if err := tx.Q.MeasuredNet(ctx, dbq.MeasuredNetParams{
+			HostID:     l.Host,
+			UpMbps:     &l.UpMbps,
+			DownMbps:   &l.DownMbps,
+			MeasuredAt: &at,
+			Since:      &since,
+		}); err != nil {
 			return fmt.Errorf("host: line of %s: %w", l.Host, err)
 		}
 	}
 	if len(hosts) < 2 || busbwGbps <= 0 {
 		return nil
 	}
-	if err := tx.Q.MeasuredFabric(ctx, dbq.MeasuredFabricParams{Hosts: hosts, BusbwGbps: &busbwGbps, MeasuredAt: &at, Since: &since}); err != nil {
+	if err := tx.Q.MeasuredFabric(ctx, dbq.MeasuredFabricParams{
+		Hosts:      hosts,
+		BusbwGbps:  &busbwGbps,
+		MeasuredAt: &at,
+		Since:      &since,
+	}); err != nil {
 		return fmt.Errorf("host: bus bandwidth of a fabric: %w", err)
 	}
 	return nil
 }
 
-// OfferedGbps is what the offers of hosts say of an all-reduce between them, in Gbit/s: the figure of their fabric, where
-// they are of one and it has been measured; else what the slowest of their lines gives one way; 0 where that is not known
-// of all.
+// OfferedGbps is what the offers of hosts say of an all-reduce between them, in Gbit/s: the figure of their fabric,
+// where they are of one and it has been measured; else what the slowest of their lines gives one way; 0 where that is
+// not known of all.
 func OfferedGbps(ctx context.Context, tx *db.Tx, hosts []id.Host) (float64, error) {
 	rows, err := tx.Q.OfferedNetwork(ctx, uuids(hosts))
 	if err != nil {

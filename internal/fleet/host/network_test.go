@@ -30,7 +30,11 @@ func TestMeasuredNetwork(t *testing.T) {
 	record := func(up, down, busbw float64, at time.Time) {
 		t.Helper()
 		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return host.RecordNetwork(ctx, tx, []host.Line{{Host: h[1], UpMbps: up, DownMbps: down}, {Host: h[0], UpMbps: 1, DownMbps: 1}}, busbw, at)
+			return host.RecordNetwork(ctx, tx, []host.Line{{
+				Host:     h[1],
+				UpMbps:   up,
+				DownMbps: down,
+			}, {Host: h[0], UpMbps: 1, DownMbps: 1}}, busbw, at)
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -40,7 +44,8 @@ func TestMeasuredNetwork(t *testing.T) {
 		t.Helper()
 		var gotUp, gotDown, gotBusbw float64
 		err := d.Pool.QueryRow(t.Context(), `SELECT s.net_up_mbps, s.net_down_mbps, f.busbw_gbps FROM host_status s
-			JOIN host h ON h.id = s.host_id JOIN fabric f ON f.id = h.fabric_id WHERE h.id = $1`, h[1]).Scan(&gotUp, &gotDown, &gotBusbw)
+			JOIN host h ON h.id = s.host_id JOIN fabric f ON f.id = h.fabric_id WHERE h.id =
+			$1`, h[1]).Scan(&gotUp, &gotDown, &gotBusbw)
 		if err != nil || gotUp != up || gotDown != down || gotBusbw != busbw {
 			t.Errorf("%s: up %v, down %v, busbw %v (%v); want %v, %v, %v", when, gotUp, gotDown, gotBusbw, err, up, down, busbw)
 		}

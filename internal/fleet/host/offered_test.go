@@ -23,10 +23,13 @@ func TestOffered(t *testing.T) {
 		rows []dbq.OfferedNetworkRow
 		want float64
 	}{
-		"one host":                 {[]dbq.OfferedNetworkRow{in(rack, gbps(200), line(1000, 1000))}, 0},
-		"one fabric":               {[]dbq.OfferedNetworkRow{in(rack, gbps(200), line(1000, 1000)), in(rack, gbps(200), dbq.OfferedNetworkRow{})}, 200},
-		"a fabric not measured":    {[]dbq.OfferedNetworkRow{in(rack, nil, line(1000, 900)), in(rack, nil, line(800, 2000))}, 0.8},
-		"two fabrics":              {[]dbq.OfferedNetworkRow{in(rack, gbps(200), line(1000, 900)), in(other, gbps(100), line(3000, 2000))}, 0.9},
+		"one host": {[]dbq.OfferedNetworkRow{in(rack, gbps(200), line(1000, 1000))}, 0},
+		"one fabric": {[]dbq.OfferedNetworkRow{in(rack, gbps(200), line(1000, 1000)),
+			in(rack, gbps(200), dbq.OfferedNetworkRow{})}, 200},
+		"a fabric not measured": {[]dbq.OfferedNetworkRow{in(rack, nil, line(1000, 900)), in(rack, nil, line(800, 2000))},
+			0.8},
+		"two fabrics": {[]dbq.OfferedNetworkRow{in(rack, gbps(200), line(1000, 900)),
+			in(other, gbps(100), line(3000, 2000))}, 0.9},
 		"one of them in none":      {[]dbq.OfferedNetworkRow{in(rack, gbps(200), line(1000, 900)), line(500, 2000)}, 0.5},
 		"none":                     {[]dbq.OfferedNetworkRow{line(1000, 900), line(900, 700), line(3000, 3000)}, 0.7},
 		"a line is not known":      {[]dbq.OfferedNetworkRow{line(1000, 900), {}, line(100, 100)}, 0},

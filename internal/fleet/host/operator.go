@@ -147,7 +147,8 @@ func Resume(ctx context.Context, tx *db.Tx, b *bus.Bus, who account.Principal, h
 }
 
 // move takes the host from one state to another and leaves a trail; a host that is there already leaves none.
-func move(ctx context.Context, tx *db.Tx, b *bus.Bus, who account.Principal, host id.Host, action string, from, to State) error {
+func move(ctx context.Context, tx *db.Tx, b *bus.Bus, who account.Principal, host id.Host, action string, from,
+	to State) error {
 	h, err := lockOwn(ctx, tx, who.Org, host)
 	switch {
 	case err != nil || h.State == to:

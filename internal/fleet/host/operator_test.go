@@ -15,8 +15,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// What an operator does with a host stays on the trail, with who did it and from where; what changes nothing, and what is
-// refused, does not.
+// What an operator does with a host stays on the trail, with who did it and from where; what changes nothing, and what
+// is refused, does not.
 func TestWhatAnOperatorDoesWithAHostLeavesATrail(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
@@ -48,7 +48,8 @@ func TestWhatAnOperatorDoesWithAHostLeavesATrail(t *testing.T) {
 		t.Fatalf("%d entries: %+v", len(trail), trail)
 	}
 	for i, e := range trail[:3] {
-		if e.Action != want[i] || e.Object != h.String() || e.User != user || e.Token != who.Token || e.Address != who.Address {
+		if e.Action != want[i] || e.Object != h.String() || e.User != user || e.Token != who.Token ||
+			e.Address != who.Address {
 			t.Errorf("entry %d: %+v, want %s", i, e, want[i])
 		}
 	}

@@ -18,7 +18,8 @@ func TestInventoryNamesPowerLimits(t *testing.T) {
 	org, user := hosttest.Org(t, d)
 	inv := hosttest.Inventory(1)
 	inv.GPUs[0].PowerLimitMW, inv.GPUs[0].PowerDefaultMW = agentapi.Known[int64](450_000), agentapi.Known[int64](450_000)
-	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin, hosttest.Token(t, d, org, user, ""), inv))
+	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin,
+		hosttest.Token(t, d, org, user, ""), inv))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,10 @@ func TestInventoryNamesPowerLimits(t *testing.T) {
 		{agentapi.Known[int64](-1), agentapi.Known[int64](1 << 62), [2]int{0, 0}},
 	} {
 		inv.GPUs[0].PowerLimitMW, inv.GPUs[0].PowerDefaultMW = c.limit, c.made
-		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.ID, inv) }); err != nil {
+		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return host.RecordInventory(ctx, tx, h.ID,
+				inv)
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if got := kept(); got != c.want {

@@ -17,7 +17,8 @@ func (w *world) pulled(counter string, bytes int64) {
 	})
 }
 
-// A counter only rises, one by another name began at 0, and the cap on what is received bounds images and leases together.
+// A counter only rises, one by another name began at 0, and the cap on what is received bounds images and leases
+// together.
 func TestImagesCountForTheDataCap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -29,7 +30,8 @@ func TestImagesCountForTheDataCap(t *testing.T) {
 	want := func(pulled int64, percent float64, told ...string) {
 		t.Helper()
 		m := w.month()
-		if m.Pulled == nil || *m.Pulled != pulled || m.Up != 1e9 || m.Down != 5e9 || m.UsedPercent != percent || (percent >= 100) != (m.CappedUntil != nil) {
+		if m.Pulled == nil || *m.Pulled != pulled || m.Up != 1e9 || m.Down != 5e9 || m.UsedPercent != percent ||
+			(percent >= 100) != (m.CappedUntil != nil) {
 			t.Errorf("%+v, want %d pulled, %v %%", m, pulled, percent)
 		}
 		if got := w.notices(); !slices.Equal(got, told) {
@@ -63,7 +65,8 @@ func TestImagesCountForTheDataCap(t *testing.T) {
 	}
 }
 
-// Images that no lease asks for are fetched with what is left of the cap up to the point from which the operator is told.
+// Images that no lease asks for are fetched with what is left of the cap up to the point from which the operator is
+// told.
 func TestDataForPopularImages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/musterhq/muster/internal/interval"
 )
 
-// The control plane sends itself a message every PulseEvery through each listener, on the way that hosts' reports take. When
-// it does not arrive, hosts' reports would not have arrived either, so their silence proves nothing.
+// The control plane sends itself a message every PulseEvery through each listener, on the way that hosts' reports take.
+// When it does not arrive, hosts' reports would not have arrived either, so their silence proves nothing.
 const (
 	PulseEvery = 5 * time.Second
 	// PulseGap is the longest time between two pulses in which the control plane counts as hearing.
@@ -24,8 +24,8 @@ const (
 	settleIn           = 120 * time.Second
 	reconnectPerSecond = 500
 
-	// That many hosts with leases, and that part of those of a listener, which fall silent within silentWithin are a fault of
-	// the listener and not of the hosts.
+	// That many hosts with leases, and that part of those of a listener, which fall silent within silentWithin are a fault
+	// of the listener and not of the hosts.
 	massSilentHosts = 10
 	massSilentPart  = 5 // a fifth
 	silentWithin    = 35 * time.Second
@@ -46,9 +46,9 @@ type Pulse struct {
 	ControlEpoch int64
 }
 
-// RecordPulse notes that the control plane hears the hosts of a listener, and writes down the gaps that this pulse ends:
-// its own, those of listeners that are gone, and a gap of many hosts that fell silent together. Each gap includes the time
-// that hosts need to come back. Call it alone in its transaction.
+// RecordPulse notes that the control plane hears the hosts of a listener, and writes down the gaps that this pulse
+// ends: its own, those of listeners that are gone, and a gap of many hosts that fell silent together. Each gap includes
+// the time that hosts need to come back. Call it alone in its transaction.
 func RecordPulse(ctx context.Context, tx *db.Tx, p Pulse) error {
 	rows, err := tx.Q.LockPulse(ctx)
 	if err != nil {
@@ -78,9 +78,10 @@ func RecordPulse(ctx context.Context, tx *db.Tx, p Pulse) error {
 	return nil
 }
 
-// gapsOf returns the gaps that a pulse that arrives now ends, and the listeners that are gone. rows are the last pulses of
-// all listeners.
-func gapsOf(p Pulse, rows []dbq.Pulse, hosts dbq.ListenerSilenceRow, now int64) (out []dbq.InsertDeafGapParams, gone []string) {
+// gapsOf returns the gaps that a pulse that arrives now ends, and the listeners that are gone. rows are the last pulses
+// of all listeners.
+func gapsOf(p Pulse, rows []dbq.Pulse, hosts dbq.ListenerSilenceRow,
+	now int64) (out []dbq.InsertDeafGapParams, gone []string) {
 	until := now + settleIn.Milliseconds() + hosts.Hosts*1000/reconnectPerSecond
 	gap := func(listener string, from int64, cause string) {
 		if from < until {
@@ -146,8 +147,8 @@ func QueueReception(ctx context.Context, p *db.Pipe, since time.Time) func() Rec
 	}
 }
 
-// Deaf is when the control plane could not hear a host which has reported through the given listener since the moment of
-// its connection. Before that moment it may have been connected to any other.
+// Deaf is when the control plane could not hear a host which has reported through the given listener since the moment
+// of its connection. Before that moment it may have been connected to any other.
 func (h Reception) Deaf(listener string, connected time.Time) interval.Set {
 	if len(h.all) == 0 {
 		return nil
@@ -166,9 +167,9 @@ func (h Reception) Open() bool {
 	return false
 }
 
-// RecordRestore notes that the database was restored: from a moment until now, plus the time that hosts need to come back, nobody
-// was heard, and no host sells anything until it has reported in full what runs on it, which may be leases that the database lost.
-// It returns of how many hosts a full report is required.
+// RecordRestore notes that the database was restored: from a moment until now, plus the time that hosts need to come
+// back, nobody was heard, and no host sells anything until it has reported in full what runs on it, which may be leases
+// that the database lost. It returns of how many hosts a full report is required.
 func RecordRestore(ctx context.Context, tx *db.Tx, from time.Time) (hosts int64, err error) {
 	now, err := tx.Now(ctx)
 	if err != nil {

@@ -17,9 +17,10 @@ import (
 const MaxNotice = 30 * 24 * time.Hour
 
 // Reclaim takes one of the org's hosts back: from now on nothing new is rented on it, and what still runs there ends
-// after the notice, which may be nothing. It returns when that is. Said again, the new time counts; Resume takes it back.
-// fault.Invalid for a notice that is none, fault.Conflict for a host that is not on the market.
-func Reclaim(ctx context.Context, tx *db.Tx, b *bus.Bus, who account.Principal, host id.Host, notice time.Duration) (time.Time, error) {
+// after the notice, which may be nothing. It returns when that is. Said again, the new time counts; Resume takes it
+// back. fault.Invalid for a notice that is none, fault.Conflict for a host that is not on the market.
+func Reclaim(ctx context.Context, tx *db.Tx, b *bus.Bus, who account.Principal, host id.Host,
+	notice time.Duration) (time.Time, error) {
 	if notice < 0 || notice > MaxNotice {
 		return time.Time{}, fault.InvalidField("notice", "want 0 to %d seconds", int64(MaxNotice.Seconds()))
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// RaiseRevision says that the hosts' desired state changes in this transaction: it raises their revisions and wakes them
-// after the commit. The caller has locked the hosts, if they are more than one. b may be nil.
+// RaiseRevision says that the hosts' desired state changes in this transaction: it raises their revisions and wakes
+// them after the commit. The caller has locked the hosts, if they are more than one. b may be nil.
 func RaiseRevision(ctx context.Context, tx *db.Tx, b *bus.Bus, hosts ...id.Host) error {
 	if len(hosts) == 0 {
 		return nil
@@ -28,7 +28,8 @@ func RaiseRevision(ctx context.Context, tx *db.Tx, b *bus.Bus, hosts ...id.Host)
 	return nil
 }
 
-// QueueRevision is RaiseRevision as part of a pipe; its result reads the answer, after Send. There is at least one host.
+// QueueRevision is RaiseRevision as part of a pipe; its result reads the answer, after Send. There is at least one
+// host.
 func QueueRevision(ctx context.Context, p *db.Pipe, tx *db.Tx, b *bus.Bus, hosts []id.Host) (read func()) {
 	asked := p.Q.RaiseHostRevisions(ctx, [][]pgtype.UUID{uuids(hosts)})
 	var rows []dbq.RaiseHostRevisionsRow

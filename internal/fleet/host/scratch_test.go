@@ -12,14 +12,15 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// What an agent has for scratch counts when it says that it gives nodes theirs: one that does not, such as a version that an
-// update was rolled back to, offers none.
+// What an agent has for scratch counts when it says that it gives nodes theirs: one that does not, such as a version
+// that an update was rolled back to, offers none.
 func TestScratchCountsWhereTheAgentKnowsIt(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org, user := hosttest.Org(t, d)
 	inv := hosttest.Inventory(1)
-	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin, hosttest.Token(t, d, org, user, ""), inv))
+	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin,
+		hosttest.Token(t, d, org, user, ""), inv))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,10 @@ func TestScratchCountsWhereTheAgentKnowsIt(t *testing.T) {
 		{agentapi.Capabilities(), 700, 700},
 	} {
 		inv.Capabilities, inv.ScratchGB = c.says, c.said
-		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.ID, inv) }); err != nil {
+		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return host.RecordInventory(ctx, tx, h.ID,
+				inv)
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := host.Read(t.Context(), d.Q, h.ID); err != nil || got.ScratchGB != c.kept {
@@ -42,7 +46,10 @@ func TestScratchCountsWhereTheAgentKnowsIt(t *testing.T) {
 		}
 	}
 	inv.ScratchGB = -1
-	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.ID, inv) }); !fault.Is(err, fault.Invalid) {
+	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		return host.RecordInventory(ctx, tx, h.ID,
+			inv)
+	}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("less than none: %v", err)
 	}
 }

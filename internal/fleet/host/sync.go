@@ -26,9 +26,9 @@ type Report struct {
 	EngineAway string
 }
 
-// RecordSync takes note of a sync: contact, versions, revision seen. A full report that knows the current revision
-// ends the claims of ended leases it does not show (or shows as gone), and when it shows nothing that should not be
-// there, a host that had abandoned claims, or whose container engine was away, may sell again. The first full report makes an
+// RecordSync takes note of a sync: contact, versions, revision seen. A full report that knows the current revision ends
+// the claims of ended leases it does not show (or shows as gone), and when it shows nothing that should not be there, a
+// host that had abandoned claims, or whose container engine was away, may sell again. The first full report makes an
 // enrolled host active. While the engine is away a report proves nothing to be gone, and the host sells nothing.
 //
 // Call it first in its transaction: it may lock the host. Syncs may come twice, late and out of order.
@@ -59,9 +59,10 @@ func RecordSync(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (
 	return r, nil
 }
 
-// recordEngine notes that the host's container engine stopped or began to answer. news is why it does not answer, when that
-// was not known before.
-func recordEngine(ctx context.Context, tx *db.Tx, host id.Host, h *dbq.HostForReportRow, away *agentapi.EngineAway) (news string, err error) {
+// recordEngine notes that the host's container engine stopped or began to answer. news is why it does not answer, when
+// that was not known before.
+func recordEngine(ctx context.Context, tx *db.Tx, host id.Host, h *dbq.HostForReportRow,
+	away *agentapi.EngineAway) (news string, err error) {
 	why := ""
 	if away != nil {
 		why = cmp.Or(text.Clip(strings.Map(printable, strings.ToValidUTF8(away.Detail, "")), 500), "it does not answer")
@@ -99,7 +100,8 @@ func shown(s agentapi.Sync) []id.Lease {
 }
 
 // forReport reads the host and, after it, which of its ended leases a report does not show; only a full report's count.
-func forReport(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (h dbq.HostForReportRow, gone []id.Lease, err error) {
+func forReport(ctx context.Context, tx *db.Tx, host id.Host,
+	s agentapi.Sync) (h dbq.HostForReportRow, gone []id.Lease, err error) {
 	p := db.NewPipe(tx.Q)
 	askHost := p.Q.HostForReport(ctx, []id.Host{host})
 	askGone := p.Q.UnshownEndedLeases(ctx, []dbq.UnshownEndedLeasesParams{{HostID: host, Shown: uuids(shown(s))}})
@@ -109,7 +111,8 @@ func forReport(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (h
 	return h, gone, p.Close()
 }
 
-func applyFull(ctx context.Context, tx *db.Tx, host id.Host, h dbq.HostForReportRow, gone, shown []id.Lease) ([]id.Lease, error) {
+func applyFull(ctx context.Context, tx *db.Tx, host id.Host, h dbq.HostForReportRow, gone,
+	shown []id.Lease) ([]id.Lease, error) {
 	if len(gone) == 0 && h.State != string(Enrolled) && !h.NeedsFullReport {
 		return nil, nil
 	}

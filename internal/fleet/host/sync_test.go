@@ -72,7 +72,11 @@ func (w *world) sync(s agentapi.Sync) host.Report {
 }
 
 func (w *world) shows(gone bool) []agentapi.LeaseStatus {
-	return []agentapi.LeaseStatus{{LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: 1}, State: agentapi.NodeStopped, Gone: gone}}
+	return []agentapi.LeaseStatus{{
+		LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: 1},
+		State:    agentapi.NodeStopped,
+		Gone:     gone,
+	}}
 }
 
 func (w *world) host() host.Host {
@@ -87,7 +91,8 @@ func (w *world) host() host.Host {
 func (w *world) claimed() bool {
 	w.t.Helper()
 	var yes bool
-	if err := w.d.Pool.QueryRow(w.t.Context(), "SELECT EXISTS (SELECT FROM gpu_claim WHERE ended_at IS NULL)").Scan(&yes); err != nil {
+	if err := w.d.Pool.QueryRow(w.t.Context(),
+		"SELECT EXISTS (SELECT FROM gpu_claim WHERE ended_at IS NULL)").Scan(&yes); err != nil {
 		w.t.Fatal(err)
 	}
 	return yes
@@ -117,7 +122,8 @@ func TestAClaimEndsWhenAFullReportNoLongerShowsTheEndedLease(t *testing.T) {
 		}
 	}
 	var why string
-	if err := w.d.Pool.QueryRow(t.Context(), "SELECT end_reason FROM gpu_claim").Scan(&why); err != nil || why != host.EndReleased {
+	if err := w.d.Pool.QueryRow(t.Context(), "SELECT end_reason FROM gpu_claim").Scan(&why); err != nil ||
+		why != host.EndReleased {
 		t.Errorf("ended as %q, %v", why, err)
 	}
 }
@@ -201,8 +207,8 @@ func texts(ids []id.Lease) (out []string) {
 	return out
 }
 
-// A host whose container engine does not answer sells nothing from that report on, and sells again by itself once the engine
-// answers and a full report shows that nothing is left of ended leases.
+// A host whose container engine does not answer sells nothing from that report on, and sells again by itself once the
+// engine answers and a full report shows that nothing is left of ended leases.
 func TestAHostWithoutItsEngineSellsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -214,7 +220,10 @@ func TestAHostWithoutItsEngineSellsNothing(t *testing.T) {
 	if why := sells(); why != "" {
 		t.Fatalf("it does not sell: %s", why)
 	}
-	if r := w.sync(agentapi.Sync{Leases: w.shows(false), EngineAway: away}); r.EngineAway != "dial unix /run/docker.sock:  [31mno such file" {
+	if r := w.sync(agentapi.Sync{
+		Leases:     w.shows(false),
+		EngineAway: away,
+	}); r.EngineAway != "dial unix /run/docker.sock:  [31mno such file" {
 		t.Errorf("the operator is told %q", r.EngineAway)
 	}
 	if why := sells(); why != "the host's container engine does not answer" {

@@ -32,7 +32,11 @@ type Sample struct {
 // SampleOf is what a host told of a GPU at a moment.
 func SampleOf(s agentapi.GPUSample, at time.Time) Sample {
 	return Sample{
-		At: at.UTC(), Util: number(s.Util, 1), MemMB: number(s.MemUsed, 1<<20), PowerW: number(s.PowerMW, 1000), TempC: number(s.TempC, 1),
+		At:     at.UTC(),
+		Util:   number(s.Util, 1),
+		MemMB:  number(s.MemUsed, 1<<20),
+		PowerW: number(s.PowerMW, 1000),
+		TempC:  number(s.TempC, 1),
 	}
 }
 
@@ -91,7 +95,8 @@ func bound(n, most int) int { return min(max(n, -1), most) }
 
 // Telemetry reads the GPUs' samples in [from, to), in order of time, thinned to one per step (0: TelemetryStep). The
 // caller bounds the times to what the reader may see.
-func Telemetry(ctx context.Context, q *dbq.Queries, gpus []id.GPU, from, to time.Time, step time.Duration) ([]Series, error) {
+func Telemetry(ctx context.Context, q *dbq.Queries, gpus []id.GPU, from, to time.Time,
+	step time.Duration) ([]Series, error) {
 	rows, err := q.ReadTelemetry(ctx, uuids(gpus), from.Add(-TelemetryBucket), to)
 	if err != nil {
 		return nil, fmt.Errorf("host: read telemetry: %w", err)

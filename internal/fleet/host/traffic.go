@@ -47,7 +47,8 @@ func RecordTraffic(ctx context.Context, tx *db.Tx, host id.Host, leases []agenta
 		p.Opened, p.Refused = append(p.Opened, l.Traffic.Opened), append(p.Refused, l.Traffic.Refused)
 		p.UpBytes, p.DownBytes = append(p.UpBytes, l.Traffic.Up), append(p.DownBytes, l.Traffic.Down)
 		p.OverlayUp, p.OverlayDown = append(p.OverlayUp, l.Traffic.OverlayUp), append(p.OverlayDown, l.Traffic.OverlayDown)
-		p.RanksSent, p.RanksReceived = append(p.RanksSent, l.Traffic.RanksSent), append(p.RanksReceived, l.Traffic.RanksReceived)
+		p.RanksSent, p.RanksReceived = append(p.RanksSent, l.Traffic.RanksSent),
+			append(p.RanksReceived, l.Traffic.RanksReceived)
 	}
 	if len(p.Leases) == 0 {
 		return nil
@@ -72,8 +73,19 @@ func TrafficOf(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host, li
 	}
 	out := make([]Traffic, len(rows))
 	for i, r := range rows {
-		out[i] = Traffic{Lease: r.LeaseID, Epoch: int(r.Epoch), Opened: r.Opened, Refused: r.Refused, Up: r.UpBytes, Down: r.DownBytes,
-			OverlayUp: r.OverlayUpBytes, OverlayDown: r.OverlayDownBytes, FirstAt: r.FirstAt.UTC(), LastAt: r.LastAt.UTC(), EndedAt: r.EndedAt}
+		out[i] = Traffic{
+			Lease:       r.LeaseID,
+			Epoch:       int(r.Epoch),
+			Opened:      r.Opened,
+			Refused:     r.Refused,
+			Up:          r.UpBytes,
+			Down:        r.DownBytes,
+			OverlayUp:   r.OverlayUpBytes,
+			OverlayDown: r.OverlayDownBytes,
+			FirstAt:     r.FirstAt.UTC(),
+			LastAt:      r.LastAt.UTC(),
+			EndedAt:     r.EndedAt,
+		}
 	}
 	return out, nil
 }

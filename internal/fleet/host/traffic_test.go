@@ -12,7 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Sums only rise, a lease of another host is not believed, only the operator sees them, and after half a year nobody does.
+// Sums only rise, a lease of another host is not believed, only the operator sees them, and after half a year nobody
+// does.
 func TestTrafficOfLeases(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -21,8 +22,19 @@ func TestTrafficOfLeases(t *testing.T) {
 	tell := func(h id.Host, epoch int, opened, up int64) {
 		t.Helper()
 		w.tx(func(ctx context.Context, tx *db.Tx) error {
-			return host.RecordTraffic(ctx, tx, h, []agentapi.LeaseStatus{{LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: epoch},
-				Traffic: &agentapi.Traffic{Opened: opened, Refused: 2, Up: up, Down: 7, OverlayUp: 2 * up, OverlayDown: 3 * up, RanksSent: 4 * up, RanksReceived: 5 * up}}, {LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: 1}}})
+			return host.RecordTraffic(ctx, tx, h, []agentapi.LeaseStatus{{
+				LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: epoch},
+				Traffic: &agentapi.Traffic{
+					Opened:        opened,
+					Refused:       2,
+					Up:            up,
+					Down:          7,
+					OverlayUp:     2 * up,
+					OverlayDown:   3 * up,
+					RanksSent:     4 * up,
+					RanksReceived: 5 * up,
+				},
+			}, {LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: 1}}})
 		})
 	}
 	read := func() []host.Traffic {
@@ -39,12 +51,15 @@ func TestTrafficOfLeases(t *testing.T) {
 	tell(other.Host, 1, 99, 9900)
 	tell(w.agent.Host, 7, 99, 9900) // an epoch that never was
 	all := read()
-	if len(all) != 1 || all[0].Lease != w.lease || all[0].Opened != 9 || all[0].Up != 900 || all[0].Refused != 2 || all[0].Down != 7 || all[0].EndedAt != nil ||
+	if len(all) != 1 || all[0].Lease != w.lease || all[0].Opened != 9 || all[0].Up != 900 || all[0].Refused != 2 ||
+		all[0].Down != 7 || all[0].EndedAt != nil ||
 		all[0].OverlayUp != 1800 || all[0].OverlayDown != 2700 {
 		t.Errorf("%+v", all)
 	}
 	var sent, received int64
-	if err := w.d.Pool.QueryRow(t.Context(), "SELECT ranks_sent_bytes, ranks_received_bytes FROM lease_traffic").Scan(&sent, &received); err != nil || sent != 3600 || received != 4500 {
+	if err := w.d.Pool.QueryRow(t.Context(),
+		"SELECT ranks_sent_bytes, ranks_received_bytes FROM lease_traffic").Scan(&sent, &received); err != nil ||
+		sent != 3600 || received != 4500 {
 		t.Errorf("between ranks %d and %d, %v", sent, received, err)
 	}
 	if _, err := host.TrafficOf(t.Context(), w.d.Q, id.New[id.Org](), w.agent.Host, 10); !fault.Is(err, fault.NotFound) {

@@ -26,8 +26,8 @@ type holders struct {
 	at    time.Time
 }
 
-// imageHolders are the hosts that hold an image, as they said. It is a hint: an image that cannot be named, or a question
-// that fails, has none.
+// imageHolders are the hosts that hold an image, as they said. It is a hint: an image that cannot be named, or a
+// question that fails, has none.
 func (m *Market) imageHolders(ctx context.Context, image string) map[id.Host]bool {
 	ref, err := name.ParseReference(image)
 	if err != nil {

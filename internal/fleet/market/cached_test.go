@@ -12,7 +12,8 @@ func TestHostsThatHoldTheImageComeFirst(t *testing.T) {
 	w.host("one", 2, "2.00")
 	two := w.host("two", 8, "2.00") // breaks up more than the others: not taken first without the image
 	w.host("three", 2, "2.00")
-	w.exec("INSERT INTO host_image (host_id, ref, digest) VALUES ($1, 'index.docker.io/pytorch/pytorch:2.4', 'sha256:0')", two)
+	w.exec("INSERT INTO host_image (host_id, ref, digest) VALUES ($1, 'index.docker.io/pytorch/pytorch:2.4', 'sha256:0')",
+		two)
 	s := spec(1, 1, "")
 	s.Image = "pytorch/pytorch:2.5"
 	if n := w.plan(w.tenant, s).Nodes[0]; n.Host == two || n.Cached {
@@ -39,7 +40,8 @@ func TestACheaperHostIsTakenWithoutTheImage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	holds, cheap := w.host("holds", 2, "2.00"), w.host("cheap", 2, "1.00")
-	w.exec("INSERT INTO host_image (host_id, ref, digest) VALUES ($1, 'index.docker.io/pytorch/pytorch:2.4', 'sha256:0')", holds)
+	w.exec("INSERT INTO host_image (host_id, ref, digest) VALUES ($1, 'index.docker.io/pytorch/pytorch:2.4', 'sha256:0')",
+		holds)
 	s := spec(1, 1, "")
 	s.Image = "pytorch/pytorch:2.4"
 	if n := w.plan(w.tenant, s).Nodes[0]; n.Host != cheap || n.Cached {

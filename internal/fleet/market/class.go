@@ -76,12 +76,32 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		s.models[o.Model] = w
 	}
 	f := facts{
-		model: o.Model, modelWords: w, cudaMax: h.CUDAMax, driver: h.Driver, region: h.Region, fabric: h.Fabric,
-		fabricName: h.FabricName, busbwGbps: maybeOf(h.BusbwGbps), netUpMbps: maybeOf(h.NetUpMbps),
-		netDownMbps: maybeOf(h.NetDownMbps), reliability: maybeOf(h.Reliability), verified: h.Verified,
-		simulated: h.Simulated, multiNode: h.MultiNode, price: o.Price, minGPUs: o.MinGPUs, maxDuration: o.MaxDuration,
-		hostTotal: len(h.GPUs), cpuCores: h.CPUCores, ramMB: h.RAMMB, cpuLeft: float64(h.CPUCores) - h.CPUTaken,
-		ramLeftMB: h.sellableRAMMB() - h.RAMTakenMB, diskFreeGB: h.DiskFreeGB, diskLimited: h.DiskLimited, scratchFreeGB: max(0, h.ScratchFreeGB), runtimes: h.Runtimes,
+		model:         o.Model,
+		modelWords:    w,
+		cudaMax:       h.CUDAMax,
+		driver:        h.Driver,
+		region:        h.Region,
+		fabric:        h.Fabric,
+		fabricName:    h.FabricName,
+		busbwGbps:     maybeOf(h.BusbwGbps),
+		netUpMbps:     maybeOf(h.NetUpMbps),
+		netDownMbps:   maybeOf(h.NetDownMbps),
+		reliability:   maybeOf(h.Reliability),
+		verified:      h.Verified,
+		simulated:     h.Simulated,
+		multiNode:     h.MultiNode,
+		price:         o.Price,
+		minGPUs:       o.MinGPUs,
+		maxDuration:   o.MaxDuration,
+		hostTotal:     len(h.GPUs),
+		cpuCores:      h.CPUCores,
+		ramMB:         h.RAMMB,
+		cpuLeft:       float64(h.CPUCores) - h.CPUTaken,
+		ramLeftMB:     h.sellableRAMMB() - h.RAMTakenMB,
+		diskFreeGB:    h.DiskFreeGB,
+		diskLimited:   h.DiskLimited,
+		scratchFreeGB: max(0, h.ScratchFreeGB),
+		runtimes:      h.Runtimes,
 	}
 	for i := range h.GPUs {
 		g := &h.GPUs[i]

@@ -31,7 +31,8 @@ func (p *placing) explain() Explain {
 	case p.request.Scope == ScopeHost:
 		note(fmt.Sprintf("network.scope = host: %d GPUs in one host", p.request.Nodes*p.request.GPUs), remain)
 	case p.request.Scope == ScopeFabric:
-		note(fmt.Sprintf("network.scope = fabric: %d hosts in one fabric, the largest has %d", p.request.Nodes, largest(left)), remain)
+		note(fmt.Sprintf("network.scope = fabric: %d hosts in one fabric, the largest has %d", p.request.Nodes,
+			largest(left)), remain)
 	default:
 		note(fmt.Sprintf("nodes = %d: distinct hosts", p.request.Nodes), remain)
 	}

@@ -28,9 +28,11 @@ func (m *Market) Fee(ctx context.Context, org id.Org) (int, error) {
 	return int(ppm), nil
 }
 
-// SetFee sets the platform's part of what the org's hosts earn, in millionths: for new leases. Running leases and quotes that
-// are held keep theirs. The org is told, with the reason. Only a platform operator may. Faults: Forbidden, NotFound, Invalid.
-func (m *Market) SetFee(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, feePPM int, reason string) error {
+// SetFee sets the platform's part of what the org's hosts earn, in millionths: for new leases. Running leases and
+// quotes that are held keep theirs. The org is told, with the reason. Only a platform operator may. Faults: Forbidden,
+// NotFound, Invalid.
+func (m *Market) SetFee(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, feePPM int,
+	reason string) error {
 	if !who.Admin {
 		return fault.New(fault.Forbidden, "only a platform operator sets fees")
 	}
@@ -46,7 +48,8 @@ func (m *Market) SetFee(ctx context.Context, tx *db.Tx, who account.Principal, o
 	if err != nil {
 		return fmt.Errorf("market: hosts of %s: %w", org, err)
 	}
-	if err := host.LockOnly(ctx, tx, hosts); err != nil { // who rents now has the old fee or the new one, never one of each
+	if err := host.LockOnly(ctx, tx, hosts); err != nil {
+		// who rents now has the old fee or the new one, never one of each
 		return err
 	}
 	n, err := tx.Q.SetOrgFee(ctx, int32(feePPM), who.User, org)
@@ -59,9 +62,18 @@ func (m *Market) SetFee(ctx context.Context, tx *db.Tx, who account.Principal, o
 	if err := tx.Q.SetOfferShares(ctx, int32(million-feePPM), uuids(hosts)); err != nil {
 		return fmt.Errorf("market: fee of %s: %w", org, err)
 	}
-	if _, err := notify.Add(ctx, tx, notify.Notice{Org: org, Key: "fee:" + id.New[id.Notice]().String(), Severity: notify.Info, Object: org.String(),
-		Title: fmt.Sprintf("Of new leases %.4g %% is yours", float64(million-feePPM)/10_000), Body: reason + " Running leases keep their share."}); err != nil {
+	if _, err := notify.Add(ctx, tx, notify.Notice{
+		Org:      org,
+		Key:      "fee:" + id.New[id.Notice]().String(),
+		Severity: notify.Info,
+		Object:   org.String(),
+		Title:    fmt.Sprintf("Of new leases %.4g %% is yours", float64(million-feePPM)/10_000),
+		Body:     reason + " Running leases keep their share.",
+	}); err != nil {
 		return err
 	}
-	return audit.Record(ctx, tx, who.Event("operator.fee", org.String(), map[string]any{"fee_ppm": feePPM, "reason": reason}))
+	return audit.Record(ctx, tx, who.Event("operator.fee", org.String(), map[string]any{
+		"fee_ppm": feePPM,
+		"reason":  reason,
+	}))
 }

@@ -34,7 +34,8 @@ func TestAFeeIsForNewLeases(t *testing.T) {
 		kind   fault.Kind
 	}{
 		{account.Principal{User: boss.User, Org: w.operator}, w.operator, 0, "mine", fault.Forbidden},
-		{boss, w.operator, -1, "x", fault.Invalid}, {boss, w.operator, 1_000_001, "x", fault.Invalid}, {boss, w.operator, 1, " ", fault.Invalid},
+		{boss, w.operator, -1, "x", fault.Invalid}, {boss, w.operator, 1_000_001, "x", fault.Invalid},
+		{boss, w.operator, 1, " ", fault.Invalid},
 		{boss, id.New[id.Org](), 1, "x", fault.NotFound},
 	} {
 		if err := set(bad.who, bad.org, bad.ppm, bad.reason); fault.KindOf(err) != bad.kind {
@@ -68,7 +69,8 @@ func TestAFeeIsForNewLeases(t *testing.T) {
 		t.Errorf("held at a share that is not offered any more: %v", err)
 	}
 	err = w.tx(func(ctx context.Context, tx *db.Tx) error {
-		q, err := w.m.TakeQuote(ctx, tx, w.tenant, held.ID, id.New[id.Cluster](), func(int) id.Lease { return id.New[id.Lease]() })
+		q, err := w.m.TakeQuote(ctx, tx, w.tenant, held.ID, id.New[id.Cluster](),
+			func(int) id.Lease { return id.New[id.Lease]() })
 		if err == nil && q.Placement.Nodes[0].HostSharePPM != 850_000 {
 			t.Errorf("%+v", q.Placement)
 		}

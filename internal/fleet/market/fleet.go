@@ -49,7 +49,8 @@ type fleetRows struct {
 // loadHosts reads those of the hosts that sell now, by id, in one round trip with what the pipe holds already. Under
 // the hosts' locks what it finds cannot change before the transaction ends, but for the hosts' own reports. Without
 // topology it leaves out the largest part, which seldom changes.
-func loadHosts(ctx context.Context, p *db.Pipe, ids []id.Host, allowSimulated, topology bool) (map[id.Host]*Host, error) {
+func loadHosts(ctx context.Context, p *db.Pipe, ids []id.Host, allowSimulated,
+	topology bool) (map[id.Host]*Host, error) {
 	r := queueHosts(ctx, p, ids, allowSimulated, topology)
 	p.Send(ctx)
 	r.read()
@@ -67,7 +68,11 @@ func queueHosts(ctx context.Context, p *db.Pipe, ids []id.Host, allowSimulated, 
 	}
 	named := [][]pgtype.UUID{uuids(ids)}
 	hosts := p.Q.FleetHosts(ctx, []dbq.FleetHostsParams{{
-		Hosts: named[0], WithinMs: host.ReachableFor.Milliseconds(), Protocol: agentapi.OldestRented, Simulated: allowSimulated, Topology: topology,
+		Hosts:     named[0],
+		WithinMs:  host.ReachableFor.Milliseconds(),
+		Protocol:  agentapi.OldestRented,
+		Simulated: allowSimulated,
+		Topology:  topology,
 	}})
 	gpus, offers := p.Q.FleetGPUs(ctx, named), p.Q.FleetOffers(ctx, named)
 	leases, quotes := p.Q.FleetLeases(ctx, named), p.Q.FleetQuotes(ctx, named)
@@ -93,10 +98,26 @@ func (r *fleetRows) assemble() (map[id.Host]*Host, error) {
 			topologies[h.Topology] = t
 		}
 		out[h.ID] = &Host{
-			ID: h.ID, Org: h.OrgID, Name: h.Name, Region: h.Region, Fabric: h.FabricID, FabricName: h.FabricName,
-			Simulated: h.Simulated, MultiNode: h.MultiNode, CPUCores: int(h.CPUCores), RAMMB: h.RAMMb, DiskFreeGB: h.DiskGb, DiskLimited: h.DiskLimited, ScratchFreeGB: h.ScratchGb, Runtimes: strings.Join(h.Runtimes, " "),
-			Driver: h.Driver, CUDAMax: h.CudaMax, BusbwGbps: h.BusbwGbps, NetUpMbps: h.NetUpMbps, NetDownMbps: h.NetDownMbps,
-			Topology: t,
+			ID:            h.ID,
+			Org:           h.OrgID,
+			Name:          h.Name,
+			Region:        h.Region,
+			Fabric:        h.FabricID,
+			FabricName:    h.FabricName,
+			Simulated:     h.Simulated,
+			MultiNode:     h.MultiNode,
+			CPUCores:      int(h.CPUCores),
+			RAMMB:         h.RAMMb,
+			DiskFreeGB:    h.DiskGb,
+			DiskLimited:   h.DiskLimited,
+			ScratchFreeGB: h.ScratchGb,
+			Runtimes:      strings.Join(h.Runtimes, " "),
+			Driver:        h.Driver,
+			CUDAMax:       h.CudaMax,
+			BusbwGbps:     h.BusbwGbps,
+			NetUpMbps:     h.NetUpMbps,
+			NetDownMbps:   h.NetDownMbps,
+			Topology:      t,
 		}
 	}
 	r.addGPUs(out)

@@ -93,8 +93,13 @@ func (w *world) renter(credit money.Nano) id.Org {
 // fund pays into an org's wallet.
 func fund(ctx context.Context, tx *db.Tx, org id.Org, credit money.Nano) error {
 	_, err := ledger.Post(ctx, tx, ledger.Entry{
-		Kind: "topup", Key: "topup:" + org.String(),
-		Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(currency), Credit: ledger.Wallet(org, currency), Amount: credit}},
+		Kind: "topup",
+		Key:  "topup:" + org.String(),
+		Transfers: []ledger.Transfer{{
+			Debit:  ledger.StripeClearing(currency),
+			Credit: ledger.Wallet(org, currency),
+			Amount: credit,
+		}},
 	})
 	return err
 }
@@ -105,7 +110,8 @@ func (w *world) host(name string, n int, price string) id.Host {
 	h := id.New[id.Host]()
 	w.exec(`INSERT INTO host (id, org_id, name, region, state, cpu_cores, ram_mb, disk_gb, driver, cuda_max)
 		VALUES ($1, $2, $3, 'eu-west', 'active', $4, $5, 500, '550.54.15', '12.4')`, h, w.operator, name, 8*n, n<<15)
-	w.exec(`INSERT INTO host_status (host_id, connected, last_sync_at, protocol) VALUES ($1, true, clock_timestamp(), 1)`, h)
+	w.exec(`INSERT INTO host_status (host_id, connected, last_sync_at, protocol) VALUES ($1, true, clock_timestamp(),
+		1)`, h)
 	for i := range n {
 		w.exec(`INSERT INTO gpu (id, host_id, uuid, idx, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps)
 			VALUES ($1, $2, $3, $4, 'NVIDIA H100 80GB HBM3', 'Hopper', 81559, '9.0', 5, true, 900)`,
@@ -173,7 +179,8 @@ func (w *world) claims(kind host.ClaimKind) int {
 	w.t.Helper()
 	var n int
 	err := w.d.Pool.QueryRow(w.t.Context(),
-		"SELECT count(*) FROM gpu_claim WHERE kind = $1 AND ended_at IS NULL AND coalesce(expires_at > clock_timestamp(), true)", kind).Scan(&n)
+		"SELECT count(*) FROM gpu_claim WHERE kind = $1 AND ended_at IS NULL AND coalesce(expires_at > clock_timestamp(), "+
+			"true)", kind).Scan(&n)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -23,8 +23,8 @@ type Operator struct {
 	LiabilityMax *money.Nano
 }
 
-// Gangs is what decides which hosts may form a gang together, beside the renter's own constraints. A snapshot without it
-// places every gang.
+// Gangs is what decides which hosts may form a gang together, beside the renter's own constraints. A snapshot without
+// it places every gang.
 type Gangs struct {
 	Operators map[id.Org]Operator    // one that is missing has no bond
 	Hosts     map[id.Host]money.Nano // limits of single hosts, as LiabilityMax
@@ -49,8 +49,11 @@ func (s *Snapshot) constraints(a *Request) []constraint {
 			named: func(w *identity) bool { return !s.gangs.Locked[w.host] || w.host == a.On }})
 	}
 	if len(s.gangs.HostBans) > 0 && (a.Nodes > 1 || a.Joins) {
-		out = append(out, constraint{name: "gang ban: the host failed in three gangs within an hour, or fell out with hosts of three operators within a day",
-			named: func(w *identity) bool { return !s.gangs.HostBans[w.host] }})
+		out = append(out, constraint{
+			name: "gang ban: the host failed in three gangs within an hour, or fell out with hosts of three operators " +
+				"within a day",
+			named: func(w *identity) bool { return !s.gangs.HostBans[w.host] },
+		})
 	}
 	if a.Renter.IsZero() {
 		return out
@@ -91,8 +94,8 @@ type Trust string
 const (
 	// TrustBonded wants the bond of every operator in a gang of several. The empty Trust means the same.
 	TrustBonded Trust = "bonded"
-	// TrustAny takes hosts without a bond too, beside operators that accept them. What such a host costs the others when it
-	// fails, nobody pays.
+	// TrustAny takes hosts without a bond too, beside operators that accept them. What such a host costs the others when
+	// it fails, nobody pays.
 	TrustAny Trust = "any"
 )
 
@@ -136,14 +139,21 @@ func (p *placing) keepsApart(w *identity) bool {
 		return false
 	}
 	o := p.s.gangs.Operators[w.org]
-	return x.orgs[w.org] || x.hosts[w.host] || x.only != nil && *x.only != w.org || x.bonded && o.Bond < max(1, x.least) || x.accepting && !o.AcceptUnbonded
+	return x.orgs[w.org] || x.hosts[w.host] || x.only != nil && *x.only != w.org || x.bonded && o.Bond < max(1, x.least) ||
+		x.accepting && !o.AcceptUnbonded
 }
 
 // members are the ranks that a gang would have, those that it joins first.
 func (p *placing) members(g gang) []Member {
 	out := slices.Clone(p.request.Gang)
 	for _, l := range g.lots {
-		out = append(out, Member{Operator: l.who.org, Model: l.offer.Model, GPUs: p.request.GPUs, Rate: l.offer.Price * money.Micro(p.request.GPUs), Joins: true})
+		out = append(out, Member{
+			Operator: l.who.org,
+			Model:    l.offer.Model,
+			GPUs:     p.request.GPUs,
+			Rate:     l.offer.Price * money.Micro(p.request.GPUs),
+			Joins:    true,
+		})
 	}
 	return out
 }
@@ -158,8 +168,8 @@ func oneOperator(gang []Member) bool {
 	return true
 }
 
-// check adds to apart what keeps a gang from being formed: operators with too little bond, hosts above a limit, pairs that
-// are banned. It reports whether anything does.
+// check adds to apart what keeps a gang from being formed: operators with too little bond, hosts above a limit, pairs
+// that are banned. It reports whether anything does.
 func (p *placing) check(g gang, apart *apart) (fails bool) {
 	all := p.members(g)
 	if oneOperator(all) {
@@ -202,8 +212,8 @@ const (
 	patience  = 8
 )
 
-// gangs gives back a gang that may be formed, the cheapest found: g itself, one of operators with sufficient bonds, one of
-// a single operator or, with TrustAny, one of operators that accept hosts without a bond.
+// gangs gives back a gang that may be formed, the cheapest found: g itself, one of operators with sufficient bonds, one
+// of a single operator or, with TrustAny, one of operators that accept hosts without a bond.
 func (p *placing) gangs(g gang) gang {
 	if p.s.gangs == nil || len(g.lots) == 0 || len(g.lots)+len(p.request.Gang) < 2 || !p.check(g, newApart()) {
 		return g
@@ -236,7 +246,8 @@ func newApart() *apart { return &apart{orgs: map[id.Org]bool{}, hosts: map[id.Ho
 func (p *placing) without(a *apart) gang {
 	p.apart = a
 	defer func() { p.apart = nil }()
-	if a.accepting && slices.ContainsFunc(p.request.Gang, func(m Member) bool { return !p.s.gangs.Operators[m.Operator].AcceptUnbonded }) {
+	if a.accepting && slices.ContainsFunc(p.request.Gang,
+		func(m Member) bool { return !p.s.gangs.Operators[m.Operator].AcceptUnbonded }) {
 		return gang{}
 	}
 	for try := range gangTries {
@@ -294,7 +305,10 @@ func (p *placing) ofOneOperator() gang {
 		if len(lots) < p.request.Nodes {
 			continue
 		}
-		slices.SortFunc(lots, func(a, b *lot) int { return cmp.Or(cmp.Compare(a.class.price, b.class.price), compareHosts(a, b)) })
+		slices.SortFunc(lots, func(a, b *lot) int {
+			return cmp.Or(cmp.Compare(a.class.price, b.class.price),
+				compareHosts(a, b))
+		})
 		g := gang{lots: lots[:p.request.Nodes]}
 		for _, l := range g.lots {
 			g.cost += l.class.price

@@ -19,7 +19,12 @@ func gangWorld(n int) (*Snapshot, []*Host, *Gangs) {
 		hosts = append(hosts, h)
 		s.Put(h)
 	}
-	g := &Gangs{Operators: map[id.Org]Operator{}, Hosts: map[id.Host]money.Nano{}, Medians: map[string]money.Micro{h100: 2_000_000}, Bans: map[Ban]bool{}}
+	g := &Gangs{
+		Operators: map[id.Org]Operator{},
+		Hosts:     map[id.Host]money.Nano{},
+		Medians:   map[string]money.Micro{h100: 2_000_000},
+		Bans:      map[Ban]bool{},
+	}
 	s.SetGangs(g)
 	return s, hosts, g
 }
@@ -48,7 +53,8 @@ func gangHas(t *testing.T, s *Snapshot, a Request, want ...string) Placement {
 	return p
 }
 
-// Security 1: a host whose operator has no bond is in no gang with others, however cheap it is. Alone it is rented as before.
+// Security 1: a host whose operator has no bond is in no gang with others, however cheap it is. Alone it is rented as
+// before.
 func TestHostsWithoutABondAreInNoGang(t *testing.T) {
 	t.Parallel()
 	s, h, g := gangWorld(4)
@@ -109,8 +115,8 @@ func TestTrustAnyTakesUnbondedHostsThatAllAccept(t *testing.T) {
 	}
 }
 
-// A host's or an operator's own limit keeps it out of gangs in which it would be liable for more, and a pair ban keeps two
-// operators apart.
+// A host's or an operator's own limit keeps it out of gangs in which it would be liable for more, and a pair ban keeps
+// two operators apart.
 func TestLimitsAndBansKeepHostsApart(t *testing.T) {
 	t.Parallel()
 	s, h, g := gangWorld(4)
@@ -146,7 +152,10 @@ func TestABannedHostIsInNoGang(t *testing.T) {
 	}
 	g.HostBans[h[1].ID] = true
 	p, why := Place(s, two(t, nil))
-	if len(p.Nodes) > 0 || !slices.ContainsFunc(why.Exclusions, func(e Exclusion) bool { return e.Excluded == 2 && strings.HasPrefix(e.Constraint, "gang ban") }) {
+	if len(p.Nodes) > 0 || !slices.ContainsFunc(why.Exclusions, func(e Exclusion) bool {
+		return e.Excluded == 2 &&
+			strings.HasPrefix(e.Constraint, "gang ban")
+	}) {
 		t.Errorf("placed %v, explained %+v", hostNames(s, p), why)
 	}
 }
@@ -168,7 +177,13 @@ func TestAnOperatorsLiabilityIsBounded(t *testing.T) {
 	// A neighbour that asks ten times the price raises nobody's liability above twice the median.
 	dear := newHost("dear", h100, 8, 25_000_000)
 	bonded(g, dear)
-	gang := []Member{{Operator: id.New[id.Org](), Model: h100, GPUs: 8, Rate: 20_000_000, Joins: true}, {Operator: dear.Org, Model: h100, GPUs: 8, Rate: 200_000_000, Joins: true}}
+	gang := []Member{{
+		Operator: id.New[id.Org](),
+		Model:    h100,
+		GPUs:     8,
+		Rate:     20_000_000,
+		Joins:    true,
+	}, {Operator: dear.Org, Model: h100, GPUs: 8, Rate: 200_000_000, Joins: true}}
 	rates, bonds := g.liabilities(gang)
 	if rates[1] != 40_000_000 || bonds[0] != 3_333_333_334 {
 		t.Errorf("standby %s, liable for %s", rates[1], bonds[0])

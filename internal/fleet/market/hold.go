@@ -37,7 +37,8 @@ func (m *Market) Hold(ctx context.Context, tx *db.Tx, plan Placement, leases Lea
 	return h.Placement, cmp.Or(pipe.Close(), taken)
 }
 
-// PendingClaim is Hold in steps, for a caller that has more to say to the database in each: AskHold, Read, Fit, AskClaims.
+// PendingClaim is Hold in steps, for a caller that has more to say to the database in each: AskHold, Read, Fit,
+// AskClaims.
 type PendingClaim struct {
 	Placement Placement // after Fit
 
@@ -76,7 +77,8 @@ func (h *PendingClaim) Fit() error {
 
 // QueueClaims puts the claims in a pipe. Its result, after Send, is ErrStale when a GPU was claimed after all.
 func (h *PendingClaim) QueueClaims(ctx context.Context, p *db.Pipe, leases LeaseOf) (claimed func() error) {
-	asked := host.QueueClaims(ctx, p, host.ForLease, claimSets(h.Placement, func(rank int) uuid.UUID { return leases(rank).UUID() }), h.lapsed)
+	asked := host.QueueClaims(ctx, p, host.ForLease, claimSets(h.Placement,
+		func(rank int) uuid.UUID { return leases(rank).UUID() }), h.lapsed)
 	return func() error { return stale(asked()) }
 }
 
@@ -162,7 +164,8 @@ func (h *Host) free(model string) int {
 }
 
 // claim inserts the claims of a placement whose hosts are locked, each node's for its own ref.
-func claim(ctx context.Context, tx *db.Tx, kind host.ClaimKind, p Placement, ref func(rank int) uuid.UUID, expires *time.Time) error {
+func claim(ctx context.Context, tx *db.Tx, kind host.ClaimKind, p Placement, ref func(rank int) uuid.UUID,
+	expires *time.Time) error {
 	return stale(host.ClaimAll(ctx, tx, kind, claimSets(p, ref), expires))
 }
 

@@ -5,11 +5,12 @@ import (
 	"testing"
 )
 
-// A spec that asks for a bound on the disk or for a runtime is placed where it is, and nowhere else; when nobody has it the
-// explanation names it, and leaving it out is proposed.
+// A spec that asks for a bound on the disk or for a runtime is placed where it is, and nowhere else; when nobody has it
+// the explanation names it, and leaving it out is proposed.
 func TestOnlyHostsThatHaveWhatIsAskedFor(t *testing.T) {
 	t.Parallel()
-	plain, limited, gvisor, both := newHost("plain", "X", 4, 1_000_000), newHost("limited", "X", 4, 2_000_000), newHost("gvisor", "X", 4, 3_000_000), newHost("both", "X", 4, 4_000_000)
+	plain, limited, gvisor, both := newHost("plain", "X", 4, 1_000_000), newHost("limited", "X", 4, 2_000_000),
+		newHost("gvisor", "X", 4, 3_000_000), newHost("both", "X", 4, 4_000_000)
 	limited.DiskLimited, both.DiskLimited = true, true
 	plain.Runtimes, limited.Runtimes, gvisor.Runtimes, both.Runtimes = "runc", "runc", "runc runsc", "runc runsc"
 	all := snapshotOf(plain, limited, gvisor, both)
@@ -37,13 +38,16 @@ func TestOnlyHostsThatHaveWhatIsAskedFor(t *testing.T) {
 	}
 	a := mustRequest(t, func(s *Spec) { s.Runtime, s.DiskLimited = "runsc", true })
 	_, why := Place(snapshotOf(plain, limited), a)
-	if want := []Exclusion{{"disk_limited: the host holds nodes to their disk_gb", 1, 1}, {"runtime = runsc", 1, 0}}; !slices.Equal(why.Exclusions, want) {
+	if want := []Exclusion{{"disk_limited: the host holds nodes to their disk_gb", 1, 1},
+		{"runtime = runsc", 1, 0}}; !slices.Equal(why.Exclusions, want) {
 		t.Errorf("%+v", why)
 	}
-	if r := Relax(snapshotOf(plain, limited), a); len(r) != 1 || r[0].Field != "runtime" || r[0].Value != "runc" || r[0].Rate != 2_000_000 {
+	if r := Relax(snapshotOf(plain, limited), a); len(r) != 1 || r[0].Field != "runtime" || r[0].Value != "runc" ||
+		r[0].Rate != 2_000_000 {
 		t.Errorf("%+v", r)
 	}
-	if r := Relax(snapshotOf(plain, gvisor), a); len(r) != 1 || r[0].Field != "disk_limited" || r[0].Value != false || r[0].Rate != 3_000_000 {
+	if r := Relax(snapshotOf(plain, gvisor), a); len(r) != 1 || r[0].Field != "disk_limited" || r[0].Value != false ||
+		r[0].Rate != 3_000_000 {
 		t.Errorf("%+v", r)
 	}
 }

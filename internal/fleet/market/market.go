@@ -24,7 +24,8 @@ type Config struct {
 	AllowSimulated bool          // sell hosts with simulated GPUs: sandbox only
 	QuoteTTL       time.Duration // 60 to 120 s; 0 = 90 s
 	MaxAge         time.Duration // of the view in memory that searches and plans use, at most four times that; 0 = 250 ms
-	// RelistLock is how long a host is not offered after a run on it ended by its own fault: see fairness.RelistLock. 0 = not at all.
+	// RelistLock is how long a host is not offered after a run on it ended by its own fault: see fairness.RelistLock. 0 =
+	// not at all.
 	RelistLock time.Duration
 	Now        func() time.Time // this replica's clock, for the view's age only; nil = time.Now
 }
@@ -46,7 +47,8 @@ func New(d *db.DB, box *seal.Box, cfg Config) (*Market, error) {
 		cfg.HostSharePPM = 850_000
 	}
 	if cfg.HostSharePPM < 0 || cfg.HostSharePPM > 1_000_000 {
-		return nil, fault.New(fault.Invalid, "the operators' usual share has to be 1 to 1000000 millionths, not %d", cfg.HostSharePPM)
+		return nil, fault.New(fault.Invalid, "the operators' usual share has to be 1 to 1000000 millionths, not %d",
+			cfg.HostSharePPM)
 	}
 	if cfg.QuoteTTL == 0 {
 		cfg.QuoteTTL = 90 * time.Second

@@ -54,7 +54,12 @@ func (m *Market) SyncOffers(ctx context.Context, tx *db.Tx, of id.Host) error {
 	for i := range ids {
 		ids[i] = pgtype.UUID{Bytes: id.New[id.Offer]().UUID(), Valid: true}
 	}
-	if err := tx.Q.SyncOffers(ctx, dbq.SyncOffersParams{HostID: of, UsualSharePpm: int32(m.cfg.HostSharePPM), Ids: ids, Models: models}); err != nil {
+	if err := tx.Q.SyncOffers(ctx, dbq.SyncOffersParams{
+		HostID:        of,
+		UsualSharePpm: int32(m.cfg.HostSharePPM),
+		Ids:           ids,
+		Models:        models,
+	}); err != nil {
 		return fmt.Errorf("market: offers of %s: %w", of, err)
 	}
 	return nil
@@ -62,7 +67,8 @@ func (m *Market) SyncOffers(ctx context.Context, tx *db.Tx, of id.Host) error {
 
 // SetTerms changes price and terms of the host's offers, all of them or those of one model, and keeps the history of
 // prices. Running leases keep what they were rented at. The host is org's. Faults: NotFound, Invalid.
-func (m *Market) SetTerms(ctx context.Context, tx *db.Tx, org id.Org, user id.User, hostID id.Host, model string, t Terms) ([]OwnOffer, error) {
+func (m *Market) SetTerms(ctx context.Context, tx *db.Tx, org id.Org, user id.User, hostID id.Host, model string,
+	t Terms) ([]OwnOffer, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
@@ -88,7 +94,8 @@ func (m *Market) SetTerms(ctx context.Context, tx *db.Tx, org id.Org, user id.Us
 		changed = append(changed, o)
 	}
 	if len(changed) == 0 {
-		return nil, fault.New(fault.NotFound, "the host has no such GPUs: prices can be set once it has reported its inventory")
+		return nil, fault.New(fault.NotFound, "the host has no such GPUs: prices can be set once it has reported its "+
+			"inventory")
 	}
 	return changed, nil
 }
@@ -130,7 +137,12 @@ func (t Terms) apply(ctx context.Context, tx *db.Tx, user id.User, o OwnOffer) (
 		longest = *t.MaxDuration
 	}
 	o.MaxDuration = durationOrNone(longest)
-	err := tx.Q.UpdateOffer(ctx, dbq.UpdateOfferParams{ID: o.ID, Price: o.Price, MinGpus: int32(o.MinGPUs), MaxDurationS: longest})
+	err := tx.Q.UpdateOffer(ctx, dbq.UpdateOfferParams{
+		ID:           o.ID,
+		Price:        o.Price,
+		MinGpus:      int32(o.MinGPUs),
+		MaxDurationS: longest,
+	})
 	if err != nil {
 		return o, fmt.Errorf("market: terms of %s: %w", o.ID, err)
 	}

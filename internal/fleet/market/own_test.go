@@ -21,7 +21,10 @@ func TestNobodyRentsFromThemselves(t *testing.T) {
 	_, err := w.quote(w.m, w.operator, spec(1, 1, ""))
 	f := fault.From(err)
 	why, _ := f.Extra["explain"].([]market.Exclusion)
-	if f.Kind != fault.NoCapacity || len(why) != 1 || why[0] != (market.Exclusion{Constraint: "not your own: nobody rents from themselves", Excluded: 1}) {
+	if f.Kind != fault.NoCapacity || len(why) != 1 || why[0] != (market.Exclusion{
+		Constraint: "not your own: nobody rents from themselves",
+		Excluded:   1,
+	}) {
 		t.Fatalf("%v %+v", err, why)
 	}
 	if r, _ := f.Extra["relaxations"].([]market.Relaxation); len(r) != 0 {

@@ -11,8 +11,8 @@ import (
 
 // Place finds the cheapest gang that satisfies the ask: every node on GPUs of one offer, on distinct hosts unless the
 // scope is host, all in one fabric when the scope is fabric. Among equally cheap ones it takes what breaks the fleet up
-// least. It is pure and exact: no gang that fits is cheaper, but for gangs of several operators whose bonds do not suffice
-// for the cheapest one: see gangs.
+// least. It is pure and exact: no gang that fits is cheaper, but for gangs of several operators whose bonds do not
+// suffice for the cheapest one: see gangs.
 //
 // When nothing fits the placement has no nodes and the explanation says why; Relax proposes what would fit.
 func Place(s *Snapshot, a Request) (Placement, Explain) {
@@ -186,12 +186,39 @@ func (h *Host) node(rank int, o *HostOffer, a *Request) Placed {
 	count := a.GPUs
 	cores, ram := h.share(count)
 	n := Placed{
-		Rank: rank, Host: h.ID, HostName: h.Name, HostOrg: h.Org, Offer: o.ID, Fabric: h.Fabric, Model: o.Model, GPUs: h.choose(o.Model, count),
-		CPUCores: cores, RAMMB: ram, DiskGB: a.DiskGB, DiskLimited: a.DiskLimited, Runtime: a.Runtime, ScratchGB: a.ScratchGB, Price: o.Price, Rate: o.Price * money.Micro(count), HostSharePPM: o.HostSharePPM,
+		Rank:         rank,
+		Host:         h.ID,
+		HostName:     h.Name,
+		HostOrg:      h.Org,
+		Offer:        o.ID,
+		Fabric:       h.Fabric,
+		Model:        o.Model,
+		GPUs:         h.choose(o.Model, count),
+		CPUCores:     cores,
+		RAMMB:        ram,
+		DiskGB:       a.DiskGB,
+		DiskLimited:  a.DiskLimited,
+		Runtime:      a.Runtime,
+		ScratchGB:    a.ScratchGB,
+		Price:        o.Price,
+		Rate:         o.Price * money.Micro(count),
+		HostSharePPM: o.HostSharePPM,
 	}
 	n.Lines = []Line{
-		{Kind: "gpu", Rank: rank, Text: fmt.Sprintf("%d × %s", count, o.Model), Quantity: int64(count), UnitPrice: o.Price, Price: n.Rate},
-		{Kind: "host", Rank: rank, Text: fmt.Sprintf("%g CPU cores, %d MB memory, %s, network: included", cores, ram, a.extras()), Quantity: 1},
+		{
+			Kind:      "gpu",
+			Rank:      rank,
+			Text:      fmt.Sprintf("%d × %s", count, o.Model),
+			Quantity:  int64(count),
+			UnitPrice: o.Price,
+			Price:     n.Rate,
+		},
+		{
+			Kind:     "host",
+			Rank:     rank,
+			Text:     fmt.Sprintf("%g CPU cores, %d MB memory, %s, network: included", cores, ram, a.extras()),
+			Quantity: 1,
+		},
 	}
 	return n
 }

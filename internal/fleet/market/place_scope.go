@@ -98,7 +98,8 @@ func (p *placing) onMixedHost(e *entry) gang {
 	slices.SortStableFunc(lots, func(a, b *lot) int {
 		return cmp.Or(cmp.Compare(a.offer.Price, b.offer.Price), a.who.offer.Compare(b.who.offer))
 	})
-	if n := int64(p.request.Nodes); e.lots[0].class.diskFreeGB < p.request.DiskGB*n || e.lots[0].class.scratchFreeGB < p.request.ScratchGB*n {
+	if n := int64(p.request.Nodes); e.lots[0].class.diskFreeGB < p.request.DiskGB*n ||
+		e.lots[0].class.scratchFreeGB < p.request.ScratchGB*n {
 		return gang{}
 	}
 	var g gang

@@ -12,7 +12,16 @@ import (
 
 // newHost makes a host of n free GPUs of one model.
 func newHost(name, model string, n int, price money.Micro) *Host {
-	h := &Host{ID: id.New[id.Host](), Org: id.New[id.Org](), Name: name, Region: "eu", MultiNode: true, CPUCores: 8 * n, RAMMB: int64(n) << 16, DiskFreeGB: 1000}
+	h := &Host{
+		ID:         id.New[id.Host](),
+		Org:        id.New[id.Org](),
+		Name:       name,
+		Region:     "eu",
+		MultiNode:  true,
+		CPUCores:   8 * n,
+		RAMMB:      int64(n) << 16,
+		DiskFreeGB: 1000,
+	}
 	h.add(model, n, price)
 	return h
 }
@@ -20,9 +29,20 @@ func newHost(name, model string, n int, price money.Micro) *Host {
 func (h *Host) add(model string, n int, price money.Micro) {
 	for range n {
 		i := len(h.GPUs)
-		h.GPUs = append(h.GPUs, HostGPU{GPU: GPU{id.New[id.GPU](), fmt.Sprintf("GPU-%s-%d", h.Name, i), i}, Model: model, VRAMMB: 81559, Free: true})
+		h.GPUs = append(h.GPUs, HostGPU{
+			GPU:    GPU{id.New[id.GPU](), fmt.Sprintf("GPU-%s-%d", h.Name, i), i},
+			Model:  model,
+			VRAMMB: 81559,
+			Free:   true,
+		})
 	}
-	h.Offers = append(h.Offers, HostOffer{ID: id.New[id.Offer](), Model: model, Price: price, MinGPUs: 1, HostSharePPM: 850_000})
+	h.Offers = append(h.Offers, HostOffer{
+		ID:           id.New[id.Offer](),
+		Model:        model,
+		Price:        price,
+		MinGPUs:      1,
+		HostSharePPM: 850_000,
+	})
 }
 
 // take marks the first n GPUs of the host as taken.
@@ -66,14 +86,16 @@ func hostNames(s *Snapshot, p Placement) []string {
 
 func TestPlaceTakesTheCheapestDistinctHosts(t *testing.T) {
 	t.Parallel()
-	s := snapshotOf(newHost("dear", "NVIDIA H100 80GB HBM3", 8, 3_000_000), newHost("cheap", "NVIDIA H100 80GB HBM3", 8, 2_000_000),
+	s := snapshotOf(newHost("dear", "NVIDIA H100 80GB HBM3", 8, 3_000_000), newHost("cheap", "NVIDIA H100 80GB HBM3", 8,
+		2_000_000),
 		newHost("middle", "NVIDIA H100 80GB HBM3", 8, 2_500_000), newHost("other", "NVIDIA A100", 8, 1_000_000))
 	p, _ := Place(s, mustRequest(t, func(s *Spec) { s.Nodes, s.GPUsPerNode, s.GPU = 2, 4, "gpu_model=H100" }))
 	if got := hostNames(s, p); !slices.Equal(got, []string{"cheap", "middle"}) || p.Rate != 18_000_000 {
 		t.Fatalf("%v at %s", got, p.Rate)
 	}
 	n := p.Nodes[0]
-	if n.CPUCores != 32 || n.RAMMB != s.Host(n.Host).sellableRAMMB()/2 || n.DiskGB != 10 || len(n.GPUs) != 4 || n.Rate != 8_000_000 {
+	if n.CPUCores != 32 || n.RAMMB != s.Host(n.Host).sellableRAMMB()/2 || n.DiskGB != 10 || len(n.GPUs) != 4 ||
+		n.Rate != 8_000_000 {
 		t.Errorf("%+v", n)
 	}
 	var sum money.Micro
@@ -115,7 +137,8 @@ func TestPlaceKeepsAFabricGangInOneFabric(t *testing.T) {
 	}
 	_, why := Place(s, mustRequest(t, func(s *Spec) { s.Nodes, s.Network.Scope = 4, ScopeFabric }))
 	last := why.Exclusions[len(why.Exclusions)-1]
-	if last.Left != 0 || last.Excluded != 3 || last.Constraint != "network.scope = fabric: 4 hosts in one fabric, the largest has 3" {
+	if last.Left != 0 || last.Excluded != 3 || last.Constraint != "network.scope = fabric: 4 hosts in one fabric, the "+
+		"largest has 3" {
 		t.Errorf("%+v", why)
 	}
 }
@@ -127,7 +150,8 @@ func TestPlaceOnOneHost(t *testing.T) {
 	s := snapshotOf(newHost("small", "A", 2, 100_000), newHost("big", "A", 8, 900_000), mixed)
 	a := mustRequest(t, func(s *Spec) { s.Nodes, s.GPUsPerNode, s.Network.Scope = 3, 2, ScopeHost })
 	p, _ := Place(s, a)
-	if got := hostNames(s, p); !slices.Equal(got, []string{"mixed", "mixed", "mixed"}) || p.Rate != 2*(500_000+700_000+700_000) {
+	if got := hostNames(s, p); !slices.Equal(got, []string{"mixed", "mixed", "mixed"}) ||
+		p.Rate != 2*(500_000+700_000+700_000) {
 		t.Fatalf("%v at %s", got, p.Rate)
 	}
 	if g := p.gpuIDs(); len(g) != 6 {
@@ -141,7 +165,8 @@ func TestPlaceOnOneHost(t *testing.T) {
 
 func TestEquallyCheapHostsBreakTheFleetUpLeast(t *testing.T) {
 	t.Parallel()
-	s := snapshotOf(newHost("whole", "X", 8, 1_000_000), newHost("half", "X", 8, 1_000_000).taken(4), newHost("rest", "X", 8, 1_000_000).taken(6))
+	s := snapshotOf(newHost("whole", "X", 8, 1_000_000), newHost("half", "X", 8, 1_000_000).taken(4),
+		newHost("rest", "X", 8, 1_000_000).taken(6))
 	p, _ := Place(s, mustRequest(t, func(s *Spec) { s.GPUsPerNode = 2 }))
 	if got := hostNames(s, p); got[0] != "rest" {
 		t.Errorf("2 GPUs from %v", got)
@@ -161,7 +186,8 @@ func TestExplainAddsUp(t *testing.T) {
 	full.DiskFreeGB = 5
 	alone := newHost("alone", "NVIDIA H100", 8, 2_000_000)
 	alone.MultiNode = false
-	s := snapshotOf(newHost("a100", "NVIDIA A100", 8, 1_000_000), busy, short, full, alone, newHost("small", "NVIDIA H100", 2, 1_000_000), newHost("fits", "NVIDIA H100", 8, 2_000_000))
+	s := snapshotOf(newHost("a100", "NVIDIA A100", 8, 1_000_000), busy, short, full, alone,
+		newHost("small", "NVIDIA H100", 2, 1_000_000), newHost("fits", "NVIDIA H100", 8, 2_000_000))
 	p, why := Place(s, mustRequest(t, func(s *Spec) { s.Nodes, s.GPUsPerNode, s.GPU = 2, 4, "gpu_model=H100 region=EU" }))
 	if len(p.Nodes) != 0 {
 		t.Fatalf("%+v", p)
@@ -175,7 +201,8 @@ func TestExplainAddsUp(t *testing.T) {
 		}
 		got = append(got, fmt.Sprintf("%s: %d", e.Constraint, e.Excluded))
 	}
-	want := []string{"gpu_model = H100: 1", "gpus_per_node = 4: 1", "4 free now: 1", "no max_duration: the host takes no open-ended rentals: 1",
+	want := []string{"gpu_model = H100: 1", "gpus_per_node = 4: 1", "4 free now: 1",
+		"no max_duration: the host takes no open-ended rentals: 1",
 		"disk_gb = 10: 1", "multi_node: reachable from other hosts: 1", "nodes = 2: distinct hosts: 1"}
 	if !slices.Equal(got, want) || left != 0 {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -184,7 +211,8 @@ func TestExplainAddsUp(t *testing.T) {
 
 func TestRelaxProposesTheSmallestChange(t *testing.T) {
 	t.Parallel()
-	fast, slow, far := newHost("fast", "NVIDIA H200", 8, 3_000_000), newHost("slow", "NVIDIA H100", 8, 2_000_000), newHost("far", "NVIDIA H100", 8, 2_500_000)
+	fast, slow, far := newHost("fast", "NVIDIA H200", 8, 3_000_000), newHost("slow", "NVIDIA H100", 8, 2_000_000),
+		newHost("far", "NVIDIA H100", 8, 2_500_000)
 	for i, h := range []*Host{fast, slow, far} {
 		gbps := []float64{350, 150, 300}[i]
 		h.BusbwGbps = &gbps
@@ -225,7 +253,8 @@ func TestRelaxLimits(t *testing.T) {
 	}{
 		{func(s *Spec) {}, "max_duration", int64(3600)},
 		{func(s *Spec) { d := int64(7200); s.MaxDuration = &d }, "max_duration", int64(3600)},
-		{func(s *Spec) { d, p := int64(60), money.Micro(1_000_000); s.MaxDuration, s.MaxPricePerHour = &d, &p }, "max_price_per_hour", money.Micro(2_000_000)},
+		{func(s *Spec) { d, p := int64(60), money.Micro(1_000_000); s.MaxDuration, s.MaxPricePerHour = &d, &p },
+			"max_price_per_hour", money.Micro(2_000_000)},
 		{func(s *Spec) { d := int64(60); s.MaxDuration, s.DiskGB = &d, 200 }, "disk_gb", int64(50)},
 		{func(s *Spec) { d := int64(60); s.MaxDuration, s.Nodes = &d, 2 }, "nodes", 1},
 		{func(s *Spec) { d := int64(60); s.MaxDuration, s.GPUsPerNode = &d, 6 }, "gpus_per_node", 4},
@@ -358,7 +387,8 @@ func cheapest(hosts []*Host, a Request) (money.Micro, bool) {
 				continue
 			}
 			for _, o := range h.Offers {
-				if o.Model == "C" && len(a.Query.terms) > 0 && a.Query.terms[0].op == opNe || o.Model == "B" && len(a.Query.terms) > 0 && a.Query.terms[0].op == opIn {
+				if o.Model == "C" && len(a.Query.terms) > 0 && a.Query.terms[0].op == opNe || o.Model == "B" &&
+					len(a.Query.terms) > 0 && a.Query.terms[0].op == opIn {
 					continue
 				}
 				if !o.takes(a.Duration) || o.MinGPUs > a.GPUs || h.free(o.Model)-free[o.ID] < a.GPUs {

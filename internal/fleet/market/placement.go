@@ -34,8 +34,8 @@ type Placed struct {
 	Runtime     string `json:"runtime,omitempty"`
 	ScratchGB   int64  `json:"scratch_gb,omitempty"` // the node's own, kept for it
 
-	// Of a rank in a gang: what an hour of its standby is worth, and what its lease is liable for when its host fails. Bond is
-	// zero where nobody is liable: in a gang of one operator, and for a host that was taken without a bond.
+	// Of a rank in a gang: what an hour of its standby is worth, and what its lease is liable for when its host fails.
+	// Bond is zero where nobody is liable: in a gang of one operator, and for a host that was taken without a bond.
 	StandbyRate money.Micro `json:"standby_rate,omitempty"`
 	Bond        money.Nano  `json:"bond,omitempty"`
 

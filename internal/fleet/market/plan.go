@@ -15,7 +15,9 @@ const maxReplans = 3
 
 // ErrStale says that a plan was made on a view that has changed since. Planning plans again.
 var ErrStale = &fault.Fault{
-	Kind: fault.Conflict, Message: "others rented the same GPUs first, several times over: try again", RetryAfter: time.Second,
+	Kind:       fault.Conflict,
+	Message:    "others rented the same GPUs first, several times over: try again",
+	RetryAfter: time.Second,
 }
 
 // Planner makes plans on this replica's view of the fleet, for one attempt. See Planning.
@@ -35,9 +37,9 @@ func (e *errUnconfirmed) Error() string {
 	return "market: nothing fits in memory; not confirmed by the database"
 }
 
-// Place plans the cheapest feasible gang for spec and the org that would rent it, from memory; it asks the database nothing. GPUs that other attempts
-// on this replica are about to claim are left alone. Called again in the same attempt it forgets the plan before.
-// Fault: NoCapacity with explain and relaxations.
+// Place plans the cheapest feasible gang for spec and the org that would rent it, from memory; it asks the database
+// nothing. GPUs that other attempts on this replica are about to claim are left alone. Called again in the same attempt
+// it forgets the plan before. Fault: NoCapacity with explain and relaxations.
 func (p *Planner) Place(ctx context.Context, renter id.Org, spec Spec) (Placement, error) {
 	a, err := spec.Request(renter)
 	if err != nil {
@@ -80,7 +82,8 @@ func counted(n int, noun string) string {
 }
 
 func noCapacity(a Request, why Explain) error {
-	f := fault.New(fault.NoCapacity, "no placement for %s × %s among %s", counted(a.Nodes, "node"), counted(a.GPUs, "GPU"), counted(why.Hosts, "host"))
+	f := fault.New(fault.NoCapacity, "no placement for %s × %s among %s", counted(a.Nodes, "node"), counted(a.GPUs, "GPU"),
+		counted(why.Hosts, "host"))
 	f.Extra = map[string]any{
 		"explain": append([]Exclusion{}, why.Exclusions...), "hosts": why.Hosts,
 		"relaxations": append([]Relaxation{}, why.Relaxations...), // a list in answers, never null
@@ -89,11 +92,13 @@ func noCapacity(a Request, why Explain) error {
 }
 
 // Planning runs attempt, which plans with p and claims the plan in a transaction of its own; Planner.Place may be
-// called inside it. image is the image that the plan is for: hosts that hold it already are preferred, and they are read
-// here, because Place must not need a second connection. "" prefers none. When the attempt fails because the plan was stale, or because nothing fitted in memory, the view is
-// read again and the attempt repeated: up to three more times, and NoCapacity is never the answer before a read of the
-// database that began after this call. When attempt returns nil, the last plan counts as claimed.
-func (m *Market) Planning(ctx context.Context, image string, attempt func(ctx context.Context, p *Planner) error) error {
+// called inside it. image is the image that the plan is for: hosts that hold it already are preferred, and they are
+// read here, because Place must not need a second connection. "" prefers none. When the attempt fails because the plan
+// was stale, or because nothing fitted in memory, the view is read again and the attempt repeated: up to three more
+// times, and NoCapacity is never the answer before a read of the database that began after this call. When attempt
+// returns nil, the last plan counts as claimed.
+func (m *Market) Planning(ctx context.Context, image string,
+	attempt func(ctx context.Context, p *Planner) error) error {
 	asked := m.cfg.Now()
 	if err := m.view.recent(ctx, m.cfg.MaxAge); err != nil {
 		return err

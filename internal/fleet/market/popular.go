@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// An image is popular when several orgs have rented it within days and several hosts have pulled it without credentials:
-// what is one customer's alone, or needs a password, is named to no host that does not run it.
+// An image is popular when several orgs have rented it within days and several hosts have pulled it without
+// credentials: what is one customer's alone, or needs a password, is named to no host that does not run it.
 const (
 	popularImages  = 5
 	popularWithin  = 7 * 24 * time.Hour
@@ -28,8 +28,8 @@ type popular struct {
 	at   time.Time
 }
 
-// Popular are the public images that were rented most of late, by their names in full, the most popular first: hosts with
-// nothing to do may fetch them ahead of time. An answer is used again for ten minutes.
+// Popular are the public images that were rented most of late, by their names in full, the most popular first: hosts
+// with nothing to do may fetch them ahead of time. An answer is used again for ten minutes.
 func (m *Market) Popular(ctx context.Context) ([]string, error) {
 	m.popular.mu.Lock()
 	defer m.popular.mu.Unlock()

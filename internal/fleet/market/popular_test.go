@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Popular is what several orgs rented of late and several hosts pulled without credentials; another's image, one that needs
-// a password and what nobody could pull are named to nobody.
+// Popular is what several orgs rented of late and several hosts pulled without credentials; another's image, one that
+// needs a password and what nobody could pull are named to nobody.
 func TestPopularImages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -19,8 +19,10 @@ func TestPopularImages(t *testing.T) {
 	rent := func(image, digest, age string, by ...id.Org) {
 		t.Helper()
 		for _, o := range by {
-			w.exec(`INSERT INTO cluster (id, org_id, created_by, name, spec, image_ref, image_digest, state, node_count, gpus_per_node, rate, currency, created_at)
-				VALUES ($1, $2, $3, 'x', '{}', $4, $5, 'released', 1, 1, 1, 'USD', clock_timestamp() - $6::interval)`, id.New[id.Cluster](), o, w.user, image, digest, age)
+			w.exec(`INSERT INTO cluster (id, org_id, created_by, name, spec, image_ref, image_digest, state, node_count,
+				gpus_per_node, rate, currency, created_at)
+				VALUES ($1, $2, $3, 'x', '{}', $4, $5, 'released', 1, 1, 1, 'USD', clock_timestamp() -
+				$6::interval)`, id.New[id.Cluster](), o, w.user, image, digest, age)
 		}
 	}
 	public := func(ref string, on ...id.Host) {
@@ -44,7 +46,8 @@ func TestPopularImages(t *testing.T) {
 	public("index.docker.io/gone/gone:1", hosts...)
 
 	got, err := w.m.Popular(t.Context())
-	if want := []string{"index.docker.io/pytorch/pytorch:2.4", "index.docker.io/library/ubuntu:latest"}; err != nil || !slices.Equal(got, want) {
+	if want := []string{"index.docker.io/pytorch/pytorch:2.4", "index.docker.io/library/ubuntu:latest"}; err != nil ||
+		!slices.Equal(got, want) {
 		t.Errorf("%v, %v, want %v", got, err, want)
 	}
 	rent("new/new:1", "sha256:6", "1 minute", orgs...)
@@ -52,7 +55,10 @@ func TestPopularImages(t *testing.T) {
 	if again, _ := w.m.Popular(t.Context()); !slices.Equal(again, got) {
 		t.Errorf("asked again at once: %v", again)
 	}
-	later, err := market.New(w.d, nil, market.Config{Currency: currency, Now: func() time.Time { return time.Now().Add(time.Hour) }})
+	later, err := market.New(w.d, nil, market.Config{
+		Currency: currency,
+		Now:      func() time.Time { return time.Now().Add(time.Hour) },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,14 +75,15 @@ func (t term) String() string {
 
 // quote puts quotes around a value that would not read back without.
 func quote(s string) string {
-	if s != "" && !strings.ContainsAny(s, " \t\r\n,[]\"'\\=!<>") && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
+	if s != "" && !strings.ContainsAny(s, " \t\r\n,[]\"'\\=!<>") &&
+		!strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return s
 	}
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-// ParseQuery reads terms `field op value` joined by spaces: ops = != < <= > >= in notin, lists [a,b], quotes for spaces.
-// Its error is a *QueryError naming the position.
+// ParseQuery reads terms `field op value` joined by spaces: ops = != < <= > >= in notin, lists [a,b], quotes for
+// spaces. Its error is a *QueryError naming the position.
 func ParseQuery(s string) (Query, error) {
 	if len(s) > maxQueryBytes {
 		return Query{}, &QueryError{1, fmt.Sprintf("a query has at most %d bytes", maxQueryBytes)}
@@ -120,7 +121,8 @@ func parseTerm(l *lexer) (t term, more bool, err error) {
 		return t, false, &QueryError{name.pos, fmt.Sprintf("want a field such as gpu_model, not %s", name.describe())}
 	}
 	if t.field = fieldNamed(name.text); t.field == nil {
-		return t, false, &QueryError{name.pos, fmt.Sprintf("there is no field %q; %s", text.Ellipsis(name.text, 40), suggest(name.text))}
+		return t, false, &QueryError{name.pos, fmt.Sprintf("there is no field %q; %s", text.Ellipsis(name.text, 40),
+			suggest(name.text))}
 	}
 	if t.op, err = parseOp(l, t.field); err != nil {
 		return t, false, err
@@ -145,7 +147,8 @@ func parseOp(l *lexer, f *field) (op, error) {
 	}
 	o := op(strings.ToLower(tok.text))
 	switch {
-	case tok.kind == tokenOp && slices.Contains([]op{opEq, opNe}, o), tok.kind == tokenWord && slices.Contains([]op{opIn, opNotIn}, o):
+	case tok.kind == tokenOp && slices.Contains([]op{opEq, opNe}, o), tok.kind == tokenWord &&
+		slices.Contains([]op{opIn, opNotIn}, o):
 		return o, nil
 	case tok.kind == tokenOp && slices.Contains([]op{opLt, opLe, opGt, opGe}, o):
 		if f.kind != kindNumber && f.kind != kindPrice && f.kind != kindVersion {
@@ -153,7 +156,8 @@ func parseOp(l *lexer, f *field) (op, error) {
 		}
 		return o, nil
 	}
-	return "", &QueryError{tok.pos, fmt.Sprintf("after %s want one of = != < <= > >= in notin, not %s", f.name, tok.describe())}
+	return "", &QueryError{tok.pos, fmt.Sprintf("after %s want one of = != < <= > >= in notin, not %s", f.name,
+		tok.describe())}
 }
 
 func parseList(l *lexer, f *field) ([]value, error) {

@@ -11,11 +11,14 @@ func (q Query) Value(name, o string) string {
 	return ""
 }
 
-// Set is the query with one term `name op value` in the place of those it has of that field and op; value "" leaves them
-// out. The error is a *QueryError about the term alone.
+// Set is the query with one term `name op value` in the place of those it has of that field and op; value "" leaves
+// them out. The error is a *QueryError about the term alone.
 func (q Query) Set(name, o, v string) (Query, error) {
 	at := q.termOf(name, o)
-	kept := slices.DeleteFunc(slices.Clone(q.terms), func(t term) bool { return t.field.name == name && string(t.op) == o })
+	kept := slices.DeleteFunc(slices.Clone(q.terms), func(t term) bool {
+		return t.field.name == name &&
+			string(t.op) == o
+	})
 	if v == "" {
 		return Query{kept}, nil
 	}

@@ -8,11 +8,32 @@ import (
 
 func testFacts() *facts {
 	return &facts{
-		model: "NVIDIA H100 80GB HBM3", modelWords: &wordList{words("NVIDIA H100 80GB HBM3")}, arch: "Hopper", computeCap: "9.0",
-		cudaMax: "12.4", driver: "550.54.15", vramGB: 80, nvlink: true, nvlinkGbps: 900, powerLimitW: 250, pcieGen: 5, region: "eu-west",
-		fabricName: "ams-r4", busbwGbps: maybe{341.8, true}, price: 2_340_000, minGPUs: 1, free: 8, total: 8, cpuCores: 192,
-		ramMB: 2 << 20, diskFreeGB: 4000, multiNode: true, maxDuration: 7200,
-		diskLimited: true, scratchFreeGB: 900, runtimes: "runc runsc",
+		model:         "NVIDIA H100 80GB HBM3",
+		modelWords:    &wordList{words("NVIDIA H100 80GB HBM3")},
+		arch:          "Hopper",
+		computeCap:    "9.0",
+		cudaMax:       "12.4",
+		driver:        "550.54.15",
+		vramGB:        80,
+		nvlink:        true,
+		nvlinkGbps:    900,
+		powerLimitW:   250,
+		pcieGen:       5,
+		region:        "eu-west",
+		fabricName:    "ams-r4",
+		busbwGbps:     maybe{341.8, true},
+		price:         2_340_000,
+		minGPUs:       1,
+		free:          8,
+		total:         8,
+		cpuCores:      192,
+		ramMB:         2 << 20,
+		diskFreeGB:    4000,
+		multiNode:     true,
+		maxDuration:   7200,
+		diskLimited:   true,
+		scratchFreeGB: 900,
+		runtimes:      "runc runsc",
 	}
 }
 
@@ -146,7 +167,8 @@ func TestBadQueryNamesThePosition(t *testing.T) {
 }
 
 func FuzzParseQuery(f *testing.F) {
-	for _, s := range []string{"gpu_model=H100 vram_gb>=80", `region in [a,"b c"] nvlink=true`, `host_name="\"x\\"`, "max_duration<1", "cuda_max notin [1.2]", "[", "'"} {
+	for _, s := range []string{"gpu_model=H100 vram_gb>=80", `region in [a,"b c"] nvlink=true`, `host_name="\"x\\"`,
+		"max_duration<1", "cuda_max notin [1.2]", "[", "'"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -52,7 +52,8 @@ const (
 // HoldQuote holds the GPUs of a plan for a quote, inside the caller's transaction. Faults: InsufficientFunds when the
 // wallet covers less than 60 s of the price, Invalid when the budget does, QuotaExceeded beyond the limits on open
 // quotes and on holding one GPU; ErrStale when the plan no longer fits.
-func (m *Market) HoldQuote(ctx context.Context, tx *db.Tx, org id.Org, user id.User, spec Spec, plan Placement) (Quote, error) {
+func (m *Market) HoldQuote(ctx context.Context, tx *db.Tx, org id.Org, user id.User, spec Spec,
+	plan Placement) (Quote, error) {
 	if err := tx.Q.LockQuotesOfOrg(ctx, org.String()); err != nil {
 		return Quote{}, fmt.Errorf("market: quotes of %s: %w", org, err)
 	}
@@ -100,7 +101,8 @@ func (m *Market) mayQuote(ctx context.Context, tx *db.Tx, org id.Org, spec Spec,
 		return err
 	}
 	if have < need {
-		return fault.New(fault.InsufficientFunds, "a quote needs credit for 60 seconds: %s %s, and %s is available", need, m.cfg.Currency, have)
+		return fault.New(fault.InsufficientFunds, "a quote needs credit for 60 seconds: %s %s, and %s is available", need,
+			m.cfg.Currency, have)
 	}
 	return nil
 }
@@ -112,7 +114,8 @@ func (m *Market) withinHoldingLimit(ctx context.Context, tx *db.Tx, q Quote) err
 		return fmt.Errorf("market: holding time of %s: %w", q.Org, err)
 	}
 	if seconds+m.cfg.QuoteTTL.Seconds() > maxHeld.Seconds() {
-		return fault.New(fault.QuotaExceeded, "your quotes have held one of these GPUs for %.0f s of the last hour; %.0f s is the most: rent it, or ask for another",
+		return fault.New(fault.QuotaExceeded, "your quotes have held one of these GPUs for %.0f s of the last hour; %.0f "+
+			"s is the most: rent it, or ask for another",
 			seconds, maxHeld.Seconds())
 	}
 	return nil
@@ -171,7 +174,13 @@ func noQuote(q id.Quote, err error) error {
 
 func (m *Market) quoteOf(r dbq.LockQuoteRow) (Quote, error) {
 	q := Quote{
-		ID: r.ID, Org: r.OrgID, User: r.UserID, State: QuoteState(r.State), Cluster: r.ClusterID, CreatedAt: r.CreatedAt, ExpiresAt: r.ExpiresAt,
+		ID:        r.ID,
+		Org:       r.OrgID,
+		User:      r.UserID,
+		State:     QuoteState(r.State),
+		Cluster:   r.ClusterID,
+		CreatedAt: r.CreatedAt,
+		ExpiresAt: r.ExpiresAt,
 	}
 	if r.Due {
 		q.State = QuoteExpired // whether or not the sweep has been there

@@ -13,7 +13,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// ReturnQuote gives a quote back. Returning one that is no longer held changes nothing and is no error. Fault: NotFound.
+// ReturnQuote gives a quote back. Returning one that is no longer held changes nothing and is no error. Fault:
+// NotFound.
 func (m *Market) ReturnQuote(ctx context.Context, org id.Org, q id.Quote) (Quote, error) {
 	var out Quote
 	err := m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
@@ -28,7 +29,8 @@ func (m *Market) ReturnQuote(ctx context.Context, org id.Org, q id.Quote) (Quote
 
 // TakeQuote turns the claims of org's quote into claims of leases, inside the renter's transaction: it locks the quote,
 // then its hosts. Faults: NotFound; Conflict when it expired, was returned or rented, or a host of it went away.
-func (m *Market) TakeQuote(ctx context.Context, tx *db.Tx, org id.Org, quote id.Quote, cluster id.Cluster, leases LeaseOf) (Quote, error) {
+func (m *Market) TakeQuote(ctx context.Context, tx *db.Tx, org id.Org, quote id.Quote, cluster id.Cluster,
+	leases LeaseOf) (Quote, error) {
 	q, err := m.lockQuote(ctx, tx, org, quote)
 	if err != nil {
 		return Quote{}, err
@@ -47,7 +49,8 @@ func (m *Market) TakeQuote(ctx context.Context, tx *db.Tx, org id.Org, quote id.
 	case q.State == QuoteReturned:
 		return Quote{}, fault.New(fault.Conflict, "the quote was given back: ask for a new one")
 	case q.State == QuoteExpired, !now.Before(q.ExpiresAt):
-		return Quote{}, fault.New(fault.Conflict, "the quote expired at %s: ask for a new one", q.ExpiresAt.Format("15:04:05 UTC"))
+		return Quote{}, fault.New(fault.Conflict, "the quote expired at %s: ask for a new one",
+			q.ExpiresAt.Format("15:04:05 UTC"))
 	}
 	for i := range hosts {
 		if hosts[i].Org == org {

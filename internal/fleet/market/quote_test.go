@@ -55,7 +55,8 @@ func TestAQuoteHoldsItsGPUsUntilItIsRented(t *testing.T) {
 		t.Errorf("the spec changed: %s", d)
 	}
 	var stored []byte
-	if err := w.d.Pool.QueryRow(t.Context(), "SELECT convert_to(spec::text || placement::text || encode(secrets, 'escape'), 'UTF8') FROM quote").Scan(&stored); err != nil {
+	if err := w.d.Pool.QueryRow(t.Context(), "SELECT convert_to(spec::text || placement::text || encode(secrets, "+
+		"'escape'), 'UTF8') FROM quote").Scan(&stored); err != nil {
 		t.Fatal(err)
 	}
 	if bytes.Contains(stored, []byte("hunter")) {
@@ -71,7 +72,8 @@ func TestAQuoteHoldsItsGPUsUntilItIsRented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(gpus(taken.Placement), gpus(q.Placement)) || taken.Placement.Rate != q.Placement.Rate || taken.Spec.Env["TOKEN"] != "hunter2" {
+	if !slices.Equal(gpus(taken.Placement), gpus(q.Placement)) || taken.Placement.Rate != q.Placement.Rate ||
+		taken.Spec.Env["TOKEN"] != "hunter2" {
 		t.Errorf("%+v", taken)
 	}
 	if l, q := w.claims(host.ForLease), w.claims(host.ForQuote); l != 8 || q != 0 {
@@ -80,7 +82,8 @@ func TestAQuoteHoldsItsGPUsUntilItIsRented(t *testing.T) {
 	if _, err := w.take(renter, q.ID); !fault.Is(err, fault.Conflict) {
 		t.Errorf("rented twice: %v", err)
 	}
-	if q, err := w.m.ReturnQuote(t.Context(), renter, q.ID); err != nil || q.State != market.QuoteRented || w.claims(host.ForLease) != 8 {
+	if q, err := w.m.ReturnQuote(t.Context(), renter, q.ID); err != nil || q.State != market.QuoteRented ||
+		w.claims(host.ForLease) != 8 {
 		t.Errorf("%v %v", q.State, err)
 	}
 }
@@ -185,7 +188,8 @@ func TestAnOrgHoldsAGPUForTenMinutesAnHour(t *testing.T) {
 			t.Fatal(err)
 		}
 		// As if it had run its whole time, some minutes ago.
-		w.exec("UPDATE quote SET created_at = clock_timestamp() - interval '20 minutes', expires_at = clock_timestamp() - interval '1110 seconds' WHERE id = $1", q.ID)
+		w.exec("UPDATE quote SET created_at = clock_timestamp() - interval '20 minutes', expires_at = clock_timestamp() - "+
+			"interval '1110 seconds' WHERE id = $1", q.ID)
 		w.exec("UPDATE gpu_claim SET expires_at = clock_timestamp() WHERE ref = $1 AND ended_at IS NULL", q.ID.UUID())
 	}
 	if quotes != 6 { // 6 × 90 s = 540 s; a seventh could make it 630 s

@@ -64,7 +64,8 @@ type constraint struct {
 	named func(*identity) bool
 }
 
-// notYourOwn is what keeps an org from paying itself: it would turn paid-in credit, such as a stolen card's, into a payout.
+// notYourOwn is what keeps an org from paying itself: it would turn paid-in credit, such as a stolen card's, into a
+// payout.
 const notYourOwn = "not your own: nobody rents from themselves"
 
 // notLinked is the same for organisations that look like one's own.
@@ -105,10 +106,14 @@ func (a *Request) constraints() []constraint {
 		}})
 	}
 	if !a.On.IsZero() {
-		out = append(out, constraint{name: "the host of the other ranks", named: func(w *identity) bool { return w.host == a.On }})
+		out = append(out, constraint{
+			name:  "the host of the other ranks",
+			named: func(w *identity) bool { return w.host == a.On },
+		})
 	}
 	if len(a.Models) > 0 {
-		add(func(f *facts) bool { return slices.Contains(a.Models, f.model) }, "the same GPU: %s", strings.Join(a.Models, " or "))
+		add(func(f *facts) bool { return slices.Contains(a.Models, f.model) }, "the same GPU: %s",
+			strings.Join(a.Models, " or "))
 	}
 	add(func(f *facts) bool { return f.total >= a.GPUs }, "gpus_per_node = %d", a.GPUs)
 	add(func(f *facts) bool { return f.free >= a.GPUs }, "%d free now", a.GPUs)
@@ -162,7 +167,8 @@ func (f *facts) hasShare(n int) bool {
 	if total == 0 {
 		return false
 	}
-	return f.cpuLeft+cpuRounding >= float64(f.cpuCores)*float64(n)/float64(total) && f.ramLeftMB >= h.sellableRAMMB()*int64(n)/total
+	return f.cpuLeft+cpuRounding >= float64(f.cpuCores)*float64(n)/float64(total) &&
+		f.ramLeftMB >= h.sellableRAMMB()*int64(n)/total
 }
 
 // cpuRounding, in cores: shares are floored to a thousandth and summed in floating point.

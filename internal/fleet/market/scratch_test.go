@@ -6,11 +6,12 @@ import (
 	"testing"
 )
 
-// Scratch is placed where there is enough of it for all nodes of the host, each placed node takes its part, and when nobody has
-// enough the explanation names it and what there is is proposed.
+// Scratch is placed where there is enough of it for all nodes of the host, each placed node takes its part, and when
+// nobody has enough the explanation names it and what there is is proposed.
 func TestScratchIsPlacedWhereItIs(t *testing.T) {
 	t.Parallel()
-	plain, some, much := newHost("plain", "X", 4, 1_000_000), newHost("some", "X", 4, 2_000_000), newHost("much", "X", 4, 3_000_000)
+	plain, some, much := newHost("plain", "X", 4, 1_000_000), newHost("some", "X", 4, 2_000_000),
+		newHost("much", "X", 4, 3_000_000)
 	some.ScratchFreeGB, much.ScratchFreeGB = 100, 1000
 	all := snapshotOf(plain, some, much)
 	for _, c := range []struct {

@@ -148,8 +148,8 @@ func (o order) sort(matches []*lot) []row {
 	return rows
 }
 
-// match returns the lots with a free GPU that satisfy the query, and how many hosts fell at each term; the last count is
-// of the hosts left.
+// match returns the lots with a free GPU that satisfy the query, and how many hosts fell at each term; the last count
+// is of the hosts left.
 func (s *Snapshot) match(q Query) (matches []*lot, fell []int) {
 	fell = make([]int, len(q.terms)+1)
 	furthest := map[id.Host]int{}

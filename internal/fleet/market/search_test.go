@@ -56,17 +56,22 @@ func TestSearchOffers(t *testing.T) {
 		}
 	}
 	p := search("vram_gb>=80 gpus_free>=4 region=eu-west", "")
-	if p.Total != 2 || p.GPUsFree != 12 || p.Hosts != 2 || len(p.Explain) != 3 || p.Explain[1].Excluded != 1 || p.Explain[2].Left != 2 {
+	if p.Total != 2 || p.GPUsFree != 12 || p.Hosts != 2 || len(p.Explain) != 3 || p.Explain[1].Excluded != 1 ||
+		p.Explain[2].Left != 2 {
 		t.Errorf("%+v", p)
 	}
-	if len(p.Models) != 1 || p.Models[0].GPUsFree != 14 || len(p.Regions) != 1 || p.Regions[0] != (market.Facet{Value: "eu-west", GPUsFree: 14}) {
+	if len(p.Models) != 1 || p.Models[0].GPUsFree != 14 || len(p.Regions) != 1 || p.Regions[0] != (market.Facet{
+		Value:    "eu-west",
+		GPUsFree: 14,
+	}) {
 		t.Errorf("all that is free: %+v in %+v", p.Models, p.Regions)
 	}
 	b, err := json.Marshal(p.Items[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"gpus_total":4`, `"vram_gb":80`, `"price_per_gpu_hour":"2.000000"`, `"fabric":null`, `"max_duration":null`, `"nvlink":true`} {
+	for _, want := range []string{`"gpus_total":4`, `"vram_gb":80`, `"price_per_gpu_hour":"2.000000"`, `"fabric":null`,
+		`"max_duration":null`, `"nvlink":true`} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("%s lacks %s", b, want)
 		}
@@ -79,7 +84,8 @@ func TestSearchPages(t *testing.T) {
 	for i := range 7 {
 		w.host(fmt.Sprintf("h%d", i), 1+i%2, fmt.Sprintf("%d.00", 1+i/3))
 	}
-	for _, sort := range []string{"", "-price_per_gpu_hour", "gpus_total", "region", "-busbw_gbps", "max_duration", "cuda_max", "host_id"} {
+	for _, sort := range []string{"", "-price_per_gpu_hour", "gpus_total", "region", "-busbw_gbps", "max_duration",
+		"cuda_max", "host_id"} {
 		var got []id.Offer
 		s := market.OfferSearch{Sort: sort, Limit: 2}
 		for {
@@ -116,7 +122,11 @@ func TestSearchPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.m.SearchOffers(t.Context(), market.OfferSearch{Limit: 1, Sort: "region", After: *p.Next}); !fault.Is(err, fault.Invalid) {
+	if _, err := w.m.SearchOffers(t.Context(), market.OfferSearch{
+		Limit: 1,
+		Sort:  "region",
+		After: *p.Next,
+	}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a cursor of another order: %v", err)
 	}
 }
@@ -137,18 +147,23 @@ func TestTermsAndTheirHistory(t *testing.T) {
 	}
 	price, two, day := money.Micro(2_500_000), 2, int64(86400)
 	o, err := set(w.operator, "", market.Terms{Price: &price, MinGPUs: &two, MaxDuration: &day})
-	if err != nil || len(o) != 1 || *o[0].Price != price || o[0].MinGPUs != 2 || *o[0].MaxDuration != day || o[0].GPUs != 2 {
+	if err != nil || len(o) != 1 || *o[0].Price != price || o[0].MinGPUs != 2 || *o[0].MaxDuration != day ||
+		o[0].GPUs != 2 {
 		t.Fatalf("%+v %v", o, err)
 	}
 	var none int64
-	if o, err = set(w.operator, "NVIDIA H100 80GB HBM3", market.Terms{MaxDuration: &none}); err != nil || *o[0].Price != price || o[0].MaxDuration != nil {
+	if o, err = set(w.operator, "NVIDIA H100 80GB HBM3", market.Terms{MaxDuration: &none}); err != nil ||
+		*o[0].Price != price || o[0].MaxDuration != nil {
 		t.Fatalf("%+v %v", o, err)
 	}
 	if o, err = set(w.operator, "", market.Terms{Unlist: true}); err != nil || o[0].Price != nil {
 		t.Fatalf("%+v %v", o, err)
 	}
 	free, zero, long := money.Micro(0), 0, int64(59)
-	for _, bad := range []market.Terms{{Price: &free}, {MinGPUs: &zero}, {MaxDuration: &long}, {Price: &price, Unlist: true}} {
+	for _, bad := range []market.Terms{{Price: &free}, {MinGPUs: &zero}, {MaxDuration: &long}, {
+		Price:  &price,
+		Unlist: true,
+	}} {
 		if _, err := set(w.operator, "", bad); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%+v: %v", bad, err)
 		}
@@ -160,7 +175,8 @@ func TestTermsAndTheirHistory(t *testing.T) {
 		t.Errorf("another model: %v", err)
 	}
 	var history int
-	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM offer_price").Scan(&history); err != nil || history != 2 {
+	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM offer_price").Scan(&history); err != nil ||
+		history != 2 {
 		t.Errorf("%d changes of price noted, want 2: %v", history, err)
 	}
 	changes, err := w.m.PriceHistory(t.Context(), h)

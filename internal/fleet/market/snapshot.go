@@ -118,7 +118,8 @@ func NewSnapshot(turn int) *Snapshot {
 	}
 }
 
-// SetGangs replaces what decides which hosts may form a gang. The snapshot keeps g; the caller does not change it any more.
+// SetGangs replaces what decides which hosts may form a gang. The snapshot keeps g; the caller does not change it any
+// more.
 func (s *Snapshot) SetGangs(g *Gangs) { s.gangs = g }
 
 // Len is the number of hosts.

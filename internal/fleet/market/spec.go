@@ -129,7 +129,8 @@ func (s Spec) Duration() int64 {
 }
 
 // free are the fields a renter may still set when renting a quote: they change neither placement nor price.
-var free = []string{"name", "project", "labels", "image", "registry_auth", "restart", "egress", "command", "env", "ports",
+var free = []string{"name", "project", "labels", "image", "registry_auth", "restart", "egress", "command", "env",
+	"ports",
 	"ssh_key_ids", "budget", "on_node_failure"}
 
 // Override reads further fields from a JSON object over a quoted spec. Fields that would change placement or price

@@ -107,7 +107,8 @@ func (s Spec) checkWorkload(bad *fault.Fields) {
 	case len(s.Image) > 512 || err != nil:
 		bad.Add("image", "is not an image reference: want [registry/]repository[:tag][@sha256:digest]")
 	}
-	if a := s.RegistryAuth; a != nil && (a.Username == "" || a.Password == "" || len(a.Username) > 256 || len(a.Password) > 8192) {
+	if a := s.RegistryAuth; a != nil && (a.Username == "" || a.Password == "" || len(a.Username) > 256 ||
+		len(a.Password) > 8192) {
 		bad.Add("registry_auth", "want a username of up to 256 and a password of up to 8192 bytes")
 	}
 	size := 0
@@ -154,7 +155,8 @@ func (s Spec) checkEnv(bad *fault.Fields) {
 		size += len(k) + len(v)
 		switch {
 		case !envShape.MatchString(k):
-			bad.Add("env", "%q is not a variable name: want letters, digits and _, no digit first, up to 128", text.Ellipsis(k, 40))
+			bad.Add("env", "%q is not a variable name: want letters, digits and _, no digit first, up to 128",
+				text.Ellipsis(k, 40))
 		case strings.HasPrefix(strings.ToUpper(k), "NVIDIA_"):
 			bad.Add("env."+k, "NVIDIA_ variables decide which GPUs a container sees; Muster sets them")
 		case strings.ContainsRune(v, 0) || !utf8.ValidString(v):

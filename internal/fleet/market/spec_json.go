@@ -32,14 +32,35 @@ func (s *Spec) UnmarshalJSON(b []byte) error {
 func (s *Spec) decode(b []byte, allowed func(string) bool) error {
 	var bad fault.Fields
 	decodeObject(b, "", map[string]any{
-		"name": &s.Name, "project": &s.Project, "labels": &s.Labels, "nodes": &s.Nodes, "gpus_per_node": &s.GPUsPerNode,
-		"gpu": &s.GPU, "image": &s.Image, "restart": &s.Restart, "egress": &s.Egress, "command": &s.Command, "env": &s.Env,
-		"disk_gb": &s.DiskGB, "disk_limited": &s.DiskLimited, "scratch_gb": &s.ScratchGB, "runtime": &s.Runtime, "ssh_key_ids": &s.SSHKeyIDs, "max_price_per_hour": &s.MaxPricePerHour,
-		"max_duration": &s.MaxDuration, "budget": &s.Budget, "on_node_failure": &s.OnNodeFailure, "trust": &s.Trust,
-		"interruptible": &s.Interruptible, "template": &s.Template,
+		"name":               &s.Name,
+		"project":            &s.Project,
+		"labels":             &s.Labels,
+		"nodes":              &s.Nodes,
+		"gpus_per_node":      &s.GPUsPerNode,
+		"gpu":                &s.GPU,
+		"image":              &s.Image,
+		"restart":            &s.Restart,
+		"egress":             &s.Egress,
+		"command":            &s.Command,
+		"env":                &s.Env,
+		"disk_gb":            &s.DiskGB,
+		"disk_limited":       &s.DiskLimited,
+		"scratch_gb":         &s.ScratchGB,
+		"runtime":            &s.Runtime,
+		"ssh_key_ids":        &s.SSHKeyIDs,
+		"max_price_per_hour": &s.MaxPricePerHour,
+		"max_duration":       &s.MaxDuration,
+		"budget":             &s.Budget,
+		"on_node_failure":    &s.OnNodeFailure,
+		"trust":              &s.Trust,
+		"interruptible":      &s.Interruptible,
+		"template":           &s.Template,
 		"registry_auth": decodeFunc(func(b []byte, at string) {
 			s.RegistryAuth = &RegistryAuth{}
-			decodeObject(b, at, map[string]any{"username": &s.RegistryAuth.Username, "password": &s.RegistryAuth.Password}, nil, &bad)
+			decodeObject(b, at, map[string]any{
+				"username": &s.RegistryAuth.Username,
+				"password": &s.RegistryAuth.Password,
+			}, nil, &bad)
 		}),
 		"network": decodeFunc(func(b []byte, at string) {
 			decodeObject(b, at, map[string]any{"scope": &s.Network.Scope, "min_gbps": &s.Network.MinGbps}, nil, &bad)
@@ -54,7 +75,10 @@ func (s *Spec) decode(b []byte, allowed func(string) bool) error {
 			for i, item := range items {
 				p := &s.Ports[i]
 				p.Protocol = "tcp"
-				decodeObject(item, fmt.Sprintf("%s[%d]", at, i), map[string]any{"port": &p.Port, "protocol": &p.Protocol}, nil, &bad)
+				decodeObject(item, fmt.Sprintf("%s[%d]", at, i), map[string]any{
+					"port":     &p.Port,
+					"protocol": &p.Protocol,
+				}, nil, &bad)
 			}
 		}),
 	}, allowed, &bad)

@@ -39,7 +39,8 @@ func TestSpecOfTheContract(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Nodes != 2 || *s.MaxPricePerHour != 12_000_000 || *s.Budget != 50*money.Unit || s.Duration() != 7200 || s.Network.Scope != ScopeFabric || s.GPUs() != 8 {
+	if s.Nodes != 2 || *s.MaxPricePerHour != 12_000_000 || *s.Budget != 50*money.Unit || s.Duration() != 7200 ||
+		s.Network.Scope != ScopeFabric || s.GPUs() != 8 {
 		t.Errorf("%+v", s)
 	}
 	b, err := json.Marshal(s)
@@ -69,13 +70,16 @@ func TestSpecNamesEveryFault(t *testing.T) {
 		{`{"image":"b","nodes":1.5}`, "nodes"},
 		{`{"image":"b","nodes":99999999999999999999}`, "nodes"},
 		{`{"image":"b","gpu":"gpu=1"}`, "gpu"},
-		{`{"image":"b","env":{"1X":"","NVIDIA_VISIBLE_DEVICES":"all","OK":"a\u0000b"}}`, "env env.NVIDIA_VISIBLE_DEVICES env.OK"},
+		{`{"image":"b","env":{"1X":"","NVIDIA_VISIBLE_DEVICES":"all","OK":"a\u0000b"}}`,
+			"env env.NVIDIA_VISIBLE_DEVICES env.OK"},
 		{`{"image":"b","env":{"A":1}}`, "env"},
 		{`{"image":"b","env":["A"]}`, "env"},
 		{`{"image":"b","ports":[{"port":0},{"port":80,"protocol":"udp"},{"port":80},{"prot":1}]}`, "ports[3].prot"},
-		{`{"image":"b","ports":[{"port":0},{"port":80,"protocol":"udp"},{"port":80}]}`, "ports[0].port ports[1].protocol ports[2].port"},
+		{`{"image":"b","ports":[{"port":0},{"port":80,"protocol":"udp"},{"port":80}]}`,
+			"ports[0].port ports[1].protocol ports[2].port"},
 		{`{"image":"b","ports":8080}`, "ports"},
-		{`{"image":"b","restart":"always","egress":"none","on_node_failure":"panic","network":{"scope":"rack"}}`, "restart egress on_node_failure network.scope"},
+		{`{"image":"b","restart":"always","egress":"none","on_node_failure":"panic","network":{"scope":"rack"}}`,
+			"restart egress on_node_failure network.scope"},
 		{`{"image":"b","network":{"scope":"any","min_gbps":-1}}`, "network.min_gbps"},
 		{`{"image":"b","runtime":"kata","disk_limited":"yes"}`, "disk_limited"},
 		{`{"image":"b","runtime":"kata"}`, "runtime"},
@@ -119,10 +123,12 @@ func TestOverrideTakesWhatChangesNoPrice(t *testing.T) {
 	s := DefaultSpec()
 	s.Image, s.Env = "busybox", map[string]string{"A": "1"}
 	got, err := s.Override([]byte(`{"command":["true"],"env":{"B":"2"},"name":"x"}`))
-	if err != nil || got.Command[0] != "true" || got.Env["B"] != "2" || len(got.Env) != 1 || got.Image != "busybox" || s.Env["A"] != "1" {
+	if err != nil || got.Command[0] != "true" || got.Env["B"] != "2" || len(got.Env) != 1 || got.Image != "busybox" ||
+		s.Env["A"] != "1" {
 		t.Errorf("%+v %v", got, err)
 	}
-	for _, name := range []string{"nodes", "gpus_per_node", "gpu", "disk_gb", "network", "max_price_per_hour", "max_duration", "interruptible", "template"} {
+	for _, name := range []string{"nodes", "gpus_per_node", "gpu", "disk_gb", "network", "max_price_per_hour",
+		"max_duration", "interruptible", "template"} {
 		_, err := s.Override([]byte(`{"` + name + `":null}`))
 		if f := fault.From(err); f == nil || len(f.Fields) != 1 || f.Fields[0].Location != name {
 			t.Errorf("%s: %v", name, err)

@@ -68,7 +68,14 @@ type mark struct {
 
 func newView(d *db.DB, cfg Config, turn int) *view {
 	return &view{
-		db: d, simulate: cfg.AllowSimulated, currency: cfg.Currency, now: cfg.Now, relistLock: cfg.RelistLock, snap: NewSnapshot(turn), base: map[id.Host]*Host{}, marks: map[*Planner]mark{},
+		db:         d,
+		simulate:   cfg.AllowSimulated,
+		currency:   cfg.Currency,
+		now:        cfg.Now,
+		relistLock: cfg.RelistLock,
+		snap:       NewSnapshot(turn),
+		base:       map[id.Host]*Host{},
+		marks:      map[*Planner]mark{},
 	}
 }
 
@@ -272,7 +279,10 @@ func readGangBans(ctx context.Context, q *dbq.Queries, now time.Time) (map[id.Ho
 	}
 	strikes := map[id.Host][]fairness.Strike{}
 	for _, r := range rows {
-		strikes[r.HostID] = append(strikes[r.HostID], fairness.Strike{AtMS: r.At.UnixMilli(), Against: id.FromUUID[id.Org](r.AgainstOrg.Bytes)})
+		strikes[r.HostID] = append(strikes[r.HostID], fairness.Strike{
+			AtMS:    r.At.UnixMilli(),
+			Against: id.FromUUID[id.Org](r.AgainstOrg.Bytes),
+		})
 	}
 	out := map[id.Host]bool{}
 	for h, all := range strikes {

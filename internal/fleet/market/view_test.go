@@ -26,8 +26,8 @@ func (w *world) offers(m *market.Market) []market.Offer {
 	return p.Items
 }
 
-// TestTheViewMissesNoLateCommitter: a transaction that began, and wrote, before a read but committed after it is seen by
-// the next.
+// TestTheViewMissesNoLateCommitter: a transaction that began, and wrote, before a read but committed after it is seen
+// by the next.
 func TestTheViewMissesNoLateCommitter(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -123,7 +123,8 @@ func TestTheViewIsWhatIsThere(t *testing.T) {
 		"UPDATE gpu SET present = NOT present WHERE host_id = $1 AND idx = 2",
 		"UPDATE offer SET price = coalesce(price, 0) + 1 WHERE host_id = $1",
 		"UPDATE offer SET price = NULL WHERE host_id = $1",
-		`INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref) SELECT gen_random_uuid(), id, host_id, 'own_use', host_id FROM gpu
+		`INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref) SELECT gen_random_uuid(), id, host_id, 'own_use', host_id
+			FROM gpu
 			WHERE host_id = $1 AND idx = 0 ON CONFLICT DO NOTHING`,
 		"UPDATE gpu_claim SET ended_at = clock_timestamp() WHERE host_id = $1 AND ended_at IS NULL",
 	}

@@ -27,8 +27,9 @@ const (
 )
 
 // Follow sends lines to out until the cluster has ended and its logs are read to the end, or ctx ends, which is no
-// error. First come those that are kept, merged; then those of all ranks as they are printed. A host that is away, a run
-// that has not begun, a restart and a replacement are waited for; a stream that broke off is taken up where it ended.
+// error. First come those that are kept, merged; then those of all ranks as they are printed. A host that is away, a
+// run that has not begun, a restart and a replacement are waited for; a stream that broke off is taken up where it
+// ended.
 //
 // A rank that from knows is read from there on, and q.Tail is not for it. Fault: RateLimited.
 func (r *Reader) Follow(ctx context.Context, q Query, from Position, out chan<- Line) error {
@@ -43,7 +44,14 @@ func (r *Reader) Follow(ctx context.Context, q Query, from Position, out chan<- 
 	looking, lookCtx := errgroup.WithContext(ctx)
 	looking.SetLimit(looksAtOnce)
 	for i, rank := range q.Ranks {
-		f := &follower{r: r, q: q, rank: rank, mark: from[rank], out: out, changes: r.bus.Watch(ctx, bus.TopicCluster(q.Cluster))}
+		f := &follower{
+			r:       r,
+			q:       q,
+			rank:    rank,
+			mark:    from[rank],
+			out:     out,
+			changes: r.bus.Watch(ctx, bus.TopicCluster(q.Cluster)),
+		}
 		ranks[i] = f
 		looking.Go(func() error {
 			w, err := f.look(lookCtx)
@@ -92,8 +100,8 @@ type follower struct {
 	due   time.Time
 }
 
-// begin is the tail that is asked for of what there is at first, after the stored lines in w. Of a run that begins while
-// it is followed, every line is wanted.
+// begin is the tail that is asked for of what there is at first, after the stored lines in w. Of a run that begins
+// while it is followed, every line is wanted.
 func (f *follower) begin(ctx context.Context, w *window) []Line {
 	l := f.log.Live
 	if f.q.Tail < 0 || !f.fresh || l == nil || !f.begun() {
@@ -121,8 +129,8 @@ func (f *follower) begin(ctx context.Context, w *window) []Line {
 	return w.lines()
 }
 
-// look reads what is known now, and what was stored beyond the mark, of which it keeps the last lines: the mark moves on
-// by those that are dropped too, for they are not wanted later either.
+// look reads what is known now, and what was stored beyond the mark, of which it keeps the last lines: the mark moves
+// on by those that are dropped too, for they are not wanted later either.
 func (f *follower) look(ctx context.Context) (w *window, err error) {
 	w = f.q.window()
 	f.fresh = !f.looked && f.mark.epoch == 0

@@ -122,7 +122,10 @@ func TestFollowBeginsWithTheTail(t *testing.T) {
 	for tail, want := range map[int][]string{
 		9: {"a", "b", "c", "d", "e", "f", "g", "h"}, 4: {"c", "d", "e", "f", "g", "h"}, 1: {"f", "g", "h"}, 0: {"g", "h"},
 	} {
-		f := &fleet{state: cluster.Running, logs: map[int]cluster.Log{0: {Runs: []cluster.RunLog{run(1, old...)}, Live: live(2)}}}
+		f := &fleet{
+			state: cluster.Running,
+			logs:  map[int]cluster.Log{0: {Runs: []cluster.RunLog{run(1, old...)}, Live: live(2)}},
+		}
 		f.serve = func(d agentapi.Dial, w io.Writer) error {
 			if d.Tail < tail {
 				t.Errorf("asked for %d lines", d.Tail)
@@ -212,7 +215,10 @@ func TestFollowLeavesADeadHost(t *testing.T) {
 func TestFollowGivesUpAnEndedClustersLostLog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fleet{state: cluster.Failed, logs: map[int]cluster.Log{0: {Runs: []cluster.RunLog{run(1, line{1, "a"})}, Live: live(2)}}}
+		f := &fleet{
+			state: cluster.Failed,
+			logs:  map[int]cluster.Log{0: {Runs: []cluster.RunLog{run(1, line{1, "a"})}, Live: live(2)}},
+		}
 		f.serve = func(agentapi.Dial, io.Writer) error { return away() }
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()

@@ -144,8 +144,8 @@ func (r *Reader) Kept(ctx context.Context, q Query) (lines []Line, more bool, er
 
 // Present is what the ranks have printed so far, merged: the kept logs, then the present runs as their hosts tell. Cut
 // says that lines are missing at the beginning of a rank, beyond q.Tail, because there were too many for one answer. A
-// rank of which nothing at all can be read makes it fault.Unavailable, unless it has not begun: then there is nothing to
-// read, and Waiting says so. Faults: Unavailable, RateLimited.
+// rank of which nothing at all can be read makes it fault.Unavailable, unless it has not begun: then there is nothing
+// to read, and Waiting says so. Faults: Unavailable, RateLimited.
 func (r *Reader) Present(ctx context.Context, q Query) (lines []Line, cut bool, err error) {
 	leave, err := r.slots.gather(ctx, q.Org)
 	if err != nil {
@@ -222,8 +222,8 @@ func begun(c cluster.Cluster, rank int) bool {
 	return true
 }
 
-// Waiting says why some of the ranks can have printed nothing yet: "rank 0 is pulling, rank 1 is pending"; "" when all may
-// have.
+// Waiting says why some of the ranks can have printed nothing yet: "rank 0 is pulling, rank 1 is pending"; "" when all
+// may have.
 func Waiting(c cluster.Cluster, ranks []int) string {
 	var out []string
 	for _, n := range c.Nodes {
@@ -234,9 +234,10 @@ func Waiting(c cluster.Cluster, ranks []int) string {
 	return strings.Join(out, ", ")
 }
 
-// keptMeanwhile looks once more for a run that could not be streamed. Its container may just be on its way out: then the
-// run's log is stored by now, or its host still has what it kept of it before it began to remove.
-func (r *Reader) keptMeanwhile(ctx context.Context, q Query, rank int, l *cluster.LiveLog, cause error) (again *cluster.Log, kept *window, err error) {
+// keptMeanwhile looks once more for a run that could not be streamed. Its container may just be on its way out: then
+// the run's log is stored by now, or its host still has what it kept of it before it began to remove.
+func (r *Reader) keptMeanwhile(ctx context.Context, q Query, rank int, l *cluster.LiveLog,
+	cause error) (again *cluster.Log, kept *window, err error) {
 	log, err := r.store.Log(ctx, q.Org, q.Cluster, rank)
 	if err != nil {
 		return nil, nil, err
@@ -285,8 +286,8 @@ func (r *Reader) run(ctx context.Context, rank int, l cluster.LiveLog, purpose s
 	return err
 }
 
-// mostFor is how many lines are read of a host that was asked for the last n: an honest one may send more than n, for it
-// splits long lines.
+// mostFor is how many lines are read of a host that was asked for the last n: an honest one may send more than n, for
+// it splits long lines.
 func mostFor(n int) int { return 2*n + overlap }
 
 // stored calls each for the lines of a rank's kept logs, in the order of its runs.
@@ -301,9 +302,10 @@ func stored(log cluster.Log, rank int, each func(Line)) {
 	}
 }
 
-// stream calls each for every line that the host sends, until it returns false, the stream ends, or ctx does. Whole says
-// that the stream ended by itself.
-func (r *Reader) stream(ctx context.Context, rank int, l cluster.LiveLog, d agentapi.Dial, each func(Line) bool) (whole bool, err error) {
+// stream calls each for every line that the host sends, until it returns false, the stream ends, or ctx does. Whole
+// says that the stream ended by itself.
+func (r *Reader) stream(ctx context.Context, rank int, l cluster.LiveLog, d agentapi.Dial,
+	each func(Line) bool) (whole bool, err error) {
 	dialCtx, cancel := context.WithTimeout(ctx, hostAnswers)
 	s, err := r.open(dialCtx, l.Host, d)
 	silent := dialCtx.Err() != nil && ctx.Err() == nil

@@ -174,8 +174,8 @@ func TestPresentIsKeptThenLive(t *testing.T) {
 	same(t, got, "other", "four")
 }
 
-// TestALogIsReadWhileItsContainerGoes: at that moment the log is on its way from the container to the host's disk to the
-// store.
+// TestALogIsReadWhileItsContainerGoes: at that moment the log is on its way from the container to the host's disk to
+// the store.
 func TestALogIsReadWhileItsContainerGoes(t *testing.T) {
 	t.Parallel()
 	q := nodelog.Query{Ranks: []int{0}, Tail: -1}

@@ -62,7 +62,8 @@ type signUpView struct {
 }
 
 // signUp hashes before the transaction: it takes tens of milliseconds of CPU.
-func (a *API) signUp(ctx context.Context, caller account.Principal, in *signUpInput, once idem.Request) (idem.Answer, signUpView, error) {
+func (a *API) signUp(ctx context.Context, caller account.Principal, in *signUpInput,
+	once idem.Request) (idem.Answer, signUpView, error) {
 	prepared, err := a.accounts.PrepareSignUp(ctx, account.SignUp{
 		Email: in.Body.Email, Password: in.Body.Password, Name: in.Body.Name, Address: caller.Address,
 	})
@@ -88,7 +89,8 @@ func (a *API) signUp(ctx context.Context, caller account.Principal, in *signUpIn
 }
 
 // sendVerification mails the link again.
-func (a *API) sendVerification(ctx context.Context, tx *db.Tx, p account.Principal, _ *verificationInput) (sentView, error) {
+func (a *API) sendVerification(ctx context.Context, tx *db.Tx, p account.Principal,
+	_ *verificationInput) (sentView, error) {
 	return sentView{p.Email}, a.accounts.SendVerification(ctx, tx, p)
 }
 
@@ -98,7 +100,8 @@ type sentView struct {
 	To string `json:"to" doc:"the address the link went to"`
 }
 
-// TokenView is an API token without its secret. It is exported because the reference leaves out unexported embedded types.
+// TokenView is an API token without its secret. It is exported because the reference leaves out unexported embedded
+// types.
 type TokenView struct {
 	ID         id.Token   `json:"id"`
 	Name       string     `json:"name"`
@@ -136,7 +139,8 @@ type newTokenView struct {
 	Token string `json:"token" doc:"the secret; shown once"`
 }
 
-func (a *API) createToken(ctx context.Context, tx *db.Tx, p account.Principal, in *newTokenInput) (newTokenView, error) {
+func (a *API) createToken(ctx context.Context, tx *db.Tx, p account.Principal,
+	in *newTokenInput) (newTokenView, error) {
 	t, secret, err := a.accounts.CreateToken(ctx, tx, p, account.NewToken{
 		Name: in.Body.Name, Scopes: in.Body.Scopes, Expires: time.Duration(in.Body.ExpiresIn) * time.Second,
 	})

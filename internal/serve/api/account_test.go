@@ -13,8 +13,10 @@ import (
 func TestSignUpAndMe(t *testing.T) {
 	t.Parallel()
 	w := open(t)
-	r := w.want(w.call("", "POST", "/api/v1/signup", `{"email":"Ada@Example.com","password":"`+password+`","name":"Ada"}`), 201, "")
-	if r.text("user.email") != "ada@example.com" || r.text("org.name") != "Ada" || !strings.HasPrefix(r.text("token"), account.TokenPrefix) {
+	r := w.want(w.call("", "POST", "/api/v1/signup", `{"email":"Ada@Example.com","password":"`+password+`","name":"Ada"}`),
+		201, "")
+	if r.text("user.email") != "ada@example.com" || r.text("org.name") != "Ada" ||
+		!strings.HasPrefix(r.text("token"), account.TokenPrefix) {
 		t.Errorf("%s", r.raw)
 	}
 	me := w.want(w.call(r.text("token"), "GET", "/api/v1/me", nil), 200, "")
@@ -30,13 +32,16 @@ func TestSignUpIsIdempotentAndItsAnswerSealed(t *testing.T) {
 	body := `{"email":"ada@example.com","password":"` + password + `"}`
 	first := w.want(w.call("", "POST", "/api/v1/signup", body, "Idempotency-Key", "k1"), 201, "")
 	again := w.want(w.call("", "POST", "/api/v1/signup", body, "Idempotency-Key", "k1"), 201, "")
-	if again.raw != first.raw || again.Header.Get("Idempotent-Replayed") != "true" || first.Header.Get("Idempotent-Replayed") != "" {
+	if again.raw != first.raw || again.Header.Get("Idempotent-Replayed") != "true" ||
+		first.Header.Get("Idempotent-Replayed") != "" {
 		t.Errorf("first %s\nagain %s %v", first.raw, again.raw, again.Header)
 	}
-	w.want(w.call("", "POST", "/api/v1/signup", strings.Replace(body, "ada@", "eve@", 1), "Idempotency-Key", "k1"), 422, "idempotency_mismatch")
+	w.want(w.call("", "POST", "/api/v1/signup", strings.Replace(body, "ada@", "eve@", 1), "Idempotency-Key", "k1"), 422,
+		"idempotency_mismatch")
 	w.want(w.call("", "POST", "/api/v1/signup", body, "Idempotency-Key", "k\x01"), 422, "validation_failed")
 	var leaks int
-	if err := w.db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM idempotency_key WHERE position($1::bytea in response) > 0 OR NOT sealed", []byte("muster_pat")).Scan(&leaks); err != nil || leaks != 0 {
+	if err := w.db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM idempotency_key WHERE position($1::bytea in "+
+		"response) > 0 OR NOT sealed", []byte("muster_pat")).Scan(&leaks); err != nil || leaks != 0 {
 		t.Errorf("%d answers lie open, %v", leaks, err)
 	}
 }
@@ -116,7 +121,8 @@ func TestSSHKeysOverREST(t *testing.T) {
 		t.Errorf("%s", made.raw)
 	}
 	w.want(w.call(owner, "POST", "/api/v1/ssh-keys", map[string]any{"public_key": key}), 409, "conflict")
-	private := w.want(w.call(owner, "POST", "/api/v1/ssh-keys", map[string]any{"public_key": "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk"}), 422, "validation_failed")
+	private := w.want(w.call(owner, "POST", "/api/v1/ssh-keys",
+		map[string]any{"public_key": "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk"}), 422, "validation_failed")
 	if !strings.Contains(private.text("detail"), "PRIVATE") || strings.Contains(private.raw, "b3BlbnNz") {
 		t.Errorf("%s", private.raw)
 	}
@@ -135,23 +141,29 @@ func TestBadRequests(t *testing.T) {
 		status             int
 		code, where        string
 	}{
-		"unknown field":    {"POST", "/api/v1/tokens", `{"name":"x","scopes":["read"],"s3cret":1}`, 422, "validation_failed", "s3cret"},
-		"wrong type":       {"POST", "/api/v1/tokens", `{"name":["hunter2"],"scopes":["read"]}`, 422, "validation_failed", "name"},
-		"missing field":    {"POST", "/api/v1/tokens", `{"scopes":["read"]}`, 422, "validation_failed", ""},
-		"wrong item":       {"POST", "/api/v1/tokens", `{"name":"x","scopes":["hunter2"]}`, 422, "validation_failed", "scopes[0]"},
-		"not JSON":         {"POST", "/api/v1/tokens", `{"name":hunter2`, 422, "validation_failed", ""},
-		"two documents":    {"POST", "/api/v1/tokens", `{"name":"x","scopes":["read"]}{}`, 422, "validation_failed", ""},
-		"not an object":    {"POST", "/api/v1/tokens", `"hunter2"`, 422, "validation_failed", ""},
-		"null":             {"POST", "/api/v1/tokens", `null`, 422, "validation_failed", ""},
-		"no body":          {"POST", "/api/v1/tokens", ``, 422, "validation_failed", ""},
-		"too large":        {"POST", "/api/v1/tokens", `{"name":"` + strings.Repeat("x", 70_000) + `"}`, 413, "too_large", ""},
-		"short password":   {"POST", "/api/v1/signup", `{"email":"b@example.com","password":"hunter2"}`, 422, "validation_failed", "password"},
+		"unknown field": {"POST", "/api/v1/tokens", `{"name":"x","scopes":["read"],"s3cret":1}`, 422, "validation_failed",
+			"s3cret"},
+		"wrong type": {"POST", "/api/v1/tokens", `{"name":["hunter2"],"scopes":["read"]}`, 422, "validation_failed",
+			"name"},
+		"missing field": {"POST", "/api/v1/tokens", `{"scopes":["read"]}`, 422, "validation_failed", ""},
+		"wrong item": {"POST", "/api/v1/tokens", `{"name":"x","scopes":["hunter2"]}`, 422, "validation_failed",
+			"scopes[0]"},
+		"not JSON":      {"POST", "/api/v1/tokens", `{"name":hunter2`, 422, "validation_failed", ""},
+		"two documents": {"POST", "/api/v1/tokens", `{"name":"x","scopes":["read"]}{}`, 422, "validation_failed", ""},
+		"not an object": {"POST", "/api/v1/tokens", `"hunter2"`, 422, "validation_failed", ""},
+		"null":          {"POST", "/api/v1/tokens", `null`, 422, "validation_failed", ""},
+		"no body":       {"POST", "/api/v1/tokens", ``, 422, "validation_failed", ""},
+		"too large": {"POST", "/api/v1/tokens", `{"name":"` + strings.Repeat("x", 70_000) + `"}`, 413, "too_large",
+			""},
+		"short password": {"POST", "/api/v1/signup", `{"email":"b@example.com","password":"hunter2"}`, 422,
+			"validation_failed", "password"},
 		"unknown path":     {"GET", "/api/v1/nonsense", ``, 404, "not_found", ""},
 		"method":           {"PUT", "/api/v1/me", ``, 405, "not_found", ""},
 		"spec, unknown":    {"POST", "/api/v1/quotes", `{"image":"x","hunter2":1}`, 422, "validation_failed", "hunter2"},
 		"spec, wrong type": {"POST", "/api/v1/quotes", `{"image":"x","nodes":"hunter2"}`, 422, "validation_failed", "nodes"},
 		"spec, not JSON":   {"POST", "/api/v1/quotes", `{"image"`, 422, "validation_failed", ""},
-		"spec, huge":       {"POST", "/api/v1/quotes", `{"image":"` + strings.Repeat("x", 600_000) + `"}`, 413, "too_large", ""},
+		"spec, huge": {"POST", "/api/v1/quotes", `{"image":"` + strings.Repeat("x", 600_000) + `"}`, 413, "too_large",
+			""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := w.want(w.call(owner, tc.method, tc.path, tc.body), tc.status, tc.code)
@@ -190,7 +202,8 @@ func TestInternalFailuresTellNothing(t *testing.T) {
 	if strings.Contains(r.raw, "ssh_key") || strings.Contains(r.raw, "SQL") {
 		t.Errorf("leaks: %s", r.raw)
 	}
-	if name := r.Header.Get("Request-Id"); name == "" || !strings.Contains(w.log.String(), name) || !strings.Contains(r.raw, name) {
+	if name := r.Header.Get("Request-Id"); name == "" || !strings.Contains(w.log.String(), name) ||
+		!strings.Contains(r.raw, name) {
 		t.Errorf("request %q is not in the log:\n%s", name, w.log)
 	}
 }

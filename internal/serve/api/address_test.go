@@ -9,7 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/serve/api"
 )
 
-// The audit trail keeps the client's address, also behind a proxy of ours; what anybody else says of it is not believed.
+// The audit trail keeps the client's address, also behind a proxy of ours; what anybody else says of it is not
+// believed.
 func TestTheTrailKeepsTheClientsAddress(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -23,7 +24,8 @@ func TestTheTrailKeepsTheClientsAddress(t *testing.T) {
 		"a client that lies":  {"10.0.0.9:4711", "203.0.113.66, 198.51.100.9", "198.51.100.9"},
 		"a proxy not of ours": {"192.0.2.2:4711", "203.0.113.66", "192.0.2.2"},
 	} {
-		r := httptest.NewRequestWithContext(t.Context(), "POST", "/api/v1/tokens", strings.NewReader(`{"name":"`+name+`","scopes":["read"]}`))
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/api/v1/tokens",
+			strings.NewReader(`{"name":"`+name+`","scopes":["read"]}`))
 		r.RemoteAddr = c.peer
 		r.Header.Set("Authorization", "Bearer "+token)
 		r.Header.Set("Content-Type", "application/json")
@@ -36,7 +38,8 @@ func TestTheTrailKeepsTheClientsAddress(t *testing.T) {
 			t.Fatalf("%s: %d %s", name, rec.Code, rec.Body)
 		}
 		var got string
-		if err := w.db.Pool.QueryRow(t.Context(), `SELECT address FROM audit_event WHERE action = 'token.create' AND detail->>'name' = $1`, name).Scan(&got); err != nil {
+		if err := w.db.Pool.QueryRow(t.Context(), `SELECT address FROM audit_event WHERE action = 'token.create' AND
+			detail->>'name' = $1`, name).Scan(&got); err != nil {
 			t.Fatal(name, err)
 		}
 		if got != c.want {

@@ -34,7 +34,13 @@ func (a *API) trialBalance(ctx context.Context, p account.Principal, _ *struct{}
 	if err != nil {
 		return TrialBalanceView{}, err
 	}
-	out := TrialBalanceView{Balanced: t.Balanced(), Debits: t.Debits.String(), Credits: t.Credits.String(), Accounts: []KindTotal{}, Problems: append([]string{}, t.Problems...)}
+	out := TrialBalanceView{
+		Balanced: t.Balanced(),
+		Debits:   t.Debits.String(),
+		Credits:  t.Credits.String(),
+		Accounts: []KindTotal{},
+		Problems: append([]string{}, t.Problems...),
+	}
 	for _, x := range t.Totals {
 		out.Accounts = append(out.Accounts, KindTotal{string(x.Kind), x.Currency, x.Amount.String()})
 	}
@@ -64,9 +70,17 @@ type BookTransfer struct {
 }
 
 func bookEntry(e ledger.Entry) BookEntry {
-	out := BookEntry{Kind: e.Kind, Key: e.Key, Memo: e.Memo, Ref: e.Ref, Corrects: e.Corrects.String(), Transfers: []BookTransfer{}}
+	out := BookEntry{
+		Kind:      e.Kind,
+		Key:       e.Key,
+		Memo:      e.Memo,
+		Ref:       e.Ref,
+		Corrects:  e.Corrects.String(),
+		Transfers: []BookTransfer{},
+	}
 	for _, t := range e.Transfers {
-		out.Transfers = append(out.Transfers, BookTransfer{string(t.Debit.Kind), t.Debit.Org.String(), string(t.Credit.Kind), t.Credit.Org.String(), t.Amount, t.Debit.Currency})
+		out.Transfers = append(out.Transfers, BookTransfer{string(t.Debit.Kind), t.Debit.Org.String(), string(t.Credit.Kind),
+			t.Credit.Org.String(), t.Amount, t.Debit.Currency})
 	}
 	return out
 }

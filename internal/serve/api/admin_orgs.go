@@ -27,16 +27,21 @@ func (a *API) listOrgs(ctx context.Context, p account.Principal, in *SearchOrgs)
 	return a.orgs(ctx, p, *in, false)
 }
 
-func (a *API) listOperators(ctx context.Context, p account.Principal, in *SearchOrgs) (list[statement.FoundOrg], error) {
+func (a *API) listOperators(ctx context.Context, p account.Principal,
+	in *SearchOrgs) (list[statement.FoundOrg], error) {
 	return a.orgs(ctx, p, *in, true)
 }
 
-func (a *API) orgs(ctx context.Context, p account.Principal, in SearchOrgs, operators bool) (list[statement.FoundOrg], error) {
+func (a *API) orgs(ctx context.Context, p account.Principal, in SearchOrgs,
+	operators bool) (list[statement.FoundOrg], error) {
 	before, err := cursor[id.Org](in.Page)
 	if err != nil {
 		return list[statement.FoundOrg]{}, err
 	}
-	rows, err := statement.Orgs(ctx, a.db.Q, p, statement.OrgSearch{Words: in.Q, Operators: operators}, a.cfg.Currency, before, in.Limit+1)
+	rows, err := statement.Orgs(ctx, a.db.Q, p, statement.OrgSearch{
+		Words:     in.Q,
+		Operators: operators,
+	}, a.cfg.Currency, before, in.Limit+1)
 	return cut(rows, in.Limit, same[statement.FoundOrg], func(o statement.FoundOrg) string { return o.ID.String() }), err
 }
 
@@ -84,8 +89,10 @@ type runPayoutsInput struct {
 	}
 }
 
-// runPayouts makes a transaction for each payout. A run that dies in the middle can be repeated: it pays those who are left.
-func (a *API) runPayouts(ctx context.Context, p account.Principal, in *runPayoutsInput, once idem.Request) (answer idem.Answer, out list[operatorPayout], err error) {
+// runPayouts makes a transaction for each payout. A run that dies in the middle can be repeated: it pays those who are
+// left.
+func (a *API) runPayouts(ctx context.Context, p account.Principal, in *runPayoutsInput,
+	once idem.Request) (answer idem.Answer, out list[operatorPayout], err error) {
 	answer, err = idem.DoSteps(ctx, a.db, once, func(ctx context.Context) (int, any, error) {
 		made, err := a.payouts.PayAll(ctx, p, in.Body.Reason)
 		out = cut(made, len(made), ofOperator, func(payout.Payout) string { return "" })

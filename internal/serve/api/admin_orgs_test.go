@@ -19,7 +19,8 @@ func TestThePlatformsDesk(t *testing.T) {
 	operator, boss := w.user("olga"), w.boss("ann")
 	const a = "/api/v1/admin/"
 	org := w.want(w.call(operator, "GET", "/api/v1/me", nil), 200, "").text("org.id")
-	for _, path := range []string{"attention", "orgs", "orgs/" + org, "operators", "audit-events", "promo-redemptions", "payout-run", "sending", "payouts", "payout-reviews"} {
+	for _, path := range []string{"attention", "orgs", "orgs/" + org, "operators", "audit-events", "promo-redemptions",
+		"payout-run", "sending", "payouts", "payout-reviews"} {
 		w.want(w.call(operator, "GET", a+path, nil), 403, "forbidden")
 		w.want(w.call(boss, "GET", a+path, nil), 200, "")
 	}
@@ -39,7 +40,13 @@ func TestThePlatformsDesk(t *testing.T) {
 	if r := found("orgs?limit=1&after="+next, 1); r.json["next"] != nil {
 		t.Error(r.raw)
 	}
-	for path, want := range map[string]int{"orgs?q=olga%40": 1, "orgs?q=" + org: 1, "orgs?q=" + id.New[id.Org]().String(): 0, "orgs?q=nobody": 0, "operators?q=olga": 0} {
+	for path, want := range map[string]int{
+		"orgs?q=olga%40":                      1,
+		"orgs?q=" + org:                       1,
+		"orgs?q=" + id.New[id.Org]().String(): 0,
+		"orgs?q=nobody":                       0,
+		"operators?q=olga":                    0,
+	} {
 		found(path, want)
 	}
 	w.want(w.call(operator, "POST", "/api/v1/payouts/account", `{"country":"DE"}`), 201, "")
@@ -50,7 +57,8 @@ func TestThePlatformsDesk(t *testing.T) {
 
 	w.want(w.call(boss, "PATCH", a+"operators/"+org, `{"fee_ppm":90000,"reason":"a large fleet"}`), 200, "")
 	r := w.want(w.call(boss, "GET", a+"orgs/"+org, nil), 200, "")
-	if r.json["fee_ppm"] != 90000.0 || r.json["legal"] != nil || len(r.list("members")) != 1 || r.text("account.state") != "incomplete" || r.text("earnings.payable") != "0.000000000" {
+	if r.json["fee_ppm"] != 90000.0 || r.json["legal"] != nil || len(r.list("members")) != 1 ||
+		r.text("account.state") != "incomplete" || r.text("earnings.payable") != "0.000000000" {
 		t.Error(r.raw)
 	}
 	found("audit-events?action=operator&org_id="+org, 1)
@@ -59,8 +67,10 @@ func TestThePlatformsDesk(t *testing.T) {
 	}
 	w.want(w.call(boss, "GET", a+"audit-events?org_id=x", nil), 422, "validation_failed")
 
-	w.want(w.call(boss, "POST", a+"promo-codes", `{"code":"welcome-2027","amount":"5.00","max_uses":3}`), 422, "validation_failed")
-	if r := w.call(boss, "POST", a+"promo-codes", `{"code":"welcome-2027","amount":"5.00","max_uses":3,"reason":"a fair"}`); r.StatusCode != 201 {
+	w.want(w.call(boss, "POST", a+"promo-codes", `{"code":"welcome-2027","amount":"5.00","max_uses":3}`), 422,
+		"validation_failed")
+	if r := w.call(boss, "POST", a+"promo-codes",
+		`{"code":"welcome-2027","amount":"5.00","max_uses":3,"reason":"a fair"}`); r.StatusCode != 201 {
 		t.Fatal(r.raw)
 	}
 	w.want(w.call(operator, "POST", "/api/v1/billing/promo", `{"code":"welcome-2027"}`), 201, "")
@@ -69,7 +79,8 @@ func TestThePlatformsDesk(t *testing.T) {
 	}
 	found("promo-redemptions?code=other-code", 0)
 	w.want(w.call(boss, "POST", a+"promo-codes/welcome-2027/disable", `{}`), 422, "validation_failed")
-	if r := w.call(boss, "POST", a+"promo-codes/welcome-2027/disable", `{"reason":"posted in public"}`); r.StatusCode != 200 {
+	if r := w.call(boss, "POST", a+"promo-codes/welcome-2027/disable",
+		`{"reason":"posted in public"}`); r.StatusCode != 200 {
 		t.Error(r.raw)
 	}
 }
@@ -100,7 +111,15 @@ func TestARunOfPayouts(t *testing.T) {
 	earn := func(key string) {
 		t.Helper()
 		if err := w.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "test", Key: key, Transfers: []ledger.Transfer{{Debit: ledger.Wallet(payer, "USD"), Credit: ledger.HostPending(host, "USD"), Amount: 42 * money.Unit}}})
+			_, err := ledger.Post(ctx, tx, ledger.Entry{
+				Kind: "test",
+				Key:  key,
+				Transfers: []ledger.Transfer{{
+					Debit:  ledger.Wallet(payer, "USD"),
+					Credit: ledger.HostPending(host, "USD"),
+					Amount: 42 * money.Unit,
+				}},
+			})
 			return err
 		}); err != nil {
 			t.Fatal(err)
@@ -110,7 +129,8 @@ func TestARunOfPayouts(t *testing.T) {
 		}
 	}
 	earn("a")
-	if r := w.want(w.call(boss, "GET", path, nil), 200, ""); r.list("items")[0].(map[string]any)["amount"] != "42.000000000" {
+	if r := w.want(w.call(boss, "GET", path, nil), 200,
+		""); r.list("items")[0].(map[string]any)["amount"] != "42.000000000" {
 		t.Error(r.raw)
 	}
 	w.want(w.call(boss, "POST", path, `{"reason":""}`), 422, "validation_failed")
@@ -118,7 +138,8 @@ func TestARunOfPayouts(t *testing.T) {
 		if i == 1 {
 			earn("b") // what is earned since is not paid by the same call said again
 		}
-		if r := w.want(w.call(boss, "POST", path, `{"reason":"asked for"}`, "Idempotency-Key", "r1"), 201, ""); len(r.list("items")) != 1 {
+		if r := w.want(w.call(boss, "POST", path, `{"reason":"asked for"}`, "Idempotency-Key", "r1"), 201,
+			""); len(r.list("items")) != 1 {
 			t.Error(r.raw)
 		}
 	}

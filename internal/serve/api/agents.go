@@ -29,9 +29,16 @@ type setChannelInput struct {
 	}
 }
 
-func (a *API) setChannel(ctx context.Context, p account.Principal, in *setChannelInput) (out host.AgentChannel, err error) {
+func (a *API) setChannel(ctx context.Context, p account.Principal,
+	in *setChannelInput) (out host.AgentChannel, err error) {
 	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		out, err = host.SetChannel(ctx, tx, p, host.NewChannel{Name: in.Name, Version: in.Body.Version, Source: in.Body.Source, Percent: in.Body.Percent, Again: in.Body.Again})
+		out, err = host.SetChannel(ctx, tx, p, host.NewChannel{
+			Name:    in.Name,
+			Version: in.Body.Version,
+			Source:  in.Body.Source,
+			Percent: in.Body.Percent,
+			Again:   in.Body.Again,
+		})
 		return err
 	})
 	return out, err

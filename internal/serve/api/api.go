@@ -132,8 +132,22 @@ func New(cfg Config, d Deps) *API {
 		d.Assets = static.New()
 	}
 	a := &API{
-		cfg: cfg, db: d.DB, accounts: d.Accounts, market: d.Market, clusters: d.Clusters, payments: d.Payments, payouts: d.Payouts, postpaid: d.Postpaid, logs: nodelog.New(d.Clusters, nodelog.Dialled(d.Dialer), d.Bus), bus: d.Bus, shell: d.Shell, appLink: d.AppLink,
-		box: d.Box, assets: d.Assets, log: d.Log, router: chi.NewRouter(),
+		cfg:      cfg,
+		db:       d.DB,
+		accounts: d.Accounts,
+		market:   d.Market,
+		clusters: d.Clusters,
+		payments: d.Payments,
+		payouts:  d.Payouts,
+		postpaid: d.Postpaid,
+		logs:     nodelog.New(d.Clusters, nodelog.Dialled(d.Dialer), d.Bus),
+		bus:      d.Bus,
+		shell:    d.Shell,
+		appLink:  d.AppLink,
+		box:      d.Box,
+		assets:   d.Assets,
+		log:      d.Log,
+		router:   chi.NewRouter(),
 	}
 	a.build()
 	a.rendered = a.render()
@@ -195,10 +209,12 @@ func (a *API) envelope(next http.Handler) http.Handler {
 				if p == http.ErrAbortHandler {
 					panic(p)
 				}
-				a.log.ErrorContext(ctx, "panic", slog.String("request", name), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+				a.log.ErrorContext(ctx, "panic", slog.String("request", name), slog.Any("panic", p),
+					slog.String("stack", string(debug.Stack())))
 				writeProblem(w, newProblem(fault.Internal, "something went wrong on our side; it was noted as "+name))
 			}
-			a.log.DebugContext(ctx, "request", slog.String("request", name), slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Duration("took", time.Since(began)))
+			a.log.DebugContext(ctx, "request", slog.String("request", name), slog.String("method", r.Method),
+				slog.String("path", r.URL.Path), slog.Duration("took", time.Since(began)))
 		}()
 		next.ServeHTTP(w, r)
 	})

@@ -55,7 +55,13 @@ func shop(t *testing.T, d *db.DB) (*sandbox.Server, *payment.Payments) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := payment.New(d, c, payment.Config{Currency: "USD", DefaultMethod: "pm_card_visa", ReturnURL: "http://muster.test/billing", Sandbox: true, Taxer: tax.Flat{Rates: tax.EU()}}, slog.New(slog.DiscardHandler))
+	p, err := payment.New(d, c, payment.Config{
+		Currency:      "USD",
+		DefaultMethod: "pm_card_visa",
+		ReturnURL:     "http://muster.test/billing",
+		Sandbox:       true,
+		Taxer:         tax.Flat{Rates: tax.EU()},
+	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +79,13 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, acc := api.Config{Currency: "USD", Version: "test", PublicURL: "http://muster.test", CallerPerMinute: -1, AddressPerMinute: -1}, account.Config{SignUpsPerHour: 1000}
+	cfg, acc := api.Config{
+		Currency:         "USD",
+		Version:          "test",
+		PublicURL:        "http://muster.test",
+		CallerPerMinute:  -1,
+		AddressPerMinute: -1,
+	}, account.Config{SignUpsPerHour: 1000}
 	for _, c := range change {
 		c(&cfg, &acc)
 	}
@@ -86,7 +98,11 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 	log := slog.New(slog.NewTextHandler(w.log, nil))
 	client, pay := shop(t, d)
 	w.stripe, w.pay = client, pay
-	outs, err := payout.New(d, pay, payout.Config{Currency: "USD", PageURL: "http://muster.test/payouts", Sandbox: true}, log)
+	outs, err := payout.New(d, pay, payout.Config{
+		Currency: "USD",
+		PageURL:  "http://muster.test/payouts",
+		Sandbox:  true,
+	}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +110,17 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.api = api.New(cfg, api.Deps{DB: d, Accounts: w.acc, Market: m, Clusters: w.clusters, Payments: pay, Payouts: outs, Postpaid: after, Box: box, Log: log})
+	w.api = api.New(cfg, api.Deps{
+		DB:       d,
+		Accounts: w.acc,
+		Market:   m,
+		Clusters: w.clusters,
+		Payments: pay,
+		Payouts:  outs,
+		Postpaid: after,
+		Box:      box,
+		Log:      log,
+	})
 	w.api.OpenStreamsWith(w.host.open)
 	return w
 }
@@ -178,12 +204,18 @@ func (w *world) want(r reply, status int, code string) reply {
 // user signs up and returns a token with all scopes.
 func (w *world) user(name string) string {
 	w.t.Helper()
-	r := w.want(w.call("", "POST", "/api/v1/signup", map[string]any{"email": name + "@example.com", "password": password}), 201, "")
+	r := w.want(w.call("", "POST", "/api/v1/signup", map[string]any{
+		"email":    name + "@example.com",
+		"password": password,
+	}), 201, "")
 	return r.text("token")
 }
 
 // token makes a token with the scopes.
 func (w *world) token(by string, scopes ...string) string {
 	w.t.Helper()
-	return w.want(w.call(by, "POST", "/api/v1/tokens", map[string]any{"name": "test", "scopes": scopes}), 201, "").text("token")
+	return w.want(w.call(by, "POST", "/api/v1/tokens", map[string]any{
+		"name":   "test",
+		"scopes": scopes,
+	}), 201, "").text("token")
 }

@@ -25,7 +25,8 @@ type auditView struct {
 }
 
 func viewAudit(f audit.Found) auditView {
-	return auditView{f.ID.String(), f.At.UTC().Format("2006-01-02T15:04:05.000000Z"), f.Org.String(), f.OrgName, f.User.String(), f.Email, f.Token.String(),
+	return auditView{f.ID.String(), f.At.UTC().Format("2006-01-02T15:04:05.000000Z"), f.Org.String(), f.OrgName,
+		f.User.String(), f.Email, f.Token.String(),
 		f.Action, f.Object, f.Detail, f.Address}
 }
 
@@ -58,6 +59,10 @@ func (a *API) auditLog(ctx context.Context, p account.Principal, in *struct {
 	if err != nil {
 		return list[auditView]{}, err
 	}
-	rows, err := statement.SearchAudit(ctx, p, a.db.Q, audit.Filter{Org: org, Action: in.Action, Words: in.Q}, before, in.Limit+1)
+	rows, err := statement.SearchAudit(ctx, p, a.db.Q, audit.Filter{
+		Org:    org,
+		Action: in.Action,
+		Words:  in.Q,
+	}, before, in.Limit+1)
 	return cut(rows, in.Limit, viewAudit, func(f audit.Found) string { return f.ID.String() }), err
 }

@@ -2,7 +2,8 @@ package api_test
 
 import "testing"
 
-// Everybody of an organisation reads what it did, and nothing of another's; a token needs the scope that sees everything.
+// Everybody of an organisation reads what it did, and nothing of another's; a token needs the scope that sees
+// everything.
 func TestTheTrailOfAnOrganisation(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -17,7 +18,8 @@ func TestTheTrailOfAnOrganisation(t *testing.T) {
 		return r
 	}
 	e := found(ada, "?q="+cl, 1).list("items")[0].(map[string]any)
-	if e["action"] != "cluster.rent" || e["email"] != "ada@example.com" || e["object"] != cl || e["address"] == nil || e["at"] == nil {
+	if e["action"] != "cluster.rent" || e["email"] != "ada@example.com" || e["object"] != cl || e["address"] == nil ||
+		e["at"] == nil {
 		t.Errorf("%+v", e)
 	}
 	found(ada, "?action=cluster", 1)

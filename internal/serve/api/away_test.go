@@ -11,8 +11,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// TestDatabaseAway_EveryAnswerIs503 kills PostgreSQL and calls every operation: each says that it is unavailable and when
-// to try again. When PostgreSQL is back, so is the API.
+// TestDatabaseAway_EveryAnswerIs503 kills PostgreSQL and calls every operation: each says that it is unavailable and
+// when to try again. When PostgreSQL is back, so is the API.
 func TestDatabaseAway_EveryAnswerIs503(t *testing.T) {
 	t.Parallel()
 	server := dbtest.NewServer(t)

@@ -30,7 +30,8 @@ func TestBadAmounts(t *testing.T) {
 	w.fund(boss, "30.00")
 	state := func() string {
 		out := ""
-		for _, path := range []string{"billing/balance", "billing/topups", "billing/refunds", "billing/auto-topup", "budgets", "clusters", "hosts/" + host.String(), "admin/promo-codes", "admin/books"} {
+		for _, path := range []string{"billing/balance", "billing/topups", "billing/refunds", "billing/auto-topup", "budgets",
+			"clusters", "hosts/" + host.String(), "admin/promo-codes", "admin/books"} {
 			out += w.want(w.call(boss, "GET", "/api/v1/"+path, nil), 200, "").raw
 		}
 		return out
@@ -44,19 +45,26 @@ func TestBadAmounts(t *testing.T) {
 	}{
 		{"POST", "billing/topups", `{"amount":%s}`, "amount", `"0" "1.001" ""`},
 		{"POST", "billing/refunds", `{"amount":%s}`, "amount", `"0" "1.001" ""`},
-		{"PATCH", "billing/auto-topup", `{"enabled":true,"threshold":%s,"amount":"50","daily_cap":"200"}`, "threshold", `"0" ""`},
-		{"PATCH", "billing/auto-topup", `{"enabled":true,"threshold":"20","amount":%s,"daily_cap":"200"}`, "amount", `"0" "50.001" ""`},
-		{"PATCH", "billing/auto-topup", `{"enabled":true,"threshold":"20","amount":"50","daily_cap":%s}`, "daily_cap", `"0" "49.99" ""`},
+		{"PATCH", "billing/auto-topup", `{"enabled":true,"threshold":%s,"amount":"50","daily_cap":"200"}`, "threshold",
+			`"0" ""`},
+		{"PATCH", "billing/auto-topup", `{"enabled":true,"threshold":"20","amount":%s,"daily_cap":"200"}`, "amount",
+			`"0" "50.001" ""`},
+		{"PATCH", "billing/auto-topup", `{"enabled":true,"threshold":"20","amount":"50","daily_cap":%s}`, "daily_cap",
+			`"0" "49.99" ""`},
 		{"POST", "budgets", `{"cap":%s}`, "cap", `""`},
 		{"POST", "budgets", `{"max_price_per_hour":%s}`, "max_price_per_hour", `"0" "0.0000001" "1000000.01" ""`},
 		{"POST", "quotes", `{"image":"x/y:1","budget":%s}`, "budget", `"0" ""`},
 		{"POST", "clusters", `{"image":"x/y:1","budget":%s}`, "budget", `"0" ""`},
-		{"POST", "clusters", `{"image":"x/y:1","max_price_per_hour":%s}`, "max_price_per_hour", `"0" "0.0000001" "1000000.01" ""`},
-		{"PATCH", "hosts/" + host.String(), `{"price_per_gpu_hour":%s}`, "price_per_gpu_hour", `"0" "0.0000001" "0.0009" "10000.01"`},
-		{"POST", "admin/promo-codes", `{"code":"welcome-2027","max_uses":1,"amount":%s,"reason":"a test"}`, "amount", `"0" "1.001" "1000.01" ""`},
+		{"POST", "clusters", `{"image":"x/y:1","max_price_per_hour":%s}`, "max_price_per_hour",
+			`"0" "0.0000001" "1000000.01" ""`},
+		{"PATCH", "hosts/" + host.String(), `{"price_per_gpu_hour":%s}`, "price_per_gpu_hour",
+			`"0" "0.0000001" "0.0009" "10000.01"`},
+		{"POST", "admin/promo-codes", `{"code":"welcome-2027","max_uses":1,"amount":%s,"reason":"a test"}`, "amount",
+			`"0" "1.001" "1000.01" ""`},
 		{"POST", "admin/transactions/" + charge + "/compensate", `{"reason":"x","amount":%s}`, "amount", `"0"`},
 		{"POST", "admin/payouts/" + id.New[id.Payout]().String() + "/reverse", `{"reason":"x","amount":%s}`, "amount", `"0"`},
-		{"PATCH", "admin/postpaid/" + id.New[id.Org]().String(), `{"on":true,"reason":"x","credit_limit":%s}`, "credit_limit", `"0" "0.99" "10000000.01" ""`},
+		{"PATCH", "admin/postpaid/" + id.New[id.Org]().String(), `{"on":true,"reason":"x","credit_limit":%s}`, "credit_limit",
+			`"0" "0.99" "10000000.01" ""`},
 		{"PATCH", "admin/operators/" + id.New[id.Org]().String(), `{"reason":"x","fee_ppm":%s}`, "fee_ppm", `-1 1000001`},
 	} {
 		amounts := strings.Fields(c.also)

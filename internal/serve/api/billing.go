@@ -26,13 +26,15 @@ func (a *API) balance(ctx context.Context, p account.Principal, _ *struct{}) (st
 	return statement.OrgBalance(ctx, a.db.Q, p.Org, a.cfg.Currency)
 }
 
-func (a *API) transactions(ctx context.Context, p account.Principal, in *struct{ Page }) (list[statement.Transaction], error) {
+func (a *API) transactions(ctx context.Context, p account.Principal,
+	in *struct{ Page }) (list[statement.Transaction], error) {
 	before, err := cursor[id.LedgerTx](in.Page)
 	if err != nil {
 		return list[statement.Transaction]{}, err
 	}
 	rows, err := statement.Transactions(ctx, a.db.Q, p.Org, a.cfg.Currency, before, in.Limit+1)
-	return cut(rows, in.Limit, same[statement.Transaction], func(t statement.Transaction) string { return t.ID.String() }), err
+	return cut(rows, in.Limit, same[statement.Transaction], func(t statement.Transaction) string { return t.ID.String() }),
+		err
 }
 
 type topUpInput struct {
@@ -56,7 +58,8 @@ func (a *API) price(ctx context.Context, p account.Principal, in *priceInput) (p
 	return a.payments.Price(ctx, p.Org, amount)
 }
 
-func (a *API) topUp(ctx context.Context, p account.Principal, in *topUpInput, once idem.Request) (idem.Answer, payment.TopUp, error) {
+func (a *API) topUp(ctx context.Context, p account.Principal, in *topUpInput,
+	once idem.Request) (idem.Answer, payment.TopUp, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
 		return idem.Answer{}, payment.TopUp{}, fault.InvalidField("amount", "%s", err)
@@ -135,7 +138,8 @@ func statementParams() []*huma.Param {
 }
 
 func (a *API) statementCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	s, err := statement.Statement(r.Context(), a.db.Q, p.Org, a.cfg.Currency, r.URL.Query().Get("from"), r.URL.Query().Get("to"), "")
+	s, err := statement.Statement(r.Context(), a.db.Q, p.Org, a.cfg.Currency, r.URL.Query().Get("from"),
+		r.URL.Query().Get("to"), "")
 	if err != nil {
 		return err
 	}

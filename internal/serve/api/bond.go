@@ -88,7 +88,8 @@ type withdrawnView struct {
 	Bond      bondView   `json:"bond" doc:"after it"`
 }
 
-func (a *API) withdrawBond(ctx context.Context, tx *db.Tx, p account.Principal, in *bondAmountInput) (withdrawnView, error) {
+func (a *API) withdrawBond(ctx context.Context, tx *db.Tx, p account.Principal,
+	in *bondAmountInput) (withdrawnView, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
 		return withdrawnView{}, fault.InvalidField("amount", "%s", err)
@@ -159,7 +160,8 @@ type hostLiabilityInput struct {
 	}
 }
 
-func (a *API) changeHostLiability(ctx context.Context, p account.Principal, in *hostLiabilityInput) (out bondView, err error) {
+func (a *API) changeHostLiability(ctx context.Context, p account.Principal,
+	in *hostLiabilityInput) (out bondView, err error) {
 	of, err := pathID[id.Host](in.ID, "host")
 	if err != nil {
 		return bondView{}, err

@@ -37,7 +37,8 @@ type budgetView struct {
 }
 
 func viewBudget(b budget.Budget) budgetView {
-	return budgetView{b.ID, b.Project, b.Cap, b.Spent, b.Committed, b.Left(), b.MaxRate, b.MaxDuration, b.Currency, b.Since.UTC()}
+	return budgetView{b.ID, b.Project, b.Cap, b.Spent, b.Committed, b.Left(), b.MaxRate, b.MaxDuration, b.Currency,
+		b.Since.UTC()}
 }
 
 // limits reads the decimals of the request.
@@ -70,7 +71,10 @@ func (a *API) setBudget(ctx context.Context, tx *db.Tx, p account.Principal, in 
 	if err != nil {
 		return budgetView{}, err
 	}
-	return viewBudget(b), audit.Record(ctx, tx, p.Event("budget.set", b.ID.String(), map[string]any{"project": b.Project, "cap": in.Body.Cap}))
+	return viewBudget(b), audit.Record(ctx, tx, p.Event("budget.set", b.ID.String(), map[string]any{
+		"project": b.Project,
+		"cap":     in.Body.Cap,
+	}))
 }
 
 func (a *API) listBudgets(ctx context.Context, p account.Principal, _ *struct{}) (list[budgetView], error) {

@@ -20,7 +20,8 @@ func (a *API) listCards(ctx context.Context, p account.Principal, _ *struct{}) (
 
 type addCardInput struct{ Keyed }
 
-func (a *API) addCard(ctx context.Context, p account.Principal, _ *addCardInput, once idem.Request) (idem.Answer, payment.CardSetup, error) {
+func (a *API) addCard(ctx context.Context, p account.Principal, _ *addCardInput,
+	once idem.Request) (idem.Answer, payment.CardSetup, error) {
 	s, err := a.payments.AddCard(ctx, p, "", once)
 	if err != nil {
 		return idem.Answer{}, s, err
@@ -87,7 +88,8 @@ func (a *API) setAutoTopUp(ctx context.Context, p account.Principal, in *autoTop
 		for _, f := range []struct {
 			name, text string
 			to         *money.Nano
-		}{{"threshold", in.Body.Threshold, &want.Threshold}, {"amount", in.Body.Amount, &want.Amount}, {"daily_cap", in.Body.DailyCap, &want.DailyCap}} {
+		}{{"threshold", in.Body.Threshold, &want.Threshold}, {"amount", in.Body.Amount, &want.Amount},
+			{"daily_cap", in.Body.DailyCap, &want.DailyCap}} {
 			n, err := money.ParseNano(f.text)
 			if err != nil {
 				bad.Add(f.name, "%s", err)

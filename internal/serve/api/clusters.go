@@ -32,8 +32,11 @@ func (rentBody) Schema(r huma.Registry) *huma.Schema {
 	return &huma.Schema{AnyOf: []*huma.Schema{
 		r.Schema(reflect.TypeFor[market.Spec](), true, "ClusterSpec"),
 		{
-			Type: huma.TypeObject, Description: "a quote, and fields of the spec that change neither placement nor price",
-			Properties: map[string]*huma.Schema{"quote_id": {Type: huma.TypeString}}, Required: []string{"quote_id"}, AdditionalProperties: true,
+			Type:                 huma.TypeObject,
+			Description:          "a quote, and fields of the spec that change neither placement nor price",
+			Properties:           map[string]*huma.Schema{"quote_id": {Type: huma.TypeString}},
+			Required:             []string{"quote_id"},
+			AdditionalProperties: true,
 		},
 	}}
 }
@@ -67,7 +70,8 @@ type rentInput struct {
 	Body rentBody
 }
 
-func (a *API) rent(ctx context.Context, p account.Principal, in *rentInput, once idem.Request) (idem.Answer, cluster.Cluster, error) {
+func (a *API) rent(ctx context.Context, p account.Principal, in *rentInput,
+	once idem.Request) (idem.Answer, cluster.Cluster, error) {
 	r, err := in.Body.request()
 	if err != nil {
 		return idem.Answer{}, cluster.Cluster{}, err
@@ -90,7 +94,11 @@ func (a *API) listClusters(ctx context.Context, p account.Principal, in *cluster
 	if err != nil {
 		return list[cluster.Cluster]{}, err
 	}
-	rows, err := a.clusters.List(ctx, p.Org, cluster.ListRequest{State: cluster.State(in.State), After: after, Limit: in.Limit + 1})
+	rows, err := a.clusters.List(ctx, p.Org, cluster.ListRequest{
+		State: cluster.State(in.State),
+		After: after,
+		Limit: in.Limit + 1,
+	})
 	return cut(rows, in.Limit, same[cluster.Cluster], func(c cluster.Cluster) string { return c.ID.String() }), err
 }
 
@@ -125,7 +133,8 @@ type actionInput struct {
 	}
 }
 
-func (a *API) actOnCluster(ctx context.Context, p account.Principal, in *actionInput, once idem.Request) (idem.Answer, cluster.Cluster, error) {
+func (a *API) actOnCluster(ctx context.Context, p account.Principal, in *actionInput,
+	once idem.Request) (idem.Answer, cluster.Cluster, error) {
 	cl, err := pathID[id.Cluster](in.ID, "cluster")
 	if err != nil {
 		return idem.Answer{}, cluster.Cluster{}, err
@@ -163,5 +172,6 @@ func (a *API) clusterEvents(ctx context.Context, p account.Principal, in *events
 		}
 	}
 	rows, err := a.clusters.Events(ctx, p.Org, cl, after, in.Limit+1)
-	return cut(rows, in.Limit, same[cluster.Event], func(e cluster.Event) string { return strconv.FormatInt(e.N, 10) }), err
+	return cut(rows, in.Limit, same[cluster.Event], func(e cluster.Event) string { return strconv.FormatInt(e.N, 10) }),
+		err
 }

@@ -79,7 +79,8 @@ func (a *API) docs(w http.ResponseWriter, r *http.Request) {
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; font-src 'self'; base-uri 'none'; "+
+		"form-action 'none'; frame-ancestors 'none'")
 	h.Set("Cache-Control", "public, max-age=300")
 	_, _ = w.Write(page)
 }
@@ -92,7 +93,13 @@ func (a *API) docsStyle(w http.ResponseWriter, _ *http.Request) {
 
 func (a *API) reference() reference {
 	d := a.table.huma.OpenAPI()
-	ref := reference{Version: a.cfg.Version, Currency: a.cfg.Currency, Base: Base, CSS: a.assets.URL("app.css"), About: strings.Split(about, "\n\n")}
+	ref := reference{
+		Version:  a.cfg.Version,
+		Currency: a.cfg.Currency,
+		Base:     Base,
+		CSS:      a.assets.URL("app.css"),
+		About:    strings.Split(about, "\n\n"),
+	}
 	for _, key := range a.table.order {
 		method, path, _ := strings.Cut(key, " ")
 		op := operationOf(d.Paths[path], method)
@@ -123,7 +130,14 @@ func operationOf(p *huma.PathItem, method string) *huma.Operation {
 }
 
 func (a *API) refOp(d *huma.OpenAPI, op *huma.Operation, method, path string) refOp {
-	out := refOp{ID: op.OperationID, Method: method, Path: path, Summary: op.Summary, Who: a.table.rule[method+" "+path].name, Status: strconv.Itoa(op.DefaultStatus)}
+	out := refOp{
+		ID:      op.OperationID,
+		Method:  method,
+		Path:    path,
+		Summary: op.Summary,
+		Who:     a.table.rule[method+" "+path].name,
+		Status:  strconv.Itoa(op.DefaultStatus),
+	}
 	for _, p := range op.Parameters {
 		if p.Name == "Idempotency-Key" {
 			out.Keyed = true

@@ -47,7 +47,8 @@ func TestOpenAPI(t *testing.T) {
 		}
 	}
 	walk(r.json)
-	if usage, _ := json.Marshal(schemas["Usage"]); !strings.Contains(string(usage), `"billable_seconds":{"format":"double","type":"number"}`) {
+	if usage, _ := json.Marshal(schemas["Usage"]); !strings.Contains(string(usage),
+		`"billable_seconds":{"format":"double","type":"number"}`) {
 		t.Errorf("usage: %s", usage)
 	}
 }
@@ -95,7 +96,8 @@ func TestHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.want(w.call("", "GET", "/healthz", nil), 200, "")
-	if r := w.call("", "GET", "/readyz", nil); r.StatusCode != 503 || !strings.Contains(r.text("checks.schema"), "version 3") {
+	if r := w.call("", "GET", "/readyz", nil); r.StatusCode != 503 || !strings.Contains(r.text("checks.schema"),
+		"version 3") {
 		t.Errorf("%d %s", r.StatusCode, r.raw)
 	}
 	w.db.Close()

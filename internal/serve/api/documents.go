@@ -20,10 +20,17 @@ type documentInput struct {
 }
 
 func documentYearParams() []*huma.Param {
-	return []*huma.Param{{Name: "year", In: "query", Description: "calendar year of issue in UTC, such as 2026", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}}
+	return []*huma.Param{{
+		Name:        "year",
+		In:          "query",
+		Description: "calendar year of issue in UTC, such as 2026",
+		Required:    true,
+		Schema:      &huma.Schema{Type: huma.TypeString},
+	}}
 }
 
-func (a *API) listCreditNotes(ctx context.Context, p account.Principal, in *documentYearInput) (list[payment.CreditNote], error) {
+func (a *API) listCreditNotes(ctx context.Context, p account.Principal,
+	in *documentYearInput) (list[payment.CreditNote], error) {
 	rows, err := a.payments.CreditNotes(ctx, p.Org, in.Year)
 	return list[payment.CreditNote]{Items: rows}, err
 }
@@ -42,7 +49,8 @@ func (a *API) creditNotesCSV(w http.ResponseWriter, r *http.Request, p account.P
 	return payment.CreditNotesCSV(w, rows)
 }
 
-func (a *API) listSelfBills(ctx context.Context, p account.Principal, in *documentYearInput) (list[payout.SelfBill], error) {
+func (a *API) listSelfBills(ctx context.Context, p account.Principal,
+	in *documentYearInput) (list[payout.SelfBill], error) {
 	rows, err := a.payouts.SelfBills(ctx, p.Org, in.Year)
 	return list[payout.SelfBill]{Items: rows}, err
 }

@@ -17,13 +17,15 @@ func TestCreditNotesAreListed(t *testing.T) {
 	number := "C-" + strconv.Itoa(time.Now().UTC().Year()) + "-000001"
 	year := "?year=" + number[2:6]
 	for _, path := range []string{"credit-notes" + year, "credit-notes.csv" + year, "credit-notes/" + number} {
-		if r := w.want(w.call(ada, "GET", "/api/v1/billing/"+path, nil), 200, ""); !strings.Contains(r.raw, number) || !strings.Contains(r.raw, "5.000000000") {
+		if r := w.want(w.call(ada, "GET", "/api/v1/billing/"+path, nil), 200, ""); !strings.Contains(r.raw, number) ||
+			!strings.Contains(r.raw, "5.000000000") {
 			t.Errorf("%s: %s", path, r.raw)
 		}
 	}
 	eve := w.user("eve")
 	w.want(w.call(eve, "GET", "/api/v1/billing/credit-notes/"+number, nil), 404, "not_found")
-	if r := w.want(w.call(eve, "GET", "/api/v1/billing/credit-notes"+year, nil), 200, ""); strings.Contains(r.raw, number) {
+	if r := w.want(w.call(eve, "GET", "/api/v1/billing/credit-notes"+year, nil), 200, ""); strings.Contains(r.raw,
+		number) {
 		t.Error(r.raw)
 	}
 	w.want(w.call(ada, "GET", "/api/v1/billing/credit-notes?year=x", nil), 422, "validation_failed")

@@ -21,8 +21,16 @@ type earningsInput struct {
 	Host string `query:"host" doc:"one of your hosts; left out: all"`
 }
 
-func (a *API) earningsStatement(ctx context.Context, p account.Principal, in *earningsInput) (statement.OperatorPeriod, error) {
-	r := statement.OperatorRequest{Org: p.Org, Currency: a.cfg.Currency, From: in.From, To: in.To, By: in.By, Holdback: cmp.Or(a.cfg.Holdback, payout.DefaultHoldback)}
+func (a *API) earningsStatement(ctx context.Context, p account.Principal,
+	in *earningsInput) (statement.OperatorPeriod, error) {
+	r := statement.OperatorRequest{
+		Org:      p.Org,
+		Currency: a.cfg.Currency,
+		From:     in.From,
+		To:       in.To,
+		By:       in.By,
+		Holdback: cmp.Or(a.cfg.Holdback, payout.DefaultHoldback),
+	}
 	if in.Host != "" {
 		h, err := id.Parse[id.Host](in.Host)
 		if err != nil {
@@ -35,11 +43,20 @@ func (a *API) earningsStatement(ctx context.Context, p account.Principal, in *ea
 
 func earningsParams() []*huma.Param {
 	text := &huma.Schema{Type: huma.TypeString}
-	return append(statementParams(), &huma.Param{Name: "host", In: "query", Description: "one of your hosts; left out: all", Schema: text})
+	return append(statementParams(), &huma.Param{
+		Name:        "host",
+		In:          "query",
+		Description: "one of your hosts; left out: all",
+		Schema:      text,
+	})
 }
 
 func (a *API) earningsStatementCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	s, err := a.earningsStatement(r.Context(), p, &earningsInput{From: r.URL.Query().Get("from"), To: r.URL.Query().Get("to"), Host: r.URL.Query().Get("host")})
+	s, err := a.earningsStatement(r.Context(), p, &earningsInput{
+		From: r.URL.Query().Get("from"),
+		To:   r.URL.Query().Get("to"),
+		Host: r.URL.Query().Get("host"),
+	})
 	if err != nil {
 		return err
 	}

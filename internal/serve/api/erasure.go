@@ -20,7 +20,8 @@ func (a *API) exportMe(w http.ResponseWriter, r *http.Request, p account.Princip
 	return err
 }
 
-func (a *API) deletionStanding(ctx context.Context, p account.Principal, _ *struct{}) (erasure.DeletionStanding, error) {
+func (a *API) deletionStanding(ctx context.Context, p account.Principal,
+	_ *struct{}) (erasure.DeletionStanding, error) {
 	return erasure.StandingOf(ctx, a.db.Q, p.User, false)
 }
 
@@ -33,5 +34,9 @@ type deletionInput struct {
 }
 
 func (a *API) deleteMe(ctx context.Context, p account.Principal, in *deletionInput) (nothing, error) {
-	return nothing{}, erasure.Delete(ctx, a.db, a.accounts, p, erasure.Request{Password: in.Body.Password, Confirm: in.Body.Confirm, GiveUp: in.Body.GiveUp})
+	return nothing{}, erasure.Delete(ctx, a.db, a.accounts, p, erasure.Request{
+		Password: in.Body.Password,
+		Confirm:  in.Body.Confirm,
+		GiveUp:   in.Body.GiveUp,
+	})
 }

@@ -47,5 +47,6 @@ func (a *API) quarantine(ctx context.Context, p account.Principal, in *struct{ P
 		before = n
 	}
 	rows, err := metering.Quarantined(ctx, a.db.Q, p, before, in.Limit+1)
-	return cut(rows, in.Limit, same[metering.Refused], func(r metering.Refused) string { return strconv.FormatInt(r.ID, 10) }), err
+	return cut(rows, in.Limit, same[metering.Refused],
+		func(r metering.Refused) string { return strconv.FormatInt(r.ID, 10) }), err
 }

@@ -39,8 +39,8 @@ func fromEnv(t *testing.T, name string, or int) int {
 	return n
 }
 
-// TestRandomRequests sends random requests, made from the API's own document, as every kind of caller. No answer may be an
-// internal error, and each has to be what the document says.
+// TestRandomRequests sends random requests, made from the API's own document, as every kind of caller. No answer may be
+// an internal error, and each has to be what the document says.
 func TestRandomRequests(t *testing.T) {
 	t.Parallel()
 	const callers = 4 // at once
@@ -97,9 +97,11 @@ func TestRandomRequests(t *testing.T) {
 				if r.Method == http.MethodPost && rec.Code < 300 && !strings.HasPrefix(r.Path, "/stripe/") {
 					again := w.send(t.Context(), token, r)
 					if again != nil && again.Code != http.StatusUnauthorized { // the first may have revoked the token
-						if rec.Header().Get("Idempotent-Replayed") != "" || again.Code != rec.Code || again.Header().Get("Idempotent-Replayed") != "true" {
+						if rec.Header().Get("Idempotent-Replayed") != "" || again.Code != rec.Code ||
+							again.Header().Get("Idempotent-Replayed") != "true" {
 							failures.Add(1)
-							t.Errorf("as %s: %s\nanswer %d (%q); repeated %d (%q): %.500s", who.role, r, rec.Code, rec.Header().Get("Idempotent-Replayed"),
+							t.Errorf("as %s: %s\nanswer %d (%q); repeated %d (%q): %.500s", who.role, r, rec.Code,
+								rec.Header().Get("Idempotent-Replayed"),
 								again.Code, again.Header().Get("Idempotent-Replayed"), again.Body)
 						}
 						replayed.Store(r.Template, true)
@@ -114,7 +116,8 @@ func TestRandomRequests(t *testing.T) {
 					never.Delete(r.Method + " " + r.Template)
 					memory.Remember(nounOf(r.Template), apifuzz.Decode(rec.Body.Bytes()))
 				}
-				if err := checker.Check(r.Method, r.Template, rec.Code, rec.Header().Get("Content-Type"), rec.Body.Bytes()); err != nil {
+				if err := checker.Check(r.Method, r.Template, rec.Code, rec.Header().Get("Content-Type"),
+					rec.Body.Bytes()); err != nil {
 					failures.Add(1)
 					t.Errorf("as %s: %s\nanswer %d %.2000s\n%v", who.role, r, rec.Code, rec.Body, err)
 				}
@@ -183,8 +186,10 @@ func (w *world) cast() []*person {
 		role, name string
 		scopes     []string
 	}{
-		{"renter", "ada", all}, {"operator", "op", all}, {"stranger", "eve", all}, {"admin", "ann", append(slices.Clone(all), account.ScopeAdmin)},
-		{"renter who may read", "ada", []string{account.ScopeRead}}, {"renter who may bill", "ada", []string{account.ScopeBilling}},
+		{"renter", "ada", all}, {"operator", "op", all}, {"stranger", "eve", all},
+		{"admin", "ann", append(slices.Clone(all), account.ScopeAdmin)},
+		{"renter who may read", "ada", []string{account.ScopeRead}},
+		{"renter who may bill", "ada", []string{account.ScopeBilling}},
 	} {
 		_, principal, err := w.acc.SignIn(w.t.Context(), account.SignIn{Email: p.name + "@example.com", Password: password})
 		if err != nil {
@@ -211,7 +216,10 @@ func usual(path string) int {
 
 // renew gives a person another token.
 func (w *world) renew(p *person) {
-	_, secret, err := w.acc.IssueToken(context.WithoutCancel(w.t.Context()), *p.principal, account.NewToken{Name: "test", Scopes: p.scopes})
+	_, secret, err := w.acc.IssueToken(context.WithoutCancel(w.t.Context()), *p.principal, account.NewToken{
+		Name:   "test",
+		Scopes: p.scopes,
+	})
 	if err != nil {
 		w.t.Errorf("a token for the %s: %v", p.role, err)
 	}

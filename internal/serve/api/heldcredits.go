@@ -29,7 +29,8 @@ type DecidedCredit struct {
 	Approved bool     `json:"approved"`
 }
 
-func (a *API) decideCredit(ctx context.Context, tx *db.Tx, p account.Principal, in *creditInput) (DecidedCredit, error) {
+func (a *API) decideCredit(ctx context.Context, tx *db.Tx, p account.Principal,
+	in *creditInput) (DecidedCredit, error) {
 	l, err := pathID[id.Lease](in.ID, "lease")
 	if err != nil {
 		return DecidedCredit{}, err

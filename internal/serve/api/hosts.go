@@ -103,12 +103,30 @@ type hostView struct {
 func viewHost(d host.Detail, offers []market.OwnOffer) hostView {
 	now := time.Now() // for display: renting decides by PostgreSQL's clock
 	v := hostView{
-		ID: d.ID, Name: d.Name, Region: d.Region, State: d.State, Reachable: d.Reachable(now), NotSelling: d.Unsellable(now),
-		Simulated: d.Simulated, MultiNode: d.MultiNode, ReclaimAt: utc(d.ReclaimAt), Actions: d.Actions(), CPUCores: d.CPUCores, RAMMB: d.RAMMB, DiskGB: d.DiskGB,
-		DiskLimited: d.DiskLimited, ScratchGB: d.ScratchGB, Runtimes: append([]string{}, d.Runtimes...),
-		Driver: d.Driver, CUDAMax: d.CUDAMax, AgentVersion: d.Status.AgentVersion, LastSeenAt: utc(d.Status.LastSyncAt),
-		CreatedAt: d.CreatedAt.UTC(), GPUs: []hostGPUView{}, Problems: append([]agentapi.Problem{}, d.Inventory.Problems...),
-		Offers: append([]market.OwnOffer{}, offers...),
+		ID:           d.ID,
+		Name:         d.Name,
+		Region:       d.Region,
+		State:        d.State,
+		Reachable:    d.Reachable(now),
+		NotSelling:   d.Unsellable(now),
+		Simulated:    d.Simulated,
+		MultiNode:    d.MultiNode,
+		ReclaimAt:    utc(d.ReclaimAt),
+		Actions:      d.Actions(),
+		CPUCores:     d.CPUCores,
+		RAMMB:        d.RAMMB,
+		DiskGB:       d.DiskGB,
+		DiskLimited:  d.DiskLimited,
+		ScratchGB:    d.ScratchGB,
+		Runtimes:     append([]string{}, d.Runtimes...),
+		Driver:       d.Driver,
+		CUDAMax:      d.CUDAMax,
+		AgentVersion: d.Status.AgentVersion,
+		LastSeenAt:   utc(d.Status.LastSyncAt),
+		CreatedAt:    d.CreatedAt.UTC(),
+		GPUs:         []hostGPUView{},
+		Problems:     append([]agentapi.Problem{}, d.Inventory.Problems...),
+		Offers:       append([]market.OwnOffer{}, offers...),
 	}
 	if v.NotSelling == "" && !priced(offers) {
 		v.NotSelling = "no price is set"
@@ -118,7 +136,8 @@ func viewHost(d host.Detail, offers []market.OwnOffer) hostView {
 		v.Fabric = &d.FabricName
 	}
 	for _, g := range d.GPUs {
-		v.GPUs = append(v.GPUs, hostGPUView{g.ID, g.UUID, g.Index, g.Model, g.VRAMMB, wattsOrNull(g.PowerLimitW), wattsOrNull(g.PowerDefaultW), g.Health, g.HealthReason, g.InUse, g.Present, string(g.Claim)})
+		v.GPUs = append(v.GPUs, hostGPUView{g.ID, g.UUID, g.Index, g.Model, g.VRAMMB, wattsOrNull(g.PowerLimitW),
+			wattsOrNull(g.PowerDefaultW), g.Health, g.HealthReason, g.InUse, g.Present, string(g.Claim)})
 	}
 	return v
 }
@@ -236,7 +255,10 @@ func (a *API) changeHost(ctx context.Context, p account.Principal, in *changeHos
 			}
 		}
 		if b.UpCapGB != nil || b.DownCapGB != nil {
-			if err := host.SetDataCap(ctx, tx, a.bus, p.Org, p.User, h, host.DataCap{UpGB: b.UpCapGB, DownGB: b.DownCapGB}); err != nil {
+			if err := host.SetDataCap(ctx, tx, a.bus, p.Org, p.User, h, host.DataCap{
+				UpGB:   b.UpCapGB,
+				DownGB: b.DownCapGB,
+			}); err != nil {
 				return err
 			}
 		}
@@ -262,7 +284,8 @@ type hostActionInput struct {
 }
 
 // actOnHost reads the offers, which no action changes, before its transaction.
-func (a *API) actOnHost(ctx context.Context, p account.Principal, in *hostActionInput, once idem.Request) (answer idem.Answer, v hostView, err error) {
+func (a *API) actOnHost(ctx context.Context, p account.Principal, in *hostActionInput,
+	once idem.Request) (answer idem.Answer, v hostView, err error) {
 	h, err := pathID[id.Host](in.ID, "host")
 	if err != nil {
 		return answer, v, err

@@ -11,7 +11,8 @@ func TestAHostSaysWhatUsesItsGPUs(t *testing.T) {
 	w := open(t)
 	op := w.user("op")
 	h := w.sell(op, 2, "2.00")
-	if _, err := w.db.Pool.Exec(t.Context(), "UPDATE gpu SET in_use = 'Xorg, 412 MiB' WHERE host_id = $1 AND idx = 1", h); err != nil {
+	if _, err := w.db.Pool.Exec(t.Context(), "UPDATE gpu SET in_use = 'Xorg, 412 MiB' WHERE host_id = $1 AND idx = 1",
+		h); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {

@@ -42,7 +42,12 @@ type legalInput struct {
 }
 
 func (a *API) setLegal(ctx context.Context, p account.Principal, in *legalInput) (legalView, error) {
-	l, err := a.accounts.SetLegal(ctx, p, account.Legal{Name: in.Body.Name, Address: in.Body.Address, Country: in.Body.Country, VATID: in.Body.VATID})
+	l, err := a.accounts.SetLegal(ctx, p, account.Legal{
+		Name:    in.Body.Name,
+		Address: in.Body.Address,
+		Country: in.Body.Country,
+		VATID:   in.Body.VATID,
+	})
 	return viewLegal(l), err
 }
 

@@ -95,18 +95,21 @@ func ClientAddress(trusted []netip.Prefix, next http.Handler) http.Handler {
 // unlistedEvery is how often a proxy that is not listed is logged.
 const unlistedEvery = time.Hour
 
-// WarnUnlistedProxy logs, once an hour at most, that a request says it was forwarded and its peer is none of the trusted proxies: either
-// somebody pretends, or a proxy is missing in the list. Then all people behind it are one address to every limit.
+// WarnUnlistedProxy logs, once an hour at most, that a request says it was forwarded and its peer is none of the
+// trusted proxies: either somebody pretends, or a proxy is missing in the list. Then all people behind it are one
+// address to every limit.
 func WarnUnlistedProxy(log *slog.Logger, trusted []netip.Prefix, next http.Handler) http.Handler {
 	var last atomic.Int64 // unix ns
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		forwarded := r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("X-Forwarded-Proto") != "" || r.Header.Get("Forwarded") != ""
+		forwarded := r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("X-Forwarded-Proto") != "" ||
+			r.Header.Get("Forwarded") != ""
 		if forwarded {
 			peer, err := netip.ParseAddr(hostOf(r.RemoteAddr))
 			listed := err == nil && slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(peer) })
 			was, now := last.Load(), time.Now().UnixNano()
 			if !listed && now-was >= int64(unlistedEvery) && last.CompareAndSwap(was, now) {
-				log.WarnContext(r.Context(), "a request was forwarded by an address that MUSTER_TRUSTED_PROXIES does not list; if it is your proxy, "+
+				log.WarnContext(r.Context(), "a request was forwarded by an address that MUSTER_TRUSTED_PROXIES does not list; "+
+					"if it is your proxy, "+
 					"list it: until then everybody behind it shares one limit of requests and sign-ins", "peer", hostOf(r.RemoteAddr))
 			}
 		}

@@ -23,8 +23,8 @@ const (
 	readTimeout = 10 * time.Second // for a reader that does not read: a stream must not hold us
 )
 
-// CutHeader of an answer with logs is "true" when lines are missing at its beginning because there were too many for one
-// answer: ask for one node, or follow.
+// CutHeader of an answer with logs is "true" when lines are missing at its beginning because there were too many for
+// one answer: ask for one node, or follow.
 const CutHeader = "Muster-Cut"
 
 // cutMark is the rank of a line that stands for those missing, before the first one.
@@ -47,9 +47,20 @@ func logParams() []*huma.Param {
 	boolean := &huma.Schema{Type: huma.TypeBoolean}
 	return []*huma.Param{
 		{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}},
-		{Name: "node", In: "query", Schema: integer, Description: "the rank; left out: all, each line with its rank before it"},
+		{
+			Name:        "node",
+			In:          "query",
+			Schema:      integer,
+			Description: "the rank; left out: all, each line with its rank before it",
+		},
 		{Name: "follow", In: "query", Schema: boolean, Description: "stay until the cluster has ended, through restarts"},
-		{Name: "tail", In: "query", Schema: integer, Description: "lines from the end, of each rank; left out: all that one answer holds (header Muster-Cut: lines are missing at the beginning)"},
+		{
+			Name:   "tail",
+			In:     "query",
+			Schema: integer,
+			Description: "lines from the end, of each rank; left out: all that one answer holds (header Muster-Cut: lines " +
+				"are missing at the beginning)",
+		},
 		{Name: "timestamps", In: "query", Schema: boolean, Description: "begin each line with its time"},
 	}
 }

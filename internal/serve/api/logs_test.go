@@ -56,7 +56,8 @@ func (w *world) rented(renter string) string {
 	w.t.Helper()
 	w.sell(w.user("op"), 8, "2.00")
 	w.fund(renter, "100.00")
-	return w.want(w.call(renter, "POST", "/api/v1/clusters", `{"nodes":2,"gpus_per_node":4,"network":{"scope":"host"},"image":"registry.test/job:1"}`), 202, "").text("id")
+	return w.want(w.call(renter, "POST", "/api/v1/clusters",
+		`{"nodes":2,"gpus_per_node":4,"network":{"scope":"host"},"image":"registry.test/job:1"}`), 202, "").text("id")
 }
 
 func TestLogsOfAllRanksInOrder(t *testing.T) {
@@ -65,16 +66,19 @@ func TestLogsOfAllRanksInOrder(t *testing.T) {
 	renter := w.user("ada")
 	path := "/api/v1/clusters/" + w.rented(renter) + "/logs"
 
-	if r := w.want(w.call(renter, "GET", path, nil), 200, ""); r.raw != "" || r.Header.Get(api.WaitingHeader) != "rank 0 is pending, rank 1 is pending" {
+	if r := w.want(w.call(renter, "GET", path, nil), 200, ""); r.raw != "" ||
+		r.Header.Get(api.WaitingHeader) != "rank 0 is pending, rank 1 is pending" {
 		t.Errorf("before there is anything to print: %q, %q", r.raw, r.Header)
 	}
 	if _, err := w.db.Pool.Exec(t.Context(), `UPDATE node SET state = 'ready' WHERE rank = 1`); err != nil {
 		t.Fatal(err)
 	}
-	if r := w.want(w.call(renter, "GET", path+"?node=0", nil), 200, ""); r.Header.Get(api.WaitingHeader) != "rank 0 is pending" {
+	if r := w.want(w.call(renter, "GET", path+"?node=0", nil), 200,
+		""); r.Header.Get(api.WaitingHeader) != "rank 0 is pending" {
 		t.Errorf("%q", r.Header)
 	}
-	if r := w.want(w.call(renter, "GET", path, nil), 503, "unavailable"); r.Header.Get(api.WaitingHeader) != "rank 0 is pending" {
+	if r := w.want(w.call(renter, "GET", path, nil), 503,
+		"unavailable"); r.Header.Get(api.WaitingHeader) != "rank 0 is pending" {
 		t.Errorf("the host of a rank that has begun is away: %q", r.Header)
 	}
 	n := 0
@@ -85,7 +89,8 @@ func TestLogsOfAllRanksInOrder(t *testing.T) {
 		frame(out, int64(2000+n), "bye from %d", n)
 	})
 	r := w.want(w.call(renter, "GET", path+"?timestamps=true", nil), 200, "")
-	want := "1970-01-01T00:00:01.001Z [0] hello from 1\n1970-01-01T00:00:01.002Z [1] hello from 2\n1970-01-01T00:00:02.001Z [0] bye from 1\n1970-01-01T00:00:02.002Z [1] bye from 2\n"
+	want := "1970-01-01T00:00:01.001Z [0] hello from 1\n1970-01-01T00:00:01.002Z [1] hello from " +
+		"2\n1970-01-01T00:00:02.001Z [0] bye from 1\n1970-01-01T00:00:02.002Z [1] bye from 2\n"
 	if r.raw != want || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/plain") {
 		t.Errorf("got\n%s", r.raw)
 	}
@@ -101,7 +106,8 @@ func TestFollowGoesOnAfterABreak(t *testing.T) {
 	w := open(t)
 	renter := w.user("ada")
 	cl := w.rented(renter)
-	if _, err := w.db.Pool.Exec(t.Context(), `UPDATE node SET state = 'ready'`); err != nil { // it may have printed something
+	if _, err := w.db.Pool.Exec(t.Context(), `UPDATE node SET state = 'ready'`); err != nil {
+		// it may have printed something
 		t.Fatal(err)
 	}
 	lines := []string{"one", "two", "three", "four"}
@@ -127,7 +133,8 @@ func TestFollowGoesOnAfterABreak(t *testing.T) {
 	})
 	srv := httptest.NewServer(w.api)
 	t.Cleanup(srv.Close)
-	req, err := http.NewRequestWithContext(t.Context(), "GET", srv.URL+"/api/v1/clusters/"+cl+"/logs?node=0&follow=true", nil)
+	req, err := http.NewRequestWithContext(t.Context(), "GET", srv.URL+"/api/v1/clusters/"+cl+"/logs?node=0&follow=true",
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,8 @@ func (a *API) viewQuote(q market.Quote) quoteView {
 func perSecond(rate money.Micro) money.Nano { return money.CostOf(rate, 1000) }
 
 // quote plans outside the transaction and holds inside it; a stale plan is made again.
-func (a *API) quote(ctx context.Context, p account.Principal, in *quoteInput, once idem.Request) (answer idem.Answer, _ quoteView, err error) {
+func (a *API) quote(ctx context.Context, p account.Principal, in *quoteInput,
+	once idem.Request) (answer idem.Answer, _ quoteView, err error) {
 	spec, err := market.ParseSpec(in.Body.raw)
 	if err != nil {
 		return answer, quoteView{}, err

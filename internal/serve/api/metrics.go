@@ -76,7 +76,15 @@ func (a *API) clusterMetrics(ctx context.Context, p account.Principal, in *metri
 		return metricsView{}, err
 	}
 	for _, g := range gpus {
-		m := gpuMetricsView{Rank: g.Rank, HostID: g.Host, HostName: g.HostName, UUID: g.UUID, Model: g.Model, VRAMMB: g.VRAMMB, Samples: []sampleView{}}
+		m := gpuMetricsView{
+			Rank:     g.Rank,
+			HostID:   g.Host,
+			HostName: g.HostName,
+			UUID:     g.UUID,
+			Model:    g.Model,
+			VRAMMB:   g.VRAMMB,
+			Samples:  []sampleView{},
+		}
 		for _, s := range g.Samples {
 			m.Samples = append(m.Samples, sampleView{s.At.UTC(), known(s.Util), known(s.MemMB), known(s.PowerW), known(s.TempC)})
 		}

@@ -87,8 +87,8 @@ func polish(d *huma.OpenAPI) {
 	}
 }
 
-// describeNoCapacity adds the members that a problem of code no_capacity has beyond the common ones. Further kinds may get
-// members of their own, as RFC 9457 allows.
+// describeNoCapacity adds the members that a problem of code no_capacity has beyond the common ones. Further kinds may
+// get members of their own, as RFC 9457 allows.
 func describeNoCapacity(schemas huma.Registry) {
 	problem := schemas.Map()["Problem"]
 	problem.AdditionalProperties = true
@@ -97,15 +97,16 @@ func describeNoCapacity(schemas huma.Registry) {
 		s.Description, s.Nullable = description, false
 		problem.Properties[name] = s
 	}
-	add("explain", "With no_capacity: how many hosts each constraint excluded, of those that the constraints before it left.",
+	add("explain", "With no_capacity: how many hosts each constraint excluded, of those that the constraints before it "+
+		"left.",
 		reflect.TypeFor[[]market.Exclusion]())
 	add("hosts", "With no_capacity: how many hosts were considered.", reflect.TypeFor[int]())
 	add("relaxations", "With no_capacity: changes to the spec with which it would fit, cheapest first.",
 		reflect.TypeFor[[]market.Relaxation]())
 }
 
-// markNullable says of each property that refers to another schema whether it may be null, which huma leaves out: one of
-// a pointer that is always written.
+// markNullable says of each property that refers to another schema whether it may be null, which huma leaves out: one
+// of a pointer that is always written.
 func markNullable(s *huma.Schema, t reflect.Type) {
 	if t == nil {
 		return

@@ -44,8 +44,20 @@ func (a *API) earned(ctx context.Context, org id.Org) (payoutBalanceView, error)
 		return payoutBalanceView{}, err
 	}
 	where, err := a.payouts.Account(ctx, org)
-	return payoutBalanceView{Pending: s.Pending, NotYet: s.NotBooked, InReview: s.InReview, Payable: s.Payable, Disputed: s.Disputed, Sending: s.Sending, Paid: s.Paid, Minimum: a.payouts.Minimum(),
-		NextAt: where.NextAt, Holdback: int64(s.Holdback.Seconds()), Frozen: append([]id.Lease{}, s.Frozen...), Currency: s.Currency}, err
+	return payoutBalanceView{
+		Pending:  s.Pending,
+		NotYet:   s.NotBooked,
+		InReview: s.InReview,
+		Payable:  s.Payable,
+		Disputed: s.Disputed,
+		Sending:  s.Sending,
+		Paid:     s.Paid,
+		Minimum:  a.payouts.Minimum(),
+		NextAt:   where.NextAt,
+		Holdback: int64(s.Holdback.Seconds()),
+		Frozen:   append([]id.Lease{}, s.Frozen...),
+		Currency: s.Currency,
+	}, err
 }
 
 func (a *API) listPayouts(ctx context.Context, p account.Principal, in *struct{ Page }) (list[payout.Payout], error) {
@@ -81,7 +93,8 @@ type setUpPayoutsView struct {
 	Account payout.Account `json:"account"`
 }
 
-func (a *API) setUpPayouts(ctx context.Context, p account.Principal, in *setUpPayoutsInput, once idem.Request) (idem.Answer, setUpPayoutsView, error) {
+func (a *API) setUpPayouts(ctx context.Context, p account.Principal, in *setUpPayoutsInput,
+	once idem.Request) (idem.Answer, setUpPayoutsView, error) {
 	out := setUpPayoutsView{}
 	var err error
 	if out.URL, err = a.payouts.Onboard(ctx, p, in.Body.Country, once); err != nil {
@@ -149,7 +162,8 @@ type reversePayoutInput struct {
 	}
 }
 
-func (a *API) reversePayout(ctx context.Context, tx *db.Tx, p account.Principal, in *reversePayoutInput) (operatorPayout, error) {
+func (a *API) reversePayout(ctx context.Context, tx *db.Tx, p account.Principal,
+	in *reversePayoutInput) (operatorPayout, error) {
 	x, err := pathID[id.Payout](in.ID, "payout")
 	if err != nil {
 		return operatorPayout{}, err
@@ -206,7 +220,13 @@ func (a *API) changeOperator(ctx context.Context, p account.Principal, in *chang
 }
 
 func yearParams() []*huma.Param {
-	return []*huma.Param{{Name: "year", In: "query", Description: "calendar year in your organisation's zone, such as 2026", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}}
+	return []*huma.Param{{
+		Name:        "year",
+		In:          "query",
+		Description: "calendar year in your organisation's zone, such as 2026",
+		Required:    true,
+		Schema:      &huma.Schema{Type: huma.TypeString},
+	}}
 }
 
 func (a *API) payoutYear(w http.ResponseWriter, r *http.Request, p account.Principal) error {

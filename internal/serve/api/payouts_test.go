@@ -19,7 +19,8 @@ func (w *world) boss(name string) string {
 	token := w.user(name)
 	for _, sql := range []string{
 		"UPDATE app_user SET admin = true WHERE email = $1 || '@example.com'",
-		"UPDATE api_token t SET scopes = t.scopes || '{admin}' FROM app_user u WHERE u.id = t.user_id AND u.email = $1 || '@example.com'",
+		"UPDATE api_token t SET scopes = t.scopes || '{admin}' FROM app_user u WHERE u.id = t.user_id AND u.email = $1 || " +
+			"'@example.com'",
 	} {
 		if _, err := w.db.Pool.Exec(w.t.Context(), sql, name); err != nil {
 			w.t.Fatal(err)
@@ -35,7 +36,8 @@ func TestPayouts(t *testing.T) {
 	const p = "/api/v1/payouts"
 	w.fund(renter, "500.00")
 
-	if r := w.want(w.call(operator, "GET", p+"/account", nil), 200, ""); r.text("state") != "none" || r.json["next_at"] != nil {
+	if r := w.want(w.call(operator, "GET", p+"/account", nil), 200, ""); r.text("state") != "none" ||
+		r.json["next_at"] != nil {
 		t.Error(r.raw)
 	}
 	for _, body := range []string{`{}`, `{"country":"Germany"}`, `{"country":"DE","iban":"x"}`} {
@@ -43,7 +45,8 @@ func TestPayouts(t *testing.T) {
 	}
 	w.want(w.call(w.token(operator, "hosts"), "POST", p+"/account", `{"country":"DE"}`), 403, "forbidden")
 	for range 2 {
-		if r := w.want(w.call(operator, "POST", p+"/account", `{"country":"DE"}`, "Idempotency-Key", "a1"), 201, ""); r.text("url") == "" || r.text("account.state") != "incomplete" {
+		if r := w.want(w.call(operator, "POST", p+"/account", `{"country":"DE"}`, "Idempotency-Key", "a1"), 201,
+			""); r.text("url") == "" || r.text("account.state") != "incomplete" {
 			t.Error(r.raw)
 		}
 	}
@@ -83,7 +86,8 @@ func TestPayouts(t *testing.T) {
 	}
 	w.want(w.call(boss, "POST", "/api/v1/admin/payouts", `{"org_id":"x","reason":"x"}`), 422, "validation_failed")
 	for range 2 {
-		if r := w.want(w.call(boss, "POST", "/api/v1/admin/payouts", pay, "Idempotency-Key", "p1"), 201, ""); r.text("amount") != "42.000000000" || r.text("org_id") != org.String() {
+		if r := w.want(w.call(boss, "POST", "/api/v1/admin/payouts", pay, "Idempotency-Key", "p1"), 201,
+			""); r.text("amount") != "42.000000000" || r.text("org_id") != org.String() {
 			t.Error(r.raw)
 		}
 	}
@@ -98,18 +102,21 @@ func TestPayouts(t *testing.T) {
 	own := p + "/" + one["id"].(string)
 	w.want(w.call(operator, "GET", own, nil), 200, "")
 	w.want(w.call(stranger, "GET", own, nil), 404, "not_found")
-	if r := w.want(w.call(operator, "GET", p+"/balance", nil), 200, ""); r.text("paid") != "42.000000000" || r.text("payable") != "0.000000000" || r.text("minimum") != "10.000000000" {
+	if r := w.want(w.call(operator, "GET", p+"/balance", nil), 200, ""); r.text("paid") != "42.000000000" ||
+		r.text("payable") != "0.000000000" || r.text("minimum") != "10.000000000" {
 		t.Error(r.raw)
 	}
 
 	w.want(w.call(operator, "GET", p+"/year.csv", nil), 422, "validation_failed")
-	if r := w.want(w.call(operator, "GET", p+"/year.csv?year="+time.Now().UTC().Format("2006"), nil), 200, ""); !strings.Contains(r.raw, "42.000000000,0.000000000,42.000000000") {
+	if r := w.want(w.call(operator, "GET", p+"/year.csv?year="+time.Now().UTC().Format("2006"), nil), 200,
+		""); !strings.Contains(r.raw, "42.000000000,0.000000000,42.000000000") {
 		t.Error(r.raw)
 	}
 
 	back := "/api/v1/admin/payouts/" + one["id"].(string) + "/reverse"
 	w.want(w.call(operator, "POST", back, `{"reason":"mine"}`), 403, "forbidden")
-	for _, body := range []string{`{"reason":""}`, `{"amount":"-1","reason":"x"}`, `{"amount":"0.001","reason":"x"}`, `{"amount":"42.01","reason":"x"}`} {
+	for _, body := range []string{`{"reason":""}`, `{"amount":"-1","reason":"x"}`, `{"amount":"0.001","reason":"x"}`,
+		`{"amount":"42.01","reason":"x"}`} {
 		w.want(w.call(boss, "POST", back, body), 422, "validation_failed")
 	}
 	w.stripe.Reverse(one["transfer"].(string), 100) // by hand: Stripe has less than we know of
@@ -132,17 +139,21 @@ func TestPayouts(t *testing.T) {
 	}
 	who := "/api/v1/admin/operators/" + org.String()
 	w.want(w.call(operator, "PATCH", who, `{"payouts_stopped":false,"reason":"please"}`), 403, "forbidden")
-	if r := w.want(w.call(boss, "PATCH", who, `{"payouts_stopped":false,"reason":"cleared up"}`), 200, ""); r.text("account.stopped") != "" {
+	if r := w.want(w.call(boss, "PATCH", who, `{"payouts_stopped":false,"reason":"cleared up"}`), 200,
+		""); r.text("account.stopped") != "" {
 		t.Error(r.raw)
 	}
-	for _, body := range []string{`{"fee_ppm":-1,"reason":"x"}`, `{"fee_ppm":1000001,"reason":"x"}`, `{"fee_ppm":1,"reason":" "}`} {
+	for _, body := range []string{`{"fee_ppm":-1,"reason":"x"}`, `{"fee_ppm":1000001,"reason":"x"}`,
+		`{"fee_ppm":1,"reason":" "}`} {
 		w.want(w.call(boss, "PATCH", who, body), 422, "validation_failed")
 	}
 	w.want(w.call(operator, "PATCH", who, `{"fee_ppm":0,"reason":"please"}`), 403, "forbidden")
-	if r := w.want(w.call(boss, "PATCH", who, `{"fee_ppm":100000,"reason":"a volume deal"}`), 200, ""); r.json["fee_ppm"] != float64(100_000) {
+	if r := w.want(w.call(boss, "PATCH", who, `{"fee_ppm":100000,"reason":"a volume deal"}`), 200,
+		""); r.json["fee_ppm"] != float64(100_000) {
 		t.Error(r.raw)
 	}
-	w.want(w.call(boss, "PATCH", "/api/v1/admin/operators/"+id.New[id.Org]().String(), `{"fee_ppm":1,"reason":"x"}`), 404, "not_found")
+	w.want(w.call(boss, "PATCH", "/api/v1/admin/operators/"+id.New[id.Org]().String(), `{"fee_ppm":1,"reason":"x"}`), 404,
+		"not_found")
 	if r := w.want(w.call(boss, "GET", "/api/v1/admin/payouts", nil), 200, ""); len(r.list("items")) != 1 {
 		t.Error(r.raw)
 	}

@@ -27,7 +27,8 @@ func (a *API) postpaidTerms(ctx context.Context, p account.Principal, _ *struct{
 // invoicesListed is ten years of them.
 const invoicesListed = 120
 
-func (a *API) postpaidInvoices(ctx context.Context, p account.Principal, _ *struct{}) (list[postpaid.CreditInvoice], error) {
+func (a *API) postpaidInvoices(ctx context.Context, p account.Principal,
+	_ *struct{}) (list[postpaid.CreditInvoice], error) {
 	rows, err := a.postpaid.Invoices(ctx, p.Org, invoicesListed)
 	return list[postpaid.CreditInvoice]{Items: rows}, err
 }
@@ -36,7 +37,8 @@ type postpaidUsageInput struct {
 	Invoice string `query:"invoice" doc:"of an invoice's period, by its id; left out: of the running one"`
 }
 
-func (a *API) postpaidUsage(ctx context.Context, p account.Principal, in *postpaidUsageInput) (postpaid.CreditLines, error) {
+func (a *API) postpaidUsage(ctx context.Context, p account.Principal,
+	in *postpaidUsageInput) (postpaid.CreditLines, error) {
 	return a.postpaid.Lines(ctx, p.Org, in.Invoice)
 }
 
@@ -50,7 +52,8 @@ type payingView struct {
 	State   string `json:"state" doc:"asked: Stripe charges your default card; look at the invoice for what came of it"`
 }
 
-func (a *API) payPostpaidInvoice(ctx context.Context, tx *db.Tx, p account.Principal, in *payInvoiceInput) (payingView, error) {
+func (a *API) payPostpaidInvoice(ctx context.Context, tx *db.Tx, p account.Principal,
+	in *payInvoiceInput) (payingView, error) {
 	return payingView{in.ID, "asked"}, a.postpaid.Pay(ctx, tx, p.Org, in.ID)
 }
 
@@ -72,7 +75,8 @@ type changePostpaidInput struct {
 	}
 }
 
-func (a *API) changePostpaid(ctx context.Context, p account.Principal, in *changePostpaidInput) (out postpaid.Terms, err error) {
+func (a *API) changePostpaid(ctx context.Context, p account.Principal,
+	in *changePostpaidInput) (out postpaid.Terms, err error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
 		return out, err
@@ -119,7 +123,8 @@ type bankPaymentInput struct {
 	}
 }
 
-func (a *API) bankPayment(ctx context.Context, tx *db.Tx, p account.Principal, in *bankPaymentInput) (postpaid.OrgInvoice, error) {
+func (a *API) bankPayment(ctx context.Context, tx *db.Tx, p account.Principal,
+	in *bankPaymentInput) (postpaid.OrgInvoice, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
 		return postpaid.OrgInvoice{}, err
@@ -128,10 +133,15 @@ func (a *API) bankPayment(ctx context.Context, tx *db.Tx, p account.Principal, i
 	if err != nil {
 		return postpaid.OrgInvoice{}, fault.InvalidField("amount", "%s", err)
 	}
-	return a.postpaid.BookBankPayment(ctx, tx, p, org, in.Invoice, postpaid.BankPayment{Amount: amount, Reference: in.Body.Reference, Reason: in.Body.Reason})
+	return a.postpaid.BookBankPayment(ctx, tx, p, org, in.Invoice, postpaid.BankPayment{
+		Amount:    amount,
+		Reference: in.Body.Reference,
+		Reason:    in.Body.Reason,
+	})
 }
 
-func (a *API) writeOff(ctx context.Context, tx *db.Tx, p account.Principal, in *writeOffInput) (postpaid.OrgInvoice, error) {
+func (a *API) writeOff(ctx context.Context, tx *db.Tx, p account.Principal,
+	in *writeOffInput) (postpaid.OrgInvoice, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
 		return postpaid.OrgInvoice{}, err

@@ -129,7 +129,8 @@ func ownErrors(ctx huma.Context, _ string, v any) (any, error) {
 			continue
 		}
 		where, what := strings.TrimPrefix(d.Location, "body."), d.Message
-		if at, ok := strings.CutSuffix(what, " "+unstorable); ok && where == "body" { // readJSON names the place in its message
+		if at, ok := strings.CutSuffix(what, " "+unstorable); ok && where == "body" {
+			// readJSON names the place in its message
 			where, what = at, unstorable
 		}
 		p.Errors = append(p.Errors, fault.Field{Location: where, Message: what})

@@ -24,8 +24,8 @@ func prometheusParams() []*huma.Param {
 	return []*huma.Param{{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}}
 }
 
-// clusterPrometheus is a cluster for the renter's own Prometheus: scrape it with the token as bearer token. GPUs have the
-// names of NVIDIA's DCGM exporter, so that dashboards made for it work.
+// clusterPrometheus is a cluster for the renter's own Prometheus: scrape it with the token as bearer token. GPUs have
+// the names of NVIDIA's DCGM exporter, so that dashboards made for it work.
 func (a *API) clusterPrometheus(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	cl, err := pathID[id.Cluster](chi.URLParam(r, "id"), "cluster")
 	if err != nil {
@@ -63,12 +63,17 @@ var (
 	ofCluster = []string{"cluster", "name"}
 	ofGPU     = []string{"cluster", "name", "rank", "Hostname", "gpu", "UUID", "modelName"}
 
-	clusterRunning  = prometheus.NewDesc("muster_cluster_running", "1 while the cluster runs with all its nodes, else 0.", ofCluster, nil)
-	clusterNodes    = prometheus.NewDesc("muster_cluster_nodes", "Nodes by state.", append(ofCluster[:2:2], "state"), nil)
-	clusterCost     = prometheus.NewDesc("muster_cluster_cost_total", "What the cluster costs so far, in the platform's currency.", append(ofCluster[:2:2], "currency"), nil)
-	clusterRate     = prometheus.NewDesc("muster_cluster_price_per_hour", "What an hour of the cluster costs, in the platform's currency.", append(ofCluster[:2:2], "currency"), nil)
-	clusterBillable = prometheus.NewDesc("muster_cluster_billable_seconds_total", "Seconds that are billed.", ofCluster, nil)
-	clusterEnergy   = prometheus.NewDesc("muster_cluster_energy_joules_total", "Energy its GPUs have used in proven time.", ofCluster, nil)
+	clusterRunning = prometheus.NewDesc("muster_cluster_running", "1 while the cluster runs with all its nodes, else 0.",
+		ofCluster, nil)
+	clusterNodes = prometheus.NewDesc("muster_cluster_nodes", "Nodes by state.", append(ofCluster[:2:2], "state"), nil)
+	clusterCost  = prometheus.NewDesc("muster_cluster_cost_total",
+		"What the cluster costs so far, in the platform's currency.", append(ofCluster[:2:2], "currency"), nil)
+	clusterRate = prometheus.NewDesc("muster_cluster_price_per_hour",
+		"What an hour of the cluster costs, in the platform's currency.", append(ofCluster[:2:2], "currency"), nil)
+	clusterBillable = prometheus.NewDesc("muster_cluster_billable_seconds_total", "Seconds that are billed.", ofCluster,
+		nil)
+	clusterEnergy = prometheus.NewDesc("muster_cluster_energy_joules_total", "Energy its GPUs have used in proven time.",
+		ofCluster, nil)
 
 	gpuUtil  = prometheus.NewDesc("DCGM_FI_DEV_GPU_UTIL", "GPU utilisation (in %).", ofGPU, nil)
 	gpuMem   = prometheus.NewDesc("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", ofGPU, nil)
@@ -81,10 +86,12 @@ func (s scrape) Describe(chan<- *prometheus.Desc) {}
 
 func (s scrape) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{s.c.ID.String(), s.c.Name}, labels...)...)
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{s.c.ID.String(), s.c.Name},
+			labels...)...)
 	}
 	counter := func(d *prometheus.Desc, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, append([]string{s.c.ID.String(), s.c.Name}, labels...)...)
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, append([]string{s.c.ID.String(), s.c.Name},
+			labels...)...)
 	}
 	running := 0.0
 	if s.c.State == cluster.Running {
@@ -118,7 +125,12 @@ func (s scrape) readings(gauge func(*prometheus.Desc, float64, ...string)) {
 			continue
 		}
 		last := g.Samples[len(g.Samples)-1]
-		for d, v := range map[*prometheus.Desc]int{gpuUtil: last.Util, gpuMem: last.MemMB, gpuPower: last.PowerW, gpuTemp: last.TempC} {
+		for d, v := range map[*prometheus.Desc]int{
+			gpuUtil:  last.Util,
+			gpuMem:   last.MemMB,
+			gpuPower: last.PowerW,
+			gpuTemp:  last.TempC,
+		} {
 			if v >= 0 { // else the GPU does not tell
 				gauge(d, float64(v), labels...)
 			}

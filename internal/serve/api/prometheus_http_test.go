@@ -18,15 +18,20 @@ func TestScrapeOverHTTP(t *testing.T) {
 	path := "/api/v1/clusters/" + cl + "/metrics/prometheus"
 
 	var gpu id.GPU
-	if err := w.db.Pool.QueryRow(t.Context(), "SELECT gpu_id FROM gpu_claim WHERE kind = 'lease' AND ended_at IS NULL ORDER BY gpu_id LIMIT 1").Scan(&gpu); err != nil {
+	if err := w.db.Pool.QueryRow(t.Context(), "SELECT gpu_id FROM gpu_claim WHERE kind = 'lease' AND ended_at IS NULL "+
+		"ORDER BY gpu_id LIMIT 1").Scan(&gpu); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	err := host.AppendTelemetry(t.Context(), w.db, []host.Series{{GPU: gpu, Samples: []host.Sample{{At: now, Util: 93, MemMB: 2048, PowerW: 412, TempC: -1}}}})
+	err := host.AppendTelemetry(t.Context(), w.db, []host.Series{{
+		GPU:     gpu,
+		Samples: []host.Sample{{At: now, Util: 93, MemMB: 2048, PowerW: 412, TempC: -1}},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.db.Pool.Exec(t.Context(), "UPDATE lease SET created_at = created_at - interval '1 minute'"); err != nil {
+	if _, err := w.db.Pool.Exec(t.Context(),
+		"UPDATE lease SET created_at = created_at - interval '1 minute'"); err != nil {
 		t.Fatal(err)
 	}
 	for _, token := range []string{renter, w.token(renter, "read")} {
@@ -35,14 +40,16 @@ func TestScrapeOverHTTP(t *testing.T) {
 			t.Errorf("of type %q", r.Header.Get("Content-Type"))
 		}
 		for _, line := range []string{
-			"# TYPE DCGM_FI_DEV_GPU_UTIL gauge\n", `muster_cluster_running{cluster="` + cl + `"`, `muster_cluster_price_per_hour{cluster="` + cl + `",currency="USD"`,
+			"# TYPE DCGM_FI_DEV_GPU_UTIL gauge\n", `muster_cluster_running{cluster="` + cl + `"`,
+			`muster_cluster_price_per_hour{cluster="` + cl + `",currency="USD"`,
 			`muster_cluster_nodes{cluster="` + cl + `"`, "# TYPE muster_cluster_energy_joules_total counter\n",
 		} {
 			if !strings.Contains(r.raw, line) {
 				t.Errorf("no %q in\n%s", line, r.raw)
 			}
 		}
-		if strings.Count(r.raw, `modelName="`) != 3 || !strings.Contains(r.raw, "} 93\n") || !strings.Contains(r.raw, "} 2048\n") || !strings.Contains(r.raw, "} 412\n") {
+		if strings.Count(r.raw, `modelName="`) != 3 || !strings.Contains(r.raw, "} 93\n") ||
+			!strings.Contains(r.raw, "} 2048\n") || !strings.Contains(r.raw, "} 412\n") {
 			t.Errorf("readings:\n%s", r.raw)
 		}
 	}

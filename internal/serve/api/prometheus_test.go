@@ -23,13 +23,25 @@ func TestScrapeOfACluster(t *testing.T) {
 	was := time.Unix(1, 0)
 	s := scrape{
 		c: cluster.Cluster{
-			ID: cl, Name: "train", State: cluster.Running, Currency: "USD", PricePerHour: 2_500_000, CostSoFar: 1_250_000_000,
-			BillableSeconds: cluster.Seconds(90 * time.Second), Nodes: []cluster.Node{{Rank: 0, State: cluster.NodeReady}, {Rank: 1, State: cluster.NodeReady}},
+			ID:              cl,
+			Name:            "train",
+			State:           cluster.Running,
+			Currency:        "USD",
+			PricePerHour:    2_500_000,
+			CostSoFar:       1_250_000_000,
+			BillableSeconds: cluster.Seconds(90 * time.Second),
+			Nodes:           []cluster.Node{{Rank: 0, State: cluster.NodeReady}, {Rank: 1, State: cluster.NodeReady}},
 		},
 		usage: metering.Cost{EnergyMJ: 12_500},
 		gpus: []cluster.GPUMetrics{
 			{Rank: 0, HostName: "h1", UUID: "GPU-old", HadUntil: &was, Samples: []host.Sample{{Util: 1}}},
-			{Rank: 0, HostName: "h2", UUID: "GPU-a", Model: "H100", Samples: []host.Sample{{Util: 5}, {Util: 80, MemMB: 1024, PowerW: -1, TempC: 60}}},
+			{
+				Rank:     0,
+				HostName: "h2",
+				UUID:     "GPU-a",
+				Model:    "H100",
+				Samples:  []host.Sample{{Util: 5}, {Util: 80, MemMB: 1024, PowerW: -1, TempC: 60}},
+			},
 			{Rank: 0, HostName: "h2", UUID: "GPU-b", Model: "H100"},
 		},
 	}

@@ -39,7 +39,8 @@ type refundAnswer struct {
 	Items []payment.Refund `json:"items" doc:"one per original payment"`
 }
 
-func (a *API) giveBack(ctx context.Context, p account.Principal, in *refundInput, once idem.Request) (idem.Answer, refundAnswer, error) {
+func (a *API) giveBack(ctx context.Context, p account.Principal, in *refundInput,
+	once idem.Request) (idem.Answer, refundAnswer, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
 		return idem.Answer{}, refundAnswer{}, fault.InvalidField("amount", "%s", err)
@@ -64,7 +65,8 @@ type redeemView struct {
 	Amount money.Nano `json:"amount" doc:"credit added"`
 }
 
-func (a *API) redeem(ctx context.Context, p account.Principal, in *redeemInput, once idem.Request) (idem.Answer, redeemView, error) {
+func (a *API) redeem(ctx context.Context, p account.Principal, in *redeemInput,
+	once idem.Request) (idem.Answer, redeemView, error) {
 	if err := a.payments.CountPromoTry(ctx, p); err != nil {
 		return idem.Answer{}, redeemView{}, err
 	}
@@ -86,12 +88,18 @@ type promoInput struct {
 	}
 }
 
-func (a *API) createPromo(ctx context.Context, tx *db.Tx, p account.Principal, in *promoInput) (payment.PromoCode, error) {
+func (a *API) createPromo(ctx context.Context, tx *db.Tx, p account.Principal,
+	in *promoInput) (payment.PromoCode, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
 		return payment.PromoCode{}, fault.InvalidField("amount", "%s", err)
 	}
-	return a.payments.CreatePromoCode(ctx, tx, p, payment.PromoCode{Code: in.Body.Code, Amount: amount, MaxUses: in.Body.MaxUses, ExpiresAt: in.Body.ExpiresAt}, in.Body.Reason)
+	return a.payments.CreatePromoCode(ctx, tx, p, payment.PromoCode{
+		Code:      in.Body.Code,
+		Amount:    amount,
+		MaxUses:   in.Body.MaxUses,
+		ExpiresAt: in.Body.ExpiresAt,
+	}, in.Body.Reason)
 }
 
 func (a *API) listPromos(ctx context.Context, p account.Principal, _ *struct{}) (list[payment.PromoCode], error) {
@@ -107,7 +115,8 @@ type promoEndInput struct {
 	}
 }
 
-func (a *API) disablePromo(ctx context.Context, tx *db.Tx, p account.Principal, in *promoEndInput) (payment.PromoCode, error) {
+func (a *API) disablePromo(ctx context.Context, tx *db.Tx, p account.Principal,
+	in *promoEndInput) (payment.PromoCode, error) {
 	return a.payments.DisablePromoCode(ctx, tx, p, in.Code, in.Body.Reason)
 }
 
@@ -128,6 +137,7 @@ type releasedView struct {
 	State string `json:"state" doc:"released"`
 }
 
-func (a *API) approveRefund(ctx context.Context, tx *db.Tx, p account.Principal, in *releaseRefundInput) (releasedView, error) {
+func (a *API) approveRefund(ctx context.Context, tx *db.Tx, p account.Principal,
+	in *releaseRefundInput) (releasedView, error) {
 	return releasedView{in.ID, "released"}, a.payments.ApproveRefund(ctx, tx, p, in.ID, in.Body.Reason)
 }

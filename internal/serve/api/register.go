@@ -24,10 +24,12 @@ func (in DocumentsInput) filter() document.Filter {
 }
 
 func cutDocuments(rows []statement.Document, limit int) list[statement.Document] {
-	return cut(rows, limit, func(d statement.Document) statement.Document { return d }, func(d statement.Document) string { return d.Number })
+	return cut(rows, limit, func(d statement.Document) statement.Document { return d },
+		func(d statement.Document) string { return d.Number })
 }
 
-func (a *API) listDocuments(ctx context.Context, p account.Principal, in *DocumentsInput) (list[statement.Document], error) {
+func (a *API) listDocuments(ctx context.Context, p account.Principal,
+	in *DocumentsInput) (list[statement.Document], error) {
 	rows, err := statement.OrgDocuments(ctx, a.db.Q, p.Org, in.filter(), in.Limit+1)
 	return cutDocuments(rows, in.Limit), err
 }
@@ -37,7 +39,8 @@ type allOrgsInput struct {
 	Org string `query:"org" maxLength:"200" doc:"left out: all organisations"`
 }
 
-func (a *API) listAllDocuments(ctx context.Context, p account.Principal, in *allOrgsInput) (list[statement.Document], error) {
+func (a *API) listAllDocuments(ctx context.Context, p account.Principal,
+	in *allOrgsInput) (list[statement.Document], error) {
 	f := in.DocumentsInput.filter()
 	if in.Org != "" {
 		var err error
@@ -49,7 +52,8 @@ func (a *API) listAllDocuments(ctx context.Context, p account.Principal, in *all
 	return cutDocuments(rows, in.Limit), err
 }
 
-// FullDocument is a document with its content. It is exported because the reference leaves out unexported embedded types.
+// FullDocument is a document with its content. It is exported because the reference leaves out unexported embedded
+// types.
 type FullDocument struct {
 	statement.Document
 	CorrectedBy []string            `json:"corrected_by" doc:"numbers of the documents that correct or cancel it, oldest first"`

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// All documents of an organisation are in one list, page by page; each is read by its number with its content and with what
-// corrects it; platform operators read those of all.
+// All documents of an organisation are in one list, page by page; each is read by its number with its content and with
+// what corrects it; platform operators read those of all.
 func TestTheRegisterOfDocuments(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -25,20 +25,24 @@ func TestTheRegisterOfDocuments(t *testing.T) {
 		t.Error(r.raw)
 	}
 	r = w.want(w.call(ada, "GET", "/api/v1/documents?limit=1&after="+credit, nil), 200, "")
-	if r.json["next"] != nil || !strings.Contains(r.raw, `"number":"`+receipt+`"`) || !strings.Contains(r.raw, `"total":"10.000000000"`) || strings.Contains(r.raw, other) {
+	if r.json["next"] != nil || !strings.Contains(r.raw, `"number":"`+receipt+`"`) ||
+		!strings.Contains(r.raw, `"total":"10.000000000"`) || strings.Contains(r.raw, other) {
 		t.Error(r.raw)
 	}
-	if r := w.want(w.call(ada, "GET", "/api/v1/documents?series=self_billing&year="+year, nil), 200, ""); r.raw != "{\"items\":[],\"next\":null}\n" && !strings.Contains(r.raw, `"items":[]`) {
+	if r := w.want(w.call(ada, "GET", "/api/v1/documents?series=self_billing&year="+year, nil), 200,
+		""); r.raw != "{\"items\":[],\"next\":null}\n" && !strings.Contains(r.raw, `"items":[]`) {
 		t.Error(r.raw)
 	}
 	for _, bad := range []string{"series=x", "year=1", "after=x", "after=" + other} { // another's number is no cursor
 		w.want(w.call(ada, "GET", "/api/v1/documents?"+bad, nil), 422, "validation_failed")
 	}
 	r = w.want(w.call(ada, "GET", "/api/v1/documents/"+receipt, nil), 200, "")
-	if !strings.Contains(r.raw, `"corrected_by":["`+credit+`"]`) || r.json["receipt"] == nil || r.json["credit_note"] != nil {
+	if !strings.Contains(r.raw, `"corrected_by":["`+credit+`"]`) || r.json["receipt"] == nil ||
+		r.json["credit_note"] != nil {
 		t.Error(r.raw)
 	}
-	if r = w.want(w.call(ada, "GET", "/api/v1/documents/"+credit, nil), 200, ""); r.json["credit_note"] == nil || r.json["receipt"] != nil {
+	if r = w.want(w.call(ada, "GET", "/api/v1/documents/"+credit, nil), 200, ""); r.json["credit_note"] == nil ||
+		r.json["receipt"] != nil {
 		t.Error(r.raw)
 	}
 	w.want(w.call(ada, "GET", "/api/v1/documents/"+other, nil), 404, "not_found")
@@ -48,7 +52,8 @@ func TestTheRegisterOfDocuments(t *testing.T) {
 	w.want(w.call(ada, "GET", "/api/v1/admin/documents/"+receipt, nil), 403, "forbidden")
 
 	staff := w.boss("root")
-	if r := w.want(w.call(staff, "GET", "/api/v1/admin/documents?series=receipt", nil), 200, ""); !strings.Contains(r.raw, receipt) || !strings.Contains(r.raw, other) {
+	if r := w.want(w.call(staff, "GET", "/api/v1/admin/documents?series=receipt", nil), 200, ""); !strings.Contains(r.raw,
+		receipt) || !strings.Contains(r.raw, other) {
 		t.Error(r.raw)
 	}
 	w.want(w.call(staff, "GET", "/api/v1/admin/documents/"+other, nil), 200, "")

@@ -9,7 +9,10 @@ import (
 func TestDocumentsAreRenderedOnce(t *testing.T) {
 	t.Parallel()
 	a := bare(t)
-	for path, get := range map[string]func() ([]byte, error){"/api/docs": a.rendered.docs, Base + "/openapi.json": a.rendered.openAPI} {
+	for path, get := range map[string]func() ([]byte, error){
+		"/api/docs":            a.rendered.docs,
+		Base + "/openapi.json": a.rendered.openAPI,
+	} {
 		first, err := get()
 		if err != nil || len(first) == 0 {
 			t.Fatal(path, err)

@@ -34,7 +34,8 @@ type decideReviewInput struct {
 	}
 }
 
-func (a *API) approvePayoutReview(ctx context.Context, tx *db.Tx, p account.Principal, in *decideReviewInput) (payout.Review, error) {
+func (a *API) approvePayoutReview(ctx context.Context, tx *db.Tx, p account.Principal,
+	in *decideReviewInput) (payout.Review, error) {
 	x, err := pathID[id.PayoutReview](in.ID, "review")
 	if err != nil {
 		return payout.Review{}, err
@@ -42,7 +43,8 @@ func (a *API) approvePayoutReview(ctx context.Context, tx *db.Tx, p account.Prin
 	return a.payouts.ApproveReview(ctx, tx, p, x, in.Body.Reason)
 }
 
-func (a *API) refusePayoutReview(ctx context.Context, tx *db.Tx, p account.Principal, in *decideReviewInput) (payout.Review, error) {
+func (a *API) refusePayoutReview(ctx context.Context, tx *db.Tx, p account.Principal,
+	in *decideReviewInput) (payout.Review, error) {
 	x, err := pathID[id.PayoutReview](in.ID, "review")
 	if err != nil {
 		return payout.Review{}, err

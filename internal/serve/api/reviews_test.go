@@ -38,13 +38,15 @@ func TestPayoutReviews(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := w.db.Pool.Exec(t.Context(), "INSERT INTO membership (org_id, user_id, role) SELECT $1, user_id, 'member' FROM membership WHERE org_id = $2", payer, host); err != nil {
+	if _, err := w.db.Pool.Exec(t.Context(), "INSERT INTO membership (org_id, user_id, role) SELECT $1, user_id, "+
+		"'member' FROM membership WHERE org_id = $2", payer, host); err != nil {
 		t.Fatal(err)
 	}
 	earn("first", 42*money.Unit)
 	balance := func(inReview, payable string) {
 		t.Helper()
-		if r := w.want(w.call(operator, "GET", "/api/v1/payouts/balance", nil), 200, ""); r.text("in_review") != inReview || r.text("payable") != payable {
+		if r := w.want(w.call(operator, "GET", "/api/v1/payouts/balance", nil), 200, ""); r.text("in_review") != inReview ||
+			r.text("payable") != payable {
 			t.Error(r.raw)
 		}
 	}
@@ -57,7 +59,8 @@ func TestPayoutReviews(t *testing.T) {
 		t.Fatal(r.raw)
 	}
 	one := r.list("items")[0].(map[string]any)
-	if one["host_org_id"] != host.String() || one["renter_org_id"] != payer.String() || one["in_review"] != "42.000000000" || one["reasons"].([]any)[0] != "member" {
+	if one["host_org_id"] != host.String() || one["renter_org_id"] != payer.String() ||
+		one["in_review"] != "42.000000000" || one["reasons"].([]any)[0] != "member" {
 		t.Errorf("%v", one)
 	}
 	at := p + "/" + one["id"].(string)
@@ -68,7 +71,8 @@ func TestPayoutReviews(t *testing.T) {
 		w.want(w.call(boss, "POST", p+"/"+id.New[id.PayoutReview]().String()+do, `{"reason":"y"}`), 404, "not_found")
 	}
 	for range 2 {
-		if r := w.want(w.call(boss, "POST", at+"/release", `{"reason":"a subsidiary"}`, "Idempotency-Key", "r1"), 200, ""); r.text("released") != "42.000000000" || r.text("in_review") != "0.000000000" {
+		if r := w.want(w.call(boss, "POST", at+"/release", `{"reason":"a subsidiary"}`, "Idempotency-Key", "r1"), 200,
+			""); r.text("released") != "42.000000000" || r.text("in_review") != "0.000000000" {
 			t.Error(r.raw)
 		}
 	}
@@ -76,7 +80,8 @@ func TestPayoutReviews(t *testing.T) {
 	earn("second", 8*money.Unit) // and matures what was released
 	balance("8.000000000", "42.000000000")
 	for range 2 {
-		if r := w.want(w.call(boss, "POST", at+"/refuse", `{"reason":"a stolen card"}`, "Idempotency-Key", "r2"), 200, ""); r.text("refused") != "8.000000000" {
+		if r := w.want(w.call(boss, "POST", at+"/refuse", `{"reason":"a stolen card"}`, "Idempotency-Key", "r2"), 200,
+			""); r.text("refused") != "8.000000000" {
 			t.Error(r.raw)
 		}
 	}

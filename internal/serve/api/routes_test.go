@@ -29,7 +29,18 @@ func bare(t *testing.T) *API {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(Config{Currency: "USD", CallerPerMinute: -1, AddressPerMinute: -1}, Deps{DB: d, Accounts: account.New(d, account.Config{}), Market: m, Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}), Box: box, Log: slog.New(slog.DiscardHandler)})
+	return New(Config{
+		Currency:         "USD",
+		CallerPerMinute:  -1,
+		AddressPerMinute: -1,
+	}, Deps{
+		DB:       d,
+		Accounts: account.New(d, account.Config{}),
+		Market:   m,
+		Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
+		Box:      box,
+		Log:      slog.New(slog.DiscardHandler),
+	})
 }
 
 // TestEveryRouteSaysWho walks the router itself, so that a route cannot get in beside the table.
@@ -61,7 +72,8 @@ func TestEveryRouteSaysWho(t *testing.T) {
 		t.Fatalf("%d routes seen, %v", seen, err)
 	}
 	slices.Sort(open)
-	want := []string{"GET /api/docs", "GET /api/docs.css", "GET /api/v1/ledger/head", "GET /api/v1/openapi.json", "GET /healthz", "GET /readyz", "POST /api/v1/signup", "POST /stripe/webhook"}
+	want := []string{"GET /api/docs", "GET /api/docs.css", "GET /api/v1/ledger/head", "GET /api/v1/openapi.json",
+		"GET /healthz", "GET /readyz", "POST /api/v1/signup", "POST /stripe/webhook"}
 	for _, o := range open {
 		if !slices.Contains(want, o) {
 			t.Errorf("%s is open to everybody", o)

@@ -19,7 +19,8 @@ type setSendingInput struct {
 	}
 }
 
-func (a *API) setSending(ctx context.Context, p account.Principal, in *setSendingInput) (out payment.Sending, err error) {
+func (a *API) setSending(ctx context.Context, p account.Principal,
+	in *setSendingInput) (out payment.Sending, err error) {
 	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		out, err = a.payments.SetSending(ctx, tx, p, in.Body.Paused, in.Body.Reason)
 		return err

@@ -23,8 +23,10 @@ func TestPasswordAndSessions(t *testing.T) {
 	w.want(w.call(w.token(token, "read"), "GET", "/api/v1/me/sessions", nil), 403, "forbidden")
 	w.want(w.call(w.user("eve"), "DELETE", "/api/v1/me/sessions/"+session, nil), 404, "not_found")
 	w.want(w.call(token, "DELETE", "/api/v1/me/sessions/"+session, nil), 204, "")
-	w.want(w.call(token, "PUT", "/api/v1/me/password", `{"old_password":"wrong","new_password":"another fine password"}`), 422, "validation_failed")
-	w.want(w.call(token, "PUT", "/api/v1/me/password", `{"old_password":"`+password+`","new_password":"another fine password"}`), 200, "")
+	w.want(w.call(token, "PUT", "/api/v1/me/password", `{"old_password":"wrong","new_password":"another fine password"}`),
+		422, "validation_failed")
+	w.want(w.call(token, "PUT", "/api/v1/me/password", `{"old_password":"`+password+
+		`","new_password":"another fine password"}`), 200, "")
 	if _, _, err := w.acc.SignIn(t.Context(), in); err == nil {
 		t.Error("the old password still works")
 	}
@@ -44,8 +46,10 @@ func TestReplayedAnswersSaySo(t *testing.T) {
 	} {
 		first := w.call(renter, "POST", c.path, c.body, "Idempotency-Key", "k")
 		second := w.call(renter, "POST", c.path, c.body, "Idempotency-Key", "k")
-		if first.StatusCode >= 300 || second.StatusCode != first.StatusCode || first.Header.Get("Idempotent-Replayed") != "" || second.Header.Get("Idempotent-Replayed") != "true" {
-			t.Errorf("%s: %d %q, then %d %q: %s", c.path, first.StatusCode, first.Header.Get("Idempotent-Replayed"), second.StatusCode, second.Header.Get("Idempotent-Replayed"), first.raw)
+		if first.StatusCode >= 300 || second.StatusCode != first.StatusCode ||
+			first.Header.Get("Idempotent-Replayed") != "" || second.Header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("%s: %d %q, then %d %q: %s", c.path, first.StatusCode, first.Header.Get("Idempotent-Replayed"),
+				second.StatusCode, second.Header.Get("Idempotent-Replayed"), first.raw)
 		}
 	}
 }

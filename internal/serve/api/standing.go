@@ -34,7 +34,8 @@ type forgivenView struct {
 	ID string `json:"id"`
 }
 
-func (a *API) forgiveDisputes(ctx context.Context, tx *db.Tx, p account.Principal, in *forgiveInput) (forgivenView, error) {
+func (a *API) forgiveDisputes(ctx context.Context, tx *db.Tx, p account.Principal,
+	in *forgiveInput) (forgivenView, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
 		return forgivenView{}, err

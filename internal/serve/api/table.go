@@ -91,25 +91,29 @@ type body[O any] struct{ Body O }
 type option func(*huma.Operation)
 
 // get registers a read.
-func get[I, O any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal, *I) (O, error), opts ...option) {
+func get[I, O any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal, *I) (O, error),
+	opts ...option) {
 	op := t.operation(http.MethodGet, path, rule, d, http.StatusOK, reflect.TypeFor[O]())
 	read(t, op, h, opts)
 }
 
 // patch registers a change that says what shall be, so that repeating it does no harm.
-func patch[I, O any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal, *I) (O, error), opts ...option) {
+func patch[I, O any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal, *I) (O,
+	error), opts ...option) {
 	op := t.operation(http.MethodPatch, path, rule, d, http.StatusOK, reflect.TypeFor[O]())
 	read(t, op, h, opts)
 }
 
 // put registers a change that replaces the whole of a thing.
-func put[I, O any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal, *I) (O, error), opts ...option) {
+func put[I, O any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal, *I) (O, error),
+	opts ...option) {
 	op := t.operation(http.MethodPut, path, rule, d, http.StatusOK, reflect.TypeFor[O]())
 	read(t, op, h, opts)
 }
 
 // remove registers a DELETE. One that answers nothing is 204.
-func remove[I, O any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal, *I) (O, error), opts ...option) {
+func remove[I, O any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal, *I) (O,
+	error), opts ...option) {
 	status := http.StatusOK
 	if reflect.TypeFor[O]() == reflect.TypeFor[nothing]() {
 		status = http.StatusNoContent
@@ -117,7 +121,8 @@ func remove[I, O any](t *table, path string, rule access, d doc, h func(context.
 	read(t, t.operation(http.MethodDelete, path, rule, d, status, reflect.TypeFor[O]()), h, opts)
 }
 
-func read[I, O any](t *table, op huma.Operation, h func(context.Context, account.Principal, *I) (O, error), opts []option) {
+func read[I, O any](t *table, op huma.Operation, h func(context.Context, account.Principal, *I) (O, error),
+	opts []option) {
 	for _, o := range opts {
 		o(&op)
 	}
@@ -162,16 +167,22 @@ type answer struct {
 }
 
 // post registers an act that is one transaction: h runs inside it, once per idempotency key.
-func post[I, O any, P posted[I]](t *table, path string, rule access, status int, d doc, h func(context.Context, *db.Tx, account.Principal, *I) (O, error), opts ...option) {
-	postBy[I, O, P](t, path, rule, status, d, func(ctx context.Context, p account.Principal, in *I, once idem.Request) (idem.Answer, O, error) {
-		a, err := t.api.once(ctx, once, status, func(ctx context.Context, tx *db.Tx) (any, error) { return h(ctx, tx, p, in) })
+func post[I, O any, P posted[I]](t *table, path string, rule access, status int, d doc,
+	h func(context.Context, *db.Tx, account.Principal, *I) (O, error), opts ...option) {
+	postBy[I, O, P](t, path, rule, status, d, func(ctx context.Context, p account.Principal, in *I,
+		once idem.Request) (idem.Answer, O, error) {
+		a, err := t.api.once(ctx, once, status, func(ctx context.Context, tx *db.Tx) (any,
+			error) {
+			return h(ctx, tx, p, in)
+		})
 		var o O
 		return a, o, err
 	}, opts...)
 }
 
 // once runs f in a transaction of its own under the request's key.
-func (a *API) once(ctx context.Context, once idem.Request, status int, f func(context.Context, *db.Tx) (any, error)) (answer idem.Answer, err error) {
+func (a *API) once(ctx context.Context, once idem.Request, status int,
+	f func(context.Context, *db.Tx) (any, error)) (answer idem.Answer, err error) {
 	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		answer, err = idem.Do(ctx, tx, once, func(ctx context.Context, tx *db.Tx) (int, any, error) {
 			v, err := f(ctx, tx)
@@ -184,7 +195,8 @@ func (a *API) once(ctx context.Context, once idem.Request, status int, f func(co
 
 // postBy registers an act that opens its own transactions and takes the idempotency key into them. The O is only for
 // the reference: the answer's body is JSON already.
-func postBy[I, O any, P posted[I]](t *table, path string, rule access, status int, d doc, h func(context.Context, account.Principal, *I, idem.Request) (idem.Answer, O, error), opts ...option) {
+func postBy[I, O any, P posted[I]](t *table, path string, rule access, status int, d doc,
+	h func(context.Context, account.Principal, *I, idem.Request) (idem.Answer, O, error), opts ...option) {
 	op := t.operation(http.MethodPost, path, rule, d, status, reflect.TypeFor[O]())
 	op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{}}
 	for _, o := range opts {
@@ -213,14 +225,20 @@ func postBy[I, O any, P posted[I]](t *table, path string, rule access, status in
 }
 
 // request is the idempotency of a call: whose, for what, with which body.
-func (a *API) request(ctx context.Context, p account.Principal, method string, k *Keyed, secret bool) (idem.Request, error) {
+func (a *API) request(ctx context.Context, p account.Principal, method string, k *Keyed,
+	secret bool) (idem.Request, error) {
 	for _, c := range k.IdempotencyKey {
 		if c < ' ' || c > '~' {
 			return idem.Request{}, fault.InvalidField("header.Idempotency-Key", "has to be printable ASCII")
 		}
 	}
 	r := idem.Request{
-		Principal: p.Key(), Method: method, Path: pathOf(ctx), Key: k.IdempotencyKey, BodyHMAC: a.box.MAC(k.RawBody), OtherHMAC: a.box.OtherMAC(k.RawBody),
+		Principal: p.Key(),
+		Method:    method,
+		Path:      pathOf(ctx),
+		Key:       k.IdempotencyKey,
+		BodyHMAC:  a.box.MAC(k.RawBody),
+		OtherHMAC: a.box.OtherMAC(k.RawBody),
 	}
 	if p.User.IsZero() {
 		r.Principal = "anon:" + hostOf(p.Address)
@@ -259,8 +277,8 @@ func (a *API) refuse(ctx huma.Context, err error) {
 	}
 }
 
-// streamer writes the answer of a route, or returns an error before it has written. The request's context ends soon after the
-// token stopped counting.
+// streamer writes the answer of a route, or returns an error before it has written. The request's context ends soon
+// after the token stopped counting.
 type streamer = func(http.ResponseWriter, *http.Request, account.Principal) error
 
 // stream registers a route whose answer is text.
@@ -269,7 +287,8 @@ func (t *table) stream(method, path string, rule access, d doc, h streamer, para
 }
 
 // streamAs is stream for an answer of another media type.
-func (t *table) streamAs(media string, schema *huma.Schema, method, path string, rule access, d doc, h streamer, params ...*huma.Param) {
+func (t *table) streamAs(media string, schema *huma.Schema, method, path string, rule access, d doc, h streamer,
+	params ...*huma.Param) {
 	op := t.operation(method, path, rule, d, http.StatusOK, nil)
 	op.Parameters = params
 	op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{media: {Schema: schema}}}

@@ -22,7 +22,13 @@ func (a *API) taxReport(ctx context.Context, p account.Principal, in *struct {
 }
 
 func taxParams() []*huma.Param {
-	return []*huma.Param{{Name: "period", In: "query", Required: true, Description: "a year, quarter or month, in UTC, such as 2026-Q1", Schema: &huma.Schema{Type: huma.TypeString}}}
+	return []*huma.Param{{
+		Name:        "period",
+		In:          "query",
+		Required:    true,
+		Description: "a year, quarter or month, in UTC, such as 2026-Q1",
+		Schema:      &huma.Schema{Type: huma.TypeString},
+	}}
 }
 
 func (a *API) taxReportCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
@@ -50,5 +56,10 @@ func (a *API) remitTax(ctx context.Context, tx *db.Tx, p account.Principal, in *
 	if err != nil {
 		return tax.Report{}, fault.InvalidField("amount", "%s", err)
 	}
-	return a.payments.RemitTax(ctx, tx, p, tax.Remittance{Period: in.Body.Period, Country: in.Body.Country, Amount: amount, Reason: in.Body.Reason})
+	return a.payments.RemitTax(ctx, tx, p, tax.Remittance{
+		Period:  in.Body.Period,
+		Country: in.Body.Country,
+		Amount:  amount,
+		Reason:  in.Body.Reason,
+	})
 }

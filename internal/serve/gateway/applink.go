@@ -62,7 +62,13 @@ type pass struct {
 // visitor is who comes with the pass.
 func (v pass) visitor(r *http.Request, app App) Visitor {
 	return Visitor{
-		Org: v.Org, User: v.User, Token: v.Token, Session: v.Session, Address: r.RemoteAddr, Cluster: app.Cluster, Rank: app.Rank,
+		Org:     v.Org,
+		User:    v.User,
+		Token:   v.Token,
+		Session: v.Session,
+		Address: r.RemoteAddr,
+		Cluster: app.Cluster,
+		Rank:    app.Rank,
 	}
 }
 
@@ -105,8 +111,21 @@ func (p *Apps) Link(v Visitor, port int) (string, error) {
 		return "", fault.InvalidField("port", "is a number from 1 to 65535")
 	}
 	label := App{v.Cluster, v.Rank, port}.label()
-	t := p.sign(pass{Kind: passLink, App: label, Org: v.Org, User: v.User, Token: v.Token, Session: v.Session, Expires: p.cfg.Now().Add(LinkTTL).Unix()})
-	return (&url.URL{Scheme: p.scheme(), Host: label + "." + p.cfg.Domain, Path: openPath, RawQuery: url.Values{"pass": {t}}.Encode()}).String(), nil
+	t := p.sign(pass{
+		Kind:    passLink,
+		App:     label,
+		Org:     v.Org,
+		User:    v.User,
+		Token:   v.Token,
+		Session: v.Session,
+		Expires: p.cfg.Now().Add(LinkTTL).Unix(),
+	})
+	return (&url.URL{
+		Scheme:   p.scheme(),
+		Host:     label + "." + p.cfg.Domain,
+		Path:     openPath,
+		RawQuery: url.Values{"pass": {t}}.Encode(),
+	}).String(), nil
 }
 
 func (p *Apps) scheme() string {

@@ -19,7 +19,12 @@ func newTestApps(t *testing.T, secret byte, now *time.Time) *Apps {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewApps(New(Config{}), AppsConfig{Domain: "apps.muster.example", Secure: true, Box: box, Now: func() time.Time { return *now }})
+	return NewApps(New(Config{}), AppsConfig{
+		Domain: "apps.muster.example",
+		Secure: true,
+		Box:    box,
+		Now:    func() time.Time { return *now },
+	})
 }
 
 // A pass lets in to one app, in one way, for its time, and only if we signed it.
@@ -92,7 +97,8 @@ func TestAppsWithoutAPass(t *testing.T) {
 			t.Errorf("%s: %d, want %d", host, w.Code, status)
 		}
 	}
-	for _, host := range []string{"muster.example", "apps.muster.example", "a.b.apps.muster.example", "evilapps.muster.example"} {
+	for _, host := range []string{"muster.example", "apps.muster.example", "a.b.apps.muster.example",
+		"evilapps.muster.example"} {
 		if p.Serves(httptest.NewRequest(http.MethodGet, "https://"+host+"/", nil)) {
 			t.Errorf("%s is taken for an app", host)
 		}
@@ -107,7 +113,8 @@ func TestDestinations(t *testing.T) {
 			t.Errorf("%s: %s %d %v", name, got, r, err)
 		}
 	}
-	for _, name := range []string{"", "root", cl.String() + ".", cl.String() + ".-1", cl.String() + ".x", "host_" + cl.String()[3:]} {
+	for _, name := range []string{"", "root", cl.String() + ".", cl.String() + ".-1", cl.String() + ".x",
+		"host_" + cl.String()[3:]} {
 		if _, _, err := Destination(name); err == nil {
 			t.Errorf("%q is a destination", name)
 		}

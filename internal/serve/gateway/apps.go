@@ -32,8 +32,9 @@ type AppsConfig struct {
 // Apps shows HTTP ports of running ranks to browsers, WebSockets included.
 //
 // What always holds: an app is shown to whoever opened a link that one of the cluster's org had made, and to nobody
-// else, and no longer than the token it was made with counts; the app never sees our cookie; each app has an origin of its own, and what a page of another cluster's app, or of any
-// other site, asks for does not get through with the cookie (sameOrigin).
+// else, and no longer than the token it was made with counts; the app never sees our cookie; each app has an origin of
+// its own, and what a page of another cluster's app, or of any other site, asks for does not get through with the
+// cookie (sameOrigin).
 type Apps struct {
 	cfg     AppsConfig
 	gateway *Gateway
@@ -92,11 +93,13 @@ func (p *Apps) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	who, ok := p.known(r, label)
 	if !ok {
-		p.respond(w, http.StatusForbidden, "Open this app from its cluster's page, or with the link that muster cluster open prints.")
+		p.respond(w, http.StatusForbidden, "Open this app from its cluster's page, or with the link that muster cluster "+
+			"open prints.")
 		return
 	}
 	if !p.sameOrigin(r, app) {
-		p.respond(w, http.StatusForbidden, "A page of another app or site asked for this: that is refused. Open this app in a tab of its own.")
+		p.respond(w, http.StatusForbidden, "A page of another app or site asked for this: that is refused. Open this app "+
+			"in a tab of its own.")
 		return
 	}
 	if !p.stillIn(w, r, who) {

@@ -25,7 +25,8 @@ type visit struct {
 }
 
 // serve runs a connection until it ends, and returns when nothing of it is left.
-func (g *Gateway) serve(ctx context.Context, conn ssh.Conn, channels <-chan ssh.NewChannel, requests <-chan *ssh.Request, who Visitor) {
+func (g *Gateway) serve(ctx context.Context, conn ssh.Conn, channels <-chan ssh.NewChannel,
+	requests <-chan *ssh.Request, who Visitor) {
 	ctx, cancel := context.WithCancel(ctx)
 	v := &visit{gateway: g, Visitor: who, ctx: ctx, nodes: map[int]*dialback.Node{}, forwarded: map[string]bool{}}
 	defer conn.Close()

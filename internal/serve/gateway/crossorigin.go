@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// sameOrigin reports whether a request that brings an app's cookie may have it. All apps are names below one domain, so to
-// a browser they are one site: it sends the cookie along with whatever a page of any other app asks for, and an app that
-// is somebody else's may be hostile. Let in are requests of the app's own pages, of apps of the same cluster, what people
-// typed or followed (a navigation of the whole window, which changes nothing), and programs that are no browser: those
-// bring a cookie on purpose.
+// sameOrigin reports whether a request that brings an app's cookie may have it. All apps are names below one domain, so
+// to a browser they are one site: it sends the cookie along with whatever a page of any other app asks for, and an app
+// that is somebody else's may be hostile. Let in are requests of the app's own pages, of apps of the same cluster, what
+// people typed or followed (a navigation of the whole window, which changes nothing), and programs that are no browser:
+// those bring a cookie on purpose.
 func (p *Apps) sameOrigin(r *http.Request, app App) bool {
 	origin := r.Header.Get("Origin")
 	if origin != "" && p.ofCluster(origin, app) {

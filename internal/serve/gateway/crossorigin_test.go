@@ -53,7 +53,8 @@ func TestOtherAppsDoNotUseTheCookie(t *testing.T) {
 		{"a program", "POST", "", true},
 		{"the app's own page", "POST", "Sec-Fetch-Site=same-origin Origin=" + at(app), true},
 		{"the app's own page in an old browser", "POST", "Origin=" + at(app), true},
-		{"its WebSocket", "GET", "Connection=Upgrade Upgrade=websocket Sec-Fetch-Site=same-origin Sec-Fetch-Mode=websocket Origin=" + at(app), true},
+		{"its WebSocket", "GET", "Connection=Upgrade Upgrade=websocket Sec-Fetch-Site=same-origin " +
+			"Sec-Fetch-Mode=websocket Origin=" + at(app), true},
 		{"a typed address", "GET", "Sec-Fetch-Site=none" + navigation, true},
 		{"a link on another site", "GET", "Sec-Fetch-Site=cross-site" + navigation, true},
 		{"a link in another app", "GET", "Sec-Fetch-Site=same-site" + navigation, true},
@@ -63,8 +64,10 @@ func TestOtherAppsDoNotUseTheCookie(t *testing.T) {
 		{"the same in an old browser", "GET", "Origin=" + at(foreign), false},
 		{"a picture in another app", "GET", "Sec-Fetch-Site=same-site Sec-Fetch-Mode=no-cors Sec-Fetch-Dest=image", false},
 		{"a frame in another app", "GET", "Sec-Fetch-Site=same-site Sec-Fetch-Mode=navigate Sec-Fetch-Dest=iframe", false},
-		{"another app's WebSocket", "GET", "Connection=Upgrade Upgrade=websocket Sec-Fetch-Site=same-site Sec-Fetch-Mode=websocket Origin=" + at(foreign), false},
-		{"another app's WebSocket in an old browser", "GET", "Connection=Upgrade Upgrade=websocket Origin=" + at(foreign), false},
+		{"another app's WebSocket", "GET", "Connection=Upgrade Upgrade=websocket Sec-Fetch-Site=same-site " +
+			"Sec-Fetch-Mode=websocket Origin=" + at(foreign), false},
+		{"another app's WebSocket in an old browser", "GET", "Connection=Upgrade Upgrade=websocket Origin=" + at(foreign),
+			false},
 		{"another site", "POST", "Sec-Fetch-Site=cross-site Origin=https://evil.example", false},
 		{"a page without an origin", "POST", "Sec-Fetch-Site=cross-site Origin=null", false},
 		{"the app's name without encryption", "POST", "Origin=http" + strings.TrimPrefix(at(app), "https"), false},

@@ -155,7 +155,10 @@ func (v *visit) jump(c ssh.NewChannel, rank int) {
 	inner := v.Visitor
 	inner.Rank = rank
 	g := v.gateway
-	conn, channels, asked, err := ssh.NewServerConn(channelConn{ch, &net.UnixAddr{Name: v.Address, Net: "ssh"}}, g.byKey(v.ctx, &inner, v.Address))
+	conn, channels, asked, err := ssh.NewServerConn(channelConn{ch, &net.UnixAddr{
+		Name: v.Address,
+		Net:  "ssh",
+	}}, g.byKey(v.ctx, &inner, v.Address))
 	if err != nil {
 		g.cfg.Log.Debug("a jump was refused", "address", v.Address, "err", err)
 		return

@@ -68,7 +68,12 @@ func New(cfg Config) *Gateway {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Gateway{cfg: cfg, conns: map[net.Conn]struct{}{}, orgs: map[id.Org]int{}, strangers: strangers{from: map[string]int{}}}
+	return &Gateway{
+		cfg:       cfg,
+		conns:     map[net.Conn]struct{}{},
+		orgs:      map[id.Org]int{},
+		strangers: strangers{from: map[string]int{}},
+	}
 }
 
 // Serve takes connections until the listener is closed.

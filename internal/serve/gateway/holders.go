@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/internal/account"
 )
 
-// holders are those whose passes to apps were looked at lately: a pass ends with the token it was made with, and with its
-// user's membership, though a page of an app asks for a hundred files a second.
+// holders are those whose passes to apps were looked at lately: a pass ends with the token it was made with, and with
+// its user's membership, though a page of an app asks for a hundred files a second.
 type holders struct {
 	mu      sync.Mutex
 	answers map[account.Credential]answer
@@ -52,7 +52,8 @@ func (p *Apps) stillIn(w http.ResponseWriter, r *http.Request, v pass) bool {
 		p.holders.mu.Unlock()
 	}
 	if !known.in {
-		p.respond(w, http.StatusForbidden, "What this app was opened with no longer counts: the token was revoked or has expired, you have signed out, or you have left the organisation. Open it anew from its cluster's page.")
+		p.respond(w, http.StatusForbidden, "What this app was opened with no longer counts: the token was revoked or has "+
+			"expired, you have signed out, or you have left the organisation. Open it anew from its cluster's page.")
 	}
 	return known.in
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// A pass counts no longer than the token it was made with: neither the cookie nor the link; who is in is not asked for with
-// every request.
+// A pass counts no longer than the token it was made with: neither the cookie nor the link; who is in is not asked for
+// with every request.
 func TestAPassEndsWithItsToken(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
@@ -23,7 +23,13 @@ func TestAPassEndsWithItsToken(t *testing.T) {
 		return nil, errors.New("the test has no hosts")
 	}
 	revoked, broken, asked := false, false, 0
-	who := pass{App: App{id.New[id.Cluster](), 0, 8888}.label(), Org: id.New[id.Org](), User: id.New[id.User](), Token: id.New[id.Token](), Session: id.New[id.Session]()}
+	who := pass{
+		App:     App{id.New[id.Cluster](), 0, 8888}.label(),
+		Org:     id.New[id.Org](),
+		User:    id.New[id.User](),
+		Token:   id.New[id.Token](),
+		Session: id.New[id.Session](),
+	}
 	p.cfg.StillIn = func(_ context.Context, c account.Credential) (bool, error) {
 		asked++
 		if c != (account.Credential{Org: who.Org, User: who.User, Token: who.Token, Session: who.Session}) {

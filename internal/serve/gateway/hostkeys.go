@@ -68,7 +68,8 @@ var algorithms = map[string]func() (crypto.PrivateKey, error){
 	},
 }
 
-func storeHostKey(ctx context.Context, d *db.DB, box *seal.Box, name string, generate func() (crypto.PrivateKey, error)) error {
+func storeHostKey(ctx context.Context, d *db.DB, box *seal.Box, name string,
+	generate func() (crypto.PrivateKey, error)) error {
 	key, err := generate()
 	if err != nil {
 		return err

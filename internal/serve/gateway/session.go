@@ -94,7 +94,8 @@ func (s *session) request(r *ssh.Request) (start, ok bool) {
 
 func (s *session) env(payload []byte) bool {
 	var m struct{ Name, Value string }
-	if ssh.Unmarshal(payload, &m) != nil || s.begun || m.Name == "" || strings.ContainsAny(m.Name, "=\x00") || strings.ContainsRune(m.Value, 0) {
+	if ssh.Unmarshal(payload, &m) != nil || s.begun || m.Name == "" || strings.ContainsAny(m.Name, "=\x00") ||
+		strings.ContainsRune(m.Value, 0) {
 		return false
 	}
 	s.envSize += len(m.Name) + len(m.Value)
@@ -168,7 +169,8 @@ func (s *session) exec() (code int, err error) {
 	s.mu.Lock()
 	r := s.r
 	s.mu.Unlock()
-	if err := s.v.gateway.record(s.v.ctx, s.v.Visitor, "cluster.shell", s.v.Rank, map[string]any{"kind": r.Kind}); err != nil {
+	if err := s.v.gateway.record(s.v.ctx, s.v.Visitor, "cluster.shell", s.v.Rank,
+		map[string]any{"kind": r.Kind}); err != nil {
 		return 0, err
 	}
 	node, err := s.v.node(s.v.Rank)

@@ -116,7 +116,13 @@ func (g *Gateway) record(ctx context.Context, v Visitor, action string, rank int
 	}
 	err := g.cfg.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		return audit.Record(ctx, tx, audit.Event{
-			Org: v.Org, User: v.User, Token: v.Token, Action: action, Object: v.Cluster.String(), Detail: detail, Address: v.Address,
+			Org:     v.Org,
+			User:    v.User,
+			Token:   v.Token,
+			Action:  action,
+			Object:  v.Cluster.String(),
+			Detail:  detail,
+			Address: v.Address,
 		})
 	})
 	if err != nil {

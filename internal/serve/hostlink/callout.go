@@ -31,7 +31,8 @@ func (l *Link) handleAuth(ctx context.Context, m *nats.Msg) {
 	}
 	if err != nil {
 		// The host sees only that it was refused; why, is for us.
-		l.log.Warn("connection refused", "address", req.ClientInformation.Host, "name", text.Clip(req.ClientInformation.Name, 80), "host", host, "err", err)
+		l.log.Warn("connection refused", "address", req.ClientInformation.Host, "name",
+			text.Clip(req.ClientInformation.Name, 80), "host", host, "err", err)
 		resp.Error = "refused"
 	}
 	token, err := resp.Encode(l.keys.issuer)

@@ -26,7 +26,8 @@ const (
 func checkSync(s *agentapi.Sync) error {
 	switch {
 	case s.Protocol > agentapi.Protocol:
-		return fmt.Errorf("the agent speaks protocol %d and this server at most %d: upgrade the server first", s.Protocol, agentapi.Protocol)
+		return fmt.Errorf("the agent speaks protocol %d and this server at most %d: upgrade the server first", s.Protocol,
+			agentapi.Protocol)
 	case s.Protocol < 0:
 		return errors.New("protocol out of range")
 	} // an old one keeps its leases and gets no new ones (host.Unsellable): its reports count
@@ -73,7 +74,8 @@ func checkStatus(l *agentapi.LeaseStatus) error {
 	case l.Preflight != nil && (len(l.Preflight.RTTMicros) > maxPeersDown || len(l.Preflight.PairGbps) > maxPeersDown):
 		return errors.New("too many peers in preflight")
 	}
-	if t := l.Traffic; t != nil && min(t.Opened, t.Refused, t.Up, t.Down, t.OverlayUp, t.OverlayDown, t.RanksSent, t.RanksReceived) < 0 {
+	if t := l.Traffic; t != nil && min(t.Opened, t.Refused, t.Up, t.Down, t.OverlayUp, t.OverlayDown, t.RanksSent,
+		t.RanksReceived) < 0 {
 		return errors.New("traffic out of range")
 	}
 	if l.OwnerMB < 0 || l.OwnerMB > 1<<32 {

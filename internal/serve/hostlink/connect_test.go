@@ -137,7 +137,8 @@ func TestAHostReachesOnlyItsOwnSubjects(t *testing.T) {
 	before := s.host(b).Status.LastSyncAt
 	other := b.Host.String()
 	for _, subject := range []string{
-		agentapi.SubjectSync(other), agentapi.SubjectWake(other), agentapi.SubjectDial(other), agentapi.InboxPrefix(other) + ".x",
+		agentapi.SubjectSync(other), agentapi.SubjectWake(other), agentapi.SubjectDial(other), agentapi.InboxPrefix(other) +
+			".x",
 		agentapi.SubjectWake(a.Host.String()), "muster.changed.keys.x", "$SYS.REQ.USER.AUTH", "anything",
 	} {
 		if err := a.nc.Publish(subject, []byte(`{}`)); err != nil {
@@ -147,11 +148,13 @@ func TestAHostReachesOnlyItsOwnSubjects(t *testing.T) {
 			t.Errorf("publish on %s: %v", subject, err)
 		}
 	}
-	for _, subject := range []string{agentapi.SubjectWake(other), agentapi.SubjectDial(other), agentapi.InboxPrefix(other) + ".>", "host.>", ">", "_INBOX.>"} {
+	for _, subject := range []string{agentapi.SubjectWake(other), agentapi.SubjectDial(other),
+		agentapi.InboxPrefix(other) + ".>", "host.>", ">", "_INBOX.>"} {
 		if _, err := a.nc.SubscribeSync(subject); err != nil {
 			t.Fatal(err)
 		}
-		if err := within(t, "refused "+subject, a.errs); !strings.Contains(err.Error(), "Permissions Violation for Subscription") {
+		if err := within(t, "refused "+subject, a.errs); !strings.Contains(err.Error(),
+			"Permissions Violation for Subscription") {
 			t.Errorf("subscribe to %s: %v", subject, err)
 		}
 	}
@@ -172,10 +175,12 @@ func TestAnswersGoOnlyToTheHostsOwnInbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, reply := range []string{
-		agentapi.InboxPrefix(b.Host.String()) + ".x", agentapi.SubjectWake(b.Host.String()), agentapi.SubjectSync(b.Host.String()),
+		agentapi.InboxPrefix(b.Host.String()) + ".x", agentapi.SubjectWake(b.Host.String()),
+		agentapi.SubjectSync(b.Host.String()),
 		agentapi.InboxPrefix(a.Host.String()) + ".*", agentapi.InboxPrefix(a.Host.String()) + "x.y",
 	} {
-		if err := a.nc.PublishRequest(agentapi.SubjectSync(a.Host.String()), reply, []byte(`{"protocol":1,"boot_id":"b","seq":9}`)); err != nil {
+		if err := a.nc.PublishRequest(agentapi.SubjectSync(a.Host.String()), reply,
+			[]byte(`{"protocol":1,"boot_id":"b","seq":9}`)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -25,39 +25,42 @@ const (
 
 // EnrollHandler answers agentapi.EnrollPath, after Start. The address it limits by is the request's RemoteAddr.
 func (l *Link) EnrollHandler() http.Handler {
-	return limited("Too many enrolments from your address: try again in a minute.", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		reply, err := l.enroll(w, r)
-		if err != nil {
-			if fault.From(err) == nil {
-				l.log.Error("enrolment failed", "err", err)
-			} else {
-				l.log.Info("enrolment refused", "address", r.RemoteAddr, "err", err)
+	return limited("Too many enrolments from your address: try again in a minute.",
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			reply, err := l.enroll(w, r)
+			if err != nil {
+				if fault.From(err) == nil {
+					l.log.Error("enrolment failed", "err", err)
+				} else {
+					l.log.Info("enrolment refused", "address", r.RemoteAddr, "err", err)
+				}
+				problem(w, err)
+				return
 			}
-			problem(w, err)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(reply) // a lost answer is asked for again
-	}))
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(reply) // a lost answer is asked for again
+		}))
 }
 
 // EndpointsHandler answers agentapi.EndpointsPath: it says what every enrolled host is told, to whoever asks.
 func (l *Link) EndpointsHandler() http.Handler {
-	return limited("Too many questions from your address: try again in a minute.", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet {
-			w.Header().Set("Allow", http.MethodGet)
-			problem(w, fault.New(fault.Invalid, "Where hosts connect is asked with GET."))
-			return
-		}
-		urls, ca, err := l.AgentURLs()
-		if err != nil {
-			l.log.Error("where hosts connect is not known", "err", err)
-			problem(w, err)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(agentapi.Endpoints{NATS: urls, NATSCA: ca, Relays: l.cfg.Relays}) // a lost answer is asked for again
-	}))
+	return limited("Too many questions from your address: try again in a minute.",
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodGet {
+				w.Header().Set("Allow", http.MethodGet)
+				problem(w, fault.New(fault.Invalid, "Where hosts connect is asked with GET."))
+				return
+			}
+			urls, ca, err := l.AgentURLs()
+			if err != nil {
+				l.log.Error("where hosts connect is not known", "err", err)
+				problem(w, err)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			// a lost answer is asked for again
+			_ = json.NewEncoder(w).Encode(agentapi.Endpoints{NATS: urls, NATSCA: ca, Relays: l.cfg.Relays})
+		}))
 }
 
 // limited bounds how often an address may ask.
@@ -88,7 +91,11 @@ func (l *Link) enroll(w http.ResponseWriter, r *http.Request) (*agentapi.EnrollR
 	address := addressOf(r)
 	var h host.Host
 	err = l.db.InTx(r.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		h, err = host.Enroll(ctx, tx, host.EnrollPolicy{Origins: l.cfg.Origins, AllowSimulated: l.cfg.AllowSimulated, Address: address}, req)
+		h, err = host.Enroll(ctx, tx, host.EnrollPolicy{
+			Origins:        l.cfg.Origins,
+			AllowSimulated: l.cfg.AllowSimulated,
+			Address:        address,
+		}, req)
 		if err != nil {
 			return err
 		}

@@ -58,17 +58,23 @@ func (w *fakeWorld) RenewRelays(_ context.Context, _ *db.Tx, _ id.Host, ext []ag
 	return nil
 }
 
-func (w *fakeWorld) Ingest(_ context.Context, _ id.Host, segs []agentapi.Segment, _ []byte) ([]agentapi.UsageAck, error) {
+func (w *fakeWorld) Ingest(_ context.Context, _ id.Host, segs []agentapi.Segment,
+	_ []byte) ([]agentapi.UsageAck, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ingestErr != nil {
 		return nil, w.ingestErr
 	}
 	last := segs[len(segs)-1]
-	return []agentapi.UsageAck{{LeaseRef: agentapi.LeaseRef{Lease: last.Lease, Epoch: last.Epoch}, BootID: last.BootID, Through: last.Seq}}, nil
+	return []agentapi.UsageAck{{
+		LeaseRef: agentapi.LeaseRef{Lease: last.Lease, Epoch: last.Epoch},
+		BootID:   last.BootID,
+		Through:  last.Seq,
+	}}, nil
 }
 
-func (w *fakeWorld) IssueAnchor(_ context.Context, _ *dbq.Queries, _ id.Host, boot string, ms int64) (*agentapi.Anchor, error) {
+func (w *fakeWorld) IssueAnchor(_ context.Context, _ *dbq.Queries, _ id.Host, boot string,
+	ms int64) (*agentapi.Anchor, error) {
 	return &agentapi.Anchor{BootID: boot, Number: 1, BootMS: ms, ServerMS: ms + 5}, nil
 }
 

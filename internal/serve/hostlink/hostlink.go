@@ -92,7 +92,8 @@ type Link struct {
 	loops  sync.WaitGroup
 }
 
-// maxHandled is how many reports, and how many connections, one replica works on at once; the others wait in its memory.
+// maxHandled is how many reports, and how many connections, one replica works on at once; the others wait in its
+// memory.
 const maxHandled = 64
 
 // Open starts the embedded NATS server, or connects to the external one, and returns when the bus works. Hosts are

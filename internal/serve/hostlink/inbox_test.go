@@ -14,7 +14,8 @@ import (
 func FuzzOwnInbox(f *testing.F) {
 	h := id.New[id.Host]()
 	prefix := agentapi.InboxPrefix(h.String())
-	for _, s := range []string{prefix + ".x.y", prefix + ".>", prefix + ".*", prefix, prefix + "x.y", "host.other.in.x", prefix + ". x", prefix + ".", prefix + ".x..y", prefix + ".x."} {
+	for _, s := range []string{prefix + ".x.y", prefix + ".>", prefix + ".*", prefix, prefix + "x.y", "host.other.in.x",
+		prefix + ". x", prefix + ".", prefix + ".x..y", prefix + ".x."} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -82,7 +82,13 @@ func (l *Link) startServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o := &server.Options{NoSigs: true, AlwaysEnableNonce: true, PingInterval: pingEvery, MaxPingsOut: missedPings, TLSTimeout: 5}
+	o := &server.Options{
+		NoSigs:            true,
+		AlwaysEnableNonce: true,
+		PingInterval:      pingEvery,
+		MaxPingsOut:       missedPings,
+		TLSTimeout:        5,
+	}
 	if err := o.ProcessConfigString(conf); err != nil {
 		return fmt.Errorf("hostlink: NATS configuration: %w", err)
 	}

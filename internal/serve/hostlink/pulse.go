@@ -13,8 +13,8 @@ import (
 // subjectPulse is where the control plane sends its messages to itself. No host may publish there.
 const subjectPulse = "server.pulse"
 
-// pulse sends one message through this replica's listener. It takes the way of a host's report: NATS, the queue of reports,
-// the database. When it does not arrive in time, hosts' reports would not have arrived either.
+// pulse sends one message through this replica's listener. It takes the way of a host's report: NATS, the queue of
+// reports, the database. When it does not arrive in time, hosts' reports would not have arrived either.
 func (l *Link) pulse(ctx context.Context) {
 	at, err := l.db.Q.LinkClock(ctx)
 	if err != nil {
@@ -22,7 +22,11 @@ func (l *Link) pulse(ctx context.Context) {
 		return
 	}
 	l.epoch.Store(at.ControlEpoch)
-	data, err := json.Marshal(host.Pulse{Listener: l.hosts.ConnectedServerId(), SentMS: at.Now.UnixMilli(), ControlEpoch: at.ControlEpoch})
+	data, err := json.Marshal(host.Pulse{
+		Listener:     l.hosts.ConnectedServerId(),
+		SentMS:       at.Now.UnixMilli(),
+		ControlEpoch: at.ControlEpoch,
+	})
 	if err == nil {
 		err = l.hosts.Publish(subjectPulse, data)
 	}
@@ -36,7 +40,9 @@ func (l *Link) handlePulse(ctx context.Context, m *nats.Msg) {
 	if err := json.Unmarshal(m.Data, &p); err != nil || p.Listener == "" {
 		return
 	}
-	if err := l.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return host.RecordPulse(ctx, tx, p) }); err != nil {
+	if err := l.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return host.RecordPulse(ctx, tx, p)
+	}); err != nil {
 		l.log.Error("a pulse was not recorded", "listener", p.Listener, "err", err)
 	}
 }

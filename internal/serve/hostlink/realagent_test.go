@@ -61,7 +61,13 @@ func TestTheRealAgentsLink(t *testing.T) {
 	if err := c.Inventory(t.Context(), hosttest.Inventory(2)); err != nil {
 		t.Error(err)
 	}
-	r, err := c.Sync(t.Context(), agentapi.Sync{Protocol: agentapi.Protocol, BootID: "boot", ControlEpoch: 1, Full: true, Seq: 9})
+	r, err := c.Sync(t.Context(), agentapi.Sync{
+		Protocol:     agentapi.Protocol,
+		BootID:       "boot",
+		ControlEpoch: 1,
+		Full:         true,
+		Seq:          9,
+	})
 	if err != nil || r.StatusAck != 9 || r.Error != "" {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -76,8 +82,8 @@ func TestTheRealAgentsLink(t *testing.T) {
 	within(t, "the copy connects", up)
 }
 
-// Before it enrols, a host is told where hosts connect, and gets there: the link asks it who it is, and a key that nobody
-// knows is all it shows.
+// Before it enrols, a host is told where hosts connect, and gets there: the link asks it who it is, and a key that
+// nobody knows is all it shows.
 func TestWhereHostsConnectIsTold(t *testing.T) {
 	t.Parallel()
 	s := &site{t: t, d: dbtest.New(t)}
@@ -96,14 +102,21 @@ func TestWhereHostsConnectIsTold(t *testing.T) {
 	}
 	defer res.Body.Close()
 	var told agentapi.Endpoints
-	if err := json.NewDecoder(res.Body).Decode(&told); err != nil || len(told.NATS) != 2 || told.NATSCA == "" || !slices.Equal(told.Relays, cfg.Relays) {
+	if err := json.NewDecoder(res.Body).Decode(&told); err != nil || len(told.NATS) != 2 || told.NATSCA == "" ||
+		!slices.Equal(told.Relays, cfg.Relays) {
 		t.Fatalf("%+v, %v", told, err)
 	}
-	if res, err := srv.Client().Post(srv.URL+agentapi.EndpointsPath, "application/json", nil); err != nil || res.StatusCode != 422 || res.Body.Close() != nil {
+	if res, err := srv.Client().Post(srv.URL+agentapi.EndpointsPath, "application/json", nil); err != nil ||
+		res.StatusCode != 422 || res.Body.Close() != nil {
 		t.Errorf("a POST: %v, %v", res, err)
 	}
-	r, err := link.LookAround(t.Context(), link.ReachConfig{URL: srv.URL, Wait: 20 * time.Second, CA: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})})
-	if err != nil || r.Platform.Err != nil || !r.Known || len(r.Link) != 1 || r.Link[0].Err != nil || r.Link[0].Address != told.NATS[0] {
+	r, err := link.LookAround(t.Context(), link.ReachConfig{
+		URL:  srv.URL,
+		Wait: 20 * time.Second,
+		CA:   pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}),
+	})
+	if err != nil || r.Platform.Err != nil || !r.Known || len(r.Link) != 1 || r.Link[0].Err != nil ||
+		r.Link[0].Address != told.NATS[0] {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

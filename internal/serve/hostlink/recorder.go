@@ -32,8 +32,13 @@ type recorder struct {
 
 func newRecorder(d *db.DB, now func() time.Time, log *slog.Logger) *recorder {
 	return &recorder{
-		db: d, now: now, log: log, lookup: func(ctx context.Context, h id.Host) (map[string]id.GPU, error) { return host.GPUsByUUID(ctx, d.Q, h) },
-		gpus: map[id.Host]map[string]id.GPU{}, last: map[id.GPU]time.Time{}, waited: map[id.GPU][]host.Sample{},
+		db:     d,
+		now:    now,
+		log:    log,
+		lookup: func(ctx context.Context, h id.Host) (map[string]id.GPU, error) { return host.GPUsByUUID(ctx, d.Q, h) },
+		gpus:   map[id.Host]map[string]id.GPU{},
+		last:   map[id.GPU]time.Time{},
+		waited: map[id.GPU][]host.Sample{},
 	}
 }
 

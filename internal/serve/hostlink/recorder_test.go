@@ -10,7 +10,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// A host's GPUs that were read before its newest inventory are not remembered: the next samples are those of the new ones too.
+// A host's GPUs that were read before its newest inventory are not remembered: the next samples are those of the new
+// ones too.
 func TestAnInventoryMeanwhileIsNotMissed(t *testing.T) {
 	t.Parallel()
 	h, old, added := id.New[id.Host](), id.New[id.GPU](), id.New[id.GPU]()

@@ -40,10 +40,12 @@ func (l *Link) Unready(ctx context.Context) []string {
 		return why
 	}
 	if l.cfg.StreamURL == "" {
-		why = append(why, fmt.Sprintf("%d replicas run and this one has no stream URL of its own: hosts cannot dial back to it (set --advertise-stream-url)", len(others)))
+		why = append(why, fmt.Sprintf("%d replicas run and this one has no stream URL of its own: hosts cannot dial back "+
+			"to it (set --advertise-stream-url)", len(others)))
 	}
 	if l.ns != nil && (l.cfg.RouteListen == "" || l.cfg.RouteURL == "") {
-		why = append(why, fmt.Sprintf("%d replicas run, each with an embedded NATS that does not know the others: hosts of one cannot be reached from another (set --nats-routes, or --nats-url)", len(others)))
+		why = append(why, fmt.Sprintf("%d replicas run, each with an embedded NATS that does not know the others: hosts "+
+			"of one cannot be reached from another (set --nats-routes, or --nats-url)", len(others)))
 	}
 	return why
 }

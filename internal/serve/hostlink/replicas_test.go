@@ -91,7 +91,8 @@ func TestReplicasWithAnExternalNATS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if seed := regexp.MustCompile(`\bS[A-Z2-7]{57}\b`).FindString(conf); seed != "" || strings.Contains(conf, string(secret)) {
+	if seed := regexp.MustCompile(`\bS[A-Z2-7]{57}\b`).FindString(conf); seed != "" ||
+		strings.Contains(conf, string(secret)) {
 		t.Errorf("what goes to another machine holds a secret: %s", conf)
 	}
 	o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true}

@@ -39,7 +39,12 @@ func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 		l.answer(h, m, agentapi.SyncReply{Protocol: agentapi.Protocol, Error: err.Error(), ControlEpoch: l.epoch.Load()})
 		return
 	}
-	r := agentapi.SyncReply{Protocol: agentapi.Protocol, ControlEpoch: l.epoch.Load(), NextSyncMS: idleSyncMS, TelemetryLost: l.limits.refused(h, "telemetry")}
+	r := agentapi.SyncReply{
+		Protocol:      agentapi.Protocol,
+		ControlEpoch:  l.epoch.Load(),
+		NextSyncMS:    idleSyncMS,
+		TelemetryLost: l.limits.refused(h, "telemetry"),
+	}
 	var failed []string
 	defer func() { metrics.HostSync(began, failed) }()
 	fail := func(what string, err error) {
@@ -106,14 +111,17 @@ func (l *Link) takeStatus(ctx context.Context, h id.Host, s agentapi.Sync, r *ag
 		l.bus.Changed(bus.TopicHost(h))
 		l.alert(ctx, h, "host.engine_away", "A host's container engine does not answer",
 			"The host gets no new leases and comes back by itself once its engine answers and nothing is left of ended leases. "+
-				"What runs there without live-restore ends as the host's fault. Look at it with systemctl status docker. The agent says: "+report.EngineAway)
+				"What runs there without live-restore ends as the host's fault. Look at it with systemctl status docker. The "+
+				"agent says: "+report.EngineAway)
 	}
 	if s.Full {
 		l.bus.Changed(bus.TopicHost(h))
 		if s.Protocol < agentapi.OldestRented { // once a day; an agent that can replace itself is told with the answer, too
 			l.alert(ctx, h, "host.agent_too_old", "An agent is too old for new leases",
-				fmt.Sprintf("The agent of this host (%.40s) speaks protocol %d; new leases need %d or newer. It keeps the leases it has, and is paid for them. "+
-					"Update it: run install-agent.sh with a newer archive, or let the platform do it (muster host set NAME --agent-channel stable).",
+				fmt.Sprintf("The agent of this host (%.40s) speaks protocol %d; new leases need %d or newer. It keeps the "+
+					"leases it has, and is paid for them. "+
+					"Update it: run install-agent.sh with a newer archive, or let the platform do it (muster host set NAME "+
+					"--agent-channel stable).",
 					s.AgentVersion, s.Protocol, agentapi.OldestRented))
 		}
 	}
@@ -126,8 +134,8 @@ func (l *Link) takeStatus(ctx context.Context, h id.Host, s agentapi.Sync, r *ag
 	return nil
 }
 
-// addPopular names popular images to a host with nothing to do, unless its line has no data left for them. An agent that
-// does not keep to a bound is named none where there is one.
+// addPopular names popular images to a host with nothing to do, unless its line has no data left for them. An agent
+// that does not keep to a bound is named none where there is one.
 func (l *Link) addPopular(ctx context.Context, h id.Host, s agentapi.Sync, r *agentapi.SyncReply) error {
 	popular, err := l.offers.Popular(ctx)
 	if err != nil || len(popular) == 0 {
@@ -147,7 +155,8 @@ func (l *Link) addPopular(ctx context.Context, h id.Host, s agentapi.Sync, r *ag
 }
 
 // ownLeases leaves out what is not this host's: leftovers of another life of the machine, or a lie.
-func (l *Link) ownLeases(ctx context.Context, tx *db.Tx, h id.Host, all []agentapi.LeaseStatus) ([]agentapi.LeaseStatus, error) {
+func (l *Link) ownLeases(ctx context.Context, tx *db.Tx, h id.Host,
+	all []agentapi.LeaseStatus) ([]agentapi.LeaseStatus, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
@@ -261,7 +270,8 @@ func (l *Link) handleInventory(ctx context.Context, h id.Host, m *nats.Msg) {
 	if err == nil {
 		// What cannot be reached straight is reached through a relay, by an agent that takes renewals: one that does not
 		// would lose its relay in the middle of a lease.
-		inv.MultiNode = inv.MultiNode || (len(l.cfg.Relays) > 0 && inv.Relayed && slices.Contains(inv.Capabilities, agentapi.CapRelayRenewal))
+		inv.MultiNode = inv.MultiNode || (len(l.cfg.Relays) > 0 && inv.Relayed &&
+			slices.Contains(inv.Capabilities, agentapi.CapRelayRenewal))
 		err = l.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			if err := host.RecordInventory(ctx, tx, h, inv); err != nil {
 				return err

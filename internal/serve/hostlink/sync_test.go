@@ -23,7 +23,8 @@ import (
 func (s *site) lease(a *agent) id.Lease {
 	s.t.Helper()
 	v := id.New[id.Lease]()
-	_, err := s.d.Pool.Exec(s.t.Context(), `INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id,
+	_, err := s.d.Pool.Exec(s.t.Context(), `INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id,
+		host_org_id,
 		gpu_count, gpu_model, gpu_ids, cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch)
 		VALUES ($1, $2, $3, 0, $4, $5, $5, 1, 'H100', '{}', 1, 1, 1, 'USD', 850000, 1)`,
 		v, id.New[id.Cluster](), id.New[id.Node](), a.Host, s.org)
@@ -54,7 +55,8 @@ func TestARaisedRevisionWakesTheHostWhichGetsItsDesiredState(t *testing.T) {
 		t.Errorf("%+v", w)
 	}
 	r := a.sync(agentapi.Sync{Revision: 0})
-	if r.Desired == nil || r.Desired.Revision != 1 || r.Desired.ControlEpoch != 1 || r.Revision != 1 || len(r.Desired.Leases) != 1 {
+	if r.Desired == nil || r.Desired.Revision != 1 || r.Desired.ControlEpoch != 1 || r.Revision != 1 ||
+		len(r.Desired.Leases) != 1 {
 		t.Errorf("%+v", r)
 	}
 	if r.Anchor == nil || r.Anchor.BootID != "boot" || len(r.Extensions) != 1 || r.Extensions[0].RelayToken != "renewed" {
@@ -69,8 +71,8 @@ func TestARaisedRevisionWakesTheHostWhichGetsItsDesiredState(t *testing.T) {
 	}
 }
 
-// After a restore an operator raises the control epoch: a host that has seen more gets what this database wants, and what it knows
-// of the other history proves nothing.
+// After a restore an operator raises the control epoch: a host that has seen more gets what this database wants, and
+// what it knows of the other history proves nothing.
 func TestARaisedControlEpochIsFollowed(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -83,7 +85,8 @@ func TestARaisedControlEpochIsFollowed(t *testing.T) {
 	}
 	mustReport := func() (yes bool) {
 		t.Helper()
-		if err := s.d.Pool.QueryRow(t.Context(), "SELECT needs_full_report FROM host WHERE id = $1", a.Host).Scan(&yes); err != nil {
+		if err := s.d.Pool.QueryRow(t.Context(), "SELECT needs_full_report FROM host WHERE id = $1",
+			a.Host).Scan(&yes); err != nil {
 			t.Fatal(err)
 		}
 		return yes
@@ -168,7 +171,11 @@ func TestOnlyTheHostsOwnLeasesAreObserved(t *testing.T) {
 	s := newSite(t)
 	a, b := s.enroll(), s.enroll()
 	mine, theirs := s.lease(a), s.lease(b)
-	r := a.sync(agentapi.Sync{Seq: 1, Full: true, Leases: []agentapi.LeaseStatus{status(theirs), status(mine), status(id.New[id.Lease]())}})
+	r := a.sync(agentapi.Sync{
+		Seq:    1,
+		Full:   true,
+		Leases: []agentapi.LeaseStatus{status(theirs), status(mine), status(id.New[id.Lease]())},
+	})
 	if r.StatusAck != 1 {
 		t.Errorf("%+v", r)
 	}
@@ -245,7 +252,8 @@ func TestTelemetryIsKeptAndWatchedLive(t *testing.T) {
 	}
 	var kept []host.Series
 	eventually(t, "history", func() bool {
-		kept, err = host.Telemetry(t.Context(), s.d.Q, []id.GPU{gpus.GPUs[0].ID}, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), 0)
+		kept, err = host.Telemetry(t.Context(), s.d.Q, []id.GPU{gpus.GPUs[0].ID}, time.Now().Add(-time.Hour),
+			time.Now().Add(time.Hour), 0)
 		return err == nil && len(kept[0].Samples) > 0
 	})
 	if v := kept[0].Samples; len(v) != 1 || v[0].Util != 93 || v[0].PowerW != 412 || v[0].MemMB != -1 {
@@ -308,7 +316,8 @@ func TestEnrolmentOverHTTP(t *testing.T) {
 		"malformed": {"x", 422, nil},
 		"huge":      {string(make([]byte, 300<<10)), 413, nil},
 	} {
-		if code, out := post(tc.body); code != tc.status || out["reason"] != tc.reason || out["detail"] == "" || out["code"] == "" {
+		if code, out := post(tc.body); code != tc.status || out["reason"] != tc.reason || out["detail"] == "" ||
+			out["code"] == "" {
 			t.Errorf("%s: %d %v", name, code, out)
 		}
 	}
@@ -332,7 +341,8 @@ func TestPopularImagesAreNamedWithinTheDataCap(t *testing.T) {
 	if r := popular(); len(r.Popular) != 0 {
 		t.Errorf("an agent that keeps to no bound: %+v", r)
 	}
-	if _, err := s.d.Pool.Exec(t.Context(), "UPDATE host_month_traffic SET pull_bytes = 900000000 WHERE host_id = $1", a.Host); err != nil {
+	if _, err := s.d.Pool.Exec(t.Context(), "UPDATE host_month_traffic SET pull_bytes = 900000000 WHERE host_id = $1",
+		a.Host); err != nil {
 		t.Fatal(err)
 	}
 	if r := popular(agentapi.CapPopularBound); len(r.Popular) != 0 {
@@ -364,10 +374,14 @@ func TestTrafficIsTakenFromReports(t *testing.T) {
 		t.Errorf("of the other host: %+v, %v", got, err)
 	}
 	a.sync(agentapi.Sync{Seq: 2, Pulled: &agentapi.Pulled{Counter: "a", Bytes: 7}})
-	if m, err := host.DataMonthOf(t.Context(), s.d.Q, s.org, a.Host); err != nil || m.Pulled == nil || *m.Pulled != 7 || m.Down != 20 {
+	if m, err := host.DataMonthOf(t.Context(), s.d.Q, s.org, a.Host); err != nil || m.Pulled == nil || *m.Pulled != 7 ||
+		m.Down != 20 {
 		t.Errorf("%+v, %v", m, err)
 	}
-	for _, p := range []agentapi.Pulled{{Counter: "", Bytes: 8}, {Counter: "a", Bytes: -1}, {Counter: strings.Repeat("a", 65), Bytes: 8}} {
+	for _, p := range []agentapi.Pulled{{
+		Counter: "",
+		Bytes:   8,
+	}, {Counter: "a", Bytes: -1}, {Counter: strings.Repeat("a", 65), Bytes: 8}} {
 		if r := a.sync(agentapi.Sync{Seq: 3, Pulled: &p}); r.Error == "" {
 			t.Errorf("%+v: %+v", p, r)
 		}
@@ -390,11 +404,13 @@ func TestAnOldAgentIsAnswered(t *testing.T) {
 			"leases":[{"lease":%q,"epoch":1,"state":"ready","progress":{},"at_barrier":true,"started":true,"good":true,"image_digest":"sha256:0"}]}`, seq+1, lease)
 		var r agentapi.SyncReply
 		a.request(agentapi.SubjectSync(a.Host.String()), json.RawMessage(text), &r)
-		if r.Error != "" || r.StatusAck != uint64(seq+1) || r.Anchor == nil || len(r.Extensions) != 1 || r.Extensions[0].RunUntilMS != 42 {
+		if r.Error != "" || r.StatusAck != uint64(seq+1) || r.Anchor == nil || len(r.Extensions) != 1 ||
+			r.Extensions[0].RunUntilMS != 42 {
 			t.Errorf("%+v", r)
 		}
 	}
-	if got := s.w.seen(); len(got) != 2 || len(got[1].Leases) != 1 || !got[1].Leases[0].Good || got[1].Leases[0].Lease != lease.String() {
+	if got := s.w.seen(); len(got) != 2 || len(got[1].Leases) != 1 || !got[1].Leases[0].Good ||
+		got[1].Leases[0].Lease != lease.String() {
 		t.Errorf("%+v", got)
 	}
 	if n := s.alerts("host.agent_too_old"); n != 1 {

@@ -48,13 +48,17 @@ func TestOneReportTooManyIsToldHowLongToWait(t *testing.T) {
 	a, other := s.enroll(), s.enroll()
 	const burst, waitMS = 50, 100
 	for i := range burst {
-		if r := a.sync(agentapi.Sync{Full: true, Seq: uint64(i + 1)}); r.Error != "" || r.StatusAck != uint64(i+1) || r.RetryMS != 0 {
+		if r := a.sync(agentapi.Sync{
+			Full: true,
+			Seq:  uint64(i + 1),
+		}); r.Error != "" || r.StatusAck != uint64(i+1) || r.RetryMS != 0 {
 			t.Fatalf("report %d: %+v", i, r)
 		}
 	}
 	for range 2 {
 		r := a.sync(agentapi.Sync{Full: true, Seq: 99})
-		if want := fmt.Sprintf("too many reports; wait %d ms", waitMS); r.Error != want || r.RetryMS != waitMS || r.StatusAck != 0 || r.ControlEpoch != 0 || r.Desired != nil {
+		if want := fmt.Sprintf("too many reports; wait %d ms", waitMS); r.Error != want || r.RetryMS != waitMS ||
+			r.StatusAck != 0 || r.ControlEpoch != 0 || r.Desired != nil {
 			t.Errorf("%+v, want %q", r, want)
 		}
 	}

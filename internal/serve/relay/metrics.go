@@ -47,8 +47,9 @@ func (r *Relay) Dropped(reason string) uint64 {
 var (
 	sessionsDesc = prometheus.NewDesc("muster_relay_sessions", "Ranks that are reachable through this relay.", nil, nil)
 	packetsDesc  = prometheus.NewDesc("muster_relay_packets_total", "Packets carried.", nil, nil)
-	bytesDesc    = prometheus.NewDesc("muster_relay_bytes_total", "Bytes carried, headers of the relay included.", nil, nil)
-	droppedDesc  = prometheus.NewDesc("muster_relay_dropped_total", "Datagrams not carried.", []string{"reason"}, nil)
+	bytesDesc    = prometheus.NewDesc("muster_relay_bytes_total", "Bytes carried, headers of the relay included.", nil,
+		nil)
+	droppedDesc = prometheus.NewDesc("muster_relay_dropped_total", "Datagrams not carried.", []string{"reason"}, nil)
 )
 
 // Describe and Collect make the relay a Prometheus collector.

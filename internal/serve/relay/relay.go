@@ -96,7 +96,13 @@ func Start(cfg Config) (*Relay, error) {
 	if err != nil {
 		return nil, fmt.Errorf("relay: listen: %w", err)
 	}
-	r := &Relay{cfg: cfg, conn: pc.(*net.UDPConn), boot: make([]byte, 32), byAddr: map[netip.AddrPort]*session{}, byRank: map[place]*session{}}
+	r := &Relay{
+		cfg:    cfg,
+		conn:   pc.(*net.UDPConn),
+		boot:   make([]byte, 32),
+		byAddr: map[netip.AddrPort]*session{},
+		byRank: map[place]*session{},
+	}
 	if _, err := rand.Read(r.boot); err != nil {
 		r.conn.Close()
 		return nil, err

@@ -34,7 +34,12 @@ type client struct {
 }
 
 func claims(cluster byte, rank int) agentapi.RelayClaims {
-	return agentapi.RelayClaims{Cluster: [16]byte{cluster}, Rank: uint16(rank), Epoch: 2, Expires: time.Now().Add(time.Hour)}
+	return agentapi.RelayClaims{
+		Cluster: [16]byte{cluster},
+		Rank:    uint16(rank),
+		Epoch:   2,
+		Expires: time.Now().Add(time.Hour),
+	}
 }
 
 func dial(t *testing.T, r *Relay, token agentapi.RelayToken) *client {
@@ -112,7 +117,8 @@ func TestCarriesWithinACluster(t *testing.T) {
 		}
 	}
 	a.send(packet(1, "hello"))
-	if got := b.next(long); agentapi.RelayKind(got) != agentapi.RelayFrom || agentapi.RelayRank(got) != 0 || string(got[agentapi.RelayHeader:]) != "hello" {
+	if got := b.next(long); agentapi.RelayKind(got) != agentapi.RelayFrom || agentapi.RelayRank(got) != 0 ||
+		string(got[agentapi.RelayHeader:]) != "hello" {
 		t.Errorf("got %q", got)
 	}
 	other.send(packet(0, "into another cluster"))
@@ -270,7 +276,8 @@ func TestSessionsEndWithTheirTokens(t *testing.T) {
 	first := r.byRank[place{[16]byte{1}, 0}]
 	r.mu.RUnlock()
 	a.token = until(0, time.Hour)
-	for _, d := range []time.Duration{85 * time.Second, 105 * time.Second, 125 * time.Second} { // the token before ends at 120 s
+	for _, d := range []time.Duration{85 * time.Second, 105 * time.Second, 125 * time.Second} {
+		// the token before ends at 120 s
 		ahead.Store(int64(d))
 		passes(a, b, 1, "to the other after "+d.String())
 		passes(b, a, 0, "from the other after "+d.String())

@@ -59,7 +59,8 @@ func Jobs(p Platform) []Job {
 			return quotes + claims, errors.Join(err, err2)
 		}},
 		{Name: "logs", Every: 2 * time.Second, Limit: 5 * time.Minute, Run: func(ctx context.Context) (int, error) {
-			return collectLogs(ctx, p.DB, p.Clusters, func(ctx context.Context, h id.Host, d agentapi.Dial) (io.ReadCloser, error) {
+			return collectLogs(ctx, p.DB, p.Clusters, func(ctx context.Context, h id.Host, d agentapi.Dial) (io.ReadCloser,
+				error) {
 				return p.Dialer.Open(ctx, h, d)
 			})
 		}},
@@ -78,7 +79,8 @@ func Jobs(p Platform) []Job {
 			letters, err5 := notify.SweepDeadLetters(ctx, p.DB.Q)
 			gaps, err6 := host.DropOldGaps(ctx, p.DB)
 			facts, err7 := p.Clusters.DropOldFacts(ctx)
-			return int(keys + swept.Sessions + swept.Attempts + changes + traffic + letters + gaps + facts), errors.Join(err, err2, err3, err4, err5, err6, err7)
+			return int(keys + swept.Sessions + swept.Attempts + changes + traffic + letters + gaps + facts),
+				errors.Join(err, err2, err3, err4, err5, err6, err7)
 		}},
 		{Name: "ledger chain", Every: 5 * time.Second, Run: func(ctx context.Context) (did int, err error) {
 			for n := 1; n > 0 && err == nil && ctx.Err() == nil; did += n {
@@ -87,7 +89,10 @@ func Jobs(p Platform) []Job {
 			return did, err
 		}},
 		{Name: "earnings", Every: 5 * time.Minute, Run: func(ctx context.Context) (int, error) {
-			return payout.MatureAfter(ctx, p.DB, payout.Holdback{Usual: cmp.Or(p.Holdback, payout.DefaultHoldback), New: p.NewHoldback})
+			return payout.MatureAfter(ctx, p.DB, payout.Holdback{
+				Usual: cmp.Or(p.Holdback, payout.DefaultHoldback),
+				New:   p.NewHoldback,
+			})
 		}},
 		{Name: "budgets", Every: 5 * time.Minute, Run: func(ctx context.Context) (int, error) {
 			_, err := budget.NotifyAll(ctx, p.DB)
@@ -100,13 +105,23 @@ func Jobs(p Platform) []Job {
 			return 0, host.TelemetryPartitions(ctx, p.DB, KeepTelemetry)
 		}},
 	}
-	jobs = append(jobs, Job{Name: "retention", Every: 24 * time.Hour, Limit: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
-		return erasure.EndRetention(ctx, p.DB)
-	}})
+	jobs = append(jobs, Job{
+		Name:  "retention",
+		Every: 24 * time.Hour,
+		Limit: 10 * time.Minute,
+		Run: func(ctx context.Context) (int, error) {
+			return erasure.EndRetention(ctx, p.DB)
+		},
+	})
 	if p.Currency != "" {
-		jobs = append(jobs, Job{Name: "invoices", Every: time.Hour, Limit: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
-			return statement.IssueInvoices(ctx, p.DB.Q, p.Currency, p.Merchant)
-		}})
+		jobs = append(jobs, Job{
+			Name:  "invoices",
+			Every: time.Hour,
+			Limit: 10 * time.Minute,
+			Run: func(ctx context.Context) (int, error) {
+				return statement.IssueInvoices(ctx, p.DB.Q, p.Currency, p.Merchant)
+			},
+		})
 	}
 	if p.Clusters != nil && p.Clusters.RotatesSecret() {
 		jobs = append(jobs, Job{Name: "sealing again", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Clusters.Reseal})
@@ -136,10 +151,15 @@ func Jobs(p Platform) []Job {
 			Job{Name: "stripe events", Every: time.Second, Run: p.Payments.ProcessEvents},
 			Job{Name: "dispute claims", Every: 5 * time.Second, Run: p.Payments.CollectClaims},
 			Job{Name: "auto top-up", Every: 5 * time.Second, Run: p.Payments.AutoTopUps},
-			Job{Name: "stripe reconciliation", Every: 2 * time.Minute, Limit: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
-				r, err := p.Payments.Reconcile(ctx)
-				return r.Matched, err
-			}},
+			Job{
+				Name:  "stripe reconciliation",
+				Every: 2 * time.Minute,
+				Limit: 10 * time.Minute,
+				Run: func(ctx context.Context) (int, error) {
+					r, err := p.Payments.Reconcile(ctx)
+					return r.Matched, err
+				},
+			},
 			Job{Name: "stripe poll", Every: time.Minute, Run: p.Payments.Poll})
 	}
 	return jobs

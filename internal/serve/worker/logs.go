@@ -38,8 +38,8 @@ const (
 )
 
 // collectLogs fetches logs of ended runs from the hosts that keep them. A host learns from the reply to its next sync
-// that a log is stored. One host in trouble does not keep the logs of others waiting: its logs are fetched one after the
-// other, and after a failure the rest of them wait for the next pass.
+// that a log is stored. One host in trouble does not keep the logs of others waiting: its logs are fetched one after
+// the other, and after a failure the rest of them wait for the next pass.
 func collectLogs(ctx context.Context, d *db.DB, c logs, s Streams) (did int, err error) {
 	err = alone(ctx, d, logLock, func(ctx context.Context) error {
 		kept, err := c.KeptLogs(ctx, logsPerHost, logsPerPass)

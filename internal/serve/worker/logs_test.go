@@ -58,7 +58,8 @@ func TestOneHostInTroubleKeepsNoOtherLogsWaiting(t *testing.T) {
 	if len(store.postponed) != 1 || store.postponed[0] != failing {
 		t.Errorf("postponed: %v, want the one that failed", store.postponed)
 	}
-	if diff := cmp.Diff(map[id.Node]string{node: "a\nb\n"}, store.stored, cmp.Comparer(func(a, b id.Node) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(map[id.Node]string{node: "a\nb\n"}, store.stored,
+		cmp.Comparer(func(a, b id.Node) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -72,7 +73,8 @@ func TestAHostThatFailsIsAskedOnceAPass(t *testing.T) {
 		store.kept = append(store.kept, cluster.KeptLog{Host: away, Node: id.New[id.Node]()})
 	}
 	asked := 0
-	_, err := collectLogs(t.Context(), dbtest.New(t), store, func(context.Context, id.Host, agentapi.Dial) (io.ReadCloser, error) {
+	_, err := collectLogs(t.Context(), dbtest.New(t), store, func(context.Context, id.Host, agentapi.Dial) (io.ReadCloser,
+		error) {
 		asked++
 		return nil, errors.New("away")
 	})

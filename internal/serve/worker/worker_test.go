@@ -20,7 +20,11 @@ func TestJobsRunUntilStopped(t *testing.T) {
 		var ran, failed atomic.Int64
 		w := New(slog.New(slog.DiscardHandler),
 			Job{Name: "well", Every: time.Second, Run: func(context.Context) (int, error) { ran.Add(1); return 1, nil }},
-			Job{Name: "ill", Every: time.Second, Run: func(context.Context) (int, error) { failed.Add(1); return 0, errors.New("no") }},
+			Job{
+				Name:  "ill",
+				Every: time.Second,
+				Run:   func(context.Context) (int, error) { failed.Add(1); return 0, errors.New("no") },
+			},
 			Job{Name: "mad", Every: time.Second, Run: func(context.Context) (int, error) { panic("a bad row") }})
 		if err := w.Start(t.Context()); err != nil {
 			t.Fatal(err)
@@ -49,7 +53,10 @@ func TestJobsRunUntilStopped(t *testing.T) {
 
 func TestRunOnce(t *testing.T) {
 	t.Parallel()
-	w := New(slog.New(slog.DiscardHandler), Job{Name: "mad", Run: func(context.Context) (int, error) { panic("a bad row") }})
+	w := New(slog.New(slog.DiscardHandler), Job{
+		Name: "mad",
+		Run:  func(context.Context) (int, error) { panic("a bad row") },
+	})
 	if _, err := w.RunOnce(t.Context(), "mad"); err == nil || !strings.Contains(err.Error(), "a bad row") {
 		t.Errorf("panic came out as %v", err)
 	}

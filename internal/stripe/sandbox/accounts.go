@@ -40,14 +40,20 @@ type capability struct {
 	Status    string `json:"status"`
 }
 
-// regions are the countries whose platforms may pay accounts in all of them under the full service agreement: the United
-// States, the United Kingdom, Canada, Switzerland and the EEA.
-var regions = strings.Fields("US GB CA CH AT BE BG CY CZ DE DK EE ES FI FR GR HR HU IE IS IT LI LT LU LV MT NL NO PL PT RO SE SI SK")
+// regions are the countries whose platforms may pay accounts in all of them under the full service agreement: the
+// United States, the United Kingdom, Canada, Switzerland and the EEA.
+var regions = strings.Fields("US GB CA CH AT BE BG CY CZ DE DK EE ES FI FR GR HR HU IE IS IT LI LT LU LV MT NL NO " +
+	"PL PT RO SE SI SK")
 
 // accountGone is the answer to what concerns an account that is not connected any more.
 func accountGone(id string) answer {
-	return apiError{Status: 403, Type: "invalid_request_error", Code: "account_invalid",
-		Message: "The provided key does not have access to account '" + id + "' (or that account does not exist). Application access may have been revoked."}.answer()
+	return apiError{
+		Status: 403,
+		Type:   "invalid_request_error",
+		Code:   "account_invalid",
+		Message: "The provided key does not have access to account '" + id +
+			"' (or that account does not exist). Application access may have been revoked.",
+	}.answer()
 }
 
 type accountRequirements struct {
@@ -89,7 +95,8 @@ func (s *Server) accountRoutes() {
 }
 
 // wanted is what Stripe wants to know of everybody.
-var wanted = []string{"business_type", "external_account", "individual.first_name", "individual.last_name", "tos_acceptance.date"}
+var wanted = []string{"business_type", "external_account", "individual.first_name", "individual.last_name",
+	"tos_acceptance.date"}
 
 func (s *Server) createAccount(_ *http.Request, form url.Values) answer {
 	if form.Get("type") != "express" {
@@ -101,13 +108,23 @@ func (s *Server) createAccount(_ *http.Request, form url.Values) answer {
 	agreement := or(form.Get("tos_acceptance[service_agreement]"), "full")
 	switch inside := slices.Contains(regions, form.Get("country")); {
 	case inside && agreement == "recipient":
-		return invalid("tos_acceptance[service_agreement]", "The recipient service agreement is for accounts outside the platform's region.")
+		return invalid("tos_acceptance[service_agreement]", "The recipient service agreement is for accounts outside the "+
+			"platform's region.")
 	case !inside && agreement != "recipient":
-		return invalid("country", "Accounts in %s cannot be created under the full service agreement by platforms in your country.", form.Get("country"))
+		return invalid("country", "Accounts in %s cannot be created under the full service agreement by platforms in your "+
+			"country.", form.Get("country"))
 	}
-	a := &account{TOS: tosAcceptance{agreement},
-		ID: newID("acct"), Object: "account", Type: "express", Country: form.Get("country"), Email: orNull(form.Get("email")),
-		Capabilities: map[string]string{"transfers": "inactive"}, Currency: "eur", Created: s.now(), Metadata: nested(form, "metadata"),
+	a := &account{
+		TOS:          tosAcceptance{agreement},
+		ID:           newID("acct"),
+		Object:       "account",
+		Type:         "express",
+		Country:      form.Get("country"),
+		Email:        orNull(form.Get("email")),
+		Capabilities: map[string]string{"transfers": "inactive"},
+		Currency:     "eur",
+		Created:      s.now(),
+		Metadata:     nested(form, "metadata"),
 	}
 	a.want(wanted, "requirements.past_due")
 	s.s.Accounts.put(a.ID, a)
@@ -117,7 +134,13 @@ func (s *Server) createAccount(_ *http.Request, form url.Values) answer {
 // want sets what is due; while something is, the account receives nothing.
 func (a *account) want(due []string, disabled string) {
 	due = append([]string{}, due...)
-	a.Requirements = accountRequirements{CurrentlyDue: due, EventuallyDue: due, PastDue: []string{}, Pending: []string{}, Errors: []any{}}
+	a.Requirements = accountRequirements{
+		CurrentlyDue:  due,
+		EventuallyDue: due,
+		PastDue:       []string{},
+		Pending:       []string{},
+		Errors:        []any{},
+	}
 	a.Capabilities["transfers"], a.Payouts = "active", true
 	if len(due) > 0 {
 		a.Requirements.Disabled = orNull(disabled)
@@ -133,10 +156,20 @@ func (s *Server) createAccountLink(_ *http.Request, form url.Values) answer {
 	if form.Get("type") != "account_onboarding" || form.Get("refresh_url") == "" || form.Get("return_url") == "" {
 		return invalid("", "an onboarding link needs its type and both URLs")
 	}
-	l := &accountLink{ID: newID("alink"), Account: form.Get("account"), Refresh: form.Get("refresh_url"), Return: form.Get("return_url"),
-		Expires: s.cfg.Now().Add(linkLife).Unix()}
+	l := &accountLink{
+		ID:      newID("alink"),
+		Account: form.Get("account"),
+		Refresh: form.Get("refresh_url"),
+		Return:  form.Get("return_url"),
+		Expires: s.cfg.Now().Add(linkLife).Unix(),
+	}
 	s.s.Links.put(l.ID, l)
-	return ok(map[string]any{"object": "account_link", "created": s.now(), "expires_at": l.Expires, "url": s.cfg.PublicURL + "/pay/accounts/" + l.ID})
+	return ok(map[string]any{
+		"object":     "account_link",
+		"created":    s.now(),
+		"expires_at": l.Expires,
+		"url":        s.cfg.PublicURL + "/pay/accounts/" + l.ID,
+	})
 }
 
 func (s *Server) accountPage(w http.ResponseWriter, r *http.Request) {
@@ -196,7 +229,13 @@ func (s *Server) fillIn(a *account, due []string) {
 	a.Submitted = true
 	a.want(due, "requirements.past_due")
 	s.emitAt(a.ID, "account.updated", a)
-	s.emitAt(a.ID, "capability.updated", capability{ID: "transfers", Object: "capability", Account: a.ID, Requested: true, Status: a.Capabilities["transfers"]})
+	s.emitAt(a.ID, "capability.updated", capability{
+		ID:        "transfers",
+		Object:    "capability",
+		Account:   a.ID,
+		Requested: true,
+		Status:    a.Capabilities["transfers"],
+	})
 }
 
 // Deauthorize disconnects an account from the platform, as its owner or Stripe may.
@@ -205,7 +244,11 @@ func (s *Server) Deauthorize(accountID string) {
 	defer s.mu.Unlock()
 	if a := s.s.Accounts.get(accountID); a != nil {
 		a.Gone = true
-		s.emitAt(a.ID, "account.application.deauthorized", map[string]any{"id": newID("ca"), "object": "application", "name": "Muster"})
+		s.emitAt(a.ID, "account.application.deauthorized", map[string]any{
+			"id":     newID("ca"),
+			"object": "application",
+			"name":   "Muster",
+		})
 		s.save()
 	}
 }

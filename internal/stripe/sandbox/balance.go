@@ -80,8 +80,8 @@ type balanceAmount struct {
 	SourceTypes map[string]int64 `json:"source_types"`
 }
 
-// balance is what Stripe holds for the platform now: what can be sent, what is on its way, and what it keeps for connected accounts
-// that are below zero, of which there are none here.
+// balance is what Stripe holds for the platform now: what can be sent, what is on its way, and what it keeps for
+// connected accounts that are below zero, of which there are none here.
 func (s *Server) balance() answer {
 	totals := map[string]int64{}
 	for _, b := range s.s.Balance.Objects {
@@ -114,7 +114,8 @@ func (s *Server) balanceRoutes() {
 		keep := func(q url.Values, b *balanceTx) bool {
 			since, err := strconv.ParseInt(q.Get("created[gte]"), 10, 64)
 			until, err2 := strconv.ParseInt(q.Get("created[lt]"), 10, 64)
-			return (err != nil || b.Created >= since) && (err2 != nil || b.Created < until) && (q.Get("source") == "" || b.Source == q.Get("source"))
+			return (err != nil || b.Created >= since) && (err2 != nil || b.Created < until) &&
+				(q.Get("source") == "" || b.Source == q.Get("source"))
 		}
 		if !expands(r.URL.Query(), "data.source") {
 			return pageOf(&s.s.Balance, r, keep)
@@ -166,14 +167,30 @@ func (s *Server) source(id any) any {
 // refund_failure, adjustment, transfer, transfer_refund, stripe_fee, payout.
 func (s *Server) book(kind, source, currency string, cents, fee int64) *balanceTx {
 	b := &balanceTx{
-		ID: newID("txn"), Object: "balance_transaction", Amount: cents, Fee: fee, FeeDetails: []feeDetail{}, Net: cents - fee, Currency: currency,
-		Type: kind, Reporting: reporting[kind], Source: source, Status: "available", AvailableOn: s.now(), Created: s.now(),
+		ID:          newID("txn"),
+		Object:      "balance_transaction",
+		Amount:      cents,
+		Fee:         fee,
+		FeeDetails:  []feeDetail{},
+		Net:         cents - fee,
+		Currency:    currency,
+		Type:        kind,
+		Reporting:   reporting[kind],
+		Source:      source,
+		Status:      "available",
+		AvailableOn: s.now(),
+		Created:     s.now(),
 	}
 	if kind == "charge" && s.settleAfter > 0 {
 		b.AvailableOn, b.Status = s.cfg.Now().Add(s.settleAfter).Unix(), "pending"
 	}
 	if fee != 0 {
-		b.FeeDetails = []feeDetail{{Amount: fee, Currency: currency, Description: orNull("Stripe processing fees"), Type: "stripe_fee"}}
+		b.FeeDetails = []feeDetail{{
+			Amount:      fee,
+			Currency:    currency,
+			Description: orNull("Stripe processing fees"),
+			Type:        "stripe_fee",
+		}}
 	}
 	return s.s.Balance.put(b.ID, b)
 }

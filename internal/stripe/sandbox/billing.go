@@ -124,8 +124,19 @@ func (s *Server) InvoiceByHand(customer, currency string, cents int64) (id strin
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	in := s.draft(customer, currency, "manual")
-	x := &invoiceItem{ID: newID("ii"), Object: "invoiceitem", Amount: cents, Currency: currency, Customer: customer, Date: s.now(), Discounts: []any{}, Invoice: &in.ID,
-		Metadata: map[string]string{}, Period: linePeriod{s.now(), s.now()}, Quantity: 1}
+	x := &invoiceItem{
+		ID:        newID("ii"),
+		Object:    "invoiceitem",
+		Amount:    cents,
+		Currency:  currency,
+		Customer:  customer,
+		Date:      s.now(),
+		Discounts: []any{},
+		Invoice:   &in.ID,
+		Metadata:  map[string]string{},
+		Period:    linePeriod{s.now(), s.now()},
+		Quantity:  1,
+	}
 	s.s.Items.put(x.ID, x)
 	s.emit("invoice.created", s.shownInvoice(in))
 	s.finalise(in)
@@ -211,7 +222,8 @@ func (s *Server) invoiceCollected(p *payment) {
 
 func (s *Server) invoiceIsPaid(in *invoice, cents int64) {
 	now := s.now()
-	in.Status, in.Paid, in.AmountPaid, in.Attempted, in.NextAttempt, in.Transitions.Paid = "paid", true, cents, true, nil, &now
+	in.Status, in.Paid, in.AmountPaid, in.Attempted, in.NextAttempt, in.Transitions.Paid = "paid", true, cents, true, nil,
+		&now
 	if in.OutOfBand {
 		s.givenUp(in, "automatic")
 	}

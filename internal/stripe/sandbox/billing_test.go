@@ -29,16 +29,19 @@ func TestBillingIsAsPublished(t *testing.T) {
 	k.do(post, "/v1/customers/"+cus, 400, "invoice_settings[default_payment_method]", k.s.method("pm_card_visa").ID)
 	k.do(post, "/v1/customers/"+cus, 404, "invoice_settings[default_payment_method]", "pm_none")
 	k.do(get, "/v1/customers/"+cus, 200)
-	mtr := k.do(post, "/v1/billing/meters", 200, "event_name", "u", "display_name", "U", "default_aggregation[formula]", "sum")
+	mtr := k.do(post, "/v1/billing/meters", 200, "event_name", "u", "display_name", "U", "default_aggregation[formula]",
+		"sum")
 	k.do(post, "/v1/products", 200, "id", "p", "name", "P")
 	price := k.do(post, "/v1/prices", 200, "currency", "eur", "product", "p", "unit_amount_decimal", "0.0001",
 		"recurring[interval]", "month", "recurring[usage_type]", "metered", "recurring[meter]", mtr)
 
 	use := func(want int, value string, more ...string) {
 		t.Helper()
-		k.do(post, "/v1/billing/meter_events", want, append([]string{"event_name", "u", "payload[stripe_customer_id]", cus, "payload[value]", value}, more...)...)
+		k.do(post, "/v1/billing/meter_events", want, append([]string{"event_name", "u", "payload[stripe_customer_id]", cus,
+			"payload[value]", value}, more...)...)
 	}
-	sub := k.do(post, "/v1/subscriptions", 200, "customer", cus, "items[0][price]", price, "currency", "eur", "metadata[org]", "org_1")
+	sub := k.do(post, "/v1/subscriptions", 200, "customer", cus, "items[0][price]", price, "currency", "eur",
+		"metadata[org]", "org_1")
 	k.do(post, "/v1/subscriptions", 404, "customer", cus, "items[0][price]", "price_none")
 	k.do(get, "/v1/subscriptions/"+sub, 200)
 	k.do(get, "/v1/subscriptions", 200, "customer", cus)
@@ -50,7 +53,8 @@ func TestBillingIsAsPublished(t *testing.T) {
 	use(400, "1", "timestamp", fmt.Sprint(at.Load()+301))
 	use(400, "1", "timestamp", fmt.Sprint(at.Load()-35*24*3600-1))
 	k.do(post, "/v1/billing/meter_event_adjustments", 200, "event_name", "u", "type", "cancel", "cancel[identifier]", "b")
-	k.do(post, "/v1/billing/meter_event_adjustments", 400, "event_name", "u", "type", "cancel", "cancel[identifier]", "none")
+	k.do(post, "/v1/billing/meter_event_adjustments", 400, "event_name", "u", "type", "cancel", "cancel[identifier]",
+		"none")
 	span := []string{"customer", cus, "start_time", fmt.Sprint(at.Load()), "end_time", fmt.Sprint(at.Load() + 60)}
 	k.do(get, "/v1/billing/meters/"+mtr+"/event_summaries", 200, span...)
 	k.do(get, "/v1/billing/meters/"+mtr+"/event_summaries", 400, append(span, "end_time", "61")...)
@@ -62,7 +66,8 @@ func TestBillingIsAsPublished(t *testing.T) {
 	in := ids[len(ids)-1]
 	k.do(get, "/v1/invoices/"+in, 200)
 	for range 12 { // more than the invoice shows of itself
-		k.do(post, "/v1/invoiceitems", 200, "customer", cus, "invoice", in, "amount", "1", "currency", "eur", "metadata[line]", "r")
+		k.do(post, "/v1/invoiceitems", 200, "customer", cus, "invoice", in, "amount", "1", "currency", "eur",
+			"metadata[line]", "r")
 	}
 	k.do(get, "/v1/invoices/"+in, 200)
 	k.do(get, "/v1/invoices/"+in+"/lines", 200, "limit", "100")
@@ -148,13 +153,15 @@ func TestMonthsEndOnTheAnchorsDay(t *testing.T) {
 	t.Parallel()
 	anchor := time.Date(2027, 12, 31, 23, 59, 58, 0, time.UTC)
 	for n, want := range []string{"2027-12-31", "2028-01-31", "2028-02-29", "2028-03-31", "2028-04-30"} {
-		if got := time.Unix(monthsAfter(anchor.Unix(), n), 0).UTC().Format(time.DateOnly + " 15:04:05"); got != want+" 23:59:58" {
+		if got := time.Unix(monthsAfter(anchor.Unix(), n), 0).UTC().Format(time.DateOnly + " 15:04:05"); got != want+
+			" 23:59:58" {
 			t.Error(n, got)
 		}
 	}
 }
 
-// Servers that share a state bill once: whichever of them sees that a period is over, there is one invoice and one charge.
+// Servers that share a state bill once: whichever of them sees that a period is over, there is one invoice and one
+// charge.
 func TestServersThatShareAStateBillOnce(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
@@ -175,13 +182,27 @@ func TestServersThatShareAStateBillOnce(t *testing.T) {
 	post(0, "/v1/customers", url.Values{"email": {"a@b.c"}})
 	cus := servers[0].s.Customers.Order[0]
 	post(1, "/v1/customers/"+cus, url.Values{"invoice_settings[default_payment_method]": {"pm_card_visa"}})
-	post(1, "/v1/billing/meters", url.Values{"event_name": {"u"}, "display_name": {"U"}, "default_aggregation[formula]": {"sum"}})
+	post(1, "/v1/billing/meters", url.Values{
+		"event_name":                   {"u"},
+		"display_name":                 {"U"},
+		"default_aggregation[formula]": {"sum"},
+	})
 	post(2, "/v1/products", url.Values{"id": {"p"}, "name": {"P"}})
-	post(2, "/v1/prices", url.Values{"currency": {"eur"}, "product": {"p"}, "unit_amount_decimal": {"0.0001"}, "recurring[interval]": {"month"},
-		"recurring[usage_type]": {"metered"}, "recurring[meter]": {servers[1].s.Meters.Order[0]}})
+	post(2, "/v1/prices", url.Values{
+		"currency":              {"eur"},
+		"product":               {"p"},
+		"unit_amount_decimal":   {"0.0001"},
+		"recurring[interval]":   {"month"},
+		"recurring[usage_type]": {"metered"},
+		"recurring[meter]":      {servers[1].s.Meters.Order[0]},
+	})
 	post(0, "/v1/subscriptions", url.Values{"customer": {cus}, "items[0][price]": {servers[2].s.Prices.Order[0]}})
 	for i := range servers {
-		post(i, "/v1/billing/meter_events", url.Values{"event_name": {"u"}, "payload[stripe_customer_id]": {cus}, "payload[value]": {"1000000"}})
+		post(i, "/v1/billing/meter_events", url.Values{
+			"event_name":                  {"u"},
+			"payload[stripe_customer_id]": {cus},
+			"payload[value]":              {"1000000"},
+		})
 	}
 	at.Store(time.Date(2026, 4, 1, 1, 0, 0, 0, time.UTC).Unix())
 	for _, s := range servers {
@@ -203,7 +224,8 @@ func TestTheInvoicePagePays(t *testing.T) {
 	k := newTalk(t)
 	post := http.MethodPost
 	cus := k.do(post, "/v1/customers", 200, "email", "a@b.c")
-	mtr := k.do(post, "/v1/billing/meters", 200, "event_name", "u", "display_name", "U", "default_aggregation[formula]", "sum")
+	mtr := k.do(post, "/v1/billing/meters", 200, "event_name", "u", "display_name", "U", "default_aggregation[formula]",
+		"sum")
 	k.do(post, "/v1/products", 200, "id", "p", "name", "P")
 	price := k.do(post, "/v1/prices", 200, "currency", "eur", "product", "p", "unit_amount_decimal", "0.0001",
 		"recurring[interval]", "month", "recurring[usage_type]", "metered", "recurring[meter]", mtr)

@@ -28,16 +28,22 @@ var (
 	genericDecline = declined("card_declined", "generic_decline", "Your card was declined.")
 	noFunds        = declined("card_declined", "insufficient_funds", "Your card has insufficient funds.")
 	expiredCard    = declined("expired_card", "", "Your card has expired.")
-	wantsPayer     = declined("authentication_required", "authentication_required", "Your card was declined. This transaction requires authentication.")
-	notHim         = &apiError{Status: 402, Type: "card_error", Code: "payment_intent_authentication_failure",
+	wantsPayer     = declined("authentication_required", "authentication_required",
+		"Your card was declined. This transaction requires authentication.")
+	notHim = &apiError{Status: 402, Type: "card_error", Code: "payment_intent_authentication_failure",
 		Message: "We are unable to authenticate your payment method. Please choose a different payment method and try again."}
 )
 
 // cards are the test payment methods, by Stripe's names; pm_slow, and pm_sepa, a debit that takes days, are ours.
 var cards = map[string]card{
-	"pm_card_visa":                                 {Brand: "visa", Last4: "4242"},
-	"pm_card_mastercard":                           {Brand: "mastercard", Last4: "4444"},
-	"pm_card_visa_chargeDeclined":                  {Brand: "visa", Last4: "0002", Decline: genericDecline, NotSaved: true},
+	"pm_card_visa":       {Brand: "visa", Last4: "4242"},
+	"pm_card_mastercard": {Brand: "mastercard", Last4: "4444"},
+	"pm_card_visa_chargeDeclined": {
+		Brand:    "visa",
+		Last4:    "0002",
+		Decline:  genericDecline,
+		NotSaved: true,
+	},
 	"pm_card_visa_chargeDeclinedInsufficientFunds": {Brand: "visa", Last4: "9995", Decline: noFunds, NotSaved: true},
 	"pm_card_chargeDeclinedExpiredCard":            {Brand: "visa", Last4: "0069", Decline: expiredCard, NotSaved: true},
 	"pm_card_chargeCustomerFail":                   {Brand: "visa", Last4: "0341", Decline: genericDecline},

@@ -44,9 +44,22 @@ func feeOf(cents int64) int64 { return (cents*29+500)/1000 + 30 }
 func (s *Server) newCharge(p *payment) *charge {
 	id := newID("ch")
 	c := &charge{
-		ID: id, Object: "charge", Amount: p.Amount, AmountCaptured: p.Amount, Captured: true, Currency: p.Currency, Customer: p.Customer, Invoice: p.Invoice, Paid: true,
-		Payment: &p.ID, PaymentMethod: p.PaymentMethod, ReceiptEmail: p.ReceiptEmail, ReceiptURL: orNull(s.cfg.PublicURL + "/pay/receipts/" + id),
-		Status: "succeeded", Created: s.now(), Metadata: p.Metadata,
+		ID:             id,
+		Object:         "charge",
+		Amount:         p.Amount,
+		AmountCaptured: p.Amount,
+		Captured:       true,
+		Currency:       p.Currency,
+		Customer:       p.Customer,
+		Invoice:        p.Invoice,
+		Paid:           true,
+		Payment:        &p.ID,
+		PaymentMethod:  p.PaymentMethod,
+		ReceiptEmail:   p.ReceiptEmail,
+		ReceiptURL:     orNull(s.cfg.PublicURL + "/pay/receipts/" + id),
+		Status:         "succeeded",
+		Created:        s.now(),
+		Metadata:       p.Metadata,
 	}
 	c.BalanceTx = &s.book("charge", id, c.Currency, c.Amount, feeOf(c.Amount)).ID
 	s.s.Charges.put(id, c)

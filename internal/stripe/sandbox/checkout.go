@@ -57,9 +57,20 @@ func (s *Server) createSession(_ *http.Request, form url.Values) answer {
 		return missing("customer", c)
 	}
 	x := &session{
-		ID: newID("cs_test"), Object: "checkout.session", CustomFields: []any{}, Customer: orNull(form.Get("customer")),
-		Reference: orNull(form.Get("client_reference_id")), ExpiresAt: s.now() + 24*3600, MethodTypes: listed(form, "payment_method_types"), Mode: form.Get("mode"),
-		Status: "open", PayStatus: "unpaid", Shipping: []any{}, SuccessURL: form.Get("success_url"), CancelURL: form.Get("cancel_url"), Created: s.now(),
+		ID:           newID("cs_test"),
+		Object:       "checkout.session",
+		CustomFields: []any{},
+		Customer:     orNull(form.Get("customer")),
+		Reference:    orNull(form.Get("client_reference_id")),
+		ExpiresAt:    s.now() + 24*3600,
+		MethodTypes:  listed(form, "payment_method_types"),
+		Mode:         form.Get("mode"),
+		Status:       "open",
+		PayStatus:    "unpaid",
+		Shipping:     []any{},
+		SuccessURL:   form.Get("success_url"),
+		CancelURL:    form.Get("cancel_url"),
+		Created:      s.now(),
 	}
 	if x.MethodTypes == nil {
 		x.MethodTypes = dashboardMethods
@@ -85,8 +96,8 @@ func (s *Server) createSession(_ *http.Request, form url.Values) answer {
 	return ok(x)
 }
 
-// dashboardMethods are the kinds of payment methods that a page offers when the request names none: what is switched on in the
-// dashboard.
+// dashboardMethods are the kinds of payment methods that a page offers when the request names none: what is switched on
+// in the dashboard.
 var dashboardMethods = []string{"card", "link", "sepa_debit"}
 
 // Pay is the payer paying, or saving a card, on a page with a payment method; done says whether the card was good. The

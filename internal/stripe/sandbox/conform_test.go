@@ -82,8 +82,10 @@ func TestAnswersAreAsPublished(t *testing.T) {
 
 	seti := k.do(post, "/v1/setup_intents", 200, "customer", cus, "confirm", "true", "payment_method", "pm_card_visa")
 	k.do(get, "/v1/setup_intents/"+seti, 200, "expand[0]", "payment_method")
-	k.do(post, "/v1/setup_intents", 402, "customer", cus, "confirm", "true", "payment_method", "pm_card_visa_chargeDeclined")
-	cs := k.do(post, "/v1/checkout/sessions", 200, "mode", "setup", "customer", cus, "success_url", "http://m/ok", "cancel_url", "http://m/no")
+	k.do(post, "/v1/setup_intents", 402, "customer", cus, "confirm", "true", "payment_method",
+		"pm_card_visa_chargeDeclined")
+	cs := k.do(post, "/v1/checkout/sessions", 200, "mode", "setup", "customer", cus, "success_url", "http://m/ok",
+		"cancel_url", "http://m/no")
 	if !k.s.Pay(cs, "pm_card_mastercard") {
 		t.Fatal("the card was not saved")
 	}
@@ -94,14 +96,16 @@ func TestAnswersAreAsPublished(t *testing.T) {
 
 	pay := func(want int, amount, method string, more ...string) string {
 		t.Helper()
-		return k.do(post, "/v1/payment_intents", want, append([]string{"amount", amount, "currency", "eur", "customer", cus, "payment_method", method,
+		return k.do(post, "/v1/payment_intents", want, append([]string{"amount", amount, "currency", "eur", "customer", cus,
+			"payment_method", method,
 			"confirm", "true", "expand[0]", "latest_charge"}, more...)...)
 	}
 	good := pay(200, "1000", pm)
 	k.do(get, "/v1/payment_intents/"+good, 200, "expand[0]", "latest_charge", "expand[1]", "payment_method")
 	k.do(get, "/v1/payment_intents", 200, "customer", cus)
 	k.do(get, "/v1/charges/"+k.s.s.Charges.Order[0], 200)
-	for _, bad := range []string{"pm_card_visa_chargeDeclined", "pm_card_chargeDeclinedExpiredCard", "pm_card_authenticationRequired"} {
+	for _, bad := range []string{"pm_card_visa_chargeDeclined", "pm_card_chargeDeclinedExpiredCard",
+		"pm_card_authenticationRequired"} {
 		pay(402, "1000", bad, "off_session", "true")
 	}
 	pay(400, "1", pm)
@@ -128,8 +132,10 @@ func TestAnswersAreAsPublished(t *testing.T) {
 	k.do(get, "/v1/disputes", 200, "payment_intent", good)
 	k.do(get, "/v1/disputes/"+dp, 200)
 
-	cs = k.do(post, "/v1/checkout/sessions", 200, "mode", "payment", "customer", cus, "success_url", "http://m/ok", "cancel_url", "http://m/no",
-		"line_items[0][price_data][unit_amount]", "700", "line_items[0][price_data][currency]", "eur", "payment_intent_data[setup_future_usage]", "off_session")
+	cs = k.do(post, "/v1/checkout/sessions", 200, "mode", "payment", "customer", cus, "success_url", "http://m/ok",
+		"cancel_url", "http://m/no",
+		"line_items[0][price_data][unit_amount]", "700", "line_items[0][price_data][currency]", "eur",
+		"payment_intent_data[setup_future_usage]", "off_session")
 	if k.s.Pay(cs, "pm_card_visa_chargeDeclined") || !k.s.Pay(cs, "pm_card_authenticationRequired") {
 		t.Fatal("the payer may try another card")
 	}
@@ -155,7 +161,8 @@ func TestAnswersAreAsPublished(t *testing.T) {
 func TestTheBalanceAddsUp(t *testing.T) {
 	t.Parallel()
 	k := newTalk(t)
-	pi := k.do(http.MethodPost, "/v1/payment_intents", 200, "amount", "10000", "currency", "eur", "payment_method", "pm_card_visa", "confirm", "true")
+	pi := k.do(http.MethodPost, "/v1/payment_intents", 200, "amount", "10000", "currency", "eur", "payment_method",
+		"pm_card_visa", "confirm", "true")
 	want := 10000 - feeOf(10000)
 	k.do(http.MethodPost, "/v1/refunds", 200, "payment_intent", pi, "amount", "2500")
 	want -= 2500

@@ -13,18 +13,22 @@ func TestConnectIsAsPublished(t *testing.T) {
 	t.Parallel()
 	k := newTalk(t)
 	get, post := http.MethodGet, http.MethodPost
-	acct := k.do(post, "/v1/accounts", 200, "type", "express", "country", "DE", "email", "a@b.c", "metadata[org]", "org_1", "capabilities[transfers][requested]", "true")
+	acct := k.do(post, "/v1/accounts", 200, "type", "express", "country", "DE", "email", "a@b.c", "metadata[org]", "org_1",
+		"capabilities[transfers][requested]", "true")
 	k.do(get, "/v1/accounts/"+acct, 200)
 	k.do(get, "/v1/accounts/acct_none", 404)
 	k.do(post, "/v1/accounts", 400, "type", "custom", "country", "DE")
 	k.do(post, "/v1/accounts", 400, "type", "express", "country", "Germany")
-	k.do(post, "/v1/account_links", 200, "account", acct, "type", "account_onboarding", "refresh_url", "http://m/again", "return_url", "http://m/back")
+	k.do(post, "/v1/account_links", 200, "account", acct, "type", "account_onboarding", "refresh_url", "http://m/again",
+		"return_url", "http://m/back")
 	k.do(post, "/v1/account_links", 404, "account", "acct_none", "type", "account_onboarding")
-	k.do(post, "/v1/payment_intents", 200, "amount", "10000", "currency", "eur", "payment_method", "pm_card_visa", "confirm", "true")
+	k.do(post, "/v1/payment_intents", 200, "amount", "10000", "currency", "eur", "payment_method", "pm_card_visa",
+		"confirm", "true")
 
 	send := func(want int, cents, to string) string {
 		t.Helper()
-		return k.do(post, "/v1/transfers", want, "amount", cents, "currency", "eur", "destination", to, "transfer_group", "po_1", "metadata[payout]", "po_1")
+		return k.do(post, "/v1/transfers", want, "amount", cents, "currency", "eur", "destination", to, "transfer_group",
+			"po_1", "metadata[payout]", "po_1")
 	}
 	send(400, "100", acct) // not onboarded
 	k.s.Onboard(acct, "external_account")
@@ -64,13 +68,21 @@ func TestConnectIsAsPublished(t *testing.T) {
 func TestTheOnboardingPage(t *testing.T) {
 	t.Parallel()
 	s, srv := serve(t, Config{})
-	if status, body := call(t, srv, "/v1/accounts", "a", url.Values{"type": {"express"}, "country": {"DE"}}); status != 200 {
+	if status, body := call(t, srv, "/v1/accounts", "a", url.Values{
+		"type":    {"express"},
+		"country": {"DE"},
+	}); status != 200 {
 		t.Fatal(status, body)
 	}
 	acct := s.Accounts()[0]
 	link := func(key string) string {
 		t.Helper()
-		form := url.Values{"account": {acct}, "type": {"account_onboarding"}, "refresh_url": {"/again"}, "return_url": {"/back"}}
+		form := url.Values{
+			"account":     {acct},
+			"type":        {"account_onboarding"},
+			"refresh_url": {"/again"},
+			"return_url":  {"/back"},
+		}
 		if status, body := call(t, srv, "/v1/account_links", key, form); status != 200 {
 			t.Fatal(status, body)
 		}
@@ -96,7 +108,8 @@ func TestTheOnboardingPage(t *testing.T) {
 	if err != nil || !strings.Contains(string(b), "no real money") {
 		t.Fatal(string(b), err)
 	}
-	if to := click(first, "no_bank"); to != "/back" || s.s.Accounts.get(acct).Requirements.CurrentlyDue[0] != "external_account" {
+	if to := click(first, "no_bank"); to != "/back" ||
+		s.s.Accounts.get(acct).Requirements.CurrentlyDue[0] != "external_account" {
 		t.Fatal(to)
 	}
 	if to := click(first, "all"); to != "/again" || s.s.Accounts.get(acct).Payouts {

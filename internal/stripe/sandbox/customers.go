@@ -29,7 +29,14 @@ func (s *Server) customerRoutes() {
 }
 
 func (s *Server) createCustomer(_ *http.Request, form url.Values) answer {
-	c := &customer{ID: newID("cus"), Object: "customer", Name: form.Get("name"), Email: form.Get("email"), Created: s.now(), Metadata: nested(form, "metadata")}
+	c := &customer{
+		ID:       newID("cus"),
+		Object:   "customer",
+		Name:     form.Get("name"),
+		Email:    form.Get("email"),
+		Created:  s.now(),
+		Metadata: nested(form, "metadata"),
+	}
 	s.s.Customers.put(c.ID, c)
 	s.emit("customer.created", c)
 	return ok(c)
@@ -58,7 +65,8 @@ func (s *Server) updateCustomer(r *http.Request, form url.Values) answer {
 		}
 		if m.Customer == nil || *m.Customer != c.ID {
 			return invalid("invoice_settings[default_payment_method]",
-				"The customer does not have a payment method with the ID %s. The payment method must be attached to the customer.", name)
+				"The customer does not have a payment method with the ID %s. The payment method must be attached to the customer.",
+				name)
 		}
 		c.Settings.Method = &m.ID
 	}

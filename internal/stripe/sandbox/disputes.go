@@ -57,12 +57,14 @@ func (s *Server) Dispute(paymentID string, cents int64) string {
 	return s.dispute(paymentID, cents, "needs_response")
 }
 
-// Inquire is a bank asking about a payment (cents of it): no money moves until it becomes a dispute, if it does (Escalate).
+// Inquire is a bank asking about a payment (cents of it): no money moves until it becomes a dispute, if it does
+// (Escalate).
 func (s *Server) Inquire(paymentID string, cents int64) string {
 	return s.dispute(paymentID, cents, "warning_needs_response")
 }
 
-// Prevent is a dispute that is settled before it becomes one: for the payer, who gets cents back, or with 0 for the platform.
+// Prevent is a dispute that is settled before it becomes one: for the payer, who gets cents back, or with 0 for the
+// platform.
 func (s *Server) Prevent(paymentID string, cents, back int64) string {
 	id := s.dispute(paymentID, cents, "warning_needs_response")
 	if id == "" {
@@ -114,8 +116,19 @@ func (s *Server) dispute(paymentID string, cents int64, status string) string {
 	}
 	c.Disputed = true
 	due := s.now() + 7*24*3600
-	d := &dispute{ID: newID("dp"), Object: "dispute", Amount: cents, Charge: c.ID, Currency: c.Currency, Payment: &p.ID, Reason: "fraudulent",
-		Status: status, Details: evidenceDetails{DueBy: &due}, Created: s.now(), Metadata: map[string]string{}}
+	d := &dispute{
+		ID:       newID("dp"),
+		Object:   "dispute",
+		Amount:   cents,
+		Charge:   c.ID,
+		Currency: c.Currency,
+		Payment:  &p.ID,
+		Reason:   "fraudulent",
+		Status:   status,
+		Details:  evidenceDetails{DueBy: &due},
+		Created:  s.now(),
+		Metadata: map[string]string{},
+	}
 	d.BalanceTxs = []*balanceTx{}
 	inquiry := status != "needs_response"
 	if d.Refundable = inquiry; !inquiry {

@@ -49,8 +49,17 @@ func (s *Server) endpointRoutes() {
 }
 
 func (s *Server) createEndpoint(_ *http.Request, form url.Values) answer {
-	e := &endpoint{ID: newID("we"), Object: "webhook_endpoint", APIVersion: orNull(form.Get("api_version")), Created: s.now(),
-		Description: orNull(form.Get("description")), Events: listed(form, "enabled_events"), Metadata: nested(form, "metadata"), Status: "enabled", URL: form.Get("url")}
+	e := &endpoint{
+		ID:          newID("we"),
+		Object:      "webhook_endpoint",
+		APIVersion:  orNull(form.Get("api_version")),
+		Created:     s.now(),
+		Description: orNull(form.Get("description")),
+		Events:      listed(form, "enabled_events"),
+		Metadata:    nested(form, "metadata"),
+		Status:      "enabled",
+		URL:         form.Get("url"),
+	}
 	switch u, err := url.Parse(e.URL); {
 	case err != nil || u.Host == "" || !strings.HasPrefix(u.Scheme, "http"):
 		return invalid("url", "Invalid URL: An explicit scheme (such as https) must be provided.")
@@ -76,7 +85,8 @@ func listed(form url.Values, name string) (out []string) {
 	return out
 }
 
-// EditEndpoint changes an endpoint as somebody may in Stripe's dashboard; version "" leaves it to the account's default.
+// EditEndpoint changes an endpoint as somebody may in Stripe's dashboard; version "" leaves it to the account's
+// default.
 func (s *Server) EditEndpoint(endpointID, version string, events ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -42,8 +42,16 @@ type waiting struct {
 // emitThin queues an event that only names the object that it is about.
 func (s *Server) emitThin(kind, object, of, url string) {
 	id := newID("evt")
-	b, err := json.Marshal(map[string]any{"id": id, "object": "v2.core.event", "type": kind, "livemode": false, "created": s.cfg.Now().UTC().Format(time.RFC3339Nano),
-		"context": nil, "reason": nil, "related_object": map[string]string{"id": object, "type": of, "url": url}})
+	b, err := json.Marshal(map[string]any{
+		"id":             id,
+		"object":         "v2.core.event",
+		"type":           kind,
+		"livemode":       false,
+		"created":        s.cfg.Now().UTC().Format(time.RFC3339Nano),
+		"context":        nil,
+		"reason":         nil,
+		"related_object": map[string]string{"id": object, "type": of, "url": url},
+	})
 	if err != nil {
 		panic(err) // our own types
 	}

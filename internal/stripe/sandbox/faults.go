@@ -77,11 +77,21 @@ func (s *Server) nextFault() Fault {
 func (f Fault) before(w http.ResponseWriter, r *http.Request) (done bool) {
 	switch f {
 	case RateLimited:
-		apiError{Status: 429, Type: "invalid_request_error", Code: "rate_limit", Message: "Too many requests"}.answer().write(w)
+		apiError{
+			Status:  429,
+			Type:    "invalid_request_error",
+			Code:    "rate_limit",
+			Message: "Too many requests",
+		}.answer().write(w)
 	case Down:
 		apiError{Status: 503, Type: "api_error", Message: "Stripe is down"}.answer().write(w)
 	case InUse:
-		apiError{Status: 409, Type: "idempotency_error", Code: "idempotency_key_in_use", Message: "There is currently another in-progress request using this Idempotent Key"}.answer().write(w)
+		apiError{
+			Status:  409,
+			Type:    "idempotency_error",
+			Code:    "idempotency_key_in_use",
+			Message: "There is currently another in-progress request using this Idempotent Key",
+		}.answer().write(w)
 	case Refused:
 		hangUp(w)
 	default:

@@ -39,8 +39,8 @@ type shared struct {
 	cancel context.CancelFunc
 }
 
-// unavailable is the panic of a server that cannot reach its state: it must not go on as if it could. Callers hear of it
-// as of a Stripe that is down; see ServeHTTP.
+// unavailable is the panic of a server that cannot reach its state: it must not go on as if it could. Callers hear of
+// it as of a Stripe that is down; see ServeHTTP.
 type unavailable struct{ error }
 
 func (g *guard) Lock() {
@@ -93,7 +93,8 @@ func (h *shared) begin() (err error) {
 	for _, c := range changes {
 		if k := h.shelves[c.Kind]; k != nil { // another version may keep more kinds
 			if err := k.learn(c.ID, c.Body); err != nil {
-				return fmt.Errorf("the sandbox's Stripe cannot read its %s %s, which another version may have written: %w", c.Kind, c.ID, err)
+				return fmt.Errorf("the sandbox's Stripe cannot read its %s %s, which another version may have written: %w", c.Kind,
+					c.ID, err)
 			}
 		}
 		h.seen = max(h.seen, c.Version)
@@ -194,7 +195,11 @@ func reached(w http.ResponseWriter) {
 	switch e := recover().(type) {
 	case nil:
 	case unavailable:
-		apiError{Status: 503, Type: "api_error", Message: "the sandbox's Stripe cannot reach its state: " + e.Error()}.answer().write(w)
+		apiError{
+			Status:  503,
+			Type:    "api_error",
+			Message: "the sandbox's Stripe cannot reach its state: " + e.Error(),
+		}.answer().write(w)
 	default:
 		panic(e)
 	}

@@ -16,7 +16,12 @@ func (s *Server) once(key string, r *http.Request, f func(*http.Request, url.Val
 	defer s.mu.Unlock()
 	if a := s.s.Keys.get(key); a != nil && !s.expired(a) {
 		if a.Params != params {
-			return apiError{Status: 400, Type: "idempotency_error", Message: "Keys for idempotent requests can only be used with the same endpoint and parameters they were first used with."}.answer()
+			return apiError{
+				Status: 400,
+				Type:   "idempotency_error",
+				Message: "Keys for idempotent requests can only be used with the same endpoint and parameters they were first " +
+					"used with.",
+			}.answer()
 		}
 		return *a
 	}

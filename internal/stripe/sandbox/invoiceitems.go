@@ -46,9 +46,20 @@ func (s *Server) createItem(_ *http.Request, form url.Values) answer {
 			return invalid("currency", "The currency of the invoice is %s.", in.Currency)
 		}
 	}
-	x := &invoiceItem{ID: newID("ii"), Object: "invoiceitem", Amount: amount, Currency: form.Get("currency"), Customer: customer, Date: s.now(),
-		Description: orNull(form.Get("description")), Discounts: []any{}, Invoice: orNull(invoiceID), Metadata: nested(form, "metadata"),
-		Period: linePeriod{s.now(), s.now()}, Quantity: 1}
+	x := &invoiceItem{
+		ID:          newID("ii"),
+		Object:      "invoiceitem",
+		Amount:      amount,
+		Currency:    form.Get("currency"),
+		Customer:    customer,
+		Date:        s.now(),
+		Description: orNull(form.Get("description")),
+		Discounts:   []any{},
+		Invoice:     orNull(invoiceID),
+		Metadata:    nested(form, "metadata"),
+		Period:      linePeriod{s.now(), s.now()},
+		Quantity:    1,
+	}
 	s.s.Items.put(x.ID, x)
 	s.emit("invoiceitem.created", x)
 	return ok(x)
@@ -57,6 +68,18 @@ func (s *Server) createItem(_ *http.Request, form url.Values) answer {
 // line is the item as a line of an invoice.
 func (x *invoiceItem) line(invoice string) *invoiceLine {
 	one := x.Quantity
-	return &invoiceLine{ID: "il_" + x.ID, Object: "line_item", Amount: x.Amount, Currency: x.Currency, Description: x.Description, Discounts: []any{}, Invoice: invoice, Item: x.ID,
-		Metadata: x.Metadata, Period: x.Period, Quantity: &one, Type: "invoiceitem"}
+	return &invoiceLine{
+		ID:          "il_" + x.ID,
+		Object:      "line_item",
+		Amount:      x.Amount,
+		Currency:    x.Currency,
+		Description: x.Description,
+		Discounts:   []any{},
+		Invoice:     invoice,
+		Item:        x.ID,
+		Metadata:    x.Metadata,
+		Period:      x.Period,
+		Quantity:    &one,
+		Type:        "invoiceitem",
+	}
 }

@@ -128,7 +128,8 @@ func (s *Server) invoiceRoutes() {
 	s.onPost("/v1/invoiceitems", s.createItem)
 	s.onGet("/v1/invoiceitems", func(r *http.Request) answer {
 		return pageOf(&s.s.Items, r, func(q url.Values, x *invoiceItem) bool {
-			return (q.Get("customer") == "" || x.Customer == q.Get("customer")) && (q.Get("invoice") == "" || x.Invoice != nil && *x.Invoice == q.Get("invoice")) &&
+			return (q.Get("customer") == "" || x.Customer == q.Get("customer")) && (q.Get("invoice") == "" || x.Invoice != nil &&
+				*x.Invoice == q.Get("invoice")) &&
 				(q.Get("pending") != "true" || x.Invoice == nil)
 		})
 	})
@@ -153,18 +154,32 @@ func (s *Server) listInvoices(r *http.Request) answer {
 	}
 	return pageOf(&whole, r, func(q url.Values, in *invoice) bool {
 		since, err := strconv.ParseInt(q.Get("created[gte]"), 10, 64)
-		return (err != nil || in.Created >= since) && (q.Get("customer") == "" || in.Customer == q.Get("customer")) && (q.Get("status") == "" || in.Status == q.Get("status")) &&
+		return (err != nil || in.Created >= since) && (q.Get("customer") == "" || in.Customer == q.Get("customer")) &&
+			(q.Get("status") == "" || in.Status == q.Get("status")) &&
 			(q.Get("subscription") == "" || in.Subscription != nil && *in.Subscription == q.Get("subscription"))
 	})
 }
 
-// newInvoice makes the draft of what a subscription used between two moments, with the lines that wait for the customer's
-// next invoice.
+// newInvoice makes the draft of what a subscription used between two moments, with the lines that wait for the
+// customer's next invoice.
 func (s *Server) newInvoice(x *subscription, reason string, start, end, at int64) *invoice {
 	in := s.draft(x.Customer, x.Currency, reason)
 	in.Created, in.Start, in.End, in.Subscription, in.SubDetails = at, start, end, &x.ID, &metadataOf{x.Metadata}
-	in.Metered = &invoiceLine{ID: newID("il"), Object: "line_item", Currency: x.Currency, Description: orNull("GPU cluster usage"), Discountable: true, Discounts: []any{},
-		Invoice: in.ID, Metadata: x.Metadata, Period: linePeriod{end, start}, Price: s.s.Prices.Objects[x.Price], Subscription: &x.ID, SubItem: x.Item, Type: "subscription"}
+	in.Metered = &invoiceLine{
+		ID:           newID("il"),
+		Object:       "line_item",
+		Currency:     x.Currency,
+		Description:  orNull("GPU cluster usage"),
+		Discountable: true,
+		Discounts:    []any{},
+		Invoice:      in.ID,
+		Metadata:     x.Metadata,
+		Period:       linePeriod{end, start},
+		Price:        s.s.Prices.Objects[x.Price],
+		Subscription: &x.ID,
+		SubItem:      x.Item,
+		Type:         "subscription",
+	}
 	x.Latest = &in.ID
 	for _, id := range s.s.Items.Order {
 		if w := s.s.Items.Objects[id]; w.Invoice == nil && w.Customer == in.Customer && w.Currency == in.Currency {
@@ -177,9 +192,25 @@ func (s *Server) newInvoice(x *subscription, reason string, start, end, at int64
 
 // draft makes an invoice without lines.
 func (s *Server) draft(customer, currency, reason string) *invoice {
-	in := &invoice{ID: newID("in"), Object: "invoice", Advance: true, Reason: reason, Collection: "charge_automatically", Created: s.now(), Currency: currency, Customer: customer,
-		TaxRates: []any{}, Issuer: issuer{"self"}, Metadata: map[string]string{}, Settings: paymentSettings{[]string{"card"}}, Start: s.now(), End: s.now(),
-		Status: "draft", Discounts: []any{}, Taxes: []any{}}
+	in := &invoice{
+		ID:         newID("in"),
+		Object:     "invoice",
+		Advance:    true,
+		Reason:     reason,
+		Collection: "charge_automatically",
+		Created:    s.now(),
+		Currency:   currency,
+		Customer:   customer,
+		TaxRates:   []any{},
+		Issuer:     issuer{"self"},
+		Metadata:   map[string]string{},
+		Settings:   paymentSettings{[]string{"card"}},
+		Start:      s.now(),
+		End:        s.now(),
+		Status:     "draft",
+		Discounts:  []any{},
+		Taxes:      []any{},
+	}
 	return s.s.Invoices.put(in.ID, in)
 }
 
@@ -271,7 +302,12 @@ func (s *Server) finalised(customer string) (n int) {
 }
 
 func notEditable(in *invoice) answer {
-	return apiError{Status: 400, Type: "invalid_request_error", Code: "invoice_not_editable", Message: "This invoice is no longer editable: it is " + in.Status + "."}.answer()
+	return apiError{
+		Status:  400,
+		Type:    "invalid_request_error",
+		Code:    "invoice_not_editable",
+		Message: "This invoice is no longer editable: it is " + in.Status + ".",
+	}.answer()
 }
 
 func (s *Server) finaliseInvoice(in *invoice, form url.Values) answer {
@@ -291,7 +327,12 @@ func (s *Server) finaliseInvoice(in *invoice, form url.Values) answer {
 func (s *Server) payInvoice(in *invoice, form url.Values) answer {
 	switch {
 	case in.Status == "paid":
-		return apiError{Status: 400, Type: "invalid_request_error", Code: "invoice_already_paid", Message: "Invoice is already paid"}.answer()
+		return apiError{
+			Status:  400,
+			Type:    "invalid_request_error",
+			Code:    "invoice_already_paid",
+			Message: "Invoice is already paid",
+		}.answer()
 	case in.Status != "open" && in.Status != "uncollectible":
 		return notEditable(in)
 	case form.Get("paid_out_of_band") == "true":

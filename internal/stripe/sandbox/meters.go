@@ -42,7 +42,10 @@ type meterValue struct {
 func (s *Server) meterRoutes() {
 	s.onPost("/v1/billing/meters", s.createMeter)
 	s.onGet("/v1/billing/meters", func(r *http.Request) answer {
-		return pageOf(&s.s.Meters, r, func(q url.Values, m *meter) bool { return q.Get("status") == "" || m.Status == q.Get("status") })
+		return pageOf(&s.s.Meters, r, func(q url.Values, m *meter) bool {
+			return q.Get("status") == "" ||
+				m.Status == q.Get("status")
+		})
 	})
 	s.onGet("/v1/billing/meters/{id}", func(r *http.Request) answer {
 		if m := s.s.Meters.get(r.PathValue("id")); m != nil {
@@ -66,9 +69,18 @@ func (s *Server) createMeter(_ *http.Request, form url.Values) answer {
 			return invalid("event_name", "There is already an active meter with event_name %q.", event)
 		}
 	}
-	m := &meter{ID: newID("mtr"), Object: "billing.meter", Created: s.now(), Updated: s.now(), Name: form.Get("display_name"), Event: event, Status: "active",
+	m := &meter{
+		ID:          newID("mtr"),
+		Object:      "billing.meter",
+		Created:     s.now(),
+		Updated:     s.now(),
+		Name:        form.Get("display_name"),
+		Event:       event,
+		Status:      "active",
 		Mapping:     meterMapping{or(form.Get("customer_mapping[event_payload_key]"), "stripe_customer_id"), "by_id"},
-		Aggregation: meterFormula{formula}, Value: meterValue{or(form.Get("value_settings[event_payload_key]"), "value")}}
+		Aggregation: meterFormula{formula},
+		Value:       meterValue{or(form.Get("value_settings[event_payload_key]"), "value")},
+	}
 	return ok(s.s.Meters.put(m.ID, m))
 }
 

@@ -75,8 +75,21 @@ func (s *Server) method(name string) *paymentMethod {
 	}
 	country := "US"
 	m := &paymentMethod{
-		ID: newID("pm"), Object: "payment_method", Type: "card", Created: s.now(), Metadata: map[string]string{}, Test: name,
-		Card: methodCard{Brand: c.Brand, Last4: c.Last4, ExpMonth: 12, ExpYear: s.cfg.Now().Year() + 3, Funding: "credit", Country: &country, Print: "fp_" + name},
+		ID:       newID("pm"),
+		Object:   "payment_method",
+		Type:     "card",
+		Created:  s.now(),
+		Metadata: map[string]string{},
+		Test:     name,
+		Card: methodCard{
+			Brand:    c.Brand,
+			Last4:    c.Last4,
+			ExpMonth: 12,
+			ExpYear:  s.cfg.Now().Year() + 3,
+			Funding:  "credit",
+			Country:  &country,
+			Print:    "fp_" + name,
+		},
 	}
 	return s.s.Methods.put(m.ID, m)
 }

@@ -242,7 +242,8 @@ func (o *openAPI) eventsAsPublished(t testing.TB, ds []Delivery) {
 			t.Errorf("%s carries %q, which Stripe does not have", e.Type, kind)
 			continue
 		}
-		for _, bad := range append(o.check("event", o.Components.Schemas["event"], whole), o.check(e.Type, s, any(e.Data.Object))...) {
+		for _, bad := range append(o.check("event", o.Components.Schemas["event"], whole),
+			o.check(e.Type, s, any(e.Data.Object))...) {
 			t.Error(bad)
 		}
 	}

@@ -48,7 +48,8 @@ func (s *Server) paymentRoutes() {
 	s.onGet("/v1/payment_intents", func(r *http.Request) answer {
 		return pageOf(&s.s.Payments, r, func(q url.Values, p *payment) bool {
 			since, err := strconv.ParseInt(q.Get("created[gte]"), 10, 64)
-			return (err != nil || p.Created >= since) && (q.Get("customer") == "" || p.Customer != nil && *p.Customer == q.Get("customer"))
+			return (err != nil || p.Created >= since) && (q.Get("customer") == "" || p.Customer != nil &&
+				*p.Customer == q.Get("customer"))
 		})
 	})
 	s.onGet("/v1/payment_intents/{id}", func(r *http.Request) answer {
@@ -87,7 +88,8 @@ func (s *Server) createPayment(_ *http.Request, form url.Values) answer {
 		return invalid("payment_method", "You cannot confirm without a payment method")
 	}
 	p := s.newPayment(amount, form.Get("currency"), form.Get("customer"), nested(form, "metadata"))
-	p.Description, p.ReceiptEmail, p.FutureUsage = orNull(form.Get("description")), orNull(form.Get("receipt_email")), orNull(form.Get("setup_future_usage"))
+	p.Description, p.ReceiptEmail, p.FutureUsage = orNull(form.Get("description")), orNull(form.Get("receipt_email")),
+		orNull(form.Get("setup_future_usage"))
 	s.emit("payment_intent.created", p)
 	if form.Get("confirm") != "true" {
 		return ok(p)
@@ -101,8 +103,17 @@ func (s *Server) createPayment(_ *http.Request, form url.Values) answer {
 func (s *Server) newPayment(amount int64, currency, customer string, meta map[string]string) *payment {
 	id := newID("pi")
 	return s.s.Payments.put(id, &payment{
-		ID: id, Object: "payment_intent", Amount: amount, CaptureMethod: "automatic", Confirmation: "automatic", Currency: currency,
-		Customer: orNull(customer), Status: "requires_payment_method", MethodTypes: []string{"card"}, Created: s.now(), Metadata: meta,
+		ID:            id,
+		Object:        "payment_intent",
+		Amount:        amount,
+		CaptureMethod: "automatic",
+		Confirmation:  "automatic",
+		Currency:      currency,
+		Customer:      orNull(customer),
+		Status:        "requires_payment_method",
+		MethodTypes:   []string{"card"},
+		Created:       s.now(),
+		Metadata:      meta,
 	})
 }
 

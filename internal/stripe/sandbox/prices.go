@@ -66,7 +66,8 @@ func (s *Server) priceRoutes() {
 			}
 		}
 		return pageOf(&s.s.Prices, r, func(q url.Values, p *price) bool {
-			return (keys == nil || p.Lookup != nil && slices.Contains(keys, *p.Lookup)) && (q.Get("active") == "" || strconv.FormatBool(p.Active) == q.Get("active"))
+			return (keys == nil || p.Lookup != nil && slices.Contains(keys, *p.Lookup)) &&
+				(q.Get("active") == "" || strconv.FormatBool(p.Active) == q.Get("active"))
 		})
 	})
 }
@@ -77,15 +78,40 @@ func (s *Server) createProduct(_ *http.Request, form url.Values) answer {
 	case form.Get("name") == "":
 		return invalid("name", "Missing required param: name.")
 	case s.s.Products.get(id) != nil:
-		return apiError{Status: 400, Type: "invalid_request_error", Code: "resource_already_exists", Message: "Product already exists."}.answer()
+		return apiError{
+			Status:  400,
+			Type:    "invalid_request_error",
+			Code:    "resource_already_exists",
+			Message: "Product already exists.",
+		}.answer()
 	}
-	return ok(s.s.Products.put(id, &product{ID: id, Object: "product", Active: true, Created: s.now(), Updated: s.now(), Features: []any{}, Images: []any{},
-		Metadata: nested(form, "metadata"), Name: form.Get("name"), Unit: orNull(form.Get("unit_label"))}))
+	return ok(s.s.Products.put(id, &product{
+		ID:       id,
+		Object:   "product",
+		Active:   true,
+		Created:  s.now(),
+		Updated:  s.now(),
+		Features: []any{},
+		Images:   []any{},
+		Metadata: nested(form, "metadata"),
+		Name:     form.Get("name"),
+		Unit:     orNull(form.Get("unit_label")),
+	}))
 }
 
 func (s *Server) createPrice(_ *http.Request, form url.Values) answer {
-	p := &price{ID: newID("price"), Object: "price", Active: true, Scheme: "per_unit", Created: s.now(), Currency: form.Get("currency"),
-		Lookup: orNull(form.Get("lookup_key")), Metadata: nested(form, "metadata"), Product: form.Get("product"), Type: "one_time"}
+	p := &price{
+		ID:       newID("price"),
+		Object:   "price",
+		Active:   true,
+		Scheme:   "per_unit",
+		Created:  s.now(),
+		Currency: form.Get("currency"),
+		Lookup:   orNull(form.Get("lookup_key")),
+		Metadata: nested(form, "metadata"),
+		Product:  form.Get("product"),
+		Type:     "one_time",
+	}
 	meter := form.Get("recurring[meter]")
 	switch {
 	case len(p.Currency) != 3:
@@ -112,7 +138,12 @@ func (s *Server) createPrice(_ *http.Request, form url.Values) answer {
 	}
 	if every := form.Get("recurring[interval]"); every != "" {
 		p.Type = "recurring"
-		p.Recurring = &recurring{Interval: every, Count: 1, Meter: orNull(meter), Usage: or(form.Get("recurring[usage_type]"), "licensed")}
+		p.Recurring = &recurring{
+			Interval: every,
+			Count:    1,
+			Meter:    orNull(meter),
+			Usage:    or(form.Get("recurring[usage_type]"), "licensed"),
+		}
 	}
 	return ok(s.s.Prices.put(p.ID, p))
 }

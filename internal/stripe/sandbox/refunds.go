@@ -66,8 +66,18 @@ func (s *Server) createRefund(_ *http.Request, form url.Values) answer {
 	case amount > c.Amount-c.AmountRefunded:
 		return invalid("amount", "Refund amount is greater than unrefunded amount on charge")
 	}
-	x := &refund{ID: newID("re"), Object: "refund", Amount: amount, Charge: &c.ID, Currency: c.Currency, Payment: &p.ID, Status: "succeeded",
-		Reason: orNull(form.Get("reason")), Created: s.now(), Metadata: nested(form, "metadata")}
+	x := &refund{
+		ID:       newID("re"),
+		Object:   "refund",
+		Amount:   amount,
+		Charge:   &c.ID,
+		Currency: c.Currency,
+		Payment:  &p.ID,
+		Status:   "succeeded",
+		Reason:   orNull(form.Get("reason")),
+		Created:  s.now(),
+		Metadata: nested(form, "metadata"),
+	}
 	if s.refundWaits(c, amount) {
 		x.Status = "pending" // the balance is not changed yet
 	} else {
@@ -90,7 +100,8 @@ func (s *Server) refundWaits(c *charge, cents int64) bool {
 	return s.needFunds && cents > s.available(c.Currency)
 }
 
-// NeedFunds keeps refunds pending that need more than is available, as Stripe does for an account that cannot be below zero.
+// NeedFunds keeps refunds pending that need more than is available, as Stripe does for an account that cannot be below
+// zero.
 func (s *Server) NeedFunds() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,8 +129,8 @@ func (s *Server) FinishRefund(refundID string, well bool) {
 	s.save()
 }
 
-// RefundByHand is somebody giving back a payment, or a part of it (cents), in Stripe's dashboard. It returns the refund's id, "" when
-// it cannot be given back.
+// RefundByHand is somebody giving back a payment, or a part of it (cents), in Stripe's dashboard. It returns the
+// refund's id, "" when it cannot be given back.
 func (s *Server) RefundByHand(paymentID string, cents int64) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

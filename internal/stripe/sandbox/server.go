@@ -7,8 +7,8 @@
 // idempotency key, because ours must never send one. No real money is involved. What it answers is held to Stripe's
 // published OpenAPI description by the package's tests.
 //
-// Servers that are given a database are one Stripe: what they remember is there, and each change is made under a lock that
-// they share.
+// Servers that are given a database are one Stripe: what they remember is there, and each change is made under a lock
+// that they share.
 //
 // One file per resource: its objects, its routes (a method …Routes, called by New), and what tests may do to it.
 //
@@ -243,11 +243,22 @@ func (e apiError) answer() answer {
 }
 
 func invalid(param, format string, args ...any) answer {
-	return apiError{Status: 400, Type: "invalid_request_error", Code: "parameter_invalid_integer", Param: param, Message: fmt.Sprintf(format, args...)}.answer()
+	return apiError{
+		Status:  400,
+		Type:    "invalid_request_error",
+		Code:    "parameter_invalid_integer",
+		Param:   param,
+		Message: fmt.Sprintf(format, args...),
+	}.answer()
 }
 
 func missing(kind, id string) answer {
-	return apiError{Status: 404, Type: "invalid_request_error", Code: "resource_missing", Message: fmt.Sprintf("No such %s: '%s'", kind, id)}.answer()
+	return apiError{
+		Status:  404,
+		Type:    "invalid_request_error",
+		Code:    "resource_missing",
+		Message: fmt.Sprintf("No such %s: '%s'", kind, id),
+	}.answer()
 }
 
 func newID(prefix string) string {

@@ -46,7 +46,12 @@ func call(t *testing.T, srv *httptest.Server, path, key string, form url.Values)
 	return resp.StatusCode, string(b)
 }
 
-var cardForm = url.Values{"amount": {"500"}, "currency": {"eur"}, "payment_method": {"pm_card_visa"}, "confirm": {"true"}}
+var cardForm = url.Values{
+	"amount":         {"500"},
+	"currency":       {"eur"},
+	"payment_method": {"pm_card_visa"},
+	"confirm":        {"true"},
+}
 
 func TestAPostNeedsAKey(t *testing.T) {
 	t.Parallel()
@@ -64,7 +69,8 @@ func TestAKeyIsForItsParameters(t *testing.T) {
 		t.Fatalf("%s\n%s", first, again)
 	}
 	other := url.Values{"amount": {"501"}, "currency": {"eur"}}
-	if status, body := call(t, srv, "/v1/payment_intents", "k", other); status != 400 || !strings.Contains(body, "idempotency_error") {
+	if status, body := call(t, srv, "/v1/payment_intents", "k", other); status != 400 ||
+		!strings.Contains(body, "idempotency_error") {
 		t.Fatal(status, body)
 	}
 	s.ForgetKeys()
@@ -118,8 +124,13 @@ func TestPushDeliversUntilItIsTaken(t *testing.T) {
 func TestTheCheckoutPagePays(t *testing.T) {
 	t.Parallel()
 	s, srv := serve(t, Config{})
-	form := url.Values{"mode": {"payment"}, "line_items[0][price_data][unit_amount]": {"705"}, "line_items[0][price_data][currency]": {"eur"},
-		"success_url": {srv.URL + "/v1/none"}, "cancel_url": {srv.URL}}
+	form := url.Values{
+		"mode":                                   {"payment"},
+		"line_items[0][price_data][unit_amount]": {"705"},
+		"line_items[0][price_data][currency]":    {"eur"},
+		"success_url":                            {srv.URL + "/v1/none"},
+		"cancel_url":                             {srv.URL},
+	}
 	if status, body := call(t, srv, "/v1/checkout/sessions", "k", form); status != 200 {
 		t.Fatal(status, body)
 	}

@@ -10,9 +10,11 @@ func TestWhatIsSetUpIsAsPublished(t *testing.T) {
 	t.Parallel()
 	k := newTalk(t)
 	get, post := http.MethodGet, http.MethodPost
-	mtr := k.do(post, "/v1/billing/meters", 200, "event_name", "u", "display_name", "U", "default_aggregation[formula]", "sum")
+	mtr := k.do(post, "/v1/billing/meters", 200, "event_name", "u", "display_name", "U", "default_aggregation[formula]",
+		"sum")
 	k.do(post, "/v1/billing/meters", 400, "event_name", "u", "display_name", "U", "default_aggregation[formula]", "sum")
-	k.do(post, "/v1/billing/meters", 400, "event_name", "v", "display_name", "U", "default_aggregation[formula]", "product")
+	k.do(post, "/v1/billing/meters", 400, "event_name", "v", "display_name", "U", "default_aggregation[formula]",
+		"product")
 	k.do(get, "/v1/billing/meters/"+mtr, 200)
 	k.do(get, "/v1/billing/meters/mtr_none", 404)
 	k.do(get, "/v1/billing/meters", 200, "status", "active")
@@ -28,7 +30,8 @@ func TestWhatIsSetUpIsAsPublished(t *testing.T) {
 	k.do(post, "/v1/prices", 400, "currency", "eur", "product", "p", "unit_amount_decimal", "0.0000000000001")
 	k.do(post, "/v1/prices", 200, "currency", "eur", "product", "p", "unit_amount", "100")
 	k.do(get, "/v1/prices", 200, "lookup_keys[0]", "l", "active", "true")
-	we := k.do(post, "/v1/webhook_endpoints", 200, "url", "https://m.test/hook", "enabled_events[0]", "refund.created", "api_version", APIVersion)
+	we := k.do(post, "/v1/webhook_endpoints", 200, "url", "https://m.test/hook", "enabled_events[0]", "refund.created",
+		"api_version", APIVersion)
 	k.do(post, "/v1/webhook_endpoints", 400, "url", "m.test", "enabled_events[0]", "refund.created")
 	k.do(post, "/v1/webhook_endpoints", 400, "url", "https://m.test/hook")
 	k.do(post, "/v1/webhook_endpoints/"+we, 200, "enabled_events[0]", "refund.updated", "disabled", "true")

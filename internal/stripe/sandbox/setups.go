@@ -47,8 +47,15 @@ func (s *Server) setupRoutes() {
 func (s *Server) newSetup(customer string, meta map[string]string) *setupIntent {
 	id := newID("seti")
 	return s.s.Setups.put(id, &setupIntent{
-		ID: id, Object: "setup_intent", Customer: orNull(customer), MethodTypes: []string{"card"}, Status: "requires_payment_method",
-		Usage: "off_session", ClientSecret: id + "_secret_" + newID("x"), Created: s.now(), Metadata: meta,
+		ID:           id,
+		Object:       "setup_intent",
+		Customer:     orNull(customer),
+		MethodTypes:  []string{"card"},
+		Status:       "requires_payment_method",
+		Usage:        "off_session",
+		ClientSecret: id + "_secret_" + newID("x"),
+		Created:      s.now(),
+		Metadata:     meta,
 	})
 }
 

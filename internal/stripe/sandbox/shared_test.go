@@ -57,7 +57,8 @@ func TestAnEarlierVersionsFileIsTakenOver(t *testing.T) {
 		if s.s.Customers.Objects["cus_1"] == nil || len(s.s.Customers.Order) != 1 {
 			t.Fatal(s.s.Customers)
 		}
-		if err := os.WriteFile(file, []byte(`{"customers":{"objects":{"cus_2":{"id":"cus_2"}},"order":["cus_2"]}}`), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(`{"customers":{"objects":{"cus_2":{"id":"cus_2"}},"order":["cus_2"]}}`),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -66,7 +67,8 @@ func TestAnEarlierVersionsFileIsTakenOver(t *testing.T) {
 	}
 }
 
-// Servers that share a state are one Stripe: each sees at once what another did, a key is one key, and they charge once.
+// Servers that share a state are one Stripe: each sees at once what another did, a key is one key, and they charge
+// once.
 func TestServersShareAState(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

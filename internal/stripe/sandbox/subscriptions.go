@@ -55,7 +55,8 @@ func (s *Server) subscriptionRoutes() {
 	s.onGet("/v1/subscriptions", func(r *http.Request) answer {
 		return pageOf(&s.s.Subscriptions, r, func(q url.Values, x *subscription) bool {
 			state := q.Get("status")
-			return (q.Get("customer") == "" || x.Customer == q.Get("customer")) && (state == "all" || state == x.Status || state == "" && x.Status != "canceled")
+			return (q.Get("customer") == "" || x.Customer == q.Get("customer")) &&
+				(state == "all" || state == x.Status || state == "" && x.Status != "canceled")
 		})
 	})
 	s.onGet("/v1/subscriptions/{id}", func(r *http.Request) answer {
@@ -114,8 +115,23 @@ func (s *Server) createSubscription(_ *http.Request, form url.Values) answer {
 		return invalid("collection_method", "this imitation charges automatically only")
 	}
 	now := s.now()
-	x := &subscription{ID: newID("sub"), Object: "subscription", Anchor: now, Collection: "charge_automatically", Created: now, Currency: p.Currency, Start: now,
-		Customer: customer, Description: orNull(form.Get("description")), Metadata: nested(form, "metadata"), StartDate: now, Status: "active", Price: p.ID, Item: newID("si"), Periods: 1}
+	x := &subscription{
+		ID:          newID("sub"),
+		Object:      "subscription",
+		Anchor:      now,
+		Collection:  "charge_automatically",
+		Created:     now,
+		Currency:    p.Currency,
+		Start:       now,
+		Customer:    customer,
+		Description: orNull(form.Get("description")),
+		Metadata:    nested(form, "metadata"),
+		StartDate:   now,
+		Status:      "active",
+		Price:       p.ID,
+		Item:        newID("si"),
+		Periods:     1,
+	}
 	x.End = monthsAfter(x.Anchor, 1)
 	s.itemsOf(x)
 	s.s.Subscriptions.put(x.ID, x)
@@ -127,8 +143,15 @@ func (s *Server) createSubscription(_ *http.Request, form url.Values) answer {
 // itemsOf fills in the list of what is billed.
 func (s *Server) itemsOf(x *subscription) {
 	shown := *s.s.Prices.Objects[x.Price]
-	x.Items = listOf("/v1/subscription_items?subscription="+x.ID, subscriptionItem{ID: x.Item, Object: "subscription_item", Created: x.Created,
-		Metadata: map[string]string{}, Price: &shown, Subscription: x.ID, TaxRates: []any{}})
+	x.Items = listOf("/v1/subscription_items?subscription="+x.ID, subscriptionItem{
+		ID:           x.Item,
+		Object:       "subscription_item",
+		Created:      x.Created,
+		Metadata:     map[string]string{},
+		Price:        &shown,
+		Subscription: x.ID,
+		TaxRates:     []any{},
+	})
 }
 
 func (s *Server) updateSubscription(r *http.Request, form url.Values) answer {

@@ -120,16 +120,28 @@ func (s *Server) createTransfer(_ *http.Request, form url.Values) answer {
 		return accountGone(a.ID)
 	case a.Capabilities["transfers"] != "active":
 		refused.Code = "insufficient_capabilities_for_transfer"
-		refused.Message = "Your destination account needs to have at least one of the following capabilities enabled: transfers, crypto_transfers, legacy_payments"
+		refused.Message = "Your destination account needs to have at least one of the following capabilities enabled: " +
+			"transfers, crypto_transfers, legacy_payments"
 		return refused.answer()
 	case cents > s.available(form.Get("currency")):
-		refused.Code, refused.Message = "balance_insufficient", "You have insufficient available funds in your Stripe account."
+		refused.Code, refused.Message = "balance_insufficient", "You have insufficient available funds in your Stripe "+
+			"account."
 		return refused.answer()
 	}
 	id := newID("tr")
-	t := &transfer{ID: id, Object: "transfer", Amount: cents, Created: s.now(), Currency: form.Get("currency"), Description: orNull(form.Get("description")),
-		Destination: a.ID, Metadata: nested(form, "metadata"), SourceType: "card", Group: orNull(form.Get("transfer_group")),
-		Reversals: reversalList{Object: "list", Data: []*transferReversal{}, URL: "/v1/transfers/" + id + "/reversals"}}
+	t := &transfer{
+		ID:          id,
+		Object:      "transfer",
+		Amount:      cents,
+		Created:     s.now(),
+		Currency:    form.Get("currency"),
+		Description: orNull(form.Get("description")),
+		Destination: a.ID,
+		Metadata:    nested(form, "metadata"),
+		SourceType:  "card",
+		Group:       orNull(form.Get("transfer_group")),
+		Reversals:   reversalList{Object: "list", Data: []*transferReversal{}, URL: "/v1/transfers/" + id + "/reversals"},
+	}
 	t.BalanceTx = s.book("transfer", id, t.Currency, -cents, 0).ID
 	s.s.Transfers.put(id, t)
 	s.emit("transfer.created", t)
@@ -138,7 +150,15 @@ func (s *Server) createTransfer(_ *http.Request, form url.Values) answer {
 
 // reverse takes cents of a transfer back into the balance.
 func (s *Server) reverse(t *transfer, cents int64, meta map[string]string) *transferReversal {
-	x := &transferReversal{ID: newID("trr"), Object: "transfer_reversal", Amount: cents, Created: s.now(), Currency: t.Currency, Metadata: meta, Transfer: t.ID}
+	x := &transferReversal{
+		ID:       newID("trr"),
+		Object:   "transfer_reversal",
+		Amount:   cents,
+		Created:  s.now(),
+		Currency: t.Currency,
+		Metadata: meta,
+		Transfer: t.ID,
+	}
 	x.BalanceTx = s.book("transfer_refund", x.ID, t.Currency, cents, 0).ID
 	t.Reversals.Data = append([]*transferReversal{x}, t.Reversals.Data...)
 	t.Reversed += cents
@@ -179,8 +199,8 @@ func (s *Server) Transfers() []string {
 	return slices.Clone(s.s.Transfers.Order)
 }
 
-// Reverse takes money back behind Muster's back, as somebody may in Stripe's dashboard. It returns the reversal's id, "" when
-// there is not so much left.
+// Reverse takes money back behind Muster's back, as somebody may in Stripe's dashboard. It returns the reversal's id,
+// "" when there is not so much left.
 func (s *Server) Reverse(transferID string, cents int64) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -68,8 +68,14 @@ func (s *Server) meterOf(event string) *meter {
 }
 
 func (s *Server) createMeterEvent(_ *http.Request, form url.Values) answer {
-	e := &meterEvent{Object: "billing.meter_event", Created: s.now(), Event: form.Get("event_name"), Identifier: or(form.Get("identifier"), newID("mev")),
-		Payload: nested(form, "payload"), Timestamp: s.now()}
+	e := &meterEvent{
+		Object:     "billing.meter_event",
+		Created:    s.now(),
+		Event:      form.Get("event_name"),
+		Identifier: or(form.Get("identifier"), newID("mev")),
+		Payload:    nested(form, "payload"),
+		Timestamp:  s.now(),
+	}
 	m := s.meterOf(e.Event)
 	if m == nil {
 		return refused("No active meter found for event name %s.", e.Event)
@@ -123,7 +129,13 @@ func (s *Server) adjustMeterEvent(_ *http.Request, form url.Values) answer {
 		return refused("No event of the last 24 hours has the identifier %s.", name)
 	}
 	e.Cancelled = true
-	return ok(meterAdjustment{Object: "billing.meter_event_adjustment", Cancel: adjustedCancel{name}, Event: e.Event, Status: "pending", Type: "cancel"})
+	return ok(meterAdjustment{
+		Object: "billing.meter_event_adjustment",
+		Cancel: adjustedCancel{name},
+		Event:  e.Event,
+		Status: "pending",
+		Type:   "cancel",
+	})
 }
 
 func (s *Server) usageSummary(r *http.Request) answer {
@@ -140,14 +152,22 @@ func (s *Server) usageSummary(r *http.Request) answer {
 	case s.s.Customers.get(q.Get("customer")) == nil:
 		return missing("customer", q.Get("customer"))
 	}
-	l := listOf(r.URL.Path, meterSummary{ID: newID("mtrusg"), Object: "billing.meter_event_summary", Sum: s.used(m, q.Get("customer"), start, end), Start: start, End: end, Meter: m.ID})
+	l := listOf(r.URL.Path, meterSummary{
+		ID:     newID("mtrusg"),
+		Object: "billing.meter_event_summary",
+		Sum:    s.used(m, q.Get("customer"), start, end),
+		Start:  start,
+		End:    end,
+		Meter:  m.ID,
+	})
 	return ok(l)
 }
 
 // used is what a meter counts of a customer from a second until before another.
 func (s *Server) used(m *meter, customer string, start, end int64) (sum int64) {
 	for _, e := range s.s.Usage.Objects {
-		if e.Event != m.Event || e.Cancelled || e.Payload[m.Mapping.Key] != customer || e.Timestamp < start || e.Timestamp >= end {
+		if e.Event != m.Event || e.Cancelled || e.Payload[m.Mapping.Key] != customer || e.Timestamp < start ||
+			e.Timestamp >= end {
 			continue
 		}
 		if m.Aggregation.Formula == "count" {

@@ -26,7 +26,8 @@ func (s *Server) warningRoutes() {
 	})
 }
 
-// Warn is a card's issuer reporting that a payment may be fraudulent. It returns the warning's id, "" when nothing was paid.
+// Warn is a card's issuer reporting that a payment may be fraudulent. It returns the warning's id, "" when nothing was
+// paid.
 func (s *Server) Warn(paymentID string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,7 +36,15 @@ func (s *Server) Warn(paymentID string) string {
 		return ""
 	}
 	charge, _ := p.LatestCharge.(string)
-	w := &fraudWarning{ID: newID("issfr"), Object: "radar.early_fraud_warning", Actionable: true, Charge: charge, Created: s.now(), Type: "made_with_stolen_card", Payment: &p.ID}
+	w := &fraudWarning{
+		ID:         newID("issfr"),
+		Object:     "radar.early_fraud_warning",
+		Actionable: true,
+		Charge:     charge,
+		Created:    s.now(),
+		Type:       "made_with_stolen_card",
+		Payment:    &p.ID,
+	}
 	s.s.Warnings.put(w.ID, w)
 	s.emit("radar.early_fraud_warning.created", w)
 	s.save()

@@ -32,8 +32,8 @@ func Read(raw []byte) (map[string]any, *Checker, error) {
 	return c.doc, c, c.compiler.AddResource(docURL, v)
 }
 
-// Check returns what is wrong with an answer: an internal error, a status or type that the document does not name for the
-// operation, a body that does not fit the schema.
+// Check returns what is wrong with an answer: an internal error, a status or type that the document does not name for
+// the operation, a body that does not fit the schema.
 func (c *Checker) Check(method, template string, status int, contentType string, body []byte) error {
 	if status >= 500 && status != 503 {
 		return fmt.Errorf("status %d", status)
@@ -75,7 +75,8 @@ func (c *Checker) schema(method, template, status, media string) (*jsonschema.Sc
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	escape := strings.NewReplacer("~", "~0", "/", "~1").Replace
-	at := fmt.Sprintf("%s#/paths/%s/%s/responses/%s/content/%s/schema", docURL, escapeFragment(escape(template)), strings.ToLower(method), status, escape(media))
+	at := fmt.Sprintf("%s#/paths/%s/%s/responses/%s/content/%s/schema", docURL, escapeFragment(escape(template)),
+		strings.ToLower(method), status, escape(media))
 	if s := c.schemas[at]; s != nil {
 		return s, nil
 	}

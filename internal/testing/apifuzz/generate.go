@@ -162,7 +162,8 @@ func (g *Generator) Next() Request {
 		r.Body = body
 		r.Headers["Content-Type"] = "application/json"
 		if g.chance(2) > 0 {
-			r.Headers["Content-Type"] = g.choose("text/plain", "application/xml", "multipart/form-data; boundary=x", "", "application/json; charset=latin1")
+			r.Headers["Content-Type"] = g.choose("text/plain", "application/xml", "multipart/form-data; boundary=x", "",
+				"application/json; charset=latin1")
 		}
 	}
 	return r
@@ -229,7 +230,8 @@ func (g *Generator) body(op operation) string {
 	}
 	body := string(raw)
 	if g.chance(6) > 0 {
-		return g.choose("", "null", "[]", `""`, "{", body[:len(body)/2], strings.Repeat("[", 5000), body+body, "{}", `{"\u0000":1}`,
+		return g.choose("", "null", "[]", `""`, "{", body[:len(body)/2], strings.Repeat("[", 5000), body+body, "{}",
+			`{"\u0000":1}`,
 			"\xff\xfe", "{\"name\":\"\xff\"}", strings.Replace(body, `"`, `"\u0000`, 3))
 	}
 	return body
@@ -339,7 +341,8 @@ func (g *Generator) object(s map[string]any, depth int) map[string]any {
 		if name == "$schema" {
 			continue
 		}
-		if p := g.resolve(object(properties[name])); slices.Contains(required, any(name)) && g.chance(98) > 0 || g.chance(share) > 0 {
+		if p := g.resolve(object(properties[name])); slices.Contains(required, any(name)) && g.chance(98) > 0 ||
+			g.chance(share) > 0 {
 			out[name] = g.value(name, p, depth+1)
 		}
 	}
@@ -359,23 +362,46 @@ func (g *Generator) integer() any {
 }
 
 func (g *Generator) odd() any {
-	return []any{nil, true, -1, 1e300, "", "\x00", []any{}, []any{nil}, map[string]any{}, map[string]any{"a": map[string]any{"b": "c"}}, "💥", g.text("")}[g.rnd.IntN(12)]
+	return []any{nil, true, -1, 1e300, "", "\x00", []any{}, []any{nil}, map[string]any{},
+		map[string]any{"a": map[string]any{"b": "c"}}, "💥", g.text("")}[g.rnd.IntN(12)]
 }
 
 // samples are plausible texts by the name of their field.
 var samples = map[string][]string{
-	"image": {"registry.test/job:1", "demo", "ubuntu", "UPPER/case:tag", "a@sha256:00"}, "gpu": {"gpu_model=H100", "vram_gb>=80 gpu_model in [H100,A100]", "vram_gb>"},
-	"q": {"gpu_model=H100", "price_per_gpu_hour<2", "region=", "(", "a and b", "vram_gb>=1e400"}, "sort": {"price_per_gpu_hour", "-reliability", "nothing"},
-	"amount": {"10.00", "0", "-1", "0.001", "1e9", "99999999999999999999", "NaN", "10,00"}, "budget": {"50.00", "0.0001", "-5"},
-	"max_price_per_hour": {"12.00", "0", "-0"}, "price_per_gpu_hour": {"2.00", "0", "1000000000"}, "command": {"train", ""},
-	"country": {"DE", "US", "XX", "de"}, "email": {"ada@example.com", "no", "a@b", "x\r\ny@z.de"}, "password": {"short"},
-	"month": {"2026-10", "2026-13", "0000-00", "9999-12"}, "from": {"2026-01-01T00:00:00Z", "2026-01-01", "9999-12-31", "-1"},
-	"to": {"2026-12-01T00:00:00Z", "2026-02-30", "0001-01-01T00:00:00Z"}, "after": {"abc", "e30", "e30="}, "year": {"2026", "0", "99999"},
-	"action": {"release", "restart", "drain", "resume", "retire", "reclaim"}, "reason": {"because"}, "code": {"WELCOME"},
-	"wait": {"running", "released", "nowhere"}, "timeout": {"0", "1"}, "follow": {"false"}, "region": {"eu-test"}, "port": {"8888", "0", "-1", "65536"},
-	"scopes": {"read", "clusters", "hosts", "billing", "admin"}, "scope": {"read", "clusters", "host", "any", "fabric"}, "currency": {"USD", "EUR"},
-	"public_key": {"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ a@b", "ssh-rsa AAAA"},
-	"group":      {"cluster", "day", "project", "lease", "label"}, "by": {"cluster", "day", "host"}, "step": {"60", "0"}, "limit": {"1", "100", "0", "-1", "100000"},
+	"image":              {"registry.test/job:1", "demo", "ubuntu", "UPPER/case:tag", "a@sha256:00"},
+	"gpu":                {"gpu_model=H100", "vram_gb>=80 gpu_model in [H100,A100]", "vram_gb>"},
+	"q":                  {"gpu_model=H100", "price_per_gpu_hour<2", "region=", "(", "a and b", "vram_gb>=1e400"},
+	"sort":               {"price_per_gpu_hour", "-reliability", "nothing"},
+	"amount":             {"10.00", "0", "-1", "0.001", "1e9", "99999999999999999999", "NaN", "10,00"},
+	"budget":             {"50.00", "0.0001", "-5"},
+	"max_price_per_hour": {"12.00", "0", "-0"},
+	"price_per_gpu_hour": {"2.00", "0", "1000000000"},
+	"command":            {"train", ""},
+	"country":            {"DE", "US", "XX", "de"},
+	"email":              {"ada@example.com", "no", "a@b", "x\r\ny@z.de"},
+	"password":           {"short"},
+	"month":              {"2026-10", "2026-13", "0000-00", "9999-12"},
+	"from":               {"2026-01-01T00:00:00Z", "2026-01-01", "9999-12-31", "-1"},
+	"to":                 {"2026-12-01T00:00:00Z", "2026-02-30", "0001-01-01T00:00:00Z"},
+	"after":              {"abc", "e30", "e30="},
+	"year":               {"2026", "0", "99999"},
+	"action":             {"release", "restart", "drain", "resume", "retire", "reclaim"},
+	"reason":             {"because"},
+	"code":               {"WELCOME"},
+	"wait":               {"running", "released", "nowhere"},
+	"timeout":            {"0", "1"},
+	"follow":             {"false"},
+	"region":             {"eu-test"},
+	"port":               {"8888", "0", "-1", "65536"},
+	"scopes":             {"read", "clusters", "hosts", "billing", "admin"},
+	"scope":              {"read", "clusters", "host", "any", "fabric"},
+	"currency":           {"USD", "EUR"},
+	"public_key": {"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ a@b",
+		"ssh-rsa AAAA"},
+	"group": {"cluster", "day", "project", "lease", "label"},
+	"by":    {"cluster", "day", "host"},
+	"step":  {"60", "0"},
+	"limit": {"1", "100", "0", "-1", "100000"},
 }
 
 // text is a text for a field: one that was seen, a plausible one, or one that is not.
@@ -392,9 +418,12 @@ func (g *Generator) text(name string) string {
 	if of := samples[name]; len(of) > 0 && g.chance(80) > 0 {
 		return of[g.rnd.IntN(len(of))]
 	}
-	return g.choose("", "a", "name", "x-1", "0", "-1", "1.5", "true", "null", "\x00", "a\x00b", "é", "\u202e", "💥", "'", `"`, "%00", "%", "\\",
-		"<b>", "a b", "\n", "\r\n", "../..", "{}", "[]", ";", strings.Repeat("a", 300), strings.Repeat("é", 5000), "\xff", "\xed\xa0\x80",
-		"00000000-0000-0000-0000-000000000000", "cl_00000000000000000000000000", "9223372036854775808", "1e309", "2026-02-30T25:00:00Z")
+	return g.choose("", "a", "name", "x-1", "0", "-1", "1.5", "true", "null", "\x00", "a\x00b", "é", "\u202e", "💥", "'",
+		`"`, "%00", "%", "\\",
+		"<b>", "a b", "\n", "\r\n", "../..", "{}", "[]", ";", strings.Repeat("a", 300), strings.Repeat("é", 5000), "\xff",
+		"\xed\xa0\x80",
+		"00000000-0000-0000-0000-000000000000", "cl_00000000000000000000000000", "9223372036854775808", "1e309",
+		"2026-02-30T25:00:00Z")
 }
 
 func object(v any) map[string]any { m, _ := v.(map[string]any); return m }

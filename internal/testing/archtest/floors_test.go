@@ -33,7 +33,14 @@ var floors = map[string]int{
 
 // ground are the leaves of floor 0 that other leaves may use.
 var ground = map[string]bool{
-	"money": true, "id": true, "fault": true, "agentapi": true, "signature": true, "merkle": true, "text": true, "interval": true,
+	"money":     true,
+	"id":        true,
+	"fault":     true,
+	"agentapi":  true,
+	"signature": true,
+	"merkle":    true,
+	"text":      true,
+	"interval":  true,
 }
 
 // asides are the rooms next to the floors, and who may enter them. An empty list means cmd/, bench/ and tests only.

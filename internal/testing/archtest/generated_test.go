@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestGeneratedCodeIsFresh compares what the generators read and wrote with what they noted when they ran last. It needs
-// no generator; `make lint` runs them.
+// TestGeneratedCodeIsFresh compares what the generators read and wrote with what they noted when they ran last. It
+// needs no generator; `make lint` runs them.
 func TestGeneratedCodeIsFresh(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..", "..")
@@ -61,7 +61,8 @@ func TestGeneratedCodeIsFresh(t *testing.T) {
 // generates reports whether a file is read or written by a generator.
 func generates(file string) bool {
 	switch {
-	case file == "sqlc.yaml", strings.HasSuffix(file, ".sql"), strings.HasSuffix(file, ".templ"), strings.HasSuffix(file, "_templ.go"):
+	case file == "sqlc.yaml", strings.HasSuffix(file, ".sql"), strings.HasSuffix(file, ".templ"),
+		strings.HasSuffix(file, "_templ.go"):
 		return true
 	}
 	return strings.HasPrefix(file, "internal/db/dbq/") && strings.HasSuffix(file, ".go")

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// A query with a LIMIT that reads across all owners is either a page for people or a scan of a background job. A scan that
-// looks at the same rows again and again never reaches the others once as many rows as its LIMIT cannot be processed. So each
-// such query says, in a comment, how it gets on:
+// A query with a LIMIT that reads across all owners is either a page for people or a scan of a background job. A scan
+// that looks at the same rows again and again never reaches the others once as many rows as its LIMIT cannot be
+// processed. So each such query says, in a comment, how it gets on:
 //
 //	-- scan: moves COLUMN           it orders by COLUMN, and writes it in the rows that it takes, which it locks with SKIP LOCKED
 //	-- scan: moves COLUMN by QUERY  the same, but another query writes COLUMN
@@ -117,19 +117,26 @@ func TestScansThatGetStuckAreFound(t *testing.T) {
 		sql string
 		bad bool
 	}{
-		"undeclared":      {"-- name: A :many\nSELECT id FROM t WHERE state = 'due' ORDER BY id LIMIT $1;\n", true},
-		"undeclared one":  {"-- name: A :one\nSELECT id FROM t WHERE state = 'due' ORDER BY id LIMIT 1;\n", true},
-		"of one owner":    {"-- name: A :many\nSELECT id FROM t WHERE org_id = @org_id ORDER BY id LIMIT $1;\n", false},
-		"a cursor":        {"-- name: A :many\nSELECT id FROM t WHERE id < @before::uuid ORDER BY id LIMIT $1;\n", false},
-		"a page":          {"-- name: A :many\n-- scan: page\nSELECT id FROM t ORDER BY id LIMIT $1;\n", false},
-		"moves nothing":   {"-- name: A :many\n-- scan: moves next_at\nSELECT id FROM t ORDER BY next_at LIMIT $1 FOR UPDATE SKIP LOCKED;\n", true},
-		"wrong order":     {"-- name: A :many\n-- scan: moves next_at\nUPDATE t SET next_at = now() WHERE id IN (SELECT id FROM t ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED);\n", true},
-		"waits":           {"-- name: A :many\n-- scan: moves next_at\nUPDATE t SET next_at = now() WHERE id IN (SELECT id FROM t ORDER BY next_at LIMIT $1);\n", true},
-		"moves":           {"-- name: A :many\n-- scan: moves next_at\nUPDATE t SET next_at = now() WHERE id IN (SELECT id FROM t ORDER BY next_at LIMIT $1 FOR UPDATE SKIP LOCKED);\n", false},
-		"by another":      {"-- name: A :many\n-- scan: moves next_at by B\nSELECT id FROM t ORDER BY next_at LIMIT $1 FOR UPDATE SKIP LOCKED;\n\n-- name: B :exec\nUPDATE t SET next_at = now();\n", false},
-		"by none":         {"-- name: A :many\n-- scan: moves next_at by B\nSELECT id FROM t ORDER BY next_at LIMIT $1 FOR UPDATE SKIP LOCKED;\n", true},
+		"undeclared":     {"-- name: A :many\nSELECT id FROM t WHERE state = 'due' ORDER BY id LIMIT $1;\n", true},
+		"undeclared one": {"-- name: A :one\nSELECT id FROM t WHERE state = 'due' ORDER BY id LIMIT 1;\n", true},
+		"of one owner":   {"-- name: A :many\nSELECT id FROM t WHERE org_id = @org_id ORDER BY id LIMIT $1;\n", false},
+		"a cursor":       {"-- name: A :many\nSELECT id FROM t WHERE id < @before::uuid ORDER BY id LIMIT $1;\n", false},
+		"a page":         {"-- name: A :many\n-- scan: page\nSELECT id FROM t ORDER BY id LIMIT $1;\n", false},
+		"moves nothing": {"-- name: A :many\n-- scan: moves next_at\nSELECT id FROM t ORDER BY next_at LIMIT $1 FOR " +
+			"UPDATE SKIP LOCKED;\n", true},
+		"wrong order": {"-- name: A :many\n-- scan: moves next_at\nUPDATE t SET next_at = now() WHERE id IN (SELECT " +
+			"id FROM t ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED);\n", true},
+		"waits": {"-- name: A :many\n-- scan: moves next_at\nUPDATE t SET next_at = now() WHERE id IN (SELECT " +
+			"id FROM t ORDER BY next_at LIMIT $1);\n", true},
+		"moves": {"-- name: A :many\n-- scan: moves next_at\nUPDATE t SET next_at = now() WHERE id IN (SELECT " +
+			"id FROM t ORDER BY next_at LIMIT $1 FOR UPDATE SKIP LOCKED);\n", false},
+		"by another": {"-- name: A :many\n-- scan: moves next_at by B\nSELECT id FROM t ORDER BY next_at LIMIT $1 " +
+			"FOR UPDATE SKIP LOCKED;\n\n-- name: B :exec\nUPDATE t SET next_at = now();\n", false},
+		"by none": {"-- name: A :many\n-- scan: moves next_at by B\nSELECT id FROM t ORDER BY next_at LIMIT $1 " +
+			"FOR UPDATE SKIP LOCKED;\n", true},
 		"done by reading": {"-- name: A :many\n-- scan: done\nSELECT id FROM t ORDER BY id LIMIT $1;\n", true},
-		"done":            {"-- name: A :execrows\n-- scan: done\nDELETE FROM t WHERE id IN (SELECT id FROM t ORDER BY id LIMIT $1);\n", false},
+		"done": {"-- name: A :execrows\n-- scan: done\nDELETE FROM t WHERE id IN (SELECT id FROM t ORDER BY id " +
+			"LIMIT $1);\n", false},
 	} {
 		all := map[string]query{}
 		for _, q := range queriesIn(name, c.sql) {

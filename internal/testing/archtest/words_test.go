@@ -13,7 +13,8 @@ import (
 
 // banned are words that the code once used for many different things. docs/glossary.md has the words to use instead.
 var banned = []string{
-	"ask", "asks", "asked", "asking", "say", "says", "said", "tell", "tells", "told", "hear", "hears", "heard", "speak", "speaks",
+	"ask", "asks", "asked", "asking", "say", "says", "said", "tell", "tells", "told", "hear", "hears", "heard", "speak",
+	"speaks",
 	"anew", "till", "whoever", "somebody", "nobody", "beside", "besides",
 	"desk", "purse", "trail", "books", "taking", "takings",
 }
@@ -39,7 +40,8 @@ func TestNoBannedWords(t *testing.T) {
 			names++
 			for _, w := range word.FindAllString(id.Name, -1) {
 				if slices.Contains(banned, strings.ToLower(w)) {
-					t.Errorf("%s: %s: the word %q is not used in names; see docs/glossary.md", fset.Position(id.Pos()), id.Name, strings.ToLower(w))
+					t.Errorf("%s: %s: the word %q is not used in names; see docs/glossary.md", fset.Position(id.Pos()), id.Name,
+						strings.ToLower(w))
 				}
 			}
 		}

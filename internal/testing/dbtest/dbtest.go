@@ -103,7 +103,8 @@ func makeTemplate(base string) (string, error) {
 			return err
 		}
 		var ready bool
-		if err := c.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name).Scan(&ready); err != nil || ready {
+		if err := c.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)",
+			name).Scan(&ready); err != nil || ready {
 			return err
 		}
 		building := name + "_new"

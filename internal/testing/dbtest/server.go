@@ -43,7 +43,8 @@ func NewServer(t testing.TB) *Server {
 			t.Fatal(err)
 		}
 	}
-	init := s.command("initdb", "-D", filepath.Join(dir, "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+	init := s.command("initdb", "-D", filepath.Join(dir, "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8",
+		"--locale=C", "--no-sync")
 	if out, err := init.CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v: %s", err, out)
 	}
@@ -89,7 +90,8 @@ func (s *Server) Start() {
 }
 
 func (s *Server) launch(log *os.File) {
-	cmd := s.command("postgres", "-D", filepath.Join(s.dir, "data"), "-k", s.dir, "-c", "listen_addresses=", "-c", "max_connections=60", "-c", "shared_buffers=32MB")
+	cmd := s.command("postgres", "-D", filepath.Join(s.dir, "data"), "-k", s.dir, "-c", "listen_addresses=", "-c",
+		"max_connections=60", "-c", "shared_buffers=32MB")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT
 	started, died := make(chan error), make(chan struct{})
@@ -119,8 +121,8 @@ func (s *Server) answers() bool {
 	return true
 }
 
-// Kill ends it at once, as a power cut would. Its children are killed too: they would answer until they notice that it is
-// gone.
+// Kill ends it at once, as a power cut would. Its children are killed too: they would answer until they notice that it
+// is gone.
 func (s *Server) Kill() {
 	s.t.Helper()
 	pid := s.cmd.Process.Pid

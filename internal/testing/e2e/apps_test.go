@@ -48,7 +48,8 @@ func TestApps(t *testing.T) {
 		t.Fatalf("the link: %d %s", status, body)
 	}
 	status, body = b.get(t, site+"/lab?x=1")
-	if status != http.StatusOK || !strings.Contains(body, "GET /lab?x=1 HTTP/1.1") || !strings.Contains(body, "Host: "+u.Host) || strings.Contains(body, "muster_app") {
+	if status != http.StatusOK || !strings.Contains(body, "GET /lab?x=1 HTTP/1.1") ||
+		!strings.Contains(body, "Host: "+u.Host) || strings.Contains(body, "muster_app") {
 		t.Errorf("the app sees: %d %s", status, body)
 	}
 	if status, _ := b.get(t, strings.Replace(site, "8899-1-", "8899-0-", 1)); status != http.StatusForbidden {
@@ -107,7 +108,8 @@ func (b appBrowser) get(t *testing.T, address string) (status int, body string) 
 	return resp.StatusCode, string(raw)
 }
 
-// shoutOverUpgrade opens a WebSocket as far as a proxy sees one: a request to change the protocol, then bytes both ways.
+// shoutOverUpgrade opens a WebSocket as far as a proxy sees one: a request to change the protocol, then bytes both
+// ways.
 func shoutOverUpgrade(t *testing.T, b appBrowser, site string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, site+"/socket", nil)

@@ -46,7 +46,8 @@ func (p *platform) node(t *testing.T, c client.Cluster, rank int) node {
 	}
 	defer conn.Close(context.Background())
 	n := node{t: t, p: p, host: c.Nodes[rank].HostID.String()}
-	if err := conn.QueryRow(t.Context(), "SELECT id FROM lease WHERE cluster_id = $1 AND rank = $2", c.ID, rank).Scan(&n.lease); err != nil {
+	if err := conn.QueryRow(t.Context(), "SELECT id FROM lease WHERE cluster_id = $1 AND rank = $2", c.ID,
+		rank).Scan(&n.lease); err != nil {
 		t.Fatal(err)
 	}
 	for _, h := range p.state.Hosts {
@@ -60,12 +61,14 @@ func (p *platform) node(t *testing.T, c client.Cluster, rank int) node {
 // pid is the first process of the rank's guest or work container, or its overlay process; 0 when there is none.
 func (n node) pid(part string) (pid int) {
 	if part == "overlay" {
-		for pid := range n.p.processes("overlay " + filepath.Join(n.p.dir, "hosts", n.name, "state", "leases", n.lease.String())) {
+		for pid := range n.p.processes("overlay " + filepath.Join(n.p.dir, "hosts", n.name, "state", "leases",
+			n.lease.String())) {
 			return pid
 		}
 		return 0
 	}
-	for _, c := range n.p.docker("ps", "--no-trunc", "--quiet", "--filter", "label=muster.lease="+n.lease.String(), "--filter", "label=muster.role="+part) {
+	for _, c := range n.p.docker("ps", "--no-trunc", "--quiet", "--filter", "label=muster.lease="+n.lease.String(),
+		"--filter", "label=muster.role="+part) {
 		pid, _ = strconv.Atoi(strings.Join(n.p.docker("inspect", "--format", "{{.State.Pid}}", c), ""))
 	}
 	return pid
@@ -174,7 +177,8 @@ func (p *platform) bigImage(t *testing.T, mb int) string {
 func noise(seed uint64, mb int) io.Reader {
 	var head, end bytes.Buffer
 	w := tar.NewWriter(&head)
-	_ = w.WriteHeader(&tar.Header{Name: "noise", Mode: 0o644, Size: int64(mb) << 20, Format: tar.FormatUSTAR}) // into memory
+	// into memory
+	_ = w.WriteHeader(&tar.Header{Name: "noise", Mode: 0o644, Size: int64(mb) << 20, Format: tar.FormatUSTAR})
 	end.Write(make([]byte, 1024))
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], seed)
@@ -188,7 +192,8 @@ func (p *platform) idle(t *testing.T) {
 		return p.sql(t, "SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL") == 0
 	})
 	for _, h := range p.state.Hosts {
-		for _, c := range p.docker("ps", "--all", "--filter", "label=muster.host="+h.ID, "--format", "{{.Names}} {{.Status}}") {
+		for _, c := range p.docker("ps", "--all", "--filter", "label=muster.host="+h.ID, "--format",
+			"{{.Names}} {{.Status}}") {
 			t.Errorf("left on %s: container %s", h.Name, c)
 		}
 	}
@@ -212,7 +217,12 @@ func (p *platform) endless() client.Spec {
 
 // untilEnough makes a training or a nap one that ends when enough says so.
 func untilEnough(s client.Spec) client.Spec {
-	s.Env = map[string]string{"TRAIN_STEPS": "1000000000", "TRAIN_STEP_MS": "20", "TRAIN_UNTIL": enoughFile, "NAP_UNTIL": enoughFile}
+	s.Env = map[string]string{
+		"TRAIN_STEPS":   "1000000000",
+		"TRAIN_STEP_MS": "20",
+		"TRAIN_UNTIL":   enoughFile,
+		"NAP_UNTIL":     enoughFile,
+	}
 	return s
 }
 

@@ -55,8 +55,8 @@ func (p *platform) browse(t *testing.T) *tab {
 	return b
 }
 
-// chromium opens Chromium on an empty profile. Screenshots go to $MUSTER_TEST_SHOTS, else to a folder that goes with the
-// test.
+// chromium opens Chromium on an empty profile. Screenshots go to $MUSTER_TEST_SHOTS, else to a folder that goes with
+// the test.
 func (p *platform) chromium(t *testing.T) *tab {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
@@ -67,8 +67,10 @@ func (p *platform) chromium(t *testing.T) *tab {
 	if b.shots == "" {
 		b.shots = t.TempDir()
 	}
-	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1440, 900), chromedp.WSURLReadTimeout(patience), chromedp.Flag("disable-component-update", true))
+	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.DisableGPU,
+		chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1440, 900), chromedp.WSURLReadTimeout(patience),
+		chromedp.Flag("disable-component-update", true))
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), opts...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
@@ -105,8 +107,8 @@ func (b *tab) open(path string) {
 	b.do("open "+path, chromedp.Navigate(b.p.URL+path), chromedp.WaitReady("main"))
 }
 
-// submit fills in a form, field by field (selector, value, …), and presses a button. A page that is live may put another
-// button, or something else, where this one was just before the mouse gets there: then it is pressed again.
+// submit fills in a form, field by field (selector, value, …), and presses a button. A page that is live may put
+// another button, or something else, where this one was just before the mouse gets there: then it is pressed again.
 func (b *tab) submit(button string, fields ...string) {
 	b.t.Helper()
 	steps := []chromedp.Action[chromedp.Void]{chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
@@ -116,12 +118,13 @@ func (b *tab) submit(button string, fields ...string) {
 	for i := 0; i < len(fields); i += 2 {
 		steps = append(steps, chromedp.SetValue(chromedp.CSS(fields[i]), fields[i+1]))
 	}
-	steps = append(steps, chromedp.ScrollIntoView(chromedp.CSS(button)), chromedp.Click(chromedp.CSS(button)), chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
-		if missed, err := chromedp.Evaluate[bool](`window.pressed === false`)(ctx, t); err == nil && missed {
-			return errors.New("the mouse missed it")
-		}
-		return nil // a page that is being left has heard it
-	}))
+	steps = append(steps, chromedp.ScrollIntoView(chromedp.CSS(button)), chromedp.Click(chromedp.CSS(button)),
+		chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+			if missed, err := chromedp.Evaluate[bool](`window.pressed === false`)(ctx, t); err == nil && missed {
+				return errors.New("the mouse missed it")
+			}
+			return nil // a page that is being left has heard it
+		}))
 	b.do("press "+button, steps...)
 }
 
@@ -194,7 +197,8 @@ func TestARentersJourneyInABrowser(t *testing.T) {
 	b.see(".plate .art")
 	b.submit("form button[type=submit]", "#email", "new@muster.example", "#password", "short")
 	b.see("#password-e")
-	b.submit("form button[type=submit]", "#name", "northlight", "#email", uuid.NewString()+"@muster.example", "#password", "a long enough sentence")
+	b.submit("form button[type=submit]", "#name", "northlight", "#email", uuid.NewString()+"@muster.example", "#password",
+		"a long enough sentence")
 	b.reads(".who", "northlight")
 	b.shot("market")
 

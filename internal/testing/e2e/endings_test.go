@@ -66,14 +66,64 @@ func TestEndings(t *testing.T) {
 		detail  string
 		free    bool
 	}{
-		{name: "all exit 0", command: []string{"exit", "0"}, nodes: 2, state: client.Released, reason: "completed", detail: "rank 1 exit code 0"},
-		{name: "exit 3", command: []string{"exit", "3"}, nodes: 2, state: client.Failed, reason: "workload_failed", detail: "exit code 3"},
-		{name: "wrong arguments", command: []string{"dance"}, nodes: 1, state: client.Failed, reason: "workload_failed", detail: "rank 0 exit code 2"},
-		{name: "no such image", image: p.registry() + "/test/absent:1", nodes: 1, state: client.Failed, reason: "image_not_found", free: true},
-		{name: "no such tag", image: p.registry() + "/" + demoimage.Repository + ":absent", nodes: 2, state: client.Failed, reason: "image_not_found", free: true},
-		{name: "no such command", image: plain, command: []string{"no-such-program"}, nodes: 1, state: client.Failed, reason: "command_not_found", free: true},
+		{
+			name:    "all exit 0",
+			command: []string{"exit", "0"},
+			nodes:   2,
+			state:   client.Released,
+			reason:  "completed",
+			detail:  "rank 1 exit code 0",
+		},
+		{
+			name:    "exit 3",
+			command: []string{"exit", "3"},
+			nodes:   2,
+			state:   client.Failed,
+			reason:  "workload_failed",
+			detail:  "exit code 3",
+		},
+		{
+			name:    "wrong arguments",
+			command: []string{"dance"},
+			nodes:   1,
+			state:   client.Failed,
+			reason:  "workload_failed",
+			detail:  "rank 0 exit code 2",
+		},
+		{
+			name:   "no such image",
+			image:  p.registry() + "/test/absent:1",
+			nodes:  1,
+			state:  client.Failed,
+			reason: "image_not_found",
+			free:   true,
+		},
+		{
+			name:   "no such tag",
+			image:  p.registry() + "/" + demoimage.Repository + ":absent",
+			nodes:  2,
+			state:  client.Failed,
+			reason: "image_not_found",
+			free:   true,
+		},
+		{
+			name:    "no such command",
+			image:   plain,
+			command: []string{"no-such-program"},
+			nodes:   1,
+			state:   client.Failed,
+			reason:  "command_not_found",
+			free:    true,
+		},
 		{name: "no command at all", image: plain, nodes: 1, state: client.Failed, reason: "command_not_found", free: true},
-		{name: "a private address", image: "127.0.0.1:1/x/y:1", nodes: 1, state: client.Failed, reason: "image_refused", free: true},
+		{
+			name:   "a private address",
+			image:  "127.0.0.1:1/x/y:1",
+			nodes:  1,
+			state:  client.Failed,
+			reason: "image_refused",
+			free:   true,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -108,8 +158,10 @@ func TestEnvironment(t *testing.T) {
 		me := string(rune('0' + rank))
 		env := strings.Split(r.logs(t, c, rank), "\n")
 		for _, want := range []string{
-			"MASTER_ADDR=10.77.0.1", "MASTER_PORT=29500", "WORLD_SIZE=2", "RANK=" + me, "LOCAL_RANK=0", "NODE_RANK=" + me, "NNODES=2", "NPROC_PER_NODE=2",
-			"NCCL_SOCKET_IFNAME==ovl0", "NCCL_SOCKET_FAMILY=AF_INET", "NCCL_IB_DISABLE=1", "GLOO_SOCKET_IFNAME=ovl0", "NVIDIA_VISIBLE_DEVICES=void",
+			"MASTER_ADDR=10.77.0.1", "MASTER_PORT=29500", "WORLD_SIZE=2", "RANK=" + me, "LOCAL_RANK=0", "NODE_RANK=" + me,
+			"NNODES=2", "NPROC_PER_NODE=2",
+			"NCCL_SOCKET_IFNAME==ovl0", "NCCL_SOCKET_FAMILY=AF_INET", "NCCL_IB_DISABLE=1", "GLOO_SOCKET_IFNAME=ovl0",
+			"NVIDIA_VISIBLE_DEVICES=void",
 			"EPOCHS=3", "NCCL_DEBUG=INFO", "HOSTNAME=node-" + me,
 		} {
 			if !slices.Contains(env, want) {
@@ -158,7 +210,8 @@ func TestLogsAreTheSameLiveAndKept(t *testing.T) {
 	live := r.follow(ctx, t, c, 1)
 	r.await(t, c, client.Released)
 	r.settle(t, c)
-	if kept := r.logs(t, c, 1); kept != live() || !strings.Contains(kept, "rank 1 done") || strings.Count(kept, "\n") < 60 {
+	if kept := r.logs(t, c, 1); kept != live() || !strings.Contains(kept, "rank 1 done") ||
+		strings.Count(kept, "\n") < 60 {
 		t.Errorf("live:\n%s\nkept:\n%s", live(), kept)
 	}
 }

@@ -33,7 +33,8 @@ func startEngine(t *testing.T) *engine {
 	}
 	e := &engine{t: t, dir: dir}
 	e.bridge(t)
-	containerd, gone := e.spawn("containerd", "--root", e.path("containerd"), "--state", e.path("cd"), "--address", e.path("cd.sock"),
+	containerd, gone := e.spawn("containerd", "--root", e.path("containerd"), "--state", e.path("cd"), "--address",
+		e.path("cd.sock"),
 		"--log-level", "warn")
 	t.Cleanup(func() {
 		end(e.docker, e.gone)
@@ -52,8 +53,8 @@ func startEngine(t *testing.T) *engine {
 	return e
 }
 
-// bridge makes a bridge for containers that name no network. Without one, dockerd takes docker0 for its own: told to have none, it
-// deletes what may be another engine's.
+// bridge makes a bridge for containers that name no network. Without one, dockerd takes docker0 for its own: told to
+// have none, it deletes what may be another engine's.
 func (e *engine) bridge(t *testing.T) {
 	t.Helper()
 	e.link = "mse" + strconv.Itoa(os.Getpid())
@@ -93,8 +94,10 @@ func (e *engine) spawn(name string, args ...string) (*exec.Cmd, chan struct{}) {
 func (e *engine) start() {
 	e.t.Helper()
 	_ = os.Remove(e.path("docker.pid")) // of one that was killed: its number may be another process's by now
-	e.docker, e.gone = e.spawn("dockerd", "--containerd", e.path("cd.sock"), "-H", "unix://"+e.path("docker.sock"), "--data-root", e.path("data"),
-		"--exec-root", e.path("exec"), "--pidfile", e.path("docker.pid"), "--live-restore", "--bridge", e.link, "--iptables=false", "--ip6tables=false")
+	e.docker, e.gone = e.spawn("dockerd", "--containerd", e.path("cd.sock"), "-H", "unix://"+e.path("docker.sock"),
+		"--data-root", e.path("data"),
+		"--exec-root", e.path("exec"), "--pidfile", e.path("docker.pid"), "--live-restore", "--bridge", e.link,
+		"--iptables=false", "--ip6tables=false")
 	until(e.t, "dockerd answers", func() error {
 		select {
 		case <-e.gone:
@@ -163,12 +166,14 @@ func (r *renter) napped(t *testing.T, c client.Cluster) client.Usage {
 // hears it may be late.
 const noting = 3 * time.Second
 
-// windowMillis is how long a cluster's closed windows are together; tailMillis is how long its processes could be billed after
-// it was stopped.
+// windowMillis is how long a cluster's closed windows are together; tailMillis is how long its processes could be
+// billed after it was stopped.
 const (
-	windowMillis = `SELECT coalesce(sum(w.closed_ms - w.opened_ms), 0)::bigint FROM cluster_window w JOIN cluster c ON c.id = w.cluster_id
+	windowMillis = `SELECT coalesce(sum(w.closed_ms - w.opened_ms), 0)::bigint FROM cluster_window w JOIN cluster c ON
+		c.id = w.cluster_id
 		WHERE c.id = $1 AND (c.stop_at IS NULL OR w.opened_ms < floor(extract(epoch FROM c.stop_at) * 1000))`
-	tailMillis = `SELECT coalesce(sum(w.closed_ms - w.opened_ms), 0)::bigint FROM cluster_window w JOIN cluster c ON c.id = w.cluster_id
+	tailMillis = `SELECT coalesce(sum(w.closed_ms - w.opened_ms), 0)::bigint FROM cluster_window w JOIN cluster c ON c.id
+		= w.cluster_id
 		WHERE c.id = $1 AND w.opened_ms >= floor(extract(epoch FROM c.stop_at) * 1000)`
 )
 
@@ -178,19 +183,22 @@ const anchorsApart = `SELECT coalesce(max(apart), 0)::bigint FROM (
 	SELECT max(a.server_ms - a.boot_ms) - min(a.server_ms - a.boot_ms) AS apart
 	FROM lease l JOIN cluster_window w ON w.cluster_id = l.cluster_id JOIN time_anchor a ON a.host_id = l.host_id
 	WHERE l.cluster_id = $1 AND a.created_at <= coalesce(l.gone_at, a.created_at) AND a.number >= (
-		SELECT coalesce(max(b.number), 1) FROM time_anchor b WHERE b.host_id = a.host_id AND b.boot_id = a.boot_id AND b.server_ms <= w.opened_ms)
+		SELECT coalesce(max(b.number), 1) FROM time_anchor b WHERE b.host_id = a.host_id AND b.boot_id = a.boot_id AND
+		b.server_ms <= w.opened_ms)
 	GROUP BY l.id, w.n, a.boot_id) x`
 
 // clocks is what a bill was made of, for whoever reads a failure.
 const clocks = `SELECT string_agg(line, E'\n') FROM (
-	SELECT format('window %s: %s to %s, confirmed %s', n, opened_ms, closed_ms, confirmed_until_ms) AS line FROM cluster_window WHERE cluster_id = $1
-	UNION ALL SELECT format('rank %s epoch %s segment %s: %s to %s, boot %s, anchor %s, final %s', l.rank, s.epoch, s.seq, s.start_ms, s.end_ms, s.boot_end_ms, s.anchor, s.final)
+	SELECT format('window %s: %s to %s, confirmed %s', n, opened_ms, closed_ms, confirmed_until_ms) AS line FROM
+	cluster_window WHERE cluster_id = $1
+	UNION ALL SELECT format('rank %s epoch %s segment %s: %s to %s, boot %s, anchor %s, final %s', l.rank, s.epoch, s.seq,
+	s.start_ms, s.end_ms, s.boot_end_ms, s.anchor, s.final)
 		FROM usage_segment s JOIN lease l ON l.id = s.lease_id WHERE l.cluster_id = $1
 	UNION ALL SELECT format('rank %s anchor %s: boot %s is %s', l.rank, a.number, a.boot_ms, a.server_ms)
 		FROM time_anchor a JOIN lease l ON l.host_id = a.host_id WHERE l.cluster_id = $1) x`
 
-// asTheWindows checks that just the windows are billed, to the millisecond, but for what the hosts' time anchors differ,
-// which it returns.
+// asTheWindows checks that just the windows are billed, to the millisecond, but for what the hosts' time anchors
+// differ, which it returns.
 func (r *renter) asTheWindows(t *testing.T, c client.Cluster, u client.Usage) (apart int64) {
 	t.Helper()
 	windows, apart, tail := r.p.sql(t, windowMillis, c.ID), r.p.sql(t, anchorsApart, c.ID), r.p.sql(t, tailMillis, c.ID)

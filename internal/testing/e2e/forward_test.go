@@ -56,8 +56,10 @@ func editor(t *testing.T, g *guest, c client.Cluster) {
 		t.Fatal(errs)
 	}
 	socks := freeAddrs(t, 1)[0]
-	h := g.hold(t, "nohup perl server.pl >server.log 2>&1 </dev/null &\nwhile ! grep -q listeningOn server.log; do sleep 0.1; done\ncat server.log\n", "-T", "-D", socks, at, "sh")
-	eventually(t, "the server says where it listens", func() bool { return strings.Contains(h.out.String(), "listeningOn==") })
+	h := g.hold(t, "nohup perl server.pl >server.log 2>&1 </dev/null &\nwhile ! grep -q listeningOn server.log; do "+
+		"sleep 0.1; done\ncat server.log\n", "-T", "-D", socks, at, "sh")
+	eventually(t, "the server says where it listens",
+		func() bool { return strings.Contains(h.out.String(), "listeningOn==") })
 	_, rest, _ := strings.Cut(h.out.String(), "listeningOn==")
 	port, _, _ := strings.Cut(rest, "==")
 	dialer, err := proxy.SOCKS5("tcp", socks, nil, proxy.Direct)

@@ -16,16 +16,18 @@ import (
 	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
-// Whole nodes under the real gVisor: two hosts whose engines have runsc with the flags docs/isolation.md asks for offer it,
-// a cluster that asks for it trains over the overlay to its end, a shell reaches a rank of another and finds gVisor's
-// kernel there and not the host's, and the bill is as any other's. Simulated GPUs: nothing passes nvproxy here.
+// Whole nodes under the real gVisor: two hosts whose engines have runsc with the flags docs/isolation.md asks for offer
+// it, a cluster that asks for it trains over the overlay to its end, a shell reaches a rank of another and finds
+// gVisor's kernel there and not the host's, and the bill is as any other's. Simulated GPUs: nothing passes nvproxy
+// here.
 func TestNodesUnderGVisor(t *testing.T) {
 	runsc, err := exec.LookPath("runsc")
 	if err != nil {
 		t.Fatal("runsc is not here: run make test-gvisor, which installs it")
 	}
 	w := newWorld(t)
-	w.EngineJSON = `{"runtimes": {"runsc": {"path": "` + runsc + `", "runtimeArgs": ["--network=host", "--host-uds=open"]}}}`
+	w.EngineJSON = `{"runtimes": {"runsc": {"path": "` + runsc +
+		`", "runtimeArgs": ["--network=host", "--host-uds=open"]}}}`
 	lan := w.Home(testnet.Preserving)
 	for i, name := range []string{"a", "b"} {
 		w.Box(t, name, lan, "192.168.1.1", "1.00", []string{"192.168.1.10/24", "192.168.1.11/24"}[i])
@@ -56,7 +58,8 @@ func TestNodesUnderGVisor(t *testing.T) {
 	}
 	out, err := session.Output("cat /proc/version; echo rank $RANK")
 	own, herr := os.ReadFile("/proc/version")
-	if err != nil || herr != nil || strings.HasPrefix(string(out), string(own)) || !strings.HasPrefix(string(out), "Linux version 4.4.0") || !strings.HasSuffix(string(out), "rank 0\n") {
+	if err != nil || herr != nil || strings.HasPrefix(string(out), string(own)) ||
+		!strings.HasPrefix(string(out), "Linux version 4.4.0") || !strings.HasSuffix(string(out), "rank 0\n") {
 		t.Errorf("the kernel a shell sees: %q %v, the machine's: %q %v", out, err, own, herr)
 	}
 	t.Logf("%s", out)

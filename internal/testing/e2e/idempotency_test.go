@@ -16,7 +16,8 @@ func TestARentIsRepeatable(t *testing.T) {
 	p := sharedPlatform(t)
 	r := p.renter(t, 0)
 	body := func(name string) string {
-		return fmt.Sprintf(`{"name":%q,"nodes":1,"gpus_per_node":1,"image":%q,"command":["exit","0"],"disk_gb":1}`, name, p.DemoImage)
+		return fmt.Sprintf(`{"name":%q,"nodes":1,"gpus_per_node":1,"image":%q,"command":["exit","0"],"disk_gb":1}`, name,
+			p.DemoImage)
 	}
 	rent := func(key, name string) reply {
 		return r.call(t, "POST", "/clusters", body(name), "Idempotency-Key", key)

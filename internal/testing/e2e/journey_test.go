@@ -27,7 +27,8 @@ func TestARentersJourney(t *testing.T) {
 	}
 	r.topUp(t, 20*money.Unit)
 	offers, err := r.Offers(t.Context(), "gpu_model=H100 vram_gb>=80 gpus_total=8", "price_per_gpu_hour", client.PageOf{})
-	if err != nil || len(offers.Items) < 2 || offers.Items[0].Simulated != true || offers.Items[0].PricePerGPUHour.String() != "2.400000" {
+	if err != nil || len(offers.Items) < 2 || offers.Items[0].Simulated != true ||
+		offers.Items[0].PricePerGPUHour.String() != "2.400000" {
 		t.Fatalf("offers: %+v %v", offers, err)
 	}
 	spec := p.endless()
@@ -37,7 +38,8 @@ func TestARentersJourney(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if left := time.Until(q.ExpiresAt); left < 55*time.Second || left > 121*time.Second || len(q.Nodes) != 2 || q.Nodes[0].HostID == q.Nodes[1].HostID {
+	if left := time.Until(q.ExpiresAt); left < 55*time.Second || left > 121*time.Second || len(q.Nodes) != 2 ||
+		q.Nodes[0].HostID == q.Nodes[1].HostID {
 		t.Errorf("quote: %+v", q)
 	}
 	c, err := r.RentQuote(t.Context(), q.ID, client.Spec{Name: "journey-2"})
@@ -95,7 +97,8 @@ func (r *renter) seeRunning(t *testing.T, c client.Cluster) {
 	t.Helper()
 	r.await(t, c, client.Running) // a rank's first lines may be here before the server has heard that the last one started
 	c, err := r.Cluster(t.Context(), c.ID)
-	if err != nil || c.State != client.Running || !c.Billing || c.Network.BusbwGbps <= 0 || len(c.Nodes) != 2 || len(c.Nodes[1].GPUs) != 2 {
+	if err != nil || c.State != client.Running || !c.Billing || c.Network.BusbwGbps <= 0 || len(c.Nodes) != 2 ||
+		len(c.Nodes[1].GPUs) != 2 {
 		t.Errorf("%+v %v", c, err)
 	}
 	m, err := r.Metrics(t.Context(), c.ID, time.Time{}, time.Time{}, 0)

@@ -15,7 +15,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// running is everything on the machine that belongs to the platform: processes, containers, networks, firewall tables, mounts.
+// running is everything on the machine that belongs to the platform: processes, containers, networks, firewall tables,
+// mounts.
 func (p *platform) running() []string {
 	var out []string
 	for pid, args := range p.processes("") {
@@ -71,7 +72,8 @@ func (p *platform) stored() []string {
 		}
 	}
 	for _, h := range p.state.Hosts {
-		for _, l := range p.docker("image", "ls", "--filter", "reference=muster-"+host8(h.ID)+"/*", "--format", "{{.Repository}}:{{.Tag}}") {
+		for _, l := range p.docker("image", "ls", "--filter", "reference=muster-"+host8(h.ID)+"/*", "--format",
+			"{{.Repository}}:{{.Tag}}") {
 			out = append(out, "image "+l)
 		}
 	}

@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) (code int, err error) {
 	if os.Geteuid() != 0 {
-		return 1, errors.New("containers, network namespaces and the firewall need root: run `make test` as root or with sudo")
+		return 1,
+			errors.New("containers, network namespaces and the firewall need root: run `make test` as root or with sudo")
 	}
 	// PostgreSQL does not run as root, and has to reach its data: everybody may pass through.
 	if ground, err = os.MkdirTemp("/var/tmp", "muster-e2e-"); err != nil {
@@ -82,7 +83,8 @@ func sweep() {
 		}
 		states, _ := filepath.Glob(filepath.Join(dir, "*", "state.json"))
 		for _, s := range states {
-			if out, err := exec.Command(filepath.Join(bin, "muster"), "dev", "--down", filepath.Dir(s)).CombinedOutput(); err != nil {
+			if out, err := exec.Command(filepath.Join(bin, "muster"), "dev", "--down",
+				filepath.Dir(s)).CombinedOutput(); err != nil {
 				fmt.Fprintf(os.Stderr, "e2e: what an earlier run left in %s: %v: %s\n", filepath.Dir(s), err, out)
 			}
 		}
@@ -103,7 +105,12 @@ func programs() (string, error) {
 		return "", err
 	}
 	dir := filepath.Join(ground, "bin")
-	for name, cgo := range map[string]string{"muster": "0", "muster-agent": "1", "muster-guest": "0", "muster-demo-job": "0"} {
+	for name, cgo := range map[string]string{
+		"muster":          "0",
+		"muster-agent":    "1",
+		"muster-guest":    "0",
+		"muster-demo-job": "0",
+	} {
 		args := []string{"build", "-o", filepath.Join(dir, name)}
 		if cgo == "1" {
 			args = append(args, "-ldflags", "-extldflags=-Wl,-z,lazy") // NVML's newer symbols may be missing
@@ -114,7 +121,8 @@ func programs() (string, error) {
 			return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 		}
 	}
-	cmd := exec.Command(filepath.Join(root, "agent/gpu/fakenvml/build.sh"), filepath.Join(dir, "fakenvml", "libnvidia-ml.so.1"))
+	cmd := exec.Command(filepath.Join(root, "agent/gpu/fakenvml/build.sh"),
+		filepath.Join(dir, "fakenvml", "libnvidia-ml.so.1"))
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the fake NVML library: %w\n%s", err, out)

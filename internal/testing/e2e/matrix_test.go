@@ -33,9 +33,19 @@ var victims = []victim{
 	{name: "overlay", ends: []string{"completed"}},
 	{name: "guest", ends: []string{"completed", "guest_died"}},
 	{name: "workload", ends: []string{"completed", "workload_failed", "runtime_failed"}},
-	{name: "server", kill: func(m *matrix, _ node) { m.platform.kill(m.t) }, again: func(m *matrix) { m.platform.again(m.t) }, ends: []string{"completed"}},
+	{
+		name:  "server",
+		kill:  func(m *matrix, _ node) { m.platform.kill(m.t) },
+		again: func(m *matrix) { m.platform.again(m.t) },
+		ends:  []string{"completed"},
+	},
 	{name: "database", kill: func(m *matrix, _ node) { m.restartPostgres(m.t) }, ends: []string{"completed"}},
-	{name: "docker", kill: func(m *matrix, _ node) { m.engine.kill() }, again: func(m *matrix) { m.engine.start() }, ends: []string{"completed"}},
+	{
+		name:  "docker",
+		kill:  func(m *matrix, _ node) { m.engine.kill() },
+		again: func(m *matrix) { m.engine.start() },
+		ends:  []string{"completed"},
+	},
 }
 
 // phase is a moment in a rental: so long after the rent, or when something was seen.
@@ -47,7 +57,8 @@ type phase struct {
 	release bool // the renter releases it
 }
 
-// phases are those of a cluster of two that naps for two seconds. A part that is not there yet is killed as soon as it is.
+// phases are those of a cluster of two that naps for two seconds. A part that is not there yet is killed as soon as it
+// is.
 func phases() (out []phase) {
 	for _, ms := range []int{0, 100, 250, 500, 750, 1000, 1500, 2000, 3000} {
 		out = append(out, phase{name: strconv.Itoa(ms) + " ms", after: time.Duration(ms) * time.Millisecond})
@@ -55,8 +66,16 @@ func phases() (out []phase) {
 	pulls := func(m *matrix, s *client.Spec) func() { s.Image = m.bigImage(m.t, 60); return func() {} }
 	held := func(m *matrix, _ *client.Spec) func() { return m.freeze(m.t, "local-2") }
 	return append(out,
-		phase{name: "pulling", prepare: pulls, await: func(m *matrix, r *renter, c client.Cluster) { r.awaitNode(m.t, c, "pulling") }},
-		phase{name: "joining", prepare: held, await: func(m *matrix, r *renter, c client.Cluster) { r.awaitNode(m.t, c, "joining") }},
+		phase{
+			name:    "pulling",
+			prepare: pulls,
+			await:   func(m *matrix, r *renter, c client.Cluster) { r.awaitNode(m.t, c, "pulling") },
+		},
+		phase{
+			name:    "joining",
+			prepare: held,
+			await:   func(m *matrix, r *renter, c client.Cluster) { r.awaitNode(m.t, c, "joining") },
+		},
 		phase{name: "running", await: func(m *matrix, r *renter, c client.Cluster) { r.await(m.t, c, client.Running) }},
 		phase{name: "ending", await: func(m *matrix, r *renter, c client.Cluster) { r.awaitLine(m.t, c, 1, "ended") }},
 		phase{name: "released", release: true, await: func(m *matrix, r *renter, c client.Cluster) {
@@ -74,8 +93,8 @@ func phases() (out []phase) {
 	)
 }
 
-// Every part is killed in every phase of a rental. Each time the cluster comes to the end it should, what ran is paid to
-// the millisecond and nothing else, nothing is claimed any more and nothing is left.
+// Every part is killed in every phase of a rental. Each time the cluster comes to the end it should, what ran is paid
+// to the millisecond and nothing else, nothing is claimed any more and nothing is left.
 func TestMatrix(t *testing.T) {
 	for _, v := range victims {
 		t.Run(v.name, func(t *testing.T) {

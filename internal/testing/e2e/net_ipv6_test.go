@@ -10,8 +10,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
-// Two hosts have IPv6 alone, and reach the platform, its registry and each other by it; a third has IPv4 alone, behind a
-// router, and the relay joins them.
+// Two hosts have IPv6 alone, and reach the platform, its registry and each other by it; a third has IPv4 alone, behind
+// a router, and the relay joins them.
 func TestNetIPv6(t *testing.T) {
 	w := newWorld(t)
 	a := w.Box(t, "six-a", w.Internet, "", "1.00", "2001:db8::a/64")

@@ -45,7 +45,8 @@ func (f *field) mortals() []mortal {
 		{"overlay", overlay, nil, []string{"completed"}},
 		{"guest", container("guest"), nil, []string{"completed", "guest_died"}},
 		{"workload", container("work"), nil, []string{"completed", "workload_failed", "runtime_failed"}},
-		{"engine", func(_ *testing.T, b *box) bool { b.Engine.Kill(); return true }, func(_ *testing.T, b *box) { b.Engine.Start() }, []string{"completed"}},
+		{"engine", func(_ *testing.T, b *box) bool { b.Engine.Kill(); return true },
+			func(_ *testing.T, b *box) { b.Engine.Start() }, []string{"completed"}},
 		{"relay", killRelay, startRelay, []string{"completed"}},
 		{"server", killServer, func(t *testing.T, b *box) { startServer(t, b); f.AwaitServer(t) }, []string{"completed"}},
 	}
@@ -56,7 +57,8 @@ type moment struct {
 	name    string
 	hold    func(f *field, t *testing.T, victim, other *box, s *client.Spec) (let func()) // before the rent
 	reached func(n client.Node) bool                                                      // by the victim's node
-	release bool                                                                          // the renter releases it while it runs
+	// the renter releases it while it runs
+	release bool
 }
 
 var moments = []moment{
@@ -74,12 +76,17 @@ var moments = []moment{
 		return wall(other, "meta l4proto udp drop")
 	}, reached: func(n client.Node) bool { return n.Progress.Step == "preflight" }},
 	// The victim's command does not hear that it is to end.
-	{name: "stopping", release: true, reached: func(n client.Node) bool { return n.State == "stopping" || n.State == "stopped" }},
+	{
+		name:    "stopping",
+		release: true,
+		reached: func(n client.Node) bool { return n.State == "stopping" || n.State == "stopped" },
+	},
 }
 
 // wall keeps some of what a host sends and gets from it.
 func wall(b *box, rule string) (down func()) {
-	b.Run("nft", "table inet wall { chain out { type filter hook output priority 0; "+rule+"; }; chain in { type filter hook input priority 0; "+rule+"; }; }")
+	b.Run("nft", "table inet wall { chain out { type filter hook output priority 0; "+rule+
+		"; }; chain in { type filter hook input priority 0; "+rule+"; }; }")
 	return func() { b.Run("nft", "delete", "table", "inet", "wall") }
 }
 
@@ -89,9 +96,9 @@ func (f *field) freshImage(t *testing.T) string {
 	return f.Pulled(outside.bigImage(t, 1))
 }
 
-// Each part is killed in each phase before and after a job's running (TestNet kills them while it runs), on a host behind
-// a symmetric router. The cluster goes on to its end, or ends with a reason that names the part; what never ran is free,
-// no command runs twice, what ran is billed as the windows say, and nothing is left.
+// Each part is killed in each phase before and after a job's running (TestNet kills them while it runs), on a host
+// behind a symmetric router. The cluster goes on to its end, or ends with a reason that names the part; what never ran
+// is free, no command runs twice, what ran is billed as the windows say, and nothing is left.
 func TestNetKills(t *testing.T) {
 	f := &field{world: newWorld(t)}
 	f.cone = f.Box(t, "cone", f.Home(testnet.Preserving), "192.168.1.1", "1.00", "192.168.1.10/24")
@@ -163,7 +170,8 @@ func (f *field) strike(t *testing.T, m mortal, at moment) {
 		want = []string{"released_by_user"}
 	}
 	if !slices.Contains(want, got.Reason) || got.Epoch != 1 {
-		t.Errorf("it ended %s in epoch %d, %s: %s; want %v\n%s", got.State, got.Epoch, got.Reason, got.Detail, want, r.timeline(t, c))
+		t.Errorf("it ended %s in epoch %d, %s: %s; want %v\n%s", got.State, got.Epoch, got.Reason, got.Detail, want,
+			r.timeline(t, c))
 	}
 	u := r.settle(t, c)
 	if got.RunningAt == nil && u.Cost != 0 {
@@ -180,8 +188,8 @@ func (f *field) strike(t *testing.T, m mortal, at moment) {
 	t.Logf("struck while %s: %s, %s s billed. %s", seen, got.Reason, u.BillableSeconds, got.Detail)
 }
 
-// awaitMoment waits until the victim's node is at the moment, and returns what it is then. A cluster that has ended is past
-// every moment.
+// awaitMoment waits until the victim's node is at the moment, and returns what it is then. A cluster that has ended is
+// past every moment.
 func (f *field) awaitMoment(t *testing.T, r *renter, c client.Cluster, at moment) (seen string) {
 	t.Helper()
 	eventually(t, "the victim is "+at.name, func() bool {

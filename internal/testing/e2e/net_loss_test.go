@@ -68,13 +68,14 @@ func (f *field) awaitUnbilled(t *testing.T, r *renter, c client.Cluster) client.
 // windowClosed is when a cluster's first window ended, in ms since the epoch.
 const windowClosed = `SELECT closed_ms FROM cluster_window WHERE cluster_id = $1 AND n = 1`
 
-// blocked keeps one host's UDP from every other, while it and the server go on hearing each other: it is the one that is
-// replaced, though it says the same of all others.
+// blocked keeps one host's UDP from every other, while it and the server go on hearing each other: it is the one that
+// is replaced, though it says the same of all others.
 func (f *field) blocked(t *testing.T) {
 	r := f.renter(t, 50*money.Unit)
 	c := r.run(t, replaceable(f.job(5, time.Hour)))
 	r.awaitLine(t, c, 0, "step ")
-	f.symA.Run("nft", "table inet wall { chain out { type filter hook output priority 0; meta l4proto udp drop; }; chain in { type filter hook input priority 0; meta l4proto udp drop; }; }")
+	f.symA.Run("nft", "table inet wall { chain out { type filter hook output priority 0; meta l4proto udp drop; }; "+
+		"chain in { type filter hook input priority 0; meta l4proto udp drop; }; }")
 	defer f.symA.Run("nft", "delete", "table", "inet", "wall")
 	now := f.awaitReplaced(t, r, c, f.symA)
 	r.awaitLine(t, now, 0, "step ")
@@ -107,7 +108,8 @@ func (f *field) cutOff(t *testing.T) {
 	}
 	t.Logf("%s %s: %s", lost.State, lost.Reason, lost.Detail)
 	now := f.awaitReplaced(t, r, c, f.symB)
-	t.Logf("%s from the cut to the end of the charging, %s to the command running on the other host", detected.Round(100*time.Millisecond), time.Since(cut).Round(100*time.Millisecond))
+	t.Logf("%s from the cut to the end of the charging, %s to the command running on the other host",
+		detected.Round(100*time.Millisecond), time.Since(cut).Round(100*time.Millisecond))
 	r.awaitLine(t, now, 0, "step ")
 	mend()
 	eventually(t, "the host that came back has cleaned up", func() bool { return len(f.symB.Left()) == 0 })
@@ -130,7 +132,8 @@ func (f *field) cutOffForGood(t *testing.T) {
 	defer f.symB.Link.Set(testnet.Fault{})
 	f.awaitUnbilled(t, r, c)
 	got, err := r.WaitCluster(t.Context(), c.ID, client.Failed, nil)
-	if err != nil || got.Reason != "host_lost" || !strings.Contains(got.Detail, "could no longer be reached") || !strings.Contains(got.Detail, "proven up are charged") {
+	if err != nil || got.Reason != "host_lost" || !strings.Contains(got.Detail, "could no longer be reached") ||
+		!strings.Contains(got.Detail, "proven up are charged") {
 		t.Errorf("%s %s: %s (%v)\n%s", got.State, got.Reason, got.Detail, err, r.timeline(t, c))
 	}
 	t.Log(got.Detail)

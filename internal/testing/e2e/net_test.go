@@ -30,7 +30,8 @@ func newField(t *testing.T) *field {
 	lan := f.Home(testnet.Preserving)
 	f.a1, f.a2 = home("a1", lan, "192.168.1.10/24"), home("a2", lan, "192.168.1.11/24")
 	f.cone = home("cone", f.Home(testnet.Preserving), "192.168.1.10/24")
-	f.symA, f.symB = home("sym-a", f.Home(testnet.Symmetric), "192.168.1.10/24"), home("sym-b", f.Home(testnet.Symmetric), "192.168.1.10/24")
+	f.symA, f.symB = home("sym-a", f.Home(testnet.Symmetric), "192.168.1.10/24"), home("sym-b", f.Home(testnet.Symmetric),
+		"192.168.1.10/24")
 	f.spare = f.Box(t, "spare", f.Internet, "", "3.00", "203.0.113.50/24")
 	return f
 }
@@ -129,7 +130,8 @@ func (f *field) slowPair(t *testing.T) {
 	slow := false
 	for _, n := range got.Nodes {
 		if f.Boxes[n.HostID] == f.symB {
-			slow = strings.Contains(got.Detail, fmt.Sprintf("from rank %d to", n.Rank)) || strings.Contains(got.Detail, fmt.Sprintf("to rank %d with", n.Rank))
+			slow = strings.Contains(got.Detail, fmt.Sprintf("from rank %d to", n.Rank)) ||
+				strings.Contains(got.Detail, fmt.Sprintf("to rank %d with", n.Rank))
 		}
 	}
 	if !slow || !strings.Contains(got.Detail, "Nothing was charged") {
@@ -150,11 +152,13 @@ func (f *field) partsDie(t *testing.T) {
 		kill  func(t *testing.T, b *box, c client.Cluster)
 		fails string // "": the job goes on
 	}{
-		{"overlay", func(t *testing.T, b *box, _ client.Cluster) { testfield.KillAll(t, b.Host, "muster-agent overlay ") }, ""},
+		{"overlay", func(t *testing.T, b *box, _ client.Cluster) { testfield.KillAll(t, b.Host, "muster-agent overlay ") },
+			""},
 		{"agent", func(t *testing.T, b *box, _ client.Cluster) { b.Agent.Kill(t); b.Agent.Start(t) }, ""},
 		{"engine", func(t *testing.T, b *box, _ client.Cluster) { b.Engine.Kill(); b.Engine.Start() }, ""},
 		{"relay", func(t *testing.T, _ *box, _ client.Cluster) { f.Relay.Kill(t); f.Relay.Start(t) }, ""},
-		{"server", func(t *testing.T, _ *box, _ client.Cluster) { f.Server.Kill(t); f.Server.Start(t); f.AwaitServer(t) }, ""},
+		{"server", func(t *testing.T, _ *box, _ client.Cluster) { f.Server.Kill(t); f.Server.Start(t); f.AwaitServer(t) },
+			""},
 		{"guest", func(t *testing.T, b *box, _ client.Cluster) { killContainer(t, b, "guest") }, "guest_died"},
 		{"workload", func(t *testing.T, b *box, _ client.Cluster) { killContainer(t, b, "work") }, "workload_failed"},
 	} {

@@ -13,8 +13,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
-// PyTorch's DistributedDataParallel over three hosts behind three routers trains, again and again; one host is cut off in
-// the midst of it, another takes its rank, and every training that ends has the same parameters on every rank.
+// PyTorch's DistributedDataParallel over three hosts behind three routers trains, again and again; one host is cut off
+// in the midst of it, another takes its rank, and every training that ends has the same parameters on every rank.
 func TestNetTorch(t *testing.T) {
 	tarFile := os.Getenv("MUSTER_TEST_TORCH")
 	if tarFile == "" {

@@ -8,14 +8,15 @@ import (
 	"github.com/google/uuid"
 )
 
-// TestAnOperatorsJourneyInABrowser walks from signing up to a host that is on the market, with a real agent at the other
-// end, and out again.
+// TestAnOperatorsJourneyInABrowser walks from signing up to a host that is on the market, with a real agent at the
+// other end, and out again.
 func TestAnOperatorsJourneyInABrowser(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)
 	b := p.browse(t)
 	b.open("/signup")
-	b.submit("form button[type=submit]", "#name", "garage", "#email", uuid.NewString()+"@muster.example", "#password", "a long enough sentence")
+	b.submit("form button[type=submit]", "#name", "garage", "#email", uuid.NewString()+"@muster.example", "#password",
+		"a long enough sentence")
 	b.reads(".who", "garage")
 
 	b.open("/hosts")

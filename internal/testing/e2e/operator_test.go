@@ -55,7 +55,8 @@ func (h *newHost) agent(args ...string) *exec.Cmd {
 
 // enroll runs the enrolment command with a token on its standard input, as operators are told to.
 func (h *newHost) enroll(token string) (string, error) {
-	cmd := h.agent("enroll", "--url", h.p.AgentURL, "--ca", filepath.Join(h.p.dir, "tls", "ca.pem"), "--advertise", "127.0.0.1")
+	cmd := h.agent("enroll", "--url", h.p.AgentURL, "--ca", filepath.Join(h.p.dir, "tls", "ca.pem"), "--advertise",
+		"127.0.0.1")
 	cmd.Stdin = strings.NewReader(token)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -68,7 +69,8 @@ func (h *newHost) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	h.run = h.agent("run", "--guest", filepath.Join(bin, "muster-guest"), "--allow-registry", h.p.registry(), "--advertise", "127.0.0.1")
+	h.run = h.agent("run", "--guest", filepath.Join(bin, "muster-guest"), "--allow-registry", h.p.registry(),
+		"--advertise", "127.0.0.1")
 	h.run.Stdout, h.run.Stderr = log, log
 	h.run.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := h.run.Start(); err != nil {
@@ -130,7 +132,10 @@ func TestAnOperatorsJourney(t *testing.T) {
 		})
 		return got
 	}
-	got := host("the host is reachable", func(h client.Host) bool { return h.Reachable && len(h.GPUs) == 2 && len(h.Offers) == 1 })
+	got := host("the host is reachable", func(h client.Host) bool {
+		return h.Reachable && len(h.GPUs) == 2 &&
+			len(h.Offers) == 1
+	})
 	if got.Selling || got.NotSelling == "" || got.Region != "eu-west" || !got.Simulated || got.Offers[0].Price != nil {
 		t.Errorf("before it has a price: %+v", got)
 	}
@@ -191,7 +196,8 @@ func TestAnOperatorsJourney(t *testing.T) {
 	var sum money.Nano
 	for i, l := range e.Leases {
 		sum += l.Earned
-		if share := money.Share(usages[0].Cost, 850_000); i == 0 && l.Earned != share && l.Earned != money.Share(usages[1].Cost, 850_000) {
+		if share := money.Share(usages[0].Cost, 850_000); i == 0 && l.Earned != share &&
+			l.Earned != money.Share(usages[1].Cost, 850_000) {
 			t.Errorf("earned %s, want %s", l.Earned, share)
 		}
 	}
@@ -201,7 +207,8 @@ func TestAnOperatorsJourney(t *testing.T) {
 	if _, err := operator.ActOnHost(t.Context(), who.Host, "retire"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a retired host is listed no more", func() bool { return listed() == 0 }) // a list may be market.MaxAge old
+	// a list may be market.MaxAge old
+	eventually(t, "a retired host is listed no more", func() bool { return listed() == 0 })
 	if _, err := r.Rent(t.Context(), spec); !fault.Is(err, fault.NoCapacity) {
 		t.Errorf("rented on a retired host: %v", err)
 	}

@@ -25,7 +25,13 @@ func TestPartsDieWhileRunning(t *testing.T) {
 		{part: "overlay", kill: node.killOverlay, state: client.Released, reason: "completed"},
 		{part: "agent", kill: func(n node) { n.signalAgent(syscall.SIGKILL) }, state: client.Released, reason: "completed"},
 		{part: "guest", kill: func(n node) { n.killContainer("guest") }, state: client.Failed, reason: "guest_died"},
-		{part: "workload", kill: func(n node) { n.killContainer("work") }, state: client.Failed, reason: "workload_failed", detail: "exit code"},
+		{
+			part:   "workload",
+			kill:   func(n node) { n.killContainer("work") },
+			state:  client.Failed,
+			reason: "workload_failed",
+			detail: "exit code",
+		},
 	} {
 		r := p.renter(t, 10*money.Unit)
 		c := r.rent(t, p.endless()) // before anything is killed: a host whose agent is away is not rented
@@ -57,8 +63,8 @@ func (r *renter) awaitLine(t *testing.T, c client.Cluster, rank int, text string
 	eventually(t, "the log says "+text, func() bool { return strings.Contains(r.logs(t, c, rank), text) })
 }
 
-// billed checks that what ran is paid for, and no more: just the windows, which are all of the run but what trouble took
-// that the job survived.
+// billed checks that what ran is paid for, and no more: just the windows, which are all of the run but what trouble
+// took that the job survived.
 func (r *renter) billed(t *testing.T, c client.Cluster, u client.Usage) {
 	t.Helper()
 	c, err := r.Cluster(t.Context(), c.ID)
@@ -72,8 +78,10 @@ func (r *renter) billed(t *testing.T, c client.Cluster, u client.Usage) {
 	}
 	slack := float64(5 + r.asTheWindows(t, c, u))
 	// From the last start to the last end as the hosts prove them; a cluster that was released has no such end.
-	const proved = `SELECT coalesce(extract(epoch FROM max(exit_at) - max(started_at)) * 1000, -1)::bigint FROM node WHERE cluster_id = $1`
-	if ms := r.p.sql(t, proved, c.ID); ms >= 0 && (sec*1000 < float64(ms)-slack && !strings.Contains(story, "node_lost") || sec*1000 > float64(ms)+slack) {
+	const proved = `SELECT coalesce(extract(epoch FROM max(exit_at) - max(started_at)) * 1000, -1)::bigint FROM node WHERE
+		cluster_id = $1`
+	if ms := r.p.sql(t, proved, c.ID); ms >= 0 && (sec*1000 < float64(ms)-slack && !strings.Contains(story, "node_lost") ||
+		sec*1000 > float64(ms)+slack) {
 		t.Errorf("%s s are billed, %d ms are proved\n%s", u.BillableSeconds, ms, story)
 	}
 }

@@ -71,7 +71,11 @@ func own(t *testing.T, args ...string) *platform {
 // ownIn is own with more in the platform's environment.
 func ownIn(t *testing.T, env []string, args ...string) *platform {
 	t.Helper()
-	p := &platform{dir: filepath.Join(ground, strings.NewReplacer("/", "-", " ", "-").Replace(t.Name())), args: args, env: env}
+	p := &platform{
+		dir:  filepath.Join(ground, strings.NewReplacer("/", "-", " ", "-").Replace(t.Name())),
+		args: args,
+		env:  env,
+	}
 	err := p.run()
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -97,7 +101,8 @@ func (p *platform) run() error {
 		return err
 	}
 	defer log.Close()
-	p.cmd = exec.Command(filepath.Join(bin, "muster"), append([]string{"dev", "--state", p.dir, "--listen", "127.0.0.1:0", "--log-level", "INFO"}, p.args...)...)
+	p.cmd = exec.Command(filepath.Join(bin, "muster"),
+		append([]string{"dev", "--state", p.dir, "--listen", "127.0.0.1:0", "--log-level", "INFO"}, p.args...)...)
 	p.cmd.Env = append(os.Environ(), p.env...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	// Should the test be killed, the platform ends in order.
@@ -346,7 +351,8 @@ func until(t *testing.T, what string, do func() error) {
 			t.Fatalf("not within %s: %s: %v", patience, what, err)
 		}
 		time.Sleep(pause)
-		pause = min(pause*3/2, 250*time.Millisecond) // an API allows a caller 1200 requests a minute, and others need the machine
+		// an API allows a caller 1200 requests a minute, and others need the machine
+		pause = min(pause*3/2, 250*time.Millisecond)
 	}
 }
 

@@ -160,8 +160,10 @@ func TestNoCapacityAndNoFunds(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)
 	r := p.renter(t, 0)
-	want(t, "no funds", r.call(t, "POST", "/clusters", fmt.Sprintf(`{"nodes":1,"gpus_per_node":1,"image":%q}`, p.DemoImage)), 402, fault.InsufficientFunds)
-	want(t, "no funds for a quote", r.call(t, "POST", "/quotes", fmt.Sprintf(`{"nodes":1,"gpus_per_node":1,"image":%q}`, p.DemoImage)), 402, fault.InsufficientFunds)
+	want(t, "no funds", r.call(t, "POST", "/clusters", fmt.Sprintf(`{"nodes":1,"gpus_per_node":1,"image":%q}`,
+		p.DemoImage)), 402, fault.InsufficientFunds)
+	want(t, "no funds for a quote", r.call(t, "POST", "/quotes", fmt.Sprintf(`{"nodes":1,"gpus_per_node":1,"image":%q}`,
+		p.DemoImage)), 402, fault.InsufficientFunds)
 	r.topUp(t, 10*money.Unit)
 	for _, tc := range []struct {
 		change     func(*client.Spec)
@@ -180,7 +182,8 @@ func TestNoCapacityAndNoFunds(t *testing.T) {
 		f := fault.From(err)
 		if f == nil || f.Kind != fault.NoCapacity {
 			t.Errorf("%+v: %v", s, err)
-		} else if why := fmt.Sprint(f.Extra["explain"]); !strings.Contains(why, "excluded_hosts") || !strings.Contains(why, tc.constraint) {
+		} else if why := fmt.Sprint(f.Extra["explain"]); !strings.Contains(why, "excluded_hosts") ||
+			!strings.Contains(why, tc.constraint) {
 			t.Errorf("%+v: explained by %s", s, why)
 		}
 	}
@@ -209,7 +212,8 @@ func TestQuotesEnd(t *testing.T) {
 	// Two minutes pass.
 	p.sql(t, "UPDATE quote SET expires_at = expires_at - interval '2 minutes'")
 	p.sql(t, "UPDATE gpu_claim SET expires_at = expires_at - interval '2 minutes' WHERE expires_at IS NOT NULL")
-	if _, err := r.RentQuote(t.Context(), q.ID, client.Spec{}); !fault.Is(err, fault.Conflict) && !fault.Is(err, fault.NotFound) {
+	if _, err := r.RentQuote(t.Context(), q.ID, client.Spec{}); !fault.Is(err, fault.Conflict) &&
+		!fault.Is(err, fault.NotFound) {
 		t.Errorf("rented by an expired quote: %v", err)
 	}
 	eventually(t, "the quote is expired and its GPUs are free", func() bool {

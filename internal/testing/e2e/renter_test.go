@@ -33,13 +33,17 @@ func (p *platform) renter(t *testing.T, funds money.Nano) *renter {
 	t.Helper()
 	from := &net.TCPAddr{IP: net.IPv4(127, byte(1+rand.IntN(254)), byte(rand.IntN(256)), byte(1+rand.IntN(254)))}
 	dialer := &net.Dialer{LocalAddr: from, Timeout: 10 * time.Second}
-	r := &renter{p: p, http: &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 16}}}
+	r := &renter{
+		p:    p,
+		http: &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 16}},
+	}
 	t.Cleanup(r.http.CloseIdleConnections)
 	anonymous, err := client.New(p.URL, "", client.WithHTTP(r.http))
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, err := anonymous.SignUp(t.Context(), uuid.NewString()+"@muster.example", "a password for "+uuid.NewString(), t.Name())
+	who, err := anonymous.SignUp(t.Context(), uuid.NewString()+"@muster.example", "a password for "+uuid.NewString(),
+		t.Name())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,8 +78,8 @@ func (p *platform) spec(nodes, gpus int, command ...string) client.Spec {
 	return client.Spec{Nodes: nodes, GPUsPerNode: gpus, Image: p.DemoImage, Command: command, DiskGB: 1}
 }
 
-// rent rents, and tells the cluster's story should the test fail. It is released then: a test that ends half way keeps no
-// GPUs from the others.
+// rent rents, and tells the cluster's story should the test fail. It is released then: a test that ends half way keeps
+// no GPUs from the others.
 func (r *renter) rent(t *testing.T, s client.Spec) client.Cluster {
 	t.Helper()
 	c, err := r.Rent(t.Context(), s)
@@ -95,7 +99,8 @@ func (r *renter) log(t *testing.T, c client.Cluster) {
 	ctx, cancel := afterwards(t)
 	defer cancel()
 	now, err := r.Cluster(ctx, c.ID)
-	t.Logf("%s: %s %s: %s (%v)\n%s\n%s", c.ID, now.State, now.Reason, now.Detail, err, r.timeline(t, c), r.p.text(t, clocks, c.ID))
+	t.Logf("%s: %s %s: %s (%v)\n%s\n%s", c.ID, now.State, now.Reason, now.Detail, err, r.timeline(t, c),
+		r.p.text(t, clocks, c.ID))
 	t.Log(r.p.about(append(r.p.leases(ctx, c), c.ID.String())...))
 	_, _ = r.Release(ctx, c.ID) // it has ended, or the platform has
 }

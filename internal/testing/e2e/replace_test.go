@@ -43,7 +43,8 @@ func TestAnotherHostTakesARank(t *testing.T) {
 	}
 	u := r.settle(t, c)
 	r.owes(t, u)
-	if len(u.Credits) != 1 || u.Credits[0].Reason != "guest_died" || u.Credits[0].HostID != first.HostID || u.Credits[0].HostID == (id.Host{}) {
+	if len(u.Credits) != 1 || u.Credits[0].Reason != "guest_died" || u.Credits[0].HostID != first.HostID ||
+		u.Credits[0].HostID == (id.Host{}) {
 		t.Errorf("credited: %+v\n%s", u.Credits, r.timeline(t, c))
 	}
 }

@@ -47,11 +47,18 @@ func (p *platform) startReplica(t *testing.T, name string) *replica {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	r := &replica{url: "http://" + at[0], ssh: at[5], cmd: exec.Command(filepath.Join(bin, "muster"), "server"), ended: make(chan struct{})}
+	r := &replica{
+		url:   "http://" + at[0],
+		ssh:   at[5],
+		cmd:   exec.Command(filepath.Join(bin, "muster"), "server"),
+		ended: make(chan struct{}),
+	}
 	tls := filepath.Join(p.dir, "tls")
 	r.cmd.Env = append(append(os.Environ(), routes(name, at[1], at[4])...),
-		"MUSTER_DATABASE_URL="+p.PostgresURL, "MUSTER_SECRET="+p.state.Secret, "MUSTER_LISTEN="+at[0], "MUSTER_AGENT_LISTEN="+at[1], "MUSTER_NATS_LISTEN="+at[2],
-		"MUSTER_METRICS_LISTEN="+at[3], "MUSTER_TLS_CERT="+filepath.Join(tls, "server.pem"), "MUSTER_TLS_KEY="+filepath.Join(tls, "server.key"),
+		"MUSTER_DATABASE_URL="+p.PostgresURL, "MUSTER_SECRET="+p.state.Secret, "MUSTER_LISTEN="+at[0], "MUSTER_AGENT_LISTEN="+
+			at[1], "MUSTER_NATS_LISTEN="+at[2],
+		"MUSTER_METRICS_LISTEN="+at[3], "MUSTER_TLS_CERT="+filepath.Join(tls, "server.pem"), "MUSTER_TLS_KEY="+
+			filepath.Join(tls, "server.key"),
 		"MUSTER_TLS_CA="+filepath.Join(tls, "ca.pem"), "MUSTER_ALLOW_SIMULATED=true",
 		"MUSTER_GATEWAY_LISTEN="+at[5], "MUSTER_APPS_DOMAIN=localhost:"+strings.Split(p.URL, ":")[2])
 	r.cmd.Stdout, r.cmd.Stderr = out, out
@@ -96,7 +103,8 @@ func readiness(url string) error {
 	return nil
 }
 
-// freeAddrs are loopback addresses nobody listens on, of ports that the kernel hands to no outgoing connection meanwhile.
+// freeAddrs are loopback addresses nobody listens on, of ports that the kernel hands to no outgoing connection
+// meanwhile.
 func freeAddrs(t *testing.T, n int) (out []string) {
 	t.Helper()
 	for try := 0; len(out) < n; try++ {
@@ -151,7 +159,8 @@ func (p *platform) shellsThrough(t *testing.T, urls []string, gateway string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.wants(t, "1\n", "", "-o", "HostName="+host, "-o", "Port="+port, "-o", "HostKeyAlias=["+strings.Replace(p.GatewayAddr, ":", "]:", 1), c.ID.String()+".1@gateway", "echo $RANK")
+	g.wants(t, "1\n", "", "-o", "HostName="+host, "-o", "Port="+port, "-o", "HostKeyAlias=["+strings.Replace(p.GatewayAddr,
+		":", "]:", 1), c.ID.String()+".1@gateway", "echo $RANK")
 	link, err := r.PortLink(t.Context(), c.ID, 1, 8899)
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +196,8 @@ func TestReplicasShareAFleet(t *testing.T) {
 	for _, url := range urls {
 		logs = append(logs, (&renter{Client: r.through(t, url)}).follow(t.Context(), t, c, 1))
 	}
-	if got, err := r.through(t, third.url).WaitCluster(t.Context(), c.ID, client.Released, nil); err != nil || got.Reason != "completed" {
+	if got, err := r.through(t, third.url).WaitCluster(t.Context(), c.ID, client.Released, nil); err != nil ||
+		got.Reason != "completed" {
 		t.Errorf("%s %s: %v\n%s", got.State, got.Detail, err, r.timeline(t, c))
 	}
 	for i, log := range logs {
@@ -241,7 +251,8 @@ func (h *hammer) run(renters, rounds int, halfway func()) {
 	if h.rented.Load() >= fewest {
 		return
 	}
-	late := h.p.renter(h.t, 20*money.Unit) // the machine was full all the time: what was rented first was still being cleaned up
+	// the machine was full all the time: what was rented first was still being cleaned up
+	late := h.p.renter(h.t, 20*money.Unit)
 	eventually(h.t, "something is rented", func() bool { h.round(late); return h.rented.Load() >= fewest })
 	h.after(late)
 }
@@ -263,7 +274,10 @@ func (h *hammer) round(r *renter) {
 		return
 	}
 	var cl client.Cluster
-	if !h.try(r, "rent", func(c *client.Client) (err error) { cl, err = c.RentQuote(ctx, q.ID, client.Spec{}); return err }) {
+	if !h.try(r, "rent", func(c *client.Client) (err error) {
+		cl, err = c.RentQuote(ctx, q.ID, client.Spec{})
+		return err
+	}) {
 		return
 	}
 	h.rented.Add(1)
@@ -301,7 +315,8 @@ func (h *hammer) try(r *renter, what string, do func(*client.Client) error) (don
 
 // after waits for the renter's clusters to be settled, and checks the renter's money.
 func (h *hammer) after(r *renter) {
-	page, err := client.All(h.t.Context(), func(ctx context.Context, p client.PageOf) (client.Page[client.Cluster], error) {
+	page, err := client.All(h.t.Context(), func(ctx context.Context, p client.PageOf) (client.Page[client.Cluster],
+		error) {
 		return r.Clusters(ctx, "", p)
 	})
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
-// A cluster of three hosts behind three routers: two meet through their routers, the third's takes another port for every
-// destination, and it is reached through the relay. They train, end with the same parameters, and leave nothing.
+// A cluster of three hosts behind three routers: two meet through their routers, the third's takes another port for
+// every destination, and it is reached through the relay. They train, end with the same parameters, and leave nothing.
 func TestAClusterAcrossRouters(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// fillsScratch is a job that says what it finds in its scratch, what room that gives it reads as, and how much it holds. Most of it
-// is allocated, not written, which is quicker and the same to the file system.
+// fillsScratch is a job that says what it finds in its scratch, what room that gives it reads as, and how much it
+// holds. Most of it is allocated, not written, which is quicker and the same to the file system.
 const fillsScratch = `$| = 1;
 my $dir = $ENV{MUSTER_SCRATCH};
 opendir(my $d, $dir) or die "$dir: $!";
@@ -35,8 +35,8 @@ sleep 3600;
 
 var filledScratch = regexp.MustCompile(`found (\d+), zeros (\w+), held (\d+), then: ([^\n]*)`)
 
-// Two nodes ask for a gigabyte of scratch each, have all of it and no byte more, and find nothing of what was there before. When
-// they are gone nothing is left of it on their hosts, and those who come after find nothing either.
+// Two nodes ask for a gigabyte of scratch each, have all of it and no byte more, and find nothing of what was there
+// before. When they are gone nothing is left of it on their hosts, and those who come after find nothing either.
 func TestScratch(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)
@@ -44,7 +44,11 @@ func TestScratch(t *testing.T) {
 	spec := p.spec(2, 1, "perl", "-e", fillsScratch)
 	spec.Image, spec.ScratchGB = p.shellImage(t), each/1_000_000_000
 	fallocate := map[string]int{"amd64": 285, "arm64": 47}[runtime.GOARCH]
-	spec.Env = map[string]string{"FALLOCATE": strconv.Itoa(fallocate), "MOST": strconv.Itoa(most), "MARK": "what a renter wrote"}
+	spec.Env = map[string]string{
+		"FALLOCATE": strconv.Itoa(fallocate),
+		"MOST":      strconv.Itoa(most),
+		"MARK":      "what a renter wrote",
+	}
 	for _, who := range []string{"the first", "who comes after"} {
 		r := p.renter(t, 10*money.Unit)
 		c := r.run(t, spec)
@@ -59,7 +63,8 @@ func TestScratch(t *testing.T) {
 				return said != nil
 			})
 			held, err := strconv.ParseInt(said[3], 10, 64)
-			if err != nil || said[1] != "0" || said[2] != "yes" || held > each || held < each*95/100 || said[4] != "No space left on device" {
+			if err != nil || said[1] != "0" || said[2] != "yes" || held > each || held < each*95/100 ||
+				said[4] != "No space left on device" {
 				t.Errorf("%s: rank %d says %q", who, rank, said[0])
 			}
 			if m := p.mounts(lease); len(m) != 1 {

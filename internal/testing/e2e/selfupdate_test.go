@@ -50,7 +50,8 @@ func (r *releases) build(t *testing.T, version string) []byte {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "muster-agent")
 	pinned := base64.StdEncoding.EncodeToString(r.key.Public().(ed25519.PublicKey))
-	cmd := exec.Command("go", "build", "-o", out, "-ldflags", "-X main.version="+version+" -X main.releaseKeys="+pinned+" -extldflags=-Wl,-z,lazy", "./cmd/muster-agent")
+	cmd := exec.Command("go", "build", "-o", out, "-ldflags", "-X main.version="+version+" -X main.releaseKeys="+pinned+
+		" -extldflags=-Wl,-z,lazy", "./cmd/muster-agent")
 	cmd.Dir, cmd.Env = filepath.Join("..", "..", ".."), append(os.Environ(), "CGO_ENABLED=1")
 	if b, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", version, err, b)
@@ -73,7 +74,12 @@ func (r *releases) publish(t *testing.T, version string, agent []byte) string {
 	z := gzip.NewWriter(&b)
 	w := tar.NewWriter(z)
 	for name, program := range map[string][]byte{"muster-agent": agent, "muster-guest": guest} {
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(program)), Typeflag: tar.TypeReg}); err != nil {
+		if err := w.WriteHeader(&tar.Header{
+			Name:     name,
+			Mode:     0o755,
+			Size:     int64(len(program)),
+			Typeflag: tar.TypeReg,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.Write(program); err != nil {
@@ -91,7 +97,11 @@ func (r *releases) publish(t *testing.T, version string, agent []byte) string {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for file, content := range map[string][]byte{name: b.Bytes(), "SHA256SUMS": list, "SHA256SUMS.sig": ed25519.Sign(r.key, list)} {
+	for file, content := range map[string][]byte{
+		name:             b.Bytes(),
+		"SHA256SUMS":     list,
+		"SHA256SUMS.sig": ed25519.Sign(r.key, list),
+	} {
 		if err := os.WriteFile(filepath.Join(dir, file), content, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +134,8 @@ func (h *newHost) launch(t *testing.T, version string, agent []byte, source stri
 		t.Fatal(err)
 	}
 	defer log.Close()
-	h.run = exec.Command(filepath.Join(lib, "current", "muster-agent"), "launch", "--state", h.state, "--allow-registry", h.p.registry(),
+	h.run = exec.Command(filepath.Join(lib, "current", "muster-agent"), "launch", "--state", h.state, "--allow-registry",
+		h.p.registry(),
 		"--allow-source", strings.TrimPrefix(source, "http://"), "--probation", "2s", "--advertise", "127.0.0.1")
 	h.run.Env, h.run.Stdout, h.run.Stderr = h.env, log, log
 	h.run.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -173,7 +184,11 @@ func TestAnAgentReplacesItself(t *testing.T) {
 	})
 	channel := func(version, source string) {
 		t.Helper()
-		if _, err := admin.SetAgentChannel(t.Context(), "replaces", client.ChannelChange{Version: version, Source: source, Percent: 100}); err != nil {
+		if _, err := admin.SetAgentChannel(t.Context(), "replaces", client.ChannelChange{
+			Version: version,
+			Source:  source,
+			Percent: 100,
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -191,12 +206,16 @@ func TestAnAgentReplacesItself(t *testing.T) {
 	eventually(t, "the host is listed", func() bool { c, err = r.Rent(t.Context(), spec); return err == nil })
 	c = r.await(t, c, client.Running)
 	running := func() string {
-		return strings.Join(p.docker("ps", "--no-trunc", "--filter", "label=muster.host="+who.Host.String(), "--format", "{{.ID}} {{.CreatedAt}}"), "\n")
+		return strings.Join(p.docker("ps", "--no-trunc", "--filter", "label=muster.host="+who.Host.String(), "--format",
+			"{{.ID}} {{.CreatedAt}}"), "\n")
 	}
 	before := running()
 
 	channel("v1.1.0", shop.publish(t, "v1.1.0", next))
-	host("the new version runs and is kept", func(h client.Host) bool { return h.AgentVersion == "v1.1.0" && h.Agent.State == "done" })
+	host("the new version runs and is kept", func(h client.Host) bool {
+		return h.AgentVersion == "v1.1.0" &&
+			h.Agent.State == "done"
+	})
 	broken := []byte(`#!/bin/sh
 case $1 in
 version) echo "muster-agent v1.2.0 (protocol 1)" ;;
@@ -205,7 +224,10 @@ run) echo "it does not work" >&2; exit 4 ;;
 esac
 `)
 	channel("v1.2.0", shop.publish(t, "v1.2.0", broken))
-	back := host("the broken version is given up", func(h client.Host) bool { return h.AgentVersion == "v1.1.0" && h.Agent.State == "rolled_back" })
+	back := host("the broken version is given up", func(h client.Host) bool {
+		return h.AgentVersion == "v1.1.0" &&
+			h.Agent.State == "rolled_back"
+	})
 	if !strings.Contains(back.Agent.Detail, "exit status 4") || back.Agent.Update != "v1.2.0" {
 		t.Errorf("%+v", back.Agent)
 	}

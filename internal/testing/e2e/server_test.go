@@ -81,7 +81,8 @@ func (p *platform) restartPostgres(t *testing.T) {
 	if err != nil || len(dirs) == 0 {
 		t.Fatal("no pg_ctl")
 	}
-	cmd := exec.Command(dirs[len(dirs)-1], "-D", p.state.Postgres.Data, "-m", "immediate", "-w", "-t", "180", "-l", filepath.Join(p.state.Postgres.Data, "server.log"), "restart")
+	cmd := exec.Command(dirs[len(dirs)-1], "-D", p.state.Postgres.Data, "-m", "immediate", "-w", "-t", "180", "-l",
+		filepath.Join(p.state.Postgres.Data, "server.log"), "restart")
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: postgresUser(t)}
 	out, err := os.CreateTemp(t.TempDir(), "pg_ctl") // a pipe would stay open in the server that stays

@@ -71,7 +71,8 @@ func (r *renter) stranger(t *testing.T) *guest {
 	for _, k := range gateway.HostKeys {
 		fmt.Fprintf(&known, "[%s]:%s %s\nnode-1 %s\n", host, port, k, k)
 	}
-	config := fmt.Sprintf("Host gateway\n  HostName %s\n  Port %s\nHost *\n  IdentityFile %s\n  IdentitiesOnly yes\n  BatchMode yes\n  LogLevel ERROR\n  UserKnownHostsFile %s\n  StrictHostKeyChecking yes\n",
+	config := fmt.Sprintf("Host gateway\n  HostName %s\n  Port %s\nHost *\n  IdentityFile %s\n  IdentitiesOnly yes\n  "+
+		"BatchMode yes\n  LogLevel ERROR\n  UserKnownHostsFile %s\n  StrictHostKeyChecking yes\n",
 		host, port, key, filepath.Join(g.dir, "known"))
 	g.config, g.keys = filepath.Join(g.dir, "config"), gateway.HostKeys
 	for path, text := range map[string]string{g.config: config, filepath.Join(g.dir, "known"): known.String()} {
@@ -154,11 +155,13 @@ func TestShell(t *testing.T) {
 		g.wants(t, "0\n", "", c.ID.String()+"@gateway", `echo $RANK`)
 		g.wants(t, "3\n", "a\nb\nc\n", at(0), "wc -l")
 		g.wants(t, "de_DE\n", "", "-o", "SetEnv=LC_ALL=de_DE", at(0), "echo $LC_ALL")
-		if out, errs, code := g.run(t, "", "ssh", at(1), "echo out; echo err >&2; exit 41"); out != "out\n" || errs != "err\n" || code != 41 {
+		if out, errs, code := g.run(t, "", "ssh", at(1), "echo out; echo err >&2; exit 41"); out != "out\n" ||
+			errs != "err\n" || code != 41 {
 			t.Errorf("%q %q %d", out, errs, code)
 		}
 		// From rank to rank, as mpirun does it.
-		g.wants(t, "1 node-1 in 0\n", "in\n", at(0), `$OMPI_MCA_plm_rsh_agent -x node-1 'read x; echo $RANK $(cat /etc/hostname) $x' | while read l; do echo $l $RANK; done`)
+		g.wants(t, "1 node-1 in 0\n", "in\n", at(0),
+			`$OMPI_MCA_plm_rsh_agent -x node-1 'read x; echo $RANK $(cat /etc/hostname) $x' | while read l; do echo $l $RANK; done`)
 		// More than any buffer on the way, both ways.
 		big := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB
 		g.wants(t, big, big, at(0), "cat")
@@ -181,7 +184,8 @@ func TestShell(t *testing.T) {
 		if got, err := os.ReadFile(filepath.Join(back, "deep", "model")); err != nil || !bytes.Equal(got, body) {
 			t.Errorf("%d bytes came back of %d: %v", len(got), len(body), err)
 		}
-		out, errs, code := g.run(t, "ls -1 there/deep\nput "+g.config+" /tmp/x\nrename /tmp/x /tmp/y\nls -1 /tmp\n", "sftp", "-b", "-", at(0))
+		out, errs, code := g.run(t, "ls -1 there/deep\nput "+g.config+" /tmp/x\nrename /tmp/x /tmp/y\nls -1 /tmp\n", "sftp",
+			"-b", "-", at(0))
 		if code != 0 || !strings.Contains(out, "there/deep/model") || !strings.Contains(out, "/tmp/y") {
 			t.Errorf("sftp: %d %q %s", code, out, errs)
 		}
@@ -203,7 +207,8 @@ func TestShell(t *testing.T) {
 const shouter = `socket(S,2,1,6);setsockopt(S,1,2,1);bind(S,pack("S n C4 x8",2,7777,0,0,0,0))||die;listen(S,9);$SIG{CHLD}="IGNORE";syswrite(STDOUT,"listening\n");` +
 	`while(accept(C,S)){if(!fork){while(sysread(C,$b,65536)){syswrite(C,uc $b)}exit}close C}`
 
-// awaitListening waits until the program on each rank says that it listens: a cluster runs from the start of its programs.
+// awaitListening waits until the program on each rank says that it listens: a cluster runs from the start of its
+// programs.
 func (r *renter) awaitListening(t *testing.T, c client.Cluster) {
 	t.Helper()
 	for rank := range c.Nodes {
@@ -222,7 +227,8 @@ func ports(t *testing.T, g *guest, c client.Cluster) {
 		}
 		shout(t, port)
 	}
-	if out, errs, code := g.run(t, "over a pipe", "ssh", "-W", "localhost:7777", c.ID.String()+"@gateway"); code != 0 || out != "OVER A PIPE" {
+	if out, errs, code := g.run(t, "over a pipe", "ssh", "-W", "localhost:7777", c.ID.String()+"@gateway"); code != 0 ||
+		out != "OVER A PIPE" {
 		t.Errorf("ssh -W: %q %q %d", out, errs, code)
 	}
 }
@@ -258,29 +264,35 @@ func withToken(t *testing.T, r *renter, c client.Cluster) {
 		return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 	}
 	id := c.ID.String()
-	out, errs, code := muster("in", "cluster", "exec", id, "--node", "1", "--", "sh", "-c", "cat; echo $RANK \"$PWD\"; echo err >&2; exit 9")
+	out, errs, code := muster("in", "cluster", "exec", id, "--node", "1", "--", "sh", "-c",
+		"cat; echo $RANK \"$PWD\"; echo err >&2; exit 9")
 	if out != "in1 /work\n" || errs != "err\n" || code != 9 {
 		t.Errorf("exec: %q %q %d", out, errs, code)
 	}
-	if _, errs, code := muster("", "cluster", "exec", id, "--node", "7", "--", "true"); code != 2 || !strings.Contains(errs, "no rank 7") {
+	if _, errs, code := muster("", "cluster", "exec", id, "--node", "7", "--", "true"); code != 2 ||
+		!strings.Contains(errs, "no rank 7") {
 		t.Errorf("exec on rank 7: %q %d", errs, code)
 	}
 	dir := t.TempDir()
 	deep := filepath.Join(dir, "data", "deep")
-	if err := errors.Join(os.MkdirAll(deep, 0o755), os.WriteFile(filepath.Join(deep, "file"), bytes.Repeat([]byte("x"), 3<<20), 0o640)); err != nil {
+	if err := errors.Join(os.MkdirAll(deep, 0o755), os.WriteFile(filepath.Join(deep, "file"),
+		bytes.Repeat([]byte("x"), 3<<20), 0o640)); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{filepath.Join(dir, "data"), id + ":/work"}, {id + ":/work/data/deep", filepath.Join(dir, "back")}} {
+	for _, args := range [][]string{{filepath.Join(dir, "data"), id + ":/work"},
+		{id + ":/work/data/deep", filepath.Join(dir, "back")}} {
 		if _, errs, code := muster("", append([]string{"cluster", "cp"}, args...)...); code != 0 {
 			t.Fatalf("cp %v: %s", args, errs)
 		}
 	}
-	if info, err := os.Stat(filepath.Join(dir, "back", "file")); err != nil || info.Size() != 3<<20 || info.Mode().Perm() != 0o640 {
+	if info, err := os.Stat(filepath.Join(dir, "back", "file")); err != nil || info.Size() != 3<<20 ||
+		info.Mode().Perm() != 0o640 {
 		t.Errorf("what came back: %+v %v", info, err)
 	}
 	portForward(t, r, id)
 	eventually(t, "the audit trail knows of a shell by token", func() bool {
-		return r.p.sql(t, "SELECT count(*) FROM audit_event WHERE action = 'cluster.shell' AND object = $1 AND token_id IS NOT NULL AND detail->>'node' = '1'", id) > 0
+		return r.p.sql(t, "SELECT count(*) FROM audit_event WHERE action = 'cluster.shell' AND object = $1 AND token_id "+
+			"IS NOT NULL AND detail->>'node' = '1'", id) > 0
 	})
 }
 
@@ -367,7 +379,8 @@ func terminal(t *testing.T, conn *ssh.Client) {
 		return strings.Contains(out.String(), "50 120")
 	})
 	out.reset()
-	fmt.Fprintln(in, "sh -c \"echo be''gun; exec sleep 1000\"") // one process says so and sleeps: the terminal is its own by then
+	// one process says so and sleeps: the terminal is its own by then
+	fmt.Fprintln(in, "sh -c \"echo be''gun; exec sleep 1000\"")
 	eventually(t, "sleep begins", func() bool { return strings.Contains(out.String(), "begun") })
 	fmt.Fprint(in, "\x03") // Ctrl-C
 	say("echo after=$?", "after=130")
@@ -383,7 +396,8 @@ func terminal(t *testing.T, conn *ssh.Client) {
 func leavesNothing(t *testing.T, g *guest, c client.Cluster) {
 	conn := g.dial(t, fmt.Sprintf("%s.1", c.ID))
 	seed := 100_000 + rand.IntN(800_000)
-	plain, deaf, unread, stays := fmt.Sprint("sleep ", seed), fmt.Sprint("sleep ", seed+1), fmt.Sprint("yes ", seed+2), fmt.Sprint("sleep ", seed+3)
+	plain, deaf, unread, stays := fmt.Sprint("sleep ", seed), fmt.Sprint("sleep ", seed+1), fmt.Sprint("yes ", seed+2),
+		fmt.Sprint("sleep ", seed+3)
 	for _, stubborn := range []string{plain, `trap "" HUP TERM; ` + deaf + "; " + deaf, "cat >/dev/null & " + unread} {
 		session, err := conn.NewSession()
 		if err != nil {
@@ -416,7 +430,8 @@ func leavesNothing(t *testing.T, g *guest, c client.Cluster) {
 func runs(args string) bool {
 	found, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range found {
-		if b, err := os.ReadFile(f); err == nil && strings.TrimRight(strings.ReplaceAll(string(b), "\x00", " "), " ") == args {
+		if b, err := os.ReadFile(f); err == nil && strings.TrimRight(strings.ReplaceAll(string(b), "\x00", " "),
+			" ") == args {
 			return true
 		}
 	}
@@ -441,7 +456,8 @@ func doors(t *testing.T, r *renter, g *guest, c client.Cluster) {
 			t.Errorf("%s opened the door", name)
 		}
 	}
-	if _, errs, code := g.run(t, "", "ssh", c.ID.String()+".9@gateway", "true"); code != 255 || !strings.Contains(errs, "There is no rank 9") {
+	if _, errs, code := g.run(t, "", "ssh", c.ID.String()+".9@gateway", "true"); code != 255 ||
+		!strings.Contains(errs, "There is no rank 9") {
 		t.Errorf("rank 9: %d %q", code, errs)
 	}
 	conn := g.dial(t, c.ID.String())
@@ -456,14 +472,16 @@ func doors(t *testing.T, r *renter, g *guest, c client.Cluster) {
 	if _, err := conn.Listen("tcp", "127.0.0.1:0"); err == nil {
 		t.Error("remote forwarding was granted")
 	}
-	if _, err := conn.Dial("tcp", "localhost:9"); err == nil || !strings.Contains(err.Error(), "nothing listens on port 9") {
+	if _, err := conn.Dial("tcp", "localhost:9"); err == nil ||
+		!strings.Contains(err.Error(), "nothing listens on port 9") {
 		t.Errorf("a port on which nothing listens: %v", err)
 	}
 	if _, errs, code := g.run(t, "", "ssh", c.ID.String()+".1@gateway", "true"); code != 0 {
 		t.Errorf("rank 1: %d %q", code, errs)
 	}
 	eventually(t, "the audit trail knows of a shell on rank 1", func() bool {
-		return r.p.sql(t, "SELECT count(*) FROM audit_event WHERE action = 'cluster.shell' AND object = $1 AND detail->>'node' = '1' AND detail->>'key' LIKE 'SHA256:%' AND address <> ''", c.ID.String()) > 0
+		return r.p.sql(t, "SELECT count(*) FROM audit_event WHERE action = 'cluster.shell' AND object = $1 AND "+
+			"detail->>'node' = '1' AND detail->>'key' LIKE 'SHA256:%' AND address <> ''", c.ID.String()) > 0
 	})
 }
 
@@ -475,8 +493,10 @@ func TestShellWithoutAShell(t *testing.T) {
 	g := r.withKey(t)
 	c := r.run(t, p.endless())
 	user := c.ID.String() + "@gateway"
-	g.wants(t, "node-0\n0 muster\n", "", user, `cat /etc/hostname; for i in a; do echo $RANK mus''ter; done; ls /nowhere >/dev/null 2>&1 || exit 0`)
-	if out, errs, code := g.run(t, "", "ssh", user, "no-such-program"); code != 127 || !strings.Contains(errs, "no-such-program") {
+	g.wants(t, "node-0\n0 muster\n", "", user,
+		`cat /etc/hostname; for i in a; do echo $RANK mus''ter; done; ls /nowhere >/dev/null 2>&1 || exit 0`)
+	if out, errs, code := g.run(t, "", "ssh", user, "no-such-program"); code != 127 ||
+		!strings.Contains(errs, "no-such-program") {
 		t.Errorf("%q %q %d", out, errs, code)
 	}
 	conn := g.dial(t, c.ID.String())
@@ -495,14 +515,16 @@ func TestShellWithoutAShell(t *testing.T) {
 	}
 	fmt.Fprintln(in, "cd /usr/local; ls bin; exit 3")
 	var exit *ssh.ExitError
-	if err := session.Wait(); !errors.As(err, &exit) || exit.ExitStatus() != 3 || !strings.Contains(out.String(), "no shell") || !strings.Contains(out.String(), "muster-demo-job") {
+	if err := session.Wait(); !errors.As(err, &exit) || exit.ExitStatus() != 3 ||
+		!strings.Contains(out.String(), "no shell") || !strings.Contains(out.String(), "muster-demo-job") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 	// The cluster ends, and says so to who comes then.
 	if _, err := r.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs, code := g.run(t, "", "ssh", user, "true"); code != 255 || !strings.Contains(errs, "nothing left to open a shell on") {
+	if _, errs, code := g.run(t, "", "ssh", user, "true"); code != 255 ||
+		!strings.Contains(errs, "nothing left to open a shell on") {
 		t.Errorf("after the release: %d %q", code, errs)
 	}
 }

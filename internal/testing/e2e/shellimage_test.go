@@ -22,7 +22,8 @@ import (
 )
 
 // shellPrograms are what an image with a shell has: this machine's own programs, with the libraries they name.
-var shellPrograms = []string{"sh", "bash", "cat", "echo", "env", "grep", "id", "ls", "mkdir", "nohup", "perl", "ps", "pwd", "rm", "sleep", "stty", "touch", "tty", "wc", "yes"}
+var shellPrograms = []string{"sh", "bash", "cat", "echo", "env", "grep", "id", "ls", "mkdir", "nohup", "perl", "ps",
+	"pwd", "rm", "sleep", "stty", "touch", "tty", "wc", "yes"}
 
 // shellImage pushes an image with a shell and the usual small programs, whose command waits to be ended.
 func (p *platform) shellImage(t *testing.T) string {
@@ -65,7 +66,10 @@ var shellImage = sync.OnceValues(func() (v1.Image, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(b.Bytes())),
+			nil
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +120,12 @@ func copyProgram(w *tar.Writer, have map[string]bool, path, to string) error {
 }
 
 func put(w *tar.Writer, path string, body []byte, mode int64) error {
-	if err := w.WriteHeader(&tar.Header{Name: path, Typeflag: tar.TypeReg, Mode: mode, Size: int64(len(body))}); err != nil {
+	if err := w.WriteHeader(&tar.Header{
+		Name:     path,
+		Typeflag: tar.TypeReg,
+		Mode:     mode,
+		Size:     int64(len(body)),
+	}); err != nil {
 		return err
 	}
 	_, err := w.Write(body)

@@ -36,7 +36,11 @@ func launchFiles(t *testing.T) v1.Layer {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.WriteHeader(&tar.Header{Name: "root/" + filepath.Base(f), Mode: 0o644, Size: int64(len(text))}); err != nil {
+		if err := w.WriteHeader(&tar.Header{
+			Name: "root/" + filepath.Base(f),
+			Mode: 0o644,
+			Size: int64(len(text)),
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.Write(text); err != nil {
@@ -46,7 +50,10 @@ func launchFiles(t *testing.T) v1.Layer {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil },
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(b.Bytes())),
+			nil
+	},
 		tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		t.Fatal(err)

@@ -15,13 +15,15 @@ import (
 
 // pids are the first processes of the host's running containers of a role, guest or work, as the machine numbers them.
 func (v *virtual) pids(role string) []string {
-	out, _ := v.Try("docker ps -q --filter label=muster.role=" + role + " | xargs -r docker inspect --format '{{.State.Pid}}'")
+	out, _ := v.Try("docker ps -q --filter label=muster.role=" + role +
+		" | xargs -r docker inspect --format '{{.State.Pid}}'")
 	return strings.Fields(out)
 }
 
 // left is what the machine has of leases.
 func (v *virtual) left() string {
-	out, err := v.Try("docker ps -aq --filter label=muster.host; pgrep -af 'muster-agent [o]verlay' || true; systemd-inhibit --list --no-legend | grep muster-agent || true")
+	out, err := v.Try("docker ps -aq --filter label=muster.host; pgrep -af 'muster-agent [o]verlay' || true; " +
+		"systemd-inhibit --list --no-legend | grep muster-agent || true")
 	if err != nil {
 		return err.Error() + out
 	}
@@ -58,8 +60,8 @@ func (m *machines) runs(t *testing.T) {
 	m.idleAgain(t)
 }
 
-// carries has a cluster over two hosts: the machine's end of the overlay is the kernel's WireGuard, the other is ours in
-// userspace. While it is leased the machine may not sleep.
+// carries has a cluster over two hosts: the machine's end of the overlay is the kernel's WireGuard, the other is ours
+// in userspace. While it is leased the machine may not sleep.
 func (m *machines) carries(t *testing.T) {
 	beside := m.Box(t, "beside", m.Internet, "", "1.00", "203.0.113.70/24")
 	r := m.renter(t, 50*money.Unit)
@@ -85,7 +87,8 @@ func (m *machines) carries(t *testing.T) {
 	before := received()
 	eventually(t, "the kernel's WireGuard carries what the ranks say", func() bool { return received() > before+100_000 })
 	t.Log(m.a.Do(inside + "wg show ovl0; " + inside + "ip -stats link show ovl0"))
-	if held := m.a.Do("systemd-inhibit --list --no-legend"); !strings.Contains(held, "muster-agent") || !strings.Contains(held, "sleep") {
+	if held := m.a.Do("systemd-inhibit --list --no-legend"); !strings.Contains(held, "muster-agent") ||
+		!strings.Contains(held, "sleep") {
 		t.Errorf("the machine may go to sleep:\n%s", held)
 	}
 	// Another agent finds the kernel's device, and goes on with it; so does a new process of the overlay's.
@@ -113,7 +116,8 @@ func (m *machines) near(t *testing.T) {
 		clusters = append(clusters, m.here(t, r, m.spec(1, 1, "sleep", "86400")))
 	}
 	for _, pid := range m.a.pids("work") {
-		status := m.a.Do("grep -E '^(Cpus|Mems)_allowed_list' /proc/" + pid + "/status; cat /sys/fs/cgroup$(cut -d: -f3 /proc/" + pid + "/cgroup)/cpuset.{cpus,mems}")
+		status := m.a.Do("grep -E '^(Cpus|Mems)_allowed_list' /proc/" + pid +
+			"/status; cat /sys/fs/cgroup$(cut -d: -f3 /proc/" + pid + "/cgroup)/cpuset.{cpus,mems}")
 		t.Log(status)
 		seen[strings.Join(strings.Fields(status), " ")] = true
 	}
@@ -149,7 +153,8 @@ func (m *machines) fills(t *testing.T) {
 	}
 	out, err := session.CombinedOutput("cat /dev/zero > /fill")
 	t.Logf("%s %v", out, err)
-	upper := m.a.Do("du -sb $(docker ps -q --filter label=muster.role=work | xargs docker inspect --format '{{.GraphDriver.Data.UpperDir}}') | cut -f1")
+	upper := m.a.Do("du -sb $(docker ps -q --filter label=muster.role=work | xargs docker inspect --format " +
+		"'{{.GraphDriver.Data.UpperDir}}') | cut -f1")
 	size, _ := strconv.ParseInt(strings.TrimSpace(upper), 10, 64)
 	if err == nil || size < 900_000_000 || size > 1_100_000_000 {
 		t.Errorf("a node that may write 1 GB has written %d bytes: %s (%v)", size, out, err)

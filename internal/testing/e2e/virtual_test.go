@@ -56,14 +56,22 @@ func (w *world) boot(t *testing.T, name, address string) *virtual {
 		t.Fatal(err)
 	}
 	// The library lies where the driver's would; what it shows is told to every program alike.
-	v := &virtual{w: w, Machine: w.Net.Machine(name, w.Internet, testnet.MachineConfig{Image: os.Getenv("MUSTER_TEST_MACHINE"), Address: address, From: w.People, DockerGB: 60,
-		Env: []string{fakeprofile.Env + "=" + fakeGPUs, placed},
-		Files: map[string]string{
-			"/etc/hosts":       testfield.Names,
-			"/etc/environment": fakeprofile.Env + "=" + fakeGPUs + "\n" + placed + "\n",
-			fakeGPUs:           read(t, profile),
-			"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": string(library),
-		}})}
+	v := &virtual{
+		w: w,
+		Machine: w.Net.Machine(name, w.Internet, testnet.MachineConfig{
+			Image:    os.Getenv("MUSTER_TEST_MACHINE"),
+			Address:  address,
+			From:     w.People,
+			DockerGB: 60,
+			Env:      []string{fakeprofile.Env + "=" + fakeGPUs, placed},
+			Files: map[string]string{
+				"/etc/hosts":       testfield.Names,
+				"/etc/environment": fakeprofile.Env + "=" + fakeGPUs + "\n" + placed + "\n",
+				fakeGPUs:           read(t, profile),
+				"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": string(library),
+			},
+		}),
+	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			out, _ := v.Try("systemctl status --no-pager muster-agent docker; journalctl -u muster-agent --no-pager | tail -60")
@@ -82,8 +90,8 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// install does what docs/hosts.md tells an operator: verify the release's list, take the hash from it, run the script with a
-// one-time token. The agent's options are in a drop-in.
+// install does what docs/hosts.md tells an operator: verify the release's list, take the hash from it, run the script
+// with a one-time token. The agent's options are in a drop-in.
 func (v *virtual) install(t *testing.T, options ...string) (said string) {
 	t.Helper()
 	release := os.Getenv("MUSTER_TEST_RELEASE")
@@ -98,20 +106,24 @@ func (v *virtual) install(t *testing.T, options ...string) (said string) {
 	for _, file := range []string{archive, "SHA256SUMS", "SHA256SUMS.sig", "release.pub"} {
 		v.Put("/root/release/"+file, []byte(read(t, filepath.Join(release, file))))
 	}
-	v.Do("cd /root/release && openssl pkeyutl -verify -rawin -pubin -inkey release.pub -in SHA256SUMS -sigfile SHA256SUMS.sig && tar xzf " + archive + " install-agent.sh")
+	v.Do("cd /root/release && openssl pkeyutl -verify -rawin -pubin -inkey release.pub -in SHA256SUMS -sigfile " +
+		"SHA256SUMS.sig && tar xzf " + archive + " install-agent.sh")
 	sum := fmt.Sprintf("%x", sha256.Sum256([]byte(read(t, found[0]))))
 	if !strings.Contains(v.Do("cat /root/release/SHA256SUMS"), sum+"  "+archive) {
 		t.Fatalf("the list does not name %s with %s", archive, sum)
 	}
-	v.Put("/etc/systemd/system/muster-agent.service.d/override.conf", []byte("[Service]\nExecStart=\nExecStart=/usr/local/bin/muster-agent launch --state /var/lib/muster-agent --allow-registry "+
-		v.w.registry()+" "+strings.Join(options, " ")+"\n"))
+	v.Put("/etc/systemd/system/muster-agent.service.d/override.conf",
+		[]byte("[Service]\nExecStart=\nExecStart=/usr/local/bin/muster-agent launch --state /var/lib/muster-agent "+
+			"--allow-registry "+
+			v.w.registry()+" "+strings.Join(options, " ")+"\n"))
 	v.Put("/root/ca.pem", []byte(read(t, v.w.CA())))
 	token, err := v.w.Operator.Enroll(t.Context(), v.Name, "home", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	script := "cd /root/release && ./install-agent.sh --archive " + archive + " --sha256 " + sum
-	out, err := v.Feed(script+" --url "+testfield.AgentURL+" --ca /root/ca.pem --token-file -", strings.NewReader(token.Token))
+	out, err := v.Feed(script+" --url "+testfield.AgentURL+" --ca /root/ca.pem --token-file -",
+		strings.NewReader(token.Token))
 	t.Logf("%s: the script says\n%s", v.Name, out)
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +156,8 @@ func (v *virtual) sells(t *testing.T) client.Host {
 // mainPID is the unit's process, and whether systemd says that the unit is active.
 func (v *virtual) mainPID(t *testing.T) (pid string, active bool) {
 	t.Helper()
-	out, _ := v.Try("systemctl show --property MainPID --value muster-agent; systemctl is-active muster-agent; systemctl is-enabled muster-agent")
+	out, _ := v.Try("systemctl show --property MainPID --value muster-agent; systemctl is-active muster-agent; " +
+		"systemctl is-enabled muster-agent")
 	f := strings.Fields(out)
 	return f[0], len(f) == 3 && f[1] == "active" && f[2] == "enabled"
 }
@@ -152,7 +165,8 @@ func (v *virtual) mainPID(t *testing.T) (pid string, active bool) {
 // checked is one line of what the doctor says.
 var checked = regexp.MustCompile(`(?m)^(ok|warn|bad) +([a-z]+) +(.*)$`)
 
-// Whole machines, with Debian's own kernel and systemd, on which the agent of a release is installed as an operator does.
+// Whole machines, with Debian's own kernel and systemd, on which the agent of a release is installed as an operator
+// does.
 func TestAMachine(t *testing.T) {
 	w := newWorld(t)
 	a := w.boot(t, "machine-a", "203.0.113.60/24")
@@ -180,8 +194,8 @@ type machines struct {
 	a *virtual
 }
 
-// installed follows docs/hosts.md. The doctor finds nothing to mend: Docker's data is on XFS with project quotas, the kernel
-// has WireGuard, the host has a public address.
+// installed follows docs/hosts.md. The doctor finds nothing to mend: Docker's data is on XFS with project quotas, the
+// kernel has WireGuard, the host has a public address.
 func (m *machines) installed(t *testing.T) {
 	found := checked.FindAllStringSubmatch(m.a.install(t), -1)
 	for _, f := range found {

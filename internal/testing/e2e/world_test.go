@@ -44,7 +44,10 @@ func (w *world) job(nodes int, atLeast time.Duration) client.Spec {
 // idle checks that nothing of any lease is left, in the books or on a machine that is not cut off.
 func (w *world) idle(t *testing.T) {
 	t.Helper()
-	eventually(t, "no GPU is taken", func() bool { return w.sql(t, "SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL") == 0 })
+	eventually(t, "no GPU is taken", func() bool {
+		return w.sql(t,
+			"SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL") == 0
+	})
 	for _, b := range w.Boxes {
 		eventually(t, "nothing is left on "+b.Name, func() bool { return len(b.Left()) == 0 })
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// signedOrNot is a delivery as an agent makes it that signs lists, or one that does not; a list that holds what the host
-// did not sign, or a false signature of a list, must leave each segment to its own signature.
+// signedOrNot is a delivery as an agent makes it that signs lists, or one that does not; a list that holds what the
+// host did not sign, or a false signature of a list, must leave each segment to its own signature.
 func signedOrNot(r *rand.Rand, h *machine, segs []agentapi.Segment) metering.Delivery {
 	v := metering.Delivery{Host: h.id, Segments: segs}
 	name, public := h.id.String(), h.key.Public().(ed25519.PublicKey)

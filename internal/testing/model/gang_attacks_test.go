@@ -88,7 +88,12 @@ func (w *attackWorld) story(length int64, hosts ...*attackHost) *story {
 	s := &story{Facts: fairness.Facts{Run: interval.Span{Start: w.now, End: w.now + length}}}
 	s.leases = append(s.leases, fairness.Lease{Operator: w.honest, Rate: w.price, StandbyRate: w.price, SharePPM: hostPPM})
 	for _, h := range hosts {
-		s.leases = append(s.leases, fairness.Lease{Operator: h.org, Rate: cheapRate, StandbyRate: cheapRate, SharePPM: hostPPM})
+		s.leases = append(s.leases, fairness.Lease{
+			Operator:    h.org,
+			Rate:        cheapRate,
+			StandbyRate: cheapRate,
+			SharePPM:    hostPPM,
+		})
 	}
 	all := interval.Of(s.Run)
 	for k := range s.leases {
@@ -326,7 +331,8 @@ func withheld(w *attackWorld, until int64) {
 	for w.now < until {
 		s := w.story(hour, &w.hosts[0])
 		gap := interval.Of(interval.Span{Start: s.Run.Start + 10*minute, End: s.Run.Start + 18*minute})
-		s.Ranks[0].Attested, s.Ranks[1].Attested, s.Ranks[1].Signed = s.Ranks[0].Attested.Minus(gap), s.Ranks[1].Attested.Minus(gap), s.Ranks[1].Signed.Minus(gap)
+		s.Ranks[0].Attested, s.Ranks[1].Attested, s.Ranks[1].Signed = s.Ranks[0].Attested.Minus(gap),
+			s.Ranks[1].Attested.Minus(gap), s.Ranks[1].Signed.Minus(gap)
 		if w.final {
 			s.Gaps = gap
 		}
@@ -351,16 +357,25 @@ func graces(w *attackWorld, until int64) {
 	}
 }
 
-// induced makes the honest host fail after each hour and asks for the hour's credit. Each hour has another victim, so only
-// the cap holds. It is played as if the last 30 days had been like this.
+// induced makes the honest host fail after each hour and asks for the hour's credit. Each hour has another victim, so
+// only the cap holds. It is played as if the last 30 days had been like this.
 func induced(w *attackWorld, until int64) {
 	for w.now < until {
 		s := w.story(hour, &w.hosts[0])
 		rent := w.rent
 		m := w.settle(s)
 		l := fairness.Loss{
-			Lost: 0, Ended: fairness.Suspension{Span: interval.Span{Start: s.Run.End, End: s.Run.End + 125*second}, Class: fairness.Silence, Culprits: []int{0}},
-			Inducible: true, LastHour: m.Usage[0].Renter, Posted: m.Usage[0].Renter, Charged30d: w.rent, Credited30d: w.credit,
+			Lost: 0,
+			Ended: fairness.Suspension{
+				Span:     interval.Span{Start: s.Run.End, End: s.Run.End + 125*second},
+				Class:    fairness.Silence,
+				Culprits: []int{0},
+			},
+			Inducible:   true,
+			LastHour:    m.Usage[0].Renter,
+			Posted:      m.Usage[0].Renter,
+			Charged30d:  w.rent,
+			Credited30d: w.credit,
 		}
 		credit := l.LastHour
 		if w.final {
@@ -373,8 +388,8 @@ func induced(w *attackWorld, until int64) {
 	}
 }
 
-// TestAttacksDoNotPay plays the attacks on a gang by the rules before and after internal/billing/fairness. With MUSTER_PROOF_TABLES=1
-// -v it prints the table of docs/proof.md.
+// TestAttacksDoNotPay plays the attacks on a gang by the rules before and after internal/billing/fairness. With
+// MUSTER_PROOF_TABLES=1 -v it prints the table of docs/proof.md.
 func TestAttacksDoNotPay(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
@@ -385,7 +400,8 @@ func TestAttacksDoNotPay(t *testing.T) {
 			const hours = 24
 			a.play(w, w.now+hours*hour)
 			unpaid := int64((w.due - w.got) * 1_000_000 / max(1, w.due))
-			fmt.Fprintf(&table, " %.2f / %.1f %% / %.2f |", units(w.profit(), hours), float64(unpaid)/10_000, units(w.relief, hours))
+			fmt.Fprintf(&table, " %.2f / %.1f %% / %.2f |", units(w.profit(), hours), float64(unpaid)/10_000,
+				units(w.relief, hours))
 			if !r.final {
 				continue
 			}
@@ -402,7 +418,8 @@ func TestAttacksDoNotPay(t *testing.T) {
 		table.WriteByte('\n')
 	}
 	if os.Getenv(envTables) != "" {
-		t.Logf("attacker's profit per hour / honest host's unpaid share / relief per hour, before and after\n%s", table.String())
+		t.Logf("attacker's profit per hour / honest host's unpaid share / relief per hour, before and after\n%s",
+			table.String())
 	}
 }
 
@@ -439,9 +456,9 @@ func TestSabotageIsPaidByTheSaboteur(t *testing.T) {
 	}
 }
 
-// TestReliefIsNotCreditedToo lets one person be renter and both operators: a run ends undecided, so that relief is paid;
-// then the dear host is reclaimed, which credits the renter with what it was charged. Without fairness.FeeBack the same fee
-// would leave the platform twice.
+// TestReliefIsNotCreditedToo lets one person be renter and both operators: a run ends undecided, so that relief is
+// paid; then the dear host is reclaimed, which credits the renter with what it was charged. Without fairness.FeeBack
+// the same fee would leave the platform twice.
 func TestReliefIsNotCreditedToo(t *testing.T) {
 	t.Parallel()
 	w := newAttackWorld(after, 1)
@@ -452,14 +469,23 @@ func TestReliefIsNotCreditedToo(t *testing.T) {
 	if e := w.play(s, &w.hosts[0]); e.rank != undecidedEnd || w.relief == 0 {
 		t.Fatalf("the run ended as %+v, relief %s", e, w.relief)
 	}
-	dear := fairness.Pay(s.leases, []fairness.Run{{Facts: s.Facts, Verdict: fairness.Decide(s.Facts)}}, 0, fairness.DefaultRelief).Usage[0]
+	dear := fairness.Pay(s.leases, []fairness.Run{{
+		Facts:   s.Facts,
+		Verdict: fairness.Decide(s.Facts),
+	}}, 0, fairness.DefaultRelief).Usage[0]
 	credit, _ := fairness.Credit(fairness.Loss{
-		Ended:    fairness.Suspension{Span: interval.Span{Start: w.now, End: w.now + minute}, Class: fairness.Proof, Culprits: []int{0}},
-		LastHour: dear.Renter, Posted: dear.Renter,
+		Ended: fairness.Suspension{
+			Span:     interval.Span{Start: w.now, End: w.now + minute},
+			Class:    fairness.Proof,
+			Culprits: []int{0},
+		},
+		LastHour: dear.Renter,
+		Posted:   dear.Renter,
 	})
 	part := credit - money.Share(credit, hostPPM)
 	if w.relief+part <= w.fee {
-		t.Fatalf("relief %s and the fee on the credit %s are not more than the fee %s: the test proves nothing", w.relief, part, w.fee)
+		t.Fatalf("relief %s and the fee on the credit %s are not more than the fee %s: the test proves nothing", w.relief,
+			part, w.fee)
 	}
 	if gain := w.relief + fairness.FeeBack(part, w.fee, w.relief) - w.fee; gain > 0 {
 		t.Errorf("the platform loses %s", gain)

@@ -26,8 +26,8 @@ import (
 
 const usd = "USD"
 
-// field is a database with enrolled hosts, one operator and one bond each, and a renter with money: what the real use cases
-// of internal/fleet/cluster need to run a gang.
+// field is a database with enrolled hosts, one operator and one bond each, and a renter with money: what the real use
+// cases of internal/fleet/cluster need to run a gang.
 type field struct {
 	t        testing.TB
 	d        *db.DB
@@ -111,16 +111,36 @@ func (f *field) addHost(n int) {
 	f.must(err)
 	h := &fieldHost{operator: op.Org, key: priv, boot: "enrolled"}
 	inv := agentapi.Inventory{
-		Protocol: agentapi.Protocol, AgentVersion: "test", BootID: h.boot, Hostname: fmt.Sprintf("host-%d", n), Arch: "amd64", CPUCores: 8, RAMMB: 64_000,
-		DiskGB: 10_000, DiskLimited: true, Driver: "550.54", CUDAMax: "12.4", Simulated: true, AttachMode: "none", MultiNode: true,
-		DockerVersion: "25.0", StorageDriver: "overlay2", GPUs: []agentapi.GPU{{
+		Protocol:      agentapi.Protocol,
+		AgentVersion:  "test",
+		BootID:        h.boot,
+		Hostname:      fmt.Sprintf("host-%d", n),
+		Arch:          "amd64",
+		CPUCores:      8,
+		RAMMB:         64_000,
+		DiskGB:        10_000,
+		DiskLimited:   true,
+		Driver:        "550.54",
+		CUDAMax:       "12.4",
+		Simulated:     true,
+		AttachMode:    "none",
+		MultiNode:     true,
+		DockerVersion: "25.0",
+		StorageDriver: "overlay2",
+		GPUs: []agentapi.GPU{{
 			UUID: fmt.Sprintf("GPU-%04d", n), PCIBus: "00000000:01:00.0", Model: "NVIDIA H100 80GB HBM3", Architecture: "Hopper",
 			VRAMMB: 81_559, ComputeCap: "9.0", Health: "healthy",
 		}},
 	}
 	const origin = "https://muster.example"
 	f.tx(func(ctx context.Context, tx *db.Tx) error {
-		e, err := host.CreateEnrollment(ctx, tx, host.NewEnrollment{Org: op.Org, User: op.User, Name: inv.Hostname, Region: "eu", Fabric: "rack-1"})
+		e, err := host.CreateEnrollment(ctx, tx, host.NewEnrollment{
+			Org:    op.Org,
+			User:   op.User,
+			Name:   inv.Hostname,
+			Region: "eu",
+			Fabric: "rack-1",
+		})
 		if err != nil {
 			return err
 		}
@@ -129,8 +149,16 @@ func (f *field) addHost(n int) {
 		if err != nil {
 			return err
 		}
-		got, err := host.Enroll(ctx, tx, host.EnrollPolicy{Origins: []string{origin}, AllowSimulated: true}, agentapi.EnrollRequest{
-			Token: e.Token, LinkKey: linkKey, AttestKey: pub, Proof: ed25519.Sign(priv, proof), LinkProof: linkProof, Inventory: inv,
+		got, err := host.Enroll(ctx, tx, host.EnrollPolicy{
+			Origins:        []string{origin},
+			AllowSimulated: true,
+		}, agentapi.EnrollRequest{
+			Token:     e.Token,
+			LinkKey:   linkKey,
+			AttestKey: pub,
+			Proof:     ed25519.Sign(priv, proof),
+			LinkProof: linkProof,
+			Inventory: inv,
 		})
 		h.id = got.ID
 		return err
@@ -140,7 +168,12 @@ func (f *field) addHost(n int) {
 	f.must(err)
 	l, err := host.VerifyLink(f.t.Context(), f.d.Q, linkKey, nonce, sig)
 	f.must(err)
-	_, err = host.OpenSession(f.t.Context(), f.d.Q, l, host.Conn{Server: "s", Client: uint64(n + 1), Instance: "i", Address: "192.0.2.1"})
+	_, err = host.OpenSession(f.t.Context(), f.d.Q, l, host.Conn{
+		Server:   "s",
+		Client:   uint64(n + 1),
+		Instance: "i",
+		Address:  "192.0.2.1",
+	})
 	f.must(err)
 	f.report(h, 1, agentapi.LeaseStatus{})
 	price := money.Micro(2_000_000 + 777_777*n)
@@ -161,8 +194,16 @@ func (f *field) addHost(n int) {
 func (f *field) report(h *fieldHost, bootMS int64, st agentapi.LeaseStatus, segments ...agentapi.Segment) {
 	f.t.Helper()
 	h.seq++
-	s := agentapi.Sync{Protocol: agentapi.Protocol, AgentVersion: "test", BootID: h.boot, BootMS: bootMS, Revision: 1 << 40, Full: true, Seq: h.seq,
-		Leases: []agentapi.LeaseStatus{}}
+	s := agentapi.Sync{
+		Protocol:     agentapi.Protocol,
+		AgentVersion: "test",
+		BootID:       h.boot,
+		BootMS:       bootMS,
+		Revision:     1 << 40,
+		Full:         true,
+		Seq:          h.seq,
+		Leases:       []agentapi.LeaseStatus{},
+	}
 	if st.Lease != "" {
 		s.Leases = append(s.Leases, st)
 	}
@@ -193,7 +234,8 @@ func (f *field) ingest(h *fieldHost, segments ...agentapi.Segment) {
 // look makes a cluster due and lets the watchdog look at it.
 func (f *field) look(cl id.Cluster) {
 	f.t.Helper()
-	f.exec("UPDATE cluster SET due_at = clock_timestamp(), full_look_at = 'epoch' WHERE id = $1 AND due_at IS NOT NULL", cl)
+	f.exec("UPDATE cluster SET due_at = clock_timestamp(), full_look_at = 'epoch' WHERE id = $1 AND due_at IS NOT NULL",
+		cl)
 	r, err := f.clusters.Watchdog(f.t.Context())
 	f.must(err)
 	if r.Failed > 0 {

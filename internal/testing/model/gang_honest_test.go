@@ -13,8 +13,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// honestWorld adds up gangs in which nobody lies: a host is lost once in 1,000 hours, its line is cut for 30 s once a day,
-// and the platform is deaf for five minutes once a month, plus the settle-in.
+// honestWorld adds up gangs in which nobody lies: a host is lost once in 1,000 hours, its line is cut for 30 s once a
+// day, and the platform is deaf for five minutes once a month, plus the settle-in.
 type honestWorld struct {
 	ranks, hours                 int
 	signed, due, paid            money.Nano // worth of what was signed; the hosts' share of it, before and after the rule
@@ -25,15 +25,29 @@ type honestWorld struct {
 
 // hour plays one cluster-hour.
 func (w *honestWorld) hour(rnd *rand.Rand, orgs []id.Org) {
-	s := &story{Facts: fairness.Facts{Run: interval.Span{Start: hour, End: 2 * hour}}, unwell: make([]interval.Set, w.ranks), doubts: make([][]int64, w.ranks)}
+	s := &story{
+		Facts:  fairness.Facts{Run: interval.Span{Start: hour, End: 2 * hour}},
+		unwell: make([]interval.Set, w.ranks),
+		doubts: make([][]int64, w.ranks),
+	}
 	all := interval.Of(s.Run)
 	if rnd.IntN(720) == 0 {
 		from := s.Run.Start + rnd.Int64N(hour)
 		s.Gaps = interval.Of(interval.Span{Start: from, End: from + 7*minute})
 	}
 	for k := range w.ranks {
-		s.leases = append(s.leases, fairness.Lease{Operator: orgs[k], Rate: dearRate, StandbyRate: dearRate, SharePPM: hostPPM})
-		s.Ranks = append(s.Ranks, fairness.Rank{Lease: k, Signed: all, Attested: all.Minus(s.Gaps), Deaf: map[int]interval.Set{}})
+		s.leases = append(s.leases, fairness.Lease{
+			Operator:    orgs[k],
+			Rate:        dearRate,
+			StandbyRate: dearRate,
+			SharePPM:    hostPPM,
+		})
+		s.Ranks = append(s.Ranks, fairness.Rank{
+			Lease:    k,
+			Signed:   all,
+			Attested: all.Minus(s.Gaps),
+			Deaf:     map[int]interval.Set{},
+		})
 	}
 	var stalled interval.Set
 	cuts := 0
@@ -107,8 +121,9 @@ func (w *honestWorld) settle(s *story, stalled interval.Set) {
 	w.stalledBilled += v.Billable.Intersect(stalled).Len()
 }
 
-// TestHonestGangsRunOn plays gangs of honest hosts: their time is paid in full, the renter pays for no time in which the
-// job stood still, the platform pays almost nothing, and gangs end by lost hosts only, however many ranks they have.
+// TestHonestGangsRunOn plays gangs of honest hosts: their time is paid in full, the renter pays for no time in which
+// the job stood still, the platform pays almost nothing, and gangs end by lost hosts only, however many ranks they
+// have.
 func TestHonestGangsRunOn(t *testing.T) {
 	t.Parallel()
 	orgs := make([]id.Org, 64)
@@ -129,7 +144,8 @@ func TestHonestGangsRunOn(t *testing.T) {
 		}
 		nodeHours, clusterHours := float64(w.hours*w.ranks)/1000, float64(w.hours)/1000
 		unpaid := func(paid money.Nano) float64 { return max(0, 100*float64(w.due-paid)/float64(w.due)) }
-		fmt.Fprintf(&table, "| %d | %.3f / %.3f %% | %.3f %% | %.2f | %.1f | %.1f / %.1f |\n", w.ranks, unpaid(w.paidBefore), unpaid(w.paid),
+		fmt.Fprintf(&table, "| %d | %.3f / %.3f %% | %.3f %% | %.2f | %.1f | %.1f / %.1f |\n", w.ranks, unpaid(w.paidBefore),
+			unpaid(w.paid),
 			100*float64(w.stalledBilled)/float64(w.billed), units(w.relief, nodeHours), units(w.bonds, nodeHours),
 			float64(w.endedPerRun)/clusterHours, float64(w.ended)/clusterHours)
 		if unpaid(w.paid) > 0.001 {
@@ -146,6 +162,7 @@ func TestHonestGangsRunOn(t *testing.T) {
 		}
 	}
 	if long {
-		t.Logf("ranks, hosts unpaid before / after, renter overpays, relief and bonds per 1,000 node-hours, runs ended per 1,000 cluster hours if counted per run / per host\n%s", table.String())
+		t.Logf("ranks, hosts unpaid before / after, renter overpays, relief and bonds per 1,000 node-hours, runs ended "+
+			"per 1,000 cluster hours if counted per run / per host\n%s", table.String())
 	}
 }

@@ -26,9 +26,9 @@ type bookedGang struct {
 	leases    []bond.Frozen // by rank
 }
 
-// TestGangsAreBookedAsTheOracleSays books random gangs through the real ledger, as they go on: in steps, some of which are
-// repeated, come again when they are out of date, or die before their commit. In the end bonds, hosts, fees and relief
-// have what the oracle says, to the nano-unit.
+// TestGangsAreBookedAsTheOracleSays books random gangs through the real ledger, as they go on: in steps, some of which
+// are repeated, come again when they are out of date, or die before their commit. In the end bonds, hosts, fees and
+// relief have what the oracle says, to the nano-unit.
 func TestGangsAreBookedAsTheOracleSays(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
@@ -75,14 +75,31 @@ func newBookedGang(t *testing.T, d *db.DB, rnd *rand.Rand) *bookedGang {
 			b.operators[r.operator] = newOrg(t, d)
 		}
 		op, host := b.operators[r.operator], id.New[id.Host]()
-		run(t, d, "INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, $3, 'eu', 'active')", host, op, host.String())
+		run(t, d, "INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, $3, 'eu', 'active')", host, op,
+			host.String())
 		l := metering.NewLease{
-			ID: id.New[id.Lease](), Cluster: b.cluster, Node: id.New[id.Node](), Rank: rank, Host: host, Renter: renter, Operator: op,
-			GPUModel: "H100", GPUs: []id.GPU{id.New[id.GPU]()}, Currency: eur, HostSharePPM: r.ppm, Epoch: 1, Rate: money.Micro(r.rate),
+			ID:           id.New[id.Lease](),
+			Cluster:      b.cluster,
+			Node:         id.New[id.Node](),
+			Rank:         rank,
+			Host:         host,
+			Renter:       renter,
+			Operator:     op,
+			GPUModel:     "H100",
+			GPUs:         []id.GPU{id.New[id.GPU]()},
+			Currency:     eur,
+			HostSharePPM: r.ppm,
+			Epoch:        1,
+			Rate:         money.Micro(r.rate),
 		}
 		leases = append(leases, l)
 		stakes.Leases = append(stakes.Leases, bond.Stake{
-			Lease: l.ID, Cluster: b.cluster, Host: host, Operator: op, StandbyRate: money.Micro(r.standby), Amount: money.Nano(r.bond),
+			Lease:       l.ID,
+			Cluster:     b.cluster,
+			Host:        host,
+			Operator:    op,
+			StandbyRate: money.Micro(r.standby),
+			Amount:      money.Nano(r.bond),
 		})
 		bonds[op] += money.Nano(r.bond)
 	}
@@ -95,8 +112,16 @@ func newBookedGang(t *testing.T, d *db.DB, rnd *rand.Rand) *bookedGang {
 				continue
 			}
 			_, err := ledger.PostAll(ctx, tx, []ledger.Entry{
-				{Kind: "topup", Key: "topup:" + op.String(), Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(eur), Credit: ledger.Wallet(op, eur), Amount: n}}},
-				{Kind: "bond_deposit", Key: "deposit:" + op.String(), Transfers: []ledger.Transfer{{Debit: ledger.Wallet(op, eur), Credit: ledger.HostBond(op, eur), Amount: n}}},
+				{
+					Kind:      "topup",
+					Key:       "topup:" + op.String(),
+					Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(eur), Credit: ledger.Wallet(op, eur), Amount: n}},
+				},
+				{
+					Kind:      "bond_deposit",
+					Key:       "deposit:" + op.String(),
+					Transfers: []ledger.Transfer{{Debit: ledger.Wallet(op, eur), Credit: ledger.HostBond(op, eur), Amount: n}},
+				},
 			})
 			if err != nil {
 				return err
@@ -152,7 +177,13 @@ func (b *bookedGang) post(t *testing.T, d *db.DB, rnd *rand.Rand) {
 func (g gang) terms(frozen []bond.Frozen) []fairness.Lease {
 	out := make([]fairness.Lease, len(frozen))
 	for k, l := range frozen {
-		out[k] = fairness.Lease{Operator: l.Operator, Rate: money.Micro(g.ranks[k].rate), StandbyRate: l.StandbyRate, SharePPM: l.SharePPM, Bond: l.Reserved}
+		out[k] = fairness.Lease{
+			Operator:    l.Operator,
+			Rate:        money.Micro(g.ranks[k].rate),
+			StandbyRate: l.StandbyRate,
+			SharePPM:    l.SharePPM,
+			Bond:        l.Reserved,
+		}
 	}
 	return out
 }
@@ -162,7 +193,8 @@ func (b *bookedGang) check(t *testing.T, d *db.DB, i int, want gangVerdict) {
 	t.Helper()
 	earned := map[int]money.Nano{}
 	for k, r := range b.ranks {
-		if got := balance(t, d, ledger.BondHold(b.operators[r.operator], b.leases[k].Lease, eur)); got != money.Nano(r.bond-want.debit[k]) {
+		if got := balance(t, d, ledger.BondHold(b.operators[r.operator], b.leases[k].Lease,
+			eur)); got != money.Nano(r.bond-want.debit[k]) {
 			t.Fatalf("gang %d: %s is left of the bond of rank %d, want %s", i, got, k, money.Nano(r.bond-want.debit[k]))
 		}
 		earned[r.operator] += money.Nano(want.undecided[k].paid + want.platform[k].paid)

@@ -2,9 +2,9 @@ package model
 
 import "slices"
 
-// gang is the facts about one cluster's run, millisecond by millisecond, for the oracle of internal/billing/fairness. Index t is
-// the moment from + t. The oracle shares no code with what it judges: it loops over every millisecond, every rank and every
-// pair, and adds up what each millisecond costs.
+// gang is the facts about one cluster's run, millisecond by millisecond, for the oracle of internal/billing/fairness.
+// Index t is the moment from + t. The oracle shares no code with what it judges: it loops over every millisecond, every
+// rank and every pair, and adds up what each millisecond costs.
 type gang struct {
 	from  int64
 	ticks int
@@ -71,9 +71,18 @@ func millionths(amount, ppm int64) int64 { return amount * ppm / 1_000_000 }
 func (g gang) judge() gangVerdict {
 	n := len(g.ranks)
 	v := gangVerdict{
-		billable: make(bits, g.ticks), class: make([]string, g.ticks), culprits: make([][]int, g.ticks), up: make([][]bool, g.ticks),
-		down: make([]map[[2]int]bool, g.ticks), billedMS: make([]int64, n), renter: make([]int64, n), host: make([]int64, n),
-		owed: map[[2]int]*gangDebt{}, undecided: make([]gangDebt, n), platform: make([]gangDebt, n), debit: make([]int64, n),
+		billable:  make(bits, g.ticks),
+		class:     make([]string, g.ticks),
+		culprits:  make([][]int, g.ticks),
+		up:        make([][]bool, g.ticks),
+		down:      make([]map[[2]int]bool, g.ticks),
+		billedMS:  make([]int64, n),
+		renter:    make([]int64, n),
+		host:      make([]int64, n),
+		owed:      map[[2]int]*gangDebt{},
+		undecided: make([]gangDebt, n),
+		platform:  make([]gangDebt, n),
+		debit:     make([]int64, n),
 	}
 	for t := range g.ticks {
 		g.decide(t, &v)

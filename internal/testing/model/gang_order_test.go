@@ -28,10 +28,10 @@ const ordersOfEach = 4
 // lostAfter is the default of cluster.Config.LostAfter in milliseconds.
 const lostAfter = 35_000
 
-// TestAGangIsTheSameInAnyOrder is I2 and I12 on a real database: the same reports, signed segments, looks of the watchdog
-// and outages of the platform, interleaved, repeated and batched at random, come to the same windows, suspensions, bills,
-// standby and relief, and these are the oracle's. A host's own reports stay in their order, with old ones repeated in
-// between: a report that a later one has overtaken counts as lost.
+// TestAGangIsTheSameInAnyOrder is I2 and I12 on a real database: the same reports, signed segments, looks of the
+// watchdog and outages of the platform, interleaved, repeated and batched at random, come to the same windows,
+// suspensions, bills, standby and relief, and these are the oracle's. A host's own reports stay in their order, with
+// old ones repeated in between: a report that a later one has overtaken counts as lost.
 func TestAGangIsTheSameInAnyOrder(t *testing.T) {
 	t.Parallel()
 	number := func(env string, otherwise uint64) uint64 {
@@ -96,7 +96,8 @@ func (s gangStory) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "gap %v, end %d", s.gap, s.ticks)
 	for k, r := range s.ranks {
-		fmt.Fprintf(&b, "\nrank %d: %d to %d, signed %v, deaf %v, in time %v, reports", k, r.start, r.exit, r.segments, r.deaf, r.inTime)
+		fmt.Fprintf(&b, "\nrank %d: %d to %d, signed %v, deaf %v, in time %v, reports", k, r.start, r.exit, r.segments,
+			r.deaf, r.inTime)
 		for _, p := range r.reports {
 			fmt.Fprintf(&b, " %d", p.at)
 			if !p.good {
@@ -121,8 +122,9 @@ func (s gangStory) received() gangStory {
 	return s
 }
 
-// newStory makes up a run of two to four minutes that ended two seconds ago. With an outage the platform misses reports.
-// Faults of hosts are that they say that they are not well, report nothing for a while, or sign nothing for a while.
+// newStory makes up a run of two to four minutes that ended two seconds ago. With an outage the platform misses
+// reports. Faults of hosts are that they say that they are not well, report nothing for a while, or sign nothing for a
+// while.
 func newStory(rnd *rand.Rand, n int, now int64, outage, faults bool) gangStory {
 	length := 120_000 + rnd.Int64N(120_000)
 	s := gangStory{from: now - 2_000 - length, faults: faults}
@@ -172,8 +174,8 @@ func newStory(rnd *rand.Rand, n int, now int64, outage, faults bool) gangStory {
 	return s
 }
 
-// deafen lets two ranks hear nothing of each other for some seconds, or one of them of the other. Neither reports meanwhile,
-// and both do right after it.
+// deafen lets two ranks hear nothing of each other for some seconds, or one of them of the other. Neither reports
+// meanwhile, and both do right after it.
 func (s *gangStory) deafen(rnd *rand.Rand, length int64) {
 	i := rnd.IntN(len(s.ranks))
 	j := (i + 1 + rnd.IntN(len(s.ranks)-1)) % len(s.ranks)
@@ -200,7 +202,8 @@ func (s *gangStory) deafen(rnd *rand.Rand, length int64) {
 			if len(reports) > 0 && p.at >= d.Start && p.at <= d.End+500 {
 				continue
 			}
-			if len(reports) > 0 && reports[len(reports)-1].at < d.Start && p.at > d.End+500 && p.at-reports[len(reports)-1].at <= lostAfter {
+			if len(reports) > 0 && reports[len(reports)-1].at < d.Start && p.at > d.End+500 &&
+				p.at-reports[len(reports)-1].at <= lostAfter {
 				reports = append(reports, reportStory{d.End + 500, reports[len(reports)-1].good})
 			}
 			reports = append(reports, p)
@@ -214,7 +217,8 @@ func (r rankStory) deafSpans(peer int) interval.Set {
 	return interval.Of(r.deaf[peer]).Intersect(interval.Of(r.segments...))
 }
 
-// signedUp is for which time segments say themselves that the rank was up: those with facts. It counts whatever its reports say.
+// signedUp is for which time segments say themselves that the rank was up: those with facts. It counts whatever its
+// reports say.
 func (r rankStory) signedUp() interval.Set {
 	var out []interval.Span
 	for _, p := range r.segments {
@@ -261,19 +265,31 @@ func (s gangStory) play(f *field, rnd *rand.Rand) []id.Lease {
 		}
 		h := hosts[k]
 		h.boot = id.New[id.Claim]().String()
-		f.exec("INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) VALUES ($1, $2, 1, $3, $4)", h.id, h.boot, boot0, s.from)
-		f.must(f.d.Pool.QueryRow(f.t.Context(), "SELECT id FROM lease WHERE cluster_id = $1 AND rank = $2", c.ID, k).Scan(&leases[k]))
-		status[k] = agentapi.LeaseStatus{LeaseRef: agentapi.LeaseRef{Lease: leases[k].String(), Epoch: 1}, State: agentapi.NodeReady, AtBarrier: true,
-			WGKey: "key-" + leases[k].String(), Endpoints: []string{"192.0.2.1:51820"}, Preflight: &agentapi.Preflight{OK: true}}
+		f.exec("INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) VALUES ($1, $2, 1, $3, $4)", h.id,
+			h.boot, boot0, s.from)
+		f.must(f.d.Pool.QueryRow(f.t.Context(), "SELECT id FROM lease WHERE cluster_id = $1 AND rank = $2", c.ID,
+			k).Scan(&leases[k]))
+		status[k] = agentapi.LeaseStatus{
+			LeaseRef:  agentapi.LeaseRef{Lease: leases[k].String(), Epoch: 1},
+			State:     agentapi.NodeReady,
+			AtBarrier: true,
+			WGKey:     "key-" + leases[k].String(),
+			Endpoints: []string{"192.0.2.1:51820"},
+			Preflight: &agentapi.Preflight{OK: true},
+		}
 	}
 	// The cluster was rented a minute before the run.
-	f.exec(`UPDATE lease SET created_at = to_timestamp(($2::bigint - 60000) / 1000.0), covered_from_ms = $2::bigint - 60000 WHERE cluster_id = $1`, c.ID, s.from)
-	f.exec("UPDATE lease_meter SET settled_through_ms = $2::bigint - 60000 WHERE lease_id IN (SELECT id FROM lease WHERE cluster_id = $1)", c.ID, s.from)
-	f.exec("UPDATE node_status SET reported_at = to_timestamp(($2::bigint - 50000) / 1000.0) WHERE node_id IN (SELECT id FROM node WHERE cluster_id = $1)", c.ID, s.from)
+	f.exec(`UPDATE lease SET created_at = to_timestamp(($2::bigint - 60000) / 1000.0), covered_from_ms = $2::bigint -
+		60000 WHERE cluster_id = $1`, c.ID, s.from)
+	f.exec("UPDATE lease_meter SET settled_through_ms = $2::bigint - 60000 WHERE lease_id IN (SELECT id FROM lease "+
+		"WHERE cluster_id = $1)", c.ID, s.from)
+	f.exec("UPDATE node_status SET reported_at = to_timestamp(($2::bigint - 50000) / 1000.0) WHERE node_id IN (SELECT "+
+		"id FROM node WHERE cluster_id = $1)", c.ID, s.from)
 	for k, h := range hosts {
 		f.report(h, boot0-3_000, status[k])
 	}
-	f.exec(`UPDATE cluster SET created_at = to_timestamp(($2::bigint - 60000) / 1000.0), go_at = to_timestamp(($2::bigint - 1000) / 1000.0),
+	f.exec(`UPDATE cluster SET created_at = to_timestamp(($2::bigint - 60000) / 1000.0), go_at = to_timestamp(($2::bigint
+		- 1000) / 1000.0),
 		start_deadline = clock_timestamp() + interval '1 hour' WHERE id = $1`, c.ID, s.from)
 	for _, step := range s.steps(f, rnd, c.ID, hosts, status, boot0) {
 		step()
@@ -299,11 +315,23 @@ func (s gangStory) play(f *field, rnd *rand.Rand) []id.Lease {
 func (s gangStory) sign(h *fieldHost, st agentapi.LeaseStatus, rank int, boot0 int64) (out []agentapi.Segment) {
 	spans := s.ranks[rank].segments
 	for i, p := range spans {
-		g := agentapi.Segment{Lease: st.Lease, Epoch: 1, BootID: h.boot, Seq: int64(i + 1), Anchor: 1, BootEndMS: boot0 + p.End,
-			StartMS: s.from + p.Start, EndMS: s.from + p.End, Final: i+1 == len(spans)}
+		g := agentapi.Segment{
+			Lease:     st.Lease,
+			Epoch:     1,
+			BootID:    h.boot,
+			Seq:       int64(i + 1),
+			Anchor:    1,
+			BootEndMS: boot0 + p.End,
+			StartMS:   s.from + p.Start,
+			EndMS:     s.from + p.End,
+			Final:     i+1 == len(spans),
+		}
 		for peer, d := range s.ranks[rank].deaf {
 			if d = d.And(p); d.Len() > 0 {
-				g.Facts = &agentapi.Facts{Up: true, Deaf: []agentapi.DeafSpan{{Rank: peer, FromBootMS: boot0 + d.Start, ToBootMS: boot0 + d.End}}}
+				g.Facts = &agentapi.Facts{
+					Up:   true,
+					Deaf: []agentapi.DeafSpan{{Rank: peer, FromBootMS: boot0 + d.Start, ToBootMS: boot0 + d.End}},
+				}
 			}
 		}
 		g.Sign(h.id.String(), h.key)
@@ -325,11 +353,13 @@ func (s gangStory) deliver(f *field, rank int, lease string, send func()) {
 }
 
 // steps are the story's facts in a random order: the reports of each host in their order, everything else in any.
-func (s gangStory) steps(f *field, rnd *rand.Rand, cl id.Cluster, hosts []*fieldHost, status []agentapi.LeaseStatus, boot0 int64) (out []func()) {
+func (s gangStory) steps(f *field, rnd *rand.Rand, cl id.Cluster, hosts []*fieldHost, status []agentapi.LeaseStatus,
+	boot0 int64) (out []func()) {
 	var queues [][]func()
 	// The start is not what is judged here: it takes place in the past, so nobody is silent while it does.
 	out = append(out, func() {
-		f.exec("INSERT INTO deaf_gap (listener, from_ms, to_ms, cause) VALUES ('s', $1, $2, 'restore')", s.from-60_000, s.from+day)
+		f.exec("INSERT INTO deaf_gap (listener, from_ms, to_ms, cause) VALUES ('s', $1, $2, 'restore')", s.from-60_000,
+			s.from+day)
 	})
 	for k, r := range s.ranks {
 		h := hosts[k]
@@ -341,7 +371,8 @@ func (s gangStory) steps(f *field, rnd *rand.Rand, cl id.Cluster, hosts []*field
 			st.Started, st.Good, st.StartBootMS = true, p.good, boot0+r.start
 			if i+1 == len(r.reports) {
 				code := 0
-				st.State, st.Reason, st.ExitCode, st.ExitBootMS, st.Good = agentapi.NodeStopped, agentapi.ReasonExited, &code, boot0+r.exit, false
+				st.State, st.Reason, st.ExitCode, st.ExitBootMS, st.Good = agentapi.NodeStopped, agentapi.ReasonExited, &code,
+					boot0+r.exit, false
 			}
 			with := segments[:0:0]
 			if rnd.IntN(3) == 0 {
@@ -384,7 +415,8 @@ func (s gangStory) steps(f *field, rnd *rand.Rand, cl id.Cluster, hosts []*field
 	out = append(out, func() { f.exec("DELETE FROM deaf_gap") })
 	if s.gap.Len() > 0 { // the platform knows of its own outage before it concludes anything
 		out = append(out, func() {
-			f.exec("INSERT INTO deaf_gap (listener, from_ms, to_ms, cause) VALUES ('s', $1, $2, 'pulse')", s.from+s.gap.Start, s.from+s.gap.End)
+			f.exec("INSERT INTO deaf_gap (listener, from_ms, to_ms, cause) VALUES ('s', $1, $2, 'pulse')", s.from+s.gap.Start,
+				s.from+s.gap.End)
 		})
 	}
 	for {
@@ -408,53 +440,61 @@ func (s gangStory) result(f *field, leases []id.Lease) string {
 		rank[l] = k
 	}
 	var windows []interval.Span
-	f.rows("SELECT opened_ms, closed_ms FROM cluster_window WHERE cluster_id = $1", []any{of}, func(scan func(...any) error) error {
-		var w interval.Span
-		if err := scan(&w.Start, &w.End); err != nil {
-			return fmt.Errorf("a window is still open: %w", err)
-		}
-		windows = append(windows, interval.Span{Start: w.Start - s.from, End: w.End - s.from})
-		return nil
-	})
+	f.rows("SELECT opened_ms, closed_ms FROM cluster_window WHERE cluster_id = $1", []any{of},
+		func(scan func(...any) error) error {
+			var w interval.Span
+			if err := scan(&w.Start, &w.End); err != nil {
+				return fmt.Errorf("a window is still open: %w", err)
+			}
+			windows = append(windows, interval.Span{Start: w.Start - s.from, End: w.End - s.from})
+			return nil
+		})
 	run := interval.Span{Start: s.begin(), End: s.ticks}
 	r := outcome{windows: interval.Of(windows...).Clip(run), suspended: map[string]interval.Set{}}
-	f.rows("SELECT from_ms, to_ms, class, culprits FROM suspension WHERE cluster_id = $1", []any{of}, func(scan func(...any) error) error {
-		var p interval.Span
-		var class string
-		var who []id.Lease
-		if err := scan(&p.Start, &p.End, &class, &who); err != nil {
-			return err
-		}
-		var ranks []int
-		for _, l := range who {
-			ranks = append(ranks, rank[l])
-		}
-		slices.Sort(ranks)
-		key := fmt.Sprint(class, ranks)
-		r.suspended[key] = r.suspended[key].Union(interval.Of(interval.Span{Start: p.Start - s.from, End: p.End - s.from}).Clip(run))
-		return nil
-	})
-	f.rows("SELECT m.posted_billed_ms, m.posted, m.host_posted FROM lease l JOIN lease_meter m ON m.lease_id = l.id WHERE l.cluster_id = $1 ORDER BY l.rank",
+	f.rows("SELECT from_ms, to_ms, class, culprits FROM suspension WHERE cluster_id = $1", []any{of},
+		func(scan func(...any) error) error {
+			var p interval.Span
+			var class string
+			var who []id.Lease
+			if err := scan(&p.Start, &p.End, &class, &who); err != nil {
+				return err
+			}
+			var ranks []int
+			for _, l := range who {
+				ranks = append(ranks, rank[l])
+			}
+			slices.Sort(ranks)
+			key := fmt.Sprint(class, ranks)
+			r.suspended[key] = r.suspended[key].Union(interval.Of(interval.Span{
+				Start: p.Start - s.from,
+				End:   p.End - s.from,
+			}).Clip(run))
+			return nil
+		})
+	f.rows("SELECT m.posted_billed_ms, m.posted, m.host_posted FROM lease l JOIN lease_meter m ON m.lease_id = l.id "+
+		"WHERE l.cluster_id = $1 ORDER BY l.rank",
 		[]any{of}, func(scan func(...any) error) error {
 			var b [3]int64
 			err := scan(&b[0], &b[1], &b[2])
 			r.bills = append(r.bills, b)
 			return err
 		})
-	f.rows("SELECT victim, culprit, ms, posted, host_posted FROM standby WHERE cluster_id = $1 AND ms > 0", []any{of}, func(scan func(...any) error) error {
-		var v, k id.Lease
-		var ms, posted, hosts int64
-		err := scan(&v, &k, &ms, &posted, &hosts)
-		r.owed = append(r.owed, fmt.Sprintf("%d by %d: %d ms %d %d", rank[v], rank[k], ms, posted, hosts))
-		return err
-	})
-	f.rows("SELECT victim, ms, host_posted FROM standby_relief WHERE cluster_id = $1 AND ms > 0", []any{of}, func(scan func(...any) error) error {
-		var v id.Lease
-		var ms, paid int64
-		err := scan(&v, &ms, &paid)
-		r.owed = append(r.owed, fmt.Sprintf("%d by relief: %d ms %d", rank[v], ms, paid))
-		return err
-	})
+	f.rows("SELECT victim, culprit, ms, posted, host_posted FROM standby WHERE cluster_id = $1 AND ms > 0", []any{of},
+		func(scan func(...any) error) error {
+			var v, k id.Lease
+			var ms, posted, hosts int64
+			err := scan(&v, &k, &ms, &posted, &hosts)
+			r.owed = append(r.owed, fmt.Sprintf("%d by %d: %d ms %d %d", rank[v], rank[k], ms, posted, hosts))
+			return err
+		})
+	f.rows("SELECT victim, ms, host_posted FROM standby_relief WHERE cluster_id = $1 AND ms > 0", []any{of},
+		func(scan func(...any) error) error {
+			var v id.Lease
+			var ms, paid int64
+			err := scan(&v, &ms, &paid)
+			r.owed = append(r.owed, fmt.Sprintf("%d by relief: %d ms %d", rank[v], ms, paid))
+			return err
+		})
 	return r.String()
 }
 
@@ -515,7 +555,8 @@ func (s gangStory) oracle(f *field, leases []id.Lease) string {
 	g.gap, g.written = set(s.gap), set()
 	for k, r := range s.ranks {
 		of := gangRank{operator: k, required: set(interval.Span{Start: 0, End: s.ticks}), silent: set(), relaySilent: set()}
-		f.must(f.d.Pool.QueryRow(f.t.Context(), `SELECT p.rate, b.srate, l.host_share_ppm, b.reserved FROM lease l JOIN lease_price p ON p.lease_id = l.id
+		f.must(f.d.Pool.QueryRow(f.t.Context(), `SELECT p.rate, b.srate, l.host_share_ppm, b.reserved FROM lease l JOIN
+			lease_price p ON p.lease_id = l.id
 			JOIN lease_bond b ON b.lease_id = l.id WHERE l.id = $1`, leases[k]).Scan(&of.rate, &of.standby, &of.ppm, &of.bond))
 		attested, unwell := r.attested()
 		unwell = interval.Of(unwell...).Minus(r.signedUp())
@@ -553,7 +594,8 @@ func (s gangStory) oracle(f *field, leases []id.Lease) string {
 		}
 	}
 	for pair, d := range v.owed {
-		out.owed = append(out.owed, fmt.Sprintf("%d by %d: %d ms %d %d", pair[0], pair[1], d.ms, d.paid, millionths(d.paid, g.ranks[pair[0]].ppm)))
+		out.owed = append(out.owed, fmt.Sprintf("%d by %d: %d ms %d %d", pair[0], pair[1], d.ms, d.paid,
+			millionths(d.paid, g.ranks[pair[0]].ppm)))
 	}
 	return out.String()
 }

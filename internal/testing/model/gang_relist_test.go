@@ -10,9 +10,9 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// TestFakingAFailurePaysLessThanNotice lets prices rise while a host has 24 hours of a run before it. It may withdraw with an hour's
-// notice, or fake a failure and be rented out again at the new price: then it gives back the renter's last hour, its bond pays
-// the other ranks until the loss is final, and for the relist lock nobody rents it.
+// TestFakingAFailurePaysLessThanNotice lets prices rise while a host has 24 hours of a run before it. It may withdraw
+// with an hour's notice, or fake a failure and be rented out again at the new price: then it gives back the renter's
+// last hour, its bond pays the other ranks until the loss is final, and for the relist lock nobody rents it.
 func TestFakingAFailurePaysLessThanNotice(t *testing.T) {
 	t.Parallel()
 	const left = 24 * hour

@@ -29,8 +29,8 @@ func gangs(t *testing.T) int {
 	return n
 }
 
-// TestEveryGangIsTheOracles plays random gangs with liars, gaps and empty bonds: internal/billing/fairness must agree with the
-// oracle to the millisecond and the nano-unit, and its invariants must hold.
+// TestEveryGangIsTheOracles plays random gangs with liars, gaps and empty bonds: internal/billing/fairness must agree
+// with the oracle to the millisecond and the nano-unit, and its invariants must hold.
 func TestEveryGangIsTheOracles(t *testing.T) {
 	t.Parallel()
 	start := rand.Uint64()
@@ -66,7 +66,12 @@ func (g gang) compare(rnd *rand.Rand, v gangVerdict) error {
 	}
 	m := fairness.Pay(g.leases(), runs, g.usageFee(v), g.caps())
 	for k := range g.ranks {
-		want := fairness.Usage{MS: v.billedMS[k], Renter: money.Nano(v.renter[k]), Host: money.Nano(v.host[k]), Fee: money.Nano(v.renter[k] - v.host[k])}
+		want := fairness.Usage{
+			MS:     v.billedMS[k],
+			Renter: money.Nano(v.renter[k]),
+			Host:   money.Nano(v.host[k]),
+			Fee:    money.Nano(v.renter[k] - v.host[k]),
+		}
 		if m.Usage[k] != want {
 			return fmt.Errorf("usage of rank %d is %+v, want %+v", k, m.Usage[k], want)
 		}
@@ -84,7 +89,13 @@ func (g gang) compare(rnd *rand.Rand, v gangVerdict) error {
 		d := v.owed[key]
 		host := millionths(d.paid, g.ranks[key[0]].ppm)
 		want = append(want, fairness.Standby{
-			Victim: key[0], Culprit: key[1], MS: d.ms, Due: money.Nano(d.due), Paid: money.Nano(d.paid), Host: money.Nano(host), Fee: money.Nano(d.paid - host),
+			Victim:  key[0],
+			Culprit: key[1],
+			MS:      d.ms,
+			Due:     money.Nano(d.due),
+			Paid:    money.Nano(d.paid),
+			Host:    money.Nano(host),
+			Fee:     money.Nano(d.paid - host),
 		})
 	}
 	if !slices.Equal(m.Standby, want) {
@@ -233,8 +244,10 @@ func (g gang) oneVoice(rnd *rand.Rand, _ gangVerdict, honest int) error {
 		}
 	}
 	before, after := quiet.judge(), liar.judge()
-	if !slices.Equal(before.renter, after.renter) || !slices.Equal(before.debit, after.debit) || !slices.Equal(before.class, after.class) {
-		return fmt.Errorf("I8: the word of rank %d changes the bill from %v to %v, debits from %v to %v", k, before.renter, after.renter, before.debit, after.debit)
+	if !slices.Equal(before.renter, after.renter) || !slices.Equal(before.debit, after.debit) ||
+		!slices.Equal(before.class, after.class) {
+		return fmt.Errorf("I8: the word of rank %d changes the bill from %v to %v, debits from %v to %v", k, before.renter,
+			after.renter, before.debit, after.debit)
 	}
 	return liar.compare(rnd, after)
 }
@@ -265,7 +278,8 @@ func (g gang) outage(rnd *rand.Rand, _ gangVerdict, _ int) error {
 	}
 	for k := range g.ranks {
 		if after.debit[k] > before.debit[k] {
-			return fmt.Errorf("I12: rank %d pays %d because the platform was deaf, %d otherwise", k, after.debit[k], before.debit[k])
+			return fmt.Errorf("I12: rank %d pays %d because the platform was deaf, %d otherwise", k, after.debit[k],
+				before.debit[k])
 		}
 	}
 	return lost.compare(rnd, after)

@@ -17,8 +17,14 @@ type timers struct{ lostAfter, lossGrace, peerSilence, oneSided, undGrace, undSo
 func ms(d time.Duration) int64 { return d.Milliseconds() }
 
 var finalTimers = timers{
-	lostAfter: ms(35 * time.Second), lossGrace: ms(90 * time.Second), peerSilence: ms(fairness.PeerSilence), oneSided: ms(30 * time.Second),
-	undGrace: ms(45 * time.Second), undSoon: ms(2 * time.Second), young: ms(15 * time.Minute), replaceWait: ms(2 * time.Minute),
+	lostAfter:   ms(35 * time.Second),
+	lossGrace:   ms(90 * time.Second),
+	peerSilence: ms(fairness.PeerSilence),
+	oneSided:    ms(30 * time.Second),
+	undGrace:    ms(45 * time.Second),
+	undSoon:     ms(2 * time.Second),
+	young:       ms(15 * time.Minute),
+	replaceWait: ms(2 * time.Minute),
 }
 
 // story is a run as its hosts would play it if nobody ended it.
@@ -71,7 +77,8 @@ func (w timers) end(s *story) ending {
 		if u.Start-s.Run.Start < w.young {
 			grace = w.undSoon
 		}
-		if at := u.Start + w.peerSilence + grace; u.Class == fairness.Undecided && !s.Undecided.Contains(u.Start) && u.End > at {
+		if at := u.Start + w.peerSilence + grace; u.Class == fairness.Undecided && !s.Undecided.Contains(u.Start) &&
+			u.End > at {
 			sooner(at, undecidedEnd)
 		}
 	}
@@ -104,7 +111,10 @@ func (w timers) poor(s *story, k int, at int64) bool {
 	f := s.Facts
 	f.Run.End = at
 	left := s.leases[k].Bond
-	for _, d := range fairness.Pay(s.leases, []fairness.Run{{Facts: f, Verdict: fairness.Decide(f)}}, 0, fairness.DefaultRelief).Standby {
+	for _, d := range fairness.Pay(s.leases, []fairness.Run{{
+		Facts:   f,
+		Verdict: fairness.Decide(f),
+	}}, 0, fairness.DefaultRelief).Standby {
 		if d.Culprit == k {
 			left -= d.Paid
 		}
@@ -112,8 +122,8 @@ func (w timers) poor(s *story, k int, at int64) bool {
 	return left < fairness.Bond(s.leases, k, fairness.BondFloor)
 }
 
-// dispute suspends a run, from then on, that one side calls broken for longer than OneSided while the other reports that
-// it is well, and ends it after UndGrace. A rank that is silent is in doubt instead.
+// dispute suspends a run, from then on, that one side calls broken for longer than OneSided while the other reports
+// that it is well, and ends it after UndGrace. A rank that is silent is in doubt instead.
 func (w timers) dispute(s *story, e *ending) {
 	for i := range s.Ranks {
 		for j, d := range s.Ranks[i].Deaf {

@@ -50,7 +50,8 @@ func TestWhatIsPostedStands(t *testing.T) {
 			posted += len(early)
 			below.End = fairness.Decided(progress)
 			if diff := cmp.Diff(clip(end, below), clip(now, below), cmpopts.EquateEmpty()); diff != "" {
-				t.Fatalf("run %d: after message %d, below %d, which is decided (- in the end, + now): %s", start+i, n, below.End, diff)
+				t.Fatalf("run %d: after message %d, below %d, which is decided (- in the end, + now): %s", start+i, n, below.End,
+					diff)
 			}
 		}
 	}
@@ -116,7 +117,14 @@ func randomHearsay(rnd *rand.Rand) hearsay {
 			for late = max(late, next); h.gaps.Contains(late) || cut.Contains(late); late += 1000 {
 			}
 			late += rnd.Int64N(20_000) * rnd.Int64N(2)
-			h.messages = append(h.messages, message{rank: k, at: next, received: late, segment: true, up: up.Clip(interval.Span{Start: at, End: next}), deaf: told(next)})
+			h.messages = append(h.messages, message{
+				rank:     k,
+				at:       next,
+				received: late,
+				segment:  true,
+				up:       up.Clip(interval.Span{Start: at, End: next}),
+				deaf:     told(next),
+			})
 			at = next
 		}
 	}

@@ -27,7 +27,13 @@ var gangOperators = func() (out [8]id.Org) {
 func randomGang(rnd *rand.Rand) (g gang, honest int) {
 	n := 2 + rnd.IntN(4)
 	honest = rnd.IntN(n)
-	g = gang{from: 1_700_000_000_000 + rnd.Int64N(1000), ticks: 16 + rnd.IntN(32), carried: map[[2]int]bits{}, forUndecided: 500_000, forAll: 1_000_000}
+	g = gang{
+		from:         1_700_000_000_000 + rnd.Int64N(1000),
+		ticks:        16 + rnd.IntN(32),
+		carried:      map[[2]int]bits{},
+		forUndecided: 500_000,
+		forAll:       1_000_000,
+	}
 	g.gap, g.written = g.bits(rnd, .1*float64(rnd.IntN(3))), g.bits(rnd, .05*float64(rnd.IntN(2)))
 	if rnd.IntN(4) == 0 {
 		fee := rnd.Int64N(40_000)
@@ -35,8 +41,16 @@ func randomGang(rnd *rand.Rand) (g gang, honest int) {
 	}
 	for k := range n {
 		r := gangRank{
-			operator: rnd.IntN(3), rate: 1 + rnd.Int64N(40_000_000), ppm: 700_000 + rnd.Int64N(300_001), bond: []int64{0, rnd.Int64N(100_000), plenty}[rnd.IntN(3)],
-			required: g.bits(rnd, 1), signed: g.bits(rnd, .8), attested: g.bits(rnd, .8), silent: g.bits(rnd, .2), relaySilent: g.bits(rnd, .1), deaf: map[int]bits{},
+			operator:    rnd.IntN(3),
+			rate:        1 + rnd.Int64N(40_000_000),
+			ppm:         700_000 + rnd.Int64N(300_001),
+			bond:        []int64{0, rnd.Int64N(100_000), plenty}[rnd.IntN(3)],
+			required:    g.bits(rnd, 1),
+			signed:      g.bits(rnd, .8),
+			attested:    g.bits(rnd, .8),
+			silent:      g.bits(rnd, .2),
+			relaySilent: g.bits(rnd, .1),
+			deaf:        map[int]bits{},
 		}
 		r.standby = min(r.rate, 30_000_000)
 		if rnd.IntN(3) == 0 {
@@ -121,20 +135,29 @@ func (g gang) leases() []fairness.Lease {
 	out := make([]fairness.Lease, len(g.ranks))
 	for k, r := range g.ranks {
 		out[k] = fairness.Lease{
-			Operator: gangOperators[r.operator], Rate: money.Micro(r.rate), StandbyRate: money.Micro(r.standby), SharePPM: r.ppm, Bond: money.Nano(r.bond),
+			Operator:    gangOperators[r.operator],
+			Rate:        money.Micro(r.rate),
+			StandbyRate: money.Micro(r.standby),
+			SharePPM:    r.ppm,
+			Bond:        money.Nano(r.bond),
 		}
 	}
 	return out
 }
 
-// runs tells the gang's story to the rule: cut where the required ranks change and at random moments, in any order, with
-// sets that reach beyond each cut.
+// runs tells the gang's story to the rule: cut where the required ranks change and at random moments, in any order,
+// with sets that reach beyond each cut.
 func (g gang) runs(rnd *rand.Rand) []fairness.Run {
 	all := fairness.Facts{Gaps: g.spans(rnd, g.gap), Undecided: g.spans(rnd, g.written)}
 	told := make([]fairness.Rank, len(g.ranks))
 	for k, r := range g.ranks {
 		told[k] = fairness.Rank{
-			Lease: k, Signed: g.spans(rnd, r.signed), Attested: g.spans(rnd, r.attested), Unwell: g.spans(rnd, r.unwell), Silent: g.spans(rnd, r.silent), RelaySilent: g.spans(rnd, r.relaySilent),
+			Lease:       k,
+			Signed:      g.spans(rnd, r.signed),
+			Attested:    g.spans(rnd, r.attested),
+			Unwell:      g.spans(rnd, r.unwell),
+			Silent:      g.spans(rnd, r.silent),
+			RelaySilent: g.spans(rnd, r.relaySilent),
 		}
 	}
 	var out []fairness.Run

@@ -72,7 +72,8 @@ func (c *rental) look(ctx context.Context, d *db.DB) (m moment, err error) {
 }
 
 func (c *rental) lookAtWindows(ctx context.Context, tx pgx.Tx, m *moment) error {
-	rows, err := tx.Query(ctx, "SELECT opened_ms, confirmed_until_ms, closed_ms FROM cluster_window WHERE cluster_id = $1 ORDER BY n", c.cluster)
+	rows, err := tx.Query(ctx, "SELECT opened_ms, confirmed_until_ms, closed_ms FROM cluster_window WHERE cluster_id = "+
+		"$1 ORDER BY n", c.cluster)
 	if err != nil {
 		return err
 	}
@@ -91,8 +92,10 @@ func (c *rental) lookAtWindows(ctx context.Context, tx pgx.Tx, m *moment) error 
 func (l *leaseStory) look(ctx context.Context, tx pgx.Tx, cluster id.Cluster) (m leaseMoment, err error) {
 	var flat []int64
 	var exact string
-	err = tx.QueryRow(ctx, `SELECT m.settled_through_ms, m.billed_ms, m.numerator::text, m.proven_ms, m.posted, m.posted_billed_ms, m.host_posted,
-			l.settled_at IS NOT NULL, coalesce(sum(f.amount), 0), coalesce(sum(f.amount) FILTER (WHERE a.kind = 'host_pending'), 0)
+	err = tx.QueryRow(ctx, `SELECT m.settled_through_ms, m.billed_ms, m.numerator::text, m.proven_ms, m.posted,
+		m.posted_billed_ms, m.host_posted,
+			l.settled_at IS NOT NULL, coalesce(sum(f.amount), 0), coalesce(sum(f.amount) FILTER (WHERE a.kind = 'host_pending'),
+			0)
 		FROM lease l JOIN lease_meter m ON m.lease_id = l.id
 		LEFT JOIN ledger_tx x ON x.ref = $2 AND x.kind = 'usage' AND x.key LIKE 'usage:' || $3 || ':%'
 		LEFT JOIN ledger_transfer f ON f.tx_id = x.id
@@ -192,7 +195,8 @@ func (c *rental) judgeWindows(m moment) error {
 		if !slices.ContainsFunc(c.steps, func(s step) bool {
 			return !s.settle && s.open == w[0] && max(s.open, min(s.until, last)) == w[1] && s.close == !open
 		}) {
-			return fmt.Errorf("cluster %s: window %d goes to %d (open: %v), and time never did that: %v", c.cluster, i, w[1], open, c.steps)
+			return fmt.Errorf("cluster %s: window %d goes to %d (open: %v), and time never did that: %v", c.cluster, i, w[1],
+				open, c.steps)
 		}
 	}
 	return nil
@@ -204,15 +208,18 @@ func (m leaseMoment) judge(f facts, now verdict, open bool) error {
 	due := f.before(m.mark).within(f.windows...).judge()
 	switch {
 	case m.exact.Cmp(below.exact) != 0 || m.billed != below.ms:
-		return fmt.Errorf("the meter says %s for %d ms up to %d, the oracle %s for %d ms", m.exact, m.billed, m.mark, below.exact, below.ms)
+		return fmt.Errorf("the meter says %s for %d ms up to %d, the oracle %s for %d ms", m.exact, m.billed, m.mark,
+			below.exact, below.ms)
 	case due.ms != below.ms && !m.settled:
 		return fmt.Errorf("the meter is at %d, past %d ms that may still be proven", m.mark, due.ms-below.ms)
 	case !slices.Equal(m.proven, f.from(m.mark)):
 		return fmt.Errorf("the meter has %v proven after %d, the oracle %v", m.proven, m.mark, f.from(m.mark))
 	case now.renter.Cmp(big.NewInt(m.posted)) < 0 || now.host.Cmp(big.NewInt(m.hostPosted)) < 0 || now.ms < m.postedMS:
-		return fmt.Errorf("booked are %d (host %d) for %d ms; proven are %s (host %s) for %d ms", m.posted, m.hostPosted, m.postedMS, now.renter, now.host, now.ms)
+		return fmt.Errorf("booked are %d (host %d) for %d ms; proven are %s (host %s) for %d ms", m.posted, m.hostPosted,
+			m.postedMS, now.renter, now.host, now.ms)
 	case m.booked != m.posted || m.hostsBooked != m.hostPosted:
-		return fmt.Errorf("the books hold %d (host %d), the meter %d (host %d)", m.booked, m.hostsBooked, m.posted, m.hostPosted)
+		return fmt.Errorf("the books hold %d (host %d), the meter %d (host %d)", m.booked, m.hostsBooked, m.posted,
+			m.hostPosted)
 	case now.ms-m.postedMS >= 900_000:
 		return fmt.Errorf("%d ms are proven and not booked", now.ms-m.postedMS)
 	case !open && now.ms != m.postedMS:
@@ -236,8 +243,9 @@ func (c *rental) mustHold(t *testing.T, d *db.DB) (m moment) {
 	return m
 }
 
-// checkWaiting takes the proof that anybody may ask for, at any moment, and has it checked by what renters check theirs with:
-// no more is booked than is proven, less than a quarter of an hour of each lease waits, and all that waits is held.
+// checkWaiting takes the proof that anybody may ask for, at any moment, and has it checked by what renters check theirs
+// with: no more is booked than is proven, less than a quarter of an hour of each lease waits, and all that waits is
+// held.
 func (c *rental) checkWaiting(t *testing.T, d *db.DB) {
 	t.Helper()
 	hold, err := ledger.Balance(context.Background(), d.Q, ledger.Hold(c.renter, c.cluster, eur)) // before: it only falls

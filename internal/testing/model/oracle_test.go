@@ -31,7 +31,8 @@ func (f facts) judge() verdict {
 	cover := func(spans [][2]int64, what event) {
 		for _, s := range spans {
 			if s[0] < s[1] {
-				events = append(events, event{s[0], what.segment, what.window, what.own}, event{s[1], -what.segment, -what.window, -what.own})
+				events = append(events, event{s[0], what.segment, what.window, what.own}, event{s[1], -what.segment, -what.window,
+					-what.own})
 			}
 		}
 	}
@@ -92,7 +93,8 @@ func (f facts) from(ms int64) (out [][2]int64) {
 			edges = append(edges, [2]int64{s[0], 1}, [2]int64{s[1], -1})
 		}
 	}
-	slices.SortFunc(edges, func(a, b [2]int64) int { // at one place the beginnings come first, so that spans that touch are one
+	slices.SortFunc(edges, func(a, b [2]int64) int {
+		// at one place the beginnings come first, so that spans that touch are one
 		return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(b[1], a[1]))
 	})
 	var cover, since int64

@@ -123,7 +123,8 @@ func TestEveryBillIsTheOracles(t *testing.T) {
 	if sent > 1000 && (looks.open.Load() == 0 || looks.waiting.Load() == 0) {
 		t.Error("no look met an open window with money that waits: it is not what runs that is judged")
 	}
-	t.Logf("%d rented seconds, %d segments sent, %d statements died, %d moments judged (%d with open windows, %d with money that waits): difference 0",
+	t.Logf("%d rented seconds, %d segments sent, %d statements died, %d moments judged (%d with open windows, %d with "+
+		"money that waits): difference 0",
 		billed/1000, sent, m.died.Load(), looks.all.Load(), looks.open.Load(), looks.waiting.Load())
 }
 
@@ -229,7 +230,8 @@ func play(t *testing.T, d, calm *db.DB, m *mortal, k *looks, r *rand.Rand, hosts
 			work <- left[:n] // the answer was lost, and the first may still be under way
 		}
 		left = left[n:]
-		for ; len(steps)*len(deliveries) > 0 && len(steps) > cap(clock)*len(left)/len(deliveries); steps = steps[1:] { // time passes as they come
+		for ; len(steps)*len(deliveries) > 0 && len(steps) > cap(clock)*len(left)/len(deliveries); steps = steps[1:] {
+			// time passes as they come
 			clock <- steps[0]
 		}
 		if r.IntN(3) == 0 {

@@ -68,13 +68,21 @@ func newFleet(t *testing.T, d *db.DB, r *rand.Rand, n int) []*machine {
 	for i := range out {
 		m := &machine{id: id.New[id.Host](), operator: newOrg(t, d)}
 		_, m.key, _ = ed25519.GenerateKey(nil)
-		run(t, d, "INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, $3, 'eu', 'active')", m.id, m.operator, m.id.String())
-		run(t, d, "INSERT INTO host_key (host_id, link_key, attest_key) VALUES ($1, $2, $3)", m.id, m.id.String(), []byte(m.key.Public().(ed25519.PublicKey)))
+		run(t, d, "INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, $3, 'eu', 'active')", m.id, m.operator,
+			m.id.String())
+		run(t, d, "INSERT INTO host_key (host_id, link_key, attest_key) VALUES ($1, $2, $3)", m.id, m.id.String(),
+			[]byte(m.key.Public().(ed25519.PublicKey)))
 		for b := range 1 + r.IntN(3) {
 			var anchors []agentapi.Anchor
 			for k := range int64(1 + r.IntN(3)) { // clocks drift: anchors disagree by up to two seconds
-				a := agentapi.Anchor{BootID: fmt.Sprint("boot-", b), Number: k + 1, BootMS: 1e11 + k*600_000, ServerMS: now - (3-k)*600_000 - r.Int64N(2000)}
-				run(t, d, "INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) VALUES ($1, $2, $3, $4, $5)", m.id, a.BootID, a.Number, a.BootMS, a.ServerMS)
+				a := agentapi.Anchor{
+					BootID:   fmt.Sprint("boot-", b),
+					Number:   k + 1,
+					BootMS:   1e11 + k*600_000,
+					ServerMS: now - (3-k)*600_000 - r.Int64N(2000),
+				}
+				run(t, d, "INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) VALUES ($1, $2, $3, $4, $5)",
+					m.id, a.BootID, a.Number, a.BootMS, a.ServerMS)
 				anchors = append(anchors, a)
 			}
 			m.boots = append(m.boots, anchors)
@@ -90,7 +98,8 @@ func newRental(t *testing.T, d *db.DB, r *rand.Rand, hosts []*machine, span int6
 	t.Helper()
 	end := clock(t, d) - 60_000
 	c := newLeases(t, d, r, hosts, [2]int64{end - span/2 - r.Int64N(span/2), end})
-	run(t, d, `UPDATE lease SET created_at = to_timestamp($2::bigint / 1000.0), run_until = to_timestamp($3::bigint / 1000.0), covered_from_ms = $2
+	run(t, d, `UPDATE lease SET created_at = to_timestamp($2::bigint / 1000.0), run_until = to_timestamp($3::bigint /
+		1000.0), covered_from_ms = $2
 		WHERE cluster_id = $1`, c.cluster, c.life[0], c.life[1])
 	c.replace(t, d, r)
 	c.fund(t, d)
@@ -112,8 +121,21 @@ func newLeases(t *testing.T, d *db.DB, r *rand.Rand, hosts []*machine, life [2]i
 		}
 		l.facts = facts{life: c.life, prices: [][2]int64{{0, rate}}, ppm: r.Int64N(1_000_001)}
 		c.leases = append(c.leases, l)
-		in = append(in, metering.NewLease{ID: l.id, Cluster: c.cluster, Node: id.New[id.Node](), Rank: rank, Host: l.host.id, Renter: c.renter,
-			Operator: l.host.operator, GPUModel: "H100", GPUs: []id.GPU{id.New[id.GPU]()}, Currency: eur, HostSharePPM: l.facts.ppm, Epoch: 1, Rate: money.Micro(rate)})
+		in = append(in, metering.NewLease{
+			ID:           l.id,
+			Cluster:      c.cluster,
+			Node:         id.New[id.Node](),
+			Rank:         rank,
+			Host:         l.host.id,
+			Renter:       c.renter,
+			Operator:     l.host.operator,
+			GPUModel:     "H100",
+			GPUs:         []id.GPU{id.New[id.GPU]()},
+			Currency:     eur,
+			HostSharePPM: l.facts.ppm,
+			Epoch:        1,
+			Rate:         money.Micro(rate),
+		})
 	}
 	inTx(t, d, func(ctx context.Context, tx *db.Tx) error { return metering.CreateLeases(ctx, tx, in) })
 	for _, l := range c.leases {
@@ -137,7 +159,8 @@ func (c *rental) replace(t *testing.T, d *db.DB, r *rand.Rand) {
 		if r.IntN(3) == 0 {
 			l.facts.life[0] += r.Int64N(span / 4)
 			l.facts.life[1] -= r.Int64N(span / 4)
-			run(t, d, "UPDATE lease SET created_at = to_timestamp($2::bigint / 1000.0), ended_at = to_timestamp($3::bigint / 1000.0) WHERE id = $1",
+			run(t, d, "UPDATE lease SET created_at = to_timestamp($2::bigint / 1000.0), ended_at = to_timestamp($3::bigint / "+
+				"1000.0) WHERE id = $1",
 				l.id, l.facts.life[0], l.facts.life[1])
 		}
 	}
@@ -157,8 +180,20 @@ func (c *rental) fund(t *testing.T, d *db.DB) {
 	c.funds = n
 	inTx(t, d, func(ctx context.Context, tx *db.Tx) error {
 		_, err := ledger.PostAll(ctx, tx, []ledger.Entry{
-			{Kind: "topup", Key: "topup:" + c.cluster.String(), Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(eur), Credit: ledger.Wallet(c.renter, eur), Amount: n}}},
-			{Kind: "authorise", Key: "authorise:" + c.cluster.String(), Transfers: []ledger.Transfer{{Debit: ledger.Wallet(c.renter, eur), Credit: ledger.Hold(c.renter, c.cluster, eur), Amount: n}}},
+			{
+				Kind:      "topup",
+				Key:       "topup:" + c.cluster.String(),
+				Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(eur), Credit: ledger.Wallet(c.renter, eur), Amount: n}},
+			},
+			{
+				Kind: "authorise",
+				Key:  "authorise:" + c.cluster.String(),
+				Transfers: []ledger.Transfer{{
+					Debit:  ledger.Wallet(c.renter, eur),
+					Credit: ledger.Hold(c.renter, c.cluster, eur),
+					Amount: n,
+				}},
+			},
 		})
 		return err
 	})
@@ -214,14 +249,15 @@ func (c *rental) draw(r *rand.Rand) {
 	}
 }
 
-// drawSteps makes up how a window goes: confirmed now and again, closed in the end. A cluster whose nodes all live to its
-// end may be looked at for spare money at any time; of others the tests know the ends before time has come to them.
+// drawSteps makes up how a window goes: confirmed now and again, closed in the end. A cluster whose nodes all live to
+// its end may be looked at for spare money at any time; of others the tests know the ends before time has come to them.
 func (c *rental) drawSteps(r *rand.Rand, open, end int64) {
 	until := open
 	for range 1 + r.IntN(3) {
 		until += r.Int64N(end - until + 1)
 		c.steps = append(c.steps, step{open: open, until: until})
-		if !slices.ContainsFunc(c.leases, func(l *leaseStory) bool { return l.facts.life[1] != c.life[1] }) && r.IntN(4) == 0 {
+		if !slices.ContainsFunc(c.leases, func(l *leaseStory) bool { return l.facts.life[1] != c.life[1] }) &&
+			r.IntN(4) == 0 {
 			c.steps = append(c.steps, step{settle: true})
 		}
 	}
@@ -282,7 +318,8 @@ func (c *rental) checkMoney(t *testing.T, d *db.DB) {
 		left += n
 	}
 	var posted money.Nano
-	if err := d.Pool.QueryRow(context.Background(), "SELECT sum(m.posted)::bigint FROM lease_meter m JOIN lease l ON l.id = m.lease_id WHERE l.cluster_id = $1", c.cluster).Scan(&posted); err != nil {
+	if err := d.Pool.QueryRow(context.Background(), "SELECT sum(m.posted)::bigint FROM lease_meter m JOIN lease l ON "+
+		"l.id = m.lease_id WHERE l.cluster_id = $1", c.cluster).Scan(&posted); err != nil {
 		t.Fatal(err)
 	}
 	if left+posted != c.funds {
@@ -302,16 +339,19 @@ func (c *rental) check(t *testing.T, d *db.DB) (ms int64) {
 		}
 		want := f.judge()
 		var renter, host, billed, energy int64
-		if err := d.Pool.QueryRow(context.Background(), "SELECT posted, host_posted, posted_billed_ms, energy_mj FROM lease_meter WHERE lease_id = $1", l.id).
+		if err := d.Pool.QueryRow(context.Background(), "SELECT posted, host_posted, posted_billed_ms, energy_mj FROM "+
+			"lease_meter WHERE lease_id = $1", l.id).
 			Scan(&renter, &host, &billed, &energy); err != nil {
 			t.Fatal(err)
 		}
-		if want.renter.Cmp(big.NewInt(renter)) != 0 || want.host.Cmp(big.NewInt(host)) != 0 || want.ms != billed || len(l.late) == 0 && l.energy != energy {
+		if want.renter.Cmp(big.NewInt(renter)) != 0 || want.host.Cmp(big.NewInt(host)) != 0 || want.ms != billed ||
+			len(l.late) == 0 && l.energy != energy {
 			t.Fatalf("lease %s: charged %d (host %d) for %d ms, %d mJ; the oracle says %s (host %s) for %d ms, %d mJ",
 				l.id, renter, host, billed, energy, want.renter, want.host, want.ms, l.energy)
 		}
 		var booked, hosts int64
-		if err := d.Pool.QueryRow(context.Background(), `SELECT coalesce(sum(f.amount), 0), coalesce(sum(f.amount) FILTER (WHERE a.kind = 'host_pending'), 0)
+		if err := d.Pool.QueryRow(context.Background(), `SELECT coalesce(sum(f.amount), 0), coalesce(sum(f.amount) FILTER
+			(WHERE a.kind = 'host_pending'), 0)
 			FROM ledger_tx x JOIN ledger_transfer f ON f.tx_id = x.id JOIN ledger_account a ON a.id = f.credit_account_id
 			WHERE x.kind = 'usage' AND x.key LIKE 'usage:' || $1 || ':%'`, l.id.String()).Scan(&booked, &hosts); err != nil {
 			t.Fatal(err)

@@ -48,13 +48,15 @@ func (f *Field) Box(t testing.TB, name string, s *testnet.Segment, gateway, pric
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := []string{fakeprofile.Env + "=" + profile, "MUSTER_NVML_LIBRARY=" + filepath.Join(f.bin, "fakenvml", "libnvidia-ml.so.1")}
+	env := []string{fakeprofile.Env + "=" + profile, "MUSTER_NVML_LIBRARY=" + filepath.Join(f.bin, "fakenvml",
+		"libnvidia-ml.so.1")}
 	agent, state := filepath.Join(f.bin, "muster-agent"), filepath.Join(b.Dir(), "state")
 	token, err := f.Operator.Enroll(t.Context(), name, "home", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	enroll := b.Command(t.Context(), agent, "enroll", "--state", state, "--docker", b.Engine.Socket, "--url", AgentURL, "--ca", f.CA())
+	enroll := b.Command(t.Context(), agent, "enroll", "--state", state, "--docker", b.Engine.Socket, "--url", AgentURL,
+		"--ca", f.CA())
 	enroll.Env, enroll.Stdin = append(os.Environ(), env...), strings.NewReader(token.Token)
 	if out, err := enroll.CombinedOutput(); err != nil {
 		t.Fatalf("%s: enrol: %v\n%s", name, err, out)
@@ -122,7 +124,8 @@ func (b *Box) SignalContainer(role, signal string) (done bool) {
 	return done
 }
 
-// KillAll ends at once what of the host has a text in its command line, at least one process, and returns when it is gone.
+// KillAll ends at once what of the host has a text in its command line, at least one process, and returns when it is
+// gone.
 func KillAll(t testing.TB, h *testnet.Host, text string) {
 	t.Helper()
 	await(t, "there is a "+text+" to kill on "+h.Name, func() bool { return len(h.Processes(text)) > 0 })

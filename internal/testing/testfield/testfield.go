@@ -1,6 +1,6 @@
 // Package testfield stands up the platform as it is in the field, for tests and benchmarks: a server and a relay on an
-// internet of their own, and hosts that are machines of their own (internal/testing/testnet), with an engine and an agent each,
-// behind routers of their own.
+// internet of their own, and hosts that are machines of their own (internal/testing/testnet), with an engine and an
+// agent each, behind routers of their own.
 //
 // What always holds:
 //   - The programs are the real ones, processes of their own; nothing of them runs in the caller.
@@ -57,8 +57,9 @@ type Field struct {
 // The platform's names. Names is the /etc/hosts of every machine of the field.
 const (
 	cloudName, relayName = "cloud.muster.example", "relay.muster.example"
-	Names                = "127.0.0.1 localhost\n203.0.113.2 " + cloudName + "\n2001:db8::2 " + cloudName + "\n203.0.113.5 " + relayName + "\n2001:db8::5 " + relayName + "\n"
-	cloudAddr            = "203.0.113.2"
+	Names                = "127.0.0.1 localhost\n203.0.113.2 " + cloudName + "\n2001:db8::2 " + cloudName +
+		"\n203.0.113.5 " + relayName + "\n2001:db8::5 " + relayName + "\n"
+	cloudAddr = "203.0.113.2"
 	// AgentURL is where hosts enrol.
 	AgentURL = "https://" + cloudName + ":8443"
 )
@@ -69,7 +70,13 @@ const Patience = 3 * time.Minute
 // New brings up the platform with the programs in bin, without hosts.
 func New(t testing.TB, bin string) *Field {
 	t.Helper()
-	f := &Field{PostgresURL: dbtest.NewURL(t), URL: "http://" + cloudAddr, Net: testnet.New(t), Boxes: map[id.Host]*Box{}, bin: bin}
+	f := &Field{
+		PostgresURL: dbtest.NewURL(t),
+		URL:         "http://" + cloudAddr,
+		Net:         testnet.New(t),
+		Boxes:       map[id.Host]*Box{},
+		bin:         bin,
+	}
 	f.Internet = f.Net.Segment()
 	at := func(name string, last int) *testnet.Host {
 		h := f.Net.Host(name)
@@ -87,10 +94,18 @@ func New(t testing.TB, bin string) *Field {
 	secret := make([]byte, 32)
 	rand.Read(secret)
 	shared := "MUSTER_SECRET=" + base64.StdEncoding.EncodeToString(secret)
-	f.Relay = &Daemon{host: carrier, argv: []string{filepath.Join(bin, "muster"), "server", "--role", "relay"}, env: []string{shared, "MUSTER_RELAY_LISTEN=:3478"}}
+	f.Relay = &Daemon{
+		host: carrier,
+		argv: []string{filepath.Join(bin, "muster"), "server", "--role", "relay"},
+		env:  []string{shared, "MUSTER_RELAY_LISTEN=:3478"},
+	}
 	f.Relay.Start(t)
 	f.startImages(t)
-	f.Server = &Daemon{host: f.Cloud, argv: []string{filepath.Join(bin, "muster"), "server"}, env: append(f.settings(t), shared)}
+	f.Server = &Daemon{
+		host: f.Cloud,
+		argv: []string{filepath.Join(bin, "muster"), "server"},
+		env:  append(f.settings(t), shared),
+	}
 	f.Server.Start(t)
 	f.AwaitServer(t)
 	f.Operator, _ = f.SignUp(t, f.HTTP(t), "operator")
@@ -110,10 +125,14 @@ func (f *Field) settings(t testing.TB) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []string{"MUSTER_DATABASE_URL=" + db.String(), "MUSTER_DB_CONNS=12", "MUSTER_LISTEN=" + cloudAddr + ":80", "MUSTER_PUBLIC_URL=" + f.URL,
-		"MUSTER_AGENT_LISTEN=:8443", "MUSTER_AGENT_URL=" + AgentURL, "MUSTER_NATS_LISTEN=:4222", "MUSTER_NATS_PUBLIC_URL=tls://" + cloudName + ":4222",
-		"MUSTER_TLS_CERT=" + certs.Cert, "MUSTER_TLS_KEY=" + certs.Key, "MUSTER_TLS_CA=" + certs.CA, "MUSTER_GATEWAY_LISTEN=" + cloudAddr + ":2222",
-		"MUSTER_RELAYS=" + relayName + ":3478", "MUSTER_ALLOW_SIMULATED=true", "MUSTER_SIGNUPS_PER_HOUR=1000", "MUSTER_REPLICA=cloud"}
+	return []string{"MUSTER_DATABASE_URL=" + db.String(), "MUSTER_DB_CONNS=12", "MUSTER_LISTEN=" + cloudAddr + ":80",
+		"MUSTER_PUBLIC_URL=" + f.URL,
+		"MUSTER_AGENT_LISTEN=:8443", "MUSTER_AGENT_URL=" + AgentURL, "MUSTER_NATS_LISTEN=:4222",
+		"MUSTER_NATS_PUBLIC_URL=tls://" + cloudName + ":4222",
+		"MUSTER_TLS_CERT=" + certs.Cert, "MUSTER_TLS_KEY=" + certs.Key, "MUSTER_TLS_CA=" + certs.CA,
+		"MUSTER_GATEWAY_LISTEN=" + cloudAddr + ":2222",
+		"MUSTER_RELAYS=" + relayName + ":3478", "MUSTER_ALLOW_SIMULATED=true", "MUSTER_SIGNUPS_PER_HOUR=1000",
+		"MUSTER_REPLICA=cloud"}
 }
 
 // CA is the platform's own authority, as a PEM file.
@@ -125,7 +144,11 @@ func (f *Field) ca() string { return filepath.Join(f.Net.Dir(), "tls") }
 // startImages serves the demo's image at the cloud.
 func (f *Field) startImages(t testing.TB) {
 	t.Helper()
-	r, err := registry.Start(t.Context(), registry.Config{Dir: filepath.Join(f.Net.Dir(), "registry"), Listen: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler)})
+	r, err := registry.Start(t.Context(), registry.Config{
+		Dir:    filepath.Join(f.Net.Dir(), "registry"),
+		Listen: "127.0.0.1:0",
+		Log:    slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +222,8 @@ func (f *Field) SignUp(t testing.TB, through *http.Client, name string) (c *clie
 func (f *Field) Home(kind testnet.NAT) *testnet.Segment {
 	s := f.Net.Segment()
 	f.homes++
-	f.Net.Router(fmt.Sprintf("router%d", f.homes), s, "192.168.1.1/24", f.Internet, fmt.Sprintf("203.0.113.%d/24", 100+f.homes), kind)
+	f.Net.Router(fmt.Sprintf("router%d", f.homes), s, "192.168.1.1/24", f.Internet,
+		fmt.Sprintf("203.0.113.%d/24", 100+f.homes), kind)
 	return s
 }
 

@@ -41,8 +41,8 @@ func (h *Host) DockerWith(config string) *Docker {
 	return d
 }
 
-// DockerOnBtrfs is Docker whose data lie on a btrfs of their own, of so many megabytes, where containers can be held to a
-// size. The file system is in a file and mounted in the host's own namespace: it goes with the host.
+// DockerOnBtrfs is Docker whose data lie on a btrfs of their own, of so many megabytes, where containers can be held to
+// a size. The file system is in a file and mounted in the host's own namespace: it goes with the host.
 func (h *Host) DockerOnBtrfs(mb int64) *Docker {
 	h.net.t.Helper()
 	d := h.docker(`{"storage-driver": "btrfs"}`)
@@ -78,7 +78,8 @@ func (d *Docker) Start() {
 	t.Helper()
 	sock := filepath.Join(d.dir, "c.sock")
 	in := func(parts ...string) string { return filepath.Join(append([]string{d.dir}, parts...)...) }
-	d.run("containerd", "--config", "/dev/null", "--root", in("containerd"), "--state", in("containerd-run"), "--address", sock)
+	d.run("containerd", "--config", "/dev/null", "--root", in("containerd"), "--state", in("containerd-run"), "--address",
+		sock)
 	d.await("containerd", func() bool {
 		return d.host.Command(context.Background(), "ctr", "--address", sock, "version").Run() == nil
 	})
@@ -87,7 +88,8 @@ func (d *Docker) Start() {
 	if err := os.WriteFile(config, []byte(d.config), 0o600); err != nil {
 		t.Fatal("testnet:", err)
 	}
-	d.run("dockerd", "--config-file", config, "-H", d.Socket, "--containerd", sock, "--data-root", in("data"), "--exec-root", in("run"),
+	d.run("dockerd", "--config-file", config, "-H", d.Socket, "--containerd", sock, "--data-root", in("data"),
+		"--exec-root", in("run"),
 		"--pidfile", in("docker.pid"), "--live-restore", "--cgroup-parent", d.cgroup(), "--bip", "172.31.0.1/24")
 	d.await("dockerd", func() bool { return exec.Command("docker", "-H", d.Socket, "version").Run() == nil })
 }

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Link is a host's cable to a segment: a pair of virtual Ethernet ends, as quick as this machine. While it has a fault it
-// is carried by this process, frame by frame: what runs here needs no support of the kernel to be cut, slowed or made to
-// lose, and is as slow as that makes it.
+// Link is a host's cable to a segment: a pair of virtual Ethernet ends, as quick as this machine. While it has a fault
+// it is carried by this process, frame by frame: what runs here needs no support of the kernel to be cut, slowed or
+// made to lose, and is as slow as that makes it.
 type Link struct {
 	net   *Net
 	far   string // the segment's end of the cable
@@ -33,8 +33,8 @@ type Fault struct {
 	Loss  float64       // the part of frames that are lost, 0 to 1
 }
 
-// Set changes what the link does from now on. Frames under way come as they would have, but for those that a delay holds
-// back when the link becomes good: these are lost.
+// Set changes what the link does from now on. Frames under way come as they would have, but for those that a delay
+// holds back when the link becomes good: these are lost.
 func (l *Link) Set(f Fault) {
 	t := l.net.t
 	t.Helper()

@@ -22,8 +22,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Machine is a virtual machine of its own: a kernel, systemd, an ssh server, and disks that end with the net. It runs in a
-// host of the net that has no address of its own, so all it reaches is the segment it is joined to.
+// Machine is a virtual machine of its own: a kernel, systemd, an ssh server, and disks that end with the net. It runs
+// in a host of the net that has no address of its own, so all it reaches is the segment it is joined to.
 type Machine struct {
 	*Host   // the room it runs in: its End is a power cut for good
 	Address netip.Addr
@@ -50,8 +50,8 @@ type MachineConfig struct {
 // bootPatience is for an emulated processor that shares a busy machine: it takes a minute where nothing else runs.
 const bootPatience = 15 * time.Minute
 
-// Machine starts a virtual machine with two NUMA nodes, of one processor and 2 GiB each, joined to a segment. AwaitUp waits
-// for it: several can boot at a time.
+// Machine starts a virtual machine with two NUMA nodes, of one processor and 2 GiB each, joined to a segment. AwaitUp
+// waits for it: several can boot at a time.
 func (n *Net) Machine(name string, s *Segment, cfg MachineConfig) *Machine {
 	n.t.Helper()
 	at, err := netip.ParsePrefix(cfg.Address)
@@ -100,20 +100,23 @@ func (m *Machine) boot(s *Segment, cfg MachineConfig) error {
 	m.Run("mkfs.xfs", "-q", "-L", "docker", in("docker.img"))
 	// The room's end of the cable and the machine's are one Ethernet.
 	m.Join(s)
-	for _, c := range []string{"link add br0 type bridge", "link set eth0 master br0", "tuntap add tap0 mode tap", "link set tap0 master br0", "link set tap0 up", "link set br0 up"} {
+	for _, c := range []string{"link add br0 type bridge", "link set eth0 master br0", "tuntap add tap0 mode tap",
+		"link set tap0 master br0", "link set tap0 up", "link set br0 up"} {
 		m.Run("ip", strings.Fields(c)...)
 	}
 	disk := func(file, more string) string {
 		return "file=" + file + ",format=raw,if=virtio,cache=unsafe," + more
 	}
 	// What the machine writes to the image goes to a file of its own, which ends with it.
-	args := slices.Concat(accelerator(), strings.Fields("-machine q35 -smp 2,sockets=2 -m 4096 -nodefaults -no-user-config -display none -monitor none"), []string{
+	args := slices.Concat(accelerator(), strings.Fields("-machine q35 -smp 2,sockets=2 -m 4096 -nodefaults "+
+		"-no-user-config -display none -monitor none"), []string{
 		"-object", "memory-backend-ram,id=m0,size=2048M", "-object", "memory-backend-ram,id=m1,size=2048M",
 		"-numa", "node,nodeid=0,cpus=0,memdev=m0", "-numa", "node,nodeid=1,cpus=1,memdev=m1",
 		"-kernel", filepath.Join(cfg.Image, "vmlinuz"), "-initrd", filepath.Join(cfg.Image, "initrd.img"),
 		"-append", kernelLine(m.Name, cfg.Env),
 		"-serial", "file:" + in("console"), "-device", "virtio-rng-pci",
-		"-drive", disk(filepath.Join(cfg.Image, "root.img"), "snapshot=on"), "-drive", disk(in("docker.img"), "discard=unmap"), "-drive", disk(in("seed.tar"), "readonly=on"),
+		"-drive", disk(filepath.Join(cfg.Image, "root.img"), "snapshot=on"), "-drive",
+		disk(in("docker.img"), "discard=unmap"), "-drive", disk(in("seed.tar"), "readonly=on"),
 		"-netdev", "tap,id=net0,ifname=tap0,script=no,downscript=no", "-device", "virtio-net-pci,netdev=net0"})
 	log, err := os.Create(in("qemu.log"))
 	if err != nil {
@@ -132,16 +135,18 @@ func (m *Machine) boot(s *Segment, cfg MachineConfig) error {
 
 // kernelLine says where the system is, and that it has time: an emulated processor that others use too is slow.
 func kernelLine(name string, env []string) string {
-	line := "root=/dev/vda rw console=ttyS0 quiet panic=-1 mitigations=off systemd.show_status=0 systemd.default_timeout_start_sec=900 systemd.default_device_timeout_sec=900 " +
-		"systemd.mask=systemd-binfmt.service systemd.mask=serial-getty@ttyS0.service systemd.mask=getty@tty1.service systemd.hostname=" + name
+	line := "root=/dev/vda rw console=ttyS0 quiet panic=-1 mitigations=off systemd.show_status=0 " +
+		"systemd.default_timeout_start_sec=900 systemd.default_device_timeout_sec=900 " +
+		"systemd.mask=systemd-binfmt.service systemd.mask=serial-getty@ttyS0.service systemd.mask=getty@tty1.service " +
+		"systemd.hostname=" + name
 	for _, kv := range env {
 		line += " systemd.setenv=" + kv
 	}
 	return line
 }
 
-// accelerator is the processor's own virtualisation where this machine has it. A /dev/kvm that opens proves nothing: one that
-// emulates for other kernels than Debian's does too.
+// accelerator is the processor's own virtualisation where this machine has it. A /dev/kvm that opens proves nothing:
+// one that emulates for other kernels than Debian's does too.
 func accelerator() []string {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err == nil && (bytes.Contains(info, []byte(" vmx ")) || bytes.Contains(info, []byte(" svm "))) {
@@ -156,7 +161,8 @@ func accelerator() []string {
 // seed is the disk with what makes this machine another one than the image's others.
 func (m *Machine) seed(path string, cfg MachineConfig) error {
 	files := map[string]string{
-		"etc/systemd/network/net.network":  "[Match]\nType=ether\nName=en*\n[Network]\nAddress=" + cfg.Address + "\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
+		"etc/systemd/network/net.network": "[Match]\nType=ether\nName=en*\n[Network]\nAddress=" + cfg.Address +
+			"\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
 		"etc/ssh/sshd_config.d/here.conf":  "PermitRootLogin prohibit-password\nUseDNS no\n",
 		"root/.ssh/authorized_keys":        string(ssh.MarshalAuthorizedKey(m.key.PublicKey())),
 		"etc/sysctl.d/90-no-watchdog.conf": "kernel.watchdog=0\n", // an emulated processor stands still at times
@@ -276,8 +282,11 @@ func (m *Machine) login() (*ssh.Client, error) {
 		return nil, err
 	}
 	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
-	c, chans, reqs, err := ssh.NewClientConn(conn, address, &ssh.ClientConfig{User: "root", Auth: []ssh.AuthMethod{ssh.PublicKeys(m.key)},
-		HostKeyCallback: ssh.InsecureIgnoreHostKey()}) // nobody else is on that segment
+	c, chans, reqs, err := ssh.NewClientConn(conn, address, &ssh.ClientConfig{
+		User:            "root",
+		Auth:            []ssh.AuthMethod{ssh.PublicKeys(m.key)},
+		HostKeyCallback: ssh.InsecureIgnoreHostKey(),
+	}) // nobody else is on that segment
 	if err != nil {
 		conn.Close()
 		return nil, err

@@ -18,7 +18,8 @@ const (
 // Router makes a machine between two segments, with the given addresses on each, that forwards what comes from inside
 // and translates it. It lets nothing in that nobody inside has asked for, as home routers do. Point the inside hosts'
 // default route at its inside address.
-func (n *Net) Router(name string, inside *Segment, insideAddress string, outside *Segment, outsideAddress string, kind NAT) *Host {
+func (n *Net) Router(name string, inside *Segment, insideAddress string, outside *Segment, outsideAddress string,
+	kind NAT) *Host {
 	n.t.Helper()
 	h := n.Host(name)
 	h.Join(inside, insideAddress)

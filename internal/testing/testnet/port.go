@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Port is a port of 127.0.0.1 that is the test's until it ends: who is told it can listen there by TCP, the kernel gives
-// it to nobody else, and while nobody listens a connection to it is refused at once. A port that was only seen to be free
-// may be an outgoing connection's a moment later.
+// Port is a port of 127.0.0.1 that is the test's until it ends: who is told it can listen there by TCP, the kernel
+// gives it to nobody else, and while nobody listens a connection to it is refused at once. A port that was only seen to
+// be free may be an outgoing connection's a moment later.
 func Port(t testing.TB) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -151,7 +151,8 @@ func TestNoWayOut(t *testing.T) {
 	if routes := h.Run("ip", "route"); strings.Contains(routes, "default") {
 		t.Errorf("routes: %s", routes)
 	}
-	if _, err := h.Dial(t.Context(), "tcp", "198.51.100.1:80"); err == nil || !strings.Contains(err.Error(), "unreachable") {
+	if _, err := h.Dial(t.Context(), "tcp", "198.51.100.1:80"); err == nil ||
+		!strings.Contains(err.Error(), "unreachable") {
 		t.Errorf("dialling out: %v", err)
 	}
 	if ps := strings.Fields(h.Run("sh", "-c", "echo /proc/[0-9]*")); len(ps) > 4 {

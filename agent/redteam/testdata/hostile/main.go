@@ -75,8 +75,10 @@ func errno(e syscall.Errno) error {
 // machine attacks the machine below.
 func machine() {
 	for name, kind := range map[string][3]int{
-		"raw socket": {syscall.AF_INET, syscall.SOCK_RAW, syscall.IPPROTO_ICMP}, "raw IPv6 socket": {syscall.AF_INET6, syscall.SOCK_RAW, 58},
-		"packet socket": {syscall.AF_PACKET, syscall.SOCK_RAW, 0x300}, "vsock": {40, syscall.SOCK_STREAM, 0},
+		"raw socket":      {syscall.AF_INET, syscall.SOCK_RAW, syscall.IPPROTO_ICMP},
+		"raw IPv6 socket": {syscall.AF_INET6, syscall.SOCK_RAW, 58},
+		"packet socket":   {syscall.AF_PACKET, syscall.SOCK_RAW, 0x300},
+		"vsock":           {40, syscall.SOCK_STREAM, 0},
 	} {
 		fd, err := syscall.Socket(kind[0], kind[1], kind[2])
 		if err == nil {
@@ -91,9 +93,18 @@ func machine() {
 	verdict("user namespace", syscall.Unshare(syscall.CLONE_NEWUSER))
 	verdict("mount namespace", syscall.Unshare(syscall.CLONE_NEWNS))
 	verdict("network namespace", syscall.Unshare(syscall.CLONE_NEWNET))
-	for name, nr := range map[string]uintptr{"bpf": unix.SYS_BPF, "perf_event_open": unix.SYS_PERF_EVENT_OPEN, "keyctl": unix.SYS_KEYCTL,
-		"init_module": unix.SYS_INIT_MODULE, "kexec_load": unix.SYS_KEXEC_LOAD, "reboot": unix.SYS_REBOOT, "swapon": unix.SYS_SWAPON,
-		"open_by_handle_at": unix.SYS_OPEN_BY_HANDLE_AT, "userfaultfd": unix.SYS_USERFAULTFD, "setns": unix.SYS_SETNS} {
+	for name, nr := range map[string]uintptr{
+		"bpf":               unix.SYS_BPF,
+		"perf_event_open":   unix.SYS_PERF_EVENT_OPEN,
+		"keyctl":            unix.SYS_KEYCTL,
+		"init_module":       unix.SYS_INIT_MODULE,
+		"kexec_load":        unix.SYS_KEXEC_LOAD,
+		"reboot":            unix.SYS_REBOOT,
+		"swapon":            unix.SYS_SWAPON,
+		"open_by_handle_at": unix.SYS_OPEN_BY_HANDLE_AT,
+		"userfaultfd":       unix.SYS_USERFAULTFD,
+		"setns":             unix.SYS_SETNS,
+	} {
 		_, _, e := syscall.Syscall6(nr, 0, 0, 0, 0, 0, 0)
 		if e == syscall.EPERM || e == syscall.ENOSYS || e == syscall.EACCES {
 			verdict(name, e)
@@ -102,15 +113,19 @@ func machine() {
 		}
 	}
 	verdict("a block device", syscall.Mknod("/tmp/disk", syscall.S_IFBLK|0o600, 254<<8))
-	for _, f := range []string{"/dev/mem", "/dev/kmsg", "/dev/vda", "/dev/sda", "/dev/net/tun", "/dev/fuse", "/proc/kcore", "/proc/kmsg"} {
+	for _, f := range []string{"/dev/mem", "/dev/kmsg", "/dev/vda", "/dev/sda", "/dev/net/tun", "/dev/fuse", "/proc/kcore",
+		"/proc/kmsg"} {
 		verdict("open "+f, open(f, os.O_RDONLY))
 	}
-	for _, f := range []string{"/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/vm/drop_caches",
+	for _, f := range []string{"/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe",
+		"/proc/sys/vm/drop_caches",
 		"/proc/sys/net/ipv4/ip_forward", "/sys/kernel/uevent_helper", "/etc/hosts", "/etc/resolv.conf", "/etc/hostname"} {
 		verdict("write "+f, open(f, os.O_WRONLY))
 	}
 	verdict("escape the OOM killer", os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0o644))
-	for _, pattern := range []string{"/sys/fs/cgroup/*/release_agent", "/sys/fs/cgroup/*/*/release_agent", "/sys/fs/cgroup/devices/devices.allow", "/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/cgroup.procs"} {
+	for _, pattern := range []string{"/sys/fs/cgroup/*/release_agent", "/sys/fs/cgroup/*/*/release_agent",
+		"/sys/fs/cgroup/devices/devices.allow", "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+		"/sys/fs/cgroup/cgroup.procs"} {
 		found, _ := filepath.Glob(pattern)
 		for _, f := range found {
 			verdict("write "+f, open(f, os.O_WRONLY))
@@ -145,7 +160,8 @@ func processes() {
 
 // sockets hunts for a daemon's, in every folder and in the kernel's own list.
 func sockets() {
-	for _, s := range []string{"/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock", "/run/muster/hold.sock"} {
+	for _, s := range []string{"/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock",
+		"/run/muster/hold.sock"} {
 		verdict("connect to "+s, dialUnix(s))
 	}
 	_ = filepath.WalkDir("/", func(path string, d os.DirEntry, err error) error {

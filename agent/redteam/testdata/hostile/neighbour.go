@@ -79,7 +79,8 @@ func answer(l net.Listener, name string) {
 // reachMate waits for the overlay and returns what the rank at an address of it is called.
 func reachMate(addr, own string) string {
 	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		if who, err := visit(net.Dialer{Timeout: 20 * time.Second}, net.JoinHostPort(addr, strconv.Itoa(port)), own); err == nil {
+		if who, err := visit(net.Dialer{Timeout: 20 * time.Second}, net.JoinHostPort(addr, strconv.Itoa(port)),
+			own); err == nil {
 			return who
 		}
 	}
@@ -100,7 +101,8 @@ func visit(d net.Dialer, addr, own string) (string, error) {
 	return string(who), nil
 }
 
-// scan looks for the neighbours: other nodes than ourselves and our mate, whose overlay has the addresses that ours has.
+// scan looks for the neighbours: other nodes than ourselves and our mate, whose overlay has the addresses that ours
+// has.
 func scan(secret, mate, overlayRange, bridge, victim string) {
 	if who := reachMate(mate, "attacker"); who != "mate" {
 		fmt.Printf("BREACH at our mate's address answers %q\n", who)
@@ -125,7 +127,10 @@ func scan(secret, mate, overlayRange, bridge, victim string) {
 	sweeps.Go(func() { sweep("the overlay's addresses by TCP", net.Dialer{Timeout: 5 * time.Second}, others) })
 	// Past our own overlay, out of the other card: the addresses are the neighbours', too.
 	sweeps.Go(func() {
-		sweep("overlay addresses out of the bridge", net.Dialer{Timeout: 5 * time.Second, Control: through("eth0")}, append(slices.Clone(others), mate))
+		sweep("overlay addresses out of the bridge", net.Dialer{
+			Timeout: 5 * time.Second,
+			Control: through("eth0"),
+		}, append(slices.Clone(others), mate))
 	})
 	sweeps.Go(func() { ping("by ICMP", victim) })
 	sweeps.Wait()
@@ -223,7 +228,8 @@ func ping(name, addr string) {
 		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 3})
 	}
 	if err == nil {
-		err = unix.Sendto(fd, []byte{8, 0, 0, 0, 0, 0, 0, 1, 'm', 's', 't', '?'}, 0, &unix.SockaddrInet4{Addr: netip.MustParseAddr(addr).As4()})
+		err = unix.Sendto(fd, []byte{8, 0, 0, 0, 0, 0, 0, 1, 'm', 's', 't', '?'}, 0,
+			&unix.SockaddrInet4{Addr: netip.MustParseAddr(addr).As4()})
 	}
 	if err == nil {
 		_, _, err = unix.Recvfrom(fd, make([]byte, 64), 0)
@@ -258,7 +264,11 @@ func cards(victim string) {
 		return
 	}
 	defer unix.Close(fd)
-	for name, nr := range map[string]uintptr{"another MAC": unix.SIOCSIFHWADDR, "another address": unix.SIOCSIFADDR, "listening to all frames": unix.SIOCSIFFLAGS} {
+	for name, nr := range map[string]uintptr{
+		"another MAC":             unix.SIOCSIFHWADDR,
+		"another address":         unix.SIOCSIFADDR,
+		"listening to all frames": unix.SIOCSIFFLAGS,
+	} {
 		var ifr [40]byte
 		copy(ifr[:16], "eth0")
 		switch nr {

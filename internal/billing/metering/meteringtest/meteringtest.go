@@ -39,26 +39,52 @@ type Lease struct {
 // into the renter's wallet.
 func New(t testing.TB, d *db.DB, renter, operator id.Org, currency string) *Lease {
 	t.Helper()
-	l := &Lease{t: t, d: d, ID: id.New[id.Lease](), Cluster: id.New[id.Cluster](), Host: id.New[id.Host](), Operator: operator}
+	l := &Lease{
+		t:        t,
+		d:        d,
+		ID:       id.New[id.Lease](),
+		Cluster:  id.New[id.Cluster](),
+		Host:     id.New[id.Host](),
+		Operator: operator,
+	}
 	public, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.key = key
-	l.exec("INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, $3, 'eu', 'active')", l.Host, operator, "rack-"+l.Host.Short())
-	l.exec("INSERT INTO host_key (host_id, link_key, attest_key) VALUES ($1, $2, $3)", l.Host, l.Host.String(), []byte(public))
+	l.exec("INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, $3, 'eu', 'active')", l.Host, operator,
+		"rack-"+l.Host.Short())
+	l.exec("INSERT INTO host_key (host_id, link_key, attest_key) VALUES ($1, $2, $3)", l.Host, l.Host.String(),
+		[]byte(public))
 	l.tx(func(ctx context.Context, tx *db.Tx) error {
-		if _, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "topup", Key: "topup:" + l.Cluster.String(), Transfers: []ledger.Transfer{
-			{Debit: ledger.StripeClearing(currency), Credit: ledger.Wallet(renter, currency), Amount: 100 * money.Unit}}}); err != nil {
+		if _, err := ledger.Post(ctx, tx, ledger.Entry{
+			Kind: "topup",
+			Key:  "topup:" + l.Cluster.String(),
+			Transfers: []ledger.Transfer{
+				{Debit: ledger.StripeClearing(currency), Credit: ledger.Wallet(renter, currency), Amount: 100 * money.Unit}},
+		}); err != nil {
 			return err
 		}
 		if l.anchor, err = metering.IssueAnchor(ctx, tx.Q, l.Host, boot, bootMS); err != nil {
 			return err
 		}
 		err := metering.CreateLeases(ctx, tx, []metering.NewLease{{
-			ID: l.ID, Cluster: l.Cluster, Node: id.New[id.Node](), Host: l.Host, Renter: renter, Operator: operator, GPUModel: "H100",
-			GPUs: []id.GPU{id.New[id.GPU]()}, CPUs: 1, RAMMB: 1, DiskGB: 1, Currency: currency, HostSharePPM: 850_000, Epoch: 1, Rate: Rate,
-			Items: []metering.PriceItem{{Label: "1 × H100", Quantity: 1, Unit: "gpu", UnitRate: Rate, Rate: Rate}},
+			ID:           l.ID,
+			Cluster:      l.Cluster,
+			Node:         id.New[id.Node](),
+			Host:         l.Host,
+			Renter:       renter,
+			Operator:     operator,
+			GPUModel:     "H100",
+			GPUs:         []id.GPU{id.New[id.GPU]()},
+			CPUs:         1,
+			RAMMB:        1,
+			DiskGB:       1,
+			Currency:     currency,
+			HostSharePPM: 850_000,
+			Epoch:        1,
+			Rate:         Rate,
+			Items:        []metering.PriceItem{{Label: "1 × H100", Quantity: 1, Unit: "gpu", UnitRate: Rate, Rate: Rate}},
 		}})
 		if err != nil {
 			return err
@@ -89,8 +115,18 @@ func (l *Lease) tx(f func(ctx context.Context, tx *db.Tx) error) {
 func (l *Lease) sign(seq, ago, ms int64, final bool) {
 	l.t.Helper()
 	start := l.anchor.ServerMS - ago
-	s := agentapi.Segment{Lease: l.ID.String(), Epoch: 1, BootID: boot, Seq: seq, Anchor: l.anchor.Number, BootEndMS: bootMS - ago + ms,
-		StartMS: start, EndMS: start + ms, EnergyMJ: ms, Final: final}
+	s := agentapi.Segment{
+		Lease:     l.ID.String(),
+		Epoch:     1,
+		BootID:    boot,
+		Seq:       seq,
+		Anchor:    l.anchor.Number,
+		BootEndMS: bootMS - ago + ms,
+		StartMS:   start,
+		EndMS:     start + ms,
+		EnergyMJ:  ms,
+		Final:     final,
+	}
 	s.Sign(l.Host.String(), l.key)
 	if _, err := metering.Ingest(l.t.Context(), l.d, l.Host, []agentapi.Segment{s}); err != nil {
 		l.t.Fatal(err)

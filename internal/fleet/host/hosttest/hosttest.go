@@ -119,7 +119,12 @@ func Activate(t testing.TB, d *db.DB, agents ...*Agent) {
 	t.Helper()
 	for _, a := range agents {
 		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := host.RecordSync(ctx, tx, a.Host, agentapi.Sync{Protocol: agentapi.Protocol, BootID: "boot", Full: true, Revision: 1 << 40})
+			_, err := host.RecordSync(ctx, tx, a.Host, agentapi.Sync{
+				Protocol: agentapi.Protocol,
+				BootID:   "boot",
+				Full:     true,
+				Revision: 1 << 40,
+			})
 			return err
 		})
 		if err != nil {

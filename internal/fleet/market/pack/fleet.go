@@ -104,8 +104,8 @@ func (f *Fleet) candidates(r *Request) []*State {
 	return f.fit
 }
 
-// probe looks for Look states that fit by drawing a few times as many. It fails where few fit, or few there are; looking
-// at all of them is cheap then beside weighing them.
+// probe looks for Look states that fit by drawing a few times as many. It fails where few fit, or few there are;
+// looking at all of them is cheap then beside weighing them.
 func (f *Fleet) probe(r *Request) bool {
 	const draws = 8
 	f.fit = f.fit[:0]

@@ -55,8 +55,8 @@ func (m *models) count(s *State, sign float64) {
 }
 
 // balance spreads the demand of so many requests over the models they allow, as evenly as it goes: a model that is
-// asked for too much loses weight, so that whoever has a choice goes elsewhere. It starts from the balance before, which
-// is seldom far from the new one.
+// asked for too much loses weight, so that whoever has a choice goes elsewhere. It starts from the balance before,
+// which is seldom far from the new one.
 func (m *models) balance(requests float64) {
 	const rounds, damping = 8, 0.7
 	for range rounds {

@@ -6,8 +6,8 @@
 //     measured by letting samples of the demand fill the host, before and after.
 //   - Across the fleet, places for large requests run out while small ones would have fitted anywhere. That is priced
 //     per kind of request, by how scarce the places for it are beside how often its size is asked for.
-//   - A GPU model that some requests insist on may be filled by others that would take any. That is priced per model, by
-//     the demand for it once every request is spread over the models it allows as evenly as can be.
+//   - A GPU model that some requests insist on may be filled by others that would take any. That is priced per model,
+//     by the demand for it once every request is spread over the models it allows as evenly as can be.
 //
 // A kind or model with room to spare is all but free, one that is about to be turned away is dear. Prices follow the
 // fleet and the demand; there is nothing to tune.
@@ -56,7 +56,11 @@ type Outlook struct {
 // NewOutlook returns the outlook of an empty fleet. Without kinds every placement costs nothing.
 func NewOutlook(kinds []Kind) *Outlook {
 	o := &Outlook{
-		kinds: kinds, alike: alike(kinds), places: make([]float64, len(kinds)), price: make([]float64, len(kinds)), models: newModels(kinds),
+		kinds:  kinds,
+		alike:  alike(kinds),
+		places: make([]float64, len(kinds)),
+		price:  make([]float64, len(kinds)),
+		models: newModels(kinds),
 	}
 	for i := range kinds {
 		o.mean += kinds[i].Part * float64(kinds[i].GPU())
@@ -75,8 +79,8 @@ func NewOutlook(kinds []Kind) *Outlook {
 	return o
 }
 
-// alike adds up the parts of the kinds that compete for the same places: those of as many GPUs, whole or in part, of the
-// same models.
+// alike adds up the parts of the kinds that compete for the same places: those of as many GPUs, whole or in part, of
+// the same models.
 func alike(kinds []Kind) []float64 {
 	type size struct {
 		models string

@@ -4,8 +4,8 @@ package pack
 // usable.
 const maxGPUs = 32
 
-// valueOf is how much GPU the demand would use of a host in the state, in thousandths: the mean over samples of requests
-// that arrive one by one, each taken if it fits.
+// valueOf is how much GPU the demand would use of a host in the state, in thousandths: the mean over samples of
+// requests that arrive one by one, each taken if it fits.
 func (o *Outlook) valueOf(s *State) float64 {
 	if s.known {
 		return s.value

@@ -75,7 +75,10 @@ func (m mutant) try() (how string, err error) {
 	if err != nil {
 		return "", err
 	}
-	for name, text := range map[string]string{changed: strings.Replace(string(src), m.old, m.new, 1), overlay: string(spec)} {
+	for name, text := range map[string]string{
+		changed: strings.Replace(string(src), m.old, m.new, 1),
+		overlay: string(spec),
+	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			return "", err
 		}
@@ -97,7 +100,8 @@ func (m mutant) try() (how string, err error) {
 // notice runs the suite on what the compiler is shown and reports what it says against it.
 func (s suite) notice(dir, overlay string) (said string, err error) {
 	binary := filepath.Join(dir, "tests")
-	if out, err := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", binary, s.pkg).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", binary,
+		s.pkg).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("does not compile: %s", out)
 	}
 	test := exec.Command(binary, "-test.run", s.run, "-test.timeout", "5m")

@@ -104,10 +104,12 @@ var mutants = []mutant{
 		by:  []suite{{"./internal/billing/metering", "TestAConflictFreezesItsLease"}},
 	},
 	{
-		name: "hold-rounds-down", rule: "what is held covers every charge it may meet", file: "internal/billing/metering/authorise.go",
-		old: "		total += money.Posted(num.Add(num, big.NewInt(money.NumeratorPerNano-1)))\n",
-		new: "		total += money.Posted(num) - money.Posted(num)/1000\n",
-		by:  []suite{bills, {"./internal/billing/metering", "TestOvershootIsImpossible|TestARandomHourStaysWithinItsHold"}},
+		name: "hold-rounds-down",
+		rule: "what is held covers every charge it may meet",
+		file: "internal/billing/metering/authorise.go",
+		old:  "		total += money.Posted(num.Add(num, big.NewInt(money.NumeratorPerNano-1)))\n",
+		new:  "		total += money.Posted(num) - money.Posted(num)/1000\n",
+		by:   []suite{bills, {"./internal/billing/metering", "TestOvershootIsImpossible|TestARandomHourStaysWithinItsHold"}},
 	},
 	{
 		name: "gives-all-back", rule: "a hold keeps what may still be charged", file: "internal/billing/metering/settle.go",
@@ -138,8 +140,11 @@ var mutants = []mutant{
 		by:  []suite{bills, {"./internal/billing/metering", "TestAtTheCloseNothingWaits"}},
 	},
 	{
-		name: "forgets-what-waits", rule: "what is not booked yet is part of the next posting", file: postingGo,
-		old: "	after.Posted, after.HostPosted, after.PostedBilledMS = l.meter.Posted, l.meter.HostPosted, l.meter.PostedBilledMS\n",
+		name: "forgets-what-waits",
+		rule: "what is not booked yet is part of the next posting",
+		file: postingGo,
+		old: "	after.Posted, after.HostPosted, after.PostedBilledMS = l.meter.Posted, l.meter.HostPosted, " +
+			"l.meter.PostedBilledMS\n",
 		new: "",
 	},
 	{
@@ -161,9 +166,11 @@ var mutants = []mutant{
 		by:  []suite{{"./internal/billing/payout", "TestWhatWaitsForTwoReasonsWaitsOnce"}},
 	},
 	{
-		name: "payout-key", rule: "a transfer said again carries the key it carried before", file: "internal/stripe/transfer.go",
-		old: "	params.SetIdempotencyKey(key)\n	t, err := c.api.Transfers.New(params)\n",
-		new: "	_ = key\n	t, err := c.api.Transfers.New(params)\n",
-		by:  []suite{{"./internal/billing/payout", "TestAKilledWorkerPaysOnce|TestEachNanoUnitIsPaidAtMostOnce"}},
+		name: "payout-key",
+		rule: "a transfer said again carries the key it carried before",
+		file: "internal/stripe/transfer.go",
+		old:  "	params.SetIdempotencyKey(key)\n	t, err := c.api.Transfers.New(params)\n",
+		new:  "	_ = key\n	t, err := c.api.Transfers.New(params)\n",
+		by:   []suite{{"./internal/billing/payout", "TestAKilledWorkerPaysOnce|TestEachNanoUnitIsPaidAtMostOnce"}},
 	},
 }
