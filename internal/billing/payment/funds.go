@@ -37,11 +37,11 @@ type Funds struct {
 func (p *Payments) compareFunds(ctx context.Context) error {
 	all, err := p.stripe.Funds(ctx)
 	if err != nil {
-		return fmt.Errorf("Stripe's balance: %w", err)
+		return fmt.Errorf("read the balance at Stripe: %w", err)
 	}
 	for _, f := range all {
 		if err := p.storeFunds(ctx, f); err != nil {
-			return fmt.Errorf("Stripe's balance in %s: %w", f.Currency, err)
+			return fmt.Errorf("store the balance at Stripe in %s: %w", f.Currency, err)
 		}
 	}
 	return nil
