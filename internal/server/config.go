@@ -80,6 +80,8 @@ type Config struct {
 	HostSharePPM int    `env:"MUSTER_HOST_SHARE_PPM" envDefault:"850000"`
 	// the same for operators that are new; 0: see newHoldback
 	NewHoldback time.Duration `env:"MUSTER_NEW_OPERATOR_HOLDBACK"`
+	// RelistLock is how long a host is not offered after a run ended by its fault; 0: it is offered at once.
+	RelistLock time.Duration `env:"MUSTER_RELIST_LOCK" envDefault:"1h"`
 	// how long earnings wait before they are payable
 	Holdback      time.Duration `env:"MUSTER_HOLDBACK" envDefault:"168h"`
 	PayoutMinimum string        `env:"MUSTER_PAYOUT_MINIMUM" envDefault:"10"` // less is not paid out; a decimal
@@ -286,6 +288,9 @@ func (c *Config) Validate() error {
 	}
 	if n, err := money.ParseNano(c.PayoutMinimum); err != nil || n < money.Cent || n%money.Cent != 0 {
 		bad.Add("MUSTER_PAYOUT_MINIMUM", "is the smallest payout in whole cents, such as 10.00; at least a cent")
+	}
+	if c.RelistLock < 0 {
+		bad.Add("MUSTER_RELIST_LOCK", "is how long a host is not offered after a run ended by its fault, such as 1h; it cannot be negative")
 	}
 	if c.PayoutEvery < time.Second {
 		bad.Add("MUSTER_PAYOUT_EVERY", "is the time between payouts, such as 168h; at least a second")

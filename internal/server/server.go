@@ -204,7 +204,7 @@ func (a *Server) openNouns(ctx context.Context) (err error) {
 		Currency:       a.cfg.Currency,
 		HostSharePPM:   a.cfg.HostSharePPM,
 		AllowSimulated: a.cfg.AllowSimulated,
-		RelistLock:     fairness.RelistLock,
+		RelistLock:     a.cfg.RelistLock,
 	})
 	if err != nil {
 		return err

@@ -11,10 +11,10 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Booking is entries that are about to be booked under keys that nobody can have used: Prepare, then Write. It locks as
-// late as can be, after all of its entries are written, so whoever else waits for one of the balances (an operator's
-// earnings, which many renters pay into) waits for an update and a commit and no more. Nobody looks at the balances in
-// between: floors are left to the database.
+// Booking is entries that are about to be booked under keys that nobody can have used: Prepare, then Write. It locks the
+// balances as late as it can, so that others who wait for one of them (an operator's earnings, which many renters pay into)
+// wait for two inserts, an update and a commit and no more. Nobody looks at the balances in between: floors are left to the
+// database.
 type Booking struct {
 	txs       dbq.InsertNewLedgerTxsParams
 	transfers dbq.InsertLedgerTransfersParams
@@ -80,14 +80,17 @@ func (b *Booking) Write(ctx context.Context, tx *db.Tx) error {
 	if err := tx.Q.InsertNewLedgerTxs(ctx, b.txs); err != nil {
 		return fmt.Errorf("ledger: insert entries: %w", err)
 	}
+	if len(b.balances) > 0 {
+		// Before the transfers: inserting them adds to the sums of operators' earnings, which are written under these locks.
+		if err := tx.Q.LockLedgerBalancesInOrder(ctx, b.balances); err != nil {
+			return fmt.Errorf("ledger: lock balances: %w", err)
+		}
+	}
 	if err := tx.Q.InsertLedgerTransfers(ctx, b.transfers); err != nil {
 		return fmt.Errorf("ledger: insert transfers: %w", err)
 	}
 	if len(b.balances) == 0 {
 		return nil
-	}
-	if err := tx.Q.LockLedgerBalancesInOrder(ctx, b.balances); err != nil {
-		return fmt.Errorf("ledger: lock balances: %w", err)
 	}
 	if err := tx.Q.AddLedgerBalances(ctx, b.balances, b.deltas); err != nil {
 		return fmt.Errorf("ledger: move balances: %w", err)
