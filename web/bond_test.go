@@ -235,8 +235,9 @@ func TestWhatTheBondPaidAndWhy(t *testing.T) {
 		page.Find("#gang_liability_max-e").Length() != 1 || page.Find("#gang_liability_max").AttrOr("value", "") != "x" {
 		t.Error(res.Status, page.Find("#gang").Text())
 	}
-	if _, page = b.post(host+"/liability",
-		url.Values{"gang_liability_max": {"11.67"}}); !strings.Contains(strings.Join(strings.Fields(page.Find("#liable").Text()), " "), "at most 11.67 USD, its own limit.") {
+	_, page = b.post(host+"/liability", url.Values{"gang_liability_max": {"11.67"}})
+	liable := strings.Join(strings.Fields(page.Find("#liable").Text()), " ")
+	if !strings.Contains(liable, "at most 11.67 USD, its own limit.") {
 		t.Error(page.Find("#gang").Text())
 	}
 	if _, page = b.post(host+"/liability",

@@ -65,7 +65,8 @@ func TestTheEarningsPage(t *testing.T) {
 			t.Errorf("of the host %s: %s", h, res.Status)
 		}
 	}
-	if res, doc := b.get("/hosts/statement?from=2026-02-02&to=2026-02-01"); res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#from-e").Length() != 1 {
+	res, doc = b.get("/hosts/statement?from=2026-02-02&to=2026-02-01")
+	if res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#from-e").Length() != 1 {
 		t.Errorf("days that are none: %s", res.Status)
 	}
 	if _, doc := b.get("/hosts"); doc.Find("a[href='/hosts/statement']").Length() != 1 {

@@ -201,7 +201,8 @@ func TestTheOwnersSessionHoldsUpNoEnd(t *testing.T) {
 	}
 	game, _ := h.process(t, proc, "steam", session)
 	rootless, _ := h.process(t, proc, "python3",
-		"0::/user.slice/user-1000.slice/user@1000.service/user.slice/docker-3f2a9c1b04de3f2a9c1b04de3f2a9c1b04de3f2a9c1b04de3f2a9c1b04de3f2a.scope")
+		"0::/user.slice/user-1000.slice/user@1000.service/user.slice/"+
+			"docker-3f2a9c1b04de3f2a9c1b04de3f2a9c1b04de3f2a9c1b04de3f2a9c1b04de3f2a.scope")
 	service, _ := h.process(t, proc, "ollama", "0::/system.slice/ollama.service")
 	for _, test := range []struct {
 		pid   int

@@ -261,8 +261,10 @@ func TestRetentionEndsByItsJobOnly(t *testing.T) {
 			"VALUES ($1, $2, 'topup', 'r', 'DE', 'DE1', 'home', '', 0, 1, 0, 'EUR')", k, x.p.Org)
 		if k == "old" {
 			x.exec(`SET LOCAL session_replication_role = replica;
-				UPDATE document SET issued_at = issued_at - interval '11 years'; UPDATE receipt SET issued_at = issued_at - interval '11 years';
-				UPDATE invoice SET issued_at = issued_at - interval '11 years'; UPDATE tax_entry SET created_at = created_at - interval '11 years';
+				UPDATE document SET issued_at = issued_at - interval '11 years'; UPDATE receipt SET issued_at = issued_at -
+				interval '11 years';
+				UPDATE invoice SET issued_at = issued_at - interval '11 years'; UPDATE tax_entry SET created_at = created_at -
+				interval '11 years';
 				UPDATE topup SET created_at = created_at - interval '11 years'`)
 		}
 	}

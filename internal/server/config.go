@@ -290,7 +290,8 @@ func (c *Config) Validate() error {
 		bad.Add("MUSTER_PAYOUT_MINIMUM", "is the smallest payout in whole cents, such as 10.00; at least a cent")
 	}
 	if c.RelistLock < 0 {
-		bad.Add("MUSTER_RELIST_LOCK", "is how long a host is not offered after a run ended by its fault, such as 1h; it cannot be negative")
+		bad.Add("MUSTER_RELIST_LOCK", "is how long a host is not offered after a run ended by its fault, such as 1h; it "+
+			"cannot be negative")
 	}
 	if c.PayoutEvery < time.Second {
 		bad.Add("MUSTER_PAYOUT_EVERY", "is the time between payouts, such as 168h; at least a second")

@@ -39,10 +39,12 @@ func (a Account) Ready() bool { return a.Transfers && a.Payouts && a.Disabled ==
 // CreateAccount makes an account.
 func (c *Client) CreateAccount(ctx context.Context, key string, p NewAccount) (Account, error) {
 	params := &stripe.AccountParams{
-		Type:         stripe.String(string(stripe.AccountTypeExpress)),
-		Country:      stripe.String(p.Country),
-		Email:        stripe.String(p.Email),
-		Capabilities: &stripe.AccountCapabilitiesParams{Transfers: &stripe.AccountCapabilitiesTransfersParams{Requested: stripe.Bool(true)}},
+		Type:    stripe.String(string(stripe.AccountTypeExpress)),
+		Country: stripe.String(p.Country),
+		Email:   stripe.String(p.Email),
+		Capabilities: &stripe.AccountCapabilitiesParams{
+			Transfers: &stripe.AccountCapabilitiesTransfersParams{Requested: stripe.Bool(true)},
+		},
 	}
 	if p.Recipient {
 		params.TOSAcceptance = &stripe.AccountTOSAcceptanceParams{ServiceAgreement: stripe.String("recipient")}

@@ -39,7 +39,9 @@ func (c *Client) CustomerOrg(ctx context.Context, customer string) (string, erro
 
 // SetDefaultMethod says which saved card pays a customer's invoices from now on.
 func (c *Client) SetDefaultMethod(ctx context.Context, key, customer, method string) error {
-	params := &stripe.CustomerParams{InvoiceSettings: &stripe.CustomerInvoiceSettingsParams{DefaultPaymentMethod: stripe.String(method)}}
+	params := &stripe.CustomerParams{
+		InvoiceSettings: &stripe.CustomerInvoiceSettingsParams{DefaultPaymentMethod: stripe.String(method)},
+	}
 	params.Context = ctx
 	params.SetIdempotencyKey(key)
 	_, err := c.api.Customers.Update(customer, params)

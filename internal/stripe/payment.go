@@ -105,7 +105,9 @@ func (c *Client) Payment(ctx context.Context, id string) (Payment, error) {
 // CancelPayment gives up a payment that waits for the payer. One that cannot be given up any more, because it was paid
 // meanwhile, is returned as it is.
 func (c *Client) CancelPayment(ctx context.Context, key, id string) (Payment, error) {
-	params := &stripe.PaymentIntentCancelParams{CancellationReason: stripe.String(string(stripe.PaymentIntentCancellationReasonAbandoned))}
+	params := &stripe.PaymentIntentCancelParams{
+		CancellationReason: stripe.String(string(stripe.PaymentIntentCancellationReasonAbandoned)),
+	}
 	params.Context = ctx
 	params.SetIdempotencyKey(key)
 	pi, err := c.api.PaymentIntents.Cancel(id, params)

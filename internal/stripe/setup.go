@@ -34,9 +34,11 @@ func (c *Client) FindMeter(ctx context.Context, event string) (Meter, error) {
 // CreateMeter makes a meter that sums the values of events with this name, by customer.
 func (c *Client) CreateMeter(ctx context.Context, key, event, name string) (Meter, error) {
 	params := &stripe.BillingMeterParams{
-		DisplayName:        stripe.String(name),
-		EventName:          stripe.String(event),
-		DefaultAggregation: &stripe.BillingMeterDefaultAggregationParams{Formula: stripe.String(string(stripe.BillingMeterDefaultAggregationFormulaSum))},
+		DisplayName: stripe.String(name),
+		EventName:   stripe.String(event),
+		DefaultAggregation: &stripe.BillingMeterDefaultAggregationParams{
+			Formula: stripe.String(string(stripe.BillingMeterDefaultAggregationFormulaSum)),
+		},
 		CustomerMapping: &stripe.BillingMeterCustomerMappingParams{
 			EventPayloadKey: stripe.String("stripe_customer_id"),
 			Type:            stripe.String(string(stripe.BillingMeterCustomerMappingTypeByID)),

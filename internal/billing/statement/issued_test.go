@@ -27,7 +27,8 @@ func TestAnIssuedInvoiceStays(t *testing.T) {
 	if _, err := r.d.Pool.Exec(t.Context(), `
 		SET LOCAL session_replication_role = replica; -- history never changes, but in this test
 		UPDATE usage_segment SET start_ms = start_ms - 3456000000, end_ms = end_ms - 3456000000;
-		UPDATE cluster_window SET opened_ms = opened_ms - 3456000000, confirmed_until_ms = confirmed_until_ms - 3456000000, closed_ms = closed_ms - 3456000000;
+		UPDATE cluster_window SET opened_ms = opened_ms - 3456000000, confirmed_until_ms = confirmed_until_ms -
+		3456000000, closed_ms = closed_ms - 3456000000;
 		UPDATE lease_meter SET settled_through_ms = settled_through_ms - 3456000000;
 		UPDATE lease SET created_at = created_at - interval '40 days', ended_at = ended_at - interval '40 days', run_until = run_until - interval '40 days'`); err != nil {
 		t.Fatal(err)

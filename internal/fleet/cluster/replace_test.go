@@ -48,7 +48,8 @@ func (w *world) one(c cluster.Cluster) {
 	w.t.Helper()
 	var twice, astray, double int
 	w.must(w.d.Pool.QueryRow(w.ctx, `SELECT
-		(SELECT count(*) FROM (SELECT rank FROM lease WHERE cluster_id = $1 AND ended_at IS NULL GROUP BY rank HAVING count(*) > 1) t),
+		(SELECT count(*) FROM (SELECT rank FROM lease WHERE cluster_id = $1 AND ended_at IS NULL GROUP BY rank HAVING
+		count(*) > 1) t),
 		(SELECT count(*) FROM lease l WHERE l.cluster_id = $1 AND l.ended_at IS NULL
 			AND NOT EXISTS (SELECT FROM node n WHERE n.lease_id = l.id AND n.host_id = l.host_id AND n.rank = l.rank)),
 		(SELECT count(*) FROM (SELECT gpu_id FROM gpu_claim WHERE ended_at IS NULL GROUP BY gpu_id HAVING count(*) > 1) g)`,

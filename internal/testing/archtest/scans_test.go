@@ -12,11 +12,11 @@ import (
 // that looks at the same rows again and again never reaches the others once as many rows as its LIMIT cannot be
 // processed. So each such query says, in a comment, how it gets on:
 //
-//	-- scan: moves COLUMN           it orders by COLUMN, and writes it in the rows that it takes, which it locks with SKIP LOCKED
+//	-- scan: moves COLUMN           it orders by COLUMN, and writes it in the rows it takes, locked SKIP LOCKED
 //	-- scan: moves COLUMN by QUERY  the same, but another query writes COLUMN
 //	-- scan: moves COLUMN alone     the same, and one replica at a time runs it, so that nothing need be locked
 //	-- scan: done                   the statement itself does all there is to do with the rows
-//	-- scan: in order               rows must be processed one after the other; a job that cannot process one must stop there
+//	-- scan: in order               rows are processed one after the other; a job that cannot process one stops there
 //	-- scan: lookup                 it reads the newest rows, or one for each of others, on purpose
 //	-- scan: page                   people read it
 //

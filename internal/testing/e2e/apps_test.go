@@ -147,7 +147,8 @@ while(accept(C,S)){
       syswrite(C,"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
       while(sysread(C,$b,65536)){syswrite(C,uc $b)}
     }else{
-      syswrite(C,"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: ".length($h)."\r\n\r\n".$h)
+      syswrite(C,"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n".
+        "Content-Length: ".length($h)."\r\n\r\n".$h)
     }
     exit
   }

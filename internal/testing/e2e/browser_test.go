@@ -131,7 +131,8 @@ func (b *tab) submit(button string, fields ...string) {
 // heedPress notes whether the next click is for a button.
 const heedPress = `(() => {
   window.pressed = false;
-  document.addEventListener("click", (e) => { window.pressed = e.target.closest(%q) !== null }, {capture: true, once: true});
+  document.addEventListener("click", (e) => { window.pressed = e.target.closest(%q) !== null },
+    {capture: true, once: true});
   return true;
 })()`
 

@@ -19,7 +19,8 @@ type focus struct {
 const focusNow = `(() => {
   const e = document.activeElement, s = getComputedStyle(e), box = e.closest(".query, .affix");
   const ring = (x) => x && getComputedStyle(x).outlineStyle !== "none" && getComputedStyle(x).outlineWidth !== "0px";
-  return JSON.stringify({id: e.id, name: e.tagName + " " + (e.getAttribute("aria-label") || e.textContent.trim().slice(0, 40)),
+  return JSON.stringify({id: e.id,
+    name: e.tagName + " " + (e.getAttribute("aria-label") || e.textContent.trim().slice(0, 40)),
     shown: e === document.body || ring(e) || ring(box)});
 })()`
 
