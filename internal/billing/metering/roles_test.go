@@ -35,7 +35,7 @@ func asServer(t *testing.T) (server, owner *db.DB) {
 		t.Cleanup(pool.Close)
 		return db.New(pool)
 	}
-	script, err := os.ReadFile("../../deploy/roles.sql")
+	script, err := os.ReadFile("../../../deploy/roles.sql")
 	if err != nil {
 		t.Fatal(err)
 	}
