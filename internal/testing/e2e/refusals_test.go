@@ -68,7 +68,8 @@ func TestBadSpecs(t *testing.T) {
 		{body: `{"nodes":1`},
 		{body: ``},
 		{body: `null`},
-		{body: with(`"env":{"A":"` + strings.Repeat("x", 1<<20) + `"}`), status: 413},
+		// A little over the limit: a client that still sends when the connection is closed may not get to read the answer.
+		{body: with(`"env":{"A":"` + strings.Repeat("x", 512<<10) + `"}`), status: 413},
 		{body: strings.Repeat("[", 60<<10)},
 	} {
 		for _, path := range []string{"/clusters", "/quotes"} {
