@@ -38,7 +38,7 @@ func (a *Agent) stopWork(ctx context.Context, r *run, v view) error {
 	}
 	grace := v.grace()
 	if left, known := a.authorised(v.rec); known {
-		grace = max(0, min(grace, left)) // what runs past the authorised time nobody pays for
+		grace = max(0, min(grace, left)) // time past the authorised end is not paid
 	}
 	if !v.rec.Started || v.rec.Outcome.Reason == agentapi.ReasonSuperseded {
 		grace = 0

@@ -52,8 +52,8 @@ func (a *Agent) pull(ctx context.Context, r *run, v view) error {
 }
 
 // refuseInUse refuses a node whose GPUs the host's owner uses: both would run out of memory. The market does not offer
-// such a GPU; this is for who began within the last seconds. The renter is told which GPU it is, not what its owner
-// runs.
+// such a GPU; this catches an owner who began within the last seconds. The renter sees which GPU it is, not what its
+// owner runs.
 func (a *Agent) refuseInUse(ctx context.Context, gpus []string) error {
 	if len(gpus) == 0 {
 		return nil
@@ -141,7 +141,7 @@ func (a *Agent) startAgain(ctx context.Context, r *run, v view, s step) error {
 	return a.change(r, func(rec *record) {
 		rec.Deaths++
 		rec.BootID, rec.GuestID, rec.GuestIP, rec.WorkID = "", "", netip.Addr{}, ""
-		// the next guest is counted anew; the overlay's folder stays
+		// the next guest starts a new count; the overlay's folder stays
 		rec.TrafficRead = withFlow(rec.TrafficRead, firewall.Traffic{})
 	})
 }
@@ -203,8 +203,8 @@ func (x relayAccess) stale(n agentapi.Network) bool {
 	return n.RelayToken != "" && (x.token != n.RelayToken || !slices.Equal(x.names, n.Relays))
 }
 
-// sendRelays tells the overlay of the cluster's relays and returns what it was told. The ways through relays it had
-// before go on.
+// sendRelays sends the cluster's relays to the overlay and returns the access that it sent. Paths through relays that
+// the overlay had before stay open.
 func sendRelays(ctx context.Context, h *overlay.Handle, n agentapi.Network) (relayAccess, error) {
 	if n.RelayToken == "" {
 		return relayAccess{}, nil
@@ -279,15 +279,15 @@ func (a *Agent) preflight(ctx context.Context, l *lease, r *run, v view) error {
 	return a.change(r, func(rec *record) { rec.Preflight = &p })
 }
 
-// withdraw ends a measurement that waits for a rank that is not there: what it found would say nothing of the network.
-// All ranks measure anew, in their full time, once it has told where it is.
+// withdraw ends a measurement that waits for an absent rank: its result would show nothing about the network. All ranks
+// measure again, with their full time, once that rank has reported its address.
 func (a *Agent) withdraw(ctx context.Context, r *run, v view) error {
 	if r.withdrawn || v.spec().Nodes <= 1 || v.begun() {
 		return nil
 	}
 	if err := guest.Dial(r.files.HoldSocket).Withdraw(ctx); err != nil {
 		// it is just coming up, or has died
-		a.log.Debug("the guest is not told yet to measure with nobody", "lease", r.ref, "err", err)
+		a.log.Debug("withdraw the guest's measurement; it is retried", "lease", r.ref, "err", err)
 		return nil
 	}
 	r.withdrawn = true

@@ -86,11 +86,11 @@ type Config struct {
 	OverlayPatience time.Duration
 	Userspace       bool          // never use the kernel's WireGuard
 	Tick            time.Duration // between signs of life in the journal; default 5 s
-	// between looks at the firewall's table while nothing starts: somebody may have flushed it; default 15 s
+	// FirewallEvery is the time between checks of the firewall's table while nothing starts; default 15 s.
 	FirewallEvery time.Duration
-	// how long GPUs may take to let go of an ended lease's memory before they are suspect; default 30 s
+	// CleanIn is how long GPUs may take to free an ended lease's memory before they are suspect; default 30 s.
 	CleanIn time.Duration
-	Awake   func(bool)      // told, often, whether anything of a lease is on the host; nil = nobody is
+	Awake   func(bool)      // called often with whether a lease is on the host; may be nil
 	Scratch *scratch.Store  // where nodes' scratches are made; nil = the host offers none
 	Updates *update.Updater // of the agent itself; nil = it says nothing of updates
 }

@@ -152,7 +152,7 @@ func TestWithoutAServerALeaseRunsToItsEnd(t *testing.T) {
 		return err == nil && c.State != container.Running
 	}
 	poll(t, "the workload's end", ended)
-	if early := until - 1_000_000_000 - hostinfo.BootMS(); early > 2000 { // it is told to end a grace period before
+	if early := until - 1_000_000_000 - hostinfo.BootMS(); early > 2000 { // SIGTERM comes a grace period before
 		t.Errorf("ended %d ms before its time", early)
 	}
 	h.set(func() { h.down = false })
@@ -316,8 +316,8 @@ func stage(s agentapi.NodeState) int {
 		agentapi.NodeStopping, agentapi.NodeStopped, agentapi.NodeFailed}, s)
 }
 
-// twoNodes brings a cluster of two hosts to where each knows what the other must be told. specs have the peers' keys;
-// the hosts do not yet.
+// twoNodes starts a cluster of two hosts until each has made its keys. specs have the peers' keys; the hosts do not
+// yet.
 func twoNodes(t *testing.T, command ...string) (hosts [2]*host, specs [2]agentapi.LeaseSpec) {
 	t.Helper()
 	cluster := id.New[id.Cluster]().String()

@@ -17,8 +17,8 @@ func (a *Agent) well(v view, s step, sick string) bool {
 	return false
 }
 
-// watch is how long a running node needs no look: less when a peer that is silent is about to count as not heard, so
-// that a report that comes later says so.
+// watch is how long a running node needs no look: less when a silent peer is about to count as down, so that a report
+// after that moment includes it.
 func (v view) watch() time.Duration {
 	wait := watchEvery
 	for _, p := range v.peerStatus {

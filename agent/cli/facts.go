@@ -98,9 +98,9 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 	return inv, nil
 }
 
-// shared reports whether a simulated host has its machine together with others, and with whoever works there. One on a
-// virtual machine of its own says that it has not: what a lease does to the machine is done there as on a host with
-// GPUs.
+// shared reports whether a simulated host shares its machine with other hosts and with people who work on it. A
+// simulated host on a virtual machine of its own reports that it does not, and leases change that machine as they
+// change a host with GPUs.
 func shared(inv agentapi.Inventory) bool {
 	return inv.Simulated && os.Getenv("MUSTER_FAKE_NVML_PLACED") == ""
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Beginning is the money side of a new cluster: its leases authorised from the start, CreateLeases and Authorise in
-// one. AskBegin locks the money, Decide says how far it reaches, Write writes leases and books.
+// one. QueueBegin locks the money, Decide says how far it reaches, Write writes leases and books.
 type Beginning struct {
 	request  AuthoriseRequest
 	leases   []NewLease

@@ -37,8 +37,8 @@ func (m *Market) Hold(ctx context.Context, tx *db.Tx, plan Placement, leases Lea
 	return h.Placement, cmp.Or(pipe.Close(), taken)
 }
 
-// PendingClaim is Hold in steps, for a caller that has more to say to the database in each: AskHold, Read, Fit,
-// AskClaims.
+// PendingClaim is Hold in steps, for a caller that queues statements of its own with each: QueueClaim, Read, Fit,
+// QueueClaims.
 type PendingClaim struct {
 	Placement Placement // after Fit
 
