@@ -1,0 +1,100 @@
+package archtest
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// faces translate between a protocol and the domain's use cases. They hold no transaction and no query.
+var faces = []string{"serve/api", "serve/gateway", "serve/hostlink", "web", "cli"}
+
+// facesPending are the files of faces that still use the database. The list only gets shorter.
+var facesPending = []string{
+	"internal/cli/demo.go",
+	"internal/cli/server.go",
+	"internal/serve/api/account.go",
+	"internal/serve/api/admin_ledger.go",
+	"internal/serve/api/agents.go",
+	"internal/serve/api/api.go",
+	"internal/serve/api/bond.go",
+	"internal/serve/api/budgets.go",
+	"internal/serve/api/frozen.go",
+	"internal/serve/api/heldcredits.go",
+	"internal/serve/api/hosts.go",
+	"internal/serve/api/market.go",
+	"internal/serve/api/payouts.go",
+	"internal/serve/api/postpaid.go",
+	"internal/serve/api/refunds.go",
+	"internal/serve/api/reviews.go",
+	"internal/serve/api/sending.go",
+	"internal/serve/api/standing.go",
+	"internal/serve/api/table.go",
+	"internal/serve/api/tax.go",
+	"internal/serve/gateway/gateway.go",
+	"internal/serve/gateway/hostkeys.go",
+	"internal/serve/gateway/visitor.go",
+	"internal/serve/hostlink/connection.go",
+	"internal/serve/hostlink/enroll.go",
+	"internal/serve/hostlink/hostlink.go",
+	"internal/serve/hostlink/pulse.go",
+	"internal/serve/hostlink/recorder.go",
+	"internal/serve/hostlink/replica.go",
+	"internal/serve/hostlink/report.go",
+	"web/account.go",
+	"web/admin.go",
+	"web/admin_ledger.go",
+	"web/admin_orgs.go",
+	"web/admin_promo.go",
+	"web/admin_queues.go",
+	"web/admin_tax.go",
+	"web/agents.go",
+	"web/bond.go",
+	"web/budgets.go",
+	"web/datacap.go",
+	"web/desk_gangs.go",
+	"web/frozen.go",
+	"web/hosts.go",
+	"web/notices.go",
+	"web/postpaid.go",
+	"web/quote.go",
+	"web/reclaim.go",
+	"web/refunds.go",
+	"web/verify.go",
+	"web/web.go",
+}
+
+// TestFacesHaveNoDatabase: a use case, with its transaction, is one method of a domain package. The API, the pages, the
+// gateway, the hosts' link and the command line call it.
+func TestFacesHaveNoDatabase(t *testing.T) {
+	t.Parallel()
+	pending := map[string]bool{}
+	for _, file := range facesPending {
+		pending[file] = true
+	}
+	files := 0
+	eachSource(t, func(file string) {
+		if strings.HasSuffix(file, "_test.go") ||
+			!slices.Contains(faces, room(path.Dir(file))) && !strings.HasPrefix(file, "cmd/") {
+			return
+		}
+		files++
+		uses := slices.ContainsFunc(importsOf(t, file), func(im string) bool {
+			return strings.HasPrefix(im, module+"internal/db") || strings.HasPrefix(im, "github.com/jackc/pgx")
+		})
+		if uses && !pending[file] {
+			t.Errorf("%s uses the database: call a method of the domain that owns the use case", file)
+		}
+		if !uses && pending[file] {
+			t.Errorf("%s no longer uses the database: take it off facesPending", file)
+		}
+		delete(pending, file)
+	})
+	if files < 100 {
+		t.Fatalf("only %d files of faces seen: the walk is broken", files)
+	}
+	for file := range pending {
+		t.Errorf("facesPending names %s, which is not there", file)
+	}
+}
