@@ -6,21 +6,21 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/musterhq/muster/internal/fleet/market/pack"
+	"github.com/musterhq/muster/internal/fleet/market/demand"
 )
 
 // firstFit takes the first host that fits.
 type firstFit struct{}
 
-func (firstFit) score(s *pack.State, q *pack.Request) (float64, *pack.State) {
+func (firstFit) score(s *demand.State, q *demand.Request) (float64, *demand.State) {
 	return 0, s.After(q, s.Tightest(q))
 }
 
 // bestFit takes the host with the least left of CPU and GPU together, each measured by the largest host's.
 type bestFit struct{}
 
-func (bestFit) score(s *pack.State, q *pack.Request) (float64, *pack.State) {
-	const maxCPU, maxGPU = 128_000, 8 * pack.Whole
+func (bestFit) score(s *demand.State, q *demand.Request) (float64, *demand.State) {
+	const maxCPU, maxGPU = 128_000, 8 * demand.Whole
 	left := float64(s.CPU-q.CPU)/maxCPU/2 + float64(s.Free()-q.GPU())/maxGPU/2
 	return -left, s.After(q, s.Tightest(q))
 }
@@ -30,23 +30,23 @@ func (bestFit) score(s *pack.State, q *pack.Request) (float64, *pack.State) {
 // requests, scores and their rounding are those of the authors' artefact; its published figures are reproduced within a
 // few tenths of a percent.
 type fgd struct {
-	typical []pack.Kind
-	known   map[*pack.State]float64
+	typical []demand.Kind
+	known   map[*demand.State]float64
 }
 
-func newFGD(requests []pack.Request) *fgd {
-	return &fgd{typicalOf(requests), map[*pack.State]float64{}}
+func newFGD(requests []demand.Request) *fgd {
+	return &fgd{typicalOf(requests), map[*demand.State]float64{}}
 }
 
 // typicalOf is the most frequent kinds that together are 95 % of the workload. Memory is not among what FGD tells
 // requests apart by.
-func typicalOf(requests []pack.Request) []pack.Kind {
+func typicalOf(requests []demand.Request) []demand.Kind {
 	plain := slices.Clone(requests)
 	for i := range plain {
 		plain[i].Mem = 0
 	}
 	kinds := demandOf(plain)
-	slices.SortFunc(kinds, func(a, b pack.Kind) int {
+	slices.SortFunc(kinds, func(a, b demand.Kind) int {
 		return cmp.Or(cmp.Compare(b.Part, a.Part), cmp.Compare(b.GPU(), a.GPU()), cmp.Compare(b.CPU, a.CPU),
 			strings.Compare(a.Models, b.Models))
 	})
@@ -63,13 +63,13 @@ func typicalOf(requests []pack.Request) []pack.Kind {
 	return kinds
 }
 
-func (g *fgd) score(s *pack.State, q *pack.Request) (float64, *pack.State) {
+func (g *fgd) score(s *demand.State, q *demand.Request) (float64, *demand.State) {
 	before := g.fragment(s)
-	if q.GPUs != 1 || q.Milli == pack.Whole {
+	if q.GPUs != 1 || q.Milli == demand.Whole {
 		after := s.After(q, s.Tightest(q))
 		return rounded(before - g.fragment(after)), after
 	}
-	best, to := -1.0, (*pack.State)(nil)
+	best, to := -1.0, (*demand.State)(nil)
 	for i, left := range s.Left {
 		if left < q.Milli || i > 0 && left == s.Left[i-1] {
 			continue
@@ -86,7 +86,7 @@ func (g *fgd) score(s *pack.State, q *pack.Request) (float64, *pack.State) {
 func rounded(gain float64) float64 { return math.Floor(100 / (1 + math.Exp(-gain/1000))) }
 
 // fragment is the GPU capacity left in the state that the next request, drawn from the typical ones, cannot use.
-func (g *fgd) fragment(s *pack.State) float64 {
+func (g *fgd) fragment(s *demand.State) float64 {
 	if v, ok := g.known[s]; ok {
 		return v
 	}

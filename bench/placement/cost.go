@@ -10,7 +10,7 @@ import (
 
 	"github.com/musterhq/muster/bench/table"
 	"github.com/musterhq/muster/internal/fleet/market"
-	"github.com/musterhq/muster/internal/fleet/market/pack"
+	"github.com/musterhq/muster/internal/fleet/market/demand"
 )
 
 const (
@@ -41,7 +41,7 @@ func Cost(ctx context.Context, dir string) ([]table.Row, error) {
 	var out []table.Row
 	for _, c := range []struct {
 		name string
-		time func(machines []Machine, requests []pack.Request, copies int, seed uint64) (float64, error)
+		time func(machines []Machine, requests []demand.Request, copies int, seed uint64) (float64, error)
 	}{{"market.Place", timeMarket}, {"packing policy", timePacking}} {
 		var each []costRound
 		for round := range rounds {
@@ -84,10 +84,10 @@ func costRow(name string, each []costRound) table.Row {
 }
 
 // timeMarket rents from a market until it is busy, then times requests that arrive as others end.
-func timeMarket(machines []Machine, requests []pack.Request, copies int, seed uint64) (float64, error) {
+func timeMarket(machines []Machine, requests []demand.Request, copies int, seed uint64) (float64, error) {
 	random := rand.New(rand.NewPCG(seed, 3))
 	r := &running{snapshot: newSnapshot(machines, copies, random)}
-	full := int(busy * float64(capacity(machines)*int64(copies)/pack.Whole))
+	full := int(busy * float64(capacity(machines)*int64(copies)/demand.Whole))
 	var asks []market.Request
 	for i := range requests {
 		if a, ok := requestOf(&requests[i]); ok {
@@ -120,7 +120,7 @@ func timeMarket(machines []Machine, requests []pack.Request, copies int, seed ui
 
 // timePacking fills a fleet by the packing policy until it is busy, then times further requests; so few of them that
 // the fleet stays as busy.
-func timePacking(machines []Machine, requests []pack.Request, copies int, seed uint64) (float64, error) {
+func timePacking(machines []Machine, requests []demand.Request, copies int, seed uint64) (float64, error) {
 	random := rand.New(rand.NewPCG(seed, 4))
 	var all []Machine
 	for range copies {
@@ -140,7 +140,7 @@ func timePacking(machines []Machine, requests []pack.Request, copies int, seed u
 }
 
 // placeSome lets n requests arrive and reports whether any found a place.
-func placeSome(fleet *pack.Fleet, requests []pack.Request, random *rand.Rand, n int) (any bool) {
+func placeSome(fleet *demand.Fleet, requests []demand.Request, random *rand.Rand, n int) (any bool) {
 	for range n {
 		_, ok := fleet.Place(requests[random.IntN(len(requests))])
 		any = any || ok

@@ -4,18 +4,18 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/musterhq/muster/internal/fleet/market/pack"
+	"github.com/musterhq/muster/internal/fleet/market/demand"
 )
 
 // policy fills a fleet.
 type policy interface {
 	// place takes the request or turns it away.
-	place(q *pack.Request) bool
+	place(q *demand.Request) bool
 }
 
 // fill lets requests arrive until they have asked for as much GPU as there is, and returns the part of it, in percent,
 // that is allocated then. What finds no place is turned away for good.
-func fill(machines []Machine, arrivals []pack.Request, p policy) float64 {
+func fill(machines []Machine, arrivals []demand.Request, p policy) float64 {
 	total := capacity(machines)
 	var arrived, allocated int64
 	for i := range arrivals {
@@ -31,14 +31,14 @@ func fill(machines []Machine, arrivals []pack.Request, p policy) float64 {
 	return 100 * float64(allocated) / float64(total)
 }
 
-func whole(gpus int) []int64 { return slices.Repeat([]int64{pack.Whole}, gpus) }
+func whole(gpus int) []int64 { return slices.Repeat([]int64{demand.Whole}, gpus) }
 
 // looked is how many different hosts ours weighs per request.
 const looked = 24
 
 // newOurs is the market's own policy.
-func newOurs(machines []Machine, requests []pack.Request) *ours {
-	f := pack.NewFleet(demandOf(requests))
+func newOurs(machines []Machine, requests []demand.Request) *ours {
+	f := demand.NewFleet(demandOf(requests))
 	f.Look = looked
 	for i, m := range machines {
 		f.Add(i, m.Model, m.CPU, m.Mem, whole(m.GPUs))
@@ -46,9 +46,9 @@ func newOurs(machines []Machine, requests []pack.Request) *ours {
 	return &ours{f}
 }
 
-type ours struct{ fleet *pack.Fleet }
+type ours struct{ fleet *demand.Fleet }
 
-func (o *ours) place(q *pack.Request) bool {
+func (o *ours) place(q *demand.Request) bool {
 	_, ok := o.fleet.Place(*q)
 	return ok
 }
@@ -56,33 +56,33 @@ func (o *ours) place(q *pack.Request) bool {
 // scorer says how good a host in the state is for a request that fits it, greater is better, and what is left of it
 // then.
 type scorer interface {
-	score(s *pack.State, q *pack.Request) (float64, *pack.State)
+	score(s *demand.State, q *demand.Request) (float64, *demand.State)
 }
 
 // ranked takes the host with the best score, of equally good ones the first by name. Scores are asked once per state
 // and request kind as long as somebody is in the state.
 type ranked struct {
 	scorer
-	hosts  []*pack.State
-	states map[string]*pack.State
-	memo   map[*pack.State]scored
+	hosts  []*demand.State
+	states map[string]*demand.State
+	memo   map[*demand.State]scored
 }
 
 type scored struct {
 	score float64
-	after *pack.State // nil: it does not fit
+	after *demand.State // nil: it does not fit
 }
 
 func newRanked(machines []Machine, s scorer) *ranked {
-	r := &ranked{scorer: s, states: map[string]*pack.State{}, memo: map[*pack.State]scored{}}
+	r := &ranked{scorer: s, states: map[string]*demand.State{}, memo: map[*demand.State]scored{}}
 	for _, m := range machines {
-		r.hosts = append(r.hosts, r.intern(pack.NewState(m.Model, m.CPU, m.Mem, whole(m.GPUs))))
+		r.hosts = append(r.hosts, r.intern(demand.NewState(m.Model, m.CPU, m.Mem, whole(m.GPUs))))
 	}
 	return r
 }
 
 // intern makes equal states one.
-func (r *ranked) intern(s *pack.State) *pack.State {
+func (r *ranked) intern(s *demand.State) *demand.State {
 	key := fmt.Sprint(s.Model, s.CPU, s.Mem, s.Left)
 	if known := r.states[key]; known != nil {
 		return known
@@ -91,7 +91,7 @@ func (r *ranked) intern(s *pack.State) *pack.State {
 	return s
 }
 
-func (r *ranked) place(q *pack.Request) bool {
+func (r *ranked) place(q *demand.Request) bool {
 	clear(r.memo)
 	best, top := -1, scored{}
 	for i, s := range r.hosts {

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/internal/fleet/market"
-	"github.com/musterhq/muster/internal/fleet/market/pack"
+	"github.com/musterhq/muster/internal/fleet/market/demand"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -62,7 +62,7 @@ func newHost(name, model string, gpus int, price money.Micro, fabric id.Fabric, 
 
 // requestOf is a request of the data set as a renter would write it: a part of a GPU is a whole one, and a request for
 // none is nothing to a GPU market.
-func requestOf(q *pack.Request) (market.Request, bool) {
+func requestOf(q *demand.Request) (market.Request, bool) {
 	if q.GPUs == 0 {
 		return market.Request{}, false
 	}

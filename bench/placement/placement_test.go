@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/internal/fleet/market"
-	"github.com/musterhq/muster/internal/fleet/market/pack"
+	"github.com/musterhq/muster/internal/fleet/market/demand"
 )
 
-func tiny() ([]Machine, []pack.Request) {
+func tiny() ([]Machine, []demand.Request) {
 	var machines []Machine
 	for i := range 12 {
 		machines = append(machines, Machine{
@@ -19,7 +19,7 @@ func tiny() ([]Machine, []pack.Request) {
 			GPUs:  4,
 		})
 	}
-	return machines, []pack.Request{
+	return machines, []demand.Request{
 		{
 			CPU:   4000,
 			GPUs:  1,
@@ -53,7 +53,7 @@ func TestEveryPolicyFillsWithinTheFleet(t *testing.T) {
 
 func TestFragmentIsWhatTheNextRequestCannotUse(t *testing.T) {
 	t.Parallel()
-	g := newFGD([]pack.Request{{CPU: 4, GPUs: 1, Milli: 1000}, {CPU: 4, GPUs: 1, Milli: 500}})
+	g := newFGD([]demand.Request{{CPU: 4, GPUs: 1, Milli: 1000}, {CPU: 4, GPUs: 1, Milli: 500}})
 	for _, c := range []struct {
 		cpu  int64
 		left []int64
@@ -64,7 +64,7 @@ func TestFragmentIsWhatTheNextRequestCannotUse(t *testing.T) {
 		{8, []int64{600}, 300},       // of use to every second
 		{2, []int64{1000}, 1000},     // no processors
 	} {
-		if got := g.fragment(pack.NewState("A", c.cpu, 0, c.left)); got != c.want {
+		if got := g.fragment(demand.NewState("A", c.cpu, 0, c.left)); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}

@@ -13,18 +13,18 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/musterhq/muster/bench/table"
-	"github.com/musterhq/muster/internal/fleet/market/pack"
+	"github.com/musterhq/muster/internal/fleet/market/demand"
 )
 
 // policies are those that are compared, ours last.
 var policies = []struct {
 	name string
-	make func([]Machine, []pack.Request) policy
+	make func([]Machine, []demand.Request) policy
 }{
-	{"first-fit", func(m []Machine, _ []pack.Request) policy { return newRanked(m, firstFit{}) }},
-	{"best-fit", func(m []Machine, _ []pack.Request) policy { return newRanked(m, bestFit{}) }},
-	{"FGD", func(m []Machine, r []pack.Request) policy { return newRanked(m, newFGD(r)) }},
-	{"ours", func(m []Machine, r []pack.Request) policy { return newOurs(m, r) }},
+	{"first-fit", func(m []Machine, _ []demand.Request) policy { return newRanked(m, firstFit{}) }},
+	{"best-fit", func(m []Machine, _ []demand.Request) policy { return newRanked(m, bestFit{}) }},
+	{"FGD", func(m []Machine, r []demand.Request) policy { return newRanked(m, newFGD(r)) }},
+	{"ours", func(m []Machine, r []demand.Request) policy { return newOurs(m, r) }},
 }
 
 // allocation is the allocated GPU % of each policy on one workload, per seed.
@@ -59,7 +59,7 @@ func Quality(ctx context.Context, dir string, seeds int) ([]table.Row, error) {
 	return rows, nil
 }
 
-func (a *allocation) measure(ctx context.Context, fleet []Machine, requests []pack.Request, seeds int) error {
+func (a *allocation) measure(ctx context.Context, fleet []Machine, requests []demand.Request, seeds int) error {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))

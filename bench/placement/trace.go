@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/musterhq/muster/internal/fleet/market/pack"
+	"github.com/musterhq/muster/internal/fleet/market/demand"
 )
 
 // Workloads are the request lists of the openb data set (alibaba/clusterdata, cluster-trace-gpu-v2023).
@@ -47,10 +47,10 @@ func LoadMachines(dir string) ([]Machine, error) {
 }
 
 // LoadRequests reads one workload.
-func LoadRequests(dir, workload string) ([]pack.Request, error) {
-	var out []pack.Request
+func LoadRequests(dir, workload string) ([]demand.Request, error) {
+	var out []demand.Request
 	err := eachRow(filepath.Join(dir, "openb_pod_list_"+workload+".csv"), func(r row) error {
-		q := pack.Request{
+		q := demand.Request{
 			CPU:    r.number("cpu_milli"),
 			Mem:    r.number("memory_mib"),
 			GPUs:   int(r.number("num_gpu")),
@@ -113,7 +113,7 @@ func eachRow(file string, visit func(row) error) error {
 
 // Arrivals is a random order of requests that asks for at least as much GPU as the fleet has: the workload shuffled,
 // then, where it is too small, more of its requests drawn at random.
-func Arrivals(requests []pack.Request, fleet []Machine, seed uint64) []pack.Request {
+func Arrivals(requests []demand.Request, fleet []Machine, seed uint64) []demand.Request {
 	r := rand.New(rand.NewPCG(seed, 0x6d7573746572))
 	out := slices.Clone(requests)
 	r.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
@@ -133,23 +133,23 @@ func Arrivals(requests []pack.Request, fleet []Machine, seed uint64) []pack.Requ
 func capacity(fleet []Machine) int64 {
 	var n int64
 	for _, m := range fleet {
-		n += int64(m.GPUs) * pack.Whole
+		n += int64(m.GPUs) * demand.Whole
 	}
 	return n
 }
 
 // demandOf is the kinds of a workload and their parts.
-func demandOf(requests []pack.Request) []pack.Kind {
-	count := map[pack.Request]int{}
-	var order []pack.Request
+func demandOf(requests []demand.Request) []demand.Kind {
+	count := map[demand.Request]int{}
+	var order []demand.Request
 	for _, q := range requests {
 		if count[q]++; count[q] == 1 {
 			order = append(order, q)
 		}
 	}
-	out := make([]pack.Kind, len(order))
+	out := make([]demand.Kind, len(order))
 	for i, q := range order {
-		out[i] = pack.Kind{Request: q, Part: float64(count[q]) / float64(len(requests))}
+		out[i] = demand.Kind{Request: q, Part: float64(count[q]) / float64(len(requests))}
 	}
 	return out
 }

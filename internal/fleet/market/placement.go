@@ -1,6 +1,8 @@
 package market
 
 import (
+	"slices"
+
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -101,4 +103,10 @@ type Relaxation struct {
 	To    string      `json:"to,omitempty"`   // "busbw_gbps >= 150"; empty: the term is left out
 	Value any         `json:"value"`          // what the spec's field would become
 	Rate  money.Micro `json:"price_per_hour"`
+}
+
+// sortedUnique sorts ids in place, in the order of locks, and drops repetitions.
+func sortedUnique[K id.Kind](ids []id.ID[K]) []id.ID[K] {
+	slices.SortFunc(ids, id.ID[K].Compare)
+	return slices.Compact(ids)
 }

@@ -1,4 +1,4 @@
-// Package pack decides between hosts that cost the same: it takes the one whose loss the demand to come feels least.
+// Package demand decides between hosts that cost the same: it takes the one whose loss the demand to come feels least.
 //
 // A fleet is worth what the requests still to come can use of it. Three things make a placement cost more than the GPUs
 // it asks for, all counted in thousandths of a GPU:
@@ -11,7 +11,7 @@
 //
 // A kind or model with room to spare is all but free, one that is about to be turned away is dear. Prices follow the
 // fleet and the demand; there is nothing to tune.
-package pack
+package demand
 
 import (
 	"math"

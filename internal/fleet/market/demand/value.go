@@ -1,4 +1,4 @@
-package pack
+package demand
 
 // maxGPUs is the greatest number of GPUs of a host whose filling is sampled; of a larger host everything left counts as
 // usable.
