@@ -58,6 +58,16 @@ func New(server, token string, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
+// Failing returns a client whose calls all fail with err, so that a program can report a bad configuration where it
+// first uses the client.
+func Failing(err error) *Client {
+	return &Client{base: "http://not.configured", http: &http.Client{Transport: failing{err}}, agent: "muster-go"}
+}
+
+type failing struct{ err error }
+
+func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
+
 // Server is the platform's address.
 func (c *Client) Server() string { return c.base }
 
@@ -111,7 +121,11 @@ func (c *Client) once(ctx context.Context, method, path string, query url.Values
 		if ctx.Err() != nil {
 			return -1, ctx.Err()
 		}
-		return 0, fault.Wrap(err, fault.Unavailable, "%s cannot be reached: %s", c.base, reachable(err))
+		err = c.unreachable(err)
+		if fault.Is(err, fault.Unavailable) {
+			return 0, err
+		}
+		return -1, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= 300 {
@@ -159,13 +173,16 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	return c.http.Do(req)
 }
 
-// reachable is the innermost reason, without the address the caller knows.
-func reachable(err error) string {
+// unreachable is the fault of a request that got no response, with the innermost reason.
+func (c *Client) unreachable(err error) error {
+	if f := fault.From(err); f != nil { // from Failing
+		return f
+	}
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	return err.Error()
+	return fault.Wrap(err, fault.Unavailable, "%s cannot be reached: %s", c.base, err)
 }
 
 // problemOf reads a failure. Whatever came, the result says something.

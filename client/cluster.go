@@ -303,7 +303,7 @@ func (c *Client) Logs(ctx context.Context, cl id.Cluster, l LogsOf) (*LogStream,
 	}
 	resp, err := c.send(ctx, http.MethodGet, "/clusters/"+cl.String()+"/logs", q, nil, "")
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "%s cannot be reached: %s", c.base, reachable(err))
+		return nil, c.unreachable(err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()

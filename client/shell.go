@@ -43,7 +43,7 @@ func (c *Client) SSH(ctx context.Context, cl id.Cluster, rank int) (*ssh.Client,
 		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
 			return nil, problemOf(resp)
 		}
-		return nil, fault.Wrap(err, fault.Unavailable, "%s cannot be reached: %s", c.base, reachable(err))
+		return nil, c.unreachable(err)
 	}
 	conn := websocket.NetConn(context.WithoutCancel(ctx), ws, websocket.MessageBinary)
 	return handshake(ctx, conn)

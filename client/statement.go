@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -149,7 +148,7 @@ func (c *Client) EarningsCSV(ctx context.Context, s StatementOf) (io.ReadCloser,
 func (c *Client) text(ctx context.Context, path string, q url.Values) (io.ReadCloser, error) {
 	resp, err := c.send(ctx, http.MethodGet, path, q, nil, "")
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "%s cannot be reached: %s", c.base, reachable(err))
+		return nil, c.unreachable(err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()

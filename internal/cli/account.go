@@ -15,11 +15,7 @@ func accountExport(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "export", Short: "Export your personal data as JSON, without secrets", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			data, err := c.Export(cmd.Context())
+			data, err := s.client(cmd).Export(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -42,16 +38,10 @@ hosts. Receipts and other documents are kept until their retention is over.`,
 		Example: "  muster account export > my-data.json\n  muster account delete\n  muster account delete --confirm " +
 			"ada@example.com",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			if confirm == "" {
 				d, err := c.DeletionStanding(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return s.show(cmd, d, func(p *printer) {
+				return s.result(cmd, d, err, func(p *printer) {
 					if len(d.Reasons) == 0 {
 						p.line("Nothing is in the way: muster account delete --confirm YOUR-E-MAIL")
 					}
@@ -59,6 +49,9 @@ hosts. Receipts and other documents are kept until their retention is over.`,
 						p.line("%s", r)
 					}
 				})
+			}
+			if _, _, err := s.login(cmd.Context()); err != nil {
+				return err // before anybody types a password
 			}
 			password, err := hiddenLine(cmd, "Password")
 			if err != nil {

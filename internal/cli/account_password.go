@@ -22,15 +22,14 @@ does in any case.`,
 		Example: "  muster account password\n  printf '%s\\n%s\\n' \"$CURRENT\" \"$NEW\" | muster account password " +
 			"--revoke-tokens",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
+			if _, _, err := s.login(cmd.Context()); err != nil {
+				return err // before anybody types a password
 			}
 			current, next, err := readNewPassword(cmd)
 			if err != nil {
 				return err
 			}
-			if err := c.ChangePassword(cmd.Context(), current, next, revoke); err != nil {
+			if err := s.client(cmd).ChangePassword(cmd.Context(), current, next, revoke); err != nil {
 				return err
 			}
 			return s.show(cmd, map[string]bool{"changed": true}, func(p *printer) {
@@ -74,11 +73,7 @@ func sessionList(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List your sessions, last used first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			all, err := c.Sessions(cmd.Context())
+			all, err := s.client(cmd).Sessions(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -106,10 +101,7 @@ func sessionEnd(s *shell) *cobra.Command {
 			if all == (len(args) == 1) {
 				return fault.New(fault.Invalid, "give the id of one session, or --all; muster account sessions list shows the ids")
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			var end []id.Session
 			if all {
 				sessions, err := c.Sessions(cmd.Context())

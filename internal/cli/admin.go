@@ -35,11 +35,7 @@ func adminLedger(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "books", Short: "Check that the ledger balances", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			b, err := c.TrialBalance(cmd.Context())
+			b, err := s.client(cmd).TrialBalance(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -90,15 +86,8 @@ func adminSearch(s *shell) *cobra.Command {
 		Use: "search TEXT", Short: "Search ledger entries by id, key or object, newest first", Args: exactly("TEXT"),
 		Long: "Find entries by their id or key, or by the id of the organisation, cluster, top-up or refund they belong to.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			page, err := c.SearchLedger(cmd.Context(), args[0], client.PageOf{Limit: limit, After: after})
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, page, func(p *printer) {
+			page, err := s.client(cmd).SearchLedger(cmd.Context(), args[0], client.PageOf{Limit: limit, After: after})
+			return s.result(cmd, page, err, func(p *printer) {
 				for _, e := range page.Items {
 					printEntry(p, e)
 				}
@@ -159,15 +148,8 @@ func adminCompensate(s *shell) *cobra.Command {
 					return fault.New(fault.Invalid, "--amount is above zero; left out, it is all that is left of the charge")
 				}
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			e, err := c.Compensate(cmd.Context(), charge, n, reason)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, e, func(p *printer) { printEntry(p, e) })
+			e, err := s.client(cmd).Compensate(cmd.Context(), charge, n, reason)
+			return s.result(cmd, e, err, func(p *printer) { printEntry(p, e) })
 		},
 	}
 	cmd.Flags().StringVar(&amount, "amount", "", "a decimal (default: all that is left of the charge)")
@@ -179,15 +161,8 @@ func adminSuspense(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "suspense", Short: "Compare Stripe's balance with the ledger: mismatches and suspense", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			r, err := c.Reconciliation(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, r, func(p *printer) {
+			r, err := s.client(cmd).Reconciliation(cmd.Context())
+			return s.result(cmd, r, err, func(p *printer) {
 				p.facts("Stripe holds", nano(r.Stripe)+" "+r.Currency, "The books say", nano(r.Clearing)+" "+r.Currency,
 					"Difference", nano(r.Difference),
 					"Matched", fmt.Sprint(r.Matched), "Waiting", fmt.Sprint(r.Waiting), "In suspense", fmt.Sprint(r.Suspense))
@@ -220,15 +195,8 @@ func adminQuarantine(s *shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "quarantine", Short: "List usage segments that were refused, newest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			page, err := c.Quarantine(cmd.Context(), client.PageOf{Limit: limit, After: after})
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, page, func(p *printer) {
+			page, err := s.client(cmd).Quarantine(cmd.Context(), client.PageOf{Limit: limit, After: after})
+			return s.result(cmd, page, err, func(p *printer) {
 				rows := make([][]string, len(page.Items))
 				for i, r := range page.Items {
 					rows[i] = []string{when(r.At), r.Host.String(), r.Lease, fmt.Sprint(r.Seq), r.Reason, r.Why}
@@ -249,15 +217,8 @@ func adminFrozen(s *shell) *cobra.Command {
 		Short: "List leases whose money is frozen because their host signed two accounts of the same time",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			page, err := c.FrozenLeases(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, page, func(p *printer) {
+			page, err := s.client(cmd).FrozenLeases(cmd.Context())
+			return s.result(cmd, page, err, func(p *printer) {
 				for _, f := range page.Items {
 					p.facts("Lease", f.Lease.String(), "Cluster", fmt.Sprintf("%s, rank %d", f.Cluster, f.Rank), "Host",
 						f.HostName+" "+f.Host.String(),
@@ -289,11 +250,7 @@ func adminUnfreeze(s *shell) *cobra.Command {
 			if reason == "" {
 				return fault.New(fault.Invalid, "--reason is missing: the host's operator reads it")
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			if err := c.Unfreeze(cmd.Context(), l, reason); err != nil {
+			if err := s.client(cmd).Unfreeze(cmd.Context(), l, reason); err != nil {
 				return err
 			}
 			return s.show(cmd, map[string]string{"unfrozen": l.String()},

@@ -12,15 +12,8 @@ func adminAgents(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "agents", Short: "Show the agent version of each channel, and the versions that hosts run", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			all, err := c.Agents(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, all, func(p *printer) {
+			all, err := s.client(cmd).Agents(cmd.Context())
+			return s.result(cmd, all, err, func(p *printer) {
 				if len(all.Channels) == 0 {
 					p.line("No version is set: muster admin agent-channel stable --version v1.4.0 --source https://… --percent 5")
 				}
@@ -53,15 +46,8 @@ Hosts without a choice of their operator's are on the channel stable. A version 
 itself; set again, it goes on.`,
 		Example: "  muster admin agent-channel stable --version v1.4.0 --source https://releases.example/v1.4.0 --percent 5",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			x, err := c.SetAgentChannel(cmd.Context(), args[0], n)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, x, func(p *printer) {
+			x, err := s.client(cmd).SetAgentChannel(cmd.Context(), args[0], n)
+			return s.result(cmd, x, err, func(p *printer) {
 				p.line("%d %% of the hosts on %s should run %s. How they do: muster admin agents", x.Percent, x.Name, x.Version)
 			})
 		},

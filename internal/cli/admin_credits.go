@@ -15,15 +15,8 @@ func adminHeldCredits(s *shell) *cobra.Command {
 		Short: "List credits for a host's failure that wait for an admin, because the renter could have caused it",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			page, err := c.HeldCredits(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, page, func(p *printer) {
+			page, err := s.client(cmd).HeldCredits(cmd.Context())
+			return s.result(cmd, page, err, func(p *printer) {
 				for _, h := range page.Items {
 					p.facts("Lease", h.Lease.String(), "Cluster", fmt.Sprintf("%s, rank %d", h.Cluster, h.Rank), "Host",
 						h.HostName+" "+h.Host.String(),
@@ -51,11 +44,7 @@ func adminDecideCredit(s *shell) *cobra.Command {
 			if reason == "" {
 				return fault.New(fault.Invalid, "--reason is missing: the audit trail keeps it")
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			if err := c.DecideCredit(cmd.Context(), l, !refuse, reason); err != nil {
+			if err := s.client(cmd).DecideCredit(cmd.Context(), l, !refuse, reason); err != nil {
 				return err
 			}
 			return s.show(cmd, map[string]any{"lease_id": l.String(), "approved": !refuse}, func(p *printer) {

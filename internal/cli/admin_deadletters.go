@@ -10,15 +10,8 @@ func adminDeadLetters(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "dead-letters", Short: "List rows that a background job cannot process, longest failing first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			rows, err := c.DeadLetters(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, rows, func(p *printer) {
+			rows, err := s.client(cmd).DeadLetters(cmd.Context())
+			return s.result(cmd, rows, err, func(p *printer) {
 				if len(rows) == 0 {
 					p.line("Every background job gets on.")
 					return

@@ -17,15 +17,8 @@ func adminGangs(s *shell) *cobra.Command {
 		Args:    exactly(),
 		Example: "  muster admin gangs --days 7\n  muster admin held-credits",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			g, err := c.Gangs(cmd.Context(), days)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, g, func(p *printer) { printGangs(p, g) })
+			g, err := s.client(cmd).Gangs(cmd.Context(), days)
+			return s.result(cmd, g, err, func(p *printer) { printGangs(p, g) })
 		},
 	}
 	cmd.Flags().IntVar(&days, "days", 30, "how far back strikes, relief and unbilled time go, 1 to 366")

@@ -58,15 +58,8 @@ func adminTodo(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "todo", Short: "Show what waits for an admin", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			a, err := c.Attention(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, a, func(p *printer) {
+			a, err := s.client(cmd).Attention(cmd.Context())
+			return s.result(cmd, a, err, func(p *printer) {
 				var rows [][]string
 				for _, r := range []struct {
 					n         int64
@@ -105,15 +98,8 @@ func adminOrgs(s *shell) *cobra.Command {
 		Short: "Search organisations by id, name or e-mail address, newest first",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			all, err := c.Orgs(cmd.Context(), strings.Join(args, " "), operators, page.of())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, all, func(p *printer) {
+			all, err := s.client(cmd).Orgs(cmd.Context(), strings.Join(args, " "), operators, page.of())
+			return s.result(cmd, all, err, func(p *printer) {
 				rows := make([][]string, len(all.Items))
 				for i, o := range all.Items {
 					rows[i] = []string{o.Name, o.Email, fmt.Sprint(o.Hosts), fmt.Sprint(o.Clusters), nano(o.Available),
@@ -137,11 +123,7 @@ func adminOrg(s *shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			o, err := c.GetOrg(cmd.Context(), org)
+			o, err := s.client(cmd).GetOrg(cmd.Context(), org)
 			if err != nil {
 				return err
 			}
@@ -197,10 +179,7 @@ func adminSet(s *shell) *cobra.Command {
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			if err := c.ChangeOperator(cmd.Context(), org, in); err != nil {
 				return err
 			}
@@ -232,11 +211,7 @@ func adminAudit(s *shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			all, err := c.Audit(cmd.Context(), client.AuditFilter{
+			all, err := s.client(cmd).Audit(cmd.Context(), client.AuditFilter{
 				Words:  strings.Join(args, " "),
 				Action: action,
 				Org:    of,

@@ -29,15 +29,8 @@ func payoutsList(s *shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			all, err := c.AllPayouts(cmd.Context(), to, page.of())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, all, func(p *printer) { printPayoutsOf(p, all) })
+			all, err := s.client(cmd).AllPayouts(cmd.Context(), to, page.of())
+			return s.result(cmd, all, err, func(p *printer) { printPayoutsOf(p, all) })
 		},
 	}
 	page.flags(cmd, "payouts")
@@ -59,15 +52,8 @@ func payoutsDue(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "due", Short: "Show what the next payouts would be, and what failed and why", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			run, err := c.PayoutRun(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, run, func(p *printer) {
+			run, err := s.client(cmd).PayoutRun(cmd.Context())
+			return s.result(cmd, run, err, func(p *printer) {
 				rows := make([][]string, len(run.Items))
 				for i, n := range run.Items {
 					why := n.Why
@@ -94,15 +80,8 @@ func payoutsPay(s *shell) *cobra.Command {
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			x, err := c.PayNow(cmd.Context(), org, reason)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, x, func(p *printer) { p.line("%s %s are on their way: %s", nano(x.Amount), x.Currency, x.ID) })
+			x, err := s.client(cmd).PayNow(cmd.Context(), org, reason)
+			return s.result(cmd, x, err, func(p *printer) { p.line("%s %s are on their way: %s", nano(x.Amount), x.Currency, x.ID) })
 		},
 	}
 	reasonFlag(cmd, &reason, "the audit trail keeps it")
@@ -117,15 +96,8 @@ func payoutsRun(s *shell) *cobra.Command {
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			made, err := c.RunPayouts(cmd.Context(), reason)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, made, func(p *printer) {
+			made, err := s.client(cmd).RunPayouts(cmd.Context(), reason)
+			return s.result(cmd, made, err, func(p *printer) {
 				printPayoutsOf(p, made)
 				p.line("%d payouts were made.", len(made.Items))
 			})
@@ -155,15 +127,8 @@ func payoutsReverse(s *shell) *cobra.Command {
 					return fault.New(fault.Invalid, "--amount is a decimal above zero, not %q", amount)
 				}
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			x, err := c.ReversePayout(cmd.Context(), what, n, reason)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, x, func(p *printer) {
+			x, err := s.client(cmd).ReversePayout(cmd.Context(), what, n, reason)
+			return s.result(cmd, x, err, func(p *printer) {
 				p.line("Stripe is asked to take it back, and payouts to %s are stopped. What becomes of it: muster admin "+
 					"payouts list --org %s", x.Org, x.Org)
 			})

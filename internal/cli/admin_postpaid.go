@@ -26,15 +26,8 @@ func adminPostpaidList(s *shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List postpaid organisations and how much of their limits is used", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			page, err := c.PostpaidOrgs(cmd.Context(), client.PageOf{Limit: limit, After: after})
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, page, func(p *printer) {
+			page, err := s.client(cmd).PostpaidOrgs(cmd.Context(), client.PageOf{Limit: limit, After: after})
+			return s.result(cmd, page, err, func(p *printer) {
 				rows := make([][]string, len(page.Items))
 				for i, t := range page.Items {
 					state := t.State
@@ -93,15 +86,8 @@ func changePostpaid(s *shell, cmd *cobra.Command, of string, change client.Postp
 	if change.Reason == "" {
 		return fault.New(fault.Invalid, "--reason is missing: the organisation reads it, and the audit trail keeps it")
 	}
-	c, err := s.client(cmd)
-	if err != nil {
-		return err
-	}
-	t, err := c.ChangePostpaid(cmd.Context(), org, change)
-	if err != nil {
-		return err
-	}
-	return s.show(cmd, t, func(p *printer) { printPostpaid(p, t) })
+	t, err := s.client(cmd).ChangePostpaid(cmd.Context(), org, change)
+	return s.result(cmd, t, err, func(p *printer) { printPostpaid(p, t) })
 }
 
 func printPostpaid(p *printer, t client.Postpaid) {
@@ -138,15 +124,8 @@ func adminPostpaidInvoices(s *shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			page, err := c.OrgInvoices(cmd.Context(), org)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, page, func(p *printer) {
+			page, err := s.client(cmd).OrgInvoices(cmd.Context(), org)
+			return s.result(cmd, page, err, func(p *printer) {
 				rows := make([][]string, len(page.Items))
 				for i, in := range page.Items {
 					rows[i] = []string{in.ID, in.Number, when(in.Start) + " to " + when(in.End), nano(in.Total) + " " + in.Currency,
@@ -199,15 +178,8 @@ func adminPostpaidWriteOff(s *shell) *cobra.Command {
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			in, err := c.WriteOff(cmd.Context(), org, args[1], reason)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, in, func(p *printer) {
+			in, err := s.client(cmd).WriteOff(cmd.Context(), org, args[1], reason)
+			return s.result(cmd, in, err, func(p *printer) {
 				if in.WriteOff != nil && in.WriteOff.State == "booked" {
 					p.line("Given up: %s %s are bad debt.", nano(in.WriteOff.Amount), in.Currency)
 					return
@@ -242,11 +214,7 @@ func adminPostpaidBank(s *shell) *cobra.Command {
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			in, err := c.BookBankPayment(cmd.Context(), org, args[1], client.BankPayment{
+			in, err := s.client(cmd).BookBankPayment(cmd.Context(), org, args[1], client.BankPayment{
 				Amount:    args[2],
 				Reference: reference,
 				Reason:    reason,
@@ -276,11 +244,7 @@ func adminPostpaidRelease(s *shell) *cobra.Command {
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			if err := c.ApproveRefund(cmd.Context(), args[0], reason); err != nil {
+			if err := s.client(cmd).ApproveRefund(cmd.Context(), args[0], reason); err != nil {
 				return err
 			}
 			return s.show(cmd, map[string]string{

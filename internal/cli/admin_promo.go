@@ -23,15 +23,8 @@ func promoList(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List promo codes, newest first, and how often each was redeemed", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			page, err := c.PromoCodes(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, page, func(p *printer) { printPromos(p, page.Items) })
+			page, err := s.client(cmd).PromoCodes(cmd.Context())
+			return s.result(cmd, page, err, func(p *printer) { printPromos(p, page.Items) })
 		},
 	}
 }
@@ -65,15 +58,8 @@ func promoCreate(s *shell) *cobra.Command {
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			made, err := c.CreatePromoCode(cmd.Context(), client.PromoCode{Code: args[0], Amount: n, MaxUses: uses}, reason)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, made, func(p *printer) { printPromos(p, []client.PromoCode{made}) })
+			made, err := s.client(cmd).CreatePromoCode(cmd.Context(), client.PromoCode{Code: args[0], Amount: n, MaxUses: uses}, reason)
+			return s.result(cmd, made, err, func(p *printer) { printPromos(p, []client.PromoCode{made}) })
 		},
 	}
 	cmd.Flags().IntVar(&uses, "uses", 1, "organisations that may use it")
@@ -89,15 +75,8 @@ func promoDisable(s *shell) *cobra.Command {
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			ended, err := c.DisablePromoCode(cmd.Context(), args[0], reason)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, ended, func(p *printer) {
+			ended, err := s.client(cmd).DisablePromoCode(cmd.Context(), args[0], reason)
+			return s.result(cmd, ended, err, func(p *printer) {
 				p.line("%s is over. It was used %s.", ended.Code,
 					counted(ended.Uses, "time"))
 			})
@@ -117,15 +96,8 @@ func promoUses(s *shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			all, err := c.Redemptions(cmd.Context(), strings.Join(args, ""), by, page.of())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, all, func(p *printer) {
+			all, err := s.client(cmd).Redemptions(cmd.Context(), strings.Join(args, ""), by, page.of())
+			return s.result(cmd, all, err, func(p *printer) {
 				rows := make([][]string, len(all.Items))
 				for i, r := range all.Items {
 					rows[i] = []string{when(r.At), r.Code, nano(r.Amount) + " " + r.Currency, r.OrgName, r.Org.String()}

@@ -18,15 +18,8 @@ func adminReviews(s *shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reviews", Short: "List linked operators and renters and the earnings in review, newest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			page, err := c.PayoutReviews(cmd.Context(), waiting, client.PageOf{Limit: limit, After: after})
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, page, func(p *printer) {
+			page, err := s.client(cmd).PayoutReviews(cmd.Context(), waiting, client.PageOf{Limit: limit, After: after})
+			return s.result(cmd, page, err, func(p *printer) {
 				for _, r := range page.Items {
 					printReview(p, r)
 				}
@@ -65,15 +58,8 @@ func adminDecide(s *shell, verb, short string, do func(*client.Client, context.C
 			if reason == "" {
 				return fault.New(fault.Invalid, "--reason is missing: the audit trail keeps it")
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			r, err := do(c, cmd.Context(), review, reason)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, r, func(p *printer) { printReview(p, r) })
+			r, err := do(s.client(cmd), cmd.Context(), review, reason)
+			return s.result(cmd, r, err, func(p *printer) { printReview(p, r) })
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why; the audit trail keeps it")

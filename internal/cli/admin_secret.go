@@ -8,15 +8,8 @@ func adminSecret(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "secret", Short: "How far secrets at rest are sealed with the present MUSTER_SECRET", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			x, err := c.SealState(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, x, func(p *printer) {
+			x, err := s.client(cmd).SealState(cmd.Context())
+			return s.result(cmd, x, err, func(p *printer) {
 				switch {
 				case x.PassedAt == nil && !x.Rotating:
 					p.line("The secret has not been changed.")

@@ -20,15 +20,8 @@ func sendingShow(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "show", Short: "Show whether requests that move money are sent to Stripe", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			x, err := c.Sending(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, x, func(p *printer) { printSending(p, x) })
+			x, err := s.client(cmd).Sending(cmd.Context())
+			return s.result(cmd, x, err, func(p *printer) { printSending(p, x) })
 		},
 	}
 }
@@ -44,15 +37,8 @@ func sendingSet(s *shell, pause bool) *cobra.Command {
 		if err := wantReason(reason); err != nil {
 			return err
 		}
-		c, err := s.client(cmd)
-		if err != nil {
-			return err
-		}
-		x, err := c.SetSending(cmd.Context(), pause, reason)
-		if err != nil {
-			return err
-		}
-		return s.show(cmd, x, func(p *printer) { printSending(p, x) })
+		x, err := s.client(cmd).SetSending(cmd.Context(), pause, reason)
+		return s.result(cmd, x, err, func(p *printer) { printSending(p, x) })
 	}
 	reasonFlag(cmd, &reason, "the audit trail keeps it")
 	return cmd

@@ -15,11 +15,7 @@ func adminTax(s *shell) *cobra.Command {
 		Args:    exactly("PERIOD"),
 		Example: "  muster admin tax 2026-Q1\n  muster admin tax 2026-01 -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			r, err := c.TaxReport(cmd.Context(), args[0])
+			r, err := s.client(cmd).TaxReport(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -68,11 +64,7 @@ func adminRemitTax(s *shell) *cobra.Command {
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			r, err := c.RemitTax(cmd.Context(), client.TaxRemittance{
+			r, err := s.client(cmd).RemitTax(cmd.Context(), client.TaxRemittance{
 				Period:  args[0],
 				Country: args[1],
 				Amount:  args[2],

@@ -23,15 +23,8 @@ func billingBalance(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "balance", Short: "Show your wallet: available, held, and how long it lasts", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			b, err := c.Balance(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, b, func(p *printer) {
+			b, err := s.client(cmd).Balance(cmd.Context())
+			return s.result(cmd, b, err, func(p *printer) {
 				runway := "nothing is being billed"
 				if b.RunwaySeconds != nil {
 					runway = seconds(*b.RunwaySeconds)
@@ -58,10 +51,7 @@ func billingTopUp(s *shell) *cobra.Command {
 			if err != nil {
 				return fault.New(fault.Invalid, "AMOUNT: %s", err)
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			var with id.Card
 			if card != "" {
 				if with, err = id.Parse[id.Card](card); err != nil {
@@ -164,15 +154,8 @@ func billingTransactions(s *shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "transactions", Short: "List your organisation's ledger entries, newest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			page, err := c.Transactions(cmd.Context(), client.PageOf{Limit: limit, After: after})
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, page, func(p *printer) {
+			page, err := s.client(cmd).Transactions(cmd.Context(), client.PageOf{Limit: limit, After: after})
+			return s.result(cmd, page, err, func(p *printer) {
 				rows := make([][]string, len(page.Items))
 				for i, t := range page.Items {
 					rows[i] = []string{when(t.At), t.Kind, t.Available.String(), t.Held.String(), t.AvailableAfter.String(), t.Memo}

@@ -15,11 +15,9 @@ func billingAuto(s *shell) *cobra.Command {
 		Use: "auto-topup", Short: "Set up automatic top-ups; without flags, show them", Args: exactly(),
 		Example: "  muster billing auto-topup --below 20 --amount 50 --daily-cap 200\n  muster billing auto-topup --off",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			var a client.AutoTopUp
+			var err error
 			switch {
 			case off:
 				a, err = c.SetAutoTopUp(cmd.Context(), client.AutoTopUp{})
@@ -38,10 +36,7 @@ func billingAuto(s *shell) *cobra.Command {
 				}
 				a, err = c.SetAutoTopUp(cmd.Context(), want)
 			}
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, a, func(p *printer) {
+			return s.result(cmd, a, err, func(p *printer) {
 				switch {
 				case a.Enabled:
 					p.line("When less than %s is available, %s is added, at most %s in 24 hours.", nano(a.Threshold), nano(a.Amount),

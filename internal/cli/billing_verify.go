@@ -64,10 +64,7 @@ func proofOf(s *shell, cmd *cobra.Command, args []string, file string) ([]byte, 
 	if file != "" {
 		return os.ReadFile(file)
 	}
-	c, err := s.client(cmd)
-	if err != nil {
-		return nil, err
-	}
+	c := s.client(cmd)
 	if strings.HasPrefix(args[0], "ls_") {
 		l, err := id.Parse[id.Lease](args[0])
 		if err != nil {

@@ -24,15 +24,8 @@ func bondShow(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "show", Short: "Show the bond: free, reserved, terms, and standby that it paid", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			b, err := c.Bond(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, b, func(p *printer) { printBond(p, b) })
+			b, err := s.client(cmd).Bond(cmd.Context())
+			return s.result(cmd, b, err, func(p *printer) { printBond(p, b) })
 		},
 	}
 }
@@ -83,22 +76,13 @@ func bondMove(s *shell, verb, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " AMOUNT", Short: short, Args: exactly("AMOUNT"), Example: "  muster host bond " + verb + " 25",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			if verb == "deposit" {
 				b, err := c.DepositBond(cmd.Context(), args[0])
-				if err != nil {
-					return err
-				}
-				return s.show(cmd, b, func(p *printer) { p.line("%s %s of your bond are free now.", nano(b.Free), b.Currency) })
+				return s.result(cmd, b, err, func(p *printer) { p.line("%s %s of your bond are free now.", nano(b.Free), b.Currency) })
 			}
 			w, err := c.WithdrawBond(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, w, func(p *printer) {
+			return s.result(cmd, w, err, func(p *printer) {
 				p.line("%s %s went back to your balance, %s are payable.", nano(w.ToBalance), w.Bond.Currency, nano(w.ToPayable))
 			})
 		},
@@ -113,10 +97,6 @@ func bondSet(s *shell) *cobra.Command {
 		Use: "set", Short: "Set the bond's terms: share retained, neighbours accepted, liability of a lease", Args: exactly(),
 		Example: "  muster host bond set --retain 10 --limit 25",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
 			var in client.BondChange
 			if cmd.Flags().Changed("retain") {
 				ppm := int64(percent * 10_000)
@@ -128,11 +108,8 @@ func bondSet(s *shell) *cobra.Command {
 			if cmd.Flags().Changed("limit") {
 				in.LiabilityMax = &limit
 			}
-			b, err := c.ChangeBond(cmd.Context(), in)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, b, func(p *printer) { printBond(p, b) })
+			b, err := s.client(cmd).ChangeBond(cmd.Context(), in)
+			return s.result(cmd, b, err, func(p *printer) { printBond(p, b) })
 		},
 	}
 	cmd.Flags().Float64Var(&percent, "retain", 0, "percent of maturing earnings that is kept until the bond is 10 "+
@@ -153,15 +130,8 @@ func bondLimit(s *shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			b, err := c.LimitHost(cmd.Context(), h, args[1])
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, b, func(p *printer) { printBond(p, b) })
+			b, err := s.client(cmd).LimitHost(cmd.Context(), h, args[1])
+			return s.result(cmd, b, err, func(p *printer) { printBond(p, b) })
 		},
 	}
 }
@@ -173,15 +143,8 @@ func bondLiability(s *shell) *cobra.Command {
 		Use: "liability", Short: "Show what a lease would be liable for in a gang, before it is rented", Args: exactly(),
 		Example: "  muster host bond liability --nodes 8 --price 20",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			l, err := c.Liability(cmd.Context(), nodes, price)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, l, func(p *printer) {
+			l, err := s.client(cmd).Liability(cmd.Context(), nodes, price)
+			return s.result(cmd, l, err, func(p *printer) {
 				p.line("In a cluster of %d nodes at %s per hour each, a lease is liable for at most %s.", l.Nodes, price,
 					nano(l.Amount))
 			})
@@ -202,11 +165,7 @@ func bondSuspensions(s *shell) *cobra.Command {
 			if err != nil || cl.IsZero() {
 				return fault.New(fault.Invalid, "%q is not the id of a cluster; muster host bond show lists them", args[0])
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			page, err := c.Suspensions(cmd.Context(), cl)
+			page, err := s.client(cmd).Suspensions(cmd.Context(), cl)
 			if err != nil {
 				return err
 			}

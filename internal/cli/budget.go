@@ -47,15 +47,8 @@ money, so a cap is never exceeded. Clusters that would are stopped in order, wit
 				n := int64(longest / time.Second)
 				b.MaxDuration = &n
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			set, err := c.SetBudget(cmd.Context(), b)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, set, func(p *printer) { p.table(budgetHeads, [][]string{budgetRow(set)}) })
+			set, err := s.client(cmd).SetBudget(cmd.Context(), b)
+			return s.result(cmd, set, err, func(p *printer) { p.table(budgetHeads, [][]string{budgetRow(set)}) })
 		},
 	}
 	f := cmd.Flags()
@@ -89,11 +82,7 @@ func budgetList(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List budgets and what is left of them", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			all, err := c.Budgets(cmd.Context())
+			all, err := s.client(cmd).Budgets(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -116,11 +105,7 @@ func budgetRemove(s *shell) *cobra.Command {
 			if err != nil {
 				return fault.New(fault.Invalid, "want the id of a budget, bud_…; see muster budget list")
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			if err := c.RemoveBudget(cmd.Context(), b); err != nil {
+			if err := s.client(cmd).RemoveBudget(cmd.Context(), b); err != nil {
 				return err
 			}
 			return s.show(cmd, map[string]string{"removed": b.String()}, func(p *printer) { p.line("%s is removed.", b) })

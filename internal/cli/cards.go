@@ -15,15 +15,8 @@ func billingTopUps(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "topups", Short: "List top-ups with their receipts, newest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			page, err := c.TopUps(cmd.Context(), client.PageOf{})
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, page, func(p *printer) {
+			page, err := s.client(cmd).TopUps(cmd.Context(), client.PageOf{})
+			return s.result(cmd, page, err, func(p *printer) {
 				rows := make([][]string, len(page.Items))
 				for i, t := range page.Items {
 					what := t.ReceiptURL
@@ -48,15 +41,8 @@ func cardsList(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List your organisation's cards", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			page, err := c.Cards(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, page, func(p *printer) {
+			page, err := s.client(cmd).Cards(cmd.Context())
+			return s.result(cmd, page, err, func(p *printer) {
 				rows := make([][]string, len(page.Items))
 				for i, k := range page.Items {
 					pays := ""
@@ -75,15 +61,8 @@ func cardsAdd(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "add", Short: "Open the page on which a card is saved", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			a, err := c.AddCard(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, a, func(p *printer) {
+			a, err := s.client(cmd).AddCard(cmd.Context())
+			return s.result(cmd, a, err, func(p *printer) {
 				if a.URL == "" {
 					p.line("The page is not ready yet: look again with muster billing cards add in a minute.")
 					return
@@ -112,11 +91,7 @@ func onCard(s *shell, use, short string, do func(*client.Client, context.Context
 			if err != nil {
 				return fault.New(fault.Invalid, "CARD: not the id of a card; see muster billing cards list")
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			if err := do(c, cmd.Context(), card); err != nil {
+			if err := do(s.client(cmd), cmd.Context(), card); err != nil {
 				return err
 			}
 			return s.show(cmd, map[string]string{"id": card.String()}, func(p *printer) { p.line("%s", done) })

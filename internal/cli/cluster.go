@@ -63,10 +63,7 @@ func onCluster(s *shell, use, short string, f func(*cobra.Command, *client.Clien
 	return &cobra.Command{
 		Use: use + " CLUSTER", Short: short, Args: exactly("CLUSTER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			cl, err := findCluster(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
@@ -98,10 +95,7 @@ With --quote the placement and the price are the quote's.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			spec, err := f.spec(cmd, args)
 			if err != nil {
 				return err
@@ -142,15 +136,8 @@ func clusterList(s *shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List your clusters, newest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			page, err := c.Clusters(cmd.Context(), client.State(state), client.PageOf{Limit: limit, After: after})
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, page, func(p *printer) { printClusters(p, page) })
+			page, err := s.client(cmd).Clusters(cmd.Context(), client.State(state), client.PageOf{Limit: limit, After: after})
+			return s.result(cmd, page, err, func(p *printer) { printClusters(p, page) })
 		},
 	}
 	cmd.Flags().StringVar(&state, "state", "", "only clusters in this state")
@@ -187,10 +174,7 @@ func gpusOf(c client.Cluster) int {
 func clusterShow(s *shell) *cobra.Command {
 	return onCluster(s, "show", "Look at a cluster", func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
 		v, err := c.Cluster(cmd.Context(), cl)
-		if err != nil {
-			return err
-		}
-		return s.show(cmd, v, func(p *printer) { printCluster(p, v) })
+		return s.result(cmd, v, err, func(p *printer) { printCluster(p, v) })
 	})
 }
 
@@ -261,10 +245,7 @@ func clusterUsage(s *shell) *cobra.Command {
 	return onCluster(s, "usage", "What it used and costs, segment by segment", func(cmd *cobra.Command, c *client.Client,
 		cl id.Cluster) error {
 		u, err := c.Usage(cmd.Context(), cl)
-		if err != nil {
-			return err
-		}
-		return s.show(cmd, u, func(p *printer) {
+		return s.result(cmd, u, err, func(p *printer) {
 			rows := make([][]string, len(u.Segments))
 			for i, l := range u.Segments {
 				rows[i] = []string{fmt.Sprint(l.Rank), when(l.From), when(l.To), l.Seconds.String(), fmt.Sprint(l.GPUs),
@@ -292,10 +273,7 @@ func clusterRestart(s *shell) *cobra.Command {
 	return onCluster(s, "restart", "Stop the command on every rank and start it again",
 		func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
 			v, err := c.Act(cmd.Context(), cl, "restart")
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, v, func(p *printer) {
+			return s.result(cmd, v, err, func(p *printer) {
 				p.line("%s is starting again; billing is suspended until every rank runs.",
 					v.ID)
 			})

@@ -78,10 +78,7 @@ func copyAll(cmd *cobra.Command, s *shell, from []place, to place) error {
 			return fault.New(fault.Invalid, "nothing of this is on a cluster: write CLUSTER:PATH")
 		}
 	}
-	c, err := s.client(cmd)
-	if err != nil {
-		return err
-	}
+	c := s.client(cmd)
 	cl, err := findCluster(cmd.Context(), c, remote.cluster)
 	if err != nil {
 		return err

@@ -30,10 +30,7 @@ func onRank(s *shell, cmd *cobra.Command, f func(cmd *cobra.Command, node *ssh.C
 	var rank int
 	cmd.Flags().IntVar(&rank, "node", 0, "the rank")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, err := s.client(cmd)
-		if err != nil {
-			return err
-		}
+		c := s.client(cmd)
 		cl, err := findCluster(cmd.Context(), c, args[0])
 		if err != nil {
 			return err

@@ -22,10 +22,7 @@ in for 12 hours.`,
 			if err != nil || port < 1 || port > 65535 {
 				return fault.New(fault.Invalid, "%q is not a port", args[1])
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			cl, err := findCluster(cmd.Context(), c, args[0])
 			if err != nil {
 				return err

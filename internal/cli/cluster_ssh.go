@@ -39,10 +39,7 @@ PORT CLUSTER.RANK@GATEWAY; scp, sftp, -L, -J and VS Code Remote work the same wa
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			cl, err := findCluster(cmd.Context(), c, args[0])
 			if err != nil {
 				return err

@@ -31,24 +31,19 @@ func documentList(s *shell, all bool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List documents with their numbers, newest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			list := c.Documents
 			if all {
 				list = c.AllDocuments
 			}
 			if org != "" {
+				var err error
 				if f.Org, err = id.Parse[id.Org](org); err != nil || f.Org.IsZero() {
 					return fault.New(fault.Invalid, "--org: %q is not the id of an organisation", org)
 				}
 			}
 			page, err := list(cmd.Context(), f, client.PageOf{Limit: limit, After: after})
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, page, func(p *printer) {
+			return s.result(cmd, page, err, func(p *printer) {
 				if len(page.Items) == 0 {
 					p.line("No documents. A payment has a receipt as soon as it arrives.")
 					return
@@ -93,15 +88,9 @@ func documentShow(s *shell, read func(*client.Client, context.Context, string) (
 		Short: "Show a document as it was issued, and the numbers of those that correct it",
 		Args:  exactly("NUMBER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			d, err := read(c, cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, d, func(p *printer) {
+			return s.result(cmd, d, err, func(p *printer) {
 				printDocument(p, d)
 				p.line("To print it: %s/documents/%s", c.Server(), d.Number)
 			})

@@ -31,15 +31,8 @@ func hostEnroll(s *shell) *cobra.Command {
 		Example: "  muster host enroll --region eu-west --fabric rack-7",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			e, err := c.Enroll(cmd.Context(), name, region, fabric)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, e, func(p *printer) {
+			e, err := s.client(cmd).Enroll(cmd.Context(), name, region, fabric)
+			return s.result(cmd, e, err, func(p *printer) {
 				p.line("Run this on the machine within %s:", time.Until(e.ExpiresAt).Round(time.Minute))
 				p.line("")
 				p.line("  %s", e.Command)
@@ -60,15 +53,8 @@ func hostList(s *shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List your hosts", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			page, err := c.Hosts(cmd.Context(), client.PageOf{Limit: limit, After: after})
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, page, func(p *printer) { printHosts(p, page) })
+			page, err := s.client(cmd).Hosts(cmd.Context(), client.PageOf{Limit: limit, After: after})
+			return s.result(cmd, page, err, func(p *printer) { printHosts(p, page) })
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 50, "hosts at most")
@@ -151,10 +137,7 @@ func onHost(s *shell, use, short string, f func(*cobra.Command, *client.Client, 
 	return &cobra.Command{
 		Use: use + " HOST", Short: short, Args: exactly("HOST"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			h, err := findHost(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
@@ -167,10 +150,7 @@ func onHost(s *shell, use, short string, f func(*cobra.Command, *client.Client, 
 func hostShow(s *shell) *cobra.Command {
 	return onHost(s, "show", "Look at a host", func(cmd *cobra.Command, c *client.Client, h id.Host) error {
 		v, err := c.Host(cmd.Context(), h)
-		if err != nil {
-			return err
-		}
-		return s.show(cmd, v, func(p *printer) { printHost(p, v) })
+		return s.result(cmd, v, err, func(p *printer) { printHost(p, v) })
 	})
 }
 
@@ -299,19 +279,13 @@ func hostSet(s *shell) *cobra.Command {
 		if err := bad.Err(); err != nil {
 			return err
 		}
-		c, err := s.client(cmd)
-		if err != nil {
-			return err
-		}
+		c := s.client(cmd)
 		h, err := findHost(cmd.Context(), c, args[0])
 		if err != nil {
 			return err
 		}
 		v, err := c.ChangeHost(cmd.Context(), h, change)
-		if err != nil {
-			return err
-		}
-		return s.show(cmd, v, func(p *printer) { printHost(p, v) })
+		return s.result(cmd, v, err, func(p *printer) { printHost(p, v) })
 	}
 	return cmd
 }
@@ -319,10 +293,7 @@ func hostSet(s *shell) *cobra.Command {
 func hostAct(s *shell, action, short string) *cobra.Command {
 	return onHost(s, action, short, func(cmd *cobra.Command, c *client.Client, h id.Host) error {
 		v, err := c.ActOnHost(cmd.Context(), h, action)
-		if err != nil {
-			return err
-		}
-		return s.show(cmd, v, func(p *printer) { p.line("%s is %s.", v.Name, v.State) })
+		return s.result(cmd, v, err, func(p *printer) { p.line("%s is %s.", v.Name, v.State) })
 	})
 }
 
@@ -330,15 +301,8 @@ func hostPayouts(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "payouts", Short: "Show what your hosts earned: in the holdback, and payable", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			b, err := c.PayoutBalance(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, b, func(p *printer) {
+			b, err := s.client(cmd).PayoutBalance(cmd.Context())
+			return s.result(cmd, b, err, func(p *printer) {
 				p.facts("Pending", nano(b.Pending)+" "+b.Currency+", for "+seconds(b.Holdback)+" after it was booked", "Not booked",
 					nano(b.NotYet)+" "+b.Currency+", measured on leases that run; booked every quarter of an hour", "Payable",
 					nano(b.Payable)+" "+b.Currency)
@@ -355,10 +319,7 @@ func hostEarnings(s *shell) *cobra.Command {
 	return onHost(s, "earnings", "What a host earned, per lease and per day", func(cmd *cobra.Command, c *client.Client,
 		h id.Host) error {
 		e, err := c.Earnings(cmd.Context(), h)
-		if err != nil {
-			return err
-		}
-		return s.show(cmd, e, func(p *printer) {
+		return s.result(cmd, e, err, func(p *printer) {
 			var rows [][]string
 			for _, l := range e.Leases {
 				rows = append(rows, []string{l.LeaseID.Short(), l.GPUModel, fmt.Sprint(l.GPUs), when(l.StartedAt),

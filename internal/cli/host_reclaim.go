@@ -27,10 +27,7 @@ how much and asks. Until then muster host resume takes it back.`
 		if err != nil {
 			return fault.New(fault.Invalid, "--notice: %s", err)
 		}
-		c, err := s.client(cmd)
-		if err != nil {
-			return err
-		}
+		c := s.client(cmd)
 		h, err := findHost(cmd.Context(), c, args[0])
 		if err != nil {
 			return err
@@ -45,10 +42,7 @@ how much and asks. Until then muster host resume takes it back.`
 			}
 		}
 		v, err := c.Reclaim(cmd.Context(), h, seconds)
-		if err != nil {
-			return err
-		}
-		return s.show(cmd, v, func(p *printer) {
+		return s.result(cmd, v, err, func(p *printer) {
 			p.line("%s takes nothing new; what runs ends at %s.", v.Name, whenPtr(v.ReclaimAt))
 			p.line("Keep it going after all: muster host resume %s", v.Name)
 		})

@@ -26,15 +26,8 @@ model.`,
   muster offers 'scratch_gb>=500'`,
 		Args: atMost("QUERY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			page, err := c.Offers(cmd.Context(), firstOf(args...), sort, client.PageOf{Limit: limit, After: after})
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, page, func(p *printer) { printOffers(p, page) })
+			page, err := s.client(cmd).Offers(cmd.Context(), firstOf(args...), sort, client.PageOf{Limit: limit, After: after})
+			return s.result(cmd, page, err, func(p *printer) { printOffers(p, page) })
 		},
 	}
 	cmd.Flags().StringVar(&sort, "sort", "", "a field, - before it for descending (default: the price)")

@@ -26,10 +26,7 @@ was made.`,
   muster org legal --vat-id ''
   muster org legal --erase`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			if erase {
 				if err := c.EraseLegal(cmd.Context()); err != nil {
 					return err
@@ -87,10 +84,7 @@ and years of statements, earnings and documents begin in it. Statements and docu
 zone they were issued in.`,
 		Example: "  muster org zone\n  muster org zone Europe/Berlin",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			if len(args) == 1 {
 				if err := c.SetZone(cmd.Context(), args[0]); err != nil {
 					return err

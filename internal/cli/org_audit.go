@@ -22,15 +22,8 @@ the scope "read".`,
   muster org audit --action cluster.shell
   muster org audit mira@example.com`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			all, err := c.OwnAudit(cmd.Context(), client.AuditFilter{Words: strings.Join(args, " "), Action: action}, page.of())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, all, func(p *printer) { printAudit(p, all) })
+			all, err := s.client(cmd).OwnAudit(cmd.Context(), client.AuditFilter{Words: strings.Join(args, " "), Action: action}, page.of())
+			return s.result(cmd, all, err, func(p *printer) { printAudit(p, all) })
 		},
 	}
 	page.flags(cmd, "acts")

@@ -18,10 +18,7 @@ func payoutShow(s *shell) *cobra.Command {
 		Short: "Show what is earned, payable and paid, and what is missing before you can be paid",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			b, err := c.PayoutBalance(cmd.Context())
 			if err != nil {
 				return err
@@ -82,15 +79,8 @@ func payoutList(s *shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List your payouts, newest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			page, err := c.Payouts(cmd.Context(), client.PageOf{Limit: limit, After: after})
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, page, func(p *printer) {
+			page, err := s.client(cmd).Payouts(cmd.Context(), client.PageOf{Limit: limit, After: after})
+			return s.result(cmd, page, err, func(p *printer) {
 				rows := make([][]string, len(page.Items))
 				for i, x := range page.Items {
 					rows[i] = []string{when(x.CreatedAt), x.ID.String(), nano(x.Amount), x.State,
@@ -128,15 +118,8 @@ func payoutSetup(s *shell) *cobra.Command {
 		Use: "setup", Short: "Open Stripe's page where you enter your identity and bank account",
 		Example: "  muster payout setup --country DE", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			x, err := c.SetUpPayouts(cmd.Context(), strings.ToUpper(strings.TrimSpace(country)))
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, x, func(p *printer) {
+			x, err := s.client(cmd).SetUpPayouts(cmd.Context(), strings.ToUpper(strings.TrimSpace(country)))
+			return s.result(cmd, x, err, func(p *printer) {
 				p.line("Open this page now, it is good for one visit: %s", x.URL)
 			})
 		},

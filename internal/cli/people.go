@@ -77,27 +77,39 @@ func variable(ctx context.Context, name string) string {
 	return ""
 }
 
-// client makes a client of the platform and the token that go together: a stored token is sent only to the platform
-// it was stored for.
-func (s *shell) client(cmd *cobra.Command) (*client.Client, error) {
-	ctx := cmd.Context()
+// client is the platform's client with the token that goes with it: a stored token is sent only to the platform it was
+// stored for. Without a platform or a token every call of it fails and says what to do.
+func (s *shell) client(cmd *cobra.Command) *client.Client {
+	server, token, err := s.login(cmd.Context())
+	if err != nil {
+		return client.Failing(err)
+	}
+	c, err := client.New(server, token, client.WithUserAgent("muster-cli/"+cmd.Root().Version))
+	if err != nil {
+		return client.Failing(err)
+	}
+	return c
+}
+
+// login is the platform's address and the token for it: flags, then the environment, then what muster login stored.
+func (s *shell) login(ctx context.Context) (server, token string, err error) {
 	stored, err := readLogin(ctx)
 	if err != nil {
-		return nil, err
+		return "", "", err
 	}
-	server, token := firstOf(s.server, variable(ctx, "MUSTER_SERVER"), stored.Server), variable(ctx, "MUSTER_TOKEN")
+	server, token = firstOf(s.server, variable(ctx, "MUSTER_SERVER"), stored.Server), variable(ctx, "MUSTER_TOKEN")
 	if server == "" {
-		return nil, fault.New(fault.Unauthorized, "you are not logged in: run muster login https://your.platform, or set "+
-			"MUSTER_SERVER and MUSTER_TOKEN")
+		return "", "", fault.New(fault.Unauthorized, "you are not logged in: run muster login https://your.platform, or "+
+			"set MUSTER_SERVER and MUSTER_TOKEN")
 	}
 	if token == "" && sameServer(server, stored.Server) {
 		token = stored.Token
 	}
 	if token == "" {
-		return nil, fault.New(fault.Unauthorized, "there is no token for %s: run muster login %s, or set MUSTER_TOKEN",
+		return "", "", fault.New(fault.Unauthorized, "there is no token for %s: run muster login %s, or set MUSTER_TOKEN",
 			server, server)
 	}
-	return client.New(server, token, client.WithUserAgent("muster-cli/"+cmd.Root().Version))
+	return server, token, nil
 }
 
 func sameServer(a, b string) bool { return strings.TrimRight(a, "/") == strings.TrimRight(b, "/") }

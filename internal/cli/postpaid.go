@@ -16,10 +16,7 @@ func billingPostpaid(s *shell) *cobra.Command {
 		Example: "  muster billing postpaid\n  muster billing postpaid usage\n  muster billing postpaid usage in_…\n  " +
 			"muster billing postpaid pay in_…",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			t, err := c.Postpaid(cmd.Context())
 			if err != nil {
 				return err
@@ -67,19 +64,12 @@ func postpaidUsage(s *shell) *cobra.Command {
 		Short: "List the postpaid usage of the running period or of an invoice",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
 			of := ""
 			if len(args) == 1 {
 				of = args[0]
 			}
-			l, err := c.PostpaidUsage(cmd.Context(), of)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, l, func(p *printer) {
+			l, err := s.client(cmd).PostpaidUsage(cmd.Context(), of)
+			return s.result(cmd, l, err, func(p *printer) {
 				rows := make([][]string, len(l.Items))
 				for i, x := range l.Items {
 					late := ""
@@ -100,11 +90,7 @@ func postpaidPay(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "pay INVOICE", Short: "Charge your default card for an unpaid invoice", Args: exactly("INVOICE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			if err := c.PayPostpaidInvoice(cmd.Context(), args[0]); err != nil {
+			if err := s.client(cmd).PayPostpaidInvoice(cmd.Context(), args[0]); err != nil {
 				return err
 			}
 			return s.show(cmd, map[string]string{"invoice": args[0], "state": "asked"}, func(p *printer) {

@@ -24,6 +24,14 @@ func (s *shell) show(cmd *cobra.Command, v any, words func(*printer)) error {
 	return p.err
 }
 
+// result shows what a call returned, or returns the call's error.
+func (s *shell) result(cmd *cobra.Command, v any, err error, words func(*printer)) error {
+	if err != nil {
+		return err
+	}
+	return s.show(cmd, v, words)
+}
+
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

@@ -20,19 +20,12 @@ func quoteCommand(s *shell) *cobra.Command {
   muster cluster create --quote q_… --image pytorch/pytorch:2.4.0 -- python train.py`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
 			spec, err := f.spec(cmd, nil)
 			if err != nil {
 				return err
 			}
-			q, err := c.Quote(cmd.Context(), spec)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, q, func(p *printer) { printQuote(p, q) })
+			q, err := s.client(cmd).Quote(cmd.Context(), spec)
+			return s.result(cmd, q, err, func(p *printer) { printQuote(p, q) })
 		},
 	}
 	f.register(cmd)
@@ -70,15 +63,8 @@ func (s *shell) withQuote(cmd *cobra.Command, arg string, f func(*client.Client,
 	if err != nil {
 		return fault.New(fault.Invalid, "want the id of a quote, q_…")
 	}
-	c, err := s.client(cmd)
-	if err != nil {
-		return err
-	}
-	v, err := f(c, q)
-	if err != nil {
-		return err
-	}
-	return s.show(cmd, v, func(p *printer) { printQuote(p, v) })
+	v, err := f(s.client(cmd), q)
+	return s.result(cmd, v, err, func(p *printer) { printQuote(p, v) })
 }
 
 func printQuote(p *printer, q client.Quote) {

@@ -19,15 +19,8 @@ func billingReceipt(s *shell) *cobra.Command {
 			if err != nil || t.IsZero() {
 				return fault.New(fault.Invalid, "want the id of a payment, not %q; see muster billing topups", args[0])
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			r, err := c.Receipt(cmd.Context(), t)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, r, func(p *printer) { printReceipt(p, r) })
+			r, err := s.client(cmd).Receipt(cmd.Context(), t)
+			return s.result(cmd, r, err, func(p *printer) { printReceipt(p, r) })
 		},
 	}
 }

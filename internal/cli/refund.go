@@ -15,16 +15,10 @@ func billingRefund(s *shell) *cobra.Command {
 		Example: "  muster billing refund 12.50",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			if len(args) == 0 {
 				r, err := c.Refunds(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return s.show(cmd, r, func(p *printer) {
+				return s.result(cmd, r, err, func(p *printer) {
 					p.line("%s can be given back.", nano(r.Refundable))
 					printRefunds(p, r.Items)
 				})
@@ -34,10 +28,7 @@ func billingRefund(s *shell) *cobra.Command {
 				return fault.New(fault.Invalid, "AMOUNT: %s", err)
 			}
 			page, err := c.GiveBack(cmd.Context(), amount)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, page, func(p *printer) { printRefunds(p, page.Items) })
+			return s.result(cmd, page, err, func(p *printer) { printRefunds(p, page.Items) })
 		},
 	}
 }
@@ -54,15 +45,8 @@ func billingRedeem(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "redeem CODE", Short: "Redeem a promo code", Args: exactly("CODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			r, err := c.Redeem(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, r, func(p *printer) { p.line("%s were added.", nano(r.Amount)) })
+			r, err := s.client(cmd).Redeem(cmd.Context(), args[0])
+			return s.result(cmd, r, err, func(p *printer) { p.line("%s were added.", nano(r.Amount)) })
 		},
 	}
 }

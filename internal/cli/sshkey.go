@@ -28,15 +28,8 @@ func sshKeyAdd(s *shell) *cobra.Command {
 			if strings.Contains(string(raw), "PRIVATE KEY") { // it must not even travel
 				return fault.New(fault.Invalid, "%s holds a PRIVATE key; it was not sent. Add the .pub file next to it", args[0])
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			k, err := c.AddSSHKey(cmd.Context(), name, strings.TrimSpace(string(raw)))
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, k, func(p *printer) { p.line("%s  %s  %s", k.ID, k.Name, k.Fingerprint) })
+			k, err := s.client(cmd).AddSSHKey(cmd.Context(), name, strings.TrimSpace(string(raw)))
+			return s.result(cmd, k, err, func(p *printer) { p.line("%s  %s  %s", k.ID, k.Name, k.Fingerprint) })
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "a name for you (default: the key's comment)")
@@ -47,15 +40,8 @@ func sshKeyList(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List your organisation's SSH keys", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			all, err := client.All(cmd.Context(), c.SSHKeys)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, all, func(p *printer) {
+			all, err := client.All(cmd.Context(), s.client(cmd).SSHKeys)
+			return s.result(cmd, all, err, func(p *printer) {
 				rows := make([][]string, len(all))
 				for i, k := range all {
 					rows[i] = []string{k.ID.String(), k.Name, k.Fingerprint, when(k.CreatedAt)}
@@ -74,11 +60,7 @@ func sshKeyDelete(s *shell) *cobra.Command {
 			if err != nil {
 				return fault.New(fault.Invalid, "want the id of an SSH key, key_…; see muster ssh-key list")
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			if err := c.DeleteSSHKey(cmd.Context(), k); err != nil {
+			if err := s.client(cmd).DeleteSSHKey(cmd.Context(), k); err != nil {
 				return err
 			}
 			return s.show(cmd, map[string]string{"deleted": k.String()}, func(p *printer) { p.line("%s is deleted.", k) })

@@ -14,15 +14,8 @@ func billingStanding(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "standing", Short: "Show how much you may add, and your disputed payments", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			x, err := c.Standing(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, x, func(p *printer) { printStanding(p, x) })
+			x, err := s.client(cmd).Standing(cmd.Context())
+			return s.result(cmd, x, err, func(p *printer) { printStanding(p, x) })
 		},
 	}
 }
@@ -49,15 +42,8 @@ func adminStandings(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "standings", Short: "List organisations with open disputes or a suspension", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			page, err := c.Standings(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, page, func(p *printer) {
+			page, err := s.client(cmd).Standings(cmd.Context())
+			return s.result(cmd, page, err, func(p *printer) {
 				rows := make([][]string, len(page.Items))
 				for i, x := range page.Items {
 					rows[i] = []string{x.Org.String(), x.Name, x.State, fmt.Sprint(x.Open), fmt.Sprint(x.Lost), nano(x.Debt),
@@ -86,11 +72,7 @@ func adminForgive(s *shell) *cobra.Command {
 			if reason == "" {
 				return fault.New(fault.Invalid, "--reason is missing: the audit trail keeps it")
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			if err := c.ForgiveDisputes(cmd.Context(), org, reason); err != nil {
+			if err := s.client(cmd).ForgiveDisputes(cmd.Context(), org, reason); err != nil {
 				return err
 			}
 			return s.show(cmd, map[string]string{"id": args[0]}, func(p *printer) { p.line("Forgiven.") })

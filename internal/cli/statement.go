@@ -58,19 +58,13 @@ line behind it is proven by segments that a host has signed: see muster billing 
 			if err != nil {
 				return err
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			if f.csv {
 				r, err := c.StatementCSV(cmd.Context(), of)
 				return pass(cmd, r, err)
 			}
 			v, err := c.Statement(cmd.Context(), of)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, v, func(p *printer) {
+			return s.result(cmd, v, err, func(p *printer) {
 				p.line("%s to %s (%s), %s, by %s", v.From, v.To, v.Zone, v.Currency, v.By)
 				var rows [][]string
 				for _, g := range v.Groups {
@@ -111,10 +105,7 @@ func hostStatement(s *shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
+			c := s.client(cmd)
 			if len(args) == 1 {
 				if of.Host, err = findHost(cmd.Context(), c, args[0]); err != nil {
 					return err
@@ -125,10 +116,7 @@ func hostStatement(s *shell) *cobra.Command {
 				return pass(cmd, r, err)
 			}
 			v, err := c.EarningsStatement(cmd.Context(), of)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, v, func(p *printer) { printEarnings(p, v) })
+			return s.result(cmd, v, err, func(p *printer) { printEarnings(p, v) })
 		},
 	}
 	f.flags(cmd, "host, day or lease (default: host)")

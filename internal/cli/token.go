@@ -23,15 +23,8 @@ func tokenCreate(s *shell) *cobra.Command {
 		Example: "  muster token create ci --scope read --scope clusters --expires 720h",
 		Args:    exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			t, err := c.CreateToken(cmd.Context(), args[0], scopes, expires)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, t, func(p *printer) {
+			t, err := s.client(cmd).CreateToken(cmd.Context(), args[0], scopes, expires)
+			return s.result(cmd, t, err, func(p *printer) {
 				p.line("%s", t.Secret)
 				p.line("Keep it now: it is not shown again. It may: %s.", strings.Join(t.Scopes, ", "))
 			})
@@ -48,15 +41,8 @@ func tokenList(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List your organisation's API tokens", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			all, err := client.All(cmd.Context(), c.Tokens)
-			if err != nil {
-				return err
-			}
-			return s.show(cmd, all, func(p *printer) {
+			all, err := client.All(cmd.Context(), s.client(cmd).Tokens)
+			return s.result(cmd, all, err, func(p *printer) {
 				rows := make([][]string, len(all))
 				for i, t := range all {
 					rows[i] = []string{t.ID.String(), t.Name, "…" + t.Hint, strings.Join(t.Scopes, " "), when(t.CreatedAt),
@@ -76,11 +62,7 @@ func tokenRevoke(s *shell) *cobra.Command {
 			if err != nil {
 				return fault.New(fault.Invalid, "want the id of a token, tok_…; see muster token list")
 			}
-			c, err := s.client(cmd)
-			if err != nil {
-				return err
-			}
-			if err := c.RevokeToken(cmd.Context(), t); err != nil {
+			if err := s.client(cmd).RevokeToken(cmd.Context(), t); err != nil {
 				return err
 			}
 			return s.show(cmd, map[string]string{"revoked": t.String()}, func(p *printer) { p.line("%s no longer works.", t) })
