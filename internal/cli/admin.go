@@ -117,12 +117,6 @@ func accountOf(kind, org string) string {
 	return kind + " of " + org
 }
 
-func printNext(p *printer, next *string) {
-	if next != nil {
-		p.line("More: --after %s", *next)
-	}
-}
-
 func adminCompensate(s *shell) *cobra.Command {
 	var amount, reason string
 	cmd := &cobra.Command{

@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,19 +10,6 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 )
-
-// pageFlags are those of every list.
-type pageFlags struct {
-	limit int
-	after string
-}
-
-func (f *pageFlags) flags(cmd *cobra.Command, what string) {
-	cmd.Flags().IntVar(&f.limit, "limit", 50, what+" at most")
-	cmd.Flags().StringVar(&f.after, "after", "", "next of the page before")
-}
-
-func (f *pageFlags) of() client.PageOf { return client.PageOf{Limit: f.limit, After: f.after} }
 
 func reasonFlag(cmd *cobra.Command, reason *string, who string) {
 	cmd.Flags().StringVar(reason, "reason", "", "why; "+who)
@@ -231,21 +216,4 @@ func adminAudit(s *shell) *cobra.Command {
 // feeWords is a fee as people say it, and as --fee-ppm takes it.
 func feeWords(ppm int) string {
 	return fmt.Sprintf("%g %% of new leases (%d ppm)", float64(ppm)/10_000, ppm)
-}
-
-// auditDetail is a line of an act's details, in the order of their names.
-func auditDetail(d map[string]any) string {
-	names := make([]string, 0, len(d))
-	for name := range d {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for i, name := range names {
-		v, err := json.Marshal(d[name])
-		if text, ok := d[name].(string); ok || err != nil {
-			v = []byte(text)
-		}
-		names[i] = name + "=" + string(v)
-	}
-	return strings.Join(names, " ")
 }

@@ -90,30 +90,6 @@ func changePostpaid(s *shell, cmd *cobra.Command, of string, change client.Postp
 	return s.result(cmd, t, err, func(p *printer) { printPostpaid(p, t) })
 }
 
-func printPostpaid(p *printer, t client.Postpaid) {
-	switch {
-	case t.State == "off":
-		p.line("Off: it pays ahead, with credit that was added.")
-		return
-	case t.State == "ending":
-		p.line("Ending: nothing more is lent, and what was used is billed.")
-	case t.Stopped != "":
-		p.line("On, and nothing more is lent: %s", t.Stopped)
-	default:
-		p.line("On.")
-	}
-	in := " " + t.Currency
-	if t.Period != nil {
-		p.facts("Period", when(t.Period.Start)+" to "+when(t.Period.End), "Billed in it", nano(t.Period.Charged)+" "+
-			t.Currency, "Used since", nano(t.Period.Unbilled)+" "+t.Currency)
-	}
-	if t.WrittenOff > 0 {
-		p.facts("Written off", nano(t.WrittenOff)+in+", and nothing is lent until it is paid")
-	}
-	p.facts("Credit limit", nano(t.Limit)+in, "Used of it", nano(t.Used)+in, "Billed, unpaid", nano(t.Owed)+in,
-		"Can be spent", nano(t.Left)+in)
-}
-
 func adminPostpaidInvoices(s *shell) *cobra.Command {
 	return &cobra.Command{
 		Use:   "invoices ORG",

@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/text"
 )
 
 func billingCommand(s *shell) *cobra.Command {
@@ -107,11 +108,10 @@ func confirmPrice(cmd *cobra.Command, x client.Price, yes bool) error {
 	if x.Tax.Amount == 0 {
 		return nil
 	}
-	p := &printer{w: cmd.ErrOrStderr()}
-	p.line("%s %s and %s %s: %s %s are charged.", nano(x.Amount), x.Currency, taxLabel(x.Tax), nano(x.Tax.Amount),
-		nano(x.Total), x.Currency)
-	if _, there := terminal(cmd.InOrStdin()); p.err != nil || yes || !there {
-		return p.err
+	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s %s and %s %s: %s %s are charged.\n", nano(x.Amount), x.Currency,
+		text.OneLine(taxLabel(x.Tax)), nano(x.Tax.Amount), nano(x.Total), x.Currency)
+	if _, there := terminal(cmd.InOrStdin()); err != nil || yes || !there {
+		return err
 	}
 	if _, err := fmt.Fprint(cmd.ErrOrStderr(), "Pay? [y/N] "); err != nil {
 		return err

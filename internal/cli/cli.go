@@ -22,19 +22,11 @@ func Run(ctx context.Context, version string, args, environ []string, in io.Read
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errs)
-	err := root.ExecuteContext(context.WithValue(ctx, environKey{}, environ))
+	err := root.ExecuteContext(withEnviron(ctx, environ))
 	if err != nil {
 		explain(errs, err)
 	}
 	return exitCode(err)
-}
-
-type environKey struct{}
-
-// environFrom is the environment the command was started with, KEY=value.
-func environFrom(ctx context.Context) []string {
-	e, _ := ctx.Value(environKey{}).([]string)
-	return e
 }
 
 func newRoot(version string) *cobra.Command {

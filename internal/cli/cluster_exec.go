@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -18,11 +17,6 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 )
-
-// exited is the exit code of a command that ran on a node; it becomes ours.
-type exited int
-
-func (e exited) Error() string { return fmt.Sprintf("the command ended with exit code %d", int(e)) }
 
 // onRank is a command about one rank, whose arguments after CLUSTER are its own.
 func onRank(s *shell, cmd *cobra.Command, f func(cmd *cobra.Command, node *ssh.Client,

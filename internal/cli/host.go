@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -109,27 +108,6 @@ func prices(h client.Host) string {
 		}
 	}
 	return strings.Join(out, ", ")
-}
-
-// findHost takes an id or a name.
-func findHost(ctx context.Context, c *client.Client, arg string) (id.Host, error) {
-	if strings.HasPrefix(arg, "host_") {
-		h, err := id.Parse[id.Host](arg)
-		if err != nil {
-			return h, fault.New(fault.NotFound, "there is no such host")
-		}
-		return h, nil
-	}
-	all, err := client.All(ctx, c.Hosts)
-	if err != nil {
-		return id.Host{}, err
-	}
-	for _, h := range all {
-		if h.Name == arg {
-			return h.ID, nil
-		}
-	}
-	return id.Host{}, fault.New(fault.NotFound, "no host is called %s", arg)
 }
 
 // onHost is a command about one host.

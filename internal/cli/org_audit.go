@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -39,4 +41,21 @@ func printAudit(p *printer, all client.Page[client.AuditEvent]) {
 	}
 	p.table([]string{"TIME", "WHO", "FROM", "ACTION", "OBJECT", "DETAIL"}, rows)
 	printNext(p, all.Next)
+}
+
+// auditDetail is a line of an act's details, in the order of their names.
+func auditDetail(d map[string]any) string {
+	names := make([]string, 0, len(d))
+	for name := range d {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for i, name := range names {
+		v, err := json.Marshal(d[name])
+		if text, ok := d[name].(string); ok || err != nil {
+			v = []byte(text)
+		}
+		names[i] = name + "=" + string(v)
+	}
+	return strings.Join(names, " ")
 }

@@ -5,12 +5,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -143,17 +140,6 @@ func (f *specFlags) read(cmd *cobra.Command, s *client.Spec) error {
 	return nil
 }
 
-func readFile(cmd *cobra.Command, name string) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(cmd.InOrStdin())
-	}
-	raw, err := os.ReadFile(name)
-	if err != nil {
-		return nil, fault.New(fault.Invalid, "%s", err)
-	}
-	return raw, nil
-}
-
 func (f *specFlags) limits(s *client.Spec, bad *fault.Fields) {
 	if f.maxPrice != "" {
 		v, err := money.ParseMicro(f.maxPrice)
@@ -170,24 +156,6 @@ func (f *specFlags) limits(s *client.Spec, bad *fault.Fields) {
 		note1(bad, "--max-duration", err)
 		s.MaxDuration = &v
 	}
-}
-
-func note1(bad *fault.Fields, flag string, err error) {
-	if err != nil {
-		bad.Add(flag, "%s", err)
-	}
-}
-
-// parseSeconds reads "90m" or "5400".
-func parseSeconds(s string) (int64, error) {
-	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
-		return n, nil
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d%time.Second != 0 {
-		return 0, fmt.Errorf("want whole seconds, such as 90m, 2h or 5400")
-	}
-	return int64(d / time.Second), nil
 }
 
 func (f *specFlags) lists(cmd *cobra.Command, s *client.Spec, bad *fault.Fields) {
