@@ -10,7 +10,7 @@ import (
 )
 
 // admin makes a platform operator of whoever is logged in, and logs in with a token that has the scope.
-func (p *platform) admin(email string) {
+func (p *testPlatform) admin(email string) {
 	p.t.Helper()
 	accounts := account.New(p.db, account.Config{})
 	if err := accounts.SetAdmin(p.t.Context(), email, true); err != nil {

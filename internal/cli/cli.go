@@ -1,8 +1,8 @@
 // Package cli is the muster command: the command line of renters, host operators and admins, and the commands that run
-// the control plane or the whole platform on one machine. There is a file per command; its name follows the command
-// tree.
+// the control plane or the whole platform on one machine. A package below it holds the commands of one noun, a file for
+// each; package base holds what they share.
 //
-// Only this package and package server read flags and the environment.
+// Only these packages and package server read flags and the environment.
 package cli
 
 import (
@@ -11,6 +11,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/internal/cli/account"
+	"github.com/musterhq/muster/internal/cli/admin"
+	"github.com/musterhq/muster/internal/cli/base"
+	"github.com/musterhq/muster/internal/cli/billing"
+	"github.com/musterhq/muster/internal/cli/cluster"
+	"github.com/musterhq/muster/internal/cli/host"
+	"github.com/musterhq/muster/internal/cli/platform"
 	"github.com/musterhq/muster/internal/fault"
 )
 
@@ -22,12 +29,31 @@ func Run(ctx context.Context, version string, args, environ []string, in io.Read
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errs)
-	err := root.ExecuteContext(withEnviron(ctx, environ))
+	err := root.ExecuteContext(base.WithEnviron(ctx, environ))
 	if err != nil {
 		explain(errs, err)
 	}
 	return exitCode(err)
 }
+
+const helpByExample = `Muster rents GPU clusters by the second.
+
+A first run, from nothing to a result:
+
+  muster login https://muster.example        the token is asked for, never an argument
+  muster billing topup 25                    add credit
+  muster offers 'gpu_model=H100 vram_gb>=80' what can be rented, cheapest first
+  muster quote --nodes 2 --gpus 4 --gpu gpu_model=H100
+  muster cluster create --name train --nodes 2 --gpus 4 --gpu gpu_model=H100 \
+      --image pytorch/pytorch:2.4.0 --budget 20 --wait -- python train.py
+  muster cluster logs train --follow
+  muster cluster usage train                 what it cost, segment by segment
+  muster cluster release train
+
+Selling instead: muster host enroll --region eu-west, then muster host set HOST --price 2.40.
+
+Every command takes -o json. Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 no capacity, 5 no funds.
+MUSTER_SERVER and MUSTER_TOKEN take the place of a login.`
 
 func newRoot(version string) *cobra.Command {
 	root := &cobra.Command{
@@ -47,7 +73,17 @@ func newRoot(version string) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fault.New(fault.Invalid, "%s; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(serverCommand(), devCommand(), demoCommand())
-	addPeople(root)
+	root.Long = helpByExample
+	root.AddCommand(platform.ServerCommand(), platform.DevCommand(), platform.DemoCommand())
+	for _, command := range []func(*base.Session) *cobra.Command{
+		account.LoginCommand, cluster.OffersCommand, cluster.QuoteCommand, cluster.Command, host.Command, billing.Command,
+		billing.StatementCommand, billing.BudgetCommand, account.TokenCommand, account.SSHKeyCommand, admin.Command,
+		billing.PayoutCommand, billing.DocumentCommand, account.OrgCommand, account.Command,
+	} {
+		s := &base.Session{}
+		cmd := command(s)
+		s.Flags(cmd)
+		root.AddCommand(cmd)
+	}
 	return root
 }

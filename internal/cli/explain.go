@@ -8,12 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/internal/cli/base"
 	"github.com/musterhq/muster/internal/fault"
 )
 
 // explain tells on stderr what went wrong and what to do next. It never prints a fault's cause: that is for logs.
 func explain(w io.Writer, err error) {
-	if _, remote := err.(exited); remote {
+	if _, remote := err.(base.Exited); remote {
 		return // it has said itself what went wrong
 	}
 	f := fault.From(err)
@@ -28,7 +29,7 @@ func explain(w io.Writer, err error) {
 		}
 	}
 	for _, e := range exclusions(f) {
-		fmt.Fprintf(w, "  %-40s excluded %s, %d left\n", e.Constraint, counted(e.Excluded, "host"), e.Left)
+		fmt.Fprintf(w, "  %-40s excluded %s, %d left\n", e.Constraint, base.Counted(e.Excluded, "host"), e.Left)
 	}
 	if f.RetryAfter > 0 {
 		fmt.Fprintf(w, "  try again in %s\n", f.RetryAfter.Round(time.Second))
@@ -80,7 +81,7 @@ func exitCode(err error) int {
 	if err == nil {
 		return 0
 	}
-	var code exited
+	var code base.Exited
 	if errors.As(err, &code) {
 		return int(code)
 	}

@@ -1,0 +1,102 @@
+package account
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/cli/base"
+)
+
+// OrgCommand is muster org.
+func OrgCommand(s *base.Session) *cobra.Command {
+	return base.Noun("org", "Your organisation", orgLegal(s), orgZone(s), orgAudit(s))
+}
+
+func orgLegal(s *base.Session) *cobra.Command {
+	var to client.Legal
+	var erase bool
+	cmd := &cobra.Command{
+		Use:   "legal",
+		Short: "Set your organisation's legal details; without flags, show them",
+		Args:  base.Exactly(),
+		Long: `Who you are before the law, as receipts and statements name you: it also decides the tax on what you
+pay in. Flags change what they name and leave the rest as it is. A payment and its receipt keep what was told when it
+was made.`,
+		Example: `  muster org legal --name 'Ada GmbH' --address 'Unter den Linden 1' --address '10117 Berlin' --country DE --vat-id DE136695976
+  muster org legal --vat-id ''
+  muster org legal --erase`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := s.Client(cmd)
+			if erase {
+				if err := c.EraseLegal(cmd.Context()); err != nil {
+					return err
+				}
+			}
+			l, err := c.Legal(cmd.Context())
+			if err != nil {
+				return err
+			}
+			given := cmd.Flags().Changed
+			if given("name") || given("address") || given("country") || given("vat-id") {
+				for flag, set := range map[string]func(){
+					"name": func() { l.Name = to.Name }, "address": func() { l.Address = to.Address },
+					"country": func() { l.Country = to.Country }, "vat-id": func() { l.VATID = to.VATID },
+				} {
+					if given(flag) {
+						set()
+					}
+				}
+				if l, err = c.SetLegal(cmd.Context(), l); err != nil {
+					return err
+				}
+			}
+			return s.Show(cmd, l, func(p *base.Printer) {
+				if l.Name == "" {
+					p.Line("You have not told who you are. Receipts and statements name only your organisation: muster org legal " +
+						"--help")
+					return
+				}
+				p.Facts("Legal name", l.Name, "Address", strings.Join(l.Address, ", "), "Country", l.Country, "VAT id",
+					base.OrDash(l.VATID), "Since", base.WhenPtr(l.ChangedAt))
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&to.Name, "name", "", "the name in the register, or your own")
+	f.StringArrayVar(&to.Address, "address", nil, "a line of the address, without the country; once for each of up to "+
+		"6 lines")
+	f.StringVar(&to.Country, "country", "", "two letters, ISO 3166-1")
+	f.StringVar(&to.VATID, "vat-id", "", "empty: none")
+	f.BoolVar(&erase, "erase", false, "have it forgotten")
+	for _, flag := range []string{"name", "address", "country", "vat-id"} {
+		cmd.MarkFlagsMutuallyExclusive("erase", flag)
+	}
+	return cmd
+}
+
+func orgZone(s *base.Session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "zone [ZONE]",
+		Short: "Show or set the time zone of your organisation",
+		Args:  base.AtMost("ZONE"),
+		Long: `Show or set the time zone of your organisation: an IANA name, such as Europe/Berlin. Days, months
+and years of statements, earnings and documents begin in it. Statements and documents that were issued keep the time
+zone they were issued in.`,
+		Example: "  muster org zone\n  muster org zone Europe/Berlin",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := s.Client(cmd)
+			if len(args) == 1 {
+				if err := c.SetZone(cmd.Context(), args[0]); err != nil {
+					return err
+				}
+			}
+			zone, err := c.Zone(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return s.Show(cmd, map[string]string{"zone": zone}, func(p *base.Printer) { p.Line("%s", zone) })
+		},
+	}
+}

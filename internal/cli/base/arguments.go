@@ -1,0 +1,96 @@
+package base
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/internal/fault"
+)
+
+// Exactly is cobra.ExactArgs with words that say what is missing.
+func Exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		want := strings.Join(names, " ")
+		if want == "" {
+			want = "no arguments"
+		}
+		return fault.New(fault.Invalid, "%s takes %s; see %s --help", cmd.CommandPath(), want, cmd.CommandPath())
+	}
+}
+
+// AtMost is cobra.MaximumNArgs(1) as a usage fault.
+func AtMost(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) <= 1 {
+			return nil
+		}
+		return fault.New(fault.Invalid, "%s takes one %s at most: put it in quotes; see %s --help", cmd.CommandPath(), name,
+			cmd.CommandPath())
+	}
+}
+
+// Noun is a command that only holds others.
+func Noun(use, short string, subs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fault.New(fault.Invalid, "there is no command %q %q; see %s --help", cmd.CommandPath(), args[0],
+					cmd.CommandPath())
+			}
+			return cmd.Help()
+		},
+	}
+	cmd.AddCommand(subs...)
+	return cmd
+}
+
+// FirstOf returns the first of its arguments that is not empty, or "".
+func FirstOf(s ...string) string {
+	for _, v := range s {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// ReadFile reads the named file, or standard input for "-".
+func ReadFile(cmd *cobra.Command, name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(cmd.InOrStdin())
+	}
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "%s", err)
+	}
+	return raw, nil
+}
+
+// Note adds err, if there is one, to the faults of a command as one of the given flag.
+func Note(bad *fault.Fields, flag string, err error) {
+	if err != nil {
+		bad.Add(flag, "%s", err)
+	}
+}
+
+// ParseSeconds reads "90m" or "5400".
+func ParseSeconds(s string) (int64, error) {
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return n, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d%time.Second != 0 {
+		return 0, fmt.Errorf("want whole seconds, such as 90m, 2h or 5400")
+	}
+	return int64(d / time.Second), nil
+}

@@ -1,0 +1,16 @@
+package base
+
+import "context"
+
+type environKey struct{}
+
+// WithEnviron returns a context that carries the environment of the command, KEY=value.
+func WithEnviron(ctx context.Context, environ []string) context.Context {
+	return context.WithValue(ctx, environKey{}, environ)
+}
+
+// EnvironFrom is the environment the command was started with, KEY=value.
+func EnvironFrom(ctx context.Context) []string {
+	e, _ := ctx.Value(environKey{}).([]string)
+	return e
+}

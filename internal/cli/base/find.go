@@ -1,0 +1,69 @@
+package base
+
+import (
+	"context"
+	"strings"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// FindCluster takes an id, or a name that only one of the clusters that have not ended has, else the newest of the
+// name.
+func FindCluster(ctx context.Context, c *client.Client, arg string) (id.Cluster, error) {
+	if strings.HasPrefix(arg, "cl_") {
+		cl, err := id.Parse[id.Cluster](arg)
+		if err != nil {
+			return cl, fault.New(fault.NotFound, "there is no such cluster")
+		}
+		return cl, nil
+	}
+	all, err := client.All(ctx, func(ctx context.Context, p client.PageOf) (client.Page[client.Cluster], error) {
+		return c.Clusters(ctx, "", p)
+	})
+	if err != nil {
+		return id.Cluster{}, err
+	}
+	var live, named []id.Cluster
+	for _, v := range all {
+		if v.Name != arg {
+			continue
+		}
+		named = append(named, v.ID)
+		if !v.State.Ended() {
+			live = append(live, v.ID)
+		}
+	}
+	switch {
+	case len(live) > 1:
+		return id.Cluster{}, fault.New(fault.Invalid, "%d clusters are called %s: say which by its id, see muster "+
+			"cluster list", len(live), arg)
+	case len(live) == 1:
+		return live[0], nil
+	case len(named) > 0:
+		return named[0], nil
+	}
+	return id.Cluster{}, fault.New(fault.NotFound, "no cluster is called %s", arg)
+}
+
+// FindHost takes an id or a name.
+func FindHost(ctx context.Context, c *client.Client, arg string) (id.Host, error) {
+	if strings.HasPrefix(arg, "host_") {
+		h, err := id.Parse[id.Host](arg)
+		if err != nil {
+			return h, fault.New(fault.NotFound, "there is no such host")
+		}
+		return h, nil
+	}
+	all, err := client.All(ctx, c.Hosts)
+	if err != nil {
+		return id.Host{}, err
+	}
+	for _, h := range all {
+		if h.Name == arg {
+			return h.ID, nil
+		}
+	}
+	return id.Host{}, fault.New(fault.NotFound, "no host is called %s", arg)
+}

@@ -1,0 +1,81 @@
+package base
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/money"
+)
+
+// decimal is an amount without the zeros nobody reads: at least two decimals.
+func decimal(s string) string {
+	whole, frac, _ := strings.Cut(s, ".")
+	frac = strings.TrimRight(frac, "0")
+	for len(frac) < 2 {
+		frac += "0"
+	}
+	return whole + "." + frac
+}
+
+// Nano formats an amount as a decimal with at least two decimals.
+func Nano(n money.Nano) string { return decimal(n.String()) }
+
+// Micro formats a price as a decimal with at least two decimals.
+func Micro(m money.Micro) string { return decimal(m.String()) }
+
+// When formats a time in UTC to the second.
+func When(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+
+// WhenPtr is When, or "" for nil.
+func WhenPtr(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return When(*t)
+}
+
+// Seconds formats a duration, given in seconds, in its two greatest units: "7d", "2h 5m", "40s".
+func Seconds(s int64) string {
+	units := []struct {
+		of   int64
+		name string
+	}{{86400, "d"}, {3600, "h"}, {60, "m"}, {1, "s"}}
+	for i, u := range units {
+		if s < u.of && u.of > 1 {
+			continue
+		}
+		text := fmt.Sprintf("%d%s", s/u.of, u.name)
+		if i+1 < len(units) {
+			if rest := s % u.of / units[i+1].of; rest > 0 {
+				text += fmt.Sprintf(" %d%s", rest, units[i+1].name)
+			}
+		}
+		return text
+	}
+	return ""
+}
+
+// OrDash returns s, or a dash if s is empty.
+func OrDash(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return s
+}
+
+// FloatOr formats a number without decimals, or a dash for nil.
+func FloatOr(f *float64) string {
+	if f == nil {
+		return "–"
+	}
+	return fmt.Sprintf("%.0f", *f)
+}
+
+// Counted formats n with its noun in singular or plural: "1 host", "2 hosts".
+func Counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,174 @@
+package billing
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/cli/base"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// DocumentCommand is muster document.
+func DocumentCommand(s *base.Session) *cobra.Command {
+	cmd := base.Noun("document", "Receipts, credit notes and self-billing documents",
+		documentList(s, false), documentShow(s, (*client.Client).Document))
+	cmd.Example = "  muster document list --year 2026\n  muster document list --series credit_note\n  muster document " +
+		"show R-2026-000001"
+	return cmd
+}
+
+// AllDocuments is muster admin documents.
+func AllDocuments(s *base.Session) *cobra.Command {
+	return base.Noun("document", "Documents of all organisations", documentList(s, true),
+		documentShow(s, (*client.Client).AnyDocument))
+}
+
+func documentList(s *base.Session, all bool) *cobra.Command {
+	var f client.DocumentFilter
+	var org, after string
+	var limit int
+	cmd := &cobra.Command{
+		Use: "list", Short: "List documents with their numbers, newest first", Args: base.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := s.Client(cmd)
+			list := c.Documents
+			if all {
+				list = c.AllDocuments
+			}
+			if org != "" {
+				var err error
+				if f.Org, err = id.Parse[id.Org](org); err != nil || f.Org.IsZero() {
+					return fault.New(fault.Invalid, "--org: %q is not the id of an organisation", org)
+				}
+			}
+			page, err := list(cmd.Context(), f, client.PageOf{Limit: limit, After: after})
+			return s.Result(cmd, page, err, func(p *base.Printer) {
+				if len(page.Items) == 0 {
+					p.Line("No documents. A payment has a receipt as soon as it arrives.")
+					return
+				}
+				heads := []string{"NUMBER", "DATE", "DOCUMENT", "FOR", "CORRECTS", ">TOTAL", "CURRENCY"}
+				if all {
+					heads = append(heads, "ORGANISATION")
+				}
+				rows := make([][]string, len(page.Items))
+				for i, d := range page.Items {
+					rows[i] = []string{d.Number, d.Date, seriesName(d.Series), base.OrDash(d.Party), base.OrDash(d.Corrects),
+						base.Nano(d.Total),
+						d.Currency}
+					if d.Erased {
+						rows[i][3], rows[i][5] = "erased", "-"
+					}
+					if all {
+						rows[i] = append(rows[i], d.Org.String())
+					}
+				}
+				p.Table(heads, rows)
+				base.PrintNext(p, page.Next)
+			})
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.Series, "series", "", "receipt, credit_note or self_billing (default: all)")
+	fl.IntVar(&f.Year, "year", 0, "the year in the number (default: all)")
+	fl.IntVar(&limit, "limit", 50, "documents at most")
+	fl.StringVar(&after, "after", "", "next of the page before")
+	if all {
+		fl.StringVar(&org, "org", "", "id of an organisation (default: all)")
+	}
+	_ = cmd.RegisterFlagCompletionFunc("series", cobra.FixedCompletions([]string{"receipt", "credit_note", "self_billing"},
+		cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func documentShow(s *base.Session, read func(*client.Client, context.Context, string) (client.FullDocument,
+	error)) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show NUMBER",
+		Short: "Show a document as it was issued, and the numbers of those that correct it",
+		Args:  base.Exactly("NUMBER"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := s.Client(cmd)
+			d, err := read(c, cmd.Context(), args[0])
+			return s.Result(cmd, d, err, func(p *base.Printer) {
+				printDocument(p, d)
+				p.Line("To print it: %s/documents/%s", c.Server(), d.Number)
+			})
+		},
+	}
+}
+
+func seriesName(series string) string {
+	switch series {
+	case "receipt":
+		return "Receipt"
+	case "credit_note":
+		return "Credit note"
+	case "self_billing":
+		return "Self-billing invoice"
+	}
+	return series
+}
+
+func printDocument(p *base.Printer, d client.FullDocument) {
+	date := d.Date
+	if d.Zone != "UTC" {
+		date += " (" + d.Zone + ")"
+	}
+	p.Facts(seriesName(d.Series), d.Number, "Date", date, "Corrects", d.Corrects)
+	for _, n := range d.CorrectedBy {
+		p.Line("Corrected by %s.", n)
+	}
+	switch {
+	case d.Receipt != nil:
+		r := *d.Receipt
+		p.Facts("Seller", partyLine(r.Merchant), "Customer", partyLine(r.Customer))
+		printTaxed(p, r.Currency, r.What, r.Net, r.Total, r.Tax)
+	case d.CreditNote != nil:
+		c := *d.CreditNote
+		p.Facts("Seller", partyLine(c.Merchant), "Customer", partyLine(c.Customer))
+		printTaxed(p, c.Currency, creditReason(c), c.Net, c.Total, c.Tax)
+	case d.SelfBilling != nil:
+		b := *d.SelfBilling
+		p.Facts("Supplier", partyLine(b.Supplier), "Recipient", partyLine(b.Recipient), "Period", b.From+" to "+b.To+" (UTC)")
+		p.Table([]string{b.Currency, ">AMOUNT"}, [][]string{{"Billed to renters", base.Nano(b.Billed)},
+			{"Platform fee", base.Nano(-b.Fee)},
+			{"Earned", base.Nano(b.Earned)}, {"Returned", base.Nano(-b.Returned)}, {"Total", base.Nano(b.Total)}})
+		p.Line("%s", b.Note)
+		p.Line("%s", b.Wording)
+	default:
+		p.Line("Its content was erased when its retention was over.")
+	}
+}
+
+func printTaxed(p *base.Printer, currency, what string, net, total money.Nano, t client.Tax) {
+	p.Table([]string{currency, ">NET", ">TAX", ">TOTAL"},
+		[][]string{{what, base.Nano(net), base.Nano(t.Amount), base.Nano(total)}})
+	if label := taxLabel(t); t.Amount != 0 {
+		p.Line("Tax: %s, %s.", label, t.Country)
+	}
+	if t.Note != "" {
+		p.Line("%s", t.Note)
+	}
+}
+
+// creditReason says why a credit note was issued.
+func creditReason(c client.CreditNote) string {
+	switch c.Kind {
+	case "refund":
+		return "Refund of " + c.Corrects
+	case "refund_returned":
+		return "Cancels " + c.Cancels + ": the refund did not arrive"
+	case "dispute_lost":
+		return "Taken back by the card's bank, of " + c.Corrects
+	case "invoice_refund":
+		return "Refund of invoice " + c.Corrects
+	case "invoice_refund_returned":
+		return "Cancels " + c.Cancels + ": the refund of an invoice did not arrive"
+	}
+	return c.Kind
+}

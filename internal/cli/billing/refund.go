@@ -1,0 +1,54 @@
+package billing
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/cli/base"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/money"
+)
+
+func billingRefund(s *base.Session) *cobra.Command {
+	return &cobra.Command{
+		Use:     "refund [AMOUNT]",
+		Short:   "Refund unused balance to the cards that paid it; without AMOUNT, list refunds and what can be refunded",
+		Example: "  muster billing refund 12.50",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := s.Client(cmd)
+			if len(args) == 0 {
+				r, err := c.Refunds(cmd.Context())
+				return s.Result(cmd, r, err, func(p *base.Printer) {
+					p.Line("%s can be given back.", base.Nano(r.Refundable))
+					printRefunds(p, r.Items)
+				})
+			}
+			amount, err := money.ParseNano(args[0])
+			if err != nil {
+				return fault.New(fault.Invalid, "AMOUNT: %s", err)
+			}
+			page, err := c.GiveBack(cmd.Context(), amount)
+			return s.Result(cmd, page, err, func(p *base.Printer) { printRefunds(p, page.Items) })
+		},
+	}
+}
+
+func printRefunds(p *base.Printer, list []client.Refund) {
+	rows := make([][]string, len(list))
+	for i, r := range list {
+		rows[i] = []string{base.When(r.CreatedAt), r.TopUpID.String(), base.Nano(r.Amount), base.Nano(r.Tax), r.State,
+			r.Failure}
+	}
+	p.Table([]string{"WHEN", "OF THE PAYMENT", ">AMOUNT", ">TAX", "STATE", "WHY"}, rows)
+}
+
+func billingRedeem(s *base.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "redeem CODE", Short: "Redeem a promo code", Args: base.Exactly("CODE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := s.Client(cmd).Redeem(cmd.Context(), args[0])
+			return s.Result(cmd, r, err, func(p *base.Printer) { p.Line("%s were added.", base.Nano(r.Amount)) })
+		},
+	}
+}

@@ -1,0 +1,267 @@
+// Package cluster holds the commands that find, rent and use clusters.
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/cli/base"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Command is muster cluster.
+func Command(s *base.Session) *cobra.Command {
+	return base.Noun("cluster", "Rent, watch and release clusters",
+		clusterCreate(s), clusterList(s), clusterShow(s), clusterWait(s), clusterLogs(s), clusterSSH(s), clusterExec(s),
+		clusterCopy(s), clusterForward(s), clusterOpen(s), clusterEvents(s), clusterUsage(s),
+		clusterRestart(s), clusterRelease(s))
+}
+
+// onCluster is a command about one cluster.
+func onCluster(s *base.Session, use, short string,
+	f func(*cobra.Command, *client.Client, id.Cluster) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " CLUSTER", Short: short, Args: base.Exactly("CLUSTER"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := s.Client(cmd)
+			cl, err := base.FindCluster(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			return f(cmd, c, cl)
+		},
+	}
+}
+
+func clusterCreate(s *base.Session) *cobra.Command {
+	var f specFlags
+	var quote string
+	var wait bool
+	cmd := &cobra.Command{
+		Use:   "create [flags] [-- COMMAND ARGUMENT…]",
+		Short: "Rent a cluster",
+		Long: `Rent a cluster: all nodes or none. Seconds count once every rank runs; a start that fails is free.
+
+With --quote the placement and the price are the quote's.`,
+		Example: `  muster cluster create --name train --nodes 2 --gpus 4 --gpu gpu_model=H100 \
+      --image pytorch/pytorch:2.4.0 --max-duration 2h --budget 20 --wait -- python train.py
+  muster cluster create --quote q_… --image pytorch/pytorch:2.4.0
+  muster cluster create -f spec.json -o json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
+				return fault.New(fault.Invalid, "put -- before the command that is to run: muster cluster create … -- %s",
+					strings.Join(args, " "))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := s.Client(cmd)
+			spec, err := f.spec(cmd, args)
+			if err != nil {
+				return err
+			}
+			v, err := rent(cmd.Context(), c, quote, spec)
+			if err != nil {
+				return err
+			}
+			if wait {
+				return waitFor(s, cmd, c, v.ID, client.Running)
+			}
+			return s.Show(cmd, v, func(p *base.Printer) {
+				p.Line("%s is being started: %s per hour, from the second every rank runs.", v.ID, base.Micro(v.PricePerHour))
+				p.Line("Watch it: muster cluster wait %s; its output: muster cluster logs %s --follow", v.ID, v.ID)
+			})
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().StringVar(&quote, "quote", "", "rent what this quote holds")
+	cmd.Flags().BoolVar(&wait, "wait", false, "stay until it is running, and show how it comes up")
+	return cmd
+}
+
+func rent(ctx context.Context, c *client.Client, quote string, spec client.Spec) (client.Cluster, error) {
+	if quote == "" {
+		return c.Rent(ctx, spec)
+	}
+	q, err := id.Parse[id.Quote](quote)
+	if err != nil {
+		return client.Cluster{}, fault.New(fault.Invalid, "--quote wants the id of a quote, q_…")
+	}
+	return c.RentQuote(ctx, q, spec)
+}
+
+func clusterList(s *base.Session) *cobra.Command {
+	var state, after string
+	var limit int
+	cmd := &cobra.Command{
+		Use: "list", Short: "List your clusters, newest first", Args: base.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			page, err := s.Client(cmd).Clusters(cmd.Context(), client.State(state), client.PageOf{Limit: limit, After: after})
+			return s.Result(cmd, page, err, func(p *base.Printer) { printClusters(p, page) })
+		},
+	}
+	cmd.Flags().StringVar(&state, "state", "", "only clusters in this state")
+	cmd.Flags().IntVar(&limit, "limit", 50, "clusters at most")
+	cmd.Flags().StringVar(&after, "after", "", "next of the page before")
+	return cmd
+}
+
+func printClusters(p *base.Printer, page client.Page[client.Cluster]) {
+	if len(page.Items) == 0 {
+		p.Line("No clusters. Rent one: muster cluster create --help")
+		return
+	}
+	rows := make([][]string, len(page.Items))
+	for i, c := range page.Items {
+		rows[i] = []string{
+			c.ID.String(), c.Name, string(c.State), c.Reason, fmt.Sprintf("%d × %d", len(c.Nodes), gpusOf(c)),
+			base.Micro(c.PricePerHour), base.Nano(c.CostSoFar), base.When(c.CreatedAt),
+		}
+	}
+	p.Table([]string{"ID", "NAME", "STATE", "REASON", ">NODES × GPUS", ">PER HOUR", ">COST", "CREATED"}, rows)
+	if page.Next != nil {
+		p.Line("More: --after %s", *page.Next)
+	}
+}
+
+func gpusOf(c client.Cluster) int {
+	if len(c.Nodes) == 0 {
+		return 0
+	}
+	return len(c.Nodes[0].GPUs)
+}
+
+func clusterShow(s *base.Session) *cobra.Command {
+	return onCluster(s, "show", "Look at a cluster", func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
+		v, err := c.Cluster(cmd.Context(), cl)
+		return s.Result(cmd, v, err, func(p *base.Printer) { printCluster(p, v) })
+	})
+}
+
+func printCluster(p *base.Printer, c client.Cluster) {
+	busbw := ""
+	if c.Network.BusbwGbps > 0 {
+		busbw = fmt.Sprintf("%.1f Gbps all-reduce, measured at the start", c.Network.BusbwGbps)
+		if c.Network.OfferedGbps > 0 {
+			busbw += fmt.Sprintf(" (the offers say %.1f)", c.Network.OfferedGbps)
+		}
+	}
+	replacing := ""
+	if r := c.Replacing; r != nil {
+		replacing = fmt.Sprintf("rank %s, until %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(r.Ranks), " ", ", "), "[]"),
+			base.When(r.Until))
+	}
+	doubt := ""
+	if c.Doubt != nil {
+		doubt = c.Doubt.Why
+	}
+	p.Facts("Cluster", c.ID.String(), "Name", c.Name, "State", string(c.State), "Reason", c.Reason, "", c.Detail, "Image",
+		c.Spec.Image, "Pinned to", c.ImageDigest,
+		"Price", base.Micro(c.PricePerHour)+" per hour", "Cost so far", base.Nano(c.CostSoFar)+" "+c.Currency, "Billable",
+		c.BillableSeconds.String()+" s",
+		"Created", base.When(c.CreatedAt), "Running", base.WhenPtr(c.RunningAt), "Ended", base.WhenPtr(c.EndedAt),
+		"Paid until",
+		base.WhenPtr(c.RunUntil),
+		"Not billed", doubt, "Another host", replacing, "Network", busbw, "You can", strings.Join(c.Actions, ", "))
+	p.Line("")
+	rows := make([][]string, len(c.Nodes))
+	for i, n := range c.Nodes {
+		rows[i] = []string{fmt.Sprint(n.Rank), n.State, fmt.Sprint(len(n.GPUs)), modelOf(n), n.Address,
+			cmp.Or(n.HostName, n.HostID.Short()), progressOf(n)}
+	}
+	p.Table([]string{">RANK", "STATE", ">GPUS", "MODEL", "ADDRESS", "HOST", ""}, rows)
+}
+
+func modelOf(n client.Node) string {
+	if len(n.GPUs) == 0 {
+		return ""
+	}
+	return n.GPUs[0].Model
+}
+
+func clusterEvents(s *base.Session) *cobra.Command {
+	return onCluster(s, "events", "What happened, when, why", func(cmd *cobra.Command, c *client.Client,
+		cl id.Cluster) error {
+		all, err := client.All(cmd.Context(), func(ctx context.Context, p client.PageOf) (client.Page[client.Event], error) {
+			return c.Events(ctx, cl, p)
+		})
+		if err != nil {
+			return err
+		}
+		return s.Show(cmd, all, func(p *base.Printer) {
+			rows := make([][]string, len(all))
+			for i, e := range all {
+				rank := ""
+				if e.Rank != nil {
+					rank = fmt.Sprint(*e.Rank)
+				}
+				rows[i] = []string{base.When(e.At), rank, e.Title, e.Detail}
+			}
+			p.Table([]string{"WHEN", ">RANK", "WHAT", "WHY"}, rows)
+		})
+	})
+}
+
+func clusterUsage(s *base.Session) *cobra.Command {
+	return onCluster(s, "usage", "What it used and costs, segment by segment", func(cmd *cobra.Command, c *client.Client,
+		cl id.Cluster) error {
+		u, err := c.Usage(cmd.Context(), cl)
+		return s.Result(cmd, u, err, func(p *base.Printer) {
+			rows := make([][]string, len(u.Segments))
+			for i, l := range u.Segments {
+				rows[i] = []string{fmt.Sprint(l.Rank), base.When(l.From), base.When(l.To), l.Seconds.String(), fmt.Sprint(l.GPUs),
+					base.Micro(l.PricePerHour), l.Cost.String()}
+			}
+			p.Table([]string{">RANK", "FROM", "TO", ">SECONDS", ">GPUS", ">PER HOUR", ">COST"}, rows)
+			for _, x := range u.Credits {
+				p.Line("Credited: %s %s for rank %d on %s (%s), its time from %s to %s is free.", x.Amount, u.Currency, x.Rank,
+					x.HostName, x.Reason, base.When(x.From), base.When(x.To))
+			}
+			for _, x := range u.NotBilled {
+				p.Line("%s, %s s not billed: %s.", base.When(x.From), x.Seconds, x.Why)
+			}
+			state := "more may still be proven"
+			if u.Settled {
+				state = "settled"
+			}
+			p.Line("%s billable seconds, %s GPU-seconds, %s Wh: %s %s (%s)", u.BillableSeconds, u.GPUSeconds, u.EnergyWh, u.Cost,
+				u.Currency, state)
+		})
+	})
+}
+
+func clusterRestart(s *base.Session) *cobra.Command {
+	return onCluster(s, "restart", "Stop the command on every rank and start it again",
+		func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
+			v, err := c.Act(cmd.Context(), cl, "restart")
+			return s.Result(cmd, v, err, func(p *base.Printer) {
+				p.Line("%s is starting again; billing is suspended until every rank runs.",
+					v.ID)
+			})
+		})
+}
+
+func clusterRelease(s *base.Session) *cobra.Command {
+	var wait bool
+	cmd := onCluster(s, "release", "End a cluster; nothing after this moment is billed",
+		func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
+			v, err := c.Release(cmd.Context(), cl)
+			if err != nil {
+				return err
+			}
+			if wait && v.State == client.Releasing {
+				return waitFor(s, cmd, c, cl, client.Released)
+			}
+			return s.Show(cmd, v, func(p *base.Printer) {
+				p.Line("%s is %s. Cost: %s %s", v.ID, v.State, base.Nano(v.CostSoFar), v.Currency)
+			})
+		})
+	cmd.Flags().BoolVar(&wait, "wait", false, "stay until its hosts are clean")
+	return cmd
+}

@@ -1,0 +1,45 @@
+package cluster
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/cli/base"
+	"github.com/musterhq/muster/internal/id"
+)
+
+func clusterLogs(s *base.Session) *cobra.Command {
+	var follow, times bool
+	var node, tail int
+	cmd := onCluster(s, "logs", "What the ranks print", func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
+		of := client.LogsOf{Follow: follow, Timestamps: times}
+		if node >= 0 {
+			of.Node = &node
+		}
+		if tail >= 0 {
+			of.Tail = &tail
+		}
+		stream, err := c.Logs(cmd.Context(), cl, of)
+		if err != nil {
+			return err
+		}
+		defer stream.Close()
+		if stream.Waiting != "" {
+			cmd.PrintErrf("Nothing can be printed yet: %s.\n", stream.Waiting)
+		}
+		_, err = io.Copy(cmd.OutOrStdout(), stream)
+		if cmd.Context().Err() != nil {
+			return nil // Ctrl-C ends following, and is no failure
+		}
+		return err
+	})
+	cmd.Long = "What the ranks print. With more than one rank each line begins with its rank. Logs stay readable after " +
+		"the end."
+	cmd.Flags().BoolVar(&follow, "follow", false, "stay until the cluster has ended")
+	cmd.Flags().BoolVar(&times, "timestamps", false, "begin each line with its time")
+	cmd.Flags().IntVar(&node, "node", -1, "only this rank (default: all)")
+	cmd.Flags().IntVar(&tail, "tail", -1, "lines from the end, of each rank (default: all)")
+	return cmd
+}

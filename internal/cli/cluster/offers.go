@@ -1,0 +1,90 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/cli/base"
+)
+
+// OffersCommand is muster offers.
+func OffersCommand(s *base.Session) *cobra.Command {
+	var sort, after string
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "offers [QUERY]",
+		Short: "Search the offers that can be rented now",
+		Long: `What can be rented now, cheapest first.
+
+QUERY is terms "field op value" joined by spaces; ops are = != < <= > >= in notin. Text matches whole words of the
+model.`,
+		Example: `  muster offers
+  muster offers 'gpu_model=H100 vram_gb>=80 gpus_free>=4'
+  muster offers 'gpu_model in [4090,5090]' --sort=-reliability
+  muster offers 'scratch_gb>=500'`,
+		Args: base.AtMost("QUERY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			page, err := s.Client(cmd).Offers(cmd.Context(), base.FirstOf(args...), sort, client.PageOf{
+				Limit: limit,
+				After: after,
+			})
+			return s.Result(cmd, page, err, func(p *base.Printer) { printOffers(p, page) })
+		},
+	}
+	cmd.Flags().StringVar(&sort, "sort", "", "a field, - before it for descending (default: the price)")
+	cmd.Flags().IntVar(&limit, "limit", 50, "offers at most")
+	cmd.Flags().StringVar(&after, "after", "", "next of the page before")
+	return cmd
+}
+
+func printOffers(p *base.Printer, page client.OfferPage) {
+	if len(page.Items) == 0 {
+		p.Line("Nothing matches.")
+		for _, e := range page.Explain {
+			p.Line("  %s excluded %s, %d left", e.Constraint, base.Counted(e.Excluded, "host"), e.Left)
+		}
+		return
+	}
+	rows := make([][]string, len(page.Items))
+	for i, o := range page.Items {
+		rows[i] = []string{
+			o.GPUModel, fmt.Sprintf("%d/%d", o.GPUsFree, o.GPUsTotal), fmt.Sprint(o.VRAMGB), base.Micro(o.PricePerGPUHour),
+			base.FloatOr(o.BusbwGbps),
+			o.Region, o.HostName, note(o),
+		}
+	}
+	p.Table([]string{"MODEL", ">FREE", ">VRAM GB", ">PER GPU-HOUR", ">BUSBW GBPS", "REGION", "HOST", ""}, rows)
+	p.Line("%s free in %s on %s.", base.Counted(page.GPUsFree, "GPU"), base.Counted(page.Total, "offer"),
+		base.Counted(page.Hosts, "host"))
+	if page.Next != nil {
+		p.Line("More: --after %s", *page.Next)
+	}
+}
+
+// note is what else one chooses by.
+func note(o client.Offer) string {
+	var words []string
+	switch {
+	case o.Simulated:
+		words = append(words, "simulated")
+	case o.Verified:
+		words = append(words, "verified")
+	}
+	if limit, made := o.PowerLimitW, o.PowerDefaultW; limit != nil && made != nil && *limit < *made {
+		words = append(words, fmt.Sprintf("limited to %d of %d W", *limit, *made))
+	}
+	if o.DiskLimited {
+		words = append(words, "disk enforced")
+	}
+	if o.ScratchGB > 0 {
+		words = append(words, fmt.Sprintf("%d GB scratch", o.ScratchGB))
+	}
+	if slices.Contains(o.Runtimes, "runsc") {
+		words = append(words, "gVisor")
+	}
+	return strings.Join(words, ", ")
+}

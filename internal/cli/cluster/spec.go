@@ -1,0 +1,235 @@
+package cluster
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/cli/base"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// specFlags are a cluster's spec on the command line.
+type specFlags struct {
+	file, envFile                                  string
+	name, project, gpu, image, restart, egress     string
+	scope, onFailure, registryUser, runtime, trust string
+	maxPrice, budget, maxDuration                  string
+	nodes, gpus                                    int
+	disk, scratch                                  int64
+	diskLimited                                    bool
+	minGbps                                        float64
+	labels, env, ports, keys                       []string
+}
+
+func (f *specFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVarP(&f.file, "file", "f", "", "read the spec from a JSON file, - for standard input; flags are laid over it")
+	fs.StringVar(&f.name, "name", "", "a name for you")
+	fs.StringVar(&f.project, "project", "", "project to count it to")
+	fs.StringArrayVar(&f.labels, "label", nil, "KEY=VALUE; repeatable")
+	fs.IntVar(&f.nodes, "nodes", 0, "nodes (default 1)")
+	fs.IntVar(&f.gpus, "gpus", 0, "GPUs per node (default 1)")
+	fs.StringVar(&f.gpu, "gpu", "", "offer query every node must match, such as 'gpu_model=H100 vram_gb>=80'")
+	fs.StringVar(&f.image, "image", "", "container image")
+	fs.StringVar(&f.registryUser, "registry-user", "", "user of a private registry; the password is read from "+
+		"MUSTER_REGISTRY_PASSWORD, or asked for")
+	fs.StringVar(&f.restart, "restart", "", "never or on_failure")
+	fs.StringVar(&f.egress, "egress", "", "full, limited or off")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "KEY=VALUE, or KEY to pass on your own; repeatable")
+	fs.StringVar(&f.envFile, "env-file", "", "file of KEY=VALUE lines, for what others on this machine must not see")
+	fs.StringArrayVarP(&f.ports, "port", "p", nil, "PORT, which is tcp, or PORT/http, which the page links to; repeatable")
+	fs.Int64Var(&f.disk, "disk", 0, "GB per node (default 10)")
+	fs.BoolVar(&f.diskLimited, "disk-limited", false, "only hosts that enforce it")
+	fs.Int64Var(&f.scratch, "scratch-gb", 0, "GB per node of a fast disk, empty at /scratch, gone with the node; "+
+		"included in the price")
+	fs.StringVar(&f.trust, "trust", "", "bonded (default), or any: hosts of several operators also without bonds")
+	fs.StringVar(&f.runtime, "runtime", "", "runc (default), or runsc: gVisor, where a host has it")
+	fs.StringArrayVar(&f.keys, "ssh-key", nil, "id of an SSH key; repeatable")
+	fs.StringVar(&f.maxPrice, "max-price", "", "most the whole cluster may cost per hour")
+	fs.StringVar(&f.maxDuration, "max-duration", "", "longest running time: 90m, 2h, or seconds")
+	fs.StringVar(&f.budget, "budget", "", "most it may cost in all; it is stopped in order before")
+	fs.StringVar(&f.scope, "scope", "", "any, fabric or host: how far apart the nodes may be")
+	fs.Float64Var(&f.minGbps, "min-gbps", 0, "least all-reduce bandwidth between nodes")
+	fs.StringVar(&f.onFailure, "on-node-failure", "", "fail, ignore or replace")
+	for name, words := range map[string][]string{
+		"restart":         {"never", "on_failure"},
+		"runtime":         {"runc", "runsc"},
+		"trust":           {"bonded", "any"},
+		"egress":          {"full", "limited", "off"},
+		"scope":           {"any", "fabric", "host"},
+		"on-node-failure": {"fail", "ignore", "replace"},
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+// spec puts file, flags and command together. What is wrong beyond syntax, the server says.
+func (f *specFlags) spec(cmd *cobra.Command, command []string) (client.Spec, error) {
+	var s client.Spec
+	if f.file != "" {
+		if err := f.read(cmd, &s); err != nil {
+			return s, err
+		}
+	}
+	lay(&s.Name, f.name)
+	lay(&s.Project, f.project)
+	lay(&s.GPU, f.gpu)
+	lay(&s.Image, f.image)
+	lay(&s.Restart, f.restart)
+	lay(&s.Egress, f.egress)
+	lay(&s.OnNodeFailure, f.onFailure)
+	lay(&s.Nodes, f.nodes)
+	lay(&s.GPUsPerNode, f.gpus)
+	lay(&s.DiskGB, f.disk)
+	lay(&s.DiskLimited, f.diskLimited)
+	lay(&s.ScratchGB, f.scratch)
+	lay(&s.Runtime, f.runtime)
+	lay(&s.Trust, f.trust)
+	if len(command) > 0 {
+		s.Command = command
+	}
+	if f.scope != "" || f.minGbps != 0 {
+		if s.Network == nil {
+			s.Network = &client.Network{}
+		}
+		lay(&s.Network.Scope, f.scope)
+		lay(&s.Network.MinGbps, f.minGbps)
+	}
+	var bad fault.Fields
+	f.limits(&s, &bad)
+	f.lists(cmd, &s, &bad)
+	if err := bad.Err(); err != nil {
+		return s, err
+	}
+	return s, f.secrets(cmd, &s)
+}
+
+func lay[T comparable](to *T, flag T) {
+	var zero T
+	if flag != zero {
+		*to = flag
+	}
+}
+
+func (f *specFlags) read(cmd *cobra.Command, s *client.Spec) error {
+	raw, err := base.ReadFile(cmd, f.file)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(s); err != nil {
+		name := f.file
+		if name == "-" {
+			name = "the spec on standard input"
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return fault.New(fault.Invalid, "%s ends before its JSON does", name)
+		}
+		return fault.New(fault.Invalid, "%s: %s", name, err)
+	}
+	return nil
+}
+
+func (f *specFlags) limits(s *client.Spec, bad *fault.Fields) {
+	if f.maxPrice != "" {
+		v, err := money.ParseMicro(f.maxPrice)
+		base.Note(bad, "--max-price", err)
+		s.MaxPricePerHour = &v
+	}
+	if f.budget != "" {
+		v, err := money.ParseNano(f.budget)
+		base.Note(bad, "--budget", err)
+		s.Budget = &v
+	}
+	if f.maxDuration != "" {
+		v, err := base.ParseSeconds(f.maxDuration)
+		base.Note(bad, "--max-duration", err)
+		s.MaxDuration = &v
+	}
+}
+
+func (f *specFlags) lists(cmd *cobra.Command, s *client.Spec, bad *fault.Fields) {
+	for _, l := range f.labels {
+		k, v, ok := strings.Cut(l, "=")
+		if !ok {
+			bad.Add("--label", "want KEY=VALUE")
+		}
+		put(&s.Labels, k, v)
+	}
+	for _, e := range f.env {
+		k, v, ok := strings.Cut(e, "=")
+		if !ok {
+			v = base.Variable(cmd.Context(), k)
+		}
+		put(&s.Env, k, v)
+	}
+	for _, p := range f.ports {
+		number, protocol, _ := strings.Cut(p, "/")
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			bad.Add("--port", "want PORT, which is tcp, or PORT/http")
+		}
+		s.Ports = append(s.Ports, client.Port{Port: n, Protocol: base.FirstOf(protocol, "tcp")})
+	}
+	for _, k := range f.keys {
+		v, err := id.Parse[id.SSHKey](k)
+		if err != nil {
+			bad.Add("--ssh-key", "want the id of an SSH key, see muster ssh-key list")
+		}
+		s.SSHKeyIDs = append(s.SSHKeyIDs, v)
+	}
+}
+
+func put(m *map[string]string, k, v string) {
+	if *m == nil {
+		*m = map[string]string{}
+	}
+	(*m)[k] = v
+}
+
+func (f *specFlags) secrets(cmd *cobra.Command, s *client.Spec) error {
+	if f.envFile != "" {
+		raw, err := base.ReadFile(cmd, f.envFile)
+		if err != nil {
+			return err
+		}
+		lines := bufio.NewScanner(bytes.NewReader(raw))
+		for n := 1; lines.Scan(); n++ {
+			line := strings.TrimSpace(lines.Text())
+			if line == "" || strings.HasPrefix(line, "#") {
+				continue
+			}
+			k, v, ok := strings.Cut(line, "=")
+			if !ok {
+				return fault.New(fault.Invalid, "%s:%d: want KEY=VALUE", f.envFile, n)
+			}
+			put(&s.Env, k, v)
+		}
+		if err := lines.Err(); err != nil {
+			return fault.New(fault.Invalid, "%s: %s", f.envFile, err)
+		}
+	}
+	if f.registryUser == "" {
+		return nil
+	}
+	password := base.Variable(cmd.Context(), "MUSTER_REGISTRY_PASSWORD")
+	if password == "" {
+		var err error
+		if password, err = base.Secret(cmd, "Registry password"); err != nil {
+			return err
+		}
+	}
+	s.RegistryAuth = &client.RegistryAuth{Username: f.registryUser, Password: password}
+	return nil
+}

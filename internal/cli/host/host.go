@@ -1,0 +1,321 @@
+// Package host holds the commands of host operators.
+package host
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/cli/base"
+	"github.com/musterhq/muster/internal/cli/billing"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Command is muster host.
+func Command(s *base.Session) *cobra.Command {
+	return base.Noun("host", "Enrol and run machines that earn",
+		hostEnroll(s), hostList(s), hostShow(s), hostSet(s),
+		hostAct(s, "drain", "Take no new leases; what runs goes on"),
+		hostReclaim(s),
+		hostAct(s, "resume", "Take leases again, or keep those there are after a reclaim"),
+		hostAct(s, "retire", "Take a host out for ever; drain it first"),
+		hostEarnings(s), hostTraffic(s), billing.HostStatement(s), hostPayouts(s), billing.HostBond(s))
+}
+
+func hostEnroll(s *base.Session) *cobra.Command {
+	var name, region, fabric string
+	cmd := &cobra.Command{
+		Use: "enroll", Short: "Create a token with which one machine enrols",
+		Example: "  muster host enroll --region eu-west --fabric rack-7",
+		Args:    base.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			e, err := s.Client(cmd).Enroll(cmd.Context(), name, region, fabric)
+			return s.Result(cmd, e, err, func(p *base.Printer) {
+				p.Line("Run this on the machine within %s:", time.Until(e.ExpiresAt).Round(time.Minute))
+				p.Line("")
+				p.Line("  %s", e.Command)
+				p.Line("")
+				p.Line("Then set a price: muster host set HOST --price 2.40")
+			})
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "name of the host (default: the machine's own)")
+	cmd.Flags().StringVar(&region, "region", "", "where it stands, such as eu-west")
+	cmd.Flags().StringVar(&fabric, "fabric", "", "the fast network it shares with your other hosts")
+	return cmd
+}
+
+func hostList(s *base.Session) *cobra.Command {
+	var after string
+	var limit int
+	cmd := &cobra.Command{
+		Use: "list", Short: "List your hosts", Args: base.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			page, err := s.Client(cmd).Hosts(cmd.Context(), client.PageOf{Limit: limit, After: after})
+			return s.Result(cmd, page, err, func(p *base.Printer) { printHosts(p, page) })
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 50, "hosts at most")
+	cmd.Flags().StringVar(&after, "after", "", "next of the page before")
+	return cmd
+}
+
+func printHosts(p *base.Printer, page client.Page[client.Host]) {
+	if len(page.Items) == 0 {
+		p.Line("No hosts. Enrol one: muster host enroll --region eu-west")
+		return
+	}
+	rows := make([][]string, len(page.Items))
+	for i, h := range page.Items {
+		selling := "selling"
+		if !h.Selling {
+			selling = h.NotSelling
+		}
+		rows[i] = []string{h.ID.String(), h.Name, h.Region, h.State, taken(h), gpuModels(h), prices(h), selling}
+	}
+	p.Table([]string{"ID", "NAME", "REGION", "STATE", ">GPUS TAKEN", "MODEL", ">PER GPU-HOUR", ""}, rows)
+	if page.Next != nil {
+		p.Line("More: --after %s", *page.Next)
+	}
+}
+
+func taken(h client.Host) string {
+	n := 0
+	for _, g := range h.GPUs {
+		if g.TakenFor != "" {
+			n++
+		}
+	}
+	return fmt.Sprintf("%d/%d", n, len(h.GPUs))
+}
+
+func gpuModels(h client.Host) string {
+	var out []string
+	for _, o := range h.Offers {
+		out = append(out, o.GPUModel)
+	}
+	return strings.Join(out, ", ")
+}
+
+func prices(h client.Host) string {
+	var out []string
+	for _, o := range h.Offers {
+		if o.Price == nil {
+			out = append(out, "none")
+		} else {
+			out = append(out, base.Micro(*o.Price))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// onHost is a command about one host.
+func onHost(s *base.Session, use, short string, f func(*cobra.Command, *client.Client, id.Host) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " HOST", Short: short, Args: base.Exactly("HOST"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := s.Client(cmd)
+			h, err := base.FindHost(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			return f(cmd, c, h)
+		},
+	}
+}
+
+func hostShow(s *base.Session) *cobra.Command {
+	return onHost(s, "show", "Look at a host", func(cmd *cobra.Command, c *client.Client, h id.Host) error {
+		v, err := c.Host(cmd.Context(), h)
+		return s.Result(cmd, v, err, func(p *base.Printer) { printHost(p, v) })
+	})
+}
+
+// scratchText is what a host has for scratch.
+func scratchText(gb int64) string {
+	if gb == 0 {
+		return "none: muster-agent run --scratch-dir offers some"
+	}
+	return fmt.Sprintf("%d GB for all nodes together", gb)
+}
+
+// diskBound says whether nodes are held to their disk_gb.
+func diskBound(limited bool) string {
+	if limited {
+		return "enforced"
+	}
+	return "not enforced: muster-agent doctor says why"
+}
+
+func printHost(p *base.Printer, h client.Host) {
+	fabric := ""
+	if h.Fabric != nil {
+		fabric = *h.Fabric
+	}
+	p.Facts("Host", h.ID.String(), "Name", h.Name, "Region", h.Region, "Fabric", fabric, "State", h.State,
+		"You take it back", base.WhenPtr(h.ReclaimAt), "Not selling", h.NotSelling,
+		"Agent", h.AgentVersion, "Last seen", base.WhenPtr(h.LastSeenAt), "Driver", h.Driver, "CPU, RAM, disk",
+		fmt.Sprintf("%d cores, %d GB, %d GB", h.CPUCores, h.RAMMB>>10, h.DiskGB),
+		"Disk per node", diskBound(h.DiskLimited), "Scratch", scratchText(h.ScratchGB), "Runtimes",
+		strings.Join(h.Runtimes, ", "),
+		"You can", strings.Join(h.Actions, ", "))
+	if a := h.Agent; a != nil {
+		p.Facts("Agent follows", a.Channel, "Should run", a.Wanted, "Update", strings.TrimSpace(a.State+" "+a.Update), "",
+			a.Detail)
+	}
+	if m := h.DataMonth; m != nil {
+		p.Facts("Sent in "+m.Month, dataUsed(m.Sent(), m.UpCapGB), "of it between ranks", gigabytes(m.OverlayUp),
+			"Received", dataUsed(m.Received(), m.DownCapGB), " of it between ranks", gigabytes(m.OverlayDown), "of it images",
+			pulled(m), "Takes no new leases before", base.WhenPtr(m.CappedUntil))
+	}
+	p.Line("")
+	rows := make([][]string, len(h.GPUs))
+	for i, g := range h.GPUs {
+		rows[i] = []string{fmt.Sprint(g.Index), g.Model, fmt.Sprint(g.VRAMMB >> 10), power(g), g.Health, usedFor(g), g.UUID}
+	}
+	p.Table([]string{">GPU", "MODEL", ">VRAM GB", ">POWER W", "HEALTH", "TAKEN FOR", "UUID"}, rows)
+	for _, o := range h.Offers {
+		price := "not listed"
+		if o.Price != nil {
+			price = base.Micro(*o.Price) + " per GPU-hour"
+		}
+		p.Line("%s: %s, at least %s, %.1f %% of the price is yours", o.GPUModel, price, base.Counted(o.MinGPUs, "GPU"),
+			float64(o.HostSharePPM)/10_000)
+	}
+	for _, x := range h.Problems {
+		p.Line("%s: %s %s", strings.ToUpper(x.Severity), x.Cause, x.Fix)
+	}
+}
+
+// power is a GPU's power limit in watts, beside what it was made for where that is another.
+func power(g client.HostGPU) string {
+	switch {
+	case g.PowerLimitW == nil:
+		return ""
+	case g.PowerDefaultW == nil || *g.PowerDefaultW == *g.PowerLimitW:
+		return fmt.Sprint(*g.PowerLimitW)
+	}
+	return fmt.Sprintf("%d of %d", *g.PowerLimitW, *g.PowerDefaultW)
+}
+
+// usedFor is what a GPU is taken for, or in use for by its owner.
+func usedFor(g client.HostGPU) string {
+	if g.TakenFor == "" && g.InUse != "" {
+		return "you: " + g.InUse
+	}
+	return base.FirstOf(g.TakenFor, "free")
+}
+
+func hostSet(s *base.Session) *cobra.Command {
+	var name, price, model, maxDuration, channel string
+	var minGPUs int
+	var upCap, downCap int64
+	var unlist bool
+	cmd := onHost(s, "set", "Set name, price, terms and data cap", nil)
+	cmd.Example = "  muster host set rack-7-a --price 2.40 --min-gpus 4\n  muster host set rack-7-a --unlist\n  muster " +
+		"host set rack-7-a --up-cap-gb 2000"
+	cmd.Flags().StringVar(&name, "name", "", "new name")
+	cmd.Flags().StringVar(&price, "price", "", "per GPU-hour; running leases keep theirs")
+	cmd.Flags().StringVar(&model, "model", "", "for this GPU model only")
+	cmd.Flags().IntVar(&minGPUs, "min-gpus", 0, "GPUs rented together at least")
+	cmd.Flags().StringVar(&maxDuration, "max-duration", "", "longest lease: 12h, or 0 for no limit")
+	cmd.Flags().BoolVar(&unlist, "unlist", false, "take the price off: nothing new is rented")
+	cmd.Flags().StringVar(&channel, "agent-channel", "", "whose versions its agent follows: stable, another of the "+
+		"platform's, or off to update by hand")
+	cmd.Flags().Int64Var(&upCap, "up-cap-gb", 0, "GB that leases may send over its line a month before it takes no new "+
+		"ones; what runs goes on; 0: no cap")
+	cmd.Flags().Int64Var(&downCap, "down-cap-gb", 0, "the same for what they receive")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		change := client.HostChange{GPUModel: model, Unlist: unlist}
+		var bad fault.Fields
+		if cmd.Flags().Changed("name") {
+			change.Name = &name
+		}
+		if cmd.Flags().Changed("up-cap-gb") {
+			change.UpCapGB = &upCap
+		}
+		if cmd.Flags().Changed("down-cap-gb") {
+			change.DownCapGB = &downCap
+		}
+		if channel != "" {
+			change.Channel = &channel
+		}
+		if cmd.Flags().Changed("min-gpus") {
+			change.MinGPUs = &minGPUs
+		}
+		if price != "" {
+			v, err := money.ParseMicro(price)
+			base.Note(&bad, "--price", err)
+			change.Price = &v
+		}
+		if maxDuration != "" {
+			v, err := base.ParseSeconds(maxDuration)
+			base.Note(&bad, "--max-duration", err)
+			change.MaxDuration = &v
+		}
+		if err := bad.Err(); err != nil {
+			return err
+		}
+		c := s.Client(cmd)
+		h, err := base.FindHost(cmd.Context(), c, args[0])
+		if err != nil {
+			return err
+		}
+		v, err := c.ChangeHost(cmd.Context(), h, change)
+		return s.Result(cmd, v, err, func(p *base.Printer) { printHost(p, v) })
+	}
+	return cmd
+}
+
+func hostAct(s *base.Session, action, short string) *cobra.Command {
+	return onHost(s, action, short, func(cmd *cobra.Command, c *client.Client, h id.Host) error {
+		v, err := c.ActOnHost(cmd.Context(), h, action)
+		return s.Result(cmd, v, err, func(p *base.Printer) { p.Line("%s is %s.", v.Name, v.State) })
+	})
+}
+
+func hostPayouts(s *base.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "payouts", Short: "Show what your hosts earned: in the holdback, and payable", Args: base.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b, err := s.Client(cmd).PayoutBalance(cmd.Context())
+			return s.Result(cmd, b, err, func(p *base.Printer) {
+				p.Facts("Pending", base.Nano(b.Pending)+" "+b.Currency+", for "+base.Seconds(b.Holdback)+" after it was booked",
+					"Not booked",
+					base.Nano(b.NotYet)+" "+b.Currency+", measured on leases that run; booked every quarter of an hour", "Payable",
+					base.Nano(b.Payable)+" "+b.Currency)
+				if len(b.Frozen) > 0 {
+					p.Line("Nothing becomes payable before somebody looks at %s with two accounts of the same time.",
+						base.Counted(len(b.Frozen), "lease"))
+				}
+			})
+		},
+	}
+}
+
+func hostEarnings(s *base.Session) *cobra.Command {
+	return onHost(s, "earnings", "What a host earned, per lease and per day", func(cmd *cobra.Command, c *client.Client,
+		h id.Host) error {
+		e, err := c.Earnings(cmd.Context(), h)
+		return s.Result(cmd, e, err, func(p *base.Printer) {
+			var rows [][]string
+			for _, l := range e.Leases {
+				rows = append(rows, []string{l.LeaseID.Short(), l.GPUModel, fmt.Sprint(l.GPUs), base.When(l.StartedAt),
+					base.OrDash(base.WhenPtr(l.EndedAt)), l.Seconds.String(), l.Earned.String()})
+			}
+			p.Table([]string{"LEASE", "MODEL", ">GPUS", "FROM", "TO", ">SECONDS", ">EARNED"}, rows)
+			for _, d := range e.Days {
+				p.Line("%s  %s", d.Day, d.Earned)
+			}
+			p.Line("Earned %s %s, and %s not yet proven.", e.Total, e.Currency, e.Pending)
+			if e.Returned > 0 {
+				p.Line("Of that, %s %s went back to renters because the host failed.", e.Returned, e.Currency)
+			}
+		})
+	})
+}

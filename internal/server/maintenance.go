@@ -1,0 +1,44 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/db"
+)
+
+// Migrate brings the schema of cfg's database to this version.
+func Migrate(ctx context.Context, cfg Config) error {
+	if err := db.Migrate(ctx, string(cfg.DatabaseURL)); err != nil {
+		return fmt.Errorf("migrate the database: %w", err)
+	}
+	return nil
+}
+
+// CheckLedger reads the whole ledger of cfg's database in one snapshot and verifies that it balances.
+func CheckLedger(ctx context.Context, cfg Config) (t ledger.TrialBalance, err error) {
+	err = withDatabase(ctx, cfg, func(d *db.DB) error {
+		t, err = ledger.Check(ctx, d)
+		return err
+	})
+	return t, err
+}
+
+// SetAdmin makes the user with the given e-mail address an admin of the platform, or takes the right away.
+func SetAdmin(ctx context.Context, cfg Config, email string, admin bool) error {
+	return withDatabase(ctx, cfg, func(d *db.DB) error {
+		return account.New(d, account.Config{}).SetAdmin(ctx, email, admin)
+	})
+}
+
+// withDatabase calls f with two connections to cfg's database, and closes them.
+func withDatabase(ctx context.Context, cfg Config, f func(*db.DB) error) error {
+	d, err := db.Open(ctx, db.Config{URL: string(cfg.DatabaseURL), MaxConns: 2})
+	if err != nil {
+		return fmt.Errorf("open the database: %w", err)
+	}
+	defer d.Close()
+	return f(d)
+}
