@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/fleet/market/query"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -27,7 +28,7 @@ var filterTerms = []struct{ name, field, op string }{
 // filter turns the filters into terms of the query and shows the search for it: the query stays the one truth, so that
 // a search is a link and a filter teaches the language.
 func (s *Web) filter(v *visit) error {
-	q, err := market.ParseQuery(v.r.FormValue("q"))
+	q, err := query.Parse(v.r.FormValue("q"))
 	if err != nil {
 		return back(v, marketLink(v.r.FormValue("q"), v.r.FormValue("sort"))) // the page says what is wrong with it
 	}
@@ -44,7 +45,7 @@ func (s *Web) filter(v *visit) error {
 }
 
 // filters shows the query's terms in the filters, and what may be chosen.
-func filters(q market.Query, page market.OfferPage) view.Filters {
+func filters(q query.Query, page market.OfferPage) view.Filters {
 	f := view.Filters{Value: map[string]string{}}
 	for _, t := range filterTerms {
 		f.Value[t.name] = q.Value(t.field, t.op)

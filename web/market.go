@@ -9,6 +9,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/fleet/market/query"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -32,8 +33,8 @@ func (s *Web) offers(v *visit) error {
 // showMarket completes the page with the search for m.Query. A bad query shows the page with a caret under the fault.
 func (s *Web) showMarket(v *visit, m view.Market) error {
 	m.SignedIn, m.Currency = v.signedIn(), s.Currency
-	var mistake *market.QueryError
-	query, err := market.ParseQuery(m.Query)
+	var mistake *query.Error
+	query, err := query.Parse(m.Query)
 	if errors.As(err, &mistake) {
 		m.QueryError = &view.QueryError{Position: mistake.Pos, Message: mistake.Message}
 		return s.render(v, view.MarketPage(v.page("Market", "market"), m))

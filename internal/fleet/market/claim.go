@@ -11,6 +11,7 @@ import (
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/fleet/market/query"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -140,7 +141,7 @@ func (h *Host) refuses(n Placed, duration int64) string {
 		return "its scratch was taken"
 	case n.DiskLimited && !h.DiskLimited:
 		return "it no longer holds nodes to their disk_gb"
-	case n.Runtime != "" && !hasWord(h.Runtimes, n.Runtime):
+	case n.Runtime != "" && !query.HasWord(h.Runtimes, n.Runtime):
 		return "it no longer has the runtime " + n.Runtime
 	case h.CPUTaken+n.CPUCores > float64(h.CPUCores)+cpuRounding, h.RAMTakenMB+n.RAMMB > h.sellableRAMMB():
 		return "its processors or memory were taken"

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/musterhq/muster/internal/fleet/market/query"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -72,7 +73,7 @@ func vramGB(mb int64) int64 { return (mb + 512) / 1024 }
 func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 	w := s.models[o.Model]
 	if w == nil {
-		w = &wordList{words(o.Model)}
+		w = &wordList{query.Words(o.Model)}
 		s.models[o.Model] = w
 	}
 	f := facts{

@@ -6,10 +6,9 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/fleet/market/query"
 )
 
 // maxRelaxations is how many changes are proposed.
@@ -19,7 +18,7 @@ const maxRelaxations = 6
 // does, cheapest first. An ask that fits needs none; one that no single change helps gets none.
 func Relax(s *Snapshot, a Request) []Relaxation {
 	r := &relaxing{s: s, request: a}
-	for i := range a.Query.terms {
+	for i := range a.Query.Terms() {
 		r.term(i)
 	}
 	r.size()
@@ -71,25 +70,25 @@ func (r *relaxing) trust() {
 // term relaxes one term of the query: an order moves its bound to the nearest value that fits, a set gains the value of
 // the cheapest gang, anything else is left out.
 func (r *relaxing) term(i int) {
-	t := r.request.Query.terms[i]
+	t := r.request.Query.Terms()[i]
 	without := r.request
-	without.Query = r.request.Query.without(i)
+	without.Query = r.request.Query.Without(i)
 	p, ok := r.fits(without)
 	if !ok {
 		return
 	}
-	propose := func(p Placement, changed term) {
-		r.propose(p, "gpu", t.String(), changed.String(), r.request.Query.with(i, changed).String())
+	propose := func(p Placement, changed query.Term) {
+		r.propose(p, "gpu", t.String(), changed.String(), r.request.Query.With(i, changed).String())
 	}
-	switch t.op {
-	case opLt, opLe, opGt, opGe:
-		if t.field.num != nil {
+	switch t.Op {
+	case query.Lt, query.Le, query.Gt, query.Ge:
+		if t.Field.IsNumber() {
 			if changed, p, ok := r.nearest(i); ok {
 				propose(p, changed)
 				return
 			}
 		}
-	case opEq, opIn:
+	case query.Eq, query.In:
 		if added, ok := r.widen(t, p); ok {
 			propose(p, added)
 			return
@@ -100,14 +99,14 @@ func (r *relaxing) term(i int) {
 
 // nearest moves the bound of an ordered numeric term to the value closest to it that fits. What fits a bound fits a
 // looser one, so the values there are can be searched by halves.
-func (r *relaxing) nearest(i int) (term, Placement, bool) {
-	t := r.request.Query.terms[i]
-	atLeast := t.op == opGt || t.op == opGe
+func (r *relaxing) nearest(i int) (query.Term, Placement, bool) {
+	t := r.request.Query.Terms()[i]
+	atLeast := t.Op == query.Gt || t.Op == query.Ge
 	seen := map[float64]bool{}
 	var bounds []float64 // from the tightest to the loosest
 	for _, c := range r.s.classes {
-		v, known := t.field.num(&c.facts)
-		if known && !math.IsInf(v, 0) && !seen[v] && (atLeast && v < t.values[0].num || !atLeast && v > t.values[0].num) {
+		v, known := c.facts.Number(t.Field)
+		if known && !math.IsInf(v, 0) && !seen[v] && (atLeast && v < t.Bound() || !atLeast && v > t.Bound()) {
 			seen[v] = true
 			bounds = append(bounds, v)
 		}
@@ -117,11 +116,11 @@ func (r *relaxing) nearest(i int) (term, Placement, bool) {
 		slices.Reverse(bounds)
 	}
 	var best Placement
-	var at term
+	var at query.Term
 	n, found := slices.BinarySearchFunc(bounds, true, func(bound float64, _ bool) int {
-		changed := t.bound(bound)
+		changed := t.WithBound(bound)
 		a := r.request
-		a.Query = r.request.Query.with(i, changed)
+		a.Query = r.request.Query.With(i, changed)
 		if p, ok := r.fits(a); ok {
 			best, at = p, changed
 			return 0
@@ -131,59 +130,17 @@ func (r *relaxing) nearest(i int) (term, Placement, bool) {
 	return at, best, found && n < len(bounds)
 }
 
-// bound is the term with another bound, inclusive.
-func (t term) bound(v float64) term {
-	text := strconv.FormatFloat(v, 'f', -1, 64)
-	if t.field.kind == kindPrice {
-		text = money.Micro(v).String()
-	}
-	switch t.op {
-	case opGt:
-		t.op = opGe
-	case opLt:
-		t.op = opLe
-	}
-	t.values = []value{{raw: text, text: text, num: v}}
-	return t
-}
-
 // widen adds to an = or in term what the nodes of a gang found without it have instead.
-func (r *relaxing) widen(t term, p Placement) (term, bool) {
-	if t.field.text == nil {
-		return term{}, false
-	}
-	values := slices.Clone(t.values)
+func (r *relaxing) widen(t query.Term, p Placement) (query.Term, bool) {
+	var rows []query.Row
 	for _, n := range p.Nodes {
-		e := r.s.hosts[n.Host]
-		for _, l := range e.lots {
-			if l.who.offer != n.Offer {
-				continue
-			}
-			text := t.field.text(&l.class.facts)
-			if text == "" {
-				return term{}, false
-			}
-			v := value{raw: text, text: strings.ToLower(text), words: words(text)}
-			if !slices.ContainsFunc(values, func(w value) bool {
-				c, _ := t.field.compare(&l.class.facts, nil, &w)
-				return c == 0
-			}) {
-				values = append(values, v)
+		for _, l := range r.s.hosts[n.Host].lots {
+			if l.who.offer == n.Offer {
+				rows = append(rows, &l.class.facts)
 			}
 		}
 	}
-	t.op, t.values = opIn, values
-	return t, len(values) <= maxListItems
-}
-
-func (q Query) without(i int) Query {
-	return Query{slices.Delete(slices.Clone(q.terms), i, i+1)}
-}
-
-func (q Query) with(i int, t term) Query {
-	terms := slices.Clone(q.terms)
-	terms[i] = t
-	return Query{terms}
+	return t.Including(rows)
 }
 
 // size tries fewer nodes, and fewer GPUs per node.

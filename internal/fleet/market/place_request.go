@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/market/query"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -15,7 +16,7 @@ type Request struct {
 	Renter  id.Org // whose own hosts are left out: nobody rents from themselves
 	Nodes   int
 	GPUs    int // per node
-	Query   Query
+	Query   query.Query
 	Scope   Scope
 	MinGbps float64
 	DiskGB  int64 // per node
@@ -41,7 +42,7 @@ type Request struct {
 
 // Request reads the spec for placement, for the org that would rent. The spec is valid.
 func (s Spec) Request(renter id.Org) (Request, error) {
-	q, err := ParseQuery(s.GPU)
+	q, err := query.Parse(s.GPU)
 	if err != nil {
 		return Request{}, err
 	}
@@ -77,14 +78,15 @@ var errOwnHost = fault.New(fault.Conflict, "a host of this plan is your own: nob
 // constraints are those of the ask, in the order they are applied and explained: the renter's query term by term, then
 // size, terms and network.
 func (a *Request) constraints() []constraint {
-	out := make([]constraint, 0, len(a.Query.terms)+8)
-	for i := range a.Query.terms {
-		t := &a.Query.terms[i]
+	terms := a.Query.Terms()
+	out := make([]constraint, 0, len(terms)+8)
+	for i := range terms {
+		t := &terms[i]
 		c := constraint{name: t.String()}
-		if t.field.kind == kindIdentity {
-			c.named = func(w *identity) bool { return t.matches(nil, w) }
+		if t.Field.Kind == query.Identity {
+			c.named = func(w *identity) bool { return t.Matches(w) }
 		} else {
-			c.ok = func(f *facts) bool { return t.matches(f, nil) }
+			c.ok = func(f *facts) bool { return t.Matches(f) }
 		}
 		out = append(out, c)
 	}
@@ -128,7 +130,7 @@ func (a *Request) constraints() []constraint {
 		add(func(f *facts) bool { return f.diskLimited }, "disk_limited: the host holds nodes to their disk_gb")
 	}
 	if a.Runtime != "" {
-		add(func(f *facts) bool { return hasWord(f.runtimes, a.Runtime) }, "runtime = %s", a.Runtime)
+		add(func(f *facts) bool { return query.HasWord(f.runtimes, a.Runtime) }, "runtime = %s", a.Runtime)
 	}
 	if a.ScratchGB > 0 {
 		add(func(f *facts) bool { return f.scratchFreeGB >= a.ScratchGB*int64(onHost) }, "scratch_gb = %d", a.ScratchGB)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/musterhq/muster/internal/fleet/market/query"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -354,7 +355,7 @@ func randomFleet(r *rand.Rand) []*Host {
 }
 
 func randomRequest(r *rand.Rand) Request {
-	q, err := ParseQuery([]string{"", "", "gpu_model in [A,C]", "gpu_model!=C"}[r.IntN(4)])
+	q, err := query.Parse([]string{"", "", "gpu_model in [A,C]", "gpu_model!=C"}[r.IntN(4)])
 	if err != nil {
 		panic(err)
 	}
@@ -387,8 +388,8 @@ func cheapest(hosts []*Host, a Request) (money.Micro, bool) {
 				continue
 			}
 			for _, o := range h.Offers {
-				if o.Model == "C" && len(a.Query.terms) > 0 && a.Query.terms[0].op == opNe || o.Model == "B" &&
-					len(a.Query.terms) > 0 && a.Query.terms[0].op == opIn {
+				if terms := a.Query.Terms(); len(terms) > 0 &&
+					(o.Model == "C" && terms[0].Op == query.Ne || o.Model == "B" && terms[0].Op == query.In) {
 					continue
 				}
 				if !o.takes(a.Duration) || o.MinGPUs > a.GPUs || h.free(o.Model)-free[o.ID] < a.GPUs {

@@ -10,13 +10,14 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/market/query"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/text"
 )
 
 // OfferSearch is one page of a search.
 type OfferSearch struct {
-	Query string // see ParseQuery
+	Query string // see query.Parse
 	Sort  string // a field, "-" before it for descending; "" = price_per_gpu_hour
 	Limit int    // 1 to 200; 0 = 50
 	After string // Next of the page before
@@ -49,7 +50,7 @@ const MaxPage = 200
 
 // SearchOffers lists what can be rented now. Faults: Invalid, naming the position, for a bad query, sort or cursor.
 func (m *Market) SearchOffers(ctx context.Context, s OfferSearch) (OfferPage, error) {
-	q, err := ParseQuery(s.Query)
+	q, err := query.Parse(s.Query)
 	if err != nil {
 		return OfferPage{}, fault.InvalidField("query.q", "%s", err)
 	}
@@ -77,7 +78,7 @@ func (m *Market) SearchOffers(ctx context.Context, s OfferSearch) (OfferPage, er
 	return m.view.snap.search(q, o, s.Limit, after), nil
 }
 
-func (s *Snapshot) search(q Query, o order, limit int, after *cursor) OfferPage {
+func (s *Snapshot) search(q query.Query, o order, limit int, after *cursor) OfferPage {
 	page := OfferPage{Items: []Offer{}, Explain: []Exclusion{}}
 	matches, fell := s.match(q)
 	fabrics := map[id.Fabric]bool{}
@@ -97,7 +98,7 @@ func (s *Snapshot) search(q Query, o order, limit int, after *cursor) OfferPage 
 	for _, n := range fell {
 		left += n
 	}
-	for i, t := range q.terms {
+	for i, t := range q.Terms() {
 		left -= fell[i]
 		page.Explain = append(page.Explain, Exclusion{t.String(), fell[i], left})
 	}
@@ -150,17 +151,17 @@ func (o order) sort(matches []*lot) []row {
 
 // match returns the lots with a free GPU that satisfy the query, and how many hosts fell at each term; the last count
 // is of the hosts left.
-func (s *Snapshot) match(q Query) (matches []*lot, fell []int) {
-	fell = make([]int, len(q.terms)+1)
+func (s *Snapshot) match(q query.Query) (matches []*lot, fell []int) {
+	fell = make([]int, len(q.Terms())+1)
 	furthest := map[id.Host]int{}
 	for _, c := range s.classes {
 		if c.free == 0 {
 			continue
 		}
-		n := q.firstMiss(&c.facts, nil)
+		n := firstMiss(q, false, &c.facts)
 		for _, l := range c.lots {
-			at := min(n, q.firstMiss(nil, &l.who))
-			if at == len(q.terms) {
+			at := min(n, firstMiss(q, true, &l.who))
+			if at == len(q.Terms()) {
 				matches = append(matches, l)
 			}
 			if far, seen := furthest[l.who.host]; !seen || at > far {
@@ -174,21 +175,21 @@ func (s *Snapshot) match(q Query) (matches []*lot, fell []int) {
 	return matches, fell
 }
 
-// firstMiss is the first term that facts or, when those are nil, identity do not satisfy; the number of terms when
-// there is none. Terms of the other sort are passed over.
-func (q Query) firstMiss(f *facts, who *identity) int {
-	for i := range q.terms {
-		t := &q.terms[i]
-		if (t.field.kind == kindIdentity) == (f == nil) && !t.matches(f, who) {
+// firstMiss is the first term that the row does not satisfy, or the number of terms if there is none. It looks at the
+// terms that name one offer or host, or else only at the others.
+func firstMiss(q query.Query, naming bool, row query.Row) int {
+	terms := q.Terms()
+	for i := range terms {
+		if (terms[i].Field.Kind == query.Identity) == naming && !terms[i].Matches(row) {
 			return i
 		}
 	}
-	return len(q.terms)
+	return len(terms)
 }
 
 // order is by one field, then by offer id. What is not known comes last, whichever way.
 type order struct {
-	field *field
+	field *query.Field
 	down  bool
 }
 
@@ -197,9 +198,9 @@ func parseOrder(s string) (order, error) {
 		s = "price_per_gpu_hour"
 	}
 	name, down := strings.CutPrefix(s, "-")
-	f := fieldNamed(name)
+	f := query.FieldNamed(name)
 	if f == nil {
-		return order{}, fault.InvalidField("query.sort", "there is no field %q; %s", text.Ellipsis(name, 40), suggest(name))
+		return order{}, fault.InvalidField("query.sort", "there is no field %q; %s", text.Ellipsis(name, 40), query.Suggest(name))
 	}
 	return order{f, down}, nil
 }
@@ -214,20 +215,20 @@ type cursor struct {
 }
 
 func (o order) cursor(l *lot) cursor {
-	c := cursor{Field: o.field.name, Down: o.down, ID: l.who.offer}
+	c := cursor{Field: o.field.Name, Down: o.down, ID: l.who.offer}
 	switch {
-	case o.field.num != nil:
-		if n, known := o.field.num(&l.class.facts); known {
+	case o.field.IsNumber():
+		if n, known := l.class.facts.Number(o.field); known {
 			n = min(n, 1e300) // JSON has no infinity: an unlimited duration
 			c.Num = &n
 		}
-	case o.field.text != nil:
-		if t := o.field.text(&l.class.facts); t != "" {
+	case o.field.Kind == query.Identity:
+		t := l.who.Text(o.field)
+		c.Text = &t
+	default:
+		if t := l.class.facts.Text(o.field); t != "" {
 			c.Text = &t
 		}
-	default:
-		t := o.field.who(&l.who)
-		c.Text = &t
 	}
 	return c
 }
@@ -241,8 +242,8 @@ func (o order) compare(a, b *cursor) int {
 	switch {
 	case a.Num != nil && b.Num != nil:
 		n = cmp.Compare(*a.Num, *b.Num)
-	case a.Text != nil && b.Text != nil && o.field.kind == kindVersion:
-		n = compareVersions(*a.Text, *b.Text)
+	case a.Text != nil && b.Text != nil && o.field.Kind == query.Version:
+		n = query.CompareVersions(*a.Text, *b.Text)
 	case a.Text != nil && b.Text != nil:
 		n = cmp.Compare(strings.ToLower(*a.Text), strings.ToLower(*b.Text))
 	}
@@ -263,7 +264,7 @@ func (c *cursor) String() string {
 func parseCursor(s string, o order) (*cursor, error) {
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	var c cursor
-	if err != nil || json.Unmarshal(b, &c) != nil || c.Field != o.field.name || c.Down != o.down || c.ID.IsZero() {
+	if err != nil || json.Unmarshal(b, &c) != nil || c.Field != o.field.Name || c.Down != o.down || c.ID.IsZero() {
 		return nil, fault.InvalidField("query.after", "is not the next of a page in this order")
 	}
 	return &c, nil

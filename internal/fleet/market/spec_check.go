@@ -13,6 +13,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/market/query"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/text"
 )
@@ -95,7 +96,7 @@ func (s Spec) checkSize(bad *fault.Fields) {
 	if g := s.Network.MinGbps; math.IsNaN(g) || g < 0 || g > 100_000 {
 		bad.Add("network.min_gbps", "want 0 to 100000")
 	}
-	if _, err := ParseQuery(s.GPU); err != nil {
+	if _, err := query.Parse(s.GPU); err != nil {
 		bad.Add("gpu", "%s", err)
 	}
 }

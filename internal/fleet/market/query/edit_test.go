@@ -1,9 +1,9 @@
-package market_test
+package query_test
 
 import (
 	"testing"
 
-	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/fleet/market/query"
 )
 
 func TestAQueryIsEditedByTerms(t *testing.T) {
@@ -16,7 +16,7 @@ func TestAQueryIsEditedByTerms(t *testing.T) {
 		{"region in [a,b]", "region", "=", "c", "region in [a,b] region = c"},
 		{"", "host_name", "=", `a "b" ] c`, `host_name = "a \"b\" ] c"`},
 	} {
-		q, err := market.ParseQuery(c.query)
+		q, err := query.Parse(c.query)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,21 +30,21 @@ func TestAQueryIsEditedByTerms(t *testing.T) {
 		if got := edited.Value(c.field, c.op); got != c.value {
 			t.Errorf("%q: value %q, want %q", edited, got, c.value)
 		}
-		if again, err := market.ParseQuery(edited.String()); err != nil || again.String() != edited.String() {
+		if again, err := query.Parse(edited.String()); err != nil || again.String() != edited.String() {
 			t.Errorf("%q does not read back: %q, %v", edited, again, err)
 		}
 		if q.String() != mustQuery(t, c.query).String() {
 			t.Errorf("%q was changed in place", c.query)
 		}
 	}
-	if _, err := (market.Query{}).Set("vram_gb", ">=", "much"); err == nil {
+	if _, err := (query.Query{}).Set("vram_gb", ">=", "much"); err == nil {
 		t.Error("a value of the wrong kind was taken")
 	}
 }
 
-func mustQuery(t *testing.T, s string) market.Query {
+func mustQuery(t *testing.T, s string) query.Query {
 	t.Helper()
-	q, err := market.ParseQuery(s)
+	q, err := query.Parse(s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,15 +1,16 @@
 package market
 
 import (
-	"errors"
 	"math"
 	"testing"
+
+	"github.com/musterhq/muster/internal/fleet/market/query"
 )
 
 func testFacts() *facts {
 	return &facts{
 		model:         "NVIDIA H100 80GB HBM3",
-		modelWords:    &wordList{words("NVIDIA H100 80GB HBM3")},
+		modelWords:    &wordList{query.Words("NVIDIA H100 80GB HBM3")},
 		arch:          "Hopper",
 		computeCap:    "9.0",
 		cudaMax:       "12.4",
@@ -96,14 +97,14 @@ func TestQueryMatches(t *testing.T) {
 		{"host_name!=ams-r4-02", false},
 		{"fabric=ams-r4 fabric!=osl-a", true},
 	} {
-		q, err := ParseQuery(c.query)
+		q, err := query.Parse(c.query)
 		if err != nil {
 			t.Errorf("%q: %v", c.query, err)
 			continue
 		}
 		got := true
-		for i := range q.terms {
-			got = got && q.terms[i].matches(testFacts(), who)
+		for i := range q.Terms() {
+			got = got && matches(&q.Terms()[i], testFacts(), who)
 		}
 		if got != c.want {
 			t.Errorf("%q = %v, want %v", c.query, got, c.want)
@@ -115,79 +116,16 @@ func TestOpenEndedOfferTakesAnyDuration(t *testing.T) {
 	t.Parallel()
 	f := testFacts()
 	f.maxDuration = 0
-	q, err := ParseQuery("max_duration>=999999999")
-	if err != nil || !q.terms[0].matches(f, nil) || !math.IsInf(f.longest(), 1) {
+	q, err := query.Parse("max_duration>=999999999")
+	if err != nil || !q.Terms()[0].Matches(f) || !math.IsInf(f.longest(), 1) {
 		t.Errorf("%v", err)
 	}
 }
 
-func TestBadQueryNamesThePosition(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		query string
-		pos   int
-	}{
-		{"gpu=H100", 1},
-		{"gpu_model=H100 and vram_gb>=80", 16},
-		{"gpu_model", 10},
-		{"gpu_model ~ H100", 11},
-		{"gpu_model=", 11},
-		{"gpu_model=H100,A100", 15},
-		{"gpu_model>H100", 10},
-		{"region<=eu", 7},
-		{"nvlink>=true", 7},
-		{"nvlink=maybe", 8},
-		{"vram_gb>=eighty", 10},
-		{"vram_gb>=0x10", 10},
-		{"vram_gb>=inf", 10},
-		{"price_per_gpu_hour<1e3", 20},
-		{"cuda_max>=twelve", 11},
-		{"region in eu", 11},
-		{"region in [", 12},
-		{"region in []", 12},
-		{"region in [a b]", 14},
-		{"region in [a,]", 14},
-		{"region in [a", 13},
-		{`region="eu`, 8},
-		{"ünï=1 gpu_model=H100", 1},
-		{`region="ü" bogus=1`, 12},
-		{`"gpu_model"=H100`, 1},
-		{"vram_gb not in [1]", 9},
-		{"gpu_model=...", 11},
-		{"region==eu", 7},
-	} {
-		_, err := ParseQuery(c.query)
-		var qe *QueryError
-		if !errors.As(err, &qe) {
-			t.Errorf("%q: %v, want a QueryError", c.query, err)
-		} else if qe.Pos != c.pos {
-			t.Errorf("%q: %v, want position %d", c.query, err, c.pos)
-		}
+// matches holds a term against what it is about: the facts of an offer, or its names.
+func matches(t *query.Term, f *facts, who *identity) bool {
+	if t.Field.Kind == query.Identity {
+		return t.Matches(who)
 	}
-}
-
-func FuzzParseQuery(f *testing.F) {
-	for _, s := range []string{"gpu_model=H100 vram_gb>=80", `region in [a,"b c"] nvlink=true`, `host_name="\"x\\"`,
-		"max_duration<1", "cuda_max notin [1.2]", "[", "'"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		q, err := ParseQuery(s)
-		if err != nil {
-			var qe *QueryError
-			if !errors.As(err, &qe) || qe.Pos < 1 || qe.Pos > len(s)+1 {
-				t.Fatalf("%q: %v", s, err)
-			}
-			return
-		}
-		again, err := ParseQuery(q.String())
-		if err != nil || again.String() != q.String() {
-			t.Fatalf("%q reads back as %q: %v", q, again, err)
-		}
-		for i := range q.terms {
-			if a, b := q.terms[i].matches(testFacts(), &identity{}), again.terms[i].matches(testFacts(), &identity{}); a != b {
-				t.Fatalf("%q and %q differ", s, again)
-			}
-		}
-	})
+	return t.Matches(f)
 }

@@ -1,4 +1,4 @@
-package market
+package query
 
 import (
 	"fmt"
@@ -9,13 +9,13 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// QueryError says what is wrong with a query and where.
-type QueryError struct {
+// Error says what is wrong with a query, and where.
+type Error struct {
 	Pos     int // 1-based, in characters
 	Message string
 }
 
-func (e *QueryError) Error() string { return fmt.Sprintf("position %d: %s", e.Pos, e.Message) }
+func (e *Error) Error() string { return fmt.Sprintf("position %d: %s", e.Pos, e.Message) }
 
 type tokenKind int
 
@@ -115,5 +115,5 @@ func (l *lexer) quoted(quote byte) (token, error) {
 			b.WriteByte(c)
 		}
 	}
-	return t, &QueryError{t.pos, "this quote is never closed"}
+	return t, &Error{t.pos, "this quote is never closed"}
 }

@@ -1,0 +1,246 @@
+// Package query is the language in which renters search offers and say which GPUs a cluster takes: terms such as
+// gpu_model=H100 vram_gb>=80 that must all hold.
+//
+// The package knows the fields of an offer and how their values compare. The values of one offer come from a Row.
+package query
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/text"
+)
+
+// Query is a parsed query: terms that must all hold. The zero Query has none and matches every offer.
+type Query struct {
+	terms []Term
+}
+
+// Bounds of a query.
+const (
+	maxBytes     = 4096
+	maxTerms     = 64
+	maxListItems = 128
+)
+
+// Op compares a field with a value, or with each value of a list.
+type Op string
+
+// The operators of the language.
+const (
+	Eq    Op = "="
+	Ne    Op = "!="
+	Lt    Op = "<"
+	Le    Op = "<="
+	Gt    Op = ">"
+	Ge    Op = ">="
+	In    Op = "in"
+	NotIn Op = "notin"
+)
+
+// Term is one `field op value`.
+type Term struct {
+	Field  *Field
+	Op     Op
+	values []value // one, or those of a list
+}
+
+// value is what a field is compared with; which member counts is the field's kind.
+type value struct {
+	raw   string // as written, for people
+	text  string // folded
+	words []string
+	num   float64
+}
+
+// Terms are the terms in the order in which they were written. The caller does not change them.
+func (q Query) Terms() []Term { return q.terms }
+
+// String is the query in its canonical form.
+func (q Query) String() string {
+	parts := make([]string, len(q.terms))
+	for i, t := range q.terms {
+		parts[i] = t.String()
+	}
+	return strings.Join(parts, " ")
+}
+
+func (t Term) String() string {
+	if t.Op != In && t.Op != NotIn {
+		return t.Field.Name + " " + string(t.Op) + " " + quote(t.values[0].raw)
+	}
+	items := make([]string, len(t.values))
+	for i, v := range t.values {
+		items[i] = quote(v.raw)
+	}
+	return t.Field.Name + " " + string(t.Op) + " [" + strings.Join(items, ",") + "]"
+}
+
+// quote puts quotes around a value that would not read back without.
+func quote(s string) string {
+	if s != "" && !strings.ContainsAny(s, " \t\r\n,[]\"'\\=!<>") &&
+		!strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return s
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
+}
+
+// Parse reads terms `field op value` joined by spaces: ops = != < <= > >= in notin, lists [a,b], quotes for
+// spaces. Its error is a *Error naming the position.
+func Parse(s string) (Query, error) {
+	if len(s) > maxBytes {
+		return Query{}, &Error{1, fmt.Sprintf("a query has at most %d bytes", maxBytes)}
+	}
+	if !utf8.ValidString(s) {
+		return Query{}, &Error{1, "a query is UTF-8 text"}
+	}
+	l := &lexer{rest: s}
+	var q Query
+	for {
+		t, more, err := parseTerm(l)
+		if err != nil {
+			return Query{}, err
+		}
+		if !more {
+			return q, nil
+		}
+		if len(q.terms) == maxTerms {
+			return Query{}, &Error{l.pos, fmt.Sprintf("a query has at most %d terms", maxTerms)}
+		}
+		q.terms = append(q.terms, t)
+	}
+}
+
+func parseTerm(l *lexer) (t Term, more bool, err error) {
+	name, err := l.next("=!<>[],\"'")
+	if err != nil {
+		return t, false, err
+	}
+	switch name.kind {
+	case tokenEnd:
+		return t, false, nil
+	case tokenWord:
+	default:
+		return t, false, &Error{name.pos, fmt.Sprintf("want a field such as gpu_model, not %s", name.describe())}
+	}
+	if t.Field = FieldNamed(name.text); t.Field == nil {
+		return t, false, &Error{name.pos, fmt.Sprintf("there is no field %q; %s", text.Ellipsis(name.text, 40),
+			Suggest(name.text))}
+	}
+	if t.Op, err = parseOp(l, t.Field); err != nil {
+		return t, false, err
+	}
+	if t.Op == In || t.Op == NotIn {
+		t.values, err = parseList(l, t.Field)
+		return t, true, err
+	}
+	tok, err := l.next("[],")
+	if err != nil {
+		return t, false, err
+	}
+	v, err := parseValue(t.Field, tok)
+	t.values = []value{v}
+	return t, true, err
+}
+
+func parseOp(l *lexer, f *Field) (Op, error) {
+	tok, err := l.next("=!<>[],\"'")
+	if err != nil {
+		return "", err
+	}
+	o := Op(strings.ToLower(tok.text))
+	switch {
+	case tok.kind == tokenOp && slices.Contains([]Op{Eq, Ne}, o), tok.kind == tokenWord &&
+		slices.Contains([]Op{In, NotIn}, o):
+		return o, nil
+	case tok.kind == tokenOp && slices.Contains([]Op{Lt, Le, Gt, Ge}, o):
+		if f.Kind != Number && f.Kind != Price && f.Kind != Version {
+			return "", &Error{tok.pos, fmt.Sprintf("%s has no order: use =, !=, in or notin", f.Name)}
+		}
+		return o, nil
+	}
+	return "", &Error{tok.pos, fmt.Sprintf("after %s want one of = != < <= > >= in notin, not %s", f.Name,
+		tok.describe())}
+}
+
+func parseList(l *lexer, f *Field) ([]value, error) {
+	tok, err := l.next("")
+	if err != nil {
+		return nil, err
+	}
+	if tok.kind != tokenOpen {
+		return nil, &Error{tok.pos, "want a list such as [a,b]"}
+	}
+	var out []value
+	for {
+		if tok, err = l.next("[],"); err != nil {
+			return nil, err
+		}
+		v, err := parseValue(f, tok)
+		if err != nil {
+			return nil, err
+		}
+		if len(out) == maxListItems {
+			return nil, &Error{tok.pos, fmt.Sprintf("a list has at most %d items", maxListItems)}
+		}
+		out = append(out, v)
+		if tok, err = l.next("[],"); err != nil {
+			return nil, err
+		}
+		switch tok.kind {
+		case tokenClose:
+			return out, nil
+		case tokenComma:
+		default:
+			return nil, &Error{tok.pos, fmt.Sprintf("in a list want , or ], not %s", tok.describe())}
+		}
+	}
+}
+
+func parseValue(f *Field, tok token) (value, error) {
+	if tok.kind != tokenWord && tok.kind != tokenQuoted {
+		return value{}, &Error{tok.pos, fmt.Sprintf("want a value for %s, not %s", f.Name, tok.describe())}
+	}
+	v := value{raw: tok.text, text: strings.ToLower(tok.text)}
+	bad := func(want string) (value, error) {
+		return value{}, &Error{tok.pos, fmt.Sprintf("%s wants %s, not %q", f.Name, want, text.Ellipsis(tok.text, 40))}
+	}
+	switch f.Kind {
+	case Model:
+		if v.words = Words(tok.text); len(v.words) == 0 {
+			return bad("the words of a model, such as H100")
+		}
+	case Number:
+		n, err := strconv.ParseFloat(tok.text, 64)
+		if err != nil || math.IsNaN(n) || math.IsInf(n, 0) || strings.ContainsAny(v.text, "x_p") {
+			return bad("a number")
+		}
+		v.num = n
+	case Price:
+		n, err := money.ParseMicro(tok.text)
+		if err != nil {
+			return bad("a price such as 2.50")
+		}
+		v.num = float64(n) // exact: prices are far below 2^53
+	case Version:
+		if !isVersion(tok.text) {
+			return bad("a version such as 12.4")
+		}
+	case Bool:
+		switch v.text {
+		case "true", "yes":
+			v.num = 1
+		case "false", "no":
+			v.num = 0
+		default:
+			return bad("true or false")
+		}
+	case Text, Set, Identity:
+	}
+	return v, nil
+}
