@@ -75,13 +75,6 @@ func (c Config) Bridge() string { return "mst" + c.Host8 }
 // Table is the agent's nftables table.
 func (c Config) Table() string { return "muster_" + c.Host8 }
 
-// Ensure makes the table as cfg says; see Keeper.Ensure. It remembers nothing.
-func Ensure(ctx context.Context, cfg Config) error { return (&Keeper{}).Ensure(ctx, cfg) }
-
-// Check returns an Unavailable fault that names what differs when the table is not exactly as cfg says, or the bridge's
-// ports reach each other. It changes nothing.
-func Check(ctx context.Context, cfg Config) error { return (&Keeper{}).check(ctx, cfg) }
-
 // Flows is what each lease did.
 func Flows(ctx context.Context, host8 string) (map[netip.Addr]Traffic, error) {
 	l, err := list(ctx, Config{Host8: host8}.Table())

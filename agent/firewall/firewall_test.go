@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -176,8 +177,19 @@ func (m machine) ensure(t *testing.T, leases map[netip.Addr]Egress) {
 }
 
 func (m machine) check(leases map[netip.Addr]Egress) (err error) {
-	m.host.do(func() { err = Check(context.Background(), Config{Host8: host8, Leases: leases}) })
+	m.host.do(func() { err = check(context.Background(), Config{Host8: host8, Leases: leases}) })
 	return err
+}
+
+// check reports what differs when the table is not exactly as cfg says, or a port of the bridge that reaches the others.
+// It changes nothing.
+func check(ctx context.Context, cfg Config) error {
+	if err := (&Keeper{}).verify(ctx, cfg); err != nil {
+		return err
+	}
+	return eachTogether(cfg.Bridge(), func(port netlink.Link) error {
+		return fmt.Errorf("%s may reach the other ports of %s", port.Attrs().Name, cfg.Bridge())
+	})
 }
 
 func TestWhatAContainerReaches(t *testing.T) {
@@ -372,7 +384,7 @@ func TestRefusesWhatIsNoConfig(t *testing.T) {
 		{Host8: host8, Leases: map[netip.Addr]Egress{one: "wide"}},
 		{Host8: host8, Leases: map[netip.Addr]Egress{netip.MustParseAddr("::1"): EgressFull}},
 	} {
-		if err := Check(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "validation") {
+		if err := check(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "validation") {
 			t.Errorf("%v: %v", cfg, err)
 		}
 	}

@@ -52,23 +52,6 @@ func (k *Keeper) Ensure(ctx context.Context, cfg Config) error {
 	return k.verify(ctx, cfg)
 }
 
-func (k *Keeper) check(ctx context.Context, cfg Config) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := k.verify(ctx, cfg); err != nil {
-		return err
-	}
-	port, err := together(cfg.Bridge())
-	if err != nil {
-		return fault.New(fault.Unavailable, "the firewall cannot be read: %v", err)
-	}
-	if port != "" {
-		return fault.New(fault.Unavailable, "the firewall is not as it should be: %s may reach the other ports of %s", port,
-			cfg.Bridge())
-	}
-	return nil
-}
-
 func (k *Keeper) verify(ctx context.Context, cfg Config) error {
 	_, have, want, err := k.compare(ctx, cfg)
 	if err != nil {

@@ -20,15 +20,6 @@ func separate(bridge string) error {
 	})
 }
 
-// together is a port that may exchange frames with others, "" when there is none.
-func together(bridge string) (name string, err error) {
-	err = eachTogether(bridge, func(port netlink.Link) error {
-		name = port.Attrs().Name
-		return nil
-	})
-	return name, err
-}
-
 // eachTogether calls f for the bridge's ports that are not kept from each other. No bridge has none.
 func eachTogether(bridge string, f func(netlink.Link) error) error {
 	b, err := netlink.LinkByName(bridge)

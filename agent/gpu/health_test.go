@@ -195,12 +195,3 @@ func TestStorm(t *testing.T) {
 		t.Errorf("%d strikes, %d events, %s", len(v.Strikes), events, v.State)
 	}
 }
-
-func TestEnergyUsed(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ before, after, want int64 }{{0, 0, 0}, {10, 25, 15}, {1000, 40, 40}, {7, 7, 0}} {
-		if got := EnergyUsed(c.before, c.after); got != c.want {
-			t.Errorf("from %d to %d: %d, want %d", c.before, c.after, got, c.want)
-		}
-	}
-}

@@ -159,7 +159,7 @@ func (m *Monitor) Sample(ctx context.Context, uuids ...string) (Batch, error) {
 }
 
 // EnergyMJ reads the energy counters of the named GPUs in millijoules since the driver was loaded. GPUs that do not
-// tell are left out. Add differences with EnergyUsed: a counter that went down was reset.
+// tell are left out. A counter that went down was reset.
 func (m *Monitor) EnergyMJ(ctx context.Context, uuids ...string) (map[string]int64, error) {
 	b, err := m.Sample(ctx, uuids...)
 	if err != nil {
@@ -172,14 +172,6 @@ func (m *Monitor) EnergyMJ(ctx context.Context, uuids ...string) (map[string]int
 		}
 	}
 	return energy, nil
-}
-
-// EnergyUsed is the millijoules used between two readings of one counter, counting from zero after a reset.
-func EnergyUsed(before, after int64) int64 {
-	if after < before {
-		return after
-	}
-	return after - before
 }
 
 // Requalify resets a quarantined GPU (which must be out of use) and, when it passes the check, makes it healthy. It

@@ -19,27 +19,9 @@ type Client struct{ socket string }
 // Dial returns a client of the guest whose socket is at path (leasefiles.Layout.HoldSocket). Nothing is connected yet.
 func Dial(path string) *Client { return &Client{path} }
 
-// Ping answers once the guest is up, with what it serves.
-func (c *Client) Ping(ctx context.Context) (agentapi.LeaseRef, error) {
-	a, err := c.call(ctx, Request{Op: "ping"})
-	if err != nil {
-		return agentapi.LeaseRef{}, err
-	}
-	return *a.Ref, nil
-}
-
-// Workload returns the init's report at once.
-func (c *Client) Workload(ctx context.Context) (Workload, error) {
-	return c.workload(ctx, Request{Op: "workload"})
-}
-
 // Next returns the init's report as soon as its state is another one than after.
 func (c *Client) Next(ctx context.Context, after State) (Workload, error) {
-	return c.workload(ctx, Request{Op: "workload", After: after, Wait: true})
-}
-
-func (c *Client) workload(ctx context.Context, q Request) (Workload, error) {
-	a, err := c.call(ctx, q)
+	a, err := c.call(ctx, Request{Op: "workload", After: after, Wait: true})
 	if err != nil {
 		return Workload{}, err
 	}

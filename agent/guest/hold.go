@@ -26,7 +26,7 @@ const (
 
 // Request is one line to the guest's socket, Reply its answer.
 type Request struct {
-	Op        string            `json:"op"` // ping, workload, preflight, stand_by, withdraw
+	Op        string            `json:"op"` // workload, preflight, stand_by, withdraw
 	After     State             `json:"after,omitempty"`
 	Wait      bool              `json:"wait,omitempty"`
 	Preflight *PreflightRequest `json:"preflight,omitempty"`
@@ -34,7 +34,6 @@ type Request struct {
 
 type Reply struct {
 	Error     string              `json:"error,omitempty"`
-	Ref       *agentapi.LeaseRef  `json:"ref,omitempty"`
 	Workload  *Workload           `json:"workload,omitempty"`
 	Preflight *agentapi.Preflight `json:"preflight,omitempty"`
 }
@@ -157,8 +156,6 @@ func (h *Holder) serveAgent(ctx context.Context, c net.Conn) {
 
 func (h *Holder) answer(ctx context.Context, q Request) (Reply, error) {
 	switch q.Op {
-	case "ping":
-		return Reply{Ref: &h.Ref}, nil
 	case "workload":
 		w, err := h.await(ctx, q)
 		return Reply{Workload: &w}, err

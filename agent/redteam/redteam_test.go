@@ -175,14 +175,14 @@ func (b *box) run(egress firewall.Egress, ramMB int64, command ...string) *node 
 	}
 	n := &node{box: b, dir: dir}
 	err := b.host.Inside(func() (err error) {
-		if err = firewall.Ensure(ctx, b.firewall()); err != nil {
+		if err = new(firewall.Keeper).Ensure(ctx, b.firewall()); err != nil {
 			return err
 		}
 		if n.guest, err = b.engine.EnsureGuest(ctx, spec, files); err != nil {
 			return err
 		}
 		b.leases[n.guest.IP] = egress
-		if err = firewall.Ensure(ctx, b.firewall()); err != nil {
+		if err = new(firewall.Keeper).Ensure(ctx, b.firewall()); err != nil {
 			return err
 		}
 		n.work, err = b.engine.EnsureWorkload(ctx, container.WorkloadSpec{

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,11 +50,6 @@ func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
 		return nil, err
 	}
 	return c.(*net.UnixConn), nil
-}
-
-// Absent reports whether a Dial failed because nobody listens there.
-func Absent(err error) bool {
-	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 func inFolder(path string, f func(short string) error) error {

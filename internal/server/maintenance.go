@@ -7,6 +7,7 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/serve/hostlink"
 )
 
 // Migrate brings the schema of cfg's database to this version.
@@ -41,4 +42,14 @@ func withDatabase(ctx context.Context, cfg Config, f func(*db.DB) error) error {
 	}
 	defer d.Close()
 	return f(d)
+}
+
+// NATSConfig returns what an external NATS cluster includes in its configuration to serve this platform; see
+// hostlink.NATSConfig.
+func NATSConfig(cfg Config) (string, error) {
+	secret, err := cfg.linkSecret()
+	if err != nil {
+		return "", err
+	}
+	return hostlink.NATSConfig(secret)
 }

@@ -58,6 +58,9 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
+// noState is never a workload's: waiting for another state than this one returns at once.
+const noState guest.State = "none"
+
 func (n *node) hold(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -67,9 +70,9 @@ func (n *node) hold(t *testing.T) {
 	n.stop = sync.OnceFunc(func() { cancel(); <-done })
 	t.Cleanup(n.stop)
 	for {
-		if ref, err := n.client.Ping(t.Context()); err == nil {
-			if ref != n.ref {
-				t.Fatalf("the guest serves %s", ref)
+		if w, err := n.client.Next(t.Context(), noState); err == nil {
+			if w.LeaseRef != n.ref && w.State != "" {
+				t.Fatalf("the guest serves %s", w.LeaseRef)
 			}
 			return
 		}

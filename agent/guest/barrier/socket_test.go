@@ -73,7 +73,7 @@ func TestWhoInAWorkloadIsHeard(t *testing.T) {
 			c.Close()
 		}
 	}
-	if w, err := n.client.Workload(t.Context()); err != nil || w.State != guest.StateAtBarrier {
+	if w, err := n.client.Next(t.Context(), noState); err != nil || w.State != guest.StateAtBarrier {
 		t.Errorf("before the init's connection ends: %+v, %v", w, err)
 	}
 	init.Close()

@@ -170,7 +170,7 @@ func newNode(t *testing.T, rank int, image, binary string) *node {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
-		if _, err := n.client.Ping(ctx); err == nil {
+		if _, err := n.client.Next(ctx, "none"); err == nil {
 			break
 		} else if ctx.Err() != nil {
 			t.Fatalf("the guest does not come up: %v\n%s", err, docker(t, "logs", n.guest))
