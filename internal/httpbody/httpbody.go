@@ -3,9 +3,14 @@
 // net/http reads a body only when a handler asks for it, but then without a limit: http.Request.FormValue parses a
 // multipart body and writes its files to the temporary directory, and a client that stops sending holds its handler for
 // ever. Every listener of a server puts Limit around its handlers, so that no handler has to remember it.
+//
+// A server that closes a connection with unread bytes resets it, and the client's system then discards an answer that
+// its program has not read yet. Many clients read nothing before they have sent the whole body. Limit therefore reads
+// and discards a bounded rest of each body that its handler left unread.
 package httpbody
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -13,6 +18,13 @@ import (
 
 // DefaultTimeout is how long a client may take to send a whole body.
 const DefaultTimeout = 30 * time.Second
+
+// What is left of a body when its request has been answered is read for at most drainTimeout, and at most
+// drainFactor × maxBytes of it: a client that sends twice what it may reads why it was refused.
+const (
+	drainTimeout = 2 * time.Second
+	drainFactor  = 2
+)
 
 // Limit answers 413 to a request whose body is larger than maxBytes, 400 to one that has a body where HTTP gives it no
 // meaning (GET, HEAD), and fails reads that go on for longer than timeout. A body without a declared length is cut at
@@ -23,6 +35,7 @@ func Limit(next http.Handler, maxBytes int64, timeout time.Duration) http.Handle
 			next.ServeHTTP(w, r)
 			return
 		}
+		sent := r.Body
 		ctl := http.NewResponseController(w)
 		_ = ctl.SetReadDeadline(time.Now().Add(timeout)) // not supported by test recorders
 		switch {
@@ -31,10 +44,29 @@ func Limit(next http.Handler, maxBytes int64, timeout time.Duration) http.Handle
 		case r.ContentLength > maxBytes:
 			refuse(w, http.StatusRequestEntityTooLarge, "the request's body is too large")
 		default:
-			r.Body = &body{ReadCloser: http.MaxBytesReader(w, r.Body, maxBytes), deadline: ctl.SetReadDeadline}
+			b := &body{ReadCloser: http.MaxBytesReader(w, sent, maxBytes), deadline: ctl.SetReadDeadline}
+			r.Body = b
 			next.ServeHTTP(w, r)
+			r.Body = sent // net/http decides by its own type how to close the connection
+			if b.ended {
+				return
+			}
 		}
+		drain(ctl, r, drainFactor*maxBytes)
 	})
+}
+
+// drain reads and discards what the client still sends, at most n bytes.
+func drain(ctl *http.ResponseController, r *http.Request, n int64) {
+	if r.Header.Get("Expect") != "" {
+		return // the client waits to be asked for the body, and reading would ask for it
+	}
+	if ctl.SetReadDeadline(time.Now().Add(drainTimeout)) != nil {
+		return // no connection: a test recorder
+	}
+	if _, err := io.CopyN(io.Discard, r.Body, n); errors.Is(err, io.EOF) {
+		_ = ctl.SetReadDeadline(time.Time{})
+	}
 }
 
 // LimitIdle lets bodies of any size through, for handlers that pass them on without storing them. A read that waits
@@ -54,10 +86,11 @@ func has(r *http.Request) bool {
 	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
 }
 
-// refuse answers and closes the connection, so that the server does not read what is left of the body.
+// refuse answers at once, and has the connection closed when the handler returns.
 func refuse(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Connection", "close")
 	http.Error(w, text, status)
+	_ = http.NewResponseController(w).Flush() // not supported by test recorders
 }
 
 // body moves the connection's read deadline along with its reads. After the last one the deadline is lifted: the
@@ -66,6 +99,7 @@ type body struct {
 	io.ReadCloser
 	deadline func(time.Time) error
 	idle     time.Duration // 0: the deadline stays where it was set
+	ended    bool          // it was read to its end
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -74,6 +108,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
+		b.ended = true
 		_ = b.deadline(time.Time{})
 	}
 	return n, err

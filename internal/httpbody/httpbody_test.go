@@ -142,3 +142,86 @@ func TestPassedOnBodiesMayBeLargeButNotIdle(t *testing.T) {
 	}
 	_, _ = bufio.NewReader(c).ReadString('\n')
 }
+
+// smallBuffers gives connections small receive buffers, so that what the server does not read stays with the client.
+type smallBuffers struct{ net.Listener }
+
+func (l smallBuffers) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if t, ok := c.(*net.TCPConn); ok {
+		_ = t.SetReadBuffer(32 << 10)
+	}
+	return c, err
+}
+
+// A client that sends its whole body before it reads the answer, as most do, reads why the body was refused.
+func TestRefusedBodyIsAnswered(t *testing.T) {
+	t.Parallel()
+	const limit = 2 << 20
+	for _, tc := range []struct {
+		name, header string
+		size         int
+		reads        int64 // by the handler, before it answers 413
+	}{
+		{"declared length", fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", 2*limit), 2 * limit, 0},
+		{"chunked", fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n", 2*limit),
+			2 * limit, 4 * limit},
+		{"the handler's own limit", fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", limit), limit,
+			64 << 10},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			srv := httptest.NewUnstartedServer(httpbody.Limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.CopyN(io.Discard, r.Body, tc.reads)
+				http.Error(w, "too large", http.StatusRequestEntityTooLarge)
+			}), limit, patience))
+			srv.Listener = smallBuffers{srv.Listener}
+			srv.Start()
+			defer srv.Close()
+			c, err := net.Dial("tcp", srv.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_ = c.(*net.TCPConn).SetWriteBuffer(32 << 10)
+			if _, err := c.Write(append([]byte(tc.header), make([]byte, tc.size)...)); err != nil {
+				t.Fatalf("send the body: %v", err)
+			}
+			if strings.Contains(tc.header, "chunked") {
+				fmt.Fprint(c, "\r\n0\r\n\r\n")
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Fatalf("read the answer: %v", err)
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != http.StatusRequestEntityTooLarge {
+				t.Errorf("%s, want 413", resp.Status)
+			}
+		})
+	}
+}
+
+// A client that never stops sending is cut off.
+func TestEndlessBodyIsCut(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(httpbody.Limit(http.NotFoundHandler(), 1<<20, patience))
+	defer srv.Close()
+	c, err := net.Dial("tcp", srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000000\r\n\r\n")
+	piece := make([]byte, 1<<20)
+	for n := 0; err == nil; n++ {
+		if n > 1000 {
+			t.Fatal("the server goes on reading")
+		}
+		_, err = c.Write(piece)
+	}
+	if os.IsTimeout(err) {
+		t.Error("the server neither reads nor closes the connection")
+	}
+}
