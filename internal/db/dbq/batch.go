@@ -1223,7 +1223,7 @@ func (b *HostForReportBatchResults) Close() error {
 
 const hostLeases = `-- name: HostLeases :batchmany
 SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
-       c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, h.revision, h.capped_until,
+       c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, c.image_digest, h.revision, h.capped_until,
        EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND (m.exit_code <> 0 OR m.reason = 'preflight_failed')) AS in_doubt,
        coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept
 FROM lease l
@@ -1259,6 +1259,7 @@ type HostLeasesRow struct {
 	GoAt         *time.Time
 	StopAt       *time.Time
 	NodeCount    int32
+	ImageDigest  string
 	Revision     int64
 	CappedUntil  *time.Time
 	InDoubt      bool
@@ -1344,6 +1345,7 @@ func (b *HostLeasesBatchResults) Query(f func(int, []HostLeasesRow, error)) {
 					&i.GoAt,
 					&i.StopAt,
 					&i.NodeCount,
+					&i.ImageDigest,
 					&i.Revision,
 					&i.CappedUntil,
 					&i.InDoubt,

@@ -86,7 +86,7 @@ SELECT id, uuid, model FROM gpu WHERE id = ANY (@ids::uuid[]);
 -- What this host may speak of: its leases that are not gone, and those it names itself (kept logs outlive a lease).
 -- One snapshot, so that revision is the one these rows belong to.
 SELECT sqlc.embed(n), sqlc.embed(s), l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
-       c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, h.revision, h.capped_until,
+       c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, c.image_digest, h.revision, h.capped_until,
        EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND (m.exit_code <> 0 OR m.reason = 'preflight_failed')) AS in_doubt,
        coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept
 FROM lease l

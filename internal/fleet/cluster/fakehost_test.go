@@ -98,7 +98,7 @@ func (h *fakeHost) send(ctx context.Context, c int, s agentapi.Sync) error {
 		}
 		h.journal, h.kept = h.kept, nil
 	}
-	if err := clusters.Observe(ctx, h.id, s, rep.Gone); err != nil {
+	if err := clusters.ApplyReport(ctx, h.id, s, rep.Gone); err != nil {
 		return fmt.Errorf("observe: %w", err)
 	}
 	var d agentapi.Desired

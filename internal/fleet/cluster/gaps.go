@@ -48,7 +48,7 @@ type rankGap struct {
 
 // gaps are the times without attestation that end with this report.
 func (h leaseReport) gaps(boot string, lostAfter time.Duration) (out []rankGap) {
-	good, st := h.goodMS(boot), h.row.NodeStatus
+	good, st := h.goodMS, h.row.NodeStatus
 	if good == 0 && h.now != nil && h.now.ExitCode != nil && h.row.Node.StartedAt != nil {
 		good = h.exit.UnixMilli() // an exit says that the command ran until then, and no more than a good report would
 	}

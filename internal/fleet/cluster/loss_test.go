@@ -285,7 +285,7 @@ func TestReportsThatComeLateTwiceOrFromElsewhere(t *testing.T) {
 	slices.Reverse(old)
 	for range 2 {
 		for _, s := range old {
-			w.must(w.clusters[0].Observe(w.ctx, h.id, s, nil))
+			w.must(w.clusters[0].ApplyReport(w.ctx, h.id, s, nil))
 		}
 	}
 	// A report of the other host's lease, and of an epoch that never was.
@@ -297,16 +297,16 @@ func TestReportsThatComeLateTwiceOrFromElsewhere(t *testing.T) {
 		State:    agentapi.NodeFailed,
 		Reason:   agentapi.ReasonGPUFailed,
 	}}
-	w.must(w.clusters[0].Observe(w.ctx, h.id, foreign, nil))
+	w.must(w.clusters[0].ApplyReport(w.ctx, h.id, foreign, nil))
 	ahead := h.last
 	ahead.BootMS += 2
 	ahead.Leases = slices.Clone(h.last.Leases)
 	ahead.Leases[0].Epoch, ahead.Leases[0].State, ahead.Leases[0].Reason = 2, agentapi.NodeFailed, agentapi.ReasonGPUFailed
-	w.must(w.clusters[0].Observe(w.ctx, h.id, ahead, nil))
+	w.must(w.clusters[0].ApplyReport(w.ctx, h.id, ahead, nil))
 	garbage := h.last
 	garbage.BootMS += 3
 	garbage.Leases = []agentapi.LeaseStatus{{LeaseRef: agentapi.LeaseRef{Lease: "ls_\x00nonsense"}}, {}}
-	w.must(w.clusters[0].Observe(w.ctx, h.id, garbage, nil))
+	w.must(w.clusters[0].ApplyReport(w.ctx, h.id, garbage, nil))
 	if got := w.get(c); got.State != cluster.Running || !got.Billing || events() != before {
 		t.Fatalf("changed to %s; %d events, were %d", got.State, events(), before)
 	}
@@ -316,7 +316,7 @@ func TestReportsThatComeLateTwiceOrFromElsewhere(t *testing.T) {
 	late.BootMS = h.bootMS()
 	late.Leases = slices.Clone(h.last.Leases)
 	late.Leases[0].State, late.Leases[0].Reason, late.Leases[0].Good = agentapi.NodeFailed, agentapi.ReasonGPUFailed, false
-	w.must(w.clusters[0].Observe(w.ctx, h.id, late, nil))
+	w.must(w.clusters[0].ApplyReport(w.ctx, h.id, late, nil))
 	c = w.rounds(c, "running again", in(cluster.Running))
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
 	w.rounds(c, "released", in(cluster.Released))
@@ -326,7 +326,7 @@ func TestReportsThatComeLateTwiceOrFromElsewhere(t *testing.T) {
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c2.ID)))
 	stale := h2.last
 	stale.BootMS, stale.Full, stale.Leases = h2.bootMS(), true, nil
-	w.must(w.clusters[0].Observe(w.ctx, h2.id, stale, nil))
+	w.must(w.clusters[0].ApplyReport(w.ctx, h2.id, stale, nil))
 	var claimed int
 	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL").Scan(&claimed))
 	if claimed != 2 {

@@ -1,248 +1,267 @@
 package cluster
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/billing/fairness"
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
 )
 
-// Pure readings of what a host says of a lease.
-
-// leaseReport is one lease of a host and what the present report says of it.
-type leaseReport struct {
-	row  dbq.HostLeasesRow
-	now  *agentapi.LeaseStatus // of the lease's current epoch; nil when it is not in the report
-	kept []int32               // epochs whose log waits on the host
-	gone bool                  // nothing is left, said in knowledge of the lease's end
-	at   time.Time             // the report's moment on PostgreSQL's clock
-	from time.Time             // when the command began, on the same clock; by no more than ahead after at
-	exit time.Time             // when it ended; not after at
-	good time.Time             // since when it has been well without interruption; zero: not told
-	// down are the ranks that it does not hear, in ascending order, and downFrom since when, unix ms.
-	down     []int32
-	downFrom []int64
-}
-
-// read sorts out what a report says of one lease. A report that is older than the last one says nothing.
-func read(row dbq.HostLeasesRow, s agentapi.Sync, clock dbq.ReportClockRow, at time.Time) (h leaseReport, late bool) {
-	h = leaseReport{row: row, at: at, kept: []int32{}}
-	own := row.Node.LeaseID == row.LeaseID // else the rank went on elsewhere, and its status is the other host's
-	if st := row.NodeStatus; own && (st.BootID == s.BootID && s.BootMS < st.BootMs || st.BootID != s.BootID &&
-		at.Before(st.ReportedAt)) {
-		return h, true
+// ApplyReport applies what a host reports of its leases. Leases of other hosts and unknown epochs are logged and left
+// out; reports that come late or twice change nothing. Most reports only store that a node is well, which takes no lock;
+// what changes a cluster is applied in one transaction per cluster. gone are ended leases whose claims ended with this
+// report (host.Report.Gone). Ingest the report's segments first: a cluster of which nothing is left is settled. After an
+// error the report must be sent again.
+func (c *Clusters) ApplyReport(ctx context.Context, hostID id.Host, s agentapi.Sync, gone []id.Lease) error {
+	clock, rows, err := c.leasesOf(ctx, hostID, s, gone)
+	if err != nil {
+		return fmt.Errorf("clock and leases of %s: %w", hostID, err)
 	}
-	listed := false
-	for i := range s.Leases {
-		l := &s.Leases[i]
-		if l.Lease != row.LeaseID.String() {
+	c.logForeign(hostID, s, rows)
+	at := reportMoment(clock, s)
+	var all []leaseReport
+	locked := map[id.Cluster][]leaseReport{}
+	for _, row := range rows {
+		r, late := readLease(row, s, clock, at, gone)
+		if late {
 			continue
 		}
-		if l.LogKept {
-			h.kept = append(h.kept, int32(l.Epoch))
-		}
-		listed = listed || !l.Gone
-		if l.Epoch == int(row.LeaseEpoch) {
-			h.now, h.from, h.exit = l, moment(clock, at, at.Add(ahead), l.StartBootMS), moment(clock, at, at, l.ExitBootMS)
-			if l.GoodSinceBootMS > 0 {
-				h.good = moment(clock, at, at, l.GoodSinceBootMS)
-			}
-			h.down, h.downFrom = silentPeers(row, *l, clock, at)
+		all = append(all, r)
+		if r.needsLock() {
+			locked[row.Node.ClusterID] = append(locked[row.Node.ClusterID], r)
 		}
 	}
-	slices.Sort(h.kept)
-	// The report's revision is at least the one that took the lease away: it cannot be about to start it.
-	informed := row.LeaseEndedAt != nil && s.Revision >= row.Revision
-	saidGone := h.now != nil && h.now.Gone
-	h.gone = row.LeaseGoneAt == nil && informed && !listed && (s.Full || saidGone)
-	return h, false
-}
-
-// silentPeers are the ranks that a report says are not heard, in ascending order, and since when, unix ms: since the
-// last byte by the host's word, but by no more than it takes to notice before the first report that says so.
-func silentPeers(row dbq.HostLeasesRow, l agentapi.LeaseStatus, clock dbq.ReportClockRow,
-	at time.Time) (down []int32, from []int64) {
-	down = ranks(l.PeersDown)
-	st := row.NodeStatus
-	for _, r := range down {
-		i := slices.Index(st.PeersDown, r)
-		switch {
-		case i >= 0 && st.Epoch == row.LeaseEpoch && len(st.PeersFromMs) == len(st.PeersDown):
-			from = append(from, st.PeersFromMs[i])
-			continue
-		case i >= 0 && st.Epoch == row.LeaseEpoch && st.PeersSinceMs != nil: // written by a server of before
-			from = append(from, *st.PeersSinceMs)
-			continue
-		}
-		since := at
-		for _, p := range l.PeersDownSince {
-			if p.Rank == int(r) {
-				since = latest(moment(clock, at, at, p.SinceBootMS), at.Add(-noticedLate))
-			}
-		}
-		from = append(from, since.UnixMilli())
+	if err := c.saveStatuses(ctx, s, at, all); err != nil {
+		return err
 	}
-	return down, from
+	if clock.LogsWait && s.Full {
+		if err := c.forgetLogs(ctx, hostID, s); err != nil {
+			return err
+		}
+	}
+	for _, cl := range order(locked) {
+		err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			return c.alter(ctx, tx, cl, func(_ context.Context, x *change) error {
+				for _, r := range locked[cl] {
+					x.applyReport(r)
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			return fmt.Errorf("report of %s on %s: %w", hostID, cl, err)
+		}
+	}
+	return nil
 }
 
-// noticedLate is how long before a report that says so a silence may have begun.
-const noticedLate = fairness.PeerSilence + fairness.ClockSlack
+// leasesOf reads the clocks that a report is read by, and after them the leases of the host that it may name. Only the
+// host's own leases are among them: this is the one place that decides whose a reported lease is.
+func (c *Clusters) leasesOf(ctx context.Context, hostID id.Host, s agentapi.Sync,
+	gone []id.Lease) (clock dbq.ReportClockRow, rows []dbq.HostLeasesRow, err error) {
+	p := db.NewPipe(c.db.Q)
+	askClock := p.Q.ReportClock(ctx, []dbq.ReportClockParams{{HostID: hostID, BootID: s.BootID}})
+	askLeases := p.Q.HostLeases(ctx, []dbq.HostLeasesParams{{HostID: hostID, Named: uuids(append(named(s), gone...)...)}})
+	p.Send(ctx)
+	askClock.QueryRow(db.Keep(p, &clock))
+	askLeases.Query(db.Keep(p, &rows))
+	return clock, rows, p.Close()
+}
 
-// ahead is by how much a host's clock may be ahead of ours: its anchor is late by as long as the message was under way
-// that brought it, and a report that was quicker tells of a start that has yet to come. The window opens there all the
-// same: that is where the segments begin.
-const ahead = 2 * time.Second
+// forgetLogs removes kept logs that a full report no longer shows.
+func (c *Clusters) forgetLogs(ctx context.Context, hostID id.Host, s agentapi.Sync) error {
+	if err := c.db.Q.ForgetLogs(ctx, hostID, uuids(named(s)...)); err != nil {
+		return fmt.Errorf("kept logs of %s: %w", hostID, err)
+	}
+	if err := c.db.Q.ForgetLostLogs(ctx, hostID, uuids(named(s)...)); err != nil {
+		return fmt.Errorf("kept logs of lost leases on %s: %w", hostID, err)
+	}
+	return nil
+}
 
-// moment is when something happened that a report of the moment at tells by its boot's clock, through the anchor that
-// its segments are told by too, but not after limit; at, when it does not tell.
-func moment(clock dbq.ReportClockRow, at, limit time.Time, boot int64) time.Time {
-	if boot <= 0 || clock.ServerMs == 0 {
+// reportMoment is when the report was made, on PostgreSQL's clock. It is computed from the newest time anchor of the
+// host's boot, so that a delayed report proves nothing later than it could know. Without an anchor it is now.
+func reportMoment(r dbq.ReportClockRow, s agentapi.Sync) time.Time {
+	if r.ServerMs == 0 {
+		return r.Now
+	}
+	a := agentapi.Anchor{BootMS: r.BootMs, ServerMS: r.ServerMs}
+	if at := time.UnixMilli(a.At(s.BootMS)).UTC(); at.Before(r.Now) {
 		return at
 	}
-	a := agentapi.Anchor{BootMS: clock.BootMs, ServerMS: clock.ServerMs}
-	if t := time.UnixMilli(a.At(boot)).UTC(); !t.After(limit) {
-		return t
-	}
-	return at
+	return r.Now
 }
 
-// goodMS is the moment through which this report proves the node well, 0 when it proves nothing.
-func (h leaseReport) goodMS(boot string) int64 {
-	good := false
-	switch {
-	case h.row.LeaseEndedAt == nil:
-		good = h.now != nil && h.now.Started && h.now.Good
-	case h.row.StopAt != nil && h.now != nil:
-		// We asked it to stop and it did: it was up until then.
-		good = h.now.Good || obeyed(h.now.Reason)
-	case h.row.StopAt != nil:
-		good = h.gone && h.row.NodeStatus.BootID == boot
-	}
-	if !good {
-		return 0
-	}
-	return h.at.UnixMilli()
-}
-
-func obeyed(reason string) bool {
-	switch Reason(reason) {
-	case ReasonNone, ReasonExited, ReasonRunUntil, ReasonSuperseded:
-		return true
-	}
-	return false
-}
-
-// unwell reports whether a status says that something is wrong with a node that has started. One that has ended as it
-// should is not well any more either, but nothing is wrong: it must not pass for lost while its end is being heard.
-func unwell(st agentapi.LeaseStatus) bool {
-	ended := st.ExitCode != nil || ((st.State == agentapi.NodeStopping || st.State == agentapi.NodeStopped) &&
-		obeyed(st.Reason))
-	return !st.Good && !ended
-}
-
-// troubleOf is what a host says is wrong with a node that is not well, one of the reasons that are a host's fault.
-func troubleOf(st agentapi.LeaseStatus) (Reason, string) {
-	r := Reason(st.Trouble)
-	if !unwell(st) || !slices.Contains(hostFaults, r) {
-		return ReasonNone, ""
-	}
-	return r, clip(st.TroubleDetail, 500)
-}
-
-// differs reports whether a host tells of other trouble than before.
-func differs(now agentapi.LeaseStatus, before dbq.NodeStatus) bool {
-	r, _ := troubleOf(now)
-	return string(r) != before.Trouble
-}
-
-// matters reports whether the report changes anything that is decided under the cluster's lock. Most do not: they only
-// say that all is still well.
-func (h leaseReport) matters(goodMS int64) bool {
-	n, st := h.row.Node, h.row.NodeStatus
-	switch {
-	case h.row.LeaseGoneAt != nil:
-		return false
-	case h.gone:
-		return true
-	case h.row.Node.LeaseID != h.row.LeaseID:
-		return false
-	case h.row.LeaseEndedAt != nil:
-		stop := h.row.StopAt
-		return stop != nil && st.LastGoodMs < stop.UnixMilli() && goodMS >= stop.UnixMilli()
-	case h.now == nil:
-		return false
-	}
-	e, _, _ := nodeEvent(*h.now, int(h.row.NodeCount))
-	_, moves := NextNode(NodeState(n.State), e)
-	return moves || h.row.InDoubt ||
-		(h.now.WGKey != "" && (h.now.WGKey != n.WgKey || !slices.Equal(h.now.Endpoints, n.Endpoints))) ||
-		(h.now.StartsAgain && h.now.WGKey == "" && n.WgKey != "") ||
-		(h.now.Preflight != nil && len(n.Preflight) <= len("{}")) ||
-		(h.now.Started && n.StartedAt == nil) ||
-		(h.now.ExitCode != nil && n.ExitCode == nil) ||
-		(h.now.OwnerMB > 0 && !n.OwnerUseTold) ||
-		newlyCapped(h.row.CappedUntil, n.CapTold, h.at) ||
-		(n.StartedAt != nil && (unwell(*h.now) == st.Good || differs(*h.now, st) || !slices.Equal(h.down, st.PeersDown))) ||
-		(NodeState(n.State) == NodeLost && goodMS > 0)
-}
-
-// nodeEvent is what a status means to the node's table, with reason and detail. A status that says nothing new has no
-// event.
-func nodeEvent(st agentapi.LeaseStatus, nodes int) (NodeEvent, Reason, string) {
-	detail := clip(st.Detail, 500)
-	switch st.State {
-	case agentapi.NodePulling:
-		return NodeReportsPulling, ReasonNone, ""
-	case agentapi.NodeStarting:
-		return NodeReportsStarting, ReasonNone, ""
-	case agentapi.NodeJoining:
-		return NodeReportsJoining, ReasonNone, ""
-	case agentapi.NodeReady:
-		switch {
-		case st.Started:
-			return NodeReportsReady, ReasonNone, ""
-		case st.Preflight != nil && !st.Preflight.OK:
-			return NodeReportsFailed, ReasonPreflightFailed, clip(st.Preflight.Detail, 500)
-		case !st.AtBarrier || (nodes > 1 && st.Preflight == nil):
-			return NodeReportsJoining, ReasonNone, "" // ready means measured and at the barrier
-		}
-		return NodeReportsReady, ReasonNone, ""
-	case agentapi.NodeFailed:
-		return NodeReportsFailed, known(st.Reason), detail
-	case agentapi.NodeStopped:
-		switch {
-		case st.ExitCode != nil && (st.Reason == "" || st.Reason == agentapi.ReasonExited):
-			return NodeReportsExited, ReasonExited, detail
-		case obeyed(st.Reason):
-			return NodeReportsStopped, Reason(st.Reason), detail
-		}
-		return NodeReportsFailed, known(st.Reason), detail
-	}
-	return "", ReasonNone, ""
-}
-
-// knownPaths are the well-formed of what a host says of its paths.
-func knownPaths(in []agentapi.PeerPath, nodes int) []agentapi.PeerPath {
-	out := []agentapi.PeerPath{}
-	for _, p := range in {
-		known := p.Path == "lan" || p.Path == "direct" || p.Path == "punched" || p.Path == "relay"
-		if known && p.Rank >= 0 && p.Rank < nodes && p.MTU >= 0 && p.MTU < 1<<16 && len(out) < nodes {
-			out = append(out, p)
+// named are the leases that a report names.
+func named(s agentapi.Sync) []id.Lease {
+	var out []id.Lease
+	for _, l := range s.Leases {
+		if v, err := id.Parse[id.Lease](l.Lease); err == nil {
+			out = append(out, v)
 		}
 	}
 	return out
 }
 
-// ranks are well-formed rank numbers, sorted.
-func ranks(in []int) []int32 {
-	out := []int32{}
-	for _, r := range in {
-		if r >= 0 && r < 1<<16 {
-			out = append(out, int32(r))
+// logForeign logs what a report names and is not the host's: leftovers of another life of the machine, or a lie.
+func (c *Clusters) logForeign(hostID id.Host, s agentapi.Sync, rows []dbq.HostLeasesRow) {
+	for _, l := range s.Leases {
+		own := slices.IndexFunc(rows, func(r dbq.HostLeasesRow) bool { return r.LeaseID.String() == l.Lease })
+		switch {
+		case own < 0:
+			c.log.Warn("a host reports a lease that is not its own: left out", "host", hostID, "lease", clip(l.Lease, 64),
+				"state", l.State)
+		case l.Epoch > int(rows[own].LeaseEpoch):
+			c.log.Warn("a host reports an epoch that never was: left out", "host", hostID, "lease", l.Lease, "epoch", l.Epoch)
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+}
+
+// saveStatuses stores the last report of each node, and notifies pages whose progress changed.
+func (c *Clusters) saveStatuses(ctx context.Context, s agentapi.Sync, at time.Time, all []leaseReport) error {
+	p := dbq.SaveNodeStatusesParams{BootID: s.BootID, BootMs: s.BootMS, ReportedAt: at}
+	changed := map[id.Cluster]bool{}
+	for _, r := range all {
+		if !slices.Equal(r.kept, r.row.LogsKept) {
+			if err := c.saveLogsKept(ctx, r); err != nil {
+				return fmt.Errorf("kept logs of %s: %w", r.row.Node.ID, err)
+			}
+		}
+		if r.row.LeaseGoneAt != nil || (r.now == nil && !r.gone) || r.row.Node.LeaseID != r.row.LeaseID {
+			continue
+		}
+		moved, err := r.appendStatus(&p)
+		if err != nil {
+			return err
+		}
+		if moved {
+			changed[r.row.Node.ClusterID] = true
+		}
+	}
+	if len(p.Nodes) == 0 {
+		return nil
+	}
+	if err := c.saveGaps(ctx, s, at, all); err != nil {
+		return err
+	}
+	if err := c.db.Q.SaveNodeStatuses(ctx, p); err != nil {
+		return fmt.Errorf("store node statuses: %w", err)
+	}
+	for cl := range changed {
+		c.bus.Changed(bus.TopicCluster(cl))
+	}
+	return nil
+}
+
+// appendStatus adds the node's status to p. moved reports whether its progress or its paths changed.
+func (r leaseReport) appendStatus(p *dbq.SaveNodeStatusesParams) (moved bool, err error) {
+	var st agentapi.LeaseStatus
+	if r.now != nil {
+		st = *r.now
+	}
+	progress, err := json.Marshal(tidy(st.Progress))
+	if err != nil {
+		return false, err
+	}
+	paths, err := json.Marshal(knownPaths(st.Paths, int(r.row.NodeCount)))
+	if err != nil {
+		return false, err
+	}
+	trouble, why := troubleOf(st)
+	p.Nodes = append(p.Nodes, uuids(r.row.Node.ID)...)
+	p.Epochs = append(p.Epochs, r.row.LeaseEpoch)
+	p.GoodMs = append(p.GoodMs, r.goodMS)
+	p.Good = append(p.Good, !unwell(st))
+	p.Troubles = append(p.Troubles, string(trouble))
+	p.TroubleDetails = append(p.TroubleDetails, why)
+	p.PeersDown = append(p.PeersDown, arrayLiteral(r.down))
+	p.PeersFromMs = append(p.PeersFromMs, arrayLiteral(r.downFrom))
+	p.Progress = append(p.Progress, string(progress))
+	p.Paths = append(p.Paths, string(paths))
+	return !sameJSON(progress, r.row.NodeStatus.Progress) || !sameJSON(paths, r.row.NodeStatus.Paths), nil
+}
+
+// saveLogsKept stores of which epochs a host has the log of a lease, also when the lease's rank moved to another host.
+func (c *Clusters) saveLogsKept(ctx context.Context, r leaseReport) error {
+	if r.row.Node.LeaseID != r.row.LeaseID {
+		return c.db.Q.SaveLostLogsKept(ctx, r.kept, r.row.LeaseID)
+	}
+	return c.db.Q.SaveLogsKept(ctx, r.kept, r.row.Node.ID)
+}
+
+// part frees a node's GPUs: nothing of the node is left on its host, or the host was given up.
+func (x *change) part(n *node) {
+	n.gone = &x.now
+	x.freed = append(x.freed, n)
+	x.step(n, NodeGone, ReasonNone, "")
+	x.book(func(ctx context.Context) error { return metering.LeaseGone(ctx, x.tx, n.LeaseID) })
+}
+
+// partLost is part for a lease whose rank moved to another host.
+func (x *change) partLost(l id.Lease) {
+	i := slices.IndexFunc(x.lost, func(r dbq.LostLeasesRow) bool { return r.LostLease == l })
+	if i < 0 {
+		return
+	}
+	x.freed = append(x.freed, &node{Node: dbq.Node{LeaseID: l, HostID: x.lost[i].LostHost}})
+	x.lost = slices.Delete(x.lost, i, i+1)
+	x.book(func(ctx context.Context) error { return metering.LeaseGone(ctx, x.tx, l) })
+}
+
+const maxEndpoints = 8
+
+// endpoints limits the addresses that a host gives to its peers.
+func endpoints(in []string) []string {
+	out := []string{}
+	for _, e := range in {
+		if len(e) > 0 && len(e) <= 128 && len(out) < maxEndpoints {
+			out = append(out, clip(e, 128))
+		}
+	}
+	return out
+}
+
+// tidy limits what a host reports about progress.
+func tidy(p agentapi.Progress) agentapi.Progress {
+	p.Step, p.WaitingFor = clip(p.Step, 40), clip(p.WaitingFor, 200)
+	p.Layers = slices.Clone(p.Layers[:min(len(p.Layers), 64)])
+	for i := range p.Layers {
+		p.Layers[i].Digest = clip(p.Layers[i].Digest, 80)
+	}
+	return p
+}
+
+// sameJSON reports whether two documents hold the same values: PostgreSQL returns jsonb in a layout of its own.
+func sameJSON(a, b []byte) bool {
+	var x, y any
+	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
+		return bytes.Equal(a, b)
+	}
+	return reflect.DeepEqual(x, y)
+}
+
+// arrayLiteral is PostgreSQL's text form of an integer array.
+func arrayLiteral[T int32 | int64](v []T) string {
+	return "{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(v), " ", ","), "[]") + "}"
+}
+
+// order returns the clusters in the order in which they are locked.
+func order[V any](m map[id.Cluster]V) []id.Cluster {
+	out := make([]id.Cluster, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.SortFunc(out, id.Cluster.Compare)
+	return out
 }

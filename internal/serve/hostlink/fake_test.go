@@ -39,7 +39,7 @@ type fakeWorld struct {
 	ingestErr  error
 }
 
-func (w *fakeWorld) Observe(_ context.Context, _ id.Host, s agentapi.Sync, gone []id.Lease) error {
+func (w *fakeWorld) ApplyReport(_ context.Context, _ id.Host, s agentapi.Sync, gone []id.Lease) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.observed, w.gone = append(w.observed, s), append(w.gone, gone...)

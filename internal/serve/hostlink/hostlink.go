@@ -34,9 +34,9 @@ import (
 
 // Clusters is what hostlink needs of package cluster.
 type Clusters interface {
-	// Observe takes in what a host says of its leases. All leases in s.Leases are the host's own. gone are ended
-	// leases of which the host's full report shows that nothing is left.
-	Observe(ctx context.Context, host id.Host, s agentapi.Sync, gone []id.Lease) error
+	// ApplyReport applies what a host reports of its leases; it leaves out leases that are not the host's. gone are
+	// ended leases of which the host's full report shows that nothing is left.
+	ApplyReport(ctx context.Context, host id.Host, s agentapi.Sync, gone []id.Lease) error
 	// Desired is everything the host should run now.
 	Desired(ctx context.Context, tx *db.Tx, host id.Host) (agentapi.Desired, error)
 	// RenewRelays puts into extensions what opens the relays for as long as they say.

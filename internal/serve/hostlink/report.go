@@ -126,7 +126,7 @@ func (l *Link) takeStatus(ctx context.Context, h id.Host, s agentapi.Sync, r *ag
 		}
 	}
 	if s.Full || len(own.Leases) > 0 || len(report.Gone) > 0 {
-		if err := l.clusters.Observe(ctx, h, own, report.Gone); err != nil {
+		if err := l.clusters.ApplyReport(ctx, h, own, report.Gone); err != nil {
 			return err
 		}
 	}

@@ -213,7 +213,7 @@ func (f *field) report(h *fieldHost, bootMS int64, st agentapi.LeaseStatus, segm
 		rep, err = host.RecordSync(ctx, tx, h.id, s)
 		return err
 	})
-	f.must(f.clusters.Observe(f.t.Context(), h.id, s, rep.Gone))
+	f.must(f.clusters.ApplyReport(f.t.Context(), h.id, s, rep.Gone))
 }
 
 // ingest delivers segments of a host.

@@ -29,7 +29,7 @@ func TestStartsAheadOfTheirReport(t *testing.T) {
 		row := dbq.HostLeasesRow{LeaseEpoch: 1}
 		s := agentapi.Sync{Leases: []agentapi.LeaseStatus{{LeaseRef: agentapi.LeaseRef{Lease: row.LeaseID.String(), Epoch: 1},
 			StartBootMS: c.start, ExitBootMS: c.exit}}}
-		h, late := read(row, s, clock, now)
+		h, late := readLease(row, s, clock, now, nil)
 		if late || !h.from.Equal(now.Add(c.from)) || !h.exit.Equal(now.Add(c.till)) {
 			t.Errorf("%s: from %s to %s of the report, want %s to %s", name, h.from.Sub(now), h.exit.Sub(now), c.from, c.till)
 		}
@@ -83,7 +83,8 @@ func TestAReportAttestsSinceTheRankIsWell(t *testing.T) {
 		if c.goodSince > 0 {
 			st.GoodSinceBootMS = 1_000_000 - c.goodSince*1000
 		}
-		h, late := read(row, agentapi.Sync{BootID: "b", BootMS: 1_000_000, Leases: []agentapi.LeaseStatus{st}}, clock, now)
+		s := agentapi.Sync{BootID: "b", BootMS: 1_000_000, Leases: []agentapi.LeaseStatus{st}}
+		h, late := readLease(row, s, clock, now, nil)
 		if late {
 			t.Fatal(name)
 		}
