@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/musterhq/muster/internal/db"
@@ -39,6 +40,110 @@ type Request struct {
 	OtherHMAC []byte    // seal.Box.OtherMAC of it: a call before the platform's secret changed had this one; nil: none
 	Seal      *seal.Box // set when the answer carries a secret: it is stored encrypted
 	Replayed  *bool     // set to true when an earlier call did the work; may be nil
+
+	// Render turns the result of Once into what is remembered and answered: a 2xx status and what is marshalled to the
+	// body. The API's route table sets it. nil: 200 and the result itself, which a repeated call gets decoded.
+	Render func(result any) (status int, body any)
+}
+
+// Outcome is what a use case tells its caller beside the result. The zero value is a first call whose result the caller
+// renders itself.
+type Outcome struct {
+	Replayed bool   // an earlier call did the work
+	Status   int    // of the answer in Body; 0 without one
+	Body     []byte // the JSON answered to the first call and to each repeated one; nil: the caller renders the result
+}
+
+// As returns r, for which results of type T are rendered by view: what the use case returns is a domain object, and what
+// is remembered is the answer that shows it.
+func As[T, O any](r Request, view func(T) O) Request {
+	render := r.Render
+	if render == nil {
+		return r
+	}
+	r.Render = func(result any) (int, any) { return render(view(result.(T))) }
+	return r
+}
+
+// ByReference returns r such that Once remembers the result itself instead of the answer, and a repeated call gets it
+// back: for a use case that remembers only an id in its transaction and reads the object after it, in its present state.
+// It returns Outcome.Again, so that the caller renders that object.
+func (r Request) ByReference() Request {
+	r.Render = nil
+	return r
+}
+
+// Again returns the outcome without a body: the caller renders the result.
+func (o Outcome) Again() Outcome { return Outcome{Replayed: o.Replayed} }
+
+// Once runs f in one transaction and remembers its result under r's key. Called again with that key within Life, it does
+// not run f: the Outcome has the body of the first answer, and the result is the first one when r has no Render, else
+// zero. With an empty key it only runs f. When f fails, the transaction is rolled back and the key is free. Faults:
+// IdemMismatch (the key was used for another body), and those of f.
+func Once[T any](ctx context.Context, d *db.DB, r Request, f func(context.Context, *db.Tx) (T, error)) (result T,
+	out Outcome, err error) {
+	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		result, out, err = OnceIn(ctx, tx, r, f)
+		return err
+	})
+	if err != nil {
+		var zero T
+		return zero, Outcome{}, err
+	}
+	return result, out, nil
+}
+
+// OnceIn is Once inside a transaction that the caller has begun and commits when the error is nil.
+func OnceIn[T any](ctx context.Context, tx *db.Tx, r Request, f func(context.Context, *db.Tx) (T, error)) (result T,
+	out Outcome, err error) {
+	earlier, err := r.Begin(ctx, tx)
+	switch {
+	case err != nil:
+		return result, Outcome{}, err
+	case earlier != nil:
+		return repeat[T](r, *earlier)
+	}
+	if result, err = f(ctx, tx); err != nil {
+		return result, Outcome{}, err
+	}
+	status, body := r.render(result)
+	a, err := r.Finish(ctx, tx, status, body)
+	return result, Outcome{Status: a.Status, Body: a.Body}, err
+}
+
+// OnceInSteps is Once for work that makes transactions of its own, each of which is safe to repeat: f runs outside any
+// transaction, and its result is remembered in one of its own at the end. A process that dies before that has done some
+// of the work and remembers nothing, so the caller repeats the request and f does the rest. Twins may run f at the same
+// time; both get the answer of the one that ends first.
+func OnceInSteps[T any](ctx context.Context, d *db.DB, r Request, f func(context.Context) (T, error)) (result T,
+	out Outcome, err error) {
+	if r.Key != "" {
+		result, out, err = Once(ctx, d, r, func(context.Context, *db.Tx) (result T, _ error) { return result, errFirst })
+		if !errors.Is(err, errFirst) {
+			return result, out, err
+		}
+	}
+	if result, err = f(ctx); err != nil {
+		return result, Outcome{}, err
+	}
+	return Once(ctx, d, r, func(context.Context, *db.Tx) (T, error) { return result, nil })
+}
+
+func (r Request) render(result any) (status int, body any) {
+	if r.Render == nil {
+		return http.StatusOK, result
+	}
+	return r.Render(result)
+}
+
+// repeat is the outcome of a call whose work an earlier one did.
+func repeat[T any](r Request, a Answer) (result T, out Outcome, err error) {
+	if r.Render == nil {
+		if err := json.Unmarshal(a.Body, &result); err != nil {
+			return result, Outcome{}, fmt.Errorf("result of an earlier %s %s: %w", r.Method, r.Path, err)
+		}
+	}
+	return result, Outcome{Replayed: true, Status: a.Status, Body: a.Body}, nil
 }
 
 // Answer is what the caller is told.

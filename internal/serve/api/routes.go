@@ -36,7 +36,7 @@ func (a *API) inside(t *table) {
 	// The caller.
 	postBy(t, "/signup", public, 201, "signUp: Create an account", a.signUp, withSecret)
 	get(t, "/me", signedIn, "getMe: Get the caller: user, organisation, scopes", a.me)
-	post(t, "/me/email-verification", signedIn, 202, "sendVerification: Send the link that verifies your e-mail "+
+	postTx(t, "/me/email-verification", signedIn, 202, "sendVerification: Send the link that verifies your e-mail "+
 		"address again", a.sendVerification)
 	t.streamAs("application/json", &huma.Schema{
 		Type:                 huma.TypeObject,
@@ -59,10 +59,11 @@ func (a *API) inside(t *table) {
 	get(t, "/audit-events", readOrg, "listAuditEvents: List what members of your organisation did, newest first",
 		a.ownAuditLog)
 	get(t, "/tokens", signedIn, "listTokens: List your organisation's API tokens", a.listTokens)
-	post(t, "/tokens", signedIn, 201, "createToken: Create an API token within your own scopes", a.createToken, withSecret)
+	postTx(t, "/tokens", signedIn, 201, "createToken: Create an API token within your own scopes", a.createToken,
+		withSecret)
 	remove(t, "/tokens/{id}", signedIn, "revokeToken: Revoke an API token; it ends at once", a.revokeToken)
 	get(t, "/ssh-keys", readClusters, "listSSHKeys: List your organisation's SSH keys", a.listSSHKeys)
-	post(t, "/ssh-keys", writeClusters, 201, "addSSHKey: Add a public SSH key", a.addSSHKey)
+	postTx(t, "/ssh-keys", writeClusters, 201, "addSSHKey: Add a public SSH key", a.addSSHKey)
 	remove(t, "/ssh-keys/{id}", writeClusters, "deleteSSHKey: Delete an SSH key", a.deleteSSHKey)
 	get(t, "/ssh-gateway", readClusters, "getSSHGateway: Get the address and host keys of the SSH gateway", a.sshGateway)
 
@@ -101,8 +102,8 @@ func (a *API) inside(t *table) {
 		"renter or the operator of its host", a.leaseProof)
 
 	// Hosts.
-	post(t, "/host-enrollments", writeHosts, 201, "createEnrollment: Create a token with which one host enrols", a.enroll,
-		withSecret)
+	postTx(t, "/host-enrollments", writeHosts, 201, "createEnrollment: Create a token with which one host enrols",
+		a.enroll, withSecret)
 	get(t, "/hosts", readHosts, "listHosts: List your organisation's hosts", a.listHosts)
 	get(t, "/hosts/{id}", readHosts, "getHost: Get a host", a.getHost)
 	patch(t, "/hosts/{id}", writeHosts, "changeHost: Change a host's name, price, terms or data cap", a.changeHost)
@@ -135,15 +136,15 @@ func (a *API) inside(t *table) {
 		"neighbours accepted, the most that a lease may cost it", a.changeBondTerms)
 	get(t, "/bond/liability", readHosts, "getLiability: Get what a lease of yours would be liable for in a gang, "+
 		"before it is rented", a.getLiability)
-	post(t, "/bond/deposits", writeBilling, 201, "depositBond: Move paid credit from your wallet into the bond",
+	postTx(t, "/bond/deposits", writeBilling, 201, "depositBond: Move paid credit from your wallet into the bond",
 		a.depositBond)
-	post(t, "/bond/withdrawals", writeBilling, 201, "withdrawBond: Withdraw what is not reserved from the bond",
+	postTx(t, "/bond/withdrawals", writeBilling, 201, "withdrawBond: Withdraw what is not reserved from the bond",
 		a.withdrawBond)
 	patch(t, "/bond/hosts/{id}", writeHosts,
 		"changeHostLiability: Set the most that one lease of a host may be liable for", a.changeHostLiability)
 	get(t, "/bond/clusters/{id}/suspensions", readHosts, "listSuspensions: List the time of gangs with a host of yours "+
 		"that was not billed, and why", a.bondSuspensions)
-	post(t, "/budgets", writeBilling, 200, "setBudget: Set what your organisation, or one of its projects, may spend",
+	postTx(t, "/budgets", writeBilling, 200, "setBudget: Set what your organisation, or one of its projects, may spend",
 		a.setBudget)
 	get(t, "/budgets", readBilling, "listBudgets: List budgets and what is left of them", a.listBudgets)
 	get(t, "/budgets/{id}", readBilling, "getBudget: Get a budget", a.getBudget)
@@ -201,7 +202,7 @@ func (a *API) inside(t *table) {
 		"usage, newest first", a.postpaidInvoices)
 	get(t, "/billing/postpaid/usage", readBilling, "listPostpaidUsage: List the postpaid usage booked in a period, and "+
 		"when it ran", a.postpaidUsage)
-	post(t, "/billing/postpaid/invoices/{id}/pay", writeBilling, 202,
+	postTx(t, "/billing/postpaid/invoices/{id}/pay", writeBilling, 202,
 		"payPostpaidInvoice: Charge your default card for an unpaid invoice", a.payPostpaidInvoice)
 	get(t, "/billing/auto-topup", readBilling, "getAutoTopUp: Get the automatic top-up", a.getAutoTopUp)
 	patch(t, "/billing/auto-topup", writeBilling, "setAutoTopUp: Set or turn off the automatic top-up", a.setAutoTopUp)
@@ -228,8 +229,8 @@ func (a *API) inside(t *table) {
 	put(t, "/admin/sending", platformAdmin, "setSending: Pause or resume every request that moves money at Stripe, "+
 		"with a reason", a.setSending)
 	get(t, "/admin/promo-codes", platformAdmin, "listPromoCodes: List promo codes", a.listPromos)
-	post(t, "/admin/promo-codes", platformAdmin, 201, "createPromoCode: Create a promo code", a.createPromo)
-	post(t, "/admin/promo-codes/{code}/disable", platformAdmin, 200,
+	postTx(t, "/admin/promo-codes", platformAdmin, 201, "createPromoCode: Create a promo code", a.createPromo)
+	postTx(t, "/admin/promo-codes/{code}/disable", platformAdmin, 200,
 		"disablePromoCode: Disable a promo code, with a reason; credit that it gave stays", a.disablePromo)
 	get(t, "/admin/agents", platformAdmin, "listAgents: List the agent version of each channel, and the versions that "+
 		"hosts run", a.listAgents)
@@ -237,32 +238,33 @@ func (a *API) inside(t *table) {
 		"of its hosts that run it", a.setChannel)
 	get(t, "/admin/books", platformAdmin, "getBooks: Get the trial balance and its problems", a.trialBalance)
 	get(t, "/admin/transactions", platformAdmin, "searchBooks: Search ledger entries by id, key or object", a.searchLedger)
-	post(t, "/admin/transactions/{id}/compensate", platformAdmin, 201,
+	postTx(t, "/admin/transactions/{id}/compensate", platformAdmin, 201,
 		"compensateCharge: Give a charge back, in part or whole, with a reason", a.compensate)
 	get(t, "/admin/frozen-leases", platformAdmin, "listFrozenLeases: List leases whose money is frozen because their "+
 		"host signed two accounts of the same time", a.frozenLeases)
 	get(t, "/admin/held-credits", platformAdmin, "listHeldCredits: List credits for a host's failure that wait for an "+
 		"admin, because the renter could have caused it", a.heldCredits)
-	post(t, "/admin/leases/{id}/credit", platformAdmin, 200, "decideHeldCredit: Approve or refuse a credit that waits",
+	postTx(t, "/admin/leases/{id}/credit", platformAdmin, 200, "decideHeldCredit: Approve or refuse a credit that waits",
 		a.decideCredit)
-	post(t, "/admin/leases/{id}/unfreeze", platformAdmin, 200, "unfreezeLease: Unfreeze the money of a lease; the "+
+	postTx(t, "/admin/leases/{id}/unfreeze", platformAdmin, 200, "unfreezeLease: Unfreeze the money of a lease; the "+
 		"account that was signed first stands", a.unfreeze)
 	get(t, "/admin/quarantine", platformAdmin, "listQuarantine: List usage segments that were refused, newest first",
 		a.quarantine)
 	get(t, "/admin/payouts", platformAdmin, "listAllPayouts: List the payouts of all operators, newest first",
 		a.listAllPayouts)
-	post(t, "/admin/payouts", platformAdmin, 201, "payNow: Pay an operator outside the schedule, with a reason", a.payNow)
-	post(t, "/admin/payouts/{id}/reverse", platformAdmin, 202, "reversePayout: Reverse a payout, in part or whole, "+
+	postTx(t, "/admin/payouts", platformAdmin, 201, "payNow: Pay an operator outside the schedule, with a reason",
+		a.payNow)
+	postTx(t, "/admin/payouts/{id}/reverse", platformAdmin, 202, "reversePayout: Reverse a payout, in part or whole, "+
 		"with a reason; payouts to the operator stop", a.reversePayout)
 	get(t, "/admin/standings", platformAdmin, "listStandings: List organisations with open disputes or a suspension, "+
 		"latest change first", a.standings)
-	post(t, "/admin/orgs/{id}/forgive-disputes", platformAdmin, 200,
+	postTx(t, "/admin/orgs/{id}/forgive-disputes", platformAdmin, 200,
 		"forgiveDisputes: Stop counting lost disputes towards a suspension, with a reason", a.forgiveDisputes)
 	get(t, "/admin/payout-reviews", platformAdmin, "listPayoutReviews: List linked operators and renters and the "+
 		"earnings in review, newest first", a.listPayoutReviews)
-	post(t, "/admin/payout-reviews/{id}/release", platformAdmin, 200,
+	postTx(t, "/admin/payout-reviews/{id}/release", platformAdmin, 200,
 		"releasePayoutReview: Approve earnings in review, with a reason; they mature as usual", a.approvePayoutReview)
-	post(t, "/admin/payout-reviews/{id}/refuse", platformAdmin, 200,
+	postTx(t, "/admin/payout-reviews/{id}/refuse", platformAdmin, 200,
 		"refusePayoutReview: Refuse earnings in review for good, with a reason", a.refusePayoutReview)
 	patch(t, "/admin/operators/{id}", platformAdmin, "changeOperator: Change the fee on an operator's new leases, or "+
 		"stop or resume their payouts, with a reason", a.changeOperator)
@@ -278,15 +280,15 @@ func (a *API) inside(t *table) {
 		"a reason", a.changePostpaid)
 	get(t, "/admin/orgs/{id}/invoices", platformAdmin, "listOrgInvoices: List Stripe's invoices of an organisation's "+
 		"postpaid usage, newest first", a.orgInvoices)
-	post(t, "/admin/orgs/{id}/invoices/{invoice}/write-off", platformAdmin, 202,
+	postTx(t, "/admin/orgs/{id}/invoices/{invoice}/write-off", platformAdmin, 202,
 		"writeOffInvoice: Write off an unpaid invoice, or what a lost dispute left unpaid, with a reason", a.writeOff)
-	post(t, "/admin/orgs/{id}/invoices/{invoice}/bank-payments", platformAdmin, 201,
+	postTx(t, "/admin/orgs/{id}/invoices/{invoice}/bank-payments", platformAdmin, 201,
 		"bookBankPayment: Book a bank transfer that pays what lost disputes took of an invoice, by its reference, with a "+
 			"reason; repeating it changes nothing", a.bankPayment)
-	post(t, "/admin/refunds/{id}/release", platformAdmin, 200, "releaseRefund: Approve the operators' earnings of an "+
+	postTx(t, "/admin/refunds/{id}/release", platformAdmin, 200, "releaseRefund: Approve the operators' earnings of an "+
 		"invoice that was refunded at Stripe, with a reason", a.approveRefund)
 	get(t, "/admin/tax", platformAdmin, "getTaxReport: Get the taxes of a period by country, rate and reason", a.taxReport)
-	post(t, "/admin/tax/remittances", platformAdmin, 201, "remitTax: Book a payment to a tax office for a period that "+
+	postTx(t, "/admin/tax/remittances", platformAdmin, 201, "remitTax: Book a payment to a tax office for a period that "+
 		"is over, with a reason", a.remitTax)
 	t.stream("GET", "/admin/tax.csv", platformAdmin, "getTaxReportCSV: Get the lines of a tax report as CSV",
 		a.taxReportCSV, taxParams()...)

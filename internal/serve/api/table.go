@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"reflect"
@@ -166,17 +167,29 @@ type answer struct {
 	Body        []byte
 }
 
-// post registers an act that is one transaction: h runs inside it, once per idempotency key.
+// post registers a use case of the domain: h calls it with the request's idempotency key and returns its result and
+// outcome. When the use case returns another type than O, h hands it idem.As(once, view) and returns the same view.
 func post[I, O any, P posted[I]](t *table, path string, rule access, status int, d doc,
-	h func(context.Context, *db.Tx, account.Principal, *I) (O, error), opts ...option) {
+	h func(context.Context, account.Principal, *I, idem.Request) (O, idem.Outcome, error), opts ...option) {
 	postBy[I, O, P](t, path, rule, status, d, func(ctx context.Context, p account.Principal, in *I,
 		once idem.Request) (idem.Answer, O, error) {
-		a, err := t.api.once(ctx, once, status, func(ctx context.Context, tx *db.Tx) (any,
-			error) {
-			return h(ctx, tx, p, in)
-		})
-		var o O
-		return a, o, err
+		once.Render = func(result any) (int, any) { return status, result.(O) }
+		o, out, err := h(ctx, p, in, once)
+		if err != nil || out.Body != nil {
+			return idem.Answer{Status: out.Status, Body: out.Body, Replayed: out.Replayed}, o, err
+		}
+		raw, err := json.Marshal(o)
+		return idem.Answer{Status: status, Body: raw, Replayed: out.Replayed}, o, err
+	}, opts...)
+}
+
+// postTx registers an act that is one transaction, which h gets from the API. Use post: this goes when the domain
+// opens all transactions itself.
+func postTx[I, O any, P posted[I]](t *table, path string, rule access, status int, d doc,
+	h func(context.Context, *db.Tx, account.Principal, *I) (O, error), opts ...option) {
+	post[I, O, P](t, path, rule, status, d, func(ctx context.Context, p account.Principal, in *I,
+		once idem.Request) (O, idem.Outcome, error) {
+		return idem.Once(ctx, t.api.db, once, func(ctx context.Context, tx *db.Tx) (O, error) { return h(ctx, tx, p, in) })
 	}, opts...)
 }
 
@@ -194,7 +207,7 @@ func (a *API) once(ctx context.Context, once idem.Request, status int,
 }
 
 // postBy registers an act that opens its own transactions and takes the idempotency key into them. The O is only for
-// the reference: the answer's body is JSON already.
+// the reference: the answer's body is JSON already. Use post: this goes when its callers have moved.
 func postBy[I, O any, P posted[I]](t *table, path string, rule access, status int, d doc,
 	h func(context.Context, account.Principal, *I, idem.Request) (idem.Answer, O, error), opts ...option) {
 	op := t.operation(http.MethodPost, path, rule, d, status, reflect.TypeFor[O]())
