@@ -231,6 +231,9 @@ func (p *OperatorPeriod) fill(ctx context.Context, q *dbq.Queries, leases []mete
 // holdback says what of each lease's earnings was booked so lately that it is not payable yet.
 func (p *OperatorPeriod) holdback(ctx context.Context, q *dbq.Queries, r OperatorRequest,
 	leases []metering.LeaseStatement, now time.Time) error {
+	if len(leases) == 0 {
+		return nil
+	}
 	cutoff := now.Add(-r.Holdback)
 	var clusters []string
 	for _, l := range leases {

@@ -56,7 +56,7 @@ func (q *Queries) CountTokens(ctx context.Context, orgID id.Org) (int64, error) 
 }
 
 const deleteDeadSessions = `-- name: DeleteDeadSessions :execrows
-DELETE FROM session WHERE expires_at < clock_timestamp() OR last_seen_at < clock_timestamp() - make_interval(secs => $1::float8)
+DELETE FROM session WHERE expires_at < statement_timestamp() OR last_seen_at < statement_timestamp() - make_interval(secs => $1::float8)
 `
 
 func (q *Queries) DeleteDeadSessions(ctx context.Context, idle float64) (int64, error) {
@@ -69,7 +69,7 @@ func (q *Queries) DeleteDeadSessions(ctx context.Context, idle float64) (int64, 
 
 const deleteOldAttempts = `-- name: DeleteOldAttempts :execrows
 DELETE FROM login_throttle
-WHERE window_start < clock_timestamp() - CASE WHEN key LIKE 'known:%' THEN interval '90 days' ELSE interval '1 day' END
+WHERE window_start < statement_timestamp() - CASE WHEN key LIKE 'known:%' THEN interval '90 days' ELSE interval '1 day' END
 `
 
 func (q *Queries) DeleteOldAttempts(ctx context.Context) (int64, error) {
@@ -279,7 +279,7 @@ func (q *Queries) InsertUser(ctx context.Context, arg InsertUserParams) error {
 }
 
 const knownPlace = `-- name: KnownPlace :one
-SELECT EXISTS (SELECT FROM login_throttle WHERE key = $1 AND window_start > clock_timestamp() - interval '90 days')
+SELECT EXISTS (SELECT FROM login_throttle WHERE key = $1 AND window_start > statement_timestamp() - interval '90 days')
 `
 
 func (q *Queries) KnownPlace(ctx context.Context, key string) (bool, error) {

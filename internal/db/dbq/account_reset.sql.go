@@ -12,7 +12,7 @@ import (
 )
 
 const deleteOldPasswordResets = `-- name: DeleteOldPasswordResets :execrows
-DELETE FROM password_reset WHERE expires_at < clock_timestamp() - interval '7 days'
+DELETE FROM password_reset WHERE expires_at < statement_timestamp() - interval '7 days'
 `
 
 func (q *Queries) DeleteOldPasswordResets(ctx context.Context) (int64, error) {

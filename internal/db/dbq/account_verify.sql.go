@@ -12,7 +12,7 @@ import (
 )
 
 const deleteOldVerifications = `-- name: DeleteOldVerifications :execrows
-DELETE FROM email_verification WHERE expires_at < clock_timestamp() - interval '7 days'
+DELETE FROM email_verification WHERE expires_at < statement_timestamp() - interval '7 days'
 `
 
 func (q *Queries) DeleteOldVerifications(ctx context.Context) (int64, error) {

@@ -334,7 +334,7 @@ SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.re
        h.name AS host_name, h.org_id AS operator_id, h.reclaim_at, h.reclaim_asked_at, h.capped_until,
        hs.nats_server AS listener, hs.connected_at, hs.protocol,
        ARRAY(SELECT floor(extract(epoch FROM g.at) * 1000)::bigint FROM gang_strike g
-             WHERE g.host_id = n.host_id AND g.kind = 'doubt' AND g.at > clock_timestamp() - interval '2 hours')::bigint[] AS doubts
+             WHERE g.host_id = n.host_id AND g.kind = 'doubt' AND g.at > statement_timestamp() - interval '2 hours')::bigint[] AS doubts
 FROM node n
 JOIN node_status s ON s.node_id = n.id
 JOIN lease l ON l.id = n.lease_id
@@ -1085,7 +1085,7 @@ const freeStarts = `-- name: FreeStarts :batchmany
 UNION ALL
 (SELECT c.created_at, c.ended_at, (c.node_count * c.gpus_per_node)::integer AS gpus
  FROM cluster c
- WHERE c.org_id = $1 AND c.ended_at > clock_timestamp() - interval '1 hour'
+ WHERE c.org_id = $1 AND c.ended_at > statement_timestamp() - interval '1 hour'
    AND (c.running_at IS NULL AND c.reason = ANY ($2::text[])
         OR c.running_at IS NOT NULL AND c.reason = 'workload_failed'
            AND coalesce(c.stop_at, c.ended_at) - c.running_at < make_interval(secs => $3::bigint))

@@ -39,7 +39,7 @@ const bondGangStrikes = `-- name: BondGangStrikes :many
 SELECT s.host_id, s.against_org, s.at
 FROM gang_strike s JOIN host h ON h.id = s.host_id
 WHERE s.kind <> 'doubt' AND s.against_org IS DISTINCT FROM h.org_id
-  AND s.host_id IN (SELECT r.host_id FROM gang_strike r WHERE r.kind <> 'doubt' AND r.at > clock_timestamp() - interval '8 days'
+  AND s.host_id IN (SELECT r.host_id FROM gang_strike r WHERE r.kind <> 'doubt' AND r.at > statement_timestamp() - interval '8 days'
                     GROUP BY r.host_id HAVING count(*) >= 3)
 ORDER BY s.host_id, s.at
 `
@@ -447,7 +447,7 @@ const gangPairBans = `-- name: GangPairBans :many
 SELECT p.a, p.b, p.until, (ha.id IS NOT NULL)::boolean AS a_is_host, (hb.id IS NOT NULL)::boolean AS b_is_host,
        coalesce(ha.name, oa.name, '')::text AS a_name, coalesce(hb.name, ob.name, '')::text AS b_name
 FROM pair_ban p LEFT JOIN host ha ON ha.id = p.a LEFT JOIN host hb ON hb.id = p.b LEFT JOIN org oa ON oa.id = p.a LEFT JOIN org ob ON ob.id = p.b
-WHERE p.until > clock_timestamp() ORDER BY p.until DESC, p.a, p.b LIMIT $1
+WHERE p.until > statement_timestamp() ORDER BY p.until DESC, p.a, p.b LIMIT $1
 `
 
 type GangPairBansRow struct {
@@ -492,7 +492,7 @@ func (q *Queries) GangPairBans(ctx context.Context, maxRows int32) ([]GangPairBa
 const gangStrikesOfHosts = `-- name: GangStrikesOfHosts :many
 SELECT s.host_id, h.name AS host_name, h.org_id, s.kind, s.against_org, count(*) AS strikes, max(s.at)::timestamptz AS last_at
 FROM gang_strike s JOIN host h ON h.id = s.host_id
-WHERE s.at > clock_timestamp() - interval '1 day' * $1::integer
+WHERE s.at > statement_timestamp() - interval '1 day' * $1::integer
 GROUP BY s.host_id, h.name, h.org_id, s.kind, s.against_org
 ORDER BY max(s.at) DESC, s.host_id LIMIT $2
 `
@@ -771,7 +771,7 @@ const reliefByCluster = `-- name: ReliefByCluster :many
 SELECT r.cluster_id, c.org_id, c.name, sum(r.host_posted)::bigint AS relief, sum(r.ms)::bigint AS ms, max(r.posted_at)::timestamptz AS posted_at,
        coalesce((SELECT sum(m.posted - m.host_posted) FROM lease l JOIN lease_meter m ON m.lease_id = l.id WHERE l.cluster_id = r.cluster_id), 0)::bigint AS usage_fee
 FROM standby_relief r JOIN cluster c ON c.id = r.cluster_id
-WHERE r.posted_at > clock_timestamp() - interval '1 day' * $1::integer
+WHERE r.posted_at > statement_timestamp() - interval '1 day' * $1::integer
 GROUP BY r.cluster_id, c.org_id, c.name ORDER BY relief DESC LIMIT $2
 `
 
@@ -1193,7 +1193,7 @@ const unbilledByOperator = `-- name: UnbilledByOperator :many
 SELECT x.org_id, o.name, count(DISTINCT x.cluster_id) AS clusters, count(*) AS suspensions, sum(x.ms)::bigint AS ms
 FROM (SELECT DISTINCT s.cluster_id, s.n, l.host_org_id AS org_id, s.to_ms - s.from_ms AS ms
       FROM suspension s JOIN lease l ON l.id = ANY (s.culprits)
-      WHERE s.decided_at > clock_timestamp() - interval '1 day' * $1::integer) x
+      WHERE s.decided_at > statement_timestamp() - interval '1 day' * $1::integer) x
 JOIN org o ON o.id = x.org_id
 GROUP BY x.org_id, o.name ORDER BY ms DESC, x.org_id LIMIT $2
 `
@@ -1238,7 +1238,7 @@ const unbilledByRenter = `-- name: UnbilledByRenter :many
 SELECT c.org_id, o.name, count(DISTINCT s.cluster_id) AS clusters, count(*) AS suspensions, sum(s.to_ms - s.from_ms)::bigint AS ms,
        coalesce(sum(s.to_ms - s.from_ms) FILTER (WHERE s.class = 'undecided'), 0)::bigint AS undecided_ms
 FROM suspension s JOIN cluster c ON c.id = s.cluster_id JOIN org o ON o.id = c.org_id
-WHERE s.decided_at > clock_timestamp() - interval '1 day' * $1::integer
+WHERE s.decided_at > statement_timestamp() - interval '1 day' * $1::integer
 GROUP BY c.org_id, o.name ORDER BY ms DESC, c.org_id LIMIT $2
 `
 

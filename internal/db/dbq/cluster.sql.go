@@ -50,7 +50,7 @@ func (q *Queries) DropNodeLogRetry(ctx context.Context, nodeID id.Node, epoch in
 const dropOldLogs = `-- name: DropOldLogs :execrows
 DELETE FROM node_log
 WHERE (node_id, epoch) IN (
-    SELECT node_id, epoch FROM node_log WHERE created_at < clock_timestamp() - make_interval(days => $1::integer)
+    SELECT node_id, epoch FROM node_log WHERE created_at < statement_timestamp() - make_interval(days => $1::integer)
     ORDER BY created_at LIMIT $2)
 `
 
@@ -359,7 +359,7 @@ FROM (
 JOIN host_status hs ON hs.host_id = w.host_id AND hs.connected
 LEFT JOIN node_log_retry f ON f.node_id = w.node_id AND f.epoch = w.epoch
 WHERE NOT EXISTS (SELECT FROM node_log g WHERE g.node_id = w.node_id AND g.epoch = w.epoch)
-  AND (f.next_at IS NULL OR f.next_at <= clock_timestamp())
+  AND (f.next_at IS NULL OR f.next_at <= statement_timestamp())
 ) x
 WHERE x.place <= $1::bigint
 ORDER BY x.next_at NULLS FIRST, x.place, x.reported_at
@@ -566,7 +566,7 @@ func (q *Queries) LiveLease(ctx context.Context, clusterID id.Cluster, rank int3
 
 const lockDueCluster = `-- name: LockDueCluster :one
 SELECT id FROM cluster
-WHERE due_at <= clock_timestamp() AND NOT id = ANY ($1::uuid[])
+WHERE due_at <= statement_timestamp() AND NOT id = ANY ($1::uuid[])
 ORDER BY due_at LIMIT 1
 FOR UPDATE SKIP LOCKED
 `

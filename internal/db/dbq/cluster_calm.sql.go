@@ -96,9 +96,9 @@ func (q *Queries) KeepCalm(ctx context.Context, arg KeepCalmParams) ([]KeepCalmR
 
 const lockQuietClusters = `-- name: LockQuietClusters :many
 SELECT id FROM cluster
-WHERE due_at <= clock_timestamp() AND full_look_at > clock_timestamp() AND state = 'running' AND ended_at IS NULL AND reason = ''
-  AND money_reason = '' AND replace_until IS NULL AND runway_told_s = 0 AND run_until > clock_timestamp() + make_interval(secs => $1::float8)
-  AND (max_duration_s IS NULL OR running_at + make_interval(secs => max_duration_s) > clock_timestamp() + make_interval(secs => $2::float8))
+WHERE due_at <= statement_timestamp() AND full_look_at > statement_timestamp() AND state = 'running' AND ended_at IS NULL AND reason = ''
+  AND money_reason = '' AND replace_until IS NULL AND runway_told_s = 0 AND run_until > statement_timestamp() + make_interval(secs => $1::float8)
+  AND (max_duration_s IS NULL OR running_at + make_interval(secs => max_duration_s) > statement_timestamp() + make_interval(secs => $2::float8))
 ORDER BY due_at
 LIMIT $3
 FOR UPDATE SKIP LOCKED

@@ -84,7 +84,7 @@ func (q *Queries) DoubtNow(ctx context.Context, clusterID id.Cluster) (DoubtNowR
 }
 
 const dropOldBans = `-- name: DropOldBans :execrows
-DELETE FROM pair_ban WHERE until < clock_timestamp()
+DELETE FROM pair_ban WHERE until < statement_timestamp()
 `
 
 func (q *Queries) DropOldBans(ctx context.Context) (int64, error) {
@@ -97,7 +97,7 @@ func (q *Queries) DropOldBans(ctx context.Context) (int64, error) {
 
 const dropOldSilences = `-- name: DropOldSilences :execrows
 DELETE FROM silence WHERE (host_id, from_ms, to_ms, kind) IN (
-    SELECT s.host_id, s.from_ms, s.to_ms, s.kind FROM silence s WHERE s.recorded_at < clock_timestamp() - interval '90 days' LIMIT 1000)
+    SELECT s.host_id, s.from_ms, s.to_ms, s.kind FROM silence s WHERE s.recorded_at < statement_timestamp() - interval '90 days' LIMIT 1000)
 `
 
 // scan: done
@@ -110,7 +110,7 @@ func (q *Queries) DropOldSilences(ctx context.Context) (int64, error) {
 }
 
 const dropOldStrikes = `-- name: DropOldStrikes :execrows
-DELETE FROM gang_strike WHERE id IN (SELECT g.id FROM gang_strike g WHERE g.at < clock_timestamp() - interval '90 days' LIMIT 1000)
+DELETE FROM gang_strike WHERE id IN (SELECT g.id FROM gang_strike g WHERE g.at < statement_timestamp() - interval '90 days' LIMIT 1000)
 `
 
 // scan: done
@@ -258,14 +258,26 @@ func (q *Queries) InsertSuspension(ctx context.Context, arg InsertSuspensionPara
 }
 
 const largestCluster = `-- name: LargestCluster :one
+WITH RECURSIVE size AS (
+    SELECT max(c.node_count * c.gpus_per_node) AS gpus FROM cluster c
+    WHERE c.org_id = $1 AND c.ended_at IS NOT NULL AND c.running_at IS NOT NULL
+    UNION ALL
+    SELECT (SELECT max(c.node_count * c.gpus_per_node) FROM cluster c
+            WHERE c.org_id = $1 AND c.ended_at IS NOT NULL AND c.running_at IS NOT NULL AND c.node_count * c.gpus_per_node < s.gpus)
+    FROM size s
+    WHERE NOT EXISTS (SELECT FROM cluster c
+                      WHERE c.org_id = $1 AND c.node_count * c.gpus_per_node = s.gpus AND c.running_at IS NOT NULL
+                        AND c.ended_at > statement_timestamp() - interval '30 days')
+      AND s.gpus IS NOT NULL
+)
 SELECT greatest(
-    (SELECT max(c.node_count * c.gpus_per_node) FROM cluster c
-     WHERE c.org_id = $1 AND c.ended_at IS NULL AND c.running_at > clock_timestamp() - interval '30 days'),
-    (SELECT max(c.node_count * c.gpus_per_node) FROM cluster c
-     WHERE c.org_id = $1 AND c.ended_at > clock_timestamp() - interval '30 days' AND c.running_at > clock_timestamp() - interval '30 days'), 0)::integer
+    (SELECT max(c.node_count * c.gpus_per_node) FROM cluster c WHERE c.org_id = $1 AND c.ended_at IS NULL AND c.running_at IS NOT NULL),
+    -- The smallest size looked at is the one that ran lately, or none did and the last row is null.
+    (SELECT CASE WHEN bool_or(s.gpus IS NULL) THEN 0 ELSE min(s.gpus) END FROM size s), 0)::integer
 `
 
-// GPUs of the largest cluster of an org that ran within 30 days.
+// GPUs of the largest cluster of an org that ran within 30 days. Of those that ended it reads one row per size, the largest size
+// first, however many there are.
 func (q *Queries) LargestCluster(ctx context.Context, orgID id.Org) (int32, error) {
 	row := q.db.QueryRow(ctx, largestCluster, orgID)
 	var column_1 int32

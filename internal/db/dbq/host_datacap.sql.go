@@ -65,7 +65,7 @@ func (q *Queries) HostDataMonth(ctx context.Context, hostID id.Host) (HostDataMo
 
 const liftDataCaps = `-- name: LiftDataCaps :execrows
 UPDATE host SET capped_until = NULL
-WHERE id IN (SELECT id FROM host WHERE capped_until <= clock_timestamp() ORDER BY id LIMIT 500 FOR NO KEY UPDATE SKIP LOCKED)
+WHERE id IN (SELECT id FROM host WHERE capped_until <= statement_timestamp() ORDER BY id LIMIT 500 FOR NO KEY UPDATE SKIP LOCKED)
 `
 
 // scan: done

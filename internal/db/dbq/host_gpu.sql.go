@@ -105,7 +105,7 @@ func (q *Queries) EndClaims(ctx context.Context, reason string, ref pgtype.UUID)
 const expireClaims = `-- name: ExpireClaims :execrows
 WITH ending AS (
     SELECT c.id FROM gpu_claim c
-    WHERE c.ended_at IS NULL AND c.expires_at <= clock_timestamp()
+    WHERE c.ended_at IS NULL AND c.expires_at <= statement_timestamp()
     ORDER BY c.expires_at
     LIMIT $1
     FOR UPDATE SKIP LOCKED

@@ -14,7 +14,7 @@ import (
 )
 
 const dropOldTraffic = `-- name: DropOldTraffic :execrows
-DELETE FROM lease_traffic WHERE last_at < clock_timestamp() - make_interval(secs => $1::float8)
+DELETE FROM lease_traffic WHERE last_at < statement_timestamp() - make_interval(secs => $1::float8)
 `
 
 func (q *Queries) DropOldTraffic(ctx context.Context, keep float64) (int64, error) {

@@ -139,7 +139,7 @@ func (q *Queries) OwnLeases(ctx context.Context, hostID id.Host, leases []pgtype
 }
 
 const pruneReplicas = `-- name: PruneReplicas :exec
-DELETE FROM replica WHERE seen_at < clock_timestamp() - interval '10 minutes'
+DELETE FROM replica WHERE seen_at < statement_timestamp() - interval '10 minutes'
 `
 
 func (q *Queries) PruneReplicas(ctx context.Context) error {

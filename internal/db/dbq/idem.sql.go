@@ -10,7 +10,7 @@ import (
 )
 
 const deleteExpiredIdempotencyKeys = `-- name: DeleteExpiredIdempotencyKeys :execrows
-DELETE FROM idempotency_key WHERE expires_at < clock_timestamp()
+DELETE FROM idempotency_key WHERE expires_at < statement_timestamp()
 `
 
 func (q *Queries) DeleteExpiredIdempotencyKeys(ctx context.Context) (int64, error) {

@@ -1050,7 +1050,7 @@ UPDATE ledger_account a SET retired_at = clock_timestamp()
 WHERE a.id IN (
     SELECT x.id FROM ledger_account x JOIN ledger_balance b ON b.account_id = x.id
     WHERE x.org_id IS NOT NULL AND x.retired_at IS NULL AND x.kind = 'renter_hold' AND b.amount = 0
-      AND x.created_at < clock_timestamp() - interval '1 day'
+      AND x.created_at < statement_timestamp() - interval '1 day'
       AND NOT EXISTS (SELECT FROM lease l WHERE l.cluster_id = x.owner AND l.settled_at IS NULL)
     LIMIT $1
     FOR UPDATE OF b SKIP LOCKED)

@@ -56,7 +56,7 @@ func (q *Queries) FleetMark(ctx context.Context) (FleetMarkRow, error) {
 }
 
 const pruneFleetChanges = `-- name: PruneFleetChanges :execrows
-DELETE FROM fleet_change WHERE changed_at < clock_timestamp() - interval '1 second' * $1::bigint
+DELETE FROM fleet_change WHERE changed_at < statement_timestamp() - interval '1 second' * $1::bigint
 `
 
 func (q *Queries) PruneFleetChanges(ctx context.Context, olderS int64) (int64, error) {

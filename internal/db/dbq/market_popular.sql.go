@@ -38,7 +38,7 @@ const rentedImages = `-- name: RentedImages :many
 
 SELECT image_ref, count(*)::integer AS rents, count(DISTINCT org_id)::integer AS orgs
 FROM (SELECT image_ref, image_digest, org_id, created_at FROM cluster ORDER BY id DESC LIMIT $1::integer) c
-WHERE image_digest <> '' AND created_at > clock_timestamp() - make_interval(secs => $2::float8)
+WHERE image_digest <> '' AND created_at > statement_timestamp() - make_interval(secs => $2::float8)
 GROUP BY image_ref
 HAVING count(DISTINCT org_id) >= $3::integer
 ORDER BY orgs DESC, rents DESC, image_ref

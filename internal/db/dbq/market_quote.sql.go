@@ -36,7 +36,7 @@ func (q *Queries) EndQuote(ctx context.Context, state string, clusterID id.Clust
 
 const expireQuotes = `-- name: ExpireQuotes :many
 WITH due AS (
-    SELECT id FROM quote WHERE state = 'held' AND expires_at <= clock_timestamp()
+    SELECT id FROM quote WHERE state = 'held' AND expires_at <= statement_timestamp()
     ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
 )
 UPDATE quote q SET state = 'expired', ended_at = q.expires_at, secrets = NULL
@@ -113,7 +113,7 @@ FROM (
     SELECT sum(extract(epoch FROM least(coalesce(q.ended_at, q.expires_at), q.expires_at, clock_timestamp())
                                   - greatest(q.created_at, clock_timestamp() - interval '1 hour'))) AS seconds
     FROM quote q CROSS JOIN LATERAL unnest(q.gpu_ids) AS g(id)
-    WHERE q.org_id = $1 AND q.created_at > clock_timestamp() - interval '1 hour 2 minutes' AND g.id = ANY($2::uuid[])
+    WHERE q.org_id = $1 AND q.created_at > statement_timestamp() - interval '1 hour 2 minutes' AND g.id = ANY($2::uuid[])
     GROUP BY g.id
 ) h
 `

@@ -19,7 +19,7 @@ func (q *Queries) DeleteDeadLetter(ctx context.Context, queue string, ref string
 }
 
 const deleteStaleDeadLetters = `-- name: DeleteStaleDeadLetters :execrows
-DELETE FROM dead_letter WHERE failed_at < clock_timestamp() - interval '2 days'
+DELETE FROM dead_letter WHERE failed_at < statement_timestamp() - interval '2 days'
 `
 
 // A row that still fails is retried at least once a day: what did not fail for two days was processed, or is gone.

@@ -15,9 +15,9 @@ import (
 const claimMail = `-- name: ClaimMail :many
 UPDATE mail m
 SET attempts = m.attempts + 1, next_at = clock_timestamp() + interval '5 minutes'
-WHERE m.id IN (SELECT d.id FROM mail d WHERE d.sent_at IS NULL AND d.failed_at IS NULL AND d.next_at <= clock_timestamp()
+WHERE m.id IN (SELECT d.id FROM mail d WHERE d.sent_at IS NULL AND d.failed_at IS NULL AND d.next_at <= statement_timestamp()
                ORDER BY d.next_at LIMIT $1 FOR UPDATE SKIP LOCKED)
-RETURNING m.id, m.address, m.subject, m.body, m.attempts, m.created_at, (m.created_at < clock_timestamp() - interval '1 day')::boolean AS old
+RETURNING m.id, m.address, m.subject, m.body, m.attempts, m.created_at, (m.created_at < statement_timestamp() - interval '1 day')::boolean AS old
 `
 
 type ClaimMailRow struct {
@@ -107,7 +107,7 @@ func (q *Queries) ClaimUnmailedNotices(ctx context.Context, limit int32) ([]Clai
 }
 
 const deleteOldMail = `-- name: DeleteOldMail :execrows
-DELETE FROM mail WHERE created_at < clock_timestamp() - interval '30 days' AND (sent_at IS NOT NULL OR failed_at IS NOT NULL)
+DELETE FROM mail WHERE created_at < statement_timestamp() - interval '30 days' AND (sent_at IS NOT NULL OR failed_at IS NOT NULL)
 `
 
 func (q *Queries) DeleteOldMail(ctx context.Context) (int64, error) {

@@ -19,7 +19,7 @@ UPDATE stripe_outbox o
 SET state = 'sent', attempts = attempts + 1, first_sent_at = coalesce(first_sent_at, clock_timestamp()),
     next_at = clock_timestamp() + make_interval(secs => $1::float8)
 WHERE o.id = (SELECT d.id FROM stripe_outbox d
-              WHERE d.kind = $2 AND d.state IN ('pending', 'sent', 'unknown') AND d.next_at <= clock_timestamp()
+              WHERE d.kind = $2 AND d.state IN ('pending', 'sent', 'unknown') AND d.next_at <= statement_timestamp()
                 AND (d.kind IN ('customer.create', 'setup.create', 'card.detach', 'payment.cancel') OR NOT EXISTS (SELECT FROM sending_pause))
               ORDER BY d.next_at, d.id LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at, mismatch,
@@ -127,7 +127,7 @@ const claimPendingTopups = `-- name: ClaimPendingTopups :many
 UPDATE topup t
 SET poll_at = clock_timestamp() + least(interval '1 hour', greatest(interval '1 minute', (clock_timestamp() - t.created_at) / 4))
 WHERE t.id IN (SELECT d.id FROM topup d
-               WHERE d.state = 'pending' AND d.created_at < clock_timestamp() - make_interval(secs => $1::float8) AND d.poll_at <= clock_timestamp()
+               WHERE d.state = 'pending' AND d.created_at < statement_timestamp() - make_interval(secs => $1::float8) AND d.poll_at <= statement_timestamp()
                ORDER BY d.poll_at, d.id LIMIT $2 FOR UPDATE SKIP LOCKED)
 RETURNING t.id
 `
@@ -157,7 +157,7 @@ func (q *Queries) ClaimPendingTopups(ctx context.Context, ageS float64, maxRows 
 const claimStripeEvents = `-- name: ClaimStripeEvents :many
 UPDATE stripe_event e
 SET attempts = e.attempts + 1, next_at = clock_timestamp() + make_interval(secs => least(3600, 30 * power(2, least(e.attempts, 7))))
-WHERE e.id IN (SELECT d.id FROM stripe_event d WHERE d.processed_at IS NULL AND d.next_at <= clock_timestamp()
+WHERE e.id IN (SELECT d.id FROM stripe_event d WHERE d.processed_at IS NULL AND d.next_at <= statement_timestamp()
                ORDER BY d.next_at LIMIT $1 FOR UPDATE SKIP LOCKED)
 RETURNING e.id, e.type, e.object_id, e.attempts
 `

@@ -129,7 +129,7 @@ func (q *Queries) ListCards(ctx context.Context, orgID id.Org) ([]ListCardsRow, 
 }
 
 const openCardSetups = `-- name: OpenCardSetups :one
-SELECT count(*) FROM card_setup WHERE org_id = $1 AND state = 'pending' AND created_at > clock_timestamp() - interval '1 hour'
+SELECT count(*) FROM card_setup WHERE org_id = $1 AND state = 'pending' AND created_at > statement_timestamp() - interval '1 hour'
 `
 
 func (q *Queries) OpenCardSetups(ctx context.Context, orgID id.Org) (int64, error) {

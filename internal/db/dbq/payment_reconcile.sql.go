@@ -224,7 +224,7 @@ const openBalanceTxs = `-- name: OpenBalanceTxs :many
 UPDATE stripe_balance b
 SET attempts = b.attempts + 1,
     next_at = clock_timestamp() + CASE b.state WHEN 'suspense' THEN interval '15 minutes' * least(96, power(2, least(b.attempts, 7))) ELSE interval '0' END
-WHERE b.id IN (SELECT o.id FROM stripe_balance o WHERE o.state IN ('waiting', 'suspense') AND o.next_at <= clock_timestamp()
+WHERE b.id IN (SELECT o.id FROM stripe_balance o WHERE o.state IN ('waiting', 'suspense') AND o.next_at <= statement_timestamp()
                ORDER BY o.next_at, o.seen_at, o.id LIMIT $1 FOR UPDATE SKIP LOCKED)
 RETURNING b.id, b.source, b.keys
 `
@@ -363,8 +363,8 @@ SELECT x.key, x.kind, x.ref, x.created_at, sum(e.amount)::bigint AS amount
 FROM ledger_entry e
 JOIN ledger_account a ON a.id = e.account_id AND a.kind = 'stripe_clearing'
 JOIN ledger_tx x ON x.id = e.tx_id
-WHERE x.created_at < clock_timestamp() - make_interval(secs => $1::float8)
-  AND x.created_at > clock_timestamp() - interval '90 days'
+WHERE x.created_at < statement_timestamp() - make_interval(secs => $1::float8)
+  AND x.created_at > statement_timestamp() - interval '90 days'
   AND x.kind NOT IN ('stripe_fee', 'stripe_suspense')
   AND NOT EXISTS (SELECT FROM stripe_balance b WHERE b.matched = x.key)
 GROUP BY x.key, x.kind, x.ref, x.created_at

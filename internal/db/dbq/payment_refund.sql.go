@@ -26,8 +26,8 @@ func (q *Queries) CloseDispute(ctx context.Context, state string, tax money.Nano
 const countPromoAttempt = `-- name: CountPromoAttempt :one
 INSERT INTO promo_attempt (org_id, attempts, window_start) VALUES ($1, 1, clock_timestamp())
 ON CONFLICT (org_id) DO UPDATE SET
-    attempts = CASE WHEN promo_attempt.window_start < clock_timestamp() - interval '1 hour' THEN 1 ELSE promo_attempt.attempts + 1 END,
-    window_start = CASE WHEN promo_attempt.window_start < clock_timestamp() - interval '1 hour' THEN clock_timestamp() ELSE promo_attempt.window_start END
+    attempts = CASE WHEN promo_attempt.window_start < statement_timestamp() - interval '1 hour' THEN 1 ELSE promo_attempt.attempts + 1 END,
+    window_start = CASE WHEN promo_attempt.window_start < statement_timestamp() - interval '1 hour' THEN clock_timestamp() ELSE promo_attempt.window_start END
 RETURNING attempts
 `
 

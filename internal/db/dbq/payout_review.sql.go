@@ -24,7 +24,7 @@ CROSS JOIN LATERAL ( -- earned at the moment of the payment is earned since it
     SELECT operator_earned_after($1::uuid, d.org_id, d.currency, d.paid_at - interval '1 microsecond')::bigint AS earned,
            operator_earned_after($1::uuid, d.org_id, d.currency, greatest(d.paid_at - interval '1 microsecond', $2::timestamptz))::bigint AS young,
            operator_earned_after($1::uuid, d.org_id, d.currency, greatest(d.paid_at - interval '1 microsecond', v.through))::bigint AS unreviewed) s
-WHERE (d.state = 'open' OR d.state = 'lost' AND d.kind = 'dispute' AND d.closed_at > clock_timestamp() - interval '60 days' AND (v.id IS NULL OR NOT v.reasons @> '{lost_dispute}')) AND d.currency = $3
+WHERE (d.state = 'open' OR d.state = 'lost' AND d.kind = 'dispute' AND d.closed_at > statement_timestamp() - interval '60 days' AND (v.id IS NULL OR NOT v.reasons @> '{lost_dispute}')) AND d.currency = $3
 ORDER BY d.org_id, d.paid_at DESC, d.id
 `
 
@@ -219,7 +219,7 @@ WHERE d.kind = 'dispute' AND d.state = 'lost' AND d.currency = $1 AND d.org_id <
   AND EXISTS (SELECT FROM operator_earning e
               WHERE e.host_org_id = $2 AND e.currency = $1 AND e.payer_org_id = d.org_id AND e.last_at >= d.paid_at)
 GROUP BY d.org_id
-HAVING max(d.closed_at) > clock_timestamp() - interval '60 days' -- by then reviews have taken it over
+HAVING max(d.closed_at) > statement_timestamp() - interval '60 days' -- by then reviews have taken it over
 ORDER BY d.org_id
 `
 

@@ -143,7 +143,7 @@ const claimPostpaidCharges = `-- name: ClaimPostpaidCharges :many
 UPDATE postpaid_org u SET charge_at = clock_timestamp() + interval '1 minute'
 WHERE u.org_id IN (
     SELECT p.org_id FROM postpaid_org p
-    WHERE p.state <> 'off' AND (p.charged_at IS NULL OR p.charged_at < date_trunc('hour', clock_timestamp())) AND p.charge_at <= clock_timestamp()
+    WHERE p.state <> 'off' AND (p.charged_at IS NULL OR p.charged_at < date_trunc('hour', clock_timestamp())) AND p.charge_at <= statement_timestamp()
     ORDER BY p.charge_at, p.org_id
     LIMIT $1
     FOR UPDATE SKIP LOCKED)
@@ -176,8 +176,8 @@ const claimPostpaidQuestions = `-- name: ClaimPostpaidQuestions :many
 UPDATE postpaid_org u SET asked_at = clock_timestamp()
 WHERE u.org_id IN (
     SELECT p.org_id FROM postpaid_org p
-    WHERE p.subscription IS NOT NULL AND p.asked_at < clock_timestamp() - make_interval(secs => $1::float8)
-      AND (p.period_end < clock_timestamp() OR p.unsubscribed_at IS NOT NULL
+    WHERE p.subscription IS NOT NULL AND p.asked_at < statement_timestamp() - make_interval(secs => $1::float8)
+      AND (p.period_end < statement_timestamp() OR p.unsubscribed_at IS NOT NULL
            OR EXISTS (SELECT FROM postpaid_invoice i WHERE i.org_id = p.org_id AND i.state IN ('draft', 'open', 'uncollectible')))
     ORDER BY p.asked_at
     LIMIT $2

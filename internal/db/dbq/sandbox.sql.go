@@ -80,7 +80,7 @@ func (q *Queries) SandboxChanges(ctx context.Context, seen int64, maxRows int32)
 }
 
 const sweepSandbox = `-- name: SweepSandbox :exec
-DELETE FROM sandbox_object WHERE body IS NULL AND changed_at < clock_timestamp() - interval '1 day'
+DELETE FROM sandbox_object WHERE body IS NULL AND changed_at < statement_timestamp() - interval '1 day'
 `
 
 // What is gone is kept until every replica must have heard of it.

@@ -113,21 +113,24 @@ func (q *Queries) CreditsForUsage(ctx context.Context, arg CreditsForUsageParams
 }
 
 const earnedByLeaseSince = `-- name: EarnedByLeaseSince :many
-SELECT split_part(x.key, ':', 2)::text AS lease, sum(t.amount)::bigint AS amount, max(t.created_at)::timestamptz AS last_at
-FROM ledger_tx x
-JOIN ledger_transfer t ON t.tx_id = x.id
+WITH charge AS MATERIALIZED (
+    SELECT x.id, x.key FROM ledger_tx x
+    WHERE x.ref = ANY ($4::text[]) AND x.ref <> '' AND x.id >= $5::uuid AND x.kind = 'usage'
+)
+SELECT split_part(c.key, ':', 2)::text AS lease, sum(t.amount)::bigint AS amount, max(t.created_at)::timestamptz AS last_at
+FROM charge c
+JOIN ledger_transfer t ON t.tx_id = c.id
 JOIN ledger_account a ON a.id = t.credit_account_id
-WHERE x.ref = ANY ($1::text[]) AND x.id >= $2::uuid AND x.kind = 'usage'
-  AND a.kind = 'host_pending' AND a.org_id = $3 AND a.currency = $4 AND t.created_at > $5
+WHERE a.kind = 'host_pending' AND a.org_id = $1 AND a.currency = $2 AND t.created_at > $3
 GROUP BY 1
 `
 
 type EarnedByLeaseSinceParams struct {
-	Clusters []string
-	FromID   pgtype.UUID
 	OrgID    id.Org
 	Currency string
 	Cutoff   time.Time
+	Clusters []string
+	FromID   pgtype.UUID
 }
 
 type EarnedByLeaseSinceRow struct {
@@ -137,13 +140,14 @@ type EarnedByLeaseSinceRow struct {
 }
 
 // What an operator earned with clusters (their shown ids) after the cutoff, by the charge's lease, and when last. from_id lies before it.
+// The charges of these clusters are read first: the other way round, all that the operator earned since then would be.
 func (q *Queries) EarnedByLeaseSince(ctx context.Context, arg EarnedByLeaseSinceParams) ([]EarnedByLeaseSinceRow, error) {
 	rows, err := q.db.Query(ctx, earnedByLeaseSince,
-		arg.Clusters,
-		arg.FromID,
 		arg.OrgID,
 		arg.Currency,
 		arg.Cutoff,
+		arg.Clusters,
+		arg.FromID,
 	)
 	if err != nil {
 		return nil, err

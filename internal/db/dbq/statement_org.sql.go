@@ -25,9 +25,9 @@ SELECT (SELECT count(*) FROM payout_account WHERE failures > 0) AS payout_failur
         WHERE i.state IN ('open', 'uncollectible') AND (i.state = 'uncollectible' OR i.attempts > 0)
           AND NOT EXISTS (SELECT FROM postpaid_writeoff w WHERE w.invoice_id = i.id AND w.state IN ('asked', 'booked'))) AS invoices_unpaid,
        (SELECT count(*) FROM lease_meter WHERE frozen) AS frozen,
-       (SELECT count(*) FROM (SELECT q.received_at FROM segment_quarantine q ORDER BY q.id DESC LIMIT 1000) q WHERE q.received_at > clock_timestamp() - interval '1 day') AS quarantined,
+       (SELECT count(*) FROM (SELECT q.received_at FROM segment_quarantine q ORDER BY q.id DESC LIMIT 1000) q WHERE q.received_at > statement_timestamp() - interval '1 day') AS quarantined,
        (SELECT count(*) FROM stripe_outbox WHERE state = 'unknown') AS outbox_unknown,
-       (SELECT count(*) FROM (SELECT m.failed_at, m.created_at FROM mail m ORDER BY m.id DESC LIMIT 10000) m WHERE m.failed_at IS NOT NULL AND m.created_at > clock_timestamp() - interval '7 days') AS mail_failed,
+       (SELECT count(*) FROM (SELECT m.failed_at, m.created_at FROM mail m ORDER BY m.id DESC LIMIT 10000) m WHERE m.failed_at IS NOT NULL AND m.created_at > statement_timestamp() - interval '7 days') AS mail_failed,
        (SELECT count(*) FROM dead_letter WHERE parked_at IS NOT NULL) AS dead_letters
 `
 

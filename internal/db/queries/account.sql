@@ -61,7 +61,7 @@ DELETE FROM session WHERE id = @id AND user_id = @user_id;
 DELETE FROM session WHERE user_id = @user_id AND id IS DISTINCT FROM sqlc.narg(keep)::uuid;
 
 -- name: DeleteDeadSessions :execrows
-DELETE FROM session WHERE expires_at < clock_timestamp() OR last_seen_at < clock_timestamp() - make_interval(secs => @idle::float8);
+DELETE FROM session WHERE expires_at < statement_timestamp() OR last_seen_at < statement_timestamp() - make_interval(secs => @idle::float8);
 
 -- name: InsertToken :one
 INSERT INTO api_token (id, org_id, user_id, name, secret_hash, hint, scopes, expires_at, parent_id)
@@ -163,10 +163,10 @@ DELETE FROM login_throttle WHERE key = $1;
 
 -- name: DeleteOldAttempts :execrows
 DELETE FROM login_throttle
-WHERE window_start < clock_timestamp() - CASE WHEN key LIKE 'known:%' THEN interval '90 days' ELSE interval '1 day' END;
+WHERE window_start < statement_timestamp() - CASE WHEN key LIKE 'known:%' THEN interval '90 days' ELSE interval '1 day' END;
 
 -- name: KnownPlace :one
-SELECT EXISTS (SELECT FROM login_throttle WHERE key = @key AND window_start > clock_timestamp() - interval '90 days');
+SELECT EXISTS (SELECT FROM login_throttle WHERE key = @key AND window_start > statement_timestamp() - interval '90 days');
 
 -- name: NotePlace :exec
 INSERT INTO login_throttle (key, failures, window_start) VALUES (@key, 0, clock_timestamp())

@@ -13,4 +13,4 @@ WHERE r.secret_hash = $1 AND r.used_at IS NULL AND r.expires_at > clock_timestam
 UPDATE password_reset SET used_at = clock_timestamp() WHERE user_id = $1 AND used_at IS NULL;
 
 -- name: DeleteOldPasswordResets :execrows
-DELETE FROM password_reset WHERE expires_at < clock_timestamp() - interval '7 days';
+DELETE FROM password_reset WHERE expires_at < statement_timestamp() - interval '7 days';

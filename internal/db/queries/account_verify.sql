@@ -15,4 +15,4 @@ UPDATE app_user SET email_verified_at = coalesce(email_verified_at, clock_timest
 SELECT (email_verified_at IS NOT NULL)::boolean FROM app_user WHERE id = $1;
 
 -- name: DeleteOldVerifications :execrows
-DELETE FROM email_verification WHERE expires_at < clock_timestamp() - interval '7 days';
+DELETE FROM email_verification WHERE expires_at < statement_timestamp() - interval '7 days';

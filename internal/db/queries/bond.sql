@@ -152,7 +152,7 @@ ORDER BY s.posted_at DESC, s.victim LIMIT @max_rows;
 SELECT r.cluster_id, c.org_id, c.name, sum(r.host_posted)::bigint AS relief, sum(r.ms)::bigint AS ms, max(r.posted_at)::timestamptz AS posted_at,
        coalesce((SELECT sum(m.posted - m.host_posted) FROM lease l JOIN lease_meter m ON m.lease_id = l.id WHERE l.cluster_id = r.cluster_id), 0)::bigint AS usage_fee
 FROM standby_relief r JOIN cluster c ON c.id = r.cluster_id
-WHERE r.posted_at > clock_timestamp() - interval '1 day' * @days::integer
+WHERE r.posted_at > statement_timestamp() - interval '1 day' * @days::integer
 GROUP BY r.cluster_id, c.org_id, c.name ORDER BY relief DESC LIMIT @max_rows;
 
 -- name: BondPairBans :many
@@ -165,7 +165,7 @@ SELECT a, b FROM pair_ban WHERE until > clock_timestamp();
 SELECT s.host_id, s.against_org, s.at
 FROM gang_strike s JOIN host h ON h.id = s.host_id
 WHERE s.kind <> 'doubt' AND s.against_org IS DISTINCT FROM h.org_id
-  AND s.host_id IN (SELECT r.host_id FROM gang_strike r WHERE r.kind <> 'doubt' AND r.at > clock_timestamp() - interval '8 days'
+  AND s.host_id IN (SELECT r.host_id FROM gang_strike r WHERE r.kind <> 'doubt' AND r.at > statement_timestamp() - interval '8 days'
                     GROUP BY r.host_id HAVING count(*) >= 3)
 ORDER BY s.host_id, s.at;
 
@@ -232,7 +232,7 @@ SELECT (EXISTS (SELECT FROM lease i WHERE i.cluster_id = @cluster_id AND i.settl
 -- What counts against hosts in gangs, by host, kind and opponent, the latest first.
 SELECT s.host_id, h.name AS host_name, h.org_id, s.kind, s.against_org, count(*) AS strikes, max(s.at)::timestamptz AS last_at
 FROM gang_strike s JOIN host h ON h.id = s.host_id
-WHERE s.at > clock_timestamp() - interval '1 day' * @days::integer
+WHERE s.at > statement_timestamp() - interval '1 day' * @days::integer
 GROUP BY s.host_id, h.name, h.org_id, s.kind, s.against_org
 ORDER BY max(s.at) DESC, s.host_id LIMIT @max_rows;
 
@@ -241,7 +241,7 @@ ORDER BY max(s.at) DESC, s.host_id LIMIT @max_rows;
 SELECT p.a, p.b, p.until, (ha.id IS NOT NULL)::boolean AS a_is_host, (hb.id IS NOT NULL)::boolean AS b_is_host,
        coalesce(ha.name, oa.name, '')::text AS a_name, coalesce(hb.name, ob.name, '')::text AS b_name
 FROM pair_ban p LEFT JOIN host ha ON ha.id = p.a LEFT JOIN host hb ON hb.id = p.b LEFT JOIN org oa ON oa.id = p.a LEFT JOIN org ob ON ob.id = p.b
-WHERE p.until > clock_timestamp() ORDER BY p.until DESC, p.a, p.b LIMIT @max_rows;
+WHERE p.until > statement_timestamp() ORDER BY p.until DESC, p.a, p.b LIMIT @max_rows;
 
 -- name: UnbilledByRenter :many
 -- scan: page
@@ -249,7 +249,7 @@ WHERE p.until > clock_timestamp() ORDER BY p.until DESC, p.a, p.b LIMIT @max_row
 SELECT c.org_id, o.name, count(DISTINCT s.cluster_id) AS clusters, count(*) AS suspensions, sum(s.to_ms - s.from_ms)::bigint AS ms,
        coalesce(sum(s.to_ms - s.from_ms) FILTER (WHERE s.class = 'undecided'), 0)::bigint AS undecided_ms
 FROM suspension s JOIN cluster c ON c.id = s.cluster_id JOIN org o ON o.id = c.org_id
-WHERE s.decided_at > clock_timestamp() - interval '1 day' * @days::integer
+WHERE s.decided_at > statement_timestamp() - interval '1 day' * @days::integer
 GROUP BY c.org_id, o.name ORDER BY ms DESC, c.org_id LIMIT @max_rows;
 
 -- name: UnbilledByOperator :many
@@ -258,6 +258,6 @@ GROUP BY c.org_id, o.name ORDER BY ms DESC, c.org_id LIMIT @max_rows;
 SELECT x.org_id, o.name, count(DISTINCT x.cluster_id) AS clusters, count(*) AS suspensions, sum(x.ms)::bigint AS ms
 FROM (SELECT DISTINCT s.cluster_id, s.n, l.host_org_id AS org_id, s.to_ms - s.from_ms AS ms
       FROM suspension s JOIN lease l ON l.id = ANY (s.culprits)
-      WHERE s.decided_at > clock_timestamp() - interval '1 day' * @days::integer) x
+      WHERE s.decided_at > statement_timestamp() - interval '1 day' * @days::integer) x
 JOIN org o ON o.id = x.org_id
 GROUP BY x.org_id, o.name ORDER BY ms DESC, x.org_id LIMIT @max_rows;

@@ -11,7 +11,7 @@ SELECT sqlc.embed(cluster) FROM cluster WHERE id = @id FOR UPDATE;
 -- scan: moves due_at by SaveCluster
 -- The cluster the watchdog must look at next. SKIP LOCKED lets replicas share the work.
 SELECT id FROM cluster
-WHERE due_at <= clock_timestamp() AND NOT id = ANY (@seen::uuid[])
+WHERE due_at <= statement_timestamp() AND NOT id = ANY (@seen::uuid[])
 ORDER BY due_at LIMIT 1
 FOR UPDATE SKIP LOCKED;
 
@@ -61,7 +61,7 @@ SELECT sqlc.embed(n), sqlc.embed(s), l.gpu_ids, l.gpu_model, l.required, l.run_u
        h.name AS host_name, h.org_id AS operator_id, h.reclaim_at, h.reclaim_asked_at, h.capped_until,
        hs.nats_server AS listener, hs.connected_at, hs.protocol,
        ARRAY(SELECT floor(extract(epoch FROM g.at) * 1000)::bigint FROM gang_strike g
-             WHERE g.host_id = n.host_id AND g.kind = 'doubt' AND g.at > clock_timestamp() - interval '2 hours')::bigint[] AS doubts
+             WHERE g.host_id = n.host_id AND g.kind = 'doubt' AND g.at > statement_timestamp() - interval '2 hours')::bigint[] AS doubts
 FROM node n
 JOIN node_status s ON s.node_id = n.id
 JOIN lease l ON l.id = n.lease_id
@@ -178,7 +178,7 @@ ON CONFLICT (node_id, epoch) DO NOTHING;
 -- scan: done
 DELETE FROM node_log
 WHERE (node_id, epoch) IN (
-    SELECT node_id, epoch FROM node_log WHERE created_at < clock_timestamp() - make_interval(days => @days::integer)
+    SELECT node_id, epoch FROM node_log WHERE created_at < statement_timestamp() - make_interval(days => @days::integer)
     ORDER BY created_at LIMIT @max_rows);
 
 -- name: NodeLogs :many
@@ -234,7 +234,7 @@ FROM (
 JOIN host_status hs ON hs.host_id = w.host_id AND hs.connected
 LEFT JOIN node_log_retry f ON f.node_id = w.node_id AND f.epoch = w.epoch
 WHERE NOT EXISTS (SELECT FROM node_log g WHERE g.node_id = w.node_id AND g.epoch = w.epoch)
-  AND (f.next_at IS NULL OR f.next_at <= clock_timestamp())
+  AND (f.next_at IS NULL OR f.next_at <= statement_timestamp())
 ) x
 WHERE x.place <= @per_host::bigint
 ORDER BY x.next_at NULLS FIRST, x.place, x.reported_at

@@ -2,9 +2,9 @@
 -- scan: moves due_at by KeepCalm
 -- Due clusters whose own rows ask for nothing; the watchdog looks at the others one by one. SKIP LOCKED lets replicas share the work.
 SELECT id FROM cluster
-WHERE due_at <= clock_timestamp() AND full_look_at > clock_timestamp() AND state = 'running' AND ended_at IS NULL AND reason = ''
-  AND money_reason = '' AND replace_until IS NULL AND runway_told_s = 0 AND run_until > clock_timestamp() + make_interval(secs => sqlc.arg(step_s)::float8)
-  AND (max_duration_s IS NULL OR running_at + make_interval(secs => max_duration_s) > clock_timestamp() + make_interval(secs => sqlc.arg(look_s)::float8))
+WHERE due_at <= statement_timestamp() AND full_look_at > statement_timestamp() AND state = 'running' AND ended_at IS NULL AND reason = ''
+  AND money_reason = '' AND replace_until IS NULL AND runway_told_s = 0 AND run_until > statement_timestamp() + make_interval(secs => sqlc.arg(step_s)::float8)
+  AND (max_duration_s IS NULL OR running_at + make_interval(secs => max_duration_s) > statement_timestamp() + make_interval(secs => sqlc.arg(look_s)::float8))
 ORDER BY due_at
 LIMIT @max_rows
 FOR UPDATE SKIP LOCKED;

@@ -29,4 +29,4 @@ UPDATE host SET capped_until = sqlc.narg(until)::timestamptz WHERE id = @id;
 -- name: LiftDataCaps :execrows
 -- scan: done
 UPDATE host SET capped_until = NULL
-WHERE id IN (SELECT id FROM host WHERE capped_until <= clock_timestamp() ORDER BY id LIMIT 500 FOR NO KEY UPDATE SKIP LOCKED);
+WHERE id IN (SELECT id FROM host WHERE capped_until <= statement_timestamp() ORDER BY id LIMIT 500 FOR NO KEY UPDATE SKIP LOCKED);

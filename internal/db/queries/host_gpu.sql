@@ -67,7 +67,7 @@ WHERE c.id = ending.id;
 -- scan: done
 WITH ending AS (
     SELECT c.id FROM gpu_claim c
-    WHERE c.ended_at IS NULL AND c.expires_at <= clock_timestamp()
+    WHERE c.ended_at IS NULL AND c.expires_at <= statement_timestamp()
     ORDER BY c.expires_at
     LIMIT @max_rows
     FOR UPDATE SKIP LOCKED

@@ -26,4 +26,4 @@ ORDER BY t.last_at DESC, t.lease_id DESC, t.epoch DESC
 LIMIT @max_rows;
 
 -- name: DropOldTraffic :execrows
-DELETE FROM lease_traffic WHERE last_at < clock_timestamp() - make_interval(secs => @keep::float8);
+DELETE FROM lease_traffic WHERE last_at < statement_timestamp() - make_interval(secs => @keep::float8);

@@ -6,7 +6,7 @@ ON CONFLICT (id) DO UPDATE SET seen_at = clock_timestamp(), stream_url = exclude
 DELETE FROM replica WHERE id = @id;
 
 -- name: PruneReplicas :exec
-DELETE FROM replica WHERE seen_at < clock_timestamp() - interval '10 minutes';
+DELETE FROM replica WHERE seen_at < statement_timestamp() - interval '10 minutes';
 
 -- name: LiveReplicas :many
 SELECT id, name, stream_url, nats_route FROM replica

@@ -18,4 +18,4 @@ UPDATE idempotency_key SET status = @status, response = @response, sealed = @sea
 WHERE principal = @principal AND method = @method AND path = @path AND key = @key;
 
 -- name: DeleteExpiredIdempotencyKeys :execrows
-DELETE FROM idempotency_key WHERE expires_at < clock_timestamp();
+DELETE FROM idempotency_key WHERE expires_at < statement_timestamp();

@@ -8,7 +8,7 @@ SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS xmin, clock_timestamp():
 SELECT DISTINCT host_id FROM fleet_change WHERE xid >= (@since::text)::xid8;
 
 -- name: PruneFleetChanges :execrows
-DELETE FROM fleet_change WHERE changed_at < clock_timestamp() - interval '1 second' * @older_s::bigint;
+DELETE FROM fleet_change WHERE changed_at < statement_timestamp() - interval '1 second' * @older_s::bigint;
 
 -- name: ReachableHosts :many
 SELECT host_id FROM host_status

@@ -14,7 +14,7 @@ FROM (
     SELECT sum(extract(epoch FROM least(coalesce(q.ended_at, q.expires_at), q.expires_at, clock_timestamp())
                                   - greatest(q.created_at, clock_timestamp() - interval '1 hour'))) AS seconds
     FROM quote q CROSS JOIN LATERAL unnest(q.gpu_ids) AS g(id)
-    WHERE q.org_id = @org_id AND q.created_at > clock_timestamp() - interval '1 hour 2 minutes' AND g.id = ANY(@gpus::uuid[])
+    WHERE q.org_id = @org_id AND q.created_at > statement_timestamp() - interval '1 hour 2 minutes' AND g.id = ANY(@gpus::uuid[])
     GROUP BY g.id
 ) h;
 
@@ -42,7 +42,7 @@ UPDATE quote SET state = @state, cluster_id = @cluster_id, ended_at = clock_time
 -- name: ExpireQuotes :many
 -- scan: done
 WITH due AS (
-    SELECT id FROM quote WHERE state = 'held' AND expires_at <= clock_timestamp()
+    SELECT id FROM quote WHERE state = 'held' AND expires_at <= statement_timestamp()
     ORDER BY expires_at LIMIT @max_rows FOR UPDATE SKIP LOCKED
 )
 UPDATE quote q SET state = 'expired', ended_at = q.expires_at, secrets = NULL

@@ -17,4 +17,4 @@ ORDER BY failing_since, queue, ref LIMIT @max_rows;
 
 -- name: DeleteStaleDeadLetters :execrows
 -- A row that still fails is retried at least once a day: what did not fail for two days was processed, or is gone.
-DELETE FROM dead_letter WHERE failed_at < clock_timestamp() - interval '2 days';
+DELETE FROM dead_letter WHERE failed_at < statement_timestamp() - interval '2 days';

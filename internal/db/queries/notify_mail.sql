@@ -19,9 +19,9 @@ INSERT INTO mail (id, user_id, address, subject, body) VALUES ($1, $2, $3, $4, $
 -- Takes mail that is due for as long as one attempt may last.
 UPDATE mail m
 SET attempts = m.attempts + 1, next_at = clock_timestamp() + interval '5 minutes'
-WHERE m.id IN (SELECT d.id FROM mail d WHERE d.sent_at IS NULL AND d.failed_at IS NULL AND d.next_at <= clock_timestamp()
+WHERE m.id IN (SELECT d.id FROM mail d WHERE d.sent_at IS NULL AND d.failed_at IS NULL AND d.next_at <= statement_timestamp()
                ORDER BY d.next_at LIMIT $1 FOR UPDATE SKIP LOCKED)
-RETURNING m.id, m.address, m.subject, m.body, m.attempts, m.created_at, (m.created_at < clock_timestamp() - interval '1 day')::boolean AS old;
+RETURNING m.id, m.address, m.subject, m.body, m.attempts, m.created_at, (m.created_at < statement_timestamp() - interval '1 day')::boolean AS old;
 
 -- name: MailSent :exec
 UPDATE mail SET sent_at = clock_timestamp(), error = '' WHERE id = $1;
@@ -33,4 +33,4 @@ UPDATE mail SET error = @error, next_at = clock_timestamp() + make_interval(secs
 UPDATE mail SET failed_at = clock_timestamp(), error = $2 WHERE id = $1;
 
 -- name: DeleteOldMail :execrows
-DELETE FROM mail WHERE created_at < clock_timestamp() - interval '30 days' AND (sent_at IS NOT NULL OR failed_at IS NOT NULL);
+DELETE FROM mail WHERE created_at < statement_timestamp() - interval '30 days' AND (sent_at IS NOT NULL OR failed_at IS NOT NULL);

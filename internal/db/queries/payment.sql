@@ -62,7 +62,7 @@ UPDATE topup SET state = @state, failure = @failure, checkout_url = '', action_u
 UPDATE topup t
 SET poll_at = clock_timestamp() + least(interval '1 hour', greatest(interval '1 minute', (clock_timestamp() - t.created_at) / 4))
 WHERE t.id IN (SELECT d.id FROM topup d
-               WHERE d.state = 'pending' AND d.created_at < clock_timestamp() - make_interval(secs => @age_s::float8) AND d.poll_at <= clock_timestamp()
+               WHERE d.state = 'pending' AND d.created_at < statement_timestamp() - make_interval(secs => @age_s::float8) AND d.poll_at <= statement_timestamp()
                ORDER BY d.poll_at, d.id LIMIT @max_rows FOR UPDATE SKIP LOCKED)
 RETURNING t.id;
 
@@ -91,7 +91,7 @@ UPDATE stripe_outbox o
 SET state = 'sent', attempts = attempts + 1, first_sent_at = coalesce(first_sent_at, clock_timestamp()),
     next_at = clock_timestamp() + make_interval(secs => @lease_s::float8)
 WHERE o.id = (SELECT d.id FROM stripe_outbox d
-              WHERE d.kind = @kind AND d.state IN ('pending', 'sent', 'unknown') AND d.next_at <= clock_timestamp()
+              WHERE d.kind = @kind AND d.state IN ('pending', 'sent', 'unknown') AND d.next_at <= statement_timestamp()
                 AND (d.kind IN ('customer.create', 'setup.create', 'card.detach', 'payment.cancel') OR NOT EXISTS (SELECT FROM sending_pause))
               ORDER BY d.next_at, d.id LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at, mismatch,
@@ -130,7 +130,7 @@ INSERT INTO stripe_event (id, type, object_id, created_at) VALUES ($1, $2, $3, $
 -- scan: moves next_at
 UPDATE stripe_event e
 SET attempts = e.attempts + 1, next_at = clock_timestamp() + make_interval(secs => least(3600, 30 * power(2, least(e.attempts, 7))))
-WHERE e.id IN (SELECT d.id FROM stripe_event d WHERE d.processed_at IS NULL AND d.next_at <= clock_timestamp()
+WHERE e.id IN (SELECT d.id FROM stripe_event d WHERE d.processed_at IS NULL AND d.next_at <= statement_timestamp()
                ORDER BY d.next_at LIMIT $1 FOR UPDATE SKIP LOCKED)
 RETURNING e.id, e.type, e.object_id, e.attempts;
 

@@ -20,7 +20,7 @@ WHERE u.org_id IN (
     FROM auto_topup a
     LEFT JOIN ledger_account l ON l.kind = 'renter_wallet' AND l.owner = a.org_id AND l.currency = @currency
     LEFT JOIN ledger_balance b ON b.account_id = l.id
-    WHERE a.enabled AND a.next_at <= clock_timestamp() AND coalesce(b.amount, 0) < a.threshold
+    WHERE a.enabled AND a.next_at <= statement_timestamp() AND coalesce(b.amount, 0) < a.threshold
       AND NOT EXISTS (SELECT FROM postpaid_org p WHERE p.org_id = a.org_id AND p.state = 'on')
       AND NOT EXISTS (SELECT FROM topup t WHERE t.org_id = a.org_id AND t.automatic AND t.state = 'pending')
     ORDER BY a.next_at, a.org_id
@@ -45,8 +45,8 @@ SELECT coalesce((SELECT b.amount FROM ledger_account l JOIN ledger_balance b ON 
                  WHERE l.kind = 'renter_wallet' AND l.owner = @org_id::uuid AND l.currency = @currency), 0)::bigint AS available,
        (SELECT count(*) FROM topup t WHERE t.org_id = @org_id::uuid AND t.automatic AND t.state = 'pending') AS pending,
        (SELECT coalesce(sum(t.amount), 0) FROM topup t WHERE t.org_id = @org_id::uuid AND t.automatic
-        AND t.state IN ('pending', 'succeeded') AND t.created_at > clock_timestamp() - interval '1 day')::bigint AS last_day,
+        AND t.state IN ('pending', 'succeeded') AND t.created_at > statement_timestamp() - interval '1 day')::bigint AS last_day,
        coalesce((SELECT extract(epoch FROM min(t.created_at) + interval '1 day' - clock_timestamp()) FROM topup t
                  WHERE t.org_id = @org_id::uuid AND t.automatic AND t.state IN ('pending', 'succeeded')
-                   AND t.created_at > clock_timestamp() - interval '1 day'), 0)::float8 AS frees_s,
+                   AND t.created_at > statement_timestamp() - interval '1 day'), 0)::float8 AS frees_s,
        EXISTS (SELECT FROM postpaid_org p WHERE p.org_id = @org_id::uuid AND p.state = 'on') AS postpaid;

@@ -32,7 +32,7 @@ UPDATE card_setup SET url = @url WHERE id = @id AND state = 'pending';
 UPDATE card_setup SET state = @state, failure = @failure, url = '', settled_at = clock_timestamp() WHERE id = @id AND state <> 'succeeded';
 
 -- name: OpenCardSetups :one
-SELECT count(*) FROM card_setup WHERE org_id = $1 AND state = 'pending' AND created_at > clock_timestamp() - interval '1 hour';
+SELECT count(*) FROM card_setup WHERE org_id = $1 AND state = 'pending' AND created_at > statement_timestamp() - interval '1 hour';
 
 -- name: PendingCardSetupsOfOrg :many
 SELECT id FROM card_setup WHERE org_id = $1 AND state = 'pending' ORDER BY id DESC LIMIT $2;

@@ -62,7 +62,7 @@ UPDATE payout_account SET stopped = @why WHERE org_id = @org_id AND stopped <> @
 UPDATE payout_account u SET pay_at = clock_timestamp() + interval '1 minute'
 WHERE u.org_id IN (
     SELECT a.org_id FROM payout_account a
-    WHERE a.ready AND a.stopped = '' AND a.next_at <= clock_timestamp() AND a.pay_at <= clock_timestamp()
+    WHERE a.ready AND a.stopped = '' AND a.next_at <= statement_timestamp() AND a.pay_at <= statement_timestamp()
       AND NOT EXISTS (SELECT FROM payout p WHERE p.org_id = a.org_id AND p.state = 'pending')
     ORDER BY a.pay_at, a.next_at, a.org_id
     LIMIT @max_rows
@@ -75,8 +75,8 @@ RETURNING u.org_id;
 UPDATE payout_account u SET poll_at = clock_timestamp() + interval '10 minutes'
 WHERE u.org_id IN (
     SELECT a.org_id FROM payout_account a
-    WHERE a.stripe_account IS NOT NULL AND a.poll_at <= clock_timestamp() AND a.checked_at < clock_timestamp()
-          - CASE WHEN a.ready OR a.created_at < clock_timestamp() - interval '7 days' THEN interval '1 day' ELSE interval '10 minutes' END
+    WHERE a.stripe_account IS NOT NULL AND a.poll_at <= statement_timestamp() AND a.checked_at < statement_timestamp()
+          - CASE WHEN a.ready OR a.created_at < statement_timestamp() - interval '7 days' THEN interval '1 day' ELSE interval '10 minutes' END
     ORDER BY a.poll_at, a.checked_at
     LIMIT @max_rows
     FOR UPDATE SKIP LOCKED)

@@ -44,7 +44,7 @@ WHERE d.kind = 'dispute' AND d.state = 'lost' AND d.currency = @currency AND d.o
   AND EXISTS (SELECT FROM operator_earning e
               WHERE e.host_org_id = @host_org_id AND e.currency = @currency AND e.payer_org_id = d.org_id AND e.last_at >= d.paid_at)
 GROUP BY d.org_id
-HAVING max(d.closed_at) > clock_timestamp() - interval '60 days' -- by then reviews have taken it over
+HAVING max(d.closed_at) > statement_timestamp() - interval '60 days' -- by then reviews have taken it over
 ORDER BY d.org_id;
 
 -- name: OpenLostReview :exec
@@ -115,5 +115,5 @@ CROSS JOIN LATERAL ( -- earned at the moment of the payment is earned since it
     SELECT operator_earned_after(@host_org::uuid, d.org_id, d.currency, d.paid_at - interval '1 microsecond')::bigint AS earned,
            operator_earned_after(@host_org::uuid, d.org_id, d.currency, greatest(d.paid_at - interval '1 microsecond', @cutoff::timestamptz))::bigint AS young,
            operator_earned_after(@host_org::uuid, d.org_id, d.currency, greatest(d.paid_at - interval '1 microsecond', v.through))::bigint AS unreviewed) s
-WHERE (d.state = 'open' OR d.state = 'lost' AND d.kind = 'dispute' AND d.closed_at > clock_timestamp() - interval '60 days' AND (v.id IS NULL OR NOT v.reasons @> '{lost_dispute}')) AND d.currency = @currency
+WHERE (d.state = 'open' OR d.state = 'lost' AND d.kind = 'dispute' AND d.closed_at > statement_timestamp() - interval '60 days' AND (v.id IS NULL OR NOT v.reasons @> '{lost_dispute}')) AND d.currency = @currency
 ORDER BY d.org_id, d.paid_at DESC, d.id;

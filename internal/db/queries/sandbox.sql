@@ -21,4 +21,4 @@ SELECT max(version)::bigint FROM put;
 
 -- name: SweepSandbox :exec
 -- What is gone is kept until every replica must have heard of it.
-DELETE FROM sandbox_object WHERE body IS NULL AND changed_at < clock_timestamp() - interval '1 day';
+DELETE FROM sandbox_object WHERE body IS NULL AND changed_at < statement_timestamp() - interval '1 day';

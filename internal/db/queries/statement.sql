@@ -38,12 +38,16 @@ ORDER BY x.id;
 
 -- name: EarnedByLeaseSince :many
 -- What an operator earned with clusters (their shown ids) after the cutoff, by the charge's lease, and when last. from_id lies before it.
-SELECT split_part(x.key, ':', 2)::text AS lease, sum(t.amount)::bigint AS amount, max(t.created_at)::timestamptz AS last_at
-FROM ledger_tx x
-JOIN ledger_transfer t ON t.tx_id = x.id
+-- The charges of these clusters are read first: the other way round, all that the operator earned since then would be.
+WITH charge AS MATERIALIZED (
+    SELECT x.id, x.key FROM ledger_tx x
+    WHERE x.ref = ANY (@clusters::text[]) AND x.ref <> '' AND x.id >= @from_id::uuid AND x.kind = 'usage'
+)
+SELECT split_part(c.key, ':', 2)::text AS lease, sum(t.amount)::bigint AS amount, max(t.created_at)::timestamptz AS last_at
+FROM charge c
+JOIN ledger_transfer t ON t.tx_id = c.id
 JOIN ledger_account a ON a.id = t.credit_account_id
-WHERE x.ref = ANY (@clusters::text[]) AND x.id >= @from_id::uuid AND x.kind = 'usage'
-  AND a.kind = 'host_pending' AND a.org_id = @org_id AND a.currency = @currency AND t.created_at > @cutoff
+WHERE a.kind = 'host_pending' AND a.org_id = @org_id AND a.currency = @currency AND t.created_at > @cutoff
 GROUP BY 1;
 
 -- name: StandbyOfOperator :many

@@ -147,3 +147,21 @@ func TestScansThatGetStuckAreFound(t *testing.T) {
 		}
 	}
 }
+
+// volatileBound is a comparison that no index can answer: clock_timestamp() may differ from row to row, so PostgreSQL
+// asks it of each row that the other conditions leave.
+var volatileBound = regexp.MustCompile(`[<>]=?\s*clock_timestamp\(\)`)
+
+// TestScansAreBoundedByAnIndex holds that scans and deletions compare times with statement_timestamp(), which is the
+// same for all rows: a rent read 300,000 past clusters to find those of the last hour.
+func TestScansAreBoundedByAnIndex(t *testing.T) {
+	t.Parallel()
+	for _, f := range glob(t, "../../../internal/db/queries/*.sql") {
+		for _, q := range queriesIn(filepath.Base(f), read(t, f)) {
+			if (limited.MatchString(q.code) || strings.Contains(q.code, "DELETE FROM")) && volatileBound.MatchString(q.code) {
+				t.Errorf("%s: %s compares with clock_timestamp(): no index can be used; write statement_timestamp()", q.file,
+					q.name)
+			}
+		}
+	}
+}
