@@ -8,9 +8,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// HostAddresses are the addresses other hosts may reach this one at without help: those of the named interfaces first,
-// in that order, then those of all others that are up and no container engine's, the one of the default route first,
-// IPv4 before IPv6. A host with none but loopback is alone and answers there.
+// HostAddresses lists the addresses at which other hosts may reach this one directly, best first: those of the named
+// interfaces in the given order, then those of all other interfaces that are up and do not belong to a container
+// engine. The interface of the default route precedes the others, and IPv4 precedes IPv6. A host that only has loopback
+// addresses returns those.
 func HostAddresses(rails ...string) []string {
 	outward := defaultInterface()
 	var named, first, rest []string
@@ -42,14 +43,14 @@ func HostAddresses(rails ...string) []string {
 	return all
 }
 
-// fourFirst puts IPv4 before IPv6.
+// fourFirst sorts IPv4 addresses before IPv6 addresses.
 func fourFirst(all []string) []string {
 	is6 := func(a string) bool { return strings.Contains(a, ":") }
 	return append(slices.DeleteFunc(slices.Clone(all), is6),
 		slices.DeleteFunc(all, func(a string) bool { return !is6(a) })...)
 }
 
-// internal tells interfaces that lead into this machine.
+// internal reports whether an interface leads to containers on this machine.
 func internal(name string) bool {
 	for _, p := range []string{"docker", "br-", "mst", "veth", "virbr", "cni", "flannel", Interface} {
 		if strings.HasPrefix(name, p) {
@@ -73,7 +74,7 @@ func globals(i net.Interface) []string {
 	return out
 }
 
-// defaultInterface is the index of the interface the IPv4 default route leaves by, 0 when there is none.
+// defaultInterface returns the index of the interface of the IPv4 default route, or 0 if there is none.
 func defaultInterface() int {
 	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// The control socket speaks JSON lines: a request, then its answer. It lies in the lease folder and not where
-// WireGuard's own tools look, because those find sockets by interface name and every lease's is ovl0.
+// The control socket carries JSON lines: a request, then its reply. It lies in the lease folder and not where
+// WireGuard's own tools look, because those find sockets by interface name and the interface of every lease is ovl0.
 
 type request struct {
 	Op     string          `json:"op"` // hello, peers, relays, status, note, hold
@@ -25,7 +25,7 @@ type request struct {
 	Relays *relays         `json:"relays,omitempty"`
 }
 
-// relays are those a cluster may use, and what opens them. Secret.
+// Relays lists the relays that the cluster may use, and the token that opens them, which is secret.
 type relays struct {
 	Names []string `json:"names"`
 	Token string   `json:"token"`
@@ -37,7 +37,7 @@ type answer struct {
 	Status *Status `json:"status,omitempty"`
 }
 
-// hello is who the process is and what it serves.
+// hello identifies the process and what it serves.
 type hello struct {
 	settings
 	PublicKey string `json:"public_key"`
@@ -114,7 +114,7 @@ func (p *process) answer(q request) (answer, error) {
 			Peers:   peers,
 		}}, err
 	case "note":
-		if _, err := p.roster.status(time.Now()); err != nil { // the kernel's counters are read with it
+		if _, err := p.roster.status(time.Now()); err != nil { // also reads the kernel's counters
 			return answer{}, err
 		}
 		return answer{}, p.usage.note(p.tun)
@@ -124,7 +124,7 @@ func (p *process) answer(q request) (answer, error) {
 	return answer{}, fmt.Errorf("unknown request %q", q.Op)
 }
 
-// call sends one request to a folder's process.
+// call sends one request to the process of a folder.
 func call(ctx context.Context, dir string, q request) (answer, error) {
 	c, a, err := converse(ctx, dir, q)
 	if err == nil {
@@ -133,7 +133,7 @@ func call(ctx context.Context, dir string, q request) (answer, error) {
 	return a, err
 }
 
-// converse leaves the connection open: it breaks when the process ends.
+// converse leaves the connection open; the connection breaks when the process ends.
 func converse(ctx context.Context, dir string, q request) (net.Conn, answer, error) {
 	c, err := unixsock.Dial(ctx, filepath.Join(dir, socketFile))
 	if err != nil {
@@ -155,7 +155,7 @@ func converse(ctx context.Context, dir string, q request) (net.Conn, answer, err
 	return c, a, nil
 }
 
-// waitGone returns when the process at the other end of a connection has ended, or with ctx's error.
+// waitGone returns when the process at the other end of the connection has ended, or with ctx's error.
 func waitGone(ctx context.Context, c net.Conn) error {
 	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })

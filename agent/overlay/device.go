@@ -12,7 +12,7 @@ import (
 	"github.com/musterhq/muster/agent/netns"
 )
 
-// identify tells which network namespace f is.
+// identify returns the identity of the network namespace that f refers to.
 func identify(f *os.File) (nsID, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -21,7 +21,7 @@ func identify(f *os.File) (nsID, error) {
 	return nsID{Dev: uint64(st.Dev), Inode: st.Ino}, nil
 }
 
-// sealOff puts the blackhole in place: without it, traffic for other ranks would take the default route out of eth0
+// sealOff adds the blackhole route: without it, traffic for other ranks would leave by the default route of eth0
 // whenever the device is missing. It runs inside the guest's namespace, before anything else.
 func sealOff(cidr *net.IPNet) error {
 	err := netlink.RouteReplace(&netlink.Route{Dst: cidr, Type: unix.RTN_BLACKHOLE, Priority: 4096})
@@ -31,7 +31,7 @@ func sealOff(cidr *net.IPNet) error {
 	return nil
 }
 
-// takeDown removes the device from the guest's namespace. The blackhole stays.
+// takeDown removes the device from the guest's namespace. The blackhole route stays.
 func takeDown(ns *os.File) error {
 	return netns.Inside(ns, func() error {
 		link, err := netlink.LinkByName(Interface)
@@ -48,8 +48,8 @@ func takeDown(ns *os.File) error {
 	})
 }
 
-// bringUp gives the device its address and size and sets it up. It runs inside the guest's namespace and may run
-// again on a device that stands already.
+// bringUp sets the device's address and MTU and brings it up. It runs inside the guest's namespace and may run again on
+// a device that is already up.
 func bringUp(address *net.IPNet, mtu int) error {
 	link, err := netlink.LinkByName(Interface)
 	if err != nil {

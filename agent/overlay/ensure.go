@@ -16,9 +16,9 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// Ensure makes the overlay of cfg stand and returns once its device is up: it adopts a running process that serves
-// the same epoch and namespace, or else kills what holds the folder's lock and starts a new one. It may be called
-// again at any time, but not twice at once for one folder. Errors are Unavailable faults whose message says what
+// Ensure starts the overlay of cfg and returns when its device is up. It adopts a running process that serves the same
+// epoch and namespace; otherwise it kills the process that holds the folder's lock and starts a new one. It may be
+// called again at any time, but not concurrently for one folder. Errors are Unavailable faults whose message names what
 // failed.
 func Ensure(ctx context.Context, cfg Config) (*Handle, error) {
 	h, err := ensure(ctx, cfg)
@@ -79,16 +79,16 @@ func ensure(ctx context.Context, cfg Config) (*Handle, error) {
 	return h, nil
 }
 
-// adopt takes over a running process that serves exactly what is wanted. It is false for one that serves anything else,
-// for none, and for one that does not answer in time. One that has the lock and no socket yet is just starting: it may
-// be one that a former agent began. A caller that gives up ends nothing.
+// adopt takes over a running process that serves exactly what cfg asks for. It returns false if there is no such
+// process, or if the process does not answer in time. A process that holds the lock and has no socket yet is still
+// starting, perhaps on behalf of an earlier agent. Cancelling ctx ends nothing.
 func (h *Handle) adopt(ctx context.Context, want settings, patience time.Duration) (bool, error) {
 	asking, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		a, err := call(asking, h.dir, request{Op: "hello"})
 		if err == nil && a.Hello != nil {
-			want.Rails = a.Hello.Rails // another wish is no reason to interrupt what runs
+			want.Rails = a.Hello.Rails // a different configuration does not justify an interruption
 			if a.Hello.settings != want {
 				return false, nil
 			}
@@ -106,9 +106,9 @@ func (h *Handle) adopt(ctx context.Context, want settings, patience time.Duratio
 	}
 }
 
-// start runs the process and waits until it is up or says why not; one that is not waited for to its end is killed, or
-// it might take the folder's lock once nobody looks for a holder any more. It gets its own session and none of the
-// agent's environment: it outlives the agent, and needs to know nothing of it.
+// start runs the process and waits until it is up or reports why not. If the wait is cut short, start kills the
+// process, which could otherwise take the folder's lock after everybody stopped looking for a holder. The process gets
+// a session of its own and none of the agent's environment: it outlives the agent.
 func start(ctx context.Context, cfg Config, netns *os.File) error {
 	argv := cfg.Command
 	if len(argv) == 0 {
@@ -139,7 +139,7 @@ func start(ctx context.Context, cfg Config, netns *os.File) error {
 		return fmt.Errorf("start the overlay process: %w", err)
 	}
 	gone := make(chan struct{})
-	go func() { // reaps it when it ends while we live
+	go func() { // reaps the process if it ends before the agent does
 		_ = cmd.Wait()
 		close(gone)
 	}()
@@ -167,9 +167,9 @@ func readReady(ctx context.Context, ready *os.File) error {
 	return nil
 }
 
-// Stop ends the overlay process of a lease folder and returns when it is gone, and what it has counted is written down
-// (ReadTraffic). Nothing running is no error. The device goes with the guest's namespace. The key stays; wiping the
-// folder is the caller's.
+// Stop ends the overlay process of a lease folder. It returns when the process is gone and its traffic counters are
+// stored (see ReadTraffic). It is no error if nothing runs. The device disappears with the guest's namespace. The key
+// stays: wiping the folder is up to the caller.
 func Stop(ctx context.Context, dir string) error {
 	if _, err := os.Stat(folder(dir)); errors.Is(err, os.ErrNotExist) {
 		return nil

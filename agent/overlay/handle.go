@@ -10,8 +10,8 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// Handle talks to a lease's overlay process. It holds no connection, and outlives the process: after an Ensure that
-// started another one, use the new handle (key and, mostly, port are the same).
+// Handle controls a lease's overlay process. It holds no connection and outlives the process: after an Ensure that
+// started another process, use the new handle. The key, and usually the port, stay the same.
 type Handle struct {
 	dir       string
 	advertise []string
@@ -20,16 +20,16 @@ type Handle struct {
 	adopted   bool
 }
 
-// PublicKey is the base64 WireGuard public key.
+// PublicKey returns the base64 WireGuard public key.
 func (h *Handle) PublicKey() string { return h.hello.PublicKey }
 
 // Adopted reports whether Ensure found the process already running.
 func (h *Handle) Adopted() bool { return h.adopted }
 
-// PID is the process's.
+// PID returns the process id.
 func (h *Handle) PID() int { return h.hello.PID }
 
-// Endpoints are host:port addresses peers can be told, best first.
+// Endpoints lists the host:port addresses to announce to peers, best first.
 func (h *Handle) Endpoints() []string {
 	hosts := h.advertise
 	if len(hosts) == 0 {
@@ -42,20 +42,21 @@ func (h *Handle) Endpoints() []string {
 	return out
 }
 
-// SetPeers replaces the peers. Those without a key are skipped: they have not joined. Peers that did not change keep
+// SetPeers replaces the peers. Peers without a key have not joined yet and are skipped. Peers that did not change keep
 // their sessions.
 func (h *Handle) SetPeers(ctx context.Context, peers []agentapi.Peer) error {
 	_, err := h.call(ctx, request{Op: "peers", Peers: peers})
 	return err
 }
 
-// SetRelays replaces the relays that may carry what goes no other way, host:port each, and the token that opens them.
+// SetRelays replaces the relays (host:port each) that may carry traffic when no direct path works, and the token that
+// opens them.
 func (h *Handle) SetRelays(ctx context.Context, names []string, token string) error {
 	_, err := h.call(ctx, request{Op: "relays", Relays: &relays{names, token}})
 	return err
 }
 
-// Status asks the process how its peers are.
+// Status returns the process's view of its peers.
 func (h *Handle) Status(ctx context.Context) (Status, error) {
 	a, err := h.call(ctx, request{Op: "status"})
 	if err != nil {
@@ -64,12 +65,12 @@ func (h *Handle) Status(ctx context.Context) (Status, error) {
 	return *a.Status, nil
 }
 
-// Wait returns nil as soon as the process has ended, or ctx's error. Who waits learns of a killed overlay at once and
-// can Ensure it again before a job notices.
+// Wait returns nil as soon as the process has ended, or ctx's error. A caller that waits can call Ensure again before a
+// job notices that its overlay was killed.
 func (h *Handle) Wait(ctx context.Context) error {
 	c, _, err := converse(ctx, h.dir, request{Op: "hold"})
 	if err != nil {
-		return ctx.Err() // nobody answers: it has ended
+		return ctx.Err() // no answer: the process has ended
 	}
 	return waitGone(ctx, c)
 }
@@ -84,39 +85,40 @@ func (h *Handle) call(ctx context.Context, q request) (answer, error) {
 	return a, nil
 }
 
-// Status is what the process knows of itself.
+// Status is the state of an overlay process.
 type Status struct {
 	Ref     agentapi.LeaseRef `json:"ref"`
-	Backend string            `json:"backend"` // userspace, kernel
+	Backend string            `json:"backend"` // "userspace" or "kernel"
 	PID     int               `json:"pid"`
 	Port    int               `json:"port"`
-	Peers   []PeerStatus      `json:"peers"` // by rank
+	Peers   []PeerStatus      `json:"peers"` // ordered by rank
 }
 
 // PeerStatus is one peer as this host's overlay sees it.
 type PeerStatus struct {
 	Rank          int       `json:"rank"`
 	Key           string    `json:"key"`
-	Endpoint      string    `json:"endpoint"` // where it was last heard, or is tried
+	Endpoint      string    `json:"endpoint"` // the address that last sent something, or that is being tried
 	RxBytes       int64     `json:"rx_bytes"`
 	TxBytes       int64     `json:"tx_bytes"`
 	LastHandshake time.Time `json:"last_handshake,omitzero"`
-	SilentMS      int64     `json:"silent_ms"` // since bytes last came, or since the peer was set
-	Received      bool      `json:"heard"`     // bytes have come since then
-	// DeafFromMS and DeafToMS are how long ago the last silence of longer than agentapi.PeerSilenceMS began and ended: the
-	// bytes before and after it. Both are 0 while there was none.
+	SilentMS      int64     `json:"silent_ms"` // time since bytes last arrived, or since the peer was set
+	Received      bool      `json:"heard"`     // whether bytes have arrived since then
+	// DeafFromMS and DeafToMS are the age of the beginning and end of the last silence that was longer than
+	// agentapi.PeerSilenceMS, measured at the bytes that preceded and ended it. Both are 0 if there was none.
 	DeafFromMS int64 `json:"deaf_from_ms,omitempty"`
 	DeafToMS   int64 `json:"deaf_to_ms,omitempty"`
-	// How its packets go: lan, direct, punched, relay; "" when no way answers, or the kernel sends them.
+	// Path is how packets reach the peer: lan, direct, punched or relay; "" if no path answers, or if the kernel sends the
+	// packets.
 	Path      string `json:"path,omitempty"`
-	RTTMicros int64  `json:"rtt_us,omitempty"` // of the last question on that way
-	MTU       int    `json:"mtu,omitempty"`    // overlay packet that passes there
+	RTTMicros int64  `json:"rtt_us,omitempty"` // round-trip time of the last probe of that path
+	MTU       int    `json:"mtu,omitempty"`    // size of the largest overlay packet that passes
 }
 
 // Down reports whether the peer has been silent for longer than agentapi.PeerSilenceMS.
 func (p PeerStatus) Down() bool { return p.SilentMS > agentapi.PeerSilenceMS }
 
-// Paths are how the peers are reached, for the control plane.
+// Paths returns how the peers are reached, in the form that the control plane expects.
 func (s Status) Paths() []agentapi.PeerPath {
 	var out []agentapi.PeerPath
 	for _, p := range s.Peers {
@@ -127,7 +129,7 @@ func (s Status) Paths() []agentapi.PeerPath {
 	return out
 }
 
-// PeersDown lists the ranks that are down.
+// PeersDown lists the ranks whose peers are down.
 func (s Status) PeersDown() []int {
 	var ranks []int
 	for _, p := range s.Peers {

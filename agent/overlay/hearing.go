@@ -6,19 +6,19 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Hearing is which ranks a run does not hear over its overlay, and since when by CLOCK_BOOTTIME. The zero Hearing knows
-// of none: after a restart of the agent it learns of them again from the overlay's process. It is not safe for
+// Hearing tracks which ranks a run receives nothing from over its overlay, and since when by CLOCK_BOOTTIME. The zero
+// Hearing tracks none: after a restart the agent learns of them again from the overlay's process. It is not safe for
 // concurrent use.
 type Hearing struct {
-	deaf  map[int]int64 // ranks that are not heard: when the last byte came
-	ended map[int]int64 // when the last silence of each rank ended that was noted
+	deaf  map[int]int64 // when the last byte arrived from each rank that is silent now
+	ended map[int]int64 // when the last recorded silence of each rank ended
 }
 
-// sameEnd is by how much two readings of one moment may differ.
+// sameEnd is the greatest difference between two readings of the same moment.
 const sameEnd = 1000
 
-// Take compares what the overlay's process says of its peers with what is known, and returns the deaf spans of both:
-// those that have ended since, and those that go on (ToBootMS 0). boot is the moment at which the process answered.
+// Take compares the overlay process's view of its peers with what is already recorded. It returns the deaf spans that
+// have ended since, and those that continue (ToBootMS is 0). boot is when the process answered.
 func (h *Hearing) Take(boot int64, peers []PeerStatus) (spans []agentapi.DeafSpan) {
 	if h.deaf == nil {
 		h.deaf, h.ended = map[int]int64{}, map[int]int64{}
@@ -32,13 +32,13 @@ func (h *Hearing) Take(boot int64, peers []PeerStatus) (spans []agentapi.DeafSpa
 	for _, p := range peers {
 		there[p.Rank] = true
 		from, goesOn := h.deaf[p.Rank]
-		endedFrom, endedTo := max(0, boot-p.DeafFromMS), boot-p.DeafToMS // of its last silence
+		endedFrom, endedTo := max(0, boot-p.DeafFromMS), boot-p.DeafToMS // end of its last silence
 		told := p.DeafFromMS > 0 && endedTo > h.ended[p.Rank]+sameEnd
 		switch {
 		case goesOn && told && endedTo > from:
 			end(p.Rank, from, endedTo)
 		case goesOn && !p.Down():
-			end(p.Rank, from, boot-p.SilentMS) // a process of an earlier version
+			end(p.Rank, from, boot-p.SilentMS) // a process of an older version does not report it
 		case !goesOn && told:
 			end(p.Rank, endedFrom, endedTo)
 		}
@@ -47,7 +47,7 @@ func (h *Hearing) Take(boot int64, peers []PeerStatus) (spans []agentapi.DeafSpa
 		}
 	}
 	for rank, from := range h.deaf {
-		if !there[rank] { // it is no peer any more
+		if !there[rank] { // no longer a peer
 			end(rank, from, boot)
 			continue
 		}
@@ -57,7 +57,7 @@ func (h *Hearing) Take(boot int64, peers []PeerStatus) (spans []agentapi.DeafSpa
 	return spans
 }
 
-// Down lists the ranks that are not heard.
+// Down lists the ranks that are silent now.
 func (h *Hearing) Down() (out []agentapi.PeerDown) {
 	for rank, from := range h.deaf {
 		out = append(out, agentapi.PeerDown{Rank: rank, SinceBootMS: from})

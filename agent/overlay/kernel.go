@@ -19,24 +19,24 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// kernel is WireGuard in the kernel. The device is born in the guest's namespace by a request from the host's, where
-// its UDP socket stays for ever. It works on without this process, which only watches it.
+// kernel is WireGuard in the kernel. The device is created in the guest's namespace by a request from the host's
+// namespace, where its UDP socket stays. It works without this process, which only watches it.
 type kernel struct {
-	control func(func(control) error) error // what WireGuard is asked through
+	control func(func(control) error) error // configures WireGuard
 	udp     int
-	gone    chan struct{} // closed when somebody has removed the device
+	gone    chan struct{} // closed when the device was removed
 	lost    sync.Once
 	meter   meter
 }
 
-// control is the part of wgctrl.Client we use.
+// control is the part of wgctrl.Client that this package uses.
 type control interface {
 	ConfigureDevice(name string, cfg wgtypes.Config) error
 	Device(name string) (*wgtypes.Device, error)
 }
 
-// KernelWireGuard reports whether this kernel can make WireGuard devices. It makes one, in an empty namespace of a
-// moment: module lists and version numbers do not tell.
+// KernelWireGuard reports whether this kernel can create WireGuard devices. It creates one in a temporary, empty
+// namespace, because lists of modules and version numbers are unreliable.
 func KernelWireGuard() bool {
 	found := false
 	return netns.Empty(func() error {
@@ -76,7 +76,7 @@ func newKernel(control func(func(control) error) error) *kernel {
 	return &kernel{control: control, gone: make(chan struct{})}
 }
 
-// listen gives the device its key and binds UDP: to a port, or any other where that is taken meanwhile.
+// listen sets the device's key and binds UDP to the given port, or to any free port if that one is taken.
 func (k *kernel) listen(key wgtypes.Key, port int) error {
 	err := k.configure(wgtypes.Config{PrivateKey: &key, ListenPort: &port})
 	if errors.Is(err, unix.EADDRINUSE) {
@@ -92,7 +92,7 @@ func (k *kernel) listen(key wgtypes.Key, port int) error {
 	return nil
 }
 
-// present seals the guest off and looks for a device a former process made.
+// present seals the guest off and looks for a device that an earlier process created.
 func present(w where) (there bool, err error) {
 	err = netns.Inside(w.ns, func() error {
 		if err := sealOff(w.cidr); err != nil {
@@ -109,14 +109,14 @@ func present(w where) (there bool, err error) {
 			there = true
 			return nil
 		}
-		return netlink.LinkDel(link) // a TUN from before the kernel had WireGuard
+		return netlink.LinkDel(link) // a TUN device from before the kernel had WireGuard
 	})
 	return there, err
 }
 
-// bear makes a device in the namespace ns by one request from this one: it is there under its name or not at all, so a
-// process that is killed leaves nothing in either. To the kernel its home, where WireGuard's (and VXLAN's) UDP socket
-// is, is the namespace the request comes from.
+// bear creates a device in the namespace ns by a single request from this one. The device exists under its name or not
+// at all, so a process that is killed leaves nothing in either namespace. The kernel keeps the UDP socket of WireGuard
+// (and VXLAN) devices in the namespace that the request comes from.
 func bear(link netlink.Link, ns *os.File) error {
 	link.Attrs().Namespace = netlink.NsFd(ns.Fd())
 	if err := netlink.LinkAdd(link); err != nil {
@@ -139,7 +139,7 @@ func (k *kernel) device(f func(*wgtypes.Device)) error {
 	})
 }
 
-// do speaks to WireGuard, and notices when there is no device any more.
+// do sends a request to WireGuard, and notices if the device no longer exists.
 func (k *kernel) do(f func(control) error) error {
 	err := k.control(f)
 	if errors.Is(err, os.ErrNotExist) {
@@ -148,7 +148,7 @@ func (k *kernel) do(f func(control) error) error {
 	return err
 }
 
-// withControl opens generic netlink inside the namespace: that is where the device is known by name.
+// withControl opens generic netlink inside the namespace, because the device is known by name only there.
 func withControl(ns *os.File, f func(control) error) error {
 	return netns.Inside(ns, func() error {
 		wg, err := wgctrl.New()
@@ -164,8 +164,8 @@ func (k *kernel) backend() string       { return "kernel" }
 func (k *kernel) port() int             { return k.udp }
 func (k *kernel) done() <-chan struct{} { return k.gone }
 
-// The kernel's socket sends WireGuard's packets and nothing else: it finds no ways of its own. The agent takes it only
-// where peers reach this host without help (see agent.Config.Userspace).
+// The kernel's socket only sends WireGuard's packets and finds no paths by itself. The agent uses it only where peers
+// reach this host directly (see agent.Config.Userspace).
 func (k *kernel) meet(map[wgtypes.Key]*agentapi.Peer) error { return nil }
 func (k *kernel) relays([]string, string) error             { return nil }
 func (k *kernel) paths() map[wgtypes.Key]paths.Path         { return nil }
@@ -195,7 +195,7 @@ func (k *kernel) apply(changes []peerChange) error {
 	return k.configure(wgtypes.Config{Peers: peers})
 }
 
-// beat turns the keepalive off and on: the kernel sends one at once when it is turned on.
+// beat turns the keepalive off and on: the kernel sends one immediately when it is turned on.
 func (k *kernel) beat(keys []wgtypes.Key) error {
 	for _, every := range []time.Duration{0, keepalive} {
 		peers := make([]wgtypes.PeerConfig, len(keys))

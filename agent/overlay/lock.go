@@ -11,18 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The lock is a POSIX record lock, not flock: the kernel tells who holds it (F_GETLK), drops it with the process, and
-// does not hand it to children. The process opens the file once, since closing any descriptor of it drops the lock.
+// The lock is a POSIX record lock, not flock: the kernel reports who holds it (F_GETLK), releases it with the process,
+// and does not pass it on to children. The process opens the file once, since closing any descriptor of it releases the
+// lock.
 
-// lock is a folder's, held by this process for as long as it lives.
+// lock is the lock of a folder, which this process holds until it ends.
 type lock struct {
 	path string
 	id   unix.Stat_t
 }
 
-// acquire takes the folder's lock for the life of this process.
+// acquire takes the folder's lock until this process ends.
 func acquire(dir string) (*lock, error) {
-	fd, err := openLock(dir) // it stays open on purpose
+	fd, err := openLock(dir) // deliberately never closed
 	if err != nil {
 		return nil, err
 	}
@@ -34,8 +35,7 @@ func acquire(dir string) (*lock, error) {
 	return l, os.NewSyscallError("fstat", unix.Fstat(fd, &l.id))
 }
 
-// lost reports whether the folder is gone, or another one stands in its place: nobody finds this process by it any
-// more.
+// lost reports whether the folder was removed or replaced, so that this process can no longer be found by it.
 func (l *lock) lost() bool {
 	var now unix.Stat_t
 	err := unix.Stat(l.path, &now)
@@ -45,7 +45,7 @@ func (l *lock) lost() bool {
 	return now.Dev != l.id.Dev || now.Ino != l.id.Ino
 }
 
-// holder is the process that holds the folder's lock, 0 when none does.
+// holder returns the id of the process that holds the folder's lock, or 0.
 func holder(dir string) (int, error) {
 	fd, err := openLock(dir)
 	if err != nil {
@@ -74,7 +74,7 @@ func holderOf(fd int) (int, error) {
 	return int(lk.Pid), nil
 }
 
-// killHolder ends whatever process holds the folder's lock and returns when it is gone.
+// killHolder kills the process that holds the folder's lock, if there is one, and returns when it is gone.
 func killHolder(ctx context.Context, dir string) error {
 	for {
 		pid, err := holder(dir)
@@ -87,8 +87,8 @@ func killHolder(ctx context.Context, dir string) error {
 	}
 }
 
-// killLocked kills pid if it still holds the lock once it cannot be mistaken for another process any more: the pidfd
-// is opened first, then the lock is looked at again.
+// killLocked kills pid if it still holds the lock. It opens the pidfd first and then checks the lock again, so that it
+// cannot kill another process that reused the id.
 func killLocked(ctx context.Context, dir string, pid int) error {
 	pidfd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {

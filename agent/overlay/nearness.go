@@ -9,15 +9,15 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// How near an address is, best first.
+// These values rank how near an address is, best first.
 const (
-	onRail    = iota // it is reached by an interface that the operator has named
-	inSubnet         // it is in a network that this host is in
-	elsewhere        // a router is between, or it cannot be reached now
+	onRail    = iota // reached through an interface that the operator named
+	inSubnet         // in one of this host's own networks
+	elsewhere        // behind a router, or currently unreachable
 )
 
-// nearness tells how near addresses are by the routes of this process's namespace, asked anew each time: links go down
-// and come up.
+// nearness ranks addresses by the routes of this process's namespace. It reads the routes each time, because links go
+// down and come up.
 func nearness(rails string) func(netip.Addr) int {
 	return func(a netip.Addr) int {
 		routes, err := netlink.RouteGet(net.IP(a.Unmap().AsSlice()))

@@ -14,41 +14,43 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// roster keeps the peers of a tunnel: it makes them meet quickly and knows how long each has been silent.
+// roster keeps the peers of a tunnel: it makes them connect quickly and measures how long each has been silent.
 //
-// Meeting. Two WireGuard ends that start a handshake at the same moment both fail, and try again only five seconds
-// later, again together; ends that are woken by one message do start together. So the end with the lower public key
-// calls and the other waits to be called. A call before the other end knows the caller is lost, so the caller calls
-// again, by adding the peer anew, at growing gaps: it comes through at latest as long after both know each other as
-// they were apart. Only if nobody called for calledAfter does the other end call too (the lower one may not reach it).
+// Connecting. When two WireGuard ends start a handshake at the same moment, both fail and try again only five seconds
+// later, again at the same time; ends that one message wakes up do start at the same time. So the end with the lower
+// public key calls and the other waits. A call is lost if the other end does not know the caller yet, so the caller
+// calls again, by adding the peer again, at growing intervals; the call succeeds at the latest as long after both know
+// each other as they learned of each other apart. Only if no call arrives for calledAfter does the other end call too,
+// because the lower end may be unable to reach it.
 //
-// Mending. Calls that crossed, or were overtaken on the way, can leave a session that works in one direction only, and
-// WireGuard does not notice before it renews keys two minutes later. An end that hears nothing from a peer it has met
-// calls it anew well before the silence counts as a loss.
+// Repairing. Calls that crossed or were overtaken can leave a session that works in one direction only, and WireGuard
+// does not notice before it renews keys two minutes later. An end that receives nothing from a peer it has met calls
+// that peer again well before the silence counts as a loss.
 //
-// Silence. What counts is bytes that came through the peer's own keys: nothing inside a container can forge or starve
-// that. WireGuard's keepalive alone does not do: any packet, received or sent, restarts its timer, so of two idle ends
-// only the quicker one ever sends. The roster sends one to every peer every keepalive itself.
+// Silence. Only bytes that arrived under the peer's own keys count: nothing inside a container can forge or starve
+// them. WireGuard's keepalive alone does not suffice: any packet, received or sent, restarts its timer, so of two idle
+// ends only the quicker one ever sends. The roster therefore sends a packet to every peer every keepalive.
 type roster struct {
 	tun     tunnel
 	self    wgtypes.Key
-	changed chan struct{}        // set was called: tick soon
-	near    func(netip.Addr) int // nil: all addresses are as near
+	changed chan struct{}        // signals that set was called
+	near    func(netip.Addr) int // nil: all addresses are equally near
 
 	mu    sync.Mutex
 	peers map[wgtypes.Key]*watched
-	beat  time.Time // keepalives were last sent
+	beat  time.Time // when keepalives were last sent
 }
 
 const (
 	firstGap    = 25 * time.Millisecond
 	lastGap     = 3200 * time.Millisecond
 	calledAfter = 2 * time.Second
-	// muteCaller and mute are after how much silence of a peer it has met an end calls it anew, and how often: more
-	// than a keepalive, less than agentapi.PeerSilenceMS, and not both ends at once.
+	// muteCaller and mute are how long a peer that was met must be silent before this end calls it again, and the interval
+	// between such calls, for the caller and for the other end. They are longer than a keepalive, shorter than
+	// agentapi.PeerSilenceMS, and differ so that both ends do not call at once.
 	muteCaller = 3 * time.Second
 	mute       = 4500 * time.Millisecond
-	restful    = 500 * time.Millisecond // between looks at the counters when nothing is due
+	restful    = 500 * time.Millisecond // interval between reads of the counters when nothing is due
 )
 
 type watched struct {
@@ -56,16 +58,17 @@ type watched struct {
 	endpoints []netip.AddrPort
 	turn      int // index of the endpoint in use
 
-	caller bool          // ours is the lower key
-	called bool          // we may call: always for the caller
-	due    time.Time     // not to be called anew before
-	gap    time.Duration // before the one after it
-	met    bool          // a handshake was completed
+	caller bool          // our key is the lower one
+	called bool          // whether we may call; always true for the caller
+	due    time.Time     // earliest time of the next call
+	gap    time.Duration // delay until the call after that
+	met    bool          // whether a handshake was completed
 
 	rx       int64
 	received bool
-	quiet    time.Time // bytes last came, or the peer was set
-	// deafFrom and deafTo are the last silence of longer than agentapi.PeerSilenceMS that has ended; zero: there was none.
+	quiet    time.Time // when bytes last arrived, or when the peer was set
+	// deafFrom and deafTo delimit the last completed silence that was longer than agentapi.PeerSilenceMS; zero if there
+	// was none.
 	deafFrom, deafTo time.Time
 }
 
@@ -73,8 +76,9 @@ func newRoster(t tunnel, self wgtypes.Key) *roster {
 	return &roster{tun: t, self: self, changed: make(chan struct{}, 1), peers: map[wgtypes.Key]*watched{}}
 }
 
-// set replaces the peers. Those without a key are left out. Nothing changes when one of them makes no sense. resume
-// says that these peers were met by a former process: there is no rush to avoid, and every one is called at once.
+// set replaces the peers. Peers without a key are skipped. If one of them is invalid, nothing changes. resume means
+// that an earlier process met these peers already: there is no simultaneous start to avoid, and all of them are called
+// at once.
 func (r *roster) set(peers []agentapi.Peer, resume bool, now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +95,7 @@ func (r *roster) set(peers []agentapi.Peer, resume bool, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		if r.near != nil { // those on the way there that was asked for, or in a network of this host's, are tried first
+		if r.near != nil { // addresses on the requested path or in this host's own networks are tried first
 			slices.SortStableFunc(w.endpoints, func(a, b netip.AddrPort) int {
 				return cmp.Compare(r.near(a.Addr()),
 					r.near(b.Addr()))
@@ -123,8 +127,8 @@ func newWatched(p agentapi.Peer, now time.Time) (*watched, error) {
 	return w, nil
 }
 
-// replace tells the device what changes: removals first, so that an address can move to another key. A peer the device
-// knows from a former process and nobody wants is removed too.
+// replace sends the differences to the device: removals first, so that an address can move to another key. It also
+// removes peers that the device has from an earlier process and that are no longer wanted.
 func (r *roster) replace(wanted map[wgtypes.Key]*watched) error {
 	known, err := r.tun.counters()
 	if err != nil {
@@ -171,7 +175,7 @@ func same(a, b agentapi.Peer) bool {
 	return a.Rank == b.Rank && a.Address == b.Address && a.Key == b.Key && slices.Equal(a.Endpoints, b.Endpoints)
 }
 
-// change is the peer as the device is told of it. With its keepalive it is called at once.
+// change returns the peer in the form that the device takes. With a keepalive the device calls it at once.
 func (w *watched) change(key wgtypes.Key) peerChange {
 	addr := netip.MustParseAddr(w.peer.Address)
 	c := peerChange{key: key, address: netip.PrefixFrom(addr, addr.BitLen()), keepalive: w.called}
@@ -181,7 +185,7 @@ func (w *watched) change(key wgtypes.Key) peerChange {
 	return c
 }
 
-// tick looks at the counters and does what is due. It returns after how long it wants to be called again.
+// tick reads the counters and does what is due. It returns the delay until it should be called again.
 func (r *roster) tick(now time.Time) (time.Duration, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -212,13 +216,13 @@ func (r *roster) tick(now time.Time) (time.Duration, error) {
 	return next, nil
 }
 
-// act is what is due for one peer.
+// act does what is due for one peer.
 func (w *watched) act(key wgtypes.Key, now time.Time) []peerChange {
 	switch {
-	case w.met && !w.called: // it called us
+	case w.met && !w.called: // the peer called us
 		w.called = true
 		return []peerChange{{key: key, keepalive: true}}
-	case !w.met && !w.called && !now.Before(w.due): // it should have
+	case !w.met && !w.called && !now.Before(w.due): // the peer should have called
 		w.called = true
 		w.due = now.Add(lastGap)
 		return []peerChange{{key: key, keepalive: true}}
@@ -242,7 +246,7 @@ func (w *watched) patience() time.Duration {
 	return mute
 }
 
-// recall adds the peer anew, at its next endpoint: that calls it at once.
+// recall adds the peer again, at its next endpoint, which makes the device call it at once.
 func (w *watched) recall(key wgtypes.Key) []peerChange {
 	if len(w.endpoints) > 1 {
 		w.turn = (w.turn + 1) % len(w.endpoints)
@@ -251,7 +255,7 @@ func (w *watched) recall(key wgtypes.Key) []peerChange {
 	return []peerChange{{key: key, remove: true}, w.change(key)}
 }
 
-// count takes the counters in.
+// count stores what the counters say.
 func (r *roster) count(now time.Time) (map[wgtypes.Key]counter, error) {
 	counters, err := r.tun.counters()
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 	"github.com/musterhq/muster/agent/unixsock"
 )
 
-// Descriptors the process starts with.
+// These are the file descriptors that the process starts with.
 const (
-	readyFD = 3 // a pipe: one JSON line, "" when up or why not
+	readyFD = 3 // a pipe for one JSON line: "" when up, or why not
 	netnsFD = 4 // the guest's network namespace
 )
 
-// Main is the overlay process: `muster-agent overlay <lease folder>`, started by Ensure and by nobody else. It serves
-// until it is killed, its device dies or its lease folder is gone, and returns the exit code.
+// Main is the overlay process, `muster-agent overlay <lease folder>`, which only Ensure starts. It serves until it is
+// killed, its device disappears or its lease folder is gone, and returns the exit code.
 func Main(args []string) int {
 	ready := os.NewFile(readyFD, "ready")
 	netns := os.NewFile(netnsFD, "netns")
@@ -32,7 +32,7 @@ func Main(args []string) int {
 		fmt.Fprintln(os.Stderr, "the overlay process is started by the agent")
 		return 2
 	}
-	// Both were inherited: a child must not get them.
+	// Children must not inherit these two.
 	syscall.CloseOnExec(readyFD)
 	syscall.CloseOnExec(netnsFD)
 	p := &process{dir: folder(args[0])}
@@ -54,7 +54,7 @@ func Main(args []string) int {
 type process struct {
 	dir    string
 	lock   *lock
-	netns  *os.File // the guest's
+	netns  *os.File // namespace of the guest
 	cfg    settings
 	key    wgtypes.Key
 	tun    tunnel
@@ -65,13 +65,13 @@ type process struct {
 	state  state
 }
 
-// start makes the tunnel and takes up the peers a process of the same epoch left.
+// start creates the tunnel and resumes the peers that a process of the same epoch left behind.
 func (p *process) start(netns *os.File) (err error) {
 	if p.lock, err = acquire(p.dir); err != nil {
 		return err
 	}
 	p.netns = netns
-	// The kernel should take a tenant's process before this one. Without root it may not be so, and works.
+	// The kernel should kill a tenant's process before this one. Setting it needs root; without it the process works too.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0)
 	if err := readJSON(filepath.Join(p.dir, configFile), &p.cfg); err != nil {
 		return fmt.Errorf("read what the agent asked for: %w", err)
@@ -129,9 +129,9 @@ func (p *process) remember() error {
 	return writeJSON(filepath.Join(p.dir, stateFile), p.state)
 }
 
-// serve watches the peers and answers until the device dies, TERM comes or the lease folder is gone. The last is the
-// end of a process whose agent was stopped while it started it, and whose lease somebody has cleared away meanwhile:
-// nobody knows of it any more, so it takes the device along.
+// serve watches the peers and answers requests until the device disappears, SIGTERM arrives or the lease folder is
+// gone. The last case ends a process whose agent was stopped while it started the process and whose lease was removed
+// in the meantime: nothing knows of the process any more, so it removes its device itself.
 func (p *process) serve() int {
 	go p.accept()
 	term := make(chan os.Signal, 1)

@@ -11,8 +11,8 @@ import (
 	"github.com/musterhq/muster/agent/netns"
 )
 
-// sizedTUN answers for the MTU itself: asking the device by name fails outside its namespace ("no such device"). The
-// MTU follows what the paths to the peers carry.
+// sizedTUN answers for the MTU itself, because querying the device by name fails outside its namespace ("no such
+// device"). The MTU follows what the paths to the peers carry.
 type sizedTUN struct {
 	tun.Device
 	ns     *os.File
@@ -34,7 +34,7 @@ func newSizedTUN(t tun.Device, ns *os.File, mtu int) *sizedTUN {
 func (s *sizedTUN) MTU() (int, error)        { return int(s.mtu.Load()), nil }
 func (s *sizedTUN) Events() <-chan tun.Event { return s.events }
 
-// emit passes an event on. When nobody listens any more, nobody needs it.
+// emit passes an event on, unless nothing receives events any more.
 func (s *sizedTUN) emit(e tun.Event) {
 	select {
 	case s.events <- e:
@@ -42,7 +42,7 @@ func (s *sizedTUN) emit(e tun.Event) {
 	}
 }
 
-// resize gives the device another size while it carries traffic: connections adapt by themselves.
+// resize changes the device's MTU while it carries traffic; connections adapt by themselves.
 func (s *sizedTUN) resize(mtu int) {
 	err := netns.Inside(s.ns, func() error {
 		link, err := netlink.LinkByName(Interface)

@@ -14,20 +14,20 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// The files in a lease's overlay folder.
+// These are the files in a lease's overlay folder.
 const (
 	keyFile     = "key"          // base64 private key, 0600
-	configFile  = "overlay.json" // what the agent asked for
-	stateFile   = "state.json"   // what the process remembers for its successor
+	configFile  = "overlay.json" // what the agent requested
+	stateFile   = "state.json"   // what the process stores for its successor
 	lockFile    = "lock"
-	trafficFile = "traffic.json" // what was counted
+	trafficFile = "traffic.json" // traffic counters
 	socketFile  = "control.sock"
 	logFile     = "log"
 )
 
 func folder(leaseDir string) string { return leasefiles.At(leaseDir).Overlay }
 
-// settings is configFile.
+// settings is the content of configFile.
 type settings struct {
 	Ref       agentapi.LeaseRef `json:"ref"`
 	NetNS     nsID              `json:"netns"`
@@ -36,16 +36,16 @@ type settings struct {
 	MTU       int               `json:"mtu"`
 	Port      int               `json:"port"`
 	Userspace bool              `json:"userspace"`
-	Rails     string            `json:"rails,omitempty"` // interfaces to use first, with commas
+	Rails     string            `json:"rails,omitempty"` // preferred interfaces, separated by commas
 }
 
-// nsID tells network namespaces apart: a restarted guest has a new one under the same path.
+// nsID identifies a network namespace: a restarted guest has a new one under the same path.
 type nsID struct {
 	Dev   uint64 `json:"dev"`
 	Inode uint64 `json:"inode"`
 }
 
-// state is stateFile. Peers are only taken up by a successor of the same epoch.
+// state is the content of stateFile. Only a successor of the same epoch resumes the peers.
 type state struct {
 	Ref   agentapi.LeaseRef `json:"ref"`
 	Port  int               `json:"port"`
@@ -54,7 +54,7 @@ type state struct {
 	Relays relays `json:"relays"`
 }
 
-// loadKey reads the folder's private key, made on first use.
+// loadKey reads the folder's private key, and creates it on first use.
 func loadKey(dir string) (wgtypes.Key, error) {
 	path := filepath.Join(dir, keyFile)
 	b, err := os.ReadFile(path)
@@ -91,7 +91,7 @@ func writeJSON(path string, v any) error {
 	return writeFile(path, b)
 }
 
-// writeFile replaces a file by rename: a reader, or a process killed in between, sees the old text or the new.
+// writeFile replaces a file by rename: readers, also after a kill in between, see either the old content or the new.
 func writeFile(path string, b []byte) error {
 	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
 		return err

@@ -17,22 +17,22 @@ import (
 	"github.com/musterhq/muster/agent/overlay/paths"
 )
 
-// Traffic is what a run's overlay has exchanged since it first stood, over all its processes: bytes.
+// Traffic is how many bytes a run's overlay has exchanged since it was first up, over all its processes.
 type Traffic = paths.Sum
 
-// ReadTraffic is what the overlay of a lease folder has written down, whether or not its process lives: all but what
-// moved in the last second, or came to less than tallyGrain, of one that runs or was killed; all of one that Stop has
-// ended. Nothing counted yet is zero.
+// ReadTraffic returns the counters that the overlay of a lease folder has stored, whether or not its process runs. For
+// a process that runs or was killed they may lack the last second, and amounts below tallyGrain; after Stop they are
+// complete. If nothing was counted yet, all are zero.
 func ReadTraffic(leaseDir string) (Traffic, error) {
 	t, err := readTally(folder(leaseDir))
 	return t.Sum, err
 }
 
-// tally is trafficFile.
+// tally is the content of trafficFile.
 type tally struct {
 	Sum Traffic `json:"sum"`
-	// Read is what the kernel's device showed of its peers when that was added to the sum, by public key: a device lives
-	// on without its process.
+	// Read is the kernel device's counters, by public key, when they were last added to the sum: a device outlives its
+	// process.
 	Read map[string]reading `json:"read,omitempty"`
 }
 
@@ -52,10 +52,10 @@ func readTally(dir string) (t tally, err error) {
 	return t, nil
 }
 
-// usageFile keeps a run's tally on the disk.
+// usageFile stores a run's tally.
 type usageFile struct {
 	dir    string
-	former Traffic // what former processes counted
+	former Traffic // what earlier processes counted
 
 	mu       sync.Mutex
 	written  Traffic
@@ -64,15 +64,15 @@ type usageFile struct {
 }
 
 const (
-	// tallyEvery is how often what was counted is written down, where at least tallyGrain of it is not.
+	// tallyEvery is how often the counters are stored if they grew by at least tallyGrain.
 	tallyEvery = time.Second
 	tallyGrain = 64 << 10
-	// networksEvery is how often it is looked which networks the host is in: links come and go.
+	// networksEvery is how often the host's networks are listed again, because links come and go.
 	networksEvery = 10 * time.Second
 )
 
-// open takes up what former processes have counted. What cannot be read begins anew, which its reader notices: sums
-// that went back.
+// open reads what earlier processes have counted. If the file is unreadable the counters start at zero, which readers
+// notice because sums decreased.
 func (b *usageFile) open(dir string) tally {
 	was, err := readTally(dir)
 	if err != nil {
@@ -83,7 +83,7 @@ func (b *usageFile) open(dir string) tally {
 	return was
 }
 
-// keep writes down what the tunnel has counted now and then, and tells it which networks the host is in.
+// keep periodically stores what the tunnel has counted, and passes it the list of the host's networks.
 func (b *usageFile) keep(t tunnel, now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +106,7 @@ func (b *usageFile) keep(t tunnel, now time.Time) error {
 	return b.write(sum)
 }
 
-// note writes down all that the tunnel has counted.
+// note stores everything that the tunnel has counted.
 func (b *usageFile) note(t tunnel) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,15 +122,15 @@ func (b *usageFile) write(t tally) error {
 	return nil
 }
 
-// lastNote has the process of an overlay folder write down what it has counted. One that does not answer has had its
-// chance.
+// lastNote asks the process of an overlay folder to store what it has counted. It ignores a process that does not
+// answer.
 func lastNote(ctx context.Context, dir string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, _ = call(ctx, dir, request{Op: "note"})
 }
 
-// hostNetworks are the networks in which this process's namespace has an address.
+// hostNetworks lists the networks in which this process's namespace has an address.
 func hostNetworks() ([]netip.Prefix, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -145,15 +145,15 @@ func hostNetworks() ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// meter adds up what the kernel's device shows of its peers. The device counts the datagrams' contents; the headers
-// around each, 28 or 48 bytes, are not in it.
+// meter sums the kernel device's counters of its peers. The device counts the payload of datagrams, without the headers
+// of 28 or 48 bytes each.
 type meter struct {
 	mu   sync.Mutex
 	line paths.Line
 	read map[wgtypes.Key]reading
 }
 
-// resume goes on where a former process has stopped reading the same device.
+// resume continues where an earlier process stopped reading the same device.
 func (m *meter) resume(was map[string]reading) {
 	m.read = map[wgtypes.Key]reading{}
 	for text, r := range was {
@@ -163,8 +163,8 @@ func (m *meter) resume(was map[string]reading) {
 	}
 }
 
-// take adds what is new in the device's counters. Those of a peer that went back, or was not there, began at 0: it was
-// added to the device anew.
+// take adds the growth of the device's counters. A counter that decreased, or whose peer is new, started at 0, because
+// the peer was added to the device again.
 func (m *meter) take(now map[wgtypes.Key]counter) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -175,7 +175,7 @@ func (m *meter) take(now map[wgtypes.Key]counter) {
 			before = reading{}
 		}
 		read[key] = reading{c.rx, c.tx}
-		to, _ := netip.ParseAddrPort(c.endpoint) // where packets go and come from since the last look, or went until now
+		to, _ := netip.ParseAddrPort(c.endpoint) // where packets have gone to and come from since the last read
 		m.line.Add(to.Addr(), c.tx-before.Tx, c.rx-before.Rx)
 	}
 	m.read = read

@@ -13,28 +13,29 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// keepalive is how often an idle peer is sent something. Three missed ones and a little are agentapi.PeerSilenceMS.
+// keepalive is how often an idle peer is sent a packet. Three missed keepalives and a margin make
+// agentapi.PeerSilenceMS.
 const keepalive = 2 * time.Second
 
-// tunnel is a WireGuard device: the kernel's or our own.
+// tunnel is a WireGuard device, either the kernel's or our own.
 type tunnel interface {
 	backend() string
 	port() int
-	// meet says where peers may be found: nil for one that is gone. It comes before apply.
+	// meet sets the addresses of peers; nil removes a peer. Call it before apply.
 	meet(map[wgtypes.Key]*agentapi.Peer) error
-	// relays says which relays there are, and what opens them.
+	// relays sets the relays and the token that opens them.
 	relays(names []string, token string) error
-	// paths tells how the peers are reached, where the tunnel knows.
+	// paths returns how the peers are reached, where the tunnel knows it.
 	paths() map[wgtypes.Key]paths.Path
-	// apply changes peers. Sessions of peers it does not name go on.
+	// apply changes peers. Sessions of peers that are not named continue.
 	apply([]peerChange) error
 	// beat sends an empty packet to each of these peers.
 	beat([]wgtypes.Key) error
 	counters() (map[wgtypes.Key]counter, error)
-	// near says which networks the host is in, for tally: what this tunnel has counted.
+	// near sets the host's networks, by which tally separates local traffic; tally returns what this tunnel has counted.
 	near([]netip.Prefix)
 	tally() tally
-	// done is closed when the device has died under us.
+	// done is closed when the device has disappeared.
 	done() <-chan struct{}
 }
 
@@ -42,19 +43,19 @@ type tunnel interface {
 type peerChange struct {
 	key       wgtypes.Key
 	remove    bool
-	endpoint  netip.AddrPort // zero: leave it
-	address   netip.Prefix   // the only source and destination allowed; zero: leave it
-	keepalive bool           // send something every keepalive, the first at once
+	endpoint  netip.AddrPort // zero: unchanged
+	address   netip.Prefix   // the only allowed source and destination; zero: unchanged
+	keepalive bool           // send a packet every keepalive, the first at once
 }
 
-// counter is what a device tells of a peer.
+// counter is a device's state of one peer.
 type counter struct {
 	rx, tx    int64
 	handshake time.Time
 	endpoint  string
 }
 
-// where is what a tunnel is made from.
+// where is what a tunnel is created from.
 type where struct {
 	ns      *os.File // the guest's network namespace
 	address *net.IPNet
@@ -63,10 +64,10 @@ type where struct {
 	key     wgtypes.Key
 	port    int // 0 = any
 	near    func(netip.Addr) int
-	read    map[string]reading // what a former process had read of a device that lives on
+	read    map[string]reading // what an earlier process had read from a device that still exists
 }
 
-// place reads the settings' addresses.
+// place parses the addresses of the settings.
 func (s settings) place() (w where, err error) {
 	ip := net.ParseIP(s.Address).To4()
 	if ip == nil {
@@ -81,8 +82,8 @@ func (s settings) place() (w where, err error) {
 	return w, nil
 }
 
-// open makes the tunnel: the kernel's where it has one, else our own. Whichever device a former process left in the
-// namespace is taken over if it is of the same kind.
+// open creates the tunnel: the kernel's if the kernel has WireGuard, else our own. It reuses a device of the same kind
+// that an earlier process left in the namespace.
 func open(w where, userspace bool) (tunnel, error) {
 	if !userspace && KernelWireGuard() {
 		return openKernel(w)
@@ -90,7 +91,7 @@ func open(w where, userspace bool) (tunnel, error) {
 	return openUserspace(w)
 }
 
-// peerKey reads a peer's public key.
+// peerKey parses a peer's public key.
 func peerKey(p agentapi.Peer) (wgtypes.Key, error) {
 	k, err := wgtypes.ParseKey(p.Key)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// userspace is WireGuard in this process over a TUN device in the guest's namespace. The TUN is persistent: it, its
-// address and its routes outlive the process, which is why TCP does too.
+// userspace is WireGuard in this process over a TUN device in the guest's namespace. The TUN device is persistent: it,
+// its address and its routes outlive the process, and so do TCP connections.
 type userspace struct {
 	dev   *device.Device
 	board *paths.Board
@@ -37,7 +37,7 @@ func openUserspace(w where) (tunnel, error) {
 			return err
 		}
 		if link, err := netlink.LinkByName(Interface); err == nil && link.Type() == "wireguard" {
-			if err := netlink.LinkDel(link); err != nil { // from when this host was reached straight
+			if err := netlink.LinkDel(link); err != nil { // since when this host is reached directly
 				return err
 			}
 		}
@@ -67,7 +67,7 @@ func openUserspace(w where) (tunnel, error) {
 	return u, nil
 }
 
-// openTUN attaches to the persistent ovl0 of the thread's namespace, made if it is not there.
+// openTUN attaches to the persistent ovl0 in the thread's namespace, and creates it if it does not exist.
 func openTUN() (int, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -88,8 +88,8 @@ func openTUN() (int, error) {
 	return fd, nil
 }
 
-// whileDying repeats f for a moment while it fails with busy. A killed process lets go of its lock, its device and
-// its port one after the other.
+// whileDying repeats f for a moment while it fails with busy: a killed process releases its lock, its device and its
+// port one after the other.
 func whileDying(busy unix.Errno, f func() error) error {
 	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(2 * time.Millisecond) {
 		err := f()
@@ -99,8 +99,8 @@ func whileDying(busy unix.Errno, f func() error) error {
 	}
 }
 
-// start sets the key and binds UDP in the host's namespace, where this process is. A port that was taken meanwhile is
-// given up for any other: peers learn the new one from our first packet.
+// start sets the key and binds UDP in the host's namespace, where this process runs. If the port is taken it uses any
+// other: peers learn the new port from our first packet.
 func (u *userspace) start(w where) error {
 	set := func(port int) error {
 		return u.dev.IpcSet(fmt.Sprintf("private_key=%s\nlisten_port=%d\n", hex.EncodeToString(w.key[:]), port))
@@ -163,7 +163,7 @@ func (u *userspace) apply(changes []peerChange) error {
 			b.WriteString("remove=true\n")
 			continue
 		}
-		fmt.Fprintf(&b, "endpoint=%s\n", paths.Endpoint(c.key)) // the board knows where that is
+		fmt.Fprintf(&b, "endpoint=%s\n", paths.Endpoint(c.key)) // the board knows the address
 		if c.address.IsValid() {
 			fmt.Fprintf(&b, "replace_allowed_ips=true\nallowed_ip=%s\n", c.address)
 		}

@@ -1,17 +1,17 @@
-// Package paths is the outside of a host's userspace WireGuard: one UDP socket over which each peer is reached by the
-// best way there is, which may change while data flows.
+// Package paths is the outer side of a host's userspace WireGuard: one UDP socket over which each peer is reached by
+// the best available path, which may change while data flows.
 //
-// Ways, best first: straight to an address within a network both share; to an address of the peer's own; to the
-// address its router has for it (both send to each other at once, so that both routers let the other in); through a
-// relay. Every way is proven by a question and its answer, asked again and again; WireGuard knows nothing of it and
-// sees one peer that is always at the same place.
+// Paths, best first: directly to an address within a network that both share; to a public address of the peer's own; to
+// the address that its router shows for it (both ends send at the same time, so that both routers let the packets in);
+// through a relay. Every path is verified by a probe and its reply, repeatedly. WireGuard is unaware of paths and sees
+// one peer with a fixed endpoint.
 //
-// What always holds:
-//   - Questions and answers are authenticated by a key only the two ends have (from their WireGuard keys): nobody else
-//     can make a way look good, or learn who the peers are.
-//   - A way is used while it answers. When it stops, the next best one is used within seconds: ways that are not used
-//     are kept warm.
-//   - An end that knows none of this (an older agent) is still reached at the addresses it has told.
+// Invariants:
+//   - Probes and replies are authenticated by a key that only the two ends have, derived from their WireGuard keys: no
+//     third party can make a path look good, or learn who the peers are.
+//   - A path is used while it answers. When it stops, the next best path is used within seconds: unused paths are kept
+//     warm.
+//   - An end that does not support probes (an older agent) is still reached at the addresses that it announced.
 package paths
 
 import (
@@ -29,15 +29,15 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Board is the socket and what is known of the ways to the peers. It implements conn.Bind.
+// Board is the socket together with the state of the paths to the peers. It implements conn.Bind.
 type Board struct {
 	udp  conn.Bind
 	key  wgtypes.Key
-	self wgtypes.Key // the public one
+	self wgtypes.Key // our public key
 
-	line Line                 // what passes the socket
-	near func(netip.Addr) int // how near an address is, 0 the nearest
-	mtu  func(int)            // told when the size that passes to all peers has changed
+	line Line                 // counts what passes the socket
+	near func(netip.Addr) int // ranks how near an address is; 0 is nearest
+	mtu  func(int)            // called when the packet size that reaches all peers has changed
 
 	mu     sync.Mutex
 	port   uint16 // 0: not open
@@ -47,12 +47,12 @@ type Board struct {
 	size   int
 	stop   context.CancelFunc
 
-	table atomic.Pointer[table] // what receiving needs, never changed in place
+	table atomic.Pointer[table] // index for receiving; replaced, never modified
 	wake  chan struct{}
 	loop  sync.WaitGroup
 }
 
-// table finds peers by what a datagram shows.
+// table finds a peer by the contents or source of a datagram.
 type table struct {
 	addrs  map[netip.AddrPort]*peer
 	tags   map[tag]*peer
@@ -60,9 +60,10 @@ type table struct {
 	relays map[netip.AddrPort]*relay
 }
 
-// New makes a board for WireGuard's private key. near tells how near an address is by this host's own routes: 0 is a
-// place that is preferred to all, 1 a network that the host is in, more is farther; nil: all are as near. mtu is called
-// with the largest overlay packet that passes to every peer, whenever that changes; it begins at Base.
+// New returns a board for WireGuard's private key. near ranks addresses by this host's own routes: 0 is a preferred
+// place, 1 a network that the host is in, and greater values are farther away; nil ranks all the same. mtu is called
+// with the size of the largest overlay packet that reaches every peer whenever that size changes; the size starts at
+// Base.
 func New(key wgtypes.Key, near func(netip.Addr) int, mtu func(int)) *Board {
 	if near == nil {
 		near = func(netip.Addr) int { return 1 }
@@ -81,7 +82,7 @@ func New(key wgtypes.Key, near func(netip.Addr) int, mtu func(int)) *Board {
 	return b
 }
 
-// SetPeer says where a peer may be found, or says so anew. The addresses are those it told itself.
+// SetPeer sets or replaces the addresses of a peer, as the peer announced them.
 func (b *Board) SetPeer(key wgtypes.Key, rank int, addresses []netip.AddrPort) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -93,7 +94,7 @@ func (b *Board) SetPeer(key wgtypes.Key, rank int, addresses []netip.AddrPort) e
 		}
 		b.peers[key] = p
 	}
-	if p.rank != uint16(rank) { // sending reads it without the lock: a key has one rank for life
+	if p.rank != uint16(rank) { // read without the lock while sending: a key's rank never changes
 		return errors.New("a peer's key has another rank")
 	}
 	p.advertised = addresses
@@ -108,10 +109,10 @@ func (b *Board) SetPeer(key wgtypes.Key, rank int, addresses []netip.AddrPort) e
 	return nil
 }
 
-// Line is what the board counts of all that passes its socket.
+// Line returns the counters of everything that passes the board's socket.
 func (b *Board) Line() *Line { return &b.line }
 
-// Forget takes a peer out.
+// Forget removes a peer.
 func (b *Board) Forget(key wgtypes.Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -119,15 +120,15 @@ func (b *Board) Forget(key wgtypes.Key) {
 	b.rebuild()
 }
 
-// Path is how a peer is reached at present.
+// Path is how a peer is currently reached.
 type Path struct {
-	Kind string        // lan, direct, punched, relay; "" when no way answers
-	Addr string        // where its packets go
-	RTT  time.Duration // of the last question
-	MTU  int           // overlay packet that passes
+	Kind string        // lan, direct, punched or relay; "" when no path answers
+	Addr string        // where its packets are sent
+	RTT  time.Duration // round-trip time of the last probe
+	MTU  int           // size of the largest overlay packet that passes
 }
 
-// Paths tells how each peer is reached.
+// Paths returns how each peer is reached.
 func (b *Board) Paths() map[wgtypes.Key]Path {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -142,7 +143,7 @@ func (b *Board) Paths() map[wgtypes.Key]Path {
 	return out
 }
 
-// rebuild makes the table anew. Callers hold mu.
+// rebuild builds a new table. Callers hold mu.
 func (b *Board) rebuild() {
 	t := &table{
 		addrs:  map[netip.AddrPort]*peer{},
@@ -221,10 +222,10 @@ func (b *Board) SetMark(m uint32) error { return b.udp.SetMark(m) }
 // BatchSize implements conn.Bind.
 func (b *Board) BatchSize() int { return b.udp.BatchSize() }
 
-// Endpoint is a peer's one place, as WireGuard is told of it: see ParseEndpoint.
+// Endpoint returns the fixed endpoint of a peer that WireGuard is configured with; see ParseEndpoint.
 func Endpoint(key wgtypes.Key) string { return "peer:" + key.String() }
 
-// ParseEndpoint implements conn.Bind: an Endpoint's text, or a plain address.
+// ParseEndpoint implements conn.Bind: it accepts the text of an Endpoint, or a plain address.
 func (b *Board) ParseEndpoint(s string) (conn.Endpoint, error) {
 	if len(s) > 5 && s[:5] == "peer:" {
 		key, err := wgtypes.ParseKey(s[5:])
@@ -247,7 +248,7 @@ type place struct{ p *peer }
 func (e *place) ClearSrc()           {}
 func (e *place) SrcToString() string { return "" }
 func (e *place) SrcIP() netip.Addr   { return netip.Addr{} }
-func (e *place) DstToBytes() []byte  { return e.p.key[:] } // what cookies belong to: it does not change with the way
+func (e *place) DstToBytes() []byte  { return e.p.key[:] } // cookies are bound to this; it is the same for all paths
 func (e *place) DstIP() netip.Addr {
 	if r := e.p.best.Load(); r != nil {
 		return r.addr.Addr()
@@ -261,7 +262,7 @@ func (e *place) DstToString() string {
 	return ""
 }
 
-// tickEvery is how often it is looked what is due.
+// tickEvery is how often the board checks for due work.
 const tickEvery = 200 * time.Millisecond
 
 func (b *Board) run(ctx context.Context) {
@@ -278,7 +279,7 @@ func (b *Board) run(ctx context.Context) {
 	}
 }
 
-// tick asks what is due and takes the best ways.
+// tick sends the probes that are due and chooses the best paths.
 func (b *Board) tick(now time.Time) {
 	type message struct {
 		r    *route
@@ -317,7 +318,7 @@ func (b *Board) tick(now time.Time) {
 	}
 }
 
-// resize takes the size that passes to all peers that are reached. Callers hold mu.
+// resize applies the packet size that reaches every connected peer. Callers hold mu.
 func (b *Board) resize() bool {
 	size := 0
 	for _, p := range b.peers {

@@ -6,37 +6,37 @@ import (
 	"sync/atomic"
 )
 
-// Line counts what an overlay exchanges, and how much of it goes over the host's line to the internet. Over the line
-// goes what is sent to and comes from public addresses outside the networks that the host is in: straight, by a hole in
-// a router or through a relay. What stays within the building does not.
+// Line counts what an overlay exchanges, and how much of it uses the host's line to the internet. Traffic uses the line
+// if it goes to or comes from a public address outside the networks that the host is in: directly, by hole punching or
+// through a relay. Traffic within the building does not count.
 type Line struct {
-	up, down       atomic.Int64 // over the line
+	up, down       atomic.Int64 // bytes that used the line
 	sent, received atomic.Int64 // all
 	nets           atomic.Pointer[[]netip.Prefix]
 }
 
-// Sum is bytes of IP packets.
+// Sum counts bytes of IP packets.
 type Sum struct {
 	Up       int64 `json:"up"` // over the host's line to the internet
 	Down     int64 `json:"down"`
-	Sent     int64 `json:"sent"` // by whichever way, the line included
+	Sent     int64 `json:"sent"` // by any path, including the line
 	Received int64 `json:"received"`
 }
 
-// Plus is both together.
+// Plus returns the sum of both.
 func (s Sum) Plus(o Sum) Sum {
 	return Sum{Up: s.Up + o.Up, Down: s.Down + o.Down, Sent: s.Sent + o.Sent, Received: s.Received + o.Received}
 }
 
-// Sum is what was counted so far.
+// Sum returns what was counted so far.
 func (l *Line) Sum() Sum {
 	return Sum{Up: l.up.Load(), Down: l.down.Load(), Sent: l.sent.Load(), Received: l.received.Load()}
 }
 
-// Near says which networks the host is in.
+// Near sets the networks that the host is in.
 func (l *Line) Near(nets []netip.Prefix) { l.nets.Store(&nets) }
 
-// Outside reports whether what goes to an address goes over the line.
+// Outside reports whether traffic to an address uses the line.
 func (l *Line) Outside(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	if !a.IsGlobalUnicast() || a.IsPrivate() {
@@ -46,7 +46,7 @@ func (l *Line) Outside(a netip.Addr) bool {
 	return nets == nil || !slices.ContainsFunc(*nets, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// Add counts bytes of IP packets that went to an address and came from there.
+// Add counts bytes of IP packets sent to an address and received from it.
 func (l *Line) Add(a netip.Addr, up, down int64) {
 	l.sent.Add(up)
 	l.received.Add(down)
@@ -56,7 +56,7 @@ func (l *Line) Add(a netip.Addr, up, down int64) {
 	}
 }
 
-// packets is how many bytes datagrams are as IP packets.
+// packets returns the size of datagrams as IP packets, in bytes.
 func packets(a netip.Addr, payload, datagrams int) int64 {
 	const udp, ip4, ip6 = 8, 20, 40
 	if a.Unmap().Is4() {
@@ -65,7 +65,7 @@ func packets(a netip.Addr, payload, datagrams int) int64 {
 	return int64(payload + datagrams*(udp+ip6))
 }
 
-// out counts datagrams that were sent.
+// out counts datagrams sent.
 func (l *Line) out(to netip.Addr, bufs [][]byte) {
 	size := 0
 	for _, b := range bufs {

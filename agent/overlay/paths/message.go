@@ -14,10 +14,11 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Between two hosts: magic, kind, the sender's tag, a nonce, a body, padding, and a proof of all that.
+// A message between two hosts consists of magic, kind, the sender's tag, a nonce, a body, padding, and a MAC over all
+// of these.
 //
-//	question: body is a count and as many addresses the sender was seen at
-//	answer:   the question's nonce; body is the address the question came from
+//	question: body is a count and as many addresses at which the sender was seen
+//	answer:   the question's nonce; body is the address that the question came from
 const (
 	kindPing   = 16
 	kindAnswer = 17
@@ -31,14 +32,15 @@ type (
 	nonce [8]byte
 )
 
-// question is one that waits for its answer.
+// question is a probe that waits for its reply.
 type question struct {
 	way  way
 	at   time.Time
-	size int // of the overlay packet it stands for; 0 = no probe
+	size int // size of the overlay packet that it stands for; 0: not a size probe
 }
 
-// pairKey is the key two ends share without a word: each makes it of its own private and the other's public key.
+// pairKey is the key that two ends share without exchanging it: each derives it from its own private key and the
+// other's public key.
 func pairKey(own, theirs wgtypes.Key) ([]byte, error) {
 	private, err := ecdh.X25519().NewPrivateKey(own[:])
 	if err != nil {
@@ -75,7 +77,8 @@ func (p *peer) message(kind byte, n nonce, body []byte, size int) []byte {
 	return append(out, sum(p.pair, out)[:proofSize]...)
 }
 
-// ping makes a question over a way. size > 0 makes it as large as an overlay packet of that size would be on the way.
+// ping builds a probe for a path. If size > 0 the probe is as large as an overlay packet of that size would be on the
+// path.
 func (p *peer) ping(r *route, seen []netip.AddrPort, size int, now time.Time) []byte {
 	var n nonce
 	_, _ = rand.Read(n[:])
@@ -90,7 +93,7 @@ func (p *peer) ping(r *route, seen []netip.AddrPort, size int, now time.Time) []
 	return p.message(kindPing, n, body, size)
 }
 
-// handleMessage takes in a message of a peer's.
+// handleMessage handles a message from a peer.
 func (b *Board) handleMessage(t *table, msg []byte, w way) {
 	if len(msg) < headSize+proofSize+1 {
 		return
@@ -109,7 +112,8 @@ func (b *Board) handleMessage(t *table, msg []byte, w way) {
 	}
 }
 
-// receivePing answers, the way it came, and learns where the peer is and was seen.
+// receivePing replies on the path that the probe came by, and stores the peer's address and the addresses at which it
+// was seen.
 func (b *Board) receivePing(p *peer, n nonce, body []byte, w way) {
 	now := time.Now()
 	b.mu.Lock()
@@ -129,7 +133,7 @@ func (b *Board) receivePing(p *peer, n nonce, body []byte, w way) {
 	r := p.routes[w]
 	if fresh {
 		b.rebuild()
-		b.poke() // ask back at once: their router has just opened
+		b.poke() // probe back at once: the peer's router has just let us in
 	}
 	rank := p.rank
 	b.mu.Unlock()
@@ -138,7 +142,7 @@ func (b *Board) receivePing(p *peer, n nonce, body []byte, w way) {
 	}
 }
 
-// learned takes an answer to one of our questions. One that comes another way than it was asked proves nothing.
+// learned handles the reply to one of our probes. A reply that arrives by another path than its probe proves nothing.
 func (b *Board) learned(p *peer, n nonce, w way) {
 	now := time.Now()
 	b.mu.Lock()

@@ -10,32 +10,32 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Base is the overlay packet every path is taken to carry: with what is put around it, IPv6's minimum carries it
-// nearly everywhere, and every line in use does.
+// Base is the size of the overlay packet that every path is assumed to carry. With its headers it fits into IPv6's
+// minimum MTU in nearly all cases, and into every line in use.
 const Base = 1280
 
-// steps are the sizes that are tried, largest first: within jumbo frames, within Ethernet's 1500, within what lines
-// with a tunnel of their own leave.
+// steps are the sizes that are tried, largest first: those that fit into jumbo frames, into Ethernet's 1500 bytes, and
+// into lines that add a tunnel header of their own.
 var steps = []int{8920, 1420, 1380, 1340}
 
-// tunnelling is what WireGuard puts around a packet, within its datagram.
+// tunnelling is the size of WireGuard's headers around a packet, within its datagram.
 const tunnelling = 32
 
 const (
 	probeEvery = 300 * time.Millisecond
 	probeTries = 3
-	verify     = 20 * time.Second // a proven size is proven again: routers on the way change
+	verify     = 20 * time.Second // sizes are verified again, because routers change
 )
 
-// climb is the search for a way's size.
+// climb is the search for the greatest size of a path.
 type climb struct {
-	step  int // index in steps of the size that is tried
+	step  int // index in steps of the size being tried
 	tries int
 	next  time.Time
-	found bool // mtu is the largest that passes
+	found bool // the greatest size that passed
 }
 
-// probeDue is the way in use if its size is to be tried now, and the size.
+// probeDue returns the path in use and the size to try, if a size probe is due.
 func (p *peer) probeDue(now time.Time) (*route, int) {
 	r := p.best.Load()
 	if r == nil || !r.live(now) || now.Before(r.climb.next) {
@@ -44,11 +44,11 @@ func (p *peer) probeDue(now time.Time) (*route, int) {
 	return r, r.climb.due(r, now)
 }
 
-// due is the size to try now, 0 when none is.
+// due returns the size to try now, or 0.
 func (c *climb) due(r *route, now time.Time) int {
 	c.next = now.Add(probeEvery)
 	if c.found {
-		if c.tries++; c.tries > probeTries { // it no longer passes
+		if c.tries++; c.tries > probeTries { // the size no longer passes
 			*c = climb{next: now}
 			r.mtu = 0
 			return 0
@@ -56,7 +56,7 @@ func (c *climb) due(r *route, now time.Time) int {
 		if r.mtu > Base {
 			return r.mtu
 		}
-		*c = climb{} // the way may have become wider
+		*c = climb{} // a greater size may pass by now
 	}
 	for c.step < len(steps) {
 		if size := steps[c.step]; c.tries < probeTries && fits(r, size) {
@@ -69,16 +69,16 @@ func (c *climb) due(r *route, now time.Time) int {
 	return 0
 }
 
-// passed notes that a size came through.
+// passed records that a size got through.
 func (c *climb) passed(r *route, size int, now time.Time) {
 	if !c.found && (c.step >= len(steps) || size != steps[c.step]) || !fits(r, size) {
-		return // of a former search, or cut up on the way and put together again
+		return // of an earlier search, or fragmented and reassembled
 	}
 	r.mtu = size
 	*c = climb{found: true, step: c.step, next: now.Add(verify)}
 }
 
-// fits reports whether an overlay packet of a size leaves this host in one piece, as far as the kernel knows the way.
+// fits reports whether an overlay packet of a size leaves this host unfragmented, as far as the kernel knows the path.
 func fits(r *route, size int) bool {
 	around := 20 + 8 + tunnelling
 	if r.addr.Addr().Is6() {
@@ -90,7 +90,7 @@ func fits(r *route, size int) bool {
 	return size+around <= pathMTU(r.addr)
 }
 
-// pathMTU asks the kernel what it knows of the way to an address: the device's size, or less if a router said so.
+// pathMTU returns what the kernel knows about the path to an address: the device's MTU, or less if a router said so.
 func pathMTU(to netip.AddrPort) int {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to)) // sends nothing
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// receive takes a datagram in and returns how much of it is for WireGuard. Where it is from becomes the peer's place
-// if it is known whose address that is; else WireGuard decides by its keys.
+// receive handles a datagram and returns how many bytes of it are for WireGuard. The source becomes the peer's address
+// if it is known to be that peer's; otherwise WireGuard decides by its keys.
 func (b *Board) receive(buf []byte, size int, ep *conn.Endpoint) int {
 	if size == 0 {
 		return 0
@@ -67,7 +67,7 @@ func (b *Board) Send(bufs [][]byte, ep conn.Endpoint) error {
 	return b.udp.Send(bufs, ep)
 }
 
-// send gives datagrams to the socket.
+// send writes datagrams to the socket.
 func (b *Board) send(bufs [][]byte, to *conn.StdNetEndpoint) error {
 	err := b.udp.Send(bufs, to)
 	if err == nil {
@@ -82,16 +82,16 @@ func (b *Board) sendTo(p *peer, bufs [][]byte) error {
 		if err == nil {
 			return nil
 		}
-		r.broken.Store(true) // the next look takes another
+		r.broken.Store(true) // the next tick chooses another path
 		b.poke()
 	}
 	return b.sendBlind(p, bufs)
 }
 
-// small is up to which size a packet is sent everywhere at once: handshakes and keepalives.
+// small is the greatest size of packets that are sent on all paths at once: handshakes and keepalives.
 const small = 148
 
-// sendBlind sends to a peer no way of which has answered yet: handshakes to wherever it may be, data to one place.
+// sendBlind sends to a peer none of whose paths has answered yet: handshakes to all its addresses, data to one of them.
 func (b *Board) sendBlind(p *peer, bufs [][]byte) error {
 	b.mu.Lock()
 	routes := p.ordered()
@@ -102,10 +102,10 @@ func (b *Board) sendBlind(p *peer, bufs [][]byte) error {
 			return nil
 		}
 	}
-	return nil // as on any network: it may be lost
+	return nil // packets may be lost, as on any network
 }
 
-// write sends over one way.
+// write sends on one path.
 func (b *Board) write(r *route, rank uint16, bufs [][]byte) error {
 	if !r.relayed {
 		return b.send(bufs, r.ep)
@@ -116,7 +116,7 @@ func (b *Board) write(r *route, rank uint16, bufs [][]byte) error {
 	return err
 }
 
-// sendMessage sends one message of ours.
+// sendMessage sends one of our own messages.
 func (b *Board) sendMessage(r *route, rank uint16, msg []byte) error {
 	return b.write(r, rank, [][]byte{msg})
 }

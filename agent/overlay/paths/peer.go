@@ -11,13 +11,13 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// way is one way to a peer: an address, or a relay's.
+// way is one path to a peer: an address, or a relay's.
 type way struct {
 	addr    netip.AddrPort
 	relayed bool
 }
 
-// The kinds of ways, best first.
+// These are the kinds of paths, best first.
 const (
 	LAN     = "lan"
 	Direct  = "direct"
@@ -25,42 +25,42 @@ const (
 	Relay   = "relay"
 )
 
-// farthest is how near a relay is.
+// farthest is the rank of a relay's nearness.
 const farthest = 1 << 20
 
 var ranking = map[string]int{LAN: 0, Direct: 1, Punched: 2, Relay: 3}
 
-// route is a way and how it does.
+// route is a path and its measurements.
 type route struct {
 	way
 	kind       string
-	near       int       // see New; a relay's is the farthest
-	placed     time.Time // when that was looked at
+	near       int       // see New; relays have the greatest value
+	placed     time.Time // when nearness was determined
 	ep         *conn.StdNetEndpoint
-	advertised bool // by the peer itself
+	advertised bool // announced by the peer itself
 	since      time.Time
-	pingedAt   time.Time // the last question
-	answeredAt time.Time // the last answer
+	pingedAt   time.Time // time of the last probe
+	answeredAt time.Time // time of the last reply
 	rtt        time.Duration
-	broken     atomic.Bool // sending failed
+	broken     atomic.Bool // whether sending failed
 
-	mtu   int // proven; 0 = Base
+	mtu   int // verified size; 0 means Base
 	climb climb
 }
 
 const (
-	// alive is for how long after an answer a way is used: three questions that are not answered.
+	// alive is how long a path is used after a reply: three probes without a reply.
 	alive = 3500 * time.Millisecond
-	// Questions: while a way is new, so that two routers are asked at the same time; then once it is used, or warm, or
-	// has never answered.
+	// These are the intervals of probes: fast while a path is new, so that two routers are probed at the same time; then
+	// one each for paths in use, warm paths, and paths that have never answered.
 	pingNew  = 400 * time.Millisecond
 	pingUsed = time.Second
 	pingWarm = 2 * time.Second
 	pingLost = 5 * time.Second
 	newFor   = 15 * time.Second
-	// placedFor is for how long it counts how near an address is: links go down and come up.
+	// placedFor is how long a determined nearness is valid, because links go down and come up.
 	placedFor = 5 * time.Second
-	// forget is when an address that a peer was heard at, and that answers no more, is left out.
+	// forget is when an address that a peer sent from, and that no longer answers, is removed.
 	forget    = time.Minute
 	maxRoutes = 24
 )
@@ -71,9 +71,9 @@ type peer struct {
 	key        wgtypes.Key
 	rank       uint16
 	place      *place
-	pair       []byte // authenticates between the two
-	ours       tag    // on what we send
-	theirs     tag    // on what they send
+	pair       []byte // authenticates messages between the two
+	ours       tag    // tag of the messages we send
+	theirs     tag    // tag of the messages we receive
 	advertised []netip.AddrPort
 
 	routes  map[way]*route
@@ -92,7 +92,7 @@ func newPeer(b *Board, key wgtypes.Key, rank int) (*peer, error) {
 	return p, nil
 }
 
-// add makes a way known. It reports whether it is new.
+// add adds a path and reports whether it is new.
 func (p *peer) add(w way, told bool, now time.Time) bool {
 	if r := p.routes[w]; r != nil {
 		if told && !r.advertised {
@@ -110,7 +110,7 @@ func (p *peer) add(w way, told bool, now time.Time) bool {
 	return true
 }
 
-// put looks how near a way is.
+// put determines how near a path is.
 func (p *peer) put(r *route, now time.Time) {
 	r.placed, r.near = now, farthest
 	if !r.relayed {
@@ -118,8 +118,8 @@ func (p *peer) put(r *route, now time.Time) {
 	}
 }
 
-// kindOf tells what a way is by its address: one within a private network is only ever reached there, one the peer told
-// is its own, and any other is what its router has for it.
+// kindOf derives the kind of a path from its address: a private address is only ever reached within its network, an
+// address that the peer announced is its own, and any other is what its router shows for it.
 func kindOf(w way, told bool) string {
 	a := w.addr.Addr()
 	switch {
@@ -133,7 +133,7 @@ func kindOf(w way, told bool) string {
 	return Punched
 }
 
-// dropUntold leaves out addresses that a peer no longer tells and that do not answer.
+// dropUntold removes addresses that a peer no longer announces and that do not answer.
 func (p *peer) dropUntold() {
 	for w, r := range p.routes {
 		if r.advertised && !w.relayed && !slices.ContainsFunc(p.advertised,
@@ -147,7 +147,7 @@ func (r *route) live(now time.Time) bool {
 	return !r.broken.Load() && !r.answeredAt.IsZero() && now.Sub(r.answeredAt) < alive
 }
 
-// due are the ways to ask now.
+// due returns the paths to probe now.
 func (p *peer) due(now time.Time) []*route {
 	var out []*route
 	stale := false
@@ -184,7 +184,7 @@ func (p *peer) due(now time.Time) []*route {
 	return out
 }
 
-// choose takes the best way that answers.
+// choose switches to the best path that answers.
 func (p *peer) choose(now time.Time) {
 	was := p.best.Load()
 	if best := choose(was, p.routes, now); best != was {
@@ -192,8 +192,9 @@ func (p *peer) choose(now time.Time) {
 	}
 }
 
-// choose is the best live way: one by a preferred interface, else by kind, within a kind the nearer and then the
-// quicker one. The one in use stays unless another as good is much quicker, so that two equal ones do not take turns.
+// choose returns the best live path: first those on a preferred interface, then by kind, within a kind by nearness and
+// then by round-trip time. The path in use stays unless an equivalent one is much faster, so that two equal paths do
+// not alternate.
 func choose(was *route, routes map[way]*route, now time.Time) *route {
 	var best *route
 	better := func(a, b *route) bool {
@@ -216,14 +217,14 @@ func choose(was *route, routes map[way]*route, now time.Time) *route {
 	return best
 }
 
-// compare orders ways by what they are, the better first.
+// compare orders paths by kind and nearness, the better first.
 func compare(a, b *route) int {
 	preferred := func(r *route) int { return min(r.near, 1) }
 	return cmp.Or(cmp.Compare(preferred(a), preferred(b)), cmp.Compare(ranking[a.kind], ranking[b.kind]),
 		cmp.Compare(a.near, b.near))
 }
 
-// ordered are all ways: those that answered last first, then the likeliest. Callers hold the board's lock.
+// ordered returns all paths: those that answered last first, then the most likely ones. Callers hold the board's lock.
 func (p *peer) ordered() []*route {
 	out := make([]*route, 0, len(p.routes))
 	for _, r := range p.routes {

@@ -14,28 +14,28 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// relay is one relay as this host knows it.
+// relay is this host's state of one relay.
 type relay struct {
 	name       string // host:port
 	addrs      []netip.AddrPort
 	turn       int // index of the address in use
 	cookie     [agentapi.RelayCookieSize]byte
 	greetedAt  time.Time
-	tried      time.Time // the address in use, first
-	welcomedAt time.Time // the last welcome
+	tried      time.Time // addresses, the one in use first
+	welcomedAt time.Time // time of the last welcome
 	seen       netip.AddrPort
 	looked     time.Time
 }
 
 const (
 	helloNew     = 500 * time.Millisecond
-	helloKeep    = 5 * time.Second // keeps a router's mapping, too
+	helloKeep    = 5 * time.Second // also keeps a router's mapping open
 	welcomeGood  = 16 * time.Second
 	addressTries = 3 * time.Second
 	lookUpAgain  = time.Minute
 )
 
-// SetRelays says which relays there are, and the token to prove ourselves with.
+// SetRelays sets the relays, and the token that authorises this host to use them.
 func (b *Board) SetRelays(names []string, token string) error {
 	if len(names) == 0 {
 		b.replaceRelays(nil, nil)
@@ -84,7 +84,7 @@ type hello struct {
 	text []byte
 }
 
-// dueHellos are the hellos to say now. Callers hold mu.
+// dueHellos returns the hello messages to send now. Callers hold mu.
 func (b *Board) dueHellos(now time.Time) []hello {
 	var out []hello
 	for _, r := range b.relays {
@@ -110,7 +110,7 @@ func (b *Board) dueHellos(now time.Time) []hello {
 	return out
 }
 
-// lookUp finds a relay's addresses.
+// lookUp resolves a relay's addresses.
 func (b *Board) lookUp(r *relay) {
 	host, port, err := net.SplitHostPort(r.name)
 	if err != nil {
@@ -135,7 +135,7 @@ func (b *Board) lookUp(r *relay) {
 	b.poke()
 }
 
-// answered takes in what a relay says.
+// answered handles a relay's reply.
 func (b *Board) answered(r *relay, msg []byte) {
 	now := time.Now()
 	b.mu.Lock()
@@ -157,7 +157,7 @@ func (b *Board) answered(r *relay, msg []byte) {
 	b.poke()
 }
 
-// relayWays makes the relays that have welcomed us ways to a peer. Callers hold mu.
+// relayWays adds a path to a peer for each relay that has welcomed this host. Callers hold mu.
 func (b *Board) relayWays(p *peer, now time.Time) {
 	for _, r := range b.relays {
 		if now.Sub(r.welcomedAt) < welcomeGood && len(r.addrs) > 0 {
@@ -166,7 +166,7 @@ func (b *Board) relayWays(p *peer, now time.Time) {
 	}
 }
 
-// seenAt are the addresses relays have seen us at. Callers hold mu.
+// seenAt returns the addresses at which relays have seen this host. Callers hold mu.
 func (b *Board) seenAt(now time.Time) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, r := range b.relays {
@@ -177,13 +177,13 @@ func (b *Board) seenAt(now time.Time) []netip.AddrPort {
 	return out
 }
 
-// wrapped is a batch on its way through a relay.
+// wrapped is a batch of datagrams wrapped for a relay.
 type wrapped struct {
 	bufs [][]byte
 	from *[]byte
 }
 
-// room is a wrapped packet's buffer: larger than the packet, so that the kernel can be given several at once.
+// room is the size of a wrapped packet's buffer: larger than one packet, so that the kernel can take several at once.
 const room = 1 << 14
 
 var rooms = sync.Pool{New: func() any { b := make([]byte, 0); return &b }}
