@@ -12,14 +12,14 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Driver is the host's NVIDIA driver; zero where there is none, or where it does not tell.
+// Driver is the host's NVIDIA driver; zero if there is none, or if its versions are unknown.
 type Driver struct {
 	Version string // 550.90.07
-	CUDA    string // highest supported, "12.4"
+	CUDA    string // newest supported version, such as "12.4"
 }
 
-// runs refuses an image that says it needs a newer CUDA or driver than d: the container toolkit would refuse to start
-// it, after the whole of it was pulled. What an image asks for besides (brand, arch) is left to the toolkit.
+// runs returns an error if the image requires a newer CUDA or driver than d: the container toolkit would refuse to
+// start it, after a complete pull. The container toolkit checks the other requirements (brand, arch).
 func (d Driver) runs(c v1.Config) error {
 	if d.CUDA == "" && d.Version == "" {
 		return nil
@@ -33,8 +33,8 @@ func (d Driver) runs(c v1.Config) error {
 	return nil
 }
 
-// requirements are what an image asks of the driver, as the NVIDIA container toolkit reads it: NVIDIA_REQUIRE_* in its
-// environment; without NVIDIA_REQUIRE_CUDA, the version it was made for.
+// requirements returns what an image requires of the driver, as the NVIDIA container toolkit reads it: NVIDIA_REQUIRE_*
+// in its environment or, without NVIDIA_REQUIRE_CUDA, the CUDA version that the image was built for.
 func requirements(c v1.Config) []string {
 	env := map[string]string{}
 	for _, e := range c.Env {
@@ -64,8 +64,8 @@ func requirements(c v1.Config) []string {
 	return out
 }
 
-// meets evaluates a requirement: alternatives apart by spaces, conditions of one apart by commas. Conditions on
-// anything but cuda and driver, and those that cannot be read, count as met.
+// meets evaluates a requirement: alternatives separated by spaces, whose conditions are separated by commas. Conditions
+// on anything but cuda and driver, and conditions that do not parse, count as met.
 func (d Driver) meets(need string) bool {
 	alternatives := strings.Fields(need)
 	return len(alternatives) == 0 || slices.ContainsFunc(alternatives, func(a string) bool {
@@ -102,7 +102,7 @@ func (d Driver) condition(c string) bool {
 	return true
 }
 
-// numbers are the parts of a dotted version; nil when it is none.
+// numbers returns the parts of a dotted version, or nil if s is none.
 func numbers(version string) []int {
 	if version == "" {
 		return nil
@@ -118,7 +118,7 @@ func numbers(version string) []int {
 	return out
 }
 
-// clip bounds an image's own words where people read them.
+// clip limits the length of text from an image that is shown to people.
 func clip(s string) string {
 	if len(s) > 120 {
 		return strings.ToValidUTF8(s[:120], "") + "…"

@@ -20,14 +20,14 @@ const (
 	maxConfig = 8 << 20
 )
 
-// found is an image as its registry describes it, checked but not downloaded.
+// found is an image as its registry describes it, verified but not downloaded.
 type found struct {
 	registry string // host:port
-	name     string // in full
-	pin      string // digest of what the name means
+	name     string // complete name
+	pin      string // digest that the name refers to
 	image    v1.Image
-	digest   v1.Hash // of the manifest for this host's platform
-	served   v1.Hash // of the manifest that the daemon gets: digest, unless it was changed
+	digest   v1.Hash // digest of the manifest for this host's platform
+	served   v1.Hash // digest of the manifest that the daemon gets: equal to digest unless it was changed
 	manifest []byte
 	media    types.MediaType
 	config   []byte
@@ -39,8 +39,8 @@ type found struct {
 // lookLimit is how long a registry may take to describe an image.
 const lookLimit = time.Minute
 
-// lookWithin is look for a registry that may take its time: after limit it counts as one that does not answer. What it
-// returns is fetched with the same ctx, which therefore ends with the caller's and not with the limit.
+// lookWithin calls look, and treats a registry that has not answered after limit as unreachable. The layers of the
+// result are fetched with the same ctx, so ctx ends with the caller's context and not with the limit.
 func (p *Puller) lookWithin(ctx context.Context, limit time.Duration, r Request) (*found, error) {
 	looking, giveUp := context.WithCancel(ctx)
 	timer := time.AfterFunc(limit, giveUp)
@@ -58,8 +58,9 @@ func (p *Puller) lookWithin(ctx context.Context, limit time.Duration, r Request)
 	return nil, &Away{registry, "does not answer in time", context.DeadlineExceeded}
 }
 
-// look asks the registry for an image and refuses what this host would not run. Every lease asks with its own
-// credentials, so that knowing a digest opens nobody else's image, whether or not it lies on this host already.
+// look requests an image's description from its registry and refuses images that this host would not run. Every lease
+// uses its own credentials, so knowing a digest gives no access to another renter's image, whether or not the image is
+// already on this host.
 func (p *Puller) look(ctx context.Context, r Request) (*found, error) {
 	ref, err := p.reference(r)
 	if err != nil {
@@ -90,7 +91,7 @@ func (p *Puller) look(ctx context.Context, r Request) (*found, error) {
 	return f, nil
 }
 
-// public is the image's name where anybody may pull it, else "".
+// public returns the image's name if anybody may pull it, else "".
 func (f *found) public(r Request) string {
 	if r.Auth != nil || r.Digest != "" {
 		return ""
@@ -98,7 +99,7 @@ func (f *found) public(r Request) string {
 	return f.name
 }
 
-// reference is what to ask for: the renter's words, pinned to a digest where one is known.
+// reference returns what to request: the renter's reference, pinned to a digest if one is known.
 func (p *Puller) reference(r Request) (name.Reference, error) {
 	var opts []name.Option
 	if host, _, _ := strings.Cut(r.Image, "/"); p.guard.allow[host] {
@@ -173,10 +174,10 @@ func (p *Puller) check(img v1.Image, maxBytes int64) (*found, error) {
 	return f, nil
 }
 
-// layerName is a layer's digest as people see it.
+// layerName returns a layer's digest in the form shown to people.
 func layerName(h v1.Hash) string { return h.Hex[:min(12, len(h.Hex))] }
 
-// progress is the list of layers before anything was downloaded.
+// progress returns the list of layers before any download.
 func (f *found) progress() []agentapi.Layer {
 	out := make([]agentapi.Layer, len(f.layers))
 	for i, l := range f.layers {

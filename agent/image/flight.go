@@ -13,14 +13,14 @@ type flight struct {
 	found    *found
 	unpacked *budget
 	pace     *pace
-	cancel   context.CancelFunc // when nobody waits any more
+	cancel   context.CancelFunc // called when the last waiter has left
 	done     chan struct{}
 
 	mu      sync.Mutex
 	waiting int
 	layers  []agentapi.Layer
-	unpack  bool  // the daemon is unpacking
-	noted   error // what went wrong in the proxy: the daemon only sees a cut connection
+	unpack  bool  // whether the daemon is unpacking
+	noted   error // what failed in the proxy: the daemon only sees a closed connection
 	image   Image // valid after done
 	err     error // valid after done
 }
@@ -31,7 +31,7 @@ func (f *flight) count(i int, n int64) {
 	f.layers[i].Done += n
 }
 
-// restart begins a layer anew: the daemon asks again after a broken connection.
+// restart resets a layer's progress: the daemon requests it again after a broken connection.
 func (f *flight) restart(i int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -47,11 +47,11 @@ func (f *flight) note(err error) {
 	var final *Error
 	if errors.As(classify(err), &final) {
 		f.noted = err
-		f.cancel() // trying again is no use
+		f.cancel() // retrying does not help
 	}
 }
 
-// applyProgress takes the daemon's own progress: which layers it has already, and that it unpacks.
+// applyProgress stores the daemon's own progress: which layers it already has, and that it is unpacking.
 func (f *flight) applyProgress(layer, status string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

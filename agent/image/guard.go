@@ -15,24 +15,24 @@ import (
 	"time"
 )
 
-// errNotPublic is why a connection was not made.
+// errNotPublic is returned for connections to addresses that are not public.
 var errNotPublic = errors.New("the registry leads to an address that is not public")
 
-// errPlain is why a request was not sent.
+// errPlain is returned for requests that would not be encrypted.
 var errPlain = errors.New("the registry leads to a connection without encryption")
 
-// maxAnswer bounds every answer that is not a blob: manifests, tokens, error texts.
+// maxAnswer limits every response that is not a blob: manifests, tokens, error texts.
 const maxAnswer = 8 << 20
 
-// guard is the only way out of the proxy. It looks at every connection as it is made, after names were resolved, so
-// that a registry can lead nobody to the host's own services: not by its address, not by a redirect, not by naming an
-// authorisation server, not by a name that resolves differently the second time.
+// guard makes all connections of the proxy. It checks every connection after name resolution, so that a registry cannot
+// direct requests to the host's own services: not by its address, a redirect, the name of an authorisation server, or a
+// name that resolves differently the second time.
 type guard struct {
-	allow map[string]bool // exact host:port that may be anywhere and speak plain HTTP
+	allow map[string]bool // exact host:port that may have any address and use plain HTTP
 	next  http.RoundTripper
 
-	received atomic.Int64           // bytes, over connections that count
-	counts   func(to net.Addr) bool // whether a connection goes over the host's line to the internet
+	received atomic.Int64           // bytes received over the host's line
+	counts   func(to net.Addr) bool // whether a connection uses the host's line to the internet
 }
 
 func newGuard(allow []string) *guard {
@@ -53,7 +53,7 @@ func newGuard(allow []string) *guard {
 	return g
 }
 
-// PublicOnly connects to public addresses only, but for the exact host:port that may be anywhere.
+// PublicOnly returns a dialer that connects to public addresses only, except for the given exact host:port.
 func PublicOnly(allow []string) *http.Transport {
 	plain := &net.Dialer{Timeout: 10 * time.Second}
 	public := &net.Dialer{
@@ -77,7 +77,7 @@ func PublicOnly(allow []string) *http.Transport {
 	}
 }
 
-// RoundTrip is called for every request, redirects included.
+// RoundTrip is called for every request, including redirects.
 func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != "https" && !g.allow[req.URL.Host] {
 		return nil, errPlain
@@ -92,7 +92,7 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// forBlob reports whether a request, or the one it was redirected from, is for a blob.
+// forBlob reports whether a request, or the request that redirected to it, is for a blob.
 func forBlob(req *http.Request) bool {
 	for req != nil {
 		if strings.Contains(req.URL.Path, "/blobs/") {
@@ -106,7 +106,7 @@ func forBlob(req *http.Request) bool {
 	return false
 }
 
-// Ranges that net/netip does not know as special.
+// These are special ranges that net/netip does not classify.
 var notPublic = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("168.63.129.16/32"),
 	netip.MustParsePrefix("192.0.0.0/24"), netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
@@ -117,7 +117,7 @@ var notPublic = []netip.Prefix{
 
 var globalUnicast6 = netip.MustParsePrefix("2000::/3")
 
-// public reports whether an address is somewhere on the internet.
+// public reports whether an address is on the internet.
 func public(a netip.Addr) bool {
 	a = a.Unmap()
 	if !a.IsGlobalUnicast() || a.IsPrivate() || (a.Is6() && !globalUnicast6.Contains(a)) {
@@ -131,7 +131,7 @@ func public(a netip.Addr) bool {
 	return true
 }
 
-// checkPublic refuses what is not public and what is the host itself.
+// checkPublic refuses addresses that are not public, and the host's own.
 func checkPublic(address string) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {

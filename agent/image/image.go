@@ -1,11 +1,11 @@
-// Package image brings renters' images onto a host.
+// Package image pulls renters' images onto a host.
 //
-// What always holds: the Docker daemon pulls from this package's loopback registry only, never from the network itself,
-// because a registry can send whoever pulls from it to any address; here every connection goes to a public address or
-// is not made. What reaches the daemon has the digest it was asked for, but for the volumes that a configuration
-// declares, is made for this machine, and neither packed nor unpacked is greater than the node's disk. A pull that
-// leaves the host's disk without room is given up. Credentials stay in this process and in the requests to the registry
-// they are for. Images that were not pulled here are never removed.
+// Invariants: the Docker daemon pulls only from this package's registry on loopback and never from the network itself,
+// because a registry can direct its clients to any address; this package connects to public addresses only. What
+// reaches the daemon has the requested digest, except for volumes that a configuration declares, is built for this
+// machine, and is smaller than the node's disk, both packed and unpacked. A pull that leaves the host's disk without
+// room is aborted. Credentials stay in this process and in requests to the registry that they are for. Images that were
+// not pulled by this package are never removed.
 package image
 
 import (
@@ -21,50 +21,50 @@ import (
 
 // Daemon is what a Puller needs of Docker.
 type Daemon interface {
-	// PullImage pulls ref and calls says with each layer's short digest and what the daemon does with it.
+	// PullImage pulls ref and calls says with each layer's short digest and the daemon's progress on it.
 	PullImage(ctx context.Context, ref string, says func(layer, status string)) error
-	// KeepImage tags ref as tag, lets go of ref, and returns the image's id and unpacked size in bytes.
+	// KeepImage tags ref as tag, removes the name ref, and returns the image's id and unpacked size in bytes.
 	KeepImage(ctx context.Context, ref, tag string) (id string, size int64, err error)
-	// FindImage returns the id and size of a tag's image, or "" when there is none.
+	// FindImage returns the id and size of a tag's image, or "" if there is none.
 	FindImage(ctx context.Context, tag string) (id string, size int64, err error)
-	// ListImages returns the tags of a repository that the daemon has, with their images' unpacked sizes in bytes.
+	// ListImages returns the tags of a repository that the daemon has, with the unpacked sizes of their images in bytes.
 	ListImages(ctx context.Context, repository string) (map[string]int64, error)
-	// RemoveImage lets go of a tag and of what only it held. No such tag is no error.
+	// RemoveImage removes a tag and everything that only this tag refers to. It is no error if the tag does not exist.
 	RemoveImage(ctx context.Context, tag string) error
 }
 
-// Config of a Puller.
+// Config configures a Puller.
 type Config struct {
 	Daemon Daemon
-	Dir    string                // where it keeps what it has pulled
-	Prefix string                // of its tags, telling this agent's from others': "muster-1a2b3c4d"
-	Allow  []string              // host:port of registries that may be at a private address and speak plain HTTP
-	Free   func() (int64, error) // bytes free where images go
-	Driver func() Driver         // the host's NVIDIA driver; nil: none to compare images with
+	Dir    string                // folder for the list of pulled images
+	Prefix string                // repository of its tags, distinct from other agents': "muster-1a2b3c4d"
+	Allow  []string              // host:port of registries that may have a private address and use plain HTTP
+	Free   func() (int64, error) // returns the free bytes of the disk for images
+	Driver func() Driver         // returns the host's NVIDIA driver; nil: images are not compared with it
 	Now    func() time.Time
 	Log    *slog.Logger
 }
 
-// Request is an image a lease wants.
+// Request is an image that a lease needs.
 type Request struct {
-	Image    string // as the renter wrote it
-	Digest   string // pins it; "" = what the name means now
+	Image    string // as written by the renter
+	Digest   string // pins the image; "" means what the name refers to now
 	Auth     *agentapi.RegistryAuth
-	MaxBytes int64 // packed, and unpacked
-	// MaxFetch is how many bytes may come over the line for it; 0 = as many as it takes. One that is here already needs
-	// none.
+	MaxBytes int64 // limit in bytes, packed and unpacked
+	// MaxFetch limits how many bytes may be downloaded; 0 means no limit. An image that is already on the host needs no
+	// download.
 	MaxFetch int64
 }
 
 // Image is a pulled image.
 type Image struct {
-	ID     string // the daemon's
-	Digest string // of the manifest for this machine: sha256:…
-	Pin    string // what the name meant: this manifest, or the list for several machines that it is from
+	ID     string // the daemon's id
+	Digest string // digest of the manifest for this machine: sha256:…
+	Pin    string // digest that the name refers to: this manifest, or the index that contains it
 	Bytes  int64  // unpacked
 }
 
-// Puller pulls images. It is safe for use by several goroutines.
+// Puller pulls images. It is safe for concurrent use.
 type Puller struct {
 	cfg   Config
 	guard *guard
@@ -74,11 +74,11 @@ type Puller struct {
 	unfinished *unfinished
 
 	mu      sync.Mutex
-	flights map[string]*flight // by digest
-	pulling map[string]bool    // what the daemon was told to pull, in this life
+	flights map[string]*flight // downloads by digest
+	pulling map[string]bool    // pulls that this process has requested of the daemon
 }
 
-// New opens the loopback registry; Serve answers it.
+// New opens the registry on loopback; Serve answers its requests.
 func New(cfg Config) (*Puller, error) {
 	st, err := openStore(cfg.Dir)
 	if err != nil {
@@ -110,11 +110,11 @@ func (p *Puller) Serve(ctx context.Context) error {
 	return p.proxy.serve()
 }
 
-// reportEvery is how often a pull tells its progress.
+// reportEvery is the interval of a pull's progress reports.
 const reportEvery = 300 * time.Millisecond
 
-// Pull brings the image and returns once the daemon has it. report is called from this goroutine, now and then. An
-// *Error is final; after any other error Pull may be tried again and goes on where it was.
+// Pull downloads the image and returns when the daemon has it. It calls report from this goroutine from time to time.
+// An *Error is final; after any other error the caller may call Pull again, which continues the download.
 func (p *Puller) Pull(ctx context.Context, r Request, report func(agentapi.Progress)) (Image, error) {
 	report(agentapi.Progress{Step: "manifest"})
 	f, err := p.lookWithin(ctx, lookLimit, r)
@@ -156,7 +156,7 @@ func (p *Puller) Pull(ctx context.Context, r Request, report func(agentapi.Progr
 			}
 			report(fl.progress())
 			img := fl.image
-			img.Pin = f.pin // of the name this lease asked for, which may not be the one that began the download
+			img.Pin = f.pin // digest of this lease's name, which may differ from the one that began the download
 			return img, p.store.used(img, f.public(r), p.cfg.Now())
 		case <-ctx.Done():
 			return Image{}, ctx.Err()
@@ -174,8 +174,8 @@ func allCached(f *found) agentapi.Progress {
 	return p
 }
 
-// join finds the download of an image that is under way, or begins it. One with a tighter limit is not shared: what
-// is too big for its lease may fit this one's.
+// join returns the running download of an image, or starts one. It does not share a download with a tighter limit: an
+// image that is too big for that lease may fit this one.
 func (p *Puller) join(f *found, maxBytes int64) *flight {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,14 +229,14 @@ func (p *Puller) download(ctx context.Context, fl *flight) (Image, error) {
 		return Image{}, fl.fault(err)
 	}
 	img := Image{Digest: fl.found.digest.String()}
-	// From here on the image is on the disk: finish, whoever still waits.
+	// From here on the image is on the disk: finish, even if nobody waits any more.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	img.ID, img.Bytes, err = p.cfg.Daemon.KeepImage(ctx, ref, p.tag(img.Digest))
 	if err != nil {
 		return img, err
 	}
-	if most := fl.unpacked.of.Load(); img.Bytes > most { // what was measured is not what the daemon made of it
+	if most := fl.unpacked.of.Load(); img.Bytes > most { // the measured size differs from the daemon's result
 		err := errors.Join(p.cfg.Daemon.RemoveImage(ctx, p.tag(img.Digest)), p.unfinished.remove(ref))
 		if err != nil {
 			return Image{}, err
@@ -248,13 +248,13 @@ func (p *Puller) download(ctx context.Context, fl *flight) (Image, error) {
 
 const (
 	watchEvery = time.Second
-	// leastFree is how many bytes of the disk for images a pull leaves free, whatever it was told of the image's size: the
-	// daemon and what runs on the host live on the same disk.
+	// leastFree is how many bytes of the disk for images a pull leaves free, whatever size the image claims: the daemon
+	// and the workloads of the host use the same disk.
 	leastFree = 2e9
 )
 
-// watch gives a download up when the disk runs full during it, whoever fills it, or its registry is too slow. The
-// daemon removes what it has of it. stop ends the watch.
+// watch aborts a download if the disk runs full, by whatever cause, or if the registry is too slow. The daemon removes
+// what it has downloaded. stop ends the watch.
 func (p *Puller) watch(ctx context.Context, fl *flight) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -284,5 +284,5 @@ func (p *Puller) watch(ctx context.Context, fl *flight) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// tag holds an image on the host.
+// tag is the name that keeps an image on the host.
 func (p *Puller) tag(digest string) string { return p.cfg.Prefix + "/image:" + digest[len("sha256:"):] }

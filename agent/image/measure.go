@@ -18,8 +18,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// budget is how many bytes an image may still unpack to, all its layers together: as archives, and as files on a disk.
-// The two differ: a sparse file of a terabyte is a few bytes of an archive, and so are a thousand folders of one file's
+// budget is how many bytes all layers of an image together may still unpack to, as archives and as files on a disk. The
+// two differ: a sparse file of a terabyte takes a few bytes in an archive, and so do a thousand folders in one file's
 // path.
 type budget struct{ archives, files, of atomic.Int64 }
 
@@ -31,20 +31,20 @@ func newBudget(n int64) *budget {
 	return b
 }
 
-// tally is what one layer has taken of a budget.
+// tally is what one layer has taken from a budget.
 type tally struct {
 	b               *budget
 	archives, files int64
-	folders         map[uint64]struct{} // those that the layer has made so far, by a hash of their names
+	folders         map[uint64]struct{} // folders that the layer has created so far, by a hash of their names
 }
 
-// The size of a block, and of what a file takes besides its content. So many folders are remembered; a path in one
-// beyond them counts as if it made that folder.
+// These are the size of a disk block, the overhead of a file, and the number of folders that are remembered; beyond
+// that number every folder in a path counts as new.
 const (
 	block      = 4096
 	inode      = 256
 	maxFolders = 1 << 20
-	maxPath    = 4096 // longer ones no file system takes
+	maxPath    = 4096 // file systems accept no longer paths
 )
 
 func (t *tally) Write(p []byte) (int, error) {
@@ -59,7 +59,7 @@ func (t *tally) over() error {
 	return tooBig("it unpacks to more than %s, the node's disk", gb(t.b.of.Load()))
 }
 
-// add counts what an entry of an archive becomes on a disk.
+// add counts the disk space that an archive's entry will take.
 func (t *tally) add(h *tar.Header) error {
 	n := int64(inode)
 	switch {
@@ -89,7 +89,7 @@ func (t *tally) add(h *tar.Header) error {
 
 var folderSeed = maphash.MakeSeed()
 
-// folder notes a folder and reports whether it is new.
+// folder records a folder and reports whether it is new.
 func (t *tally) folder(name string) bool {
 	key := maphash.String(folderSeed, strings.Trim(name, "/"))
 	if _, known := t.folders[key]; known {
@@ -101,15 +101,15 @@ func (t *tally) folder(name string) bool {
 	return true
 }
 
-// refund gives back what was taken: the layer was not delivered, and will be asked for again.
+// refund returns what was taken: the layer was not delivered, and will be requested again.
 func (t *tally) refund() {
 	t.b.archives.Add(t.archives)
 	t.b.files.Add(t.files)
 	t.archives, t.files = 0, 0
 }
 
-// measure unpacks what is written to it, as fast as it is written, to see how much that is. The daemon would find out
-// only with the disk full.
+// measure unpacks what is written to it, as fast as it is written, to find its unpacked size before the daemon fills
+// the disk with it.
 type measure struct {
 	w      *io.PipeWriter
 	tally  *tally
@@ -123,7 +123,7 @@ func newMeasure(ctx context.Context, b *budget) *measure {
 	go func() {
 		defer stop()
 		err := m.tally.unpack(r)
-		r.CloseWithError(err) // a writer that goes on gets it; after a good end there is none
+		r.CloseWithError(err) // returned to a writer that continues; nil after a proper end
 		m.result <- err
 	}()
 	return m
@@ -131,7 +131,7 @@ func newMeasure(ctx context.Context, b *budget) *measure {
 
 func (m *measure) Write(b []byte) (int, error) { return m.w.Write(b) }
 
-// Close says that all is written, and returns what was wrong with it.
+// Close ends the input and returns what was wrong with it.
 func (m *measure) Close() error {
 	m.w.Close()
 	return <-m.result
@@ -149,10 +149,10 @@ func (t *tally) unpack(from io.Reader) error {
 		h, err := archive.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			if _, err := io.Copy(io.Discard, all); err != nil { // what follows the archive's end
+			if _, err := io.Copy(io.Discard, all); err != nil { // data after the end of the archive
 				return err
 			}
-			_, err := io.Copy(io.Discard, br) // what follows what is compressed
+			_, err := io.Copy(io.Discard, br) // data after the end of the compressed stream
 			return err
 		case errors.Is(err, tar.ErrHeader), errors.Is(err, tar.ErrFieldTooLong):
 			return refused("a layer is not a tar archive: %v", err)
@@ -165,9 +165,8 @@ func (t *tally) unpack(from io.Reader) error {
 	}
 }
 
-// decompress recognises how a layer is compressed as Docker does: by how it begins, whatever its media type says.
-// Docker also unpacks bzip2 and xz, which no tool makes layers with: such a layer is refused, and so is one that is
-// nothing known.
+// decompress detects a layer's compression as Docker does, by its first bytes and not by its media type. Docker also
+// unpacks bzip2 and xz, which no image builder uses: such a layer is refused, and so is an unknown format.
 func decompress(br *bufio.Reader) (r io.Reader, end func(), err error) {
 	head, err := br.Peek(512)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -177,7 +176,7 @@ func decompress(br *bufio.Reader) (r io.Reader, end func(), err error) {
 	case len(head) == 0:
 		return br, func() {}, nil
 	case bytes.HasPrefix(head, []byte("BZh")), bytes.HasPrefix(head, []byte("\xfd7zXZ\x00")):
-		// before tar: a file can be both
+		// Check this before tar: a file can be both.
 		return nil, nil, refused("a layer is compressed with bzip2 or xz; gzip and zstd are taken")
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		z, err := gzip.NewReader(br)
@@ -201,13 +200,14 @@ func decompress(br *bufio.Reader) (r io.Reader, end func(), err error) {
 	return br, func() {}, nil
 }
 
-// isTar reports whether what begins so is a tar archive: a header whose checksum is right, or the end of an empty one.
+// isTar reports whether data that begins so is a tar archive: a header with a correct checksum, or the end of an empty
+// archive.
 func isTar(head []byte) bool {
 	_, err := tar.NewReader(bytes.NewReader(head)).Next()
 	return len(head) >= 512 && !errors.Is(err, tar.ErrHeader)
 }
 
-// isZstd reports whether what begins so is zstd: a frame, or a skippable one before it (RFC 8878, 3.1).
+// isZstd reports whether data that begins so is zstd: a frame, or a skippable frame before it (RFC 8878, 3.1).
 func isZstd(head []byte) bool {
 	if len(head) < 4 {
 		return false

@@ -9,27 +9,27 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// A registry that sends fewer than leastRate bytes a second, over slowAfter in which nothing but it was waited for,
-// ends the pull: the host's GPUs are kept for it meanwhile, free of charge.
+// A registry that sends fewer than leastRate bytes a second, during slowAfter of waiting for nothing but the registry,
+// ends the pull: the host's GPUs are reserved for it meanwhile, free of charge.
 const (
 	leastRate = 1_000_000
 	slowAfter = 2 * time.Minute
 )
 
-// pace measures how fast a registry sends the layers of one download. Time in which the daemon or the disk is slow does
-// not count.
+// pace measures how fast a registry sends the layers of one download. Time during which the daemon or the disk is slow
+// does not count.
 type pace struct {
 	now func() time.Time
 
 	mu            sync.Mutex
-	open, reading int           // layers under way, and those of them that wait for the registry
-	since         time.Time     // of what is not in waited yet
-	waited        time.Duration // in which all layers waited, in the present window
-	bytes         int64         // in the present window
+	open, reading int           // layers being downloaded, and how many of them wait for the registry
+	since         time.Time     // start of the stretch that waited does not include yet
+	waited        time.Duration // time in this window during which all layers waited
+	bytes         int64         // bytes received in this window
 	tooSlow       bool
 }
 
-// from is a layer's body whose reading is measured until done is called.
+// from returns a layer's body whose reads are measured until done is called.
 func (p *pace) from(r io.Reader) (body io.Reader, done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,7 +57,7 @@ func (p *pace) settle() {
 	p.waited, p.bytes = 0, 0
 }
 
-// slow is why the download must end, or nil.
+// slow returns why the download must end, or nil.
 func (p *pace) slow() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,9 +16,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// proxy is the registry that the Docker daemon sees: on loopback, read-only, and with one repository per running
-// pull, whose random name is the right to read it (anybody on the machine can reach the port, and what lies behind may
-// be a renter's private image).
+// proxy is the registry that the Docker daemon sees: on loopback, read-only, with one repository per running pull. The
+// random name of a repository is the right to read it, because any process on the machine can reach the port, and the
+// image may be a renter's private one.
 type proxy struct {
 	listener net.Listener
 	server   *http.Server
@@ -48,7 +48,8 @@ func (p *proxy) serve() error {
 	return nil
 }
 
-// open gives a flight a repository until done is called, and returns what Docker should pull.
+// open creates a repository for a flight, which exists until done is called, and returns the reference that Docker
+// should pull.
 func (p *proxy) open(f *flight) (ref string, done func()) {
 	var b [16]byte
 	rand.Read(b[:]) // never fails
@@ -113,25 +114,25 @@ func head(w http.ResponseWriter, media string, digest v1.Hash, size int64) {
 	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
 }
 
-// serveLayer passes a layer on as it comes, verified: a wrong digest, a wrong length or too many bytes unpacked cut
-// the answer short, so that Docker never holds the whole of it.
+// serveLayer forwards a layer as it arrives, verified: a wrong digest, a wrong length or too many unpacked bytes cut
+// the response short, so that Docker never gets the complete layer.
 func (f *flight) serveLayer(ctx context.Context, w http.ResponseWriter, i int) {
 	err := func() error {
 		layer, err := f.found.image.LayerByDigest(f.found.layers[i].Digest)
 		if err != nil {
 			return &fromRegistry{f.found.registry, err}
 		}
-		body, err := layer.Compressed() // verifies the digest and the length at its end
+		body, err := layer.Compressed() // verifies digest and length at its end
 		if err != nil {
 			return &fromRegistry{f.found.registry, err}
 		}
 		defer body.Close()
-		defer context.AfterFunc(ctx, func() { body.Close() })() // a registry that sends nothing would hold the reading up
+		defer context.AfterFunc(ctx, func() { body.Close() })() // otherwise a registry that sends nothing would block the read
 		f.restart(i)
 		measured, done := f.pace.from(body)
 		defer done()
 		unpacked := newMeasure(ctx, f.unpacked)
-		// The last bytes go out only when the whole is verified.
+		// Send the last bytes only when the complete layer is verified.
 		held := &holdBack{w: w}
 		_, err = io.Copy(io.MultiWriter(unpacked, held, counter{f, i}), measured)
 		if merr := unpacked.Close(); err == nil {
@@ -147,7 +148,7 @@ func (f *flight) serveLayer(ctx context.Context, w http.ResponseWriter, i int) {
 	}()
 	if err != nil {
 		f.note(err)
-		panic(http.ErrAbortHandler) // the only way to cut an answer of known length short
+		panic(http.ErrAbortHandler) // the only way to truncate a response of known length
 	}
 }
 

@@ -15,10 +15,10 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Error is why an image will not be pulled however often it is tried. Any other error of a pull may pass.
+// Error says why retrying cannot pull an image. Any other error of a pull may be temporary.
 type Error struct {
 	Reason string // agentapi.ReasonImage… or ReasonNoDisk
-	Detail string // for the renter; no secret, no address of the host's
+	Detail string // for the renter; contains no secret and no address of the host
 	cause  error
 }
 
@@ -43,10 +43,10 @@ func wrongArch(format string, args ...any) *Error {
 	return &Error{Reason: agentapi.ReasonImageWrongArch, Detail: fmt.Sprintf(format, args...)}
 }
 
-// gb is a size for people, in the gigabytes of disk_gb.
+// gb formats a size for people, in the gigabytes of disk_gb.
 func gb(n int64) string { return fmt.Sprintf("%.2f GB", float64(n)/1e9) }
 
-// Away is why a registry gave no answer of use. It may pass: whoever pulls decides how often to try again.
+// Away says why a registry gave no useful response. It may be temporary: the caller decides how often to retry.
 type Away struct {
 	Registry string // host:port
 	Why      string // for the renter
@@ -57,11 +57,11 @@ func (a *Away) Error() string { return fmt.Sprintf("registry %s: %s: %v", a.Regi
 
 func (a *Away) Unwrap() error { return a.cause }
 
-// Sentence is a sentence for the renter.
+// Sentence returns a sentence for the renter.
 func (a *Away) Sentence() string { return fmt.Sprintf("the registry %s %s", a.Registry, a.Why) }
 
-// away recognises a registry that cannot be reached or has trouble of its own; "" for any other error. The cause's own
-// words stay in the log: they may name addresses of the host's network.
+// away describes a registry that cannot be reached or has failed itself; it returns "" for any other error. The text of
+// the cause goes only to the log, because it may contain addresses of the host's network.
 func away(err error) string {
 	var answer *transport.Error
 	var dns *net.DNSError
@@ -87,7 +87,7 @@ func away(err error) string {
 	return ""
 }
 
-// classify turns what a registry, the guard or the daemon said into an Error where it is final.
+// classify turns a failure that the registry, the guard or the daemon reports into an Error if it is final.
 func classify(err error) error {
 	var known *Error
 	var answer *transport.Error
@@ -95,7 +95,7 @@ func classify(err error) error {
 	switch {
 	case err == nil, errors.As(err, &known), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
-	case strings.Contains(err.Error(), "invalid realm in www-authenticate"), // the client library's own look at it
+	case strings.Contains(err.Error(), "invalid realm in www-authenticate"), // the client library's own check
 		strings.Contains(err.Error(), "SSRF protection: redirect from"):
 		return &Error{agentapi.ReasonImageRefused, errNotPublic.Error(), err}
 	case errors.Is(err, errNotPublic), errors.Is(err, errPlain):
@@ -128,7 +128,7 @@ func classify(err error) error {
 	return err
 }
 
-// fromRegistry marks what the registry side of a pull said, apart from what the daemon's side did.
+// fromRegistry marks errors of the registry's side of a pull, as distinct from the daemon's.
 type fromRegistry struct {
 	registry string
 	error

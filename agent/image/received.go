@@ -5,12 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// Received is how many bytes this process has received from registries at public addresses: layers, manifests and the
-// encryption around them, whether or not an image came of it. What a registry at a private address sends, which Allow
-// names, is not in it: it does not come over the host's line to the internet.
+// Received returns how many bytes this process has received from registries at public addresses: layers, manifests and
+// TLS overhead, whether or not a pull succeeded. Traffic from registries at private addresses, which Allow names, is
+// not included, because it does not use the host's line to the internet.
 func (p *Puller) Received() int64 { return p.guard.received.Load() }
 
-// counted adds what is read from a connection.
+// counted counts what is read from a connection.
 type counted struct {
 	net.Conn
 	received *atomic.Int64

@@ -15,7 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// store remembers which images were pulled here and when they were last wanted.
+// store records which images were pulled by this package and when they were last used.
 type store struct {
 	path string
 	mu   sync.Mutex
@@ -26,8 +26,8 @@ type stored struct {
 	Digest   string    `json:"digest"`
 	Bytes    int64     `json:"bytes"`
 	LastUsed time.Time `json:"last_used"`
-	Ref      string    `json:"ref,omitempty"` // its name in full, where it was pulled without credentials
-	Pin      string    `json:"pin,omitempty"` // what that name meant
+	Ref      string    `json:"ref,omitempty"` // complete name, if it was pulled without credentials
+	Pin      string    `json:"pin,omitempty"` // digest that this name refers to
 }
 
 func openStore(dir string) (*store, error) {
@@ -48,7 +48,7 @@ func openStore(dir string) (*store, error) {
 	return s, nil
 }
 
-// used notes a use. ref is the name by which it was pulled without credentials, "" when it was not.
+// used records a use. ref is the name by which the image was pulled without credentials, or "".
 func (s *store) used(img Image, ref string, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,14 +61,14 @@ func (s *store) used(img Image, ref string, now time.Time) error {
 	})
 	for i := range s.list {
 		if ref != "" && s.list[i].Ref == ref {
-			s.list[i].Ref = "" // the name means another image now
+			s.list[i].Ref = "" // the name refers to another image now
 		}
 	}
-	s.list = append(s.list, e) // oldest use first
+	s.list = append(s.list, e) // least recently used first
 	return s.save()
 }
 
-// found notes an image that lies on the host and was not known, unless it is by now.
+// found records an image that is on the host, unless it is already known.
 func (s *store) found(digest string, bytes int64, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,10 +92,10 @@ func (s *store) all() []stored {
 	return slices.Clone(s.list)
 }
 
-// Free is how many bytes are free where images lie.
+// Free returns the free bytes of the disk for images.
 func (p *Puller) Free() (int64, error) { return p.cfg.Free() }
 
-// Cached are the images that were pulled without credentials, used last first.
+// Cached lists the images that were pulled without credentials, most recently used first.
 func (p *Puller) Cached() []agentapi.CachedImage {
 	var out []agentapi.CachedImage
 	for _, e := range slices.Backward(p.store.all()) {
@@ -118,11 +118,12 @@ func (s *store) save() error {
 	return os.Rename(tmp, s.path)
 }
 
-// GC removes images that nothing has wanted for longer than keep and, oldest use first, as many others as are needed
-// to have minFree bytes on the disk. Those whose digest is in use stay. It touches nothing but what was pulled here.
+// GC removes images that were unused for longer than keep and, least recently used first, as many more as are needed to
+// have minFree bytes free on the disk. It keeps images whose digest is in use, and touches only images that this
+// package pulled.
 func (p *Puller) GC(ctx context.Context, inUse []string, keep time.Duration, minFree int64) (removed int, err error) {
 	if err := p.removeUnfinished(ctx); err != nil {
-		p.cfg.Log.Warn("images that were left behind are not settled", "err", err) // the next time
+		p.cfg.Log.Warn("images that were left behind are not settled", "err", err) // the next GC removes it
 	}
 	for _, e := range p.store.all() {
 		if slices.Contains(inUse, e.Digest) {

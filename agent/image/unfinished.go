@@ -13,8 +13,9 @@ import (
 	"sync"
 )
 
-// unfinished remembers what the daemon was told to pull and has not yet under our name: who dies in between would not
-// know it again. Its names are random and of this agent's own making, so that nothing else on the host can have them.
+// unfinished records pulls that the daemon was asked for and that do not have our tag yet, so that an agent that is
+// killed in between finds them again. The names are random and specific to this agent, so nothing else on the host can
+// have them.
 type unfinished struct {
 	path string
 	mu   sync.Mutex
@@ -68,8 +69,8 @@ func (u *unfinished) save() error {
 	return os.Rename(tmp, u.path)
 }
 
-// begin notes what the daemon is to pull, before it is told; ended says that this life is done with it, however it
-// went.
+// begin records a pull before the daemon is asked for it; ended records that this process is done with it, whatever the
+// result.
 func (p *Puller) begin(ref string) (ended func(), err error) {
 	p.mu.Lock()
 	p.pulling[ref] = true
@@ -88,10 +89,9 @@ func (p *Puller) begin(ref string) (ended func(), err error) {
 
 var kept = regexp.MustCompile(`:[0-9a-f]{64}$`)
 
-// removeUnfinished takes up what an agent that was killed has left behind in the daemon: pulls that had not got our tag
-// are let go, images under our tag that were not noted are noted as used now. It looks at names only that this agent
-// gives, so the images of others, the host's operator among them, are never touched; an image that has another's name,
-// too, stays.
+// removeUnfinished cleans up what a killed agent has left in the daemon: it removes pulls that did not get our tag, and
+// records images under our tag that were not recorded as used now. It only considers names that this agent gives, so it
+// never touches other images, including the host operator's; an image that also has another name stays.
 func (p *Puller) removeUnfinished(ctx context.Context) error {
 	var errs []error
 	for _, ref := range p.unfinished.all() {

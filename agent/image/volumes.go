@@ -9,10 +9,10 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// withoutVolumes changes what the daemon is served of an image that declares volumes, so that it declares none. For
-// each of them the daemon would make a folder of its own, outside of what bounds the container's disk; without, the
-// same path is a part of the container's file system, with the image's content, bounded by disk_gb and gone with the
-// container. The image is still known by its own digest: f.digest.
+// withoutVolumes changes what the daemon is served for an image that declares volumes, so that it declares none. The
+// daemon would create a folder for each volume outside of the container's disk limit; without them, the same path is
+// part of the container's file system, with the image's content, limited by disk_gb and removed with the container. The
+// image is still identified by its original digest, f.digest.
 func (f *found) withoutVolumes() error {
 	config, err := dropVolumes(f.config)
 	if err != nil {
@@ -44,7 +44,7 @@ func (f *found) withoutVolumes() error {
 	return err
 }
 
-// dropVolumes returns a configuration without its volumes. Names are compared as encoding/json does, which the daemon
+// dropVolumes returns a configuration without its volumes. It compares names as encoding/json does, which the daemon
 // uses.
 func dropVolumes(config []byte) ([]byte, error) {
 	var file map[string]json.RawMessage
@@ -72,9 +72,9 @@ func dropVolumes(config []byte) ([]byte, error) {
 	return json.Marshal(file)
 }
 
-// is reports whether id, the daemon's name of an image, is that of what f serves: its configuration's digest, or its
-// manifest's where the daemon keeps images in containerd. An older version of this agent kept images with their
-// volumes.
+// is reports whether id, the daemon's id of an image, identifies the image that f serves: the digest of its
+// configuration, or of its manifest if the daemon stores images in containerd. An older version of this agent kept
+// images with their volumes.
 func (f *found) is(id string) bool {
 	return f.served == f.digest || id == f.configID.String() || id == f.served.String()
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// whileBusy does f again while it fails because a program's file is still open for writing: a child that this process
-// forked meanwhile holds what was being written until it becomes another program.
+// whileBusy repeats f while it fails because a program's file is still open for writing: a child that this process
+// forked in the meantime keeps the file open until it executes another program.
 func whileBusy(f func() error) error {
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if err := f(); !errors.Is(err, syscall.ETXTBSY) || time.Now().After(deadline) {

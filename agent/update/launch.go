@@ -15,27 +15,28 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// LaunchedEnv tells an agent that a launcher has started it: it may hand over to another version.
+// LaunchedEnv is set for an agent that a launcher has started: the agent may hand over to another version.
 const LaunchedEnv = "MUSTER_AGENT_LAUNCHED"
 
-// Launcher starts the agent: the current version by becoming it, a version on trial as a child that it watches. It is a
-// program of the version that has proven itself, so nothing of the one on trial decides about the trial.
+// Launcher starts the agent: it executes the current version in its place, or starts a version on trial as a child that
+// it watches. It is a program of the version that has proven itself, so nothing of the version on trial decides about
+// the trial.
 type Launcher struct {
 	Tree  Tree
 	State string   // the agent's state directory
-	Args  []string // of the agent: run --state …
+	Args  []string // arguments of the agent: run --state …
 	Log   *slog.Logger
 
-	Limit time.Duration // for one attempt to prove itself; 0 = 10 min
-	Poll  time.Duration // between two looks whether it has; 0 = 0.5 s
-	Grace time.Duration // from TERM to KILL; 0 = 30 s
+	Limit time.Duration // time limit of one attempt; 0 = 10 min
+	Poll  time.Duration // interval of checks whether it has proven itself; 0 = 0.5 s
+	Grace time.Duration // time between SIGTERM and SIGKILL; 0 = 30 s
 
-	// become replaces this process; a test's returns.
+	// become replaces this process; in tests it returns.
 	become func(program string, args, env []string) error
 }
 
-// Run does not return but with an error, or nil when ctx ended while a trial was on. It must be called from the main
-// goroutine, which it keeps on its thread: the child ends with the thread that started it.
+// Run returns only with an error, or nil if ctx ends during a trial. Call it from the main goroutine, which it locks to
+// its thread: the child ends with the thread that started it.
 func (l *Launcher) Run(ctx context.Context) error {
 	l.defaults()
 	runtime.LockOSThread()
@@ -43,7 +44,7 @@ func (l *Launcher) Run(ctx context.Context) error {
 	s := storeIn(l.State)
 	for {
 		m, err := s.load()
-		if err != nil { // unreadable: the current version, which can be updated again
+		if err != nil { // unreadable: start the current version, which can be updated again
 			l.Log.Error("the memory of updates cannot be read: it is begun anew", "err", err)
 			m = memory{}
 		}
@@ -100,7 +101,7 @@ func (l *Launcher) defaults() {
 	}
 }
 
-// close ends a trial.
+// close records the end of a trial.
 func (l *Launcher) close(s store, m memory, state agentapi.UpdateState, detail string) error {
 	m.Last = agentapi.UpdateStatus{State: state, Version: m.Trial.Version, Try: m.Trial.Try, Detail: clip(detail, 500)}
 	m.Trial, m.At = nil, time.Now().UTC()
@@ -117,15 +118,15 @@ func (l *Launcher) becomeAgent(version string) error {
 	return nil
 }
 
-// try starts the version on trial once, and watches it until it has proven itself, ends, or has had its time. ended
-// says that ctx did: the child was ended in order, and the attempt does not count.
+// try starts the version on trial once, and watches it until it has proven itself, ends, or runs out of time. ended
+// reports that ctx ended: the child was stopped in order, and the attempt does not count.
 func (l *Launcher) try(ctx context.Context, s store, m memory) (ended bool, err error) {
 	if err := l.awaitFree(ctx); err != nil {
 		return ctx.Err() != nil, err
 	}
 	t := m.Trial
 	t.Attempts++
-	t.Trouble = "it was killed, or the machine was" // unless something else is noted
+	t.Trouble = "it was killed, or the machine was" // unless a more specific reason is recorded
 	if err := s.save(m); err != nil {
 		return false, err
 	}
@@ -181,9 +182,9 @@ func (l *Launcher) try(ctx context.Context, s store, m memory) (ended bool, err 
 	}
 }
 
-// end ends the child in order, and at once when that takes too long. What runs for renters goes on.
+// end stops the child in order, and kills it if that takes too long. Renters' workloads continue.
 func (l *Launcher) end(cmd *exec.Cmd, gone <-chan error) {
-	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = cmd.Process.Signal(syscall.SIGTERM) // the child may have ended
 	select {
 	case <-gone:
 	case <-time.After(l.Grace):
@@ -192,13 +193,14 @@ func (l *Launcher) end(cmd *exec.Cmd, gone <-chan error) {
 	}
 }
 
-// awaitFree waits until no agent holds the state directory: one whose launcher was killed may take a moment to end.
+// awaitFree waits until no agent holds the state directory: an agent whose launcher was killed may take a moment to
+// end.
 func (l *Launcher) awaitFree(ctx context.Context) error {
 	f, err := os.OpenFile(filepath.Join(l.State, LockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
-	defer f.Close() // which gives it up
+	defer f.Close() // closing releases the lock
 	for deadline := time.Now().Add(l.Grace); ; pause(ctx, 100*time.Millisecond) {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		switch {
@@ -212,7 +214,7 @@ func (l *Launcher) awaitFree(ctx context.Context) error {
 	}
 }
 
-// LockFile, in the state directory, is locked by the agent that runs on it.
+// LockFile is the file in the state directory that a running agent locks.
 const LockFile = "agent.lock"
 
 func pause(ctx context.Context, d time.Duration) {

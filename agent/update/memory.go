@@ -12,29 +12,29 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// trial is a version that is to prove itself.
+// trial is a version on trial.
 type trial struct {
 	Version  string              `json:"version"`
 	Try      int                 `json:"try"`
-	From     string              `json:"from"` // the version that runs when it does not
-	Good     []agentapi.LeaseRef `json:"good"` // leases that were well when it was handed over
+	From     string              `json:"from"` // the version to return to if the trial fails
+	Good     []agentapi.LeaseRef `json:"good"` // leases that were healthy at the handover
 	Bad      []string            `json:"bad"`  // what the doctor found bad before
 	Attempts int                 `json:"attempts"`
 	Trouble  string              `json:"trouble,omitempty"`   // how the last attempt ended
-	TimedOut bool                `json:"timed_out,omitempty"` // it ran, and had its time: it is not started again
+	TimedOut bool                `json:"timed_out,omitempty"` // the last attempt ran out of time: do not start it again
 }
 
-// memory is what outlives every process of an update.
+// memory is the state of updates that outlives every process.
 type memory struct {
 	Trial *trial                `json:"trial,omitempty"`
-	Last  agentapi.UpdateStatus `json:"last"` // of the last order that came to an end
+	Last  agentapi.UpdateStatus `json:"last"` // status of the last order that was completed
 	At    time.Time             `json:"at"`
-	// Previous is the version before the current one: it is kept, to be gone back to by hand.
+	// Previous is the version before the current one, which is kept so that an operator can return to it by hand.
 	Previous string `json:"previous,omitempty"`
 }
 
-// proof says that the version on trial has proven itself. It is a file of its own: the version on trial writes it, and
-// nothing else of the memory.
+// proof records that the version on trial has proven itself. It is a file of its own, because the version on trial
+// writes it and must not write the rest of the memory.
 type proof struct {
 	Version string `json:"version"`
 	Try     int    `json:"try"`
@@ -43,7 +43,7 @@ type proof struct {
 // store is the folder of the memory.
 type store struct{ dir string }
 
-// storeIn is the store in an agent's state directory.
+// storeIn returns the store in an agent's state directory.
 func storeIn(state string) store { return store{filepath.Join(state, "update")} }
 
 func (s store) load() (m memory, err error) {
@@ -55,20 +55,20 @@ func (s store) save(m memory) error { return s.write("update.json", m) }
 
 func (s store) prove(p proof) error { return s.write("proven.json", p) }
 
-// proven reports whether the trial has proven itself. An earlier trial's proof is none.
+// proven reports whether the trial has proven itself. The proof of an earlier trial does not count.
 func (s store) proven(t *trial) (bool, error) {
 	var p proof
 	err := readJSON(filepath.Join(s.dir, "proven.json"), &p)
 	return t != nil && p == proof{t.Version, t.Try}, err
 }
 
-// lacking is what the trial said last that it lacks.
+// lacking returns what the trial last reported as lacking.
 type lacking struct {
 	proof
 	Why string `json:"why"`
 }
 
-// lacks notes what the trial lacks yet: the launcher tells it when time is up.
+// lacks records what the trial still lacks; the launcher reports it when time runs out.
 func (s store) lacks(t *trial, why string) error {
 	if s.lacking(t) == why {
 		return nil
@@ -98,7 +98,7 @@ func readJSON(path string, v any) error {
 	return nil
 }
 
-// write replaces a file, whole and durable or not at all.
+// write replaces a file durably and atomically.
 func (s store) write(name string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -7,7 +7,7 @@ type newest struct {
 	Version string `json:"version"`
 }
 
-// Note remembers that a version runs with a state directory, for WentBack. It is called under the directory's lock.
+// Note records that a version runs with a state directory, for WentBack. Callers hold the directory's lock.
 func Note(state, version string) error {
 	s := storeIn(state)
 	var n newest
@@ -16,12 +16,12 @@ func Note(state, version string) error {
 		return nil
 	}
 	if _, ok := number(version); !ok {
-		return nil // no release: nothing is older or newer than it
+		return nil // not a release: no version is older or newer
 	}
 	return s.write("newest.json", newest{version})
 }
 
-// WentBack is the newest version that has run with a state directory, where that is a newer one than this; else "".
+// WentBack returns the newest version that has run with a state directory if it is newer than this version, else "".
 func WentBack(state, version string) string {
 	var n newest
 	if err := readJSON(filepath.Join(storeIn(state).dir, "newest.json"), &n); err != nil || n.Version == "" {

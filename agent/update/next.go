@@ -6,23 +6,24 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// maxAttempts is how often a version on trial is started. More than once: the machine may be restarted meanwhile.
+// maxAttempts is how often a version on trial is started. It is more than one because the machine may restart
+// meanwhile.
 const maxAttempts = 3
 
-// move is what the launcher does next.
+// move is the launcher's next step.
 type move string
 
 const (
-	moveRun     move = "run"     // become the current version
+	moveRun     move = "run"     // execute the current version
 	moveTry     move = "try"     // start the version on trial and watch it
-	movePromote move = "promote" // it has proven itself: make it the current one
-	moveClose   move = "close"   // it is the current one: note the end of the trial
-	moveGiveUp  move = "give_up" // note that it failed
-	moveForget  move = "forget"  // it was of another version's time: somebody has installed one by hand since
+	movePromote move = "promote" // it has proven itself: make it current
+	moveClose   move = "close"   // it is current: record the end of the trial
+	moveGiveUp  move = "give_up" // record that the trial failed
+	moveForget  move = "forget"  // an operator has installed another version since: forget the trial
 )
 
-// next decides by what is on the disk alone, so a launcher that was killed anywhere goes on where it was. why says, of
-// moveGiveUp, what was wrong.
+// next decides from the disk alone, so a launcher that was killed anywhere resumes there. For moveGiveUp, why is the
+// reason.
 func next(m memory, current string, installed, proven bool) (do move, why string) {
 	t := m.Trial
 	switch {
@@ -44,14 +45,14 @@ func next(m memory, current string, installed, proven bool) (do move, why string
 	return moveTry, ""
 }
 
-// hostsFault are ends of a run that the agent itself may have brought about.
+// hostsFault are ends of a run that the agent itself may have caused.
 var hostsFault = map[string]bool{
 	agentapi.ReasonHostInterrupted: true, agentapi.ReasonRuntimeFailed: true, agentapi.ReasonOverlayFailed: true,
 	agentapi.ReasonGuestDied: true,
 }
 
-// unproven says what a report of the version on trial lacks for it to count as well, or "". Every lease that was well
-// under the version before must be well, or have ended in a way that is not the host's doing.
+// unproven returns what a report of the version on trial lacks to count as healthy, or "". Every lease that was healthy
+// under the previous version must be healthy, or must have ended in a way that the host did not cause.
 func unproven(t *trial, r Report) string {
 	if !r.Committed {
 		return "no report of it was taken by the server"
@@ -75,7 +76,7 @@ func unproven(t *trial, r Report) string {
 	return ""
 }
 
-// worse lists what the doctor finds bad now and did not before.
+// worse lists what the doctor finds bad now and did not find before.
 func worse(now, before []string) (out []string) {
 	had := map[string]bool{}
 	for _, b := range before {

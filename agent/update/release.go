@@ -19,21 +19,21 @@ import (
 	"strings"
 )
 
-// The programs of a version.
+// These are the programs of a version.
 const (
 	agentFile = "muster-agent"
 	guestFile = "muster-guest"
 )
 
-// Bounds of what a release may be.
+// These limit the size of a release.
 const (
 	maxList    = 64 << 10
 	maxArchive = 512 << 20
 	maxProgram = 512 << 20
 )
 
-// Keys reads what the build has pinned: base64 of raw Ed25519 public keys, separated by commas. A build without any
-// takes no release.
+// Keys parses the keys that the build has pinned: base64 of raw Ed25519 public keys, separated by commas. A build
+// without keys accepts no release.
 func Keys(pinned string) ([]ed25519.PublicKey, error) {
 	var out []ed25519.PublicKey
 	for _, k := range strings.FieldsFunc(pinned, func(r rune) bool { return r == ',' }) {
@@ -46,14 +46,14 @@ func Keys(pinned string) ([]ed25519.PublicKey, error) {
 	return out, nil
 }
 
-// source is where releases come from.
+// source is where releases are downloaded from.
 type source struct {
 	client *http.Client
 	keys   []ed25519.PublicKey
 	arch   string
 }
 
-// fetch puts the verified programs of a version into dir.
+// fetch downloads and verifies the programs of a version and puts them into dir.
 func (s source) fetch(ctx context.Context, base, version, dir string) error {
 	if len(s.keys) == 0 {
 		return errors.New("this agent was built without a release key: it cannot tell a release from a forgery")
@@ -102,7 +102,7 @@ func (s source) signed(list, signature []byte) bool {
 	return false
 }
 
-// listed is the hash of a file in a list as sha256sum writes it.
+// listed returns the hash of a file from a list in the format of sha256sum.
 func listed(list []byte, name string) (string, bool) {
 	for lines := bufio.NewScanner(bytes.NewReader(list)); lines.Scan(); {
 		hash, file, ok := strings.Cut(lines.Text(), "  ")
@@ -145,7 +145,7 @@ func (s source) get(ctx context.Context, base, name string) ([]byte, error) {
 	return b, nil
 }
 
-// download puts the archive beside the programs-to-be and returns it at its beginning.
+// download stores the archive in the folder of the new programs and returns it, positioned at its beginning.
 func (s source) download(ctx context.Context, base, name, dir string) (*os.File, error) {
 	res, err := s.open(ctx, base, name)
 	if err != nil {
@@ -169,7 +169,7 @@ func (s source) download(ctx context.Context, base, name, dir string) (*os.File,
 	return f, nil
 }
 
-// unpack takes the two programs out of an archive, and nothing else.
+// unpack extracts the two programs, and nothing else, from an archive.
 func unpack(archive io.Reader, dir string) error {
 	z, err := gzip.NewReader(archive)
 	if err != nil {
@@ -210,7 +210,7 @@ func writeProgram(path string, r io.Reader) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// encrypted lets only encrypted requests out, but for the exact host:port that may be reached otherwise.
+// encrypted refuses requests that are not encrypted, except to the given exact host:port.
 type encrypted struct {
 	allow map[string]bool
 	next  http.RoundTripper

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Tree is where versions of the agent are installed, each in a folder of its own:
+// Tree is the folder in which versions of the agent are installed, each in a folder of its own:
 //
 //	Root/versions/VERSION/muster-agent, muster-guest
 //	Root/current -> versions/VERSION, the one that has proven itself
@@ -18,10 +18,11 @@ type Tree struct{ Root string }
 const (
 	versionsDir = "versions"
 	currentLink = "current"
-	unfinished  = ".new-" // a version that is not there in full
+	unfinished  = ".new-" // an incomplete version
 )
 
-// Of is the tree that a program is installed in, by its path with links resolved, and the version its folder names.
+// Of returns the tree that a program is installed in, from its path with links resolved, and the version that its
+// folder names.
 func Of(program string) (t Tree, version string, ok bool) {
 	dir := filepath.Dir(program)
 	version, versions := filepath.Base(dir), filepath.Dir(dir)
@@ -38,7 +39,7 @@ func (t Tree) installed(v string) bool { _, err := os.Stat(t.Program(v)); return
 func (t Tree) currentPath() string     { return filepath.Join(t.Root, currentLink) }
 func (t Tree) target(v string) string  { return filepath.Join(versionsDir, v) }
 
-// Current is the version that has proven itself.
+// Current returns the version that has proven itself.
 func (t Tree) Current() (string, error) {
 	link, err := os.Readlink(t.currentPath())
 	if err != nil {
@@ -50,8 +51,8 @@ func (t Tree) Current() (string, error) {
 	return "", fmt.Errorf("update: %s points to %s, not to one of the versions", t.currentPath(), link)
 }
 
-// add installs a version: fill puts its programs into a folder that gets the version's name once it is whole. A version
-// that is there already is left as it is.
+// add installs a version: fill puts its programs into a folder, which is renamed to the version when it is complete. A
+// version that is already installed is not changed.
 func (t Tree) add(version string, fill func(dir string) error) error {
 	if t.installed(version) {
 		return nil
@@ -75,7 +76,7 @@ func (t Tree) add(version string, fill func(dir string) error) error {
 	return syncDir(t.versions())
 }
 
-// promote makes a version the current one, at once.
+// promote atomically makes a version the current one.
 func (t Tree) promote(version string) error {
 	next := t.currentPath() + ".new"
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -90,8 +91,8 @@ func (t Tree) promote(version string) error {
 	return syncDir(t.Root)
 }
 
-// prune removes what a killed installation left and every version but those named. Containers that have a removed guest
-// mounted keep it: a mount holds the file, not its name.
+// prune removes the remains of killed installations and every version except those named. Containers that have a
+// removed guest mounted keep it: a mount refers to the file, not to its name.
 func (t Tree) prune(keep ...string) error {
 	entries, err := os.ReadDir(t.versions())
 	if err != nil {

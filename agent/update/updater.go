@@ -16,48 +16,48 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Config of an Updater. All fields are needed unless said otherwise.
+// Config configures an Updater. All fields are required unless noted otherwise.
 type Config struct {
 	Tree    Tree
-	Managed bool // a launcher has started this agent, from the tree
+	Managed bool // whether a launcher has started this agent, from the tree
 	State   string
-	Version string // of this agent
+	Version string // version of this agent
 	Keys    []ed25519.PublicKey
 	Next    http.RoundTripper // makes the connections
-	Allow   []string          // host:port of a source that needs no encryption; empty = none
-	// Examine says what the doctor of a program finds bad on this host, one word for each check.
+	Allow   []string          // host:port of a source that may use plain HTTP; empty: none
+	// Examine returns what the doctor of a program finds bad on this host, one word for each check.
 	Examine   func(ctx context.Context, program string) ([]string, error)
-	Probation time.Duration // for how long all must be well before a new version has proven itself; 0 = 1 min
+	Probation time.Duration // how long everything must be healthy before a new version has proven itself; 0 = 1 min
 	Log       *slog.Logger
 
-	retry time.Duration // between two tries to fetch; 0 = 10 min
+	retry time.Duration // interval of download attempts; 0 = 10 min
 }
 
 // Report is one exchange with the server.
 type Report struct {
-	Committed bool // the server has taken the statuses
-	Full      bool // they are of all that runs here
+	Committed bool // the server has accepted the statuses
+	Full      bool // the statuses of everything that runs here
 	Leases    []agentapi.LeaseStatus
 	Order     *agentapi.UpdateOrder
 }
 
-// Updater follows the server's orders within a running agent, and proves it when it is on trial.
+// Updater follows the server's update orders within a running agent, and proves the agent while it is on trial.
 type Updater struct {
 	cfg   Config
 	store store
-	trial *trial // this process is its version
+	trial *trial // this process runs the version of this trial
 
 	news chan struct{}
-	over chan struct{} // closed when the agent must end for its successor, or for the launcher
+	over chan struct{} // closed when the agent must end for its successor or the launcher
 
 	mu     sync.Mutex
 	last   Report
 	status agentapi.UpdateStatus
-	well   time.Time // since when every report was as it should be; zero: the last was not
-	fit    bool      // the doctor finds nothing that it did not before
+	well   time.Time // since when every report was healthy; zero: the last one was not
+	fit    bool      // the doctor finds nothing bad that it did not find before
 }
 
-// New reads what is remembered. It starts nothing.
+// New reads the stored state. It starts nothing.
 func New(cfg Config) (*Updater, error) {
 	if cfg.Probation == 0 {
 		cfg.Probation = time.Minute
@@ -85,17 +85,17 @@ func New(cfg Config) (*Updater, error) {
 	return u, nil
 }
 
-// Status is what the server is told.
+// Status returns what the agent reports to the server.
 func (u *Updater) Status() agentapi.UpdateStatus {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.status
 }
 
-// Over is closed when this agent must end, with all that runs for renters left running, and the launcher go on.
+// Over is closed when this agent must end, leaving renters' workloads running, so that the launcher continues.
 func (u *Updater) Over() <-chan struct{} { return u.over }
 
-// Reported takes note of an exchange with the server. It does not wait.
+// Reported records an exchange with the server. It does not block.
 func (u *Updater) Reported(r Report) {
 	u.mu.Lock()
 	u.last = r
@@ -106,7 +106,7 @@ func (u *Updater) Reported(r Report) {
 	}
 }
 
-// Run works until ctx ends or the agent must.
+// Run works until ctx ends or the agent must end.
 func (u *Updater) Run(ctx context.Context) {
 	if !u.cfg.Managed {
 		return
@@ -144,8 +144,8 @@ func (u *Updater) Run(ctx context.Context) {
 	}
 }
 
-// drain waits out the pause after an order failed. A report with another order, or with none, ends the pause. The order
-// is passed in: the server may have withdrawn it while it was followed.
+// drain waits for the pause after an order failed. A report with another order, or with none, ends the pause. The order
+// is an argument because the server may have withdrawn it in the meantime.
 func (u *Updater) drain(ctx context.Context, failed agentapi.UpdateOrder) {
 	t := time.NewTimer(u.cfg.retry)
 	defer t.Stop()
@@ -172,7 +172,7 @@ func (u *Updater) report(state agentapi.UpdateState, o *agentapi.UpdateOrder, de
 	u.status = agentapi.UpdateStatus{State: state, Version: o.Version, Try: o.Try, Detail: clip(detail, 500)}
 }
 
-// judge looks whether the version on trial, which this is, has proven itself. done says that it has.
+// judge checks whether this process, the version on trial, has proven itself. done reports that it has.
 func (u *Updater) judge(ctx context.Context, r Report) (done bool) {
 	why := unproven(u.trial, r)
 	if why == "" && !u.fit {
@@ -204,10 +204,10 @@ func (u *Updater) judge(ctx context.Context, r Report) (done bool) {
 		u.cfg.Log.Error("cannot note that this version has proven itself", "err", err)
 		return false
 	}
-	return true // the launcher ends this process and makes the version the current one
+	return true // the launcher ends this process and makes its version current
 }
 
-// follow does what an order asks for, as far as the launcher. done says that the agent must hand over now.
+// follow does what an order asks for, up to the launcher's part. done reports that the agent must hand over now.
 func (u *Updater) follow(ctx context.Context, r Report) (done bool, err error) {
 	o := r.Order
 	if o == nil || o.Version == u.cfg.Version || u.finished(*o) {
@@ -241,7 +241,7 @@ func (u *Updater) follow(ctx context.Context, r Report) (done bool, err error) {
 	}
 	t := &trial{Version: o.Version, Try: o.Try, From: u.cfg.Version, Bad: before, Good: []agentapi.LeaseRef{}}
 	u.mu.Lock()
-	for _, st := range u.last.Leases { // the newest report: fetching took a while
+	for _, st := range u.last.Leases { // the newest report: the download took a while
 		if st.Good {
 			t.Good = append(t.Good, st.LeaseRef)
 		}
@@ -259,8 +259,8 @@ func (u *Updater) follow(ctx context.Context, r Report) (done bool, err error) {
 	return true, nil
 }
 
-// examine has the new version look at this host before it runs: whether it starts here at all, and whether its doctor
-// finds bad what this one's does not.
+// examine runs the new version's doctor before the handover: it must start on this host, and must find nothing bad that
+// this version's doctor does not find.
 func (u *Updater) examine(ctx context.Context, version string) (before []string, why string, err error) {
 	program := u.cfg.Tree.Program(version)
 	short, cancel := context.WithTimeout(ctx, time.Minute)
@@ -296,14 +296,14 @@ func (u *Updater) examine(ctx context.Context, version string) (before []string,
 	return before, "", nil
 }
 
-// finished reports whether an order came to its end before.
+// finished reports whether an order was completed before.
 func (u *Updater) finished(o agentapi.UpdateOrder) bool {
 	s := u.Status()
 	return s.Version == o.Version && s.Try == o.Try &&
 		(s.State == agentapi.UpdateRefused || s.State == agentapi.UpdateRolledBack)
 }
 
-// refuse ends an order, for good.
+// refuse ends an order for good.
 func (u *Updater) refuse(o agentapi.UpdateOrder, why string) error {
 	u.cfg.Log.Error("the agent's new version is refused", "version", o.Version, "why", why)
 	m, err := u.store.load()
