@@ -1,8 +1,8 @@
-// Package awake keeps a host from going to sleep while something is rented on it: a desktop suspends when nobody is at
-// the keyboard, whatever its GPUs do.
+// Package awake keeps a host from suspending while something is rented on it: a desktop suspends when no user is
+// active, whatever its GPUs do.
 //
-// What always holds: the lock is held by a child that ends with this process, however it ends, so a host whose agent is
-// gone for good may sleep again; the next agent takes the lock anew.
+// Invariant: the lock is held by a child that ends with this process, however that ends, so a host whose agent is gone
+// for good may suspend again; the next agent takes a new lock.
 package awake
 
 import (
@@ -13,29 +13,29 @@ import (
 	"time"
 )
 
-// Inhibitor holds systemd's lock against sleep while it is told to. Hosts without systemd-inhibit have nothing that
-// sends them to sleep by itself, and none is held. Safe for concurrent use.
+// Inhibitor holds systemd's sleep inhibitor lock while it is set. Hosts without systemd-inhibit do not suspend by
+// themselves, so no lock is held there. It is safe for concurrent use.
 type Inhibitor struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
 	held   *held
 	tried  time.Time // when the last child was started
-	warned bool      // that it does not work here
+	warned bool      // whether it does not work here
 }
 
 type held struct {
-	stdin io.Closer     // its end ends the child
+	stdin io.Closer     // closing it ends the child
 	ended chan struct{} // closed when the child is gone
 }
 
-// New holds nothing yet.
+// New returns an Inhibitor that holds nothing.
 func New(log *slog.Logger) *Inhibitor { return &Inhibitor{log: log} }
 
-// again is how soon a lock that was refused or lost is asked for again.
+// again is how soon a lock that was refused or lost is requested again.
 const again = time.Minute
 
-// Set takes or releases the lock. It does not wait for either, and may be called often.
+// Set takes or releases the lock. It returns at once, and may be called often.
 func (i *Inhibitor) Set(on bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -88,7 +88,7 @@ func (i *Inhibitor) start() *held {
 	}
 	h := &held{stdin: stdin, ended: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // Set finds out, and says so
+		_ = cmd.Wait() // Set detects and reports it
 		close(h.ended)
 	}()
 	return h

@@ -1,11 +1,11 @@
-// Package cores gives a lease the processors that are nearest to its GPUs.
+// Package cores assigns to a lease the processors that are nearest to its GPUs.
 //
-// What always holds:
-//   - Every GPU of a host has a home: as many whole cores as are its part of the host, near it. Homes never overlap, so
-//     leases that get no more than their GPUs' part of the host never share a core.
-//   - A lease gets a processor that another lease has only when no other is left.
-//   - The same leases, come in the same order, get the same processors.
-//   - What is not known is not guessed: a lease on a GPU whose place is not known gets none, and is held by its quota.
+// Invariants:
+//   - Every GPU of a host has a home: as many whole cores as its share of the host, near it. Homes never overlap, so
+//     leases that get no more than their GPUs' share of the host never share a core.
+//   - A lease gets a processor that another lease has only if no other is left.
+//   - The same leases in the same order get the same processors.
+//   - Unknown facts are not guessed: a lease on a GPU whose location is unknown gets no set and is limited by its quota.
 package cores
 
 import (
@@ -17,27 +17,27 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Host is where a host's processors, memory and GPUs are. The zero value knows nothing: no lease gets a set.
+// Host is where a host's processors, memory and GPUs are. With the zero value no lease gets a set.
 type Host struct {
 	nodes []hostinfo.Node
-	gpus  map[string]int // UUID to NUMA node, -1: not told
+	gpus  map[string]int // UUID to NUMA node; -1: unknown
 	cpus  []cpu
 }
 
 // cpu is one logical processor.
 type cpu struct {
-	id, node, core int    // core counts through the host
-	home           string // UUID of the GPU it is at home with, "" = of none
+	id, node, core int    // core is numbered throughout the host
+	home           string // UUID of the GPU whose home it belongs to, or ""
 }
 
-// Set is what a lease gets, in the kernel's lists.
+// Set is what a lease gets, in the kernel's list format.
 type Set struct {
 	CPUs   string `json:"cpus"`             // "0-13,112-125"
-	Mems   string `json:"mems,omitempty"`   // NUMA nodes its memory must come from, "" = any, the nearest first
-	Shared bool   `json:"shared,omitempty"` // some of the processors are another lease's as well
+	Mems   string `json:"mems,omitempty"`   // NUMA nodes for its memory, the nearest first; "" = any
+	Shared bool   `json:"shared,omitempty"` // another lease has some of the processors, too
 }
 
-// Map lays out a host. One without NUMA nodes, or without GPUs, is the zero Host.
+// Map determines the layout of a host. For a host without NUMA nodes or without GPUs it returns the zero Host.
 func Map(nodes []hostinfo.Node, gpus []agentapi.GPU) Host {
 	if len(nodes) == 0 || len(gpus) == 0 {
 		return Host{}
@@ -63,7 +63,7 @@ func Map(nodes []hostinfo.Node, gpus []agentapi.GPU) Host {
 			node = -1
 		}
 		if len(nodes) == 1 {
-			node = nodes[0].ID // where there is one, the kernel often tells none
+			node = nodes[0].ID // with a single node the kernel often reports none
 		}
 		h.gpus[g.UUID] = node
 	}
@@ -73,7 +73,8 @@ func Map(nodes []hostinfo.Node, gpus []agentapi.GPU) Host {
 	return h
 }
 
-// assignNodes gives every GPU a home of so many cores: all of them near it first, then what is left, nearest first.
+// assignNodes gives every GPU a home of so many cores: first from the cores near it, then from what is left, nearest
+// first.
 func (h *Host) assignNodes(gpus []agentapi.GPU, each int) {
 	got := map[string]int{}
 	for _, near := range []bool{true, false} {
@@ -94,7 +95,7 @@ func (h *Host) assignNodes(gpus []agentapi.GPU, each int) {
 	}
 }
 
-// homeless is the first core without a GPU that is nearest to a node; near: of the node itself.
+// homeless returns the first core without a GPU that is nearest to a node; near: it belongs to the node itself.
 func (h *Host) homeless(node int, near bool) (core int, ok bool) {
 	best := math.MaxInt
 	for _, c := range h.cpus {
@@ -108,7 +109,8 @@ func (h *Host) homeless(node int, near bool) (core int, ok bool) {
 	return core, ok
 }
 
-// distance is how far a node's memory is from another, by the firmware's word; nodes that are not told are all as far.
+// distance returns how far a node's memory is from another node, as reported by the firmware; unreported nodes are all
+// equally far.
 func (h *Host) distance(from, to int) int {
 	const own, other = 10, 20
 	i := slices.IndexFunc(h.nodes, func(n hostinfo.Node) bool { return n.ID == from })
@@ -124,9 +126,9 @@ func (h *Host) distance(from, to int) int {
 	return other
 }
 
-// Pick is the set of a lease that gets GPUs, a number of processors (which may be fractional: its quota) and memory in
-// MB, when other leases have those in taken. ok is false for a lease that is to have none: it gets the whole host, or
-// where its GPUs are is not known.
+// Pick returns the set for a lease with the given GPUs, number of processors (its quota, which may be fractional) and
+// memory in MB, while other leases have those in taken. ok is false if the lease gets no set: it has the whole host, or
+// the location of its GPUs is unknown.
 func (h Host) Pick(gpus []string, vcpus float64, ramMB int64, taken []Set) (s Set, ok bool) {
 	want := int(math.Ceil(vcpus - 1e-9))
 	if len(gpus) == 0 || want < 1 || want >= len(h.cpus) {
@@ -161,7 +163,7 @@ func (h Host) Pick(gpus []string, vcpus float64, ramMB int64, taken []Set) (s Se
 	return s, true
 }
 
-// foreign orders processors by whose home they are: a GPU's of the lease, nobody's, another GPU's.
+// foreign orders processors by home: that of one of the lease's GPUs, none, that of another GPU.
 func (h *Host) foreign(c cpu, gpus []string) int {
 	switch {
 	case slices.Contains(gpus, c.home):
@@ -172,7 +174,7 @@ func (h *Host) foreign(c cpu, gpus []string) int {
 	return 2
 }
 
-// away is how far a processor is from the nearest of the GPUs.
+// away returns how far a processor is from the nearest of the GPUs.
 func (h *Host) away(c cpu, gpus []string) int {
 	best := math.MaxInt
 	for _, g := range gpus {
@@ -181,9 +183,9 @@ func (h *Host) away(c cpu, gpus []string) int {
 	return best
 }
 
-// mems are the nodes that a lease's memory must come from: where the lease has all of their GPUs, no processor
-// elsewhere, and room. Anybody else gets memory from where it runs first, and from elsewhere before it runs out: bound
-// to a node that others use too, it could be killed while the host has memory left.
+// mems returns the nodes that a lease's memory must come from: those where the lease has all GPUs, no processor
+// elsewhere, and enough memory. Other leases get memory first from where they run, and then from elsewhere: if they
+// were bound to a node that others use too, they could be killed while the host has free memory.
 func (h *Host) mems(cpus []cpu, gpus []string, ramMB int64) string {
 	mine := map[int]bool{}
 	for _, g := range gpus {

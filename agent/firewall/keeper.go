@@ -12,22 +12,22 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// Keeper keeps one agent's table as it should be. It remembers how this machine lists the rules, which takes a network
-// namespace and two runs of nft to learn; while nothing has changed, a look is then one run of nft. What it remembers
-// is never the reason to call a table wrong: before that it is learnt anew, as nft itself may have been updated.
-// The zero Keeper knows nothing yet. Safe for concurrent use: one change at a time.
+// Keeper keeps one agent's table as configured. It caches how this machine lists the rules, which takes a network
+// namespace and two runs of nft to find out; while nothing has changed, a check is then one run of nft. Keeper never
+// declares a table wrong from the cache: it first finds out again, because nft itself may have been updated. The zero
+// Keeper has an empty cache. It is safe for concurrent use and makes one change at a time.
 type Keeper struct {
 	mu    sync.Mutex
-	text  string  // of the rules without leases
-	means listing // how they are listed, with examples of elements in the egress sets
+	text  string  // text of the rules without leases
+	means listing // how they are listed, with example elements in the egress sets
 
-	probed    bool // whether this kernel counts connections open at once
-	uncounted bool // it does not
+	probed    bool // whether it is known if this kernel counts open connections
+	uncounted bool // the kernel cannot count them
 }
 
-// Ensure keeps the bridge's ports from each other and makes the table as cfg says: it loads it where it is missing or
-// was changed, and else only moves leases between the egress sets (their flow counts stay). It has looked at the table
-// when it returns nil; a port that was added meanwhile is its own Ensure's to keep apart.
+// Ensure isolates the bridge's ports and makes the table as cfg says: it loads the table if it is missing or was
+// changed, and otherwise only moves leases between the egress sets, which keeps their flow counts. When it returns nil
+// it has verified the table. A port that is added meanwhile is isolated by the Ensure of its own lease.
 func (k *Keeper) Ensure(ctx context.Context, cfg Config) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -63,7 +63,7 @@ func (k *Keeper) verify(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// compare returns the table's text, what the kernel has, and what the text means to it.
+// compare returns the text of the table, what the kernel has, and what the text means to the kernel.
 func (k *Keeper) compare(ctx context.Context, cfg Config) (text string, have, want listing, err error) {
 	if err := cfg.validate(); err != nil {
 		return "", nil, nil, err
@@ -86,7 +86,7 @@ func (k *Keeper) compare(ctx context.Context, cfg Config) (text string, have, wa
 	return render(cfg, near, !k.uncounted), have, want, nil
 }
 
-// Uncapped says in a sentence which bound this machine does not hold, "" when it holds all.
+// Uncapped describes in a sentence which limit this machine cannot enforce, or returns "".
 func (k *Keeper) Uncapped(ctx context.Context) (string, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -100,8 +100,8 @@ func (k *Keeper) Uncapped(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// probeKernel finds out, once, whether the kernel counts connections open at once: in a namespace of a moment, where
-// all the rest is known to load.
+// probeKernel finds out, once, whether the kernel counts open connections: in a temporary namespace in which all the
+// other rules are known to load.
 func (k *Keeper) probeKernel(ctx context.Context) error {
 	if k.probed {
 		return nil
@@ -110,21 +110,21 @@ func (k *Keeper) probeKernel(ctx context.Context) error {
 	_, err := meaning(ctx, cfg.Table(), render(cfg, nil, true))
 	if err != nil {
 		if _, without := meaning(ctx, cfg.Table(), render(cfg, nil, false)); without != nil {
-			return err // it is not that
+			return err // the failure has another cause
 		}
 	}
 	k.probed, k.uncounted = true, err != nil
 	return nil
 }
 
-// examples are the leases of the rules whose listing is remembered: addresses for documentation, which no guest has.
+// examples are the leases of the rules whose listing is cached: documentation addresses, which no guest has.
 var examples = map[netip.Addr]Egress{
 	netip.MustParseAddr("192.0.2.1"): EgressFull,
 	netip.MustParseAddr("192.0.2.2"): EgressLimited,
 }
 
-// meaning is how this machine lists cfg's rules. What is remembered serves where have differs from it by nothing, or by
-// leases that are to be moved.
+// meaning returns how this machine lists cfg's rules. It uses the cache if have differs from it only in leases that are
+// to be moved.
 func (k *Keeper) meaning(ctx context.Context, cfg Config, near []netip.Prefix, have listing) (listing, error) {
 	text := render(Config{cfg.Host8, examples, cfg.Caps}, near, !k.uncounted)
 	if text == k.text {
@@ -144,7 +144,7 @@ func (k *Keeper) meaning(ctx context.Context, cfg Config, near []netip.Prefix, h
 	return l.with(cfg)
 }
 
-// with is l with cfg's leases in the place of the examples.
+// with returns l with cfg's leases in place of the examples.
 func (l listing) with(cfg Config) (listing, error) {
 	out := make(listing, len(l))
 	for i, o := range l {
@@ -179,7 +179,7 @@ func (l listing) with(cfg Config) (listing, error) {
 	return out, nil
 }
 
-// renamed is an example of an element with another address.
+// renamed returns an example element with another address.
 func renamed(example any, a netip.Addr) (x any, err error) {
 	b, err := json.Marshal(example)
 	if err != nil {
@@ -192,7 +192,7 @@ func renamed(example any, a netip.Addr) (x any, err error) {
 	return x, json.Unmarshal([]byte(text), &x)
 }
 
-// admits reports whether the egress sets hold the addresses that they should, however they are listed.
+// admits reports whether the egress sets hold the addresses that they should, whatever their listing.
 func (l listing) admits(cfg Config) bool {
 	for set, egresses := range egressSets {
 		listed, want := l.elements(set), cfg.members(egresses)

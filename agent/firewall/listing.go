@@ -14,16 +14,16 @@ import (
 	"github.com/musterhq/muster/agent/netns"
 )
 
-// A table is compared by what nft lists of it, not by its text: the same text is listed differently by different
-// versions of nft and kernels. So the wanted text is loaded into an empty network namespace of a moment, listed there
-// by the same nft and kernel, and that listing is compared with the host's. Any rule added, removed or changed by
-// anybody shows, and nothing has to be known about how nft writes. Leases come and go without it: each is listed as the
-// example of its set is, with another address.
+// Tables are compared by what nft lists, not by their text: different versions of nft and of the kernel list the same
+// text differently. So the wanted text is loaded into an empty, temporary network namespace, listed there by the same
+// nft and kernel, and that listing is compared with the host's. This detects any rule that was added, removed or
+// changed, without knowing how nft formats rules. Leases come and go without such a load: each is listed like the
+// example of its set, with another address.
 
-// listing is nft's JSON objects of a table, without what is no part of the rules (handles, counts).
+// listing is nft's JSON objects of a table, without what is not part of the rules (handles, counts).
 type listing []map[string]any
 
-// meaning is how this machine lists text.
+// meaning returns how this machine lists text.
 func meaning(ctx context.Context, table, text string) (l listing, err error) {
 	err = netns.Empty(func() error {
 		if err := load(ctx, text); err != nil {
@@ -35,7 +35,7 @@ func meaning(ctx context.Context, table, text string) (l listing, err error) {
 	return l, err
 }
 
-// list reads the table in the present thread's namespace; a table that is missing lists as nothing.
+// list reads the table in the current thread's namespace; a missing table has an empty listing.
 func list(ctx context.Context, table string) (listing, error) {
 	out, err := nft(ctx, "", "-j", "list", "table", "inet", table)
 	if err != nil {
@@ -52,7 +52,7 @@ func load(ctx context.Context, text string) error {
 	return err
 }
 
-// nft runs on the calling thread, so in its network namespace.
+// nft runs on the calling thread, and so in its network namespace.
 func nft(ctx context.Context, stdin string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "nft", args...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -79,7 +79,7 @@ func parse(out []byte) (listing, error) {
 	return l, nil
 }
 
-// body is an object's kind and what it holds.
+// body returns an object's kind and content.
 func body(o map[string]any) (kind string, b map[string]any) {
 	for k, v := range o {
 		m, _ := v.(map[string]any)
@@ -88,7 +88,7 @@ func body(o map[string]any) (kind string, b map[string]any) {
 	return "", nil
 }
 
-// canonical is one line per object, sorted but for rules, whose order within a chain matters.
+// canonical returns one line per object, sorted except for rules, whose order within a chain matters.
 func (l listing) canonical(leases bool) []string {
 	var lines []string
 	place := map[string]int{}
@@ -104,9 +104,9 @@ func (l listing) canonical(leases bool) []string {
 			place[chain]++
 			prefix = fmt.Sprintf("rule %s %03d", chain, place[chain])
 		}
-		text, err := json.Marshal(clean) // map keys come out sorted
+		text, err := json.Marshal(clean) // map keys are sorted
 		if err != nil {
-			panic(err) // it came out of JSON
+			panic(err) // never fails: it was decoded from JSON
 		}
 		lines = append(lines, prefix+" "+string(text))
 	}
@@ -114,8 +114,8 @@ func (l listing) canonical(leases bool) []string {
 	return lines
 }
 
-// setBody is a set without elements that come and go: those the kernel fills always, of the egress sets unless leases
-// are to be compared.
+// setBody returns a set without the elements that come and go: those that the kernel adds and, unless leases are to be
+// compared, those of the egress sets.
 func setBody(b map[string]any, leases bool) map[string]any {
 	out := map[string]any{}
 	for k, v := range b {
@@ -164,7 +164,7 @@ func strip(v any) any {
 	return v
 }
 
-// difference says in words how l differs from want, "" when it does not.
+// difference describes how l differs from want, or returns "".
 func (l listing) difference(want listing) string {
 	have, should := l.canonical(true), want.canonical(true)
 	if len(have) == 0 && len(should) > 0 {
@@ -188,7 +188,7 @@ func (l listing) equal(want listing, leases bool) bool {
 	return slices.Equal(l.canonical(leases), want.canonical(leases))
 }
 
-// elements lists an egress set.
+// elements lists the elements of an egress set.
 func (l listing) elements(set string) []netip.Addr {
 	var out []netip.Addr
 	for a := range l.counted(set) {
@@ -215,7 +215,7 @@ func (l listing) flows() map[netip.Addr]Traffic {
 	return out
 }
 
-// count is what was looked up in a set and found.
+// count is the number of successful lookups in a set.
 type count struct{ packets, bytes uint64 }
 
 // counted reads an egress set with its counts.

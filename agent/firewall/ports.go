@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// separate makes every port of the bridge one that exchanges frames with the bridge itself only. Docker's and our own
-// rules hold between ports for as long as bridged frames are shown to them (br_netfilter, which anyone on the host may
-// switch off), and never for ARP, by which guests would learn of each other.
+// separate isolates every port of the bridge, so that it exchanges frames with the bridge only. Docker's and our own
+// rules apply between ports only while bridged frames are passed to them (br_netfilter, which any root user can turn
+// off), and never to ARP, by which guests could discover each other.
 func separate(bridge string) error {
 	return eachTogether(bridge, func(port netlink.Link) error {
 		if err := netlink.LinkSetIsolated(port, true); !gone(err) {
@@ -20,7 +20,7 @@ func separate(bridge string) error {
 	})
 }
 
-// eachTogether calls f for the bridge's ports that are not kept from each other. No bridge has none.
+// eachTogether calls f for the bridge's ports that are not isolated. If there is no bridge it does nothing.
 func eachTogether(bridge string, f func(netlink.Link) error) error {
 	b, err := netlink.LinkByName(bridge)
 	if gone(err) {
@@ -51,7 +51,7 @@ func eachTogether(bridge string, f func(netlink.Link) error) error {
 	return nil
 }
 
-// isolated reports whether a port is kept from the others. One that has ended is.
+// isolated reports whether a port is isolated. A port that has disappeared counts as isolated.
 func isolated(port netlink.Link) (bool, error) {
 	p, err := netlink.LinkGetProtinfo(port)
 	if err == nil || errors.Is(err, netlink.ErrDumpInterrupted) && p.Isolated {
@@ -61,10 +61,10 @@ func isolated(port netlink.Link) (bool, error) {
 	if gone(there) || there == nil && now.Attrs().MasterIndex != port.Attrs().MasterIndex {
 		return true, nil
 	}
-	return false, nil // to be set again, which says what is wrong
+	return false, nil // treated as not isolated: setting it again reports what is wrong
 }
 
-// gone reports whether a link ended while it was looked at, as those of containers do.
+// gone reports whether a link disappeared during the call, as those of containers do.
 func gone(err error) bool {
 	return errors.As(err, &netlink.LinkNotFoundError{}) || errors.Is(err, unix.ENODEV)
 }

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onLink lists the public IPv4 networks the host is on: its neighbours there would otherwise be public to a container
-// and are not meant to be. Its own addresses count even where the provider gives them a mask of /32.
+// onLink lists the public IPv4 networks that the host is in: to a container the host's neighbours there would otherwise
+// be public, although they are not meant to be. The host's own addresses count even if the provider gives them a /32
+// mask.
 func onLink() ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)

@@ -9,16 +9,16 @@ import (
 	"text/template"
 )
 
-// denied are the networks no container may reach: all that are not public, and the metadata services that hide on
-// public addresses (Azure's 168.63.129.16; Alibaba's 100.100.100.200 and Oracle's 192.0.0.192 lie in the ranges).
+// denied lists the networks that no container may reach: all that are not public, and metadata services at public
+// addresses (Azure's 168.63.129.16; Alibaba's 100.100.100.200 and Oracle's 192.0.0.192 are in the ranges).
 var denied = []string{
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/3",
 }
 
-// The rates are new connections per second of one lease. Traffic leaves from somebody's home address: full is enough
-// for parallel downloads and not for scans; limited is enough for a package index. Sets whose names end in "_seen4"
-// hold, for each address, how much it has of a bound: the kernel fills them.
+// The rates are new connections per second of one lease. Traffic may leave from a home address: full suffices for
+// parallel downloads but not for scans; limited suffices for a package index. Sets whose names end in "_seen4" hold,
+// for each address, how much of a limit it has used: the kernel fills them.
 var table = template.Must(template.New("").Parse(`table inet {{.Table}} {
 	set deny4 {
 		type ipv4_addr
@@ -94,7 +94,7 @@ var table = template.Must(template.New("").Parse(`table inet {{.Table}} {
 }
 `))
 
-// rate is a bound in nft's words: so much a second, of which a second's worth may come at once.
+// rate formats a limit for nft: so much per second, with a burst of one second's worth.
 func rate(mbps int) string { return fmt.Sprintf("%d kbytes/second", mbps*125) }
 
 func lower(cap, own int) int {
@@ -104,8 +104,8 @@ func lower(cap, own int) int {
 	return min(cap, own)
 }
 
-// render is the table of cfg, as nft reads it, on a host that is on the networks near. Without connections those open
-// at once are not counted, for kernels that cannot.
+// render returns the table of cfg in nft's syntax for a host that is in the networks near. With connections false, open
+// connections are not counted, for kernels that cannot count them.
 func render(cfg Config, near []netip.Prefix, connections bool) string {
 	deny := slices.Clone(denied)
 	for _, p := range near {
@@ -137,18 +137,18 @@ func render(cfg Config, near []netip.Prefix, connections bool) string {
 	}
 	var b strings.Builder
 	if err := table.Execute(&b, data); err != nil {
-		panic(err) // the template and its data are both here
+		panic(err) // cannot fail: template and data are both defined here
 	}
 	return b.String()
 }
 
-// replacement is text loaded in the place of whatever was there, in one transaction.
+// replacement returns text that replaces whatever table exists, in one transaction.
 func replacement(cfg Config, text string) string {
 	return fmt.Sprintf("add table inet %s\ndelete table inet %s\n%s", cfg.Table(), cfg.Table(), text)
 }
 
-// egressSets hold the leases' addresses, each those of some egresses. All but slow4 count what is looked up in them;
-// up4 and down4 see every packet, full4 and limited4 those that open a connection.
+// egressSets hold the addresses of leases, each set those of some egresses. All but slow4 count successful lookups; up4
+// and down4 see every packet, full4 and limited4 the packets that open a connection.
 var egressSets = map[string][]Egress{
 	"full4":    {EgressFull},
 	"limited4": {EgressLimited},
@@ -158,7 +158,7 @@ var egressSets = map[string][]Egress{
 	"refused4": {EgressOff, EgressFull, EgressLimited},
 }
 
-// members are the leases that belong into a set.
+// members lists the leases that belong into a set.
 func (c Config) members(of []Egress) []netip.Addr {
 	var out []netip.Addr
 	for a, e := range c.Leases {
@@ -178,7 +178,7 @@ func (c Config) join(of []Egress) string {
 	return strings.Join(out, ", ")
 }
 
-// moves brings the egress sets from what have lists to cfg's, leaving the elements that stay, and their counters.
+// moves changes the egress sets from what have lists to cfg's, keeping the elements that stay, and their counters.
 func moves(cfg Config, have listing) string {
 	var b strings.Builder
 	for set, egresses := range egressSets {

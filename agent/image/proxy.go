@@ -127,7 +127,7 @@ func (f *flight) serveLayer(ctx context.Context, w http.ResponseWriter, i int) {
 			return &fromRegistry{f.found.registry, err}
 		}
 		defer body.Close()
-		defer context.AfterFunc(ctx, func() { body.Close() })() // otherwise a registry that sends nothing would block the read
+		defer context.AfterFunc(ctx, func() { body.Close() })() // a silent registry would block the read
 		f.restart(i)
 		measured, done := f.pace.from(body)
 		defer done()

@@ -6,17 +6,17 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Condition is what a run's host signs about it beyond the time.
+// Condition is what a run's host signs about the run in addition to its time.
 type Condition struct {
-	SeenBootMS int64 // the run was seen alive then, by CLOCK_BOOTTIME; 0: it was not seen
-	Up         bool  // the rank is well
-	Tail       bool  // the server has told the host to stop the run
-	// Deaf are spans in which a peer was not heard; ToBootMS is 0 while one goes on. Spans that were noted before may be
-	// repeated, and those that go on may be left out.
+	SeenBootMS int64 // when the run was seen alive, by CLOCK_BOOTTIME; 0: it was not
+	Up         bool  // the rank is healthy
+	Tail       bool  // the server has ordered the host to stop the run
+	// Deaf lists spans in which nothing arrived from a peer; ToBootMS is 0 while a span continues. Spans that were
+	// recorded before may be repeated, and those that continue may be omitted.
 	Deaf []agentapi.DeafSpan
 }
 
-// conditionRecord is a Condition that counts from the run's last cut on, with all deaf spans that are not signed yet.
+// conditionRecord is a Condition that applies from the run's last cut, with all deaf spans that are not signed yet.
 type conditionRecord struct {
 	runKey
 	Down bool                `json:"down,omitempty"`
@@ -24,9 +24,9 @@ type conditionRecord struct {
 	Deaf []agentapi.DeafSpan `json:"deaf,omitempty"`
 }
 
-// Note takes the condition of a run. When it differs from the last one, the open segment is closed with the last one,
-// at the moment at which the run was seen, so that the change is signed at once. A run that is unknown or has ended is
-// ignored.
+// Note records the condition of a run. If it differs from the last one, Note closes the open segment with the last one,
+// at the time at which the run was seen, so that the change is signed at once. Note ignores a run that is unknown or
+// has ended.
 func (j *Journal) Note(ref agentapi.LeaseRef, c Condition) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -59,7 +59,7 @@ func (r *run) addDeafness(in []agentapi.DeafSpan) (out []agentapi.DeafSpan, chan
 	out = slices.Clone(r.Deaf)
 	for _, d := range in {
 		if d.ToBootMS != 0 && d.ToBootMS <= r.CutBoot {
-			continue // signed before
+			continue // already signed
 		}
 		i := slices.IndexFunc(out, func(o agentapi.DeafSpan) bool {
 			return o.Rank == d.Rank && (d.ToBootMS == 0 || d.ToBootMS > o.FromBootMS) &&
@@ -75,8 +75,8 @@ func (r *run) addDeafness(in []agentapi.DeafSpan) (out []agentapi.DeafSpan, chan
 	return out, changed
 }
 
-// take applies a record. Time before it that is in no segment yet keeps what was said of it: it was not up if any of it
-// was not, and it is a tail only if all of it is.
+// take applies a record. Earlier time that is in no segment yet keeps its condition: it was down if any part of it was
+// down, and it is a tail only if all of it is.
 func (r *run) take(c conditionRecord) {
 	open := r.TickBoot > r.CutBoot
 	r.WasDown = open && (r.WasDown || r.Down)
@@ -84,10 +84,11 @@ func (r *run) take(c conditionRecord) {
 	r.Tail = c.Tail
 }
 
-// noticedLate is by how much a deaf span may begin before its segment: silence is noticed late.
+// noticedLate is how long before its segment a deaf span may begin, because silence is noticed only after a delay.
 const noticedLate = agentapi.PeerSilenceMS + 1000
 
-// facts are what a segment says that ends at the given moment of the boot's clock; nil: nothing beyond its time.
+// facts returns what a segment states that ends at the given moment of the boot's clock; nil if it states only its
+// time.
 func (r *run) facts(end int64) *agentapi.Facts {
 	f := agentapi.Facts{Up: !r.Down && !r.WasDown, Tail: r.Tail}
 	for _, d := range r.Deaf {
@@ -103,7 +104,7 @@ func (r *run) facts(end int64) *agentapi.Facts {
 	return &f
 }
 
-// signed forgets what a segment has said that ends at the given moment.
+// signed drops what a segment that ends at the given moment has stated.
 func (r *run) signed(end int64) {
 	r.WasDown = false
 	r.Deaf = slices.DeleteFunc(slices.Clone(r.Deaf), func(d agentapi.DeafSpan) bool {

@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// Files are numbered; each begins with a checkpoint, so only the newest is needed to go on. The older ones are an
+// Files are numbered. Each begins with a checkpoint, so only the newest is needed to continue. The older ones are an
 // archive for Replay.
 
-// recover finds the newest file with a whole checkpoint, replays it, and cuts its torn tail off. Newer files without
-// one were being made when the process died; what they would have held is in the file before.
+// recover finds the newest file with a complete checkpoint, replays it, and truncates its torn tail. Newer files
+// without a checkpoint were being created when the process died; what they would have held is in the file before them.
 func (j *Journal) recover() error {
 	nums, err := j.list()
 	if err != nil {
@@ -59,7 +59,7 @@ func (j *Journal) recover() error {
 	return j.rotate()
 }
 
-// replay calls f for every whole record, and returns how many bytes they take and whether the first is a checkpoint.
+// replay calls f for every complete record, and returns how many bytes they take and whether the first is a checkpoint.
 func replay(b []byte, f func(record)) (good int, whole bool) {
 	rest := b
 	for len(rest) > 0 {
@@ -69,7 +69,7 @@ func replay(b []byte, f func(record)) (good int, whole bool) {
 		}
 		var rec record
 		if json.Unmarshal(payload, &rec) != nil {
-			break // the checksum holds, so another program wrote it: as good as torn
+			break // the checksum is correct, so another program wrote the record: treat it as torn
 		}
 		if good == 0 && rec.Checkpoint == nil {
 			return 0, false
@@ -82,7 +82,7 @@ func replay(b []byte, f func(record)) (good int, whole bool) {
 	return good, whole
 }
 
-// rotate begins a new file with a checkpoint. The old one is left only when the new one is safely on the disk.
+// rotate begins a new file with a checkpoint. It leaves the old file only when the new one is safely on the disk.
 func (j *Journal) rotate() error {
 	b, err := json.Marshal(record{Checkpoint: &j.s})
 	if err != nil {
@@ -104,8 +104,8 @@ func (j *Journal) rotate() error {
 	return nil
 }
 
-// tidy rotates a full file and removes old ones: those whose last write is longer ago than Keep (the checkpoint of
-// the present file holds all that is not acknowledged), and the oldest while all together are too big.
+// tidy rotates a full file and removes old ones: those last written longer ago than Keep, since the checkpoint of the
+// current file holds everything that is not acknowledged, and the oldest while all together are too big.
 func (j *Journal) tidy() error {
 	if j.size < j.cfg.RotateBytes {
 		return nil
@@ -172,7 +172,7 @@ func (j *Journal) list() (nums []int, err error) {
 	return nums, nil
 }
 
-// syncDir makes a new file's name durable.
+// syncDir makes the name of a new file durable.
 func syncDir(dir string) error {
 	d, err := os.Open(filepath.Clean(dir))
 	if err != nil {

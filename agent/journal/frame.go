@@ -6,15 +6,15 @@ import (
 	"hash/crc32"
 )
 
-// A frame is length | CRC32C of the payload | payload, both numbers big endian and 32 bits.
+// A frame is length | CRC32C of the payload | payload; both numbers are big-endian and have 32 bits.
 const (
 	frameHeader = 8
-	maxPayload  = 16 << 20 // a checkpoint of a very long outage; anything longer is damage
+	maxPayload  = 16 << 20 // enough for a checkpoint after a very long outage; anything longer is damage
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// errTorn says that the bytes do not hold a whole, undamaged frame.
+// errTorn is returned for bytes that do not hold a complete, undamaged frame.
 var errTorn = errors.New("torn frame")
 
 func appendFrame(b, payload []byte) []byte {
@@ -23,8 +23,8 @@ func appendFrame(b, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// nextFrame returns the first frame's payload and what follows it, or errTorn. An empty b has no frame and is torn
-// too: the caller looks at len(b) first.
+// nextFrame returns the payload of the first frame and the bytes after it, or errTorn. An empty b is torn too: callers
+// check len(b) first.
 func nextFrame(b []byte) (payload, rest []byte, err error) {
 	if len(b) < frameHeader {
 		return nil, b, errTorn

@@ -1,10 +1,10 @@
-// Package journal is the host's durable memory of how long leases ran: what the renter is billed by.
+// Package journal durably records on the host how long leases ran, which is what renters are billed by.
 //
-// Always: a segment is signed, written and synced to the disk before anybody sees it, and what was written is never
-// changed; the segments of one (lease, epoch, boot) abut and are numbered from 1 without a hole, over restarts of the
-// agent too; a run ends at the last moment it was seen alive, never later; after a crash at any byte the journal opens
-// and holds everything that was synced before. Segments leave only when the server acknowledged them; the files they
-// were in are kept for a week after that, for a server that lost its last days.
+// Invariants: a segment is signed, written and synced to the disk before anything else reads it, and what was written
+// never changes; the segments of one (lease, epoch, boot) abut and are numbered from 1 without gaps, also over restarts
+// of the agent; a run ends at the last moment it was seen alive, never later; after a crash at any byte the journal
+// opens and holds everything that was synced before. Segments are removed only when the server acknowledged them; the
+// files that held them are kept for another week, for a server that lost its last days.
 package journal
 
 import (
@@ -21,20 +21,20 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Config of a journal. Zero numbers stand for the defaults.
+// Config configures a journal. Zero numbers mean the defaults.
 type Config struct {
 	Host   string // prefixed id, part of what is signed
 	Key    ed25519.PrivateKey
 	BootID string
-	Now    func() time.Time // ages files
+	Now    func() time.Time // determines the age of files
 	Log    *slog.Logger
 
-	RotateBytes int64         // a new file after this many bytes; default 4 MiB
-	MaxBytes    int64         // of all files; above it the oldest go early; default 256 MiB
-	Keep        time.Duration // how long files stay after their last acknowledgement; default 7 days
+	RotateBytes int64         // size in bytes at which a new file begins; default 4 MiB
+	MaxBytes    int64         // size of all files above which the oldest are removed early; default 256 MiB
+	Keep        time.Duration // how long files are kept after their last acknowledgement; default 7 days
 }
 
-// Journal is safe for use by several goroutines.
+// Journal is safe for concurrent use.
 type Journal struct {
 	dir string
 	cfg Config
@@ -42,13 +42,13 @@ type Journal struct {
 	mu   sync.Mutex
 	s    state
 	file *os.File
-	num  int   // of the present file
-	size int64 // of the present file
-	err  error // the disk failed: nothing is promised any more
+	num  int   // number of the current file
+	size int64 // size of the current file
+	err  error // the disk failed: nothing is durable any more
 }
 
-// Open reads the journal in dir, makes it if there is none, cuts a torn tail off, and ends the runs of earlier boots
-// at their last sign of life.
+// Open reads the journal in dir, creates it if there is none, truncates a torn tail, and ends the runs of earlier boots
+// when they were last seen alive.
 func Open(dir string, cfg Config) (*Journal, error) {
 	cfg.RotateBytes = or(cfg.RotateBytes, 4<<20)
 	cfg.MaxBytes = or(cfg.MaxBytes, 256<<20)
@@ -73,7 +73,7 @@ func or[T int64 | time.Duration](v, fallback T) T {
 	return v
 }
 
-// newBoot ends what an earlier boot left open and makes the running boot the present one.
+// newBoot ends what an earlier boot left open and makes the running boot the current one.
 func (j *Journal) newBoot() error {
 	for _, r := range j.s.Runs {
 		if r.BootID != j.cfg.BootID && !r.Ended {
@@ -84,14 +84,14 @@ func (j *Journal) newBoot() error {
 	}
 	if j.s.Boot != j.cfg.BootID {
 		j.s.Boot = j.cfg.BootID
-		if err := j.rotate(); err != nil { // the checkpoint carries the new boot
+		if err := j.rotate(); err != nil { // the checkpoint records the new boot
 			return err
 		}
 	}
 	return j.write(nil)
 }
 
-// SetAnchor takes a time anchor of the running boot. Those of other boots, and known ones, are ignored.
+// SetAnchor records a time anchor of the running boot. It ignores anchors of other boots and known ones.
 func (j *Journal) SetAnchor(a agentapi.Anchor) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -104,7 +104,7 @@ func (j *Journal) SetAnchor(a agentapi.Anchor) error {
 	return j.write(nil)
 }
 
-// Anchor is the newest anchor of the running boot; ok is false while there is none.
+// Anchor returns the newest anchor of the running boot; ok is false if there is none yet.
 func (j *Journal) Anchor() (a agentapi.Anchor, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -112,7 +112,7 @@ func (j *Journal) Anchor() (a agentapi.Anchor, ok bool) {
 	return a, a.Number > 0
 }
 
-// Start begins a run at bootMS. A run that is known already goes on: its Start is not moved.
+// Start begins a run at bootMS. A known run continues: its start does not move.
 func (j *Journal) Start(ref agentapi.LeaseRef, bootMS int64, counters map[string]int64) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -122,8 +122,8 @@ func (j *Journal) Start(ref agentapi.LeaseRef, bootMS int64, counters map[string
 	return j.append(record{Start: &startRecord{ref, j.cfg.BootID, bootMS, counters}})
 }
 
-// Tick notes signs of life, all in one synced frame, and closes the segments that are full. Ticks of unknown or ended
-// runs are ignored.
+// Tick records that runs were seen alive, all in one synced frame, and closes the segments that are full. It ignores
+// runs that are unknown or have ended.
 func (j *Journal) Tick(ticks []Tick) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -141,14 +141,14 @@ func (j *Journal) Tick(ticks []Tick) error {
 	return j.write(nil)
 }
 
-// Cut closes the open segment of a run at its last tick: something about the lease changed.
+// Cut closes the open segment of a run at its last tick, because something about the lease changed.
 func (j *Journal) Cut(ref agentapi.LeaseRef) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.write(&ref)
 }
 
-// End closes a run at bootMS with its final segment. Ending twice changes nothing.
+// End closes a run at bootMS with its final segment. A second End changes nothing.
 func (j *Journal) End(ref agentapi.LeaseRef, bootMS int64) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -162,7 +162,7 @@ func (j *Journal) End(ref agentapi.LeaseRef, bootMS int64) error {
 	return j.write(nil)
 }
 
-// LastTick is when a run of this boot was last seen alive; ok is false for one that is not open.
+// LastTick returns when a run of this boot was last seen alive; ok is false if the run is not open.
 func (j *Journal) LastTick(ref agentapi.LeaseRef) (bootMS int64, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -180,8 +180,8 @@ func (j *Journal) Pending(n int) []agentapi.Segment {
 	return append([]agentapi.Segment(nil), j.s.Pending[:min(n, len(j.s.Pending))]...)
 }
 
-// Report is Pending with the host's signature over the list, as a report carries both; nil where they are too few for
-// one.
+// Report returns Pending with the host's signature over the list, as a report carries both; nil if there are too few
+// segments to sign a list.
 func (j *Journal) Report(n int) (segs []agentapi.Segment, signature []byte) {
 	segs = j.Pending(n)
 	return segs, agentapi.SignBatch(j.cfg.Host, segs, j.cfg.Key)
@@ -199,7 +199,8 @@ func (j *Journal) Drained(ref agentapi.LeaseRef) bool {
 	return !j.s.pendingOf(ref)
 }
 
-// Ack lets acknowledged segments go. A refusal lets them go too, and is logged: it is the operator's lost money.
+// Ack removes acknowledged segments. It also removes refused ones, and logs them, because they are money that the
+// operator loses.
 func (j *Journal) Ack(acks []agentapi.UsageAck) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -215,8 +216,8 @@ func (j *Journal) Ack(acks []agentapi.UsageAck) error {
 	return j.append(record{Acks: acks})
 }
 
-// Replay puts every segment still on the disk back among the pending ones: the control plane was restored from an
-// older state, and takes what it knows already as a repetition.
+// Replay makes every segment that is still on the disk pending again: the control plane was restored from an older
+// state, and ignores segments that it already knows.
 func (j *Journal) Replay() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -259,7 +260,7 @@ func (j *Journal) Replay() error {
 	return nil
 }
 
-// write closes, signs and appends every segment that is due; cut names a run to be cut although it is not full.
+// write closes, signs and appends every segment that is due; cut names a run to be cut even if its segment is not full.
 func (j *Journal) write(cut *agentapi.LeaseRef) error {
 	for _, r := range append([]*run(nil), j.s.Runs...) {
 		for {
@@ -277,7 +278,7 @@ func (j *Journal) write(cut *agentapi.LeaseRef) error {
 	return j.tidy()
 }
 
-// append makes a record durable, then true.
+// append makes a record durable and then applies it.
 func (j *Journal) append(rec record) error {
 	if j.err != nil {
 		return j.err
@@ -298,13 +299,14 @@ func (j *Journal) append(rec record) error {
 	return nil
 }
 
-// broken: after a failed write or sync nobody knows what the disk holds. The process must start anew from it.
+// broken marks the journal as failed: after a failed write or sync the content of the disk is unknown, and the process
+// must start again from it.
 func (j *Journal) broken(err error) error {
 	j.err = fmt.Errorf("journal: the disk failed, restart the agent: %w", err)
 	return j.err
 }
 
-// Close closes the file. Runs stay open: another process goes on with them.
+// Close closes the file. Runs stay open: another process continues them.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -2,11 +2,11 @@ package journal
 
 import "github.com/musterhq/muster/internal/agentapi"
 
-// segmentMS is the length of a full segment on the server's clock.
+// segmentMS is the length of a full segment on the server's clock, in milliseconds.
 const segmentMS = 300_000
 
-// began is when a run began on the server's clock: as the anchor said under which it began, for that is what the server
-// was told and where it begins to count, or as a says, if that anchor was late.
+// began returns when a run began on the server's clock: by the anchor under which it began, because the server was told
+// that time and begins to count there, or by a if that anchor came later.
 func (r *run) began(anchors []agentapi.Anchor, a agentapi.Anchor) int64 {
 	at := a.At(r.StartBoot)
 	for _, first := range anchors {
@@ -18,11 +18,11 @@ func (r *run) began(anchors []agentapi.Anchor, a agentapi.Anchor) int64 {
 }
 
 // next returns the unsigned segment that r should write now, or nil. nowBoot is how far the run is known to have
-// lasted; cut asks for a segment now although it is shorter than a full one. Calling it until it returns nil, applying
-// each segment, brings the run up to date whatever time has passed.
+// lasted; cut asks for a segment now even if it is shorter than a full one. Calling next until it returns nil, and
+// applying each segment, brings the run up to date whatever time has passed.
 //
-// Of the anchors the newest is used that keeps the segment's end behind its start and its length within bounds, and
-// never one older than the last segment's: that one always fits, because both ends lie on its own line.
+// It uses the newest anchor that keeps the segment's end after its start and its length within bounds, and never an
+// older one than the last segment's. The last segment's anchor always fits, because both ends lie on its own line.
 func (r *run) next(anchors []agentapi.Anchor, nowBoot int64, cut bool) *agentapi.Segment {
 	if r.Closed {
 		return nil
@@ -43,7 +43,7 @@ func (r *run) next(anchors []agentapi.Anchor, nowBoot int64, cut bool) *agentapi
 		seg.EndMS = a.At(nowBoot)
 		switch length := seg.EndMS - seg.StartMS; {
 		case length > segmentMS:
-			// A long time passed unobserved: whole segments first. The energy goes to the last one.
+			// A long time passed unobserved: write full segments first. The last one gets the energy.
 			seg.EndMS = seg.StartMS + segmentMS
 			seg.BootEndMS = a.BootMS + seg.EndMS - a.ServerMS
 			seg.EnergyMJ = 0
@@ -55,7 +55,7 @@ func (r *run) next(anchors []agentapi.Anchor, nowBoot int64, cut bool) *agentapi
 			seg.Final = r.Ended
 			return seg
 		case length <= 0 && r.Ended && (a.Number == r.Anchor || r.Seq == 0):
-			seg.EndMS = seg.StartMS // it ended at its last cut
+			seg.EndMS = seg.StartMS // the run ended at its last cut
 			seg.Final = true
 			return seg
 		case length <= 0:

@@ -7,8 +7,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// record is one frame's content: exactly one field is set. Replaying the records of a file in order gives the state
-// that the process had when it wrote the last of them.
+// record is the content of one frame: exactly one field is set. Replaying the records of a file in order restores the
+// state that the process had when it wrote the last of them.
 type record struct {
 	Checkpoint *state              `json:"checkpoint,omitempty"` // the first record of every file
 	Anchor     *agentapi.Anchor    `json:"anchor,omitempty"`
@@ -32,15 +32,15 @@ type endRecord struct {
 	BootMS int64 `json:"boot_ms"`
 }
 
-// Tick says that a run was seen alive.
+// Tick records that a run was seen alive.
 type Tick struct {
 	agentapi.LeaseRef
 	BootMS int64 `json:"boot_ms"`
-	// Counters are the energy counters of the lease's GPUs in millijoules, by UUID; those not known are left out.
+	// Counters are the energy counters of the lease's GPUs in millijoules, by UUID; unknown ones are omitted.
 	Counters map[string]int64 `json:"counters,omitempty"`
 }
 
-// runKey names what one sequence of segments belongs to.
+// runKey identifies what one sequence of segments belongs to.
 type runKey struct {
 	agentapi.LeaseRef
 	BootID string `json:"boot_id"`
@@ -50,34 +50,36 @@ type runKey struct {
 type run struct {
 	runKey
 	StartBoot int64 `json:"start_boot"`
-	TickBoot  int64 `json:"tick_boot"` // last seen alive
-	EndBoot   int64 `json:"end_boot"`  // valid when Ended
+	TickBoot  int64 `json:"tick_boot"` // when it was last seen alive
+	EndBoot   int64 `json:"end_boot"`  // valid if Ended
 	Ended     bool  `json:"ended,omitempty"`
 	Closed    bool  `json:"closed,omitempty"` // its final segment is written
 
-	// The last cut: the end of the last segment, once there is one (Seq > 0). Before, Anchor is the newest when it began.
+	// These describe the last cut: the end of the last segment, if there is one (Seq > 0). Before the first segment,
+	// Anchor is the newest anchor at the run's beginning.
 	Seq     int64 `json:"seq"`
 	CutBoot int64 `json:"cut_boot"`
 	CutMS   int64 `json:"cut_ms"`
 	Anchor  int64 `json:"anchor"`
 
-	Energy    int64            `json:"energy"`     // mJ since the run began
-	EnergyCut int64            `json:"energy_cut"` // of it, already in segments
+	Energy    int64            `json:"energy"`     // energy since the run began, mJ
+	EnergyCut int64            `json:"energy_cut"` // the part of it that segments already contain
 	Counters  map[string]int64 `json:"counters,omitempty"`
 
-	// The condition since the last cut, see Condition. A run of an earlier version's journal was up and heard everybody.
+	// These are the condition since the last cut; see Condition. A run from the journal of an earlier version counts as
+	// up, with all peers audible.
 	Down    bool                `json:"down,omitempty"`
-	WasDown bool                `json:"was_down,omitempty"` // some of the time since the last cut was down
+	WasDown bool                `json:"was_down,omitempty"` // the run was down for part of the time since the last cut
 	Tail    bool                `json:"tail,omitempty"`
-	Deaf    []agentapi.DeafSpan `json:"deaf,omitempty"` // not signed yet; ToBootMS 0: it goes on
+	Deaf    []agentapi.DeafSpan `json:"deaf,omitempty"` // not signed yet; ToBootMS 0: the span continues
 }
 
-// state is what the journal knows. Its methods are pure: no clock, no file.
+// state is what the journal knows. Its methods are pure: they use no clock and no file.
 type state struct {
 	Boot    string             `json:"boot"` // the running boot
 	Runs    []*run             `json:"runs"`
 	Anchors []agentapi.Anchor  `json:"anchors"` // by boot, then number
-	Pending []agentapi.Segment `json:"pending"` // written and not acknowledged, oldest first
+	Pending []agentapi.Segment `json:"pending"` // written but not acknowledged, oldest first
 }
 
 func (s *state) run(k runKey) *run {
@@ -89,7 +91,7 @@ func (s *state) run(k runKey) *run {
 	return nil
 }
 
-// apply is the only way the state changes.
+// apply applies a record. The state changes in no other way.
 func (s *state) apply(rec record) {
 	switch {
 	case rec.Checkpoint != nil:
@@ -137,7 +139,7 @@ func (s *state) addSegment(seg agentapi.Segment) {
 	s.Pending = append(s.Pending, seg)
 	r := s.run(runKey{agentapi.LeaseRef{Lease: seg.Lease, Epoch: seg.Epoch}, seg.BootID})
 	if r == nil || seg.Seq <= r.Seq {
-		return // a replayed one
+		return // a replayed segment
 	}
 	r.Seq, r.CutBoot, r.CutMS, r.Anchor = seg.Seq, seg.BootEndMS, seg.EndMS, seg.Anchor
 	r.EnergyCut += seg.EnergyMJ
@@ -151,8 +153,8 @@ func (s *state) ack(a agentapi.UsageAck) {
 	})
 }
 
-// forget drops runs that are closed with nothing pending, runs of an earlier boot that never had an anchor and so can
-// never be told on the server's clock, and anchors that no segment can name any more.
+// forget drops runs that are closed with nothing pending, runs of an earlier boot that never had an anchor and so
+// cannot be expressed on the server's clock, and anchors that no segment can refer to any more.
 func (s *state) forget() {
 	s.Runs = slices.DeleteFunc(s.Runs, func(r *run) bool {
 		if r.Ended && r.BootID != s.Boot && s.newestAnchor(r.BootID).Number == 0 {
@@ -187,8 +189,8 @@ func (s *state) pendingOf(ref agentapi.LeaseRef) bool {
 	})
 }
 
-// tick moves a run's last sign of life, and adds the energy used since the one before. A counter that went down was
-// reset: what it shows now was used since.
+// tick moves the time at which a run was last seen alive, and adds the energy used since the previous tick. A counter
+// that decreased was reset: its present value was used since.
 func (r *run) tick(t Tick) {
 	if r.Ended || t.BootMS < r.TickBoot {
 		return

@@ -22,10 +22,10 @@ import (
 type Handlers struct {
 	Wake func(agentapi.Wake)
 	Dial func(agentapi.Dial)
-	Up   func() // connected, the first time or again: the server knows nothing of what happened meanwhile
+	Up   func() // called after every connect: the server does not know what happened in between
 }
 
-// Conn is the connection. It is down at times; what is asked meanwhile fails at once and is asked again later.
+// Conn is the connection to the control plane. While it is down, requests fail at once and are repeated later.
 type Conn struct {
 	id   *Identity
 	nc   *nats.Conn // nil before Start
@@ -33,16 +33,16 @@ type Conn struct {
 	host string
 
 	mu   sync.Mutex
-	lost chan struct{} // closed when the present connection is lost
+	lost chan struct{} // closed when the current connection is lost
 }
 
-// New makes a connection that is not started: everything asked of it fails as if it were down.
+// New returns a connection that is not started: all requests fail as if it were down.
 func New(i *Identity, log *slog.Logger) *Conn {
 	return &Conn{id: i, log: log, host: i.Host.String(), lost: make(chan struct{})}
 }
 
-// Start starts connecting and returns at once: a host may well come up before its control plane. It fails only when
-// the identity is not usable.
+// Start starts connecting and returns at once, because a host may be up before its control plane. It fails only if the
+// identity is unusable.
 func (c *Conn) Start(h Handlers) error {
 	opts, err := c.options(h)
 	if err != nil {
@@ -74,16 +74,16 @@ func (c *Conn) options(h Handlers) (nats.Options, error) {
 	}
 	log := c.log
 	opts.Servers = oneKind(c.id.NATS)
-	opts.Name = agentapi.ConnectionName(rand.Text()) // by which the server tells a reconnect from a copy of this host
+	opts.Name = agentapi.ConnectionName(rand.Text()) // lets the server distinguish a reconnect from a copy of this host
 	opts.Nkey, opts.SignatureCB = public, c.id.link.Sign
 	opts.TLSConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	opts.Secure = true
 	opts.InboxPrefix = agentapi.InboxPrefix(c.host)
 	opts.AllowReconnect, opts.RetryOnFailedConnect = true, true
-	opts.MaxReconnect = -1           // for ever
-	opts.IgnoreAuthErrorAbort = true // a server that is being restored may not know us for a while
+	opts.MaxReconnect = -1           // without limit
+	opts.IgnoreAuthErrorAbort = true // a server that is being restored may not know this host for a while
 	opts.NoRandomize = true          // "tried in order"
-	opts.ReconnectBufSize = -1       // what was said while down is stale: the next sync says it better
+	opts.ReconnectBufSize = -1       // messages from before the outage are stale: the next sync replaces them
 	opts.PingInterval, opts.MaxPingsOut = 10*time.Second, 2
 	opts.Timeout = 5 * time.Second
 	opts.CustomReconnectDelayCB = delay
@@ -101,8 +101,8 @@ func (c *Conn) options(h Handlers) (nats.Options, error) {
 	return opts, nil
 }
 
-// oneKind is the addresses of the first one's kind: the library speaks WebSocket or plain TLS on one connection, not
-// both.
+// oneKind returns the addresses of the first one's kind: the library uses either WebSocket or plain TLS on one
+// connection.
 func oneKind(addresses []string) []string {
 	var out []string
 	for _, a := range addresses {
@@ -113,8 +113,8 @@ func oneKind(addresses []string) []string {
 	return out
 }
 
-// delay is the wait before the attempts-th round of connecting: it doubles from 250 ms to 30 s, and is spread so that
-// hosts that lost one server do not all come to the next at once.
+// delay returns the wait before the given round of connecting: it doubles from 250 ms to 30 s, and is randomised so
+// that hosts that lost one server do not all connect to the next at once.
 func delay(attempts int) time.Duration {
 	d := min(250*time.Millisecond<<min(attempts, 10), 30*time.Second)
 	return d/2 + mathrand.N(d)
@@ -132,10 +132,10 @@ func subscribe[T any](c *Conn, nc *nats.Conn, subject string, f func(T)) error {
 	return err
 }
 
-// Up reports whether there is a connection now.
+// Up reports whether the connection is established.
 func (c *Conn) Up() bool { return c.nc != nil && c.nc.IsConnected() }
 
-// requestTimeout is how long an answer may take. The server commits before it answers.
+// requestTimeout is how long a reply may take. The server commits before it replies.
 const requestTimeout = 15 * time.Second
 
 func call[T any](ctx context.Context, c *Conn, subject string, req any) (reply T, err error) {
@@ -151,7 +151,7 @@ func call[T any](ctx context.Context, c *Conn, subject string, req any) (reply T
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	go func() { // an answer over a lost connection does not come: do not wait for it
+	go func() { // the reply to a lost connection never comes: do not wait for it
 		select {
 		case <-lost:
 			cancel()
@@ -168,8 +168,8 @@ func call[T any](ctx context.Context, c *Conn, subject string, req any) (reply T
 	return reply, nil
 }
 
-// Sync reports and asks. One too many is an *agentapi.TooMany; any other answer whose Error is set is returned as it
-// is.
+// Sync sends a report and returns the reply. If the host sends too many, the error is an *agentapi.TooMany; any other
+// reply whose Error is set is returned as it is.
 func (c *Conn) Sync(ctx context.Context, s agentapi.Sync) (agentapi.SyncReply, error) {
 	reply, err := call[agentapi.SyncReply](ctx, c, agentapi.SubjectSync(c.host), s)
 	if err == nil {
@@ -178,7 +178,8 @@ func (c *Conn) Sync(ctx context.Context, s agentapi.Sync) (agentapi.SyncReply, e
 	return reply, err
 }
 
-// Inventory tells what the host has. One too many is an *agentapi.TooMany, any other refusal an Unavailable fault.
+// Inventory sends what the host has. If the host sends too many, the error is an *agentapi.TooMany; any other refusal
+// is an Unavailable fault.
 func (c *Conn) Inventory(ctx context.Context, inv agentapi.Inventory) error {
 	ack, err := call[agentapi.Ack](ctx, c, agentapi.SubjectInventory(c.host), inv)
 	if err == nil {
@@ -190,7 +191,7 @@ func (c *Conn) Inventory(ctx context.Context, inv agentapi.Inventory) error {
 	return err
 }
 
-// Telemetry sends samples; those sent while the connection is down are lost.
+// Telemetry sends samples; samples sent while the connection is down are lost.
 func (c *Conn) Telemetry(t agentapi.Telemetry) error {
 	if !c.Up() {
 		return fault.New(fault.Unavailable, "no connection to the control plane")
@@ -205,7 +206,7 @@ func (c *Conn) Telemetry(t agentapi.Telemetry) error {
 	return nil
 }
 
-// Close ends the connection after what was sent is out.
+// Close closes the connection after sending what was queued.
 func (c *Conn) Close() {
 	if c.nc == nil {
 		return

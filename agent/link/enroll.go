@@ -24,12 +24,12 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// EnrollConfig is what enrolment needs.
+// EnrollConfig configures an enrolment.
 type EnrollConfig struct {
 	URL       string // the platform's address for agents: https://…; http only on loopback
 	Token     string // secret, single use
-	CA        []byte // PEM that the address is verified with; nil = the system's roots
-	StateDir  string // where the identity will lie
+	CA        []byte // PEM of the CA that verifies the address; nil = the system's roots
+	StateDir  string // folder for the identity
 	Inventory agentapi.Inventory
 }
 
@@ -54,8 +54,8 @@ func ReadToken(path string, stdin io.Reader) (string, error) {
 	return token, nil
 }
 
-// Enroll makes the host known to the platform and stores its identity. A host that is enrolled already is a Conflict;
-// what the platform refuses comes back as it says it.
+// Enroll registers the host with the platform and stores its identity. It returns a Conflict if the host is already
+// enrolled, and the platform's own fault if it refuses.
 func Enroll(ctx context.Context, cfg EnrollConfig) (*Identity, error) {
 	origin, err := originOf(cfg.URL)
 	if err != nil {
@@ -90,7 +90,7 @@ func Enroll(ctx context.Context, cfg EnrollConfig) (*Identity, error) {
 	return i, nil
 }
 
-// originOf is the scheme://host[:port] of an address that may be enrolled at.
+// originOf returns scheme://host[:port] of an address that hosts may enrol at.
 func originOf(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil || (u.Path != "" && u.Path != "/") {
@@ -155,7 +155,7 @@ func post(ctx context.Context, origin string, ca []byte, req *agentapi.EnrollReq
 	return &reply, nil
 }
 
-// platformClient asks the platform's address, verified with ca; nil = the system's roots.
+// platformClient returns an HTTP client for the platform's address, verified with ca; nil = the system's roots.
 func platformClient(ca []byte) (*http.Client, error) {
 	roots, err := pool(string(ca))
 	if err != nil {
@@ -167,12 +167,12 @@ func platformClient(ca []byte) (*http.Client, error) {
 			Proxy:           http.ProxyFromEnvironment,
 			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		},
-		// the token goes nowhere else
+		// Redirects are refused, so that the token goes nowhere else.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }
 
-// problem reads an RFC 9457 document.
+// problem parses an RFC 9457 document.
 func problem(status int, b []byte) error {
 	var doc struct {
 		Code   fault.Kind `json:"code"`
@@ -191,7 +191,7 @@ func problem(status int, b []byte) error {
 	return fault.New(doc.Code, "the platform refused the enrolment: %s", doc.Detail)
 }
 
-// pool is the certificates of a PEM text; nil (the system's) for none.
+// pool returns the certificates of a PEM text, or nil (the system's) for an empty one.
 func pool(pem string) (*x509.CertPool, error) {
 	if pem == "" {
 		return nil, nil

@@ -1,8 +1,9 @@
-// Package link is a host's tie to the control plane: its identity, its enrolment and its connection.
+// Package link connects a host to the control plane: its identity, its enrolment and its connection.
 //
-// What always holds: the two private keys are made on the host, lie in files that only its owner can read, and never
-// leave it; the enrolment token is never an argument of a process; connections are outbound, encrypted and verified
-// against what was told at enrolment; a lost connection is tried again for ever, and losing it stops nothing.
+// Invariants: the two private keys are generated on the host, are stored in files that only their owner can read, and
+// never leave the host; the enrolment token is never an argument of a process; connections are outbound, encrypted and
+// verified against what the host learned when it enrolled; a lost connection is retried without limit, and losing it
+// stops nothing.
 package link
 
 import (
@@ -22,7 +23,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Identity is who this host is: what the control plane told it when it enrolled, and its keys.
+// Identity identifies this host: what the control plane assigned when the host enrolled, and its keys.
 type Identity struct {
 	Host   id.Host
 	Origin string // where it enrolled: scheme://host[:port]
@@ -50,7 +51,7 @@ type identityJSON struct {
 	agentapi.EnrollReply
 }
 
-// Load reads the identity in a state directory. A host that is not enrolled is a NotFound fault.
+// Load reads the identity in a state directory. It returns a NotFound fault if the host is not enrolled.
 func Load(dir string) (*Identity, error) {
 	b, err := os.ReadFile(filepath.Join(dir, identityFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,7 +103,7 @@ func loadKeys(dir string) (nkeys.KeyPair, ed25519.PrivateKey, error) {
 	return pair, ed25519.NewKeyFromSeed(attest), nil
 }
 
-// makeKeys returns the keys in dir, made now unless an enrolment that did not come to its end left some.
+// makeKeys returns the keys in dir. It generates them unless an enrolment that did not finish left some.
 func makeKeys(dir string) (nkeys.KeyPair, ed25519.PrivateKey, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, err
@@ -126,7 +127,7 @@ func makeKeys(dir string) (nkeys.KeyPair, ed25519.PrivateKey, error) {
 	return pair, attest, err
 }
 
-// writeSecret writes a file that only its owner can read, whole or not at all.
+// writeSecret atomically writes a file that only its owner can read.
 func writeSecret(path string, b []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // 0600
 	if err != nil {

@@ -20,30 +20,30 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// ReachConfig is what a look at the platform's ports needs.
+// ReachConfig configures a check of the platform's ports.
 type ReachConfig struct {
-	URL   string        // the platform's address for agents, as EnrollConfig has it
-	CA    []byte        // PEM that the address is verified with; nil = the system's roots
-	Known *Identity     // of an enrolled host, else nil: what it was told, should the platform not say it
-	Wait  time.Duration // for the answers of link and relays; 0 = 8 s
+	URL   string        // the platform's address for agents, as in EnrollConfig
+	CA    []byte        // PEM of the CA that verifies the address; nil = the system's roots
+	Known *Identity     // identity of an enrolled host, else nil: used if the platform does not list its addresses
+	Wait  time.Duration // time limit for replies of link and relays; 0 = 8 s
 }
 
-// Reached is what one address answered: nil for what a host needs.
+// Reached is the result for one address; a nil error means that it can be used.
 type Reached struct {
 	Address string
 	Err     error
 }
 
-// Reach is what of a platform can be reached from here. Nothing of it says who asks, and nothing is changed by it.
+// Reach is which parts of a platform this host can reach. The check neither identifies the host nor changes anything.
 type Reach struct {
 	Platform Reached
-	Known    bool      // the platform said where else hosts connect
-	Link     []Reached // where the agent keeps its connection, TCP
+	Known    bool      // whether the platform listed where hosts connect
+	Link     []Reached // addresses of the agent's connection, TCP
 	Relays   []Reached // UDP
 }
 
-// LookAround tries every address that a host must reach: the platform's by HTTPS, its link as far as the platform asks
-// who is there, its relays until they answer. It fails only when the address or the CA is not usable.
+// LookAround tries every address that a host must reach: the platform's by HTTPS, its link up to the point where the
+// platform asks for credentials, and its relays until they reply. It fails only if the address or the CA is unusable.
 func LookAround(ctx context.Context, cfg ReachConfig) (Reach, error) {
 	origin, err := originOf(cfg.URL)
 	if err != nil {
@@ -67,7 +67,7 @@ func LookAround(ctx context.Context, cfg ReachConfig) (Reach, error) {
 	}
 	var wg sync.WaitGroup
 	if len(told.NATS) > 0 {
-		for _, a := range oneKind(told.NATS) { // the others are never used
+		for _, a := range oneKind(told.NATS) { // the agent never uses the others
 			r.Link = append(r.Link, Reached{Address: a})
 		}
 	}
@@ -84,7 +84,8 @@ func LookAround(ctx context.Context, cfg ReachConfig) (Reach, error) {
 	return r, nil
 }
 
-// endpoints asks the platform where hosts connect; nil, and no error, from one that is too old to say.
+// endpoints asks the platform where hosts connect; it returns nil without an error from a platform that is too old to
+// list its addresses.
 func endpoints(ctx context.Context, client *http.Client, origin string) (*agentapi.Endpoints, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, origin+agentapi.EndpointsPath, nil)
 	if err != nil {
@@ -93,7 +94,7 @@ func endpoints(ctx context.Context, client *http.Client, origin string) (*agenta
 	res, err := client.Do(req)
 	if err != nil {
 		if broken := new(url.Error); errors.As(err, &broken) {
-			err = broken.Err // the address is named beside it
+			err = broken.Err // callers add the address
 		}
 		return nil, err
 	}
@@ -114,8 +115,8 @@ func endpoints(ctx context.Context, client *http.Client, origin string) (*agenta
 	return &e, nil
 }
 
-// knock goes as far with the link as the platform's asking who is there. It shows no key: a second connection with the
-// host's own would look like a copy of it.
+// knock connects to the link up to the point where the platform asks for credentials. It shows no key: a second
+// connection with the host's own key would look like a copy of the host.
 func knock(address, ca string, wait time.Duration) error {
 	roots, err := pool(ca)
 	if err != nil {
@@ -127,9 +128,9 @@ func knock(address, ca string, wait time.Duration) error {
 	nc, err := opts.Connect()
 	switch {
 	case errors.Is(err, nats.ErrAuthorization):
-		return nil // by the platform: everything before it went well
+		return nil // refused by the platform: everything before worked
 	case errors.Is(err, nats.ErrNoServers):
-		return errors.New("the connection is refused") // of what the library calls no servers
+		return errors.New("the connection is refused") // the cause of what the library reports as "no servers"
 	case err != nil:
 		return err
 	}
@@ -137,8 +138,8 @@ func knock(address, ca string, wait time.Duration) error {
 	return nil
 }
 
-// challenge says hello to a relay, with a token it does not know, until it answers with the cookie it gives to
-// everybody.
+// challenge sends hello messages with an unknown token to a relay until it replies with the cookie that it gives to
+// every sender.
 func challenge(ctx context.Context, address string, wait time.Duration) error {
 	resolve, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -149,9 +150,9 @@ func challenge(ctx context.Context, address string, wait time.Duration) error {
 	defer conn.Close()
 	hello := agentapi.NewRelayToken(nil, agentapi.RelayClaims{}).Hello([agentapi.RelayCookieSize]byte{})
 	last := fmt.Errorf("no answer to UDP within %v", wait)
-	for range hellos { // any may be lost
+	for range hellos { // any datagram may be lost
 		if _, err := conn.Write(hello); err != nil {
-			last = err // of the datagram before, mostly: nobody listens there
+			last = err // mostly about the previous datagram: nothing listens there
 		}
 		if err := conn.SetReadDeadline(time.Now().Add(wait / hellos)); err != nil {
 			return err
@@ -168,5 +169,5 @@ func challenge(ctx context.Context, address string, wait time.Duration) error {
 	return last
 }
 
-// hellos is how often a relay is asked.
+// hellos is how many hello messages are sent to a relay.
 const hellos = 8

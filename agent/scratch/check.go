@@ -14,11 +14,11 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// ProblemUnusable is the code of what keeps a host from offering scratch. It keeps it from nothing else.
+// ProblemUnusable is the code of a problem that prevents a host from offering scratch, and nothing else.
 const ProblemUnusable = "scratch_not_usable"
 
-// Check says what keeps scratches from being made here; nil when they can be. It makes a small one, nowhere, and lets
-// it go.
+// Check returns what prevents scratches from being created here, or nil. It creates a small one, without a mount point,
+// and releases it.
 func (s *Store) Check(ctx context.Context) *agentapi.Problem {
 	s.making.Lock()
 	defer s.making.Unlock()

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostMounts is the mount namespace in which Docker looks for what it mounts into containers: the machine's first one.
+// hostMounts is the mount namespace in which Docker resolves what it mounts into containers: the machine's first one.
 var hostMounts = "/proc/1/ns/mnt"
 
-// onHost runs f where Docker sees its mounts. A service of systemd's may have a mount namespace of its own (ProtectHome
-// and others make one), and what is mounted there is for itself alone. Who may not look at process 1 is in a container,
-// and Docker with it.
+// onHost runs f where Docker sees its mounts. A systemd service may have a mount namespace of its own (ProtectHome and
+// other settings create one), and what is mounted there is visible only there. A process that may not inspect process 1
+// runs in a container, and Docker with it.
 func onHost(f func() error) error {
 	host, err := os.Readlink(hostMounts)
 	if errors.Is(err, fs.ErrPermission) {
@@ -33,7 +33,7 @@ func onHost(f func() error) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // deliberately never unlocked: the thread ends with the goroutine
 		done <- enter(f)
 	}()
 	return <-done
@@ -45,7 +45,7 @@ func enter(f func() error) error {
 		return err
 	}
 	defer ns.Close()
-	// The working directory goes with the namespace and is shared between threads until it is made this one's own.
+	// The working directory belongs to the namespace, and threads share it until this thread unshares it.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("leave the process's own mounts: %w", err)
 	}

@@ -13,19 +13,19 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// mkfs makes the file system of a scratch.
+// mkfs creates the file system of a scratch.
 const mkfs = "mkfs.ext4"
 
-// mkfsArgs: without a journal, since nobody reads it after a crash; without a reserve for root; an inode for every 64
-// KiB; and without giving back the blocks that were just allocated (nodiscard).
+// mkfsArgs: no journal, since nothing reads the file system after a crash; no reserve for root; an inode for every 64
+// KiB; and no discard of the blocks that were just allocated.
 var mkfsArgs = []string{"-q", "-F", "-b", "4096", "-m", "0", "-i", "65536", "-e", "remount-ro", "-E",
 	"nodiscard,lazy_itable_init=1", "-O", "^has_journal"}
 
-// reached is told of each step of build, for tests that die there.
+// reached is called at each step of build, by tests that kill the process there.
 var reached = func(string) {}
 
-// build makes a scratch of size bytes in dir and hands its detached mount to place. Nothing of it has a name before:
-// whatever ends this process, the kernel takes back all that was made.
+// build creates a scratch of size bytes in dir and passes its detached mount to place. Nothing of it has a name before
+// that, so if this process is killed the kernel reclaims everything.
 func build(ctx context.Context, dir string, size int64, place func(mount int) error) error {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -46,7 +46,7 @@ func build(ctx context.Context, dir string, size int64, place func(mount int) er
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, "the host's kernel gives no loop device for a scratch")
 	}
-	defer device.Close() // the mount has its own hold of it
+	defer device.Close() // the mount holds its own reference
 	reached("attached")
 	mount, err := mountDetached(device.Name())
 	if err != nil {
@@ -67,13 +67,13 @@ func build(ctx context.Context, dir string, size int64, place func(mount int) er
 
 const nocow = 0x00800000 // FS_NOCOW_FL
 
-// allocate gives a new file all its blocks. They read as zeros until they are written, whatever lies on the disk there.
+// allocate reserves all blocks of a new file. They read as zeros until they are written, whatever is on the disk there.
 func allocate(fd int, size int64) error {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil {
 		return unusable(err)
 	}
-	if st.Type == unix.BTRFS_SUPER_MAGIC { // else each write would need room anew
+	if st.Type == unix.BTRFS_SUPER_MAGIC { // otherwise each write would need new space
 		if err := unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, nocow); err != nil {
 			return unusable(err)
 		}
@@ -93,8 +93,8 @@ func allocate(fd int, size int64) error {
 	}
 }
 
-// format makes the file system. mkfs gets the file itself, not a name: one that outlives its agent writes to nobody
-// else's.
+// format creates the file system. mkfs gets the open file instead of a name: if it outlives its agent, it writes to no
+// other file.
 func format(ctx context.Context, file *os.File) error {
 	cmd := exec.CommandContext(ctx, mkfs, append(mkfsArgs[:len(mkfsArgs):len(mkfsArgs)], "/proc/self/fd/3")...)
 	cmd.ExtraFiles = []*os.File{file}
@@ -109,7 +109,7 @@ func format(ctx context.Context, file *os.File) error {
 	return nil
 }
 
-// prepare makes what the workload sees: a folder that any user of its image may write to, as /tmp.
+// prepare creates what the workload sees: a folder that any user of its image may write to, like /tmp.
 func prepare(mount int) error {
 	if err := unix.Mkdirat(mount, dataName, 0o700); err != nil {
 		return err

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loopTries is how often a free loop device is asked for: others on the machine may be faster.
+// loopTries is how often to request a free loop device, because other programs may take it first.
 const loopTries = 64
 
-// attach puts a loop device on a file. The device lets go of the file with its last user: the caller's handle, then the
-// mount.
+// attach attaches a loop device to a file. The device releases the file with its last user: the caller's handle, then
+// the mount.
 func attach(fd int) (*os.File, error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
@@ -49,9 +49,9 @@ func attach(fd int) (*os.File, error) {
 	}
 }
 
-// mountDetached mounts the ext4 on a device nowhere: the mount is the caller's handle until it is put in its place.
-// Set-uid programs and device files count for nothing in it. Its inode tables read as zeros already, so none need be
-// zeroed.
+// mountDetached mounts the ext4 file system of a device without a mount point: until it is moved to its place, the
+// mount exists as the caller's handle. Set-uid programs and device files have no effect in it. Its inode tables already
+// read as zeros, so they need not be zeroed.
 func mountDetached(device string) (int, error) {
 	ctx, err := unix.Fsopen("ext4", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -68,8 +68,8 @@ func mountDetached(device string) (int, error) {
 	return unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOATIME)
 }
 
-// abandon tells a scratch's file system to drop what it has not written yet. Where the kernel cannot, unmounting writes
-// it.
+// abandon makes a scratch's file system drop what it has not written yet. If the kernel cannot do that, unmounting
+// writes it.
 func abandon(path string) {
 	const shutdown, dropAll = 0x8004587d, 2 // FS_IOC_SHUTDOWN, FS_SHUTDOWN_FLAGS_NOLOGFLUSH
 	if f, err := os.Open(path); err == nil {
@@ -78,7 +78,7 @@ func abandon(path string) {
 	}
 }
 
-// mounted is the device of what is mounted at path; there is false when nothing is.
+// mounted returns the device of what is mounted at path; there is false if nothing is.
 func mounted(path string) (dev uint64, there bool, err error) {
 	dev, err = deviceOf(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -90,7 +90,7 @@ func mounted(path string) (dev uint64, there bool, err error) {
 			return dev, dev != parent, nil
 		}
 	}
-	if lines, bad := mountLines(); bad == nil { // a file system that was shut down does not even say which device it is on
+	if lines, bad := mountLines(); bad == nil { // a file system that was shut down does not even report its device
 		_, there = mountedAt(lines, path)
 		return dev, there, nil
 	}
@@ -114,7 +114,7 @@ func deviceOf(path string) (uint64, error) {
 	return uint64(st.Dev), nil
 }
 
-// sizeOf is the size of a block device in bytes.
+// sizeOf returns the size of a block device in bytes.
 func sizeOf(dev uint64) (int64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/size", unix.Major(dev), unix.Minor(dev)))
 	if err != nil {

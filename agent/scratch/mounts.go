@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// A mountLine is one line of the kernel's list of mounts. The kernel tells it without asking the disk, so that it can
-// be read when the disk is dead or hangs.
+// A mountLine is one line of the kernel's list of mounts. The kernel returns the list without accessing the disk, so it
+// can be read even if the disk is dead or hangs.
 type mountLine struct {
 	point   string
-	options []string // of the file system, not of this mount of it
+	options []string // options of the file system, not of this mount of it
 }
 
-// mountLines are the mounts of the machine, in the order in which they were made.
+// mountLines lists the mounts of the machine, in the order in which they were made.
 func mountLines() ([]mountLine, error) {
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(hostMounts)), "mountinfo"))
 	if errors.Is(err, fs.ErrPermission) { // see onHost
@@ -28,7 +28,7 @@ func mountLines() ([]mountLine, error) {
 	return parseMounts(string(text)), nil
 }
 
-// parseMounts reads the form that proc_pid_mountinfo(5) describes.
+// parseMounts parses the format that proc_pid_mountinfo(5) describes.
 func parseMounts(text string) (out []mountLine) {
 	for line := range strings.Lines(text) {
 		head, tail, ok := strings.Cut(line, " - ")
@@ -43,8 +43,8 @@ func parseMounts(text string) (out []mountLine) {
 
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// mountedAt is the scratch that is mounted at path; ok is false when none is. path may lead there by links: its last
-// two parts, this agent's folder and the run's, are no other's.
+// mountedAt returns the scratch that is mounted at path; ok is false if none is. path may contain links: its last two
+// parts, this agent's folder and the run's, are unique.
 func mountedAt(lines []mountLine, path string) (at mountLine, ok bool) {
 	last := "/" + filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path))
 	for _, l := range slices.Backward(lines) {
@@ -55,9 +55,9 @@ func mountedAt(lines []mountLine, path string) (at mountLine, ok bool) {
 	return mountLine{}, false
 }
 
-// below is the mount that a file of this name lies on.
+// below returns the mount that contains the file of the given name.
 func below(lines []mountLine, path string) (on mountLine) {
-	for _, l := range lines { // later ones lie over earlier ones
+	for _, l := range lines { // later mounts cover earlier ones
 		if len(l.point) >= len(on.point) && (l.point == "/" || l.point == path || strings.HasPrefix(path, l.point+"/")) {
 			on = l
 		}
@@ -65,8 +65,8 @@ func below(lines []mountLine, path string) (on mountLine) {
 	return on
 }
 
-// condition says why a file system takes nothing any more, "" while it does. File systems put an end to writing by
-// themselves when their disk gives errors.
+// condition returns why a file system accepts no more writes, or "". File systems stop accepting writes by themselves
+// when their disk reports errors.
 func (l mountLine) condition() string {
 	switch {
 	case slices.Contains(l.options, "shutdown"):
@@ -77,8 +77,9 @@ func (l mountLine) condition() string {
 	return ""
 }
 
-// Lost says what became of the scratch at path, or of the disk that it lies on, so that it can no longer be written to;
-// "" while it can, and when nothing is mounted there: then it is its user's alone, or gone. It does not ask the disk.
+// Lost describes what happened to the scratch at path, or to its disk, that makes it unwritable. It returns "" if the
+// scratch is writable, or if nothing is mounted there: then only its user still has it, or it is gone. It does not
+// access the disk.
 func Lost(path string) (why string, err error) {
 	lines, err := mountLines()
 	if err != nil {

@@ -1,13 +1,13 @@
 // Package scratch gives each run of a lease a file system of its own, on a disk that the host's operator names.
 //
-// What always holds:
-//   - A scratch has its whole size from the beginning: it is allocated before it is shown, and nothing that is written
-//     to it can take room from anything else, nor anything else from it.
-//   - Nothing of one scratch is ever in another. Each is a new file of newly allocated blocks, which read as zeros
-//     until they are written; none is used twice.
-//   - A scratch is its mount. The file has no name, the loop device is let go with its last user, and the mount appears
-//     whole, in one step: an agent that is killed at any moment leaves a scratch that can be used, or nothing. A
-//     machine that is switched off leaves nothing.
+// Invariants:
+//   - A scratch has its whole size from the beginning: it is allocated before it is visible, and what is written to it
+//     cannot take space from anything else, nor the other way round.
+//   - Data of one scratch never appears in another. Each is a new file of newly allocated blocks, which read as zeros
+//     until they are written; no file is used twice.
+//   - A scratch is its mount. The file has no name, the loop device is released with its last user, and the mount
+//     appears in one step: an agent that is killed at any moment leaves a usable scratch, or nothing. A machine that is
+//     switched off leaves nothing.
 package scratch
 
 import (
@@ -28,40 +28,40 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// dataName is the folder of a scratch that the workload sees: it is nowhere but in a mounted one, so Docker refuses to
-// mount what is not there instead of taking the disk below.
+// dataName is the folder of a scratch that the workload sees. It exists only in a mounted scratch, so Docker refuses to
+// mount it otherwise, instead of using the disk below.
 const dataName = "data"
 
-// Store is an operator's folder for scratches. Its methods may be called at once from several goroutines.
+// Store is an operator's folder for scratches. Its methods are safe for concurrent use.
 type Store struct {
-	dir   string // the operator's
+	dir   string // the operator's folder
 	own   string // this agent's part of it
-	limit int64  // bytes; 0 = what the disk has
+	limit int64  // limit in bytes; 0 = what the disk has
 
-	making sync.Mutex // one at a time: what is free is looked at and then taken
-	proven bool       // a scratch could be made here; guarded by making
-	disk   unix.Fsid  // the file system that dir was on when it was first looked at; guarded by making
+	making sync.Mutex // one at a time, because free space is checked and then taken
+	proven bool       // whether a scratch could be created here; guarded by making
+	disk   unix.Fsid  // the file system that dir was on at the first look; guarded by making
 }
 
-// New is a store in dir, a folder of the operator's that others may use too. host tells this agent's scratches from
-// those of another on the machine. limitGB bounds all of them together, 0 for what the disk has. It looks at nothing
-// yet.
+// New returns a store in dir, a folder of the operator's that others may use too. host distinguishes this agent's
+// scratches from those of another agent on the machine. limitGB limits all of them together; 0 means what the disk has.
+// New accesses nothing yet.
 func New(dir string, limitGB int64, host string) *Store {
 	return &Store{dir: dir, own: filepath.Join(dir, "muster-"+host), limit: limitGB * gb}
 }
 
 const gb = 1_000_000_000
 
-// Path is where a run's scratch is mounted.
+// Path returns where a run's scratch is mounted.
 func (s *Store) Path(ref agentapi.LeaseRef) string {
 	return filepath.Join(s.own, fmt.Sprintf("%s-e%d", ref.Lease, ref.Epoch))
 }
 
-// Data is the part of a mounted scratch that the workload sees.
+// Data returns the part of a mounted scratch that the workload sees.
 func Data(path string) string { return filepath.Join(path, dataName) }
 
-// Make gives a run its scratch of so many gigabytes (10⁹ bytes), empty, unless it has it already. A fault says what is
-// missing in words for renter and operator; it may work a moment later, when another's room is free again.
+// Make creates an empty scratch of so many gigabytes (10⁹ bytes) for a run, unless the run has one. A fault says what
+// is missing, in words for renter and operator; a retry may succeed when the space of another scratch is free again.
 func (s *Store) Make(ctx context.Context, ref agentapi.LeaseRef, sizeGB int64) error {
 	return s.make(ctx, s.Path(ref), sizeGB*gb)
 }
@@ -110,9 +110,8 @@ func Ready(path string) (there bool, err error) {
 	return there, err
 }
 
-// Release takes away the scratch at path, with all that is in it, and its place. One that is not there is no error. Who
-// still has it open, such as an operator's shell, keeps its room on the disk until he lets go; nobody finds it any
-// more.
+// Release removes the scratch at path, its content, and its mount point. It is no error if there is none. While
+// something still has it open, such as an operator's shell, its space stays in use, but nothing else can find it.
 func Release(path string) error {
 	return onHost(func() error { return release(path) })
 }
@@ -126,7 +125,7 @@ func release(path string) error {
 		if !there {
 			break
 		}
-		abandon(path) // what was not written yet need not be
+		abandon(path) // data that was not written yet need not be
 		err = unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
 		if errors.Is(err, unix.EBUSY) {
 			err = unix.Unmount(path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
@@ -141,15 +140,15 @@ func release(path string) error {
 	return nil
 }
 
-// dead reports whether an error is a disk's that takes nothing any more. An empty folder that is left on such a disk
-// has nothing of anybody's, and must keep no lease from ending.
+// dead reports whether an error comes from a disk that accepts no more writes. An empty folder that stays on such a
+// disk holds no one's data, and must not prevent a lease from ending.
 func dead(err error) bool {
 	return errors.Is(err, unix.EROFS) || errors.Is(err, unix.EIO) || errors.Is(err, unix.ESHUTDOWN) ||
 		errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO)
 }
 
-// Sweep takes away every scratch of this agent's for which keep says no. It is for the agent's start, before anything
-// is made, and for when the agent is taken off the machine.
+// Sweep removes every scratch of this agent for which keep returns false. Call it when the agent starts, before
+// anything is created, and when the agent is removed from the machine.
 func (s *Store) Sweep(keep func(agentapi.LeaseRef) bool) error {
 	s.making.Lock()
 	defer s.making.Unlock()
@@ -168,7 +167,7 @@ func (s *Store) Sweep(keep func(agentapi.LeaseRef) bool) error {
 	})
 }
 
-// refOf is the inverse of Path's last part; the zero ref for what we did not name.
+// refOf is the inverse of Path's last part; it returns the zero ref for a name that this package did not give.
 func refOf(name string) agentapi.LeaseRef {
 	if i := strings.LastIndex(name, "-e"); i > 0 {
 		if epoch, err := strconv.Atoi(name[i+2:]); err == nil {
@@ -178,14 +177,14 @@ func refOf(name string) agentapi.LeaseRef {
 	return agentapi.LeaseRef{}
 }
 
-// paths are the places of this agent's scratches, mounted or not.
+// paths lists the places of this agent's scratches, mounted or not.
 func (s *Store) paths() ([]string, error) {
 	entries, err := os.ReadDir(s.own)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	var out []string
-	if err != nil && dead(err) { // its disk cannot say; what is still mounted is known all the same
+	if err != nil && dead(err) { // the disk does not answer; what is still mounted is known anyway
 		lines, err := mountLines()
 		for _, l := range lines {
 			if filepath.Base(filepath.Dir(l.point)) == filepath.Base(s.own) {
@@ -204,11 +203,11 @@ func (s *Store) paths() ([]string, error) {
 
 // Room is what a store can hold, in bytes.
 type Room struct {
-	Total int64 // for all scratches together
-	Taken int64 // of it by those that there are
+	Total int64 // capacity for all scratches together
+	Taken int64 // the part that existing scratches use
 }
 
-// Room says what the store can hold.
+// Room returns what the store can hold.
 func (s *Store) Room() (r Room, err error) {
 	s.making.Lock()
 	defer s.making.Unlock()
@@ -222,7 +221,7 @@ func (s *Store) Room() (r Room, err error) {
 	return r, err
 }
 
-// Shares reports whether the store takes its room from the file system that path is on.
+// Shares reports whether the store uses the file system that path is on.
 func (s *Store) Shares(path string) (same bool, err error) {
 	err = onHost(func() error {
 		ours, err := deviceOf(s.dir)
@@ -236,13 +235,13 @@ func (s *Store) Shares(path string) (same bool, err error) {
 	return same, err
 }
 
-// Bounded reports whether the operator has said how much all scratches may take.
+// Bounded reports whether the operator has limited how much all scratches may take.
 func (s *Store) Bounded() bool { return s.limit > 0 }
 
-// usable is the part of a disk that is let, in percent: its file system needs some for itself.
+// usable is the part of a disk that is offered, in percent: its file system needs some of it.
 const usable = 95
 
-// capacity is what all scratches together may take: what is free and what they have, at most the operator's bound.
+// capacity returns what all scratches together may take: free space plus what they use, at most the operator's limit.
 func (s *Store) capacity() (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.dir, &st); err != nil {
@@ -259,7 +258,7 @@ func (s *Store) capacity() (int64, error) {
 	return total, nil
 }
 
-// left is what a new scratch may take; less than nothing where others have filled the disk.
+// left returns what a new scratch may take; it is negative if other files have filled the disk.
 func (s *Store) left() (int64, error) {
 	total, err := s.capacity()
 	if err != nil {
@@ -269,7 +268,7 @@ func (s *Store) left() (int64, error) {
 	return total - taken, err
 }
 
-// recover has btrfs give back what was freed: it does so with its next commit, which may be half a minute away. It
+// recover makes btrfs reclaim freed space, which otherwise happens with its next commit, up to half a minute later. It
 // reports whether more may be free now.
 func (s *Store) recover() bool {
 	var st unix.Statfs_t
@@ -281,7 +280,7 @@ func (s *Store) recover() bool {
 	return unix.Fstatfs(fd, &st) == nil && st.Type == unix.BTRFS_SUPER_MAGIC && unix.Syncfs(fd) == nil
 }
 
-// taken is what this agent's scratches have.
+// taken returns what this agent's scratches use.
 func (s *Store) taken() (sum int64, err error) {
 	paths, err := s.paths()
 	if err != nil {
@@ -303,11 +302,11 @@ func (s *Store) taken() (sum int64, err error) {
 	return sum, nil
 }
 
-// errOtherDisk: what is made in the folder now would lie on whatever is below the disk that the operator named.
+// errOtherDisk: a new file in the folder would be on whatever is below the disk that the operator named.
 var errOtherDisk = errors.New("the folder is on another file system than when it was first looked at")
 
-// sound says why the disk cannot take a scratch at all, before anything is made there: it is not the one it was, or
-// takes nothing.
+// sound returns why the disk cannot hold a scratch at all, before anything is created there: it is not the disk that it
+// was, or it accepts no writes.
 func (s *Store) sound() error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.dir, &st); err != nil {
@@ -334,7 +333,7 @@ func (s *Store) sound() error {
 	return nil
 }
 
-// unusable puts an error of the disk in words for renter and operator.
+// unusable describes an error of the disk for renter and operator.
 func unusable(err error) error {
 	what := "cannot be used"
 	switch {

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	hangupLimit = 20 * time.Second // for a process to be gone after its stream is
-	startLimit  = time.Minute      // for a process to be started by a laden daemon
+	hangupLimit = 20 * time.Second // time for a process to end after its stream has
+	startLimit  = time.Minute      // time for an overloaded daemon to start a process
 )
 
-// exec runs a process over the stream. It returns when the process has ended and its output is written, or the stream
-// has broken and the process is gone.
+// exec runs a process over the stream. It returns when the process has ended and its output is written, or when the
+// stream has broken and the process is gone.
 func (s *Server) exec(ctx context.Context, ref agentapi.LeaseRef, r agentapi.ExecRequest, stream net.Conn) error {
 	p, err := s.node.Start(ctx, ref, r)
 	if err != nil {
@@ -28,9 +28,9 @@ func (s *Server) exec(ctx context.Context, ref agentapi.LeaseRef, r agentapi.Exe
 	defer gone()
 	started, ended := make(chan struct{}), false
 	defer func() {
-		<-started // it may have begun only now
+		<-started // the process may just have started
 		if ended {
-			return // as with any sshd, what it left in the background goes on
+			return // as with any sshd, background processes continue
 		}
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), hangupLimit)
 		defer cancel()
@@ -55,7 +55,7 @@ func (s *Server) exec(ctx context.Context, ref agentapi.LeaseRef, r agentapi.Exe
 	return err
 }
 
-// output copies what the process prints, then tells how it ended; ended says that it has.
+// output copies what the process prints, then sends how it ended; ended reports that it has.
 func (s *Server) output(ctx context.Context, p Process, stream net.Conn,
 	started <-chan struct{}) (ended bool, err error) {
 	copied := make(chan error, 1)
@@ -95,9 +95,9 @@ func (s *Server) output(ctx context.Context, p Process, stream net.Conn,
 	return true, agentapi.WriteFrame(stream, agentapi.FrameExit, binary.BigEndian.AppendUint32(nil, uint32(code)))
 }
 
-// input takes the reader's frames until the stream ends. Input for a process that does not read it waits in a queue of
-// its own, so that the end of the stream is noticed all the same; the reader is told what was taken, and sends no more
-// than agentapi.MaxUntaken ahead.
+// input reads frames until the stream ends. Input for a process that does not read waits in a queue of its own, so that
+// the end of the stream is noticed anyway; the sender is told what was taken, and sends at most agentapi.MaxUntaken
+// ahead.
 func input(ctx context.Context, p Process, stream net.Conn, started <-chan struct{}) error {
 	queue := newQueue(agentapi.MaxUntaken)
 	defer queue.close()
@@ -120,7 +120,7 @@ func input(ctx context.Context, p Process, stream net.Conn, started <-chan struc
 			queue.end()
 		case agentapi.FrameResize:
 			if len(payload) == 4 {
-				// A size that does not arrive is no reason to end a shell: the process may have ended.
+				// A lost resize is no reason to end a shell: the process may have ended.
 				_ = p.Resize(ctx, int(binary.BigEndian.Uint16(payload)), int(binary.BigEndian.Uint16(payload[2:])))
 			}
 		case agentapi.FrameSignal:

@@ -14,11 +14,11 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// dialLimit is how long a port may take to answer.
+// dialLimit is how long connecting to a port may take.
 const dialLimit = 20 * time.Second
 
-// port connects the stream with an address as the node sees it. The connection is made in the node's network
-// namespace, so what it reaches is what the renter's own command reaches, firewall included.
+// port connects the stream to an address as seen by the node. It connects in the node's network namespace, so it
+// reaches exactly what the renter's own command reaches, firewall included.
 func (s *Server) port(ctx context.Context, ref agentapi.LeaseRef, address string, stream net.Conn) error {
 	target, err := s.dial(ctx, ref, address)
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *Server) port(ctx context.Context, ref agentapi.LeaseRef, address string
 	back := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(stream, target)
-		back <- errors.Join(err, stream.Close()) // yamux: half of it
+		back <- errors.Join(err, stream.Close()) // yamux closes one direction
 	}()
 	_, err = io.Copy(target, stream)
 	err = errors.Join(err, target.CloseWrite())
@@ -42,7 +42,7 @@ func (s *Server) port(ctx context.Context, ref agentapi.LeaseRef, address string
 	return nil
 }
 
-// hungUp says that one side has closed before the other had sent all: nothing to tell anybody.
+// hungUp reports that one side closed before the other had sent everything, which is not worth reporting.
 func hungUp(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ENOTCONN) ||
 		errors.Is(err, net.ErrClosed)

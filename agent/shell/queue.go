@@ -2,15 +2,15 @@ package shell
 
 import "sync"
 
-// queue is a process's input on its way: bounded, and never in the way of who fills it.
+// queue is a process's pending input: bounded, and never blocking its writer.
 type queue struct {
 	max     int
 	mu      sync.Mutex
 	changed *sync.Cond
 	chunks  [][]byte
 	size    int
-	ended   bool // no more will come
-	closed  bool // nobody wants it any more
+	ended   bool // no more input will come
+	closed  bool // the input is no longer wanted
 }
 
 func newQueue(max int) *queue {
@@ -19,7 +19,7 @@ func newQueue(max int) *queue {
 	return q
 }
 
-// put adds a copy of b. It is false when the queue is full.
+// put adds a copy of b. It returns false if the queue is full.
 func (q *queue) put(b []byte) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -41,7 +41,7 @@ func (q *queue) set(f func()) {
 	q.changed.Signal()
 }
 
-// next waits for a chunk; nil when there will be none.
+// next waits for a chunk; nil means that there will be no more.
 func (q *queue) next() (b []byte, ended bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -57,8 +57,8 @@ func (q *queue) next() (b []byte, ended bool) {
 
 func (q *queue) taken(n int) { q.set(func() { q.size -= n }) }
 
-// drain writes to the process until the queue has ended or is closed. Input that the process no longer wants is
-// taken all the same.
+// drain writes to the process until the queue has ended or is closed. It also consumes input that the process no longer
+// reads.
 func (q *queue) drain(p Process, told func(n int) error) {
 	deaf := false
 	for {

@@ -1,9 +1,9 @@
-// Package shell serves shell connections on a host: processes in a renter's running container, and connections to
-// ports inside its network namespace.
+// Package shell serves shell connections on a host: processes in a renter's running container, and connections to ports
+// inside its network namespace.
 //
-// What always holds: a connection reaches the one (lease, epoch) it was dialled for and nothing else on the host; a
-// process of a shell ends with the stream it was asked for over, however that ends; one that does not read its input
-// or a reader that does not read its output slows only itself down.
+// Invariants: a connection reaches the (lease, epoch) that it was dialled for and nothing else on the host; a process
+// of a shell ends with its stream, however the stream ends; a process that does not read its input, or a client that
+// does not read its output, slows down only itself.
 package shell
 
 import (
@@ -26,16 +26,16 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// MaxConnections is how many shell connections are served at once, MaxPerLease how many of one lease; MaxStreams how
-// many processes and ports the connections of one lease may have open together. A stream holds at most 1 MiB of a
-// sender's data that nobody has read.
+// MaxConnections is how many shell connections are served at once, and MaxPerLease how many of one lease. MaxStreams is
+// how many processes and ports the connections of one lease may have open together. A stream holds at most 1 MiB of
+// unread data of a sender.
 const (
 	MaxConnections = 128
 	MaxPerLease    = 16
 	MaxStreams     = 256
 )
 
-// Node is a running node as shells need it; Engine's is the one.
+// Node is a running node as shells need it. Engine's implements it.
 type Node interface {
 	// Start runs a process in the renter's container.
 	Start(ctx context.Context, ref agentapi.LeaseRef, r agentapi.ExecRequest) (Process, error)
@@ -43,7 +43,7 @@ type Node interface {
 	Namespace(ctx context.Context, ref agentapi.LeaseRef) (*os.File, error)
 }
 
-// Process is one that runs; *container.Exec.
+// Process is a running process, such as *container.Exec.
 type Process interface {
 	io.Writer
 	CloseWrite() error
@@ -56,18 +56,18 @@ type Process interface {
 	Close()
 }
 
-// Engine is a container engine as a Node.
+// Engine returns the Node of a container engine.
 type Engine struct{ *container.Engine }
 
 func (e Engine) Start(ctx context.Context, ref agentapi.LeaseRef, r agentapi.ExecRequest) (Process, error) {
 	x, err := e.Exec(ctx, ref, r)
 	if err != nil {
-		return nil, err // not a nil *Exec in an interface
+		return nil, err // avoids a nil *Exec in an interface
 	}
 	return x, nil
 }
 
-// Namespace is the guest's, which every container of the node shares.
+// Namespace opens the guest's namespace, which every container of the node shares.
 func (e Engine) Namespace(ctx context.Context, ref agentapi.LeaseRef) (*os.File, error) {
 	c, err := e.Inspect(ctx, ref, container.Guest)
 	if err != nil {
@@ -87,7 +87,7 @@ type Server struct {
 	streams *slots.Slots
 }
 
-// New makes a Server.
+// New returns a Server.
 func New(node Node, log *slog.Logger) *Server {
 	return &Server{
 		node:    node,
@@ -97,7 +97,7 @@ func New(node Node, log *slog.Logger) *Server {
 	}
 }
 
-// Serve serves one connection until it breaks or ctx ends, and returns when nothing of it is left.
+// Serve serves one connection until it breaks or ctx ends. When it returns, everything that it started is gone.
 func (s *Server) Serve(ctx context.Context, ref agentapi.LeaseRef, conn net.Conn) error {
 	release, ok := s.slots.Take(ref.Lease)
 	if !ok {
@@ -133,7 +133,7 @@ func (s *Server) Serve(ctx context.Context, ref agentapi.LeaseRef, conn net.Conn
 	}
 }
 
-// Mux is how both sides speak yamux. Times are generous: a laden machine is not a dead one.
+// Mux is the configuration of yamux on both sides. Timeouts are generous: an overloaded machine is not a dead one.
 func Mux() *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.KeepAliveInterval, c.ConnectionWriteTimeout = 20*time.Second, time.Minute
@@ -143,7 +143,7 @@ func Mux() *yamux.Config {
 	return c
 }
 
-// requestWithin is how long a stream may take to say what it wants.
+// requestWithin is how long a stream may take to send its request.
 const requestWithin = 30 * time.Second
 
 func (s *Server) serve(ctx context.Context, ref agentapi.LeaseRef, stream net.Conn) {
@@ -172,7 +172,7 @@ func (s *Server) serve(ctx context.Context, ref agentapi.LeaseRef, stream net.Co
 	}
 }
 
-// answer is the reply to a request; err nil says that it works.
+// answer sends the reply to a request; a nil err means success.
 func answer(stream io.Writer, err error) error {
 	var r agentapi.ShellReply
 	if err != nil {

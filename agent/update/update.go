@@ -2,9 +2,9 @@
 // new one does not work.
 //
 // Invariants:
-//   - Nothing of a release runs before its list of hashes was found to be signed by a key built into this agent, and its
-//     archive was found in the list under its own version and architecture. A version that is older than the running one
-//     is refused, because a signature does not expire.
+//   - Nothing of a release runs before its list of hashes was found to be signed by a key built into this agent, and
+//     its archive was found in the list under its own version and architecture. A version that is older than the
+//     running one is refused, because a signature does not expire.
 //   - Versions are installed side by side; "current" names the one that has proven itself here, and changes atomically.
 //     Only the launcher of the current version starts a version on trial, a limited number of times. The launcher gives
 //     it up for good if it ends, hangs, loses a lease that was healthy, or does not reach the server.
