@@ -5,7 +5,8 @@
 //     leases that get no more than their GPUs' share of the host never share a core.
 //   - A lease gets a processor that another lease has only if no other is left.
 //   - The same leases in the same order get the same processors.
-//   - Unknown facts are not guessed: a lease on a GPU whose location is unknown gets no set and is limited by its quota.
+//   - Unknown facts are not guessed: a lease on a GPU whose location is unknown gets no set and is limited by its
+//     quota.
 package cores
 
 import (

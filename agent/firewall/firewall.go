@@ -3,12 +3,12 @@
 //
 // Invariants:
 //   - What is not allowed is refused: a container whose egress was not set reaches nothing.
-//   - No service on the host answers a container, at any address including the bridge's gateway; private, link-local and
-//     metadata addresses and the host's own networks are unreachable; mail cannot be sent.
+//   - No service on the host answers a container, at any address including the bridge's gateway; private, link-local
+//     and metadata addresses and the host's own networks are unreachable; mail cannot be sent.
 //   - Containers on the bridge do not reach each other there, nor see each other's frames, including ARP: its ports are
 //     isolated. Nothing outside can open connections to them.
-//   - The number of connections that a lease has open, and its bandwidth in each direction, are limited on the host's own
-//     line to the internet. The overlay does not pass through here.
+//   - The number of connections that a lease has open, and its bandwidth in each direction, are limited on the host's
+//     own line to the internet. The overlay does not pass through here.
 //   - A change is one nftables transaction, so rules are in force at every moment.
 //   - Docker's own rules stay as they are. A packet must pass both: an accept here does not overrule a drop there.
 //
