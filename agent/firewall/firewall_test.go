@@ -181,8 +181,8 @@ func (m machine) check(leases map[netip.Addr]Egress) (err error) {
 	return err
 }
 
-// check reports what differs when the table is not exactly as cfg says, or a port of the bridge that reaches the others.
-// It changes nothing.
+// check reports what differs if the table is not exactly as cfg says, or if a port of the bridge reaches the others. It
+// changes nothing.
 func check(ctx context.Context, cfg Config) error {
 	if err := (&Keeper{}).verify(ctx, cfg); err != nil {
 		return err
