@@ -31,25 +31,3 @@ func TestPasswordAndSessions(t *testing.T) {
 		t.Error("the old password still works")
 	}
 }
-
-// TestReplayedRent says so: its handler builds its answer itself.
-func TestReplayedAnswersSaySo(t *testing.T) {
-	t.Parallel()
-	w := open(t)
-	renter := w.user("ada")
-	w.sell(w.user("op"), 8, "2.00")
-	w.fund(renter, "100.00")
-	for _, c := range []struct{ path, body string }{
-		{"/api/v1/clusters", `{"nodes":1,"gpus_per_node":1,"image":"registry.test/job:1"}`},
-		{"/api/v1/billing/topups", `{"amount":"20.00"}`},
-		{"/api/v1/billing/cards", `{}`},
-	} {
-		first := w.call(renter, "POST", c.path, c.body, "Idempotency-Key", "k")
-		second := w.call(renter, "POST", c.path, c.body, "Idempotency-Key", "k")
-		if first.StatusCode >= 300 || second.StatusCode != first.StatusCode ||
-			first.Header.Get("Idempotent-Replayed") != "" || second.Header.Get("Idempotent-Replayed") != "true" {
-			t.Errorf("%s: %d %q, then %d %q: %s", c.path, first.StatusCode, first.Header.Get("Idempotent-Replayed"),
-				second.StatusCode, second.Header.Get("Idempotent-Replayed"), first.raw)
-		}
-	}
-}
