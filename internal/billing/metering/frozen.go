@@ -53,8 +53,8 @@ const maxFrozen = 200
 // AllFrozen lists the leases whose money waits, oldest first, at most 200, with the reason. Only a platform operator
 // sees them.
 func AllFrozen(ctx context.Context, q *dbq.Queries, who account.Principal) ([]FrozenLease, error) {
-	if !who.Admin {
-		return nil, fault.New(fault.Forbidden, "only a platform operator sees the frozen leases")
+	if err := account.RequireStaff(who); err != nil {
+		return nil, err
 	}
 	rows, err := q.FrozenMeters(ctx, maxFrozen)
 	if err != nil {
@@ -148,8 +148,8 @@ func Frozen(ctx context.Context, q *dbq.Queries, operator id.Org) ([]id.Lease, e
 // accepted ones stand. What has been proven meanwhile is posted, the host's operator is told why, and a trail is kept.
 // Faults: Forbidden, Invalid (no reason), NotFound, Conflict (the lease is not frozen).
 func Unfreeze(ctx context.Context, tx *db.Tx, who account.Principal, of id.Lease, reason string) error {
-	if !who.Admin {
-		return fault.New(fault.Forbidden, "only a platform operator lets a frozen lease's money move")
+	if err := account.RequireStaff(who); err != nil {
+		return err
 	}
 	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
 		return fault.InvalidField("reason", "says why, in at most 500 bytes: the host's operator reads it")
@@ -219,8 +219,8 @@ type Refused struct {
 // operator sees them.
 func Quarantined(ctx context.Context, q *dbq.Queries, who account.Principal, before int64,
 	limit int) ([]Refused, error) {
-	if !who.Admin {
-		return nil, fault.New(fault.Forbidden, "only a platform operator sees refused segments")
+	if err := account.RequireStaff(who); err != nil {
+		return nil, err
 	}
 	rows, err := q.ListQuarantine(ctx, before, int32(limit))
 	if err != nil {

@@ -39,8 +39,8 @@ const maxHeld = 200
 // HeldCredits lists the credits that wait for a decision, oldest first, at most 200. Only a platform operator sees
 // them.
 func HeldCredits(ctx context.Context, q *dbq.Queries, who account.Principal) ([]HeldCredit, error) {
-	if !who.Admin {
-		return nil, fault.New(fault.Forbidden, "only a platform operator sees held credits")
+	if err := account.RequireStaff(who); err != nil {
+		return nil, err
 	}
 	rows, err := q.HeldServiceCredits(ctx, maxHeld)
 	if err != nil {
@@ -84,8 +84,8 @@ func HeldCredits(ctx context.Context, q *dbq.Queries, who account.Principal) ([]
 // later charges arrive. Only a platform operator may; the audit trail keeps the reason. Fault: NotFound when no such
 // credit is held.
 func DecideCredit(ctx context.Context, tx *db.Tx, who account.Principal, l id.Lease, approve bool, why string) error {
-	if !who.Admin {
-		return fault.New(fault.Forbidden, "only a platform operator decides held credits")
+	if err := account.RequireStaff(who); err != nil {
+		return err
 	}
 	cluster, err := tx.Q.ClusterOfLease(ctx, l)
 	if err != nil && !db.NoRows(err) {

@@ -314,8 +314,8 @@ func notifyInvoiceRefund(ctx context.Context, tx *db.Tx, org id.Org, in stripe.I
 // a platform operator may, with a reason for the audit trail. Faults: Forbidden, Invalid, NotFound, Conflict (nothing
 // waits for it).
 func (p *Payments) ApproveRefund(ctx context.Context, tx *db.Tx, who account.Principal, refund, reason string) error {
-	if !who.Admin {
-		return fault.New(fault.Forbidden, "only a platform operator releases earnings")
+	if err := account.RequireStaff(who); err != nil {
+		return err
 	}
 	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
 		return fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")

@@ -19,8 +19,8 @@ import (
 // sides why, and keeps a trail. Only a platform operator may.
 func Compensate(ctx context.Context, tx *db.Tx, who account.Principal, charge id.LedgerTx, amount money.Nano,
 	reason string) (ledger.Entry, error) {
-	if !who.Admin {
-		return ledger.Entry{}, fault.New(fault.Forbidden, "only a platform operator compensates charges")
+	if err := account.RequireStaff(who); err != nil {
+		return ledger.Entry{}, err
 	}
 	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
 		return ledger.Entry{}, fault.InvalidField("reason", "says why, in at most 500 bytes: both sides read it")

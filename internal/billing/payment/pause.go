@@ -35,8 +35,8 @@ func SendingState(ctx context.Context, q *dbq.Queries) (Sending, error) {
 
 // Sending is SendingState for platform operators. Fault: Forbidden.
 func (p *Payments) Sending(ctx context.Context, who account.Principal) (Sending, error) {
-	if !who.Admin {
-		return Sending{}, fault.New(fault.Forbidden, "only a platform operator sees whether money is sent")
+	if err := account.RequireStaff(who); err != nil {
+		return Sending{}, err
 	}
 	return SendingState(ctx, p.d.Q)
 }
@@ -47,8 +47,8 @@ func (p *Payments) Sending(ctx context.Context, who account.Principal) (Sending,
 // reason).
 func (p *Payments) SetSending(ctx context.Context, tx *db.Tx, who account.Principal, paused bool,
 	reason string) (Sending, error) {
-	if !who.Admin {
-		return Sending{}, fault.New(fault.Forbidden, "only a platform operator pauses the sending of money")
+	if err := account.RequireStaff(who); err != nil {
+		return Sending{}, err
 	}
 	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
 		return Sending{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")

@@ -39,8 +39,8 @@ const (
 // digits and dashes, at least eight. Faults: Forbidden, Invalid, Conflict.
 func (p *Payments) CreatePromoCode(ctx context.Context, tx *db.Tx, who account.Principal, c PromoCode,
 	reason string) (PromoCode, error) {
-	if !who.Admin {
-		return c, fault.New(fault.Forbidden, "only a platform operator can give credit away")
+	if err := account.RequireStaff(who); err != nil {
+		return c, err
 	}
 	c.Code, c.Currency, c.Uses = promoName(c.Code), p.cfg.Currency, 0
 	var bad fault.Fields
@@ -153,8 +153,8 @@ func (p *Payments) Redeem(ctx context.Context, tx *db.Tx, payer account.Principa
 
 // PromoCodes are the last codes made; only a platform operator sees them. Fault: Forbidden.
 func (p *Payments) PromoCodes(ctx context.Context, who account.Principal) ([]PromoCode, error) {
-	if !who.Admin {
-		return nil, fault.New(fault.Forbidden, "only a platform operator sees the codes")
+	if err := account.RequireStaff(who); err != nil {
+		return nil, err
 	}
 	rows, err := p.d.Q.ListPromoCodes(ctx, 200)
 	if err != nil {
@@ -175,8 +175,8 @@ func promoOf(r dbq.PromoCode) PromoCode {
 // that it gave stays where it is: it was promised. Faults: Forbidden, Invalid, NotFound, Conflict (it is over already).
 func (p *Payments) DisablePromoCode(ctx context.Context, tx *db.Tx, who account.Principal, code,
 	reason string) (PromoCode, error) {
-	if !who.Admin {
-		return PromoCode{}, fault.New(fault.Forbidden, "only a platform operator ends a code")
+	if err := account.RequireStaff(who); err != nil {
+		return PromoCode{}, err
 	}
 	var bad fault.Fields
 	reason = auditReason(&bad, reason)
@@ -222,8 +222,8 @@ func (r Redemption) Cursor() string { return r.Code + "." + r.Org.String() }
 // (the cursor).
 func (p *Payments) Redemptions(ctx context.Context, who account.Principal, code string, org id.Org, after string,
 	limit int) ([]Redemption, error) {
-	if !who.Admin {
-		return nil, fault.New(fault.Forbidden, "only a platform operator sees who used a code")
+	if err := account.RequireStaff(who); err != nil {
+		return nil, err
 	}
 	in := dbq.PromoRedemptionsParams{
 		Code:    promoName(code),

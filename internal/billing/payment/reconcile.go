@@ -11,7 +11,6 @@ import (
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
 )
@@ -303,8 +302,8 @@ type Unproven struct {
 // Reconciliation is read by platform operators only. Fault: Forbidden.
 func (p *Payments) Reconciliation(ctx context.Context, who account.Principal) (Reconciliation, error) {
 	out := Reconciliation{Currency: p.cfg.Currency, Open: []Change{}, Unproven: []Unproven{}}
-	if !who.Admin {
-		return out, fault.New(fault.Forbidden, "only a platform operator sees the platform's own books")
+	if err := account.RequireStaff(who); err != nil {
+		return out, err
 	}
 	t, err := p.d.Q.ReconcileTotals(ctx, p.cfg.Currency)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/fault"
 )
 
 // RemitTax books that a tax office was paid from the platform's own bank account: tax_payable falls, and so does bank.
@@ -17,8 +16,8 @@ import (
 // Faults: Forbidden, Invalid (more than is owed to that country for that period), Conflict (the period is not over).
 func (p *Payments) RemitTax(ctx context.Context, tx *db.Tx, who account.Principal,
 	m tax.Remittance) (tax.Report, error) {
-	if !who.Admin {
-		return tax.Report{}, fault.New(fault.Forbidden, "only a platform operator pays tax offices")
+	if err := account.RequireStaff(who); err != nil {
+		return tax.Report{}, err
 	}
 	n, err := tax.Remit(ctx, tx, who.User, p.cfg.Currency, m)
 	if err != nil {

@@ -248,8 +248,8 @@ type NotInGoodStanding struct {
 // Standings lists the orgs that are not in good standing, the latest change first, at most 200. Only a platform
 // operator sees them. Fault: Forbidden.
 func (p *Payments) Standings(ctx context.Context, who account.Principal) ([]NotInGoodStanding, error) {
-	if !who.Admin {
-		return nil, fault.New(fault.Forbidden, "only a platform operator sees the standing of every organisation")
+	if err := account.RequireStaff(who); err != nil {
+		return nil, err
 	}
 	rows, err := p.d.Q.OrgsNotInGoodStanding(ctx, p.cfg.Currency, 200)
 	if err != nil {
@@ -266,8 +266,8 @@ func (p *Payments) Standings(ctx context.Context, who account.Principal) ([]NotI
 // Only a platform operator may, with a reason for the audit trail. Faults: Forbidden, Invalid, Conflict (nothing was
 // lost).
 func (p *Payments) Forgive(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, reason string) error {
-	if !who.Admin {
-		return fault.New(fault.Forbidden, "only a platform operator forgives lost disputes")
+	if err := account.RequireStaff(who); err != nil {
+		return err
 	}
 	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
 		return fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")

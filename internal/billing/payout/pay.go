@@ -60,8 +60,8 @@ func (p *Payouts) PayDue(ctx context.Context) (n int, err error) {
 // is made after the commit.
 func (p *Payouts) PayNow(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org,
 	reason string) (Payout, error) {
-	if !who.Admin {
-		return Payout{}, fault.New(fault.Forbidden, "only a platform operator makes payouts")
+	if err := account.RequireStaff(who); err != nil {
+		return Payout{}, err
 	}
 	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
 		return Payout{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
@@ -284,8 +284,8 @@ func (p *Payouts) GetIn(ctx context.Context, q *dbq.Queries, org id.Org, payout 
 
 // All is everybody's payouts, as List. Only a platform operator sees them; fault: Forbidden.
 func (p *Payouts) All(ctx context.Context, who account.Principal, before id.Payout, limit int) ([]Payout, error) {
-	if !who.Admin {
-		return nil, fault.New(fault.Forbidden, "only a platform operator sees everybody's payouts")
+	if err := account.RequireStaff(who); err != nil {
+		return nil, err
 	}
 	rows, err := p.d.Q.ListAllPayouts(ctx, pgtype.UUID{Bytes: before.UUID(), Valid: true}, int32(limit))
 	if err != nil {
@@ -302,8 +302,10 @@ func (p *Payouts) All(ctx context.Context, who account.Principal, before id.Payo
 // of the org and platform operators see them. Fault: Forbidden.
 func (p *Payouts) List(ctx context.Context, who account.Principal, org id.Org, before id.Payout,
 	limit int) ([]Payout, error) {
-	if who.Org != org && !who.Admin {
-		return nil, fault.New(fault.Forbidden, "only a platform operator sees another organisation's payouts")
+	if who.Org != org {
+		if err := account.RequireStaff(who); err != nil {
+			return nil, err
+		}
 	}
 	rows, err := p.d.Q.ListPayouts(ctx, org, pgtype.UUID{Bytes: before.UUID(), Valid: true}, int32(limit))
 	if err != nil {

@@ -26,8 +26,8 @@ import (
 // may be asked for again.
 func (p *Payouts) Reverse(ctx context.Context, tx *db.Tx, who account.Principal, payout id.Payout, amount money.Nano,
 	reason string) (Payout, error) {
-	if !who.Admin {
-		return Payout{}, fault.New(fault.Forbidden, "only a platform operator takes payouts back")
+	if err := account.RequireStaff(who); err != nil {
+		return Payout{}, err
 	}
 	reason, err := checkReason(reason)
 	if err != nil {
@@ -102,8 +102,8 @@ func checkReason(reason string) (string, error) {
 // may. Faults: Forbidden, NotFound (no payout account), Invalid (the reason).
 func (p *Payouts) Stop(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, stop bool,
 	reason string) error {
-	if !who.Admin {
-		return fault.New(fault.Forbidden, "only a platform operator stops payouts")
+	if err := account.RequireStaff(who); err != nil {
+		return err
 	}
 	reason, err := checkReason(reason)
 	if err != nil {

@@ -102,8 +102,8 @@ type ReviewFilter struct {
 // ReviewsOf is Reviews of those that match.
 func (p *Payouts) ReviewsOf(ctx context.Context, who account.Principal, f ReviewFilter, before id.PayoutReview,
 	limit int) ([]Review, error) {
-	if !who.Admin {
-		return nil, fault.New(fault.Forbidden, "only a platform operator sees reviews")
+	if err := account.RequireStaff(who); err != nil {
+		return nil, err
 	}
 	rows, err := p.d.Q.FindPayoutReviews(ctx, dbq.FindPayoutReviewsParams{
 		Before:  pgtype.UUID{Bytes: before.UUID(), Valid: true},
@@ -170,8 +170,8 @@ func (p *Payouts) Refuse(ctx context.Context, tx *db.Tx, who account.Principal, 
 func (p *Payouts) decideReview(ctx context.Context, tx *db.Tx, who account.Principal, review id.PayoutReview, reason,
 	action string,
 	do func(ctx context.Context, books *ledger.Locked, r dbq.PayoutReview, reason string) error) (Review, error) {
-	if !who.Admin {
-		return Review{}, fault.New(fault.Forbidden, "only a platform operator decides on reviews")
+	if err := account.RequireStaff(who); err != nil {
+		return Review{}, err
 	}
 	reason, err := checkReason(reason)
 	if err != nil {

@@ -33,8 +33,8 @@ type Next struct {
 // Upcoming is what the next payouts would be: who failed first, then who gets most, at most 200. Only a platform
 // operator sees it; fault: Forbidden.
 func (p *Payouts) Upcoming(ctx context.Context, who account.Principal) ([]Next, error) {
-	if !who.Admin {
-		return nil, fault.New(fault.Forbidden, "only a platform operator sees everybody's payouts")
+	if err := account.RequireStaff(who); err != nil {
+		return nil, err
 	}
 	rows, err := p.d.Q.PayoutRun(ctx, p.cfg.Currency, runRows)
 	if err != nil {
@@ -59,8 +59,8 @@ func (p *Payouts) Upcoming(ctx context.Context, who account.Principal) ([]Next, 
 
 // Next is what one operator's next payout would be. Only a platform operator sees it; fault: Forbidden.
 func (p *Payouts) Next(ctx context.Context, who account.Principal, org id.Org) (n Next, err error) {
-	if !who.Admin {
-		return n, fault.New(fault.Forbidden, "only a platform operator sees everybody's payouts")
+	if err := account.RequireStaff(who); err != nil {
+		return n, err
 	}
 	n.Org = org
 	if n.Account, err = p.Account(ctx, org); err != nil {

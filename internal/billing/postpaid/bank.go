@@ -44,8 +44,8 @@ func (b *BankPayment) check() error {
 // unpaid; the transfer is booked with another amount).
 func (p *Postpaid) BookBankPayment(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, invoice string,
 	b BankPayment) (OrgInvoice, error) {
-	if !who.Admin {
-		return OrgInvoice{}, fault.New(fault.Forbidden, "only a platform operator books what was paid by bank")
+	if err := account.RequireStaff(who); err != nil {
+		return OrgInvoice{}, err
 	}
 	if err := b.check(); err != nil {
 		return OrgInvoice{}, err

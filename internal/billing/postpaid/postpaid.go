@@ -115,8 +115,8 @@ type Change struct {
 // what is authorised runs on, an hour at most, and what was used is billed. Only a platform operator may. Faults:
 // Forbidden, NotFound, Invalid.
 func (p *Postpaid) Set(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, c Change) (Terms, error) {
-	if !who.Admin {
-		return Terms{}, fault.New(fault.Forbidden, "only a platform operator decides who pays afterwards")
+	if err := account.RequireStaff(who); err != nil {
+		return Terms{}, err
 	}
 	if err := c.check(); err != nil {
 		return Terms{}, err
@@ -272,8 +272,8 @@ func (t *Terms) useOf(b ledger.Balances) {
 // All is everybody who pays afterwards or did, those after the given org (zero: from the first), at most limit. Only a
 // platform operator sees them; fault: Forbidden.
 func (p *Postpaid) All(ctx context.Context, who account.Principal, after id.Org, limit int) ([]Terms, error) {
-	if !who.Admin {
-		return nil, fault.New(fault.Forbidden, "only a platform operator sees who pays afterwards")
+	if err := account.RequireStaff(who); err != nil {
+		return nil, err
 	}
 	rows, err := p.d.Q.ListPostpaidOrgs(ctx, pgtype.UUID{Bytes: after.UUID(), Valid: true}, int32(limit))
 	if err != nil {

@@ -56,8 +56,8 @@ type OrgInvoice struct {
 
 // InvoicesOf are an org's, newest first, at most limit, for a platform operator. Fault: Forbidden.
 func (p *Postpaid) InvoicesOf(ctx context.Context, who account.Principal, org id.Org, limit int) ([]OrgInvoice, error) {
-	if !who.Admin {
-		return nil, fault.New(fault.Forbidden, "only a platform operator sees the invoices of others")
+	if err := account.RequireStaff(who); err != nil {
+		return nil, err
 	}
 	all, err := p.Invoices(ctx, org, limit)
 	if err != nil {
@@ -95,8 +95,8 @@ func viewWriteOff(w dbq.PostpaidWriteoff) *WriteOff {
 // trail. Faults: Forbidden, NotFound, Invalid, Conflict (not one to be given up).
 func (p *Postpaid) WriteOff(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, invoice,
 	reason string) (OrgInvoice, error) {
-	if !who.Admin {
-		return OrgInvoice{}, fault.New(fault.Forbidden, "only a platform operator gives up invoices")
+	if err := account.RequireStaff(who); err != nil {
+		return OrgInvoice{}, err
 	}
 	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
 		return OrgInvoice{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")

@@ -43,7 +43,7 @@ func OrgDocuments(ctx context.Context, q *dbq.Queries, org id.Org, f document.Fi
 // Invalid, Forbidden.
 func AllDocuments(ctx context.Context, q *dbq.Queries, who account.Principal, f document.Filter,
 	limit int) ([]Document, error) {
-	if err := requireStaff(who); err != nil {
+	if err := account.RequireStaff(who); err != nil {
 		return nil, err
 	}
 	return documents(ctx, q, f, limit)
@@ -57,7 +57,7 @@ func OrgDocument(ctx context.Context, q *dbq.Queries, org id.Org, number string)
 // AnyDocument is OrgDocument for platform operators, of any organisation. Faults: NotFound, Forbidden.
 func AnyDocument(ctx context.Context, q *dbq.Queries, who account.Principal,
 	number string) (Document, []string, error) {
-	if err := requireStaff(who); err != nil {
+	if err := account.RequireStaff(who); err != nil {
 		return Document{}, nil, err
 	}
 	return oneDocument(ctx, q, id.Org{}, number)

@@ -73,7 +73,7 @@ func GangsOf(ctx context.Context, q *dbq.Queries, who account.Principal, days in
 		Renters:   []Unbilled{},
 		Operators: []Unbilled{},
 	}
-	if err := requireStaff(who); err != nil {
+	if err := account.RequireStaff(who); err != nil {
 		return out, err
 	}
 	since := int32(days)

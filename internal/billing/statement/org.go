@@ -44,8 +44,8 @@ type OrgSearch struct {
 // platform operator sees them; fault: Forbidden.
 func Orgs(ctx context.Context, q *dbq.Queries, who account.Principal, s OrgSearch, currency string, before id.Org,
 	limit int) ([]FoundOrg, error) {
-	if !who.Admin {
-		return nil, fault.New(fault.Forbidden, "only a platform operator sees all organisations")
+	if err := account.RequireStaff(who); err != nil {
+		return nil, err
 	}
 	in := dbq.OrgsFoundParams{
 		Currency:  currency,
@@ -224,8 +224,8 @@ type Attention struct {
 
 // Wants counts what wants a platform operator now; fault: Forbidden.
 func Wants(ctx context.Context, q *dbq.Queries, who account.Principal, currency string) (Attention, error) {
-	if !who.Admin {
-		return Attention{}, fault.New(fault.Forbidden, "only a platform operator sees what is to be done")
+	if err := account.RequireStaff(who); err != nil {
+		return Attention{}, err
 	}
 	n, err := q.DeskCounts(ctx, currency)
 	if err != nil {

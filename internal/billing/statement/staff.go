@@ -11,25 +11,16 @@ import (
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 )
 
 // The platform's own reads, for the API and the pages. Packages ledger, audit and tax know no principals, so whoever
 // asks is checked here; a test in archtest keeps the API and the pages from calling those packages past it.
 
-// requireStaff is fault.Forbidden unless who is a platform operator.
-func requireStaff(who account.Principal) error {
-	if !who.Admin {
-		return fault.New(fault.Forbidden, "only a platform operator sees the whole platform")
-	}
-	return nil
-}
-
 // TrialBalance is the trial balance of the whole ledger. Its problems name series of documents whose numbers have a gap
 // or are out of order, too. Fault: Forbidden.
 func TrialBalance(ctx context.Context, who account.Principal, d *db.DB) (ledger.TrialBalance, error) {
-	if err := requireStaff(who); err != nil {
+	if err := account.RequireStaff(who); err != nil {
 		return ledger.TrialBalance{}, err
 	}
 	t, err := ledger.Check(ctx, d)
@@ -47,7 +38,7 @@ func TrialBalance(ctx context.Context, who account.Principal, d *db.DB) (ledger.
 
 // Series are the documents' series, year by year, each with what is wrong with it. Fault: Forbidden.
 func Series(ctx context.Context, who account.Principal, q *dbq.Queries) ([]document.Check, error) {
-	if err := requireStaff(who); err != nil {
+	if err := account.RequireStaff(who); err != nil {
 		return nil, err
 	}
 	return document.CheckAll(ctx, q)
@@ -56,7 +47,7 @@ func Series(ctx context.Context, who account.Principal, q *dbq.Queries) ([]docum
 // SearchLedger is ledger.Search over all organisations. Fault: Forbidden.
 func SearchLedger(ctx context.Context, who account.Principal, q *dbq.Queries, text string, before id.LedgerTx,
 	limit int) ([]ledger.Booked, error) {
-	if err := requireStaff(who); err != nil {
+	if err := account.RequireStaff(who); err != nil {
 		return nil, err
 	}
 	return ledger.Search(ctx, q, text, before, limit)
@@ -65,7 +56,7 @@ func SearchLedger(ctx context.Context, who account.Principal, q *dbq.Queries, te
 // SearchAudit is audit.Search over all organisations. Fault: Forbidden.
 func SearchAudit(ctx context.Context, who account.Principal, q *dbq.Queries, f audit.Filter, before id.Audit,
 	limit int) ([]audit.Found, error) {
-	if err := requireStaff(who); err != nil {
+	if err := account.RequireStaff(who); err != nil {
 		return nil, err
 	}
 	return audit.Search(ctx, q, f, before, limit)
@@ -73,7 +64,7 @@ func SearchAudit(ctx context.Context, who account.Principal, q *dbq.Queries, f a
 
 // Taxes is tax.ReportOf: what the platform owes for a period. Faults: Forbidden, Invalid.
 func Taxes(ctx context.Context, who account.Principal, q *dbq.Queries, currency, period string) (tax.Report, error) {
-	if err := requireStaff(who); err != nil {
+	if err := account.RequireStaff(who); err != nil {
 		return tax.Report{}, err
 	}
 	return tax.ReportOf(ctx, q, currency, period)

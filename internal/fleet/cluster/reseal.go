@@ -9,7 +9,6 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/fault"
 )
 
 const (
@@ -75,8 +74,8 @@ func (c *Clusters) sealMark() []byte { return c.cfg.Box.MAC([]byte("muster seal 
 // SealState says how far secrets at rest are sealed with the present secret. Only a platform operator sees it; fault:
 // Forbidden.
 func (c *Clusters) SealState(ctx context.Context, who account.Principal) (SealState, error) {
-	if !who.Admin {
-		return SealState{}, fault.New(fault.Forbidden, "only a platform operator sees how secrets are sealed")
+	if err := account.RequireStaff(who); err != nil {
+		return SealState{}, err
 	}
 	out := SealState{Rotating: c.RotatesSecret()}
 	now, err := c.db.Q.DatabaseTime(ctx)

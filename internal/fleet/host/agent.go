@@ -192,8 +192,8 @@ type NewChannel struct {
 // SetChannel says which version a channel's hosts should run, and how many of them, by a hundred. Only a platform
 // operator does; fault: Forbidden, Invalid.
 func SetChannel(ctx context.Context, tx *db.Tx, who account.Principal, n NewChannel) (AgentChannel, error) {
-	if !who.Admin {
-		return AgentChannel{}, fault.New(fault.Forbidden, "only a platform operator says which agent hosts run")
+	if err := account.RequireStaff(who); err != nil {
+		return AgentChannel{}, err
 	}
 	var bad fault.Fields
 	if !channelPattern.MatchString(n.Name) || n.Name == OffChannel {
@@ -252,8 +252,8 @@ func releaseSource(s string) bool {
 
 // Channels are all of them, with how many hosts run what. Only a platform operator sees them; fault: Forbidden.
 func Channels(ctx context.Context, q *dbq.Queries, who account.Principal) ([]AgentChannel, []AgentCount, error) {
-	if !who.Admin {
-		return nil, nil, fault.New(fault.Forbidden, "only a platform operator sees which agents hosts run")
+	if err := account.RequireStaff(who); err != nil {
+		return nil, nil, err
 	}
 	rows, err := q.ListAgentChannels(ctx)
 	if err != nil {

@@ -33,8 +33,8 @@ func (m *Market) Fee(ctx context.Context, org id.Org) (int, error) {
 // NotFound, Invalid.
 func (m *Market) SetFee(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, feePPM int,
 	reason string) error {
-	if !who.Admin {
-		return fault.New(fault.Forbidden, "only a platform operator sets fees")
+	if err := account.RequireStaff(who); err != nil {
+		return err
 	}
 	var bad fault.Fields
 	between(&bad, "fee_ppm", int64(feePPM), 0, million)

@@ -41,8 +41,8 @@ func (r access) check(p account.Principal, presented error) error {
 		return presented
 	case len(r.scopes) > 0 && !p.CanAny(r.scopes...):
 		return fault.New(fault.Forbidden, "this token lacks the scope for it: it needs %s", r.name)
-	case r.staff && !p.Admin:
-		return fault.New(fault.Forbidden, "only a platform operator may do this")
+	case r.staff:
+		return account.RequireStaff(p)
 	}
 	return nil
 }
