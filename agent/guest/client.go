@@ -13,13 +13,13 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// Client asks one guest. Each call is a connection of its own; ctx ends it, and the guest's work for it.
+// Client sends requests to one guest. Each call uses a connection of its own; ctx ends it, and the guest's work for it.
 type Client struct{ socket string }
 
-// Dial returns a client of the guest whose socket is at path (leasefiles.Layout.HoldSocket). Nothing is connected yet.
+// Dial returns a client of the guest whose socket is at path (leasefiles.Layout.HoldSocket). It does not connect yet.
 func Dial(path string) *Client { return &Client{path} }
 
-// Next returns the init's report as soon as its state is another one than after.
+// Next returns the init's report as soon as its state differs from after.
 func (c *Client) Next(ctx context.Context, after State) (Workload, error) {
 	a, err := c.call(ctx, Request{Op: "workload", After: after, Wait: true})
 	if err != nil {
@@ -28,8 +28,8 @@ func (c *Client) Next(ctx context.Context, after State) (Workload, error) {
 	return *a.Workload, nil
 }
 
-// KeptWorkload reads the report from the guest's folder (leasefiles.Layout.Guest): for when the guest has died. None
-// yet is the zero Workload.
+// KeptWorkload reads the report from the guest's folder (leasefiles.Layout.Guest), for when the guest has died. It
+// returns the zero Workload if there is none yet.
 func KeptWorkload(guestDir string, ref agentapi.LeaseRef) Workload {
 	w, err := readWorkload(filepath.Join(guestDir, workloadFile))
 	if err != nil || w.LeaseRef != ref {
@@ -38,8 +38,9 @@ func KeptWorkload(guestDir string, ref agentapi.LeaseRef) Workload {
 	return w
 }
 
-// Preflight begins it unless it runs already, waits and returns the figures. A preflight that failed is not an error:
-// OK is false and Detail says why. When ctx ends the guest goes on measuring: the next call gets what it finds.
+// Preflight starts a preflight unless one is running, waits for it and returns the figures. A preflight that failed is
+// not an error: OK is false and Detail says why. When ctx ends the guest continues to measure, and the next call gets
+// the result.
 func (c *Client) Preflight(ctx context.Context, r PreflightRequest) (agentapi.Preflight, error) {
 	a, err := c.call(ctx, Request{Op: "preflight", Preflight: &r})
 	if err != nil {
@@ -48,15 +49,15 @@ func (c *Client) Preflight(ctx context.Context, r PreflightRequest) (agentapi.Pr
 	return *a.Preflight, nil
 }
 
-// StandBy has the guest of a node that was measured measure again when another rank asks for it, until the barrier is
+// StandBy makes the guest of a node that was measured measure again when another rank asks for it, until the barrier is
 // released.
 func (c *Client) StandBy(ctx context.Context, r PreflightRequest) error {
 	_, err := c.call(ctx, Request{Op: "stand_by", Preflight: &r})
 	return err
 }
 
-// Withdraw ends a preflight under way, or standing by for one. It returns when nothing listens any more. A guest that
-// was started by an older agent knows nothing of it, and measures on.
+// Withdraw ends a running preflight, or standing by for one. It returns when nothing listens any more. A guest that an
+// older agent started does not know the request, and continues to measure.
 func (c *Client) Withdraw(ctx context.Context) error {
 	_, err := c.call(ctx, Request{Op: "withdraw"})
 	if f := fault.From(err); f != nil && strings.Contains(f.Message, unknownRequest) {

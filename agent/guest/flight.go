@@ -15,10 +15,10 @@ type flight struct {
 	stop  context.CancelFunc
 	done  chan struct{}       // closed when Measure has returned
 	last  *agentapi.Preflight // the latest result
-	moved chan struct{}       // closed and renewed with every result
+	moved chan struct{}       // closed and replaced with every result
 }
 
-// begin starts measuring, unless the same request is being served already. Another one ends the one before.
+// begin starts measuring, unless the same request is already being served. Another request replaces the one before.
 func (f *flight) begin(h *Holder, q PreflightRequest, measured bool) {
 	f.mu.Lock()
 	same := f.stop != nil && reflect.DeepEqual(f.q, q)
@@ -30,7 +30,7 @@ func (f *flight) begin(h *Holder, q PreflightRequest, measured bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.stop != nil {
-		return // somebody else was quicker
+		return // another call was quicker
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -49,7 +49,7 @@ func (f *flight) finish(p agentapi.Preflight) {
 	f.moved = make(chan struct{})
 }
 
-// result begins a preflight if need be and waits for its result, or for ctx's end.
+// result begins a preflight if necessary and waits for its result, or for ctx's end.
 func (f *flight) result(ctx context.Context, h *Holder, q PreflightRequest) (agentapi.Preflight, error) {
 	f.begin(h, q, false)
 	for {

@@ -17,14 +17,14 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Names in HoldDir and NodeDir.
+// These are names in HoldDir and NodeDir.
 const (
 	holdSocket   = "hold.sock"
 	InitSocket   = "init.sock" // in NodeDir: where a workload's init reports
 	workloadFile = "workload.json"
 )
 
-// Request is one line to the guest's socket, Reply its answer.
+// Request is one line sent to the guest's socket, and Reply its answer.
 type Request struct {
 	Op        string            `json:"op"` // workload, preflight, stand_by, withdraw
 	After     State             `json:"after,omitempty"`
@@ -38,20 +38,20 @@ type Reply struct {
 	Preflight *agentapi.Preflight `json:"preflight,omitempty"`
 }
 
-// Holder is the guest container's main process: it keeps the network namespace alive by living, answers the agent,
-// and notes what the workload's init reports.
+// Holder is the guest container's main process: while it runs the network namespace exists; it answers the agent, and
+// records what the workload's init reports.
 type Holder struct {
 	Ref     agentapi.LeaseRef
 	HoldDir string // HoldDir in the container
 	NodeDir string // NodeDir in the container
-	// Measure measures with all other ranks and tells each result, until ctx ends. measured: there is one already, and
-	// it only measures again when another rank asks for it.
+	// Measure measures with all other ranks and passes on each result, until ctx ends. If measured is true there is a
+	// result already, and it only measures again when another rank asks for it.
 	Measure func(ctx context.Context, q PreflightRequest, measured bool, tell func(agentapi.Preflight))
 
 	mu       sync.Mutex
 	workload Workload
-	moved    chan struct{} // closed and renewed at every change of workload
-	init     bool          // an init is connected
+	moved    chan struct{} // closed and replaced at every change of workload
+	init     bool          // whether an init is connected
 	flight   flight
 }
 
@@ -63,8 +63,8 @@ func (h *Holder) Run(ctx context.Context) error {
 	if kept, err := readWorkload(filepath.Join(h.HoldDir, workloadFile)); err == nil && kept.LeaseRef == h.Ref {
 		h.workload = kept
 	}
-	// The init's socket first: once the agent can ask us, a workload may start.
-	inits, err := unixsock.Listen(filepath.Join(h.NodeDir, InitSocket), 0o666) // the image's user may be anybody
+	// Open the init's socket first: once the agent can send requests, a workload may start.
+	inits, err := unixsock.Listen(filepath.Join(h.NodeDir, InitSocket), 0o666) // the image's user may be any user
 	if err != nil {
 		return err
 	}
@@ -93,13 +93,14 @@ func serve(l net.Listener, handle func(net.Conn)) {
 	}
 }
 
-// Longest lines, in bytes. The agent's names all ranks' addresses; it alone can open the socket it comes over.
+// These are the longest accepted lines, in bytes. The agent's line contains all ranks' addresses; only the agent can
+// open the socket it comes over.
 const (
 	maxInitLine  = 64 << 10
 	maxAgentLine = 4 << 20
 )
 
-// readLine reads one line of at most most bytes, its end included. The reader's buffer grows no further than that.
+// readLine reads one line of at most most bytes, including its end. The reader's buffer grows no further than that.
 func readLine(in *bufio.Reader, most int) ([]byte, error) {
 	var line []byte
 	for {
@@ -114,14 +115,14 @@ func readLine(in *bufio.Reader, most int) ([]byte, error) {
 	}
 }
 
-// serveAgent answers line by line. Waiting for a connection ends with it; a preflight under way goes on, for the agent
-// that comes after one that was killed.
+// serveAgent answers line by line. Waiting ends with the connection; a running preflight continues, for the agent that
+// follows one that was killed.
 func (h *Holder) serveAgent(ctx context.Context, c net.Conn) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	lines := make(chan []byte)
 	go func() {
-		defer cancel() // the agent hung up
+		defer cancel() // the agent closed the connection
 		in := bufio.NewReader(c)
 		for {
 			line, err := readLine(in, maxAgentLine)
@@ -196,11 +197,11 @@ func (h *Holder) await(ctx context.Context, q Request) (Workload, error) {
 	}
 }
 
-// serveInit takes one init's reports. The command runs when a connection that said "releasing" breaks: the descriptor
-// closes at exec, so the kernel says it and not the init.
+// serveInit receives the reports of one init. The command runs when a connection that reported "releasing" breaks: the
+// descriptor closes at exec, so the kernel reports the start and not the init.
 //
-// The renter's program is of the same user as its init, and a process of another PID namespace has no PID here
-// so SO_PEERCRED cannot distinguish them. The time of the connection does: the socket is closed before the command is
+// The renter's program has the same user as its init, and a process of another PID namespace has no PID here, so
+// SO_PEERCRED cannot distinguish them. The time of the connection does: the socket is closed before the command is
 // started, and it accepts no second connection while the init is connected.
 func (h *Holder) serveInit(c net.Conn, l net.Listener) {
 	h.mu.Lock()
@@ -231,7 +232,7 @@ func (h *Holder) serveInit(c net.Conn, l net.Listener) {
 			continue
 		}
 		h.note(last)
-		if _, err := c.Write([]byte("\n")); err != nil { // the init goes on when it is noted
+		if _, err := c.Write([]byte("\n")); err != nil { // the init continues when it reads this
 			return
 		}
 	}

@@ -6,14 +6,14 @@ import "github.com/musterhq/muster/internal/agentapi"
 type PreflightRequest struct {
 	agentapi.LeaseRef
 	Rank      int      `json:"rank"`
-	Addresses []string `json:"addresses"` // overlay address of every rank, by rank
-	Bytes     int64    `json:"bytes"`     // S of the all-reduce; 0 = 8 MiB. The same on every rank.
+	Addresses []string `json:"addresses"` // overlay addresses, by rank
+	Bytes     int64    `json:"bytes"`     // bytes of the all-reduce; 0 = 8 MiB. The same on every rank.
 	JoinMS    int64    `json:"join_ms"`   // how long the others may take to answer; 0 = 60 s
-	TotalMS   int64    `json:"total_ms"`  // everything; 0 = 120 s
-	MinGbps   float64  `json:"min_gbps"`  // below it the preflight fails
+	TotalMS   int64    `json:"total_ms"`  // time limit in total; 0 = 120 s
+	MinGbps   float64  `json:"min_gbps"`  // the preflight fails below it
 }
 
-// PreflightOf is the request for a lease.
+// PreflightOf returns the request for a lease.
 func PreflightOf(spec agentapi.LeaseSpec) PreflightRequest {
 	r := PreflightRequest{
 		LeaseRef:  spec.LeaseRef,

@@ -1,15 +1,16 @@
 // Package barrier is a workload's PID 1: it finds the renter's command in the image, waits until all ranks may start,
 // and runs it.
 //
-// What always holds:
-//   - Nothing of the renter's runs before the release of this very epoch.
-//   - A command that cannot run is told before the barrier, so before anybody pays.
-//   - "Started" is said by the kernel: the connection to the guest breaks when the command's program is in place.
+// Invariants:
+//   - Nothing of the renter's runs before this very epoch is released.
+//   - A command that cannot run is reported before the barrier, so before anything is billed.
+//   - The kernel reports "started": the connection to the guest breaks when the command's program is in place.
 //
-// Who stays PID 1. A program as PID 1 is special: signals it has no handler for do nothing, so most jobs would sleep
-// through TERM until they are killed, and orphans nobody waits for fill its process table. So the init stays, hands
-// signals on and reaps, as tini does. A command that is an init itself (tini, s6, systemd: some refuse to run as
-// anything else) is executed in the init's place instead, and is PID 1 with all its duties, as under plain Docker.
+// Which process stays PID 1. A program as PID 1 is special: signals that it has no handler for do nothing, so most jobs
+// would ignore SIGTERM until they are killed, and orphans that it does not reap fill its process table. So the init
+// stays, forwards signals and reaps, as tini does. A command that is an init itself (tini, s6, systemd: some refuse to
+// run as anything else) is executed in the init's place instead, and is PID 1 with all its duties, as under plain
+// Docker.
 package barrier
 
 import (
@@ -31,16 +32,16 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Init is one workload's start.
+// Init configures the start of one workload.
 type Init struct {
 	Ref     agentapi.LeaseRef
 	NodeDir string   // guest.NodeDir
-	Command []string // as exec takes it
+	Command []string // environment in exec's format
 	Env     []string
-	Stderr  io.Writer // the job's own log: what the renter reads
+	Stderr  io.Writer // the job's own log, which the renter reads
 }
 
-// Run returns the exit code, when there is one: a command that takes this process's place does not return.
+// Run returns the exit code. It does not return if the command takes this process's place.
 func (i Init) Run() int {
 	stopOnSignal()
 	line, err := i.dial()
@@ -76,7 +77,7 @@ func (i Init) Run() int {
 	return code
 }
 
-// stopOnSignal ends a wait at the barrier as any program would: PID 1 gets no default.
+// stopOnSignal ends a wait at the barrier as a signal would end any program: PID 1 has no default actions.
 func stopOnSignal() {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT)
@@ -86,8 +87,8 @@ func stopOnSignal() {
 	}()
 }
 
-// serveRanks starts the injected binary beside the command, for launchers on other ranks. A cluster of one node has
-// none, and a node without it is still a node.
+// serveRanks starts the injected binary next to the command, for launchers on other ranks. A cluster of one node has no
+// such server, and a node works without it.
 func (i Init) serveRanks() {
 	nodes := ""
 	for _, kv := range i.Env {
@@ -130,7 +131,7 @@ func (i Init) refuse(l *line, err error) int {
 		code = guest.ExitNotFound
 	}
 	if err := l.report(w); err == nil {
-		_ = l.noted() // the exit code says it too
+		_ = l.noted() // the exit code reports it, too
 	}
 	return code
 }
@@ -157,7 +158,7 @@ func (l *line) report(w guest.Workload) error {
 	return json.NewEncoder(l.f).Encode(w)
 }
 
-// noted waits until the guest has kept the report.
+// noted waits until the guest has stored the report.
 func (l *line) noted() error {
 	if _, err := l.f.Read(make([]byte, 1)); err != nil {
 		return fmt.Errorf("the guest has ended: %w", err)

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NotFound says that the image does not hold the command; any other error of Find that it holds it and cannot run it.
+// NotFound is returned if the image does not contain the command. Any other error of Find means that it does, and
+// cannot run it.
 type NotFound struct{ text string }
 
 func (e NotFound) Error() string { return e.text }
@@ -22,14 +23,14 @@ func (e NotFound) Error() string { return e.text }
 type program struct {
 	path string
 	argv []string
-	init bool // it is an init itself
+	init bool // the program is an init itself
 }
 
 // defaultPath is what execvp uses without PATH.
 const defaultPath = "/bin:/usr/bin"
 
-// Find resolves a command as execvp would for the present user in the present folder, and checks what exec would only
-// find out after the barrier: the interpreter of a script, the loader and the machine of a binary.
+// Find resolves a command as execvp would for the current user in the current folder, and checks what exec would
+// otherwise find out only after the barrier: the interpreter of a script, and the loader and machine of a binary.
 func Find(argv, env []string) (program, error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return program{}, NotFound{"no command was given"}
@@ -89,14 +90,14 @@ func executable(path string) error {
 	if !st.Mode().IsRegular() {
 		return fmt.Errorf("not a file: %w", fs.ErrPermission)
 	}
-	// The answer for the user and the capabilities exec will have.
+	// This checks with the user and the capabilities that exec will have.
 	if err := unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS); err != nil {
 		return err
 	}
 	return nil
 }
 
-// runnable looks into the file for what it needs. A file that may be run and not read is left to exec.
+// runnable reads what the file needs. A file that is executable but not readable is left to exec.
 func runnable(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -120,7 +121,7 @@ func runnable(path string) error {
 func runnableELF(path string, f *os.File) error {
 	bin, err := elf.NewFile(f)
 	if err != nil {
-		return nil // exec knows better
+		return nil // leave it to exec
 	}
 	machine := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
 	if bin.Machine != machine && !(runtime.GOARCH == "amd64" && bin.Machine == elf.EM_386) {

@@ -11,11 +11,12 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// lookAgain is how long, in milliseconds, a release may go unseen where inotify does not see a mount's other side.
+// lookAgain is how long, in milliseconds, a release may go unnoticed where inotify does not see the other side of a
+// mount.
 const lookAgain = 100
 
-// awaitOpen returns nil when ref's barrier is open, and an error when it never will be: another epoch was released,
-// or the guest (at the other end of line) has ended.
+// awaitOpen returns nil when ref's barrier is open, and an error if it never will be: another epoch was released, or
+// the guest at the other end of line has ended.
 func awaitOpen(nodeDir string, ref agentapi.LeaseRef, line int) error {
 	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err == nil {
@@ -23,7 +24,7 @@ func awaitOpen(nodeDir string, ref agentapi.LeaseRef, line int) error {
 		_, err = unix.InotifyAddWatch(watch, nodeDir, unix.IN_MOVED_TO|unix.IN_CREATE)
 	}
 	if err != nil {
-		watch = -1 // poll ignores it: the file is looked for every lookAgain
+		watch = -1 // poll ignores it: the file is checked every lookAgain
 	}
 	buf := make([]byte, 4096)
 	for {
@@ -44,7 +45,7 @@ func awaitOpen(nodeDir string, ref agentapi.LeaseRef, line int) error {
 			return errors.New("the guest has ended")
 		}
 		if fds[0].Revents != 0 {
-			_, _ = unix.Read(watch, buf) // what happened does not matter: the file is looked at
+			_, _ = unix.Read(watch, buf) // the kind of event does not matter: the file is checked
 		}
 	}
 }

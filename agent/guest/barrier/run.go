@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// shell runs what the kernel does not know, as execvp does: a script without a first line that says by what.
+// shell runs files whose format the kernel does not know, as execvp does: a script without an interpreter line.
 func (p program) shell() program {
 	return program{path: "/bin/sh", argv: append([]string{"/bin/sh", p.path}, p.argv[1:]...)}
 }
 
-// replace becomes the command. It returns only if that fails.
+// replace executes the command in this process's place. It returns only if that fails.
 func (p program) replace(env []string) error {
 	err := syscall.Exec(p.path, p.argv, env)
 	if errors.Is(err, syscall.ENOEXEC) {
@@ -23,19 +23,20 @@ func (p program) replace(env []string) error {
 	return fmt.Errorf("cannot run %s: %w", p.path, err)
 }
 
-// handedOn are the signals the command gets as if it were PID 1. The rest are the kernel's about our own doings.
+// handedOn are the signals that the command gets as if it were PID 1. The kernel sends the others because of this
+// process.
 var handedOn = []os.Signal{
 	syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 	syscall.SIGALRM, syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTSTP,
 }
 
-// supervise runs the command, calls started once its program is in place, hands signals on and reaps until it ends.
-// The exit code is the command's, 128 + n when signal n ended it. What it left running ends with this process.
+// supervise runs the command, calls started once its program is in place, forwards signals and reaps until it ends. The
+// exit code is the command's, or 128 + n if signal n ended it. Processes that it left running end with this process.
 func (p program) supervise(env []string, started func()) (code int, err error) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, handedOn...)
 	attr := &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}}
-	// It returns after exec has succeeded in the child, or with exec's error.
+	// Start returns after exec has succeeded in the child, or with exec's error.
 	pid, err := syscall.ForkExec(p.path, p.argv, attr)
 	if errors.Is(err, syscall.ENOEXEC) {
 		s := p.shell()
@@ -47,7 +48,7 @@ func (p program) supervise(env []string, started func()) (code int, err error) {
 	started()
 	go func() {
 		for s := range signals {
-			_ = syscall.Kill(pid, s.(syscall.Signal)) // it may just have ended
+			_ = syscall.Kill(pid, s.(syscall.Signal)) // the command may just have ended
 		}
 	}()
 	for {

@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// memory leaves room in the container's 64 MB for sockets' buffers during a preflight.
+// memory limits the heap so that the container's 64 MB have room for socket buffers during a preflight.
 const memory = 40 << 20
 
 func hold(ref agentapi.LeaseRef) int {
@@ -29,7 +29,7 @@ func hold(ref agentapi.LeaseRef) int {
 	return 0
 }
 
-// reap waits for children it was given: PID 1 is the parent of every orphan in the container.
+// reap waits for children that were reparented to this process: PID 1 is the parent of every orphan in the container.
 func reap() {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)

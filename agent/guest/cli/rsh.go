@@ -14,10 +14,11 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// serveRanks answers the cluster's ranks at this rank's own address, which may be there a moment after us.
+// serveRanks answers the cluster's ranks at this rank's own address, which may appear a moment after this process
+// starts.
 func serveRanks() int {
 	ranks := rsh.Ranks("/etc/hosts")
-	name, err := os.ReadFile("/etc/hostname") // the platform's; a renter may set NODE_RANK and the like
+	name, err := os.ReadFile("/etc/hostname") // set by the platform; a renter may set NODE_RANK and the like
 	own, ok := ranks[strings.TrimSpace(string(name))]
 	if err != nil || !ok {
 		fmt.Fprintln(os.Stderr, "muster: this rank has no address of its own")

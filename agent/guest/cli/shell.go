@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/agent/guest/login"
 )
 
-// become is `exec home|workdir COLS ROWS [-- COMMAND]`.
+// become implements `exec home|workdir COLS ROWS [-- COMMAND]`.
 func become(args []string) int {
 	if len(args) != 3 && (len(args) != 5 || args[3] != "--") {
 		return usage()

@@ -16,8 +16,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// builtIn is a shell for images without one, with the usual small programs in it (ls, cat, cp, find, tar, …). Programs
-// the image has go first.
+// builtIn is a shell for images without one, with the usual small programs built in (ls, cat, cp, find, tar, …).
+// Programs of the image take precedence.
 type builtIn struct {
 	in       *os.File
 	out, err io.Writer
@@ -62,7 +62,7 @@ func (b builtIn) script(runner *interp.Runner, r io.Reader) error {
 	return runner.Run(context.Background(), program)
 }
 
-// interactive reads statement by statement. Ctrl-C ends what runs and not the shell.
+// interactive reads statement by statement. Ctrl-C ends the running statement and not the shell.
 func (b builtIn) interactive(runner *interp.Runner) error {
 	fmt.Fprint(b.out, greeting)
 	interrupts := make(chan os.Signal, 1)
@@ -110,7 +110,7 @@ func (b builtIn) interruptible(runner *interp.Runner, s *syntax.Stmt, interrupts
 	return runner.Run(ctx, s)
 }
 
-// imageFirst runs the image's own programs, and the built-in ones for names the image does not have.
+// imageFirst runs the image's own programs, and the built-in ones for names that the image does not have.
 func imageFirst(next interp.ExecHandlerFunc) interp.ExecHandlerFunc {
 	own := coreutils.ExecHandler(next)
 	return func(ctx context.Context, args []string) error {

@@ -1,5 +1,5 @@
-// Package login is a process of a shell inside a renter's container: it becomes the user's own shell or command as sshd
-// would, and where the image has no shell it is one itself, so that every image can be looked into.
+// Package login is a process of a shell inside a renter's container: it executes the user's own shell or command as
+// sshd would. If the image has no shell the process is a shell itself, so that every image can be inspected.
 package login
 
 import (
@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Request is what to be.
+// Request says what to execute.
 type Request struct {
-	Home       bool    // begin in the user's home, else where the image begins
-	Cols, Rows int     // of the terminal; 0 = not known
+	Home       bool    // begin in the user's home, else in the image's working directory
+	Cols, Rows int     // size of the terminal; 0 = unknown
 	Command    *string // nil: an interactive shell
 }
 
-// Run becomes it. It returns an exit code only where this process itself was the shell, or nothing could run.
+// Run executes it. It returns an exit code only if this process itself was the shell, or if nothing could run.
 func Run(r Request) int {
 	if r.Cols > 0 && r.Rows > 0 {
 		_ = unix.IoctlSetWinsize(0, unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(r.Cols), Row: uint16(r.Rows)})
@@ -50,7 +50,7 @@ func Run(r Request) int {
 	return 126
 }
 
-// user is who this process is, by the image's own book.
+// user returns the user of this process, as the image's /etc/passwd describes it.
 type user struct{ name, home, shell string }
 
 func currentUser(passwd string) user {
@@ -75,7 +75,7 @@ func (u user) find(passwd io.Reader, uid int) user {
 	return u
 }
 
-// environ is the container's environment with what a login adds.
+// environ returns the container's environment with the variables that a login adds.
 func (u user) environ(env []string) []string {
 	env = set(env, "HOME", u.home)
 	env = set(env, "USER", u.name)
@@ -87,8 +87,8 @@ func set(env []string, name, value string) []string {
 	return append(env, name+"="+value)
 }
 
-// findShell is the first of these that can be run; "" when the image has none. A shell whose job is to refuse (nologin)
-// is passed over: the renter is not a stranger to their own container.
+// findShell returns the first of these that can run, or "" if the image has none. It skips shells that only refuse
+// (nologin), because renters may use their own containers.
 func findShell(own string) string {
 	for _, s := range []string{own, "/bin/bash", "/usr/bin/bash", "/bin/sh", "/bin/ash", "/bin/dash", "/bin/zsh",
 		"/busybox/sh"} {

@@ -15,21 +15,21 @@ import (
 	"github.com/musterhq/muster/agent/guest"
 )
 
-// joining is a mesh while its connections are made. Ranks come up at different moments, and some come again: a
-// connection whose other end has gone is let go of and made anew, until all of them stand at one moment. One that broke
-// and was kept would break the measurement of all, and of each of them at another moment, again and again.
+// joining is a mesh whose connections are being made. Ranks come up at different times, and some restart: a connection
+// whose other end has gone is closed and made again, until all of them are established at the same time. If a broken
+// connection were kept it would break the measurement of all ranks, of each at another time, again and again.
 type joining struct {
 	*mesh
 	mu    sync.Mutex
-	over  bool          // what comes now is too late
-	met   map[int]bool  // ranks that were connected, by now or before
-	moved chan struct{} // a connection came
+	over  bool          // the mesh is complete: later connections are refused
+	met   map[int]bool  // ranks that are or were connected
+	moved chan struct{} // signals a new connection
 }
 
-// lookEvery is how often the connections are looked at.
+// lookEvery is how often the connections are checked.
 const lookEvery = 50 * time.Millisecond
 
-// join connects with every other rank, or says which did not answer.
+// join connects to every other rank, or names the ranks that did not answer.
 func join(ctx context.Context, q guest.PreflightRequest) (*mesh, error) {
 	n := len(q.Addresses)
 	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
@@ -67,7 +67,7 @@ func join(ctx context.Context, q guest.PreflightRequest) (*mesh, error) {
 	return m, nil
 }
 
-// whole lets go of broken connections and reports whether all are there, whereupon nothing changes any more.
+// whole closes broken connections and reports whether all are established, after which nothing changes any more.
 func (j *joining) whole() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -81,8 +81,8 @@ func (j *joining) whole() bool {
 	return j.over
 }
 
-// giveUp closes what there is and names the ranks that are missing: of those, if there are any, the ones that were
-// never met, for whom the others wait no longer than we do.
+// giveUp closes all connections and names the missing ranks. If some ranks were never connected it names only those:
+// the others wait for them, too, and no longer than this rank does.
 func (j *joining) giveUp() []int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -113,7 +113,7 @@ func (j *joining) slot(p purpose, rank int, called bool) *net.Conn {
 	return &j.ring.prev
 }
 
-// take puts a connection in its place, over an earlier try whose answer was lost.
+// take stores a connection, replacing an earlier attempt whose reply was lost.
 func (j *joining) take(p purpose, rank int, called bool, c net.Conn) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -132,7 +132,7 @@ func (j *joining) take(p purpose, rank int, called bool, c net.Conn) {
 	}
 }
 
-// accept takes calls until nobody listens any more.
+// accept accepts calls until the listener is closed.
 func (j *joining) accept(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -141,14 +141,14 @@ func (j *joining) accept(l net.Listener) {
 		}
 		g, err := greeted(c, j.q)
 		if err != nil {
-			c.Close() // somebody else, or a former epoch's: the right one will call again
+			c.Close() // a stranger, or an earlier epoch: the right rank will call again
 			continue
 		}
 		j.take(g.Purpose, int(g.Rank), false, c)
 	}
 }
 
-// keepCalling connects to a rank, and again when the connection broke, until ctx ends.
+// keepCalling connects to a rank, and again when the connection breaks, until ctx ends.
 func (j *joining) keepCalling(ctx context.Context, p purpose, rank int) {
 	for ctx.Err() == nil {
 		j.mu.Lock()
@@ -167,10 +167,10 @@ func (j *joining) keepCalling(ctx context.Context, p purpose, rank int) {
 	}
 }
 
-// call connects to a rank, trying until it answers; nil when ctx ends before.
+// call connects to a rank, retrying until it answers; it returns nil if ctx ends first.
 func call(ctx context.Context, q guest.PreflightRequest, p purpose, rank int) net.Conn {
 	wait := 10 * time.Millisecond
-	// A SYN into a tunnel that is just being made is lost, and TCP alone would try again only after a second.
+	// A SYN into a tunnel that is still being set up is lost, and TCP alone would retry only after a second.
 	timeout := 200 * time.Millisecond
 	for {
 		c, err := callOnce(ctx, q, p, rank, timeout)
@@ -186,7 +186,7 @@ func call(ctx context.Context, q guest.PreflightRequest, p purpose, rank int) ne
 	}
 }
 
-// established reports whether the other end has not closed or reset a connection, whatever it sent before.
+// established reports whether the other end has neither closed nor reset a connection, whatever it sent before.
 func established(c net.Conn) bool {
 	t, ok := c.(*net.TCPConn)
 	if !ok {

@@ -15,8 +15,8 @@ import (
 	"github.com/musterhq/muster/agent/guest"
 )
 
-// Connections are made by the lower rank for what both use (pair), and by each rank to the next one for the ring. A
-// connection opens with a greeting: what it is for, the lease's epoch, the caller's rank.
+// The lower rank makes the connection that both use (pair), and each rank connects to the next one for the ring. A
+// connection opens with a greeting: its purpose, the lease's epoch, and the caller's rank.
 type purpose byte
 
 const (
@@ -36,9 +36,9 @@ type greeting struct {
 // mesh is all of a rank's connections.
 type mesh struct {
 	q    guest.PreflightRequest
-	pair []net.Conn // by rank, own nil
+	pair []net.Conn // by rank; nil for its own
 	ring *ring
-	stop func() bool // lets go of the context
+	stop func() bool // releases the context
 }
 
 // silent lists the ranks without a connection.
@@ -66,8 +66,8 @@ func doNotAnswer(ranks []int) string {
 	return "ranks " + strings.Join(texts[:len(texts)-1], ", ") + " and " + texts[len(texts)-1] + " do not answer"
 }
 
-// awaitCall waits until a rank of this very cluster and epoch calls, and hangs up: it calls again, and will be heard by
-// the measurement that comes now.
+// awaitCall waits until a rank of this cluster and epoch calls, and closes the connection: the rank calls again, and
+// the next measurement accepts it.
 func awaitCall(ctx context.Context, q guest.PreflightRequest) error {
 	lc := net.ListenConfig{}
 	l, err := lc.Listen(ctx, "tcp4", net.JoinHostPort(q.Addresses[q.Rank], strconv.Itoa(Port)))
@@ -89,8 +89,8 @@ func awaitCall(ctx context.Context, q guest.PreflightRequest) error {
 	}
 }
 
-// keepAlive finds out soon that the other end is another guest, which knows nothing of the connection, and bears with a
-// network that is away for a while.
+// keepAlive soon detects that the other end is a different guest, which does not know the connection, and tolerates
+// short network outages.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 2 * time.Second, Interval: 2 * time.Second, Count: 60}
 
 // greeted reads and answers a caller's greeting.
@@ -102,7 +102,7 @@ func greeted(c net.Conn, q guest.PreflightRequest) (greeting, error) {
 	return g, err
 }
 
-// readGreeting reads a caller's greeting and checks that it is who it says.
+// readGreeting reads a caller's greeting and verifies the caller's address.
 func readGreeting(c net.Conn, q guest.PreflightRequest) (g greeting, err error) {
 	c.SetDeadline(time.Now().Add(2 * time.Second))
 	defer c.SetDeadline(time.Time{})
@@ -135,7 +135,7 @@ func callOnce(ctx context.Context, q guest.PreflightRequest, p purpose, rank int
 	if err != nil {
 		return nil, err
 	}
-	c.SetDeadline(time.Now().Add(10 * time.Second)) // it has us: a slow answer is better than a second call
+	c.SetDeadline(time.Now().Add(10 * time.Second)) // it has accepted us: a slow reply is better than a second call
 	err = binary.Write(c, binary.BigEndian, greeting{magic, p, int64(q.Epoch), int32(q.Rank)})
 	if err == nil {
 		_, err = io.ReadFull(c, make([]byte, 1))

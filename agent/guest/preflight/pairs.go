@@ -14,16 +14,16 @@ import (
 
 const (
 	pings    = 9
-	pairSize = 4 << 20 // half of what is all-reduced by default
+	pairSize = 4 << 20 // half of the default size of the all-reduce
 )
 
-// pairBytes is how much a pair sends: less than pairSize by as much as the ring had to send less than it was asked to.
+// pairBytes returns how much a pair sends: pairSize, reduced in the same proportion as the ring's data.
 func pairBytes(reduced, asked int64) int {
 	return int(max((pairSize*reduced/asked)/block, 1)) * block
 }
 
-// roundTrips is the median round trip to every rank in microseconds. A pair's lower rank pings, then the other: each
-// has its own figure. All pairs run at once: a ping is small.
+// roundTrips returns the median round trip to every rank in microseconds. The lower rank of a pair pings first, then
+// the other, so each has its own figure. All pairs run at once, because a ping is small.
 func (m *mesh) roundTrips() ([]float64, error) {
 	out := make([]float64, len(m.pair))
 	var g errgroup.Group
@@ -78,8 +78,9 @@ func pong(c net.Conn) error {
 	return nil
 }
 
-// pairs is the bandwidth to every rank in gigabits per second. The ranks meet as in a tournament: in every turn each
-// has one opponent at most, so that no two measurements share a host; within a pair one sends, then the other.
+// pairs returns the bandwidth to every rank in gigabits per second. The ranks meet as in a tournament: in every turn
+// each rank has at most one opponent, so no two measurements share a host; within a pair one rank sends, then the
+// other.
 func (m *mesh) pairs(size int) ([]float64, error) {
 	out := make([]float64, len(m.pair))
 	for turn := range turns(len(m.pair)) {
@@ -97,13 +98,13 @@ func (m *mesh) pairs(size int) ([]float64, error) {
 	return out, nil
 }
 
-// pair is what one rank sent to another.
+// pair is the bandwidth from one rank to another.
 type pair struct {
 	gbps     float64
 	from, to int
 }
 
-// slowestPair is the slowest of all that any rank has measured: it goes round the ring.
+// slowestPair returns the slowest pair that any rank has measured; the ring passes it round.
 func (m *mesh) slowestPair(own []float64) (pair, error) {
 	var p pair
 	for rank, speed := range own {
@@ -131,10 +132,11 @@ func (m *mesh) slowestPair(own []float64) (pair, error) {
 	return p, nil
 }
 
-// turns and opponent are the circle method; an odd number of ranks plays with one that is not there.
+// turns and opponent implement the circle method of round-robin tournaments; with an odd number of ranks one opponent
+// is missing in each turn.
 func turns(n int) int { return n + n%2 - 1 }
 
-// opponent is whom rank meets in a turn, −1 when nobody.
+// opponent returns the rank that rank meets in a turn, or −1.
 func opponent(rank, turn, n int) int {
 	even := n + n%2
 	last := even - 1
@@ -168,7 +170,7 @@ func pairSpeed(c net.Conn, size int, first bool) (speed float64, err error) {
 	return speed, err
 }
 
-// sendOut times until the other has all of it.
+// sendOut measures the time until the other rank has received everything.
 func sendOut(c net.Conn, size int) (float64, error) {
 	buf := make([]byte, block)
 	for i := range buf {

@@ -1,10 +1,11 @@
-// Package preflight measures the overlay before a job starts on it: real data through a ring of all ranks, every
-// round's result checked, round trips to every rank, and, in small clusters, the bandwidth of every pair.
+// Package preflight measures the overlay before a job starts on it: it sends real data through a ring of all ranks and
+// checks the result of every round, measures round trips to every rank and, in small clusters, the bandwidth of every
+// pair.
 //
-// What always holds: figures are measured, never derived; a rank that does not answer is named; when it returns,
-// nothing listens any more. All ranks run it at the same time; each waits for the others no longer than the request
-// says. The overlay authenticates: a peer is the rank whose address it has. A measurement that is broken off, because a
-// rank's host had trouble, is made again by all of them.
+// Invariants: figures are measured, never derived; a rank that does not answer is named; when it returns, nothing
+// listens any more. All ranks run it at the same time; each waits for the others no longer than the request says. The
+// overlay authenticates: a peer is the rank that has its address. All ranks repeat a measurement that was broken off
+// because a rank's host had trouble.
 package preflight
 
 import (
@@ -25,13 +26,13 @@ const (
 	defaultBytes = 8 << 20
 	defaultJoin  = 60 * time.Second
 	defaultTotal = 120 * time.Second
-	maxBytes     = 16 << 20 // a guest has 64 MB for everything
+	maxBytes     = 16 << 20 // a guest has 64 MB in total
 	pairsUpTo    = 32       // nodes
 	maxBroken    = 6        // measurements in a row
 	settle       = 150 * time.Millisecond
 )
 
-// Run measures and returns the figures. It does not fail: what went wrong is in Detail.
+// Run measures and returns the figures. It does not fail: Detail says what went wrong.
 func Run(ctx context.Context, q guest.PreflightRequest) agentapi.Preflight {
 	if err := check(&q); err != nil {
 		return agentapi.Preflight{Detail: err.Error()}
@@ -42,9 +43,10 @@ func Run(ctx context.Context, q guest.PreflightRequest) agentapi.Preflight {
 	return judge(ctx, q, p, err)
 }
 
-// Keep measures and tells the result; a measurement that is broken off is made again, maxBroken times. Once there is a
-// good one (measured: already), it measures again whenever another rank asks for it, until ctx ends: that rank's result
-// was lost with its guest, or it was the only one to see the last round break. After a bad one it ends.
+// Keep measures and passes on the result; it repeats a measurement that was broken off, at most maxBroken times. Once
+// there is a good result (with measured, from the beginning), it measures again whenever another rank asks for it,
+// until ctx ends: that rank's result was lost with its guest, or only that rank saw the last round break. After a bad
+// result it returns.
 func Keep(ctx context.Context, q guest.PreflightRequest, measured bool, tell func(agentapi.Preflight)) {
 	if err := check(&q); err != nil {
 		tell(agentapi.Preflight{Detail: err.Error()})
@@ -54,8 +56,8 @@ func Keep(ctx context.Context, q guest.PreflightRequest, measured bool, tell fun
 		if !measured {
 			p, again := once(ctx, q)
 			if again && broken < maxBroken {
-				// Until all have seen it break: one that still holds on to its connections would break the next one, too. How
-				// long that takes nobody knows.
+				// Wait until all ranks have seen it break: a rank that still holds its connections would break the next
+				// measurement, too. There is no bound on how long that takes.
 				pause(ctx, settle<<broken)
 				broken++
 				continue
@@ -71,7 +73,7 @@ func Keep(ctx context.Context, q guest.PreflightRequest, measured bool, tell fun
 	}
 }
 
-// once measures; again reports that it was broken off, which says nothing about the network but that it was.
+// once measures; again reports that the measurement was broken off, which by itself says nothing about the network.
 func once(ctx context.Context, q guest.PreflightRequest) (p agentapi.Preflight, again bool) {
 	limited, cancel := context.WithTimeoutCause(ctx, time.Duration(q.TotalMS)*time.Millisecond, errTooLong)
 	defer cancel()
@@ -85,7 +87,7 @@ var (
 	errWrong   = errors.New("wrong")
 )
 
-// judge says in p whether a measurement counts.
+// judge sets in p whether a measurement counts.
 func judge(ctx context.Context, q guest.PreflightRequest, m measured, err error) agentapi.Preflight {
 	p := m.Preflight
 	switch {
@@ -102,13 +104,13 @@ func judge(ctx context.Context, q guest.PreflightRequest, m measured, err error)
 	return p
 }
 
-// measured is what one rank has measured, and the slowest pair of all.
+// measured is the result of one rank, and the slowest pair of all.
 type measured struct {
 	agentapi.Preflight
 	slow pair
 }
 
-// verdict says why the network is not what was asked for; "" when it is. Every rank comes to the same.
+// verdict says why the network is not what was requested, or returns "". Every rank gets the same verdict.
 func verdict(busbw float64, slow pair, min float64) string {
 	switch {
 	case slow.gbps > 0 && (slow.gbps < min || busbw < min):
@@ -121,7 +123,7 @@ func verdict(busbw float64, slow pair, min float64) string {
 	return ""
 }
 
-// figure is a rate for people: a slow one is not 0.00.
+// figure formats a rate for people: a slow one is not shown as 0.00.
 func figure(gbps float64) string {
 	if gbps < 0.1 {
 		return strconv.FormatFloat(gbps, 'g', 2, 64)
@@ -154,7 +156,7 @@ func check(q *guest.PreflightRequest) error {
 	return nil
 }
 
-// measure is the order of things; each step needs the one before. joined reports whether all ranks had met.
+// measure runs the steps in order; each needs the one before. joined reports whether all ranks were connected.
 func measure(ctx context.Context, q guest.PreflightRequest) (p measured, joined bool, err error) {
 	n := len(q.Addresses)
 	if n == 1 {
@@ -182,10 +184,10 @@ func measure(ctx context.Context, q guest.PreflightRequest) (p measured, joined 
 			return p, true, err
 		}
 	}
-	return p, true, m.ring.agree() // nobody leaves before everybody has measured
+	return p, true, m.ring.agree() // no rank leaves before all have measured
 }
 
-// gbps is bytes in a time as gigabits per second.
+// gbps converts bytes in a time to gigabits per second.
 func gbps(bytes int64, seconds float64) float64 { return float64(bytes) * 8 / seconds / 1e9 }
 
 func pause(ctx context.Context, d time.Duration) {

@@ -11,38 +11,38 @@ import (
 	"time"
 )
 
-// ring is this rank's place among all: it sends to the next and receives from the one before.
+// ring is this rank's position: it sends to the next rank and receives from the previous one.
 type ring struct {
 	rank, n    int
 	next, prev net.Conn
 }
 
-// block is how much is received before it is added: small enough to keep the guest in its 64 MB.
+// block is how much is received before it is added: small enough for the guest's 64 MB.
 const block = 256 << 10
 
-// result is what the timed rounds gave.
+// result is the outcome of the timed rounds.
 type result struct {
 	bytes   int64
-	seconds float64 // of one round, the slowest rank's median
+	seconds float64 // duration of one round: the slowest rank's median
 }
 
-// busbw is the bus bandwidth in gigabits per second as nccl-tests define it: S/t·2(n−1)/n.
+// busbw returns the bus bandwidth in gigabits per second as nccl-tests define it: S/t·2(n−1)/n.
 func (r result) busbw(n int) float64 {
 	return gbps(r.bytes, r.seconds) * 2 * float64(n-1) / float64(n)
 }
 
-// budget is about how long the timed rounds take together, in seconds. longest is how long the data of one may be under
-// way: where all of size takes longer, less is sent, or a line of a few Mbit/s, as homes have, would take minutes.
+// budget is roughly how long the timed rounds take together, in seconds. longest is how long the data of one round may
+// take: if all of size takes longer, less is sent; otherwise a home line of a few Mbit/s would take minutes.
 const (
 	budget    = 0.5
 	longest   = 3
-	firstPart = 32 // of size, in the first round with data
+	firstPart = 32 // fraction of size in the first round with data
 	growth    = 4
 	minRounds = 3
 	maxRounds = 15
 )
 
-// allReduces runs growing rounds to warm up, then timed ones, each on fresh data and with its result checked.
+// allReduces runs growing rounds to warm up, then timed ones, each with fresh data whose result it checks.
 func (m *mesh) allReduces(size int64) (result, error) {
 	r := m.ring
 	all := make([]uint32, size/4)
@@ -50,7 +50,7 @@ func (m *mesh) allReduces(size int64) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	rounds := min(max(int(budget/warm), minRounds), maxRounds) // the same on every rank, since warm is
+	rounds := min(max(int(budget/warm), minRounds), maxRounds) // the same on every rank, because warm is
 	times := make([]float64, rounds)
 	for i := range times {
 		if times[i], err = r.round(words); err != nil {
@@ -62,8 +62,8 @@ func (m *mesh) allReduces(size int64) (result, error) {
 	return result{bytes: int64(len(words)) * 4, seconds: median}, err
 }
 
-// warmUp runs rounds that grow up to all, or to as much as a round may have, and returns that and how long the last of
-// them took. It is the same on every rank, for each round's time is the slowest rank's.
+// warmUp runs rounds that grow up to the full size, or to as much as a round may take, and returns that size and the
+// duration of the last round. Both are the same on every rank, because each round's time is the slowest rank's.
 func (r *ring) warmUp(all []uint32) (words []uint32, took float64, err error) {
 	timed := func(words []uint32) (float64, error) {
 		took, err := r.round(words)
@@ -85,7 +85,7 @@ func (r *ring) warmUp(all []uint32) (words []uint32, took float64, err error) {
 		switch next := larger(len(words), len(all), took-latency); {
 		case next > len(words):
 			words, again = all[:next], true
-		case again && next < len(all): // connections send more from one round to the next
+		case again && next < len(all): // congestion windows grow from one round to the next
 			again = false
 		default:
 			return words, took, nil
@@ -93,8 +93,8 @@ func (r *ring) warmUp(all []uint32) (words []uint32, took float64, err error) {
 	}
 }
 
-// larger is how many words of all the next round may have when a round of words took so many seconds more than one of
-// hardly any: as many again where the next might take too long.
+// larger returns how many words the next round may have if a round of words took so many seconds more than an almost
+// empty one: the same number again if the next round could take too long.
 func larger(words, all int, took float64) int {
 	next := min(words*growth, all)
 	if took*float64(next)/float64(words) > longest {
@@ -103,8 +103,8 @@ func larger(words, all int, took float64) int {
 	return next
 }
 
-// round fills words with this rank's data, sums them over all ranks and checks every one. It returns the seconds the
-// all-reduce itself took.
+// round fills words with this rank's data, sums them over all ranks and checks every sum. It returns the duration of
+// the all-reduce itself in seconds.
 func (r *ring) round(words []uint32) (float64, error) {
 	for i := range words {
 		words[i] = sample(i) * (2*uint32(r.rank) + 1)
@@ -127,7 +127,7 @@ func (r *ring) round(words []uint32) (float64, error) {
 	return took, nil
 }
 
-// sample is data that looks random, so that nothing on the way can compress or repeat it unseen.
+// sample returns data that looks random, so that no device on the path can compress or repeat it unnoticed.
 func sample(i int) uint32 {
 	x := uint32(i)*2654435761 + 0x9e3779b9
 	x ^= x >> 15
@@ -135,7 +135,8 @@ func sample(i int) uint32 {
 	return x ^ x>>13
 }
 
-// allReduce is the ring algorithm: n−1 steps that each add one chunk of the neighbour's, n−1 that hand the sums round.
+// allReduce is the ring algorithm: n−1 steps that each add one chunk of the neighbour's, and n−1 that pass the sums
+// round.
 func (r *ring) allReduce(words []uint32) error {
 	chunk := func(i int) []uint32 {
 		i = ((i % r.n) + r.n) % r.n
@@ -154,7 +155,7 @@ func (r *ring) allReduce(words []uint32) error {
 	return nil
 }
 
-// exchange sends one chunk to the next rank while it receives another from the one before.
+// exchange sends one chunk to the next rank while it receives another from the previous one.
 func (r *ring) exchange(out, in []uint32, sum bool) error {
 	sent := make(chan error, 1)
 	go func() { sent <- send(r.next, out) }()
@@ -206,13 +207,13 @@ func receive(c net.Conn, words []uint32, sum bool) error {
 	return nil
 }
 
-// agree returns when every rank has called it: the greatest of a number all have goes round.
+// agree returns when every rank has called it, with the greatest of the ranks' numbers.
 func (r *ring) agree() error {
 	_, err := r.slowest(0)
 	return err
 }
 
-// slowest is the greatest of all ranks' v: n−1 times, everybody passes on the greatest it has seen.
+// slowest returns the greatest of all ranks' v: n−1 times, every rank passes on the greatest that it has seen.
 func (r *ring) slowest(v float64) (float64, error) {
 	if v < 0 || math.IsNaN(v) {
 		return 0, errors.New("not a time")

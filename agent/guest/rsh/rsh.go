@@ -1,9 +1,9 @@
-// Package rsh runs commands on other ranks of a cluster, for launchers that want rsh or ssh between nodes (mpirun). The
-// injected binary is both sides: a server beside each rank's command, and a client that takes ssh's arguments.
+// Package rsh runs commands on other ranks of a cluster, for launchers that use rsh or ssh between nodes (mpirun). The
+// injected binary is both sides: a server next to each rank's command, and a client that takes ssh's arguments.
 //
-// What always holds: the server listens on the cluster's own network only and answers its ranks only, which are one
-// renter's; it runs commands as the user of the container it is in, who could do the same from inside; a command ends
-// when its client is gone.
+// Invariants: the server listens on the cluster's own network only and serves only its ranks, which belong to one
+// renter; it runs commands as the user of the container that it is in, who could do the same from inside; a command
+// ends when its client is gone.
 package rsh
 
 import (
@@ -24,23 +24,23 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Port is where servers listen: above what outgoing connections take.
+// Port is where servers listen: above the range of outgoing connections.
 const Port = 61022
 
-// Request is the first line a client sends.
+// Request is the first line that a client sends.
 type Request struct {
-	Command string `json:"command"` // by the user's shell; "" = the shell itself, without a terminal
+	Command string `json:"command"` // run by the user's shell; "" = the shell itself, without a terminal
 }
 
-// Server answers the ranks that Peer knows.
+// Server serves the ranks that Peer accepts.
 type Server struct {
 	Program string                 // the injected binary
 	Peer    func(net.IP) bool      // whether an address is a rank's
-	Args    func(Request) []string // of Program, for a request
+	Args    func(Request) []string // arguments of Program, for a request
 	Env     []string
 }
 
-// Serve takes connections until the listener is closed.
+// Serve accepts connections until the listener is closed.
 func (s Server) Serve(l net.Listener) error {
 	for {
 		c, err := l.Accept()
@@ -94,7 +94,7 @@ func (s Server) run(r Request, in io.Reader, out *frames) (code int, err error) 
 		if !feed(in, stdin) {
 			select {
 			case <-ended:
-			default: // the client is gone: so is what it ran
+			default: // the client is gone: end its command
 				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGHUP)
 				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 			}
@@ -114,7 +114,7 @@ func (s Server) run(r Request, in io.Reader, out *frames) (code int, err error) 
 	return 0, err
 }
 
-// feed gives input to the command until the client's input ends (true), or the client is gone (false).
+// feed sends input to the command until the client's input ends (true), or the client is gone (false).
 func feed(in io.Reader, stdin io.WriteCloser) bool {
 	defer stdin.Close()
 	var buf []byte
@@ -127,16 +127,16 @@ func feed(in io.Reader, stdin io.WriteCloser) bool {
 		switch {
 		case kind == agentapi.FrameEOF:
 			open = false
-			stdin.Close() // and on, to notice when the client leaves
+			stdin.Close() // keep reading to notice when the client leaves
 		case kind == agentapi.FrameStdin && open:
 			if _, err := stdin.Write(payload); err != nil {
-				open = false // the command does not want it
+				open = false // the command does not read it
 			}
 		}
 	}
 }
 
-// frames writes whole frames, whoever writes.
+// frames writes complete frames; it is safe for concurrent use.
 type frames struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -163,7 +163,7 @@ type writer func([]byte) (int, error)
 
 func (w writer) Write(b []byte) (int, error) { return w(b) }
 
-// ExitLost is ssh's code for trouble that is not the command's.
+// ExitLost is ssh's exit code for failures other than the command's.
 const ExitLost = 255
 
 // Run is the client: it runs the command on the rank at address and returns its exit code.
@@ -210,7 +210,7 @@ func Run(address string, r Request, in io.Reader, stdout, stderr io.Writer) int 
 	}
 }
 
-// send passes input on; none (nil) ends at once.
+// send forwards input; nil input ends at once.
 func send(c io.Writer, in io.Reader) {
 	buf := make([]byte, agentapi.MaxFrame)
 	for in != nil {
@@ -225,7 +225,7 @@ func send(c io.Writer, in io.Reader) {
 	_ = agentapi.WriteFrame(c, agentapi.FrameEOF, nil)
 }
 
-// Args reads what a launcher gives ssh: options, a host, a command. noInput is ssh's -n.
+// Args parses the arguments that a launcher passes to ssh: options, a host, a command. noInput is ssh's -n.
 func Args(args []string) (host string, r Request, noInput bool, err error) {
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
 		option := args[0]
@@ -237,7 +237,7 @@ func Args(args []string) (host string, r Request, noInput bool, err error) {
 			noInput = true
 		}
 		if len(option) == 2 && strings.Contains("bcDEeFIiJLlmOoPpQRSWw", option[1:]) && len(args) > 0 {
-			args = args[1:] // its value; there is nothing to set
+			args = args[1:] // skip its value: there is nothing to set
 		}
 	}
 	if len(args) == 0 {
@@ -250,7 +250,7 @@ func Args(args []string) (host string, r Request, noInput bool, err error) {
 	return net.JoinHostPort(host, strconv.Itoa(Port)), Request{Command: strings.Join(args[1:], " ")}, noInput, nil
 }
 
-// Ranks are the addresses of the cluster's nodes by an /etc/hosts: lines that end in a node's name.
+// Ranks returns the addresses of the cluster's nodes in an /etc/hosts file: lines that end in a node's name.
 func Ranks(hosts string) map[string]net.IP {
 	out := map[string]net.IP{}
 	b, err := os.ReadFile(hosts)
