@@ -9,20 +9,20 @@ import (
 	"github.com/musterhq/muster/internal/signature"
 )
 
-// MinBatch is from how many segments on a report's list is signed as a whole: what is kept of a batch costs more than
-// the signatures of fewer.
+// MinBatch is the smallest number of segments in a report whose list is signed as a whole: for fewer, the stored batch
+// data would cost more than their signatures.
 const MinBatch = 8
 
-// InBatch is where a segment is in a list that was signed as a whole: what it takes, beside the list's signature, to
-// verify this one without the others.
+// InBatch locates a segment in a list that was signed as a whole: together with the list's signature it suffices to
+// verify this segment without the others.
 type InBatch struct {
 	Size     int      `json:"size"`
 	Position int      `json:"position"` // from 0
 	Path     [][]byte `json:"path"`     // sibling hashes, from the segment up to the list's root
 }
 
-// BatchPayload is what is signed of a list of segments: a domain string, the host, how many they are, and the root of
-// the tree over their hashes. It is the same for the same list for ever.
+// BatchPayload returns the bytes that are signed for a list of segments: a domain string, the host, the number of
+// segments, and the root of the tree over their hashes. The encoding of a list never changes.
 func BatchPayload(host string, size int, root [32]byte) []byte {
 	b := []byte("muster-segment-batch-v1\x00")
 	b = binary.BigEndian.AppendUint32(b, uint32(len(host)))
@@ -31,7 +31,7 @@ func BatchPayload(host string, size int, root [32]byte) []byte {
 	return append(b, root[:]...)
 }
 
-// SignBatch signs a list of segments, in their order; nil when they are fewer than MinBatch.
+// SignBatch signs a list of segments, in their order; it returns nil for fewer than MinBatch.
 func SignBatch(host string, segs []Segment, key ed25519.PrivateKey) []byte {
 	if len(segs) < MinBatch {
 		return nil
@@ -43,8 +43,8 @@ func SignBatch(host string, segs []Segment, key ed25519.PrivateKey) []byte {
 	return ed25519.Sign(key, BatchPayload(host, len(segs), merkle.Root(hashes)))
 }
 
-// VerifyInBatch checks that Signature is of a list that has the segment where in says, and the shape that needs no
-// context.
+// VerifyInBatch verifies that Signature is of a list that contains the segment at the given place, and the parts of its
+// shape that need no context.
 func (s *Segment) VerifyInBatch(host string, key ed25519.PublicKey, in InBatch) error {
 	root, ok := merkle.RootOf(s.Hash(host), in.Position, in.Size, in.Path)
 	if !ok || !signature.Verify(signature.Signed{

@@ -10,20 +10,20 @@ import (
 // EnrollPath is where an agent enrols, over HTTPS: POST EnrollRequest → EnrollReply, or a problem document.
 const EnrollPath = "/agent/v1/enroll"
 
-// EndpointsPath says where hosts connect, over HTTPS and to anybody: GET → Endpoints. A host asks before it enrols, so
-// that what its network keeps closed is known before anything depends on it.
+// EndpointsPath says where hosts connect, over HTTPS and without authentication: GET → Endpoints. A host requests it
+// before it enrols, so that addresses that its network blocks are known before anything depends on them.
 const EndpointsPath = "/agent/v1/endpoints"
 
-// Endpoints are what hosts must be able to reach, beside the address that tells them.
+// Endpoints lists what hosts must be able to reach, in addition to the address that returns it.
 type Endpoints struct {
-	NATS   []string `json:"nats"`    // as EnrollReply has them
-	NATSCA string   `json:"nats_ca"` // as EnrollReply has it
+	NATS   []string `json:"nats"`    // as in EnrollReply
+	NATSCA string   `json:"nats_ca"` // as in EnrollReply
 	Relays []string `json:"relays"`  // host:port of every relay, UDP
 }
 
-// StreamPath is where an agent dials back to: a WebSocket carrying one stream. The first message is text, a
-// StreamHello. What follows is binary messages whose contents, put together, are the stream; message borders mean
-// nothing. A normal closure (1000) is the stream's end; any other says in its reason what broke it.
+// StreamPath is where an agent dials back to: a WebSocket that carries one stream. The first message is text, a
+// StreamHello. Binary messages follow, whose concatenated contents are the stream; message boundaries have no meaning.
+// A normal closure (1000) ends the stream; any other closure gives the cause as its reason.
 const StreamPath = "/agent/v1/stream"
 
 // EnrollRequest presents a one-time token and the host's two fresh public keys. The private keys never leave the host.
@@ -36,25 +36,25 @@ type EnrollRequest struct {
 	Inventory Inventory `json:"inventory"`
 }
 
-// EnrollProof is what both keys sign: muster-enroll-v1|origin|sha256(token)|public keys. The origin
-// (scheme://host[:port] the agent was told to enrol at) binds the proof to one platform.
+// EnrollProof returns what both keys sign: muster-enroll-v1|origin|sha256(token)|public keys. The origin
+// (scheme://host[:port] that the agent enrols at) binds the proof to one platform.
 func EnrollProof(origin, token, linkKey string, attestKey ed25519.PublicKey) []byte {
 	sum := sha256.Sum256([]byte(token))
 	return []byte("muster-enroll-v1|" + origin + "|" + hex.EncodeToString(sum[:]) + "|" + linkKey + "|" +
 		hex.EncodeToString(attestKey))
 }
 
-// EnrollReply is what the host keeps: who it is and where it connects.
+// EnrollReply is what the host stores: its id and where it connects.
 type EnrollReply struct {
 	Host         string   `json:"host"` // host_…
 	Name         string   `json:"name"`
 	NATS         []string `json:"nats"`          // tls:// or wss:// addresses, tried in order
 	NATSCA       string   `json:"nats_ca"`       // PEM to verify them with; "" = the system's roots
-	StreamDomain string   `json:"stream_domain"` // dial-backs go only to this host or its subdomains
+	StreamDomain string   `json:"stream_domain"` // the agent dials back only to this host or its subdomains
 	StreamCA     string   `json:"stream_ca"`     // PEM; "" = the system's roots
 }
 
-// Dial asks an agent to open a stream back to the replica that wants it.
+// Dial asks an agent to open a stream to the replica that wants it.
 type Dial struct {
 	URL    string `json:"url"`    // wss://…/agent/v1/stream, under EnrollReply.StreamDomain
 	Ticket string `json:"ticket"` // secret, one use, 30 s
@@ -66,11 +66,11 @@ type Dial struct {
 }
 
 const (
-	// PurposeLogs streams the workload's output: LogFrame JSON lines, until the end or the reader leaves.
+	// PurposeLogs streams the workload's output as JSON lines of LogFrame, until it ends or the reader leaves.
 	PurposeLogs = "logs"
-	// PurposeKeptLog streams the kept log of an ended run in the same form, to be stored.
+	// PurposeKeptLog streams the stored log of an ended run in the same format, so that the server can store it.
 	PurposeKeptLog = "kept_log"
-	// PurposeShell is a shell connection to a running node: see ShellRequest.
+	// PurposeShell is a shell connection to a running node; see ShellRequest.
 	PurposeShell = "shell"
 )
 
@@ -79,22 +79,22 @@ type StreamHello struct {
 	Host      string `json:"host"`
 	Ticket    string `json:"ticket"`
 	Signature []byte `json:"signature"`       // by the link key over StreamProof
-	Error     string `json:"error,omitempty"` // the agent cannot serve it: why
+	Error     string `json:"error,omitempty"` // why the agent cannot serve the stream
 }
 
-// StreamProof is what the agent signs to take up a ticket.
+// StreamProof returns what the agent signs to redeem a ticket.
 func StreamProof(host, ticket string) []byte {
 	return []byte("muster-stream-v1|" + host + "|" + ticket)
 }
 
 // LogFrame is one line of a workload's output.
 type LogFrame struct {
-	TimeMS int64  `json:"t"` // the host's container runtime's clock, unix ms
+	TimeMS int64  `json:"t"` // clock of the host's container runtime, unix milliseconds
 	Stderr bool   `json:"e,omitempty"`
 	Line   string `json:"l"` // without the newline; invalid UTF-8 replaced
 }
 
-// Validate checks the shape of an enrolment that needs no database.
+// Validate checks the parts of an enrolment's shape that need no database.
 func (r *EnrollRequest) Validate() error {
 	switch {
 	case len(r.Token) < 20 || len(r.Token) > 200:

@@ -7,31 +7,32 @@ import (
 	"slices"
 )
 
-// Facts is what a host signs about a segment beyond its time. A segment that has nothing to say beyond "up" has none.
+// Facts is what a host signs about a segment in addition to its time. A segment without Facts was up.
 type Facts struct {
-	// Up says that the rank was well throughout: its workload ran, its GPUs were healthy, its overlay and guest stood.
+	// Up reports that the rank was healthy throughout: its workload ran, its GPUs were healthy, its overlay and guest were
+	// up.
 	Up bool `json:"up"`
-	// Tail says that the segment's time lies after the host was told to stop the run.
+	// Tail reports that the segment's time is after the host was ordered to stop the run.
 	Tail bool `json:"tail,omitempty"`
-	// Deaf is when nothing was heard from other ranks for longer than PeerSilenceMS: at most MaxDeafSpans spans by rank
-	// and time that do not overlap. Each begins with the last byte heard, or with the segment.
+	// Deaf lists when nothing arrived from other ranks for longer than PeerSilenceMS: at most MaxDeafSpans spans, ordered
+	// by rank and time, that do not overlap. Each begins with the last byte that arrived, or with the segment.
 	Deaf []DeafSpan `json:"deaf,omitempty"`
 	// Signature is Ed25519 by the host's attestation key over FactsPayload.
 	Signature []byte `json:"signature"`
 }
 
-// DeafSpan is time in which a host heard nothing from one rank, by the CLOCK_BOOTTIME of the segment's boot.
+// DeafSpan is time in which nothing from one rank arrived at a host, by the CLOCK_BOOTTIME of the segment's boot.
 type DeafSpan struct {
 	Rank       int   `json:"rank"`
-	FromBootMS int64 `json:"from_boot_ms"` // the last byte heard
-	ToBootMS   int64 `json:"to_boot_ms"`   // the first byte after it, or the segment's end
+	FromBootMS int64 `json:"from_boot_ms"` // when the last byte arrived
+	ToBootMS   int64 `json:"to_boot_ms"`   // when the first byte after it arrived, or the segment's end
 }
 
-// MaxDeafSpans is how many deaf spans one segment may carry.
+// MaxDeafSpans is the greatest number of deaf spans in one segment.
 const MaxDeafSpans = 64
 
-// FactsPayload is the bytes that are signed of Facts: a domain string, the segment's payload, and every field, big
-// endian. It is the same for the same facts for ever. Facts must not be nil.
+// FactsPayload returns the bytes that are signed for Facts: a domain string, the segment's payload, and every field,
+// big-endian. The encoding never changes. Facts must not be nil.
 func (s *Segment) FactsPayload(host string) []byte {
 	b := []byte("muster-segment-facts-v1\x00")
 	segment := s.Payload(host)
@@ -53,7 +54,7 @@ func (s *Segment) FactsPayload(host string) []byte {
 	return b
 }
 
-// WasUp reports whether the segment says that the rank was up.
+// WasUp reports whether the segment states that the rank was up.
 func (s *Segment) WasUp() bool { return s.Facts == nil || s.Facts.Up }
 
 // checkShape checks what needs no context. end is the segment's end by the boot's clock.
@@ -75,8 +76,8 @@ func (f *Facts) checkShape(end int64) error {
 	return nil
 }
 
-// MergeDeaf returns the spans in the order of Facts.Deaf, without overlaps and empty ones. Where that leaves more than
-// MaxDeafSpans, the longest are kept.
+// MergeDeaf returns the spans in the order of Facts.Deaf, without overlaps and empty spans. If more than MaxDeafSpans
+// remain, it keeps the longest.
 func MergeDeaf(in []DeafSpan) []DeafSpan {
 	in = slices.Clone(in)
 	slices.SortFunc(in, func(a, b DeafSpan) int {
