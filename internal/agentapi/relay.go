@@ -10,34 +10,34 @@ import (
 	"time"
 )
 
-// A relay carries datagrams between the ranks of a cluster that cannot reach each other. It sees WireGuard's packets
-// and no keys, needs no database, and knows a rank by a token that the control plane has given its host.
+// A relay carries datagrams between ranks of a cluster that cannot reach each other. It sees WireGuard's packets and no
+// keys, needs no database, and identifies a rank by a token that the control plane has given its host.
 //
 // Messages are UDP datagrams that begin with three fixed bytes and a kind; WireGuard's own begin with 1 to 4 and three
-// zeros, so both share a socket. A rank says Hello, proving its token; a Hello without the cookie that belongs to the
-// address it came from is answered with that cookie and nothing else, so that nobody can speak for another's address.
+// zeros, so both share a socket. A rank sends a Hello, which proves its token. The relay answers a Hello without the
+// cookie of its source address with that cookie and nothing else, so that no one can use another's address.
 const (
 	RelayHello     = 1 // host → relay: cookie, claims, padding, proof
 	RelayChallenge = 2 // relay → host: cookie
-	RelayWelcome   = 3 // relay → host: the address the host is seen at
+	RelayWelcome   = 3 // relay → host: the address at which the relay sees the host
 	RelayTo        = 4 // host → relay: rank, packet
 	RelayFrom      = 5 // relay → host: rank, packet
-	// Kinds from 16 on are the hosts' own, between each other.
+	// Kinds from 16 on are used between hosts.
 )
 
-// Sizes in bytes.
+// These are sizes in bytes.
 const (
 	RelayHeader     = 8 // magic, kind, rank, two zeros: before a carried packet
 	RelayCookieSize = 16
 	relayClaims     = 16 + 2 + 4 + 8
 	relayProof      = 16
-	relayHelloSize  = 128 // longer than any answer: nobody is flooded through a relay
+	relayHelloSize  = 128 // longer than any reply, so a relay cannot amplify a flood
 )
 
 // RelayMagic begins every message of a relay or a path.
 var RelayMagic = [3]byte{'M', 's', 'R'}
 
-// RelayKind is a message's kind, 0 for WireGuard's and others'.
+// RelayKind returns a message's kind; 0 for WireGuard's and others'.
 func RelayKind(b []byte) byte {
 	if len(b) < 4 || [3]byte(b[:3]) != RelayMagic {
 		return 0
@@ -45,12 +45,12 @@ func RelayKind(b []byte) byte {
 	return b[3]
 }
 
-// RelayClaims say whom a token is for.
+// RelayClaims identify the rank that a token is for.
 type RelayClaims struct {
 	Cluster [16]byte
 	Rank    uint16
-	Epoch   uint32    // a lower one than seen is refused
-	Expires time.Time // to the second, by the control plane's clock
+	Epoch   uint32    // lower values than already seen are refused
+	Expires time.Time // in seconds of the control plane's clock
 }
 
 func (c RelayClaims) bytes() []byte {
@@ -77,19 +77,19 @@ func mac(key []byte, parts ...[]byte) []byte {
 	return h.Sum(nil)
 }
 
-// RelayToken is what a host proves itself with. Secret.
+// RelayToken authenticates a host to relays. Secret.
 type RelayToken struct {
 	claims []byte
 	key    []byte
 }
 
-// NewRelayToken makes the token of claims. secret is what the control plane and its relays share.
+// NewRelayToken returns the token for claims. secret is shared by the control plane and its relays.
 func NewRelayToken(secret []byte, c RelayClaims) RelayToken {
 	b := c.bytes()
 	return RelayToken{b, mac(secret, []byte("muster-relay-v1"), b)}
 }
 
-// Text is the token for a message to the host.
+// Text encodes the token for a message to the host.
 func (t RelayToken) Text() string {
 	return base64.RawURLEncoding.EncodeToString(append(append([]byte(nil), t.claims...), t.key...))
 }
@@ -103,7 +103,7 @@ func ParseRelayToken(s string) (RelayToken, error) {
 	return RelayToken{b[:relayClaims], b[relayClaims:]}, nil
 }
 
-// Hello is the message that presents the token.
+// Hello returns the message that presents the token.
 func (t RelayToken) Hello(cookie [RelayCookieSize]byte) []byte {
 	b := append(make([]byte, 0, relayHelloSize), RelayMagic[0], RelayMagic[1], RelayMagic[2], RelayHello)
 	b = append(append(b, cookie[:]...), t.claims...)
@@ -111,7 +111,7 @@ func (t RelayToken) Hello(cookie [RelayCookieSize]byte) []byte {
 	return append(b, mac(t.key, b)[:relayProof]...)
 }
 
-// HelloCookie is the cookie a Hello brings; false when it is none.
+// HelloCookie returns the cookie in a Hello; ok is false if the message is not one.
 func HelloCookie(b []byte) (cookie [RelayCookieSize]byte, ok bool) {
 	if len(b) != relayHelloSize || RelayKind(b) != RelayHello {
 		return cookie, false
@@ -119,7 +119,7 @@ func HelloCookie(b []byte) (cookie [RelayCookieSize]byte, ok bool) {
 	return [RelayCookieSize]byte(b[4:]), true
 }
 
-// CheckHello verifies a Hello's proof and returns whom it is from.
+// CheckHello verifies a Hello's proof and returns its claims.
 func CheckHello(secret, b []byte) (RelayClaims, error) {
 	if _, ok := HelloCookie(b); !ok {
 		return RelayClaims{}, errors.New("not a hello")
@@ -133,26 +133,26 @@ func CheckHello(secret, b []byte) (RelayClaims, error) {
 	return c, nil
 }
 
-// Challenge is the answer to a Hello without its cookie.
+// Challenge returns the answer to a Hello without its cookie.
 func Challenge(cookie [RelayCookieSize]byte) []byte {
 	return append([]byte{RelayMagic[0], RelayMagic[1], RelayMagic[2], RelayChallenge}, cookie[:]...)
 }
 
-// Welcome is the answer to a proven Hello.
+// Welcome returns the answer to a proven Hello.
 func Welcome(seen netip.AddrPort) []byte {
 	return AppendAddress([]byte{RelayMagic[0], RelayMagic[1], RelayMagic[2], RelayWelcome}, seen)
 }
 
-// AddressSize is that of an address in a message.
+// AddressSize is the size of an address in a message, in bytes.
 const AddressSize = 18
 
-// AppendAddress writes an address and port.
+// AppendAddress appends an address and port.
 func AppendAddress(b []byte, a netip.AddrPort) []byte {
 	ip := a.Addr().As16()
 	return binary.BigEndian.AppendUint16(append(b, ip[:]...), a.Port())
 }
 
-// AddressAt reads an address and port from the first AddressSize bytes.
+// AddressAt decodes an address and port from the first AddressSize bytes.
 func AddressAt(b []byte) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[:16])).Unmap(), binary.BigEndian.Uint16(b[16:]))
 }
@@ -164,5 +164,5 @@ func PutRelayHeader(b []byte, kind byte, rank uint16) {
 	b[6], b[7] = 0, 0
 }
 
-// RelayRank is the rank in the header of a carried packet.
+// RelayRank returns the rank in the header of a carried packet.
 func RelayRank(b []byte) uint16 { return binary.BigEndian.Uint16(b[4:]) }

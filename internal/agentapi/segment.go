@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/signature"
 )
 
-// Segment is the agent's signed, immutable attestation that a lease epoch ran over an interval. At most 300 s long,
-// closed early at every transition; consecutive segments of one (lease, epoch, boot) abut and their Seq rises by one
+// Segment is the agent's signed, immutable attestation that a lease epoch ran over an interval. It is at most 300 s
+// long, and closed early at every transition; consecutive segments of one (lease, epoch, boot) abut and are numbered
 // from 1.
 type Segment struct {
 	Lease     string `json:"lease"`
@@ -21,19 +21,20 @@ type Segment struct {
 	BootEndMS int64  `json:"boot_end_ms"` // CLOCK_BOOTTIME at the end
 	StartMS   int64  `json:"start_ms"`    // the previous segment's EndMS, or the workload's start
 	EndMS     int64  `json:"end_ms"`      // Anchor.At(BootEndMS), never before StartMS
-	EnergyMJ  int64  `json:"energy_mj"`   // used by the lease's GPUs in the interval; 0 where not known
-	Final     bool   `json:"final"`       // nothing follows in this (lease, epoch)
+	EnergyMJ  int64  `json:"energy_mj"`   // energy used by the lease's GPUs in the interval; 0 if unknown
+	Final     bool   `json:"final"`       // no segment of this (lease, epoch) follows
 	Signature []byte `json:"signature"`   // Ed25519 by the host's attestation key over Payload
-	// Facts is what the host signs beyond the time. Nil: the rank was up, heard every other rank, and nothing had told it
-	// to stop. Agents of protocol 1 never send it. A server of protocol 1 ignores it, and takes the time as signed.
+	// Facts is what the host signs in addition to the time. Nil means that the rank was up, received data from every other
+	// rank, and was not ordered to stop. Agents of protocol 1 never send it. A server of protocol 1 ignores it and uses
+	// the signed time.
 	Facts *Facts `json:"facts,omitempty"`
 }
 
-// MaxSegmentMS is the greatest length of a segment, with room for a late timer.
+// MaxSegmentMS is the greatest length of a segment in milliseconds, with a margin for late timers.
 const MaxSegmentMS = 305_000
 
-// Payload is the bytes that are signed: a domain string, then every field, lengths before texts, big endian. It is
-// the same for the same facts for ever, so that a bill can be verified years later.
+// Payload returns the bytes that are signed: a domain string, then every field, with lengths before texts, big-endian.
+// The encoding never changes, so that a bill can be verified years later.
 func (s *Segment) Payload(host string) []byte {
 	b := []byte("muster-segment-v1\x00")
 	text := func(t string) {
@@ -59,7 +60,7 @@ func (s *Segment) Payload(host string) []byte {
 	return b
 }
 
-// Hash is the SHA-256 of the payload: two segments with one key and different hashes are a conflict.
+// Hash returns the SHA-256 of the payload: two segments with one key and different hashes conflict.
 func (s *Segment) Hash(host string) [32]byte { return sha256.Sum256(s.Payload(host)) }
 
 // Sign sets Signature, and the signature of Facts if there are any.
@@ -70,7 +71,7 @@ func (s *Segment) Sign(host string, key ed25519.PrivateKey) {
 	}
 }
 
-// Verify checks the signatures, and the shape that needs no context.
+// Verify verifies the signatures, and the parts of the shape that need no context.
 func (s *Segment) Verify(host string, key ed25519.PublicKey) error {
 	if !signature.Verify(signature.Signed{Key: key, Message: s.Payload(host), Signature: s.Signature}) {
 		return errors.New("bad signature")
@@ -78,7 +79,7 @@ func (s *Segment) Verify(host string, key ed25519.PublicKey) error {
 	return s.verifyFacts(host, key)
 }
 
-// verifyFacts checks the signature of Facts, and the shape that needs no context.
+// verifyFacts verifies the signature of Facts, and the parts of its shape that need no context.
 func (s *Segment) verifyFacts(host string, key ed25519.PublicKey) error {
 	if s.Facts != nil && !signature.Verify(signature.Signed{
 		Key:       key,
@@ -90,7 +91,7 @@ func (s *Segment) verifyFacts(host string, key ed25519.PublicKey) error {
 	return s.CheckShape()
 }
 
-// CheckShape checks what needs no context.
+// CheckShape checks the parts of the shape that need no context.
 func (s *Segment) CheckShape() error {
 	switch {
 	case s.EndMS < s.StartMS || (s.EndMS == s.StartMS && !s.Final):
@@ -110,8 +111,8 @@ type SegmentRef struct {
 	Seq    int64  `json:"seq"`
 }
 
-// UsageAck lets the journal go of one run's segments up to and including Through. Refused names those that will never
-// be accepted, with the reason; they too may go, but the operator is told.
+// UsageAck allows the journal to remove one run's segments up to and including Through. Refused names those that will
+// never be accepted, with the reason; the journal may remove them too, but the operator is told.
 type UsageAck struct {
 	LeaseRef
 	BootID  string `json:"boot_id"`

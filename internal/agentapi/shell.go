@@ -9,13 +9,13 @@ import (
 
 // A shell connection (PurposeShell) is yamux over the dialled stream. The server opens streams in it; each begins with
 // one line, a ShellRequest, which the agent answers with one line, a ShellReply. After a reply without an error an
-// exec's stream carries frames both ways, a port's stream the plain bytes.
+// exec's stream carries frames in both directions, and a port's stream carries plain bytes.
 
-// ShellRequest asks for one thing on a node.
+// ShellRequest requests one stream to a node.
 type ShellRequest struct {
 	Op   string       `json:"op"` // ShellExec, ShellPort
 	Exec *ExecRequest `json:"exec,omitempty"`
-	// Address is host:port as seen from inside the node, the host an address: for ShellPort.
+	// Address, for ShellPort, is host:port as seen from inside the node, where host is an IP address.
 	Address string `json:"address,omitempty"`
 }
 
@@ -24,17 +24,17 @@ const (
 	ShellPort = "port"
 )
 
-// ShellReply says that it works, or why not.
+// ShellReply reports success, or why the request failed.
 type ShellReply struct {
 	Error string `json:"error,omitempty"` // for the renter
-	// Refused: the port does not answer, as opposed to trouble on the way.
+	// Refused: the port does not accept connections, as opposed to a failure on the way to it.
 	Refused bool `json:"refused,omitempty"`
 }
 
-// Kinds of an ExecRequest.
+// These are the kinds of an ExecRequest.
 const (
 	ExecLogin   = "login"   // the user's shell, or a built-in one
-	ExecCommand = "command" // Command by that shell
+	ExecCommand = "command" // Command, run by that shell
 	ExecSFTP    = "sftp"    // the injected sftp server
 )
 
@@ -42,15 +42,15 @@ const (
 type ExecRequest struct {
 	Kind    string   `json:"kind"`
 	Command string   `json:"command,omitempty"`
-	Env     []string `json:"env,omitempty"` // KEY=value, over the container's own
+	Env     []string `json:"env,omitempty"` // KEY=value, added to the container's own
 	TTY     bool     `json:"tty,omitempty"`
 	Cols    int      `json:"cols,omitempty"`
 	Rows    int      `json:"rows,omitempty"`
-	// WorkDir: begin in the image's working directory, not in the user's home.
+	// WorkDir: begin in the image's working directory instead of the user's home.
 	WorkDir bool `json:"work_dir,omitempty"`
 }
 
-// FrameKind of an exec's stream.
+// FrameKind is the kind of a frame on an exec's stream.
 type FrameKind byte
 
 const (
@@ -60,19 +60,19 @@ const (
 	FrameSignal FrameKind = 4 // to the agent: a name without SIG, as in RFC 4254
 	FrameStdout FrameKind = 5
 	FrameStderr FrameKind = 6
-	FrameExit   FrameKind = 7 // from the agent, the last: uint32, the exit code
-	FrameError  FrameKind = 8 // from the agent, the last: why it broke off, for the renter
-	FrameTaken  FrameKind = 9 // from the agent: uint32, so many bytes of input have gone to the process
+	FrameExit   FrameKind = 7 // from the agent, last frame: uint32, the exit code
+	FrameError  FrameKind = 8 // from the agent, last frame: why it broke off, for the renter
+	FrameTaken  FrameKind = 9 // from the agent: uint32, number of input bytes that the process has taken
 )
 
-// MaxUntaken is how much input may be on its way to a process that has not taken it, in bytes: who sends more is cut
-// off.
+// MaxUntaken is how many bytes of input may be in transit to a process that has not taken them; the agent closes the
+// stream of a sender that exceeds it.
 const MaxUntaken = 512 << 10
 
 // MaxFrame is the longest payload of a frame, in bytes.
 const MaxFrame = 32 << 10
 
-// WriteFrame writes one frame in one write: kind, length (4 bytes, big endian), payload.
+// WriteFrame writes one frame in one write: kind, length (4 bytes, big-endian), payload.
 func WriteFrame(w io.Writer, kind FrameKind, payload []byte) error {
 	if len(payload) > MaxFrame {
 		return fmt.Errorf("a frame of %d bytes", len(payload))
@@ -84,7 +84,7 @@ func WriteFrame(w io.Writer, kind FrameKind, payload []byte) error {
 	return err
 }
 
-// ReadFrame reads one frame into buf, which is grown as needed. io.EOF is the end between two frames.
+// ReadFrame reads one frame into buf, which grows as needed. It returns io.EOF at the end between two frames.
 func ReadFrame(r io.Reader, buf []byte) (FrameKind, []byte, error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -107,7 +107,7 @@ func ReadFrame(r io.Reader, buf []byte) (FrameKind, []byte, error) {
 // MaxShellLine is the longest request or reply of a shell connection, in bytes.
 const MaxShellLine = 256 << 10
 
-// ReadShellLine reads up to a newline and not a byte further.
+// ReadShellLine reads up to a newline and no byte further.
 func ReadShellLine(r io.Reader) ([]byte, error) {
 	var line []byte
 	one := make([]byte, 1)

@@ -6,9 +6,9 @@ import (
 	"unicode"
 )
 
-// CleanText replaces what is not printed by a space: control characters, terminal escapes, characters that turn the
-// direction of text around. Text that others chose (a process's name, a device's model, a driver's message) goes to
-// pages and terminals.
+// CleanText replaces characters that are not printable by spaces: control characters, terminal escapes, and characters
+// that change the direction of text. Text that others chose (the name of a process, the model of a device, a driver's
+// message) is shown on pages and terminals.
 func CleanText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TooMany says that a host sent more messages of a kind than a server takes. The message was not read: what it said is
-// to be sent again after Wait, with whatever is new by then.
+// TooMany reports that a host sent more messages of a kind than a server accepts. The message was not read: send its
+// content again after Wait, together with whatever is new by then.
 type TooMany struct {
 	Wait time.Duration
 }
@@ -15,16 +15,16 @@ func (e *TooMany) Error() string {
 	return fmt.Sprintf("too many reports; wait %d ms", e.Wait.Milliseconds())
 }
 
-// Ack is the answer that says so. It is one to a Sync too: the names are SyncReply's. Agents that do not know RetryMS
-// take it for a refused report, which they send again.
+// Ack returns the reply that reports it. It is a valid reply to a Sync, too: the field names are SyncReply's. Agents
+// that do not know RetryMS treat it as a refused report, which they send again.
 func (e *TooMany) Ack() Ack {
 	return Ack{Error: e.Error(), RetryMS: e.Wait.Milliseconds()}
 }
 
-// MaxRetry is the longest wait an agent heeds: no answer keeps a host silent for longer.
+// MaxRetry is the longest wait that an agent accepts: no reply silences a host for longer.
 const MaxRetry = time.Minute
 
-// TooManyIn is the error in an answer's RetryMS, nil when it has none.
+// TooManyIn returns the error in a reply's RetryMS, or nil.
 func TooManyIn(retryMS int64) error {
 	if retryMS <= 0 {
 		return nil

@@ -1,43 +1,44 @@
 package agentapi
 
-// What an agent can do beyond its protocol number, in Sync.Capabilities and Inventory.Capabilities. The server counts
-// on none that was not said: an agent of a version before this list says nothing.
+// These are capabilities that an agent may have beyond its protocol number, in Sync.Capabilities and
+// Inventory.Capabilities. The server relies on none that the agent did not list; agents from before this list send
+// none.
 const (
 	CapSelfUpdate   = "self_update"   // it follows SyncReply.Update
-	CapRelayRenewal = "relay_renewal" // it takes LeaseExtension.RelayToken: its leases may outlive the first token
+	CapRelayRenewal = "relay_renewal" // it supports LeaseExtension.RelayToken: its leases may outlive the first token
 	CapScratch      = "scratch"       // it gives a node LeaseSpec.ScratchGB
-	CapPopularBound = "popular_bound" // it keeps to SyncReply.PopularBytes
+	CapPopularBound = "popular_bound" // it respects SyncReply.PopularBytes
 )
 
-// Capabilities are those of this version's agent.
+// Capabilities lists those of this version's agent.
 func Capabilities() []string {
 	return []string{CapSelfUpdate, CapRelayRenewal, CapScratch, CapPopularBound}
 }
 
-// UpdateOrder is the version of the agent a host should run. An agent that runs it already does nothing.
+// UpdateOrder names the version of the agent that a host should run. An agent that already runs it does nothing.
 type UpdateOrder struct {
 	Version string `json:"version"`
-	// Source is the address of the folder that holds SHA256SUMS, its signature and the archives, https.
+	// Source is the https address of the folder that holds SHA256SUMS, its signature and the archives.
 	Source string `json:"source"`
-	// Try rises when an operator asks for the same version again: hosts that have given it up begin anew.
+	// Try increases when an operator requests the same version again: hosts that have given it up start again.
 	Try int `json:"try"`
 }
 
-// UpdateState is how far an agent is with the order it has.
+// UpdateState is how far an agent is with its order.
 type UpdateState string
 
 const (
 	UpdateNone       UpdateState = ""            // nothing to do
-	UpdateUnmanaged  UpdateState = "unmanaged"   // it was not started by the launcher: it never replaces itself
+	UpdateUnmanaged  UpdateState = "unmanaged"   // not started by the launcher: it never replaces itself
 	UpdateFetching   UpdateState = "fetching"    // downloading, verifying, installing
-	UpdateWaiting    UpdateState = "waiting"     // it could not be fetched; it is tried again
-	UpdateTrial      UpdateState = "trial"       // the new version runs and has not proven itself
+	UpdateWaiting    UpdateState = "waiting"     // the download failed; the agent retries
+	UpdateTrial      UpdateState = "trial"       // the new version runs but has not proven itself yet
 	UpdateDone       UpdateState = "done"        // the new version has proven itself
-	UpdateRefused    UpdateState = "refused"     // not tried: it cannot run here, or is no newer
-	UpdateRolledBack UpdateState = "rolled_back" // tried, and the version before runs again
+	UpdateRefused    UpdateState = "refused"     // not tried: it cannot run here, or is not newer
+	UpdateRolledBack UpdateState = "rolled_back" // tried, and the previous version runs again
 )
 
-// UpdateStatus is what an agent says of the last order it looked at.
+// UpdateStatus is an agent's report on the last order that it considered.
 type UpdateStatus struct {
 	State   UpdateState `json:"state"`
 	Version string      `json:"version,omitempty"` // of the order

@@ -1,11 +1,11 @@
 // Package bus is publish and subscribe between the server's replicas, and from them to the hosts, over NATS.
 //
-// What always holds:
-//   - It carries hints, never facts: everything it says can be read in PostgreSQL, and a lost message does no harm
-//     because whoever waits for one also looks again by itself.
-//   - A nil *Bus is a bus nobody listens to: every call is allowed and does nothing.
-//   - What replicas tell each other travels in a NATS account that hosts are not in; subjects towards a host are those
-//     of agentapi.
+// Invariants:
+//   - It carries hints, never facts: everything that it carries can be read from PostgreSQL, and a lost message does no
+//     harm because every receiver also polls.
+//   - A nil *Bus is a bus without receivers: every call is allowed and does nothing.
+//   - Messages between replicas travel in a NATS account that hosts are not in; subjects towards a host are those of
+//     agentapi.
 package bus
 
 import (
@@ -19,11 +19,11 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Bus publishes and subscribes. Safe for concurrent use.
+// Bus publishes and subscribes. It is safe for concurrent use.
 type Bus struct{ hosts, replicas *nats.Conn }
 
-// New makes a bus of two connections, which the caller keeps and closes: one into the NATS account of the hosts, one
-// into the replicas' own, which no host can reach.
+// New returns a bus over two connections, which the caller keeps and closes: one into the NATS account of the hosts,
+// and one into the replicas' own, which no host can reach.
 func New(hosts, replicas *nats.Conn) *Bus { return &Bus{hosts, replicas} }
 
 func (b *Bus) off() bool { return b == nil || b.hosts == nil || b.replicas == nil }
@@ -31,13 +31,13 @@ func (b *Bus) off() bool { return b == nil || b.hosts == nil || b.replicas == ni
 // ErrAway means that a message for a host had no receiver: the host is not connected to any replica.
 var ErrAway = errors.New("the host is not connected")
 
-// Wake tells a host that its desired state has changed; it answers with a sync. Wakes may be lost: agents also sync
-// by themselves.
+// Wake notifies a host that its desired state has changed; the host answers with a sync. Wakes may be lost: agents also
+// sync periodically.
 func (b *Bus) Wake(host id.Host, revision int64) {
 	b.publish(agentapi.SubjectWake(host.String()), agentapi.Wake{Revision: revision})
 }
 
-// WatchHost tells a host that somebody watches: it sends telemetry every second for the next minute.
+// WatchHost notifies a host that it has a viewer: it sends telemetry every second for the next minute.
 func (b *Bus) WatchHost(host id.Host) {
 	b.publish(agentapi.SubjectWake(host.String()), agentapi.Wake{Watch: true})
 }
@@ -53,8 +53,8 @@ func (b *Bus) publish(subject string, v any) {
 	}
 }
 
-// Dial asks a host to open a stream and then stands by: it returns ErrAway as soon as it is known that the host is
-// not there, and ctx's error when ctx ends, which says nothing about the host. A nil bus knows no host.
+// Dial asks a host to open a stream and then waits: it returns ErrAway as soon as it is known that the host is not
+// connected, and ctx's error when ctx ends, which implies nothing about the host. On a nil bus every host is away.
 func (b *Bus) Dial(ctx context.Context, host id.Host, d agentapi.Dial) error {
 	if b.off() {
 		return ErrAway
@@ -63,7 +63,7 @@ func (b *Bus) Dial(ctx context.Context, host id.Host, d agentapi.Dial) error {
 	if err != nil {
 		return err
 	}
-	// Agents never answer a dial; the request form makes the NATS server tell us when nobody listens.
+	// Agents never answer a dial; the NATS server answers the request form if there is no receiver.
 	_, err = b.hosts.RequestWithContext(ctx, agentapi.SubjectDial(host.String()), data)
 	if errors.Is(err, nats.ErrNoResponders) {
 		return ErrAway

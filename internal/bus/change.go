@@ -13,26 +13,26 @@ import (
 
 const changed = "muster.changed."
 
-// flushWithin bounds how long Watch waits for its subscriptions to stand while NATS is out of reach.
+// flushWithin limits how long Watch waits for its subscriptions to be active while NATS is unreachable.
 const flushWithin = 2 * time.Second
 
-// Topics: what can change and be watched.
+// Topics name what can change and be watched.
 
 func TopicCluster(c id.Cluster) string { return "cluster." + c.String() }
-func TopicOrg(o id.Org) string         { return "org." + o.String() } // its lists: clusters, hosts, balance, notices
+func TopicOrg(o id.Org) string         { return "org." + o.String() } // an organisation's lists: clusters, hosts, balance, notices
 func TopicHost(h id.Host) string       { return "host." + h.String() }
 
-// TopicKeys tells replicas that a host's keys were revoked and its connection must be closed.
+// TopicKeys notifies replicas that a host's keys were revoked and its connection must be closed.
 func TopicKeys(h id.Host) string { return "keys." + h.String() }
 
 // AllKeys is TopicKeys of every host.
 const AllKeys = "keys.*"
 
-// Change says that something changed; what, the receiver reads in PostgreSQL. Topic is "" after this replica's
+// Change reports that something changed; the receiver reads what from PostgreSQL. Topic is "" after this replica's
 // connection to NATS was restored: anything may have changed.
 type Change struct{ Topic string }
 
-// Changed tells whoever watches one of the topics. Call it after the commit, as in tx.AfterCommit.
+// Changed notifies every watcher of one of the topics. Call it after the commit, as in tx.AfterCommit.
 func (b *Bus) Changed(topics ...string) {
 	if b.off() {
 		return
@@ -42,9 +42,9 @@ func (b *Bus) Changed(topics ...string) {
 	}
 }
 
-// Watch reports changes of the topics until ctx ends, and closes the channel then. However slow the receiver is, it
-// hears of every topic that changed since it last took that topic: changes it has not taken yet become one. A nil bus
-// reports none.
+// Watch reports changes of the topics until ctx ends, and then closes the channel. However slow the receiver is, it
+// learns of every topic that changed since it last received that topic: pending changes of a topic are merged. A nil
+// bus reports none.
 func (b *Bus) Watch(ctx context.Context, topics ...string) <-chan Change {
 	out := make(chan Change)
 	if b.off() {
@@ -58,7 +58,7 @@ func (b *Bus) Watch(ctx context.Context, topics ...string) <-chan Change {
 			subs = append(subs, s)
 		}
 	}
-	// The caller reads the present state next; what changes after that must reach it.
+	// The caller reads the present state next; later changes must reach it.
 	_ = b.replicas.FlushTimeout(flushWithin)
 	restored := b.replicas.StatusChanged(nats.CONNECTED)
 	go func() {
@@ -74,11 +74,11 @@ func (b *Bus) Watch(ctx context.Context, topics ...string) <-chan Change {
 	return out
 }
 
-// pending is the topics that changed and that the receiver has not taken yet, in order.
+// pending holds, in order, the topics that changed and that the receiver has not received yet.
 type pending struct {
 	mu     sync.Mutex
 	topics []string
-	more   chan struct{} // holds one when topics may have grown
+	more   chan struct{} // holds one value if topics may have grown
 }
 
 func (p *pending) note(topic string) {
@@ -104,7 +104,7 @@ func (p *pending) take() (string, bool) {
 	return t, true
 }
 
-// relay hands changes on until ctx ends.
+// relay forwards changes until ctx ends.
 func (p *pending) relay(ctx context.Context, restored <-chan nats.Status, out chan<- Change) {
 	for {
 		if topic, ok := p.take(); ok {

@@ -11,13 +11,14 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// watchEvery is how often a watched host is told so; a host stops sending every second a minute after the last time.
+// watchEvery is how often a watched host is notified; a host stops sending every second one minute after the last
+// notification.
 const watchEvery = 40 * time.Second
 
-// WatchTelemetry reports a host's samples as they arrive, every second, until ctx ends, and closes the channel then.
-// A receiver that is slow misses batches. Samples are as the host sent them: the caller picks the GPUs it knows.
+// WatchTelemetry reports a host's samples as they arrive, every second, until ctx ends, and then closes the channel. A
+// slow receiver misses batches. Samples are as the host sent them: the caller selects the GPUs that it knows.
 //
-// It listens beside the replica that stores the history, so that nothing is sent twice while nobody watches.
+// It subscribes in addition to the replica that stores the history, so that nothing is sent twice while no one watches.
 func (b *Bus) WatchTelemetry(ctx context.Context, host id.Host) <-chan agentapi.Telemetry {
 	out := make(chan agentapi.Telemetry, 4)
 	if b.off() {

@@ -1,11 +1,11 @@
-// Package db is the one door to PostgreSQL: the pool, the transaction wrapper and the migrations.
+// Package db is the only access to PostgreSQL: the pool, the transaction wrapper and the migrations.
 //
-// A use case is one transaction (InTx); inside its closure only the Tx is used. Every table is written only by the
-// query file of the package that owns it (queries/<owner>.sql, compiled by sqlc into dbq); internal/testing/archtest
-// checks it.
+// A use case is one transaction (InTx); inside its closure use only the Tx. Every table is written only by the query
+// file of the package that owns it (queries/<owner>.sql, compiled by sqlc into dbq); internal/testing/archtest checks
+// this.
 //
-// Locks are always taken in one order, within a kind by id: idempotency key → cluster → host → gpu → meter → ledger
-// account → series of documents (which PostgreSQL takes by itself at the commit).
+// Locks are always taken in one order, and within a kind by id: idempotency key → cluster → host → gpu → meter → ledger
+// account → series of documents (which PostgreSQL locks itself at the commit).
 package db
 
 import (
@@ -24,23 +24,24 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 )
 
-// DB is a pool of connections. Safe for concurrent use.
+// DB is a pool of connections. It is safe for concurrent use.
 type DB struct {
 	Pool *pgxpool.Pool
 	// Q runs single statements outside a transaction, for reads.
 	Q *dbq.Queries
 }
 
-// Config says where PostgreSQL is.
+// Config says how to connect to PostgreSQL.
 type Config struct {
 	URL      string // postgres://…; secret
 	MaxConns int32  // 0 = 16
-	// RefuseNested makes the pool refuse a connection to a context that an open transaction gave to its closure, with
-	// ErrNested. For tests: a use case that waits for a second connection while it holds one can stop the whole pool.
+	// RefuseNested makes the pool refuse, with ErrNested, a connection to a context that an open transaction gave to its
+	// closure. It is for tests: a use case that waits for a second connection while it holds one can deadlock the whole
+	// pool.
 	RefuseNested bool
 }
 
-// ErrNested is what the pool answers under Config.RefuseNested.
+// ErrNested is the pool's error under Config.RefuseNested.
 var ErrNested = errors.New("db: the pool was asked for a connection inside a transaction: use the Tx, or ask before " +
 	"it begins")
 
@@ -48,7 +49,7 @@ var ErrNested = errors.New("db: the pool was asked for a connection inside a tra
 func Open(ctx context.Context, cfg Config) (*DB, error) {
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
-		// pgx quotes the URL in its error, which holds the password.
+		// pgx quotes the URL, which contains the password, in its error.
 		return nil, errors.New("the PostgreSQL address cannot be read: want postgres://user:password@host:port/database")
 	}
 	pc.MaxConns = cfg.MaxConns
@@ -74,20 +75,20 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	return New(pool), nil
 }
 
-// New is the DB of a pool that the caller has made. Close closes the pool.
+// New returns the DB of a pool that the caller has made. Close closes the pool.
 func New(pool *pgxpool.Pool) *DB { return &DB{Pool: pool, Q: dbq.New(explained{pool})} }
 
-// session settings.
+// session holds the settings of every connection.
 //
-// A replica that is stopped in the middle of a transaction, or that vanishes from the network, must not keep what it
-// has locked: PostgreSQL ends a transaction that is idle for 15 s, and a connection whose bytes nobody acknowledges for
-// 20 s. Who waits longer than 10 s for a lock gives up and is tried again (see InTx). No statement of a use case or of
-// a job runs for longer than two minutes; those that read all of the books say so themselves (SET LOCAL
+// A replica that is stopped in the middle of a transaction, or that vanishes from the network, must not keep its locks:
+// PostgreSQL ends a transaction that is idle for 15 s, and a connection whose bytes are not acknowledged for 20 s. A
+// transaction that waits longer than 10 s for a lock is aborted and retried (see InTx). No statement of a use case or
+// of a job runs for longer than two minutes; those that read the whole ledger set a longer limit (SET LOCAL
 // statement_timeout).
 //
-// force_generic_plan makes PostgreSQL plan each prepared statement once per connection. Left to itself it plans every
-// statement that takes an array anew at every execution, because it guesses ten elements for an array it does not know:
-// that was more work than running them. Every statement of ours finds its rows by a key, whatever the values.
+// force_generic_plan makes PostgreSQL plan each prepared statement once per connection. By default it would plan every
+// statement that takes an array again at every execution, because it assumes ten elements for an unknown array; that
+// took more time than running them. All statements find their rows by a key, whatever the values.
 const settings = `SET plan_cache_mode = force_generic_plan;
 SET idle_in_transaction_session_timeout = '15s';
 SET lock_timeout = '10s';
@@ -99,7 +100,7 @@ func prepareSession(ctx context.Context, c *pgx.Conn) error {
 	return err
 }
 
-// dialer notices within about 20 s that PostgreSQL's machine is gone.
+// dialer detects within about 20 s that PostgreSQL's machine is gone.
 func dialer() *net.Dialer {
 	return &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 		Enable:   true,
@@ -109,11 +110,11 @@ func dialer() *net.Dialer {
 	}}
 }
 
-// openTx is the context key of the transaction in whose closure a context is used; its value turns false when the
+// openTx is the context key of the transaction in whose closure a context is used; its value becomes false when the
 // transaction ends, because effects after the commit may run on the same context.
 type openTx struct{}
 
-// Close ends all connections.
+// Close closes all connections.
 func (d *DB) Close() { d.Pool.Close() }
 
 // Tx is one open transaction.
@@ -125,8 +126,8 @@ type Tx struct {
 	db    *DB
 }
 
-// AfterCommit runs f once the transaction has committed, in order of registration; never when it rolls back. For
-// effects that may be lost without harm: wakes, page events.
+// AfterCommit runs f after the transaction has committed, in order of registration, and never if it rolls back. It is
+// for effects that may be lost without harm: wakes, page events.
 func (tx *Tx) AfterCommit(f func()) {
 	for tx.outer != nil {
 		tx = tx.outer
@@ -134,8 +135,8 @@ func (tx *Tx) AfterCommit(f func()) {
 	tx.after = append(tx.after, f)
 }
 
-// AfterCommitTx runs f in a transaction of its own once this one has committed, before InTx returns. Its error is
-// dropped: it is for writes that something else makes good when they are lost.
+// AfterCommitTx runs f in a transaction of its own after this one has committed, before InTx returns. Its error is
+// dropped: it is for writes that are repaired elsewhere if they are lost.
 func (tx *Tx) AfterCommitTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) {
 	for tx.outer != nil {
 		tx = tx.outer
@@ -148,7 +149,7 @@ func (tx *Tx) AfterCommitTx(ctx context.Context, f func(ctx context.Context, tx 
 	})
 }
 
-// Now is PostgreSQL's clock at this moment, not at the transaction's start: read it after taking locks.
+// Now returns PostgreSQL's clock at this moment, not at the transaction's start: read it after taking locks.
 func (tx *Tx) Now(ctx context.Context) (time.Time, error) {
 	var t time.Time
 	err := tx.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&t)
@@ -157,9 +158,9 @@ func (tx *Tx) Now(ctx context.Context) (time.Time, error) {
 
 const maxTries = 5
 
-// InTx runs f in one READ COMMITTED transaction and commits when f returns nil. Serialization failures, deadlocks and
-// locks that were not to be had in time (SQLSTATE 40001, 40P01, 55P03) are retried, so f must have no effect outside
-// the transaction but through AfterCommit.
+// InTx runs f in one READ COMMITTED transaction and commits when f returns nil. It retries serialization failures,
+// deadlocks and lock timeouts (SQLSTATE 40001, 40P01, 55P03), so f must have no effect outside the transaction except
+// through AfterCommit.
 func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
 	for try := 1; ; try++ {
 		err := d.once(ctx, f)
@@ -174,8 +175,8 @@ func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error
 	}
 }
 
-// InSnapshot runs f in one REPEATABLE READ, read-only transaction: all that f reads is of one moment. It is not
-// retried. Its statements may take an hour: such reads may add up all of the books.
+// InSnapshot runs f in one REPEATABLE READ, read-only transaction: everything that f reads is from one moment. It is
+// not retried. Its statements may take an hour, because such reads may sum the whole ledger.
 func (d *DB) InSnapshot(ctx context.Context, f func(ctx context.Context, q *dbq.Queries) error) error {
 	tx, err := d.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {
@@ -193,7 +194,7 @@ func (d *DB) once(ctx context.Context, f func(ctx context.Context, tx *Tx) error
 	if err != nil {
 		return err
 	}
-	for _, g := range after { // the connection is back: they may ask for one of their own
+	for _, g := range after { // the connection is returned: f may request another one
 		g()
 	}
 	return nil
@@ -206,7 +207,7 @@ func (d *DB) transact(ctx context.Context, f func(ctx context.Context, tx *Tx) e
 	}
 	defer c.Release()
 	s := &session{conn: c.Conn()}
-	defer s.end() // after a commit it does nothing
+	defer s.end() // does nothing after a commit
 	tx := &Tx{DBTX: s, Q: dbq.New(s), db: d}
 	open := new(atomic.Bool)
 	open.Store(true)
@@ -231,5 +232,5 @@ func IsUnique(err error, constraint string) bool {
 	return errors.As(err, &pe) && pe.Code == "23505" && (constraint == "" || pe.ConstraintName == constraint)
 }
 
-// NoRows reports whether err says that a single-row query found none.
+// NoRows reports whether err means that a single-row query found no row.
 func NoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }

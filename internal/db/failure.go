@@ -14,13 +14,12 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// retryAfter is when a caller should try again after a failure that passes: PostgreSQL restarts within seconds.
+// retryAfter is how long a caller should wait after a temporary failure: PostgreSQL restarts within seconds.
 const retryAfter = 5 * time.Second
 
-// Explain turns the failures of PostgreSQL that a caller can act on into faults: an unreachable or overloaded server
-// into fault.Unavailable, text that PostgreSQL cannot store into fault.Invalid. Other errors, faults among them, are
-// returned as they are. InTx and DB.Q explain their errors already; only code that uses DB.Pool itself needs to call
-// it.
+// Explain converts failures of PostgreSQL that a caller can act on into faults: an unreachable or overloaded server
+// into fault.Unavailable, text that PostgreSQL cannot store into fault.Invalid. It returns other errors, including
+// faults, unchanged. InTx and DB.Q explain their errors already; only code that uses DB.Pool directly needs to call it.
 func Explain(err error) error {
 	switch {
 	case err == nil || fault.From(err) != nil:
@@ -35,7 +34,7 @@ func Explain(err error) error {
 	return err
 }
 
-// explainCommit is Explain for a COMMIT, whose effect is unknown when the connection breaks.
+// explainCommit is Explain for a COMMIT, whose effect is unknown if the connection breaks.
 func explainCommit(err error) error {
 	if err == nil || !isUnavailable(err) {
 		return Explain(err)
@@ -47,8 +46,8 @@ func explainCommit(err error) error {
 	return f
 }
 
-// isUnavailable reports whether the server is away, starting, stopping or out of connections, or whether a transaction
-// could not get its locks in time. SQLSTATEs: https://www.postgresql.org/docs/15/errcodes-appendix.html.
+// isUnavailable reports whether the server is unreachable, starting, stopping or out of connections, or whether a
+// transaction could not get its locks in time. SQLSTATEs: https://www.postgresql.org/docs/15/errcodes-appendix.html.
 func isUnavailable(err error) bool {
 	var pe *pgconn.PgError
 	if errors.As(err, &pe) {
@@ -66,13 +65,13 @@ func isUnavailable(err error) bool {
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, errNoConnection)
 }
 
-// isUnstorable reports whether a text holds a NUL or is not UTF-8.
+// isUnstorable reports whether a text contains a NUL or is not UTF-8.
 func isUnstorable(err error) bool {
 	var pe *pgconn.PgError
 	return errors.As(err, &pe) && (pe.Code == "22021" || pe.Code == "22P05")
 }
 
-// errNoConnection is in the error of a caller who waited for a connection of the pool until its deadline.
+// errNoConnection is part of the error of a caller that waited for a connection of the pool until its deadline.
 var errNoConnection = errors.New("no connection became free in time")
 
 // noConnection explains why no connection was acquired.
@@ -83,7 +82,7 @@ func noConnection(err error) error {
 	return err
 }
 
-// explained is a DBTX whose errors Explain has seen.
+// explained is a DBTX whose errors pass through Explain.
 type explained struct{ dbq.DBTX }
 
 func (d explained) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {

@@ -9,24 +9,24 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib" // goose speaks database/sql
+	"github.com/jackc/pgx/v5/stdlib" // goose uses database/sql
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/musterhq/muster/migrations"
 )
 
-// Migrate brings the schema to this binary's version. Replicas starting together wait for each
-// other on an advisory lock; running it again changes nothing.
+// Migrate migrates the schema to this binary's version. Replicas that start together wait for each other on an advisory
+// lock; a second run changes nothing.
 //
-// A migration waits for a lock for 3 s at most, because all who come after it wait with it: then it is rolled back and
-// tried again, until ctx ends or it has failed so for ten minutes.
+// A migration waits for a lock for at most 3 s, because all later requests wait behind it: then it is rolled back and
+// retried, until ctx ends or it has failed so for ten minutes.
 func Migrate(ctx context.Context, url string) error {
 	return migrate(ctx, url, migrations.FS, migrationWaits{"3s", 2 * time.Second, 10 * time.Minute})
 }
 
-// migrationWaits says how long a migration waits for a lock, how long others then go first, and for how long it is
-// tried.
+// migrationWaits are how long a migration waits for a lock, how long it then lets others go first, and for how long it
+// is retried.
 type migrationWaits struct {
 	lock         string
 	pause, tried time.Duration
@@ -38,7 +38,7 @@ func migrate(ctx context.Context, url string, files fs.FS, w migrationWaits) err
 		return err
 	}
 	cfg, err := pgx.ParseConfig(url)
-	if err != nil { // pgx quotes the URL in its error, which holds the password
+	if err != nil { // pgx quotes the URL, which contains the password, in its error
 		return errors.New("open for migration: the PostgreSQL address cannot be read")
 	}
 	cfg.RuntimeParams["lock_timeout"] = w.lock
@@ -65,8 +65,8 @@ func migrate(ctx context.Context, url string, files fs.FS, w migrationWaits) err
 	}
 }
 
-// SchemaReady reports whether the database's schema is at least this binary's. A newer schema is fine: migrations are
-// safe for the previous version.
+// SchemaReady returns an error unless the database's schema is at least this binary's. A newer schema is accepted:
+// migrations are safe for the previous version.
 func (d *DB) SchemaReady(ctx context.Context) error {
 	var have int64
 	err := d.Pool.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied").Scan(&have)

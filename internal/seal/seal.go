@@ -1,7 +1,8 @@
-// Package seal encrypts secrets at rest: renters' environment and registry credentials, answers that carry a token.
+// Package seal encrypts stored secrets: renters' environment variables and registry credentials, and responses that
+// contain a token.
 //
-// A box is one 32-byte key; sealed data is version | nonce | AES-256-GCM, bound to what it belongs to, so that a row
-// copied elsewhere does not open.
+// A box is one 32-byte key; sealed data is version | nonce | AES-256-GCM, bound to the object that it belongs to, so
+// that a row copied elsewhere does not open.
 package seal
 
 import (
@@ -17,15 +18,15 @@ import (
 
 const version = 1
 
-// Box seals and opens. Safe for concurrent use.
+// Box seals and opens. It is safe for concurrent use.
 type Box struct {
 	aead  cipher.AEAD
 	mac   []byte
-	other *Box // opens and verifies, too; nil: none
+	other *Box // also opens and verifies; nil: none
 }
 
-// NewRotatingBox is NewBox with another secret, which opens and verifies but seals and signs nothing: while the
-// platform's secret changes, replicas and rows have either.
+// NewRotatingBox is NewBox with a second secret, which opens and verifies but neither seals nor signs: while the
+// platform's secret changes, replicas and rows use either.
 func NewRotatingBox(secret, other []byte) (*Box, error) {
 	b, err := NewBox(secret)
 	if err != nil {
@@ -59,7 +60,7 @@ func NewBox(secret []byte) (*Box, error) {
 	return &Box{aead: aead, mac: mac}, nil
 }
 
-// Seal encrypts plain for the object named by belongs ("cluster:<id>").
+// Seal encrypts plain for the object that belongs names, such as "cluster:<id>".
 func (b *Box) Seal(plain []byte, belongs string) []byte {
 	out := make([]byte, 1+b.aead.NonceSize(), 1+b.aead.NonceSize()+len(plain)+b.aead.Overhead())
 	out[0] = version
@@ -67,8 +68,8 @@ func (b *Box) Seal(plain []byte, belongs string) []byte {
 	return b.aead.Seal(out, out[1:], plain, []byte(belongs))
 }
 
-// Open is the inverse of Seal, by this secret or the other. It fails when the data was altered, belongs elsewhere, or a
-// third secret sealed it.
+// Open is the inverse of Seal, by either secret. It fails if the data was altered, belongs to another object, or was
+// sealed by a third secret.
 func (b *Box) Open(sealed []byte, belongs string) ([]byte, error) {
 	plain, err := b.open(sealed, belongs)
 	if err != nil && b.other != nil {
@@ -79,11 +80,11 @@ func (b *Box) Open(sealed []byte, belongs string) ([]byte, error) {
 	return plain, err
 }
 
-// Rotating reports whether another secret is accepted.
+// Rotating reports whether a second secret is accepted.
 func (b *Box) Rotating() bool { return b.other != nil }
 
-// Reseal seals with this secret what the other sealed; stale is false, and fresh nil, for what this secret sealed. It
-// fails where Open does.
+// Reseal seals with the first secret what the second one sealed. For data that the first secret sealed, stale is false
+// and fresh is nil. It fails where Open does.
 func (b *Box) Reseal(sealed []byte, belongs string) (fresh []byte, stale bool, err error) {
 	if _, err = b.open(sealed, belongs); err == nil || b.other == nil {
 		return nil, false, err
@@ -107,14 +108,14 @@ func (b *Box) open(sealed []byte, belongs string) ([]byte, error) {
 	return plain, nil
 }
 
-// MAC is a keyed fingerprint of data: equal data can be recognised, and nothing else learned from it.
+// MAC returns a keyed fingerprint of data, by which equal data is recognised and nothing else is learned.
 func (b *Box) MAC(data []byte) []byte {
 	m := hmac.New(sha256.New, b.mac)
 	m.Write(data)
 	return m.Sum(nil)
 }
 
-// OtherMAC is MAC by the other secret; nil: there is none.
+// OtherMAC returns the MAC by the second secret; nil if there is none.
 func (b *Box) OtherMAC(data []byte) []byte {
 	if b.other == nil {
 		return nil
@@ -122,7 +123,7 @@ func (b *Box) OtherMAC(data []byte) []byte {
 	return b.other.MAC(data)
 }
 
-// Verify reports whether mac is data's, by this secret or the other.
+// Verify reports whether mac is the MAC of data by either secret.
 func (b *Box) Verify(data, mac []byte) bool {
 	return hmac.Equal(mac, b.MAC(data)) || b.other != nil && hmac.Equal(mac, b.other.MAC(data))
 }

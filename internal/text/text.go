@@ -1,4 +1,4 @@
-// Package text makes strings from outside fit to be stored and shown.
+// Package text makes strings from outside safe to store and to show.
 package text
 
 import (
@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Clip returns s as valid UTF-8 without NUL bytes, which PostgreSQL stores in no text column, cut to at most n bytes
-// at the border of a character.
+// Clip returns s as valid UTF-8 without NUL bytes, which PostgreSQL stores in no text column, cut to at most n bytes at
+// the boundary of a character.
 func Clip(s string, n int) string {
 	if strings.IndexByte(s, 0) >= 0 {
 		s = strings.ReplaceAll(s, "\x00", "")
@@ -23,7 +23,7 @@ func Clip(s string, n int) string {
 	return s[:n]
 }
 
-// Ellipsis is Clip with "…" at the end of what was cut. The mark is not counted.
+// Ellipsis is Clip with "…" appended to what was cut. The mark is not counted.
 func Ellipsis(s string, n int) string {
 	c := Clip(s, n)
 	if len(s) > n {
@@ -32,8 +32,9 @@ func Ellipsis(s string, n int) string {
 	return c
 }
 
-// OneLine replaces control characters and what changes the direction of text by spaces, so that s can stand in a line
-// of a terminal: a carriage return, an escape sequence or an override shows nothing that is not there.
+// OneLine replaces control characters, and characters that change the direction of text, by spaces, so that s can be
+// printed in a line of a terminal: a carriage return, an escape sequence or an override then shows nothing that is not
+// there.
 func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !Printable(r) {
