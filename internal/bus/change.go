@@ -19,7 +19,7 @@ const flushWithin = 2 * time.Second
 // Topics name what can change and be watched.
 
 func TopicCluster(c id.Cluster) string { return "cluster." + c.String() }
-func TopicOrg(o id.Org) string         { return "org." + o.String() } // an organisation's lists: clusters, hosts, balance, notices
+func TopicOrg(o id.Org) string         { return "org." + o.String() } // lists: clusters, hosts, balance, notices
 func TopicHost(h id.Host) string       { return "host." + h.String() }
 
 // TopicKeys notifies replicas that a host's keys were revoked and its connection must be closed.
