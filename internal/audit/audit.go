@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
@@ -36,21 +38,36 @@ type Entry struct {
 
 // Record writes the event in tx, so that an act and its trail stand or fall together.
 func Record(ctx context.Context, tx *db.Tx, e Event) error {
-	detail := []byte("{}")
-	if len(e.Detail) > 0 {
-		var err error
-		if detail, err = json.Marshal(e.Detail); err != nil {
-			return fmt.Errorf("audit %s: %w", e.Action, err)
-		}
+	row, err := e.row()
+	if err == nil {
+		err = tx.Q.InsertAuditEvent(ctx, row)
 	}
-	err := tx.Q.InsertAuditEvent(ctx, dbq.InsertAuditEventParams{
-		ID: id.New[id.Audit](), OrgID: e.Org, UserID: e.User, TokenID: e.Token,
-		Action: e.Action, Object: e.Object, Detail: detail, Address: e.Address,
-	})
 	if err != nil {
 		return fmt.Errorf("audit %s: %w", e.Action, err)
 	}
 	return nil
+}
+
+// Queue queues what Record does.
+func Queue(b *pgx.Batch, e Event) error {
+	row, err := e.row()
+	if err != nil {
+		return fmt.Errorf("audit %s: %w", e.Action, err)
+	}
+	db.Write(b, (*dbq.Queries).InsertAuditEvent, row)
+	return nil
+}
+
+func (e Event) row() (dbq.InsertAuditEventParams, error) {
+	detail := []byte("{}")
+	var err error
+	if len(e.Detail) > 0 {
+		detail, err = json.Marshal(e.Detail)
+	}
+	return dbq.InsertAuditEventParams{
+		ID: id.New[id.Audit](), OrgID: e.Org, UserID: e.User, TokenID: e.Token,
+		Action: e.Action, Object: e.Object, Detail: detail, Address: e.Address,
+	}, err
 }
 
 // Filter is what Search looks for; zero fields match everything.

@@ -122,25 +122,18 @@ type Tx struct {
 	dbq.DBTX
 	Q     *dbq.Queries
 	after []func()
-	outer *Tx // of a pipe's: the one that commits
 	db    *DB
 }
 
 // AfterCommit runs f after the transaction has committed, in order of registration, and never if it rolls back. It is
 // for effects that may be lost without harm: wakes, page events.
 func (tx *Tx) AfterCommit(f func()) {
-	for tx.outer != nil {
-		tx = tx.outer
-	}
 	tx.after = append(tx.after, f)
 }
 
 // AfterCommitTx runs f in a transaction of its own after this one has committed, before InTx returns. Its error is
 // dropped: it is for writes that are repaired elsewhere if they are lost.
 func (tx *Tx) AfterCommitTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) {
-	for tx.outer != nil {
-		tx = tx.outer
-	}
 	d := tx.db
 	tx.AfterCommit(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)

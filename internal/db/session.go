@@ -17,7 +17,7 @@ import (
 type session struct {
 	conn  *pgx.Conn
 	begun bool
-	last  *Pipe // what goes along with COMMIT; nothing may be sent before it any more
+	last  *pgx.Batch // what goes along with COMMIT; nothing may be sent before it any more
 }
 
 var _ dbq.DBTX = (*session)(nil)
@@ -83,48 +83,37 @@ func (s *session) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults 
 		return s.conn.SendBatch(ctx, b)
 	}
 	s.begun = true
-	with := &pgx.Batch{}
-	with.Queue("BEGIN")
-	for _, q := range b.QueuedQueries {
-		with.Queue(q.SQL, q.Arguments...)
-	}
-	r := s.conn.SendBatch(ctx, with)
+	r := s.conn.SendBatch(ctx, begin(b))
 	_, _ = r.Exec() // what is wrong with BEGIN is wrong with all that follows
 	return r
 }
 
-// commit ends the transaction, with what Last gathered.
+// begin is b after the statement that begins a transaction.
+func begin(b *pgx.Batch) *pgx.Batch {
+	with := &pgx.Batch{}
+	with.Queue("BEGIN")
+	with.QueuedQueries = append(with.QueuedQueries, b.QueuedQueries...)
+	return with
+}
+
+// commit ends the transaction, with the batch of Last.
 func (s *session) commit(ctx context.Context) error {
-	p := s.last
+	b := s.last
 	switch {
-	case p == nil && !s.begun: // nothing was asked
+	case b == nil && !s.begun: // nothing was asked
 		return nil
-	case p == nil:
-		p = &Pipe{}
+	case b == nil:
+		b = &pgx.Batch{}
 	case !s.begun:
-		first := &Pipe{}
-		first.batch.Queue("BEGIN")
-		for _, q := range p.batch.QueuedQueries {
-			first.batch.Queue(q.SQL, q.Arguments...)
+		b, s.begun = begin(b), true
+	}
+	b.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
+		if tag.String() == "ROLLBACK" { // a statement had failed, and the use case went on
+			return pgx.ErrTxCommitRollback
 		}
-		p, s.begun = first, true
-	}
-	p.batch.Queue("COMMIT")
-	r := s.conn.SendBatch(ctx, &p.batch)
-	var tag pgconn.CommandTag
-	var err error
-	for range p.batch.Len() {
-		if tag, err = r.Exec(); err != nil {
-			break
-		}
-	}
-	if closing := r.Close(); err == nil {
-		err = closing
-	}
-	if err == nil && tag.String() == "ROLLBACK" { // a statement had failed, and the use case went on
-		err = pgx.ErrTxCommitRollback
-	}
-	return err
+		return nil
+	})
+	return s.conn.SendBatch(ctx, b).Close()
 }
 
 // end leaves the connection as it should be found: what is still open is rolled back, and a connection on which that
@@ -140,19 +129,15 @@ func (s *session) end() {
 	}
 }
 
-// Last gathers the last writes of the transaction: they are sent with the commit, in one round trip, once the closure
-// of InTx has returned nil. What f calls may make only :exec and :batchexec statements; what goes wrong with them is
-// InTx's error. After Last the transaction takes no statement any more.
-func (tx *Tx) Last(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
+// Last sends the last writes of the transaction with the commit, in one round trip, once the closure of InTx has
+// returned nil. What PostgreSQL refuses of them is InTx's error. Functions that were queued with Queue see the answers
+// after the commit: they come too late to refuse one. After Last the transaction takes no statement any more.
+func (tx *Tx) Last(b *pgx.Batch) error {
 	s, ok := tx.DBTX.(*session)
 	if !ok || s.last != nil {
 		return fmt.Errorf("db: Last is for the outermost transaction, once: %w", errAfterLast)
 	}
-	p, inner := tx.Pipe()
-	if err := f(ctx, inner); err != nil {
-		return err
-	}
-	s.last = p
+	s.last = b
 	return nil
 }
 

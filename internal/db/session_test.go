@@ -54,9 +54,7 @@ func TestTheFirstStatementBegins(t *testing.T) {
 			return err
 		},
 		"batch": func(ctx context.Context, tx *db.Tx) error {
-			return tx.Together(ctx, func(ctx context.Context, tx *db.Tx) error {
-				return tx.Q.InsertOrg(ctx, id.New[id.Org](), "o", true)
-			})
+			return tx.Send(ctx, insertOrg(id.New[id.Org]()))
 		},
 	} {
 		before := orgs(t, d)
@@ -89,13 +87,10 @@ func TestTheFirstStatementBegins(t *testing.T) {
 func TestLastGoesAlongWithTheCommit(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	insert := func(org id.Org) func(ctx context.Context, tx *db.Tx) error {
-		return func(ctx context.Context, tx *db.Tx) error { return tx.Q.InsertOrg(ctx, org, "o", true) }
-	}
 	told := 0
 	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		tx.AfterCommit(func() { told++ })
-		return tx.Last(ctx, insert(id.New[id.Org]())) // also the first
+		return tx.Last(insertOrg(id.New[id.Org]())) // also the first
 	})
 	if err != nil || orgs(t, d) != 1 || told != 1 {
 		t.Fatalf("%v, %d orgs, told %d times", err, orgs(t, d), told)
@@ -104,10 +99,10 @@ func TestLastGoesAlongWithTheCommit(t *testing.T) {
 	twice := id.New[id.Org]()
 	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		tx.AfterCommit(func() { told++ })
-		if err := insert(twice)(ctx, tx); err != nil {
+		if err := tx.Send(ctx, insertOrg(twice)); err != nil {
 			return err
 		}
-		return tx.Last(ctx, insert(twice))
+		return tx.Last(insertOrg(twice))
 	})
 	if !db.IsUnique(err, "org_pkey") || orgs(t, d) != 1 || told != 1 {
 		t.Errorf("%v, %d orgs, told %d times", err, orgs(t, d), told)
@@ -115,7 +110,7 @@ func TestLastGoesAlongWithTheCommit(t *testing.T) {
 
 	boom := errors.New("boom")
 	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		if err := tx.Last(ctx, insert(id.New[id.Org]())); err != nil {
+		if err := tx.Last(insertOrg(id.New[id.Org]())); err != nil {
 			return err
 		}
 		return boom
@@ -125,13 +120,13 @@ func TestLastGoesAlongWithTheCommit(t *testing.T) {
 	}
 
 	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		if err := tx.Last(ctx, insert(id.New[id.Org]())); err != nil {
+		if err := tx.Last(insertOrg(id.New[id.Org]())); err != nil {
 			return err
 		}
-		if err := insert(id.New[id.Org]())(ctx, tx); err == nil {
+		if err := tx.Send(ctx, insertOrg(id.New[id.Org]())); err == nil {
 			t.Error("a statement after the last ones")
 		}
-		if err := tx.Last(ctx, insert(id.New[id.Org]())); err == nil {
+		if err := tx.Last(insertOrg(id.New[id.Org]())); err == nil {
 			t.Error("last twice")
 		}
 		return nil

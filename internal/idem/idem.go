@@ -18,6 +18,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -202,33 +204,32 @@ func DoSteps(ctx context.Context, d *db.DB, r Request, f func(context.Context) (
 // Begin takes the key in tx, first of all locks. It waits for a twin; the answer is the twin's, or nil when the caller
 // has to do the work and call Finish.
 func (r Request) Begin(ctx context.Context, tx *db.Tx) (*Answer, error) {
-	p := db.NewPipe(tx.Q)
-	mine := r.Queue(ctx, p)
-	p.Send(ctx)
-	taken := mine()
-	if err := p.Close(); err != nil {
+	var first bool
+	b := &pgx.Batch{}
+	r.Queue(b, &first)
+	if err := tx.Send(ctx, b); err != nil {
 		return nil, fmt.Errorf("take idempotency key: %w", err)
 	}
-	if taken {
+	if first {
 		return nil, nil
 	}
 	return r.Earlier(ctx, tx)
 }
 
-// Queue is Begin as part of a pipe, where it has to come before every lock. Its answer, after Send, is whether the
-// caller has to do the work and call Finish; else Earlier tells what the twin was told.
-func (r Request) Queue(ctx context.Context, p *db.Pipe) (mine func() bool) {
-	if r.Key == "" {
-		return func() bool { return true }
+// Queue queues taking the key, which has to come before every lock. first then says whether the caller has to do the
+// work and store its answer; if not, Earlier is what the first call was answered.
+func (r Request) Queue(b *pgx.Batch, first *bool) {
+	if *first = r.Key == ""; *first {
+		return
 	}
-	claimed := p.Q.ClaimIdempotencyKey(ctx, []dbq.ClaimIdempotencyKeyParams{{
+	p := dbq.ClaimIdempotencyKeyParams{
 		Principal: r.Principal, Method: r.Method, Path: r.Path, Key: r.Key, BodyHmac: r.BodyHMAC, Life: Life.Seconds(),
-	}})
-	return func() bool {
-		var keys []string
-		claimed.Query(db.Keep(p, &keys))
-		return len(keys) == 1
 	}
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		keys, err := q.ClaimIdempotencyKey(ctx, p)
+		*first = len(keys) == 1
+		return err
+	})
 }
 
 // Earlier is what was answered to the first call under the key.
@@ -273,26 +274,40 @@ func (r Request) Amend(ctx context.Context, q *dbq.Queries, status int, response
 	return err
 }
 
+// QueueFinish queues what Finish does.
+func (r Request) QueueFinish(b *pgx.Batch, status int, response any) error {
+	_, row, err := r.answer(status, response)
+	if err == nil && r.Key != "" {
+		db.Write(b, (*dbq.Queries).StoreIdempotentAnswer, row)
+	}
+	return err
+}
+
 func (r Request) remember(ctx context.Context, q *dbq.Queries, status int, response any) (Answer, error) {
-	body, err := json.Marshal(response)
-	if err != nil {
-		return Answer{}, fmt.Errorf("answer of %s %s: %w", r.Method, r.Path, err)
+	a, row, err := r.answer(status, response)
+	if err != nil || r.Key == "" {
+		return a, err
 	}
-	a := Answer{Status: status, Body: body}
-	if r.Key == "" {
-		return a, nil
-	}
-	if r.Seal != nil {
-		body = r.Seal.Seal(body, r.belongs())
-	}
-	err = q.StoreIdempotentAnswer(ctx, dbq.StoreIdempotentAnswerParams{
-		Status: int32(status), Response: body, Sealed: r.Seal != nil,
-		Principal: r.Principal, Method: r.Method, Path: r.Path, Key: r.Key,
-	})
-	if err != nil {
+	if err := q.StoreIdempotentAnswer(ctx, row); err != nil {
 		return Answer{}, fmt.Errorf("store idempotent answer: %w", err)
 	}
 	return a, nil
+}
+
+// answer is an answer and how it is stored.
+func (r Request) answer(status int, response any) (Answer, dbq.StoreIdempotentAnswerParams, error) {
+	body, err := json.Marshal(response)
+	if err != nil {
+		return Answer{}, dbq.StoreIdempotentAnswerParams{}, fmt.Errorf("answer of %s %s: %w", r.Method, r.Path, err)
+	}
+	stored := body
+	if r.Seal != nil && r.Key != "" {
+		stored = r.Seal.Seal(body, r.belongs())
+	}
+	return Answer{Status: status, Body: body}, dbq.StoreIdempotentAnswerParams{
+		Status: int32(status), Response: stored, Sealed: r.Seal != nil,
+		Principal: r.Principal, Method: r.Method, Path: r.Path, Key: r.Key,
+	}, nil
 }
 
 // belongs binds a sealed answer to its row.

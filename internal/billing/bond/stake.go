@@ -1,8 +1,9 @@
 package bond
 
 import (
-	"context"
 	"fmt"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
@@ -29,7 +30,7 @@ type Stakes struct {
 	Leases   []Stake
 }
 
-// Accounts are the accounts that Covered and Write need locked.
+// Accounts are the accounts that Covered and QueueWrite need locked.
 func (s Stakes) Accounts() []ledger.Account {
 	var out []ledger.Account
 	for _, l := range s.Leases {
@@ -54,16 +55,16 @@ func (s Stakes) Covered(books *ledger.Locked) bool {
 	return true
 }
 
-// Write reserves the stakes and freezes them. The leases exist and the accounts are locked. It only writes, so it may
-// be part of a pipe.
-func (s Stakes) Write(ctx context.Context, tx *db.Tx, books *ledger.Locked) error {
+// QueueWrite queues the writes that reserve the stakes and freeze them. The leases exist by then and the accounts are
+// locked.
+func (s Stakes) QueueWrite(b *pgx.Batch, books *ledger.Locked) error {
 	for _, l := range s.Leases {
 		if l.Amount > 0 {
-			if err := books.Write(ctx, tx, reserve(l.Operator, l.Lease, l.Cluster, s.Currency, l.Amount, l.Amount)); err != nil {
+			if err := books.QueueWrite(b, reserve(l.Operator, l.Lease, l.Cluster, s.Currency, l.Amount, l.Amount)); err != nil {
 				return fmt.Errorf("bond: reserve for %s: %w", l.Lease, err)
 			}
 		}
-		if err := tx.Q.InsertLeaseBond(ctx, dbq.InsertLeaseBondParams{
+		db.Write(b, (*dbq.Queries).InsertLeaseBond, dbq.InsertLeaseBondParams{
 			LeaseID:   l.Lease,
 			ClusterID: l.Cluster,
 			HostID:    l.Host,
@@ -72,9 +73,7 @@ func (s Stakes) Write(ctx context.Context, tx *db.Tx, books *ledger.Locked) erro
 			Srate:     l.StandbyRate,
 			Amount:    l.Amount,
 			Reserved:  l.Amount,
-		}); err != nil {
-			return fmt.Errorf("bond: freeze the terms of %s: %w", l.Lease, err)
-		}
+		})
 	}
 	return nil
 }

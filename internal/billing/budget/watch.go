@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -20,16 +22,13 @@ type Watch struct {
 	budgets  []Budget
 }
 
-// QueueWatch reads them as part of a pipe that has locked the wallet of org before. Its result reads the answer, after
-// Send.
-func QueueWatch(ctx context.Context, p *db.Pipe, org id.Org, project, currency string) (read func() Watch) {
-	asked := p.Q.BudgetsOf(ctx, []dbq.BudgetsOfParams{{OrgID: org, Currency: currency, Project: project}})
-	return func() Watch {
-		var rows []dbq.BudgetsOfRow
-		asked.Query(db.Keep(p, &rows))
-		w := Watch{org: org, project: project, currency: currency}
+// QueueWatch queues a read of them. The batch has locked the wallet of org before.
+func QueueWatch(b *pgx.Batch, org id.Org, project, currency string, into *Watch) {
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		rows, err := q.BudgetsOf(ctx, org, currency, project)
+		*into = Watch{org: org, project: project, currency: currency}
 		for _, r := range rows {
-			w.budgets = append(w.budgets, of(dbq.BudgetsRow{
+			into.budgets = append(into.budgets, of(dbq.BudgetsRow{
 				ID:           r.ID,
 				OrgID:        org,
 				Project:      r.Project,
@@ -41,8 +40,8 @@ func QueueWatch(ctx context.Context, p *db.Pipe, org id.Org, project, currency s
 				CreatedAt:    r.CreatedAt,
 			}))
 		}
-		return w
-	}
+		return err
+	})
 }
 
 // Left is how much more money may be held for the cluster; nil: no cap says otherwise.
@@ -89,9 +88,8 @@ func (w Watch) Refusal(need money.Nano) error {
 	return fault.New(fault.QuotaExceeded, "60 seconds of this cluster cost %s, more than a budget has left", need.Plain())
 }
 
-// Commit counts money that is being held for the cluster, in the transaction that holds it. It only writes, so it may
-// be part of a pipe.
-func (w Watch) Commit(ctx context.Context, tx *db.Tx, n money.Nano) error {
+// QueueCommit queues the write that counts money which is being held for the cluster, in the transaction that holds it.
+func (w Watch) QueueCommit(b *pgx.Batch, n money.Nano) error {
 	if len(w.budgets) == 0 {
 		return nil
 	}
@@ -100,15 +98,12 @@ func (w Watch) Commit(ctx context.Context, tx *db.Tx, n money.Nano) error {
 			return fmt.Errorf("budget: %s more for %s would exceed %s", n, w.org, b.ID)
 		}
 	}
-	err := tx.Q.CommitBudgets(ctx, dbq.CommitBudgetsParams{
+	db.Write(b, (*dbq.Queries).CommitBudgets, dbq.CommitBudgetsParams{
 		Amount:   int64(n),
 		OrgID:    w.org,
 		Currency: w.currency,
 		Project:  w.project,
 	})
-	if err != nil {
-		return fmt.Errorf("budget: commit %s for %s: %w", n, w.org, err)
-	}
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/db"
@@ -71,29 +72,16 @@ func Prepare(ctx context.Context, tx *db.Tx, entries []Entry) (*Booking, error) 
 	return b, nil
 }
 
-// Write books the entries. It only writes, so it may be part of a pipe; should a key be in the books already, or a
-// balance fall below its floor, the transaction fails.
-func (b *Booking) Write(ctx context.Context, tx *db.Tx) error {
-	if len(b.txs.Ids) == 0 {
-		return nil
+// QueueWrite queues the writes that book the entries. Should a key be in the ledger already, or a balance fall below its
+// floor, the batch fails.
+func (k *Booking) QueueWrite(b *pgx.Batch) {
+	if len(k.txs.Ids) == 0 {
+		return
 	}
-	if err := tx.Q.InsertNewLedgerTxs(ctx, b.txs); err != nil {
-		return fmt.Errorf("ledger: insert entries: %w", err)
-	}
-	if len(b.balances) > 0 {
+	db.Write(b, (*dbq.Queries).InsertNewLedgerTxs, k.txs)
+	if len(k.balances) > 0 {
 		// Before the transfers: inserting them adds to the sums of operators' earnings, which are written under these locks.
-		if err := tx.Q.LockLedgerBalancesInOrder(ctx, b.balances); err != nil {
-			return fmt.Errorf("ledger: lock balances: %w", err)
-		}
+		db.Write(b, (*dbq.Queries).LockLedgerBalancesInOrder, k.balances)
 	}
-	if err := tx.Q.InsertLedgerTransfers(ctx, b.transfers); err != nil {
-		return fmt.Errorf("ledger: insert transfers: %w", err)
-	}
-	if len(b.balances) == 0 {
-		return nil
-	}
-	if err := tx.Q.AddLedgerBalances(ctx, b.balances, b.deltas); err != nil {
-		return fmt.Errorf("ledger: move balances: %w", err)
-	}
-	return nil
+	queueMoves(b, k.transfers, k.balances, k.deltas)
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
@@ -16,11 +18,13 @@ import (
 
 func write(ctx context.Context, d *db.DB, entries ...ledger.Entry) error {
 	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		b, err := ledger.Prepare(ctx, tx, entries)
+		booking, err := ledger.Prepare(ctx, tx, entries)
 		if err != nil {
 			return err
 		}
-		return tx.Together(ctx, b.Write)
+		b := &pgx.Batch{}
+		booking.QueueWrite(b)
+		return tx.Send(ctx, b)
 	})
 }
 

@@ -89,22 +89,20 @@ func appendBatch(ctx context.Context, tx *db.Tx, last dbq.LedgerBatch, now time.
 	if err != nil {
 		return err
 	}
-	return tx.Together(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := tx.Q.InsertLedgerBatch(ctx, dbq.InsertLedgerBatchParams{
-			N:      b.N,
-			MadeAt: b.MadeAt,
-			Txs:    int32(b.Txs),
-			Root:   b.Root,
-			Prev:   b.Prev,
-			Hash:   b.Sum(),
-		}); err != nil {
-			return err
-		}
-		if err := tx.Q.InsertLedgerLinks(ctx, b.N, raws, positions); err != nil || len(lines.Orgs) == 0 {
-			return err
-		}
-		return tx.Q.InsertLedgerLines(ctx, lines)
-	})
+	if err := tx.Q.InsertLedgerBatch(ctx, dbq.InsertLedgerBatchParams{
+		N:      b.N,
+		MadeAt: b.MadeAt,
+		Txs:    int32(b.Txs),
+		Root:   b.Root,
+		Prev:   b.Prev,
+		Hash:   b.Sum(),
+	}); err != nil {
+		return err
+	}
+	if err := tx.Q.InsertLedgerLinks(ctx, b.N, raws, positions); err != nil || len(lines.Orgs) == 0 {
+		return err
+	}
+	return tx.Q.InsertLedgerLines(ctx, lines)
 }
 
 // chained is an entry as it is hashed.

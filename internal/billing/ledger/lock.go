@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/db"
@@ -48,10 +49,9 @@ func Lock(ctx context.Context, tx *db.Tx, accounts ...Account) (*Locked, error) 
 	return l, l.lock(ctx, want)
 }
 
-// QueueLock is Lock as part of a pipe, for accounts that all have a balance; tx is the pipe's transaction. Its result
-// reads the answer, after Send.
-func QueueLock(ctx context.Context, p *db.Pipe, tx *db.Tx,
-	accounts ...Account) (read func() (*Locked, error), err error) {
+// QueueLock queues what Lock does, for accounts that all have a balance. The batch is sent in tx; what is locked can be
+// used after it.
+func QueueLock(b *pgx.Batch, tx *db.Tx, accounts ...Account) (*Locked, error) {
 	want := make(map[accountKey]Account, len(accounts))
 	for _, a := range accounts {
 		if !kinds[a.Kind].cached {
@@ -59,24 +59,20 @@ func QueueLock(ctx context.Context, p *db.Pipe, tx *db.Tx,
 		}
 		want[a.key()] = a
 	}
-	if err := create(ctx, p.Q, want, nil); err != nil {
-		return nil, err
-	}
+	l := &Locked{tx, make(map[accountKey]*held, len(want))}
+	queueCreate(b, want, nil)
 	n := namesOf(want)
-	locked := p.Q.LockLedgerBalances(ctx, []dbq.LockLedgerBalancesParams{{
-		Kinds:      n.kinds,
-		Owners:     n.owners,
-		Currencies: n.currencies,
-	}})
-	return func() (*Locked, error) {
-		var rows []dbq.LockLedgerBalancesRow
-		locked.Query(db.Keep(p, &rows))
-		l := &Locked{tx, make(map[accountKey]*held, len(rows))}
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		rows, err := q.LockLedgerBalances(ctx, n.kinds, n.owners, n.currencies)
+		if err != nil {
+			return fmt.Errorf("ledger: lock balances: %w", err)
+		}
 		for _, r := range rows {
 			l.by[accountKey{Kind(r.Kind), r.Owner.Bytes, r.Currency}] = &held{id: r.AccountID, cached: true}
 		}
-		return l, l.fill(rows, want)
-	}, nil
+		return l.fill(rows, want)
+	})
+	return l, nil
 }
 
 // Balance is an account's amount, what was posted through l included; 0 for one without a balance row. It must be among
@@ -146,27 +142,26 @@ func (l *Locked) Post(ctx context.Context, e Entry) (booked bool, err error) {
 	return did[0], l.book(ctx, entries, did)
 }
 
-// Write books e, whose key nobody can have used, between locked accounts. It only writes, so it may be part of a pipe;
-// should the key be in the books already, the transaction fails.
-func (l *Locked) Write(ctx context.Context, tx *db.Tx, e Entry) error {
+// QueueWrite queues the writes that book e, whose key nobody can have used, between locked accounts. Should the key be
+// in the ledger already, the batch fails.
+func (l *Locked) QueueWrite(b *pgx.Batch, e Entry) error {
 	if err := l.check(e); err != nil {
 		return err
 	}
 	e.id = id.New[id.LedgerTx]()
-	if err := tx.Q.InsertLedgerTx(ctx, dbq.InsertLedgerTxParams{
+	db.Write(b, (*dbq.Queries).InsertLedgerTx, dbq.InsertLedgerTxParams{
 		ID:   e.id,
 		Kind: e.Kind,
 		Key:  e.Key,
 		Memo: e.Memo,
 		Ref:  e.Ref,
-	}); err != nil {
-		return fmt.Errorf("ledger: insert entry: %w", err)
-	}
+	})
 	p, ids, deltas, err := l.move([]Entry{e}, []bool{true})
 	if err != nil {
 		return err
 	}
-	return writeMoves(ctx, tx, p, ids, deltas)
+	queueMoves(b, p, ids, deltas)
+	return nil
 }
 
 // Retire says that the object of a locked account has ended: while nothing is in the account, sums of what its org has
@@ -222,17 +217,9 @@ func namesOf(want map[accountKey]Account) (n names) {
 // find fills l with those of the wanted accounts that exist. It locks nothing: whoever locks some accounts and then
 // makes others could wait for itself.
 func (l *Locked) find(ctx context.Context, want map[accountKey]Account) error {
-	p := db.NewPipe(l.tx.Q)
 	n := namesOf(want)
-	found := p.Q.FindLedgerAccounts(ctx, []dbq.FindLedgerAccountsParams{{
-		Kinds:      n.kinds,
-		Owners:     n.owners,
-		Currencies: n.currencies,
-	}})
-	p.Send(ctx)
-	var rows []dbq.FindLedgerAccountsRow
-	found.Query(db.Keep(p, &rows))
-	if err := p.Close(); err != nil {
+	rows, err := l.tx.Q.FindLedgerAccounts(ctx, n.kinds, n.owners, n.currencies)
+	if err != nil {
 		return fmt.Errorf("ledger: find accounts: %w", err)
 	}
 	return l.take(rows)
@@ -252,40 +239,29 @@ func (l *Locked) take(rows []dbq.FindLedgerAccountsRow) error {
 // lock makes the accounts that l lacks, waiting for a concurrent transaction that makes the same ones, and locks all
 // balances, in one round trip.
 func (l *Locked) lock(ctx context.Context, want map[accountKey]Account) error {
-	p, inner := l.tx.Pipe()
+	b := &pgx.Batch{}
 	n := namesOf(want)
-	var made *dbq.FindLedgerAccountsBatchResults
-	var wrong error
 	if len(l.by) < len(want) {
-		if err := create(ctx, inner.Q, want, l.by); err != nil {
+		queueCreate(b, want, l.by)
+		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+			rows, err := q.FindLedgerAccounts(ctx, n.kinds, n.owners, n.currencies)
+			if err != nil {
+				return err
+			}
+			return l.take(rows)
+		})
+	}
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		balances, err := q.LockLedgerBalances(ctx, n.kinds, n.owners, n.currencies)
+		if err != nil {
 			return err
 		}
-		made = p.Q.FindLedgerAccounts(ctx, []dbq.FindLedgerAccountsParams{{
-			Kinds:      n.kinds,
-			Owners:     n.owners,
-			Currencies: n.currencies,
-		}})
-	}
-	locked := p.Q.LockLedgerBalances(ctx, []dbq.LockLedgerBalancesParams{{
-		Kinds:      n.kinds,
-		Owners:     n.owners,
-		Currencies: n.currencies,
-	}})
-	p.Send(ctx)
-	if made != nil {
-		var rows []dbq.FindLedgerAccountsRow
-		made.Query(db.Keep(p, &rows))
-		wrong = l.take(rows)
-	}
-	var balances []dbq.LockLedgerBalancesRow
-	locked.Query(db.Keep(p, &balances))
-	if err := p.Close(); err != nil {
+		return l.fill(balances, want)
+	})
+	if err := l.tx.Send(ctx, b); err != nil {
 		return fmt.Errorf("ledger: lock balances: %w", err)
 	}
-	if wrong != nil {
-		return wrong
-	}
-	return l.fill(balances, want)
+	return nil
 }
 
 // fill puts the locked balances in, and checks that none is missing.
@@ -309,8 +285,8 @@ func (l *Locked) fill(balances []dbq.LockLedgerBalancesRow, want map[accountKey]
 	return nil
 }
 
-// create inserts the accounts that are missing in have, and their balances.
-func create(ctx context.Context, q *dbq.Queries, want map[accountKey]Account, have map[accountKey]*held) error {
+// queueCreate queues the writes that insert the accounts that are missing in have, and their balances.
+func queueCreate(b *pgx.Batch, want map[accountKey]Account, have map[accountKey]*held) {
 	var missing []Account
 	for k, a := range want {
 		if have[k] == nil {
@@ -328,12 +304,12 @@ func create(ctx context.Context, q *dbq.Queries, want map[accountKey]Account, ha
 		p.Orgs = append(p.Orgs, raw(a.Org))
 		p.Currencies = append(p.Currencies, a.Currency)
 	}
-	if err := q.InsertLedgerAccounts(ctx, p); err != nil {
-		return fmt.Errorf("ledger: insert accounts: %w", err)
-	}
+	db.Write(b, (*dbq.Queries).InsertLedgerAccounts, p)
 	floored := kindsWhere(func(_, floored bool) bool { return floored })
 	cached := kindsWhere(func(cached, _ bool) bool { return cached })
-	return q.InsertLedgerBalances(ctx, floored, p.Ids, cached)
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		return q.InsertLedgerBalances(ctx, floored, p.Ids, cached)
+	})
 }
 
 // accountKey is what makes an account one.

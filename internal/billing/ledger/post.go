@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/db"
@@ -94,20 +95,20 @@ func (l *Locked) book(ctx context.Context, entries []Entry, booked []bool) error
 	if err != nil || len(p.Ids) == 0 {
 		return err
 	}
-	return l.tx.Together(ctx, func(ctx context.Context, tx *db.Tx) error { return writeMoves(ctx, tx, p, ids, deltas) })
-}
-
-// writeMoves only writes.
-func writeMoves(ctx context.Context, tx *db.Tx, p dbq.InsertLedgerTransfersParams, ids []pgtype.UUID,
-	deltas []int64) error {
-	err := tx.Q.InsertLedgerTransfers(ctx, p)
-	if err == nil && len(ids) > 0 {
-		err = tx.Q.AddLedgerBalances(ctx, ids, deltas)
-	}
-	if err != nil {
+	b := &pgx.Batch{}
+	queueMoves(b, p, ids, deltas)
+	if err := l.tx.Send(ctx, b); err != nil {
 		return fmt.Errorf("ledger: insert transfers: %w", err)
 	}
 	return nil
+}
+
+// queueMoves queues the writes of transfers and of what they change in balances.
+func queueMoves(b *pgx.Batch, p dbq.InsertLedgerTransfersParams, ids []pgtype.UUID, deltas []int64) {
+	db.Write(b, (*dbq.Queries).InsertLedgerTransfers, p)
+	if len(ids) > 0 {
+		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error { return q.AddLedgerBalances(ctx, ids, deltas) })
+	}
 }
 
 // move makes the transfers of the entries that are new, and says by how much each balance row moves.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -79,13 +81,15 @@ func nextAnchor(last *agentapi.Anchor, bootID string, bootMS, now int64) *agenta
 // newestAnchor is the last anchor of a boot, nil when it has none, and PostgreSQL's clock.
 func newestAnchor(ctx context.Context, q *dbq.Queries, host id.Host,
 	bootID string) (*agentapi.Anchor, time.Time, error) {
-	p := db.NewPipe(q)
-	ask, clock := p.Q.NewestAnchor(ctx, []dbq.NewestAnchorParams{{HostID: host, BootID: bootID}}), p.Now()
-	p.Send(ctx)
 	var rows []dbq.TimeAnchor
-	ask.Query(db.Keep(p, &rows))
-	at := clock()
-	if err := p.Close(); err != nil {
+	var at time.Time
+	b := &pgx.Batch{}
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+		rows, err = q.NewestAnchor(ctx, host, bootID)
+		return err
+	})
+	db.ReadNow(b, &at)
+	if err := db.Send(ctx, q, b); err != nil {
 		return nil, at, fmt.Errorf("metering: newest anchor: %w", err)
 	}
 	if len(rows) == 0 {

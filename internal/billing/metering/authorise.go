@@ -8,6 +8,8 @@ import (
 	"sort"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/payment"
@@ -120,29 +122,35 @@ func authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest,
 // wallet is locked.
 func (r AuthoriseRequest) limits(ctx context.Context,
 	tx *db.Tx) (budget.Watch, payment.StandingState, time.Time, error) {
-	p := db.NewPipe(tx.Q)
-	asked, standing, clock := budget.QueueWatch(ctx, p, r.Org, r.Project, r.Currency),
-		payment.QueueStanding(ctx, p, r.Org), p.Now()
-	p.Send(ctx)
-	w, s, now := asked(), standing(), clock()
-	if err := p.Close(); err != nil {
+	var w budget.Watch
+	var s payment.StandingState
+	var now time.Time
+	b := &pgx.Batch{}
+	budget.QueueWatch(b, r.Org, r.Project, r.Currency, &w)
+	payment.QueueStanding(b, r.Org, &s)
+	db.ReadNow(b, &now)
+	if err := tx.Send(ctx, b); err != nil {
 		return w, s, now, fmt.Errorf("metering: budgets of %s: %w", r.Cluster, err)
 	}
 	return w, s, now, nil
 }
 
-// count counts what goes into the hold against the budgets, and tells of what that leaves of the cluster's own. It only
-// writes.
+// count counts what goes into the hold against the budgets, and writes a notice when little of the cluster's own is
+// left.
 func (r AuthoriseRequest) count(ctx context.Context, tx *db.Tx, leases []*lease, limits budget.Watch, a Authorisation,
 	missing money.Nano) error {
 	if missing == 0 {
 		return nil
 	}
-	if err := limits.Commit(ctx, tx, missing); err != nil || r.Budget == nil {
+	b := &pgx.Batch{}
+	if err := limits.QueueCommit(b, missing); err != nil {
 		return err
 	}
+	if err := tx.Send(ctx, b); err != nil {
+		return fmt.Errorf("metering: count %s against budgets: %w", missing, err)
+	}
 	posted := postedOf(leases)
-	if posted == 0 && a.Held == missing {
+	if r.Budget == nil || posted == 0 && a.Held == missing {
 		return nil // the first hold, of up to an hour: the budget was set just now, and nothing of it is spent
 	}
 	return budget.Notify(ctx, tx, budget.Notice(r.Org, r.Cluster.String(), "the budget of this cluster", "spent or held",

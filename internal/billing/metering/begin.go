@@ -1,9 +1,10 @@
 package metering
 
 import (
-	"context"
 	"math/big"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/billing/ledger"
@@ -13,12 +14,12 @@ import (
 )
 
 // Beginning is the money side of a new cluster: its leases authorised from the start, CreateLeases and Authorise in
-// one. QueueBegin locks the money, Decide says how far it reaches, Write writes leases and books.
+// one. QueueBegin locks the money, Decide says how far it reaches, QueueWrite writes the leases and moves the money.
 type Beginning struct {
 	request  AuthoriseRequest
 	leases   []NewLease
 	locked   *ledger.Locked
-	limits   budget.Watch
+	limits   budget.Watch // read by the batch of QueueBegin, as is standing
 	standing payment.StandingState
 
 	out     Authorisation
@@ -26,49 +27,46 @@ type Beginning struct {
 	missing money.Nano
 }
 
-// QueueBegin locks the money of a new cluster as part of a pipe; tx is the pipe's transaction. Its result reads the
-// answer, after Send. Other accounts that the transaction moves are locked with it, in one order: see Books.
-func QueueBegin(ctx context.Context, p *db.Pipe, tx *db.Tx, r AuthoriseRequest,
-	others ...ledger.Account) (read func() (*Beginning, error), err error) {
-	books, err := ledger.QueueLock(ctx, p, tx, append(r.accounts(), others...)...)
+// QueueBegin queues the locks of a new cluster's money and the reads of its limits; the batch is sent in tx. Other
+// accounts that the transaction moves are locked with it, in one order: see Locked.
+func QueueBegin(b *pgx.Batch, tx *db.Tx, r AuthoriseRequest, others ...ledger.Account) (*Beginning, error) {
+	locked, err := ledger.QueueLock(b, tx, append(r.accounts(), others...)...)
 	if err != nil {
 		return nil, err
 	}
-	limits := budget.QueueWatch(ctx, p, r.Org, r.Project, r.Currency) // after the wallet's lock
-	standing := payment.QueueStanding(ctx, p, r.Org)
-	return func() (*Beginning, error) {
-		l, err := books()
-		return &Beginning{request: r, locked: l, limits: limits(), standing: standing()}, err
-	}, nil
+	out := &Beginning{request: r, locked: locked}
+	budget.QueueWatch(b, r.Org, r.Project, r.Currency, &out.limits) // after the wallet's lock
+	payment.QueueStanding(b, r.Org, &out.standing)
+	return out, nil
 }
 
 // Locked are the locked accounts.
-func (b *Beginning) Locked() *ledger.Locked { return b.locked }
+func (k *Beginning) Locked() *ledger.Locked { return k.locked }
 
 // Decide says until when the leases may run and what is held for it. now is PostgreSQL's clock, read after the lock.
 // The faults are Authorise's.
-func (b *Beginning) Decide(leases []NewLease, notAfter *time.Time, now time.Time) (Authorisation, error) {
+func (k *Beginning) Decide(leases []NewLease, notAfter *time.Time, now time.Time) (Authorisation, error) {
 	in := make([]*lease, len(leases))
 	for i, l := range leases {
 		in[i] = &lease{meter: Meter{Numerator: new(big.Int)}, terms: Terms{
 			Life: Interval{Start: 0, End: forever}, Prices: []Price{{0, l.Rate}}, SharePPM: l.HostSharePPM,
 		}}
 	}
-	b.leases, b.request.NotAfter = leases, notAfter
+	k.leases, k.request.NotAfter = leases, notAfter
 	var err error
-	b.out, b.from, b.missing, err = b.request.decide(in, b.locked, b.limits, b.standing, now.UnixMilli())
-	return b.out, err
+	k.out, k.from, k.missing, err = k.request.decide(in, k.locked, k.limits, k.standing, now.UnixMilli())
+	return k.out, err
 }
 
-// Write writes what was decided. It only writes, so it may be part of a pipe.
-func (b *Beginning) Write(ctx context.Context, tx *db.Tx) error {
-	if err := b.request.count(ctx, tx, nil, b.limits, b.out, b.missing); err != nil {
-		return err
-	}
-	if b.missing > 0 {
-		if err := b.locked.Write(ctx, tx, b.request.entry(b.out, b.missing)); err != nil {
+// QueueWrite queues the writes of what was decided. The hold is the cluster's first: no notice of its budget is due.
+func (k *Beginning) QueueWrite(b *pgx.Batch) error {
+	if k.missing > 0 {
+		if err := k.limits.QueueCommit(b, k.missing); err != nil {
+			return err
+		}
+		if err := k.locked.QueueWrite(b, k.request.entry(k.out, k.missing)); err != nil {
 			return err
 		}
 	}
-	return writeLeases(ctx, tx, b.leases, &b.out.RunUntil, b.from)
+	return queueLeases(b, k.leases, &k.out.RunUntil, k.from)
 }

@@ -2,12 +2,13 @@ package metering
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/db"
@@ -33,22 +34,24 @@ func (w *world) begin(rates ...money.Micro) (id.Cluster, Authorisation, error) {
 	var a Authorisation
 	leases := w.newLeases(cl, rates...)
 	err := w.d.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) error {
-		p, inner := tx.Pipe()
-		begun, err := QueueBegin(ctx, p, inner, AuthoriseRequest{Cluster: cl, Org: w.renter, Currency: eur})
+		b := &pgx.Batch{}
+		begun, err := QueueBegin(b, tx, AuthoriseRequest{Cluster: cl, Org: w.renter, Currency: eur})
 		if err != nil {
 			return err
 		}
-		clock := p.Now()
-		p.Send(ctx)
-		b, err := begun()
-		now := clock()
-		if err := errors.Join(err, p.Close()); err != nil {
+		var now time.Time
+		db.ReadNow(b, &now)
+		if err := tx.Send(ctx, b); err != nil {
 			return err
 		}
-		if a, err = b.Decide(leases, nil, now); err != nil {
+		if a, err = begun.Decide(leases, nil, now); err != nil {
 			return err
 		}
-		return tx.Together(ctx, b.Write)
+		b = &pgx.Batch{}
+		if err := begun.QueueWrite(b); err != nil {
+			return err
+		}
+		return tx.Send(ctx, b)
 	})
 	return cl, a, err
 }

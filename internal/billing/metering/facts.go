@@ -1,13 +1,15 @@
 package metering
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/fairness"
+	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/signature"
@@ -70,8 +72,8 @@ func deafSpans(s agentapi.Segment, a agentapi.Anchor) (ranks []int, spans []Inte
 	return ranks, spans
 }
 
-// storeDeaf writes the deaf spans of the segments that are taken in.
-func storeDeaf(ctx context.Context, q *dbq.Queries, rs []*received) error {
+// queueDeaf queues the write of the deaf spans of the segments that are accepted.
+func queueDeaf(b *pgx.Batch, rs []*received) {
 	var p dbq.InsertDeafSpansParams
 	for _, r := range rs {
 		if r.refused != "" || r.known || r.waits {
@@ -83,10 +85,9 @@ func storeDeaf(ctx context.Context, q *dbq.Queries, rs []*received) error {
 			p.Peers, p.FromMs, p.ToMs = append(p.Peers, int32(ranks[i])), append(p.FromMs, s.Start), append(p.ToMs, s.End)
 		}
 	}
-	if len(p.Leases) == 0 {
-		return nil
+	if len(p.Leases) > 0 {
+		db.Write(b, (*dbq.Queries).InsertDeafSpans, p)
 	}
-	return q.InsertDeafSpans(ctx, p)
 }
 
 // factsJSON is how a segment's facts are kept, with their signature; "" without facts.

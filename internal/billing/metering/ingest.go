@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/agentapi"
@@ -232,13 +233,13 @@ type anchorKey struct {
 func before(ctx context.Context, q *dbq.Queries,
 	rs []*received) (map[anchorKey]*agentapi.Anchor, map[segmentKey][]byte, int64, error) {
 	named := map[anchorKey]bool{}
-	var a dbq.AnchorsOfHostsParams
+	var a struct {
+		hosts   []pgtype.UUID
+		boots   []string
+		numbers []int64
+	}
 	var k dbq.KnownSegmentsParams
 	batches := batchesOf(rs)
-	var count []int32
-	if len(batches) > 0 {
-		count = append(count, int32(len(batches)))
-	}
 	var last *received
 	for _, r := range rs {
 		if r.refused != "" {
@@ -246,7 +247,7 @@ func before(ctx context.Context, q *dbq.Queries,
 		}
 		if n := (anchorKey{r.host, r.BootID, r.Anchor}); !named[n] {
 			named[n] = true
-			a.Hosts, a.Boots, a.Numbers = append(a.Hosts, raw(r.host)), append(a.Boots, r.BootID), append(a.Numbers, r.Anchor)
+			a.hosts, a.boots, a.numbers = append(a.hosts, raw(r.host)), append(a.boots, r.BootID), append(a.numbers, r.Anchor)
 		}
 		if last != nil && r.follows(last) {
 			k.Lasts[len(k.Lasts)-1] = r.Seq
@@ -256,20 +257,21 @@ func before(ctx context.Context, q *dbq.Queries,
 		}
 		last = r
 	}
-	p := db.NewPipe(q)
-	askAnchors, askKnown := p.Q.AnchorsOfHosts(ctx, []dbq.AnchorsOfHostsParams{a}),
-		p.Q.KnownSegments(ctx, []dbq.KnownSegmentsParams{k})
-	askNow := p.Now()
-	askNumbers := p.Q.NewBatchNumbers(ctx, count)
-	p.Send(ctx)
 	var anchorRows []dbq.TimeAnchor
 	var known []dbq.KnownSegmentsRow
+	var now time.Time
 	var numbers []int64
-	askAnchors.Query(db.Keep(p, &anchorRows))
-	askKnown.Query(db.Keep(p, &known))
-	now := askNow()
-	askNumbers.Query(db.Keep(p, &numbers))
-	if err := p.Close(); err != nil {
+	queued := &pgx.Batch{}
+	db.Queue(queued, func(ctx context.Context, q *dbq.Queries) (err error) {
+		anchorRows, err = q.AnchorsOfHosts(ctx, a.hosts, a.boots, a.numbers)
+		return err
+	})
+	db.Read(queued, &known, (*dbq.Queries).KnownSegments, k)
+	db.ReadNow(queued, &now)
+	if len(batches) > 0 {
+		db.Read(queued, &numbers, (*dbq.Queries).NewBatchNumbers, int32(len(batches)))
+	}
+	if err := db.Send(ctx, q, queued); err != nil {
 		return nil, nil, 0, fmt.Errorf("anchors and known segments: %w", err)
 	}
 	if len(numbers) != len(batches) {
@@ -299,9 +301,9 @@ func (r *received) follows(before *received) bool {
 	return r.Seq == before.Seq+1 && r.lease == before.lease && r.Epoch == before.Epoch && r.BootID == before.BootID
 }
 
-// store writes the segments that are taken in, and of the lists that were signed as a whole those that hold any of
-// them.
-func store(ctx context.Context, q *dbq.Queries, rs []*received) error {
+// queueSegments queues the writes of the segments that are accepted, and of the lists that were signed as a whole those
+// that hold any of them.
+func queueSegments(b *pgx.Batch, rs []*received) error {
 	var p dbq.InsertSegmentsParams
 	var lists struct {
 		ids                []int64
@@ -323,16 +325,16 @@ func store(ctx context.Context, q *dbq.Queries, rs []*received) error {
 			return err
 		}
 		p.Ups, p.Facts = append(p.Ups, r.WasUp()), append(p.Facts, facts)
-		if b := r.batch; b == nil {
+		if list := r.batch; list == nil {
 			p.Signatures, p.Batches, p.Positions = append(p.Signatures, r.Signature), append(p.Batches, 0),
 				append(p.Positions, 0)
 		} else {
-			p.Signatures, p.Batches, p.Positions = append(p.Signatures, []byte{}), append(p.Batches, b.id),
+			p.Signatures, p.Batches, p.Positions = append(p.Signatures, []byte{}), append(p.Batches, list.id),
 				append(p.Positions, int16(r.position))
-			if !stored[b] {
-				stored[b] = true
-				lists.ids, lists.signatures, lists.hashes = append(lists.ids, b.id), append(lists.signatures, b.signature),
-					append(lists.hashes, b.hashes)
+			if !stored[list] {
+				stored[list] = true
+				lists.ids = append(lists.ids, list.id)
+				lists.signatures, lists.hashes = append(lists.signatures, list.signature), append(lists.hashes, list.hashes)
 			}
 		}
 	}
@@ -340,12 +342,11 @@ func store(ctx context.Context, q *dbq.Queries, rs []*received) error {
 		return nil
 	}
 	if len(lists.ids) > 0 {
-		if err := q.InsertSegmentBatches(ctx, lists.ids, lists.signatures, lists.hashes); err != nil {
-			return err
-		}
+		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+			return q.InsertSegmentBatches(ctx, lists.ids, lists.signatures, lists.hashes)
+		})
 	}
-	if err := storeDeaf(ctx, q, rs); err != nil {
-		return err
-	}
-	return q.InsertSegments(ctx, p)
+	queueDeaf(b, rs)
+	db.Write(b, (*dbq.Queries).InsertSegments, p)
+	return nil
 }

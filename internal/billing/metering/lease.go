@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -47,13 +49,19 @@ type PriceItem struct {
 
 // CreateLeases writes leases with their prices and empty meters. They may not run before Authorise.
 func CreateLeases(ctx context.Context, tx *db.Tx, leases []NewLease) error {
-	return tx.Together(ctx, func(ctx context.Context, tx *db.Tx) error { return writeLeases(ctx, tx, leases, nil, 0) })
+	b := &pgx.Batch{}
+	if err := queueLeases(b, leases, nil, 0); err != nil {
+		return err
+	}
+	if err := tx.Send(ctx, b); err != nil {
+		return fmt.Errorf("metering: create leases: %w", err)
+	}
+	return nil
 }
 
-// writeLeases writes them with what is authorised already. It only writes, so it may be part of a pipe.
-func writeLeases(ctx context.Context, tx *db.Tx, leases []NewLease, runUntil *time.Time, coveredFrom int64) error {
-	rows := make([]dbq.InsertLeaseParams, len(leases))
-	for i, l := range leases {
+// queueLeases queues the writes of leases, with what is authorised already.
+func queueLeases(b *pgx.Batch, leases []NewLease, runUntil *time.Time, coveredFrom int64) error {
+	for _, l := range leases {
 		if l.Rate < 0 || l.HostSharePPM < 0 || l.HostSharePPM > 1_000_000 || l.Epoch < 1 || len(l.GPUs) == 0 {
 			return fmt.Errorf("metering: lease %s: rate, share, epoch or GPUs out of range", l.ID)
 		}
@@ -61,7 +69,7 @@ func writeLeases(ctx context.Context, tx *db.Tx, leases []NewLease, runUntil *ti
 		if err != nil {
 			return fmt.Errorf("metering: price items: %w", err)
 		}
-		rows[i] = dbq.InsertLeaseParams{
+		db.Write(b, (*dbq.Queries).InsertLease, dbq.InsertLeaseParams{
 			ID:            l.ID,
 			ClusterID:     l.Cluster,
 			NodeID:        l.Node,
@@ -83,22 +91,9 @@ func writeLeases(ctx context.Context, tx *db.Tx, leases []NewLease, runUntil *ti
 			CoveredFromMs: coveredFrom,
 			Rate:          l.Rate,
 			Items:         items,
-		}
-	}
-	if err := run(tx.Q.InsertLease(ctx, rows)); err != nil {
-		return fmt.Errorf("metering: create leases: %w", err)
+		})
 	}
 	return nil
-}
-
-// run executes what sqlc makes of a :batchexec query and returns the first error. The connection is busy until then.
-func run(b interface{ Exec(func(int, error)) }) (first error) {
-	b.Exec(func(_ int, err error) {
-		if first == nil {
-			first = err
-		}
-	})
-	return first
 }
 
 // SetEpoch raises the epoch of a live lease: a restart. Segments of earlier epochs stay valid for the time they prove.

@@ -2,11 +2,11 @@ package metering
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/big"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/billing/ledger"
@@ -65,20 +65,19 @@ func withMeters(ctx context.Context, q *dbq.Queries, meters []dbq.LeaseMeter, ab
 			since[i] = m.SettledThroughMs
 		}
 	}
-	p := db.NewPipe(q)
-	asked := [][]pgtype.UUID{ids}
-	leases, prices := p.Q.LeasesByID(ctx, asked), p.Q.LeasePrices(ctx, asked)
-	windows := p.Q.WindowsOfLeases(ctx, []dbq.WindowsOfLeasesParams{{Ids: ids, Since: since}})
-	clock := p.Now()
-	p.Send(ctx)
 	var rows []dbq.LeasesByIDRow
 	var priceRows []dbq.LeasePricesRow
 	var windowRows []dbq.ClusterWindow
-	leases.Query(db.Keep(p, &rows))
-	prices.Query(db.Keep(p, &priceRows))
-	windows.Query(db.Keep(p, &windowRows))
-	now := clock()
-	if err := p.Close(); err != nil {
+	var now time.Time
+	b := &pgx.Batch{}
+	db.Read(b, &rows, (*dbq.Queries).LeasesByID, ids)
+	db.Read(b, &priceRows, (*dbq.Queries).LeasePrices, ids)
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+		windowRows, err = q.WindowsOfLeases(ctx, ids, since)
+		return err
+	})
+	db.ReadNow(b, &now)
+	if err := db.Send(ctx, q, b); err != nil {
 		return nil, fmt.Errorf("metering: leases: %w", err)
 	}
 	if len(rows) != len(meters) {
@@ -176,17 +175,19 @@ func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fr
 	if err != nil {
 		return fmt.Errorf("metering: post usage: %w", err)
 	}
-	err = tx.Together(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return errors.Join(store(ctx, tx.Q, from), updateMeters(ctx, tx.Q, changed), booking.Write(ctx, tx))
-	})
-	if err != nil {
+	b := &pgx.Batch{}
+	if err := queueSegments(b, from); err != nil {
+		return err
+	}
+	db.Write(b, (*dbq.Queries).UpdateMeters, metersOf(changed))
+	booking.QueueWrite(b)
+	if err := tx.Send(ctx, b); err != nil {
 		return fmt.Errorf("metering: write segments, meters and charges: %w", err)
 	}
 	return nil
 }
 
-func updateMeters(ctx context.Context, q *dbq.Queries, leases []*lease) error {
-	var p dbq.UpdateMetersParams
+func metersOf(leases []*lease) (p dbq.UpdateMetersParams) {
 	for _, l := range leases {
 		m := l.meter
 		p.Leases, p.Settled = append(p.Leases, raw(l.ID)), append(p.Settled, m.SettledThrough)
@@ -196,7 +197,7 @@ func updateMeters(ctx context.Context, q *dbq.Queries, leases []*lease) error {
 		p.HostPosted, p.Energies = append(p.HostPosted, int64(m.HostPosted)), append(p.Energies, l.energy)
 		p.Frozen, p.UnpostedSince = append(p.Frozen, l.frozen), append(p.UnpostedSince, l.unpostedSince)
 	}
-	return q.UpdateMeters(ctx, p)
+	return p
 }
 
 // usageEntry books a posting. Its key is the lease's cumulative charge after it, which only grows.

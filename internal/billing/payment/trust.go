@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/ledger"
@@ -221,17 +223,15 @@ func (p *Payments) leftWhileDisputed(ctx context.Context, q *dbq.Queries, org id
 	return max(p.cfg.DisputedLimit-money.Nano(added), claims+(money.Cent-claims%money.Cent)%money.Cent), nil
 }
 
-// QueueStanding reads an org's state as part of a pipe; the result is for after Send. Rents are decided by it.
-func QueueStanding(ctx context.Context, pipe *db.Pipe, org id.Org) (read func() StandingState) {
-	asked := pipe.Q.PaymentStandings(ctx, []id.Org{org})
-	return func() StandingState {
-		var rows []string
-		asked.Query(db.Keep(pipe, &rows))
-		if len(rows) == 0 {
-			return StandingOK
+// QueueStanding queues a read of an org's state. Rents are decided by it.
+func QueueStanding(b *pgx.Batch, org id.Org, into *StandingState) {
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		rows, err := q.PaymentStandings(ctx, org)
+		if *into = StandingOK; len(rows) > 0 {
+			*into = StandingState(rows[0])
 		}
-		return StandingState(rows[0])
-	}
+		return err
+	})
 }
 
 // NotInGoodStanding is an org with open disputes, or one that is suspended.

@@ -68,6 +68,52 @@ func (q *Queries) Budgets(ctx context.Context, orgID id.Org, one pgtype.UUID) ([
 	return items, nil
 }
 
+const budgetsOf = `-- name: BudgetsOf :many
+SELECT b.id, b.project, b.cap, b.max_rate, b.max_duration_s, b.committed, b.created_at
+FROM budget b
+WHERE b.org_id = $1 AND b.currency = $2 AND (b.project = '' OR b.project = $3::text)
+ORDER BY b.project
+`
+
+type BudgetsOfRow struct {
+	ID           id.Budget
+	Project      string
+	Cap          *int64
+	MaxRate      *int64
+	MaxDurationS *int64
+	Committed    int64
+	CreatedAt    time.Time
+}
+
+// Those that a cluster of the project counts against.
+func (q *Queries) BudgetsOf(ctx context.Context, orgID id.Org, currency string, project string) ([]BudgetsOfRow, error) {
+	rows, err := q.db.Query(ctx, budgetsOf, orgID, currency, project)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []BudgetsOfRow{}
+	for rows.Next() {
+		var i BudgetsOfRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Project,
+			&i.Cap,
+			&i.MaxRate,
+			&i.MaxDurationS,
+			&i.Committed,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const budgetsToWatch = `-- name: BudgetsToWatch :many
 SELECT b.id, b.org_id, b.project, b.cap::bigint AS cap, b.currency, b.committed, (b.committed - (
     SELECT coalesce(sum(bal.amount), 0)

@@ -38,6 +38,113 @@ func (q *Queries) ClaimedLeases(ctx context.Context, leases []pgtype.UUID) ([]pg
 	return items, nil
 }
 
+const clusterNodes = `-- name: ClusterNodes :many
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+       h.name AS host_name, h.org_id AS operator_id, h.reclaim_at, h.reclaim_asked_at, h.capped_until,
+       hs.nats_server AS listener, hs.connected_at, hs.protocol,
+       ARRAY(SELECT floor(extract(epoch FROM g.at) * 1000)::bigint FROM gang_strike g
+             WHERE g.host_id = n.host_id AND g.kind = 'doubt' AND g.at > statement_timestamp() - interval '2 hours')::bigint[] AS doubts
+FROM node n
+JOIN node_status s ON s.node_id = n.id
+JOIN lease l ON l.id = n.lease_id
+JOIN host h ON h.id = n.host_id
+JOIN host_status hs ON hs.host_id = n.host_id
+WHERE n.cluster_id = ANY ($1::uuid[])
+ORDER BY n.cluster_id, n.rank
+`
+
+type ClusterNodesRow struct {
+	Node           Node
+	NodeStatus     NodeStatus
+	GPUIds         []id.GPU
+	GPUModel       string
+	Required       bool
+	RunUntil       *time.Time
+	LeaseEndedAt   *time.Time
+	LeaseGoneAt    *time.Time
+	HostName       string
+	OperatorID     id.Org
+	ReclaimAt      *time.Time
+	ReclaimAskedAt *time.Time
+	CappedUntil    *time.Time
+	Listener       string
+	ConnectedAt    *time.Time
+	Protocol       int32
+	Doubts         []int64
+}
+
+func (q *Queries) ClusterNodes(ctx context.Context, clusters []pgtype.UUID) ([]ClusterNodesRow, error) {
+	rows, err := q.db.Query(ctx, clusterNodes, clusters)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ClusterNodesRow{}
+	for rows.Next() {
+		var i ClusterNodesRow
+		if err := rows.Scan(
+			&i.Node.ID,
+			&i.Node.ClusterID,
+			&i.Node.Rank,
+			&i.Node.HostID,
+			&i.Node.LeaseID,
+			&i.Node.Epoch,
+			&i.Node.State,
+			&i.Node.Reason,
+			&i.Node.Detail,
+			&i.Node.Address,
+			&i.Node.WgKey,
+			&i.Node.Endpoints,
+			&i.Node.StartedAt,
+			&i.Node.ExitCode,
+			&i.Node.ExitAt,
+			&i.Node.Preflight,
+			&i.Node.Since,
+			&i.Node.ReclaimTold,
+			&i.Node.OwnerUseTold,
+			&i.Node.CapTold,
+			&i.NodeStatus.NodeID,
+			&i.NodeStatus.Epoch,
+			&i.NodeStatus.LastGoodMs,
+			&i.NodeStatus.Good,
+			&i.NodeStatus.PeersDown,
+			&i.NodeStatus.Progress,
+			&i.NodeStatus.BootID,
+			&i.NodeStatus.BootMs,
+			&i.NodeStatus.LogsKept,
+			&i.NodeStatus.ReportedAt,
+			&i.NodeStatus.Paths,
+			&i.NodeStatus.Trouble,
+			&i.NodeStatus.TroubleDetail,
+			&i.NodeStatus.UnwellSinceMs,
+			&i.NodeStatus.PeersSinceMs,
+			&i.NodeStatus.PeersFromMs,
+			&i.GPUIds,
+			&i.GPUModel,
+			&i.Required,
+			&i.RunUntil,
+			&i.LeaseEndedAt,
+			&i.LeaseGoneAt,
+			&i.HostName,
+			&i.OperatorID,
+			&i.ReclaimAt,
+			&i.ReclaimAskedAt,
+			&i.CappedUntil,
+			&i.Listener,
+			&i.ConnectedAt,
+			&i.Protocol,
+			&i.Doubts,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const dropNodeLogRetry = `-- name: DropNodeLogRetry :exec
 DELETE FROM node_log_retry WHERE node_id = $1 AND epoch = $2
 `
@@ -219,6 +326,124 @@ func (q *Queries) GetCluster(ctx context.Context, argID id.Cluster) (GetClusterR
 		&i.Cluster.FullLookAt,
 	)
 	return i, err
+}
+
+const hostLeases = `-- name: HostLeases :many
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+       c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, c.image_digest, h.revision, h.capped_until,
+       EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND (m.exit_code <> 0 OR m.reason = 'preflight_failed')) AS in_doubt,
+       coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept
+FROM lease l
+JOIN node n ON n.id = l.node_id
+JOIN node_status s ON s.node_id = n.id
+JOIN cluster c ON c.id = l.cluster_id
+JOIN host h ON h.id = l.host_id
+LEFT JOIN node_replacement r ON r.lost_lease = l.id
+WHERE l.host_id = $1 AND (l.gone_at IS NULL OR l.id = ANY ($2::uuid[]))
+ORDER BY l.cluster_id, l.id
+`
+
+type HostLeasesRow struct {
+	Node         Node
+	NodeStatus   NodeStatus
+	LeaseID      id.Lease
+	LeaseEpoch   int32
+	LeaseEndedAt *time.Time
+	LeaseGoneAt  *time.Time
+	ClusterState string
+	ClusterEpoch int32
+	GoAt         *time.Time
+	StopAt       *time.Time
+	NodeCount    int32
+	ImageDigest  string
+	Revision     int64
+	CappedUntil  *time.Time
+	InDoubt      bool
+	LogsKept     []int32
+}
+
+// What this host may speak of: its leases that are not gone, and those it names itself (kept logs outlive a lease).
+// One snapshot, so that revision is the one these rows belong to.
+func (q *Queries) HostLeases(ctx context.Context, hostID id.Host, named []pgtype.UUID) ([]HostLeasesRow, error) {
+	rows, err := q.db.Query(ctx, hostLeases, hostID, named)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []HostLeasesRow{}
+	for rows.Next() {
+		var i HostLeasesRow
+		if err := rows.Scan(
+			&i.Node.ID,
+			&i.Node.ClusterID,
+			&i.Node.Rank,
+			&i.Node.HostID,
+			&i.Node.LeaseID,
+			&i.Node.Epoch,
+			&i.Node.State,
+			&i.Node.Reason,
+			&i.Node.Detail,
+			&i.Node.Address,
+			&i.Node.WgKey,
+			&i.Node.Endpoints,
+			&i.Node.StartedAt,
+			&i.Node.ExitCode,
+			&i.Node.ExitAt,
+			&i.Node.Preflight,
+			&i.Node.Since,
+			&i.Node.ReclaimTold,
+			&i.Node.OwnerUseTold,
+			&i.Node.CapTold,
+			&i.NodeStatus.NodeID,
+			&i.NodeStatus.Epoch,
+			&i.NodeStatus.LastGoodMs,
+			&i.NodeStatus.Good,
+			&i.NodeStatus.PeersDown,
+			&i.NodeStatus.Progress,
+			&i.NodeStatus.BootID,
+			&i.NodeStatus.BootMs,
+			&i.NodeStatus.LogsKept,
+			&i.NodeStatus.ReportedAt,
+			&i.NodeStatus.Paths,
+			&i.NodeStatus.Trouble,
+			&i.NodeStatus.TroubleDetail,
+			&i.NodeStatus.UnwellSinceMs,
+			&i.NodeStatus.PeersSinceMs,
+			&i.NodeStatus.PeersFromMs,
+			&i.LeaseID,
+			&i.LeaseEpoch,
+			&i.LeaseEndedAt,
+			&i.LeaseGoneAt,
+			&i.ClusterState,
+			&i.ClusterEpoch,
+			&i.GoAt,
+			&i.StopAt,
+			&i.NodeCount,
+			&i.ImageDigest,
+			&i.Revision,
+			&i.CappedUntil,
+			&i.InDoubt,
+			&i.LogsKept,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const hostRevision = `-- name: HostRevision :one
+SELECT revision FROM host WHERE id = $1
+`
+
+func (q *Queries) HostRevision(ctx context.Context, hostID id.Host) (int64, error) {
+	row := q.db.QueryRow(ctx, hostRevision, hostID)
+	var revision int64
+	err := row.Scan(&revision)
+	return revision, err
 }
 
 const insertCluster = `-- name: InsertCluster :exec
@@ -405,6 +630,141 @@ func (q *Queries) KeptLogs(ctx context.Context, perHost int64, maxRows int32) ([
 	return items, nil
 }
 
+const leaseFacts = `-- name: LeaseFacts :many
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, c.runway_told_s, c.runway_dips, c.replace_until, c.replace_note, c.full_look_at, l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
+FROM lease l
+JOIN node n ON n.lease_id = l.id
+JOIN cluster c ON c.id = l.cluster_id
+WHERE l.host_id = $1 AND l.ended_at IS NULL
+ORDER BY l.id
+`
+
+type LeaseFactsRow struct {
+	Node          Node
+	Cluster       Cluster
+	LeaseEpoch    int32
+	GPUIds        []id.GPU
+	CPUCores      float64
+	RAMMb         int64
+	DiskGb        int64
+	LeaseRunUntil *time.Time
+}
+
+// Everything the desired state of one host is made of.
+func (q *Queries) LeaseFacts(ctx context.Context, hostID id.Host) ([]LeaseFactsRow, error) {
+	rows, err := q.db.Query(ctx, leaseFacts, hostID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LeaseFactsRow{}
+	for rows.Next() {
+		var i LeaseFactsRow
+		if err := rows.Scan(
+			&i.Node.ID,
+			&i.Node.ClusterID,
+			&i.Node.Rank,
+			&i.Node.HostID,
+			&i.Node.LeaseID,
+			&i.Node.Epoch,
+			&i.Node.State,
+			&i.Node.Reason,
+			&i.Node.Detail,
+			&i.Node.Address,
+			&i.Node.WgKey,
+			&i.Node.Endpoints,
+			&i.Node.StartedAt,
+			&i.Node.ExitCode,
+			&i.Node.ExitAt,
+			&i.Node.Preflight,
+			&i.Node.Since,
+			&i.Node.ReclaimTold,
+			&i.Node.OwnerUseTold,
+			&i.Node.CapTold,
+			&i.Cluster.ID,
+			&i.Cluster.OrgID,
+			&i.Cluster.CreatedBy,
+			&i.Cluster.Name,
+			&i.Cluster.Project,
+			&i.Cluster.Labels,
+			&i.Cluster.Spec,
+			&i.Cluster.Secrets,
+			&i.Cluster.ImageRef,
+			&i.Cluster.ImageDigest,
+			&i.Cluster.State,
+			&i.Cluster.Reason,
+			&i.Cluster.Detail,
+			&i.Cluster.NodeCount,
+			&i.Cluster.GpusPerNode,
+			&i.Cluster.Rate,
+			&i.Cluster.Currency,
+			&i.Cluster.Budget,
+			&i.Cluster.MaxDurationS,
+			&i.Cluster.Epoch,
+			&i.Cluster.GoAt,
+			&i.Cluster.StartDeadline,
+			&i.Cluster.QuickFailures,
+			&i.Cluster.MoneyReason,
+			&i.Cluster.StopAt,
+			&i.Cluster.QuoteID,
+			&i.Cluster.Network,
+			&i.Cluster.CreatedAt,
+			&i.Cluster.RunningAt,
+			&i.Cluster.EndedAt,
+			&i.Cluster.RunUntil,
+			&i.Cluster.DueAt,
+			&i.Cluster.SettledAt,
+			&i.Cluster.RunwayToldS,
+			&i.Cluster.RunwayDips,
+			&i.Cluster.ReplaceUntil,
+			&i.Cluster.ReplaceNote,
+			&i.Cluster.FullLookAt,
+			&i.LeaseEpoch,
+			&i.GPUIds,
+			&i.CPUCores,
+			&i.RAMMb,
+			&i.DiskGb,
+			&i.LeaseRunUntil,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const leasedGPUs = `-- name: LeasedGPUs :many
+SELECT id, uuid FROM gpu WHERE id IN (SELECT unnest(o.gpu_ids) FROM lease o WHERE o.host_id = $1 AND o.gone_at IS NULL)
+`
+
+type LeasedGPUsRow struct {
+	ID   id.GPU
+	UUID string
+}
+
+func (q *Queries) LeasedGPUs(ctx context.Context, hostID id.Host) ([]LeasedGPUsRow, error) {
+	rows, err := q.db.Query(ctx, leasedGPUs, hostID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LeasedGPUsRow{}
+	for rows.Next() {
+		var i LeasedGPUsRow
+		if err := rows.Scan(&i.ID, &i.UUID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listClusterEvents = `-- name: ListClusterEvents :many
 SELECT n, at, kind, rank, title, detail, data FROM cluster_event
 WHERE cluster_id = $1 AND n > $2
@@ -564,6 +924,60 @@ func (q *Queries) LiveLease(ctx context.Context, clusterID id.Cluster, rank int3
 	return i, err
 }
 
+const lockCluster = `-- name: LockCluster :one
+SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note, cluster.full_look_at FROM cluster WHERE id = $1 FOR UPDATE
+`
+
+type LockClusterRow struct {
+	Cluster Cluster
+}
+
+func (q *Queries) LockCluster(ctx context.Context, argID id.Cluster) (LockClusterRow, error) {
+	row := q.db.QueryRow(ctx, lockCluster, argID)
+	var i LockClusterRow
+	err := row.Scan(
+		&i.Cluster.ID,
+		&i.Cluster.OrgID,
+		&i.Cluster.CreatedBy,
+		&i.Cluster.Name,
+		&i.Cluster.Project,
+		&i.Cluster.Labels,
+		&i.Cluster.Spec,
+		&i.Cluster.Secrets,
+		&i.Cluster.ImageRef,
+		&i.Cluster.ImageDigest,
+		&i.Cluster.State,
+		&i.Cluster.Reason,
+		&i.Cluster.Detail,
+		&i.Cluster.NodeCount,
+		&i.Cluster.GpusPerNode,
+		&i.Cluster.Rate,
+		&i.Cluster.Currency,
+		&i.Cluster.Budget,
+		&i.Cluster.MaxDurationS,
+		&i.Cluster.Epoch,
+		&i.Cluster.GoAt,
+		&i.Cluster.StartDeadline,
+		&i.Cluster.QuickFailures,
+		&i.Cluster.MoneyReason,
+		&i.Cluster.StopAt,
+		&i.Cluster.QuoteID,
+		&i.Cluster.Network,
+		&i.Cluster.CreatedAt,
+		&i.Cluster.RunningAt,
+		&i.Cluster.EndedAt,
+		&i.Cluster.RunUntil,
+		&i.Cluster.DueAt,
+		&i.Cluster.SettledAt,
+		&i.Cluster.RunwayToldS,
+		&i.Cluster.RunwayDips,
+		&i.Cluster.ReplaceUntil,
+		&i.Cluster.ReplaceNote,
+		&i.Cluster.FullLookAt,
+	)
+	return i, err
+}
+
 const lockDueCluster = `-- name: LockDueCluster :one
 SELECT id FROM cluster
 WHERE due_at <= statement_timestamp() AND NOT id = ANY ($1::uuid[])
@@ -631,6 +1045,50 @@ func (q *Queries) OrgBurn(ctx context.Context, orgID id.Org) (int64, error) {
 	return column_1, err
 }
 
+const peersOfHost = `-- name: PeersOfHost :many
+SELECT n.cluster_id, n.rank, n.address, (CASE WHEN l.ended_at IS NULL THEN n.wg_key ELSE '' END)::text AS wg_key,
+       (CASE WHEN l.ended_at IS NULL THEN n.endpoints ELSE '{}' END)::text[] AS endpoints
+FROM node n JOIN lease l ON l.id = n.lease_id JOIN cluster c ON c.id = n.cluster_id
+WHERE n.cluster_id IN (SELECT o.cluster_id FROM lease o WHERE o.host_id = $1 AND o.gone_at IS NULL)
+  AND (l.ended_at IS NULL OR l.required AND c.replace_until IS NOT NULL)
+ORDER BY n.cluster_id, n.rank
+`
+
+type PeersOfHostRow struct {
+	ClusterID id.Cluster
+	Rank      int32
+	Address   string
+	WgKey     string
+	Endpoints []string
+}
+
+// The nodes of the clusters that this host has a part in. A rank for which another host is looked for is one that has not joined yet.
+func (q *Queries) PeersOfHost(ctx context.Context, hostID id.Host) ([]PeersOfHostRow, error) {
+	rows, err := q.db.Query(ctx, peersOfHost, hostID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PeersOfHostRow{}
+	for rows.Next() {
+		var i PeersOfHostRow
+		if err := rows.Scan(
+			&i.ClusterID,
+			&i.Rank,
+			&i.Address,
+			&i.WgKey,
+			&i.Endpoints,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const postponeCluster = `-- name: PostponeCluster :exec
 UPDATE cluster SET due_at = clock_timestamp() + make_interval(secs => $1::float8), full_look_at = 'epoch' WHERE id = $2
 `
@@ -694,6 +1152,38 @@ func (q *Queries) RelayedLeases(ctx context.Context, hostID id.Host) ([]RelayedL
 		return nil, err
 	}
 	return items, nil
+}
+
+const reportClock = `-- name: ReportClock :one
+SELECT clock_timestamp()::timestamptz AS now, coalesce(a.boot_ms, 0)::bigint AS boot_ms, coalesce(a.server_ms, 0)::bigint AS server_ms,
+       (EXISTS (SELECT FROM node_status s JOIN node n ON n.id = s.node_id WHERE s.logs_kept <> '{}' AND n.host_id = $1)
+        OR EXISTS (SELECT FROM node_replacement r WHERE r.lost_host = $1 AND r.logs_kept <> '{}'))::boolean AS logs_wait
+FROM (SELECT 1) one
+LEFT JOIN LATERAL (
+    SELECT t.boot_ms, t.server_ms FROM time_anchor t
+    WHERE t.host_id = $1 AND t.boot_id = $2
+    ORDER BY t.number DESC LIMIT 1
+) a ON true
+`
+
+type ReportClockRow struct {
+	Now      time.Time
+	BootMs   int64
+	ServerMs int64
+	LogsWait bool
+}
+
+// PostgreSQL's clock, the newest anchor of a host's boot (0 when it has none), and whether the host keeps logs for us.
+func (q *Queries) ReportClock(ctx context.Context, hostID id.Host, bootID string) (ReportClockRow, error) {
+	row := q.db.QueryRow(ctx, reportClock, hostID, bootID)
+	var i ReportClockRow
+	err := row.Scan(
+		&i.Now,
+		&i.BootMs,
+		&i.ServerMs,
+		&i.LogsWait,
+	)
+	return i, err
 }
 
 const resealCluster = `-- name: ResealCluster :execrows
@@ -1015,4 +1505,33 @@ func (q *Queries) StoredLogs(ctx context.Context, hostID id.Host) ([]StoredLogsR
 		return nil, err
 	}
 	return items, nil
+}
+
+const windowState = `-- name: WindowState :one
+SELECT (count(*) > 0)::boolean AS open, coalesce(max(w.doubt_from_ms), 0)::bigint AS doubt_from_ms,
+       coalesce(max(w.confirmed_until_ms), 0)::bigint AS confirmed_until_ms,
+       coalesce(bool_or(EXISTS (SELECT FROM lease l JOIN deaf_span d ON d.lease_id = l.id AND d.to_ms > w.confirmed_until_ms
+                                WHERE l.cluster_id = w.cluster_id)), false)::boolean AS deaf
+FROM cluster_window w WHERE w.cluster_id = $1 AND w.closed_ms IS NULL AND w.limit_ms IS NULL
+`
+
+type WindowStateRow struct {
+	Open             bool
+	DoubtFromMs      int64
+	ConfirmedUntilMs int64
+	Deaf             bool
+}
+
+// Whether a window is open, through when it is confirmed and since when a rank is in doubt in it, unix ms (0: none is), and
+// whether a host has signed that it was deaf to another rank after what is confirmed.
+func (q *Queries) WindowState(ctx context.Context, clusterID id.Cluster) (WindowStateRow, error) {
+	row := q.db.QueryRow(ctx, windowState, clusterID)
+	var i WindowStateRow
+	err := row.Scan(
+		&i.Open,
+		&i.DoubtFromMs,
+		&i.ConfirmedUntilMs,
+		&i.Deaf,
+	)
+	return i, err
 }

@@ -146,6 +146,49 @@ func (q *Queries) EndUndecided(ctx context.Context, arg EndUndecidedParams) erro
 	return err
 }
 
+const freeStarts = `-- name: FreeStarts :many
+(SELECT c.created_at, c.ended_at, (c.node_count * c.gpus_per_node)::integer AS gpus
+ FROM cluster c
+ WHERE c.org_id = $1 AND c.ended_at IS NULL AND c.running_at IS NULL
+ LIMIT 2000)
+UNION ALL
+(SELECT c.created_at, c.ended_at, (c.node_count * c.gpus_per_node)::integer AS gpus
+ FROM cluster c
+ WHERE c.org_id = $1 AND c.ended_at > statement_timestamp() - interval '1 hour'
+   AND (c.running_at IS NULL AND c.reason = ANY ($2::text[])
+        OR c.running_at IS NOT NULL AND c.reason = 'workload_failed'
+           AND coalesce(c.stop_at, c.ended_at) - c.running_at < make_interval(secs => $3::bigint))
+ LIMIT 2000)
+`
+
+type FreeStartsRow struct {
+	CreatedAt time.Time
+	EndedAt   *time.Time
+	Gpus      int32
+}
+
+// Starts of an org within the last hour that ended by its own doing before anything ran, or with a failure within seconds; and those
+// under way that never ran.
+func (q *Queries) FreeStarts(ctx context.Context, orgID id.Org, reasons []string, quickS int64) ([]FreeStartsRow, error) {
+	rows, err := q.db.Query(ctx, freeStarts, orgID, reasons, quickS)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []FreeStartsRow{}
+	for rows.Next() {
+		var i FreeStartsRow
+		if err := rows.Scan(&i.CreatedAt, &i.EndedAt, &i.Gpus); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const insertLostGap = `-- name: InsertLostGap :exec
 INSERT INTO rank_gap (lease_id, epoch, from_ms, to_ms)
 SELECT n.lease_id, n.epoch, s.last_good_ms, 9223372036854775807
@@ -357,6 +400,42 @@ func (q *Queries) LeasesWithin(ctx context.Context, sinceAt time.Time, clusterID
 			&i.ProvenMs,
 			&i.Final,
 			&i.HasHole,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const openUndecided = `-- name: OpenUndecided :many
+SELECT epoch, low, high, from_ms FROM undecided_span WHERE cluster_id = $1 AND to_ms IS NULL ORDER BY low, high
+`
+
+type OpenUndecidedRow struct {
+	Epoch  int32
+	Low    int32
+	High   int32
+	FromMs int64
+}
+
+func (q *Queries) OpenUndecided(ctx context.Context, clusterID id.Cluster) ([]OpenUndecidedRow, error) {
+	rows, err := q.db.Query(ctx, openUndecided, clusterID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OpenUndecidedRow{}
+	for rows.Next() {
+		var i OpenUndecidedRow
+		if err := rows.Scan(
+			&i.Epoch,
+			&i.Low,
+			&i.High,
+			&i.FromMs,
 		); err != nil {
 			return nil, err
 		}
@@ -592,6 +671,39 @@ func (q *Queries) UndecidedWithin(ctx context.Context, clusterID id.Cluster, unt
 	for rows.Next() {
 		var i UndecidedWithinRow
 		if err := rows.Scan(&i.FromMs, &i.ToMs); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const unjudgedGaps = `-- name: UnjudgedGaps :many
+SELECT g.lease_id, g.from_ms, g.to_ms
+FROM cluster_window w JOIN node n ON n.cluster_id = w.cluster_id JOIN rank_gap g ON g.lease_id = n.lease_id
+WHERE w.cluster_id = $1 AND w.closed_ms IS NULL AND w.limit_ms IS NULL AND g.to_ms > w.confirmed_until_ms
+`
+
+type UnjudgedGapsRow struct {
+	LeaseID id.Lease
+	FromMs  int64
+	ToMs    int64
+}
+
+// Time without attestation of a cluster's present leases after the moment up to which its open window is confirmed.
+func (q *Queries) UnjudgedGaps(ctx context.Context, clusterID id.Cluster) ([]UnjudgedGapsRow, error) {
+	rows, err := q.db.Query(ctx, unjudgedGaps, clusterID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []UnjudgedGapsRow{}
+	for rows.Next() {
+		var i UnjudgedGapsRow
+		if err := rows.Scan(&i.LeaseID, &i.FromMs, &i.ToMs); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

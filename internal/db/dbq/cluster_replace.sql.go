@@ -107,6 +107,39 @@ func (q *Queries) InsertReplacement(ctx context.Context, arg InsertReplacementPa
 	return err
 }
 
+const lostLeases = `-- name: LostLeases :many
+SELECT r.lost_lease, r.lost_host
+FROM node_replacement r JOIN lease l ON l.id = r.lost_lease
+WHERE r.cluster_id = $1 AND l.gone_at IS NULL
+ORDER BY r.lost_lease
+`
+
+type LostLeasesRow struct {
+	LostLease id.Lease
+	LostHost  id.Host
+}
+
+// Leases of lost hosts whose ranks went on elsewhere, of which something may still be left on those hosts.
+func (q *Queries) LostLeases(ctx context.Context, clusterID id.Cluster) ([]LostLeasesRow, error) {
+	rows, err := q.db.Query(ctx, lostLeases, clusterID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LostLeasesRow{}
+	for rows.Next() {
+		var i LostLeasesRow
+		if err := rows.Scan(&i.LostLease, &i.LostHost); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const moveNode = `-- name: MoveNode :exec
 UPDATE node SET lease_id = $1, host_id = $2 WHERE id = $3
 `

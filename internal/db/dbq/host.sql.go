@@ -291,6 +291,36 @@ func (q *Queries) LockHosts(ctx context.Context, ids []pgtype.UUID) ([]LockHosts
 	return items, nil
 }
 
+const raiseHostRevisions = `-- name: RaiseHostRevisions :many
+UPDATE host SET revision = revision + 1 WHERE id = ANY($1::uuid[])
+RETURNING id, revision
+`
+
+type RaiseHostRevisionsRow struct {
+	ID       id.Host
+	Revision int64
+}
+
+func (q *Queries) RaiseHostRevisions(ctx context.Context, ids []pgtype.UUID) ([]RaiseHostRevisionsRow, error) {
+	rows, err := q.db.Query(ctx, raiseHostRevisions, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []RaiseHostRevisionsRow{}
+	for rows.Next() {
+		var i RaiseHostRevisionsRow
+		if err := rows.Scan(&i.ID, &i.Revision); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const readHost = `-- name: ReadHost :one
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at
 FROM host h

@@ -154,6 +154,72 @@ func (q *Queries) HostOutOfReach(ctx context.Context, afterMs int64, iD id.Host)
 	return out, err
 }
 
+const insertClaims = `-- name: InsertClaims :one
+WITH inserted AS (
+    INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref, expires_at)
+    SELECT n.id, g.id, g.host_id, $1, n.ref, $2::timestamptz
+    FROM (SELECT unnest($3::uuid[]) AS id, unnest($4::uuid[]) AS gpu_id, unnest($5::uuid[]) AS host_id, unnest($6::uuid[]) AS ref) n
+    JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined' AND g.in_use = ''
+    ORDER BY g.id
+    ON CONFLICT (gpu_id) WHERE ended_at IS NULL DO NOTHING
+    RETURNING 1
+)
+SELECT count(*) FROM inserted
+`
+
+type InsertClaimsParams struct {
+	Kind      string
+	ExpiresAt *time.Time
+	Ids       []pgtype.UUID
+	Gpus      []pgtype.UUID
+	Hosts     []pgtype.UUID
+	Refs      []pgtype.UUID
+}
+
+// How many were free. Several refs at a time; a claim's place in the lists is the same in all of them.
+func (q *Queries) InsertClaims(ctx context.Context, arg InsertClaimsParams) (int64, error) {
+	row := q.db.QueryRow(ctx, insertClaims,
+		arg.Kind,
+		arg.ExpiresAt,
+		arg.Ids,
+		arg.Gpus,
+		arg.Hosts,
+		arg.Refs,
+	)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const insertFreeClaims = `-- name: InsertFreeClaims :exec
+INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref)
+SELECT n.id, g.id, n.host_id, $1, n.ref
+FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::uuid[]) AS gpu_id, unnest($4::uuid[]) AS host_id, unnest($5::uuid[]) AS ref) n
+LEFT JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined' AND g.in_use = ''
+ORDER BY n.gpu_id
+`
+
+type InsertFreeClaimsParams struct {
+	Kind  string
+	Ids   []pgtype.UUID
+	Gpus  []pgtype.UUID
+	Hosts []pgtype.UUID
+	Refs  []pgtype.UUID
+}
+
+// Claims on GPUs that were found free under the locks of their hosts. Should one not be free, this fails: with its unique
+// index, or because a GPU that cannot be claimed has no id here.
+func (q *Queries) InsertFreeClaims(ctx context.Context, arg InsertFreeClaimsParams) error {
+	_, err := q.db.Exec(ctx, insertFreeClaims,
+		arg.Kind,
+		arg.Ids,
+		arg.Gpus,
+		arg.Hosts,
+		arg.Refs,
+	)
+	return err
+}
+
 const insertGPU = `-- name: InsertGPU :exec
 INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w, power_default_w, facts, health, health_reason, in_use)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)

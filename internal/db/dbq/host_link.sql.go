@@ -117,6 +117,31 @@ func (q *Queries) HostConnection(ctx context.Context, hostID id.Host) (HostConne
 	return i, err
 }
 
+const hostForReport = `-- name: HostForReport :one
+SELECT org_id, state, revision, needs_full_report, engine_away FROM host WHERE id = $1
+`
+
+type HostForReportRow struct {
+	OrgID           id.Org
+	State           string
+	Revision        int64
+	NeedsFullReport bool
+	EngineAway      string
+}
+
+func (q *Queries) HostForReport(ctx context.Context, argID id.Host) (HostForReportRow, error) {
+	row := q.db.QueryRow(ctx, hostForReport, argID)
+	var i HostForReportRow
+	err := row.Scan(
+		&i.OrgID,
+		&i.State,
+		&i.Revision,
+		&i.NeedsFullReport,
+		&i.EngineAway,
+	)
+	return i, err
+}
+
 const hostLinkKeys = `-- name: HostLinkKeys :many
 SELECT link_key FROM host_key WHERE host_id = $1 AND revoked_at IS NULL
 `
@@ -266,4 +291,30 @@ func (q *Queries) TouchHostStatus(ctx context.Context, arg TouchHostStatusParams
 	var last_sync_at *time.Time
 	err := row.Scan(&last_sync_at)
 	return last_sync_at, err
+}
+
+const unshownEndedLeases = `-- name: UnshownEndedLeases :many
+SELECT id FROM lease
+WHERE host_id = $1 AND gone_at IS NULL AND ended_at IS NOT NULL AND NOT (id = ANY($2::uuid[]))
+ORDER BY id
+`
+
+func (q *Queries) UnshownEndedLeases(ctx context.Context, hostID id.Host, shown []pgtype.UUID) ([]id.Lease, error) {
+	rows, err := q.db.Query(ctx, unshownEndedLeases, hostID, shown)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Lease{}
+	for rows.Next() {
+		var id id.Lease
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

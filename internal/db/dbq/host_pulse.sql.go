@@ -9,6 +9,43 @@ import (
 	"context"
 )
 
+const deafTime = `-- name: DeafTime :many
+SELECT g.listener, g.from_ms, g.to_ms FROM deaf_gap g WHERE g.to_ms > $1
+UNION ALL
+SELECT p.listener, p.last_ms, 9223372036854775807
+FROM pulse p
+WHERE p.last_ms < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - $2::bigint
+  AND NOT EXISTS (SELECT FROM deaf_gap g WHERE g.listener = p.listener AND g.from_ms = p.last_ms)
+`
+
+type DeafTimeRow struct {
+	Listener string
+	FromMs   int64
+	ToMs     int64
+}
+
+// When the control plane could not hear the hosts of a listener, as far as it ends after @since_ms. A gap that lasts ends
+// in the far future.
+func (q *Queries) DeafTime(ctx context.Context, sinceMs int64, gapMs int64) ([]DeafTimeRow, error) {
+	rows, err := q.db.Query(ctx, deafTime, sinceMs, gapMs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []DeafTimeRow{}
+	for rows.Next() {
+		var i DeafTimeRow
+		if err := rows.Scan(&i.Listener, &i.FromMs, &i.ToMs); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const dropPulses = `-- name: DropPulses :exec
 DELETE FROM pulse WHERE listener = ANY ($1::text[])
 `

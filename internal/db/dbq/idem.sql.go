@@ -9,6 +9,54 @@ import (
 	"context"
 )
 
+const claimIdempotencyKey = `-- name: ClaimIdempotencyKey :many
+INSERT INTO idempotency_key (principal, method, path, key, body_hmac, expires_at)
+VALUES ($1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $6::float8))
+ON CONFLICT (principal, method, path, key) DO UPDATE SET
+    body_hmac = excluded.body_hmac, status = 0, response = NULL, sealed = false,
+    created_at = clock_timestamp(), expires_at = excluded.expires_at
+WHERE idempotency_key.expires_at <= clock_timestamp()
+RETURNING key
+`
+
+type ClaimIdempotencyKeyParams struct {
+	Principal string
+	Method    string
+	Path      string
+	Key       string
+	BodyHmac  []byte
+	Life      float64
+}
+
+// Takes the key, or takes over one that has expired. It waits while a twin holds the key in an open transaction; no row
+// means that the twin's answer stands.
+func (q *Queries) ClaimIdempotencyKey(ctx context.Context, arg ClaimIdempotencyKeyParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, claimIdempotencyKey,
+		arg.Principal,
+		arg.Method,
+		arg.Path,
+		arg.Key,
+		arg.BodyHmac,
+		arg.Life,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var key string
+		if err := rows.Scan(&key); err != nil {
+			return nil, err
+		}
+		items = append(items, key)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const deleteExpiredIdempotencyKeys = `-- name: DeleteExpiredIdempotencyKeys :execrows
 DELETE FROM idempotency_key WHERE expires_at < statement_timestamp()
 `

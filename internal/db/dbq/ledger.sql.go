@@ -29,6 +29,46 @@ func (q *Queries) AddLedgerBalances(ctx context.Context, ids []pgtype.UUID, delt
 	return err
 }
 
+const findLedgerAccounts = `-- name: FindLedgerAccounts :many
+SELECT a.id, a.kind, a.owner, a.currency, EXISTS (SELECT FROM ledger_balance b WHERE b.account_id = a.id)::boolean AS has_balance
+FROM (SELECT unnest($1::text[]) AS kind, unnest($2::uuid[]) AS owner, unnest($3::text[]) AS currency) u
+JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
+`
+
+type FindLedgerAccountsRow struct {
+	ID         id.LedgerAccount
+	Kind       string
+	Owner      pgtype.UUID
+	Currency   string
+	HasBalance bool
+}
+
+func (q *Queries) FindLedgerAccounts(ctx context.Context, kinds []string, owners []pgtype.UUID, currencies []string) ([]FindLedgerAccountsRow, error) {
+	rows, err := q.db.Query(ctx, findLedgerAccounts, kinds, owners, currencies)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []FindLedgerAccountsRow{}
+	for rows.Next() {
+		var i FindLedgerAccountsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Kind,
+			&i.Owner,
+			&i.Currency,
+			&i.HasBalance,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const insertLedgerAccounts = `-- name: InsertLedgerAccounts :exec
 INSERT INTO ledger_account (id, kind, owner, org_id, currency)
 SELECT unnest($1::uuid[]), unnest($2::text[]), unnest($3::uuid[]),
@@ -989,6 +1029,56 @@ func (q *Queries) LedgerTxs(ctx context.Context, ids []pgtype.UUID) ([]LedgerTx,
 			&i.Ref,
 			&i.Corrects,
 			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockLedgerBalances = `-- name: LockLedgerBalances :many
+SELECT b.account_id, b.amount, b.credit, b.reserved, b.floor, a.kind, a.owner, a.currency
+FROM (SELECT unnest($1::text[]) AS kind, unnest($2::uuid[]) AS owner, unnest($3::text[]) AS currency) u
+JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
+JOIN ledger_balance b ON b.account_id = a.id
+ORDER BY (a.kind = 'renter_wallet'), b.account_id
+FOR UPDATE OF b
+`
+
+type LockLedgerBalancesRow struct {
+	AccountID id.LedgerAccount
+	Amount    money.Nano
+	Credit    money.Nano
+	Reserved  money.Nano
+	Floor     *int64
+	Kind      string
+	Owner     pgtype.UUID
+	Currency  string
+}
+
+// Wallets last: whoever charges for usage (holds, pending earnings) may go on to the wallet, never the other way round.
+func (q *Queries) LockLedgerBalances(ctx context.Context, kinds []string, owners []pgtype.UUID, currencies []string) ([]LockLedgerBalancesRow, error) {
+	rows, err := q.db.Query(ctx, lockLedgerBalances, kinds, owners, currencies)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LockLedgerBalancesRow{}
+	for rows.Next() {
+		var i LockLedgerBalancesRow
+		if err := rows.Scan(
+			&i.AccountID,
+			&i.Amount,
+			&i.Credit,
+			&i.Reserved,
+			&i.Floor,
+			&i.Kind,
+			&i.Owner,
+			&i.Currency,
 		); err != nil {
 			return nil, err
 		}

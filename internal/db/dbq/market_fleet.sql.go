@@ -9,7 +9,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
 )
 
 const changedHosts = `-- name: ChangedHosts :many
@@ -36,6 +38,208 @@ func (q *Queries) ChangedHosts(ctx context.Context, since string) ([]id.Host, er
 	return items, nil
 }
 
+const fleetGPUs = `-- name: FleetGPUs :many
+SELECT g.host_id, g.id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
+       coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
+       (g.health = 'healthy' AND g.in_use = '' AND (c.id IS NULL OR coalesce(c.expires_at <= clock_timestamp(), false)))::boolean AS free,
+       c.expires_at
+FROM gpu g
+LEFT JOIN gpu_claim c ON c.gpu_id = g.id AND c.ended_at IS NULL
+WHERE g.host_id = ANY($1::uuid[]) AND g.present AND g.removed_at IS NULL
+ORDER BY g.host_id, g.idx, g.id
+`
+
+type FleetGPUsRow struct {
+	HostID        id.Host
+	ID            id.GPU
+	UUID          string
+	Idx           int32
+	Model         string
+	Arch          string
+	VramMb        int64
+	ComputeCap    string
+	PcieGen       int32
+	Nvlink        bool
+	NvlinkGbps    float64
+	PowerLimitW   int32
+	PowerDefaultW int32
+	Free          bool
+	ExpiresAt     *time.Time
+}
+
+func (q *Queries) FleetGPUs(ctx context.Context, hosts []pgtype.UUID) ([]FleetGPUsRow, error) {
+	rows, err := q.db.Query(ctx, fleetGPUs, hosts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []FleetGPUsRow{}
+	for rows.Next() {
+		var i FleetGPUsRow
+		if err := rows.Scan(
+			&i.HostID,
+			&i.ID,
+			&i.UUID,
+			&i.Idx,
+			&i.Model,
+			&i.Arch,
+			&i.VramMb,
+			&i.ComputeCap,
+			&i.PcieGen,
+			&i.Nvlink,
+			&i.NvlinkGbps,
+			&i.PowerLimitW,
+			&i.PowerDefaultW,
+			&i.Free,
+			&i.ExpiresAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const fleetHosts = `-- name: FleetHosts :many
+SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fabric_name, f.busbw_gbps, h.simulated,
+       h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.disk_limited, h.scratch_gb, h.runtimes, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
+       CASE WHEN $1::boolean THEN coalesce((i.inventory -> 'topology')::text, '') ELSE '' END::text AS topology
+FROM host h
+JOIN host_status s ON s.host_id = h.id
+LEFT JOIN fabric f ON f.id = h.fabric_id
+LEFT JOIN host_inventory i ON i.host_id = h.id
+WHERE h.id = ANY($2::uuid[])
+  AND h.state = 'active' AND h.blocked = '' AND NOT h.needs_full_report
+  AND (h.capped_until IS NULL OR h.capped_until <= clock_timestamp())
+  AND s.connected AND s.last_sync_at > clock_timestamp() - interval '1 millisecond' * $3::bigint
+  AND s.protocol >= $4::integer AND (NOT h.simulated OR $5::boolean)
+`
+
+type FleetHostsParams struct {
+	Topology  bool
+	Hosts     []pgtype.UUID
+	WithinMs  int64
+	Protocol  int32
+	Simulated bool
+}
+
+type FleetHostsRow struct {
+	ID          id.Host
+	OrgID       id.Org
+	Name        string
+	Region      string
+	FabricID    id.Fabric
+	FabricName  string
+	BusbwGbps   *float64
+	Simulated   bool
+	MultiNode   bool
+	CPUCores    int32
+	RAMMb       int64
+	DiskGb      int64
+	DiskLimited bool
+	ScratchGb   int64
+	Runtimes    []string
+	Driver      string
+	CudaMax     string
+	NetUpMbps   *float64
+	NetDownMbps *float64
+	Topology    string
+}
+
+func (q *Queries) FleetHosts(ctx context.Context, arg FleetHostsParams) ([]FleetHostsRow, error) {
+	rows, err := q.db.Query(ctx, fleetHosts,
+		arg.Topology,
+		arg.Hosts,
+		arg.WithinMs,
+		arg.Protocol,
+		arg.Simulated,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []FleetHostsRow{}
+	for rows.Next() {
+		var i FleetHostsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.Name,
+			&i.Region,
+			&i.FabricID,
+			&i.FabricName,
+			&i.BusbwGbps,
+			&i.Simulated,
+			&i.MultiNode,
+			&i.CPUCores,
+			&i.RAMMb,
+			&i.DiskGb,
+			&i.DiskLimited,
+			&i.ScratchGb,
+			&i.Runtimes,
+			&i.Driver,
+			&i.CudaMax,
+			&i.NetUpMbps,
+			&i.NetDownMbps,
+			&i.Topology,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const fleetLeases = `-- name: FleetLeases :many
+SELECT c.host_id, sum(l.cpu_cores)::double precision AS cpu_cores, sum(l.ram_mb)::bigint AS ram_mb, sum(l.disk_gb)::bigint AS disk_gb,
+       sum(l.scratch_gb)::bigint AS scratch_gb
+FROM (SELECT DISTINCT host_id, ref FROM gpu_claim WHERE host_id = ANY($1::uuid[]) AND ended_at IS NULL AND kind = 'lease') c
+CROSS JOIN LATERAL (SELECT cpu_cores, ram_mb, disk_gb, scratch_gb FROM lease WHERE id = c.ref OFFSET 0) l
+GROUP BY c.host_id
+`
+
+type FleetLeasesRow struct {
+	HostID    id.Host
+	CPUCores  float64
+	RAMMb     int64
+	DiskGb    int64
+	ScratchGb int64
+}
+
+// What leases keep of their hosts, until their claims end. (OFFSET 0: a lookup per claim, whatever PostgreSQL guesses how
+// many there are.)
+func (q *Queries) FleetLeases(ctx context.Context, hosts []pgtype.UUID) ([]FleetLeasesRow, error) {
+	rows, err := q.db.Query(ctx, fleetLeases, hosts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []FleetLeasesRow{}
+	for rows.Next() {
+		var i FleetLeasesRow
+		if err := rows.Scan(
+			&i.HostID,
+			&i.CPUCores,
+			&i.RAMMb,
+			&i.DiskGb,
+			&i.ScratchGb,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const fleetMark = `-- name: FleetMark :one
 
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS xmin, clock_timestamp()::timestamptz AS at
@@ -53,6 +257,84 @@ func (q *Queries) FleetMark(ctx context.Context) (FleetMarkRow, error) {
 	var i FleetMarkRow
 	err := row.Scan(&i.Xmin, &i.At)
 	return i, err
+}
+
+const fleetOffers = `-- name: FleetOffers :many
+SELECT id, host_id, gpu_model, price, min_gpus, max_duration_s, host_share_ppm
+FROM offer
+WHERE host_id = ANY($1::uuid[]) AND price IS NOT NULL
+ORDER BY host_id, gpu_model
+`
+
+type FleetOffersRow struct {
+	ID           id.Offer
+	HostID       id.Host
+	GPUModel     string
+	Price        *money.Micro
+	MinGpus      int32
+	MaxDurationS int64
+	HostSharePpm int32
+}
+
+func (q *Queries) FleetOffers(ctx context.Context, hosts []pgtype.UUID) ([]FleetOffersRow, error) {
+	rows, err := q.db.Query(ctx, fleetOffers, hosts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []FleetOffersRow{}
+	for rows.Next() {
+		var i FleetOffersRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.HostID,
+			&i.GPUModel,
+			&i.Price,
+			&i.MinGpus,
+			&i.MaxDurationS,
+			&i.HostSharePpm,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const fleetQuotes = `-- name: FleetQuotes :many
+SELECT DISTINCT q.id, q.placement
+FROM gpu_claim c
+JOIN quote q ON q.id = c.ref
+WHERE c.host_id = ANY($1::uuid[]) AND c.ended_at IS NULL AND c.kind = 'quote' AND c.expires_at > clock_timestamp()
+`
+
+type FleetQuotesRow struct {
+	ID        id.Quote
+	Placement []byte
+}
+
+// What live quotes keep of their hosts.
+func (q *Queries) FleetQuotes(ctx context.Context, hosts []pgtype.UUID) ([]FleetQuotesRow, error) {
+	rows, err := q.db.Query(ctx, fleetQuotes, hosts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []FleetQuotesRow{}
+	for rows.Next() {
+		var i FleetQuotesRow
+		if err := rows.Scan(&i.ID, &i.Placement); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const pruneFleetChanges = `-- name: PruneFleetChanges :execrows

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
 )
 
 const adminOrgs = `-- name: AdminOrgs :many
@@ -85,6 +86,39 @@ func (q *Queries) AllAttestKeys(ctx context.Context, hosts []pgtype.UUID) ([]All
 	for rows.Next() {
 		var i AllAttestKeysRow
 		if err := rows.Scan(&i.HostID, &i.AttestKey); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const anchorsOfHosts = `-- name: AnchorsOfHosts :many
+SELECT a.host_id, a.boot_id, a.number, a.boot_ms, a.server_ms, a.created_at
+FROM (SELECT unnest($1::uuid[]) AS host_id, unnest($2::text[]) AS boot_id, unnest($3::bigint[]) AS number) u
+JOIN time_anchor a ON a.host_id = u.host_id AND a.boot_id = u.boot_id AND a.number = u.number
+`
+
+func (q *Queries) AnchorsOfHosts(ctx context.Context, hosts []pgtype.UUID, boots []string, numbers []int64) ([]TimeAnchor, error) {
+	rows, err := q.db.Query(ctx, anchorsOfHosts, hosts, boots, numbers)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TimeAnchor{}
+	for rows.Next() {
+		var i TimeAnchor
+		if err := rows.Scan(
+			&i.HostID,
+			&i.BootID,
+			&i.Number,
+			&i.BootMs,
+			&i.ServerMs,
+			&i.CreatedAt,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -479,6 +513,71 @@ func (q *Queries) InsertDeafSpans(ctx context.Context, arg InsertDeafSpansParams
 	return err
 }
 
+const insertLease = `-- name: InsertLease :exec
+WITH l AS (
+    INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
+                       cpu_cores, ram_mb, disk_gb, scratch_gb, currency, host_share_ppm, epoch, run_until, covered_from_ms)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+            $11, $12, $13, $14, $15, $16, $17, $18, $19)
+    RETURNING id
+), p AS (
+    INSERT INTO lease_price (lease_id, from_ms, rate, items) SELECT id, 0, $20, $21 FROM l
+)
+INSERT INTO lease_meter (lease_id) SELECT id FROM l
+`
+
+type InsertLeaseParams struct {
+	ID            id.Lease
+	ClusterID     id.Cluster
+	NodeID        id.Node
+	Rank          int32
+	HostID        id.Host
+	RenterOrgID   id.Org
+	HostOrgID     id.Org
+	GPUCount      int32
+	GPUModel      string
+	GPUIds        []id.GPU
+	CPUCores      float64
+	RAMMb         int64
+	DiskGb        int64
+	ScratchGb     int64
+	Currency      string
+	HostSharePpm  int32
+	Epoch         int32
+	RunUntil      *time.Time
+	CoveredFromMs int64
+	Rate          money.Micro
+	Items         []byte
+}
+
+// With its first price and an empty meter.
+func (q *Queries) InsertLease(ctx context.Context, arg InsertLeaseParams) error {
+	_, err := q.db.Exec(ctx, insertLease,
+		arg.ID,
+		arg.ClusterID,
+		arg.NodeID,
+		arg.Rank,
+		arg.HostID,
+		arg.RenterOrgID,
+		arg.HostOrgID,
+		arg.GPUCount,
+		arg.GPUModel,
+		arg.GPUIds,
+		arg.CPUCores,
+		arg.RAMMb,
+		arg.DiskGb,
+		arg.ScratchGb,
+		arg.Currency,
+		arg.HostSharePpm,
+		arg.Epoch,
+		arg.RunUntil,
+		arg.CoveredFromMs,
+		arg.Rate,
+		arg.Items,
+	)
+	return err
+}
+
 const insertPending = `-- name: InsertPending :exec
 INSERT INTO cluster_window (cluster_id, n, opened_ms, confirmed_until_ms, limit_ms)
 SELECT $1, coalesce(max(n), 0) + 1, $2, $2, $3 FROM cluster_window WHERE cluster_id = $1
@@ -606,6 +705,66 @@ SELECT $1, coalesce(max(n), 0) + 1, $2, $2 FROM cluster_window WHERE cluster_id 
 func (q *Queries) InsertWindow(ctx context.Context, clusterID id.Cluster, openedMs int64) error {
 	_, err := q.db.Exec(ctx, insertWindow, clusterID, openedMs)
 	return err
+}
+
+const knownSegments = `-- name: KnownSegments :many
+SELECT s.lease_id, s.epoch, s.boot_id, s.seq, s.payload_hash
+FROM (SELECT unnest($1::uuid[]) AS lease_id, unnest($2::integer[]) AS epoch,
+             unnest($3::text[]) AS boot_id, unnest($4::bigint[]) AS first, unnest($5::bigint[]) AS last) u
+CROSS JOIN LATERAL (
+    SELECT k.lease_id, k.epoch, k.boot_id, k.seq, k.payload_hash FROM usage_segment k
+    WHERE k.lease_id = u.lease_id AND k.epoch = u.epoch AND k.boot_id = u.boot_id AND k.seq BETWEEN u.first AND u.last
+    OFFSET 0) s
+`
+
+type KnownSegmentsParams struct {
+	Leases []pgtype.UUID
+	Epochs []int32
+	Boots  []string
+	Firsts []int64
+	Lasts  []int64
+}
+
+type KnownSegmentsRow struct {
+	LeaseID     id.Lease
+	Epoch       int32
+	BootID      string
+	Seq         int64
+	PayloadHash []byte
+}
+
+// Of runs of numbers, those that are there. (OFFSET 0: one lookup by key per run, also by a plan made while the table was
+// small.)
+func (q *Queries) KnownSegments(ctx context.Context, arg KnownSegmentsParams) ([]KnownSegmentsRow, error) {
+	rows, err := q.db.Query(ctx, knownSegments,
+		arg.Leases,
+		arg.Epochs,
+		arg.Boots,
+		arg.Firsts,
+		arg.Lasts,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []KnownSegmentsRow{}
+	for rows.Next() {
+		var i KnownSegmentsRow
+		if err := rows.Scan(
+			&i.LeaseID,
+			&i.Epoch,
+			&i.BootID,
+			&i.Seq,
+			&i.PayloadHash,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const lastWindow = `-- name: LastWindow :one
@@ -843,6 +1002,100 @@ func (q *Queries) LeasePriceItems(ctx context.Context, clusterID id.Cluster) ([]
 	return items, nil
 }
 
+const leasePrices = `-- name: LeasePrices :many
+SELECT lease_id, from_ms, rate FROM lease_price WHERE lease_id = ANY($1::uuid[]) ORDER BY lease_id, from_ms
+`
+
+type LeasePricesRow struct {
+	LeaseID id.Lease
+	FromMs  int64
+	Rate    money.Micro
+}
+
+func (q *Queries) LeasePrices(ctx context.Context, ids []pgtype.UUID) ([]LeasePricesRow, error) {
+	rows, err := q.db.Query(ctx, leasePrices, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LeasePricesRow{}
+	for rows.Next() {
+		var i LeasePricesRow
+		if err := rows.Scan(&i.LeaseID, &i.FromMs, &i.Rate); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const leasesByID = `-- name: LeasesByID :many
+SELECT id, cluster_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, currency, host_share_ppm, epoch,
+       run_until, covered_from_ms, created_at, ended_at, settled_at
+FROM lease
+WHERE id = ANY($1::uuid[])
+ORDER BY id
+`
+
+type LeasesByIDRow struct {
+	ID            id.Lease
+	ClusterID     id.Cluster
+	Rank          int32
+	HostID        id.Host
+	RenterOrgID   id.Org
+	HostOrgID     id.Org
+	GPUCount      int32
+	GPUModel      string
+	Currency      string
+	HostSharePpm  int32
+	Epoch         int32
+	RunUntil      *time.Time
+	CoveredFromMs int64
+	CreatedAt     time.Time
+	EndedAt       *time.Time
+	SettledAt     *time.Time
+}
+
+func (q *Queries) LeasesByID(ctx context.Context, ids []pgtype.UUID) ([]LeasesByIDRow, error) {
+	rows, err := q.db.Query(ctx, leasesByID, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LeasesByIDRow{}
+	for rows.Next() {
+		var i LeasesByIDRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.ClusterID,
+			&i.Rank,
+			&i.HostID,
+			&i.RenterOrgID,
+			&i.HostOrgID,
+			&i.GPUCount,
+			&i.GPUModel,
+			&i.Currency,
+			&i.HostSharePpm,
+			&i.Epoch,
+			&i.RunUntil,
+			&i.CoveredFromMs,
+			&i.CreatedAt,
+			&i.EndedAt,
+			&i.SettledAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listQuarantine = `-- name: ListQuarantine :many
 SELECT q.id, q.host_id, q.lease_id, q.reason, q.payload, q.received_at
 FROM segment_quarantine q
@@ -1031,6 +1284,65 @@ func (q *Queries) MetersByID(ctx context.Context, ids []pgtype.UUID) ([]MetersBy
 			&i.LeaseMeter.Frozen,
 			&i.LeaseMeter.UnpostedSinceMs,
 			&i.SettledAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const newBatchNumbers = `-- name: NewBatchNumbers :many
+SELECT nextval('segment_batch_id')::bigint AS id FROM generate_series(1, $1::integer)
+`
+
+func (q *Queries) NewBatchNumbers(ctx context.Context, count int32) ([]int64, error) {
+	rows, err := q.db.Query(ctx, newBatchNumbers, count)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []int64{}
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const newestAnchor = `-- name: NewestAnchor :many
+SELECT host_id, boot_id, number, boot_ms, server_ms, created_at
+FROM time_anchor
+WHERE host_id = $1 AND boot_id = $2
+ORDER BY number DESC
+LIMIT 1
+`
+
+func (q *Queries) NewestAnchor(ctx context.Context, hostID id.Host, bootID string) ([]TimeAnchor, error) {
+	rows, err := q.db.Query(ctx, newestAnchor, hostID, bootID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TimeAnchor{}
+	for rows.Next() {
+		var i TimeAnchor
+		if err := rows.Scan(
+			&i.HostID,
+			&i.BootID,
+			&i.Number,
+			&i.BootMs,
+			&i.ServerMs,
+			&i.CreatedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -1551,4 +1863,48 @@ func (q *Queries) UpdateMeters(ctx context.Context, arg UpdateMetersParams) erro
 		arg.UnpostedSince,
 	)
 	return err
+}
+
+const windowsOfLeases = `-- name: WindowsOfLeases :many
+SELECT w.cluster_id, w.n, w.opened_ms, w.confirmed_until_ms, w.closed_ms, w.doubt_from_ms, w.limit_ms
+FROM (
+    SELECT l.cluster_id, min(u.since) AS since
+    FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS since) u
+    JOIN lease l ON l.id = u.id
+    GROUP BY l.cluster_id
+) c
+CROSS JOIN LATERAL (
+    SELECT k.cluster_id, k.n, k.opened_ms, k.confirmed_until_ms, k.closed_ms, k.doubt_from_ms, k.limit_ms FROM cluster_window k
+    WHERE k.cluster_id = c.cluster_id AND coalesce(k.closed_ms, 9223372036854775807) > c.since
+    OFFSET 0) w
+ORDER BY w.cluster_id, w.n
+`
+
+// Those that end after since, by cluster and time; of several leases of one cluster the earliest since counts.
+func (q *Queries) WindowsOfLeases(ctx context.Context, ids []pgtype.UUID, since []int64) ([]ClusterWindow, error) {
+	rows, err := q.db.Query(ctx, windowsOfLeases, ids, since)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ClusterWindow{}
+	for rows.Next() {
+		var i ClusterWindow
+		if err := rows.Scan(
+			&i.ClusterID,
+			&i.N,
+			&i.OpenedMs,
+			&i.ConfirmedUntilMs,
+			&i.ClosedMs,
+			&i.DoubtFromMs,
+			&i.LimitMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

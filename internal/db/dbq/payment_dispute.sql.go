@@ -229,6 +229,30 @@ func (q *Queries) PaymentStandingForUpdate(ctx context.Context, orgID id.Org) (P
 	return i, err
 }
 
+const paymentStandings = `-- name: PaymentStandings :many
+SELECT state FROM payment_standing WHERE org_id = $1
+`
+
+func (q *Queries) PaymentStandings(ctx context.Context, orgID id.Org) ([]string, error) {
+	rows, err := q.db.Query(ctx, paymentStandings, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var state string
+		if err := rows.Scan(&state); err != nil {
+			return nil, err
+		}
+		items = append(items, state)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const setDisputeDebt = `-- name: SetDisputeDebt :exec
 UPDATE dispute SET debt = $1 WHERE id = $2 AND state = 'lost'
 `

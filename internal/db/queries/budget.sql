@@ -1,4 +1,4 @@
--- name: BudgetsOf :batchmany
+-- name: BudgetsOf :many
 -- Those that a cluster of the project counts against.
 SELECT b.id, b.project, b.cap, b.max_rate, b.max_duration_s, b.committed, b.created_at
 FROM budget b

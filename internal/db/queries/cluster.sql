@@ -4,7 +4,7 @@ INSERT INTO cluster (id, org_id, created_by, name, project, labels, spec, secret
 VALUES (@id, @org_id, @created_by, @name, @project, @labels, @spec, @secrets, @image_ref, 'provisioning', @node_count,
         @gpus_per_node, @rate, @currency, @budget, @max_duration_s, @quote_id, @network, @created_at, @start_deadline, @due_at);
 
--- name: LockCluster :batchone
+-- name: LockCluster :one
 SELECT sqlc.embed(cluster) FROM cluster WHERE id = @id FOR UPDATE;
 
 -- name: LockDueCluster :one
@@ -56,7 +56,7 @@ SET epoch = @epoch, state = @state, reason = @reason, detail = @detail, wg_key =
     reclaim_told = @reclaim_told, owner_use_told = @owner_use_told, cap_told = @cap_told
 WHERE id = @id;
 
--- name: ClusterNodes :batchmany
+-- name: ClusterNodes :many
 SELECT sqlc.embed(n), sqlc.embed(s), l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        h.name AS host_name, h.org_id AS operator_id, h.reclaim_at, h.reclaim_asked_at, h.capped_until,
        hs.nats_server AS listener, hs.connected_at, hs.protocol,
@@ -70,7 +70,7 @@ JOIN host_status hs ON hs.host_id = n.host_id
 WHERE n.cluster_id = ANY (@clusters::uuid[])
 ORDER BY n.cluster_id, n.rank;
 
--- name: WindowState :batchone
+-- name: WindowState :one
 -- Whether a window is open, through when it is confirmed and since when a rank is in doubt in it, unix ms (0: none is), and
 -- whether a host has signed that it was deaf to another rank after what is confirmed.
 SELECT (count(*) > 0)::boolean AS open, coalesce(max(w.doubt_from_ms), 0)::bigint AS doubt_from_ms,
@@ -82,7 +82,7 @@ FROM cluster_window w WHERE w.cluster_id = @cluster_id AND w.closed_ms IS NULL A
 -- name: GPUNames :many
 SELECT id, uuid, model FROM gpu WHERE id = ANY (@ids::uuid[]);
 
--- name: HostLeases :batchmany
+-- name: HostLeases :many
 -- What this host may speak of: its leases that are not gone, and those it names itself (kept logs outlive a lease).
 -- One snapshot, so that revision is the one these rows belong to.
 SELECT sqlc.embed(n), sqlc.embed(s), l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
@@ -133,7 +133,7 @@ UPDATE node_replacement SET logs_kept = '{}' WHERE lost_host = @host_id AND logs
 -- name: SaveLostLogsKept :exec
 UPDATE node_replacement SET logs_kept = @logs_kept WHERE lost_lease = @lost_lease;
 
--- name: LeaseFacts :batchmany
+-- name: LeaseFacts :many
 -- Everything the desired state of one host is made of.
 SELECT sqlc.embed(n), sqlc.embed(c), l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
 FROM lease l
@@ -148,7 +148,7 @@ SELECT l.id, l.epoch, l.rank, l.cluster_id, l.run_until, c.start_deadline
 FROM lease l JOIN cluster c ON c.id = l.cluster_id
 WHERE l.host_id = @host_id AND l.ended_at IS NULL AND c.node_count > 1;
 
--- name: PeersOfHost :batchmany
+-- name: PeersOfHost :many
 -- The nodes of the clusters that this host has a part in. A rank for which another host is looked for is one that has not joined yet.
 SELECT n.cluster_id, n.rank, n.address, (CASE WHEN l.ended_at IS NULL THEN n.wg_key ELSE '' END)::text AS wg_key,
        (CASE WHEN l.ended_at IS NULL THEN n.endpoints ELSE '{}' END)::text[] AS endpoints
@@ -157,7 +157,7 @@ WHERE n.cluster_id IN (SELECT o.cluster_id FROM lease o WHERE o.host_id = @host_
   AND (l.ended_at IS NULL OR l.required AND c.replace_until IS NOT NULL)
 ORDER BY n.cluster_id, n.rank;
 
--- name: LeasedGPUs :batchmany
+-- name: LeasedGPUs :many
 SELECT id, uuid FROM gpu WHERE id IN (SELECT unnest(o.gpu_ids) FROM lease o WHERE o.host_id = @host_id AND o.gone_at IS NULL);
 
 -- name: InsertClusterEvent :exec
@@ -258,7 +258,7 @@ WHERE n.cluster_id = @cluster_id AND n.rank = @rank;
 -- What an org's running clusters cost per hour, micro-units.
 SELECT coalesce(sum(rate), 0)::bigint FROM cluster WHERE org_id = @org_id AND ended_at IS NULL AND state IN ('running', 'degraded');
 
--- name: ReportClock :batchone
+-- name: ReportClock :one
 -- PostgreSQL's clock, the newest anchor of a host's boot (0 when it has none), and whether the host keeps logs for us.
 SELECT clock_timestamp()::timestamptz AS now, coalesce(a.boot_ms, 0)::bigint AS boot_ms, coalesce(a.server_ms, 0)::bigint AS server_ms,
        (EXISTS (SELECT FROM node_status s JOIN node n ON n.id = s.node_id WHERE s.logs_kept <> '{}' AND n.host_id = @host_id)
@@ -270,7 +270,7 @@ LEFT JOIN LATERAL (
     ORDER BY t.number DESC LIMIT 1
 ) a ON true;
 
--- name: HostRevision :batchone
+-- name: HostRevision :one
 SELECT revision FROM host WHERE id = @host_id;
 
 -- name: ClaimedLeases :many

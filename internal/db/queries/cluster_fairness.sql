@@ -5,7 +5,7 @@ INSERT INTO rank_gap (lease_id, epoch, from_ms, to_ms, unwell)
 SELECT unnest(@leases::uuid[]), unnest(@epochs::integer[]), unnest(@from_ms::bigint[]), unnest(@to_ms::bigint[]), unnest(@unwell::boolean[])
 ON CONFLICT DO NOTHING;
 
--- name: UnjudgedGaps :batchmany
+-- name: UnjudgedGaps :many
 -- Time without attestation of a cluster's present leases after the moment up to which its open window is confirmed.
 SELECT g.lease_id, g.from_ms, g.to_ms
 FROM cluster_window w JOIN node n ON n.cluster_id = w.cluster_id JOIN rank_gap g ON g.lease_id = n.lease_id
@@ -30,7 +30,7 @@ INSERT INTO gang_strike (host_id, cluster_id, against_org, kind, at) VALUES (@ho
 -- name: BanPair :exec
 INSERT INTO pair_ban (a, b, until) VALUES (@a, @b, @until) ON CONFLICT (a, b) DO UPDATE SET until = greatest(pair_ban.until, excluded.until);
 
--- name: OpenUndecided :batchmany
+-- name: OpenUndecided :many
 SELECT epoch, low, high, from_ms FROM undecided_span WHERE cluster_id = @cluster_id AND to_ms IS NULL ORDER BY low, high;
 
 -- name: StartUndecided :exec
@@ -109,7 +109,7 @@ DELETE FROM pair_ban WHERE until < statement_timestamp();
 DELETE FROM silence WHERE (host_id, from_ms, to_ms, kind) IN (
     SELECT s.host_id, s.from_ms, s.to_ms, s.kind FROM silence s WHERE s.recorded_at < statement_timestamp() - interval '90 days' LIMIT 1000);
 
--- name: FreeStarts :batchmany
+-- name: FreeStarts :many
 -- Starts of an org within the last hour that ended by its own doing before anything ran, or with a failure within seconds; and those
 -- under way that never ran.
 (SELECT c.created_at, c.ended_at, (c.node_count * c.gpus_per_node)::integer AS gpus

@@ -1,4 +1,4 @@
--- name: LostLeases :batchmany
+-- name: LostLeases :many
 -- Leases of lost hosts whose ranks went on elsewhere, of which something may still be left on those hosts.
 SELECT r.lost_lease, r.lost_host
 FROM node_replacement r JOIN lease l ON l.id = r.lost_lease

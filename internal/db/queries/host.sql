@@ -28,7 +28,7 @@ WHERE h.org_id = @org_id AND (h.id > @after) IS NOT FALSE AND (@retired::boolean
 ORDER BY h.id
 LIMIT @max_rows;
 
--- name: RaiseHostRevisions :batchmany
+-- name: RaiseHostRevisions :many
 UPDATE host SET revision = revision + 1 WHERE id = ANY(@ids::uuid[])
 RETURNING id, revision;
 

@@ -76,7 +76,7 @@ UPDATE gpu_claim c SET ended_at = clock_timestamp(), end_reason = 'expired'
 FROM ending
 WHERE c.id = ending.id;
 
--- name: InsertClaims :batchone
+-- name: InsertClaims :one
 -- How many were free. Several refs at a time; a claim's place in the lists is the same in all of them.
 WITH inserted AS (
     INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref, expires_at)
@@ -88,6 +88,15 @@ WITH inserted AS (
     RETURNING 1
 )
 SELECT count(*) FROM inserted;
+
+-- name: InsertFreeClaims :exec
+-- Claims on GPUs that were found free under the locks of their hosts. Should one not be free, this fails: with its unique
+-- index, or because a GPU that cannot be claimed has no id here.
+INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref)
+SELECT n.id, g.id, n.host_id, @kind, n.ref
+FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@gpus::uuid[]) AS gpu_id, unnest(@hosts::uuid[]) AS host_id, unnest(@refs::uuid[]) AS ref) n
+LEFT JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined' AND g.in_use = ''
+ORDER BY n.gpu_id;
 
 -- name: EndClaims :exec
 WITH ending AS (

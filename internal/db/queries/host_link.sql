@@ -31,7 +31,7 @@ SELECT s.host_id, s.nats_server, s.nats_client
 FROM host_status s
 WHERE s.connected AND NOT EXISTS (SELECT FROM host_key k WHERE k.host_id = s.host_id AND k.revoked_at IS NULL);
 
--- name: HostForReport :batchone
+-- name: HostForReport :one
 SELECT org_id, state, revision, needs_full_report, engine_away FROM host WHERE id = @id;
 
 -- name: TouchHostStatus :one
@@ -43,7 +43,7 @@ SET last_sync_at = clock_timestamp(),
 WHERE host_id = @host_id
 RETURNING last_sync_at;
 
--- name: UnshownEndedLeases :batchmany
+-- name: UnshownEndedLeases :many
 SELECT id FROM lease
 WHERE host_id = @host_id AND gone_at IS NULL AND ended_at IS NOT NULL AND NOT (id = ANY(@shown::uuid[]))
 ORDER BY id;

@@ -25,7 +25,7 @@ SELECT count(*) AS hosts, coalesce(sum(CASE WHEN h.at_ms < @silent_ms::bigint TH
        coalesce(min(CASE WHEN h.at_ms < @silent_ms::bigint THEN h.at_ms END), 0)::bigint AS since_ms
 FROM heard h;
 
--- name: DeafTime :batchmany
+-- name: DeafTime :many
 -- When the control plane could not hear the hosts of a listener, as far as it ends after @since_ms. A gap that lasts ends
 -- in the far future.
 SELECT g.listener, g.from_ms, g.to_ms FROM deaf_gap g WHERE g.to_ms > @since_ms

@@ -1,4 +1,4 @@
--- name: ClaimIdempotencyKey :batchmany
+-- name: ClaimIdempotencyKey :many
 -- Takes the key, or takes over one that has expired. It waits while a twin holds the key in an open transaction; no row
 -- means that the twin's answer stands.
 INSERT INTO idempotency_key (principal, method, path, key, body_hmac, expires_at)

@@ -1,4 +1,4 @@
--- name: FindLedgerAccounts :batchmany
+-- name: FindLedgerAccounts :many
 SELECT a.id, a.kind, a.owner, a.currency, EXISTS (SELECT FROM ledger_balance b WHERE b.account_id = a.id)::boolean AS has_balance
 FROM (SELECT unnest(@kinds::text[]) AS kind, unnest(@owners::uuid[]) AS owner, unnest(@currencies::text[]) AS currency) u
 JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency;
@@ -18,7 +18,7 @@ FROM ledger_account a
 WHERE a.id = ANY(@ids::uuid[]) AND a.kind = ANY(@cached::text[])
 ON CONFLICT (account_id) DO NOTHING;
 
--- name: LockLedgerBalances :batchmany
+-- name: LockLedgerBalances :many
 -- Wallets last: whoever charges for usage (holds, pending earnings) may go on to the wallet, never the other way round.
 SELECT b.account_id, b.amount, b.credit, b.reserved, b.floor, a.kind, a.owner, a.currency
 FROM (SELECT unnest(@kinds::text[]) AS kind, unnest(@owners::uuid[]) AS owner, unnest(@currencies::text[]) AS currency) u

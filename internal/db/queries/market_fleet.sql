@@ -14,7 +14,7 @@ DELETE FROM fleet_change WHERE changed_at < statement_timestamp() - interval '1 
 SELECT host_id FROM host_status
 WHERE connected AND last_sync_at > clock_timestamp() - interval '1 millisecond' * @within_ms::bigint;
 
--- name: FleetHosts :batchmany
+-- name: FleetHosts :many
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fabric_name, f.busbw_gbps, h.simulated,
        h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.disk_limited, h.scratch_gb, h.runtimes, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
        CASE WHEN @topology::boolean THEN coalesce((i.inventory -> 'topology')::text, '') ELSE '' END::text AS topology
@@ -28,7 +28,7 @@ WHERE h.id = ANY(@hosts::uuid[])
   AND s.connected AND s.last_sync_at > clock_timestamp() - interval '1 millisecond' * @within_ms::bigint
   AND s.protocol >= @protocol::integer AND (NOT h.simulated OR @simulated::boolean);
 
--- name: FleetGPUs :batchmany
+-- name: FleetGPUs :many
 SELECT g.host_id, g.id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
        coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
        (g.health = 'healthy' AND g.in_use = '' AND (c.id IS NULL OR coalesce(c.expires_at <= clock_timestamp(), false)))::boolean AS free,
@@ -38,13 +38,13 @@ LEFT JOIN gpu_claim c ON c.gpu_id = g.id AND c.ended_at IS NULL
 WHERE g.host_id = ANY(@hosts::uuid[]) AND g.present AND g.removed_at IS NULL
 ORDER BY g.host_id, g.idx, g.id;
 
--- name: FleetOffers :batchmany
+-- name: FleetOffers :many
 SELECT id, host_id, gpu_model, price, min_gpus, max_duration_s, host_share_ppm
 FROM offer
 WHERE host_id = ANY(@hosts::uuid[]) AND price IS NOT NULL
 ORDER BY host_id, gpu_model;
 
--- name: FleetLeases :batchmany
+-- name: FleetLeases :many
 -- What leases keep of their hosts, until their claims end. (OFFSET 0: a lookup per claim, whatever PostgreSQL guesses how
 -- many there are.)
 SELECT c.host_id, sum(l.cpu_cores)::double precision AS cpu_cores, sum(l.ram_mb)::bigint AS ram_mb, sum(l.disk_gb)::bigint AS disk_gb,
@@ -53,7 +53,7 @@ FROM (SELECT DISTINCT host_id, ref FROM gpu_claim WHERE host_id = ANY(@hosts::uu
 CROSS JOIN LATERAL (SELECT cpu_cores, ram_mb, disk_gb, scratch_gb FROM lease WHERE id = c.ref OFFSET 0) l
 GROUP BY c.host_id;
 
--- name: FleetQuotes :batchmany
+-- name: FleetQuotes :many
 -- What live quotes keep of their hosts.
 SELECT DISTINCT q.id, q.placement
 FROM gpu_claim c

@@ -1,4 +1,4 @@
--- name: InsertLease :batchexec
+-- name: InsertLease :exec
 -- With its first price and an empty meter.
 WITH l AS (
     INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
@@ -45,7 +45,7 @@ SELECT id FROM lease WHERE host_org_id = $1 AND settled_at IS NULL ORDER BY id;
 -- name: UnsettledLeaseIDs :many
 SELECT id FROM lease WHERE settled_at IS NULL ORDER BY id;
 
--- name: LeasesByID :batchmany
+-- name: LeasesByID :many
 SELECT id, cluster_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, currency, host_share_ppm, epoch,
        run_until, covered_from_ms, created_at, ended_at, settled_at
 FROM lease
@@ -135,7 +135,7 @@ WHERE @before::bigint = 0 OR q.id < @before::bigint
 ORDER BY q.id DESC
 LIMIT @max_rows;
 
--- name: LeasePrices :batchmany
+-- name: LeasePrices :many
 SELECT lease_id, from_ms, rate FROM lease_price WHERE lease_id = ANY(@ids::uuid[]) ORDER BY lease_id, from_ms;
 
 -- name: LeasePriceItems :many
@@ -144,7 +144,7 @@ FROM lease_price p JOIN lease l ON l.id = p.lease_id
 WHERE l.cluster_id = $1
 ORDER BY l.rank, p.lease_id, p.from_ms;
 
--- name: WindowsOfLeases :batchmany
+-- name: WindowsOfLeases :many
 -- Those that end after since, by cluster and time; of several leases of one cluster the earliest since counts.
 SELECT w.cluster_id, w.n, w.opened_ms, w.confirmed_until_ms, w.closed_ms, w.doubt_from_ms, w.limit_ms
 FROM (
@@ -221,14 +221,14 @@ UPDATE lease SET settled_at = clock_timestamp() WHERE id = ANY(@ids::uuid[]) AND
 -- name: AttestKeys :many
 SELECT host_id, attest_key FROM host_key WHERE host_id = ANY(@hosts::uuid[]) AND revoked_at IS NULL;
 
--- name: NewestAnchor :batchmany
+-- name: NewestAnchor :many
 SELECT host_id, boot_id, number, boot_ms, server_ms, created_at
 FROM time_anchor
 WHERE host_id = $1 AND boot_id = $2
 ORDER BY number DESC
 LIMIT 1;
 
--- name: AnchorsOfHosts :batchmany
+-- name: AnchorsOfHosts :many
 SELECT a.host_id, a.boot_id, a.number, a.boot_ms, a.server_ms, a.created_at
 FROM (SELECT unnest(@hosts::uuid[]) AS host_id, unnest(@boots::text[]) AS boot_id, unnest(@numbers::bigint[]) AS number) u
 JOIN time_anchor a ON a.host_id = u.host_id AND a.boot_id = u.boot_id AND a.number = u.number;
@@ -237,7 +237,7 @@ JOIN time_anchor a ON a.host_id = u.host_id AND a.boot_id = u.boot_id AND a.numb
 INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT DO NOTHING;
 
--- name: KnownSegments :batchmany
+-- name: KnownSegments :many
 -- Of runs of numbers, those that are there. (OFFSET 0: one lookup by key per run, also by a plan made while the table was
 -- small.)
 SELECT s.lease_id, s.epoch, s.boot_id, s.seq, s.payload_hash
@@ -248,7 +248,7 @@ CROSS JOIN LATERAL (
     WHERE k.lease_id = u.lease_id AND k.epoch = u.epoch AND k.boot_id = u.boot_id AND k.seq BETWEEN u.first AND u.last
     OFFSET 0) s;
 
--- name: NewBatchNumbers :batchmany
+-- name: NewBatchNumbers :many
 SELECT nextval('segment_batch_id')::bigint AS id FROM generate_series(1, @count::integer);
 
 -- name: InsertSegmentBatches :exec

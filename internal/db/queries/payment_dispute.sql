@@ -47,7 +47,7 @@ SELECT org_id, state, forgiven, note, changed_at FROM payment_standing WHERE org
 -- name: PaymentStanding :one
 SELECT org_id, state, forgiven, note, changed_at FROM payment_standing WHERE org_id = $1;
 
--- name: PaymentStandings :batchmany
+-- name: PaymentStandings :many
 SELECT state FROM payment_standing WHERE org_id = @org_id;
 
 -- name: SetPaymentStanding :exec

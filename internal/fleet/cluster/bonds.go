@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/billing/bond"
@@ -44,7 +45,11 @@ func (x *change) stake(ctx context.Context, stakes bond.Stakes) error {
 	if !stakes.Covered(books) {
 		return fmt.Errorf("a bond is reserved for another gang: %w", market.ErrStale)
 	}
-	return x.tx.Together(ctx, func(ctx context.Context, tx *db.Tx) error { return stakes.Write(ctx, tx, books) })
+	b := &pgx.Batch{}
+	if err := stakes.QueueWrite(b, books); err != nil {
+		return err
+	}
+	return x.tx.Send(ctx, b)
 }
 
 // readBonds notes of which ranks of a gang that are in doubt little is left of the bond: nobody would pay the others

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/bus"
@@ -98,27 +98,20 @@ func (c *Clusters) alter(ctx context.Context, tx *db.Tx, cl id.Cluster, f func(c
 
 // lock reads a cluster whole under its lock.
 func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*change, error) {
-	p := db.NewPipe(tx.Q) // each statement sees what is there once the first has the lock
-	one := []id.Cluster{cl}
-	locked, clock := p.Q.LockCluster(ctx, one), p.Now()
-	nodes, window, lost := p.Q.ClusterNodes(ctx, [][]pgtype.UUID{uuids(cl)}), p.Q.WindowState(ctx, one),
-		p.Q.LostLeases(ctx, one)
-	disputed, gaps := p.Q.OpenUndecided(ctx, one), p.Q.UnjudgedGaps(ctx, one)
-	hearing := host.QueueReception(ctx, p, time.Now().Add(-oldestSilence)) // only bounds what is read
-	p.Send(ctx)
 	x := &change{c: c, tx: tx, raise: map[id.Host]bool{}}
 	var r dbq.LockClusterRow
-	locked.QueryRow(db.Keep(p, &r))
-	x.now = clock()
 	var rows []dbq.ClusterNodesRow
-	nodes.Query(db.Keep(p, &rows))
 	var w dbq.WindowStateRow
-	window.QueryRow(db.Keep(p, &w))
-	lost.Query(db.Keep(p, &x.lost))
-	disputed.Query(db.Keep(p, &x.disputed))
-	gaps.Query(db.Keep(p, &x.gaps))
-	x.hearing = hearing()
-	err := p.Close()
+	b := &pgx.Batch{} // each statement sees what is there once the first has the lock
+	db.Read(b, &r, (*dbq.Queries).LockCluster, cl)
+	db.ReadNow(b, &x.now)
+	db.Read(b, &rows, (*dbq.Queries).ClusterNodes, uuids(cl))
+	db.Read(b, &w, (*dbq.Queries).WindowState, cl)
+	db.Read(b, &x.lost, (*dbq.Queries).LostLeases, cl)
+	db.Read(b, &x.disputed, (*dbq.Queries).OpenUndecided, cl)
+	db.Read(b, &x.gaps, (*dbq.Queries).UnjudgedGaps, cl)
+	host.QueueReception(b, time.Now().Add(-oldestSilence), &x.hearing) // only bounds what is read
+	err := tx.Send(ctx, b)
 	if db.NoRows(err) {
 		return nil, errNotFound
 	}
@@ -287,17 +280,12 @@ func (x *change) commit(ctx context.Context) error {
 
 // raiseHosts locks the hosts and raises the revisions of those whose desired state changes.
 func (x *change) raiseHosts(ctx context.Context, hosts []id.Host) error {
-	p, inner := x.tx.Pipe()
-	if err := host.LockOnly(ctx, inner, hosts); err != nil {
-		return err
-	}
-	raised := func() {}
+	b := &pgx.Batch{}
+	host.QueueLock(b, hosts)
 	if len(x.raise) > 0 {
-		raised = host.QueueRevision(ctx, p, x.tx, x.c.bus, slices.SortedFunc(maps.Keys(x.raise), id.Host.Compare))
+		host.QueueRevision(b, x.tx, x.c.bus, slices.SortedFunc(maps.Keys(x.raise), id.Host.Compare))
 	}
-	p.Send(ctx)
-	raised()
-	return p.Close()
+	return x.tx.Send(ctx, b)
 }
 
 // living reports whether the cluster has a lease that has not ended.
@@ -310,7 +298,9 @@ func (x *change) allGone() bool {
 }
 
 func (x *change) save(ctx context.Context) error {
-	if err := x.tx.Together(ctx, x.write); err != nil {
+	b := &pgx.Batch{}
+	x.queueWrites(b)
+	if err := x.tx.Send(ctx, b); err != nil {
 		return fmt.Errorf("save cluster %s: %w", x.row.ID, err)
 	}
 	if len(x.events) > 0 {
@@ -319,36 +309,28 @@ func (x *change) save(ctx context.Context) error {
 	return nil
 }
 
-// write writes the cluster's own rows.
-func (x *change) write(ctx context.Context, tx *db.Tx) error {
+// queueWrites queues the writes of the cluster's own rows.
+func (x *change) queueWrites(b *pgx.Batch) {
 	for _, n := range x.nodes {
 		if !n.dirty {
 			continue
 		}
 		if n.moved {
-			if err := x.move(ctx, tx, n); err != nil {
-				return err
-			}
+			x.queueMove(b, n)
 		}
-		if err := tx.Q.SaveNode(ctx, dbq.SaveNodeParams{
+		db.Write(b, (*dbq.Queries).SaveNode, dbq.SaveNodeParams{
 			ID: n.ID, Epoch: n.Epoch, State: n.State, Reason: n.Reason, Detail: n.Detail, WgKey: n.WgKey, Endpoints: n.Endpoints,
 			StartedAt: n.StartedAt, ExitCode: n.ExitCode, ExitAt: n.ExitAt, Preflight: n.Preflight, Since: n.Since,
 			ReclaimTold: n.ReclaimTold, OwnerUseTold: n.OwnerUseTold, CapTold: n.CapTold,
-		}); err != nil {
-			return err
-		}
+		})
 	}
-	if err := x.writeFacts(ctx, tx); err != nil {
-		return err
-	}
+	x.queueFacts(b)
 	for _, e := range x.events {
-		if err := tx.Q.InsertClusterEvent(ctx, e); err != nil {
-			return err
-		}
+		db.Write(b, (*dbq.Queries).InsertClusterEvent, e)
 	}
 	x.row.DueAt = x.due()
 	r := x.row
-	return tx.Q.SaveCluster(ctx, dbq.SaveClusterParams{
+	db.Write(b, (*dbq.Queries).SaveCluster, dbq.SaveClusterParams{
 		ID:            r.ID,
 		State:         r.State,
 		Reason:        r.Reason,

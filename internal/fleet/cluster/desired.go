@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -21,21 +23,17 @@ const (
 // are opened here and nowhere else.
 func (c *Clusters) Desired(ctx context.Context, tx *db.Tx, hostID id.Host) (agentapi.Desired, error) {
 	d := agentapi.Desired{Leases: []agentapi.LeaseSpec{}}
-	p := db.NewPipe(tx.Q)
-	host := []id.Host{hostID}
 	// The revision is read first: should a change commit in between, the host gets newer leases under an older
 	// number, and the wake of that change brings the number after it.
-	askRevision, askLeases := p.Q.HostRevision(ctx, host), p.Q.LeaseFacts(ctx, host)
-	askPeers, askGPUs := p.Q.PeersOfHost(ctx, host), p.Q.LeasedGPUs(ctx, host)
-	p.Send(ctx)
 	var rows []dbq.LeaseFactsRow
 	var peers []dbq.PeersOfHostRow
 	var names []dbq.LeasedGPUsRow
-	askRevision.QueryRow(db.Keep(p, &d.Revision))
-	askLeases.Query(db.Keep(p, &rows))
-	askPeers.Query(db.Keep(p, &peers))
-	askGPUs.Query(db.Keep(p, &names))
-	if err := p.Close(); err != nil {
+	b := &pgx.Batch{}
+	db.Read(b, &d.Revision, (*dbq.Queries).HostRevision, hostID)
+	db.Read(b, &rows, (*dbq.Queries).LeaseFacts, hostID)
+	db.Read(b, &peers, (*dbq.Queries).PeersOfHost, hostID)
+	db.Read(b, &names, (*dbq.Queries).LeasedGPUs, hostID)
+	if err := tx.Send(ctx, b); err != nil {
 		return d, fmt.Errorf("what %s should run: %w", hostID, err)
 	}
 	device := map[id.GPU]string{}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/billing/fairness"
@@ -216,48 +217,37 @@ func (x *change) doubtSentence(d Decision) string {
 	return s + ", unless it proves later that nothing was missed."
 }
 
-// writeFacts writes strikes and undecided suspensions.
-func (x *change) writeFacts(ctx context.Context, tx *db.Tx) error {
+// queueFacts writes strikes and undecided suspensions.
+func (x *change) queueFacts(b *pgx.Batch) {
 	for _, s := range x.strikes {
-		if err := tx.Q.InsertStrike(ctx, s); err != nil {
-			return err
-		}
+		db.Write(b, (*dbq.Queries).InsertStrike, s)
 	}
 	for _, u := range x.undecided {
-		var err error
 		if u.endMS == 0 {
-			err = tx.Q.StartUndecided(ctx, dbq.StartUndecidedParams{
+			db.Write(b, (*dbq.Queries).StartUndecided, dbq.StartUndecidedParams{
 				ClusterID: x.row.ID,
 				Epoch:     u.Epoch,
 				Low:       u.Low,
 				High:      u.High,
 				FromMs:    u.FromMs,
 			})
-		} else {
-			err = tx.Q.EndUndecided(ctx, dbq.EndUndecidedParams{
-				ClusterID: x.row.ID,
-				Epoch:     u.Epoch,
-				Low:       u.Low,
-				High:      u.High,
-				ToMs:      u.endMS,
-			})
+			continue
 		}
-		if err != nil {
-			return err
-		}
+		db.Write(b, (*dbq.Queries).EndUndecided, dbq.EndUndecidedParams{
+			ClusterID: x.row.ID,
+			Epoch:     u.Epoch,
+			Low:       u.Low,
+			High:      u.High,
+			ToMs:      u.endMS,
+		})
 	}
-	for _, b := range x.bans {
-		if err := tx.Q.BanPair(ctx, b.A, b.B, b.Until); err != nil {
-			return err
-		}
+	for _, pair := range x.bans {
+		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error { return q.BanPair(ctx, pair.A, pair.B, pair.Until) })
 	}
 	for _, s := range x.suspended {
-		if err := tx.Q.InsertSuspension(ctx, s); err != nil {
-			return err
-		}
+		db.Write(b, (*dbq.Queries).InsertSuspension, s)
 	}
 	x.strikes, x.undecided, x.bans, x.suspended = nil, nil, nil, nil
-	return nil
 }
 
 // ban is a row of pair_ban.

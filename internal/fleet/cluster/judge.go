@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/billing/fairness"
@@ -189,11 +190,11 @@ func (x *change) caseOf(ctx context.Context, span interval.Span) (c pendingCase,
 }
 
 func loadHearing(ctx context.Context, q *dbq.Queries, since time.Time) (host.Reception, error) {
-	p := db.NewPipe(q)
-	ask := host.QueueReception(ctx, p, since)
-	p.Send(ctx)
-	h := ask()
-	return h, p.Close()
+	var h host.Reception
+	b := &pgx.Batch{}
+	host.QueueReception(b, since, &h)
+	err := db.Send(ctx, q, b)
+	return h, err
 }
 
 // attestedUntil is through when the reports of a lease's host may have attested it, but for its gaps.

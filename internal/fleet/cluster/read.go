@@ -3,11 +3,10 @@ package cluster
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/bus"
@@ -125,12 +124,7 @@ func views(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster) ([]Cluster, 
 	for i, r := range rows {
 		ids[i] = r.ID
 	}
-	p := db.NewPipe(q)
-	ask := p.Q.ClusterNodes(ctx, [][]pgtype.UUID{uuids(ids...)})
-	p.Send(ctx)
-	var nodes []dbq.ClusterNodesRow
-	ask.Query(db.Keep(p, &nodes))
-	err := p.Close()
+	nodes, err := q.ClusterNodes(ctx, uuids(ids...))
 	if err != nil {
 		return nil, fmt.Errorf("read nodes: %w", err)
 	}
@@ -260,18 +254,13 @@ func actions(r dbq.Cluster) []Action {
 
 func haveOpenWindow(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) (map[id.Cluster]bool, error) {
 	out := map[id.Cluster]bool{}
-	if len(clusters) == 0 {
-		return out, nil
+	b := &pgx.Batch{}
+	for _, cl := range clusters {
+		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+			w, err := q.WindowState(ctx, cl)
+			out[cl] = w.Open && w.DoubtFromMs == 0
+			return err
+		})
 	}
-	p := db.NewPipe(q)
-	ask := p.Q.WindowState(ctx, clusters)
-	p.Send(ctx)
-	var wrong error
-	ask.QueryRow(func(i int, w dbq.WindowStateRow, err error) {
-		if err != nil && wrong == nil {
-			wrong = err
-		}
-		out[clusters[i]] = w.Open && w.DoubtFromMs == 0
-	})
-	return out, errors.Join(wrong, p.Close())
+	return out, db.Send(ctx, q, b)
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/http"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/bond"
+	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
@@ -22,103 +25,158 @@ type RentRequest struct {
 	Over  json.RawMessage // with a quote: a JSON object of further spec fields; may be empty
 }
 
+// errReplayed rolls back a rent whose idempotency key an earlier call used.
+var errReplayed = errors.New("cluster: the request was answered before")
+
 // Rent rents a cluster. With an idempotency key the first answer is given again. Faults: Invalid, NoCapacity with
 // explain, InsufficientFunds when less than 60 s can be paid, QuotaExceeded, Conflict and NotFound for the quote.
+//
+// It plans before the transaction, which makes two round trips: lock takes the idempotency key and every lock and reads
+// what they guard, decide judges it without asking anything more, and what queueWrites queues goes along with the commit.
 func (c *Clusters) Rent(ctx context.Context, p account.Principal, r RentRequest, key idem.Request) (Cluster, error) {
-	if r.Quote.IsZero() {
-		if err := r.Spec.Validate(); err != nil {
-			return Cluster{}, err
-		}
-	}
+	n := &rental{c: c, principal: p, id: id.New[id.Cluster](), leases: map[int]id.Lease{}, nodes: map[int]id.Node{}}
+	refused := n.readRequest(ctx, r) // a repeated request is answered even if it would be refused now
 	var out Cluster
-	err := c.market.Planning(ctx, r.Spec.Image, func(ctx context.Context, plan *market.Planner) error {
-		return c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			n := &rental{
-				c:         c,
-				principal: p,
-				request:   r,
-				id:        id.New[id.Cluster](),
-				leases:    map[int]id.Lease{},
-				nodes:     map[int]id.Node{},
-			}
-			earlier, err := n.begin(ctx, tx, plan, key)
-			switch {
-			case earlier != nil:
-				plan.Forget()
-				return json.Unmarshal(earlier.Body, &out)
-			case err != nil:
+	var earlier *idem.Answer
+	image := n.spec.Image
+	if !r.Quote.IsZero() {
+		image = "" // nothing is placed
+	}
+	err := c.market.Planning(ctx, image, func(ctx context.Context, planner *market.Planner) error {
+		refused := refused
+		if refused == nil {
+			refused = n.plan(ctx, planner)
+		}
+		return n.claimFailure(c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
+			locked, err := n.lock(ctx, tx, key, refused == nil)
+			if err != nil {
 				return err
 			}
-			if err := n.take(ctx, tx); err != nil {
-				return err
-			}
-			if out, err = n.view(); err != nil {
-				return err
-			}
-			return tx.Last(ctx, func(ctx context.Context, tx *db.Tx) error {
-				if err := n.write(ctx, tx); err != nil {
+			if !locked.first {
+				if earlier, err = key.Earlier(ctx, tx); err != nil {
 					return err
 				}
-				_, err := key.Finish(ctx, tx, http.StatusAccepted, out)
+				return errReplayed
+			}
+			if refused != nil {
+				return refused
+			}
+			deal, err := locked.decide()
+			if err != nil {
 				return err
-			})
-		})
+			}
+			out = deal.view
+			b := &pgx.Batch{}
+			if err := deal.queueWrites(b, tx, key); err != nil {
+				return err
+			}
+			return tx.Last(b)
+		}))
 	})
-	if errors.Is(err, market.ErrStale) { // planned afresh several times, and each time somebody was faster
-		return Cluster{}, fault.Wrap(err, fault.NoCapacity, "The GPUs that fit are being rented by others at this moment: "+
-			"try again.")
+	switch {
+	case errors.Is(err, errReplayed):
+		err = json.Unmarshal(earlier.Body, &out)
+	case errors.Is(err, market.ErrStale): // planned several times, and each time another rent was faster
+		err = fault.Wrap(err, fault.NoCapacity, "The GPUs that fit are being rented by others at this moment: try again.")
 	}
 	return out, err
 }
 
-// newCluster is the row of the cluster.
-func (r *rental) newCluster() (dbq.InsertClusterParams, error) {
-	c, cl, spec := r.c, r.id, r.spec
-	open, secrets := spec.Split()
-	sealed, err := json.Marshal(secrets)
-	if err != nil {
-		return dbq.InsertClusterParams{}, err
-	}
-	specJSON, err := json.Marshal(open)
-	if err != nil {
-		return dbq.InsertClusterParams{}, err
-	}
-	labels, err := json.Marshal(spec.Labels)
-	if err != nil {
-		return dbq.InsertClusterParams{}, err
-	}
-	network, err := json.Marshal(Network{CIDR: overlay.String(), Scope: spec.Network.Scope})
-	if err != nil {
-		return dbq.InsertClusterParams{}, err
-	}
-	name := spec.Name
-	if name == "" {
-		name = cl.Short()
-	}
-	deadline, due := r.now.Add(c.cfg.StartTimeout), r.now.Add(lookStarting)
-	return dbq.InsertClusterParams{
-		ID:            cl,
-		OrgID:         r.principal.Org,
-		CreatedBy:     r.principal.User,
-		Name:          name,
-		Project:       spec.ProjectName(),
-		Labels:        labels,
-		Spec:          specJSON,
-		Secrets:       c.cfg.Box.Seal(sealed, belongs(cl)),
-		ImageRef:      spec.Image,
-		NodeCount:     int32(spec.Nodes),
-		GpusPerNode:   int32(spec.GPUsPerNode),
-		Rate:          r.placed.Rate,
-		Currency:      c.cfg.Currency,
-		Budget:        spec.Budget,
-		MaxDurationS:  spec.MaxDuration,
-		QuoteID:       r.request.Quote,
-		Network:       network,
-		CreatedAt:     r.now,
-		StartDeadline: &deadline,
-		DueAt:         &due,
-	}, nil
+// rental is what is to be rented, and the ids it will have.
+type rental struct {
+	c         *Clusters
+	principal account.Principal
+	id        id.Cluster
+	leases    map[int]id.Lease // by rank
+	nodes     map[int]id.Node
+
+	spec   market.Spec
+	quote  market.Quote     // of the zero id: none
+	want   market.Placement // the quote's or the plan's
+	stakes bond.Stakes
+	claim  *market.Claim // nil before lock
 }
 
-// belongs binds a cluster's sealed secrets to it.
-func belongs(cl id.Cluster) string { return "cluster:" + cl.UUID().String() }
+// readRequest reads what the request says: its quote, its spec, its SSH keys.
+func (n *rental) readRequest(ctx context.Context, r RentRequest) (err error) {
+	n.spec = r.Spec
+	if !r.Quote.IsZero() {
+		if n.quote, err = n.c.market.GetQuote(ctx, n.principal.Org, r.Quote); err != nil {
+			return err
+		}
+		if n.spec = n.quote.Spec; n.quote.State != market.QuoteHeld {
+			return nil // decide says why not: the key and the locks come first
+		}
+		if len(r.Over) > 0 {
+			if n.spec, err = n.quote.Spec.Override(r.Over); err != nil {
+				return err
+			}
+		}
+	}
+	if err := n.spec.Validate(); err != nil {
+		return err
+	}
+	_, err = account.SSHKeysByID(ctx, n.c.db.Q, n.principal.Org, n.spec.SSHKeyIDs)
+	return err
+}
+
+// plan chooses the hosts: those of the quote, or those that are cheapest at present.
+func (n *rental) plan(ctx context.Context, planner *market.Planner) (err error) {
+	if n.want = n.quote.Placement; n.quote.ID.IsZero() {
+		if n.want, err = planner.Place(ctx, n.principal.Org, n.spec); err != nil {
+			return err
+		}
+	}
+	n.stakes = stakesOf(n.id, n.c.cfg.Currency, n.want, n.lease)
+	return nil
+}
+
+// lease of a rank.
+func (n *rental) lease(rank int) id.Lease {
+	if _, ok := n.leases[rank]; !ok {
+		n.leases[rank], n.nodes[rank] = id.New[id.Lease](), id.New[id.Node]()
+	}
+	return n.leases[rank]
+}
+
+// lock takes the idempotency key and, of a rental that is planned, all locks, and reads what it is decided by: in the
+// order of locks, in one round trip. The cluster's own row is new, so nobody waits for it.
+func (n *rental) lock(ctx context.Context, tx *db.Tx, key idem.Request, planned bool) (*lockedRental, error) {
+	b := &pgx.Batch{}
+	l := &lockedRental{rental: n}
+	key.Queue(b, &l.first)
+	if planned {
+		if n.quote.ID.IsZero() {
+			n.claim = n.c.market.QueueClaim(b, n.want)
+		} else {
+			n.claim = n.c.market.QueueQuoteClaim(b, n.quote, n.principal.Org, n.id)
+		}
+		var err error
+		if l.money, err = metering.QueueBegin(b, tx, metering.AuthoriseRequest{
+			Cluster:  n.id,
+			Org:      n.principal.Org,
+			Project:  n.spec.ProjectName(),
+			Currency: n.c.cfg.Currency,
+			Budget:   n.spec.Budget,
+		}, n.stakes.Accounts()...); err != nil {
+			return nil, err
+		}
+		queueStarts(b, n.principal.Org, &l.starts)
+		db.ReadNow(b, &l.now)
+	}
+	if err := tx.Send(ctx, b); err != nil {
+		return nil, fmt.Errorf("lock what cluster %s is rented with: %w", n.id, err)
+	}
+	if !planned || !l.first {
+		return l, nil
+	}
+	return l, l.starts.readLargest(ctx, tx.Q, n.principal.Org, n.c.cfg.StartReserve, l.now)
+}
+
+// claimFailure explains the error of the transaction when a GPU could not be claimed.
+func (n *rental) claimFailure(err error) error {
+	if n.claim == nil {
+		return err
+	}
+	return n.claim.Failure(err)
+}

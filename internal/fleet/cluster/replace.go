@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -248,19 +250,20 @@ func (x *change) replace(ctx context.Context, want market.Placement, g gang) err
 	return x.commit(ctx)
 }
 
-// move writes where a replaced rank is now.
-func (x *change) move(ctx context.Context, tx *db.Tx, n *node) error {
-	return errors.Join(
-		tx.Q.InsertLostGap(ctx, n.ID),
-		tx.Q.InsertReplacement(ctx, dbq.InsertReplacementParams{
-			ClusterID: x.row.ID,
-			LeaseID:   n.LeaseID,
-			HostID:    n.HostID,
-			At:        x.now,
-			NodeID:    n.ID,
-		}),
-		tx.Q.MoveNode(ctx, n.LeaseID, n.HostID, n.ID),
-		tx.Q.ForgetNodeStatus(ctx, n.Epoch, x.now, n.ID))
+// queueMove queues the writes of where a replaced rank is now.
+func (x *change) queueMove(b *pgx.Batch, n *node) {
+	db.Write(b, (*dbq.Queries).InsertLostGap, n.ID)
+	db.Write(b, (*dbq.Queries).InsertReplacement, dbq.InsertReplacementParams{
+		ClusterID: x.row.ID,
+		LeaseID:   n.LeaseID,
+		HostID:    n.HostID,
+		At:        x.now,
+		NodeID:    n.ID,
+	})
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error { return q.MoveNode(ctx, n.LeaseID, n.HostID, n.ID) })
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		return q.ForgetNodeStatus(ctx, n.Epoch, x.now, n.ID)
+	})
 }
 
 // othersMustStartAgain reports whether the other ranks must start once more with those that get another host. As a rule

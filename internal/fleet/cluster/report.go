@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/bus"
@@ -70,13 +72,17 @@ func (c *Clusters) ApplyReport(ctx context.Context, hostID id.Host, s agentapi.S
 // host's own leases are among them: this is the one place that decides whose a reported lease is.
 func (c *Clusters) leasesOf(ctx context.Context, hostID id.Host, s agentapi.Sync,
 	gone []id.Lease) (clock dbq.ReportClockRow, rows []dbq.HostLeasesRow, err error) {
-	p := db.NewPipe(c.db.Q)
-	askClock := p.Q.ReportClock(ctx, []dbq.ReportClockParams{{HostID: hostID, BootID: s.BootID}})
-	askLeases := p.Q.HostLeases(ctx, []dbq.HostLeasesParams{{HostID: hostID, Named: uuids(append(named(s), gone...)...)}})
-	p.Send(ctx)
-	askClock.QueryRow(db.Keep(p, &clock))
-	askLeases.Query(db.Keep(p, &rows))
-	return clock, rows, p.Close()
+	b := &pgx.Batch{}
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+		clock, err = q.ReportClock(ctx, hostID, s.BootID)
+		return err
+	})
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+		rows, err = q.HostLeases(ctx, hostID, uuids(append(named(s), gone...)...))
+		return err
+	})
+	err = db.Send(ctx, c.db.Q, b)
+	return clock, rows, err
 }
 
 // forgetLogs removes kept logs that a full report no longer shows.

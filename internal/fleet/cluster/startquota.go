@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -20,44 +22,59 @@ var renterFaults = []Reason{ReasonImageNotFound, ReasonImageUnauthorized, Reason
 // quickExit is how soon after its start a workload must fail to count as a failed start.
 const quickExit = 5 * time.Second
 
-// queueStarts reads as part of a pipe which starts of an organisation hold or held GPUs for free. Send it after the
-// organisation's wallet is locked, so that rents side by side see each other.
-func queueStarts(ctx context.Context, p *db.Pipe, org id.Org) func() []fairness.Start {
+// freeStarts are the starts of an organisation that hold or held GPUs for free.
+type freeStarts struct {
+	starts  []fairness.Start
+	largest int // GPUs of its largest cluster of late; 0 while it is not asked for
+}
+
+// queueStarts queues a read of them. The organisation's wallet is locked before, so that rents at the same time see each
+// other.
+func queueStarts(b *pgx.Batch, org id.Org, into *freeStarts) {
 	reasons := make([]string, len(renterFaults))
 	for i, r := range renterFaults {
 		reasons[i] = string(r)
 	}
-	ask := p.Q.FreeStarts(ctx, []dbq.FreeStartsParams{{OrgID: org, Reasons: reasons, QuickS: int64(quickExit.Seconds())}})
-	return func() []fairness.Start {
-		var rows []dbq.FreeStartsRow
-		ask.Query(db.Keep(p, &rows))
-		starts := make([]fairness.Start, len(rows))
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		rows, err := q.FreeStarts(ctx, org, reasons, int64(quickExit.Seconds()))
+		into.starts = make([]fairness.Start, len(rows))
 		for i, r := range rows {
-			starts[i] = fairness.Start{ClaimedMS: r.CreatedAt.UnixMilli(), GPUs: int(r.Gpus)}
+			into.starts[i] = fairness.Start{ClaimedMS: r.CreatedAt.UnixMilli(), GPUs: int(r.Gpus)}
 			if r.EndedAt != nil {
-				starts[i].EndedMS = r.EndedAt.UnixMilli()
+				into.starts[i].EndedMS = r.EndedAt.UnixMilli()
 			}
 		}
-		return starts
-	}
+		return err
+	})
 }
 
-// startQuota refuses another start of an organisation whose starts hold too many GPUs for nothing, with the time when
-// the next is possible: a start is free until every rank runs, so it must not hold what others would rent.
-func (c *Clusters) startQuota(ctx context.Context, q *dbq.Queries, org id.Org, starts []fairness.Start,
+// allows reports whether another start is within the quota, and if not, when the next is possible.
+func (s freeStarts) allows(reserve time.Duration, now time.Time) (ok bool, free time.Time) {
+	ok, at := fairness.StartAllowed(s.starts, s.largest, now.UnixMilli(), reserve)
+	return ok, time.UnixMilli(at).UTC()
+}
+
+// readLargest reads what an organisation's quota is raised by, if its starts exceed the usual one.
+func (s *freeStarts) readLargest(ctx context.Context, q *dbq.Queries, org id.Org, reserve time.Duration,
 	now time.Time) error {
-	if ok, _ := fairness.StartAllowed(starts, 0, now.UnixMilli(), c.cfg.StartReserve); ok {
+	if ok, _ := s.allows(reserve, now); ok {
 		return nil
 	}
 	largest, err := q.LargestCluster(ctx, org)
 	if err != nil {
 		return fmt.Errorf("largest cluster of %s: %w", org, err)
 	}
-	ok, free := fairness.StartAllowed(starts, int(largest), now.UnixMilli(), c.cfg.StartReserve)
+	s.largest = int(largest)
+	return nil
+}
+
+// check refuses another start of an organisation whose starts hold too many GPUs for nothing, with the time when the
+// next is possible: a start is free until every rank runs, so it must not hold what others would rent.
+func (s freeStarts) check(reserve time.Duration, now time.Time) error {
+	ok, at := s.allows(reserve, now)
 	if ok {
 		return nil
 	}
-	at := time.UnixMilli(free).UTC()
 	f := fault.New(fault.RateLimited, "Starts that failed, were abandoned or are still under way hold too many GPUs: "+
 		"you can start again at %s UTC, or as soon as a start "+
 		"that is under way runs. Check image, registry and command; a cluster that has run does not count.",

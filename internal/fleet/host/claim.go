@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/db"
@@ -60,49 +62,53 @@ func Claim(ctx context.Context, tx *db.Tx, kind ClaimKind, ref uuid.UUID, gpus [
 // ClaimAll is Claim for several refs at once: all of it or ErrTaken.
 func ClaimAll(ctx context.Context, tx *db.Tx, kind ClaimKind, takings []ClaimSet, expires *time.Time) error {
 	p := claimsOf(kind, takings, expires)
-	taken, err := insertClaims(ctx, db.NewPipe(tx.Q), p)
-	if err == nil && taken == len(p.Gpus) {
-		metrics.Claim(string(kind), false)
+	taken, err := tx.Q.InsertClaims(ctx, p)
+	if err != nil {
+		return fmt.Errorf("host: claim: %w", err)
 	}
-	if err != nil || taken == len(p.Gpus) {
-		return err
+	if int(taken) == len(p.Gpus) {
+		metrics.Claim(string(kind), false)
+		return nil
 	}
 	// Others stand in the way: quotes' claims that have run out no longer do.
-	pipe, inner := tx.Pipe()
-	if err := inner.Q.ExpireClaimsOn(ctx, p.Gpus); err != nil {
+	if err := tx.Q.ExpireClaimsOn(ctx, p.Gpus); err != nil {
 		return fmt.Errorf("host: expire claims: %w", err)
 	}
-	more, err := insertClaims(ctx, pipe, p)
+	more, err := tx.Q.InsertClaims(ctx, p)
 	if err != nil {
-		return err
+		return fmt.Errorf("host: claim: %w", err)
 	}
-	metrics.Claim(string(kind), taken+more != len(p.Gpus))
-	if taken+more != len(p.Gpus) {
+	metrics.Claim(string(kind), int(taken+more) != len(p.Gpus))
+	if int(taken+more) != len(p.Gpus) {
 		return ErrTaken
 	}
 	return nil
 }
 
-// QueueClaims is ClaimAll as part of a pipe, after the locks of the hosts and before later ones; lapsed says that
-// quotes' claims that have run out may be in the way. Its result, after Send, is ErrTaken when not all could be
-// claimed.
-func QueueClaims(ctx context.Context, p *db.Pipe, kind ClaimKind, takings []ClaimSet,
-	lapsed bool) (claimed func() error) {
-	rows := claimsOf(kind, takings, nil)
+// QueueClaims queues the writes of claims on GPUs that the caller has found free under the locks of their hosts; lapsed
+// says that quotes' claims that have run out may be in the way. When a GPU cannot be claimed after all the batch fails
+// with an error for which IsTaken is true.
+func QueueClaims(b *pgx.Batch, kind ClaimKind, sets []ClaimSet, lapsed bool) {
+	rows := claimsOf(kind, sets, nil)
 	if lapsed {
-		_ = p.Q.ExpireClaimsOn(ctx, rows.Gpus) // nil now: a pipe
+		db.Write(b, (*dbq.Queries).ExpireClaimsOn, rows.Gpus)
 	}
-	inserted := p.Q.InsertClaims(ctx, []dbq.InsertClaimsParams{rows})
-	return func() error {
-		var n int64
-		inserted.QueryRow(db.Keep(p, &n))
-		taken := int(n) != len(rows.Gpus)
-		metrics.Claim(string(kind), taken)
-		if taken {
-			return ErrTaken
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		err := q.InsertFreeClaims(ctx, dbq.InsertFreeClaimsParams{
+			Kind: rows.Kind, Ids: rows.Ids, Gpus: rows.Gpus, Hosts: rows.Hosts, Refs: rows.Refs,
+		})
+		if err == nil || IsTaken(err) {
+			metrics.Claim(string(kind), err != nil)
 		}
-		return nil
-	}
+		return err
+	})
+}
+
+// IsTaken reports whether err is ErrTaken, or the failure of a batch with QueueClaims because a GPU is not free.
+func IsTaken(err error) bool {
+	var pe *pgconn.PgError
+	return errors.Is(err, ErrTaken) || db.IsUnique(err, "gpu_claim_active") ||
+		errors.As(err, &pe) && pe.Code == "23502" && pe.TableName == "gpu_claim"
 }
 
 func claimsOf(kind ClaimKind, takings []ClaimSet, expires *time.Time) dbq.InsertClaimsParams {
@@ -118,24 +124,19 @@ func claimsOf(kind ClaimKind, takings []ClaimSet, expires *time.Time) dbq.Insert
 	return p
 }
 
-// insertClaims takes those of the GPUs that are free and says how many.
-func insertClaims(ctx context.Context, pipe *db.Pipe, p dbq.InsertClaimsParams) (int, error) {
-	inserted := pipe.Q.InsertClaims(ctx, []dbq.InsertClaimsParams{p})
-	pipe.Send(ctx)
-	var n int64
-	inserted.QueryRow(db.Keep(pipe, &n))
-	if err := pipe.Close(); err != nil {
-		return 0, fmt.Errorf("host: claim: %w", err)
-	}
-	return int(n), nil
-}
-
 // EndClaims frees what ref holds; the caller has locked the hosts, or ref is a quote. Without claims it does nothing.
 func EndClaims(ctx context.Context, tx *db.Tx, ref uuid.UUID, reason string) error {
 	if err := tx.Q.EndClaims(ctx, reason, pgtype.UUID{Bytes: ref, Valid: true}); err != nil {
 		return fmt.Errorf("host: end claims of %s: %w", ref, err)
 	}
 	return nil
+}
+
+// QueueEndClaims queues what EndClaims does.
+func QueueEndClaims(b *pgx.Batch, ref uuid.UUID, reason string) {
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		return q.EndClaims(ctx, reason, pgtype.UUID{Bytes: ref, Valid: true})
+	})
 }
 
 // ExpireClaims ends quote claims that have run out, at most limit, and says how many. It waits for nobody.

@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/db"
@@ -135,7 +136,26 @@ func Lock(ctx context.Context, tx *db.Tx, hosts []id.Host) ([]Host, error) {
 	return out, nil
 }
 
-// LockOnly is Lock for a caller that reads what it needs itself: it may be put in a pipe.
+// QueueHosts queues what Lock does.
+func QueueHosts(b *pgx.Batch, hosts []id.Host, into *[]Host) {
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		rows, err := q.LockHosts(ctx, uuids(hosts))
+		*into = nil
+		for _, r := range rows {
+			*into = append(*into, fromRow(r.Host, r.HostStatus))
+		}
+		return err
+	})
+}
+
+// QueueLock queues what LockOnly does.
+func QueueLock(b *pgx.Batch, hosts []id.Host) {
+	if len(hosts) > 0 {
+		db.Write(b, (*dbq.Queries).LockHostRows, uuids(hosts))
+	}
+}
+
+// LockOnly is Lock for a caller that reads what it needs itself.
 func LockOnly(ctx context.Context, tx *db.Tx, hosts []id.Host) error {
 	if err := tx.Q.LockHostRows(ctx, uuids(hosts)); err != nil {
 		return fmt.Errorf("host: lock: %w", err)

@@ -6,6 +6,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/interval"
@@ -132,19 +134,17 @@ type Reception struct {
 	all  []interval.Span
 }
 
-// QueueReception reads as part of a pipe all gaps that end after since. Its result is to be called after Send.
-func QueueReception(ctx context.Context, p *db.Pipe, since time.Time) func() Reception {
-	ask := p.Q.DeafTime(ctx, []dbq.DeafTimeParams{{SinceMs: since.UnixMilli(), GapMs: PulseGap.Milliseconds()}})
-	return func() Reception {
-		var rows []dbq.DeafTimeRow
-		ask.Query(db.Keep(p, &rows))
-		h := Reception{gaps: map[string][]interval.Span{}}
+// QueueReception queues a read of all gaps that end after since.
+func QueueReception(b *pgx.Batch, since time.Time, into *Reception) {
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		rows, err := q.DeafTime(ctx, since.UnixMilli(), PulseGap.Milliseconds())
+		*into = Reception{gaps: map[string][]interval.Span{}}
 		for _, r := range rows {
 			s := interval.Span{Start: r.FromMs, End: r.ToMs}
-			h.gaps[r.Listener], h.all = append(h.gaps[r.Listener], s), append(h.all, s)
+			into.gaps[r.Listener], into.all = append(into.gaps[r.Listener], s), append(into.all, s)
 		}
-		return h
-	}
+		return err
+	})
 }
 
 // Deaf is when the control plane could not hear a host which has reported through the given listener since the moment

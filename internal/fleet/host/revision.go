@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
@@ -18,25 +18,21 @@ func RaiseRevision(ctx context.Context, tx *db.Tx, b *bus.Bus, hosts ...id.Host)
 	if len(hosts) == 0 {
 		return nil
 	}
-	p := db.NewPipe(tx.Q)
-	raised := QueueRevision(ctx, p, tx, b, hosts)
-	p.Send(ctx)
-	raised()
-	if err := p.Close(); err != nil {
+	batch := &pgx.Batch{}
+	QueueRevision(batch, tx, b, hosts)
+	if err := tx.Send(ctx, batch); err != nil {
 		return fmt.Errorf("host: raise revisions: %w", err)
 	}
 	return nil
 }
 
-// QueueRevision is RaiseRevision as part of a pipe; its result reads the answer, after Send. There is at least one
-// host.
-func QueueRevision(ctx context.Context, p *db.Pipe, tx *db.Tx, b *bus.Bus, hosts []id.Host) (read func()) {
-	asked := p.Q.RaiseHostRevisions(ctx, [][]pgtype.UUID{uuids(hosts)})
+// QueueRevision queues what RaiseRevision does; the batch is sent in tx. There is at least one host.
+func QueueRevision(batch *pgx.Batch, tx *db.Tx, b *bus.Bus, hosts []id.Host) {
 	var rows []dbq.RaiseHostRevisionsRow
+	db.Read(batch, &rows, (*dbq.Queries).RaiseHostRevisions, uuids(hosts))
 	tx.AfterCommit(func() {
 		for _, r := range rows {
 			b.Wake(r.ID, r.Revision)
 		}
 	})
-	return func() { asked.Query(db.Keep(p, &rows)) }
 }

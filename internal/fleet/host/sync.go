@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -102,13 +104,14 @@ func shown(s agentapi.Sync) []id.Lease {
 // forReport reads the host and, after it, which of its ended leases a report does not show; only a full report's count.
 func forReport(ctx context.Context, tx *db.Tx, host id.Host,
 	s agentapi.Sync) (h dbq.HostForReportRow, gone []id.Lease, err error) {
-	p := db.NewPipe(tx.Q)
-	askHost := p.Q.HostForReport(ctx, []id.Host{host})
-	askGone := p.Q.UnshownEndedLeases(ctx, []dbq.UnshownEndedLeasesParams{{HostID: host, Shown: uuids(shown(s))}})
-	p.Send(ctx)
-	askHost.QueryRow(db.Keep(p, &h))
-	askGone.Query(db.Keep(p, &gone))
-	return h, gone, p.Close()
+	b := &pgx.Batch{}
+	db.Read(b, &h, (*dbq.Queries).HostForReport, host)
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+		gone, err = q.UnshownEndedLeases(ctx, host, uuids(shown(s)))
+		return err
+	})
+	err = tx.Send(ctx, b)
+	return h, gone, err
 }
 
 func applyFull(ctx context.Context, tx *db.Tx, host id.Host, h dbq.HostForReportRow, gone,

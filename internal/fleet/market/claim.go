@@ -1,15 +1,17 @@
 package market
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market/query"
 	"github.com/musterhq/muster/internal/id"
@@ -20,77 +22,108 @@ import (
 // take the place of those that were taken meanwhile, so the result may differ from the plan in GPUs, never in hosts or
 // price. ErrStale: it no longer fits; the transaction must roll back.
 func (m *Market) Hold(ctx context.Context, tx *db.Tx, plan Placement, leases LeaseOf) (Placement, error) {
-	pipe, inner := tx.Pipe()
-	h := m.QueueClaim(ctx, pipe, inner, plan)
-	pipe.Send(ctx)
-	h.Read()
-	err := pipe.Close()
-	if err == nil {
-		err = h.Fit()
+	b := &pgx.Batch{}
+	c := m.QueueClaim(b, plan)
+	if err := tx.Send(ctx, b); err != nil {
+		return Placement{}, fmt.Errorf("market: lock hosts: %w", err)
 	}
+	placed, err := c.Fit(time.Time{}) // PostgreSQL has compared all times
 	if err != nil {
 		return Placement{}, err
 	}
-	pipe = db.NewPipe(tx.Q)
-	claimed := h.QueueClaims(ctx, pipe, leases)
-	pipe.Send(ctx)
-	taken := claimed()
-	return h.Placement, cmp.Or(pipe.Close(), taken)
+	b = &pgx.Batch{}
+	c.QueueWrite(b, leases)
+	return placed, c.Failure(tx.Send(ctx, b))
 }
 
-// PendingClaim is Hold in steps, for a caller that queues statements of its own with each: QueueClaim, Read, Fit,
-// QueueClaims.
-type PendingClaim struct {
-	Placement Placement // after Fit
+// Claim takes the GPUs of a plan or of a quote for leases, in steps, for a caller that sends statements of its own with
+// each: QueueClaim or QueueQuoteClaim queues the locks and reads, Fit decides, QueueWrite queues the writes.
+type Claim struct {
+	m *Market
 
-	m      *Market
-	plan   Placement
-	rows   *fleetRows
-	lapsed bool // quotes' claims that have run out are on some of the GPUs
+	plan Placement
+	rows *fleetRows // of the plan's hosts
+
+	quote   Quote // locked; of the zero id: none
+	renter  id.Org
+	cluster id.Cluster
+	hosts   []host.Host // of the quote
+
+	placement Placement // after Fit
+	lapsed    bool      // quotes' claims that have run out are on some of the GPUs
 }
 
-// QueueClaim puts the locks of a plan's hosts, and what they are under these, in a pipe whose transaction is tx.
-func (m *Market) QueueClaim(ctx context.Context, p *db.Pipe, tx *db.Tx, plan Placement) *PendingClaim {
+// QueueClaim queues the locks of a plan's hosts and reads what they have free.
+func (m *Market) QueueClaim(b *pgx.Batch, plan Placement) *Claim {
 	ids := plan.HostIDs()
-	if len(ids) > 0 {
-		_ = host.LockOnly(ctx, tx, ids) // nil now: a pipe
-	}
-	return &PendingClaim{m: m, plan: plan, rows: queueHosts(ctx, p, ids, m.cfg.AllowSimulated, false)}
+	host.QueueLock(b, ids)
+	return &Claim{m: m, plan: plan, rows: queueHosts(b, ids, m.cfg.AllowSimulated, false)}
 }
 
-// Read reads the answers, after Send.
-func (h *PendingClaim) Read() { h.rows.read() }
+// QueueQuoteClaim queues the locks of a quote and of its hosts. The quote was read by renter before.
+func (m *Market) QueueQuoteClaim(b *pgx.Batch, quote Quote, renter id.Org, cluster id.Cluster) *Claim {
+	c := &Claim{m: m, renter: renter, cluster: cluster}
+	m.queueQuote(b, renter, quote.ID, &c.quote)
+	host.QueueHosts(b, quote.Placement.HostIDs(), &c.hosts)
+	return c
+}
 
-// Fit fits the plan to what the hosts are now, after Close; ErrStale: it no longer fits.
-func (h *PendingClaim) Fit() error {
-	now, err := h.rows.assemble()
+// Fit returns the placement that QueueWrite claims. For a plan it is the plan on the hosts as they are, or ErrStale.
+// For a quote it is the quote's; the faults are Conflict when it expired, was returned or rented, or a host of it went
+// away. now is PostgreSQL's clock, read after the locks; only a quote needs it.
+func (c *Claim) Fit(now time.Time) (Placement, error) {
+	if !c.quote.ID.IsZero() {
+		c.placement = c.quote.Placement
+		return c.placement, c.quote.rentable(c.renter, c.hosts, now)
+	}
+	hosts, err := c.rows.assemble()
 	if err != nil {
-		return err
+		return Placement{}, err
 	}
-	if h.Placement, err = h.m.fit(h.plan, now); err != nil {
-		return err
+	if c.placement, err = c.m.fit(c.plan, hosts); err != nil {
+		return Placement{}, err
 	}
-	for _, n := range h.Placement.Nodes {
-		h.lapsed = h.lapsed || h.rows.lapsed(n.GPUs)
+	for _, n := range c.placement.Nodes {
+		c.lapsed = c.lapsed || c.rows.lapsed(n.GPUs)
 	}
-	return nil
+	return c.placement, nil
 }
 
-// QueueClaims puts the claims in a pipe. Its result, after Send, is ErrStale when a GPU was claimed after all.
-func (h *PendingClaim) QueueClaims(ctx context.Context, p *db.Pipe, leases LeaseOf) (claimed func() error) {
-	asked := host.QueueClaims(ctx, p, host.ForLease, claimSets(h.Placement,
-		func(rank int) uuid.UUID { return leases(rank).UUID() }), h.lapsed)
-	return func() error { return stale(asked()) }
+// QueueWrite queues the claims for the leases and, before them, the end of the quote. The batch may be the one that
+// commits: PostgreSQL refuses it when a GPU is not free after all, and Failure explains its error.
+func (c *Claim) QueueWrite(b *pgx.Batch, leases LeaseOf) {
+	if q := c.quote; !q.ID.IsZero() {
+		db.Queue(b, func(ctx context.Context, dq *dbq.Queries) error {
+			return dq.EndQuote(ctx, string(QuoteRented), c.cluster, q.ID)
+		})
+		host.QueueEndClaims(b, q.ID.UUID(), host.EndRented)
+	}
+	host.QueueClaims(b, host.ForLease, claimSets(c.placement, func(rank int) uuid.UUID { return leases(rank).UUID() }),
+		c.lapsed)
+}
+
+// Failure is the error of a transaction that sent what QueueWrite queued: ErrStale for a plan, or a fault.Conflict for a
+// quote, when a GPU was not free after all, and any other error as it is.
+func (c *Claim) Failure(err error) error {
+	switch {
+	case !host.IsTaken(err):
+		return err
+	case !c.quote.ID.IsZero(): // nobody can have rented it: it went bad
+		return fault.Wrap(err, fault.Conflict, "a GPU of the quote is no longer available: ask for a new one")
+	}
+	return fmt.Errorf("a GPU is claimed: %w", ErrStale)
 }
 
 // recheck locks the hosts of a plan and fits the plan to what they are now.
 func (m *Market) recheck(ctx context.Context, tx *db.Tx, plan Placement) (Placement, error) {
 	ids := plan.HostIDs()
-	pipe, inner := tx.Pipe()
-	if err := host.LockOnly(ctx, inner, ids); err != nil {
-		return Placement{}, err
+	b := &pgx.Batch{}
+	host.QueueLock(b, ids)
+	rows := queueHosts(b, ids, m.cfg.AllowSimulated, false)
+	if err := tx.Send(ctx, b); err != nil {
+		return Placement{}, fmt.Errorf("market: lock hosts: %w", err)
 	}
-	now, err := loadHosts(ctx, pipe, ids, m.cfg.AllowSimulated, false)
+	now, err := rows.assemble()
 	if err != nil {
 		return Placement{}, err
 	}

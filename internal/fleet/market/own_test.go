@@ -50,10 +50,7 @@ func TestNobodyRentsFromThemselves(t *testing.T) {
 	}
 	// A quote that was held before the rule, or before the host changed hands, is not rented either.
 	w.exec("UPDATE host SET org_id = $1 WHERE id = $2", mine, theirs)
-	err = w.tx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := w.m.TakeQuote(ctx, tx, mine, q.ID, id.New[id.Cluster](), func(int) id.Lease { return id.New[id.Lease]() })
-		return err
-	})
+	_, err = w.take(mine, q.ID)
 	if !fault.Is(err, fault.Conflict) {
 		t.Errorf("rented from themselves: %v", err)
 	}

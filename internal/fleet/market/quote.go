@@ -3,12 +3,12 @@ package market
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
@@ -166,6 +166,18 @@ func (m *Market) lockQuote(ctx context.Context, tx *db.Tx, org id.Org, q id.Quot
 	return m.quoteOf(row)
 }
 
+// queueQuote queues lockQuote.
+func (m *Market) queueQuote(b *pgx.Batch, org id.Org, quote id.Quote, into *Quote) {
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		row, err := q.LockQuote(ctx, quote, org)
+		if err != nil {
+			return noQuote(quote, err)
+		}
+		*into, err = m.quoteOf(row)
+		return err
+	})
+}
+
 func noQuote(q id.Quote, err error) error {
 	if db.NoRows(err) {
 		return fault.New(fault.NotFound, "no such quote")
@@ -231,51 +243,25 @@ func (m *Market) ReturnQuote(ctx context.Context, org id.Org, q id.Quote) (Quote
 	return out, err
 }
 
-// TakeQuote turns the claims of org's quote into claims of leases, inside the renter's transaction: it locks the quote,
-// then its hosts. Faults: NotFound; Conflict when it expired, was returned or rented, or a host of it went away.
-func (m *Market) TakeQuote(ctx context.Context, tx *db.Tx, org id.Org, quote id.Quote, cluster id.Cluster,
-	leases LeaseOf) (Quote, error) {
-	q, err := m.lockQuote(ctx, tx, org, quote)
-	if err != nil {
-		return Quote{}, err
-	}
-	hosts, err := host.Lock(ctx, tx, q.Placement.HostIDs())
-	if err != nil {
-		return Quote{}, err
-	}
-	now, err := tx.Now(ctx) // the locks may have been waited for
-	if err != nil {
-		return Quote{}, err
-	}
+// rentable refuses a locked quote that org cannot rent on those hosts. Fault: Conflict.
+func (q *Quote) rentable(org id.Org, hosts []host.Host, now time.Time) error {
 	switch {
 	case q.State == QuoteRented:
-		return Quote{}, fault.New(fault.Conflict, "the quote is rented already, as cluster %s", q.Cluster)
+		return fault.New(fault.Conflict, "the quote is rented already, as cluster %s", q.Cluster)
 	case q.State == QuoteReturned:
-		return Quote{}, fault.New(fault.Conflict, "the quote was given back: ask for a new one")
+		return fault.New(fault.Conflict, "the quote was given back: ask for a new one")
 	case q.State == QuoteExpired, !now.Before(q.ExpiresAt):
-		return Quote{}, fault.New(fault.Conflict, "the quote expired at %s: ask for a new one",
-			q.ExpiresAt.Format("15:04:05 UTC"))
+		return fault.New(fault.Conflict, "the quote expired at %s: ask for a new one", q.ExpiresAt.Format("15:04:05 UTC"))
 	}
 	for i := range hosts {
 		if hosts[i].Org == org {
-			return Quote{}, errOwnHost
+			return errOwnHost
 		}
 		if why := hosts[i].Unsellable(now); why != "" {
-			return Quote{}, fault.New(fault.Conflict, "a host of the quote is no longer available (%s): ask for a new one", why)
+			return fault.New(fault.Conflict, "a host of the quote is no longer available (%s): ask for a new one", why)
 		}
 	}
-	q.State, q.Cluster = QuoteRented, cluster
-	if err := m.endQuote(ctx, tx, q, host.EndRented); err != nil {
-		return Quote{}, err
-	}
-	err = claim(ctx, tx, host.ForLease, q.Placement, func(rank int) uuid.UUID { return leases(rank).UUID() }, nil)
-	if errors.Is(err, ErrStale) { // nobody can have rented it: it went bad
-		return Quote{}, fault.Wrap(err, fault.Conflict, "a GPU of the quote is no longer available: ask for a new one")
-	}
-	if err != nil {
-		return Quote{}, fmt.Errorf("market: take %s: %w", quote, err)
-	}
-	return q, nil
+	return nil
 }
 
 // endQuote writes the end of a locked quote and frees its GPUs.

@@ -5,8 +5,10 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
@@ -16,13 +18,29 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-func (w *world) take(org id.Org, q id.Quote) (market.Quote, error) {
-	var out market.Quote
-	err := w.tx(func(ctx context.Context, tx *db.Tx) (err error) {
-		out, err = w.m.TakeQuote(ctx, tx, org, q, id.New[id.Cluster](), func(int) id.Lease { return id.New[id.Lease]() })
-		return err
+// take rents a quote: its claims become those of leases.
+func (w *world) take(org id.Org, quote id.Quote) (market.Quote, error) {
+	q, err := w.m.GetQuote(w.t.Context(), org, quote)
+	if err != nil {
+		return q, err
+	}
+	var claim *market.Claim
+	err = w.tx(func(ctx context.Context, tx *db.Tx) error {
+		var now time.Time
+		b := &pgx.Batch{}
+		claim = w.m.QueueQuoteClaim(b, q, org, id.New[id.Cluster]())
+		db.ReadNow(b, &now)
+		if err := tx.Send(ctx, b); err != nil {
+			return err
+		}
+		if q.Placement, err = claim.Fit(now); err != nil {
+			return err
+		}
+		b = &pgx.Batch{}
+		claim.QueueWrite(b, func(int) id.Lease { return id.New[id.Lease]() })
+		return tx.Send(ctx, b)
 	})
-	return out, err
+	return q, claim.Failure(err)
 }
 
 func TestAQuoteHoldsItsGPUsUntilItIsRented(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/agentapi"
@@ -24,7 +25,7 @@ func LoadSnapshot(ctx context.Context, q *dbq.Queries, allowSimulated bool) (*Sn
 	if err != nil {
 		return nil, fmt.Errorf("market: reachable hosts: %w", err)
 	}
-	hosts, err := loadHosts(ctx, db.NewPipe(q), ids, allowSimulated, true)
+	hosts, err := loadHosts(ctx, q, ids, allowSimulated)
 	if err != nil {
 		return nil, err
 	}
@@ -42,47 +43,38 @@ type fleetRows struct {
 	offers []dbq.FleetOffersRow
 	leases []dbq.FleetLeasesRow
 	quotes []dbq.FleetQuotesRow
-
-	read func() // fills them from the pipe they were asked in
 }
 
-// loadHosts reads those of the hosts that sell now, by id, in one round trip with what the pipe holds already. Under
-// the hosts' locks what it finds cannot change before the transaction ends, but for the hosts' own reports. Without
-// topology it leaves out the largest part, which seldom changes.
-func loadHosts(ctx context.Context, p *db.Pipe, ids []id.Host, allowSimulated,
-	topology bool) (map[id.Host]*Host, error) {
-	r := queueHosts(ctx, p, ids, allowSimulated, topology)
-	p.Send(ctx)
-	r.read()
-	if err := p.Close(); err != nil {
+// loadHosts reads those of the hosts that sell now, by id, in one round trip.
+func loadHosts(ctx context.Context, q *dbq.Queries, ids []id.Host, allowSimulated bool) (map[id.Host]*Host, error) {
+	b := &pgx.Batch{}
+	r := queueHosts(b, ids, allowSimulated, true)
+	if err := db.Send(ctx, q, b); err != nil {
 		return nil, fmt.Errorf("market: load hosts: %w", err)
 	}
 	return r.assemble()
 }
 
-// queueHosts is loadHosts as part of a pipe: after Send the rows are to be read, after Close they can be assembled.
-func queueHosts(ctx context.Context, p *db.Pipe, ids []id.Host, allowSimulated, topology bool) *fleetRows {
-	r := &fleetRows{read: func() {}}
+// queueHosts queues the reads of those of the hosts that sell now. Under the hosts' locks what they find cannot change
+// before the transaction ends, but for the hosts' own reports. Without topology they leave out the largest part, which
+// seldom changes.
+func queueHosts(b *pgx.Batch, ids []id.Host, allowSimulated, topology bool) *fleetRows {
+	r := &fleetRows{}
 	if len(ids) == 0 {
 		return r
 	}
-	named := [][]pgtype.UUID{uuids(ids)}
-	hosts := p.Q.FleetHosts(ctx, []dbq.FleetHostsParams{{
-		Hosts:     named[0],
+	named := uuids(ids)
+	db.Read(b, &r.hosts, (*dbq.Queries).FleetHosts, dbq.FleetHostsParams{
+		Hosts:     named,
 		WithinMs:  host.ReachableFor.Milliseconds(),
 		Protocol:  agentapi.OldestRented,
 		Simulated: allowSimulated,
 		Topology:  topology,
-	}})
-	gpus, offers := p.Q.FleetGPUs(ctx, named), p.Q.FleetOffers(ctx, named)
-	leases, quotes := p.Q.FleetLeases(ctx, named), p.Q.FleetQuotes(ctx, named)
-	r.read = func() {
-		hosts.Query(db.Keep(p, &r.hosts))
-		gpus.Query(db.Keep(p, &r.gpus))
-		offers.Query(db.Keep(p, &r.offers))
-		leases.Query(db.Keep(p, &r.leases))
-		quotes.Query(db.Keep(p, &r.quotes))
-	}
+	})
+	db.Read(b, &r.gpus, (*dbq.Queries).FleetGPUs, named)
+	db.Read(b, &r.offers, (*dbq.Queries).FleetOffers, named)
+	db.Read(b, &r.leases, (*dbq.Queries).FleetLeases, named)
+	db.Read(b, &r.quotes, (*dbq.Queries).FleetQuotes, named)
 	return r
 }
 

@@ -183,7 +183,7 @@ func (v *view) readFrom(ctx context.Context, q *dbq.Queries, whole, reach bool) 
 			r.ids = append(r.ids, h)
 		}
 	}
-	if r.hosts, err = loadHosts(ctx, db.NewPipe(q), r.ids, v.simulate, true); err != nil {
+	if r.hosts, err = loadHosts(ctx, q, r.ids, v.simulate); err != nil {
 		return r, err
 	}
 	r.gangs, err = v.readGangs(ctx, q)

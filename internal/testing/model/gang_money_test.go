@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/billing/bond"
 	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/billing/ledger"
@@ -131,7 +133,8 @@ func newBookedGang(t *testing.T, d *db.DB, rnd *rand.Rand) *bookedGang {
 		if err != nil {
 			return err
 		}
-		if err := stakes.Write(ctx, tx, books); err != nil {
+		batch := &pgx.Batch{}
+		if err := cmp.Or(stakes.QueueWrite(batch, books), tx.Send(ctx, batch)); err != nil {
 			return err
 		}
 		b.leases, err = bond.OfCluster(ctx, tx.Q, b.cluster)
