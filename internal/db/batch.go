@@ -13,7 +13,7 @@ import (
 
 // Queue adds a statement to a batch, written as if it ran at once: f makes exactly one query of q and returns its
 // error. When the batch is sent, PostgreSQL runs its statements in the order in which they were queued, and each answer
-// is handled by the f that asked for it:
+// is handled by the f that count for it:
 //
 //	b := &pgx.Batch{}
 //	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
@@ -30,7 +30,7 @@ import (
 // when f does not keep to this.
 func Queue(b *pgx.Batch, f func(ctx context.Context, q *dbq.Queries) error) {
 	s := &statement{}
-	if err := f(context.Background(), dbq.New(s)); !errors.Is(err, errQueued) || s.asked != 1 {
+	if err := f(context.Background(), dbq.New(s)); !errors.Is(err, errQueued) || s.count != 1 {
 		panic("db: a function that is queued must make one query and return its error")
 	}
 	queued := b.Queue(s.sql, s.args...)
@@ -83,12 +83,12 @@ var errQueued = errors.New("db: the statement is only queued")
 type statement struct {
 	sql   string
 	args  []any
-	asked int
+	count int
 }
 
 func (s *statement) keep(sql string, args []any) {
 	s.sql, s.args = sql, args
-	s.asked++
+	s.count++
 }
 
 // Exec keeps the statement.
@@ -111,7 +111,7 @@ func (s *statement) QueryRow(_ context.Context, sql string, args ...any) pgx.Row
 
 // SendBatch fails: a batch is not part of another.
 func (s *statement) SendBatch(_ context.Context, b *pgx.Batch) pgx.BatchResults {
-	s.asked++
+	s.count++
 	return pgx.FailedBatchResults(b, errNested)
 }
 
