@@ -20,7 +20,7 @@ type Certificates struct {
 	CA, Cert, Key string // PEM files
 }
 
-// EnsureCertificates makes them in dir unless they are there: for loopback and these names.
+// EnsureCertificates creates them in dir unless they exist: for loopback and the given names.
 func EnsureCertificates(dir string, names ...string) (Certificates, error) {
 	c := Certificates{filepath.Join(dir, "ca.pem"), filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key")}
 	if _, err := os.Stat(c.Key); err == nil {
@@ -55,7 +55,7 @@ func EnsureCertificates(dir string, names ...string) (Certificates, error) {
 	if err != nil {
 		return c, err
 	}
-	// The key last: its presence says that all three are whole.
+	// Write the key last: if it exists, all three files are complete.
 	for _, f := range []struct {
 		path, kind string
 		der        []byte

@@ -1,12 +1,12 @@
 // Package devstack runs the whole platform on one machine, for development, demonstrations and end-to-end tests: a
 // private PostgreSQL, an image registry with the demo image, the server, and local hosts.
 //
-// What always holds:
-//   - Nothing is a stand-in that need not be one: hosts are real muster-agent processes enrolled by token, with real
-//     containers on the machine's Docker engine; only the GPUs are simulated, by the fake NVML library, and their hosts
-//     are marked so.
-//   - Everything it needs to go on is in the state folder. Started again there, it finds its data, its ports and its
-//     running hosts; after kill -9 it adopts what still runs.
+// Invariants:
+//   - Only what must be simulated is: hosts are real muster-agent processes enrolled by token, with real containers on
+//     the machine's Docker engine; only the GPUs are simulated, by the fake NVML library, and their hosts are marked as
+//     simulated.
+//   - Everything that it needs to resume is in the state folder. A new start with that folder finds its data, its ports
+//     and its running hosts; after kill -9 it adopts what still runs.
 //   - Stopped in order, it leaves no process, container, network or firewall rule behind.
 package devstack
 
@@ -24,32 +24,32 @@ import (
 	"time"
 )
 
-// Config says what to run.
+// Config configures a platform.
 type Config struct {
-	Dir         string // state folder, made if absent
+	Dir         string // state folder, created if absent
 	Listen      string // pages and REST, host:port; port 0 = any, kept over restarts
 	Hosts       int
 	GPUsPerHost int
-	GPU         string // model name as NVML tells it
+	GPU         string // model name as NVML reports it
 	Price       string // per GPU-hour of every local host
 	ScratchGB   int64  // scratch that every local host offers, in its folder; 0 = none
 	Bin         string // folder of muster-agent, muster-guest, muster-demo-job, fakenvml/
 	Start       StartServer
 	Log         *slog.Logger
-	Progress    io.Writer // steps, for people
+	Progress    io.Writer // reports steps to people
 }
 
-// StartServer starts a server on the given parameters; the command that wires the server provides it.
+// StartServer starts a server with the given parameters; the command that wires the server provides it.
 type StartServer func(ctx context.Context, p ServerParams) (Server, error)
 
-// ServerParams is where the server listens and what it stands on.
+// ServerParams says where the server listens and which services it uses.
 type ServerParams struct {
 	DatabaseURL, Secret                      string
 	Listen, AgentListen, NATSListen, Metrics string
 	GatewayListen                            string
 	RelayListen                              string // UDP
 	TLSCert, TLSKey, TLSCA                   string
-	SandboxFile                              string // where earlier versions kept the state of the fake Stripe
+	SandboxFile                              string // where earlier versions stored the state of the fake Stripe
 }
 
 // Server is a running control plane.
@@ -57,31 +57,31 @@ type Server interface {
 	URL() string
 	AgentURL() string
 	GatewayAddr() string
-	// Account makes sure that an account exists and returns a fresh API token of it.
+	// Account ensures that an account exists and returns a new API token for it.
 	Account(ctx context.Context, email, name, password string, admin bool) (token string, err error)
-	// Enrollment is a one-time token of the operator for a host of this name.
+	// Enrollment returns a one-time token of the operator for a host with the given name.
 	Enrollment(ctx context.Context, operatorToken, name string) (token string, err error)
-	// SetPrice prices the operator's host, per GPU-hour.
+	// SetPrice sets the price of the operator's host per GPU-hour.
 	SetPrice(ctx context.Context, operatorToken, host, price string) error
 	// Connected reports whether the operator's host is connected and has reported.
 	Connected(ctx context.Context, operatorToken, host string) (bool, error)
-	// ReleaseAll asks every cluster to end and waits until the hosts have cleaned up, or ctx ends.
+	// ReleaseAll releases every cluster and waits until the hosts have cleaned up, or ctx ends.
 	ReleaseAll(ctx context.Context) error
 	Close(ctx context.Context) error
 }
 
-// Info is what a running platform tells: DIR/dev.json.
+// Info describes a running platform. It is stored in DIR/dev.json.
 type Info struct {
 	URL           string `json:"url"`
 	AgentURL      string `json:"agent_url"`
-	GatewayAddr   string `json:"gateway_addr"` // host:port of SSH
+	GatewayAddr   string `json:"gateway_addr"` // host:port of the SSH gateway
 	PostgresURL   string `json:"postgres_url"`
 	RenterToken   string `json:"renter_token"`
 	OperatorToken string `json:"operator_token"`
 	AdminToken    string `json:"admin_token"`
 	DemoImage     string `json:"demo_image"`
 	RenterEmail   string `json:"renter_email"`
-	Password      string `json:"password"` // of the three local accounts
+	Password      string `json:"password"` // password of the three local accounts
 	PID           int    `json:"pid"`
 }
 
@@ -94,10 +94,10 @@ type Stack struct {
 	server Server
 	// release ends what runs and waits for it; nil while there are no hosts.
 	release func(context.Context) error
-	closed  []func(context.Context) error // undone in reverse
+	closed  []func(context.Context) error // called in reverse order
 }
 
-// Start brings everything up and writes DIR/dev.json last. When it fails it takes down what it had started.
+// Start starts everything and writes DIR/dev.json last. If it fails it stops what it had started.
 func Start(ctx context.Context, cfg Config) (up *Stack, err error) {
 	if err := os.MkdirAll(cfg.Dir, 0o711); err != nil {
 		return nil, err
@@ -146,12 +146,12 @@ func Start(ctx context.Context, cfg Config) (up *Stack, err error) {
 func (s *Stack) onClose(f func(context.Context) error) { s.closed = append(s.closed, f) }
 
 const (
-	releaseLimit = time.Minute      // for what runs to end and be cleaned up
-	closeLimit   = 30 * time.Second // for each part
+	releaseLimit = time.Minute      // time for clusters to end and hosts to clean up
+	closeLimit   = 30 * time.Second // time for each part to stop
 )
 
-// Close releases what runs, stops everything, and leaves the data. ctx bounds only how long the release is waited for:
-// each part has its own time to stop, so that none stays behind because another was slow or somebody was impatient.
+// Close releases the clusters, stops everything, and leaves the data. ctx limits only how long the release takes: each
+// part has its own time to stop, so that a slow part or an impatient user leaves nothing running.
 func (s *Stack) Close(ctx context.Context) error {
 	_ = os.Remove(s.infoPath())
 	var errs []error
@@ -236,7 +236,8 @@ func (s *Stack) startServer(ctx context.Context) error {
 	return nil
 }
 
-// listen is where people come. Port 0 is one that stays the same over restarts, so that open pages and clients go on.
+// listen returns the address for people. Port 0 becomes a port that stays the same over restarts, so that open pages
+// and clients continue to work.
 func (s *Stack) listen() (string, error) {
 	host, port, err := net.SplitHostPort(s.cfg.Listen)
 	if err != nil {
@@ -248,7 +249,8 @@ func (s *Stack) listen() (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// The three people of a local platform. Their password is made at the first start and kept in the state folder.
+// These are the three users of a local platform. Their password is generated at the first start and stored in the state
+// folder.
 const (
 	renterEmail   = "renter@muster.example"
 	operatorEmail = "operator@muster.example"

@@ -17,11 +17,11 @@ import (
 	"github.com/musterhq/muster/internal/devstack/registry"
 )
 
-// localHost is one of the machine's hosts: an agent with a state folder and a GPU profile of its own.
+// localHost is one of the machine's hosts: an agent with its own state folder and GPU profile.
 type localHost struct {
 	name    string
 	dir     string
-	profile string // file that drives its fake NVML library
+	profile string // file that configures its fake NVML library
 	agent   process
 }
 
@@ -40,10 +40,10 @@ func (s *Stack) localHost(i int) localHost {
 	return h
 }
 
-// scratch is the folder for its nodes' scratches, where it offers any.
+// scratch returns the folder for its nodes' scratches, or "" if it offers none.
 func (h localHost) scratch() string { return filepath.Join(h.dir, "scratch") }
 
-// agent is a command of muster-agent for this host, with the fake NVML library in place of NVIDIA's.
+// agent returns a command of muster-agent for this host, with the fake NVML library in place of NVIDIA's.
 func (s *Stack) agent(h localHost, command string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(s.cfg.Bin, "muster-agent"),
 		append([]string{command, "--state", filepath.Join(h.dir, "state")}, args...)...)
@@ -57,8 +57,8 @@ func (s *Stack) agent(h localHost, command string, args ...string) *exec.Cmd {
 
 func (s *Stack) registryAddr() string { return fmt.Sprintf("127.0.0.1:%d", s.state.Ports.Registry) }
 
-// startRegistry serves images from the state folder and puts the demo image there. The same program gives the same
-// digest, so a restart changes nothing.
+// startRegistry serves images from the state folder and pushes the demo image. The same program gives the same digest,
+// so a restart changes nothing.
 func (s *Stack) startRegistry(ctx context.Context) error {
 	r, err := registry.Start(ctx, registry.Config{
 		Dir:    filepath.Join(s.cfg.Dir, "registry"),
@@ -73,7 +73,8 @@ func (s *Stack) startRegistry(ctx context.Context) error {
 	return err
 }
 
-// startHosts enrols the hosts that are not yet, starts or adopts their agents, and waits until all are for rent.
+// startHosts enrols the hosts that are not enrolled yet, starts or adopts their agents, and waits until all can be
+// rented.
 func (s *Stack) startHosts(ctx context.Context) error {
 	s.release = s.server.ReleaseAll
 	s.onClose(s.stopHosts)
@@ -89,7 +90,7 @@ func (s *Stack) startHosts(ctx context.Context) error {
 	return nil
 }
 
-// superviseHosts does what systemd does on a host: an agent that ended is started again after two seconds.
+// superviseHosts does what systemd does on a host: it restarts an agent that ended, after two seconds.
 func (s *Stack) superviseHosts() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -149,8 +150,8 @@ func (s *Stack) startHost(ctx context.Context, i int) error {
 	return err
 }
 
-// enroll takes the road of any operator: a one-time token, the agent's own keys, then price and terms. A host that was
-// enrolled right before we were killed is found by its name.
+// enroll enrols a host like any operator: with a one-time token and the agent's own keys, then price and terms. It
+// finds a host that was enrolled right before this program was killed by its name.
 func (s *Stack) enroll(ctx context.Context, h localHost) (hostState, error) {
 	known, err := s.enrolled(h)
 	if err != nil {
@@ -179,7 +180,7 @@ func (s *Stack) enroll(ctx context.Context, h localHost) (hostState, error) {
 	return known, s.server.SetPrice(ctx, s.state.Accounts.OperatorToken, known.ID, s.cfg.Price)
 }
 
-// enrolled reads who the agent is from its state.
+// enrolled reads the agent's host id from its state.
 func (s *Stack) enrolled(h localHost) (hostState, error) {
 	b, err := os.ReadFile(filepath.Join(h.dir, "state", "identity.json"))
 	if err != nil {
@@ -194,7 +195,7 @@ func (s *Stack) enrolled(h localHost) (hostState, error) {
 	return hostState{Name: h.name, ID: who.Host}, nil
 }
 
-// waitForHosts returns when every GPU of every local host is listed: free, or in use by something that was adopted.
+// waitForHosts returns when every GPU of every local host is listed: free, or used by a workload that was adopted.
 func (s *Stack) waitForHosts(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -223,7 +224,7 @@ func (s *Stack) waitForHosts(ctx context.Context) error {
 	}
 }
 
-// stopHosts stops the agents and takes away what they have put on the machine, of all at once.
+// stopHosts stops all agents at once and removes what they have created on the machine.
 func (s *Stack) stopHosts(ctx context.Context) error {
 	errs := make([]error, len(s.state.Hosts))
 	var wg sync.WaitGroup
@@ -235,8 +236,8 @@ func (s *Stack) stopHosts(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// purge removes the host's containers, scratches, networks, overlays and firewall rules; its state stays. One that we
-// were killed over before it was enrolled has none.
+// purge removes the host's containers, scratches, networks, overlays and firewall rules; its state stays. A host that
+// was not enrolled yet when this program was killed has none.
 func (s *Stack) purge(ctx context.Context, h localHost, args ...string) error {
 	if _, err := s.enrolled(h); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -251,7 +252,7 @@ func (s *Stack) purge(ctx context.Context, h localHost, args ...string) error {
 	return nil
 }
 
-// Down stops whatever runs on the state folder and removes it with all its data.
+// Down stops everything that runs with the state folder and removes the folder with all its data.
 func Down(ctx context.Context, cfg Config) error {
 	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 	"strconv"
 )
 
-// Ports are taken below the range that the kernel hands out to outgoing connections, so that they are still free at the
+// Ports are chosen below the range that the kernel uses for outgoing connections, so that they are still free at the
 // next start.
 const lowestPort, portsEnd = 10000, 32000
 
-// freePorts finds n ports in a row that nothing listens on, by TCP or UDP. The port before them is their guard: it is
-// held from here on, by the listener that is returned, so that no other platform takes the ports for free before
-// whoever they are meant for has started, or while that one is down.
+// freePorts finds n consecutive ports that nothing listens on, by TCP or UDP. The port before them is their guard: the
+// returned listener holds it from here on, so that no other platform considers the ports free before their users have
+// started, or while one of them is down.
 func freePorts(n int) (free []int, guard net.Listener, err error) {
 	size := n + 1
 	for range 1000 {
@@ -47,5 +47,5 @@ func isFree(port int) bool {
 	return u.Close() == nil
 }
 
-// local is where a port is on this machine.
+// local returns the address of a port on this machine.
 func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

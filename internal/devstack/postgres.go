@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// postgres is a private PostgreSQL server made from the installed binaries. initdb and postgres refuse to run as root,
-// so as root they run as an unprivileged user, with their data in a place that user can reach.
+// postgres is a private PostgreSQL server that uses the installed binaries. initdb and postgres refuse to run as root,
+// so root runs them as an unprivileged user, with their data in a folder that this user can reach.
 type postgres struct {
 	bin  string // directory of initdb, pg_ctl
 	data string
 	port int
-	cred *syscall.Credential // nil when we are not root
+	cred *syscall.Credential // nil if this process is not root
 	log  *slog.Logger
 }
 
@@ -40,7 +40,7 @@ func newPostgres(data string, port int, log *slog.Logger) (*postgres, error) {
 	return p, nil
 }
 
-// postgresBinaries finds the newest installed server: Debian keeps it out of PATH.
+// postgresBinaries finds the newest installed server: Debian does not put it into PATH.
 func postgresBinaries() (string, error) {
 	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	sort.Slice(dirs, func(i, j int) bool { return pgVersion(dirs[i]) < pgVersion(dirs[j]) })
@@ -59,7 +59,7 @@ func pgVersion(initdb string) int {
 	return v
 }
 
-// unprivileged is Debian's postgres user, else nobody.
+// unprivileged returns Debian's postgres user, or else nobody.
 func unprivileged() (*syscall.Credential, error) {
 	for _, name := range []string{"postgres", "nobody"} {
 		u, err := user.Lookup(name)
@@ -75,13 +75,14 @@ func unprivileged() (*syscall.Credential, error) {
 	return nil, errors.New("PostgreSQL must not run as root and neither user postgres nor nobody exists")
 }
 
-// URL is where it listens. Trust authentication: it listens on loopback only and holds sandbox data only.
+// URL returns the server's address. It uses trust authentication: it listens on loopback only and holds sandbox data
+// only.
 func (p *postgres) URL() string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/muster?sslmode=disable", p.port)
 }
 
-// start brings the server up, making the cluster first if there is none. One that runs already (its starter was
-// killed) is adopted.
+// start starts the server, and creates the database cluster first if there is none. It adopts a server that already
+// runs because its starter was killed.
 func (p *postgres) start(ctx context.Context) error {
 	if _, err := os.Stat(filepath.Join(p.data, "PG_VERSION")); err != nil {
 		if err := p.init(ctx); err != nil {
@@ -103,8 +104,8 @@ func (p *postgres) start(ctx context.Context) error {
 	return p.createDatabase(ctx)
 }
 
-// supervise starts the server again whenever it has died, until ctx ends. A start can fail while children of a killed
-// server still hold its shared memory; the next one is a second later.
+// supervise restarts the server whenever it has died, until ctx ends. A start can fail while children of a killed
+// server still hold its shared memory; the next attempt follows a second later.
 func (p *postgres) supervise(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -161,7 +162,7 @@ func (p *postgres) createDatabase(ctx context.Context) error {
 	return err
 }
 
-// stop ends the server in order. It is not an error when it does not run.
+// stop stops the server in order. It is no error if it does not run.
 func (p *postgres) stop(ctx context.Context) error {
 	if p.run(ctx, "pg_ctl", "-D", p.data, "status") != nil {
 		return nil
@@ -169,8 +170,8 @@ func (p *postgres) stop(ctx context.Context) error {
 	return p.run(ctx, "pg_ctl", "-D", p.data, "-m", "fast", "-w", "-t", "30", "stop")
 }
 
-// run executes one of PostgreSQL's programs as the unprivileged user. The server it starts gets a session of its own,
-// so that a Ctrl-C meant for us does not end it before its clients.
+// run executes one of PostgreSQL's programs as the unprivileged user. The server that it starts gets its own session,
+// so that a Ctrl-C meant for this program does not end the server before its clients.
 func (p *postgres) run(ctx context.Context, program string, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()

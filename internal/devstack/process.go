@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// process is a child that outlives us when we are killed, and that the next start finds again by its pid file. Pid and
-// kernel start time together name one process for ever, so a reused pid is never mistaken for it.
+// process is a child that survives when this program is killed, and that the next start finds by its pid file. Pid and
+// kernel start time together identify a process, so a reused pid is never mistaken for it.
 type process struct {
-	name string // of its files in dir
+	name string // name of its files in dir
 	dir  string
 	cmd  func() *exec.Cmd
 }
@@ -26,7 +26,7 @@ type pidFile struct {
 	Start string `json:"start"` // field 22 of /proc/PID/stat
 }
 
-// start runs the child unless it already does. started is false when it was adopted.
+// start starts the child unless it already runs. started is false if it was adopted.
 func (p process) start() (started bool, err error) {
 	if p.pid() != 0 {
 		return false, nil
@@ -42,7 +42,7 @@ func (p process) start() (started bool, err error) {
 	if err := cmd.Start(); err != nil {
 		return false, fmt.Errorf("start %s: %w", p.name, err)
 	}
-	go cmd.Wait() // reap it; whether it lives is asked of /proc
+	go cmd.Wait() // only reaps it; /proc tells whether it runs
 	b, err := json.Marshal(pidFile{cmd.Process.Pid, startTime(cmd.Process.Pid)})
 	if err != nil {
 		return true, err
@@ -50,7 +50,7 @@ func (p process) start() (started bool, err error) {
 	return true, writeFile(p.path(), b)
 }
 
-// pid is the running child's, 0 when there is none.
+// pid returns the running child's pid, or 0.
 func (p process) pid() int {
 	b, err := os.ReadFile(p.path())
 	if err != nil {
@@ -63,7 +63,7 @@ func (p process) pid() int {
 	return f.PID
 }
 
-// stop ends the child: TERM, then KILL after grace. Not running is fine.
+// stop ends the child: SIGTERM, then SIGKILL after grace. It is no error if it does not run.
 func (p process) stop(ctx context.Context, grace time.Duration) error {
 	pid := p.pid()
 	if pid == 0 {
@@ -104,14 +104,14 @@ func waitGone(ctx context.Context, p process, limit time.Duration) bool {
 func (p process) path() string { return filepath.Join(p.dir, p.name+".pid") }
 func (p process) log() string  { return filepath.Join(p.dir, p.name+".log") }
 
-// startTime is when the process was started, in clock ticks since boot, as text; "" when it is no more (a zombie is no
-// more either).
+// startTime returns when the process was started, in clock ticks since boot, as text; "" if it no longer runs (a zombie
+// does not).
 func startTime(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return ""
 	}
-	// The command name, in parentheses, may hold spaces and parentheses: fields are counted after the last one.
+	// The command name, in parentheses, may contain spaces and parentheses: count fields after the last one.
 	_, rest, ok := strings.Cut(string(b[strings.LastIndexByte(string(b), ')'):]), " ")
 	fields := strings.Fields(rest)
 	if !ok || len(fields) < 20 || fields[0] == "Z" {

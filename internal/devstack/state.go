@@ -12,9 +12,10 @@ import (
 	"syscall"
 )
 
-// state is what a start must find again: secrets, ports, accounts and hosts. DIR/state.json, 0600.
+// state is what a start must find again: secrets, ports, accounts and hosts. It is stored in DIR/state.json with mode
+// 0600.
 type state struct {
-	Secret   string `json:"secret"` // seals secrets at rest; base64
+	Secret   string `json:"secret"` // seals stored secrets; base64
 	Postgres struct {
 		Data string `json:"data"`
 		Port int    `json:"port"`
@@ -23,19 +24,19 @@ type state struct {
 	Accounts accounts    `json:"accounts"`
 	Hosts    []hostState `json:"hosts"`
 	path     string
-	guard    net.Listener // of the ports; nil where they are not guarded
+	guard    net.Listener // guard of the ports; nil if they have none
 }
 
-// ports stay the same over restarts: enrolled hosts come back to them, and image references name the registry's.
+// ports stay the same over restarts: enrolled hosts reconnect to them, and image references contain the registry's.
 type ports struct {
-	Guard    int `json:"guard"`  // see freePorts; 0 with an earlier version's ports
-	People   int `json:"people"` // dashboard and REST, where no port was asked for
+	Guard    int `json:"guard"`  // see freePorts; 0 for an earlier version's ports
+	People   int `json:"people"` // dashboard and REST, if no port was requested
 	Agent    int `json:"agent"`  // enrolment and streams, TLS
 	NATS     int `json:"nats"`
 	Registry int `json:"registry"`
 	Metrics  int `json:"metrics"`
 	Gateway  int `json:"gateway"` // SSH
-	Relay    int `json:"relay"`   // UDP: the overlays of running clusters go on using it
+	Relay    int `json:"relay"`   // UDP: the overlays of running clusters continue to use it
 }
 
 type accounts struct {
@@ -47,7 +48,7 @@ type accounts struct {
 
 type hostState struct {
 	Name string `json:"name"`
-	ID   string `json:"id"` // host_…, once enrolled
+	ID   string `json:"id"` // host_…, set once enrolled
 }
 
 func loadState(dir string) (*state, error) {
@@ -65,10 +66,10 @@ func loadState(dir string) (*state, error) {
 	return s, s.complete()
 }
 
-// complete adds the ports that an earlier version did not keep.
+// complete adds the ports that an earlier version did not store.
 func (s *state) complete() error {
 	if s.Ports.Guard != 0 {
-		s.guard, _ = net.Listen("tcp", local(s.Ports.Guard)) // whoever has it now does not keep the others from us
+		s.guard, _ = net.Listen("tcp", local(s.Ports.Guard)) // if another process has it, the other ports still work
 	}
 	var missing []*int
 	for _, p := range []*int{&s.Ports.Gateway, &s.Ports.Relay} {
@@ -111,7 +112,7 @@ func (s *state) fill(dir string) error {
 	return s.save()
 }
 
-// save replaces the file whole, so that a kill leaves the old one or the new one.
+// save replaces the file atomically.
 func (s *state) save() error {
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -120,13 +121,13 @@ func (s *state) save() error {
 	return writeFile(s.path, append(b, '\n'))
 }
 
-// writeFile puts content at path, 0600, in one step and on disk.
+// writeFile durably writes content to path, with mode 0600, in one step.
 func writeFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // after the rename it is no longer there
+	defer os.Remove(f.Name()) // fails after the rename
 	_, err = f.Write(content)
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err != nil {
@@ -141,8 +142,8 @@ func secret(bytes int) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// postgresData is a folder PostgreSQL's unprivileged user can reach: DIR/postgres where every folder above lets it
-// through, else one under /var/lib.
+// postgresData returns a folder that PostgreSQL's unprivileged user can reach: DIR/postgres if every parent folder
+// permits it, else one under /var/lib.
 func postgresData(dir string) (string, error) {
 	in := filepath.Join(dir, "postgres")
 	if os.Geteuid() != 0 {
@@ -168,7 +169,8 @@ func postgresData(dir string) (string, error) {
 	}
 }
 
-// lock keeps two `muster dev` off one state folder. The kernel lets go when the process ends, however it ends.
+// lock prevents two `muster dev` from using one state folder. The kernel releases it when the process ends, however it
+// ends.
 func lock(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

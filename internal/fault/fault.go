@@ -1,7 +1,7 @@
-// Package fault names the kinds of failure a caller can act on.
+// Package fault names the kinds of failure that a caller can act on.
 //
-// An error that crosses a face (REST, page, CLI, host link) is a *Fault with a kind, a message safe to show to the
-// caller, and the cause for the log. Anything else is an internal error: its text is logged and never shown.
+// An error that leaves the server (REST, page, CLI, host link) is a *Fault with a kind, a message that is safe to show
+// to the caller, and the cause for the log. Any other error is an internal error: its text is logged and never shown.
 package fault
 
 import (
@@ -29,7 +29,7 @@ const (
 	Internal          Kind = "internal"
 )
 
-// The one table of what a kind is at each face.
+// kinds is the table of what each kind is for each protocol.
 var faces = map[Kind]struct {
 	http, exit int
 	title      string
@@ -49,14 +49,14 @@ var faces = map[Kind]struct {
 	Internal:          {500, 1, "Something went wrong on our side"},
 }
 
-// HTTPStatus is the kind's status code; unknown kinds are 500.
+// HTTPStatus returns the kind's status code; unknown kinds are 500.
 func (k Kind) HTTPStatus() int { return k.face().http }
 
-// ExitCode is the CLI's exit code for the kind (rest-api.md: 1 failed, 2 usage, 3 not found, 4 no capacity, 5 no
+// ExitCode returns the CLI's exit code for the kind (rest-api.md: 1 failed, 2 usage, 3 not found, 4 no capacity, 5 no
 // funds).
 func (k Kind) ExitCode() int { return k.face().exit }
 
-// Title is a short human sentence for the kind.
+// Title returns a short sentence for the kind.
 func (k Kind) Title() string { return k.face().title }
 
 func (k Kind) face() struct {
@@ -69,7 +69,7 @@ func (k Kind) face() struct {
 	return faces[Internal]
 }
 
-// Field is one thing wrong with the input: where, and what.
+// Field is one fault in the input: its location and a message.
 type Field struct {
 	Location string `json:"location"` // JSON path or query parameter: "nodes", "env.PATH", "query.q"
 	Message  string `json:"message"`
@@ -81,7 +81,7 @@ type Fault struct {
 	Message    string // safe to show
 	Fields     []Field
 	Extra      map[string]any // further members of the problem document, e.g. "explain"; safe to show
-	RetryAfter time.Duration  // RateLimited, Unavailable: when to come back; 0 = unsaid
+	RetryAfter time.Duration  // RateLimited, Unavailable: when to retry; 0 = unspecified
 	cause      error
 }
 
@@ -107,21 +107,21 @@ func Wrap(cause error, k Kind, format string, args ...any) *Fault {
 	return f
 }
 
-// InvalidField is the fault of one bad field.
+// InvalidField returns the fault of one bad field.
 func InvalidField(location, format string, args ...any) *Fault {
 	m := fmt.Sprintf(format, args...)
 	return &Fault{Kind: Invalid, Message: location + ": " + m, Fields: []Field{{location, m}}}
 }
 
-// Fields collects what is wrong with an input. The zero value is ready to use.
+// Fields collects the faults in an input. The zero value is ready to use.
 type Fields []Field
 
-// Add notes one bad field.
+// Add adds the fault of one field.
 func (f *Fields) Add(location, format string, args ...any) {
 	*f = append(*f, Field{location, fmt.Sprintf(format, args...)})
 }
 
-// Err is nil when nothing was noted, else one Invalid fault naming all of it.
+// Err returns nil if no fault was added, else one Invalid fault that lists all of them.
 func (f Fields) Err() error {
 	if len(f) == 0 {
 		return nil
@@ -133,7 +133,7 @@ func (f Fields) Err() error {
 	return &Fault{Kind: Invalid, Message: m, Fields: f}
 }
 
-// KindOf is the kind of the first Fault in err's chain, Internal when there is none, "" for nil.
+// KindOf returns the kind of the first Fault in err's chain, Internal if there is none, and "" for nil.
 func KindOf(err error) Kind {
 	if err == nil {
 		return ""
@@ -144,7 +144,7 @@ func KindOf(err error) Kind {
 	return Internal
 }
 
-// From is the first Fault in err's chain, or nil.
+// From returns the first Fault in err's chain, or nil.
 func From(err error) *Fault {
 	var f *Fault
 	if errors.As(err, &f) {

@@ -33,8 +33,8 @@ func FromUUID[T ~struct{ u uuid.UUID }](u uuid.UUID) T {
 	return T(struct{ u uuid.UUID }{u})
 }
 
-// Parse reads the text form of an id, as in Parse[Cluster]("cl_…"). The prefix must be the kind's own. The empty
-// string is an error: a caller that allows "none" says so itself.
+// Parse reads the text form of an id, as in Parse[Cluster]("cl_…"). The prefix must be the kind's own. The empty string
+// is an error: callers that allow "none" check for it first.
 func Parse[T interface{ IsZero() bool }, P interface {
 	*T
 	UnmarshalText([]byte) error

@@ -1,8 +1,9 @@
-// Package merkle makes one hash of a list of hashes, and shows that a hash is in the list without showing the others.
+// Package merkle computes one hash of a list of hashes, and proves that a hash is in the list without revealing the
+// others.
 //
-// The tree is that of RFC 6962 but for an odd hash at the end of a level, which rises as it is (the same root). A
-// node's preimage begins with the byte 1; whoever hashes leaves must begin theirs with another, so that neither passes
-// for the other. What is computed here is the same for the same leaves for ever: bills are verified by it years later.
+// The tree is that of RFC 6962, except that an odd hash at the end of a level moves up unchanged (the root is the
+// same). A node's preimage begins with the byte 1; callers that hash leaves must begin theirs with another byte, so
+// that neither can pass for the other. The computation never changes: bills are verified with it years later.
 package merkle
 
 import "crypto/sha256"
@@ -16,7 +17,7 @@ func node(left, right [32]byte) [32]byte {
 	return sha256.Sum256(b[:])
 }
 
-// up is the level above: pairs are joined, an odd one at the end rises as it is.
+// up returns the level above: pairs are joined, and an odd hash at the end moves up unchanged.
 func up(level [][32]byte) [][32]byte {
 	out := make([][32]byte, 0, (len(level)+1)/2)
 	for i := 0; i < len(level); i += 2 {
@@ -37,7 +38,7 @@ func Root(leaves [][32]byte) [32]byte {
 	return leaves[0]
 }
 
-// Path is the hashes beside the way from leaf i to the root.
+// Path returns the sibling hashes on the way from leaf i to the root.
 func Path(leaves [][32]byte, i int) (path [][]byte) {
 	for ; len(leaves) > 1; leaves, i = up(leaves), i/2 {
 		if j := i ^ 1; j < len(leaves) {
@@ -47,8 +48,8 @@ func Path(leaves [][32]byte, i int) (path [][]byte) {
 	return path
 }
 
-// RootOf is the root that leaf i of n has by its path; false when there is no such leaf or the path is not of the right
-// length.
+// RootOf computes the root from leaf i of n and its path; ok is false if there is no such leaf or the path has the
+// wrong length.
 func RootOf(leaf [32]byte, i, n int, path [][]byte) ([32]byte, bool) {
 	if i < 0 || i >= n {
 		return leaf, false

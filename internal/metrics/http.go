@@ -17,11 +17,12 @@ var (
 		seconds, "face", "route", "method")
 )
 
-// noRoute is the label of requests that match no route: their paths are the sender's, and without number.
+// noRoute is the label of requests that match no route: clients choose those paths, and could choose any number of
+// them.
 const noRoute = "none"
 
 // HTTP returns a middleware for the root of a chi router that counts the requests of one face, api or web, and measures
-// how long they take.
+// their duration.
 func HTTP(face string) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -29,7 +30,7 @@ func HTTP(face string) func(http.Handler) http.Handler {
 			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 			defer func() {
 				route, method := routeOf(r), methodOf(r)
-				if ww.Status() == 0 { // the handler took the connection over, or aborted it
+				if ww.Status() == 0 { // the handler hijacked or aborted the connection
 					requests.WithLabelValues(face, route, method, "0").Inc()
 					return
 				}
@@ -55,7 +56,7 @@ func routeOf(r *http.Request) string {
 	return p
 }
 
-// methodOf is the request's method, or other: the sender may make up any number of them.
+// methodOf returns the request's method, or "other": clients could invent any number of methods.
 func methodOf(r *http.Request) string {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,

@@ -16,7 +16,7 @@ var registry = prometheus.NewRegistry()
 // Gatherer returns the process's metrics.
 func Gatherer() prometheus.Gatherer { return registry }
 
-// seconds are the bounds of histograms of short work: 1 ms to 30 s.
+// seconds are the buckets of histograms of short work, from 1 ms to 30 s.
 var seconds = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 
 func counter(name, help string, labels ...string) *prometheus.CounterVec {
@@ -45,7 +45,7 @@ var (
 		"When a background job last made a pass without an error, in Unix seconds.", "job")
 )
 
-// Job records a pass of a background job that began at began, worked on did rows and ended with err.
+// Job records a pass of a background job that began at began, processed did rows and ended with err.
 func Job(name string, began time.Time, did int, err error) {
 	jobSeconds.WithLabelValues(name).Observe(time.Since(began).Seconds())
 	jobDid.WithLabelValues(name).Add(float64(max(did, 0)))
@@ -64,7 +64,7 @@ var (
 	syncFailed = counter("muster_host_sync_failures_total", "Parts of hosts' reports that were not taken.", "part")
 )
 
-// HostSync records the answer to a report that arrived at began. failed are the parts of it that were not taken.
+// HostSync records the answer to a report that arrived at began. failed lists the parts that were not accepted.
 func HostSync(began time.Time, failed []string) {
 	syncSeconds.WithLabelValues().Observe(time.Since(began).Seconds())
 	result := "ok"
@@ -75,7 +75,7 @@ func HostSync(began time.Time, failed []string) {
 	syncs.WithLabelValues(result).Inc()
 }
 
-// HostSyncRefused records a report that could not be read.
+// HostSyncRefused records a report that could not be parsed.
 func HostSyncRefused() { syncs.WithLabelValues("refused").Inc() }
 
 var (

@@ -17,7 +17,7 @@ var Currencies = []string{
 	"SAR", "SEK", "SGD", "THB", "TRY", "USD", "ZAR",
 }
 
-// CheckCurrency refuses a currency in which a platform cannot run. code is upper case.
+// CheckCurrency returns an error for a currency in which a platform cannot run. code is upper case.
 func CheckCurrency(code string) error {
 	if slices.Contains(Currencies, code) {
 		return nil

@@ -40,11 +40,11 @@ func Verify(s Signed) bool {
 	return ok && holds([]claim{c})
 }
 
-// batchSize is how many signatures one equation holds: more no longer make it cheaper for each.
+// batchSize is how many signatures one equation holds: larger batches are no cheaper per signature.
 const batchSize = 256
 
-// VerifyAll says of each signature whether it is valid. When all are, it takes a third of the time of Verify for each;
-// looking for those that are not costs extra.
+// VerifyAll reports for each signature whether it is valid. If all are, it takes a third of the time of Verify for
+// each; finding invalid ones takes longer.
 func VerifyAll(all []Signed) []bool {
 	out := make([]bool, len(all))
 	var claims []claim
@@ -62,7 +62,7 @@ func VerifyAll(all []Signed) []bool {
 	return out
 }
 
-// judge marks the valid ones of the claims, by halves where not all are.
+// judge marks the valid claims, dividing them into halves if not all are valid.
 func judge(claims []claim, out []bool) {
 	switch {
 	case holds(claims):
@@ -75,15 +75,15 @@ func judge(claims []claim, out []bool) {
 	}
 }
 
-// claim is a signature taken apart: s·B = r + h·A.
+// claim is a parsed signature: s·B = r + h·A.
 type claim struct {
-	at   int // in the caller's list
+	at   int // index in the caller's list
 	key  [32]byte
 	r    edwards25519.Point
 	s, h edwards25519.Scalar
 }
 
-// read takes a signature apart; false when it cannot be valid whatever the message.
+// read parses a signature; ok is false if it cannot be valid for any message.
 func read(s Signed) (c claim, ok bool) {
 	if len(s.Key) != ed25519.PublicKeySize || len(s.Signature) != ed25519.SignatureSize || !canonical(s.Signature[:32]) {
 		return c, false
@@ -144,8 +144,8 @@ func holds(claims []claim) bool {
 	return all.MultByCofactor(all).Equal(edwards25519.NewIdentityPoint()) == 1
 }
 
-// canonical reports whether the 32 bytes are the shortest way to write their point: y is below 2²⁵⁵−19, and x = 0 has
-// no sign. Whether there is such a point is another question.
+// canonical reports whether the 32 bytes are the shortest encoding of their point: y is below 2²⁵⁵−19, and x = 0 has no
+// sign. It does not check whether such a point exists.
 func canonical(b []byte) bool {
 	w := [4]uint64{}
 	for i := range w {

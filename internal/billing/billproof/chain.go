@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Tx is an entry of the books as it is hashed.
+// Tx is a ledger entry as it is hashed.
 type Tx struct {
 	ID        string     `json:"id"` // ltx_…
 	Kind      string     `json:"kind"`
@@ -16,11 +16,12 @@ type Tx struct {
 	Memo      string     `json:"memo"`
 	Ref       string     `json:"ref"`
 	Corrects  string     `json:"corrects,omitempty"`
-	At        time.Time  `json:"at"` // to the microsecond
+	At        time.Time  `json:"at"` // with microsecond precision
 	Transfers []Transfer `json:"transfers"`
 }
 
-// Transfer is one of its transfers. An owner is a UUID: an org, or the cluster of a hold; zeros: the platform's own.
+// Transfer is one transfer of an entry. An owner is a UUID: an organisation, or the cluster of a hold; zeros mean the
+// platform itself.
 type Transfer struct {
 	Debit       string    `json:"debit"` // account kind
 	DebitOwner  uuid.UUID `json:"debit_owner"`
@@ -30,7 +31,7 @@ type Transfer struct {
 	Amount      int64     `json:"amount"` // nano-units
 }
 
-// Hash is of all that the entry says: a leaf of its batch's tree (merkle).
+// Hash returns the hash of the whole entry: a leaf of its batch's tree (merkle).
 func (t Tx) Hash() [32]byte {
 	b := []byte("\x00muster-entry-v1\x00")
 	text := func(s string) {
@@ -60,11 +61,11 @@ type Batch struct {
 	MadeAt time.Time `json:"made_at"`
 	Txs    int       `json:"txs"`
 	Root   []byte    `json:"root"`
-	Prev   []byte    `json:"prev"` // hash of the one before; zeros for the first
+	Prev   []byte    `json:"prev"` // hash of the previous batch; zeros for the first
 	Hash   []byte    `json:"hash"`
 }
 
-// Sum is what Hash must be.
+// Sum returns what Hash must be.
 func (b Batch) Sum() []byte {
 	h := []byte("\x02muster-batch-v1\x00")
 	h = binary.BigEndian.AppendUint64(h, uint64(b.N))

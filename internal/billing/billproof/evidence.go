@@ -1,11 +1,12 @@
-// Package billproof is the proof of a bill: what a renter or host downloads, and how anybody checks it without us.
+// Package billproof is the proof of a bill: the file that a renter or operator downloads, and the way for anybody to
+// verify it without the platform.
 //
-// A proof holds everything a bill depends on: the segments as the host signed them, its public keys, the time anchors,
-// the billing windows, the frozen prices and terms, the entries in the books, and their place in the chain of the
-// ledger. Verify recomputes the bill from the first and compares it with the last. It shares no code with the
-// metering it judges and asks nobody.
+// A proof contains everything that a bill depends on: the segments as the host signed them, the host's public keys, the
+// time anchors, the billing windows, the frozen prices and terms, the ledger entries, and their place in the ledger's
+// chain. Verify computes the bill from the signed facts and compares it with the entries. It shares no code with the
+// metering that it checks, and accesses nothing but the file.
 //
-// What is hashed here is the same for the same facts for ever (chain.go): a change would break every proof ever given.
+// The hashes in chain.go never change: a change would invalidate every proof ever given.
 package billproof
 
 import (
@@ -15,11 +16,11 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Version is the newest of the file. Files without segments that were signed in batches are of version 1, those without
-// facts beside their segments of version 2 at most.
+// Version is the newest version of the file. Files without segments that were signed in batches have version 1, and
+// those without facts about their segments have at most version 2.
 const Version = 3
 
-// File is a proof, as JSON.
+// File is a proof, encoded as JSON.
 type File struct {
 	Version  int       `json:"version"`
 	Cluster  string    `json:"cluster"`
@@ -29,34 +30,34 @@ type File struct {
 	Windows  []Window  `json:"windows"`
 	Anchors  []Anchor  `json:"anchors"`
 	Entries  []Entry   `json:"entries"` // usage and its corrections
-	Batches  []Batch   `json:"batches"` // of the chain, from the first that holds an entry to the newest
+	Batches  []Batch   `json:"batches"` // batches of the chain, from the first that contains an entry to the newest
 }
 
 // Lease is one node's use of its host, with the terms frozen when it was rented.
 type Lease struct {
 	ID       string     `json:"id"`
 	Host     string     `json:"host"`
-	HostKeys [][]byte   `json:"host_keys"` // Ed25519, those it signs or signed with
+	HostKeys [][]byte   `json:"host_keys"` // Ed25519 keys, current and former
 	Rank     int        `json:"rank"`
 	GPUs     int        `json:"gpus"`
-	FromMS   int64      `json:"from_ms"`            // its life, unix ms
-	UntilMS  int64      `json:"until_ms,omitempty"` // 0: it lives
+	FromMS   int64      `json:"from_ms"`            // when it began, unix milliseconds
+	UntilMS  int64      `json:"until_ms,omitempty"` // when it ended; 0: it has not
 	SharePPM int64      `json:"host_share_ppm"`
-	Prices   []Price    `json:"prices"` // by from_ms, the first from 0
+	Prices   []Price    `json:"prices"` // ordered by from_ms; the first has 0
 	Segments []Segment  `json:"segments"`
-	Billed   money.Nano `json:"billed"`    // what the platform says it charged
-	HostPart money.Nano `json:"host_part"` // of that
-	BilledMS int64      `json:"billed_ms"` // the time behind it
-	Settled  bool       `json:"settled"`   // all that is proven is charged, and nothing will be added
+	Billed   money.Nano `json:"billed"`    // what the platform says that it charged
+	HostPart money.Nano `json:"host_part"` // the platform's fee in it
+	BilledMS int64      `json:"billed_ms"` // the time that it is for
+	Settled  bool       `json:"settled"`   // everything proven is charged, and nothing will be added
 }
 
-// Segment is one as its host signed it: alone, or in a batch, and then Signature is the batch's.
+// Segment is a segment as its host signed it, alone or in a batch. If InBatch is set, Signature is the batch's.
 type Segment struct {
 	agentapi.Segment
 	Batch *agentapi.InBatch `json:"batch,omitempty"`
 }
 
-// SignedBy reports whether the segment was signed by the key, and has the shape of a segment.
+// SignedBy reports whether the key has signed the segment, and the segment has a valid shape.
 func (s *Segment) SignedBy(host string, key []byte) bool {
 	if s.Batch == nil {
 		return s.Verify(host, key) == nil
@@ -76,13 +77,13 @@ type Window struct {
 	UntilMS int64 `json:"until_ms"`
 }
 
-// Anchor ties a boot of a host to the platform's clock.
+// Anchor relates a boot of a host to the platform's clock.
 type Anchor struct {
 	Host string `json:"host"`
 	agentapi.Anchor
 }
 
-// Entry is one entry of the books and where the chain holds it.
+// Entry is one ledger entry and its place in the chain.
 type Entry struct {
 	Tx
 	Batch    int64    `json:"batch,omitempty"` // 0: not in the chain yet

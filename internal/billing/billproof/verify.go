@@ -13,30 +13,30 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Verdict is what a proof shows.
+// Verdict is the result of verifying a proof.
 type Verdict struct {
-	// Problems say what does not hold, in a person's words. None: the bill is what was proven.
+	// Problems describes what does not hold. If it is empty the bill is correct.
 	Problems []string
 	Leases   []LeaseVerdict
 	Segments int
-	Head     *Batch // newest batch of the chain: compare its hash with one that was noted elsewhere
+	Head     *Batch // newest batch of the chain: compare its hash with one that you recorded elsewhere
 	Waiting  int    // entries that are not in the chain yet
 }
 
-// LeaseVerdict is one lease's bill, computed anew.
+// LeaseVerdict is one lease's recomputed bill.
 type LeaseVerdict struct {
 	Lease        string
 	Rank         int
 	Renter, Host money.Nano
 	MS           int64
-	NotBooked    money.Nano // proven, and not charged yet
+	NotBooked    money.Nano // proven but not charged yet
 }
 
 func (v *Verdict) problem(format string, a ...any) {
 	v.Problems = append(v.Problems, fmt.Sprintf(format, a...))
 }
 
-// Verify computes the bill anew from the segments and compares it with the books. It reads nothing but f.
+// Verify recomputes the bill from the segments and compares it with the ledger entries. It reads nothing but f.
 func Verify(f File) Verdict {
 	var v Verdict
 	if f.Version < 1 || f.Version > Version {
@@ -65,7 +65,7 @@ func Verify(f File) Verdict {
 	return v
 }
 
-// segments checks that each was signed by the lease's host, and that its end is what its anchor makes of its clock.
+// segments verifies that the lease's host signed each segment, and that its end follows from its anchor and clock.
 func (v *Verdict) segments(l Lease, anchors map[string]agentapi.Anchor) {
 	seen := map[string]bool{}
 	for _, s := range l.Segments {
@@ -91,10 +91,10 @@ func (v *Verdict) segments(l Lease, anchors map[string]agentapi.Anchor) {
 	}
 }
 
-// sums are what the books hold for a lease.
+// sums is what the ledger entries of a lease add up to.
 type sums struct{ renter, host int64 }
 
-// sumByLease adds up the usage entries by lease. Each entry's key names the lease and its cumulative charge.
+// sumByLease sums the usage entries by lease. Each entry's key contains the lease and its cumulative charge.
 func (v *Verdict) sumByLease(f File) map[string]*sums {
 	out := map[string]*sums{}
 	for _, e := range f.Entries {
@@ -129,7 +129,7 @@ func (v *Verdict) sumByLease(f File) map[string]*sums {
 	return out
 }
 
-// chain checks that every entry leads to its batch's root and every batch to the one before.
+// chain verifies that every entry leads to its batch's root and every batch to the previous one.
 func (v *Verdict) chain(f File) {
 	batches := map[int64]Batch{}
 	for i, b := range f.Batches {
@@ -158,7 +158,7 @@ func (v *Verdict) chain(f File) {
 	}
 }
 
-// bill compares a lease's charge computed anew with what was said and what was booked.
+// bill compares a lease's recomputed charge with what the platform states and what was posted.
 func (v *Verdict) bill(f File, l Lease, booked *sums) {
 	if booked == nil {
 		booked = &sums{}
@@ -188,7 +188,7 @@ func (v *Verdict) bill(f File, l Lease, booked *sums) {
 	case r.NotBooked > 0 && l.Settled:
 		v.problem("%s is settled, and %s of what is proven was never charged", l.ID, r.NotBooked)
 	case r.NotBooked == 0 && (l.HostPart != r.Host || l.Settled && l.BilledMS != ms):
-		// time that costs nothing may wait too
+		// Time that costs nothing may wait, too.
 		v.problem("%s: the host's part is %s of %d ms; it should be %s of %d ms", l.ID, l.HostPart, l.BilledMS, r.Host, ms)
 	}
 	if booked.renter != int64(l.Billed) || booked.host != int64(l.HostPart) {
@@ -197,7 +197,7 @@ func (v *Verdict) bill(f File, l Lease, booked *sums) {
 	}
 }
 
-// compute is the rule itself: (∪ segments) ∩ windows ∩ life, each moment at the price of its time, floored once.
+// compute applies the rule: (∪ segments) ∩ windows ∩ life, each moment at the price of its time, rounded down once.
 func compute(l Lease, windows []Window) (renter, host *big.Int, ms int64) {
 	type edge struct {
 		at     int64

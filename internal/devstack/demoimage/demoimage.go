@@ -1,7 +1,7 @@
-// Package demoimage builds the demo's image out of a static binary, without a container engine, and pushes it.
+// Package demoimage builds the demo's image from a static binary, without a container engine, and pushes it.
 //
-// What always holds: the same binary gives the same digest, on every machine and every day. Layers are written in a
-// fixed order, owned by root and dated at the epoch.
+// Invariant: the same binary gives the same digest on every machine at any time. Layers are written in a fixed order,
+// owned by root and dated at the epoch.
 package demoimage
 
 import (
@@ -57,7 +57,7 @@ func Push(ctx context.Context, addr, jobPath string) (ref, digest string, err er
 	return tag.Name(), hash.String(), nil
 }
 
-// Build is the image around a static program for this machine's processor.
+// Build returns the image around a static program for this machine's processor.
 func Build(job []byte) (v1.Image, error) {
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for _, files := range [][]file{base, {{name: Program[1:], mode: 0o755, body: job}}} {
@@ -92,7 +92,7 @@ type file struct {
 	body []byte
 }
 
-// base is as much of a system as a static program expects.
+// base contains the files that a static program expects of a system.
 var base = []file{
 	{name: "etc/", mode: 0o755},
 	{name: "etc/group", mode: 0o644, body: []byte("root:x:0:\nnogroup:x:65534:\n")},

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// config is read from the environment every node of a cluster has, and a few variables of our own.
+// config is read from the environment that every node of a cluster has, and from a few variables of the job's own.
 type config struct {
 	rank, world int
 	master      string        // host
-	port        int           // of rank 0's meeting point
+	port        int           // where the ranks meet: rank 0's port
 	steps       int           // TRAIN_STEPS
 	every       int           // TRAIN_LOG_EVERY: steps between progress lines
-	pace        time.Duration // TRAIN_STEP_MS: least time of a step, to watch it
+	pace        time.Duration // TRAIN_STEP_MS: shortest duration of a step, for watching it
 	join        time.Duration // TRAIN_JOIN_SECONDS: how long ranks wait for each other
-	// TRAIN_UNTIL: all ranks end after the step in which one of them finds this file; "" = none does
+	// TRAIN_UNTIL: all ranks end after the step in which one of them finds this file; "" = no file.
 	until string
 }
 

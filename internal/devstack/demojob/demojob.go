@@ -1,9 +1,9 @@
-// Package demojob is what the demo's image runs: a real, small distributed job, and the simple programs tests
-// need. It is static and needs nothing from its image.
+// Package demojob is the program in the demo's image: a real, small distributed job, and simple programs for tests. It
+// is static and needs nothing from its image.
 //
 //	train           data-parallel training over all ranks (see train.go)
 //	sleep SECONDS   do nothing for a while
-//	nap SECONDS     the same, or until the file NAP_UNTIL is there, and say when it began and ended, in unix milliseconds
+//	nap SECONDS     the same, or until the file NAP_UNTIL exists; print when it began and ended, in unix milliseconds
 //	exit CODE       end with a code
 //	env             print the environment, sorted
 package demojob
@@ -67,7 +67,7 @@ func valueOf(env []string, key string) (value string) {
 	return value
 }
 
-// nap is a sleep that a file ends in good order.
+// nap is a sleep that a file ends normally.
 func nap(ctx context.Context, d time.Duration, until string) int {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -81,13 +81,13 @@ func nap(ctx context.Context, d time.Duration, until string) int {
 	return 0
 }
 
-// exists reports whether somebody has put a file there; "" is nowhere.
+// exists reports whether there is a file of that name; "" names none.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
-// sleep ends with 143 when it is told to stop, as a program without a handler would.
+// sleep exits with 143 on SIGTERM, as a program without a handler would.
 func sleep(ctx context.Context, d time.Duration) int {
 	select {
 	case <-time.After(d):

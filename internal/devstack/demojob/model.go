@@ -7,23 +7,24 @@ import (
 	"math/rand/v2"
 )
 
-// The model is a multilayer perceptron, inputs → hidden (tanh) → 1, fitted to a function only known by noisy samples.
+// The model is a multilayer perceptron, inputs → hidden (tanh) → 1, fitted to a function that is known only from noisy
+// samples.
 const (
 	inputs = 16
 	hidden = 256
 	batch  = 64 // samples of one rank in one step
 	rate   = 0.05
-	speed  = 0.9 // of the gradient descent's momentum
+	speed  = 0.9 // momentum of the gradient descent
 )
 
-// model is all parameters in one slice: what is exchanged between ranks is one gradient of the same shape.
+// model holds all parameters in one slice: ranks exchange one gradient of the same shape.
 type model struct {
 	params, moved []float64
 }
 
 const paramCount = hidden*inputs + hidden + hidden + 1
 
-// newModel starts from the same parameters on every rank.
+// newModel returns the same initial parameters on every rank.
 func newModel() *model {
 	r := rand.New(rand.NewPCG(1, 2))
 	m := &model{params: make([]float64, paramCount), moved: make([]float64, paramCount)}
@@ -40,12 +41,12 @@ func (m *model) weights(i int) []float64 { return m.params[i*inputs : (i+1)*inpu
 func (m *model) bias() []float64         { return m.params[hidden*inputs : hidden*inputs+hidden] }
 func (m *model) out() []float64          { return m.params[hidden*inputs+hidden : hidden*inputs+2*hidden] }
 
-// shard is a rank's own endless samples: no other rank ever sees them.
+// shard is a rank's own endless sequence of samples, which no other rank uses.
 type shard struct{ r *rand.Rand }
 
 func newShard(rank int) shard { return shard{rand.New(rand.NewPCG(uint64(rank), 7))} }
 
-// next is one sample: the function to learn is the same for all ranks.
+// next returns one sample. The function to learn is the same for all ranks.
 func (s shard) next(x []float64) (y float64) {
 	for i := range x {
 		x[i] = s.r.NormFloat64()
@@ -53,8 +54,8 @@ func (s shard) next(x []float64) (y float64) {
 	return math.Sin(x[0]+x[1]) + 0.5*x[2]*x[3] + 0.3*math.Tanh(2*x[4]) + 0.05*s.r.NormFloat64()
 }
 
-// gradient adds up the gradient of the squared error over one batch of the shard, and the loss, into sum: the
-// parameters' places, then the loss.
+// gradient adds the gradient of the squared error over one batch of the shard, and the loss, to sum: first the
+// parameters, then the loss.
 func (m *model) gradient(s shard, sum []float64) {
 	clear(sum)
 	x, h := make([]float64, inputs), make([]float64, hidden)
@@ -93,7 +94,7 @@ func (m *model) step(sum []float64, world int) (loss float64) {
 	return sum[paramCount] / n
 }
 
-// checksum tells apart parameters that differ in a single bit.
+// checksum differs for parameters that differ in a single bit.
 func (m *model) checksum() [sha256.Size]byte {
 	b := make([]byte, 0, 8*paramCount)
 	for _, p := range m.params {
@@ -102,7 +103,7 @@ func (m *model) checksum() [sha256.Size]byte {
 	return sha256.Sum256(b)
 }
 
-// checksumWords is a checksum's length in numbers that survive being summed with zeros.
+// checksumWords is a checksum's length in numbers that stay exact when they are summed with zeros.
 const checksumWords = sha256.Size / 4
 
 func (m *model) checksumNumbers() []float64 {

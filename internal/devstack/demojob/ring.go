@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// ring joins the ranks: each sends to the next one and receives from the one before. They find each other at rank 0's
-// meeting point, MASTER_ADDR:MASTER_PORT, as other distributed programs do.
+// ring connects the ranks: each sends to the next one and receives from the previous one. They meet at rank 0,
+// MASTER_ADDR:MASTER_PORT, as in other distributed programs.
 type ring struct {
 	rank, world int
 	next, prev  net.Conn
 	sent        int64 // bytes
 }
 
-// arrival is what a rank tells the meeting point, and the table is what it gets back: where every rank listens.
+// arrival is what a rank sends to rank 0 when it arrives; the table is the reply: where every rank listens.
 type arrival struct {
 	Rank int    `json:"rank"`
 	Addr string `json:"addr"`
 }
 
-// meet returns when all ranks are connected, or says who is missing.
+// meet returns when all ranks are connected, or names the missing ones.
 func meet(ctx context.Context, c config) (*ring, error) {
 	r := &ring{rank: c.rank, world: c.world}
 	if c.world == 1 {
@@ -53,7 +53,7 @@ func meet(ctx context.Context, c config) (*ring, error) {
 	}
 	defer desk.Close()
 	defer context.AfterFunc(ctx, func() { desk.Close() })()
-	// The address by which the meeting point is reached is the one others reach this rank by.
+	// The address by which this rank reaches rank 0 is the one at which others reach this rank.
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: desk.LocalAddr().(*net.TCPAddr).IP})
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func meet(ctx context.Context, c config) (*ring, error) {
 	return r, <-tables
 }
 
-// host is the meeting point: it waits for all ranks and gives each the table.
+// host runs the meeting point: it waits for all ranks and sends each the table.
 func host(l net.Listener, world int) error {
 	table, desks := make([]string, world), make([]net.Conn, world)
 	for come := 0; come < world; {
@@ -106,7 +106,7 @@ func host(l net.Listener, world int) error {
 	return nil
 }
 
-// dial tries until ctx ends: ranks start at different moments.
+// dial retries until ctx ends, because ranks start at different times.
 func dial(ctx context.Context, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: 3 * time.Second}
 	for {
@@ -122,8 +122,8 @@ func dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 }
 
-// allReduce sums v over all ranks, in place. Every chunk is added up in one order and its sum handed round, so all
-// ranks end with the same bits.
+// allReduce sums v over all ranks, in place. Every chunk is summed in one order and its sum passed round, so all ranks
+// end with the same bits.
 func (r *ring) allReduce(v []float64) error {
 	chunk := func(i int) []float64 {
 		i = ((i % r.world) + r.world) % r.world

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// train fits the model on all ranks' data: each computes the gradient of its own shard, the gradients are summed over
-// all ranks through the ring, each takes the same step. So loss and parameters are the same on every rank, to the
-// bit, which the end checks.
+// train fits the model to all ranks' data: each rank computes the gradient of its own shard, the gradients are summed
+// over all ranks through the ring, and each rank takes the same step. So loss and parameters are the same on every
+// rank, to the bit, which the end verifies.
 func train(ctx context.Context, c config, out io.Writer) error {
 	fmt.Fprintf(out, "rank %d of %d: meeting at %s:%d\n", c.rank, c.world, c.master, c.port)
 	r, err := meet(ctx, c)
@@ -30,7 +30,7 @@ func train(ctx context.Context, c config, out io.Writer) error {
 		began := time.Now()
 		m.gradient(data, sum)
 		if exists(c.until) {
-			sum[votes] = 1 // told to all with the gradient, so that all end after the same step
+			sum[votes] = 1 // sent to all ranks with the gradient, so that all end after the same step
 		}
 		if err := r.allReduce(sum); err != nil {
 			return stopped(ctx, step, err)
@@ -56,7 +56,7 @@ func train(ctx context.Context, c config, out io.Writer) error {
 	return nil
 }
 
-// votes is where the ranks add up who has had enough, beside the gradient and the loss.
+// votes is the index at which the ranks sum their votes to end, after the gradient and the loss.
 const votes = paramCount + 1
 
 func stopped(ctx context.Context, step int, err error) error {
@@ -66,7 +66,7 @@ func stopped(ctx context.Context, step int, err error) error {
 	return fmt.Errorf("step %d: %w", step, err)
 }
 
-// alike compares the parameters of all ranks by their checksums, which go round the ring once.
+// alike compares the parameters of all ranks by their checksums, which pass through the ring once.
 func alike(r *ring, m *model) error {
 	sums := make([]float64, r.world*checksumWords)
 	copy(sums[r.rank*checksumWords:], m.checksumNumbers())

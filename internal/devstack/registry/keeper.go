@@ -14,21 +14,21 @@ import (
 	"strings"
 )
 
-// keeper writes down every manifest that is put, which the library holds in memory only, and puts them again at the
-// next start.
+// keeper stores every manifest that is put, which the library holds in memory only, and puts it again at the next
+// start.
 type keeper struct {
 	dir  string
 	next http.Handler
 }
 
-// manifest is one put.
+// manifest is one PUT request.
 type manifest struct {
 	Path string `json:"path"` // /v2/<name>/manifests/<tag or digest>
 	Type string `json:"type"`
 	Body []byte `json:"body"`
 }
 
-// maxManifest is what a registry must take (OCI distribution spec).
+// maxManifest is the size that a registry must accept (OCI distribution spec).
 const maxManifest = 4 << 20
 
 func (k keeper) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -77,8 +77,8 @@ func (k keeper) keep(m manifest) error {
 	return os.Rename(path+".new", path)
 }
 
-// restore puts everything again. An index is refused before the images it names are there, so what is refused waits
-// for another round, as long as rounds get further.
+// restore puts all manifests again. An index is refused before the images that it names exist, so refused manifests are
+// retried in further rounds, as long as a round makes progress.
 func (k keeper) restore() error {
 	files, err := filepath.Glob(filepath.Join(k.dir, "*.json"))
 	if err != nil {

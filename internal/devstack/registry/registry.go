@@ -1,5 +1,5 @@
-// Package registry is the image registry of `muster dev`: it listens on loopback and keeps blobs and manifests in a
-// folder, so that an image has the same digest and is still there after a restart.
+// Package registry is the image registry of `muster dev`: it listens on loopback and stores blobs and manifests in a
+// folder, so that an image keeps its digest and survives restarts.
 package registry
 
 import (
@@ -18,9 +18,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// Config says where.
+// Config says where the registry listens and stores its data.
 type Config struct {
-	Dir    string // kept between starts; made if missing
+	Dir    string // data folder, created if missing
 	Listen string // loopback: "127.0.0.1:0" for any port
 	Log    *slog.Logger
 }
@@ -32,7 +32,7 @@ type Registry struct {
 	served   chan error
 }
 
-// Start serves until Close. Without Close, ctx's end ends nothing: it bounds the start.
+// Start serves until Close. ctx limits only the start.
 func Start(ctx context.Context, cfg Config) (*Registry, error) {
 	blobs := filepath.Join(cfg.Dir, "blobs")
 	kept := keeper{dir: filepath.Join(cfg.Dir, "manifests")}
@@ -62,7 +62,7 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 	return r, nil
 }
 
-// Addr is host:port.
+// Addr returns host:port.
 func (r *Registry) Addr() string { return r.listener.Addr().String() }
 
 // Close stops serving.
