@@ -123,6 +123,9 @@ func ConditionEvidence(c wire.Condition) []Evidence {
 func CallEvidence(err error) (Evidence, bool) {
 	switch e := err.(type) {
 	case *wire.Error:
+		if e.Lookup {
+			return Evidence{}, false
+		}
 		switch e.Code {
 		case wire.CodeGPULost:
 			return Evidence{Kind: kindLost, Weight: Quarantined, Detail: e.Error()}, true

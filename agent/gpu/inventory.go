@@ -60,7 +60,7 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 		health := m.healthOf(r)
 		g.Health, g.HealthReason = string(health.State), health.Reason
 		g.InUse = m.owners[g.UUID].by
-		if node, ok := bus.numa[shortPCI(g.PCIBus)]; ok && node >= 0 && g.NUMANode.Value == nil {
+		if node, ok := bus.numa[shortPCI(g.PCIBus)]; ok && node >= 0 { // the kernel knows best
 			g.NUMANode = agentapi.Known(node)
 		}
 		inv.GPUs = append(inv.GPUs, g)
@@ -68,6 +68,7 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 	inv.Problems = append(inv.Problems, m.missing()...)
 	inv.Problems = append(inv.Problems, m.powerProblems()...)
 	inv.Problems = append(inv.Problems, m.ownerProblems(inv.GPUs)...)
+	inv.Problems = append(inv.Problems, fabricProblems(inv.GPUs, m.fabrics)...)
 	m.mu.Unlock()
 	slices.SortFunc(inv.GPUs, func(a, b agentapi.GPU) int {
 		if a.Index != b.Index {
@@ -94,6 +95,11 @@ func (m *Monitor) system(ctx context.Context) (wire.System, error) {
 	m.blind = err
 	if err == nil {
 		m.sys = sys
+		for _, d := range sys.Devices {
+			if d.UUID != "" {
+				m.probe.seenAt(d.UUID, d.PCI)
+			}
+		}
 	}
 	if was != (err != nil) {
 		poke(m.changed)
@@ -104,11 +110,19 @@ func (m *Monitor) system(ctx context.Context) (wire.System, error) {
 // describe keeps the descriptions of GPUs the driver lists. A GPU seen for the first time is healthy until something
 // speaks against it.
 func (m *Monitor) describe(ctx context.Context, uuids []string) {
-	described, _ := each[wire.GPU](ctx, m, wire.MethodDescribe, uuids)
+	described, _ := each[wire.Description](ctx, m, wire.MethodDescribe, uuids)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	fresh := false
-	for uuid, g := range described {
+	for uuid, d := range described {
+		g := d.GPU
+		if g.VRAMMB == 0 { // it has none of its own
+			g.VRAMMB = m.systemMemoryMB()
+		}
+		delete(m.fabrics, uuid)
+		if d.Fabric != nil {
+			m.fabrics[uuid] = *d.Fabric
+		}
 		r := m.mem.GPUs[uuid]
 		if r == nil {
 			r = &record{Verdict: Verdict{State: Healthy, Since: m.cfg.Now(), BootID: m.boot}}

@@ -26,7 +26,7 @@ func TestInventory(t *testing.T) {
 	}
 	for i, got := range inv.GPUs {
 		want := h.GPUs[i]
-		if len(got.NVLinks) != 18 || !got.NVLinks[17].Active || got.NVLinks[17].Version != 4 ||
+		if len(got.NVLinks) != 18 || !got.NVLinks[17].Active || got.NVLinks[17].Version != 6 || got.NVLinks[17].Gbps != 200 ||
 			got.NVLinks[17].Remote != "00000000:06:00.0" {
 			t.Errorf("GPU %d: NVLinks %+v", i, got.NVLinks)
 		}
@@ -34,6 +34,7 @@ func TestInventory(t *testing.T) {
 		if diff := cmp.Diff(agentapi.GPU{
 			UUID:                want.UUID,
 			Index:               i,
+			Minor:               agentapi.Known(i),
 			PCIBus:              want.PCI,
 			Model:               h100,
 			Architecture:        "Hopper",

@@ -22,7 +22,8 @@ var library, oldLibrary string
 
 // later are functions that drivers still in use do not have.
 var later = []string{
-	"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetNumaNodeId", "nvmlSystemGetConfComputeState", "nvmlDeviceGetFieldValues",
+	"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryAffinity", "nvmlDeviceGetGpuFabricInfoV",
+	"nvmlSystemGetConfComputeState", "nvmlDeviceGetFieldValues",
 	"nvmlDeviceGetRemappedRows", "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetArchitecture",
 	"nvmlDeviceGetMigMode",
 	"nvmlDeviceGetP2PStatus", "nvmlDeviceGetTopologyCommonAncestor", "nvmlSystemGetCudaDriverVersion_v2",

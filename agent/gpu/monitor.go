@@ -92,6 +92,7 @@ type Monitor struct {
 	leased   func() map[string]bool // which GPUs have a lease; nil: not told yet
 	owners   map[string]owned       // GPUs without a lease that their owner uses
 	ownerUse map[string]owned       // GPUs with a lease that their owner uses too
+	fabrics  map[string]wire.Fabric // registrations with NVSwitches, of GPUs that have any
 }
 
 // Start starts the probe and the watching of health. A host without an NVML library or without GPUs is no error: the
@@ -111,8 +112,12 @@ func Start(ctx context.Context, cfg Config) (*Monitor, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	m := &Monitor{cfg: cfg, log: cfg.Logger, boot: boot, changed: make(chan struct{}, 1), kick: make(chan struct{}, 1),
-		cancel: cancel, store: store, mem: mem, owners: map[string]owned{}, ownerUse: map[string]owned{}}
+		cancel: cancel, store: store, mem: mem, owners: map[string]owned{}, ownerUse: map[string]owned{},
+		fabrics: map[string]wire.Fabric{}}
 	m.probe = newProber(cfg, m.hung)
+	for uuid, r := range m.mem.GPUs {
+		m.probe.seenAt(uuid, r.GPU.PCIBus)
+	}
 	m.done.Go(func() { m.watch(ctx) })
 	m.done.Go(func() { m.listen(ctx) })
 	return m, nil

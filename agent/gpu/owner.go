@@ -143,7 +143,7 @@ func (m *Monitor) ownersUse(u wire.Use) string {
 		held += p.MemUsed
 		untold = untold || p.MemUsed == 0
 	}
-	if untold || u.MemUsed > held+unnamed {
+	if !u.Shared && (untold || u.MemUsed > held+unnamed) {
 		held = max(held, u.MemUsed)
 	}
 	allowed := m.cfg.OwnerMemory

@@ -82,6 +82,7 @@ type prober struct {
 	starts int
 	killed []*child // stuck ones, until reaped
 	shun   map[string]shunned
+	places map[string]string // PCI bus ids by UUID, as last seen
 }
 
 type shunned struct {
@@ -96,6 +97,7 @@ func newProber(cfg Config, onHang func(uuid, method string)) *prober {
 		events: make(chan wire.Event, 64),
 		onHang: onHang,
 		shun:   map[string]shunned{},
+		places: map[string]string{},
 	}
 }
 
@@ -183,6 +185,7 @@ func (p *prober) request(ctx context.Context, r wire.Request, out any) error {
 		if err := p.mayCall(r.GPU); err != nil {
 			return err
 		}
+		r.PCI = p.placeOf(r.GPU)
 		err := p.callOnce(ctx, r, out)
 		if attempt == 0 && errors.Is(err, errGone) && ctx.Err() == nil {
 			continue
@@ -269,6 +272,19 @@ func (p *prober) await(ctx context.Context, c *child, answer <-chan wire.Message
 		}
 	}
 	return wire.Message{}, errOverdue
+}
+
+// seenAt takes note of where a GPU is on the PCI bus, which is where a new probe looks for it.
+func (p *prober) seenAt(uuid, pci string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.places[uuid] = pci
+}
+
+func (p *prober) placeOf(uuid string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.places[uuid]
 }
 
 func (p *prober) mayCall(uuid string) error {

@@ -14,6 +14,7 @@ import (
 // Use is who uses a GPU's memory now.
 type Use struct {
 	MemUsed   int64 // bytes, without what the driver reserves
+	Shared    bool  // the memory is the system's as well: MemUsed says nothing of who uses it
 	Processes []Process
 }
 
@@ -33,7 +34,7 @@ func (m *Monitor) UseOf(ctx context.Context, uuid string) (Use, error) {
 	if err := m.call(ctx, wire.MethodUse, uuid, &u); err != nil {
 		return Use{}, asFault(err)
 	}
-	out := Use{MemUsed: u.MemUsed}
+	out := Use{MemUsed: u.MemUsed, Shared: u.Shared}
 	for _, p := range u.Processes {
 		out.Processes = append(out.Processes, Process(p))
 	}
@@ -140,7 +141,7 @@ func (m *Monitor) letGo(ctx context.Context) {
 
 // withoutPersonal is a use less what the owner has begun since, by programs of a session of his own.
 func (m *Monitor) withoutPersonal(u wire.Use) wire.Use {
-	out := wire.Use{MemUsed: u.MemUsed}
+	out := wire.Use{MemUsed: u.MemUsed, Shared: u.Shared}
 	for _, p := range u.Processes {
 		if m.personal(p.PID) {
 			out.MemUsed -= p.MemUsed
@@ -170,6 +171,7 @@ func uncleanBecause(now wire.Use, before Use) string {
 	switch {
 	case len(pids) > 0:
 		return fmt.Sprintf("is held by processes %v", pids)
+	case now.Shared: // what a lease leaves there, such as cached files, the kernel takes away when it needs the room
 	case now.MemUsed > before.MemUsed+slack:
 		return fmt.Sprintf("has %d MB in use, %d MB before", now.MemUsed>>20, before.MemUsed>>20)
 	}

@@ -111,8 +111,13 @@ func (m *Monitor) look(ctx context.Context) (wire.System, error) {
 	m.describe(ctx, fresh)
 	m.letGo(ctx)
 	bus := m.pciDevices()
-	conditions, failed := each[wire.Condition](ctx, m, wire.MethodCondition, slices.Collect(maps.Keys(present)))
-	for uuid, r := range m.known() {
+	// Those of this boot that the driver does not list are asked too: its list may fail for another's sake.
+	known, asked := m.known(), maps.Clone(present)
+	for uuid := range known {
+		asked[uuid] = true
+	}
+	conditions, failed := each[wire.Condition](ctx, m, wire.MethodCondition, slices.Collect(maps.Keys(asked)))
+	for uuid, r := range known {
 		standing, answered := m.standing(r, conditions, failed, present, bus)
 		if answered {
 			m.examine(uuid, standing, false)

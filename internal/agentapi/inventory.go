@@ -140,13 +140,15 @@ func (o Optional[T]) Or(fallback T) T {
 
 // GPU is one device, known by its NVML UUID.
 type GPU struct {
-	UUID         string `json:"uuid"`
-	Index        int    `json:"index"`
-	PCIBus       string `json:"pci_bus"`      // 00000000:17:00.0
-	Model        string `json:"model"`        // NVIDIA H100 80GB HBM3
-	Architecture string `json:"architecture"` // Hopper, Ada, …
-	VRAMMB       int64  `json:"vram_mb"`
-	ComputeCap   string `json:"compute_cap"` // 9.0
+	UUID  string `json:"uuid"`
+	Index int    `json:"index"`
+	// Minor is N of the device node /dev/nvidiaN.
+	Minor        Optional[int] `json:"minor,omitzero"`
+	PCIBus       string        `json:"pci_bus"`      // 00000000:17:00.0
+	Model        string        `json:"model"`        // NVIDIA H100 80GB HBM3
+	Architecture string        `json:"architecture"` // Hopper, Ada, …
+	VRAMMB       int64         `json:"vram_mb"`
+	ComputeCap   string        `json:"compute_cap"` // 9.0
 
 	PCIeGenMax          Optional[int]    `json:"pcie_gen_max"`
 	PCIeGenCurrent      Optional[int]    `json:"pcie_gen_current"`
@@ -171,8 +173,21 @@ type GPU struct {
 
 // NVLink is one link of a GPU.
 type NVLink struct {
-	Link    int    `json:"link"`
-	Active  bool   `json:"active"`
-	Version int    `json:"version"`
-	Remote  string `json:"remote,omitempty"` // PCI bus of the other end
+	Link   int  `json:"link"`
+	Active bool `json:"active"`
+	// Version is NVML's nvmlNvlinkVersion_t, which is an enum: 1.0 is 1, 2.0 is 2, 2.2 is 3, 3.0 is 4, 3.1 is 5, 4.0 is 6,
+	// 5.0 is 7. 0 is not known.
+	Version int     `json:"version"`
+	Gbps    float64 `json:"gbps,omitempty"`   // in one direction, by the agent; 0: not known
+	Remote  string  `json:"remote,omitempty"` // PCI bus of the other end
+}
+
+// nvlinkGBps is what one NVLink carries in one direction, GB/s (NVIDIA's data sheets), by Version.
+var nvlinkGBps = map[int]float64{1: 20, 2: 25, 3: 25, 4: 25, 5: 25, 6: 25, 7: 50}
+
+// NVLinkGbps is what one NVLink of a version carries in one direction, Gbit/s. ok is false for a version of which that
+// is not known.
+func NVLinkGbps(version int) (gbps float64, ok bool) {
+	gbytes, ok := nvlinkGBps[version]
+	return 8 * gbytes, ok
 }

@@ -8,13 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 /* By this symbol an agent knows that the GPUs are simulated. */
 const char muster_fake_nvml[] = "muster fake NVML 1";
 
 static atomic_int users;
-static char slots[MAX_GPUS]; /* a handle is the address of its slot */
+/* A handle is the address of its slot: of a GPU the first of its row, then its MIG devices. */
+enum { ROW = 1 + MAX_INSTANCES };
+static char slots[MAX_GPUS * ROW];
 
 bool fake_initialised(void) { return atomic_load(&users) > 0; }
 
@@ -23,11 +27,21 @@ void fake_pause_ms(int ms) {
 	nanosleep(&ts, NULL);
 }
 
-nvmlDevice_t fake_handle(int slot) { return (nvmlDevice_t){(void *)&slots[slot]}; }
+nvmlDevice_t fake_handle(int slot) { return (nvmlDevice_t){(void *)&slots[slot * ROW]}; }
+
+nvmlDevice_t fake_instance_handle(int slot, int instance) {
+	return (nvmlDevice_t){(void *)&slots[slot * ROW + 1 + instance]};
+}
+
+static int place(nvmlDevice_t device) {
+	uintptr_t at = (uintptr_t)device.handle, base = (uintptr_t)slots;
+	return at >= base && at < base + sizeof slots ? (int)(at - base) : -1;
+}
+
+int fake_instance(nvmlDevice_t device) { return place(device) < 0 ? -1 : place(device) % ROW - 1; }
 
 int fake_slot(nvmlDevice_t device) {
-	uintptr_t at = (uintptr_t)device.handle, base = (uintptr_t)slots;
-	return at >= base && at < base + MAX_GPUS ? (int)(at - base) : -1;
+	return place(device) < 0 ? -1 : place(device) / ROW;
 }
 
 nvmlReturn_t fake_text(char *out, unsigned int size, const char *text) {
@@ -43,6 +57,13 @@ nvmlReturn_t fake_text(char *out, unsigned int size, const char *text) {
 
 static bool named(const char *fault, const char *function) { return !strcmp(fault, "*") || !strcmp(fault, function); }
 
+/* Hangs while the whole driver stands still. */
+static void stalled(const char *function) {
+	struct profile p;
+	while (profile_read(&p) && p.stall[0] && named(p.stall, function))
+		fake_pause_ms(20);
+}
+
 static nvmlReturn_t read_slot(int slot, struct gpu *g) {
 	struct profile p;
 	if (!profile_read(&p) || slot < 0 || slot >= p.count)
@@ -54,6 +75,7 @@ static nvmlReturn_t read_slot(int slot, struct gpu *g) {
 nvmlReturn_t fake_enter(nvmlDevice_t device, const char *function, struct gpu *g) {
 	if (!fake_initialised())
 		return NVML_ERROR_UNINITIALIZED;
+	stalled(function);
 	nvmlReturn_t got;
 	while ((got = read_slot(fake_slot(device), g)) == NVML_SUCCESS && g->hang[0] && named(g->hang, function))
 		fake_pause_ms(20); /* hangs until the fault is taken away */
@@ -69,6 +91,25 @@ nvmlReturn_t fake_enter(nvmlDevice_t device, const char *function, struct gpu *g
 	return NVML_SUCCESS;
 }
 
+/* Notes in the folder PROFILE.clients that this process has the GPUs open, or has not any more: a reset is refused
+ * while somebody has. A process that was killed leaves its name behind; whoever looks sees that it does not live. */
+static void client(bool opens) {
+	char path[4096];
+	const char *profile = profile_path();
+	if (!profile || snprintf(path, sizeof path, "%s.clients", profile) >= (int)sizeof path)
+		return;
+	mkdir(path, 0700);
+	if (snprintf(path, sizeof path, "%s.clients/%d", profile, (int)getpid()) >= (int)sizeof path)
+		return;
+	if (!opens) {
+		unlink(path);
+		return;
+	}
+	FILE *f = fopen(path, "we");
+	if (f)
+		fclose(f);
+}
+
 static nvmlReturn_t start(const char *function) {
 	struct profile p;
 	do {
@@ -79,9 +120,10 @@ static nvmlReturn_t start(const char *function) {
 		if (p.hang[0] && named(p.hang, function))
 			fake_pause_ms(20);
 	} while (p.hang[0] && named(p.hang, function));
+	stalled(function);
 	if (p.init_error)
 		return (nvmlReturn_t)p.init_error;
-	atomic_fetch_add(&users, 1);
+	client(atomic_fetch_add(&users, 1) == 0);
 	return NVML_SUCCESS;
 }
 
@@ -95,7 +137,8 @@ nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
 nvmlReturn_t nvmlShutdown(void) {
 	if (!fake_initialised())
 		return NVML_ERROR_UNINITIALIZED;
-	atomic_fetch_sub(&users, 1);
+	if (atomic_fetch_sub(&users, 1) == 1)
+		client(false);
 	return NVML_SUCCESS;
 }
 
@@ -154,6 +197,7 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
 	struct profile p;
 	if (!fake_initialised() || !profile_read(&p))
 		return NVML_ERROR_UNINITIALIZED;
+	stalled(__func__);
 	*count = 0;
 	for (int i = 0; i < p.count; i++)
 		*count += !p.gpus[i].absent;
@@ -180,21 +224,60 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device
 	return nvmlDeviceGetHandleByIndex_v2(index, device);
 }
 
+/* Looks at one GPU after the other until it has found the one: nvml.h lets it answer GPU_IS_LOST "if any GPU has fallen
+ * off the bus", whichever is asked for. */
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
 	struct profile p;
 	if (!fake_initialised() || !profile_read(&p))
 		return NVML_ERROR_UNINITIALIZED;
-	for (int i = 0; i < p.count; i++)
-		if (!p.gpus[i].absent && !strcmp(p.gpus[i].uuid, uuid)) {
+	stalled(__func__);
+	for (int i = 0; p.lost_hides && i < p.count; i++)
+		if (p.gpus[i].lost)
+			return NVML_ERROR_GPU_IS_LOST;
+	for (int i = 0; i < p.count; i++) {
+		if (p.gpus[i].absent)
+			continue;
+		if (!strcmp(p.gpus[i].uuid, uuid)) {
 			*device = fake_handle(i);
 			return NVML_SUCCESS;
 		}
+		for (int k = 0; p.gpus[i].mig == 1 && k < p.gpus[i].instance_count; k++)
+			if (!strcmp(p.gpus[i].instances[k].uuid, uuid)) {
+				*device = fake_instance_handle(i, k);
+				return NVML_SUCCESS;
+			}
+	}
 	return NVML_ERROR_NOT_FOUND;
+}
+
+/* Only the target matters here: "if the target GPU has fallen off the bus". */
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device) {
+	struct profile p;
+	nvmlPciInfo_t want, have;
+	if (!fake_initialised() || !profile_read(&p))
+		return NVML_ERROR_UNINITIALIZED;
+	fake_pci(bus_id, &want);
+	if (!want.busId[0])
+		return NVML_ERROR_INVALID_ARGUMENT;
+	for (int i = 0; i < p.count; i++) {
+		fake_pci(p.gpus[i].pci, &have);
+		if (p.gpus[i].absent || strcmp(have.busId, want.busId))
+			continue;
+		*device = fake_handle(i);
+		struct gpu g;
+		return fake_enter(*device, __func__, &g);
+	}
+	return NVML_ERROR_NOT_FOUND;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *device) {
+	return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
 }
 
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length) {
 	ENTER(device);
-	return fake_text(uuid, length, g.uuid);
+	int instance = fake_instance(device);
+	return fake_text(uuid, length, instance < 0 ? g.uuid : g.instances[instance].uuid);
 }
 
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length) {
@@ -224,7 +307,7 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
 
 nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor) {
 	ENTER(device);
-	*minor = (unsigned int)fake_slot(device);
+	*minor = (unsigned int)(g.minor < 0 ? fake_slot(device) : g.minor);
 	return NVML_SUCCESS;
 }
 
@@ -263,6 +346,56 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *now, unsign
 	ENTER(device);
 	if (g.mig < 0)
 		return NVML_ERROR_NOT_SUPPORTED;
-	*now = *pending = (unsigned int)g.mig;
+	*now = (unsigned int)g.mig;
+	*pending = (unsigned int)(g.mig_pending < 0 ? g.mig : g.mig_pending);
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count) {
+	ENTER(device);
+	*count = g.mig < 0 ? 0 : MAX_INSTANCES;
+	return NVML_SUCCESS;
+}
+
+/* Indexes of instances that were not made answer NOT_FOUND. */
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *instance) {
+	ENTER(device);
+	if (g.mig < 0)
+		return NVML_ERROR_NOT_SUPPORTED;
+	if (index >= MAX_INSTANCES)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	if (g.mig != 1 || (int)index >= g.instance_count)
+		return NVML_ERROR_NOT_FOUND;
+	*instance = fake_instance_handle(fake_slot(device), (int)index);
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *is) {
+	ENTER(device);
+	*is = fake_instance(device) >= 0;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t instance, nvmlDevice_t *device) {
+	ENTER(instance);
+	if (fake_instance(instance) < 0)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	*device = fake_handle(fake_slot(instance));
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned int *id) {
+	ENTER(device);
+	if (fake_instance(device) < 0)
+		return NVML_ERROR_NOT_SUPPORTED;
+	*id = (unsigned int)fake_instance(device) + 1;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned int *id) {
+	ENTER(device);
+	if (fake_instance(device) < 0)
+		return NVML_ERROR_NOT_SUPPORTED;
+	*id = 0;
 	return NVML_SUCCESS;
 }

@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { MAX_GPUS = 16, MAX_XIDS = 64, MAX_ERRORS = 8, TEXT = 96 };
+enum { MAX_GPUS = 16, MAX_XIDS = 64, MAX_ERRORS = 8, MAX_INSTANCES = 7, TEXT = 96 };
 
 struct gpu_error {
 	char function[TEXT];
@@ -27,17 +27,29 @@ struct gpu_xid {
 	int code;
 };
 
+/* a MIG device; its number in the GPU's list is its GPU instance id less one */
+struct gpu_instance {
+	char uuid[TEXT];
+	long long memory_mib;
+};
+
 struct gpu {
 	/* identity */
 	char uuid[TEXT], name[TEXT], serial[TEXT], vbios[TEXT], pci[TEXT];
 	long long arch, cc_major, cc_minor, memory_mib, reserved_mib;
 	/* place */
 	long long pcie_gen, pcie_width, pcie_switch, root, numa, p2p;
-	long long nvlinks, nvlink_version;
+	long long memory_node; /* the NUMA node that the GPU's own memory is (Grace); -1: its memory is none */
+	long long minor;       /* N of /dev/nvidiaN; -1: its place among the GPUs */
+	long long nvlinks, nvlinks_down, nvlink_version; /* nvlink_version: nvmlNvlinkVersion_t, an enum; the first nvlinks_down are inactive */
+	long long fabric_state, fabric_status, fabric_health; /* of nvmlGpuFabricInfo; state -1: the call is not supported */
 	char nvlink_remote[TEXT]; /* "switch" or the PCI bus id of the other GPU */
 	/* modes; -1 = not supported */
-	long long ecc, mig, persistence, confidential;
-	/* behaviour */
+	long long ecc, mig, mig_pending, persistence, confidential;
+	struct gpu_instance instances[MAX_INSTANCES];
+	int instance_count;
+	/* behaviour; unified 1: it has no memory of its own, so that memory calls are not supported (DGX Spark) */
+	long long unified;
 	long long power_idle_mw, power_limit_mw, temp_idle, temp_busy, load;
 	/* faults */
 	long long lost, absent, ecc_uncorrectable, ecc_corrected, remap_corrected, remap_uncorrectable, remap_pending,
@@ -51,7 +63,9 @@ struct gpu {
 
 struct profile {
 	char version[TEXT], nvml[TEXT], hang[TEXT];
-	long long cuda, init_error, clock_ms; /* clock_ms ≥ 0 stops the clock there */
+	char stall[TEXT]; /* function or "*" that hangs for every GPU while it is set: the whole driver stands still */
+	/* clock_ms ≥ 0 stops the clock there; lost_hides 0: a lost GPU does not keep others from being found by UUID */
+	long long cuda, init_error, clock_ms, lost_hides;
 	struct gpu gpus[MAX_GPUS];
 	int count;
 };
@@ -65,7 +79,9 @@ bool profile_parse(char *text, struct profile *out, char *why, size_t why_size);
 nvmlReturn_t fake_enter(nvmlDevice_t device, const char *function, struct gpu *g);
 nvmlReturn_t fake_text(char *out, unsigned int size, const char *text);
 nvmlDevice_t fake_handle(int slot);
-int fake_slot(nvmlDevice_t device); /* -1: not a handle */
+int fake_slot(nvmlDevice_t device); /* of a GPU, or of a MIG device's GPU; -1: not a handle */
+int fake_instance(nvmlDevice_t device); /* of a MIG device; -1: a whole GPU, or not a handle */
+nvmlDevice_t fake_instance_handle(int slot, int instance);
 bool fake_initialised(void);
 void fake_pci(const char *bus_id, nvmlPciInfo_t *pci);
 void fake_pause_ms(int ms);

@@ -19,7 +19,7 @@ nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorTyp
 nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corrected, unsigned int *uncorrectable,
 				       unsigned int *pending, unsigned int *failure) {
 	ENTER(device);
-	if (g.ecc < 0 || g.arch < NVML_DEVICE_ARCH_AMPERE)
+	if (g.ecc < 0 || !g.serial[0] || g.arch < NVML_DEVICE_ARCH_AMPERE) /* GeForce cards have none */
 		return NVML_ERROR_NOT_SUPPORTED;
 	*corrected = (unsigned int)g.remap_corrected;
 	*uncorrectable = (unsigned int)g.remap_uncorrectable;
@@ -38,7 +38,12 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldV
 		values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
 		values[i].nvmlReturn = NVML_SUCCESS;
 		switch (values[i].fieldId) {
-		case NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: values[i].value.uiVal = (unsigned int)g.recovery_action; break;
+		case NVML_FI_DEV_GET_GPU_RECOVERY_ACTION:
+			if (g.recovery_action < 0)
+				values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
+			else
+				values[i].value.uiVal = (unsigned int)g.recovery_action;
+			break;
 		case NVML_FI_DEV_NVLINK_LINK_COUNT: values[i].value.uiVal = (unsigned int)g.nvlinks; break;
 		default: values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
 		}

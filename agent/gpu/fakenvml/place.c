@@ -52,9 +52,51 @@ nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t device, unsigned int *w
 
 nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node) {
 	ENTER(device);
+	if (g.memory_node < 0)
+		return NVML_ERROR_NOT_SUPPORTED;
+	*node = (unsigned int)g.memory_node;
+	return NVML_SUCCESS;
+}
+
+/* The processors' node that the GPU is near: what nvmlDeviceGetNumaNodeId does not tell. */
+nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int size, unsigned long *set, nvmlAffinityScope_t scope) {
+	(void)scope;
+	ENTER(device);
 	if (g.numa < 0)
 		return NVML_ERROR_NOT_SUPPORTED;
-	*node = (unsigned int)g.numa;
+	if (!set || size < 1)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	memset(set, 0, size * sizeof *set);
+	set[0] = 1ul << g.numa;
+	return NVML_SUCCESS;
+}
+
+/* Both versions of the struct begin alike; the second ends before the summary. */
+nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV_t *info) {
+	ENTER(device);
+	if (!info)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	if (g.fabric_state < 0)
+		return NVML_ERROR_NOT_SUPPORTED;
+	if (info->version != nvmlGpuFabricInfo_v2 && info->version != nvmlGpuFabricInfo_v3)
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	info->state = (nvmlGpuFabricState_t)g.fabric_state;
+	info->status = (nvmlReturn_t)g.fabric_status;
+	info->healthMask = (unsigned int)g.fabric_health;
+	info->cliqueId = 0;
+	memset(info->clusterUuid, 0, sizeof info->clusterUuid);
+	if (info->version == nvmlGpuFabricInfo_v3)
+		info->healthSummary = NVML_GPU_FABRIC_HEALTH_SUMMARY_NOT_SUPPORTED;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t *info) {
+	ENTER(device);
+	if (g.fabric_state < 0)
+		return NVML_ERROR_NOT_SUPPORTED;
+	memset(info, 0, sizeof *info);
+	info->state = (nvmlGpuFabricState_t)g.fabric_state;
+	info->status = (nvmlReturn_t)g.fabric_status;
 	return NVML_SUCCESS;
 }
 
@@ -67,7 +109,7 @@ nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node) {
 
 nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, nvmlEnableState_t *active) {
 	ENTER_LINK(device, link);
-	*active = NVML_FEATURE_ENABLED;
+	*active = link < g.nvlinks_down ? NVML_FEATURE_DISABLED : NVML_FEATURE_ENABLED;
 	return NVML_SUCCESS;
 }
 

@@ -3,7 +3,7 @@
  * comment line. An unknown key, a number out of range or a line that is too long refuses the whole file: the profile
  * read before stays in force, and the reason goes to stderr. Files should be replaced in one step (rename).
  *
- * "error = FUNCTION CODE" and "xid = SERIAL CODE" may be repeated within a GPU.
+ * "error = FUNCTION CODE", "xid = SERIAL CODE" and "instance = UUID MIB" (a MIG device) may be repeated within a GPU.
  */
 #include "fake.h"
 
@@ -41,19 +41,22 @@ static const struct field gpu_fields[] = {
 	T(uuid), T(name), T(serial), T(vbios), T(pci), T(nvlink_remote), T(hang), T(crash),
 	N(arch, 2, 64), N(cc_major, 1, 99), N(cc_minor, 0, 9), N(memory_mib, 1, 1 << 24), N(reserved_mib, 0, 1 << 20),
 	N(pcie_gen, 1, 9), N(pcie_width, 1, 32), N(pcie_switch, 0, 255), N(root, 0, 255), N(numa, -1, 63), N(p2p, 0, 1),
-	N(nvlinks, 0, 36), N(nvlink_version, 0, 9),
-	N(ecc, -1, 1), N(mig, -1, 1), N(persistence, -1, 1), N(confidential, -1, 1),
+	N(memory_node, -1, 1023), N(minor, -1, 255),
+	N(nvlinks, 0, 36), N(nvlinks_down, 0, 36), N(nvlink_version, 0, 99),
+	N(fabric_state, -1, 255), N(fabric_status, 0, 999), N(fabric_health, 0, 4294967295LL), N(unified, 0, 1),
+	N(ecc, -1, 1), N(mig, -1, 1), N(mig_pending, -1, 1), N(persistence, -1, 1), N(confidential, -1, 1),
 	N(power_idle_mw, 0, 10000000), N(power_limit_mw, 1, 10000000), N(temp_idle, 0, 150), N(temp_busy, 0, 150), N(load, 0, 100),
 	N(lost, 0, 1), N(absent, 0, 1), N(ecc_uncorrectable, 0, LLONG_MAX), N(ecc_corrected, 0, LLONG_MAX),
 	N(remap_corrected, 0, 1 << 20), N(remap_uncorrectable, 0, 1 << 20), N(remap_pending, 0, 1), N(remap_failure, 0, 1),
-	N(recovery_action, 0, 99), N(stuck_mib, 0, 1 << 24),
+	N(recovery_action, -1, 99), N(stuck_mib, 0, 1 << 24),
 };
 #undef T
 #undef N
 #define T(k) {#k, offsetof(struct profile, k), true, 0, 0}
 #define N(k, lo, hi) {#k, offsetof(struct profile, k), false, lo, hi}
 static const struct field driver_fields[] = {
-	T(version), T(nvml), T(hang), N(cuda, 1000, 99999), N(init_error, 0, 999), N(clock_ms, -1, LLONG_MAX),
+	T(version), T(nvml), T(hang), T(stall), N(cuda, 1000, 99999), N(init_error, 0, 999), N(clock_ms, -1, LLONG_MAX),
+	N(lost_hides, 0, 1),
 };
 
 static char *trim(char *s) {
@@ -99,6 +102,14 @@ static bool set_repeated(struct gpu *g, const char *key, char *value) {
 		g->errors[g->error_count++].code = (int)code;
 		return true;
 	}
+	if (!strcmp(key, "instance")) {
+		struct gpu_instance *in = &g->instances[g->instance_count];
+		if (g->instance_count == MAX_INSTANCES || strlen(a) >= TEXT || !number(b, 1, 1 << 24, &in->memory_mib))
+			return false;
+		strcpy(in->uuid, a);
+		g->instance_count++;
+		return true;
+	}
 	if (g->xid_count == MAX_XIDS || !number(a, 1, LLONG_MAX, &serial) || !number(b, 1, 9999, &code))
 		return false;
 	g->xids[g->xid_count].serial = serial;
@@ -124,7 +135,8 @@ static bool set(void *base, const struct field *fields, size_t count, const char
 static void gpu_defaults(struct gpu *g) {
 	memset(g, 0, sizeof *g);
 	g->arch = 9, g->cc_major = 9, g->memory_mib = 1, g->pcie_gen = 4, g->pcie_width = 16, g->numa = -1;
-	g->ecc = g->mig = g->persistence = g->confidential = -1;
+	g->memory_node = g->minor = -1;
+	g->ecc = g->mig = g->mig_pending = g->persistence = g->confidential = -1;
 	g->power_limit_mw = 1;
 }
 
@@ -132,6 +144,7 @@ bool profile_parse(char *text, struct profile *out, char *why, size_t why_size) 
 	memset(out, 0, sizeof *out);
 	out->cuda = 12040;
 	out->clock_ms = -1;
+	out->lost_hides = 1;
 	enum { NONE, DRIVER, GPU } section = NONE;
 	int line_no = 0;
 	for (char *line = text, *next; line; line = next) {
@@ -158,7 +171,7 @@ bool profile_parse(char *text, struct profile *out, char *why, size_t why_size) 
 				struct gpu *g = out->count ? &out->gpus[out->count - 1] : NULL;
 				if (section == DRIVER)
 					ok = set(out, driver_fields, sizeof driver_fields / sizeof *driver_fields, key, value);
-				else if (section == GPU && (!strcmp(key, "error") || !strcmp(key, "xid")))
+				else if (section == GPU && (!strcmp(key, "error") || !strcmp(key, "xid") || !strcmp(key, "instance")))
 					ok = set_repeated(g, key, value);
 				else
 					ok = section == GPU && set(g, gpu_fields, sizeof gpu_fields / sizeof *gpu_fields, key, value);

@@ -6,6 +6,8 @@
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization) {
 	ENTER(device);
+	if (g.mig == 1) /* nvml.h: not supported while MIG is on, of the GPU or its instances */
+		return NVML_ERROR_NOT_SUPPORTED;
 	utilization->gpu = (unsigned int)fake_load(&g, fake_now_ms());
 	utilization->memory = utilization->gpu / 2;
 	return NVML_SUCCESS;
@@ -25,6 +27,13 @@ static unsigned long long used_bytes(const struct gpu *g) {
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
 	ENTER(device);
+	if (g.unified)
+		return NVML_ERROR_NOT_SUPPORTED;
+	if (fake_instance(device) >= 0) {
+		memory->total = (unsigned long long)g.instances[fake_instance(device)].memory_mib << 20;
+		memory->free = memory->total, memory->used = memory->reserved = 0;
+		return NVML_SUCCESS;
+	}
 	memory->total = (unsigned long long)g.memory_mib << 20;
 	memory->reserved = (unsigned long long)g.reserved_mib << 20;
 	memory->used = used_bytes(&g);
@@ -35,6 +44,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 /* The first form counts what the driver reserves as used. */
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
 	ENTER(device);
+	if (g.unified)
+		return NVML_ERROR_NOT_SUPPORTED;
 	memory->total = (unsigned long long)g.memory_mib << 20;
 	memory->used = used_bytes(&g) + ((unsigned long long)g.reserved_mib << 20);
 	memory->free = memory->total - memory->used;

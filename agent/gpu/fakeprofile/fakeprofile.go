@@ -19,11 +19,12 @@ const Env = "MUSTER_FAKE_NVML"
 
 // MaxGPUs is how many GPUs a profile may have; what may repeat within a GPU is bounded too.
 const (
-	MaxGPUs   = 16
-	maxXids   = 64
-	maxErrors = 8
-	maxText   = 95
-	maxFile   = 256 << 10
+	MaxGPUs      = 16
+	maxXids      = 64
+	maxErrors    = 8
+	maxInstances = 7
+	maxText      = 95
+	maxFile      = 256 << 10
 )
 
 // Profile is a simulated host: its driver and its GPUs in index order.
@@ -31,9 +32,12 @@ type Profile struct {
 	Version   string // of the driver; "" = a recent one
 	NVML      string
 	Hang      string // function of library start that hangs: nvmlInit_v2
+	Stall     string // function that hangs whichever GPU it is about, "*" = each: the whole driver stands still
 	CUDA      int64  // 12040 is 12.4
 	InitError int64  // NVML return code of the start; 0 = it starts
 	ClockMS   int64  // ≥ 0: the library's clock stands there; −1: it is the machine's
+	// LostHides 1: while a GPU is lost, a look-up of any GPU by UUID answers GPU_IS_LOST, as nvml.h allows.
+	LostHides int64
 	GPUs      []GPU
 }
 
@@ -47,26 +51,43 @@ type GPU struct {
 	// what two GPUs have in common decides their topology; switch 0 = none, NUMA −1 = not told
 	PCIeSwitch, Root, NUMA int64
 	P2P                    int64 // 1: peers that have it too reach it directly
-	NVLinks, NVLinkVersion int64
+	// MemoryNode is the NUMA node that the GPU's own memory is (Grace), −1: its memory is none; Minor is N of
+	// /dev/nvidiaN, −1: the GPU's place in the profile.
+	MemoryNode, Minor      int64
+	NVLinks, NVLinkVersion int64  // the version is NVML's nvmlNvlinkVersion_t, an enum: 4.0 is 6
+	NVLinksDown            int64  // the first so many of NVLinks are inactive
 	NVLinkRemote           string // "switch", or the other GPU's PCI bus id
-	ECC, MIG, Persistence  int64
-	Confidential           int64
-	PowerIdleMW            int64
-	PowerLimitMW           int64
-	TempIdle, TempBusy     int64
-	Load                   int64 // percent, besides that of attached processes
-	Lost, Absent           int64 // 1: fell off the bus; not enumerated at all
-	ECCUncorrectable       int64
-	ECCCorrected           int64
-	RemapCorrected         int64
-	RemapUncorrectable     int64
-	RemapPending           int64
-	RemapFailure           int64
-	RecoveryAction         int64  // NVML_GPU_RECOVERY_ACTION_…
-	StuckMiB               int64  // memory that stays in use though no process has it
-	Hang, Crash            string // NVML function that hangs, or kills the calling process; "*" = each
-	Errors                 []Error
-	Xids                   []Xid
+	// FabricState is NVML_GPU_FABRIC_STATE_…, −1: the driver does not have the call; FabricStatus is an nvmlReturn_t,
+	// FabricHealth the health mask.
+	FabricState, FabricStatus, FabricHealth int64
+
+	ECC, MIG, Persistence int64
+	MIGPending            int64      // after the next reset; −1: as MIG is
+	Instances             []Instance // MIG devices, in order of their GPU instance ids from 1
+	Confidential          int64
+	Unified               int64 // 1: it has no memory of its own (DGX Spark), so that memory calls are not supported
+	PowerIdleMW           int64
+	PowerLimitMW          int64
+	TempIdle, TempBusy    int64
+	Load                  int64 // percent, besides that of attached processes
+	Lost, Absent          int64 // 1: fell off the bus; not enumerated at all
+	ECCUncorrectable      int64
+	ECCCorrected          int64
+	RemapCorrected        int64
+	RemapUncorrectable    int64
+	RemapPending          int64
+	RemapFailure          int64
+	RecoveryAction        int64  // NVML_GPU_RECOVERY_ACTION_…; −1: the driver does not tell
+	StuckMiB              int64  // memory that stays in use though no process has it
+	Hang, Crash           string // NVML function that hangs, or kills the calling process; "*" = each
+	Errors                []Error
+	Xids                  []Xid
+}
+
+// Instance is a MIG device of a GPU.
+type Instance struct {
+	UUID      string // MIG-…
+	MemoryMiB int64
 }
 
 // Error makes an NVML function answer with a return code.
@@ -102,9 +123,14 @@ func (g *GPU) RaiseXid(code int64) {
 
 // ClearFaults makes the GPU well again, as after a repair. Xids that were raised stay raised.
 func (g *GPU) ClearFaults() {
+	if g.FabricState > 0 {
+		g.FabricState, g.FabricStatus = fabricCompleted, 0
+	}
+	g.NVLinksDown, g.FabricHealth = 0, 0
+	action := min(g.RecoveryAction, 0) // a driver that does not tell goes on not telling
 	g.Lost, g.Absent, g.ECCUncorrectable, g.ECCCorrected = 0, 0, 0, 0
 	g.RemapCorrected, g.RemapUncorrectable, g.RemapPending, g.RemapFailure = 0, 0, 0, 0
-	g.RecoveryAction, g.StuckMiB, g.Hang, g.Crash, g.Errors = 0, 0, "", "", nil
+	g.RecoveryAction, g.StuckMiB, g.Hang, g.Crash, g.Errors = action, 0, "", "", nil
 }
 
 // Load reads a profile file.

@@ -86,7 +86,7 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}
-	bad := &Profile{CUDA: 12040, ClockMS: -1, GPUs: []GPU{{UUID: "GPU-1\nlost = 1", PCI: "x"}}}
+	bad := &Profile{CUDA: 12040, ClockMS: -1, LostHides: 1, GPUs: []GPU{{UUID: "GPU-1\nlost = 1", PCI: "x"}}}
 	if err := bad.Save(filepath.Join(t.TempDir(), "p")); err == nil {
 		t.Error("a profile that cannot be read back was saved")
 	}

@@ -26,9 +26,9 @@ func num(key string, v *int64, min, max, unset int64) field {
 
 func (p *Profile) fields() []field {
 	return []field{
-		text("version", &p.Version), text("nvml", &p.NVML), text("hang", &p.Hang),
+		text("version", &p.Version), text("nvml", &p.NVML), text("hang", &p.Hang), text("stall", &p.Stall),
 		num("cuda", &p.CUDA, 1000, 99999, 12040), num("init_error", &p.InitError, 0, 999, 0),
-		num("clock_ms", &p.ClockMS, -1, math.MaxInt64, -1),
+		num("clock_ms", &p.ClockMS, -1, math.MaxInt64, -1), num("lost_hides", &p.LostHides, 0, 1, 1),
 	}
 }
 
@@ -41,9 +41,14 @@ func (g *GPU) fields() []field {
 		num("pcie_gen", &g.PCIeGen, 1, 9, 4), num("pcie_width", &g.PCIeWidth, 1, 32, 16),
 		num("pcie_switch", &g.PCIeSwitch, 0, 255, 0), num("root", &g.Root, 0, 255, 0), num("numa", &g.NUMA, -1, 63, -1),
 		num("p2p", &g.P2P, 0, 1, 0),
-		num("nvlinks", &g.NVLinks, 0, 36, 0), num("nvlink_version", &g.NVLinkVersion, 0, 9, 0),
+		num("memory_node", &g.MemoryNode, -1, 1023, -1), num("minor", &g.Minor, -1, 255, -1),
+		num("nvlinks", &g.NVLinks, 0, 36, 0), num("nvlinks_down", &g.NVLinksDown, 0, 36, 0),
+		num("nvlink_version", &g.NVLinkVersion, 0, 99, 0),
+		num("fabric_state", &g.FabricState, -1, 255, 0), num("fabric_status", &g.FabricStatus, 0, 999, 0),
+		num("fabric_health", &g.FabricHealth, 0, math.MaxUint32, 0), num("unified", &g.Unified, 0, 1, 0),
 		text("nvlink_remote", &g.NVLinkRemote),
-		num("ecc", &g.ECC, -1, 1, -1), num("mig", &g.MIG, -1, 1, -1), num("persistence", &g.Persistence, -1, 1, -1),
+		num("ecc", &g.ECC, -1, 1, -1), num("mig", &g.MIG, -1, 1, -1), num("mig_pending", &g.MIGPending, -1, 1, -1),
+		num("persistence", &g.Persistence, -1, 1, -1),
 		num("confidential", &g.Confidential, -1, 1, -1),
 		num("power_idle_mw", &g.PowerIdleMW, 0, 1e7, 0), num("power_limit_mw", &g.PowerLimitMW, 1, 1e7, 1),
 		num("temp_idle", &g.TempIdle, 0, 150, 0), num("temp_busy", &g.TempBusy, 0, 150, 0), num("load", &g.Load, 0, 100, 0),
@@ -52,7 +57,7 @@ func (g *GPU) fields() []field {
 		num("remap_corrected", &g.RemapCorrected, 0, 1<<20, 0), num("remap_uncorrectable", &g.RemapUncorrectable, 0, 1<<20,
 			0),
 		num("remap_pending", &g.RemapPending, 0, 1, 0), num("remap_failure", &g.RemapFailure, 0, 1, 0),
-		num("recovery_action", &g.RecoveryAction, 0, 99, 0), num("stuck_mib", &g.StuckMiB, 0, mib, 0),
+		num("recovery_action", &g.RecoveryAction, -1, 99, 0), num("stuck_mib", &g.StuckMiB, 0, mib, 0),
 		text("hang", &g.Hang), text("crash", &g.Crash),
 	}
 }
@@ -109,7 +114,7 @@ func parseLine(section []field, g *GPU, line string) error {
 	}
 	const blanks = " \t\r\v\f"
 	key, value = strings.Trim(key, blanks), strings.Trim(value, blanks)
-	if g != nil && (key == "error" || key == "xid") {
+	if g != nil && (key == "error" || key == "xid" || key == "instance") {
 		return g.parseRepeated(key, value)
 	}
 	for _, f := range section {
@@ -141,6 +146,13 @@ func (g *GPU) parseRepeated(key, value string) error {
 			return errors.New("too many errors, or no return code")
 		}
 		g.Errors = append(g.Errors, Error{a, n})
+		return checkText(a)
+	}
+	if key == "instance" {
+		if len(g.Instances) == maxInstances || n > 1<<24 {
+			return errors.New("too many MIG devices, or too much memory")
+		}
+		g.Instances = append(g.Instances, Instance{a, n})
 		return checkText(a)
 	}
 	serial, err := parseNum(a)
@@ -196,6 +208,9 @@ func (p *Profile) Format() ([]byte, error) {
 		g := &p.GPUs[i]
 		b.WriteString("\n[gpu]\n")
 		write(&b, g.fields())
+		for _, in := range g.Instances {
+			fmt.Fprintf(&b, "instance = %s %d\n", in.UUID, in.MemoryMiB)
+		}
 		for _, e := range g.Errors {
 			fmt.Fprintf(&b, "error = %s %d\n", e.Function, e.Code)
 		}

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -42,6 +43,9 @@ func (p *probe) identify(i int) wire.Device {
 		out.UUID, err = call(p, "nvmlDeviceGetUUID", d.GetUUID)
 	}
 	if err == nil {
+		p.keepHandle(out.UUID, d)
+	}
+	if err == nil {
 		out.PCI, err = p.pci(d)
 	}
 	out.Error = err
@@ -66,8 +70,8 @@ func busID(pci nvml.PciInfo) string {
 }
 
 // describe tells all there is to know of a GPU that does not change by the minute.
-func (p *probe) describe(d nvml.Device) (wire.GPU, *wire.Error) {
-	var g wire.GPU
+func (p *probe) describe(d nvml.Device) (wire.Description, *wire.Error) {
+	var g wire.Description
 	var err *wire.Error
 	if g.UUID, err = call(p, "nvmlDeviceGetUUID", d.GetUUID); err != nil {
 		return g, err
@@ -82,7 +86,7 @@ func (p *probe) describe(d nvml.Device) (wire.GPU, *wire.Error) {
 		return g, err
 	}
 	memory, err := p.memory(d)
-	if err != nil {
+	if err != nil && !unsupported(err) { // without memory of its own, the agent says how much there is
 		return g, err
 	}
 	g.VRAMMB = int64(memory.Total >> 20)
@@ -102,7 +106,8 @@ func (p *probe) describe(d nvml.Device) (wire.GPU, *wire.Error) {
 	g.PCIeGenCurrent = optional(call(p, "nvmlDeviceGetCurrPcieLinkGeneration", d.GetCurrPcieLinkGeneration))
 	g.PCIeWidthMax = optional(call(p, "nvmlDeviceGetMaxPcieLinkWidth", d.GetMaxPcieLinkWidth))
 	g.PCIeWidthCurrent = optional(call(p, "nvmlDeviceGetCurrPcieLinkWidth", d.GetCurrPcieLinkWidth))
-	g.NUMANode = optional(call(p, "nvmlDeviceGetNumaNodeId", d.GetNumaNodeId))
+	g.Minor = optional(call(p, "nvmlDeviceGetMinorNumber", d.GetMinorNumber))
+	g.NUMANode = optional(p.nearNode(d))
 	g.VBIOS = optional(call(p, "nvmlDeviceGetVbiosVersion", d.GetVbiosVersion))
 	g.Serial = optional(call(p, "nvmlDeviceGetSerial", d.GetSerial))
 	g.Persistence = optional(enabled(call(p, "nvmlDeviceGetPersistenceMode", d.GetPersistenceMode)))
@@ -127,7 +132,46 @@ func (p *probe) describe(d nvml.Device) (wire.GPU, *wire.Error) {
 		return state.CcFeature != 0, ret
 	}))
 	g.NVLinks = p.links(d)
+	g.Fabric = p.fabric(d)
 	return g, nil
+}
+
+// nearNode is the NUMA node of the processors that a GPU is near. nvmlDeviceGetNumaNodeId is another thing: the node
+// that the GPU's own memory is, where it is one.
+func (p *probe) nearNode(d nvml.Device) (int, *wire.Error) {
+	const nodes = 64 // go-nvml makes a word of 64 for every 8 of them
+	return call(p, "nvmlDeviceGetMemoryAffinity", func() (int, nvml.Return) {
+		set, ret := d.GetMemoryAffinity(nodes, nvml.AFFINITY_SCOPE_NODE)
+		if ret != nvml.SUCCESS {
+			return 0, ret
+		}
+		for i, word := range set {
+			if word != 0 {
+				return 64*i + bits.TrailingZeros64(uint64(word)), nvml.SUCCESS
+			}
+		}
+		return 0, nvml.ERROR_NOT_SUPPORTED
+	})
+}
+
+// fabric is a GPU's registration with its system's NVSwitches; nil where there is nothing to register with, or the
+// driver does not tell (NVML does for Hopper and newer).
+func (p *probe) fabric(d nvml.Device) *wire.Fabric {
+	info, err := call(p, "nvmlDeviceGetGpuFabricInfoV", func() (nvml.GpuFabricInfo_v2, nvml.Return) {
+		return d.GetGpuFabricInfoV().V2()
+	})
+	if err != nil || int(info.State) == wire.FabricNotSupported {
+		return nil
+	}
+	f := &wire.Fabric{State: int(info.State), Health: info.HealthMask}
+	if f.State == wire.FabricCompleted && info.Status != uint32(nvml.SUCCESS) {
+		f.Status = &wire.Error{
+			Code: int(info.Status),
+			Call: "nvmlDeviceGetGpuFabricInfoV",
+			Text: p.text(nvml.Return(info.Status)),
+		}
+	}
+	return f
 }
 
 func enabled(state nvml.EnableState, err *wire.Error) (bool, *wire.Error) {
@@ -150,19 +194,23 @@ func architecture(arch nvml.DeviceArchitecture, err *wire.Error) string {
 	return fmt.Sprintf("architecture %d", arch)
 }
 
-// links lists the NVLinks a GPU has. The first link the device does not know ends the list.
+// links lists the NVLinks a GPU has. A device may not know every number: one in the middle can be fused off.
 func (p *probe) links(d nvml.Device) []agentapi.NVLink {
 	var links []agentapi.NVLink
 	for i := range nvml.NVLINK_MAX_LINKS {
 		state, err := enabled(call(p, "nvmlDeviceGetNvLinkState",
 			func() (nvml.EnableState, nvml.Return) { return d.GetNvLinkState(i) }))
-		if err != nil {
+		if dead(err) {
 			return links
+		}
+		if err != nil {
+			continue
 		}
 		link := agentapi.NVLink{Link: i, Active: state}
 		version, err := call(p, "nvmlDeviceGetNvLinkVersion", func() (uint32, nvml.Return) { return d.GetNvLinkVersion(i) })
 		if err == nil {
 			link.Version = int(version)
+			link.Gbps, _ = agentapi.NVLinkGbps(link.Version)
 		}
 		remote, err := call(p, "nvmlDeviceGetNvLinkRemotePciInfo",
 			func() (nvml.PciInfo, nvml.Return) { return d.GetNvLinkRemotePciInfo(i) })

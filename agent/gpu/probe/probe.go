@@ -30,7 +30,8 @@ func Run(ctx context.Context, in io.Reader, out io.Writer, libraryPath string) e
 	if libraryPath != "" {
 		opts = append(opts, nvml.WithLibraryPath(libraryPath))
 	}
-	p := &probe{lib: nvml.New(opts...), has: map[string]bool{}, out: json.NewEncoder(out)}
+	p := &probe{lib: nvml.New(opts...), has: map[string]bool{}, handles: map[string]nvml.Device{},
+		out: json.NewEncoder(out)}
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, wire.MaxLine)
 	for lines.Scan() {
@@ -58,6 +59,9 @@ type probe struct {
 
 	symbols sync.Mutex
 	has     map[string]bool
+
+	finding sync.Mutex
+	handles map[string]nvml.Device // by UUID, of this process's life
 }
 
 func (p *probe) send(m wire.Message) {
@@ -82,7 +86,7 @@ func (p *probe) serve(ctx context.Context, r wire.Request) (json.RawMessage, *wi
 		p.watch(ctx)
 	default:
 		var d nvml.Device
-		if d, err = p.device(r.GPU); err != nil {
+		if d, err = p.device(r.GPU, r.PCI); err != nil {
 			return nil, err
 		}
 		switch r.Method {
@@ -158,6 +162,7 @@ func (p *probe) symbol(name string) bool {
 var versions = map[string][]string{
 	"nvmlDeviceGetCount":                    {"_v2"},
 	"nvmlDeviceGetHandleByIndex":            {"_v2"},
+	"nvmlDeviceGetHandleByPciBusId":         {"_v2"},
 	"nvmlDeviceGetPciInfo":                  {"_v2", "_v3"},
 	"nvmlDeviceGetNvLinkRemotePciInfo":      {"_v2"},
 	"nvmlEventSetWait":                      {"_v2"},
@@ -165,11 +170,60 @@ var versions = map[string][]string{
 	"nvmlDeviceGetGraphicsRunningProcesses": {"_v2", "_v3"},
 }
 
-func (p *probe) device(uuid string) (nvml.Device, *wire.Error) {
-	return call(p, "nvmlDeviceGetHandleByUUID", func() (nvml.Device,
-		nvml.Return) {
-		return p.lib.DeviceGetHandleByUUID(uuid)
-	})
+// device finds a GPU's handle: the one it had before, else by the PCI bus id where it was last, else among all. NVML's
+// own look-up by UUID is not used: it goes through all GPUs and may fail when any of them is lost. An error here says
+// that the GPU was not found, not that something is wrong with it.
+func (p *probe) device(uuid, pci string) (nvml.Device, *wire.Error) {
+	p.finding.Lock()
+	d, ok := p.handles[uuid]
+	p.finding.Unlock()
+	if ok {
+		return d, nil
+	}
+	d, err := p.find(uuid, pci)
+	if err != nil {
+		err.Lookup = true
+		return nil, err
+	}
+	p.keepHandle(uuid, d)
+	return d, nil
+}
+
+func (p *probe) keepHandle(uuid string, d nvml.Device) {
+	p.finding.Lock()
+	defer p.finding.Unlock()
+	p.handles[uuid] = d
+}
+
+func (p *probe) find(uuid, pci string) (nvml.Device, *wire.Error) {
+	if pci != "" {
+		d, err := call(p, "nvmlDeviceGetHandleByPciBusId", func() (nvml.Device, nvml.Return) {
+			return p.lib.DeviceGetHandleByPciBusId(pci)
+		})
+		if err == nil {
+			var there string
+			if there, err = call(p, "nvmlDeviceGetUUID", d.GetUUID); there == uuid {
+				return d, nil
+			}
+		}
+		if dead(err) {
+			return nil, err
+		}
+	}
+	n, err := call(p, "nvmlDeviceGetCount", p.lib.DeviceGetCount)
+	if err != nil {
+		return nil, err
+	}
+	for i := range n {
+		d, err := p.byIndex(i)
+		if err != nil {
+			continue // another's trouble, or this one's: its handle would tell
+		}
+		if there, err := call(p, "nvmlDeviceGetUUID", d.GetUUID); err == nil && there == uuid {
+			return d, nil
+		}
+	}
+	return nil, &wire.Error{Code: wire.CodeNotFound, Call: "nvmlDeviceGetHandleByIndex", Text: "no GPU has this UUID"}
 }
 
 // text is NVML's own name of a return code.

@@ -16,11 +16,13 @@ func (p *probe) sample(d nvml.Device) (wire.Sample, *wire.Error) {
 		return s, err
 	}
 	memory, err := p.memory(d)
-	if err != nil {
+	switch {
+	case err == nil:
+		used, total := int64(memory.Used), int64(memory.Total)
+		s.MemUsed, s.MemTotal = &used, &total
+	case !unsupported(err):
 		return s, err
 	}
-	used, total := int64(memory.Used), int64(memory.Total)
-	s.MemUsed, s.MemTotal = &used, &total
 	if util, err := call(p, "nvmlDeviceGetUtilizationRates", d.GetUtilizationRates); err == nil {
 		percent := int(util.Gpu)
 		s.Util = &percent
@@ -107,10 +109,13 @@ func (p *probe) fieldValue(d nvml.Device, id uint32) (uint32, *wire.Error) {
 // use tells who holds a context on a GPU, compute and graphics, and how much of its memory is in use.
 func (p *probe) use(d nvml.Device) (wire.Use, *wire.Error) {
 	memory, err := p.memory(d)
-	if err != nil {
+	if err != nil && !unsupported(err) {
 		return wire.Use{}, err
 	}
-	u := wire.Use{MemUsed: int64(memory.Used), Processes: []wire.Process{}}
+	u := wire.Use{MemUsed: int64(memory.Used), Shared: err != nil, Processes: []wire.Process{}}
+	if _, err := call(p, "nvmlDeviceGetNumaNodeId", d.GetNumaNodeId); err == nil {
+		u.Shared = true // the kernel puts what it likes into the node
+	}
 	seen := map[uint32]bool{}
 	add := func(list []nvml.ProcessInfo, err *wire.Error) *wire.Error {
 		if err != nil && !unsupported(err) {

@@ -17,7 +17,7 @@ const (
 	MethodPing      = "ping"      // → null, from the probe itself: no driver is asked
 	MethodStart     = "start"     // → null, once NVML has started: what hangs later is a GPU's doing
 	MethodSystem    = "system"    // → System
-	MethodDescribe  = "describe"  // → agentapi.GPU, without health
+	MethodDescribe  = "describe"  // → Description
 	MethodPeers     = "peers"     // → []Peer, of every GPU by index
 	MethodSample    = "sample"    // → agentapi.GPUSample
 	MethodCondition = "condition" // → Condition
@@ -30,6 +30,7 @@ type Request struct {
 	ID     uint64 `json:"id"` // from 1
 	Method string `json:"method"`
 	GPU    string `json:"gpu,omitempty"` // UUID
+	PCI    string `json:"pci,omitempty"` // where the GPU was last; the probe looks there first
 	// Milliwatts is the power limit to set, or DefaultPower.
 	Milliwatts int64 `json:"mw,omitempty"`
 }
@@ -60,6 +61,8 @@ type Error struct {
 	Code int    `json:"code"` // nvmlReturn_t
 	Call string `json:"call"` // NVML function
 	Text string `json:"text"`
+	// Lookup: the GPU was not found, which may be another GPU's doing. It is no evidence against the one asked about.
+	Lookup bool `json:"lookup,omitempty"`
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s (%d)", e.Call, e.Text, e.Code) }
@@ -79,6 +82,28 @@ type Device struct {
 	UUID  string `json:"uuid,omitempty"`
 	PCI   string `json:"pci,omitempty"`
 	Error *Error `json:"error,omitempty"`
+}
+
+// Description is a GPU without its health, and what only the agent needs of it.
+type Description struct {
+	agentapi.GPU
+	Fabric *Fabric `json:"fabric,omitempty"` // nil: not told
+}
+
+// Fabric states, NVML_GPU_FABRIC_STATE_….
+const (
+	FabricNotSupported = 0
+	FabricNotStarted   = 1
+	FabricInProgress   = 2
+	FabricCompleted    = 3
+)
+
+// Fabric is a GPU's registration with the NVSwitches of its system, which the fabric manager does. Without it NVML is
+// content and CUDA fails with error 802 (system not yet initialized).
+type Fabric struct {
+	State  int    `json:"state"`
+	Status *Error `json:"status,omitempty"` // why a completed registration has failed
+	Health uint32 `json:"health,omitempty"` // NVML_GPU_FABRIC_HEALTH_MASK_…
 }
 
 // Peer is one other GPU as seen from a GPU. Level is nvidia-smi's name of what the two have in common: X, NV#, PIX,
@@ -108,7 +133,9 @@ type Power struct {
 
 // Use is who uses a GPU's memory.
 type Use struct {
-	MemUsed   int64     `json:"mem_used"` // bytes, without what the driver reserves
+	MemUsed int64 `json:"mem_used"` // bytes, without what the driver reserves
+	// Shared: the memory is the system's as well (Grace, DGX Spark), so that MemUsed says nothing of who has left.
+	Shared    bool      `json:"shared,omitempty"`
 	Processes []Process `json:"processes"`
 }
 

@@ -75,16 +75,26 @@ func less(a, b [3]int) bool {
 	return false
 }
 
-// linkGBps is what one NVLink of a version carries in one direction, GB/s (NVIDIA's data sheets).
-var linkGBps = map[int]float64{1: 20, 2: 25, 3: 25, 4: 25, 5: 50}
-
-// nvlinkGbps is a GPU's NVLink bandwidth in one direction over its active links, Gbit/s.
-func nvlinkGbps(g *agentapi.GPU) float64 {
-	sum := 0.0
+// nvlink reports whether a GPU has an active NVLink, and its bandwidth in one direction over all of them in Gbit/s: 0
+// when the speed of any is not known. Older agents send no speed: there it follows from the version.
+func nvlink(g *agentapi.GPU) (active bool, gbps float64) {
+	known := true
 	for _, l := range g.NVLinks {
-		if l.Active {
-			sum += 8 * linkGBps[l.Version]
+		if !l.Active {
+			continue
 		}
+		active = true
+		speed, ok := agentapi.NVLinkGbps(l.Version)
+		if l.Gbps > 0 && l.Gbps <= maxLinkGbps {
+			speed, ok = l.Gbps, true
+		}
+		gbps, known = gbps+speed, known && ok
 	}
-	return sum
+	if !known {
+		gbps = 0
+	}
+	return active, gbps
 }
+
+// maxLinkGbps is more than any NVLink carries.
+const maxLinkGbps = 10_000

@@ -53,6 +53,39 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
+// NVLink is there when a link is active, whatever its version; its bandwidth follows from NVML's enum, which is no
+// version number, and is 0 when it is not known.
+func TestNVLink(t *testing.T) {
+	t.Parallel()
+	links := func(n, version int, gbps float64) (out []agentapi.NVLink) {
+		for i := range n {
+			out = append(out, agentapi.NVLink{Link: i, Active: true, Version: version, Gbps: gbps})
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		links  []agentapi.NVLink
+		active bool
+		gbps   float64
+	}{
+		"V100":             {links(6, 2, 0), true, 1200},
+		"A100":             {links(12, 5, 0), true, 2400},
+		"H100":             {links(18, 6, 0), true, 3600},
+		"B200":             {links(18, 7, 0), true, 7200},
+		"the agent says":   {links(2, 99, 500), true, 1000},
+		"not known":        {links(18, 99, 0), true, 0},
+		"beyond belief":    {links(1, 99, 1e9), true, 0},
+		"one is not known": {append(links(2, 6, 0), links(1, 99, 0)...), true, 0},
+		"inactive":         {[]agentapi.NVLink{{Version: 6}}, false, 0},
+		"none":             {nil, false, 0},
+	} {
+		active, gbps := nvlink(&agentapi.GPU{NVLinks: tc.links})
+		if active != tc.active || gbps != tc.gbps {
+			t.Errorf("%s: %t, %v Gbit/s; want %t, %v", name, active, gbps, tc.active, tc.gbps)
+		}
+	}
+}
+
 func FuzzVersion(f *testing.F) {
 	f.Add("1.17.8-1")
 	f.Fuzz(func(t *testing.T, s string) {

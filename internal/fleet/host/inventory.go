@@ -216,7 +216,7 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 	if _, ok := badness[health]; !ok {
 		health = Healthy
 	}
-	gbps := nvlinkGbps(g)
+	linked, gbps := nvlink(g)
 	if old.ID.IsZero() {
 		err = tx.Q.InsertGPU(ctx, dbq.InsertGPUParams{
 			ID:            id.New[id.GPU](),
@@ -229,7 +229,7 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 			VramMb:        g.VRAMMB,
 			ComputeCap:    g.ComputeCap,
 			PcieGen:       int32(g.PCIeGenMax.Or(0)),
-			Nvlink:        gbps > 0,
+			Nvlink:        linked,
 			NvlinkGbps:    gbps,
 			PowerLimitW:   watts(g.PowerLimitMW),
 			PowerDefaultW: watts(g.PowerDefaultMW),
@@ -251,7 +251,7 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 			VramMb:        g.VRAMMB,
 			ComputeCap:    g.ComputeCap,
 			PcieGen:       int32(g.PCIeGenMax.Or(0)),
-			Nvlink:        gbps > 0,
+			Nvlink:        linked,
 			NvlinkGbps:    gbps,
 			PowerLimitW:   watts(g.PowerLimitMW),
 			PowerDefaultW: watts(g.PowerDefaultMW),

@@ -20,6 +20,7 @@ power_idle_mw = 21000
 power_limit_mw = 450000
 temp_idle = 34
 temp_busy = 71
+recovery_action = -1
 
 [gpu]
 uuid = GPU-0659d644-b866-4c5c-8ab9-1e6c1834b44c
@@ -38,3 +39,4 @@ power_idle_mw = 21000
 power_limit_mw = 450000
 temp_idle = 34
 temp_busy = 71
+recovery_action = -1

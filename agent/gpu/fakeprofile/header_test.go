@@ -1,0 +1,95 @@
+package fakeprofile
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/musterhq/muster/agent/gpu/wire"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// header are the integer constants of the nvml.h of the go-nvml version that go.mod pins.
+func header(t *testing.T) map[string]int64 {
+	t.Helper()
+	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "pkg/nvml/nvml.h"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]int64{}
+	constant := regexp.MustCompile(`(?m)^\s*(?:#define\s+(NVML_\w+)\s+|(NVML_\w+)\s*=\s*)(0[xX][0-9a-fA-F]+|\d+)\b`)
+	for _, m := range constant.FindAllStringSubmatch(string(b), -1) {
+		n, err := strconv.ParseInt(m[3], 0, 64)
+		if err == nil {
+			out[m[1]+m[2]] = n
+		}
+	}
+	if len(out) < 500 {
+		t.Fatalf("only %d constants were read", len(out))
+	}
+	return out
+}
+
+// What the agent, the server and the fake library take for NVML's numbers are NVML's numbers.
+func TestConstantsAreTheHeaders(t *testing.T) {
+	t.Parallel()
+	h := header(t)
+	for name, got := range map[string]int64{
+		"NVML_NVLINK_VERSION_2_0": nvlink2, "NVML_NVLINK_VERSION_3_0": nvlink3, "NVML_NVLINK_VERSION_3_1": nvlink3A100,
+		"NVML_NVLINK_VERSION_4_0": nvlink4, "NVML_NVLINK_VERSION_5_0": nvlink5,
+		"NVML_GPU_FABRIC_STATE_COMPLETED": fabricCompleted,
+		"NVML_DEVICE_ARCH_VOLTA":          volta, "NVML_DEVICE_ARCH_AMPERE": ampere, "NVML_DEVICE_ARCH_ADA": ada,
+		"NVML_DEVICE_ARCH_HOPPER": hopper, "NVML_DEVICE_ARCH_BLACKWELL": blackwell,
+		"NVML_ERROR_NOT_SUPPORTED": wire.CodeNotSupported, "NVML_ERROR_NOT_FOUND": wire.CodeNotFound,
+		"NVML_ERROR_DRIVER_NOT_LOADED": wire.CodeDriverNotLoaded, "NVML_ERROR_LIBRARY_NOT_FOUND": wire.CodeLibraryNotFound,
+		"NVML_ERROR_FUNCTION_NOT_FOUND": wire.CodeFunctionNotFound, "NVML_ERROR_GPU_IS_LOST": wire.CodeGPULost,
+		"NVML_ERROR_RESET_REQUIRED": wire.CodeResetRequired, "NVML_ERROR_LIB_RM_VERSION_MISMATCH": wire.CodeMismatch,
+		"NVML_ERROR_UNKNOWN": wire.CodeUnknown,
+	} {
+		if want, ok := h[name]; !ok || got != want {
+			t.Errorf("%s is %d, nvml.h has %d (%t)", name, got, want, ok)
+		}
+	}
+}
+
+// NVLink bandwidth per generation and link in one direction, Gbit/s, from NVIDIA's data sheets: 300 GB/s of a V100's 6
+// links, 600 of an A100's 12, 900 of an H100's 18, 1800 of a B200's 18, both directions together.
+func TestNVLinkBandwidthByTheHeadersVersions(t *testing.T) {
+	t.Parallel()
+	h := header(t)
+	want := map[string]float64{
+		"1_0": 160, "2_0": 200, "2_2": 200, "3_0": 200, "3_1": 200, "4_0": 200, "5_0": 400,
+	}
+	known := 0
+	for name, n := range h {
+		generation, ok := strings.CutPrefix(name, "NVML_NVLINK_VERSION_")
+		if !ok {
+			continue
+		}
+		known++
+		gbps, told := agentapi.NVLinkGbps(int(n))
+		if gbps != want[generation] || told != (want[generation] > 0) {
+			t.Errorf("%s (%d): %v Gbit/s, known %t; want %v", name, n, gbps, told, want[generation])
+		}
+	}
+	if known != len(want)+2 { // and INVALID, and 6.0, of which no data sheet was read
+		t.Errorf("nvml.h has %d NVLink versions: is there a new one?", known)
+	}
+	for model, gbps := range map[string]float64{
+		"Tesla V100-SXM2-32GB": 1200, "NVIDIA A100-SXM4-80GB": 2400, "NVIDIA H100 80GB HBM3": 3600, "NVIDIA H200": 3600,
+		"NVIDIA B200": 7200,
+	} {
+		g := models[model]
+		if per, _ := agentapi.NVLinkGbps(int(g.NVLinkVersion)); per*float64(g.NVLinks) != gbps {
+			t.Errorf("the simulated %s has %v Gbit/s of NVLink, want %v", model, per*float64(g.NVLinks), gbps)
+		}
+	}
+}

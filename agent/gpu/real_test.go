@@ -1,0 +1,247 @@
+package gpu
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/agent/gpu/fakeprofile"
+	"github.com/musterhq/muster/agent/gpu/wire"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// killProbe ends the present probe, so that the next call starts another that has no handles.
+func killProbe(m *Monitor) {
+	m.probe.mu.Lock()
+	c := m.probe.child
+	m.probe.mu.Unlock()
+	if c != nil {
+		_ = syscall.Kill(c.cmd.Process.Pid, syscall.SIGKILL)
+		<-c.reaped
+	}
+}
+
+// NVML may answer GPU_IS_LOST when any GPU is looked up by its UUID while another is lost. One GPU that fell off the bus
+// must not take the others with it.
+func TestLostGPUDoesNotAccuseTheOthers(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, h100, 8)
+	m := h.start(t, func(c *Config) { c.timing.watch = time.Hour })
+	inventory(t, m)
+	h.fault(t, 3, func(g *fakeprofile.GPU) { g.Lost = 1 })
+	killProbe(m)
+	inv := inventory(t, m)
+	for i, g := range inv.GPUs {
+		want := string(Healthy)
+		if i == 3 {
+			want = string(Quarantined)
+		}
+		if g.Health != want {
+			t.Errorf("GPU %d: %s (%s), want %s", i, g.Health, g.HealthReason, want)
+		}
+	}
+	others := slices.Concat(h.GPUs[:3], h.GPUs[4:])
+	for _, g := range others {
+		if b, err := m.Sample(t.Context(), g.UUID); err != nil || len(b.Samples) != 1 {
+			t.Errorf("%s: %v", g.UUID, err)
+		}
+	}
+}
+
+// A look-up that fails is evidence against nobody, whatever its code.
+func TestLookupsAccuseNobody(t *testing.T) {
+	t.Parallel()
+	for _, code := range []int{wire.CodeGPULost, wire.CodeUnknown, wire.CodeResetRequired} {
+		if e, ok := CallEvidence(&wire.Error{Code: code, Lookup: true}); ok {
+			t.Errorf("code %d: %+v", code, e)
+		}
+	}
+}
+
+// Without its registration with the NVSwitches, NVML finds nothing wrong with a GPU, and CUDA does not start.
+func TestFabricNotReady(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*fakeprofile.GPU){
+		"not started": func(g *fakeprofile.GPU) { g.FabricState = wire.FabricNotStarted },
+		"in progress": func(g *fakeprofile.GPU) { g.FabricState = wire.FabricInProgress },
+		"failed":      func(g *fakeprofile.GPU) { g.FabricStatus = wire.CodeUnknown },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t, h100, 2)
+			h.fault(t, 1, change)
+			inv := inventory(t, h.start(t))
+			if len(inv.Problems) != 1 || inv.Problems[0].Code != "fabric_not_ready" || inv.Problems[0].Severity != "bad" ||
+				!strings.Contains(inv.Problems[0].Cause, "GPU 1") || strings.Contains(inv.Problems[0].Cause, "GPU 0") {
+				t.Errorf("%+v", inv.Problems)
+			}
+		})
+	}
+}
+
+// An NVLink in the middle of the list that the device does not know does not hide those after it.
+func TestInactiveLinks(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, h100, 1)
+	h.fault(t, 0, func(g *fakeprofile.GPU) { g.NVLinksDown = 4 })
+	links := inventory(t, h.start(t)).GPUs[0].NVLinks
+	active := 0
+	for _, l := range links {
+		if l.Active {
+			active++
+		}
+	}
+	if len(links) != 18 || active != 14 {
+		t.Errorf("%d links, %d active", len(links), active)
+	}
+}
+
+// The memory of a Grace machine's GPU belongs to the kernel too: that some of it is in use keeps nobody waiting, and the
+// node that it is counts for nothing where processors are meant.
+func TestGrace(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "NVIDIA GH200 480GB", 1)
+	m := h.start(t)
+	g := inventory(t, m).GPUs[0]
+	if g.NUMANode.Or(-1) != 0 || g.VRAMMB != 97871 {
+		t.Errorf("NUMA node %+v, %d MB", g.NUMANode, g.VRAMMB)
+	}
+	if err := m.NoteBefore(t.Context(), g.UUID); err != nil {
+		t.Fatal(err)
+	}
+	h.fault(t, 0, func(g *fakeprofile.GPU) { g.StuckMiB = 30_000 }) // cached files
+	if err := m.WaitClean(t.Context(), g.UUID); err != nil {
+		t.Error(err)
+	}
+}
+
+// A GPU without memory of its own is described by the system's, and is asked for nothing it cannot tell.
+func TestUnifiedMemory(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "NVIDIA GB10", 1)
+	m := h.start(t, func(c *Config) { c.ProcFS = t.TempDir(); writeProc(t, c.ProcFS) })
+	inv := inventory(t, m)
+	if len(inv.GPUs) != 1 || inv.GPUs[0].VRAMMB != 122880 || inv.GPUs[0].Health != "healthy" || len(inv.Problems) != 0 {
+		t.Fatalf("%+v", inv)
+	}
+	b, err := m.Sample(t.Context())
+	if err != nil || len(b.Samples) != 1 || b.Samples[0].MemUsed != nil || b.Samples[0].PowerMW == nil {
+		t.Errorf("%+v, %v", b, err)
+	}
+	if err := m.WaitClean(t.Context(), inv.GPUs[0].UUID); err != nil {
+		t.Error(err)
+	}
+}
+
+// writeProc writes what is read of /proc: memory, and this process as a desktop's.
+func writeProc(t *testing.T, root string) {
+	t.Helper()
+	pid := filepath.Join(root, fmt.Sprint(os.Getpid()))
+	if err := os.MkdirAll(pid, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{
+		filepath.Join(root, "meminfo"): "MemTotal:       125829120 kB\nMemFree: 1 kB\n",
+		filepath.Join(pid, "comm"):     "Xorg\n",
+		filepath.Join(pid, "cgroup"):   "0::/user.slice/user-1000.slice/session-2.scope\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var update = flag.Bool("update", false, "write the inventories of the simulated machines")
+
+// What the agent finds on each simulated machine is what docs/hardware/simulated shows.
+func TestSimulatedMachines(t *testing.T) {
+	t.Parallel()
+	for _, machine := range fakeprofile.Machines {
+		t.Run(machine.Name, func(t *testing.T) {
+			t.Parallel()
+			p, err := machine.Profile(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := &host{Profile: p, path: filepath.Join(t.TempDir(), "profile"), state: ""}
+			if err := p.Save(h.path); err != nil {
+				t.Fatal(err)
+			}
+			if machine.DesktopMiB > 0 {
+				screen := fakeprofile.Process{PID: os.Getpid(), MemMB: machine.DesktopMiB, Graphics: true}
+				if err := fakeprofile.SetProcesses(h.path, map[string][]fakeprofile.Process{h.uuid(0): {screen}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m := h.start(t, func(c *Config) { c.ProcFS = t.TempDir(); writeProc(t, c.ProcFS) })
+			var inv agentapi.Inventory
+			inventory(t, m).Fill(&inv)
+			got, err := json.MarshalIndent(simulated{machine.About, inv.Driver, inv.CUDAMax, inv.GPUs, inv.Topology, inv.P2P,
+				inv.Problems}, "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, '\n')
+			golden := filepath.Join("../../docs/hardware/simulated", machine.Name+".json")
+			if *update {
+				if err := os.WriteFile(golden, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("go test ./agent/gpu -run TestSimulatedMachines -update writes it anew:\n%s", diff)
+			}
+		})
+	}
+}
+
+// simulated is the GPU part of an inventory, as `muster-agent inventory --json` prints it.
+type simulated struct {
+	About    string             `json:"about"`
+	Driver   string             `json:"driver"`
+	CUDAMax  string             `json:"cuda_max"`
+	GPUs     []agentapi.GPU     `json:"gpus"`
+	Topology [][]string         `json:"topology"`
+	P2P      [][]string         `json:"p2p"`
+	Problems []agentapi.Problem `json:"problems,omitempty"`
+}
+
+// A cloud VM comes back with other GPUs in the same slots.
+func TestCloudMachineChangesItsGPUs(t *testing.T) {
+	t.Parallel()
+	machine, ok := fakeprofile.MachineNamed("cloud-l40s")
+	if !ok {
+		t.Fatal("no such machine")
+	}
+	first, err1 := machine.Profile(0)
+	second, err2 := machine.Profile(1)
+	if err1 != nil || err2 != nil {
+		t.Fatal(err1, err2)
+	}
+	h := &host{Profile: first, path: filepath.Join(t.TempDir(), "profile"), state: t.TempDir()}
+	if err := first.Save(h.path); err != nil {
+		t.Fatal(err)
+	}
+	m := h.start(t)
+	becomes(t, m, first.GPUs[0].UUID, Healthy)
+	m.Close()
+	if err := second.Save(h.path); err != nil {
+		t.Fatal(err)
+	}
+	m = h.start(t)
+	becomes(t, m, second.GPUs[0].UUID, Healthy)
+	becomes(t, m, first.GPUs[0].UUID, Quarantined) // within a boot, it can only have gone away
+}
