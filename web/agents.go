@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -18,7 +18,7 @@ func (s *Web) agents(v *visit) error {
 }
 
 func (s *Web) showAgents(v *visit, form view.ChannelForm) error {
-	channels, hosts, err := host.Channels(v.r.Context(), s.DB.Q, v.who)
+	channels, hosts, err := s.Hosts.Channels(v.r.Context(), v.who)
 	if err != nil {
 		return err
 	}
@@ -60,14 +60,11 @@ func (s *Web) setChannel(v *visit) error {
 	if err != nil {
 		err = fault.InvalidField("percent", "want a whole number, 0 to 100")
 	} else {
-		err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := host.SetChannel(ctx, tx, v.who, host.NewChannel{
-				Name:    form.Name,
-				Version: form.Version,
-				Source:  form.Source,
-				Percent: percent,
-			})
-			return err
+		_, err = s.Hosts.SetChannel(v.r.Context(), v.who, host.NewChannel{
+			Name:    form.Name,
+			Version: form.Version,
+			Source:  form.Source,
+			Percent: percent,
 		})
 	}
 	if err != nil {
@@ -85,9 +82,8 @@ func (s *Web) followChannel(v *visit) error {
 	if err != nil {
 		return err
 	}
-	err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-		return host.FollowChannel(ctx, tx, v.who.Org, h, strings.TrimSpace(v.r.FormValue("agent_channel")))
-	})
+	channel := strings.TrimSpace(v.r.FormValue("agent_channel"))
+	err = s.Market.ChangeHost(v.r.Context(), v.who, h, market.HostChange{Change: host.Change{Channel: &channel}})
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			v.channelError = errs["agent_channel"]
@@ -99,7 +95,7 @@ func (s *Web) followChannel(v *visit) error {
 
 // hostAgent is the agent of a host, for its page.
 func (s *Web) hostAgent(ctx context.Context, d host.Detail) (view.HostAgent, error) {
-	a, err := host.AgentOf(ctx, s.DB.Q, d.Host)
+	a, err := s.Hosts.Agent(ctx, d.Host)
 	return view.HostAgent{
 		Version: d.Status.AgentVersion,
 		Channel: a.Channel,

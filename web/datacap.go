@@ -1,22 +1,21 @@
 package web
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/web/view"
 )
 
 // hostData is what moved over a host's line this month, for its page; a form that was refused stands as typed.
 func (s *Web) hostData(v *visit, h id.Host) (view.DataCap, error) {
-	m, err := host.DataMonthOf(v.r.Context(), s.DB.Q, v.who.Org, h)
+	m, err := s.Hosts.DataMonth(v.r.Context(), v.who, h)
 	if err != nil {
 		return view.DataCap{}, err
 	}
@@ -76,9 +75,7 @@ func (s *Web) setDataCap(v *visit) error {
 	var bad fault.Fields
 	change := host.DataCap{UpGB: typedCap(&bad, "up_cap_gb", typed.Up), DownGB: typedCap(&bad, "down_cap_gb", typed.Down)}
 	if err = bad.Err(); err == nil {
-		err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return host.SetDataCap(ctx, tx, s.Bus, v.who.Org, v.who.User, h, change)
-		})
+		err = s.Market.ChangeHost(v.r.Context(), v.who, h, market.HostChange{Change: host.Change{DataCap: change}})
 	}
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {

@@ -18,17 +18,17 @@ func (s *Web) enrollmentProgress(v *visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "no such enrolment")
 	}
-	p, err := host.EnrollmentProgress(v.r.Context(), s.DB.Q, v.who.Org, e)
+	p, err := s.Hosts.Enrollment(v.r.Context(), v.who, e)
 	if err != nil {
 		return err
 	}
 	priced := false
 	if p.Host != nil {
-		offers, err := s.Market.HostOffers(v.r.Context(), p.Host.ID)
+		offers, err := s.Market.OffersOf(v.r.Context(), p.Host.ID)
 		if err != nil {
 			return err
 		}
-		for _, o := range offers {
+		for _, o := range offers[p.Host.ID] {
 			priced = priced || o.Price != nil
 		}
 	}

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -192,26 +190,6 @@ func yesNo(b bool) string {
 		return "yes"
 	}
 	return "no"
-}
-
-// hostTelemetry is the newest kept sample of each GPU, if there is one of the last minutes.
-func (s *Web) hostTelemetry(ctx context.Context, d host.Detail) (map[id.GPU]host.Sample, error) {
-	var gpus []id.GPU
-	for _, g := range d.GPUs {
-		gpus = append(gpus, g.ID)
-	}
-	now := s.Now()
-	series, err := host.Telemetry(ctx, s.DB.Q, gpus, now.Add(-5*time.Minute), now, host.TelemetryStep)
-	if err != nil {
-		return nil, err
-	}
-	last := map[id.GPU]host.Sample{}
-	for _, x := range series {
-		if n := len(x.Samples); n > 0 {
-			last[x.GPU] = x.Samples[n-1]
-		}
-	}
-	return last, nil
 }
 
 // powerLimit is a GPU's power limit beside the one it was made for, where they differ.

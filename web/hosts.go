@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,11 +9,11 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/billing/statement"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/web/view"
 )
@@ -26,7 +25,15 @@ func (s *Web) hosts(v *visit) error { return s.showHosts(v, view.Hosts{}) }
 func (s *Web) showHosts(v *visit, h view.Hosts) error {
 	ctx := v.r.Context()
 	h.Currency = s.Currency
-	list, err := host.List(ctx, s.DB.Q, v.who.Org, id.Host{}, hostsPerPage, false)
+	list, err := s.Hosts.List(ctx, v.who, id.Host{}, hostsPerPage, false)
+	if err != nil {
+		return err
+	}
+	ids := make([]id.Host, len(list))
+	for i, d := range list {
+		ids[i] = d.ID
+	}
+	offers, err := s.Market.OffersOf(ctx, ids...)
 	if err != nil {
 		return err
 	}
@@ -35,11 +42,7 @@ func (s *Web) showHosts(v *visit, h view.Hosts) error {
 			ID: d.ID.String(), Name: d.Name, Region: d.Region, State: hostState(d.Host, s.Now()),
 			Formation: gpuSquares(d.GPUs), Summary: gpuSummary(d.GPUs), LastReport: lastReport(d.Host, s.Now()),
 		}
-		offers, err := s.Market.HostOffers(ctx, d.ID)
-		if err != nil {
-			return err
-		}
-		for _, o := range offers {
+		for _, o := range offers[d.ID] {
 			if o.Price != nil {
 				row.Price = view.PerHour(*o.Price)
 			}
@@ -56,17 +59,11 @@ func (s *Web) showHosts(v *visit, h view.Hosts) error {
 
 func (s *Web) enrollHost(v *visit) error {
 	f := view.EnrollForm{Name: v.r.FormValue("name"), Region: v.r.FormValue("region"), Fabric: v.r.FormValue("fabric")}
-	var e host.Enrollment
-	err := s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		e, err = host.CreateEnrollment(ctx, tx, host.NewEnrollment{
-			Org:    v.who.Org,
-			User:   v.who.User,
-			Name:   strings.TrimSpace(f.Name),
-			Region: strings.TrimSpace(f.Region),
-			Fabric: strings.TrimSpace(f.Fabric),
-		})
-		return err
-	})
+	e, _, err := s.Hosts.CreateEnrollment(v.r.Context(), v.who, host.NewEnrollment{
+		Name:   strings.TrimSpace(f.Name),
+		Region: strings.TrimSpace(f.Region),
+		Fabric: strings.TrimSpace(f.Fabric),
+	}, idem.Request{})
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			f.Errors = errs
@@ -104,7 +101,7 @@ func (s *Web) hostOf(v *visit) (id.Host, error) {
 func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.OfferForm) error {
 	out := view.Host{Error: trouble}
 	ctx, now := v.r.Context(), s.Now()
-	d, err := host.Get(ctx, s.DB.Q, v.who.Org, hid)
+	d, err := s.Hosts.Get(ctx, v.who, hid)
 	if err != nil {
 		return err
 	}
@@ -112,10 +109,11 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 	if err != nil {
 		return err
 	}
-	offers, err := s.Market.HostOffers(ctx, hid)
+	allOffers, err := s.Market.OffersOf(ctx, hid)
 	if err != nil {
 		return err
 	}
+	offers := allOffers[hid]
 	out.ID, out.Name, out.Currency = d.ID.String(), d.Name, s.Currency
 	out.Summary, out.Formation = gpuSummary(d.GPUs), gpuSquares(d.GPUs)
 	out.State, out.LastReport = hostState(d.Host, now), lastReport(d.Host, now)
@@ -144,7 +142,7 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 		}
 		out.Leases = append(out.Leases, row)
 	}
-	live, err := s.hostTelemetry(ctx, d)
+	live, err := s.Hosts.Readings(ctx, d.GPUs)
 	if err != nil {
 		return err
 	}
@@ -159,7 +157,7 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 		}
 		out.Offers = append(out.Offers, form)
 	}
-	prices, err := s.Market.PriceHistory(ctx, hid)
+	prices, err := s.Market.PriceHistory(ctx, v.who, hid)
 	if err != nil {
 		return err
 	}
@@ -171,7 +169,7 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 			Before: listedPrice(p.Before),
 		})
 	}
-	traffic, err := host.TrafficOf(ctx, s.DB.Q, v.who.Org, hid, 20)
+	traffic, err := s.Hosts.Traffic(ctx, v.who, hid, 20)
 	if err != nil {
 		return err
 	}
@@ -269,17 +267,7 @@ func (s *Web) actOnHost(v *visit) error {
 	if err != nil {
 		return err
 	}
-	err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-		switch v.r.FormValue("action") {
-		case "drain":
-			return host.Drain(ctx, tx, s.Bus, v.who, h)
-		case "resume":
-			return host.Resume(ctx, tx, s.Bus, v.who, h)
-		case "retire":
-			return host.Retire(ctx, tx, s.Bus, v.who, h)
-		}
-		return fault.New(fault.Invalid, "there is no such action")
-	})
+	_, _, err = s.Hosts.Act(v.r.Context(), v.who, h, host.Action{Name: v.r.FormValue("action")}, idem.Request{})
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			return s.showHost(v, h, fault.From(err).Message, nil)
@@ -295,10 +283,7 @@ func (s *Web) setTerms(v *visit) error {
 	}
 	t, err := termsOf(v)
 	if err == nil {
-		err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := s.Market.SetTerms(ctx, tx, v.who.Org, v.who.User, h, v.r.FormValue("gpu_model"), t)
-			return err
-		})
+		err = s.Market.ChangeHost(v.r.Context(), v.who, h, market.HostChange{GPUModel: v.r.FormValue("gpu_model"), Terms: t})
 	}
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/fleet/market"
@@ -27,12 +28,12 @@ func (b *browser) sell(n int) {
 	hosttest.Activate(b.t, b.db, agent)
 	price := money.Micro(2_000_000)
 	err = b.db.InTx(b.t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		if err := b.m.SyncOffers(ctx, tx, agent.Host); err != nil {
-			return err
-		}
-		_, err := b.m.SetTerms(ctx, tx, org, user, agent.Host, "", market.Terms{Price: &price})
-		return err
+		return b.m.SyncOffers(ctx, tx, agent.Host)
 	})
+	if err == nil {
+		err = b.m.ChangeHost(b.t.Context(), account.Principal{Org: org, User: user}, agent.Host,
+			market.HostChange{Terms: market.Terms{Price: &price}})
+	}
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -1,17 +1,16 @@
 package web
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
 
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -37,33 +36,28 @@ func (s *Web) makeQuote(v *visit) error {
 	}
 }
 
-func (s *Web) quoteFor(v *visit, m view.Market) (q market.Quote, err error) {
+func (s *Web) quoteFor(v *visit, m view.Market) (market.Quote, error) {
 	spec, err := specOf(m.Spec, m.Query)
 	if err != nil {
-		return q, err
+		return market.Quote{}, err
 	}
-	err = s.Market.Planning(v.r.Context(), spec.Image, func(ctx context.Context, p *market.Planner) error {
-		plan, err := p.Place(ctx, v.who.Org, spec)
-		if err != nil {
-			return err
-		}
-		return s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			q, err = s.Market.HoldQuote(ctx, tx, v.who.Org, v.who.User, spec, plan)
-			return err
-		})
-	})
+	q, _, err := s.Market.Quote(v.r.Context(), v.who, spec, idem.Request{})
 	return q, err
 }
 
 // explain turns a NoCapacity fault into the page's table of constraints and ways out.
 func explain(err error, m view.Market) *view.Explain {
 	f := fault.From(err)
-	e := &view.Explain{Title: "Nothing fits right now."}
+	e := &view.Explain{Title: f.Message}
 	steps, _ := f.Extra["explain"].([]market.Exclusion)
 	for _, x := range steps {
 		e.Steps = append(e.Steps, view.ExplainStep{Constraint: x.Constraint, Excluded: x.Excluded, Left: x.Left})
 	}
-	if len(steps) > 0 {
+	hosts, planned := f.Extra["hosts"].(int)
+	if !planned { // something fits, and others were faster each time
+		return e
+	}
+	if e.Looked = hosts; len(steps) > 0 {
 		e.Looked = steps[0].Excluded + steps[0].Left
 	}
 	e.Title = fmt.Sprintf("No placement for %s × %s. %s; here is where they went.", counted(m.Spec.Nodes, "node"),
@@ -115,7 +109,7 @@ func (s *Web) quoteOf(v *visit, text string) (market.Quote, error) {
 	if err != nil {
 		return market.Quote{}, fault.New(fault.NotFound, "no such quote")
 	}
-	return s.Market.GetQuote(v.r.Context(), v.who.Org, q)
+	return s.Market.GetQuote(v.r.Context(), v.who, q)
 }
 
 // showQuote puts a quote beside the offers.
@@ -143,7 +137,7 @@ func (s *Web) returnQuote(v *visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "no such quote")
 	}
-	if _, err := s.Market.ReturnQuote(v.r.Context(), v.who.Org, q); err != nil {
+	if _, err := s.Market.ReturnQuote(v.r.Context(), v.who, q); err != nil {
 		return err
 	}
 	return back(v, "/offers")

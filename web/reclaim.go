@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -59,10 +58,7 @@ func (s *Web) reclaimHost(v *visit) error {
 	if err != nil || seconds < 0 || seconds > int64(host.MaxNotice.Seconds()) {
 		err = fault.New(fault.Invalid, "Choose how long what runs goes on.")
 	} else {
-		err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := host.Reclaim(ctx, tx, s.Bus, v.who, h, time.Duration(seconds)*time.Second)
-			return err
-		})
+		_, _, err = s.Hosts.Act(v.r.Context(), v.who, h, host.Action{Name: host.Reclaim, Notice: seconds}, idem.Request{})
 	}
 	if err != nil {
 		return s.again(v, err, func(map[string]string) error { return s.showHost(v, h, fault.From(err).Message, nil) })

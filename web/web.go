@@ -22,6 +22,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/dialback"
+	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/fleet/nodelog"
 	"github.com/musterhq/muster/internal/id"
@@ -34,6 +35,7 @@ type Config struct {
 	DB       *db.DB
 	Accounts *account.Accounts
 	Market   *market.Market
+	Hosts    *host.Hosts
 	Clusters *cluster.Clusters
 	Payments *payment.Payments
 	Payouts  *payout.Payouts

@@ -23,6 +23,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/stripe"
@@ -71,7 +72,7 @@ func open(t *testing.T) *browser {
 	}
 	web.New(web.Config{
 		Payments: pay, Payouts: outs, Postpaid: after,
-		DB: d, Accounts: account.New(d, account.Config{}), Market: m,
+		DB: d, Accounts: account.New(d, account.Config{}), Market: m, Hosts: host.New(d, nil),
 		Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
 		Merchant: statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}},
 		Currency: "USD", Sandbox: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,

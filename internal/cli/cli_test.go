@@ -85,6 +85,7 @@ func newPlatform(t *testing.T) *testPlatform {
 		DB:       p.db,
 		Accounts: account.New(p.db, account.Config{}),
 		Market:   p.market,
+		Hosts:    host.New(p.db, nil),
 		Payments: pay,
 		Payouts:  outs,
 		Postpaid: after,

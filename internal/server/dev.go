@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/devstack"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 )
@@ -82,17 +82,11 @@ func (s devServer) Enrollment(ctx context.Context, operatorToken, name string) (
 	if err != nil {
 		return "", err
 	}
-	var e host.Enrollment
-	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		e, err = host.CreateEnrollment(ctx, tx, host.NewEnrollment{
-			Org:    p.Org,
-			User:   p.User,
-			Name:   name,
-			Region: "local",
-			Fabric: "loopback",
-		})
-		return err
-	})
+	e, _, err := s.hosts.CreateEnrollment(ctx, p, host.NewEnrollment{
+		Name:   name,
+		Region: "local",
+		Fabric: "loopback",
+	}, idem.Request{})
 	return e.Token, err
 }
 
@@ -105,10 +99,7 @@ func (s devServer) SetPrice(ctx context.Context, operatorToken, hostID, price st
 	if err != nil {
 		return fault.InvalidField("price", "%s", err)
 	}
-	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		_, err := s.market.SetTerms(ctx, tx, p.Org, p.User, h, "", market.Terms{Price: &m})
-		return err
-	})
+	return s.market.ChangeHost(ctx, p, h, market.HostChange{Terms: market.Terms{Price: &m}})
 }
 
 func (s devServer) Connected(ctx context.Context, operatorToken, hostID string) (bool, error) {
@@ -116,7 +107,7 @@ func (s devServer) Connected(ctx context.Context, operatorToken, hostID string) 
 	if err != nil {
 		return false, err
 	}
-	d, err := host.Get(ctx, s.db.Q, p.Org, h)
+	d, err := s.hosts.Get(ctx, p, h)
 	if err != nil || d.Status.LastSyncAt == nil {
 		return false, err
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/dialback"
+	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
@@ -46,6 +47,7 @@ type Server struct {
 	db       *db.DB
 	accounts *account.Accounts
 	market   *market.Market
+	hosts    *host.Hosts
 	clusters *cluster.Clusters
 	payments *payment.Payments
 	payouts  *payout.Payouts
@@ -205,10 +207,12 @@ func (a *Server) openNouns(ctx context.Context) (err error) {
 		HostSharePPM:   a.cfg.HostSharePPM,
 		AllowSimulated: a.cfg.AllowSimulated,
 		RelistLock:     a.cfg.RelistLock,
+		Bus:            a.link.Bus(),
 	})
 	if err != nil {
 		return err
 	}
+	a.hosts = host.New(a.db, a.link.Bus())
 	a.clusters = cluster.New(a.db, a.market, a.link.Bus(), cluster.Config{
 		Currency:     a.cfg.Currency,
 		Box:          box,

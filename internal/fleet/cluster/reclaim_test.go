@@ -1,7 +1,6 @@
 package cluster_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
@@ -28,10 +26,9 @@ func (w *world) reclaim(c cluster.Cluster, rank int, notice time.Duration) id.Ho
 	if err := w.d.Pool.QueryRow(w.ctx, "SELECT org_id FROM host WHERE id = $1", h).Scan(&org); err != nil {
 		w.t.Fatal(err)
 	}
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := host.Reclaim(ctx, tx, nil, account.Principal{Org: org}, h, notice)
-		return err
-	})
+	_, _, err := host.New(w.d, nil).Act(w.ctx, account.Principal{Org: org}, h,
+		host.Action{Name: host.Reclaim, Notice: int64(notice.Seconds())}, idem.Request{})
+	w.must(err)
 	return h
 }
 
@@ -152,9 +149,11 @@ func TestAHostIsNotTakenBackAfterAll(t *testing.T) {
 	if err := w.d.Pool.QueryRow(w.ctx, "SELECT org_id FROM host WHERE id = $1", h).Scan(&org); err != nil {
 		t.Fatal(err)
 	}
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		return host.Resume(ctx, tx, nil, account.Principal{Org: org}, h)
-	})
+	act := func(a host.Action) error {
+		_, _, err := host.New(w.d, nil).Act(w.ctx, account.Principal{Org: org}, h, a, idem.Request{})
+		return err
+	}
+	w.must(act(host.Action{Name: host.Resume}))
 	w.tick(c)
 	if _, text := w.events(c); !strings.Contains(text, "does not take the machine back after all") {
 		t.Error(text)
@@ -162,11 +161,7 @@ func TestAHostIsNotTakenBackAfterAll(t *testing.T) {
 	if c = w.get(c); c.State != cluster.Running {
 		t.Errorf("%s: %s", c.State, c.Detail)
 	}
-	err := w.d.InTx(w.ctx, func(ctx context.Context, tx *db.Tx) error {
-		_, err := host.Reclaim(ctx, tx, nil, account.Principal{Org: org}, h, -time.Second)
-		return err
-	})
-	if !fault.Is(err, fault.Invalid) {
+	if err := act(host.Action{Name: host.Reclaim, Notice: -1}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("%v", err)
 	}
 }

@@ -101,7 +101,7 @@ type rental struct {
 func (n *rental) readRequest(ctx context.Context, r RentRequest) (err error) {
 	n.spec = r.Spec
 	if !r.Quote.IsZero() {
-		if n.quote, err = n.c.market.GetQuote(ctx, n.principal.Org, r.Quote); err != nil {
+		if n.quote, err = n.c.market.GetQuote(ctx, n.principal, r.Quote); err != nil {
 			return err
 		}
 		if n.spec = n.quote.Spec; n.quote.State != market.QuoteHeld {

@@ -171,22 +171,16 @@ func (w *world) addHost(n, gpus int) {
 		})
 	}
 	const origin = "https://muster.example"
+	e, _, err := host.New(w.d, nil).CreateEnrollment(w.ctx, w.operator, host.NewEnrollment{
+		Name:   inv.Hostname,
+		Region: "eu",
+		Fabric: "rack-1",
+	}, idem.Request{})
+	w.must(err)
+	proof := agentapi.EnrollProof(origin, e.Token, linkKey, pub)
+	linkProof, err := link.Sign(proof)
+	w.must(err)
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		e, err := host.CreateEnrollment(ctx, tx, host.NewEnrollment{
-			Org:    w.operator.Org,
-			User:   w.operator.User,
-			Name:   inv.Hostname,
-			Region: "eu",
-			Fabric: "rack-1",
-		})
-		if err != nil {
-			return err
-		}
-		proof := agentapi.EnrollProof(origin, e.Token, linkKey, pub)
-		linkProof, err := link.Sign(proof)
-		if err != nil {
-			return err
-		}
 		got, err := host.Enroll(ctx, tx, host.EnrollPolicy{
 			Origins:        []string{origin},
 			AllowSimulated: true,
@@ -219,12 +213,9 @@ func (w *world) addHost(n, gpus int) {
 		if err := host.RecordInventory(ctx, tx, h.id, inv); err != nil {
 			return err
 		}
-		if err := w.market.SyncOffers(ctx, tx, h.id); err != nil {
-			return err
-		}
-		_, err := w.market.SetTerms(ctx, tx, w.operator.Org, w.operator.User, h.id, "", market.Terms{Price: &p})
-		return err
+		return w.market.SyncOffers(ctx, tx, h.id)
 	})
+	w.must(w.market.ChangeHost(w.ctx, w.operator, h.id, market.HostChange{Terms: market.Terms{Price: &p}}))
 	w.hosts = append(w.hosts, h)
 }
 
@@ -405,16 +396,7 @@ func (w *world) abandon(h *fakeHost) {
 
 func (w *world) quote(s market.Spec) market.Quote {
 	w.t.Helper()
-	var q market.Quote
-	w.must(w.market.Planning(w.ctx, s.Image, func(ctx context.Context, p *market.Planner) error {
-		return w.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			plan, err := p.Place(ctx, w.renter.Org, s)
-			if err != nil {
-				return err
-			}
-			q, err = w.market.HoldQuote(ctx, tx, w.renter.Org, w.renter.User, s, plan)
-			return err
-		})
-	}))
+	q, _, err := w.market.Quote(w.ctx, w.renter, s, idem.Request{})
+	w.must(err)
 	return q
 }

@@ -57,9 +57,9 @@ type Agent struct {
 	Detail       string               `json:"update_detail"`
 }
 
-// AgentOf is what is known of a host's agent.
-func AgentOf(ctx context.Context, q *dbq.Queries, h Host) (Agent, error) {
-	r, err := q.HostAgentOrder(ctx, h.ID)
+// Agent returns what is known of the agent of h, as Get returned it.
+func (x *Hosts) Agent(ctx context.Context, h Host) (Agent, error) {
+	r, err := x.db.Q.HostAgentOrder(ctx, h.ID)
 	if err != nil {
 		return Agent{}, fmt.Errorf("host: agent of %s: %w", h.ID, err)
 	}
@@ -189,12 +189,23 @@ type NewChannel struct {
 	Again                 bool // hosts that gave the version up try it again
 }
 
-// SetChannel says which version a channel's hosts should run, and how many of them, by a hundred. Only a platform
-// operator does; fault: Forbidden, Invalid.
-func SetChannel(ctx context.Context, tx *db.Tx, who account.Principal, n NewChannel) (AgentChannel, error) {
+// SetChannel sets the version that the hosts of a channel should run, and the percentage of them that should. Only the
+// platform's staff may. Faults: Forbidden, Invalid.
+func (x *Hosts) SetChannel(ctx context.Context, who account.Principal, n NewChannel) (out AgentChannel, err error) {
 	if err := account.RequireStaff(who); err != nil {
 		return AgentChannel{}, err
 	}
+	if err := n.check(); err != nil {
+		return AgentChannel{}, err
+	}
+	err = x.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		out, err = setChannel(ctx, tx, who, n)
+		return err
+	})
+	return out, err
+}
+
+func (n NewChannel) check() error {
 	var bad fault.Fields
 	if !channelPattern.MatchString(n.Name) || n.Name == OffChannel {
 		bad.Add("name", "want 1 to 31 lower-case letters, digits and hyphens, and not %q", OffChannel)
@@ -208,9 +219,10 @@ func SetChannel(ctx context.Context, tx *db.Tx, who account.Principal, n NewChan
 	if n.Percent < 0 || n.Percent > 100 {
 		bad.Add("percent", "want 0 to 100")
 	}
-	if err := bad.Err(); err != nil {
-		return AgentChannel{}, err
-	}
+	return bad.Err()
+}
+
+func setChannel(ctx context.Context, tx *db.Tx, who account.Principal, n NewChannel) (AgentChannel, error) {
 	old, err := tx.Q.LockAgentChannel(ctx, n.Name)
 	if err != nil && !db.NoRows(err) {
 		return AgentChannel{}, fmt.Errorf("host: channel %s: %w", n.Name, err)
@@ -227,15 +239,8 @@ func SetChannel(ctx context.Context, tx *db.Tx, who account.Principal, n NewChan
 	if err != nil {
 		return AgentChannel{}, fmt.Errorf("host: channel %s: %w", n.Name, err)
 	}
-	err = audit.Record(ctx, tx, audit.Event{
-		Org:    who.Org,
-		User:   who.User,
-		Token:  who.Token,
-		Action: "agent_channel.set",
-		Object: n.Name,
-		Detail: map[string]any{"version": n.Version, "source": n.Source, "percent": n.Percent, "try": r.Try},
-	})
-	return channelOf(r), err
+	return channelOf(r), audit.Record(ctx, tx, who.Event("agent_channel.set", n.Name,
+		map[string]any{"version": n.Version, "source": n.Source, "percent": n.Percent, "try": r.Try}))
 }
 
 // releaseSource reports whether agents may fetch from an address; one of this machine needs no encryption.
@@ -250,16 +255,16 @@ func releaseSource(s string) bool {
 	return u.Scheme == "https"
 }
 
-// Channels are all of them, with how many hosts run what. Only a platform operator sees them; fault: Forbidden.
-func Channels(ctx context.Context, q *dbq.Queries, who account.Principal) ([]AgentChannel, []AgentCount, error) {
+// Channels returns all channels, and how many hosts run which version. Only the platform's staff may. Fault: Forbidden.
+func (x *Hosts) Channels(ctx context.Context, who account.Principal) ([]AgentChannel, []AgentCount, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, nil, err
 	}
-	rows, err := q.ListAgentChannels(ctx)
+	rows, err := x.db.Q.ListAgentChannels(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("host: channels: %w", err)
 	}
-	counts, err := q.AgentVersions(ctx)
+	counts, err := x.db.Q.AgentVersions(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("host: versions of agents: %w", err)
 	}
@@ -277,8 +282,8 @@ func channelOf(r dbq.AgentChannel) AgentChannel {
 	return AgentChannel{r.Name, r.Version, r.Source, int(r.Percent), int(r.Try), r.Stopped, r.ChangedAt.UTC()}
 }
 
-// FollowChannel puts one of the org's hosts on a channel; OffChannel leaves its agent to the operator.
-func FollowChannel(ctx context.Context, tx *db.Tx, org id.Org, host id.Host, channel string) error {
+// followChannel puts one of the organisation's hosts on a channel; OffChannel leaves its agent to the operator.
+func followChannel(ctx context.Context, tx *db.Tx, org id.Org, host id.Host, channel string) error {
 	if _, err := lockOwn(ctx, tx, org, host); err != nil {
 		return err
 	}

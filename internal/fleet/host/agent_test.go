@@ -37,15 +37,11 @@ func newFleet(t *testing.T, n int) *fleet {
 
 func (f *fleet) set(version string, percent int) host.AgentChannel {
 	f.t.Helper()
-	var c host.AgentChannel
-	err := f.d.InTx(f.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		c, err = host.SetChannel(ctx, tx, f.admin, host.NewChannel{
-			Name:    "stable",
-			Version: version,
-			Source:  "https://releases.example/" + version,
-			Percent: percent,
-		})
-		return err
+	c, err := host.New(f.d, nil).SetChannel(f.t.Context(), f.admin, host.NewChannel{
+		Name:    "stable",
+		Version: version,
+		Source:  "https://releases.example/" + version,
+		Percent: percent,
 	})
 	if err != nil {
 		f.t.Fatal(err)
@@ -101,7 +97,7 @@ func TestAChannelTellsItsHosts(t *testing.T) {
 	}
 	follow := func(channel string) error {
 		return f.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return host.FollowChannel(ctx, tx, f.org, f.hosts[1], channel)
+			return host.Change{Channel: &channel}.Apply(ctx, tx, nil, account.Principal{Org: f.org}, f.hosts[1])
 		})
 	}
 	f.set("v1.1.0", 100)
@@ -114,11 +110,11 @@ func TestAChannelTellsItsHosts(t *testing.T) {
 	if o := f.report(1, "v1.0.0", nil); o != nil {
 		t.Errorf("its operator updates by hand: %+v", o)
 	}
-	h, err := host.Get(t.Context(), f.d.Q, f.org, f.hosts[1])
+	h, err := host.New(f.d, nil).Get(t.Context(), account.Principal{Org: f.org}, f.hosts[1])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, err := host.AgentOf(t.Context(), f.d.Q, h.Host); err != nil || a.Channel != host.OffChannel ||
+	if a, err := host.New(f.d, nil).Agent(t.Context(), h.Host); err != nil || a.Channel != host.OffChannel ||
 		!slices.Contains(a.Capabilities, agentapi.CapRelayRenewal) {
 		t.Errorf("%+v %v", a, err)
 	}
@@ -139,7 +135,7 @@ func TestAVersionThatFailsStops(t *testing.T) {
 	}
 	f.report(2, "v1.0.0", back)
 	f.report(2, "v1.0.0", back) // reports come twice
-	channels, hosts, err := host.Channels(t.Context(), f.d.Q, f.admin)
+	channels, hosts, err := host.New(f.d, nil).Channels(t.Context(), f.admin)
 	if err != nil || len(channels) != 1 || channels[0].Stopped == "" || len(hosts) != 2 {
 		t.Fatalf("%+v %+v %v", channels, hosts, err)
 	}
@@ -152,7 +148,7 @@ func TestAVersionThatFailsStops(t *testing.T) {
 	if c := f.set("v1.1.0", 50); c.Try != 2 {
 		t.Errorf("another share is no other try: %+v", c)
 	}
-	if _, _, err := host.Channels(t.Context(), f.d.Q, account.Principal{Org: f.org}); !fault.Is(err, fault.Forbidden) {
+	if _, _, err := host.New(f.d, nil).Channels(t.Context(), account.Principal{Org: f.org}); !fault.Is(err, fault.Forbidden) {
 		t.Errorf("%v", err)
 	}
 }
@@ -174,21 +170,14 @@ func TestWhatAChannelRefuses(t *testing.T) {
 			Percent: 1,
 		}, {Name: "stable", Version: "v1.0.0", Source: "https://x.example", Percent: 101},
 	} {
-		err := f.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := host.SetChannel(ctx, tx, f.admin, n)
-			return err
-		})
-		if !fault.Is(err, fault.Invalid) {
+		if _, err := host.New(f.d, nil).SetChannel(t.Context(), f.admin, n); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%+v: %v", n, err)
 		}
 	}
-	err := f.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := host.SetChannel(ctx, tx, account.Principal{Org: f.org}, host.NewChannel{
-			Name:    "stable",
-			Version: "v1.0.0",
-			Source:  "https://x.example",
-		})
-		return err
+	_, err := host.New(f.d, nil).SetChannel(t.Context(), account.Principal{Org: f.org}, host.NewChannel{
+		Name:    "stable",
+		Version: "v1.0.0",
+		Source:  "https://x.example",
 	})
 	if !fault.Is(err, fault.Forbidden) {
 		t.Errorf("%v", err)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
@@ -48,10 +49,10 @@ type DataCap struct {
 	UpGB, DownGB *int64
 }
 
-// DataMonthOf is the present month of one of the org's hosts; another org's is fault.NotFound.
-func DataMonthOf(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host) (DataMonth, error) {
-	m, err := dataMonth(ctx, q, host)
-	if err == nil && m.org != org {
+// DataMonth returns the present month of one host of who's organisation. Fault: NotFound.
+func (x *Hosts) DataMonth(ctx context.Context, who account.Principal, host id.Host) (DataMonth, error) {
+	m, err := dataMonth(ctx, x.db.Q, host)
+	if err == nil && m.org != who.Org {
 		err = notFound()
 	}
 	return m, err
@@ -125,9 +126,9 @@ func Percent(bytes int64, capGB *int64) float64 {
 	return 100 * float64(bytes) / (float64(*capGB) * gigabyte)
 }
 
-// SetDataCap changes the caps of one of the org's hosts. What is used of them already counts: the host may take no new
-// leases from now on, or again. Leases that run go on in any case.
-func SetDataCap(ctx context.Context, tx *db.Tx, b *bus.Bus, org id.Org, user id.User, host id.Host, c DataCap) error {
+// setDataCap changes the caps of one host of who's organisation. What is used of them already counts: the host may take
+// no new leases from now on, or take them again. Leases that run go on in any case.
+func setDataCap(ctx context.Context, tx *db.Tx, b *bus.Bus, who account.Principal, host id.Host, c DataCap) error {
 	var bad fault.Fields
 	for _, f := range []struct {
 		name string
@@ -140,7 +141,7 @@ func SetDataCap(ctx context.Context, tx *db.Tx, b *bus.Bus, org id.Org, user id.
 	if err := bad.Err(); err != nil {
 		return err
 	}
-	h, err := lockOwn(ctx, tx, org, host)
+	h, err := lockOwn(ctx, tx, who.Org, host)
 	if err != nil {
 		return err
 	}
@@ -156,8 +157,8 @@ func SetDataCap(ctx context.Context, tx *db.Tx, b *bus.Bus, org id.Org, user id.
 		return err
 	}
 	publish(tx, b, h)
-	return audit.Record(ctx, tx, audit.Event{Org: org, User: user, Action: "host.data_cap", Object: host.String(),
-		Detail: map[string]any{"up_cap_gb": amount(up), "down_cap_gb": amount(down)}})
+	return audit.Record(ctx, tx, who.Event("host.data_cap", host.String(),
+		map[string]any{"up_cap_gb": amount(up), "down_cap_gb": amount(down)}))
 }
 
 // changed is a cap after a change: nil is none.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
@@ -28,7 +29,8 @@ func (w *world) moved(epoch int, up, down int64) {
 func (w *world) capped(upGB, downGB int64) {
 	w.t.Helper()
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		return host.SetDataCap(ctx, tx, nil, w.org, w.user(), w.agent.Host, host.DataCap{UpGB: &upGB, DownGB: &downGB})
+		c := host.Change{DataCap: host.DataCap{UpGB: &upGB, DownGB: &downGB}}
+		return c.Apply(ctx, tx, nil, account.Principal{Org: w.org, User: w.user()}, w.agent.Host)
 	})
 }
 
@@ -42,7 +44,7 @@ func (w *world) user() (user id.User) {
 
 func (w *world) month() host.DataMonth {
 	w.t.Helper()
-	m, err := host.DataMonthOf(w.t.Context(), w.d.Q, w.org, w.agent.Host)
+	m, err := host.New(w.d, nil).DataMonth(w.t.Context(), account.Principal{Org: w.org}, w.agent.Host)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -184,7 +186,8 @@ func TestADataCapIsTheOperatorsAndWithinBounds(t *testing.T) {
 	user := w.user()
 	set := func(org id.Org, up, down int64) error {
 		return w.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return host.SetDataCap(ctx, tx, nil, org, user, w.agent.Host, host.DataCap{UpGB: &up, DownGB: &down})
+			c := host.Change{DataCap: host.DataCap{UpGB: &up, DownGB: &down}}
+			return c.Apply(ctx, tx, nil, account.Principal{Org: org, User: user}, w.agent.Host)
 		})
 	}
 	if f := fault.From(set(w.org, -1, host.MaxDataCap+1)); f == nil || len(f.Fields) != 2 ||
@@ -195,7 +198,7 @@ func TestADataCapIsTheOperatorsAndWithinBounds(t *testing.T) {
 	if err := set(other, 1, 1); !fault.Is(err, fault.NotFound) {
 		t.Errorf("another org's: %v", err)
 	}
-	if _, err := host.DataMonthOf(t.Context(), w.d.Q, other, w.agent.Host); !fault.Is(err, fault.NotFound) {
+	if _, err := host.New(w.d, nil).DataMonth(t.Context(), account.Principal{Org: other}, w.agent.Host); !fault.Is(err, fault.NotFound) {
 		t.Errorf("another org's: %v", err)
 	}
 	w.capped(1, host.MaxDataCap)

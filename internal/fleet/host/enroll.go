@@ -14,19 +14,19 @@ import (
 
 	"github.com/nats-io/nkeys"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/text"
 )
 
-// NewEnrollment is what an operator says about a host that will enrol.
+// NewEnrollment describes a host that will enrol.
 type NewEnrollment struct {
-	Org    id.Org
-	User   id.User
 	Name   string        // "" = the machine's hostname
 	Region string        // "eu-west", …
 	Fabric string        // name of one of the org's fabrics, made when new; "" = none
@@ -50,8 +50,19 @@ var (
 	regionPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 )
 
-// CreateEnrollment makes a token. fault.Invalid names fields of the REST request.
-func CreateEnrollment(ctx context.Context, tx *db.Tx, n NewEnrollment) (Enrollment, error) {
+// CreateEnrollment creates a token with which one host of who's organisation enrols. Faults: Invalid, at the fields of
+// the REST request; Conflict when the organisation has a host of that name.
+func (x *Hosts) CreateEnrollment(ctx context.Context, who account.Principal, n NewEnrollment,
+	once idem.Request) (Enrollment, idem.Outcome, error) {
+	if err := n.check(); err != nil {
+		return Enrollment{}, idem.Outcome{}, err
+	}
+	return idem.Once(ctx, x.db, once, func(ctx context.Context, tx *db.Tx) (Enrollment, error) {
+		return createEnrollment(ctx, tx, who, n)
+	})
+}
+
+func (n NewEnrollment) check() error {
 	var bad fault.Fields
 	if n.Name != "" && !namePattern.MatchString(n.Name) {
 		bad.Add("name", "want 1 to 63 lower-case letters, digits, dots and hyphens")
@@ -62,14 +73,15 @@ func CreateEnrollment(ctx context.Context, tx *db.Tx, n NewEnrollment) (Enrollme
 	if n.Fabric != "" && !namePattern.MatchString(n.Fabric) {
 		bad.Add("fabric", "want 1 to 63 lower-case letters, digits, dots and hyphens")
 	}
-	if err := bad.Err(); err != nil {
-		return Enrollment{}, err
-	}
+	return bad.Err()
+}
+
+func createEnrollment(ctx context.Context, tx *db.Tx, who account.Principal, n NewEnrollment) (Enrollment, error) {
 	if n.TTL <= 0 || n.TTL > MaxEnrollmentTTL {
 		n.TTL = MaxEnrollmentTTL
 	}
 	if n.Name != "" {
-		if taken, err := tx.Q.HostNameTaken(ctx, n.Org, n.Name); err != nil || taken {
+		if taken, err := tx.Q.HostNameTaken(ctx, who.Org, n.Name); err != nil || taken {
 			return Enrollment{}, orNameTaken(err, n.Name)
 		}
 	}
@@ -80,7 +92,7 @@ func CreateEnrollment(ctx context.Context, tx *db.Tx, n NewEnrollment) (Enrollme
 	hash := sha256.Sum256([]byte(e.Token))
 	var err error
 	e.ExpiresAt, err = tx.Q.InsertEnrollment(ctx, dbq.InsertEnrollmentParams{
-		ID: e.ID, OrgID: n.Org, CreatedBy: n.User, Name: n.Name, Region: n.Region, Fabric: n.Fabric,
+		ID: e.ID, OrgID: who.Org, CreatedBy: who.User, Name: n.Name, Region: n.Region, Fabric: n.Fabric,
 		TokenHash: hash[:], TtlMs: n.TTL.Milliseconds(),
 	})
 	if err != nil {

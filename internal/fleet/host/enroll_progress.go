@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -18,9 +18,9 @@ type Enrolling struct {
 	Host      *Detail    // who used it; nil = nobody yet
 }
 
-// EnrollmentProgress looks at a token's way to a host that sells. Fault: NotFound, for another org's too.
-func EnrollmentProgress(ctx context.Context, q *dbq.Queries, org id.Org, e id.Enrollment) (Enrolling, error) {
-	r, err := q.GetEnrollment(ctx, e, org)
+// Enrollment returns how far the host of an enrolment token of who's organisation has come. Fault: NotFound.
+func (x *Hosts) Enrollment(ctx context.Context, who account.Principal, e id.Enrollment) (Enrolling, error) {
+	r, err := x.db.Q.GetEnrollment(ctx, e, who.Org)
 	if db.NoRows(err) {
 		return Enrolling{}, notFound()
 	}
@@ -31,7 +31,7 @@ func EnrollmentProgress(ctx context.Context, q *dbq.Queries, org id.Org, e id.En
 	if r.HostID.IsZero() {
 		return p, nil
 	}
-	d, err := Get(ctx, q, org, r.HostID)
+	d, err := get(ctx, x.db.Q, who.Org, r.HostID)
 	if err != nil {
 		return Enrolling{}, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
@@ -44,7 +45,7 @@ func TestEnrollMakesAHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := host.Get(t.Context(), d.Q, org, h.ID)
+	got, err := host.New(d, nil).Get(t.Context(), account.Principal{Org: org}, h.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func TestEnrollMakesAHost(t *testing.T) {
 		t.Errorf("asked again: %v, %v", again.ID, err)
 	}
 	other, _ := hosttest.Org(t, d)
-	if _, err := host.Get(t.Context(), d.Q, other, h.ID); !fault.Is(err, fault.NotFound) {
+	if _, err := host.New(d, nil).Get(t.Context(), account.Principal{Org: other}, h.ID); !fault.Is(err, fault.NotFound) {
 		t.Errorf("another org's host: %v", err)
 	}
 }
@@ -169,12 +170,8 @@ func TestCreateEnrollmentChecks(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org, user := hosttest.Org(t, d)
-	create := func(n host.NewEnrollment) (e host.Enrollment, err error) {
-		n.Org, n.User = org, user
-		err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			e, err = host.CreateEnrollment(ctx, tx, n)
-			return err
-		})
+	create := func(n host.NewEnrollment) (host.Enrollment, error) {
+		e, _, err := host.New(d, nil).CreateEnrollment(t.Context(), account.Principal{Org: org, User: user}, n, idem.Request{})
 		return e, err
 	}
 	if _, err := create(host.NewEnrollment{
@@ -212,10 +209,12 @@ func TestRetireFreesGPUsAndKeys(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	retire := func(ctx context.Context, tx *db.Tx) error {
-		return host.Retire(ctx, tx, nil, account.Principal{Org: org}, h.ID)
+	retire := func() error {
+		_, _, err := host.New(d, nil).Act(t.Context(), account.Principal{Org: org}, h.ID, host.Action{Name: host.Retire},
+			idem.Request{})
+		return err
 	}
-	if err := do(retire); !fault.Is(err, fault.Conflict) {
+	if err := retire(); !fault.Is(err, fault.Conflict) {
 		t.Fatalf("retired while in use: %v", err)
 	}
 	if err := do(func(ctx context.Context, tx *db.Tx) error {
@@ -223,7 +222,7 @@ func TestRetireFreesGPUsAndKeys(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := do(retire); err != nil {
+	if err := retire(); err != nil {
 		t.Fatal(err)
 	}
 	if keys, err := host.LinkKeys(t.Context(), d.Q, h.ID); err != nil || len(keys) != 0 {
@@ -239,14 +238,12 @@ func TestEnrollmentProgress(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org, user := hosttest.Org(t, d)
-	var e host.Enrollment
-	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		e, err = host.CreateEnrollment(ctx, tx, host.NewEnrollment{Org: org, User: user, Name: "rack-1", Region: "eu-west"})
-		return err
-	}); err != nil {
+	e, _, err := host.New(d, nil).CreateEnrollment(t.Context(), account.Principal{Org: org, User: user},
+		host.NewEnrollment{Name: "rack-1", Region: "eu-west"}, idem.Request{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := host.EnrollmentProgress(t.Context(), d.Q, org, e.ID)
+	p, err := host.New(d, nil).Enrollment(t.Context(), account.Principal{Org: org}, e.ID)
 	if err != nil || p.UsedAt != nil || p.Host != nil || p.Expired {
 		t.Errorf("before it is used: %+v, %v", p, err)
 	}
@@ -255,12 +252,12 @@ func TestEnrollmentProgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err = host.EnrollmentProgress(t.Context(), d.Q, org, e.ID); err != nil || p.UsedAt == nil || p.Host == nil ||
+	if p, err = host.New(d, nil).Enrollment(t.Context(), account.Principal{Org: org}, e.ID); err != nil || p.UsedAt == nil || p.Host == nil ||
 		p.Host.ID != h.ID || len(p.Host.GPUs) != 2 {
 		t.Errorf("after it is used: %+v, %v", p, err)
 	}
 	other, _ := hosttest.Org(t, d)
-	if _, err := host.EnrollmentProgress(t.Context(), d.Q, other, e.ID); !fault.Is(err, fault.NotFound) {
+	if _, err := host.New(d, nil).Enrollment(t.Context(), account.Principal{Org: other}, e.ID); !fault.Is(err, fault.NotFound) {
 		t.Errorf("another org's enrolment: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
@@ -87,7 +88,7 @@ func TestInventoryNeverDeletesAndNeverHeals(t *testing.T) {
 	}
 	now := func() []state {
 		t.Helper()
-		got, err := host.Get(t.Context(), d.Q, org, h.ID)
+		got, err := host.New(d, nil).Get(t.Context(), account.Principal{Org: org}, h.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +159,7 @@ func TestHealthIsTakenOnceInAnyOrder(t *testing.T) {
 		}
 	}
 	health := func() string {
-		got, err := host.Get(t.Context(), d.Q, org, h.ID)
+		got, err := host.New(d, nil).Get(t.Context(), account.Principal{Org: org}, h.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +281,7 @@ func TestAGPUItsOwnerUsesIsNotClaimed(t *testing.T) {
 	if err := claim(1); err != nil {
 		t.Errorf("the one beside it: %v", err)
 	}
-	got, err := host.Get(t.Context(), d.Q, org, h.ID)
+	got, err := host.New(d, nil).Get(t.Context(), account.Principal{Org: org}, h.ID)
 	if err != nil || got.GPUs[0].InUse != "Xorg, 412 MiB" || got.GPUs[0].Health != host.Healthy ||
 		got.GPUs[1].InUse != "" || got.Unsellable(time.Now()) == "Xorg, 412 MiB" {
 		t.Errorf("%+v, %v", got.GPUs, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
@@ -24,7 +25,7 @@ func TestInventoryNamesPowerLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept := func() [2]int {
-		got, err := host.Get(t.Context(), d.Q, org, h.ID)
+		got, err := host.New(d, nil).Get(t.Context(), account.Principal{Org: org}, h.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

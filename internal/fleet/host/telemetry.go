@@ -122,6 +122,27 @@ func Telemetry(ctx context.Context, q *dbq.Queries, gpus []id.GPU, from, to time
 	return out, nil
 }
 
+// Readings returns the newest sample of each of the GPUs within the last five minutes. The GPUs are of one host, as Get
+// returned it; one without a sample is left out.
+func (x *Hosts) Readings(ctx context.Context, gpus []GPU) (map[id.GPU]Sample, error) {
+	ids := make([]id.GPU, len(gpus))
+	for i, g := range gpus {
+		ids[i] = g.ID
+	}
+	now := time.Now() // for display
+	series, err := Telemetry(ctx, x.db.Q, ids, now.Add(-TelemetryBucket), now, TelemetryStep)
+	if err != nil {
+		return nil, err
+	}
+	last := map[id.GPU]Sample{}
+	for _, s := range series {
+		if n := len(s.Samples); n > 0 {
+			last[s.GPU] = s.Samples[n-1]
+		}
+	}
+	return last, nil
+}
+
 // thin sorts samples and keeps the first of each step.
 func thin(s []Sample, step time.Duration) []Sample {
 	if step <= 0 {

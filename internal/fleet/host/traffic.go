@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -59,15 +60,15 @@ func RecordTraffic(ctx context.Context, tx *db.Tx, host id.Host, leases []agenta
 	return updateDataCap(ctx, tx, host)
 }
 
-// TrafficOf is what leases did on one of the org's hosts, told last first, limit at most; another org's host is
-// fault.NotFound.
-func TrafficOf(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host, limit int) ([]Traffic, error) {
-	if h, err := Read(ctx, q, host); err != nil {
+// Traffic returns what leases did on the line of one host of who's organisation: at most limit of them, the last
+// reported first. Fault: NotFound.
+func (x *Hosts) Traffic(ctx context.Context, who account.Principal, host id.Host, limit int) ([]Traffic, error) {
+	if h, err := Read(ctx, x.db.Q, host); err != nil {
 		return nil, err
-	} else if h.Org != org {
+	} else if h.Org != who.Org {
 		return nil, notFound()
 	}
-	rows, err := q.HostTraffic(ctx, host, int32(limit))
+	rows, err := x.db.Q.HostTraffic(ctx, host, int32(limit))
 	if err != nil {
 		return nil, fmt.Errorf("host: traffic of %s: %w", host, err)
 	}

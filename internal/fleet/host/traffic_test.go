@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
@@ -39,7 +40,7 @@ func TestTrafficOfLeases(t *testing.T) {
 	}
 	read := func() []host.Traffic {
 		t.Helper()
-		all, err := host.TrafficOf(t.Context(), w.d.Q, w.org, w.agent.Host, 10)
+		all, err := host.New(w.d, nil).Traffic(t.Context(), account.Principal{Org: w.org}, w.agent.Host, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +63,7 @@ func TestTrafficOfLeases(t *testing.T) {
 		sent != 3600 || received != 4500 {
 		t.Errorf("between ranks %d and %d, %v", sent, received, err)
 	}
-	if _, err := host.TrafficOf(t.Context(), w.d.Q, id.New[id.Org](), w.agent.Host, 10); !fault.Is(err, fault.NotFound) {
+	if _, err := host.New(w.d, nil).Traffic(t.Context(), account.Principal{Org: id.New[id.Org]()}, w.agent.Host, 10); !fault.Is(err, fault.NotFound) {
 		t.Errorf("another org's: %v", err)
 	}
 	w.exec("UPDATE lease_traffic SET last_at = clock_timestamp() - interval '179 days'")

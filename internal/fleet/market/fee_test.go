@@ -53,8 +53,8 @@ func TestAFeeIsForNewLeases(t *testing.T) {
 	}
 	second := w.host("b", 1, "1.00")
 	for _, h := range []id.Host{first, second} {
-		offers, err := w.m.HostOffers(t.Context(), h)
-		if err != nil || len(offers) != 1 || offers[0].HostSharePPM != 910_000 {
+		offers, err := w.m.OffersOf(t.Context(), h)
+		if err != nil || len(offers[h]) != 1 || offers[h][0].HostSharePPM != 910_000 {
 			t.Fatalf("%+v %v", offers, err)
 		}
 	}
@@ -62,7 +62,7 @@ func TestAFeeIsForNewLeases(t *testing.T) {
 		t.Fatalf("%+v %+v", held.Placement, plan)
 	}
 	err = w.tx(func(ctx context.Context, tx *db.Tx) error { // planned before, and not held
-		_, err := w.m.HoldQuote(ctx, tx, w.tenant, w.user, spec(1, 1, ""), plan)
+		_, err := w.m.ClaimQuote(ctx, tx, w.of(w.tenant), spec(1, 1, ""), plan)
 		return err
 	})
 	if !fault.Is(err, fault.Conflict) {

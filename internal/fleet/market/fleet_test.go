@@ -7,11 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/testing/dbtest"
@@ -130,11 +132,14 @@ func (w *world) price(h id.Host, price string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.must(func(ctx context.Context, tx *db.Tx) error {
-		_, err := w.m.SetTerms(ctx, tx, w.operator, w.user, h, "", market.Terms{Price: &p})
-		return err
-	})
+	change := market.HostChange{Terms: market.Terms{Price: &p}}
+	if err := w.m.ChangeHost(w.t.Context(), w.of(w.operator), h, change); err != nil {
+		w.t.Fatal(err)
+	}
 }
+
+// of is the world's user, acting for an organisation.
+func (w *world) of(org id.Org) account.Principal { return account.Principal{Org: org, User: w.user} }
 
 func spec(nodes, gpus int, query string) market.Spec {
 	s := market.DefaultSpec()
@@ -158,19 +163,8 @@ func (w *world) rent(m *market.Market, s market.Spec) (market.Placement, error) 
 	return held, err
 }
 
-// quote asks for a quote, the way the API does.
 func (w *world) quote(m *market.Market, org id.Org, s market.Spec) (market.Quote, error) {
-	var q market.Quote
-	err := m.Planning(w.t.Context(), s.Image, func(ctx context.Context, p *market.Planner) error {
-		return w.tx(func(ctx context.Context, tx *db.Tx) error {
-			plan, err := p.Place(ctx, org, s)
-			if err != nil {
-				return err
-			}
-			q, err = m.HoldQuote(ctx, tx, org, w.user, s, plan)
-			return err
-		})
-	})
+	q, _, err := m.Quote(w.t.Context(), w.of(org), s, idem.Request{})
 	return q, err
 }
 

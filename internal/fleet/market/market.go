@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/seal"
@@ -27,6 +28,7 @@ type Config struct {
 	// RelistLock is how long a host is not offered after a run on it ended by its own fault: see fairness.RelistLock. 0 =
 	// not at all.
 	RelistLock time.Duration
+	Bus        *bus.Bus         // tells hosts and pages of changes; nil: they find out by themselves
 	Now        func() time.Time // this replica's clock, for the view's age only; nil = time.Now
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -66,39 +67,57 @@ func (m *Market) SyncOffers(ctx context.Context, tx *db.Tx, of id.Host) error {
 	return nil
 }
 
-// SetTerms changes price and terms of the host's offers, all of them or those of one model, and keeps the history of
-// prices. Running leases keep what they were rented at. The host is org's. Faults: NotFound, Invalid.
-func (m *Market) SetTerms(ctx context.Context, tx *db.Tx, org id.Org, user id.User, hostID id.Host, model string,
-	t Terms) ([]OwnOffer, error) {
-	if err := t.check(); err != nil {
-		return nil, err
+// HostChange is what an operator changes about a host and what it sells.
+type HostChange struct {
+	host.Change
+	Terms    Terms
+	GPUModel string // the terms are for the offer of this model only; "" = for all offers of the host
+}
+
+// ChangeHost changes one host of who's organisation and the terms of its offers, all or nothing. It keeps the history of
+// prices. Running leases keep the price and terms at which they were rented. Faults: NotFound, Invalid, and Conflict when
+// the organisation has another host of the new name.
+func (m *Market) ChangeHost(ctx context.Context, who account.Principal, of id.Host, c HostChange) error {
+	if err := c.Terms.check(); err != nil {
+		return err
 	}
-	hosts, err := host.Lock(ctx, tx, []id.Host{hostID})
+	return m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if err := c.Apply(ctx, tx, m.cfg.Bus, who, of); err != nil {
+			return err
+		}
+		if c.Terms == (Terms{}) {
+			return nil
+		}
+		return c.setTerms(ctx, tx, who, of)
+	})
+}
+
+func (c HostChange) setTerms(ctx context.Context, tx *db.Tx, who account.Principal, of id.Host) error {
+	hosts, err := host.Lock(ctx, tx, []id.Host{of})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if len(hosts) == 0 || hosts[0].Org != org {
-		return nil, fault.New(fault.NotFound, "no such host")
+	if len(hosts) == 0 || hosts[0].Org != who.Org {
+		return fault.New(fault.NotFound, "no such host")
 	}
-	all, err := OffersOf(ctx, tx.Q, []id.Host{hostID})
+	offers, err := readOffers(ctx, tx.Q, of)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var changed []OwnOffer
-	for _, o := range all[hostID] {
-		if model != "" && o.GPUModel != model {
+	changed := 0
+	for _, o := range offers[of] {
+		if c.GPUModel != "" && o.GPUModel != c.GPUModel {
 			continue
 		}
-		if o, err = t.apply(ctx, tx, user, o); err != nil {
-			return nil, err
+		if err := c.Terms.apply(ctx, tx, who.User, o); err != nil {
+			return err
 		}
-		changed = append(changed, o)
+		changed++
 	}
-	if len(changed) == 0 {
-		return nil, fault.New(fault.NotFound, "the host has no such GPUs: prices can be set once it has reported its "+
-			"inventory")
+	if changed == 0 {
+		return fault.New(fault.NotFound, "the host has no such GPUs: prices can be set once it has reported its inventory")
 	}
-	return changed, nil
+	return nil
 }
 
 func (t Terms) check() error {
@@ -119,7 +138,7 @@ func (t Terms) check() error {
 }
 
 // apply writes the terms over an offer.
-func (t Terms) apply(ctx context.Context, tx *db.Tx, user id.User, o OwnOffer) (OwnOffer, error) {
+func (t Terms) apply(ctx context.Context, tx *db.Tx, user id.User, o OwnOffer) error {
 	before := o.Price
 	switch {
 	case t.Unlist:
@@ -145,19 +164,24 @@ func (t Terms) apply(ctx context.Context, tx *db.Tx, user id.User, o OwnOffer) (
 		MaxDurationS: longest,
 	})
 	if err != nil {
-		return o, fmt.Errorf("market: terms of %s: %w", o.ID, err)
+		return fmt.Errorf("market: terms of %s: %w", o.ID, err)
 	}
 	if same := before == nil && o.Price == nil || before != nil && o.Price != nil && *before == *o.Price; same {
-		return o, nil
+		return nil
 	}
 	if err := tx.Q.InsertOfferPrice(ctx, o.ID, o.Price, user); err != nil {
-		return o, fmt.Errorf("market: price of %s: %w", o.ID, err)
+		return fmt.Errorf("market: price of %s: %w", o.ID, err)
 	}
-	return o, nil
+	return nil
 }
 
-// OffersOf lists the offers of hosts, listed or not, by model.
-func OffersOf(ctx context.Context, q *dbq.Queries, hosts []id.Host) (map[id.Host][]OwnOffer, error) {
+// OffersOf returns the offers of hosts, listed or not, in the order of their models. The caller has checked that the
+// hosts may be seen.
+func (m *Market) OffersOf(ctx context.Context, hosts ...id.Host) (map[id.Host][]OwnOffer, error) {
+	return readOffers(ctx, m.db.Q, hosts...)
+}
+
+func readOffers(ctx context.Context, q *dbq.Queries, hosts ...id.Host) (map[id.Host][]OwnOffer, error) {
 	rows, err := q.OffersOfHosts(ctx, uuids(hosts))
 	if err != nil {
 		return nil, fmt.Errorf("market: offers of hosts: %w", err)
@@ -172,12 +196,6 @@ func OffersOf(ctx context.Context, q *dbq.Queries, hosts []id.Host) (map[id.Host
 	return out, nil
 }
 
-// HostOffers is OffersOf for one host.
-func (m *Market) HostOffers(ctx context.Context, of id.Host) ([]OwnOffer, error) {
-	all, err := OffersOf(ctx, m.db.Q, []id.Host{of})
-	return all[of], err
-}
-
 func durationOrNone(seconds int64) *int64 {
 	if seconds == 0 {
 		return nil
@@ -185,7 +203,7 @@ func durationOrNone(seconds int64) *int64 {
 	return &seconds
 }
 
-// maxPriceChanges is how many changes of a host's prices are told, the newest.
+// maxPriceChanges is how many changes of a host's prices are shown: the newest.
 const maxPriceChanges = 100
 
 // PriceChange is a moment at which an operator changed a price. Leases that ran then kept theirs.
@@ -196,8 +214,16 @@ type PriceChange struct {
 	Before   *money.Micro `json:"before"`             // nil: not listed
 }
 
-// PriceHistory is the last changes of the host's prices, newest first. The caller has checked that it may be seen.
-func (m *Market) PriceHistory(ctx context.Context, of id.Host) ([]PriceChange, error) {
+// PriceHistory returns the last 100 changes of the prices of one host of who's organisation, newest first. Fault:
+// NotFound.
+func (m *Market) PriceHistory(ctx context.Context, who account.Principal, of id.Host) ([]PriceChange, error) {
+	h, err := host.Read(ctx, m.db.Q, of)
+	if err != nil {
+		return nil, err
+	}
+	if h.Org != who.Org {
+		return nil, fault.New(fault.NotFound, "no such host")
+	}
 	rows, err := m.db.Q.PriceChangesOfHost(ctx, of, maxPriceChanges)
 	if err != nil {
 		return nil, fmt.Errorf("market: prices of %s: %w", of, err)

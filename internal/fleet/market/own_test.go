@@ -33,7 +33,7 @@ func TestNobodyRentsFromThemselves(t *testing.T) {
 
 	plan := w.plan(w.tenant, spec(1, 1, "")) // made for somebody else
 	err = w.tx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := w.m.HoldQuote(ctx, tx, w.operator, w.user, spec(1, 1, ""), plan)
+		_, err := w.m.ClaimQuote(ctx, tx, w.of(w.operator), spec(1, 1, ""), plan)
 		return err
 	})
 	if !fault.Is(err, fault.Conflict) {

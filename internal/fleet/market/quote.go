@@ -3,6 +3,7 @@ package market
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,12 +11,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -50,11 +53,38 @@ const (
 	QuoteExpired  QuoteState = "expired"
 )
 
-// HoldQuote holds the GPUs of a plan for a quote, inside the caller's transaction. Faults: InsufficientFunds when the
-// wallet covers less than 60 s of the price, Invalid when the budget does, QuotaExceeded beyond the limits on open
-// quotes and on holding one GPU; ErrStale when the plan no longer fits.
-func (m *Market) HoldQuote(ctx context.Context, tx *db.Tx, org id.Org, user id.User, spec Spec,
+// Quote places spec for who's organisation and claims the GPUs until the quote expires. With an idempotency key, a
+// repeated call makes no second quote. The spec is valid, as ParseSpec returns it.
+//
+// Faults: Invalid at ssh_key_ids for a key that the organisation has not, and at budget when that covers less than 60 s
+// of the price; InsufficientFunds when the wallet covers less than that; NoCapacity when nothing fits, with explain and
+// relaxations, or when others took the GPUs several times in a row; QuotaExceeded beyond the limits on open quotes and
+// on how long quotes may keep one GPU.
+func (m *Market) Quote(ctx context.Context, who account.Principal, spec Spec,
+	once idem.Request) (q Quote, done idem.Outcome, err error) {
+	err = m.Planning(ctx, spec.Image, func(ctx context.Context, planner *Planner) error {
+		q, done, err = idem.Once(ctx, m.db, once, func(ctx context.Context, tx *db.Tx) (Quote, error) {
+			if _, err := account.SSHKeysByID(ctx, tx.Q, who.Org, spec.SSHKeyIDs); err != nil {
+				return Quote{}, err
+			}
+			plan, err := planner.Place(ctx, who.Org, spec)
+			if err != nil {
+				return Quote{}, err
+			}
+			return m.claimQuote(ctx, tx, who, spec, plan)
+		})
+		return err
+	})
+	if errors.Is(err, ErrStale) { // planned again several times, and each time somebody else was faster
+		err = fault.Wrap(err, fault.NoCapacity, "the GPUs that fit are being taken by others at this moment: try again")
+	}
+	return q, done, err
+}
+
+// claimQuote claims the GPUs of a plan for a quote. ErrStale means that the plan no longer fits; for faults see Quote.
+func (m *Market) claimQuote(ctx context.Context, tx *db.Tx, who account.Principal, spec Spec,
 	plan Placement) (Quote, error) {
+	org := who.Org
 	if err := tx.Q.LockQuotesOfOrg(ctx, org.String()); err != nil {
 		return Quote{}, fmt.Errorf("market: quotes of %s: %w", org, err)
 	}
@@ -73,7 +103,7 @@ func (m *Market) HoldQuote(ctx context.Context, tx *db.Tx, org id.Org, user id.U
 		return Quote{}, err
 	}
 	q := Quote{
-		ID: id.New[id.Quote](), Org: org, User: user, Spec: spec, Placement: held, State: QuoteHeld, CreatedAt: now,
+		ID: id.New[id.Quote](), Org: org, User: who.User, Spec: spec, Placement: held, State: QuoteHeld, CreatedAt: now,
 		ExpiresAt: now.Add(m.cfg.QuoteTTL),
 	}
 	if err := m.insertQuote(ctx, tx, q); err != nil {
@@ -149,9 +179,9 @@ func (m *Market) insertQuote(ctx context.Context, tx *db.Tx, q Quote) error {
 // belongs binds sealed secrets to their quote.
 func belongs(q id.Quote) string { return "quote:" + q.String() }
 
-// GetQuote returns one of org's quotes. Fault: NotFound.
-func (m *Market) GetQuote(ctx context.Context, org id.Org, q id.Quote) (Quote, error) {
-	row, err := m.db.Q.GetQuote(ctx, q, org)
+// GetQuote returns one quote of who's organisation. Fault: NotFound.
+func (m *Market) GetQuote(ctx context.Context, who account.Principal, q id.Quote) (Quote, error) {
+	row, err := m.db.Q.GetQuote(ctx, q, who.Org)
 	if err != nil {
 		return Quote{}, noQuote(q, err)
 	}
@@ -229,12 +259,12 @@ func (p Placement) gpuIDs() []id.GPU {
 	return sortedUnique(out)
 }
 
-// ReturnQuote gives a quote back. Returning one that is no longer held changes nothing and is no error. Fault:
-// NotFound.
-func (m *Market) ReturnQuote(ctx context.Context, org id.Org, q id.Quote) (Quote, error) {
+// ReturnQuote gives a quote of who's organisation back. Returning one that is no longer held changes nothing and is no
+// error. Fault: NotFound.
+func (m *Market) ReturnQuote(ctx context.Context, who account.Principal, q id.Quote) (Quote, error) {
 	var out Quote
 	err := m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
-		if out, err = m.lockQuote(ctx, tx, org, q); err != nil || out.State != QuoteHeld {
+		if out, err = m.lockQuote(ctx, tx, who.Org, q); err != nil || out.State != QuoteHeld {
 			return err
 		}
 		out.State = QuoteReturned

@@ -15,12 +15,13 @@ import (
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
 // take rents a quote: its claims become those of leases.
 func (w *world) take(org id.Org, quote id.Quote) (market.Quote, error) {
-	q, err := w.m.GetQuote(w.t.Context(), org, quote)
+	q, err := w.m.GetQuote(w.t.Context(), w.of(org), quote)
 	if err != nil {
 		return q, err
 	}
@@ -65,7 +66,7 @@ func TestAQuoteHoldsItsGPUsUntilItIsRented(t *testing.T) {
 	if _, err := w.rent(w.replica(), spec(1, 1, "")); !fault.Is(err, fault.NoCapacity) {
 		t.Errorf("somebody else rents a quoted GPU: %v", err)
 	}
-	got, err := w.m.GetQuote(t.Context(), renter, q.ID)
+	got, err := w.m.GetQuote(t.Context(), w.of(renter), q.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +81,7 @@ func TestAQuoteHoldsItsGPUsUntilItIsRented(t *testing.T) {
 	if bytes.Contains(stored, []byte("hunter")) {
 		t.Error("secrets are stored in the clear")
 	}
-	if _, err := w.m.GetQuote(t.Context(), w.org(), q.ID); !fault.Is(err, fault.NotFound) {
+	if _, err := w.m.GetQuote(t.Context(), w.of(w.org()), q.ID); !fault.Is(err, fault.NotFound) {
 		t.Errorf("another org sees it: %v", err)
 	}
 	if _, err := w.take(w.org(), q.ID); !fault.Is(err, fault.NotFound) {
@@ -100,7 +101,7 @@ func TestAQuoteHoldsItsGPUsUntilItIsRented(t *testing.T) {
 	if _, err := w.take(renter, q.ID); !fault.Is(err, fault.Conflict) {
 		t.Errorf("rented twice: %v", err)
 	}
-	if q, err := w.m.ReturnQuote(t.Context(), renter, q.ID); err != nil || q.State != market.QuoteRented ||
+	if q, err := w.m.ReturnQuote(t.Context(), w.of(renter), q.ID); err != nil || q.State != market.QuoteRented ||
 		w.claims(host.ForLease) != 8 {
 		t.Errorf("%v %v", q.State, err)
 	}
@@ -115,11 +116,11 @@ func TestAQuoteGivesItsGPUsBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.m.ReturnQuote(t.Context(), w.org(), q.ID); !fault.Is(err, fault.NotFound) {
+	if _, err := w.m.ReturnQuote(t.Context(), w.of(w.org()), q.ID); !fault.Is(err, fault.NotFound) {
 		t.Errorf("another org returns it: %v", err)
 	}
 	for range 2 {
-		if q, err = w.m.ReturnQuote(t.Context(), renter, q.ID); err != nil || q.State != market.QuoteReturned {
+		if q, err = w.m.ReturnQuote(t.Context(), w.of(renter), q.ID); err != nil || q.State != market.QuoteReturned {
 			t.Fatalf("%v %v", q.State, err)
 		}
 	}
@@ -132,7 +133,7 @@ func TestAQuoteGivesItsGPUsBack(t *testing.T) {
 	}
 	w.exec("UPDATE quote SET expires_at = clock_timestamp() WHERE id = $1", q.ID)
 	w.exec("UPDATE gpu_claim SET expires_at = clock_timestamp() WHERE ref = $1 AND ended_at IS NULL", q.ID.UUID())
-	if got, err := w.m.GetQuote(t.Context(), renter, q.ID); err != nil || got.State != market.QuoteExpired {
+	if got, err := w.m.GetQuote(t.Context(), w.of(renter), q.ID); err != nil || got.State != market.QuoteExpired {
 		t.Errorf("%v %v", got.State, err)
 	}
 	if _, err := w.take(renter, q.ID); !fault.Is(err, fault.Conflict) {
@@ -183,7 +184,7 @@ func TestQuoteLimits(t *testing.T) {
 	if _, err := w.quote(w.m, renter, spec(1, 1, "")); !fault.Is(err, fault.QuotaExceeded) {
 		t.Errorf("one too many: %v", err)
 	}
-	if _, err := w.m.ReturnQuote(t.Context(), renter, last.ID); err != nil {
+	if _, err := w.m.ReturnQuote(t.Context(), w.of(renter), last.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.quote(w.m, renter, spec(1, 1, "")); err != nil {
@@ -258,5 +259,54 @@ func TestAQuoteOfAHostThatWentAwayIsAConflict(t *testing.T) {
 	w.exec("UPDATE host_status SET connected = true")
 	if _, err := w.take(renter, q.ID); err != nil {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestQuote_SSHKeyOfAnotherOrganisationIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.host("a", 1, "1.00")
+	s := spec(1, 1, "")
+	s.SSHKeyIDs = []id.SSHKey{id.New[id.SSHKey]()}
+	_, err := w.quote(w.m, w.renter(money.Unit), s)
+	if f := fault.From(err); f == nil || f.Kind != fault.Invalid || len(f.Fields) != 1 ||
+		f.Fields[0].Location != "ssh_key_ids[0]" {
+		t.Errorf("%+v, want invalid at ssh_key_ids[0]", f)
+	}
+	if n := w.claims(host.ForQuote); n != 0 {
+		t.Errorf("%d GPUs are claimed for it", n)
+	}
+}
+
+func TestQuote_OthersAreAlwaysFasterIsNoCapacity(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.host("a", 1, "1.00")
+	w.exec("CREATE FUNCTION taken() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+	w.exec("CREATE TRIGGER taken BEFORE INSERT ON gpu_claim FOR EACH ROW EXECUTE FUNCTION taken()")
+	_, err := w.quote(w.m, w.renter(money.Unit), spec(1, 1, ""))
+	if f := fault.From(err); f == nil || f.Kind != fault.NoCapacity || f.Message == "" {
+		t.Errorf("%+v, want no_capacity", f)
+	}
+}
+
+func TestQuote_RepeatedWithOneKeyMakesOneQuote(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.host("a", 1, "1.00")
+	renter := w.of(w.renter(money.Unit))
+	once := idem.Request{Principal: renter.Key(), Method: "POST", Path: "/quotes", Key: "k", BodyHMAC: []byte("body")}
+	once.Render = func(result any) (int, any) { return 201, result.(market.Quote).ID }
+	first, done, err := w.m.Quote(t.Context(), renter, spec(1, 1, ""), once)
+	if err != nil || done.Replayed {
+		t.Fatalf("first: %+v, %v", done, err)
+	}
+	// Nothing is free now, and the repeated request is answered nevertheless.
+	_, again, err := w.m.Quote(t.Context(), renter, spec(1, 1, ""), once)
+	if err != nil || !again.Replayed || string(again.Body) != `"`+first.ID.String()+`"` {
+		t.Errorf("again: %+v %s, %v", again, again.Body, err)
+	}
+	if n := w.claims(host.ForQuote); n != 1 {
+		t.Errorf("%d GPUs are claimed, want 1", n)
 	}
 }

@@ -1,14 +1,12 @@
 package market_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
@@ -139,11 +137,12 @@ func TestTermsAndTheirHistory(t *testing.T) {
 		t.Errorf("%d GPUs for sale without a price", n)
 	}
 	set := func(org id.Org, model string, terms market.Terms) (out []market.OwnOffer, err error) {
-		err = w.tx(func(ctx context.Context, tx *db.Tx) (err error) {
-			out, err = w.m.SetTerms(ctx, tx, org, w.user, h, model, terms)
-			return err
-		})
-		return out, err
+		err = w.m.ChangeHost(t.Context(), w.of(org), h, market.HostChange{Terms: terms, GPUModel: model})
+		if err != nil {
+			return nil, err
+		}
+		all, err := w.m.OffersOf(t.Context(), h)
+		return all[h], err
 	}
 	price, two, day := money.Micro(2_500_000), 2, int64(86400)
 	o, err := set(w.operator, "", market.Terms{Price: &price, MinGPUs: &two, MaxDuration: &day})
@@ -179,9 +178,12 @@ func TestTermsAndTheirHistory(t *testing.T) {
 		history != 2 {
 		t.Errorf("%d changes of price noted, want 2: %v", history, err)
 	}
-	changes, err := w.m.PriceHistory(t.Context(), h)
+	changes, err := w.m.PriceHistory(t.Context(), w.of(w.operator), h)
 	if err != nil || len(changes) != 2 || changes[0].At.Before(changes[1].At) {
 		t.Fatalf("%+v %v", changes, err)
+	}
+	if _, err := w.m.PriceHistory(t.Context(), w.of(w.org()), h); !fault.Is(err, fault.NotFound) {
+		t.Errorf("another organisation's prices: %v", err)
 	}
 	if c := changes[0]; c.Price != nil || c.Before == nil || *c.Before != price || c.GPUModel != "NVIDIA H100 80GB HBM3" {
 		t.Errorf("the newest: %+v", c)

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
 )
 
@@ -15,7 +14,7 @@ type agentsView struct {
 }
 
 func (a *API) listAgents(ctx context.Context, p account.Principal, _ *struct{}) (agentsView, error) {
-	channels, hosts, err := host.Channels(ctx, a.db.Q, p)
+	channels, hosts, err := a.hosts.Channels(ctx, p)
 	return agentsView{channels, hosts}, err
 }
 
@@ -30,16 +29,12 @@ type setChannelInput struct {
 }
 
 func (a *API) setChannel(ctx context.Context, p account.Principal,
-	in *setChannelInput) (out host.AgentChannel, err error) {
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		out, err = host.SetChannel(ctx, tx, p, host.NewChannel{
-			Name:    in.Name,
-			Version: in.Body.Version,
-			Source:  in.Body.Source,
-			Percent: in.Body.Percent,
-			Again:   in.Body.Again,
-		})
-		return err
+	in *setChannelInput) (host.AgentChannel, error) {
+	return a.hosts.SetChannel(ctx, p, host.NewChannel{
+		Name:    in.Name,
+		Version: in.Body.Version,
+		Source:  in.Body.Source,
+		Percent: in.Body.Percent,
+		Again:   in.Body.Again,
 	})
-	return out, err
 }

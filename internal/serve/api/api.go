@@ -34,6 +34,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/dialback"
+	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/fleet/nodelog"
 	"github.com/musterhq/muster/internal/id"
@@ -72,6 +73,7 @@ type Deps struct {
 	DB       *db.DB
 	Accounts *account.Accounts
 	Market   *market.Market
+	Hosts    *host.Hosts
 	Clusters *cluster.Clusters
 	Payments *payment.Payments
 	Payouts  *payout.Payouts
@@ -97,6 +99,7 @@ type API struct {
 	db       *db.DB
 	accounts *account.Accounts
 	market   *market.Market
+	hosts    *host.Hosts
 	clusters *cluster.Clusters
 	payments *payment.Payments
 	payouts  *payout.Payouts
@@ -136,6 +139,7 @@ func New(cfg Config, d Deps) *API {
 		db:       d.DB,
 		accounts: d.Accounts,
 		market:   d.Market,
+		hosts:    d.Hosts,
 		clusters: d.Clusters,
 		payments: d.Payments,
 		payouts:  d.Payouts,

@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/serve/api"
@@ -114,6 +115,7 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 		DB:       d,
 		Accounts: w.acc,
 		Market:   m,
+		Hosts:    host.New(d, nil),
 		Clusters: w.clusters,
 		Payments: pay,
 		Payouts:  outs,

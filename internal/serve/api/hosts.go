@@ -3,13 +3,11 @@ package api
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
@@ -34,14 +32,17 @@ type enrollmentView struct {
 	Command   string        `json:"command" doc:"to be run on the host; reads the token from standard input"`
 }
 
-func (a *API) enroll(ctx context.Context, tx *db.Tx, p account.Principal, in *enrollInput) (enrollmentView, error) {
-	e, err := host.CreateEnrollment(ctx, tx, host.NewEnrollment{
-		Org: p.Org, User: p.User, Name: in.Body.Name, Region: in.Body.Region, Fabric: in.Body.Fabric,
-	})
-	if err != nil {
-		return enrollmentView{}, err
+func (a *API) enroll(ctx context.Context, p account.Principal, in *enrollInput,
+	once idem.Request) (enrollmentView, idem.Outcome, error) {
+	view := func(e host.Enrollment) enrollmentView {
+		return enrollmentView{e.ID, e.Token, e.ExpiresAt.UTC(), a.EnrollCommand(e.Token)}
 	}
-	return enrollmentView{e.ID, e.Token, e.ExpiresAt.UTC(), a.EnrollCommand(e.Token)}, nil
+	e, out, err := a.hosts.CreateEnrollment(ctx, p, host.NewEnrollment{
+		Name:   in.Body.Name,
+		Region: in.Body.Region,
+		Fabric: in.Body.Fabric,
+	}, idem.As(once, view))
+	return view(e), out, err
 }
 
 // EnrollCommand is what an operator runs on a new host. It keeps the token out of the process list: a here-string is no
@@ -169,19 +170,20 @@ func (a *API) listHosts(ctx context.Context, p account.Principal, in *hostsInput
 	if err != nil {
 		return list[hostView]{}, err
 	}
-	rows, err := host.List(ctx, a.db.Q, p.Org, after, in.Limit+1, in.Retired)
+	rows, err := a.hosts.List(ctx, p, after, in.Limit+1, in.Retired)
 	if err != nil {
 		return list[hostView]{}, err
 	}
-	views := make([]hostView, len(rows))
+	ids := make([]id.Host, len(rows))
 	for i, d := range rows {
-		offers, err := a.market.HostOffers(ctx, d.ID)
-		if err != nil {
-			return list[hostView]{}, err
-		}
-		views[i] = viewHost(d, offers)
+		ids[i] = d.ID
 	}
-	return cut(views, in.Limit, same[hostView], func(v hostView) string { return v.ID.String() }), nil
+	offers, err := a.market.OffersOf(ctx, ids...)
+	if err != nil {
+		return list[hostView]{}, err
+	}
+	return cut(rows, in.Limit, func(d host.Detail) hostView { return viewHost(d, offers[d.ID]) },
+		func(d host.Detail) string { return d.ID.String() }), nil
 }
 
 func (a *API) getHost(ctx context.Context, p account.Principal, in *idInput) (hostView, error) {
@@ -193,20 +195,20 @@ func (a *API) getHost(ctx context.Context, p account.Principal, in *idInput) (ho
 }
 
 func (a *API) host(ctx context.Context, p account.Principal, h id.Host) (hostView, error) {
-	d, err := host.Get(ctx, a.db.Q, p.Org, h)
+	d, err := a.hosts.Get(ctx, p, h)
 	if err != nil {
 		return hostView{}, err
 	}
-	offers, err := a.market.HostOffers(ctx, h)
+	offers, err := a.market.OffersOf(ctx, h)
 	if err != nil {
 		return hostView{}, err
 	}
-	v := viewHost(d, offers)
-	agent, err := host.AgentOf(ctx, a.db.Q, d.Host)
+	v := viewHost(d, offers[h])
+	agent, err := a.hosts.Agent(ctx, d.Host)
 	if err != nil {
 		return hostView{}, err
 	}
-	month, err := host.DataMonthOf(ctx, a.db.Q, p.Org, h)
+	month, err := a.hosts.DataMonth(ctx, p, h)
 	v.Agent, v.DataMonth = &agent, &month
 	return v, err
 }
@@ -235,40 +237,23 @@ func (a *API) changeHost(ctx context.Context, p account.Principal, in *changeHos
 	if b.Price != nil && b.Unlist {
 		return hostView{}, fault.InvalidField("unlist", "cannot be given together with a price")
 	}
-	terms := market.Terms{Unlist: b.Unlist, MinGPUs: b.MinGPUs, MaxDuration: b.MaxDuration}
+	change := market.HostChange{
+		Change: host.Change{
+			Name:    b.Name,
+			Channel: b.Channel,
+			DataCap: host.DataCap{UpGB: b.UpCapGB, DownGB: b.DownCapGB},
+		},
+		GPUModel: b.GPUModel,
+		Terms:    market.Terms{Unlist: b.Unlist, MinGPUs: b.MinGPUs, MaxDuration: b.MaxDuration},
+	}
 	if b.Price != nil {
 		price, err := money.ParseMicro(*b.Price)
 		if err != nil {
 			return hostView{}, fault.InvalidField("price_per_gpu_hour", "%s", err)
 		}
-		terms.Price = &price
+		change.Terms.Price = &price
 	}
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if b.Name != nil {
-			if err := host.Rename(ctx, tx, p.Org, h, *b.Name); err != nil {
-				return err
-			}
-		}
-		if b.Channel != nil {
-			if err := host.FollowChannel(ctx, tx, p.Org, h, *b.Channel); err != nil {
-				return err
-			}
-		}
-		if b.UpCapGB != nil || b.DownCapGB != nil {
-			if err := host.SetDataCap(ctx, tx, a.bus, p.Org, p.User, h, host.DataCap{
-				UpGB:   b.UpCapGB,
-				DownGB: b.DownCapGB,
-			}); err != nil {
-				return err
-			}
-		}
-		if b.Price == nil && !b.Unlist && b.MinGPUs == nil && b.MaxDuration == nil {
-			return nil
-		}
-		_, err := a.market.SetTerms(ctx, tx, p.Org, p.User, h, b.GPUModel, terms)
-		return err
-	})
-	if err != nil {
+	if err := a.market.ChangeHost(ctx, p, h, change); err != nil {
 		return hostView{}, err
 	}
 	return a.host(ctx, p, h)
@@ -283,46 +268,21 @@ type hostActionInput struct {
 	}
 }
 
-// actOnHost reads the offers, which no action changes, before its transaction.
+// actOnHost reads the offers, which no action changes, before the use case opens its transaction.
 func (a *API) actOnHost(ctx context.Context, p account.Principal, in *hostActionInput,
-	once idem.Request) (answer idem.Answer, v hostView, err error) {
+	once idem.Request) (hostView, idem.Outcome, error) {
 	h, err := pathID[id.Host](in.ID, "host")
 	if err != nil {
-		return answer, v, err
+		return hostView{}, idem.Outcome{}, err
 	}
-	offers, err := a.market.HostOffers(ctx, h)
+	offers, err := a.market.OffersOf(ctx, h)
 	if err != nil {
-		return answer, v, err
+		return hostView{}, idem.Outcome{}, err
 	}
-	answer, err = a.once(ctx, once, http.StatusOK, func(ctx context.Context, tx *db.Tx) (any, error) {
-		if err := a.hostAction(ctx, tx, p, h, in); err != nil {
-			return nil, err
-		}
-		d, err := host.Get(ctx, tx.Q, p.Org, h)
-		return viewHost(d, offers), err
-	})
-	return answer, v, err
-}
-
-func (a *API) hostAction(ctx context.Context, tx *db.Tx, p account.Principal, h id.Host, in *hostActionInput) error {
-	if in.Body.Notice != 0 && in.Body.Action != "reclaim" {
-		return fault.InvalidField("notice", "goes with reclaim only")
-	}
-	switch in.Body.Action {
-	case "reclaim":
-		if in.Body.Notice < 0 || in.Body.Notice > int64(host.MaxNotice.Seconds()) {
-			return fault.InvalidField("notice", "want 0 to %d seconds", int64(host.MaxNotice.Seconds()))
-		}
-		_, err := host.Reclaim(ctx, tx, a.bus, p, h, time.Duration(in.Body.Notice)*time.Second)
-		return err
-	case "drain":
-		return host.Drain(ctx, tx, a.bus, p, h)
-	case "resume":
-		return host.Resume(ctx, tx, a.bus, p, h)
-	case "retire":
-		return host.Retire(ctx, tx, a.bus, p, h)
-	}
-	return fault.InvalidField("action", "want one of drain, reclaim, resume, retire")
+	view := func(d host.Detail) hostView { return viewHost(d, offers[h]) }
+	act := host.Action{Name: in.Body.Action, Notice: in.Body.Notice}
+	d, out, err := a.hosts.Act(ctx, p, h, act, idem.As(once, view))
+	return view(d), out, err
 }
 
 // reclaimView is what taking a host back at once would cost now.
@@ -339,7 +299,7 @@ func (a *API) reclaimForecast(ctx context.Context, p account.Principal, in *idIn
 	if err != nil {
 		return reclaimView{}, err
 	}
-	if _, err := host.Get(ctx, a.db.Q, p.Org, h); err != nil {
+	if _, err := a.hosts.Get(ctx, p, h); err != nil {
 		return reclaimView{}, err
 	}
 	f, err := metering.ForecastLoss(ctx, a.db.Q, h)
@@ -354,10 +314,7 @@ func (a *API) hostPrices(ctx context.Context, p account.Principal, in *idInput) 
 	if err != nil {
 		return list[market.PriceChange]{}, err
 	}
-	if _, err := host.Get(ctx, a.db.Q, p.Org, h); err != nil {
-		return list[market.PriceChange]{}, err
-	}
-	all, err := a.market.PriceHistory(ctx, h)
+	all, err := a.market.PriceHistory(ctx, p, h)
 	return cut(all, len(all), same[market.PriceChange], func(market.PriceChange) string { return "" }), err
 }
 
@@ -366,6 +323,6 @@ func (a *API) hostTraffic(ctx context.Context, p account.Principal, in *idInput)
 	if err != nil {
 		return list[host.Traffic]{}, err
 	}
-	all, err := host.TrafficOf(ctx, a.db.Q, p.Org, h, 100)
+	all, err := a.hosts.Traffic(ctx, p, h, 100)
 	return cut(all, len(all), same[host.Traffic], func(host.Traffic) string { return "" }), err
 }

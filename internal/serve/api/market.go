@@ -3,16 +3,12 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"net/http"
 	"reflect"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
@@ -90,31 +86,14 @@ func (a *API) viewQuote(q market.Quote) quoteView {
 // perSecond is for display only: floor, so that nobody expects to pay less per hour than they will.
 func perSecond(rate money.Micro) money.Nano { return money.CostOf(rate, 1000) }
 
-// quote plans outside the transaction and holds inside it; a stale plan is made again.
 func (a *API) quote(ctx context.Context, p account.Principal, in *quoteInput,
-	once idem.Request) (answer idem.Answer, _ quoteView, err error) {
+	once idem.Request) (quoteView, idem.Outcome, error) {
 	spec, err := market.ParseSpec(in.Body.raw)
 	if err != nil {
-		return answer, quoteView{}, err
+		return quoteView{}, idem.Outcome{}, err
 	}
-	err = a.market.Planning(ctx, spec.Image, func(ctx context.Context, planner *market.Planner) error {
-		answer, err = a.once(ctx, once, http.StatusCreated, func(ctx context.Context, tx *db.Tx) (any, error) {
-			if _, err := account.SSHKeysByID(ctx, tx.Q, p.Org, spec.SSHKeyIDs); err != nil {
-				return nil, err
-			}
-			plan, err := planner.Place(ctx, p.Org, spec)
-			if err != nil {
-				return nil, err
-			}
-			q, err := a.market.HoldQuote(ctx, tx, p.Org, p.User, spec, plan)
-			return a.viewQuote(q), err
-		})
-		return err
-	})
-	if errors.Is(err, market.ErrStale) { // planned afresh several times, and each time somebody was faster
-		err = fault.Wrap(err, fault.NoCapacity, "the GPUs that fit are being taken by others at this moment: try again")
-	}
-	return answer, quoteView{}, err
+	q, out, err := a.market.Quote(ctx, p, spec, idem.As(once, a.viewQuote))
+	return a.viewQuote(q), out, err
 }
 
 func (a *API) getQuote(ctx context.Context, p account.Principal, in *idInput) (quoteView, error) {
@@ -122,7 +101,7 @@ func (a *API) getQuote(ctx context.Context, p account.Principal, in *idInput) (q
 	if err != nil {
 		return quoteView{}, err
 	}
-	v, err := a.market.GetQuote(ctx, p.Org, q)
+	v, err := a.market.GetQuote(ctx, p, q)
 	return a.viewQuote(v), err
 }
 
@@ -131,6 +110,6 @@ func (a *API) returnQuote(ctx context.Context, p account.Principal, in *idInput)
 	if err != nil {
 		return quoteView{}, err
 	}
-	v, err := a.market.ReturnQuote(ctx, p.Org, q)
+	v, err := a.market.ReturnQuote(ctx, p, q)
 	return a.viewQuote(v), err
 }

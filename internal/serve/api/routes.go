@@ -69,7 +69,7 @@ func (a *API) inside(t *table) {
 
 	// The market.
 	get(t, "/offers", readClusters, "searchOffers: Search the offers that can be rented now", a.searchOffers)
-	postBy(t, "/quotes", writeClusters, 201, "createQuote: Create a quote: an all-in price whose GPUs are claimed for "+
+	post(t, "/quotes", writeClusters, 201, "createQuote: Create a quote: an all-in price whose GPUs are claimed for "+
 		"a short time", a.quote, withSpec)
 	get(t, "/quotes/{id}", readClusters, "getQuote: Get a quote", a.getQuote)
 	remove(t, "/quotes/{id}", writeClusters, "returnQuote: Cancel a quote and free its GPUs", a.returnQuote)
@@ -102,12 +102,12 @@ func (a *API) inside(t *table) {
 		"renter or the operator of its host", a.leaseProof)
 
 	// Hosts.
-	postTx(t, "/host-enrollments", writeHosts, 201, "createEnrollment: Create a token with which one host enrols",
+	post(t, "/host-enrollments", writeHosts, 201, "createEnrollment: Create a token with which one host enrols",
 		a.enroll, withSecret)
 	get(t, "/hosts", readHosts, "listHosts: List your organisation's hosts", a.listHosts)
 	get(t, "/hosts/{id}", readHosts, "getHost: Get a host", a.getHost)
 	patch(t, "/hosts/{id}", writeHosts, "changeHost: Change a host's name, price, terms or data cap", a.changeHost)
-	postBy(t, "/hosts/{id}/actions", writeHosts, 200, "actOnHost: Drain, reclaim, resume or retire a host", a.actOnHost)
+	post(t, "/hosts/{id}/actions", writeHosts, 200, "actOnHost: Drain, reclaim, resume or retire a host", a.actOnHost)
 	get(t, "/hosts/{id}/reclaim", readHosts, "forecastReclaim: Get what reclaiming a host now would cost",
 		a.reclaimForecast)
 	get(t, "/hosts/{id}/prices", readHosts, "listHostPrices: List the last hundred price changes of a host, newest first",

@@ -13,6 +13,7 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/testing/dbtest"
@@ -37,6 +38,7 @@ func bare(t *testing.T) *API {
 		DB:       d,
 		Accounts: account.New(d, account.Config{}),
 		Market:   m,
+		Hosts:    host.New(d, nil),
 		Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
 		Box:      box,
 		Log:      slog.New(slog.DiscardHandler),

@@ -1,7 +1,6 @@
 package hostlink_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -11,9 +10,9 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/host/hosttest"
+	"github.com/musterhq/muster/internal/idem"
 )
 
 func TestSessionsAreCountedAndEnd(t *testing.T) {
@@ -118,9 +117,8 @@ func TestARevokedKeyIsKickedAndStaysOut(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	a := s.enroll()
-	err := s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		return host.Retire(ctx, tx, s.link.Bus(), account.Principal{Org: s.org}, a.Host)
-	})
+	_, _, err := host.New(s.d, s.link.Bus()).Act(t.Context(), account.Principal{Org: s.org}, a.Host,
+		host.Action{Name: host.Retire}, idem.Request{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/host/hosttest"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/serve/hostlink"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 	"github.com/musterhq/muster/internal/testing/testnet"
@@ -66,9 +67,8 @@ func twoReplicas(t *testing.T, first, second hostlink.Config) {
 	if err := clone.connect(other); err == nil {
 		t.Error("one key is connected to two replicas")
 	}
-	if err := s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		return host.Retire(ctx, tx, other.Bus(), account.Principal{Org: s.org}, a.Host)
-	}); err != nil {
+	if _, _, err := host.New(s.d, other.Bus()).Act(t.Context(), account.Principal{Org: s.org}, a.Host,
+		host.Action{Name: host.Retire}, idem.Request{}); err != nil {
 		t.Fatal(err)
 	}
 	within(t, "the connection is closed", a.closed)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
@@ -118,7 +119,7 @@ func TestStatusUsageAndHealthAreAcknowledgedApart(t *testing.T) {
 	s := newSite(t)
 	a := s.enroll()
 	v := s.lease(a)
-	gpus, err := host.Get(t.Context(), s.d.Q, s.org, a.Host)
+	gpus, err := host.New(s.d, nil).Get(t.Context(), account.Principal{Org: s.org}, a.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +236,7 @@ func TestTelemetryIsKeptAndWatchedLive(t *testing.T) {
 	if w := within(t, "being told that somebody watches", a.wakes); !w.Watch {
 		t.Errorf("%+v", w)
 	}
-	gpus, err := host.Get(t.Context(), s.d.Q, s.org, a.Host)
+	gpus, err := host.New(s.d, nil).Get(t.Context(), account.Principal{Org: s.org}, a.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,15 +367,15 @@ func TestTrafficIsTakenFromReports(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	got, err := host.TrafficOf(t.Context(), s.d.Q, s.org, a.Host, 10)
+	got, err := host.New(s.d, nil).Traffic(t.Context(), account.Principal{Org: s.org}, a.Host, 10)
 	if err != nil || len(got) != 1 || got[0].Lease != v || got[0].Opened != 3 || got[0].Down != 20 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := host.TrafficOf(t.Context(), s.d.Q, s.org, b.Host, 10); err != nil || len(got) != 0 {
+	if got, err := host.New(s.d, nil).Traffic(t.Context(), account.Principal{Org: s.org}, b.Host, 10); err != nil || len(got) != 0 {
 		t.Errorf("of the other host: %+v, %v", got, err)
 	}
 	a.sync(agentapi.Sync{Seq: 2, Pulled: &agentapi.Pulled{Counter: "a", Bytes: 7}})
-	if m, err := host.DataMonthOf(t.Context(), s.d.Q, s.org, a.Host); err != nil || m.Pulled == nil || *m.Pulled != 7 ||
+	if m, err := host.New(s.d, nil).DataMonth(t.Context(), account.Principal{Org: s.org}, a.Host); err != nil || m.Pulled == nil || *m.Pulled != 7 ||
 		m.Down != 20 {
 		t.Errorf("%+v, %v", m, err)
 	}

@@ -133,22 +133,16 @@ func (f *field) addHost(n int) {
 		}},
 	}
 	const origin = "https://muster.example"
+	e, _, err := host.New(f.d, nil).CreateEnrollment(f.t.Context(), op, host.NewEnrollment{
+		Name:   inv.Hostname,
+		Region: "eu",
+		Fabric: "rack-1",
+	}, idem.Request{})
+	f.must(err)
+	proof := agentapi.EnrollProof(origin, e.Token, linkKey, pub)
+	linkProof, err := link.Sign(proof)
+	f.must(err)
 	f.tx(func(ctx context.Context, tx *db.Tx) error {
-		e, err := host.CreateEnrollment(ctx, tx, host.NewEnrollment{
-			Org:    op.Org,
-			User:   op.User,
-			Name:   inv.Hostname,
-			Region: "eu",
-			Fabric: "rack-1",
-		})
-		if err != nil {
-			return err
-		}
-		proof := agentapi.EnrollProof(origin, e.Token, linkKey, pub)
-		linkProof, err := link.Sign(proof)
-		if err != nil {
-			return err
-		}
 		got, err := host.Enroll(ctx, tx, host.EnrollPolicy{
 			Origins:        []string{origin},
 			AllowSimulated: true,
@@ -181,12 +175,9 @@ func (f *field) addHost(n int) {
 		if err := host.RecordInventory(ctx, tx, h.id, inv); err != nil {
 			return err
 		}
-		if err := f.market.SyncOffers(ctx, tx, h.id); err != nil {
-			return err
-		}
-		_, err := f.market.SetTerms(ctx, tx, op.Org, op.User, h.id, "", market.Terms{Price: &price})
-		return err
+		return f.market.SyncOffers(ctx, tx, h.id)
 	})
+	f.must(f.market.ChangeHost(f.t.Context(), op, h.id, market.HostChange{Terms: market.Terms{Price: &price}}))
 	f.hosts = append(f.hosts, h)
 }
 

@@ -10,10 +10,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nkeys"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 )
 
 // Origin is where test hosts enrol.
@@ -86,16 +88,12 @@ func (a *Agent) Request(t testing.TB, origin, token string, inv agentapi.Invento
 // Token makes an enrolment token.
 func Token(t testing.TB, d *db.DB, org id.Org, user id.User, name string) string {
 	t.Helper()
-	var token string
-	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		e, err := host.CreateEnrollment(ctx, tx, host.NewEnrollment{Org: org, User: user, Name: name, Region: "eu-test"})
-		token = e.Token
-		return err
-	})
+	e, _, err := host.New(d, nil).CreateEnrollment(t.Context(), account.Principal{Org: org, User: user},
+		host.NewEnrollment{Name: name, Region: "eu-test"}, idem.Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return token
+	return e.Token
 }
 
 // Enroll makes a host with n simulated GPUs. It has not reported yet: see Activate.

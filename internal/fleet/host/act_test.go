@@ -1,17 +1,15 @@
 package host_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
-	"github.com/musterhq/muster/internal/bus"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
@@ -23,8 +21,9 @@ func TestWhatAnOperatorDoesWithAHostLeavesATrail(t *testing.T) {
 	org, user := hosttest.Org(t, d)
 	h := hosttest.Enroll(t, d, org, user, 1).Host
 	who := account.Principal{Org: org, User: user, Token: id.New[id.Token](), Address: "192.0.2.7"}
-	act := func(by account.Principal, f func(context.Context, *db.Tx, *bus.Bus, account.Principal, id.Host) error) error {
-		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return f(ctx, tx, nil, by, h) })
+	act := func(by account.Principal, action string) error {
+		_, _, err := host.New(d, nil).Act(t.Context(), by, h, host.Action{Name: action}, idem.Request{})
+		return err
 	}
 	if _, err := d.Pool.Exec(t.Context(), "UPDATE host SET state = 'active' WHERE id = $1", h); err != nil {
 		t.Fatal(err)
@@ -32,7 +31,7 @@ func TestWhatAnOperatorDoesWithAHostLeavesATrail(t *testing.T) {
 	if err := act(account.Principal{Org: id.New[id.Org]()}, host.Drain); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a stranger: %v", err)
 	}
-	for _, f := range []func(context.Context, *db.Tx, *bus.Bus, account.Principal, id.Host) error{
+	for _, f := range []string{
 		host.Drain, host.Drain, host.Resume, host.Resume, host.Retire, host.Retire,
 	} {
 		if err := act(who, f); err != nil {

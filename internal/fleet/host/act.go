@@ -1,0 +1,153 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+)
+
+// The actions of an operator on a host.
+const (
+	Drain   = "drain"   // no new leases; what runs goes on
+	Reclaim = "reclaim" // no new leases, and what runs ends after a notice
+	Resume  = "resume"  // ends Drain and Reclaim
+	Retire  = "retire"  // out for ever: keys revoked, connection closed, GPUs free to enrol elsewhere
+)
+
+// MaxNotice is how far ahead the end of what runs on a host can be set.
+const MaxNotice = 30 * 24 * time.Hour
+
+// Action is what an operator does to a host.
+type Action struct {
+	Name   string // Drain, Reclaim, Resume or Retire
+	Notice int64  // of Reclaim: seconds until what runs ends, 0 to MaxNotice
+}
+
+// Actions lists the actions that the host takes in its present state.
+func (h *Host) Actions() []string {
+	switch h.State {
+	case Active:
+		return []string{Drain, Reclaim, Retire}
+	case Draining:
+		return []string{Resume, Reclaim, Retire}
+	case Enrolled:
+		return []string{Retire}
+	}
+	return []string{}
+}
+
+func (a Action) check() error {
+	if a.Notice != 0 && a.Name != Reclaim {
+		return fault.InvalidField("notice", "goes with reclaim only")
+	}
+	switch most := int64(MaxNotice.Seconds()); a.Name {
+	case Drain, Resume, Retire:
+		return nil
+	case Reclaim:
+		if a.Notice < 0 || a.Notice > most {
+			return fault.InvalidField("notice", "want 0 to %d seconds", most)
+		}
+		return nil
+	}
+	return fault.InvalidField("action", "want one of drain, reclaim, resume, retire")
+}
+
+// Act does an action to one host of who's organisation and returns the host as it is then. An action that has been done
+// before changes nothing; a repeated Reclaim sets the new time. Faults: NotFound; Invalid for an unknown action or
+// notice; Conflict when the host's state does not allow the action, or when a host that is to be retired has GPUs in
+// use.
+func (x *Hosts) Act(ctx context.Context, who account.Principal, host id.Host, a Action,
+	once idem.Request) (Detail, idem.Outcome, error) {
+	if err := a.check(); err != nil {
+		return Detail{}, idem.Outcome{}, err
+	}
+	return idem.Once(ctx, x.db, once, func(ctx context.Context, tx *db.Tx) (Detail, error) {
+		h, err := lockOwn(ctx, tx, who.Org, host)
+		if err != nil {
+			return Detail{}, err
+		}
+		switch a.Name {
+		case Drain:
+			err = x.move(ctx, tx, who, h, "host.drain", Active, Draining)
+		case Resume:
+			err = x.move(ctx, tx, who, h, "host.resume", Draining, Active)
+		case Reclaim:
+			err = x.reclaim(ctx, tx, who, h, a.Notice)
+		case Retire:
+			err = x.retire(ctx, tx, who, h)
+		}
+		if err != nil {
+			return Detail{}, err
+		}
+		return get(ctx, tx.Q, who.Org, host)
+	})
+}
+
+// move takes the host from one state to another and records it. A host that is there already stays as it is.
+func (x *Hosts) move(ctx context.Context, tx *db.Tx, who account.Principal, h Host, action string, from,
+	to State) error {
+	switch h.State {
+	case to:
+		return nil
+	case from:
+	default:
+		return fault.New(fault.Conflict, "The host is %s.", h.State)
+	}
+	if err := tx.Q.SetHostState(ctx, string(to), h.ID); err != nil {
+		return fmt.Errorf("host: %s becomes %s: %w", h.ID, to, err)
+	}
+	publish(tx, x.bus, h)
+	return audit.Record(ctx, tx, who.Event(action, h.ID.String(), nil))
+}
+
+// reclaim takes the host back: nothing new is rented on it, and what runs there ends after the notice, in seconds.
+func (x *Hosts) reclaim(ctx context.Context, tx *db.Tx, who account.Principal, h Host, notice int64) error {
+	if h.State != Active && h.State != Draining {
+		return fault.New(fault.Conflict, "The host is %s.", h.State)
+	}
+	at, err := tx.Q.ReclaimHost(ctx, int32(notice), h.ID)
+	if err != nil {
+		return fmt.Errorf("host: reclaim %s: %w", h.ID, err)
+	}
+	if at == nil {
+		return fmt.Errorf("host: reclaim %s: no time came back", h.ID)
+	}
+	publish(tx, x.bus, h)
+	return audit.Record(ctx, tx, who.Event("host.reclaim", h.ID.String(),
+		map[string]any{"notice_seconds": notice, "at": at.UTC()}))
+}
+
+// retire takes the host out for ever. A host that is retired already stays as it is.
+func (x *Hosts) retire(ctx context.Context, tx *db.Tx, who account.Principal, h Host) error {
+	if h.State == Retired {
+		return nil
+	}
+	if n, err := tx.Q.CountHostClaims(ctx, h.ID); err != nil {
+		return fmt.Errorf("host: claims on %s: %w", h.ID, err)
+	} else if n > 0 {
+		return fault.New(fault.Conflict, "%d of the host's GPUs are in use: drain it and wait until they are free.", n)
+	}
+	if err := RevokeKeys(ctx, tx, x.bus, h.ID); err != nil {
+		return err
+	}
+	if err := tx.Q.RemoveHostGPUs(ctx, h.ID); err != nil {
+		return fmt.Errorf("host: remove GPUs of %s: %w", h.ID, err)
+	}
+	if err := tx.Q.RetireHost(ctx, h.ID); err != nil {
+		return fmt.Errorf("host: retire %s: %w", h.ID, err)
+	}
+	publish(tx, x.bus, h)
+	return audit.Record(ctx, tx, who.Event("host.retire", h.ID.String(), nil))
+}
+
+func publish(tx *db.Tx, b *bus.Bus, h Host) {
+	tx.AfterCommit(func() { b.Changed(bus.TopicHost(h.ID), bus.TopicOrg(h.Org)) })
+}

@@ -1,0 +1,139 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// GPU is one device of a host.
+type GPU struct {
+	ID         id.GPU
+	Host       id.Host
+	UUID       string // NVML's
+	Index      int
+	Model      string
+	Arch       string
+	VRAMMB     int64
+	ComputeCap string
+	PCIeGen    int
+	NVLink     bool
+	NVLinkGbps float64 // one direction, all active links
+	// Watts it may draw, and was made for; 0 = not known.
+	PowerLimitW, PowerDefaultW int
+
+	Health       string // healthy, suspect, quarantined
+	HealthReason string
+	InUse        string    // what uses it on the host itself, "Xorg, 412 MiB": it is not offered; "" = nothing does
+	Present      bool      // in the last inventory
+	Claim        ClaimKind // what it is taken for; "" = free
+	Facts        agentapi.GPU
+}
+
+// Detail is a host with all that its operator may see.
+type Detail struct {
+	Host
+	FabricName string
+	GPUs       []GPU              // by index
+	Inventory  agentapi.Inventory // empty in lists
+}
+
+// Hosts are the use cases of operators: what they see of their hosts and do to them. Safe for concurrent use.
+type Hosts struct {
+	db  *db.DB
+	bus *bus.Bus
+}
+
+// New makes the use cases. b tells hosts and pages of changes; nil: they find out by themselves.
+func New(d *db.DB, b *bus.Bus) *Hosts { return &Hosts{db: d, bus: b} }
+
+// List returns the hosts of who's organisation in the order of their ids: at most limit of those after the given one.
+// Retired hosts are left out unless retired is set.
+func (x *Hosts) List(ctx context.Context, who account.Principal, after id.Host, limit int,
+	retired bool) ([]Detail, error) {
+	org := who.Org
+	rows, err := x.db.Q.ListHosts(ctx, dbq.ListHostsParams{
+		OrgID:   org,
+		After:   after,
+		MaxRows: int32(limit),
+		Retired: retired,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("host: list of %s: %w", org, err)
+	}
+	out := make([]Detail, len(rows))
+	at := map[id.Host]*Detail{}
+	ids := make([]id.Host, len(rows))
+	for i, r := range rows {
+		out[i] = Detail{Host: fromRow(r.Host, r.HostStatus), FabricName: r.FabricName}
+		ids[i], at[r.Host.ID] = r.Host.ID, &out[i]
+	}
+	gpus, err := listGPUs(ctx, x.db.Q, ids, retired)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range gpus {
+		at[g.Host].GPUs = append(at[g.Host].GPUs, g)
+	}
+	return out, nil
+}
+
+// Get returns one host of who's organisation. Fault: NotFound.
+func (x *Hosts) Get(ctx context.Context, who account.Principal, host id.Host) (Detail, error) {
+	return get(ctx, x.db.Q, who.Org, host)
+}
+
+func get(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host) (Detail, error) {
+	r, err := q.GetHost(ctx, host, org)
+	if db.NoRows(err) {
+		return Detail{}, notFound()
+	}
+	if err != nil {
+		return Detail{}, fmt.Errorf("host: get %s: %w", host, err)
+	}
+	d := Detail{Host: fromRow(r.Host, r.HostStatus), FabricName: r.FabricName}
+	if err := json.Unmarshal(r.Inventory, &d.Inventory); err != nil {
+		return Detail{}, fmt.Errorf("host: inventory of %s: %w", host, err)
+	}
+	d.GPUs, err = listGPUs(ctx, q, []id.Host{host}, d.State == Retired)
+	return d, err
+}
+
+func listGPUs(ctx context.Context, q *dbq.Queries, hosts []id.Host, removed bool) ([]GPU, error) {
+	rows, err := q.ListGPUs(ctx, uuids(hosts), removed)
+	if err != nil {
+		return nil, fmt.Errorf("host: list GPUs: %w", err)
+	}
+	out := make([]GPU, len(rows))
+	for i, r := range rows {
+		out[i] = GPU{
+			ID: r.ID, Host: r.HostID, UUID: r.UUID, Index: int(r.Idx), Model: r.Model, Arch: r.Arch, VRAMMB: r.VramMb,
+			ComputeCap: r.ComputeCap, PCIeGen: int(r.PcieGen), NVLink: r.Nvlink, NVLinkGbps: r.NvlinkGbps,
+			PowerLimitW: int(r.PowerLimitW), PowerDefaultW: int(r.PowerDefaultW),
+			Health: r.Health, HealthReason: r.HealthReason, InUse: r.InUse, Present: r.Present, Claim: ClaimKind(r.Claim),
+		}
+		if err := json.Unmarshal(r.Facts, &out[i].Facts); err != nil {
+			return nil, fmt.Errorf("host: facts of GPU %s: %w", r.ID, err)
+		}
+	}
+	return out, nil
+}
+
+func notFound() error { return fault.New(fault.NotFound, "No such host.") }
+
+// lockOwn locks one of the org's hosts; another org's looks missing.
+func lockOwn(ctx context.Context, tx *db.Tx, org id.Org, host id.Host) (Host, error) {
+	h, err := lockOne(ctx, tx, host)
+	if err == nil && h.Org != org {
+		err = notFound()
+	}
+	return h, err
+}
