@@ -13,7 +13,7 @@ import (
 
 // Queue adds a statement to a batch, written as if it ran at once: f makes exactly one query of q and returns its
 // error. When the batch is sent, PostgreSQL runs its statements in the order in which they were queued, and each answer
-// is handled by the f that count for it:
+// is handled by the f that queued it:
 //
 //	b := &pgx.Batch{}
 //	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {

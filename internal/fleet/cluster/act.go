@@ -40,10 +40,10 @@ func (c *Clusters) Release(ctx context.Context, p account.Principal, cl id.Clust
 }
 
 func (c *Clusters) release(ctx context.Context, p account.Principal, cl id.Cluster, key idem.Request) (Cluster, error) {
-	return c.act(ctx, p, cl, key, "cluster.release", func(x *change) error {
+	return c.act(ctx, p, cl, key, "cluster.release", func(x *lockedCluster) error {
 		t, ok := on(State(x.row.State), OnRelease)
 		if ok {
-			x.apply(Decision{Transition: t, Reason: ReasonReleasedByUser})
+			x.transition(Decision{Transition: t, Reason: ReasonReleasedByUser})
 		}
 		return nil
 	})
@@ -55,12 +55,12 @@ func (c *Clusters) Restart(ctx context.Context, p account.Principal, cl id.Clust
 }
 
 func (c *Clusters) restart(ctx context.Context, p account.Principal, cl id.Cluster, key idem.Request) (Cluster, error) {
-	return c.act(ctx, p, cl, key, "cluster.restart", func(x *change) error {
+	return c.act(ctx, p, cl, key, "cluster.restart", func(x *lockedCluster) error {
 		if !slices.Contains(actions(x.row), ActionRestart) {
 			return fault.New(fault.Conflict, "A cluster can be restarted while it is running; this one is %s.", x.row.State)
 		}
 		t, _ := on(State(x.row.State), OnRestart)
-		x.apply(Decision{Transition: t})
+		x.transition(Decision{Transition: t})
 		x.row.QuickFailures = 0
 		return nil
 	})
@@ -69,7 +69,7 @@ func (c *Clusters) restart(ctx context.Context, p account.Principal, cl id.Clust
 // act does f with the cluster locked. The answer is read after the commit: nobody waits for a view with the locks held.
 // Until it is stored under the key, a repeated request is answered with the cluster as it is then.
 func (c *Clusters) act(ctx context.Context, p account.Principal, cl id.Cluster, key idem.Request, action string,
-	f func(*change) error) (Cluster, error) {
+	f func(*lockedCluster) error) (Cluster, error) {
 	if _, err := c.owned(ctx, p.Org, cl); err != nil {
 		return Cluster{}, err
 	}
@@ -84,7 +84,7 @@ func (c *Clusters) act(ctx context.Context, p account.Principal, cl id.Cluster, 
 			stored = !bytes.Equal(earlier.Body, []byte("null"))
 			return json.Unmarshal(earlier.Body, &out)
 		}
-		if err := c.alter(ctx, tx, cl, func(_ context.Context, x *change) error { return f(x) }); err != nil {
+		if err := c.alter(ctx, tx, cl, f); err != nil {
 			return err
 		}
 		if err := audit.Record(ctx, tx, p.Event(action, cl.String(), nil)); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/interval"
@@ -34,11 +35,11 @@ func stakesOf(cl id.Cluster, currency string, p market.Placement, lease func(ran
 }
 
 // stake reserves the bonds of leases that join a cluster.
-func (x *change) stake(ctx context.Context, stakes bond.Stakes) error {
+func (w *writer) stake(ctx context.Context, stakes bond.Stakes) error {
 	if len(stakes.Leases) == 0 {
 		return nil
 	}
-	books, err := ledger.Lock(ctx, x.tx, stakes.Accounts()...)
+	books, err := ledger.Lock(ctx, w.tx, stakes.Accounts()...)
 	if err != nil {
 		return err
 	}
@@ -49,12 +50,12 @@ func (x *change) stake(ctx context.Context, stakes bond.Stakes) error {
 	if err := stakes.QueueWrite(b, books); err != nil {
 		return err
 	}
-	return x.tx.Send(ctx, b)
+	return w.tx.Send(ctx, b)
 }
 
 // readBonds notes of which ranks of a gang that are in doubt little is left of the bond: nobody would pay the others
 // for waiting any longer.
-func (x *change) readBonds(ctx context.Context) (err error) {
+func readBonds(ctx context.Context, q *dbq.Queries, x *lockedCluster) (err error) {
 	if len(x.nodes) < 2 || State(x.row.State).Ended() {
 		return nil
 	}
@@ -62,19 +63,19 @@ func (x *change) readBonds(ctx context.Context) (err error) {
 		if NodeState(n.State) != NodeLost || n.StartedAt == nil || n.ended != nil {
 			continue
 		}
-		if n.bondLow, err = bond.Low(ctx, x.tx.Q, x.row.ID, n.LeaseID); err != nil {
+		if n.bondLow, err = bond.Low(ctx, q, x.row.ID, n.LeaseID); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// reserved reports whether something is reserved for the cluster's leases still.
-func (x *change) reserved(ctx context.Context) (bool, error) {
+// hasReserved reports whether something is reserved for the cluster's leases still.
+func hasReserved(ctx context.Context, q *dbq.Queries, x *lockedCluster) (bool, error) {
 	if len(x.nodes) < 2 {
 		return false, nil
 	}
-	leases, err := bond.OfCluster(ctx, x.tx.Q, x.row.ID)
+	leases, err := bond.OfCluster(ctx, q, x.row.ID)
 	return slices.ContainsFunc(leases, func(l bond.Frozen) bool { return l.Open }), err
 }
 
@@ -98,97 +99,122 @@ func (c *Clusters) tendBonds(ctx context.Context, cl id.Cluster) error {
 				return err
 			}
 		}
-		if err := x.payStandby(ctx, leases); err != nil {
+		standby, err := readStandby(ctx, tx.Q, cl, leases)
+		if err != nil {
 			return err
 		}
-		decided, err := x.decided(ctx)
-		if err != nil || !decided {
+		if err := standby.post(ctx, tx, cl); err != nil {
 			return err
+		}
+		open, err := tx.Q.ClusterUndecided(ctx, cl)
+		if err != nil {
+			return fmt.Errorf("what of cluster %s is decided: %w", cl, err)
+		}
+		if open || !State(x.row.State).Ended() || !x.reportsComplete() {
+			return nil // what its leases owe each other can still change
 		}
 		if err := bond.Release(ctx, tx, cl); err != nil {
 			return err
 		}
 		x.row.SettledAt = &x.now // all leases are settled, and waited for this alone
-		return x.save(ctx)
+		return c.writer(tx, x).save(ctx)
 	})
 }
 
-// decided reports whether nothing can change any more what the cluster's leases owe each other.
-func (x *change) decided(ctx context.Context) (bool, error) {
-	open, err := x.tx.Q.ClusterUndecided(ctx, x.row.ID)
-	if err != nil {
-		return false, fmt.Errorf("what of cluster %s is decided: %w", x.row.ID, err)
-	}
-	return State(x.row.State).Ended() && x.reportsComplete() && !open, nil
+// standby is what the decided suspensions of a gang were about.
+type standby struct {
+	leases      []bond.Frozen
+	suspensions []dbq.SuspensionsOfClusterRow
+	spans       []interval.Span           // of the suspensions
+	signed      map[id.Lease]interval.Set // time that a host has signed and not reported as unwell
+	fee         money.Nano                // of the platform on the cluster's usage
 }
 
-// payStandby books what the decided suspensions of a gang have come to: what leases that stood by get from the bonds of
-// those that failed, and from relief where no host is to blame.
-func (x *change) payStandby(ctx context.Context, leases []bond.Frozen) error {
-	rows, err := x.tx.Q.SuspensionsOfCluster(ctx, x.row.ID)
-	if err != nil || len(rows) == 0 {
-		return err
+// readStandby reads what the leases of a gang did in its decided suspensions.
+func readStandby(ctx context.Context, q *dbq.Queries, cl id.Cluster, leases []bond.Frozen) (s standby, err error) {
+	s = standby{leases: leases, signed: map[id.Lease]interval.Set{}}
+	if s.suspensions, err = q.SuspensionsOfCluster(ctx, cl); err != nil || len(s.suspensions) == 0 {
+		return s, err
 	}
-	fee, err := x.tx.Q.ClusterUsageFee(ctx, x.row.ID, x.row.ID.String())
+	fee, err := q.ClusterUsageFee(ctx, cl, cl.String())
 	if err != nil {
-		return fmt.Errorf("the fee on cluster %s: %w", x.row.ID, err)
+		return s, fmt.Errorf("the fee on cluster %s: %w", cl, err)
 	}
-	spans := make([]interval.Span, len(rows))
-	for i, r := range rows {
-		spans[i] = interval.Span{Start: r.FromMs, End: r.ToMs}
+	s.fee = money.Nano(max(0, fee))
+	s.spans = make([]interval.Span, len(s.suspensions))
+	for i, r := range s.suspensions {
+		s.spans[i] = interval.Span{Start: r.FromMs, End: r.ToMs}
 	}
-	unwell, err := x.unwell(ctx, leases, spans)
+	unwell, err := readUnwell(ctx, q, cl, leases, s.spans)
 	if err != nil {
-		return err
+		return s, err
 	}
+	for _, l := range leases {
+		signed, told, err := metering.SignedWithin(ctx, q, l.Lease, s.spans)
+		if err != nil {
+			return s, err
+		}
+		s.signed[l.Lease] = signed.Minus(unwell[l.Lease].Minus(told))
+	}
+	return s, nil
+}
+
+// due is what the suspensions have come to: what leases that stood by get from the bonds of those that failed, and from
+// relief where no host is to blame; and the leases that its positions mean.
+func (s standby) due() (fairness.Money, []bond.Frozen) {
+	leases := s.leases
 	ranks := make([]fairness.Rank, len(leases))
 	terms := make([]fairness.Lease, len(leases))
 	at := map[[16]byte]int{}
 	for i, l := range leases {
-		signed, told, err := metering.SignedWithin(ctx, x.tx.Q, l.Lease, spans)
-		if err != nil {
-			return err
-		}
-		ranks[i] = fairness.Rank{Lease: i, Signed: signed.Minus(unwell[l.Lease].Minus(told))}
+		ranks[i] = fairness.Rank{Lease: i, Signed: s.signed[l.Lease]}
 		terms[i] = fairness.Lease{Operator: l.Operator, StandbyRate: l.StandbyRate, SharePPM: l.SharePPM, Bond: l.Reserved}
 		at[l.Lease.UUID()] = i
 	}
-	runs := make([]fairness.Run, len(rows))
-	for i, r := range rows {
-		s := fairness.Suspension{Span: spans[i], Class: fairness.Class(r.Class)}
+	runs := make([]fairness.Run, len(s.suspensions))
+	for i, r := range s.suspensions {
+		suspension := fairness.Suspension{Span: s.spans[i], Class: fairness.Class(r.Class)}
 		for _, c := range r.Culprits {
 			if _, ok := at[c.Bytes]; !ok { // rented before there were bonds: its turns are paid by nobody
 				at[c.Bytes] = len(leases)
 				leases = append(leases, bond.Frozen{Lease: id.FromUUID[id.Lease](c.Bytes)})
 				ranks, terms = append(ranks, fairness.Rank{Lease: at[c.Bytes]}), append(terms, fairness.Lease{})
 			}
-			s.Culprits = append(s.Culprits, at[c.Bytes])
+			suspension.Culprits = append(suspension.Culprits, at[c.Bytes])
 		}
-		slices.Sort(s.Culprits)
+		slices.Sort(suspension.Culprits)
 		runs[i] = fairness.Run{
-			Facts:   fairness.Facts{Run: spans[i]},
-			Verdict: fairness.Verdict{Suspensions: []fairness.Suspension{s}},
+			Facts:   fairness.Facts{Run: s.spans[i]},
+			Verdict: fairness.Verdict{Suspensions: []fairness.Suspension{suspension}},
 		}
 	}
 	for i := range runs {
 		runs[i].Ranks = ranks
 	}
-	due := fairness.Pay(terms, runs, money.Nano(max(0, fee)), fairness.DefaultRelief)
-	return bond.Post(ctx, x.tx, x.row.ID, leases, due)
+	return fairness.Pay(terms, runs, s.fee, fairness.DefaultRelief), leases
 }
 
-// unwell is for which time between the first and the last span the hosts of leases themselves reported that a rank was
-// not up: a segment that says no more than that the lease was there is no proof of standing by then.
-func (x *change) unwell(ctx context.Context, leases []bond.Frozen,
+// post books what is due.
+func (s standby) post(ctx context.Context, tx *db.Tx, cl id.Cluster) error {
+	if len(s.suspensions) == 0 {
+		return nil
+	}
+	due, leases := s.due()
+	return bond.Post(ctx, tx, cl, leases, due)
+}
+
+// readUnwell reads for which time between the first and the last span the hosts of leases themselves reported that a
+// rank was not up: a segment that says no more than that the lease was there is no proof of standing by then.
+func readUnwell(ctx context.Context, q *dbq.Queries, cl id.Cluster, leases []bond.Frozen,
 	spans []interval.Span) (map[id.Lease]interval.Set, error) {
 	var of []pgtype.UUID
 	for _, l := range leases {
 		of = append(of, uuids(l.Lease)...)
 	}
 	all := interval.Of(spans...)
-	rows, err := x.tx.Q.RankGapsWithin(ctx, of, all[len(all)-1].End, all[0].Start)
+	rows, err := q.RankGapsWithin(ctx, of, all[len(all)-1].End, all[0].Start)
 	if err != nil {
-		return nil, fmt.Errorf("gaps of %s: %w", x.row.ID, err)
+		return nil, fmt.Errorf("gaps of %s: %w", cl, err)
 	}
 	out := map[id.Lease]interval.Set{}
 	for _, r := range rows {

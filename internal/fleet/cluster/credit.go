@@ -15,7 +15,7 @@ var hostFaults = []Reason{ReasonHostLost, ReasonAgentLost, ReasonHostInterrupted
 
 // creditLost gives the renter back what nodes cost that are lost for good by their hosts' fault. It is called before
 // the transition that ends or leaves them, and books after the window is closed.
-func (x *change) creditLost(d Decision) {
+func (x *lockedCluster) creditLost(d Decision) {
 	switch d.On {
 	case OnLossFinal, OnRankIgnored, OnReplacing:
 	default:
@@ -30,13 +30,15 @@ func (x *change) creditLost(d Decision) {
 			continue
 		}
 		lease := n.LeaseID
-		x.book(func(ctx context.Context) error { return metering.CreditLoss(ctx, x.tx, x.row.ID, lease, string(r)) })
+		x.addWrite(func(ctx context.Context, w *writer) error {
+			return metering.CreditLoss(ctx, w.tx, x.row.ID, lease, string(r))
+		})
 	}
 }
 
 // culprits returns the node whose loss ended the billed time, when it is exactly one, it is lost for good, and we have
 // heard its host without a gap. A rank that is in doubt beside it, and may come back, is not to blame.
-func (x *change) culprits(d Decision) (out []*node) {
+func (x *lockedCluster) culprits(d Decision) (out []*node) {
 	f := x.facts()
 	for i, n := range x.nodes {
 		s := NodeState(n.State)

@@ -14,7 +14,7 @@ func newlyCapped(until, told *time.Time, now time.Time) bool {
 
 // addCapEvent writes into the timeline that the data cap of a node's host is used up: nothing of the renter's changes
 // by it, but its operator may now want the machine.
-func (x *change) addCapEvent(n *node) {
+func (x *lockedCluster) addCapEvent(n *node) {
 	rank, month := n.Rank, n.capped.UTC().AddDate(0, 0, -1).Format("January")
 	x.events = append(x.events, dbq.InsertClusterEventParams{
 		ClusterID: x.row.ID,

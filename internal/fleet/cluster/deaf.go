@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/musterhq/muster/internal/billing/fairness"
@@ -41,9 +40,9 @@ func (c *pendingCase) addDeafness(rows []dbq.DeafSpansWithinRow) {
 	}
 }
 
-// logLate keeps the silences of hosts that were decided on because their reports came late.
-func (x *change) logLate(ctx context.Context, c pendingCase, verdicts []verdict) error {
-	var p dbq.InsertSilencesParams
+// addLate adds the silences of hosts that were decided on because their reports came late.
+func (e *effects) addLate(c pendingCase, verdicts []verdict) {
+	p := &e.silences
 	for _, v := range verdicts {
 		for _, s := range v.Suspensions {
 			if s.Class != fairness.Silence {
@@ -59,27 +58,24 @@ func (x *change) logLate(ctx context.Context, c pendingCase, verdicts []verdict)
 			}
 		}
 	}
-	if len(p.Hosts) == 0 {
-		return nil
-	}
-	if err := x.tx.Q.InsertSilences(ctx, p); err != nil {
-		return fmt.Errorf("late reports about %s: %w", x.row.ID, err)
-	}
-	return nil
 }
 
-// confirm moves the open window's confirmed end to the watermark. Where hosts have signed that they did not hear each
-// other before it, the time from the first suspended moment on becomes pending, and is decided once all proof is here.
-func (x *change) confirm(ctx context.Context) error {
-	at := x.watermark()
-	span := interval.Span{Start: x.confirmedMS, End: at.UnixMilli()}
-	if !x.deafAfter || !x.sure() || span.Len() == 0 {
-		return metering.AdvanceConfirmed(ctx, x.tx, x.row.ID, at)
-	}
-	c, err := x.caseOf(ctx, span)
-	if err != nil {
-		return err
-	}
+// unconfirmed is the time of the open window that is to be confirmed now. split says that hosts have signed that they
+// did not hear each other in it, so that its facts must be read.
+func (x *lockedCluster) unconfirmed() (span interval.Span, split bool) {
+	span = interval.Span{Start: x.confirmedMS, End: x.watermark().UnixMilli()}
+	return span, x.deafAfter && x.sure() && span.Len() > 0
+}
+
+// confirm moves the open window's confirmed end to the end of a span that splits nothing.
+func (x *lockedCluster) confirm(span interval.Span) {
+	cl, at := x.row.ID, time.UnixMilli(span.End).UTC()
+	x.addWrite(func(ctx context.Context, w *writer) error { return metering.AdvanceConfirmed(ctx, w.tx, cl, at) })
+}
+
+// confirmOrSplit is confirm for a span in which hosts did not hear each other: the time from the first suspended moment
+// on becomes pending, and is decided once all proof is here.
+func (x *lockedCluster) confirmOrSplit(c pendingCase) {
 	first := int64(fairness.Forever)
 	verdicts, _ := c.decide(x.now)
 	for _, v := range verdicts {
@@ -87,8 +83,10 @@ func (x *change) confirm(ctx context.Context) error {
 			first = min(first, s.Start)
 		}
 	}
-	if first >= span.End {
-		return metering.AdvanceConfirmed(ctx, x.tx, x.row.ID, at)
+	if first >= c.span.End {
+		x.confirm(c.span)
+		return
 	}
-	return metering.SplitWindow(ctx, x.tx, x.row.ID, interval.Span{Start: first, End: span.End})
+	cl, pending := x.row.ID, interval.Span{Start: first, End: c.span.End}
+	x.addWrite(func(ctx context.Context, w *writer) error { return metering.SplitWindow(ctx, w.tx, cl, pending) })
 }

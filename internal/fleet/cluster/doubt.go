@@ -1,16 +1,13 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/billing/fairness"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/interval"
 	"github.com/musterhq/muster/internal/notify"
@@ -20,20 +17,20 @@ import (
 // confirmed: proof may still come. What becomes of the time is decided in judge.go.
 
 // deaf is when we could not hear the host of a node.
-func (x *change) deaf(n *node) interval.Set { return x.hearing.Deaf(n.listener, n.connected) }
+func (x *lockedCluster) deaf(n *node) interval.Set { return x.hearing.Deaf(n.listener, n.connected) }
 
 // deafNow reports whether we cannot hear the host of a node at this moment, or it has not had time to come back.
-func (x *change) deafNow(n *node) bool { return x.deaf(n).Contains(x.now.UnixMilli()) }
+func (x *lockedCluster) deafNow(n *node) bool { return x.deaf(n).Contains(x.now.UnixMilli()) }
 
 // silentFor is how long since a moment we could have heard a node's host.
-func (x *change) silentFor(n *node, since time.Time) time.Duration {
+func (x *lockedCluster) silentFor(n *node, since time.Time) time.Duration {
 	past := interval.Span{Start: since.UnixMilli(), End: x.now.UnixMilli()}
 	return x.now.Sub(since) - time.Duration(x.deaf(n).Clip(past).Len())*time.Millisecond
 }
 
 // countDoubt counts a doubt against the host of a gang's rank. Doubts count by host and not by cluster, so that single
 // mishaps of many hosts do not end a big cluster; see fairness.DoubtIsFinal.
-func (x *change) countDoubt(n *node) {
+func (x *lockedCluster) countDoubt(n *node) {
 	if len(x.nodes) < 2 {
 		return
 	}
@@ -51,7 +48,7 @@ const (
 
 // strike counts something against the host of a node. other is the opposite end of an undecided suspension, nil
 // otherwise.
-func (x *change) strike(n, other *node, kind string) {
+func (x *lockedCluster) strike(n, other *node, kind string) {
 	s := dbq.InsertStrikeParams{HostID: n.HostID, ClusterID: x.row.ID, Kind: kind, At: x.now}
 	if other != nil {
 		s.AgainstOrg = uuids(other.operator)[0]
@@ -62,7 +59,7 @@ func (x *change) strike(n, other *node, kind string) {
 
 // notifyStrike notifies the operator of a host of what counts against it in clusters of several nodes, and of what
 // follows. Doubts are many and pass; of those the page of the bond tells.
-func (x *change) notifyStrike(n, other *node, kind string) {
+func (x *lockedCluster) notifyStrike(n, other *node, kind string) {
 	t := notify.Notice{
 		Org:      n.operator,
 		Object:   n.HostID.String(),
@@ -93,7 +90,7 @@ func (x *change) notifyStrike(n, other *node, kind string) {
 	default:
 		return
 	}
-	x.book(func(ctx context.Context) error { _, err := notify.Add(ctx, x.tx, t); return err })
+	x.notices = append(x.notices, t)
 }
 
 // pair is two ranks, a < b.
@@ -101,7 +98,7 @@ type pair struct{ a, b int32 }
 
 // disputes are the pairs of ranks that do not hear each other though both their hosts report and find them well: when
 // both claim it; or when one has claimed it for OneSided and no well rank of a third operator hears the accused.
-func (x *change) disputes() []pair {
+func (x *lockedCluster) disputes() []pair {
 	var out []pair
 	claims := func(n, m *node) bool { return slices.Contains(n.status.PeersDown, m.Rank) }
 	well := func(n *node) bool {
@@ -135,8 +132,8 @@ func (n *node) claimSince(rank int32) time.Time {
 }
 
 // claimsAlone reports whether n has claimed for long enough not to hear m, and no rank of a third operator hears m.
-func (x *change) claimsAlone(n, m *node) bool {
-	if since := n.claimSince(m.Rank); since.IsZero() || x.now.Sub(since) < x.c.cfg.OneSided {
+func (x *lockedCluster) claimsAlone(n, m *node) bool {
+	if since := n.claimSince(m.Rank); since.IsZero() || x.now.Sub(since) < x.cfg.OneSided {
 		return false
 	}
 	for _, o := range x.nodes {
@@ -150,7 +147,7 @@ func (x *change) claimsAlone(n, m *node) bool {
 
 // dispute keeps the record of the cluster's undecided suspensions in step with what ranks claim. It writes from now on
 // and never backwards: claims cost nobody what is past.
-func (x *change) dispute() {
+func (x *lockedCluster) dispute() {
 	var now []pair
 	if s := State(x.row.State); s == Running || s == Degraded {
 		now = x.disputes()
@@ -180,15 +177,15 @@ type undecided struct {
 }
 
 // undGrace is how long an undecided suspension may last.
-func (x *change) undGrace() time.Duration {
-	if x.now.Sub(x.lastStart()) < x.c.cfg.Young {
-		return x.c.cfg.UndYoung
+func (x *lockedCluster) undGrace() time.Duration {
+	if x.now.Sub(x.lastStart()) < x.cfg.Young {
+		return x.cfg.UndYoung
 	}
-	return x.c.cfg.UndGrace
+	return x.cfg.UndGrace
 }
 
 // disputeFacts is what Next must know of undecided suspensions.
-func (x *change) disputeFacts() (d Dispute) {
+func (x *lockedCluster) disputeFacts() (d Dispute) {
 	for _, u := range x.disputed {
 		since := time.UnixMilli(u.FromMs)
 		if d.Since.IsZero() || since.Before(d.Since) {
@@ -201,7 +198,7 @@ func (x *change) disputeFacts() (d Dispute) {
 }
 
 // doubtSentence says since when nothing is billed, which ranks do not answer, and what comes of it.
-func (x *change) doubtSentence(d Decision) string {
+func (x *lockedCluster) doubtSentence(d Decision) string {
 	since := x.confirmed()
 	if !x.doubtFrom.IsZero() {
 		since = x.doubtFrom
@@ -217,39 +214,6 @@ func (x *change) doubtSentence(d Decision) string {
 	return s + ", unless it proves later that nothing was missed."
 }
 
-// queueFacts writes strikes and undecided suspensions.
-func (x *change) queueFacts(b *pgx.Batch) {
-	for _, s := range x.strikes {
-		db.Write(b, (*dbq.Queries).InsertStrike, s)
-	}
-	for _, u := range x.undecided {
-		if u.endMS == 0 {
-			db.Write(b, (*dbq.Queries).StartUndecided, dbq.StartUndecidedParams{
-				ClusterID: x.row.ID,
-				Epoch:     u.Epoch,
-				Low:       u.Low,
-				High:      u.High,
-				FromMs:    u.FromMs,
-			})
-			continue
-		}
-		db.Write(b, (*dbq.Queries).EndUndecided, dbq.EndUndecidedParams{
-			ClusterID: x.row.ID,
-			Epoch:     u.Epoch,
-			Low:       u.Low,
-			High:      u.High,
-			ToMs:      u.endMS,
-		})
-	}
-	for _, pair := range x.bans {
-		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error { return q.BanPair(ctx, pair.A, pair.B, pair.Until) })
-	}
-	for _, s := range x.suspended {
-		db.Write(b, (*dbq.Queries).InsertSuspension, s)
-	}
-	x.strikes, x.undecided, x.bans, x.suspended = nil, nil, nil, nil
-}
-
 // ban is a row of pair_ban.
 type ban struct {
 	A, B  pgtype.UUID
@@ -258,7 +222,7 @@ type ban struct {
 
 // countEnd counts a loss for good against its host. After an undecided end, which is nobody's fault, both ends get a
 // strike, and neither the renter and these hosts nor the two operators are put together for a day.
-func (x *change) countEnd(d Decision) {
+func (x *lockedCluster) countEnd(d Decision) {
 	if d.On != OnLossFinal && d.On != OnRankIgnored && d.On != OnReplacing {
 		return
 	}

@@ -18,7 +18,7 @@ const (
 )
 
 // eventDetail is the detail of a transition's line in the timeline.
-func (x *change) eventDetail(d Decision) string {
+func (x *lockedCluster) eventDetail(d Decision) string {
 	what := join(d.Reason.Happened(), d.Detail)
 	switch d.On {
 	case OnNodeLost:
@@ -36,7 +36,7 @@ func (x *change) eventDetail(d Decision) string {
 }
 
 // ifItStaysAway is what comes of a silent rank; "" of one that is lost for good, for that is told next.
-func (x *change) ifItStaysAway(d Decision) string {
+func (x *lockedCluster) ifItStaysAway(d Decision) string {
 	f := x.facts()
 	if d.Reason == ReasonPeersUnreachable {
 		return ""
@@ -57,7 +57,7 @@ func (x *change) ifItStaysAway(d Decision) string {
 }
 
 // notifyIgnored writes to the renter: who chose ignore may look at nothing for days.
-func (x *change) notifyIgnored(d Decision) {
+func (x *lockedCluster) notifyIgnored(d Decision) {
 	x.notifyRenter("ignored", d.Ranks, notify.Notice{
 		Severity: notify.Warn,
 		Title:    fmt.Sprintf("%s goes on without %s", x.row.Name, rankList(d.Ranks)),

@@ -18,53 +18,55 @@ import (
 	"github.com/musterhq/muster/internal/interval"
 )
 
-// judge decides of the cluster's pending time, the time in which a rank was in doubt, which of it counts: once nothing
-// that could still arrive would change the answer. What counts becomes windows, what does not becomes suspensions. It
-// is called under the cluster's lock. left says whether some is still pending.
-func (x *change) judge(ctx context.Context) (left bool, err error) {
-	pending, err := metering.PendingOf(ctx, x.tx.Q, x.row.ID)
+// readPending reads the cluster's pending time, the time in which a rank was in doubt, and its facts. It is called under
+// the cluster's lock.
+func readPending(ctx context.Context, q *dbq.Queries, x *lockedCluster) ([]pendingCase, error) {
+	pending, err := metering.PendingOf(ctx, q, x.row.ID)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	for _, p := range pending {
-		c, err := x.caseOf(ctx, p.Span)
-		if err != nil {
-			return false, err
+	out := make([]pendingCase, len(pending))
+	for i, p := range pending {
+		if out[i], err = readCase(ctx, q, x, p.Span); err != nil {
+			return nil, err
 		}
+		out[i].pending = p
+	}
+	return out, nil
+}
+
+// judge decides which pending time counts, once nothing that could still arrive would change the answer. What counts
+// becomes windows, what does not becomes suspensions.
+func (x *lockedCluster) judge(cases []pendingCase) {
+	for _, c := range cases {
 		verdicts, final := c.decide(x.now)
 		if !final {
-			left = true
 			continue
 		}
 		var billable interval.Set
 		for _, v := range verdicts {
 			billable = billable.Union(v.Billable)
 			for _, s := range v.Suspensions {
-				err := x.tx.Q.InsertSuspension(ctx, dbq.InsertSuspensionParams{
+				x.suspended = append(x.suspended, dbq.InsertSuspensionParams{
 					ClusterID: x.row.ID,
 					FromMs:    s.Start,
 					ToMs:      s.End,
 					Class:     string(s.Class),
 					Culprits:  uuids(v.leases(s.Culprits)...),
 				})
-				if err != nil {
-					return false, fmt.Errorf("suspension of %s: %w", x.row.ID, err)
-				}
 			}
 		}
-		if err := x.logLate(ctx, c, verdicts); err != nil {
-			return false, err
-		}
-		if err := metering.DecidePending(ctx, x.tx, x.row.ID, p, billable); err != nil {
-			return false, err
-		}
-		x.addDecidedEvent(p.Span, billable, verdicts)
+		x.addLate(c, verdicts)
+		cl, pending := x.row.ID, c.pending
+		x.addWrite(func(ctx context.Context, w *writer) error {
+			return metering.DecidePending(ctx, w.tx, cl, pending, billable)
+		})
+		x.addDecidedEvent(c.span, billable, verdicts)
 	}
-	return left, nil
 }
 
 // addDecidedEvent writes into the timeline what became of pending time.
-func (x *change) addDecidedEvent(span interval.Span, billable interval.Set, verdicts []verdict) {
+func (x *lockedCluster) addDecidedEvent(span interval.Span, billable interval.Set, verdicts []verdict) {
 	seconds := func(ms int64) string { return fmt.Sprintf("%.1f s", float64(ms)/1000) }
 	lost := span.Len() - billable.Len()
 	if lost == 0 {
@@ -100,6 +102,7 @@ const maxProof = metering.SettleAfter
 // facts of a stretch of pending time.
 type pendingCase struct {
 	span      interval.Span
+	pending   metering.Pending // of judge's
 	rows      []dbq.LeasesWithinRow
 	attested  map[id.Lease]interval.Set
 	signed    map[id.Lease]interval.Set
@@ -111,8 +114,8 @@ type pendingCase struct {
 	undecided interval.Set
 }
 
-// caseOf reads the facts of a stretch of time.
-func (x *change) caseOf(ctx context.Context, span interval.Span) (c pendingCase, err error) {
+// readCase reads the facts of a stretch of time.
+func readCase(ctx context.Context, q *dbq.Queries, x *lockedCluster, span interval.Span) (c pendingCase, err error) {
 	c = pendingCase{
 		span:     span,
 		attested: map[id.Lease]interval.Set{},
@@ -122,7 +125,7 @@ func (x *change) caseOf(ctx context.Context, span interval.Span) (c pendingCase,
 		silent:   map[id.Host]interval.Set{},
 		unwell:   map[id.Lease]interval.Set{},
 	}
-	q, at := x.tx.Q, func(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
+	at := func(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 	if c.rows, err = q.LeasesWithin(ctx, at(span.Start), x.row.ID, at(span.End)); err != nil {
 		return c, fmt.Errorf("leases of %s: %w", x.row.ID, err)
 	}

@@ -10,7 +10,7 @@ import (
 
 // lateStarts writes down the time for which ranks that had started waited for ranks that started too late, or not by
 // now: it is billed to nobody, and the late ranks' hosts are to blame for it.
-func (x *change) lateStarts() {
+func (x *lockedCluster) lateStarts() {
 	if len(x.nodes) < 2 || x.row.GoAt == nil {
 		return
 	}

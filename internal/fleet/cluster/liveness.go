@@ -10,7 +10,7 @@ import (
 
 // assess compares what hosts said last with the clock: nodes that are no longer proven up become lost, and lost ones
 // that are come back. While we cannot hear a host, nothing is concluded from its silence.
-func (x *change) assess() {
+func (x *lockedCluster) assess() {
 	switch State(x.row.State) {
 	case Provisioning, Running, Degraded:
 	default:
@@ -21,7 +21,7 @@ func (x *change) assess() {
 			continue
 		}
 		if n.StartedAt == nil {
-			if heard := latest(n.status.ReportedAt, n.Since); x.silentFor(n, heard) > x.c.cfg.StartSilence &&
+			if heard := latest(n.status.ReportedAt, n.Since); x.silentFor(n, heard) > x.cfg.StartSilence &&
 				NodeState(n.State) != NodeReady {
 				x.step(n, NodeSilent, ReasonHostLost, fmt.Sprintf("nothing was heard of its host for %s",
 					x.now.Sub(heard).Round(time.Second)))
@@ -46,13 +46,13 @@ func (x *change) assess() {
 
 // unproven says why a started node is not proven up: which of its parts is dead, and how that is known. ReasonNone: it
 // is proven. Only the node's own host decides: what other ranks say of it may explain its silence, and no more.
-func (x *change) unproven(n *node) (Reason, string) {
+func (x *lockedCluster) unproven(n *node) (Reason, string) {
 	good := latest(time.UnixMilli(n.status.LastGoodMs), *n.StartedAt)
 	said := n.status.Epoch == n.Epoch && n.status.ReportedAt.After(*n.StartedAt)
 	last := latest(n.status.ReportedAt, *n.StartedAt)
 	silent := x.now.Sub(last)
 	switch {
-	case x.silentFor(n, last) > x.c.cfg.LostAfter:
+	case x.silentFor(n, last) > x.cfg.LostAfter:
 		if m := x.peerThatReceives(n); m != nil {
 			return ReasonAgentLost, fmt.Sprintf("nothing was heard of its agent for %s; rank %d hears the node over the "+
 				"cluster's network", silent.Round(time.Second), m.Rank)
@@ -69,14 +69,14 @@ func (x *change) unproven(n *node) (Reason, string) {
 		return Reason(n.status.Trouble), n.status.TroubleDetail
 	case said && !n.status.Good:
 		return ReasonHostLost, "its host reports that it is not well"
-	case x.silentFor(n, good) > x.c.cfg.LostAfter:
+	case x.silentFor(n, good) > x.cfg.LostAfter:
 		return ReasonHostLost, fmt.Sprintf("no good report for %s", x.now.Sub(good).Round(time.Second))
 	}
 	return ReasonNone, ""
 }
 
 // peerThatReceives finds a rank that hears n over the cluster's network; nil: none does, as far as we know.
-func (x *change) peerThatReceives(n *node) *node {
+func (x *lockedCluster) peerThatReceives(n *node) *node {
 	for _, m := range x.nodes {
 		if m != n && x.reportedLately(m) && m.status.Good && !slices.Contains(m.status.PeersDown, n.Rank) {
 			return m
@@ -86,13 +86,13 @@ func (x *change) peerThatReceives(n *node) *node {
 }
 
 // reportedLately reports whether a rank that runs was heard of lately.
-func (x *change) reportedLately(m *node) bool {
+func (x *lockedCluster) reportedLately(m *node) bool {
 	return m.ended == nil && m.StartedAt != nil && m.status.Epoch == m.Epoch &&
-		x.now.Sub(m.status.ReportedAt) <= x.c.cfg.LostAfter
+		x.now.Sub(m.status.ReportedAt) <= x.cfg.LostAfter
 }
 
 // blame says of a node that is lost already what is known better by now.
-func (x *change) blame(n *node, r Reason, why string) {
+func (x *lockedCluster) blame(n *node, r Reason, why string) {
 	if NodeState(n.State) != NodeLost || n.Reason == string(r) {
 		return
 	}
@@ -121,7 +121,7 @@ const (
 )
 
 // due is when the watchdog must look next, nil when never: everything has ended and is settled.
-func (x *change) due() *time.Time {
+func (x *lockedCluster) due() *time.Time {
 	var t time.Time
 	sooner := func(u time.Time) {
 		if !u.IsZero() && u.After(x.now) && (t.IsZero() || u.Before(t)) {
@@ -147,12 +147,12 @@ func (x *change) due() *time.Time {
 		}
 		for _, n := range x.nodes {
 			if NodeState(n.State) == NodeLost {
-				sooner(n.Since.Add(x.c.cfg.LossGrace))
+				sooner(n.Since.Add(x.cfg.LossGrace))
 			} else if n.StartedAt != nil && n.ExitCode == nil {
 				for _, r := range n.status.PeersDown {
-					sooner(n.claimSince(r).Add(x.c.cfg.OneSided + time.Millisecond))
+					sooner(n.claimSince(r).Add(x.cfg.OneSided + time.Millisecond))
 				}
-				sooner(latest(time.UnixMilli(n.status.LastGoodMs), *n.StartedAt).Add(x.c.cfg.LostAfter + time.Millisecond))
+				sooner(latest(time.UnixMilli(n.status.LastGoodMs), *n.StartedAt).Add(x.cfg.LostAfter + time.Millisecond))
 			}
 		}
 	case x.window || !x.allGone() || len(x.lost) > 0:

@@ -11,8 +11,9 @@ import (
 )
 
 // authorise extends the paid time as far as money, budget and duration allow.
-func (x *change) authorise(ctx context.Context) error {
-	a, err := metering.Authorise(ctx, x.tx, metering.AuthoriseRequest{
+func authorise(ctx context.Context, w *writer) error {
+	x := w.x
+	a, err := metering.Authorise(ctx, w.tx, metering.AuthoriseRequest{
 		Cluster: x.row.ID, Org: x.row.OrgID, Project: x.row.Project, Currency: x.row.Currency, Budget: x.row.Budget,
 		NotAfter: notAfter(x.now, x.row.RunningAt, x.row.MaxDurationS), Since: x.row.RunningAt,
 	})
@@ -46,74 +47,93 @@ var limitReasons = map[metering.Limit]Reason{
 }
 
 // lapsed reports whether the paid time has passed: hosts have stopped there by themselves, more money comes too late.
-func (x *change) lapsed() bool {
+func (x *lockedCluster) lapsed() bool {
 	return x.row.GoAt != nil && x.row.RunUntil != nil && !x.now.Before(*x.row.RunUntil)
 }
 
 // reportsComplete reports whether the hosts of an ended cluster have nothing more to say that could be billed: settling
 // before would refuse their last segments. Once the barrier was opened a rank may have started unheard.
-func (x *change) reportsComplete() bool {
+func (x *lockedCluster) reportsComplete() bool {
 	return !x.window && (x.allGone() || (x.row.RunningAt == nil && x.row.GoAt == nil))
 }
 
 // settle posts what can be posted and gives back what can no longer be needed.
-func (x *change) settle(ctx context.Context) error {
+func settle(ctx context.Context, w *writer) error {
+	x := w.x
 	if x.row.SettledAt != nil {
 		return nil
 	}
-	done, err := metering.Settle(ctx, x.tx, x.row.ID)
+	done, err := metering.Settle(ctx, w.tx, x.row.ID)
 	if err != nil || !done {
 		return err
 	}
-	reserved, err := x.reserved(ctx) // released in a transaction of its own: see bonds
+	reserved, err := hasReserved(ctx, w.tx.Q, x) // released in a transaction of its own: see bonds
 	if err == nil && !reserved {
 		x.row.SettledAt = &x.now
 	}
 	return err
 }
 
-// tend is the money side of a look at a cluster, in a transaction that takes no host: the proven time is confirmed and
-// posted, the paid time extended, the renter warned, an ended cluster settled.
+// tend is the money side of a look at a cluster, in a transaction that takes no host: pending time is judged, the proven
+// time is confirmed and posted, the paid time extended, the renter warned, an ended cluster settled.
 func (c *Clusters) tend(ctx context.Context, tx *db.Tx, cl id.Cluster) error {
 	x, err := c.lock(ctx, tx, cl)
 	if err != nil {
 		return err
 	}
+	w := c.writer(tx, x)
 	if x.row.SettledAt == nil && x.row.RunningAt != nil {
-		if _, err := x.judge(ctx); err != nil {
-			return fmt.Errorf("judge cluster %s: %w", cl, err)
+		cases, err := readPending(ctx, tx.Q, x)
+		if err != nil {
+			return fmt.Errorf("pending time of cluster %s: %w", cl, err)
 		}
-	}
-	switch s := State(x.row.State); {
-	case s.Ended():
-		if x.row.SettledAt != nil || !x.reportsComplete() {
-			return nil
-		}
-		if err := x.settle(ctx); err != nil {
-			return fmt.Errorf("settle cluster %s: %w", cl, err)
-		}
-	default:
-		if x.window {
-			// Nothing is done while a rank is in doubt.
-			if err := x.confirm(ctx); err != nil {
-				return fmt.Errorf("confirm cluster %s: %w", cl, err)
-			}
-		}
-		if x.row.RunningAt != nil { // also while it is suspended: what waits is booked then
-			if err := metering.Post(ctx, tx, cl); err != nil {
-				return fmt.Errorf("post cluster %s: %w", cl, err)
-			}
-		}
-		if !x.lapsed() && x.living() { // while every rank waits for another host nothing is paid ahead
-			if err := x.authorise(ctx); err != nil {
-				return fmt.Errorf("extend cluster %s: %w", cl, err)
-			}
-		}
-		if (s == Running || s == Degraded) && x.living() {
-			if err := x.warn(ctx); err != nil {
+		if x.judge(cases); len(x.writes) > 0 { // what follows depends on it
+			if err := w.save(ctx); err != nil {
 				return err
 			}
 		}
 	}
-	return x.save(ctx)
+	if !State(x.row.State).Ended() {
+		return w.tendLive(ctx)
+	}
+	if x.row.SettledAt != nil || !x.reportsComplete() {
+		return nil
+	}
+	x.addWrite(settle)
+	return w.save(ctx)
+}
+
+// tendLive is tend for a cluster that has not ended.
+func (w *writer) tendLive(ctx context.Context) error {
+	x := w.x
+	if x.window { // nothing is confirmed while a rank is in doubt
+		span, split := x.unconfirmed()
+		if !split {
+			x.confirm(span)
+		} else {
+			facts, err := readCase(ctx, w.tx.Q, x, span)
+			if err != nil {
+				return err
+			}
+			x.confirmOrSplit(facts)
+		}
+	}
+	if x.row.RunningAt != nil { // also while it is suspended: what waits is booked then
+		cl := x.row.ID
+		x.addWrite(func(ctx context.Context, w *writer) error { return metering.Post(ctx, w.tx, cl) })
+	}
+	if !x.lapsed() && x.living() { // while every rank waits for another host nothing is paid ahead
+		x.addWrite(authorise)
+	}
+	if err := w.run(ctx); err != nil {
+		return err
+	}
+	if s := State(x.row.State); (s == Running || s == Degraded) && x.living() {
+		m, err := readMeans(ctx, w.tx.Q, x)
+		if err != nil {
+			return err
+		}
+		x.warn(m)
+	}
+	return w.save(ctx)
 }

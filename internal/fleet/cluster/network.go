@@ -14,7 +14,7 @@ import (
 )
 
 // network gathers what the ranks measured: the least bus bandwidth, and the matrices; and tells the hosts' own figures.
-func (x *change) network() {
+func (x *lockedCluster) network() {
 	var net Network
 	if json.Unmarshal(x.row.Network, &net) != nil {
 		return
@@ -39,22 +39,20 @@ func (x *change) network() {
 		return // a rank did not measure: nothing can be said of hosts
 	}
 	if l := lines(hosts, net.PairGbps); len(l) > 1 {
-		x.book(func(ctx context.Context) error {
-			if err := x.asOffered(ctx, net, hosts); err != nil {
+		x.addWrite(func(ctx context.Context, w *writer) error {
+			offered, err := host.OfferedGbps(ctx, w.tx, hosts) // before this measurement counts in it
+			if err != nil {
 				return err
 			}
-			x.tx.AfterCommit(func() { x.c.measured(context.WithoutCancel(ctx), l, net.BusbwGbps, x.now) })
-			return nil
+			w.tx.AfterCommit(func() { w.c.measured(context.WithoutCancel(ctx), l, net.BusbwGbps, w.x.now) })
+			return w.x.compareOffered(net, offered)
 		})
 	}
 }
 
-// asOffered compares what was measured with what the hosts' offers say, and tells the renter when it is far less. The
-// offers are read before this measurement counts in them.
-func (x *change) asOffered(ctx context.Context, net Network, hosts []id.Host) (err error) {
-	if net.OfferedGbps, err = host.OfferedGbps(ctx, x.tx, hosts); err != nil {
-		return err
-	}
+// compareOffered compares what was measured with what the hosts' offers say, and adds an event when it is far less.
+func (x *lockedCluster) compareOffered(net Network, offered float64) (err error) {
+	net.OfferedGbps = offered
 	if x.row.Network, err = json.Marshal(net); err != nil {
 		return err
 	}

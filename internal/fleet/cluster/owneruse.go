@@ -8,7 +8,7 @@ import (
 
 // addOwnerUseEvent writes into the timeline, once per lease, that a host says its owner's programs use the node's GPUs.
 // It is word for word the host's: nothing is decided by it, and nobody is held to have said it who did not.
-func (x *change) addOwnerUseEvent(n *node, mb int64) {
+func (x *lockedCluster) addOwnerUseEvent(n *node, mb int64) {
 	rank := n.Rank
 	x.events = append(x.events, dbq.InsertClusterEventParams{
 		ClusterID: x.row.ID,

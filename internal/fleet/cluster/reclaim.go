@@ -17,7 +17,7 @@ func (r reclaim) noticed() bool { return r.at.Sub(r.requestedAt) >= metering.Cre
 
 // takenBack ends a node whose host its operator takes back, once the time has come; before, it tells the renter, once
 // for each time that is set. It reports whether the node has ended.
-func (x *change) takenBack(n *node) bool {
+func (x *lockedCluster) takenBack(n *node) bool {
 	told := deref(n.ReclaimTold)
 	switch {
 	case n.back.at.IsZero() && told.IsZero():
@@ -57,7 +57,7 @@ func (x *change) takenBack(n *node) bool {
 }
 
 // notifyReclaim writes into the timeline and tells the renter.
-func (x *change) notifyReclaim(n *node, title, body string, severity notify.Severity, at time.Time) {
+func (x *lockedCluster) notifyReclaim(n *node, title, body string, severity notify.Severity, at time.Time) {
 	rank := n.Rank
 	x.events = append(x.events, dbq.InsertClusterEventParams{
 		ClusterID: x.row.ID,

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -36,13 +34,13 @@ import (
 const replaceLook = 5 * time.Second
 
 // giveUp ends the leases of ranks that are lost for good and lets them wait for other hosts.
-func (x *change) giveUp(d Decision) {
+func (x *lockedCluster) giveUp(d Decision) {
 	for _, r := range d.Ranks {
 		n := x.nodes[r]
 		n.ended = &x.now
 		x.raise[n.HostID] = true
 		lease := n.LeaseID
-		x.book(func(ctx context.Context) error { return metering.EndLease(ctx, x.tx, lease, x.now) })
+		x.addWrite(func(ctx context.Context, w *writer) error { return metering.EndLease(ctx, w.tx, lease, x.now) })
 	}
 	x.stopWindow(x.now)
 	if x.row.GoAt != nil {
@@ -50,7 +48,7 @@ func (x *change) giveUp(d Decision) {
 		x.startAgain()
 	}
 	x.raiseLive() // to the others they are ranks that have not joined yet
-	until := x.now.Add(x.c.cfg.ReplaceWait)
+	until := x.now.Add(x.cfg.ReplaceWait)
 	x.row.ReplaceUntil, x.row.ReplaceNote, x.row.StartDeadline = &until, "", nil
 	x.row.Reason, x.row.Detail = string(d.Reason), x.seeking(join(d.Reason.Happened(), d.Detail))
 	x.notifyRenter("replacing", d.Ranks, notify.Notice{
@@ -60,7 +58,7 @@ func (x *change) giveUp(d Decision) {
 }
 
 // seeking is what is said of a cluster whose ranks wait for other hosts.
-func (x *change) seeking(what string) string {
+func (x *lockedCluster) seeking(what string) string {
 	s := what + " " + sought(*x.row.ReplaceUntil)
 	if x.row.ReplaceNote != "" {
 		s += " So far: " + x.row.ReplaceNote + "."
@@ -74,7 +72,7 @@ func sought(until time.Time) string {
 }
 
 // waiting are the ranks that wait for another host.
-func (x *change) waiting() []int {
+func (x *lockedCluster) waiting() []int {
 	var out []int
 	if State(x.row.State) != Degraded || x.row.ReplaceUntil == nil {
 		return nil
@@ -88,7 +86,7 @@ func (x *change) waiting() []int {
 }
 
 // dueReplacing is when a host must be looked for next.
-func (x *change) dueReplacing(sooner func(time.Time)) {
+func (x *lockedCluster) dueReplacing(sooner func(time.Time)) {
 	switch {
 	case len(x.waiting()) == 0:
 	case x.row.ReplaceNote == "":
@@ -120,7 +118,7 @@ func (c *Clusters) replace(ctx context.Context, cl id.Cluster) error {
 				plan.Forget()
 				return nil
 			}
-			return x.replace(ctx, want, g)
+			return c.writer(tx, x).replace(ctx, want, g)
 		})
 	})
 	if why := whyNot(err); why != "" {
@@ -142,7 +140,7 @@ type gang struct {
 // gangOf reads what the waiting ranks need: GPUs like those they had, for the price that was agreed on, in the fabric
 // or on the host that the others need them in, on no host that the cluster has or lost, and never the renter's own.
 func (c *Clusters) gangOf(ctx context.Context, cl id.Cluster) (g gang, err error) {
-	var x *change
+	var x *lockedCluster
 	var leases []dbq.ClusterRatesRow
 	err = c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
 		if x, err = c.lock(ctx, tx, cl); err != nil {
@@ -209,24 +207,30 @@ func (c *Clusters) gangOf(ctx context.Context, cl id.Cluster) (g gang, err error
 }
 
 // replace gives the waiting ranks to the hosts of a plan and starts every rank again.
-func (x *change) replace(ctx context.Context, want market.Placement, g gang) error {
+func (w *writer) replace(ctx context.Context, want market.Placement, g gang) error {
 	want.Nodes = slices.Clone(want.Nodes)
 	leases, hosts := map[int]id.Lease{}, []id.Host{}
 	for i, rank := range g.ranks {
 		want.Nodes[i].Rank, leases[rank] = rank, id.New[id.Lease]()
 		hosts = append(hosts, want.Nodes[i].Host)
 	}
-	for _, n := range x.nodes {
+	for _, n := range w.x.nodes {
 		hosts = append(hosts, n.HostID)
 	}
 	slices.SortFunc(hosts, id.Host.Compare)
-	if err := host.LockOnly(ctx, x.tx, slices.Compact(hosts)); err != nil {
+	if err := host.LockOnly(ctx, w.tx, slices.Compact(hosts)); err != nil {
 		return fmt.Errorf("lock hosts: %w", err)
 	}
-	placed, err := x.c.market.Hold(ctx, x.tx, want, func(rank int) id.Lease { return leases[rank] })
+	placed, err := w.c.market.Hold(ctx, w.tx, want, func(rank int) id.Lease { return leases[rank] })
 	if err != nil {
 		return err
 	}
+	w.x.moveRanks(placed, leases, g)
+	return w.commit(ctx)
+}
+
+// moveRanks puts the waiting ranks on their new hosts, with new leases, and starts every rank again.
+func (x *lockedCluster) moveRanks(placed market.Placement, leases map[int]id.Lease, g gang) {
 	epoch := int(x.row.Epoch)
 	if x.othersMustStartAgain(g.ranks) {
 		epoch++
@@ -240,36 +244,22 @@ func (x *change) replace(ctx context.Context, want market.Placement, g gang) err
 		x.step(n, NodeReplaced, ReasonNone, p.HostName)
 		n.Detail = ""
 		lease := newLease(x.row.ID, n.ID, n.LeaseID, x.row.OrgID, x.row.Currency, epoch, p)
-		x.book(func(ctx context.Context) error { return metering.CreateLeases(ctx, x.tx, []metering.NewLease{lease}) })
+		x.addWrite(func(ctx context.Context, w *writer) error {
+			return metering.CreateLeases(ctx, w.tx, []metering.NewLease{lease})
+		})
 		moves = append(moves, fmt.Sprintf("rank %d goes on on %s, at %s per hour", p.Rank, p.HostName, p.Rate))
 	}
 	stakes := stakesOf(x.row.ID, x.row.Currency, placed, func(rank int) id.Lease { return leases[rank] })
-	x.book(func(ctx context.Context) error { return x.stake(ctx, stakes) }) // before the money: wallets are locked last
+	// Before the money: wallets are locked last.
+	x.addWrite(func(ctx context.Context, w *writer) error { return w.stake(ctx, stakes) })
 	t, _ := on(Degraded, OnReplaced)
-	x.apply(Decision{Transition: t, Detail: strings.Join(moves, ", "), Ranks: g.ranks})
-	return x.commit(ctx)
-}
-
-// queueMove queues the writes of where a replaced rank is now.
-func (x *change) queueMove(b *pgx.Batch, n *node) {
-	db.Write(b, (*dbq.Queries).InsertLostGap, n.ID)
-	db.Write(b, (*dbq.Queries).InsertReplacement, dbq.InsertReplacementParams{
-		ClusterID: x.row.ID,
-		LeaseID:   n.LeaseID,
-		HostID:    n.HostID,
-		At:        x.now,
-		NodeID:    n.ID,
-	})
-	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error { return q.MoveNode(ctx, n.LeaseID, n.HostID, n.ID) })
-	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		return q.ForgetNodeStatus(ctx, n.Epoch, x.now, n.ID)
-	})
+	x.transition(Decision{Transition: t, Detail: strings.Join(moves, ", "), Ranks: g.ranks})
 }
 
 // othersMustStartAgain reports whether the other ranks must start once more with those that get another host. As a rule
 // they were started again when the ranks were lost, and wait for them to join; but not when a rank was lost during that
 // start, because others may have measured their network with it.
-func (x *change) othersMustStartAgain(ranks []int) bool {
+func (x *lockedCluster) othersMustStartAgain(ranks []int) bool {
 	for _, n := range x.nodes {
 		if slices.Contains(ranks, int(n.Rank)) {
 			if n.Epoch == x.row.Epoch {
@@ -283,8 +273,8 @@ func (x *change) othersMustStartAgain(ranks []int) bool {
 }
 
 // join lets ranks on other hosts into the start for which the others wait.
-func (x *change) join(ranks []int) {
-	x.deadline(x.c.cfg.StartTimeout)
+func (x *lockedCluster) join(ranks []int) {
+	x.deadline(x.cfg.StartTimeout)
 	for _, r := range ranks {
 		x.nodes[r].restart(x.row.Epoch)
 	}
@@ -293,14 +283,14 @@ func (x *change) join(ranks []int) {
 }
 
 // replaced has every rank start again, with those on other hosts.
-func (x *change) replaced(d Decision) {
+func (x *lockedCluster) replaced(d Decision) {
 	if x.othersMustStartAgain(d.Ranks) {
 		x.startAgain()
 	} else {
 		x.join(d.Ranks)
 	}
 	x.row.ReplaceUntil, x.row.ReplaceNote = nil, ""
-	x.book(x.authorise)
+	x.addWrite(authorise)
 	x.notifyRenter("replaced", d.Ranks, notify.Notice{
 		Severity: notify.Info,
 		Title:    fmt.Sprintf("%s starts again: another host took %s", x.row.Name, rankList(d.Ranks)),
@@ -310,7 +300,7 @@ func (x *change) replaced(d Decision) {
 }
 
 // unreplaced tells that no host was found in time.
-func (x *change) unreplaced(d Decision) {
+func (x *lockedCluster) unreplaced(d Decision) {
 	if ranks := x.ended(); x.row.ReplaceUntil != nil && len(ranks) > 0 {
 		x.notifyRenter("unreplaced", ranks, notify.Notice{
 			Severity: notify.Bad,
@@ -321,7 +311,7 @@ func (x *change) unreplaced(d Decision) {
 }
 
 // ended are the required ranks whose leases have ended.
-func (x *change) ended() (ranks []int) {
+func (x *lockedCluster) ended() (ranks []int) {
 	for _, n := range x.nodes {
 		if n.required && n.ended != nil {
 			ranks = append(ranks, int(n.Rank))
@@ -331,16 +321,16 @@ func (x *change) ended() (ranks []int) {
 }
 
 // notifyRenter writes a notice once per epoch and set of ranks.
-func (x *change) notifyRenter(what string, ranks []int, n notify.Notice) {
+func (x *lockedCluster) notifyRenter(what string, ranks []int, n notify.Notice) {
 	n.Org, n.Object = x.row.OrgID, x.row.ID.String()
 	n.Key = fmt.Sprintf("%s:%s:%d:%v", what, x.row.ID, x.row.Epoch, ranks)
-	x.book(func(ctx context.Context) error { _, err := notify.Add(ctx, x.tx, n); return err })
+	x.notices = append(x.notices, n)
 }
 
 // stillWaiting shows why no host was found, and ends the wait when its time is over.
 func (c *Clusters) stillWaiting(ctx context.Context, cl id.Cluster, why string) error {
 	return c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return c.alter(ctx, tx, cl, func(_ context.Context, x *change) error {
+		return c.alter(ctx, tx, cl, func(x *lockedCluster) error {
 			if len(x.waiting()) == 0 || x.row.ReplaceNote == why {
 				return nil
 			}

@@ -54,7 +54,7 @@ func (c *Clusters) ApplyReport(ctx context.Context, hostID id.Host, s agentapi.S
 	}
 	for _, cl := range order(locked) {
 		err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			return c.alter(ctx, tx, cl, func(_ context.Context, x *change) error {
+			return c.alter(ctx, tx, cl, func(x *lockedCluster) error {
 				for _, r := range locked[cl] {
 					x.applyReport(r)
 				}
@@ -207,22 +207,22 @@ func (c *Clusters) saveLogsKept(ctx context.Context, r leaseReport) error {
 }
 
 // part frees a node's GPUs: nothing of the node is left on its host, or the host was given up.
-func (x *change) part(n *node) {
+func (x *lockedCluster) part(n *node) {
 	n.gone = &x.now
 	x.freed = append(x.freed, n)
 	x.step(n, NodeGone, ReasonNone, "")
-	x.book(func(ctx context.Context) error { return metering.LeaseGone(ctx, x.tx, n.LeaseID) })
+	x.addWrite(func(ctx context.Context, w *writer) error { return metering.LeaseGone(ctx, w.tx, n.LeaseID) })
 }
 
 // partLost is part for a lease whose rank moved to another host.
-func (x *change) partLost(l id.Lease) {
+func (x *lockedCluster) partLost(l id.Lease) {
 	i := slices.IndexFunc(x.lost, func(r dbq.LostLeasesRow) bool { return r.LostLease == l })
 	if i < 0 {
 		return
 	}
 	x.freed = append(x.freed, &node{Node: dbq.Node{LeaseID: l, HostID: x.lost[i].LostHost}})
 	x.lost = slices.Delete(x.lost, i, i+1)
-	x.book(func(ctx context.Context) error { return metering.LeaseGone(ctx, x.tx, l) })
+	x.addWrite(func(ctx context.Context, w *writer) error { return metering.LeaseGone(ctx, w.tx, l) })
 }
 
 const maxEndpoints = 8

@@ -17,7 +17,7 @@ type reportFact struct {
 	changed func(k knownNode, r leaseReport) bool
 	// apply puts the fact into a change. It is nil for facts that saveStatuses stores with the node's status: under the
 	// lock, assess decides what follows from them.
-	apply func(x *change, n *node, r leaseReport)
+	apply func(x *lockedCluster, n *node, r leaseReport)
 }
 
 // knownNode is what the server knows of a node and its cluster. A report is compared with it.
@@ -32,23 +32,23 @@ type knownNode struct {
 // reportFacts are in the order in which they are applied: a node that starts again loses its address before the new one
 // is stored, and a start is stored before an exit.
 var reportFacts = []reportFact{
-	{"node starts again", startsAgain, (*change).applyStartAgain},
-	{"address", addressChanged, (*change).applyAddress},
-	{"preflight", preflightChanged, (*change).applyPreflight},
+	{"node starts again", startsAgain, (*lockedCluster).applyStartAgain},
+	{"address", addressChanged, (*lockedCluster).applyAddress},
+	{"preflight", preflightChanged, (*lockedCluster).applyPreflight},
 	{"owner's programs use the GPU", func(k knownNode, r leaseReport) bool {
 		return r.now.OwnerMB > 0 && !k.OwnerUseTold
-	}, (*change).applyOwnerUse},
+	}, (*lockedCluster).applyOwnerUse},
 	{"data cap used up", func(k knownNode, r leaseReport) bool {
 		return newlyCapped(k.cappedUntil, k.CapTold, r.at)
-	}, (*change).applyCap},
+	}, (*lockedCluster).applyCap},
 	{"image digest", func(k knownNode, r leaseReport) bool {
 		return k.imageDigest == "" && r.now.ImageDigest != "" && len(r.now.ImageDigest) <= maxDigest
-	}, func(x *change, _ *node, r leaseReport) { x.row.ImageDigest = r.now.ImageDigest }},
+	}, func(x *lockedCluster, _ *node, r leaseReport) { x.row.ImageDigest = r.now.ImageDigest }},
 	{"command started", func(k knownNode, r leaseReport) bool {
 		return r.now.Started && k.goAt != nil && k.StartedAt == nil
-	}, (*change).applyStart},
-	{"command exited", exitChanged, (*change).applyExit},
-	{"state", stateChanged, (*change).applyState},
+	}, (*lockedCluster).applyStart},
+	{"command exited", exitChanged, (*lockedCluster).applyExit},
+	{"state", stateChanged, (*lockedCluster).applyState},
 
 	{"well or not", func(k knownNode, r leaseReport) bool {
 		return k.StartedAt != nil && unwell(*r.now) == r.row.NodeStatus.Good
@@ -95,7 +95,7 @@ func (r leaseReport) needsLock() bool {
 
 // applyReport puts one lease's report into the change. The report was read without the lock, so everything is checked
 // again.
-func (x *change) applyReport(r leaseReport) {
+func (x *lockedCluster) applyReport(r leaseReport) {
 	n := x.byLease(r.row.LeaseID)
 	switch {
 	case n == nil:
@@ -117,7 +117,7 @@ func (x *change) applyReport(r leaseReport) {
 }
 
 // known is what the change knows of a node.
-func (x *change) known(n *node) knownNode {
+func (x *lockedCluster) known(n *node) knownNode {
 	return knownNode{Node: n.Node, nodes: len(x.nodes), goAt: x.row.GoAt, imageDigest: x.row.ImageDigest,
 		cappedUntil: n.capped}
 }
@@ -128,7 +128,7 @@ func startsAgain(k knownNode, r leaseReport) bool {
 	return r.now.StartsAgain && r.now.WGKey == "" && k.WgKey != "" && k.StartedAt == nil && k.goAt == nil
 }
 
-func (x *change) applyStartAgain(n *node, r leaseReport) {
+func (x *lockedCluster) applyStartAgain(n *node, r leaseReport) {
 	reason, why := troubleOf(*r.now)
 	n.WgKey, n.Endpoints, n.dirty = "", []string{}, true
 	x.step(n, NodeAgain, reason, why)
@@ -140,7 +140,7 @@ func addressChanged(k knownNode, r leaseReport) bool {
 		(r.now.WGKey != k.WgKey || !slices.Equal(endpoints(r.now.Endpoints), k.Endpoints))
 }
 
-func (x *change) applyAddress(n *node, r leaseReport) {
+func (x *lockedCluster) applyAddress(n *node, r leaseReport) {
 	n.WgKey, n.Endpoints, n.dirty = r.now.WGKey, endpoints(r.now.Endpoints), true
 	x.raiseLive() // the peers learn where it is
 }
@@ -158,23 +158,23 @@ func preflightJSON(p *agentapi.Preflight) []byte {
 	return b
 }
 
-func (x *change) applyPreflight(n *node, r leaseReport) {
+func (x *lockedCluster) applyPreflight(n *node, r leaseReport) {
 	n.Preflight, n.dirty = preflightJSON(r.now.Preflight), true
 }
 
-func (x *change) applyOwnerUse(n *node, r leaseReport) {
+func (x *lockedCluster) applyOwnerUse(n *node, r leaseReport) {
 	n.OwnerUseTold, n.dirty = true, true
 	x.addOwnerUseEvent(n, r.now.OwnerMB)
 }
 
-func (x *change) applyCap(n *node, _ leaseReport) {
+func (x *lockedCluster) applyCap(n *node, _ leaseReport) {
 	n.CapTold, n.dirty = n.capped, true
 	x.addCapEvent(n)
 }
 
 // applyStart stores when the command started: as its host proves it, but not before we opened the barrier. A report
 // that was long under way, as from an agent that was killed meanwhile, takes nothing from what ran.
-func (x *change) applyStart(n *node, r leaseReport) {
+func (x *lockedCluster) applyStart(n *node, r leaseReport) {
 	from := latest(r.from, *x.row.GoAt)
 	n.StartedAt, n.dirty = &from, true
 }
@@ -184,7 +184,7 @@ func exitChanged(k knownNode, r leaseReport) bool {
 	return e == NodeReportsExited && k.StartedAt != nil && k.ExitCode == nil
 }
 
-func (x *change) applyExit(n *node, r leaseReport) {
+func (x *lockedCluster) applyExit(n *node, r leaseReport) {
 	code, at := int32(*r.now.ExitCode), latest(r.exit, *n.StartedAt)
 	n.ExitCode, n.ExitAt, n.dirty = &code, &at, true
 	if code != 0 {
@@ -200,7 +200,7 @@ func stateChanged(k knownNode, r leaseReport) bool {
 	return moves && (e != NodeReportsExited || k.StartedAt != nil)
 }
 
-func (x *change) applyState(n *node, r leaseReport) {
+func (x *lockedCluster) applyState(n *node, r leaseReport) {
 	e, reason, detail := nodeEvent(*r.now, len(x.nodes))
 	if x.step(n, e, reason, detail) && e == NodeReportsFailed && reason == ReasonPreflightFailed {
 		x.raiseLive() // the others report soon: see startFailed

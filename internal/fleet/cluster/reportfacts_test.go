@@ -125,7 +125,7 @@ func drawReport(r *rand.Rand) reportCase {
 }
 
 // apply reads the report and applies it to a change of the node, as under the lock.
-func (c reportCase) apply(t *testing.T) (leaseReport, *change) {
+func (c reportCase) apply(t *testing.T) (leaseReport, *lockedCluster) {
 	t.Helper()
 	rep, late := readLease(c.row, c.sync, c.clock, c.now, nil)
 	if late {
@@ -133,7 +133,7 @@ func (c reportCase) apply(t *testing.T) (leaseReport, *change) {
 	}
 	n := &node{Node: c.row.Node, status: c.row.NodeStatus, capped: c.row.CappedUntil, ended: c.row.LeaseEndedAt,
 		gone: c.row.LeaseGoneAt, required: true}
-	x := &change{c: New(nil, nil, nil, Config{}), now: c.now, raise: map[id.Host]bool{}, nodes: []*node{n}}
+	x := &lockedCluster{cfg: &New(nil, nil, nil, Config{}).cfg, now: c.now, effects: effects{raise: map[id.Host]bool{}}, nodes: []*node{n}}
 	for len(x.nodes) < int(c.row.NodeCount) {
 		x.nodes = append(x.nodes, &node{})
 	}
@@ -156,7 +156,7 @@ func TestReportFacts_WhatIsAppliedNeedsTheLock(t *testing.T) {
 			what = "node"
 		case x.row.ImageDigest != c.row.ImageDigest:
 			what = "cluster"
-		case n.dirty, len(x.raise) > 0, len(x.events) > 0, len(x.locked) > 0, len(x.freed) > 0:
+		case n.dirty, len(x.raise) > 0, len(x.events) > 0, len(x.writes) > 0, len(x.freed) > 0:
 			what = "effects"
 		}
 		if applied[what]++; what != "" && !rep.needsLock() {

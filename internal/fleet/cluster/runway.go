@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 )
@@ -49,21 +50,18 @@ func (d dip) sink(left time.Duration) (next dip, tell bool) {
 }
 
 // warn tells the renter, once per threshold and dip, how long the money lasts.
-func (x *change) warn(ctx context.Context) error {
-	left, what, err := x.runway(ctx)
-	if err != nil {
-		return err
-	}
+func (x *lockedCluster) warn(m means) {
+	left, what := x.runway(m)
 	d, tell := dip{time.Duration(x.row.RunwayToldS) * time.Second, int(x.row.RunwayDips)}.sink(left)
 	x.row.RunwayToldS, x.row.RunwayDips = int32(d.reported/time.Second), int32(d.rises)
 	if !tell {
-		return nil
+		return
 	}
 	for _, w := range warnings {
 		if w.left != d.reported {
 			continue
 		}
-		_, err = notify.Add(ctx, x.tx, notify.Notice{
+		x.notices = append(x.notices, notify.Notice{
 			Org:      x.row.OrgID,
 			Key:      fmt.Sprintf("runway:%s:%s:%d", w.name, x.row.ID, d.rises),
 			Severity: w.severity,
@@ -73,12 +71,30 @@ func (x *change) warn(ctx context.Context) error {
 			Object: x.row.ID.String(),
 		})
 	}
-	return err
+}
+
+// means are what an organisation has and spends.
+type means struct {
+	burn   int64 // per hour, of all that it runs
+	wallet money.Nano
+}
+
+// readMeans reads them, if money limits how long the cluster can run on.
+func readMeans(ctx context.Context, q *dbq.Queries, x *lockedCluster) (m means, err error) {
+	switch Reason(x.row.MoneyReason) {
+	case ReasonBudgetExhausted, ReasonMaxDuration:
+		return m, nil
+	}
+	if m.burn, err = q.OrgBurn(ctx, x.row.OrgID); err != nil {
+		return m, fmt.Errorf("burn of %s: %w", x.row.OrgID, err)
+	}
+	m.wallet, err = ledger.Spendable(ctx, q, ledger.Wallet(x.row.OrgID, x.row.Currency))
+	return m, err
 }
 
 // runway is how long the cluster can run on, and what limits it. What is held for it is the least; what lies in the
 // wallet is shared by all that the org runs.
-func (x *change) runway(ctx context.Context) (time.Duration, string, error) {
+func (x *lockedCluster) runway(m means) (time.Duration, string) {
 	held := max(0, deref(x.row.RunUntil).Sub(x.now))
 	reach := held
 	if x.reach != nil {
@@ -87,25 +103,17 @@ func (x *change) runway(ctx context.Context) (time.Duration, string, error) {
 	reason := Reason(x.row.MoneyReason)
 	switch reason {
 	case ReasonBudgetExhausted:
-		return reach, "The budget", nil
+		return reach, "The budget"
 	case ReasonMaxDuration:
-		return reach, "The longest duration you set", nil
-	}
-	burn, err := x.tx.Q.OrgBurn(ctx, x.row.OrgID)
-	if err != nil {
-		return 0, "", fmt.Errorf("burn of %s: %w", x.row.OrgID, err)
-	}
-	wallet, err := ledger.Spendable(ctx, x.tx.Q, ledger.Wallet(x.row.OrgID, x.row.Currency))
-	if err != nil {
-		return 0, "", err
+		return reach, "The longest duration you set"
 	}
 	const month = 30 * 24 * time.Hour
 	left := month
-	if burn > 0 {
-		left = held + time.Duration(min(money.MillisOf(wallet, money.Micro(burn)), month.Milliseconds()))*time.Millisecond
+	if m.burn > 0 {
+		left = held + time.Duration(min(money.MillisOf(m.wallet, money.Micro(m.burn)), month.Milliseconds()))*time.Millisecond
 	}
 	if reason == ReasonFundsExhausted {
 		left = min(left, reach)
 	}
-	return left, "Your credit", nil
+	return left, "Your credit"
 }

@@ -12,14 +12,14 @@ import (
 
 // notifyScratch tells the operator of a node's host that the node failed for want of scratch space, once a day: the
 // host goes on being rented, and each node that asks for scratch would fail there. detail is the host's own word.
-func (x *change) notifyScratch(n *node, detail string) {
+func (x *lockedCluster) notifyScratch(n *node, detail string) {
 	at := x.now.UTC()
-	x.book(func(ctx context.Context) error {
-		h, err := host.Read(ctx, x.tx.Q, n.HostID)
+	x.addWrite(func(ctx context.Context, w *writer) error {
+		h, err := host.Read(ctx, w.tx.Q, n.HostID)
 		if err != nil {
 			return err
 		}
-		added, err := notify.Add(ctx, x.tx, notify.Notice{
+		added, err := notify.Add(ctx, w.tx, notify.Notice{
 			Org:      h.Org,
 			Key:      fmt.Sprintf("scratch_failed:%s:%s", h.ID, at.Format(time.DateOnly)),
 			Severity: notify.Bad,
@@ -31,7 +31,7 @@ func (x *change) notifyScratch(n *node, detail string) {
 				"mended; an agent that runs without --scratch-dir offers no scratch. Further failures of today are not told.",
 		})
 		if err == nil && added {
-			x.tx.AfterCommit(func() { x.c.bus.Changed(bus.TopicOrg(h.Org)) })
+			w.tx.AfterCommit(func() { w.c.bus.Changed(bus.TopicOrg(h.Org)) })
 		}
 		return err
 	})

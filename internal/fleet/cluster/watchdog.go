@@ -6,7 +6,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
 )
@@ -98,11 +101,14 @@ func (c *Clusters) look(ctx context.Context, cl id.Cluster) error {
 	if err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return c.tend(ctx, tx, cl) }); err != nil {
 		return err
 	}
-	var seen *change
+	var seen *lockedCluster
 	err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return c.alter(ctx, tx, cl, func(ctx context.Context, x *change) error {
+		return c.alter(ctx, tx, cl, func(x *lockedCluster) error {
 			seen, x.looked = x, true
-			return x.unclaimed(ctx)
+			waiting := x.awaitingEnd()
+			claimed, err := readClaimed(ctx, tx.Q, waiting)
+			x.partUnclaimed(waiting, claimed)
+			return err
 		})
 	})
 	if err == nil && len(seen.waiting()) > 0 {
@@ -114,26 +120,35 @@ func (c *Clusters) look(ctx context.Context, cl id.Cluster) error {
 	return err
 }
 
-// unclaimed parts with nodes whose leases have ended and whose claims have ended: the host has shown that nothing is
-// left, or was out of reach for so long that host.AbandonClaims gave it up.
-func (x *change) unclaimed(ctx context.Context) error {
-	var waiting []id.Lease
+// awaitingEnd are the ended leases of which something may be left on their hosts.
+func (x *lockedCluster) awaitingEnd() (out []id.Lease) {
 	for _, l := range x.lost {
-		waiting = append(waiting, l.LostLease)
+		out = append(out, l.LostLease)
 	}
 	for _, n := range x.nodes {
 		if n.ended != nil && n.gone == nil {
-			waiting = append(waiting, n.LeaseID)
+			out = append(out, n.LeaseID)
 		}
 	}
-	if len(waiting) == 0 {
-		return nil
+	return out
+}
+
+// readClaimed reads which of the leases have claims that have not ended.
+func readClaimed(ctx context.Context, q *dbq.Queries, leases []id.Lease) ([]pgtype.UUID, error) {
+	if len(leases) == 0 {
+		return nil, nil
 	}
-	claimed, err := x.tx.Q.ClaimedLeases(ctx, uuids(waiting...))
+	claimed, err := q.ClaimedLeases(ctx, uuids(leases...))
 	if err != nil {
-		return fmt.Errorf("claims of cluster %s: %w", x.row.ID, err)
+		return nil, fmt.Errorf("claims of leases: %w", err)
 	}
-	for _, l := range waiting {
+	return claimed, nil
+}
+
+// partUnclaimed parts with those ended leases whose claims have ended: the host has shown that nothing is left, or was
+// out of reach for so long that host.AbandonClaims gave it up.
+func (x *lockedCluster) partUnclaimed(ended []id.Lease, claimed []pgtype.UUID) {
+	for _, l := range ended {
 		if slices.Contains(claimed, uuids(l)[0]) {
 			continue
 		}
@@ -143,5 +158,4 @@ func (x *change) unclaimed(ctx context.Context) error {
 			x.partLost(l)
 		}
 	}
-	return nil
 }

@@ -1,0 +1,196 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+// writer stores a locked cluster and its effects.
+type writer struct {
+	c  *Clusters
+	tx *db.Tx
+	x  *lockedCluster
+}
+
+func (c *Clusters) writer(tx *db.Tx, x *lockedCluster) *writer { return &writer{c, tx, x} }
+
+// commit writes everything in the order of locks: hosts, claims, meters and money, the cluster's own rows. The
+// transaction itself is its caller's.
+func (w *writer) commit(ctx context.Context) error {
+	x := w.x
+	x.closeWindow()
+	if State(x.row.State).Ended() && x.reportsComplete() {
+		x.addWrite(settle)
+	}
+	hosts := maps.Clone(x.raise)
+	for _, n := range x.freed {
+		hosts[n.HostID] = true
+	}
+	if len(hosts) > 0 {
+		if err := w.raiseHosts(ctx, slices.SortedFunc(maps.Keys(hosts), id.Host.Compare)); err != nil {
+			return fmt.Errorf("lock hosts of cluster %s and raise their revisions: %w", x.row.ID, err)
+		}
+	}
+	for _, n := range x.freed {
+		if err := host.EndClaims(ctx, w.tx, n.LeaseID.UUID(), host.EndReleased); err != nil {
+			return fmt.Errorf("end the claims of %s: %w", n.LeaseID, err)
+		}
+	}
+	return w.save(ctx)
+}
+
+// raiseHosts locks the hosts and raises the revisions of those whose desired state changes.
+func (w *writer) raiseHosts(ctx context.Context, hosts []id.Host) error {
+	b := &pgx.Batch{}
+	host.QueueLock(b, hosts)
+	if len(w.x.raise) > 0 {
+		host.QueueRevision(b, w.tx, w.c.bus, slices.SortedFunc(maps.Keys(w.x.raise), id.Host.Compare))
+	}
+	return w.tx.Send(ctx, b)
+}
+
+// run makes the writes of meters and money that were asked for so far.
+func (w *writer) run(ctx context.Context) error {
+	for len(w.x.writes) > 0 {
+		next := w.x.writes[0]
+		w.x.writes = w.x.writes[1:]
+		if err := next(ctx, w); err != nil {
+			return fmt.Errorf("meters and money of cluster %s: %w", w.x.row.ID, err)
+		}
+	}
+	return nil
+}
+
+// save makes all writes but those of hosts and claims: meters and money, notices, and the cluster's own rows.
+func (w *writer) save(ctx context.Context) error {
+	x := w.x
+	if err := w.run(ctx); err != nil {
+		return err
+	}
+	for _, n := range x.notices {
+		if _, err := notify.Add(ctx, w.tx, n); err != nil {
+			return fmt.Errorf("notice about cluster %s: %w", x.row.ID, err)
+		}
+	}
+	b := &pgx.Batch{}
+	x.queueFacts(b)
+	x.queueRows(b)
+	if err := w.tx.Send(ctx, b); err != nil {
+		return fmt.Errorf("save cluster %s: %w", x.row.ID, err)
+	}
+	if len(x.events) > 0 {
+		w.tx.AfterCommit(func() { w.c.bus.Changed(bus.TopicCluster(x.row.ID), bus.TopicOrg(x.row.OrgID)) })
+	}
+	x.effects = effects{raise: map[id.Host]bool{}}
+	return nil
+}
+
+// queueRows queues the writes of the cluster, its nodes and its timeline.
+func (x *lockedCluster) queueRows(b *pgx.Batch) {
+	for _, n := range x.nodes {
+		if !n.dirty {
+			continue
+		}
+		if n.moved {
+			x.queueMove(b, n)
+		}
+		db.Write(b, (*dbq.Queries).SaveNode, dbq.SaveNodeParams{
+			ID: n.ID, Epoch: n.Epoch, State: n.State, Reason: n.Reason, Detail: n.Detail, WgKey: n.WgKey, Endpoints: n.Endpoints,
+			StartedAt: n.StartedAt, ExitCode: n.ExitCode, ExitAt: n.ExitAt, Preflight: n.Preflight, Since: n.Since,
+			ReclaimTold: n.ReclaimTold, OwnerUseTold: n.OwnerUseTold, CapTold: n.CapTold,
+		})
+	}
+	for _, e := range x.events {
+		db.Write(b, (*dbq.Queries).InsertClusterEvent, e)
+	}
+	x.row.DueAt = x.due()
+	r := x.row
+	db.Write(b, (*dbq.Queries).SaveCluster, dbq.SaveClusterParams{
+		ID:            r.ID,
+		State:         r.State,
+		Reason:        r.Reason,
+		Detail:        r.Detail,
+		ImageDigest:   r.ImageDigest,
+		Secrets:       r.Secrets,
+		Epoch:         r.Epoch,
+		GoAt:          r.GoAt,
+		StartDeadline: r.StartDeadline,
+		QuickFailures: r.QuickFailures,
+		MoneyReason:   r.MoneyReason,
+		StopAt:        r.StopAt,
+		Network:       r.Network,
+		RunningAt:     r.RunningAt,
+		EndedAt:       r.EndedAt,
+		RunUntil:      r.RunUntil,
+		DueAt:         r.DueAt,
+		SettledAt:     r.SettledAt,
+		Rate:          r.Rate,
+		ReplaceUntil:  r.ReplaceUntil,
+		ReplaceNote:   r.ReplaceNote,
+		RunwayToldS:   r.RunwayToldS,
+		RunwayDips:    r.RunwayDips,
+		Looked:        x.looked,
+	})
+}
+
+// queueMove queues the writes of where a replaced rank is now.
+func (x *lockedCluster) queueMove(b *pgx.Batch, n *node) {
+	db.Write(b, (*dbq.Queries).InsertLostGap, n.ID)
+	db.Write(b, (*dbq.Queries).InsertReplacement, dbq.InsertReplacementParams{
+		ClusterID: x.row.ID,
+		LeaseID:   n.LeaseID,
+		HostID:    n.HostID,
+		At:        x.now,
+		NodeID:    n.ID,
+	})
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error { return q.MoveNode(ctx, n.LeaseID, n.HostID, n.ID) })
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		return q.ForgetNodeStatus(ctx, n.Epoch, x.now, n.ID)
+	})
+}
+
+// queueFacts queues the writes of strikes, suspensions, late reports and bans.
+func (x *lockedCluster) queueFacts(b *pgx.Batch) {
+	for _, s := range x.strikes {
+		db.Write(b, (*dbq.Queries).InsertStrike, s)
+	}
+	for _, u := range x.undecided {
+		if u.endMS == 0 {
+			db.Write(b, (*dbq.Queries).StartUndecided, dbq.StartUndecidedParams{
+				ClusterID: x.row.ID,
+				Epoch:     u.Epoch,
+				Low:       u.Low,
+				High:      u.High,
+				FromMs:    u.FromMs,
+			})
+			continue
+		}
+		db.Write(b, (*dbq.Queries).EndUndecided, dbq.EndUndecidedParams{
+			ClusterID: x.row.ID,
+			Epoch:     u.Epoch,
+			Low:       u.Low,
+			High:      u.High,
+			ToMs:      u.endMS,
+		})
+	}
+	for _, pair := range x.bans {
+		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error { return q.BanPair(ctx, pair.A, pair.B, pair.Until) })
+	}
+	for _, s := range x.suspended {
+		db.Write(b, (*dbq.Queries).InsertSuspension, s)
+	}
+	if len(x.silences.Hosts) > 0 {
+		db.Write(b, (*dbq.Queries).InsertSilences, x.silences)
+	}
+}
