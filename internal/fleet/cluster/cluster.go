@@ -19,13 +19,19 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/seal"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Config of Clusters. Zero durations take the defaults.
@@ -97,3 +103,55 @@ func New(d *db.DB, m *market.Market, b *bus.Bus, cfg Config) *Clusters {
 
 // errNotFound is the answer for clusters that do not exist and for those of other orgs alike.
 var errNotFound = fault.New(fault.NotFound, "There is no such cluster.")
+
+// Small conversions between what the database holds and what the rules speak of.
+
+func deref(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
+
+func intp(v *int32) *int {
+	if v == nil {
+		return nil
+	}
+	n := int(*v)
+	return &n
+}
+
+func uuids[K id.Kind](ids ...id.ID[K]) []pgtype.UUID {
+	out := make([]pgtype.UUID, len(ids))
+	for i, v := range ids {
+		out[i] = pgtype.UUID{Bytes: v.UUID(), Valid: !v.IsZero()}
+	}
+	return out
+}
+
+// list adds a piece to a list of them.
+func list(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + ", " + b
+}
+
+// join puts two pieces of a sentence together.
+func join(a, b string) string {
+	switch {
+	case a == "":
+		return b
+	case b == "":
+		return a
+	}
+	return a + " (" + b + ")"
+}
+
+func lowerFirst(s string) string {
+	r, n := utf8.DecodeRuneInString(s)
+	return string(unicode.ToLower(r)) + s[n:]
+}
+
+// clip bounds what a host says to n bytes of clean text.
+func clip(s string, n int) string { return text.OneLine(text.Clip(s, n)) }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -8,7 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/billing/fairness"
+	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/interval"
 	"github.com/musterhq/muster/internal/notify"
 )
@@ -248,6 +251,115 @@ func (x *lockedCluster) countEnd(d Decision) {
 			ban{A: uuids(x.row.OrgID)[0], B: uuids(m.HostID)[0], Until: until})
 		if a != b {
 			x.bans = append(x.bans, ban{A: uuids(a)[0], B: uuids(b)[0], Until: until})
+		}
+	}
+}
+
+// hostFaults are the reasons for which a node is lost through no doing of its renter.
+var hostFaults = []Reason{ReasonHostLost, ReasonAgentLost, ReasonHostInterrupted, ReasonGPUFailed, ReasonGPUInUse,
+	ReasonRuntimeFailed, ReasonScratchFailed, ReasonOverlayFailed, ReasonGuestDied, ReasonHostReclaimed}
+
+// creditLost gives the renter back what nodes cost that are lost for good by their hosts' fault. It is called before
+// the transition that ends or leaves them, and books after the window is closed.
+func (x *lockedCluster) creditLost(d Decision) {
+	switch d.On {
+	case OnLossFinal, OnRankIgnored, OnReplacing:
+	default:
+		return
+	}
+	for _, n := range x.culprits(d) {
+		r := Reason(n.Reason)
+		if r == ReasonNone || sentences[r].NodeOnly {
+			r = ReasonHostLost
+		}
+		if !slices.Contains(hostFaults, r) {
+			continue
+		}
+		lease := n.LeaseID
+		x.addWrite(func(ctx context.Context, w *writer) error {
+			return metering.CreditLoss(ctx, w.tx, x.row.ID, lease, string(r))
+		})
+	}
+}
+
+// culprits returns the node whose loss ended the billed time, when it is exactly one, it is lost for good, and we have
+// heard its host without a gap. A rank that is in doubt beside it, and may come back, is not to blame.
+func (x *lockedCluster) culprits(d Decision) (out []*node) {
+	f := x.facts()
+	for i, n := range x.nodes {
+		s := NodeState(n.State)
+		if s != NodeLost && s != NodeFailed || n.StartedAt == nil || n.ended != nil || !n.required {
+			continue
+		}
+		if !f.Nodes[i].finally(f) || d.On != OnLossFinal && !slices.Contains(d.Ranks, int(n.Rank)) {
+			continue
+		}
+		since := interval.Span{Start: x.goodThrough(n).Add(-fairness.CreditGapWindow).UnixMilli(), End: x.now.UnixMilli()}
+		if len(x.deaf(n).Clip(since)) > 0 {
+			continue
+		}
+		out = append(out, n)
+	}
+	if len(out) != 1 {
+		return nil
+	}
+	// Another rank that went first, or within the same moments, has a part in it.
+	for _, m := range x.nodes {
+		s := NodeState(m.State)
+		if m != out[0] && m.required && m.ended == nil && (s == NodeLost || s == NodeFailed) &&
+			x.goodThrough(m).Before(x.goodThrough(out[0])) {
+			return nil
+		}
+	}
+	return out
+}
+
+// lateStarts writes down the time for which ranks that had started waited for ranks that started too late, or not by
+// now: it is billed to nobody, and the late ranks' hosts are to blame for it.
+func (x *lockedCluster) lateStarts() {
+	if len(x.nodes) < 2 || x.row.GoAt == nil {
+		return
+	}
+	var ranks []*node
+	var started []int64
+	for _, n := range x.nodes {
+		if !n.required || n.ended != nil {
+			continue
+		}
+		ranks = append(ranks, n)
+		if n.StartedAt == nil {
+			started = append(started, 0)
+		} else {
+			started = append(started, n.StartedAt.UnixMilli())
+		}
+	}
+	b, ok := fairness.Begin(started)
+	if !ok || len(b.Late) == 0 || slices.ContainsFunc(ranks, x.deafNow) {
+		return
+	}
+	cuts := []int64{b.FromMS, x.now.UnixMilli()}
+	if !slices.Contains(started, 0) {
+		cuts[1] = slices.Max(started)
+	}
+	for _, k := range b.Late {
+		x.strike(ranks[k], nil, strikeStart)
+		if started[k] > 0 {
+			cuts = append(cuts, started[k])
+		}
+	}
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	for i := range len(cuts) - 1 {
+		var culprits []id.Lease
+		for _, k := range b.Late {
+			if started[k] == 0 || started[k] > cuts[i] {
+				culprits = append(culprits, ranks[k].LeaseID)
+			}
+		}
+		if len(culprits) > 0 {
+			x.suspended = append(x.suspended, dbq.InsertSuspensionParams{
+				ClusterID: x.row.ID, FromMs: cuts[i], ToMs: cuts[i+1], Class: string(fairness.Proof), Culprits: uuids(culprits...),
+			})
 		}
 	}
 }

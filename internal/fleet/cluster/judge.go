@@ -323,3 +323,52 @@ func journal(r dbq.LeasesWithinRow, end int64) bool {
 func over(r dbq.LeasesWithinRow, now time.Time) bool {
 	return r.SettledAt != nil || r.EndedAt != nil && now.Sub(*r.EndedAt) >= maxProof
 }
+
+// What hosts sign about whom they did not hear. Time in which two ranks did not hear each other is not billed, although
+// both were up: see fairness.Decide.
+
+// deafBefore is how far before a stretch of time the deaf spans are read that may tell when a silence began. Segments
+// that tell of one silence are at most five minutes long.
+const deafBefore = 20 * time.Minute
+
+// addDeafness takes in deaf spans, and from when they arrived, which hosts told of a silence too late.
+func (c *pendingCase) addDeafness(rows []dbq.DeafSpansWithinRow) {
+	records := map[id.Lease]map[int32][]fairness.DeafRecord{}
+	for _, d := range rows {
+		if records[d.LeaseID] == nil {
+			c.deaf[d.LeaseID], records[d.LeaseID] = map[int32]interval.Set{}, map[int32][]fairness.DeafRecord{}
+		}
+		s := interval.Span{Start: d.FromMs, End: d.ToMs}
+		records[d.LeaseID][d.Peer] = append(records[d.LeaseID][d.Peer], fairness.DeafRecord{
+			Span:       s,
+			ReceivedMS: d.ReceivedAt.UnixMilli(),
+		})
+		c.deaf[d.LeaseID][d.Peer] = c.deaf[d.LeaseID][d.Peer].Union(interval.Of(s))
+	}
+	for l, peers := range records {
+		for _, about := range peers {
+			c.late[l] = c.late[l].Union(fairness.LateSilences(about, c.span.Start-deafBefore.Milliseconds()+
+				noticedLate.Milliseconds()))
+		}
+	}
+}
+
+// addLate adds the silences of hosts that were decided on because their reports came late.
+func (e *effects) addLate(c pendingCase, verdicts []verdict) {
+	p := &e.silences
+	for _, v := range verdicts {
+		for _, s := range v.Suspensions {
+			if s.Class != fairness.Silence {
+				continue
+			}
+			for _, k := range s.Culprits {
+				for _, late := range c.late[v.rows[k].ID] {
+					if late.And(s.Span).Len() > 0 {
+						p.Hosts, p.Kinds = append(p.Hosts, uuids(v.rows[k].HostID)...), append(p.Kinds, "late")
+						p.FromMs, p.ToMs = append(p.FromMs, late.Start), append(p.ToMs, late.End)
+					}
+				}
+			}
+		}
+	}
+}

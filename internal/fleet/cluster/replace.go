@@ -386,27 +386,6 @@ func rankList(ranks []int) string {
 	return "ranks " + strings.Join(s[:len(s)-1], ", ") + " and " + s[len(s)-1]
 }
 
-// Replacing says that ranks wait for another host.
-type Replacing struct {
-	Ranks []int     `json:"ranks"`
-	Until time.Time `json:"until" doc:"when the cluster ends if none is found"`
-	Why   string    `json:"why" doc:"why none was found so far; empty: nobody has looked yet"`
-}
-
-// replacingOf is what the rows of a cluster say of ranks that wait.
-func replacingOf(r dbq.Cluster, nodes []dbq.ClusterNodesRow) *Replacing {
-	if r.ReplaceUntil == nil || State(r.State) != Degraded {
-		return nil
-	}
-	out := &Replacing{Until: *r.ReplaceUntil, Why: r.ReplaceNote, Ranks: []int{}}
-	for _, n := range nodes {
-		if n.Node.ClusterID == r.ID && n.Required && n.LeaseEndedAt != nil {
-			out.Ranks = append(out.Ranks, int(n.Node.Rank))
-		}
-	}
-	return out
-}
-
 // eventData is what a program may want to know of a replacement.
 func (d Decision) eventData() json.RawMessage {
 	if d.On != OnReplacing && d.On != OnReplaced {

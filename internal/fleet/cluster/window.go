@@ -202,3 +202,34 @@ func (x *lockedCluster) goodThrough(n *node) time.Time {
 	}
 	return time.UnixMilli(n.status.LastGoodMs)
 }
+
+// unconfirmed is the time of the open window that is to be confirmed now. split says that hosts have signed that they
+// did not hear each other in it, so that its facts must be read.
+func (x *lockedCluster) unconfirmed() (span interval.Span, split bool) {
+	span = interval.Span{Start: x.confirmedMS, End: x.watermark().UnixMilli()}
+	return span, x.deafAfter && x.sure() && span.Len() > 0
+}
+
+// confirm moves the open window's confirmed end to the end of a span that splits nothing.
+func (x *lockedCluster) confirm(span interval.Span) {
+	cl, at := x.row.ID, time.UnixMilli(span.End).UTC()
+	x.addWrite(func(ctx context.Context, w *writer) error { return metering.AdvanceConfirmed(ctx, w.tx, cl, at) })
+}
+
+// confirmOrSplit is confirm for a span in which hosts did not hear each other: the time from the first suspended moment
+// on becomes pending, and is decided once all proof is here.
+func (x *lockedCluster) confirmOrSplit(c pendingCase) {
+	first := int64(fairness.Forever)
+	verdicts, _ := c.decide(x.now)
+	for _, v := range verdicts {
+		for _, s := range v.Suspensions {
+			first = min(first, s.Start)
+		}
+	}
+	if first >= c.span.End {
+		x.confirm(c.span)
+		return
+	}
+	cl, pending := x.row.ID, interval.Span{Start: first, End: c.span.End}
+	x.addWrite(func(ctx context.Context, w *writer) error { return metering.SplitWindow(ctx, w.tx, cl, pending) })
+}

@@ -4,14 +4,19 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -263,4 +268,114 @@ func haveOpenWindow(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) 
 		})
 	}
 	return out, db.Send(ctx, q, b)
+}
+
+// GPUMetrics are the readings of one GPU, of the time in which it was the cluster's own. A rank that was replaced has
+// more GPUs than it has now: those of its hosts before are there too, with a HadUntil.
+type GPUMetrics struct {
+	Rank     int
+	Host     id.Host
+	HostName string
+	UUID     string
+	Model    string
+	VRAMMB   int64
+	HadFrom  time.Time
+	HadUntil *time.Time    // nil: its own still
+	Samples  []host.Sample // by time
+}
+
+// Metrics reads what the cluster's GPUs told in [from, to), thinned to a sample per step (0: host.TelemetryStep), by
+// rank, time and index. Fault: NotFound for a cluster of others.
+func (c *Clusters) Metrics(ctx context.Context, org id.Org, cl id.Cluster, from, to time.Time,
+	step time.Duration) ([]GPUMetrics, error) {
+	if _, err := c.owned(ctx, org, cl); err != nil {
+		return nil, err
+	}
+	had, err := c.db.Q.GPUsOfCluster(ctx, cl)
+	if err != nil {
+		return nil, fmt.Errorf("GPUs of %s: %w", cl, err)
+	}
+	gpus := make([]id.GPU, 0, len(had))
+	for _, g := range had {
+		if !slices.Contains(gpus, g.ID) {
+			gpus = append(gpus, g.ID)
+		}
+	}
+	series, err := host.Telemetry(ctx, c.db.Q, gpus, from, to, step)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]GPUMetrics, len(had))
+	for i, g := range had {
+		out[i] = GPUMetrics{
+			Rank: int(g.Rank), Host: g.HostID, HostName: g.HostName, UUID: g.UUID, Model: g.Model, VRAMMB: g.VramMb,
+			HadFrom: g.HadFrom, HadUntil: g.HadUntil,
+		}
+		for _, s := range series[slices.Index(gpus, g.ID)].Samples {
+			// What the GPU did before and after is somebody else's.
+			if !s.At.Before(g.HadFrom) && (g.HadUntil == nil || s.At.Before(*g.HadUntil)) {
+				out[i].Samples = append(out[i].Samples, s)
+			}
+		}
+	}
+	return out, nil
+}
+
+// Door says whose a cluster is and which keys open its shells.
+type Door struct {
+	Org   id.Org
+	Nodes int
+	keys  []id.SSHKey // empty: every key of the org
+}
+
+// Opens reports whether this key of the org does.
+func (d Door) Opens(key id.SSHKey) bool { return len(d.keys) == 0 || slices.Contains(d.keys, key) }
+
+// Door finds a cluster for somebody who has yet to show a key of its org. NotFound says no more than that.
+func (c *Clusters) Door(ctx context.Context, cl id.Cluster) (Door, error) {
+	row, err := c.db.Q.GetCluster(ctx, cl)
+	if db.NoRows(err) {
+		return Door{}, errNotFound
+	}
+	if err != nil {
+		return Door{}, fmt.Errorf("find %s: %w", cl, err)
+	}
+	var spec market.Spec
+	if err := json.Unmarshal(row.Cluster.Spec, &spec); err != nil {
+		return Door{}, fmt.Errorf("read the spec of %s: %w", cl, err)
+	}
+	return Door{Org: row.Cluster.OrgID, Nodes: int(row.Cluster.NodeCount), keys: spec.SSHKeyIDs}, nil
+}
+
+// Rank is where one rank of a running cluster is.
+type Rank struct {
+	Host id.Host
+	Ref  agentapi.LeaseRef
+}
+
+// Shell finds a rank of one of the org's clusters for a shell or a port. Conflict when the rank does not run at the
+// moment; the message says why, for the renter.
+func (c *Clusters) Shell(ctx context.Context, org id.Org, cl id.Cluster, rank int) (Rank, error) {
+	row, err := c.owned(ctx, org, cl)
+	if err != nil {
+		return Rank{}, err
+	}
+	if rank < 0 || rank >= int(row.NodeCount) {
+		return Rank{}, fault.New(fault.Invalid, "There is no rank %d: %s has ranks 0 to %d.", rank, cl, row.NodeCount-1)
+	}
+	l, err := c.db.Q.ShellLease(ctx, cl, int32(rank))
+	if err != nil {
+		return Rank{}, fmt.Errorf("where rank %d of %s is: %w", rank, cl, err)
+	}
+	switch state := State(l.State); {
+	case state == Provisioning:
+		return Rank{}, fault.New(fault.Conflict, "%s is still starting: rank %d is %s. Its shell opens once every rank runs.",
+			cl, rank, l.NodeState)
+	case state != Running && state != Degraded:
+		return Rank{}, fault.New(fault.Conflict, "%s is %s: there is nothing left to open a shell on. Its logs stay: "+
+			"muster cluster logs %s", cl, state, cl)
+	case NodeState(l.NodeState) != NodeReady:
+		return Rank{}, fault.New(fault.Conflict, "Rank %d of %s is %s at the moment.", rank, cl, l.NodeState)
+	}
+	return Rank{Host: l.HostID, Ref: agentapi.LeaseRef{Lease: l.LeaseID.String(), Epoch: int(l.Epoch)}}, nil
 }

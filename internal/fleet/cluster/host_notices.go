@@ -1,0 +1,147 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+// reclaim is when an operator takes a host back, and when they said so; zero: they do not.
+type reclaim struct{ at, requestedAt time.Time }
+
+// noticed reports whether there was time to save what a credit stands for: what was computed since the last checkpoint.
+func (r reclaim) noticed() bool { return r.at.Sub(r.requestedAt) >= metering.CreditSpan }
+
+// takenBack ends a node whose host its operator takes back, once the time has come; before, it tells the renter, once
+// for each time that is set. It reports whether the node has ended.
+func (x *lockedCluster) takenBack(n *node) bool {
+	told := deref(n.ReclaimTold)
+	switch {
+	case n.back.at.IsZero() && told.IsZero():
+	case n.back.at.IsZero():
+		n.ReclaimTold, n.dirty = nil, true
+		x.notifyReclaim(n, "Its host stays", "The operator of its host does not take the machine back after all.",
+			notify.Info, told)
+	case !x.now.Before(n.back.at):
+		r, detail := ReasonHostReclaimed, "its operator took the machine back at once"
+		if n.back.noticed() {
+			r = ReasonHostWithdrawn
+		}
+		if told.Equal(n.back.at) {
+			detail = fmt.Sprintf("its operator took the machine back, as was said at %s UTC",
+				n.back.requestedAt.UTC().Format("2006-01-02 15:04:05"))
+		}
+		if x.step(n, NodeTakenBack, r, detail) {
+			return true
+		}
+		return NodeState(n.State) == NodeFailed
+	case !told.Equal(n.back.at):
+		at := n.back.at
+		n.ReclaimTold, n.dirty = &at, true
+		body := fmt.Sprintf("The operator of its host takes the machine back at %s UTC: save what you need before.",
+			at.UTC().Format("2006-01-02 15:04:05"))
+		switch x.spec.OnNodeFailure {
+		case "replace":
+			body += " Another host is looked for then, and every rank starts again."
+		case "ignore":
+			body += " The other ranks go on without it."
+		default:
+			body += " The cluster ends then."
+		}
+		x.notifyReclaim(n, "Its host is taken back at "+at.UTC().Format("15:04:05")+" UTC", body, notify.Warn, at)
+	}
+	return false
+}
+
+// notifyReclaim writes into the timeline and tells the renter.
+func (x *lockedCluster) notifyReclaim(n *node, title, body string, severity notify.Severity, at time.Time) {
+	rank := n.Rank
+	x.events = append(x.events, dbq.InsertClusterEventParams{
+		ClusterID: x.row.ID,
+		At:        x.now,
+		Kind:      "host_reclaim",
+		Rank:      &rank,
+		Title:     fmt.Sprintf("Rank %d: %s", rank, lowerFirst(title)),
+		Detail:    body,
+		Data:      []byte("{}"),
+	})
+	x.notifyRenter(fmt.Sprintf("host_reclaim:%d:%t", at.Unix(), n.ReclaimTold != nil), []int{int(rank)},
+		notify.Notice{
+			Severity: severity,
+			Title:    fmt.Sprintf("%s, rank %d: %s", x.row.Name, rank, lowerFirst(title)),
+			Body:     body,
+		})
+}
+
+// newlyCapped reports whether a host's data cap is used up and the renter was not told of it for this month.
+func newlyCapped(until, told *time.Time, now time.Time) bool {
+	return until != nil && now.Before(*until) && (told == nil || !told.Equal(*until))
+}
+
+// addCapEvent writes into the timeline that the data cap of a node's host is used up: nothing of the renter's changes
+// by it, but its operator may now want the machine.
+func (x *lockedCluster) addCapEvent(n *node) {
+	rank, month := n.Rank, n.capped.UTC().AddDate(0, 0, -1).Format("January")
+	x.events = append(x.events, dbq.InsertClusterEventParams{
+		ClusterID: x.row.ID,
+		At:        x.now,
+		Kind:      "host_data_cap",
+		Rank:      &rank,
+		Title:     fmt.Sprintf("Rank %d: its host has used up its line's data cap for %s", rank, month),
+		Detail: "The node goes on at full speed and is charged as before: data costs you nothing. The host takes no new " +
+			"leases, and its operator may want it back: " +
+			"you are told when, and get the last hour back where that is said less than an hour before. Keep checkpoints " +
+			"outside the node; to move now, release the cluster and rent elsewhere.",
+		Data: []byte("{}"),
+	})
+}
+
+// addOwnerUseEvent writes into the timeline, once per lease, that a host says its owner's programs use the node's GPUs.
+// It is word for word the host's: nothing is decided by it, and nobody is held to have said it who did not.
+func (x *lockedCluster) addOwnerUseEvent(n *node, mb int64) {
+	rank := n.Rank
+	x.events = append(x.events, dbq.InsertClusterEventParams{
+		ClusterID: x.row.ID,
+		At:        x.now,
+		Kind:      "owner_uses_gpu",
+		Rank:      &rank,
+		Title:     fmt.Sprintf("Rank %d: programs of its host's owner use its GPU too", rank),
+		Detail: fmt.Sprintf("Its host says that they took %d MiB of its memory. The node goes on and is charged as "+
+			"before, but may be slower or find less memory. If that is in your way, release the cluster and rent elsewhere.",
+			mb),
+		Data: []byte("{}"),
+	})
+}
+
+// notifyScratch tells the operator of a node's host that the node failed for want of scratch space, once a day: the
+// host goes on being rented, and each node that asks for scratch would fail there. detail is the host's own word.
+func (x *lockedCluster) notifyScratch(n *node, detail string) {
+	at := x.now.UTC()
+	x.addWrite(func(ctx context.Context, w *writer) error {
+		h, err := host.Read(ctx, w.tx.Q, n.HostID)
+		if err != nil {
+			return err
+		}
+		added, err := notify.Add(ctx, w.tx, notify.Notice{
+			Org:      h.Org,
+			Key:      fmt.Sprintf("scratch_failed:%s:%s", h.ID, at.Format(time.DateOnly)),
+			Severity: notify.Bad,
+			Object:   h.ID.String(),
+			Title:    fmt.Sprintf("%s failed a node that asked for scratch", h.Name),
+			Body: join("A node that was rented with scratch space failed there at "+at.Format("15:04:05")+
+				" UTC and earns nothing from then on.",
+				detail) + " Nodes without scratch are not concerned. `muster-agent doctor` on the host says what is to be " +
+				"mended; an agent that runs without --scratch-dir offers no scratch. Further failures of today are not told.",
+		})
+		if err == nil && added {
+			w.tx.AfterCommit(func() { w.c.bus.Changed(bus.TopicOrg(h.Org)) })
+		}
+		return err
+	})
+}
