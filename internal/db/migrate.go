@@ -19,8 +19,8 @@ import (
 // Migrate migrates the schema to this binary's version. Replicas that start together wait for each other on an advisory
 // lock; a second run changes nothing.
 //
-// A migration waits for a lock for at most 3 s, because all later requests wait behind it: then it is rolled back and
-// retried, until ctx ends or it has failed so for ten minutes.
+// A migration waits for a lock for at most 3 s, because all later requests wait behind it: then, or when it was in a
+// deadlock, it is rolled back and retried, until ctx ends or it has failed so for ten minutes.
 func Migrate(ctx context.Context, url string) error {
 	return migrate(ctx, url, migrations.FS, migrationWaits{"3s", 2 * time.Second, 10 * time.Minute})
 }
@@ -54,7 +54,8 @@ func migrate(ctx context.Context, url string, files fs.FS, w migrationWaits) err
 			return nil
 		}
 		var pe *pgconn.PgError
-		if !errors.As(err, &pe) || pe.Code != "55P03" || time.Now().After(end) {
+		locked := errors.As(err, &pe) && (pe.Code == "55P03" || pe.Code == "40P01") // lock_timeout, or a deadlock
+		if !locked || time.Now().After(end) {
 			return fmt.Errorf("migrate: %w", err)
 		}
 		select {

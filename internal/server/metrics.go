@@ -47,6 +47,8 @@ var (
 		"Clusters that are not over, by state.", []string{"state"}, nil)
 	claimsDesc = prometheus.NewDesc("muster_gpus_claimed",
 		"GPUs with a claim, by kind: quote, lease, own_use or maintenance.", []string{"kind"}, nil)
+	partitionsDesc = prometheus.NewDesc("muster_partitions", "Tables with monthly partitions that lack the partition of "+
+		"next month (missing), or keep rows in the partition of what fits in no month (default).", []string{"state"}, nil)
 	hostsDesc = prometheus.NewDesc("muster_hosts_connected", "Hosts that are connected to any replica.", nil, nil)
 )
 
@@ -65,7 +67,7 @@ var queues = map[string]string{
 }
 
 func (c platform) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{queueDesc, overdueDesc, clustersDesc, claimsDesc, hostsDesc} {
+	for _, d := range []*prometheus.Desc{queueDesc, overdueDesc, clustersDesc, claimsDesc, hostsDesc, partitionsDesc} {
 		ch <- d
 	}
 }
@@ -90,6 +92,8 @@ func (c platform) Collect(ch chan<- prometheus.Metric) {
 	}
 	c.byLabel(ctx, ch, clustersDesc, `SELECT state, count(*) FROM cluster WHERE due_at IS NOT NULL GROUP BY state`)
 	c.byLabel(ctx, ch, claimsDesc, `SELECT kind, count(*) FROM gpu_claim WHERE ended_at IS NULL GROUP BY kind`)
+	c.byLabel(ctx, ch, partitionsDesc, `SELECT v.state, v.n FROM month_partitions_state() s
+		CROSS JOIN LATERAL (VALUES ('missing', s.missing), ('default', s.in_default)) v (state, n)`)
 	var hosts int64
 	if err := c.p.QueryRow(ctx, `SELECT count(*) FROM host_status WHERE connected`).Scan(&hosts); err != nil {
 		c.log.Warn("metrics: count hosts", "err", err)

@@ -76,11 +76,28 @@ func TestTheServersRoleWritesHistoryAndCannotRewriteIt(t *testing.T) {
 		"ALTER TABLE ledger_tx DISABLE TRIGGER ALL", "DROP TABLE ledger_tx", "CREATE TABLE mine (a int)",
 		"SET session_replication_role = replica",
 		"DELETE FROM goose_db_version",
+		"DELETE FROM usage_segment_first", "TRUNCATE usage_segment_default", "DROP TABLE usage_segment_first",
+		"SELECT keep_month_partitions_at(clock_timestamp() + interval '100 years')",
 	} {
 		_, err := server.Pool.Exec(t.Context(), sql)
 		if pe := (*pgconn.PgError)(nil); !errors.As(err, &pe) || pe.Code != "42501" {
 			t.Errorf("%s: %v; want: permission denied", sql, err)
 		}
+	}
+	// Partitions are made and dropped by rules that the owner of the tables wrote.
+	for table, prefix := range map[string]string{"audit_event": "audit_event_", "telemetry": "telemetry_"} {
+		if _, err := owner.Pool.Exec(t.Context(), `DO $$ DECLARE p text; BEGIN
+			SELECT max(c.relname) INTO p FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+			WHERE i.inhparent = '`+table+`'::regclass AND c.relname ~ '^`+prefix+`[0-9_]+$';
+			IF p IS NOT NULL THEN EXECUTE 'DROP TABLE ' || p; END IF; END $$`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if made, _, err := server.KeepPartitions(t.Context()); err != nil || made != 1 {
+		t.Errorf("%d monthly partitions made: %v", made, err)
+	}
+	if _, err := server.Pool.Exec(t.Context(), "SELECT keep_telemetry_partitions('30 days')"); err != nil {
+		t.Error(err)
 	}
 	// A table that a later migration makes can be used before roles.sql runs again.
 	if _, err := owner.Pool.Exec(t.Context(), "CREATE TABLE later (a int)"); err != nil {

@@ -88,6 +88,23 @@ func (q *Queries) ActiveGPUs(ctx context.Context, hostID id.Host) ([]ActiveGPUsR
 	return items, nil
 }
 
+const dropOldClaims = `-- name: DropOldClaims :execrows
+DELETE FROM gpu_claim WHERE id IN (
+    SELECT c.id FROM gpu_claim c
+    WHERE c.id < first_id(statement_timestamp() - interval '90 days') AND c.ended_at < statement_timestamp() - interval '90 days'
+    ORDER BY c.id LIMIT $1)
+`
+
+// Who had a GPU is in its leases.
+// scan: done
+func (q *Queries) DropOldClaims(ctx context.Context, maxRows int32) (int64, error) {
+	result, err := q.db.Exec(ctx, dropOldClaims, maxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const endClaims = `-- name: EndClaims :exec
 WITH ending AS (
     SELECT c.id FROM gpu_claim c WHERE c.ref = $2 AND c.ended_at IS NULL ORDER BY c.gpu_id FOR UPDATE

@@ -25,6 +25,21 @@ func (q *Queries) CountOpenQuotes(ctx context.Context, orgID id.Org) (int64, err
 	return count, err
 }
 
+const dropOldQuotes = `-- name: DropOldQuotes :execrows
+DELETE FROM quote WHERE id IN (
+    SELECT q.id FROM quote q WHERE q.id < first_id(statement_timestamp() - interval '90 days') AND q.state <> 'held'
+    ORDER BY q.id LIMIT $1)
+`
+
+// scan: done
+func (q *Queries) DropOldQuotes(ctx context.Context, maxRows int32) (int64, error) {
+	result, err := q.db.Exec(ctx, dropOldQuotes, maxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const endQuote = `-- name: EndQuote :exec
 UPDATE quote SET state = $1, cluster_id = $2, ended_at = clock_timestamp(), secrets = NULL WHERE id = $3
 `

@@ -299,6 +299,36 @@ func (q *Queries) DoubtWindow(ctx context.Context, doubtFromMs int64, clusterID 
 	return err
 }
 
+const dropOldDeafSpans = `-- name: DropOldDeafSpans :execrows
+DELETE FROM deaf_span d USING (
+    SELECT o.lease_id, o.epoch, o.peer, o.from_ms, o.to_ms FROM deaf_span o
+    WHERE o.received_at < statement_timestamp() - interval '401 days' LIMIT $1) old
+WHERE (d.lease_id, d.epoch, d.peer, d.from_ms, d.to_ms) = (old.lease_id, old.epoch, old.peer, old.from_ms, old.to_ms)
+`
+
+// scan: done
+func (q *Queries) DropOldDeafSpans(ctx context.Context, maxRows int32) (int64, error) {
+	result, err := q.db.Exec(ctx, dropOldDeafSpans, maxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const dropOldQuarantine = `-- name: DropOldQuarantine :execrows
+DELETE FROM segment_quarantine WHERE id IN (
+    SELECT q.id FROM segment_quarantine q WHERE q.received_at < statement_timestamp() - interval '400 days' LIMIT $1)
+`
+
+// scan: done
+func (q *Queries) DropOldQuarantine(ctx context.Context, maxRows int32) (int64, error) {
+	result, err := q.db.Exec(ctx, dropOldQuarantine, maxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const endLease = `-- name: EndLease :exec
 UPDATE lease l
 SET ended_at = greatest($1::timestamptz, (

@@ -60,6 +60,18 @@ type AuditEvent struct {
 	CreatedAt time.Time
 }
 
+type AuditEventFirst struct {
+	ID        pgtype.UUID
+	OrgID     id.Org
+	UserID    id.User
+	TokenID   id.Token
+	Action    string
+	Object    string
+	Detail    []byte
+	Address   string
+	CreatedAt time.Time
+}
+
 type AutoTopup struct {
 	OrgID     id.Org
 	UserID    id.User
@@ -163,6 +175,17 @@ type Cluster struct {
 }
 
 type ClusterEvent struct {
+	ClusterID id.Cluster
+	N         int64
+	At        time.Time
+	Kind      string
+	Rank      *int32
+	Title     string
+	Detail    string
+	Data      []byte
+}
+
+type ClusterEventFirst struct {
 	ClusterID id.Cluster
 	N         int64
 	At        time.Time
@@ -1394,6 +1417,26 @@ type UndecidedSpan struct {
 }
 
 type UsageSegment struct {
+	LeaseID       id.Lease
+	Epoch         int32
+	BootID        string
+	Seq           int64
+	Anchor        int64
+	BootEndMs     int64
+	StartMs       int64
+	EndMs         int64
+	EnergyMj      int64
+	Final         bool
+	PayloadHash   []byte
+	Signature     []byte
+	ReceivedAt    time.Time
+	Batch         int64
+	BatchPosition int16
+	Up            bool
+	Facts         []byte
+}
+
+type UsageSegmentFirst struct {
 	LeaseID       id.Lease
 	Epoch         int32
 	BootID        string

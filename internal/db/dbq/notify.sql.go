@@ -12,6 +12,21 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+const dropOldNotices = `-- name: DropOldNotices :execrows
+DELETE FROM notice WHERE id IN (
+    SELECT n.id FROM notice n WHERE n.id < first_id(statement_timestamp() - interval '400 days') AND n.mailed_at IS NOT NULL
+    ORDER BY n.id LIMIT $1)
+`
+
+// scan: done
+func (q *Queries) DropOldNotices(ctx context.Context, maxRows int32) (int64, error) {
+	result, err := q.db.Exec(ctx, dropOldNotices, maxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const insertNotice = `-- name: InsertNotice :execrows
 INSERT INTO notice (id, org_id, dedupe_key, severity, title, body, object)
 VALUES ($1, $2, $3, $4, $5, $6, $7)

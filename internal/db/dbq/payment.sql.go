@@ -195,6 +195,23 @@ func (q *Queries) ClaimStripeEvents(ctx context.Context, limit int32) ([]ClaimSt
 	return items, nil
 }
 
+const dropOldStripeEvents = `-- name: DropOldStripeEvents :execrows
+DELETE FROM stripe_event WHERE id IN (
+    SELECT e.id FROM stripe_event e
+    WHERE e.received_at < statement_timestamp() - interval '90 days' AND e.processed_at < statement_timestamp() - interval '90 days'
+    LIMIT $1)
+`
+
+// Stripe sends an event again for 3 days at most, and the signature of an older one is refused.
+// scan: done
+func (q *Queries) DropOldStripeEvents(ctx context.Context, maxRows int32) (int64, error) {
+	result, err := q.db.Exec(ctx, dropOldStripeEvents, maxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const dueOutboxKinds = `-- name: DueOutboxKinds :many
 SELECT d.kind, count(*) AS due FROM stripe_outbox d
 WHERE d.state IN ('pending', 'sent', 'unknown') AND d.next_at <= clock_timestamp()

@@ -53,6 +53,23 @@ func (q *Queries) ClosePayoutReversal(ctx context.Context, iD id.Payout, reversa
 	return err
 }
 
+const dropOldEarningHours = `-- name: DropOldEarningHours :execrows
+DELETE FROM operator_earning_hour h USING (
+    SELECT o.host_org_id, o.currency, o.payer_org_id, o.hour FROM operator_earning_hour o
+    WHERE o.hour < statement_timestamp() - interval '800 days' LIMIT $1) old
+WHERE (h.host_org_id, h.currency, h.payer_org_id, h.hour) = (old.host_org_id, old.currency, old.payer_org_id, old.hour)
+`
+
+// The hours are asked for back to a payment that is disputed, at most 540 days ago; operator_earning keeps the sums.
+// scan: done
+func (q *Queries) DropOldEarningHours(ctx context.Context, maxRows int32) (int64, error) {
+	result, err := q.db.Exec(ctx, dropOldEarningHours, maxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const duePayoutAccounts = `-- name: DuePayoutAccounts :many
 UPDATE payout_account u SET pay_at = clock_timestamp() + interval '1 minute'
 WHERE u.org_id IN (

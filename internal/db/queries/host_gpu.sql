@@ -126,3 +126,11 @@ WHERE h.id = @id;
 
 -- name: NeedFullReport :exec
 UPDATE host SET needs_full_report = true WHERE id = @id;
+
+-- name: DropOldClaims :execrows
+-- Who had a GPU is in its leases.
+-- scan: done
+DELETE FROM gpu_claim WHERE id IN (
+    SELECT c.id FROM gpu_claim c
+    WHERE c.id < first_id(statement_timestamp() - interval '90 days') AND c.ended_at < statement_timestamp() - interval '90 days'
+    ORDER BY c.id LIMIT @max_rows);

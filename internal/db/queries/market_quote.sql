@@ -48,3 +48,9 @@ WITH due AS (
 UPDATE quote q SET state = 'expired', ended_at = q.expires_at, secrets = NULL
 FROM due WHERE q.id = due.id
 RETURNING q.id;
+
+-- name: DropOldQuotes :execrows
+-- scan: done
+DELETE FROM quote WHERE id IN (
+    SELECT q.id FROM quote q WHERE q.id < first_id(statement_timestamp() - interval '90 days') AND q.state <> 'held'
+    ORDER BY q.id LIMIT @max_rows);

@@ -371,3 +371,15 @@ LIMIT @max_rows;
 
 -- name: FrozenPrices :many
 SELECT lease_id, from_ms, rate, items FROM lease_price WHERE lease_id = ANY(@ids::uuid[]) ORDER BY lease_id, from_ms;
+
+-- name: DropOldQuarantine :execrows
+-- scan: done
+DELETE FROM segment_quarantine WHERE id IN (
+    SELECT q.id FROM segment_quarantine q WHERE q.received_at < statement_timestamp() - interval '400 days' LIMIT @max_rows);
+
+-- name: DropOldDeafSpans :execrows
+-- scan: done
+DELETE FROM deaf_span d USING (
+    SELECT o.lease_id, o.epoch, o.peer, o.from_ms, o.to_ms FROM deaf_span o
+    WHERE o.received_at < statement_timestamp() - interval '401 days' LIMIT @max_rows) old
+WHERE (d.lease_id, d.epoch, d.peer, d.from_ms, d.to_ms) = (old.lease_id, old.epoch, old.peer, old.from_ms, old.to_ms);

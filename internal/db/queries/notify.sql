@@ -12,3 +12,9 @@ ORDER BY id DESC LIMIT @max_rows;
 
 -- name: MarkNoticeRead :execrows
 UPDATE notice SET read_at = coalesce(read_at, clock_timestamp()) WHERE id = @id AND org_id = @org_id;
+
+-- name: DropOldNotices :execrows
+-- scan: done
+DELETE FROM notice WHERE id IN (
+    SELECT n.id FROM notice n WHERE n.id < first_id(statement_timestamp() - interval '400 days') AND n.mailed_at IS NOT NULL
+    ORDER BY n.id LIMIT @max_rows);

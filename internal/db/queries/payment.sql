@@ -142,3 +142,11 @@ UPDATE stripe_event SET error = @error, next_at = clock_timestamp() + make_inter
 
 -- name: PendingTopupsOfOrg :many
 SELECT id FROM topup WHERE org_id = $1 AND state = 'pending' ORDER BY id DESC LIMIT $2;
+
+-- name: DropOldStripeEvents :execrows
+-- Stripe sends an event again for 3 days at most, and the signature of an older one is refused.
+-- scan: done
+DELETE FROM stripe_event WHERE id IN (
+    SELECT e.id FROM stripe_event e
+    WHERE e.received_at < statement_timestamp() - interval '90 days' AND e.processed_at < statement_timestamp() - interval '90 days'
+    LIMIT @max_rows);

@@ -189,3 +189,11 @@ LIMIT @max_rows;
 -- name: SetPayoutWaiting :exec
 -- Why a payout is not sent yet.
 UPDATE payout SET failure = @failure WHERE id = @id AND state = 'pending' AND failure <> @failure;
+
+-- name: DropOldEarningHours :execrows
+-- The hours are asked for back to a payment that is disputed, at most 540 days ago; operator_earning keeps the sums.
+-- scan: done
+DELETE FROM operator_earning_hour h USING (
+    SELECT o.host_org_id, o.currency, o.payer_org_id, o.hour FROM operator_earning_hour o
+    WHERE o.hour < statement_timestamp() - interval '800 days' LIMIT @max_rows) old
+WHERE (h.host_org_id, h.currency, h.payer_org_id, h.hour) = (old.host_org_id, old.currency, old.payer_org_id, old.hour);

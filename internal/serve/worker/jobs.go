@@ -104,6 +104,13 @@ func Jobs(p Platform) []Job {
 		{Name: "telemetry partitions", Every: time.Hour, Run: func(ctx context.Context) (int, error) {
 			return 0, host.TelemetryPartitions(ctx, p.DB, KeepTelemetry)
 		}},
+		{Name: "old rows", Every: time.Hour, Limit: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
+			return dropOld(ctx, p.DB)
+		}},
+		{Name: "monthly partitions", Every: time.Hour, Run: func(ctx context.Context) (int, error) {
+			created, dropped, err := p.DB.KeepPartitions(ctx)
+			return created + dropped, err
+		}},
 	}
 	jobs = append(jobs, Job{
 		Name:  "retention",
