@@ -40,7 +40,7 @@ func (s *Stack) localHost(i int) localHost {
 	return h
 }
 
-// scratch returns the folder for its nodes' scratches, or "" if it offers none.
+// scratch returns the folder for its nodes' scratches, which the host uses if it offers scratch.
 func (h localHost) scratch() string { return filepath.Join(h.dir, "scratch") }
 
 // agent returns a command of muster-agent for this host, with the fake NVML library in place of NVIDIA's.

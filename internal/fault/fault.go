@@ -29,7 +29,7 @@ const (
 	Internal          Kind = "internal"
 )
 
-// kinds is the table of what each kind is for each protocol.
+// faces maps each kind to its HTTP status, its exit code and its title.
 var faces = map[Kind]struct {
 	http, exit int
 	title      string
