@@ -15,8 +15,8 @@ import (
 	"github.com/musterhq/muster/internal/db"
 )
 
-// Copy makes a copy of a database as it is now, as a backup that is restored later, and returns its URL. Nobody may be
-// connected to the original meanwhile.
+// Copy copies a database as it is now, like a backup that is restored later, and returns the copy's URL. No other
+// connection to the original may be open meanwhile.
 func Copy(t testing.TB, original string) string {
 	t.Helper()
 	base := os.Getenv(EnvURL)

@@ -24,7 +24,7 @@ import (
 	"github.com/musterhq/muster/migrations"
 )
 
-// EnvURL names the server tests use.
+// EnvURL is the environment variable with the URL of the server that tests use.
 const EnvURL = "MUSTER_TEST_POSTGRES"
 
 // New returns a fresh migrated database, closed and dropped when the test ends.
@@ -78,7 +78,7 @@ func newURL(t testing.TB, base string) string {
 
 var templates sync.Map // base URL → func() (string, error)
 
-// template makes the template once per process and, through an advisory lock, once per schema and server.
+// template creates the template once per process and, with an advisory lock, once per schema and server.
 func template(base string) (string, error) {
 	once, _ := templates.LoadOrStore(base, sync.OnceValues(func() (string, error) { return makeTemplate(base) }))
 	return once.(func() (string, error))()
@@ -136,7 +136,7 @@ func admin(base string, f func(context.Context, *pgx.Conn) error) error {
 func with(base, database string) string {
 	u, err := url.Parse(base)
 	if err != nil {
-		panic(err) // admin has parsed it before
+		panic(err) // cannot fail: admin has parsed it before
 	}
 	u.Path = "/" + database
 	return u.String()

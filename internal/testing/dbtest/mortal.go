@@ -10,15 +10,15 @@ import (
 	"github.com/musterhq/muster/internal/db"
 )
 
-// NewMortal is New for a server that dies in the middle: its Killer says at which statement.
+// NewMortal is New for a server that dies in the middle: its Killer determines at which statement.
 func NewMortal(t testing.TB) (*db.DB, *Killer) {
 	t.Helper()
 	return Mortal(t, NewURL(t))
 }
 
-// Killer makes one statement or batch fail as if the server had died there: its transaction is gone.
+// Killer makes one statement or batch fail as if the server had died there: its transaction is lost.
 type Killer struct {
-	Left atomic.Int64 // counts down; the statement that makes it 0 fails. 0 or less: none does
+	Left atomic.Int64 // counts down; the statement that makes it 0 fails; 0 or less: none fails
 }
 
 func (k *Killer) strike(ctx context.Context) context.Context {

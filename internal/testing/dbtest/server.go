@@ -18,17 +18,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Server is a PostgreSQL server of one test, which waits for the disk like a real one and may be killed.
+// Server is a PostgreSQL server of one test, which waits for the disk like a production server and may be killed.
 type Server struct {
 	t    testing.TB
 	bin  string
-	dir  string // data in data/, socket beside it
+	dir  string // parent of data/ and of the socket
 	cred *syscall.Credential
 	cmd  *exec.Cmd
 	died chan struct{}
 }
 
-// NewServer makes a server and starts it. It ends with the test.
+// NewServer creates a server and starts it. It stops when the test ends.
 func NewServer(t testing.TB) *Server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "mpg") // a socket's path must be short
@@ -37,7 +37,7 @@ func NewServer(t testing.TB) *Server {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s := &Server{t: t, dir: dir, bin: serverBinaries(t)}
-	if os.Geteuid() == 0 { // PostgreSQL refuses to be root
+	if os.Geteuid() == 0 { // PostgreSQL refuses to run as root
 		s.cred = someoneElse(t)
 		if err := os.Chown(dir, int(s.cred.Uid), int(s.cred.Gid)); err != nil {
 			t.Fatal(err)
@@ -57,10 +57,10 @@ func NewServer(t testing.TB) *Server {
 	return s
 }
 
-// URL is where it listens.
+// URL returns the server's address.
 func (s *Server) URL() string { return "postgres:///postgres?user=postgres&host=" + s.dir }
 
-// Start brings it up, recovering from its log if it was killed, and waits until it answers.
+// Start starts the server, which recovers from its log if it was killed, and waits until it answers.
 func (s *Server) Start() {
 	s.t.Helper()
 	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -77,7 +77,7 @@ func (s *Server) Start() {
 			return
 		}
 		select {
-		case <-s.died: // children of a killed one may still be there
+		case <-s.died: // children of a killed server may still run
 			s.cmd = nil
 		default:
 		}
@@ -96,7 +96,7 @@ func (s *Server) launch(log *os.File) {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT
 	started, died := make(chan error), make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // the signal comes when the thread that started it ends
+		runtime.LockOSThread() // sent when the thread that started it ends
 		err := cmd.Start()
 		started <- err
 		if err == nil {
@@ -121,8 +121,8 @@ func (s *Server) answers() bool {
 	return true
 }
 
-// Kill ends it at once, as a power cut would. Its children are killed too: they would answer until they notice that it
-// is gone.
+// Kill kills the server at once, as a power cut would. It kills the children too, which would otherwise answer until
+// they notice that the server is gone.
 func (s *Server) Kill() {
 	s.t.Helper()
 	pid := s.cmd.Process.Pid
@@ -147,7 +147,7 @@ func (s *Server) command(program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// serverBinaries finds the newest installed server: Debian keeps it out of PATH.
+// serverBinaries finds the newest installed server: Debian does not put it into PATH.
 func serverBinaries(t testing.TB) string {
 	t.Helper()
 	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin")

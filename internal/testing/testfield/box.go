@@ -20,7 +20,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
-// Box is a host: a machine with an engine, and an agent that is enrolled.
+// Box is a host: a machine with an engine, and an enrolled agent.
 type Box struct {
 	*testnet.Host
 	field  *Field
@@ -30,7 +30,7 @@ type Box struct {
 	Agent  *Daemon
 }
 
-// Box adds a host with one GPU to a network, and returns when it is for rent at a price per hour.
+// Box adds a host with one GPU to a network, and returns when it can be rented at the given price per hour.
 func (f *Field) Box(t testing.TB, name string, s *testnet.Segment, gateway, price string, addresses ...string) *Box {
 	t.Helper()
 	b := &Box{Host: f.Net.Host(name), field: f}
@@ -84,7 +84,7 @@ func (f *Field) Box(t testing.TB, name string, s *testnet.Segment, gateway, pric
 	return b
 }
 
-// AwaitSelling waits until the host is for rent.
+// AwaitSelling waits until the host can be rented.
 func (b *Box) AwaitSelling(t testing.TB) {
 	t.Helper()
 	var last client.Host
@@ -100,7 +100,7 @@ func (b *Box) AwaitSelling(t testing.TB) {
 	})
 }
 
-// Left is what the host still has of leases.
+// Left lists what the host still has of leases.
 func (b *Box) Left() []string {
 	out := strings.Fields(b.Engine.Do("ps", "--all", "--quiet", "--filter", "label=muster.host="+b.ID.String()))
 	for _, pid := range b.Processes("muster-agent overlay ") {
@@ -110,22 +110,21 @@ func (b *Box) Left() []string {
 }
 
 // SignalContainer sends a signal, such as KILL, to the first process of the host's running guest or work containers, as
-// the kernel would. It reports whether there is one.
+// the kernel would. It reports whether there is such a container.
 func (b *Box) SignalContainer(role, signal string) (done bool) {
-	engine := func(args ...string) string { // says nothing while it is dead
+	engine := func(args ...string) string { // prints nothing while the engine is dead
 		out, _ := exec.Command("docker", append([]string{"-H", b.Engine.Socket}, args...)...).Output()
 		return string(out)
 	}
 	for _, id := range strings.Fields(engine("ps", "--no-trunc", "--quiet", "--filter", "label=muster.role="+role)) {
-		// As the host numbers its processes.
+		// The id is the host's own number of the process.
 		pid := strings.TrimSpace(engine("inspect", "--format", "{{.State.Pid}}", id))
 		done = pid != "" && pid != "0" && b.Command(context.Background(), "kill", "-"+signal, pid).Run() == nil || done
 	}
 	return done
 }
 
-// KillAll ends at once what of the host has a text in its command line, at least one process, and returns when it is
-// gone.
+// KillAll kills the host's processes whose command line contains a text, at least one, and returns when they are gone.
 func KillAll(t testing.TB, h *testnet.Host, text string) {
 	t.Helper()
 	await(t, "there is a "+text+" to kill on "+h.Name, func() bool { return len(h.Processes(text)) > 0 })
@@ -161,7 +160,7 @@ func (d *Daemon) Start(t testing.TB) {
 	go cmd.Wait() // it ends with its machine at the latest
 }
 
-// Kill ends it at once, and returns when it is gone.
+// Kill kills it and returns when it is gone.
 func (d *Daemon) Kill(t testing.TB) {
 	t.Helper()
 	KillAll(t, d.host, d.argv[0]+" "+d.argv[1])

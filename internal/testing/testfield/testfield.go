@@ -1,12 +1,12 @@
-// Package testfield stands up the platform as it is in the field, for tests and benchmarks: a server and a relay on an
-// internet of their own, and hosts that are machines of their own (internal/testing/testnet), with an engine and an
-// agent each, behind routers of their own.
+// Package testfield runs the platform as it is deployed, for tests and benchmarks: a server and a relay on an internet
+// of their own, and hosts that are separate machines (internal/testing/testnet), each with an engine and an agent,
+// behind routers of their own.
 //
-// What always holds:
-//   - The programs are the real ones, processes of their own; nothing of them runs in the caller.
+// Invariants:
+//   - The programs are the real ones, in processes of their own; nothing of them runs in the caller.
 //   - Nothing leads out of a field, and it ends with its test.
 //
-// It needs root, Docker's programs, and the PostgreSQL server dbtest uses.
+// It needs root, Docker's programs, and the PostgreSQL server that dbtest uses.
 package testfield
 
 import (
@@ -39,22 +39,22 @@ type Field struct {
 	Net         *testnet.Net
 	Internet    *testnet.Segment
 	Cloud       *testnet.Host // the server's machine
-	People      *testnet.Host // where renters and operators call from
+	People      *testnet.Host // the machine of renters and operators
 	Server      *Daemon
 	Relay       *Daemon
-	Operator    *client.Client // owns the hosts
-	URL         string         // as people reach it
-	PostgresURL string         // as this process reaches it
-	Images      string         // where images are pushed to: the registry as this process reaches it
-	DemoImage   string         // as hosts name it
+	Operator    *client.Client // the account that owns the hosts
+	URL         string         // address for people
+	PostgresURL string         // address for this process
+	Images      string         // the registry's address for this process, which pushes images there
+	DemoImage   string         // the image's name for hosts
 	Boxes       map[id.Host]*Box
-	EngineJSON  string // the daemon.json of boxes to come; "" is an empty one
+	EngineJSON  string // daemon.json of boxes added later; "" means an empty one
 
 	bin   string
 	homes int
 }
 
-// The platform's names. Names is the /etc/hosts of every machine of the field.
+// These are the platform's names. Names is the /etc/hosts of every machine of the field.
 const (
 	cloudName, relayName = "cloud.muster.example", "relay.muster.example"
 	Names                = "127.0.0.1 localhost\n203.0.113.2 " + cloudName + "\n2001:db8::2 " + cloudName +
@@ -64,10 +64,10 @@ const (
 	AgentURL = "https://" + cloudName + ":8443"
 )
 
-// Patience is how long anything is waited for. It is no claim about speed: only a failure takes so long.
+// Patience is how long to wait for anything. It says nothing about speed: only a failure takes that long.
 const Patience = 3 * time.Minute
 
-// New brings up the platform with the programs in bin, without hosts.
+// New starts the platform with the programs in bin, without hosts.
 func New(t testing.TB, bin string) *Field {
 	t.Helper()
 	f := &Field{
@@ -112,7 +112,7 @@ func New(t testing.TB, bin string) *Field {
 	return f
 }
 
-// settings are the server's.
+// settings returns the server's settings.
 func (f *Field) settings(t testing.TB) []string {
 	t.Helper()
 	db, err := url.Parse(f.PostgresURL)
@@ -135,13 +135,13 @@ func (f *Field) settings(t testing.TB) []string {
 		"MUSTER_REPLICA=cloud"}
 }
 
-// CA is the platform's own authority, as a PEM file.
+// CA returns the PEM file of the platform's own certificate authority.
 func (f *Field) CA() string { return filepath.Join(f.ca(), "ca.pem") }
 
-// ca is the folder of the platform's own authority.
+// ca returns the folder of the platform's own certificate authority.
 func (f *Field) ca() string { return filepath.Join(f.Net.Dir(), "tls") }
 
-// startImages serves the demo's image at the cloud.
+// startImages serves the demo's image on the cloud's machine.
 func (f *Field) startImages(t testing.TB) {
 	t.Helper()
 	r, err := registry.Start(t.Context(), registry.Config{
@@ -164,7 +164,7 @@ func (f *Field) startImages(t testing.TB) {
 	f.DemoImage = f.Pulled(ref)
 }
 
-// Pulled is an image's name for the hosts.
+// Pulled returns an image's name for the hosts.
 func (f *Field) Pulled(ref string) string {
 	return cloudName + ":5000" + strings.TrimPrefix(ref, f.Images)
 }
@@ -193,7 +193,7 @@ func (f *Field) AwaitServer(t testing.TB) {
 	})
 }
 
-// HTTP is a client on the people's machine.
+// HTTP returns a client on the people's machine.
 func (f *Field) HTTP(t testing.TB) *http.Client {
 	t.Helper()
 	c := &http.Client{Transport: &http.Transport{DialContext: f.People.Dial, MaxIdleConnsPerHost: 16}}
@@ -201,7 +201,7 @@ func (f *Field) HTTP(t testing.TB) *http.Client {
 	return c
 }
 
-// SignUp makes a person with an organisation of their own, who calls through a client of HTTP.
+// SignUp creates a user with an organisation of their own, and returns a client for them.
 func (f *Field) SignUp(t testing.TB, through *http.Client, name string) (c *client.Client, token string) {
 	t.Helper()
 	anonymous, err := client.New(f.URL, "", client.WithHTTP(through))
@@ -218,7 +218,7 @@ func (f *Field) SignUp(t testing.TB, through *http.Client, name string) (c *clie
 	return c, who.Token
 }
 
-// Home is a network behind a router of its own. All homes have the same addresses inside, as homes do.
+// Home adds a network behind a router of its own. All homes have the same addresses inside, as real homes do.
 func (f *Field) Home(kind testnet.NAT) *testnet.Segment {
 	s := f.Net.Segment()
 	f.homes++
@@ -227,7 +227,7 @@ func (f *Field) Home(kind testnet.NAT) *testnet.Segment {
 	return s
 }
 
-// Story is how the logs of all programs end, for whoever reads a failure.
+// Story returns the ends of all programs' logs, for the report of a failure.
 func (f *Field) Story() string {
 	var s strings.Builder
 	for _, d := range f.daemons() {
@@ -249,7 +249,7 @@ func (f *Field) daemons() (out []*Daemon) {
 	return out
 }
 
-// tail is the end of a file.
+// tail returns the end of a file.
 func tail(path string, n int) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -259,7 +259,7 @@ func tail(path string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// await polls until ok holds, and fails the test with what when it does not within Patience.
+// await polls until ok returns true, and fails the test with what if that takes longer than Patience.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience); !ok(); time.Sleep(50 * time.Millisecond) {

@@ -14,26 +14,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Docker is a host's own engine.
+// Docker is the container engine of a host.
 type Docker struct {
 	host    *Host
-	Socket  string // unix:///…, valid outside too
+	Socket  string // unix:///…, also valid outside of the host
 	dir     string
 	config  string // its daemon.json
 	daemons []*exec.Cmd
 }
 
-// patience is for daemons on a machine that does much else.
+// patience is how long to wait for daemons on a busy machine.
 const patience = 2 * time.Minute
 
-// Docker starts an engine on the host and returns when it answers. It starts containerd on its own: a dockerd that has
-// its own containerd as a child does not come back well after a kill.
+// Docker starts an engine on the host and returns when it answers. It starts containerd separately: a dockerd that has
+// its own containerd as a child does not recover well from a kill.
 func (h *Host) Docker() *Docker {
 	h.net.t.Helper()
-	return h.DockerWith("{}") // an empty configuration: this machine's own is not ours
+	return h.DockerWith("{}") // an empty configuration instead of this machine's own
 }
 
-// DockerWith is Docker with a daemon.json of the test's.
+// DockerWith is Docker with the test's daemon.json.
 func (h *Host) DockerWith(config string) *Docker {
 	h.net.t.Helper()
 	d := h.docker(config)
@@ -41,8 +41,8 @@ func (h *Host) DockerWith(config string) *Docker {
 	return d
 }
 
-// DockerOnBtrfs is Docker whose data lie on a btrfs of their own, of so many megabytes, where containers can be held to
-// a size. The file system is in a file and mounted in the host's own namespace: it goes with the host.
+// DockerOnBtrfs is Docker whose data is on a btrfs of its own, of so many megabytes, where the size of containers can
+// be limited. The file system is in a file and mounted in the host's own namespace, so it disappears with the host.
 func (h *Host) DockerOnBtrfs(mb int64) *Docker {
 	h.net.t.Helper()
 	d := h.docker(`{"storage-driver": "btrfs"}`)
@@ -72,7 +72,7 @@ func (h *Host) docker(config string) *Docker {
 	return d
 }
 
-// Start starts the daemons, at first or after Kill.
+// Start starts the daemons, the first time or after Kill.
 func (d *Docker) Start() {
 	t := d.host.net.t
 	t.Helper()
@@ -83,7 +83,7 @@ func (d *Docker) Start() {
 	d.await("containerd", func() bool {
 		return d.host.Command(context.Background(), "ctr", "--address", sock, "version").Run() == nil
 	})
-	_ = os.Remove(in("docker.pid")) // a killed one's
+	_ = os.Remove(in("docker.pid")) // left by a killed daemon
 	config := in("daemon.json")
 	if err := os.WriteFile(config, []byte(d.config), 0o600); err != nil {
 		t.Fatal("testnet:", err)
@@ -94,7 +94,7 @@ func (d *Docker) Start() {
 	d.await("dockerd", func() bool { return exec.Command("docker", "-H", d.Socket, "version").Run() == nil })
 }
 
-// Kill ends both daemons as kill -9 does. Containers run on.
+// Kill kills both daemons with SIGKILL. Containers continue to run.
 func (d *Docker) Kill() {
 	for _, cmd := range d.daemons {
 		_ = cmd.Process.Kill()
@@ -102,7 +102,7 @@ func (d *Docker) Kill() {
 	d.daemons = nil
 }
 
-// cgroup is where the host's containers are accounted, so that what a killed test leaves can be found.
+// cgroup is the parent cgroup of the host's containers, by which the remains of a killed test are found.
 func (d *Docker) cgroup() string {
 	return "/" + filepath.Base(d.host.net.dir) + "/" + d.host.Name
 }
@@ -135,7 +135,7 @@ func (d *Docker) await(name string, ok func() bool) {
 	}
 }
 
-// Do runs the docker client against the engine and returns what it wrote. A failure fails the test.
+// Do runs the docker client on the engine and returns its output. A failure fails the test.
 func (d *Docker) Do(args ...string) string {
 	d.host.net.t.Helper()
 	out, err := exec.Command("docker", append([]string{"-H", d.Socket}, args...)...).CombinedOutput()
@@ -150,7 +150,7 @@ func tail(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// remove deletes a net's folder and the cgroups its containers left.
+// remove deletes a net's folder and the cgroups that its containers left.
 func remove(path string) error {
 	var cgroups []string
 	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
@@ -165,7 +165,7 @@ func remove(path string) error {
 			}
 			return nil
 		})
-		for i := len(folders) - 1; i >= 0; i-- { // the deepest first
+		for i := len(folders) - 1; i >= 0; i-- { // deepest first
 			if err := unix.Rmdir(folders[i]); err != nil && !errors.Is(err, unix.EBUSY) {
 				return fmt.Errorf("remove %s: %w", folders[i], err)
 			}

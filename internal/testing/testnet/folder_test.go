@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFoldersAreClaimedAtTheSameTime: a test that removes what killed tests left never takes the folder of a test that
-// has only just begun.
+// TestFoldersAreClaimedAtTheSameTime: a test that removes the remains of killed tests never takes the folder of a test
+// that has only just begun.
 func TestFoldersAreClaimedAtTheSameTime(t *testing.T) {
 	var tests sync.WaitGroup
 	for range 8 {

@@ -5,7 +5,7 @@ import (
 	"net"
 )
 
-// serve joins every connection of a listener to one that dial makes.
+// serve connects every connection of a listener to one that dial opens.
 func serve(l net.Listener, dial func() (net.Conn, error)) {
 	go func() {
 		for {
@@ -33,7 +33,7 @@ func join(c net.Conn, dial func() (net.Conn, error)) {
 	half(c)
 }
 
-// half ends one direction of a TCP connection; the other goes on.
+// half ends one direction of a TCP connection; the other continues.
 func half(c net.Conn) {
 	if t, ok := c.(*net.TCPConn); ok {
 		_ = t.CloseWrite()

@@ -23,7 +23,7 @@ type Host struct {
 	links int
 }
 
-// Host makes a machine that is joined to nothing.
+// Host creates a machine without a network.
 func (n *Net) Host(name string) *Host {
 	n.t.Helper()
 	s, err := newSpace(n.dir, name)
@@ -42,10 +42,10 @@ func (n *Net) Host(name string) *Host {
 	return h
 }
 
-// End is the machine's sudden death: power off. Its disk stays until the net ends.
+// End powers the machine off at once. Its disk stays until the net ends.
 func (h *Host) End() { h.space.end() }
 
-// Dir is the host's folder on the disk. It has the same path outside.
+// Dir returns the host's folder on the disk, which has the same path outside of the host.
 func (h *Host) Dir() string {
 	h.net.t.Helper()
 	dir := filepath.Join(h.net.dir, h.Name)
@@ -55,7 +55,7 @@ func (h *Host) Dir() string {
 	return dir
 }
 
-// Join plugs the host into a segment with addresses such as "192.168.1.10/24" or "fd01::10/64", and returns the link.
+// Join connects the host to a segment with addresses such as "192.168.1.10/24" or "fd01::10/64", and returns the link.
 // The first is eth0, the next eth1.
 func (h *Host) Join(s *Segment, addresses ...string) *Link {
 	h.net.t.Helper()
@@ -78,7 +78,7 @@ func (h *Host) join(s *Segment, name string, addresses []string) (*Link, error) 
 		if err != nil {
 			return err
 		}
-		// A duplicate address would be a mistake in the test: nobody needs to wait for its detection.
+		// A duplicate address would be a mistake in the test: skip its detection, which takes time.
 		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/accept_dad", []byte("0"), 0o644)
 		for _, a := range addresses {
 			addr, err := netlink.ParseAddr(a)
@@ -96,7 +96,7 @@ func (h *Host) join(s *Segment, name string, addresses []string) (*Link, error) 
 	})
 }
 
-// Route sends a destination ("default", or a prefix) through a gateway.
+// Route routes a destination ("default", or a prefix) through a gateway.
 func (h *Host) Route(destination, gateway string) {
 	h.net.t.Helper()
 	family := "-4"
@@ -106,7 +106,7 @@ func (h *Host) Route(destination, gateway string) {
 	h.Run("ip", family, "route", "replace", destination, "via", gateway)
 }
 
-// Run runs a command on the host to its end and returns what it wrote. A failure fails the test.
+// Run runs a command on the host and returns its output. A failure fails the test.
 func (h *Host) Run(name string, args ...string) string {
 	h.net.t.Helper()
 	out, err := h.Command(context.Background(), name, args...).CombinedOutput()
@@ -116,8 +116,8 @@ func (h *Host) Run(name string, args ...string) string {
 	return string(out)
 }
 
-// Command is a command that will run on the host: in its networks and among its processes, with this machine's files.
-// Its end by ctx, or by a kill of what started, is a KILL of the command itself.
+// Command returns a command that runs on the host: in its networks and among its processes, with this machine's files.
+// If ctx ends or its starter is killed, the command is killed.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	// nsenter waits outside for the command inside, which dies with it.
 	argv := append([]string{"--target", strconv.Itoa(h.space.pid), "--net", "--pid", "--mount", "--uts", "--ipc", "--",
@@ -125,7 +125,7 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.C
 	return exec.CommandContext(ctx, "nsenter", argv...)
 }
 
-// Listen opens a TCP listener of this process at an address of the host's.
+// Listen opens a TCP listener of this process at one of the host's addresses.
 func (h *Host) Listen(address string) net.Listener {
 	h.net.t.Helper()
 	var l net.Listener
@@ -137,7 +137,7 @@ func (h *Host) Listen(address string) net.Listener {
 	return l
 }
 
-// ListenPacket opens a UDP socket of this process at an address of the host's.
+// ListenPacket opens a UDP socket of this process at one of the host's addresses.
 func (h *Host) ListenPacket(address string) net.PacketConn {
 	h.net.t.Helper()
 	var c net.PacketConn
@@ -149,7 +149,7 @@ func (h *Host) ListenPacket(address string) net.PacketConn {
 	return c
 }
 
-// Dial connects this process from the host to somewhere. The address must be literal.
+// Dial connects this process from the host to an address, which must be literal.
 func (h *Host) Dial(ctx context.Context, network, address string) (c net.Conn, err error) {
 	if _, err := netip.ParseAddrPort(address); err != nil {
 		return nil, fmt.Errorf("testnet: %w", err)
@@ -162,20 +162,20 @@ func (h *Host) Dial(ctx context.Context, network, address string) (c net.Conn, e
 	return c, err
 }
 
-// NetNS is a path to the host's network namespace, valid outside for as long as the host lives.
+// NetNS returns a path to the host's network namespace, valid outside while the host exists.
 func (h *Host) NetNS() string { return fmt.Sprintf("/proc/%d/ns/net", h.space.pid) }
 
-// Inside runs f in the host's network; see agent/netns for what may be done there.
+// Inside runs f in the host's network; see agent/netns for what f may do.
 func (h *Host) Inside(f func() error) error { return h.space.inside(f) }
 
-// Publish makes a TCP address of this machine's loopback reachable at an address of the host's: how the servers of a
-// test are reached from inside its net.
+// Publish makes a TCP address on this machine's loopback reachable at one of the host's addresses, so that the servers
+// of a test can be reached from inside its net.
 func (h *Host) Publish(address, target string) {
 	h.net.t.Helper()
 	serve(h.Listen(address), func() (net.Conn, error) { return net.Dial("tcp", target) })
 }
 
-// Processes are those of the host whose command line holds a text, as this machine numbers them.
+// Processes lists the host's processes whose command line contains a text, by this machine's process ids.
 func (h *Host) Processes(text string) []int {
 	ns := func(pid int) string { l, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid)); return l }
 	own := ns(h.space.pid)

@@ -12,29 +12,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Link is a host's cable to a segment: a pair of virtual Ethernet ends, as quick as this machine. While it has a fault
-// it is carried by this process, frame by frame: what runs here needs no support of the kernel to be cut, slowed or
-// made to lose, and is as slow as that makes it.
+// Link connects a host to a segment: a pair of virtual Ethernet ends, as fast as this machine. While it has a fault,
+// this process carries its frames one by one, so cutting, delaying and losing frames needs no support of the kernel, at
+// the cost of speed.
 type Link struct {
 	net   *Net
-	far   string // the segment's end of the cable
+	far   string // the segment's end of the pair
 	port  string // the segment's bridge
-	proxy *proxy // made with the first fault
+	proxy *proxy // created with the first fault
 
 	mu    sync.Mutex
 	fault Fault
 	lost  int
 }
 
-// Fault is what a link does to frames, in both directions. The zero Fault is a good link.
+// Fault is what a link does to frames, in both directions. The zero Fault is a link without faults.
 type Fault struct {
 	Cut   bool
 	Delay time.Duration // one way
-	Loss  float64       // the part of frames that are lost, 0 to 1
+	Loss  float64       // fraction of frames that are lost, 0 to 1
 }
 
-// Set changes what the link does from now on. Frames under way come as they would have, but for those that a delay
-// holds back when the link becomes good: these are lost.
+// Set changes what the link does from now on. Frames in transit arrive as they would have, except that frames which a
+// delay holds back are lost when the link loses its faults.
 func (l *Link) Set(f Fault) {
 	t := l.net.t
 	t.Helper()
@@ -56,8 +56,8 @@ func (l *Link) Set(f Fault) {
 	}
 }
 
-// detour leads the cable through the proxy, or straight to its segment. A port that leaves a bridge takes what the
-// bridge has learnt of it along.
+// detour routes the link through the proxy, or directly to its segment. A port that leaves a bridge takes along what
+// the bridge has learned about it.
 func (l *Link) detour(through bool) error {
 	return l.net.fabric.inside(func() error {
 		if !through {
@@ -67,14 +67,14 @@ func (l *Link) detour(through bool) error {
 	})
 }
 
-// Lost counts the frames the link has swallowed.
+// Lost returns how many frames the link has dropped.
 func (l *Link) Lost() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lost
 }
 
-// newLink makes the cable: its near end is the host's and has the name.
+// newLink creates the link: its near end belongs to the host and has the name.
 func newLink(h *Host, s *Segment, name string) (*Link, error) {
 	l := &Link{net: h.net, far: h.net.name("port"), port: s.bridge}
 	near := h.net.name("near")
@@ -109,7 +109,8 @@ func named(name string) netlink.LinkAttrs {
 	return a
 }
 
-// setMaster makes a device a port of a bridge and sets it up; "" takes it out of any. It runs inside the fabric.
+// setMaster makes a device a port of a bridge and brings it up; "" removes it from any bridge. It runs inside the
+// fabric.
 func setMaster(device, bridge string) error {
 	d, err := netlink.LinkByName(device)
 	if err != nil {
@@ -131,7 +132,7 @@ func setMaster(device, bridge string) error {
 // proxy carries a link's frames between a bridge of the link's own and its segment.
 type proxy struct {
 	bridge      string
-	outer       string // the end that is put into the segment
+	outer       string // the end that joins the segment
 	inner, outs *os.File
 }
 
@@ -190,7 +191,7 @@ func openTAP(name string) (*os.File, error) {
 
 const frameSize = 1 << 16
 
-// carry takes frames from one end to the other until either ends.
+// carry moves frames from one end to the other until either ends.
 func (l *Link) carry(from, to *os.File) {
 	late := newQueue(to)
 	defer late.end()
@@ -209,10 +210,10 @@ func (l *Link) carry(from, to *os.File) {
 		l.mu.Unlock()
 		switch {
 		case swallow:
-		case f.Delay > 0 || late.busy(): // a later frame does not overtake
+		case f.Delay > 0 || late.busy(): // frames stay in order
 			late.add(append([]byte(nil), buf[:n]...), time.Now().Add(f.Delay))
 		default:
-			_, _ = to.Write(buf[:n]) // an end that is down takes nothing, as a real one
+			_, _ = to.Write(buf[:n]) // like a real end, one that is down accepts nothing
 		}
 	}
 }
@@ -231,7 +232,7 @@ type delayed struct {
 	due   time.Time
 }
 
-// queueLength bounds what is under way, as a real line's buffer does.
+// queueLength limits the frames in transit, like the buffer of a real line.
 const queueLength = 1 << 14
 
 func newQueue(to *os.File) *queue {

@@ -22,36 +22,36 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Machine is a virtual machine of its own: a kernel, systemd, an ssh server, and disks that end with the net. It runs
-// in a host of the net that has no address of its own, so all it reaches is the segment it is joined to.
+// Machine is a virtual machine: a kernel, systemd, an ssh server, and disks that end with the net. It runs in a host of
+// the net that has no address of its own, so it reaches only the segment that it is joined to.
 type Machine struct {
-	*Host   // the room it runs in: its End is a power cut for good
+	*Host   // the host that it runs in: its End is a permanent power cut
 	Address netip.Addr
 
-	from *Host // where this process calls it from
+	from *Host // the host from which this process connects to it
 	key  ssh.Signer
 	t    testing.TB
 
 	mu     sync.Mutex
-	client *ssh.Client // that is logged in; nil: none is
+	client *ssh.Client // the open connection, or nil
 }
 
-// MachineConfig says what a machine is made of.
+// MachineConfig configures a machine.
 type MachineConfig struct {
-	Image   string // the folder that scripts/machine-image made
-	Address string // in the segment, "203.0.113.60/24"
-	From    *Host  // a host of the segment, from which this process calls the machine
+	Image   string // the folder that scripts/machine-image created
+	Address string // its address in the segment, "203.0.113.60/24"
+	From    *Host  // a host of the segment, from which this process connects
 	Files   map[string]string
-	Env     []string // KEY=value, of every unit
-	// DockerGB is how large the disk for Docker's data is. It is a hole until something is written.
+	Env     []string // KEY=value, for every unit
+	// DockerGB is the size of the disk for Docker's data, a sparse file.
 	DockerGB int
 }
 
-// bootPatience is for an emulated processor that shares a busy machine: it takes a minute where nothing else runs.
+// bootPatience suffices for an emulated processor on a busy machine; without other load a boot takes a minute.
 const bootPatience = 15 * time.Minute
 
-// Machine starts a virtual machine with two NUMA nodes, of one processor and 2 GiB each, joined to a segment. AwaitUp
-// waits for it: several can boot at a time.
+// Machine starts a virtual machine with two NUMA nodes of one processor and 2 GiB each, joined to a segment. It does
+// not wait for the boot (see AwaitUp), so that several machines can boot at a time.
 func (n *Net) Machine(name string, s *Segment, cfg MachineConfig) *Machine {
 	n.t.Helper()
 	at, err := netip.ParsePrefix(cfg.Address)
@@ -70,7 +70,7 @@ func (n *Net) Machine(name string, s *Segment, cfg MachineConfig) *Machine {
 	return m
 }
 
-// Console is what the machine wrote to its serial port.
+// Console returns what the machine wrote to its serial port.
 func (m *Machine) Console() string {
 	b, _ := os.ReadFile(filepath.Join(m.Dir(), "console"))
 	return string(b)
@@ -85,7 +85,7 @@ func (m *Machine) boot(s *Segment, cfg MachineConfig) error {
 		return err
 	}
 	in := func(file string) string { return filepath.Join(m.Dir(), file) }
-	// Who looks into a running test logs in with this: nsenter --net=… ssh -i DIR/id root@ADDRESS.
+	// To inspect a running test, log in with: nsenter --net=… ssh -i DIR/id root@ADDRESS.
 	if block, err := ssh.MarshalPrivateKey(private, m.Name); err != nil {
 		return err
 	} else if err := os.WriteFile(in("id"), pem.EncodeToMemory(block), 0o600); err != nil {
@@ -98,7 +98,7 @@ func (m *Machine) boot(s *Segment, cfg MachineConfig) error {
 		return err
 	}
 	m.Run("mkfs.xfs", "-q", "-L", "docker", in("docker.img"))
-	// The room's end of the cable and the machine's are one Ethernet.
+	// The host's end of the link and the machine's are bridged.
 	m.Join(s)
 	for _, c := range []string{"link add br0 type bridge", "link set eth0 master br0", "tuntap add tap0 mode tap",
 		"link set tap0 master br0", "link set tap0 up", "link set br0 up"} {
@@ -107,7 +107,7 @@ func (m *Machine) boot(s *Segment, cfg MachineConfig) error {
 	disk := func(file, more string) string {
 		return "file=" + file + ",format=raw,if=virtio,cache=unsafe," + more
 	}
-	// What the machine writes to the image goes to a file of its own, which ends with it.
+	// What the machine writes to the image goes to a file of its own, which is removed with the machine.
 	args := slices.Concat(accelerator(), strings.Fields("-machine q35 -smp 2,sockets=2 -m 4096 -nodefaults "+
 		"-no-user-config -display none -monitor none"), []string{
 		"-object", "memory-backend-ram,id=m0,size=2048M", "-object", "memory-backend-ram,id=m1,size=2048M",
@@ -129,11 +129,11 @@ func (m *Machine) boot(s *Segment, cfg MachineConfig) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	go cmd.Wait() // it ends with its room at the latest
+	go cmd.Wait() // it ends with its host at the latest
 	return nil
 }
 
-// kernelLine says where the system is, and that it has time: an emulated processor that others use too is slow.
+// kernelLine names the root device and sets long timeouts: an emulated processor on a shared machine is slow.
 func kernelLine(name string, env []string) string {
 	line := "root=/dev/vda rw console=ttyS0 quiet panic=-1 mitigations=off systemd.show_status=0 " +
 		"systemd.default_timeout_start_sec=900 systemd.default_device_timeout_sec=900 " +
@@ -145,8 +145,8 @@ func kernelLine(name string, env []string) string {
 	return line
 }
 
-// accelerator is the processor's own virtualisation where this machine has it. A /dev/kvm that opens proves nothing:
-// one that emulates for other kernels than Debian's does too.
+// accelerator selects the processor's own virtualisation if this machine has it. A /dev/kvm that can be opened proves
+// nothing: one that only emulates for kernels other than Debian's can be opened, too.
 func accelerator() []string {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err == nil && (bytes.Contains(info, []byte(" vmx ")) || bytes.Contains(info, []byte(" svm "))) {
@@ -158,14 +158,14 @@ func accelerator() []string {
 	return []string{"-accel", "tcg,thread=multi,tb-size=512", "-cpu", "Nehalem"}
 }
 
-// seed is the disk with what makes this machine another one than the image's others.
+// seed is the disk with what distinguishes this machine from others of the same image.
 func (m *Machine) seed(path string, cfg MachineConfig) error {
 	files := map[string]string{
 		"etc/systemd/network/net.network": "[Match]\nType=ether\nName=en*\n[Network]\nAddress=" + cfg.Address +
 			"\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
 		"etc/ssh/sshd_config.d/here.conf":  "PermitRootLogin prohibit-password\nUseDNS no\n",
 		"root/.ssh/authorized_keys":        string(ssh.MarshalAuthorizedKey(m.key.PublicKey())),
-		"etc/sysctl.d/90-no-watchdog.conf": "kernel.watchdog=0\n", // an emulated processor stands still at times
+		"etc/sysctl.d/90-no-watchdog.conf": "kernel.watchdog=0\n", // an emulated processor stalls at times
 	}
 	for name, content := range cfg.Files {
 		files[strings.TrimPrefix(name, "/")] = content
@@ -199,7 +199,7 @@ func sparse(path string, size int64) error {
 	return errors.Join(f.Truncate(size), f.Close())
 }
 
-// AwaitUp returns when the machine's systemd says that all is started, in another boot than the one given.
+// AwaitUp returns when the machine's systemd has started everything, in a boot other than the given one.
 func (m *Machine) AwaitUp(not string) (boot string) {
 	m.t.Helper()
 	var last string
@@ -209,7 +209,7 @@ func (m *Machine) AwaitUp(not string) (boot string) {
 		switch {
 		case id != "" && id != not && state == "running":
 			return id
-		case id != "" && id != not && state == "degraded": // some of Debian's own units give up on a slow machine
+		case id != "" && id != not && state == "degraded": // some of Debian's own units fail on a slow machine
 			m.t.Logf("%s: units failed: %s", m.Name, m.Do("systemctl --failed --no-legend"))
 			return id
 		}
@@ -220,19 +220,20 @@ func (m *Machine) AwaitUp(not string) (boot string) {
 	}
 }
 
-// Reboot starts the machine anew with a command, "systemctl reboot" or one that asks nobody, and returns when it is up.
+// Reboot reboots the machine with a command, such as "systemctl reboot" or an immediate reset, and returns when it is
+// up.
 func (m *Machine) Reboot(command string) {
 	m.t.Helper()
 	before := strings.TrimSpace(m.Do("cat /proc/sys/kernel/random/boot_id"))
 	if c, err := m.login(); err == nil {
-		// The connection ends with the machine, which need not say so.
+		// The connection may break without a proper end.
 		defer time.AfterFunc(time.Minute, func() { m.logout(c) }).Stop()
 	}
 	_, _ = m.Try(command)
 	m.AwaitUp(before)
 }
 
-// Do runs a shell's command as the machine's root and returns what it wrote. A failure fails the test.
+// Do runs a shell command as the machine's root and returns its output. A failure fails the test.
 func (m *Machine) Do(command string) string {
 	m.t.Helper()
 	out, err := m.Try(command)
@@ -245,7 +246,7 @@ func (m *Machine) Do(command string) string {
 // Try is Do for a command that may fail.
 func (m *Machine) Try(command string) (string, error) { return m.Feed(command, nil) }
 
-// Feed is Try with something to read for the command.
+// Feed is Try with standard input for the command.
 func (m *Machine) Feed(command string, in io.Reader) (string, error) {
 	c, err := m.login()
 	if err != nil {
@@ -257,7 +258,7 @@ func (m *Machine) Feed(command string, in io.Reader) (string, error) {
 		return "", err
 	}
 	defer session.Close()
-	// A machine that stands still answers nothing.
+	// Keepalives are off: a machine that stalls answers none.
 	defer time.AfterFunc(bootPatience, func() { m.logout(c) }).Stop()
 	session.Stdin = in
 	out, err := session.CombinedOutput(command)
@@ -267,7 +268,7 @@ func (m *Machine) Feed(command string, in io.Reader) (string, error) {
 	return string(out), err
 }
 
-// login is the connection that all commands share: to log in costs an emulated processor seconds.
+// login returns the connection that all commands share, because a login takes an emulated processor seconds.
 func (m *Machine) login() (*ssh.Client, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -286,7 +287,7 @@ func (m *Machine) login() (*ssh.Client, error) {
 		User:            "root",
 		Auth:            []ssh.AuthMethod{ssh.PublicKeys(m.key)},
 		HostKeyCallback: ssh.InsecureIgnoreHostKey(),
-	}) // nobody else is on that segment
+	}) // no other machine is on that segment
 	if err != nil {
 		conn.Close()
 		return nil, err
@@ -296,7 +297,7 @@ func (m *Machine) login() (*ssh.Client, error) {
 	return m.client, nil
 }
 
-// logout gives a connection up, so that the next command logs in anew.
+// logout closes the connection, so that the next command logs in again.
 func (m *Machine) logout(c *ssh.Client) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -306,7 +307,7 @@ func (m *Machine) logout(c *ssh.Client) {
 	c.Close()
 }
 
-// Put writes a file of the machine's.
+// Put writes a file on the machine.
 func (m *Machine) Put(path string, content []byte) {
 	m.t.Helper()
 	if out, err := m.Feed("cat >'"+path+"'", bytes.NewReader(content)); err != nil {

@@ -2,22 +2,22 @@ package testnet
 
 import "fmt"
 
-// NAT is how a router gives its hosts one public address.
+// NAT is how a router maps its hosts to one public address.
 type NAT string
 
 const (
-	// Preserving keeps the port a host sends from where it is free, whoever it sends to: what most home routers do.
-	// Two hosts behind such routers can meet by sending to each other at once.
+	// Preserving keeps a host's source port if it is free, for every destination, as most home routers do. Two hosts
+	// behind such routers can connect by sending to each other at the same time.
 	Preserving NAT = "preserving"
-	// Symmetric takes another port for every destination: two hosts behind such routers never meet by themselves.
+	// Symmetric uses another port for every destination: two hosts behind such routers cannot connect directly.
 	Symmetric NAT = "symmetric"
 	// None only routes.
 	None NAT = "none"
 )
 
-// Router makes a machine between two segments, with the given addresses on each, that forwards what comes from inside
-// and translates it. It lets nothing in that nobody inside has asked for, as home routers do. Point the inside hosts'
-// default route at its inside address.
+// Router adds a machine between two segments, with the given addresses on each, that forwards and translates traffic
+// from the inside. Like a home router it accepts nothing from the outside that was not requested from the inside. Set
+// the default route of the inside hosts to its inside address.
 func (n *Net) Router(name string, inside *Segment, insideAddress string, outside *Segment, outsideAddress string,
 	kind NAT) *Host {
 	n.t.Helper()

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A port that was given out refuses until somebody listens, can be listened on, again and again, and is nobody else's.
+// A reserved port refuses connections until something listens, can be listened on repeatedly, and is given to no other
+// test.
 func TestAPortIsTheTests(t *testing.T) {
 	t.Parallel()
 	addr := Address(t)

@@ -15,9 +15,9 @@ import (
 	"github.com/musterhq/muster/agent/netns"
 )
 
-// space is a network, process, mount and host-name namespace, held by one small process that is the first in it. It
-// waits for the end of a pipe that only this process holds: should we be killed, it ends, and with it everything that
-// runs in the space, containers with their own sessions included.
+// space is a network, process, mount and host-name namespace, held by one small process that is the first in it. That
+// process waits for the end of a pipe that only this process holds: if this process is killed it ends, and with it
+// everything that runs in the space, including containers with sessions of their own.
 type space struct {
 	cmd   *exec.Cmd
 	alive *os.File // closing it ends the space
@@ -26,7 +26,7 @@ type space struct {
 	once  sync.Once
 }
 
-// keeper is the space's first process. bash takes in orphans, as an init must.
+// keeper is the space's first process. bash reaps orphans, as an init must.
 const keeper = `mount --make-rprivate / && mount -t proc proc /proc && hostname "$1" && ip link set lo up && echo ready && read -r`
 
 func newSpace(dir, name string) (*space, error) {
@@ -67,14 +67,14 @@ func newSpace(dir, name string) (*space, error) {
 	return s, nil
 }
 
-// inside runs f in the space's network; see agent/netns for what may be done there.
+// inside runs f in the space's network; see agent/netns for what f may do.
 func (s *space) inside(f func() error) error { return netns.Inside(s.net, f) }
 
-// end ends everything in the space and returns when nothing of it is left.
+// end ends everything in the space and returns when it is gone.
 func (s *space) end() {
 	s.once.Do(func() {
 		s.alive.Close()
-		_ = s.cmd.Process.Kill() // the kernel ends the rest of the space, and then lets us reap this one
+		_ = s.cmd.Process.Kill() // the kernel ends the rest of the space before this process can be reaped
 		_ = s.cmd.Wait()
 		if s.net != nil {
 			s.net.Close()

@@ -1,14 +1,14 @@
-// Package testnet stands up several machines on this one, for tests: hosts with network and process namespaces of
-// their own, joined by Ethernet segments, behind routers that translate addresses, over links that can be cut, slowed
-// and made to lose, and with a Docker engine each where wanted.
+// Package testnet simulates several machines on this one, for tests: hosts with their own network and process
+// namespaces, connected by Ethernet segments, behind routers that translate addresses, over links that can be cut,
+// delayed and made lossy, and with a Docker engine each if needed.
 //
-// What always holds:
-//   - Nothing of a net touches the machine's own network: no link, address, route or rule of it is changed, and no net
-//     has a way out. A packet can only ever reach what the test has made.
-//   - Links live in unnamed namespaces, so that nets of any number of processes never meet.
+// Invariants:
+//   - A net does not touch the machine's own network: it changes no link, address, route or rule of it, and has no way
+//     out. A packet can only reach what the test has created.
+//   - Links live in unnamed namespaces, so nets of any number of processes never conflict.
 //   - A net ends with its test, and with the test's process however that ends: each host's first process reads a pipe
-//     that only the test holds, and when it ends the kernel ends everything else in the host, whatever started it. What
-//     a killed test leaves on the disk is removed by the next one.
+//     that only the test holds, and when it ends the kernel ends everything else in the host. The next test removes
+//     what a killed test leaves on the disk.
 //
 // It needs root.
 package testnet
@@ -25,7 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Net is one test's machines.
+// Net is the set of machines of one test.
 type Net struct {
 	t      testing.TB
 	dir    string
@@ -36,7 +36,7 @@ type Net struct {
 	hosts map[string]*Host
 }
 
-// New makes an empty net that ends with the test.
+// New returns an empty net that ends with the test.
 func New(t testing.TB) *Net {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -60,16 +60,16 @@ func New(t testing.TB) *Net {
 	return n
 }
 
-// Dir is a folder that ends with the net, reachable by every user and from every host under the same path.
+// Dir returns a folder that is removed with the net, reachable by every user and from every host under the same path.
 func (n *Net) Dir() string { return n.dir }
 
-// Segment is an Ethernet segment: what is joined to it reaches each other and nothing else.
+// Segment is an Ethernet segment: its members reach each other and nothing else.
 type Segment struct {
 	net    *Net
 	bridge string
 }
 
-// Segment makes one.
+// Segment adds a segment.
 func (n *Net) Segment() *Segment {
 	n.t.Helper()
 	s := &Segment{net: n, bridge: n.name("br")}
@@ -98,16 +98,17 @@ func (n *Net) name(prefix string) string {
 	return fmt.Sprintf("%s%d", prefix, n.links)
 }
 
-// ground is where nets keep their folders: PostgreSQL and others that are not root must be able to pass through.
+// ground is the parent of all nets' folders: users other than root, such as PostgreSQL's, must be able to pass through
+// it.
 const ground = "/var/tmp"
 
-// folder is a net's place on the disk, locked for as long as its process lives.
+// folder is a net's folder on the disk, locked while its process runs.
 type folder struct {
 	path string
 	lock *os.File
 }
 
-// claimFolder removes what killed tests left and makes a folder of our own.
+// claimFolder removes what killed tests left and creates a folder for this one.
 func claimFolder() (*folder, error) {
 	stale, err := filepath.Glob(filepath.Join(ground, "muster-net-*"))
 	if err != nil {
@@ -138,7 +139,7 @@ func claimFolder() (*folder, error) {
 	return f, os.Rename(unnamed, filepath.Join(path, "lock"))
 }
 
-// sweep removes a folder nobody holds. One without a lock file yet is being made.
+// sweep removes a folder that no process holds. A folder without a lock file is still being created.
 func sweep(path string) error {
 	lock, err := os.Open(filepath.Join(path, "lock"))
 	if errors.Is(err, os.ErrNotExist) {

@@ -30,7 +30,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// echo answers each datagram with the address it came from.
+// echo answers each datagram with the address that it came from.
 func echo(c net.PacketConn) {
 	buf := make([]byte, 2048)
 	for {
@@ -42,7 +42,7 @@ func echo(c net.PacketConn) {
 	}
 }
 
-// seenAs asks an echo server, until it answers, as whom it sees c.
+// seenAs asks an echo server, until it answers, from which address it sees c.
 func seenAs(t *testing.T, c net.PacketConn, server string) string {
 	t.Helper()
 	to, err := net.ResolveUDPAddr("udp", server)
@@ -61,8 +61,8 @@ func seenAs(t *testing.T, c net.PacketConn, server string) string {
 	return ""
 }
 
-// Routers translate as home routers do: one keeps the port for every destination, the other takes a new one for each,
-// and neither lets in what nobody asked for.
+// Routers translate as home routers do: one keeps the port for every destination, the other uses a new one for each,
+// and neither accepts what was not requested.
 func TestRoutersTranslate(t *testing.T) {
 	t.Parallel()
 	n := New(t)
@@ -103,7 +103,7 @@ func TestRoutersTranslate(t *testing.T) {
 	}
 }
 
-// A link can be cut and comes back, makes frames late and loses them; both address families pass it.
+// A link can be cut and restored, delays frames and loses them; both address families pass it.
 func TestLinksFail(t *testing.T) {
 	t.Parallel()
 	n := New(t)
@@ -127,7 +127,7 @@ func TestLinksFail(t *testing.T) {
 
 	const late = 50 * time.Millisecond
 	link.Set(Fault{Delay: late})
-	seenAs(t, c, "10.1.0.2:7") // answers to earlier questions are read here
+	seenAs(t, c, "10.1.0.2:7") // answers to earlier requests arrive here, too
 	fresh := a.ListenPacket(":0")
 	sent := time.Now()
 	_, _ = fresh.WriteTo([]byte("?"), to)
@@ -180,7 +180,7 @@ func TestNoWayOut(t *testing.T) {
 	}
 }
 
-// doomed is a test process that makes a net, says what it made, and waits to be killed.
+// doomed is a test process that creates a net, prints what it created, and waits to be killed.
 func doomed() {
 	t := &fatal{}
 	n := New(t)
@@ -206,7 +206,7 @@ func (*fatal) Fatalf(f string, args ...any) {
 	panic(fmt.Sprintf(f, args...))
 }
 
-// A killed test leaves no process, and its folder goes with the next net.
+// A killed test leaves no process, and its folder is removed with the next net.
 func TestKilledTestLeavesNothing(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("/proc/self/exe", "doomed")
@@ -235,7 +235,7 @@ func TestKilledTestLeavesNothing(t *testing.T) {
 	}
 }
 
-// Two hosts have an engine each, which know nothing of each other; one that is killed leaves its containers running.
+// Two hosts have separate engines; one that is killed leaves its containers running.
 func TestEngines(t *testing.T) {
 	t.Parallel()
 	n := New(t)

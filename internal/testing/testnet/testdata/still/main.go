@@ -1,4 +1,4 @@
-// Command still does nothing until it is ended: a container that stays.
+// Command still does nothing until it is killed: a container that stays.
 package main
 
 import (
