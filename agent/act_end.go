@@ -97,7 +97,7 @@ func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
 	if err := a.endMeter(r, v); err != nil {
 		return err
 	}
-	if gpus := v.spec().GPUs; a.cfg.Attach != container.AttachNone && len(gpus) > 0 && v.rec.ImageID != "" {
+	if gpus := v.spec().GPUs; !a.cfg.Simulated && len(gpus) > 0 && v.rec.ImageID != "" {
 		ctx, cancel := context.WithTimeout(ctx, a.cfg.CleanIn)
 		defer cancel()
 		if err := a.cfg.GPUs.WaitClean(ctx, gpus...); err != nil {

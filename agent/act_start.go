@@ -75,7 +75,7 @@ func (a *Agent) refuseInUse(ctx context.Context, gpus []string) error {
 // does not wait for that. It is called before the record says that there is an image, without which wipe waits for
 // nothing.
 func (a *Agent) noteUse(ctx context.Context, gpus []string) {
-	if a.cfg.Attach == container.AttachNone || len(gpus) == 0 {
+	if a.cfg.Simulated || len(gpus) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
@@ -326,6 +326,7 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 		Files:   r.files,
 		Cores:   set,
 		Scratch: scratchOf(v),
+		Devices: a.cfg.GPUs.DeviceNodes(v.want.GPUs...),
 	})
 	if err != nil {
 		if errors.As(err, new(container.Refusal)) { // after anything else, Docker may be making it yet

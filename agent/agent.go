@@ -49,6 +49,7 @@ type GPUs interface {
 	WaitClean(ctx context.Context, uuids ...string) error
 	InUse(ctx context.Context, uuids ...string) map[string]string
 	LeasedBy(leased func() map[string]bool)
+	DeviceNodes(uuids ...string) []string
 	OwnerUse() map[string]int64
 	Health() map[string]gpu.Health
 	Pending() []agentapi.HealthEvent
@@ -70,7 +71,7 @@ type Config struct {
 	GPUs      GPUs
 	Link      Link
 	Inventory func(ctx context.Context) agentapi.Inventory
-	Attach    container.Attach
+	Simulated bool         // the GPUs are simulated: nothing of a lease runs on them
 	Resolvers []netip.Addr // name servers for workloads
 	Caps      firewall.Caps
 	Prefetch  bool // fetch popular images while nothing is leased

@@ -225,6 +225,7 @@ func (gpus) Sample(context.Context, ...string) (gpu.Batch, error) { return gpu.B
 func (gpus) EnergyMJ(context.Context, ...string) (map[string]int64, error) {
 	return map[string]int64{}, nil
 }
+func (gpus) DeviceNodes(...string) []string                     { return nil }
 func (gpus) NoteBefore(context.Context, ...string) error        { return nil }
 func (gpus) WaitClean(context.Context, ...string) error         { return nil }
 func (gpus) InUse(context.Context, ...string) map[string]string { return nil }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/gpu/fakeprofile"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -103,7 +102,7 @@ func TestMemoryThatALeaseLeavesOnAGPU(t *testing.T) {
 	monitor, profile, path := fakeGPUs(t, 2)
 	h := newHost(t)
 	h.stop()
-	h.gpus, h.attach, h.cleanIn = monitor, container.AttachNVIDIA, time.Second
+	h.gpus, h.real, h.cleanIn = monitor, true, time.Second
 	h.start()
 	poll(t, "health of both GPUs", func() bool { return len(monitor.Health()) == 2 })
 	spec := h.spec()

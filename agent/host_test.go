@@ -84,7 +84,7 @@ type host struct {
 	image    string
 	allow    []string // registries beside the image's
 	gpus     agent.GPUs
-	attach   container.Attach // as the agent is told; the engine attaches nothing
+	real     bool // the agent is told that the GPUs are; the engine attaches nothing
 	cleanIn  time.Duration
 	patience time.Duration // with an overlay that is silent
 	firewall time.Duration // between looks at it
@@ -105,19 +105,18 @@ func newHostOn(t *testing.T, docker string) *host {
 		t.Fatal(err)
 	}
 	h := &host{
-		id:     id.New[id.Host](),
-		key:    key,
-		dir:    t.TempDir(),
-		gpus:   gpus{make(chan struct{})},
-		attach: container.AttachNone,
-		log:    slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+		id:   id.New[id.Host](),
+		key:  key,
+		dir:  t.TempDir(),
+		gpus: gpus{make(chan struct{})},
+		log:  slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	h.control = newControl(t, h.id.String(), pub)
 	h.engine, err = container.New(container.Config{
 		Docker:      docker,
 		Host:        h.id,
 		GuestBinary: built.guest,
-		Attach:      container.AttachNone,
+		Simulated:   true,
 		Overlay:     netip.MustParsePrefix("10.77.0.0/20"),
 		Log:         h.log,
 	})
@@ -171,7 +170,7 @@ func (h *host) start() {
 		Images:          images,
 		GPUs:            h.gpus,
 		Link:            h.control,
-		Attach:          h.attach,
+		Simulated:       !h.real,
 		Log:             h.log,
 		Inventory:       func(context.Context) agentapi.Inventory { return agentapi.Inventory{} },
 		Resolvers:       []netip.Addr{netip.MustParseAddr("192.0.2.53")},

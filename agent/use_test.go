@@ -7,7 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -43,16 +42,13 @@ func TestOwnersMemoryIsToldWhileALeaseRuns(t *testing.T) {
 // Who uses a lease's GPUs is noted before it runs, so that the owner's desktop does not keep its end from coming.
 func TestWhoUsesTheGPUsBeforeIsNoted(t *testing.T) {
 	t.Parallel()
-	for attach, want := range map[container.Attach][]string{
-		container.AttachCDI:  {"GPU-1", "GPU-2"},
-		container.AttachNone: nil,
-	} {
+	for simulated, want := range map[bool][]string{false: {"GPU-1", "GPU-2"}, true: nil} {
 		g := &notedGPUs{}
-		a := &Agent{cfg: Config{GPUs: g, Attach: attach}, log: slog.New(slog.DiscardHandler)}
+		a := &Agent{cfg: Config{GPUs: g, Simulated: simulated}, log: slog.New(slog.DiscardHandler)}
 		a.noteUse(t.Context(), []string{"GPU-1", "GPU-2"})
 		a.noteUse(t.Context(), nil)
 		if !slices.Equal(g.noted, want) {
-			t.Errorf("attach %s: noted %v, want %v", attach, g.noted, want)
+			t.Errorf("simulated %t: noted %v, want %v", simulated, g.noted, want)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 	runtimes, lacking := facts.Runtimes(!inv.Simulated && len(inv.GPUs) > 0)
 	inv.Runtimes = runtimes
 	inv.Problems = append(inv.Problems, lacking...)
-	mode, problem := f.attachMode(facts, inv.Simulated)
+	mode, problem := f.attachMode(facts, inv)
 	inv.AttachMode = string(mode)
 	if problem != nil && len(inv.GPUs) > 0 {
 		inv.Problems = append(inv.Problems, *problem)
@@ -205,36 +205,53 @@ func (f hostFlags) dockerFacts(ctx context.Context) (container.Facts, error) {
 	return engine.Facts(ctx), nil
 }
 
-// attachMode is how GPUs get into workloads: as told, else the best way there is. None is for simulated GPUs only: a
-// real one that is not attached would be sold and not be there.
-func (f hostFlags) attachMode(facts container.Facts, simulated bool) (container.Attach, *agentapi.Problem) {
-	if f.attach == "" && simulated {
+// attachMode decides how GPUs get into workloads as Docker is now, and what is wrong with that: as told, else the best
+// way there is. None is for simulated GPUs only: a real one that is not attached would be sold and not be there.
+func (f hostFlags) attachMode(facts container.Facts, inv agentapi.Inventory) (container.Attach, *agentapi.Problem) {
+	gpus, asked := wholeGPUs(inv), container.Attach(f.attach)
+	best, _ := facts.Attach(gpus)
+	switch {
+	case inv.Simulated && asked == "":
 		return container.AttachNone, nil
-	}
-	if f.attach != "" {
-		mode := container.Attach(f.attach)
-		if mode == container.AttachNone && !simulated {
-			return mode, &agentapi.Problem{
-				Code:     "attach_none",
-				Severity: "bad",
-				Cause:    "The GPUs would not be attached to workloads.",
-				Evidence: "--attach none with real GPUs",
-				Fix:      "Leave --attach away, or set it to cdi or nvidia.",
-			}
-		}
-		return mode, nil
-	}
-	mode, ok := facts.Attach()
-	if !ok {
-		return mode, &agentapi.Problem{
-			Code:     "no_gpu_runtime",
+	case inv.Simulated:
+		return asked, nil
+	case asked == container.AttachNone:
+		return asked, &agentapi.Problem{
+			Code:     "attach_none",
 			Severity: "bad",
-			Cause:    "Docker cannot attach the GPUs to containers.",
-			Evidence: "neither a CDI specification nor the nvidia runtime",
-			Fix:      "Install nvidia-container-toolkit and run: nvidia-ctk cdi generate, nvidia-ctk runtime configure.",
+			Cause:    "The GPUs would not be attached to workloads.",
+			Evidence: "--attach none with real GPUs",
+			Fix:      "Leave --attach away, or set it to cdi or nvidia.",
+		}
+	case len(gpus) == 0:
+		return best, nil
+	case asked == "", asked == best:
+		return best, facts.AttachProblem(gpus)
+	case asked == container.AttachNVIDIA && facts.NVIDIARuntime:
+		return asked, nil
+	}
+	problem := facts.AttachProblem(gpus)
+	if problem == nil {
+		problem = &agentapi.Problem{
+			Code:     "no_gpu_runtime",
+			Cause:    "Docker cannot attach the GPUs to containers in the way that --attach demands.",
+			Evidence: "--attach " + f.attach,
+			Fix:      "Leave --attach away, or set up what it demands: nvidia-ctk cdi generate, nvidia-ctk runtime configure.",
 		}
 	}
-	return mode, nil
+	problem.Severity = "bad"
+	return asked, problem
+}
+
+// wholeGPUs returns the UUIDs of the GPUs that are not split into instances: those have no names of their own in CDI.
+func wholeGPUs(inv agentapi.Inventory) []string {
+	var out []string
+	for _, g := range inv.GPUs {
+		if !g.MIG.Or(false) {
+			out = append(out, g.UUID)
+		}
+	}
+	return out
 }
 
 func (f hostFlags) check() error {

@@ -185,8 +185,7 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	attach := container.Attach(inv.AttachMode)
-	engine, err := h.engine(attach)
+	engine, err := h.engine(inv.Simulated)
 	if err != nil {
 		return err
 	}
@@ -217,7 +216,7 @@ func (h *hostDaemon) run(ctx context.Context) error {
 		h.awake = lock.Set
 	}
 	h.prefetch = h.flags.prefetch && !inv.Simulated // hosts of one developer share their images anyway
-	a, err := h.agent(engine, images, conn, updates, attach, inv)
+	a, err := h.agent(engine, images, conn, updates, inv)
 	if err != nil {
 		return err
 	}
@@ -246,7 +245,7 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	if err := conn.Start(link.Handlers{Wake: a.Wake, Dial: dial, Up: a.Connected}); err != nil {
 		return err
 	}
-	h.log.Info("agent runs", "version", build.Version, "gpus", len(inv.GPUs), "attach", attach, "docker", h.facts.Version)
+	h.log.Info("agent runs", "version", build.Version, "gpus", len(inv.GPUs), "attach", inv.AttachMode, "docker", h.facts.Version)
 	var served, over error
 	wg.Go(func() { served = images.Serve(ctx); cancel() })
 	wg.Go(func() { updates.Run(ctx) })
@@ -271,7 +270,7 @@ func (h *hostDaemon) run(ctx context.Context) error {
 // imagePrefix tells this agent's images from those of others on the machine.
 func imagePrefix(id *link.Identity) string { return "muster-" + container.Host8(id.Host) }
 
-func (h *hostDaemon) engine(attach container.Attach) (*container.Engine, error) {
+func (h *hostDaemon) engine(simulated bool) (*container.Engine, error) {
 	guest := h.flags.guest
 	if guest == "" {
 		self, err := os.Executable()
@@ -291,7 +290,8 @@ func (h *hostDaemon) engine(attach container.Attach) (*container.Engine, error) 
 		Docker:      h.flags.docker,
 		Host:        h.identity.Host,
 		GuestBinary: guest,
-		Attach:      attach,
+		Attach:      container.Attach(h.flags.attach), // "": as Docker is when a workload is made
+		Simulated:   simulated,
 		DiskLimited: h.facts.DiskLimited,
 		Overlay:     netip.MustParsePrefix("10.77.0.0/20"),
 		Log:         h.log,
@@ -299,7 +299,7 @@ func (h *hostDaemon) engine(attach container.Attach) (*container.Engine, error) 
 }
 
 func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn *link.Conn, updates *update.Updater,
-	attach container.Attach, inv agentapi.Inventory) (*agent.Agent, error) {
+	inv agentapi.Inventory) (*agent.Agent, error) {
 	resolvers := make([]netip.Addr, len(h.flags.resolvers))
 	for i, r := range h.flags.resolvers {
 		var err error
@@ -326,7 +326,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 		GPUs:      h.monitor,
 		Link:      conn,
 		Inventory: h.inventory,
-		Attach:    attach,
+		Simulated: inv.Simulated,
 		Resolvers: resolvers,
 		Caps:      h.flags.caps,
 		Prefetch:  h.prefetch,

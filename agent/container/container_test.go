@@ -36,7 +36,7 @@ func setUp(t *testing.T) (*Engine, agentapi.LeaseSpec, leasefiles.Layout) {
 	e, err := New(Config{
 		Host:        id.New[id.Host](),
 		GuestBinary: binary,
-		Attach:      AttachNone,
+		Simulated:   true,
 		Overlay:     netip.MustParsePrefix("10.77.0.0/20"),
 		Log:         slog.New(slog.DiscardHandler),
 	})

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/musterhq/muster/agent/guestenv"
 	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
 )
 
 // seccompProfile is what workloads may call: the Moby default (v0.2.3, Apache-2.0) without what needs a capability
@@ -97,6 +99,8 @@ type WorkloadSpec struct {
 	Files   leasefiles.Layout
 	Cores   cores.Set // the zero Set: any of the host's
 	Scratch string    // folder of the node's own scratch, mounted at agentapi.ScratchPath; "" = none
+	// Devices are the device nodes that its GPUs must have in the container: its init opens each before the barrier.
+	Devices []string
 }
 
 // EnsureWorkload makes and starts the renter's container up to its barrier. A container of the name is adopted; one
@@ -118,18 +122,22 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 				"the host has the image with its volumes; another start fetches it without them"}
 		}
 	}
-	env, err := guestenv.Build(w.Lease, Visible(e.cfg.Attach, w.Lease.GPUs), own)
+	facts, attach, err := e.attachNow(ctx, w.Lease)
+	if err != nil {
+		return Container{}, err
+	}
+	env, err := guestenv.Build(w.Lease, Visible(attach, w.Lease.GPUs), own)
 	if err != nil {
 		return Container{}, Refusal{agentapi.ReasonRuntimeFailed, "the environment is refused: " + err.Error()}
 	}
-	hc := e.workHostConfig(w)
-	if err := e.hold(ctx, w.Lease, hc); err != nil {
+	hc := e.workHostConfig(w, attach)
+	if err := e.hold(facts, attach, w.Lease, hc); err != nil {
 		return Container{}, err
 	}
 	return e.pinned(ctx, w.Lease.LeaseRef, client.ContainerCreateOptions{
 		Config: &container.Config{
 			Image:       w.ImageID,
-			Entrypoint:  guest.InitArgs(w.Lease.LeaseRef, command),
+			Entrypoint:  guest.InitArgs(w.Lease.LeaseRef, attached(attach, w.Devices), command),
 			Env:         env,
 			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		},
@@ -137,7 +145,44 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 	})
 }
 
-func (e *Engine) workHostConfig(w WorkloadSpec) *container.HostConfig {
+// attachNow decides how a workload gets its GPUs, by what Docker has at this moment: specifications and runtimes come
+// and go while the agent runs. facts are Docker's, where the workload needs any. Real GPUs that cannot be attached are a
+// Refusal: such a workload would run, and be paid for, without them.
+func (e *Engine) attachNow(ctx context.Context, lease agentapi.LeaseSpec) (facts Facts, mode Attach, err error) {
+	real := len(lease.GPUs) > 0 && !e.cfg.Simulated
+	if !real && !lease.DiskLimited && lease.Runtime != agentapi.RuntimeRunsc {
+		return Facts{}, AttachNone, nil
+	}
+	facts = e.Facts(ctx)
+	switch {
+	case facts.Version == "":
+		return facts, AttachNone, fault.New(fault.Unavailable, "the Docker daemon does not say what it has")
+	case !real:
+		return facts, AttachNone, nil
+	}
+	mode, ok := facts.Attach(lease.GPUs)
+	if asked := e.cfg.Attach; asked != "" {
+		mode, ok = asked, asked == AttachCDI && facts.CDI.usable(lease.GPUs) || asked == AttachNVIDIA && facts.NVIDIARuntime
+	}
+	if !ok {
+		detail := fmt.Sprintf("Docker here cannot attach GPUs (--attach %s)", cmp.Or(e.cfg.Attach, "not given"))
+		if p := facts.AttachProblem(lease.GPUs); p != nil {
+			detail += ": " + p.Cause + " " + p.Evidence
+		}
+		return facts, AttachNone, Refusal{agentapi.ReasonRuntimeFailed, clip(detail)}
+	}
+	return facts, mode, nil
+}
+
+// attached are the device nodes to look for in a workload: none where nothing is attached.
+func attached(mode Attach, devices []string) []string {
+	if mode == AttachNone {
+		return nil
+	}
+	return devices
+}
+
+func (e *Engine) workHostConfig(w WorkloadSpec, attach Attach) *container.HostConfig {
 	pids, memory := min(basePids+int64(w.Lease.CPUs*pidsPerCPU), maxPids), w.Lease.RAMMB*mb
 	shm := max(memory/2, minShm)
 	if len(w.Lease.GPUs) > 1 {
@@ -156,14 +201,14 @@ func (e *Engine) workHostConfig(w WorkloadSpec) *container.HostConfig {
 		LogConfig:     logConfig("16m", "4"),
 		Resources: container.Resources{
 			Memory: memory, MemorySwap: memory, NanoCPUs: int64(w.Lease.CPUs * 1e9), PidsLimit: &pids,
-			DeviceRequests: deviceRequests(e.cfg.Attach, w.Lease.GPUs),
+			DeviceRequests: deviceRequests(attach, w.Lease.GPUs),
 			CpusetCpus:     w.Cores.CPUs, CpusetMems: w.Cores.Mems,
 		},
 	}
 	if w.Scratch != "" {
 		hc.Mounts = append(hc.Mounts, mount.Mount{Type: mount.TypeBind, Source: w.Scratch, Target: agentapi.ScratchPath})
 	}
-	if e.cfg.Attach != AttachNVIDIA { // there Docker's default may be NVIDIA's wrapper of it
+	if attach != AttachNVIDIA { // there Docker's default may be NVIDIA's wrapper of it
 		hc.Runtime = agentapi.RuntimeRunc
 	}
 	if e.cfg.DiskLimited && w.Lease.DiskGB > 0 {
@@ -194,7 +239,7 @@ func deviceRequests(a Attach, gpus []string) []container.DeviceRequest {
 		return []container.DeviceRequest{{
 			Driver:       "nvidia",
 			DeviceIDs:    gpus,
-			Capabilities: [][]string{{"gpu", "compute", "utility"}},
+			Capabilities: [][]string{append([]string{"gpu"}, strings.Split(guestenv.DriverCapabilities, ",")...)},
 		}}
 	}
 	return nil

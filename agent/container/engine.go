@@ -59,7 +59,8 @@ type Config struct {
 	Docker      string       // the daemon's address, "unix:///var/run/docker.sock"; "" = DOCKER_HOST or the usual socket
 	Host        id.Host      // whose containers
 	GuestBinary string       // path of muster-guest on this machine: static, mounted into every container
-	Attach      Attach       // how GPUs are attached
+	Attach      Attach       // how GPUs are attached; "" = the best way that Docker has when a workload is made
+	Simulated   bool         // the GPUs are simulated: there is nothing to attach
 	DiskLimited bool         // the storage driver enforces a size per container
 	Overlay     netip.Prefix // the clusters' range, which the bridge keeps away from
 	Log         *slog.Logger

@@ -21,7 +21,8 @@ import (
 type Facts struct {
 	Version, API, StorageDriver, RootDir string
 	LiveRestore, DiskLimited             bool
-	CDI, NVIDIARuntime                   bool   // how GPUs could be attached
+	CDI                                  CDI    // how GPUs could be attached
+	NVIDIARuntime                        bool   // the other way to attach them
 	Toolkit                              string // NVIDIA Container Toolkit, "" without one
 	Runsc                                *Runsc // gVisor, where Docker has it
 	Problems                             []agentapi.Problem
@@ -46,7 +47,7 @@ func (e *Engine) Facts(ctx context.Context) Facts {
 		StorageDriver: info.Driver,
 		RootDir:       info.DockerRootDir,
 		LiveRestore:   info.LiveRestoreEnabled,
-		CDI:           hasCDISpec(info.CDISpecDirs),
+		CDI:           readCDI(info.CDISpecDirs, info.DiscoveredDevices),
 		Toolkit:       toolkitVersion(ctx),
 	}
 	_, f.NVIDIARuntime = info.Runtimes["nvidia"]
@@ -69,15 +70,34 @@ func (f Facts) Fill(inv *agentapi.Inventory) {
 	inv.Problems = append(inv.Problems, f.Problems...)
 }
 
-// Attach is the best way to attach real GPUs here; ok is false when there is none.
-func (f Facts) Attach() (mode Attach, ok bool) {
+// Attach is the best way to attach these real GPUs here, by UUID; ok is false when there is none.
+func (f Facts) Attach(gpus []string) (mode Attach, ok bool) {
 	switch {
-	case f.CDI:
+	case f.CDI.usable(gpus):
 		return AttachCDI, true
 	case f.NVIDIARuntime:
 		return AttachNVIDIA, true
 	}
 	return AttachNone, false
+}
+
+// AttachProblem says what keeps GPUs from being attached, or from being attached by CDI; nil when nothing does.
+func (f Facts) AttachProblem(gpus []string) *agentapi.Problem {
+	p := f.CDI.problem(gpus)
+	if _, ok := f.Attach(gpus); ok {
+		return p
+	}
+	if p != nil {
+		p.Severity = "bad"
+		return p
+	}
+	return &agentapi.Problem{
+		Code:     "no_gpu_runtime",
+		Severity: "bad",
+		Cause:    "Docker cannot attach the GPUs to containers.",
+		Evidence: "neither a CDI specification nor the nvidia runtime",
+		Fix:      "Install nvidia-container-toolkit and run: nvidia-ctk cdi generate, nvidia-ctk runtime configure.",
+	}
 }
 
 // minToolkit is the first NVIDIA Container Toolkit from which a container cannot take over the host (CVE-2025-23266).
@@ -137,15 +157,6 @@ func mountOptions(path string) []string {
 		}
 	}
 	return strings.Split(options, ",")
-}
-
-func hasCDISpec(dirs []string) bool {
-	for _, d := range dirs {
-		if specs, _ := filepath.Glob(filepath.Join(d, "*nvidia*")); len(specs) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 var versionNumber = regexp.MustCompile(`\d+\.\d+\.\d+`)

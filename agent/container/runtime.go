@@ -1,7 +1,6 @@
 package container
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 	"github.com/moby/moby/api/types/system"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/fault"
 )
 
 // Runsc is gVisor as Docker knows it.
@@ -99,16 +97,9 @@ func (f Facts) Runtimes(gpus bool) ([]string, []agentapi.Problem) {
 	return []string{agentapi.RuntimeRunc, agentapi.RuntimeRunsc}, nil
 }
 
-// hold gives a workload the isolation that was asked for, as Docker has it at this moment: it may have been set up
-// otherwise since the host was chosen. A Refusal says what is not there.
-func (e *Engine) hold(ctx context.Context, lease agentapi.LeaseSpec, hc *container.HostConfig) error {
-	if !lease.DiskLimited && lease.Runtime != agentapi.RuntimeRunsc {
-		return nil
-	}
-	facts := e.Facts(ctx)
-	if facts.Version == "" {
-		return fault.New(fault.Unavailable, "the Docker daemon does not say what it has")
-	}
+// hold gives a workload the isolation that was asked for, as Docker has it at this moment (facts, from attachNow): it
+// may have been set up otherwise since the host was chosen. A Refusal says what is not there.
+func (e *Engine) hold(facts Facts, attach Attach, lease agentapi.LeaseSpec, hc *container.HostConfig) error {
 	if lease.DiskLimited {
 		if !facts.DiskLimited {
 			return Refusal{agentapi.ReasonNotOffered, "Docker here holds no container to a size (" + facts.StorageDriver +
@@ -117,7 +108,7 @@ func (e *Engine) hold(ctx context.Context, lease agentapi.LeaseSpec, hc *contain
 		hc.StorageOpt = sized(lease.DiskGB)
 	}
 	if lease.Runtime == agentapi.RuntimeRunsc {
-		offered, lacking := facts.Runtimes(e.cfg.Attach != AttachNone && len(lease.GPUs) > 0)
+		offered, lacking := facts.Runtimes(attach != AttachNone)
 		switch {
 		case facts.Runsc == nil:
 			return Refusal{agentapi.ReasonNotOffered, "Docker here has no runtime runsc (gVisor)"}

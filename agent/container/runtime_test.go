@@ -95,7 +95,7 @@ func TestTheRuntimeThatIsAskedFor(t *testing.T) {
 		Docker:      other.Socket,
 		Host:        id.New[id.Host](),
 		GuestBinary: e.cfg.GuestBinary,
-		Attach:      AttachNone,
+		Simulated:   true,
 		Overlay:     netip.MustParsePrefix("10.77.0.0/20"),
 		Log:         slog.New(slog.DiscardHandler),
 	})

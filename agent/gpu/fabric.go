@@ -11,7 +11,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// fabricProblems are GPUs that are not registered with their system's NVSwitches. NVML answers as if nothing were wrong;
+// fabricProblems are GPUs that are not registered with their system's NVSwitches. NVML answers as if nothing were
+// wrong;
 // CUDA does not start on such a GPU (error 802).
 func fabricProblems(gpus []agentapi.GPU, fabrics map[string]wire.Fabric) []agentapi.Problem {
 	var at, states []string

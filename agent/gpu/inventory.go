@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/musterhq/muster/agent/gpu/wire"
@@ -105,6 +106,23 @@ func (m *Monitor) system(ctx context.Context) (wire.System, error) {
 		poke(m.changed)
 	}
 	return sys, err
+}
+
+// DeviceNodes returns the device nodes that a container needs to use the named GPUs with CUDA. Of a GPU whose number is
+// not known there is none.
+func (m *Monitor) DeviceNodes(uuids ...string) []string {
+	if len(uuids) == 0 {
+		return nil
+	}
+	nodes := []string{"/dev/nvidiactl", "/dev/nvidia-uvm"}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, uuid := range uuids {
+		if r := m.mem.GPUs[uuid]; r != nil && r.GPU.Minor.Value != nil {
+			nodes = append(nodes, "/dev/nvidia"+strconv.Itoa(*r.GPU.Minor.Value))
+		}
+	}
+	return nodes
 }
 
 // describe keeps the descriptions of GPUs the driver lists. A GPU seen for the first time is healthy until something

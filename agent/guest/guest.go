@@ -7,6 +7,7 @@ package guest
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/musterhq/muster/internal/agentapi"
 )
@@ -23,10 +24,15 @@ func HoldArgs(ref agentapi.LeaseRef) []string {
 	return []string{Binary, "hold", ref.Lease, strconv.Itoa(ref.Epoch)}
 }
 
-// InitArgs returns the workload's entry point: the injected binary as PID 1, which resolves command in the image, waits
-// at the barrier and runs it. command is the image's entry point and arguments joined with the renter's.
-func InitArgs(ref agentapi.LeaseRef, command []string) []string {
-	return append([]string{Binary, "init", ref.Lease, strconv.Itoa(ref.Epoch), "--"}, command...)
+// InitArgs returns the workload's entry point: the injected binary as PID 1, which opens each of devices, resolves
+// command in the image, waits at the barrier and runs it. command is the image's entry point and arguments joined with
+// the renter's.
+func InitArgs(ref agentapi.LeaseRef, devices, command []string) []string {
+	args := []string{Binary, "init", ref.Lease, strconv.Itoa(ref.Epoch)}
+	if len(devices) > 0 {
+		args = append(args, "--devices", strings.Join(devices, ","))
+	}
+	return append(append(args, "--"), command...)
 }
 
 // These are exit codes of the init before the barrier was released. The renter's command may exit with the same
@@ -52,7 +58,7 @@ const (
 type Workload struct {
 	agentapi.LeaseRef
 	State  State  `json:"state"`
-	Reason string `json:"reason,omitempty"` // agentapi.ReasonCommandNotFound, ReasonRuntimeFailed
+	Reason string `json:"reason,omitempty"` // agentapi.ReasonCommandNotFound, ReasonRuntimeFailed, ReasonGPUFailed
 	Detail string `json:"detail,omitempty"`
 	AtMS   int64  `json:"at_ms"`             // milliseconds since 1970 by the host's clock
 	BootMS int64  `json:"boot_ms,omitempty"` // the same moment by CLOCK_BOOTTIME, which cannot be set

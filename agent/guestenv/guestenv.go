@@ -14,8 +14,9 @@ import (
 // MasterPort is MASTER_PORT unless the renter sets another.
 const MasterPort = 29500
 
-// DriverCapabilities is what of NVIDIA's driver a workload gets, whatever its image asks for.
-const DriverCapabilities = "compute,utility"
+// DriverCapabilities is what of NVIDIA's driver a workload gets, whatever its image asks for: all that CDI gives too
+// (CUDA, NVML, OptiX and Vulkan, video coding, 32-bit libraries), but not the display.
+const DriverCapabilities = "compute,utility,graphics,video,compat32"
 
 // Build returns the variables the platform adds to a workload, KEY=value sorted by key, the renter's included. visible
 // is NVIDIA_VISIBLE_DEVICES: "void" under CDI and without GPUs, else the UUIDs. image is the image's own environment,

@@ -34,7 +34,7 @@ NCCL_SOCKET_NTHREADS=4
 NNODES=2
 NODE_RANK=1
 NPROC_PER_NODE=4
-NVIDIA_DRIVER_CAPABILITIES=compute,utility
+NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics,video,compat32
 NVIDIA_VISIBLE_DEVICES=void
 OMPI_MCA_btl_tcp_if_include=ovl0
 OMPI_MCA_oob_tcp_if_include=ovl0
@@ -92,7 +92,7 @@ func TestAnImageChoosesNoDevices(t *testing.T) {
 	}
 	want := map[string]string{
 		"NVIDIA_VISIBLE_DEVICES":     "GPU-a",
-		"NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+		"NVIDIA_DRIVER_CAPABILITIES": "compute,utility,graphics,video,compat32",
 		"PATH":                       "/opt/bin",
 	}
 	got := map[string]string{}

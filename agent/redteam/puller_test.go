@@ -70,10 +70,10 @@ func pull(socket, dir string, images []string) error {
 	defer cancel()
 	quiet := slog.New(slog.DiscardHandler)
 	engine, err := container.New(container.Config{
-		Docker: socket,
-		Host:   id.New[id.Host](),
-		Attach: container.AttachNone,
-		Log:    quiet,
+		Docker:    socket,
+		Host:      id.New[id.Host](),
+		Simulated: true,
+		Log:       quiet,
 	})
 	if err != nil {
 		return err

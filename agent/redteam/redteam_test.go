@@ -132,7 +132,7 @@ func (b *box) build() {
 	b.image = b.docker.Do("import", tar, "hostile")
 	var err error
 	cfg := container.Config{Docker: b.docker.Socket, Host: b.id, GuestBinary: filepath.Join(b.net.Dir(), "guest"),
-		Attach: container.AttachNone, Overlay: netip.MustParsePrefix(overlayRange), Log: slog.New(slog.DiscardHandler)}
+		Simulated: true, Overlay: netip.MustParsePrefix(overlayRange), Log: slog.New(slog.DiscardHandler)}
 	if b.engine, err = container.New(cfg); err != nil {
 		b.t.Fatal(err)
 	}

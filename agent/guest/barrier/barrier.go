@@ -3,7 +3,8 @@
 //
 // Invariants:
 //   - Nothing of the renter's runs before this very epoch is released.
-//   - A command that cannot run is reported before the barrier, so before anything is billed.
+//   - A command that cannot run is reported before the barrier, so before anything is billed;
+//     so are devices of its GPUs that are not there.
 //   - The kernel reports "started": the connection to the guest breaks when the command's program is in place.
 //
 // Which process stays PID 1. A program as PID 1 is special: signals that it has no handler for do nothing, so most jobs
@@ -36,6 +37,7 @@ import (
 type Init struct {
 	Ref     agentapi.LeaseRef
 	NodeDir string   // guest.NodeDir
+	Devices []string // device nodes that must be there and can be opened: those of the node's GPUs
 	Command []string // environment in exec's format
 	Env     []string
 	Stderr  io.Writer // the job's own log, which the renter reads
@@ -47,6 +49,9 @@ func (i Init) Run() int {
 	line, err := i.dial()
 	if err != nil {
 		return i.broken(err)
+	}
+	if err := openDevices(i.Devices); err != nil {
+		return i.refuse(line, err)
 	}
 	program, err := Find(i.Command, i.Env)
 	if err != nil {
@@ -127,8 +132,12 @@ func (i Init) refuse(l *line, err error) int {
 	}
 	code := guest.ExitNotRunnable
 	var missing NotFound
-	if errors.As(err, &missing) {
+	var noDevice deviceError
+	switch {
+	case errors.As(err, &missing):
 		code = guest.ExitNotFound
+	case errors.As(err, &noDevice):
+		w.Reason, code = agentapi.ReasonGPUFailed, guest.ExitBroken
 	}
 	if err := l.report(w); err == nil {
 		_ = l.noted() // the exit code reports it, too

@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 			}
 		}
 		ref := agentapi.LeaseRef{Lease: "lease_x", Epoch: epoch}
-		os.Exit(Init{Ref: ref, NodeDir: dir, Command: os.Args[1:], Env: env, Stderr: os.Stderr}.Run())
+		devices := strings.Fields(os.Getenv("BARRIER_TEST_DEVICES"))
+		os.Exit(Init{Ref: ref, NodeDir: dir, Devices: devices, Command: os.Args[1:], Env: env, Stderr: os.Stderr}.Run())
 	}
 	os.Exit(m.Run())
 }
@@ -198,6 +199,42 @@ func TestRefusesBeforeTheBarrier(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A node whose GPUs are not in its container ends before the barrier, so before anybody pays for them.
+func TestRefusesWithoutItsDevices(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "nvidia0")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "nvidia1")
+	if err := os.Symlink(os.DevNull, link); err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{
+		"absent": "/dev/nvidia-that-is-not-here", "a file of the image's": file, "a link of the image's": link,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("BARRIER_TEST_DEVICES", os.DevNull+" "+path)
+			n := newNode(t)
+			cmd, _ := n.start(t, "true")
+			w := n.next(t, guest.StateNone)
+			if w.State != guest.StateRefused || w.Reason != agentapi.ReasonGPUFailed || !strings.Contains(w.Detail, path) {
+				t.Errorf("%+v", w)
+			}
+			if got := code(t, cmd); got != guest.ExitBroken {
+				t.Errorf("code %d", got)
+			}
+		})
+	}
+	t.Run("all there", func(t *testing.T) {
+		t.Setenv("BARRIER_TEST_DEVICES", os.DevNull+" /dev/zero")
+		n := newNode(t)
+		n.start(t, "true")
+		if w := n.next(t, guest.StateNone); w.State != guest.StateAtBarrier {
+			t.Errorf("%+v", w)
+		}
+	})
 }
 
 // What only exec finds out is told too, and a script without a first line runs by the shell as execvp does it.

@@ -2,7 +2,7 @@
 // of these:
 //
 //	muster-guest hold LEASE EPOCH                           the guest container's main process
-//	muster-guest init LEASE EPOCH -- COMMAND…               the workload's PID 1
+//	muster-guest init LEASE EPOCH [--devices PATHS] -- COMMAND…   the workload's PID 1
 //	muster-guest exec home|workdir COLS ROWS [-- COMMAND]   a shell, or a command by the shell
 //	muster-guest sftp                                       an sftp server on standard input and output
 //	muster-guest rshd                                       runs commands for the cluster's other ranks
@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/musterhq/muster/agent/guest"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -43,13 +44,15 @@ func Run(args []string) int {
 	case args[0] == "hold" && len(args) == 3:
 		return hold(ref)
 	case args[0] == "init" && len(args) > 3 && args[3] == "--":
-		return initialise(ref, args[4:])
+		return initialise(ref, nil, args[4:])
+	case args[0] == "init" && len(args) > 5 && args[3] == "--devices" && args[5] == "--":
+		return initialise(ref, strings.Split(args[4], ","), args[6:])
 	}
 	return usage()
 }
 
 func usage() int {
-	fmt.Fprintln(os.Stderr, "usage: muster-guest hold LEASE EPOCH | init LEASE EPOCH -- COMMAND… | exec home|workdir "+
+	fmt.Fprintln(os.Stderr, "usage: muster-guest hold LEASE EPOCH | init LEASE EPOCH [--devices PATHS] -- COMMAND… | exec home|workdir "+
 		"COLS ROWS [-- COMMAND] | sftp | rshd | rsh HOST COMMAND…")
 	return guest.ExitBroken
 }

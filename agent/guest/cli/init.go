@@ -8,6 +8,13 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-func initialise(ref agentapi.LeaseRef, command []string) int {
-	return barrier.Init{Ref: ref, NodeDir: guest.NodeDir, Command: command, Env: os.Environ(), Stderr: os.Stderr}.Run()
+func initialise(ref agentapi.LeaseRef, devices, command []string) int {
+	return barrier.Init{
+		Ref:     ref,
+		NodeDir: guest.NodeDir,
+		Devices: devices,
+		Command: command,
+		Env:     os.Environ(),
+		Stderr:  os.Stderr,
+	}.Run()
 }

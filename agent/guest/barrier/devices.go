@@ -1,0 +1,40 @@
+package barrier
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+)
+
+// deviceError is a device of the node's GPUs that this container does not have.
+type deviceError struct {
+	path string
+	err  error
+}
+
+func (e deviceError) Error() string {
+	return fmt.Sprintf("the node's GPUs are not in its container: %s: %v", e.path, e.err)
+}
+
+var errNoDevice = errors.New("it is not a character device")
+
+// openDevices opens each device node, as the first CUDA call does: that shows the node, the container's right to it, and
+// a driver that answers. Nothing is asked of the devices.
+func openDevices(paths []string) error {
+	for _, path := range paths {
+		fd, err := syscall.Open(path, syscall.O_RDWR|syscall.O_CLOEXEC|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return deviceError{path, err}
+		}
+		var st syscall.Stat_t
+		err = syscall.Fstat(fd, &st)
+		syscall.Close(fd)
+		switch {
+		case err != nil:
+			return deviceError{path, err}
+		case st.Mode&syscall.S_IFMT != syscall.S_IFCHR:
+			return deviceError{path, errNoDevice}
+		}
+	}
+	return nil
+}
