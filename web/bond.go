@@ -1,14 +1,12 @@
 package web
 
 import (
-	"context"
 	"strconv"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/billing/bond"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -21,7 +19,7 @@ const bondShown = 50
 func (s *Web) bondPage(v *visit) error { return s.showBond(v, view.BondForm{}) }
 
 func (s *Web) showBond(v *visit, form view.BondForm) error {
-	b, err := bond.Of(v.r.Context(), s.DB.Q, v.who.Org, s.Currency, bondShown)
+	b, err := s.Bonds.Standing(v.r.Context(), v.who, bondShown)
 	if err != nil {
 		return err
 	}
@@ -118,26 +116,27 @@ func guessLiability(v *visit) view.LiabilityGuess {
 }
 
 func (s *Web) depositBond(v *visit) error {
-	return s.moveBond(v, "deposit", func(ctx context.Context, tx *db.Tx, n money.Nano) error {
-		return bond.Deposit(ctx, tx, v.who, s.Currency, n)
+	return s.moveBond(v, "deposit", func(n money.Nano) error {
+		_, _, err := s.Bonds.Deposit(v.r.Context(), v.who, n, v.once("amount"))
+		return err
 	})
 }
 
 func (s *Web) withdrawBond(v *visit) error {
-	return s.moveBond(v, "withdraw", func(ctx context.Context, tx *db.Tx, n money.Nano) error {
-		_, err := bond.Withdraw(ctx, tx, v.who, s.Currency, n)
+	return s.moveBond(v, "withdraw", func(n money.Nano) error {
+		_, _, err := s.Bonds.Withdraw(v.r.Context(), v.who, n, v.once("amount"))
 		return err
 	})
 }
 
 // moveBond moves an amount into the bond or out of it, once for each form.
-func (s *Web) moveBond(v *visit, act string, move func(context.Context, *db.Tx, money.Nano) error) error {
+func (s *Web) moveBond(v *visit, act string, move func(money.Nano) error) error {
 	form := view.BondForm{Act: act, Amount: strings.TrimSpace(v.r.FormValue("amount"))}
 	amount, err := money.ParseNano(form.Amount)
 	if err != nil {
 		err = fault.InvalidField("amount", "is not an amount: enter a number such as 25.00")
 	} else {
-		err = s.act(v, func(ctx context.Context, tx *db.Tx) error { return move(ctx, tx, amount) }, "amount")
+		err = move(amount)
 	}
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
@@ -155,19 +154,20 @@ func (s *Web) setBondTerms(v *visit) error {
 		Limit:  strings.TrimSpace(v.r.FormValue("limit")),
 		Accept: v.r.FormValue("accept_unbonded") != "",
 	}
-	t := bond.Terms{AcceptUnbonded: form.Accept}
 	var bad fault.Fields
 	// Percent with up to four decimals are millionths.
 	retain, err := money.ParseMicro(form.Retain)
 	if err != nil || retain < 0 || retain > 100*1_000_000 || int64(retain)%100 != 0 {
 		bad.Add("retain", "is a number from 0 to 100")
 	}
-	t.RetainPPM = int64(retain) / 100
-	if t.LiabilityMax, err = limitOf(form.Limit); err != nil {
+	limit, err := limitOf(form.Limit)
+	if err != nil {
 		bad.Add("limit", "is an amount such as 25.00; leave it empty for no limit")
 	}
 	if err = bad.Err(); err == nil {
-		err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error { return bond.SetTerms(ctx, tx, v.who, t) })
+		ppm := int64(retain) / 100
+		_, err = s.Bonds.SetTerms(v.r.Context(), v.who,
+			bond.TermsChange{RetainPPM: &ppm, AcceptUnbonded: &form.Accept, LiabilityMax: &limit})
 	}
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
@@ -202,10 +202,7 @@ func (s *Web) limitHost(v *visit) error {
 	if err != nil {
 		err = fault.InvalidField("gang_liability_max", "is an amount such as 25.00; leave it empty for no limit of its own")
 	} else {
-		err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return bond.SetHostLiability(ctx, tx,
-				v.who, h, limit)
-		})
+		_, err = s.Bonds.SetHostLiability(v.r.Context(), v.who, h, limit)
 	}
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
@@ -218,7 +215,7 @@ func (s *Web) limitHost(v *visit) error {
 
 // hostGang says what a host is liable for in gangs. rate is what its own node costs per hour.
 func (s *Web) hostGang(v *visit, h id.Host, rate money.Micro) (view.HostGang, error) {
-	b, err := bond.Of(v.r.Context(), s.DB.Q, v.who.Org, s.Currency, 0)
+	b, err := s.Bonds.Standing(v.r.Context(), v.who, 0)
 	if err != nil {
 		return view.HostGang{}, err
 	}
@@ -250,7 +247,7 @@ func (s *Web) bondEvidence(v *visit) error {
 	if err != nil || cl.IsZero() {
 		return fault.New(fault.NotFound, "no gang with a host of yours has this id")
 	}
-	rows, err := bond.Suspensions(v.r.Context(), s.DB.Q, v.who.Org, cl)
+	rows, err := s.Bonds.Suspensions(v.r.Context(), v.who, cl)
 	if err != nil {
 		return err
 	}

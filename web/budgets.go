@@ -1,23 +1,21 @@
 package web
 
 import (
-	"context"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
 
-	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/budget"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/web/view"
 )
 
 // budgets are the org's, and the form as it was typed.
 func (s *Web) budgets(v *visit) (view.Budgets, error) {
-	all, err := budget.List(v.r.Context(), s.DB.Q, v.who.Org)
+	all, err := s.Budgets.List(v.r.Context(), v.who)
 	if err != nil {
 		return view.Budgets{}, err
 	}
@@ -48,29 +46,11 @@ func (s *Web) setBudget(v *visit) error {
 		Cap:     strings.TrimSpace(v.r.FormValue("cap")),
 		MaxRate: strings.TrimSpace(v.r.FormValue("max_price_per_hour")),
 	}
-	err := s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-		l, err := limitsOf(form)
-		if err != nil {
-			return err
-		}
-		all, err := budget.List(ctx, tx.Q, v.who.Org)
-		if err != nil {
-			return err
-		}
-		for _, b := range all {
-			if b.Project == form.Project {
-				l.MaxDuration = b.MaxDuration
-			}
-		}
-		b, err := budget.Set(ctx, tx, v.who.Org, form.Project, s.Currency, l)
-		if err != nil {
-			return err
-		}
-		return audit.Record(ctx, tx, v.who.Event("budget.set", b.ID.String(), map[string]any{
-			"project": form.Project,
-			"cap":     form.Cap,
-		}))
-	})
+	l, err := limitsOf(form)
+	if err == nil {
+		_, _, err = s.Budgets.Set(v.r.Context(), v.who,
+			budget.Change{Project: form.Project, Limits: l, KeepDuration: true}, idem.Request{})
+	}
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			form.Errors = errs
@@ -103,16 +83,9 @@ func limitsOf(f view.BudgetForm) (l budget.Limits, err error) {
 func (s *Web) removeBudget(v *visit) error {
 	b, err := id.Parse[id.Budget](chi.URLParam(v.r, "id"))
 	if err != nil {
-		return fault.New(fault.NotFound, "no such budget")
+		return fault.New(fault.NotFound, "budget not found")
 	}
-	err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-		gone, err := budget.Remove(ctx, tx, v.who.Org, b)
-		if err != nil {
-			return err
-		}
-		return audit.Record(ctx, tx, v.who.Event("budget.remove", b.String(), map[string]any{"project": gone.Project}))
-	})
-	if err != nil {
+	if err := s.Budgets.Remove(v.r.Context(), v.who, b); err != nil {
 		return err
 	}
 	return back(v, "/billing#budgets")

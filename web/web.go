@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/bond"
+	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
@@ -40,6 +42,8 @@ type Config struct {
 	Payments *payment.Payments
 	Payouts  *payout.Payouts
 	Postpaid *postpaid.Postpaid
+	Bonds    *bond.Bonds
+	Budgets  *budget.Budgets
 	Dialer   *dialback.Dialer // reads logs from hosts
 	Bus      *bus.Bus         // nil: pages change only every second
 

@@ -16,6 +16,8 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/bond"
+	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
@@ -71,7 +73,7 @@ func open(t *testing.T) *browser {
 		t.Fatal(err)
 	}
 	web.New(web.Config{
-		Payments: pay, Payouts: outs, Postpaid: after,
+		Payments: pay, Payouts: outs, Postpaid: after, Bonds: bond.New(d, "USD"), Budgets: budget.New(d, "USD"),
 		DB: d, Accounts: account.New(d, account.Config{}), Market: m, Hosts: host.New(d, nil),
 		Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
 		Merchant: statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}},

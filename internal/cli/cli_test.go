@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/bond"
+	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
@@ -89,6 +91,8 @@ func newPlatform(t *testing.T) *testPlatform {
 		Payments: pay,
 		Payouts:  outs,
 		Postpaid: after,
+		Bonds:    bond.New(p.db, "USD"),
+		Budgets:  budget.New(p.db, "USD"),
 		Box:      box,
 		Log:      quiet,
 		Clusters: cluster.New(p.db, p.market, nil, cluster.Config{Currency: "USD", Box: box}),

@@ -16,6 +16,8 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/billing/bond"
+	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/httpbody"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/metrics"
@@ -57,6 +59,8 @@ func (a *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		Payments: a.payments,
 		Payouts:  a.payouts,
 		Postpaid: a.postpaid,
+		Bonds:    bond.New(a.db, a.cfg.Currency),
+		Budgets:  budget.New(a.db, a.cfg.Currency),
 		Dialer:   a.dialer,
 		Bus:      a.link.Bus(),
 		Shell:    a.shell,
@@ -75,6 +79,8 @@ func (a *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		Payments:      a.payments,
 		Payouts:       a.payouts,
 		Postpaid:      a.postpaid,
+		Bonds:         bond.New(a.db, a.cfg.Currency),
+		Budgets:       budget.New(a.db, a.cfg.Currency),
 		Dialer:        a.dialer,
 		Bus:           a.link.Bus(),
 		SSHAddr:       a.cfg.GatewayAddr,

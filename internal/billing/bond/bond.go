@@ -27,6 +27,15 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
+// Bonds are the use cases of operators' bonds. Safe for concurrent use.
+type Bonds struct {
+	d        *db.DB
+	currency string // ISO 4217, upper case
+}
+
+// New returns the use cases on d.
+func New(d *db.DB, currency string) *Bonds { return &Bonds{d, currency} }
+
 // Defaults of Terms.
 const (
 	defaultRetainPPM = 250_000
@@ -52,13 +61,32 @@ func TermsOf(ctx context.Context, q *dbq.Queries, org id.Org) (Terms, error) {
 		return Terms{RetainPPM: defaultRetainPPM}, nil
 	}
 	if err != nil {
-		return Terms{}, fmt.Errorf("bond: terms of %s: %w", org, err)
+		return Terms{}, fmt.Errorf("bond terms of %s: %w", org, err)
 	}
 	return Terms{RetainPPM: int64(r.RetainPpm), AcceptUnbonded: r.AcceptUnbonded, LiabilityMax: r.LiabilityMax}, nil
 }
 
-// SetTerms replaces the terms of the caller's organisation. They apply to leases rented from now on. Fault: Invalid.
-func SetTerms(ctx context.Context, tx *db.Tx, who account.Principal, t Terms) error {
+// TermsChange says what to change of Terms. A nil field stays as it is.
+type TermsChange struct {
+	RetainPPM      *int64
+	AcceptUnbonded *bool
+	LiabilityMax   **money.Nano // a pointer to nil removes the limit
+}
+
+func (c TermsChange) apply(t Terms) Terms {
+	if c.RetainPPM != nil {
+		t.RetainPPM = *c.RetainPPM
+	}
+	if c.AcceptUnbonded != nil {
+		t.AcceptUnbonded = *c.AcceptUnbonded
+	}
+	if c.LiabilityMax != nil {
+		t.LiabilityMax = *c.LiabilityMax
+	}
+	return t
+}
+
+func (t Terms) check() error {
 	var bad fault.Fields
 	if t.RetainPPM < 0 || t.RetainPPM > 1_000_000 {
 		bad.Add("retain_ppm", "must be between 0 and 1000000 millionths")
@@ -66,9 +94,30 @@ func SetTerms(ctx context.Context, tx *db.Tx, who account.Principal, t Terms) er
 	if t.LiabilityMax != nil && *t.LiabilityMax < 0 {
 		bad.Add("gang_liability_max", "must not be below zero")
 	}
-	if err := bad.Err(); err != nil {
+	return bad.Err()
+}
+
+// SetTerms changes the terms of the caller's organisation. They apply to leases rented from now on. It returns the bond
+// as it is then. Fault: Invalid.
+func (b *Bonds) SetTerms(ctx context.Context, who account.Principal, c TermsChange) (s Standing, err error) {
+	err = b.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		t, err := TermsOf(ctx, tx.Q, who.Org)
+		if err != nil {
+			return err
+		}
+		if t = c.apply(t); t.check() != nil {
+			return t.check()
+		}
+		if err := t.save(ctx, tx, who); err != nil {
+			return err
+		}
+		s, err = b.standing(ctx, tx.Q, who.Org, Shown)
 		return err
-	}
+	})
+	return s, err
+}
+
+func (t Terms) save(ctx context.Context, tx *db.Tx, who account.Principal) error {
 	if err := tx.Q.SetBondTerms(ctx, dbq.SetBondTermsParams{
 		OrgID:          who.Org,
 		RetainPpm:      int32(t.RetainPPM),
@@ -76,7 +125,7 @@ func SetTerms(ctx context.Context, tx *db.Tx, who account.Principal, t Terms) er
 		LiabilityMax:   t.LiabilityMax,
 		ChangedBy:      who.User,
 	}); err != nil {
-		return fmt.Errorf("bond: terms of %s: %w", who.Org, err)
+		return fmt.Errorf("bond terms of %s: %w", who.Org, err)
 	}
 	detail := map[string]any{"retain_ppm": t.RetainPPM, "accept_unbonded": t.AcceptUnbonded}
 	if t.LiabilityMax != nil {
@@ -86,12 +135,24 @@ func SetTerms(ctx context.Context, tx *db.Tx, who account.Principal, t Terms) er
 }
 
 // SetHostLiability sets the most that one lease of a host may be liable for; nil removes the host's own limit, and the
-// operator's limit applies. The host is the caller's. Faults: NotFound, Invalid.
-func SetHostLiability(ctx context.Context, tx *db.Tx, who account.Principal, of id.Host, limit *money.Nano) error {
+// operator's limit applies. The host is the caller's. It returns the bond as it is then. Faults: NotFound, Invalid.
+func (b *Bonds) SetHostLiability(ctx context.Context, who account.Principal, of id.Host,
+	limit *money.Nano) (s Standing, err error) {
+	err = b.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if err := setHostLiability(ctx, tx, who, of, limit); err != nil {
+			return err
+		}
+		s, err = b.standing(ctx, tx.Q, who.Org, Shown)
+		return err
+	})
+	return s, err
+}
+
+func setHostLiability(ctx context.Context, tx *db.Tx, who account.Principal, of id.Host, limit *money.Nano) error {
 	detail := map[string]any{}
 	if limit == nil {
 		if err := tx.Q.ClearHostLiability(ctx, of, who.Org); err != nil {
-			return fmt.Errorf("bond: liability of %s: %w", of, err)
+			return fmt.Errorf("liability limit of host %s: %w", of, err)
 		}
 		return audit.Record(ctx, tx, who.Event("bond.host_liability", of.String(), detail))
 	}
@@ -100,10 +161,10 @@ func SetHostLiability(ctx context.Context, tx *db.Tx, who account.Principal, of 
 	}
 	n, err := tx.Q.SetHostLiability(ctx, int64(*limit), of, who.Org)
 	if err != nil {
-		return fmt.Errorf("bond: liability of %s: %w", of, err)
+		return fmt.Errorf("liability limit of host %s: %w", of, err)
 	}
 	if n == 0 {
-		return fault.New(fault.NotFound, "no such host")
+		return fault.New(fault.NotFound, "host not found")
 	}
 	detail["gang_liability_max"] = limit.String()
 	return audit.Record(ctx, tx, who.Event("bond.host_liability", of.String(), detail))

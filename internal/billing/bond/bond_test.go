@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
@@ -64,17 +65,12 @@ func (p *wallet) payIn(n money.Nano) {
 }
 
 func (p *wallet) deposit(n money.Nano) error {
-	return p.d.InTx(p.t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		return bond.Deposit(ctx, tx, p.who, usd,
-			n)
-	})
+	_, _, err := bond.New(p.d, usd).Deposit(p.t.Context(), p.who, n, idem.Request{})
+	return err
 }
 
 func (p *wallet) withdraw(n money.Nano) (out bond.Withdrawn, err error) {
-	err = p.d.InTx(p.t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		out, err = bond.Withdraw(ctx, tx, p.who, usd, n)
-		return err
-	})
+	out, _, err = bond.New(p.d, usd).Withdraw(p.t.Context(), p.who, n, idem.Request{})
 	return out, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -18,7 +19,7 @@ import (
 func Deposited(ctx context.Context, q *dbq.Queries, org id.Org, currency string) (money.Nano, error) {
 	n, err := q.BondDeposited(ctx, org, currency)
 	if err != nil && !db.NoRows(err) {
-		return 0, fmt.Errorf("bond: deposited by %s: %w", org, err)
+		return 0, fmt.Errorf("bond deposits of %s: %w", org, err)
 	}
 	return n, nil
 }
@@ -37,7 +38,7 @@ func depositable(ctx context.Context, q *dbq.Queries, org id.Org, currency strin
 	wallet money.Nano) (money.Nano, error) {
 	paid, err := q.BondPaidIn(ctx, org, currency)
 	if err != nil {
-		return 0, fmt.Errorf("bond: paid in by %s: %w", org, err)
+		return 0, fmt.Errorf("read payments of %s: %w", org, err)
 	}
 	in, err := Deposited(ctx, q, org, currency)
 	if err != nil {
@@ -46,15 +47,26 @@ func depositable(ctx context.Context, q *dbq.Queries, org id.Org, currency strin
 	return max(0, min(wallet, money.Nano(paid)-in)), nil
 }
 
-// Deposit moves an amount from the wallet of the caller's organisation into its bond. Faults: Invalid for an amount
-// that is not above zero; InsufficientFunds for more than Depositable, with how much that is.
-func Deposit(ctx context.Context, tx *db.Tx, who account.Principal, currency string, amount money.Nano) error {
+// Deposit moves an amount from the wallet of the caller's organisation into its bond, and returns the bond as it is
+// then. Faults: Invalid for an amount that is not above zero; InsufficientFunds for more than Depositable, with how much
+// that is.
+func (b *Bonds) Deposit(ctx context.Context, who account.Principal, amount money.Nano,
+	once idem.Request) (Standing, idem.Outcome, error) {
+	return idem.Once(ctx, b.d, once, func(ctx context.Context, tx *db.Tx) (Standing, error) {
+		if err := deposit(ctx, tx, who, b.currency, amount); err != nil {
+			return Standing{}, err
+		}
+		return b.standing(ctx, tx.Q, who.Org, Shown)
+	})
+}
+
+func deposit(ctx context.Context, tx *db.Tx, who account.Principal, currency string, amount money.Nano) error {
 	if amount <= 0 {
 		return fault.InvalidField("amount", "must be above zero")
 	}
 	// As refunds do: no payment is refunded while what is left of it is counted.
 	if _, err := tx.Q.LockTopupsOfOrg(ctx, who.Org); err != nil {
-		return fmt.Errorf("bond: payments of %s: %w", who.Org, err)
+		return fmt.Errorf("payments of %s: %w", who.Org, err)
 	}
 	wallet, bond := ledger.Wallet(who.Org, currency), ledger.HostBond(who.Org, currency)
 	books, err := ledger.Lock(ctx, tx, bond, wallet)
@@ -70,7 +82,7 @@ func Deposit(ctx context.Context, tx *db.Tx, who account.Principal, currency str
 			"promotional credit cannot", most.Plain())
 	}
 	if err := tx.Q.AddBondDeposited(ctx, who.Org, currency, amount); err != nil {
-		return fmt.Errorf("bond: deposit of %s: %w", who.Org, err)
+		return fmt.Errorf("deposit of %s: %w", who.Org, err)
 	}
 	if _, err := books.Post(ctx, ledger.Entry{
 		Kind:      "bond_deposit",
@@ -88,12 +100,25 @@ func Deposit(ctx context.Context, tx *db.Tx, who account.Principal, currency str
 type Withdrawn struct {
 	ToWallet  money.Nano // what had come out of the wallet
 	ToPayable money.Nano // the rest: earnings, payable again
+	Bond      Standing   // after the withdrawal
 }
 
 // Withdraw takes an amount out of the part of the bond that is not reserved for a lease. It goes back to the wallet as
 // far as it came from there, and else becomes payable. Faults: Invalid for an amount that is not above zero;
 // InsufficientFunds for more than is not reserved, with how much that is.
-func Withdraw(ctx context.Context, tx *db.Tx, who account.Principal, currency string,
+func (b *Bonds) Withdraw(ctx context.Context, who account.Principal, amount money.Nano,
+	once idem.Request) (Withdrawn, idem.Outcome, error) {
+	return idem.Once(ctx, b.d, once, func(ctx context.Context, tx *db.Tx) (Withdrawn, error) {
+		out, err := withdraw(ctx, tx, who, b.currency, amount)
+		if err != nil {
+			return Withdrawn{}, err
+		}
+		out.Bond, err = b.standing(ctx, tx.Q, who.Org, Shown)
+		return out, err
+	})
+}
+
+func withdraw(ctx context.Context, tx *db.Tx, who account.Principal, currency string,
 	amount money.Nano) (Withdrawn, error) {
 	if amount <= 0 {
 		return Withdrawn{}, fault.InvalidField("amount", "must be above zero")
@@ -122,7 +147,7 @@ func Withdraw(ctx context.Context, tx *db.Tx, who account.Principal, currency st
 	}
 	if out.ToWallet > 0 {
 		if err := tx.Q.TakeBondDeposited(ctx, out.ToWallet, who.Org, currency); err != nil {
-			return Withdrawn{}, fmt.Errorf("bond: withdrawal of %s: %w", who.Org, err)
+			return Withdrawn{}, fmt.Errorf("withdrawal of %s: %w", who.Org, err)
 		}
 		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: bond, Credit: wallet, Amount: out.ToWallet})
 	}
@@ -151,11 +176,11 @@ func QueueRetaining(ctx context.Context, q *dbq.Queries, org id.Org, currency st
 	}
 	price, err := q.BondListPrice(ctx, org)
 	if err != nil {
-		return Retaining{}, fmt.Errorf("bond: list price of %s: %w", org, err)
+		return Retaining{}, fmt.Errorf("list price of %s: %w", org, err)
 	}
 	held, err := q.BondHeld(ctx, org, currency)
 	if err != nil {
-		return Retaining{}, fmt.Errorf("bond: reserved by %s: %w", org, err)
+		return Retaining{}, fmt.Errorf("bond reserved by %s: %w", org, err)
 	}
 	return Retaining{
 		ppm:    t.RetainPPM,

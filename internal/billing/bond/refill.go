@@ -34,7 +34,7 @@ type Frozen struct {
 func OfCluster(ctx context.Context, q *dbq.Queries, cluster id.Cluster) ([]Frozen, error) {
 	rows, err := q.LeaseBonds(ctx, cluster)
 	if err != nil {
-		return nil, fmt.Errorf("bond: leases of %s: %w", cluster, err)
+		return nil, fmt.Errorf("leases of %s: %w", cluster, err)
 	}
 	out := make([]Frozen, len(rows))
 	for i, r := range rows {
@@ -64,7 +64,7 @@ func OfCluster(ctx context.Context, q *dbq.Queries, cluster id.Cluster) ([]Froze
 func Refill(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	rows, err := tx.Q.LeaseBonds(ctx, cluster)
 	if err != nil {
-		return fmt.Errorf("bond: leases of %s: %w", cluster, err)
+		return fmt.Errorf("leases of %s: %w", cluster, err)
 	}
 	var live []dbq.LeaseBondsRow
 	var gang []fairness.Lease
@@ -102,7 +102,7 @@ func Refill(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	for _, r := range live {
 		if want[r.LeaseID] > 0 {
 			if err := refill(ctx, tx, books, r, want[r.LeaseID]); err != nil {
-				return fmt.Errorf("bond: refill for %s: %w", r.LeaseID, err)
+				return fmt.Errorf("refill for %s: %w", r.LeaseID, err)
 			}
 		}
 	}
@@ -152,7 +152,7 @@ func refill(ctx context.Context, tx *db.Tx, books *ledger.Locked, r dbq.LeaseBon
 func Low(ctx context.Context, q *dbq.Queries, cluster id.Cluster, lease id.Lease) (bool, error) {
 	rows, err := q.LeaseBonds(ctx, cluster)
 	if err != nil {
-		return false, fmt.Errorf("bond: leases of %s: %w", cluster, err)
+		return false, fmt.Errorf("leases of %s: %w", cluster, err)
 	}
 	var gang []fairness.Lease
 	at, mine := -1, dbq.LeaseBondsRow{}
@@ -177,7 +177,7 @@ func Low(ctx context.Context, q *dbq.Queries, cluster id.Cluster, lease id.Lease
 func Release(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	rows, err := tx.Q.LeaseBonds(ctx, cluster)
 	if err != nil {
-		return fmt.Errorf("bond: leases of %s: %w", cluster, err)
+		return fmt.Errorf("leases of %s: %w", cluster, err)
 	}
 	var accounts []ledger.Account
 	var open []dbq.LeaseBondsRow
@@ -185,7 +185,7 @@ func Release(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 		switch {
 		case r.ReleasedAt != nil:
 		case r.SettledAt == nil:
-			return fmt.Errorf("bond: lease %s of %s is not settled", r.LeaseID, cluster)
+			return fmt.Errorf("lease %s of %s is not settled", r.LeaseID, cluster)
 		default:
 			open = append(open, r)
 			if r.Reserved > 0 {
@@ -217,11 +217,11 @@ func Release(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 					Amount: left,
 				}},
 			}); err != nil {
-				return fmt.Errorf("bond: release of %s: %w", r.LeaseID, err)
+				return fmt.Errorf("release of %s: %w", r.LeaseID, err)
 			}
 		}
 		if err := tx.Q.ReleaseLeaseBond(ctx, left, r.LeaseID); err != nil {
-			return fmt.Errorf("bond: release of %s: %w", r.LeaseID, err)
+			return fmt.Errorf("release of %s: %w", r.LeaseID, err)
 		}
 	}
 	return nil

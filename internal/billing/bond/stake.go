@@ -61,7 +61,7 @@ func (s Stakes) QueueWrite(b *pgx.Batch, books *ledger.Locked) error {
 	for _, l := range s.Leases {
 		if l.Amount > 0 {
 			if err := books.QueueWrite(b, reserve(l.Operator, l.Lease, l.Cluster, s.Currency, l.Amount, l.Amount)); err != nil {
-				return fmt.Errorf("bond: reserve for %s: %w", l.Lease, err)
+				return fmt.Errorf("reserve for %s: %w", l.Lease, err)
 			}
 		}
 		db.Write(b, (*dbq.Queries).InsertLeaseBond, dbq.InsertLeaseBondParams{

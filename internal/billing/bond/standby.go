@@ -34,12 +34,12 @@ func Post(ctx context.Context, tx *db.Tx, cluster id.Cluster, leases []Frozen, d
 	}
 	for _, x := range s.standby {
 		if err := s.payStandby(ctx, tx, books, x); err != nil {
-			return fmt.Errorf("bond: standby of %s from %s: %w", leases[x.due.Victim].Lease, leases[x.due.Culprit].Lease, err)
+			return fmt.Errorf("standby of %s from %s: %w", leases[x.due.Victim].Lease, leases[x.due.Culprit].Lease, err)
 		}
 	}
 	for _, x := range s.relief {
 		if err := s.payRelief(ctx, tx, books, x); err != nil {
-			return fmt.Errorf("bond: relief of %s: %w", leases[x.victim].Lease, err)
+			return fmt.Errorf("relief of %s: %w", leases[x.victim].Lease, err)
 		}
 	}
 	return nil
@@ -71,11 +71,11 @@ type pair struct{ victim, culprit id.Lease }
 func (s *posting) compare(ctx context.Context, q *dbq.Queries, due fairness.Money) error {
 	rows, err := q.StandbyOfCluster(ctx, s.cluster)
 	if err != nil {
-		return fmt.Errorf("bond: standby of %s: %w", s.cluster, err)
+		return fmt.Errorf("standby of %s: %w", s.cluster, err)
 	}
 	reliefs, err := q.ReliefOfCluster(ctx, s.cluster)
 	if err != nil {
-		return fmt.Errorf("bond: relief of %s: %w", s.cluster, err)
+		return fmt.Errorf("relief of %s: %w", s.cluster, err)
 	}
 	before := map[pair]dbq.Standby{}
 	for _, r := range rows {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -163,14 +164,14 @@ func Suspended(ctx context.Context, q *dbq.Queries, clusters []id.Cluster,
 	}
 	rows, err := q.SuspensionsOf(ctx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("bond: suspensions: %w", err)
+		return nil, fmt.Errorf("read suspensions: %w", err)
 	}
 	if len(rows) == 0 {
 		return out, nil
 	}
 	evidence, err := q.EvidenceOf(ctx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("bond: evidence of suspensions: %w", err)
+		return nil, fmt.Errorf("read evidence of suspensions: %w", err)
 	}
 	type key struct {
 		cluster id.Cluster
@@ -217,7 +218,7 @@ func HostNames(ctx context.Context, q *dbq.Queries, org id.Org,
 	}
 	rows, err := q.RanksOf(ctx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("bond: ranks: %w", err)
+		return nil, fmt.Errorf("read ranks: %w", err)
 	}
 	out := map[id.Cluster]map[int]string{}
 	for _, r := range rows {
@@ -234,9 +235,10 @@ func HostNames(ctx context.Context, q *dbq.Queries, org id.Org,
 	return func(c id.Cluster) map[int]string { return out[c] }, nil
 }
 
-// Suspensions returns the decided suspensions of a gang in which the organisation has or had a host, in order of time.
-// Fault: NotFound for another cluster.
-func Suspensions(ctx context.Context, q *dbq.Queries, org id.Org, cluster id.Cluster) ([]Suspension, error) {
+// Suspensions returns the decided suspensions of a gang in which the caller's organisation has or had a host, in order of
+// time. Fault: NotFound for another cluster.
+func (b *Bonds) Suspensions(ctx context.Context, who account.Principal, cluster id.Cluster) ([]Suspension, error) {
+	q, org := b.d.Q, who.Org
 	leases, err := OfCluster(ctx, q, cluster)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -71,8 +72,16 @@ type HostLimit struct {
 	Limit money.Nano `json:"gang_liability_max"`
 }
 
-// Of returns an operator's standing, with at most limit entries of each kind.
-func Of(ctx context.Context, q *dbq.Queries, org id.Org, currency string, limit int) (Standing, error) {
+// Shown is how many rows of each list a Standing has that a change of the bond returns.
+const Shown = 200
+
+// Standing returns the bond of the caller's organisation, with at most limit rows of each list.
+func (b *Bonds) Standing(ctx context.Context, who account.Principal, limit int) (Standing, error) {
+	return b.standing(ctx, b.d.Q, who.Org, limit)
+}
+
+func (b *Bonds) standing(ctx context.Context, q *dbq.Queries, org id.Org, limit int) (Standing, error) {
+	currency := b.currency
 	s := Standing{
 		Currency: currency,
 		Leases:   []Reserve{},
@@ -86,7 +95,7 @@ func Of(ctx context.Context, q *dbq.Queries, org id.Org, currency string, limit 
 	}
 	held, err := q.BondHeld(ctx, org, currency)
 	if err != nil {
-		return s, fmt.Errorf("bond: reserved by %s: %w", org, err)
+		return s, fmt.Errorf("bond reserved by %s: %w", org, err)
 	}
 	s.Reserved = money.Nano(held)
 	if s.Deposited, err = Deposited(ctx, q, org, currency); err != nil {
@@ -104,7 +113,7 @@ func Of(ctx context.Context, q *dbq.Queries, org id.Org, currency string, limit 
 func (s *Standing) lists(ctx context.Context, q *dbq.Queries, org id.Org, limit int) error {
 	leases, err := q.LeaseBondsOfOrg(ctx, org, s.Currency, int32(limit))
 	if err != nil {
-		return fmt.Errorf("bond: leases of %s: %w", org, err)
+		return fmt.Errorf("leases of %s: %w", org, err)
 	}
 	for _, r := range leases {
 		s.Leases = append(s.Leases, Reserve{
@@ -121,7 +130,7 @@ func (s *Standing) lists(ctx context.Context, q *dbq.Queries, org id.Org, limit 
 	}
 	standby, err := q.StandbyOfOrg(ctx, org, s.Currency, int32(limit))
 	if err != nil {
-		return fmt.Errorf("bond: standby of %s: %w", org, err)
+		return fmt.Errorf("standby of %s: %w", org, err)
 	}
 	for _, r := range standby {
 		s.Standby = append(s.Standby, StandbyRow{
@@ -138,7 +147,7 @@ func (s *Standing) lists(ctx context.Context, q *dbq.Queries, org id.Org, limit 
 	}
 	relief, err := q.ReliefOfOrg(ctx, org, s.Currency, int32(limit))
 	if err != nil {
-		return fmt.Errorf("bond: relief of %s: %w", org, err)
+		return fmt.Errorf("relief of %s: %w", org, err)
 	}
 	for _, r := range relief {
 		s.Relief = append(s.Relief, ReliefRow{
@@ -155,7 +164,7 @@ func (s *Standing) lists(ctx context.Context, q *dbq.Queries, org id.Org, limit 
 	}
 	limits, err := q.HostLiabilities(ctx, org)
 	if err != nil {
-		return fmt.Errorf("bond: limits of %s: %w", org, err)
+		return fmt.Errorf("limits of %s: %w", org, err)
 	}
 	for _, r := range limits {
 		s.Hosts = append(s.Hosts, HostLimit{r.HostID, r.LiabilityMax})

@@ -20,13 +20,25 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
+
+// Budgets are the use cases of budgets. Safe for concurrent use.
+type Budgets struct {
+	d        *db.DB
+	currency string // ISO 4217, upper case
+}
+
+// New returns the use cases on d.
+func New(d *db.DB, currency string) *Budgets { return &Budgets{d, currency} }
 
 // Budget is a limit as it stands.
 type Budget struct {
@@ -78,29 +90,65 @@ func (b Budget) Reached() int {
 // maxProject is the longest name of a project, in bytes.
 const maxProject = 64
 
-// Set makes the budget of an org (project "") or of a project, or changes its limits. What it counts begins when it is
-// made, with what is held then; to begin anew, remove it first. Running clusters keep what is authorised, at most an
-// hour, and end then when they do not fit. Fault: Invalid.
-func Set(ctx context.Context, tx *db.Tx, org id.Org, project, currency string, l Limits) (Budget, error) {
-	if err := l.check(project); err != nil {
-		return Budget{}, err
-	}
-	if _, err := ledger.Lock(ctx, tx, ledger.Wallet(org, currency)); err != nil {
-		return Budget{}, err
-	}
-	b, err := tx.Q.SetBudget(ctx, dbq.SetBudgetParams{
-		ID:           id.New[id.Budget](),
-		OrgID:        org,
-		Project:      project,
-		Currency:     currency,
-		Cap:          raw(l.Cap),
-		MaxRate:      raw(l.MaxRate),
-		MaxDurationS: l.MaxDuration,
+// Change says what to set of a budget.
+type Change struct {
+	Project string // "" = the whole org
+	Limits
+	KeepDuration bool // the longest run stays as it is; MaxDuration is not read
+}
+
+// Set creates the budget of the caller's org (project "") or of a project, or changes its limits. What it counts begins
+// when it is created, with what is held then; to count from zero, remove it first. Running clusters keep what is
+// authorised, at most an hour, and end then when they do not fit. Fault: Invalid.
+func (s *Budgets) Set(ctx context.Context, who account.Principal, c Change,
+	once idem.Request) (Budget, idem.Outcome, error) {
+	return idem.Once(ctx, s.d, once, func(ctx context.Context, tx *db.Tx) (Budget, error) {
+		if err := s.keepDuration(ctx, tx, who.Org, &c); err != nil {
+			return Budget{}, err
+		}
+		if err := c.check(c.Project); err != nil {
+			return Budget{}, err
+		}
+		if _, err := ledger.Lock(ctx, tx, ledger.Wallet(who.Org, s.currency)); err != nil {
+			return Budget{}, err
+		}
+		n, err := tx.Q.SetBudget(ctx, dbq.SetBudgetParams{
+			ID:           id.New[id.Budget](),
+			OrgID:        who.Org,
+			Project:      c.Project,
+			Currency:     s.currency,
+			Cap:          raw(c.Cap),
+			MaxRate:      raw(c.MaxRate),
+			MaxDurationS: c.MaxDuration,
+		})
+		if err != nil {
+			return Budget{}, fmt.Errorf("set budget of %s: %w", who.Org, err)
+		}
+		b, err := get(ctx, tx.Q, who.Org, n)
+		if err != nil {
+			return Budget{}, err
+		}
+		detail := map[string]any{"project": b.Project, "cap": nil}
+		if b.Cap != nil {
+			detail["cap"] = b.Cap.Plain()
+		}
+		return b, audit.Record(ctx, tx, who.Event("budget.set", b.ID.String(), detail))
 	})
-	if err != nil {
-		return Budget{}, fmt.Errorf("budget: set for %s: %w", org, err)
+}
+
+// keepDuration reads the longest run that c keeps.
+func (s *Budgets) keepDuration(ctx context.Context, tx *db.Tx, org id.Org, c *Change) error {
+	if !c.KeepDuration {
+		return nil
 	}
-	return Get(ctx, tx.Q, org, b)
+	all, err := list(ctx, tx.Q, org)
+	c.MaxDuration = nil
+	for _, b := range all {
+		if b.Project == c.Project {
+			c.MaxDuration = b.MaxDuration
+		}
+	}
+	return err
 }
 
 func (l Limits) check(project string) error {
@@ -129,11 +177,15 @@ const (
 	maxRate = money.Micro(1_000_000_000_000) // a million units per hour, as in a spec
 )
 
-// List is an org's budgets, its own first, then by project.
-func List(ctx context.Context, q *dbq.Queries, org id.Org) ([]Budget, error) {
+// List returns the budgets of the caller's org, its own first, then by project.
+func (s *Budgets) List(ctx context.Context, who account.Principal) ([]Budget, error) {
+	return list(ctx, s.d.Q, who.Org)
+}
+
+func list(ctx context.Context, q *dbq.Queries, org id.Org) ([]Budget, error) {
 	rows, err := q.Budgets(ctx, org, pgtype.UUID{})
 	if err != nil {
-		return nil, fmt.Errorf("budget: list for %s: %w", org, err)
+		return nil, fmt.Errorf("list budgets of %s: %w", org, err)
 	}
 	out := make([]Budget, len(rows))
 	for i, r := range rows {
@@ -142,11 +194,15 @@ func List(ctx context.Context, q *dbq.Queries, org id.Org) ([]Budget, error) {
 	return out, nil
 }
 
-// Get is one of org's budgets. Fault: NotFound.
-func Get(ctx context.Context, q *dbq.Queries, org id.Org, b id.Budget) (Budget, error) {
+// Get returns a budget of the caller's org. Fault: NotFound.
+func (s *Budgets) Get(ctx context.Context, who account.Principal, b id.Budget) (Budget, error) {
+	return get(ctx, s.d.Q, who.Org, b)
+}
+
+func get(ctx context.Context, q *dbq.Queries, org id.Org, b id.Budget) (Budget, error) {
 	rows, err := q.Budgets(ctx, org, pgtype.UUID{Bytes: b.UUID(), Valid: true})
 	if err != nil {
-		return Budget{}, fmt.Errorf("budget: read %s: %w", b, err)
+		return Budget{}, fmt.Errorf("read budget %s: %w", b, err)
 	}
 	if len(rows) == 0 {
 		return Budget{}, errNone
@@ -154,23 +210,25 @@ func Get(ctx context.Context, q *dbq.Queries, org id.Org, b id.Budget) (Budget, 
 	return of(rows[0]), nil
 }
 
-// Remove lifts a budget. Fault: NotFound.
-func Remove(ctx context.Context, tx *db.Tx, org id.Org, b id.Budget) (Budget, error) {
-	out, err := Get(ctx, tx.Q, org, b)
-	if err != nil {
-		return out, err
-	}
-	n, err := tx.Q.DeleteBudget(ctx, b, org)
-	if err != nil {
-		return out, fmt.Errorf("budget: remove %s: %w", b, err)
-	}
-	if n == 0 {
-		return out, errNone
-	}
-	return out, nil
+// Remove deletes a budget of the caller's org. Fault: NotFound.
+func (s *Budgets) Remove(ctx context.Context, who account.Principal, b id.Budget) error {
+	return s.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		was, err := get(ctx, tx.Q, who.Org, b)
+		if err != nil {
+			return err
+		}
+		n, err := tx.Q.DeleteBudget(ctx, b, who.Org)
+		if err != nil {
+			return fmt.Errorf("remove budget %s: %w", b, err)
+		}
+		if n == 0 {
+			return errNone
+		}
+		return audit.Record(ctx, tx, who.Event("budget.remove", b.String(), map[string]any{"project": was.Project}))
+	})
 }
 
-var errNone = fault.New(fault.NotFound, "no such budget")
+var errNone = fault.New(fault.NotFound, "budget not found")
 
 func of(r dbq.BudgetsRow) Budget {
 	return Budget{

@@ -60,7 +60,7 @@ func NotifyAll(ctx context.Context, d *db.DB) (n int, err error) {
 	for after := (id.Budget{}); ; {
 		rows, err := d.Q.BudgetsToWatch(ctx, pgtype.UUID{Bytes: after.UUID(), Valid: true}, watched)
 		if err != nil {
-			return n, fmt.Errorf("budget: what is spent: %w", err)
+			return n, fmt.Errorf("what is spent: %w", err)
 		}
 		var due []*notify.Notice
 		for _, r := range rows {
@@ -78,7 +78,7 @@ func NotifyAll(ctx context.Context, d *db.DB) (n int, err error) {
 			}
 			return nil
 		}); err != nil {
-			return n, fmt.Errorf("budget: notify: %w", err)
+			return n, fmt.Errorf("notify: %w", err)
 		}
 		if n += len(rows); len(rows) < watched {
 			return n, nil
@@ -141,7 +141,7 @@ func spentOf(ctx context.Context, tx *db.Tx, users []User) ([]dbq.SpentOfBudgets
 	}
 	rows, err := tx.Q.SpentOfBudgets(ctx, orgs, clusters, currencies)
 	if err != nil {
-		return nil, fmt.Errorf("budget: what is spent: %w", err)
+		return nil, fmt.Errorf("what is spent: %w", err)
 	}
 	return rows, nil
 }

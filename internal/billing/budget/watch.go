@@ -95,7 +95,7 @@ func (w Watch) QueueCommit(b *pgx.Batch, n money.Nano) error {
 	}
 	for _, b := range w.budgets {
 		if left := b.Left(); left != nil && n > *left {
-			return fmt.Errorf("budget: %s more for %s would exceed %s", n, w.org, b.ID)
+			return fmt.Errorf("%s more for %s would exceed %s", n, w.org, b.ID)
 		}
 	}
 	db.Write(b, (*dbq.Queries).CommitBudgets, dbq.CommitBudgetsParams{
@@ -132,7 +132,7 @@ func Refund(ctx context.Context, tx *db.Tx, org id.Org, cluster id.Cluster, curr
 
 func giveBack(ctx context.Context, tx *db.Tx, p dbq.ReturnToBudgetsParams) error {
 	if err := tx.Q.ReturnToBudgets(ctx, p); err != nil {
-		return fmt.Errorf("budget: return %s of %s: %w", money.Nano(p.Amount), p.ClusterID, err)
+		return fmt.Errorf("return %s of %s: %w", money.Nano(p.Amount), p.ClusterID, err)
 	}
 	return nil
 }

@@ -10,21 +10,23 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 )
 
 // setBudget sets the renter's own budget.
-func (w *world) setBudget(l budget.Limits) (b budget.Budget) {
+func (w *world) setBudget(l budget.Limits) budget.Budget {
 	w.t.Helper()
-	w.tx(func(ctx context.Context, tx *db.Tx) (err error) {
-		b, err = budget.Set(ctx, tx, w.renter, "", eur, l)
-		return err
-	})
+	b, _, err := budget.New(w.d, eur).Set(w.t.Context(), account.Principal{Org: w.renter}, budget.Change{Limits: l}, idem.Request{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	return b
 }
 
@@ -104,7 +106,7 @@ func (w *world) committed() (n money.Nano) {
 
 func (w *world) budgets() []budget.Budget {
 	w.t.Helper()
-	all, err := budget.List(context.Background(), w.d.Q, w.renter)
+	all, err := budget.New(w.d, eur).List(context.Background(), account.Principal{Org: w.renter})
 	if err != nil {
 		w.t.Fatal(err)
 	}

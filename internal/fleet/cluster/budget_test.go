@@ -1,13 +1,12 @@
 package cluster_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/musterhq/muster/internal/billing/budget"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -16,10 +15,11 @@ func TestAProjectsBudgetEndsItsClustersInOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 2})
 	limit := money.CostOf(price, 70_000)
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := budget.Set(ctx, tx, w.renter.Org, "vision", usd, budget.Limits{Cap: &limit})
-		return err
-	})
+	budgets := budget.New(w.d, usd)
+	_, _, err := budgets.Set(w.ctx, w.renter, budget.Change{
+		Project: "vision", Limits: budget.Limits{Cap: &limit},
+	}, idem.Request{})
+	w.must(err)
 	s := spec(1, 1)
 	other := w.runUp(s)
 	project := "vision"
@@ -38,10 +38,10 @@ func TestAProjectsBudgetEndsItsClustersInOrder(t *testing.T) {
 	if w.tick(other); w.get(other).State != cluster.Running {
 		t.Errorf("the other is %s", w.get(other).State)
 	}
-	_, err := w.clusters[0].Release(w.ctx, w.renter, other.ID)
+	_, err = w.clusters[0].Release(w.ctx, w.renter, other.ID)
 	w.must(err)
 	w.clean(other)
-	all, err := budget.List(w.ctx, w.d.Q, w.renter.Org)
+	all, err := budgets.List(w.ctx, w.renter)
 	w.must(err)
 	if all[0].Committed != w.get(c).CostSoFar || all[0].Committed > limit {
 		t.Errorf("%s of %s committed, it cost %s", all[0].Committed, limit, w.get(c).CostSoFar)

@@ -25,6 +25,8 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/bond"
+	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
@@ -78,6 +80,8 @@ type Deps struct {
 	Payments *payment.Payments
 	Payouts  *payout.Payouts
 	Postpaid *postpaid.Postpaid
+	Bonds    *bond.Bonds
+	Budgets  *budget.Budgets
 	Dialer   *dialback.Dialer // reads logs from hosts; nil: only kept logs are shown
 	Bus      *bus.Bus         // may be nil: waits then look every second
 	Shell    Shell            // nil: this server opens no shells
@@ -104,6 +108,8 @@ type API struct {
 	payments *payment.Payments
 	payouts  *payout.Payouts
 	postpaid *postpaid.Postpaid
+	bonds    *bond.Bonds
+	budgets  *budget.Budgets
 	logs     *nodelog.Reader
 	bus      *bus.Bus
 	shell    Shell
@@ -144,6 +150,8 @@ func New(cfg Config, d Deps) *API {
 		payments: d.Payments,
 		payouts:  d.Payouts,
 		postpaid: d.Postpaid,
+		bonds:    d.Bonds,
+		budgets:  d.Budgets,
 		logs:     nodelog.New(d.Clusters, nodelog.Dialled(d.Dialer), d.Bus),
 		bus:      d.Bus,
 		shell:    d.Shell,

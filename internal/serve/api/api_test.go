@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/bond"
+	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
@@ -120,6 +122,8 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 		Payments: pay,
 		Payouts:  outs,
 		Postpaid: after,
+		Bonds:    bond.New(d, "USD"),
+		Budgets:  budget.New(d, "USD"),
 		Box:      box,
 		Log:      log,
 	})

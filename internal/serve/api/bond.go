@@ -6,15 +6,11 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/bond"
 	"github.com/musterhq/muster/internal/billing/statement"
-	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
-
-// bondShown is how many leases and payments a bond shows.
-const bondShown = 200
 
 type bondTermsView struct {
 	RetainPPM      int64       `json:"retain_ppm" doc:"part of maturing earnings that is kept as bond, in millionths, until the bond is 10 hours of your list price" example:"250000"`
@@ -40,15 +36,24 @@ type bondView struct {
 	Currency    string            `json:"currency"`
 }
 
-func (a *API) bondOf(ctx context.Context, org id.Org, q *dbq.Queries) (bondView, error) {
-	s, err := bond.Of(ctx, q, org, a.cfg.Currency, bondShown)
-	return bondView{Free: s.Free, Reserved: s.Reserved, Deposited: s.Deposited, Depositable: s.Depositable,
-		Terms:  bondTermsView{s.Terms.RetainPPM, s.Terms.AcceptUnbonded, s.Terms.LiabilityMax},
-		Leases: s.Leases, Standby: s.Standby, Relief: s.Relief, Hosts: s.Hosts, Currency: s.Currency}, err
+func viewBond(s bond.Standing) bondView {
+	return bondView{
+		Free:        s.Free,
+		Reserved:    s.Reserved,
+		Deposited:   s.Deposited,
+		Depositable: s.Depositable,
+		Terms:       bondTermsView{s.Terms.RetainPPM, s.Terms.AcceptUnbonded, s.Terms.LiabilityMax},
+		Leases:      s.Leases,
+		Standby:     s.Standby,
+		Relief:      s.Relief,
+		Hosts:       s.Hosts,
+		Currency:    s.Currency,
+	}
 }
 
 func (a *API) getBond(ctx context.Context, p account.Principal, _ *struct{}) (bondView, error) {
-	return a.bondOf(ctx, p.Org, a.db.Q)
+	s, err := a.bonds.Standing(ctx, p, bond.Shown)
+	return viewBond(s), err
 }
 
 type liabilityInput struct {
@@ -71,15 +76,14 @@ type bondAmountInput struct {
 	}
 }
 
-func (a *API) depositBond(ctx context.Context, tx *db.Tx, p account.Principal, in *bondAmountInput) (bondView, error) {
+func (a *API) depositBond(ctx context.Context, p account.Principal, in *bondAmountInput,
+	once idem.Request) (bondView, idem.Outcome, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
-		return bondView{}, fault.InvalidField("amount", "%s", err)
+		return bondView{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
 	}
-	if err := bond.Deposit(ctx, tx, p, a.cfg.Currency, amount); err != nil {
-		return bondView{}, err
-	}
-	return a.bondOf(ctx, p.Org, tx.Q)
+	s, done, err := a.bonds.Deposit(ctx, p, amount, idem.As(once, viewBond))
+	return viewBond(s), done, err
 }
 
 type withdrawnView struct {
@@ -88,19 +92,18 @@ type withdrawnView struct {
 	Bond      bondView   `json:"bond" doc:"after it"`
 }
 
-func (a *API) withdrawBond(ctx context.Context, tx *db.Tx, p account.Principal,
-	in *bondAmountInput) (withdrawnView, error) {
+func viewWithdrawn(w bond.Withdrawn) withdrawnView {
+	return withdrawnView{w.ToWallet, w.ToPayable, viewBond(w.Bond)}
+}
+
+func (a *API) withdrawBond(ctx context.Context, p account.Principal, in *bondAmountInput,
+	once idem.Request) (withdrawnView, idem.Outcome, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
-		return withdrawnView{}, fault.InvalidField("amount", "%s", err)
+		return withdrawnView{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
 	}
-	w, err := bond.Withdraw(ctx, tx, p, a.cfg.Currency, amount)
-	if err != nil {
-		return withdrawnView{}, err
-	}
-	out := withdrawnView{ToBalance: w.ToWallet, ToPayable: w.ToPayable}
-	out.Bond, err = a.bondOf(ctx, p.Org, tx.Q)
-	return out, err
+	w, done, err := a.bonds.Withdraw(ctx, p, amount, idem.As(once, viewWithdrawn))
+	return viewWithdrawn(w), done, err
 }
 
 type bondTermsInput struct {
@@ -111,34 +114,17 @@ type bondTermsInput struct {
 	}
 }
 
-func (a *API) changeBondTerms(ctx context.Context, p account.Principal, in *bondTermsInput) (out bondView, err error) {
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		out, err = a.setBondTerms(ctx, tx, p, in)
-		return err
-	})
-	return out, err
-}
-
-func (a *API) setBondTerms(ctx context.Context, tx *db.Tx, p account.Principal, in *bondTermsInput) (bondView, error) {
-	t, err := bond.TermsOf(ctx, tx.Q, p.Org)
-	if err != nil {
-		return bondView{}, err
-	}
-	if in.Body.RetainPPM != nil {
-		t.RetainPPM = *in.Body.RetainPPM
-	}
-	if in.Body.AcceptUnbonded != nil {
-		t.AcceptUnbonded = *in.Body.AcceptUnbonded
-	}
+func (a *API) changeBondTerms(ctx context.Context, p account.Principal, in *bondTermsInput) (bondView, error) {
+	c := bond.TermsChange{RetainPPM: in.Body.RetainPPM, AcceptUnbonded: in.Body.AcceptUnbonded}
 	if in.Body.LiabilityMax != nil {
-		if t.LiabilityMax, err = limitOf(*in.Body.LiabilityMax); err != nil {
+		limit, err := limitOf(*in.Body.LiabilityMax)
+		if err != nil {
 			return bondView{}, err
 		}
+		c.LiabilityMax = &limit
 	}
-	if err := bond.SetTerms(ctx, tx, p, t); err != nil {
-		return bondView{}, err
-	}
-	return a.bondOf(ctx, p.Org, tx.Q)
+	s, err := a.bonds.SetTerms(ctx, p, c)
+	return viewBond(s), err
 }
 
 // limitOf reads a limit: "none" is no limit.
@@ -160,8 +146,7 @@ type hostLiabilityInput struct {
 	}
 }
 
-func (a *API) changeHostLiability(ctx context.Context, p account.Principal,
-	in *hostLiabilityInput) (out bondView, err error) {
+func (a *API) changeHostLiability(ctx context.Context, p account.Principal, in *hostLiabilityInput) (bondView, error) {
 	of, err := pathID[id.Host](in.ID, "host")
 	if err != nil {
 		return bondView{}, err
@@ -170,14 +155,8 @@ func (a *API) changeHostLiability(ctx context.Context, p account.Principal,
 	if err != nil {
 		return bondView{}, err
 	}
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := bond.SetHostLiability(ctx, tx, p, of, limit); err != nil {
-			return err
-		}
-		out, err = a.bondOf(ctx, p.Org, tx.Q)
-		return err
-	})
-	return out, err
+	s, err := a.bonds.SetHostLiability(ctx, p, of, limit)
+	return viewBond(s), err
 }
 
 func (a *API) bondSuspensions(ctx context.Context, p account.Principal, in *idInput) (list[bond.Suspension], error) {
@@ -185,7 +164,7 @@ func (a *API) bondSuspensions(ctx context.Context, p account.Principal, in *idIn
 	if err != nil {
 		return list[bond.Suspension]{}, err
 	}
-	rows, err := bond.Suspensions(ctx, a.db.Q, p.Org, cl)
+	rows, err := a.bonds.Suspensions(ctx, p, cl)
 	return list[bond.Suspension]{Items: rows}, err
 }
 

@@ -5,11 +5,10 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/budget"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -41,7 +40,7 @@ func viewBudget(b budget.Budget) budgetView {
 		b.Since.UTC()}
 }
 
-// limits reads the decimals of the request.
+// limits parses the request's decimals. Fault: Invalid.
 func (in *budgetInput) limits() (l budget.Limits, err error) {
 	var bad fault.Fields
 	l.MaxDuration = in.Body.MaxDuration
@@ -62,23 +61,18 @@ func (in *budgetInput) limits() (l budget.Limits, err error) {
 	return l, bad.Err()
 }
 
-func (a *API) setBudget(ctx context.Context, tx *db.Tx, p account.Principal, in *budgetInput) (budgetView, error) {
+func (a *API) setBudget(ctx context.Context, p account.Principal, in *budgetInput,
+	once idem.Request) (budgetView, idem.Outcome, error) {
 	l, err := in.limits()
 	if err != nil {
-		return budgetView{}, err
+		return budgetView{}, idem.Outcome{}, err
 	}
-	b, err := budget.Set(ctx, tx, p.Org, in.Body.Project, a.cfg.Currency, l)
-	if err != nil {
-		return budgetView{}, err
-	}
-	return viewBudget(b), audit.Record(ctx, tx, p.Event("budget.set", b.ID.String(), map[string]any{
-		"project": b.Project,
-		"cap":     in.Body.Cap,
-	}))
+	b, done, err := a.budgets.Set(ctx, p, budget.Change{Project: in.Body.Project, Limits: l}, idem.As(once, viewBudget))
+	return viewBudget(b), done, err
 }
 
 func (a *API) listBudgets(ctx context.Context, p account.Principal, _ *struct{}) (list[budgetView], error) {
-	all, err := budget.List(ctx, a.db.Q, p.Org)
+	all, err := a.budgets.List(ctx, p)
 	return cut(all, len(all), viewBudget, func(b budget.Budget) string { return b.ID.String() }), err
 }
 
@@ -87,7 +81,7 @@ func (a *API) getBudget(ctx context.Context, p account.Principal, in *idInput) (
 	if err != nil {
 		return budgetView{}, err
 	}
-	v, err := budget.Get(ctx, a.db.Q, p.Org, b)
+	v, err := a.budgets.Get(ctx, p, b)
 	return viewBudget(v), err
 }
 
@@ -96,11 +90,5 @@ func (a *API) removeBudget(ctx context.Context, p account.Principal, in *idInput
 	if err != nil {
 		return nothing{}, err
 	}
-	return nothing{}, a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		gone, err := budget.Remove(ctx, tx, p.Org, b)
-		if err != nil {
-			return err
-		}
-		return audit.Record(ctx, tx, p.Event("budget.remove", b.String(), map[string]any{"project": gone.Project}))
-	})
+	return nothing{}, a.budgets.Remove(ctx, p, b)
 }

@@ -136,15 +136,15 @@ func (a *API) inside(t *table) {
 		"neighbours accepted, the most that a lease may cost it", a.changeBondTerms)
 	get(t, "/bond/liability", readHosts, "getLiability: Get what a lease of yours would be liable for in a gang, "+
 		"before it is rented", a.getLiability)
-	postTx(t, "/bond/deposits", writeBilling, 201, "depositBond: Move paid credit from your wallet into the bond",
+	post(t, "/bond/deposits", writeBilling, 201, "depositBond: Move paid credit from your wallet into the bond",
 		a.depositBond)
-	postTx(t, "/bond/withdrawals", writeBilling, 201, "withdrawBond: Withdraw what is not reserved from the bond",
+	post(t, "/bond/withdrawals", writeBilling, 201, "withdrawBond: Withdraw what is not reserved from the bond",
 		a.withdrawBond)
 	patch(t, "/bond/hosts/{id}", writeHosts,
 		"changeHostLiability: Set the most that one lease of a host may be liable for", a.changeHostLiability)
 	get(t, "/bond/clusters/{id}/suspensions", readHosts, "listSuspensions: List the time of gangs with a host of yours "+
 		"that was not billed, and why", a.bondSuspensions)
-	postTx(t, "/budgets", writeBilling, 200, "setBudget: Set what your organisation, or one of its projects, may spend",
+	post(t, "/budgets", writeBilling, 200, "setBudget: Set what your organisation, or one of its projects, may spend",
 		a.setBudget)
 	get(t, "/budgets", readBilling, "listBudgets: List budgets and what is left of them", a.listBudgets)
 	get(t, "/budgets/{id}", readBilling, "getBudget: Get a budget", a.getBudget)
