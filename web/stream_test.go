@@ -4,7 +4,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -61,6 +64,32 @@ func TestLivePagesPerUserAreBounded(t *testing.T) {
 	leave[0]()
 	if _, ok := s.enter(ada); !ok {
 		t.Error("a place that was left is not free")
+	}
+}
+
+// Every live page takes its place when it opens: the user who has none left is refused.
+func TestAPageTakesItsPlaceWhenItOpens(t *testing.T) {
+	t.Parallel()
+	s := &Web{Config: Config{Accounts: account.New(nil, account.Config{RecheckEvery: time.Hour})}}
+	user := id.New[id.User]()
+	page := func() (leave func(), err error) {
+		v := &visit{r: httptest.NewRequest("GET", "/", nil), who: account.Principal{User: user}}
+		_, leave, err = s.openStream(v)
+		return leave, err
+	}
+	var leave func()
+	for range maxStreams {
+		var err error
+		if leave, err = page(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := page(); !fault.Is(err, fault.RateLimited) {
+		t.Errorf("page %d of one user: %v", maxStreams+1, err)
+	}
+	leave()
+	if _, err := page(); err != nil {
+		t.Errorf("a place that was left is not free: %v", err)
 	}
 }
 

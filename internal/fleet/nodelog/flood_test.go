@@ -2,6 +2,7 @@ package nodelog_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -40,9 +41,11 @@ func TestAHostThatNeverStopsSending(t *testing.T) {
 
 	r := f.reader()
 	r.SetRunTime(500 * time.Millisecond)
-	got, cut, err := r.Present(patiently(t), nodelog.Query{Ranks: []int{0}, Tail: -1})
-	if err != nil || !cut {
-		t.Errorf("all of it: cut %v, %v", cut, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // less than a whole request may take
+	defer cancel()
+	got, cut, err := r.Present(ctx, nodelog.Query{Ranks: []int{0}, Tail: -1})
+	if err != nil || !cut || ctx.Err() != nil {
+		t.Errorf("all of it: cut %v, %v, the caller's time is over: %v", cut, err, ctx.Err())
 	}
 	if n := len(got) * len(text); n > nodelog.MaxRank {
 		t.Errorf("%d bytes are held", n)
@@ -94,39 +97,85 @@ func TestAnOrgsRequestsTakeTurns(t *testing.T) {
 		return err
 	}
 	r := f.reader()
-	read := func(ctx context.Context, org id.Org) error {
-		_, _, err := r.Present(ctx, nodelog.Query{Org: org, Ranks: []int{0}, Tail: 1})
-		return err
-	}
 	hog, other := id.New[id.Org](), id.New[id.Org]()
-	const tries = 8
-	over := make(chan error, tries+1)
-	for range tries {
-		go func() { over <- read(t.Context(), hog) }()
+	read := func(ctx context.Context, org id.Org) chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, _, err := r.Present(ctx, nodelog.Query{Org: org, Ranks: []int{0}, Tail: 1})
+			done <- err
+		}()
+		return done
 	}
-	for range 4 {
+	var all []chan error
+	for range nodelog.GatherPerOrg {
+		all = append(all, read(t.Context(), hog))
+	}
+	for range nodelog.GatherPerOrg {
 		<-began
 	}
-	go func() { over <- read(t.Context(), other) }()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	select {
+	case err := <-read(gone, hog):
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("a request that waited for its turn until its caller left: %v", err)
+		}
+	case <-began:
+		t.Errorf("%d requests of one org run at the same time", nodelog.GatherPerOrg+1)
+	}
+	for range nodelog.GatherPerOrg {
+		all = append(all, read(t.Context(), hog)) // these wait
+	}
+	all = append(all, read(t.Context(), other))
 	<-began
 	if n := len(began); n > 0 {
-		t.Errorf("%d requests of one org more than 4 run", n)
+		t.Errorf("%d requests of one org more than %d run", n, nodelog.GatherPerOrg)
 	}
 	close(release)
-	for range tries + 1 {
-		if err := <-over; err != nil {
+	for _, done := range all {
+		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	}
+}
 
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
+// An org follows logs in a bounded number of places at the same time. Each that is left can be taken again, and other
+// orgs have their own.
+func TestAnOrgFollowsInABoundedNumberOfPlaces(t *testing.T) {
+	t.Parallel()
+	f := &fleet{state: cluster.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
 	f.serve = func(agentapi.Dial, io.Writer) error { return away() }
-	var follow error
-	for range 100 { // streams that are left free their place
-		follow = r.Follow(ctx, nodelog.Query{Org: hog, Ranks: []int{0}, Tail: 1}, nil, make(chan nodelog.Line))
+	r := f.reader()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	hog, other := id.New[id.Org](), id.New[id.Org]()
+	refused := func(org id.Org) bool { // the caller has left: a stream that is let in ends at once
+		return fault.Is(r.Follow(gone, nodelog.Query{Org: org, Ranks: []int{0}, Tail: 1}, nil, make(chan nodelog.Line)),
+			fault.RateLimited)
 	}
-	if fault.Is(follow, fault.RateLimited) {
-		t.Error(follow)
+	for range 2 * nodelog.FollowPerOrg {
+		if refused(hog) {
+			t.Fatal("streams that have ended keep their places")
+		}
+	}
+	var leave func()
+	for i := range nodelog.FollowPerOrg {
+		if refused(hog) {
+			t.Fatalf("refused with %d streams open", i)
+		}
+		var err error
+		if leave, err = r.TakeFollow(hog); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !refused(hog) {
+		t.Errorf("stream %d of one org was let in", nodelog.FollowPerOrg+1)
+	}
+	if refused(other) {
+		t.Error("another org was refused")
+	}
+	leave()
+	if refused(hog) {
+		t.Error("a place that was left is not free")
 	}
 }
