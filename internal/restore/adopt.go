@@ -18,38 +18,39 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// overlap is how far before the backup Stripe's list is read: the two clocks differ, and answers come late.
+// overlap is how far before the backup Stripe's list is read, because the two clocks differ and responses arrive late.
 const overlap = 24 * time.Hour
 
-// findingsShown bounds a report.
+// findingsShown limits the length of a report.
 const findingsShown = 10_000
 
-// Options of Adopt.
+// Options configures Adopt.
 type Options struct {
-	// BackupAt is the moment to which the database was restored; zero: the newest moment of which it knows anything. With
-	// it, a database is adopted even if PostgreSQL does not show that it was restored.
+	// BackupAt is the time to which the database was restored; zero means the newest time that occurs in it. With BackupAt
+	// a database is adopted even if PostgreSQL does not show that it was restored.
 	BackupAt time.Time
 	// NothingLost only records that this is the database from now on: for a promoted standby that had every commit, a dump
 	// that was read back while no server ran, or pg_upgrade.
 	NothingLost bool
-	// Payments and Payouts ask Stripe; nil: there is none, as in a sandbox, whose Stripe was restored with the database.
+	// Payments and Payouts send requests to Stripe. They are nil if there is no Stripe, as in a sandbox, whose Stripe was
+	// restored with the database.
 	Payments *payment.Payments
 	Payouts  *payout.Payouts
 }
 
 // Report is what an adoption found and did.
 type Report struct {
-	Nothing    bool // this database needs no adoption: Report is of the last one, if there was any
+	Nothing    bool // no adoption was needed: the report is of the last one, if there was any
 	BackupAt   time.Time
 	AdoptedAt  time.Time
 	FinishedAt time.Time
 	Epoch      int64
-	Hosts      int64 // that sell nothing until they have reported what runs on them
+	Hosts      int64 // hosts that sell nothing until they have reported what runs on them
 	Findings   []Finding
-	Problems   []string // of the books
+	Problems   []string // problems of the ledger
 }
 
-// Finding is an object of Stripe's that the restored database did not know.
+// Finding is an object at Stripe that the restored database did not contain.
 type Finding struct {
 	Object, Kind, Currency, Note string
 	Outcome                      payment.Outcome
@@ -57,9 +58,9 @@ type Finding struct {
 	Amount                       money.Nano
 }
 
-// Adopt makes a restored database the platform's. Run it before any server starts, and again if it fails: it goes on
-// where it stopped. Once it is complete it changes nothing more. What it cannot decide is in the report as Open;
-// sending of money stays paused until a platform operator resumes it.
+// Adopt makes a restored database the platform's. Run it before any server starts, and again if it fails: it continues
+// where it stopped. Once it is complete it changes nothing more. The report lists as Open what it cannot decide; the
+// sending of money stays paused until an admin resumes it.
 func Adopt(ctx context.Context, d *db.DB, o Options) (Report, error) {
 	now, known, err := identify(ctx, d)
 	if err != nil {
@@ -90,8 +91,8 @@ func Adopt(ctx context.Context, d *db.DB, o Options) (Report, error) {
 
 type adoption struct{ dbq.Restore }
 
-// begin writes down that the database was restored, and everything that must hold before Stripe is asked; or finds the
-// adoption that did so before. begun is false when there is nothing to adopt.
+// begin records that the database was restored, and everything that must be in force before the first request to
+// Stripe, or finds the earlier adoption that did so. begun is false if there is nothing to adopt.
 func begin(ctx context.Context, d *db.DB, o Options, now identity, known bool) (a adoption, begun bool, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		a, begun = adoption{}, false
@@ -173,7 +174,7 @@ func start(ctx context.Context, tx *db.Tx, o Options) (adoption, error) {
 	})
 }
 
-// compare books what Stripe did since the backup and the database does not know.
+// compare books what happened at Stripe since the backup and is missing from the database.
 func compare(ctx context.Context, d *db.DB, o Options, r dbq.Restore) error {
 	moves, err := o.Payments.Moves(ctx, r.BackupAt.Add(-overlap))
 	if err != nil {
@@ -203,7 +204,7 @@ func compare(ctx context.Context, d *db.DB, o Options, r dbq.Restore) error {
 			a, err = o.Payments.AdoptDispute(ctx, m.Object)
 		case payment.MoveTransfer:
 			a, err = o.Payouts.AdoptTransfer(ctx, m.Object, record)
-		default: // the reconciliation books it by itself
+		default: // the reconciliation books it
 			a = payment.Adopted{Outcome: payment.Foreign, Note: "the reconciliation books or reports it"}
 		}
 		if err != nil {

@@ -1,12 +1,12 @@
-// Package restore adopts a database that was restored to an earlier moment: hosts and Stripe know more than it does.
+// Package restore adopts a database that was restored to an earlier time: hosts and Stripe know more than it does.
 //
-// What always holds:
-//   - A server does not start on a database that was restored or copied, as far as PostgreSQL shows it, before an
-//     operator has adopted it.
-//   - An adoption may die anywhere and be run again; run again after its end it changes nothing.
-//   - Its first transaction pauses the sending of money, raises the control epoch and records that nobody was heard
-//     since the backup. All that follows only books what Stripe says has happened.
-//   - What Stripe did and the database lost is booked once, under the ids that it had before.
+// Invariants:
+//   - A server does not start on a database that was restored or copied, as far as PostgreSQL shows it, before an admin
+//     has adopted it.
+//   - An adoption may die anywhere and be run again; once it is complete, running it again changes nothing.
+//   - Its first transaction pauses the sending of money, raises the control epoch and records that the platform
+//     received no reports since the backup. Everything after that only books what Stripe says has happened.
+//   - What happened at Stripe and was lost from the database is booked once, under the ids that it had before.
 package restore
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 )
 
-// identity is what PostgreSQL shows of which database this is.
+// identity is what PostgreSQL shows about which database this is.
 type identity struct{ system, database, timeline int64 }
 
-// identify reads it; known is false where PostgreSQL does not let the role see it.
+// identify reads the identity; known is false if PostgreSQL does not let the role read it.
 func identify(ctx context.Context, d *db.DB) (i identity, known bool, err error) {
 	const visible = `SELECT has_function_privilege('pg_control_system()', 'EXECUTE') AND
 		has_function_privilege('pg_walfile_name(pg_lsn)', 'EXECUTE')
@@ -36,7 +36,7 @@ func identify(ctx context.Context, d *db.DB) (i identity, known bool, err error)
 	return i, err == nil, err
 }
 
-// ErrRestored says that the database was restored or copied and not adopted.
+// ErrRestored means that the database was restored or copied and not adopted.
 var ErrRestored = errors.New("this database is not the one that the last server used, as after a restore to an " +
 	"earlier moment, a copy, " +
 	"a promoted standby, a dump that was read back, or pg_upgrade. Before any server starts, run once: muster server " +
@@ -44,13 +44,13 @@ var ErrRestored = errors.New("this database is not the one that the last server 
 	"(after a restore or a copy that may lack commits), or muster server adopt-restore --nothing-lost (if no commit " +
 	"was lost)")
 
-// ErrUnfinished says that an adoption was begun and is not complete.
+// ErrUnfinished means that an adoption was begun and is not complete.
 var ErrUnfinished = errors.New("a restored database is adopted only in part: run muster server adopt-restore again; " +
 	"it goes on where it stopped")
 
-// Check refuses a database that was restored or copied and that no operator has adopted. The first server's database is
-// taken as it is. With losslessFailover a standby that was promoted is taken, too: no commit is lost with it. Errors:
-// ErrRestored, ErrUnfinished, and the database's.
+// Check refuses a database that was restored or copied and that no admin has adopted. It accepts the database of the
+// first server. With losslessFailover it also accepts a standby that was promoted, because that loses no commit. It
+// returns ErrRestored, ErrUnfinished, or an error of the database.
 func Check(ctx context.Context, d *db.DB, losslessFailover bool) error {
 	now, known, err := identify(ctx, d)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// AdoptRestore makes the database of cfg the platform's after it was restored to an earlier moment; see package
-// restore. It writes its log to out.
+// AdoptRestore makes the database of cfg the platform's after it was restored to an earlier time; see package restore.
+// It writes its log to out.
 func AdoptRestore(ctx context.Context, cfg Config, o restore.Options, out io.Writer) (r restore.Report, err error) {
 	log := newLogger(out, cfg)
 	if cfg.Migrate {
@@ -32,7 +32,7 @@ func AdoptRestore(ctx context.Context, cfg Config, o restore.Options, out io.Wri
 			return r, err
 		}
 		if sc.WebhookSecret == "" {
-			sc.WebhookSecret = "none" // no event is received here
+			sc.WebhookSecret = "none" // this process receives no events
 		}
 		client, err := stripe.New(sc)
 		if err != nil {

@@ -27,108 +27,109 @@ import (
 	"github.com/musterhq/muster/internal/seal"
 )
 
-// Config is everything `muster server` can be told, from the environment; flags set the same fields. Secrets come
-// from the environment only, and never print.
+// Config holds all settings of `muster server`, which come from the environment; flags set the same fields. Secrets
+// come from the environment only, and are never printed.
 type Config struct {
 	DatabaseURL SecretText `env:"MUSTER_DATABASE_URL"`
 	DBConns     int32      `env:"MUSTER_DB_CONNS" envDefault:"32"`
-	Secret      SecretText `env:"MUSTER_SECRET"` // base64, ≥ 32 bytes; the same on every replica
-	// SecretPrevious is accepted as well while Secret changes; it seals nothing. It needs LinkSecret.
+	Secret      SecretText `env:"MUSTER_SECRET"` // base64, at least 32 bytes; the same on every replica
+	// SecretPrevious is also accepted while Secret changes; it seals nothing. It requires LinkSecret.
 	SecretPrevious SecretText `env:"MUSTER_SECRET_PREVIOUS"`
-	// LinkSecret is what the keys of the host link and, without RelaySecret, of relays are made of; "" = Secret.
+	// LinkSecret derives the keys of the host link and, without RelaySecret, of relays; "" = Secret.
 	LinkSecret SecretText `env:"MUSTER_LINK_SECRET"`
 
 	Listen    string `env:"MUSTER_LISTEN" envDefault:"127.0.0.1:8080"` // pages and REST
-	PublicURL string `env:"MUSTER_PUBLIC_URL" envDefault:""`           // as people reach it; default http://LISTEN
-	// Proxies in front of this server, as CIDRs: only what they say of the client's address is believed. Limits per
-	// address take a proxy that is not listed for one client.
+	PublicURL string `env:"MUSTER_PUBLIC_URL" envDefault:""`           // address for people; default http://LISTEN
+	// TrustedProxies are proxies in front of this server, as CIDRs, whose statements about client addresses are trusted. A
+	// proxy that is not listed counts as one client in limits per address.
 	TrustedProxies []netip.Prefix `env:"MUSTER_TRUSTED_PROXIES"`
 
 	AgentListen string `env:"MUSTER_AGENT_LISTEN" envDefault:"127.0.0.1:8443"` // hosts: enrolment and streams, TLS
-	// as hosts reach it; default https://AGENT_LISTEN
+	// AgentURL is the address for hosts; default https://AGENT_LISTEN.
 	AgentURL string `env:"MUSTER_AGENT_URL" envDefault:""`
-	// as hosts reach this very replica; default AgentURL
+	// StreamURL is the address of this replica for hosts; default AgentURL.
 	StreamURL  string `env:"MUSTER_ADVERTISE_STREAM_URL" envDefault:""`
 	NATSListen string `env:"MUSTER_NATS_LISTEN" envDefault:"127.0.0.1:4222"` // embedded NATS, TLS
-	// as hosts reach it; default tls://NATS_LISTEN
+	// NATSPublic is the address of NATS for hosts; default tls://NATS_LISTEN.
 	NATSPublic string `env:"MUSTER_NATS_PUBLIC_URL" envDefault:""`
 	NATSURL    string `env:"MUSTER_NATS_URL" envDefault:""` // an external NATS instead of the embedded one
-	// host:port where other replicas' embedded NATS servers connect
+	// NATSRouteListen is the host:port at which other replicas' embedded NATS servers connect.
 	NATSRouteListen string `env:"MUSTER_NATS_ROUTE_LISTEN"`
-	NATSRouteURL    string `env:"MUSTER_NATS_ROUTE_URL"`         // nats-route://host:port, as they reach it
+	NATSRouteURL    string `env:"MUSTER_NATS_ROUTE_URL"`         // its address for other replicas: nats-route://host:port
 	TLSCert         string `env:"MUSTER_TLS_CERT" envDefault:""` // PEM files for the agent and NATS listeners
 	TLSKey          string `env:"MUSTER_TLS_KEY" envDefault:""`
-	// CA that hosts are told to trust; "" = the system's
+	// TLSCA is the CA that hosts use to verify the platform; "" = the system's.
 	TLSCA string `env:"MUSTER_TLS_CA" envDefault:""`
-	// SSH into clusters, host:port; "" = this replica serves none
+	// GatewayListen is the host:port of SSH into clusters; "" = this replica serves none.
 	GatewayListen string `env:"MUSTER_GATEWAY_LISTEN" envDefault:""`
-	// below which clusters' HTTP ports have names: apps.muster.example; every name below it leads to LISTEN
+	// AppsDomain is the domain of clusters' HTTP ports, such as apps.muster.example; every name below it must resolve to
+	// LISTEN.
 	AppsDomain string `env:"MUSTER_APPS_DOMAIN" envDefault:""`
-	// host:port as people reach it, also where other replicas serve it; default GATEWAY_LISTEN
+	// GatewayAddr is the host:port of SSH for people, even if other replicas serve it; default GATEWAY_LISTEN.
 	GatewayAddr   string `env:"MUSTER_GATEWAY_ADDR" envDefault:""`
-	MetricsListen string `env:"MUSTER_METRICS_LISTEN" envDefault:"127.0.0.1:9464"` // private: /metrics and /debug/pprof
+	MetricsListen string `env:"MUSTER_METRICS_LISTEN" envDefault:"127.0.0.1:9464"` // private address of /metrics and /debug/pprof
 
-	// Relays carry what hosts cannot send each other straight: host:port of each, as hosts reach them (UDP).
+	// Relays lists the relays that carry traffic between hosts that cannot reach each other: host:port (UDP), as hosts
+	// reach them.
 	Relays      []string `env:"MUSTER_RELAYS"`
-	RelayListen string   `env:"MUSTER_RELAY_LISTEN"` // UDP; set: this process is a relay too
-	// base64, ≥ 32 bytes, on servers and relays; "" = made of MUSTER_SECRET
+	RelayListen string   `env:"MUSTER_RELAY_LISTEN"` // UDP; if set, this process is a relay, too
+	// RelaySecret is base64 of at least 32 bytes, the same on servers and relays; "" = derived from MUSTER_SECRET.
 	RelaySecret SecretText `env:"MUSTER_RELAY_SECRET"`
-	RelayMbps   int        `env:"MUSTER_RELAY_MBPS" envDefault:"2000"` // what one rank may send through a relay
+	RelayMbps   int        `env:"MUSTER_RELAY_MBPS" envDefault:"2000"` // rate limit of one rank
 
 	ReplicaName  string `env:"MUSTER_REPLICA" envDefault:""` // default: the machine's name
 	Currency     string `env:"MUSTER_CURRENCY" envDefault:"USD"`
 	HostSharePPM int    `env:"MUSTER_HOST_SHARE_PPM" envDefault:"850000"`
-	// the same for operators that are new; 0: see newHoldback
+	// NewHoldback is the same for new operators; 0: see newHoldback.
 	NewHoldback time.Duration `env:"MUSTER_NEW_OPERATOR_HOLDBACK"`
 	// RelistLock is how long a host is not offered after a run ended by its fault; 0: it is offered at once.
 	RelistLock time.Duration `env:"MUSTER_RELIST_LOCK" envDefault:"1h"`
-	// how long earnings wait before they are payable
+	// Holdback is how long earnings wait before they are payable.
 	Holdback      time.Duration `env:"MUSTER_HOLDBACK" envDefault:"168h"`
-	PayoutMinimum string        `env:"MUSTER_PAYOUT_MINIMUM" envDefault:"10"` // less is not paid out; a decimal
-	// between payouts; a week: on Mondays at 06:00 UTC
+	PayoutMinimum string        `env:"MUSTER_PAYOUT_MINIMUM" envDefault:"10"` // smallest payout, a decimal
+	// PayoutEvery is the interval of payouts; a week means Mondays at 06:00 UTC.
 	PayoutEvery time.Duration `env:"MUSTER_PAYOUT_EVERY" envDefault:"168h"`
 	// PayoutRecipients are countries whose operators get accounts at Stripe under the recipient service agreement:
 	// "BR,IN".
 	PayoutRecipients []string `env:"MUSTER_PAYOUT_RECIPIENT_COUNTRIES"`
 	SignUpOff        bool     `env:"MUSTER_SIGNUP_OFF"`
-	SignUpsPerHour   int      `env:"MUSTER_SIGNUPS_PER_HOUR"` // from one address; 0 = 20
+	SignUpsPerHour   int      `env:"MUSTER_SIGNUPS_PER_HOUR"` // per address; 0 = 20
 	AllowSimulated   bool     `env:"MUSTER_ALLOW_SIMULATED"`  // hosts with the fake NVML library; sandbox only
 
 	StripeKey           SecretText `env:"MUSTER_STRIPE_KEY"` // "" = sandbox: our own fake Stripe
 	StripeWebhookSecret SecretText `env:"MUSTER_STRIPE_WEBHOOK_SECRET"`
 
 	MerchantName string `env:"MUSTER_MERCHANT_NAME"` // merchant of record: legal name on invoices
-	// lines, country included: "1 Street|12345 Town|Country"
+	// MerchantAddress has lines separated by | and includes the country: "1 Street|12345 Town|Country".
 	MerchantAddress []string `env:"MUSTER_MERCHANT_ADDRESS" envSeparator:"|"`
 	MerchantVATID   string   `env:"MUSTER_MERCHANT_VAT_ID"`
-	MerchantCountry string   `env:"MUSTER_MERCHANT_COUNTRY"` // ISO 3166-1 alpha-2: whose tax is charged at home
-	// TaxRates is off, or the rates by country: "eu, GB=20%". Default: off; in the sandbox eu.
+	MerchantCountry string   `env:"MUSTER_MERCHANT_COUNTRY"` // ISO 3166-1 alpha-2 country whose tax is charged at home
+	// TaxRates is off, or the rates by country: "eu, GB=20%". The default is off, and eu in the sandbox.
 	TaxRates string `env:"MUSTER_TAX_RATES"`
 
-	// What an org may add before an owner's e-mail address and a card are verified: an amount, or off. Default: 25, off in
-	// the sandbox.
+	// UnverifiedLimit is what an organisation may add before an owner's e-mail address and a card are verified: an amount,
+	// or off. The default is 25, and off in the sandbox.
 	UnverifiedLimit string `env:"MUSTER_UNVERIFIED_LIMIT"`
 
-	// smtp://user:password@host:587 or smtps://…; "" = mail is only noted in the log
+	// SMTPURL is smtp://user:password@host:587 or smtps://…; "" = the log only notes mail.
 	SMTPURL  SecretText `env:"MUSTER_SMTP_URL"`
 	MailFrom string     `env:"MUSTER_MAIL_FROM"` // "Muster <no-reply@muster.example>"; required with MUSTER_SMTP_URL
 
-	mail    notify.Mailer // where `muster dev` shows mail; nil: by SMTPURL
-	Version string        // of the program, for /version and the log
+	mail    notify.Mailer // how `muster dev` shows mail; nil: by SMTPURL
+	Version string        // version of the program, for /version and the log
 
-	// where earlier versions kept the fake Stripe's state: read once, into the database
+	// SandboxDir is where earlier versions stored the fake Stripe's state, which is read into the database once.
 	SandboxFile string `env:"MUSTER_SANDBOX_FILE"`
 
-	Migrate bool `env:"MUSTER_MIGRATE" envDefault:"true"` // bring the schema up at start
-	// LosslessFailover says that a standby which is promoted has every commit: a server starts on it without
-	// adopt-restore.
+	Migrate bool `env:"MUSTER_MIGRATE" envDefault:"true"` // migrate the schema at start
+	// LosslessFailover states that a promoted standby has every commit: a server starts on it without adopt-restore.
 	LosslessFailover bool          `env:"MUSTER_LOSSLESS_FAILOVER"`
-	Drain            time.Duration `env:"MUSTER_DRAIN" envDefault:"15s"` // for answers under way when stopping
+	Drain            time.Duration `env:"MUSTER_DRAIN" envDefault:"15s"` // time for pending responses when stopping
 	LogLevel         slog.Level    `env:"MUSTER_LOG_LEVEL" envDefault:"INFO"`
 	LogFormat        string        `env:"MUSTER_LOG_FORMAT" envDefault:"text"`
 }
 
-// localApps as MUSTER_APPS_DOMAIN stands for localhost and the port of the pages: browsers lead every name below
+// localApps as MUSTER_APPS_DOMAIN means localhost and the port of the pages: browsers resolve every name below
 // localhost to this machine.
 const localApps = "localhost"
 
@@ -146,8 +147,8 @@ func (s SecretText) GoString() string             { return s.String() }
 func (s SecretText) LogValue() slog.Value         { return slog.StringValue(s.String()) }
 func (s SecretText) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// LoadConfig reads the settings from an environment: NAME to value. It does not check that they fit together; see
-// [Config.Validate].
+// LoadConfig reads the settings from an environment, a map from name to value. It does not check that they fit
+// together; see [Config.Validate].
 func LoadConfig(environ map[string]string) (Config, error) {
 	var c Config
 	if err := env.ParseWithOptions(&c, env.Options{Environment: environ}); err != nil {
@@ -156,7 +157,7 @@ func LoadConfig(environ map[string]string) (Config, error) {
 	return c, nil
 }
 
-// merchant is who sells, as invoices name it.
+// merchant returns the merchant of record that invoices name.
 func (c *Config) merchant() statement.Party {
 	p := statement.Party{
 		Name:    strings.TrimSpace(c.MerchantName),
@@ -172,7 +173,7 @@ func (c *Config) merchant() statement.Party {
 	return p
 }
 
-// taxer is what tax top-ups bear, by what is configured.
+// taxer returns the tax rules for top-ups.
 func (c *Config) taxer() (tax.Taxer, error) {
 	s := strings.TrimSpace(c.TaxRates)
 	if s == "" && c.Sandbox() {
@@ -185,7 +186,7 @@ func (c *Config) taxer() (tax.Taxer, error) {
 	return tax.Flat{Home: c.merchant().Country, Rates: rates}, nil
 }
 
-// checkTaxes refuses settings by which tax would be charged that nobody could account for.
+// checkTaxes refuses settings under which tax would be charged that cannot be declared.
 func (c *Config) checkTaxes(bad *fault.Fields) {
 	m := c.merchant()
 	known := account.IsCountry(m.Country)
@@ -208,7 +209,7 @@ func (c *Config) checkTaxes(bad *fault.Fields) {
 	}
 }
 
-// Validate checks that a server can run with these settings. Its error, a [fault.Fields], names every bad setting.
+// Validate checks that a server can run with these settings. Its error, a [fault.Fields], names every invalid setting.
 func (c *Config) Validate() error {
 	var bad fault.Fields
 	if c.DatabaseURL == "" {
@@ -231,7 +232,7 @@ func (c *Config) Validate() error {
 	}
 	for name, u := range map[string]string{"MUSTER_PUBLIC_URL": c.PublicURL, "MUSTER_AGENT_URL": c.AgentURL} {
 		if u == "" {
-			continue // made of the listener's address
+			continue // derived from the listener's address
 		}
 		if p, err := url.Parse(u); err != nil || p.Host == "" || (p.Scheme != "http" && p.Scheme != "https") {
 			bad.Add(name, "is not an http(s) address")
@@ -305,7 +306,7 @@ func (c *Config) Validate() error {
 	return bad.Err()
 }
 
-// payouts is how operators are paid; c is valid.
+// payouts returns the configuration of payouts; c must be valid.
 func (c *Config) payouts() payout.Config {
 	least, _ := money.ParseNano(c.PayoutMinimum) // checked by Validate
 	return payout.Config{
@@ -321,7 +322,7 @@ func (c *Config) payouts() payout.Config {
 	}
 }
 
-// mailer is how mail goes out.
+// mailer returns how mail is sent.
 func (c *Config) mailer(log *slog.Logger) (notify.Mailer, error) {
 	if c.mail != nil && c.SMTPURL == "" {
 		return c.mail, nil
@@ -332,7 +333,7 @@ func (c *Config) mailer(log *slog.Logger) (notify.Mailer, error) {
 	return notify.NewSMTP(string(c.SMTPURL), c.MailFrom)
 }
 
-// unverifiedLimit is 0 for none.
+// unverifiedLimit returns the limit, or 0 for none.
 func (c *Config) unverifiedLimit() (money.Nano, error) {
 	switch s := strings.TrimSpace(c.UnverifiedLimit); {
 	case s == "off", s == "" && c.Sandbox():
@@ -357,7 +358,7 @@ func (c *Config) sandboxSecret() (string, error) {
 	return "whsec_" + hex.EncodeToString(b), err
 }
 
-// box seals secrets at rest, and opens what the previous secret sealed.
+// box returns the box that seals stored secrets, and opens what the previous secret sealed.
 func (c *Config) box() (*seal.Box, error) {
 	raw, err := c.sealSecret()
 	if err != nil || c.SecretPrevious == "" {
@@ -373,7 +374,7 @@ func (c *Config) box() (*seal.Box, error) {
 	return seal.NewRotatingBox(raw, previous)
 }
 
-// linkSecret is what the keys of the host link are made of.
+// linkSecret returns the secret from which the keys of the host link are derived.
 func (c *Config) linkSecret() ([]byte, error) {
 	if c.LinkSecret != "" {
 		return unbase64("MUSTER_LINK_SECRET", c.LinkSecret)
@@ -395,7 +396,7 @@ func unbase64(name string, secret SecretText) ([]byte, error) {
 	return b, nil
 }
 
-// shared says that this replica is one of several: they find each other's NATS, or use one.
+// shared reports whether this replica is one of several, which connect their NATS servers or use one.
 func (c *Config) shared() bool { return c.NATSURL != "" || c.NATSRouteURL != "" }
 
 func (c *Config) replica() string {
@@ -409,9 +410,8 @@ func (c *Config) replica() string {
 	return h
 }
 
-// newHoldback is how long the earnings of new operators wait: as configured, else 30 days, or as for everybody where
-// less than a week is configured for them, as on a test system. Most disputes of stolen cards are opened within a
-// month.
+// newHoldback returns how long the earnings of new operators wait: as configured, else 30 days, or the general holdback
+// if that is less than a week, as on a test system. Most disputes of stolen cards are opened within a month.
 func (c Config) newHoldback() time.Duration {
 	if c.NewHoldback > 0 || c.Holdback < payout.DefaultHoldback {
 		return c.NewHoldback

@@ -21,8 +21,8 @@ import (
 // devServer is the server inside `muster dev`.
 type devServer struct{ *Server }
 
-// StartDev starts the server of `muster dev`: everything on loopback, the sandbox's Stripe, simulated GPUs. It sends
-// mail by mail. version is the program's.
+// StartDev starts the server of `muster dev`: everything on loopback, the sandbox's Stripe, simulated GPUs. mail sends
+// its mail. version is the program's.
 func StartDev(ctx context.Context, p devstack.ServerParams, mail notify.Mailer, version string,
 	log *slog.Logger) (devstack.Server, error) {
 	cfg, err := LoadConfig(nil)
@@ -37,8 +37,8 @@ func StartDev(ctx context.Context, p devstack.ServerParams, mail notify.Mailer, 
 	cfg.mail, cfg.Version = mail, version
 	cfg.RelayListen = p.RelayListen
 	cfg.AllowSimulated = true
-	cfg.RelistLock = 0           // whoever breaks a host on purpose wants to rent it again
-	cfg.SignUpsPerHour = 100_000 // everybody here comes from one address
+	cfg.RelistLock = 0           // a developer who breaks a host wants to rent it again
+	cfg.SignUpsPerHour = 100_000 // all users have the same address here
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (s devServer) Account(ctx context.Context, email, name, password string, ad
 		}
 		scopes = append(scopes, account.ScopeAdmin)
 		if _, p, err = s.accounts.SignIn(ctx, account.SignIn{Email: email, Password: password}); err != nil {
-			// now as an admin
+			// Sign in again, now as an admin.
 			return "", err
 		}
 	}
@@ -111,7 +111,7 @@ func (s devServer) Connected(ctx context.Context, operatorToken, hostID string) 
 	if err != nil || d.Status.LastSyncAt == nil {
 		return false, err
 	}
-	// A status of before our start may still say "connected": the one that wrote it was killed.
+	// A status from before this start may still be "connected" if its server was killed.
 	return d.Status.LastSyncAt.After(s.started) && d.Unsellable(time.Now()) == "", nil
 }
 
@@ -125,7 +125,7 @@ func (s devServer) operatorsHost(ctx context.Context, operatorToken,
 	return p, h, err
 }
 
-// ReleaseAll ends every cluster and waits until their hosts have cleaned up.
+// ReleaseAll releases every cluster and waits until their hosts have cleaned up.
 func (s devServer) ReleaseAll(ctx context.Context) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -19,8 +19,8 @@ type listener struct {
 	srv     *http.Server
 }
 
-// listen takes an address; with a certificate it speaks TLS. The certificate is read again at each handshake after the
-// file changed, so that a renewed one needs no restart.
+// listen takes an address; with a certificate it serves TLS. It reads the certificate again after the file changed, so
+// that a renewed certificate needs no restart.
 func listen(addr, cert, key string) (*listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -58,7 +58,7 @@ func (l *listener) serve(log *slog.Logger) {
 	}()
 }
 
-// close lets answers under way finish until ctx ends; streams (live pages, logs) are cut then.
+// close lets pending responses finish until ctx ends; then it cuts streams (live pages, logs).
 func (l *listener) close(ctx context.Context) error {
 	if l.srv == nil {
 		return l.Listener.Close()
@@ -71,7 +71,7 @@ func (l *listener) close(ctx context.Context) error {
 	return nil
 }
 
-// reloadedCert is a certificate on disk, read again every minute.
+// reloadedCert is a certificate on disk, which is read again every minute.
 type reloadedCert struct {
 	cert, key string
 
@@ -89,7 +89,7 @@ func (r *reloadedCert) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(r.cert, r.key)
 	if err != nil {
 		if r.pair != nil {
-			return r.pair, nil // half-written: the old one still holds
+			return r.pair, nil // half-written: keep the old one
 		}
 		return nil, fmt.Errorf("read the TLS certificate: %w", err)
 	}

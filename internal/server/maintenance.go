@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/serve/hostlink"
 )
 
-// Migrate brings the schema of cfg's database to this version.
+// Migrate migrates the schema of cfg's database to this version.
 func Migrate(ctx context.Context, cfg Config) error {
 	if err := db.Migrate(ctx, string(cfg.DatabaseURL)); err != nil {
 		return fmt.Errorf("migrate the database: %w", err)

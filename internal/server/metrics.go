@@ -29,8 +29,9 @@ func (c pool) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(waitDesc, prometheus.CounterValue, s.EmptyAcquireWaitTime().Seconds())
 }
 
-// platformState exports what the database holds now: queues, clusters, claims, hosts. Each replica exports the same, so
-// sum over none of them. Each number is read through a partial index of what is open; none grows with the past.
+// platformState exports what the database holds now: queues, clusters, claims, hosts. Each replica exports the same
+// values, so do not sum over replicas. Each value is read through a partial index of open rows; none grows with the
+// past.
 func platformState(p *pgxpool.Pool, log *slog.Logger) prometheus.Collector { return platform{p, log} }
 
 type platform struct {
@@ -52,7 +53,7 @@ var (
 	hostsDesc = prometheus.NewDesc("muster_hosts_connected", "Hosts that are connected to any replica.", nil, nil)
 )
 
-// queues are the queues of the database: the statement for their length and for how long the oldest row has been due.
+// queues lists the queues of the database, each with the statement for its length and the age of its oldest due row.
 var queues = map[string]string{
 	"stripe_outbox": `SELECT count(*), min(next_at) FROM (SELECT next_at FROM stripe_outbox WHERE state IN ('pending',
 		'sent', 'unknown') ORDER BY next_at LIMIT 10000) q`,
@@ -72,7 +73,7 @@ func (c platform) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect leaves out what cannot be read: while the database is away the other metrics are still there.
+// Collect omits what cannot be read: while the database is unavailable the other metrics are still exported.
 func (c platform) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

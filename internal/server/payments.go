@@ -9,7 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 )
 
-// openPayments connects to Stripe, or without a key to a fake Stripe of our own behind the same client.
+// openPayments connects to Stripe or, without a key, to a fake Stripe of our own behind the same client.
 func (a *Server) openPayments(ctx context.Context) (*payment.Payments, error) {
 	sc, pc, err := a.cfg.stripe()
 	if err != nil {
@@ -28,7 +28,7 @@ func (a *Server) openPayments(ctx context.Context) (*payment.Payments, error) {
 	return payment.New(a.db, client, pc, a.log)
 }
 
-// stripe is how Stripe is reached, and the configuration of payments.
+// stripe returns the configurations of the Stripe client and of payments.
 func (c *Config) stripe() (sc stripe.Config, pc payment.Config, err error) {
 	sc = stripe.Config{Key: string(c.StripeKey), WebhookSecret: string(c.StripeWebhookSecret)}
 	pc = payment.Config{
@@ -44,7 +44,7 @@ func (c *Config) stripe() (sc stripe.Config, pc payment.Config, err error) {
 	return sc, pc, err
 }
 
-// openSandbox serves our own Stripe on loopback. Each replica has one; what they remember is in the database.
+// openSandbox serves our own Stripe on loopback. Each replica has one; their state is in the database.
 func (a *Server) openSandbox(ctx context.Context) (c stripe.Config, err error) {
 	secret, err := a.cfg.sandboxSecret()
 	if err != nil {
@@ -73,7 +73,7 @@ func (a *Server) openSandbox(ctx context.Context) (c stripe.Config, err error) {
 		stop()
 		select {
 		case <-pushed:
-		case <-ctx.Done(): // the database is away; what was taken is delivered again
+		case <-ctx.Done(): // the database is unavailable; what was accepted is delivered again
 		}
 		return nil
 	})

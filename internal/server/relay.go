@@ -23,14 +23,14 @@ import (
 	"github.com/musterhq/muster/internal/serve/relay"
 )
 
-// Roles a server process can have.
+// These are the roles of a server process.
 const (
-	RoleAll   = "all"   // everything but the relay, and the relay too where MUSTER_RELAY_LISTEN is set
-	RoleRelay = "relay" // nothing but a relay: no database, no TLS
+	RoleAll   = "all"   // everything except a relay, and a relay too if MUSTER_RELAY_LISTEN is set
+	RoleRelay = "relay" // only a relay: no database, no TLS
 )
 
-// relaySecret is what the control plane and relays share: one of its own, so that a relay's machine need not hold the
-// platform's, or one made of that.
+// relaySecret returns the secret that the control plane and relays share: a separate one, so that a relay's machine
+// need not hold the platform's, or one derived from it.
 func (c *Config) relaySecret() ([]byte, error) {
 	if c.RelaySecret != "" {
 		b, err := base64.StdEncoding.DecodeString(string(c.RelaySecret))
@@ -47,7 +47,7 @@ func (c *Config) relaySecret() ([]byte, error) {
 	return hkdf.Key(sha256.New, raw, nil, "muster relay v1", 32)
 }
 
-// checkRelays refuses addresses no host could use.
+// checkRelays refuses addresses that no host could use.
 func checkRelays(all []string) error {
 	for _, r := range all {
 		host, port, err := net.SplitHostPort(r)
@@ -67,7 +67,7 @@ func (c *Config) startRelay(log *slog.Logger) (*relay.Relay, error) {
 	return relay.Start(relay.Config{Listen: c.RelayListen, Secret: secret, RateMbps: c.RelayMbps, Log: log})
 }
 
-// openRelay starts the relay beside a server's other roles, where one is asked for.
+// openRelay starts a relay in addition to the server's other roles, if one is configured.
 func (a *Server) openRelay(context.Context) (err error) {
 	if a.cfg.RelayListen == "" {
 		return nil
@@ -82,7 +82,7 @@ func (a *Server) openRelay(context.Context) (err error) {
 	return nil
 }
 
-// RunRelay serves as a relay and nothing else until a signal.
+// RunRelay serves as a relay only until a signal arrives.
 func RunRelay(ctx context.Context, cfg Config, out io.Writer) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

@@ -55,11 +55,11 @@ type Server struct {
 	link     *hostlink.Link
 	dialer   *dialback.Dialer
 	worker   *worker.Worker
-	relay    *relay.Relay // nil where this process is none
+	relay    *relay.Relay // nil if this process is no relay
 
 	sandbox                 http.Handler // pages of the fake Stripe; nil with a real one
 	people, agents, private *listener
-	ssh                     net.Listener // nil: none here
+	ssh                     net.Listener // nil: no SSH here
 	gateway                 *gateway.Gateway
 	apps                    *gateway.Apps
 	closers                 []func(context.Context) error // in order of starting
@@ -135,7 +135,7 @@ func (a *Server) openDatabase(ctx context.Context) (err error) {
 	return restore.Check(ctx, a.db, a.cfg.LosslessFailover)
 }
 
-// openListeners takes the ports first, so that addresses with port 0 are known to all that follows.
+// openListeners takes the ports first, so that addresses with port 0 are known to all later steps.
 func (a *Server) openListeners(context.Context) (err error) {
 	if a.people, err = listen(a.cfg.Listen, "", ""); err != nil {
 		return err
@@ -288,12 +288,12 @@ func (a *Server) openHostlink(ctx context.Context, secret []byte) (*hostlink.Lin
 	return l, nil
 }
 
-// openLink lets hosts in.
+// openLink lets hosts connect.
 func (a *Server) openLink(context.Context) error {
 	return a.link.Start(a.clusters, usage{metering.NewCollector(a.db)}, a.market)
 }
 
-// usage is package metering as the host link asks for it.
+// usage adapts package metering for the host link.
 type usage struct{ *metering.Collector }
 
 func (usage) IssueAnchor(ctx context.Context, q *dbq.Queries, host id.Host, bootID string,
@@ -340,7 +340,7 @@ func (a *Server) startWorker(ctx context.Context) error {
 	return nil
 }
 
-// origin is scheme://host[:port] of an address.
+// origin returns scheme://host[:port] of an address.
 func origin(u string) string {
 	p, err := url.Parse(u)
 	if err != nil {

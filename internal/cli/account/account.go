@@ -1,4 +1,4 @@
-// Package account holds the commands about one's own login, password, sessions, tokens, SSH keys and organisation.
+// Package account holds the commands about a user's own login, password, sessions, tokens, SSH keys and organisation.
 package account
 
 import (
@@ -54,7 +54,7 @@ hosts. Receipts and other documents are kept until their retention is over.`,
 				})
 			}
 			if _, _, err := s.Login(cmd.Context()); err != nil {
-				return err // before anybody types a password
+				return err // before the user types a password
 			}
 			password, err := base.HiddenLine(cmd, "Password")
 			if err != nil {

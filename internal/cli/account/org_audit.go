@@ -47,7 +47,7 @@ func PrintAudit(p *base.Printer, all client.Page[client.AuditEvent]) {
 	base.PrintNext(p, all.Next)
 }
 
-// auditDetail is a line of an act's details, in the order of their names.
+// auditDetail formats an event's details in one line, ordered by name.
 func auditDetail(d map[string]any) string {
 	names := make([]string, 0, len(d))
 	for name := range d {

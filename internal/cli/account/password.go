@@ -24,7 +24,7 @@ does in any case.`,
 			"--revoke-tokens",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, _, err := s.Login(cmd.Context()); err != nil {
-				return err // before anybody types a password
+				return err // before the user types a password
 			}
 			current, next, err := readNewPassword(cmd)
 			if err != nil {
@@ -42,7 +42,7 @@ does in any case.`,
 	return cmd
 }
 
-// readNewPassword asks for the current and the new password, for the new one twice where a person types it.
+// readNewPassword asks for the current and the new password, and for the new one twice on a terminal.
 func readNewPassword(cmd *cobra.Command) (current, next string, err error) {
 	if current, err = base.HiddenLine(cmd, "Current password"); err != nil {
 		return "", "", err

@@ -27,7 +27,7 @@ func sshKeyAdd(s *base.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if strings.Contains(string(raw), "PRIVATE KEY") { // it must not even travel
+			if strings.Contains(string(raw), "PRIVATE KEY") { // a private key must not even be sent
 				return fault.New(fault.Invalid, "%s holds a PRIVATE key; it was not sent. Add the .pub file next to it", args[0])
 			}
 			k, err := s.Client(cmd).AddSSHKey(cmd.Context(), name, strings.TrimSpace(string(raw)))

@@ -68,7 +68,7 @@ func printTrialBalance(p *base.Printer, b client.TrialBalance) {
 	}
 }
 
-// wholeNano writes whole nano-units of any size as a decimal.
+// wholeNano formats an integer of nano-units of any size as a decimal.
 func wholeNano(s string) string {
 	n, ok := new(big.Int).SetString(s, 10)
 	if !ok {

@@ -24,7 +24,7 @@ func wantReason(reason string) error {
 	return nil
 }
 
-// orgFlag reads an organisation's id; "" is none.
+// orgFlag parses an organisation's id; "" is none.
 func orgFlag(s string) (id.Org, error) {
 	var org id.Org
 	if err := org.UnmarshalText([]byte(s)); err != nil {
@@ -216,7 +216,7 @@ func adminAudit(s *base.Session) *cobra.Command {
 	return cmd
 }
 
-// feeWords is a fee as people say it, and as --fee-ppm takes it.
+// feeWords formats a fee in percent and as --fee-ppm takes it.
 func feeWords(ppm int) string {
 	return fmt.Sprintf("%g %% of new leases (%d ppm)", float64(ppm)/10_000, ppm)
 }

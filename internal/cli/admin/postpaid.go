@@ -117,7 +117,7 @@ func adminPostpaidInvoices(s *base.Session) *cobra.Command {
 	}
 }
 
-// invoiceWord is how an invoice stands, for a platform operator.
+// invoiceWord describes the state of an invoice for an admin.
 func invoiceWord(in client.OrgInvoice) string {
 	state := in.State
 	if in.Failing {

@@ -48,7 +48,7 @@ func printReview(p *base.Printer, r client.PayoutReview) {
 	p.Line("")
 }
 
-// adminDecide is a decision on a review.
+// adminDecide is a command that decides a review.
 func adminDecide(s *base.Session, verb, short string, do func(*client.Client, context.Context, id.PayoutReview,
 	string) (client.PayoutReview, error)) *cobra.Command {
 	var reason string

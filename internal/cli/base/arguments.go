@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// Exactly is cobra.ExactArgs with words that say what is missing.
+// Exactly is cobra.ExactArgs with an error that names the missing arguments.
 func Exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {
@@ -27,7 +27,7 @@ func Exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// AtMost is cobra.MaximumNArgs(1) as a usage fault.
+// AtMost is cobra.MaximumNArgs(1) with a usage fault.
 func AtMost(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) <= 1 {
@@ -38,7 +38,7 @@ func AtMost(name string) cobra.PositionalArgs {
 	}
 }
 
-// Noun is a command that only holds others.
+// Noun is a command that only contains others.
 func Noun(use, short string, subs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short,
@@ -83,7 +83,7 @@ func Note(bad *fault.Fields, flag string, err error) {
 	}
 }
 
-// ParseSeconds reads "90m" or "5400".
+// ParseSeconds parses a duration such as "90m" or "5400" into seconds.
 func ParseSeconds(s string) (int64, error) {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
 		return n, nil

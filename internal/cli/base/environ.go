@@ -9,7 +9,7 @@ func WithEnviron(ctx context.Context, environ []string) context.Context {
 	return context.WithValue(ctx, environKey{}, environ)
 }
 
-// EnvironFrom is the environment the command was started with, KEY=value.
+// EnvironFrom returns the environment that the command was started with.
 func EnvironFrom(ctx context.Context) []string {
 	e, _ := ctx.Value(environKey{}).([]string)
 	return e

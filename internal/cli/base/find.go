@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// FindCluster takes an id, or a name that only one of the clusters that have not ended has, else the newest of the
-// name.
+// FindCluster returns the cluster with the given id or name: the only one of that name that has not ended, else the
+// newest.
 func FindCluster(ctx context.Context, c *client.Client, arg string) (id.Cluster, error) {
 	if strings.HasPrefix(arg, "cl_") {
 		cl, err := id.Parse[id.Cluster](arg)
@@ -47,7 +47,7 @@ func FindCluster(ctx context.Context, c *client.Client, arg string) (id.Cluster,
 	return id.Cluster{}, fault.New(fault.NotFound, "no cluster is called %s", arg)
 }
 
-// FindHost takes an id or a name.
+// FindHost returns the host with the given id or name.
 func FindHost(ctx context.Context, c *client.Client, arg string) (id.Host, error) {
 	if strings.HasPrefix(arg, "host_") {
 		h, err := id.Parse[id.Host](arg)

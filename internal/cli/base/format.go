@@ -8,7 +8,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// decimal is an amount without the zeros nobody reads: at least two decimals.
+// decimal removes trailing zeros from an amount, but keeps at least two decimals.
 func decimal(s string) string {
 	whole, frac, _ := strings.Cut(s, ".")
 	frac = strings.TrimRight(frac, "0")

@@ -18,7 +18,7 @@ type SavedLogin struct {
 	Token  string `json:"token"` // secret
 }
 
-// LoginFile follows the XDG base directory specification.
+// LoginFile returns the path of the stored login, by the XDG base directory specification.
 func LoginFile(ctx context.Context) (string, error) {
 	dir := Variable(ctx, "XDG_CONFIG_HOME")
 	if dir == "" {
@@ -32,7 +32,7 @@ func LoginFile(ctx context.Context) (string, error) {
 	return filepath.Join(dir, "muster", "login.json"), nil
 }
 
-// ReadLogin is the stored login; none is no error.
+// ReadLogin returns the stored login, or an empty one if there is none.
 func ReadLogin(ctx context.Context) (SavedLogin, error) {
 	path, err := LoginFile(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func ReadLogin(ctx context.Context) (SavedLogin, error) {
 	return l, nil
 }
 
-// WriteLogin replaces the file whole, so that a crash leaves the old or the new one.
+// WriteLogin atomically replaces the stored login.
 func WriteLogin(ctx context.Context, l SavedLogin) (path string, err error) {
 	if path, err = LoginFile(ctx); err != nil {
 		return "", err

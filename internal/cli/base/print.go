@@ -38,14 +38,14 @@ func PrintJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// Printer writes for people and remembers the first error.
+// Printer prints for people and remembers the first error.
 type Printer struct {
 	w   io.Writer
 	err error
 }
 
-// Line prints one line. What stands in the arguments may come from others, a host's operator or a renter: control
-// characters in it are replaced, so that no escape sequence reaches the terminal. Line ends stay.
+// Line prints one line. Because the arguments may come from others, such as a host's operator or a renter, control
+// characters in them are replaced, so that no escape sequence reaches the terminal. Line ends stay.
 func (p *Printer) Line(format string, args ...any) {
 	if p.err != nil {
 		return
@@ -57,7 +57,7 @@ func (p *Printer) Line(format string, args ...any) {
 	_, p.err = io.WriteString(p.w, strings.Join(out, "\n")+"\n")
 }
 
-// Table prints columns that line up. A head that begins with ">" is aligned to the right.
+// Table prints aligned columns. A heading that begins with ">" aligns its column to the right.
 func (p *Printer) Table(heads []string, rows [][]string) {
 	right := make([]bool, len(heads))
 	width := make([]int, len(heads))

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Terminal is the file descriptor behind a stream that is a terminal.
+// Terminal returns the file descriptor behind a stream if the stream is a terminal.
 func Terminal(stream any) (fd int, ok bool) {
 	f, ok := stream.(*os.File)
 	if !ok {
@@ -19,13 +19,13 @@ func Terminal(stream any) (fd int, ok bool) {
 	return fd, term.IsTerminal(fd)
 }
 
-// Secret asks for something that must not be seen: without echo on a terminal, else the first line of standard input.
+// Secret asks for a secret: without echo on a terminal, else it reads the first line of standard input.
 func Secret(cmd *cobra.Command, prompt string) (string, error) {
 	s, err := HiddenLine(cmd, prompt)
 	return strings.TrimSpace(s), err
 }
 
-// HiddenLine is secret with its spaces: a password may begin or end with some.
+// HiddenLine is Secret without trimming: a password may begin or end with spaces.
 func HiddenLine(cmd *cobra.Command, prompt string) (string, error) {
 	if fd, ok := Terminal(cmd.InOrStdin()); ok {
 		if _, err := io.WriteString(cmd.ErrOrStderr(), prompt+": "); err != nil {
@@ -39,7 +39,7 @@ func HiddenLine(cmd *cobra.Command, prompt string) (string, error) {
 	return strings.TrimSuffix(s, "\r"), err
 }
 
-// readLine reads up to the newline and no further: what follows belongs to whoever reads next.
+// readLine reads up to the newline and no further, so that the next reader gets the rest.
 func readLine(r io.Reader) (string, error) {
 	var line []byte
 	for b := make([]byte, 1); len(line) < 64<<10; {

@@ -47,7 +47,7 @@ func (s *Session) Client(cmd *cobra.Command) *client.Client {
 	return c
 }
 
-// Login is the platform's address and the token for it: flags, then the environment, then what muster login stored.
+// Login returns the platform's address and the token for it: from flags, else the environment, else the stored login.
 func (s *Session) Login(ctx context.Context) (server, token string, err error) {
 	stored, err := ReadLogin(ctx)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Session) Login(ctx context.Context) (server, token string, err error) {
 
 func sameServer(a, b string) bool { return strings.TrimRight(a, "/") == strings.TrimRight(b, "/") }
 
-// Variable is one variable of the environment the command was started with, or "".
+// Variable returns one variable of the environment that the command was started with, or "".
 func Variable(ctx context.Context, name string) string {
 	for _, kv := range EnvironFrom(ctx) {
 		if v, ok := strings.CutPrefix(kv, name+"="); ok {

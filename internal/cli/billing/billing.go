@@ -108,7 +108,7 @@ func taxLabel(t client.Tax) string {
 	return t.Name + " " + t.Percent + " %"
 }
 
-// confirmPrice says what is charged where there is tax, and asks somebody at a terminal.
+// confirmPrice prints what is charged if there is tax, and asks for confirmation on a terminal.
 func confirmPrice(cmd *cobra.Command, x client.Price, yes bool) error {
 	if x.Tax.Amount == 0 {
 		return nil

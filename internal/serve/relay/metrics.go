@@ -14,7 +14,7 @@ type counters struct {
 	dropped map[string]uint64
 }
 
-// drop counts a datagram that was not carried, and why.
+// drop counts a datagram that was not carried, by reason.
 func (c *counters) drop(reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -24,20 +24,20 @@ func (c *counters) drop(reason string) {
 	c.dropped[reason]++
 }
 
-// Sessions is how many ranks are known at present.
+// Sessions returns how many ranks are currently connected.
 func (r *Relay) Sessions() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return len(r.byRank)
 }
 
-// Carried is how many packets and bytes went through.
+// Carried returns how many packets and bytes were carried.
 func (r *Relay) Carried() (packets, bytes uint64) {
 	return r.count.packets.Load(), r.count.bytes.Load()
 }
 
-// Dropped is how many datagrams did not, for a reason: malformed, unknown (no hello, or its token has ended),
-// absent (the other rank is not here), rate, token, epoch, full, send.
+// Dropped returns how many datagrams were dropped for a reason: malformed, unknown (no hello, or its token has ended),
+// absent (the other rank is not connected), rate, token, epoch, full, send.
 func (r *Relay) Dropped(reason string) uint64 {
 	r.count.mu.Lock()
 	defer r.count.mu.Unlock()

@@ -1,13 +1,13 @@
 // Package relay carries datagrams between ranks that cannot reach each other.
 //
-// What always holds:
-//   - It carries only between ranks of one cluster that have proven tokens of the control plane, each from an address
-//     it has shown to own, and no longer than the tokens last: they end with the leases, and are renewed while those
-//     run. Here the clock is taken as it is; the room for wrong ones is in the tokens. What it carries is encrypted end
-//     to end by keys it never sees.
-//   - It keeps nothing but who is where, in memory; ranks say so again every few seconds. A relay may end at any
-//     moment, and as many may run as one likes: they know nothing of each other.
-//   - It answers nobody with more than they sent, and nobody takes more than their share: each rank has a rate.
+// Invariants:
+//   - It carries datagrams only between ranks of one cluster that have presented tokens of the control plane, each from
+//     an address that it has proven to own, and only while the tokens are valid: they end with the leases, and are
+//     renewed while those run. The relay uses its clock as it is; the tokens include a margin for wrong clocks. What it
+//     carries is encrypted end to end by keys that it never sees.
+//   - It stores only the addresses of ranks, in memory; ranks repeat their hello every few seconds. A relay may end at
+//     any moment, and any number of relays may run: they do not know of each other.
+//   - It never sends more than it received, and each rank has a rate limit, so none takes more than its share.
 package relay
 
 import (
@@ -31,20 +31,20 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Config of a Relay.
+// Config configures a Relay.
 type Config struct {
-	Listen   string           // UDP host:port
+	Listen   string           // UDP host:port to listen on
 	Secret   []byte           // shared with the control plane
-	RateMbps int              // what one rank may send, Mbit/s; 0 = 2000
+	RateMbps int              // rate limit of one rank, Mbit/s; 0 = 2000
 	Now      func() time.Time // nil = time.Now
 	Log      *slog.Logger
 }
 
 const (
 	defaultRate = 2000
-	// keep is how long a rank that says nothing more is remembered: several of its refreshes.
+	// keep is how long a silent rank is remembered: several of its refresh intervals.
 	keep = 30 * time.Second
-	// maxSessions bounds the memory: a session is some 300 bytes.
+	// maxSessions limits memory: a session takes about 300 bytes.
 	maxSessions = 200_000
 	batch       = 64
 	packetSize  = 1 << 14
@@ -76,7 +76,7 @@ type session struct {
 	place place
 	epoch uint32
 	addr  netip.AddrPort
-	until time.Time // it is silent too long or its token has ended; Relay.mu guards it
+	until time.Time // silent for too long, or its token has ended; guarded by Relay.mu
 	limit *rate.Limiter
 }
 
@@ -116,8 +116,8 @@ func Start(cfg Config) (*Relay, error) {
 	return r, nil
 }
 
-// tune makes room for bursts, and has datagrams that are too big for a path dropped and not cut up: the hosts find out
-// by themselves what passes. Both are wishes.
+// tune enlarges the socket's buffers for bursts, and makes the kernel drop datagrams that are too big for a path
+// instead of fragmenting them: hosts find the greatest size themselves. Both settings may be refused without harm.
 func (r *Relay) tune() {
 	_ = r.conn.SetReadBuffer(8 << 20)
 	_ = r.conn.SetWriteBuffer(8 << 20)
@@ -131,10 +131,10 @@ func (r *Relay) tune() {
 	})
 }
 
-// Addr is where it listens.
+// Addr returns the address that it listens on.
 func (r *Relay) Addr() netip.AddrPort { return r.conn.LocalAddr().(*net.UDPAddr).AddrPort() }
 
-// Close ends it. Hosts find another way.
+// Close stops the relay. Hosts find other paths.
 func (r *Relay) Close(context.Context) error {
 	r.stop()
 	err := r.conn.Close()
@@ -175,7 +175,7 @@ func messages() []ipv6.Message {
 	return m
 }
 
-// write sends what there is; a datagram that cannot be sent is lost, as any may be.
+// write sends the queued datagrams; one that cannot be sent is lost, as any datagram may be.
 func (r *Relay) write(out []ipv6.Message) {
 	for len(out) > 0 {
 		n, err := r.batches.WriteBatch(out, 0)
@@ -190,7 +190,7 @@ func (r *Relay) write(out []ipv6.Message) {
 	}
 }
 
-// handle is what a datagram leads to. A carried packet is changed in place.
+// handle returns the reply to a datagram. It modifies a carried packet in place.
 func (r *Relay) handle(b []byte, from netip.AddrPort) (answer []byte, to netip.AddrPort) {
 	switch agentapi.RelayKind(b) {
 	case agentapi.RelayTo:
@@ -231,7 +231,7 @@ func (r *Relay) carry(b []byte, from netip.AddrPort) ([]byte, netip.AddrPort) {
 	return nil, from
 }
 
-// at is the session if it still counts, else nil. Callers hold Relay.mu.
+// at returns the session if it is still valid, else nil. Callers hold Relay.mu.
 func (s *session) at(now time.Time) *session {
 	if s == nil || now.After(s.until) {
 		return nil
@@ -282,7 +282,7 @@ func (r *Relay) admit(c agentapi.RelayClaims, from netip.AddrPort, now time.Time
 		bytes := float64(r.cfg.RateMbps) * 1e6 / 8
 		s = &session{limit: rate.NewLimiter(rate.Limit(bytes), int(bytes/4)+packetSize)}
 	case s.addr != from || s.epoch != c.Epoch:
-		next := *s // carry reads sessions without the lock: they are replaced, not changed
+		next := *s // carry reads sessions without the lock: they are replaced, not modified
 		s = &next
 	default:
 		s.until = until
@@ -299,7 +299,7 @@ func (r *Relay) admit(c agentapi.RelayClaims, from netip.AddrPort, now time.Time
 	return true
 }
 
-// cookie belongs to an address for a while.
+// cookie returns the cookie of an address, which is valid for a while.
 func (r *Relay) cookie(a netip.AddrPort, now time.Time) (c [agentapi.RelayCookieSize]byte) {
 	h := hmac.New(sha256.New, r.boot)
 	h.Write(agentapi.AppendAddress(nil, a))
