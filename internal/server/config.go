@@ -80,7 +80,7 @@ type Config struct {
 	ReplicaName  string `env:"MUSTER_REPLICA" envDefault:""` // default: the machine's name
 	Currency     string `env:"MUSTER_CURRENCY" envDefault:"USD"`
 	HostSharePPM int    `env:"MUSTER_HOST_SHARE_PPM" envDefault:"850000"`
-	// NewHoldback is the same for new operators; 0: see newHoldback.
+	// NewHoldback is how long the earnings of new operators wait before they are payable; 0: see newHoldback.
 	NewHoldback time.Duration `env:"MUSTER_NEW_OPERATOR_HOLDBACK"`
 	// RelistLock is how long a host is not offered after a run ended by its fault; 0: it is offered at once.
 	RelistLock time.Duration `env:"MUSTER_RELIST_LOCK" envDefault:"1h"`
@@ -118,7 +118,7 @@ type Config struct {
 	mail    notify.Mailer // how `muster dev` shows mail; nil: by SMTPURL
 	Version string        // version of the program, for /version and the log
 
-	// SandboxDir is where earlier versions stored the fake Stripe's state, which is read into the database once.
+	// SandboxFile is where earlier versions stored the fake Stripe's state, which is read into the database once.
 	SandboxFile string `env:"MUSTER_SANDBOX_FILE"`
 
 	Migrate bool `env:"MUSTER_MIGRATE" envDefault:"true"` // migrate the schema at start
