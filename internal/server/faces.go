@@ -29,13 +29,14 @@ import (
 )
 
 const (
-	// maxBody bounds what any request may send, in bytes; most routes bound it further.
+	// maxBody limits the body of every request, in bytes; most routes have lower limits.
 	maxBody = 2 << 20
 	// appBodyIdle is how long an upload into an app may pause.
 	appBodyIdle = 2 * time.Minute
 )
 
-// handlers mounts the faces: pages and REST for people, enrolment and streams for hosts, metrics for the operator.
+// handlers mounts pages and REST for people, enrolment and streams for hosts, and metrics for the operator of the
+// platform.
 func (a *Server) handlers(box *seal.Box, sshHostKeys []string) {
 	assets := static.New()
 	rest := api.New(api.Config{
@@ -101,7 +102,7 @@ func (a *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		people.Handle(p, rest)
 	}
 	people.Handle("/", pages)
-	if a.sandbox != nil { // where payers pay without Stripe: among our own pages, so that any browser reaches them
+	if a.sandbox != nil { // the payment page of the fake Stripe, among our own pages so that any browser reaches it
 		people.Handle("/sandbox/", a.sandbox)
 	}
 	bounded, apps := httpbody.Limit(people, maxBody, httpbody.DefaultTimeout), httpbody.LimitIdle(a.apps, appBodyIdle)
@@ -138,7 +139,7 @@ func (a *Server) handlers(box *seal.Box, sshHostKeys []string) {
 	a.private.handler = httpbody.Limit(private, maxBody, httpbody.DefaultTimeout)
 }
 
-// hostsReady is whether hosts can reach this replica, or why not.
+// hostsReady reports why hosts cannot reach this replica; it returns nothing if they can.
 func (a *Server) hostsReady(ctx context.Context) error {
 	why := a.link.Unready(ctx)
 	if len(why) == 0 {
@@ -147,7 +148,7 @@ func (a *Server) hostsReady(ctx context.Context) error {
 	return errors.New(why[0])
 }
 
-// shell opens the gateway to somebody with an API token.
+// shell opens the gateway to a caller with an API token.
 func (a *Server) shell(ctx context.Context, conn net.Conn, p account.Principal, cl id.Cluster, rank int) error {
 	return a.gateway.ServeVisitor(ctx, conn, gateway.Visitor{
 		Org:     p.Org,
@@ -161,7 +162,7 @@ func (a *Server) shell(ctx context.Context, conn net.Conn, p account.Principal, 
 	})
 }
 
-// appLink makes a link to an HTTP port for somebody of the cluster's org.
+// appLink returns a link to an HTTP port for a member of the cluster's organisation.
 func (a *Server) appLink(p account.Principal, cl id.Cluster, rank, port int) (string, error) {
 	return a.apps.Link(gateway.Visitor{
 		Org:     p.Org,
@@ -174,7 +175,8 @@ func (a *Server) appLink(p account.Principal, cl id.Cluster, rank, port int) (st
 	}, port)
 }
 
-// serveShells takes SSH connections. They are cut at the end: what a shell runs must not outlive who watches it.
+// serveShells accepts SSH connections. It closes them when the server stops: a shell's process must not outlive the
+// connection that watches it.
 func (a *Server) serveShells(context.Context) error {
 	a.onClose(a.gateway.Close)
 	if a.ssh == nil {
@@ -189,7 +191,7 @@ func (a *Server) serveShells(context.Context) error {
 	return nil
 }
 
-// closed is the error of a close that may have happened already.
+// closed returns the error of a Close that may have happened already.
 func closed(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return nil
