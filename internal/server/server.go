@@ -16,19 +16,16 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/dialback"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
-	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/restore"
 	"github.com/musterhq/muster/internal/serve/gateway"
@@ -69,7 +66,7 @@ type Server struct {
 func Start(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	a := &Server{cfg: cfg, log: log, started: time.Now()}
 	for _, step := range []func(context.Context) error{a.openDatabase, a.openListeners, a.openRelay, a.openNouns,
-		a.openLink, a.serve, a.serveShells, a.startWorker} {
+		a.letHostsIn, a.serve, a.serveShells, a.startWorker} {
 		if err := step(ctx); err != nil {
 			down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 			defer cancel()
@@ -186,7 +183,7 @@ func (a *Server) openNouns(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.link, err = a.openHostlink(ctx, raw)
+	a.link, err = a.openLink(ctx, raw)
 	if err != nil {
 		return err
 	}
@@ -231,7 +228,7 @@ func (a *Server) openNouns(ctx context.Context) (err error) {
 	if a.postpaid, err = postpaid.New(a.db, a.payments, postpaid.Config{Currency: a.cfg.Currency}, a.log); err != nil {
 		return err
 	}
-	keys, err := gateway.HostKeys(ctx, a.db, box)
+	keys, err := a.clusters.SSHHostKeys(ctx)
 	if err != nil {
 		return err
 	}
@@ -242,7 +239,6 @@ func (a *Server) openNouns(ctx context.Context) (err error) {
 		return a.apps.Close(ctx)
 	})
 	a.gateway = gateway.New(gateway.Config{
-		DB:       a.db,
 		Accounts: a.accounts,
 		Clusters: a.clusters,
 		Dialer:   a.dialer,
@@ -261,7 +257,8 @@ func (a *Server) openNouns(ctx context.Context) (err error) {
 	return nil
 }
 
-func (a *Server) openHostlink(ctx context.Context, secret []byte) (*hostlink.Link, error) {
+// openLink opens NATS and the bus. Hosts are refused until letHostsIn.
+func (a *Server) openLink(ctx context.Context, secret []byte) (*hostlink.Link, error) {
 	ca := ""
 	if a.cfg.TLSCA != "" {
 		b, err := os.ReadFile(a.cfg.TLSCA)
@@ -280,7 +277,7 @@ func (a *Server) openHostlink(ctx context.Context, secret []byte) (*hostlink.Lin
 	if a.cfg.NATSPublic != "" {
 		cfg.AgentURLs = []string{a.cfg.NATSPublic}
 	}
-	l, err := hostlink.Open(ctx, a.db, cfg)
+	l, err := hostlink.Open(ctx, host.NewReplicas(a.db), cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -288,21 +285,14 @@ func (a *Server) openHostlink(ctx context.Context, secret []byte) (*hostlink.Lin
 	return l, nil
 }
 
-// openLink lets hosts connect.
-func (a *Server) openLink(context.Context) error {
-	return a.link.Start(a.clusters, usage{metering.NewCollector(a.db)}, a.market)
-}
-
-// usage adapts package metering for the host link.
-type usage struct{ *metering.Collector }
-
-func (usage) IssueAnchor(ctx context.Context, q *dbq.Queries, host id.Host, bootID string,
-	bootMS int64) (*agentapi.Anchor, error) {
-	return metering.IssueAnchor(ctx, q, host, bootID, bootMS)
-}
-
-func (usage) Extensions(ctx context.Context, q *dbq.Queries, host id.Host) ([]agentapi.LeaseExtension, error) {
-	return metering.Extensions(ctx, q, host)
+// letHostsIn lets hosts connect.
+func (a *Server) letHostsIn(context.Context) error {
+	return a.link.Start(hostlink.Domain{
+		Agents:   host.NewAgents(a.db, a.link.Bus()),
+		Clusters: a.clusters,
+		Metering: metering.NewCollector(a.db),
+		Market:   a.market,
+	})
 }
 
 func (a *Server) serve(context.Context) error {

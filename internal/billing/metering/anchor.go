@@ -28,13 +28,14 @@ const (
 	anchorLateMS = 20
 )
 
-// IssueAnchor ties the host's boot clock to PostgreSQL's and returns the newest anchor of this boot: a fresh one when
-// the last is five minutes old or was later than this report, else the last again, as its answer may have been lost.
+// IssueAnchor ties the host's boot clock to PostgreSQL's and returns the newest anchor of this boot: a new one if the
+// last is five minutes old or was later than this report, else the last again, as its answer may have been lost.
 // bootMS is the host's CLOCK_BOOTTIME when it sent its report. Numbers rise by one, and both clocks rise with them; a
-// report that was overtaken or delayed ties nothing. Call it first of all that is done with a report: what is done
-// before makes the anchor late.
-func IssueAnchor(ctx context.Context, q *dbq.Queries, host id.Host, bootID string,
+// report that was overtaken or delayed ties nothing. Call it before anything else that is done with a report: what is
+// done before makes the anchor late.
+func (c *Collector) IssueAnchor(ctx context.Context, host id.Host, bootID string,
 	bootMS int64) (*agentapi.Anchor, error) {
+	q := c.db.Q
 	if bootID == "" || len(bootID) > maxBootID || bootMS < 0 {
 		return nil, nil
 	}

@@ -19,11 +19,13 @@ const (
 	collectFor = 30 * time.Second
 )
 
-// Collector takes in the segments that arrive at about the same time from many hosts in one transaction: each costs two
-// dozen statements however little it holds. A delivery never waits for others to come; it waits only while enough
-// transactions are under way, and the next one takes all that have gathered. Safe for concurrent use.
+// Collector is where hosts deliver their usage segments, and get the time anchors that these refer to. Segments that
+// arrive at about the same time from many hosts go into one transaction, because each transaction costs two dozen
+// statements however little it holds. A delivery never waits for others to arrive; it waits only while enough
+// transactions are running, and the next one takes all that have gathered. Safe for concurrent use.
 type Collector struct {
-	take func(context.Context, []Delivery) ([][]agentapi.UsageAck, error)
+	db     *db.DB
+	ingest func(context.Context, *db.DB, []Delivery) ([][]agentapi.UsageAck, error) // IngestAll but in tests
 
 	mu      sync.Mutex
 	waiting []*delivered
@@ -32,10 +34,7 @@ type Collector struct {
 
 // NewCollector makes a Collector for this replica.
 func NewCollector(d *db.DB) *Collector {
-	return &Collector{take: func(ctx context.Context, in []Delivery) ([][]agentapi.UsageAck,
-		error) {
-		return IngestAll(ctx, d, in)
-	}}
+	return &Collector{db: d, ingest: IngestAll}
 }
 
 // delivered is a delivery and what became of it, once done is closed.
@@ -46,8 +45,8 @@ type delivered struct {
 	err  error
 }
 
-// Ingest takes in what one host sends at a time, as Delivery has it. When ctx ends first its error is returned, and the
-// segments may be taken in or not: the host sends them again.
+// Ingest takes in the segments of one host, with the fields of Delivery, as IngestAll does. If ctx ends first, its error
+// is returned and the segments may or may not be stored: the host sends them again.
 func (c *Collector) Ingest(ctx context.Context, host id.Host, segs []agentapi.Segment,
 	signature []byte) ([]agentapi.UsageAck, error) {
 	v := &delivered{Delivery: Delivery{host, segs, signature}, done: make(chan struct{})}
@@ -113,7 +112,7 @@ func (c *Collector) together(ctx context.Context, batch []*delivered) bool {
 	for i, v := range batch {
 		in[i] = v.Delivery
 	}
-	acks, err := c.take(ctx, in)
+	acks, err := c.ingest(ctx, c.db, in)
 	for i, v := range batch {
 		v.acks, v.err = nil, err
 		if err == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -70,7 +71,7 @@ func TestTheCollectorIsolatesAndGathers(t *testing.T) {
 	gate, entered := make(chan struct{}), make(chan struct{}, 100)
 	var mu sync.Mutex
 	var sizes []int
-	c := &Collector{take: func(_ context.Context, in []Delivery) ([][]agentapi.UsageAck, error) {
+	c := &Collector{ingest: func(_ context.Context, _ *db.DB, in []Delivery) ([][]agentapi.UsageAck, error) {
 		entered <- struct{}{}
 		<-gate
 		mu.Lock()

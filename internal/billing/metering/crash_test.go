@@ -26,7 +26,7 @@ func TestACrashAnywhereChangesNothing(t *testing.T) {
 		w.window(t0, t0+1_200_123, 0)
 		for _, l := range w.leases {
 			step(w, func() error {
-				_, err := Ingest(context.Background(), d, w.host, w.segments(l, 1, t0-5_000, t0+1_100_000, false))
+				_, err := NewCollector(d).Ingest(context.Background(), w.host, w.segments(l, 1, t0-5_000, t0+1_100_000, false), nil)
 				return err
 			})
 		}
@@ -46,7 +46,7 @@ func TestACrashAnywhereChangesNothing(t *testing.T) {
 		})
 		for i, l := range w.leases {
 			step(w, func() error {
-				_, err := Ingest(context.Background(), d, w.host, w.segments(l, 5, t0+1_100_000, t0+1_400_000-int64(i), true))
+				_, err := NewCollector(d).Ingest(context.Background(), w.host, w.segments(l, 5, t0+1_100_000, t0+1_400_000-int64(i), true), nil)
 				return err
 			})
 		}

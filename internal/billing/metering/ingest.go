@@ -21,17 +21,6 @@ import (
 // not acknowledged and comes again, when what lies between has closed the gaps.
 const maxFragments = 512
 
-// Ingest takes in a host's segments in one transaction: checks them, stores them, and posts what they add to the
-// bill. The acks name what the journal may let go of: what is committed, and what will never be accepted, with the
-// reason. An error means nothing was taken and the agent sends again.
-func Ingest(ctx context.Context, d *db.DB, host id.Host, segs []agentapi.Segment) ([]agentapi.UsageAck, error) {
-	all, err := IngestAll(ctx, d, []Delivery{{Host: host, Segments: segs}})
-	if err != nil {
-		return nil, err
-	}
-	return all[0], nil
-}
-
 // Delivery is what one host sends at a time.
 type Delivery struct {
 	Host     id.Host
@@ -41,7 +30,9 @@ type Delivery struct {
 	Signature []byte
 }
 
-// IngestAll is Ingest for many hosts in one transaction: the acks are in the order of the deliveries.
+// IngestAll takes in what hosts deliver in one transaction: it checks the segments, stores them, and posts what they add
+// to the bill. The acks are in the order of the deliveries. They name what the journal may delete: what is committed,
+// and what will never be accepted, with the reason. After an error nothing was stored and the agents send again.
 func IngestAll(ctx context.Context, d *db.DB, in []Delivery) ([][]agentapi.UsageAck, error) {
 	began, out := time.Now(), make([][]agentapi.UsageAck, len(in))
 	var hosts []pgtype.UUID

@@ -234,7 +234,7 @@ func TestConcurrentRepetitionsCountOnce(t *testing.T) {
 		wg.Go(func() {
 			for i := range all {
 				from := (i*(2*k+1) + k) % len(all)
-				if _, err := Ingest(context.Background(), w.d, w.host, all[from:min(from+1+k, len(all))]); err != nil {
+				if _, err := NewCollector(w.d).Ingest(context.Background(), w.host, all[from:min(from+1+k, len(all))], nil); err != nil {
 					t.Error(err)
 				}
 			}
@@ -340,16 +340,16 @@ func TestAnchors(t *testing.T) {
 	}
 	w := newWorld(t, newDB(t), 0)
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		again, err := IssueAnchor(ctx, tx.Q, w.host, boot, 10_000_000)
+		again, err := NewCollector(w.d).IssueAnchor(w.t.Context(), w.host, boot, 10_000_000)
 		if err != nil {
 			return err
 		}
 		mustEqual(t, "the answer may have been lost", *again, w.anchor)
-		other, err := IssueAnchor(ctx, tx.Q, w.host, "b-2", 1)
+		other, err := NewCollector(w.d).IssueAnchor(w.t.Context(), w.host, "b-2", 1)
 		if err != nil || other.Number != 1 {
 			t.Errorf("another boot: %+v %v", other, err)
 		}
-		none, err := IssueAnchor(ctx, tx.Q, w.host, "", 1)
+		none, err := NewCollector(w.d).IssueAnchor(w.t.Context(), w.host, "", 1)
 		if err != nil || none != nil {
 			t.Errorf("no boot: %+v %v", none, err)
 		}

@@ -69,7 +69,7 @@ func newWorld(t testing.TB, d *db.DB, funds money.Nano, rates ...money.Micro) *w
 				return err
 			}
 		}
-		a, err := IssueAnchor(ctx, tx.Q, w.host, boot, 10_000_000)
+		a, err := NewCollector(w.d).IssueAnchor(w.t.Context(), w.host, boot, 10_000_000)
 		w.anchor = *a
 		return err
 	})
@@ -176,7 +176,7 @@ func (w *world) segment(lease id.Lease, seq, from, to int64, final bool) agentap
 
 func (w *world) ingest(segs ...agentapi.Segment) []agentapi.UsageAck {
 	w.t.Helper()
-	acks, err := Ingest(context.Background(), w.d, w.host, segs)
+	acks, err := NewCollector(w.d).Ingest(context.Background(), w.host, segs, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

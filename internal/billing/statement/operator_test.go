@@ -207,7 +207,7 @@ func TestAnOperatorsStatementMarksWhatIsFrozen(t *testing.T) {
 	r.open(t)
 	r.prove(t, 0, 0, 300_000)
 	lie := r.sign(agentapi.Segment{Lease: r.leases[0].String(), Seq: 1, StartMS: r.start, EndMS: r.start + 200_000})
-	if _, err := metering.Ingest(t.Context(), r.d, r.host, []agentapi.Segment{lie}); err != nil {
+	if _, err := metering.NewCollector(r.d).Ingest(t.Context(), r.host, []agentapi.Segment{lie}, nil); err != nil {
 		t.Fatal(err)
 	}
 	p := r.operatorStatement(t, nil)

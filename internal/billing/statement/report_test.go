@@ -71,7 +71,7 @@ func newRental(t *testing.T) *rental {
 		}); err != nil {
 			return err
 		}
-		if anchor, err = metering.IssueAnchor(ctx, tx.Q, r.host, "b", 50_000_000); err != nil {
+		if anchor, err = metering.NewCollector(r.d).IssueAnchor(t.Context(), r.host, "b", 50_000_000); err != nil {
 			return err
 		}
 		var in []metering.NewLease
@@ -148,7 +148,7 @@ func (r *rental) prove(t *testing.T, rank int, before, through int64) {
 		}))
 		from = to
 	}
-	acks, err := metering.Ingest(t.Context(), r.d, r.host, segs)
+	acks, err := metering.NewCollector(r.d).Ingest(t.Context(), r.host, segs, nil)
 	if err != nil || len(acks) != 1 || acks[0].Refused != "" {
 		t.Fatal(acks, err)
 	}

@@ -436,14 +436,19 @@ func (q *Queries) HostLeases(ctx context.Context, hostID id.Host, named []pgtype
 }
 
 const hostRevision = `-- name: HostRevision :one
-SELECT revision FROM host WHERE id = $1
+SELECT h.revision, c.epoch AS control_epoch FROM host h CROSS JOIN control c WHERE h.id = $1
 `
 
-func (q *Queries) HostRevision(ctx context.Context, hostID id.Host) (int64, error) {
+type HostRevisionRow struct {
+	Revision     int64
+	ControlEpoch int64
+}
+
+func (q *Queries) HostRevision(ctx context.Context, hostID id.Host) (HostRevisionRow, error) {
 	row := q.db.QueryRow(ctx, hostRevision, hostID)
-	var revision int64
-	err := row.Scan(&revision)
-	return revision, err
+	var i HostRevisionRow
+	err := row.Scan(&i.Revision, &i.ControlEpoch)
+	return i, err
 }
 
 const insertCluster = `-- name: InsertCluster :exec
@@ -1468,27 +1473,19 @@ func (q *Queries) ShellLease(ctx context.Context, clusterID id.Cluster, rank int
 }
 
 const storedLogs = `-- name: StoredLogs :many
-SELECT n.lease_id, g.epoch
-FROM node n
-JOIN node_status s ON s.node_id = n.id AND s.logs_kept <> '{}'
-JOIN node_log g ON g.node_id = n.id AND g.epoch = ANY (s.logs_kept)
-WHERE n.host_id = $1
-UNION ALL
-SELECT r.lost_lease, g.epoch
-FROM node_replacement r
-JOIN node_log g ON g.node_id = r.node_id AND g.epoch = ANY (r.logs_kept)
-WHERE r.lost_host = $1
-ORDER BY lease_id, epoch
+SELECT l.id, g.epoch FROM lease l
+JOIN node_log g ON g.node_id = l.node_id
+WHERE l.host_id = $1 AND l.id = ANY ($2::uuid[])
 `
 
 type StoredLogsRow struct {
-	LeaseID id.Lease
-	Epoch   int32
+	ID    id.Lease
+	Epoch int32
 }
 
-// Kept logs the host still reports and that are stored here.
-func (q *Queries) StoredLogs(ctx context.Context, hostID id.Host) ([]StoredLogsRow, error) {
-	rows, err := q.db.Query(ctx, storedLogs, hostID)
+// The epochs of a host's leases whose logs are stored here.
+func (q *Queries) StoredLogs(ctx context.Context, hostID id.Host, leases []pgtype.UUID) ([]StoredLogsRow, error) {
+	rows, err := q.db.Query(ctx, storedLogs, hostID, leases)
 	if err != nil {
 		return nil, err
 	}
@@ -1496,7 +1493,7 @@ func (q *Queries) StoredLogs(ctx context.Context, hostID id.Host) ([]StoredLogsR
 	items := []StoredLogsRow{}
 	for rows.Next() {
 		var i StoredLogsRow
-		if err := rows.Scan(&i.LeaseID, &i.Epoch); err != nil {
+		if err := rows.Scan(&i.ID, &i.Epoch); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

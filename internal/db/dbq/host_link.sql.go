@@ -100,23 +100,6 @@ func (q *Queries) EndLeaseClaims(ctx context.Context, reason string, leases []pg
 	return err
 }
 
-const hostConnection = `-- name: HostConnection :one
-SELECT connected, nats_server, nats_client FROM host_status WHERE host_id = $1
-`
-
-type HostConnectionRow struct {
-	Connected  bool
-	NatsServer string
-	NatsClient int64
-}
-
-func (q *Queries) HostConnection(ctx context.Context, hostID id.Host) (HostConnectionRow, error) {
-	row := q.db.QueryRow(ctx, hostConnection, hostID)
-	var i HostConnectionRow
-	err := row.Scan(&i.Connected, &i.NatsServer, &i.NatsClient)
-	return i, err
-}
-
 const hostForReport = `-- name: HostForReport :one
 SELECT org_id, state, revision, needs_full_report, engine_away FROM host WHERE id = $1
 `

@@ -188,18 +188,10 @@ WHERE n.cluster_id = @cluster_id AND n.rank = @rank
 ORDER BY l.epoch;
 
 -- name: StoredLogs :many
--- Kept logs the host still reports and that are stored here.
-SELECT n.lease_id, g.epoch
-FROM node n
-JOIN node_status s ON s.node_id = n.id AND s.logs_kept <> '{}'
-JOIN node_log g ON g.node_id = n.id AND g.epoch = ANY (s.logs_kept)
-WHERE n.host_id = @host_id
-UNION ALL
-SELECT r.lost_lease, g.epoch
-FROM node_replacement r
-JOIN node_log g ON g.node_id = r.node_id AND g.epoch = ANY (r.logs_kept)
-WHERE r.lost_host = @host_id
-ORDER BY lease_id, epoch;
+-- The epochs of a host's leases whose logs are stored here.
+SELECT l.id, g.epoch FROM lease l
+JOIN node_log g ON g.node_id = l.node_id
+WHERE l.host_id = @host_id AND l.id = ANY (@leases::uuid[]);
 
 -- name: PostponeNodeLog :exec
 -- A kept log that could not be fetched is fetched again later, behind the others.
@@ -271,7 +263,7 @@ LEFT JOIN LATERAL (
 ) a ON true;
 
 -- name: HostRevision :one
-SELECT revision FROM host WHERE id = @host_id;
+SELECT h.revision, c.epoch AS control_epoch FROM host h CROSS JOIN control c WHERE h.id = @host_id;
 
 -- name: ClaimedLeases :many
 SELECT DISTINCT ref FROM gpu_claim WHERE ref = ANY (@leases::uuid[]) AND ended_at IS NULL;

@@ -23,9 +23,6 @@ UPDATE host_status SET connected = false, disconnected_at = clock_timestamp()
 WHERE nats_server = @nats_server AND nats_client = @nats_client AND connected AND host_id = @host_id
 RETURNING host_id;
 
--- name: HostConnection :one
-SELECT connected, nats_server, nats_client FROM host_status WHERE host_id = @host_id;
-
 -- name: ConnectedWithoutKey :many
 SELECT s.host_id, s.nats_server, s.nats_client
 FROM host_status s

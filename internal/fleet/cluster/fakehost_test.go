@@ -9,7 +9,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/interval"
@@ -71,23 +71,21 @@ func (h *fakeHost) sync(ctx context.Context, c int) error {
 // send delivers a report to replica c and takes the answer.
 func (h *fakeHost) send(ctx context.Context, c int, s agentapi.Sync) error {
 	w := h.w
-	var rep host.Report
-	err := w.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
-		if rep, err = host.RecordSync(ctx, tx, h.id, s); err != nil {
-			return err
-		}
-		a, err := metering.IssueAnchor(ctx, tx.Q, h.id, s.BootID, s.BootMS)
-		if err == nil && a != nil && s.BootID == h.boot {
-			h.anchor = a
-		}
-		return err
-	})
+	usage := metering.NewCollector(w.d)
+	a, err := usage.IssueAnchor(ctx, h.id, s.BootID, s.BootMS)
 	if err != nil {
-		return fmt.Errorf("record sync: %w", err)
+		return fmt.Errorf("issue anchor: %w", err)
+	}
+	if a != nil && s.BootID == h.boot {
+		h.anchor = a
+	}
+	rep, err := host.NewAgents(w.d, nil).RecordReport(ctx, h.id, s)
+	if err != nil {
+		return fmt.Errorf("record report: %w", err)
 	}
 	clusters := w.clusters[c%len(w.clusters)]
 	if len(s.Segments) > 0 {
-		acks, err := metering.Ingest(ctx, w.d, h.id, s.Segments)
+		acks, err := usage.Ingest(ctx, h.id, s.Segments, nil)
 		if err != nil {
 			return fmt.Errorf("ingest: %w", err)
 		}
@@ -101,21 +99,33 @@ func (h *fakeHost) send(ctx context.Context, c int, s agentapi.Sync) error {
 	if err := clusters.ApplyReport(ctx, h.id, s, rep.Gone); err != nil {
 		return fmt.Errorf("observe: %w", err)
 	}
-	var d agentapi.Desired
-	if err := w.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
-		d, err = clusters.Desired(ctx, tx, h.id)
-		return err
-	}); err != nil {
-		return fmt.Errorf("desired: %w", err)
+	state, err := clusters.HostState(ctx, h.id, s)
+	if err != nil {
+		return fmt.Errorf("host state: %w", err)
 	}
-	if d.Revision > h.desired.Revision {
-		h.desired = d
+	if state.Revision > h.desired.Revision {
+		h.desired = *state.Desired // the report's control epoch is 0: it is always sent
 	}
-	ext, err := metering.Extensions(ctx, w.d.Q, h.id)
-	for _, e := range ext {
+	for _, e := range state.Extensions {
 		h.until[e.LeaseRef] = e.RunUntilMS
 	}
-	return err
+	return nil
+}
+
+// desired is what a host should run.
+func (w *world) desired(on *cluster.Clusters, h id.Host) agentapi.Desired {
+	w.t.Helper()
+	s, err := on.HostState(w.ctx, h, agentapi.Sync{})
+	if err != nil || s.Desired == nil {
+		w.t.Fatalf("the state of %s: %+v, %v", h, s, err)
+	}
+	return *s.Desired
+}
+
+// storedLogs are the logs that a host may delete after its last report.
+func (w *world) storedLogs(h *fakeHost) ([]agentapi.LeaseRef, error) {
+	s, err := w.clusters[0].HostState(w.ctx, h.id, h.last)
+	return s.LogsStored, err
 }
 
 // report is what an agent would say now.

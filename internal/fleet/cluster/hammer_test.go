@@ -150,12 +150,12 @@ func TestKeptLogsAreStoredOnce(t *testing.T) {
 	if len(kept) != 1 || kept[0].Host != h.id || kept[0].Cluster != c.ID {
 		t.Fatalf("kept %+v", kept)
 	}
-	if refs, err := w.clusters[0].StoredLogs(w.ctx, w.d.Q, h.id); err != nil || len(refs) != 0 {
+	if refs, err := w.storedLogs(h); err != nil || len(refs) != 0 {
 		t.Fatalf("stored %v, %v before anything was", refs, err)
 	}
 	w.must(w.clusters[0].StoreLog(w.ctx, kept[0].Node, kept[0].Ref.Epoch, []byte("one\n"), true))
 	w.must(w.clusters[0].StoreLog(w.ctx, kept[0].Node, kept[0].Ref.Epoch, []byte("two\n"), false))
-	refs, err := w.clusters[0].StoredLogs(w.ctx, w.d.Q, h.id)
+	refs, err := w.storedLogs(h)
 	w.must(err)
 	if len(refs) != 1 || refs[0] != kept[0].Ref {
 		t.Errorf("acked %v, want %v", refs, kept[0].Ref)
@@ -172,7 +172,7 @@ func TestKeptLogsAreStoredOnce(t *testing.T) {
 		r.LogKept = false
 	}
 	w.must(h.sync(w.ctx, 0))
-	if refs, err = w.clusters[0].StoredLogs(w.ctx, w.d.Q, h.id); err != nil || len(refs) != 0 {
+	if refs, err = w.storedLogs(h); err != nil || len(refs) != 0 {
 		t.Errorf("acked for ever: %v, %v", refs, err)
 	}
 	for want, days := range []int{cluster.LogDays - 1, cluster.LogDays + 1} {

@@ -1,11 +1,9 @@
 package cluster_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/market"
@@ -30,11 +28,8 @@ func TestWhatIsAskedOfAHostReachesIt(t *testing.T) {
 	if h := w.hostOf(c, 0); h.id != w.hosts[1].id {
 		t.Fatalf("on %s", h.id)
 	}
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		d, err := w.clusters[0].Desired(ctx, tx, w.hosts[1].id)
-		if err == nil && (len(d.Leases) != 1 || d.Leases[0].Runtime != agentapi.RuntimeRunsc || !d.Leases[0].DiskLimited) {
-			t.Errorf("%+v", d.Leases)
-		}
-		return err
-	})
+	d := w.desired(w.clusters[0], w.hosts[1].id)
+	if len(d.Leases) != 1 || d.Leases[0].Runtime != agentapi.RuntimeRunsc || !d.Leases[0].DiskLimited {
+		t.Errorf("%+v", d.Leases)
+	}
 }

@@ -80,19 +80,6 @@ func (c *Clusters) DropOldLogs(ctx context.Context) (int, error) {
 	return int(n), nil
 }
 
-// StoredLogs names kept logs that the host still reports and may delete.
-func (c *Clusters) StoredLogs(ctx context.Context, q *dbq.Queries, hostID id.Host) ([]agentapi.LeaseRef, error) {
-	rows, err := q.StoredLogs(ctx, hostID)
-	if err != nil {
-		return nil, fmt.Errorf("stored logs of %s: %w", hostID, err)
-	}
-	out := make([]agentapi.LeaseRef, len(rows))
-	for i, r := range rows {
-		out[i] = agentapi.LeaseRef{Lease: r.LeaseID.String(), Epoch: int(r.Epoch)}
-	}
-	return out, nil
-}
-
 // Log is what is known of one rank's output: the kept logs of its ended runs, and where its present run can be read.
 type Log struct {
 	Runs []RunLog

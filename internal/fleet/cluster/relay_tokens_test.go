@@ -2,13 +2,10 @@ package cluster_test
 
 import (
 	"bytes"
-	"context"
 	"testing"
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/seal"
 )
@@ -40,30 +37,25 @@ func TestRelayTokensLastAsLongAsTheLease(t *testing.T) {
 		t.Helper()
 		for rank := range 2 {
 			h := w.hostOf(c, rank)
-			w.tx(func(ctx context.Context, tx *db.Tx) error {
-				d, err := relayed.Desired(ctx, tx, h.id)
-				w.must(err)
-				ext, err := metering.Extensions(ctx, tx.Q, h.id)
-				w.must(err)
-				if len(d.Leases) != 1 || len(ext) != 1 || len(d.Leases[0].Network.Relays) != 1 {
-					t.Fatalf("%s: %+v, %+v", when, d, ext)
-				}
-				w.must(w.clusters[0].RenewRelays(ctx, tx, h.id, ext)) // one without relays
-				if ext[0].RelayToken != "" {
-					t.Errorf("%s: renewed without relays", when)
-				}
-				w.must(relayed.RenewRelays(ctx, tx, h.id, ext))
-				if ext[0].RelayToken != d.Leases[0].Network.RelayToken {
-					t.Errorf("%s: the desired state and the extension have different tokens", when)
-				}
-				got := claims(ext[0].RelayToken)
-				want := time.UnixMilli(ext[0].RunUntilMS).Add(margin).Truncate(time.Second)
-				if got.Cluster != [16]byte(c.ID.UUID()) || int(got.Rank) != rank || int(got.Epoch) != ext[0].Epoch ||
-					!got.Expires.Equal(want) {
-					t.Errorf("%s: rank %d has %+v, which should last until %s", when, rank, got, want)
-				}
-				return nil
-			})
+			s, err := relayed.HostState(w.ctx, h.id, agentapi.Sync{})
+			w.must(err)
+			d, ext := *s.Desired, s.Extensions
+			if len(d.Leases) != 1 || len(ext) != 1 || len(d.Leases[0].Network.Relays) != 1 {
+				t.Fatalf("%s: %+v, %+v", when, d, ext)
+			}
+			without, err := w.clusters[0].HostState(w.ctx, h.id, agentapi.Sync{})
+			if w.must(err); without.Extensions[0].RelayToken != "" {
+				t.Errorf("%s: renewed without relays", when)
+			}
+			if ext[0].RelayToken != d.Leases[0].Network.RelayToken {
+				t.Errorf("%s: the desired state and the extension have different tokens", when)
+			}
+			got := claims(ext[0].RelayToken)
+			want := time.UnixMilli(ext[0].RunUntilMS).Add(margin).Truncate(time.Second)
+			if got.Cluster != [16]byte(c.ID.UUID()) || int(got.Rank) != rank || int(got.Epoch) != ext[0].Epoch ||
+				!got.Expires.Equal(want) {
+				t.Errorf("%s: rank %d has %+v, which should last until %s", when, rank, got, want)
+			}
 		}
 	}
 	check("running")
@@ -72,13 +64,8 @@ func TestRelayTokensLastAsLongAsTheLease(t *testing.T) {
 	// A rank that goes on elsewhere has a lease before money is held for it.
 	w.exec("UPDATE lease SET run_until = NULL WHERE cluster_id = $1", c.ID)
 	h := w.hostOf(c, 0)
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		d, err := relayed.Desired(ctx, tx, h.id)
-		w.must(err)
-		if left := time.Until(claims(d.Leases[0].Network.RelayToken).Expires); left < margin-time.Minute || left > 2*margin+
-			time.Minute {
-			t.Errorf("before it is authorised a token lasts %s", left)
-		}
-		return nil
-	})
+	token := w.desired(relayed, h.id).Leases[0].Network.RelayToken
+	if left := time.Until(claims(token).Expires); left < margin-time.Minute || left > 2*margin+time.Minute {
+		t.Errorf("before it is authorised a token lasts %s", left)
+	}
 }

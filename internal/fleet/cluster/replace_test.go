@@ -310,7 +310,7 @@ func TestTheLogOfALostHostIsKept(t *testing.T) {
 		t.Fatalf("kept %+v", kept)
 	}
 	w.must(w.clusters[0].StoreLog(w.ctx, kept[0].Node, 1, []byte("before\n"), false))
-	refs, err := w.clusters[0].StoredLogs(w.ctx, w.d.Q, gone.id)
+	refs, err := w.storedLogs(gone)
 	w.must(err)
 	if len(refs) != 1 || refs[0] != kept[0].Ref {
 		t.Errorf("acked %v, want %v", refs, kept[0].Ref)
@@ -319,7 +319,7 @@ func TestTheLogOfALostHostIsKept(t *testing.T) {
 		r.LogKept = false
 	}
 	w.must(gone.sync(w.ctx, 0))
-	if refs, err = w.clusters[0].StoredLogs(w.ctx, w.d.Q, gone.id); err != nil || len(refs) != 0 {
+	if refs, err = w.storedLogs(gone); err != nil || len(refs) != 0 {
 		t.Errorf("acked for ever: %v, %v", refs, err)
 	}
 	log, err := w.clusters[0].Log(w.ctx, w.renter.Org, c.ID, 0)

@@ -2,17 +2,14 @@ package cluster_test
 
 import (
 	"bytes"
-	"context"
 	"testing"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/seal"
-	"github.com/musterhq/muster/internal/serve/gateway"
 )
 
 // While the platform's secret changes everything opens with either; after the job the previous one opens nothing and is
@@ -35,14 +32,14 @@ func TestTheSecretRotates(t *testing.T) {
 	q := w.quote(s)
 	c, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Quote: q.ID}, idem.Request{})
 	w.must(err)
-	before, err := gateway.HostKeys(w.ctx, w.d, onOld)
+	before, err := with(onOld).SSHHostKeys(w.ctx)
 	w.must(err)
 	desired := func(on *cluster.Clusters) (d agentapi.Desired, err error) {
-		err = w.d.InTx(w.ctx, func(ctx context.Context, tx *db.Tx) error {
-			d, err = on.Desired(ctx, tx, w.hostOf(c, 0).id)
-			return err
-		})
-		return d, err
+		s, err := on.HostState(w.ctx, w.hostOf(c, 0).id, agentapi.Sync{})
+		if err != nil {
+			return d, err
+		}
+		return *s.Desired, nil
 	}
 	opens := func(what string, on *cluster.Clusters, want bool) {
 		t.Helper()
@@ -79,13 +76,13 @@ func TestTheSecretRotates(t *testing.T) {
 		t.Fatalf("%+v %v", st, err)
 	}
 	for _, b := range []*seal.Box{rotating, onNew} {
-		after, err := gateway.HostKeys(w.ctx, w.d, b)
+		after, err := with(b).SSHHostKeys(w.ctx)
 		w.must(err)
 		if len(after) != len(before) || !bytes.Equal(after[0].PublicKey().Marshal(), before[0].PublicKey().Marshal()) {
 			t.Fatal("other SSH host keys")
 		}
 	}
-	if _, err := gateway.HostKeys(w.ctx, w.d, onOld); err == nil {
+	if _, err := with(onOld).SSHHostKeys(w.ctx); err == nil {
 		t.Error("the old secret opens SSH host keys")
 	}
 }

@@ -1,12 +1,10 @@
 package cluster_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/market"
@@ -35,13 +33,9 @@ func TestScratchIsPromisedOnce(t *testing.T) {
 	refused("scratch_gb = 60")
 	w.exec("UPDATE host SET scratch_gb = 100 WHERE id = $1", w.hosts[0].id)
 	c := w.runUp(s)
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		d, err := w.clusters[0].Desired(ctx, tx, w.hosts[0].id)
-		if err == nil && (len(d.Leases) != 1 || d.Leases[0].ScratchGB != 60) {
-			t.Errorf("%+v", d.Leases)
-		}
-		return err
-	})
+	if d := w.desired(w.clusters[0], w.hosts[0].id); len(d.Leases) != 1 || d.Leases[0].ScratchGB != 60 {
+		t.Errorf("%+v", d.Leases)
+	}
 	refused("scratch_gb = 60")
 	s.ScratchGB = 40
 	beside := w.runUp(s)

@@ -198,9 +198,9 @@ func (w *world) addHost(n, gpus int) {
 	nonce := []byte("nonce")
 	sig, err := link.Sign(nonce)
 	w.must(err)
-	l, err := host.VerifyLink(w.ctx, w.d.Q, linkKey, nonce, sig)
+	l, err := host.NewAgents(w.d, nil).VerifyLink(w.ctx, linkKey, nonce, sig)
 	w.must(err)
-	_, err = host.OpenSession(w.ctx, w.d.Q, l, host.Conn{
+	_, err = host.NewAgents(w.d, nil).OpenSession(w.ctx, l, host.Conn{
 		Server:   "s",
 		Client:   uint64(n + 1),
 		Instance: "i",

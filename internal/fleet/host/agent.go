@@ -76,15 +76,15 @@ func (x *Hosts) Agent(ctx context.Context, h Host) (Agent, error) {
 	return a, nil
 }
 
-// TakeAgent takes note of what a report says of the agent, and is the version that the host should run instead, if any.
-// A version that too many hosts of a channel give up stops there, by itself.
-func TakeAgent(ctx context.Context, d *db.DB, host id.Host, s agentapi.Sync) (*agentapi.UpdateOrder, error) {
-	r, err := d.Q.HostAgentOrder(ctx, host)
+// UpdateOrder stores what a report says of the agent's updates, and returns the version that the host should run
+// instead, if any. A version that too many hosts of a channel give up is stopped there.
+func (a *Agents) UpdateOrder(ctx context.Context, host id.Host, s agentapi.Sync) (*agentapi.UpdateOrder, error) {
+	r, err := a.db.Q.HostAgentOrder(ctx, host)
 	if err != nil {
 		return nil, fmt.Errorf("host: agent of %s: %w", host, err)
 	}
 	if len(s.Capabilities) == 0 && s.Update == nil && len(r.Capabilities) == 0 {
-		return nil, nil // of a version that says nothing
+		return nil, nil // an agent too old to report updates
 	}
 	now := dbq.PutHostAgentParams{HostID: host, Capabilities: cleanCapabilities(s.Capabilities)}
 	if u := s.Update; u != nil {
@@ -94,10 +94,11 @@ func TakeAgent(ctx context.Context, d *db.DB, host id.Host, s agentapi.Sync) (*a
 	if !slices.Equal(now.Capabilities, r.Capabilities) || now.UpdateState != r.UpdateState ||
 		now.UpdateVersion != r.UpdateVersion ||
 		now.UpdateTry != r.UpdateTry || now.UpdateDetail != r.UpdateDetail {
-		if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return putAgent(ctx, tx, r, now) }); err != nil {
+		err := a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return putAgent(ctx, tx, r, now) })
+		if err != nil {
 			return nil, fmt.Errorf("host: agent of %s: %w", host, err)
 		}
-		if r, err = d.Q.HostAgentOrder(ctx, host); err != nil {
+		if r, err = a.db.Q.HostAgentOrder(ctx, host); err != nil {
 			return nil, fmt.Errorf("host: agent of %s: %w", host, err)
 		}
 	}

@@ -52,7 +52,7 @@ func (f *fleet) set(version string, percent int) host.AgentChannel {
 // report is what host i is told when it runs a version and says how it stands with another.
 func (f *fleet) report(i int, runs string, u *agentapi.UpdateStatus) *agentapi.UpdateOrder {
 	f.t.Helper()
-	o, err := host.TakeAgent(f.t.Context(), f.d, f.hosts[i], agentapi.Sync{
+	o, err := host.NewAgents(f.d, nil).UpdateOrder(f.t.Context(), f.hosts[i], agentapi.Sync{
 		AgentVersion: runs,
 		Capabilities: agentapi.Capabilities(),
 		Update:       u,
@@ -77,8 +77,8 @@ func TestAChannelTellsItsHosts(t *testing.T) {
 	}) {
 		t.Errorf("%+v", o)
 	}
-	if o, err := host.TakeAgent(t.Context(), f.d, f.hosts[1], agentapi.Sync{AgentVersion: "v0.1.0"}); o != nil ||
-		err != nil {
+	o, err := host.NewAgents(f.d, nil).UpdateOrder(t.Context(), f.hosts[1], agentapi.Sync{AgentVersion: "v0.1.0"})
+	if o != nil || err != nil {
 		t.Errorf("an agent that says nothing of updates is told of one: %+v %v", o, err)
 	}
 	if o := f.report(0, "v1.1.0", &agentapi.UpdateStatus{

@@ -19,11 +19,9 @@ import (
 
 func (w *world) moved(epoch int, up, down int64) {
 	w.t.Helper()
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		return host.RecordTraffic(ctx, tx, w.agent.Host, []agentapi.LeaseStatus{{
-			LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: epoch}, Traffic: &agentapi.Traffic{Up: up, Down: down},
-		}})
-	})
+	w.report(w.agent.Host, agentapi.Sync{Leases: []agentapi.LeaseStatus{{
+		LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: epoch}, Traffic: &agentapi.Traffic{Up: up, Down: down},
+	}}})
 }
 
 func (w *world) capped(upGB, downGB int64) {
@@ -219,12 +217,10 @@ func TestTrafficBetweenRanksCountsForTheDataCap(t *testing.T) {
 	w.exec("UPDATE lease SET epoch = 3")
 	tell := func(epoch int, v agentapi.Traffic) {
 		t.Helper()
-		w.tx(func(ctx context.Context, tx *db.Tx) error {
-			return host.RecordTraffic(ctx, tx, w.agent.Host, []agentapi.LeaseStatus{{
-				LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: epoch},
-				Traffic:  &v,
-			}})
-		})
+		w.report(w.agent.Host, agentapi.Sync{Leases: []agentapi.LeaseStatus{{
+			LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: epoch},
+			Traffic:  &v,
+		}}})
 	}
 	want := func(up, down, overlayUp, overlayDown int64, percent float64, told ...string) {
 		t.Helper()

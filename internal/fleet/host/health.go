@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
@@ -16,42 +17,49 @@ import (
 
 // RecordHealth stores health events of the host's GPUs, each once, and moves the GPUs to the state of their latest
 // event. s gives the boot and its clock. It returns the highest event number that needs no repeating; events of GPUs
-// the host does not have, or with an unknown state, count as taken and are dropped.
-func RecordHealth(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (uint64, error) {
-	now, err := tx.Now(ctx)
-	if err != nil {
-		return 0, err
-	}
-	gpus, err := GPUsByUUID(ctx, tx.Q, host)
-	if err != nil {
-		return 0, err
-	}
-	events := slices.Clone(s.Health)
-	slices.SortFunc(events, func(a, b agentapi.HealthEvent) int { return cmp.Compare(a.Seq, b.Seq) })
-	touched := map[id.GPU]bool{}
-	var last uint64
-	for _, e := range events {
-		last = e.Seq
-		gpu, known := gpus[e.GPU]
-		if _, ok := badness[e.State]; !ok || !known || e.Seq == 0 || e.Seq > 1<<62 {
-			continue
-		}
-		n, err := tx.Q.InsertGPUHealth(ctx, dbq.InsertGPUHealthParams{
-			GPUID: gpu, Seq: int64(e.Seq), Kind: text.Clip(e.Kind, 40), Xid: int32(e.Xid), Detail: text.Clip(e.Detail, 500),
-			State: e.State, At: eventTime(now, &s, &e),
-		})
+// the host does not have, or with an unknown state, are dropped and count as stored.
+func (a *Agents) RecordHealth(ctx context.Context, host id.Host, s agentapi.Sync) (last uint64, err error) {
+	events := slices.SortedFunc(slices.Values(s.Health), func(a, b agentapi.HealthEvent) int {
+		return cmp.Compare(a.Seq, b.Seq)
+	})
+	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		now, err := tx.Now(ctx)
 		if err != nil {
-			return 0, fmt.Errorf("host: health of %s: %w", e.GPU, err)
+			return err
 		}
-		if n > 0 {
-			touched[gpu] = true
+		gpus, err := GPUsByUUID(ctx, tx.Q, host)
+		if err != nil {
+			return err
 		}
-	}
-	if err := updateHealth(ctx, tx, touched); err != nil {
+		touched := map[id.GPU]bool{}
+		for _, e := range events {
+			last = e.Seq
+			gpu, known := gpus[e.GPU]
+			if _, ok := badness[e.State]; !ok || !known || e.Seq == 0 || e.Seq > 1<<62 {
+				continue
+			}
+			n, err := tx.Q.InsertGPUHealth(ctx, dbq.InsertGPUHealthParams{
+				GPUID: gpu, Seq: int64(e.Seq), Kind: text.Clip(e.Kind, 40), Xid: int32(e.Xid), Detail: text.Clip(e.Detail, 500),
+				State: e.State, At: eventTime(now, &s, &e),
+			})
+			if err != nil {
+				return fmt.Errorf("host: health of %s: %w", e.GPU, err)
+			}
+			if n > 0 {
+				touched[gpu] = true
+			}
+		}
+		if err := updateHealth(ctx, tx, touched); err != nil {
+			return err
+		}
+		tx.AfterCommit(func() { a.bus.Changed(bus.TopicHost(host)) })
+		_, err = tx.Q.RaiseHealthSeq(ctx, int64(min(last, 1<<62)), host)
+		return err
+	})
+	if err != nil {
 		return 0, err
 	}
-	_, err = tx.Q.RaiseHealthSeq(ctx, int64(min(last, 1<<62)), host)
-	return last, err
+	return last, nil
 }
 
 // updateHealth gives each GPU the state of its latest event, which need not be the one that came last.
@@ -87,6 +95,11 @@ func eventTime(now time.Time, s *agentapi.Sync, e *agentapi.HealthEvent) time.Ti
 		return now.Add(-time.Duration(ago) * time.Millisecond)
 	}
 	return now
+}
+
+// GPUs returns the ids of the host's GPUs by their NVML UUIDs.
+func (a *Agents) GPUs(ctx context.Context, host id.Host) (map[string]id.GPU, error) {
+	return GPUsByUUID(ctx, a.db.Q, host)
 }
 
 // GPUsByUUID is the ids of the host's GPUs by their NVML UUIDs.

@@ -147,13 +147,11 @@ func TestHealthIsTakenOnceInAnyOrder(t *testing.T) {
 	}
 	record := func(want uint64, events ...agentapi.HealthEvent) {
 		t.Helper()
-		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			got, err := host.RecordHealth(ctx, tx, h.ID, agentapi.Sync{BootID: "boot", BootMS: 61_000, Health: events})
-			if got != want {
-				t.Errorf("acknowledged %d, want %d", got, want)
-			}
-			return err
-		})
+		s := agentapi.Sync{BootID: "boot", BootMS: 61_000, Health: events}
+		got, err := host.NewAgents(d, nil).RecordHealth(t.Context(), h.ID, s)
+		if got != want {
+			t.Errorf("acknowledged %d, want %d", got, want)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +195,7 @@ func TestTelemetryHistory(t *testing.T) {
 		{{gpus[0], []host.Sample{at(0), at(10), at(50), at(70)}}, {gpus[1], []host.Sample{at(0)}}},
 		{{gpus[0], []host.Sample{at(40), at(20)}}},
 	} {
-		if err := host.AppendTelemetry(t.Context(), d, batch); err != nil {
+		if err := host.NewAgents(d, nil).AppendTelemetry(t.Context(), batch); err != nil {
 			t.Fatal(err)
 		}
 		// Rows that were there before the day had a partition move into it.

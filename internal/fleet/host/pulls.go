@@ -10,9 +10,9 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// RecordPulls takes note of what a report says the host has received of images; nil is nothing new. What it said before
-// changes nothing. What uses up the host's data cap keeps new leases away from it.
-func RecordPulls(ctx context.Context, tx *db.Tx, host id.Host, p *agentapi.Pulled) error {
+// recordPulls records how many bytes of images the host has received; nil means nothing new. What was reported before
+// changes nothing. A host whose data cap is used up gets no new leases.
+func recordPulls(ctx context.Context, tx *db.Tx, host id.Host, p *agentapi.Pulled) error {
 	if p == nil {
 		return nil
 	}

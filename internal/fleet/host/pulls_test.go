@@ -1,20 +1,16 @@
 package host_test
 
 import (
-	"context"
 	"slices"
 	"testing"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
 )
 
 func (w *world) pulled(counter string, bytes int64) {
 	w.t.Helper()
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		return host.RecordPulls(ctx, tx, w.agent.Host, &agentapi.Pulled{Counter: counter, Bytes: bytes})
-	})
+	w.report(w.agent.Host, agentapi.Sync{Pulled: &agentapi.Pulled{Counter: counter, Bytes: bytes}})
 }
 
 // A counter only rises, one by another name began at 0, and the cap on what is received bounds images and leases

@@ -48,36 +48,38 @@ type Pulse struct {
 	ControlEpoch int64
 }
 
-// RecordPulse notes that the control plane hears the hosts of a listener, and writes down the gaps that this pulse
+// RecordPulse records that the control plane receives what the hosts of a listener send, and the gaps that this pulse
 // ends: its own, those of listeners that are gone, and a gap of many hosts that fell silent together. Each gap includes
-// the time that hosts need to come back. Call it alone in its transaction.
-func RecordPulse(ctx context.Context, tx *db.Tx, p Pulse) error {
-	rows, err := tx.Q.LockPulse(ctx)
-	if err != nil {
-		return fmt.Errorf("host: lock pulses: %w", err)
-	}
-	at, err := tx.Now(ctx)
-	if err != nil {
-		return err
-	}
-	now := at.UnixMilli()
-	hosts, err := tx.Q.ListenerSilence(ctx, now-silentWithin.Milliseconds(), p.Listener)
-	if err != nil {
-		return fmt.Errorf("host: hosts of listener %s: %w", p.Listener, err)
-	}
-	gaps, gone := gapsOf(p, rows, hosts, now)
-	for _, g := range gaps {
-		if err := tx.Q.InsertDeafGap(ctx, g); err != nil {
-			return fmt.Errorf("host: record a gap of listener %s: %w", p.Listener, err)
+// the time that hosts need to come back.
+func (r *Replicas) RecordPulse(ctx context.Context, p Pulse) error {
+	return r.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		rows, err := tx.Q.LockPulse(ctx)
+		if err != nil {
+			return fmt.Errorf("host: lock pulses: %w", err)
 		}
-	}
-	if err := tx.Q.DropPulses(ctx, gone); err != nil {
-		return fmt.Errorf("host: drop the pulses of listeners that are gone: %w", err)
-	}
-	if err := tx.Q.PutPulse(ctx, p.Listener, now, p.ControlEpoch); err != nil {
-		return fmt.Errorf("host: record the pulse of listener %s: %w", p.Listener, err)
-	}
-	return nil
+		at, err := tx.Now(ctx)
+		if err != nil {
+			return err
+		}
+		now := at.UnixMilli()
+		hosts, err := tx.Q.ListenerSilence(ctx, now-silentWithin.Milliseconds(), p.Listener)
+		if err != nil {
+			return fmt.Errorf("host: hosts of listener %s: %w", p.Listener, err)
+		}
+		gaps, gone := gapsOf(p, rows, hosts, now)
+		for _, g := range gaps {
+			if err := tx.Q.InsertDeafGap(ctx, g); err != nil {
+				return fmt.Errorf("host: record a gap of listener %s: %w", p.Listener, err)
+			}
+		}
+		if err := tx.Q.DropPulses(ctx, gone); err != nil {
+			return fmt.Errorf("host: drop the pulses of listeners that are gone: %w", err)
+		}
+		if err := tx.Q.PutPulse(ctx, p.Listener, now, p.ControlEpoch); err != nil {
+			return fmt.Errorf("host: record the pulse of listener %s: %w", p.Listener, err)
+		}
+		return nil
+	})
 }
 
 // gapsOf returns the gaps that a pulse that arrives now ends, and the listeners that are gone. rows are the last pulses

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -55,7 +54,7 @@ type Series struct {
 }
 
 // AppendTelemetry adds samples to the GPUs' history.
-func AppendTelemetry(ctx context.Context, d *db.DB, series []Series) error {
+func (a *Agents) AppendTelemetry(ctx context.Context, series []Series) error {
 	var rows []dbq.AppendTelemetryParams
 	for _, s := range series {
 		byBucket := map[time.Time]*dbq.AppendTelemetryParams{}
@@ -82,7 +81,7 @@ func AppendTelemetry(ctx context.Context, d *db.DB, series []Series) error {
 	})
 	for part := range slices.Chunk(rows, 500) {
 		var first error
-		d.Q.AppendTelemetry(ctx, part).Exec(func(_ int, err error) { first = cmp.Or(first, err) })
+		a.db.Q.AppendTelemetry(ctx, part).Exec(func(_ int, err error) { first = cmp.Or(first, err) })
 		if first != nil {
 			return fmt.Errorf("host: append telemetry: %w", first)
 		}

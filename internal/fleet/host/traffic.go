@@ -32,9 +32,9 @@ type Traffic struct {
 	EndedAt     *time.Time `json:"ended_at" doc:"of the lease"`
 }
 
-// RecordTraffic takes note of what a report says of the host's own leases. What it said before, and more of a lease of
-// another host, changes nothing. What uses up the host's data cap keeps new leases away from it.
-func RecordTraffic(ctx context.Context, tx *db.Tx, host id.Host, leases []agentapi.LeaseStatus) error {
+// recordTraffic records the traffic of the host's own leases. What was reported before, and leases of other hosts, change
+// nothing. A host whose data cap is used up gets no new leases.
+func recordTraffic(ctx context.Context, tx *db.Tx, host id.Host, leases []agentapi.LeaseStatus) error {
 	p := dbq.PutLeaseTrafficParams{HostID: host}
 	seen := map[agentapi.LeaseRef]bool{}
 	for _, l := range leases {

@@ -1,12 +1,10 @@
 package host_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/host/hosttest"
@@ -22,21 +20,19 @@ func TestTrafficOfLeases(t *testing.T) {
 	other := hosttest.Enroll(t, w.d, org, user, 1)
 	tell := func(h id.Host, epoch int, opened, up int64) {
 		t.Helper()
-		w.tx(func(ctx context.Context, tx *db.Tx) error {
-			return host.RecordTraffic(ctx, tx, h, []agentapi.LeaseStatus{{
-				LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: epoch},
-				Traffic: &agentapi.Traffic{
-					Opened:        opened,
-					Refused:       2,
-					Up:            up,
-					Down:          7,
-					OverlayUp:     2 * up,
-					OverlayDown:   3 * up,
-					RanksSent:     4 * up,
-					RanksReceived: 5 * up,
-				},
-			}, {LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: 1}}})
-		})
+		w.report(h, agentapi.Sync{Leases: []agentapi.LeaseStatus{{
+			LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: epoch},
+			Traffic: &agentapi.Traffic{
+				Opened:        opened,
+				Refused:       2,
+				Up:            up,
+				Down:          7,
+				OverlayUp:     2 * up,
+				OverlayDown:   3 * up,
+				RanksSent:     4 * up,
+				RanksReceived: 5 * up,
+			},
+		}, {LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: 1}}}})
 	}
 	read := func() []host.Traffic {
 		t.Helper()

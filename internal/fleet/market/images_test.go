@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -109,5 +110,42 @@ func TestPopularImages(t *testing.T) {
 	}
 	if again, err := later.Popular(t.Context()); err != nil || len(again) != 3 {
 		t.Errorf("another replica: %v, %v", again, err)
+	}
+}
+
+// A host whose line has little data left, or whose agent keeps to no limit, is named no popular images to fetch.
+func TestPopularImagesAreNamedWithinTheDataCap(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	hosts := []id.Host{w.host("one", 1, ""), w.host("two", 1, "")}
+	for _, o := range []id.Org{w.org(), w.org(), w.org()} {
+		w.exec(`INSERT INTO cluster (id, org_id, created_by, name, spec, image_ref, image_digest, state, node_count,
+			gpus_per_node, rate, currency) VALUES ($1, $2, $3, 'x', '{}', 'ubuntu', 'sha256:1', 'released', 1, 1, 1, 'USD')`,
+			id.New[id.Cluster](), o, w.user)
+	}
+	for _, h := range hosts {
+		w.exec("INSERT INTO host_image (host_id, ref, digest) VALUES ($1, 'index.docker.io/library/ubuntu:latest', "+
+			"'sha256:0')", h)
+	}
+	for _, tc := range []struct {
+		name         string
+		capGB, usedB int64 // capGB 0: no cap
+		capabilities []string
+		images       int
+		bytes        int64
+	}{
+		{"no cap", 0, 0, nil, 1, 0},
+		{"half of its cap left", 1, 500_000_000, []string{agentapi.CapPopularBound}, 1, 400_000_000},
+		{"an agent that keeps to no limit", 1, 500_000_000, nil, 0, 0},
+		{"a tenth of its cap left", 1, 900_000_000, []string{agentapi.CapPopularBound}, 0, 0},
+	} {
+		w.exec("UPDATE host SET down_cap_gb = nullif($2, 0) WHERE id = $1", hosts[0], tc.capGB)
+		w.exec("DELETE FROM host_pulls")
+		w.exec("DELETE FROM host_month_traffic")
+		w.exec("INSERT INTO host_pulls (host_id, counter, bytes) VALUES ($1, 'a', $2)", hosts[0], tc.usedB)
+		images, bytes, err := w.m.PopularFor(t.Context(), hosts[0], tc.capabilities)
+		if err != nil || len(images) != tc.images || bytes != tc.bytes {
+			t.Errorf("%s: %v, %d bytes, %v", tc.name, images, bytes, err)
+		}
 	}
 }

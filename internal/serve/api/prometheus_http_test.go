@@ -23,7 +23,7 @@ func TestScrapeOverHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	err := host.AppendTelemetry(t.Context(), w.db, []host.Series{{
+	err := host.NewAgents(w.db, nil).AppendTelemetry(t.Context(), []host.Series{{
 		GPU:     gpu,
 		Samples: []host.Sample{{At: now, Util: 93, MemMB: 2048, PowerW: 412, TempC: -1}},
 	}})

@@ -24,7 +24,6 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/dialback"
@@ -43,11 +42,10 @@ const (
 
 // Config of a Gateway.
 type Config struct {
-	DB       *db.DB
 	Accounts *account.Accounts
 	Clusters *cluster.Clusters
 	Dialer   *dialback.Dialer
-	HostKeys []ssh.Signer // see HostKeys
+	HostKeys []ssh.Signer // see cluster.Clusters.SSHHostKeys
 	Log      *slog.Logger
 }
 

@@ -3,16 +3,14 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 
 	"golang.org/x/crypto/ssh"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/audit"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -105,7 +103,7 @@ func visitorOf(c *ssh.ServerConn) Visitor {
 	return v
 }
 
-// record leaves a trail of what the visitor does to a rank. What cannot be recorded is not done.
+// record writes what the visitor does to a rank into the audit log. What cannot be recorded is not done.
 func (g *Gateway) record(ctx context.Context, v Visitor, action string, rank int, more map[string]any) error {
 	detail := map[string]any{"node": rank}
 	if v.Key != "" {
@@ -114,19 +112,22 @@ func (g *Gateway) record(ctx context.Context, v Visitor, action string, rank int
 	for k, x := range more {
 		detail[k] = x
 	}
-	err := g.cfg.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return audit.Record(ctx, tx, audit.Event{
-			Org:     v.Org,
-			User:    v.User,
-			Token:   v.Token,
-			Action:  action,
-			Object:  v.Cluster.String(),
-			Detail:  detail,
-			Address: v.Address,
-		})
+	return g.cfg.Clusters.RecordAccess(ctx, cluster.Access{
+		Org:     v.Org,
+		User:    v.User,
+		Token:   v.Token,
+		Cluster: v.Cluster,
+		Action:  action,
+		Detail:  detail,
+		Address: v.Address,
 	})
-	if err != nil {
-		return fmt.Errorf("record %s: %w", action, err)
+}
+
+// PublicKeys are the host keys as lines of a known_hosts file, without the address.
+func PublicKeys(keys []ssh.Signer) []string {
+	out := make([]string, len(keys))
+	for i, k := range keys {
+		out[i] = strings.TrimSpace(string(ssh.MarshalAuthorizedKey(k.PublicKey())))
 	}
-	return nil
+	return out
 }

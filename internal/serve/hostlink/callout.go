@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
@@ -51,7 +50,7 @@ func (l *Link) admit(ctx context.Context, req *jwt.AuthorizationRequestClaims) (
 	if err != nil {
 		return id.Host{}, fault.New(fault.Unauthorized, "The signature cannot be read.")
 	}
-	link, err := host.VerifyLink(ctx, l.db.Q, o.Nkey, []byte(c.Nonce), sig)
+	link, err := l.agents.VerifyLink(ctx, o.Nkey, []byte(c.Nonce), sig)
 	if err != nil {
 		return link.Host, err
 	}
@@ -61,12 +60,11 @@ func (l *Link) admit(ctx context.Context, req *jwt.AuthorizationRequestClaims) (
 			return link.Host, err
 		}
 	}
-	session, err := host.OpenSession(ctx, l.db.Q, link, conn)
+	session, err := l.agents.OpenSession(ctx, link, conn)
 	if err != nil {
 		return link.Host, err
 	}
 	l.log.Info("host connected", "host", link.Host, "name", link.Name, "session", session, "address", conn.Address)
-	l.bus.Changed(bus.TopicHost(link.Host), bus.TopicOrg(link.Org))
 	return link.Host, nil
 }
 
@@ -83,9 +81,12 @@ func (l *Link) makeRoom(ctx context.Context, link host.Link, conn host.Conn) err
 	if err != nil || !alive {
 		return err
 	}
-	l.alert(ctx, link.Host, "host.second_connection", "A second machine uses the key of "+link.Name,
-		"A connection from "+conn.Address+" presented this host's key while the host was connected, and was refused. "+
-			"If the host's disk was copied, retire the host and enrol both machines anew.")
+	l.alert(ctx, link.Host, host.Alert{
+		Action: "host.second_connection",
+		Title:  "A second machine uses the key of " + link.Name,
+		Body: "A connection from " + conn.Address + " presented this host's key while the host was connected, and was " +
+			"refused. If the host's disk was copied, retire the host and enrol both machines anew.",
+	})
 	return errSecond
 }
 

@@ -10,12 +10,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/bus"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/notify"
 )
 
 // sysTimeout is how long a NATS server has to answer for its connections. One that is gone is known at once.
@@ -66,7 +63,7 @@ func (l *Link) request(ctx context.Context, ns, what string, req, reply any) (go
 	return false, json.Unmarshal(m.Data, reply)
 }
 
-// handleDisconnect takes note that a host's connection ended.
+// handleDisconnect records that a host's connection ended.
 func (l *Link) handleDisconnect(ctx context.Context, m *nats.Msg) {
 	var e server.DisconnectEventMsg
 	if json.Unmarshal(m.Data, &e) != nil {
@@ -76,14 +73,13 @@ func (l *Link) handleDisconnect(ctx context.Context, m *nats.Msg) {
 	if err != nil {
 		return // one of the server's own
 	}
-	was, err := host.CloseSession(ctx, l.db.Q, h, e.Server.ID, e.Client.ID)
+	was, err := l.agents.CloseSession(ctx, h, e.Server.ID, e.Client.ID)
 	if err != nil {
 		l.log.Error("cannot note that a host disconnected", "host", h, "err", err)
 		return
 	}
 	if was {
 		l.log.Info("host disconnected", "host", h, "why", e.Reason)
-		l.bus.Changed(bus.TopicHost(h))
 	}
 }
 
@@ -100,7 +96,7 @@ func (l *Link) watchKeys() {
 // closeUnwelcome closes every connection whose key was revoked. It runs on each revocation and now and then, in case a
 // message was lost or a revocation and a connection crossed.
 func (l *Link) closeUnwelcome(ctx context.Context) {
-	hosts, err := host.UnwelcomeHosts(ctx, l.db.Q)
+	hosts, err := l.agents.UnwelcomeHosts(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			l.log.Error("cannot look for revoked connections", "err", err)
@@ -112,31 +108,16 @@ func (l *Link) closeUnwelcome(ctx context.Context) {
 			l.log.Error("cannot close a revoked connection", "host", u.Host, "err", err)
 			continue
 		}
-		if _, err := host.CloseSession(ctx, l.db.Q, u.Host, u.Conn.Server, u.Conn.Client); err != nil {
+		if _, err := l.agents.CloseSession(ctx, u.Host, u.Conn.Server, u.Conn.Client); err != nil {
 			l.log.Error("cannot note a closed connection", "host", u.Host, "err", err)
 		}
 		l.log.Info("closed the connection of a revoked key", "host", u.Host)
 	}
 }
 
-// alert writes a security event into the audit trail and tells the host's org, once a day for each cause.
-func (l *Link) alert(ctx context.Context, h id.Host, action, title, body string) {
-	err := l.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		hs, err := host.Read(ctx, tx.Q, h)
-		if err != nil {
-			return err
-		}
-		added, err := notify.Add(ctx, tx, notify.Notice{
-			Org: hs.Org, Key: action + ":" + h.String() + ":" + l.cfg.Now().UTC().Format(time.DateOnly),
-			Severity: notify.Bad, Title: title, Body: body, Object: h.String(),
-		})
-		if err != nil || !added {
-			return err
-		}
-		tx.AfterCommit(func() { l.bus.Changed(bus.TopicOrg(hs.Org)) })
-		return audit.Record(ctx, tx, audit.Event{Org: hs.Org, Action: action, Object: h.String()})
-	})
-	if err != nil {
-		l.log.Error("cannot raise an alert", "host", h, "what", action, "err", err)
+// alert raises an alert about a host, see host.Agents.Alert.
+func (l *Link) alert(ctx context.Context, h id.Host, v host.Alert) {
+	if err := l.agents.Alert(ctx, h, v); err != nil {
+		l.log.Error("cannot raise an alert", "host", h, "what", v.Action, "err", err)
 	}
 }

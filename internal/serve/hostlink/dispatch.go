@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/text"
 )
@@ -48,49 +49,52 @@ func (l *Link) onHost(handle func(context.Context, id.Host, *nats.Msg)) func(con
 		if len(parts) != 3 {
 			return
 		}
-		host, err := id.Parse[id.Host](parts[1])
+		h, err := id.Parse[id.Host](parts[1])
 		if err != nil {
 			return
 		}
-		wait, tell := l.limits.take(host, parts[2])
+		wait, answer := l.limits.take(h, parts[2])
 		switch {
 		case wait > 0:
-			// Nothing of the message was read, and nothing is: whoever floods costs a look at the limit.
-			if tell && ownInbox(host, m.Reply) {
-				l.answer(host, m, (&agentapi.TooMany{Wait: wait}).Ack())
+			// The message is not read: a flood costs no more than this check.
+			if answer && ownInbox(h, m.Reply) {
+				l.answer(h, m, (&agentapi.TooMany{Wait: wait}).Ack())
 			}
-			l.log.Debug("a host sends too often", "host", host, "what", parts[2], "wait", wait)
-		case m.Reply != "" && !ownInbox(host, m.Reply):
-			l.log.Warn("a host wants its answer published elsewhere: refused", "host", host, "reply", text.Clip(m.Reply, 200))
-			l.alert(ctx, host, "host.foreign_reply", "A host asked for answers in another host's name",
-				"Its agent is not ours or was tampered with. Retire the host unless you know why.")
+			l.log.Debug("a host sends too often", "host", h, "what", parts[2], "wait", wait)
+		case m.Reply != "" && !ownInbox(h, m.Reply):
+			l.log.Warn("a host wants its answer published elsewhere: refused", "host", h, "reply", text.Clip(m.Reply, 200))
+			l.alert(ctx, h, host.Alert{
+				Action: "host.foreign_reply",
+				Title:  "A host asked for answers in another host's name",
+				Body:   "Its agent is not ours or was tampered with. Retire the host unless you know why.",
+			})
 		default:
-			handle(ctx, host, m)
+			handle(ctx, h, m)
 		}
 	}
 }
 
 // ownInbox reports whether a reply subject is one literal subject under the host's inbox.
-func ownInbox(host id.Host, reply string) bool {
-	rest, ok := strings.CutPrefix(reply, agentapi.InboxPrefix(host.String())+".")
+func ownInbox(h id.Host, reply string) bool {
+	rest, ok := strings.CutPrefix(reply, agentapi.InboxPrefix(h.String())+".")
 	return ok && len(rest) < 200 && !strings.ContainsAny(rest, "*> \t\r\n") && !strings.Contains("."+rest+".", "..")
 }
 
 // answer replies with v. Only onHost's handlers call it, so the reply subject is checked.
-func (l *Link) answer(host id.Host, m *nats.Msg, v any) {
+func (l *Link) answer(h id.Host, m *nats.Msg, v any) {
 	if m.Reply == "" {
 		return
 	}
 	data, err := json.Marshal(v)
 	if err == nil && len(data) > maxPayload {
-		l.log.Error("an answer to a host is too big to send", "host", host, "bytes", len(data))
+		l.log.Error("an answer to a host is too big to send", "host", h, "bytes", len(data))
 		return
 	}
 	if err == nil {
 		err = l.hosts.Publish(m.Reply, data)
 	}
 	if err != nil {
-		l.log.Warn("answer to a host failed", "host", host, "err", err)
+		l.log.Warn("answer to a host failed", "host", h, "err", err)
 	}
 }
 

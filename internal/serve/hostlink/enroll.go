@@ -1,7 +1,6 @@
 package hostlink
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"net"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/bus"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
 )
@@ -88,19 +86,11 @@ func (l *Link) enroll(w http.ResponseWriter, r *http.Request) (*agentapi.EnrollR
 	if err != nil {
 		return nil, err
 	}
-	address := addressOf(r)
-	var h host.Host
-	err = l.db.InTx(r.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		h, err = host.Enroll(ctx, tx, host.EnrollPolicy{
-			Origins:        l.cfg.Origins,
-			AllowSimulated: l.cfg.AllowSimulated,
-			Address:        address,
-		}, req)
-		if err != nil {
-			return err
-		}
-		return l.offers.SyncOffers(ctx, tx, h.ID)
-	})
+	h, err := l.market.EnrollHost(r.Context(), host.EnrollPolicy{
+		Origins:        l.cfg.Origins,
+		AllowSimulated: l.cfg.AllowSimulated,
+		Address:        addressOf(r),
+	}, req)
 	if err != nil {
 		return nil, err
 	}

@@ -17,9 +17,10 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/host/hosttest"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/serve/hostlink"
 	"github.com/musterhq/muster/internal/testing/dbtest"
@@ -30,8 +31,11 @@ var secret = []byte("a platform secret for tests, 32+ bytes")
 // patience bounds every wait for something that must happen.
 const patience = time.Minute
 
-// fakeWorld stands for packages cluster and metering.
+// fakeWorld stands for packages cluster and metering, and for what is popular.
 type fakeWorld struct {
+	*market.Market
+	clusters *cluster.Clusters
+
 	mu         sync.Mutex
 	observed   []agentapi.Sync
 	gone       []id.Lease
@@ -46,16 +50,14 @@ func (w *fakeWorld) ApplyReport(_ context.Context, _ id.Host, s agentapi.Sync, g
 	return w.observeErr
 }
 
-func (w *fakeWorld) Desired(ctx context.Context, tx *db.Tx, h id.Host) (agentapi.Desired, error) {
-	v, err := host.Read(ctx, tx.Q, h)
-	return agentapi.Desired{Revision: v.Revision, Leases: []agentapi.LeaseSpec{{Image: "wanted"}}}, err
-}
-
-func (w *fakeWorld) RenewRelays(_ context.Context, _ *db.Tx, _ id.Host, ext []agentapi.LeaseExtension) error {
-	for i := range ext {
-		ext[i].RelayToken = "renewed"
+// HostState is the real one of a host without leases, but with one to run.
+func (w *fakeWorld) HostState(ctx context.Context, h id.Host, s agentapi.Sync) (cluster.HostState, error) {
+	v, err := w.clusters.HostState(ctx, h, s)
+	v.Extensions = []agentapi.LeaseExtension{{RunUntilMS: 42, RelayToken: "renewed"}}
+	if v.Desired != nil {
+		v.Desired.Leases = []agentapi.LeaseSpec{{Image: "wanted"}}
 	}
-	return nil
+	return v, err
 }
 
 func (w *fakeWorld) Ingest(_ context.Context, _ id.Host, segs []agentapi.Segment,
@@ -73,13 +75,8 @@ func (w *fakeWorld) Ingest(_ context.Context, _ id.Host, segs []agentapi.Segment
 	}}, nil
 }
 
-func (w *fakeWorld) IssueAnchor(_ context.Context, _ *dbq.Queries, _ id.Host, boot string,
-	ms int64) (*agentapi.Anchor, error) {
+func (w *fakeWorld) IssueAnchor(_ context.Context, _ id.Host, boot string, ms int64) (*agentapi.Anchor, error) {
 	return &agentapi.Anchor{BootID: boot, Number: 1, BootMS: ms, ServerMS: ms + 5}, nil
-}
-
-func (w *fakeWorld) Extensions(context.Context, *dbq.Queries, id.Host) ([]agentapi.LeaseExtension, error) {
-	return []agentapi.LeaseExtension{{RunUntilMS: 42}}, nil
 }
 
 func (w *fakeWorld) fail(observe, ingest error) {
@@ -100,7 +97,7 @@ func config() hostlink.Config {
 // start opens a link that takes hosts until the test ends.
 func start(t *testing.T, d *db.DB, cfg hostlink.Config) (*hostlink.Link, *fakeWorld) {
 	t.Helper()
-	l, err := hostlink.Open(t.Context(), d, cfg)
+	l, err := hostlink.Open(t.Context(), host.NewReplicas(d), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,11 +108,22 @@ func start(t *testing.T, d *db.DB, cfg hostlink.Config) (*hostlink.Link, *fakeWo
 			t.Error(err)
 		}
 	})
-	w := &fakeWorld{}
-	if err := l.Start(w, w, w); err != nil {
+	return l, letIn(t, d, l)
+}
+
+// letIn starts a link on a fake world.
+func letIn(t *testing.T, d *db.DB, l *hostlink.Link) *fakeWorld {
+	t.Helper()
+	m, err := market.New(d, nil, market.Config{Currency: "USD", AllowSimulated: true})
+	if err != nil {
 		t.Fatal(err)
 	}
-	return l, w
+	w := &fakeWorld{Market: m, clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD"})}
+	agents := host.NewAgents(d, l.Bus())
+	if err := l.Start(hostlink.Domain{Agents: agents, Clusters: w, Metering: w, Market: w}); err != nil {
+		t.Fatal(err)
+	}
+	return w
 }
 
 // site is one link with one org.
@@ -275,8 +283,6 @@ func (s *site) host(a *agent) host.Host {
 
 var errBroken = errors.New("broken on purpose")
 
-func (*fakeWorld) Popular(context.Context) ([]string, error) {
-	return []string{"index.docker.io/library/popular:1"}, nil
+func (*fakeWorld) PopularFor(context.Context, id.Host, []string) ([]string, int64, error) {
+	return []string{"index.docker.io/library/popular:1"}, 0, nil
 }
-
-func (*fakeWorld) SyncOffers(context.Context, *db.Tx, id.Host) error { return nil }

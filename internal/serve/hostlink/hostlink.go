@@ -1,5 +1,5 @@
-// Package hostlink is the server's end of the hosts: the NATS server they connect to (embedded, or an external one),
-// who may connect, what each may say, and what becomes of what they say.
+// Package hostlink is the server's end of the connections to hosts: the NATS server that they connect to (embedded, or
+// an external one), who may connect, what each may send, and who handles what they send.
 //
 // What always holds:
 //   - A host is who its link key says: it signs the nonce of each connection, checked against PostgreSQL. There is one
@@ -9,7 +9,7 @@
 //   - Answers go only to reply subjects under that host's own inbox, so that no host can make the server publish into
 //     another's subjects.
 //   - Status, usage and health of one sync are committed and acknowledged apart.
-//   - It holds no rules about clusters or money: it translates.
+//   - It holds no rules about clusters or money, and no database: it checks and translates.
 package hostlink
 
 import (
@@ -26,60 +26,78 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/bus"
-	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 )
+
+// Agents is what hostlink needs of host.Agents.
+type Agents interface {
+	VerifyLink(ctx context.Context, linkKey string, nonce, signature []byte) (host.Link, error)
+	OpenSession(ctx context.Context, l host.Link, c host.Conn) (int64, error)
+	CloseSession(ctx context.Context, h id.Host, server string, client uint64) (bool, error)
+	UnwelcomeHosts(ctx context.Context) ([]host.Unwelcome, error)
+	Alert(ctx context.Context, h id.Host, v host.Alert) error
+	RecordReport(ctx context.Context, h id.Host, s agentapi.Sync) (host.Report, error)
+	RecordHealth(ctx context.Context, h id.Host, s agentapi.Sync) (ack uint64, err error)
+	UpdateOrder(ctx context.Context, h id.Host, s agentapi.Sync) (*agentapi.UpdateOrder, error)
+	telemetryStore
+}
 
 // Clusters is what hostlink needs of package cluster.
 type Clusters interface {
 	// ApplyReport applies what a host reports of its leases; it leaves out leases that are not the host's. gone are
 	// ended leases of which the host's full report shows that nothing is left.
 	ApplyReport(ctx context.Context, host id.Host, s agentapi.Sync, gone []id.Lease) error
-	// Desired is everything the host should run now.
-	Desired(ctx context.Context, tx *db.Tx, host id.Host) (agentapi.Desired, error)
-	// RenewRelays puts into extensions what opens the relays for as long as they say.
-	RenewRelays(ctx context.Context, tx *db.Tx, host id.Host, extensions []agentapi.LeaseExtension) error
+	// HostState is what the host has to know after its report.
+	HostState(ctx context.Context, host id.Host, s agentapi.Sync) (cluster.HostState, error)
 }
 
-// Offers is what hostlink needs of package market.
-type Offers interface {
-	// SyncOffers keeps the host's offers in step with its GPUs, in the transaction that recorded them.
-	SyncOffers(ctx context.Context, tx *db.Tx, host id.Host) error
-	// Popular are public images that hosts with nothing to do may fetch ahead of time.
-	Popular(ctx context.Context) ([]string, error)
+// Market is what hostlink needs of package market.
+type Market interface {
+	EnrollHost(ctx context.Context, p host.EnrollPolicy, r agentapi.EnrollRequest) (host.Host, error)
+	UpdateInventory(ctx context.Context, h id.Host, inv agentapi.Inventory) error
+	// PopularFor are public images that a host with nothing to do may fetch in advance, and at most how many bytes.
+	PopularFor(ctx context.Context, h id.Host, capabilities []string) (images []string, bytes int64, err error)
 }
 
 // Metering is what hostlink needs of package metering.
 type Metering interface {
 	// Ingest takes in what a host reports of its leases' use; signature is nil or the host's over the list.
 	Ingest(ctx context.Context, host id.Host, segs []agentapi.Segment, signature []byte) ([]agentapi.UsageAck, error)
-	IssueAnchor(ctx context.Context, q *dbq.Queries, host id.Host, bootID string, bootMS int64) (*agentapi.Anchor, error)
-	Extensions(ctx context.Context, q *dbq.Queries, host id.Host) ([]agentapi.LeaseExtension, error)
+	IssueAnchor(ctx context.Context, host id.Host, bootID string, bootMS int64) (*agentapi.Anchor, error)
+}
+
+// Domain is what the link translates for.
+type Domain struct {
+	Agents   Agents
+	Clusters Clusters
+	Metering Metering
+	Market   Market
 }
 
 // Link is this replica's end of the hosts.
 type Link struct {
 	cfg     Config
-	db      *db.DB
 	log     *slog.Logger
 	keys    *keys
+	all     *host.Replicas
 	replica id.Replica
 	ns      *server.Server // nil with an external NATS
 	// One connection per NATS account: who may connect, towards the hosts, between replicas, and the servers' own.
 	auth, hosts, replicas, sys *nats.Conn
 
-	// epoch is the database's control epoch as it was read last: every PulseEvery, and with what a host must know.
+	// epoch is the database's control epoch as it was read last: every PulseEvery, and with what a host has to know.
 	epoch atomic.Int64
 
 	bus      *bus.Bus
+	agents   Agents // these four from Start on
 	clusters Clusters
 	metering Metering
-	offers   Offers
+	market   Market
 
 	reports  chan struct{} // bounds how many reports are handled at once
-	doors    chan struct{} // and how many connections: nobody waits outside because reports are slow
+	doors    chan struct{} // and how many connections, which do not wait for slow reports
 	mu       sync.Mutex
 	stopping bool
 	subs     []*nats.Subscription
@@ -98,7 +116,7 @@ const maxHandled = 64
 
 // Open starts the embedded NATS server, or connects to the external one, and returns when the bus works. Hosts are
 // refused until Start. The caller ends with Stop.
-func Open(ctx context.Context, d *db.DB, cfg Config) (*Link, error) {
+func Open(ctx context.Context, all *host.Replicas, cfg Config) (*Link, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
@@ -107,10 +125,9 @@ func Open(ctx context.Context, d *db.DB, cfg Config) (*Link, error) {
 		return nil, err
 	}
 	l := &Link{
-		cfg: cfg, db: d, log: cfg.Log, keys: k, replica: id.New[id.Replica](),
+		cfg: cfg, log: cfg.Log, keys: k, all: all, replica: id.New[id.Replica](),
 		reports: make(chan struct{}, maxHandled), doors: make(chan struct{}, maxHandled), limits: newLimits(cfg.Now),
 	}
-	l.recorder = newRecorder(d, cfg.Now, l.log)
 	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := l.open(ctx); err != nil {
 		return nil, errors.Join(err, l.Stop(context.WithoutCancel(ctx)))
@@ -119,11 +136,11 @@ func Open(ctx context.Context, d *db.DB, cfg Config) (*Link, error) {
 }
 
 func (l *Link) open(ctx context.Context) error {
-	at, err := l.db.Q.LinkClock(ctx)
+	epoch, _, err := l.all.ControlEpoch(ctx)
 	if err != nil {
-		return fmt.Errorf("hostlink: control epoch: %w", err)
+		return err
 	}
-	l.epoch.Store(at.ControlEpoch)
+	l.epoch.Store(epoch)
 	// The row first: of two replicas that start together at least one sees the other's route.
 	if err := l.beat(ctx); err != nil {
 		return err
@@ -156,8 +173,9 @@ func (l *Link) open(ctx context.Context) error {
 func (l *Link) Bus() *bus.Bus { return l.bus }
 
 // Start lets hosts in and answers them.
-func (l *Link) Start(c Clusters, m Metering, o Offers) error {
-	l.clusters, l.metering, l.offers = c, m, o
+func (l *Link) Start(d Domain) error {
+	l.agents, l.clusters, l.metering, l.market = d.Agents, d.Clusters, d.Metering, d.Market
+	l.recorder = newRecorder(d.Agents, l.cfg.Now, l.log)
 	for _, s := range []struct {
 		nc      *nats.Conn
 		subject string
@@ -169,7 +187,7 @@ func (l *Link) Start(c Clusters, m Metering, o Offers) error {
 		{l.hosts, agentapi.SubjectTelemetry("*"), l.reports, l.onHost(l.handleTelemetry)},
 		{l.hosts, subjectPulse, l.reports, l.handlePulse},
 		{l.sys, "$SYS.ACCOUNT." + accountHosts + ".DISCONNECT", l.doors, l.handleDisconnect},
-		// Last: whoever is let in finds everything else in place.
+		// Last: a host that is let in finds everything else in place.
 		{l.auth, server.AuthCalloutSubject, l.doors, l.handleAuth},
 	} {
 		// A queue group: any replica answers, one does.
@@ -210,18 +228,21 @@ func (l *Link) Stop(ctx context.Context) error {
 	}
 	l.cancel()
 	l.loops.Wait()
-	l.recorder.flush(ctx)
+	if l.recorder != nil {
+		l.recorder.flush(ctx)
+	}
 	for _, nc := range []*nats.Conn{l.auth, l.hosts, l.replicas, l.sys} {
 		if nc != nil {
 			nc.Close()
 		}
 	}
+	server := ""
 	if l.ns != nil {
 		l.ns.Shutdown()
 		l.ns.WaitForShutdown()
-		err = errors.Join(err, host.CloseSessions(ctx, l.db.Q, l.ns.ID()))
+		server = l.ns.ID()
 	}
-	return errors.Join(err, l.db.Q.RemoveReplica(ctx, l.replica))
+	return errors.Join(err, l.all.Remove(ctx, l.replica, server))
 }
 
 // loop calls f now and then until Stop.

@@ -146,12 +146,12 @@ func (l *Link) setRoutes(ctx context.Context, o *server.Options) error {
 	}
 	o.Cluster.TLSConfig.ClientAuth = tls.RequireAndVerifyClientCert
 	o.Cluster.TLSTimeout = 5
-	others, err := l.db.Q.LiveReplicas(ctx)
+	live, err := l.all.Live(ctx)
 	if err != nil {
-		return fmt.Errorf("hostlink: list replicas: %w", err)
+		return err
 	}
-	for _, r := range others {
-		if u, err := url.Parse(r.NatsRoute); err == nil && u.Host != "" && r.ID != l.replica {
+	for _, r := range live {
+		if u, err := url.Parse(r.RouteURL); err == nil && u.Host != "" && r.ID != l.replica {
 			o.Routes = append(o.Routes, u)
 		}
 	}

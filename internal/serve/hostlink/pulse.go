@@ -6,7 +6,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
 )
 
@@ -16,16 +15,16 @@ const subjectPulse = "server.pulse"
 // pulse sends one message through this replica's listener. It takes the way of a host's report: NATS, the queue of
 // reports, the database. When it does not arrive in time, hosts' reports would not have arrived either.
 func (l *Link) pulse(ctx context.Context) {
-	at, err := l.db.Q.LinkClock(ctx)
+	epoch, now, err := l.all.ControlEpoch(ctx)
 	if err != nil {
 		l.log.Warn("no pulse: the database does not answer", "err", err)
 		return
 	}
-	l.epoch.Store(at.ControlEpoch)
+	l.epoch.Store(epoch)
 	data, err := json.Marshal(host.Pulse{
 		Listener:     l.hosts.ConnectedServerId(),
-		SentMS:       at.Now.UnixMilli(),
-		ControlEpoch: at.ControlEpoch,
+		SentMS:       now.UnixMilli(),
+		ControlEpoch: epoch,
 	})
 	if err == nil {
 		err = l.hosts.Publish(subjectPulse, data)
@@ -40,9 +39,7 @@ func (l *Link) handlePulse(ctx context.Context, m *nats.Msg) {
 	if err := json.Unmarshal(m.Data, &p); err != nil || p.Listener == "" {
 		return
 	}
-	if err := l.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return host.RecordPulse(ctx, tx, p)
-	}); err != nil {
+	if err := l.all.RecordPulse(ctx, p); err != nil {
 		l.log.Error("a pulse was not recorded", "listener", p.Listener, "err", err)
 	}
 }

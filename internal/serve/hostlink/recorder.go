@@ -9,33 +9,35 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 )
 
-// recorder gathers telemetry for its history: at most one sample per GPU and host.TelemetryStep, written now and then.
-// What is in memory when a replica dies is lost: telemetry is not money. Whoever watches live listens beside it.
-type recorder struct {
-	db  *db.DB
-	now func() time.Time
-	log *slog.Logger
+// telemetryStore is where a recorder looks up GPUs and stores samples: *host.Agents.
+type telemetryStore interface {
+	GPUs(ctx context.Context, host id.Host) (map[string]id.GPU, error)
+	AppendTelemetry(ctx context.Context, series []host.Series) error
+}
 
-	lookup func(context.Context, id.Host) (map[string]id.GPU, error)
+// recorder gathers telemetry for its history: at most one sample per GPU and host.TelemetryStep, written at intervals.
+// What is in memory when a replica dies is lost: telemetry is not money. Live views get the samples from the bus.
+type recorder struct {
+	store telemetryStore
+	now   func() time.Time
+	log   *slog.Logger
 
 	mu     sync.Mutex
-	gpus   map[id.Host]map[string]id.GPU // by NVML UUID; forgotten when an inventory comes
-	turn   uint64                        // grows whenever something is forgotten
+	gpus   map[id.Host]map[string]id.GPU // by NVML UUID; dropped when an inventory comes
+	turn   uint64                        // rises whenever something is dropped from gpus
 	last   map[id.GPU]time.Time          // step of the newest sample
 	waited map[id.GPU][]host.Sample
 }
 
-func newRecorder(d *db.DB, now func() time.Time, log *slog.Logger) *recorder {
+func newRecorder(store telemetryStore, now func() time.Time, log *slog.Logger) *recorder {
 	return &recorder{
-		db:     d,
+		store:  store,
 		now:    now,
 		log:    log,
-		lookup: func(ctx context.Context, h id.Host) (map[string]id.GPU, error) { return host.GPUsByUUID(ctx, d.Q, h) },
 		gpus:   map[id.Host]map[string]id.GPU{},
 		last:   map[id.GPU]time.Time{},
 		waited: map[id.GPU][]host.Sample{},
@@ -91,7 +93,7 @@ func (r *recorder) gpusOf(ctx context.Context, h id.Host) (map[string]id.GPU, er
 	if gpus != nil {
 		return gpus, nil
 	}
-	gpus, err := r.lookup(ctx, h)
+	gpus, err := r.store.GPUs(ctx, h)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +123,7 @@ func (r *recorder) flush(ctx context.Context) {
 	for g, s := range waited {
 		series = append(series, host.Series{GPU: g, Samples: s})
 	}
-	if err := host.AppendTelemetry(ctx, r.db, series); err != nil {
+	if err := r.store.AppendTelemetry(ctx, series); err != nil {
 		r.log.Warn("telemetry lost", "gpus", len(series), "err", err)
 	}
 }

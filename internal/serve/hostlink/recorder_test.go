@@ -7,25 +7,33 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 )
+
+// gpuLookup is a store that answers which GPUs a host has.
+type gpuLookup func() map[string]id.GPU
+
+func (f gpuLookup) GPUs(context.Context, id.Host) (map[string]id.GPU, error) { return f(), nil }
+
+func (gpuLookup) AppendTelemetry(context.Context, []host.Series) error { return nil }
 
 // A host's GPUs that were read before its newest inventory are not remembered: the next samples are those of the new
 // ones too.
 func TestAnInventoryMeanwhileIsNotMissed(t *testing.T) {
 	t.Parallel()
 	h, old, added := id.New[id.Host](), id.New[id.GPU](), id.New[id.GPU]()
-	r := newRecorder(nil, time.Now, slog.New(slog.DiscardHandler))
 	known := map[string]id.GPU{"GPU-old": old}
-	r.lookup = func(context.Context, id.Host) (map[string]id.GPU, error) {
+	var r *recorder
+	r = newRecorder(gpuLookup(func() map[string]id.GPU {
 		if _, ok := known["GPU-new"]; ok {
-			return known, nil
+			return known
 		}
 		before := known
 		known = map[string]id.GPU{"GPU-old": old, "GPU-new": added}
 		r.forget(h) // the inventory is committed while the answer is under way
-		return before, nil
-	}
+		return before
+	}), time.Now, slog.New(slog.DiscardHandler))
 	for range 2 {
 		if err := r.take(t.Context(), h, []agentapi.GPUSample{{GPU: "GPU-old"}, {GPU: "GPU-new"}}); err != nil {
 			t.Fatal(err)

@@ -4,21 +4,14 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/host"
 )
 
-// beat says that this replica lives.
+// beat records that this replica runs.
 func (l *Link) beat(ctx context.Context) error {
-	err := l.db.Q.PutReplica(ctx, dbq.PutReplicaParams{
-		ID: l.replica, Name: l.cfg.Name, StreamURL: l.cfg.StreamURL, NatsRoute: l.cfg.RouteURL,
+	return l.all.Beat(ctx, host.Replica{
+		ID: l.replica, Name: l.cfg.Name, StreamURL: l.cfg.StreamURL, RouteURL: l.cfg.RouteURL,
 	})
-	if err == nil {
-		err = l.db.Q.PruneReplicas(ctx)
-	}
-	if err != nil {
-		return fmt.Errorf("hostlink: heartbeat: %w", err)
-	}
-	return nil
 }
 
 // Unready says why this replica cannot do its part for hosts, empty when it can. For /readyz.
@@ -32,20 +25,20 @@ func (l *Link) Unready(ctx context.Context) []string {
 			why = append(why, "NATS is out of reach for "+c.role)
 		}
 	}
-	others, err := l.db.Q.LiveReplicas(ctx)
+	live, err := l.all.Live(ctx)
 	if err != nil {
 		return append(why, "the list of replicas cannot be read")
 	}
-	if len(others) < 2 {
+	if len(live) < 2 {
 		return why
 	}
 	if l.cfg.StreamURL == "" {
 		why = append(why, fmt.Sprintf("%d replicas run and this one has no stream URL of its own: hosts cannot dial back "+
-			"to it (set --advertise-stream-url)", len(others)))
+			"to it (set --advertise-stream-url)", len(live)))
 	}
 	if l.ns != nil && (l.cfg.RouteListen == "" || l.cfg.RouteURL == "") {
 		why = append(why, fmt.Sprintf("%d replicas run, each with an embedded NATS that does not know the others: hosts "+
-			"of one cannot be reached from another (set --nats-routes, or --nats-url)", len(others)))
+			"of one cannot be reached from another (set --nats-routes, or --nats-url)", len(live)))
 	}
 	return why
 }

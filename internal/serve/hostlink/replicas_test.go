@@ -122,7 +122,7 @@ func TestUnreadyWithSeveralReplicasThatCannotBeReached(t *testing.T) {
 	if why := one.Unready(t.Context()); len(why) != 0 {
 		t.Errorf("alone and unready: %v", why)
 	}
-	two, err := hostlink.Open(t.Context(), d, cfg)
+	two, err := hostlink.Open(t.Context(), host.NewReplicas(d), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,14 +142,11 @@ func TestStopEndsSessions(t *testing.T) {
 	t.Parallel()
 	s := &site{t: t, d: dbtest.New(t)}
 	s.org, s.user = hosttest.Org(t, s.d)
-	l, err := hostlink.Open(t.Context(), s.d, config())
+	l, err := hostlink.Open(t.Context(), host.NewReplicas(s.d), config())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.link, s.w = l, &fakeWorld{}
-	if err := l.Start(s.w, s.w, s.w); err != nil {
-		t.Fatal(err)
-	}
+	s.link, s.w = l, letIn(t, s.d, l)
 	a := s.enroll()
 	if r := a.sync(agentapi.Sync{Seq: 1}); r.StatusAck != 1 {
 		t.Fatalf("%+v", r)

@@ -167,26 +167,6 @@ func TestStatusUsageAndHealthAreAcknowledgedApart(t *testing.T) {
 	}
 }
 
-func TestOnlyTheHostsOwnLeasesAreObserved(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	a, b := s.enroll(), s.enroll()
-	mine, theirs := s.lease(a), s.lease(b)
-	r := a.sync(agentapi.Sync{
-		Seq:    1,
-		Full:   true,
-		Leases: []agentapi.LeaseStatus{status(theirs), status(mine), status(id.New[id.Lease]())},
-	})
-	if r.StatusAck != 1 {
-		t.Errorf("%+v", r)
-	}
-	s.w.mu.Lock()
-	defer s.w.mu.Unlock()
-	if len(s.w.observed) != 1 || len(s.w.observed[0].Leases) != 1 || s.w.observed[0].Leases[0].Lease != mine.String() {
-		t.Errorf("observed %+v", s.w.observed)
-	}
-}
-
 func TestABadSyncIsRefusedWithTheReason(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -321,33 +301,6 @@ func TestEnrolmentOverHTTP(t *testing.T) {
 			out["code"] == "" {
 			t.Errorf("%s: %d %v", name, code, out)
 		}
-	}
-}
-
-// A host whose line has little data left, or whose agent keeps to no bound, is named no popular images to fetch.
-func TestPopularImagesAreNamedWithinTheDataCap(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	a := s.enroll()
-	popular := func(capabilities ...string) agentapi.SyncReply {
-		t.Helper()
-		return a.sync(agentapi.Sync{Capabilities: capabilities, Pulled: &agentapi.Pulled{Counter: "a", Bytes: 500_000_000}})
-	}
-	if _, err := s.d.Pool.Exec(t.Context(), "UPDATE host SET down_cap_gb = 1 WHERE id = $1", a.Host); err != nil {
-		t.Fatal(err)
-	}
-	if r := popular(agentapi.CapPopularBound); len(r.Popular) != 1 || r.PopularBytes != 400_000_000 {
-		t.Errorf("with half of its cap left: %+v", r)
-	}
-	if r := popular(); len(r.Popular) != 0 {
-		t.Errorf("an agent that keeps to no bound: %+v", r)
-	}
-	if _, err := s.d.Pool.Exec(t.Context(), "UPDATE host_month_traffic SET pull_bytes = 900000000 WHERE host_id = $1",
-		a.Host); err != nil {
-		t.Fatal(err)
-	}
-	if r := popular(agentapi.CapPopularBound); len(r.Popular) != 0 {
-		t.Errorf("with a tenth of its cap left: %+v", r)
 	}
 }
 

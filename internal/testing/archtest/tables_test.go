@@ -126,12 +126,12 @@ var owners = map[string]string{
 	"deaf_span":               "metering",
 	"pulse":                   "host",
 	"deaf_gap":                "host",
-	"replica":                 "hostlink",
+	"replica":                 "host",
 	"sandbox_object":          "sandbox",
 	"invoice":                 "statement",
 	"document":                "document",
 	"document_number":         "document",
-	"ssh_host_key":            "gateway",
+	"ssh_host_key":            "cluster",
 }
 
 var (

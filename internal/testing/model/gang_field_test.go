@@ -160,9 +160,9 @@ func (f *field) addHost(n int) {
 	nonce := []byte("nonce")
 	sig, err := link.Sign(nonce)
 	f.must(err)
-	l, err := host.VerifyLink(f.t.Context(), f.d.Q, linkKey, nonce, sig)
+	l, err := host.NewAgents(f.d, nil).VerifyLink(f.t.Context(), linkKey, nonce, sig)
 	f.must(err)
-	_, err = host.OpenSession(f.t.Context(), f.d.Q, l, host.Conn{
+	_, err = host.NewAgents(f.d, nil).OpenSession(f.t.Context(), l, host.Conn{
 		Server:   "s",
 		Client:   uint64(n + 1),
 		Instance: "i",
@@ -199,11 +199,8 @@ func (f *field) report(h *fieldHost, bootMS int64, st agentapi.LeaseStatus, segm
 		s.Leases = append(s.Leases, st)
 	}
 	f.ingest(h, segments...)
-	var rep host.Report
-	f.tx(func(ctx context.Context, tx *db.Tx) (err error) {
-		rep, err = host.RecordSync(ctx, tx, h.id, s)
-		return err
-	})
+	rep, err := host.NewAgents(f.d, nil).RecordReport(f.t.Context(), h.id, s)
+	f.must(err)
 	f.must(f.clusters.ApplyReport(f.t.Context(), h.id, s, rep.Gone))
 }
 
@@ -213,7 +210,7 @@ func (f *field) ingest(h *fieldHost, segments ...agentapi.Segment) {
 	if len(segments) == 0 {
 		return
 	}
-	acks, err := metering.Ingest(f.t.Context(), f.d, h.id, segments)
+	acks, err := metering.NewCollector(f.d).Ingest(f.t.Context(), h.id, segments, nil)
 	f.must(err)
 	for _, a := range acks {
 		if a.Refused != "" {

@@ -143,7 +143,7 @@ func late(t *testing.T, d *db.DB, c *rental) {
 	for i, l := range c.leases {
 		for segs := came[i]; len(segs) > 0; {
 			n := min(len(segs), agentapi.MaxSegments)
-			if _, err := metering.Ingest(t.Context(), d, l.host.id, segs[:n]); err != nil {
+			if _, err := metering.NewCollector(d).Ingest(t.Context(), l.host.id, segs[:n], nil); err != nil {
 				t.Fatal(err)
 			}
 			segs = segs[n:]

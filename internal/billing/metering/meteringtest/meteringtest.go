@@ -65,7 +65,7 @@ func New(t testing.TB, d *db.DB, renter, operator id.Org, currency string) *Leas
 		}); err != nil {
 			return err
 		}
-		if l.anchor, err = metering.IssueAnchor(ctx, tx.Q, l.Host, boot, bootMS); err != nil {
+		if l.anchor, err = metering.NewCollector(l.d).IssueAnchor(l.t.Context(), l.Host, boot, bootMS); err != nil {
 			return err
 		}
 		err := metering.CreateLeases(ctx, tx, []metering.NewLease{{
@@ -128,7 +128,7 @@ func (l *Lease) sign(seq, ago, ms int64, final bool) {
 		Final:     final,
 	}
 	s.Sign(l.Host.String(), l.key)
-	if _, err := metering.Ingest(l.t.Context(), l.d, l.Host, []agentapi.Segment{s}); err != nil {
+	if _, err := metering.NewCollector(l.d).Ingest(l.t.Context(), l.Host, []agentapi.Segment{s}, nil); err != nil {
 		l.t.Fatal(err)
 	}
 }

@@ -116,14 +116,11 @@ func Enroll(t testing.TB, d *db.DB, org id.Org, user id.User, n int) *Agent {
 func Activate(t testing.TB, d *db.DB, agents ...*Agent) {
 	t.Helper()
 	for _, a := range agents {
-		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := host.RecordSync(ctx, tx, a.Host, agentapi.Sync{
-				Protocol: agentapi.Protocol,
-				BootID:   "boot",
-				Full:     true,
-				Revision: 1 << 40,
-			})
-			return err
+		_, err := host.NewAgents(d, nil).RecordReport(t.Context(), a.Host, agentapi.Sync{
+			Protocol: agentapi.Protocol,
+			BootID:   "boot",
+			Full:     true,
+			Revision: 1 << 40,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -11,16 +11,17 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/text"
 )
 
-// Report is what the server learned from one sync.
+// Report is what the server learned from a host's report.
 type Report struct {
-	At       time.Time // PostgreSQL's clock when it was taken
-	Org      id.Org    // whose host
+	At       time.Time // PostgreSQL's clock when it was recorded
+	Org      id.Org    // of the host
 	Revision int64     // the host's current one
 	// Gone are ended leases of the host that its full report no longer shows: their claims ended with this report.
 	Gone []id.Lease
@@ -28,23 +29,55 @@ type Report struct {
 	EngineAway string
 }
 
-// RecordSync takes note of a sync: contact, versions, revision seen. A full report that knows the current revision ends
-// the claims of ended leases it does not show (or shows as gone), and when it shows nothing that should not be there, a
-// host that had abandoned claims, or whose container engine was away, may sell again. The first full report makes an
-// enrolled host active. While the engine is away a report proves nothing to be gone, and the host sells nothing.
+// RecordReport records what a host reports of itself: contact, versions, the revision it has seen, traffic of its
+// leases, and images it received. Reports may come twice, late and out of order.
 //
-// Call it first in its transaction: it may lock the host. Syncs may come twice, late and out of order.
-func RecordSync(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (Report, error) {
+// A full report that knows the current revision ends the claims of ended leases that it does not show, or shows as
+// gone. If it shows nothing that should not be there, a host that had abandoned claims, or whose container engine was
+// away, may sell again. The first full report makes an enrolled host active. While the engine is away a report proves
+// nothing to be gone, and the host sells nothing.
+func (a *Agents) RecordReport(ctx context.Context, host id.Host, s agentapi.Sync) (r Report, err error) {
+	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if r, err = recordContact(ctx, tx, host, s); err != nil {
+			return err
+		}
+		if err := recordTraffic(ctx, tx, host, s.Leases); err != nil {
+			return err
+		}
+		if err := recordPulls(ctx, tx, host, s.Pulled); err != nil {
+			return err
+		}
+		if s.Full || r.EngineAway != "" {
+			tx.AfterCommit(func() { a.bus.Changed(bus.TopicHost(host)) })
+		}
+		if r.EngineAway != "" {
+			if err := a.alert(ctx, tx, r.Org, host, engineAwayAlert(r.EngineAway)); err != nil {
+				return err
+			}
+		}
+		if s.Full && s.Protocol < agentapi.OldestRented { // one that updates itself learns it with the answer, too
+			return a.alert(ctx, tx, r.Org, host, tooOldAlert(s))
+		}
+		return nil
+	})
+	if err != nil {
+		return Report{}, fmt.Errorf("host: report of %s: %w", host, err)
+	}
+	return r, nil
+}
+
+// recordContact records contact, versions and revision, and ends claims of leases that are gone. It may lock the host.
+func recordContact(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (Report, error) {
 	h, gone, err := forReport(ctx, tx, host, s)
 	if err != nil {
-		return Report{}, fmt.Errorf("host: sync of %s: %w", host, err)
+		return Report{}, err
 	}
 	r := Report{Org: h.OrgID, Revision: h.Revision}
-	// Only a report made in knowledge of every end of a lease proves that an ended lease is gone: an older one may
-	// miss a lease because it had not begun.
 	if r.EngineAway, err = recordEngine(ctx, tx, host, &h, s.EngineAway); err != nil {
 		return Report{}, err
 	}
+	// Only a report made in knowledge of every end of a lease proves that an ended lease is gone: an older one may
+	// miss a lease because it had not begun.
 	if s.Full && s.Revision >= h.Revision && s.EngineAway == nil {
 		if r.Gone, err = applyFull(ctx, tx, host, h, gone, shown(s)); err != nil {
 			return Report{}, err
@@ -55,13 +88,13 @@ func RecordSync(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (
 		AgentVersion: text.Clip(s.AgentVersion, 40), Protocol: int32(s.Protocol),
 	})
 	if err != nil {
-		return Report{}, fmt.Errorf("host: status of %s: %w", host, err)
+		return Report{}, fmt.Errorf("status: %w", err)
 	}
 	r.At = *at
 	return r, nil
 }
 
-// recordEngine notes that the host's container engine stopped or began to answer. news is why it does not answer, when
+// recordEngine records that the host's container engine stopped or began to answer. news is why it does not answer, when
 // that was not known before.
 func recordEngine(ctx context.Context, tx *db.Tx, host id.Host, h *dbq.HostForReportRow,
 	away *agentapi.EngineAway) (news string, err error) {

@@ -13,16 +13,5 @@ SELECT id, name, stream_url, nats_route FROM replica
 WHERE seen_at > clock_timestamp() - interval '30 seconds'
 ORDER BY id;
 
--- name: OwnLeases :many
-SELECT id FROM lease WHERE host_id = @host_id AND id = ANY(@leases::uuid[]);
-
--- name: LinkStoredLogs :many
-SELECT l.id, n.epoch FROM lease l
-JOIN node_log n ON n.node_id = l.node_id
-WHERE l.host_id = @host_id AND l.id = ANY(@leases::uuid[]);
-
--- name: LinkHostRevision :one
-SELECT h.revision, c.epoch AS control_epoch FROM host h CROSS JOIN control c WHERE h.id = @id;
-
--- name: LinkClock :one
+-- name: ControlEpoch :one
 SELECT clock_timestamp()::timestamptz AS now, c.epoch AS control_epoch FROM control c;

@@ -62,12 +62,17 @@ func (w *world) end() {
 
 func (w *world) sync(s agentapi.Sync) host.Report {
 	w.t.Helper()
-	var r host.Report
+	return w.report(w.agent.Host, s)
+}
+
+// report records a report of a host.
+func (w *world) report(h id.Host, s agentapi.Sync) host.Report {
+	w.t.Helper()
 	s.Protocol, s.BootID = agentapi.Protocol, "boot"
-	w.tx(func(ctx context.Context, tx *db.Tx) (err error) {
-		r, err = host.RecordSync(ctx, tx, w.agent.Host, s)
-		return err
-	})
+	r, err := host.NewAgents(w.d, nil).RecordReport(w.t.Context(), h, s)
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	return r
 }
 

@@ -14,6 +14,15 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
+// Agents are the use cases of hosts' agents: they connect, and report what they have and do. Safe for concurrent use.
+type Agents struct {
+	db  *db.DB
+	bus *bus.Bus // may be nil
+}
+
+// NewAgents makes Agents. It starts nothing.
+func NewAgents(d *db.DB, b *bus.Bus) *Agents { return &Agents{db: d, bus: b} }
+
 // Conn is one connection to a NATS server.
 type Conn struct {
 	Server   string // NATS server's id
@@ -34,12 +43,12 @@ type Link struct {
 
 // VerifyLink finds the host whose link key signed the connection's nonce. Refusals are fault.Unauthorized with
 // Extra["reason"]: bad_signature, key_unknown, key_revoked.
-func VerifyLink(ctx context.Context, q *dbq.Queries, linkKey string, nonce, signature []byte) (Link, error) {
+func (a *Agents) VerifyLink(ctx context.Context, linkKey string, nonce, signature []byte) (Link, error) {
 	key, err := nkeys.FromPublicKey(linkKey)
 	if err != nil || !nkeys.IsValidPublicUserKey(linkKey) || len(nonce) == 0 || key.Verify(nonce, signature) != nil {
 		return Link{}, refused(fault.Unauthorized, "bad_signature", "The connection's nonce is not signed by its key.")
 	}
-	k, err := q.LinkByKey(ctx, linkKey)
+	k, err := a.db.Q.LinkByKey(ctx, linkKey)
 	if db.NoRows(err) {
 		return Link{}, refused(fault.Unauthorized, "key_unknown", "No host has this link key.")
 	}
@@ -58,8 +67,8 @@ func VerifyLink(ctx context.Context, q *dbq.Queries, linkKey string, nonce, sign
 
 // OpenSession makes c the host's connection and returns its session number. l is as VerifyLink found it: when another
 // connection was accepted since, it is fault.Conflict.
-func OpenSession(ctx context.Context, q *dbq.Queries, l Link, c Conn) (int64, error) {
-	n, err := q.OpenHostSession(ctx, dbq.OpenHostSessionParams{
+func (a *Agents) OpenSession(ctx context.Context, l Link, c Conn) (int64, error) {
+	n, err := a.db.Q.OpenHostSession(ctx, dbq.OpenHostSessionParams{
 		HostID: l.Host, Previous: l.Session, NatsServer: c.Server, NatsClient: int64(c.Client),
 		Instance: text.Clip(c.Instance, 64), Address: text.Clip(c.Address, 64),
 	})
@@ -69,18 +78,20 @@ func OpenSession(ctx context.Context, q *dbq.Queries, l Link, c Conn) (int64, er
 	if err != nil {
 		return 0, fmt.Errorf("host: open session of %s: %w", l.Host, err)
 	}
+	a.bus.Changed(bus.TopicHost(l.Host), bus.TopicOrg(l.Org))
 	return n, nil
 }
 
-// CloseSession notes that a connection ended. It is false when it was not the host's present one.
-func CloseSession(ctx context.Context, q *dbq.Queries, host id.Host, server string, client uint64) (bool, error) {
-	_, err := q.CloseHostSession(ctx, server, int64(client), host)
+// CloseSession records that a connection ended. It returns false if the host has a newer connection, or none.
+func (a *Agents) CloseSession(ctx context.Context, host id.Host, server string, client uint64) (bool, error) {
+	_, err := a.db.Q.CloseHostSession(ctx, server, int64(client), host)
 	if db.NoRows(err) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("host: close session of %s: %w", host, err)
 	}
+	a.bus.Changed(bus.TopicHost(host))
 	return true, nil
 }
 
@@ -100,8 +111,8 @@ type Unwelcome struct {
 }
 
 // UnwelcomeHosts lists connections that must be closed.
-func UnwelcomeHosts(ctx context.Context, q *dbq.Queries) ([]Unwelcome, error) {
-	rows, err := q.ConnectedWithoutKey(ctx)
+func (a *Agents) UnwelcomeHosts(ctx context.Context) ([]Unwelcome, error) {
+	rows, err := a.db.Q.ConnectedWithoutKey(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("host: connections without a key: %w", err)
 	}
@@ -120,21 +131,4 @@ func RevokeKeys(ctx context.Context, tx *db.Tx, b *bus.Bus, host id.Host) error 
 	}
 	tx.AfterCommit(func() { b.Changed(bus.TopicKeys(host)) })
 	return nil
-}
-
-// CloseSessions notes that a NATS server ends, and with it all its connections.
-func CloseSessions(ctx context.Context, q *dbq.Queries, server string) error {
-	if _, err := q.CloseServerSessions(ctx, server); err != nil {
-		return fmt.Errorf("host: close sessions of NATS server %s: %w", server, err)
-	}
-	return nil
-}
-
-// PresentConn is the host's connection, and whether there is one.
-func PresentConn(ctx context.Context, q *dbq.Queries, host id.Host) (Conn, bool, error) {
-	r, err := q.HostConnection(ctx, host)
-	if err != nil {
-		return Conn{}, false, fmt.Errorf("host: connection of %s: %w", host, err)
-	}
-	return Conn{Server: r.NatsServer, Client: uint64(r.NatsClient)}, r.Connected, nil
 }

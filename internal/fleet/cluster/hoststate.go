@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/market"
@@ -24,31 +25,99 @@ const (
 	mtu          = 1280
 )
 
-// Desired is everything a host should run, without the control epoch, which the host link adds. The renters' secrets
-// are opened here and nowhere else.
-func (c *Clusters) Desired(ctx context.Context, tx *db.Tx, hostID id.Host) (agentapi.Desired, error) {
-	d := agentapi.Desired{Leases: []agentapi.LeaseSpec{}}
-	// The revision is read first: should a change commit in between, the host gets newer leases under an older
-	// number, and the wake of that change brings the number after it.
+// HostState is what a host has to know after its report.
+type HostState struct {
+	Revision     int64 // of what it should run
+	ControlEpoch int64
+	// Extensions say until when its live leases may run, with the tokens of their relays.
+	Extensions []agentapi.LeaseExtension
+	// LogsStored are kept logs of the report that are stored here: the host may delete them.
+	LogsStored []agentapi.LeaseRef
+	// Desired is what the host should run. It is nil if the host knows it already, or has seen a newer revision than the
+	// database holds.
+	Desired *agentapi.Desired
+}
+
+// HostState reads what a host has to know after the report s.
+//
+// The revision is read first: if a change commits in between, the host gets newer leases under an older number, and the
+// wake of that change brings the number after it.
+func (c *Clusters) HostState(ctx context.Context, hostID id.Host, s agentapi.Sync) (HostState, error) {
+	var h HostState
+	var at dbq.HostRevisionRow
+	var relayed []dbq.RelayedLeasesRow
+	var logs []dbq.StoredLogsRow
+	kept, leases := keptLogs(s)
+	b := &pgx.Batch{}
+	db.Read(b, &at, (*dbq.Queries).HostRevision, hostID)
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+		h.Extensions, err = metering.Extensions(ctx, q, hostID)
+		return err
+	})
+	if len(c.cfg.Relays) > 0 {
+		db.Read(b, &relayed, (*dbq.Queries).RelayedLeases, hostID)
+	}
+	if len(leases) > 0 {
+		db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+			logs, err = q.StoredLogs(ctx, hostID, uuids(leases...))
+			return err
+		})
+	}
+	if err := db.Send(ctx, c.db.Q, b); err != nil {
+		return HostState{}, fmt.Errorf("what %s has to know: %w", hostID, err)
+	}
+	h.Revision, h.ControlEpoch = at.Revision, at.ControlEpoch
+	c.renewRelays(relayed, h.Extensions)
+	for _, l := range logs {
+		if ref := (agentapi.LeaseRef{Lease: l.ID.String(), Epoch: int(l.Epoch)}); kept[ref] {
+			h.LogsStored = append(h.LogsStored, ref)
+		}
+	}
+	var err error
+	switch {
+	case s.ControlEpoch > h.ControlEpoch, s.ControlEpoch == h.ControlEpoch && s.Revision > h.Revision:
+		// The database is older than what it has told this host before: a restore lost commits. The host keeps what it
+		// runs until an operator confirms the database with a higher control epoch.
+		c.log.Error("a host has seen a newer desired state than the database holds",
+			"host", hostID, "seen", s.Revision, "revision", h.Revision, "seen_epoch", s.ControlEpoch, "epoch", h.ControlEpoch)
+	case s.ControlEpoch < h.ControlEpoch || s.Revision < h.Revision:
+		h.Desired, err = c.desired(ctx, hostID, at)
+	}
+	return h, err
+}
+
+// keptLogs are the runs whose logs wait on the host, and their leases.
+func keptLogs(s agentapi.Sync) (kept map[agentapi.LeaseRef]bool, leases []id.Lease) {
+	kept = map[agentapi.LeaseRef]bool{}
+	for _, l := range s.Leases {
+		if v, err := id.Parse[id.Lease](l.Lease); err == nil && l.LogKept {
+			kept[l.LeaseRef], leases = true, append(leases, v)
+		}
+	}
+	return kept, leases
+}
+
+// desired is everything a host should run at a revision. The renters' secrets are opened here and nowhere else.
+func (c *Clusters) desired(ctx context.Context, hostID id.Host, at dbq.HostRevisionRow) (*agentapi.Desired, error) {
 	var rows []dbq.LeaseFactsRow
 	var peers []dbq.PeersOfHostRow
 	var names []dbq.LeasedGPUsRow
 	b := &pgx.Batch{}
-	db.Read(b, &d.Revision, (*dbq.Queries).HostRevision, hostID)
 	db.Read(b, &rows, (*dbq.Queries).LeaseFacts, hostID)
 	db.Read(b, &peers, (*dbq.Queries).PeersOfHost, hostID)
 	db.Read(b, &names, (*dbq.Queries).LeasedGPUs, hostID)
-	if err := tx.Send(ctx, b); err != nil {
-		return d, fmt.Errorf("what %s should run: %w", hostID, err)
+	if err := db.Send(ctx, c.db.Q, b); err != nil {
+		return nil, fmt.Errorf("what %s should run: %w", hostID, err)
 	}
 	device := map[id.GPU]string{}
 	for _, g := range names {
 		device[g.ID] = g.UUID
 	}
+	d := &agentapi.Desired{Revision: at.Revision, ControlEpoch: at.ControlEpoch, Leases: []agentapi.LeaseSpec{}}
 	for _, r := range rows {
 		s, err := c.leaseSpec(r, peers, device)
 		if err != nil {
-			return d, err
+			return nil, err
 		}
 		d.Leases = append(d.Leases, s)
 	}
@@ -170,22 +239,13 @@ func (c *Clusters) relayToken(r dbq.RelayedLeasesRow) string {
 	}).Text()
 }
 
-// RenewRelays puts into a host's extensions what opens the relays for as long as they say. A host that hears nothing
-// more keeps its relays for as long as its leases may run.
-func (c *Clusters) RenewRelays(ctx context.Context, tx *db.Tx, host id.Host,
-	extensions []agentapi.LeaseExtension) error {
-	if len(c.cfg.Relays) == 0 || len(extensions) == 0 {
-		return nil
-	}
-	rows, err := tx.Q.RelayedLeases(ctx, host)
-	if err != nil {
-		return fmt.Errorf("relays of %s: %w", host, err)
-	}
+// renewRelays puts into a host's extensions the tokens that open the relays for as long as the extensions last. A host
+// that receives nothing more keeps its relays for as long as its leases may run.
+func (c *Clusters) renewRelays(rows []dbq.RelayedLeasesRow, extensions []agentapi.LeaseExtension) {
 	for _, r := range rows {
 		ref := agentapi.LeaseRef{Lease: r.ID.String(), Epoch: int(r.Epoch)}
 		if i := slices.IndexFunc(extensions, func(x agentapi.LeaseExtension) bool { return x.LeaseRef == ref }); i >= 0 {
 			extensions[i].RelayToken = c.relayToken(r)
 		}
 	}
-	return nil
 }

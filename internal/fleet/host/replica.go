@@ -1,0 +1,73 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Replicas is the list of running servers that hosts connect to. Safe for concurrent use.
+type Replicas struct{ db *db.DB }
+
+// NewReplicas makes Replicas. It starts nothing.
+func NewReplicas(d *db.DB) *Replicas { return &Replicas{db: d} }
+
+// Replica is one running server.
+type Replica struct {
+	ID        id.Replica
+	Name      string // for people
+	StreamURL string // where hosts dial back to it, https://name[:port]; "" = nowhere
+	RouteURL  string // where other replicas' NATS servers reach its own; "" = nowhere
+}
+
+// Beat records that a replica runs, and removes those that have not for ten minutes.
+func (r *Replicas) Beat(ctx context.Context, v Replica) error {
+	err := r.db.Q.PutReplica(ctx, dbq.PutReplicaParams{
+		ID: v.ID, Name: v.Name, StreamURL: v.StreamURL, NatsRoute: v.RouteURL,
+	})
+	if err == nil {
+		err = r.db.Q.PruneReplicas(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("host: heartbeat of a replica: %w", err)
+	}
+	return nil
+}
+
+// Live returns the replicas that have run within the last 30 seconds.
+func (r *Replicas) Live(ctx context.Context) ([]Replica, error) {
+	rows, err := r.db.Q.LiveReplicas(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("host: list replicas: %w", err)
+	}
+	out := make([]Replica, len(rows))
+	for i, v := range rows {
+		out[i] = Replica{ID: v.ID, Name: v.Name, StreamURL: v.StreamURL, RouteURL: v.NatsRoute}
+	}
+	return out, nil
+}
+
+// Remove removes a replica that stops. natsServer is its embedded NATS server, whose connections end with it; "" if it
+// has none.
+func (r *Replicas) Remove(ctx context.Context, replica id.Replica, natsServer string) (err error) {
+	if natsServer != "" {
+		if _, err = r.db.Q.CloseServerSessions(ctx, natsServer); err != nil {
+			err = fmt.Errorf("host: close sessions of NATS server %s: %w", natsServer, err)
+		}
+	}
+	return errors.Join(err, r.db.Q.RemoveReplica(ctx, replica))
+}
+
+// ControlEpoch returns the database's control epoch, which an operator raises after a restore, and PostgreSQL's clock.
+func (r *Replicas) ControlEpoch(ctx context.Context) (epoch int64, now time.Time, err error) {
+	at, err := r.db.Q.ControlEpoch(ctx)
+	if err != nil {
+		return 0, now, fmt.Errorf("host: control epoch: %w", err)
+	}
+	return at.ControlEpoch, at.Now, nil
+}
