@@ -170,7 +170,7 @@ func check(ctx context.Context, d *db.DB, segments int) error {
 	if billed != int64(segments)*segmentMS {
 		return fmt.Errorf("%d ms billed, want %d", billed, int64(segments)*segmentMS)
 	}
-	b, err := ledger.Check(ctx, d)
+	b, err := ledger.CheckAll(ctx, d)
 	if err == nil && !b.Balanced() {
 		err = fmt.Errorf("the books do not balance: %v", b.Problems)
 	}

@@ -245,7 +245,7 @@ func (a adoption) report(ctx context.Context, d *db.DB, err error, nothing bool)
 		out.Findings = append(out.Findings, Finding{Object: f.Object, Kind: f.Kind, Currency: f.Currency, Note: f.Note,
 			Outcome: payment.Outcome(f.Outcome), Org: f.OrgID, Amount: money.Nano(f.Amount)})
 	}
-	books, err := ledger.Check(ctx, d)
+	books, err := ledger.CheckAll(ctx, d)
 	out.Problems = books.Problems
 	return out, err
 }

@@ -21,7 +21,7 @@ func Migrate(ctx context.Context, cfg Config) error {
 // CheckLedger reads the whole ledger of cfg's database in one snapshot and verifies that it balances.
 func CheckLedger(ctx context.Context, cfg Config) (t ledger.TrialBalance, err error) {
 	err = withDatabase(ctx, cfg, func(d *db.DB) error {
-		t, err = ledger.Check(ctx, d)
+		t, err = ledger.CheckAll(ctx, d)
 		return err
 	})
 	return t, err

@@ -29,16 +29,86 @@ type Total struct {
 // Balanced reports whether the books are sound.
 func (b TrialBalance) Balanced() bool { return len(b.Problems) == 0 }
 
-// Check adds up every transfer ever booked and compares: debits with credits, per currency; every cached balance with
-// the sum of its transfers and with its floor; what was given back of each lease's charges with the charges. It reads
-// one snapshot.
+// Check compares, per currency, debits with credits; every cached balance with the sum of its transfers and with its
+// floor; what was given back of each lease's charges with the charges. Of closed days it reads the frozen totals and
+// what CheckDay found, and of the days since every transfer, so it costs what happened since. It reads one snapshot.
 func Check(ctx context.Context, d *db.DB) (TrialBalance, error) {
 	var b TrialBalance
 	err := d.InSnapshot(ctx, func(ctx context.Context, q *dbq.Queries) (err error) {
-		b, err = check(ctx, q)
+		last, err := q.LastLedgerDay(ctx)
+		if db.NoRows(err) {
+			b, err = check(ctx, allEntries(q))
+			return err
+		}
+		if err != nil {
+			return fmt.Errorf("ledger: check: %w", err)
+		}
+		if b, err = check(ctx, openEntries(q, last.ThroughBatch)); err != nil {
+			return err
+		}
+		days, err := q.LedgerDayProblems(ctx)
+		if err != nil {
+			return fmt.Errorf("ledger: check closed days: %w", err)
+		}
+		for _, x := range days {
+			b.Problems = append(b.Problems, fmt.Sprintf("closed day %d: %s", x.N, x.Problem))
+		}
+		return nil
+	})
+	return b, err
+}
+
+// CheckAll is Check of every transfer ever booked, whatever is closed: it costs as much as all of history.
+func CheckAll(ctx context.Context, d *db.DB) (TrialBalance, error) {
+	var b TrialBalance
+	err := d.InSnapshot(ctx, func(ctx context.Context, q *dbq.Queries) (err error) {
+		b, err = check(ctx, allEntries(q))
 		return err
 	})
 	return b, err
+}
+
+// sums are what check asks of the entries that it is about.
+type sums struct {
+	totals        func(context.Context) ([]dbq.LedgerKindTotalsRow, error)
+	mismatches    func(context.Context) ([]dbq.LedgerMismatchesRow, error)
+	empty         func(context.Context) (int64, error)
+	overcorrected func(context.Context) ([]dbq.LedgerOvercorrectedRow, error)
+}
+
+func allEntries(q *dbq.Queries) sums {
+	return sums{q.LedgerKindTotals, q.LedgerMismatches, q.LedgerEmptyTxs, q.LedgerOvercorrected}
+}
+
+// openEntries are those of batches after through, on top of the frozen totals.
+func openEntries(q *dbq.Queries, through int64) sums {
+	return sums{
+		totals: func(ctx context.Context) ([]dbq.LedgerKindTotalsRow, error) {
+			rows, err := q.OpenLedgerKindTotals(ctx, through)
+			out := make([]dbq.LedgerKindTotalsRow, len(rows))
+			for i, r := range rows {
+				out[i] = dbq.LedgerKindTotalsRow(r)
+			}
+			return out, err
+		},
+		mismatches: func(ctx context.Context) ([]dbq.LedgerMismatchesRow, error) {
+			rows, err := q.OpenLedgerMismatches(ctx, through)
+			out := make([]dbq.LedgerMismatchesRow, len(rows))
+			for i, r := range rows {
+				out[i] = dbq.LedgerMismatchesRow{ID: r.ID, Kind: r.Kind, Cached: money.Nano(r.Cached), Summed: r.Summed}
+			}
+			return out, err
+		},
+		empty: func(ctx context.Context) (int64, error) { return q.OpenLedgerEmptyTxs(ctx, through) },
+		overcorrected: func(ctx context.Context) ([]dbq.LedgerOvercorrectedRow, error) {
+			rows, err := q.OpenLedgerOvercorrected(ctx, through)
+			out := make([]dbq.LedgerOvercorrectedRow, len(rows))
+			for i, r := range rows {
+				out[i] = dbq.LedgerOvercorrectedRow(r)
+			}
+			return out, err
+		},
+	}
 }
 
 // Overdrawn is an org's account with less than nothing in it.
@@ -63,9 +133,9 @@ func BelowZero(ctx context.Context, q *dbq.Queries, limit int) ([]Overdrawn, err
 	return out, nil
 }
 
-func check(ctx context.Context, q *dbq.Queries) (TrialBalance, error) {
+func check(ctx context.Context, of sums) (TrialBalance, error) {
 	b := TrialBalance{Debits: new(big.Int), Credits: new(big.Int)}
-	totals, err := q.LedgerKindTotals(ctx)
+	totals, err := of.totals(ctx)
 	if err != nil {
 		return b, fmt.Errorf("ledger: check totals: %w", err)
 	}
@@ -91,7 +161,7 @@ func check(ctx context.Context, q *dbq.Queries) (TrialBalance, error) {
 			b.Problems = append(b.Problems, fmt.Sprintf("%s: debits and credits differ by %s", cur, n))
 		}
 	}
-	wrong, err := q.LedgerMismatches(ctx)
+	wrong, err := of.mismatches(ctx)
 	if err != nil {
 		return b, fmt.Errorf("ledger: check balances: %w", err)
 	}
@@ -99,14 +169,14 @@ func check(ctx context.Context, q *dbq.Queries) (TrialBalance, error) {
 		b.Problems = append(b.Problems, fmt.Sprintf("%s %s: balance %s, transfers add up to %s", w.Kind, w.ID,
 			money.Nano(w.Cached), w.Summed))
 	}
-	empty, err := q.LedgerEmptyTxs(ctx)
+	empty, err := of.empty(ctx)
 	if err != nil {
 		return b, fmt.Errorf("ledger: check entries: %w", err)
 	}
 	if empty > 0 {
 		b.Problems = append(b.Problems, fmt.Sprintf("%d entries without transfers", empty))
 	}
-	over, err := q.LedgerOvercorrected(ctx)
+	over, err := of.overcorrected(ctx)
 	if err != nil {
 		return b, fmt.Errorf("ledger: check corrections: %w", err)
 	}

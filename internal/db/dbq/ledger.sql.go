@@ -1123,6 +1123,16 @@ func (q *Queries) LockLedgerCorrections(ctx context.Context, argID string) error
 	return err
 }
 
+const lockLedgerDays = `-- name: LockLedgerDays :exec
+SELECT pg_advisory_xact_lock(727292)
+`
+
+// One replica closes days at a time. Released with the transaction.
+func (q *Queries) LockLedgerDays(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, lockLedgerDays)
+	return err
+}
+
 const retireLedgerAccount = `-- name: RetireLedgerAccount :exec
 UPDATE ledger_account a SET retired_at = clock_timestamp()
 WHERE a.kind = $1 AND a.owner = $2 AND a.currency = $3 AND a.retired_at IS NULL

@@ -602,6 +602,32 @@ type LedgerBatch struct {
 	Hash   []byte
 }
 
+type LedgerDay struct {
+	N            int64
+	AfterBatch   int64
+	ThroughBatch int64
+	Txs          int64
+	Transfers    int64
+	Hash         []byte
+	ClosedAt     time.Time
+	CheckedAt    time.Time
+	Problem      string
+}
+
+type LedgerDayAccount struct {
+	AccountID id.LedgerAccount
+	Day       int64
+	Change    pgtype.Numeric
+	After     pgtype.Numeric
+}
+
+type LedgerDayKind struct {
+	Day      int64
+	Kind     string
+	Currency string
+	Change   pgtype.Numeric
+}
+
 type LedgerEntry struct {
 	TransferID id.LedgerTransfer
 	TxID       id.LedgerTx

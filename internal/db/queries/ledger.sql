@@ -306,3 +306,7 @@ LIMIT @max_rows;
 
 -- name: LedgerTransferIDs :many
 SELECT f.id FROM ledger_transfer f JOIN ledger_tx x ON x.id = f.tx_id WHERE x.key = $1 ORDER BY f.id;
+
+-- name: LockLedgerDays :exec
+-- One replica closes days at a time. Released with the transaction.
+SELECT pg_advisory_xact_lock(727292);

@@ -88,6 +88,11 @@ func Jobs(p Platform) []Job {
 			}
 			return did, err
 		}},
+		{Name: "ledger days", Every: time.Hour, Limit: 30 * time.Minute, Run: func(ctx context.Context) (int, error) {
+			closed, err := ledger.CloseDays(ctx, p.DB)
+			checked, err2 := ledger.CheckDay(ctx, p.DB)
+			return closed + checked, errors.Join(err, err2)
+		}},
 		{Name: "earnings", Every: 5 * time.Minute, Run: func(ctx context.Context) (int, error) {
 			return payout.MatureAfter(ctx, p.DB, payout.Holdback{
 				Usual: cmp.Or(p.Holdback, payout.DefaultHoldback),
