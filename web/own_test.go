@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/fleet/market"
@@ -111,5 +112,33 @@ func TestAHostsPageTellsWhatLeasesSent(t *testing.T) {
 	if text := page.Find("#traffic tbody").Text(); !strings.Contains(text, "42") || !strings.Contains(text, "7") ||
 		!strings.Contains(text, "3") {
 		t.Errorf("%q", page.Find("#traffic").Text())
+	}
+}
+
+// A quote whose GPUs others take each time it is planned is answered like one for which nothing is free.
+func TestQuote_OthersAreAlwaysFasterIsShownOnTheMarket(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	b.sell(4)
+	renter := b.org()
+	seller, _ := hosttest.Org(t, b.db)
+	b.exec("UPDATE host SET org_id = $1", seller) // nobody rents from themselves
+	b.exec("CREATE FUNCTION taken() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+	b.exec("CREATE TRIGGER taken BEFORE INSERT ON gpu_claim FOR EACH ROW EXECUTE FUNCTION taken()")
+	if err := b.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "topup", Key: "topup:test", Transfers: []ledger.Transfer{{
+			Debit:  ledger.StripeClearing("USD"),
+			Credit: ledger.Wallet(renter, "USD"),
+			Amount: 100 * money.Unit,
+		}}})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	res, doc := b.post("/quotes", url.Values{"nodes": {"1"}, "gpus": {"1"}, "image": {"x/y:1"}})
+	if text := doc.Find("main").Text(); res.StatusCode != http.StatusConflict ||
+		!strings.Contains(text, "are being taken by others at this moment") {
+		t.Errorf("%d %s", res.StatusCode, text)
 	}
 }

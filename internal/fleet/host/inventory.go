@@ -64,9 +64,18 @@ func checkInventory(inv *agentapi.Inventory) error {
 	if len(inv.GPUs) > MaxGPUs {
 		bad.Add("gpus", "at most %d GPUs", MaxGPUs)
 	}
-	if inv.CPUCores < 1 || inv.CPUCores > 1<<16 || inv.RAMMB < 1 || inv.RAMMB > 1<<40 || inv.DiskGB < 0 ||
-		inv.DiskGB > 1<<30 || inv.ScratchGB < 0 || inv.ScratchGB > 1<<30 {
-		bad.Add("cpu_cores", "processors, memory or disk out of range")
+	for _, f := range []struct {
+		name            string
+		is, least, most int64
+	}{
+		{"cpu_cores", int64(inv.CPUCores), 1, 1 << 16},
+		{"ram_mb", inv.RAMMB, 1, 1 << 40},
+		{"disk_gb", inv.DiskGB, 0, 1 << 30},
+		{"scratch_gb", inv.ScratchGB, 0, 1 << 30},
+	} {
+		if f.is < f.least || f.is > f.most {
+			bad.Add(f.name, "out of range: want %d to %d", f.least, f.most)
+		}
 	}
 	if len(inv.NUMA) > 1024 {
 		bad.Add("numa", "at most 1024 nodes")

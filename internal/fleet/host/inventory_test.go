@@ -289,3 +289,25 @@ func TestAGPUItsOwnerUsesIsNotClaimed(t *testing.T) {
 		t.Errorf("free again: %v", err)
 	}
 }
+
+func TestInventory_OutOfRangeNamesTheField(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	org, user := hosttest.Org(t, d)
+	h := hosttest.Enroll(t, d, org, user, 1).Host
+	for field, spoil := range map[string]func(*agentapi.Inventory){
+		"cpu_cores":  func(i *agentapi.Inventory) { i.CPUCores = 0 },
+		"ram_mb":     func(i *agentapi.Inventory) { i.RAMMB = -1 },
+		"disk_gb":    func(i *agentapi.Inventory) { i.DiskGB = 1 << 40 },
+		"scratch_gb": func(i *agentapi.Inventory) { i.ScratchGB = -1 },
+	} {
+		inv := hosttest.Inventory(1)
+		spoil(&inv)
+		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return host.RecordInventory(ctx, tx, h, inv)
+		})
+		if f := fault.From(err); f == nil || f.Kind != fault.Invalid || len(f.Fields) != 1 || f.Fields[0].Location != field {
+			t.Errorf("%s: %+v", field, f)
+		}
+	}
+}
