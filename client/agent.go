@@ -18,16 +18,19 @@ type AgentChannel struct {
 	ChangedAt time.Time `json:"changed_at"`
 }
 
-// Agents are all channels, and how many hosts run what.
+// AgentCount is how many hosts of a channel run a version, and how they stand with the one they should run.
+type AgentCount struct {
+	Channel string `json:"channel"`
+	Version string `json:"agent_version"`
+	State   string `json:"update_state"`
+	Update  string `json:"update_version"`
+	Hosts   int64  `json:"hosts"`
+}
+
+// Agents are all channels, and how many hosts run which version.
 type Agents struct {
 	Channels []AgentChannel `json:"channels"`
-	Hosts    []struct {
-		Channel string `json:"channel"`
-		Version string `json:"agent_version"`
-		State   string `json:"update_state"`
-		Update  string `json:"update_version"`
-		Hosts   int    `json:"hosts"`
-	} `json:"hosts"`
+	Hosts    []AgentCount   `json:"hosts"`
 }
 
 // Agents reads them. It and SetAgentChannel are for platform operators.

@@ -14,9 +14,9 @@ import (
 // Enrollment is a token with which one host enrols, once.
 type Enrollment struct {
 	ID        id.Enrollment `json:"id"`
-	Token     string        `json:"token"` // secret
+	Token     string        `json:"token" doc:"enrols one host, once; shown once"`
 	ExpiresAt time.Time     `json:"expires_at"`
-	Command   string        `json:"command"`
+	Command   string        `json:"command" doc:"to be run on the host; reads the token from standard input"`
 }
 
 // Enroll makes an enrolment token. name "": the machine's own; fabric "": none.
@@ -35,45 +35,45 @@ type Host struct {
 	Name         string     `json:"name"`
 	Region       string     `json:"region"`
 	Fabric       *string    `json:"fabric"`
-	State        string     `json:"state"` // enrolled, active, draining, retired
+	State        string     `json:"state" enum:"enrolled,active,draining,retired"`
 	Reachable    bool       `json:"reachable"`
-	Selling      bool       `json:"selling"`
-	NotSelling   string     `json:"not_selling"` // why
+	Selling      bool       `json:"selling" doc:"can be rented now"`
+	NotSelling   string     `json:"not_selling" doc:"why it cannot"`
 	Simulated    bool       `json:"simulated"`
 	MultiNode    bool       `json:"multi_node"`
-	ReclaimAt    *time.Time `json:"reclaim_at"` // what runs on it ends then
+	ReclaimAt    *time.Time `json:"reclaim_at" doc:"what runs on it ends then: you take it back"`
 	Actions      []string   `json:"actions"`
 	CPUCores     int        `json:"cpu_cores"`
 	RAMMB        int64      `json:"ram_mb"`
 	DiskGB       int64      `json:"disk_gb"`
-	DiskLimited  bool       `json:"disk_limited"` // nodes are held to their disk_gb
-	ScratchGB    int64      `json:"scratch_gb"`   // what all nodes' scratches may take together
-	Runtimes     []string   `json:"runtimes"`     // OCI runtimes that workloads can be run with
+	DiskLimited  bool       `json:"disk_limited" doc:"nodes are held to their disk_gb; problems say why not"`
+	ScratchGB    int64      `json:"scratch_gb" doc:"what all nodes' scratches may take together; 0: none is offered, problems say why if it should be"`
+	Runtimes     []string   `json:"runtimes" doc:"OCI runtimes that workloads can be run with"`
 	Driver       string     `json:"driver"`
 	CUDAMax      string     `json:"cuda_max"`
 	AgentVersion string     `json:"agent_version"`
 	LastSeenAt   *time.Time `json:"last_seen_at"`
 	CreatedAt    time.Time  `json:"created_at"`
 	GPUs         []HostGPU  `json:"gpus"`
-	Problems     []Problem  `json:"problems"`
-	Offers       []OwnOffer `json:"offers"`
-	Agent        *HostAgent `json:"agent,omitempty"`      // nil in lists
-	DataMonth    *DataMonth `json:"data_month,omitempty"` // nil in lists
+	Problems     []Problem  `json:"problems" doc:"what keeps the host from being rentable, or from being good"`
+	Offers       []OwnOffer `json:"offers" doc:"one per GPU model, listed or not"`
+	Agent        *HostAgent `json:"agent,omitempty" doc:"its agent and how it stands with the version it should run; of one host, not in lists"`
+	DataMonth    *DataMonth `json:"data_month,omitempty" doc:"what moved over its line this month for leases and of images, and the cap; of one host, not in lists"`
 }
 
-// DataMonth is what moved over a host's own line in the present calendar month (UTC), and how much may: GB of 10^9
-// bytes, nil for no cap.
+// DataMonth is what moved over a host's own line in the present calendar month (UTC), and how much may. What ranks
+// exchange within the host's networks does not go over it.
 type DataMonth struct {
-	Month       string     `json:"month"`            // 2026-11
-	UpBytes     int64      `json:"up_bytes"`         // sent by leases to the internet
-	DownBytes   int64      `json:"down_bytes"`       // received by leases
-	OverlayUp   int64      `json:"overlay_up_bytes"` // sent between the ranks of clusters, where that goes over the line
+	Month       string     `json:"month" doc:"such as 2026-11; UTC"`
+	UpBytes     int64      `json:"up_bytes" doc:"sent by leases to the internet; with overlay_up_bytes it is what up_cap_gb bounds"`
+	DownBytes   int64      `json:"down_bytes" doc:"received by leases; with overlay_down_bytes and pulled_bytes it is what down_cap_gb bounds"`
+	OverlayUp   int64      `json:"overlay_up_bytes" doc:"sent between the ranks of clusters, to hosts elsewhere and through relays"`
 	OverlayDown int64      `json:"overlay_down_bytes"`
-	PulledBytes *int64     `json:"pulled_bytes"` // received of images; nil: not counted
-	UpCapGB     *int64     `json:"up_cap_gb"`
+	PulledBytes *int64     `json:"pulled_bytes" doc:"received of images from registries at public addresses; null: the host's agent does not count it"`
+	UpCapGB     *int64     `json:"up_cap_gb" doc:"a month, GB of 10^9 bytes; null: no cap"`
 	DownCapGB   *int64     `json:"down_cap_gb"`
-	UsedPercent float64    `json:"used_percent"`
-	CappedUntil *time.Time `json:"capped_until"` // a cap is used up: no new leases before then
+	UsedPercent float64    `json:"used_percent" doc:"of the cap that is nearer to its end, to a tenth; 0 without one"`
+	CappedUntil *time.Time `json:"capped_until" doc:"a cap is used up: no new leases before then; what runs goes on"`
 }
 
 // Sent is all that went over the line, to the internet and between ranks: what UpCapGB bounds.
@@ -91,30 +91,30 @@ func (m *DataMonth) Received() int64 {
 // plus adds what hosts tell, which may be more than there is.
 func plus(a, b int64) int64 { return a + min(b, math.MaxInt64-a) }
 
-// HostAgent is a host's agent, and how it stands with the version it should run.
+// HostAgent is what is known of one host's agent.
 type HostAgent struct {
 	Channel      string   `json:"channel"`
 	Capabilities []string `json:"capabilities"`
-	Wanted       string   `json:"wanted_version"` // "": none but what it runs
-	State        string   `json:"update_state"`   // unmanaged, fetching, waiting, trial, done, refused, rolled_back, or ""
+	Wanted       string   `json:"wanted_version"` // "" = none but what it runs
+	State        string   `json:"update_state"`
 	Update       string   `json:"update_version"`
 	Detail       string   `json:"update_detail"`
 }
 
-// HostGPU is one device of a host.
+// HostGPU is one GPU of a host.
 type HostGPU struct {
 	ID            id.GPU `json:"id"`
 	UUID          string `json:"uuid"`
 	Index         int    `json:"index"`
 	Model         string `json:"model"`
 	VRAMMB        int64  `json:"vram_mb"`
-	PowerLimitW   *int   `json:"power_limit_w"`   // what it may draw; nil: not known
-	PowerDefaultW *int   `json:"power_default_w"` // what it was made for
-	Health        string `json:"health"`
+	PowerLimitW   *int   `json:"power_limit_w" doc:"watts it may draw; null: not known"`
+	PowerDefaultW *int   `json:"power_default_w" doc:"watts it was made to draw; null: not known"`
+	Health        string `json:"health" enum:"healthy,suspect,quarantined"`
 	HealthReason  string `json:"health_reason"`
-	InUse         string `json:"in_use"` // on the host itself, beside leases
-	Present       bool   `json:"present"`
-	TakenFor      string `json:"taken_for"` // "": free
+	InUse         string `json:"in_use" doc:"what uses it on the host itself, as Xorg, 412 MiB: it is not offered; empty: nothing does"`
+	Present       bool   `json:"present" doc:"in the last inventory"`
+	TakenFor      string `json:"taken_for" doc:"quote, lease, own_use, maintenance; empty: free"`
 }
 
 // Problem is something wrong with a host: cause, evidence, fix.
@@ -122,11 +122,11 @@ type Problem struct {
 	Code     string `json:"code"`
 	Severity string `json:"severity"`
 	Cause    string `json:"cause"`
-	Evidence string `json:"evidence"`
-	Fix      string `json:"fix"`
+	Evidence string `json:"evidence,omitempty"`
+	Fix      string `json:"fix,omitempty"`
 }
 
-// OwnOffer is what the host sells of one model, and at which terms.
+// OwnOffer is an offer of a host as its operator sees it.
 type OwnOffer struct {
 	ID           id.Offer     `json:"id"`
 	HostID       id.Host      `json:"host_id"`
@@ -134,7 +134,7 @@ type OwnOffer struct {
 	GPUs         int          `json:"gpus"`
 	Price        *money.Micro `json:"price_per_gpu_hour"` // nil: not listed
 	MinGPUs      int          `json:"min_gpus"`
-	MaxDuration  *int64       `json:"max_duration"`
+	MaxDuration  *int64       `json:"max_duration"` // seconds; nil: no limit
 	HostSharePPM int          `json:"host_share_ppm"`
 }
 
@@ -178,11 +178,11 @@ func (c *Client) Reclaim(ctx context.Context, h id.Host, notice int64) (Host, er
 
 // ReclaimForecast is what taking a host back at once would cost now.
 type ReclaimForecast struct {
-	Leases   int        `json:"leases"`
-	Credit   money.Nano `json:"credit"`    // what renters would get back
-	HostPart money.Nano `json:"host_part"` // of Credit, from the operator's earnings
+	Leases   int        `json:"leases" doc:"that would end"`
+	Credit   money.Nano `json:"credit" doc:"what renters would get back: the last hour of each lease"`
+	HostPart money.Nano `json:"host_part" doc:"of credit, taken from your earnings; the platform returns its fee"`
 	Currency string     `json:"currency"`
-	Free     int64      `json:"free_notice"` // seconds of notice from which nothing is given back
+	Free     int64      `json:"free_notice" doc:"seconds of notice from which nothing is given back"`
 }
 
 // ReclaimForecast reads it.
@@ -217,19 +217,28 @@ func (c *Client) Earnings(ctx context.Context, h id.Host) (Earnings, error) {
 	return get[Earnings](ctx, c, "/hosts/"+h.String()+"/earnings", nil)
 }
 
-// Traffic is what one run of a lease did on the host's own line to the internet.
+// Traffic is what one run of a lease did on the host's own line to the internet, as the host counted it. What its rank
+// exchanged with others within the host's networks did not go there.
 type Traffic struct {
 	LeaseID     id.Lease   `json:"lease_id"`
-	Epoch       int        `json:"epoch"`
-	Connections int64      `json:"connections"` // tried to the outside
-	Refused     int64      `json:"refused"`     // packets to where no lease may
-	UpBytes     int64      `json:"up_bytes"`    // sent to the internet
+	Epoch       int        `json:"epoch" doc:"rises when the node starts again"`
+	Connections int64      `json:"connections" doc:"tried to the outside, allowed or over a bound"`
+	Refused     int64      `json:"refused" doc:"packets to where no lease may: private networks, metadata services, mail, ports that its egress has not"`
+	UpBytes     int64      `json:"up_bytes" doc:"sent to the internet by the workload"`
 	DownBytes   int64      `json:"down_bytes"`
-	OverlayUp   int64      `json:"overlay_up_bytes"` // sent to other ranks over the line, and not in UpBytes
-	OverlayDown int64      `json:"overlay_down_bytes"`
+	OverlayUp   int64      `json:"overlay_up_bytes" doc:"sent to other ranks over the line, and not in up_bytes: to hosts elsewhere and through relays; 0 of agents that do not count it"`
+	OverlayDown int64      `json:"overlay_down_bytes" doc:"received from other ranks over the line, and not in down_bytes"`
 	FirstAt     time.Time  `json:"first_at"`
-	LastAt      time.Time  `json:"last_at"`
-	EndedAt     *time.Time `json:"ended_at"`
+	LastAt      time.Time  `json:"last_at" doc:"when the host told last"`
+	EndedAt     *time.Time `json:"ended_at" doc:"of the lease"`
+}
+
+// PriceChange is a moment at which an operator changed a price. Leases that ran then kept theirs.
+type PriceChange struct {
+	At       time.Time    `json:"at"`
+	GPUModel string       `json:"gpu_model"`
+	Price    *money.Micro `json:"price_per_gpu_hour"` // from then on; nil: not listed
+	Before   *money.Micro `json:"before"`             // nil: not listed
 }
 
 // Traffic reads what leases did on a host's line, told last first.

@@ -9,7 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Offer is what a host sells now. A nil field is not known.
+// Offer is what a host sells now: one model on one host. A nil field is not known.
 type Offer struct {
 	ID              id.Offer    `json:"id"`
 	HostID          id.Host     `json:"host_id"`
@@ -24,40 +24,42 @@ type Offer struct {
 	Driver          string      `json:"driver"`
 	NVLink          bool        `json:"nvlink"`
 	NVLinkGbps      float64     `json:"nvlink_gbps"`
-	PowerLimitW     *int64      `json:"power_limit_w"`   // what each GPU may draw
-	PowerDefaultW   *int64      `json:"power_default_w"` // what it was made for
+	PowerLimitW     *int64      `json:"power_limit_w" doc:"watts each GPU may draw; the lowest of the offer's GPUs"`
+	PowerDefaultW   *int64      `json:"power_default_w" doc:"watts it was made to draw; with a limit below it is slower"`
 	PCIeGen         int         `json:"pcie_gen"`
-	CPUCores        int         `json:"cpu_cores"`
-	RAMGB           int64       `json:"ram_gb"`
-	DiskGB          int64       `json:"disk_gb"`
-	DiskLimited     bool        `json:"disk_limited"` // a node cannot write more than its disk_gb
-	ScratchGB       int64       `json:"scratch_gb"`   // free, for nodes that ask for scratch
-	Runtimes        []string    `json:"runtimes"`     // OCI runtimes: runc, runsc
+	CPUCores        int         `json:"cpu_cores" doc:"of the host; a node gets the part its GPUs are of the host's"`
+	RAMGB           int64       `json:"ram_gb" doc:"of the host; as with cpu_cores"`
+	DiskGB          int64       `json:"disk_gb" doc:"free"`
+	DiskLimited     bool        `json:"disk_limited" doc:"a node cannot write more than its disk_gb, nor can its neighbours"`
+	ScratchGB       int64       `json:"scratch_gb" doc:"free of the fast disk that nodes can ask for scratch on; included in the price; 0: the host has none"`
+	Runtimes        []string    `json:"runtimes" doc:"OCI runtimes that workloads can be run with: runc, runsc (gVisor); in queries: runtime"`
 	Region          string      `json:"region"`
 	Fabric          *string     `json:"fabric"`
-	BusbwGbps       *float64    `json:"busbw_gbps"`
+	BusbwGbps       *float64    `json:"busbw_gbps" doc:"all-reduce between hosts of the fabric, measured"`
 	NetUpMbps       *float64    `json:"net_up_mbps"`
 	NetDownMbps     *float64    `json:"net_down_mbps"`
-	Reliability     *float64    `json:"reliability"`
+	Reliability     *float64    `json:"reliability" doc:"0 to 1"`
 	Verified        bool        `json:"verified"`
 	PricePerGPUHour money.Micro `json:"price_per_gpu_hour"`
-	PricePerGPUSec  money.Nano  `json:"price_per_gpu_second"` // for display
+	PricePerGPUSec  money.Nano  `json:"price_per_gpu_second" doc:"for display; the price per hour binds"`
 	MinGPUs         int         `json:"min_gpus"`
-	MaxDuration     *int64      `json:"max_duration"` // seconds
+	MaxDuration     *int64      `json:"max_duration" doc:"seconds; null: no limit"`
 	Simulated       bool        `json:"simulated"`
 	MultiNode       bool        `json:"multi_node"`
 }
 
-// OfferPage is a page of a search, with figures of all that matches.
+// OfferPage is a page of a search, with figures of all offers that match. Only offers with a free GPU are listed.
 type OfferPage struct {
 	Page[Offer]
-	Total    int         `json:"total"`
-	GPUsFree int         `json:"gpus_free"`
-	Hosts    int         `json:"hosts"`
-	Fabrics  int         `json:"fabrics"`
-	Explain  []Exclusion `json:"explain"`
-	Models   []Facet     `json:"gpu_models"` // of everything free, whatever the query
-	Regions  []Facet     `json:"regions"`
+	Total    int `json:"total" doc:"offers that match, of all pages"`
+	GPUsFree int `json:"gpus_free"`
+	Hosts    int `json:"hosts"`
+	Fabrics  int `json:"fabrics"`
+	// Explain says how many hosts each term of the query excluded, of those with a free GPU.
+	Explain []Exclusion `json:"explain"`
+	// Models and Regions are those of all offers with a free GPU, whatever the query, most GPUs first.
+	Models  []Facet `json:"gpu_models"`
+	Regions []Facet `json:"regions"`
 }
 
 // Facet is one value that offers have, and how many GPUs are free with it.
@@ -66,11 +68,20 @@ type Facet struct {
 	GPUsFree int    `json:"gpus_free"`
 }
 
-// Exclusion is how many hosts one constraint excluded.
+// Exclusion is how many hosts one constraint excluded of those that the constraints before it left.
 type Exclusion struct {
-	Constraint string `json:"constraint"`
+	Constraint string `json:"constraint"` // "gpu_model = H100", "gpus_per_node = 8", "fabric: 4 nodes in one"
 	Excluded   int    `json:"excluded_hosts"`
 	Left       int    `json:"left_hosts"`
+}
+
+// Relaxation is one change of the spec after which something fits.
+type Relaxation struct {
+	Field string      `json:"field"`          // of the spec: "gpu", "nodes", "network.scope", …
+	From  string      `json:"from,omitempty"` // "busbw_gbps >= 200"
+	To    string      `json:"to,omitempty"`   // "busbw_gbps >= 150"; empty: the term is left out
+	Value any         `json:"value"`          // what the spec's field would become
+	Rate  money.Micro `json:"price_per_hour"`
 }
 
 // Offers searches. query: terms "field op value"; sort: a field, "-" before it for descending, "" = the price.
@@ -160,11 +171,11 @@ type QuoteNode struct {
 
 // PriceLine is one position of a price.
 type PriceLine struct {
-	Kind      string      `json:"kind"`
+	Kind      string      `json:"kind"` // gpu, disk, network
 	Rank      int         `json:"rank"`
 	Text      string      `json:"text"`
 	Quantity  int64       `json:"quantity"`
-	UnitPrice money.Micro `json:"unit_price"`
+	UnitPrice money.Micro `json:"unit_price"` // per hour
 	Price     money.Micro `json:"price_per_hour"`
 }
 

@@ -39,7 +39,7 @@ func (s *Web) showAgents(v *visit, form view.ChannelForm) error {
 			Channel: c.Channel,
 			Version: c.Version,
 			Update:  c.Update,
-			State:   updateState(c.State),
+			State:   updateState(agentapi.UpdateState(c.State)),
 			Hosts:   c.Hosts,
 		})
 	}
@@ -101,7 +101,7 @@ func (s *Web) hostAgent(ctx context.Context, d host.Detail) (view.HostAgent, err
 		Channel: a.Channel,
 		Wanted:  a.Wanted,
 		Detail:  a.Detail,
-		State:   updateState(a.State),
+		State:   updateState(agentapi.UpdateState(a.State)),
 	}, err
 }
 

@@ -28,18 +28,18 @@ func (s *Web) hostData(v *visit, h id.Host) (view.DataCap, error) {
 		m.CappedUntil != nil
 	out.Used = []view.DataUse{dataUse("Sent", m.Sent(), m.UpCapGB)}
 	if m.OverlayUp > 0 {
-		out.Used = append(out.Used, dataUse("of it to the internet", m.Up, nil), dataUse("of it between ranks", m.OverlayUp,
+		out.Used = append(out.Used, dataUse("of it to the internet", m.UpBytes, nil), dataUse("of it between ranks", m.OverlayUp,
 			nil))
 	}
 	out.Used = append(out.Used, dataUse("Received", m.Received(), m.DownCapGB))
-	if m.Pulled != nil || m.OverlayDown > 0 {
-		out.Used = append(out.Used, dataUse("of it for leases", m.Down, nil))
+	if m.PulledBytes != nil || m.OverlayDown > 0 {
+		out.Used = append(out.Used, dataUse("of it for leases", m.DownBytes, nil))
 	}
 	if m.OverlayDown > 0 {
 		out.Used = append(out.Used, dataUse("of it between ranks", m.OverlayDown, nil))
 	}
-	if m.Pulled != nil {
-		out.Used = append(out.Used, dataUse("of it images", *m.Pulled, nil))
+	if m.PulledBytes != nil {
+		out.Used = append(out.Used, dataUse("of it images", *m.PulledBytes, nil))
 	}
 	if out.Errors == nil {
 		out.Up, out.Down = capText(m.UpCapGB), capText(m.DownCapGB)

@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/fleet/market/query"
 	"github.com/musterhq/muster/web/view"
 )
@@ -45,7 +45,7 @@ func (s *Web) filter(v *visit) error {
 }
 
 // filters shows the query's terms in the filters, and what may be chosen.
-func filters(q query.Query, page market.OfferPage) view.Filters {
+func filters(q query.Query, page client.OfferPage) view.Filters {
 	f := view.Filters{Value: map[string]string{}}
 	for _, t := range filterTerms {
 		f.Value[t.name] = q.Value(t.field, t.op)

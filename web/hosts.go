@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
@@ -175,12 +176,12 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 	}
 	for _, t := range traffic {
 		out.Traffic = append(out.Traffic, view.TrafficRow{
-			ID:        t.Lease.String(),
+			ID:        t.LeaseID.String(),
 			Told:      view.Clock(t.LastAt, now),
-			Opened:    fmt.Sprint(t.Opened),
+			Opened:    fmt.Sprint(t.Connections),
 			Refused:   fmt.Sprint(t.Refused),
-			Up:        view.Bytes(t.Up),
-			Down:      view.Bytes(t.Down),
+			Up:        view.Bytes(t.UpBytes),
+			Down:      view.Bytes(t.DownBytes),
 			RanksUp:   view.Bytes(t.OverlayUp),
 			RanksDown: view.Bytes(t.OverlayDown),
 			Suspect:   t.Refused > 0,
@@ -205,7 +206,7 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 }
 
 // potential is what the leased and the free GPUs bring per hour, the host's share of it.
-func potential(out *view.Host, d host.Detail, offers []market.OwnOffer) {
+func potential(out *view.Host, d host.Detail, offers []client.OwnOffer) {
 	free, leased := 0, 0
 	for _, g := range d.GPUs {
 		for _, o := range offers {
@@ -234,7 +235,7 @@ func listedPrice(p *money.Micro) string {
 	return view.Price(*p)
 }
 
-func offerForm(o market.OwnOffer) view.OfferForm {
+func offerForm(o client.OwnOffer) view.OfferForm {
 	f := view.OfferForm{Model: o.GPUModel, MinGPUs: strconv.Itoa(o.MinGPUs), MaxDuration: "0"}
 	if o.Price != nil {
 		f.Price = view.Price(*o.Price)
@@ -330,7 +331,7 @@ func dayAmounts(days []statement.DayEarning) []view.DayAmount {
 }
 
 // listPrice is what all GPUs of a host cost per hour at their list prices.
-func listPrice(d host.Detail, offers []market.OwnOffer) (rate money.Micro) {
+func listPrice(d host.Detail, offers []client.OwnOffer) (rate money.Micro) {
 	for _, g := range d.GPUs {
 		for _, o := range offers {
 			if o.GPUModel == g.Model && o.Price != nil && g.Present {

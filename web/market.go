@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/fleet/market/query"
@@ -64,7 +65,7 @@ func (s *Web) showMarket(v *visit, m view.Market) error {
 }
 
 // chips are the terms of the query, each with the search that leaves it out.
-func chips(terms []market.Exclusion, sort string) []view.Chip {
+func chips(terms []client.Exclusion, sort string) []view.Chip {
 	var out []view.Chip
 	for i, t := range terms {
 		parts := strings.SplitN(t.Constraint, " ", 3)
@@ -88,7 +89,7 @@ func chips(terms []market.Exclusion, sort string) []view.Chip {
 	return out
 }
 
-func offerRow(o market.Offer, quote *view.QuoteBox) view.OfferRow {
+func offerRow(o client.Offer, quote *view.QuoteBox) view.OfferRow {
 	row := view.OfferRow{
 		ID:           o.ID.String(),
 		Model:        o.GPUModel,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
@@ -49,7 +50,7 @@ func (s *Web) quoteFor(v *visit, m view.Market) (market.Quote, error) {
 func explain(err error, m view.Market) *view.Explain {
 	f := fault.From(err)
 	e := &view.Explain{Title: f.Message}
-	steps, _ := f.Extra["explain"].([]market.Exclusion)
+	steps, _ := f.Extra["explain"].([]client.Exclusion)
 	for _, x := range steps {
 		e.Steps = append(e.Steps, view.ExplainStep{Constraint: x.Constraint, Excluded: x.Excluded, Left: x.Left})
 	}
@@ -62,7 +63,7 @@ func explain(err error, m view.Market) *view.Explain {
 	}
 	e.Title = fmt.Sprintf("No placement for %s × %s. %s; here is where they went.", counted(m.Spec.Nodes, "node"),
 		counted(m.Spec.GPUs, "GPU"), looked(e.Looked))
-	relaxations, _ := f.Extra["relaxations"].([]market.Relaxation)
+	relaxations, _ := f.Extra["relaxations"].([]client.Relaxation)
 	for _, r := range relaxations {
 		x := view.Relaxation{
 			Field:  strings.ReplaceAll(r.Field, "_", " "),
@@ -79,7 +80,7 @@ func explain(err error, m view.Market) *view.Explain {
 }
 
 // relaxed is the page with the change made; "" where the form has no such field.
-func relaxed(r market.Relaxation, m view.Market) string {
+func relaxed(r client.Relaxation, m view.Market) string {
 	query, form, value := m.Query, m.Spec, fmt.Sprint(r.Value)
 	switch r.Field {
 	case "gpu":

@@ -3,10 +3,10 @@ package cluster_test
 import (
 	"testing"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
-	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/idem"
 )
 
@@ -18,7 +18,7 @@ func TestWhatIsAskedOfAHostReachesIt(t *testing.T) {
 	s := spec(1, 1)
 	s.Runtime, s.DiskLimited = agentapi.RuntimeRunsc, true
 	_, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
-	why, _ := fault.From(err).Extra["explain"].([]market.Exclusion)
+	why, _ := fault.From(err).Extra["explain"].([]client.Exclusion)
 	if !fault.Is(err, fault.NoCapacity) || len(why) != 1 || why[0].Constraint != "runtime = runsc" ||
 		why[0].Excluded != 2 {
 		t.Fatalf("%v %+v", err, why)

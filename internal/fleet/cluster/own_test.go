@@ -3,9 +3,9 @@ package cluster_test
 import (
 	"testing"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
-	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -17,7 +17,7 @@ func TestNobodyRentsFromThemselves(t *testing.T) {
 	w.pay(w.operator.Org, 100*money.Unit)
 	_, err := w.clusters[0].Rent(w.ctx, w.operator, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{})
 	f := fault.From(err)
-	why, _ := f.Extra["explain"].([]market.Exclusion)
+	why, _ := f.Extra["explain"].([]client.Exclusion)
 	if f.Kind != fault.NoCapacity || len(why) != 1 || why[0].Excluded != 2 {
 		t.Fatalf("%v %+v, want both hosts left out", err, why)
 	}

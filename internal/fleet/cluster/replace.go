@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -362,7 +363,7 @@ func whyNot(err error) string {
 // noHost says which constraint excluded how many hosts.
 func noHost(f *fault.Fault) string {
 	var parts []string
-	excluded, _ := f.Extra["explain"].([]market.Exclusion)
+	excluded, _ := f.Extra["explain"].([]client.Exclusion)
 	for _, e := range excluded {
 		if e.Excluded > 0 {
 			parts = append(parts, fmt.Sprintf("%d by %q", e.Excluded, e.Constraint))

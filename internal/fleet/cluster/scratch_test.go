@@ -4,10 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
-	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/notify"
 )
@@ -22,9 +22,9 @@ func TestScratchIsPromisedOnce(t *testing.T) {
 	refused := func(constraint string) {
 		t.Helper()
 		_, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
-		var why []market.Exclusion
+		var why []client.Exclusion
 		if f := fault.From(err); f != nil {
-			why, _ = f.Extra["explain"].([]market.Exclusion)
+			why, _ = f.Extra["explain"].([]client.Exclusion)
 		}
 		if !fault.Is(err, fault.NoCapacity) || len(why) != 1 || why[0].Constraint != constraint {
 			t.Fatalf("%v %+v", err, why)

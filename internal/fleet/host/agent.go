@@ -9,8 +9,8 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
-	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/audit"
@@ -27,46 +27,16 @@ const (
 	OffChannel    = "off"    // the operator updates by hand
 )
 
-// AgentChannel is the version that the agents of a channel's hosts should run.
-type AgentChannel struct {
-	Name      string    `json:"name"`
-	Version   string    `json:"version"`
-	Source    string    `json:"source"`
-	Percent   int       `json:"percent"`
-	Try       int       `json:"try"`
-	Stopped   string    `json:"stopped"`
-	ChangedAt time.Time `json:"changed_at"`
-}
-
-// AgentCount is how many hosts of a channel run a version, and how they stand with the one they should run.
-type AgentCount struct {
-	Channel string               `json:"channel"`
-	Version string               `json:"agent_version"`
-	State   agentapi.UpdateState `json:"update_state"`
-	Update  string               `json:"update_version"`
-	Hosts   int64                `json:"hosts"`
-}
-
-// Agent is what is known of one host's agent.
-type Agent struct {
-	Channel      string               `json:"channel"`
-	Capabilities []string             `json:"capabilities"`
-	Wanted       string               `json:"wanted_version"` // "" = none but what it runs
-	State        agentapi.UpdateState `json:"update_state"`
-	Update       string               `json:"update_version"`
-	Detail       string               `json:"update_detail"`
-}
-
 // Agent returns what is known of the agent of h, as Get returned it.
-func (x *Hosts) Agent(ctx context.Context, h Host) (Agent, error) {
+func (x *Hosts) Agent(ctx context.Context, h Host) (client.HostAgent, error) {
 	r, err := x.db.Q.HostAgentOrder(ctx, h.ID)
 	if err != nil {
-		return Agent{}, fmt.Errorf("host: agent of %s: %w", h.ID, err)
+		return client.HostAgent{}, fmt.Errorf("host: agent of %s: %w", h.ID, err)
 	}
-	a := Agent{
+	a := client.HostAgent{
 		Channel:      r.Channel,
 		Capabilities: r.Capabilities,
-		State:        agentapi.UpdateState(r.UpdateState),
+		State:        r.UpdateState,
 		Update:       r.UpdateVersion,
 		Detail:       r.UpdateDetail,
 	}
@@ -192,12 +162,12 @@ type NewChannel struct {
 
 // SetChannel sets the version that the hosts of a channel should run, and the percentage of them that should. Only the
 // platform's staff may. Faults: Forbidden, Invalid.
-func (x *Hosts) SetChannel(ctx context.Context, who account.Principal, n NewChannel) (out AgentChannel, err error) {
+func (x *Hosts) SetChannel(ctx context.Context, who account.Principal, n NewChannel) (out client.AgentChannel, err error) {
 	if err := account.RequireStaff(who); err != nil {
-		return AgentChannel{}, err
+		return client.AgentChannel{}, err
 	}
 	if err := n.check(); err != nil {
-		return AgentChannel{}, err
+		return client.AgentChannel{}, err
 	}
 	err = x.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		out, err = setChannel(ctx, tx, who, n)
@@ -223,10 +193,10 @@ func (n NewChannel) check() error {
 	return bad.Err()
 }
 
-func setChannel(ctx context.Context, tx *db.Tx, who account.Principal, n NewChannel) (AgentChannel, error) {
+func setChannel(ctx context.Context, tx *db.Tx, who account.Principal, n NewChannel) (client.AgentChannel, error) {
 	old, err := tx.Q.LockAgentChannel(ctx, n.Name)
 	if err != nil && !db.NoRows(err) {
-		return AgentChannel{}, fmt.Errorf("host: channel %s: %w", n.Name, err)
+		return client.AgentChannel{}, fmt.Errorf("host: channel %s: %w", n.Name, err)
 	}
 	again := n.Again || old.Stopped != "" || old.Version != n.Version || old.Source != n.Source
 	r, err := tx.Q.PutAgentChannel(ctx, dbq.PutAgentChannelParams{
@@ -238,7 +208,7 @@ func setChannel(ctx context.Context, tx *db.Tx, who account.Principal, n NewChan
 		Again:     again,
 	})
 	if err != nil {
-		return AgentChannel{}, fmt.Errorf("host: channel %s: %w", n.Name, err)
+		return client.AgentChannel{}, fmt.Errorf("host: channel %s: %w", n.Name, err)
 	}
 	return channelOf(r), audit.Record(ctx, tx, who.Event("agent_channel.set", n.Name,
 		map[string]any{"version": n.Version, "source": n.Source, "percent": n.Percent, "try": r.Try}))
@@ -257,7 +227,7 @@ func releaseSource(s string) bool {
 }
 
 // Channels returns all channels, and how many hosts run which version. Only the platform's staff may. Fault: Forbidden.
-func (x *Hosts) Channels(ctx context.Context, who account.Principal) ([]AgentChannel, []AgentCount, error) {
+func (x *Hosts) Channels(ctx context.Context, who account.Principal) ([]client.AgentChannel, []client.AgentCount, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, nil, err
 	}
@@ -269,18 +239,32 @@ func (x *Hosts) Channels(ctx context.Context, who account.Principal) ([]AgentCha
 	if err != nil {
 		return nil, nil, fmt.Errorf("host: versions of agents: %w", err)
 	}
-	channels, hosts := make([]AgentChannel, len(rows)), make([]AgentCount, len(counts))
+	channels, hosts := make([]client.AgentChannel, len(rows)), make([]client.AgentCount, len(counts))
 	for i, r := range rows {
 		channels[i] = channelOf(r)
 	}
 	for i, r := range counts {
-		hosts[i] = AgentCount{r.Channel, r.AgentVersion, agentapi.UpdateState(r.UpdateState), r.UpdateVersion, r.Hosts}
+		hosts[i] = client.AgentCount{
+			Channel: r.Channel,
+			Version: r.AgentVersion,
+			State:   r.UpdateState,
+			Update:  r.UpdateVersion,
+			Hosts:   r.Hosts,
+		}
 	}
 	return channels, hosts, nil
 }
 
-func channelOf(r dbq.AgentChannel) AgentChannel {
-	return AgentChannel{r.Name, r.Version, r.Source, int(r.Percent), int(r.Try), r.Stopped, r.ChangedAt.UTC()}
+func channelOf(r dbq.AgentChannel) client.AgentChannel {
+	return client.AgentChannel{
+		Name:      r.Name,
+		Version:   r.Version,
+		Source:    r.Source,
+		Percent:   int(r.Percent),
+		Try:       int(r.Try),
+		Stopped:   r.Stopped,
+		ChangedAt: r.ChangedAt.UTC(),
+	}
 }
 
 // followChannel puts one of the organisation's hosts on a channel; OffChannel leaves its agent to the operator.

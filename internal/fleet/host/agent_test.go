@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
@@ -35,7 +36,7 @@ func newFleet(t *testing.T, n int) *fleet {
 	return f
 }
 
-func (f *fleet) set(version string, percent int) host.AgentChannel {
+func (f *fleet) set(version string, percent int) client.AgentChannel {
 	f.t.Helper()
 	c, err := host.New(f.d, nil).SetChannel(f.t.Context(), f.admin, host.NewChannel{
 		Name:    "stable",

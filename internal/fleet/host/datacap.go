@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/bus"
@@ -25,20 +26,9 @@ const (
 	gigabyte = 1_000_000_000 // as providers of lines count
 )
 
-// DataMonth is what moved over a host's own line in the present calendar month (UTC), and how much may. What ranks
-// exchange within the host's networks does not go over it.
-type DataMonth struct {
-	Month       string     `json:"month" doc:"such as 2026-11; UTC"`
-	Up          int64      `json:"up_bytes" doc:"sent by leases to the internet; with overlay_up_bytes it is what up_cap_gb bounds"`
-	Down        int64      `json:"down_bytes" doc:"received by leases; with overlay_down_bytes and pulled_bytes it is what down_cap_gb bounds"`
-	OverlayUp   int64      `json:"overlay_up_bytes" doc:"sent between the ranks of clusters, to hosts elsewhere and through relays"`
-	OverlayDown int64      `json:"overlay_down_bytes"`
-	Pulled      *int64     `json:"pulled_bytes" doc:"received of images from registries at public addresses; null: the host's agent does not count it"`
-	UpCapGB     *int64     `json:"up_cap_gb" doc:"a month, GB of 10^9 bytes; null: no cap"`
-	DownCapGB   *int64     `json:"down_cap_gb"`
-	UsedPercent float64    `json:"used_percent" doc:"of the cap that is nearer to its end, to a tenth; 0 without one"`
-	CappedUntil *time.Time `json:"capped_until" doc:"a cap is used up: no new leases before then; what runs goes on"`
-
+// month is a host's calendar month, with whose host it is.
+type month struct {
+	client.DataMonth
 	begin time.Time
 	org   id.Org
 	name  string
@@ -50,36 +40,38 @@ type DataCap struct {
 }
 
 // DataMonth returns the present month of one host of who's organisation. Fault: NotFound.
-func (x *Hosts) DataMonth(ctx context.Context, who account.Principal, host id.Host) (DataMonth, error) {
+func (x *Hosts) DataMonth(ctx context.Context, who account.Principal, host id.Host) (client.DataMonth, error) {
 	m, err := dataMonth(ctx, x.db.Q, host)
 	if err == nil && m.org != who.Org {
 		err = notFound()
 	}
-	return m, err
+	return m.DataMonth, err
 }
 
-func dataMonth(ctx context.Context, q *dbq.Queries, host id.Host) (DataMonth, error) {
+func dataMonth(ctx context.Context, q *dbq.Queries, host id.Host) (month, error) {
 	r, err := q.HostDataMonth(ctx, host)
 	if db.NoRows(err) {
-		return DataMonth{}, notFound()
+		return month{}, notFound()
 	}
 	if err != nil {
-		return DataMonth{}, fmt.Errorf("host: data of %s: %w", host, err)
+		return month{}, fmt.Errorf("host: data of %s: %w", host, err)
 	}
-	m := DataMonth{
-		Up:          r.UpBytes,
-		Down:        r.DownBytes,
-		OverlayUp:   r.OverlayUpBytes,
-		OverlayDown: r.OverlayDownBytes,
-		UpCapGB:     r.UpCapGb,
-		DownCapGB:   r.DownCapGb,
-		begin:       r.Month.UTC(),
-		org:         r.OrgID,
-		name:        r.Name,
+	m := month{
+		DataMonth: client.DataMonth{
+			UpBytes:     r.UpBytes,
+			DownBytes:   r.DownBytes,
+			OverlayUp:   r.OverlayUpBytes,
+			OverlayDown: r.OverlayDownBytes,
+			UpCapGB:     r.UpCapGb,
+			DownCapGB:   r.DownCapGb,
+		},
+		begin: r.Month.UTC(),
+		org:   r.OrgID,
+		name:  r.Name,
 	}
 	m.Month = m.begin.Format("2006-01")
 	if r.PullsTold != nil {
-		m.Pulled = &r.PullBytes
+		m.PulledBytes = &r.PullBytes
 	}
 	m.UsedPercent = math.Floor(10*max(Percent(m.Sent(), m.UpCapGB), Percent(m.Received(), m.DownCapGB))) / 10
 	if r.CappedUntil != nil && r.CappedUntil.After(m.begin) {
@@ -88,21 +80,6 @@ func dataMonth(ctx context.Context, q *dbq.Queries, host id.Host) (DataMonth, er
 	}
 	return m, nil
 }
-
-// Sent is all that went over the line: to the internet, and between ranks.
-func (m *DataMonth) Sent() int64 { return plus(m.Up, m.OverlayUp) }
-
-// Received is all that came over the line: from the internet, between ranks, and of images.
-func (m *DataMonth) Received() int64 {
-	n := plus(m.Down, m.OverlayDown)
-	if m.Pulled != nil {
-		n = plus(n, *m.Pulled)
-	}
-	return n
-}
-
-// plus adds what hosts tell, which may be more than there is.
-func plus(a, b int64) int64 { return a + min(b, math.MaxInt64-a) }
 
 // DataForPopular is how many bytes a host may still receive this month of images that no lease has asked for. What is
 // left of a cap beyond the point from which its operator is told is for leases; a host that takes none needs no images.
@@ -211,21 +188,21 @@ func updateDataCap(ctx context.Context, tx *db.Tx, host id.Host) error {
 }
 
 // notice tells the operator that a cap is nearly, or all, used up.
-func (m *DataMonth) notice(host id.Host) notify.Notice {
-	month, next := m.begin.Format("January"), m.begin.AddDate(0, 1, 0).Format("2 January")
+func (m *month) notice(host id.Host) notify.Notice {
+	name, next := m.begin.Format("January"), m.begin.AddDate(0, 1, 0).Format("2 January")
 	n := notify.Notice{
 		Org:      m.org,
 		Severity: notify.Warn,
 		Object:   host.String(),
 		Key:      fmt.Sprintf("data_cap:%d:%s:%s", capWarning, host, m.Month),
-		Title:    fmt.Sprintf("%s has used %d %% of its line's data cap for %s.", m.name, int(m.UsedPercent), month),
+		Title:    fmt.Sprintf("%s has used %d %% of its line's data cap for %s.", m.name, int(m.UsedPercent), name),
 		Body: fmt.Sprintf("Sent: %s. Received: %s. Once a cap is used up the host takes no new leases before %s (UTC); "+
 			"leases that run go on and go on using data. If the line takes more, raise the cap.",
 			used(m.Sent(), m.UpCapGB), used(m.Received(), m.DownCapGB), next),
 	}
 	if m.UsedPercent >= 100 {
 		n.Key = fmt.Sprintf("data_cap:100:%s:%s", host, m.Month)
-		n.Title = fmt.Sprintf("%s has used up its line's data cap for %s and takes no new leases.", m.name, month)
+		n.Title = fmt.Sprintf("%s has used up its line's data cap for %s and takes no new leases.", m.name, name)
 		n.Body = fmt.Sprintf("Sent: %s. Received: %s. It is offered again on %s (UTC). Leases that run go on and go on "+
 			"using data: take the host back if they must not. If the line takes more, raise the cap.",
 			used(m.Sent(), m.UpCapGB), used(m.Received(), m.DownCapGB), next)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
@@ -40,7 +41,7 @@ func (w *world) user() (user id.User) {
 	return user
 }
 
-func (w *world) month() host.DataMonth {
+func (w *world) month() client.DataMonth {
 	w.t.Helper()
 	m, err := host.New(w.d, nil).DataMonth(w.t.Context(), account.Principal{Org: w.org}, w.agent.Host)
 	if err != nil {
@@ -104,8 +105,8 @@ func TestAMonthIsTheSumOfWhatReportsAdded(t *testing.T) {
 	if _, err := host.DropOldTraffic(t.Context(), w.d); err != nil {
 		t.Fatal(err)
 	}
-	if m := w.month(); m.Up != now.up || m.Down != now.down {
-		t.Errorf("this month %d up and %d down, want %+v", m.Up, m.Down, now)
+	if m := w.month(); m.UpBytes != now.up || m.DownBytes != now.down {
+		t.Errorf("this month %d up and %d down, want %+v", m.UpBytes, m.DownBytes, now)
 	}
 	for name, want := range months {
 		var got sums
@@ -166,14 +167,14 @@ func TestADataCapStopsNewRentals(t *testing.T) {
 	// The month ends.
 	w.exec("UPDATE host_month_traffic SET month = month - interval '1 month'")
 	w.exec("UPDATE host SET capped_until = date_trunc('month', clock_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'")
-	if m := w.month(); m.Up != 0 || m.CappedUntil != nil || why() != "" {
+	if m := w.month(); m.UpBytes != 0 || m.CappedUntil != nil || why() != "" {
 		t.Errorf("%+v, %s", m, why())
 	}
 	if n, err := host.LiftDataCaps(t.Context(), w.d); n != 1 || err != nil {
 		t.Errorf("lifted %d, %v", n, err)
 	}
 	w.moved(1, 130e9, 899e9)
-	if m := w.month(); m.Up != 10e9 || m.Down != 0 || why() != "" {
+	if m := w.month(); m.UpBytes != 10e9 || m.DownBytes != 0 || why() != "" {
 		t.Errorf("%+v, %s", m, why())
 	}
 }
@@ -204,7 +205,7 @@ func TestADataCapIsTheOperatorsAndWithinBounds(t *testing.T) {
 	w.exec("UPDATE lease SET epoch = 3")
 	w.moved(2, 1<<62, 1<<62)
 	w.moved(3, 1<<62, 1<<62)
-	if m := w.month(); m.Up != 9e18 || m.UsedPercent < 100 {
+	if m := w.month(); m.UpBytes != 9e18 || m.UsedPercent < 100 {
 		t.Errorf("%+v", m)
 	}
 }
@@ -225,7 +226,7 @@ func TestTrafficBetweenRanksCountsForTheDataCap(t *testing.T) {
 	want := func(up, down, overlayUp, overlayDown int64, percent float64, told ...string) {
 		t.Helper()
 		m := w.month()
-		if m.Up != up || m.Down != down || m.OverlayUp != overlayUp || m.OverlayDown != overlayDown ||
+		if m.UpBytes != up || m.DownBytes != down || m.OverlayUp != overlayUp || m.OverlayDown != overlayDown ||
 			m.UsedPercent != percent || (percent >= 100) != (m.CappedUntil != nil) {
 			t.Errorf("%+v", m)
 		}

@@ -18,15 +18,15 @@ func (w *world) pulled(counter string, bytes int64) {
 func TestImagesCountForTheDataCap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	if m := w.month(); m.Pulled != nil {
-		t.Errorf("an agent that does not count: %d", *m.Pulled)
+	if m := w.month(); m.PulledBytes != nil {
+		t.Errorf("an agent that does not count: %d", *m.PulledBytes)
 	}
 	w.moved(1, 1e9, 5e9)
 	w.capped(0, 10)
 	want := func(pulled int64, percent float64, told ...string) {
 		t.Helper()
 		m := w.month()
-		if m.Pulled == nil || *m.Pulled != pulled || m.Up != 1e9 || m.Down != 5e9 || m.UsedPercent != percent ||
+		if m.PulledBytes == nil || *m.PulledBytes != pulled || m.UpBytes != 1e9 || m.DownBytes != 5e9 || m.UsedPercent != percent ||
 			(percent >= 100) != (m.CappedUntil != nil) {
 			t.Errorf("%+v, want %d pulled, %v %%", m, pulled, percent)
 		}
@@ -50,13 +50,13 @@ func TestImagesCountForTheDataCap(t *testing.T) {
 	w.exec("UPDATE host_month_traffic SET month = month - interval '1 month'")
 	w.exec("UPDATE host SET capped_until = date_trunc('month', clock_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'")
 	w.pulled("b", 3e9)
-	if m := w.month(); m.Pulled == nil || *m.Pulled != 0 || m.Received() != 0 || m.CappedUntil != nil {
+	if m := w.month(); m.PulledBytes == nil || *m.PulledBytes != 0 || m.Received() != 0 || m.CappedUntil != nil {
 		t.Errorf("%+v", m)
 	}
 	w.pulled("b", 1<<62) // no line moves that much: it is taken, and stays in bounds
 	w.pulled("c", 1<<62)
 	w.pulled("d", 1<<62)
-	if m := w.month(); *m.Pulled != 9e18 || m.UsedPercent < 100 {
+	if m := w.month(); *m.PulledBytes != 9e18 || m.UsedPercent < 100 {
 		t.Errorf("%+v", m)
 	}
 }

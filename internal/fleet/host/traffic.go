@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
@@ -15,22 +16,6 @@ import (
 // KeepTraffic is for how long it is known what a lease did on its host's line: as long as a report of abuse may take to
 // come.
 const KeepTraffic = 180 * 24 * time.Hour
-
-// Traffic is what one run of a lease did on the host's own line to the internet, as the host counted it. What its rank
-// exchanged with others within the host's networks did not go there.
-type Traffic struct {
-	Lease       id.Lease   `json:"lease_id"`
-	Epoch       int        `json:"epoch" doc:"rises when the node starts again"`
-	Opened      int64      `json:"connections" doc:"tried to the outside, allowed or over a bound"`
-	Refused     int64      `json:"refused" doc:"packets to where no lease may: private networks, metadata services, mail, ports that its egress has not"`
-	Up          int64      `json:"up_bytes" doc:"sent to the internet by the workload"`
-	Down        int64      `json:"down_bytes"`
-	OverlayUp   int64      `json:"overlay_up_bytes" doc:"sent to other ranks over the line, and not in up_bytes: to hosts elsewhere and through relays; 0 of agents that do not count it"`
-	OverlayDown int64      `json:"overlay_down_bytes" doc:"received from other ranks over the line, and not in down_bytes"`
-	FirstAt     time.Time  `json:"first_at"`
-	LastAt      time.Time  `json:"last_at" doc:"when the host told last"`
-	EndedAt     *time.Time `json:"ended_at" doc:"of the lease"`
-}
 
 // recordTraffic records the traffic of the host's own leases. What was reported before, and leases of other hosts, change
 // nothing. A host whose data cap is used up gets no new leases.
@@ -62,7 +47,7 @@ func recordTraffic(ctx context.Context, tx *db.Tx, host id.Host, leases []agenta
 
 // Traffic returns what leases did on the line of one host of who's organisation: at most limit of them, the last
 // reported first. Fault: NotFound.
-func (x *Hosts) Traffic(ctx context.Context, who account.Principal, host id.Host, limit int) ([]Traffic, error) {
+func (x *Hosts) Traffic(ctx context.Context, who account.Principal, host id.Host, limit int) ([]client.Traffic, error) {
 	if h, err := Read(ctx, x.db.Q, host); err != nil {
 		return nil, err
 	} else if h.Org != who.Org {
@@ -72,15 +57,15 @@ func (x *Hosts) Traffic(ctx context.Context, who account.Principal, host id.Host
 	if err != nil {
 		return nil, fmt.Errorf("host: traffic of %s: %w", host, err)
 	}
-	out := make([]Traffic, len(rows))
+	out := make([]client.Traffic, len(rows))
 	for i, r := range rows {
-		out[i] = Traffic{
-			Lease:       r.LeaseID,
+		out[i] = client.Traffic{
+			LeaseID:     r.LeaseID,
 			Epoch:       int(r.Epoch),
-			Opened:      r.Opened,
+			Connections: r.Opened,
 			Refused:     r.Refused,
-			Up:          r.UpBytes,
-			Down:        r.DownBytes,
+			UpBytes:     r.UpBytes,
+			DownBytes:   r.DownBytes,
 			OverlayUp:   r.OverlayUpBytes,
 			OverlayDown: r.OverlayDownBytes,
 			FirstAt:     r.FirstAt.UTC(),

@@ -3,6 +3,7 @@ package host_test
 import (
 	"testing"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
@@ -34,7 +35,7 @@ func TestTrafficOfLeases(t *testing.T) {
 			},
 		}, {LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: 1}}}})
 	}
-	read := func() []host.Traffic {
+	read := func() []client.Traffic {
 		t.Helper()
 		all, err := host.New(w.d, nil).Traffic(t.Context(), account.Principal{Org: w.org}, w.agent.Host, 10)
 		if err != nil {
@@ -48,8 +49,8 @@ func TestTrafficOfLeases(t *testing.T) {
 	tell(other.Host, 1, 99, 9900)
 	tell(w.agent.Host, 7, 99, 9900) // an epoch that never was
 	all := read()
-	if len(all) != 1 || all[0].Lease != w.lease || all[0].Opened != 9 || all[0].Up != 900 || all[0].Refused != 2 ||
-		all[0].Down != 7 || all[0].EndedAt != nil ||
+	if len(all) != 1 || all[0].LeaseID != w.lease || all[0].Connections != 9 || all[0].UpBytes != 900 || all[0].Refused != 2 ||
+		all[0].DownBytes != 7 || all[0].EndedAt != nil ||
 		all[0].OverlayUp != 1800 || all[0].OverlayDown != 2700 {
 		t.Errorf("%+v", all)
 	}

@@ -3,6 +3,8 @@ package market
 import (
 	"slices"
 	"testing"
+
+	"github.com/musterhq/muster/client"
 )
 
 // A spec that asks for a bound on the disk or for a runtime is placed where it is, and nowhere else; when nobody has it
@@ -38,8 +40,10 @@ func TestOnlyHostsThatHaveWhatIsAskedFor(t *testing.T) {
 	}
 	a := mustRequest(t, func(s *Spec) { s.Runtime, s.DiskLimited = "runsc", true })
 	_, why := Place(snapshotOf(plain, limited), a)
-	if want := []Exclusion{{"disk_limited: the host holds nodes to their disk_gb", 1, 1},
-		{"runtime = runsc", 1, 0}}; !slices.Equal(why.Exclusions, want) {
+	if want := []client.Exclusion{
+		{Constraint: "disk_limited: the host holds nodes to their disk_gb", Excluded: 1, Left: 1},
+		{Constraint: "runtime = runsc", Excluded: 1, Left: 0},
+	}; !slices.Equal(why.Exclusions, want) {
 		t.Errorf("%+v", why)
 	}
 	if r := Relax(snapshotOf(plain, limited), a); len(r) != 1 || r[0].Field != "runtime" || r[0].Value != "runc" ||

@@ -3,10 +3,10 @@ package market
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -29,18 +29,6 @@ const (
 	MinPrice = money.Micro(1_000)          // 0.001 per GPU-hour
 	MaxPrice = money.Micro(10_000_000_000) // 10,000 per GPU-hour
 )
-
-// OwnOffer is an offer as its operator sees it.
-type OwnOffer struct {
-	ID           id.Offer     `json:"id"`
-	HostID       id.Host      `json:"host_id"`
-	GPUModel     string       `json:"gpu_model"`
-	GPUs         int          `json:"gpus"`
-	Price        *money.Micro `json:"price_per_gpu_hour"` // nil: not listed
-	MinGPUs      int          `json:"min_gpus"`
-	MaxDuration  *int64       `json:"max_duration"` // seconds; nil: no limit
-	HostSharePPM int          `json:"host_share_ppm"`
-}
 
 // SyncOffers keeps one offer per GPU model of the host, inside the transaction that recorded its inventory. A new one
 // has no price and is not listed; that of a model that vanished keeps its terms and sells nothing.
@@ -138,7 +126,7 @@ func (t Terms) check() error {
 }
 
 // apply writes the terms over an offer.
-func (t Terms) apply(ctx context.Context, tx *db.Tx, user id.User, o OwnOffer) error {
+func (t Terms) apply(ctx context.Context, tx *db.Tx, user id.User, o client.OwnOffer) error {
 	before := o.Price
 	switch {
 	case t.Unlist:
@@ -177,18 +165,18 @@ func (t Terms) apply(ctx context.Context, tx *db.Tx, user id.User, o OwnOffer) e
 
 // OffersOf returns the offers of hosts, listed or not, in the order of their models. The caller has checked that the
 // hosts may be seen.
-func (m *Market) OffersOf(ctx context.Context, hosts ...id.Host) (map[id.Host][]OwnOffer, error) {
+func (m *Market) OffersOf(ctx context.Context, hosts ...id.Host) (map[id.Host][]client.OwnOffer, error) {
 	return readOffers(ctx, m.db.Q, hosts...)
 }
 
-func readOffers(ctx context.Context, q *dbq.Queries, hosts ...id.Host) (map[id.Host][]OwnOffer, error) {
+func readOffers(ctx context.Context, q *dbq.Queries, hosts ...id.Host) (map[id.Host][]client.OwnOffer, error) {
 	rows, err := q.OffersOfHosts(ctx, uuids(hosts))
 	if err != nil {
 		return nil, fmt.Errorf("market: offers of hosts: %w", err)
 	}
-	out := make(map[id.Host][]OwnOffer, len(hosts))
+	out := make(map[id.Host][]client.OwnOffer, len(hosts))
 	for _, r := range rows {
-		out[r.HostID] = append(out[r.HostID], OwnOffer{
+		out[r.HostID] = append(out[r.HostID], client.OwnOffer{
 			ID: r.ID, HostID: r.HostID, GPUModel: r.GPUModel, GPUs: int(r.Gpus), Price: r.Price, MinGPUs: int(r.MinGpus),
 			MaxDuration: durationOrNone(r.MaxDurationS), HostSharePPM: int(r.HostSharePpm),
 		})
@@ -206,17 +194,9 @@ func durationOrNone(seconds int64) *int64 {
 // maxPriceChanges is how many changes of a host's prices are shown: the newest.
 const maxPriceChanges = 100
 
-// PriceChange is a moment at which an operator changed a price. Leases that ran then kept theirs.
-type PriceChange struct {
-	At       time.Time    `json:"at"`
-	GPUModel string       `json:"gpu_model"`
-	Price    *money.Micro `json:"price_per_gpu_hour"` // from then on; nil: not listed
-	Before   *money.Micro `json:"before"`             // nil: not listed
-}
-
 // PriceHistory returns the last 100 changes of the prices of one host of who's organisation, newest first. Fault:
 // NotFound.
-func (m *Market) PriceHistory(ctx context.Context, who account.Principal, of id.Host) ([]PriceChange, error) {
+func (m *Market) PriceHistory(ctx context.Context, who account.Principal, of id.Host) ([]client.PriceChange, error) {
 	h, err := host.Read(ctx, m.db.Q, of)
 	if err != nil {
 		return nil, err
@@ -228,9 +208,9 @@ func (m *Market) PriceHistory(ctx context.Context, who account.Principal, of id.
 	if err != nil {
 		return nil, fmt.Errorf("market: prices of %s: %w", of, err)
 	}
-	out := make([]PriceChange, len(rows))
+	out := make([]client.PriceChange, len(rows))
 	for i, r := range rows {
-		out[i] = PriceChange{At: r.At.UTC(), GPUModel: r.GPUModel, Price: r.Price}
+		out[i] = client.PriceChange{At: r.At.UTC(), GPUModel: r.GPUModel, Price: r.Price}
 		if r.Before > 0 {
 			before := money.Micro(r.Before)
 			out[i].Before = &before

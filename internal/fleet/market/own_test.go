@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/market"
@@ -20,14 +21,14 @@ func TestNobodyRentsFromThemselves(t *testing.T) {
 
 	_, err := w.quote(w.m, w.operator, spec(1, 1, ""))
 	f := fault.From(err)
-	why, _ := f.Extra["explain"].([]market.Exclusion)
-	if f.Kind != fault.NoCapacity || len(why) != 1 || why[0] != (market.Exclusion{
+	why, _ := f.Extra["explain"].([]client.Exclusion)
+	if f.Kind != fault.NoCapacity || len(why) != 1 || why[0] != (client.Exclusion{
 		Constraint: "not your own: nobody rents from themselves",
 		Excluded:   1,
 	}) {
 		t.Fatalf("%v %+v", err, why)
 	}
-	if r, _ := f.Extra["relaxations"].([]market.Relaxation); len(r) != 0 {
+	if r, _ := f.Extra["relaxations"].([]client.Relaxation); len(r) != 0 {
 		t.Errorf("proposed %+v: nothing makes one's own hosts rentable", r)
 	}
 

@@ -3,6 +3,7 @@ package market
 import (
 	"fmt"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -17,7 +18,7 @@ func (p *placing) explain() Explain {
 	remain := out.Hosts
 	note := func(name string, excluded int) {
 		remain -= excluded
-		out.Exclusions = append(out.Exclusions, Exclusion{name, excluded, remain})
+		out.Exclusions = append(out.Exclusions, client.Exclusion{Constraint: name, Excluded: excluded, Left: remain})
 	}
 	for i, c := range p.constraints {
 		if fell[i] > 0 {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -152,7 +153,7 @@ func TestABannedHostIsInNoGang(t *testing.T) {
 	}
 	g.HostBans[h[1].ID] = true
 	p, why := Place(s, two(t, nil))
-	if len(p.Nodes) > 0 || !slices.ContainsFunc(why.Exclusions, func(e Exclusion) bool {
+	if len(p.Nodes) > 0 || !slices.ContainsFunc(why.Exclusions, func(e client.Exclusion) bool {
 		return e.Excluded == 2 &&
 			strings.HasPrefix(e.Constraint, "gang ban")
 	}) {

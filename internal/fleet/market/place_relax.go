@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fleet/market/query"
 )
@@ -16,7 +17,7 @@ const maxRelaxations = 6
 
 // Relax proposes single changes of an ask for which nothing fits, each the smallest of its kind after which something
 // does, cheapest first. An ask that fits needs none; one that no single change helps gets none.
-func Relax(s *Snapshot, a Request) []Relaxation {
+func Relax(s *Snapshot, a Request) []client.Relaxation {
 	r := &relaxing{s: s, request: a}
 	for i := range a.Query.Terms() {
 		r.term(i)
@@ -25,11 +26,11 @@ func Relax(s *Snapshot, a Request) []Relaxation {
 	r.scope()
 	r.limits()
 	r.trust()
-	slices.SortStableFunc(r.out, func(a, b Relaxation) int { return cmp.Compare(a.Rate, b.Rate) })
+	slices.SortStableFunc(r.out, func(a, b client.Relaxation) int { return cmp.Compare(a.Rate, b.Rate) })
 	return r.out[:min(len(r.out), maxRelaxations)]
 }
 
-func (m *Market) relax(a Request) []Relaxation {
+func (m *Market) relax(a Request) []client.Relaxation {
 	m.view.mu.RLock()
 	defer m.view.mu.RUnlock()
 	return Relax(m.view.snap, a)
@@ -38,7 +39,7 @@ func (m *Market) relax(a Request) []Relaxation {
 type relaxing struct {
 	s       *Snapshot
 	request Request
-	out     []Relaxation
+	out     []client.Relaxation
 }
 
 // fits places a changed ask.
@@ -52,7 +53,7 @@ func (r *relaxing) fits(a Request) (Placement, bool) {
 }
 
 func (r *relaxing) propose(p Placement, field, from, to string, value any) {
-	r.out = append(r.out, Relaxation{Field: field, From: from, To: to, Value: value, Rate: p.Rate})
+	r.out = append(r.out, client.Relaxation{Field: field, From: from, To: to, Value: value, Rate: p.Rate})
 }
 
 // trust takes hosts without a bond, beside operators that accept them.

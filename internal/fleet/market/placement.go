@@ -3,6 +3,7 @@ package market
 import (
 	"slices"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -84,25 +85,9 @@ func (p Placement) Lines() []Line {
 
 // Explain says where the hosts went when nothing fits, in the order the constraints were applied.
 type Explain struct {
-	Hosts       int          `json:"hosts"` // looked at
-	Exclusions  []Exclusion  `json:"explain"`
-	Relaxations []Relaxation `json:"relaxations,omitempty"`
-}
-
-// Exclusion is how many hosts one constraint excluded of those that the constraints before it left.
-type Exclusion struct {
-	Constraint string `json:"constraint"` // "gpu_model = H100", "gpus_per_node = 8", "fabric: 4 nodes in one"
-	Excluded   int    `json:"excluded_hosts"`
-	Left       int    `json:"left_hosts"`
-}
-
-// Relaxation is one change of the spec after which something fits.
-type Relaxation struct {
-	Field string      `json:"field"`          // of the spec: "gpu", "nodes", "network.scope", …
-	From  string      `json:"from,omitempty"` // "busbw_gbps >= 200"
-	To    string      `json:"to,omitempty"`   // "busbw_gbps >= 150"; empty: the term is left out
-	Value any         `json:"value"`          // what the spec's field would become
-	Rate  money.Micro `json:"price_per_hour"`
+	Hosts       int                 `json:"hosts"` // looked at
+	Exclusions  []client.Exclusion  `json:"explain"`
+	Relaxations []client.Relaxation `json:"relaxations,omitempty"`
 }
 
 // sortedUnique sorts ids in place, in the order of locks, and drops repetitions.

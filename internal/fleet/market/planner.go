@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -85,8 +86,8 @@ func noCapacity(a Request, why Explain) error {
 	f := fault.New(fault.NoCapacity, "no placement for %s × %s among %s", counted(a.Nodes, "node"), counted(a.GPUs, "GPU"),
 		counted(why.Hosts, "host"))
 	f.Extra = map[string]any{
-		"explain": append([]Exclusion{}, why.Exclusions...), "hosts": why.Hosts,
-		"relaxations": append([]Relaxation{}, why.Relaxations...), // a list in answers, never null
+		"explain": append([]client.Exclusion{}, why.Exclusions...), "hosts": why.Hosts,
+		"relaxations": append([]client.Relaxation{}, why.Relaxations...), // a list in answers, never null
 	}
 	return f
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/musterhq/muster/client"
 )
 
 // Scratch is placed where there is enough of it for all nodes of the host, each placed node takes its part, and when
@@ -48,7 +50,7 @@ func TestScratchIsPlacedWhereItIs(t *testing.T) {
 	}
 	a := mustRequest(t, func(s *Spec) { s.ScratchGB = 1001 })
 	_, why := Place(snapshotOf(plain, some), a)
-	if want := []Exclusion{{"scratch_gb = 1001", 2, 0}}; !slices.Equal(why.Exclusions, want) {
+	if want := []client.Exclusion{{Constraint: "scratch_gb = 1001", Excluded: 2}}; !slices.Equal(why.Exclusions, want) {
 		t.Errorf("%+v", why)
 	}
 	for _, c := range []struct {

@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/market/query"
 	"github.com/musterhq/muster/internal/id"
@@ -23,63 +24,41 @@ type OfferSearch struct {
 	After string // Next of the page before
 }
 
-// OfferPage is the answer to a search. Only offers with at least one free GPU are listed.
-type OfferPage struct {
-	Items []Offer `json:"items"`
-	Next  *string `json:"next"`
-	// Of all matches, not only this page.
-	Total    int `json:"total"`
-	GPUsFree int `json:"gpus_free"`
-	Hosts    int `json:"hosts"`
-	Fabrics  int `json:"fabrics"`
-	// Explain says how many hosts each term of the query excluded, of those with a free GPU.
-	Explain []Exclusion `json:"explain"`
-	// Models and Regions are all that has a free GPU now, whatever the query, most GPUs first.
-	Models  []Facet `json:"gpu_models"`
-	Regions []Facet `json:"regions"`
-}
-
-// Facet is one value that offers have, and how many GPUs are free with it.
-type Facet struct {
-	Value    string `json:"value"`
-	GPUsFree int    `json:"gpus_free"`
-}
-
 // MaxPage is the greatest number of offers on a page.
 const MaxPage = 200
 
 // SearchOffers lists what can be rented now. Faults: Invalid, naming the position, for a bad query, sort or cursor.
-func (m *Market) SearchOffers(ctx context.Context, s OfferSearch) (OfferPage, error) {
+func (m *Market) SearchOffers(ctx context.Context, s OfferSearch) (client.OfferPage, error) {
 	q, err := query.Parse(s.Query)
 	if err != nil {
-		return OfferPage{}, fault.InvalidField("query.q", "%s", err)
+		return client.OfferPage{}, fault.InvalidField("query.q", "%s", err)
 	}
 	o, err := parseOrder(s.Sort)
 	if err != nil {
-		return OfferPage{}, err
+		return client.OfferPage{}, err
 	}
 	if s.Limit == 0 {
 		s.Limit = 50
 	}
 	if s.Limit < 1 || s.Limit > MaxPage {
-		return OfferPage{}, fault.InvalidField("query.limit", "want 1 to %d", MaxPage)
+		return client.OfferPage{}, fault.InvalidField("query.limit", "want 1 to %d", MaxPage)
 	}
 	var after *cursor
 	if s.After != "" {
 		if after, err = parseCursor(s.After, o); err != nil {
-			return OfferPage{}, err
+			return client.OfferPage{}, err
 		}
 	}
 	if err := m.view.recent(ctx, m.cfg.MaxAge); err != nil {
-		return OfferPage{}, err
+		return client.OfferPage{}, err
 	}
 	m.view.mu.RLock()
 	defer m.view.mu.RUnlock()
 	return m.view.snap.search(q, o, s.Limit, after), nil
 }
 
-func (s *Snapshot) search(q query.Query, o order, limit int, after *cursor) OfferPage {
-	page := OfferPage{Items: []Offer{}, Explain: []Exclusion{}}
+func (s *Snapshot) search(q query.Query, o order, limit int, after *cursor) client.OfferPage {
+	page := client.OfferPage{Page: client.Page[client.Offer]{Items: []client.Offer{}}, Explain: []client.Exclusion{}}
 	matches, fell := s.match(q)
 	fabrics := map[id.Fabric]bool{}
 	hosts := map[id.Host]bool{}
@@ -100,7 +79,7 @@ func (s *Snapshot) search(q query.Query, o order, limit int, after *cursor) Offe
 	}
 	for i, t := range q.Terms() {
 		left -= fell[i]
-		page.Explain = append(page.Explain, Exclusion{t.String(), fell[i], left})
+		page.Explain = append(page.Explain, client.Exclusion{Constraint: t.String(), Excluded: fell[i], Left: left})
 	}
 	rows := o.sort(matches)
 	from := 0
@@ -119,18 +98,18 @@ func (s *Snapshot) search(q query.Query, o order, limit int, after *cursor) Offe
 }
 
 // facets are the values of a field among offers with a free GPU.
-func (s *Snapshot) facets(of func(*facts) string) []Facet {
+func (s *Snapshot) facets(of func(*facts) string) []client.Facet {
 	free := map[string]int{}
 	for _, c := range s.classes {
 		if v := of(&c.facts); v != "" && c.free > 0 {
 			free[v] += c.free * len(c.lots)
 		}
 	}
-	out := make([]Facet, 0, len(free))
+	out := make([]client.Facet, 0, len(free))
 	for v, n := range free {
-		out = append(out, Facet{v, n})
+		out = append(out, client.Facet{Value: v, GPUsFree: n})
 	}
-	slices.SortFunc(out, func(a, b Facet) int { return cmp.Or(b.GPUsFree-a.GPUsFree, cmp.Compare(a.Value, b.Value)) })
+	slices.SortFunc(out, func(a, b client.Facet) int { return cmp.Or(b.GPUsFree-a.GPUsFree, cmp.Compare(a.Value, b.Value)) })
 	return out
 }
 

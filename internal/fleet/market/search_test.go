@@ -7,13 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
 
-func names(p market.OfferPage) []string {
+func names(p client.OfferPage) []string {
 	var out []string
 	for _, o := range p.Items {
 		out = append(out, o.HostName)
@@ -29,7 +30,7 @@ func TestSearchOffers(t *testing.T) {
 	w.host("c", 4, "2.00")
 	w.host("unpriced", 4, "")
 	w.exec("UPDATE gpu SET health = 'suspect' WHERE host_id = $1 AND idx = 0", w.host("ill", 1, "1.00"))
-	search := func(q, sort string) market.OfferPage {
+	search := func(q, sort string) client.OfferPage {
 		t.Helper()
 		p, err := w.m.SearchOffers(t.Context(), market.OfferSearch{Query: q, Sort: sort})
 		if err != nil {
@@ -58,7 +59,7 @@ func TestSearchOffers(t *testing.T) {
 		p.Explain[2].Left != 2 {
 		t.Errorf("%+v", p)
 	}
-	if len(p.Models) != 1 || p.Models[0].GPUsFree != 14 || len(p.Regions) != 1 || p.Regions[0] != (market.Facet{
+	if len(p.Models) != 1 || p.Models[0].GPUsFree != 14 || len(p.Regions) != 1 || p.Regions[0] != (client.Facet{
 		Value:    "eu-west",
 		GPUsFree: 14,
 	}) {
@@ -136,7 +137,7 @@ func TestTermsAndTheirHistory(t *testing.T) {
 	if n := w.free(w.m); n != 0 {
 		t.Errorf("%d GPUs for sale without a price", n)
 	}
-	set := func(org id.Org, model string, terms market.Terms) (out []market.OwnOffer, err error) {
+	set := func(org id.Org, model string, terms market.Terms) (out []client.OwnOffer, err error) {
 		err = w.m.ChangeHost(t.Context(), w.of(org), h, market.HostChange{Terms: terms, GPUModel: model})
 		if err != nil {
 			return nil, err

@@ -11,13 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 )
 
-func (w *world) offers(m *market.Market) []market.Offer {
+func (w *world) offers(m *market.Market) []client.Offer {
 	w.t.Helper()
 	p, err := m.SearchOffers(w.t.Context(), market.OfferSearch{Limit: market.MaxPage, Sort: "id"})
 	if err != nil {

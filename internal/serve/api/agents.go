@@ -3,19 +3,14 @@ package api
 import (
 	"context"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fleet/host"
 )
 
-// agentsView is which versions of the agent hosts should run, and which they do.
-type agentsView struct {
-	Channels []host.AgentChannel `json:"channels"`
-	Hosts    []host.AgentCount   `json:"hosts"`
-}
-
-func (a *API) listAgents(ctx context.Context, p account.Principal, _ *struct{}) (agentsView, error) {
+func (a *API) listAgents(ctx context.Context, p account.Principal, _ *struct{}) (client.Agents, error) {
 	channels, hosts, err := a.hosts.Channels(ctx, p)
-	return agentsView{channels, hosts}, err
+	return client.Agents{Channels: channels, Hosts: hosts}, err
 }
 
 type setChannelInput struct {
@@ -29,7 +24,7 @@ type setChannelInput struct {
 }
 
 func (a *API) setChannel(ctx context.Context, p account.Principal,
-	in *setChannelInput) (host.AgentChannel, error) {
+	in *setChannelInput) (client.AgentChannel, error) {
 	return a.hosts.SetChannel(ctx, p, host.NewChannel{
 		Name:    in.Name,
 		Version: in.Body.Version,

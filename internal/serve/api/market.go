@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
@@ -21,7 +22,7 @@ type offersInput struct {
 	Sort string `query:"sort" maxLength:"40" doc:"a field, '-' before it for descending" default:"price_per_gpu_hour"`
 }
 
-func (a *API) searchOffers(ctx context.Context, _ account.Principal, in *offersInput) (market.OfferPage, error) {
+func (a *API) searchOffers(ctx context.Context, _ account.Principal, in *offersInput) (client.OfferPage, error) {
 	return a.market.SearchOffers(ctx, market.OfferSearch{Query: in.Q, Sort: in.Sort, Limit: in.Limit, After: in.After})
 }
 

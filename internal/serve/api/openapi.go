@@ -7,8 +7,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
@@ -48,14 +48,16 @@ func humaConfig(cfg Config) huma.Config {
 
 // schemaNames are the names of those types whose own would not say enough beside the others.
 var schemaNames = map[reflect.Type]string{
-	reflect.TypeFor[market.Spec]():      "ClusterSpec",
-	reflect.TypeFor[market.Network]():   "SpecNetwork",
-	reflect.TypeFor[market.Line]():      "PriceLine",
-	reflect.TypeFor[cluster.GPU]():      "NodeGPU",
-	reflect.TypeFor[cluster.Network]():  "ClusterNetwork",
-	reflect.TypeFor[cluster.Event]():    "ClusterEvent",
-	reflect.TypeFor[fault.Field]():      "FieldProblem",
-	reflect.TypeFor[agentapi.Problem](): "HostProblem",
+	reflect.TypeFor[market.Spec]():            "ClusterSpec",
+	reflect.TypeFor[market.Network]():         "SpecNetwork",
+	reflect.TypeFor[market.Line]():            "PriceLine",
+	reflect.TypeFor[cluster.GPU]():            "NodeGPU",
+	reflect.TypeFor[cluster.Network]():        "ClusterNetwork",
+	reflect.TypeFor[cluster.Event]():          "ClusterEvent",
+	reflect.TypeFor[fault.Field]():            "FieldProblem",
+	reflect.TypeFor[client.Problem]():         "HostProblem",
+	reflect.TypeFor[client.HostAgent]():       "Agent",
+	reflect.TypeFor[client.ReclaimForecast](): "Reclaim",
 }
 
 func schemaName(t reflect.Type, hint string) string {
@@ -99,10 +101,10 @@ func describeNoCapacity(schemas huma.Registry) {
 	}
 	add("explain", "With no_capacity: how many hosts each constraint excluded, of those that the constraints before it "+
 		"left.",
-		reflect.TypeFor[[]market.Exclusion]())
+		reflect.TypeFor[[]client.Exclusion]())
 	add("hosts", "With no_capacity: how many hosts were considered.", reflect.TypeFor[int]())
 	add("relaxations", "With no_capacity: changes to the spec with which it would fit, cheapest first.",
-		reflect.TypeFor[[]market.Relaxation]())
+		reflect.TypeFor[[]client.Relaxation]())
 }
 
 // markNullable says of each property that refers to another schema whether it may be null, which huma leaves out: one

@@ -321,15 +321,16 @@ func TestTrafficIsTakenFromReports(t *testing.T) {
 		}
 	}
 	got, err := host.New(s.d, nil).Traffic(t.Context(), account.Principal{Org: s.org}, a.Host, 10)
-	if err != nil || len(got) != 1 || got[0].Lease != v || got[0].Opened != 3 || got[0].Down != 20 {
+	if err != nil || len(got) != 1 || got[0].LeaseID != v || got[0].Connections != 3 || got[0].DownBytes != 20 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if got, err := host.New(s.d, nil).Traffic(t.Context(), account.Principal{Org: s.org}, b.Host, 10); err != nil || len(got) != 0 {
 		t.Errorf("of the other host: %+v, %v", got, err)
 	}
 	a.sync(agentapi.Sync{Seq: 2, Pulled: &agentapi.Pulled{Counter: "a", Bytes: 7}})
-	if m, err := host.New(s.d, nil).DataMonth(t.Context(), account.Principal{Org: s.org}, a.Host); err != nil || m.Pulled == nil || *m.Pulled != 7 ||
-		m.Down != 20 {
+	if m, err := host.New(s.d, nil).DataMonth(t.Context(), account.Principal{Org: s.org}, a.Host); err != nil ||
+		m.PulledBytes == nil || *m.PulledBytes != 7 ||
+		m.DownBytes != 20 {
 		t.Errorf("%+v, %v", m, err)
 	}
 	for _, p := range []agentapi.Pulled{{
