@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -139,20 +138,4 @@ func EndLease(ctx context.Context, tx *db.Tx, lease id.Lease, at time.Time) erro
 // LeaseGone notes that the host's full report no longer shows the lease.
 func LeaseGone(ctx context.Context, tx *db.Tx, lease id.Lease) error {
 	return tx.Q.SetLeaseGone(ctx, lease)
-}
-
-// Extensions is until when each live lease of the host may run, as the agent is told.
-func Extensions(ctx context.Context, q *dbq.Queries, host id.Host) ([]agentapi.LeaseExtension, error) {
-	rows, err := q.HostExtensions(ctx, host)
-	if err != nil {
-		return nil, fmt.Errorf("metering: extensions: %w", err)
-	}
-	out := make([]agentapi.LeaseExtension, len(rows))
-	for i, r := range rows {
-		out[i].LeaseRef = agentapi.LeaseRef{Lease: r.ID.String(), Epoch: int(r.Epoch)}
-		if r.RunUntil != nil {
-			out[i].RunUntilMS = r.RunUntil.UnixMilli()
-		}
-	}
-	return out, nil
 }

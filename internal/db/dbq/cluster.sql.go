@@ -929,6 +929,52 @@ func (q *Queries) LiveLease(ctx context.Context, clusterID id.Cluster, rank int3
 	return i, err
 }
 
+const liveLeases = `-- name: LiveLeases :many
+SELECT l.id, l.epoch, l.rank, l.cluster_id, l.run_until, c.start_deadline, c.node_count
+FROM lease l JOIN cluster c ON c.id = l.cluster_id
+WHERE l.host_id = $1 AND l.ended_at IS NULL
+ORDER BY l.id
+`
+
+type LiveLeasesRow struct {
+	ID            id.Lease
+	Epoch         int32
+	Rank          int32
+	ClusterID     id.Cluster
+	RunUntil      *time.Time
+	StartDeadline *time.Time
+	NodeCount     int32
+}
+
+// The live leases of a host, with what bounds them and the tokens of their relays.
+func (q *Queries) LiveLeases(ctx context.Context, hostID id.Host) ([]LiveLeasesRow, error) {
+	rows, err := q.db.Query(ctx, liveLeases, hostID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LiveLeasesRow{}
+	for rows.Next() {
+		var i LiveLeasesRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Epoch,
+			&i.Rank,
+			&i.ClusterID,
+			&i.RunUntil,
+			&i.StartDeadline,
+			&i.NodeCount,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockCluster = `-- name: LockCluster :one
 SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note, cluster.full_look_at FROM cluster WHERE id = $1 FOR UPDATE
 `
@@ -1114,49 +1160,6 @@ ON CONFLICT (node_id, epoch) DO UPDATE SET attempts = node_log_retry.attempts + 
 func (q *Queries) PostponeNodeLog(ctx context.Context, nodeID id.Node, epoch int32) error {
 	_, err := q.db.Exec(ctx, postponeNodeLog, nodeID, epoch)
 	return err
-}
-
-const relayedLeases = `-- name: RelayedLeases :many
-SELECT l.id, l.epoch, l.rank, l.cluster_id, l.run_until, c.start_deadline
-FROM lease l JOIN cluster c ON c.id = l.cluster_id
-WHERE l.host_id = $1 AND l.ended_at IS NULL AND c.node_count > 1
-`
-
-type RelayedLeasesRow struct {
-	ID            id.Lease
-	Epoch         int32
-	Rank          int32
-	ClusterID     id.Cluster
-	RunUntil      *time.Time
-	StartDeadline *time.Time
-}
-
-// The live leases of a host whose ranks may use relays, with all that bounds their tokens.
-func (q *Queries) RelayedLeases(ctx context.Context, hostID id.Host) ([]RelayedLeasesRow, error) {
-	rows, err := q.db.Query(ctx, relayedLeases, hostID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []RelayedLeasesRow{}
-	for rows.Next() {
-		var i RelayedLeasesRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.Epoch,
-			&i.Rank,
-			&i.ClusterID,
-			&i.RunUntil,
-			&i.StartDeadline,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }
 
 const reportClock = `-- name: ReportClock :one

@@ -449,36 +449,6 @@ func (q *Queries) FrozenPrices(ctx context.Context, ids []pgtype.UUID) ([]LeaseP
 	return items, nil
 }
 
-const hostExtensions = `-- name: HostExtensions :many
-SELECT id, epoch, run_until FROM lease WHERE host_id = $1 AND ended_at IS NULL ORDER BY id
-`
-
-type HostExtensionsRow struct {
-	ID       id.Lease
-	Epoch    int32
-	RunUntil *time.Time
-}
-
-func (q *Queries) HostExtensions(ctx context.Context, hostID id.Host) ([]HostExtensionsRow, error) {
-	rows, err := q.db.Query(ctx, hostExtensions, hostID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []HostExtensionsRow{}
-	for rows.Next() {
-		var i HostExtensionsRow
-		if err := rows.Scan(&i.ID, &i.Epoch, &i.RunUntil); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const insertAnchor = `-- name: InsertAnchor :exec
 INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT DO NOTHING

@@ -142,11 +142,12 @@ JOIN cluster c ON c.id = l.cluster_id
 WHERE l.host_id = @host_id AND l.ended_at IS NULL
 ORDER BY l.id;
 
--- name: RelayedLeases :many
--- The live leases of a host whose ranks may use relays, with all that bounds their tokens.
-SELECT l.id, l.epoch, l.rank, l.cluster_id, l.run_until, c.start_deadline
+-- name: LiveLeases :many
+-- The live leases of a host, with what bounds them and the tokens of their relays.
+SELECT l.id, l.epoch, l.rank, l.cluster_id, l.run_until, c.start_deadline, c.node_count
 FROM lease l JOIN cluster c ON c.id = l.cluster_id
-WHERE l.host_id = @host_id AND l.ended_at IS NULL AND c.node_count > 1;
+WHERE l.host_id = @host_id AND l.ended_at IS NULL
+ORDER BY l.id;
 
 -- name: PeersOfHost :many
 -- The nodes of the clusters that this host has a part in. A rank for which another host is looked for is one that has not joined yet.

@@ -30,9 +30,6 @@ WHERE l.id = @id AND l.ended_at IS NULL;
 -- name: SetLeaseGone :exec
 UPDATE lease SET gone_at = clock_timestamp() WHERE id = $1 AND gone_at IS NULL;
 
--- name: HostExtensions :many
-SELECT id, epoch, run_until FROM lease WHERE host_id = $1 AND ended_at IS NULL ORDER BY id;
-
 -- name: LeaseIDsOfCluster :many
 SELECT id FROM lease WHERE cluster_id = $1 ORDER BY id;
 

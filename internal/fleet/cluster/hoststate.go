@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/market"
@@ -45,18 +44,12 @@ type HostState struct {
 func (c *Clusters) HostState(ctx context.Context, hostID id.Host, s agentapi.Sync) (HostState, error) {
 	var h HostState
 	var at dbq.HostRevisionRow
-	var relayed []dbq.RelayedLeasesRow
+	var live []dbq.LiveLeasesRow
 	var logs []dbq.StoredLogsRow
 	kept, leases := keptLogs(s)
 	b := &pgx.Batch{}
 	db.Read(b, &at, (*dbq.Queries).HostRevision, hostID)
-	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
-		h.Extensions, err = metering.Extensions(ctx, q, hostID)
-		return err
-	})
-	if len(c.cfg.Relays) > 0 {
-		db.Read(b, &relayed, (*dbq.Queries).RelayedLeases, hostID)
-	}
+	db.Read(b, &live, (*dbq.Queries).LiveLeases, hostID)
 	if len(leases) > 0 {
 		db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
 			logs, err = q.StoredLogs(ctx, hostID, uuids(leases...))
@@ -67,7 +60,7 @@ func (c *Clusters) HostState(ctx context.Context, hostID id.Host, s agentapi.Syn
 		return HostState{}, fmt.Errorf("what %s has to know: %w", hostID, err)
 	}
 	h.Revision, h.ControlEpoch = at.Revision, at.ControlEpoch
-	c.renewRelays(relayed, h.Extensions)
+	h.Extensions = c.extensions(live)
 	for _, l := range logs {
 		if ref := (agentapi.LeaseRef{Lease: l.ID.String(), Epoch: int(l.Epoch)}); kept[ref] {
 			h.LogsStored = append(h.LogsStored, ref)
@@ -171,7 +164,7 @@ func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow,
 	}
 	if len(c.cfg.Relays) > 0 && cl.NodeCount > 1 {
 		s.Network.Relays = relaysOf(c.cfg.Relays, cl.ID)
-		s.Network.RelayToken = c.relayToken(dbq.RelayedLeasesRow{ID: r.Node.LeaseID, Epoch: r.LeaseEpoch, Rank: r.Node.Rank,
+		s.Network.RelayToken = c.relayToken(dbq.LiveLeasesRow{ID: r.Node.LeaseID, Epoch: r.LeaseEpoch, Rank: r.Node.Rank,
 			ClusterID: cl.ID, RunUntil: r.LeaseRunUntil, StartDeadline: cl.StartDeadline})
 	}
 	for _, g := range r.GPUIds {
@@ -229,7 +222,7 @@ func relaysOf(all []string, cl id.Cluster) []string {
 
 // relayToken opens the cluster's relays for one run of a rank, for as long as it may run or take to start. It is the
 // same at every call until that changes.
-func (c *Clusters) relayToken(r dbq.RelayedLeasesRow) string {
+func (c *Clusters) relayToken(r dbq.LiveLeasesRow) string {
 	until := latest(deref(r.RunUntil), deref(r.StartDeadline))
 	if until.IsZero() { // a rank that goes on elsewhere, before money was held for its new lease
 		until = time.Now().Truncate(relayMargin).Add(relayMargin)
@@ -239,13 +232,18 @@ func (c *Clusters) relayToken(r dbq.RelayedLeasesRow) string {
 	}).Text()
 }
 
-// renewRelays puts into a host's extensions the tokens that open the relays for as long as the extensions last. A host
+// extensions say until when a host's live leases may run, with the tokens that open their relays for as long. A host
 // that receives nothing more keeps its relays for as long as its leases may run.
-func (c *Clusters) renewRelays(rows []dbq.RelayedLeasesRow, extensions []agentapi.LeaseExtension) {
-	for _, r := range rows {
-		ref := agentapi.LeaseRef{Lease: r.ID.String(), Epoch: int(r.Epoch)}
-		if i := slices.IndexFunc(extensions, func(x agentapi.LeaseExtension) bool { return x.LeaseRef == ref }); i >= 0 {
-			extensions[i].RelayToken = c.relayToken(r)
+func (c *Clusters) extensions(live []dbq.LiveLeasesRow) []agentapi.LeaseExtension {
+	out := make([]agentapi.LeaseExtension, len(live))
+	for i, r := range live {
+		out[i].LeaseRef = agentapi.LeaseRef{Lease: r.ID.String(), Epoch: int(r.Epoch)}
+		if len(c.cfg.Relays) > 0 && r.NodeCount > 1 {
+			out[i].RelayToken = c.relayToken(r)
+		}
+		if r.RunUntil != nil {
+			out[i].RunUntilMS = r.RunUntil.UnixMilli()
 		}
 	}
+	return out
 }

@@ -68,7 +68,15 @@ func (a *Agents) RecordReport(ctx context.Context, host id.Host, s agentapi.Sync
 
 // recordContact records contact, versions and revision, and ends claims of leases that are gone. It may lock the host.
 func recordContact(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (Report, error) {
-	h, gone, err := forReport(ctx, tx, host, s)
+	var h dbq.HostForReportRow
+	var gone []id.Lease // ended leases that the report does not show
+	b := &pgx.Batch{}
+	db.Read(b, &h, (*dbq.Queries).HostForReport, host)
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+		gone, err = q.UnshownEndedLeases(ctx, host, uuids(shown(s)))
+		return err
+	})
+	err := tx.Send(ctx, b)
 	if err != nil {
 		return Report{}, err
 	}
@@ -132,19 +140,6 @@ func shown(s agentapi.Sync) []id.Lease {
 		}
 	}
 	return out
-}
-
-// forReport reads the host and, after it, which of its ended leases a report does not show; only a full report's count.
-func forReport(ctx context.Context, tx *db.Tx, host id.Host,
-	s agentapi.Sync) (h dbq.HostForReportRow, gone []id.Lease, err error) {
-	b := &pgx.Batch{}
-	db.Read(b, &h, (*dbq.Queries).HostForReport, host)
-	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
-		gone, err = q.UnshownEndedLeases(ctx, host, uuids(shown(s)))
-		return err
-	})
-	err = tx.Send(ctx, b)
-	return h, gone, err
 }
 
 func applyFull(ctx context.Context, tx *db.Tx, host id.Host, h dbq.HostForReportRow, gone,
