@@ -164,10 +164,10 @@ var gangMutants = []mutant{
 	{
 		name: "deaf-unasked",
 		rule: "time is confirmed only after what hosts signed about each other was looked at",
-		file: "internal/fleet/cluster/deaf.go",
+		file: "internal/fleet/cluster/window.go",
 		by:   []suite{deafGangs},
-		old:  "	if !x.deafAfter || ",
-		new:  "	if true || ",
+		old:  "	return span, x.deafAfter && ",
+		new:  "	return span, false && ",
 	},
 	{
 		name: "deaf-unawaited",
@@ -180,7 +180,7 @@ var gangMutants = []mutant{
 	{
 		name: "confirmed-too-early",
 		rule: "what is confirmed stays behind by as long as a silence goes unnoticed",
-		file: "internal/fleet/cluster/apply.go",
+		file: "internal/fleet/cluster/window.go",
 		by:   []suite{deafGangs},
 		old:  "		t = earliest(t, time.UnixMilli(fairness.Posted(tell)))\n",
 		new:  "",

@@ -148,7 +148,7 @@ var mutants = []mutant{
 		new: "",
 	},
 	{
-		name: "unlocked-balances", rule: "balances are locked before they are read", file: "internal/db/dbq/batch.go",
+		name: "unlocked-balances", rule: "balances are locked before they are read", file: "internal/db/dbq/ledger.sql.go",
 		old: ", b.account_id\nFOR UPDATE OF b\n",
 		new: ", b.account_id\n",
 		by:  []suite{{"./internal/billing/ledger", "TestAWalletNeverFallsBelowZero|TestBooksAlwaysBalance"}},
