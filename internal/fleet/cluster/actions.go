@@ -33,7 +33,7 @@ func (c *Clusters) ActOnce(ctx context.Context, p account.Principal, cl id.Clust
 	return Cluster{}, fault.InvalidField("action", "want one of %v", []Action{ActionRelease, ActionRestart})
 }
 
-// Release ends the cluster now. Its processes have graceSeconds to end, and each lease is billed for that time as its
+// Release ends the cluster now. Its processes have lifecycle.StopGrace to end, and each lease is billed for that time as its
 // host signs it; nothing later is billed. Releasing one that has ended changes nothing.
 func (c *Clusters) Release(ctx context.Context, p account.Principal, cl id.Cluster) (Cluster, error) {
 	return c.release(ctx, p, cl, idem.Request{})

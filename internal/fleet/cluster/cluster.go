@@ -129,14 +129,6 @@ func uuids[K id.Kind](ids ...id.ID[K]) []pgtype.UUID {
 	return out
 }
 
-// list adds a piece to a list of them.
-func list(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a + ", " + b
-}
-
 // join puts two pieces of a sentence together.
 func join(a, b string) string {
 	switch {

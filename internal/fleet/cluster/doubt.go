@@ -255,10 +255,6 @@ func (x *lockedCluster) countEnd(d Decision) {
 	}
 }
 
-// hostFaults are the reasons for which a node is lost through no doing of its renter.
-var hostFaults = []Reason{ReasonHostLost, ReasonAgentLost, ReasonHostInterrupted, ReasonGPUFailed, ReasonGPUInUse,
-	ReasonRuntimeFailed, ReasonScratchFailed, ReasonOverlayFailed, ReasonGuestDied, ReasonHostReclaimed}
-
 // creditLost gives the renter back what nodes cost that are lost for good by their hosts' fault. It is called before
 // the transition that ends or leaves them, and books after the window is closed.
 func (x *lockedCluster) creditLost(d Decision) {
@@ -268,11 +264,8 @@ func (x *lockedCluster) creditLost(d Decision) {
 		return
 	}
 	for _, n := range x.culprits(d) {
-		r := Reason(n.Reason)
-		if r == ReasonNone || sentences[r].NodeOnly {
-			r = ReasonHostLost
-		}
-		if !slices.Contains(hostFaults, r) {
+		r := Reason(n.Reason).ofCluster()
+		if !r.isHostFault() {
 			continue
 		}
 		lease := n.LeaseID

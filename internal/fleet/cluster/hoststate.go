@@ -19,10 +19,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-const (
-	graceSeconds = 10
-	mtu          = 1280
-)
+const mtu = 1280
 
 // HostState is what a host has to know after its report.
 type HostState struct {
@@ -146,7 +143,7 @@ func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow,
 		Runtime:     spec.Runtime,
 		ScratchGB:   spec.ScratchGB,
 		Egress:      spec.Egress,
-		GraceS:      graceSeconds,
+		GraceS:      int(stopGrace.Seconds()),
 		GPUs:        []string{},
 		Network: agentapi.Network{
 			CIDR:    overlay.String(),

@@ -148,7 +148,7 @@ func unwell(st agentapi.LeaseStatus) bool {
 // troubleOf is why a node is not well, as its host reports it: one of the reasons that are a host's fault, or none.
 func troubleOf(st agentapi.LeaseStatus) (Reason, string) {
 	r := Reason(st.Trouble)
-	if !unwell(st) || !slices.Contains(hostFaults, r) {
+	if !unwell(st) || !r.isHostFault() {
 		return ReasonNone, ""
 	}
 	return r, clip(st.TroubleDetail, 500)

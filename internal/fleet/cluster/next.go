@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -243,7 +244,7 @@ func rankIgnored(f Facts) (Trigger, Decision) {
 // replaceable reports whether another host may take the rank: the renter wants it, and the rank was lost through its
 // host.
 func (f Facts) replaceable(n NodeFacts) bool {
-	return f.Replace && f.Ran && (slices.Contains(hostFaults, about(n).Reason) || about(n).Reason == ReasonHostWithdrawn)
+	return f.Replace && f.Ran && (about(n).Reason.isHostFault() || about(n).Reason == ReasonHostWithdrawn)
 }
 
 // lostForGood: ranks that another host is to take. Their leases end before one is looked for.
@@ -289,7 +290,9 @@ func lossFinal(f Facts) (Trigger, Decision) {
 			if f.ReplaceUntil.IsZero() || f.Now.Before(f.ReplaceUntil) {
 				continue
 			}
-			d.Detail = join(d.Detail+"; no other host was found for it in time", f.ReplaceNote)
+			if d.Detail += "; no other host was found for it in time"; f.ReplaceNote != "" {
+				d.Detail += " (" + f.ReplaceNote + ")"
+			}
 		}
 		return OnLossFinal, d
 	}
@@ -337,7 +340,10 @@ func (n NodeFacts) down(f Facts) bool {
 
 // stopSlack is how much before run_until by PostgreSQL's clock a host may stop a node by its own: it tells the command
 // to end a grace period before.
-const stopSlack = (graceSeconds + 5) * time.Second
+const stopSlack = stopGrace + 5*time.Second
+
+// stopGrace is how long the processes of a lease have to end when it is stopped.
+const stopGrace = 10 * time.Second
 
 // finally reports whether a rank that is down stays so: its host says it has failed, its GPU is broken, it was lost for
 // too long, or its host was in doubt too often.
@@ -346,13 +352,30 @@ func (n NodeFacts) finally(f Facts) bool {
 }
 
 func about(n NodeFacts) Decision {
-	r := n.Reason
-	if r == ReasonNone || sentences[r].NodeOnly {
-		r = ReasonHostLost
-	}
+	r := n.Reason.ofCluster()
 	detail := fmt.Sprintf("rank %d", n.Rank)
 	if n.Detail != "" {
 		detail += ": " + n.Detail
 	}
 	return Decision{Reason: r, Detail: detail, Ranks: []int{n.Rank}}
+}
+
+// eventData is what a program may want to know of a replacement.
+func (d Decision) eventData() json.RawMessage {
+	if d.On != OnReplacing && d.On != OnReplaced {
+		return json.RawMessage("{}")
+	}
+	b, err := json.Marshal(map[string]any{"ranks": d.Ranks})
+	if err != nil {
+		return json.RawMessage("{}")
+	}
+	return b
+}
+
+// list adds a piece to a list of them.
+func list(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + ", " + b
 }

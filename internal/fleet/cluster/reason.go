@@ -1,6 +1,9 @@
 package cluster
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -224,4 +227,35 @@ func known(reason string) Reason {
 		return r
 	}
 	return ReasonRuntimeFailed
+}
+
+// hostFaults are the reasons for which a node is lost through no doing of its renter.
+var hostFaults = []Reason{ReasonHostLost, ReasonAgentLost, ReasonHostInterrupted, ReasonGPUFailed, ReasonGPUInUse,
+	ReasonRuntimeFailed, ReasonScratchFailed, ReasonOverlayFailed, ReasonGuestDied, ReasonHostReclaimed}
+
+// charged is what a loss by this reason means for the bill of a cluster that has run.
+func (r Reason) charged() string { return words(chargedProven, r.credited()) }
+
+// credited is what a renter gets back after a loss by this reason; "" is nothing.
+func (r Reason) credited() string {
+	if r.isHostFault() {
+		return creditedHour
+	}
+	return ""
+}
+
+// isHostFault reports whether a node is lost through no doing of its renter.
+func (r Reason) isHostFault() bool { return slices.Contains(hostFaults, r) }
+
+// ofCluster is the reason that a cluster shows when a node was lost by r.
+func (r Reason) ofCluster() Reason {
+	if r == ReasonNone || sentences[r].NodeOnly {
+		return ReasonHostLost
+	}
+	return r
+}
+
+// words puts sentences together; empty ones are left out.
+func words(sentences ...string) string {
+	return strings.Join(strings.Fields(strings.Join(sentences, " ")), " ")
 }

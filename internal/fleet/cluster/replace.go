@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -385,16 +384,4 @@ func rankList(ranks []int) string {
 		s = append(s, fmt.Sprint(r))
 	}
 	return "ranks " + strings.Join(s[:len(s)-1], ", ") + " and " + s[len(s)-1]
-}
-
-// eventData is what a program may want to know of a replacement.
-func (d Decision) eventData() json.RawMessage {
-	if d.On != OnReplacing && d.On != OnReplaced {
-		return json.RawMessage("{}")
-	}
-	b, err := json.Marshal(map[string]any{"ranks": d.Ranks})
-	if err != nil {
-		return json.RawMessage("{}")
-	}
-	return b
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/musterhq/muster/internal/billing/metering"
@@ -313,19 +312,4 @@ func (x *lockedCluster) notifyIgnored(d Decision) {
 		Title:    fmt.Sprintf("%s goes on without %s", x.row.Name, rankList(d.Ranks)),
 		Body:     x.eventDetail(d),
 	})
-}
-
-// charged is what a loss by this reason means for the bill of a cluster that has run.
-func (r Reason) charged() string { return words(chargedProven, r.credited()) }
-
-func (r Reason) credited() string {
-	if slices.Contains(hostFaults, r) {
-		return creditedHour
-	}
-	return ""
-}
-
-// words puts sentences together; empty ones are left out.
-func words(sentences ...string) string {
-	return strings.Join(strings.Fields(strings.Join(sentences, " ")), " ")
 }

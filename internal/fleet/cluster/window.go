@@ -87,7 +87,7 @@ func (x *lockedCluster) tail(r Reason, stop time.Time) time.Time {
 		return stop
 	}
 	paid := interval.Of(interval.Span{Start: 0, End: x.row.RunUntil.UnixMilli()})
-	tail := fairness.Tail(paid, stop.UnixMilli(), graceSeconds*time.Second)
+	tail := fairness.Tail(paid, stop.UnixMilli(), stopGrace)
 	if len(tail) == 0 {
 		return stop
 	}
