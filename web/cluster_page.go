@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -85,7 +86,7 @@ func (s *Web) viewCluster(ctx context.Context, who account.Principal, cl id.Clus
 	ready := 0
 	for _, n := range c.Nodes {
 		out.Nodes = append(out.Nodes, nodeRow(n, cost, told, now))
-		if n.State == cluster.NodeReady {
+		if n.State == lifecycle.NodeReady {
 			ready++
 		}
 	}
@@ -115,11 +116,11 @@ func callout(c cluster.Cluster) *view.Note {
 			note.Text = "If every rank proves later that it missed nothing, the time is billed after all."
 		}
 		return note
-	case c.State == cluster.Failed:
+	case c.State == lifecycle.Failed:
 		return happened("bad", "failed", c)
-	case c.State == cluster.Degraded:
+	case c.State == lifecycle.Degraded:
 		return happened("warn", "degraded", c)
-	case c.State.Ended() && c.Reason != cluster.ReasonReleasedByUser:
+	case c.State.Ended() && c.Reason != lifecycle.ReasonReleasedByUser:
 		return happened("idle", "info", c)
 	}
 	return nil
@@ -200,11 +201,11 @@ func nodeRow(n cluster.Node, u metering.Cost, told *readings, now time.Time) vie
 		Address: n.Address,
 		Percent: -1,
 		Cost:    u.ByRank[n.Rank],
-		Trouble: n.State == cluster.NodeLost || n.State == cluster.NodeFailed,
+		Trouble: n.State == lifecycle.NodeLost || n.State == lifecycle.NodeFailed,
 		Detail:  n.Detail,
 	}
 	row.Progress, row.Percent = progress(n, now)
-	if n.State == cluster.NodePulling {
+	if n.State == lifecycle.NodePulling {
 		row.Layers = layers(n.Progress)
 	}
 	row.Util = told.mean(n.Rank, func(s host.Sample) int { return s.Util })
@@ -218,11 +219,11 @@ func progress(n cluster.Node, now time.Time) (text string, percent float64) {
 	switch {
 	case n.ExitCode != nil:
 		return fmt.Sprintf("exit code %d", *n.ExitCode), -1
-	case n.State == cluster.NodePulling && p.Total > 0:
+	case n.State == lifecycle.NodePulling && p.Total > 0:
 		return fmt.Sprintf("%s of %s", view.Bytes(p.Done), view.Bytes(p.Total)), 100 * float64(p.Done) / float64(p.Total)
 	case p.WaitingFor != "":
 		return "waiting: " + p.WaitingFor, -1
-	case n.State == cluster.NodeReady:
+	case n.State == lifecycle.NodeReady:
 		return "since " + view.Clock(n.Since, now), -1
 	case p.Step != "":
 		return p.Step, -1

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -70,26 +71,26 @@ func timeline(events []cluster.Event, now time.Time) []view.Event {
 
 // eventLook is the icon and tone of an entry by what happened; anything else is a plain note.
 func eventLook(kind string) (icon, tone string) {
-	switch cluster.Trigger(kind) {
-	case cluster.OnStartFailed, cluster.OnStartTimeout, cluster.OnLossFinal, cluster.OnWorkloadFailed:
+	switch lifecycle.Trigger(kind) {
+	case lifecycle.OnStartFailed, lifecycle.OnStartTimeout, lifecycle.OnLossFinal, lifecycle.OnWorkloadFailed:
 		return "failed", "bad"
-	case cluster.OnNodeLost, cluster.OnRankIgnored, cluster.OnReplacing, cluster.OnReplaceWaiting:
+	case lifecycle.OnNodeLost, lifecycle.OnRankIgnored, lifecycle.OnReplacing, lifecycle.OnReplaceWaiting:
 		return "lost", "warn"
-	case cluster.OnAllStarted, cluster.OnResumed, cluster.OnNodeBack:
+	case lifecycle.OnAllStarted, lifecycle.OnResumed, lifecycle.OnNodeBack:
 		return "running", "ok"
-	case cluster.OnAllAtBarrier:
+	case lifecycle.OnAllAtBarrier:
 		return "preflight", "ok"
-	case cluster.OnMoneyOut, cluster.OnMaxDuration:
+	case lifecycle.OnMoneyOut, lifecycle.OnMaxDuration:
 		return "coin", "warn"
-	case cluster.OnRelease, cluster.OnAllGone:
+	case lifecycle.OnRelease, lifecycle.OnAllGone:
 		return "released", "idle"
-	case cluster.OnCompleted:
+	case lifecycle.OnCompleted:
 		return "check", "ok"
-	case cluster.OnRented, cluster.OnReplaced:
+	case lifecycle.OnRented, lifecycle.OnReplaced:
 		return "provisioning", "idle"
 	}
 	if state, ok := strings.CutPrefix(kind, "node_"); ok {
-		look := nodeState(cluster.Node{State: cluster.NodeState(state)})
+		look := nodeState(cluster.Node{State: lifecycle.NodeState(state)})
 		return look.Icon, look.Tone
 	}
 	return "info", "idle"

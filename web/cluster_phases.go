@@ -5,19 +5,20 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/web/view"
 )
 
 // steps of a start as people see them, and the node state that stands for each.
 var steps = []struct {
 	name  string
-	state cluster.NodeState
+	state lifecycle.NodeState
 }{
-	{"Placing", cluster.NodePending},
-	{"Pulling", cluster.NodePulling},
-	{"Starting", cluster.NodeStarting},
-	{"Joining", cluster.NodeJoining},
-	{"Ready", cluster.NodeReady},
+	{"Placing", lifecycle.NodePending},
+	{"Pulling", lifecycle.NodePulling},
+	{"Starting", lifecycle.NodeStarting},
+	{"Joining", lifecycle.NodeJoining},
+	{"Ready", lifecycle.NodeReady},
 }
 
 // phases are the steps of the first start: the slowest rank counts, since nothing is billed before the last is ready.
@@ -96,11 +97,11 @@ func stepTimes(c cluster.Cluster, events []cluster.Event) []time.Time {
 }
 
 // phaseNote is what a finished step was about.
-func phaseNote(c cluster.Cluster, state cluster.NodeState) string {
+func phaseNote(c cluster.Cluster, state lifecycle.NodeState) string {
 	switch state {
-	case cluster.NodePending:
+	case lifecycle.NodePending:
 		return view.Plural(c.Spec.GPUs(), "GPU", "GPUs") + " claimed"
-	case cluster.NodeJoining:
+	case lifecycle.NodeJoining:
 		if c.Network.BusbwGbps > 0 {
 			note := fmt.Sprintf("all-reduce %.1f Gbit/s", c.Network.BusbwGbps)
 			if c.Network.OfferedGbps > 0 {
@@ -114,7 +115,7 @@ func phaseNote(c cluster.Cluster, state cluster.NodeState) string {
 }
 
 // stepOf is the step a node state stands for; 0 for those that are no step of a start.
-func stepOf(s cluster.NodeState) int {
+func stepOf(s lifecycle.NodeState) int {
 	for i, st := range steps {
 		if st.state == s {
 			return i

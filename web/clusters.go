@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
@@ -97,7 +98,7 @@ func (s *Web) firstSteps(v *visit) ([]view.Step, error) {
 func runningNow(list []cluster.Cluster) string {
 	alive, gpus, rate := 0, 0, money.Micro(0)
 	for _, c := range list {
-		if c.State == cluster.Released || c.State == cluster.Failed {
+		if c.State == lifecycle.Released || c.State == lifecycle.Failed {
 			continue
 		}
 		alive, gpus, rate = alive+1, gpus+c.Spec.GPUs(), rate+c.PricePerHour
@@ -156,18 +157,18 @@ func summary(c cluster.Cluster) string {
 // clusterState is how a state looks: colour, icon and word.
 func clusterState(c cluster.Cluster) view.State {
 	switch c.State {
-	case cluster.Provisioning:
+	case lifecycle.Provisioning:
 		return view.State{Word: "Provisioning", Icon: "provisioning", Tone: "live"}
-	case cluster.Running:
+	case lifecycle.Running:
 		return view.State{Word: "Running", Icon: "running", Tone: "ok"}
-	case cluster.Degraded:
+	case lifecycle.Degraded:
 		return view.State{Word: "Degraded", Icon: "degraded", Tone: "warn"}
-	case cluster.Releasing:
+	case lifecycle.Releasing:
 		return view.State{Word: "Releasing", Icon: "releasing", Tone: "idle"}
-	case cluster.Failed:
+	case lifecycle.Failed:
 		return view.State{Word: "Failed", Icon: "failed", Tone: "bad"}
 	}
-	if c.Reason == cluster.ReasonCompleted {
+	if c.Reason == lifecycle.ReasonCompleted {
 		return view.State{Word: "Completed", Icon: "check", Tone: "idle"}
 	}
 	return view.State{Word: "Released", Icon: "released", Tone: "idle"}
@@ -175,24 +176,24 @@ func clusterState(c cluster.Cluster) view.State {
 
 func nodeState(n cluster.Node) view.State {
 	switch n.State {
-	case cluster.NodePending:
+	case lifecycle.NodePending:
 		return view.State{Word: "Pending", Icon: "pending", Tone: "idle"}
-	case cluster.NodePulling:
+	case lifecycle.NodePulling:
 		return view.State{Word: "Pulling", Icon: "pulling", Tone: "live"}
-	case cluster.NodeStarting:
+	case lifecycle.NodeStarting:
 		return view.State{Word: "Starting", Icon: "starting", Tone: "live"}
-	case cluster.NodeJoining:
+	case lifecycle.NodeJoining:
 		if n.Progress.Step == "preflight" {
 			return view.State{Word: "Preflight", Icon: "preflight", Tone: "live"}
 		}
 		return view.State{Word: "Joining", Icon: "joining", Tone: "live"}
-	case cluster.NodeReady:
+	case lifecycle.NodeReady:
 		return view.State{Word: "Ready", Icon: "ready", Tone: "ok"}
-	case cluster.NodeLost:
+	case lifecycle.NodeLost:
 		return view.State{Word: "Lost", Icon: "lost", Tone: "warn"}
-	case cluster.NodeStopping:
+	case lifecycle.NodeStopping:
 		return view.State{Word: "Stopping", Icon: "stopping", Tone: "idle"}
-	case cluster.NodeFailed:
+	case lifecycle.NodeFailed:
 		return view.State{Word: "Failed", Icon: "failed", Tone: "bad"}
 	}
 	return view.State{Word: "Stopped", Icon: "stopped", Tone: "idle"}
@@ -201,13 +202,13 @@ func nodeState(n cluster.Node) view.State {
 // squares is the class of a node's GPUs in the formation.
 func squares(n cluster.Node) string {
 	switch n.State {
-	case cluster.NodeReady:
+	case lifecycle.NodeReady:
 		return "ready"
-	case cluster.NodeLost:
+	case lifecycle.NodeLost:
 		return "repl"
-	case cluster.NodeFailed:
+	case lifecycle.NodeFailed:
 		return "bad"
-	case cluster.NodeStopped, cluster.NodeStopping:
+	case lifecycle.NodeStopped, lifecycle.NodeStopping:
 		return "busy"
 	}
 	return "wait"

@@ -10,13 +10,14 @@ import (
 
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/web/view"
 )
 
 // connect is how to get to a cluster that runs.
 func (s *Web) connect(c cluster.Cluster) *view.Connect {
-	if c.State != cluster.Running && c.State != cluster.Degraded {
+	if c.State != lifecycle.Running && c.State != lifecycle.Degraded {
 		return nil
 	}
 	out := &view.Connect{}

@@ -10,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/devstack"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
@@ -155,7 +156,7 @@ func (s devServer) releaseOnce(ctx context.Context) (left int, err error) {
 		if err := rows.Scan(&c.ID, &c.Org, &state); err != nil {
 			return 0, err
 		}
-		c.State = cluster.State(state)
+		c.State = lifecycle.State(state)
 		live = append(live, c)
 	}
 	if err := rows.Err(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 )
@@ -33,17 +34,17 @@ func (c *Clusters) ActOnce(ctx context.Context, p account.Principal, cl id.Clust
 	return Cluster{}, fault.InvalidField("action", "want one of %v", []Action{ActionRelease, ActionRestart})
 }
 
-// Release ends the cluster now. Its processes have lifecycle.StopGrace to end, and each lease is billed for that time as its
-// host signs it; nothing later is billed. Releasing one that has ended changes nothing.
+// Release ends the cluster now. Its processes have lifecycle.StopGrace to end, and each lease is billed for that time
+// as its host signs it; nothing later is billed. Releasing one that has ended changes nothing.
 func (c *Clusters) Release(ctx context.Context, p account.Principal, cl id.Cluster) (Cluster, error) {
 	return c.release(ctx, p, cl, idem.Request{})
 }
 
 func (c *Clusters) release(ctx context.Context, p account.Principal, cl id.Cluster, key idem.Request) (Cluster, error) {
 	return c.act(ctx, p, cl, key, "cluster.release", func(x *lockedCluster) error {
-		t, ok := on(State(x.row.State), OnRelease)
+		t, ok := lifecycle.On(lifecycle.State(x.row.State), lifecycle.OnRelease)
 		if ok {
-			x.transition(Decision{Transition: t, Reason: ReasonReleasedByUser})
+			x.transition(lifecycle.Decision{Transition: t, Reason: lifecycle.ReasonReleasedByUser})
 		}
 		return nil
 	})
@@ -59,8 +60,8 @@ func (c *Clusters) restart(ctx context.Context, p account.Principal, cl id.Clust
 		if !slices.Contains(actions(x.row), ActionRestart) {
 			return fault.New(fault.Conflict, "A cluster can be restarted while it is running; this one is %s.", x.row.State)
 		}
-		t, _ := on(State(x.row.State), OnRestart)
-		x.transition(Decision{Transition: t})
+		t, _ := lifecycle.On(lifecycle.State(x.row.State), lifecycle.OnRestart)
+		x.transition(lifecycle.Decision{Transition: t})
 		x.row.QuickFailures = 0
 		return nil
 	})

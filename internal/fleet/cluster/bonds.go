@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/interval"
@@ -56,11 +57,11 @@ func (w *writer) stake(ctx context.Context, stakes bond.Stakes) error {
 // readBonds notes of which ranks of a gang that are in doubt little is left of the bond: nobody would pay the others
 // for waiting any longer.
 func readBonds(ctx context.Context, q *dbq.Queries, x *lockedCluster) (err error) {
-	if len(x.nodes) < 2 || State(x.row.State).Ended() {
+	if len(x.nodes) < 2 || lifecycle.State(x.row.State).Ended() {
 		return nil
 	}
 	for _, n := range x.nodes {
-		if NodeState(n.State) != NodeLost || n.StartedAt == nil || n.ended != nil {
+		if lifecycle.NodeState(n.State) != lifecycle.NodeLost || n.StartedAt == nil || n.ended != nil {
 			continue
 		}
 		if n.bondLow, err = bond.Low(ctx, q, x.row.ID, n.LeaseID); err != nil {
@@ -94,7 +95,7 @@ func (c *Clusters) tendBonds(ctx context.Context, cl id.Cluster) error {
 		if leases, err = bond.OfCluster(ctx, tx.Q, cl); err != nil {
 			return err
 		}
-		if !State(x.row.State).Ended() {
+		if !lifecycle.State(x.row.State).Ended() {
 			if err := bond.Refill(ctx, tx, cl); err != nil {
 				return err
 			}
@@ -110,7 +111,7 @@ func (c *Clusters) tendBonds(ctx context.Context, cl id.Cluster) error {
 		if err != nil {
 			return fmt.Errorf("what of cluster %s is decided: %w", cl, err)
 		}
-		if open || !State(x.row.State).Ended() || !x.reportsComplete() {
+		if open || !lifecycle.State(x.row.State).Ended() || !x.reportsComplete() {
 			return nil // what its leases owe each other can still change
 		}
 		if err := bond.Release(ctx, tx, cl); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/interval"
@@ -135,7 +136,7 @@ func TestAGangOfTwoOperatorsReservesBonds(t *testing.T) {
 			t.Errorf("%+v", l)
 		}
 	}
-	f.rounds(c, "running", in(cluster.Running))
+	f.rounds(c, "running", in(lifecycle.Running))
 	f.end(c)
 	for _, l := range f.leases(c) {
 		if l.Open || f.has(ledger.HostBond(l.Operator, usd)) != money.Unit {
@@ -201,18 +202,18 @@ func TestALowBondMakesTheNextDoubtFinal(t *testing.T) {
 	f.signs(l[0].Lease, span)
 	f.suspends(c, 0, span, fairness.Proof, l[1].Lease)
 	f.tick(c)
-	if got := f.get(c); got.State != cluster.Running {
+	if got := f.get(c); got.State != lifecycle.Running {
 		t.Fatalf("a used up bond alone ended it: %s %s", got.State, got.Detail)
 	}
 	f.away(c, time.Minute, 0)
 	f.tick(c)
-	if got := f.get(c); got.State != cluster.Degraded {
+	if got := f.get(c); got.State != lifecycle.Degraded {
 		t.Fatalf("rank 0 has its bond: %s %s", got.State, got.Detail)
 	}
 	f.must(f.hostOf(c, 0).sync(f.ctx, 0))
 	f.away(c, time.Minute, 1)
 	f.tick(c)
-	if got := f.get(c); got.State != cluster.Failed {
+	if got := f.get(c); got.State != lifecycle.Failed {
 		t.Errorf("rank 1 has little left of its bond: %s %s", got.State, got.Detail)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/billing/budget"
-	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -31,11 +31,11 @@ func TestAProjectsBudgetEndsItsClustersInOrder(t *testing.T) {
 	}
 	w.age(c, 2*time.Minute)
 	w.tick(c)
-	if c = w.get(c); c.State != cluster.Releasing || c.Reason != cluster.ReasonBudgetExhausted {
+	if c = w.get(c); c.State != lifecycle.Releasing || c.Reason != lifecycle.ReasonBudgetExhausted {
 		t.Fatalf("%s with %q: %s", c.State, c.Reason, c.Detail)
 	}
-	w.rounds(c, "released", in(cluster.Released))
-	if w.tick(other); w.get(other).State != cluster.Running {
+	w.rounds(c, "released", in(lifecycle.Released))
+	if w.tick(other); w.get(other).State != lifecycle.Running {
 		t.Errorf("the other is %s", w.get(other).State)
 	}
 	_, err = w.clusters[0].Release(w.ctx, w.renter, other.ID)

@@ -10,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
@@ -25,7 +26,7 @@ func TestACalmClusterCostsNoTransactionOfItsOwn(t *testing.T) {
 	pass := func() (statements int64) {
 		t.Helper()
 		for _, c := range all {
-			w.rounds(c, "running", in(cluster.Running))
+			w.rounds(c, "running", in(lifecycle.Running))
 		}
 		w.exec("UPDATE cluster SET due_at = clock_timestamp()")
 		const many = 1 << 40
@@ -52,7 +53,7 @@ func TestACalmClusterCostsNoTransactionOfItsOwn(t *testing.T) {
 		t.Fatalf("%d statements for one cluster, %d for five", one, five)
 	}
 	_, before := w.openWindow(all[0])
-	w.rounds(all[0], "running", in(cluster.Running))
+	w.rounds(all[0], "running", in(lifecycle.Running))
 	pass()
 	if open, after := w.openWindow(all[0]); !open || after <= before {
 		t.Fatalf("confirmed until %d, then %d: a calm cluster's time is confirmed", before, after)
@@ -66,7 +67,7 @@ func TestWhatAsksForAttentionEndsTheCalm(t *testing.T) {
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1, funds: 100_000 * money.Unit})
 	c := w.runUp(spec(2, 1))
 	w.tick(c)
-	w.rounds(c, "running", in(cluster.Running))
+	w.rounds(c, "running", in(lifecycle.Running))
 	ids := []pgtype.UUID{{Bytes: c.ID.UUID(), Valid: true}}
 	calm := func(change string) (calm bool) {
 		t.Helper()

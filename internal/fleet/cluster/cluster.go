@@ -2,8 +2,8 @@
 // and the last settled second.
 //
 // What always holds:
-//   - A cluster changes only under the lock of its row, by a transition of the table in states.go; nodes by nodes.go.
-//     What to do is decided by the pure Next from facts; every replica decides alike.
+//   - A cluster changes only under the lock of its row, by a transition of the table in lifecycle.
+//     What to do is decided by the pure lifecycle.Next from facts; every replica decides alike.
 //   - A rent is one transaction: claims, leases with frozen prices, money for at least 60 s, nodes, revisions. It
 //     happens whole or not at all, and never takes a GPU that another live claim holds.
 //   - Seconds count from the last rank's start, as its host proves it, until the run ends, and only while every

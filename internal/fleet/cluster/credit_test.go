@@ -8,6 +8,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 )
@@ -31,13 +32,13 @@ func TestAHostsFaultIsCredited(t *testing.T) {
 				}
 			})
 			if onFailure == "fail" {
-				c = w.rounds(c, "failed", in(cluster.Failed))
+				c = w.rounds(c, "failed", in(lifecycle.Failed))
 				if !strings.Contains(c.Detail, "credited to you") {
 					t.Errorf("told %q", c.Detail)
 				}
 			} else {
 				c = w.rounds(c, "degraded and billed again", func(c cluster.Cluster) bool {
-					return c.State == cluster.Degraded &&
+					return c.State == lifecycle.Degraded &&
 						c.Billing
 				})
 				_, err := w.clusters[0].Release(w.ctx, w.renter, c.ID)

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 )
 
 // A host whose data cap is used up has its renters told, once a month, what that means for them; nothing else follows.
@@ -45,7 +45,7 @@ func TestTheRenterIsToldOfAUsedUpDataCap(t *testing.T) {
 	if n, _ := told(next + "'70 days'"); n != 2 {
 		t.Errorf("told %d times in two months", n)
 	}
-	if c = w.get(c); c.State != cluster.Running {
+	if c = w.get(c); c.State != lifecycle.Running {
 		t.Errorf("%s: %s", c.State, c.Detail)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/interval"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -84,7 +85,7 @@ func (g *deafGang) outcome(looks int) (o outcome) {
 	for range looks {
 		g.tick(g.c)
 	}
-	if got := g.get(g.c); got.State != cluster.Running || !got.Billing {
+	if got := g.get(g.c); got.State != lifecycle.Running || !got.Billing {
 		g.t.Fatalf("%s, billing %v: %s", got.State, got.Billing, got.Detail)
 	}
 	g.release(g.c)

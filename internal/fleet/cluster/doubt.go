@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/interval"
 	"github.com/musterhq/muster/internal/notify"
@@ -105,7 +106,8 @@ func (x *lockedCluster) disputes() []pair {
 	var out []pair
 	claims := func(n, m *node) bool { return slices.Contains(n.status.PeersDown, m.Rank) }
 	well := func(n *node) bool {
-		return n.required && n.ExitCode == nil && x.reportedLately(n) && n.status.Good && NodeState(n.State) == NodeReady &&
+		return n.required && n.ExitCode == nil && x.reportedLately(n) && n.status.Good &&
+			lifecycle.NodeState(n.State) == lifecycle.NodeReady &&
 			!x.deafNow(n)
 	}
 	for i, n := range x.nodes {
@@ -152,7 +154,7 @@ func (x *lockedCluster) claimsAlone(n, m *node) bool {
 // and never backwards: claims cost nobody what is past.
 func (x *lockedCluster) dispute() {
 	var now []pair
-	if s := State(x.row.State); s == Running || s == Degraded {
+	if s := lifecycle.State(x.row.State); s == lifecycle.Running || s == lifecycle.Degraded {
 		now = x.disputes()
 	}
 	var open []dbq.OpenUndecidedRow
@@ -188,7 +190,7 @@ func (x *lockedCluster) undGrace() time.Duration {
 }
 
 // disputeFacts is what Next must know of undecided suspensions.
-func (x *lockedCluster) disputeFacts() (d Dispute) {
+func (x *lockedCluster) disputeFacts() (d lifecycle.Dispute) {
 	for _, u := range x.disputed {
 		since := time.UnixMilli(u.FromMs)
 		if d.Since.IsZero() || since.Before(d.Since) {
@@ -201,13 +203,13 @@ func (x *lockedCluster) disputeFacts() (d Dispute) {
 }
 
 // doubtSentence says since when nothing is billed, which ranks do not answer, and what comes of it.
-func (x *lockedCluster) doubtSentence(d Decision) string {
+func (x *lockedCluster) doubtSentence(d lifecycle.Decision) string {
 	since := x.confirmed()
 	if !x.doubtFrom.IsZero() {
 		since = x.doubtFrom
 	}
 	s := "Not billed since " + since.UTC().Format("15:04:05") + " UTC"
-	if len(d.Ranks) == 2 && d.Reason == ReasonPeersUnreachable {
+	if len(d.Ranks) == 2 && d.Reason == lifecycle.ReasonPeersUnreachable {
 		return s + fmt.Sprintf(": ranks %d and %d do not hear each other.", d.Ranks[0], d.Ranks[1])
 	}
 	if len(d.Ranks) > 0 {
@@ -225,13 +227,13 @@ type ban struct {
 
 // countEnd counts a loss for good against its host. After an undecided end, which is nobody's fault, both ends get a
 // strike, and neither the renter and these hosts nor the two operators are put together for a day.
-func (x *lockedCluster) countEnd(d Decision) {
-	if d.On != OnLossFinal && d.On != OnRankIgnored && d.On != OnReplacing {
+func (x *lockedCluster) countEnd(d lifecycle.Decision) {
+	if d.On != lifecycle.OnLossFinal && d.On != lifecycle.OnRankIgnored && d.On != lifecycle.OnReplacing {
 		return
 	}
-	if d.Reason != ReasonPeersUnreachable {
+	if d.Reason != lifecycle.ReasonPeersUnreachable {
 		for _, n := range x.culprits(d) {
-			if Reason(n.Reason) != ReasonHostWithdrawn { // its operator gave notice in time
+			if lifecycle.Reason(n.Reason) != lifecycle.ReasonHostWithdrawn { // its operator gave notice in time
 				x.strike(n, nil, strikeLoss)
 			}
 		}
@@ -257,15 +259,15 @@ func (x *lockedCluster) countEnd(d Decision) {
 
 // creditLost gives the renter back what nodes cost that are lost for good by their hosts' fault. It is called before
 // the transition that ends or leaves them, and books after the window is closed.
-func (x *lockedCluster) creditLost(d Decision) {
+func (x *lockedCluster) creditLost(d lifecycle.Decision) {
 	switch d.On {
-	case OnLossFinal, OnRankIgnored, OnReplacing:
+	case lifecycle.OnLossFinal, lifecycle.OnRankIgnored, lifecycle.OnReplacing:
 	default:
 		return
 	}
 	for _, n := range x.culprits(d) {
-		r := Reason(n.Reason).ofCluster()
-		if !r.isHostFault() {
+		r := lifecycle.Reason(n.Reason).OfCluster()
+		if !r.IsHostFault() {
 			continue
 		}
 		lease := n.LeaseID
@@ -277,14 +279,14 @@ func (x *lockedCluster) creditLost(d Decision) {
 
 // culprits returns the node whose loss ended the billed time, when it is exactly one, it is lost for good, and we have
 // heard its host without a gap. A rank that is in doubt beside it, and may come back, is not to blame.
-func (x *lockedCluster) culprits(d Decision) (out []*node) {
+func (x *lockedCluster) culprits(d lifecycle.Decision) (out []*node) {
 	f := x.facts()
 	for i, n := range x.nodes {
-		s := NodeState(n.State)
-		if s != NodeLost && s != NodeFailed || n.StartedAt == nil || n.ended != nil || !n.required {
+		s := lifecycle.NodeState(n.State)
+		if s != lifecycle.NodeLost && s != lifecycle.NodeFailed || n.StartedAt == nil || n.ended != nil || !n.required {
 			continue
 		}
-		if !f.Nodes[i].finally(f) || d.On != OnLossFinal && !slices.Contains(d.Ranks, int(n.Rank)) {
+		if !f.Nodes[i].IsFinal(f) || d.On != lifecycle.OnLossFinal && !slices.Contains(d.Ranks, int(n.Rank)) {
 			continue
 		}
 		since := interval.Span{Start: x.goodThrough(n).Add(-fairness.CreditGapWindow).UnixMilli(), End: x.now.UnixMilli()}
@@ -298,8 +300,8 @@ func (x *lockedCluster) culprits(d Decision) (out []*node) {
 	}
 	// Another rank that went first, or within the same moments, has a part in it.
 	for _, m := range x.nodes {
-		s := NodeState(m.State)
-		if m != out[0] && m.required && m.ended == nil && (s == NodeLost || s == NodeFailed) &&
+		s := lifecycle.NodeState(m.State)
+		if m != out[0] && m.required && m.ended == nil && (s == lifecycle.NodeLost || s == lifecycle.NodeFailed) &&
 			x.goodThrough(m).Before(x.goodThrough(out[0])) {
 			return nil
 		}

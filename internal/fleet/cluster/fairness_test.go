@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/idem"
 )
 
@@ -78,7 +79,7 @@ func (w *world) noCredits(c cluster.Cluster) {
 func (w *world) release(c cluster.Cluster) cluster.Cluster {
 	w.t.Helper()
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
-	w.rounds(c, "released", in(cluster.Released))
+	w.rounds(c, "released", in(lifecycle.Released))
 	return w.clean(c)
 }
 
@@ -118,7 +119,7 @@ func TestAnInterruptionIsBilledAsProvenInAnyOrder(t *testing.T) {
 				for _, step := range steps {
 					step()
 				}
-				if got := w.get(c); got.State != cluster.Running || !got.Billing {
+				if got := w.get(c); got.State != lifecycle.Running || !got.Billing {
 					t.Fatalf("%s %s, billing %v: %s", got.State, got.Reason, got.Billing, got.Detail)
 				}
 				w.release(c)
@@ -170,7 +171,7 @@ func TestHostsHaveTimeToComeBackAfterAnOutage(t *testing.T) {
 		w.tick(c)
 		w.exec("UPDATE node SET since = since - interval '10 minutes' WHERE cluster_id = $1 AND state = 'lost'", c.ID)
 	}
-	if c = w.get(c); c.State != cluster.Running {
+	if c = w.get(c); c.State != lifecycle.Running {
 		t.Fatalf("%s %s", c.State, c.Detail)
 	}
 	w.release(c)
@@ -193,17 +194,17 @@ func TestTheThirdDoubtOfAHostIsFinal(t *testing.T) {
 		w.must(w.hostOf(c, 1).sync(w.ctx, 0))
 		w.must(w.hostOf(c, 0).sync(w.ctx, 0))
 		if n < 2 {
-			if got := w.get(c); got.State != cluster.Degraded || got.Billing {
+			if got := w.get(c); got.State != lifecycle.Degraded || got.Billing {
 				t.Fatalf("doubt %d: %s, billing %v", n+1, got.State, got.Billing)
 			}
 			bad = false
 			w.must(w.hostOf(c, 1).sync(w.ctx, 0))
-			if got := w.get(c); got.State != cluster.Running {
+			if got := w.get(c); got.State != lifecycle.Running {
 				t.Fatalf("back from doubt %d: %s %s", n+1, got.State, got.Detail)
 			}
 		}
 	}
-	if got := w.get(c); got.State != cluster.Failed {
+	if got := w.get(c); got.State != lifecycle.Failed {
 		t.Fatalf("after the third doubt: %s %s", got.State, got.Detail)
 	}
 	w.must(w.hostOf(c, 0).sync(w.ctx, 0))
@@ -225,13 +226,13 @@ func TestAnAccusationTakesNothing(t *testing.T) {
 		w.tick(c)
 	}
 	both()
-	if got := w.get(c); got.State != cluster.Running || !got.Billing {
+	if got := w.get(c); got.State != lifecycle.Running || !got.Billing {
 		t.Fatalf("accused: %s, billing %v", got.State, got.Billing)
 	}
 	w.exec("UPDATE node_status SET peers_from_ms = ARRAY(SELECT f - 60000 FROM unnest(peers_from_ms) f)")
 	both()
-	if got := w.get(c); got.State != cluster.Degraded || got.Reason != cluster.ReasonPeersUnreachable ||
-		got.Nodes[0].State != cluster.NodeReady {
+	if got := w.get(c); got.State != lifecycle.Degraded || got.Reason != lifecycle.ReasonPeersUnreachable ||
+		got.Nodes[0].State != lifecycle.NodeReady {
 		t.Fatalf("accused for long: %s %s", got.State, got.Reason)
 	} else if d := got.Doubt; d == nil || d.Kind != "disputed" || len(d.Ranks) != 2 ||
 		!strings.Contains(d.Why, "ranks 0 and 1 do not hear each other; nobody is to blame") || d.Until == nil {
@@ -240,7 +241,7 @@ func TestAnAccusationTakesNothing(t *testing.T) {
 	w.exec("UPDATE undecided_span SET from_ms = from_ms - 60000")
 	both()
 	got := w.get(c)
-	if got.State != cluster.Failed || got.Reason != cluster.ReasonPeersUnreachable {
+	if got.State != lifecycle.Failed || got.Reason != lifecycle.ReasonPeersUnreachable {
 		t.Fatalf("undecided for long: %s %s", got.State, got.Reason)
 	}
 	c = w.clean(c)
@@ -272,7 +273,7 @@ func TestAHiccupBesideALossIsNotDebited(t *testing.T) {
 	w.tick(c)
 	w.exec("UPDATE node SET since = since - interval '10 minutes' WHERE cluster_id = $1 AND rank = 1", c.ID)
 	w.tick(c)
-	if got := w.get(c); got.State != cluster.Failed {
+	if got := w.get(c); got.State != lifecycle.Failed {
 		t.Fatalf("%s %s", got.State, got.Detail)
 	}
 	credits, err := metering.Credits(w.ctx, w.d.Q, c.ID)
@@ -298,7 +299,7 @@ func TestARepeatedInducibleCreditWaitsForAPerson(t *testing.T) {
 		c := w.runUp(spec(1, 1))
 		w.rounds(c, "billed", func(cluster.Cluster) bool { w.tick(c); return w.costOf(c, 0) > 0 })
 		failing = true
-		w.rounds(c, "failed", in(cluster.Failed))
+		w.rounds(c, "failed", in(lifecycle.Failed))
 		last = w.clean(c)
 	}
 	admin := w.renter
@@ -328,7 +329,7 @@ func TestTheGraceOfAReleaseIsBilled(t *testing.T) {
 	for range 3 {
 		w.tick(c) // time goes by
 	}
-	w.rounds(c, "released", in(cluster.Released))
+	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 	var signed int64
 	w.must(w.d.Pool.QueryRow(w.ctx, `SELECT sum(s.end_ms - greatest(s.start_ms, w.opened_ms))::bigint
@@ -348,10 +349,10 @@ func TestFailedStartsHoldGPUsForABoundedTime(t *testing.T) {
 		}
 	})
 	for range 2 {
-		c := w.rounds(w.rent(spec(1, 8)), "failed", in(cluster.Failed))
+		c := w.rounds(w.rent(spec(1, 8)), "failed", in(lifecycle.Failed))
 		w.clean(c)
 	}
-	if got := w.get(w.rent(spec(1, 8))); got.State != cluster.Provisioning {
+	if got := w.get(w.rent(spec(1, 8))); got.State != lifecycle.Provisioning {
 		t.Fatalf("two quick failures: %s", got.State)
 	}
 	w.exec("UPDATE cluster SET created_at = created_at - interval '5 minutes' WHERE ended_at IS NOT NULL")
@@ -388,7 +389,7 @@ func TestStartsUnderWayCountInTheQuota(t *testing.T) {
 		t.Fatalf("%d starts of 4 GPUs each are under way", len(under))
 	}
 	for _, c := range under {
-		w.rounds(c, "running", in(cluster.Running))
+		w.rounds(c, "running", in(lifecycle.Running))
 	}
 	w.rent(spec(1, 4))
 }
@@ -407,7 +408,7 @@ func TestARankThatNeverStartsIsToBlame(t *testing.T) {
 		"WHERE id = $1", c.ID)
 	w.exec("UPDATE node SET started_at = started_at - interval '30 s' WHERE started_at IS NOT NULL")
 	w.tick(c)
-	if got := w.get(c); got.State != cluster.Failed || got.Reason != cluster.ReasonTimeout {
+	if got := w.get(c); got.State != lifecycle.Failed || got.Reason != lifecycle.ReasonTimeout {
 		t.Fatalf("%s %s", got.State, got.Detail)
 	}
 	var ms int64

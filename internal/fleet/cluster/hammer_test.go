@@ -10,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 )
@@ -70,7 +71,7 @@ func TestEightReplicasNeverRentAGPUTwice(t *testing.T) {
 				}
 				rented.Add(1)
 				if rand.IntN(3) == 0 { // let some of them run
-					_, _ = c.Wait(w.ctx, w.renter.Org, got.ID, cluster.Running, cluster.MaxWait)
+					_, _ = c.Wait(w.ctx, w.renter.Org, got.ID, lifecycle.Running, cluster.MaxWait)
 				}
 				if _, err := c.Release(w.ctx, w.renter, got.ID); err != nil {
 					t.Errorf("release: %v", err)
@@ -144,7 +145,7 @@ func TestKeptLogsAreStoredOnce(t *testing.T) {
 	for _, r := range h.runs {
 		r.LogKept = true
 	}
-	w.rounds(c, "released", in(cluster.Released))
+	w.rounds(c, "released", in(lifecycle.Released))
 	kept, err := w.clusters[0].KeptLogs(w.ctx, 10, 10)
 	w.must(err)
 	if len(kept) != 1 || kept[0].Host != h.id || kept[0].Cluster != c.ID {

@@ -8,6 +8,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/notify"
 )
@@ -29,18 +30,18 @@ func (x *lockedCluster) takenBack(n *node) bool {
 		x.notifyReclaim(n, "Its host stays", "The operator of its host does not take the machine back after all.",
 			notify.Info, told)
 	case !x.now.Before(n.back.at):
-		r, detail := ReasonHostReclaimed, "its operator took the machine back at once"
+		r, detail := lifecycle.ReasonHostReclaimed, "its operator took the machine back at once"
 		if n.back.noticed() {
-			r = ReasonHostWithdrawn
+			r = lifecycle.ReasonHostWithdrawn
 		}
 		if told.Equal(n.back.at) {
 			detail = fmt.Sprintf("its operator took the machine back, as was said at %s UTC",
 				n.back.requestedAt.UTC().Format("2006-01-02 15:04:05"))
 		}
-		if x.step(n, NodeTakenBack, r, detail) {
+		if x.step(n, lifecycle.NodeTakenBack, r, detail) {
 			return true
 		}
-		return NodeState(n.State) == NodeFailed
+		return lifecycle.NodeState(n.State) == lifecycle.NodeFailed
 	case !told.Equal(n.back.at):
 		at := n.back.at
 		n.ReclaimTold, n.dirty = &at, true

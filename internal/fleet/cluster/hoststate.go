@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -143,7 +144,7 @@ func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow,
 		Runtime:     spec.Runtime,
 		ScratchGB:   spec.ScratchGB,
 		Egress:      spec.Egress,
-		GraceS:      int(stopGrace.Seconds()),
+		GraceS:      int(lifecycle.StopGrace.Seconds()),
 		GPUs:        []string{},
 		Network: agentapi.Network{
 			CIDR:    overlay.String(),

@@ -7,6 +7,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -102,8 +103,8 @@ const noticedLate = fairness.PeerSilence + fairness.ClockSlack
 // nevertheless, because the segments begin there.
 const ahead = 2 * time.Second
 
-// moment converts a time on the boot's clock to PostgreSQL's clock, through the anchor that the segments use, too. It is
-// at, the report's moment, when boot is not set or the result is after limit.
+// moment converts a time on the boot's clock to PostgreSQL's clock, through the anchor that the segments use, too. It
+// is at, the report's moment, when boot is not set or the result is after limit.
 func moment(clock dbq.ReportClockRow, at, limit time.Time, boot int64) time.Time {
 	if boot <= 0 || clock.ServerMs == 0 {
 		return at
@@ -130,8 +131,8 @@ func (h leaseReport) provesGood(boot string) bool {
 
 // obeyed reports whether a run with this reason ended as the server or its renter wanted.
 func obeyed(reason string) bool {
-	switch Reason(reason) {
-	case ReasonNone, ReasonExited, ReasonRunUntil, ReasonSuperseded:
+	switch lifecycle.Reason(reason) {
+	case lifecycle.ReasonNone, lifecycle.ReasonExited, lifecycle.ReasonRunUntil, lifecycle.ReasonSuperseded:
 		return true
 	}
 	return false
@@ -146,47 +147,47 @@ func unwell(st agentapi.LeaseStatus) bool {
 }
 
 // troubleOf is why a node is not well, as its host reports it: one of the reasons that are a host's fault, or none.
-func troubleOf(st agentapi.LeaseStatus) (Reason, string) {
-	r := Reason(st.Trouble)
-	if !unwell(st) || !r.isHostFault() {
-		return ReasonNone, ""
+func troubleOf(st agentapi.LeaseStatus) (lifecycle.Reason, string) {
+	r := lifecycle.Reason(st.Trouble)
+	if !unwell(st) || !r.IsHostFault() {
+		return lifecycle.ReasonNone, ""
 	}
 	return r, clip(st.TroubleDetail, 500)
 }
 
 // nodeEvent is the event of the node's state table that a status stands for, with reason and detail; "" if there is
 // none.
-func nodeEvent(st agentapi.LeaseStatus, nodes int) (NodeEvent, Reason, string) {
+func nodeEvent(st agentapi.LeaseStatus, nodes int) (lifecycle.NodeEvent, lifecycle.Reason, string) {
 	detail := clip(st.Detail, 500)
 	switch st.State {
 	case agentapi.NodePulling:
-		return NodeReportsPulling, ReasonNone, ""
+		return lifecycle.NodeReportsPulling, lifecycle.ReasonNone, ""
 	case agentapi.NodeStarting:
-		return NodeReportsStarting, ReasonNone, ""
+		return lifecycle.NodeReportsStarting, lifecycle.ReasonNone, ""
 	case agentapi.NodeJoining:
-		return NodeReportsJoining, ReasonNone, ""
+		return lifecycle.NodeReportsJoining, lifecycle.ReasonNone, ""
 	case agentapi.NodeReady:
 		switch {
 		case st.Started:
-			return NodeReportsReady, ReasonNone, ""
+			return lifecycle.NodeReportsReady, lifecycle.ReasonNone, ""
 		case st.Preflight != nil && !st.Preflight.OK:
-			return NodeReportsFailed, ReasonPreflightFailed, clip(st.Preflight.Detail, 500)
+			return lifecycle.NodeReportsFailed, lifecycle.ReasonPreflightFailed, clip(st.Preflight.Detail, 500)
 		case !st.AtBarrier || (nodes > 1 && st.Preflight == nil):
-			return NodeReportsJoining, ReasonNone, "" // ready means measured and at the barrier
+			return lifecycle.NodeReportsJoining, lifecycle.ReasonNone, "" // ready means measured and at the barrier
 		}
-		return NodeReportsReady, ReasonNone, ""
+		return lifecycle.NodeReportsReady, lifecycle.ReasonNone, ""
 	case agentapi.NodeFailed:
-		return NodeReportsFailed, known(st.Reason), detail
+		return lifecycle.NodeReportsFailed, lifecycle.KnownReason(st.Reason), detail
 	case agentapi.NodeStopped:
 		switch {
 		case st.ExitCode != nil && (st.Reason == "" || st.Reason == agentapi.ReasonExited):
-			return NodeReportsExited, ReasonExited, detail
+			return lifecycle.NodeReportsExited, lifecycle.ReasonExited, detail
 		case obeyed(st.Reason):
-			return NodeReportsStopped, Reason(st.Reason), detail
+			return lifecycle.NodeReportsStopped, lifecycle.Reason(st.Reason), detail
 		}
-		return NodeReportsFailed, known(st.Reason), detail
+		return lifecycle.NodeReportsFailed, lifecycle.KnownReason(st.Reason), detail
 	}
-	return "", ReasonNone, ""
+	return "", lifecycle.ReasonNone, ""
 }
 
 // knownPaths are the well-formed ones of the paths that a host reports.

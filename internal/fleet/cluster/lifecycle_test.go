@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -28,7 +29,7 @@ func TestARentalFromRentToTheLastSecond(t *testing.T) {
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 4, replicas: 2})
 	before := w.wallet()
 	c := w.rent(spec(2, 4))
-	if c.State != cluster.Provisioning || len(c.Nodes) != 2 || c.Nodes[0].HostID == c.Nodes[1].HostID ||
+	if c.State != lifecycle.Provisioning || len(c.Nodes) != 2 || c.Nodes[0].HostID == c.Nodes[1].HostID ||
 		len(c.Nodes[0].GPUs) != 4 {
 		t.Fatalf("rented %+v", c)
 	}
@@ -39,18 +40,18 @@ func TestARentalFromRentToTheLastSecond(t *testing.T) {
 		t.Errorf("network %+v, rank 1 at %s", c.Network, c.Nodes[1].Address)
 	}
 
-	seen := map[cluster.NodeState]bool{}
+	seen := map[lifecycle.NodeState]bool{}
 	c = w.rounds(c, "running", func(c cluster.Cluster) bool {
 		for _, n := range c.Nodes {
 			seen[n.State] = true
 		}
-		if c.State != cluster.Running && (c.CostSoFar != 0 || c.Billing) {
+		if c.State != lifecycle.Running && (c.CostSoFar != 0 || c.Billing) {
 			t.Errorf("billed while %s: %s", c.State, c.CostSoFar)
 		}
-		return c.State == cluster.Running
+		return c.State == lifecycle.Running
 	})
-	for _, s := range []cluster.NodeState{cluster.NodePulling, cluster.NodeStarting, cluster.NodeJoining,
-		cluster.NodeReady} {
+	for _, s := range []lifecycle.NodeState{lifecycle.NodePulling, lifecycle.NodeStarting, lifecycle.NodeJoining,
+		lifecycle.NodeReady} {
 		if !seen[s] {
 			t.Errorf("no node was ever seen %s", s)
 		}
@@ -77,7 +78,7 @@ func TestARentalFromRentToTheLastSecond(t *testing.T) {
 	w.tick(c)
 	rel, err := w.clusters[1].Release(w.ctx, w.renter, c.ID)
 	w.must(err)
-	if rel.State != cluster.Releasing || rel.Reason != cluster.ReasonReleasedByUser || rel.Billing {
+	if rel.State != lifecycle.Releasing || rel.Reason != lifecycle.ReasonReleasedByUser || rel.Billing {
 		t.Fatalf("released: %s %s", rel.State, rel.Reason)
 	}
 	if trail, err := audit.List(w.ctx, w.d.Q, w.renter.Org, id.Audit{}, 1); err != nil || len(trail) != 1 ||
@@ -85,11 +86,11 @@ func TestARentalFromRentToTheLastSecond(t *testing.T) {
 		trail[0].Object != c.ID.String() || trail[0].User != w.renter.User {
 		t.Errorf("the trail of the release: %+v, %v", trail, err)
 	}
-	w.rounds(c, "released", in(cluster.Released))
+	w.rounds(c, "released", in(lifecycle.Released))
 	got := w.clean(c)
 	again, err := w.clusters[0].Release(w.ctx, w.renter, c.ID)
 	w.must(err)
-	if again.State != cluster.Released || again.Reason != cluster.ReasonReleasedByUser {
+	if again.State != lifecycle.Released || again.Reason != lifecycle.ReasonReleasedByUser {
 		t.Errorf("released again: %s %s", again.State, again.Reason)
 	}
 	if got.CostSoFar <= 0 || before-w.wallet() != got.CostSoFar {
@@ -130,7 +131,7 @@ func TestAStartThatFailsIsFree(t *testing.T) {
 					r.Detail = "what the registry said\x00"
 				}
 			})
-			c := w.rounds(w.rent(spec(2, 2)), "failed", in(cluster.Failed))
+			c := w.rounds(w.rent(spec(2, 2)), "failed", in(lifecycle.Failed))
 			if string(c.Reason) != reason || c.Detail == "" || c.RunningAt != nil || c.EndedAt == nil {
 				t.Errorf("failed with %s: %s", c.Reason, c.Detail)
 			}
@@ -149,8 +150,8 @@ func TestABadPreflightKeepsTheBarrierShut(t *testing.T) {
 			r.Preflight = &agentapi.Preflight{Detail: "rank 1 answers at 0.1 Gbit/s"}
 		}
 	})
-	c := w.rounds(w.rent(spec(2, 1)), "failed", in(cluster.Failed))
-	if c.Reason != cluster.ReasonPreflightFailed {
+	c := w.rounds(w.rent(spec(2, 1)), "failed", in(lifecycle.Failed))
+	if c.Reason != lifecycle.ReasonPreflightFailed {
 		t.Errorf("failed with %s", c.Reason)
 	}
 	w.clean(c)
@@ -179,10 +180,10 @@ func TestANodeThatDiesWhileOthersMeasureIsWaitedFor(t *testing.T) {
 		}
 	})
 	c := w.rounds(w.rent(spec(2, 1)), "rank 1 ready",
-		func(c cluster.Cluster) bool { return c.Nodes[1].State == cluster.NodeReady })
+		func(c cluster.Cluster) bool { return c.Nodes[1].State == lifecycle.NodeReady })
 	dies = true
 	w.must(w.hostOf(c, 1).sync(t.Context(), 0))
-	if c = w.get(c); c.Nodes[1].State != cluster.NodeStarting {
+	if c = w.get(c); c.Nodes[1].State != lifecycle.NodeStarting {
 		t.Errorf("rank 1 is %s", c.Nodes[1].State)
 	}
 	w.must(w.hostOf(c, 0).sync(t.Context(), 0))
@@ -194,7 +195,7 @@ func TestANodeThatDiesWhileOthersMeasureIsWaitedFor(t *testing.T) {
 		t.Errorf("the timeline does not say what died:\n%s", text)
 	}
 	measured = true
-	c = w.rounds(c, "running", in(cluster.Running))
+	c = w.rounds(c, "running", in(lifecycle.Running))
 	if c.Epoch != 1 {
 		t.Errorf("it runs in epoch %d", c.Epoch)
 	}
@@ -208,12 +209,12 @@ func TestExitCodesEndACluster(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		codes  [2]int
-		state  cluster.State
-		reason cluster.Reason
+		state  lifecycle.State
+		reason lifecycle.Reason
 	}{
-		{"all 0", [2]int{0, 0}, cluster.Released, cluster.ReasonCompleted},
-		{"one fails", [2]int{0, 7}, cluster.Failed, cluster.ReasonWorkloadFailed},
-		{"both fail", [2]int{1, 2}, cluster.Failed, cluster.ReasonWorkloadFailed},
+		{"all 0", [2]int{0, 0}, lifecycle.Released, lifecycle.ReasonCompleted},
+		{"one fails", [2]int{0, 7}, lifecycle.Failed, lifecycle.ReasonWorkloadFailed},
+		{"both fail", [2]int{1, 2}, lifecycle.Failed, lifecycle.ReasonWorkloadFailed},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -252,8 +253,8 @@ func TestACommandThatEndsAtOnce(t *testing.T) {
 			h.exit(r, 0)
 		}
 	})
-	c := w.rounds(w.rent(spec(1, 1)), "released", in(cluster.Released))
-	if c.Reason != cluster.ReasonCompleted {
+	c := w.rounds(w.rent(spec(1, 1)), "released", in(lifecycle.Released))
+	if c.Reason != lifecycle.ReasonCompleted {
 		t.Errorf("ended with %s", c.Reason)
 	}
 	w.clean(c)
@@ -270,7 +271,7 @@ func TestRestartOnFailureStartsANewEpoch(t *testing.T) {
 			h.exit(r, 1)
 		}
 	})
-	c = w.rounds(c, "started again", func(c cluster.Cluster) bool { return c.Epoch == 2 && c.State == cluster.Running })
+	c = w.rounds(c, "started again", func(c cluster.Cluster) bool { return c.Epoch == 2 && c.State == lifecycle.Running })
 	if !c.Billing || c.Nodes[1].ExitCode != nil {
 		t.Errorf("after the restart: %+v", c)
 	}
@@ -281,7 +282,7 @@ func TestRestartOnFailureStartsANewEpoch(t *testing.T) {
 	}
 	_, err := w.clusters[0].Release(w.ctx, w.renter, c.ID)
 	w.must(err)
-	w.rounds(c, "released", in(cluster.Released))
+	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 }
 
@@ -302,8 +303,8 @@ func TestACommandThatCannotWorkIsNotStartedForEver(t *testing.T) {
 				now.State.Final()
 		})
 	}
-	c = w.rounds(c, "failed", in(cluster.Failed))
-	if c.Reason != cluster.ReasonWorkloadFailed || c.Epoch != 6 {
+	c = w.rounds(c, "failed", in(lifecycle.Failed))
+	if c.Reason != lifecycle.ReasonWorkloadFailed || c.Epoch != 6 {
 		t.Errorf("%s at epoch %d", c.Reason, c.Epoch)
 	}
 	w.clean(c)
@@ -315,15 +316,15 @@ func TestTheRenterRestarts(t *testing.T) {
 	c := w.runUp(spec(1, 1))
 	re, err := w.clusters[0].Restart(w.ctx, w.renter, c.ID)
 	w.must(err)
-	if re.State != cluster.Provisioning || re.Epoch != 2 || re.Billing {
+	if re.State != lifecycle.Provisioning || re.Epoch != 2 || re.Billing {
 		t.Fatalf("restarted: %s, epoch %d, billing %v", re.State, re.Epoch, re.Billing)
 	}
 	if _, err := w.clusters[0].Restart(w.ctx, w.renter, c.ID); err == nil {
 		t.Error("restarted while it was starting")
 	}
-	c = w.rounds(c, "running", in(cluster.Running))
+	c = w.rounds(c, "running", in(lifecycle.Running))
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
-	w.rounds(c, "released", in(cluster.Released))
+	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 }
 
@@ -333,14 +334,14 @@ func TestReleaseDuringTheStartIsFree(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
 	before := w.wallet()
-	for _, state := range []cluster.NodeState{cluster.NodePending, cluster.NodePulling, cluster.NodeJoining,
-		cluster.NodeReady} {
+	for _, state := range []lifecycle.NodeState{lifecycle.NodePending, lifecycle.NodePulling, lifecycle.NodeJoining,
+		lifecycle.NodeReady} {
 		c := w.rent(spec(2, 1))
-		if state != cluster.NodePending {
+		if state != lifecycle.NodePending {
 			w.rounds(c, string(state), func(c cluster.Cluster) bool { return c.Nodes[0].State == state })
 		}
 		w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
-		c = w.rounds(c, "released", func(c cluster.Cluster) bool { return c.State == cluster.Released })
+		c = w.rounds(c, "released", func(c cluster.Cluster) bool { return c.State == lifecycle.Released })
 		w.clean(c)
 		if w.wallet() != before {
 			t.Errorf("released while %s: cost %s", state, before-w.wallet())
@@ -353,11 +354,11 @@ func TestANewHostMayBeSlowButNotForEver(t *testing.T) {
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
 	c := w.rent(spec(2, 1))
 	w.behave(1, func(_ *fakeHost, r *run) { r.State = agentapi.NodePulling })
-	w.rounds(c, "pulling", func(c cluster.Cluster) bool { return c.Nodes[0].State == cluster.NodeJoining })
+	w.rounds(c, "pulling", func(c cluster.Cluster) bool { return c.Nodes[0].State == lifecycle.NodeJoining })
 	w.exec("UPDATE cluster SET start_deadline = clock_timestamp() WHERE id = $1", c.ID)
 	w.tick(c)
 	c = w.get(c)
-	if c.State != cluster.Failed || c.Reason != cluster.ReasonTimeout {
+	if c.State != lifecycle.Failed || c.Reason != lifecycle.ReasonTimeout {
 		t.Fatalf("%s %s", c.State, c.Reason)
 	}
 	w.clean(c)
@@ -367,14 +368,14 @@ func TestWaitAnswersWhenTheStateIsReached(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
 	c := w.runUp(spec(1, 1))
-	got, err := w.clusters[0].Wait(w.ctx, w.renter.Org, c.ID, cluster.Running, time.Minute)
+	got, err := w.clusters[0].Wait(w.ctx, w.renter.Org, c.ID, lifecycle.Running, time.Minute)
 	w.must(err)
-	if got.State != cluster.Running {
+	if got.State != lifecycle.Running {
 		t.Errorf("waited for running, got %s", got.State)
 	}
-	got, err = w.clusters[0].Wait(w.ctx, w.renter.Org, c.ID, cluster.Degraded, 0)
+	got, err = w.clusters[0].Wait(w.ctx, w.renter.Org, c.ID, lifecycle.Degraded, 0)
 	w.must(err)
-	if got.State != cluster.Running {
+	if got.State != lifecycle.Running {
 		t.Errorf("timed out with %s", got.State)
 	}
 }
@@ -396,7 +397,7 @@ func TestAnEndCountsFromWhenItWas(t *testing.T) {
 			}
 		})
 	}
-	c = w.rounds(c, "released", in(cluster.Released))
+	c = w.rounds(c, "released", in(lifecycle.Released))
 	_, end := w.openWindow(c)
 	var now int64
 	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint").Scan(&now))
@@ -444,8 +445,8 @@ func TestARankThatStartedUnheardIsNotRefused(t *testing.T) {
 	for range 3 {
 		w.must(failing.sync(w.ctx, 0))
 	}
-	c = w.rounds(c, "failed", in(cluster.Failed))
-	if c.Reason != cluster.ReasonRuntimeFailed {
+	c = w.rounds(c, "failed", in(lifecycle.Failed))
+	if c.Reason != lifecycle.ReasonRuntimeFailed {
 		t.Errorf("%s: %s", c.Reason, c.Detail)
 	}
 	w.clean(c)
@@ -515,8 +516,8 @@ func TestARunThatEndedUnheardIsBilled(t *testing.T) {
 		s.BootMS = s.Leases[0].ExitBootMS
 		w.must(h.send(w.ctx, 0, s))
 	}
-	c = w.rounds(c, "released", in(cluster.Released))
-	if c.Reason != cluster.ReasonCompleted {
+	c = w.rounds(c, "released", in(lifecycle.Released))
+	if c.Reason != lifecycle.ReasonCompleted {
 		t.Errorf("%s: %s", c.Reason, c.Detail)
 	}
 	w.clean(c)

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 )
 
 // assess compares what hosts said last with the clock: nodes that are no longer proven up become lost, and lost ones
 // that are come back. While we cannot hear a host, nothing is concluded from its silence.
 func (x *lockedCluster) assess() {
-	switch State(x.row.State) {
-	case Provisioning, Running, Degraded:
+	switch lifecycle.State(x.row.State) {
+	case lifecycle.Provisioning, lifecycle.Running, lifecycle.Degraded:
 	default:
 		return
 	}
@@ -22,19 +23,19 @@ func (x *lockedCluster) assess() {
 		}
 		if n.StartedAt == nil {
 			if heard := latest(n.status.ReportedAt, n.Since); x.silentFor(n, heard) > x.cfg.StartSilence &&
-				NodeState(n.State) != NodeReady {
-				x.step(n, NodeSilent, ReasonHostLost, fmt.Sprintf("nothing was heard of its host for %s",
+				lifecycle.NodeState(n.State) != lifecycle.NodeReady {
+				x.step(n, lifecycle.NodeSilent, lifecycle.ReasonHostLost, fmt.Sprintf("nothing was heard of its host for %s",
 					x.now.Sub(heard).Round(time.Second)))
 			}
 			continue
 		}
-		if r, why := x.unproven(n); r == ReasonNone {
-			if NodeState(n.State) == NodeLost {
-				x.step(n, NodeRecovered, ReasonNone, "")
+		if r, why := x.unproven(n); r == lifecycle.ReasonNone {
+			if lifecycle.NodeState(n.State) == lifecycle.NodeLost {
+				x.step(n, lifecycle.NodeRecovered, lifecycle.ReasonNone, "")
 			}
-		} else if x.deafNow(n) && NodeState(n.State) != NodeLost {
+		} else if x.deafNow(n) && lifecycle.NodeState(n.State) != lifecycle.NodeLost {
 			continue
-		} else if x.step(n, NodeSilent, r, why) {
+		} else if x.step(n, lifecycle.NodeSilent, r, why) {
 			x.countDoubt(n)
 		} else {
 			x.blame(n, r, why)
@@ -46,7 +47,7 @@ func (x *lockedCluster) assess() {
 
 // unproven says why a started node is not proven up: which of its parts is dead, and how that is known. ReasonNone: it
 // is proven. Only the node's own host decides: what other ranks say of it may explain its silence, and no more.
-func (x *lockedCluster) unproven(n *node) (Reason, string) {
+func (x *lockedCluster) unproven(n *node) (lifecycle.Reason, string) {
 	good := latest(time.UnixMilli(n.status.LastGoodMs), *n.StartedAt)
 	said := n.status.Epoch == n.Epoch && n.status.ReportedAt.After(*n.StartedAt)
 	last := latest(n.status.ReportedAt, *n.StartedAt)
@@ -54,7 +55,8 @@ func (x *lockedCluster) unproven(n *node) (Reason, string) {
 	switch {
 	case x.silentFor(n, last) > x.cfg.LostAfter:
 		if m := x.peerThatReceives(n); m != nil {
-			return ReasonAgentLost, fmt.Sprintf("nothing was heard of its agent for %s; rank %d hears the node over the "+
+			return lifecycle.ReasonAgentLost, fmt.Sprintf("nothing was heard of its agent for %s; rank %d hears the node "+
+				"over the "+
 				"cluster's network", silent.Round(time.Second), m.Rank)
 		}
 		why := fmt.Sprintf("no report for %s", silent.Round(time.Second))
@@ -64,15 +66,15 @@ func (x *lockedCluster) unproven(n *node) (Reason, string) {
 				break
 			}
 		}
-		return ReasonHostLost, why
+		return lifecycle.ReasonHostLost, why
 	case said && !n.status.Good && n.status.Trouble != "":
-		return Reason(n.status.Trouble), n.status.TroubleDetail
+		return lifecycle.Reason(n.status.Trouble), n.status.TroubleDetail
 	case said && !n.status.Good:
-		return ReasonHostLost, "its host reports that it is not well"
+		return lifecycle.ReasonHostLost, "its host reports that it is not well"
 	case x.silentFor(n, good) > x.cfg.LostAfter:
-		return ReasonHostLost, fmt.Sprintf("no good report for %s", x.now.Sub(good).Round(time.Second))
+		return lifecycle.ReasonHostLost, fmt.Sprintf("no good report for %s", x.now.Sub(good).Round(time.Second))
 	}
-	return ReasonNone, ""
+	return lifecycle.ReasonNone, ""
 }
 
 // peerThatReceives finds a rank that hears n over the cluster's network; nil: none does, as far as we know.
@@ -92,8 +94,8 @@ func (x *lockedCluster) reportedLately(m *node) bool {
 }
 
 // blame says of a node that is lost already what is known better by now.
-func (x *lockedCluster) blame(n *node, r Reason, why string) {
-	if NodeState(n.State) != NodeLost || n.Reason == string(r) {
+func (x *lockedCluster) blame(n *node, r lifecycle.Reason, why string) {
+	if lifecycle.NodeState(n.State) != lifecycle.NodeLost || n.Reason == string(r) {
 		return
 	}
 	n.Reason, n.Detail, n.dirty = string(r), why, true
@@ -107,7 +109,7 @@ func (x *lockedCluster) blame(n *node, r Reason, why string) {
 		Detail:    join(r.Happened(), why),
 		Data:      []byte("{}"),
 	})
-	if State(x.row.State) == Degraded && x.row.ReplaceUntil == nil {
+	if lifecycle.State(x.row.State) == lifecycle.Degraded && x.row.ReplaceUntil == nil {
 		x.row.Reason, x.row.Detail = string(r), join(r.Happened(), fmt.Sprintf("rank %d: %s", n.Rank, why))
 	}
 }
@@ -133,8 +135,8 @@ func (x *lockedCluster) due() *time.Time {
 			sooner(n.back.at)
 		}
 	}
-	switch s := State(x.row.State); {
-	case s == Provisioning:
+	switch s := lifecycle.State(x.row.State); {
+	case s == lifecycle.Provisioning:
 		sooner(x.now.Add(lookStarting))
 		sooner(deref(x.row.StartDeadline))
 	case !s.Ended():
@@ -146,7 +148,7 @@ func (x *lockedCluster) due() *time.Time {
 			sooner(time.UnixMilli(u.FromMs).Add(x.undGrace() + time.Millisecond))
 		}
 		for _, n := range x.nodes {
-			if NodeState(n.State) == NodeLost {
+			if lifecycle.NodeState(n.State) == lifecycle.NodeLost {
 				sooner(n.Since.Add(x.cfg.LossGrace))
 			} else if n.StartedAt != nil && n.ExitCode == nil {
 				for _, r := range n.status.PeersDown {

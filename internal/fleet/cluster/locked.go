@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
@@ -122,12 +123,12 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*lockedC
 const oldestSilence = 24 * time.Hour
 
 // facts is what Next decides from.
-func (x *lockedCluster) facts() Facts {
-	f := Facts{
+func (x *lockedCluster) facts() lifecycle.Facts {
+	f := lifecycle.Facts{
 		Now:           x.now,
 		Go:            x.row.GoAt != nil,
 		WindowOpen:    x.sure(),
-		MoneyReason:   Reason(x.row.MoneyReason),
+		MoneyReason:   lifecycle.Reason(x.row.MoneyReason),
 		Ignore:        x.spec.OnNodeFailure == "ignore",
 		Replace:       x.spec.OnNodeFailure == "replace",
 		LossGrace:     x.cfg.LossGrace,
@@ -145,10 +146,10 @@ func (x *lockedCluster) facts() Facts {
 	whole := true
 	for _, n := range x.nodes {
 		whole = whole && n.required
-		f.Nodes = append(f.Nodes, NodeFacts{
+		f.Nodes = append(f.Nodes, lifecycle.NodeFacts{
 			Rank:       int(n.Rank),
-			State:      NodeState(n.State),
-			Reason:     Reason(n.Reason),
+			State:      lifecycle.NodeState(n.State),
+			Reason:     lifecycle.Reason(n.Reason),
 			Detail:     n.Detail,
 			Required:   n.required,
 			Started:    n.StartedAt != nil,
@@ -158,7 +159,7 @@ func (x *lockedCluster) facts() Facts {
 			Since:      x.now.Add(-x.silentFor(n, n.Since)),
 			Gone:       n.gone != nil,
 			Ended:      n.ended != nil,
-			Doubted: len(x.nodes) > 1 && NodeState(n.State) == NodeLost &&
+			Doubted: len(x.nodes) > 1 && lifecycle.NodeState(n.State) == lifecycle.NodeLost &&
 				(n.bondLow || fairness.DoubtIsFinal(n.doubts, n.Since.UnixMilli())),
 		})
 	}
@@ -175,16 +176,16 @@ func (x *lockedCluster) maxUntil() *time.Time {
 }
 
 // step moves a node by its table; an event that means nothing in its state changes nothing.
-func (x *lockedCluster) step(n *node, e NodeEvent, r Reason, detail string) bool {
-	t, ok := NextNode(NodeState(n.State), e)
+func (x *lockedCluster) step(n *node, e lifecycle.NodeEvent, r lifecycle.Reason, detail string) bool {
+	t, ok := lifecycle.NextNode(lifecycle.NodeState(n.State), e)
 	if !ok {
 		return false
 	}
 	n.State, n.Since, n.dirty = string(t.To), x.now, true
-	if e != NodeGone && e != NodeDismissed { // what ended it stays visible
+	if e != lifecycle.NodeGone && e != lifecycle.NodeDismissed { // what ended it stays visible
 		n.Reason, n.Detail = string(r), detail
 	}
-	if r == ReasonScratchFailed && (t.To == NodeFailed || t.To == NodeLost) {
+	if r == lifecycle.ReasonScratchFailed && (t.To == lifecycle.NodeFailed || t.To == lifecycle.NodeLost) {
 		x.notifyScratch(n, detail)
 	}
 	rank := n.Rank

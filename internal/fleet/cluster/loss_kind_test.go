@@ -8,6 +8,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 )
 
 // Which part of a node is dead is told apart, in one sentence for each, by what its host says, what its peers hear, and
@@ -27,38 +28,39 @@ func TestKindsOfLossAreToldApart(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		happen func(w *world, c cluster.Cluster)
-		state  cluster.State
-		reason cluster.Reason
+		state  lifecycle.State
+		reason lifecycle.Reason
 		says   string // of the node, a regular expression
 	}{
-		{"GPU", trouble("gpu_failed", "GPU-1: Xid 79: GPU has fallen off the bus"), cluster.Failed, cluster.ReasonGPUFailed,
+		{"GPU", trouble("gpu_failed", "GPU-1: Xid 79: GPU has fallen off the bus"), lifecycle.Failed,
+			lifecycle.ReasonGPUFailed,
 			"Xid 79"},
-		{"overlay, as its host says", trouble("overlay_failed", "the process does not answer"), cluster.Degraded,
-			cluster.ReasonOverlayFailed, "does not answer"},
-		{"engine", trouble("runtime_failed", "the container engine does not answer"), cluster.Degraded,
-			cluster.ReasonRuntimeFailed, "engine"},
-		{"what no host may say", trouble("completed", "ha"), cluster.Degraded, cluster.ReasonHostLost, "not well"},
+		{"overlay, as its host says", trouble("overlay_failed", "the process does not answer"), lifecycle.Degraded,
+			lifecycle.ReasonOverlayFailed, "does not answer"},
+		{"engine", trouble("runtime_failed", "the container engine does not answer"), lifecycle.Degraded,
+			lifecycle.ReasonRuntimeFailed, "engine"},
+		{"what no host may say", trouble("completed", "ha"), lifecycle.Degraded, lifecycle.ReasonHostLost, "not well"},
 		{"the path between two hosts that are well", func(w *world, c cluster.Cluster) {
 			w.behave(0, func(_ *fakeHost, r *run) { r.PeersDown = []int{1} })
 			w.behave(1, func(_ *fakeHost, r *run) { r.PeersDown = []int{0} })
 			w.must(w.hostOf(c, 0).sync(w.ctx, 0))
 			w.must(w.hostOf(c, 1).sync(w.ctx, 0))
-		}, cluster.Degraded, cluster.ReasonPeersUnreachable, "^$"},
+		}, lifecycle.Degraded, lifecycle.ReasonPeersUnreachable, "^$"},
 		{"container", func(w *world, c cluster.Cluster) {
 			w.fail(w.hostOf(c, 1), agentapi.ReasonGuestDied)
 			w.must(w.hostOf(c, 1).sync(w.ctx, 0))
-		}, cluster.Failed, cluster.ReasonGuestDied, ""},
+		}, lifecycle.Failed, lifecycle.ReasonGuestDied, ""},
 		{"agent", func(w *world, c cluster.Cluster) {
 			w.quiet(c, 1, time.Minute)
 			w.must(w.hostOf(c, 0).sync(w.ctx, 0)) // hears the node
 			w.tick(c)
-		}, cluster.Degraded, cluster.ReasonAgentLost, "rank 0 hears the node"},
+		}, lifecycle.Degraded, lifecycle.ReasonAgentLost, "rank 0 hears the node"},
 		{"host", func(w *world, c cluster.Cluster) {
 			w.behave(0, func(_ *fakeHost, r *run) { r.PeersDown = []int{1} })
 			w.quiet(c, 1, time.Minute)
 			w.must(w.hostOf(c, 0).sync(w.ctx, 0))
 			w.tick(c)
-		}, cluster.Degraded, cluster.ReasonHostLost, `^no report for [1-9][0-9]*m[0-9]+s, and rank 0 hears nothing`},
+		}, lifecycle.Degraded, lifecycle.ReasonHostLost, `^no report for [1-9][0-9]*m[0-9]+s, and rank 0 hears nothing`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -86,13 +88,13 @@ func TestWhatIsKnownBetterLaterIsTold(t *testing.T) {
 	w.quiet(c, 1, time.Minute)
 	w.must(w.hostOf(c, 0).sync(w.ctx, 0))
 	w.tick(c)
-	if c = w.get(c); c.Reason != cluster.ReasonAgentLost {
+	if c = w.get(c); c.Reason != lifecycle.ReasonAgentLost {
 		t.Fatalf("%s: %s", c.Reason, c.Detail)
 	}
 	w.behave(0, func(_ *fakeHost, r *run) { r.PeersDown = []int{1} })
 	w.must(w.hostOf(c, 0).sync(w.ctx, 0))
-	if c = w.get(c); c.Reason != cluster.ReasonHostLost || c.Nodes[1].Reason != cluster.ReasonHostLost ||
-		c.State != cluster.Degraded {
+	if c = w.get(c); c.Reason != lifecycle.ReasonHostLost || c.Nodes[1].Reason != lifecycle.ReasonHostLost ||
+		c.State != lifecycle.Degraded {
 		_, text := w.events(c)
 		t.Fatalf("%s: %s\n%s", c.Reason, c.Detail, text)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 )
 
 // openWindow reads whether seconds count, and through when they are confirmed.
@@ -27,8 +28,8 @@ func TestASilentHostSuspendsBillingAndMayComeBack(t *testing.T) {
 	w.quiet(c, 1, time.Minute)
 	w.tick(c)
 	c = w.get(c)
-	if c.State != cluster.Degraded || c.Billing || c.Nodes[1].State != cluster.NodeLost ||
-		c.Reason != cluster.ReasonHostLost {
+	if c.State != lifecycle.Degraded || c.Billing || c.Nodes[1].State != lifecycle.NodeLost ||
+		c.Reason != lifecycle.ReasonHostLost {
 		t.Fatalf("silent for a minute: %s, billing %v, node %s, %s", c.State, c.Billing, c.Nodes[1].State, c.Reason)
 	}
 	if open, _ := w.openWindow(c); open {
@@ -46,13 +47,13 @@ func TestASilentHostSuspendsBillingAndMayComeBack(t *testing.T) {
 	w.must(w.hostOf(c, 1).sync(w.ctx, 0))
 	w.must(w.hostOf(c, 0).sync(w.ctx, 0)) // hears it too
 	c = w.get(c)
-	if c.State != cluster.Running || !c.Billing || c.Nodes[1].State != cluster.NodeReady || c.Reason != "" ||
+	if c.State != lifecycle.Running || !c.Billing || c.Nodes[1].State != lifecycle.NodeReady || c.Reason != "" ||
 		c.Doubt != nil {
 		t.Fatalf("heard of again: %s, billing %v, node %s, %q, doubt %+v", c.State, c.Billing, c.Nodes[1].State, c.Reason,
 			c.Doubt)
 	}
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
-	w.rounds(c, "released", in(cluster.Released))
+	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 }
 
@@ -66,11 +67,11 @@ func TestALostHostEndsTheCluster(t *testing.T) {
 	w.exec("UPDATE node SET since = since - interval '10 minutes' WHERE cluster_id = $1 AND state = 'lost'", c.ID)
 	w.tick(c)
 	c = w.get(c)
-	if c.State != cluster.Failed || c.Reason != cluster.ReasonHostLost {
+	if c.State != lifecycle.Failed || c.Reason != lifecycle.ReasonHostLost {
 		t.Fatalf("%s %s", c.State, c.Reason)
 	}
 	// The other host cleans up; the lost one's GPUs stay claimed until it is given up.
-	w.rounds(c, "one host clean", func(c cluster.Cluster) bool { return c.Nodes[0].State == cluster.NodeStopped }, gone)
+	w.rounds(c, "one host clean", func(c cluster.Cluster) bool { return c.Nodes[0].State == lifecycle.NodeStopped }, gone)
 	var claimed int
 	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL AND host_id = $1",
 		gone.id).Scan(&claimed))
@@ -96,7 +97,7 @@ func TestIgnoreGoesOnWithTheOthers(t *testing.T) {
 	w.exec("UPDATE node SET since = since - interval '10 minutes' WHERE cluster_id = $1 AND state = 'lost'", c.ID)
 	w.tick(c)
 	c = w.get(c)
-	if c.State != cluster.Degraded || !c.Billing || c.Nodes[2].Required || c.Nodes[2].State != cluster.NodeLost {
+	if c.State != lifecycle.Degraded || !c.Billing || c.Nodes[2].Required || c.Nodes[2].State != lifecycle.NodeLost {
 		t.Fatalf("%s, billing %v, node %+v", c.State, c.Billing, c.Nodes[2])
 	}
 	// Nobody lists it as a peer any more; when its host comes back it is told to stop.
@@ -115,8 +116,8 @@ func TestIgnoreGoesOnWithTheOthers(t *testing.T) {
 			}
 		})
 	}
-	c = w.rounds(c, "released", in(cluster.Released))
-	if c.Reason != cluster.ReasonCompleted {
+	c = w.rounds(c, "released", in(lifecycle.Released))
+	if c.Reason != lifecycle.ReasonCompleted {
 		t.Errorf("ended with %s", c.Reason)
 	}
 	w.clean(c)
@@ -130,19 +131,19 @@ func TestRanksThatDoNotHearEachOtherSuspend(t *testing.T) {
 	w.behave(0, func(_ *fakeHost, r *run) { r.PeersDown = []int{2, 2, -1} })
 	w.must(w.hostOf(c, 0).sync(w.ctx, 0))
 	w.tick(c)
-	if c = w.get(c); c.State != cluster.Running || !c.Billing {
+	if c = w.get(c); c.State != lifecycle.Running || !c.Billing {
 		t.Fatalf("one voice: %s, billing %v", c.State, c.Billing)
 	}
 	w.behave(2, func(_ *fakeHost, r *run) { r.PeersDown = []int{0} })
 	w.must(w.hostOf(c, 2).sync(w.ctx, 0))
 	c = w.get(c)
-	if c.State != cluster.Degraded || c.Billing || c.Reason != cluster.ReasonPeersUnreachable ||
-		c.Nodes[0].State != cluster.NodeReady || c.Nodes[2].State != cluster.NodeReady {
+	if c.State != lifecycle.Degraded || c.Billing || c.Reason != lifecycle.ReasonPeersUnreachable ||
+		c.Nodes[0].State != lifecycle.NodeReady || c.Nodes[2].State != lifecycle.NodeReady {
 		t.Fatalf("both: %s %s, billing %v, nodes %+v", c.State, c.Reason, c.Billing, c.Nodes)
 	}
 	w.behave(0, func(_ *fakeHost, r *run) { r.PeersDown = nil })
 	w.must(w.hostOf(c, 0).sync(w.ctx, 0))
-	if c = w.get(c); c.State != cluster.Running || !c.Billing {
+	if c = w.get(c); c.State != lifecycle.Running || !c.Billing {
 		t.Fatalf("heard again: %s, billing %v", c.State, c.Billing)
 	}
 }
@@ -182,11 +183,11 @@ func TestADeafHostCondemnsNobody(t *testing.T) {
 			w.tick(c)
 			c = w.get(c)
 			for rank := range 3 {
-				if c.Nodes[rank].State != cluster.NodeReady {
+				if c.Nodes[rank].State != lifecycle.NodeReady {
 					t.Errorf("rank %d is %s: %s", rank, c.Nodes[rank].State, c.Nodes[rank].Detail)
 				}
 			}
-			if c.Billing == tc.suspended || (c.State == cluster.Degraded) != tc.suspended {
+			if c.Billing == tc.suspended || (c.State == lifecycle.Degraded) != tc.suspended {
 				t.Errorf("%s, billing %v", c.State, c.Billing)
 			}
 		})
@@ -198,9 +199,9 @@ func TestANodeThatIsNotWellSuspends(t *testing.T) {
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
 	c := w.runUp(spec(1, 1))
 	w.behave(0, func(_ *fakeHost, r *run) { r.Good = false })
-	w.rounds(c, "degraded", in(cluster.Degraded))
+	w.rounds(c, "degraded", in(lifecycle.Degraded))
 	w.behave(0, func(_ *fakeHost, r *run) { r.Good = true })
-	c = w.rounds(c, "running", in(cluster.Running))
+	c = w.rounds(c, "running", in(lifecycle.Running))
 	if !c.Billing {
 		t.Error("not billed again")
 	}
@@ -219,8 +220,8 @@ func TestAHostsTroubleEndsARunningCluster(t *testing.T) {
 					h.fail(r, reason)
 				}
 			})
-			c = w.rounds(c, "failed", in(cluster.Failed))
-			if string(c.Reason) != reason || c.Nodes[1].State != cluster.NodeFailed {
+			c = w.rounds(c, "failed", in(lifecycle.Failed))
+			if string(c.Reason) != reason || c.Nodes[1].State != lifecycle.NodeFailed {
 				t.Errorf("failed with %s, node %+v", c.Reason, c.Nodes[1])
 			}
 			w.clean(c)
@@ -239,14 +240,14 @@ func TestADeadHostIsNotBlamedOnTheCommand(t *testing.T) {
 		}
 	})
 	w.must(w.hostOf(c, 0).sync(w.ctx, 0))
-	if c = w.get(c); c.State != cluster.Running || c.Nodes[0].ExitCode == nil {
+	if c = w.get(c); c.State != lifecycle.Running || c.Nodes[0].ExitCode == nil {
 		t.Fatalf("before the other was heard of: %s, exit %v", c.State, c.Nodes[0].ExitCode)
 	}
 	w.quiet(c, 1, time.Minute)
 	w.tick(c)
 	w.exec("UPDATE node SET since = since - interval '10 minutes' WHERE cluster_id = $1 AND state = 'lost'", c.ID)
 	w.tick(c)
-	if c = w.get(c); c.State != cluster.Failed || c.Reason != cluster.ReasonHostLost {
+	if c = w.get(c); c.State != lifecycle.Failed || c.Reason != lifecycle.ReasonHostLost {
 		t.Fatalf("%s %s", c.State, c.Reason)
 	}
 }
@@ -256,8 +257,8 @@ func TestARebootedHostFailsItsNodes(t *testing.T) {
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
 	c := w.runUp(spec(2, 1))
 	w.hostOf(c, 1).reboot()
-	c = w.rounds(c, "failed", in(cluster.Failed))
-	if c.Reason != cluster.ReasonHostInterrupted {
+	c = w.rounds(c, "failed", in(lifecycle.Failed))
+	if c.Reason != lifecycle.ReasonHostInterrupted {
 		t.Errorf("failed with %s", c.Reason)
 	}
 	w.rounds(c, "looked at", func(cluster.Cluster) bool { w.tick(c); return true })
@@ -273,7 +274,7 @@ func TestReportsThatComeLateTwiceOrFromElsewhere(t *testing.T) {
 	var old []agentapi.Sync
 	c = w.rounds(c, "running", func(c cluster.Cluster) bool {
 		old = append(old, h.last)
-		return c.State == cluster.Running
+		return c.State == lifecycle.Running
 	})
 	events := func() int {
 		ev, err := w.clusters[0].Events(w.ctx, w.renter.Org, c.ID, 0, 1000)
@@ -307,7 +308,7 @@ func TestReportsThatComeLateTwiceOrFromElsewhere(t *testing.T) {
 	garbage.BootMS += 3
 	garbage.Leases = []agentapi.LeaseStatus{{LeaseRef: agentapi.LeaseRef{Lease: "ls_\x00nonsense"}}, {}}
 	w.must(w.clusters[0].ApplyReport(w.ctx, h.id, garbage, nil))
-	if got := w.get(c); got.State != cluster.Running || !got.Billing || events() != before {
+	if got := w.get(c); got.State != lifecycle.Running || !got.Billing || events() != before {
 		t.Fatalf("changed to %s; %d events, were %d", got.State, events(), before)
 	}
 	w.must(errOf(w.clusters[0].Restart(w.ctx, w.renter, c.ID)))
@@ -317,9 +318,9 @@ func TestReportsThatComeLateTwiceOrFromElsewhere(t *testing.T) {
 	late.Leases = slices.Clone(h.last.Leases)
 	late.Leases[0].State, late.Leases[0].Reason, late.Leases[0].Good = agentapi.NodeFailed, agentapi.ReasonGPUFailed, false
 	w.must(w.clusters[0].ApplyReport(w.ctx, h.id, late, nil))
-	c = w.rounds(c, "running again", in(cluster.Running))
+	c = w.rounds(c, "running again", in(lifecycle.Running))
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
-	w.rounds(c, "released", in(cluster.Released))
+	w.rounds(c, "released", in(lifecycle.Released))
 	// A full report made before the host knew of a lease does not free it.
 	c2 := w.rent(spec(2, 1))
 	h2 := w.hostOf(c2, 0)
@@ -332,7 +333,7 @@ func TestReportsThatComeLateTwiceOrFromElsewhere(t *testing.T) {
 	if claimed != 2 {
 		t.Errorf("%d claims after a report that could not know, want 2", claimed)
 	}
-	w.rounds(c2, "released", in(cluster.Released))
+	w.rounds(c2, "released", in(lifecycle.Released))
 	w.clean(c2)
 }
 
@@ -342,12 +343,12 @@ func TestAnAbandonedHostFreesItsCluster(t *testing.T) {
 	c := w.runUp(spec(1, 1))
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
 	w.tick(c)
-	if got := w.get(c); got.State != cluster.Releasing {
+	if got := w.get(c); got.State != lifecycle.Releasing {
 		t.Fatalf("%s though the host has not answered", got.State)
 	}
 	w.abandon(w.hosts[0])
 	w.tick(c)
-	if got := w.get(c); got.State != cluster.Released || got.Nodes[0].State != cluster.NodeStopped {
+	if got := w.get(c); got.State != lifecycle.Released || got.Nodes[0].State != lifecycle.NodeStopped {
 		t.Fatalf("%s, node %s after its host was given up", got.State, got.Nodes[0].State)
 	}
 	w.noClaims()
@@ -388,11 +389,11 @@ func TestAnEndBeingHeardIsNoLoss(t *testing.T) {
 	w.must(tx.Rollback(w.ctx))
 
 	w.must(second.sync(w.ctx, 0))
-	if c = w.get(c); c.State != cluster.Running || !c.Billing {
+	if c = w.get(c); c.State != lifecycle.Running || !c.Billing {
 		t.Fatalf("%s, billing %v: %s", c.State, c.Billing, c.Detail)
 	}
-	c = w.rounds(c, "released", in(cluster.Released))
-	if c.Reason != cluster.ReasonCompleted {
+	c = w.rounds(c, "released", in(lifecycle.Released))
+	if c.Reason != lifecycle.ReasonCompleted {
 		t.Errorf("%s: %s", c.Reason, c.Detail)
 	}
 	if open, end := w.openWindow(c); open || end <= c.RunningAt.UnixMilli() {

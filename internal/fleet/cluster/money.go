@@ -9,6 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
@@ -42,12 +43,12 @@ func notAfter(now time.Time, running *time.Time, seconds *int64) *time.Time {
 }
 
 // limitReasons is what a cluster ends with when a limit keeps it from being extended.
-var limitReasons = map[metering.Limit]Reason{
-	metering.LimitNone:     ReasonNone,
-	metering.LimitFunds:    ReasonFundsExhausted,
-	metering.LimitBudget:   ReasonBudgetExhausted,
-	metering.LimitOrg:      ReasonBudgetExhausted,
-	metering.LimitDuration: ReasonMaxDuration,
+var limitReasons = map[metering.Limit]lifecycle.Reason{
+	metering.LimitNone:     lifecycle.ReasonNone,
+	metering.LimitFunds:    lifecycle.ReasonFundsExhausted,
+	metering.LimitBudget:   lifecycle.ReasonBudgetExhausted,
+	metering.LimitOrg:      lifecycle.ReasonBudgetExhausted,
+	metering.LimitDuration: lifecycle.ReasonMaxDuration,
 }
 
 // lapsed reports whether the paid time has passed: hosts have stopped there by themselves, more money comes too late.
@@ -78,8 +79,8 @@ func settle(ctx context.Context, w *writer) error {
 	return err
 }
 
-// tend is the money side of a look at a cluster, in a transaction that takes no host: pending time is judged, the proven
-// time is confirmed and posted, the paid time extended, the renter warned, an ended cluster settled.
+// tend is the money side of a look at a cluster, in a transaction that takes no host: pending time is judged, the
+// proven time is confirmed and posted, the paid time extended, the renter warned, an ended cluster settled.
 func (c *Clusters) tend(ctx context.Context, tx *db.Tx, cl id.Cluster) error {
 	x, err := c.lock(ctx, tx, cl)
 	if err != nil {
@@ -97,7 +98,7 @@ func (c *Clusters) tend(ctx context.Context, tx *db.Tx, cl id.Cluster) error {
 			}
 		}
 	}
-	if !State(x.row.State).Ended() {
+	if !lifecycle.State(x.row.State).Ended() {
 		return w.tendLive(ctx)
 	}
 	if x.row.SettledAt != nil || !x.reportsComplete() {
@@ -132,7 +133,7 @@ func (w *writer) tendLive(ctx context.Context) error {
 	if err := w.run(ctx); err != nil {
 		return err
 	}
-	if s := State(x.row.State); (s == Running || s == Degraded) && x.living() {
+	if s := lifecycle.State(x.row.State); (s == lifecycle.Running || s == lifecycle.Degraded) && x.living() {
 		m, err := readMeans(ctx, w.tx.Q, x)
 		if err != nil {
 			return err
@@ -212,8 +213,8 @@ type means struct {
 
 // readMeans reads them, if money limits how long the cluster can run on.
 func readMeans(ctx context.Context, q *dbq.Queries, x *lockedCluster) (m means, err error) {
-	switch Reason(x.row.MoneyReason) {
-	case ReasonBudgetExhausted, ReasonMaxDuration:
+	switch lifecycle.Reason(x.row.MoneyReason) {
+	case lifecycle.ReasonBudgetExhausted, lifecycle.ReasonMaxDuration:
 		return m, nil
 	}
 	if m.burn, err = q.OrgBurn(ctx, x.row.OrgID); err != nil {
@@ -231,11 +232,11 @@ func (x *lockedCluster) runway(m means) (time.Duration, string) {
 	if x.reach != nil {
 		reach = max(held, x.reach.Sub(x.now))
 	}
-	reason := Reason(x.row.MoneyReason)
+	reason := lifecycle.Reason(x.row.MoneyReason)
 	switch reason {
-	case ReasonBudgetExhausted:
+	case lifecycle.ReasonBudgetExhausted:
 		return reach, "The budget"
-	case ReasonMaxDuration:
+	case lifecycle.ReasonMaxDuration:
 		return reach, "The longest duration you set"
 	}
 	const month = 30 * 24 * time.Hour
@@ -243,7 +244,7 @@ func (x *lockedCluster) runway(m means) (time.Duration, string) {
 	if m.burn > 0 {
 		left = held + time.Duration(min(money.MillisOf(m.wallet, money.Micro(m.burn)), month.Milliseconds()))*time.Millisecond
 	}
-	if reason == ReasonFundsExhausted {
+	if reason == lifecycle.ReasonFundsExhausted {
 		left = min(left, reach)
 	}
 	return left, "Your credit"

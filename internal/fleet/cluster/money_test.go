@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
@@ -44,13 +45,13 @@ func TestMoneyEndsAClusterInOrder(t *testing.T) {
 	minute := money.CostOf(price, 70_000)
 	duration := int64(60)
 	for _, tc := range []struct {
-		reason cluster.Reason
+		reason lifecycle.Reason
 		funds  money.Nano
 		set    func(*market.Spec)
 	}{
-		{cluster.ReasonFundsExhausted, minute, func(*market.Spec) {}},
-		{cluster.ReasonBudgetExhausted, 100 * money.Unit, func(s *market.Spec) { s.Budget = &minute }},
-		{cluster.ReasonMaxDuration, 100 * money.Unit, func(s *market.Spec) { s.MaxDuration = &duration }},
+		{lifecycle.ReasonFundsExhausted, minute, func(*market.Spec) {}},
+		{lifecycle.ReasonBudgetExhausted, 100 * money.Unit, func(s *market.Spec) { s.Budget = &minute }},
+		{lifecycle.ReasonMaxDuration, 100 * money.Unit, func(s *market.Spec) { s.MaxDuration = &duration }},
 	} {
 		t.Run(string(tc.reason), func(t *testing.T) {
 			t.Parallel()
@@ -73,10 +74,10 @@ func TestMoneyEndsAClusterInOrder(t *testing.T) {
 			w.age(c, 2*time.Minute) // the time comes: hosts have stopped by themselves
 			w.tick(c)
 			c = w.get(c)
-			if c.State != cluster.Releasing || c.Reason != tc.reason {
+			if c.State != lifecycle.Releasing || c.Reason != tc.reason {
 				t.Fatalf("%s with %q: %s", c.State, c.Reason, c.Detail)
 			}
-			w.rounds(c, "released", in(cluster.Released))
+			w.rounds(c, "released", in(lifecycle.Released))
 			c = w.clean(c)
 			if tc.funds-w.wallet() < c.CostSoFar {
 				t.Errorf("cost %s, the wallet fell by %s", c.CostSoFar, tc.funds-w.wallet())
@@ -185,9 +186,9 @@ func TestAQuoteBecomesACluster(t *testing.T) {
 		fault.Conflict) {
 		t.Errorf("a quote was rented twice: %v", err)
 	}
-	w.rounds(c, "running", in(cluster.Running))
+	w.rounds(c, "running", in(lifecycle.Running))
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
-	w.rounds(c, "released", in(cluster.Released))
+	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -57,7 +58,7 @@ func (x *lockedCluster) compareOffered(net Network, offered float64) (err error)
 		return err
 	}
 	if net.OfferedGbps > 0 && net.BusbwGbps < net.OfferedGbps*fallsShort {
-		x.addEvent("network_below_offer", "The network is slower than the offers say", words(
+		x.addEvent("network_below_offer", "The network is slower than the offers say", lifecycle.Sentences(
 			fmt.Sprintf("All-reduce between the ranks reached %s Gbit/s, the offers of these hosts say %s.", rate(net.BusbwGbps),
 				rate(net.OfferedGbps)),
 			"Seconds count as usual. If it is too little for you, release the cluster and rent on other hosts; with "+

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 )
 
 // A host that says that its owner uses a rank's GPU has its renter told, once, as the host's word; nothing else
@@ -30,7 +30,7 @@ func TestTheRenterIsToldOfAnOwnersProgram(t *testing.T) {
 		!strings.Contains(text, "Its host says that they took 4000 MiB") {
 		t.Errorf("told %d times\n%s", n, text)
 	}
-	if c = w.get(c); c.State != cluster.Running {
+	if c = w.get(c); c.State != lifecycle.Running {
 		t.Errorf("%s: %s", c.State, c.Detail)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
@@ -51,7 +52,7 @@ func TestAHostThatFailedIsNotOfferedForAnHour(t *testing.T) {
 			h.fail(r, agentapi.ReasonGPUFailed)
 		}
 	})
-	w.rounds(c, "failed", in(cluster.Failed))
+	w.rounds(c, "failed", in(lifecycle.Failed))
 	w.behave(0, nil)
 	w.clean(c)
 	w.rounds(c, "seen by the market", func(cluster.Cluster) bool {
@@ -86,7 +87,7 @@ func TestAHostIsTakenBackAtOnce(t *testing.T) {
 	w.reclaim(c, 1, 0)
 	w.tick(c)
 	_, text := w.events(c)
-	if c = w.get(c); c.State != cluster.Failed || c.Reason != cluster.ReasonHostReclaimed ||
+	if c = w.get(c); c.State != lifecycle.Failed || c.Reason != lifecycle.ReasonHostReclaimed ||
 		!strings.Contains(c.Nodes[1].Detail, "at once") {
 		t.Fatalf("%s %s: %s\n%s", c.State, c.Reason, c.Detail, text)
 	}
@@ -115,7 +116,7 @@ func TestAHostIsTakenBackWithNotice(t *testing.T) {
 		!strings.Contains(text, "save what you need before") {
 		t.Errorf("told %d times\n%s", n, text)
 	}
-	if c = w.get(c); c.State != cluster.Running {
+	if c = w.get(c); c.State != lifecycle.Running {
 		t.Fatalf("%s: %s", c.State, c.Detail)
 	}
 	w.exec("UPDATE host SET reclaim_at = clock_timestamp() - interval '1 second', reclaim_asked_at = clock_timestamp() "+
@@ -124,7 +125,7 @@ func TestAHostIsTakenBackWithNotice(t *testing.T) {
 		"reclaim_told IS NOT NULL", c.ID)
 	w.tick(c)
 	_, text = w.events(c)
-	if c = w.get(c); c.State != cluster.Failed || c.Reason != cluster.ReasonHostWithdrawn ||
+	if c = w.get(c); c.State != lifecycle.Failed || c.Reason != lifecycle.ReasonHostWithdrawn ||
 		!strings.Contains(c.Nodes[1].Detail, "as was said at") {
 		t.Fatalf("%s %s: %s\n%s", c.State, c.Reason, c.Detail, text)
 	}
@@ -158,7 +159,7 @@ func TestAHostIsNotTakenBackAfterAll(t *testing.T) {
 	if _, text := w.events(c); !strings.Contains(text, "does not take the machine back after all") {
 		t.Error(text)
 	}
-	if c = w.get(c); c.State != cluster.Running {
+	if c = w.get(c); c.State != lifecycle.Running {
 		t.Errorf("%s: %s", c.State, c.Detail)
 	}
 	if err := act(host.Action{Name: host.Reclaim, Notice: -1}); !fault.Is(err, fault.Invalid) {
@@ -176,7 +177,7 @@ func TestATakenBackHostIsReplaced(t *testing.T) {
 	h := w.reclaim(c, 1, 0)
 	w.tick(c)
 	c = w.rounds(c, "another host has the rank", func(c cluster.Cluster) bool {
-		return c.State == cluster.Running && c.Nodes[1].HostID != h
+		return c.State == lifecycle.Running && c.Nodes[1].HostID != h
 	})
 	_ = c
 	w.ledger()

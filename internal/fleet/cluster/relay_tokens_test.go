@@ -7,6 +7,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/seal"
 )
 
@@ -32,7 +33,7 @@ func TestRelayTokensLastAsLongAsTheLease(t *testing.T) {
 		w.must(err)
 		return c
 	}
-	c := w.rounds(w.rent(spec(2, 1)), "running", in(cluster.Running))
+	c := w.rounds(w.rent(spec(2, 1)), "running", in(lifecycle.Running))
 	check := func(when string) {
 		t.Helper()
 		for rank := range 2 {

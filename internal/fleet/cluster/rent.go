@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
@@ -37,7 +38,8 @@ var errReplayed = errors.New("cluster: the request was answered before")
 // explain, InsufficientFunds when less than 60 s can be paid, QuotaExceeded, Conflict and NotFound for the quote.
 //
 // It plans before the transaction, which makes two round trips: lock takes the idempotency key and every lock and reads
-// what they guard, decide judges it without asking anything more, and what queueWrites queues goes along with the commit.
+// what they guard, decide judges it without asking anything more, and what queueWrites queues goes along with the
+// commit.
 func (c *Clusters) Rent(ctx context.Context, p account.Principal, r RentRequest, key idem.Request) (Cluster, error) {
 	n := &rental{c: c, principal: p, id: id.New[id.Cluster](), leases: map[int]id.Lease{}, nodes: map[int]id.Node{}}
 	refused := n.readRequest(ctx, r) // a repeated request is answered even if it would be refused now
@@ -187,8 +189,8 @@ func (n *rental) claimFailure(err error) error {
 }
 
 // queueWrites queues all that the rent writes: the claims and the hosts' new revisions, the cluster, its nodes and
-// leases, the money it holds, its first event, the audit record, and the answer to the idempotency key. After the commit
-// the hosts and the pages that show the cluster are woken.
+// leases, the money it holds, its first event, the audit record, and the answer to the idempotency key. After the
+// commit the hosts and the pages that show the cluster are woken.
 func (d *deal) queueWrites(b *pgx.Batch, tx *db.Tx, key idem.Request) error {
 	d.claim.QueueWrite(b, d.lease)
 	host.QueueRevision(b, tx, d.c.bus, d.placed.HostIDs())
@@ -210,7 +212,7 @@ func (d *deal) queueWrites(b *pgx.Batch, tx *db.Tx, key idem.Request) error {
 	if err := d.stakes.QueueWrite(b, d.money.Locked()); err != nil {
 		return err
 	}
-	event, _ := on("", OnRented)
+	event, _ := lifecycle.On("", lifecycle.OnRented)
 	gpus := "GPUs"
 	if d.spec.GPUsPerNode == 1 {
 		gpus = "GPU"
@@ -218,7 +220,7 @@ func (d *deal) queueWrites(b *pgx.Batch, tx *db.Tx, key idem.Request) error {
 	db.Write(b, (*dbq.Queries).InsertClusterEvent, dbq.InsertClusterEventParams{
 		ClusterID: d.id,
 		At:        d.now,
-		Kind:      string(OnRented),
+		Kind:      string(lifecycle.OnRented),
 		Title:     event.Title,
 		Data:      []byte("{}"),
 		Detail: fmt.Sprintf("%d × %d %s at %s per hour; %s held", d.spec.Nodes, d.spec.GPUsPerNode, gpus,

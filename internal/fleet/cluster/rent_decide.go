@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -118,8 +119,16 @@ func belongs(cl id.Cluster) string { return "cluster:" + cl.UUID().String() }
 // viewRow is the cluster as reading it back would show it.
 func (d *deal) viewRow() (Cluster, error) {
 	v, err := plain(dbq.Cluster{
-		ID: d.row.ID, OrgID: d.row.OrgID, Name: d.row.Name, Spec: d.row.Spec, State: string(Provisioning), Rate: d.row.Rate,
-		Currency: d.row.Currency, Epoch: 1, Network: d.row.Network, CreatedAt: d.row.CreatedAt,
+		ID:        d.row.ID,
+		OrgID:     d.row.OrgID,
+		Name:      d.row.Name,
+		Spec:      d.row.Spec,
+		State:     string(lifecycle.Provisioning),
+		Rate:      d.row.Rate,
+		Currency:  d.row.Currency,
+		Epoch:     1,
+		Network:   d.row.Network,
+		CreatedAt: d.row.CreatedAt,
 	})
 	for _, n := range d.placed.Nodes {
 		node := Node{
@@ -127,7 +136,7 @@ func (d *deal) viewRow() (Cluster, error) {
 			ID:       d.nodes[n.Rank],
 			HostID:   n.Host,
 			HostName: n.HostName,
-			State:    NodePending,
+			State:    lifecycle.NodePending,
 			GPUs:     []GPU{},
 			Address:  address(n.Rank),
 			Required: true,
@@ -189,9 +198,11 @@ func address(rank int) string {
 }
 
 // renterFaults are the reasons for which a start fails by the renter's doing.
-var renterFaults = []Reason{ReasonImageNotFound, ReasonImageUnauthorized, ReasonImageRefused, ReasonImageTooBig,
-	ReasonImageWrongArch,
-	ReasonImageNewerCUDA, ReasonRegistryAway, ReasonCommandNotFound, ReasonReleasedByUser, ReasonRegistrySlow}
+var renterFaults = []lifecycle.Reason{lifecycle.ReasonImageNotFound, lifecycle.ReasonImageUnauthorized,
+	lifecycle.ReasonImageRefused, lifecycle.ReasonImageTooBig,
+	lifecycle.ReasonImageWrongArch,
+	lifecycle.ReasonImageNewerCUDA, lifecycle.ReasonRegistryAway, lifecycle.ReasonCommandNotFound,
+	lifecycle.ReasonReleasedByUser, lifecycle.ReasonRegistrySlow}
 
 // quickExit is how soon after its start a workload must fail to count as a failed start.
 const quickExit = 5 * time.Second
@@ -202,8 +213,8 @@ type freeStarts struct {
 	largest int // GPUs of its largest cluster of late; 0 while it is not asked for
 }
 
-// queueStarts queues a read of them. The organisation's wallet is locked before, so that rents at the same time see each
-// other.
+// queueStarts queues a read of them. The organisation's wallet is locked before, so that rents at the same time see
+// each other.
 func queueStarts(b *pgx.Batch, org id.Org, into *freeStarts) {
 	reasons := make([]string, len(renterFaults))
 	for i, r := range renterFaults {

@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
@@ -34,7 +35,7 @@ import (
 const replaceLook = 5 * time.Second
 
 // giveUp ends the leases of ranks that are lost for good and lets them wait for other hosts.
-func (x *lockedCluster) giveUp(d Decision) {
+func (x *lockedCluster) giveUp(d lifecycle.Decision) {
 	for _, r := range d.Ranks {
 		n := x.nodes[r]
 		n.ended = &x.now
@@ -53,7 +54,7 @@ func (x *lockedCluster) giveUp(d Decision) {
 	x.row.Reason, x.row.Detail = string(d.Reason), x.seeking(join(d.Reason.Happened(), d.Detail))
 	x.notifyRenter("replacing", d.Ranks, notify.Notice{
 		Severity: notify.Warn, Title: fmt.Sprintf("%s lost %s: another host is looked for", x.row.Name, rankList(d.Ranks)),
-		Body: words(d.Reason.Happened(), d.Reason.charged(), sought(until)),
+		Body: lifecycle.Sentences(d.Reason.Happened(), d.Reason.Charged(), sought(until)),
 	})
 }
 
@@ -74,7 +75,7 @@ func sought(until time.Time) string {
 // waiting are the ranks that wait for another host.
 func (x *lockedCluster) waiting() []int {
 	var out []int
-	if State(x.row.State) != Degraded || x.row.ReplaceUntil == nil {
+	if lifecycle.State(x.row.State) != lifecycle.Degraded || x.row.ReplaceUntil == nil {
 		return nil
 	}
 	for _, n := range x.nodes {
@@ -241,7 +242,7 @@ func (x *lockedCluster) moveRanks(placed market.Placement, leases map[int]id.Lea
 		x.row.Rate += p.Rate - g.rates[n.LeaseID]
 		n.LeaseID, n.HostID, n.ended, n.gone, n.moved, n.ReclaimTold, n.OwnerUseTold, n.CapTold = leases[p.Rank], p.Host, nil,
 			nil, true, nil, false, nil
-		x.step(n, NodeReplaced, ReasonNone, p.HostName)
+		x.step(n, lifecycle.NodeReplaced, lifecycle.ReasonNone, p.HostName)
 		n.Detail = ""
 		lease := newLease(x.row.ID, n.ID, n.LeaseID, x.row.OrgID, x.row.Currency, epoch, p)
 		x.addWrite(func(ctx context.Context, w *writer) error {
@@ -252,8 +253,8 @@ func (x *lockedCluster) moveRanks(placed market.Placement, leases map[int]id.Lea
 	stakes := stakesOf(x.row.ID, x.row.Currency, placed, func(rank int) id.Lease { return leases[rank] })
 	// Before the money: wallets are locked last.
 	x.addWrite(func(ctx context.Context, w *writer) error { return w.stake(ctx, stakes) })
-	t, _ := on(Degraded, OnReplaced)
-	x.transition(Decision{Transition: t, Detail: strings.Join(moves, ", "), Ranks: g.ranks})
+	t, _ := lifecycle.On(lifecycle.Degraded, lifecycle.OnReplaced)
+	x.transition(lifecycle.Decision{Transition: t, Detail: strings.Join(moves, ", "), Ranks: g.ranks})
 }
 
 // othersMustStartAgain reports whether the other ranks must start once more with those that get another host. As a rule
@@ -265,7 +266,7 @@ func (x *lockedCluster) othersMustStartAgain(ranks []int) bool {
 			if n.Epoch == x.row.Epoch {
 				return true
 			}
-		} else if n.ended == nil && (NodeState(n.State) == NodeReady || len(n.Preflight) > len("{}")) {
+		} else if n.ended == nil && (lifecycle.NodeState(n.State) == lifecycle.NodeReady || len(n.Preflight) > len("{}")) {
 			return true
 		}
 	}
@@ -283,7 +284,7 @@ func (x *lockedCluster) join(ranks []int) {
 }
 
 // replaced has every rank start again, with those on other hosts.
-func (x *lockedCluster) replaced(d Decision) {
+func (x *lockedCluster) replaced(d lifecycle.Decision) {
 	if x.othersMustStartAgain(d.Ranks) {
 		x.startAgain()
 	} else {
@@ -300,7 +301,7 @@ func (x *lockedCluster) replaced(d Decision) {
 }
 
 // unreplaced tells that no host was found in time.
-func (x *lockedCluster) unreplaced(d Decision) {
+func (x *lockedCluster) unreplaced(d lifecycle.Decision) {
 	if ranks := x.ended(); x.row.ReplaceUntil != nil && len(ranks) > 0 {
 		x.notifyRenter("unreplaced", ranks, notify.Notice{
 			Severity: notify.Bad,
@@ -338,7 +339,7 @@ func (c *Clusters) stillWaiting(ctx context.Context, cl id.Cluster, why string) 
 			what := strings.TrimSuffix(x.row.Detail, before)
 			x.row.ReplaceNote = why
 			x.row.Detail = x.seeking(what)
-			x.addEvent(string(OnReplaceWaiting), "No host can take "+rankList(x.waiting())+" yet", why)
+			x.addEvent(string(lifecycle.OnReplaceWaiting), "No host can take "+rankList(x.waiting())+" yet", why)
 			return nil
 		})
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/testing/dbtest"
@@ -87,7 +88,7 @@ func TestAnotherHostTakesALostRank(t *testing.T) {
 	w.vanish(c, 1)
 	w.one(c)
 	c = w.get(c)
-	if c.State != cluster.Provisioning || c.Epoch != 2 || c.Billing || c.Nodes[1].HostID == gone.id ||
+	if c.State != lifecycle.Provisioning || c.Epoch != 2 || c.Billing || c.Nodes[1].HostID == gone.id ||
 		c.Nodes[1].Address != address || c.Replacing != nil {
 		_, text := w.events(c)
 		t.Fatalf("%s, epoch %d, billing %v, %+v\n%s", c.State, c.Epoch, c.Billing, c.Nodes[1], text)
@@ -103,7 +104,7 @@ func TestAnotherHostTakesALostRank(t *testing.T) {
 	if len(gone.desired.Leases) != 0 {
 		t.Errorf("the lost host is told to run %+v", gone.desired.Leases)
 	}
-	c = w.rounds(c, "running", in(cluster.Running))
+	c = w.rounds(c, "running", in(lifecycle.Running))
 	if !c.Billing || c.Nodes[1].HostID == gone.id {
 		t.Errorf("billing %v, rank 1 on %s", c.Billing, c.Nodes[1].HostName)
 	}
@@ -139,7 +140,7 @@ func TestAnotherHostTakesALostRank(t *testing.T) {
 		t.Errorf("the renter was told %s", s)
 	}
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
-	w.rounds(c, "released", in(cluster.Released))
+	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 	w.withinWindows(c)
 	var left int
@@ -158,7 +159,7 @@ func TestALostRankWaitsForAHostWithTheReasonShown(t *testing.T) {
 	w.vanish(c, 1)
 	w.tick(c)
 	c = w.get(c)
-	if r := c.Replacing; c.State != cluster.Degraded || c.Billing || r == nil || len(r.Ranks) != 1 || r.Ranks[0] != 1 ||
+	if r := c.Replacing; c.State != lifecycle.Degraded || c.Billing || r == nil || len(r.Ranks) != 1 || r.Ranks[0] != 1 ||
 		!strings.Contains(r.Why, "no host fits") || !strings.Contains(c.Detail, r.Why) ||
 		!strings.Contains(c.Detail, "nothing is billed") {
 		t.Fatalf("%s, billing %v: %+v: %s", c.State, c.Billing, r, c.Detail)
@@ -179,20 +180,20 @@ func TestALostRankWaitsForAHostWithTheReasonShown(t *testing.T) {
 	w.addHost(2, 1)
 	w.operator, w.renter = w.renter, w.operator
 	w.tick(c)
-	if c = w.get(c); c.State != cluster.Degraded || !strings.Contains(c.Replacing.Why, "nobody rents from themselves") {
+	if c = w.get(c); c.State != lifecycle.Degraded || !strings.Contains(c.Replacing.Why, "nobody rents from themselves") {
 		t.Fatalf("%s: %s", c.State, c.Detail)
 	}
 	w.addHost(3, 1)
 	w.exec("UPDATE offer SET price = price * 2 WHERE host_id = $1", w.hosts[3].id)
 	w.tick(c)
-	if c = w.get(c); c.State != cluster.Degraded {
+	if c = w.get(c); c.State != lifecycle.Degraded {
 		t.Fatalf("%s at %s", c.State, c.PricePerHour)
 	}
 	// Nobody came in time.
 	w.exec("UPDATE cluster SET replace_until = clock_timestamp() WHERE id = $1", c.ID)
 	w.tick(c)
 	c = w.get(c)
-	if c.State != cluster.Failed || c.Reason != cluster.ReasonHostLost ||
+	if c.State != lifecycle.Failed || c.Reason != lifecycle.ReasonHostLost ||
 		!strings.Contains(c.Detail, "no other host was found for it in time") || c.Replacing != nil {
 		t.Fatalf("%s %s: %s", c.State, c.Reason, c.Detail)
 	}
@@ -201,7 +202,7 @@ func TestALostRankWaitsForAHostWithTheReasonShown(t *testing.T) {
 	if s := fmt.Sprint(told); !strings.Contains(s, "no other host was found for rank 1") {
 		t.Errorf("the renter was told %s", s)
 	}
-	w.rounds(c, "one host clean", func(c cluster.Cluster) bool { return c.Nodes[0].State == cluster.NodeStopped }, gone)
+	w.rounds(c, "one host clean", func(c cluster.Cluster) bool { return c.Nodes[0].State == lifecycle.NodeStopped }, gone)
 	w.abandon(gone)
 	w.clean(c, gone)
 	w.withinWindows(c)
@@ -216,13 +217,13 @@ func TestAHostThatComesInTimeIsTaken(t *testing.T) {
 	w.tick(c)
 	w.addHost(2, 1)
 	w.tick(c)
-	c = w.rounds(c, "running", in(cluster.Running))
+	c = w.rounds(c, "running", in(lifecycle.Running))
 	if w.hostOf(c, 1) != w.hosts[2] || c.Epoch != 2 {
 		t.Errorf("rank 1 is on %s in epoch %d", c.Nodes[1].HostName, c.Epoch)
 	}
 	w.one(c)
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
-	w.rounds(c, "released", in(cluster.Released))
+	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 }
 
@@ -239,13 +240,13 @@ func TestAReplacementMayBeLostToo(t *testing.T) {
 			h.fail(r, agentapi.ReasonGPUFailed)
 		}
 	})
-	w.rounds(c, "lost again", func(c cluster.Cluster) bool { return c.State == cluster.Degraded })
+	w.rounds(c, "lost again", func(c cluster.Cluster) bool { return c.State == lifecycle.Degraded })
 	w.one(c)
 	w.tick(c)
-	if c = w.get(c); c.State != cluster.Provisioning || c.Epoch != 3 || w.hostOf(c, 1) == second {
+	if c = w.get(c); c.State != lifecycle.Provisioning || c.Epoch != 3 || w.hostOf(c, 1) == second {
 		t.Fatalf("%s, epoch %d, %s", c.State, c.Epoch, c.Detail)
 	}
-	c = w.rounds(c, "running", in(cluster.Running))
+	c = w.rounds(c, "running", in(lifecycle.Running))
 	// Now both at once.
 	first, third := w.hostOf(c, 0), w.hostOf(c, 1)
 	w.quiet(c, 0, time.Minute)
@@ -255,18 +256,18 @@ func TestAReplacementMayBeLostToo(t *testing.T) {
 	w.tick(c)
 	w.tick(c)
 	w.one(c)
-	if c = w.get(c); c.State != cluster.Degraded || c.Replacing == nil || len(c.Replacing.Ranks) != 2 {
+	if c = w.get(c); c.State != lifecycle.Degraded || c.Replacing == nil || len(c.Replacing.Ranks) != 2 {
 		t.Fatalf("%s: %s (%+v); one host is left for two ranks", c.State, c.Detail, c.Replacing)
 	}
 	w.addHost(5, 1)
 	w.tick(c)
-	c = w.rounds(c, "running", in(cluster.Running), first, third)
+	c = w.rounds(c, "running", in(lifecycle.Running), first, third)
 	if w.hostOf(c, 0) == first || w.hostOf(c, 1) == third || !c.Billing {
 		t.Errorf("%+v", c.Nodes)
 	}
 	w.one(c)
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
-	w.rounds(c, "released", in(cluster.Released))
+	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 	w.withinWindows(c)
 }
@@ -279,14 +280,14 @@ func TestTheOnlyRankIsReplaced(t *testing.T) {
 	w.vanish(c, 0)
 	w.exec("UPDATE cluster SET run_until = clock_timestamp() WHERE id = $1", c.ID) // what was paid ahead is over
 	w.tick(c)
-	if c = w.get(c); c.State != cluster.Degraded || c.Replacing == nil {
+	if c = w.get(c); c.State != lifecycle.Degraded || c.Replacing == nil {
 		t.Fatalf("%s %s: %s", c.State, c.Reason, c.Detail)
 	}
 	w.addHost(1, 1)
 	w.tick(c)
-	c = w.rounds(c, "running", in(cluster.Running))
+	c = w.rounds(c, "running", in(lifecycle.Running))
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
-	w.rounds(c, "released", in(cluster.Released))
+	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 }
 
@@ -297,7 +298,7 @@ func TestTheLogOfALostHostIsKept(t *testing.T) {
 	c := w.runUp(replacing(1, 1))
 	gone := w.hostOf(c, 0)
 	w.vanish(c, 0)
-	c = w.rounds(c, "running", in(cluster.Running), gone)
+	c = w.rounds(c, "running", in(lifecycle.Running), gone)
 	w.must(gone.sync(w.ctx, 0)) // learns of the end
 	for _, r := range gone.runs {
 		r.LogKept = true
@@ -328,7 +329,7 @@ func TestTheLogOfALostHostIsKept(t *testing.T) {
 		t.Errorf("log %+v", log)
 	}
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
-	w.rounds(c, "released", in(cluster.Released))
+	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 }
 
@@ -352,7 +353,7 @@ func TestAServerThatDiesAnywhereStillReplaces(t *testing.T) {
 		struck := k.Left.Swap(0) <= 0
 		w.one(c)
 		now := w.get(c)
-		if now.State == cluster.Provisioning {
+		if now.State == lifecycle.Provisioning {
 			break
 		}
 		if !struck {
@@ -367,13 +368,13 @@ func TestAServerThatDiesAnywhereStillReplaces(t *testing.T) {
 	if deaths < 20 {
 		t.Errorf("died only %d times: not at every statement", deaths)
 	}
-	c = w.rounds(c, "running", in(cluster.Running), gone)
+	c = w.rounds(c, "running", in(lifecycle.Running), gone)
 	credits, err := metering.Credits(w.ctx, w.d.Q, c.ID)
 	w.must(err)
 	if len(credits) != 1 || c.Epoch != 2 {
 		t.Errorf("epoch %d, credited %+v", c.Epoch, credits)
 	}
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
-	w.rounds(c, "released", in(cluster.Released))
+	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 }

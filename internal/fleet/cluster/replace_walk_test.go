@@ -9,7 +9,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/ledger"
-	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 )
 
 // Hosts fail in every way and come back in any order, while replicas look at once: at no moment has a rank two live
@@ -118,7 +118,7 @@ func lossWalk(t *testing.T, r *rand.Rand) {
 	if wallet+held+earned+fee != 1000e9 || held > 1_000_000 {
 		t.Errorf("wallet %s + held %s + earned %s + fee %s is not what was paid in", wallet, held, earned, fee)
 	}
-	if got := w.get(c); got.State != cluster.Released && got.State != cluster.Failed {
+	if got := w.get(c); got.State != lifecycle.Released && got.State != lifecycle.Failed {
 		t.Errorf("ended as %s", got.State)
 	}
 }

@@ -17,14 +17,15 @@ import (
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/id"
 )
 
 // ApplyReport applies what a host reports of its leases. Leases of other hosts and unknown epochs are logged and left
-// out; reports that come late or twice change nothing. Most reports only store that a node is well, which takes no lock;
-// what changes a cluster is applied in one transaction per cluster. gone are ended leases whose claims ended with this
-// report (host.Report.Gone). Ingest the report's segments first: a cluster of which nothing is left is settled. After an
-// error the report must be sent again.
+// out; reports that come late or twice change nothing. Most reports only store that a node is well, which takes no
+// lock; what changes a cluster is applied in one transaction per cluster. gone are ended leases whose claims ended with
+// this report (host.Report.Gone). Ingest the report's segments first: a cluster of which nothing is left is settled.
+// After an error the report must be sent again.
 func (c *Clusters) ApplyReport(ctx context.Context, hostID id.Host, s agentapi.Sync, gone []id.Lease) error {
 	clock, rows, err := c.leasesOf(ctx, hostID, s, gone)
 	if err != nil {
@@ -210,7 +211,7 @@ func (c *Clusters) saveLogsKept(ctx context.Context, r leaseReport) error {
 func (x *lockedCluster) part(n *node) {
 	n.gone = &x.now
 	x.freed = append(x.freed, n)
-	x.step(n, NodeGone, ReasonNone, "")
+	x.step(n, lifecycle.NodeGone, lifecycle.ReasonNone, "")
 	x.addWrite(func(ctx context.Context, w *writer) error { return metering.LeaseGone(ctx, w.tx, n.LeaseID) })
 }
 

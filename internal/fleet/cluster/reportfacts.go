@@ -7,6 +7,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 )
 
 // reportFact is one thing that a host may report of a lease and that is decided under the cluster's lock.
@@ -61,7 +62,7 @@ var reportFacts = []reportFact{
 		return k.StartedAt != nil && !slices.Equal(r.down, r.row.NodeStatus.PeersDown)
 	}, nil},
 	{"lost node is back", func(k knownNode, r leaseReport) bool {
-		return NodeState(k.State) == NodeLost && r.goodMS > 0
+		return lifecycle.NodeState(k.State) == lifecycle.NodeLost && r.goodMS > 0
 	}, nil},
 	{"who failed is undecided", func(_ knownNode, r leaseReport) bool { return r.row.InDoubt }, nil},
 }
@@ -131,7 +132,7 @@ func startsAgain(k knownNode, r leaseReport) bool {
 func (x *lockedCluster) applyStartAgain(n *node, r leaseReport) {
 	reason, why := troubleOf(*r.now)
 	n.WgKey, n.Endpoints, n.dirty = "", []string{}, true
-	x.step(n, NodeAgain, reason, why)
+	x.step(n, lifecycle.NodeAgain, reason, why)
 	x.raiseLive() // the others wait for it, and blame nobody
 }
 
@@ -181,7 +182,7 @@ func (x *lockedCluster) applyStart(n *node, r leaseReport) {
 
 func exitChanged(k knownNode, r leaseReport) bool {
 	e, _, _ := nodeEvent(*r.now, k.nodes)
-	return e == NodeReportsExited && k.StartedAt != nil && k.ExitCode == nil
+	return e == lifecycle.NodeReportsExited && k.StartedAt != nil && k.ExitCode == nil
 }
 
 func (x *lockedCluster) applyExit(n *node, r leaseReport) {
@@ -196,13 +197,13 @@ func (x *lockedCluster) applyExit(n *node, r leaseReport) {
 // renter's can have exited.
 func stateChanged(k knownNode, r leaseReport) bool {
 	e, _, _ := nodeEvent(*r.now, k.nodes)
-	_, moves := NextNode(NodeState(k.State), e)
-	return moves && (e != NodeReportsExited || k.StartedAt != nil)
+	_, moves := lifecycle.NextNode(lifecycle.NodeState(k.State), e)
+	return moves && (e != lifecycle.NodeReportsExited || k.StartedAt != nil)
 }
 
 func (x *lockedCluster) applyState(n *node, r leaseReport) {
 	e, reason, detail := nodeEvent(*r.now, len(x.nodes))
-	if x.step(n, e, reason, detail) && e == NodeReportsFailed && reason == ReasonPreflightFailed {
+	if x.step(n, e, reason, detail) && e == lifecycle.NodeReportsFailed && reason == lifecycle.ReasonPreflightFailed {
 		x.raiseLive() // the others report soon: see startFailed
 	}
 }

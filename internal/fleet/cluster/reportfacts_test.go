@@ -14,6 +14,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -36,7 +37,7 @@ var statusDraws = map[string]func(*rand.Rand, *agentapi.LeaseStatus){
 			agentapi.NodeStopping, agentapi.NodeStopped, agentapi.NodeFailed)
 	},
 	"Reason": func(r *rand.Rand, l *agentapi.LeaseStatus) {
-		l.Reason = pick(r, "", "", agentapi.ReasonExited, string(ReasonScratchFailed), "nonsense")
+		l.Reason = pick(r, "", "", agentapi.ReasonExited, string(lifecycle.ReasonScratchFailed), "nonsense")
 	},
 	"WGKey": func(r *rand.Rand, l *agentapi.LeaseStatus) {
 		l.WGKey = pick(r, "", "k", "other", strings.Repeat("k", 65))
@@ -51,10 +52,12 @@ var statusDraws = map[string]func(*rand.Rand, *agentapi.LeaseStatus){
 	"ImageDigest": func(r *rand.Rand, l *agentapi.LeaseStatus) {
 		l.ImageDigest = pick(r, "", "sha256:0", strings.Repeat("x", 200))
 	},
-	"AtBarrier":     func(r *rand.Rand, l *agentapi.LeaseStatus) { l.AtBarrier = pick(r, true, false) },
-	"Started":       func(r *rand.Rand, l *agentapi.LeaseStatus) { l.Started = pick(r, true, false) },
-	"Good":          func(r *rand.Rand, l *agentapi.LeaseStatus) { l.Good = pick(r, true, false) },
-	"Trouble":       func(r *rand.Rand, l *agentapi.LeaseStatus) { l.Trouble = pick(r, "", string(hostFaults[0])) },
+	"AtBarrier": func(r *rand.Rand, l *agentapi.LeaseStatus) { l.AtBarrier = pick(r, true, false) },
+	"Started":   func(r *rand.Rand, l *agentapi.LeaseStatus) { l.Started = pick(r, true, false) },
+	"Good":      func(r *rand.Rand, l *agentapi.LeaseStatus) { l.Good = pick(r, true, false) },
+	"Trouble": func(r *rand.Rand, l *agentapi.LeaseStatus) {
+		l.Trouble = pick(r, "", string(lifecycle.ReasonHostLost))
+	},
 	"StartsAgain":   func(r *rand.Rand, l *agentapi.LeaseStatus) { l.StartsAgain = pick(r, true, false) },
 	"PeersDown":     func(r *rand.Rand, l *agentapi.LeaseStatus) { l.PeersDown = pick(r, nil, []int{1}) },
 	"ExitCode":      func(r *rand.Rand, l *agentapi.LeaseStatus) { l.ExitCode = pick(r, nil, new(int), ptr(7)) },
@@ -93,9 +96,15 @@ func drawReport(r *rand.Rand) reportCase {
 		statusDraws[name](r, &st)
 	}
 	past := now.Add(-time.Minute)
-	n := dbq.Node{ID: id.New[id.Node](), LeaseID: lease, Epoch: 1, Endpoints: []string{}, Preflight: []byte("{}"),
-		State: string(pick(r, NodePending, NodePulling, NodeStarting, NodeJoining, NodeReady, NodeLost, NodeStopped,
-			NodeFailed)),
+	n := dbq.Node{
+		ID:        id.New[id.Node](),
+		LeaseID:   lease,
+		Epoch:     1,
+		Endpoints: []string{},
+		Preflight: []byte("{}"),
+		State: string(pick(r, lifecycle.NodePending, lifecycle.NodePulling, lifecycle.NodeStarting, lifecycle.NodeJoining,
+			lifecycle.NodeReady, lifecycle.NodeLost, lifecycle.NodeStopped,
+			lifecycle.NodeFailed)),
 		WgKey:        pick(r, "", "k"),
 		OwnerUseTold: pick(r, true, false),
 		CapTold:      pick(r, nil, ptr(now.Add(time.Hour))),
@@ -133,7 +142,12 @@ func (c reportCase) apply(t *testing.T) (leaseReport, *lockedCluster) {
 	}
 	n := &node{Node: c.row.Node, status: c.row.NodeStatus, capped: c.row.CappedUntil, ended: c.row.LeaseEndedAt,
 		gone: c.row.LeaseGoneAt, required: true}
-	x := &lockedCluster{cfg: &New(nil, nil, nil, Config{}).cfg, now: c.now, effects: effects{raise: map[id.Host]bool{}}, nodes: []*node{n}}
+	x := &lockedCluster{
+		cfg:     &New(nil, nil, nil, Config{}).cfg,
+		now:     c.now,
+		effects: effects{raise: map[id.Host]bool{}},
+		nodes:   []*node{n},
+	}
 	for len(x.nodes) < int(c.row.NodeCount) {
 		x.nodes = append(x.nodes, &node{})
 	}
@@ -180,7 +194,7 @@ func TestReportFacts_AreNewOnce(t *testing.T) {
 			continue
 		}
 		rep, x := c.apply(t)
-		if c.row.Node = x.nodes[0].Node; NodeState(c.row.Node.State) == NodeLost {
+		if c.row.Node = x.nodes[0].Node; lifecycle.NodeState(c.row.Node.State) == lifecycle.NodeLost {
 			continue // assess brings it back, or not
 		}
 		c.row.ImageDigest = x.row.ImageDigest

@@ -8,6 +8,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/notify"
 )
@@ -97,7 +98,7 @@ func TestTheOperatorIsToldOfFailedScratch(t *testing.T) {
 		}
 	})
 	c := w.rent(s)
-	c = w.rounds(c, "failed", in(cluster.Failed))
+	c = w.rounds(c, "failed", in(lifecycle.Failed))
 	for _, want := range []string{"could not give the node its scratch space", "Nothing was charged.", "Rent again",
 		"has become read-only"} {
 		if !strings.Contains(c.Detail, want) {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/idem"
 )
@@ -24,7 +25,7 @@ func TestRegistryCredentialsAreReadByHostsOnly(t *testing.T) {
 	once := idem.Request{Principal: "p", Method: "POST", Path: "/clusters", Key: "k", BodyHMAC: []byte("b")}
 	c, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Quote: q.ID}, once)
 	w.must(err)
-	c = w.rounds(c, "running", in(cluster.Running))
+	c = w.rounds(c, "running", in(lifecycle.Running))
 	for rank := range 2 {
 		if a := w.hostOf(c, rank).desired.Leases[0].RegistryAuth; a == nil || a.Password != password ||
 			a.Username != "robot" {
@@ -49,7 +50,7 @@ func TestRegistryCredentialsAreReadByHostsOnly(t *testing.T) {
 	if kept != 0 {
 		t.Error("kept, sealed, after the end")
 	}
-	w.clean(w.rounds(c, "released", in(cluster.Released)))
+	w.clean(w.rounds(c, "released", in(lifecycle.Released)))
 	w.nowhere(password)
 }
 

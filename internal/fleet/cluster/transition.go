@@ -8,6 +8,7 @@ import (
 
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
 )
@@ -37,7 +38,7 @@ const maxSteps = 8
 // applyTransitions applies transitions until the facts ask for no more.
 func (x *lockedCluster) applyTransitions() error {
 	for range maxSteps {
-		d, ok := Next(State(x.row.State), x.facts())
+		d, ok := lifecycle.Next(lifecycle.State(x.row.State), x.facts())
 		if !ok {
 			return nil
 		}
@@ -54,46 +55,46 @@ const (
 )
 
 // transition does what a decision of Next means.
-func (x *lockedCluster) transition(d Decision) {
+func (x *lockedCluster) transition(d lifecycle.Decision) {
 	x.row.State = string(d.To)
 	x.creditLost(d)
 	x.countEnd(d)
 	switch d.On {
-	case OnAllAtBarrier:
+	case lifecycle.OnAllAtBarrier:
 		x.openBarrier()
-	case OnAllStarted:
+	case lifecycle.OnAllStarted:
 		x.lateStarts()
 		x.running()
-	case OnStartTimeout:
+	case lifecycle.OnStartTimeout:
 		x.lateStarts()
 		x.end(d.Reason, d.Detail)
-	case OnNodeLost:
+	case lifecycle.OnNodeLost:
 		x.doubt()
 		x.row.Reason, x.row.Detail = string(d.Reason), x.eventDetail(d)
-	case OnNodeBack, OnResumed:
+	case lifecycle.OnNodeBack, lifecycle.OnResumed:
 		x.resume()
 		x.row.Reason, x.row.Detail = "", ""
-	case OnRankIgnored:
+	case lifecycle.OnRankIgnored:
 		x.ignore(d.Ranks)
 		x.row.Reason, x.row.Detail = string(d.Reason), x.eventDetail(d)
 		x.notifyIgnored(d)
-	case OnReplacing:
+	case lifecycle.OnReplacing:
 		x.giveUp(d)
-	case OnReplaced:
+	case lifecycle.OnReplaced:
 		x.replaced(d)
-	case OnRestart:
+	case lifecycle.OnRestart:
 		x.stopWindow(x.firstFailure())
 		x.countFailure()
 		x.startAgain()
-	case OnAllGone:
-	case OnLossFinal:
+	case lifecycle.OnAllGone:
+	case lifecycle.OnLossFinal:
 		x.unreplaced(d)
 		x.end(d.Reason, d.Detail)
 	default:
 		x.end(d.Reason, d.Detail)
 	}
 	x.addEvent(string(d.On), d.Title, x.eventDetail(d))
-	x.events[len(x.events)-1].Data = d.eventData()
+	x.events[len(x.events)-1].Data = d.EventData()
 }
 
 // openBarrier opens the barrier of this epoch: hosts learn it from their desired state.
@@ -152,7 +153,7 @@ func (x *lockedCluster) startAgain() {
 		if n.ended != nil {
 			continue // its rank waits for another host
 		}
-		x.step(n, NodeAgain, ReasonNone, "")
+		x.step(n, lifecycle.NodeAgain, lifecycle.ReasonNone, "")
 		n.restart(x.row.Epoch)
 		lease, epoch := n.LeaseID, int(n.Epoch)
 		x.addWrite(func(ctx context.Context, w *writer) error { return metering.SetEpoch(ctx, w.tx, lease, epoch) })
@@ -168,12 +169,12 @@ func (n *node) restart(epoch int32) {
 
 // end stops everything: nothing is desired any more, nothing after the moment the run ended is billed. The window is
 // closed by closeWindow, once the hosts have reported up to it.
-func (x *lockedCluster) end(r Reason, detail string) {
+func (x *lockedCluster) end(r lifecycle.Reason, detail string) {
 	at := x.now
 	switch {
-	case r == ReasonWorkloadFailed:
+	case r == lifecycle.ReasonWorkloadFailed:
 		at = x.firstFailure()
-	case r == ReasonCompleted:
+	case r == lifecycle.ReasonCompleted:
 		at = x.lastExit()
 	case x.row.RunUntil != nil && x.row.GoAt != nil && x.row.RunUntil.Before(at):
 		at = *x.row.RunUntil // hosts have stopped there by themselves
@@ -186,7 +187,7 @@ func (x *lockedCluster) end(r Reason, detail string) {
 	for _, n := range x.nodes {
 		if n.ended == nil {
 			n.ended = &x.now
-			x.step(n, NodeDismissed, ReasonNone, "")
+			x.step(n, lifecycle.NodeDismissed, lifecycle.ReasonNone, "")
 		}
 	}
 	until := x.tail(r, at)
@@ -267,31 +268,33 @@ const (
 )
 
 // eventDetail is the detail of a transition's line in the timeline.
-func (x *lockedCluster) eventDetail(d Decision) string {
+func (x *lockedCluster) eventDetail(d lifecycle.Decision) string {
 	what := join(d.Reason.Happened(), d.Detail)
 	switch d.On {
-	case OnNodeLost:
-		return words(what, x.doubtSentence(d), suspended, x.ifItStaysAway(d))
-	case OnRankIgnored:
-		return words(what, goesOn, d.Reason.credited(), "If your program needs every rank, release the cluster and rent "+
-			"again; on_node_failure: replace lets another host take a lost one.")
-	case OnReplacing:
-		return words(what, d.Reason.charged(), sought(*x.row.ReplaceUntil))
-	case OnRestart:
-		return words(what, restarted, fmt.Sprintf("Read the log of the rank that failed first; after %d failures in a "+
+	case lifecycle.OnNodeLost:
+		return lifecycle.Sentences(what, x.doubtSentence(d), suspended, x.ifItStaysAway(d))
+	case lifecycle.OnRankIgnored:
+		return lifecycle.Sentences(what, goesOn, d.Reason.Credited(),
+			"If your program needs every rank, release the cluster and rent "+
+				"again; on_node_failure: replace lets another host take a lost one.")
+	case lifecycle.OnReplacing:
+		return lifecycle.Sentences(what, d.Reason.Charged(), sought(*x.row.ReplaceUntil))
+	case lifecycle.OnRestart:
+		return lifecycle.Sentences(what, restarted, fmt.Sprintf("Read the log of the rank that failed first; after %d "+
+			"failures in a "+
 			"row, each within a minute of its start, the command is given up.", maxQuickFailures))
 	}
 	return what
 }
 
 // ifItStaysAway is what comes of a silent rank; "" of one that is lost for good, for that is told next.
-func (x *lockedCluster) ifItStaysAway(d Decision) string {
+func (x *lockedCluster) ifItStaysAway(d lifecycle.Decision) string {
 	f := x.facts()
-	if d.Reason == ReasonPeersUnreachable {
+	if d.Reason == lifecycle.ReasonPeersUnreachable {
 		return ""
 	}
 	for _, n := range f.Nodes {
-		if slices.Contains(d.Ranks, n.Rank) && n.finally(f) {
+		if slices.Contains(d.Ranks, n.Rank) && n.IsFinal(f) {
 			return ""
 		}
 	}
@@ -306,7 +309,7 @@ func (x *lockedCluster) ifItStaysAway(d Decision) string {
 }
 
 // notifyIgnored writes to the renter: who chose ignore may look at nothing for days.
-func (x *lockedCluster) notifyIgnored(d Decision) {
+func (x *lockedCluster) notifyIgnored(d lifecycle.Decision) {
 	x.notifyRenter("ignored", d.Ranks, notify.Notice{
 		Severity: notify.Warn,
 		Title:    fmt.Sprintf("%s goes on without %s", x.row.Name, rankList(d.Ranks)),

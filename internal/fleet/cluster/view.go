@@ -8,6 +8,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -23,11 +24,11 @@ const (
 
 // Cluster is the REST API's cluster.
 type Cluster struct {
-	ID     id.Cluster `json:"id"`
-	Org    id.Org     `json:"-"`
-	Name   string     `json:"name"`
-	State  State      `json:"state"`
-	Reason Reason     `json:"reason"`
+	ID     id.Cluster       `json:"id"`
+	Org    id.Org           `json:"-"`
+	Name   string           `json:"name"`
+	State  lifecycle.State  `json:"state"`
+	Reason lifecycle.Reason `json:"reason"`
 	// Detail says for people what happened, what was charged, and what to do.
 	Detail  string      `json:"detail"`
 	Actions []Action    `json:"actions"`
@@ -75,19 +76,19 @@ func (s *Seconds) UnmarshalJSON(b []byte) error {
 
 // Node is one rank of a cluster.
 type Node struct {
-	Rank     int               `json:"rank"`
-	ID       id.Node           `json:"id"`
-	HostID   id.Host           `json:"host_id"`
-	HostName string            `json:"host_name"`
-	State    NodeState         `json:"state"`
-	Reason   Reason            `json:"reason"`
-	Detail   string            `json:"detail"`
-	GPUs     []GPU             `json:"gpus"`
-	Address  string            `json:"address" doc:"on the cluster's network"`
-	Progress agentapi.Progress `json:"progress"`
-	Required bool              `json:"required" doc:"false once the cluster goes on without it"`
-	Since    time.Time         `json:"since"`
-	ExitCode *int              `json:"exit_code"`
+	Rank     int                 `json:"rank"`
+	ID       id.Node             `json:"id"`
+	HostID   id.Host             `json:"host_id"`
+	HostName string              `json:"host_name"`
+	State    lifecycle.NodeState `json:"state"`
+	Reason   lifecycle.Reason    `json:"reason"`
+	Detail   string              `json:"detail"`
+	GPUs     []GPU               `json:"gpus"`
+	Address  string              `json:"address" doc:"on the cluster's network"`
+	Progress agentapi.Progress   `json:"progress"`
+	Required bool                `json:"required" doc:"false once the cluster goes on without it"`
+	Since    time.Time           `json:"since"`
+	ExitCode *int                `json:"exit_code"`
 	// Paths are how its overlay reaches the other ranks at present.
 	Paths []agentapi.PeerPath `json:"paths,omitempty"`
 }
@@ -135,7 +136,8 @@ type Doubt struct {
 
 // doubtOf returns why the cluster is not billed at the moment; nil when it is, or when nothing is in doubt.
 func (c *Clusters) doubtOf(ctx context.Context, v Cluster) (*Doubt, error) {
-	if v.State != Degraded && v.State != Running || v.RunningAt == nil || v.Billing || v.Replacing != nil {
+	if v.State != lifecycle.Degraded && v.State != lifecycle.Running || v.RunningAt == nil || v.Billing ||
+		v.Replacing != nil {
 		return nil, nil
 	}
 	row, err := c.db.Q.DoubtNow(ctx, v.ID)
@@ -204,7 +206,7 @@ func clockUTC(t time.Time) string { return t.UTC().Format("15:04:05") }
 // lost are the required nodes that are lost.
 func (v Cluster) lost() (out []Node) {
 	for _, n := range v.Nodes {
-		if n.Required && n.State == NodeLost {
+		if n.Required && n.State == lifecycle.NodeLost {
 			out = append(out, n)
 		}
 	}
@@ -242,7 +244,7 @@ type Replacing struct {
 
 // replacingOf is what the rows of a cluster say of ranks that wait.
 func replacingOf(r dbq.Cluster, nodes []dbq.ClusterNodesRow) *Replacing {
-	if r.ReplaceUntil == nil || State(r.State) != Degraded {
+	if r.ReplaceUntil == nil || lifecycle.State(r.State) != lifecycle.Degraded {
 		return nil
 	}
 	out := &Replacing{Until: *r.ReplaceUntil, Why: r.ReplaceNote, Ranks: []int{}}

@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
@@ -31,7 +32,8 @@ func (c *Clusters) Get(ctx context.Context, org id.Org, cl id.Cluster) (Cluster,
 }
 
 // Wait is Get, held until the cluster is in the given state, has ended, or d has passed (at most MaxWait).
-func (c *Clusters) Wait(ctx context.Context, org id.Org, cl id.Cluster, state State, d time.Duration) (Cluster, error) {
+func (c *Clusters) Wait(ctx context.Context, org id.Org, cl id.Cluster, state lifecycle.State,
+	d time.Duration) (Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(max(d, 0), MaxWait))
 	defer cancel()
 	changes := c.bus.Watch(ctx, bus.TopicCluster(cl))
@@ -39,8 +41,9 @@ func (c *Clusters) Wait(ctx context.Context, org id.Org, cl id.Cluster, state St
 	defer look.Stop()
 	for {
 		v, err := c.Get(context.WithoutCancel(ctx), org, cl)
-		if err != nil || v.State == state || v.State.Final() || (v.State == Releasing && state != Released &&
-			state != Failed) {
+		if err != nil || v.State == state || v.State.Final() ||
+			(v.State == lifecycle.Releasing && state != lifecycle.Released &&
+				state != lifecycle.Failed) {
 			return v, err
 		}
 		select {
@@ -60,9 +63,9 @@ const (
 
 // ListRequest is one page of an org's clusters, newest first.
 type ListRequest struct {
-	State State      // "" = any
-	After id.Cluster // the last one of the page before; zero: from the newest
-	Limit int        // > 0
+	State lifecycle.State // "" = any
+	After id.Cluster      // the last one of the page before; zero: from the newest
+	Limit int             // > 0
 }
 
 // List is a page of the org's clusters.
@@ -193,8 +196,8 @@ func plain(r dbq.Cluster) (Cluster, error) {
 		ID:             r.ID,
 		Org:            r.OrgID,
 		Name:           r.Name,
-		State:          State(r.State),
-		Reason:         Reason(r.Reason),
+		State:          lifecycle.State(r.State),
+		Reason:         lifecycle.Reason(r.Reason),
 		Detail:         r.Detail,
 		Actions:        actions(r),
 		ImageDigest:    r.ImageDigest,
@@ -225,8 +228,8 @@ func viewNode(n dbq.ClusterNodesRow, device map[id.GPU]GPU) Node {
 		ID:       n.Node.ID,
 		HostID:   n.Node.HostID,
 		HostName: n.HostName,
-		State:    NodeState(n.Node.State),
-		Reason:   Reason(n.Node.Reason),
+		State:    lifecycle.NodeState(n.Node.State),
+		Reason:   lifecycle.Reason(n.Node.Reason),
 		Detail:   n.Node.Detail,
 		GPUs:     []GPU{},
 		Address:  n.Node.Address,
@@ -248,10 +251,10 @@ func viewNode(n dbq.ClusterNodesRow, device map[id.GPU]GPU) Node {
 
 // actions are what the renter may ask for now.
 func actions(r dbq.Cluster) []Action {
-	switch State(r.State) {
-	case Running:
+	switch lifecycle.State(r.State) {
+	case lifecycle.Running:
 		return []Action{ActionRelease, ActionRestart}
-	case Provisioning, Degraded:
+	case lifecycle.Provisioning, lifecycle.Degraded:
 		return []Action{ActionRelease}
 	}
 	return []Action{}
@@ -367,14 +370,14 @@ func (c *Clusters) Shell(ctx context.Context, org id.Org, cl id.Cluster, rank in
 	if err != nil {
 		return Rank{}, fmt.Errorf("where rank %d of %s is: %w", rank, cl, err)
 	}
-	switch state := State(l.State); {
-	case state == Provisioning:
+	switch state := lifecycle.State(l.State); {
+	case state == lifecycle.Provisioning:
 		return Rank{}, fault.New(fault.Conflict, "%s is still starting: rank %d is %s. Its shell opens once every rank runs.",
 			cl, rank, l.NodeState)
-	case state != Running && state != Degraded:
+	case state != lifecycle.Running && state != lifecycle.Degraded:
 		return Rank{}, fault.New(fault.Conflict, "%s is %s: there is nothing left to open a shell on. Its logs stay: "+
 			"muster cluster logs %s", cl, state, cl)
-	case NodeState(l.NodeState) != NodeReady:
+	case lifecycle.NodeState(l.NodeState) != lifecycle.NodeReady:
 		return Rank{}, fault.New(fault.Conflict, "Rank %d of %s is %s at the moment.", rank, cl, l.NodeState)
 	}
 	return Rank{Host: l.HostID, Ref: agentapi.LeaseRef{Lease: l.LeaseID.String(), Epoch: int(l.Epoch)}}, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
@@ -66,14 +67,14 @@ func TestViewsReadNoSegments(t *testing.T) {
 	if w.must(err); len(list) != 1 || list[0].CostSoFar <= 0 {
 		t.Errorf("listed: %+v", list)
 	}
-	_, err = w.clusters[0].Wait(w.ctx, w.renter.Org, c.ID, cluster.Running, time.Second)
+	_, err = w.clusters[0].Wait(w.ctx, w.renter.Org, c.ID, lifecycle.Running, time.Second)
 	w.must(err)
 	released, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, key)
 	w.must(err)
 	w.exec("ALTER TABLE usage_segment_hidden RENAME TO usage_segment")
-	w.rounds(c, "released", in(cluster.Released))
+	w.rounds(c, "released", in(lifecycle.Released))
 	again, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, key)
-	if w.must(err); again.State != released.State || again.State != cluster.Releasing ||
+	if w.must(err); again.State != released.State || again.State != lifecycle.Releasing ||
 		again.CostSoFar != released.CostSoFar {
 		t.Errorf("the first answer is given again: %s for %s, then %s for %s", released.State, released.CostSoFar,
 			again.State, again.CostSoFar)
@@ -89,9 +90,9 @@ func TestAnActionWhoseAnswerWasNotStored(t *testing.T) {
 	key := idem.Request{Principal: "p", Method: "POST", Path: "/clusters/x/actions", Key: "k", BodyHMAC: []byte("b")}
 	w.must(errOf(w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRestart, key)))
 	w.exec("UPDATE idempotency_key SET response = 'null' WHERE key = 'k'")
-	w.rounds(c, "running again", in(cluster.Running))
+	w.rounds(c, "running again", in(lifecycle.Running))
 	got, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRestart, key)
-	if w.must(err); got.State != cluster.Running || got.Epoch != 2 || len(got.Nodes) != 1 {
+	if w.must(err); got.State != lifecycle.Running || got.Epoch != 2 || len(got.Nodes) != 1 {
 		t.Errorf("%+v", got)
 	}
 }

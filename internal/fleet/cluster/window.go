@@ -7,6 +7,7 @@ import (
 
 	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/interval"
 )
 
@@ -77,9 +78,9 @@ func (x *lockedCluster) stopWindow(at time.Time) {
 // tail is until when a lease's processes may run on after an end of the renter's own doing, and are billed for it: each
 // lease alone, as its host signs it, from the stop to the end of its process. Grace and a moment, but never past
 // run_until. Other ends have no tail: of a command that has completed on every rank no process is left.
-func (x *lockedCluster) tail(r Reason, stop time.Time) time.Time {
+func (x *lockedCluster) tail(r lifecycle.Reason, stop time.Time) time.Time {
 	switch r {
-	case ReasonReleasedByUser, ReasonMaxDuration, ReasonWorkloadFailed:
+	case lifecycle.ReasonReleasedByUser, lifecycle.ReasonMaxDuration, lifecycle.ReasonWorkloadFailed:
 	default:
 		return stop
 	}
@@ -87,7 +88,7 @@ func (x *lockedCluster) tail(r Reason, stop time.Time) time.Time {
 		return stop
 	}
 	paid := interval.Of(interval.Span{Start: 0, End: x.row.RunUntil.UnixMilli()})
-	tail := fairness.Tail(paid, stop.UnixMilli(), stopGrace)
+	tail := fairness.Tail(paid, stop.UnixMilli(), lifecycle.StopGrace)
 	if len(tail) == 0 {
 		return stop
 	}
@@ -100,7 +101,7 @@ func (x *lockedCluster) tail(r Reason, stop time.Time) time.Time {
 // is not likely to be heard of soon, the time that is not proven becomes pending. Until then the window stays open and
 // nothing past the proven moment is posted.
 func (x *lockedCluster) closeWindow() {
-	if !x.window || !State(x.row.State).Ended() {
+	if !x.window || !lifecycle.State(x.row.State).Ended() {
 		return
 	}
 	confirmed, stop := x.confirmed(), *x.row.StopAt
@@ -116,8 +117,8 @@ func (x *lockedCluster) closeWindow() {
 
 // given reports whether nothing more will be heard that proves the node's last seconds.
 func (n *node) given(now time.Time, abandon time.Duration) bool {
-	s := NodeState(n.State)
-	return n.gone != nil || s == NodeFailed || s == NodeLost || now.Sub(n.status.ReportedAt) > abandon
+	s := lifecycle.NodeState(n.State)
+	return n.gone != nil || s == lifecycle.NodeFailed || s == lifecycle.NodeLost || now.Sub(n.status.ReportedAt) > abandon
 }
 
 // confirmed is the moment through which all required ranks were well without a gap in what their hosts report.
@@ -153,7 +154,7 @@ func (x *lockedCluster) doubtGap() {
 	if !x.sure() || x.firstGap().IsZero() {
 		return
 	}
-	if f := x.facts(); slices.ContainsFunc(f.required(), func(n NodeFacts) bool { return n.down(f) }) {
+	if f := x.facts(); slices.ContainsFunc(f.Required(), func(n lifecycle.NodeFacts) bool { return n.IsDown(f) }) {
 		return // the loss is about to be noticed: its doubt begins with the gap
 	}
 	x.doubt()

@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
@@ -274,13 +275,13 @@ func (w *world) rounds(c cluster.Cluster, what string, ok func(cluster.Cluster) 
 	return got
 }
 
-func in(s cluster.State) func(cluster.Cluster) bool {
+func in(s lifecycle.State) func(cluster.Cluster) bool {
 	return func(c cluster.Cluster) bool { return c.State == s }
 }
 
 func (w *world) runUp(s market.Spec) cluster.Cluster {
 	w.t.Helper()
-	return w.rounds(w.rent(s), "running", in(cluster.Running))
+	return w.rounds(w.rent(s), "running", in(lifecycle.Running))
 }
 
 func contains(hs []*fakeHost, h *fakeHost) bool {

@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
@@ -30,7 +31,7 @@ func (c *Clusters) writer(tx *db.Tx, x *lockedCluster) *writer { return &writer{
 func (w *writer) commit(ctx context.Context) error {
 	x := w.x
 	x.closeWindow()
-	if State(x.row.State).Ended() && x.reportsComplete() {
+	if lifecycle.State(x.row.State).Ended() && x.reportsComplete() {
 		x.addWrite(settle)
 	}
 	hosts := maps.Clone(x.raise)

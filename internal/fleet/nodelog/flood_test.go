@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/nodelog"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -22,7 +23,7 @@ func TestAHostThatNeverStopsSending(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("x", 60_000)
 	var sent atomic.Int64
-	f := &fleet{state: cluster.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
+	f := &fleet{state: lifecycle.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
 	f.serve = func(d agentapi.Dial, w io.Writer) error {
 		raw := frames(line{1, text})
 		for sent.Store(0); ; sent.Add(1) {
@@ -56,7 +57,7 @@ func TestAHostThatNeverStopsSending(t *testing.T) {
 func TestLargeLogsAreCutAtTheirBeginning(t *testing.T) {
 	t.Parallel()
 	const ranks, lines = 64, 40
-	f := &fleet{state: cluster.Released, logs: map[int]cluster.Log{}}
+	f := &fleet{state: lifecycle.Released, logs: map[int]cluster.Log{}}
 	q := nodelog.Query{Tail: -1}
 	for rank := range ranks {
 		var all []line
@@ -89,7 +90,7 @@ func TestLargeLogsAreCutAtTheirBeginning(t *testing.T) {
 func TestAnOrgsRequestsTakeTurns(t *testing.T) {
 	t.Parallel()
 	began, release := make(chan struct{}, 100), make(chan struct{})
-	f := &fleet{state: cluster.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
+	f := &fleet{state: lifecycle.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
 	f.serve = func(_ agentapi.Dial, w io.Writer) error {
 		began <- struct{}{}
 		<-release
@@ -143,7 +144,7 @@ func TestAnOrgsRequestsTakeTurns(t *testing.T) {
 // orgs have their own.
 func TestAnOrgFollowsInABoundedNumberOfPlaces(t *testing.T) {
 	t.Parallel()
-	f := &fleet{state: cluster.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
+	f := &fleet{state: lifecycle.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
 	f.serve = func(agentapi.Dial, io.Writer) error { return away() }
 	r := f.reader()
 	gone, cancel := context.WithCancel(t.Context())

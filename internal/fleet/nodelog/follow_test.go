@@ -10,6 +10,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/nodelog"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -45,7 +46,7 @@ func TestAPositionHoldsAcrossStarts(t *testing.T) {
 		if !stored {
 			log = cluster.Log{Runs: log.Runs[:1], Live: live(2)}
 		}
-		f := &fleet{state: cluster.Released, logs: map[int]cluster.Log{3: log}}
+		f := &fleet{state: lifecycle.Released, logs: map[int]cluster.Log{3: log}}
 		f.serve = func(d agentapi.Dial, w io.Writer) error {
 			_, err := io.WriteString(w, frames(second...))
 			return err
@@ -81,7 +82,7 @@ func TestFollowThroughARestart(t *testing.T) {
 	t.Parallel()
 	first := []line{{1000, "a"}, {1000, "b"}, {1001, "c"}}
 	second := []line{{5, "d"}, {6, "e"}}
-	f := &fleet{state: cluster.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
+	f := &fleet{state: lifecycle.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
 	dial := 0
 	f.serve = func(d agentapi.Dial, w io.Writer) error {
 		f.mu.Lock()
@@ -104,7 +105,7 @@ func TestFollowThroughARestart(t *testing.T) {
 		}
 		_, err := io.WriteString(w, frames(second...))
 		f.change(func() {
-			f.state = cluster.Released
+			f.state = lifecycle.Released
 			f.logs[0] = cluster.Log{Runs: []cluster.RunLog{run(1, first...), run(2, append(second, line{6, "stored later"})...)}}
 		})
 		return err
@@ -123,7 +124,7 @@ func TestFollowBeginsWithTheTail(t *testing.T) {
 		9: {"a", "b", "c", "d", "e", "f", "g", "h"}, 4: {"c", "d", "e", "f", "g", "h"}, 1: {"f", "g", "h"}, 0: {"g", "h"},
 	} {
 		f := &fleet{
-			state: cluster.Running,
+			state: lifecycle.Running,
 			logs:  map[int]cluster.Log{0: {Runs: []cluster.RunLog{run(1, old...)}, Live: live(2)}},
 		}
 		f.serve = func(d agentapi.Dial, w io.Writer) error {
@@ -136,7 +137,7 @@ func TestFollowBeginsWithTheTail(t *testing.T) {
 			}
 			_, err := io.WriteString(w, frames(all...))
 			f.change(func() {
-				f.state = cluster.Released
+				f.state = lifecycle.Released
 				f.logs[0] = cluster.Log{Runs: []cluster.RunLog{run(1, old...), run(2, all...)}}
 			})
 			return err
@@ -149,7 +150,7 @@ func TestFollowBeginsWithTheTail(t *testing.T) {
 func TestATailThatIsOvertaken(t *testing.T) {
 	t.Parallel()
 	all := []line{{10, "a"}, {20, "b"}, {30, "c"}, {40, "d"}}
-	f := &fleet{state: cluster.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
+	f := &fleet{state: lifecycle.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
 	f.serve = func(d agentapi.Dial, w io.Writer) error {
 		part := all
 		switch {
@@ -158,7 +159,7 @@ func TestATailThatIsOvertaken(t *testing.T) {
 		case d.Tail > 0:
 			part = all[3:]
 		default:
-			f.change(func() { f.state = cluster.Released })
+			f.change(func() { f.state = lifecycle.Released })
 		}
 		_, err := io.WriteString(w, frames(part...))
 		return err
@@ -169,7 +170,7 @@ func TestATailThatIsOvertaken(t *testing.T) {
 func TestFollowEndsWithItsReader(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(patiently(t))
-	f := &fleet{state: cluster.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
+	f := &fleet{state: lifecycle.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
 	f.serve = func(_ agentapi.Dial, w io.Writer) error {
 		_, err := io.WriteString(w, frames(line{1, "a"}))
 		<-ctx.Done()
@@ -193,7 +194,7 @@ func TestFollowLeavesADeadHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		second := live(2)
 		second.Host = id.New[id.Host]()
-		f := &fleet{state: cluster.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
+		f := &fleet{state: lifecycle.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
 		f.serve = func(d agentapi.Dial, w io.Writer) error {
 			if d.Epoch == 1 {
 				_, err := io.WriteString(w, frames(line{1000, "a"}))
@@ -202,7 +203,7 @@ func TestFollowLeavesADeadHost(t *testing.T) {
 				return err
 			}
 			_, err := io.WriteString(w, frames(line{1, "b"}))
-			f.change(func() { f.state = cluster.Released })
+			f.change(func() { f.state = lifecycle.Released })
 			return err
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -216,7 +217,7 @@ func TestFollowGivesUpAnEndedClustersLostLog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{
-			state: cluster.Failed,
+			state: lifecycle.Failed,
 			logs:  map[int]cluster.Log{0: {Runs: []cluster.RunLog{run(1, line{1, "a"})}, Live: live(2)}},
 		}
 		f.serve = func(agentapi.Dial, io.Writer) error { return away() }

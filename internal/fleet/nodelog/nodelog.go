@@ -22,6 +22,7 @@ import (
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/dialback"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -214,7 +215,7 @@ func begun(c cluster.Cluster, rank int) bool {
 	for _, n := range c.Nodes {
 		if n.Rank == rank && !c.State.Ended() { // then whatever its state was
 			switch n.State {
-			case cluster.NodePending, cluster.NodePulling, cluster.NodeStarting, cluster.NodeJoining:
+			case lifecycle.NodePending, lifecycle.NodePulling, lifecycle.NodeStarting, lifecycle.NodeJoining:
 				return false
 			}
 		}

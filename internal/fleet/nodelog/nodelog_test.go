@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/nodelog"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -35,7 +36,7 @@ func frames(lines ...line) string {
 // fleet is a cluster, the store of its logs and its hosts.
 type fleet struct {
 	mu    sync.Mutex
-	state cluster.State
+	state lifecycle.State
 	host  id.Host // that has every rank
 	logs  map[int]cluster.Log
 	looks int
@@ -51,7 +52,7 @@ func (f *fleet) Get(context.Context, id.Org, id.Cluster) (cluster.Cluster, error
 	defer f.mu.Unlock()
 	c := cluster.Cluster{State: f.state}
 	for rank := range f.logs {
-		c.Nodes = append(c.Nodes, cluster.Node{Rank: rank, HostID: f.host, State: cluster.NodeReady})
+		c.Nodes = append(c.Nodes, cluster.Node{Rank: rank, HostID: f.host, State: lifecycle.NodeReady})
 	}
 	return c, nil
 }
@@ -154,7 +155,7 @@ func TestMergeKeepsARanksOrder(t *testing.T) {
 
 func TestPresentIsKeptThenLive(t *testing.T) {
 	t.Parallel()
-	f := &fleet{state: cluster.Running, logs: map[int]cluster.Log{
+	f := &fleet{state: lifecycle.Running, logs: map[int]cluster.Log{
 		0: {Runs: []cluster.RunLog{run(1, line{900, "one"}, line{950, "two"})}, Live: live(2)},
 		1: {Runs: []cluster.RunLog{run(2, line{940, "other"})}},
 	}}
@@ -181,7 +182,7 @@ func TestALogIsReadWhileItsContainerGoes(t *testing.T) {
 	q := nodelog.Query{Ranks: []int{0}, Tail: -1}
 	t.Run("stored meanwhile", func(t *testing.T) {
 		t.Parallel()
-		f := &fleet{state: cluster.Released, logs: map[int]cluster.Log{0: {Live: live(1)}}}
+		f := &fleet{state: lifecycle.Released, logs: map[int]cluster.Log{0: {Live: live(1)}}}
 		f.look = func(n int) {
 			if n == 2 {
 				f.logs[0] = cluster.Log{Runs: []cluster.RunLog{run(1, line{1, "all"}, line{2, "of it"})}}
@@ -196,7 +197,7 @@ func TestALogIsReadWhileItsContainerGoes(t *testing.T) {
 	})
 	t.Run("on the host's disk", func(t *testing.T) {
 		t.Parallel()
-		f := &fleet{state: cluster.Releasing, logs: map[int]cluster.Log{0: {Live: live(1)}}}
+		f := &fleet{state: lifecycle.Releasing, logs: map[int]cluster.Log{0: {Live: live(1)}}}
 		f.serve = func(d agentapi.Dial, w io.Writer) error {
 			if d.Purpose != agentapi.PurposeKeptLog {
 				return away()
@@ -212,7 +213,7 @@ func TestALogIsReadWhileItsContainerGoes(t *testing.T) {
 	})
 	t.Run("nowhere", func(t *testing.T) {
 		t.Parallel()
-		f := &fleet{state: cluster.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
+		f := &fleet{state: lifecycle.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
 		f.serve = func(agentapi.Dial, io.Writer) error { return away() }
 		if _, _, err := f.reader().Present(t.Context(), q); !fault.Is(err, fault.Unavailable) || len(f.dials) != 2 {
 			t.Errorf("%v after %d dials", err, len(f.dials))

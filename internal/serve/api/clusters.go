@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
@@ -95,7 +96,7 @@ func (a *API) listClusters(ctx context.Context, p account.Principal, in *cluster
 		return list[cluster.Cluster]{}, err
 	}
 	rows, err := a.clusters.List(ctx, p.Org, cluster.ListRequest{
-		State: cluster.State(in.State),
+		State: lifecycle.State(in.State),
 		After: after,
 		Limit: in.Limit + 1,
 	})
@@ -118,9 +119,9 @@ func (a *API) getCluster(ctx context.Context, p account.Principal, in *clusterIn
 	if in.Wait == "" {
 		return a.clusters.Get(ctx, p.Org, cl)
 	}
-	state := cluster.State(in.Wait)
+	state := lifecycle.State(in.Wait)
 	if in.Wait == "ended" {
-		state = cluster.Releasing
+		state = lifecycle.Releasing
 	}
 	return a.clusters.Wait(ctx, p.Org, cl, state, time.Duration(in.Timeout)*time.Second)
 }

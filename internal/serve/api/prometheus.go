@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -94,7 +95,7 @@ func (s scrape) Collect(out chan<- prometheus.Metric) {
 			labels...)...)
 	}
 	running := 0.0
-	if s.c.State == cluster.Running {
+	if s.c.State == lifecycle.Running {
 		running = 1
 	}
 	gauge(clusterRunning, running)

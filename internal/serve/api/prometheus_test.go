@@ -10,6 +10,7 @@ import (
 
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -25,12 +26,12 @@ func TestScrapeOfACluster(t *testing.T) {
 		c: cluster.Cluster{
 			ID:              cl,
 			Name:            "train",
-			State:           cluster.Running,
+			State:           lifecycle.Running,
 			Currency:        "USD",
 			PricePerHour:    2_500_000,
 			CostSoFar:       1_250_000_000,
 			BillableSeconds: cluster.Seconds(90 * time.Second),
-			Nodes:           []cluster.Node{{Rank: 0, State: cluster.NodeReady}, {Rank: 1, State: cluster.NodeReady}},
+			Nodes:           []cluster.Node{{Rank: 0, State: lifecycle.NodeReady}, {Rank: 1, State: lifecycle.NodeReady}},
 		},
 		usage: metering.Cost{EnergyMJ: 12_500},
 		gpus: []cluster.GPUMetrics{

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/interval"
 )
@@ -305,7 +305,7 @@ func (s gangStory) play(f *field, rnd *rand.Rand) []id.Lease {
 	}
 	got, err := f.clusters.Get(f.t.Context(), f.renter.Org, c.ID)
 	f.must(err)
-	if got.State != cluster.Released {
+	if got.State != lifecycle.Released {
 		f.t.Fatalf("%s %s: %s\nof %s", got.State, got.Reason, got.Detail, s)
 	}
 	return leases

@@ -1,4 +1,6 @@
-package cluster
+// Package lifecycle is the state machine of a rented cluster, without a database: the states of clusters and nodes and
+// the transitions between them, the reasons for which something ends, and Next, which decides from facts what happens.
+package lifecycle
 
 import "time"
 
@@ -105,8 +107,8 @@ var transitions = []Transition{
 	{Releasing, OnAllGone, Released, ByHosts, "All hosts are clean"},
 }
 
-// on finds the row for an event in a state.
-func on(s State, e Trigger) (Transition, bool) {
+// On finds the row for an event in a state.
+func On(s State, e Trigger) (Transition, bool) {
 	for _, t := range transitions {
 		if t.From == s && t.On == e {
 			return t, true
@@ -194,7 +196,7 @@ func first(s State, f Facts, rules ...rule) (Decision, bool) {
 		if e == "" {
 			continue
 		}
-		t, ok := on(s, e)
+		t, ok := On(s, e)
 		if !ok {
 			continue
 		}

@@ -1,4 +1,4 @@
-package cluster
+package lifecycle
 
 import (
 	"slices"
@@ -211,17 +211,17 @@ const (
 func (r Reason) Explain(ran bool) string {
 	charged := chargedNothing
 	if ran {
-		charged = r.charged()
+		charged = r.Charged()
 	}
 	s := sentences[r]
-	return words(s.Happened, charged, s.Do)
+	return Sentences(s.Happened, charged, s.Do)
 }
 
 // Happened is the first sentence only.
 func (r Reason) Happened() string { return sentences[r].Happened }
 
-// known maps a host's word to ours: a host may be newer than this server, or lie.
-func known(reason string) Reason {
+// KnownReason maps a host's word to ours: a host may be newer than this server, or lie.
+func KnownReason(reason string) Reason {
 	r := Reason(reason)
 	if _, ok := sentences[r]; ok {
 		return r
@@ -233,29 +233,29 @@ func known(reason string) Reason {
 var hostFaults = []Reason{ReasonHostLost, ReasonAgentLost, ReasonHostInterrupted, ReasonGPUFailed, ReasonGPUInUse,
 	ReasonRuntimeFailed, ReasonScratchFailed, ReasonOverlayFailed, ReasonGuestDied, ReasonHostReclaimed}
 
-// charged is what a loss by this reason means for the bill of a cluster that has run.
-func (r Reason) charged() string { return words(chargedProven, r.credited()) }
+// Charged is what a loss by this reason means for the bill of a cluster that has run.
+func (r Reason) Charged() string { return Sentences(chargedProven, r.Credited()) }
 
-// credited is what a renter gets back after a loss by this reason; "" is nothing.
-func (r Reason) credited() string {
-	if r.isHostFault() {
+// Credited is what a renter gets back after a loss by this reason; "" is nothing.
+func (r Reason) Credited() string {
+	if r.IsHostFault() {
 		return creditedHour
 	}
 	return ""
 }
 
-// isHostFault reports whether a node is lost through no doing of its renter.
-func (r Reason) isHostFault() bool { return slices.Contains(hostFaults, r) }
+// IsHostFault reports whether a node is lost through no doing of its renter.
+func (r Reason) IsHostFault() bool { return slices.Contains(hostFaults, r) }
 
-// ofCluster is the reason that a cluster shows when a node was lost by r.
-func (r Reason) ofCluster() Reason {
+// OfCluster is the reason that a cluster shows when a node was lost by r.
+func (r Reason) OfCluster() Reason {
 	if r == ReasonNone || sentences[r].NodeOnly {
 		return ReasonHostLost
 	}
 	return r
 }
 
-// words puts sentences together; empty ones are left out.
-func words(sentences ...string) string {
+// Sentences puts sentences together; empty ones are left out.
+func Sentences(sentences ...string) string {
 	return strings.Join(strings.Fields(strings.Join(sentences, " ")), " ")
 }

@@ -1,4 +1,4 @@
-package cluster
+package lifecycle
 
 import (
 	"encoding/json"
@@ -10,8 +10,8 @@ import (
 
 // The rules of Next, one per event. Each looks at the facts and names its event, or none.
 
-// required are the ranks the cluster cannot do without.
-func (f Facts) required() []NodeFacts {
+// Required are the ranks the cluster cannot do without.
+func (f Facts) Required() []NodeFacts {
 	return slices.DeleteFunc(slices.Clone(f.Nodes), func(n NodeFacts) bool { return !n.Required })
 }
 
@@ -21,7 +21,7 @@ func (f Facts) required() []NodeFacts {
 // up as silent.
 func startFailed(f Facts) (Trigger, Decision) {
 	var blames []NodeFacts
-	for _, n := range f.required() {
+	for _, n := range f.Required() {
 		switch {
 		case !n.cannotStart():
 		case n.State == NodeFailed && n.Reason == ReasonPreflightFailed:
@@ -33,7 +33,7 @@ func startFailed(f Facts) (Trigger, Decision) {
 	if len(blames) == 0 {
 		return "", Decision{}
 	}
-	for _, n := range f.required() {
+	for _, n := range f.Required() {
 		if !n.cannotStart() && n.ReportedAt.Before(blames[0].Since) && f.Now.Sub(blames[0].Since) <= f.StartSilence {
 			return "", Decision{}
 		}
@@ -49,7 +49,7 @@ func (n NodeFacts) cannotStart() bool {
 // workload failed, but only once every other required rank was heard of after it. Else the death of a host, which
 // breaks its peers' connections within a tenth of a second, would be blamed on the workload that noticed it first.
 func exited(f Facts) (Trigger, Decision) {
-	nodes := f.required()
+	nodes := f.Required()
 	// By when they ended, as their hosts tell: what failed first is named first, whoever was heard first.
 	slices.SortStableFunc(nodes, func(a, b NodeFacts) int { return a.ExitSeen.Compare(b.ExitSeen) })
 	done := 0
@@ -74,7 +74,7 @@ func exited(f Facts) (Trigger, Decision) {
 		return e, Decision{Reason: ReasonWorkloadFailed, Detail: exitCodes(nodes), Ranks: []int{n.Rank}}
 	}
 	if len(nodes) > 0 && done == len(nodes) {
-		return OnCompleted, Decision{Reason: ReasonCompleted, Detail: exitCodes(f.required())}
+		return OnCompleted, Decision{Reason: ReasonCompleted, Detail: exitCodes(f.Required())}
 	}
 	return "", Decision{}
 }
@@ -95,7 +95,7 @@ func startTimeout(f Facts) (Trigger, Decision) {
 	}
 	d := Decision{Reason: ReasonTimeout}
 	var late []string
-	for _, n := range f.required() {
+	for _, n := range f.Required() {
 		if n.State != NodeReady || (f.Go && !n.Started) {
 			d.Ranks = append(d.Ranks, n.Rank)
 			what := string(n.State)
@@ -111,7 +111,7 @@ func startTimeout(f Facts) (Trigger, Decision) {
 
 // progress: the barrier opens when all are at it; the cluster runs when all have started.
 func progress(f Facts) (Trigger, Decision) {
-	nodes := f.required()
+	nodes := f.Required()
 	started := 0
 	for _, n := range nodes {
 		switch {
@@ -137,8 +137,8 @@ func newLoss(f Facts) (Trigger, Decision) {
 	if !f.WindowOpen {
 		return "", Decision{}
 	}
-	for _, n := range f.required() {
-		if n.down(f) {
+	for _, n := range f.Required() {
+		if n.IsDown(f) {
 			return OnNodeLost, about(n)
 		}
 	}
@@ -203,12 +203,12 @@ func (f Facts) leaveOut() (out []int) {
 
 // nodeBack: every required rank is proven up again. The cluster is whole only when none was given up.
 func nodeBack(f Facts) (Trigger, Decision) {
-	nodes := f.required()
+	nodes := f.Required()
 	if f.WindowOpen || len(nodes) == 0 || len(f.Dispute.Pairs) > 0 {
 		return "", Decision{}
 	}
 	for _, n := range nodes {
-		if n.down(f) {
+		if n.IsDown(f) {
 			return "", Decision{}
 		}
 	}
@@ -226,11 +226,11 @@ func rankIgnored(f Facts) (Trigger, Decision) {
 	}
 	var d Decision
 	left := 0
-	for _, n := range f.required() {
+	for _, n := range f.Required() {
 		switch {
-		case !n.down(f):
+		case !n.IsDown(f):
 			left++
-		case n.finally(f):
+		case n.IsFinal(f):
 			d.Ranks = append(d.Ranks, n.Rank)
 			d.Reason, d.Detail = about(n).Reason, about(n).Detail
 		}
@@ -244,7 +244,7 @@ func rankIgnored(f Facts) (Trigger, Decision) {
 // replaceable reports whether another host may take the rank: the renter wants it, and the rank was lost through its
 // host.
 func (f Facts) replaceable(n NodeFacts) bool {
-	return f.Replace && f.Ran && (about(n).Reason.isHostFault() || about(n).Reason == ReasonHostWithdrawn)
+	return f.Replace && f.Ran && (about(n).Reason.IsHostFault() || about(n).Reason == ReasonHostWithdrawn)
 }
 
 // lostForGood: ranks that another host is to take. Their leases end before one is looked for.
@@ -252,7 +252,7 @@ func lostForGood(f Facts) (Trigger, Decision) {
 	if f.WindowOpen {
 		return "", Decision{} // suspend first
 	}
-	return f.replacing(func(n NodeFacts) bool { return n.finally(f) || !n.Started })
+	return f.replacing(func(n NodeFacts) bool { return n.IsFinal(f) || !n.Started })
 }
 
 // lostAtStart is lostForGood while the ranks start again after a loss, a restart or a failure: nothing runs, so there
@@ -263,8 +263,8 @@ func lostAtStart(f Facts) (Trigger, Decision) {
 
 func (f Facts) replacing(final func(NodeFacts) bool) (Trigger, Decision) {
 	var d Decision
-	for _, n := range f.required() {
-		if !n.Ended && n.down(f) && final(n) && f.replaceable(n) {
+	for _, n := range f.Required() {
+		if !n.Ended && n.IsDown(f) && final(n) && f.replaceable(n) {
 			one := about(n)
 			d.Reason, d.Detail, d.Ranks = one.Reason, list(d.Detail, one.Detail), append(d.Ranks, n.Rank)
 		}
@@ -281,8 +281,8 @@ func lossFinal(f Facts) (Trigger, Decision) {
 	if f.WindowOpen {
 		return "", Decision{} // suspend first
 	}
-	for _, n := range f.required() {
-		if !n.down(f) || !n.finally(f) {
+	for _, n := range f.Required() {
+		if !n.IsDown(f) || !n.IsFinal(f) {
 			continue
 		}
 		d := about(n)
@@ -326,9 +326,9 @@ func allGone(f Facts) (Trigger, Decision) {
 	return OnAllGone, Decision{}
 }
 
-// down reports whether a rank that should run is not proven up. A rank that ended with 0 is done, not down.
+// IsDown reports whether a rank that should run is not proven up. A rank that ended with 0 is done, not down.
 // One that its host stopped at the end of the paid time is down only when more had been paid for meanwhile.
-func (n NodeFacts) down(f Facts) bool {
+func (n NodeFacts) IsDown(f Facts) bool {
 	switch n.State {
 	case NodeLost, NodeFailed:
 		return true
@@ -340,19 +340,19 @@ func (n NodeFacts) down(f Facts) bool {
 
 // stopSlack is how much before run_until by PostgreSQL's clock a host may stop a node by its own: it tells the command
 // to end a grace period before.
-const stopSlack = stopGrace + 5*time.Second
+const stopSlack = StopGrace + 5*time.Second
 
-// stopGrace is how long the processes of a lease have to end when it is stopped.
-const stopGrace = 10 * time.Second
+// StopGrace is how long the processes of a lease have to end when it is stopped.
+const StopGrace = 10 * time.Second
 
-// finally reports whether a rank that is down stays so: its host says it has failed, its GPU is broken, it was lost for
+// IsFinal reports whether a rank that is down stays so: its host says it has failed, its GPU is broken, it was lost for
 // too long, or its host was in doubt too often.
-func (n NodeFacts) finally(f Facts) bool {
+func (n NodeFacts) IsFinal(f Facts) bool {
 	return n.State != NodeLost || n.Reason == ReasonGPUFailed || n.Doubted || f.Now.Sub(n.Since) >= f.LossGrace
 }
 
 func about(n NodeFacts) Decision {
-	r := n.Reason.ofCluster()
+	r := n.Reason.OfCluster()
 	detail := fmt.Sprintf("rank %d", n.Rank)
 	if n.Detail != "" {
 		detail += ": " + n.Detail
@@ -360,8 +360,8 @@ func about(n NodeFacts) Decision {
 	return Decision{Reason: r, Detail: detail, Ranks: []int{n.Rank}}
 }
 
-// eventData is what a program may want to know of a replacement.
-func (d Decision) eventData() json.RawMessage {
+// EventData is what a program may want to know of a replacement.
+func (d Decision) EventData() json.RawMessage {
 	if d.On != OnReplacing && d.On != OnReplaced {
 		return json.RawMessage("{}")
 	}
