@@ -50,6 +50,7 @@ type Evidence struct {
 	Xid    int
 	Detail string
 	Weight State // the state it puts a healthy GPU into; "" or Healthy: nothing to do with the GPU
+	App    bool  // a program can cause it: such evidence alone never quarantines, however often it comes
 }
 
 // The rules' numbers.
@@ -59,43 +60,20 @@ const (
 	sameStrike   = 5 * time.Second // the same thing told twice, by NVML and by the kernel's log
 )
 
-// Xids that tell of the application, not of the GPU. (Xid numbers: NVIDIA's "XID Errors".)
-var applicationXids = []int{13, 31, 43, 45, 68, 109}
-
-// Xids after which nothing that runs on the GPU can be trusted before a reset.
-var fatalXids = map[int]string{
-	48:  "double-bit memory error",
-	62:  "internal micro-controller halt",
-	64:  "a row remapping could not be recorded",
-	79:  "the GPU has fallen off the bus",
-	95:  "uncontained memory error",
-	110: "security fault",
-	119: "the GPU's system processor does not answer",
-	120: "the GPU's system processor failed",
-	140: "unrecovered memory error",
-	143: "the GPU did not initialise",
-}
-
-// XidEvidence weighs an Xid event.
-func XidEvidence(xid int) Evidence {
-	e := Evidence{Kind: kindXid, Xid: xid, Weight: Suspect, Detail: fmt.Sprintf("Xid %d", xid)}
-	if why, ok := fatalXids[xid]; ok {
-		e.Weight, e.Detail = Quarantined, fmt.Sprintf("Xid %d: %s", xid, why)
-	}
-	if slices.Contains(applicationXids, xid) {
-		e.Weight = Healthy
-	}
-	return e
-}
-
-// ConditionEvidence weighs what a GPU tells of its own defects. Nothing is a well GPU.
+// ConditionEvidence weighs what a GPU tells of its own defects. Nothing is a well GPU. Where the driver says what is to be
+// done about them, its word counts: memory errors that were contained, or a row that waits to be remapped, leave the GPU
+// fit for what runs on it. Drivers before the recovery action (about R555) tell only the counts.
 func ConditionEvidence(c wire.Condition) []Evidence {
 	var out []Evidence
 	add := func(kind string, weight State, format string, args ...any) {
 		out = append(out, Evidence{Kind: kind, Weight: weight, Detail: fmt.Sprintf(format, args...)})
 	}
 	if c.ECCUncorrectable != nil && *c.ECCUncorrectable > 0 {
-		add(kindECC, Quarantined, "%d uncorrectable memory errors since the last reset", *c.ECCUncorrectable)
+		weight := Quarantined
+		if c.RecoveryAction != nil {
+			weight = Suspect
+		}
+		add(kindECC, weight, "%d uncorrectable memory errors since the last reset", *c.ECCUncorrectable)
 	}
 	switch {
 	case c.RemapFailure:
@@ -103,15 +81,20 @@ func ConditionEvidence(c wire.Condition) []Evidence {
 	case c.RemapPending:
 		add(kindRemap, Suspect, "a memory row waits for a reset to be remapped")
 	}
-	switch c.RecoveryAction {
-	case 0:
-	case 1, 2, 4:
-		names := map[int]string{1: "reset", 2: "reboot", 4: "drain and reset"}
-		add(kindAction, Quarantined, "the driver asks for: %s", names[c.RecoveryAction])
-	case 3:
-		add(kindAction, Suspect, "the driver asks for: drain of peer traffic")
-	default:
-		add(kindAction, Suspect, "the driver asks for recovery action %d", c.RecoveryAction)
+	if c.RecoveryAction != nil {
+		switch action := *c.RecoveryAction; action {
+		case wire.RecoverNone:
+		case wire.RecoverReset:
+			add(kindAction, Quarantined, "the driver asks for: reset")
+		case wire.RecoverReboot:
+			add(kindAction, Quarantined, "the driver asks for: reboot")
+		case wire.RecoverDrainP2P:
+			add(kindAction, Suspect, "the driver asks for: drain of peer traffic")
+		case wire.RecoverDrainAndReset: // what runs may run to its end
+			add(kindAction, Suspect, "the driver asks for: drain and reset")
+		default:
+			add(kindAction, Suspect, "the driver asks for recovery action %d", action)
+		}
 	}
 	if c.Odd != nil {
 		add(kindDriver, Suspect, "%s", c.Odd.Error())
@@ -161,6 +144,7 @@ type Strike struct {
 	At   time.Time `json:"at"`
 	Kind string    `json:"kind"`
 	Xid  int       `json:"xid,omitempty"`
+	App  bool      `json:"app,omitempty"` // a program can cause it
 }
 
 // Accuse is what v becomes by new evidence; told says whether it is worth an event. A state never gets better here.
@@ -176,12 +160,13 @@ func (v Verdict) Accuse(e Evidence, bootID string, now time.Time) (next Verdict,
 	v.Last = now
 	v.Strikes = slices.DeleteFunc(slices.Clone(v.Strikes), func(s Strike) bool { return now.Sub(s.At) > strikeMemory })
 	known := slices.ContainsFunc(v.Strikes, func(s Strike) bool { return s.Kind == e.Kind && s.Xid == e.Xid })
-	v.Strikes = append(v.Strikes, Strike{now, e.Kind, e.Xid})
+	v.Strikes = append(v.Strikes, Strike{now, e.Kind, e.Xid, e.App})
 	if len(v.Strikes) > maxStrikes {
 		v.Strikes = v.Strikes[len(v.Strikes)-maxStrikes:]
 	}
 	weight, reason := e.Weight, e.Detail
-	if weight == Suspect && len(v.Strikes) >= strikesOut {
+	if weight == Suspect && len(v.Strikes) >= strikesOut &&
+		slices.ContainsFunc(v.Strikes, func(s Strike) bool { return !s.App }) {
 		weight, reason = Quarantined, fmt.Sprintf("%s; suspicion %d within a day", e.Detail, len(v.Strikes))
 	}
 	if weight.worse(v.State) {

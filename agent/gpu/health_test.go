@@ -36,6 +36,7 @@ func TestXidEvidence(t *testing.T) {
 func TestConditionEvidence(t *testing.T) {
 	t.Parallel()
 	none, two := uint64(0), uint64(2)
+	action := func(n int) *int { return &n }
 	for name, test := range map[string]struct {
 		condition wire.Condition
 		want      map[string]State
@@ -48,14 +49,20 @@ func TestConditionEvidence(t *testing.T) {
 			RemapPending: true,
 			RemapFailure: true,
 		}, map[string]State{kindRemap: Quarantined}},
-		"reset":              {wire.Condition{RecoveryAction: 1}, map[string]State{kindAction: Quarantined}},
-		"drain P2P":          {wire.Condition{RecoveryAction: 3}, map[string]State{kindAction: Suspect}},
-		"action of tomorrow": {wire.Condition{RecoveryAction: 17}, map[string]State{kindAction: Suspect}},
+		"reset":              {wire.Condition{RecoveryAction: action(wire.RecoverReset)}, map[string]State{kindAction: Quarantined}},
+		"drain P2P":          {wire.Condition{RecoveryAction: action(wire.RecoverDrainP2P)}, map[string]State{kindAction: Suspect}},
+		"action of tomorrow": {wire.Condition{RecoveryAction: action(17)}, map[string]State{kindAction: Suspect}},
 		"odd answer":         {wire.Condition{Odd: &wire.Error{Code: 999}}, map[string]State{kindDriver: Suspect}},
 		"several": {wire.Condition{
 			ECCUncorrectable: &two,
-			RecoveryAction:   2,
-		}, map[string]State{kindECC: Quarantined, kindAction: Quarantined}},
+			RecoveryAction:   action(wire.RecoverReboot),
+		}, map[string]State{kindECC: Suspect, kindAction: Quarantined}},
+		"contained ECC": {wire.Condition{
+			ECCUncorrectable: &two,
+			RecoveryAction:   action(wire.RecoverNone),
+		}, map[string]State{kindECC: Suspect}},
+		"drain and reset": {wire.Condition{RecoveryAction: action(wire.RecoverDrainAndReset)},
+			map[string]State{kindAction: Suspect}},
 	} {
 		var got map[string]State
 		for _, e := range ConditionEvidence(test.condition) {

@@ -77,6 +77,7 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 		}
 		return strings.Compare(a.PCIBus, b.PCIBus)
 	})
+	inv.Problems = append(inv.Problems, m.driverProblems(sys)...)
 	inv.Topology, inv.P2P = matrices(inv.GPUs, sys.Devices, peers)
 	inv.Problems = append(inv.Problems, problems(inv.GPUs, sys, err, bus)...)
 	inv.Problems = append(inv.Problems, inUse(inv.GPUs)...)
@@ -212,8 +213,7 @@ func driverProblem(err error, bus pciDevices) agentapi.Problem {
 		p.Fix = "Load it (modprobe nvidia); where that fails, build it for the running kernel (dkms autoinstall) or sign " +
 			"it for Secure Boot."
 	case wire.CodeMismatch:
-		p.Code, p.Cause = "driver_mismatch", "The NVIDIA driver was upgraded, but the old one is still loaded."
-		p.Fix = "Reboot the host, or unload and load the nvidia modules."
+		return mismatch(p.Evidence)
 	}
 	return p
 }

@@ -36,6 +36,7 @@ type Config struct {
 	Now         func() time.Time
 	SysFS       string // default: /sys; not looked at when the GPUs are simulated, unless named
 	ProcFS      string // default: /proc
+	MPSPipes    string // default: /tmp/nvidia-mps; not looked at when the GPUs are simulated, unless named
 	// OwnerMemory is how many bytes of a GPU's memory processes of no lease may hold for it to count as free; default:
 	// the constant, negative: none.
 	OwnerMemory int64
@@ -78,7 +79,8 @@ type Monitor struct {
 	probe   *prober
 	boot    string
 	changed chan struct{}
-	kick    chan struct{} // look at all GPUs now
+	kick    chan struct{}   // look at all GPUs now
+	ctx     context.Context // the Monitor's life
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
 
@@ -112,7 +114,7 @@ func Start(ctx context.Context, cfg Config) (*Monitor, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	m := &Monitor{cfg: cfg, log: cfg.Logger, boot: boot, changed: make(chan struct{}, 1), kick: make(chan struct{}, 1),
-		cancel: cancel, store: store, mem: mem, owners: map[string]owned{}, ownerUse: map[string]owned{},
+		ctx: ctx, cancel: cancel, store: store, mem: mem, owners: map[string]owned{}, ownerUse: map[string]owned{},
 		fabrics: map[string]wire.Fabric{}}
 	m.probe = newProber(cfg, m.hung)
 	for uuid, r := range m.mem.GPUs {

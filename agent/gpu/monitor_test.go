@@ -23,15 +23,17 @@ func TestFaultsQuarantine(t *testing.T) {
 		state State
 		kind  string
 	}{
-		"xid 79":            {func(g *fakeprofile.GPU) { g.RaiseXid(79) }, Quarantined, kindXid},
-		"xid 79, and gone":  {func(g *fakeprofile.GPU) { g.RaiseXid(79); g.Lost = 1 }, Quarantined, kindXid},
-		"xid 63":            {func(g *fakeprofile.GPU) { g.RaiseXid(63) }, Suspect, kindXid},
-		"lost":              {func(g *fakeprofile.GPU) { g.Lost = 1 }, Quarantined, kindLost},
-		"vanished":          {func(g *fakeprofile.GPU) { g.Absent = 1 }, Quarantined, kindLost},
-		"uncorrectable ECC": {func(g *fakeprofile.GPU) { g.ECCUncorrectable = 2 }, Quarantined, kindECC},
-		"remap failed":      {func(g *fakeprofile.GPU) { g.RemapFailure = 1 }, Quarantined, kindRemap},
-		"remap pending":     {func(g *fakeprofile.GPU) { g.RemapPending = 1 }, Suspect, kindRemap},
-		"reset asked for":   {func(g *fakeprofile.GPU) { g.RecoveryAction = 1 }, Quarantined, kindAction},
+		"xid 79":           {func(g *fakeprofile.GPU) { g.RaiseXid(79) }, Quarantined, kindXid},
+		"xid 79, and gone": {func(g *fakeprofile.GPU) { g.RaiseXid(79); g.Lost = 1 }, Quarantined, kindXid},
+		"xid 63":           {func(g *fakeprofile.GPU) { g.RaiseXid(63) }, Suspect, kindXid},
+		"lost":             {func(g *fakeprofile.GPU) { g.Lost = 1 }, Quarantined, kindLost},
+		"vanished":         {func(g *fakeprofile.GPU) { g.Absent = 1 }, Quarantined, kindLost},
+		"uncorrectable ECC, older driver": {func(g *fakeprofile.GPU) { g.ECCUncorrectable, g.RecoveryAction = 2, -1 },
+			Quarantined, kindECC},
+		"contained ECC":   {func(g *fakeprofile.GPU) { g.ECCUncorrectable = 2 }, Suspect, kindECC},
+		"remap failed":    {func(g *fakeprofile.GPU) { g.RemapFailure = 1 }, Quarantined, kindRemap},
+		"remap pending":   {func(g *fakeprofile.GPU) { g.RemapPending = 1 }, Suspect, kindRemap},
+		"reset asked for": {func(g *fakeprofile.GPU) { g.RecoveryAction = 1 }, Quarantined, kindAction},
 		"reset required": {func(g *fakeprofile.GPU) {
 			g.Errors = []fakeprofile.Error{{Function: "nvmlDeviceGetPowerUsage", Code: 16}}
 		}, Quarantined, kindAction},
@@ -79,8 +81,10 @@ func TestApplicationXidsAreNotTheGPUs(t *testing.T) {
 	m := h.start(t)
 	becomes(t, m, h.uuid(0), Healthy)
 	h.fault(t, 0, func(g *fakeprofile.GPU) {
-		for _, xid := range applicationXids {
-			g.RaiseXid(int64(xid))
+		for _, rule := range xids {
+			if rule.Bucket == bucketIgnore {
+				g.RaiseXid(int64(rule.Xid))
+			}
 		}
 		g.RaiseXid(63) // after them, in order
 	})

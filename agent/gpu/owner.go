@@ -54,6 +54,11 @@ func (m *Monitor) InUse(ctx context.Context, uuids ...string) map[string]string 
 			poke(m.changed)
 		}
 	}
+	for _, uuid := range uuids {
+		if r := m.mem.GPUs[uuid]; r != nil && r.GPU.MIG.Or(false) {
+			says[uuid] = "it is split into instances (MIG)"
+		}
+	}
 	return says
 }
 

@@ -182,7 +182,7 @@ func (p *prober) call(ctx context.Context, method, uuid string, out any) error {
 // request is call with all that a request may say.
 func (p *prober) request(ctx context.Context, r wire.Request, out any) error {
 	for attempt := 0; ; attempt++ {
-		if err := p.mayCall(r.GPU); err != nil {
+		if err := p.mayCall(r.GPU); err != nil && !r.Trial {
 			return err
 		}
 		r.PCI = p.placeOf(r.GPU)
@@ -222,7 +222,9 @@ func (p *prober) callOnce(ctx context.Context, r wire.Request, out any) error {
 	switch {
 	case errors.Is(err, errOverdue):
 		c.kill()
-		p.hung(r.GPU, r.Method)
+		if !r.Trial {
+			p.hung(r.GPU, r.Method)
+		}
 		return &errHang{r.GPU, r.Method}
 	case err != nil:
 		return err
@@ -313,6 +315,13 @@ func (p *prober) hung(uuid, method string) {
 	}
 	p.mu.Unlock()
 	p.onHang(uuid, method)
+}
+
+// unshun lets a GPU be asked again at once.
+func (p *prober) unshun(uuid string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.shun, uuid)
 }
 
 // pause ends the child, waits until it is gone and keeps a new one from starting until release is called: nothing of

@@ -245,3 +245,178 @@ func TestCloudMachineChangesItsGPUs(t *testing.T) {
 	becomes(t, m, second.GPUs[0].UUID, Healthy)
 	becomes(t, m, first.GPUs[0].UUID, Quarantined) // within a boot, it can only have gone away
 }
+
+// A driver that stands still as a whole accuses nobody, however often; a GPU that hangs alone is accused.
+func TestDriverWideStallAccusesNobody(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, h100, 4)
+	m := h.start(t, func(c *Config) {
+		c.timing.watch, c.timing.call, c.timing.start = time.Hour, 2*time.Second, 10*time.Second
+	})
+	becomes(t, m, h.uuid(3), Healthy)
+	set := func(stall string) {
+		t.Helper()
+		if err := fakeprofile.Change(h.path, func(p *fakeprofile.Profile) error { p.Stall = stall; return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("nvmlDeviceGetMemoryInfo_v2")
+	if _, err := m.Sample(t.Context()); err == nil {
+		t.Error("samples of a driver that stands still")
+	}
+	if e := m.Pending(); len(e) != 0 {
+		t.Errorf("a stall of the driver was blamed on GPUs: %+v", e)
+	}
+	set("")
+	b, err := m.Sample(t.Context())
+	if err != nil || len(b.Samples) != 4 {
+		t.Errorf("afterwards: %+v, %v", b, err)
+	}
+	h.fault(t, 2, func(g *fakeprofile.GPU) { g.Hang = "nvmlDeviceGetMemoryInfo_v2" })
+	if b, err := m.Sample(t.Context()); err != nil || len(b.Samples) != 3 {
+		t.Errorf("%+v, %v", b, err)
+	}
+	if e := m.Pending(); len(e) != 1 || e[0].Kind != kindHang || e[0].GPU != h.uuid(2) {
+		t.Errorf("%+v", e)
+	}
+}
+
+// Xids that any program can cause count once per lease and never take a GPU out of service, however many come.
+func TestRentersCannotQuarantineAGPU(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, h100, 1)
+	m := h.start(t, func(c *Config) { c.timing.watch = time.Hour })
+	becomes(t, m, h.uuid(0), Healthy)
+	for lease := range 4 {
+		if err := m.NoteBefore(t.Context(), h.uuid(0)); err != nil {
+			t.Fatal(err)
+		}
+		for _, xid := range []int{8, 32, 41, 69, 94, 137} {
+			m.accuse(h.uuid(0), XidEvidence(xid))
+		}
+		m.mu.Lock()
+		strikes := len(m.mem.GPUs[h.uuid(0)].Strikes)
+		for i := range m.mem.GPUs[h.uuid(0)].Strikes { // the next lease comes later
+			m.mem.GPUs[h.uuid(0)].Strikes[i].At = m.cfg.Now().Add(-time.Hour)
+		}
+		m.mu.Unlock()
+		if strikes != lease+1 {
+			t.Errorf("lease %d: %d strikes", lease, strikes)
+		}
+	}
+	if got := m.Health()[h.uuid(0)]; got.State != Suspect {
+		t.Errorf("%+v", got)
+	}
+	m.accuse(h.uuid(0), XidEvidence(63)) // the GPU's own, beside them
+	if got := m.Health()[h.uuid(0)]; got.State != Quarantined {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The table of Xids is well formed.
+func TestXidTable(t *testing.T) {
+	t.Parallel()
+	var rules []xidRule
+	if err := json.Unmarshal(xidTable, &rules); err != nil || len(rules) != len(xids) {
+		t.Fatalf("%d rules, %d Xids: %v", len(rules), len(xids), err)
+	}
+	for _, r := range rules {
+		if r.Xid < 1 || r.What == "" ||
+			!slices.Contains([]string{bucketIgnore, bucketRestartApp, bucketResetGPU, bucketReboot}, r.Bucket) {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// The driver's packages are upgraded while its module stays loaded: the probe goes on with the library that it has in
+// memory, and the inventory says that nothing new can start.
+func TestDriverReplacedUnderTheAgent(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, h100, 2)
+	libs, proc := t.TempDir(), t.TempDir()
+	install := func(version string) {
+		t.Helper()
+		file, link := "libnvidia-ml.so."+version, filepath.Join(libs, "libnvidia-ml.so.1")
+		if err := fakeprofile.BuildLibrary(filepath.Join(libs, file)); err != nil {
+			t.Fatal(err)
+		}
+		_ = os.Remove(link)
+		if err := os.Symlink(file, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	install("550.90.07")
+	if err := os.MkdirAll(filepath.Join(proc, "driver/nvidia"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	says := "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.90.07  Release Build\nGCC version: gcc 12.2.0\n"
+	if err := os.WriteFile(filepath.Join(proc, "driver/nvidia/version"), []byte(says), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m := h.start(t, func(c *Config) {
+		c.LibraryPath, c.ProcFS = filepath.Join(libs, "libnvidia-ml.so.1"), proc
+	})
+	if p := inventory(t, m).Problems; len(p) != 0 {
+		t.Fatalf("%+v", p)
+	}
+	install("570.133.20")
+	if err := os.Remove(filepath.Join(libs, "libnvidia-ml.so.550.90.07")); err != nil {
+		t.Fatal(err)
+	}
+	if err := fakeprofile.Change(h.path, func(p *fakeprofile.Profile) error {
+		p.InitError = wire.CodeMismatch // of every process from now on
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	inv := inventory(t, m)
+	if len(inv.Problems) != 1 || inv.Problems[0].Code != "driver_mismatch" || inv.Problems[0].Severity != "bad" ||
+		!strings.Contains(inv.Problems[0].Evidence, "550.90.07") || !strings.Contains(inv.Problems[0].Evidence, "570.133.20") {
+		t.Errorf("%+v", inv.Problems)
+	}
+	if inv.GPUs[0].Health != "healthy" { // what runs on it goes on
+		t.Errorf("%+v", inv.GPUs[0])
+	}
+}
+
+// The owner's MPS would be every renter's.
+func TestMPS(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(proc, pipes string) error{
+		"the folder": func(_, pipes string) error { return os.Mkdir(pipes, 0o755) },
+		"the daemon": func(proc, _ string) error {
+			if err := os.Mkdir(filepath.Join(proc, "77"), 0o755); err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(proc, "77/comm"), []byte("nvidia-cuda-mps\n"), 0o644)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proc, pipes := t.TempDir(), filepath.Join(t.TempDir(), "nvidia-mps")
+			m := newHost(t, h100, 1).start(t, func(c *Config) { c.ProcFS, c.MPSPipes = proc, pipes })
+			if p := inventory(t, m).Problems; len(p) != 0 {
+				t.Fatalf("%+v", p)
+			}
+			if err := set(proc, pipes); err != nil {
+				t.Fatal(err)
+			}
+			if p := inventory(t, m).Problems; len(p) != 1 || p[0].Code != "mps_running" || p[0].Severity != "bad" {
+				t.Errorf("%+v", p)
+			}
+		})
+	}
+}
+
+// A GPU that was split after the server had looked is not started on.
+func TestSplitGPUIsRefusedAtTheStart(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "NVIDIA A100-SXM4-80GB", 2)
+	h.fault(t, 1, func(g *fakeprofile.GPU) { g.MIG = 1 })
+	m := h.start(t)
+	becomes(t, m, h.uuid(1), Healthy)
+	used := m.InUse(t.Context(), h.uuid(0), h.uuid(1))
+	if len(used) != 1 || !strings.Contains(used[h.uuid(1)], "MIG") {
+		t.Errorf("%v", used)
+	}
+}

@@ -32,6 +32,8 @@ type record struct {
 	Seen string       `json:"seen"` // boot id in which the driver last listed it
 	// Before is who used the GPU before the present or last lease.
 	Before *Use `json:"before,omitempty"`
+	// AppBlamed: an Xid that a program can cause has counted since the last lease began.
+	AppBlamed bool `json:"app_blamed,omitempty"`
 	// Held is why the GPU's memory was not free when a lease had ended; "" when it was, or is again.
 	Held string `json:"held,omitempty"`
 	// PowerSet is the power limit this host's agent has set, milliwatts, 0 = none; powerWhy why it could not just now.

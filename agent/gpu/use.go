@@ -51,7 +51,7 @@ func (m *Monitor) NoteBefore(ctx context.Context, uuids ...string) error {
 		}
 		m.mu.Lock()
 		if r := m.mem.GPUs[uuid]; r != nil {
-			r.Before = &u
+			r.Before, r.AppBlamed = &u, false
 			delete(m.ownerUse, uuid) // that was another lease's
 			m.save()
 		}

@@ -221,12 +221,12 @@ func (m *Monitor) accuse(uuid string, e Evidence) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.mem.GPUs[uuid]
-	if r == nil {
+	if r == nil || e.App && r.AppBlamed {
 		return
 	}
 	next, told := r.Accuse(e, m.boot, m.cfg.Now())
 	changed := !next.Last.Equal(r.Last)
-	r.Verdict = next
+	r.Verdict, r.AppBlamed = next, r.AppBlamed || e.App
 	if told {
 		m.emit(r, e)
 	} else if changed {
@@ -254,12 +254,66 @@ func (m *Monitor) save() {
 	}
 }
 
-// hung is told by the prober of a call that outlasted its deadline.
+// hung is called by the prober when a call has outlasted its deadline. A GPU is accused only when the driver answers for
+// another, asked alone in a new probe: a driver that stands still as a whole (its system processor restarting, say) is
+// no one GPU's doing.
 func (m *Monitor) hung(uuid, method string) {
 	m.log.Error("the NVIDIA driver hangs; the GPU probe is replaced", "gpu", uuid, "call", method)
+	if uuid == "" {
+		return
+	}
+	if err := m.tryDriver(uuid); err != nil {
+		m.log.Warn("no GPU is accused of the hang: the driver answers for no other either", "gpu", uuid, "err", err)
+		m.probe.unshun(uuid)
+		return
+	}
 	if e, ok := CallEvidence(&errHang{uuid, method}); ok {
 		m.accuse(uuid, e)
 	}
+}
+
+// trials is how many other GPUs are asked whether the driver answers at all.
+const trials = 2
+
+// tryDriver asks about up to two GPUs other than uuid, one after the other and those that have not hung first, or where
+// there is no other about the driver itself. It returns nil as soon as there is an answer.
+func (m *Monitor) tryDriver(uuid string) error {
+	t := m.cfg.timing
+	ctx, cancel := context.WithTimeout(m.ctx, 2*(t.start+t.call+t.late))
+	defer cancel()
+	var others, hung []string
+	m.mu.Lock()
+	for _, d := range m.sys.Devices {
+		switch {
+		case d.UUID == "" || d.UUID == uuid:
+		case m.probe.mayCall(d.UUID) == nil:
+			others = append(others, d.UUID)
+		default:
+			hung = append(hung, d.UUID)
+		}
+	}
+	m.mu.Unlock()
+	others = append(others, hung...)
+	if len(others) == 0 {
+		return m.try(ctx, wire.Request{Method: wire.MethodSystem})
+	}
+	var err error
+	for _, other := range others[:min(trials, len(others))] {
+		if err = m.try(ctx, wire.Request{Method: wire.MethodCondition, GPU: other}); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// try returns nil when the driver answers a request, if only by refusing it.
+func (m *Monitor) try(ctx context.Context, r wire.Request) error {
+	r.Trial = true
+	err := m.probe.request(ctx, r, nil)
+	if errors.As(err, new(*wire.Error)) {
+		return nil
+	}
+	return err
 }
 
 // listen takes the probe's events.

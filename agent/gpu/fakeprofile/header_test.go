@@ -52,7 +52,14 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"NVML_ERROR_DRIVER_NOT_LOADED": wire.CodeDriverNotLoaded, "NVML_ERROR_LIBRARY_NOT_FOUND": wire.CodeLibraryNotFound,
 		"NVML_ERROR_FUNCTION_NOT_FOUND": wire.CodeFunctionNotFound, "NVML_ERROR_GPU_IS_LOST": wire.CodeGPULost,
 		"NVML_ERROR_RESET_REQUIRED": wire.CodeResetRequired, "NVML_ERROR_LIB_RM_VERSION_MISMATCH": wire.CodeMismatch,
-		"NVML_ERROR_UNKNOWN": wire.CodeUnknown,
+		"NVML_ERROR_UNKNOWN":            wire.CodeUnknown,
+		"NVML_GPU_RECOVERY_ACTION_NONE": wire.RecoverNone, "NVML_GPU_RECOVERY_ACTION_GPU_RESET": wire.RecoverReset,
+		"NVML_GPU_RECOVERY_ACTION_NODE_REBOOT":     wire.RecoverReboot,
+		"NVML_GPU_RECOVERY_ACTION_DRAIN_P2P":       wire.RecoverDrainP2P,
+		"NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET": wire.RecoverDrainAndReset,
+		"NVML_GPU_FABRIC_STATE_NOT_SUPPORTED":      wire.FabricNotSupported,
+		"NVML_GPU_FABRIC_STATE_NOT_STARTED":        wire.FabricNotStarted,
+		"NVML_GPU_FABRIC_STATE_IN_PROGRESS":        wire.FabricInProgress,
 	} {
 		if want, ok := h[name]; !ok || got != want {
 			t.Errorf("%s is %d, nvml.h has %d (%t)", name, got, want, ok)

@@ -3,6 +3,8 @@ package probe
 import (
 	"fmt"
 	"math/bits"
+	"os"
+	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -24,7 +26,7 @@ func (p *probe) system() (wire.System, *wire.Error) {
 	if err == nil {
 		s.CUDA = fmt.Sprintf("%d.%d", cuda/1000, cuda%1000/10)
 	}
-	s.Simulated = p.symbol(fakeSymbol)
+	s.Simulated, s.Library = p.symbol(fakeSymbol), loadedLibrary()
 	n, err := call(p, "nvmlDeviceGetCount", p.lib.DeviceGetCount)
 	if err != nil {
 		return s, err
@@ -34,6 +36,20 @@ func (p *probe) system() (wire.System, *wire.Error) {
 		s.Devices[i] = p.identify(i)
 	}
 	return s, nil
+}
+
+// loadedLibrary is the file of the NVML library in this process; "" when it cannot be told.
+func loadedLibrary() string {
+	b, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(b)) {
+		if at := strings.IndexByte(line, '/'); at >= 0 && strings.Contains(line[at:], "/libnvidia-ml.so") {
+			return strings.TrimSuffix(strings.TrimSpace(line[at:]), " (deleted)")
+		}
+	}
+	return ""
 }
 
 func (p *probe) identify(i int) wire.Device {

@@ -82,7 +82,8 @@ func (p *probe) condition(d nvml.Device) (wire.Condition, *wire.Error) {
 	action, err := p.fieldValue(d, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)
 	note(err)
 	if err == nil {
-		c.RecoveryAction = int(action)
+		told := int(action)
+		c.RecoveryAction = &told
 	}
 	_, err = call(p, "nvmlDeviceGetPowerUsage", d.GetPowerUsage)
 	note(err)

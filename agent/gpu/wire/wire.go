@@ -33,6 +33,8 @@ type Request struct {
 	PCI    string `json:"pci,omitempty"` // where the GPU was last; the probe looks there first
 	// Milliwatts is the power limit to set, or DefaultPower.
 	Milliwatts int64 `json:"mw,omitempty"`
+	// Trial asks whether the driver answers at all: an answer that does not come is held against nobody.
+	Trial bool `json:"-"`
 }
 
 // Message is what the probe says: the answer to the request ID, or with ID 0 an event.
@@ -72,6 +74,7 @@ type System struct {
 	Driver    string   `json:"driver"`
 	CUDA      string   `json:"cuda"` // highest supported, "12.4"
 	NVML      string   `json:"nvml"`
+	Library   string   `json:"library,omitempty"` // file that the probe has loaded
 	Simulated bool     `json:"simulated"`
 	Devices   []Device `json:"devices"`
 }
@@ -118,10 +121,19 @@ type Condition struct {
 	ECCUncorrectable *uint64 `json:"ecc_uncorrectable,omitempty"` // volatile: since the driver was loaded or the GPU reset
 	RemapPending     bool    `json:"remap_pending,omitempty"`
 	RemapFailure     bool    `json:"remap_failure,omitempty"`
-	// 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset
-	RecoveryAction int    `json:"recovery_action,omitempty"`
+	// RecoveryAction is one of the Recover constants, or newer; nil: the driver does not tell.
+	RecoveryAction *int   `json:"recovery_action,omitempty"`
 	Odd            *Error `json:"odd,omitempty"` // an answer no well GPU gives
 }
+
+// What the driver says is to be done about a GPU's defects, NVML_GPU_RECOVERY_ACTION_….
+const (
+	RecoverNone          = 0
+	RecoverReset         = 1
+	RecoverReboot        = 2
+	RecoverDrainP2P      = 3
+	RecoverDrainAndReset = 4
+)
 
 // DefaultPower asks for the power limit that the GPU was made for.
 const DefaultPower = -1

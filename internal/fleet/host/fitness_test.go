@@ -86,6 +86,20 @@ func TestNVLink(t *testing.T) {
 	}
 }
 
+// A GPU that is split into instances is not rented whole, whatever its agent says of its use.
+func TestSplitGPUIsInUse(t *testing.T) {
+	t.Parallel()
+	for want, g := range map[string]agentapi.GPU{
+		"":                           {MIG: agentapi.Known(false)},
+		"Xorg, 412 MiB":              {InUse: "Xorg, 412 MiB", MIG: agentapi.Known(true)},
+		"split into instances (MIG)": {MIG: agentapi.Known(true)},
+	} {
+		if got := inUse(&g); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func FuzzVersion(f *testing.F) {
 	f.Add("1.17.8-1")
 	f.Fuzz(func(t *testing.T, s string) {

@@ -216,6 +216,15 @@ func watts(mw agentapi.Optional[int64]) *int32 {
 	return nil
 }
 
+// inUse says why a GPU cannot be rented although nobody rents it, or "": the host itself uses it, or it is split into
+// instances, of which a container that asks for the whole GPU gets none.
+func inUse(g *agentapi.GPU) string {
+	if g.InUse == "" && g.MIG.Or(false) {
+		return "split into instances (MIG)"
+	}
+	return text.Clip(g.InUse, 200)
+}
+
 func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old dbq.ActiveGPUsRow) error {
 	facts, err := json.Marshal(g)
 	if err != nil {
@@ -245,7 +254,7 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 			Facts:         facts,
 			Health:        health,
 			HealthReason:  text.Clip(g.HealthReason, 300),
-			InUse:         text.Clip(g.InUse, 200),
+			InUse:         inUse(g),
 		})
 		if db.IsUnique(err, "gpu_uuid_active") {
 			return refused(fault.Conflict, "gpu_active", "GPU %s is enrolled with another host: retire that one first.", g.UUID)
@@ -265,7 +274,7 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 			PowerLimitW:   watts(g.PowerLimitMW),
 			PowerDefaultW: watts(g.PowerDefaultMW),
 			Facts:         facts,
-			InUse:         text.Clip(g.InUse, 200),
+			InUse:         inUse(g),
 		})
 		// An inventory can make a GPU worse, never better: only a health event requalifies.
 		if err == nil && badness[health] > badness[old.Health] {

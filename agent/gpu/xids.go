@@ -1,0 +1,60 @@
+package gpu
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+)
+
+// xidTable says what to do about each Xid, by the buckets of NVIDIA's Xid catalog. An Xid that is not in it is looked
+// into: the GPU is suspect.
+//
+//go:embed xids.json
+var xidTable []byte
+
+// Buckets of Xids.
+const (
+	bucketIgnore     = "ignore"      // the application's doing
+	bucketRestartApp = "restart_app" // the application cannot go on, the GPU can: any program may cause it
+	bucketResetGPU   = "reset_gpu"   // nothing that runs on the GPU can be trusted before a reset
+	bucketReboot     = "reboot"      // before a reboot
+)
+
+type xidRule struct {
+	Xid    int    `json:"xid"`
+	Bucket string `json:"bucket"`
+	What   string `json:"what"`
+}
+
+var xids = readXids(xidTable)
+
+// readXids panics on a table that is not right: it is part of the program.
+func readXids(table []byte) map[int]xidRule {
+	var rules []xidRule
+	if err := json.Unmarshal(table, &rules); err != nil {
+		panic(err)
+	}
+	out := map[int]xidRule{}
+	for _, r := range rules {
+		out[r.Xid] = r
+	}
+	return out
+}
+
+// XidEvidence weighs an Xid event.
+func XidEvidence(xid int) Evidence {
+	e := Evidence{Kind: kindXid, Xid: xid, Weight: Suspect, Detail: fmt.Sprintf("Xid %d", xid)}
+	rule, ok := xids[xid]
+	if ok {
+		e.Detail = fmt.Sprintf("Xid %d: %s", xid, rule.What)
+	}
+	switch rule.Bucket {
+	case bucketIgnore:
+		e.Weight = Healthy
+	case bucketRestartApp:
+		e.App = true
+	case bucketResetGPU, bucketReboot:
+		e.Weight = Quarantined
+	}
+	return e
+}
