@@ -33,15 +33,16 @@ const (
 	logsPerPass  = 64               // of all hosts
 	logTimeLimit = 30 * time.Second // for one log
 	maxKeptBytes = 256 << 20        // of one log as its host sends it; the last cluster.MaxLog of it is kept
-	// logLock keeps replicas from fetching the same logs; which of them does it does not matter.
-	logLock = 727275
+	// logLock keeps replicas from fetching the same logs; any of them may do it. No other advisory lock has this number:
+	// a pass may take minutes.
+	logLock = 727293
 )
 
 // collectLogs fetches logs of ended runs from the hosts that keep them. A host learns from the reply to its next sync
 // that a log is stored. One host in trouble does not keep the logs of others waiting: its logs are fetched one after
 // the other, and after a failure the rest of them wait for the next pass.
 func collectLogs(ctx context.Context, d *db.DB, c logs, s Streams) (did int, err error) {
-	err = alone(ctx, d, logLock, func(ctx context.Context) error {
+	err = d.Alone(ctx, logLock, func(ctx context.Context) error {
 		kept, err := c.KeptLogs(ctx, logsPerHost, logsPerPass)
 		if err != nil {
 			return err
@@ -130,25 +131,4 @@ func lastLines(b []byte, limit int) []byte {
 		}
 	}
 	return nil
-}
-
-// alone runs f while no other replica does, and does nothing when one is at it.
-func alone(ctx context.Context, d *db.DB, lock int64, f func(context.Context) error) error {
-	conn, err := d.Pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	var mine bool
-	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", lock).Scan(&mine); err != nil || !mine {
-		return err
-	}
-	defer func() {
-		done, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if _, err := conn.Exec(done, "SELECT pg_advisory_unlock($1)", lock); err != nil {
-			_ = conn.Conn().Close(done) // the lock goes with the connection
-		}
-	}()
-	return f(ctx)
 }

@@ -6,10 +6,12 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/testing/dbtest"
@@ -80,5 +82,32 @@ func TestAHostThatFailsIsAskedOnceAPass(t *testing.T) {
 	})
 	if asked != 1 || err == nil {
 		t.Errorf("asked %d times, %v", asked, err)
+	}
+}
+
+// linkingLogs links the ledger while logs are collected.
+type linkingLogs struct {
+	fakeLogs
+	link func(context.Context) error
+}
+
+func (l *linkingLogs) KeptLogs(ctx context.Context, _, _ int) ([]cluster.KeptLog, error) {
+	return nil, l.link(ctx)
+}
+
+// A pass over logs may take minutes. The ledger is linked meanwhile.
+func TestLogs_DoNotHoldUpTheLedger(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	linked := false
+	_, err := collectLogs(t.Context(), d, &linkingLogs{link: func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+		defer cancel()
+		_, err := ledger.Link(ctx, d)
+		linked = err == nil
+		return err
+	}}, nil)
+	if err != nil || !linked {
+		t.Errorf("linked %t: %v", linked, err)
 	}
 }

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 func TestJobsRunUntilStopped(t *testing.T) {
@@ -97,19 +95,3 @@ func TestTailKeepsWholeLines(t *testing.T) {
 type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, errors.New("connection lost") }
-
-func TestAloneIsAlone(t *testing.T) {
-	t.Parallel()
-	d := dbtest.New(t)
-	inner := false
-	err := alone(t.Context(), d, 1, func(ctx context.Context) error {
-		return alone(ctx, d, 1, func(context.Context) error { inner = true; return nil })
-	})
-	if err != nil || inner {
-		t.Fatalf("two at once: %v, %v", inner, err)
-	}
-	again := false
-	if err := alone(t.Context(), d, 1, func(context.Context) error { again = true; return nil }); err != nil || !again {
-		t.Fatalf("not free afterwards: %v, %v", again, err)
-	}
-}
