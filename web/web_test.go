@@ -74,7 +74,8 @@ func open(t *testing.T) *browser {
 	}
 	web.New(web.Config{
 		Payments: pay, Payouts: outs, Postpaid: after, Bonds: bond.New(d, "USD"), Budgets: budget.New(d, "USD"),
-		DB: d, Accounts: account.New(d, account.Config{RecheckEvery: 10 * time.Millisecond}), Market: m, Hosts: host.New(d, nil),
+		DB: d, Accounts: account.New(d, account.Config{RecheckEvery: 10 * time.Millisecond}), Market: m,
+		Hosts:    host.New(d, nil),
 		Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
 		Merchant: statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}},
 		Currency: "USD", Sandbox: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,

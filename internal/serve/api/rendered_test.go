@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"net/http/httptest"
 	"testing"
 )
@@ -21,10 +20,15 @@ func TestDocumentsAreRenderedOnce(t *testing.T) {
 		if &first[0] != &second[0] {
 			t.Errorf("%s is rendered again", path)
 		}
+	}
+	// What is served is what was rendered, not another rendering.
+	a.rendered.docs = func() ([]byte, error) { return []byte("the page"), nil }
+	a.rendered.openAPI = func() ([]byte, error) { return []byte("the document"), nil }
+	for path, want := range map[string]string{"/api/docs": "the page", Base + "/openapi.json": "the document"} {
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-		if !bytes.Equal(w.Body.Bytes(), first) {
-			t.Errorf("%s: %d bytes", path, w.Body.Len())
+		if w.Body.String() != want {
+			t.Errorf("%s: %d bytes of another rendering", path, w.Body.Len())
 		}
 	}
 }
