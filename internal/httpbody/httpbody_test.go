@@ -143,6 +143,36 @@ func TestPassedOnBodiesMayBeLargeButNotIdle(t *testing.T) {
 	_, _ = bufio.NewReader(c).ReadString('\n')
 }
 
+// A handler that reads once more after the end of a body, as decoders do, is not taken for one whose client has left.
+func TestReadingPastTheEndKeepsTheRequest(t *testing.T) {
+	t.Parallel()
+	const idle = 50 * time.Millisecond
+	over := make(chan error, 1)
+	srv := httptest.NewServer(httpbody.LimitIdle(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		for range 2 {
+			if _, err := io.Copy(io.Discard, r.Body); err != nil {
+				over <- err
+				return
+			}
+		}
+		select {
+		case <-r.Context().Done():
+			over <- r.Context().Err()
+		case <-time.After(10 * idle):
+			over <- nil
+		}
+	}), idle))
+	defer srv.Close()
+	resp, err := http.Post(srv.URL, "text/plain", strings.NewReader("whole"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+}
+
 // smallBuffers gives connections small receive buffers, so that what the server does not read stays with the client.
 type smallBuffers struct{ net.Listener }
 

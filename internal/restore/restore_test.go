@@ -200,6 +200,9 @@ func play(w *world) (backup string) {
 	w.fake.Onboard(w.fake.Accounts()[0])
 	p.deliver()
 	p.earn(40 * money.Unit)
+	p.exec("INSERT INTO pulse (listener, first_ms, last_ms, control_epoch) VALUES ('n1', 1, 1, 1)")
+	p.exec("INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, 'h', 'r', 'active')", id.New[id.Host](),
+		w.operator.Org)
 	p.d.Close()
 	backup = dbtest.Copy(w.t, url)
 
@@ -245,6 +248,15 @@ func TestARestoredDatabaseIsAdopted(t *testing.T) {
 		found["refund booked"] != 1 || found["transfer booked"] != 1 || len(r.Findings) != 4 {
 		t.Fatalf("%+v", r)
 	}
+	if s, err := payment.SendingState(t.Context(), p.d.Q); err != nil || !s.Paused {
+		t.Fatalf("money is sent before anybody has read the report: %+v %v", s, err)
+	}
+	var gaps int // no host was heard since the backup
+	if err := p.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM deaf_gap WHERE cause = 'restore' AND listener = 'n1' "+
+		"AND from_ms <= $1 AND to_ms >= $2", r.BackupAt.UnixMilli(), r.AdoptedAt.UnixMilli()).Scan(&gaps); err != nil ||
+		gaps != 1 || r.Hosts != 1 {
+		t.Fatalf("%d gaps, %d hosts that must report in full: %v", gaps, r.Hosts, err)
+	}
 	// 100 and 50 paid in, 20 given back, 40 used: the use after the backup is not in the books until its hosts report it
 	// again.
 	p.wants("adopted", 3, 1, 70*money.Unit, 90*money.Unit, -30*money.Unit)
@@ -275,23 +287,28 @@ func TestARestoredDatabaseIsAdopted(t *testing.T) {
 	if err != nil || rec.Waiting != 1 || rec.Suspense != 0 { // the payment of who signed up after the backup
 		t.Fatalf("%+v %v", rec, err)
 	}
-	var gaps int
-	if err := p.d.Pool.QueryRow(t.Context(),
-		"SELECT count(*) FROM deaf_gap WHERE cause = 'restore'").Scan(&gaps); err != nil {
-		t.Fatal(err)
-	}
 }
 
-// Killed at any statement and run again, an adoption ends as if it had not been killed.
+// Killed anywhere and run again, an adoption ends as if it had not been killed.
 func TestAnAdoptionDiesAnywhere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	backup := play(w)
-	for n := int64(1); ; n += 13 {
+	p := w.on(dbtest.Copy(t, backup))
+	recorded := p.k.Record()
+	if _, err := p.adopt(); err != nil {
+		t.Fatal(err)
+	}
+	deaths := recorded()
+	p.d.Close()
+	for _, n := range append(deaths, 0) { // 0: it is not killed
 		p := w.on(dbtest.Copy(t, backup))
 		p.k.Left.Store(n)
 		_, first := p.adopt() // nil where what failed is done again by a job of the server's
-		done := p.k.Left.Swap(0) > 0
+		p.k.Left.Store(0)
+		if err := Check(t.Context(), p.d, false); (err == nil) != p.adopted() {
+			t.Fatalf("killed at statement %d: a server may start: %v; adopted: %v", n, err == nil, p.adopted())
+		}
 		r, err := p.adopt()
 		if first != nil && r.FinishedAt.IsZero() {
 			t.Fatalf("killed at statement %d, run again: not finished", n)
@@ -304,10 +321,18 @@ func TestAnAdoptionDiesAnywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.d.Close()
-		if done {
-			return
-		}
 	}
+	t.Logf("killed at statements %v", deaths)
+}
+
+// adopted reports whether an adoption is complete.
+func (p *platform) adopted() (yes bool) {
+	p.t.Helper()
+	if err := p.d.Pool.QueryRow(p.t.Context(),
+		"SELECT EXISTS (SELECT FROM restore WHERE finished_at IS NOT NULL)").Scan(&yes); err != nil {
+		p.t.Fatal(err)
+	}
+	return yes
 }
 
 // A promoted standby, a database that was moved, and one that PostgreSQL does not show to be restored.
@@ -350,5 +375,15 @@ func TestOtherDatabases(t *testing.T) {
 		if err != nil || r.Nothing != nothing {
 			t.Fatalf("%d: %+v %v", i, r, err)
 		}
+	}
+	// An adoption that was begun is completed first, also where PostgreSQL does not show that anything was restored.
+	p.exec("UPDATE restore SET finished_at = NULL")
+	for _, lossless := range []bool{false, true} {
+		if err := Check(t.Context(), p.d, lossless); !errors.Is(err, ErrUnfinished) {
+			t.Errorf("lossless %v: %v", lossless, err)
+		}
+	}
+	if _, err := Adopt(t.Context(), p.d, Options{NothingLost: true}); err == nil {
+		t.Error("an adoption that is not complete is forgotten")
 	}
 }

@@ -264,6 +264,8 @@ func TestClosedWindowsNeverChange(t *testing.T) {
 		"UPDATE lease_meter SET numerator = -1", "UPDATE lease_meter SET host_posted = posted + 1",
 		"UPDATE lease_meter SET host_posted = -1", "UPDATE lease_meter SET billed_ms = -1",
 		"UPDATE ledger_account SET currency = 'usd'", "UPDATE lease SET currency = ''",
+		"INSERT INTO ledger_account (id, kind, owner, currency) SELECT gen_random_uuid(), kind, gen_random_uuid(), 'usd' " +
+			"FROM ledger_account",
 		"UPDATE lease SET host_share_ppm = 1000001",
 		"INSERT INTO usage_segment (lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, " +
 			"final, payload_hash, signature) VALUES (gen_random_uuid(), 1, 'b', 1, 1, 1, 1, 2, 0, false, '', '')",

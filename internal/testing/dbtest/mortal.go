@@ -2,6 +2,8 @@ package dbtest
 
 import (
 	"context"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -19,6 +21,64 @@ func NewMortal(t testing.TB) (*db.DB, *Killer) {
 // Killer makes one statement or batch fail as if the server had died there: its transaction is lost.
 type Killer struct {
 	Left atomic.Int64 // counts down; the statement that makes it 0 fails; 0 or less: none fails
+
+	mu        sync.Mutex
+	recording bool
+	seen      int64
+	committed bool // since the last of deaths
+	deaths    []int64
+	at        map[string]int // how many of deaths are at a statement or batch with this text
+}
+
+// deathsAtOne is how many deaths at the same statement Record names.
+const deathsAtOne = 5
+
+// Record begins to count statements and batches. The function that it returns ends that, and returns the numbers, from
+// 1, of those before which a server can die that leave something of their own behind: the first one, and each that is
+// the first after a commit. A server that dies at another one leaves behind what it leaves at the one before. Of one
+// that comes over and over, the first deathsAtOne are named.
+func (k *Killer) Record() (deaths func() []int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.recording, k.seen, k.committed, k.deaths, k.at = true, 0, true, nil, map[string]int{}
+	return func() []int64 {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.recording = false
+		return k.deaths
+	}
+}
+
+// note counts a statement, or a batch of several.
+func (k *Killer) note(c *pgx.Conn, statements ...string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.recording {
+		return
+	}
+	outside := c.PgConn().TxStatus() == 'I'
+	if k.seen++; outside && k.committed {
+		text := strings.Join(statements, ";")
+		if k.at[text]++; k.at[text] <= deathsAtOne {
+			k.deaths = append(k.deaths, k.seen)
+		}
+		k.committed = false
+	}
+	for _, s := range statements {
+		if outside && len(statements) == 1 && !reads(s) || strings.EqualFold(s, "commit") {
+			k.committed = true
+		}
+	}
+}
+
+// reads reports whether a statement begins with SELECT, after the comments that sqlc puts before it.
+func reads(statement string) bool {
+	for line := range strings.Lines(statement) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {
+			return strings.HasPrefix(strings.ToUpper(line), "SELECT")
+		}
+	}
+	return false
 }
 
 func (k *Killer) strike(ctx context.Context) context.Context {
@@ -31,7 +91,8 @@ func (k *Killer) strike(ctx context.Context) context.Context {
 }
 
 // TraceQueryStart counts a statement.
-func (k *Killer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+func (k *Killer) TraceQueryStart(ctx context.Context, c *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	k.note(c, q.SQL)
 	return k.strike(ctx)
 }
 
@@ -39,7 +100,12 @@ func (k *Killer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQu
 func (k *Killer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // TraceBatchStart counts a batch as one.
-func (k *Killer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+func (k *Killer) TraceBatchStart(ctx context.Context, c *pgx.Conn, b pgx.TraceBatchStartData) context.Context {
+	var statements []string
+	for _, q := range b.Batch.QueuedQueries {
+		statements = append(statements, q.SQL)
+	}
+	k.note(c, statements...)
 	return k.strike(ctx)
 }
 
