@@ -51,7 +51,7 @@ func TestStripesBalanceIsCompared(t *testing.T) {
 			t.Fatalf("%d: %d notices, want %d", i, got, tells)
 		}
 		s.exec("UPDATE stripe_funds SET off_since = off_since - interval '31 minutes'")
-		s.exec("UPDATE notice SET key = key || ' of an earlier day' WHERE key LIKE 'stripe_funds:%'")
+		s.exec("UPDATE notice SET dedupe_key = dedupe_key || '-earlier' WHERE dedupe_key LIKE 'stripe_funds:%'")
 	}
 	if f := funds(); f.OffSince != nil || f.Wrong || f.Unread != 0 {
 		t.Fatalf("%+v", f)
