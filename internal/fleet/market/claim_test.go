@@ -5,6 +5,9 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
@@ -192,6 +195,44 @@ func TestNoCapacityIsConfirmed(t *testing.T) {
 		w.host(string(rune('a'+i)), 2, "1.00")
 		if _, err := w.rent(w.m, spec(1, 2, "")); err != nil {
 			t.Fatalf("host %d: %v", i, err)
+		}
+	}
+}
+
+// A GPU that is not free after all, though it was under the host's lock, is refused by PostgreSQL, also in the batch
+// that commits: nothing is claimed, and the plan is stale.
+func TestClaim_RefusedWithTheCommit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := w.host("a", 2, "2.00")
+	plan := w.plan(w.tenant, spec(1, 2, ""))
+	for name, spoil := range map[string]string{
+		"in use": "UPDATE gpu SET in_use = 'x' WHERE host_id = $1 AND idx = 1",
+		"claimed": "INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref) SELECT gen_random_uuid(), id, host_id, " +
+			"'lease', gen_random_uuid() FROM gpu WHERE host_id = $1 AND idx = 1",
+	} {
+		var claim *market.Claim
+		err := w.tx(func(ctx context.Context, tx *db.Tx) error {
+			b := &pgx.Batch{}
+			claim = w.m.QueueClaim(b, plan)
+			if err := tx.Send(ctx, b); err != nil {
+				return err
+			}
+			if _, err := claim.Fit(time.Time{}); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, spoil, h); err != nil {
+				return err
+			}
+			b = &pgx.Batch{}
+			claim.QueueWrite(b, func(int) id.Lease { return id.New[id.Lease]() })
+			return tx.Last(b)
+		})
+		if err = claim.Failure(err); !errors.Is(err, market.ErrStale) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := w.claims(host.ForLease); n != 0 {
+			t.Errorf("%s: %d claims", name, n)
 		}
 	}
 }

@@ -45,7 +45,6 @@ func newTenant(t *testing.T) *tenant {
 	d := dbtest.New(t)
 	x := &tenant{t: t, d: d, accounts: account.New(d, account.Config{RecheckEvery: 10 * time.Millisecond})}
 	x.gateway = New(Config{
-		DB:       d,
 		Accounts: x.accounts,
 		Clusters: cluster.New(d, nil, nil, cluster.Config{}),
 		HostKeys: []ssh.Signer{signer(t)},
