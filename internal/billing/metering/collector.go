@@ -45,8 +45,8 @@ type delivered struct {
 	err  error
 }
 
-// Ingest takes in the segments of one host, with the fields of Delivery, as IngestAll does. If ctx ends first, its error
-// is returned and the segments may or may not be stored: the host sends them again.
+// Ingest takes in the segments of one host, with the fields of Delivery, as IngestAll does. If ctx ends first, its
+// error is returned and the segments may or may not be stored: the host sends them again.
 func (c *Collector) Ingest(ctx context.Context, host id.Host, segs []agentapi.Segment,
 	signature []byte) ([]agentapi.UsageAck, error) {
 	v := &delivered{Delivery: Delivery{host, segs, signature}, done: make(chan struct{})}

@@ -46,7 +46,8 @@ func TestACrashAnywhereChangesNothing(t *testing.T) {
 		})
 		for i, l := range w.leases {
 			step(w, func() error {
-				_, err := NewCollector(d).Ingest(context.Background(), w.host, w.segments(l, 5, t0+1_100_000, t0+1_400_000-int64(i), true), nil)
+				segs := w.segments(l, 5, t0+1_100_000, t0+1_400_000-int64(i), true)
+				_, err := NewCollector(d).Ingest(context.Background(), w.host, segs, nil)
 				return err
 			})
 		}

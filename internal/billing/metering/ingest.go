@@ -30,8 +30,8 @@ type Delivery struct {
 	Signature []byte
 }
 
-// IngestAll takes in what hosts deliver in one transaction: it checks the segments, stores them, and posts what they add
-// to the bill. The acks are in the order of the deliveries. They name what the journal may delete: what is committed,
+// IngestAll takes in what hosts deliver in one transaction: it checks the segments, stores them, and posts what they
+// add to the bill. The acks are in the order of the deliveries. They name what the journal may delete: what is committed,
 // and what will never be accepted, with the reason. After an error nothing was stored and the agents send again.
 func IngestAll(ctx context.Context, d *db.DB, in []Delivery) ([][]agentapi.UsageAck, error) {
 	began, out := time.Now(), make([][]agentapi.UsageAck, len(in))
@@ -105,7 +105,7 @@ func ingest(ctx context.Context, tx *db.Tx, rs []*received) error {
 	if err != nil {
 		return err
 	}
-	anchors, accepted, now, err := before(ctx, tx.Q, rs)
+	anchors, accepted, now, err := readKnown(ctx, tx.Q, rs)
 	if err != nil {
 		return err
 	}
@@ -219,9 +219,9 @@ type anchorKey struct {
 	number int64
 }
 
-// before reads what the segments are judged by: the anchors they name, the hash of each of them that is stored already,
-// and PostgreSQL's clock, unix ms; and it draws the batches' numbers. To be called after the meters are locked.
-func before(ctx context.Context, q *dbq.Queries,
+// readKnown reads what the segments are judged by: the anchors that they name, the hashes of those that are stored
+// already, and PostgreSQL's clock, unix ms. It also draws the batches' numbers. Call it after the meters are locked.
+func readKnown(ctx context.Context, q *dbq.Queries,
 	rs []*received) (map[anchorKey]*agentapi.Anchor, map[segmentKey][]byte, int64, error) {
 	named := map[anchorKey]bool{}
 	var a struct {

@@ -234,7 +234,8 @@ func TestConcurrentRepetitionsCountOnce(t *testing.T) {
 		wg.Go(func() {
 			for i := range all {
 				from := (i*(2*k+1) + k) % len(all)
-				if _, err := NewCollector(w.d).Ingest(context.Background(), w.host, all[from:min(from+1+k, len(all))], nil); err != nil {
+				some := all[from:min(from+1+k, len(all))]
+				if _, err := NewCollector(w.d).Ingest(context.Background(), w.host, some, nil); err != nil {
 					t.Error(err)
 				}
 			}
