@@ -250,6 +250,13 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	wg.Go(func() { served = images.Serve(ctx); cancel() })
 	wg.Go(func() { updates.Run(ctx) })
 	wg.Go(func() {
+		// A host whose operator cannot ask for a reset is still a host.
+		err := serveControl(ctx, filepath.Join(h.flags.state, controlSocket), h.monitor.Requalify, h.log)
+		if err != nil {
+			h.log.Warn("the operator's requests (muster-agent gpu requalify) are not answered", "err", err)
+		}
+	})
+	wg.Go(func() {
 		select {
 		case <-updates.Over():
 			over = errHandOver

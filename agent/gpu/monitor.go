@@ -181,13 +181,18 @@ func (m *Monitor) EnergyMJ(ctx context.Context, uuids ...string) (map[string]int
 	return energy, nil
 }
 
-// Requalify resets a quarantined GPU (which must be out of use) and, when it passes the check, makes it healthy. It
-// answers a Conflict with what still speaks against the GPU.
+// Requalify resets a quarantined or suspect GPU, which must have no lease and be out of use, and makes it healthy when it
+// passes the check. It returns a Conflict that says what still speaks against the GPU, or that it has a lease.
 func (m *Monitor) Requalify(ctx context.Context, uuid string) error {
 	if state := m.Health()[uuid].State; state == "" {
 		return fault.New(fault.NotFound, "there is no GPU %s on this host", uuid)
-	} else if state != Quarantined {
-		return fault.New(fault.Conflict, "%s is %s, not quarantined", uuid, state)
+	} else if state == Healthy {
+		return fault.New(fault.Conflict, "%s is healthy", uuid)
+	}
+	if leased, known := m.leasedNow(); !known {
+		return fault.New(fault.Unavailable, "the agent is just starting: it does not know yet which GPUs have a lease")
+	} else if leased[uuid] {
+		return fault.New(fault.Conflict, "%s has a lease: it can be reset when that has ended", uuid)
 	}
 	m.looking.Lock()
 	defer m.looking.Unlock()

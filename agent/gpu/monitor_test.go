@@ -123,6 +123,7 @@ func TestQuarantineOutlivesRestarts(t *testing.T) {
 	if n := len(m.Pending()); n != 0 {
 		t.Errorf("%d acknowledged events came back", n)
 	}
+	m.LeasedBy(noLeases)
 	if err := m.Requalify(t.Context(), h.uuid(1)); !fault.Is(err, fault.Conflict) {
 		t.Errorf("requalified a healthy GPU: %v", err)
 	}
@@ -135,6 +136,8 @@ func TestQuarantineOutlivesRestarts(t *testing.T) {
 		t.Errorf("%+v", events)
 	}
 }
+
+func noLeases() map[string]bool { return nil }
 
 func TestRequalifyChecks(t *testing.T) {
 	t.Parallel()
@@ -152,6 +155,7 @@ func TestRequalifyChecks(t *testing.T) {
 	becomes(t, m, h.uuid(0), Healthy)
 	h.fault(t, 0, func(g *fakeprofile.GPU) { g.RemapFailure = 1 })
 	becomes(t, m, h.uuid(0), Quarantined)
+	m.LeasedBy(noLeases)
 	if err := m.Requalify(t.Context(), h.uuid(0)); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("reset refused: %v", err)
 	}
@@ -282,6 +286,7 @@ func TestKernelLog(t *testing.T) {
 	if len(events) != 1 || events[0].Kind != kindOffBus {
 		t.Errorf("%+v", events)
 	}
+	m.LeasedBy(noLeases)
 	if err := m.Requalify(t.Context(), h.uuid(1)); err != nil {
 		t.Fatal(err)
 	}

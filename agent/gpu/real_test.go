@@ -1,9 +1,11 @@
 package gpu
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +19,7 @@ import (
 	"github.com/musterhq/muster/agent/gpu/fakeprofile"
 	"github.com/musterhq/muster/agent/gpu/wire"
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
 )
 
 // killProbe ends the present probe, so that the next call starts another that has no handles.
@@ -418,5 +421,41 @@ func TestSplitGPUIsRefusedAtTheStart(t *testing.T) {
 	used := m.InUse(t.Context(), h.uuid(0), h.uuid(1))
 	if len(used) != 1 || !strings.Contains(used[h.uuid(1)], "MIG") {
 		t.Errorf("%v", used)
+	}
+}
+
+// A quarantine ends without a reboot: the agent's own probe, which would keep the GPU from being reset, lets go of it.
+// A GPU that has a lease is left alone.
+func TestRequalifyResets(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, h100, 2)
+	m := h.start(t, func(c *Config) {
+		c.Reset = func(_ context.Context, uuid string) error { return fakeprofile.Reset(h.path, uuid) }
+	})
+	becomes(t, m, h.uuid(1), Healthy)
+	h.fault(t, 1, func(g *fakeprofile.GPU) { g.RecoveryAction = wire.RecoverReset })
+	becomes(t, m, h.uuid(1), Quarantined)
+	if err := fakeprofile.Reset(h.path, h.uuid(1)); err == nil {
+		t.Fatal("a GPU was reset that the probe has open")
+	}
+	if err := m.Requalify(t.Context(), h.uuid(1)); !fault.Is(err, fault.Unavailable) {
+		t.Errorf("before it is known which GPUs have a lease: %v", err)
+	}
+	leased := map[string]bool{h.uuid(1): true}
+	m.LeasedBy(func() map[string]bool { return maps.Clone(leased) })
+	if err := m.Requalify(t.Context(), h.uuid(1)); !fault.Is(err, fault.Conflict) {
+		t.Errorf("a GPU with a lease: %v", err)
+	}
+	m.LeasedBy(func() map[string]bool { return nil })
+	if err := m.Requalify(t.Context(), h.uuid(1)); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.Health()[h.uuid(1)]; got.State != Healthy {
+		t.Errorf("%+v", got)
+	}
+	h.fault(t, 0, func(g *fakeprofile.GPU) { g.ECCUncorrectable = 1 }) // contained: a reset makes it fit again
+	becomes(t, m, h.uuid(0), Suspect)
+	if err := m.Requalify(t.Context(), h.uuid(0)); err != nil {
+		t.Fatal(err)
 	}
 }
