@@ -193,7 +193,7 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 	if out.Gang, err = s.hostGang(v, hid, listPrice(d, offers)); err != nil {
 		return err
 	}
-	if out.Reclaim, err = s.hostReclaim(ctx, d); err != nil {
+	if out.Reclaim, err = s.hostReclaim(v, d); err != nil {
 		return err
 	}
 	for _, a := range d.Actions() {

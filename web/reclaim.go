@@ -1,12 +1,10 @@
 package web
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
 
-	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/idem"
@@ -20,11 +18,11 @@ var reclaimNotices = []view.ReclaimNotice{
 }
 
 // hostReclaim is what taking the host back means now; nil where it cannot be.
-func (s *Web) hostReclaim(ctx context.Context, d host.Detail) (*view.Reclaim, error) {
+func (s *Web) hostReclaim(v *visit, d host.Detail) (*view.Reclaim, error) {
 	if !slices.Contains(d.Actions(), "reclaim") {
 		return nil, nil
 	}
-	f, err := metering.ForecastLoss(ctx, s.DB.Q, d.ID)
+	f, err := s.Clusters.ForecastReclaim(v.r.Context(), v.who, d.ID)
 	if err != nil {
 		return nil, err
 	}

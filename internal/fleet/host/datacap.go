@@ -43,7 +43,7 @@ type DataCap struct {
 func (x *Hosts) DataMonth(ctx context.Context, who account.Principal, host id.Host) (client.DataMonth, error) {
 	m, err := dataMonth(ctx, x.db.Q, host)
 	if err == nil && m.org != who.Org {
-		err = notFound()
+		err = NotFound()
 	}
 	return m.DataMonth, err
 }
@@ -51,7 +51,7 @@ func (x *Hosts) DataMonth(ctx context.Context, who account.Principal, host id.Ho
 func dataMonth(ctx context.Context, q *dbq.Queries, host id.Host) (month, error) {
 	r, err := q.HostDataMonth(ctx, host)
 	if db.NoRows(err) {
-		return month{}, notFound()
+		return month{}, NotFound()
 	}
 	if err != nil {
 		return month{}, fmt.Errorf("host: data of %s: %w", host, err)

@@ -22,7 +22,7 @@ type Enrolling struct {
 func (x *Hosts) Enrollment(ctx context.Context, who account.Principal, e id.Enrollment) (Enrolling, error) {
 	r, err := x.db.Q.GetEnrollment(ctx, e, who.Org)
 	if db.NoRows(err) {
-		return Enrolling{}, notFound()
+		return Enrolling{}, NotFound()
 	}
 	if err != nil {
 		return Enrolling{}, fmt.Errorf("host: read enrolment %s: %w", e, err)

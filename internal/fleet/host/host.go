@@ -227,7 +227,7 @@ func uuids[T interface {
 func Read(ctx context.Context, q *dbq.Queries, host id.Host) (Host, error) {
 	r, err := q.ReadHost(ctx, host)
 	if db.NoRows(err) {
-		return Host{}, notFound()
+		return Host{}, NotFound()
 	}
 	if err != nil {
 		return Host{}, fmt.Errorf("host: read %s: %w", host, err)

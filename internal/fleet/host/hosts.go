@@ -94,7 +94,7 @@ func (x *Hosts) Get(ctx context.Context, who account.Principal, host id.Host) (D
 func get(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host) (Detail, error) {
 	r, err := q.GetHost(ctx, host, org)
 	if db.NoRows(err) {
-		return Detail{}, notFound()
+		return Detail{}, NotFound()
 	}
 	if err != nil {
 		return Detail{}, fmt.Errorf("host: get %s: %w", host, err)
@@ -127,13 +127,14 @@ func listGPUs(ctx context.Context, q *dbq.Queries, hosts []id.Host, removed bool
 	return out, nil
 }
 
-func notFound() error { return fault.New(fault.NotFound, "No such host.") }
+// NotFound is the fault for a host that does not exist or is of another organisation.
+func NotFound() error { return fault.New(fault.NotFound, "No such host.") }
 
 // lockOwn locks one of the org's hosts; another org's looks missing.
 func lockOwn(ctx context.Context, tx *db.Tx, org id.Org, host id.Host) (Host, error) {
 	h, err := lockOne(ctx, tx, host)
 	if err == nil && h.Org != org {
-		err = notFound()
+		err = NotFound()
 	}
 	return h, err
 }

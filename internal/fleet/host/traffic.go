@@ -52,7 +52,7 @@ func (x *Hosts) Traffic(ctx context.Context, who account.Principal, host id.Host
 	if h, err := Read(ctx, x.db.Q, host); err != nil {
 		return nil, err
 	} else if h.Org != who.Org {
-		return nil, notFound()
+		return nil, NotFound()
 	}
 	rows, err := x.db.Q.HostTraffic(ctx, host, int32(limit))
 	if err != nil {

@@ -86,7 +86,7 @@ func (c HostChange) setTerms(ctx context.Context, tx *db.Tx, who account.Princip
 		return err
 	}
 	if len(hosts) == 0 || hosts[0].Org != who.Org {
-		return fault.New(fault.NotFound, "no such host")
+		return host.NotFound()
 	}
 	offers, err := readOffers(ctx, tx.Q, of)
 	if err != nil {
@@ -202,7 +202,7 @@ func (m *Market) PriceHistory(ctx context.Context, who account.Principal, of id.
 		return nil, err
 	}
 	if h.Org != who.Org {
-		return nil, fault.New(fault.NotFound, "no such host")
+		return nil, host.NotFound()
 	}
 	rows, err := m.db.Q.PriceChangesOfHost(ctx, of, maxPriceChanges)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
@@ -257,20 +256,7 @@ func (a *API) reclaimForecast(ctx context.Context, p account.Principal, in *idIn
 	if err != nil {
 		return client.ReclaimForecast{}, err
 	}
-	if _, err := a.hosts.Get(ctx, p, h); err != nil {
-		return client.ReclaimForecast{}, err
-	}
-	f, err := metering.ForecastLoss(ctx, a.db.Q, h)
-	if f.Currency == "" {
-		f.Currency = a.cfg.Currency
-	}
-	return client.ReclaimForecast{
-		Leases:   f.Leases,
-		Credit:   f.Credit,
-		HostPart: f.HostPart,
-		Currency: f.Currency,
-		Free:     int64(metering.CreditSpan.Seconds()),
-	}, err
+	return a.clusters.ForecastReclaim(ctx, p, h)
 }
 
 func (a *API) hostPrices(ctx context.Context, p account.Principal, in *idInput) (list[client.PriceChange], error) {
