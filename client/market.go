@@ -126,6 +126,49 @@ type Spec struct {
 	OnNodeFailure   string            `json:"on_node_failure,omitempty"` // replace, fail, ignore
 }
 
+// ClusterSpec is a cluster spec as the server shows it: complete, with every default filled in and the values of env
+// masked. Spec is what a caller sends.
+type ClusterSpec struct {
+	Name    string            `json:"name" doc:"for people; need not be unique"`
+	Project *string           `json:"project"`
+	Labels  map[string]string `json:"labels"`
+
+	Nodes       int    `json:"nodes" doc:"1 to 128"`
+	GPUsPerNode int    `json:"gpus_per_node" doc:"1 to 16"`
+	GPU         string `json:"gpu" doc:"offer query every node must match; empty: any GPU"`
+
+	Image        string            `json:"image"`
+	RegistryAuth *RegistryAuth     `json:"registry_auth,omitempty" doc:"for a private registry; stored encrypted, never shown again"`
+	Restart      string            `json:"restart" enum:"never,on_failure"`
+	Egress       string            `json:"egress" enum:"full,limited,off"`
+	Command      []string          `json:"command" doc:"in place of the image's own, after its entry point, as docker run does; empty: the image's own"`
+	Env          map[string]string `json:"env"`
+	Ports        []Port            `json:"ports"`
+	DiskGB       int64             `json:"disk_gb" doc:"per node"`
+	DiskLimited  bool              `json:"disk_limited,omitempty" doc:"only hosts that enforce disk_gb, for this node and its neighbours"`
+	ScratchGB    int64             `json:"scratch_gb,omitempty" doc:"per node: an empty file system of that size at /scratch, on a fast disk of the host, gone when the node ends or starts again; included in the price; only hosts that have it"`
+	Runtime      string            `json:"runtime,omitempty" enum:"runc,runsc" doc:"runc by default; runsc: gVisor, a kernel of its own between the program and the host's; only hosts that have it"`
+	SSHKeyIDs    []id.SSHKey       `json:"ssh_key_ids"`
+
+	MaxPricePerHour *money.Micro `json:"max_price_per_hour" doc:"for the whole cluster"`
+	MaxDuration     *int64       `json:"max_duration" doc:"seconds of running time; at least 60"`
+	Budget          *money.Nano  `json:"budget" doc:"the cluster stops in order before it has cost more"`
+
+	Network       SpecNetwork `json:"network"`
+	Trust         string      `json:"trust,omitempty" enum:"bonded,any" doc:"whose hosts may run the ranks of one cluster. bonded, by default: hosts of several operators only if each operator has a bond that pays the others when its host fails. any: hosts without a bond too, beside operators that accept them"`
+	OnNodeFailure string      `json:"on_node_failure" enum:"replace,fail,ignore"`
+	Interruptible bool        `json:"interruptible" doc:"not offered yet: false"`
+	Template      *string     `json:"template" doc:"not offered yet: null"`
+}
+
+// SpecNetwork is what a spec asks of the network between the nodes.
+type SpecNetwork struct {
+	Scope string `json:"scope" enum:"any,fabric,host"`
+	// MinGbps is the least all-reduce bus bandwidth. Hosts known to be slower are not placed; what is not known is
+	// found out by the preflight, before anything is billed.
+	MinGbps float64 `json:"min_gbps"`
+}
+
 // RegistryAuth opens a private registry. Secret.
 type RegistryAuth struct {
 	Username string `json:"username"`
@@ -135,7 +178,7 @@ type RegistryAuth struct {
 // Port is a port of the workload to be reached.
 type Port struct {
 	Port     int    `json:"port"`
-	Protocol string `json:"protocol"` // http, tcp
+	Protocol string `json:"protocol" enum:"http,tcp"`
 }
 
 // Network is what is asked of the network between the nodes.
@@ -144,18 +187,19 @@ type Network struct {
 	MinGbps float64 `json:"min_gbps,omitempty"`
 }
 
-// Quote is an all-in price for a placement whose GPUs are held until it expires.
+// Quote is an all-in price for a placement whose GPUs are claimed until it expires.
 type Quote struct {
 	ID             id.Quote    `json:"id"`
-	State          string      `json:"state"` // held, rented, returned, expired
-	ExpiresAt      time.Time   `json:"expires_at"`
+	State          string      `json:"state" enum:"held,rented,returned,expired"`
+	ExpiresAt      time.Time   `json:"expires_at" doc:"the GPUs are held until then"`
 	CreatedAt      time.Time   `json:"created_at"`
-	ClusterID      *id.Cluster `json:"cluster_id"`
+	ClusterID      *id.Cluster `json:"cluster_id" doc:"once rented"`
+	Spec           ClusterSpec `json:"spec"`
 	Nodes          []QuoteNode `json:"nodes"`
-	PricePerHour   money.Micro `json:"price_per_hour"`
-	PricePerSecond money.Nano  `json:"price_per_second"` // for display
+	PricePerHour   money.Micro `json:"price_per_hour" doc:"all-in; binds"`
+	PricePerSecond money.Nano  `json:"price_per_second" doc:"for display"`
 	Currency       string      `json:"currency"`
-	Lines          []PriceLine `json:"lines"`
+	Lines          []PriceLine `json:"lines" doc:"what the price is made of"`
 }
 
 // QuoteNode is one node of a quote.

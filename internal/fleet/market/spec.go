@@ -20,36 +20,36 @@ const (
 // Spec is the cluster spec of the REST API: what a renter asks for. Reading one from JSON sets the defaults and refuses
 // unknown fields; Validate checks the rest. RegistryAuth and the values of Env are secrets: see Split.
 type Spec struct {
-	Name    string            `json:"name" doc:"for people; need not be unique"`
+	Name    string            `json:"name"`
 	Project *string           `json:"project"`
 	Labels  map[string]string `json:"labels"`
 
-	Nodes       int    `json:"nodes" doc:"1 to 128"`
-	GPUsPerNode int    `json:"gpus_per_node" doc:"1 to 16"`
-	GPU         string `json:"gpu" doc:"offer query every node must match; empty: any GPU"`
+	Nodes       int    `json:"nodes"`
+	GPUsPerNode int    `json:"gpus_per_node"`
+	GPU         string `json:"gpu"`
 
 	Image        string            `json:"image"`
-	RegistryAuth *RegistryAuth     `json:"registry_auth,omitempty" doc:"for a private registry; stored encrypted, never shown again"`
-	Restart      string            `json:"restart" enum:"never,on_failure"`
-	Egress       string            `json:"egress" enum:"full,limited,off"`
-	Command      []string          `json:"command" doc:"in place of the image's own, after its entry point, as docker run does; empty: the image's own"`
+	RegistryAuth *RegistryAuth     `json:"registry_auth,omitempty"`
+	Restart      string            `json:"restart"`
+	Egress       string            `json:"egress"`
+	Command      []string          `json:"command"`
 	Env          map[string]string `json:"env"`
 	Ports        []Port            `json:"ports"`
-	DiskGB       int64             `json:"disk_gb" doc:"per node"`
-	DiskLimited  bool              `json:"disk_limited,omitempty" doc:"only hosts that enforce disk_gb, for this node and its neighbours"`
-	ScratchGB    int64             `json:"scratch_gb,omitempty" doc:"per node: an empty file system of that size at /scratch, on a fast disk of the host, gone when the node ends or starts again; included in the price; only hosts that have it"`
-	Runtime      string            `json:"runtime,omitempty" enum:"runc,runsc" doc:"runc by default; runsc: gVisor, a kernel of its own between the program and the host's; only hosts that have it"`
+	DiskGB       int64             `json:"disk_gb"`
+	DiskLimited  bool              `json:"disk_limited,omitempty"`
+	ScratchGB    int64             `json:"scratch_gb,omitempty"`
+	Runtime      string            `json:"runtime,omitempty"`
 	SSHKeyIDs    []id.SSHKey       `json:"ssh_key_ids"`
 
-	MaxPricePerHour *money.Micro `json:"max_price_per_hour" doc:"for the whole cluster"`
-	MaxDuration     *int64       `json:"max_duration" doc:"seconds of running time; at least 60"`
-	Budget          *money.Nano  `json:"budget" doc:"the cluster stops in order before it has cost more"`
+	MaxPricePerHour *money.Micro `json:"max_price_per_hour"`
+	MaxDuration     *int64       `json:"max_duration"`
+	Budget          *money.Nano  `json:"budget"`
 
 	Network       Network `json:"network"`
-	Trust         Trust   `json:"trust,omitempty" enum:"bonded,any" doc:"whose hosts may run the ranks of one cluster. bonded, by default: hosts of several operators only if each operator has a bond that pays the others when its host fails. any: hosts without a bond too, beside operators that accept them"`
-	OnNodeFailure string  `json:"on_node_failure" enum:"replace,fail,ignore"`
-	Interruptible bool    `json:"interruptible" doc:"not offered yet: false"`
-	Template      *string `json:"template" doc:"not offered yet: null"`
+	Trust         Trust   `json:"trust,omitempty"`
+	OnNodeFailure string  `json:"on_node_failure"`
+	Interruptible bool    `json:"interruptible"`
+	Template      *string `json:"template"`
 }
 
 // RegistryAuth opens a private image registry. Secret.
@@ -61,12 +61,12 @@ type RegistryAuth struct {
 // Port is a port of the workload the renter wants to reach.
 type Port struct {
 	Port     int    `json:"port"`
-	Protocol string `json:"protocol" enum:"http,tcp"`
+	Protocol string `json:"protocol"`
 }
 
 // Network is what the renter asks of the network between the nodes.
 type Network struct {
-	Scope Scope `json:"scope" enum:"any,fabric,host"`
+	Scope Scope `json:"scope"`
 	// MinGbps is the least all-reduce bus bandwidth. Hosts known to be slower are not placed; what is not known is
 	// found out by the preflight, before anything is billed.
 	MinGbps float64 `json:"min_gbps"`

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"reflect"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
-	"github.com/musterhq/muster/internal/money"
 )
 
 type offersInput struct {
@@ -36,7 +34,7 @@ func (b *specBody) UnmarshalJSON(raw []byte) error {
 
 // Schema documents the body as the spec itself.
 func (specBody) Schema(r huma.Registry) *huma.Schema {
-	return r.Schema(reflect.TypeFor[market.Spec](), true, "ClusterSpec")
+	return r.Schema(reflect.TypeFor[client.ClusterSpec](), true, "ClusterSpec")
 }
 
 type quoteInput struct {
@@ -44,72 +42,98 @@ type quoteInput struct {
 	Body specBody
 }
 
-type quoteNodeView struct {
-	Rank         int         `json:"rank"`
-	HostID       id.Host     `json:"host_id"`
-	HostName     string      `json:"host_name"`
-	OfferID      id.Offer    `json:"offer_id"`
-	GPUModel     string      `json:"gpu_model"`
-	GPUs         int         `json:"gpus"`
-	PricePerHour money.Micro `json:"price_per_hour"`
-}
-
-type quoteView struct {
-	ID             id.Quote          `json:"id"`
-	State          market.QuoteState `json:"state" enum:"held,rented,returned,expired"`
-	ExpiresAt      time.Time         `json:"expires_at" doc:"the GPUs are held until then"`
-	CreatedAt      time.Time         `json:"created_at"`
-	ClusterID      *id.Cluster       `json:"cluster_id" doc:"once rented"`
-	Spec           market.Spec       `json:"spec"`
-	Nodes          []quoteNodeView   `json:"nodes"`
-	PricePerHour   money.Micro       `json:"price_per_hour" doc:"all-in; binds"`
-	PricePerSecond money.Nano        `json:"price_per_second" doc:"for display"`
-	Currency       string            `json:"currency"`
-	Lines          []market.Line     `json:"lines" doc:"what the price is made of"`
-}
-
-func (a *API) viewQuote(q market.Quote) quoteView {
+func (a *API) viewQuote(q market.Quote) client.Quote {
 	spec, _ := q.Spec.Split()
-	v := quoteView{
-		ID: q.ID, State: q.State, ExpiresAt: q.ExpiresAt.UTC(), CreatedAt: q.CreatedAt.UTC(), Spec: spec,
-		PricePerHour: q.Placement.Rate, PricePerSecond: perSecond(q.Placement.Rate), Currency: a.cfg.Currency,
-		Nodes: []quoteNodeView{}, Lines: append([]market.Line{}, q.Placement.Lines()...),
+	v := client.Quote{
+		ID:             q.ID,
+		State:          string(q.State),
+		ExpiresAt:      q.ExpiresAt.UTC(),
+		CreatedAt:      q.CreatedAt.UTC(),
+		Spec:           viewSpec(spec),
+		PricePerHour:   q.Placement.Rate,
+		PricePerSecond: market.PerSecond(q.Placement.Rate),
+		Currency:       a.cfg.Currency,
+		Nodes:          []client.QuoteNode{},
+		Lines:          []client.PriceLine{},
 	}
 	if !q.Cluster.IsZero() {
 		v.ClusterID = &q.Cluster
 	}
 	for _, n := range q.Placement.Nodes {
-		v.Nodes = append(v.Nodes, quoteNodeView{n.Rank, n.Host, n.HostName, n.Offer, n.Model, len(n.GPUs), n.Rate})
+		v.Nodes = append(v.Nodes, client.QuoteNode{
+			Rank:         n.Rank,
+			HostID:       n.Host,
+			HostName:     n.HostName,
+			OfferID:      n.Offer,
+			GPUModel:     n.Model,
+			GPUs:         len(n.GPUs),
+			PricePerHour: n.Rate,
+		})
+	}
+	for _, l := range q.Placement.Lines() {
+		v.Lines = append(v.Lines, client.PriceLine(l))
 	}
 	return v
 }
 
-// perSecond is for display only: floor, so that nobody expects to pay less per hour than they will.
-func perSecond(rate money.Micro) money.Nano { return money.CostOf(rate, 1000) }
+// viewSpec shows a spec whose secrets are masked.
+func viewSpec(s market.Spec) client.ClusterSpec {
+	v := client.ClusterSpec{
+		Name:            s.Name,
+		Project:         s.Project,
+		Labels:          s.Labels,
+		Nodes:           s.Nodes,
+		GPUsPerNode:     s.GPUsPerNode,
+		GPU:             s.GPU,
+		Image:           s.Image,
+		Restart:         s.Restart,
+		Egress:          s.Egress,
+		Command:         s.Command,
+		Env:             s.Env,
+		DiskGB:          s.DiskGB,
+		DiskLimited:     s.DiskLimited,
+		ScratchGB:       s.ScratchGB,
+		Runtime:         s.Runtime,
+		SSHKeyIDs:       s.SSHKeyIDs,
+		MaxPricePerHour: s.MaxPricePerHour,
+		MaxDuration:     s.MaxDuration,
+		Budget:          s.Budget,
+		Network:         client.SpecNetwork{Scope: string(s.Network.Scope), MinGbps: s.Network.MinGbps},
+		Trust:           string(s.Trust),
+		OnNodeFailure:   s.OnNodeFailure,
+		Interruptible:   s.Interruptible,
+		Template:        s.Template,
+		Ports:           make([]client.Port, len(s.Ports)),
+	}
+	for i, p := range s.Ports {
+		v.Ports[i] = client.Port(p)
+	}
+	return v
+}
 
 func (a *API) quote(ctx context.Context, p account.Principal, in *quoteInput,
-	once idem.Request) (quoteView, idem.Outcome, error) {
+	once idem.Request) (client.Quote, idem.Outcome, error) {
 	spec, err := market.ParseSpec(in.Body.raw)
 	if err != nil {
-		return quoteView{}, idem.Outcome{}, err
+		return client.Quote{}, idem.Outcome{}, err
 	}
 	q, out, err := a.market.Quote(ctx, p, spec, idem.As(once, a.viewQuote))
 	return a.viewQuote(q), out, err
 }
 
-func (a *API) getQuote(ctx context.Context, p account.Principal, in *idInput) (quoteView, error) {
+func (a *API) getQuote(ctx context.Context, p account.Principal, in *idInput) (client.Quote, error) {
 	q, err := pathID[id.Quote](in.ID, "quote")
 	if err != nil {
-		return quoteView{}, err
+		return client.Quote{}, err
 	}
 	v, err := a.market.GetQuote(ctx, p, q)
 	return a.viewQuote(v), err
 }
 
-func (a *API) returnQuote(ctx context.Context, p account.Principal, in *idInput) (quoteView, error) {
+func (a *API) returnQuote(ctx context.Context, p account.Principal, in *idInput) (client.Quote, error) {
 	q, err := pathID[id.Quote](in.ID, "quote")
 	if err != nil {
-		return quoteView{}, err
+		return client.Quote{}, err
 	}
 	v, err := a.market.ReturnQuote(ctx, p, q)
 	return a.viewQuote(v), err

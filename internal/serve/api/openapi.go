@@ -22,6 +22,7 @@ as "after". Every POST takes an Idempotency-Key. Failures are problem documents 
 
 func humaConfig(cfg Config) huma.Config {
 	schemas := huma.NewMapRegistry("#/components/schemas/", schemaName)
+	schemas.RegisterTypeAlias(reflect.TypeFor[market.Spec](), reflect.TypeFor[client.ClusterSpec]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[cluster.Seconds](), reflect.TypeFor[float64]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[statement.Seconds](), reflect.TypeFor[float64]())
 	c := huma.Config{
@@ -48,9 +49,6 @@ func humaConfig(cfg Config) huma.Config {
 
 // schemaNames are the names of those types whose own would not say enough beside the others.
 var schemaNames = map[reflect.Type]string{
-	reflect.TypeFor[market.Spec]():            "ClusterSpec",
-	reflect.TypeFor[market.Network]():         "SpecNetwork",
-	reflect.TypeFor[market.Line]():            "PriceLine",
 	reflect.TypeFor[cluster.GPU]():            "NodeGPU",
 	reflect.TypeFor[cluster.Network]():        "ClusterNetwork",
 	reflect.TypeFor[cluster.Event]():          "ClusterEvent",
