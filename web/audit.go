@@ -104,6 +104,8 @@ var acts = map[string]string{
 	"host.data_cap":            "Set a host's data cap",
 	"host.drain":               "Drained a host",
 	"host.enroll":              "Enrolled a host",
+	"gpu.contest":              "Listed a GPU that another operator lists",
+	"gpu.award":                "Decided whose a GPU is",
 	"host.foreign_reply":       "A host asked for answers in another's name",
 	"host.reclaim":             "Took a host back",
 	"host.resume":              "Resumed a host",

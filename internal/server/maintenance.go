@@ -7,6 +7,8 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/serve/hostlink"
 )
 
@@ -25,6 +27,23 @@ func CheckLedger(ctx context.Context, cfg Config) (t ledger.TrialBalance, err er
 		return err
 	})
 	return t, err
+}
+
+// contestedMost bounds the list of contested GPUs.
+const contestedMost = 1000
+
+// ContestedGPUs lists the GPUs in cfg's database that hosts of several organisations list, at most 1000.
+func ContestedGPUs(ctx context.Context, cfg Config) (gpus []host.ContestedGPU, err error) {
+	err = withDatabase(ctx, cfg, func(d *db.DB) error {
+		gpus, err = host.ContestedGPUs(ctx, d.Q, contestedMost)
+		return err
+	})
+	return gpus, err
+}
+
+// AwardGPU records in cfg's database that the GPU with a UUID is the one that a host lists; see host.AwardGPU.
+func AwardGPU(ctx context.Context, cfg Config, uuid string, to id.Host, why string) error {
+	return withDatabase(ctx, cfg, func(d *db.DB) error { return host.AwardGPU(ctx, d, uuid, to, why) })
 }
 
 // SetAdmin makes the user with the given e-mail address an admin of the platform, or takes the right away.

@@ -63,6 +63,8 @@ var queues = map[string]string{
 		NULL ORDER BY next_at LIMIT 10000) q`,
 	"clusters": `SELECT count(*), min(due_at) FROM (SELECT due_at FROM cluster WHERE due_at IS NOT NULL ORDER BY
 		due_at LIMIT 10000) q`,
+	"contested_gpus": `SELECT count(*), min(created_at) FROM (SELECT created_at FROM gpu WHERE contest = 'challenger' AND
+		removed_at IS NULL AND NOT EXISTS (SELECT FROM gpu_award a WHERE a.uuid = gpu.uuid) ORDER BY created_at LIMIT 10000) q`,
 	"dead_letters": `SELECT count(*), min(failing_since) FROM (SELECT failing_since FROM dead_letter ORDER BY
 		failing_since LIMIT 10000) q`,
 }

@@ -44,8 +44,8 @@ Settings come from the environment (MUSTER_…; see docs/operations.md). Secrets
 	cmd.Flags().String("listen", "", "address of pages and REST (MUSTER_LISTEN)")
 	cmd.Flags().String("role", server.RoleAll, "all, or relay: carry packets between hosts that cannot reach each "+
 		"other, and nothing else")
-	cmd.AddCommand(migrateCommand(), checkCommand(), stripeSetupCommand(), adoptRestoreCommand(), natsConfigCommand(),
-		adminCommand())
+	cmd.AddCommand(migrateCommand(), checkCommand(), gpusCommand(), stripeSetupCommand(), adoptRestoreCommand(),
+		natsConfigCommand(), adminCommand())
 	return cmd
 }
 

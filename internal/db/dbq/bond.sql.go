@@ -297,7 +297,7 @@ func (q *Queries) BondPairBans(ctx context.Context) ([]BondPairBansRow, error) {
 }
 
 const bondRelistLocks = `-- name: BondRelistLocks :many
-SELECT DISTINCT host_id FROM gang_strike WHERE kind = 'loss' AND kind <> 'doubt' AND at > clock_timestamp() - make_interval(secs => $1::bigint)
+SELECT DISTINCT host_id FROM gang_strike WHERE kind = 'loss' AND kind <> 'doubt' AND at > statement_timestamp() - make_interval(secs => $1::bigint)
 `
 
 // Hosts by whose fault a run ended within the last seconds.

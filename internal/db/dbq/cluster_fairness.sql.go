@@ -579,37 +579,6 @@ func (q *Queries) StartUndecided(ctx context.Context, arg StartUndecidedParams) 
 	return err
 }
 
-const strikesOfHost = `-- name: StrikesOfHost :many
-SELECT kind, cluster_id, at FROM gang_strike WHERE host_id = $1 AND at > $2 ORDER BY at DESC LIMIT 200
-`
-
-type StrikesOfHostRow struct {
-	Kind      string
-	ClusterID id.Cluster
-	At        time.Time
-}
-
-// What counted against a host in gangs since a moment, newest first.
-func (q *Queries) StrikesOfHost(ctx context.Context, hostID id.Host, sinceAt time.Time) ([]StrikesOfHostRow, error) {
-	rows, err := q.db.Query(ctx, strikesOfHost, hostID, sinceAt)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []StrikesOfHostRow{}
-	for rows.Next() {
-		var i StrikesOfHostRow
-		if err := rows.Scan(&i.Kind, &i.ClusterID, &i.At); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const suspensions = `-- name: Suspensions :many
 SELECT s.n, s.from_ms, s.to_ms, s.class, s.culprits
 FROM suspension s WHERE s.cluster_id = $1 ORDER BY s.from_ms, s.n

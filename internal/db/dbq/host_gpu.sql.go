@@ -177,6 +177,7 @@ WITH inserted AS (
     SELECT n.id, g.id, g.host_id, $1, n.ref, $2::timestamptz
     FROM (SELECT unnest($3::uuid[]) AS id, unnest($4::uuid[]) AS gpu_id, unnest($5::uuid[]) AS host_id, unnest($6::uuid[]) AS ref) n
     JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined' AND g.in_use = ''
+     AND (g.contest IN ('', 'incumbent') OR $1 NOT IN ('quote', 'lease'))
     ORDER BY g.id
     ON CONFLICT (gpu_id) WHERE ended_at IS NULL DO NOTHING
     RETURNING 1
@@ -213,6 +214,7 @@ INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref)
 SELECT n.id, g.id, n.host_id, $1, n.ref
 FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::uuid[]) AS gpu_id, unnest($4::uuid[]) AS host_id, unnest($5::uuid[]) AS ref) n
 LEFT JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined' AND g.in_use = ''
+     AND (g.contest IN ('', 'incumbent') OR $1 NOT IN ('quote', 'lease'))
 ORDER BY n.gpu_id
 `
 
@@ -238,8 +240,8 @@ func (q *Queries) InsertFreeClaims(ctx context.Context, arg InsertFreeClaimsPara
 }
 
 const insertGPU = `-- name: InsertGPU :exec
-INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w, power_default_w, facts, health, health_reason, in_use)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w, power_default_w, facts, health, health_reason, in_use, contest)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
 `
 
 type InsertGPUParams struct {
@@ -261,6 +263,7 @@ type InsertGPUParams struct {
 	Health        string
 	HealthReason  string
 	InUse         string
+	Contest       string
 }
 
 func (q *Queries) InsertGPU(ctx context.Context, arg InsertGPUParams) error {
@@ -283,6 +286,7 @@ func (q *Queries) InsertGPU(ctx context.Context, arg InsertGPUParams) error {
 		arg.Health,
 		arg.HealthReason,
 		arg.InUse,
+		arg.Contest,
 	)
 	return err
 }

@@ -340,6 +340,14 @@ type GPU struct {
 	InUse         string
 	PowerLimitW   *int32
 	PowerDefaultW *int32
+	Contest       string
+}
+
+type GPUAward struct {
+	UUID      string
+	OrgID     id.Org
+	Why       string
+	DecidedAt time.Time
 }
 
 type GPUClaim struct {

@@ -171,7 +171,7 @@ ORDER BY s.host_id, s.at;
 
 -- name: BondRelistLocks :many
 -- Hosts by whose fault a run ended within the last seconds.
-SELECT DISTINCT host_id FROM gang_strike WHERE kind = 'loss' AND kind <> 'doubt' AND at > clock_timestamp() - make_interval(secs => @seconds::bigint);
+SELECT DISTINCT host_id FROM gang_strike WHERE kind = 'loss' AND kind <> 'doubt' AND at > statement_timestamp() - make_interval(secs => @seconds::bigint);
 
 -- name: SuspensionsOfCluster :many
 -- Decided time of a cluster that its renter does not pay for, in order of time.

@@ -93,10 +93,6 @@ SELECT @cluster_id, coalesce(max(n), 0) + 1, @from_ms, @to_ms, @class, @culprits
 SELECT s.n, s.from_ms, s.to_ms, s.class, s.culprits
 FROM suspension s WHERE s.cluster_id = @cluster_id ORDER BY s.from_ms, s.n;
 
--- name: StrikesOfHost :many
--- What counted against a host in gangs since a moment, newest first.
-SELECT kind, cluster_id, at FROM gang_strike WHERE host_id = @host_id AND at > @since_at ORDER BY at DESC LIMIT 200;
-
 -- name: DropOldStrikes :execrows
 -- scan: done
 DELETE FROM gang_strike WHERE id IN (SELECT g.id FROM gang_strike g WHERE g.at < statement_timestamp() - interval '90 days' LIMIT 1000);

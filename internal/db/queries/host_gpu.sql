@@ -14,8 +14,8 @@ WHERE id = @id;
 SELECT id, uuid, health, present FROM gpu WHERE host_id = @host_id AND removed_at IS NULL;
 
 -- name: InsertGPU :exec
-INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w, power_default_w, facts, health, health_reason, in_use)
-VALUES (@id, @host_id, @uuid, @idx, @pci_bus, @model, @arch, @vram_mb, @compute_cap, @pcie_gen, @nvlink, @nvlink_gbps, @power_limit_w, @power_default_w, @facts, @health, @health_reason, @in_use);
+INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w, power_default_w, facts, health, health_reason, in_use, contest)
+VALUES (@id, @host_id, @uuid, @idx, @pci_bus, @model, @arch, @vram_mb, @compute_cap, @pcie_gen, @nvlink, @nvlink_gbps, @power_limit_w, @power_default_w, @facts, @health, @health_reason, @in_use, @contest);
 
 -- name: UpdateGPU :exec
 UPDATE gpu
@@ -83,6 +83,7 @@ WITH inserted AS (
     SELECT n.id, g.id, g.host_id, @kind, n.ref, sqlc.narg(expires_at)::timestamptz
     FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@gpus::uuid[]) AS gpu_id, unnest(@hosts::uuid[]) AS host_id, unnest(@refs::uuid[]) AS ref) n
     JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined' AND g.in_use = ''
+     AND (g.contest IN ('', 'incumbent') OR @kind NOT IN ('quote', 'lease'))
     ORDER BY g.id
     ON CONFLICT (gpu_id) WHERE ended_at IS NULL DO NOTHING
     RETURNING 1
@@ -96,6 +97,7 @@ INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref)
 SELECT n.id, g.id, n.host_id, @kind, n.ref
 FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@gpus::uuid[]) AS gpu_id, unnest(@hosts::uuid[]) AS host_id, unnest(@refs::uuid[]) AS ref) n
 LEFT JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined' AND g.in_use = ''
+     AND (g.contest IN ('', 'incumbent') OR @kind NOT IN ('quote', 'lease'))
 ORDER BY n.gpu_id;
 
 -- name: EndClaims :exec

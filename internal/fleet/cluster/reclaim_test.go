@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/notify"
@@ -60,6 +61,11 @@ func TestAHostThatFailedIsNotOfferedForAnHour(t *testing.T) {
 		f := fault.From(err)
 		return f != nil && f.Kind == fault.NoCapacity && strings.Contains(fmt.Sprint(f.Extra["explain"]), "relist lock")
 	})
+	page, err := w.market.SearchOffers(w.ctx, market.OfferSearch{})
+	w.must(err)
+	if page.Total != 0 || page.GPUsFree != 0 || len(page.Models) != 0 {
+		t.Errorf("the market lists what nobody can rent: %+v", page)
+	}
 	told, err := notify.List(w.ctx, w.d.Q, w.operator.Org, notify.Filter{Limit: 20})
 	w.must(err)
 	if s := fmt.Sprint(told); strings.Count(s, "host-0 is not offered until") != 1 {

@@ -141,6 +141,9 @@ func (x *Hosts) retire(ctx context.Context, tx *db.Tx, who account.Principal, h 
 	if err := tx.Q.RemoveHostGPUs(ctx, h.ID); err != nil {
 		return fmt.Errorf("host: remove GPUs of %s: %w", h.ID, err)
 	}
+	if err := tx.Q.EndContests(ctx, h.ID); err != nil {
+		return fmt.Errorf("host: end contests of %s: %w", h.ID, err)
+	}
 	if err := tx.Q.RetireHost(ctx, h.ID); err != nil {
 		return fmt.Errorf("host: retire %s: %w", h.ID, err)
 	}

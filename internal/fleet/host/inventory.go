@@ -236,8 +236,13 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 	}
 	linked, gbps := nvlink(g)
 	if old.ID.IsZero() {
+		standing, err := contest(ctx, tx, host, g.UUID)
+		if err != nil {
+			return err
+		}
+		gpu := id.New[id.GPU]()
 		err = tx.Q.InsertGPU(ctx, dbq.InsertGPUParams{
-			ID:            id.New[id.GPU](),
+			ID:            gpu,
 			HostID:        host,
 			UUID:          g.UUID,
 			Idx:           int32(g.Index),
@@ -255,31 +260,38 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 			Health:        health,
 			HealthReason:  text.Clip(g.HealthReason, 300),
 			InUse:         inUse(g),
+			Contest:       string(standing),
 		})
-		if db.IsUnique(err, "gpu_uuid_active") {
+		if db.IsUnique(err, "gpu_uuid_active") { // it was listed elsewhere at this moment
 			return refused(fault.Conflict, "gpu_active", "GPU %s is enrolled with another host: retire that one first.", g.UUID)
 		}
-	} else {
-		err = tx.Q.UpdateGPU(ctx, dbq.UpdateGPUParams{
-			ID:            old.ID,
-			Idx:           int32(g.Index),
-			PCIBus:        g.PCIBus,
-			Model:         g.Model,
-			Arch:          g.Architecture,
-			VramMb:        g.VRAMMB,
-			ComputeCap:    g.ComputeCap,
-			PcieGen:       int32(g.PCIeGenMax.Or(0)),
-			Nvlink:        linked,
-			NvlinkGbps:    gbps,
-			PowerLimitW:   watts(g.PowerLimitMW),
-			PowerDefaultW: watts(g.PowerDefaultMW),
-			Facts:         facts,
-			InUse:         inUse(g),
-		})
-		// An inventory can make a GPU worse, never better: only a health event requalifies.
-		if err == nil && badness[health] > badness[old.Health] {
-			err = tx.Q.SetGPUHealth(ctx, health, text.Clip(g.HealthReason, 300), old.ID)
+		if err != nil {
+			return fmt.Errorf("host: GPU %s of %s: %w", g.UUID, host, err)
 		}
+		if standing == NotContested {
+			return defend(ctx, tx, host, gpu, g.UUID)
+		}
+		return nil
+	}
+	err = tx.Q.UpdateGPU(ctx, dbq.UpdateGPUParams{
+		ID:            old.ID,
+		Idx:           int32(g.Index),
+		PCIBus:        g.PCIBus,
+		Model:         g.Model,
+		Arch:          g.Architecture,
+		VramMb:        g.VRAMMB,
+		ComputeCap:    g.ComputeCap,
+		PcieGen:       int32(g.PCIeGenMax.Or(0)),
+		Nvlink:        linked,
+		NvlinkGbps:    gbps,
+		PowerLimitW:   watts(g.PowerLimitMW),
+		PowerDefaultW: watts(g.PowerDefaultMW),
+		Facts:         facts,
+		InUse:         inUse(g),
+	})
+	// An inventory can make a GPU worse, never better: only a health event requalifies.
+	if err == nil && badness[health] > badness[old.Health] {
+		err = tx.Q.SetGPUHealth(ctx, health, text.Clip(g.HealthReason, 300), old.ID)
 	}
 	if err != nil {
 		return fmt.Errorf("host: GPU %s of %s: %w", g.UUID, host, err)

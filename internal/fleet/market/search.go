@@ -97,12 +97,21 @@ func (s *Snapshot) search(q query.Query, o order, limit int, after *cursor) clie
 	return page
 }
 
+// locked reports whether nobody is placed on the host now, because a run on it ended by its fault a short time ago.
+func (s *Snapshot) locked(h id.Host) bool { return s.gangs != nil && s.gangs.Locked[h] }
+
 // facets are the values of a field among offers with a free GPU.
 func (s *Snapshot) facets(of func(*facts) string) []client.Facet {
 	free := map[string]int{}
 	for _, c := range s.classes {
-		if v := of(&c.facts); v != "" && c.free > 0 {
-			free[v] += c.free * len(c.lots)
+		v := of(&c.facts)
+		if v == "" || c.free == 0 {
+			continue
+		}
+		for _, l := range c.lots {
+			if !s.locked(l.who.host) {
+				free[v] += c.free
+			}
 		}
 	}
 	out := make([]client.Facet, 0, len(free))
@@ -139,6 +148,9 @@ func (s *Snapshot) match(q query.Query) (matches []*lot, fell []int) {
 		}
 		n := firstMiss(q, false, &c.facts)
 		for _, l := range c.lots {
+			if s.locked(l.who.host) {
+				continue
+			}
 			at := min(n, firstMiss(q, true, &l.who))
 			if at == len(q.Terms()) {
 				matches = append(matches, l)

@@ -58,6 +58,7 @@ var owners = map[string]string{
 	"gpu":                     "host",
 	"gpu_health":              "host",
 	"gpu_claim":               "host",
+	"gpu_award":               "host",
 	"telemetry":               "host",
 	"stripe_customer":         "payment",
 	"topup":                   "payment",

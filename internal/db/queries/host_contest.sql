@@ -1,0 +1,52 @@
+-- GPUs that hosts of several organisations list.
+
+-- name: HolderOfUUID :one
+-- The GPU that holds a UUID on another host than this, and whether both hosts belong to one organisation.
+SELECT g.id, g.host_id, h.org_id, (h.org_id = me.org_id)::boolean AS same_org, me.org_id AS my_org
+FROM gpu g JOIN host h ON h.id = g.host_id JOIN host me ON me.id = @host_id
+WHERE g.uuid = @uuid AND g.removed_at IS NULL AND g.contest <> 'challenger' AND g.host_id <> @host_id;
+
+-- name: IsUUIDChallenged :one
+-- Whether a host of another organisation lists a UUID.
+SELECT EXISTS (SELECT FROM gpu g JOIN host h ON h.id = g.host_id JOIN host me ON me.id = @host_id
+               WHERE g.uuid = @uuid AND g.removed_at IS NULL AND h.org_id <> me.org_id)::boolean;
+
+-- name: DefendGPU :one
+-- Makes the GPU that holds its UUID the incumbent, if staff gave it to its organisation, or somebody else rented it there and was billed
+-- for it; else the holder.
+UPDATE gpu g
+SET contest = CASE WHEN EXISTS (SELECT FROM gpu_award a JOIN host h ON h.id = g.host_id WHERE a.uuid = g.uuid AND a.org_id = h.org_id)
+                     OR EXISTS (SELECT FROM gpu o JOIN host oh ON oh.id = o.host_id JOIN host h ON h.id = g.host_id
+                                JOIN lease l ON l.host_id = o.host_id AND o.id = ANY (l.gpu_ids)
+                                JOIN lease_meter m ON m.lease_id = l.id
+                                WHERE o.uuid = g.uuid AND oh.org_id = h.org_id AND l.renter_org_id <> l.host_org_id AND m.billed_ms > 0)
+                   THEN 'incumbent' ELSE 'holder' END
+WHERE g.id = @id
+RETURNING g.contest;
+
+-- name: EndContests :exec
+-- GPUs of which no challenger is left are theirs who hold them.
+UPDATE gpu g SET contest = ''
+WHERE g.contest IN ('holder', 'incumbent') AND g.removed_at IS NULL
+  AND g.uuid IN (SELECT r.uuid FROM gpu r WHERE r.host_id = @host_id)
+  AND NOT EXISTS (SELECT FROM gpu c WHERE c.uuid = g.uuid AND c.removed_at IS NULL AND c.contest = 'challenger');
+
+-- name: ContestedGPUs :many
+-- scan: page
+SELECT g.uuid, g.contest, g.model, g.host_id, h.name AS host_name, h.org_id, o.name AS org_name, g.created_at
+FROM gpu g JOIN host h ON h.id = g.host_id JOIN org o ON o.id = h.org_id
+WHERE g.contest <> '' AND g.removed_at IS NULL
+ORDER BY g.uuid, g.created_at, g.id
+LIMIT @max_rows;
+
+-- name: LockGPUsOfUUID :many
+SELECT g.id, g.host_id, h.org_id FROM gpu g JOIN host h ON h.id = g.host_id
+WHERE g.uuid = @uuid AND g.removed_at IS NULL
+ORDER BY g.id FOR UPDATE OF g;
+
+-- name: SetContest :exec
+UPDATE gpu SET contest = @contest WHERE id = ANY (@ids::uuid[]);
+
+-- name: PutGPUAward :exec
+INSERT INTO gpu_award (uuid, org_id, why) VALUES (@uuid, @org_id, @why)
+ON CONFLICT (uuid) DO UPDATE SET org_id = excluded.org_id, why = excluded.why, decided_at = clock_timestamp();
