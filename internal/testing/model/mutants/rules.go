@@ -173,4 +173,46 @@ var mutants = []mutant{
 		new:  "	_ = key\n	t, err := c.api.Transfers.New(params)\n",
 		by:   []suite{{"./internal/billing/payout", "TestAKilledWorkerPaysOnce|TestEachNanoUnitIsPaidAtMostOnce"}},
 	},
+	{
+		name: "blocked-card",
+		rule: "the card of a lost dispute pays for nobody any more",
+		file: "internal/billing/payment/settle.go",
+		old:  "	if pay.Fingerprint != \"\" {\n		if blocked",
+		new:  "	if false {\n		if blocked",
+		by:   []suite{{"./internal/billing/payment", "TestTheCardOfALostDisputeIsBlocked"}},
+	},
+	{
+		name: "lost-dispute-paid",
+		rule: "what was earned from a payment that was taken back waits for a person",
+		file: "internal/billing/payout/review.go",
+		old: "	if err := openLost(ctx, tx, org, currency, matured, unpaid); err != nil {\n" +
+			"		return 0, err\n	}\n",
+		new: "	_ = openLost\n",
+		by:  []suite{{"./internal/billing/payout", "TestALostDisputeIsReviewed"}},
+	},
+	{
+		name: "restored-not-paused",
+		rule: "a restored database sends no money before a person has read the report",
+		file: "internal/restore/adopt.go",
+		old:  "	if err := payment.PauseByPlatform(ctx, tx,",
+		new:  "	if err := func(context.Context, *db.Tx, string) error { return nil }(ctx, tx,",
+		by:   []suite{{"./internal/restore", "TestARestoredDatabaseIsAdopted"}},
+	},
+	{
+		name: "adoption-begun-forgotten",
+		rule: "an adoption that died goes on where it stopped",
+		file: "internal/restore/adopt.go",
+		old:  "		case had && last.FinishedAt == nil && !o.NothingLost:\n",
+		new:  "		case false:\n",
+		by:   []suite{{"./internal/restore", "TestAnAdoptionDiesAnywhere"}},
+	},
+	{
+		name: "finding-apart",
+		rule: "what an adoption books and its finding are one transaction",
+		file: "internal/restore/adopt.go",
+		old: "record := func(ctx context.Context, tx *db.Tx, a payment.Adopted) error " +
+			"{ return put(ctx, tx.Q, a) }",
+		new: "record := func(context.Context, *db.Tx, payment.Adopted) error { return nil }",
+		by:  []suite{{"./internal/restore", "TestAnAdoptionDiesAnywhere"}},
+	},
 }
