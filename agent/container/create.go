@@ -146,8 +146,8 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 }
 
 // attachNow decides how a workload gets its GPUs, by what Docker has at this moment: specifications and runtimes come
-// and go while the agent runs. facts are Docker's, where the workload needs any. Real GPUs that cannot be attached are a
-// Refusal: such a workload would run, and be paid for, without them.
+// and go while the agent runs. facts are Docker's, where the workload needs any. Real GPUs that cannot be attached are
+// a Refusal: such a workload would run, and be paid for, without them.
 func (e *Engine) attachNow(ctx context.Context, lease agentapi.LeaseSpec) (facts Facts, mode Attach, err error) {
 	real := len(lease.GPUs) > 0 && !e.cfg.Simulated
 	if !real && !lease.DiskLimited && lease.Runtime != agentapi.RuntimeRunsc {

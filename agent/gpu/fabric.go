@@ -12,8 +12,7 @@ import (
 )
 
 // fabricProblems are GPUs that are not registered with their system's NVSwitches. NVML answers as if nothing were
-// wrong;
-// CUDA does not start on such a GPU (error 802).
+// wrong; CUDA does not start on such a GPU (error 802).
 func fabricProblems(gpus []agentapi.GPU, fabrics map[string]wire.Fabric) []agentapi.Problem {
 	var at, states []string
 	for _, g := range gpus {

@@ -60,9 +60,9 @@ const (
 	sameStrike   = 5 * time.Second // the same thing told twice, by NVML and by the kernel's log
 )
 
-// ConditionEvidence weighs what a GPU tells of its own defects. Nothing is a well GPU. Where the driver says what is to be
-// done about them, its word counts: memory errors that were contained, or a row that waits to be remapped, leave the GPU
-// fit for what runs on it. Drivers before the recovery action (about R555) tell only the counts.
+// ConditionEvidence weighs what a GPU tells of its own defects. Nothing is a well GPU. Where the driver says what is to
+// be done about them, its word counts: memory errors that were contained, or a row that waits to be remapped, leave the
+// GPU fit for what runs on it. Drivers before the recovery action (about R555) tell only the counts.
 func ConditionEvidence(c wire.Condition) []Evidence {
 	var out []Evidence
 	add := func(kind string, weight State, format string, args ...any) {
