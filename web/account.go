@@ -1,16 +1,15 @@
 package web
 
 import (
-	"context"
 	"net/http"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/text"
 	"github.com/musterhq/muster/web/view"
 )
@@ -71,7 +70,7 @@ func (s *Web) showAccount(v *visit, a view.Account) error {
 		})
 	}
 	if a.Legal.Errors == nil {
-		l, err := account.LegalOf(ctx, s.DB.Q, v.who.Org)
+		l, err := s.Accounts.Legal(ctx, v.who)
 		if err != nil {
 			return err
 		}
@@ -116,10 +115,7 @@ func (s *Web) revokeToken(v *visit) error {
 
 func (s *Web) addKey(v *visit) error {
 	a := view.Account{KeyName: v.r.FormValue("key_name"), Key: v.r.FormValue("public_key")}
-	err := s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := s.Accounts.AddSSHKey(ctx, tx, v.who, a.KeyName, strings.TrimSpace(a.Key))
-		return err
-	})
+	_, _, err := s.Accounts.AddSSHKey(v.r.Context(), v.who, a.KeyName, strings.TrimSpace(a.Key), idem.Request{})
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			a.Errors = map[string]string{"key_name": errs["name"], "public_key": first(errs, "public_key", "")}

@@ -8,7 +8,6 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
@@ -22,14 +21,14 @@ const (
 
 // unread are the org's unread notices, newest first. When they cannot be read the page is shown without.
 func (s *Web) unread(ctx context.Context, who account.Principal) []notify.Delivered {
-	list, err := notify.List(ctx, s.DB.Q, who.Org, notify.Filter{Unread: true, Limit: unreadShown})
+	list, err := s.notices.List(ctx, who.Org, notify.Filter{Unread: true, Limit: unreadShown})
 	if err != nil {
 		s.Log.ErrorContext(ctx, "read the notices", "org", who.Org, "err", err)
 	}
 	return list
 }
 
-func (s *Web) notices(v *visit) error {
+func (s *Web) noticesPage(v *visit) error {
 	f := notify.Filter{Limit: noticesPerPage}
 	if a := v.r.FormValue("after"); a != "" {
 		after, err := id.Parse[id.Notice](a)
@@ -38,7 +37,7 @@ func (s *Web) notices(v *visit) error {
 		}
 		f.After = after
 	}
-	list, err := notify.List(v.r.Context(), s.DB.Q, v.who.Org, f)
+	list, err := s.notices.List(v.r.Context(), v.who.Org, f)
 	if err != nil {
 		return err
 	}
@@ -110,11 +109,7 @@ func (s *Web) readNotice(v *visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "there is no such notice")
 	}
-	err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-		return notify.MarkRead(ctx, tx, v.who.Org,
-			n)
-	})
-	if err != nil {
+	if err := s.notices.MarkRead(v.r.Context(), v.who.Org, n); err != nil {
 		return err
 	}
 	return back(v, whence(v.r, "/notices"))

@@ -135,7 +135,7 @@ func (s *Web) Routes(r chi.Router) {
 		post("/payouts/account", signedIn, s.setUpPayouts)
 
 		get("/purse", signedIn, s.walletBar)
-		get("/notices", signedIn, s.notices)
+		get("/notices", signedIn, s.noticesPage)
 		post("/notices/{id}/read", signedIn, s.readNotice)
 
 		get("/account", signedIn, s.accountPage)

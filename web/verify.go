@@ -1,12 +1,9 @@
 package web
 
 import (
-	"context"
-
 	"github.com/go-chi/chi/v5"
 
-	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -17,10 +14,7 @@ func (s *Web) verifyForm(v *visit) error {
 }
 
 func (s *Web) verifyEmail(v *visit) error {
-	err := s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-		return account.VerifyEmail(ctx, tx, v.r.FormValue("code"), address(v.r))
-	})
-	if err != nil {
+	if err := s.Accounts.VerifyEmail(v.r.Context(), v.r.FormValue("code"), address(v.r)); err != nil {
 		return err
 	}
 	return s.render(v, view.VerifyEmail(v.page("Confirm your e-mail address", ""), view.Verification{Done: true}))
@@ -28,9 +22,7 @@ func (s *Web) verifyEmail(v *visit) error {
 
 // sendVerification mails the link again.
 func (s *Web) sendVerification(v *visit) error {
-	err := s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-		return s.Accounts.SendVerification(ctx, tx, v.who)
-	})
+	_, _, err := s.Accounts.SendVerification(v.r.Context(), v.who, idem.Request{})
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			return s.showAccount(v, view.Account{Errors: map[string]string{"email": errs[""]}})

@@ -28,6 +28,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/fleet/nodelog"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/static"
 	"github.com/musterhq/muster/web/view"
 )
@@ -70,10 +71,11 @@ type Config struct {
 // Web serves the pages. Make one with New; mount Handler at the root.
 type Web struct {
 	Config
-	assets *static.Assets
-	logs   *nodelog.Reader
-	trial  *statement.Trial
-	secure bool
+	assets  *static.Assets
+	logs    *nodelog.Reader
+	notices *notify.Notices
+	trial   *statement.Trial
+	secure  bool
 
 	streams streams
 }
@@ -82,11 +84,12 @@ type Web struct {
 func New(cfg Config) *Web {
 	logs := nodelog.New(cfg.Clusters, nodelog.Dialled(cfg.Dialer), cfg.Bus)
 	return &Web{
-		Config: cfg,
-		assets: static.New(),
-		logs:   logs,
-		trial:  statement.NewTrial(cfg.DB, cfg.TrialAge, cfg.Now),
-		secure: len(cfg.PublicURL) > 8 && cfg.PublicURL[:8] == "https://",
+		Config:  cfg,
+		assets:  static.New(),
+		logs:    logs,
+		notices: notify.NewNotices(cfg.DB),
+		trial:   statement.NewTrial(cfg.DB, cfg.TrialAge, cfg.Now),
+		secure:  len(cfg.PublicURL) > 8 && cfg.PublicURL[:8] == "https://",
 	}
 }
 

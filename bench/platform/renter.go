@@ -41,12 +41,7 @@ func AddRenters(ctx context.Context, d *db.DB, n int, funds money.Nano) ([]Rente
 					return err
 				}
 			}
-			_, secret, err := accounts.CreateToken(ctx, tx, p, account.NewToken{Name: "bench", Scopes: account.Scopes()})
-			if err != nil {
-				return err
-			}
-			out[i] = Renter{p.Org, secret}
-			_, err = ledger.Post(ctx, tx, ledger.Entry{
+			_, err := ledger.Post(ctx, tx, ledger.Entry{
 				Kind: "topup",
 				Key:  "topup:" + p.Org.String(),
 				Transfers: []ledger.Transfer{
@@ -57,6 +52,11 @@ func AddRenters(ctx context.Context, d *db.DB, n int, funds money.Nano) ([]Rente
 		if err != nil {
 			return nil, fmt.Errorf("renter %d: %w", i, err)
 		}
+		_, secret, err := accounts.IssueToken(ctx, p, account.NewToken{Name: "bench", Scopes: account.Scopes()})
+		if err != nil {
+			return nil, fmt.Errorf("renter %d: %w", i, err)
+		}
+		out[i] = Renter{p.Org, secret}
 	}
 	return out, nil
 }

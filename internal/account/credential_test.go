@@ -9,6 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/idem"
 )
 
 type ctx = context.Context
@@ -52,12 +53,8 @@ func TestStreamsEndWithTheirCredential(t *testing.T) {
 				t.Fatal(err)
 			}
 			token, _ := issue(t, a, session, account.NewToken{Scopes: []string{account.ScopeRead}})
-			var key account.SSHKey
-			err = d.InTx(t.Context(), func(ctx ctx, tx *db.Tx) error {
-				key, err = a.AddSSHKey(ctx, tx, session, "k",
-					"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl")
-				return err
-			})
+			key, _, err := a.AddSSHKey(t.Context(), session, "k",
+				"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl", idem.Request{})
 			if err != nil {
 				t.Fatal(err)
 			}

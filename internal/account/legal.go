@@ -44,6 +44,11 @@ func LegalOf(ctx context.Context, q *dbq.Queries, org id.Org) (Legal, error) {
 	return Legal{r.Name, r.Address, r.Country, r.VatID, r.ChangedAt}, nil
 }
 
+// Legal returns the legal details of the principal's org. It is the zero Legal while there are none.
+func (a *Accounts) Legal(ctx context.Context, p Principal) (Legal, error) {
+	return LegalOf(ctx, a.db.Q, p.Org)
+}
+
 // SetLegal replaces what the org has told, and returns it as it is kept. Faults: Invalid, every wrong field at once.
 func (a *Accounts) SetLegal(ctx context.Context, p Principal, l Legal) (Legal, error) {
 	l, err := l.normal()

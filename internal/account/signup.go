@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/mail"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 )
 
 // SignUp is what a new user tells.
@@ -23,16 +25,42 @@ type SignUp struct {
 	Address  string // where the call comes from
 }
 
-// PreparedSignUp is a sign-up that has passed every check but that of the e-mail being free.
-type PreparedSignUp struct {
+// preparedSignUp is a sign-up that has passed every check but that of the e-mail being free.
+type preparedSignUp struct {
 	email, name, hash, address string
 }
 
-// PrepareSignUp checks the rules and hashes the password, which takes tens of milliseconds of CPU and therefore
-// happens before the transaction. Faults: Forbidden (sign-up is switched off), Invalid, RateLimited, Unavailable.
-func (a *Accounts) PrepareSignUp(ctx context.Context, s SignUp) (PreparedSignUp, error) {
+// SignedUp is a new user with their personal org.
+type SignedUp struct {
+	Principal
+	CreatedAt time.Time
+	Token     string // the secret of an API token with all scopes
+}
+
+// SignUp makes the user, their personal org and a first API token, and mails the link that proves the address. Faults:
+// Forbidden (sign-up is switched off), Invalid, RateLimited, Unavailable, Conflict (the address has an account).
+func (a *Accounts) SignUp(ctx context.Context, s SignUp, once idem.Request) (SignedUp, idem.Outcome, error) {
+	prepared, err := a.prepareSignUp(ctx, s)
+	if err != nil {
+		return SignedUp{}, idem.Outcome{}, err
+	}
+	return idem.Once(ctx, a.db, once, func(ctx context.Context, tx *db.Tx) (u SignedUp, err error) {
+		if u.Principal, err = a.signUp(ctx, tx, prepared); err != nil {
+			return u, err
+		}
+		if _, u.Token, err = createToken(ctx, tx, u.Principal, NewToken{Name: "sign-up", Scopes: Scopes()}); err != nil {
+			return u, err
+		}
+		u.CreatedAt, err = tx.Now(ctx)
+		return u, err
+	})
+}
+
+// prepareSignUp checks the rules and hashes the password, which takes tens of milliseconds of CPU and therefore
+// happens before the transaction.
+func (a *Accounts) prepareSignUp(ctx context.Context, s SignUp) (preparedSignUp, error) {
 	if a.cfg.SignUpOff {
-		return PreparedSignUp{}, fault.New(fault.Forbidden,
+		return preparedSignUp{}, fault.New(fault.Forbidden,
 			"this platform takes no sign-ups: ask its operator for an account")
 	}
 	var bad fault.Fields
@@ -44,24 +72,24 @@ func (a *Accounts) PrepareSignUp(ctx context.Context, s SignUp) (PreparedSignUp,
 	name := strings.TrimSpace(s.Name)
 	checkName(&bad, "name", name)
 	if err := bad.Err(); err != nil {
-		return PreparedSignUp{}, err
+		return preparedSignUp{}, err
 	}
 	if name == "" {
 		name, _, _ = strings.Cut(email, "@")
 	}
 	if err := a.countSignUp(ctx, s.Address); err != nil {
-		return PreparedSignUp{}, err
+		return preparedSignUp{}, err
 	}
 	hash, err := a.hasher.hash(ctx, s.Password)
 	if err != nil {
-		return PreparedSignUp{}, err
+		return preparedSignUp{}, err
 	}
-	return PreparedSignUp{email: email, name: name, hash: hash, address: s.Address}, nil
+	return preparedSignUp{email: email, name: name, hash: hash, address: s.Address}, nil
 }
 
-// SignUp makes the user, their personal org and the membership, and mails the link that proves the address. A taken
+// signUp makes the user, their personal org and the membership, and mails the link that proves the address. A taken
 // e-mail is a Conflict.
-func (a *Accounts) SignUp(ctx context.Context, tx *db.Tx, s PreparedSignUp) (Principal, error) {
+func (a *Accounts) signUp(ctx context.Context, tx *db.Tx, s preparedSignUp) (Principal, error) {
 	p := Principal{
 		User: id.New[id.User](), Org: id.New[id.Org](), Scopes: Scopes(),
 		Email: s.email, OrgName: s.name, Address: s.address,
@@ -87,14 +115,14 @@ func (a *Accounts) SignUp(ctx context.Context, tx *db.Tx, s PreparedSignUp) (Pri
 	return p, audit.Record(ctx, tx, p.Event("user.sign_up", p.User.String(), nil))
 }
 
-// Register is PrepareSignUp and SignUp in a transaction of its own.
+// Register is SignUp without a token.
 func (a *Accounts) Register(ctx context.Context, s SignUp) (p Principal, err error) {
-	prepared, err := a.PrepareSignUp(ctx, s)
+	prepared, err := a.prepareSignUp(ctx, s)
 	if err != nil {
 		return Principal{}, err
 	}
 	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		p, err = a.SignUp(ctx, tx, prepared)
+		p, err = a.signUp(ctx, tx, prepared)
 		return err
 	})
 	return p, err

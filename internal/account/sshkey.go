@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 )
 
 // MaxSSHKeys is how many keys an org may have.
@@ -32,7 +33,14 @@ type SSHKey struct {
 
 // AddSSHKey stores a public key given as one line of an authorized_keys file. name "" takes the line's comment.
 // Faults: Invalid, Conflict (the org has the key), QuotaExceeded.
-func (a *Accounts) AddSSHKey(ctx context.Context, tx *db.Tx, p Principal, name, line string) (SSHKey, error) {
+func (a *Accounts) AddSSHKey(ctx context.Context, p Principal, name, line string, once idem.Request) (SSHKey,
+	idem.Outcome, error) {
+	return idem.Once(ctx, a.db, once, func(ctx context.Context, tx *db.Tx) (SSHKey, error) {
+		return addSSHKey(ctx, tx, p, name, line)
+	})
+}
+
+func addSSHKey(ctx context.Context, tx *db.Tx, p Principal, name, line string) (SSHKey, error) {
 	key, comment, err := ParsePublicKey(line)
 	if err != nil {
 		return SSHKey{}, err

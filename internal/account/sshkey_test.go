@@ -1,7 +1,6 @@
 package account_test
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
@@ -15,9 +14,9 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 )
 
 func line(t testing.TB, public any) string {
@@ -94,10 +93,7 @@ func TestSSHKeys(t *testing.T) {
 	d, a := open(t, account.Config{})
 	owner, stranger := register(t, a, "ada@example.com"), register(t, a, "eve@example.com")
 	add := func(p account.Principal, name, text string) (k account.SSHKey, err error) {
-		err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			k, err = a.AddSSHKey(ctx, tx, p, name, text)
-			return err
-		})
+		k, _, err = a.AddSSHKey(t.Context(), p, name, text, idem.Request{})
 		return k, err
 	}
 	text := edLine(t)

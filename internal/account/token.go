@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 )
 
 // TokenPrefix begins every API token, so that scanners find leaked ones: muster_pat_ and 49 base62 characters, the
@@ -44,10 +45,24 @@ type NewToken struct {
 	Expires time.Duration // 0 = never
 }
 
-// CreateToken makes a token for the principal's org and returns its secret, which cannot be read again. A token's
-// scopes are within those of its maker. A token that makes another bounds it: the new one does not outlive it, and is
-// revoked with it. Faults: Invalid, Unauthorized, Forbidden, QuotaExceeded.
-func (a *Accounts) CreateToken(ctx context.Context, tx *db.Tx, p Principal, n NewToken) (Token, string, error) {
+// IssuedToken is a new token with its secret, which cannot be read again.
+type IssuedToken struct {
+	Token
+	Secret string
+}
+
+// CreateToken makes a token for the principal's org. A token's scopes are within those of its maker. A token that makes
+// another bounds it: the new one does not outlive it, and is revoked with it. Faults: Invalid, Unauthorized, Forbidden,
+// QuotaExceeded.
+func (a *Accounts) CreateToken(ctx context.Context, p Principal, n NewToken, once idem.Request) (IssuedToken,
+	idem.Outcome, error) {
+	return idem.Once(ctx, a.db, once, func(ctx context.Context, tx *db.Tx) (IssuedToken, error) {
+		t, secret, err := createToken(ctx, tx, p, n)
+		return IssuedToken{t, secret}, err
+	})
+}
+
+func createToken(ctx context.Context, tx *db.Tx, p Principal, n NewToken) (Token, string, error) {
 	t := Token{ID: id.New[id.Token](), Name: strings.TrimSpace(n.Name)}
 	var bad fault.Fields
 	if t.Name == "" {
@@ -74,7 +89,7 @@ func (a *Accounts) CreateToken(ctx context.Context, tx *db.Tx, p Principal, n Ne
 		return Token{}, "", fault.New(fault.QuotaExceeded, "your organisation has %d tokens, the most there may be: "+
 			"revoke some first", MaxTokens)
 	}
-	parent, err := a.bound(ctx, tx, p, n.Expires, &t)
+	parent, err := bound(ctx, tx, p, n.Expires, &t)
 	if err != nil {
 		return Token{}, "", err
 	}
@@ -95,7 +110,7 @@ func (a *Accounts) CreateToken(ctx context.Context, tx *db.Tx, p Principal, n Ne
 
 // bound sets when t expires. For a token made by a token it returns the maker's id and keeps the expiry within the
 // maker's, until tx has ended: a maker that is revoked at the same time takes the new token with it.
-func (a *Accounts) bound(ctx context.Context, tx *db.Tx, p Principal, life time.Duration,
+func bound(ctx context.Context, tx *db.Tx, p Principal, life time.Duration,
 	t *Token) (parent pgtype.UUID, err error) {
 	if life > 0 {
 		now, err := tx.Now(ctx)
@@ -123,13 +138,10 @@ func (a *Accounts) bound(ctx context.Context, tx *db.Tx, p Principal, life time.
 	return p.Token.UUIDValue()
 }
 
-// IssueToken is CreateToken in a transaction of its own.
-func (a *Accounts) IssueToken(ctx context.Context, p Principal, n NewToken) (t Token, secret string, err error) {
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		t, secret, err = a.CreateToken(ctx, tx, p, n)
-		return err
-	})
-	return t, secret, err
+// IssueToken is CreateToken without an idempotency key.
+func (a *Accounts) IssueToken(ctx context.Context, p Principal, n NewToken) (Token, string, error) {
+	t, _, err := a.CreateToken(ctx, p, n, idem.Request{})
+	return t.Token, t.Secret, err
 }
 
 func checkScopes(bad *fault.Fields, scopes []string) []string {

@@ -10,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 )
 
 // Letter is a mail to a user.
@@ -40,9 +41,16 @@ func (a *Accounts) sendVerification(ctx context.Context, tx *db.Tx, p Principal)
 			"If it was not you, there is nothing to do.\n", a.cfg.PublicURL, a.cfg.PublicURL, secret)})
 }
 
-// SendVerification mails the link again. Faults: Conflict (the address is verified), RateLimited, Unavailable (no mail
-// goes out here).
-func (a *Accounts) SendVerification(ctx context.Context, tx *db.Tx, p Principal) error {
+// SendVerification mails the link again and returns the address that it goes to. Faults: Conflict (the address is
+// verified), RateLimited, Unavailable (no mail goes out here).
+func (a *Accounts) SendVerification(ctx context.Context, p Principal, once idem.Request) (to string, _ idem.Outcome,
+	err error) {
+	return idem.Once(ctx, a.db, once, func(ctx context.Context, tx *db.Tx) (string, error) {
+		return p.Email, a.resendVerification(ctx, tx, p)
+	})
+}
+
+func (a *Accounts) resendVerification(ctx context.Context, tx *db.Tx, p Principal) error {
 	if a.cfg.Post == nil {
 		return fault.New(fault.Unavailable, "this platform sends no mail: ask its operator")
 	}
@@ -65,7 +73,11 @@ func (a *Accounts) SendVerification(ctx context.Context, tx *db.Tx, p Principal)
 // VerifyEmail uses the secret of a link: the address it was sent to is verified. from is where the call comes from.
 // Fault: NotFound, for a link that is used, too old, or to an address the user has no longer; which of them is not
 // said.
-func VerifyEmail(ctx context.Context, tx *db.Tx, secret, from string) error {
+func (a *Accounts) VerifyEmail(ctx context.Context, secret, from string) error {
+	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return verifyEmail(ctx, tx, secret, from) })
+}
+
+func verifyEmail(ctx context.Context, tx *db.Tx, secret, from string) error {
 	gone := fault.New(fault.NotFound, "this link was used already or is too old: your account page says whether your "+
 		"e-mail address is verified, and sends a new link")
 	if len(secret) != secretLen {

@@ -8,6 +8,7 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/idem"
 )
 
 var link = regexp.MustCompile(`http://muster\.test/verify-email/([A-Za-z0-9_-]{43})\n`)
@@ -35,12 +36,13 @@ func secretIn(t *testing.T, l account.Letter) string {
 	return m[1]
 }
 
-func verify(d *db.DB, ctx context.Context, secret string) error {
-	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return account.VerifyEmail(ctx, tx, secret, "") })
+func verify(ctx context.Context, a *account.Accounts, secret string) error {
+	return a.VerifyEmail(ctx, secret, "")
 }
 
-func resend(d *db.DB, ctx context.Context, a *account.Accounts, p account.Principal) error {
-	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return a.SendVerification(ctx, tx, p) })
+func resend(ctx context.Context, a *account.Accounts, p account.Principal) error {
+	_, _, err := a.SendVerification(ctx, p, idem.Request{})
+	return err
 }
 
 func TestALinkProvesAnAddressOnce(t *testing.T) {
@@ -52,18 +54,18 @@ func TestALinkProvesAnAddressOnce(t *testing.T) {
 	}
 	first := secretIn(t, (*sent)[0])
 	for _, bad := range []string{"", "x", first[1:] + "A", first + "A"} {
-		if err := verify(d, t.Context(), bad); !fault.Is(err, fault.NotFound) {
+		if err := verify(t.Context(), a, bad); !fault.Is(err, fault.NotFound) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
 	if v, err := a.Profile(t.Context(), p); err != nil || v.Verified {
 		t.Fatal(v, err)
 	}
-	if err := resend(d, t.Context(), a, p); err != nil {
+	if err := resend(t.Context(), a, p); err != nil {
 		t.Fatal(err)
 	}
 	second := secretIn(t, (*sent)[2])
-	if err := verify(d, t.Context(), first); err != nil {
+	if err := verify(t.Context(), a, first); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := a.Profile(t.Context(), p); err != nil || !v.Verified {
@@ -72,13 +74,13 @@ func TestALinkProvesAnAddressOnce(t *testing.T) {
 	if v, err := a.Profile(t.Context(), other); err != nil || v.Verified {
 		t.Fatal("another user was verified", err)
 	}
-	if err := verify(d, t.Context(), first); !fault.Is(err, fault.NotFound) {
+	if err := verify(t.Context(), a, first); !fault.Is(err, fault.NotFound) {
 		t.Errorf("used twice: %v", err)
 	}
-	if err := verify(d, t.Context(), second); err != nil {
+	if err := verify(t.Context(), a, second); err != nil {
 		t.Errorf("the other link, which was not used: %v", err)
 	}
-	if err := resend(d, t.Context(), a, p); !fault.Is(err, fault.Conflict) {
+	if err := resend(t.Context(), a, p); !fault.Is(err, fault.Conflict) {
 		t.Errorf("sent to a verified address: %v", err)
 	}
 	var kept int
@@ -96,17 +98,17 @@ func TestALinkGrowsOldAndIsForItsAddress(t *testing.T) {
 	if _, err := d.Pool.Exec(t.Context(), "UPDATE email_verification SET expires_at = clock_timestamp()"); err != nil {
 		t.Fatal(err)
 	}
-	if err := verify(d, t.Context(), old); !fault.Is(err, fault.NotFound) {
+	if err := verify(t.Context(), a, old); !fault.Is(err, fault.NotFound) {
 		t.Errorf("too old: %v", err)
 	}
-	if err := resend(d, t.Context(), a, p); err != nil {
+	if err := resend(t.Context(), a, p); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.Pool.Exec(t.Context(), "UPDATE app_user SET email = 'new@example.com' WHERE id = $1",
 		p.User); err != nil {
 		t.Fatal(err)
 	}
-	if err := verify(d, t.Context(), secretIn(t, (*sent)[1])); !fault.Is(err, fault.NotFound) {
+	if err := verify(t.Context(), a, secretIn(t, (*sent)[1])); !fault.Is(err, fault.NotFound) {
 		t.Errorf("another address: %v", err)
 	}
 	if _, err := d.Pool.Exec(t.Context(), "UPDATE email_verification SET expires_at = clock_timestamp() - interval '8 "+
@@ -123,20 +125,20 @@ func TestLinksAreSentAFewTimesADay(t *testing.T) {
 	d, a, sent := letters(t)
 	p, other := register(t, a, "ada@example.com"), register(t, a, "bob@example.com")
 	for range 5 {
-		if err := resend(d, t.Context(), a, p); err != nil {
+		if err := resend(t.Context(), a, p); err != nil {
 			t.Fatal(err)
 		}
 	}
 	n := len(*sent)
-	err := resend(d, t.Context(), a, p)
+	err := resend(t.Context(), a, p)
 	if f := fault.From(err); f == nil || f.Kind != fault.RateLimited || f.RetryAfter <= 0 || len(*sent) != n {
 		t.Fatal(err)
 	}
-	if err := resend(d, t.Context(), a, other); err != nil {
+	if err := resend(t.Context(), a, other); err != nil {
 		t.Fatal(err)
 	}
 	quiet := account.New(d, account.Config{})
-	if err := resend(d, t.Context(), quiet, other); !fault.Is(err, fault.Unavailable) {
+	if err := resend(t.Context(), quiet, other); !fault.Is(err, fault.Unavailable) {
 		t.Fatal(err)
 	}
 }

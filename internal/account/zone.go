@@ -38,6 +38,11 @@ func ZoneOf(ctx context.Context, q *dbq.Queries, org id.Org) (*time.Location, er
 	return zone, nil
 }
 
+// Zone returns the time zone of the principal's org.
+func (a *Accounts) Zone(ctx context.Context, p Principal) (*time.Location, error) {
+	return ZoneOf(ctx, a.db.Q, p.Org)
+}
+
 // SetZone sets the time zone of the principal's org. Statements, earnings and monthly statements that are read from now
 // on use it; what was issued keeps its own. Fault: Invalid for a name that is not among Zones.
 func (a *Accounts) SetZone(ctx context.Context, p Principal, zone string) error {

@@ -102,15 +102,12 @@ func Search(ctx context.Context, q *dbq.Queries, f Filter, before id.Audit, limi
 	}
 	out := make([]Found, len(rows))
 	for i, r := range rows {
-		out[i] = Found{Entry{
-			ID: r.ID,
-			At: r.CreatedAt,
-			Event: Event{
-				Org: r.OrgID, User: r.UserID, Token: r.TokenID, Action: r.Action, Object: r.Object, Address: r.Address},
-		}, r.Email, r.OrgName}
-		if err := json.Unmarshal(r.Detail, &out[i].Detail); err != nil {
-			return nil, fmt.Errorf("audit entry %s: %w", r.ID, err)
+		e, err := entryOf(r.ID, r.CreatedAt, Event{
+			Org: r.OrgID, User: r.UserID, Token: r.TokenID, Action: r.Action, Object: r.Object, Address: r.Address}, r.Detail)
+		if err != nil {
+			return nil, err
 		}
+		out[i] = Found{e, r.Email, r.OrgName}
 	}
 	return out, nil
 }
@@ -134,14 +131,12 @@ func Own(ctx context.Context, q *dbq.Queries, f Filter, before id.Audit, limit i
 	}
 	out := make([]Found, len(rows))
 	for i, r := range rows {
-		out[i] = Found{
-			Entry: Entry{ID: r.ID, At: r.CreatedAt, Event: Event{
-				Org: r.OrgID, User: r.UserID, Token: r.TokenID, Action: r.Action, Object: r.Object, Address: r.Address}},
-			Email: r.Email,
+		e, err := entryOf(r.ID, r.CreatedAt, Event{
+			Org: r.OrgID, User: r.UserID, Token: r.TokenID, Action: r.Action, Object: r.Object, Address: r.Address}, r.Detail)
+		if err != nil {
+			return nil, err
 		}
-		if err := json.Unmarshal(r.Detail, &out[i].Detail); err != nil {
-			return nil, fmt.Errorf("audit entry %s: %w", r.ID, err)
-		}
+		out[i] = Found{Entry: e, Email: r.Email}
 	}
 	return out, nil
 }
@@ -158,12 +153,18 @@ func List(ctx context.Context, q *dbq.Queries, org id.Org, before id.Audit, limi
 	}
 	out := make([]Entry, len(rows))
 	for i, r := range rows {
-		out[i] = Entry{ID: r.ID, At: r.CreatedAt, Event: Event{
-			Org: r.OrgID, User: r.UserID, Token: r.TokenID, Action: r.Action, Object: r.Object, Address: r.Address,
-		}}
-		if err := json.Unmarshal(r.Detail, &out[i].Detail); err != nil {
-			return nil, fmt.Errorf("audit entry %s: %w", r.ID, err)
+		if out[i], err = entryOf(r.ID, r.CreatedAt, Event{Org: r.OrgID, User: r.UserID, Token: r.TokenID, Action: r.Action,
+			Object: r.Object, Address: r.Address}, r.Detail); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil
+}
+
+// entryOf completes an event that was read with its details, which are kept as JSON.
+func entryOf(of id.Audit, at time.Time, e Event, detail []byte) (Entry, error) {
+	if err := json.Unmarshal(detail, &e.Detail); err != nil {
+		return Entry{}, fmt.Errorf("audit entry %s: %w", of, err)
+	}
+	return Entry{ID: of, At: at, Event: e}, nil
 }

@@ -57,6 +57,12 @@ func Add(ctx context.Context, tx *db.Tx, n Notice) (added bool, err error) {
 	return rows == 1, nil
 }
 
+// Notices are the use cases of an org's notices. Safe for concurrent use.
+type Notices struct{ db *db.DB }
+
+// NewNotices makes the use cases; it starts nothing.
+func NewNotices(d *db.DB) *Notices { return &Notices{d} }
+
 // Filter says which notices to list.
 type Filter struct {
 	Unread bool
@@ -64,7 +70,12 @@ type Filter struct {
 	Limit  int
 }
 
-// List is an org's notices, newest first.
+// List returns an org's notices, newest first.
+func (n *Notices) List(ctx context.Context, org id.Org, f Filter) ([]Delivered, error) {
+	return List(ctx, n.db.Q, org, f)
+}
+
+// List is Notices.List for packages that hold a query.
 func List(ctx context.Context, q *dbq.Queries, org id.Org, f Filter) ([]Delivered, error) {
 	after, err := f.After.UUIDValue()
 	if err != nil {
@@ -88,12 +99,12 @@ func List(ctx context.Context, q *dbq.Queries, org id.Org, f Filter) ([]Delivere
 	return out, nil
 }
 
-// MarkRead notes that somebody of the org has read the notice. Reading it again changes nothing.
-func MarkRead(ctx context.Context, tx *db.Tx, org id.Org, n id.Notice) error {
-	rows, err := tx.Q.MarkNoticeRead(ctx, n, org)
+// MarkRead notes that somebody of the org has read the notice. Reading it again changes nothing. Fault: NotFound.
+func (n *Notices) MarkRead(ctx context.Context, org id.Org, notice id.Notice) error {
+	rows, err := n.db.Q.MarkNoticeRead(ctx, notice, org)
 	switch {
 	case err != nil:
-		return fmt.Errorf("mark notice %s read: %w", n, err)
+		return fmt.Errorf("mark notice %s read: %w", notice, err)
 	case rows == 0:
 		return fault.New(fault.NotFound, "there is no such notice")
 	}

@@ -45,10 +45,7 @@ func TestOneNoticePerCause(t *testing.T) {
 		t.Fatalf("%+v %v", list, err)
 	}
 	read := func(o id.Org) error {
-		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return notify.MarkRead(ctx, tx, o,
-				list[0].ID)
-		})
+		return notify.NewNotices(d).MarkRead(t.Context(), o, list[0].ID)
 	}
 	if err := read(other); !fault.Is(err, fault.NotFound) {
 		t.Errorf("another org's notice: %v", err)

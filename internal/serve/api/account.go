@@ -2,11 +2,9 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 )
@@ -61,37 +59,27 @@ type signUpView struct {
 	Token string   `json:"token" doc:"an API token with all scopes; shown once"`
 }
 
-// signUp hashes before the transaction: it takes tens of milliseconds of CPU.
 func (a *API) signUp(ctx context.Context, caller account.Principal, in *signUpInput,
-	once idem.Request) (idem.Answer, signUpView, error) {
-	prepared, err := a.accounts.PrepareSignUp(ctx, account.SignUp{
+	once idem.Request) (signUpView, idem.Outcome, error) {
+	u, out, err := a.accounts.SignUp(ctx, account.SignUp{
 		Email: in.Body.Email, Password: in.Body.Password, Name: in.Body.Name, Address: caller.Address,
-	})
-	if err != nil {
-		return idem.Answer{}, signUpView{}, err
+	}, idem.As(once, viewSignUp))
+	return viewSignUp(u), out, err
+}
+
+func viewSignUp(u account.SignedUp) signUpView {
+	return signUpView{
+		User: userView{ID: u.User, Email: u.Email, Name: u.OrgName, CreatedAt: u.CreatedAt},
+		Org:  orgView{u.Org, u.OrgName, true, "UTC"}, Token: u.Token,
 	}
-	answer, err := a.once(ctx, once, http.StatusCreated, func(ctx context.Context, tx *db.Tx) (any, error) {
-		p, err := a.accounts.SignUp(ctx, tx, prepared)
-		if err != nil {
-			return nil, err
-		}
-		_, secret, err := a.accounts.CreateToken(ctx, tx, p, account.NewToken{Name: "sign-up", Scopes: account.Scopes()})
-		if err != nil {
-			return nil, err
-		}
-		now, err := tx.Now(ctx)
-		return signUpView{
-			User: userView{ID: p.User, Email: p.Email, Name: p.OrgName, CreatedAt: now},
-			Org:  orgView{p.Org, p.OrgName, true, "UTC"}, Token: secret,
-		}, err
-	})
-	return answer, signUpView{}, err
 }
 
 // sendVerification mails the link again.
-func (a *API) sendVerification(ctx context.Context, tx *db.Tx, p account.Principal,
-	_ *verificationInput) (sentView, error) {
-	return sentView{p.Email}, a.accounts.SendVerification(ctx, tx, p)
+func (a *API) sendVerification(ctx context.Context, p account.Principal, _ *verificationInput,
+	once idem.Request) (sentView, idem.Outcome, error) {
+	view := func(to string) sentView { return sentView{to} }
+	to, out, err := a.accounts.SendVerification(ctx, p, idem.As(once, view))
+	return view(to), out, err
 }
 
 type verificationInput struct{ Keyed }
@@ -139,12 +127,13 @@ type newTokenView struct {
 	Token string `json:"token" doc:"the secret; shown once"`
 }
 
-func (a *API) createToken(ctx context.Context, tx *db.Tx, p account.Principal,
-	in *newTokenInput) (newTokenView, error) {
-	t, secret, err := a.accounts.CreateToken(ctx, tx, p, account.NewToken{
+func (a *API) createToken(ctx context.Context, p account.Principal, in *newTokenInput,
+	once idem.Request) (newTokenView, idem.Outcome, error) {
+	view := func(t account.IssuedToken) newTokenView { return newTokenView{viewToken(t.Token), t.Secret} }
+	t, out, err := a.accounts.CreateToken(ctx, p, account.NewToken{
 		Name: in.Body.Name, Scopes: in.Body.Scopes, Expires: time.Duration(in.Body.ExpiresIn) * time.Second,
-	})
-	return newTokenView{viewToken(t), secret}, err
+	}, idem.As(once, view))
+	return view(t), out, err
 }
 
 type idInput struct {
@@ -188,9 +177,10 @@ type newSSHKeyInput struct {
 	}
 }
 
-func (a *API) addSSHKey(ctx context.Context, tx *db.Tx, p account.Principal, in *newSSHKeyInput) (sshKeyView, error) {
-	k, err := a.accounts.AddSSHKey(ctx, tx, p, in.Body.Name, in.Body.PublicKey)
-	return viewSSHKey(k), err
+func (a *API) addSSHKey(ctx context.Context, p account.Principal, in *newSSHKeyInput,
+	once idem.Request) (sshKeyView, idem.Outcome, error) {
+	k, out, err := a.accounts.AddSSHKey(ctx, p, in.Body.Name, in.Body.PublicKey, idem.As(once, viewSSHKey))
+	return viewSSHKey(k), out, err
 }
 
 func (a *API) deleteSSHKey(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {

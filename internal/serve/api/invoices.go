@@ -28,7 +28,7 @@ func viewLegal(l account.Legal) legalView {
 }
 
 func (a *API) getLegal(ctx context.Context, p account.Principal, _ *struct{}) (legalView, error) {
-	l, err := account.LegalOf(ctx, a.db.Q, p.Org)
+	l, err := a.accounts.Legal(ctx, p)
 	return viewLegal(l), err
 }
 

@@ -34,9 +34,9 @@ func (a *API) outside(t *table) {
 // inside are the routes of the API, below Base.
 func (a *API) inside(t *table) {
 	// The caller.
-	postBy(t, "/signup", public, 201, "signUp: Create an account", a.signUp, withSecret)
+	post(t, "/signup", public, 201, "signUp: Create an account", a.signUp, withSecret)
 	get(t, "/me", signedIn, "getMe: Get the caller: user, organisation, scopes", a.me)
-	postTx(t, "/me/email-verification", signedIn, 202, "sendVerification: Send the link that verifies your e-mail "+
+	post(t, "/me/email-verification", signedIn, 202, "sendVerification: Send the link that verifies your e-mail "+
 		"address again", a.sendVerification)
 	t.streamAs("application/json", &huma.Schema{
 		Type:                 huma.TypeObject,
@@ -59,11 +59,11 @@ func (a *API) inside(t *table) {
 	get(t, "/audit-events", readOrg, "listAuditEvents: List what members of your organisation did, newest first",
 		a.ownAuditLog)
 	get(t, "/tokens", signedIn, "listTokens: List your organisation's API tokens", a.listTokens)
-	postTx(t, "/tokens", signedIn, 201, "createToken: Create an API token within your own scopes", a.createToken,
+	post(t, "/tokens", signedIn, 201, "createToken: Create an API token within your own scopes", a.createToken,
 		withSecret)
 	remove(t, "/tokens/{id}", signedIn, "revokeToken: Revoke an API token; it ends at once", a.revokeToken)
 	get(t, "/ssh-keys", readClusters, "listSSHKeys: List your organisation's SSH keys", a.listSSHKeys)
-	postTx(t, "/ssh-keys", writeClusters, 201, "addSSHKey: Add a public SSH key", a.addSSHKey)
+	post(t, "/ssh-keys", writeClusters, 201, "addSSHKey: Add a public SSH key", a.addSSHKey)
 	remove(t, "/ssh-keys/{id}", writeClusters, "deleteSSHKey: Delete an SSH key", a.deleteSSHKey)
 	get(t, "/ssh-gateway", readClusters, "getSSHGateway: Get the address and host keys of the SSH gateway", a.sshGateway)
 

@@ -11,7 +11,7 @@ type zoneView struct {
 }
 
 func (a *API) getZone(ctx context.Context, p account.Principal, _ *struct{}) (zoneView, error) {
-	zone, err := account.ZoneOf(ctx, a.db.Q, p.Org)
+	zone, err := a.accounts.Zone(ctx, p)
 	if err != nil {
 		return zoneView{}, err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/dialback"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
@@ -63,10 +64,8 @@ func newTenant(t *testing.T) *tenant {
 		t.Fatal(err)
 	}
 	x.token, x.key, x.cluster = token.ID, signer(t), id.New[id.Cluster]()
-	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := x.accounts.AddSSHKey(ctx, tx, x.who, "laptop", string(ssh.MarshalAuthorizedKey(x.key.PublicKey())))
-		return err
-	}); err != nil {
+	if _, _, err := x.accounts.AddSSHKey(t.Context(), x.who, "laptop", string(ssh.MarshalAuthorizedKey(
+		x.key.PublicKey())), idem.Request{}); err != nil {
 		t.Fatal(err)
 	}
 	x.exec(`INSERT INTO cluster (id, org_id, created_by, name, spec, image_ref, state, node_count, gpus_per_node, rate,
