@@ -58,13 +58,13 @@ func TestMonthlyPartitions(t *testing.T) {
 	end := func(v string, months int) {
 		t.Helper()
 		exec("UPDATE cluster SET ended_at = month_start(clock_timestamp(), $2) WHERE id = $1", v, months)
-		exec("UPDATE lease SET ended_at = month_start(clock_timestamp(), $2), settled_at = month_start(clock_timestamp(), $2) "+
-			"WHERE id = $1", v, months)
+		exec("UPDATE lease SET ended_at = month_start(clock_timestamp(), $2), settled_at = month_start(clock_timestamp(), "+
+			"$2) WHERE id = $1", v, months)
 	}
 	keep := func(months int) (made, dropped int) {
 		t.Helper()
-		err := d.Pool.QueryRow(t.Context(), "SELECT made, dropped FROM keep_month_partitions_at(month_start(clock_timestamp(), "+
-			"$1) + interval '10 days')", months).Scan(&made, &dropped)
+		err := d.Pool.QueryRow(t.Context(), "SELECT made, dropped FROM keep_month_partitions_at(month_start("+
+			"clock_timestamp(), $1) + interval '10 days')", months).Scan(&made, &dropped)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -73,8 +73,8 @@ func TestClosedDaysStandForTheirEntries(t *testing.T) {
 	day := func(days int) {
 		t.Helper()
 		link(t, d)
-		asOwner(t, d, "UPDATE ledger_batch SET made_at = made_at - interval '1 day' * $1 WHERE made_at > clock_timestamp() - "+
-			"interval '1 hour'", days)
+		asOwner(t, d, "UPDATE ledger_batch SET made_at = made_at - interval '1 day' * $1 WHERE made_at > "+
+			"clock_timestamp() - interval '1 hour'", days)
 	}
 	pay(3)
 	day(3)
@@ -132,8 +132,8 @@ func TestClosedDaysStandForTheirEntries(t *testing.T) {
 
 	// A balance that is not what its entries add up to is found at once, whether the account moved lately or not.
 	for _, org := range []string{a.UUID().String(), b.UUID().String()} {
-		const add = "UPDATE ledger_balance SET amount = amount + $1 WHERE account_id = (SELECT id FROM ledger_account WHERE " +
-			"owner = $2::uuid AND kind = 'renter_wallet')"
+		const add = "UPDATE ledger_balance SET amount = amount + $1 WHERE account_id = (SELECT id FROM ledger_account " +
+			"WHERE owner = $2::uuid AND kind = 'renter_wallet')"
 		asOwner(t, d, add, 1, org)
 		check("transfers add up to")
 		asOwner(t, d, add, -1, org)

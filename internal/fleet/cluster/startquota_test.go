@@ -14,7 +14,8 @@ func TestTheLargestClusterOfAMonth(t *testing.T) {
 	d := dbtest.New(t)
 	mine, other := id.New[id.Org](), id.New[id.Org]()
 	for _, org := range []id.Org{mine, other} {
-		if _, err := d.Pool.Exec(t.Context(), "INSERT INTO org (id, name, personal) VALUES ($1, $2, false)", org, org.String()); err != nil {
+		if _, err := d.Pool.Exec(t.Context(), "INSERT INTO org (id, name, personal) VALUES ($1, $2, false)", org,
+			org.String()); err != nil {
 			t.Fatal(err)
 		}
 	}

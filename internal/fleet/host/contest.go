@@ -127,14 +127,14 @@ func contest(ctx context.Context, tx *db.Tx, host id.Host, uuid string) (Contest
 		return "", fmt.Errorf("host: contest %s: %w", uuid, err)
 	}
 	title := fmt.Sprintf("GPU %s is listed by two operators", uuid)
-	body := "A host of another operator lists this GPU, too. It is not offered until we have decided whose it is; leases " +
-		"that run go on. Write to us with what shows that it is yours."
+	body := "A host of another operator lists this GPU, too. It is not offered until we have decided whose it is; " +
+		"leases that run go on. Write to us with what shows that it is yours."
 	if err := notifyContest(ctx, tx, holder.MyOrg, host, "gpu.contest", uuid, title, body); err != nil {
 		return "", err
 	}
 	if Contest(standing) == Incumbent {
-		body = "A host of another operator lists this GPU, too. It is offered as before, because it was rented on your host " +
-			"already. We decide whose it is."
+		body = "A host of another operator lists this GPU, too. It is offered as before, because it was rented on your " +
+			"host already. We decide whose it is."
 	}
 	return Challenger, notifyContest(ctx, tx, holder.OrgID, holder.HostID, "gpu.contest", uuid, title, body)
 }

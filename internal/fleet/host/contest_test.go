@@ -108,8 +108,8 @@ func TestAGPUThatTwoOperatorsListIsContested(t *testing.T) {
 	// The decision outlives the host: enrolled again, it stands against the squatter, and against the next one.
 	retire := func(h host.Host) {
 		t.Helper()
-		if _, err := d.Pool.Exec(t.Context(), "UPDATE gpu SET present = false, removed_at = clock_timestamp() WHERE host_id = $1",
-			h.ID); err != nil {
+		if _, err := d.Pool.Exec(t.Context(), "UPDATE gpu SET present = false, removed_at = clock_timestamp() WHERE "+
+			"host_id = $1", h.ID); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Q.EndContests(t.Context(), h.ID); err != nil {
