@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"fmt"
 	"math/big"
 	"net/http"
@@ -10,9 +9,7 @@ import (
 
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/statement"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/web/view"
 )
@@ -23,7 +20,7 @@ const adminRows = 50
 // admin shows what wants a platform operator now, and whose the money is.
 func (s *Web) admin(v *visit) error {
 	ctx := v.r.Context()
-	a, err := statement.Wants(ctx, s.DB.Q, v.who, s.Currency)
+	a, err := s.Statements.Wants(ctx, v.who)
 	if err != nil {
 		return err
 	}
@@ -36,7 +33,7 @@ func (s *Web) admin(v *visit) error {
 		return err
 	}
 	today := s.Now().UTC()
-	in, paid, err := statement.Flow(ctx, s.DB.Q, s.Currency, today.AddDate(0, 0, -31))
+	in, paid, err := s.Statements.Flow(ctx, today.AddDate(0, 0, -31))
 	if err != nil {
 		return err
 	}
@@ -207,18 +204,10 @@ func holdings(totals []ledger.Total, currency string) (assets, claims view.Holdi
 	return assets, claims
 }
 
-// act does what a form of the desk asks for, once, in one transaction with its word. What is said of a thing that is
-// not there or cannot be done now stands in the form, not on a page of its own.
-func (s *Web) act(v *visit, do func(ctx context.Context, tx *db.Tx) error, fields ...string) error {
-	err := s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := idem.Do(ctx, tx, v.once(append(fields, "reason")...), func(ctx context.Context, tx *db.Tx) (int, any,
-			error) {
-			return http.StatusOK, nil, do(ctx, tx)
-		})
-		return err
-	})
+// inForm makes a fault about a thing that a form names and that does not exist one that the form shows.
+func inForm(err error) error {
 	if fault.Is(err, fault.NotFound) {
-		err = fault.New(fault.Conflict, "%s", fault.From(err).Message)
+		return fault.New(fault.Conflict, "%s", fault.From(err).Message)
 	}
 	return err
 }

@@ -1,21 +1,15 @@
 package web
 
 import (
-	"context"
-	"encoding/json"
 	"math/big"
 	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/musterhq/muster/internal/billing/ledger"
-	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/billing/payment"
-	"github.com/musterhq/muster/internal/billing/statement"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/web/view"
 )
@@ -31,7 +25,7 @@ func (s *Web) ledger(v *visit) error { return s.showLedger(v, view.UnfreezeForm{
 
 func (s *Web) showLedger(v *visit, form view.UnfreezeForm) error {
 	ctx := v.r.Context()
-	t, err := statement.TrialBalance(ctx, v.who, s.DB)
+	t, err := s.Statements.TrialBalance(ctx, v.who)
 	if err != nil {
 		return err
 	}
@@ -39,11 +33,11 @@ func (s *Web) showLedger(v *visit, form view.UnfreezeForm) error {
 	if err != nil {
 		return err
 	}
-	below, err := ledger.BelowZero(ctx, s.DB.Q, belowZeroShown)
+	below, err := s.Statements.BelowZero(ctx, v.who, belowZeroShown)
 	if err != nil {
 		return err
 	}
-	running, err := metering.AllRunning(ctx, s.DB.Q)
+	running, err := s.Statements.Running(ctx, v.who)
 	if err != nil {
 		return err
 	}
@@ -149,7 +143,7 @@ func (s *Web) showEntries(v *visit, form view.CompensateForm) error {
 		}
 	}
 	if out.Query != "" {
-		list, err := statement.SearchLedger(v.r.Context(), v.who, s.DB.Q, out.Query, before, entriesPerPage+1)
+		list, err := s.Statements.SearchLedger(v.r.Context(), v.who, out.Query, before, entriesPerPage+1)
 		if err != nil {
 			return err
 		}
@@ -196,19 +190,10 @@ func (s *Web) compensate(v *visit) error {
 		Reason: strings.TrimSpace(v.r.FormValue("reason")),
 	}
 	charge, amount, err := compensation(form)
-	var booked string
+	var booked ledger.Entry
 	if err == nil {
-		err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-			a, err := idem.Do(ctx, tx, v.once("charge", "amount", "reason"), func(ctx context.Context, tx *db.Tx) (int, any,
-				error) {
-				e, err := payment.Compensate(ctx, tx, v.who, charge, amount, form.Reason)
-				return http.StatusCreated, e.Key, err
-			})
-			if err != nil {
-				return err
-			}
-			return json.Unmarshal(a.Body, &booked)
-		})
+		booked, _, err = s.Payments.Compensate(v.r.Context(), v.who, charge, amount, form.Reason,
+			v.once("charge", "amount", "reason"))
 	}
 	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Conflict) { // of the charge, not of the page
 		err = fault.InvalidField("charge", "%s", fault.From(err).Message)
@@ -219,7 +204,7 @@ func (s *Web) compensate(v *visit) error {
 			return s.showEntries(v, form)
 		})
 	}
-	return back(v, "/admin/books/entries?"+url.Values{"q": {booked}, "done": {"1"}}.Encode())
+	return back(v, "/admin/books/entries?"+url.Values{"q": {booked.Key}, "done": {"1"}}.Encode())
 }
 
 // compensation reads what was typed; amount 0 is all that is left of the charge.

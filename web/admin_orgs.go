@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"net/url"
 	"strconv"
 	"strings"
@@ -9,12 +8,11 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/audit"
-	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/statement"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/web/view"
 )
@@ -32,11 +30,11 @@ func (s *Web) orgs(v *visit) error {
 	if err != nil {
 		return err
 	}
-	rows, err := statement.Orgs(v.r.Context(), s.DB.Q, v.who, statement.OrgSearch{
+	rows, err := s.Statements.Orgs(v.r.Context(), v.who, statement.OrgSearch{
 		Words:     out.Query,
 		Operators: out.Operators,
 		Disputed:  v.r.FormValue("disputed") != "",
-	}, s.Currency, before, adminRows+1)
+	}, before, adminRows+1)
 	if err != nil {
 		return err
 	}
@@ -99,7 +97,7 @@ func (s *Web) showOrg(v *visit, form view.ActForm) error {
 		"bank":     "The transfer is booked.",
 		"writeoff": "The invoice is given up. It is booked when Stripe has it as uncollectible.",
 	})}
-	if out.OrgDetail, err = statement.OneOrg(ctx, s.DB.Q, v.who, org, s.Currency); err != nil {
+	if out.OrgDetail, err = s.Statements.OneOrg(ctx, v.who, org); err != nil {
 		return err
 	}
 	if out.FeePPM, err = s.Market.Fee(ctx, org); err != nil {
@@ -155,7 +153,7 @@ func (s *Web) showOrg(v *visit, form view.ActForm) error {
 	if out.Redemptions, err = s.Payments.Redemptions(ctx, v.who, "", org, "", rowsOfOrg); err != nil {
 		return err
 	}
-	trail, err := statement.SearchAudit(ctx, v.who, s.DB.Q, audit.Filter{Org: org}, id.Audit{}, rowsOfOrg)
+	trail, err := s.Statements.SearchAudit(ctx, v.who, audit.Filter{Org: org}, id.Audit{}, rowsOfOrg)
 	if err != nil {
 		return err
 	}
@@ -190,14 +188,14 @@ func (s *Web) payoutRows(list []payout.Payout, names map[id.Org]string) []view.P
 
 // onOrg does what a form of an organisation's page asks for, and shows the page again: with what is wrong, or with what
 // was done.
-func (s *Web) onOrg(v *visit, form view.ActForm, do func(ctx context.Context, tx *db.Tx, org id.Org) error,
+func (s *Web) onOrg(v *visit, form view.ActForm, do func(org id.Org, once idem.Request) error,
 	fields ...string) error {
 	org, err := pathOrg(v)
 	if err != nil {
 		return err
 	}
 	form.Reason = strings.TrimSpace(v.r.FormValue("reason"))
-	if err := s.act(v, func(ctx context.Context, tx *db.Tx) error { return do(ctx, tx, org) }, fields...); err != nil {
+	if err := inForm(do(org, v.once(append(fields, "reason")...))); err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			form.Errors = errs
 			return s.showOrg(v, form)
@@ -208,18 +206,24 @@ func (s *Web) onOrg(v *visit, form view.ActForm, do func(ctx context.Context, tx
 
 func (s *Web) setFee(v *visit) error {
 	form := view.ActForm{Act: "fee", Value: strings.TrimSpace(v.r.FormValue("fee_ppm"))}
-	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, org id.Org) error {
+	return s.onOrg(v, form, func(org id.Org, once idem.Request) error {
 		ppm, err := strconv.Atoi(strings.ReplaceAll(form.Value, ",", ""))
 		if err != nil {
 			return fault.InvalidField("fee_ppm", "is a whole number of millionths, 0 to 1000000")
 		}
-		return s.Market.SetFee(ctx, tx, v.who, org, ppm, v.r.FormValue("reason"))
+		return s.changeOperator(v, org, payout.OperatorChange{FeePPM: &ppm}, once)
 	}, "fee_ppm")
 }
 
+func (s *Web) changeOperator(v *visit, org id.Org, c payout.OperatorChange, once idem.Request) error {
+	c.Reason = v.r.FormValue("reason")
+	_, _, err := s.Payouts.ChangeOperator(v.r.Context(), v.who, s.Market, org, c, once)
+	return err
+}
+
 func (s *Web) payOrg(v *visit) error {
-	return s.onOrg(v, view.ActForm{Act: "pay"}, func(ctx context.Context, tx *db.Tx, org id.Org) error {
-		_, err := s.Payouts.PayNow(ctx, tx, v.who, org, v.r.FormValue("reason"))
+	return s.onOrg(v, view.ActForm{Act: "pay"}, func(org id.Org, once idem.Request) error {
+		_, _, err := s.Payouts.PayNow(v.r.Context(), v.who, org, v.r.FormValue("reason"), once)
 		return err
 	})
 }
@@ -230,13 +234,10 @@ func (s *Web) reversePayout(v *visit) error {
 		Target: v.r.FormValue("payout"),
 		Value:  strings.TrimSpace(v.r.FormValue("amount")),
 	}
-	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, org id.Org) error {
+	return s.onOrg(v, form, func(org id.Org, once idem.Request) error {
 		what, err := id.Parse[id.Payout](form.Target)
 		if err != nil {
 			return fault.InvalidField("payout", "is none of the list's")
-		}
-		if _, err := s.Payouts.GetIn(ctx, tx.Q, org, what); err != nil {
-			return err
 		}
 		var amount money.Nano
 		if form.Value != "" {
@@ -244,45 +245,53 @@ func (s *Web) reversePayout(v *visit) error {
 				return fault.InvalidField("amount", "is a decimal above zero, or empty for all that is left")
 			}
 		}
-		_, err = s.Payouts.Reverse(ctx, tx, v.who, what, amount, v.r.FormValue("reason"))
+		_, _, err = s.Payouts.Reverse(v.r.Context(), v.who, payout.ReversalRequest{
+			Payout: what,
+			Org:    org,
+			Amount: amount,
+			Reason: v.r.FormValue("reason"),
+		}, once)
 		return err
 	}, "payout", "amount")
 }
 
 func (s *Web) stopOrg(v *visit) error {
-	return s.onOrg(v, view.ActForm{Act: "stop"}, func(ctx context.Context, tx *db.Tx, org id.Org) error {
-		return s.Payouts.Stop(ctx, tx, v.who, org, v.r.FormValue("stop") != "no", v.r.FormValue("reason"))
+	return s.onOrg(v, view.ActForm{Act: "stop"}, func(org id.Org, once idem.Request) error {
+		stop := v.r.FormValue("stop") != "no"
+		return s.changeOperator(v, org, payout.OperatorChange{Stopped: &stop}, once)
 	}, "stop")
 }
 
 func (s *Web) unfreezeOrg(v *visit) error {
 	form := view.ActForm{Act: "unfreeze", Target: v.r.FormValue("lease")}
-	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, _ id.Org) error {
+	return s.onOrg(v, form, func(_ id.Org, once idem.Request) error {
 		lease, err := id.Parse[id.Lease](form.Target)
 		if err != nil {
 			return fault.New(fault.Conflict, "there is no such lease")
 		}
-		return metering.Unfreeze(ctx, tx, v.who, lease, v.r.FormValue("reason"))
+		_, _, err = s.Leases.Unfreeze(v.r.Context(), v.who, lease, v.r.FormValue("reason"), once)
+		return err
 	}, "lease")
 }
 
 func (s *Web) reviewOfOrg(v *visit) error {
 	form := view.ActForm{Act: "review", Target: v.r.FormValue("review")}
-	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, _ id.Org) error {
-		return s.decideReview(ctx, tx, v,
-			form.Target)
+	return s.onOrg(v, form, func(_ id.Org, once idem.Request) error {
+		return s.decideReview(v, form.Target, once)
 	}, "review", "decision")
 }
 
 func (s *Web) releaseRefund(v *visit) error {
 	form := view.ActForm{Act: "release", Target: strings.TrimSpace(v.r.FormValue("refund"))}
-	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, _ id.Org) error {
-		return s.Payments.ApproveRefund(ctx, tx, v.who, form.Target, v.r.FormValue("reason"))
+	return s.onOrg(v, form, func(_ id.Org, once idem.Request) error {
+		_, _, err := s.Payments.ApproveRefund(v.r.Context(), v.who, form.Target, v.r.FormValue("reason"), once)
+		return err
 	}, "refund")
 }
 
 func (s *Web) forgiveDisputes(v *visit) error {
-	return s.onOrg(v, view.ActForm{Act: "forgive"}, func(ctx context.Context, tx *db.Tx, org id.Org) error {
-		return s.Payments.Forgive(ctx, tx, v.who, org, v.r.FormValue("reason"))
+	return s.onOrg(v, view.ActForm{Act: "forgive"}, func(org id.Org, once idem.Request) error {
+		_, _, err := s.Payments.Forgive(v.r.Context(), v.who, org, v.r.FormValue("reason"), once)
+		return err
 	})
 }

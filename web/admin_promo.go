@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"net/url"
 	"strconv"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/billing/payment"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -56,10 +54,9 @@ func (s *Web) createPromo(v *visit) error {
 	form := view.ActForm{Act: "create", Reason: f("reason")}
 	code, err := newPromo(typed)
 	if err == nil {
-		err = s.act(v, func(ctx context.Context, tx *db.Tx) error {
-			_, err := s.Payments.CreatePromoCode(ctx, tx, v.who, code, form.Reason)
-			return err
-		}, "code", "amount", "uses", "ends")
+		_, _, err = s.Payments.CreatePromoCode(v.r.Context(), v.who, code, form.Reason,
+			v.once("code", "amount", "uses", "ends", "reason"))
+		err = inForm(err)
 	}
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
@@ -95,10 +92,8 @@ func newPromo(t view.NewPromo) (payment.PromoCode, error) {
 func (s *Web) disablePromo(v *visit) error {
 	code := chi.URLParam(v.r, "code")
 	form := view.ActForm{Act: "disable", Target: code, Reason: strings.TrimSpace(v.r.FormValue("reason"))}
-	if err := s.act(v, func(ctx context.Context, tx *db.Tx) error {
-		_, err := s.Payments.DisablePromoCode(ctx, tx, v.who, code, form.Reason)
-		return err
-	}); err != nil {
+	_, _, err := s.Payments.DisablePromoCode(v.r.Context(), v.who, code, form.Reason, v.once("reason"))
+	if err = inForm(err); err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			form.Errors = errs
 			return s.showPromo(v, form, view.NewPromo{Uses: "100"})

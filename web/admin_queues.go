@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/payout"
-	"github.com/musterhq/muster/internal/billing/statement"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
@@ -67,7 +66,7 @@ func (s *Web) showPayoutRun(v *visit, form view.ActForm) error {
 	for i, x := range list {
 		orgs[i] = x.Org
 	}
-	names, err := statement.OrgNames(ctx, s.DB.Q, orgs)
+	names, err := s.Statements.OrgNames(ctx, orgs)
 	if err != nil {
 		return err
 	}
@@ -79,18 +78,14 @@ func (s *Web) showPayoutRun(v *visit, form view.ActForm) error {
 // a run that dies in the middle can be sent again and pays those who are left.
 func (s *Web) runPayouts(v *visit) error {
 	form := view.ActForm{Act: "run", Reason: strings.TrimSpace(v.r.FormValue("reason"))}
-	a, err := idem.DoSteps(v.r.Context(), s.DB, v.once("reason"), func(ctx context.Context) (int, any, error) {
-		list, err := s.Payouts.PayAll(ctx, v.who, form.Reason)
-		return http.StatusOK, len(list), err
-	})
-	made := strings.TrimSpace(string(a.Body))
+	made, _, err := s.Payouts.PayAll(v.r.Context(), v.who, form.Reason, v.once("reason"))
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			form.Errors = errs
 			return s.showPayoutRun(v, form)
 		})
 	}
-	return back(v, "/admin/payouts?"+url.Values{"made": {made}}.Encode())
+	return back(v, "/admin/payouts?"+url.Values{"made": {strconv.Itoa(len(made))}}.Encode())
 }
 
 // setSending pauses everything that moves money, or resumes it.
@@ -100,10 +95,7 @@ func (s *Web) setSending(v *visit) error {
 	if pause {
 		word = "paused"
 	}
-	err := s.act(v, func(ctx context.Context, tx *db.Tx) error {
-		_, err := s.Payments.SetSending(ctx, tx, v.who, pause, form.Reason)
-		return err
-	}, "pause")
+	_, _, err := s.Payments.SetSending(v.r.Context(), v.who, pause, form.Reason, v.once("pause", "reason"))
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			form.Errors = errs
@@ -148,7 +140,7 @@ func (s *Web) reviewRows(ctx context.Context, list []payout.Review) ([]view.Revi
 	for _, r := range list {
 		orgs = append(orgs, r.Operator, r.Renter)
 	}
-	names, err := statement.OrgNames(ctx, s.DB.Q, orgs)
+	names, err := s.Statements.OrgNames(ctx, orgs)
 	if err != nil {
 		return nil, err
 	}
@@ -194,16 +186,16 @@ func linkWords(reasons []string) string {
 	return strings.Join(said, ", ")
 }
 
-func (s *Web) decideReview(ctx context.Context, tx *db.Tx, v *visit, target string) error {
+func (s *Web) decideReview(v *visit, target string, once idem.Request) error {
 	review, err := id.Parse[id.PayoutReview](target)
 	if err != nil {
 		return fault.New(fault.Conflict, "there is no such review")
 	}
 	switch v.r.FormValue("decision") {
 	case "release":
-		_, err = s.Payouts.ApproveReview(ctx, tx, v.who, review, v.r.FormValue("reason"))
+		_, _, err = s.Payouts.ApproveReview(v.r.Context(), v.who, review, v.r.FormValue("reason"), once)
 	case "refuse":
-		_, err = s.Payouts.Refuse(ctx, tx, v.who, review, v.r.FormValue("reason"))
+		_, _, err = s.Payouts.RefuseReview(v.r.Context(), v.who, review, v.r.FormValue("reason"), once)
 	default:
 		err = fault.New(fault.Invalid, "release it or refuse it")
 	}
@@ -216,8 +208,8 @@ func (s *Web) decide(v *visit) error {
 		Target: v.r.FormValue("review"),
 		Reason: strings.TrimSpace(v.r.FormValue("reason")),
 	}
-	if err := s.act(v, func(ctx context.Context, tx *db.Tx) error { return s.decideReview(ctx, tx, v, form.Target) },
-		"review", "decision"); err != nil {
+	err := inForm(s.decideReview(v, form.Target, v.once("review", "decision", "reason")))
+	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			form.Errors = errs
 			return s.showReviews(v, form)
@@ -241,7 +233,7 @@ func (s *Web) auditPage(v *visit) error {
 		out.Error, v.status = "is not the id of an organisation", http.StatusUnprocessableEntity
 		return s.render(v, view.AuditPage(v.page("Audit trail", "desk"), out))
 	}
-	rows, err := statement.SearchAudit(v.r.Context(), v.who, s.DB.Q, f, before, adminRows+1)
+	rows, err := s.Statements.SearchAudit(v.r.Context(), v.who, f, before, adminRows+1)
 	if err != nil {
 		return err
 	}

@@ -2,14 +2,11 @@ package web
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/url"
 	"strings"
 
-	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/billing/tax"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/web/view"
@@ -30,7 +27,7 @@ func (s *Web) showTax(v *visit, form view.ActForm, period string) error {
 		Currency: s.Currency,
 		Done:     done(v, map[string]string{"remit": "Booked: the tax office was paid."}),
 	}
-	r, err := statement.Taxes(v.r.Context(), v.who, s.DB.Q, s.Currency, period)
+	r, err := s.Statements.Taxes(v.r.Context(), v.who, period)
 	switch {
 	case fault.Is(err, fault.Invalid):
 		out.Bad = "is a year, quarter or month, such as 2026, 2026-Q1 or 2026-01"
@@ -51,10 +48,8 @@ func (s *Web) remitTax(v *visit) error {
 	if m.Amount, err = money.ParseNano(form.Value); err != nil {
 		err = fault.InvalidField("amount", "%s", err)
 	} else {
-		err = s.act(v, func(ctx context.Context, tx *db.Tx) error {
-			_, err := s.Payments.RemitTax(ctx, tx, v.who, m)
-			return err
-		}, "period", "country", "amount")
+		_, _, err = s.Payments.RemitTax(v.r.Context(), v.who, m, v.once("period", "country", "amount", "reason"))
+		err = inForm(err)
 	}
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {

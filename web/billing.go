@@ -47,7 +47,7 @@ func (s *Web) billing(v *visit) error {
 // showBilling shows the page with what was typed into its forms; auto is nil when nothing was.
 func (s *Web) showBilling(v *visit, form view.TopUpForm, auto *view.AutoForm) error {
 	ctx := v.r.Context()
-	b, err := statement.OrgBalance(ctx, s.DB.Q, v.who.Org, s.Currency)
+	b, err := s.Statements.OrgBalance(ctx, v.who.Org)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (s *Web) wallet(v *visit, out *view.Billing) error {
 			return fault.New(fault.NotFound, "no such page")
 		}
 	}
-	list, err := statement.Transactions(v.r.Context(), s.DB.Q, v.who.Org, s.Currency, before, transactionsPerPage)
+	list, err := s.Statements.Transactions(v.r.Context(), v.who.Org, before, transactionsPerPage)
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (s *Web) statement(ctx context.Context, who account.Principal) (view.Statem
 	var billed money.Nano
 	hosts := map[id.Host]bool{}
 	for _, c := range list {
-		u, err := statement.ClusterUsage(ctx, s.DB.Q, c.ID)
+		u, err := s.Statements.ClusterUsage(ctx, c.ID)
 		if err != nil {
 			return st, err
 		}

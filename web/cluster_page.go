@@ -12,7 +12,6 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
@@ -79,7 +78,7 @@ func (s *Web) viewCluster(ctx context.Context, who account.Principal, cl id.Clus
 		Charts: told.charts(c, measureOf(measure)), Notices: s.noticesOf(ctx, who, c.ID.String()),
 	}
 	if c.RunningAt != nil {
-		if out.NotBilled, err = statement.ClusterNotBilled(ctx, s.DB.Q, cl); err != nil {
+		if out.NotBilled, err = s.Statements.ClusterNotBilled(ctx, cl); err != nil {
 			return view.Cluster{}, err
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
@@ -62,7 +61,7 @@ func (s *Web) clusters(v *visit) error {
 // firstSteps are what a renter does before the first cluster runs.
 func (s *Web) firstSteps(v *visit) ([]view.Step, error) {
 	ctx := v.r.Context()
-	b, err := statement.OrgBalance(ctx, s.DB.Q, v.who.Org, s.Currency)
+	b, err := s.Statements.OrgBalance(ctx, v.who.Org)
 	if err != nil {
 		return nil, err
 	}

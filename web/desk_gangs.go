@@ -1,13 +1,9 @@
 package web
 
 import (
-	"context"
 	"strconv"
 	"strings"
 
-	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/billing/statement"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/web/view"
@@ -27,10 +23,10 @@ func (s *Web) showGangs(v *visit, form view.ActForm) error {
 	}
 	out.Form.Once = newOnce()
 	var err error
-	if out.Gangs, err = statement.GangsOf(ctx, s.DB.Q, v.who, out.Days); err != nil {
+	if out.Gangs, err = s.Statements.GangsOf(ctx, v.who, out.Days); err != nil {
 		return err
 	}
-	if out.Held, err = metering.HeldCredits(ctx, s.DB.Q, v.who); err != nil {
+	if out.Held, err = s.Leases.HeldCredits(ctx, v.who); err != nil {
 		return err
 	}
 	var orgs []id.Org
@@ -43,7 +39,7 @@ func (s *Web) showGangs(v *visit, form view.ActForm) error {
 	for _, x := range out.Held {
 		orgs = append(orgs, x.Renter, x.Operator)
 	}
-	if out.Names, err = statement.OrgNames(ctx, s.DB.Q, orgs); err != nil {
+	if out.Names, err = s.Statements.OrgNames(ctx, orgs); err != nil {
 		return err
 	}
 	return s.render(v, view.GangsPage(v.page("Gangs", "desk"), out))
@@ -53,19 +49,19 @@ func (s *Web) showGangs(v *visit, form view.ActForm) error {
 func (s *Web) decideHeldCredit(v *visit) error {
 	form := view.ActForm{Act: "credit", Target: v.r.FormValue("lease"), Reason: strings.TrimSpace(v.r.FormValue("reason"))}
 	decision := v.r.FormValue("decision")
-	err := s.act(v, func(ctx context.Context, tx *db.Tx) error {
-		lease, err := id.Parse[id.Lease](form.Target)
-		if err != nil || lease.IsZero() {
-			return fault.New(fault.Conflict, "there is no such lease")
-		}
-		if decision != "approve" && decision != "refuse" {
-			return fault.New(fault.Invalid, "approve it or refuse it")
-		}
-		if form.Reason == "" {
-			return fault.InvalidField("reason", "is missing: the audit trail keeps it")
-		}
-		return metering.DecideCredit(ctx, tx, v.who, lease, decision == "approve", form.Reason)
-	}, "lease", "decision")
+	lease, err := id.Parse[id.Lease](form.Target)
+	switch {
+	case err != nil || lease.IsZero():
+		err = fault.New(fault.Conflict, "lease not found")
+	case decision != "approve" && decision != "refuse":
+		err = fault.New(fault.Invalid, "approve it or refuse it")
+	case form.Reason == "":
+		err = fault.InvalidField("reason", "is missing: the audit log keeps it")
+	default:
+		_, _, err = s.Leases.DecideCredit(v.r.Context(), v.who, lease, decision == "approve", form.Reason,
+			v.once("lease", "decision", "reason"))
+		err = inForm(err)
+	}
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			form.Errors = errs

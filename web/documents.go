@@ -20,7 +20,7 @@ func (s *Web) documents(v *visit) error {
 	if err != nil {
 		return err
 	}
-	rows, err := statement.OrgDocuments(v.r.Context(), s.DB.Q, v.who.Org, f, adminRows+1)
+	rows, err := s.Statements.OrgDocuments(v.r.Context(), v.who.Org, f, adminRows+1)
 	if err != nil {
 		return noSuchPage(err)
 	}
@@ -35,7 +35,7 @@ func (s *Web) allDocuments(v *visit) error {
 		return err
 	}
 	if number := strings.ToUpper(out.Query); number != "" {
-		if _, _, err := statement.AnyDocument(v.r.Context(), s.DB.Q, v.who, number); err == nil {
+		if _, _, err := s.Statements.AnyDocument(v.r.Context(), v.who, number); err == nil {
 			return back(v, "/admin/documents/"+url.PathEscape(number))
 		} else if !fault.Is(err, fault.NotFound) {
 			return err
@@ -44,7 +44,7 @@ func (s *Web) allDocuments(v *visit) error {
 			f.Org, out.Error = id.Org{}, "No document has this number, and it is not the id of an organisation."
 		}
 	}
-	rows, err := statement.AllDocuments(v.r.Context(), s.DB.Q, v.who, f, adminRows+1)
+	rows, err := s.Statements.AllDocuments(v.r.Context(), v.who, f, adminRows+1)
 	if err != nil {
 		return noSuchPage(err)
 	}
@@ -103,7 +103,7 @@ func documentRows(v *visit, rows []statement.Document, path string) (out []view.
 
 // documentPage shows one of the organisation's documents on a sheet of paper.
 func (s *Web) documentPage(v *visit) error {
-	d, corrected, err := statement.OrgDocument(v.r.Context(), s.DB.Q, v.who.Org, chi.URLParam(v.r, "number"))
+	d, corrected, err := s.Statements.OrgDocument(v.r.Context(), v.who.Org, chi.URLParam(v.r, "number"))
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (s *Web) documentPage(v *visit) error {
 }
 
 func (s *Web) anyDocumentPage(v *visit) error {
-	d, corrected, err := statement.AnyDocument(v.r.Context(), s.DB.Q, v.who, chi.URLParam(v.r, "number"))
+	d, corrected, err := s.Statements.AnyDocument(v.r.Context(), v.who, chi.URLParam(v.r, "number"))
 	if err != nil {
 		return err
 	}

@@ -18,12 +18,12 @@ func (s *Web) earningsPage(v *visit) error {
 	if err != nil {
 		return err
 	}
-	p, err := statement.OperatorStatement(v.r.Context(), s.DB.Q, r)
+	p, err := s.Statements.OperatorStatement(v.r.Context(), r)
 	if fault.Is(err, fault.Invalid) || fault.Is(err, fault.TooLarge) {
 		trouble = "Choose two days, the first before the last, at most a year apart."
 		v.status = fault.KindOf(err).HTTPStatus()
 		r.From, r.To, r.By = "", "", ""
-		p, err = statement.OperatorStatement(v.r.Context(), s.DB.Q, r)
+		p, err = s.Statements.OperatorStatement(v.r.Context(), r)
 	}
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func (s *Web) earningsCSV(v *visit) error {
 	if err != nil {
 		return err
 	}
-	p, err := statement.OperatorStatement(v.r.Context(), s.DB.Q, r)
+	p, err := s.Statements.OperatorStatement(v.r.Context(), r)
 	if err != nil {
 		return err
 	}

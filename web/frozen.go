@@ -1,23 +1,18 @@
 package web
 
 import (
-	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/web/view"
 )
 
 // frozen reads the leases whose money waits.
 func (s *Web) frozen(v *visit) ([]view.Frozen, error) {
-	list, err := metering.AllFrozen(v.r.Context(), s.DB.Q, v.who)
+	list, err := s.Leases.Frozen(v.r.Context(), v.who)
 	if err != nil {
 		return nil, err
 	}
@@ -52,12 +47,7 @@ func (s *Web) unfreeze(v *visit) error {
 	if err != nil {
 		err = fault.InvalidField("lease", "is the id of a lease")
 	} else {
-		err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := idem.Do(ctx, tx, v.once("lease", "reason"), func(ctx context.Context, tx *db.Tx) (int, any, error) {
-				return http.StatusOK, lease, metering.Unfreeze(ctx, tx, v.who, lease, form.Reason)
-			})
-			return err
-		})
+		_, _, err = s.Leases.Unfreeze(v.r.Context(), v.who, lease, form.Reason, v.once("lease", "reason"))
 	}
 	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Conflict) { // of the lease, not of the page
 		err = fault.InvalidField("lease", "%s", fault.From(err).Message)

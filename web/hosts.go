@@ -48,7 +48,7 @@ func (s *Web) showHosts(v *visit, h view.Hosts) error {
 				row.Price = view.PerHour(*o.Price)
 			}
 		}
-		earned, err := statement.HostEarnings(ctx, s.DB.Q, v.who.Org, d.ID)
+		earned, err := s.Statements.HostEarnings(ctx, v.who.Org, d.ID)
 		if err != nil {
 			return err
 		}
@@ -106,7 +106,7 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 	if err != nil {
 		return err
 	}
-	earned, err := statement.HostEarnings(ctx, s.DB.Q, v.who.Org, hid)
+	earned, err := s.Statements.HostEarnings(ctx, v.who.Org, hid)
 	if err != nil {
 		return err
 	}

@@ -6,15 +6,13 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/web/view"
 )
 
 func (s *Web) invoicePage(v *visit) error {
-	i, err := statement.InvoiceOf(v.r.Context(), s.DB.Q, v.who.Org, v.who.OrgName, s.Currency, chi.URLParam(v.r, "month"),
-		s.Merchant)
+	i, err := s.Statements.InvoiceOf(v.r.Context(), v.who.Org, v.who.OrgName, chi.URLParam(v.r, "month"))
 	if err != nil {
 		return err
 	}

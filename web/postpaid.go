@@ -10,9 +10,9 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/postpaid"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/web/view"
 )
@@ -85,9 +85,7 @@ func invoiceState(in postpaid.CreditInvoice) view.State {
 
 // payInvoice charges the default card for an invoice that it did not pay.
 func (s *Web) payInvoice(v *visit) error {
-	err := s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-		return s.Postpaid.Pay(ctx, tx, v.who.Org, chi.URLParam(v.r, "id"))
-	})
+	_, _, err := s.Postpaid.Pay(v.r.Context(), v.who.Org, chi.URLParam(v.r, "id"), idem.Request{})
 	if err != nil {
 		return err
 	}
@@ -186,16 +184,16 @@ func writeOffState(w postpaid.WriteOff, paid view.State) (view.State, string) {
 func (s *Web) bankPayment(v *visit) error {
 	f := func(name string) string { return strings.TrimSpace(v.r.FormValue(name)) }
 	form := view.ActForm{Act: "bank", Target: f("invoice"), Value: f("amount"), Reference: f("reference")}
-	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, org id.Org) error {
+	return s.onOrg(v, form, func(org id.Org, once idem.Request) error {
 		amount, err := money.ParseNano(form.Value)
 		if err != nil {
 			return fault.InvalidField("amount", "%s", err)
 		}
-		_, err = s.Postpaid.BookBankPayment(ctx, tx, v.who, org, form.Target, postpaid.BankPayment{
+		_, _, err = s.Postpaid.BookBankPayment(v.r.Context(), v.who, org, form.Target, postpaid.BankPayment{
 			Amount:    amount,
 			Reference: form.Reference,
 			Reason:    f("reason"),
-		})
+		}, once)
 		return err
 	}, "amount", "reference")
 }
@@ -203,8 +201,8 @@ func (s *Web) bankPayment(v *visit) error {
 // writeOff gives up an invoice that the card did not pay.
 func (s *Web) writeOff(v *visit) error {
 	form := view.ActForm{Act: "writeoff", Target: strings.TrimSpace(v.r.FormValue("invoice"))}
-	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, org id.Org) error {
-		_, err := s.Postpaid.WriteOff(ctx, tx, v.who, org, form.Target, v.r.FormValue("reason"))
+	return s.onOrg(v, form, func(org id.Org, once idem.Request) error {
+		_, _, err := s.Postpaid.WriteOff(v.r.Context(), v.who, org, form.Target, v.r.FormValue("reason"), once)
 		return err
 	}, "invoice")
 }

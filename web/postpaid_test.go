@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -29,13 +30,10 @@ func TestPayingAfterwards(t *testing.T) {
 	}
 	set := func(limit money.Nano) {
 		t.Helper()
-		if err := b.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := p.Set(ctx, tx, account.Principal{
-				User:  id.New[id.User](),
-				Admin: true,
-			}, org, postpaid.Change{On: true, Limit: limit, Reason: "trusted"})
-			return err
-		}); err != nil {
+		if err := failed(p.Set(t.Context(), account.Principal{
+			User:  id.New[id.User](),
+			Admin: true,
+		}, org, postpaid.Change{On: true, Limit: limit, Reason: "trusted"}, idem.Request{})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,12 +1,11 @@
 package web
 
 import (
-	"context"
 	"strings"
 
 	"github.com/musterhq/muster/internal/billing/payment"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/web/view"
 )
@@ -67,14 +66,7 @@ func (s *Web) giveBack(v *visit) error {
 // redeem adds a code's credit. Every try counts, also one that fails.
 func (s *Web) redeem(v *visit) error {
 	v.promo.Code = strings.TrimSpace(v.r.FormValue("promo_code"))
-	ctx := v.r.Context()
-	err := s.Payments.CountPromoTry(ctx, v.who)
-	if err == nil {
-		err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			_, err := s.Payments.Redeem(ctx, tx, v.who, v.promo.Code)
-			return err
-		})
-	}
+	_, _, err := s.Payments.Redeem(v.r.Context(), v.who, v.promo.Code, idem.Request{})
 	if fault.Is(err, fault.NotFound) { // of the code, not of the page
 		err = fault.InvalidField("code", "%s", fault.From(err).Message)
 	}

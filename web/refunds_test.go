@@ -1,7 +1,6 @@
 package web_test
 
 import (
-	"context"
 	"net/http"
 	"net/url"
 	"strings"
@@ -9,8 +8,8 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/payment"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -60,13 +59,10 @@ func TestACodeIsRedeemed(t *testing.T) {
 	if err := b.db.Pool.QueryRow(t.Context(), "SELECT id FROM app_user").Scan(&user); err != nil {
 		t.Fatal(err)
 	}
-	err := b.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := b.pay.CreatePromoCode(ctx, tx, account.Principal{
-			User:  user,
-			Admin: true,
-		}, payment.PromoCode{Code: "SPRING-2026", Amount: 3 * money.Unit, MaxUses: 5}, "a test")
-		return err
-	})
+	err := failed(b.pay.CreatePromoCode(t.Context(), account.Principal{
+		User:  user,
+		Admin: true,
+	}, payment.PromoCode{Code: "SPRING-2026", Amount: 3 * money.Unit, MaxUses: 5}, "a test", idem.Request{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ func (s *Web) statementPage(v *visit) error {
 	if fault.Is(err, fault.Invalid) || fault.Is(err, fault.TooLarge) {
 		trouble = "Choose two days, the first before the last, at most a year apart."
 		v.status = fault.KindOf(err).HTTPStatus()
-		p, err = statement.Statement(v.r.Context(), s.DB.Q, v.who.Org, s.Currency, "", "", "")
+		p, err = s.Statements.Statement(v.r.Context(), v.who.Org, "", "", "")
 	}
 	if err != nil {
 		return err
@@ -35,6 +35,5 @@ func (s *Web) statementCSV(v *visit) error {
 }
 
 func (s *Web) period(v *visit) (statement.Period, error) {
-	return statement.Statement(v.r.Context(), s.DB.Q, v.who.Org, s.Currency, v.r.FormValue("from"), v.r.FormValue("to"),
-		v.r.FormValue("by"))
+	return s.Statements.Statement(v.r.Context(), v.who.Org, v.r.FormValue("from"), v.r.FormValue("to"), v.r.FormValue("by"))
 }

@@ -11,7 +11,7 @@ import (
 
 // walletOf is the visitor's wallet for the top bar. When it cannot be read the page is shown all the same, with dashes.
 func (s *Web) walletOf(ctx context.Context, who account.Principal) view.Wallet {
-	b, err := statement.OrgBalance(ctx, s.DB.Q, who.Org, s.Currency)
+	b, err := s.Statements.OrgBalance(ctx, who.Org)
 	if err != nil {
 		if ctx.Err() != nil { // whoever asked has left: nothing is wrong with the wallet
 			return view.Wallet{Available: "–", Burn: "–", Runway: "–", Currency: s.Currency}

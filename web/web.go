@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/bond"
 	"github.com/musterhq/muster/internal/billing/budget"
+	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
@@ -35,18 +36,20 @@ import (
 
 // Config is what the dashboard stands on. All fields are required unless they say otherwise.
 type Config struct {
-	DB       *db.DB
-	Accounts *account.Accounts
-	Market   *market.Market
-	Hosts    *host.Hosts
-	Clusters *cluster.Clusters
-	Payments *payment.Payments
-	Payouts  *payout.Payouts
-	Postpaid *postpaid.Postpaid
-	Bonds    *bond.Bonds
-	Budgets  *budget.Budgets
-	Dialer   *dialback.Dialer // reads logs from hosts
-	Bus      *bus.Bus         // nil: pages change only every second
+	DB         *db.DB
+	Accounts   *account.Accounts
+	Market     *market.Market
+	Hosts      *host.Hosts
+	Clusters   *cluster.Clusters
+	Payments   *payment.Payments
+	Payouts    *payout.Payouts
+	Postpaid   *postpaid.Postpaid
+	Bonds      *bond.Bonds
+	Budgets    *budget.Budgets
+	Leases     *metering.Leases
+	Statements *statement.Statements
+	Dialer     *dialback.Dialer // reads logs from hosts
+	Bus        *bus.Bus         // nil: pages change only every second
 
 	// EnrollCommand is what an operator runs on a new host, with a token that works once.
 	EnrollCommand func(token string) string
@@ -88,7 +91,7 @@ func New(cfg Config) *Web {
 		assets:  static.New(),
 		logs:    logs,
 		notices: notify.NewNotices(cfg.DB),
-		trial:   statement.NewTrial(cfg.DB, cfg.TrialAge, cfg.Now),
+		trial:   cfg.Statements.NewTrial(cfg.TrialAge, cfg.Now),
 		secure:  len(cfg.PublicURL) > 8 && cfg.PublicURL[:8] == "https://",
 	}
 }

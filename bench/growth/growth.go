@@ -226,7 +226,7 @@ func standing(ctx context.Context, s *side) error {
 
 func earnings(ctx context.Context, s *side) error {
 	today := time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly) // tomorrow: nothing is in it on either side
-	_, err := statement.OperatorStatement(ctx, s.srv.DB.Q, statement.OperatorRequest{
+	_, err := statement.New(s.srv.DB, "EUR", statement.Party{}).OperatorStatement(ctx, statement.OperatorRequest{
 		Org:      s.renters[0].Org,
 		Currency: platform.Currency,
 		Holdback: payout.DefaultHoldback,

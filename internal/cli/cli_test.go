@@ -15,9 +15,11 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/bond"
 	"github.com/musterhq/muster/internal/billing/budget"
+	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/cluster"
@@ -84,18 +86,20 @@ func newPlatform(t *testing.T) *testPlatform {
 		t.Fatal(err)
 	}
 	srv := httptest.NewServer(api.New(api.Config{Currency: "USD", AgentURL: "https://agents.muster.test"}, api.Deps{
-		DB:       p.db,
-		Accounts: account.New(p.db, account.Config{}),
-		Market:   p.market,
-		Hosts:    host.New(p.db, nil),
-		Payments: pay,
-		Payouts:  outs,
-		Postpaid: after,
-		Bonds:    bond.New(p.db, "USD"),
-		Budgets:  budget.New(p.db, "USD"),
-		Box:      box,
-		Log:      quiet,
-		Clusters: cluster.New(p.db, p.market, nil, cluster.Config{Currency: "USD", Box: box}),
+		DB:         p.db,
+		Accounts:   account.New(p.db, account.Config{}),
+		Market:     p.market,
+		Hosts:      host.New(p.db, nil),
+		Payments:   pay,
+		Payouts:    outs,
+		Postpaid:   after,
+		Bonds:      bond.New(p.db, "USD"),
+		Budgets:    budget.New(p.db, "USD"),
+		Leases:     metering.NewLeases(p.db),
+		Statements: statement.New(p.db, "USD", statement.Party{}),
+		Box:        box,
+		Log:        quiet,
+		Clusters:   cluster.New(p.db, p.market, nil, cluster.Config{Currency: "USD", Box: box}),
 	}))
 	t.Cleanup(srv.Close)
 	p.url = srv.URL

@@ -18,6 +18,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/bond"
 	"github.com/musterhq/muster/internal/billing/budget"
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/httpbody"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/metrics"
@@ -52,23 +54,25 @@ func (a *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		Holdback:    a.cfg.Holdback,
 		Merchant:    a.cfg.merchant(),
 	}, api.Deps{
-		DB:       a.db,
-		Accounts: a.accounts,
-		Market:   a.market,
-		Hosts:    a.hosts,
-		Clusters: a.clusters,
-		Payments: a.payments,
-		Payouts:  a.payouts,
-		Postpaid: a.postpaid,
-		Bonds:    bond.New(a.db, a.cfg.Currency),
-		Budgets:  budget.New(a.db, a.cfg.Currency),
-		Dialer:   a.dialer,
-		Bus:      a.link.Bus(),
-		Shell:    a.shell,
-		AppLink:  a.appLink,
-		Box:      box,
-		Assets:   assets,
-		Log:      a.log,
+		DB:         a.db,
+		Accounts:   a.accounts,
+		Market:     a.market,
+		Hosts:      a.hosts,
+		Clusters:   a.clusters,
+		Payments:   a.payments,
+		Payouts:    a.payouts,
+		Postpaid:   a.postpaid,
+		Bonds:      bond.New(a.db, a.cfg.Currency),
+		Budgets:    budget.New(a.db, a.cfg.Currency),
+		Leases:     metering.NewLeases(a.db),
+		Statements: statement.New(a.db, a.cfg.Currency, a.cfg.merchant()),
+		Dialer:     a.dialer,
+		Bus:        a.link.Bus(),
+		Shell:      a.shell,
+		AppLink:    a.appLink,
+		Box:        box,
+		Assets:     assets,
+		Log:        a.log,
 	})
 	pages := chi.NewRouter()
 	web.New(web.Config{
@@ -82,6 +86,8 @@ func (a *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		Postpaid:      a.postpaid,
 		Bonds:         bond.New(a.db, a.cfg.Currency),
 		Budgets:       budget.New(a.db, a.cfg.Currency),
+		Leases:        metering.NewLeases(a.db),
+		Statements:    statement.New(a.db, a.cfg.Currency, a.cfg.merchant()),
 		Dialer:        a.dialer,
 		Bus:           a.link.Bus(),
 		SSHAddr:       a.cfg.GatewayAddr,

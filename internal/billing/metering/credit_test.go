@@ -10,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 )
@@ -168,14 +169,14 @@ func TestOnlyTheRestOfACreditWaits(t *testing.T) {
 		admin := account.Principal{User: id.New[id.User](), Org: w.renter, Admin: true}
 		w.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", admin.User, admin.User.String()+
 			"@example.com")
-		all, err := HeldCredits(t.Context(), w.d.Q, admin)
+		all, err := NewLeases(w.d).HeldCredits(t.Context(), admin)
 		rest := money.CostOf(20_000_000, 3_000_000) - 5*money.Unit
 		if err != nil || len(all) != 1 || all[0].Amount != rest || all[0].Booked != 5*money.Unit {
 			t.Fatalf("held %+v %v, want %s", all, err, rest)
 		}
-		w.tx(func(ctx context.Context, tx *db.Tx) error {
-			return DecideCredit(ctx, tx, admin, w.leases[0], approve, "looked at it")
-		})
+		if err := failed(NewLeases(w.d).DecideCredit(w.t.Context(), admin, w.leases[0], approve, "looked at it", idem.Request{})); err != nil {
+			t.Fatal(err)
+		}
 		want := 5 * money.Unit
 		if approve {
 			want += rest

@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 )
@@ -52,11 +53,11 @@ const maxFrozen = 200
 
 // AllFrozen lists the leases whose money waits, oldest first, at most 200, with the reason. Only a platform operator
 // sees them.
-func AllFrozen(ctx context.Context, q *dbq.Queries, who account.Principal) ([]FrozenLease, error) {
+func (s *Leases) Frozen(ctx context.Context, who account.Principal) ([]FrozenLease, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err
 	}
-	rows, err := q.FrozenMeters(ctx, maxFrozen)
+	rows, err := s.d.Q.FrozenMeters(ctx, maxFrozen)
 	if err != nil {
 		return nil, fmt.Errorf("metering: frozen leases: %w", err)
 	}
@@ -64,11 +65,11 @@ func AllFrozen(ctx context.Context, q *dbq.Queries, who account.Principal) ([]Fr
 	for i, r := range rows {
 		ids[i] = r.ID
 	}
-	leases, err := readMeters(ctx, q, ids, true)
+	leases, err := readMeters(ctx, s.d.Q, ids, true)
 	if err != nil {
 		return nil, err
 	}
-	conflicts, err := conflictsOf(ctx, q, ids)
+	conflicts, err := conflictsOf(ctx, s.d.Q, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -146,58 +147,61 @@ func Frozen(ctx context.Context, q *dbq.Queries, operator id.Org) ([]id.Lease, e
 
 // Unfreeze lets a lease's money move again after a platform operator has looked at its conflicting segments. The first
 // accepted ones stand. What has been proven meanwhile is posted, the host's operator is told why, and a trail is kept.
-// Faults: Forbidden, Invalid (no reason), NotFound, Conflict (the lease is not frozen).
-func Unfreeze(ctx context.Context, tx *db.Tx, who account.Principal, of id.Lease, reason string) error {
+// It returns the lease. Faults: Forbidden, Invalid (no reason), NotFound, Conflict (the lease is not frozen).
+func (s *Leases) Unfreeze(ctx context.Context, who account.Principal, of id.Lease, reason string,
+	once idem.Request) (id.Lease, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
-		return err
+		return of, idem.Outcome{}, err
 	}
-	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-		return fault.InvalidField("reason", "says why, in at most 500 bytes: the host's operator reads it")
-	}
-	cluster, err := tx.Q.ClusterOfLease(ctx, of)
-	if db.NoRows(err) {
-		return fault.New(fault.NotFound, "there is no such lease")
-	}
-	if err != nil {
-		return fmt.Errorf("metering: unfreeze: %w", err)
-	}
-	leases, err := lockCluster(ctx, tx, cluster) // all of the cluster, in order, before one of them changes
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(leases, func(l *lease) bool { return l.ID == of })
-	if i < 0 || !leases[i].frozen {
-		return fault.New(fault.Conflict, "the lease is not frozen")
-	}
-	if err := tx.Q.UnfreezeMeter(ctx, of); err != nil {
-		return fmt.Errorf("metering: unfreeze: %w", err)
-	}
-	l := leases[i]
-	l.frozen = false
-	before := l.meter.Posted
-	if err := charge(ctx, tx, unsettled(leases), nil, nil, inFull); err != nil {
-		return err
-	}
-	posted := l.meter.Posted - before
-	now, err := tx.Now(ctx)
-	if err != nil {
-		return err
-	}
-	if _, err := notify.Add(ctx, tx, notify.Notice{
-		Org:      l.HostOrgID,
-		Key:      fmt.Sprintf("unfrozen:%s:%d", of, now.UnixMilli()),
-		Severity: notify.Info,
-		Object:   l.HostID.String(),
-		Title:    "Money for a lease moves again",
-		Body: fmt.Sprintf("An administrator looked at lease %s, of which your host had signed two accounts. The first "+
-			"stands, and %s %s that waited was charged: %s", of, posted.Plain(), l.Currency, reason),
-	}); err != nil {
-		return err
-	}
-	return audit.Record(ctx, tx, who.Event("lease.unfreeze", of.String(), map[string]any{
-		"posted": posted.String(),
-		"reason": reason,
-	}))
+	return idem.Once(ctx, s.d, once, func(ctx context.Context, tx *db.Tx) (id.Lease, error) {
+		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
+			return of, fault.InvalidField("reason", "says why, in at most 500 bytes: the host's operator reads it")
+		}
+		cluster, err := tx.Q.ClusterOfLease(ctx, of)
+		if db.NoRows(err) {
+			return of, fault.New(fault.NotFound, "there is no such lease")
+		}
+		if err != nil {
+			return of, fmt.Errorf("metering: unfreeze: %w", err)
+		}
+		leases, err := lockCluster(ctx, tx, cluster) // all of the cluster, in order, before one of them changes
+		if err != nil {
+			return of, err
+		}
+		i := slices.IndexFunc(leases, func(l *lease) bool { return l.ID == of })
+		if i < 0 || !leases[i].frozen {
+			return of, fault.New(fault.Conflict, "the lease is not frozen")
+		}
+		if err := tx.Q.UnfreezeMeter(ctx, of); err != nil {
+			return of, fmt.Errorf("metering: unfreeze: %w", err)
+		}
+		l := leases[i]
+		l.frozen = false
+		before := l.meter.Posted
+		if err := charge(ctx, tx, unsettled(leases), nil, nil, inFull); err != nil {
+			return of, err
+		}
+		posted := l.meter.Posted - before
+		now, err := tx.Now(ctx)
+		if err != nil {
+			return of, err
+		}
+		if _, err := notify.Add(ctx, tx, notify.Notice{
+			Org:      l.HostOrgID,
+			Key:      fmt.Sprintf("unfrozen:%s:%d", of, now.UnixMilli()),
+			Severity: notify.Info,
+			Object:   l.HostID.String(),
+			Title:    "Money for a lease moves again",
+			Body: fmt.Sprintf("An administrator looked at lease %s, of which your host had signed two accounts. The first "+
+				"stands, and %s %s that waited was charged: %s", of, posted.Plain(), l.Currency, reason),
+		}); err != nil {
+			return of, err
+		}
+		return of, audit.Record(ctx, tx, who.Event("lease.unfreeze", of.String(), map[string]any{
+			"posted": posted.String(),
+			"reason": reason,
+		}))
+	})
 }
 
 // Refused is a segment that was refused, as it came.
@@ -217,12 +221,11 @@ type Refused struct {
 
 // Quarantined lists refused segments, newest first, those older than before (0: from the newest). Only a platform
 // operator sees them.
-func Quarantined(ctx context.Context, q *dbq.Queries, who account.Principal, before int64,
-	limit int) ([]Refused, error) {
+func (x *Leases) Quarantined(ctx context.Context, who account.Principal, before int64, limit int) ([]Refused, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err
 	}
-	rows, err := q.ListQuarantine(ctx, before, int32(limit))
+	rows, err := x.d.Q.ListQuarantine(ctx, before, int32(limit))
 	if err != nil {
 		return nil, fmt.Errorf("metering: quarantine: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -38,21 +39,21 @@ const maxHeld = 200
 
 // HeldCredits lists the credits that wait for a decision, oldest first, at most 200. Only a platform operator sees
 // them.
-func HeldCredits(ctx context.Context, q *dbq.Queries, who account.Principal) ([]HeldCredit, error) {
+func (s *Leases) HeldCredits(ctx context.Context, who account.Principal) ([]HeldCredit, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err
 	}
-	rows, err := q.HeldServiceCredits(ctx, maxHeld)
+	rows, err := s.d.Q.HeldServiceCredits(ctx, maxHeld)
 	if err != nil {
 		return nil, fmt.Errorf("metering: held credits: %w", err)
 	}
 	out := make([]HeldCredit, 0, len(rows))
 	for _, r := range rows {
-		leases, err := readLeases(ctx, q, []id.Lease{r.LeaseID})
+		leases, err := readLeases(ctx, s.d.Q, []id.Lease{r.LeaseID})
 		if err != nil {
 			return nil, err
 		}
-		segs, err := q.SegmentsWithin(ctx, r.LeaseID, r.FromMs, r.ThroughMs)
+		segs, err := s.d.Q.SegmentsWithin(ctx, r.LeaseID, r.FromMs, r.ThroughMs)
 		if err != nil {
 			return nil, fmt.Errorf("metering: segments of %s: %w", r.LeaseID, err)
 		}
@@ -81,45 +82,48 @@ func HeldCredits(ctx context.Context, q *dbq.Queries, who account.Principal) ([]
 }
 
 // DecideCredit approves or refuses a held credit. An approved one is booked in this transaction, and the rest of it as
-// later charges arrive. Only a platform operator may; the audit trail keeps the reason. Fault: NotFound when no such
+// later charges arrive. Only an admin may; the audit trail keeps the reason. Fault: NotFound when no such
 // credit is held.
-func DecideCredit(ctx context.Context, tx *db.Tx, who account.Principal, l id.Lease, approve bool, why string) error {
+func (s *Leases) DecideCredit(ctx context.Context, who account.Principal, l id.Lease, approve bool, why string,
+	once idem.Request) (id.Lease, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
-		return err
+		return l, idem.Outcome{}, err
 	}
-	cluster, err := tx.Q.ClusterOfLease(ctx, l)
-	if err != nil && !db.NoRows(err) {
-		return fmt.Errorf("metering: lease %s: %w", l, err)
-	}
-	// What returns a part of the fee and what pays relief from it wait for each other, at the cluster's row.
-	if err := tx.Q.LockClusterOfCredit(ctx, cluster); err != nil && !db.NoRows(err) {
-		return fmt.Errorf("metering: lock cluster %s: %w", cluster, err)
-	}
-	leases, lockErr := lockCluster(ctx, tx, cluster) // before the row: a settlement books under the same locks
-	if lockErr != nil {
-		return lockErr
-	}
-	state, action := creditRefused, "credit.refuse"
-	if approve {
-		state, action = creditBooked, "credit.approve"
-	}
-	_, err = tx.Q.DecideServiceCredit(ctx, dbq.DecideServiceCreditParams{
-		LeaseID:   l,
-		State:     state,
-		DecidedBy: raw(who.User),
-		Why:       why,
+	return idem.Once(ctx, s.d, once, func(ctx context.Context, tx *db.Tx) (id.Lease, error) {
+		cluster, err := tx.Q.ClusterOfLease(ctx, l)
+		if err != nil && !db.NoRows(err) {
+			return l, fmt.Errorf("metering: lease %s: %w", l, err)
+		}
+		// What returns a part of the fee and what pays relief from it wait for each other, at the cluster's row.
+		if err := tx.Q.LockClusterOfCredit(ctx, cluster); err != nil && !db.NoRows(err) {
+			return l, fmt.Errorf("metering: lock cluster %s: %w", cluster, err)
+		}
+		leases, lockErr := lockCluster(ctx, tx, cluster) // before the row: a settlement books under the same locks
+		if lockErr != nil {
+			return l, lockErr
+		}
+		state, action := creditRefused, "credit.refuse"
+		if approve {
+			state, action = creditBooked, "credit.approve"
+		}
+		_, err = tx.Q.DecideServiceCredit(ctx, dbq.DecideServiceCreditParams{
+			LeaseID:   l,
+			State:     state,
+			DecidedBy: raw(who.User),
+			Why:       why,
+		})
+		if db.NoRows(err) {
+			return l, fault.New(fault.NotFound, "no credit of this lease waits for a decision")
+		}
+		if err != nil {
+			return l, fmt.Errorf("metering: decide the credit of %s: %w", l, err)
+		}
+		if err := audit.Record(ctx, tx, who.Event(action, l.String(), map[string]any{"reason": why})); err != nil {
+			return l, err
+		}
+		if !approve {
+			return l, nil
+		}
+		return l, bookCredits(ctx, tx, cluster, leases)
 	})
-	if db.NoRows(err) {
-		return fault.New(fault.NotFound, "no credit of this lease waits for a decision")
-	}
-	if err != nil {
-		return fmt.Errorf("metering: decide the credit of %s: %w", l, err)
-	}
-	if err := audit.Record(ctx, tx, who.Event(action, l.String(), map[string]any{"reason": why})); err != nil {
-		return err
-	}
-	if !approve {
-		return nil
-	}
-	return bookCredits(ctx, tx, cluster, leases)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -158,12 +159,10 @@ func TestAConflictFreezesItsLease(t *testing.T) {
 	w.ingest(w.segment(w.leases[0], 3, t0+90_000, t0+100_000, false))
 	mustEqual(t, "still frozen", w.posted(), 2*money.CostOf(3_600_000, 60_000))
 	unfreeze := func() error {
-		return w.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return Unfreeze(ctx, tx, account.Principal{
-				Org:   w.operator,
-				Admin: true,
-			}, w.leases[0], "the host was restored from a backup")
-		})
+		return failed(NewLeases(w.d).Unfreeze(t.Context(), account.Principal{
+			Org:   w.operator,
+			Admin: true,
+		}, w.leases[0], "the host was restored from a backup", idem.Request{}))
 	}
 	w.seeFrozen(lie)
 	if err := unfreeze(); err != nil {

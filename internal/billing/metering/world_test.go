@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
@@ -292,3 +293,6 @@ func mustEqual[T comparable](t testing.TB, what string, got, want T) {
 		t.Fatalf("%s: %v, want %v", what, fmt.Sprint(got), fmt.Sprint(want))
 	}
 }
+
+// failed is the error of a use case, whose result the test does not need.
+func failed[T any](_ T, _ idem.Outcome, err error) error { return err }

@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe"
@@ -313,26 +314,29 @@ func notifyInvoiceRefund(ctx context.Context, tx *db.Tx, org id.Org, in stripe.I
 // ApproveRefund lets hosts have what they earned in the period of an invoice of which a refund was made at Stripe. Only
 // a platform operator may, with a reason for the audit trail. Faults: Forbidden, Invalid, NotFound, Conflict (nothing
 // waits for it).
-func (p *Payments) ApproveRefund(ctx context.Context, tx *db.Tx, who account.Principal, refund, reason string) error {
+func (p *Payments) ApproveRefund(ctx context.Context, who account.Principal, refund, reason string,
+	once idem.Request) (string, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
-		return err
+		return refund, idem.Outcome{}, err
 	}
-	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-		return fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
-	}
-	row, err := tx.Q.DisputeForUpdate(ctx, refund)
-	if err != nil && !db.NoRows(err) {
-		return fmt.Errorf("refund %s: %w", refund, err)
-	}
-	if err != nil || row.Kind != kindGiven {
-		return fault.New(fault.NotFound, "there is no such refund")
-	}
-	if row.State != disputeOpen {
-		return fault.New(fault.Conflict, "nothing waits for this refund any more")
-	}
-	if err := tx.Q.CloseDispute(ctx, "released", row.Tax, refund); err != nil {
-		return fmt.Errorf("refund %s: %w", refund, err)
-	}
-	return audit.Record(ctx, tx, who.Event("billing.refund_release", row.OrgID.String(), map[string]any{
-		"refund": refund, "invoice": row.InvoiceID, "amount": row.Amount.String(), "reason": reason}))
+	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (string, error) {
+		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
+			return refund, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
+		}
+		row, err := tx.Q.DisputeForUpdate(ctx, refund)
+		if err != nil && !db.NoRows(err) {
+			return refund, fmt.Errorf("refund %s: %w", refund, err)
+		}
+		if err != nil || row.Kind != kindGiven {
+			return refund, fault.New(fault.NotFound, "there is no such refund")
+		}
+		if row.State != disputeOpen {
+			return refund, fault.New(fault.Conflict, "nothing waits for this refund any more")
+		}
+		if err := tx.Q.CloseDispute(ctx, "released", row.Tax, refund); err != nil {
+			return refund, fmt.Errorf("refund %s: %w", refund, err)
+		}
+		return refund, audit.Record(ctx, tx, who.Event("billing.refund_release", row.OrgID.String(), map[string]any{
+			"refund": refund, "invoice": row.InvoiceID, "amount": row.Amount.String(), "reason": reason}))
+	})
 }

@@ -1,12 +1,10 @@
 package payment
 
 import (
-	"context"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
@@ -120,19 +118,13 @@ func TestCodesAreForTheVerified(t *testing.T) {
 	admin := s.payer
 	admin.Admin = true
 	redeem := func() error {
-		return s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := s.p.Redeem(ctx, tx, s.payer, "WELCOME-1")
-			return err
-		})
+		return failed(s.p.Redeem(t.Context(), s.payer, "WELCOME-1", idem.Request{}))
 	}
-	if err := s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := s.p.CreatePromoCode(ctx, tx, admin, PromoCode{
-			Code:    "WELCOME-1",
-			Amount:  100 * money.Unit,
-			MaxUses: 5,
-		}, "a test")
-		return err
-	}); err != nil {
+	if err := failed(s.p.CreatePromoCode(t.Context(), admin, PromoCode{
+		Code:    "WELCOME-1",
+		Amount:  100 * money.Unit,
+		MaxUses: 5,
+	}, "a test", idem.Request{})); err != nil {
 		t.Fatal(err)
 	}
 	if err := redeem(); !fault.Is(err, fault.QuotaExceeded) {

@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 )
 
 // Sending says whether requests that move money are sent to Stripe.
@@ -45,31 +46,33 @@ func (p *Payments) Sending(ctx context.Context, who account.Principal) (Sending,
 // were written before or are written meanwhile wait. New card payments are refused while it lasts, so that nobody is
 // charged at a time they do not expect. A second pause keeps the first one's reason. Faults: Forbidden, Invalid (the
 // reason).
-func (p *Payments) SetSending(ctx context.Context, tx *db.Tx, who account.Principal, paused bool,
-	reason string) (Sending, error) {
+func (p *Payments) SetSending(ctx context.Context, who account.Principal, paused bool, reason string,
+	once idem.Request) (Sending, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
-		return Sending{}, err
+		return Sending{}, idem.Outcome{}, err
 	}
-	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-		return Sending{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
-	}
-	detail := map[string]any{"reason": reason}
-	act, change := who.Event("sending.resume", "", detail), tx.Q.ResumeSending
-	if paused {
-		act, change = who.Event("sending.pause", "", detail), func(ctx context.Context) (int64, error) {
-			return tx.Q.PauseSending(ctx, reason, who.User)
+	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (Sending, error) {
+		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
+			return Sending{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
 		}
-	}
-	n, err := change(ctx)
-	if err != nil {
-		return Sending{}, fmt.Errorf("payment: %s: %w", act.Action, err)
-	}
-	if n > 0 {
-		if err := audit.Record(ctx, tx, act); err != nil {
-			return Sending{}, err
+		detail := map[string]any{"reason": reason}
+		act, change := who.Event("sending.resume", "", detail), tx.Q.ResumeSending
+		if paused {
+			act, change = who.Event("sending.pause", "", detail), func(ctx context.Context) (int64, error) {
+				return tx.Q.PauseSending(ctx, reason, who.User)
+			}
 		}
-	}
-	return SendingState(ctx, tx.Q)
+		n, err := change(ctx)
+		if err != nil {
+			return Sending{}, fmt.Errorf("payment: %s: %w", act.Action, err)
+		}
+		if n > 0 {
+			if err := audit.Record(ctx, tx, act); err != nil {
+				return Sending{}, err
+			}
+		}
+		return SendingState(ctx, tx.Q)
+	})
 }
 
 // PauseByPlatform pauses everything that moves money at Stripe without a person's request, for a reason that platform

@@ -1,10 +1,8 @@
 package payment
 
 import (
-	"context"
 	"testing"
 
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
@@ -14,11 +12,8 @@ func (s *shop) setSending(paused bool) Sending {
 	s.t.Helper()
 	admin := s.payer
 	admin.Admin = true
-	var x Sending
-	if err := s.d.InTx(s.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		x, err = s.p.SetSending(ctx, tx, admin, paused, "a restore")
-		return err
-	}); err != nil {
+	x, _, err := s.p.SetSending(s.t.Context(), admin, paused, "a restore", idem.Request{})
+	if err != nil {
 		s.t.Fatal(err)
 	}
 	return x

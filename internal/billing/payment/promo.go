@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -37,49 +38,51 @@ const (
 
 // CreatePromoCode makes a code; only a platform operator may, with a reason for the audit trail. The code is letters,
 // digits and dashes, at least eight. Faults: Forbidden, Invalid, Conflict.
-func (p *Payments) CreatePromoCode(ctx context.Context, tx *db.Tx, who account.Principal, c PromoCode,
-	reason string) (PromoCode, error) {
+func (p *Payments) CreatePromoCode(ctx context.Context, who account.Principal, c PromoCode, reason string,
+	once idem.Request) (PromoCode, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
-		return c, err
+		return c, idem.Outcome{}, err
 	}
-	c.Code, c.Currency, c.Uses = promoName(c.Code), p.cfg.Currency, 0
-	var bad fault.Fields
-	if len(c.Code) < minPromoLetters || len(c.Code) > 40 ||
-		strings.Trim(c.Code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") != "" {
-		bad.Add("code", "has to be %d to 40 letters, digits and dashes", minPromoLetters)
-	}
-	if c.Amount < money.Cent || c.Amount > maxPromo || c.Amount%money.Cent != 0 {
-		bad.Add("amount", "must be whole cents between %s and %s", money.Cent.Plain(), maxPromo.Plain())
-	}
-	if c.MaxUses < 1 || c.MaxUses > 100_000 {
-		bad.Add("max_uses", "must be between 1 and 100000")
-	}
-	reason = auditReason(&bad, reason)
-	if err := bad.Err(); err != nil {
-		return c, err
-	}
-	n, err := tx.Q.InsertPromoCode(ctx, dbq.InsertPromoCodeParams{
-		Code:      c.Code,
-		Amount:    c.Amount,
-		Currency:  c.Currency,
-		MaxUses:   int32(c.MaxUses),
-		ExpiresAt: c.ExpiresAt,
-		UserID:    who.User,
+	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (PromoCode, error) {
+		c.Code, c.Currency, c.Uses = promoName(c.Code), p.cfg.Currency, 0
+		var bad fault.Fields
+		if len(c.Code) < minPromoLetters || len(c.Code) > 40 ||
+			strings.Trim(c.Code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") != "" {
+			bad.Add("code", "has to be %d to 40 letters, digits and dashes", minPromoLetters)
+		}
+		if c.Amount < money.Cent || c.Amount > maxPromo || c.Amount%money.Cent != 0 {
+			bad.Add("amount", "must be whole cents between %s and %s", money.Cent.Plain(), maxPromo.Plain())
+		}
+		if c.MaxUses < 1 || c.MaxUses > 100_000 {
+			bad.Add("max_uses", "must be between 1 and 100000")
+		}
+		reason = auditReason(&bad, reason)
+		if err := bad.Err(); err != nil {
+			return c, err
+		}
+		n, err := tx.Q.InsertPromoCode(ctx, dbq.InsertPromoCodeParams{
+			Code:      c.Code,
+			Amount:    c.Amount,
+			Currency:  c.Currency,
+			MaxUses:   int32(c.MaxUses),
+			ExpiresAt: c.ExpiresAt,
+			UserID:    who.User,
+		})
+		if err != nil {
+			return c, fmt.Errorf("insert promo code: %w", err)
+		}
+		if n == 0 {
+			return c, fault.New(fault.Conflict, "there is such a code already")
+		}
+		if c.CreatedAt, err = tx.Now(ctx); err != nil {
+			return c, err
+		}
+		return c, audit.Record(ctx, tx, who.Event("promo.create", "", map[string]any{
+			"amount":   c.Amount.String(),
+			"max_uses": c.MaxUses,
+			"reason":   reason,
+		}))
 	})
-	if err != nil {
-		return c, fmt.Errorf("insert promo code: %w", err)
-	}
-	if n == 0 {
-		return c, fault.New(fault.Conflict, "there is such a code already")
-	}
-	if c.CreatedAt, err = tx.Now(ctx); err != nil {
-		return c, err
-	}
-	return c, audit.Record(ctx, tx, who.Event("promo.create", "", map[string]any{
-		"amount":   c.Amount.String(),
-		"max_uses": c.MaxUses,
-		"reason":   reason,
-	}))
 }
 
 // auditReason is a reason that only the audit trail keeps.
@@ -92,9 +95,9 @@ func auditReason(bad *fault.Fields, reason string) string {
 
 func promoName(s string) string { return strings.ToUpper(strings.TrimSpace(s)) }
 
-// CountPromoTry counts a try before it is looked at, in a statement of its own: a failed one counts too. Fault:
-// RateLimited.
-func (p *Payments) CountPromoTry(ctx context.Context, payer account.Principal) error {
+// countPromoTry counts an attempt before the code is read, in a statement of its own: a failed attempt counts too.
+// Fault: RateLimited.
+func (p *Payments) countPromoTry(ctx context.Context, payer account.Principal) error {
 	n, err := p.d.Q.CountPromoAttempt(ctx, payer.Org)
 	if err != nil {
 		return fmt.Errorf("count promo attempt: %w", err)
@@ -107,48 +110,54 @@ func (p *Payments) CountPromoTry(ctx context.Context, payer account.Principal) e
 	return nil
 }
 
-// Redeem adds a code's credit to the org's wallet; call CountPromoTry first. Faults: NotFound (no such code, or it is
-// used up or over: which of them is not said), Conflict (the org had it before),
-// QuotaExceeded (the org's e-mail address has to be verified first).
-func (p *Payments) Redeem(ctx context.Context, tx *db.Tx, payer account.Principal, code string) (money.Nano, error) {
-	s, err := p.standing(ctx, tx.Q, payer.Org)
-	if err != nil {
-		return 0, err
+// Redeem adds a code's credit to the org's wallet and returns the amount. An org has ten attempts per hour. Faults:
+// RateLimited, NotFound (the code does not exist, is used up or has ended; the message does not say which), Conflict
+// (the org used it before), QuotaExceeded (the org's e-mail address has to be verified first).
+func (p *Payments) Redeem(ctx context.Context, payer account.Principal, code string,
+	once idem.Request) (money.Nano, idem.Outcome, error) {
+	if err := p.countPromoTry(ctx, payer); err != nil {
+		return 0, idem.Outcome{}, err
 	}
-	if s.Limit != nil && !s.EmailVerified {
-		return 0, fault.New(fault.QuotaExceeded, "codes are for verified accounts: confirm your e-mail address (the "+
-			"account page sends the link)")
-	}
-	code = promoName(code)
-	c, err := tx.Q.UsePromoCode(ctx, code)
-	if db.NoRows(err) {
-		return 0, fault.New(fault.NotFound, "this code cannot be used: there is no such code, or it is used up or over")
-	}
-	if err != nil {
-		return 0, fmt.Errorf("use promo code: %w", err)
-	}
-	n, err := tx.Q.InsertPromoRedemption(ctx, code, payer.Org, payer.User)
-	if err != nil {
-		return 0, fmt.Errorf("redeem: %w", err)
-	}
-	if n == 0 {
-		return 0, fault.New(fault.Conflict, "your organisation has used this code already")
-	}
-	if _, err := ledger.Post(ctx, tx, ledger.Entry{
-		Kind: "promo",
-		Key:  "promo:" + code + ":" + payer.Org.String(),
-		Ref:  payer.Org.String(),
-		Memo: "promotional credit",
-		Transfers: []ledger.Transfer{{
-			Debit:  ledger.Promo(c.Currency),
-			Credit: ledger.Wallet(payer.Org, c.Currency),
-			Amount: c.Amount,
-		}},
-	}); err != nil {
-		return 0, err
-	}
-	return c.Amount, audit.Record(ctx, tx, payer.Event("promo.redeem", payer.Org.String(),
-		map[string]any{"amount": c.Amount.String()}))
+	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (money.Nano, error) {
+		s, err := p.standing(ctx, tx.Q, payer.Org)
+		if err != nil {
+			return 0, err
+		}
+		if s.Limit != nil && !s.EmailVerified {
+			return 0, fault.New(fault.QuotaExceeded, "codes are for verified accounts: confirm your e-mail address (the "+
+				"account page sends the link)")
+		}
+		code = promoName(code)
+		c, err := tx.Q.UsePromoCode(ctx, code)
+		if db.NoRows(err) {
+			return 0, fault.New(fault.NotFound, "this code cannot be used: there is no such code, or it is used up or over")
+		}
+		if err != nil {
+			return 0, fmt.Errorf("use promo code: %w", err)
+		}
+		n, err := tx.Q.InsertPromoRedemption(ctx, code, payer.Org, payer.User)
+		if err != nil {
+			return 0, fmt.Errorf("redeem: %w", err)
+		}
+		if n == 0 {
+			return 0, fault.New(fault.Conflict, "your organisation has used this code already")
+		}
+		if _, err := ledger.Post(ctx, tx, ledger.Entry{
+			Kind: "promo",
+			Key:  "promo:" + code + ":" + payer.Org.String(),
+			Ref:  payer.Org.String(),
+			Memo: "promotional credit",
+			Transfers: []ledger.Transfer{{
+				Debit:  ledger.Promo(c.Currency),
+				Credit: ledger.Wallet(payer.Org, c.Currency),
+				Amount: c.Amount,
+			}},
+		}); err != nil {
+			return 0, err
+		}
+		return c.Amount, audit.Record(ctx, tx, payer.Event("promo.redeem", payer.Org.String(),
+			map[string]any{"amount": c.Amount.String()}))
+	})
 }
 
 // PromoCodes are the last codes made; only a platform operator sees them. Fault: Forbidden.
@@ -173,35 +182,37 @@ func promoOf(r dbq.PromoCode) PromoCode {
 
 // DisablePromoCode ends a code now, for good; only a platform operator may, with a reason for the audit trail. Credit
 // that it gave stays where it is: it was promised. Faults: Forbidden, Invalid, NotFound, Conflict (it is over already).
-func (p *Payments) DisablePromoCode(ctx context.Context, tx *db.Tx, who account.Principal, code,
-	reason string) (PromoCode, error) {
+func (p *Payments) DisablePromoCode(ctx context.Context, who account.Principal, code, reason string,
+	once idem.Request) (PromoCode, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
-		return PromoCode{}, err
+		return PromoCode{}, idem.Outcome{}, err
 	}
-	var bad fault.Fields
-	reason = auditReason(&bad, reason)
-	if err := bad.Err(); err != nil {
-		return PromoCode{}, err
-	}
-	code = promoName(code)
-	ended, err := tx.Q.EndPromoCode(ctx, code)
-	if db.NoRows(err) {
-		if _, err = tx.Q.PromoCode(ctx, code); err == nil {
-			return PromoCode{}, fault.New(fault.Conflict, "this code is over already")
+	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (PromoCode, error) {
+		var bad fault.Fields
+		reason = auditReason(&bad, reason)
+		if err := bad.Err(); err != nil {
+			return PromoCode{}, err
 		}
+		code = promoName(code)
+		ended, err := tx.Q.EndPromoCode(ctx, code)
 		if db.NoRows(err) {
-			return PromoCode{}, fault.New(fault.NotFound, "there is no such code")
+			if _, err = tx.Q.PromoCode(ctx, code); err == nil {
+				return PromoCode{}, fault.New(fault.Conflict, "this code is over already")
+			}
+			if db.NoRows(err) {
+				return PromoCode{}, fault.New(fault.NotFound, "there is no such code")
+			}
 		}
-	}
-	if err != nil {
-		return PromoCode{}, fmt.Errorf("end promo code: %w", err)
-	}
-	return promoOf(ended), audit.Record(ctx, tx, who.Event("promo.disable", "", map[string]any{
-		"code":     code,
-		"uses":     ended.Uses,
-		"max_uses": ended.MaxUses,
-		"reason":   reason,
-	}))
+		if err != nil {
+			return PromoCode{}, fmt.Errorf("end promo code: %w", err)
+		}
+		return promoOf(ended), audit.Record(ctx, tx, who.Event("promo.disable", "", map[string]any{
+			"code":     code,
+			"uses":     ended.Uses,
+			"max_uses": ended.MaxUses,
+			"reason":   reason,
+		}))
+	})
 }
 
 // Redemption is an org's use of a code.

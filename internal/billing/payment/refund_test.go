@@ -99,10 +99,7 @@ func TestPromoCredit(t *testing.T) {
 	s := newShop(t, "pm_card_visa")
 	admin := account.Principal{User: id.New[id.User](), Admin: true}
 	create := func(who account.Principal, c PromoCode) (err error) {
-		return s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := s.p.CreatePromoCode(ctx, tx, who, c, "a test")
-			return err
-		})
+		return failed(s.p.CreatePromoCode(t.Context(), who, c, "a test", idem.Request{}))
 	}
 	good := PromoCode{Code: "welcome-2026", Amount: 5 * money.Unit, MaxUses: 2}
 	if err := create(s.payer, good); !fault.Is(err, fault.Forbidden) {
@@ -130,14 +127,7 @@ func TestPromoCredit(t *testing.T) {
 		}
 	}
 	redeem := func(who account.Principal, code string) error {
-		if err := s.p.CountPromoTry(t.Context(), who); err != nil {
-			return err
-		}
-		return s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_,
-				err := s.p.Redeem(ctx, tx, who, code)
-			return err
-		})
+		return failed(s.p.Redeem(t.Context(), who, code, idem.Request{}))
 	}
 	if err := redeem(s.payer, " Welcome-2026"); err != nil {
 		t.Fatal(err)

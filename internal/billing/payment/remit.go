@@ -9,36 +9,39 @@ import (
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/idem"
 )
 
 // RemitTax books that a tax office was paid from the platform's own bank account: tax_payable falls, and so does bank.
-// Only a platform operator may, with a reason for the audit trail. It returns the report of the period as it is then.
+// Only an admin may, with a reason for the audit trail. It returns the report of the period as it is then.
 // Faults: Forbidden, Invalid (more than is owed to that country for that period), Conflict (the period is not over).
-func (p *Payments) RemitTax(ctx context.Context, tx *db.Tx, who account.Principal,
-	m tax.Remittance) (tax.Report, error) {
+func (p *Payments) RemitTax(ctx context.Context, who account.Principal, m tax.Remittance,
+	once idem.Request) (tax.Report, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
-		return tax.Report{}, err
+		return tax.Report{}, idem.Outcome{}, err
 	}
-	n, err := tax.Remit(ctx, tx, who.User, p.cfg.Currency, m)
-	if err != nil {
-		return tax.Report{}, err
-	}
-	e := ledger.Entry{
-		Kind: "tax_remitted",
-		Key:  fmt.Sprintf("tax_remitted:%d", n),
-		Memo: m.Country + ", " + m.Period,
-		Transfers: []ledger.Transfer{{
-			Debit:  ledger.TaxPayable(p.cfg.Currency),
-			Credit: ledger.Bank(p.cfg.Currency),
-			Amount: m.Amount,
-		}},
-	}
-	if booked, err := ledger.Post(ctx, tx, e); err != nil || !booked {
-		return tax.Report{}, fmt.Errorf("payment: %s (booked: %t): %w", e.Key, booked, err)
-	}
-	if err := audit.Record(ctx, tx, who.Event("billing.tax_remit", m.Country, map[string]any{
-		"country": m.Country, "period": m.Period, "amount": m.Amount.String(), "reason": m.Reason})); err != nil {
-		return tax.Report{}, err
-	}
-	return tax.ReportOf(ctx, tx.Q, p.cfg.Currency, m.Period)
+	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (tax.Report, error) {
+		n, err := tax.Remit(ctx, tx, who.User, p.cfg.Currency, m)
+		if err != nil {
+			return tax.Report{}, err
+		}
+		e := ledger.Entry{
+			Kind: "tax_remitted",
+			Key:  fmt.Sprintf("tax_remitted:%d", n),
+			Memo: m.Country + ", " + m.Period,
+			Transfers: []ledger.Transfer{{
+				Debit:  ledger.TaxPayable(p.cfg.Currency),
+				Credit: ledger.Bank(p.cfg.Currency),
+				Amount: m.Amount,
+			}},
+		}
+		if booked, err := ledger.Post(ctx, tx, e); err != nil || !booked {
+			return tax.Report{}, fmt.Errorf("payment: %s (booked: %t): %w", e.Key, booked, err)
+		}
+		if err := audit.Record(ctx, tx, who.Event("billing.tax_remit", m.Country, map[string]any{
+			"country": m.Country, "period": m.Period, "amount": m.Amount.String(), "reason": m.Reason})); err != nil {
+			return tax.Report{}, err
+		}
+		return tax.ReportOf(ctx, tx.Q, p.cfg.Currency, m.Period)
+	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
@@ -64,15 +65,12 @@ func newTreasury(t *testing.T, d *db.DB) *treasury {
 }
 
 func (o *treasury) remit(period, country string, cents int64) error {
-	return o.d.InTx(o.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := o.p.RemitTax(ctx, tx, o.boss, tax.Remittance{
-			Period:  period,
-			Country: country,
-			Amount:  money.Nano(cents) * money.Cent,
-			Reason:  "transfer 17",
-		})
-		return err
-	})
+	return failed(o.p.RemitTax(o.Context(), o.boss, tax.Remittance{
+		Period:  period,
+		Country: country,
+		Amount:  money.Nano(cents) * money.Cent,
+		Reason:  "transfer 17",
+	}, idem.Request{}))
 }
 
 // paid is what left the bank for tax offices; book and ledger agree on what is left.

@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 )
@@ -263,36 +264,39 @@ func (p *Payments) Standings(ctx context.Context, who account.Principal) ([]NotI
 }
 
 // Forgive makes the org's lost disputes of today not count towards a suspension; debts stay, and so do blocked cards.
-// Only a platform operator may, with a reason for the audit trail. Faults: Forbidden, Invalid, Conflict (nothing was
+// Only an admin may, with a reason for the audit trail. Faults: Forbidden, Invalid, Conflict (nothing was
 // lost).
-func (p *Payments) Forgive(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, reason string) error {
+func (p *Payments) Forgive(ctx context.Context, who account.Principal, org id.Org, reason string,
+	once idem.Request) (id.Org, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
-		return err
+		return org, idem.Outcome{}, err
 	}
-	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-		return fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
-	}
-	if _, err := ledger.Lock(ctx, tx, ledger.Wallet(org, p.cfg.Currency)); err != nil {
-		return err
-	}
-	n, err := tx.Q.DisputeCounts(ctx, org)
-	if err != nil {
-		return fmt.Errorf("disputes of %s: %w", org, err)
-	}
-	if n.Lost == 0 {
-		return fault.New(fault.Conflict, "the organisation has lost no dispute")
-	}
-	state := standingAfter(n.Open, n.Lost, n.Lost)
-	if err := tx.Q.SetPaymentStanding(ctx, dbq.SetPaymentStandingParams{
-		OrgID:    org,
-		State:    string(state),
-		Forgiven: int32(n.Lost),
-		Note:     reason,
-	}); err != nil {
-		return fmt.Errorf("payment standing of %s: %w", org, err)
-	}
-	return audit.Record(ctx, tx, who.Event("billing.disputes_forgive", org.String(), map[string]any{
-		"lost":   n.Lost,
-		"reason": reason,
-	}))
+	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (id.Org, error) {
+		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
+			return org, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
+		}
+		if _, err := ledger.Lock(ctx, tx, ledger.Wallet(org, p.cfg.Currency)); err != nil {
+			return org, err
+		}
+		n, err := tx.Q.DisputeCounts(ctx, org)
+		if err != nil {
+			return org, fmt.Errorf("disputes of %s: %w", org, err)
+		}
+		if n.Lost == 0 {
+			return org, fault.New(fault.Conflict, "the organisation has lost no dispute")
+		}
+		state := standingAfter(n.Open, n.Lost, n.Lost)
+		if err := tx.Q.SetPaymentStanding(ctx, dbq.SetPaymentStandingParams{
+			OrgID:    org,
+			State:    string(state),
+			Forgiven: int32(n.Lost),
+			Note:     reason,
+		}); err != nil {
+			return org, fmt.Errorf("payment standing of %s: %w", org, err)
+		}
+		return org, audit.Record(ctx, tx, who.Event("billing.disputes_forgive", org.String(), map[string]any{
+			"lost":   n.Lost,
+			"reason": reason,
+		}))
+	})
 }

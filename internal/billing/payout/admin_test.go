@@ -236,3 +236,18 @@ func TestTheScheduleIsWeeklyOnMondays(t *testing.T) {
 		t.Error(a, b)
 	}
 }
+
+// noFees are fees that no test changes.
+type noFees struct{}
+
+func (noFees) Fee(context.Context, id.Org) (int, error) { return 0, nil }
+
+func (noFees) SetFee(context.Context, *db.Tx, account.Principal, id.Org, int, string) error {
+	return nil
+}
+
+// stop stops payouts to the operator, or resumes them.
+func (x *admin) stop(who account.Principal, stop bool, reason string) error {
+	return failed(x.p.ChangeOperator(x.t.Context(), who, noFees{}, x.operator,
+		OperatorChange{Stopped: &stop, Reason: reason}, idem.Request{}))
+}

@@ -1,13 +1,12 @@
 package payout
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/musterhq/muster/internal/billing/ledger"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -70,10 +69,7 @@ func TestALostDisputeIsReviewed(t *testing.T) {
 		}
 		x.payDue()
 		x.sent("beyond what was lost", 2, 55*u)
-		if err := x.inTx(func(ctx context.Context, tx *db.Tx) error {
-			_, err := x.p.Refuse(ctx, tx, x.boss, r.ID, "a stolen card")
-			return err
-		}); err != nil {
+		if err := failed(x.p.RefuseReview(x.t.Context(), x.boss, r.ID, "a stolen card", idem.Request{})); err != nil {
 			t.Fatal(err)
 		}
 		x.earn(20 * u)

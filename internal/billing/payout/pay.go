@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
 )
@@ -55,34 +56,36 @@ func (p *Payouts) PayDue(ctx context.Context) (n int, err error) {
 	return n, errors.Join(errs...)
 }
 
-// PayNow pays an operator outside the schedule, with a reason for the audit trail. Only a platform operator may.
+// PayNow pays an operator outside the schedule, with a reason for the audit trail. Only an admin may.
 // Faults: Forbidden, Invalid, NotFound (no account), Conflict (nothing can be paid; the message says why). The transfer
 // is made after the commit.
-func (p *Payouts) PayNow(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org,
-	reason string) (Payout, error) {
+func (p *Payouts) PayNow(ctx context.Context, who account.Principal, org id.Org, reason string,
+	once idem.Request) (Payout, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
-		return Payout{}, err
+		return Payout{}, idem.Outcome{}, err
 	}
-	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-		return Payout{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
-	}
-	made, err := p.decide(ctx, tx, org, false)
-	if err != nil {
-		return Payout{}, fmt.Errorf("payout: pay %s: %w", org, err)
-	}
-	if made.why != "" {
-		return Payout{}, fault.New(fault.Conflict, "nothing is paid: %s", made.why)
-	}
-	tx.AfterCommit(func() { p.pay.SendNow(ctx, made.send) })
-	r, err := tx.Q.Payout(ctx, made.payout)
-	if err != nil {
-		return Payout{}, fmt.Errorf("payout %s: %w", made.payout, err)
-	}
-	return viewOf(r), audit.Record(ctx, tx, who.Event("payout.now", made.payout.String(), map[string]any{
-		"org":    org.String(),
-		"amount": r.Amount.String(),
-		"reason": reason,
-	}))
+	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (Payout, error) {
+		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
+			return Payout{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
+		}
+		made, err := p.decide(ctx, tx, org, false)
+		if err != nil {
+			return Payout{}, fmt.Errorf("payout: pay %s: %w", org, err)
+		}
+		if made.why != "" {
+			return Payout{}, fault.New(fault.Conflict, "nothing is paid: %s", made.why)
+		}
+		tx.AfterCommit(func() { p.pay.SendNow(ctx, made.send) })
+		r, err := tx.Q.Payout(ctx, made.payout)
+		if err != nil {
+			return Payout{}, fmt.Errorf("payout %s: %w", made.payout, err)
+		}
+		return viewOf(r), audit.Record(ctx, tx, who.Event("payout.now", made.payout.String(), map[string]any{
+			"org":    org.String(),
+			"amount": r.Amount.String(),
+			"reason": reason,
+		}))
+	})
 }
 
 // decided is a payout that was written down, or why there is none.
@@ -267,12 +270,7 @@ func viewOf(r dbq.Payout) Payout {
 
 // Get is one of the org's payouts; another's is fault.NotFound.
 func (p *Payouts) Get(ctx context.Context, org id.Org, payout id.Payout) (Payout, error) {
-	return p.GetIn(ctx, p.d.Q, org, payout)
-}
-
-// GetIn is Get inside a transaction.
-func (p *Payouts) GetIn(ctx context.Context, q *dbq.Queries, org id.Org, payout id.Payout) (Payout, error) {
-	r, err := q.Payout(ctx, payout)
+	r, err := p.d.Q.Payout(ctx, payout)
 	if err != nil && !db.NoRows(err) {
 		return Payout{}, fmt.Errorf("payout %s: %w", payout, err)
 	}

@@ -1,14 +1,12 @@
 package payout
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
@@ -178,10 +176,7 @@ func TestAPayoutThatStripeDoesNotTakeBack(t *testing.T) {
 	x.payDue()
 	x.fake.Reverse(x.fake.Transfers()[0], 4000) // in Stripe's dashboard, and nobody has heard of it
 	reverse := func(n money.Nano) error {
-		return x.inTx(func(ctx context.Context, tx *db.Tx) error {
-			_, err := x.p.Reverse(ctx, tx, x.boss, x.last().ID, n, "sent twice")
-			return err
-		})
+		return failed(x.p.Reverse(x.t.Context(), x.boss, ReversalRequest{Payout: x.last().ID, Amount: n, Reason: "sent twice"}, idem.Request{}))
 	}
 	x.fake.Fail(sandbox.RateLimited)
 	if err := reverse(50 * money.Unit); err != nil {
@@ -231,10 +226,7 @@ func TestARefusedReversalThatBecameNeedless(t *testing.T) {
 	x.payDue()
 	tr := x.fake.Transfers()[0]
 	x.fake.Reverse(tr, 1)
-	if err := x.inTx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := x.p.Reverse(ctx, tx, x.boss, x.last().ID, 0, "sent twice")
-		return err
-	}); err != nil {
+	if err := failed(x.p.Reverse(x.t.Context(), x.boss, ReversalRequest{Payout: x.last().ID, Amount: 0, Reason: "sent twice"}, idem.Request{})); err != nil {
 		t.Fatal(err)
 	}
 	x.sendAll()
@@ -255,10 +247,7 @@ func TestAPayoutIsTakenBack(t *testing.T) {
 	x.payable()
 	x.payDue()
 	reverse := func(who account.Principal, n money.Nano, reason string) error {
-		return x.inTx(func(ctx context.Context, tx *db.Tx) error {
-			_, err := x.p.Reverse(ctx, tx, who, x.last().ID, n, reason)
-			return err
-		})
+		return failed(x.p.Reverse(x.t.Context(), who, ReversalRequest{Payout: x.last().ID, Amount: n, Reason: reason}, idem.Request{}))
 	}
 	if err := reverse(x.owner, 0, "mine"); fault.KindOf(err) != fault.Forbidden {
 		t.Fatal(err)
@@ -286,10 +275,7 @@ func TestAPayoutIsTakenBack(t *testing.T) {
 		t.Fatal("what was taken back was paid again at once")
 	}
 	payNow := func(who account.Principal, org id.Org) error {
-		return x.inTx(func(ctx context.Context, tx *db.Tx) error {
-			_, err := x.p.PayNow(ctx, tx, who, org, "a test")
-			return err
-		})
+		return failed(x.p.PayNow(x.t.Context(), who, org, "a test", idem.Request{}))
 	}
 	if err := payNow(x.boss, x.operator); fault.KindOf(err) != fault.Conflict {
 		t.Fatal(err)
@@ -301,9 +287,7 @@ func TestAPayoutIsTakenBack(t *testing.T) {
 	if got := x.last(); got.Reversed != 25*money.Unit {
 		t.Fatalf("%+v", got)
 	}
-	if err := x.inTx(func(ctx context.Context, tx *db.Tx) error {
-		return x.p.Stop(ctx, tx, x.boss, x.operator, false, "cleared up")
-	}); err != nil {
+	if err := x.stop(x.boss, false, "cleared up"); err != nil {
 		t.Fatal(err)
 	}
 	if err := payNow(x.owner, x.operator); fault.KindOf(err) != fault.Forbidden {

@@ -1,13 +1,11 @@
 package payout
 
 import (
-	"context"
 	"testing"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/payment"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
@@ -20,13 +18,10 @@ func TestPromotionalCreditIsNeverCash(t *testing.T) {
 	x := funded(t, 100*money.Unit)
 	const code = "WELCOME-2027"
 	redeem := func(who account.Principal) error {
-		return x.inTx(func(ctx context.Context, tx *db.Tx) error { _, err := x.pay.Redeem(ctx, tx, who, code); return err })
+		return failed(x.pay.Redeem(t.Context(), who, code, idem.Request{}))
 	}
 	disable := func(who account.Principal, code string) (c payment.PromoCode, err error) {
-		err = x.inTx(func(ctx context.Context, tx *db.Tx) error {
-			c, err = x.pay.DisablePromoCode(ctx, tx, who, code, "a test")
-			return err
-		})
+		c, _, err = x.pay.DisablePromoCode(t.Context(), who, code, "a test", idem.Request{})
 		return c, err
 	}
 	cash := func(when string) {
@@ -35,10 +30,7 @@ func TestPromotionalCreditIsNeverCash(t *testing.T) {
 		if n := x.payDue(); n != 0 {
 			t.Errorf("%s: %d payouts", when, n)
 		}
-		err := x.inTx(func(ctx context.Context, tx *db.Tx) error {
-			_, err := x.p.PayNow(ctx, tx, x.boss, x.operator, "a test")
-			return err
-		})
+		err := failed(x.p.PayNow(x.t.Context(), x.boss, x.operator, "a test", idem.Request{}))
 		if !fault.Is(err, fault.Conflict) {
 			t.Errorf("%s: paid out: %v", when, err)
 		}
@@ -54,14 +46,11 @@ func TestPromotionalCreditIsNeverCash(t *testing.T) {
 		x.sendAll()
 		x.sent(when, 0, 0)
 	}
-	if err := x.inTx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := x.pay.CreatePromoCode(ctx, tx, x.boss, payment.PromoCode{
-			Code:    code,
-			Amount:  50 * money.Unit,
-			MaxUses: 5,
-		}, "a test")
-		return err
-	}); err != nil {
+	if err := failed(x.pay.CreatePromoCode(x.t.Context(), x.boss, payment.PromoCode{
+		Code:    code,
+		Amount:  50 * money.Unit,
+		MaxUses: 5,
+	}, "a test", idem.Request{})); err != nil {
 		t.Fatal(err)
 	}
 	if err := redeem(x.owner); err != nil {
@@ -74,10 +63,7 @@ func TestPromotionalCreditIsNeverCash(t *testing.T) {
 	if _, err := disable(x.boss, "NO-SUCH-CODE"); !fault.Is(err, fault.NotFound) {
 		t.Error(err)
 	}
-	if err := x.inTx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := x.pay.DisablePromoCode(ctx, tx, x.boss, code, " ")
-		return err
-	}); !fault.Is(err, fault.Invalid) {
+	if err := failed(x.pay.DisablePromoCode(x.t.Context(), x.boss, code, " ", idem.Request{})); !fault.Is(err, fault.Invalid) {
 		t.Errorf("without a reason: %v", err)
 	}
 	if c, err := disable(x.boss, " welcome-2027"); err != nil || c.Uses != 1 || c.ExpiresAt == nil {

@@ -1,14 +1,13 @@
 package payout
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/musterhq/muster/internal/billing/ledger"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 )
@@ -125,12 +124,14 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 			case len(all) > 0 && r.IntN(3) == 0:
 				x.fake.Reverse(all[r.IntN(len(all))], 1+r.Int64N(500))
 			case len(all) > 0 && r.IntN(3) == 0 && x.last().State == Paid:
-				_ = x.inTx(func(ctx context.Context, tx *db.Tx) error { // too much is refused
-					if _, err := x.p.Reverse(ctx, tx, x.boss, x.last().ID, money.Unit, "a test"); err != nil {
-						return err
-					}
-					return x.p.Stop(ctx, tx, x.boss, x.operator, false, "a test")
-				})
+				err := failed(x.p.Reverse(t.Context(), x.boss, ReversalRequest{
+					Payout: x.last().ID,
+					Amount: money.Unit,
+					Reason: "a test",
+				}, idem.Request{}))
+				if err == nil { // too much is refused
+					_ = x.stop(x.boss, false, "a test")
+				}
 			case r.IntN(3) == 0: // a day without an answer
 				x.fake.ForgetKeys()
 				x.exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '1 day' WHERE first_sent_at IS NOT " +

@@ -14,41 +14,55 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// Reverse takes a payout back, or a part of it (amount; zero: all that is left of it). What comes back is payable
-// again, so payouts to the operator are stopped with the reason until somebody lets them go on (Stop). Only a platform
-// operator may. Faults: Forbidden, NotFound, Invalid, Conflict (not paid; Stripe has yet to answer to the one before).
-// Stripe does it in a moment; the payout shows it then. What Stripe refuses stays on the payout with its reason, and
-// may be asked for again.
-func (p *Payouts) Reverse(ctx context.Context, tx *db.Tx, who account.Principal, payout id.Payout, amount money.Nano,
-	reason string) (Payout, error) {
+// ReversalRequest says what to take back of a payout.
+type ReversalRequest struct {
+	Payout id.Payout
+	Org    id.Org     // whose payout it has to be; zero: anybody's
+	Amount money.Nano // whole cents; 0: all that is left of the payout
+	Reason string     // 1 to 500 bytes; the operator reads it
+}
+
+// Reverse takes a payout back, in part or whole. What comes back is payable again, so payouts to the operator are
+// stopped with the reason until an admin resumes them (ChangeOperator). Only an admin may. Stripe does it in a moment
+// and the payout shows it then; what Stripe refuses stays on the payout with its reason, and may be requested again.
+// Faults: Forbidden, NotFound, Invalid, Conflict (not paid; Stripe has yet to answer the request before).
+func (p *Payouts) Reverse(ctx context.Context, who account.Principal, r ReversalRequest,
+	once idem.Request) (Payout, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
-		return Payout{}, err
+		return Payout{}, idem.Outcome{}, err
 	}
-	reason, err := checkReason(reason)
+	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (Payout, error) {
+		return p.reverse(ctx, tx, who, r)
+	})
+}
+
+func (p *Payouts) reverse(ctx context.Context, tx *db.Tx, who account.Principal, in ReversalRequest) (Payout, error) {
+	reason, err := checkReason(in.Reason)
 	if err != nil {
 		return Payout{}, err
 	}
-	r, err := tx.Q.PayoutForUpdate(ctx, payout)
-	if db.NoRows(err) {
+	r, err := tx.Q.PayoutForUpdate(ctx, in.Payout)
+	if db.NoRows(err) || err == nil && !in.Org.IsZero() && r.OrgID != in.Org {
 		return Payout{}, fault.New(fault.NotFound, "there is no such payout")
 	}
 	if err != nil {
-		return Payout{}, fmt.Errorf("payout %s: %w", payout, err)
+		return Payout{}, fmt.Errorf("payout %s: %w", in.Payout, err)
 	}
 	if State(r.State) != Paid || r.StripeTransfer == nil {
 		return Payout{}, fault.New(fault.Conflict, "only a payout that was paid is taken back; this one is %s", r.State)
 	}
-	if open, err := tx.Q.PayoutReversalOpen(ctx, payout.String()); err != nil {
-		return Payout{}, fmt.Errorf("payout %s: %w", payout, err)
+	if open, err := tx.Q.PayoutReversalOpen(ctx, in.Payout.String()); err != nil {
+		return Payout{}, fmt.Errorf("payout %s: %w", in.Payout, err)
 	} else if open {
 		return Payout{}, fault.New(fault.Conflict, "it is being taken back already; Stripe has yet to answer")
 	}
-	left := r.Amount - r.Reversed
+	left, amount := r.Amount-r.Reversed, in.Amount
 	if amount == 0 {
 		amount = left
 	}
@@ -60,11 +74,11 @@ func (p *Payouts) Reverse(ctx context.Context, tx *db.Tx, who account.Principal,
 		return Payout{}, fmt.Errorf("payout: stop %s: %w", r.OrgID, err)
 	}
 	name := id.New[id.Outbox]().String()
-	if err := tx.Q.AskPayoutReversal(ctx, name, amount, payout); err != nil {
-		return Payout{}, fmt.Errorf("payout %s: %w", payout, err)
+	if err := tx.Q.AskPayoutReversal(ctx, name, amount, in.Payout); err != nil {
+		return Payout{}, fmt.Errorf("payout %s: %w", in.Payout, err)
 	}
 	r.ReversalState, r.Reversal, r.ReversalAmount, r.ReversalFailure = string(ReversalRequested), name, amount, ""
-	send, err := p.pay.Queue(ctx, tx, kindReversal, payout.String(), "reversal:"+name, stripe.NewReversal{
+	send, err := p.pay.Queue(ctx, tx, kindReversal, in.Payout.String(), "reversal:"+name, stripe.NewReversal{
 		Reversal: name,
 		Transfer: *r.StripeTransfer,
 		Cents:    int64(amount / money.Cent),
@@ -83,7 +97,7 @@ func (p *Payouts) Reverse(ctx context.Context, tx *db.Tx, who account.Principal,
 	}); err != nil {
 		return Payout{}, err
 	}
-	return viewOf(r), audit.Record(ctx, tx, who.Event("payout.reverse", payout.String(), map[string]any{
+	return viewOf(r), audit.Record(ctx, tx, who.Event("payout.reverse", in.Payout.String(), map[string]any{
 		"amount": amount.String(),
 		"reason": reason,
 		"org":    r.OrgID.String(),
@@ -98,13 +112,8 @@ func checkReason(reason string) (string, error) {
 	return reason, nil
 }
 
-// Stop stops payouts to an operator with a reason they read, or (stop false) lets them go on. Only a platform operator
-// may. Faults: Forbidden, NotFound (no payout account), Invalid (the reason).
-func (p *Payouts) Stop(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, stop bool,
+func (p *Payouts) stop(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, stop bool,
 	reason string) error {
-	if err := account.RequireStaff(who); err != nil {
-		return err
-	}
 	reason, err := checkReason(reason)
 	if err != nil {
 		return err

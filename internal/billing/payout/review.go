@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 )
@@ -122,22 +123,22 @@ func (p *Payouts) ReviewsOf(ctx context.Context, who account.Principal, f Review
 }
 
 // ApproveReview lets what is in review now become payable as usual; what the same renter pays later is reviewed again.
-// Only a platform operator may, with a reason for the audit trail. Faults: Forbidden, NotFound, Invalid, Conflict
+// Only an admin may, with a reason for the audit trail. Faults: Forbidden, NotFound, Invalid, Conflict
 // (nothing is in review).
-func (p *Payouts) ApproveReview(ctx context.Context, tx *db.Tx, who account.Principal, review id.PayoutReview,
-	reason string) (Review, error) {
-	return p.decideReview(ctx, tx, who, review, reason, "payout.review_release",
-		func(ctx context.Context, _ *ledger.Locked, r dbq.PayoutReview, reason string) error {
+func (p *Payouts) ApproveReview(ctx context.Context, who account.Principal, review id.PayoutReview, reason string,
+	once idem.Request) (Review, idem.Outcome, error) {
+	return p.decideReview(ctx, who, review, reason, once, "payout.review_release",
+		func(ctx context.Context, tx *db.Tx, _ *ledger.Locked, r dbq.PayoutReview, reason string) error {
 			return tx.Q.ReleasePayoutReview(ctx, reason, r.ID)
 		})
 }
 
-// Refuse keeps what is in review now from the operator for good: it moves to earnings_withheld. The operator reads the
-// reason. Only a platform operator may. Faults as Release.
-func (p *Payouts) Refuse(ctx context.Context, tx *db.Tx, who account.Principal, review id.PayoutReview,
-	reason string) (Review, error) {
-	return p.decideReview(ctx, tx, who, review, reason, "payout.review_refuse",
-		func(ctx context.Context, books *ledger.Locked, r dbq.PayoutReview, reason string) error {
+// RefuseReview keeps what is in review now from the operator for good: it moves to earnings_withheld. The operator reads the
+// reason. Only an admin may. Faults as ApproveReview.
+func (p *Payouts) RefuseReview(ctx context.Context, who account.Principal, review id.PayoutReview, reason string,
+	once idem.Request) (Review, idem.Outcome, error) {
+	return p.decideReview(ctx, who, review, reason, once, "payout.review_refuse",
+		func(ctx context.Context, tx *db.Tx, books *ledger.Locked, r dbq.PayoutReview, reason string) error {
 			sum := r.Refused + r.Held
 			key := fmt.Sprintf("payout_refuse:%s:%d", r.ID, int64(sum))
 			if _, err := books.Post(ctx, ledger.Entry{
@@ -167,47 +168,50 @@ func (p *Payouts) Refuse(ctx context.Context, tx *db.Tx, who account.Principal, 
 		})
 }
 
-func (p *Payouts) decideReview(ctx context.Context, tx *db.Tx, who account.Principal, review id.PayoutReview, reason,
-	action string,
-	do func(ctx context.Context, books *ledger.Locked, r dbq.PayoutReview, reason string) error) (Review, error) {
+type reviewAct func(ctx context.Context, tx *db.Tx, books *ledger.Locked, r dbq.PayoutReview, reason string) error
+
+func (p *Payouts) decideReview(ctx context.Context, who account.Principal, review id.PayoutReview, reason string,
+	once idem.Request, action string, act reviewAct) (Review, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
-		return Review{}, err
+		return Review{}, idem.Outcome{}, err
 	}
 	reason, err := checkReason(reason)
 	if err != nil {
-		return Review{}, err
+		return Review{}, idem.Outcome{}, err
 	}
-	r, err := tx.Q.PayoutReview(ctx, review)
-	if db.NoRows(err) {
-		return Review{}, fault.New(fault.NotFound, "there is no such review")
-	}
-	if err != nil {
-		return Review{}, fmt.Errorf("payout: review %s: %w", review, err)
-	}
-	books, err := ledger.Lock(ctx, tx, ledger.HostPending(r.HostOrgID, r.Currency), ledger.Withheld(r.Currency))
-	if err != nil {
-		return Review{}, err
-	}
-	if r, err = tx.Q.PayoutReview(ctx, review); err != nil { // as it is under the lock
-		return Review{}, fmt.Errorf("payout: review %s: %w", review, err)
-	}
-	// Something may have been given back to the renter since it was counted.
-	if err := tx.Q.HoldForReview(ctx, r.Through, r.HostOrgID, r.Currency); err != nil {
-		return Review{}, fmt.Errorf("payout: review %s: %w", review, err)
-	}
-	if r, err = tx.Q.PayoutReview(ctx, review); err != nil {
-		return Review{}, fmt.Errorf("payout: review %s: %w", review, err)
-	}
-	if r.Held == 0 {
-		return Review{}, fault.New(fault.Conflict, "nothing of it is in review now")
-	}
-	amount := r.Held
-	if err := do(ctx, books, r, reason); err != nil {
-		return Review{}, fmt.Errorf("payout: review %s: %w", review, err)
-	}
-	if r, err = tx.Q.PayoutReview(ctx, review); err != nil {
-		return Review{}, fmt.Errorf("payout: review %s: %w", review, err)
-	}
-	return reviewOf(r), audit.Record(ctx, tx, who.Event(action, review.String(), map[string]any{
-		"amount": amount.String(), "reason": reason, "org": r.HostOrgID.String(), "renter": r.RenterOrgID.String()}))
+	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (Review, error) {
+		r, err := tx.Q.PayoutReview(ctx, review)
+		if db.NoRows(err) {
+			return Review{}, fault.New(fault.NotFound, "there is no such review")
+		}
+		if err != nil {
+			return Review{}, fmt.Errorf("payout: review %s: %w", review, err)
+		}
+		books, err := ledger.Lock(ctx, tx, ledger.HostPending(r.HostOrgID, r.Currency), ledger.Withheld(r.Currency))
+		if err != nil {
+			return Review{}, err
+		}
+		if r, err = tx.Q.PayoutReview(ctx, review); err != nil { // as it is under the lock
+			return Review{}, fmt.Errorf("payout: review %s: %w", review, err)
+		}
+		// Something may have been given back to the renter since it was counted.
+		if err := tx.Q.HoldForReview(ctx, r.Through, r.HostOrgID, r.Currency); err != nil {
+			return Review{}, fmt.Errorf("payout: review %s: %w", review, err)
+		}
+		if r, err = tx.Q.PayoutReview(ctx, review); err != nil {
+			return Review{}, fmt.Errorf("payout: review %s: %w", review, err)
+		}
+		if r.Held == 0 {
+			return Review{}, fault.New(fault.Conflict, "nothing of it is in review now")
+		}
+		amount := r.Held
+		if err := act(ctx, tx, books, r, reason); err != nil {
+			return Review{}, fmt.Errorf("payout: review %s: %w", review, err)
+		}
+		if r, err = tx.Q.PayoutReview(ctx, review); err != nil {
+			return Review{}, fmt.Errorf("payout: review %s: %w", review, err)
+		}
+		return reviewOf(r), audit.Record(ctx, tx, who.Event(action, review.String(), map[string]any{
+			"amount": amount.String(), "reason": reason, "org": r.HostOrgID.String(), "renter": r.RenterOrgID.String()}))
+	})
 }

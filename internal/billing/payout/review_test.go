@@ -1,16 +1,15 @@
 package payout
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -49,17 +48,11 @@ func (x *admin) review() Review {
 }
 
 func (x *admin) release(r id.PayoutReview) error {
-	return x.inTx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := x.p.ApproveReview(ctx, tx, x.boss, r, "they know each other")
-		return err
-	})
+	return failed(x.p.ApproveReview(x.t.Context(), x.boss, r, "they know each other", idem.Request{}))
 }
 
 func (x *admin) refuse(r id.PayoutReview) error {
-	return x.inTx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := x.p.Refuse(ctx, tx, x.boss, r, "a stolen card")
-		return err
-	})
+	return failed(x.p.RefuseReview(x.t.Context(), x.boss, r, "a stolen card", idem.Request{}))
 }
 
 // stands asserts what is pending, in review, payable and withheld, to the nano-unit.
@@ -191,12 +184,11 @@ func TestOnlyAPlatformOperatorDecidesOnReviews(t *testing.T) {
 		{x.boss, id.New[id.PayoutReview](), "x", fault.NotFound},
 		{x.boss, r, " ", fault.Invalid},
 	} {
-		for _, decide := range []func(context.Context, *db.Tx, account.Principal, id.PayoutReview, string) (Review,
-			error){x.p.ApproveReview, x.p.Refuse} {
-			if err := x.inTx(func(ctx context.Context, tx *db.Tx) error {
-				_, err := decide(ctx, tx, c.who, c.review, c.reason)
-				return err
-			}); fault.KindOf(err) != c.want {
+		for _, err := range []error{
+			failed(x.p.ApproveReview(t.Context(), c.who, c.review, c.reason, idem.Request{})),
+			failed(x.p.RefuseReview(t.Context(), c.who, c.review, c.reason, idem.Request{})),
+		} {
+			if fault.KindOf(err) != c.want {
 				t.Errorf("%v, want %v", err, c.want)
 			}
 		}

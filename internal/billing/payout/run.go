@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -120,9 +121,19 @@ func (p *Payouts) preview(ctx context.Context, org id.Org, onTheWay int64) (mone
 }
 
 // PayAll pays everybody who can be paid, outside the schedule, each in a transaction of its own, with a reason for the
-// audit trail. Only a platform operator may. What it paid before an error stays paid. Faults: Forbidden, Invalid (the
-// reason).
-func (p *Payouts) PayAll(ctx context.Context, who account.Principal, reason string) ([]Payout, error) {
+// audit log. Only an admin may. What it paid before an error stays paid; repeated, it pays those who are left. Faults:
+// Forbidden, Invalid (the reason).
+func (p *Payouts) PayAll(ctx context.Context, who account.Principal, reason string,
+	once idem.Request) ([]Payout, idem.Outcome, error) {
+	if err := account.RequireStaff(who); err != nil {
+		return nil, idem.Outcome{}, err
+	}
+	return idem.OnceInSteps(ctx, p.d, once, func(ctx context.Context) ([]Payout, error) {
+		return p.payAll(ctx, who, reason)
+	})
+}
+
+func (p *Payouts) payAll(ctx context.Context, who account.Principal, reason string) ([]Payout, error) {
 	if _, err := checkReason(reason); err != nil {
 		return nil, err
 	}
@@ -135,22 +146,14 @@ func (p *Payouts) PayAll(ctx context.Context, who account.Principal, reason stri
 		if n.Why != "" {
 			continue
 		}
-		var x Payout
-		err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			var err error
-			x, err = p.PayNow(ctx, tx, who, n.Org, reason)
-			return err
-		})
-		switch fault.KindOf(err) {
-		case fault.Conflict, fault.NotFound: // another replica was here
-			if err != nil {
-				continue
-			}
-		}
-		if err != nil {
+		x, _, err := p.PayNow(ctx, who, n.Org, reason, idem.Request{})
+		switch {
+		case fault.Is(err, fault.Conflict), fault.Is(err, fault.NotFound): // another replica was here
+		case err != nil:
 			return made, err
+		default:
+			made = append(made, x)
 		}
-		made = append(made, x)
 	}
 	return made, nil
 }

@@ -1,13 +1,12 @@
 package payout
 
 import (
-	"context"
 	"strings"
 	"testing"
 
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -41,7 +40,7 @@ func TestTheRunIsWhatItSaid(t *testing.T) {
 	x.fake.Onboard(x.fake.Accounts()[0], "individual.verification.document") // and the event has not come yet
 	runs := func(want ...State) {
 		t.Helper()
-		made, err := x.p.PayAll(t.Context(), x.boss, "asked for")
+		made, _, err := x.p.PayAll(t.Context(), x.boss, "asked for", idem.Request{})
 		if err != nil || len(made) != len(want) {
 			t.Fatal(made, err)
 		}
@@ -65,9 +64,7 @@ func TestTheRunIsWhatItSaid(t *testing.T) {
 	runs()
 	x.earn(30 * money.Unit)
 	x.payable()
-	if err := x.inTx(func(ctx context.Context, tx *db.Tx) error {
-		return x.p.Stop(ctx, tx, x.boss, x.operator, true, "a stolen card")
-	}); err != nil {
+	if err := x.stop(x.boss, true, "a stolen card"); err != nil {
 		t.Fatal(err)
 	}
 	if n := x.run(); n.Amount != 0 || !strings.Contains(n.Why, "a stolen card") || n.Account.Stopped == "" {
@@ -75,11 +72,11 @@ func TestTheRunIsWhatItSaid(t *testing.T) {
 	}
 	runs()
 	x.sent("in the end", 1, 25*money.Unit)
-	if _, err := x.p.PayAll(t.Context(), x.boss, " "); fault.KindOf(err) != fault.Invalid {
+	if err := failed(x.p.PayAll(t.Context(), x.boss, " ", idem.Request{})); fault.KindOf(err) != fault.Invalid {
 		t.Error(err)
 	}
 	for _, err := range []error{second(x.p.Upcoming(t.Context(), x.owner)),
-		second(x.p.PayAll(t.Context(), x.owner, "mine")),
+		failed(x.p.PayAll(t.Context(), x.owner, "mine", idem.Request{})),
 		second(x.p.ReviewsOf(t.Context(), x.owner, ReviewFilter{}, id.PayoutReview{}, 1))} {
 		if fault.KindOf(err) != fault.Forbidden {
 			t.Error(err)

@@ -3,6 +3,7 @@ package payout
 import (
 	"bytes"
 	"context"
+	"encoding/csv"
 	"strconv"
 	"strings"
 	"testing"

@@ -1,7 +1,6 @@
 package postpaid
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -10,9 +9,9 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/tax"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
@@ -143,10 +142,8 @@ func TestARefundedInvoiceIsBooked(t *testing.T) {
 	}
 
 	release := func(who account.Principal, refund, reason string) error {
-		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return w.pay.ApproveRefund(ctx, tx, who,
-				refund, reason)
-		})
+		return failed(w.pay.ApproveRefund(t.Context(), who,
+			refund, reason, idem.Request{}))
 	}
 	for name, c := range map[string]struct {
 		who    account.Principal

@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 )
@@ -42,100 +43,102 @@ func (b *BankPayment) check() error {
 // again changes nothing. An invoice that nobody disputed is marked as paid at Stripe instead. Only a platform operator
 // may, with a reason for the audit trail. Faults: Forbidden, NotFound, Invalid, Conflict (nothing was lost or is
 // unpaid; the transfer is booked with another amount).
-func (p *Postpaid) BookBankPayment(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, invoice string,
-	b BankPayment) (OrgInvoice, error) {
+func (p *Postpaid) BookBankPayment(ctx context.Context, who account.Principal, org id.Org, invoice string, b BankPayment,
+	once idem.Request) (OrgInvoice, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
-		return OrgInvoice{}, err
+		return OrgInvoice{}, idem.Outcome{}, err
 	}
-	if err := b.check(); err != nil {
-		return OrgInvoice{}, err
-	}
-	a, r, w, err := p.decideOn(ctx, tx, org, invoice)
-	if err != nil {
-		return OrgInvoice{}, err
-	}
-	before, err := tx.Q.PostpaidBankPayment(ctx, invoice, b.Reference)
-	switch {
-	case err != nil && !db.NoRows(err):
-		return OrgInvoice{}, fmt.Errorf("postpaid: paid by bank of %s: %w", invoice, err)
-	case err == nil && before != b.Amount:
-		return OrgInvoice{}, fault.New(fault.Conflict, "this transfer is booked already, with %s", before.Plain())
-	case err == nil:
+	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (OrgInvoice, error) {
+		if err := b.check(); err != nil {
+			return OrgInvoice{}, err
+		}
+		a, r, w, err := p.decideOn(ctx, tx, org, invoice)
+		if err != nil {
+			return OrgInvoice{}, err
+		}
+		before, err := tx.Q.PostpaidBankPayment(ctx, invoice, b.Reference)
+		switch {
+		case err != nil && !db.NoRows(err):
+			return OrgInvoice{}, fmt.Errorf("postpaid: paid by bank of %s: %w", invoice, err)
+		case err == nil && before != b.Amount:
+			return OrgInvoice{}, fault.New(fault.Conflict, "this transfer is booked already, with %s", before.Plain())
+		case err == nil:
+			return p.ofLost(ctx, tx, r)
+		}
+		lost, err := lostOf(ctx, tx.Q, org)
+		if err != nil {
+			return OrgInvoice{}, err
+		}
+		given := lossOf(w)
+		owed := max(0, min(lost[invoice].unpaid-given, a.owed()))
+		most := owed + given
+		switch {
+		case most < money.Cent:
+			return OrgInvoice{}, fault.New(fault.Conflict, "no lost dispute left anything of this invoice unpaid; one that "+
+				"nobody disputed is marked as paid at Stripe")
+		case b.Amount > most:
+			return OrgInvoice{}, fault.InvalidField("amount", "must be at most %s: no more is unpaid",
+				(most / money.Cent * money.Cent).Plain())
+		}
+		set := dbq.InsertPostpaidBankPaymentParams{
+			InvoiceID: invoice,
+			Reference: b.Reference,
+			OrgID:     org,
+			Amount:    b.Amount,
+			Reason:    b.Reason,
+			UserID:    who.User,
+		}
+		e := ledger.Entry{
+			Kind:      "dispute_paid",
+			Key:       "dispute_paid:" + invoice + ":" + b.Reference,
+			Ref:       org.String(),
+			Memo:      r.Number + ", paid by bank after a dispute",
+			Transfers: []ledger.Transfer{{Debit: ledger.Bank(r.Currency), Credit: a.receivable(), Amount: b.Amount}},
+		}
+		if rest := most - b.Amount; rest > 0 && rest < money.Cent { // no bank moves it, and it would be owed for ever
+			set.Waived = rest
+			e.Transfers = append(e.Transfers, ledger.Transfer{
+				Debit:  ledger.Goodwill(r.Currency),
+				Credit: a.receivable(),
+				Amount: rest,
+			})
+		}
+		if err := tx.Q.InsertPostpaidBankPayment(ctx, set); err != nil {
+			return OrgInvoice{}, fmt.Errorf("postpaid: paid by bank of %s: %w", invoice, err)
+		}
+		if n := set.Amount + set.Waived - owed; n > 0 {
+			err = p.makeUp(ctx, tx, a, r, w, n, e)
+		} else {
+			err = a.postNew(ctx, e)
+		}
+		if err != nil {
+			return OrgInvoice{}, err
+		}
+		if err := p.wrapUp(ctx, tx, a); err != nil {
+			return OrgInvoice{}, err
+		}
+		if _, err := notify.Add(ctx, tx, notify.Notice{
+			Org:      org,
+			Key:      e.Key,
+			Severity: notify.Info,
+			Object:   org.String(),
+			Title:    fmt.Sprintf("Your transfer of %s %s has arrived", b.Amount.Plain(), r.Currency),
+			Body:     "It pays what the dispute took of invoice " + r.Number + ".",
+		}); err != nil {
+			return OrgInvoice{}, err
+		}
+		if err := audit.Record(ctx, tx, who.Event("billing.bank_payment", org.String(), map[string]any{
+			"invoice":   invoice,
+			"number":    r.Number,
+			"amount":    b.Amount.String(),
+			"waived":    set.Waived.String(),
+			"reference": b.Reference,
+			"reason":    b.Reason,
+		})); err != nil {
+			return OrgInvoice{}, err
+		}
 		return p.ofLost(ctx, tx, r)
-	}
-	lost, err := lostOf(ctx, tx.Q, org)
-	if err != nil {
-		return OrgInvoice{}, err
-	}
-	given := lossOf(w)
-	owed := max(0, min(lost[invoice].unpaid-given, a.owed()))
-	most := owed + given
-	switch {
-	case most < money.Cent:
-		return OrgInvoice{}, fault.New(fault.Conflict, "no lost dispute left anything of this invoice unpaid; one that "+
-			"nobody disputed is marked as paid at Stripe")
-	case b.Amount > most:
-		return OrgInvoice{}, fault.InvalidField("amount", "must be at most %s: no more is unpaid",
-			(most / money.Cent * money.Cent).Plain())
-	}
-	set := dbq.InsertPostpaidBankPaymentParams{
-		InvoiceID: invoice,
-		Reference: b.Reference,
-		OrgID:     org,
-		Amount:    b.Amount,
-		Reason:    b.Reason,
-		UserID:    who.User,
-	}
-	e := ledger.Entry{
-		Kind:      "dispute_paid",
-		Key:       "dispute_paid:" + invoice + ":" + b.Reference,
-		Ref:       org.String(),
-		Memo:      r.Number + ", paid by bank after a dispute",
-		Transfers: []ledger.Transfer{{Debit: ledger.Bank(r.Currency), Credit: a.receivable(), Amount: b.Amount}},
-	}
-	if rest := most - b.Amount; rest > 0 && rest < money.Cent { // no bank moves it, and it would be owed for ever
-		set.Waived = rest
-		e.Transfers = append(e.Transfers, ledger.Transfer{
-			Debit:  ledger.Goodwill(r.Currency),
-			Credit: a.receivable(),
-			Amount: rest,
-		})
-	}
-	if err := tx.Q.InsertPostpaidBankPayment(ctx, set); err != nil {
-		return OrgInvoice{}, fmt.Errorf("postpaid: paid by bank of %s: %w", invoice, err)
-	}
-	if n := set.Amount + set.Waived - owed; n > 0 {
-		err = p.makeUp(ctx, tx, a, r, w, n, e)
-	} else {
-		err = a.postNew(ctx, e)
-	}
-	if err != nil {
-		return OrgInvoice{}, err
-	}
-	if err := p.wrapUp(ctx, tx, a); err != nil {
-		return OrgInvoice{}, err
-	}
-	if _, err := notify.Add(ctx, tx, notify.Notice{
-		Org:      org,
-		Key:      e.Key,
-		Severity: notify.Info,
-		Object:   org.String(),
-		Title:    fmt.Sprintf("Your transfer of %s %s has arrived", b.Amount.Plain(), r.Currency),
-		Body:     "It pays what the dispute took of invoice " + r.Number + ".",
-	}); err != nil {
-		return OrgInvoice{}, err
-	}
-	if err := audit.Record(ctx, tx, who.Event("billing.bank_payment", org.String(), map[string]any{
-		"invoice":   invoice,
-		"number":    r.Number,
-		"amount":    b.Amount.String(),
-		"waived":    set.Waived.String(),
-		"reference": b.Reference,
-		"reason":    b.Reason,
-	})); err != nil {
-		return OrgInvoice{}, err
-	}
-	return p.ofLost(ctx, tx, r)
+	})
 }
 
 // ofLost is an invoice as it stands with what lost disputes took of it.

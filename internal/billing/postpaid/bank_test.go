@@ -1,29 +1,25 @@
 package postpaid
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 // byBank books a transfer.
 func (w *world) byBank(invoice, reference string, n money.Nano) error {
-	return w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := w.p.BookBankPayment(ctx, tx, w.boss, w.org, invoice, BankPayment{
-			Amount:    n,
-			Reference: reference,
-			Reason:    "on the statement",
-		})
-		return err
-	})
+	return failed(w.p.BookBankPayment(w.t.Context(), w.boss, w.org, invoice, BankPayment{
+		Amount:    n,
+		Reference: reference,
+		Reason:    "on the statement",
+	}, idem.Request{}))
 }
 
 // lostInvoice is one of 11.90, 1.90 of it tax, whose payment was disputed and lost with own of the org's money set
@@ -204,10 +200,7 @@ func TestWhoBooksWhatWasPaidByBank(t *testing.T) {
 	good := BankPayment{money.Unit, "T", "x"}
 	book := func(name string, who account.Principal, org id.Org, invoice string, b BankPayment, want fault.Kind) {
 		t.Helper()
-		if err := w.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := w.p.BookBankPayment(ctx, tx, who, org, invoice, b)
-			return err
-		}); !fault.Is(err, want) {
+		if err := failed(w.p.BookBankPayment(t.Context(), who, org, invoice, b, idem.Request{})); !fault.Is(err, want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -1,14 +1,13 @@
 package postpaid
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/tax"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 	"github.com/musterhq/muster/internal/testing/dbtest"
@@ -80,10 +79,7 @@ func TestKilledAtEachStatement(t *testing.T) {
 	w := newWorld(t, d)
 	set := func(c Change) func() error {
 		return func() error {
-			return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-				_, err := w.p.Set(ctx, tx, w.boss, w.org, c)
-				return err
-			})
+			return failed(w.p.Set(t.Context(), w.boss, w.org, c, idem.Request{}))
 		}
 	}
 	w.dies(k, "switched on", set(Change{On: true, Limit: 100 * money.Unit, Reason: "trusted"}))

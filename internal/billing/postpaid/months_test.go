@@ -1,7 +1,6 @@
 package postpaid
 
 import (
-	"context"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -9,9 +8,9 @@ import (
 
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/tax"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
@@ -267,10 +266,7 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 
 		// Switched off: what is held is used or given back, a last invoice comes, and nothing is owed.
 		x.must(func() error {
-			return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-				_, err := x.p.Set(ctx, tx, x.boss, x.org, Change{Reason: "over"})
-				return err
-			})
+			return failed(x.p.Set(t.Context(), x.boss, x.org, Change{Reason: "over"}, idem.Request{}))
 		})
 		if x.held > 0 {
 			if err := x.post("hold_release", ledger.Transfer{

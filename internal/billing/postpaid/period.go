@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
 )
@@ -212,21 +213,24 @@ func (p *Postpaid) lines(ctx context.Context, org id.Org, out *CreditLines) erro
 
 // Pay charges the org's default card for an invoice that it did not pay. What comes of it is told by Stripe. Fault:
 // NotFound, Conflict (nothing is to be paid).
-func (p *Postpaid) Pay(ctx context.Context, tx *db.Tx, org id.Org, invoice string) error {
-	r, err := tx.Q.PostpaidInvoice(ctx, invoice)
-	if err != nil && !db.NoRows(err) {
-		return fmt.Errorf("postpaid: invoice %s: %w", invoice, err)
-	}
-	if err != nil || r.OrgID != org {
-		return fault.New(fault.NotFound, "there is no such invoice")
-	}
-	if !invoiceOf(r).Failing {
-		return fault.New(fault.Conflict, "there is nothing to pay: the invoice is %s", r.State)
-	}
-	rows, err := p.pay.CollectInvoice(ctx, tx, org, invoice)
-	if err != nil {
-		return err
-	}
-	p.sendAfter(ctx, tx, rows)
-	return nil
+func (p *Postpaid) Pay(ctx context.Context, org id.Org, invoice string,
+	once idem.Request) (string, idem.Outcome, error) {
+	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (string, error) {
+		r, err := tx.Q.PostpaidInvoice(ctx, invoice)
+		if err != nil && !db.NoRows(err) {
+			return invoice, fmt.Errorf("postpaid: invoice %s: %w", invoice, err)
+		}
+		if err != nil || r.OrgID != org {
+			return invoice, fault.New(fault.NotFound, "there is no such invoice")
+		}
+		if !invoiceOf(r).Failing {
+			return invoice, fault.New(fault.Conflict, "there is nothing to pay: the invoice is %s", r.State)
+		}
+		rows, err := p.pay.CollectInvoice(ctx, tx, org, invoice)
+		if err != nil {
+			return invoice, err
+		}
+		p.sendAfter(ctx, tx, rows)
+		return invoice, nil
+	})
 }

@@ -1,16 +1,15 @@
 package postpaid
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/metering/meteringtest"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
 	"github.com/musterhq/muster/internal/testing/dbtest"
@@ -92,7 +91,7 @@ func TestPayingAnInvoice(t *testing.T) {
 	draft := w.fake.EndPeriod(w.customer())[0]
 	w.settle()
 	pay := func(org id.Org, invoice string) error {
-		return w.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return w.p.Pay(ctx, tx, org, invoice) })
+		return failed(w.p.Pay(t.Context(), org, invoice, idem.Request{}))
 	}
 	if err := pay(w.operator, draft); err == nil || fault.From(err).Kind != fault.NotFound {
 		t.Error("another's invoice:", err)

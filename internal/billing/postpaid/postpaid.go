@@ -38,6 +38,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 )
@@ -112,66 +113,69 @@ type Change struct {
 }
 
 // Set switches paying afterwards on with a limit, changes the limit, or switches it off. Off, nothing more is lent;
-// what is authorised runs on, an hour at most, and what was used is billed. Only a platform operator may. Faults:
+// what is authorised runs on, an hour at most, and what was used is billed. Only an admin may. Faults:
 // Forbidden, NotFound, Invalid.
-func (p *Postpaid) Set(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, c Change) (Terms, error) {
+func (p *Postpaid) Set(ctx context.Context, who account.Principal, org id.Org, c Change,
+	once idem.Request) (Terms, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
-		return Terms{}, err
+		return Terms{}, idem.Outcome{}, err
 	}
-	if err := c.check(); err != nil {
-		return Terms{}, err
-	}
-	if err := tx.Q.AddPostpaidOrg(ctx, p.cfg.Currency, who.User, org); err != nil {
-		return Terms{}, fmt.Errorf("postpaid: %s: %w", org, err)
-	}
-	a, err := p.lock(ctx, tx, org)
-	if err != nil {
-		return Terms{}, err
-	}
-	was := a.row
-	row := &a.row
-	switch {
-	case c.On:
-		row.State, row.CreditLimit = string(On), c.Limit
-	case row.State != string(Off):
-		row.State, row.CreditLimit = string(Ending), 0
-	}
-	row.Reason, row.ChangedBy = strings.TrimSpace(c.Reason), who.User
-	if err := tx.Q.SetPostpaidTerms(ctx, dbq.SetPostpaidTermsParams{
-		State:       row.State,
-		CreditLimit: row.CreditLimit,
-		Reason:      row.Reason,
-		ChangedBy:   row.ChangedBy,
-		OrgID:       org,
-	}); err != nil {
-		return Terms{}, fmt.Errorf("postpaid: terms of %s: %w", org, err)
-	}
-	if c.On && (row.Subscription == nil || row.UnsubscribedAt != nil) {
-		if err := p.subscribe(ctx, tx, a); err != nil {
+	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (Terms, error) {
+		if err := c.check(); err != nil {
 			return Terms{}, err
 		}
-	}
-	if row.State != string(Off) {
-		if err := p.charge(ctx, tx, a); err != nil {
+		if err := tx.Q.AddPostpaidOrg(ctx, p.cfg.Currency, who.User, org); err != nil {
+			return Terms{}, fmt.Errorf("postpaid: %s: %w", org, err)
+		}
+		a, err := p.lock(ctx, tx, org)
+		if err != nil {
 			return Terms{}, err
 		}
-	}
-	if err := p.wrapUp(ctx, tx, a); err != nil {
-		return Terms{}, err
-	}
-	if err := p.notifyTerms(ctx, tx, was, *row); err != nil {
-		return Terms{}, err
-	}
-	if err := audit.Record(ctx, tx, who.Event("billing.postpaid", org.String(), map[string]any{
-		"on":           c.On,
-		"credit_limit": row.CreditLimit.String(),
-		"was":          was.State,
-		"was_limit":    was.CreditLimit.String(),
-		"reason":       row.Reason,
-	})); err != nil {
-		return Terms{}, err
-	}
-	return p.terms(ctx, tx.Q, org)
+		was := a.row
+		row := &a.row
+		switch {
+		case c.On:
+			row.State, row.CreditLimit = string(On), c.Limit
+		case row.State != string(Off):
+			row.State, row.CreditLimit = string(Ending), 0
+		}
+		row.Reason, row.ChangedBy = strings.TrimSpace(c.Reason), who.User
+		if err := tx.Q.SetPostpaidTerms(ctx, dbq.SetPostpaidTermsParams{
+			State:       row.State,
+			CreditLimit: row.CreditLimit,
+			Reason:      row.Reason,
+			ChangedBy:   row.ChangedBy,
+			OrgID:       org,
+		}); err != nil {
+			return Terms{}, fmt.Errorf("postpaid: terms of %s: %w", org, err)
+		}
+		if c.On && (row.Subscription == nil || row.UnsubscribedAt != nil) {
+			if err := p.subscribe(ctx, tx, a); err != nil {
+				return Terms{}, err
+			}
+		}
+		if row.State != string(Off) {
+			if err := p.charge(ctx, tx, a); err != nil {
+				return Terms{}, err
+			}
+		}
+		if err := p.wrapUp(ctx, tx, a); err != nil {
+			return Terms{}, err
+		}
+		if err := p.notifyTerms(ctx, tx, was, *row); err != nil {
+			return Terms{}, err
+		}
+		if err := audit.Record(ctx, tx, who.Event("billing.postpaid", org.String(), map[string]any{
+			"on":           c.On,
+			"credit_limit": row.CreditLimit.String(),
+			"was":          was.State,
+			"was_limit":    was.CreditLimit.String(),
+			"reason":       row.Reason,
+		})); err != nil {
+			return Terms{}, err
+		}
+		return p.terms(ctx, tx.Q, org)
+	})
 }
 
 // subscribe has Stripe bill the org from now on.

@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
@@ -84,10 +85,7 @@ func TestWhoDecides(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	try := func(who account.Principal, c Change) error {
-		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := w.p.Set(ctx, tx, who, w.org, c)
-			return err
-		})
+		return failed(w.p.Set(t.Context(), who, w.org, c, idem.Request{}))
 	}
 	for name, c := range map[string]struct {
 		who    account.Principal

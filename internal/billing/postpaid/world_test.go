@@ -18,6 +18,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
@@ -121,12 +122,12 @@ func (w *world) tx(f func(ctx context.Context, tx *db.Tx) error) {
 	}
 }
 
-func (w *world) set(c Change) (t Terms) {
+func (w *world) set(c Change) Terms {
 	w.t.Helper()
-	w.tx(func(ctx context.Context, tx *db.Tx) (err error) {
-		t, err = w.p.Set(ctx, tx, w.boss, w.org, c)
-		return err
-	})
+	t, _, err := w.p.Set(w.t.Context(), w.boss, w.org, c, idem.Request{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	return t
 }
 
@@ -272,3 +273,6 @@ func (w *world) post(kind string, transfers ...ledger.Transfer) error {
 		return err
 	})
 }
+
+// failed is the error of a use case, whose result the test does not need.
+func failed[T any](_ T, _ idem.Outcome, err error) error { return err }

@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe"
@@ -91,44 +92,46 @@ func viewWriteOff(w dbq.PostpaidWriteoff) *WriteOff {
 
 // WriteOff gives up an invoice that the card did not pay: Stripe is told that it is uncollectible, and what is owed of
 // it becomes bad debt once Stripe says so. Nothing is lent until it is paid after all, which it may be. Of one that was
-// paid, it gives up what lost disputes left owed, at once. Only a platform operator may, with a reason for the audit
+// paid, it gives up what lost disputes left owed, at once. Only an admin may, with a reason for the audit
 // trail. Faults: Forbidden, NotFound, Invalid, Conflict (not one to be given up).
-func (p *Postpaid) WriteOff(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, invoice,
-	reason string) (OrgInvoice, error) {
+func (p *Postpaid) WriteOff(ctx context.Context, who account.Principal, org id.Org, invoice, reason string,
+	once idem.Request) (OrgInvoice, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
-		return OrgInvoice{}, err
+		return OrgInvoice{}, idem.Outcome{}, err
 	}
-	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-		return OrgInvoice{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
-	}
-	a, r, was, err := p.decideOn(ctx, tx, org, invoice)
-	if err != nil {
-		return OrgInvoice{}, err
-	}
-	out := OrgInvoice{CreditInvoice: invoiceOf(r)}
-	if !out.Failing {
-		return p.writeOffLost(ctx, tx, a, who, r, was, reason)
-	}
-	if was.State == string(Requested) || was.State == string(Booked) {
-		return out, fault.New(fault.Conflict, "this invoice has been given up already")
-	}
-	w, err := tx.Q.AskPostpaidWriteOff(ctx, dbq.AskPostpaidWriteOffParams{
-		InvoiceID: invoice,
-		OrgID:     org,
-		Reason:    reason,
-		UserID:    who.User,
+	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (OrgInvoice, error) {
+		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
+			return OrgInvoice{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
+		}
+		a, r, was, err := p.decideOn(ctx, tx, org, invoice)
+		if err != nil {
+			return OrgInvoice{}, err
+		}
+		out := OrgInvoice{CreditInvoice: invoiceOf(r)}
+		if !out.Failing {
+			return p.writeOffLost(ctx, tx, a, who, r, was, reason)
+		}
+		if was.State == string(Requested) || was.State == string(Booked) {
+			return out, fault.New(fault.Conflict, "this invoice has been given up already")
+		}
+		w, err := tx.Q.AskPostpaidWriteOff(ctx, dbq.AskPostpaidWriteOffParams{
+			InvoiceID: invoice,
+			OrgID:     org,
+			Reason:    reason,
+			UserID:    who.User,
+		})
+		if err != nil {
+			return out, fmt.Errorf("postpaid: write off %s: %w", invoice, err)
+		}
+		rows, err := p.pay.GiveUpInvoice(ctx, tx, org, invoice, int(w.Asked))
+		if err != nil {
+			return out, err
+		}
+		p.sendAfter(ctx, tx, rows)
+		out.WriteOff = viewWriteOff(w)
+		return out, audit.Record(ctx, tx, who.Event("billing.write_off", org.String(), map[string]any{
+			"invoice": invoice, "number": r.Number, "total": out.Total.String(), "reason": reason}))
 	})
-	if err != nil {
-		return out, fmt.Errorf("postpaid: write off %s: %w", invoice, err)
-	}
-	rows, err := p.pay.GiveUpInvoice(ctx, tx, org, invoice, int(w.Asked))
-	if err != nil {
-		return out, err
-	}
-	p.sendAfter(ctx, tx, rows)
-	out.WriteOff = viewWriteOff(w)
-	return out, audit.Record(ctx, tx, who.Event("billing.write_off", org.String(), map[string]any{
-		"invoice": invoice, "number": r.Number, "total": out.Total.String(), "reason": reason}))
 }
 
 // decideOn locks an org for a platform operator's act on one of its invoices, and reads it with what was decided on it

@@ -1,16 +1,15 @@
 package postpaid
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/tax"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 	"github.com/musterhq/muster/internal/testing/dbtest"
@@ -18,10 +17,7 @@ import (
 
 // giveUp decides that an invoice is not to be collected.
 func (w *world) giveUp(invoice string) error {
-	return w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := w.p.WriteOff(ctx, tx, w.boss, w.org, invoice, "insolvent")
-		return err
-	})
+	return failed(w.p.WriteOff(w.t.Context(), w.boss, w.org, invoice, "insolvent", idem.Request{}))
 }
 
 // decide is giveUp while Stripe is away.
@@ -254,10 +250,7 @@ func TestWhoGivesUp(t *testing.T) {
 		"no such":          {w.boss, w.org, "in_none", "x", fault.NotFound},
 		"one that is paid": {w.boss, w.org, draft, "x", fault.Conflict},
 	} {
-		if err := w.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := w.p.WriteOff(ctx, tx, c.who, c.org, c.invoice, c.reason)
-			return err
-		}); !fault.Is(err, c.want) {
+		if err := failed(w.p.WriteOff(t.Context(), c.who, c.org, c.invoice, c.reason, idem.Request{})); !fault.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -34,33 +34,31 @@ type Document struct {
 }
 
 // OrgDocuments returns documents of an organisation that match the filter, newest first, at most limit. Fault: Invalid.
-func OrgDocuments(ctx context.Context, q *dbq.Queries, org id.Org, f document.Filter, limit int) ([]Document, error) {
+func (s *Statements) OrgDocuments(ctx context.Context, org id.Org, f document.Filter, limit int) ([]Document, error) {
 	f.Org = org
-	return documents(ctx, q, f, limit)
+	return documents(ctx, s.d.Q, f, limit)
 }
 
 // AllDocuments is OrgDocuments for platform operators: of all organisations unless the filter names one. Faults:
 // Invalid, Forbidden.
-func AllDocuments(ctx context.Context, q *dbq.Queries, who account.Principal, f document.Filter,
-	limit int) ([]Document, error) {
+func (s *Statements) AllDocuments(ctx context.Context, who account.Principal, f document.Filter, limit int) ([]Document, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err
 	}
-	return documents(ctx, q, f, limit)
+	return documents(ctx, s.d.Q, f, limit)
 }
 
 // OrgDocument returns one document of an organisation and the numbers of those that correct it. Fault: NotFound.
-func OrgDocument(ctx context.Context, q *dbq.Queries, org id.Org, number string) (Document, []string, error) {
-	return oneDocument(ctx, q, org, number)
+func (s *Statements) OrgDocument(ctx context.Context, org id.Org, number string) (Document, []string, error) {
+	return oneDocument(ctx, s.d.Q, org, number)
 }
 
 // AnyDocument is OrgDocument for platform operators, of any organisation. Faults: NotFound, Forbidden.
-func AnyDocument(ctx context.Context, q *dbq.Queries, who account.Principal,
-	number string) (Document, []string, error) {
+func (s *Statements) AnyDocument(ctx context.Context, who account.Principal, number string) (Document, []string, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return Document{}, nil, err
 	}
-	return oneDocument(ctx, q, id.Org{}, number)
+	return oneDocument(ctx, s.d.Q, id.Org{}, number)
 }
 
 func oneDocument(ctx context.Context, q *dbq.Queries, org id.Org, number string) (Document, []string, error) {
@@ -109,7 +107,7 @@ func viewDocuments(ctx context.Context, q *dbq.Queries, rows []document.Entry) (
 		}
 		t, err := id.Parse[id.TopUp](strings.TrimPrefix(e.Key, "receipt:"))
 		if err != nil {
-			return nil, fmt.Errorf("report: document %s: %w", e.Number, err)
+			return nil, fmt.Errorf("document %s: %w", e.Number, err)
 		}
 		topups[e.Key] = t
 		ids = append(ids, pgtype.UUID{Bytes: t.UUID(), Valid: true})
@@ -118,7 +116,7 @@ func viewDocuments(ctx context.Context, q *dbq.Queries, rows []document.Entry) (
 	if len(ids) > 0 {
 		found, err := q.Receipts(ctx, ids)
 		if err != nil {
-			return nil, fmt.Errorf("report: receipts: %w", err)
+			return nil, fmt.Errorf("receipts: %w", err)
 		}
 		for _, r := range found {
 			receipts[r.TopupID] = r.Content
@@ -142,7 +140,7 @@ func viewDocuments(ctx context.Context, q *dbq.Queries, rows []document.Entry) (
 		}
 		var c documentContent
 		if err := json.Unmarshal(content, &c); err != nil {
-			return nil, fmt.Errorf("report: document %s: %w", e.Number, err)
+			return nil, fmt.Errorf("document %s: %w", e.Number, err)
 		}
 		out[i].Erased, out[i].Total, out[i].Currency, out[i].Party = c.Erased, c.Total, c.Currency, c.Customer.Name+
 			c.Supplier.Name

@@ -46,15 +46,15 @@ type DayEarning struct {
 }
 
 // HostEarnings is what one of the org's hosts earned; another org's is fault.NotFound.
-func HostEarnings(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host) (Earnings, error) {
-	if err := ownHost(ctx, q, org, host); err != nil {
+func (s *Statements) HostEarnings(ctx context.Context, org id.Org, host id.Host) (Earnings, error) {
+	if err := ownHost(ctx, s.d.Q, org, host); err != nil {
 		return Earnings{}, err
 	}
-	zone, err := zoneOf(ctx, q, org)
+	zone, err := zoneOf(ctx, s.d.Q, org)
 	if err != nil {
 		return Earnings{}, err
 	}
-	leases, err := metering.HostEarnings(ctx, q, host, zone)
+	leases, err := metering.HostEarnings(ctx, s.d.Q, host, zone)
 	if err != nil {
 		return Earnings{}, err
 	}
@@ -65,7 +65,7 @@ func HostEarnings(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host)
 func ownHost(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host) error {
 	owner, err := q.HostOwner(ctx, host)
 	if err != nil && !db.NoRows(err) {
-		return fmt.Errorf("report: owner of %s: %w", host, err)
+		return fmt.Errorf("owner of %s: %w", host, err)
 	}
 	if err != nil || owner != org {
 		return fault.New(fault.NotFound, "there is no such host")

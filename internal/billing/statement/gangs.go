@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -65,7 +64,7 @@ type Unbilled struct {
 }
 
 // GangsOf reads what the rules of gangs did in the last days. Fault: Forbidden.
-func GangsOf(ctx context.Context, q *dbq.Queries, who account.Principal, days int) (Gangs, error) {
+func (s *Statements) GangsOf(ctx context.Context, who account.Principal, days int) (Gangs, error) {
 	out := Gangs{
 		Strikes:   []Strikes{},
 		PairBans:  []PairBan{},
@@ -77,40 +76,40 @@ func GangsOf(ctx context.Context, q *dbq.Queries, who account.Principal, days in
 		return out, err
 	}
 	since := int32(days)
-	strikes, err := q.GangStrikesOfHosts(ctx, since, gangRows)
+	strikes, err := s.d.Q.GangStrikesOfHosts(ctx, since, gangRows)
 	if err != nil {
-		return out, fmt.Errorf("report: strikes: %w", err)
+		return out, fmt.Errorf("strikes: %w", err)
 	}
 	for _, r := range strikes {
 		out.Strikes = append(out.Strikes, Strikes{r.HostID, r.HostName, r.OrgID, r.Kind,
 			id.FromUUID[id.Org](r.AgainstOrg.Bytes), r.Strikes, r.LastAt.UTC()})
 	}
-	bans, err := q.GangPairBans(ctx, gangRows)
+	bans, err := s.d.Q.GangPairBans(ctx, gangRows)
 	if err != nil {
-		return out, fmt.Errorf("report: pair bans: %w", err)
+		return out, fmt.Errorf("pair bans: %w", err)
 	}
 	for _, r := range bans {
 		out.PairBans = append(out.PairBans, PairBan{banned(r.A.Bytes, r.AIsHost), r.AName, banned(r.B.Bytes, r.BIsHost),
 			r.BName, r.Until.UTC()})
 	}
-	relief, err := q.ReliefByCluster(ctx, since, gangRows)
+	relief, err := s.d.Q.ReliefByCluster(ctx, since, gangRows)
 	if err != nil {
-		return out, fmt.Errorf("report: relief: %w", err)
+		return out, fmt.Errorf("relief: %w", err)
 	}
 	for _, r := range relief {
 		out.Relief = append(out.Relief, Relief{r.ClusterID, r.OrgID, r.Name, money.Nano(r.Relief), r.Ms,
 			money.Nano(r.UsageFee), r.PostedAt.UTC()})
 	}
-	renters, err := q.UnbilledByRenter(ctx, since, gangRows)
+	renters, err := s.d.Q.UnbilledByRenter(ctx, since, gangRows)
 	if err != nil {
-		return out, fmt.Errorf("report: unbilled time of renters: %w", err)
+		return out, fmt.Errorf("unbilled time of renters: %w", err)
 	}
 	for _, r := range renters {
 		out.Renters = append(out.Renters, Unbilled{r.OrgID, r.Name, r.Clusters, r.Suspensions, r.Ms, r.UndecidedMs})
 	}
-	operators, err := q.UnbilledByOperator(ctx, since, gangRows)
+	operators, err := s.d.Q.UnbilledByOperator(ctx, since, gangRows)
 	if err != nil {
-		return out, fmt.Errorf("report: unbilled time of operators: %w", err)
+		return out, fmt.Errorf("unbilled time of operators: %w", err)
 	}
 	for _, r := range operators {
 		out.Operators = append(out.Operators, Unbilled{

@@ -93,8 +93,8 @@ type Trial struct {
 }
 
 // NewTrial makes one whose answers are at most age old; 0: always new. It reads nothing.
-func NewTrial(d *db.DB, age time.Duration, now func() time.Time) *Trial {
-	return &Trial{d: d, age: age, now: now}
+func (s *Statements) NewTrial(age time.Duration, now func() time.Time) *Trial {
+	return &Trial{d: s.d, age: age, now: now}
 }
 
 // Read is the trial balance, and when it was added up.

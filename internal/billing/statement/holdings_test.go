@@ -55,8 +55,9 @@ func TestATrialBalanceSaysItsAge(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)
 	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
-	kept, always := statement.NewTrial(r.d, time.Minute, func() time.Time { return now }),
-		statement.NewTrial(r.d, 0, func() time.Time { return now })
+	reads := statement.New(r.d, "EUR", statement.Party{})
+	kept, always := reads.NewTrial(time.Minute, func() time.Time { return now }),
+		reads.NewTrial(0, func() time.Time { return now })
 	held := func(trial *statement.Trial, want time.Time) *big.Int {
 		t.Helper()
 		b, at, err := trial.Read(t.Context())

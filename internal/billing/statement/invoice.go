@@ -101,15 +101,14 @@ const late = 48 * time.Hour
 
 // InvoiceOf is the org's invoice of a month, YYYY-MM ("" is the running one), and orgName what stands on it while the
 // org has told no legal name. Faults: NotFound when month is none or has not begun, TooLarge.
-func InvoiceOf(ctx context.Context, q *dbq.Queries, org id.Org, orgName, currency, month string,
-	merchant Party) (Invoice, error) {
-	zone, err := zoneOf(ctx, q, org)
+func (s *Statements) InvoiceOf(ctx context.Context, org id.Org, orgName, month string) (Invoice, error) {
+	zone, err := zoneOf(ctx, s.d.Q, org)
 	if err != nil {
 		return Invoice{}, err
 	}
-	now, err := q.DatabaseTime(ctx)
+	now, err := s.d.Q.DatabaseTime(ctx)
 	if err != nil {
-		return Invoice{}, fmt.Errorf("report: clock: %w", err)
+		return Invoice{}, fmt.Errorf("clock: %w", err)
 	}
 	if month == "" {
 		month = now.In(zone).Format("2006-01")
@@ -120,10 +119,10 @@ func InvoiceOf(ctx context.Context, q *dbq.Queries, org id.Org, orgName, currenc
 			"has begun")
 	}
 	end := first.AddDate(0, 1, 0)
-	if v, err := issued(ctx, q, org, currency, first, now); err != nil || v != nil {
+	if v, err := issued(ctx, s.d.Q, org, s.currency, first, now); err != nil || v != nil {
 		return deref(v), err
 	}
-	p, err := Statement(ctx, q, org, currency, first.Format(time.DateOnly), end.AddDate(0, 0, -1).Format(time.DateOnly),
+	p, err := s.Statement(ctx, org, first.Format(time.DateOnly), end.AddDate(0, 0, -1).Format(time.DateOnly),
 		"cluster")
 	if err != nil {
 		return Invoice{}, err
@@ -135,9 +134,9 @@ func InvoiceOf(ctx context.Context, q *dbq.Queries, org id.Org, orgName, currenc
 		To:       p.To,
 		Zone:     p.Zone,
 		Final:    !end.Add(late).After(now),
-		Merchant: merchant,
+		Merchant: s.merchant,
 		Customer: Party{Name: orgName, Address: []string{}},
-		Currency: currency,
+		Currency: s.currency,
 		Lines:    p.Groups,
 		Credits:  []InvoiceCredit{},
 		Payments: []InvoicePayment{},
@@ -151,16 +150,16 @@ func InvoiceOf(ctx context.Context, q *dbq.Queries, org id.Org, orgName, currenc
 	for _, l := range p.Leases {
 		v.Final = v.Final && l.Settled
 	}
-	if err := v.credit(ctx, q, org, first, end); err != nil {
+	if err := v.credit(ctx, s.d.Q, org, first, end); err != nil {
 		return Invoice{}, err
 	}
-	if err := v.paid(ctx, q, org, first, end); err != nil {
+	if err := v.paid(ctx, s.d.Q, org, first, end); err != nil {
 		return Invoice{}, err
 	}
-	if v.OnCredit, err = onCredit(ctx, q, org, first, end); err != nil {
+	if v.OnCredit, err = onCredit(ctx, s.d.Q, org, first, end); err != nil {
 		return Invoice{}, err
 	}
-	legal, err := account.LegalOf(ctx, q, org)
+	legal, err := account.LegalOf(ctx, s.d.Q, org)
 	if err != nil {
 		return Invoice{}, err
 	}
@@ -170,7 +169,7 @@ func InvoiceOf(ctx context.Context, q *dbq.Queries, org id.Org, orgName, currenc
 	if !v.Final || len(v.Lines)+len(v.Credits)+len(v.Payments) == 0 {
 		return v, nil
 	}
-	return v.issue(ctx, q, org, first, now)
+	return v.issue(ctx, s.d.Q, org, first, now)
 }
 
 // neighbours are the months before and after.
@@ -185,7 +184,7 @@ func (v *Invoice) neighbours(first, now time.Time) {
 func (v *Invoice) issue(ctx context.Context, q *dbq.Queries, org id.Org, first, now time.Time) (Invoice, error) {
 	content, err := json.Marshal(v)
 	if err != nil {
-		return Invoice{}, fmt.Errorf("report: invoice %s: %w", v.Number, err)
+		return Invoice{}, fmt.Errorf("invoice %s: %w", v.Number, err)
 	}
 	if err := q.IssueInvoice(ctx, dbq.IssueInvoiceParams{
 		OrgID:    org,
@@ -194,7 +193,7 @@ func (v *Invoice) issue(ctx context.Context, q *dbq.Queries, org id.Org, first, 
 		Number:   v.Number,
 		Content:  content,
 	}); err != nil {
-		return Invoice{}, fmt.Errorf("report: issue invoice %s: %w", v.Number, err)
+		return Invoice{}, fmt.Errorf("issue invoice %s: %w", v.Number, err)
 	}
 	kept, err := issued(ctx, q, org, v.Currency, first, now)
 	return deref(kept), err
@@ -207,14 +206,14 @@ func issued(ctx context.Context, q *dbq.Queries, org id.Org, currency string, fi
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("report: invoice of %s: %w", org, err)
+		return nil, fmt.Errorf("invoice of %s: %w", org, err)
 	}
 	if string(content) == `{"erased": true}` {
 		return nil, fault.New(fault.NotFound, "the statement was erased when its retention was over")
 	}
 	var v Invoice
 	if err := json.Unmarshal(content, &v); err != nil {
-		return nil, fmt.Errorf("report: invoice of %s: %w", org, err)
+		return nil, fmt.Errorf("invoice of %s: %w", org, err)
 	}
 	if v.Payments == nil { // issued before payments stood on it
 		v.Payments = []InvoicePayment{}
@@ -236,40 +235,39 @@ const monthsBack = 3
 // IssueInvoices issues the invoices of the last three calendar months that are final and not issued yet, so that they
 // name the parties as they were when the month was closed and not when somebody looks. Run it every hour; any replica
 // may. It says how many it looked at.
-func IssueInvoices(ctx context.Context, q *dbq.Queries, currency string, merchant Party) (n int, err error) {
-	now, err := q.DatabaseTime(ctx)
+func (s *Statements) IssueInvoices(ctx context.Context) (n int, err error) {
+	now, err := s.d.Q.DatabaseTime(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("report: clock: %w", err)
+		return 0, fmt.Errorf("clock: %w", err)
 	}
 	now = now.UTC()
 	var errs []error
 	for back := 1; back <= monthsBack && ctx.Err() == nil; back++ {
 		first := time.Date(now.Year(), now.Month()-time.Month(back), 1, 0, 0, 0, 0, time.UTC)
-		did, err := issueMonth(ctx, q, first, currency, merchant)
+		did, err := s.issueMonth(ctx, first)
 		n, errs = n+did, append(errs, err)
 	}
 	return n, errors.Join(errs...)
 }
 
-func issueMonth(ctx context.Context, q *dbq.Queries, first time.Time, currency string,
-	merchant Party) (n int, err error) {
+func (s *Statements) issueMonth(ctx context.Context, first time.Time) (n int, err error) {
 	const anyZone = 24 * time.Hour // a zone's month may begin and end so much earlier or later
 	month := first.Format("2006-01")
-	orgs, err := q.OrgsToInvoice(ctx, dbq.OrgsToInvoiceParams{
+	orgs, err := s.d.Q.OrgsToInvoice(ctx, dbq.OrgsToInvoiceParams{
 		FromTime: first.Add(-anyZone),
 		ToTime:   first.AddDate(0, 1, 0).Add(anyZone),
 		Month:    month,
-		Currency: currency,
+		Currency: s.currency,
 	})
 	if err != nil {
-		return 0, fmt.Errorf("report: orgs to invoice: %w", err)
+		return 0, fmt.Errorf("orgs to invoice: %w", err)
 	}
 	var errs []error
 	for _, o := range orgs {
 		if ctx.Err() != nil {
 			break
 		}
-		_, err := InvoiceOf(ctx, q, o.ID, o.Name, currency, month, merchant)
+		_, err := s.InvoiceOf(ctx, o.ID, o.Name, month)
 		errs = append(errs, err)
 		n++
 	}
@@ -285,7 +283,7 @@ func (v *Invoice) credit(ctx context.Context, q *dbq.Queries, org id.Org, from, 
 		ToTime:   to,
 	})
 	if err != nil {
-		return fmt.Errorf("report: credits of %s: %w", org, err)
+		return fmt.Errorf("credits of %s: %w", org, err)
 	}
 	for _, r := range rows {
 		v.Credits = append(v.Credits, InvoiceCredit{r.ID, r.CreatedAt.UTC(), r.Kind, r.Memo, r.Ref, money.Nano(r.Amount)})
@@ -303,7 +301,7 @@ func (v *Invoice) paid(ctx context.Context, q *dbq.Queries, org id.Org, from, to
 		ToTime:   to,
 	})
 	if err != nil {
-		return fmt.Errorf("report: payments of %s: %w", org, err)
+		return fmt.Errorf("payments of %s: %w", org, err)
 	}
 	for _, r := range rows {
 		reason := tax.Reason(r.Reason)
@@ -332,11 +330,11 @@ func (v *Invoice) paid(ctx context.Context, q *dbq.Queries, org id.Org, from, to
 func onCredit(ctx context.Context, q *dbq.Queries, org id.Org, from, to time.Time) (money.Nano, error) {
 	until, err := q.PostpaidChargedBefore(ctx, org, to)
 	if err != nil {
-		return 0, fmt.Errorf("report: billed on credit to %s: %w", org, err)
+		return 0, fmt.Errorf("billed on credit to %s: %w", org, err)
 	}
 	before, err := q.PostpaidChargedBefore(ctx, org, from)
 	if err != nil {
-		return 0, fmt.Errorf("report: billed on credit to %s: %w", org, err)
+		return 0, fmt.Errorf("billed on credit to %s: %w", org, err)
 	}
 	return money.Nano(until - before), nil
 }

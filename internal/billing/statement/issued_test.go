@@ -39,10 +39,10 @@ func TestAnIssuedInvoiceStays(t *testing.T) {
 	}
 	month := time.UnixMilli(r.start - back).In(zone).Format("2006-01")
 	for range 2 {
-		if _, err := statement.IssueInvoices(t.Context(), r.d.Q, "EUR", statement.Party{
+		if _, err := statement.New(r.d, "EUR", statement.Party{
 			Name:    "Muster Ltd",
 			Address: []string{"1 Street"},
-		}); err != nil {
+		}).IssueInvoices(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,7 +53,7 @@ func TestAnIssuedInvoiceStays(t *testing.T) {
 	}
 	see := func(name, merchant string) statement.Invoice {
 		t.Helper()
-		v, err := statement.InvoiceOf(t.Context(), r.d.Q, r.renter, name, "EUR", month, statement.Party{Name: merchant})
+		v, err := statement.New(r.d, "EUR", statement.Party{Name: merchant}).InvoiceOf(t.Context(), r.renter, name, month)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestAnIssuedInvoiceStays(t *testing.T) {
 	if _, err := r.d.Pool.Exec(t.Context(), "UPDATE org SET name = 'renamed' WHERE id = $1", r.renter); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := statement.IssueInvoices(t.Context(), r.d.Q, "EUR", statement.Party{Name: "Another Ltd"}); err != nil {
+	if _, err := statement.New(r.d, "EUR", statement.Party{Name: "Another Ltd"}).IssueInvoices(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	asJSON := func(v statement.Invoice) string {
@@ -90,7 +90,7 @@ func TestAnIssuedInvoiceStays(t *testing.T) {
 	if diff := cmp.Diff(asJSON(first), asJSON(see("renamed", "Another Ltd"))); diff != "" {
 		t.Errorf("it has changed: %s", diff)
 	}
-	now, err := statement.InvoiceOf(t.Context(), r.d.Q, r.renter, "renamed", "EUR", "", statement.Party{})
+	now, err := statement.New(r.d, "EUR", statement.Party{}).InvoiceOf(t.Context(), r.renter, "renamed", "")
 	if err != nil || now.Credited != 1_000 || now.Final {
 		t.Errorf("the credit is on the running month's: %+v %v", now, err)
 	}

@@ -71,8 +71,8 @@ func notBilled(ctx context.Context, q *dbq.Queries, clusters []id.Cluster,
 }
 
 // ClusterNotBilled is what of a cluster's time was not billed. The caller has checked that it may be seen.
-func ClusterNotBilled(ctx context.Context, q *dbq.Queries, cluster id.Cluster) ([]NotBilled, error) {
-	return notBilled(ctx, q, []id.Cluster{cluster}, nil)
+func (s *Statements) ClusterNotBilled(ctx context.Context, cluster id.Cluster) ([]NotBilled, error) {
+	return notBilled(ctx, s.d.Q, []id.Cluster{cluster}, nil)
 }
 
 // notBilledOf reads those of the leases' clusters that began between two moments.
@@ -118,7 +118,7 @@ func (p *OperatorPeriod) standby(ctx context.Context, q *dbq.Queries, r Operator
 		ToTime:   to,
 	})
 	if err != nil {
-		return fmt.Errorf("report: standby of %s: %w", r.Org, err)
+		return fmt.Errorf("standby of %s: %w", r.Org, err)
 	}
 	for _, row := range rows {
 		x := OperatorStandby{
@@ -143,7 +143,7 @@ func (p *OperatorPeriod) standby(ctx context.Context, q *dbq.Queries, r Operator
 			}
 			host, err := q.HostOfLease(ctx, lease)
 			if err != nil && !db.NoRows(err) {
-				return fmt.Errorf("report: host of %s: %w", lease, err)
+				return fmt.Errorf("host of %s: %w", lease, err)
 			}
 			if err != nil || host != r.Host {
 				continue

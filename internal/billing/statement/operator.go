@@ -117,19 +117,19 @@ type OperatorRequest struct {
 }
 
 // OperatorStatement is the statement of an operator. Faults: Invalid, NotFound (another's host), TooLarge.
-func OperatorStatement(ctx context.Context, q *dbq.Queries, r OperatorRequest) (OperatorPeriod, error) {
+func (s *Statements) OperatorStatement(ctx context.Context, r OperatorRequest) (OperatorPeriod, error) {
 	if !r.Host.IsZero() {
-		if err := ownHost(ctx, q, r.Org, r.Host); err != nil {
+		if err := ownHost(ctx, s.d.Q, r.Org, r.Host); err != nil {
 			return OperatorPeriod{}, err
 		}
 	}
-	zone, err := zoneOf(ctx, q, r.Org)
+	zone, err := zoneOf(ctx, s.d.Q, r.Org)
 	if err != nil {
 		return OperatorPeriod{}, err
 	}
-	now, err := q.DatabaseTime(ctx)
+	now, err := s.d.Q.DatabaseTime(ctx)
 	if err != nil {
-		return OperatorPeriod{}, fmt.Errorf("report: clock: %w", err)
+		return OperatorPeriod{}, fmt.Errorf("clock: %w", err)
 	}
 	p := OperatorPeriod{
 		Zone:     zone.String(),
@@ -149,21 +149,21 @@ func OperatorStatement(ctx context.Context, q *dbq.Queries, r OperatorRequest) (
 	if !slices.Contains([]string{"host", "day", "lease"}, p.By) {
 		return OperatorPeriod{}, fault.InvalidField("query.by", "is host, day or lease")
 	}
-	leases, err := metering.OperatorStatement(ctx, q, r.Org, r.Host, first, end)
+	leases, err := metering.OperatorStatement(ctx, s.d.Q, r.Org, r.Host, first, end)
 	if err != nil {
 		return OperatorPeriod{}, err
 	}
-	if err := p.fill(ctx, q, leases, first, end, zone); err != nil {
+	if err := p.fill(ctx, s.d.Q, leases, first, end, zone); err != nil {
 		return OperatorPeriod{}, err
 	}
-	if err := p.holdback(ctx, q, r, leases, now); err != nil {
+	if err := p.holdback(ctx, s.d.Q, r, leases, now); err != nil {
 		return OperatorPeriod{}, err
 	}
-	if err := p.returns(ctx, q, r, first, end); err != nil {
+	if err := p.returns(ctx, s.d.Q, r, first, end); err != nil {
 		return OperatorPeriod{}, err
 	}
 	p.Net = p.Earned - p.Returned
-	if err := p.standby(ctx, q, r, first, end); err != nil {
+	if err := p.standby(ctx, s.d.Q, r, first, end); err != nil {
 		return OperatorPeriod{}, err
 	}
 	p.group()
@@ -249,7 +249,7 @@ func (p *OperatorPeriod) holdback(ctx context.Context, q *dbq.Queries, r Operato
 		Cutoff:   cutoff,
 	})
 	if err != nil {
-		return fmt.Errorf("report: earned by %s since %s: %w", r.Org, cutoff, err)
+		return fmt.Errorf("earned by %s since %s: %w", r.Org, cutoff, err)
 	}
 	at := make(map[string]int, len(p.Leases))
 	for i, l := range p.Leases {
@@ -286,7 +286,7 @@ func (p *OperatorPeriod) returns(ctx context.Context, q *dbq.Queries, r Operator
 		ToTime:   to,
 	})
 	if err != nil {
-		return fmt.Errorf("report: returned by %s: %w", r.Org, err)
+		return fmt.Errorf("returned by %s: %w", r.Org, err)
 	}
 	for _, row := range rows {
 		x := OperatorReturn{
@@ -303,7 +303,7 @@ func (p *OperatorPeriod) returns(ctx context.Context, q *dbq.Queries, r Operator
 		if !r.Host.IsZero() {
 			host, err := q.HostOfLease(ctx, lease)
 			if err != nil && !db.NoRows(err) {
-				return fmt.Errorf("report: host of %s: %w", lease, err)
+				return fmt.Errorf("host of %s: %w", lease, err)
 			}
 			if err != nil || host != r.Host {
 				continue

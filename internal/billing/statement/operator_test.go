@@ -39,7 +39,7 @@ func (r *rental) tryOperatorStatement(t *testing.T,
 	if change != nil {
 		change(&q)
 	}
-	return statement.OperatorStatement(t.Context(), r.d.Q, q)
+	return statement.New(r.d, "EUR", statement.Party{}).OperatorStatement(t.Context(), q)
 }
 
 // Whatever it is summed by, an operator's statement adds up to what the books hold for them and for the platform.

@@ -40,29 +40,29 @@ type OrgSearch struct {
 	Operators bool   // only those that have or had hosts, or a payout account
 }
 
-// Orgs lists organisations, newest first, those before the given one (zero: from the newest), at most limit. Only a
-// platform operator sees them; fault: Forbidden.
-func Orgs(ctx context.Context, q *dbq.Queries, who account.Principal, s OrgSearch, currency string, before id.Org,
+// Orgs lists organisations, newest first, those before the given one (zero: from the newest), at most limit. Only an
+// admin sees them; fault: Forbidden.
+func (s *Statements) Orgs(ctx context.Context, who account.Principal, f OrgSearch, before id.Org,
 	limit int) ([]FoundOrg, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err
 	}
 	in := dbq.OrgsFoundParams{
-		Currency:  currency,
+		Currency:  s.currency,
 		Before:    pgtype.UUID{Bytes: before.UUID(), Valid: !before.IsZero()},
-		Operators: s.Operators,
-		Disputed:  s.Disputed,
+		Operators: f.Operators,
+		Disputed:  f.Disputed,
 		MaxRows:   int32(limit),
 	}
-	words := strings.TrimSpace(s.Words)
+	words := strings.TrimSpace(f.Words)
 	if org, err := id.Parse[id.Org](words); err == nil && !org.IsZero() {
 		in.Org = pgtype.UUID{Bytes: org.UUID(), Valid: true}
 	} else {
 		in.Words = words
 	}
-	rows, err := q.OrgsFound(ctx, in)
+	rows, err := s.d.Q.OrgsFound(ctx, in)
 	if err != nil {
-		return nil, fmt.Errorf("report: organisations: %w", err)
+		return nil, fmt.Errorf("organisations: %w", err)
 	}
 	out := make([]FoundOrg, len(rows))
 	for i, r := range rows {
@@ -79,7 +79,7 @@ func Orgs(ctx context.Context, q *dbq.Queries, who account.Principal, s OrgSearc
 			Held:      money.Nano(r.Held),
 			Pending:   money.Nano(r.Pending),
 			Payable:   money.Nano(r.Payable),
-			Currency:  currency,
+			Currency:  s.currency,
 			CreatedAt: r.CreatedAt,
 		}
 	}
@@ -152,9 +152,8 @@ type Dispute struct {
 }
 
 // OneOrg reads one organisation. Only a platform operator sees it. Faults: Forbidden, NotFound.
-func OneOrg(ctx context.Context, q *dbq.Queries, who account.Principal, org id.Org,
-	currency string) (OrgDetail, error) {
-	found, err := Orgs(ctx, q, who, OrgSearch{Words: org.String()}, currency, id.Org{}, 1)
+func (s *Statements) OneOrg(ctx context.Context, who account.Principal, org id.Org) (OrgDetail, error) {
+	found, err := s.Orgs(ctx, who, OrgSearch{Words: org.String()}, id.Org{}, 1)
 	if err != nil {
 		return OrgDetail{}, err
 	}
@@ -168,35 +167,35 @@ func OneOrg(ctx context.Context, q *dbq.Queries, who account.Principal, org id.O
 		ClusterList: []OrgCluster{},
 		Disputes:    []Dispute{},
 	}
-	if out.Legal, err = account.LegalOf(ctx, q, org); err != nil {
+	if out.Legal, err = account.LegalOf(ctx, s.d.Q, org); err != nil {
 		return out, err
 	}
-	members, err := q.OrgMembers(ctx, org)
+	members, err := s.d.Q.OrgMembers(ctx, org)
 	if err != nil {
-		return out, fmt.Errorf("report: members of %s: %w", org, err)
+		return out, fmt.Errorf("members of %s: %w", org, err)
 	}
 	for _, m := range members {
 		out.Members = append(out.Members, Member{m.UserID, m.Email, m.Name, m.Role, m.Verified, m.Admin})
 	}
-	hosts, err := q.OrgHosts(ctx, org, rowsPerOrg)
+	hosts, err := s.d.Q.OrgHosts(ctx, org, rowsPerOrg)
 	if err != nil {
-		return out, fmt.Errorf("report: hosts of %s: %w", org, err)
+		return out, fmt.Errorf("hosts of %s: %w", org, err)
 	}
 	for _, h := range hosts {
 		out.HostList = append(out.HostList, OrgHost{h.ID, h.Name, h.Region, h.State, h.Blocked, h.Connected, h.LastSyncAt,
 			int(h.Gpus), int(h.Leased)})
 	}
-	clusters, err := q.OrgClusters(ctx, org, rowsPerOrg)
+	clusters, err := s.d.Q.OrgClusters(ctx, org, rowsPerOrg)
 	if err != nil {
-		return out, fmt.Errorf("report: clusters of %s: %w", org, err)
+		return out, fmt.Errorf("clusters of %s: %w", org, err)
 	}
 	for _, c := range clusters {
 		out.ClusterList = append(out.ClusterList, OrgCluster{c.ID, c.Name, c.State, c.Reason, int(c.NodeCount),
 			int(c.NodeCount * c.GpusPerNode), c.Rate, c.CreatedAt, c.EndedAt})
 	}
-	disputes, err := q.OrgDisputes(ctx, org, rowsPerOrg)
+	disputes, err := s.d.Q.OrgDisputes(ctx, org, rowsPerOrg)
 	if err != nil {
-		return out, fmt.Errorf("report: disputes of %s: %w", org, err)
+		return out, fmt.Errorf("disputes of %s: %w", org, err)
 	}
 	for _, d := range disputes {
 		out.Disputes = append(out.Disputes, Dispute{d.ID, d.Kind, d.TopupID, d.InvoiceID, d.Amount, d.Held, d.Currency,
@@ -222,18 +221,18 @@ type Attention struct {
 	Currency       string     `json:"currency"`
 }
 
-// Wants counts what wants a platform operator now; fault: Forbidden.
-func Wants(ctx context.Context, q *dbq.Queries, who account.Principal, currency string) (Attention, error) {
+// Attention counts what waits for an admin now. Fault: Forbidden.
+func (s *Statements) Wants(ctx context.Context, who account.Principal) (Attention, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return Attention{}, err
 	}
-	n, err := q.DeskCounts(ctx, currency)
+	n, err := s.d.Q.DeskCounts(ctx, s.currency)
 	if err != nil {
-		return Attention{}, fmt.Errorf("report: what is to be done: %w", err)
+		return Attention{}, fmt.Errorf("what is to be done: %w", err)
 	}
 	return Attention{n.PayoutFailures, n.PayoutsStopped, n.Reviews, money.Nano(n.InReview), n.Disputes,
 		money.Nano(n.Disputed), n.InvoicesUnpaid, n.Frozen, n.Quarantined,
-		n.OutboxUnknown, n.MailFailed, n.DeadLetters, currency}, nil
+		n.OutboxUnknown, n.MailFailed, n.DeadLetters, s.currency}, nil
 }
 
 // DayMoney is one day's money, of UTC: "2026-11-22".
@@ -243,17 +242,17 @@ type DayMoney struct {
 }
 
 // Flow is what was paid in and sent to operators since a moment, by the days of UTC; days without any are left out.
-func Flow(ctx context.Context, q *dbq.Queries, currency string, since time.Time) (in, out []DayMoney, err error) {
-	paidIn, err := q.PaidInByDay(ctx, currency, &since)
+func (s *Statements) Flow(ctx context.Context, since time.Time) (in, out []DayMoney, err error) {
+	paidIn, err := s.d.Q.PaidInByDay(ctx, s.currency, &since)
 	if err != nil {
-		return nil, nil, fmt.Errorf("report: paid in: %w", err)
+		return nil, nil, fmt.Errorf("paid in: %w", err)
 	}
 	for _, r := range paidIn {
 		in = append(in, DayMoney{r.Day, money.Nano(r.Amount)})
 	}
-	paidOut, err := q.PaidOutByDay(ctx, currency, &since)
+	paidOut, err := s.d.Q.PaidOutByDay(ctx, s.currency, &since)
 	if err != nil {
-		return nil, nil, fmt.Errorf("report: paid out: %w", err)
+		return nil, nil, fmt.Errorf("paid out: %w", err)
 	}
 	for _, r := range paidOut {
 		out = append(out, DayMoney{r.Day, money.Nano(r.Amount)})
@@ -262,14 +261,14 @@ func Flow(ctx context.Context, q *dbq.Queries, currency string, since time.Time)
 }
 
 // OrgNames are the names of organisations, for pages that list what is theirs.
-func OrgNames(ctx context.Context, q *dbq.Queries, orgs []id.Org) (map[id.Org]string, error) {
+func (s *Statements) OrgNames(ctx context.Context, orgs []id.Org) (map[id.Org]string, error) {
 	ids := make([]pgtype.UUID, len(orgs))
 	for i, o := range orgs {
 		ids[i] = pgtype.UUID{Bytes: o.UUID(), Valid: true}
 	}
-	rows, err := q.OrgNames(ctx, ids)
+	rows, err := s.d.Q.OrgNames(ctx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("report: names of organisations: %w", err)
+		return nil, fmt.Errorf("names of organisations: %w", err)
 	}
 	out := make(map[id.Org]string, len(rows))
 	for _, r := range rows {

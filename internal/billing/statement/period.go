@@ -95,18 +95,18 @@ const maxDays = 366
 
 // Statement is the org's statement from one day to another, both included, YYYY-MM-DD in its zone; "" is the first of
 // this month, and today. by is cluster, day, project, lease or label:KEY.
-func Statement(ctx context.Context, q *dbq.Queries, org id.Org, currency, from, to, by string) (Period, error) {
-	zone, err := zoneOf(ctx, q, org)
+func (s *Statements) Statement(ctx context.Context, org id.Org, from, to, by string) (Period, error) {
+	zone, err := zoneOf(ctx, s.d.Q, org)
 	if err != nil {
 		return Period{}, err
 	}
-	now, err := q.DatabaseTime(ctx)
+	now, err := s.d.Q.DatabaseTime(ctx)
 	if err != nil {
-		return Period{}, fmt.Errorf("report: clock: %w", err)
+		return Period{}, fmt.Errorf("clock: %w", err)
 	}
 	p := Period{
 		Zone:     zone.String(),
-		Currency: currency,
+		Currency: s.currency,
 		By:       cmp.Or(by, "cluster"),
 		Groups:   []PeriodGroup{},
 		Lines:    []PeriodLine{},
@@ -121,15 +121,15 @@ func Statement(ctx context.Context, q *dbq.Queries, org id.Org, currency, from, 
 	if !isLabel && !slices.Contains([]string{"cluster", "day", "project", "lease"}, p.By) {
 		return Period{}, fault.InvalidField("query.by", "is cluster, day, project, lease or label:KEY")
 	}
-	leases, err := metering.RenterStatement(ctx, q, org, first, end)
+	leases, err := metering.RenterStatement(ctx, s.d.Q, org, first, end)
 	if err != nil {
 		return Period{}, err
 	}
-	if err := p.fill(ctx, q, leases, first, end, zone); err != nil {
+	if err := p.fill(ctx, s.d.Q, leases, first, end, zone); err != nil {
 		return Period{}, err
 	}
 	p.group(label)
-	if p.NotBilled, err = notBilledOf(ctx, q, leases, first, end); err != nil {
+	if p.NotBilled, err = notBilledOf(ctx, s.d.Q, leases, first, end); err != nil {
 		return Period{}, err
 	}
 	return p, nil
@@ -240,13 +240,13 @@ func clusterNames(ctx context.Context, q *dbq.Queries,
 	}
 	rows, err := q.ClusterNames(ctx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("report: names of clusters: %w", err)
+		return nil, fmt.Errorf("names of clusters: %w", err)
 	}
 	out := make(map[id.Cluster]clusterName, len(rows))
 	for _, r := range rows {
 		c := clusterName{name: r.Name, project: r.Project}
 		if err := json.Unmarshal(r.Labels, &c.labels); err != nil {
-			return nil, fmt.Errorf("report: labels of %s: %w", r.ID, err)
+			return nil, fmt.Errorf("labels of %s: %w", r.ID, err)
 		}
 		out[r.ID] = c
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -27,16 +26,16 @@ type Balance struct {
 }
 
 // OrgBalance reads the org's balance.
-func OrgBalance(ctx context.Context, q *dbq.Queries, org id.Org, currency string) (Balance, error) {
-	books, err := ledger.OrgBalances(ctx, q, org, currency)
+func (s *Statements) OrgBalance(ctx context.Context, org id.Org) (Balance, error) {
+	books, err := ledger.OrgBalances(ctx, s.d.Q, org, s.currency)
 	if err != nil {
 		return Balance{}, err
 	}
-	running, err := metering.OrgRunning(ctx, q, org)
+	running, err := metering.OrgRunning(ctx, s.d.Q, org)
 	if err != nil {
 		return Balance{}, err
 	}
-	return balance(books, running, currency), nil
+	return balance(books, running, s.currency), nil
 }
 
 func balance(books ledger.Balances, running metering.Running, currency string) Balance {
@@ -78,9 +77,8 @@ type Transaction struct {
 }
 
 // Transactions is the org's entries in one currency, newest first, those older than before (zero: from the newest).
-func Transactions(ctx context.Context, q *dbq.Queries, org id.Org, currency string, before id.LedgerTx,
-	limit int) ([]Transaction, error) {
-	lines, err := ledger.History(ctx, q, org, currency, before, limit)
+func (s *Statements) Transactions(ctx context.Context, org id.Org, before id.LedgerTx, limit int) ([]Transaction, error) {
+	lines, err := ledger.History(ctx, s.d.Q, org, s.currency, before, limit)
 	if err != nil {
 		return nil, err
 	}

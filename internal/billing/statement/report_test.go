@@ -186,7 +186,7 @@ func (r *rental) end(t *testing.T) {
 
 func (r *rental) balance(t *testing.T) statement.Balance {
 	t.Helper()
-	b, err := statement.OrgBalance(t.Context(), r.d.Q, r.renter, "EUR")
+	b, err := statement.New(r.d, "EUR", statement.Party{}).OrgBalance(t.Context(), r.renter)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestTheWorkedExample(t *testing.T) {
 	r.prove(t, 0, 2_000, ranMS)
 	r.prove(t, 1, 1_500, ranMS-4_200)
 	r.end(t)
-	u, err := statement.ClusterUsage(t.Context(), r.d.Q, r.cluster)
+	u, err := statement.New(r.d, "EUR", statement.Party{}).ClusterUsage(t.Context(), r.cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestTheWorkedExample(t *testing.T) {
 	if sum != u.Cost || u.Cost != u.Posted || u.CostSoFar != u.Cost || !u.Settled || ms != 2*ranMS-4_200 {
 		t.Fatalf("%+v: lines add up to %s, %d ms", u, sum, ms)
 	}
-	e, err := statement.HostEarnings(t.Context(), r.d.Q, r.operator, r.host)
+	e, err := statement.New(r.d, "EUR", statement.Party{}).HostEarnings(t.Context(), r.operator, r.host)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,8 +267,7 @@ func TestTheWorkedExample(t *testing.T) {
 func statementAddsUp(t *testing.T, r *rental, cost money.Nano) {
 	t.Helper()
 	for _, by := range []string{"", "cluster", "day", "project", "lease", "label:team"} {
-		p, err := statement.Statement(t.Context(), r.d.Q, r.renter, "EUR", time.Now().AddDate(0, 0, -3).Format(time.DateOnly),
-			"", by)
+		p, err := statement.New(r.d, "EUR", statement.Party{}).Statement(t.Context(), r.renter, time.Now().AddDate(0, 0, -3).Format(time.DateOnly), "", by)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,17 +293,17 @@ func statementAddsUp(t *testing.T, r *rental, cost money.Nano) {
 			t.Fatal(rows, err)
 		}
 	}
-	none, err := statement.Statement(t.Context(), r.d.Q, r.operator, "EUR", "", "", "")
+	none, err := statement.New(r.d, "EUR", statement.Party{}).Statement(t.Context(), r.operator, "", "", "")
 	if err != nil || none.Total != 0 || len(none.Lines) != 0 {
 		t.Fatal(none, err)
 	}
-	long, err := statement.Statement(t.Context(), r.d.Q, r.renter, "EUR", "2020-01-01", "2020-02-01", "")
+	long, err := statement.New(r.d, "EUR", statement.Party{}).Statement(t.Context(), r.renter, "2020-01-01", "2020-02-01", "")
 	if err != nil || long.Total != 0 || len(long.Leases) != 0 {
 		t.Fatal(long, err)
 	}
 	for _, bad := range [][3]string{{"yesterday", "", ""}, {"2026-02-30", "", ""}, {"2026-02-02", "2026-02-01", ""},
 		{"2020-01-01", "2026-01-01", ""}, {"", "", "moon"}} {
-		if _, err := statement.Statement(t.Context(), r.d.Q, r.renter, "EUR", bad[0], bad[1], bad[2]); !fault.Is(err,
+		if _, err := statement.New(r.d, "EUR", statement.Party{}).Statement(t.Context(), r.renter, bad[0], bad[1], bad[2]); !fault.Is(err,
 			fault.Invalid) {
 			t.Errorf("%v: %v", bad, err)
 		}
@@ -368,7 +367,7 @@ func TestTransactions(t *testing.T) {
 	r.open(t)
 	r.prove(t, 0, 0, 300_000)
 	r.suspend(t)
-	txs, err := statement.Transactions(t.Context(), r.d.Q, r.renter, "EUR", id.LedgerTx{}, 10)
+	txs, err := statement.New(r.d, "EUR", statement.Party{}).Transactions(t.Context(), r.renter, id.LedgerTx{}, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -389,7 +388,7 @@ func TestTransactions(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatal(diff)
 	}
-	earned, err := statement.Transactions(t.Context(), r.d.Q, r.operator, "EUR", id.LedgerTx{}, 10)
+	earned, err := statement.New(r.d, "EUR", statement.Party{}).Transactions(t.Context(), r.operator, id.LedgerTx{}, 10)
 	if err != nil || len(earned) != 1 || earned[0].Kind != "earning" || earned[0].EarnedAfter != money.Share(spent,
 		850_000) {
 		t.Fatal(earned, err)
@@ -403,7 +402,7 @@ func TestEarningsAreTheOperatorsOwn(t *testing.T) {
 		org  id.Org
 		host id.Host
 	}{{r.renter, r.host}, {r.operator, id.New[id.Host]()}} {
-		if _, err := statement.HostEarnings(t.Context(), r.d.Q, c.org, c.host); !fault.Is(err, fault.NotFound) {
+		if _, err := statement.New(r.d, "EUR", statement.Party{}).HostEarnings(t.Context(), c.org, c.host); !fault.Is(err, fault.NotFound) {
 			t.Error(err)
 		}
 	}

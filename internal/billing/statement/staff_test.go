@@ -19,16 +19,22 @@ func TestOnlyStaffReadsTheWholePlatform(t *testing.T) {
 		{Admin: true}: true,
 	} {
 		reads := map[string]func() error{
-			"books": func() error { _, err := statement.TrialBalance(t.Context(), *who, d); return err },
+			"books": func() error {
+				_, err := statement.New(d, "EUR", statement.Party{}).TrialBalance(t.Context(), *who)
+				return err
+			},
 			"entries": func() error {
-				_, err := statement.SearchLedger(t.Context(), *who, d.Q, "x", id.LedgerTx{}, 1)
+				_, err := statement.New(d, "EUR", statement.Party{}).SearchLedger(t.Context(), *who, "x", id.LedgerTx{}, 1)
 				return err
 			},
 			"audit": func() error {
-				_, err := statement.SearchAudit(t.Context(), *who, d.Q, audit.Filter{}, id.Audit{}, 1)
+				_, err := statement.New(d, "EUR", statement.Party{}).SearchAudit(t.Context(), *who, audit.Filter{}, id.Audit{}, 1)
 				return err
 			},
-			"taxes": func() error { _, err := statement.Taxes(t.Context(), *who, d.Q, "USD", "2026"); return err },
+			"taxes": func() error {
+				_, err := statement.New(d, "USD", statement.Party{}).Taxes(t.Context(), *who, "2026")
+				return err
+			},
 		}
 		for name, read := range reads {
 			if err := read(); allowed != (err == nil) || (err != nil && !fault.Is(err, fault.Forbidden)) {

@@ -76,8 +76,8 @@ type UsageSegment struct {
 }
 
 // ClusterUsage is the cluster's statement. The caller has checked that it may be seen.
-func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usage, error) {
-	m, err := metering.ClusterUsage(ctx, q, cluster)
+func (s *Statements) ClusterUsage(ctx context.Context, cluster id.Cluster) (Usage, error) {
+	m, err := metering.ClusterUsage(ctx, s.d.Q, cluster)
 	if err != nil {
 		return Usage{}, err
 	}
@@ -86,7 +86,7 @@ func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usag
 		CostSoFar: max(m.Cost, m.Estimate), EnergyWh: wattHours(m.EnergyMJ), Settled: m.Settled, Currency: m.Currency,
 		Segments: make([]UsageSegment, len(m.Lines)),
 	}
-	credits, err := metering.Credits(ctx, q, cluster)
+	credits, err := metering.Credits(ctx, s.d.Q, cluster)
 	if err != nil {
 		return Usage{}, err
 	}
@@ -95,10 +95,10 @@ func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usag
 		u.Credits[i] = UsageCredit{c.Rank, c.Lease, c.Host, c.HostName, c.Reason, c.From, c.To, c.Amount}
 		u.Credited += c.Amount
 	}
-	if u.NotBilled, err = notBilled(ctx, q, []id.Cluster{cluster}, nil); err != nil {
+	if u.NotBilled, err = notBilled(ctx, s.d.Q, []id.Cluster{cluster}, nil); err != nil {
 		return Usage{}, err
 	}
-	names, err := hostNames(ctx, q, m.Lines)
+	names, err := hostNames(ctx, s.d.Q, m.Lines)
 	if err != nil {
 		return Usage{}, err
 	}
@@ -142,7 +142,7 @@ func namesOf(ctx context.Context, q *dbq.Queries, ids []id.Host) (map[id.Host]st
 	}
 	rows, err := q.HostNames(ctx, hosts)
 	if err != nil {
-		return nil, fmt.Errorf("report: names of hosts: %w", err)
+		return nil, fmt.Errorf("names of hosts: %w", err)
 	}
 	names := make(map[id.Host]string, len(rows))
 	for _, r := range rows {

@@ -1,7 +1,6 @@
 package cluster_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
@@ -304,15 +302,15 @@ func TestARepeatedInducibleCreditWaitsForAPerson(t *testing.T) {
 	}
 	admin := w.renter
 	admin.Admin = true
-	held, err := metering.HeldCredits(w.ctx, w.d.Q, admin)
+	held, err := metering.NewLeases(w.d).HeldCredits(w.ctx, admin)
 	w.must(err)
 	if len(held) != 1 || held[0].Cluster != last.ID || held[0].Amount <= 0 {
 		t.Fatalf("held %+v", held)
 	}
 	before := w.wallet()
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		return metering.DecideCredit(ctx, tx, admin, held[0].Lease, true, "looks real")
-	})
+	if err := failed(metering.NewLeases(w.d).DecideCredit(w.ctx, admin, held[0].Lease, true, "looks real", idem.Request{})); err != nil {
+		t.Fatal(err)
+	}
 	if got := w.wallet() - before; got != held[0].Amount {
 		t.Errorf("approved %s, the wallet rose by %s", held[0].Amount, got)
 	}

@@ -5,11 +5,9 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
-	"github.com/musterhq/muster/internal/billing/payment"
-	"github.com/musterhq/muster/internal/billing/statement"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -30,7 +28,7 @@ type KindTotal struct {
 }
 
 func (a *API) trialBalance(ctx context.Context, p account.Principal, _ *struct{}) (TrialBalanceView, error) {
-	t, err := statement.TrialBalance(ctx, p, a.db)
+	t, err := a.statements.TrialBalance(ctx, p)
 	if err != nil {
 		return TrialBalanceView{}, err
 	}
@@ -93,7 +91,7 @@ func (a *API) searchLedger(ctx context.Context, p account.Principal, in *struct 
 	if err != nil {
 		return list[BookEntry]{}, err
 	}
-	rows, err := statement.SearchLedger(ctx, p, a.db.Q, in.Q, before, in.Limit+1)
+	rows, err := a.statements.SearchLedger(ctx, p, in.Q, before, in.Limit+1)
 	view := func(b ledger.Booked) BookEntry {
 		e := bookEntry(b.Entry)
 		e.ID, e.At = b.ID.String(), b.At
@@ -111,17 +109,18 @@ type compensateInput struct {
 	}
 }
 
-func (a *API) compensate(ctx context.Context, tx *db.Tx, p account.Principal, in *compensateInput) (BookEntry, error) {
+func (a *API) compensate(ctx context.Context, p account.Principal, in *compensateInput,
+	once idem.Request) (BookEntry, idem.Outcome, error) {
 	charge, err := pathID[id.LedgerTx](in.ID, "entry")
 	if err != nil {
-		return BookEntry{}, err
+		return BookEntry{}, idem.Outcome{}, err
 	}
 	var amount money.Nano
 	if in.Body.Amount != "" {
 		if amount, err = money.ParseNano(in.Body.Amount); err != nil || amount <= 0 {
-			return BookEntry{}, fault.InvalidField("amount", "is a decimal above zero")
+			return BookEntry{}, idem.Outcome{}, fault.InvalidField("amount", "is a decimal above zero")
 		}
 	}
-	e, err := payment.Compensate(ctx, tx, p, charge, amount, in.Body.Reason)
-	return bookEntry(e), err
+	x, done, err := a.payments.Compensate(ctx, p, charge, amount, in.Body.Reason, idem.As(once, bookEntry))
+	return bookEntry(x), done, err
 }

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/payment"
@@ -14,7 +13,7 @@ import (
 )
 
 func (a *API) attention(ctx context.Context, p account.Principal, _ *struct{}) (statement.Attention, error) {
-	return statement.Wants(ctx, a.db.Q, p, a.cfg.Currency)
+	return a.statements.Wants(ctx, p)
 }
 
 // SearchOrgs is the query of lists of organisations. (Exported because huma reads only exported fields.)
@@ -38,10 +37,10 @@ func (a *API) orgs(ctx context.Context, p account.Principal, in SearchOrgs,
 	if err != nil {
 		return list[statement.FoundOrg]{}, err
 	}
-	rows, err := statement.Orgs(ctx, a.db.Q, p, statement.OrgSearch{
+	rows, err := a.statements.Orgs(ctx, p, statement.OrgSearch{
 		Words:     in.Q,
 		Operators: operators,
-	}, a.cfg.Currency, before, in.Limit+1)
+	}, before, in.Limit+1)
 	return cut(rows, in.Limit, same[statement.FoundOrg], func(o statement.FoundOrg) string { return o.ID.String() }), err
 }
 
@@ -60,7 +59,7 @@ func (a *API) getOrg(ctx context.Context, p account.Principal, in *idInput) (org
 		return orgDetailView{}, err
 	}
 	out := orgDetailView{}
-	if out.OrgDetail, err = statement.OneOrg(ctx, a.db.Q, p, org, a.cfg.Currency); err != nil {
+	if out.OrgDetail, err = a.statements.OneOrg(ctx, p, org); err != nil {
 		return out, err
 	}
 	if l := out.OrgDetail.Legal; l.Known() {
@@ -89,16 +88,13 @@ type runPayoutsInput struct {
 	}
 }
 
-// runPayouts makes a transaction for each payout. A run that dies in the middle can be repeated: it pays those who are
-// left.
 func (a *API) runPayouts(ctx context.Context, p account.Principal, in *runPayoutsInput,
-	once idem.Request) (answer idem.Answer, out list[operatorPayout], err error) {
-	answer, err = idem.DoSteps(ctx, a.db, once, func(ctx context.Context) (int, any, error) {
-		made, err := a.payouts.PayAll(ctx, p, in.Body.Reason)
-		out = cut(made, len(made), ofOperator, func(payout.Payout) string { return "" })
-		return http.StatusCreated, out, err
-	})
-	return answer, out, err
+	once idem.Request) (list[operatorPayout], idem.Outcome, error) {
+	view := func(made []payout.Payout) list[operatorPayout] {
+		return cut(made, len(made), ofOperator, func(payout.Payout) string { return "" })
+	}
+	made, done, err := a.payouts.PayAll(ctx, p, in.Body.Reason, idem.As(once, view))
+	return view(made), done, err
 }
 
 func (a *API) redemptions(ctx context.Context, p account.Principal, in *struct {

@@ -27,6 +27,7 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/bond"
 	"github.com/musterhq/muster/internal/billing/budget"
+	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
@@ -72,23 +73,25 @@ type Config struct {
 
 // Deps are the nouns behind the face.
 type Deps struct {
-	DB       *db.DB
-	Accounts *account.Accounts
-	Market   *market.Market
-	Hosts    *host.Hosts
-	Clusters *cluster.Clusters
-	Payments *payment.Payments
-	Payouts  *payout.Payouts
-	Postpaid *postpaid.Postpaid
-	Bonds    *bond.Bonds
-	Budgets  *budget.Budgets
-	Dialer   *dialback.Dialer // reads logs from hosts; nil: only kept logs are shown
-	Bus      *bus.Bus         // may be nil: waits then look every second
-	Shell    Shell            // nil: this server opens no shells
-	AppLink  AppLink          // nil: ports are not shown to browsers
-	Box      *seal.Box
-	Assets   *static.Assets
-	Log      *slog.Logger
+	DB         *db.DB
+	Accounts   *account.Accounts
+	Market     *market.Market
+	Hosts      *host.Hosts
+	Clusters   *cluster.Clusters
+	Payments   *payment.Payments
+	Payouts    *payout.Payouts
+	Postpaid   *postpaid.Postpaid
+	Bonds      *bond.Bonds
+	Budgets    *budget.Budgets
+	Leases     *metering.Leases
+	Statements *statement.Statements
+	Dialer     *dialback.Dialer // reads logs from hosts; nil: only kept logs are shown
+	Bus        *bus.Bus         // may be nil: waits then look every second
+	Shell      Shell            // nil: this server opens no shells
+	AppLink    AppLink          // nil: ports are not shown to browsers
+	Box        *seal.Box
+	Assets     *static.Assets
+	Log        *slog.Logger
 }
 
 // Shell speaks SSH with the principal, for a rank of a cluster of its org, until the connection ends.
@@ -99,24 +102,26 @@ type AppLink func(p account.Principal, cl id.Cluster, rank, port int) (string, e
 
 // API serves the REST interface. Make one with New.
 type API struct {
-	cfg      Config
-	db       *db.DB
-	accounts *account.Accounts
-	market   *market.Market
-	hosts    *host.Hosts
-	clusters *cluster.Clusters
-	payments *payment.Payments
-	payouts  *payout.Payouts
-	postpaid *postpaid.Postpaid
-	bonds    *bond.Bonds
-	budgets  *budget.Budgets
-	logs     *nodelog.Reader
-	bus      *bus.Bus
-	shell    Shell
-	appLink  AppLink
-	box      *seal.Box
-	assets   *static.Assets
-	log      *slog.Logger
+	cfg        Config
+	db         *db.DB
+	accounts   *account.Accounts
+	market     *market.Market
+	hosts      *host.Hosts
+	clusters   *cluster.Clusters
+	payments   *payment.Payments
+	payouts    *payout.Payouts
+	postpaid   *postpaid.Postpaid
+	bonds      *bond.Bonds
+	budgets    *budget.Budgets
+	leases     *metering.Leases
+	statements *statement.Statements
+	logs       *nodelog.Reader
+	bus        *bus.Bus
+	shell      Shell
+	appLink    AppLink
+	box        *seal.Box
+	assets     *static.Assets
+	log        *slog.Logger
 
 	router   chi.Router
 	table    *table
@@ -141,25 +146,27 @@ func New(cfg Config, d Deps) *API {
 		d.Assets = static.New()
 	}
 	a := &API{
-		cfg:      cfg,
-		db:       d.DB,
-		accounts: d.Accounts,
-		market:   d.Market,
-		hosts:    d.Hosts,
-		clusters: d.Clusters,
-		payments: d.Payments,
-		payouts:  d.Payouts,
-		postpaid: d.Postpaid,
-		bonds:    d.Bonds,
-		budgets:  d.Budgets,
-		logs:     nodelog.New(d.Clusters, nodelog.Dialled(d.Dialer), d.Bus),
-		bus:      d.Bus,
-		shell:    d.Shell,
-		appLink:  d.AppLink,
-		box:      d.Box,
-		assets:   d.Assets,
-		log:      d.Log,
-		router:   chi.NewRouter(),
+		cfg:        cfg,
+		db:         d.DB,
+		accounts:   d.Accounts,
+		market:     d.Market,
+		hosts:      d.Hosts,
+		clusters:   d.Clusters,
+		payments:   d.Payments,
+		payouts:    d.Payouts,
+		postpaid:   d.Postpaid,
+		bonds:      d.Bonds,
+		budgets:    d.Budgets,
+		leases:     d.Leases,
+		statements: d.Statements,
+		logs:       nodelog.New(d.Clusters, nodelog.Dialled(d.Dialer), d.Bus),
+		bus:        d.Bus,
+		shell:      d.Shell,
+		appLink:    d.AppLink,
+		box:        d.Box,
+		assets:     d.Assets,
+		log:        d.Log,
+		router:     chi.NewRouter(),
 	}
 	a.build()
 	a.rendered = a.render()

@@ -13,9 +13,11 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/bond"
 	"github.com/musterhq/muster/internal/billing/budget"
+	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/cluster"
@@ -114,18 +116,20 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 		t.Fatal(err)
 	}
 	w.api = api.New(cfg, api.Deps{
-		DB:       d,
-		Accounts: w.acc,
-		Market:   m,
-		Hosts:    host.New(d, nil),
-		Clusters: w.clusters,
-		Payments: pay,
-		Payouts:  outs,
-		Postpaid: after,
-		Bonds:    bond.New(d, "USD"),
-		Budgets:  budget.New(d, "USD"),
-		Box:      box,
-		Log:      log,
+		DB:         d,
+		Accounts:   w.acc,
+		Market:     m,
+		Hosts:      host.New(d, nil),
+		Clusters:   w.clusters,
+		Payments:   pay,
+		Payouts:    outs,
+		Postpaid:   after,
+		Bonds:      bond.New(d, "USD"),
+		Budgets:    budget.New(d, "USD"),
+		Leases:     metering.NewLeases(d),
+		Statements: statement.New(d, "USD", cfg.Merchant),
+		Box:        box,
+		Log:        log,
 	})
 	w.api.OpenStreamsWith(w.host.open)
 	return w

@@ -5,7 +5,6 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
-	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -59,7 +58,7 @@ func (a *API) auditLog(ctx context.Context, p account.Principal, in *struct {
 	if err != nil {
 		return list[auditView]{}, err
 	}
-	rows, err := statement.SearchAudit(ctx, p, a.db.Q, audit.Filter{
+	rows, err := a.statements.SearchAudit(ctx, p, audit.Filter{
 		Org:    org,
 		Action: in.Action,
 		Words:  in.Q,

@@ -12,7 +12,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/statement"
@@ -23,7 +22,7 @@ import (
 )
 
 func (a *API) balance(ctx context.Context, p account.Principal, _ *struct{}) (statement.Balance, error) {
-	return statement.OrgBalance(ctx, a.db.Q, p.Org, a.cfg.Currency)
+	return a.statements.OrgBalance(ctx, p.Org)
 }
 
 func (a *API) transactions(ctx context.Context, p account.Principal,
@@ -32,7 +31,7 @@ func (a *API) transactions(ctx context.Context, p account.Principal,
 	if err != nil {
 		return list[statement.Transaction]{}, err
 	}
-	rows, err := statement.Transactions(ctx, a.db.Q, p.Org, a.cfg.Currency, before, in.Limit+1)
+	rows, err := a.statements.Transactions(ctx, p.Org, before, in.Limit+1)
 	return cut(rows, in.Limit, same[statement.Transaction], func(t statement.Transaction) string { return t.ID.String() }),
 		err
 }
@@ -116,7 +115,7 @@ func (a *API) clusterUsage(ctx context.Context, p account.Principal, in *idInput
 	if _, err := a.clusters.Get(ctx, p.Org, cl); err != nil {
 		return statement.Usage{}, err
 	}
-	return statement.ClusterUsage(ctx, a.db.Q, cl)
+	return a.statements.ClusterUsage(ctx, cl)
 }
 
 type statementInput struct {
@@ -126,7 +125,7 @@ type statementInput struct {
 }
 
 func (a *API) statement(ctx context.Context, p account.Principal, in *statementInput) (statement.Period, error) {
-	return statement.Statement(ctx, a.db.Q, p.Org, a.cfg.Currency, in.From, in.To, in.By)
+	return a.statements.Statement(ctx, p.Org, in.From, in.To, in.By)
 }
 
 func statementParams() []*huma.Param {
@@ -138,8 +137,7 @@ func statementParams() []*huma.Param {
 }
 
 func (a *API) statementCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	s, err := statement.Statement(r.Context(), a.db.Q, p.Org, a.cfg.Currency, r.URL.Query().Get("from"),
-		r.URL.Query().Get("to"), "")
+	s, err := a.statements.Statement(r.Context(), p.Org, r.URL.Query().Get("from"), r.URL.Query().Get("to"), "")
 	if err != nil {
 		return err
 	}
@@ -184,7 +182,7 @@ type LedgerHead struct {
 }
 
 func (a *API) ledgerHead(ctx context.Context, _ account.Principal, _ *struct{}) (LedgerHead, error) {
-	b, err := ledger.Head(ctx, a.db.Q)
+	b, err := a.statements.LedgerHead(ctx)
 	if err != nil {
 		return LedgerHead{}, err
 	}
@@ -199,7 +197,7 @@ func (a *API) hostEarnings(ctx context.Context, p account.Principal, in *idInput
 	if err != nil {
 		return statement.Earnings{}, err
 	}
-	return statement.HostEarnings(ctx, a.db.Q, p.Org, h)
+	return a.statements.HostEarnings(ctx, p.Org, h)
 }
 
 // maxEvent is the largest webhook taken in, in bytes; Stripe's are far smaller.

@@ -171,5 +171,5 @@ func (a *API) bondSuspensions(ctx context.Context, p account.Principal, in *idIn
 func (a *API) adminGangs(ctx context.Context, p account.Principal, in *struct {
 	Days int `query:"days" minimum:"1" maximum:"366" default:"30" doc:"how far back strikes, relief and unbilled time go"`
 }) (statement.Gangs, error) {
-	return statement.GangsOf(ctx, a.db.Q, p, in.Days)
+	return a.statements.GangsOf(ctx, p, in.Days)
 }

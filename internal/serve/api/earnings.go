@@ -38,7 +38,7 @@ func (a *API) earningsStatement(ctx context.Context, p account.Principal,
 		}
 		r.Host = h
 	}
-	return statement.OperatorStatement(ctx, a.db.Q, r)
+	return a.statements.OperatorStatement(ctx, r)
 }
 
 func earningsParams() []*huma.Param {

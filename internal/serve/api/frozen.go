@@ -6,13 +6,13 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 )
 
 func (a *API) frozenLeases(ctx context.Context, p account.Principal, _ *struct{}) (list[metering.FrozenLease], error) {
-	all, err := metering.AllFrozen(ctx, a.db.Q, p)
+	all, err := a.leases.Frozen(ctx, p)
 	return cut(all, len(all), same[metering.FrozenLease], func(metering.FrozenLease) string { return "" }), err
 }
 
@@ -29,12 +29,16 @@ type Unfrozen struct {
 	Lease id.Lease `json:"lease_id"`
 }
 
-func (a *API) unfreeze(ctx context.Context, tx *db.Tx, p account.Principal, in *unfreezeInput) (Unfrozen, error) {
+func viewUnfrozen(l id.Lease) Unfrozen { return Unfrozen{l} }
+
+func (a *API) unfreeze(ctx context.Context, p account.Principal, in *unfreezeInput,
+	once idem.Request) (Unfrozen, idem.Outcome, error) {
 	l, err := pathID[id.Lease](in.ID, "lease")
 	if err != nil {
-		return Unfrozen{}, err
+		return Unfrozen{}, idem.Outcome{}, err
 	}
-	return Unfrozen{l}, metering.Unfreeze(ctx, tx, p, l, in.Body.Reason)
+	x, done, err := a.leases.Unfreeze(ctx, p, l, in.Body.Reason, idem.As(once, viewUnfrozen))
+	return viewUnfrozen(x), done, err
 }
 
 func (a *API) quarantine(ctx context.Context, p account.Principal, in *struct{ Page }) (list[metering.Refused], error) {
@@ -46,7 +50,7 @@ func (a *API) quarantine(ctx context.Context, p account.Principal, in *struct{ P
 		}
 		before = n
 	}
-	rows, err := metering.Quarantined(ctx, a.db.Q, p, before, in.Limit+1)
+	rows, err := a.leases.Quarantined(ctx, p, before, in.Limit+1)
 	return cut(rows, in.Limit, same[metering.Refused],
 		func(r metering.Refused) string { return strconv.FormatInt(r.ID, 10) }), err
 }

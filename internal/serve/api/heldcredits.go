@@ -5,12 +5,12 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 )
 
 func (a *API) heldCredits(ctx context.Context, p account.Principal, _ *struct{}) (list[metering.HeldCredit], error) {
-	all, err := metering.HeldCredits(ctx, a.db.Q, p)
+	all, err := a.leases.HeldCredits(ctx, p)
 	return cut(all, len(all), same[metering.HeldCredit], func(metering.HeldCredit) string { return "" }), err
 }
 
@@ -29,11 +29,13 @@ type DecidedCredit struct {
 	Approved bool     `json:"approved"`
 }
 
-func (a *API) decideCredit(ctx context.Context, tx *db.Tx, p account.Principal,
-	in *creditInput) (DecidedCredit, error) {
+func (a *API) decideCredit(ctx context.Context, p account.Principal, in *creditInput,
+	once idem.Request) (DecidedCredit, idem.Outcome, error) {
 	l, err := pathID[id.Lease](in.ID, "lease")
 	if err != nil {
-		return DecidedCredit{}, err
+		return DecidedCredit{}, idem.Outcome{}, err
 	}
-	return DecidedCredit{l, in.Body.Approve}, metering.DecideCredit(ctx, tx, p, l, in.Body.Approve, in.Body.Reason)
+	view := func(l id.Lease) DecidedCredit { return DecidedCredit{l, in.Body.Approve} }
+	_, done, err := a.leases.DecideCredit(ctx, p, l, in.Body.Approve, in.Body.Reason, idem.As(once, view))
+	return view(l), done, err
 }

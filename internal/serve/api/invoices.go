@@ -60,5 +60,5 @@ type invoiceInput struct {
 }
 
 func (a *API) invoice(ctx context.Context, p account.Principal, in *invoiceInput) (statement.Invoice, error) {
-	return statement.InvoiceOf(ctx, a.db.Q, p.Org, p.OrgName, a.cfg.Currency, in.Month, a.cfg.Merchant)
+	return a.statements.InvoiceOf(ctx, p.Org, p.OrgName, in.Month)
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/payout"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
@@ -144,13 +143,14 @@ type payNowInput struct {
 	}
 }
 
-func (a *API) payNow(ctx context.Context, tx *db.Tx, p account.Principal, in *payNowInput) (operatorPayout, error) {
+func (a *API) payNow(ctx context.Context, p account.Principal, in *payNowInput,
+	once idem.Request) (operatorPayout, idem.Outcome, error) {
 	org, err := id.Parse[id.Org](in.Body.OrgID)
 	if err != nil {
-		return operatorPayout{}, fault.InvalidField("org_id", "is not the id of an organisation")
+		return operatorPayout{}, idem.Outcome{}, fault.InvalidField("org_id", "is not the id of an organisation")
 	}
-	x, err := a.payouts.PayNow(ctx, tx, p, org, in.Body.Reason)
-	return ofOperator(x), err
+	x, done, err := a.payouts.PayNow(ctx, p, org, in.Body.Reason, idem.As(once, ofOperator))
+	return ofOperator(x), done, err
 }
 
 type reversePayoutInput struct {
@@ -162,20 +162,24 @@ type reversePayoutInput struct {
 	}
 }
 
-func (a *API) reversePayout(ctx context.Context, tx *db.Tx, p account.Principal,
-	in *reversePayoutInput) (operatorPayout, error) {
-	x, err := pathID[id.Payout](in.ID, "payout")
+func (a *API) reversePayout(ctx context.Context, p account.Principal, in *reversePayoutInput,
+	once idem.Request) (operatorPayout, idem.Outcome, error) {
+	of, err := pathID[id.Payout](in.ID, "payout")
 	if err != nil {
-		return operatorPayout{}, err
+		return operatorPayout{}, idem.Outcome{}, err
 	}
 	var amount money.Nano
 	if in.Body.Amount != "" {
 		if amount, err = money.ParseNano(in.Body.Amount); err != nil || amount <= 0 {
-			return operatorPayout{}, fault.InvalidField("amount", "is a decimal above zero")
+			return operatorPayout{}, idem.Outcome{}, fault.InvalidField("amount", "is a decimal above zero")
 		}
 	}
-	out, err := a.payouts.Reverse(ctx, tx, p, x, amount, in.Body.Reason)
-	return ofOperator(out), err
+	x, done, err := a.payouts.Reverse(ctx, p, payout.ReversalRequest{
+		Payout: of,
+		Amount: amount,
+		Reason: in.Body.Reason,
+	}, idem.As(once, ofOperator))
+	return ofOperator(x), done, err
 }
 
 type changeOperatorInput struct {
@@ -198,25 +202,12 @@ func (a *API) changeOperator(ctx context.Context, p account.Principal, in *chang
 	if err != nil {
 		return operatorView{}, err
 	}
-	if err := a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if in.Body.FeePPM != nil {
-			if err := a.market.SetFee(ctx, tx, p, org, *in.Body.FeePPM, in.Body.Reason); err != nil {
-				return err
-			}
-		}
-		if in.Body.PayoutsStopped == nil {
-			return nil
-		}
-		return a.payouts.Stop(ctx, tx, p, org, *in.Body.PayoutsStopped, in.Body.Reason)
-	}); err != nil {
-		return operatorView{}, err
-	}
-	fee, err := a.market.Fee(ctx, org)
-	if err != nil {
-		return operatorView{}, err
-	}
-	where, err := a.payouts.Account(ctx, org)
-	return operatorView{org, fee, where}, err
+	x, _, err := a.payouts.ChangeOperator(ctx, p, a.market, org, payout.OperatorChange{
+		FeePPM:  in.Body.FeePPM,
+		Stopped: in.Body.PayoutsStopped,
+		Reason:  in.Body.Reason,
+	}, idem.Request{})
+	return operatorView{x.Org, x.FeePPM, x.Account}, err
 }
 
 func yearParams() []*huma.Param {

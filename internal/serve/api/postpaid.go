@@ -5,9 +5,9 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/postpaid"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -52,9 +52,12 @@ type payingView struct {
 	State   string `json:"state" doc:"asked: Stripe charges your default card; look at the invoice for what came of it"`
 }
 
-func (a *API) payPostpaidInvoice(ctx context.Context, tx *db.Tx, p account.Principal,
-	in *payInvoiceInput) (payingView, error) {
-	return payingView{in.ID, "asked"}, a.postpaid.Pay(ctx, tx, p.Org, in.ID)
+func viewPaying(invoice string) payingView { return payingView{invoice, "asked"} }
+
+func (a *API) payPostpaidInvoice(ctx context.Context, p account.Principal, in *payInvoiceInput,
+	once idem.Request) (payingView, idem.Outcome, error) {
+	invoice, done, err := a.postpaid.Pay(ctx, p.Org, in.ID, idem.As(once, viewPaying))
+	return viewPaying(invoice), done, err
 }
 
 func (a *API) listPostpaid(ctx context.Context, p account.Principal, in *struct{ Page }) (list[postpaid.Terms], error) {
@@ -87,10 +90,7 @@ func (a *API) changePostpaid(ctx context.Context, p account.Principal,
 			return out, fault.InvalidField("credit_limit", "%s", err)
 		}
 	}
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		out, err = a.postpaid.Set(ctx, tx, p, org, c)
-		return err
-	})
+	out, _, err = a.postpaid.Set(ctx, p, org, c, idem.Request{})
 	return out, err
 }
 
@@ -123,28 +123,28 @@ type bankPaymentInput struct {
 	}
 }
 
-func (a *API) bankPayment(ctx context.Context, tx *db.Tx, p account.Principal,
-	in *bankPaymentInput) (postpaid.OrgInvoice, error) {
+func (a *API) bankPayment(ctx context.Context, p account.Principal, in *bankPaymentInput,
+	once idem.Request) (postpaid.OrgInvoice, idem.Outcome, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
-		return postpaid.OrgInvoice{}, err
+		return postpaid.OrgInvoice{}, idem.Outcome{}, err
 	}
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
-		return postpaid.OrgInvoice{}, fault.InvalidField("amount", "%s", err)
+		return postpaid.OrgInvoice{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
 	}
-	return a.postpaid.BookBankPayment(ctx, tx, p, org, in.Invoice, postpaid.BankPayment{
+	return a.postpaid.BookBankPayment(ctx, p, org, in.Invoice, postpaid.BankPayment{
 		Amount:    amount,
 		Reference: in.Body.Reference,
 		Reason:    in.Body.Reason,
-	})
+	}, once)
 }
 
-func (a *API) writeOff(ctx context.Context, tx *db.Tx, p account.Principal,
-	in *writeOffInput) (postpaid.OrgInvoice, error) {
+func (a *API) writeOff(ctx context.Context, p account.Principal, in *writeOffInput,
+	once idem.Request) (postpaid.OrgInvoice, idem.Outcome, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
-		return postpaid.OrgInvoice{}, err
+		return postpaid.OrgInvoice{}, idem.Outcome{}, err
 	}
-	return a.postpaid.WriteOff(ctx, tx, p, org, in.Invoice, in.Body.Reason)
+	return a.postpaid.WriteOff(ctx, p, org, in.Invoice, in.Body.Reason, once)
 }

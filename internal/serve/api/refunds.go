@@ -8,7 +8,6 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/payment"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
@@ -65,16 +64,12 @@ type redeemView struct {
 	Amount money.Nano `json:"amount" doc:"credit added"`
 }
 
+func viewRedeemed(n money.Nano) redeemView { return redeemView{n} }
+
 func (a *API) redeem(ctx context.Context, p account.Principal, in *redeemInput,
-	once idem.Request) (idem.Answer, redeemView, error) {
-	if err := a.payments.CountPromoTry(ctx, p); err != nil {
-		return idem.Answer{}, redeemView{}, err
-	}
-	answer, err := a.once(ctx, once, http.StatusCreated, func(ctx context.Context, tx *db.Tx) (any, error) {
-		n, err := a.payments.Redeem(ctx, tx, p, in.Body.Code)
-		return redeemView{n}, err
-	})
-	return answer, redeemView{}, err
+	once idem.Request) (redeemView, idem.Outcome, error) {
+	n, done, err := a.payments.Redeem(ctx, p, in.Body.Code, idem.As(once, viewRedeemed))
+	return viewRedeemed(n), done, err
 }
 
 type promoInput struct {
@@ -88,18 +83,18 @@ type promoInput struct {
 	}
 }
 
-func (a *API) createPromo(ctx context.Context, tx *db.Tx, p account.Principal,
-	in *promoInput) (payment.PromoCode, error) {
+func (a *API) createPromo(ctx context.Context, p account.Principal, in *promoInput,
+	once idem.Request) (payment.PromoCode, idem.Outcome, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
-		return payment.PromoCode{}, fault.InvalidField("amount", "%s", err)
+		return payment.PromoCode{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
 	}
-	return a.payments.CreatePromoCode(ctx, tx, p, payment.PromoCode{
+	return a.payments.CreatePromoCode(ctx, p, payment.PromoCode{
 		Code:      in.Body.Code,
 		Amount:    amount,
 		MaxUses:   in.Body.MaxUses,
 		ExpiresAt: in.Body.ExpiresAt,
-	}, in.Body.Reason)
+	}, in.Body.Reason, once)
 }
 
 func (a *API) listPromos(ctx context.Context, p account.Principal, _ *struct{}) (list[payment.PromoCode], error) {
@@ -115,9 +110,9 @@ type promoEndInput struct {
 	}
 }
 
-func (a *API) disablePromo(ctx context.Context, tx *db.Tx, p account.Principal,
-	in *promoEndInput) (payment.PromoCode, error) {
-	return a.payments.DisablePromoCode(ctx, tx, p, in.Code, in.Body.Reason)
+func (a *API) disablePromo(ctx context.Context, p account.Principal, in *promoEndInput,
+	once idem.Request) (payment.PromoCode, idem.Outcome, error) {
+	return a.payments.DisablePromoCode(ctx, p, in.Code, in.Body.Reason, once)
 }
 
 func (a *API) reconciliation(ctx context.Context, p account.Principal, _ *struct{}) (payment.Reconciliation, error) {
@@ -137,7 +132,10 @@ type releasedView struct {
 	State string `json:"state" doc:"released"`
 }
 
-func (a *API) approveRefund(ctx context.Context, tx *db.Tx, p account.Principal,
-	in *releaseRefundInput) (releasedView, error) {
-	return releasedView{in.ID, "released"}, a.payments.ApproveRefund(ctx, tx, p, in.ID, in.Body.Reason)
+func viewReleased(refund string) releasedView { return releasedView{refund, "released"} }
+
+func (a *API) approveRefund(ctx context.Context, p account.Principal, in *releaseRefundInput,
+	once idem.Request) (releasedView, idem.Outcome, error) {
+	refund, done, err := a.payments.ApproveRefund(ctx, p, in.ID, in.Body.Reason, idem.As(once, viewReleased))
+	return viewReleased(refund), done, err
 }

@@ -30,7 +30,7 @@ func cutDocuments(rows []statement.Document, limit int) list[statement.Document]
 
 func (a *API) listDocuments(ctx context.Context, p account.Principal,
 	in *DocumentsInput) (list[statement.Document], error) {
-	rows, err := statement.OrgDocuments(ctx, a.db.Q, p.Org, in.filter(), in.Limit+1)
+	rows, err := a.statements.OrgDocuments(ctx, p.Org, in.filter(), in.Limit+1)
 	return cutDocuments(rows, in.Limit), err
 }
 
@@ -48,7 +48,7 @@ func (a *API) listAllDocuments(ctx context.Context, p account.Principal,
 			return list[statement.Document]{}, fault.InvalidField("query.org", "is not the id of an organisation")
 		}
 	}
-	rows, err := statement.AllDocuments(ctx, a.db.Q, p, f, in.Limit+1)
+	rows, err := a.statements.AllDocuments(ctx, p, f, in.Limit+1)
 	return cutDocuments(rows, in.Limit), err
 }
 
@@ -63,7 +63,7 @@ type FullDocument struct {
 }
 
 func (a *API) getDocument(ctx context.Context, p account.Principal, in *documentInput) (FullDocument, error) {
-	d, corrected, err := statement.OrgDocument(ctx, a.db.Q, p.Org, in.Number)
+	d, corrected, err := a.statements.OrgDocument(ctx, p.Org, in.Number)
 	if err != nil {
 		return FullDocument{}, err
 	}
@@ -71,7 +71,7 @@ func (a *API) getDocument(ctx context.Context, p account.Principal, in *document
 }
 
 func (a *API) getAnyDocument(ctx context.Context, p account.Principal, in *documentInput) (FullDocument, error) {
-	d, corrected, err := statement.AnyDocument(ctx, a.db.Q, p, in.Number)
+	d, corrected, err := a.statements.AnyDocument(ctx, p, in.Number)
 	if err != nil {
 		return FullDocument{}, err
 	}

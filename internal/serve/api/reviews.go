@@ -5,8 +5,8 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/payout"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 )
 
 func (a *API) listPayoutReviews(ctx context.Context, p account.Principal, in *struct {
@@ -34,20 +34,20 @@ type decideReviewInput struct {
 	}
 }
 
-func (a *API) approvePayoutReview(ctx context.Context, tx *db.Tx, p account.Principal,
-	in *decideReviewInput) (payout.Review, error) {
+func (a *API) approvePayoutReview(ctx context.Context, p account.Principal, in *decideReviewInput,
+	once idem.Request) (payout.Review, idem.Outcome, error) {
 	x, err := pathID[id.PayoutReview](in.ID, "review")
 	if err != nil {
-		return payout.Review{}, err
+		return payout.Review{}, idem.Outcome{}, err
 	}
-	return a.payouts.ApproveReview(ctx, tx, p, x, in.Body.Reason)
+	return a.payouts.ApproveReview(ctx, p, x, in.Body.Reason, once)
 }
 
-func (a *API) refusePayoutReview(ctx context.Context, tx *db.Tx, p account.Principal,
-	in *decideReviewInput) (payout.Review, error) {
+func (a *API) refusePayoutReview(ctx context.Context, p account.Principal, in *decideReviewInput,
+	once idem.Request) (payout.Review, idem.Outcome, error) {
 	x, err := pathID[id.PayoutReview](in.ID, "review")
 	if err != nil {
-		return payout.Review{}, err
+		return payout.Review{}, idem.Outcome{}, err
 	}
-	return a.payouts.Refuse(ctx, tx, p, x, in.Body.Reason)
+	return a.payouts.RefuseReview(ctx, p, x, in.Body.Reason, once)
 }

@@ -195,14 +195,14 @@ func (a *API) inside(t *table) {
 	get(t, "/billing/refunds", readBilling, "listRefunds: List refunds, and what can be refunded", a.listRefunds)
 	postBy(t, "/billing/refunds", writeBilling, 201, "createRefund: Refund unused balance to the cards that paid it",
 		a.giveBack)
-	postBy(t, "/billing/promo", writeBilling, 201, "redeemCode: Redeem a promo code", a.redeem)
+	post(t, "/billing/promo", writeBilling, 201, "redeemCode: Redeem a promo code", a.redeem)
 	get(t, "/billing/postpaid", readBilling, "getPostpaid: Get your postpaid limit and how much of it is used",
 		a.postpaidTerms)
 	get(t, "/billing/postpaid/invoices", readBilling, "listPostpaidInvoices: List Stripe's invoices of your postpaid "+
 		"usage, newest first", a.postpaidInvoices)
 	get(t, "/billing/postpaid/usage", readBilling, "listPostpaidUsage: List the postpaid usage booked in a period, and "+
 		"when it ran", a.postpaidUsage)
-	postTx(t, "/billing/postpaid/invoices/{id}/pay", writeBilling, 202,
+	post(t, "/billing/postpaid/invoices/{id}/pay", writeBilling, 202,
 		"payPostpaidInvoice: Charge your default card for an unpaid invoice", a.payPostpaidInvoice)
 	get(t, "/billing/auto-topup", readBilling, "getAutoTopUp: Get the automatic top-up", a.getAutoTopUp)
 	patch(t, "/billing/auto-topup", writeBilling, "setAutoTopUp: Set or turn off the automatic top-up", a.setAutoTopUp)
@@ -220,7 +220,7 @@ func (a *API) inside(t *table) {
 		a.redemptions)
 	get(t, "/admin/payout-run", platformAdmin, "getPayoutRun: Get what the next payouts would be, and what failed",
 		a.payoutRun)
-	postBy(t, "/admin/payout-run", platformAdmin, 201, "runPayouts: Pay every operator who can be paid now, with a reason",
+	post(t, "/admin/payout-run", platformAdmin, 201, "runPayouts: Pay every operator who can be paid now, with a reason",
 		a.runPayouts)
 	get(t, "/admin/secret", platformAdmin, "getSealState: How far secrets at rest are sealed with the present "+
 		"MUSTER_SECRET", a.sealState)
@@ -229,8 +229,8 @@ func (a *API) inside(t *table) {
 	put(t, "/admin/sending", platformAdmin, "setSending: Pause or resume every request that moves money at Stripe, "+
 		"with a reason", a.setSending)
 	get(t, "/admin/promo-codes", platformAdmin, "listPromoCodes: List promo codes", a.listPromos)
-	postTx(t, "/admin/promo-codes", platformAdmin, 201, "createPromoCode: Create a promo code", a.createPromo)
-	postTx(t, "/admin/promo-codes/{code}/disable", platformAdmin, 200,
+	post(t, "/admin/promo-codes", platformAdmin, 201, "createPromoCode: Create a promo code", a.createPromo)
+	post(t, "/admin/promo-codes/{code}/disable", platformAdmin, 200,
 		"disablePromoCode: Disable a promo code, with a reason; credit that it gave stays", a.disablePromo)
 	get(t, "/admin/agents", platformAdmin, "listAgents: List the agent version of each channel, and the versions that "+
 		"hosts run", a.listAgents)
@@ -238,33 +238,33 @@ func (a *API) inside(t *table) {
 		"of its hosts that run it", a.setChannel)
 	get(t, "/admin/books", platformAdmin, "getBooks: Get the trial balance and its problems", a.trialBalance)
 	get(t, "/admin/transactions", platformAdmin, "searchBooks: Search ledger entries by id, key or object", a.searchLedger)
-	postTx(t, "/admin/transactions/{id}/compensate", platformAdmin, 201,
+	post(t, "/admin/transactions/{id}/compensate", platformAdmin, 201,
 		"compensateCharge: Give a charge back, in part or whole, with a reason", a.compensate)
 	get(t, "/admin/frozen-leases", platformAdmin, "listFrozenLeases: List leases whose money is frozen because their "+
 		"host signed two accounts of the same time", a.frozenLeases)
 	get(t, "/admin/held-credits", platformAdmin, "listHeldCredits: List credits for a host's failure that wait for an "+
 		"admin, because the renter could have caused it", a.heldCredits)
-	postTx(t, "/admin/leases/{id}/credit", platformAdmin, 200, "decideHeldCredit: Approve or refuse a credit that waits",
+	post(t, "/admin/leases/{id}/credit", platformAdmin, 200, "decideHeldCredit: Approve or refuse a credit that waits",
 		a.decideCredit)
-	postTx(t, "/admin/leases/{id}/unfreeze", platformAdmin, 200, "unfreezeLease: Unfreeze the money of a lease; the "+
+	post(t, "/admin/leases/{id}/unfreeze", platformAdmin, 200, "unfreezeLease: Unfreeze the money of a lease; the "+
 		"account that was signed first stands", a.unfreeze)
 	get(t, "/admin/quarantine", platformAdmin, "listQuarantine: List usage segments that were refused, newest first",
 		a.quarantine)
 	get(t, "/admin/payouts", platformAdmin, "listAllPayouts: List the payouts of all operators, newest first",
 		a.listAllPayouts)
-	postTx(t, "/admin/payouts", platformAdmin, 201, "payNow: Pay an operator outside the schedule, with a reason",
+	post(t, "/admin/payouts", platformAdmin, 201, "payNow: Pay an operator outside the schedule, with a reason",
 		a.payNow)
-	postTx(t, "/admin/payouts/{id}/reverse", platformAdmin, 202, "reversePayout: Reverse a payout, in part or whole, "+
+	post(t, "/admin/payouts/{id}/reverse", platformAdmin, 202, "reversePayout: Reverse a payout, in part or whole, "+
 		"with a reason; payouts to the operator stop", a.reversePayout)
 	get(t, "/admin/standings", platformAdmin, "listStandings: List organisations with open disputes or a suspension, "+
 		"latest change first", a.standings)
-	postTx(t, "/admin/orgs/{id}/forgive-disputes", platformAdmin, 200,
+	post(t, "/admin/orgs/{id}/forgive-disputes", platformAdmin, 200,
 		"forgiveDisputes: Stop counting lost disputes towards a suspension, with a reason", a.forgiveDisputes)
 	get(t, "/admin/payout-reviews", platformAdmin, "listPayoutReviews: List linked operators and renters and the "+
 		"earnings in review, newest first", a.listPayoutReviews)
-	postTx(t, "/admin/payout-reviews/{id}/release", platformAdmin, 200,
+	post(t, "/admin/payout-reviews/{id}/release", platformAdmin, 200,
 		"releasePayoutReview: Approve earnings in review, with a reason; they mature as usual", a.approvePayoutReview)
-	postTx(t, "/admin/payout-reviews/{id}/refuse", platformAdmin, 200,
+	post(t, "/admin/payout-reviews/{id}/refuse", platformAdmin, 200,
 		"refusePayoutReview: Refuse earnings in review for good, with a reason", a.refusePayoutReview)
 	patch(t, "/admin/operators/{id}", platformAdmin, "changeOperator: Change the fee on an operator's new leases, or "+
 		"stop or resume their payouts, with a reason", a.changeOperator)
@@ -280,15 +280,15 @@ func (a *API) inside(t *table) {
 		"a reason", a.changePostpaid)
 	get(t, "/admin/orgs/{id}/invoices", platformAdmin, "listOrgInvoices: List Stripe's invoices of an organisation's "+
 		"postpaid usage, newest first", a.orgInvoices)
-	postTx(t, "/admin/orgs/{id}/invoices/{invoice}/write-off", platformAdmin, 202,
+	post(t, "/admin/orgs/{id}/invoices/{invoice}/write-off", platformAdmin, 202,
 		"writeOffInvoice: Write off an unpaid invoice, or what a lost dispute left unpaid, with a reason", a.writeOff)
-	postTx(t, "/admin/orgs/{id}/invoices/{invoice}/bank-payments", platformAdmin, 201,
+	post(t, "/admin/orgs/{id}/invoices/{invoice}/bank-payments", platformAdmin, 201,
 		"bookBankPayment: Book a bank transfer that pays what lost disputes took of an invoice, by its reference, with a "+
 			"reason; repeating it changes nothing", a.bankPayment)
-	postTx(t, "/admin/refunds/{id}/release", platformAdmin, 200, "releaseRefund: Approve the operators' earnings of an "+
+	post(t, "/admin/refunds/{id}/release", platformAdmin, 200, "releaseRefund: Approve the operators' earnings of an "+
 		"invoice that was refunded at Stripe, with a reason", a.approveRefund)
 	get(t, "/admin/tax", platformAdmin, "getTaxReport: Get the taxes of a period by country, rate and reason", a.taxReport)
-	postTx(t, "/admin/tax/remittances", platformAdmin, 201, "remitTax: Book a payment to a tax office for a period that "+
+	post(t, "/admin/tax/remittances", platformAdmin, 201, "remitTax: Book a payment to a tax office for a period that "+
 		"is over, with a reason", a.remitTax)
 	t.stream("GET", "/admin/tax.csv", platformAdmin, "getTaxReportCSV: Get the lines of a tax report as CSV",
 		a.taxReportCSV, taxParams()...)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/payment"
-	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/idem"
 )
 
 func (a *API) sending(ctx context.Context, p account.Principal, _ *struct{}) (payment.Sending, error) {
@@ -19,11 +19,7 @@ type setSendingInput struct {
 	}
 }
 
-func (a *API) setSending(ctx context.Context, p account.Principal,
-	in *setSendingInput) (out payment.Sending, err error) {
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		out, err = a.payments.SetSending(ctx, tx, p, in.Body.Paused, in.Body.Reason)
-		return err
-	})
+func (a *API) setSending(ctx context.Context, p account.Principal, in *setSendingInput) (payment.Sending, error) {
+	out, _, err := a.payments.SetSending(ctx, p, in.Body.Paused, in.Body.Reason, idem.Request{})
 	return out, err
 }

@@ -5,8 +5,8 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/payment"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 )
 
 func (a *API) standing(ctx context.Context, p account.Principal, _ *struct{}) (payment.Standing, error) {
@@ -34,11 +34,14 @@ type forgivenView struct {
 	ID string `json:"id"`
 }
 
-func (a *API) forgiveDisputes(ctx context.Context, tx *db.Tx, p account.Principal,
-	in *forgiveInput) (forgivenView, error) {
+func viewForgiven(org id.Org) forgivenView { return forgivenView{org.String()} }
+
+func (a *API) forgiveDisputes(ctx context.Context, p account.Principal, in *forgiveInput,
+	once idem.Request) (forgivenView, idem.Outcome, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
-		return forgivenView{}, err
+		return forgivenView{}, idem.Outcome{}, err
 	}
-	return forgivenView{in.ID}, a.payments.Forgive(ctx, tx, p, org, in.Body.Reason)
+	_, done, err := a.payments.Forgive(ctx, p, org, in.Body.Reason, idem.As(once, viewForgiven))
+	return viewForgiven(org), done, err
 }

@@ -8,17 +8,16 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/billing/tax"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
 func (a *API) taxReport(ctx context.Context, p account.Principal, in *struct {
 	Period string `query:"period" required:"true" maxLength:"10" doc:"a year, quarter or month, in UTC" example:"2026-Q1"`
 }) (tax.Report, error) {
-	return statement.Taxes(ctx, p, a.db.Q, a.cfg.Currency, in.Period)
+	return a.statements.Taxes(ctx, p, in.Period)
 }
 
 func taxParams() []*huma.Param {
@@ -32,7 +31,7 @@ func taxParams() []*huma.Param {
 }
 
 func (a *API) taxReportCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	t, err := statement.Taxes(r.Context(), p, a.db.Q, a.cfg.Currency, r.URL.Query().Get("period"))
+	t, err := a.statements.Taxes(r.Context(), p, r.URL.Query().Get("period"))
 	if err != nil {
 		return err
 	}
@@ -51,15 +50,16 @@ type remitTaxInput struct {
 	}
 }
 
-func (a *API) remitTax(ctx context.Context, tx *db.Tx, p account.Principal, in *remitTaxInput) (tax.Report, error) {
+func (a *API) remitTax(ctx context.Context, p account.Principal, in *remitTaxInput,
+	once idem.Request) (tax.Report, idem.Outcome, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
-		return tax.Report{}, fault.InvalidField("amount", "%s", err)
+		return tax.Report{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
 	}
-	return a.payments.RemitTax(ctx, tx, p, tax.Remittance{
+	return a.payments.RemitTax(ctx, p, tax.Remittance{
 		Period:  in.Body.Period,
 		Country: in.Body.Country,
 		Amount:  amount,
 		Reason:  in.Body.Reason,
-	})
+	}, once)
 }

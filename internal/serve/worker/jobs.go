@@ -131,7 +131,7 @@ func Jobs(p Platform) []Job {
 			Every: time.Hour,
 			Limit: 10 * time.Minute,
 			Run: func(ctx context.Context) (int, error) {
-				return statement.IssueInvoices(ctx, p.DB.Q, p.Currency, p.Merchant)
+				return statement.New(p.DB, p.Currency, p.Merchant).IssueInvoices(ctx)
 			},
 		})
 	}

@@ -24,7 +24,7 @@ func TestPlatformReadsCheckThePrincipal(t *testing.T) {
 		if m := unchecked.FindString(text); m != "" {
 			t.Errorf("%s calls %s…): use package statement, which checks who asks", file, m)
 		}
-		seen = seen || strings.Contains(text, "statement.SearchAudit(")
+		seen = seen || strings.Contains(text, "tatements.SearchAudit(")
 	})
 	if !seen {
 		t.Fatal("no checked read seen: the walk is broken")
