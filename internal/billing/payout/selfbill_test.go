@@ -3,7 +3,6 @@ package payout
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"strconv"
 	"strings"
 	"testing"
