@@ -19,6 +19,9 @@ type Statements struct {
 
 // New returns the reads on d.
 func New(d *db.DB, currency string, merchant Party) *Statements {
+	if merchant.Address == nil {
+		merchant.Address = []string{} // a list in JSON, never null
+	}
 	return &Statements{d, currency, merchant}
 }
 
