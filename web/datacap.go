@@ -28,8 +28,9 @@ func (s *Web) hostData(v *visit, h id.Host) (view.DataCap, error) {
 		m.CappedUntil != nil
 	out.Used = []view.DataUse{dataUse("Sent", m.Sent(), m.UpCapGB)}
 	if m.OverlayUp > 0 {
-		out.Used = append(out.Used, dataUse("of it to the internet", m.UpBytes, nil), dataUse("of it between ranks", m.OverlayUp,
-			nil))
+		out.Used = append(out.Used, dataUse("of it to the internet", m.UpBytes, nil),
+			dataUse("of it between ranks", m.OverlayUp,
+				nil))
 	}
 	out.Used = append(out.Used, dataUse("Received", m.Received(), m.DownCapGB))
 	if m.PulledBytes != nil || m.OverlayDown > 0 {

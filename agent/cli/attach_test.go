@@ -23,9 +23,12 @@ func TestAttachMode(t *testing.T) {
 		"CDI names the whole GPUs": {"", container.Facts{CDI: named}, false, container.AttachCDI, ""},
 		"the runtime":              {"", container.Facts{NVIDIARuntime: true}, false, container.AttachNVIDIA, ""},
 		"nothing":                  {"", container.Facts{}, false, container.AttachNone, "no_gpu_runtime"},
-		"the runtime, as asked":    {"nvidia", container.Facts{CDI: named, NVIDIARuntime: true}, false, container.AttachNVIDIA, ""},
-		"no runtime, as asked":     {"nvidia", container.Facts{CDI: named}, false, container.AttachNVIDIA, "no_gpu_runtime"},
-		"no CDI, as asked":         {"cdi", container.Facts{NVIDIARuntime: true}, false, container.AttachCDI, "no_gpu_runtime"},
+		"the runtime, as asked": {"nvidia", container.Facts{
+			CDI:           named,
+			NVIDIARuntime: true,
+		}, false, container.AttachNVIDIA, ""},
+		"no runtime, as asked": {"nvidia", container.Facts{CDI: named}, false, container.AttachNVIDIA, "no_gpu_runtime"},
+		"no CDI, as asked":     {"cdi", container.Facts{NVIDIARuntime: true}, false, container.AttachCDI, "no_gpu_runtime"},
 		"stale CDI, as asked": {"cdi", container.Facts{NVIDIARuntime: true, CDI: container.CDI{Files: []string{"f"},
 			Devices: []string{"0"}}}, false, container.AttachCDI, "cdi_not_usable"},
 	} {

@@ -124,12 +124,13 @@ var checks = []struct {
 }{
 	{"docker", []string{"docker_unreachable", "no_live_restore", "runsc_not_usable"},
 		func(i agentapi.Inventory) string { return "Docker " + i.DockerVersion + ", live-restore on" }},
-	{"toolkit", []string{"toolkit_too_old", "no_gpu_runtime", "cdi_not_usable", "attach_none"}, func(i agentapi.Inventory) string {
-		if i.ToolkitVersion == "" {
-			return "GPUs are attached by: " + i.AttachMode
-		}
-		return "NVIDIA Container Toolkit " + i.ToolkitVersion + ", GPUs are attached by: " + i.AttachMode
-	}},
+	{"toolkit", []string{"toolkit_too_old", "no_gpu_runtime", "cdi_not_usable", "attach_none"},
+		func(i agentapi.Inventory) string {
+			if i.ToolkitVersion == "" {
+				return "GPUs are attached by: " + i.AttachMode
+			}
+			return "NVIDIA Container Toolkit " + i.ToolkitVersion + ", GPUs are attached by: " + i.AttachMode
+		}},
 	{"disk", []string{"disk_not_limited"}, func(i agentapi.Inventory) string {
 		return fmt.Sprintf("%d GB free, %s holds each node to its size", i.DiskGB, i.StorageDriver)
 	}},

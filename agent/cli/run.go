@@ -245,7 +245,8 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	if err := conn.Start(link.Handlers{Wake: a.Wake, Dial: dial, Up: a.Connected}); err != nil {
 		return err
 	}
-	h.log.Info("agent runs", "version", build.Version, "gpus", len(inv.GPUs), "attach", inv.AttachMode, "docker", h.facts.Version)
+	h.log.Info("agent runs", "version", build.Version, "gpus", len(inv.GPUs), "attach", inv.AttachMode, "docker",
+		h.facts.Version)
 	var served, over error
 	wg.Go(func() { served = images.Serve(ctx); cancel() })
 	wg.Go(func() { updates.Run(ctx) })

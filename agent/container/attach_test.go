@@ -158,7 +158,8 @@ func TestAttachIsDecidedForEachWorkload(t *testing.T) {
 	writeCDI(t, dir, "nvidia.yaml", cdiKind, filepath.Join(dir, "libcuda.so.550"), "0", "GPU-a")
 	refused()
 	writeCDI(t, dir, "nvidia.yaml", cdiKind, dir, "0", "GPU-a", "all")
-	if c := attached(); c.HostConfig.DeviceRequests[0].Driver != "cdi" || !slices.Contains(c.Env, "NVIDIA_VISIBLE_DEVICES=void") {
+	if c := attached(); c.HostConfig.DeviceRequests[0].Driver != "cdi" ||
+		!slices.Contains(c.Env, "NVIDIA_VISIBLE_DEVICES=void") {
 		t.Errorf("%+v", c)
 	}
 	if err := os.Remove(filepath.Join(dir, "nvidia.yaml")); err != nil {
@@ -190,7 +191,8 @@ func TestAttachIsDecidedForEachWorkload(t *testing.T) {
 func TestAttachNone(t *testing.T) {
 	t.Parallel()
 	d, e := paper(t, func(c *Config) { c.Simulated = true })
-	if _, err := e.EnsureWorkload(t.Context(), work(t, "GPU-a")); err != nil || slices.Contains(d.created[0].Entrypoint, "--devices") {
+	if _, err := e.EnsureWorkload(t.Context(), work(t, "GPU-a")); err != nil || slices.Contains(d.created[0].Entrypoint,
+		"--devices") {
 		t.Errorf("%v, %+v", err, d.created)
 	}
 	for _, asked := range []Attach{AttachNone, AttachCDI, AttachNVIDIA} {
@@ -226,9 +228,10 @@ func TestCDIProblems(t *testing.T) {
 			true, "2 of the 2"},
 		"after an update": {CDI{Devices: gpus, Files: []string{"f"}, Missing: []string{"/lib/libcuda.so.550"}}, false,
 			AttachNone, false, "cdi_not_usable", true, "update of the driver"},
-		"another kind": {CDI{OtherKinds: []string{"m"}}, false, AttachNone, false, "cdi_not_usable", true, "none of the kind"},
-		"nothing":      {CDI{}, false, AttachNone, false, "no_gpu_runtime", true, "cannot attach"},
-		"the runtime":  {CDI{}, true, AttachNVIDIA, true, "", false, ""},
+		"another kind": {CDI{OtherKinds: []string{"m"}}, false, AttachNone, false, "cdi_not_usable", true,
+			"none of the kind"},
+		"nothing":     {CDI{}, false, AttachNone, false, "no_gpu_runtime", true, "cannot attach"},
+		"the runtime": {CDI{}, true, AttachNVIDIA, true, "", false, ""},
 	} {
 		f := Facts{CDI: c.cdi, NVIDIARuntime: c.nvidia}
 		mode, ok := f.Attach(gpus)
@@ -237,7 +240,8 @@ func TestCDIProblems(t *testing.T) {
 			t.Errorf("%s: %s %t %+v", name, mode, ok, p)
 			continue
 		}
-		if p != nil && (p.Code != c.code || (p.Severity == "bad") != c.bad || !strings.Contains(p.Cause, c.problem) || p.Fix == "") {
+		if p != nil && (p.Code != c.code || (p.Severity == "bad") != c.bad || !strings.Contains(p.Cause, c.problem) ||
+			p.Fix == "") {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}

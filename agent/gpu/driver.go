@@ -30,8 +30,8 @@ func (m *Monitor) driverProblems(sys wire.System) []agentapi.Problem {
 
 var driverVersion = regexp.MustCompile(`\b\d+\.\d+(?:\.\d+)?\b`)
 
-// replaced tells that the driver's libraries were upgraded under its loaded module. The probe, which has the old library
-// in memory, goes on and finds nothing wrong; no new process can use the GPUs.
+// replaced tells that the driver's libraries were upgraded under its loaded module. The probe, which has the old
+// library in memory, goes on and finds nothing wrong; no new process can use the GPUs.
 func (m *Monitor) replaced(sys wire.System) *agentapi.Problem {
 	b, err := os.ReadFile(filepath.Join(m.cfg.ProcFS, "driver/nvidia/version"))
 	if err != nil || sys.Library == "" {
@@ -65,8 +65,8 @@ func mismatch(evidence string) agentapi.Problem {
 	}
 }
 
-// mps tells that NVIDIA's Multi-Process Service runs here, or its folder is there: the container toolkit mounts that into
-// every container, so that renters would share the owner's.
+// mps tells that NVIDIA's Multi-Process Service runs here, or its folder is there: the container toolkit mounts that
+// into every container, so that renters would share the owner's.
 func (m *Monitor) mps() *agentapi.Problem {
 	m.mu.Lock()
 	simulated := m.sys.Simulated

@@ -49,8 +49,10 @@ func TestConditionEvidence(t *testing.T) {
 			RemapPending: true,
 			RemapFailure: true,
 		}, map[string]State{kindRemap: Quarantined}},
-		"reset":              {wire.Condition{RecoveryAction: action(wire.RecoverReset)}, map[string]State{kindAction: Quarantined}},
-		"drain P2P":          {wire.Condition{RecoveryAction: action(wire.RecoverDrainP2P)}, map[string]State{kindAction: Suspect}},
+		"reset": {wire.Condition{RecoveryAction: action(wire.RecoverReset)},
+			map[string]State{kindAction: Quarantined}},
+		"drain P2P": {wire.Condition{RecoveryAction: action(wire.RecoverDrainP2P)},
+			map[string]State{kindAction: Suspect}},
 		"action of tomorrow": {wire.Condition{RecoveryAction: action(17)}, map[string]State{kindAction: Suspect}},
 		"odd answer":         {wire.Condition{Odd: &wire.Error{Code: 999}}, map[string]State{kindDriver: Suspect}},
 		"several": {wire.Condition{

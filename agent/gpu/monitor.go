@@ -181,8 +181,8 @@ func (m *Monitor) EnergyMJ(ctx context.Context, uuids ...string) (map[string]int
 	return energy, nil
 }
 
-// Requalify resets a quarantined or suspect GPU, which must have no lease and be out of use, and makes it healthy when it
-// passes the check. It returns a Conflict that says what still speaks against the GPU, or that it has a lease.
+// Requalify resets a quarantined or suspect GPU, which must have no lease and be out of use, and makes it healthy when
+// it passes the check. It returns a Conflict that says what still speaks against the GPU, or that it has a lease.
 func (m *Monitor) Requalify(ctx context.Context, uuid string) error {
 	if state := m.Health()[uuid].State; state == "" {
 		return fault.New(fault.NotFound, "there is no GPU %s on this host", uuid)

@@ -33,8 +33,8 @@ func killProbe(m *Monitor) {
 	}
 }
 
-// NVML may answer GPU_IS_LOST when any GPU is looked up by its UUID while another is lost. One GPU that fell off the bus
-// must not take the others with it.
+// NVML may answer GPU_IS_LOST when any GPU is looked up by its UUID while another is lost. One GPU that fell off the
+// bus must not take the others with it.
 func TestLostGPUDoesNotAccuseTheOthers(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, h100, 8)
@@ -108,8 +108,8 @@ func TestInactiveLinks(t *testing.T) {
 	}
 }
 
-// The memory of a Grace machine's GPU belongs to the kernel too: that some of it is in use keeps nobody waiting, and the
-// node that it is counts for nothing where processors are meant.
+// The memory of a Grace machine's GPU belongs to the kernel too: that some of it is in use keeps nobody waiting, and
+// the node that it is counts for nothing where processors are meant.
 func TestGrace(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "NVIDIA GH200 480GB", 1)
@@ -374,7 +374,8 @@ func TestDriverReplacedUnderTheAgent(t *testing.T) {
 	}
 	inv := inventory(t, m)
 	if len(inv.Problems) != 1 || inv.Problems[0].Code != "driver_mismatch" || inv.Problems[0].Severity != "bad" ||
-		!strings.Contains(inv.Problems[0].Evidence, "550.90.07") || !strings.Contains(inv.Problems[0].Evidence, "570.133.20") {
+		!strings.Contains(inv.Problems[0].Evidence, "550.90.07") || !strings.Contains(inv.Problems[0].Evidence,
+		"570.133.20") {
 		t.Errorf("%+v", inv.Problems)
 	}
 	if inv.GPUs[0].Health != "healthy" { // what runs on it goes on

@@ -254,9 +254,9 @@ func (m *Monitor) save() {
 	}
 }
 
-// hung is called by the prober when a call has outlasted its deadline. A GPU is accused only when the driver answers for
-// another, asked alone in a new probe: a driver that stands still as a whole (its system processor restarting, say) is
-// no one GPU's doing.
+// hung is called by the prober when a call has outlasted its deadline. A GPU is accused only when the driver answers
+// for another, asked alone in a new probe: a driver that stands still as a whole (its system processor restarting, say)
+// is no one GPU's doing.
 func (m *Monitor) hung(uuid, method string) {
 	m.log.Error("the NVIDIA driver hangs; the GPU probe is replaced", "gpu", uuid, "call", method)
 	if uuid == "" {

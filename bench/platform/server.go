@@ -71,7 +71,13 @@ func (s *Server) startHTTP(b *bus.Bus) error {
 		AddressPerMinute: unlimited,
 		CallerPerMinute:  unlimited,
 	}, api.Deps{
-		DB: s.DB, Accounts: account.New(s.DB, account.Config{}), Market: m, Hosts: host.New(s.DB, b), Bus: b, Box: box, Log: log,
+		DB:       s.DB,
+		Accounts: account.New(s.DB, account.Config{}),
+		Market:   m,
+		Hosts:    host.New(s.DB, b),
+		Bus:      b,
+		Box:      box,
+		Log:      log,
 		Clusters: cluster.New(s.DB, m, b, cluster.Config{Currency: Currency, Box: box, Log: log}),
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -55,8 +55,8 @@ func (p Principal) Can(scope string) bool { return slices.Contains(p.Scopes, sco
 // CanAny reports whether the principal holds at least one of the scopes.
 func (p Principal) CanAny(scopes ...string) bool { return slices.ContainsFunc(scopes, p.Can) }
 
-// RequireStaff returns a Forbidden fault unless who is an admin of the platform. Every use case that is for admins alone
-// calls it first, in addition to the rule of its route.
+// RequireStaff returns a Forbidden fault unless who is an admin of the platform. Every use case that is for admins
+// alone calls it first, in addition to the rule of its route.
 func RequireStaff(who Principal) error {
 	if !who.Admin {
 		return fault.New(fault.Forbidden, "only an admin of this platform may do this")

@@ -176,7 +176,8 @@ func (d *DB) InSnapshot(ctx context.Context, f func(ctx context.Context, q *dbq.
 		return Explain(fmt.Errorf("begin a snapshot: %w", noConnection(err)))
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing was written
-	if _, err := tx.Exec(ctx, "SELECT set_config('statement_timeout', '1h', true), set_config('jit', 'off', true)"); err != nil {
+	if _, err := tx.Exec(ctx,
+		"SELECT set_config('statement_timeout', '1h', true), set_config('jit', 'off', true)"); err != nil {
 		return Explain(fmt.Errorf("begin a snapshot: %w", err))
 	}
 	return Explain(f(ctx, dbq.New(tx)))

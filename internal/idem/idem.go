@@ -56,8 +56,8 @@ type Outcome struct {
 	Body     []byte // the JSON answered to the first call and to each repeated one; nil: the caller renders the result
 }
 
-// As returns r, for which results of type T are rendered by view: what the use case returns is a domain object, and what
-// is remembered is the answer that shows it.
+// As returns r, for which results of type T are rendered by view: what the use case returns is a domain object, and
+// what is remembered is the answer that shows it.
 func As[T, O any](r Request, view func(T) O) Request {
 	render := r.Render
 	if render == nil {
@@ -68,8 +68,8 @@ func As[T, O any](r Request, view func(T) O) Request {
 }
 
 // ByReference returns r such that Once remembers the result itself instead of the answer, and a repeated call gets it
-// back: for a use case that remembers only an id in its transaction and reads the object after it, in its present state.
-// It returns Outcome.Again, so that the caller renders that object.
+// back: for a use case that remembers only an id in its transaction and reads the object after it, in its present
+// state. It returns Outcome.Again, so that the caller renders that object.
 func (r Request) ByReference() Request {
 	r.Render = nil
 	return r
@@ -78,10 +78,10 @@ func (r Request) ByReference() Request {
 // Again returns the outcome without a body: the caller renders the result.
 func (o Outcome) Again() Outcome { return Outcome{Replayed: o.Replayed} }
 
-// Once runs f in one transaction and remembers its result under r's key. Called again with that key within Life, it does
-// not run f: the Outcome has the body of the first answer, and the result is the first one when r has no Render, else
-// zero. With an empty key it only runs f. When f fails, the transaction is rolled back and the key is free. Faults:
-// IdemMismatch (the key was used for another body), and those of f.
+// Once runs f in one transaction and remembers its result under r's key. Called again with that key within Life, it
+// does not run f: the Outcome has the body of the first answer, and the result is the first one when r has no Render,
+// else zero. With an empty key it only runs f. When f fails, the transaction is rolled back and the key is free.
+// Faults: IdemMismatch (the key was used for another body), and those of f.
 func Once[T any](ctx context.Context, d *db.DB, r Request, f func(context.Context, *db.Tx) (T, error)) (result T,
 	out Outcome, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {

@@ -54,7 +54,8 @@ var models = map[string]GPU{
 	"NVIDIA L40S": {Arch: ada, CCMajor: 8, CCMinor: 9, MemoryMiB: 46068, ReservedMiB: 618, PCIeGen: 4, PCIeWidth: 16,
 		P2P: 1, ECC: 1, MIG: untold, Persistence: 1, Confidential: untold,
 		PowerIdleMW: 34_000, PowerLimitMW: 350_000, TempIdle: 31, TempBusy: 68, VBIOS: "95.02.66.00.02"},
-	// GeForce cards have no serial number, no MIG, no row remapping and no recovery action; ECC of a 4090 can be turned on.
+	// GeForce cards have no serial number, no MIG, no row remapping and no recovery action; ECC of a 4090 can be turned
+	// on.
 	"NVIDIA GeForce RTX 4090": {Arch: ada, CCMajor: 8, CCMinor: 9, MemoryMiB: 24564, ReservedMiB: 346, PCIeGen: 4,
 		PCIeWidth: 16, ECC: 0, MIG: untold, Persistence: 0, Confidential: untold, RecoveryAction: untold,
 		PowerIdleMW: 21_000, PowerLimitMW: 450_000, TempIdle: 34, TempBusy: 71, VBIOS: "95.02.3C.00.8C"},

@@ -32,9 +32,9 @@ func Clients(profilePath string) ([]int, error) {
 	return pids, nil
 }
 
-// Reset resets a simulated GPU as nvidia-smi --gpu-reset does: it is refused while any process has the GPUs open. A reset
-// mends what a reset mends: a row that waits to be remapped, error counts, the recovery action, a pending MIG mode. A
-// GPU that must be replaced, or is off the bus, stays as it is.
+// Reset resets a simulated GPU as nvidia-smi --gpu-reset does: it is refused while any process has the GPUs open. A
+// reset mends what a reset mends: a row that waits to be remapped, error counts, the recovery action, a pending MIG
+// mode. A GPU that must be replaced, or is off the bus, stays as it is.
 func Reset(profilePath, uuid string) error {
 	pids, err := Clients(profilePath)
 	if err != nil {

@@ -52,7 +52,8 @@ func Run(args []string) int {
 }
 
 func usage() int {
-	fmt.Fprintln(os.Stderr, "usage: muster-guest hold LEASE EPOCH | init LEASE EPOCH [--devices PATHS] -- COMMAND… | exec home|workdir "+
+	fmt.Fprintln(os.Stderr, "usage: muster-guest hold LEASE EPOCH | init LEASE EPOCH [--devices PATHS] -- COMMAND… | "+
+		"exec home|workdir "+
 		"COLS ROWS [-- COMMAND] | sftp | rshd | rsh HOST COMMAND…")
 	return guest.ExitBroken
 }

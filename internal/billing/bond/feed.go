@@ -48,8 +48,8 @@ func depositable(ctx context.Context, q *dbq.Queries, org id.Org, currency strin
 }
 
 // Deposit moves an amount from the wallet of the caller's organisation into its bond, and returns the bond as it is
-// then. Faults: Invalid for an amount that is not above zero; InsufficientFunds for more than Depositable, with how much
-// that is.
+// then. Faults: Invalid for an amount that is not above zero; InsufficientFunds for more than Depositable, with how
+// much that is.
 func (b *Bonds) Deposit(ctx context.Context, who account.Principal, amount money.Nano,
 	once idem.Request) (Standing, idem.Outcome, error) {
 	return idem.Once(ctx, b.d, once, func(ctx context.Context, tx *db.Tx) (Standing, error) {

@@ -235,8 +235,8 @@ func HostNames(ctx context.Context, q *dbq.Queries, org id.Org,
 	return func(c id.Cluster) map[int]string { return out[c] }, nil
 }
 
-// Suspensions returns the decided suspensions of a gang in which the caller's organisation has or had a host, in order of
-// time. Fault: NotFound for another cluster.
+// Suspensions returns the decided suspensions of a gang in which the caller's organisation has or had a host, in order
+// of time. Fault: NotFound for another cluster.
 func (b *Bonds) Suspensions(ctx context.Context, who account.Principal, cluster id.Cluster) ([]Suspension, error) {
 	q, org := b.d.Q, who.Org
 	leases, err := OfCluster(ctx, q, cluster)

@@ -72,8 +72,8 @@ func Prepare(ctx context.Context, tx *db.Tx, entries []Entry) (*Booking, error) 
 	return b, nil
 }
 
-// QueueWrite queues the writes that book the entries. Should a key be in the ledger already, or a balance fall below its
-// floor, the batch fails.
+// QueueWrite queues the writes that book the entries. Should a key be in the ledger already, or a balance fall below
+// its floor, the batch fails.
 func (k *Booking) QueueWrite(b *pgx.Batch) {
 	if len(k.txs.Ids) == 0 {
 		return

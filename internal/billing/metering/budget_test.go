@@ -23,7 +23,8 @@ import (
 // setBudget sets the renter's own budget.
 func (w *world) setBudget(l budget.Limits) budget.Budget {
 	w.t.Helper()
-	b, _, err := budget.New(w.d, eur).Set(w.t.Context(), account.Principal{Org: w.renter}, budget.Change{Limits: l}, idem.Request{})
+	b, _, err := budget.New(w.d, eur).Set(w.t.Context(), account.Principal{Org: w.renter}, budget.Change{Limits: l},
+		idem.Request{})
 	if err != nil {
 		w.t.Fatal(err)
 	}

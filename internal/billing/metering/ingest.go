@@ -31,8 +31,9 @@ type Delivery struct {
 }
 
 // IngestAll takes in what hosts deliver in one transaction: it checks the segments, stores them, and posts what they
-// add to the bill. The acks are in the order of the deliveries. They name what the journal may delete: what is committed,
-// and what will never be accepted, with the reason. After an error nothing was stored and the agents send again.
+// add to the bill. The acks are in the order of the deliveries. They name what the journal may delete: what is
+// committed, and what will never be accepted, with the reason. After an error nothing was stored and the agents send
+// again.
 func IngestAll(ctx context.Context, d *db.DB, in []Delivery) ([][]agentapi.UsageAck, error) {
 	began, out := time.Now(), make([][]agentapi.UsageAck, len(in))
 	var hosts []pgtype.UUID

@@ -18,8 +18,8 @@ import (
 	"github.com/musterhq/muster/internal/interval"
 )
 
-// readPending reads the cluster's pending time, the time in which a rank was in doubt, and its facts. It is called under
-// the cluster's lock.
+// readPending reads the cluster's pending time, the time in which a rank was in doubt, and its facts. It is called
+// under the cluster's lock.
 func readPending(ctx context.Context, q *dbq.Queries, x *lockedCluster) ([]pendingCase, error) {
 	pending, err := metering.PendingOf(ctx, q, x.row.ID)
 	if err != nil {

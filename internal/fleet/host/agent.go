@@ -162,7 +162,8 @@ type NewChannel struct {
 
 // SetChannel sets the version that the hosts of a channel should run, and the percentage of them that should. Only the
 // platform's staff may. Faults: Forbidden, Invalid.
-func (x *Hosts) SetChannel(ctx context.Context, who account.Principal, n NewChannel) (out client.AgentChannel, err error) {
+func (x *Hosts) SetChannel(ctx context.Context, who account.Principal,
+	n NewChannel) (out client.AgentChannel, err error) {
 	if err := account.RequireStaff(who); err != nil {
 		return client.AgentChannel{}, err
 	}
@@ -227,7 +228,8 @@ func releaseSource(s string) bool {
 }
 
 // Channels returns all channels, and how many hosts run which version. Only the platform's staff may. Fault: Forbidden.
-func (x *Hosts) Channels(ctx context.Context, who account.Principal) ([]client.AgentChannel, []client.AgentCount, error) {
+func (x *Hosts) Channels(ctx context.Context,
+	who account.Principal) ([]client.AgentChannel, []client.AgentCount, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, nil, err
 	}

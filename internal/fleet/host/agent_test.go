@@ -149,7 +149,8 @@ func TestAVersionThatFailsStops(t *testing.T) {
 	if c := f.set("v1.1.0", 50); c.Try != 2 {
 		t.Errorf("another share is no other try: %+v", c)
 	}
-	if _, _, err := host.New(f.d, nil).Channels(t.Context(), account.Principal{Org: f.org}); !fault.Is(err, fault.Forbidden) {
+	if _, _, err := host.New(f.d, nil).Channels(t.Context(), account.Principal{Org: f.org}); !fault.Is(err,
+		fault.Forbidden) {
 		t.Errorf("%v", err)
 	}
 }

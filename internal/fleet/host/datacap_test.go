@@ -197,7 +197,8 @@ func TestADataCapIsTheOperatorsAndWithinBounds(t *testing.T) {
 	if err := set(other, 1, 1); !fault.Is(err, fault.NotFound) {
 		t.Errorf("another org's: %v", err)
 	}
-	if _, err := host.New(w.d, nil).DataMonth(t.Context(), account.Principal{Org: other}, w.agent.Host); !fault.Is(err, fault.NotFound) {
+	if _, err := host.New(w.d, nil).DataMonth(t.Context(), account.Principal{Org: other}, w.agent.Host); !fault.Is(err,
+		fault.NotFound) {
 		t.Errorf("another org's: %v", err)
 	}
 	w.capped(1, host.MaxDataCap)

@@ -171,7 +171,10 @@ func TestCreateEnrollmentChecks(t *testing.T) {
 	d := dbtest.New(t)
 	org, user := hosttest.Org(t, d)
 	create := func(n host.NewEnrollment) (host.Enrollment, error) {
-		e, _, err := host.New(d, nil).CreateEnrollment(t.Context(), account.Principal{Org: org, User: user}, n, idem.Request{})
+		e, _, err := host.New(d, nil).CreateEnrollment(t.Context(), account.Principal{
+			Org:  org,
+			User: user,
+		}, n, idem.Request{})
 		return e, err
 	}
 	if _, err := create(host.NewEnrollment{
@@ -252,12 +255,14 @@ func TestEnrollmentProgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err = host.New(d, nil).Enrollment(t.Context(), account.Principal{Org: org}, e.ID); err != nil || p.UsedAt == nil || p.Host == nil ||
+	if p, err = host.New(d, nil).Enrollment(t.Context(), account.Principal{Org: org}, e.ID); err != nil ||
+		p.UsedAt == nil || p.Host == nil ||
 		p.Host.ID != h.ID || len(p.Host.GPUs) != 2 {
 		t.Errorf("after it is used: %+v, %v", p, err)
 	}
 	other, _ := hosttest.Org(t, d)
-	if _, err := host.New(d, nil).Enrollment(t.Context(), account.Principal{Org: other}, e.ID); !fault.Is(err, fault.NotFound) {
+	if _, err := host.New(d, nil).Enrollment(t.Context(), account.Principal{Org: other}, e.ID); !fault.Is(err,
+		fault.NotFound) {
 		t.Errorf("another org's enrolment: %v", err)
 	}
 }

@@ -26,7 +26,8 @@ func TestImagesCountForTheDataCap(t *testing.T) {
 	want := func(pulled int64, percent float64, told ...string) {
 		t.Helper()
 		m := w.month()
-		if m.PulledBytes == nil || *m.PulledBytes != pulled || m.UpBytes != 1e9 || m.DownBytes != 5e9 || m.UsedPercent != percent ||
+		if m.PulledBytes == nil || *m.PulledBytes != pulled || m.UpBytes != 1e9 || m.DownBytes != 5e9 ||
+			m.UsedPercent != percent ||
 			(percent >= 100) != (m.CappedUntil != nil) {
 			t.Errorf("%+v, want %d pulled, %v %%", m, pulled, percent)
 		}

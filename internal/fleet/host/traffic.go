@@ -18,8 +18,8 @@ import (
 // come.
 const KeepTraffic = 180 * 24 * time.Hour
 
-// recordTraffic records the traffic of the host's own leases. What was reported before, and leases of other hosts, change
-// nothing. A host whose data cap is used up gets no new leases.
+// recordTraffic records the traffic of the host's own leases. What was reported before, and leases of other hosts,
+// change nothing. A host whose data cap is used up gets no new leases.
 func recordTraffic(ctx context.Context, tx *db.Tx, host id.Host, leases []agentapi.LeaseStatus) error {
 	p := dbq.PutLeaseTrafficParams{HostID: host}
 	seen := map[agentapi.LeaseRef]bool{}

@@ -49,7 +49,8 @@ func TestTrafficOfLeases(t *testing.T) {
 	tell(other.Host, 1, 99, 9900)
 	tell(w.agent.Host, 7, 99, 9900) // an epoch that never was
 	all := read()
-	if len(all) != 1 || all[0].LeaseID != w.lease || all[0].Connections != 9 || all[0].UpBytes != 900 || all[0].Refused != 2 ||
+	if len(all) != 1 || all[0].LeaseID != w.lease || all[0].Connections != 9 || all[0].UpBytes != 900 ||
+		all[0].Refused != 2 ||
 		all[0].DownBytes != 7 || all[0].EndedAt != nil ||
 		all[0].OverlayUp != 1800 || all[0].OverlayDown != 2700 {
 		t.Errorf("%+v", all)
@@ -60,7 +61,8 @@ func TestTrafficOfLeases(t *testing.T) {
 		sent != 3600 || received != 4500 {
 		t.Errorf("between ranks %d and %d, %v", sent, received, err)
 	}
-	if _, err := host.New(w.d, nil).Traffic(t.Context(), account.Principal{Org: id.New[id.Org]()}, w.agent.Host, 10); !fault.Is(err, fault.NotFound) {
+	if _, err := host.New(w.d, nil).Traffic(t.Context(), account.Principal{Org: id.New[id.Org]()}, w.agent.Host,
+		10); !fault.Is(err, fault.NotFound) {
 		t.Errorf("another org's: %v", err)
 	}
 	w.exec("UPDATE lease_traffic SET last_at = clock_timestamp() - interval '179 days'")

@@ -11,7 +11,8 @@ import (
 )
 
 // EnrollHost enrols a host, see host.Enroll, with offers of its GPUs.
-func (m *Market) EnrollHost(ctx context.Context, p host.EnrollPolicy, r agentapi.EnrollRequest) (h host.Host, err error) {
+func (m *Market) EnrollHost(ctx context.Context, p host.EnrollPolicy,
+	r agentapi.EnrollRequest) (h host.Host, err error) {
 	err = m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if h, err = host.Enroll(ctx, tx, p, r); err != nil {
 			return err

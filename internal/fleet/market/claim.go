@@ -102,8 +102,8 @@ func (c *Claim) QueueWrite(b *pgx.Batch, leases LeaseOf) {
 		c.lapsed)
 }
 
-// Failure is the error of a transaction that sent what QueueWrite queued: ErrStale for a plan, or a fault.Conflict for a
-// quote, when a GPU was not free after all, and any other error as it is.
+// Failure is the error of a transaction that sent what QueueWrite queued: ErrStale for a plan, or a fault.Conflict for
+// a quote, when a GPU was not free after all, and any other error as it is.
 func (c *Claim) Failure(err error) error {
 	switch {
 	case !host.IsTaken(err):

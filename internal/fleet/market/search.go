@@ -118,7 +118,9 @@ func (s *Snapshot) facets(of func(*facts) string) []client.Facet {
 	for v, n := range free {
 		out = append(out, client.Facet{Value: v, GPUsFree: n})
 	}
-	slices.SortFunc(out, func(a, b client.Facet) int { return cmp.Or(b.GPUsFree-a.GPUsFree, cmp.Compare(a.Value, b.Value)) })
+	slices.SortFunc(out, func(a, b client.Facet) int {
+		return cmp.Or(b.GPUsFree-a.GPUsFree, cmp.Compare(a.Value, b.Value))
+	})
 	return out
 }
 
@@ -191,7 +193,8 @@ func parseOrder(s string) (order, error) {
 	name, down := strings.CutPrefix(s, "-")
 	f := query.FieldNamed(name)
 	if f == nil {
-		return order{}, fault.InvalidField("query.sort", "there is no field %q; %s", text.Ellipsis(name, 40), query.Suggest(name))
+		return order{}, fault.InvalidField("query.sort", "there is no field %q; %s", text.Ellipsis(name, 40),
+			query.Suggest(name))
 	}
 	return order{f, down}, nil
 }

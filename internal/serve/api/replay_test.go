@@ -35,8 +35,9 @@ var freshBody = map[string]string{
 	"/payouts/account": "Stripe's link is for one visit: a repetition gets another one for the same account",
 }
 
-// TestEveryPostReplays calls each POST route of the API's document twice with one Idempotency-Key. The second answer has
-// the header Idempotent-Replayed and is otherwise the first (but for freshBody). A new POST route needs an entry in postings.
+// TestEveryPostReplays calls each POST route of the API's document twice with one Idempotency-Key. The second answer
+// has the header Idempotent-Replayed and is otherwise the first (but for freshBody). A new POST route needs an entry in
+// postings.
 func TestEveryPostReplays(t *testing.T) {
 	t.Parallel()
 	w := open(t, func(_ *api.Config, c *account.Config) {

@@ -324,7 +324,8 @@ func TestTrafficIsTakenFromReports(t *testing.T) {
 	if err != nil || len(got) != 1 || got[0].LeaseID != v || got[0].Connections != 3 || got[0].DownBytes != 20 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := host.New(s.d, nil).Traffic(t.Context(), account.Principal{Org: s.org}, b.Host, 10); err != nil || len(got) != 0 {
+	if got, err := host.New(s.d, nil).Traffic(t.Context(), account.Principal{Org: s.org}, b.Host, 10); err != nil ||
+		len(got) != 0 {
 		t.Errorf("of the other host: %+v, %v", got, err)
 	}
 	a.sync(agentapi.Sync{Seq: 2, Pulled: &agentapi.Pulled{Counter: "a", Bytes: 7}})
