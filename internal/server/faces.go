@@ -39,66 +39,66 @@ const (
 
 // handlers mounts pages and REST for people, enrolment and streams for hosts, and metrics for the operator of the
 // platform.
-func (a *Server) handlers(box *seal.Box, sshHostKeys []string) {
+func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 	assets := static.New()
 	rest := api.New(api.Config{
-		PublicURL:   a.cfg.PublicURL,
-		AgentURL:    a.cfg.AgentURL,
-		AgentCA:     a.cfg.TLSCA,
-		Version:     a.cfg.Version,
-		Currency:    a.cfg.Currency,
-		Sandbox:     a.cfg.Sandbox(),
-		Ready:       map[string]func(context.Context) error{"hosts": a.hostsReady},
-		GatewayAddr: a.cfg.GatewayAddr,
+		PublicURL:   s.cfg.PublicURL,
+		AgentURL:    s.cfg.AgentURL,
+		AgentCA:     s.cfg.TLSCA,
+		Version:     s.cfg.Version,
+		Currency:    s.cfg.Currency,
+		Sandbox:     s.cfg.Sandbox(),
+		Ready:       map[string]func(context.Context) error{"hosts": s.hostsReady},
+		GatewayAddr: s.cfg.GatewayAddr,
 		SSHHostKeys: sshHostKeys,
-		Holdback:    a.cfg.Holdback,
-		Merchant:    a.cfg.merchant(),
+		Holdback:    s.cfg.Holdback,
+		Merchant:    s.cfg.merchant(),
 	}, api.Deps{
-		DB:         a.db,
-		Accounts:   a.accounts,
-		Market:     a.market,
-		Hosts:      a.hosts,
-		Clusters:   a.clusters,
-		Payments:   a.payments,
-		Payouts:    a.payouts,
-		Postpaid:   a.postpaid,
-		Bonds:      bond.New(a.db, a.cfg.Currency),
-		Budgets:    budget.New(a.db, a.cfg.Currency),
-		Leases:     metering.NewLeases(a.db),
-		Statements: statement.New(a.db, a.cfg.Currency, a.cfg.merchant()),
-		Dialer:     a.dialer,
-		Bus:        a.link.Bus(),
-		Shell:      a.shell,
-		AppLink:    a.appLink,
+		DB:         s.db,
+		Accounts:   s.accounts,
+		Market:     s.market,
+		Hosts:      s.hosts,
+		Clusters:   s.clusters,
+		Payments:   s.payments,
+		Payouts:    s.payouts,
+		Postpaid:   s.postpaid,
+		Bonds:      bond.New(s.db, s.cfg.Currency),
+		Budgets:    budget.New(s.db, s.cfg.Currency),
+		Leases:     metering.NewLeases(s.db),
+		Statements: statement.New(s.db, s.cfg.Currency, s.cfg.merchant()),
+		Dialer:     s.dialer,
+		Bus:        s.link.Bus(),
+		Shell:      s.shell,
+		AppLink:    s.appLink,
 		Box:        box,
 		Assets:     assets,
-		Log:        a.log,
+		Log:        s.log,
 	})
 	pages := chi.NewRouter()
 	web.New(web.Config{
-		DB:            a.db,
-		Accounts:      a.accounts,
-		Market:        a.market,
-		Hosts:         a.hosts,
-		Clusters:      a.clusters,
-		Payments:      a.payments,
-		Payouts:       a.payouts,
-		Postpaid:      a.postpaid,
-		Bonds:         bond.New(a.db, a.cfg.Currency),
-		Budgets:       budget.New(a.db, a.cfg.Currency),
-		Leases:        metering.NewLeases(a.db),
-		Statements:    statement.New(a.db, a.cfg.Currency, a.cfg.merchant()),
-		Dialer:        a.dialer,
-		Bus:           a.link.Bus(),
-		SSHAddr:       a.cfg.GatewayAddr,
-		AppLink:       a.appLink,
+		DB:            s.db,
+		Accounts:      s.accounts,
+		Market:        s.market,
+		Hosts:         s.hosts,
+		Clusters:      s.clusters,
+		Payments:      s.payments,
+		Payouts:       s.payouts,
+		Postpaid:      s.postpaid,
+		Bonds:         bond.New(s.db, s.cfg.Currency),
+		Budgets:       budget.New(s.db, s.cfg.Currency),
+		Leases:        metering.NewLeases(s.db),
+		Statements:    statement.New(s.db, s.cfg.Currency, s.cfg.merchant()),
+		Dialer:        s.dialer,
+		Bus:           s.link.Bus(),
+		SSHAddr:       s.cfg.GatewayAddr,
+		AppLink:       s.appLink,
 		EnrollCommand: rest.EnrollCommand,
-		Holdback:      a.cfg.Holdback,
-		Merchant:      a.cfg.merchant(),
-		Currency:      a.cfg.Currency,
-		Sandbox:       a.cfg.Sandbox(),
-		PublicURL:     a.cfg.PublicURL,
-		Log:           a.log,
+		Holdback:      s.cfg.Holdback,
+		Merchant:      s.cfg.merchant(),
+		Currency:      s.cfg.Currency,
+		Sandbox:       s.cfg.Sandbox(),
+		PublicURL:     s.cfg.PublicURL,
+		Log:           s.log,
 		Now:           time.Now,
 		TrialAge:      time.Minute,
 	}).Routes(pages)
@@ -108,46 +108,46 @@ func (a *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		people.Handle(p, rest)
 	}
 	people.Handle("/", pages)
-	if a.sandbox != nil { // the payment page of the fake Stripe, among our own pages so that any browser reaches it
-		people.Handle("/sandbox/", a.sandbox)
+	if s.sandbox != nil { // the payment page of the fake Stripe, among our own pages so that any browser reaches it
+		people.Handle("/sandbox/", s.sandbox)
 	}
-	bounded, apps := httpbody.Limit(people, maxBody, httpbody.DefaultTimeout), httpbody.LimitIdle(a.apps, appBodyIdle)
-	a.people.handler = api.WarnUnlistedProxy(a.log, a.cfg.TrustedProxies,
-		api.ClientAddress(a.cfg.TrustedProxies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if a.apps.Serves(r) {
+	bounded, apps := httpbody.Limit(people, maxBody, httpbody.DefaultTimeout), httpbody.LimitIdle(s.apps, appBodyIdle)
+	s.people.handler = api.WarnUnlistedProxy(s.log, s.cfg.TrustedProxies,
+		api.ClientAddress(s.cfg.TrustedProxies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if s.apps.Serves(r) {
 				apps.ServeHTTP(w, r)
 				return
 			}
 			bounded.ServeHTTP(w, r)
 		})))
-	if strings.HasPrefix(a.cfg.PublicURL, "https://") && len(a.cfg.TrustedProxies) == 0 {
-		a.log.Warn("people reach this server by https, so through a proxy, and MUSTER_TRUSTED_PROXIES lists none: " +
+	if strings.HasPrefix(s.cfg.PublicURL, "https://") && len(s.cfg.TrustedProxies) == 0 {
+		s.log.Warn("people reach this server by https, so through a proxy, and MUSTER_TRUSTED_PROXIES lists none: " +
 			"everybody behind it shares one limit of requests and sign-ins")
 	}
 
 	agents := http.NewServeMux()
-	agents.Handle(agentapi.EnrollPath, a.link.EnrollHandler())
-	agents.Handle(agentapi.EndpointsPath, a.link.EndpointsHandler())
-	agents.Handle(agentapi.StreamPath, a.dialer)
-	a.agents.handler = httpbody.Limit(agents, maxBody, httpbody.DefaultTimeout)
+	agents.Handle(agentapi.EnrollPath, s.link.EnrollHandler())
+	agents.Handle(agentapi.EndpointsPath, s.link.EndpointsHandler())
+	agents.Handle(agentapi.StreamPath, s.dialer)
+	s.agents.handler = httpbody.Limit(agents, maxBody, httpbody.DefaultTimeout)
 
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		poolStats(a.db.Pool), platformState(a.db.Pool, a.log))
-	if a.relay != nil {
-		reg.MustRegister(a.relay)
+		poolStats(s.db.Pool), platformState(s.db.Pool, s.log))
+	if s.relay != nil {
+		reg.MustRegister(s.relay)
 	}
 	private := http.NewServeMux()
 	private.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{reg, metrics.Gatherer()}, promhttp.HandlerOpts{}))
 	private.HandleFunc("/debug/pprof/", pprof.Index)
 	private.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	private.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	a.private.handler = httpbody.Limit(private, maxBody, httpbody.DefaultTimeout)
+	s.private.handler = httpbody.Limit(private, maxBody, httpbody.DefaultTimeout)
 }
 
 // hostsReady reports why hosts cannot reach this replica; it returns nothing if they can.
-func (a *Server) hostsReady(ctx context.Context) error {
-	why := a.link.Unready(ctx)
+func (s *Server) hostsReady(ctx context.Context) error {
+	why := s.link.Unready(ctx)
 	if len(why) == 0 {
 		return nil
 	}
@@ -155,8 +155,8 @@ func (a *Server) hostsReady(ctx context.Context) error {
 }
 
 // shell opens the gateway to a caller with an API token.
-func (a *Server) shell(ctx context.Context, conn net.Conn, p account.Principal, cl id.Cluster, rank int) error {
-	return a.gateway.ServeVisitor(ctx, conn, gateway.Visitor{
+func (s *Server) shell(ctx context.Context, conn net.Conn, p account.Principal, cl id.Cluster, rank int) error {
+	return s.gateway.ServeVisitor(ctx, conn, gateway.Visitor{
 		Org:     p.Org,
 		User:    p.User,
 		Token:   p.Token,
@@ -169,8 +169,8 @@ func (a *Server) shell(ctx context.Context, conn net.Conn, p account.Principal, 
 }
 
 // appLink returns a link to an HTTP port for a member of the cluster's organisation.
-func (a *Server) appLink(p account.Principal, cl id.Cluster, rank, port int) (string, error) {
-	return a.apps.Link(gateway.Visitor{
+func (s *Server) appLink(p account.Principal, cl id.Cluster, rank, port int) (string, error) {
+	return s.apps.Link(gateway.Visitor{
 		Org:     p.Org,
 		User:    p.User,
 		Token:   p.Token,
@@ -183,15 +183,15 @@ func (a *Server) appLink(p account.Principal, cl id.Cluster, rank, port int) (st
 
 // serveShells accepts SSH connections. It closes them when the server stops: a shell's process must not outlive the
 // connection that watches it.
-func (a *Server) serveShells(context.Context) error {
-	a.onClose(a.gateway.Close)
-	if a.ssh == nil {
+func (s *Server) serveShells(context.Context) error {
+	s.onClose(s.gateway.Close)
+	if s.ssh == nil {
 		return nil
 	}
-	a.onClose(func(context.Context) error { return closed(a.ssh.Close()) })
+	s.onClose(func(context.Context) error { return closed(s.ssh.Close()) })
 	go func() {
-		if err := a.gateway.Serve(a.ssh); err != nil {
-			a.log.Error("the SSH gateway ended", "err", err)
+		if err := s.gateway.Serve(s.ssh); err != nil {
+			s.log.Error("the SSH gateway ended", "err", err)
 		}
 	}()
 	return nil

@@ -10,13 +10,13 @@ import (
 )
 
 // openPayments connects to Stripe or, without a key, to a fake Stripe of our own behind the same client.
-func (a *Server) openPayments(ctx context.Context) (*payment.Payments, error) {
-	sc, pc, err := a.cfg.stripe()
+func (s *Server) openPayments(ctx context.Context) (*payment.Payments, error) {
+	sc, pc, err := s.cfg.stripe()
 	if err != nil {
 		return nil, err
 	}
-	if a.cfg.Sandbox() {
-		if sc, err = a.openSandbox(ctx); err != nil {
+	if s.cfg.Sandbox() {
+		if sc, err = s.openSandbox(ctx); err != nil {
 			return nil, err
 		}
 		pc.DefaultMethod = "pm_card_visa"
@@ -25,7 +25,7 @@ func (a *Server) openPayments(ctx context.Context) (*payment.Payments, error) {
 	if err != nil {
 		return nil, err
 	}
-	return payment.New(a.db, client, pc, a.log)
+	return payment.New(s.db, client, pc, s.log)
 }
 
 // stripe returns the configurations of the Stripe client and of payments.
@@ -45,8 +45,8 @@ func (c *Config) stripe() (sc stripe.Config, pc payment.Config, err error) {
 }
 
 // openSandbox serves our own Stripe on loopback. Each replica has one; their state is in the database.
-func (a *Server) openSandbox(ctx context.Context) (c stripe.Config, err error) {
-	secret, err := a.cfg.sandboxSecret()
+func (s *Server) openSandbox(ctx context.Context) (c stripe.Config, err error) {
+	secret, err := s.cfg.sandboxSecret()
 	if err != nil {
 		return c, err
 	}
@@ -54,22 +54,22 @@ func (a *Server) openSandbox(ctx context.Context) (c stripe.Config, err error) {
 	if err != nil {
 		return c, err
 	}
-	a.onClose(l.close)
+	s.onClose(l.close)
 	c = stripe.Config{Key: "sk_test_sandbox", WebhookSecret: secret, URL: "http://" + l.addr()}
 	fake, err := sandbox.New(sandbox.Config{
 		WebhookSecret: c.WebhookSecret,
-		DB:            a.db,
-		Earlier:       a.cfg.SandboxFile,
-		PublicURL:     a.cfg.PublicURL + "/sandbox",
+		DB:            s.db,
+		Earlier:       s.cfg.SandboxFile,
+		PublicURL:     s.cfg.PublicURL + "/sandbox",
 	})
 	if err != nil {
 		return c, err
 	}
-	l.handler, a.sandbox = fake, http.StripPrefix("/sandbox", fake.Pages())
-	l.serve(a.log)
+	l.handler, s.sandbox = fake, http.StripPrefix("/sandbox", fake.Pages())
+	l.serve(s.log)
 	push, stop := context.WithCancel(context.WithoutCancel(ctx))
 	pushed := make(chan struct{})
-	a.onClose(func(ctx context.Context) error {
+	s.onClose(func(ctx context.Context) error {
 		stop()
 		select {
 		case <-pushed:
@@ -79,7 +79,7 @@ func (a *Server) openSandbox(ctx context.Context) (c stripe.Config, err error) {
 	})
 	go func() {
 		defer close(pushed)
-		fake.Push(push, "http://"+a.people.addr()+"/stripe/webhook")
+		fake.Push(push, "http://"+s.people.addr()+"/stripe/webhook")
 	}()
 	return c, nil
 }

@@ -68,16 +68,16 @@ func (c *Config) startRelay(log *slog.Logger) (*relay.Relay, error) {
 }
 
 // openRelay starts a relay in addition to the server's other roles, if one is configured.
-func (a *Server) openRelay(context.Context) (err error) {
-	if a.cfg.RelayListen == "" {
+func (s *Server) openRelay(context.Context) (err error) {
+	if s.cfg.RelayListen == "" {
 		return nil
 	}
-	if a.relay, err = a.cfg.startRelay(a.log); err != nil {
+	if s.relay, err = s.cfg.startRelay(s.log); err != nil {
 		return err
 	}
-	a.onClose(a.relay.Close)
-	if len(a.cfg.Relays) == 0 {
-		a.cfg.Relays = []string{a.relay.Addr().String()}
+	s.onClose(s.relay.Close)
+	if len(s.cfg.Relays) == 0 {
+		s.cfg.Relays = []string{s.relay.Addr().String()}
 	}
 	return nil
 }

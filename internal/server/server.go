@@ -64,16 +64,16 @@ type Server struct {
 
 // Start wires a replica and starts it. If a step fails, Start stops the parts that it had started. cfg is valid.
 func Start(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
-	a := &Server{cfg: cfg, log: log, started: time.Now()}
-	for _, step := range []func(context.Context) error{a.openDatabase, a.openListeners, a.openRelay, a.openNouns,
-		a.letHostsIn, a.serve, a.serveShells, a.startWorker} {
+	s := &Server{cfg: cfg, log: log, started: time.Now()}
+	for _, step := range []func(context.Context) error{s.openDatabase, s.openListeners, s.openRelay, s.openNouns,
+		s.letHostsIn, s.serve, s.serveShells, s.startWorker} {
 		if err := step(ctx); err != nil {
 			down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 			defer cancel()
-			return nil, errors.Join(err, a.Close(down))
+			return nil, errors.Join(err, s.Close(down))
 		}
 	}
-	return a, nil
+	return s, nil
 }
 
 // Run serves as one replica of the control plane until the process gets SIGINT or SIGTERM, then stops in order within
@@ -103,230 +103,230 @@ func newLogger(w io.Writer, cfg Config) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, opts))
 }
 
-func (a *Server) onClose(f func(context.Context) error) { a.closers = append(a.closers, f) }
+func (s *Server) onClose(f func(context.Context) error) { s.closers = append(s.closers, f) }
 
 // Close stops in the order opposite to starting: no new requests, answers under way finish, then the rest.
-func (a *Server) Close(ctx context.Context) error {
+func (s *Server) Close(ctx context.Context) error {
 	var errs []error
-	for i := len(a.closers) - 1; i >= 0; i-- {
-		errs = append(errs, a.closers[i](ctx))
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		errs = append(errs, s.closers[i](ctx))
 	}
-	a.closers = nil
+	s.closers = nil
 	return errors.Join(errs...)
 }
 
-func (a *Server) openDatabase(ctx context.Context) (err error) {
-	if a.cfg.Migrate {
-		if err := db.Migrate(ctx, string(a.cfg.DatabaseURL)); err != nil {
+func (s *Server) openDatabase(ctx context.Context) (err error) {
+	if s.cfg.Migrate {
+		if err := db.Migrate(ctx, string(s.cfg.DatabaseURL)); err != nil {
 			return err
 		}
 	}
-	a.db, err = db.Open(ctx, db.Config{URL: string(a.cfg.DatabaseURL), MaxConns: a.cfg.DBConns})
+	s.db, err = db.Open(ctx, db.Config{URL: string(s.cfg.DatabaseURL), MaxConns: s.cfg.DBConns})
 	if err != nil {
 		return err
 	}
-	a.onClose(func(context.Context) error { a.db.Close(); return nil })
-	if err := a.db.SchemaReady(ctx); err != nil {
+	s.onClose(func(context.Context) error { s.db.Close(); return nil })
+	if err := s.db.SchemaReady(ctx); err != nil {
 		return err
 	}
-	return restore.Check(ctx, a.db, a.cfg.LosslessFailover)
+	return restore.Check(ctx, s.db, s.cfg.LosslessFailover)
 }
 
 // openListeners takes the ports first, so that addresses with port 0 are known to all later steps.
-func (a *Server) openListeners(context.Context) (err error) {
-	if a.people, err = listen(a.cfg.Listen, "", ""); err != nil {
+func (s *Server) openListeners(context.Context) (err error) {
+	if s.people, err = listen(s.cfg.Listen, "", ""); err != nil {
 		return err
 	}
-	a.onClose(a.people.close)
-	if a.agents, err = listen(a.cfg.AgentListen, a.cfg.TLSCert, a.cfg.TLSKey); err != nil {
+	s.onClose(s.people.close)
+	if s.agents, err = listen(s.cfg.AgentListen, s.cfg.TLSCert, s.cfg.TLSKey); err != nil {
 		return err
 	}
-	a.onClose(a.agents.close)
-	if a.private, err = listen(a.cfg.MetricsListen, "", ""); err != nil {
+	s.onClose(s.agents.close)
+	if s.private, err = listen(s.cfg.MetricsListen, "", ""); err != nil {
 		return err
 	}
-	a.onClose(a.private.close)
-	if a.cfg.GatewayListen != "" {
-		if a.ssh, err = net.Listen("tcp", a.cfg.GatewayListen); err != nil {
+	s.onClose(s.private.close)
+	if s.cfg.GatewayListen != "" {
+		if s.ssh, err = net.Listen("tcp", s.cfg.GatewayListen); err != nil {
 			return fmt.Errorf("listen for SSH: %w", err)
 		}
-		a.onClose(func(context.Context) error { return closed(a.ssh.Close()) })
-		if a.cfg.GatewayAddr == "" {
-			a.cfg.GatewayAddr = a.ssh.Addr().String()
+		s.onClose(func(context.Context) error { return closed(s.ssh.Close()) })
+		if s.cfg.GatewayAddr == "" {
+			s.cfg.GatewayAddr = s.ssh.Addr().String()
 		}
 	}
-	if a.cfg.AppsDomain == localApps {
-		_, port, err := net.SplitHostPort(a.people.addr())
+	if s.cfg.AppsDomain == localApps {
+		_, port, err := net.SplitHostPort(s.people.addr())
 		if err != nil {
 			return err
 		}
-		a.cfg.AppsDomain = net.JoinHostPort("localhost", port)
+		s.cfg.AppsDomain = net.JoinHostPort("localhost", port)
 	}
-	if a.cfg.PublicURL == "" {
-		a.cfg.PublicURL = "http://" + a.people.addr()
+	if s.cfg.PublicURL == "" {
+		s.cfg.PublicURL = "http://" + s.people.addr()
 	}
-	if a.cfg.AgentURL == "" {
-		a.cfg.AgentURL = "https://" + a.agents.addr()
+	if s.cfg.AgentURL == "" {
+		s.cfg.AgentURL = "https://" + s.agents.addr()
 	}
-	if a.cfg.StreamURL == "" && !a.cfg.shared() {
-		a.cfg.StreamURL = a.cfg.AgentURL
+	if s.cfg.StreamURL == "" && !s.cfg.shared() {
+		s.cfg.StreamURL = s.cfg.AgentURL
 	}
 	return nil
 }
 
-func (a *Server) openNouns(ctx context.Context) (err error) {
-	box, err := a.cfg.box()
+func (s *Server) openNouns(ctx context.Context) (err error) {
+	box, err := s.cfg.box()
 	if err != nil {
 		return err
 	}
-	raw, err := a.cfg.linkSecret()
+	raw, err := s.cfg.linkSecret()
 	if err != nil {
 		return err
 	}
-	a.link, err = a.openLink(ctx, raw)
+	s.link, err = s.openLink(ctx, raw)
 	if err != nil {
 		return err
 	}
-	relaySecret, err := a.cfg.relaySecret()
+	relaySecret, err := s.cfg.relaySecret()
 	if err != nil {
 		return err
 	}
-	a.accounts = account.New(a.db, account.Config{
-		SignUpOff:      a.cfg.SignUpOff,
-		SignUpsPerHour: a.cfg.SignUpsPerHour,
-		PublicURL:      a.cfg.PublicURL,
+	s.accounts = account.New(s.db, account.Config{
+		SignUpOff:      s.cfg.SignUpOff,
+		SignUpsPerHour: s.cfg.SignUpsPerHour,
+		PublicURL:      s.cfg.PublicURL,
 		Post: func(ctx context.Context, tx *db.Tx, l account.Letter) error {
 			return notify.Write(ctx, tx, l.User, l.To, l.Subject, l.Body)
 		},
 	})
-	a.market, err = market.New(a.db, box, market.Config{
-		Currency:       a.cfg.Currency,
-		HostSharePPM:   a.cfg.HostSharePPM,
-		AllowSimulated: a.cfg.AllowSimulated,
-		RelistLock:     a.cfg.RelistLock,
-		Bus:            a.link.Bus(),
+	s.market, err = market.New(s.db, box, market.Config{
+		Currency:       s.cfg.Currency,
+		HostSharePPM:   s.cfg.HostSharePPM,
+		AllowSimulated: s.cfg.AllowSimulated,
+		RelistLock:     s.cfg.RelistLock,
+		Bus:            s.link.Bus(),
 	})
 	if err != nil {
 		return err
 	}
-	a.hosts = host.New(a.db, a.link.Bus())
-	a.clusters = cluster.New(a.db, a.market, a.link.Bus(), cluster.Config{
-		Currency:     a.cfg.Currency,
+	s.hosts = host.New(s.db, s.link.Bus())
+	s.clusters = cluster.New(s.db, s.market, s.link.Bus(), cluster.Config{
+		Currency:     s.cfg.Currency,
 		Box:          box,
-		Log:          a.log,
+		Log:          s.log,
 		StartReserve: fairness.StartReserve,
-		Relays:       a.cfg.Relays,
+		Relays:       s.cfg.Relays,
 		RelaySecret:  relaySecret,
 	})
-	a.dialer = dialback.New(a.db, a.link.Bus(), dialback.Config{StreamURL: a.cfg.StreamURL, Log: a.log})
-	if a.payments, err = a.openPayments(ctx); err != nil {
+	s.dialer = dialback.New(s.db, s.link.Bus(), dialback.Config{StreamURL: s.cfg.StreamURL, Log: s.log})
+	if s.payments, err = s.openPayments(ctx); err != nil {
 		return err
 	}
-	if a.payouts, err = payout.New(a.db, a.payments, a.cfg.payouts(), a.log); err != nil {
+	if s.payouts, err = payout.New(s.db, s.payments, s.cfg.payouts(), s.log); err != nil {
 		return err
 	}
-	if a.postpaid, err = postpaid.New(a.db, a.payments, postpaid.Config{Currency: a.cfg.Currency}, a.log); err != nil {
+	if s.postpaid, err = postpaid.New(s.db, s.payments, postpaid.Config{Currency: s.cfg.Currency}, s.log); err != nil {
 		return err
 	}
-	keys, err := a.clusters.SSHHostKeys(ctx)
+	keys, err := s.clusters.SSHHostKeys(ctx)
 	if err != nil {
 		return err
 	}
-	a.onClose(func(ctx context.Context) error {
-		if a.apps == nil {
+	s.onClose(func(ctx context.Context) error {
+		if s.apps == nil {
 			return nil
 		}
-		return a.apps.Close(ctx)
+		return s.apps.Close(ctx)
 	})
-	a.gateway = gateway.New(gateway.Config{
-		Accounts: a.accounts,
-		Clusters: a.clusters,
-		Dialer:   a.dialer,
+	s.gateway = gateway.New(gateway.Config{
+		Accounts: s.accounts,
+		Clusters: s.clusters,
+		Dialer:   s.dialer,
 		HostKeys: keys,
-		Log:      a.log,
+		Log:      s.log,
 	})
-	a.apps = gateway.NewApps(a.gateway, gateway.AppsConfig{
-		Domain:  a.cfg.AppsDomain,
-		Secure:  strings.HasPrefix(a.cfg.PublicURL, "https://"),
+	s.apps = gateway.NewApps(s.gateway, gateway.AppsConfig{
+		Domain:  s.cfg.AppsDomain,
+		Secure:  strings.HasPrefix(s.cfg.PublicURL, "https://"),
 		Box:     box,
-		StillIn: a.accounts.StillIn,
+		StillIn: s.accounts.StillIn,
 		Now:     time.Now,
-		Log:     a.log,
+		Log:     s.log,
 	})
-	a.handlers(box, gateway.PublicKeys(keys))
+	s.handlers(box, gateway.PublicKeys(keys))
 	return nil
 }
 
 // openLink opens NATS and the bus. Hosts are refused until letHostsIn.
-func (a *Server) openLink(ctx context.Context, secret []byte) (*hostlink.Link, error) {
+func (s *Server) openLink(ctx context.Context, secret []byte) (*hostlink.Link, error) {
 	ca := ""
-	if a.cfg.TLSCA != "" {
-		b, err := os.ReadFile(a.cfg.TLSCA)
+	if s.cfg.TLSCA != "" {
+		b, err := os.ReadFile(s.cfg.TLSCA)
 		if err != nil {
 			return nil, fmt.Errorf("read MUSTER_TLS_CA: %w", err)
 		}
 		ca = string(b)
 	}
 	cfg := hostlink.Config{
-		Secret: secret, Name: a.cfg.replica(), Listen: a.cfg.NATSListen, NATSURL: a.cfg.NATSURL,
-		RouteListen: a.cfg.NATSRouteListen, RouteURL: a.cfg.NATSRouteURL,
-		CertFile: a.cfg.TLSCert, KeyFile: a.cfg.TLSKey, CAFile: a.cfg.TLSCA,
-		StreamURL: a.cfg.StreamURL, StreamCA: ca, Origins: []string{origin(a.cfg.AgentURL)},
-		AllowSimulated: a.cfg.AllowSimulated, Relays: a.cfg.Relays, Log: a.log,
+		Secret: secret, Name: s.cfg.replica(), Listen: s.cfg.NATSListen, NATSURL: s.cfg.NATSURL,
+		RouteListen: s.cfg.NATSRouteListen, RouteURL: s.cfg.NATSRouteURL,
+		CertFile: s.cfg.TLSCert, KeyFile: s.cfg.TLSKey, CAFile: s.cfg.TLSCA,
+		StreamURL: s.cfg.StreamURL, StreamCA: ca, Origins: []string{origin(s.cfg.AgentURL)},
+		AllowSimulated: s.cfg.AllowSimulated, Relays: s.cfg.Relays, Log: s.log,
 	}
-	if a.cfg.NATSPublic != "" {
-		cfg.AgentURLs = []string{a.cfg.NATSPublic}
+	if s.cfg.NATSPublic != "" {
+		cfg.AgentURLs = []string{s.cfg.NATSPublic}
 	}
-	l, err := hostlink.Open(ctx, host.NewReplicas(a.db), cfg)
+	l, err := hostlink.Open(ctx, host.NewReplicas(s.db), cfg)
 	if err != nil {
 		return nil, err
 	}
-	a.onClose(l.Stop)
+	s.onClose(l.Stop)
 	return l, nil
 }
 
 // letHostsIn lets hosts connect.
-func (a *Server) letHostsIn(context.Context) error {
-	return a.link.Start(hostlink.Domain{
-		Agents:   host.NewAgents(a.db, a.link.Bus()),
-		Clusters: a.clusters,
-		Metering: metering.NewCollector(a.db),
-		Market:   a.market,
+func (s *Server) letHostsIn(context.Context) error {
+	return s.link.Start(hostlink.Domain{
+		Agents:   host.NewAgents(s.db, s.link.Bus()),
+		Clusters: s.clusters,
+		Metering: metering.NewCollector(s.db),
+		Market:   s.market,
 	})
 }
 
-func (a *Server) serve(context.Context) error {
-	for _, l := range []*listener{a.private, a.agents, a.people} {
-		l.serve(a.log)
+func (s *Server) serve(context.Context) error {
+	for _, l := range []*listener{s.private, s.agents, s.people} {
+		l.serve(s.log)
 	}
 	return nil
 }
 
-func (a *Server) startWorker(ctx context.Context) error {
-	mailer, err := a.cfg.mailer(a.log)
+func (s *Server) startWorker(ctx context.Context) error {
+	mailer, err := s.cfg.mailer(s.log)
 	if err != nil {
 		return err
 	}
 	jobs := worker.Jobs(worker.Platform{
-		DB:          a.db,
-		Accounts:    a.accounts,
-		Market:      a.market,
-		Clusters:    a.clusters,
-		Payments:    a.payments,
-		Payouts:     a.payouts,
-		Postpaid:    a.postpaid,
-		Dialer:      a.dialer,
-		Post:        &notify.Post{DB: a.db, Mailer: mailer, PublicURL: a.cfg.PublicURL, Log: a.log},
-		Holdback:    a.cfg.Holdback,
-		NewHoldback: a.cfg.newHoldback(),
-		Currency:    a.cfg.Currency,
-		Merchant:    a.cfg.merchant(),
+		DB:          s.db,
+		Accounts:    s.accounts,
+		Market:      s.market,
+		Clusters:    s.clusters,
+		Payments:    s.payments,
+		Payouts:     s.payouts,
+		Postpaid:    s.postpaid,
+		Dialer:      s.dialer,
+		Post:        &notify.Post{DB: s.db, Mailer: mailer, PublicURL: s.cfg.PublicURL, Log: s.log},
+		Holdback:    s.cfg.Holdback,
+		NewHoldback: s.cfg.newHoldback(),
+		Currency:    s.cfg.Currency,
+		Merchant:    s.cfg.merchant(),
 	})
-	a.worker = worker.New(a.log, jobs...)
-	if err := a.worker.Start(context.WithoutCancel(ctx)); err != nil {
+	s.worker = worker.New(s.log, jobs...)
+	if err := s.worker.Start(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
-	a.onClose(a.worker.Stop)
+	s.onClose(s.worker.Stop)
 	return nil
 }
 
