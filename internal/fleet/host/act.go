@@ -14,24 +14,24 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
-// The actions of an operator on a host.
+// Names of the actions that an operator can take on a host.
 const (
-	Drain   = "drain"   // no new leases; what runs goes on
-	Reclaim = "reclaim" // no new leases, and what runs ends after a notice
-	Resume  = "resume"  // ends Drain and Reclaim
-	Retire  = "retire"  // out for ever: keys revoked, connection closed, GPUs free to enrol elsewhere
+	Drain   = "drain"   // no new leases; running leases continue
+	Reclaim = "reclaim" // no new leases; running leases end after a notice period
+	Resume  = "resume"  // cancels Drain and Reclaim
+	Retire  = "retire"  // final: keys revoked, connection closed, GPUs free to enrol elsewhere
 )
 
-// MaxNotice is how far ahead the end of what runs on a host can be set.
+// MaxNotice is the longest notice period of Reclaim.
 const MaxNotice = 30 * 24 * time.Hour
 
-// Action is what an operator does to a host.
+// Action is an operator's action on a host.
 type Action struct {
 	Name   string // Drain, Reclaim, Resume or Retire
-	Notice int64  // of Reclaim: seconds until what runs ends, 0 to MaxNotice
+	Notice int64  // Reclaim only: seconds until running leases end, 0 to MaxNotice
 }
 
-// Actions lists the actions that the host takes in its present state.
+// Actions returns the names of the actions that are allowed in the host's present state.
 func (h *Host) Actions() []string {
 	switch h.State {
 	case Active:
@@ -60,10 +60,9 @@ func (a Action) check() error {
 	return fault.InvalidField("action", "want one of drain, reclaim, resume, retire")
 }
 
-// Act does an action to one host of who's organisation and returns the host as it is then. An action that has been done
-// before changes nothing; a repeated Reclaim sets the new time. Faults: NotFound; Invalid for an unknown action or
-// notice; Conflict when the host's state does not allow the action, or when a host that is to be retired has GPUs in
-// use.
+// Act applies an action to one host of who's organisation and returns the updated host. Repeating an action changes
+// nothing, except that a repeated Reclaim sets a new time. Faults: NotFound; Invalid for an unknown action or notice;
+// Conflict if the host's state does not allow the action, or if a host to be retired has GPUs in use.
 func (x *Hosts) Act(ctx context.Context, who account.Principal, host id.Host, a Action,
 	once idem.Request) (Detail, idem.Outcome, error) {
 	if err := a.check(); err != nil {
@@ -91,7 +90,8 @@ func (x *Hosts) Act(ctx context.Context, who account.Principal, host id.Host, a 
 	})
 }
 
-// move takes the host from one state to another and records it. A host that is there already stays as it is.
+// move changes the host's state from one value to another and writes the audit log. It does nothing if the host already
+// has the new state.
 func (x *Hosts) move(ctx context.Context, tx *db.Tx, who account.Principal, h Host, action string, from,
 	to State) error {
 	switch h.State {
@@ -108,7 +108,7 @@ func (x *Hosts) move(ctx context.Context, tx *db.Tx, who account.Principal, h Ho
 	return audit.Record(ctx, tx, who.Event(action, h.ID.String(), nil))
 }
 
-// reclaim takes the host back: nothing new is rented on it, and what runs there ends after the notice, in seconds.
+// reclaim stops new leases on the host, and sets the time at which its running leases end: notice seconds from now.
 func (x *Hosts) reclaim(ctx context.Context, tx *db.Tx, who account.Principal, h Host, notice int64) error {
 	if h.State != Active && h.State != Draining {
 		return fault.New(fault.Conflict, "The host is %s.", h.State)
@@ -125,7 +125,7 @@ func (x *Hosts) reclaim(ctx context.Context, tx *db.Tx, who account.Principal, h
 		map[string]any{"notice_seconds": notice, "at": at.UTC()}))
 }
 
-// retire takes the host out for ever. A host that is retired already stays as it is.
+// retire removes the host from the platform permanently. It does nothing if the host is already retired.
 func (x *Hosts) retire(ctx context.Context, tx *db.Tx, who account.Principal, h Host) error {
 	if h.State == Retired {
 		return nil

@@ -21,13 +21,13 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// Channels every host may be on.
+// Update channels that exist on every platform.
 const (
-	StableChannel = "stable" // of a host whose operator chose none
-	OffChannel    = "off"    // the operator updates by hand
+	StableChannel = "stable" // the default for hosts whose operator chose no channel
+	OffChannel    = "off"    // no automatic updates: the operator updates by hand
 )
 
-// Agent returns what is known of the agent of h, as Get returned it.
+// Agent returns the update state of the agent on h. h comes from Get.
 func (x *Hosts) Agent(ctx context.Context, h Host) (client.HostAgent, error) {
 	r, err := x.db.Q.HostAgentOrder(ctx, h.ID)
 	if err != nil {
@@ -46,15 +46,16 @@ func (x *Hosts) Agent(ctx context.Context, h Host) (client.HostAgent, error) {
 	return a, nil
 }
 
-// UpdateOrder stores what a report says of the agent's updates, and returns the version that the host should run
-// instead, if any. A version that too many hosts of a channel give up is stopped there.
+// UpdateOrder stores the update state and capabilities that an agent reports, and returns the order to install another
+// version, or nil if the agent should keep its version. If too many hosts of a channel roll a version back, UpdateOrder
+// stops that version for the channel.
 func (a *Agents) UpdateOrder(ctx context.Context, host id.Host, s agentapi.Sync) (*agentapi.UpdateOrder, error) {
 	r, err := a.db.Q.HostAgentOrder(ctx, host)
 	if err != nil {
 		return nil, fmt.Errorf("host: agent of %s: %w", host, err)
 	}
 	if len(s.Capabilities) == 0 && s.Update == nil && len(r.Capabilities) == 0 {
-		return nil, nil // an agent too old to report updates
+		return nil, nil // this agent is too old to report updates
 	}
 	now := dbq.PutHostAgentParams{HostID: host, Capabilities: cleanCapabilities(s.Capabilities)}
 	if u := s.Update; u != nil {
@@ -75,7 +76,7 @@ func (a *Agents) UpdateOrder(ctx context.Context, host id.Host, s agentapi.Sync)
 	return order(host, s.AgentVersion, r), nil
 }
 
-// putAgent writes what changed, and stops a channel whose version fails.
+// putAgent stores the changed fields, and stops the channel if too many of its hosts rolled its version back.
 func putAgent(ctx context.Context, tx *db.Tx, r dbq.HostAgentOrderRow, now dbq.PutHostAgentParams) error {
 	failed := now.UpdateState == string(agentapi.UpdateRolledBack) && now.UpdateVersion == r.Version &&
 		now.UpdateTry == r.Try
@@ -102,11 +103,11 @@ func putAgent(ctx context.Context, tx *db.Tx, r dbq.HostAgentOrderRow, now dbq.P
 	return nil
 }
 
-// maxFailed is how many hosts may give a version up before nobody else is given it.
+// maxFailed is the number of hosts that must roll a version back for its channel to stop.
 const maxFailed = 3
 
-// tooManyFailed says why a version stops, or "". The first host that tries it and fails is enough: it is what the first
-// ones are for.
+// tooManyFailed returns the reason for which a version must be stopped, or "". If the first host to try a version
+// fails, that is reason enough: the first hosts are there to find such failures.
 func tooManyFailed(done, failed int64) string {
 	if failed >= maxFailed || failed > done {
 		return fmt.Sprintf("%d hosts went back to the version before, %d kept it", failed, done)
@@ -126,7 +127,7 @@ func cleanCapabilities(all []string) []string {
 
 var capabilityPattern = regexp.MustCompile(`^[a-z0-9_]{1,40}$`)
 
-// order is what the host is told by its channel, or nil.
+// order returns the host's update order from its channel, or nil if the host should not update.
 func order(host id.Host, runs string, r dbq.HostAgentOrderRow) *agentapi.UpdateOrder {
 	state := agentapi.UpdateState(r.UpdateState)
 	over := r.UpdateVersion == r.Version && r.UpdateTry == r.Try &&
@@ -139,8 +140,8 @@ func order(host id.Host, runs string, r dbq.HostAgentOrderRow) *agentapi.UpdateO
 	return &agentapi.UpdateOrder{Version: r.Version, Source: r.Source, Try: int(r.Try)}
 }
 
-// staged reports whether a host is among the percent of all that get a version: others first for each version, and who
-// is among a few is among more.
+// staged reports whether host is in the first percent of hosts to get a version. The selection differs for each
+// version; raising percent only adds hosts to it.
 func staged(host id.Host, version string, percent int) bool {
 	u := host.UUID()
 	h := sha256.Sum256(append(u[:], version...))
@@ -149,11 +150,11 @@ func staged(host id.Host, version string, percent int) bool {
 
 var (
 	channelPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,30}$`)
-	// releasePattern is what agents take for a release's number.
+	// releasePattern matches the release numbers that agents accept.
 	releasePattern = regexp.MustCompile(`^v?\d{1,9}\.\d{1,9}\.\d{1,9}(-\d{1,9}-g[0-9a-f]{1,40})?$`)
 )
 
-// NewChannel is what a channel shall be.
+// NewChannel is the new setting of a channel.
 type NewChannel struct {
 	Name, Version, Source string
 	Percent               int
@@ -215,7 +216,8 @@ func setChannel(ctx context.Context, tx *db.Tx, who account.Principal, n NewChan
 		map[string]any{"version": n.Version, "source": n.Source, "percent": n.Percent, "try": r.Try}))
 }
 
-// releaseSource reports whether agents may fetch from an address; one of this machine needs no encryption.
+// releaseSource reports whether agents may download releases from s: an https address, or an http address on the
+// loopback interface.
 func releaseSource(s string) bool {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || len(s) > 500 {
@@ -269,7 +271,8 @@ func channelOf(r dbq.AgentChannel) client.AgentChannel {
 	}
 }
 
-// followChannel puts one of the organisation's hosts on a channel; OffChannel leaves its agent to the operator.
+// followChannel assigns one of the organisation's hosts to a channel. With OffChannel, the operator updates the agent
+// by hand.
 func followChannel(ctx context.Context, tx *db.Tx, org id.Org, host id.Host, channel string) error {
 	if _, err := lockOwn(ctx, tx, org, host); err != nil {
 		return err

@@ -13,13 +13,14 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// Alert is something about a host that its operator should look at.
+// Alert is a problem of a host that its operator should look at.
 type Alert struct {
-	Action      string // in the audit log
+	Action      string // action name in the audit log
 	Title, Body string // of the notice
 }
 
-// Alert writes an alert into the audit log and notifies the host's organisation, once a day per host and action.
+// Alert writes an alert into the audit log and notifies the host's organisation, at most once a day per host and
+// action.
 func (a *Agents) Alert(ctx context.Context, host id.Host, v Alert) error {
 	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		h, err := Read(ctx, tx.Q, host)

@@ -11,15 +11,16 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Change is what an operator changes about a host, besides its price and terms. A nil field stays as it is.
+// Change is an operator's change to a host's name, agent channel or data caps. Nil fields stay unchanged. Package
+// market changes the price and terms.
 type Change struct {
 	Name    *string
-	Channel *string // of its agent: StableChannel, OffChannel, or another that the platform has
+	Channel *string // the agent's: StableChannel, OffChannel, or another channel that exists
 	DataCap DataCap
 }
 
-// Apply makes the change to one host of who's organisation, inside the caller's transaction; see market.ChangeHost.
-// Faults: NotFound; Invalid; Conflict when the organisation has another host of that name.
+// Apply applies the change to one host of who's organisation, in the caller's transaction; see market.ChangeHost.
+// Faults: NotFound; Invalid; Conflict if the organisation has another host of that name.
 func (c Change) Apply(ctx context.Context, tx *db.Tx, b *bus.Bus, who account.Principal, host id.Host) error {
 	if c.Name != nil {
 		if err := rename(ctx, tx, who.Org, host, *c.Name); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/musterhq/muster/internal/metrics"
 )
 
-// ClaimKind is what a GPU is taken for.
+// ClaimKind is the purpose of a claim.
 type ClaimKind string
 
 const (
@@ -31,35 +31,35 @@ const (
 // Reasons for the end of a claim.
 const (
 	EndRented    = "rented"    // the quote became a lease
-	EndReturned  = "returned"  // the quote was given back
-	EndExpired   = "expired"   // the quote ran out
-	EndReleased  = "released"  // the host no longer shows the ended lease
-	EndAbandoned = "abandoned" // the host was out of reach for AbandonAfter
+	EndReturned  = "returned"  // the quote was cancelled
+	EndExpired   = "expired"   // the quote expired
+	EndReleased  = "released"  // the host no longer reports the ended lease
+	EndAbandoned = "abandoned" // the host was unreachable for AbandonAfter
 )
 
-// GPURef is one GPU and the host it is in.
+// GPURef is a GPU together with its host.
 type GPURef struct {
 	Host id.Host
 	GPU  id.GPU
 }
 
-// ErrTaken means that a GPU is claimed, quarantined, in use by its owner or gone: nothing was claimed, and the
-// transaction should be given up and planned anew.
+// ErrTaken means that a GPU is claimed, quarantined, in use by its owner or gone. The caller should roll the
+// transaction back and plan again.
 var ErrTaken = fault.New(fault.NoCapacity, "A GPU was taken by somebody else in the meantime.")
 
-// ClaimSet is the GPUs of one ref: a quote, a lease, a host.
+// ClaimSet is the GPUs to claim for one ref: the id of a quote, a lease or a host.
 type ClaimSet struct {
 	Ref  uuid.UUID
 	GPUs []GPURef
 }
 
-// Claim takes GPUs for ref (a quote, a lease, a host). The caller has locked their hosts. expires is for quotes only:
-// a quote's claim that has run out no longer stands in anybody's way.
+// Claim claims GPUs for ref, the id of a quote, a lease or a host. The caller must have locked the GPUs' hosts. Only
+// quotes set expires; an expired quote's claim does not prevent a new claim.
 func Claim(ctx context.Context, tx *db.Tx, kind ClaimKind, ref uuid.UUID, gpus []GPURef, expires *time.Time) error {
 	return ClaimAll(ctx, tx, kind, []ClaimSet{{ref, gpus}}, expires)
 }
 
-// ClaimAll is Claim for several refs at once: all of it or ErrTaken.
+// ClaimAll is Claim for several refs: it claims all of their GPUs or returns ErrTaken.
 func ClaimAll(ctx context.Context, tx *db.Tx, kind ClaimKind, takings []ClaimSet, expires *time.Time) error {
 	p := claimsOf(kind, takings, expires)
 	taken, err := tx.Q.InsertClaims(ctx, p)
@@ -70,7 +70,7 @@ func ClaimAll(ctx context.Context, tx *db.Tx, kind ClaimKind, takings []ClaimSet
 		metrics.Claim(string(kind), false)
 		return nil
 	}
-	// Others stand in the way: quotes' claims that have run out no longer do.
+	// Some GPUs have claims. End those of expired quotes and try again.
 	if err := tx.Q.ExpireClaimsOn(ctx, p.Gpus); err != nil {
 		return fmt.Errorf("host: expire claims: %w", err)
 	}
@@ -85,9 +85,9 @@ func ClaimAll(ctx context.Context, tx *db.Tx, kind ClaimKind, takings []ClaimSet
 	return nil
 }
 
-// QueueClaims queues the writes of claims on GPUs that the caller has found free under the locks of their hosts; lapsed
-// says that quotes' claims that have run out may be in the way. When a GPU cannot be claimed after all the batch fails
-// with an error for which IsTaken is true.
+// QueueClaims queues the insertion of claims on GPUs that the caller has found free while holding the locks of their
+// hosts. lapsed means that the GPUs may still have claims of expired quotes, which are ended first. If a GPU turns out
+// not to be free, the batch fails with an error for which IsTaken returns true.
 func QueueClaims(b *pgx.Batch, kind ClaimKind, sets []ClaimSet, lapsed bool) {
 	rows := claimsOf(kind, sets, nil)
 	if lapsed {
@@ -104,7 +104,7 @@ func QueueClaims(b *pgx.Batch, kind ClaimKind, sets []ClaimSet, lapsed bool) {
 	})
 }
 
-// IsTaken reports whether err is ErrTaken, or the failure of a batch with QueueClaims because a GPU is not free.
+// IsTaken reports whether err means that a GPU is not free: it is ErrTaken, or the error of a batch with QueueClaims.
 func IsTaken(err error) bool {
 	var pe *pgconn.PgError
 	return errors.Is(err, ErrTaken) || db.IsUnique(err, "gpu_claim_active") ||
@@ -124,7 +124,8 @@ func claimsOf(kind ClaimKind, takings []ClaimSet, expires *time.Time) dbq.Insert
 	return p
 }
 
-// EndClaims frees what ref holds; the caller has locked the hosts, or ref is a quote. Without claims it does nothing.
+// EndClaims ends the claims of ref. The caller must have locked the hosts, unless ref is a quote. It is no error if ref
+// has no claims.
 func EndClaims(ctx context.Context, tx *db.Tx, ref uuid.UUID, reason string) error {
 	if err := tx.Q.EndClaims(ctx, reason, pgtype.UUID{Bytes: ref, Valid: true}); err != nil {
 		return fmt.Errorf("host: end claims of %s: %w", ref, err)
@@ -132,14 +133,15 @@ func EndClaims(ctx context.Context, tx *db.Tx, ref uuid.UUID, reason string) err
 	return nil
 }
 
-// QueueEndClaims queues what EndClaims does.
+// QueueEndClaims queues the statement of EndClaims.
 func QueueEndClaims(b *pgx.Batch, ref uuid.UUID, reason string) {
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
 		return q.EndClaims(ctx, reason, pgtype.UUID{Bytes: ref, Valid: true})
 	})
 }
 
-// ExpireClaims ends quote claims that have run out, at most limit, and says how many. It waits for nobody.
+// ExpireClaims ends at most limit claims of expired quotes and returns how many it ended. It skips locked rows, so it
+// never waits.
 func ExpireClaims(ctx context.Context, d *db.DB, limit int) (int, error) {
 	n, err := d.Q.ExpireClaims(ctx, int32(limit))
 	if err != nil {
@@ -148,9 +150,9 @@ func ExpireClaims(ctx context.Context, d *db.DB, limit int) (int, error) {
 	return int(n), nil
 }
 
-// AbandonClaims ends the claims of ended leases on hosts that have been out of reach for AbandonAfter; those hosts
-// sell nothing until a full report shows that they are clean. Leases that have not ended keep their claims: whoever
-// owns the lease ends it first. It says for how many leases.
+// AbandonClaims ends the claims of ended leases on hosts that have been unreachable for AbandonAfter. Such a host sells
+// nothing until a full report shows that it runs no ended lease. Leases that have not ended keep their claims: package
+// cluster must end the lease first. AbandonClaims returns the number of leases whose claims it ended.
 func AbandonClaims(ctx context.Context, d *db.DB) (int, error) {
 	after := AbandonAfter.Milliseconds()
 	rows, err := d.Q.AbandonedLeases(ctx, after)
@@ -167,7 +169,7 @@ func AbandonClaims(ctx context.Context, d *db.DB) (int, error) {
 			if _, err := lockOne(ctx, tx, host); err != nil {
 				return err
 			}
-			// It may have reported while we waited for the lock.
+			// The host may have reported while this transaction waited for the lock.
 			if out, err := tx.Q.HostOutOfReach(ctx, after, host); err != nil || !out {
 				return err
 			}

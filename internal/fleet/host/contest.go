@@ -13,23 +13,23 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// Contest is how a GPU stands whose UUID hosts of several organisations list. A host says of itself which GPUs it has,
-// so the first to list one does not own it.
+// Contest is the status of a GPU whose UUID is listed by hosts of several organisations. Hosts report their own GPUs,
+// so being the first to list a GPU does not prove ownership.
 type Contest string
 
 const (
-	// NotContested is a GPU that nobody else lists.
+	// NotContested is a GPU that no other organisation lists.
 	NotContested Contest = ""
-	// Challenger is a GPU that another organisation listed before. It is not offered.
+	// Challenger is a GPU that another organisation listed earlier. It is not offered.
 	Challenger Contest = "challenger"
-	// Holder is a GPU that was listed first and that nobody has rented there. It is not offered either.
+	// Holder is a GPU that was listed first, but was never rented to another organisation. It is not offered either.
 	Holder Contest = "holder"
-	// Incumbent is a GPU that was listed first and that somebody rented and was billed for, or that staff gave to its
-	// organisation. It is offered as before, so that nobody takes a running host off the market by listing its GPUs.
+	// Incumbent is a GPU that was listed first and was rented to and billed to another organisation, or that staff awarded
+	// to its organisation. It is still offered, so that listing a running host's GPUs cannot take the host off the market.
 	Incumbent Contest = "incumbent"
 )
 
-// ContestedGPU is a GPU with a contest, as staff see it.
+// ContestedGPU is a contested GPU, as staff see it.
 type ContestedGPU struct {
 	UUID     string
 	Contest  Contest
@@ -41,8 +41,8 @@ type ContestedGPU struct {
 	ListedAt time.Time
 }
 
-// ContestedGPUs lists the GPUs that hosts of several organisations list, at most limit, those with one UUID together
-// and the first to be listed first.
+// ContestedGPUs returns at most limit GPUs that hosts of several organisations list. GPUs with the same UUID are
+// adjacent, in the order in which they were listed.
 func ContestedGPUs(ctx context.Context, q *dbq.Queries, limit int) ([]ContestedGPU, error) {
 	rows, err := q.ContestedGPUs(ctx, int32(limit))
 	if err != nil {
@@ -58,9 +58,9 @@ func ContestedGPUs(ctx context.Context, q *dbq.Queries, limit int) ([]ContestedG
 	return out, nil
 }
 
-// AwardGPU records the decision of staff that the GPU with a UUID is the one that a host lists: it is offered, and the
-// others that list it are not. Leases that run on those go on to their end. The decision holds for the host's
-// organisation until another is made. Faults: NotFound when the host does not list it, Invalid without a reason.
+// AwardGPU records a decision of staff: host to has the GPU with this UUID. Its GPU is offered, and those of other
+// hosts that list the UUID are not; leases that run on those continue. The award applies to the host's organisation
+// until the next one. Faults: NotFound if the host does not list the UUID, Invalid without a reason.
 func AwardGPU(ctx context.Context, d *db.DB, uuid string, to id.Host, why string) error {
 	if why == "" {
 		return fault.InvalidField("why", "say why; both operators read it")
@@ -86,7 +86,7 @@ func AwardGPU(ctx context.Context, d *db.DB, uuid string, to id.Host, why string
 		if len(losers) > 0 {
 			standing = Incumbent
 		}
-		// Losers first: one row at a time holds the UUID.
+		// Update the losers first: a unique index allows one row to hold the UUID.
 		if err := tx.Q.SetContest(ctx, string(Challenger), uuids(losers)); err != nil {
 			return fmt.Errorf("host: award %s: %w", uuid, err)
 		}
@@ -109,8 +109,9 @@ func AwardGPU(ctx context.Context, d *db.DB, uuid string, to id.Host, why string
 	})
 }
 
-// contest finds how a GPU stands that a host lists for the first time, and makes the one that holds its UUID defend
-// itself. Its organisations read of it. Fault: Conflict when another host of the same organisation holds the UUID.
+// contest returns the status of a GPU that a host lists for the first time. If a host of another organisation holds the
+// UUID, contest makes that GPU the holder or incumbent and notifies both organisations. Fault: Conflict if another host
+// of the same organisation holds the UUID.
 func contest(ctx context.Context, tx *db.Tx, host id.Host, uuid string) (Contest, error) {
 	holder, err := tx.Q.HolderOfUUID(ctx, host, uuid)
 	if db.NoRows(err) {
@@ -139,7 +140,7 @@ func contest(ctx context.Context, tx *db.Tx, host id.Host, uuid string) (Contest
 	return Challenger, notifyContest(ctx, tx, holder.OrgID, holder.HostID, "gpu.contest", uuid, title, body)
 }
 
-// defend makes a GPU that was inserted, and that challengers of before list, too, stand as holder or incumbent.
+// defend makes a newly inserted GPU the holder or incumbent if earlier challengers list its UUID, too.
 func defend(ctx context.Context, tx *db.Tx, host id.Host, gpu id.GPU, uuid string) error {
 	challenged, err := tx.Q.IsUUIDChallenged(ctx, host, uuid)
 	if err == nil && challenged {
@@ -152,7 +153,7 @@ func defend(ctx context.Context, tx *db.Tx, host id.Host, gpu id.GPU, uuid strin
 }
 
 func notifyContest(ctx context.Context, tx *db.Tx, org id.Org, host id.Host, act, uuid, title, body string) error {
-	// One notice for a GPU and a day, however many hosts somebody enrols to list it.
+	// Send one notice per GPU and day, however many hosts list the GPU.
 	now, err := tx.Now(ctx)
 	if err != nil {
 		return err

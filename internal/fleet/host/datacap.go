@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// MaxDataCap is the largest cap, GB a month: more than a line of 100 Gbit/s moves.
+	// MaxDataCap is the largest allowed cap in GB a month: more than a line of 100 Gbit/s can carry.
 	MaxDataCap = 100_000_000
-	// capWarning is the percentage of a cap from which its operator is told.
+	// capWarning is the percentage of a cap from which its operator is warned.
 	capWarning = 90
 
-	gigabyte = 1_000_000_000 // as providers of lines count
+	gigabyte = 1_000_000_000 // decimal, as network providers count
 )
 
-// month is a host's calendar month, with whose host it is.
+// month is a host's data use in one calendar month, with the host's organisation and name.
 type month struct {
 	client.DataMonth
 	begin time.Time
@@ -34,12 +34,13 @@ type month struct {
 	name  string
 }
 
-// DataCap is a change of a host's caps, GB a month each way. A nil field stays; 0 is no cap.
+// DataCap is a change to a host's data caps, in GB a month for each direction. A nil field stays unchanged; 0 removes
+// the cap.
 type DataCap struct {
 	UpGB, DownGB *int64
 }
 
-// DataMonth returns the present month of one host of who's organisation. Fault: NotFound.
+// DataMonth returns the data use of one host of who's organisation in the current month. Fault: NotFound.
 func (x *Hosts) DataMonth(ctx context.Context, who account.Principal, host id.Host) (client.DataMonth, error) {
 	m, err := dataMonth(ctx, x.db.Q, host)
 	if err == nil && m.org != who.Org {
@@ -81,9 +82,9 @@ func dataMonth(ctx context.Context, q *dbq.Queries, host id.Host) (month, error)
 	return m, nil
 }
 
-// DataForPopular is how many bytes a host may still receive this month of images that no lease has asked for. What is
-// left of a cap beyond the point from which its operator is told is for leases; a host that takes none needs no images.
-// bounded is false where no cap is set.
+// DataForPopular returns how many bytes of popular images, which no lease needs yet, a host may still receive this
+// month. Popular images may use the cap up to capWarning percent; the rest is reserved for leases. A host that is
+// capped takes no leases and needs no images. bounded is false if no cap applies.
 func DataForPopular(ctx context.Context, q *dbq.Queries, host id.Host) (left int64, bounded bool, err error) {
 	m, err := dataMonth(ctx, q, host)
 	switch {
@@ -95,7 +96,7 @@ func DataForPopular(ctx context.Context, q *dbq.Queries, host id.Host) (left int
 	return max(*m.DownCapGB*(gigabyte/100*capWarning)-m.Received(), 0), true, nil
 }
 
-// Percent is how much of a cap of capGB is used; 0 without a cap.
+// Percent returns the used percentage of a cap of capGB, or 0 without a cap.
 func Percent(bytes int64, capGB *int64) float64 {
 	if capGB == nil {
 		return 0
@@ -103,8 +104,8 @@ func Percent(bytes int64, capGB *int64) float64 {
 	return 100 * float64(bytes) / (float64(*capGB) * gigabyte)
 }
 
-// setDataCap changes the caps of one host of who's organisation. What is used of them already counts: the host may take
-// no new leases from now on, or take them again. Leases that run go on in any case.
+// setDataCap changes the caps of one host of who's organisation. Data that was used this month counts at once, so the
+// host may stop or resume taking new leases. Running leases continue in any case.
 func setDataCap(ctx context.Context, tx *db.Tx, b *bus.Bus, who account.Principal, host id.Host, c DataCap) error {
 	var bad fault.Fields
 	for _, f := range []struct {
@@ -138,7 +139,7 @@ func setDataCap(ctx context.Context, tx *db.Tx, b *bus.Bus, who account.Principa
 		map[string]any{"up_cap_gb": amount(up), "down_cap_gb": amount(down)}))
 }
 
-// changed is a cap after a change: nil is none.
+// changed returns a cap after a change. A nil result means no cap.
 func changed(now, to *int64) *int64 {
 	switch {
 	case to == nil:
@@ -149,7 +150,7 @@ func changed(now, to *int64) *int64 {
 	return to
 }
 
-// amount is a cap with 0 for none.
+// amount returns a cap in GB, or 0 for no cap.
 func amount(gb *int64) int64 {
 	if gb == nil {
 		return 0
@@ -157,8 +158,8 @@ func amount(gb *int64) int64 {
 	return *gb
 }
 
-// updateDataCap draws the consequences of what the month has used: whether the host takes new leases, and what its
-// operator is told, each once a month.
+// updateDataCap compares the month's data use with the caps: it sets whether the host takes new leases, and notifies
+// the operator, at most once a month for each notice.
 func updateDataCap(ctx context.Context, tx *db.Tx, host id.Host) error {
 	m, err := dataMonth(ctx, tx.Q, host)
 	if err != nil {
@@ -168,7 +169,7 @@ func updateDataCap(ctx context.Context, tx *db.Tx, host id.Host) error {
 		if _, err := lockOne(ctx, tx, host); err != nil {
 			return err
 		}
-		if m, err = dataMonth(ctx, tx.Q, host); err != nil { // the caps may have changed while the lock was waited for
+		if m, err = dataMonth(ctx, tx.Q, host); err != nil { // the caps may have changed during the wait for the lock
 			return err
 		}
 		var until *time.Time
@@ -187,7 +188,7 @@ func updateDataCap(ctx context.Context, tx *db.Tx, host id.Host) error {
 	return err
 }
 
-// notice tells the operator that a cap is nearly, or all, used up.
+// notice returns the operator's notice that a cap is nearly or completely used up.
 func (m *month) notice(host id.Host) notify.Notice {
 	name, next := m.begin.Format("January"), m.begin.AddDate(0, 1, 0).Format("2 January")
 	n := notify.Notice{
@@ -217,15 +218,16 @@ func used(bytes int64, capGB *int64) string {
 	return fmt.Sprintf("%.1f of %d GB", float64(bytes)/gigabyte, *capGB)
 }
 
-// usedUp is why a host sells nothing before the month that begins then.
+// usedUp returns the reason for which a host with a used-up cap sells nothing until the given time, the start of a
+// month.
 func usedUp(until time.Time) string {
 	until = until.UTC()
 	return fmt.Sprintf("its line's data cap for %s is used up; it is offered again on %s",
 		until.AddDate(0, 0, -1).Format("January"), until.Format("2 January"))
 }
 
-// LiftDataCaps lets hosts be offered again whose month is over. Renting looks at the clock itself; this is for those
-// who keep a view of what is offered.
+// LiftDataCaps makes hosts available again whose cap ended with the month. Renting checks the time itself; LiftDataCaps
+// is for views of the offers that are kept in tables or memory.
 func LiftDataCaps(ctx context.Context, d *db.DB) (int, error) {
 	n, err := d.Q.LiftDataCaps(ctx)
 	if err != nil {

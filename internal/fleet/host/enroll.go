@@ -25,18 +25,18 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// NewEnrollment describes a host that will enrol.
+// NewEnrollment describes a host that is to enrol.
 type NewEnrollment struct {
 	Name   string        // "" = the machine's hostname
 	Region string        // "eu-west", …
-	Fabric string        // name of one of the org's fabrics, made when new; "" = none
+	Fabric string        // name of one of the org's fabrics, created if new; "" = none
 	TTL    time.Duration // 0 = MaxEnrollmentTTL
 }
 
-// MaxEnrollmentTTL is how long an enrolment token works at most.
+// MaxEnrollmentTTL is the longest lifetime of an enrolment token.
 const MaxEnrollmentTTL = time.Hour
 
-// Enrollment is a token to enrol one host with.
+// Enrollment is a token that enrols one host.
 type Enrollment struct {
 	ID        id.Enrollment
 	Token     string // secret; shown once
@@ -50,8 +50,8 @@ var (
 	regionPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 )
 
-// CreateEnrollment creates a token with which one host of who's organisation enrols. Faults: Invalid, at the fields of
-// the REST request; Conflict when the organisation has a host of that name.
+// CreateEnrollment creates a token that enrols one host in who's organisation. Faults: Invalid, with the field names of
+// the REST request; Conflict if the organisation has a host of that name.
 func (x *Hosts) CreateEnrollment(ctx context.Context, who account.Principal, n NewEnrollment,
 	once idem.Request) (Enrollment, idem.Outcome, error) {
 	if err := n.check(); err != nil {
@@ -108,22 +108,22 @@ func orNameTaken(err error, name string) error {
 	return refused(fault.Conflict, "name_taken", "You already have a host named %s.", name)
 }
 
-// refused is a fault with a code that programs can tell from others of its kind.
+// refused returns a fault with a reason code for programs in Extra["reason"].
 func refused(kind fault.Kind, reason, format string, args ...any) error {
 	f := fault.New(kind, format, args...)
 	f.Extra = map[string]any{"reason": reason}
 	return f
 }
 
-// EnrollPolicy is what this platform takes.
+// EnrollPolicy is the enrolments that this platform accepts, and the request's address.
 type EnrollPolicy struct {
-	Origins        []string // scheme://host[:port] agents may have been told to enrol at
+	Origins        []string // scheme://host[:port] addresses at which agents may enrol
 	AllowSimulated bool     // sandbox only
-	Address        string   // where the request came from, for the audit trail
+	Address        string   // the request's remote address, for the audit log
 }
 
-// Enroll makes a host of a token and an agent's fresh keys. The same token with the same keys returns the same host
-// again (the answer may have been lost). Every refusal is a fault that says why, and leaves the token as it was;
+// Enroll creates a host from a token and an agent's new keys. A repeated request with the same token and keys returns
+// the same host, because the first response may have been lost. A refusal is a fault that leaves the token usable;
 // Extra["reason"] is bad_request, bad_proof, toolkit, simulated, token_unknown, token_used, token_expired, key_known,
 // name_taken or gpu_active.
 func Enroll(ctx context.Context, tx *db.Tx, p EnrollPolicy, r agentapi.EnrollRequest) (Host, error) {
@@ -169,7 +169,7 @@ func Enroll(ctx context.Context, tx *db.Tx, p EnrollPolicy, r agentapi.EnrollReq
 	})
 }
 
-// checkEnroll is all that needs no database: shape, proofs, and what this platform never takes.
+// checkEnroll makes the checks that need no database: the request's form, its proofs, and the platform's policy.
 func checkEnroll(p EnrollPolicy, r *agentapi.EnrollRequest) error {
 	if err := r.Validate(); err != nil {
 		return refused(fault.Invalid, "bad_request", "The enrolment request is malformed: %s.", err)
@@ -206,7 +206,8 @@ func proven(origins []string, r *agentapi.EnrollRequest) bool {
 	return false
 }
 
-// enrolledBefore answers a repeated request: the same keys get their host, others are refused.
+// enrolledBefore handles a request with a used token: it returns the token's host if the keys are that host's, else a
+// fault.
 func enrolledBefore(ctx context.Context, tx *db.Tx, t dbq.LockEnrollmentRow, r *agentapi.EnrollRequest) (Host, error) {
 	k, err := tx.Q.LinkByKey(ctx, r.LinkKey)
 	if err != nil && !db.NoRows(err) {
@@ -228,7 +229,7 @@ func insertHost(ctx context.Context, tx *db.Tx, t dbq.LockEnrollmentRow, r *agen
 		if err != nil {
 			return host, orNameTaken(err, p.Name)
 		}
-		if taken { // many machines are called the same; nobody chose this name
+		if taken { // many machines have the same hostname, and no person chose this name
 			s := host.String()
 			p.Name = text.Clip(p.Name, 56) + "-" + s[len(s)-6:]
 		}
@@ -258,7 +259,7 @@ func insertHost(ctx context.Context, tx *db.Tx, t dbq.LockEnrollmentRow, r *agen
 	return host, nil
 }
 
-// nameFor makes a host name of a machine's own.
+// nameFor derives a valid host name from a machine's hostname.
 func nameFor(hostname string) string {
 	name, _, _ := strings.Cut(strings.ToLower(hostname), ".")
 	name = strings.Map(func(r rune) rune {

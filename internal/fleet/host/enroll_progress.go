@@ -10,15 +10,15 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Enrolling is how far a host has come with its one-time token.
+// Enrolling is the progress of an enrolment.
 type Enrolling struct {
 	ExpiresAt time.Time
-	Expired   bool       // and it was not used
-	UsedAt    *time.Time // nil = not yet
-	Host      *Detail    // who used it; nil = nobody yet
+	Expired   bool       // the token expired unused
+	UsedAt    *time.Time // nil = not used yet
+	Host      *Detail    // the enrolled host; nil = none yet
 }
 
-// Enrollment returns how far the host of an enrolment token of who's organisation has come. Fault: NotFound.
+// Enrollment returns the progress of one enrolment of who's organisation. Fault: NotFound.
 func (x *Hosts) Enrollment(ctx context.Context, who account.Principal, e id.Enrollment) (Enrolling, error) {
 	r, err := x.db.Q.GetEnrollment(ctx, e, who.Org)
 	if db.NoRows(err) {

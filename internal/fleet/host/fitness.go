@@ -9,10 +9,10 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// minToolkit is the first NVIDIA Container Toolkit without CVE-2025-23266 (a container takes over its host).
+// minToolkit is the first NVIDIA Container Toolkit without CVE-2025-23266, which lets a container take over its host.
 var minToolkit = [3]int{1, 17, 8}
 
-// toolkitUnfit says why workloads may not get GPUs through the host's container toolkit, or "".
+// toolkitUnfit returns the reason for which the host's container toolkit must not give GPUs to workloads, or "".
 func toolkitUnfit(inv *agentapi.Inventory) string {
 	if inv.AttachMode != "cdi" && inv.AttachMode != "nvidia" {
 		return ""
@@ -29,7 +29,7 @@ func toolkitUnfit(inv *agentapi.Inventory) string {
 	return ""
 }
 
-// blocked says why nothing of a host with this inventory can be rented, or "".
+// blocked returns the reason for which a host with this inventory cannot be rented at all, or "".
 func blocked(inv *agentapi.Inventory) string {
 	if why := toolkitUnfit(inv); why != "" {
 		return why
@@ -48,7 +48,7 @@ func blocked(inv *agentapi.Inventory) string {
 	return ""
 }
 
-// version reads "1.17.8", "v1.17.8" and "1.17.8-1".
+// version parses versions such as "1.17.8", "v1.17.8" and "1.17.8-1".
 func version(s string) (v [3]int, ok bool) {
 	s = strings.TrimPrefix(strings.TrimSpace(s), "v")
 	s, _, _ = strings.Cut(s, "-")
@@ -75,8 +75,9 @@ func less(a, b [3]int) bool {
 	return false
 }
 
-// nvlink reports whether a GPU has an active NVLink, and its bandwidth in one direction over all of them in Gbit/s: 0
-// when the speed of any is not known. Older agents send no speed: there it follows from the version.
+// nvlink reports whether a GPU has an active NVLink, and returns the total bandwidth of its active links in one
+// direction, in Gbit/s. The bandwidth is 0 if the speed of any active link is unknown. Older agents report no speed;
+// nvlink then derives it from the NVLink version.
 func nvlink(g *agentapi.GPU) (active bool, gbps float64) {
 	known := true
 	for _, l := range g.NVLinks {
@@ -96,5 +97,5 @@ func nvlink(g *agentapi.GPU) (active bool, gbps float64) {
 	return active, gbps
 }
 
-// maxLinkGbps is more than any NVLink carries.
+// maxLinkGbps is an upper limit for the reported speed of one NVLink; no real one is as fast.
 const maxLinkGbps = 10_000

@@ -15,9 +15,9 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// RecordHealth stores health events of the host's GPUs, each once, and moves the GPUs to the state of their latest
-// event. s gives the boot and its clock. It returns the highest event number that needs no repeating; events of GPUs
-// the host does not have, or with an unknown state, are dropped and count as stored.
+// RecordHealth stores health events of the host's GPUs, each once, and sets the GPUs' health to that of their latest
+// event. s contains the boot id and the boot clock. RecordHealth returns the highest event number that the host need
+// not send again; events of unknown GPUs or with unknown states are dropped and count as stored.
 func (a *Agents) RecordHealth(ctx context.Context, host id.Host, s agentapi.Sync) (last uint64, err error) {
 	events := slices.SortedFunc(slices.Values(s.Health), func(a, b agentapi.HealthEvent) int {
 		return cmp.Compare(a.Seq, b.Seq)
@@ -62,7 +62,7 @@ func (a *Agents) RecordHealth(ctx context.Context, host id.Host, s agentapi.Sync
 	return last, nil
 }
 
-// updateHealth gives each GPU the state of its latest event, which need not be the one that came last.
+// updateHealth sets each GPU's health to that of its latest event by time, which need not be the last to arrive.
 func updateHealth(ctx context.Context, tx *db.Tx, touched map[id.GPU]bool) error {
 	order := make([]id.GPU, 0, len(touched))
 	for g := range touched {
@@ -88,7 +88,8 @@ func updateHealth(ctx context.Context, tx *db.Tx, touched map[id.GPU]bool) error
 	return nil
 }
 
-// eventTime puts an event on PostgreSQL's clock: by its distance from the report within one boot, else as of now.
+// eventTime converts an event's time to PostgreSQL's clock. It uses the event's age on the boot clock if the event and
+// the report are from the same boot, else the present time.
 func eventTime(now time.Time, s *agentapi.Sync, e *agentapi.HealthEvent) time.Time {
 	const longest = 400 * 24 * 3600 * 1000
 	if ago := s.BootMS - e.BootMS; e.BootID == s.BootID && ago >= 0 && ago < longest {
@@ -102,7 +103,7 @@ func (a *Agents) GPUs(ctx context.Context, host id.Host) (map[string]id.GPU, err
 	return GPUsByUUID(ctx, a.db.Q, host)
 }
 
-// GPUsByUUID is the ids of the host's GPUs by their NVML UUIDs.
+// GPUsByUUID returns the ids of the host's GPUs by their NVML UUIDs.
 func GPUsByUUID(ctx context.Context, q *dbq.Queries, host id.Host) (map[string]id.GPU, error) {
 	rows, err := q.ActiveGPUs(ctx, host)
 	if err != nil {

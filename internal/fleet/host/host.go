@@ -1,21 +1,22 @@
-// Package host knows the machines that sell: their enrolment and keys, what they have, how they are, and which of
-// their GPUs are taken.
+// Package host manages the hosts that offer GPUs: their enrolment and keys, inventory, health, and claims on their
+// GPUs.
 //
-// What always holds:
-//   - A GPU has at most one claim without an end (a unique index), and a lease's claim outlives the lease: it ends
-//     when a full report of the host, made in knowledge of the lease's end, no longer shows it, or as "abandoned"
-//     after the host was out of reach for AbandonAfter.
-//   - A GPU that is in use on its host beside leases is neither free nor claimed anew.
-//   - The host row is what renting locks; reports of hosts write host_status and touch the host row only when
-//     something that matters for renting changed.
-//   - What leases moved over a host's line in a month is the sum of what its reports added (triggers keep it); a cap on
-//     it keeps new leases away and ends none.
-//   - A GPU is active on one host only, and inventory never deletes: what vanished is kept as not present.
+// Invariants:
+//   - A GPU has at most one claim that has not ended (a unique index). A lease's claim outlives the lease: it ends when
+//     a full report, made when the host knew of the lease's end, no longer shows the lease, or as "abandoned" after the
+//     host was unreachable for AbandonAfter.
+//   - A GPU that the host itself uses, outside leases, is not free and gets no new claims.
+//   - Renting locks the host row. Reports write host_status, and update the host row only if something that matters for
+//     renting changed.
+//   - The data that leases moved over a host's line in a month is the sum of what the host's reports added (triggers
+//     maintain it). A used-up data cap prevents new leases and ends none.
+//   - A GPU is active on one host only. Inventory never deletes GPUs: missing ones are marked as not present.
 //   - A host's revision only rises, in every transaction that changes what the host should run.
-//   - Private keys never leave the host; enrolment tokens are kept as hashes, work once, and for at most an hour.
+//   - Private keys never leave the host. Enrolment tokens are stored as hashes, work once, and are valid for at most an
+//     hour.
 //
-// Functions that take a *db.Tx are parts of their caller's transaction. Lock hosts before claiming on them; hosts come
-// before GPUs in the order of locks.
+// Functions that take a *db.Tx run in their caller's transaction. Lock hosts before claiming GPUs on them; hosts come
+// before GPUs in the lock order.
 package host
 
 import (
@@ -32,46 +33,46 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// State of a host, as its operator set it.
+// State is a host's state, as set by enrolment and by its operator.
 type State string
 
 const (
-	Enrolled State = "enrolled" // never reported yet
+	Enrolled State = "enrolled" // has not reported yet
 	Active   State = "active"
 	Draining State = "draining" // takes no new leases
-	Retired  State = "retired"  // for ever: keys revoked, GPUs free to be enrolled elsewhere
+	Retired  State = "retired"  // final: keys revoked, GPUs free to enrol elsewhere
 )
 
 const (
-	// ReachableFor is how long after its last sync a host still counts as reachable: two missed idle syncs (60 s,
-	// jittered) and some. A closed connection ends it at once.
+	// ReachableFor is how long after its last sync a connected host counts as reachable: two missed idle syncs (60 s,
+	// jittered) plus a margin. A closed connection makes the host unreachable at once.
 	ReachableFor = 150 * time.Second
-	// AbandonAfter is how long a host must be out of reach before the claims of ended leases on it end.
+	// AbandonAfter is how long a host must be unreachable before the claims of ended leases on it end.
 	AbandonAfter = 10 * time.Minute
 )
 
-// Host is one machine with its status.
+// Host is one host with its status.
 type Host struct {
 	ID              id.Host
 	Org             id.Org
 	Name            string
 	Region          string
-	Fabric          id.Fabric // zero: none
+	Fabric          id.Fabric // zero = none
 	State           State
 	Simulated       bool
 	MultiNode       bool       // peers on other hosts can reach it
-	NeedsFullReport bool       // claims were abandoned and the host has not shown yet what it still has
-	ReclaimAt       *time.Time // what runs on it ends then: its operator takes it back
-	EngineAway      string     // why its container engine does not answer, for its operator; "" = it answers
-	Blocked         string     // why its inventory keeps it from selling, in words; "" = it does not
-	CappedUntil     *time.Time // its line's data cap is used up: no new leases before then
+	NeedsFullReport bool       // it must send a full report before it may sell again
+	ReclaimAt       *time.Time // when its running leases end because of Reclaim
+	EngineAway      string     // why its container engine does not respond, for its operator; "" = it responds
+	Blocked         string     // why its inventory prevents renting; "" = it does not
+	CappedUntil     *time.Time // data cap used up: no new leases before this time
 	Revision        int64
 	BootID          string
 	CPUCores        int
 	RAMMB, DiskGB   int64
-	ScratchGB       int64    // what all nodes' scratches may take together
-	DiskLimited     bool     // nodes are held to their disk_gb
-	Runtimes        []string // OCI runtimes workloads can be run with
+	ScratchGB       int64    // limit for the scratch of all nodes together
+	DiskLimited     bool     // the host enforces nodes' disk_gb
+	Runtimes        []string // OCI runtimes available for workloads
 	Driver, CUDAMax string
 	InventoryAt     *time.Time
 	CreatedAt       time.Time
@@ -79,9 +80,9 @@ type Host struct {
 	Status          Status
 }
 
-// Status is what changes with every report.
+// Status is the part of a host that changes with every report.
 type Status struct {
-	Session              int64 // number of the present or last connection
+	Session              int64 // number of the current or last connection
 	Connected            bool
 	ConnectedAt          *time.Time
 	DisconnectedAt       *time.Time
@@ -94,14 +95,14 @@ type Status struct {
 	NetUpMbps, NetDnMbps *float64
 }
 
-// Reachable reports whether the host is connected and has synced lately.
+// Reachable reports whether the host is connected and has synced within ReachableFor.
 func (h *Host) Reachable(now time.Time) bool {
 	s := h.Status
 	return s.Connected && s.LastSyncAt != nil && now.Sub(*s.LastSyncAt) <= ReachableFor
 }
 
-// Unsellable says in words why nothing of the host can be rented at now, or "" when it can. It knows the host, not
-// its GPUs and prices.
+// Unsellable returns the reason for which nothing of the host can be rented now, or "". It does not consider the host's
+// GPUs and prices.
 func (h *Host) Unsellable(now time.Time) string {
 	switch {
 	case h.State != Active:
@@ -122,8 +123,8 @@ func (h *Host) Unsellable(now time.Time) string {
 	return ""
 }
 
-// Lock locks hosts for renting, for a change of their desired state, or for a change of themselves, in the order of
-// their ids, and returns them in that order. Unknown ids are left out.
+// Lock locks hosts in the order of their ids and returns them in that order. Renting, changing a host's desired state
+// and changing a host all need this lock. Unknown ids are ignored.
 func Lock(ctx context.Context, tx *db.Tx, hosts []id.Host) ([]Host, error) {
 	rows, err := tx.Q.LockHosts(ctx, uuids(hosts))
 	if err != nil {
@@ -136,7 +137,7 @@ func Lock(ctx context.Context, tx *db.Tx, hosts []id.Host) ([]Host, error) {
 	return out, nil
 }
 
-// QueueHosts queues what Lock does.
+// QueueHosts queues the statement of Lock. The batch stores the hosts in *into.
 func QueueHosts(b *pgx.Batch, hosts []id.Host, into *[]Host) {
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
 		rows, err := q.LockHosts(ctx, uuids(hosts))
@@ -148,14 +149,14 @@ func QueueHosts(b *pgx.Batch, hosts []id.Host, into *[]Host) {
 	})
 }
 
-// QueueLock queues what LockOnly does.
+// QueueLock queues the statement of LockOnly.
 func QueueLock(b *pgx.Batch, hosts []id.Host) {
 	if len(hosts) > 0 {
 		db.Write(b, (*dbq.Queries).LockHostRows, uuids(hosts))
 	}
 }
 
-// LockOnly is Lock for a caller that reads what it needs itself.
+// LockOnly locks hosts as Lock does, without reading them.
 func LockOnly(ctx context.Context, tx *db.Tx, hosts []id.Host) error {
 	if err := tx.Q.LockHostRows(ctx, uuids(hosts)); err != nil {
 		return fmt.Errorf("host: lock: %w", err)
@@ -163,7 +164,7 @@ func LockOnly(ctx context.Context, tx *db.Tx, hosts []id.Host) error {
 	return nil
 }
 
-// lockOne is Lock for one host that must exist.
+// lockOne locks and returns one host. Fault: NotFound.
 func lockOne(ctx context.Context, tx *db.Tx, host id.Host) (Host, error) {
 	hs, err := Lock(ctx, tx, []id.Host{host})
 	if err != nil {
@@ -212,18 +213,18 @@ func fromRow(h dbq.Host, s dbq.HostStatus) Host {
 	}
 }
 
-// uuids is ids as query parameters.
+// uuids converts ids to query parameters.
 func uuids[T interface {
 	UUIDValue() (pgtype.UUID, error)
 }](ids []T) []pgtype.UUID {
 	out := make([]pgtype.UUID, len(ids))
 	for i, v := range ids {
-		out[i], _ = v.UUIDValue() // it never fails
+		out[i], _ = v.UUIDValue() // UUIDValue of an id never fails
 	}
 	return out
 }
 
-// Read is a host without a lock, whoever owns it.
+// Read returns a host of any organisation without locking it. Fault: NotFound.
 func Read(ctx context.Context, q *dbq.Queries, host id.Host) (Host, error) {
 	r, err := q.ReadHost(ctx, host)
 	if db.NoRows(err) {

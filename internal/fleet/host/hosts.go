@@ -14,7 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// GPU is one device of a host.
+// GPU is one GPU of a host.
 type GPU struct {
 	ID         id.GPU
 	Host       id.Host
@@ -27,36 +27,37 @@ type GPU struct {
 	PCIeGen    int
 	NVLink     bool
 	NVLinkGbps float64 // one direction, all active links
-	// Watts it may draw, and was made for; 0 = not known.
+	// Power limit and default power limit in watts; 0 = not known.
 	PowerLimitW, PowerDefaultW int
 
 	Health       string // healthy, suspect, quarantined
 	HealthReason string
-	InUse        string    // what uses it on the host itself, "Xorg, 412 MiB": it is not offered; "" = nothing does
-	Present      bool      // in the last inventory
-	Claim        ClaimKind // what it is taken for; "" = free
+	InUse        string    // use by the host itself, such as "Xorg, 412 MiB"; such a GPU is not offered; "" = none
+	Present      bool      // listed in the last inventory
+	Claim        ClaimKind // purpose of its claim; "" = free
 	Facts        agentapi.GPU
 }
 
-// Detail is a host with all that its operator may see.
+// Detail is a host with everything that its operator may see.
 type Detail struct {
 	Host
 	FabricName string
-	GPUs       []GPU              // by index
+	GPUs       []GPU              // sorted by index
 	Inventory  agentapi.Inventory // empty in lists
 }
 
-// Hosts are the use cases of operators: what they see of their hosts and do to them. Safe for concurrent use.
+// Hosts implements the use cases of operators: reading and changing their hosts. It is safe for concurrent use.
 type Hosts struct {
 	db  *db.DB
 	bus *bus.Bus
 }
 
-// New makes the use cases. b tells hosts and pages of changes; nil: they find out by themselves.
+// New returns the use cases of operators. b notifies hosts and pages of changes; if b is nil, they notice changes by
+// polling.
 func New(d *db.DB, b *bus.Bus) *Hosts { return &Hosts{db: d, bus: b} }
 
-// List returns the hosts of who's organisation in the order of their ids: at most limit of those after the given one.
-// Retired hosts are left out unless retired is set.
+// List returns at most limit hosts of who's organisation with ids greater than after, sorted by id. It includes retired
+// hosts only if retired is set.
 func (x *Hosts) List(ctx context.Context, who account.Principal, after id.Host, limit int,
 	retired bool) ([]Detail, error) {
 	org := who.Org
@@ -127,10 +128,10 @@ func listGPUs(ctx context.Context, q *dbq.Queries, hosts []id.Host, removed bool
 	return out, nil
 }
 
-// NotFound is the fault for a host that does not exist or is of another organisation.
+// NotFound returns the fault for a host that does not exist or belongs to another organisation.
 func NotFound() error { return fault.New(fault.NotFound, "No such host.") }
 
-// lockOwn locks one of the org's hosts; another org's looks missing.
+// lockOwn locks and returns one of the organisation's hosts. Fault: NotFound, also for another organisation's host.
 func lockOwn(ctx context.Context, tx *db.Tx, org id.Org, host id.Host) (Host, error) {
 	h, err := lockOne(ctx, tx, host)
 	if err == nil && h.Org != org {

@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// putImages takes note of the public images on a host. What does not look like one is left out: it is only a hint.
+// putImages stores which public images a host has. It ignores malformed entries: the list is only a hint.
 func putImages(ctx context.Context, tx *db.Tx, host id.Host, images []agentapi.CachedImage) error {
 	refs, digests := []string{}, []string{}
 	seen := map[string]bool{}

@@ -17,7 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// MaxGPUs is how many GPUs one host may have.
+// MaxGPUs is the largest number of GPUs of one host.
 const MaxGPUs = 32
 
 // Health of a GPU.
@@ -27,11 +27,12 @@ const (
 	Quarantined = "quarantined"
 )
 
-// badness orders health, worse is greater; unknown words are not in it.
+// badness orders health states; greater is worse. It lacks unknown states.
 var badness = map[string]int{Healthy: 0, Suspect: 1, Quarantined: 2}
 
-// RecordInventory takes note of what the host has: new GPUs appear, vanished ones are no longer present. A GPU that
-// is active on another host is refused with fault.Conflict.
+// RecordInventory stores a host's inventory. It adds new GPUs and marks missing ones as not present. A GPU that is
+// active on another host of the same organisation is refused with fault.Conflict; one on another organisation's host
+// becomes contested.
 func RecordInventory(ctx context.Context, tx *db.Tx, host id.Host, inv agentapi.Inventory) error {
 	h, err := lockOne(ctx, tx, host)
 	if err != nil {
@@ -50,7 +51,7 @@ func RecordInventory(ctx context.Context, tx *db.Tx, host id.Host, inv agentapi.
 	return putInventory(ctx, tx, host, &inv)
 }
 
-// checkInventory refuses what cannot be, and cleans the texts of the rest: renters read them in terminals and pages.
+// checkInventory rejects impossible values and cleans all texts, because renters see them in terminals and pages.
 func checkInventory(inv *agentapi.Inventory) error {
 	var bad fault.Fields
 	for i, g := range inv.GPUs {
@@ -111,7 +112,7 @@ func checkInventory(inv *agentapi.Inventory) error {
 	return bad.Err()
 }
 
-// cleanTexts replaces control characters and what is not UTF-8 in every text that v, a pointer, leads to.
+// cleanTexts replaces control characters and invalid UTF-8 in all strings reachable from v, a pointer.
 func cleanTexts(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -133,7 +134,7 @@ func cleanTexts(v reflect.Value) {
 	}
 }
 
-// putInventory writes a checked inventory. The host is locked or new.
+// putInventory stores a checked inventory. The host must be locked or new.
 func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.Inventory) error {
 	raw, err := json.Marshal(inv)
 	if err != nil {
@@ -184,7 +185,7 @@ func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.In
 	return nil
 }
 
-// runtimes are the OCI runtimes an inventory offers that can be asked for, sorted, each once.
+// runtimes returns the OCI runtimes of an inventory that renters can choose, sorted and without duplicates.
 func runtimes(inv *agentapi.Inventory) []string {
 	if len(inv.Runtimes) == 0 {
 		return []string{agentapi.RuntimeRunc}
@@ -198,7 +199,7 @@ func runtimes(inv *agentapi.Inventory) []string {
 	return out
 }
 
-// scratch is what an inventory offers of it: nothing, if its agent does not say that it gives nodes theirs.
+// scratch returns the scratch space of an inventory in GB, or 0 if its agent does not support scratch.
 func scratch(inv *agentapi.Inventory) int64 {
 	if !slices.Contains(inv.Capabilities, agentapi.CapScratch) {
 		return 0
@@ -206,7 +207,7 @@ func scratch(inv *agentapi.Inventory) int64 {
 	return inv.ScratchGB
 }
 
-// watts is a power limit in whole watts, rounded down; nil when it is not told or is none that a GPU can have.
+// watts converts a power limit to whole watts, rounded down. It returns nil if the limit is unknown or implausible.
 func watts(mw agentapi.Optional[int64]) *int32 {
 	const most = 100_000
 	if w := mw.Or(0) / 1000; w >= 1 && w <= most {
@@ -216,8 +217,8 @@ func watts(mw agentapi.Optional[int64]) *int32 {
 	return nil
 }
 
-// inUse says why a GPU cannot be rented although nobody rents it, or "": the host itself uses it, or it is split into
-// instances, of which a container that asks for the whole GPU gets none.
+// inUse returns the reason for which a GPU without a claim cannot be rented, or "": the host itself uses it, or it is
+// split into MIG instances, so that a container that requests the whole GPU would get none.
 func inUse(g *agentapi.GPU) string {
 	if g.InUse == "" && g.MIG.Or(false) {
 		return "split into instances (MIG)"
@@ -262,7 +263,7 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 			InUse:         inUse(g),
 			Contest:       string(standing),
 		})
-		if db.IsUnique(err, "gpu_uuid_active") { // it was listed elsewhere at this moment
+		if db.IsUnique(err, "gpu_uuid_active") { // another host listed it at the same time
 			return refused(fault.Conflict, "gpu_active", "GPU %s is enrolled with another host: retire that one first.", g.UUID)
 		}
 		if err != nil {
@@ -289,7 +290,7 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 		Facts:         facts,
 		InUse:         inUse(g),
 	})
-	// An inventory can make a GPU worse, never better: only a health event requalifies.
+	// An inventory can make a GPU's health worse but not better: only a health event can improve it.
 	if err == nil && badness[health] > badness[old.Health] {
 		err = tx.Q.SetGPUHealth(ctx, health, text.Clip(g.HealthReason, 300), old.ID)
 	}

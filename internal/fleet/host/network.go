@@ -14,20 +14,21 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Line is what a gang's preflight measured of one host: the quickest it sent to, and received from, another host.
+// Line is a preflight's measurement of one host: the highest rates at which it sent to and received from another host.
 type Line struct {
 	Host             id.Host
 	UpMbps, DownMbps float64
 }
 
-// keepMeasured is how long a better figure outweighs a newer one.
+// keepMeasured is how long a higher measurement overrides newer lower ones.
 const keepMeasured = 7 * 24 * time.Hour
 
-// RecordNetwork keeps what a preflight measured between hosts, for search and placement: each host's line, and for a
-// gang within one fabric its bus bandwidth. The best of a week counts: a slow partner says nothing of a host.
+// RecordNetwork stores a preflight's measurements for search and placement: each host's line, and the bus bandwidth if
+// all hosts of the gang are in one fabric. The best value of a week counts, because a slow peer does not show that the
+// host is slow.
 func RecordNetwork(ctx context.Context, tx *db.Tx, lines []Line, busbwGbps float64, at time.Time) error {
 	lines = slices.Clone(lines)
-	slices.SortFunc(lines, func(a, b Line) int { return cmp.Or(a.Host.Compare(b.Host)) }) // one order of locks
+	slices.SortFunc(lines, func(a, b Line) int { return cmp.Or(a.Host.Compare(b.Host)) }) // same lock order everywhere
 	since := at.Add(-keepMeasured)
 	var hosts []pgtype.UUID
 	for _, l := range lines {
@@ -59,9 +60,9 @@ func RecordNetwork(ctx context.Context, tx *db.Tx, lines []Line, busbwGbps float
 	return nil
 }
 
-// OfferedGbps is what the offers of hosts say of an all-reduce between them, in Gbit/s: the figure of their fabric,
-// where they are of one and it has been measured; else what the slowest of their lines gives one way; 0 where that is
-// not known of all.
+// OfferedGbps returns the all-reduce bandwidth between hosts that their offers promise, in Gbit/s. It is the measured
+// bandwidth of their fabric if they are all in one; else the slowest direction of their lines; 0 if any line has not
+// been measured.
 func OfferedGbps(ctx context.Context, tx *db.Tx, hosts []id.Host) (float64, error) {
 	rows, err := tx.Q.OfferedNetwork(ctx, uuids(hosts))
 	if err != nil {

@@ -2,6 +2,6 @@ package host
 
 import "github.com/musterhq/muster/internal/agentapi"
 
-// tooOld reports whether an agent speaks a protocol older than this server rents on. Such a host keeps its leases and
-// gets no new ones.
+// tooOld reports whether an agent's protocol is older than this server requires for new leases. A host with such an
+// agent keeps its leases but gets no new ones.
 func tooOld(protocol int) bool { return protocol < agentapi.OldestRented }

@@ -13,21 +13,21 @@ import (
 	"github.com/musterhq/muster/internal/interval"
 )
 
-// The control plane sends itself a message every PulseEvery through each listener, on the way that hosts' reports take.
-// When it does not arrive, hosts' reports would not have arrived either, so their silence proves nothing.
+// The control plane sends itself a message every PulseEvery through each listener, on the same path as hosts' reports.
+// If the message does not arrive, hosts' reports would not have arrived either, so silence of hosts is not their fault.
 const (
 	PulseEvery = 5 * time.Second
-	// PulseGap is the longest time between two pulses in which the control plane counts as hearing.
+	// PulseGap is the longest time between two pulses that does not count as a gap.
 	PulseGap = 10 * time.Second
-	// PulseSlow is how long a pulse may be under way; a slower one is a gap too.
+	// PulseSlow is the longest time that a pulse may take; a slower pulse counts as a gap, too.
 	PulseSlow = 5 * time.Second
 
-	// settleIn is how long hosts have to come back after a gap; every reconnectPerSecond hosts get another second.
+	// settleIn is the time that hosts have to reconnect after a gap, plus one second for every reconnectPerSecond hosts.
 	settleIn           = 120 * time.Second
 	reconnectPerSecond = 500
 
-	// That many hosts with leases, and that part of those of a listener, which fall silent within silentWithin are a fault
-	// of the listener and not of the hosts.
+	// If at least massSilentHosts hosts with leases, and at least one in massSilentPart of those of a listener, fall
+	// silent within silentWithin, that is a fault of the listener and not of the hosts.
 	massSilentHosts = 10
 	massSilentPart  = 5 // a fifth
 	silentWithin    = 35 * time.Second
@@ -43,14 +43,14 @@ const (
 
 // Pulse is one message of the control plane to itself.
 type Pulse struct {
-	Listener     string // the NATS server it came through
-	SentMS       int64  // PostgreSQL's clock when it was sent, unix ms
+	Listener     string // id of the NATS server that carried it
+	SentMS       int64  // send time on PostgreSQL's clock, unix ms
 	ControlEpoch int64
 }
 
-// RecordPulse records that the control plane receives what the hosts of a listener send, and the gaps that this pulse
-// ends: its own, those of listeners that are gone, and a gap of many hosts that fell silent together. Each gap includes
-// the time that hosts need to come back.
+// RecordPulse records that a listener delivers hosts' reports, and the gaps that end with this pulse: the listener's
+// own, those of stopped listeners, and gaps in which many hosts fell silent together. Each gap includes the time that
+// hosts need to reconnect.
 func (r *Replicas) RecordPulse(ctx context.Context, p Pulse) error {
 	return r.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		rows, err := tx.Q.LockPulse(ctx)
@@ -82,8 +82,8 @@ func (r *Replicas) RecordPulse(ctx context.Context, p Pulse) error {
 	})
 }
 
-// gapsOf returns the gaps that a pulse that arrives now ends, and the listeners that are gone. rows are the last pulses
-// of all listeners.
+// gapsOf returns the gaps that end with a pulse that arrives now, and the listeners that have stopped. rows are the
+// last pulses of all listeners.
 func gapsOf(p Pulse, rows []dbq.Pulse, hosts dbq.ListenerSilenceRow,
 	now int64) (out []dbq.InsertDeafGapParams, gone []string) {
 	until := now + settleIn.Milliseconds() + hosts.Hosts*1000/reconnectPerSecond
@@ -105,12 +105,12 @@ func gapsOf(p Pulse, rows []dbq.Pulse, hosts dbq.ListenerSilenceRow,
 				gap(p.Listener, r.LastMs, gapPulse)
 			}
 		case now-r.LastMs > longest:
-			gap(r.Listener, r.LastMs, gapPulse) // its hosts can come back from now on, through this one
+			gap(r.Listener, r.LastMs, gapPulse) // its hosts can now reconnect through this listener
 			dead, gone = max(dead, r.LastMs), append(gone, r.Listener)
 		}
 	}
 	if !known && dead > 0 {
-		gap(p.Listener, dead, gapPulse) // it takes the place of one that is gone: its hosts are coming back
+		gap(p.Listener, dead, gapPulse) // it replaces a stopped listener, whose hosts are reconnecting
 	}
 	if now-p.SentMS > PulseSlow.Milliseconds() {
 		gap(p.Listener, p.SentMS, gapSlow)
@@ -121,7 +121,7 @@ func gapsOf(p Pulse, rows []dbq.Pulse, hosts dbq.ListenerSilenceRow,
 	return out, gone
 }
 
-// DropOldGaps removes gaps that are so old that nothing is decided by them any more.
+// DropOldGaps deletes gaps that are too old to affect any decision, and returns how many it deleted.
 func DropOldGaps(ctx context.Context, d *db.DB) (int64, error) {
 	n, err := d.Q.PruneDeafGaps(ctx)
 	if err != nil {
@@ -130,7 +130,7 @@ func DropOldGaps(ctx context.Context, d *db.DB) (int64, error) {
 	return n, nil
 }
 
-// Reception is when the control plane could not hear, by listener.
+// Reception is the times at which the control plane could not receive hosts' reports, by listener.
 type Reception struct {
 	gaps map[string][]interval.Span
 	all  []interval.Span
@@ -149,8 +149,8 @@ func QueueReception(b *pgx.Batch, since time.Time, into *Reception) {
 	})
 }
 
-// Deaf is when the control plane could not hear a host which has reported through the given listener since the moment
-// of its connection. Before that moment it may have been connected to any other.
+// Deaf returns the times at which the control plane could not receive reports of a host that has been connected to
+// listener since connected. Before that, the host may have been connected to any listener, so the gaps of all count.
 func (h Reception) Deaf(listener string, connected time.Time) interval.Set {
 	if len(h.all) == 0 {
 		return nil
@@ -159,7 +159,7 @@ func (h Reception) Deaf(listener string, connected time.Time) interval.Set {
 	return interval.Of(append(before, h.gaps[listener]...)...)
 }
 
-// Open reports whether a gap of any listener lasts: the control plane does not know yet when it ends.
+// Open reports whether a gap of any listener is not over yet.
 func (h Reception) Open() bool {
 	for _, g := range h.all {
 		if g.End == math.MaxInt64 {
@@ -169,9 +169,9 @@ func (h Reception) Open() bool {
 	return false
 }
 
-// RecordRestore notes that the database was restored: from a moment until now, plus the time that hosts need to come
-// back, nobody was heard, and no host sells anything until it has reported in full what runs on it, which may be leases
-// that the database lost. It returns of how many hosts a full report is required.
+// RecordRestore records that the database was restored. It adds a gap for all listeners from the given time until now,
+// plus the time that hosts need to reconnect. No host sells anything until it has sent a full report, because it may
+// run leases that the database lost. RecordRestore returns the number of hosts that must send a full report.
 func RecordRestore(ctx context.Context, tx *db.Tx, from time.Time) (hosts int64, err error) {
 	now, err := tx.Now(ctx)
 	if err != nil {

@@ -11,21 +11,21 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Replicas is the list of running servers that hosts connect to. Safe for concurrent use.
+// Replicas manages the list of running servers that hosts connect to. It is safe for concurrent use.
 type Replicas struct{ db *db.DB }
 
-// NewReplicas makes Replicas. It starts nothing.
+// NewReplicas returns Replicas. It starts no goroutines.
 func NewReplicas(d *db.DB) *Replicas { return &Replicas{db: d} }
 
 // Replica is one running server.
 type Replica struct {
 	ID        id.Replica
-	Name      string // for people
-	StreamURL string // where hosts dial back to it, https://name[:port]; "" = nowhere
-	RouteURL  string // where other replicas' NATS servers reach its own; "" = nowhere
+	Name      string // for display
+	StreamURL string // address for hosts' dial-back, https://name[:port]; "" = none
+	RouteURL  string // NATS route address for other replicas; "" = none
 }
 
-// Beat records that a replica runs, and removes those that have not for ten minutes.
+// Beat records that a replica is running, and removes replicas whose last beat is more than ten minutes old.
 func (r *Replicas) Beat(ctx context.Context, v Replica) error {
 	err := r.db.Q.PutReplica(ctx, dbq.PutReplicaParams{
 		ID: v.ID, Name: v.Name, StreamURL: v.StreamURL, NatsRoute: v.RouteURL,
@@ -39,7 +39,7 @@ func (r *Replicas) Beat(ctx context.Context, v Replica) error {
 	return nil
 }
 
-// Live returns the replicas that have run within the last 30 seconds.
+// Live returns the replicas whose last beat is at most 30 seconds old.
 func (r *Replicas) Live(ctx context.Context) ([]Replica, error) {
 	rows, err := r.db.Q.LiveReplicas(ctx)
 	if err != nil {
@@ -52,8 +52,8 @@ func (r *Replicas) Live(ctx context.Context) ([]Replica, error) {
 	return out, nil
 }
 
-// Remove removes a replica that stops. natsServer is its embedded NATS server, whose connections end with it; "" if it
-// has none.
+// Remove removes a replica that stops, and records that the connections of its embedded NATS server have ended.
+// natsServer is that server's id, or "" if the replica has none.
 func (r *Replicas) Remove(ctx context.Context, replica id.Replica, natsServer string) (err error) {
 	if natsServer != "" {
 		if _, err = r.db.Q.CloseServerSessions(ctx, natsServer); err != nil {
@@ -63,7 +63,8 @@ func (r *Replicas) Remove(ctx context.Context, replica id.Replica, natsServer st
 	return errors.Join(err, r.db.Q.RemoveReplica(ctx, replica))
 }
 
-// ControlEpoch returns the database's control epoch, which an operator raises after a restore, and PostgreSQL's clock.
+// ControlEpoch returns the database's control epoch and the time on PostgreSQL's clock. A person raises the control
+// epoch after restoring the database.
 func (r *Replicas) ControlEpoch(ctx context.Context) (epoch int64, now time.Time, err error) {
 	at, err := r.db.Q.ControlEpoch(ctx)
 	if err != nil {

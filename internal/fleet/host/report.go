@@ -18,24 +18,24 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// Report is what the server learned from a host's report.
+// Report is the result of recording a host's report.
 type Report struct {
-	At       time.Time // PostgreSQL's clock when it was recorded
-	Org      id.Org    // of the host
-	Revision int64     // the host's current one
-	// Gone are ended leases of the host that its full report no longer shows: their claims ended with this report.
+	At       time.Time // time of recording on PostgreSQL's clock
+	Org      id.Org    // the host's organisation
+	Revision int64     // the host's current revision
+	// Gone are the ended leases whose claims ended with this report, because the host's full report no longer shows them.
 	Gone []id.Lease
-	// EngineAway is why the host's container engine does not answer, if this report is the first to say that it does not.
+	// EngineAway is why the host's container engine does not respond, if this is the first report of the failure; else "".
 	EngineAway string
 }
 
-// RecordReport records what a host reports of itself: contact, versions, the revision it has seen, traffic of its
-// leases, and images it received. Reports may come twice, late and out of order.
+// RecordReport records a host's report: its contact, versions, the revision that it has seen, its leases' traffic, and
+// the images that it received. Reports may be duplicated, late and out of order.
 //
-// A full report that knows the current revision ends the claims of ended leases that it does not show, or shows as
-// gone. If it shows nothing that should not be there, a host that had abandoned claims, or whose container engine was
-// away, may sell again. The first full report makes an enrolled host active. While the engine is away a report proves
-// nothing to be gone, and the host sells nothing.
+// A full report made at the current revision ends the claims of ended leases that it does not show or shows as gone. If
+// it shows nothing that should not be there, a host whose claims were abandoned, or whose container engine did not
+// respond, may sell again. The first full report makes an enrolled host active. While the engine does not respond, a
+// report does not prove that any lease is gone, and the host sells nothing.
 func (a *Agents) RecordReport(ctx context.Context, host id.Host, s agentapi.Sync) (r Report, err error) {
 	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if r, err = recordContact(ctx, tx, host, s); err != nil {
@@ -55,7 +55,7 @@ func (a *Agents) RecordReport(ctx context.Context, host id.Host, s agentapi.Sync
 				return err
 			}
 		}
-		if s.Full && s.Protocol < agentapi.OldestRented { // one that updates itself learns it with the answer, too
+		if s.Full && s.Protocol < agentapi.OldestRented { // a self-updating agent also gets an update order
 			return a.alert(ctx, tx, r.Org, host, tooOldAlert(s))
 		}
 		return nil
@@ -66,7 +66,8 @@ func (a *Agents) RecordReport(ctx context.Context, host id.Host, s agentapi.Sync
 	return r, nil
 }
 
-// recordContact records contact, versions and revision, and ends claims of leases that are gone. It may lock the host.
+// recordContact records contact, versions and revision, and ends the claims of leases that are gone. It may lock the
+// host.
 func recordContact(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (Report, error) {
 	var h dbq.HostForReportRow
 	var gone []id.Lease // ended leases that the report does not show
@@ -84,8 +85,8 @@ func recordContact(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync
 	if r.EngineAway, err = recordEngine(ctx, tx, host, &h, s.EngineAway); err != nil {
 		return Report{}, err
 	}
-	// Only a report made in knowledge of every end of a lease proves that an ended lease is gone: an older one may
-	// miss a lease because it had not begun.
+	// Only a report made after the host learned of all lease ends proves that an ended lease is gone. An older report may
+	// lack a lease because the lease had not started yet.
 	if s.Full && s.Revision >= h.Revision && s.EngineAway == nil {
 		if r.Gone, err = applyFull(ctx, tx, host, h, gone, shown(s)); err != nil {
 			return Report{}, err
@@ -123,7 +124,7 @@ func recordEngine(ctx context.Context, tx *db.Tx, host id.Host, h *dbq.HostForRe
 	return why, nil
 }
 
-// printable replaces control characters.
+// printable replaces a control character with a space.
 func printable(r rune) rune {
 	if unicode.IsControl(r) {
 		return ' '
@@ -131,7 +132,7 @@ func printable(r rune) rune {
 	return r
 }
 
-// shown is the leases of which something is left on the host.
+// shown returns the leases of which something is left on the host.
 func shown(s agentapi.Sync) []id.Lease {
 	var out []id.Lease
 	for _, l := range s.Leases {
@@ -148,7 +149,7 @@ func applyFull(ctx context.Context, tx *db.Tx, host id.Host, h dbq.HostForReport
 		return nil, nil
 	}
 	if now, err := lockOne(ctx, tx, host); err != nil || now.Revision != h.Revision {
-		return nil, err // something ended while we looked: the next report will know
+		return nil, err // the revision changed meanwhile; the next report decides
 	}
 	if len(gone) > 0 {
 		if err := tx.Q.EndLeaseClaims(ctx, EndReleased, uuids(gone), host); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// RaiseRevision says that the hosts' desired state changes in this transaction: it raises their revisions and wakes
-// them after the commit. The caller has locked the hosts, if they are more than one. b may be nil.
+// RaiseRevision raises the revisions of hosts whose desired state changes in this transaction, and wakes the hosts
+// after the commit. The caller must have locked the hosts if there are several. b may be nil.
 func RaiseRevision(ctx context.Context, tx *db.Tx, b *bus.Bus, hosts ...id.Host) error {
 	if len(hosts) == 0 {
 		return nil
@@ -26,7 +26,7 @@ func RaiseRevision(ctx context.Context, tx *db.Tx, b *bus.Bus, hosts ...id.Host)
 	return nil
 }
 
-// QueueRevision queues what RaiseRevision does; the batch is sent in tx. There is at least one host.
+// QueueRevision queues the statement of RaiseRevision; the batch must be sent in tx. hosts must not be empty.
 func QueueRevision(batch *pgx.Batch, tx *db.Tx, b *bus.Bus, hosts []id.Host) {
 	var rows []dbq.RaiseHostRevisionsRow
 	db.Read(batch, &rows, (*dbq.Queries).RaiseHostRevisions, uuids(hosts))

@@ -14,34 +14,35 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// Agents are the use cases of hosts' agents: they connect, and report what they have and do. Safe for concurrent use.
+// Agents implements the use cases of hosts' agents: connecting, and reporting inventory, health and leases. It is safe
+// for concurrent use.
 type Agents struct {
 	db  *db.DB
 	bus *bus.Bus // may be nil
 }
 
-// NewAgents makes Agents. It starts nothing.
+// NewAgents returns Agents. It starts no goroutines.
 func NewAgents(d *db.DB, b *bus.Bus) *Agents { return &Agents{db: d, bus: b} }
 
 // Conn is one connection to a NATS server.
 type Conn struct {
 	Server   string // NATS server's id
-	Client   uint64 // connection's number there
-	Instance string // the agent's run, see agentapi.ConnectionName; "" = unknown
-	Address  string // where it comes from
+	Client   uint64 // number of the connection on that server
+	Instance string // id of the agent's process, see agentapi.ConnectionName; "" = unknown
+	Address  string // remote address
 }
 
-// Link is a host as known by its link key.
+// Link is a host that was looked up by its link key.
 type Link struct {
 	Host      id.Host
 	Org       id.Org
 	Name      string
 	Session   int64 // number of the last accepted connection
-	Connected bool  // as far as is known: the server that held Conn may have died with it
-	Conn      Conn  // of that session
+	Connected bool  // may be outdated: the server that held Conn may have crashed
+	Conn      Conn  // connection of that session
 }
 
-// VerifyLink finds the host whose link key signed the connection's nonce. Refusals are fault.Unauthorized with
+// VerifyLink returns the host whose link key signed the connection's nonce. Refusals are fault.Unauthorized with
 // Extra["reason"]: bad_signature, key_unknown, key_revoked.
 func (a *Agents) VerifyLink(ctx context.Context, linkKey string, nonce, signature []byte) (Link, error) {
 	key, err := nkeys.FromPublicKey(linkKey)
@@ -65,8 +66,8 @@ func (a *Agents) VerifyLink(ctx context.Context, linkKey string, nonce, signatur
 	return l, nil
 }
 
-// OpenSession makes c the host's connection and returns its session number. l is as VerifyLink found it: when another
-// connection was accepted since, it is fault.Conflict.
+// OpenSession makes c the host's connection and returns its session number. l comes from VerifyLink. Fault: Conflict if
+// another connection was accepted since.
 func (a *Agents) OpenSession(ctx context.Context, l Link, c Conn) (int64, error) {
 	n, err := a.db.Q.OpenHostSession(ctx, dbq.OpenHostSessionParams{
 		HostID: l.Host, Previous: l.Session, NatsServer: c.Server, NatsClient: int64(c.Client),
@@ -82,7 +83,7 @@ func (a *Agents) OpenSession(ctx context.Context, l Link, c Conn) (int64, error)
 	return n, nil
 }
 
-// CloseSession records that a connection ended. It returns false if the host has a newer connection, or none.
+// CloseSession records that a connection ended. It returns false if the connection is not the host's current one.
 func (a *Agents) CloseSession(ctx context.Context, host id.Host, server string, client uint64) (bool, error) {
 	_, err := a.db.Q.CloseHostSession(ctx, server, int64(client), host)
 	if db.NoRows(err) {
@@ -95,7 +96,7 @@ func (a *Agents) CloseSession(ctx context.Context, host id.Host, server string, 
 	return true, nil
 }
 
-// LinkKeys is the host's valid link keys.
+// LinkKeys returns the host's valid link keys.
 func LinkKeys(ctx context.Context, q *dbq.Queries, host id.Host) ([]string, error) {
 	keys, err := q.HostLinkKeys(ctx, host)
 	if err != nil {
@@ -104,13 +105,13 @@ func LinkKeys(ctx context.Context, q *dbq.Queries, host id.Host) ([]string, erro
 	return keys, nil
 }
 
-// Unwelcome is a connected host none of whose keys is valid any more.
+// Unwelcome is a connected host that has no valid key any more.
 type Unwelcome struct {
 	Host id.Host
 	Conn Conn
 }
 
-// UnwelcomeHosts lists connections that must be closed.
+// UnwelcomeHosts returns the connections that must be closed because their hosts have no valid key.
 func (a *Agents) UnwelcomeHosts(ctx context.Context) ([]Unwelcome, error) {
 	rows, err := a.db.Q.ConnectedWithoutKey(ctx)
 	if err != nil {
@@ -123,8 +124,8 @@ func (a *Agents) UnwelcomeHosts(ctx context.Context) ([]Unwelcome, error) {
 	return out, nil
 }
 
-// RevokeKeys makes all keys of a host invalid for ever and has its connection closed after the commit. b may be nil:
-// the connection is then closed by the next sweep.
+// RevokeKeys revokes all keys of a host permanently, and has its connection closed after the commit. If b is nil, the
+// next sweep closes the connection.
 func RevokeKeys(ctx context.Context, tx *db.Tx, b *bus.Bus, host id.Host) error {
 	if err := tx.Q.RevokeHostKeys(ctx, host); err != nil {
 		return fmt.Errorf("host: revoke keys of %s: %w", host, err)

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// TelemetryStep is the time between kept samples.
+	// TelemetryStep is the time between stored samples.
 	TelemetryStep = 10 * time.Second
-	// TelemetryBucket is the time one row of history covers.
+	// TelemetryBucket is the time that one row of history covers.
 	TelemetryBucket = 5 * time.Minute
 )
 
-// Sample is one reading of one GPU. A number is -1 where the device does not tell.
+// Sample is one reading of one GPU. A value of -1 means that the device does not report it.
 type Sample struct {
 	At     time.Time
 	Util   int // percent
@@ -28,7 +28,7 @@ type Sample struct {
 	TempC  int // °C
 }
 
-// SampleOf is what a host told of a GPU at a moment.
+// SampleOf converts a sample that a host reported, with its time.
 func SampleOf(s agentapi.GPUSample, at time.Time) Sample {
 	return Sample{
 		At:     at.UTC(),
@@ -39,7 +39,7 @@ func SampleOf(s agentapi.GPUSample, at time.Time) Sample {
 	}
 }
 
-// number is v in another unit, -1 when the device does not tell.
+// number returns *v divided by per, or -1 if the device does not report the value.
 func number[T int | int64](v *T, per T) int {
 	if v == nil || *v < 0 {
 		return -1
@@ -47,7 +47,7 @@ func number[T int | int64](v *T, per T) int {
 	return int(*v / per)
 }
 
-// Series is one GPU's samples.
+// Series is the samples of one GPU.
 type Series struct {
 	GPU     id.GPU
 	Samples []Sample
@@ -75,7 +75,7 @@ func (a *Agents) AppendTelemetry(ctx context.Context, series []Series) error {
 			rows = append(rows, *r)
 		}
 	}
-	// One order, so that replicas that flush samples of one GPU at once wait for each other and do not deadlock.
+	// Sort the rows, so that replicas that write samples of the same GPUs at once do not deadlock.
 	slices.SortFunc(rows, func(a, b dbq.AppendTelemetryParams) int {
 		return cmp.Or(a.GPUID.Compare(b.GPUID), a.Bucket.Compare(b.Bucket))
 	})
@@ -89,11 +89,11 @@ func (a *Agents) AppendTelemetry(ctx context.Context, series []Series) error {
 	return nil
 }
 
-// bound keeps n between -1, which means not known, and most.
+// bound limits n to the range from -1, which means unknown, to most.
 func bound(n, most int) int { return min(max(n, -1), most) }
 
-// Telemetry reads the GPUs' samples in [from, to), in order of time, thinned to one per step (0: TelemetryStep). The
-// caller bounds the times to what the reader may see.
+// Telemetry returns the GPUs' samples in [from, to), sorted by time, at most one per step (0: TelemetryStep). The
+// caller must limit the times to those that the reader may see.
 func Telemetry(ctx context.Context, q *dbq.Queries, gpus []id.GPU, from, to time.Time,
 	step time.Duration) ([]Series, error) {
 	rows, err := q.ReadTelemetry(ctx, uuids(gpus), from.Add(-TelemetryBucket), to)
@@ -121,8 +121,8 @@ func Telemetry(ctx context.Context, q *dbq.Queries, gpus []id.GPU, from, to time
 	return out, nil
 }
 
-// Readings returns the newest sample of each of the GPUs within the last five minutes. The GPUs are of one host, as Get
-// returned it; one without a sample is left out.
+// Readings returns the newest sample of each GPU within the last five minutes. The GPUs come from Get and belong to one
+// host; GPUs without a sample are omitted.
 func (x *Hosts) Readings(ctx context.Context, gpus []GPU) (map[id.GPU]Sample, error) {
 	ids := make([]id.GPU, len(gpus))
 	for i, g := range gpus {
@@ -142,7 +142,7 @@ func (x *Hosts) Readings(ctx context.Context, gpus []GPU) (map[id.GPU]Sample, er
 	return last, nil
 }
 
-// thin sorts samples and keeps the first of each step.
+// thin sorts samples by time and keeps the first of each step.
 func thin(s []Sample, step time.Duration) []Sample {
 	if step <= 0 {
 		step = TelemetryStep

@@ -14,8 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// KeepTraffic is for how long it is known what a lease did on its host's line: as long as a report of abuse may take to
-// come.
+// KeepTraffic is how long the traffic of leases is stored: reports of abuse can take this long to arrive.
 const KeepTraffic = 180 * 24 * time.Hour
 
 // recordTraffic records the traffic of the host's own leases. What was reported before, and leases of other hosts,
@@ -46,8 +45,8 @@ func recordTraffic(ctx context.Context, tx *db.Tx, host id.Host, leases []agenta
 	return updateDataCap(ctx, tx, host)
 }
 
-// Traffic returns what leases did on the line of one host of who's organisation: at most limit of them, the last
-// reported first. Fault: NotFound.
+// Traffic returns the traffic of at most limit leases on one host of who's organisation, most recently reported first.
+// Fault: NotFound.
 func (x *Hosts) Traffic(ctx context.Context, who account.Principal, host id.Host, limit int) ([]client.Traffic, error) {
 	if h, err := Read(ctx, x.db.Q, host); err != nil {
 		return nil, err
@@ -77,13 +76,13 @@ func (x *Hosts) Traffic(ctx context.Context, who account.Principal, host id.Host
 	return out, nil
 }
 
-// recordPulls records how many bytes of images the host has received; nil means nothing new. What was reported before
-// changes nothing. A host whose data cap is used up gets no new leases.
+// recordPulls records how many bytes of images the host has received, and then applies the host's data caps. A nil p
+// and numbers that were reported before change nothing.
 func recordPulls(ctx context.Context, tx *db.Tx, host id.Host, p *agentapi.Pulled) error {
 	if p == nil {
 		return nil
 	}
-	// A name that PostgreSQL cannot hold must not keep the report from being taken.
+	// Remove NUL bytes, which PostgreSQL cannot store: such a name must not make the whole report fail.
 	counter := strings.ReplaceAll(p.Counter, "\x00", "")
 	n, err := tx.Q.PutHostPulls(ctx, host, counter, p.Bytes)
 	if err != nil {
@@ -95,7 +94,7 @@ func recordPulls(ctx context.Context, tx *db.Tx, host id.Host, p *agentapi.Pulle
 	return updateDataCap(ctx, tx, host)
 }
 
-// DropOldTraffic forgets what is older than KeepTraffic.
+// DropOldTraffic deletes traffic older than KeepTraffic and returns how many rows it deleted.
 func DropOldTraffic(ctx context.Context, d *db.DB) (int64, error) {
 	n, err := d.Q.DropOldTraffic(ctx, KeepTraffic.Seconds())
 	if err != nil {

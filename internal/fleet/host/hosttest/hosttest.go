@@ -1,4 +1,4 @@
-// Package hosttest makes orgs and enrolled hosts for tests, through the same door as real ones.
+// Package hosttest creates organisations and enrolled hosts for tests. It uses the same functions as real enrolment.
 package hosttest
 
 import (
@@ -18,13 +18,13 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
-// Origin is where test hosts enrol.
+// Origin is the address at which test hosts enrol.
 const Origin = "https://muster.test"
 
-// Policy takes hosts that enrol at Origin, simulated ones too.
+// Policy accepts hosts that enrol at Origin, simulated ones too.
 var Policy = host.EnrollPolicy{Origins: []string{Origin}, AllowSimulated: true}
 
-// Org makes an org and a user of it.
+// Org creates an organisation and a user. It does not make the user a member.
 func Org(t testing.TB, d *db.DB) (id.Org, id.User) {
 	t.Helper()
 	org, user := id.New[id.Org](), id.New[id.User]()
@@ -40,14 +40,14 @@ func exec(t testing.TB, d *db.DB, sql string, args ...any) {
 	}
 }
 
-// Agent is the keys of a host, and the host once it enrolled.
+// Agent is the keys of a host, and the host's id after enrolment.
 type Agent struct {
 	Link   nkeys.KeyPair
 	Attest ed25519.PrivateKey
 	Host   id.Host
 }
 
-// NewAgent makes fresh keys.
+// NewAgent creates an agent with new keys.
 func NewAgent(t testing.TB) *Agent {
 	t.Helper()
 	link, err := nkeys.CreateUser()
@@ -61,16 +61,16 @@ func NewAgent(t testing.TB) *Agent {
 	return &Agent{Link: link, Attest: attest}
 }
 
-// LinkKey is the public link key.
+// LinkKey returns the public link key.
 func (a *Agent) LinkKey() string {
 	k, err := a.Link.PublicKey()
 	if err != nil {
-		panic(err) // the key is whole
+		panic(err) // cannot happen: NewAgent created a valid key
 	}
 	return k
 }
 
-// Request is a proven enrolment request.
+// Request returns an enrolment request with valid proofs.
 func (a *Agent) Request(t testing.TB, origin, token string, inv agentapi.Inventory) agentapi.EnrollRequest {
 	t.Helper()
 	public := a.Attest.Public().(ed25519.PublicKey)
@@ -85,7 +85,7 @@ func (a *Agent) Request(t testing.TB, origin, token string, inv agentapi.Invento
 	}
 }
 
-// Token makes an enrolment token.
+// Token creates an enrolment token.
 func Token(t testing.TB, d *db.DB, org id.Org, user id.User, name string) string {
 	t.Helper()
 	e, _, err := host.New(d, nil).CreateEnrollment(t.Context(), account.Principal{Org: org, User: user},
@@ -96,7 +96,7 @@ func Token(t testing.TB, d *db.DB, org id.Org, user id.User, name string) string
 	return e.Token
 }
 
-// Enroll makes a host with n simulated GPUs. It has not reported yet: see Activate.
+// Enroll enrols a host with n simulated GPUs. The host has not reported yet; see Activate.
 func Enroll(t testing.TB, d *db.DB, org id.Org, user id.User, n int) *Agent {
 	t.Helper()
 	a := NewAgent(t)
@@ -112,7 +112,7 @@ func Enroll(t testing.TB, d *db.DB, org id.Org, user id.User, n int) *Agent {
 	return a
 }
 
-// Activate makes enrolled hosts active and reachable, as if they were connected and had just reported in full.
+// Activate makes enrolled hosts active and reachable, as if they were connected and had just sent a full report.
 func Activate(t testing.TB, d *db.DB, agents ...*Agent) {
 	t.Helper()
 	for _, a := range agents {
@@ -129,7 +129,7 @@ func Activate(t testing.TB, d *db.DB, agents ...*Agent) {
 	}
 }
 
-// GPUs is the ids of the host's GPUs.
+// GPUs returns the host's GPUs.
 func GPUs(t testing.TB, d *db.DB, h id.Host) []host.GPURef {
 	t.Helper()
 	byUUID, err := host.GPUsByUUID(t.Context(), d.Q, h)
@@ -143,7 +143,7 @@ func GPUs(t testing.TB, d *db.DB, h id.Host) []host.GPURef {
 	return out
 }
 
-// Inventory is a healthy machine with n simulated GPUs, different ones each time.
+// Inventory returns the inventory of a healthy machine with n simulated GPUs, whose UUIDs are new in each call.
 func Inventory(n int) agentapi.Inventory {
 	inv := agentapi.Inventory{
 		Protocol: agentapi.Protocol, AgentVersion: "test", BootID: "boot", Hostname: "machine", OS: "Debian", Arch: "amd64",
