@@ -22,7 +22,7 @@ func (m *Market) EnrollHost(ctx context.Context, p host.EnrollPolicy,
 	return h, err
 }
 
-// UpdateInventory stores what a host has, see host.RecordInventory, and adapts its offers.
+// UpdateInventory stores a host's inventory with host.RecordInventory and updates the host's offers.
 func (m *Market) UpdateInventory(ctx context.Context, h id.Host, inv agentapi.Inventory) error {
 	return m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if err := host.RecordInventory(ctx, tx, h, inv); err != nil {
@@ -32,9 +32,9 @@ func (m *Market) UpdateInventory(ctx context.Context, h id.Host, inv agentapi.In
 	})
 }
 
-// PopularFor returns popular public images that a host without leases may fetch in advance, most popular first, and at
-// most how many bytes of them; 0 bytes means without a limit. A host whose data cap leaves nothing for them gets none,
-// nor does one with a data cap whose agent cannot keep to a limit.
+// PopularFor returns popular public images, most popular first, that a host without leases may download in advance, and
+// the limit of their total size in bytes; 0 means no limit. The result is empty for a host whose data cap is used up
+// for such images, and for a host with a data cap whose agent cannot observe the limit.
 func (m *Market) PopularFor(ctx context.Context, h id.Host, capabilities []string) ([]string, int64, error) {
 	images, err := m.Popular(ctx)
 	if err != nil || len(images) == 0 {

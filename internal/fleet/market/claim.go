@@ -17,10 +17,11 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Hold claims the GPUs of a plan for leases, inside the renter's transaction: it locks the hosts (by id), lets expired
-// quote claims end, checks price, terms and sums again, and inserts the claims by GPU id. Other GPUs of the same offer
-// take the place of those that were taken meanwhile, so the result may differ from the plan in GPUs, never in hosts or
-// price. ErrStale: it no longer fits; the transaction must roll back.
+// Hold claims the GPUs of a plan for leases, in the renter's transaction. It locks the hosts in the order of their ids,
+// ends expired claims of quotes, checks price, terms and sums again, and inserts the claims in the order of GPU ids. If
+// some of the planned GPUs have been claimed meanwhile, Hold takes other GPUs of the same offer, so the result may
+// differ from the plan in GPUs, but not in hosts or price. On ErrStale the plan no longer fits and the transaction must
+// roll back.
 func (m *Market) Hold(ctx context.Context, tx *db.Tx, plan Placement, leases LeaseOf) (Placement, error) {
 	b := &pgx.Batch{}
 	c := m.QueueClaim(b, plan)
@@ -36,31 +37,31 @@ func (m *Market) Hold(ctx context.Context, tx *db.Tx, plan Placement, leases Lea
 	return placed, c.Failure(tx.Send(ctx, b))
 }
 
-// Claim takes the GPUs of a plan or of a quote for leases, in steps, for a caller that sends statements of its own with
-// each: QueueClaim or QueueQuoteClaim queues the locks and reads, Fit decides, QueueWrite queues the writes.
+// Claim claims the GPUs of a plan or quote for leases in steps, so that the caller can add statements to each batch:
+// QueueClaim or QueueQuoteClaim queues the locks and reads, Fit decides, QueueWrite queues the writes.
 type Claim struct {
 	m *Market
 
 	plan Placement
-	rows *fleetRows // of the plan's hosts
+	rows *fleetRows // state of the plan's hosts
 
-	quote   Quote // locked; of the zero id: none
+	quote   Quote // locked; zero id = the claim is for a plan
 	renter  id.Org
 	cluster id.Cluster
-	hosts   []host.Host // of the quote
+	hosts   []host.Host // the quote's hosts
 
-	placement Placement // after Fit
-	lapsed    bool      // quotes' claims that have run out are on some of the GPUs
+	placement Placement // set by Fit
+	lapsed    bool      // some of the GPUs have claims of expired quotes
 }
 
-// QueueClaim queues the locks of a plan's hosts and reads what they have free.
+// QueueClaim queues the locking of a plan's hosts and the reading of their free resources.
 func (m *Market) QueueClaim(b *pgx.Batch, plan Placement) *Claim {
 	ids := plan.HostIDs()
 	host.QueueLock(b, ids)
 	return &Claim{m: m, plan: plan, rows: queueHosts(b, ids, m.cfg.AllowSimulated, false)}
 }
 
-// QueueQuoteClaim queues the locks of a quote and of its hosts. The quote was read by renter before.
+// QueueQuoteClaim queues the locking of a quote and of its hosts. The renter has read the quote before.
 func (m *Market) QueueQuoteClaim(b *pgx.Batch, quote Quote, renter id.Org, cluster id.Cluster) *Claim {
 	c := &Claim{m: m, renter: renter, cluster: cluster}
 	m.queueQuote(b, renter, quote.ID, &c.quote)
@@ -68,9 +69,10 @@ func (m *Market) QueueQuoteClaim(b *pgx.Batch, quote Quote, renter id.Org, clust
 	return c
 }
 
-// Fit returns the placement that QueueWrite claims. For a plan it is the plan on the hosts as they are, or ErrStale.
-// For a quote it is the quote's; the faults are Conflict when it expired, was returned or rented, or a host of it went
-// away. now is PostgreSQL's clock, read after the locks; only a quote needs it.
+// Fit returns the placement that QueueWrite claims. For a plan, it fits the plan to the hosts' present state or returns
+// ErrStale. For a quote, it returns the quote's placement, or Conflict if the quote expired, was cancelled or rented,
+// or if one of its hosts is no longer available. now is the time on PostgreSQL's clock, read after the locks; only
+// quotes need it.
 func (c *Claim) Fit(now time.Time) (Placement, error) {
 	if !c.quote.ID.IsZero() {
 		c.placement = c.quote.Placement
@@ -89,8 +91,8 @@ func (c *Claim) Fit(now time.Time) (Placement, error) {
 	return c.placement, nil
 }
 
-// QueueWrite queues the claims for the leases and, before them, the end of the quote. The batch may be the one that
-// commits: PostgreSQL refuses it when a GPU is not free after all, and Failure explains its error.
+// QueueWrite queues the claims for the leases, after the end of the quote if there is one. The batch may include the
+// commit: if a GPU is not free, PostgreSQL rejects the batch, and Failure translates its error.
 func (c *Claim) QueueWrite(b *pgx.Batch, leases LeaseOf) {
 	if q := c.quote; !q.ID.IsZero() {
 		db.Queue(b, func(ctx context.Context, dq *dbq.Queries) error {
@@ -108,13 +110,13 @@ func (c *Claim) Failure(err error) error {
 	switch {
 	case !host.IsTaken(err):
 		return err
-	case !c.quote.ID.IsZero(): // nobody can have rented it: it went bad
+	case !c.quote.ID.IsZero(): // not rented, since the quote claimed it: it became unhealthy
 		return fault.Wrap(err, fault.Conflict, "a GPU of the quote is no longer available: ask for a new one")
 	}
 	return fmt.Errorf("a GPU is claimed: %w", ErrStale)
 }
 
-// recheck locks the hosts of a plan and fits the plan to what they are now.
+// recheck locks a plan's hosts and fits the plan to their present state.
 func (m *Market) recheck(ctx context.Context, tx *db.Tx, plan Placement) (Placement, error) {
 	ids := plan.HostIDs()
 	b := &pgx.Batch{}
@@ -130,7 +132,7 @@ func (m *Market) recheck(ctx context.Context, tx *db.Tx, plan Placement) (Placem
 	return m.fit(plan, now)
 }
 
-// fit is the plan on the hosts as they are now; ErrStale: it no longer fits.
+// fit returns the plan on the hosts as they are now, or ErrStale if it no longer fits.
 func (m *Market) fit(plan Placement, now map[id.Host]*Host) (Placement, error) {
 	held := Placement{Nodes: make([]Placed, len(plan.Nodes)), Rate: plan.Rate, Duration: plan.Duration}
 	for i, n := range plan.Nodes {
@@ -151,7 +153,7 @@ func (m *Market) fit(plan Placement, now map[id.Host]*Host) (Placement, error) {
 	return held, nil
 }
 
-// refuses says why a planned node no longer fits the host as it is, or "".
+// refuses returns the reason for which a planned node no longer fits the host, or "".
 func (h *Host) refuses(n Placed, duration int64) string {
 	var offer *HostOffer
 	for i := range h.Offers {
@@ -182,7 +184,7 @@ func (h *Host) refuses(n Placed, duration int64) string {
 	return ""
 }
 
-// takes reports whether the offer accepts a rental of so many seconds; 0 is an open-ended one.
+// takes reports whether the offer allows a rental of duration seconds; 0 is an open-ended rental.
 func (o *HostOffer) takes(duration int64) bool {
 	return o.MaxDuration == 0 || duration > 0 && duration <= o.MaxDuration
 }
@@ -197,7 +199,7 @@ func (h *Host) free(model string) int {
 	return n
 }
 
-// claim inserts the claims of a placement whose hosts are locked, each node's for its own ref.
+// claim inserts the claims of a placement whose hosts are locked. Each node's claims have the ref of its rank.
 func claim(ctx context.Context, tx *db.Tx, kind host.ClaimKind, p Placement, ref func(rank int) uuid.UUID,
 	expires *time.Time) error {
 	return stale(host.ClaimAll(ctx, tx, kind, claimSets(p, ref), expires))
@@ -210,7 +212,7 @@ func stale(err error) error {
 	return err
 }
 
-// claimSets are the GPUs of each node, for its ref.
+// claimSets returns the GPUs of each node with the ref of its rank.
 func claimSets(p Placement, ref func(rank int) uuid.UUID) []host.ClaimSet {
 	out := make([]host.ClaimSet, len(p.Nodes))
 	for i, n := range p.Nodes {
@@ -222,5 +224,5 @@ func claimSets(p Placement, ref func(rank int) uuid.UUID) []host.ClaimSet {
 	return out
 }
 
-// LeaseOf gives the lease a rank's GPUs are claimed for. It is called once per rank.
+// LeaseOf returns the lease for a rank. It is called once per rank.
 type LeaseOf func(rank int) id.Lease

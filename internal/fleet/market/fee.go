@@ -16,7 +16,7 @@ import (
 
 const million = 1_000_000
 
-// Fee is the platform's part of what the org's hosts earn from new leases, in millionths.
+// Fee returns the platform's part of what the organisation's hosts earn from new leases, in millionths.
 func (m *Market) Fee(ctx context.Context, org id.Org) (int, error) {
 	ppm, err := m.db.Q.OrgFee(ctx, org)
 	if db.NoRows(err) {
@@ -28,9 +28,9 @@ func (m *Market) Fee(ctx context.Context, org id.Org) (int, error) {
 	return int(ppm), nil
 }
 
-// SetFee sets the platform's part of what the org's hosts earn, in millionths: for new leases. Running leases and
-// quotes that are held keep theirs. The org is told, with the reason. Only a platform operator may. Faults: Forbidden,
-// NotFound, Invalid.
+// SetFee sets the platform's part of what the organisation's hosts earn from new leases, in millionths, and notifies
+// the organisation with the reason. Running leases and held quotes keep their fee. Only staff may call it. Faults:
+// Forbidden, NotFound, Invalid.
 func (m *Market) SetFee(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, feePPM int,
 	reason string) error {
 	if err := account.RequireStaff(who); err != nil {
@@ -49,7 +49,7 @@ func (m *Market) SetFee(ctx context.Context, tx *db.Tx, who account.Principal, o
 		return fmt.Errorf("market: hosts of %s: %w", org, err)
 	}
 	if err := host.LockOnly(ctx, tx, hosts); err != nil {
-		// who rents now has the old fee or the new one, never one of each
+		// The locks ensure that a concurrent rent uses the old fee or the new one for all of its nodes.
 		return err
 	}
 	n, err := tx.Q.SetOrgFee(ctx, int32(feePPM), who.User, org)

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	cachedFor    = 15 * time.Second // how long an answer is used again
-	cachedImages = 1000             // answers kept
+	cachedFor    = 15 * time.Second // lifetime of a cached result
+	cachedImages = 1000             // largest number of cached results
 )
 
-// imageHosts remembers for a short while which hosts hold an image.
+// imageHosts caches for a short time which hosts have an image.
 type imageHosts struct {
 	mu    sync.Mutex
 	known map[string]holders
@@ -28,8 +28,8 @@ type holders struct {
 	at    time.Time
 }
 
-// imageHolders are the hosts that hold an image, as they said. It is a hint: an image that cannot be named, or a
-// question that fails, has none.
+// imageHolders returns the hosts that report having an image. The result is only a hint: it is nil for a malformed
+// image name, and may be outdated or nil if the query fails.
 func (m *Market) imageHolders(ctx context.Context, image string) map[id.Host]bool {
 	ref, err := name.ParseReference(image)
 	if err != nil {
@@ -59,26 +59,27 @@ func (m *Market) imageHolders(ctx context.Context, image string) map[id.Host]boo
 	return got.hosts
 }
 
-// An image is popular when several orgs have rented it within days and several hosts have pulled it without
-// credentials: what is one customer's alone, or needs a password, is named to no host that does not run it.
+// An image is popular if several organisations have rented it within a few days and several hosts have pulled it
+// without credentials. So the name of an image that only one customer uses, or that needs a password, is never
+// disclosed to hosts that do not run it.
 const (
 	popularImages  = 5
 	popularWithin  = 7 * 24 * time.Hour
 	popularOrgs    = 2
 	popularHosts   = 2
-	popularRents   = 20_000 // how many of the last clusters are looked at
+	popularRents   = 20_000 // number of most recent clusters to examine
 	popularForgets = 10 * time.Minute
 )
 
-// popular remembers for a while which images are.
+// popular caches the popular images for a while.
 type popular struct {
 	mu   sync.Mutex
 	refs []string
 	at   time.Time
 }
 
-// Popular are the public images that were rented most of late, by their names in full, the most popular first: hosts
-// with nothing to do may fetch them ahead of time. An answer is used again for ten minutes.
+// Popular returns the full names of the public images that were rented most in recent days, most popular first, so that
+// idle hosts may download them in advance. Results are cached for ten minutes.
 func (m *Market) Popular(ctx context.Context) ([]string, error) {
 	m.popular.mu.Lock()
 	defer m.popular.mu.Unlock()

@@ -1,11 +1,12 @@
-// Package market knows what can be rented, finds the cheapest cluster that fits, and holds its GPUs.
+// Package market knows which GPUs can be rented, finds the cheapest placement for a request, and claims its GPUs.
 //
-// What always holds:
-//   - A GPU is in at most one live claim, and a gang is claimed whole or not at all.
-//   - What is rented or quoted was checked under the locks of its hosts; the view in memory only proposes.
-//   - Price and terms of a placement are those of its offers at the moment of the claim, and never change after it.
-//   - NoCapacity is answered only when a read of the database, begun after the request, confirms it.
-//   - Place is pure: the same snapshot and ask give the same placement, the cheapest there is.
+// Invariants:
+//   - A GPU is in at most one live claim, and a gang is claimed as a whole or not at all.
+//   - Every rented or quoted placement was checked while its hosts were locked; the view in memory only proposes
+//     placements.
+//   - Price and terms of a placement are those of its offers at the time of the claim, and never change afterwards.
+//   - NoCapacity is returned only if a read of the database that began after the request confirms it.
+//   - Place is pure: the same snapshot and request give the same placement, the cheapest possible.
 package market
 
 import (
@@ -18,21 +19,21 @@ import (
 	"github.com/musterhq/muster/internal/seal"
 )
 
-// Config of a Market.
+// Config configures a Market.
 type Config struct {
-	Currency       string        // of all prices and wallets, "USD"
-	HostSharePPM   int           // the usual part of a charge that is the operator's, in millionths; 0 = 850,000
+	Currency       string        // currency of all prices and wallets, such as "USD"
+	HostSharePPM   int           // operators' default part of charges, in millionths; 0 = 850,000
 	AllowSimulated bool          // sell hosts with simulated GPUs: sandbox only
 	QuoteTTL       time.Duration // 60 to 120 s; 0 = 90 s
-	MaxAge         time.Duration // of the view in memory that searches and plans use, at most four times that; 0 = 250 ms
-	// RelistLock is how long a host is not offered after a run on it ended by its own fault: see fairness.RelistLock. 0 =
-	// not at all.
+	MaxAge         time.Duration // age of the in-memory view for searches and plans, at most four times that; 0 = 250 ms
+	// RelistLock is how long a host is not offered after a run on it ended by the host's fault; see fairness.RelistLock. 0
+	// = not at all.
 	RelistLock time.Duration
-	Bus        *bus.Bus         // tells hosts and pages of changes; nil: they find out by themselves
-	Now        func() time.Time // this replica's clock, for the view's age only; nil = time.Now
+	Bus        *bus.Bus         // notifies hosts and pages of changes; nil = they poll
+	Now        func() time.Time // this replica's clock, only for the view's age; nil = time.Now
 }
 
-// Market serves searches, quotes and claims. Safe for concurrent use.
+// Market implements searches, quotes and claims. It is safe for concurrent use.
 type Market struct {
 	db   *db.DB
 	box  *seal.Box
@@ -43,7 +44,7 @@ type Market struct {
 	popular popular
 }
 
-// New starts nothing. The box seals the secrets in quoted specs.
+// New returns a Market. It starts no goroutines. box encrypts the secrets in quoted specs.
 func New(d *db.DB, box *seal.Box, cfg Config) (*Market, error) {
 	if cfg.HostSharePPM == 0 {
 		cfg.HostSharePPM = 850_000

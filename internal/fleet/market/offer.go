@@ -16,9 +16,9 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Terms are what an operator sets on an offer. A nil field stays as it is.
+// Terms is an operator's change to the terms of an offer. Nil fields stay unchanged.
 type Terms struct {
-	Price       *money.Micro // per GPU-hour; see Unlist to take the offer off the market
+	Price       *money.Micro // per GPU-hour; to remove the price, use Unlist
 	Unlist      bool
 	MinGPUs     *int
 	MaxDuration *int64 // seconds; 0 = no limit
@@ -30,8 +30,9 @@ const (
 	MaxPrice = money.Micro(10_000_000_000) // 10,000 per GPU-hour
 )
 
-// SyncOffers keeps one offer per GPU model of the host, inside the transaction that recorded its inventory. A new one
-// has no price and is not listed; that of a model that vanished keeps its terms and sells nothing.
+// SyncOffers creates the missing offers so that there is one per GPU model of the host. It runs in the transaction that
+// recorded the host's inventory. A new offer has no price and is not listed. The offer of a model that is no longer
+// present keeps its terms and sells nothing.
 func (m *Market) SyncOffers(ctx context.Context, tx *db.Tx, of id.Host) error {
 	models, err := tx.Q.PresentModels(ctx, of)
 	if err != nil {
@@ -55,11 +56,11 @@ func (m *Market) SyncOffers(ctx context.Context, tx *db.Tx, of id.Host) error {
 	return nil
 }
 
-// HostChange is what an operator changes about a host and what it sells.
+// HostChange is an operator's change to a host and its offers.
 type HostChange struct {
 	host.Change
 	Terms    Terms
-	GPUModel string // the terms are for the offer of this model only; "" = for all offers of the host
+	GPUModel string // apply the terms to this model's offer only; "" = to all offers of the host
 }
 
 // ChangeHost changes one host of who's organisation and the terms of its offers, all or nothing. It keeps the history
@@ -125,7 +126,7 @@ func (t Terms) check() error {
 	return bad.Err()
 }
 
-// apply writes the terms over an offer.
+// apply stores the terms in an offer.
 func (t Terms) apply(ctx context.Context, tx *db.Tx, user id.User, o client.OwnOffer) error {
 	before := o.Price
 	switch {
@@ -163,8 +164,8 @@ func (t Terms) apply(ctx context.Context, tx *db.Tx, user id.User, o client.OwnO
 	return nil
 }
 
-// OffersOf returns the offers of hosts, listed or not, in the order of their models. The caller has checked that the
-// hosts may be seen.
+// OffersOf returns the offers of hosts, listed or not, sorted by model. The caller must have checked that the reader
+// may see the hosts.
 func (m *Market) OffersOf(ctx context.Context, hosts ...id.Host) (map[id.Host][]client.OwnOffer, error) {
 	return readOffers(ctx, m.db.Q, hosts...)
 }
@@ -191,11 +192,10 @@ func durationOrNone(seconds int64) *int64 {
 	return &seconds
 }
 
-// maxPriceChanges is how many changes of a host's prices are shown: the newest.
+// maxPriceChanges is how many price changes of a host PriceHistory returns.
 const maxPriceChanges = 100
 
-// PriceHistory returns the last 100 changes of the prices of one host of who's organisation, newest first. Fault:
-// NotFound.
+// PriceHistory returns the last 100 price changes of one host of who's organisation, newest first. Fault: NotFound.
 func (m *Market) PriceHistory(ctx context.Context, who account.Principal, of id.Host) ([]client.PriceChange, error) {
 	h, err := host.Read(ctx, m.db.Q, of)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// facts is everything that queries, constraints and tie-breaks see of an offer. It is comparable: offers with equal
+// facts is everything about an offer that queries, constraints and tie-breaks use. It is comparable: offers with equal
 // facts are interchangeable and form a class, so the cost of a decision grows with the number of different offers and
 // not with the number of hosts.
 type facts struct {
@@ -43,7 +43,7 @@ type facts struct {
 	runtimes            string // words
 }
 
-// maybe is a number that may not be known. NaN is not known.
+// maybe is a number that may be unknown. NaN counts as unknown.
 type maybe struct {
 	v     float64
 	known bool
@@ -56,10 +56,10 @@ func maybeOf(p *float64) maybe {
 	return maybe{*p, true}
 }
 
-// wordList is a model's words, shared by all offers of the model.
+// wordList is the words of a model's name, shared by all offers of the model.
 type wordList struct{ list []string }
 
-// longest is the longest rental the offer takes, in seconds.
+// longest returns the longest rental that the offer allows, in seconds.
 func (f *facts) longest() float64 {
 	if f.maxDuration == 0 {
 		return math.Inf(1)
@@ -67,7 +67,7 @@ func (f *facts) longest() float64 {
 	return float64(f.maxDuration)
 }
 
-// vramGB is what the size is called by: 81559 MB are an "80 GB" GPU.
+// vramGB returns the nominal size: a GPU with 81559 MB is an "80 GB" GPU.
 func vramGB(mb int64) int64 { return (mb + 512) / 1024 }
 
 func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
@@ -120,28 +120,28 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		if g.Free {
 			f.free++
 		}
-		// The weakest GPU speaks for all: what is listed is what one gets.
+		// The weakest GPU determines the offer's facts, so that a renter never gets less than what is listed.
 		f.vramGB = min(f.vramGB, vramGB(g.VRAMMB))
 		f.nvlink = f.nvlink && g.NVLink
 		f.nvlinkGbps = min(f.nvlinkGbps, g.NVLinkGbps)
-		// Not known of one, 0, is not known of all.
+		// If the value of one GPU is unknown (0), the offer's is unknown.
 		f.powerLimitW, f.powerDefaultW = min(f.powerLimitW, g.PowerLimitW), min(f.powerDefaultW, g.PowerDefaultW)
 	}
 	return f
 }
 
-// class is the lots with equal facts.
+// class is a set of lots with equal facts.
 type class struct {
 	facts
-	supply *supply // of its model
+	supply *supply // supply of its model
 	lots   []*lot
-	at     [2]int // index in its rung of the market's ladder and of the fabric's
+	at     [2]int // index in its rung of the market's and of the fabric's ladder
 }
 
 // fabric is the classes of one fabric.
 type fabric struct {
 	ladder ladder
-	free   int // GPUs, over all its offers
+	free   int // free GPUs of all its offers
 }
 
 func (s *Snapshot) classify(l *lot, f facts) {
@@ -197,7 +197,7 @@ func (s *Snapshot) declassify(l *lot) {
 	}
 }
 
-// ladder is classes by price, cheapest rung first.
+// ladder is a list of rungs in ascending order of price.
 type ladder struct{ rungs []*rung }
 
 // rung is the classes of one price.
@@ -210,7 +210,7 @@ func (l *ladder) find(price money.Micro) (int, bool) {
 	return slices.BinarySearchFunc(l.rungs, price, func(r *rung, p money.Micro) int { return cmp.Compare(r.price, p) })
 }
 
-// add puts c on its rung; which says which of c's positions is this ladder's.
+// add adds c to its rung. which is the index in c.at of this ladder: 0 for the market's, 1 for a fabric's.
 func (l *ladder) add(c *class, which int) {
 	i, ok := l.find(c.price)
 	if !ok {

@@ -4,14 +4,14 @@ import (
 	"github.com/musterhq/muster/internal/fleet/market/query"
 )
 
-// fieldValue reads a field of an offer. Exactly one function is set, by the kind of the field.
+// fieldValue reads the value of a field. Exactly one function is set, depending on the kind of the field.
 type fieldValue struct {
-	text func(*facts) string                  // Text, Model, Version and Set; "" = not known
+	text func(*facts) string                  // Text, Model, Version and Set; "" = unknown
 	num  func(*facts) (v float64, known bool) // Number, Price and Bool
 	who  func(*identity) string               // Identity
 }
 
-// fieldValues are the values of query.Fields, by their index.
+// fieldValues are the readers of query.Fields, by Field.Index.
 var fieldValues = byField(map[string]fieldValue{
 	"id":                 {who: func(w *identity) string { return w.offer.String() }},
 	"host_id":            {who: func(w *identity) string { return w.host.String() }},
@@ -49,7 +49,8 @@ var fieldValues = byField(map[string]fieldValue{
 	"multi_node":         {num: flag(func(f *facts) bool { return f.multiNode })},
 })
 
-// byField puts the values in the order of query.Fields, and panics if one is missing or unknown: a mistake here.
+// byField returns the values in the order of query.Fields. It panics if one is missing or unknown, which is a
+// programming error.
 func byField(values map[string]fieldValue) []fieldValue {
 	if len(values) != len(query.Fields) {
 		panic("market: the values of an offer's fields are not those of package query")
@@ -66,22 +67,22 @@ func byField(values map[string]fieldValue) []fieldValue {
 	return out
 }
 
-// Text is part of query.Row: facts have the values of every field but those that name one offer or host.
+// Text implements query.Row. Facts have the values of all fields except those of kind query.Identity.
 func (f *facts) Text(of *query.Field) string { return fieldValues[of.Index].text(f) }
 
-// Number is part of query.Row.
+// Number implements query.Row.
 func (f *facts) Number(of *query.Field) (float64, bool) { return fieldValues[of.Index].num(f) }
 
-// Words is part of query.Row: the model is the one field that is compared by words.
+// Words implements query.Row. The GPU model is the only field that is compared by words.
 func (f *facts) Words(*query.Field) []string { return f.modelWords.list }
 
-// Text is part of query.Row: an identity has the values of the fields that name one offer or host, and no others.
+// Text implements query.Row. An identity has the values of only the fields of kind query.Identity.
 func (w *identity) Text(of *query.Field) string { return fieldValues[of.Index].who(w) }
 
-// Number is part of query.Row.
+// Number implements query.Row.
 func (w *identity) Number(*query.Field) (float64, bool) { return 0, false }
 
-// Words is part of query.Row.
+// Words implements query.Row.
 func (w *identity) Words(*query.Field) []string { return nil }
 
 func known[N int | int64 | float64](get func(*facts) N) func(*facts) (float64, bool) {
@@ -92,7 +93,7 @@ func measured(get func(*facts) maybe) func(*facts) (float64, bool) {
 	return func(f *facts) (float64, bool) { m := get(f); return m.v, m.known }
 }
 
-// positive is a number that is not known when it is 0.
+// positive reads a number for which 0 means unknown.
 func positive(get func(*facts) int64) func(*facts) (float64, bool) {
 	return func(f *facts) (float64, bool) { n := get(f); return float64(n), n > 0 }
 }

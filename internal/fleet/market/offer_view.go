@@ -7,7 +7,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// PerSecond is an hourly price per second, rounded down to a nano-unit: for display.
+// PerSecond converts an hourly price to a price per second, rounded down to a nano-unit, for display.
 func PerSecond(rate money.Micro) money.Nano { return money.CostOf(rate, 1000) }
 
 func (l *lot) offerView() client.Offer {

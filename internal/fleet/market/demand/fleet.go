@@ -5,22 +5,22 @@ import (
 	"math/rand/v2"
 )
 
-// Fleet is hosts being filled by one policy: the outlook together with who is in which state. Hosts are named by
-// number. It is what placement is measured with; the market keeps its own index and asks the outlook alone.
+// Fleet is a set of hosts that one policy fills: an outlook together with the state of each host. Hosts are identified
+// by numbers. Fleet is for measuring placement; the market has its own index and uses only Outlook.
 type Fleet struct {
 	outlook *Outlook
 	states  map[string]*State
-	live    []*State       // those with hosts, in the order of their first
-	at      map[*State]int // where in live
+	live    []*State       // states with hosts
+	at      map[*State]int // index in live
 	members map[*State][]int
 	random  *rand.Rand
 	fit     []*State
-	// Look is how many different states are weighed per request, drawn at random when more fit. The cost of a decision
-	// then does not grow with the fleet. 0 = all.
+	// Look is how many different states Place compares per request, drawn at random if more fit, so that the cost of a
+	// decision does not grow with the fleet. 0 = all.
 	Look int
 }
 
-// NewFleet returns an empty fleet that expects the demand.
+// NewFleet returns an empty fleet for the expected demand.
 func NewFleet(demand []Kind) *Fleet {
 	return &Fleet{
 		outlook: NewOutlook(demand), states: map[string]*State{}, at: map[*State]int{}, members: map[*State][]int{},
@@ -28,7 +28,7 @@ func NewFleet(demand []Kind) *Fleet {
 	}
 }
 
-// Add puts a host into the fleet with what is left of it.
+// Add adds a host with its remaining resources.
 func (f *Fleet) Add(host int, model string, cpu, mem int64, left []int64) {
 	f.enter(host, NewState(model, cpu, mem, left))
 }
@@ -48,7 +48,7 @@ func (f *Fleet) enter(host int, s *State) {
 	f.outlook.Add(s)
 }
 
-// leave takes one host out of the state.
+// leave removes one host from the state.
 func (f *Fleet) leave(s *State) (host int) {
 	m := f.members[s]
 	host = m[len(m)-1]
@@ -65,7 +65,7 @@ func (f *Fleet) leave(s *State) (host int) {
 	return host
 }
 
-// Place puts the request on the host that it costs least, and says which; false: it fits nowhere.
+// Place puts the request on the host where it costs least, and returns that host; ok is false if it fits nowhere.
 func (f *Fleet) Place(r Request) (host int, ok bool) {
 	f.outlook.Reprice()
 	var best, after *State
@@ -83,7 +83,7 @@ func (f *Fleet) Place(r Request) (host int, ok bool) {
 	return host, true
 }
 
-// candidates are states that fit the request: all of them, or Look drawn at random when there are more.
+// candidates returns states that fit the request: all of them, or Look of them drawn at random if there are more.
 func (f *Fleet) candidates(r *Request) []*State {
 	if f.Look > 0 && f.probe(r) {
 		return f.fit
@@ -104,8 +104,8 @@ func (f *Fleet) candidates(r *Request) []*State {
 	return f.fit
 }
 
-// probe looks for Look states that fit by drawing a few times as many. It fails where few fit, or few there are;
-// looking at all of them is cheap then beside weighing them.
+// probe draws up to 8 × Look states at random to find Look states that fit. It returns false if it finds fewer or if
+// there are too few states; checking all of them is then cheap compared with pricing them.
 func (f *Fleet) probe(r *Request) bool {
 	const draws = 8
 	f.fit = f.fit[:0]
@@ -122,7 +122,7 @@ func (f *Fleet) probe(r *Request) bool {
 	return false
 }
 
-// Free is what is left of all GPUs, in thousandths.
+// Free returns what is left of all GPUs, in thousandths of a GPU.
 func (f *Fleet) Free() int64 {
 	var n int64
 	for _, s := range f.live {
@@ -131,7 +131,7 @@ func (f *Fleet) Free() int64 {
 	return n
 }
 
-// key is equal for equal states.
+// key returns a string that is equal for equal states.
 func (s *State) key() string {
 	b := make([]byte, 0, len(s.Model)+16+2*len(s.Left))
 	b = append(b, s.Model...)

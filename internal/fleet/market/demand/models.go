@@ -6,16 +6,16 @@ import "math"
 type models struct {
 	index  map[string]int
 	names  []string
-	free   []float64 // per model: GPU left, thousandths
-	load   []float64 // per model: demand to come over what is left
-	weight []float64 // per model: how much of a request's demand goes there, beside the others it allows
+	free   []float64 // per model: GPU left, in thousandths
+	load   []float64 // per model: future demand divided by what is left
+	weight []float64 // per model: its part of a request's demand, relative to the other allowed models
 	groups []group
 }
 
-// group is the demand of all requests that allow the same models.
+// group is the total demand of the requests that allow the same models.
 type group struct {
-	request   Request // of which only Models counts
-	requested float64 // GPU per request of the whole demand, thousandths
+	request   Request // only its Models are set
+	requested float64 // GPU per request of the whole demand, in thousandths
 	allowed   []int   // models
 }
 
@@ -54,9 +54,9 @@ func (m *models) count(s *State, sign float64) {
 	m.free[i] += sign * float64(s.free)
 }
 
-// balance spreads the demand of so many requests over the models they allow, as evenly as it goes: a model that is
-// asked for too much loses weight, so that whoever has a choice goes elsewhere. It starts from the balance before,
-// which is seldom far from the new one.
+// balance distributes the demand of the given number of requests over the models that they allow, as evenly as
+// possible. An overloaded model loses weight, so that requests with a choice move to other models. balance starts from
+// the weights of the last call, which are usually close to the new ones.
 func (m *models) balance(requests float64) {
 	const rounds, damping = 8, 0.7
 	for range rounds {
@@ -79,8 +79,8 @@ func (m *models) balance(requests float64) {
 	}
 }
 
-// price is what taking a thousandth of a GPU of the model costs the others that want it. A model unheard of costs
-// nothing.
+// price returns what using a thousandth of a GPU of the model costs the other requests that want that model. The price
+// of an unknown model is 0.
 func (m *models) price(model string) float64 {
 	if i, known := m.index[model]; known {
 		return steep(m.load[i])

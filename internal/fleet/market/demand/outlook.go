@@ -1,16 +1,18 @@
-// Package demand decides between hosts that cost the same: it takes the one whose loss the demand to come feels least.
+// Package demand chooses between hosts of equal price: it prefers the host whose resources the future demand will miss
+// least.
 //
-// A fleet is worth what the requests still to come can use of it. Three things make a placement cost more than the GPUs
-// it asks for, all counted in thousandths of a GPU:
-//   - Inside the host, what is left may fit nothing well: GPUs without processors, parts of GPUs too small. That is
-//     measured by letting samples of the demand fill the host, before and after.
-//   - Across the fleet, places for large requests run out while small ones would have fitted anywhere. That is priced
-//     per kind of request, by how scarce the places for it are beside how often its size is asked for.
-//   - A GPU model that some requests insist on may be filled by others that would take any. That is priced per model,
-//     by the demand for it once every request is spread over the models it allows as evenly as can be.
+// The value of a fleet is what future requests can use of it. Three things make a placement cost more than the GPUs
+// that it uses, all measured in thousandths of a GPU:
+//   - Inside the host, the remaining resources may fit no request well, such as GPUs without processors or too small
+//     parts of GPUs. This is measured by filling the host with samples of the demand, before and after the placement.
+//   - Across the fleet, places for large requests run out while small requests would fit anywhere. This is priced per
+//     kind of request: the scarcer the places for a kind, compared with how often its size is requested, the higher the
+//     price.
+//   - Requests that would accept any GPU model may use up a model that others need. This is priced per model, by the
+//     demand for the model when every request is distributed over its allowed models as evenly as possible.
 //
-// A kind or model with room to spare is all but free, one that is about to be turned away is dear. Prices follow the
-// fleet and the demand; there is nothing to tune.
+// A kind or model with ample room costs almost nothing; one that is about to run out is expensive. Prices follow the
+// fleet and the demand; there are no parameters to tune.
 package demand
 
 import (
@@ -18,42 +20,42 @@ import (
 	"math/rand/v2"
 )
 
-// Kind is a kind of request and the part of all requests that is of it. Parts add up to 1.
+// Kind is a kind of request and its fraction of all requests. The fractions of a demand add up to 1.
 type Kind struct {
 	Request
 	Part float64
 }
 
 const (
-	// streams and streamLength are how many samples of the demand fill a host, and how many requests each has.
+	// streams is the number of samples of the demand that fill a host; streamLength is the number of requests in each.
 	streams      = 16
 	streamLength = 120
 )
 
-// steep makes a pressure, the demand to come over the room for it, a price: negligible at a half, one at balance, and
-// beyond it more than anything else.
+// steep converts a pressure, future demand divided by the room for it, to a price: negligible at a half, one at
+// balance, and above that higher than anything else.
 func steep(pressure float64) float64 {
 	p := pressure * pressure
 	return p * p
 }
 
-// Outlook is a fleet's worth to a demand. It is not safe for concurrent use.
+// Outlook is the value of a fleet to a demand. It is not safe for concurrent use.
 type Outlook struct {
 	kinds  []Kind
-	mean   float64 // GPU of an average request, thousandths
-	sample [][]int // of kinds, in random order
+	mean   float64 // GPU of an average request, in thousandths
+	sample [][]int // indexes of kinds in random order
 
-	alike  []float64 // per kind: the part of all requests that is of its size, whatever else they ask
-	places []float64 // per kind: how many such requests alone the fleet would take
-	free   float64   // GPU left in the fleet, thousandths
-	price  []float64 // per kind: of losing a place for it
+	alike  []float64 // per kind: fraction of all requests with its size, regardless of CPU and memory
+	places []float64 // per kind: number of such requests that the fleet could hold if it got no others
+	free   float64   // GPU left in the fleet, in thousandths
+	price  []float64 // per kind: price of losing one place
 	models models
 
 	hosts   int
-	changes int // of hosts since the prices were made
+	changes int // hosts added and removed since Reprice
 }
 
-// NewOutlook returns the outlook of an empty fleet. Without kinds every placement costs nothing.
+// NewOutlook returns the outlook of an empty fleet. Without kinds every placement costs 0.
 func NewOutlook(kinds []Kind) *Outlook {
 	o := &Outlook{
 		kinds:  kinds,
@@ -68,7 +70,7 @@ func NewOutlook(kinds []Kind) *Outlook {
 	if !canWaste(kinds) {
 		return o
 	}
-	r := rand.New(rand.NewPCG(1, 2)) // fixed: the same fleet and demand give the same placements
+	r := rand.New(rand.NewPCG(1, 2)) // fixed seed: equal fleets and demands get equal placements
 	for range streams {
 		stream := make([]int, streamLength)
 		for i := range stream {
@@ -79,8 +81,8 @@ func NewOutlook(kinds []Kind) *Outlook {
 	return o
 }
 
-// alike adds up the parts of the kinds that compete for the same places: those of as many GPUs, whole or in part, of
-// the same models.
+// alike returns, for each kind, the sum of the fractions of all kinds that compete for the same places: those with the
+// same models and number of GPUs, whole or in part.
 func alike(kinds []Kind) []float64 {
 	type size struct {
 		models string
@@ -99,8 +101,8 @@ func alike(kinds []Kind) []float64 {
 	return out
 }
 
-// canWaste reports whether the demand can leave GPU on a host that nothing fits: not if it asks for nothing but whole
-// GPUs, and sometimes for a single one.
+// canWaste reports whether the demand can leave GPUs on a host that no request fits. It cannot if all requests are for
+// whole GPUs only, and some of them for a single GPU.
 func canWaste(kinds []Kind) bool {
 	single := false
 	for i := range kinds {
@@ -122,10 +124,10 @@ func draw(kinds []Kind, at float64) int {
 	return len(kinds) - 1
 }
 
-// Add counts one more host in the state.
+// Add adds a host in state s.
 func (o *Outlook) Add(s *State) { o.hosts++; o.count(s, 1) }
 
-// Remove counts one host less in the state.
+// Remove removes a host in state s.
 func (o *Outlook) Remove(s *State) { o.hosts--; o.count(s, -1) }
 
 func (o *Outlook) count(s *State, sign float64) {
@@ -137,7 +139,7 @@ func (o *Outlook) count(s *State, sign float64) {
 	o.changes++
 }
 
-// placesIn is, per kind, how many requests of it alone the state takes.
+// placesIn returns, for each kind, how many requests of only that kind the state could hold.
 func (o *Outlook) placesIn(s *State) []uint16 {
 	if s.places == nil {
 		s.places = make([]uint16, len(o.kinds))
@@ -148,15 +150,14 @@ func (o *Outlook) placesIn(s *State) []uint16 {
 	return s.places
 }
 
-// Reprice brings the prices up to date when one in a few dozen hosts has changed since they were made, and reports
-// whether it did.
+// Reprice updates the prices if at least one in 32 hosts has changed since the last update, and reports whether it did.
 func (o *Outlook) Reprice() bool {
 	const oneIn = 32
 	if o.changes*oneIn < o.hosts || o.changes == 0 {
 		return false
 	}
 	o.changes = 0
-	toCome := o.free / max(o.mean, 1) // requests until the fleet is full
+	toCome := o.free / max(o.mean, 1) // number of requests until the fleet is full
 	for i := range o.kinds {
 		k := &o.kinds[i]
 		o.price[i] = k.Part * float64(k.GPU()) * steep(o.alike[i]*toCome/(o.places[i]+0.5))
@@ -165,20 +166,21 @@ func (o *Outlook) Reprice() bool {
 	return true
 }
 
-// move is one way of putting a request on a host.
+// move is one way to place a request on a host.
 type move struct {
 	after *State
-	waste float64 // of GPU inside the host, thousandths
+	waste float64 // GPU wasted inside the host, in thousandths
 	lost  []loss
 }
 
-// loss is places that a move takes from a kind.
+// loss is the number of places of one kind that a move uses up.
 type loss struct {
 	kind  int
 	count float64
 }
 
-// movesOf are the ways to put r on a host in state s: one per different GPU for a part of one, else one.
+// movesOf returns the ways to place r on a host in state s: one per different GPU if r needs a part of one GPU, else
+// one.
 func (o *Outlook) movesOf(s *State, r *Request) []move {
 	if m, known := s.moves[*r]; known {
 		return m
@@ -212,8 +214,8 @@ func (o *Outlook) moveTo(s, after *State, r *Request) move {
 	return m
 }
 
-// Best is the cheapest way to put r on a host in state s, on which it fits: what it costs the demand to come, in
-// thousandths of a GPU beyond its own, and what is left of the host.
+// Best returns the cheapest way to place r on a host in state s, in which r must fit: its cost to future demand, in
+// thousandths of a GPU beyond the request's own, and the state of the host after it.
 func (o *Outlook) Best(s *State, r *Request) (cost float64, after *State) {
 	cost = math.Inf(1)
 	moves := o.movesOf(s, r)

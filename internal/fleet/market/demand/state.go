@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// Whole is one GPU. GPUs are counted in thousandths, so that parts of one can be asked for.
+// Whole is one GPU in thousandths. GPUs are counted in thousandths because a request may need a part of one.
 const Whole = 1000
 
-// Request is what one node asks of a host. CPU and Mem are in any unit, the same as the hosts'.
+// Request is what one node needs of a host. CPU and Mem may have any unit, but the same as the hosts'.
 type Request struct {
 	CPU, Mem int64
 	GPUs     int
-	Milli    int64  // of each GPU; Whole unless it asks for a part of one
-	Models   string // allowed GPU models, "|" between; "" = any
+	Milli    int64  // thousandths of each GPU; Whole unless the request needs a part of one
+	Models   string // allowed GPU models, separated by "|"; "" = any
 }
 
-// GPU is the request's whole demand in thousandths of a GPU.
+// GPU returns the request's whole demand in thousandths of a GPU.
 func (r *Request) GPU() int64 { return int64(r.GPUs) * r.Milli }
 
-// allows reports whether the request may run on the model.
+// allows reports whether the request may use the model.
 func (r *Request) allows(model string) bool {
 	if r.Models == "" {
 		return true
@@ -32,21 +32,22 @@ func (r *Request) allows(model string) bool {
 	return false
 }
 
-// State is what is left of a host. It is never changed; hosts of which the same is left share one.
+// State is the remaining resources of a host. It is immutable, and hosts with the same remaining resources share one.
 type State struct {
 	Model    string
 	CPU, Mem int64
-	Left     []int64 // thousandths left of each GPU, most first
+	Left     []int64 // thousandths left of each GPU, in descending order
 
 	free   int64 // sum of Left
 	moves  map[Request][]move
 	places []uint16
 	value  float64
-	known  bool // value is
-	hosts  int  // how many of a Fleet are in the state
+	known  bool // value is set
+	hosts  int  // number of hosts of a Fleet in this state
 }
 
-// NewState returns what is left of a host. A State belongs to one Outlook: what that finds out about it is kept in it.
+// NewState returns the state of a host with these remaining resources. A State belongs to one Outlook, which stores
+// results in it.
 func NewState(model string, cpu, mem int64, left []int64) *State {
 	s := &State{Model: model, CPU: cpu, Mem: mem, Left: slices.Clone(left)}
 	slices.SortFunc(s.Left, func(a, b int64) int { return int(b - a) })
@@ -56,10 +57,10 @@ func NewState(model string, cpu, mem int64, left []int64) *State {
 	return s
 }
 
-// Free is what is left of all GPUs together, in thousandths.
+// Free returns what is left of all GPUs together, in thousandths of a GPU.
 func (s *State) Free() int64 { return s.free }
 
-// Fits reports whether a host in the state can take the request.
+// Fits reports whether a host in this state has room for the request.
 func (s *State) Fits(r *Request) bool {
 	if s.CPU < r.CPU || s.Mem < r.Mem {
 		return false
@@ -67,7 +68,7 @@ func (s *State) Fits(r *Request) bool {
 	return r.GPUs == 0 || len(s.Left) >= r.GPUs && s.Left[r.GPUs-1] >= r.Milli && r.allows(s.Model)
 }
 
-// Tightest is the GPU with the least left that takes the request's part of one.
+// Tightest returns the index of the GPU with the least left that still has room for the request's part.
 func (s *State) Tightest(r *Request) int {
 	for i := len(s.Left) - 1; i >= 0; i-- {
 		if s.Left[i] >= r.Milli {
@@ -77,8 +78,8 @@ func (s *State) Tightest(r *Request) int {
 	return 0
 }
 
-// After is the state once the request is there: a request for one GPU, or a part of one, has it from the i-th, a larger
-// one from those with the most left. The request fits.
+// After returns the state after placing the request, which must fit. A request for one GPU or a part of one uses GPU i;
+// a request for several uses those with the most left.
 func (s *State) After(r *Request, i int) *State {
 	left := slices.Clone(s.Left)
 	if r.GPUs == 1 {
@@ -91,7 +92,7 @@ func (s *State) After(r *Request, i int) *State {
 	return NewState(s.Model, s.CPU-r.CPU, s.Mem-r.Mem, left)
 }
 
-// holds is how many requests of one kind, and no others, the state could take.
+// holds returns how many requests equal to r the state has room for, if it gets no others.
 func (s *State) holds(r *Request) int64 {
 	var n int64
 	switch {

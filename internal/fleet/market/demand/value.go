@@ -1,11 +1,11 @@
 package demand
 
-// maxGPUs is the greatest number of GPUs of a host whose filling is sampled; of a larger host everything left counts as
-// usable.
+// maxGPUs is the largest number of GPUs of a host for which filling is sampled. In a larger host, everything left
+// counts as usable.
 const maxGPUs = 32
 
-// valueOf is how much GPU the demand would use of a host in the state, in thousandths: the mean over samples of
-// requests that arrive one by one, each taken if it fits.
+// valueOf returns how much GPU the demand would use of a host in this state, in thousandths: the mean over samples of
+// requests that arrive one by one and are placed if they fit.
 func (o *Outlook) valueOf(s *State) float64 {
 	if s.known {
 		return s.value
@@ -23,7 +23,7 @@ func (o *Outlook) valueOf(s *State) float64 {
 	return s.value
 }
 
-// fill lets one stream of requests fill the host and returns what it used.
+// fill places one stream of requests on the host and returns how much GPU they use, in thousandths.
 func (o *Outlook) fill(s *State, stream []int) int64 {
 	var left [maxGPUs]int64
 	copy(left[:], s.Left)
