@@ -161,8 +161,8 @@ type NewChannel struct {
 	Again                 bool // hosts that gave the version up try it again
 }
 
-// SetChannel sets the version that the hosts of a channel should run, and the percentage of them that should. Only the
-// platform's staff may. Faults: Forbidden, Invalid.
+// SetChannel sets the version that the hosts of a channel should run, and the percentage of hosts that should run it.
+// Only staff may call it. Faults: Forbidden, Invalid.
 func (x *Hosts) SetChannel(ctx context.Context, who account.Principal,
 	n NewChannel) (out client.AgentChannel, err error) {
 	if err := account.RequireStaff(who); err != nil {
@@ -229,7 +229,8 @@ func releaseSource(s string) bool {
 	return u.Scheme == "https"
 }
 
-// Channels returns all channels, and how many hosts run which version. Only the platform's staff may. Fault: Forbidden.
+// Channels returns all channels, and the number of hosts on each agent version. Only staff may call it. Fault:
+// Forbidden.
 func (x *Hosts) Channels(ctx context.Context,
 	who account.Principal) ([]client.AgentChannel, []client.AgentCount, error) {
 	if err := account.RequireStaff(who); err != nil {

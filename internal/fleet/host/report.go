@@ -103,8 +103,8 @@ func recordContact(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync
 	return r, nil
 }
 
-// recordEngine records that the host's container engine stopped or began to answer. news is why it does not answer,
-// when that was not known before.
+// recordEngine records that the host's container engine stopped or resumed responding. news is the reason if the engine
+// has stopped responding since the last report, else "".
 func recordEngine(ctx context.Context, tx *db.Tx, host id.Host, h *dbq.HostForReportRow,
 	away *agentapi.EngineAway) (news string, err error) {
 	why := ""

@@ -17,8 +17,8 @@ import (
 // KeepTraffic is how long the traffic of leases is stored: reports of abuse can take this long to arrive.
 const KeepTraffic = 180 * 24 * time.Hour
 
-// recordTraffic records the traffic of the host's own leases. What was reported before, and leases of other hosts,
-// change nothing. A host whose data cap is used up gets no new leases.
+// recordTraffic records the traffic of the host's own leases, and then applies the host's data caps. Traffic that was
+// reported before and traffic of other hosts' leases change nothing.
 func recordTraffic(ctx context.Context, tx *db.Tx, host id.Host, leases []agentapi.LeaseStatus) error {
 	p := dbq.PutLeaseTrafficParams{HostID: host}
 	seen := map[agentapi.LeaseRef]bool{}

@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// EnrollHost enrols a host, see host.Enroll, with offers of its GPUs.
+// EnrollHost enrols a host with host.Enroll and creates the offers of its GPUs.
 func (m *Market) EnrollHost(ctx context.Context, p host.EnrollPolicy,
 	r agentapi.EnrollRequest) (h host.Host, err error) {
 	err = m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {

@@ -104,8 +104,8 @@ func (c *Claim) QueueWrite(b *pgx.Batch, leases LeaseOf) {
 		c.lapsed)
 }
 
-// Failure is the error of a transaction that sent what QueueWrite queued: ErrStale for a plan, or a fault.Conflict for
-// a quote, when a GPU was not free after all, and any other error as it is.
+// Failure translates the error of a transaction that sent the statements of QueueWrite. If a GPU was not free, Failure
+// returns ErrStale for a plan and a fault.Conflict for a quote. It returns any other error unchanged.
 func (c *Claim) Failure(err error) error {
 	switch {
 	case !host.IsTaken(err):

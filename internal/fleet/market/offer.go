@@ -63,9 +63,9 @@ type HostChange struct {
 	GPUModel string // apply the terms to this model's offer only; "" = to all offers of the host
 }
 
-// ChangeHost changes one host of who's organisation and the terms of its offers, all or nothing. It keeps the history
-// of prices. Running leases keep the price and terms at which they were rented. Faults: NotFound, Invalid, and Conflict
-// when the organisation has another host of the new name.
+// ChangeHost changes one host of who's organisation and the terms of its offers, all or nothing, and records price
+// changes in the price history. Running leases keep the price and terms at which they were rented. Faults: NotFound,
+// Invalid, and Conflict if the organisation has another host of the new name.
 func (m *Market) ChangeHost(ctx context.Context, who account.Principal, of id.Host, c HostChange) error {
 	if err := c.Terms.check(); err != nil {
 		return err

@@ -9,12 +9,13 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Place finds the cheapest gang that satisfies the ask: every node on GPUs of one offer, on distinct hosts unless the
-// scope is host, all in one fabric when the scope is fabric. Among equally cheap ones it takes what breaks the fleet up
-// least. It is pure and exact: no gang that fits is cheaper, but for gangs of several operators whose bonds do not
-// suffice for the cheapest one: see gangs.
+// Place returns the cheapest gang that satisfies the request. Each node is on GPUs of one offer; the nodes are on
+// distinct hosts unless the scope is host, and in one fabric if the scope is fabric. Among equally cheap gangs, Place
+// chooses the one that fragments the fleet least. Place is pure and exact: no possible gang is cheaper, except among
+// gangs of several operators if the bonds do not suffice for the cheapest one; see gangs.
 //
-// When nothing fits the placement has no nodes and the explanation says why; Relax proposes what would fit.
+// If nothing fits, the placement has no nodes and the explanation contains the reasons. Relax proposes changes after
+// which something fits.
 func Place(s *Snapshot, a Request) (Placement, Explain) {
 	p := &placing{s: s, request: &a, constraints: s.constraints(&a)}
 	g := p.find()
@@ -34,7 +35,7 @@ func (p *placing) find() gang {
 	return g
 }
 
-// choose returns the cheapest gang of the lots that are not kept apart.
+// choose returns the cheapest gang of the lots that p.apart does not exclude.
 func (p *placing) choose() gang {
 	switch {
 	case p.request.Scope == ScopeHost:
@@ -45,19 +46,19 @@ func (p *placing) choose() gang {
 	return p.fromLadder(&p.s.market)
 }
 
-// placing is one run of Place.
+// placing is the state of one call of Place.
 type placing struct {
 	s           *Snapshot
 	request     *Request
 	constraints []constraint
 	scratch     []candidate
-	tooDear     money.Micro // what the cheapest gang costs when that is above the limit
-	apart       *apart      // lots that choose leaves out
-	unbonded    *apart      // those that bonds and bans left out, when nothing else fits
-	short       money.Nano  // the most that an operator would have needed of its bond
+	tooDear     money.Micro // rate of the cheapest gang if it is above the limit
+	apart       *apart      // lots that choose skips
+	unbonded    *apart      // lots excluded by bonds and bans if no gang may be formed
+	short       money.Nano  // largest bond that an operator lacked
 }
 
-// gang is the chosen lots, one per node; cost is the sum of their prices per GPU-hour. No lots: nothing fits.
+// gang is the chosen lots, one per node; cost is the sum of their prices per GPU-hour. Without lots, nothing fits.
 type gang struct {
 	lots []*lot
 	cost money.Micro
@@ -65,9 +66,9 @@ type gang struct {
 
 func (p *placing) rate(g gang) money.Micro { return g.cost * money.Micro(p.request.GPUs) }
 
-// fits reports whether lots of the class satisfy every constraint that the class decides.
+// fits reports whether the class satisfies all constraints on facts.
 func (p *placing) fits(c *class) bool {
-	if c.free < p.request.GPUs { // most often what fails
+	if c.free < p.request.GPUs { // checked first: it fails most often
 		return false
 	}
 	for i := range p.constraints {
@@ -78,7 +79,7 @@ func (p *placing) fits(c *class) bool {
 	return true
 }
 
-// admits reports whether the lot satisfies the constraints that name single hosts and offers.
+// admits reports whether the lot satisfies all constraints on identities.
 func (p *placing) admits(l *lot) bool {
 	if p.keepsApart(&l.who) {
 		return false
@@ -91,13 +92,13 @@ func (p *placing) admits(l *lot) bool {
 	return true
 }
 
-// candidate is a class that fits, with how much taking a node of it would break the fleet up.
+// candidate is a class that fits, with the fragmentation that taking a node of it would cause.
 type candidate struct {
 	class *class
 	waste waste
 }
 
-// fromLadder takes the cheapest lots on distinct hosts, rung by rung.
+// fromLadder returns the cheapest lots on distinct hosts, searching rung by rung.
 func (p *placing) fromLadder(l *ladder) gang {
 	g := gang{}
 	for _, r := range l.rungs {
@@ -119,8 +120,8 @@ func (p *placing) fromLadder(l *ladder) gang {
 	return gang{}
 }
 
-// takeRung adds lots of equal price until the gang is whole, from the classes that break the fleet up least first; with
-// cached only those whose host holds the image.
+// takeRung adds lots of equal price until the gang is complete, from the classes with the least waste first. If cached
+// is set, it adds only lots whose host has the image.
 func (p *placing) takeRung(fit []candidate, g *gang, cached bool) {
 	for len(fit) > 0 && len(g.lots) < p.request.Nodes {
 		best := 0
@@ -135,7 +136,7 @@ func (p *placing) takeRung(fit []candidate, g *gang, cached bool) {
 	}
 }
 
-// takeFrom adds lots of the class, on hosts the gang does not have yet, until it is whole.
+// takeFrom adds lots of the class, on hosts that the gang does not use yet, until the gang is complete.
 func (p *placing) takeFrom(c *class, g *gang, cached bool) {
 	n := len(c.lots)
 	for i := range n {
@@ -159,10 +160,10 @@ func (g *gang) has(h id.Host) bool {
 	return false
 }
 
-// placement gives the gang its GPUs, shares and lines.
+// placement returns the placement of the gang: GPUs, shares and price lines of each node.
 func (p *placing) placement(g gang) Placement {
 	out := Placement{Nodes: make([]Placed, len(g.lots)), Rate: p.rate(g), Duration: p.request.Duration}
-	hosts := map[id.Host]*Host{} // as the ranks before left them: only scope host uses one twice
+	hosts := map[id.Host]*Host{} // what earlier ranks left; only scope host uses a host twice
 	for rank, l := range g.lots {
 		h := hosts[l.who.host]
 		if h == nil {
@@ -181,7 +182,7 @@ func (p *placing) placement(g gang) Placement {
 	return out
 }
 
-// node is a node of the gang on free GPUs of the offer. The host has what it needs.
+// node returns a node on free GPUs of the offer. The host must have room for it.
 func (h *Host) node(rank int, o *HostOffer, a *Request) Placed {
 	count := a.GPUs
 	cores, ram := h.share(count)
@@ -223,7 +224,7 @@ func (h *Host) node(rank int, o *HostOffer, a *Request) Placed {
 	return n
 }
 
-// extras is what else of the host goes with a node, for people.
+// extras describes for people what a node gets of its host besides CPU and memory.
 func (a *Request) extras() string {
 	out := fmt.Sprintf("%d GB disk", a.DiskGB)
 	if a.DiskLimited {

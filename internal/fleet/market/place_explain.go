@@ -7,8 +7,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// explain counts, over the whole snapshot, where the hosts went. A host is excluded by the constraint at which the last
-// of its offers fell.
+// explain counts, over the whole snapshot, how many hosts each constraint excludes. A host is excluded by the
+// constraint at which the last of its offers failed.
 func (p *placing) explain() Explain {
 	if p.unbonded != nil {
 		p.constraints = append(p.constraints, p.bondConstraint())
@@ -40,7 +40,7 @@ func (p *placing) explain() Explain {
 	return out
 }
 
-// fates says how many hosts fell at each constraint, and which fabrics those are in that passed all.
+// fates returns how many hosts failed at each constraint, and for each fabric how many hosts satisfied all constraints.
 func (p *placing) fates() (fell []int, left map[id.Fabric]int) {
 	fell = make([]int, len(p.constraints)+1)
 	left = map[id.Fabric]int{}
@@ -68,7 +68,7 @@ func (p *placing) fates() (fell []int, left map[id.Fabric]int) {
 	return fell, left
 }
 
-// fate is the first constraint the class fails, or how many there are.
+// fate returns the index of the first constraint that the class fails, or the number of constraints if there is none.
 func (p *placing) fate(c *class) int {
 	for i := range p.constraints {
 		if ok := p.constraints[i].ok; ok != nil && !ok(&c.facts) {

@@ -13,38 +13,40 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Operator is what placement knows of an operator whose hosts join gangs with those of others.
+// Operator is the facts about an operator that decide whether its hosts may join gangs with other operators' hosts.
 type Operator struct {
-	// Bond is what of its bond is not reserved for a lease.
+	// Bond is the part of the operator's bond that is not reserved for a lease.
 	Bond money.Nano
-	// AcceptUnbonded lets hosts without a bond join its own, if the renter allows it too (TrustAny).
+	// AcceptUnbonded allows hosts without a bond in gangs with the operator's own, if the renter allows them, too
+	// (TrustAny).
 	AcceptUnbonded bool
-	// LiabilityMax is the most that one of its leases may be liable for; nil means no limit.
+	// LiabilityMax is the largest amount for which one of the operator's leases may be liable; nil means no limit.
 	LiabilityMax *money.Nano
 }
 
-// Gangs is what decides which hosts may form a gang together, beside the renter's own constraints. A snapshot without
-// it places every gang.
+// Gangs is the facts that decide which hosts may form a gang together, in addition to the renter's own constraints. In
+// a snapshot without it, every gang may be formed.
 type Gangs struct {
-	Operators map[id.Org]Operator    // one that is missing has no bond
-	Hosts     map[id.Host]money.Nano // limits of single hosts, as LiabilityMax
-	Medians   map[string]money.Micro // per GPU-hour, by model; see fairness.StandbyRate
+	Operators map[id.Org]Operator    // a missing one has no bond
+	Hosts     map[id.Host]money.Nano // limits of single hosts, like LiabilityMax
+	Medians   map[string]money.Micro // median price per GPU-hour, by model; see fairness.StandbyRate
 	Bans      map[Ban]bool
-	// HostBans are hosts that are not placed in gangs because they failed in several: see fairness.GangBan.
+	// HostBans are hosts that may not join gangs because they failed in several; see fairness.GangBan.
 	HostBans map[id.Host]bool
-	// Locked are hosts that nobody is placed on because a run on them ended by their fault a short time ago.
+	// Locked are hosts that get no placements because a run on them recently ended by their fault.
 	Locked map[id.Host]bool
-	// Linked are, for each organisation, the operators that look like it: nobody rents from themselves.
+	// Linked are, for each organisation, the operators that appear to be the same party. Organisations cannot rent from
+	// themselves.
 	Linked map[id.Org]map[id.Org]bool
 }
 
-// constraints are those of the ask, and those between its renter and single operators and hosts.
+// constraints returns the constraints of the request, and those between its renter and certain operators and hosts.
 func (s *Snapshot) constraints(a *Request) []constraint {
 	out := a.constraints()
 	if s.gangs == nil {
 		return out
 	}
-	if len(s.gangs.Locked) > 0 { // but for another GPU of the host that a running cluster is bound to
+	if len(s.gangs.Locked) > 0 { // a running cluster may still get other GPUs of its own host
 		out = append(out, constraint{name: "relist lock: a run on this host ended by the host's fault a short time ago",
 			named: func(w *identity) bool { return !s.gangs.Locked[w.host] || w.host == a.On }})
 	}
@@ -68,7 +70,7 @@ func (s *Snapshot) constraints(a *Request) []constraint {
 	return out
 }
 
-// Ban keeps two apart, in the order of their ids: two operators, or a renter and a host.
+// Ban forbids a combination of two operators, or of a renter and a host. A is the smaller id.
 type Ban struct{ A, B uuid.UUID }
 
 func (g *Gangs) banned(a, b uuid.UUID) bool {
@@ -78,28 +80,28 @@ func (g *Gangs) banned(a, b uuid.UUID) bool {
 	return g.Bans[Ban{a, b}]
 }
 
-// Member is a rank of a running cluster that new ranks join.
+// Member is a rank of a gang: a running one that new ranks join, or one to be placed.
 type Member struct {
 	Operator    id.Org
 	Model       string
 	GPUs        int
-	Rate        money.Micro // per hour, the whole lease
-	StandbyRate money.Micro // as it was frozen at rent
-	Joins       bool        // a rank to be placed: its standby rate is not frozen yet
+	Rate        money.Micro // of the whole lease, per hour
+	StandbyRate money.Micro // fixed at rent
+	Joins       bool        // rank to be placed: its standby rate is not fixed yet
 }
 
-// Trust says whose hosts a renter takes into a gang.
+// Trust is which operators' hosts a renter accepts in a gang.
 type Trust string
 
 const (
-	// TrustBonded wants the bond of every operator in a gang of several. The empty Trust means the same.
+	// TrustBonded requires the bond of every operator in a gang of several operators. The empty Trust means the same.
 	TrustBonded Trust = "bonded"
-	// TrustAny takes hosts without a bond too, beside operators that accept them. What such a host costs the others when
-	// it fails, nobody pays.
+	// TrustAny also accepts hosts without a bond, together with operators that accept them. If such a host fails, nobody
+	// pays the others' standby.
 	TrustAny Trust = "any"
 )
 
-// liabilities are, for each member of a gang, its standby rate and what its lease is liable for.
+// liabilities returns, for each member of a gang, its standby rate and the amount for which its lease is liable.
 func (g *Gangs) liabilities(gang []Member) ([]money.Micro, []money.Nano) {
 	leases := make([]fairness.Lease, len(gang))
 	for i, m := range gang {
@@ -123,11 +125,11 @@ func (g *Gangs) liabilities(gang []Member) ([]money.Micro, []money.Nano) {
 	return rates, bonds
 }
 
-// apart are the lots that a gang may not have. Its constraint is named when nothing else fits.
+// apart is the lots that a gang may not include. If no gang may be formed, it becomes a constraint of the explanation.
 type apart struct {
 	orgs  map[id.Org]bool
 	hosts map[id.Host]bool
-	only  *id.Org // the one operator whose hosts are wanted
+	only  *id.Org // include only this operator's hosts
 	least money.Nano
 	accepting,
 	bonded bool
@@ -143,7 +145,7 @@ func (p *placing) keepsApart(w *identity) bool {
 		x.accepting && !o.AcceptUnbonded
 }
 
-// members are the ranks that a gang would have, those that it joins first.
+// members returns the ranks that the gang would have: first the running ones that it joins, then the new ones.
 func (p *placing) members(g gang) []Member {
 	out := slices.Clone(p.request.Gang)
 	for _, l := range g.lots {
@@ -158,7 +160,7 @@ func (p *placing) members(g gang) []Member {
 	return out
 }
 
-// oneOperator reports whether all members are of one operator: then nobody is liable to anybody.
+// oneOperator reports whether all members belong to one operator. In such a gang no lease is liable.
 func oneOperator(gang []Member) bool {
 	for _, m := range gang {
 		if m.Operator != gang[0].Operator {
@@ -168,8 +170,8 @@ func oneOperator(gang []Member) bool {
 	return true
 }
 
-// check adds to apart what keeps a gang from being formed: operators with too little bond, hosts above a limit, pairs
-// that are banned. It reports whether anything does.
+// check reports whether the gang may not be formed, and adds the reasons to apart: operators with too small a bond,
+// hosts above their limit, banned pairs.
 func (p *placing) check(g gang, apart *apart) (fails bool) {
 	all := p.members(g)
 	if oneOperator(all) {
@@ -187,14 +189,14 @@ func (p *placing) check(g gang, apart *apart) (fails bool) {
 		if most, ok := x.Hosts[l.who.host]; ok && bonds[joins+i] > most {
 			apart.hosts[l.who.host], fails = true, true
 		}
-		for j := range joins + i { // the later one goes: it is not cheaper
+		for j := range joins + i { // exclude the later one: it is not cheaper
 			if all[j].Operator != l.who.org && x.banned(all[j].Operator.UUID(), l.who.org.UUID()) {
 				apart.orgs[l.who.org], fails = true, true
 			}
 		}
 	}
 	if apart.accepting {
-		return fails // nobody is asked for a bond
+		return fails // bonds are not required
 	}
 	for org, n := range need {
 		if x.Operators[org].Bond < n {
@@ -205,15 +207,15 @@ func (p *placing) check(g gang, apart *apart) (fails bool) {
 	return fails
 }
 
-// Of gangs that fail, the offending operators are left out one gang at a time; after patience gangs all go at once that
-// have less than the cheapest offender would need.
+// If a gang fails the check, its offending operators are excluded and the search is repeated, at most gangTries times.
+// After patience tries, all operators are excluded at once whose bond is smaller than half of the largest missing bond.
 const (
 	gangTries = 64
 	patience  = 8
 )
 
-// gangs gives back a gang that may be formed, the cheapest found: g itself, one of operators with sufficient bonds, one
-// of a single operator or, with TrustAny, one of operators that accept hosts without a bond.
+// gangs returns a gang that may be formed, the cheapest found: g itself; or a gang of operators with sufficient bonds,
+// of a single operator or, with TrustAny, of operators that accept hosts without a bond.
 func (p *placing) gangs(g gang) gang {
 	if p.s.gangs == nil || len(g.lots) == 0 || len(g.lots)+len(p.request.Gang) < 2 || !p.check(g, newApart()) {
 		return g
@@ -242,7 +244,7 @@ func (p *placing) gangs(g gang) gang {
 
 func newApart() *apart { return &apart{orgs: map[id.Org]bool{}, hosts: map[id.Host]bool{}} }
 
-// without looks for a gang among fewer and fewer hosts until one may be formed or nothing is left.
+// without searches for a gang among fewer and fewer hosts until one may be formed or none is left.
 func (p *placing) without(a *apart) gang {
 	p.apart = a
 	defer func() { p.apart = nil }()
@@ -262,7 +264,7 @@ func (p *placing) without(a *apart) gang {
 	return gang{}
 }
 
-// ofOneOperator finds the cheapest gang of a single operator: it needs no bond.
+// ofOneOperator returns the cheapest gang of a single operator, which needs no bond.
 func (p *placing) ofOneOperator() gang {
 	var best gang
 	if len(p.request.Gang) > 0 {
@@ -281,7 +283,7 @@ func (p *placing) ofOneOperator() gang {
 	}
 	fits, offers := map[*class]bool{}, map[in][]*lot{}
 	for _, e := range p.s.hosts {
-		var cheapest *lot // a host has one rank
+		var cheapest *lot // a host gets one rank
 		for _, l := range e.lots {
 			ok, known := fits[l.class]
 			if !known {
@@ -320,7 +322,7 @@ func (p *placing) ofOneOperator() gang {
 	return best
 }
 
-// freeze notes on each rank of a placement what it is liable for and what its standby is worth.
+// freeze sets each rank's standby rate and the amount for which its lease is liable.
 func (p *placing) freeze(out *Placement, g gang) {
 	if p.s.gangs == nil || len(g.lots)+len(p.request.Gang) < 2 {
 		return
@@ -340,7 +342,7 @@ func (p *placing) freeze(out *Placement, g gang) {
 	}
 }
 
-// bondConstraint explains the hosts that were left out because of bonds, limits and bans.
+// bondConstraint explains the hosts that were excluded because of bonds, limits and bans.
 func (p *placing) bondConstraint() constraint {
 	name := "gang bond: the operator's bond covers a gang with other operators' hosts"
 	if p.short > 0 {

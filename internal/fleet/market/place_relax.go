@@ -12,11 +12,11 @@ import (
 	"github.com/musterhq/muster/internal/fleet/market/query"
 )
 
-// maxRelaxations is how many changes are proposed.
+// maxRelaxations is the largest number of proposed changes.
 const maxRelaxations = 6
 
-// Relax proposes single changes of an ask for which nothing fits, each the smallest of its kind after which something
-// does, cheapest first. An ask that fits needs none; one that no single change helps gets none.
+// Relax proposes single changes of a request for which nothing fits. Each is the smallest change of its kind after
+// which something fits; they are sorted by price. The result is empty if no single change suffices.
 func Relax(s *Snapshot, a Request) []client.Relaxation {
 	r := &relaxing{s: s, request: a}
 	for i := range a.Query.Terms() {
@@ -42,7 +42,7 @@ type relaxing struct {
 	out     []client.Relaxation
 }
 
-// fits places a changed ask.
+// fits places a changed request.
 func (r *relaxing) fits(a Request) (Placement, bool) {
 	p := &placing{s: r.s, request: &a, constraints: r.s.constraints(&a)}
 	g := p.find()
@@ -56,7 +56,7 @@ func (r *relaxing) propose(p Placement, field, from, to string, value any) {
 	r.out = append(r.out, client.Relaxation{Field: field, From: from, To: to, Value: value, Rate: p.Rate})
 }
 
-// trust takes hosts without a bond, beside operators that accept them.
+// trust proposes accepting hosts without a bond, together with operators that accept them.
 func (r *relaxing) trust() {
 	if r.request.Trust == TrustAny || r.s.gangs == nil || r.request.Nodes+len(r.request.Gang) < 2 {
 		return
@@ -68,8 +68,8 @@ func (r *relaxing) trust() {
 	}
 }
 
-// term relaxes one term of the query: an order moves its bound to the nearest value that fits, a set gains the value of
-// the cheapest gang, anything else is left out.
+// term relaxes one term of the query: it moves the bound of an ordered term to the nearest value that fits, adds the
+// cheapest gang's values to an = or in term, and removes any other term.
 func (r *relaxing) term(i int) {
 	t := r.request.Query.Terms()[i]
 	without := r.request
@@ -98,8 +98,8 @@ func (r *relaxing) term(i int) {
 	r.propose(p, "gpu", t.String(), "", without.Query.String())
 }
 
-// nearest moves the bound of an ordered numeric term to the value closest to it that fits. What fits a bound fits a
-// looser one, so the values there are can be searched by halves.
+// nearest moves the bound of an ordered numeric term to the nearest value that fits. If a bound fits, all looser bounds
+// fit, so a binary search over the existing values finds it.
 func (r *relaxing) nearest(i int) (query.Term, Placement, bool) {
 	t := r.request.Query.Terms()[i]
 	atLeast := t.Op == query.Gt || t.Op == query.Ge
@@ -131,7 +131,7 @@ func (r *relaxing) nearest(i int) (query.Term, Placement, bool) {
 	return at, best, found && n < len(bounds)
 }
 
-// widen adds to an = or in term what the nodes of a gang found without it have instead.
+// widen adds to an = or in term the values of the nodes in p, a gang that was found without the term.
 func (r *relaxing) widen(t query.Term, p Placement) (query.Term, bool) {
 	var rows []query.Row
 	for _, n := range p.Nodes {
@@ -144,7 +144,7 @@ func (r *relaxing) widen(t query.Term, p Placement) (query.Term, bool) {
 	return t.Including(rows)
 }
 
-// size tries fewer nodes, and fewer GPUs per node.
+// size proposes fewer nodes, and fewer GPUs per node.
 func (r *relaxing) size() {
 	for n := r.request.Nodes - 1; n >= 1; n-- {
 		a := r.request
@@ -164,7 +164,7 @@ func (r *relaxing) size() {
 	}
 }
 
-// scope tries the next wider scope that fits, and no bandwidth bound.
+// scope proposes the next wider scope that fits, and no bandwidth bound.
 func (r *relaxing) scope() {
 	wider := map[Scope][]Scope{ScopeHost: {ScopeFabric, ScopeAny}, ScopeFabric: {ScopeAny}}
 	for _, s := range wider[r.request.Scope] {
@@ -184,7 +184,7 @@ func (r *relaxing) scope() {
 	}
 }
 
-// limits tries the price that it takes, the longest time the hosts allow, and the disk there is.
+// limits proposes a sufficient price limit, a shorter duration, less disk and scratch, and less isolation.
 func (r *relaxing) limits() {
 	if r.request.MaxRate > 0 {
 		a := r.request
@@ -199,7 +199,7 @@ func (r *relaxing) limits() {
 	r.isolation()
 }
 
-// isolation gives up what only some hosts have.
+// isolation proposes giving up features that only some hosts have.
 func (r *relaxing) isolation() {
 	if a := r.request; a.DiskLimited {
 		a.DiskLimited = false
@@ -248,7 +248,7 @@ func (r *relaxing) disk() {
 	}
 }
 
-// scratch makes do with less of it, or none.
+// scratch proposes less scratch, or none.
 func (r *relaxing) scratch() {
 	if r.request.ScratchGB == 0 {
 		return
@@ -267,7 +267,7 @@ func (r *relaxing) scratch() {
 	}
 }
 
-// first finds the first of the values, ordered from the tightest to the loosest, that fits.
+// first returns the first value that fits. values must be sorted from the tightest to the loosest.
 func (r *relaxing) first(values []int64, set func(*Request, int64)) (Placement, int64, bool) {
 	var best Placement
 	n, found := slices.BinarySearchFunc(values, true, func(v int64, _ bool) int {

@@ -11,36 +11,38 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Request is what placement needs to know of a spec, with its query parsed, and of who asks.
+// Request is a spec as placement reads it, with its query parsed, and its renter.
 type Request struct {
-	Renter  id.Org // whose own hosts are left out: nobody rents from themselves
+	Renter  id.Org // its own hosts are excluded: organisations cannot rent from themselves
 	Nodes   int
 	GPUs    int // per node
 	Query   query.Query
 	Scope   Scope
 	MinGbps float64
 	DiskGB  int64 // per node
-	// DiskLimited: only hosts that hold nodes to their disk_gb. Runtime is the OCI runtime it needs; "" = any.
+	// DiskLimited requires hosts that enforce disk_gb. Runtime is the required OCI runtime; "" = any.
 	DiskLimited bool
 	Runtime     string
 	ScratchGB   int64       // per node; 0 = none
 	Duration    int64       // seconds; 0 = open-ended
 	MaxRate     money.Micro // per hour for the whole gang; 0 = no limit
-	// For replacing nodes of a running cluster: they join others on other hosts, within one fabric (zero: any) or on the
-	// one host of the others (zero: any), not on hosts it has or had, on GPUs like those that were lost (empty: any).
+	// These fields are for replacing nodes of a running cluster. Joins: the new nodes join ranks on other hosts. Within:
+	// they must be in this fabric (zero = any). On: they must be on this host, that of the other ranks (zero = any).
+	// Exclude: they must not be on these hosts, which the cluster uses or has used. Models: they need one of these GPU
+	// models, those of the lost nodes (empty = any).
 	Joins   bool
 	Within  id.Fabric
 	On      id.Host
 	Exclude []id.Host
 	Models  []string
-	// Cached are hosts that hold the image already: they are taken first among those of equal price.
+	// Cached are hosts that already have the image; among offers of equal price they are preferred.
 	Cached map[id.Host]bool
-	// Trust says whether hosts without a bond may join; Gang is the ranks that the new ones join.
+	// Trust is whether hosts without a bond may join; Gang is the running ranks that the new ones join.
 	Trust Trust
 	Gang  []Member
 }
 
-// Request reads the spec for placement, for the org that would rent. The spec is valid.
+// Request converts a valid spec to a request of the organisation that would rent.
 func (s Spec) Request(renter id.Org) (Request, error) {
 	q, err := query.Parse(s.GPU)
 	if err != nil {
@@ -57,26 +59,26 @@ func (s Spec) Request(renter id.Org) (Request, error) {
 	return a, nil
 }
 
-// constraint is one thing an offer must satisfy, on its own, to be a node of the gang.
+// constraint is a condition that an offer must satisfy, by itself, to be a node of the gang.
 type constraint struct {
 	name string
-	// ok looks at the facts of a class; named at one lot. Exactly one is set.
+	// ok checks the facts of a class, named checks the identity of a lot. Exactly one is set.
 	ok    func(*facts) bool
 	named func(*identity) bool
 }
 
-// notYourOwn is what keeps an org from paying itself: it would turn paid-in credit, such as a stolen card's, into a
-// payout.
+// notYourOwn is the constraint that keeps an organisation from paying itself, which would turn paid-in credit, such as
+// a stolen card's, into a payout.
 const notYourOwn = "not your own: nobody rents from themselves"
 
-// notLinked is the same for organisations that look like one's own.
+// notLinked is the same constraint for organisations that appear to be the same party as the renter.
 const notLinked = "not linked with you: nobody rents from themselves"
 
-// errOwnHost refuses a plan that was not made for its renter.
+// errOwnHost rejects a plan that contains a host of the renter, because the plan was made for another renter.
 var errOwnHost = fault.New(fault.Conflict, "a host of this plan is your own: nobody rents from themselves")
 
-// constraints are those of the ask, in the order they are applied and explained: the renter's query term by term, then
-// size, terms and network.
+// constraints returns the constraints of the request in the order in which they are applied and explained: the renter's
+// query term by term, then size, terms and network.
 func (a *Request) constraints() []constraint {
 	terms := a.Query.Terms()
 	out := make([]constraint, 0, len(terms)+8)
@@ -153,7 +155,7 @@ func (a *Request) constraints() []constraint {
 	return out
 }
 
-// nodesOnHost is how many nodes of the gang share a host.
+// nodesOnHost returns how many nodes of the gang share a host.
 func (a *Request) nodesOnHost() int {
 	if a.Scope == ScopeHost {
 		return a.Nodes
@@ -161,8 +163,8 @@ func (a *Request) nodesOnHost() int {
 	return 1
 }
 
-// hasShare reports whether the host still has the CPU and memory that go with n GPUs. Leases take shares, so it fails
-// only after the host itself shrank.
+// hasShare reports whether the host still has the share of CPU and memory for n GPUs. Leases take proportional shares,
+// so this fails only if the host itself has shrunk.
 func (f *facts) hasShare(n int) bool {
 	h := Host{CPUCores: f.cpuCores, RAMMB: f.ramMB}
 	total := int64(f.hostTotal)
@@ -173,11 +175,11 @@ func (f *facts) hasShare(n int) bool {
 		f.ramLeftMB >= h.sellableRAMMB()*int64(n)/total
 }
 
-// cpuRounding, in cores: shares are floored to a thousandth and summed in floating point.
+// cpuRounding is a tolerance in cores: shares are rounded down to thousandths and added in floating point.
 const cpuRounding = 0.01
 
-// mayReach reports whether the network between this host and others is not known to be slower than gbps: within its
-// fabric, or through its own line.
+// mayReach reports whether the host's network may provide gbps. It uses the measured bandwidth of the host's fabric,
+// else that of the host's own line; an unknown bandwidth suffices.
 func (f *facts) mayReach(gbps float64) bool {
 	if f.busbwGbps.known && f.busbwGbps.v >= gbps {
 		return true

@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// inOneFabric finds the cheapest gang within one fabric; of equally cheap ones that of the fabric with the fewest free
-// GPUs, so that large fabrics stay whole for large gangs.
+// inOneFabric returns the cheapest gang within one fabric. Among equally cheap gangs it chooses the fabric with the
+// fewest free GPUs, so that large fabrics stay free for large gangs.
 func (p *placing) inOneFabric() gang {
 	var best gang
 	var in *fabric
@@ -21,7 +21,7 @@ func (p *placing) inOneFabric() gang {
 		}
 		least := fab.ladder.rungs[0].price * money.Micro(p.request.Nodes)
 		if in != nil && (least > best.cost || least == best.cost && !fab.before(in, fid, bestID)) {
-			continue // not even its cheapest offers would win
+			continue // even its cheapest offers would not win
 		}
 		g := p.fromLadder(&fab.ladder)
 		if len(g.lots) == 0 {
@@ -34,7 +34,7 @@ func (p *placing) inOneFabric() gang {
 	return best
 }
 
-// before orders fabrics that cost the same. Ids make it total.
+// before orders fabrics of equal cost: by free GPUs, then by id.
 func (f *fabric) before(g *fabric, fid, gid id.Fabric) bool {
 	if f.free != g.free {
 		return f.free < g.free
@@ -42,7 +42,7 @@ func (f *fabric) before(g *fabric, fid, gid id.Fabric) bool {
 	return fid.Compare(gid) < 0
 }
 
-// onOneHost finds the cheapest host that takes the whole gang.
+// onOneHost returns the gang on the cheapest host that has room for all nodes.
 func (p *placing) onOneHost() gang {
 	best := p.onPlainHost()
 	for _, e := range p.s.mixed {
@@ -55,7 +55,7 @@ func (p *placing) onOneHost() gang {
 	return best
 }
 
-// onPlainHost takes all nodes from one offer.
+// onPlainHost returns the cheapest gang with all nodes on one offer.
 func (p *placing) onPlainHost() gang {
 	whole := p.request.GPUs * p.request.Nodes
 	for _, r := range p.s.market.rungs {
@@ -81,7 +81,7 @@ func (p *placing) onPlainHost() gang {
 	return gang{}
 }
 
-// takeOne adds the first lot of the class that is admitted.
+// takeOne adds the first lot of the class that the constraints admit.
 func (p *placing) takeOne(c *class, g *gang) {
 	n := len(c.lots)
 	for i := range n {

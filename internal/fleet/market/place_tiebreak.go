@@ -6,16 +6,16 @@ import (
 	"github.com/musterhq/muster/internal/fleet/market/demand"
 )
 
-// waste says how much taking the ask's GPUs from a class would break the fleet up. Smaller is better; it only ever
-// decides between equal prices.
+// waste is how much taking the request's GPUs from a class would fragment the fleet. Smaller is better. It decides only
+// between equal prices.
 type waste struct {
-	stranded int     // GPUs left that nobody can rent: fewer than the offer's least
-	lost     float64 // what the demand to come loses, see package demand
+	stranded int     // remaining GPUs that cannot be rented: fewer than the offer's minimum
+	lost     float64 // loss for future demand, see package demand
 	left     int     // free GPUs left on the host
-	fabric   bool    // takes from a fabric for a cluster that needs none
+	fabric   bool    // uses a fabric for a cluster that needs none
 }
 
-// wasteOf is the waste of taking gpus from one host of the class.
+// wasteOf returns the waste of taking gpus GPUs from one host of the class.
 func wasteOf(c *class, a *Request, gpus int) waste {
 	w := waste{left: c.hostFree - gpus, lost: c.supply.lost(c.free, gpus)}
 	if left := c.free - gpus; left > 0 && left < c.minGPUs {
@@ -25,8 +25,8 @@ func wasteOf(c *class, a *Request, gpus int) waste {
 	return w
 }
 
-// less orders two classes of one price. Where the waste is equal, smaller and then weaker hosts go first, and what is
-// left decides by the facts alone, so that a placement does not depend on the order in which hosts were put.
+// less orders two classes of equal price. If their waste is equal, smaller and then weaker hosts come first. The
+// remaining comparisons use facts only, so that a placement does not depend on the order in which hosts were added.
 func (w waste) less(v waste, c, d *class) bool {
 	return cmp.Or(
 		cmp.Compare(w.stranded, v.stranded),
@@ -44,8 +44,9 @@ func (w waste) less(v waste, c, d *class) bool {
 	) < 0
 }
 
-// usualDemand is what sizes of node renters ask for, as a guess that holds for any fleet: it only decides between equal
-// prices. A host's processors and memory go with its GPUs, so they never run out apart and are left out.
+// usualDemand is the assumed distribution of node sizes. It is a guess that holds for any fleet, because it decides
+// only between equal prices. CPU and memory are omitted: they are shared in proportion to a host's GPUs, so they never
+// run out first.
 var usualDemand = []demand.Kind{
 	{Request: demand.Request{GPUs: 1, Milli: demand.Whole}, Part: 0.5},
 	{Request: demand.Request{GPUs: 2, Milli: demand.Whole}, Part: 0.2},
@@ -53,22 +54,23 @@ var usualDemand = []demand.Kind{
 	{Request: demand.Request{GPUs: 8, Milli: demand.Whole}, Part: 0.15},
 }
 
-// maxHostGPUs is how many GPUs of a model a host is told apart by; those with more count as if they had so many.
+// maxHostGPUs is the largest number of free GPUs of a model that supply distinguishes; hosts with more count as having
+// this many.
 const maxHostGPUs = 32
 
-// supply is the free GPUs of one model: how many hosts have how many, and so what taking some costs the others.
+// supply is the free GPUs of one model: how many hosts have how many, and what taking some costs future demand.
 type supply struct {
 	model   string
 	outlook *demand.Outlook
 	states  []*demand.State // by free GPUs
-	cost    [][]float64     // by free GPUs, then by those taken
+	cost    [][]float64     // by free GPUs, then by GPUs taken
 }
 
 func newSupply(model string) *supply {
 	return &supply{model: model, outlook: demand.NewOutlook(usualDemand)}
 }
 
-// count notes a host with so many free GPUs, or one less.
+// count adds (more) or removes a host with the given number of free GPUs.
 func (s *supply) count(free int, more bool) {
 	free = min(free, maxHostGPUs)
 	grown := s.grow(free)
@@ -82,7 +84,7 @@ func (s *supply) count(free int, more bool) {
 	}
 }
 
-// grow makes states up to so many free GPUs and reports whether there were fewer.
+// grow adds the missing states for up to free GPUs and reports whether any were missing.
 func (s *supply) grow(free int) bool {
 	before := len(s.states)
 	for n := before; n <= free; n++ {
@@ -104,8 +106,8 @@ func (s *supply) price() {
 	}
 }
 
-// lost is what the demand to come loses when n GPUs are taken from a host with so many free, in thousandths of a GPU. A
-// host with so many free was counted.
+// lost returns the loss for future demand, in thousandths of a GPU, if n GPUs are taken from a host with the given
+// number of free GPUs. Such a host must have been counted.
 func (s *supply) lost(free, n int) float64 {
 	return s.cost[min(free, maxHostGPUs)][min(n, MaxGPUsPerNode)]
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// maxReplans is how often Planning tries again after a plan turned out to be stale.
+// maxReplans is how often Planning repeats an attempt whose plan was stale.
 const maxReplans = 3
 
-// ErrStale says that a plan was made on a view that has changed since. Planning plans again.
+// ErrStale means that a plan was made on a view that has changed since. Planning then plans again.
 var ErrStale = &fault.Fault{
 	Kind:       fault.Conflict,
 	Message:    "others rented the same GPUs first, several times over: try again",
@@ -25,22 +25,22 @@ var ErrStale = &fault.Fault{
 type Planner struct {
 	m      *Market
 	plan   Placement
-	image  string           // the one Planning was given
-	cached map[id.Host]bool // hosts that hold image
-	// confirmed: the view was read after the request began, so "nothing fits" is the truth.
+	image  string           // the image passed to Planning
+	cached map[id.Host]bool // hosts that have image
+	// confirmed means that the view was read after the request began, so a result that nothing fits is reliable.
 	confirmed bool
 }
 
-// errUnconfirmed carries a NoCapacity that the database has not confirmed yet.
+// errUnconfirmed is a NoCapacity that the database has not confirmed yet.
 type errUnconfirmed struct{ why Explain }
 
 func (e *errUnconfirmed) Error() string {
 	return "market: nothing fits in memory; not confirmed by the database"
 }
 
-// Place plans the cheapest feasible gang for spec and the org that would rent it, from memory; it asks the database
-// nothing. GPUs that other attempts on this replica are about to claim are left alone. Called again in the same attempt
-// it forgets the plan before. Fault: NoCapacity with explain and relaxations.
+// Place plans the cheapest possible gang for spec and the organisation that would rent it. It works in memory and does
+// not query the database. It leaves out GPUs that other attempts on this replica are about to claim. A repeated call in
+// the same attempt discards the previous plan. Fault: NoCapacity with explain and relaxations.
 func (p *Planner) Place(ctx context.Context, renter id.Org, spec Spec) (Placement, error) {
 	a, err := spec.Request(renter)
 	if err != nil {
@@ -52,10 +52,11 @@ func (p *Planner) Place(ctx context.Context, renter id.Org, spec Spec) (Placemen
 	return p.PlaceRequest(ctx, a)
 }
 
-// Forget gives up the plan: the attempt claims nothing.
+// Forget discards the plan: the attempt claims nothing.
 func (p *Planner) Forget() { p.plan = Placement{} }
 
-// PlaceRequest is Place for an ask of one's own, the renter named: the replacement of a node.
+// PlaceRequest is Place for a request that the caller built itself, such as the replacement of a node. Its renter must
+// be set.
 func (p *Planner) PlaceRequest(ctx context.Context, a Request) (Placement, error) {
 	if a.Renter.IsZero() {
 		return Placement{}, errors.New("market: an ask without its renter: it could be placed on their own hosts")
@@ -87,17 +88,18 @@ func noCapacity(a Request, why Explain) error {
 		counted(why.Hosts, "host"))
 	f.Extra = map[string]any{
 		"explain": append([]client.Exclusion{}, why.Exclusions...), "hosts": why.Hosts,
-		"relaxations": append([]client.Relaxation{}, why.Relaxations...), // a list in answers, never null
+		"relaxations": append([]client.Relaxation{}, why.Relaxations...), // encoded as a list, never null
 	}
 	return f
 }
 
-// Planning runs attempt, which plans with p and claims the plan in a transaction of its own; Planner.Place may be
-// called inside it. image is the image that the plan is for: hosts that hold it already are preferred, and they are
-// read here, because Place must not need a second connection. "" prefers none. When the attempt fails because the plan
-// was stale, or because nothing fitted in memory, the view is read again and the attempt repeated: up to three more
-// times, and NoCapacity is never the answer before a read of the database that began after this call. When attempt
-// returns nil, the last plan counts as claimed.
+// Planning runs attempt, which makes a plan with p and claims it in its own transaction; it may call Planner.Place
+// inside the transaction. image is the image of the workload: hosts that have it are preferred. Planning reads these
+// hosts before the attempt, because Place must not need a second connection; "" prefers none.
+//
+// If the attempt fails because the plan was stale, Planning reads the view again and repeats the attempt, up to three
+// times. If nothing fits in memory, Planning also repeats the attempt with a view that was read after this call began,
+// so it never returns NoCapacity without such a read. If attempt returns nil, the last plan counts as claimed.
 func (m *Market) Planning(ctx context.Context, image string,
 	attempt func(ctx context.Context, p *Planner) error) error {
 	asked := m.cfg.Now()
@@ -130,7 +132,7 @@ func (m *Market) Planning(ctx context.Context, image string,
 	}
 }
 
-// run makes one attempt. Whatever becomes of it, even a panic, its marks on the view end.
+// run makes one attempt and afterwards removes or keeps its marks on the view, even if attempt panics.
 func (p *Planner) run(ctx context.Context, attempt func(context.Context, *Planner) error) (err error) {
 	claimed := false
 	defer func() {
