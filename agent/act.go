@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	watchEvery = 2 * time.Second // how often a running node is looked at when nothing tells
+	watchEvery = 2 * time.Second // time between looks at a running node when no event causes one
 	watchLeast = 200 * time.Millisecond
 	longWait   = 15 * time.Second
 )
 
-// act does a step. It returns how long to wait before the next look; 0 is at once.
+// act performs a step. It returns how long to wait before the next look; 0 means at once.
 func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time.Duration, error) {
 	switch s.do {
 	case actPull:
@@ -41,7 +41,7 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 	case actStartWork:
 		return 0, a.startWork(ctx, r, v)
 	case actAwaitStart:
-		if err := r.files.OpenBarrier(r.ref); err != nil { // again: an agent may die between its note and the release
+		if err := r.files.OpenBarrier(r.ref); err != nil { // repeated: the agent may die between note and release
 			return 0, err
 		}
 		return a.awaitWorkload(ctx, l, r, v)
@@ -62,7 +62,7 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 		a.mu.Lock()
 		v.rec = r.rec
 		a.mu.Unlock()
-		a.report(r, v, step{do: actWatch}) // at once: the cluster runs when its last rank has said so
+		a.report(r, v, step{do: actWatch}) // at once: the cluster runs once its last rank has reported this
 		return 0, nil
 	case actWatch:
 		return v.watch(), nil
@@ -86,22 +86,22 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 	return longWait, nil
 }
 
-// overlayTries is how often an overlay is started before the node counts as failed, and overlayPatience how long that
-// takes at least: a run that is kicked tries again sooner than its pauses are.
+// overlayTries is how often the agent tries to start an overlay before the node counts as failed. overlayPatience is
+// the minimum time that these tries take: a kick makes a run try again before its pause is over.
 const overlayTries, overlayPatience = 5, 15 * time.Second
 
-// scratchTries and scratchPatience are the same of a scratch.
+// scratchTries and scratchPatience are the same limits for making a scratch.
 const scratchTries, scratchPatience = 5, 15 * time.Second
 
-// pullPatience is for how long a registry that does not answer is asked again before the node counts as failed.
+// pullPatience is how long the agent retries a registry that does not answer before the node counts as failed.
 const pullPatience = time.Minute
 
-// refusals is how often, and refusalPatience for how long at least, the runtime's refusal is asked for again: a
-// container that was killed while it was being started, or an engine that is coming back, looks like one.
+// refusals is how often, and refusalPatience for how long at least, the agent retries after the runtime refused: a
+// container that was killed while it was starting, or an engine that is restarting, looks like a refusal.
 const refusals, refusalPatience = 3, 3 * time.Second
 
-// final is the outcome of an error that repeating does not mend; nil when it may. The step has failed tries times in a
-// row before, and failing is how long ago it did first.
+// final returns the outcome of an error that retrying cannot fix, or nil if it may be fixed. tries is how often the
+// step has failed in a row before, and failing is the time since the first of these failures.
 func final(do action, err error, tries int, failing time.Duration) *outcome {
 	var img *image.Error
 	var away *image.Away
@@ -122,7 +122,7 @@ func final(do action, err error, tries int, failing time.Duration) *outcome {
 	return nil
 }
 
-// safe is what people may read of an error.
+// safe returns the part of an error that people may read.
 func safe(err error) string {
 	if f := fault.From(err); f != nil {
 		return f.Message

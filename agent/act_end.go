@@ -26,10 +26,10 @@ func (a *Agent) conclude(r *run, v view, o *outcome) error {
 	return a.change(r, func(rec *record) { rec.Outcome = o })
 }
 
-// maxGrace bounds what a renter's program may take to end.
+// maxGrace is the longest time that a renter's program may take to end.
 const maxGrace = 30 * time.Second
 
-// grace is how long a run's command may take to end.
+// grace returns how long a run's command may take to end.
 func (v view) grace() time.Duration { return min(time.Duration(v.spec().GraceS)*time.Second, maxGrace) }
 
 func (a *Agent) stopWork(ctx context.Context, r *run, v view) error {
@@ -68,7 +68,7 @@ func (a *Agent) tearDown(ctx context.Context, r *run) error {
 	return a.change(r, func(rec *record) { rec.Down = true })
 }
 
-// takeDown removes a run's containers, overlay and passage.
+// takeDown removes a run's containers, overlay and firewall entry.
 func (a *Agent) takeDown(ctx context.Context, r *run) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -81,7 +81,7 @@ func (a *Agent) takeDown(ctx context.Context, r *run) error {
 	if err := a.cfg.Engine.Remove(ctx, r.ref, container.Guest); err != nil {
 		return err
 	}
-	a.countTraffic(ctx) // its counters go with its place in the firewall; the overlay has written down its last
+	a.countTraffic(ctx) // expel removes the firewall's counters; the overlay has written its last figures
 	if err := a.expel(ctx, r); err != nil {
 		return err
 	}
@@ -91,8 +91,8 @@ func (a *Agent) takeDown(ctx context.Context, r *run) error {
 	return nil
 }
 
-// wipe makes sure that nothing of the renter's is left, in memory of the GPUs and on the scratch disk too, and that
-// this epoch never runs here again, before it says so.
+// wipe makes sure that nothing of the renter's is left, including in GPU memory and on the scratch disk, and that this
+// epoch never runs here again. Only then does it record that the run is gone.
 func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
 	if err := a.endMeter(r, v); err != nil {
 		return err

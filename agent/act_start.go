@@ -52,8 +52,8 @@ func (a *Agent) pull(ctx context.Context, r *run, v view) error {
 }
 
 // refuseInUse refuses a node whose GPUs the host's owner uses: both would run out of memory. The market does not offer
-// such a GPU; this catches an owner who began within the last seconds. The renter sees which GPU it is, not what its
-// owner runs.
+// such a GPU; this check catches an owner who began within the last seconds. The renter sees which GPU it is, but not
+// what its owner runs.
 func (a *Agent) refuseInUse(ctx context.Context, gpus []string) error {
 	if len(gpus) == 0 {
 		return nil
@@ -71,9 +71,9 @@ func (a *Agent) refuseInUse(ctx context.Context, gpus []string) error {
 	}
 }
 
-// noteUse remembers who uses a lease's GPUs before anything of the renter's runs, such as the owner's desktop: wipe
-// does not wait for that. It is called before the record says that there is an image, without which wipe waits for
-// nothing.
+// noteUse records which processes use a lease's GPUs before anything of the renter's runs, such as the owner's desktop:
+// wipe does not wait for these processes. It must be called before the record has an image: without an image wipe waits
+// for nothing.
 func (a *Agent) noteUse(ctx context.Context, gpus []string) {
 	if a.cfg.Simulated || len(gpus) == 0 {
 		return
@@ -85,7 +85,7 @@ func (a *Agent) noteUse(ctx context.Context, gpus []string) {
 	}
 }
 
-// reportImages sends the inventory when the images it names have changed.
+// reportImages sends the inventory if the images that it names have changed.
 func (a *Agent) reportImages() {
 	names := map[string]string{}
 	for _, i := range a.cfg.Images.Cached() {
@@ -103,7 +103,7 @@ func (a *Agent) startGuest(ctx context.Context, r *run, v view) error {
 	if err := r.files.Write(v.spec(), a.cfg.Resolvers); err != nil {
 		return err
 	}
-	// The table is there before any container is: one whose egress is not set yet reaches nothing.
+	// The firewall table exists before any container: a container whose egress is not set yet reaches nothing.
 	if err := a.ensureFirewall(ctx); err != nil {
 		return err
 	}
@@ -119,9 +119,9 @@ func (a *Agent) startGuest(ctx context.Context, r *run, v view) error {
 	return a.admit(ctx, r, c, v.spec().Egress)
 }
 
-// startAgain takes down what is left of a node that died while it was starting: the next steps are those after the
-// pull. Figures that were measured stand: the way between the hosts is the same. The control plane is told first: ranks
-// that measure with the dead node would wait for it in vain, and blame the network.
+// startAgain removes what is left of a node that died while it was starting; the next steps are those after the pull.
+// Preflight figures that were measured remain valid: the path between the hosts is the same. The control plane is
+// notified first: otherwise ranks that measure with the dead node would wait for it in vain, and blame the network.
 func (a *Agent) startAgain(ctx context.Context, r *run, v view, s step) error {
 	a.log.Warn("a node died while it was starting: it is started again", "lease", r.ref, "reason", s.outcome.Reason,
 		"detail", s.outcome.Detail)
@@ -141,7 +141,7 @@ func (a *Agent) startAgain(ctx context.Context, r *run, v view, s step) error {
 	return a.change(r, func(rec *record) {
 		rec.Deaths++
 		rec.BootID, rec.GuestID, rec.GuestIP, rec.WorkID = "", "", netip.Addr{}, ""
-		// the next guest starts a new count; the overlay's folder stays
+		// The next guest's counters start at zero; the overlay's folder stays.
 		rec.TrafficRead = withFlow(rec.TrafficRead, firewall.Traffic{})
 	})
 }
@@ -173,7 +173,7 @@ func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) erro
 	if err != nil {
 		return err
 	}
-	// On the disk first: a run whose overlay counts as started is not asked again where it is.
+	// Stored before r.overlay is set: once the overlay counts as started, its key and endpoints are not read again.
 	if err := a.change(r, func(rec *record) { rec.WGKey, rec.Endpoints = h.PublicKey(), h.Endpoints() }); err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) erro
 		r.peers = n.Peers
 	}
 	a.mu.Unlock()
-	a.workers.Go(func() { // a killed overlay is started again before a job notices
+	a.workers.Go(func() { // restarts a killed overlay before a job notices
 		if h.Wait(a.ctx) == nil {
 			poke(l.kick)
 		}
@@ -191,20 +191,20 @@ func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) erro
 	return nil
 }
 
-// relayAccess is which relays an overlay was told of, and the token that opens them.
+// relayAccess is the set of relays that was sent to an overlay, and the token that opens them.
 type relayAccess struct {
 	names []string
 	token string
 }
 
-// stale reports whether other relays or another token are wanted. Without a token, after a restart of the agent, none
-// are known here: the overlay keeps what it has.
+// stale reports whether the wanted relays or token differ from these. Without a token, after a restart of the agent,
+// none are known here: the overlay keeps the relays that it has.
 func (x relayAccess) stale(n agentapi.Network) bool {
 	return n.RelayToken != "" && (x.token != n.RelayToken || !slices.Equal(x.names, n.Relays))
 }
 
-// sendRelays sends the cluster's relays to the overlay and returns the access that it sent. Paths through relays that
-// the overlay had before stay open.
+// sendRelays sends the cluster's relays to the overlay and returns the access that it sent. Open paths through the
+// overlay's previous relays stay open.
 func sendRelays(ctx context.Context, h *overlay.Handle, n agentapi.Network) (relayAccess, error) {
 	if n.RelayToken == "" {
 		return relayAccess{}, nil
@@ -238,7 +238,7 @@ func (a *Agent) setPeers(ctx context.Context, r *run, v view) error {
 		return err
 	}
 	if err := a.change(r, func(rec *record) { rec.Spec = withoutSecrets(v.spec()) }); err != nil {
-		return err // they are set again: an agent without a server has only what is written down
+		return err // stored too: an agent without a server has only what is on the disk
 	}
 	a.mu.Lock()
 	r.peers = peers
@@ -246,10 +246,10 @@ func (a *Agent) setPeers(ctx context.Context, r *run, v view) error {
 	return nil
 }
 
-// preflight waits for the figures, or until the worker is wanted for something else: an overlay that dies meanwhile is
-// started again under the measurement, which goes on in the guest. Meanwhile the workload is brought to its barrier:
-// that takes the runtime as long as the measurement takes the network, and nothing of the renter's runs before both are
-// done.
+// preflight waits until the guest has the figures or the worker is needed elsewhere: an overlay that dies during the
+// measurement is restarted while the measurement goes on in the guest. Meanwhile the workload is started up to its
+// barrier: this takes the runtime about as long as the measurement takes the network, and nothing of the renter's runs
+// before both are done.
 func (a *Agent) preflight(ctx context.Context, l *lease, r *run, v view) error {
 	asking, cancel := untilKicked(ctx, l, longWait)
 	defer cancel()
@@ -286,7 +286,7 @@ func (a *Agent) withdraw(ctx context.Context, r *run, v view) error {
 		return nil
 	}
 	if err := guest.Dial(r.files.HoldSocket).Withdraw(ctx); err != nil {
-		// it is just coming up, or has died
+		// The guest is still starting, or has died.
 		a.log.Debug("withdraw the guest's measurement; it is retried", "lease", r.ref, "err", err)
 		return nil
 	}
@@ -297,7 +297,7 @@ func (a *Agent) withdraw(ctx context.Context, r *run, v view) error {
 	return nil
 }
 
-// standBy has the guest of a rank that was measured measure again with one that came back.
+// standBy makes the guest of a rank that was measured measure again with a rank that came back.
 func (a *Agent) standBy(ctx context.Context, r *run, v view) error {
 	if err := guest.Dial(r.files.HoldSocket).StandBy(ctx, guest.PreflightOf(v.spec())); err != nil {
 		return err
@@ -310,7 +310,7 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 	if err := a.ensureFirewall(ctx); err != nil {
 		return err
 	}
-	if p := v.rec.Preflight; p != nil && p.OK { // for a guest that was started again: other ranks may still measure
+	if p := v.rec.Preflight; p != nil && p.OK { // for a restarted guest: other ranks may still measure
 		if err := guest.Dial(r.files.HoldSocket).StandBy(ctx, guest.PreflightOf(v.spec())); err != nil {
 			a.log.Warn("the guest does not stand by for the other ranks' preflight", "lease", r.ref, "err", err)
 		}
@@ -329,7 +329,7 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 		Devices: a.cfg.GPUs.DeviceNodes(v.want.GPUs...),
 	})
 	if err != nil {
-		if errors.As(err, new(container.Refusal)) { // after anything else, Docker may be making it yet
+		if errors.As(err, new(container.Refusal)) { // after any other error, Docker may still be creating it
 			a.freeCores(ctx, r)
 		}
 		return err
@@ -340,25 +340,25 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 	})
 }
 
-// awaitWorkload waits until the init says something new, or the worker is wanted for something else.
+// awaitWorkload waits until the workload's init reports a change, or the worker is needed elsewhere.
 func (a *Agent) awaitWorkload(ctx context.Context, l *lease, r *run, v view) (time.Duration, error) {
 	ctx, cancel := untilKicked(ctx, l, watchEvery)
 	defer cancel()
 	_, err := guest.Dial(r.files.HoldSocket).Next(ctx, v.report.State)
 	if err != nil && ctx.Err() == nil {
-		return 100 * time.Millisecond, nil // the guest is just coming up, or has died: the next look tells
+		return 100 * time.Millisecond, nil // the guest is starting, or has died: the next look finds out
 	}
 	return 0, nil
 }
 
-// untilKicked is a context that ends after limit, or when the lease is to be looked at again.
+// untilKicked returns a context that ends after limit, or when the lease must be looked at again.
 func untilKicked(ctx context.Context, l *lease, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	go func() {
 		select {
 		case <-l.kick:
 			if ctx.Err() != nil {
-				poke(l.kick) // for the next to wait
+				poke(l.kick) // left for the next wait
 			}
 			cancel()
 		case <-ctx.Done():

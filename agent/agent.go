@@ -1,12 +1,12 @@
-// Package agent is the daemon on a host: it makes what runs here what the control plane wants, and says what is here.
+// Package agent is the daemon on a host: it makes the host run what the control plane wants, and reports what is there.
 //
-// What always holds:
-//   - Desired state is a level: every lease's next step follows from what is wanted, what the folder remembers and what
-//     is there (plan), so a crash between any two steps costs nothing but time.
-//   - Not knowing never stops anything: without a server workloads run until run_until; without Docker nothing is
-//     concluded.
+// Invariants:
+//   - Desired state is a level, not a sequence of commands: every lease's next step is computed (plan) from what is
+//     wanted, what the lease folder records and what is there, so a crash between any two steps costs nothing but time.
+//   - Missing information never stops anything: without a server, workloads run until run_until; without Docker, the
+//     agent concludes nothing.
 //   - A desired state older than one accepted before is never followed, and an ended (lease, epoch) never runs again.
-//   - Of one lease at most one epoch runs: the older is torn down before the newer begins.
+//   - At most one epoch of a lease runs: the older is torn down before the newer begins.
 //   - A renter's environment and credentials are in memory and in the create request, never on the disk.
 package agent
 
@@ -33,15 +33,15 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Link is the way to the control plane. What it cannot do now fails at once; what is asked too often fails with an
-// *agentapi.TooMany.
+// Link is the connection to the control plane. A call that cannot be made now fails at once; a call that is made too
+// often fails with an *agentapi.TooMany.
 type Link interface {
 	Sync(ctx context.Context, s agentapi.Sync) (agentapi.SyncReply, error)
 	Inventory(ctx context.Context, inv agentapi.Inventory) error
 	Telemetry(t agentapi.Telemetry) error
 }
 
-// GPUs is what the agent needs of the host's GPUs; *gpu.Monitor is one.
+// GPUs is the part of the host's GPU monitor that the agent needs; *gpu.Monitor implements it.
 type GPUs interface {
 	Sample(ctx context.Context, uuids ...string) (gpu.Batch, error)
 	EnergyMJ(ctx context.Context, uuids ...string) (map[string]int64, error)
@@ -57,7 +57,7 @@ type GPUs interface {
 	Changed() <-chan struct{}
 }
 
-// Config of an Agent. All fields are needed unless said otherwise.
+// Config configures an Agent. All fields are required unless their comment gives a default or a zero value's meaning.
 type Config struct {
 	Host      id.Host
 	Key       ed25519.PrivateKey // signs usage
@@ -71,29 +71,30 @@ type Config struct {
 	GPUs      GPUs
 	Link      Link
 	Inventory func(ctx context.Context) agentapi.Inventory
-	Simulated bool         // the GPUs are simulated: nothing of a lease runs on them
+	Simulated bool         // the GPUs are simulated: no lease's work runs on them
 	Resolvers []netip.Addr // name servers for workloads
 	Caps      firewall.Caps
 	Prefetch  bool // fetch popular images while nothing is leased
-	// bytes of images that came over the host's line since this process began; nil = they are not counted
+	// bytes of images received over the host's line since this process began; nil = not counted
 	Received func() int64
 	Cores    cores.Host // where processors and GPUs are; the zero Host: leases run on any
 	Log      *slog.Logger
 
-	Advertise      []string // addresses peers may reach this host at; empty = its own
-	Underlay       []string // network ports that traffic between hosts goes by while it can, best first
-	OverlayCommand []string // how to start an overlay process; empty = this executable
-	// how long one that runs and is silent may take to answer before it is replaced; default overlay.DefaultPatience
+	Advertise      []string // addresses at which peers may reach this host; empty = its own
+	Underlay       []string // network ports preferred for traffic between hosts, best first
+	OverlayCommand []string // command that starts an overlay process; empty = this executable
+	// how long a running overlay process that is silent may take to answer before it is replaced; default
+	// overlay.DefaultPatience
 	OverlayPatience time.Duration
 	Userspace       bool          // never use the kernel's WireGuard
-	Tick            time.Duration // between signs of life in the journal; default 5 s
+	Tick            time.Duration // time between ticks in the journal; default 5 s
 	// FirewallEvery is the time between checks of the firewall's table while nothing starts; default 15 s.
 	FirewallEvery time.Duration
 	// CleanIn is how long GPUs may take to free an ended lease's memory before they are suspect; default 30 s.
 	CleanIn time.Duration
 	Awake   func(bool)      // called often with whether a lease is on the host; may be nil
 	Scratch *scratch.Store  // where nodes' scratches are made; nil = the host offers none
-	Updates *update.Updater // of the agent itself; nil = it says nothing of updates
+	Updates *update.Updater // of the agent itself; nil = updates are not reported
 }
 
 // Agent runs the leases of a host.
@@ -103,31 +104,31 @@ type Agent struct {
 	disk    disk
 	journal *journal.Journal
 
-	syncNow   chan struct{} // something must be reported
+	syncNow   chan struct{} // a report is due
 	inventory chan struct{} // the inventory must be sent
 	rescan    chan struct{} // Docker's list must be read again
 	fetch     chan struct{} // there may be popular images to fetch
-	admitting sync.Mutex    // one change of the firewall at a time, each with what is to be then
+	admitting sync.Mutex    // serialises changes of the firewall and of the state it shall have
 	firewall  firewall.Keeper
 
 	mu      sync.Mutex
 	leases  map[string]*lease
 	seen    seen
-	known   bool // a desired state was accepted by this process
-	scanned bool // Docker's list was read, and nothing kept us from reading it since
+	known   bool // this process has accepted a desired state
+	scanned bool // Docker's list was read, and no read has failed since
 	seq     uint64
 	older   bool              // the server speaks the protocol before this agent's
-	images  map[string]string // public ones on the host, name to digest, as told last
-	popular []string          // as the server said last
+	images  map[string]string // public images on the host, name to digest, as last reported
+	popular []string          // from the server's last answer
 	bound   popularBound
 	pulls   pulls
-	watched time.Time // until when telemetry is live
+	watched time.Time // end of live telemetry
 	born    time.Time
 	ctx     context.Context
 	workers sync.WaitGroup
 }
 
-// New reads what the host remembers. It starts nothing.
+// New reads the state that the host has stored. It starts nothing.
 func New(cfg Config) (*Agent, error) {
 	if cfg.Tick == 0 {
 		cfg.Tick = 5 * time.Second
@@ -171,7 +172,7 @@ func New(cfg Config) (*Agent, error) {
 	for _, ref := range refs {
 		rec, err := a.disk.load(ref)
 		if err != nil {
-			// Its containers are still found by their labels; only what the folder knew is lost.
+			// The run's containers are still found by their labels; only what its folder recorded is lost.
 			a.log.Error("lease folder is damaged", "lease", ref, "err", err)
 			rec = record{Spec: agentapi.LeaseSpec{LeaseRef: ref}}
 		}
@@ -180,7 +181,7 @@ func New(cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// Run works until ctx ends. What runs on the host goes on without the agent; another one adopts it.
+// Run works until ctx ends. The host's workloads continue without the agent; the next agent process adopts them.
 func (a *Agent) Run(ctx context.Context) error {
 	a.mu.Lock()
 	a.ctx = ctx
@@ -197,17 +198,17 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	loops.Wait()
 	a.workers.Wait()
-	a.countPulls() // the next process tells it
+	a.countPulls() // the next process reports it
 	return a.journal.Close()
 }
 
-// Connected says that the link is up, the first time or again.
+// Connected notifies the agent that the link is up, the first time or again.
 func (a *Agent) Connected() {
 	poke(a.inventory)
 	poke(a.syncNow)
 }
 
-// Wake says that the server has something newer, or that somebody watches.
+// Wake notifies the agent that the server has a newer state, or that a person watches its telemetry.
 func (a *Agent) Wake(w agentapi.Wake) {
 	a.mu.Lock()
 	if w.Watch {
@@ -220,7 +221,7 @@ func (a *Agent) Wake(w agentapi.Wake) {
 	}
 }
 
-// poke makes a channel of length one ready; one that is ready already stays so.
+// poke makes a channel of capacity one ready. It does nothing if the channel is ready already.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -228,7 +229,7 @@ func poke(c chan struct{}) {
 	}
 }
 
-// pause waits for d, or less when a channel is ready or ctx ends. It reports whether ctx still lives.
+// pause waits for d, or less if a channel becomes ready or ctx ends. It reports whether ctx is still live.
 func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -8,7 +8,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// well reports whether a run that was seen is well, where the step says it.
+// well reports whether a run that was observed is well, for the steps at which this is known.
 func (a *Agent) well(v view, s step, sick string) bool {
 	switch s.do {
 	case actWatch, actSetPeers, actSetRelays, actStartOverlay:
@@ -17,8 +17,8 @@ func (a *Agent) well(v view, s step, sick string) bool {
 	return false
 }
 
-// watch is how long a running node needs no look: less when a silent peer is about to count as down, so that a report
-// after that moment includes it.
+// watch returns how long a running node needs no look: less if a silent peer is about to count as down, so that a
+// report after that moment includes it.
 func (v view) watch() time.Duration {
 	wait := watchEvery
 	for _, p := range v.peerStatus {
@@ -29,8 +29,9 @@ func (v view) watch() time.Duration {
 	return max(wait, watchLeast)
 }
 
-// attest has the journal sign how a run is: s is what is done for it next, the zero step when it could not be seen.
-// Call it before the same is reported, so that the report carries the segment that ends with a change.
+// attest makes the journal sign the condition of a run. s is the run's next step, the zero step if the run could not be
+// observed. Call attest before the same condition is reported, so that the report carries the segment that ends with a
+// change.
 func (a *Agent) attest(r *run, v view, s step) {
 	if !v.rec.Started || v.rec.BootID != v.boot || v.rec.Outcome != nil {
 		return
@@ -39,10 +40,10 @@ func (a *Agent) attest(r *run, v view, s step) {
 	hidden := a.hides(r)
 	a.mu.Unlock()
 	if hidden && (s.do == "" || s.do == actStartOverlay) {
-		return // this process has not found the overlay yet: that says nothing of how the rank was meanwhile
+		return // this process has not found the overlay yet: the rank's condition in between is unknown
 	}
 	c := journal.Condition{Up: a.well(v, s, a.sick(v.spec().GPUs...)), Tail: v.dismissed || v.superseded, Deaf: v.deaf}
-	if s.do == actConclude { // nothing new was seen of how it was
+	if s.do == actConclude { // no new observation of the condition
 		a.mu.Lock()
 		c.Up = r.status.Good
 		a.mu.Unlock()

@@ -8,15 +8,16 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// backoff heeds the control plane when it has too many messages of one kind, and says so once until one is taken again.
+// backoff slows messages of one kind down when the control plane has too many of them. It logs this once, until the
+// control plane accepts such a message again.
 type backoff struct {
 	log  *slog.Logger
-	what string // for people
+	what string // name of the messages in the log
 	on   bool
 }
 
-// wait reports whether err is an *agentapi.TooMany, and waits then as long as it says: whatever happens meanwhile goes
-// with the next message. It waits less only when ctx ends.
+// wait reports whether err is an *agentapi.TooMany, and if so waits for the time that the error names: changes in the
+// meantime go with the next message. It returns early only if ctx ends.
 func (b *backoff) wait(ctx context.Context, err error) bool {
 	var much *agentapi.TooMany
 	if !errors.As(err, &much) {

@@ -8,8 +8,9 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// giveCores is the set of processors of a run: as its record says, else chosen now among what no other run has, and
-// written down before anything uses it. Whoever starts the run again, another agent too, gives it the same.
+// giveCores returns the set of processors of a run: the set in its record, or else one chosen now among the processors
+// that no other run has. A new choice is written to the disk before anything uses it, so a later start of the run, by
+// another agent process too, gets the same set.
 func (a *Agent) giveCores(r *run, spec agentapi.LeaseSpec) (cores.Set, error) {
 	var set cores.Set
 	err := a.change(r, func(rec *record) {
@@ -26,20 +27,21 @@ func (a *Agent) giveCores(r *run, spec agentapi.LeaseSpec) (cores.Set, error) {
 	return set, err
 }
 
-// holdCores notes in a run's record which processors its workload has indeed: Docker may have refused those that were
-// chosen, and given it any. What it has not is free for others.
+// holdCores records in a run's record which processors its workload really has: Docker may have refused the chosen set
+// and let the workload run on any. Processors that the workload does not have are free for other runs.
 func holdCores(rec *record, c container.Container) {
 	if c.State == container.Absent {
-		return // somebody removed it just now: it is made again
+		return // it was removed just now: the next step makes it again
 	}
 	if rec.Cores == nil || rec.Cores.CPUs != c.CPUs || rec.Cores.Mems != c.Mems {
 		rec.Cores = &cores.Set{CPUs: c.CPUs, Mems: c.Mems}
 	}
 }
 
-// freeCores gives back what was chosen for a run whose workload Docker refused to make. One that is there all the same,
-// never started or ended, keeps its processors until it is removed, and so does one that cannot be looked for. An agent
-// that dies before it has given them back has its successor make the workload with them, or take the run down.
+// freeCores frees the set that was chosen for a run whose workload Docker refused to create. A container that exists
+// nevertheless, never started or ended, keeps its processors until it is removed, and so does one whose existence
+// cannot be checked. If the agent dies before it has freed the set, the next process creates the workload with it, or
+// takes the run down.
 func (a *Agent) freeCores(ctx context.Context, r *run) {
 	c, err := a.cfg.Engine.Inspect(ctx, r.ref, container.Work)
 	if err == nil && c.State == container.Absent {
@@ -50,7 +52,7 @@ func (a *Agent) freeCores(ctx context.Context, r *run) {
 	}
 }
 
-// coresTaken are the sets of all other runs whose containers may be there. Callers hold a.mu.
+// coresTaken returns the sets of all other runs whose containers may exist. Callers hold a.mu.
 func (a *Agent) coresTaken(but *run) []cores.Set {
 	var out []cores.Set
 	for _, l := range a.leases {

@@ -9,15 +9,15 @@ import (
 	"github.com/musterhq/muster/agent/firewall"
 )
 
-// egress is what the firewall lets a run's guest do.
+// egress is what the firewall allows a run's guest.
 type egress struct {
 	addr netip.Addr
 	mode firewall.Egress
-	ours bool // this process has seen to it
+	ours bool // this process has put it into the firewall
 }
 
-// remembered is what a run's record says of its guest's way out. The first run that a new process looks at changes the
-// table for all: those it has not come to yet keep what they had.
+// remembered returns the egress in a run's record. The first run that a new process looks at changes the table for all:
+// runs that it has not looked at yet keep the egress that they had.
 func remembered(rec record, boot string) egress {
 	if !rec.GuestIP.IsValid() || rec.BootID != boot || rec.Down {
 		return egress{}
@@ -25,13 +25,13 @@ func remembered(rec record, boot string) egress {
 	return egress{addr: rec.GuestIP, mode: firewall.Egress(rec.Spec.Egress)}
 }
 
-// admit gives a guest the way out that its lease has.
+// admit gives a guest the egress that its lease has.
 func (a *Agent) admit(ctx context.Context, r *run, c container.Container, mode string) error {
 	a.mu.Lock()
 	for _, l := range a.leases {
 		for _, other := range l.runs {
 			if other != r && other.egress.addr == c.IP {
-				other.egress = egress{} // its guest is gone: the address has been given to this one
+				other.egress = egress{} // its guest is gone: the address belongs to this one now
 			}
 		}
 	}
@@ -40,14 +40,14 @@ func (a *Agent) admit(ctx context.Context, r *run, c container.Container, mode s
 	return a.ensureFirewall(ctx)
 }
 
-// admitted reports whether this process has given a guest that way out: the firewall's own loop keeps it since.
+// admitted reports whether this process has given a guest this egress. From then on firewallLoop maintains it.
 func (a *Agent) admitted(r *run, c container.Container, mode string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return c.IP.IsValid() && r.egress == egress{c.IP, firewall.Egress(mode), true}
 }
 
-// expel takes it away, before its address is given to another.
+// expel removes a guest's egress, before its address is given to another guest.
 func (a *Agent) expel(ctx context.Context, r *run) error {
 	a.mu.Lock()
 	r.egress = egress{}
@@ -55,7 +55,7 @@ func (a *Agent) expel(ctx context.Context, r *run) error {
 	return a.ensureFirewall(ctx)
 }
 
-// firewallLoop keeps the table as it should be under what runs.
+// firewallLoop keeps the firewall's table as the present runs require.
 func (a *Agent) firewallLoop(ctx context.Context) {
 	counted := time.Time{}
 	for pause(ctx, a.cfg.FirewallEvery, nil) {
@@ -80,7 +80,7 @@ func (a *Agent) firewallLoop(ctx context.Context) {
 	}
 }
 
-// ensureFirewall makes the agent's table what the runs are allowed.
+// ensureFirewall makes the agent's table match the egress of all runs.
 func (a *Agent) ensureFirewall(ctx context.Context) error {
 	a.admitting.Lock()
 	defer a.admitting.Unlock()
@@ -91,7 +91,7 @@ func (a *Agent) ensureFirewall(ctx context.Context) error {
 	})
 }
 
-// egresses is what the guests may do, by address.
+// egresses returns what the guests are allowed, by address.
 func (a *Agent) egresses() map[netip.Addr]firewall.Egress {
 	a.mu.Lock()
 	defer a.mu.Unlock()

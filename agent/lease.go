@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// lease is one worker and the runs (epochs) it has. At most one of them is alive.
+// lease is one worker and the runs (epochs) that it has. At most one of them is live.
 type lease struct {
 	id      string
 	runs    []*run // by epoch
@@ -30,28 +30,28 @@ type run struct {
 	dismissed  bool
 	superseded bool
 	reported   bool               // the server has committed a report in which the run is gone
-	cancel     context.CancelFunc // of the step under way, when it may be given up
+	cancel     context.CancelFunc // of the present step, if it may be cancelled
 
 	overlay    *overlay.Handle
-	peers      []agentapi.Peer // what the overlay was given
-	relays     relayAccess     // as peers
+	peers      []agentapi.Peer // last list sent to the overlay
+	relays     relayAccess     // the same for relays
 	tries      int             // failures of the present step in a row
-	failed     time.Time       // the first of them
-	blind      int             // failures to see how it is, in a row
-	reportedAt time.Time       // when it was last worth a report
-	owed       *time.Timer     // has a change that was not worth one by itself reported; nil: there is none
-	looked     bool            // its status is what this process has seen, or the end that is written down
+	failed     time.Time       // time of the first of them
+	blind      int             // failed observations in a row
+	reportedAt time.Time       // last change that was worth a report
+	owed       *time.Timer     // reports a change that was not worth a report by itself; nil: there is none
+	looked     bool            // the status is an observation of this process, or the recorded end
 	egress     egress
-	// withdrawn: the guest was told to measure with nobody, because a rank is not there; only the worker knows of it. An
-	// agent that was restarted has not told it so, and what the guest does goes on.
+	// withdrawn: the guest was instructed to measure with no peer, because a rank is absent. Only the worker uses it. A
+	// restarted agent has not given this instruction, and the guest's measurement goes on.
 	withdrawn bool
 
-	reportedTraffic agentapi.Traffic // in a report that was taken
+	reportedTraffic agentapi.Traffic // in a report that was accepted
 	goodSince       int64            // CLOCK_BOOTTIME since when the status has been good; 0: it is not
-	hearing         overlay.Hearing  // of its peers; only the worker uses it
+	hearing         overlay.Hearing  // messages received from peers; only the worker uses it
 }
 
-// addRun makes a run known and its worker live. Callers hold a.mu, or are New.
+// addRun adds a run to its lease, and starts the lease's worker if there is none. Callers hold a.mu, or are New.
 func (a *Agent) addRun(ref agentapi.LeaseRef, rec record) *run {
 	l := a.leases[ref.Lease]
 	if l == nil {
@@ -193,7 +193,7 @@ func backOff(failures *int) time.Duration {
 	return min(250*time.Millisecond<<min(*failures, 8), 15*time.Second)
 }
 
-// change alters what the host remembers of a run, on the disk first.
+// change alters a run's record, on the disk first.
 func (a *Agent) change(r *run, f func(*record)) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

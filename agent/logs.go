@@ -18,7 +18,7 @@ import (
 // maxKeptLog is how much of the end of a run's output is kept, in bytes of JSON lines.
 const maxKeptLog = 256 << 10
 
-// saveLog keeps the end of a workload's output in the lease folder, and reports whether there was any.
+// saveLog stores the end of a workload's output in the lease folder, and reports whether there was any output.
 func (a *Agent) saveLog(ctx context.Context, r *run) (kept bool, err error) {
 	var tail tailBuffer
 	err = a.cfg.Engine.Logs(ctx, r.ref, container.LogOptions{}, func(f agentapi.LogFrame) error {
@@ -60,7 +60,8 @@ func (t *tailBuffer) add(line []byte) {
 
 func (t *tailBuffer) bytes() []byte { return bytes.Join(t.lines, nil) }
 
-// Logs emits a run's output: from its container, or, when that is gone, what was kept of it. It is stream.Source's.
+// Logs emits a run's output: from its container, or, if the container is gone, from the log that was kept. It
+// implements stream.Source.
 func (a *Agent) Logs(ctx context.Context, ref agentapi.LeaseRef, tail int, follow bool,
 	emit func(agentapi.LogFrame) error) error {
 	err := a.cfg.Engine.Logs(ctx, ref, container.LogOptions{Tail: tail, Follow: follow}, emit)
@@ -70,7 +71,7 @@ func (a *Agent) Logs(ctx context.Context, ref agentapi.LeaseRef, tail int, follo
 	return err
 }
 
-// KeptLog emits what was kept of an ended run's output.
+// KeptLog emits the kept part of an ended run's output.
 func (a *Agent) KeptLog(ctx context.Context, ref agentapi.LeaseRef, emit func(agentapi.LogFrame) error) error {
 	f, err := os.Open(filepath.Join(a.disk.layout(ref).Dir, logFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -9,7 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// containerChanged is called when one of our containers started or ended, and with the zero ref when anything may have.
+// containerChanged is called when one of this agent's containers starts or ends, and with the zero ref when any of them
+// may have.
 func (a *Agent) containerChanged(ref agentapi.LeaseRef) {
 	if ref == (agentapi.LeaseRef{}) {
 		a.mu.Lock()
@@ -27,10 +28,11 @@ func (a *Agent) containerChanged(ref agentapi.LeaseRef) {
 	}
 }
 
-// scanEvery is how often Docker's own list is compared with what is known here.
+// scanEvery is how often Docker's list of containers is compared with the agent's runs.
 const scanEvery = time.Minute
 
-// scanLoop finds containers with our label that no folder knows: nothing of ours is left out of a full report.
+// scanLoop finds containers with the agent's label that have no lease folder, so that a full report includes everything
+// that this agent has made.
 func (a *Agent) scanLoop(ctx context.Context) {
 	for {
 		wait := scanEvery
@@ -68,13 +70,13 @@ func (a *Agent) scan(ctx context.Context) error {
 		if a.find(c.Ref) == nil {
 			a.log.Warn("container without a lease folder", "lease", c.Ref, "role", c.Role, "state", c.State)
 			r := a.addRun(c.Ref, record{Spec: agentapi.LeaseSpec{LeaseRef: c.Ref}})
-			r.dismissed = a.known // wanted ones are known by now
+			r.dismissed = a.known // wanted runs are known by now
 		}
 	}
 	return nil
 }
 
-// meterLoop notes signs of life of every running workload.
+// meterLoop writes ticks of every running workload into the journal.
 func (a *Agent) meterLoop(ctx context.Context) {
 	for pause(ctx, a.cfg.Tick, nil) {
 		if err := a.meter(ctx); err != nil && ctx.Err() == nil {
@@ -83,12 +85,13 @@ func (a *Agent) meterLoop(ctx context.Context) {
 	}
 }
 
-// meter ticks what Docker says is running, and what is done and keeps its place. What it does not say is not ticked
-// now; if it turns out to have run on, the next tick covers the time.
+// meter writes ticks for the workloads that Docker lists as running, and for the runs that are done and keep their
+// place. A workload that Docker does not list gets no tick now; if it turns out to have run on, the next tick covers
+// the time.
 func (a *Agent) meter(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	boot := a.cfg.BootMS() // before the look: a tick never says more than was seen
+	boot := a.cfg.BootMS() // read before the list: a tick never claims more than was observed
 	started, waiting := map[agentapi.LeaseRef][]string{}, map[agentapi.LeaseRef][]string{}
 	a.mu.Lock()
 	for _, l := range a.leases {
@@ -136,7 +139,7 @@ const (
 	telemetryIdle = 10 * time.Second
 )
 
-// telemetryLoop sends samples: every second while somebody watches, else every ten.
+// telemetryLoop sends samples: every second while a person watches, otherwise every ten.
 func (a *Agent) telemetryLoop(ctx context.Context) {
 	last := time.Time{}
 	for pause(ctx, telemetryLive, nil) {
@@ -156,7 +159,7 @@ func (a *Agent) sample(ctx context.Context) {
 	defer cancel()
 	batch, err := a.cfg.GPUs.Sample(ctx)
 	if err != nil || len(batch.Samples) == 0 {
-		return // the inventory and the health events say why
+		return // the inventory and the health events contain the cause
 	}
 	if anchor, ok := a.journal.Anchor(); ok {
 		for i := range batch.Samples {
@@ -173,7 +176,7 @@ const (
 	inventoryRetry = 10 * time.Second
 )
 
-// inventoryLoop tells what the host has: when the link comes up, when a GPU's health changes, and every hour.
+// inventoryLoop sends the host's inventory: when the link comes up, when a GPU's health changes, and every hour.
 func (a *Agent) inventoryLoop(ctx context.Context) {
 	held := backoff{log: a.log, what: "inventories"}
 	for {
@@ -207,7 +210,7 @@ const (
 	minFreeDisk = 20 << 30
 )
 
-// cleanLoop removes images that nothing wants.
+// cleanLoop removes images that nothing needs.
 func (a *Agent) cleanLoop(ctx context.Context) {
 	for pause(ctx, cleanEvery, nil) {
 		a.mu.Lock()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// noteStart begins the metering at the moment the command began, as far as this host can tell, and never before the
-// barrier was released by this agent's own doing.
+// noteStart begins the metering at the moment the command began, as far as this host can know it, and never before this
+// agent released the barrier.
 func (a *Agent) noteStart(ctx context.Context, r *run, v view) error {
 	counters, err := a.cfg.GPUs.EnergyMJ(ctx, v.spec().GPUs...)
 	if err != nil {
@@ -22,8 +22,8 @@ func (a *Agent) noteStart(ctx context.Context, r *run, v view) error {
 	return a.change(r, func(rec *record) { rec.Started, rec.BarrierOpened, rec.StartBoot = true, true, start })
 }
 
-// startBoot is when a run's command began: as the guest noted, but not before the barrier was released and not after
-// now, whatever a clock that was set meanwhile makes of it.
+// startBoot returns when a run's command began, in CLOCK_BOOTTIME milliseconds: as the guest noted, but not before the
+// barrier was released and not after now, even if the wall clock was set in between.
 func (a *Agent) startBoot(v view) int64 {
 	at := v.report.BootMS
 	if at == 0 { // a guest of an earlier version
@@ -32,14 +32,14 @@ func (a *Agent) startBoot(v view) int64 {
 	return min(a.cfg.BootMS(), max(at, v.rec.BarrierBoot))
 }
 
-// bootAt maps a recent moment of the host's clock to CLOCK_BOOTTIME. A moment in the future is now.
+// bootAt maps a recent time of the host's wall clock to CLOCK_BOOTTIME. A time in the future maps to now.
 func (a *Agent) bootAt(t time.Time) int64 {
 	now := a.cfg.BootMS()
 	return min(now, now-a.cfg.Now().Sub(t).Milliseconds())
 }
 
-// endMeter closes the run's last segment when its workload ended. One that was done and kept its place ends when it
-// gives it up.
+// endMeter closes the run's last segment after its workload ended. The segment of a run that is done and has kept its
+// place ends when the run gives up its place.
 func (a *Agent) endMeter(r *run, v view) error {
 	o := v.rec.Outcome
 	if v.waits(o) {
@@ -55,10 +55,10 @@ func (a *Agent) endMeter(r *run, v view) error {
 	return a.journal.End(r.ref, end)
 }
 
-// lastSign is when a metered run ended, never before its last sign of life; open is false when it is not metered, or no
-// more: an agent may die between the journal's end and its note of the outcome, which must tell the same moment again.
-// Docker's word for the end is by the host's clock. Where that was set since the start, the shorter reading counts: no
-// more is proved than both agree on.
+// lastSign returns when a metered run ended, never before its last tick. open is false if the run is not metered, or no
+// longer: an agent may die between the journal's end and its note of the outcome, and the repetition must give the same
+// time again. Docker's end time is by the host's wall clock. If that clock was set since the start, the smaller reading
+// counts: no more is proven than both clocks agree on.
 func (a *Agent) lastSign(r *run, v view) (bootMS int64, open bool) {
 	bootMS, open = a.journal.LastTick(r.ref)
 	if !v.work.FinishedAt.IsZero() {

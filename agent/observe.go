@@ -60,12 +60,12 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 		return v, err
 	}
 	v.scratchLost = lostScratch(v)
-	// from its folder: it counts after the guest's death too
+	// read from its folder: it counts after the guest's death too
 	v.report = guest.KeptWorkload(r.files.Guest, r.ref)
 	if v.guest.State == container.Running && v.rec.Outcome == nil { // the end of a run does not wait for it
 		a.readOverlay(parent, r, &v)
 	}
-	return v, parent.Err() // an overlay that was given no time to answer is not a silent one
+	return v, parent.Err() // an overlay that had no time to answer is not silent
 }
 
 // interrupted reports whether the node ended together with the container engine.
@@ -77,12 +77,12 @@ func (a *Agent) interrupted(ctx context.Context, v view) (bool, error) {
 	return a.cfg.Engine.Interrupted(ctx, v.guest)
 }
 
-// answerIn is how long an overlay process that is there may take to say how it is. One that is not there is known at
+// answerIn is how long a running overlay process may take to report its state. The absence of a process is noticed at
 // once.
 const answerIn = 5 * time.Second
 
-// readOverlay asks a run's overlay process how it is. One that does not answer is not up; that alone ends nothing. How
-// long the engine took to answer is not taken off its time.
+// readOverlay gets the state of a run's overlay process. A process that does not answer is not up; that alone ends
+// nothing. The time that the engine took to answer does not shorten the process's time.
 func (a *Agent) readOverlay(ctx context.Context, r *run, v *view) {
 	ctx, cancel := context.WithTimeout(ctx, answerIn)
 	defer cancel()
@@ -102,15 +102,15 @@ func (a *Agent) readOverlay(ctx context.Context, r *run, v *view) {
 	v.peers, v.staleRelays = reflect.DeepEqual(given, v.spec().Network.Peers), relays.stale(v.spec().Network)
 }
 
-// expires reports whether a run's authorised time is over within d, on the server's clock. Without an anchor of this
-// boot that is not known, and nothing of an earlier boot runs.
+// expires reports whether a run's authorised time is over within d, on the server's clock. Without a time anchor of
+// this boot the server's clock is unknown, and nothing of an earlier boot runs.
 func (a *Agent) expires(rec record, d time.Duration) bool {
 	left, known := a.authorised(rec)
 	return known && left <= d
 }
 
-// authorised is how much is left of a run's authorised time, less than zero once it is over; known is false when it has
-// no end or the server's clock is not known.
+// authorised returns how much is left of a run's authorised time, negative once it is over. known is false if the run
+// has no end or the server's clock is not known.
 func (a *Agent) authorised(rec record) (left time.Duration, known bool) {
 	anchor, ok := a.journal.Anchor()
 	if !ok || rec.RunUntilMS <= 0 {
@@ -119,7 +119,7 @@ func (a *Agent) authorised(rec record) (left time.Duration, known bool) {
 	return time.Duration(rec.RunUntilMS-anchor.At(a.cfg.BootMS())) * time.Millisecond, true
 }
 
-// statusOf says what is to be said of a run. Progress is what was shown so far.
+// statusOf returns the status to report of a run. progress is the progress shown so far.
 func statusOf(ref agentapi.LeaseRef, v view, progress agentapi.Progress) agentapi.LeaseStatus {
 	rec := v.rec
 	st := agentapi.LeaseStatus{
@@ -154,18 +154,18 @@ func statusOf(ref agentapi.LeaseRef, v view, progress agentapi.Progress) agentap
 	return st
 }
 
-// ready reports whether the run waits at the barrier and, with others, was measured.
+// ready reports whether the run waits at the barrier and, if it has peers, its network was measured.
 func (v view) ready() bool {
 	return v.report.State == guest.StateAtBarrier && (v.spec().Nodes <= 1 || v.rec.Preflight != nil && v.rec.Preflight.OK)
 }
 
-// clipped is as much of a detail as a status may carry. Images and daemons chose some of its words.
+// clipped returns as much of a detail as a status may carry. Images and daemons chose some of its words.
 func clipped(s string) string {
 	s = agentapi.CleanText(s)
 	return strings.ToValidUTF8(s[:min(len(s), 500)], "")
 }
 
-// stage is the state in the order of a start.
+// stage returns the state in the order of a start.
 func stage(v view) agentapi.NodeState {
 	switch o := v.rec.Outcome; {
 	case o != nil && o.State == agentapi.NodeFailed:
@@ -184,17 +184,17 @@ func stage(v view) agentapi.NodeState {
 	return agentapi.NodePulling
 }
 
-// report puts what was seen into the run's status.
+// report puts what was observed into the run's status.
 func (a *Agent) report(r *run, v view, s step) {
 	if s.do == actConclude {
-		// how it ended is said with its cause, once that is recorded: before, it would look like a node that is not well
+		// The end is reported with its cause, once that is recorded: before, it would look like a node that is not well.
 		return
 	}
 	sick := a.sick(v.spec().GPUs...)
 	ownersMB := a.ownersMB(v)
 	a.setStatus(r, func(old agentapi.LeaseStatus) agentapi.LeaseStatus {
 		if !r.looked && s.do != actStartOverlay && s.do != actNoteStart {
-			// in one with what was seen: hides lets it out from now on
+			// in one update with the observation: from now on hides no longer holds the run back
 			r.looked = true
 			poke(a.syncNow)
 		}
@@ -231,7 +231,8 @@ func (a *Agent) report(r *run, v view, s step) {
 	})
 }
 
-// goodSinceBoot notes whether a run is good, and returns since when it has been; 0: it is not. Callers hold a.mu.
+// goodSinceBoot records whether a run is good, and returns since when it has been, in CLOCK_BOOTTIME milliseconds; 0:
+// it is not good. Callers hold a.mu.
 func (r *run) goodSinceBoot(good bool, now int64) int64 {
 	switch {
 	case !good:
@@ -242,7 +243,8 @@ func (r *run) goodSinceBoot(good bool, now int64) int64 {
 	return r.goodSince
 }
 
-// ownersMB is how much memory of a node's GPUs the host's own programs have taken while something of the renter's runs.
+// ownersMB returns how much memory of a node's GPUs the host's own programs use while something of the renter's runs,
+// in MiB.
 func (a *Agent) ownersMB(v view) int64 {
 	if !v.rec.Started || v.rec.Outcome != nil {
 		return 0
@@ -255,7 +257,8 @@ func (a *Agent) ownersMB(v view) int64 {
 	return bytes >> 20
 }
 
-// progressOf names the step a person sees while an action runs. Those not named leave what is shown.
+// progressOf names the step that a person sees during an action. Actions without an entry leave the shown step as it
+// is.
 var progressOf = map[action]string{
 	actMakeScratch:  "scratch",
 	actStartGuest:   "guest",
@@ -270,12 +273,13 @@ var progressOf = map[action]string{
 	actAwaitStart:   "workload",
 }
 
-// progressEvery is how often mere progress within a step is worth a report.
+// progressEvery is the shortest time between reports of mere progress within a step.
 const progressEvery = time.Second
 
-// setStatus alters a run's status, and has it reported: at once when it says something new, another step too, and when
-// only a number or a cause of delay moved, no sooner than progressEvery after the last report and no later than that
-// after the change. How many reports become of it is for syncLoop: each tells what all runs are by then.
+// setStatus changes a run's status and schedules its report: at once if the change is new information, including
+// another step; if only a number or a cause of delay changed, no sooner than progressEvery after the last report and no
+// later than that after the change. syncLoop decides how many reports are sent: each contains the state of all runs at
+// that moment.
 func (a *Agent) setStatus(r *run, f func(agentapi.LeaseStatus) agentapi.LeaseStatus) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -291,7 +295,7 @@ func (a *Agent) setStatus(r *run, f func(agentapi.LeaseStatus) agentapi.LeaseSta
 			owed = time.AfterFunc(progressEvery-ago, func() {
 				a.mu.Lock()
 				defer a.mu.Unlock()
-				if r.owed == owed { // else it has been told while this waited for the lock
+				if r.owed == owed { // otherwise it was reported while this waited for the lock
 					a.wakeSync(r)
 				}
 			})
@@ -302,7 +306,7 @@ func (a *Agent) setStatus(r *run, f func(agentapi.LeaseStatus) agentapi.LeaseSta
 	a.wakeSync(r)
 }
 
-// wakeSync has a run's status reported. Callers hold a.mu.
+// wakeSync makes syncLoop report a run's status. Callers hold a.mu.
 func (a *Agent) wakeSync(r *run) {
 	if r.owed != nil {
 		r.owed.Stop()
@@ -312,7 +316,7 @@ func (a *Agent) wakeSync(r *run) {
 	poke(a.syncNow)
 }
 
-// unseen notes that a run cannot be seen: nobody can say that it is well, or that a report is full.
+// unseen records that a run cannot be observed: then it is not known to be well, and no report is full.
 func (a *Agent) unseen(r *run, err error) {
 	a.mu.Lock()
 	a.scanned = false
@@ -336,8 +340,9 @@ func (a *Agent) unseen(r *run, err error) {
 // enginePatience is how long a start waits for the host's container engine before it has failed.
 const enginePatience = 2 * time.Minute
 
-// withoutEngine is the outcome of a run of which nothing has started when the container engine is away for too long;
-// nil: it waits on. What has started is never concluded without the engine: with live restore it goes on.
+// withoutEngine returns the outcome of a run of which nothing has started if the container engine is away for too long;
+// nil means that the run keeps waiting. A run that has started is never concluded without the engine: with live restore
+// it goes on.
 func (a *Agent) withoutEngine(v view, now time.Time) *outcome {
 	since, _, away := a.cfg.Engine.Away()
 	if !away || now.Sub(since) < enginePatience || v.want == nil || v.rec.Outcome != nil || v.begun() {
@@ -347,7 +352,7 @@ func (a *Agent) withoutEngine(v view, now time.Time) *outcome {
 		int(enginePatience.Minutes())))
 }
 
-// delayed tells people what a step waits for.
+// delayed puts what a step waits for into the run's status, for people.
 func (a *Agent) delayed(r *run, err error) {
 	a.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
 		st.Progress.WaitingFor = clipped(safe(err))
@@ -355,7 +360,7 @@ func (a *Agent) delayed(r *run, err error) {
 	})
 }
 
-// sick says which of the GPUs is known to be unusable, and why; "" when none is.
+// sick returns which of the GPUs is known to be unusable, and why, or "" if none is.
 func (a *Agent) sick(uuids ...string) string {
 	health := a.cfg.GPUs.Health()
 	for _, u := range uuids {

@@ -14,17 +14,17 @@ type action string
 
 const (
 	actRest         action = "rest"          // nothing, until something changes
-	actAwaitServer  action = "await_server"  // the agent was restarted and needs what only the server has
+	actAwaitServer  action = "await_server"  // the agent was restarted and needs data that only the server has
 	actPull         action = "pull"          //
-	actMakeScratch  action = "make_scratch"  // before anything that could use it
-	actStartGuest   action = "start_guest"   // or take note of one that runs
-	actStartAgain   action = "start_again"   // the node died before anything of the renter's ran: from the guest on
+	actMakeScratch  action = "make_scratch"  // before any container that could use it
+	actStartGuest   action = "start_guest"   // or adopt a running one
+	actStartAgain   action = "start_again"   // the node died before anything of the renter's ran: repeat from the guest on
 	actStartOverlay action = "start_overlay" //
-	actAwaitPeers   action = "await_peers"   // others have not told their keys
+	actAwaitPeers   action = "await_peers"   // other ranks have not reported their keys
 	actSetPeers     action = "set_peers"     //
-	actSetRelays    action = "set_relays"    // others, or a renewed token
-	actPreflight    action = "preflight"     // and, beside it, what start_work does
-	actStandBy      action = "stand_by"      // a rank came back that may have to be measured with again
+	actSetRelays    action = "set_relays"    // changed relays, or a renewed token
+	actPreflight    action = "preflight"     // and, at the same time, what start_work does
+	actStandBy      action = "stand_by"      // a rank came back, with which this one may have to measure again
 	actStartWork    action = "start_work"    //
 	actAwaitInit    action = "await_init"    // the workload's init has not reported
 	actAwaitGo      action = "await_go"      // at the barrier
@@ -36,11 +36,11 @@ const (
 	actStopWork     action = "stop_work"     //
 	actKeepLog      action = "keep_log"      //
 	actTearDown     action = "tear_down"     //
-	actWipe         action = "wipe"          // nothing runs any more
-	actForget       action = "forget"        // the server knows all of it
+	actWipe         action = "wipe"          // once nothing runs any more
+	actForget       action = "forget"        // once the server has all of it
 )
 
-// ending reports whether the action ends a run: those are never given up half done.
+// ending reports whether the action ends a run: such actions are never cancelled halfway.
 func (a action) ending() bool {
 	switch a {
 	case actConclude, actStopWork, actKeepLog, actTearDown, actWipe, actForget:
@@ -49,28 +49,28 @@ func (a action) ending() bool {
 	return false
 }
 
-// outcome is how a run ended, or why it must.
+// outcome is how a run ended, or why it must end.
 type outcome struct {
 	State    agentapi.NodeState `json:"state"` // stopped or failed
 	Reason   string             `json:"reason,omitempty"`
 	Detail   string             `json:"detail,omitempty"`
 	ExitCode *int               `json:"exit_code,omitempty"`
-	ExitBoot int64              `json:"exit_boot_ms,omitempty"` // when, by the clock of the run's boot
+	ExitBoot int64              `json:"exit_boot_ms,omitempty"` // time of the end, on the clock of the run's boot
 }
 
 // maxDeaths is how often a node that dies while it starts is started again.
 const maxDeaths = 3
 
-// keepsPlace reports whether a run that ended so has its GPUs kept for it: a rank that is done stays a part of its
-// cluster while others go on, and its time counts, until the server says otherwise or the paid time is over.
+// keepsPlace reports whether a run that ended with this outcome keeps its GPUs: a rank that is done remains a part of
+// its cluster while others go on, and its time counts, until the server ends it or the paid time is over.
 func (o *outcome) keepsPlace() bool { return o != nil && o.ExitCode != nil && *o.ExitCode == 0 }
 
 func failed(reason, detail string) *outcome {
 	return &outcome{State: agentapi.NodeFailed, Reason: reason, Detail: detail}
 }
 
-// passes reports whether a failure may be trouble that passes: the node died before anything of the renter's ran, and
-// can be started again as if nothing had been.
+// passes reports whether a failure may be temporary: the node died before anything of the renter's ran, and can be
+// started again without consequences.
 func passes(v view, o *outcome) bool {
 	switch o.Reason {
 	case agentapi.ReasonGuestDied, agentapi.ReasonHostInterrupted, agentapi.ReasonRuntimeFailed:
@@ -80,39 +80,40 @@ func passes(v view, o *outcome) bool {
 	return !v.begun() && v.rec.Deaths < maxDeaths
 }
 
-// step is what plan decided.
+// step is a decision of plan.
 type step struct {
 	do      action
-	outcome *outcome // of actConclude; of actStartAgain, what the node died of
+	outcome *outcome // of actConclude; for actStartAgain, the cause of the node's death
 	waiting string   // the cause of a delay, for people
 }
 
-// view is all that the next step depends on: what the server wants, what this host remembers, and what is there now.
+// view is everything that the next step depends on: what the server wants, what this host has recorded, and what is
+// there now.
 type view struct {
-	want       *agentapi.LeaseSpec // complete, from the server; nil when it has not spoken or does not want the run
-	dismissed  bool                // the server does not want it: nothing but its word says so
+	want       *agentapi.LeaseSpec // complete, from the server; nil if it has not answered or does not want the run
+	dismissed  bool                // the server does not want the run: only the server's answer sets this
 	superseded bool                // a later epoch of the lease is wanted
 	expired    bool                // run_until has passed
-	ending     bool                // it passes within the grace period, so that a command that runs must be told to end
+	ending     bool                // it passes within the grace period: a running command must be asked to end
 	rec        record
-	boot       string // the running boot
+	boot       string // id of the present boot
 
 	guest, work container.Container
-	report      guest.Workload // what the workload's init said last
-	scratch     bool           // it is mounted, or too late to ask
-	scratchLost string         // why what runs can no longer write to it; "" while it can
+	report      guest.Workload // last report of the workload's init
+	scratch     bool           // it is mounted, or it is too late to check
+	scratchLost string         // why a running workload can no longer write to it; "" while it can
 	overlay     bool           // its process answers
 	peers       bool           // it has the peers of spec
-	staleRelays bool           // it has other relays than spec, or a token that was renewed
-	withdrawn   bool           // the guest measures with nobody, as a rank was not there
-	peersDown   []int          // ranks that are silent, as it says
+	staleRelays bool           // its relays differ from those of spec, or its token was renewed
+	withdrawn   bool           // the guest measures with no peer, as a rank was absent
+	peersDown   []int          // silent ranks, by the overlay's report
 	peerStatus  []overlay.PeerStatus
-	downSince   []agentapi.PeerDown // the same, with when they were last heard
+	downSince   []agentapi.PeerDown // the same, with the time of each one's last message
 	deaf        []agentapi.DeafSpan // silences that go on or have ended since the last look
-	seenBoot    int64               // when this look began, CLOCK_BOOTTIME
+	seenBoot    int64               // start of this look, CLOCK_BOOTTIME
 	paths       []agentapi.PeerPath
 	interrupted bool // the end of work or guest coincides with the daemon's own
-	drained     bool // no usage waits
+	drained     bool // no usage is left to send
 	reported    bool // the server has committed that all is gone
 }
 
@@ -127,7 +128,7 @@ func (v view) begun() bool {
 		v.report.State == guest.StateRefused
 }
 
-// spec is what to run: complete from the server, or without secrets from this host's memory.
+// spec returns what to run: complete from the server, or without secrets from this host's record.
 func (v view) spec() agentapi.LeaseSpec {
 	if v.want != nil {
 		return *v.want
@@ -135,8 +136,8 @@ func (v view) spec() agentapi.LeaseSpec {
 	return v.rec.Spec
 }
 
-// plan decides the next step of a run. It is pure, and looks at the same world always in the same way, so an agent
-// that was killed between any two steps goes on where it was. What it does not know never makes it stop anything.
+// plan decides the next step of a run. It is pure: the same view always gives the same step, so an agent that was
+// killed between any two steps continues where it was. Missing information never makes plan stop anything.
 func plan(v view) step {
 	switch {
 	case v.rec.Gone:
@@ -147,7 +148,7 @@ func plan(v view) step {
 	case v.rec.Outcome != nil:
 		return planEnd(v)
 	case v.report.State == guest.StateStarted && !v.rec.Started && v.rec.BootID == v.boot:
-		return step{do: actNoteStart} // before its end is looked at: a short command has run too
+		return step{do: actNoteStart} // before the end is checked: a short command has run too
 	}
 	if o := ended(v); o != nil {
 		if passes(v, o) {
@@ -158,7 +159,7 @@ func plan(v view) step {
 	return planStart(v)
 }
 
-// ended says whether and how the run has come to its end.
+// ended returns whether and how the run has come to its end.
 func ended(v view) *outcome {
 	gone := func(id string, c container.Container) bool {
 		return id != "" && (c.State == container.Absent || c.ID != id)
@@ -181,7 +182,7 @@ func ended(v view) *outcome {
 			return failed(agentapi.ReasonHostInterrupted, "the host's container runtime was stopped")
 		}
 		if v.guest.State == container.Exited && v.guest.StartedAt.IsZero() && v.guest.Error != "" {
-			// the daemon says what to mend on the host
+			// The daemon's message contains what to fix on the host.
 			return failed(agentapi.ReasonRuntimeFailed, detailed("the container that holds the node's network could not be "+
 				"started", v.guest.Error))
 		}
@@ -190,8 +191,9 @@ func ended(v view) *outcome {
 	return nil
 }
 
-// exited reads the end of the workload's container. An end that coincides with the daemon's is the host's, whatever
-// the code: a program that handles TERM exits with 0. Codes of the init before the barrier are not the command's.
+// exited interprets the end of the workload's container. An end that coincides with the daemon's is the host's,
+// whatever the exit code: a program that handles TERM exits with 0. Exit codes of the init before the barrier are not
+// the command's.
 func exited(v view) *outcome {
 	started := v.rec.Started
 	switch {
@@ -215,7 +217,7 @@ func exited(v view) *outcome {
 	return o
 }
 
-// detailed is what happened, with the daemon's own words if there are any.
+// detailed returns what happened, with the daemon's message if there is one.
 func detailed(what, words string) string {
 	if words == "" {
 		return what
@@ -223,7 +225,7 @@ func detailed(what, words string) string {
 	return what + ": " + words
 }
 
-// planStart is the road from nothing to running.
+// planStart decides the steps from nothing to a running command.
 func planStart(v view) step {
 	spec := v.spec()
 	switch {
@@ -233,7 +235,7 @@ func planStart(v view) step {
 		return step{do: actPull}
 	case spec.ScratchGB > 0 && !v.scratch && !v.begun():
 		return step{do: actMakeScratch}
-	case v.guest.State != container.Running, v.rec.GuestID == "": // an agent may die between a start and its note
+	case v.guest.State != container.Running, v.rec.GuestID == "": // the agent may have died between a start and its note
 		return step{do: actStartGuest}
 	case !v.overlay:
 		return step{do: actStartOverlay}
@@ -272,7 +274,7 @@ func planStart(v view) step {
 	return step{do: actAwaitInit}
 }
 
-// planEnd is the road from an outcome to nothing left.
+// planEnd decides the steps from an outcome to nothing left.
 func planEnd(v view) step {
 	switch {
 	case v.work.State == container.Running:
@@ -287,9 +289,9 @@ func planEnd(v view) step {
 	return step{do: actWipe}
 }
 
-// otherImage reports whether the name meant another image here than the one the cluster was pinned to meanwhile: all
-// ranks run the same. Once the workload is there it is too late, and was: a rank gets no further without its peers'
-// keys, which come with the pin.
+// otherImage reports whether the image's name resolved here to another image than the one that the cluster was pinned
+// to in the meantime: all ranks run the same image. Once the workload exists it is too late to check, and the check was
+// made before: a rank gets no further without its peers' keys, which come with the pin.
 func (v view) otherImage() bool {
 	pin := v.rec.ImagePin
 	return v.want != nil && v.want.Digest != "" && pin != "" && pin != v.want.Digest &&
@@ -297,7 +299,7 @@ func (v view) otherImage() bool {
 		v.rec.WorkID == "" && v.work.State == container.Absent && !v.rec.Started
 }
 
-// missingPeers names the first rank whose key is not known; "" when all are.
+// missingPeers returns the first rank whose key is not known, or "" if all are known.
 func missingPeers(spec agentapi.LeaseSpec) string {
 	for _, p := range spec.Network.Peers {
 		if p.Key == "" || len(p.Endpoints) == 0 {

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// prefetchEvery is how often each popular image is looked at anew: its name may mean another by then, and one that was
-	// looked at is not cleaned away.
+	// prefetchEvery is how often each popular image is checked again: its name may have moved to another image by then,
+	// and an image that was checked is not cleaned away.
 	prefetchEvery = 24 * time.Hour
-	prefetchLook  = 10 * time.Minute // how often it is asked whether there is something to do
-	prefetchShare = 4                // public images take up to one part in so many of what is free
+	prefetchLook  = 10 * time.Minute // time between checks for something to fetch
+	prefetchShare = 4                // public images take at most 1/prefetchShare of the free space
 )
 
-// prefetchLoop fetches popular images while nothing is leased, one at a time. A lease that comes ends a fetch under
-// way: the line is the renter's.
+// prefetchLoop fetches popular images while nothing is leased, one at a time. A new lease cancels the present fetch:
+// the host's line is for the renter.
 func (a *Agent) prefetchLoop(ctx context.Context) {
 	if !a.cfg.Prefetch {
 		return
@@ -42,8 +42,8 @@ func (a *Agent) prefetchLoop(ctx context.Context) {
 	}
 }
 
-// prefetch fetches one image, or sees that it is there, and reports whether that is done with, well or not; a fetch
-// that a lease has ended, or that the line's data cap leaves no room for, is not.
+// prefetch fetches one image, or finds that it is there. It reports whether the attempt is finished, successful or not;
+// a fetch that a lease has cancelled, or for which the line's data cap leaves no room, is not finished.
 func (a *Agent) prefetch(ctx context.Context, ref string) bool {
 	line, bounded := a.lineRoom()
 	if bounded && line <= 0 {
@@ -80,20 +80,20 @@ func (a *Agent) prefetch(ctx context.Context, ref string) bool {
 	return true
 }
 
-// popularBound is how much of popular images may come over the host's line.
+// popularBound limits how many bytes of popular images may come over the host's line.
 type popularBound struct {
-	bytes int64 // as the server said last; 0 = any
-	from  int64 // what the host had received of images then
+	bytes int64 // limit in bytes from the server's last answer; 0 = none
+	from  int64 // bytes of images the host had received then
 }
 
-// takePopular notes which images are popular and how much may be fetched of them.
+// takePopular records which images are popular and how many bytes of them may be fetched.
 func (a *Agent) takePopular(s agentapi.Sync, reply agentapi.SyncReply) {
 	if len(s.Leases) > 0 {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	// What the server does not know of yet is taken off what it says.
+	// Bytes that the server does not know of yet are subtracted from its limit.
 	a.bound = popularBound{reply.PopularBytes, a.pulls.reported.Bytes}
 	if !slices.Equal(a.popular, reply.Popular) {
 		a.popular = reply.Popular
@@ -101,7 +101,7 @@ func (a *Agent) takePopular(s agentapi.Sync, reply agentapi.SyncReply) {
 	}
 }
 
-// lineRoom is how much of popular images may come over the host's line now, and whether that is bounded.
+// lineRoom returns how many bytes of popular images may come over the host's line now, and whether there is a limit.
 func (a *Agent) lineRoom() (left int64, bounded bool) {
 	received := int64(0)
 	if a.cfg.Received != nil {
@@ -116,7 +116,7 @@ func (a *Agent) lineRoom() (left int64, bounded bool) {
 	return a.bound.bytes - max(now-a.bound.from, 0), true
 }
 
-// prefetchRoom is how many bytes an image may have to be fetched ahead of time.
+// prefetchRoom returns how many bytes an image may have to be fetched ahead of time.
 func (a *Agent) prefetchRoom() (int64, error) {
 	free, err := a.cfg.Images.Free()
 	if err != nil {

@@ -9,17 +9,17 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// pulls is what the host has received of images, over all processes of its agent.
+// pulls counts the bytes of images that the host has received, over all processes of its agent.
 type pulls struct {
-	sum      agentapi.Pulled // as it is on the disk
-	read     int64           // how much of what this process has received is in it
-	reported agentapi.Pulled // in a report that was taken
+	sum      agentapi.Pulled // as stored on the disk
+	read     int64           // bytes received by this process that sum contains
+	reported agentapi.Pulled // in a report that was accepted
 }
 
 func (d disk) pullsFile() string { return filepath.Join(d.dir, "pulled.json") }
 
-// openPulls reads the sum, or begins one. One that cannot be read is begun anew, under another name: what it was is
-// told.
+// openPulls reads the stored sum, or starts a new one. A sum that cannot be read is replaced by a new one under another
+// counter name: what the old one counted is reported already.
 func (a *Agent) openPulls() (p pulls, err error) {
 	if a.cfg.Received == nil {
 		return p, nil
@@ -35,8 +35,9 @@ func (a *Agent) openPulls() (p pulls, err error) {
 	return p, writeJSON(a.disk.pullsFile(), p.sum)
 }
 
-// countPulls is what is to be told of pulls: what no report that was taken has said. It is on the disk before it is
-// told, so that no process tells less than one before it. What cannot be written now is told when it can.
+// countPulls returns the pulls to report, or nil if the last accepted report contained them all. The sum is on the disk
+// before it is reported, so that no process reports less than an earlier one. Bytes that cannot be written now are
+// reported once they can.
 func (a *Agent) countPulls() *agentapi.Pulled {
 	if a.cfg.Received == nil {
 		return nil

@@ -12,15 +12,15 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Purge takes away all that the agent of host has put on this machine: containers, scratches with what is in them,
-// overlays, network, firewall rules. store is the scratch folder it would use now, nil for none: scratches in a former
-// one are known by their leases' records. The agent must not run. Its identity, journal and kept logs stay: what was
-// proven is still owed. It goes on after an error and returns all of them; doing it again is no error.
+// Purge removes everything that the agent of host has put on this machine: containers, scratches with their contents,
+// overlays, network, firewall rules. store is the scratch folder that the agent would use now, nil for none: scratches
+// in a former folder are found by their leases' records. The agent must not run. Its identity, journal and kept logs
+// stay: what was proven is still owed. Purge goes on after an error and returns all errors; purging twice is no error.
 func Purge(ctx context.Context, host id.Host, stateDir string, engine *container.Engine, store *scratch.Store) error {
 	var errs []error
 	all, err := engine.List(ctx)
 	errs = append(errs, err)
-	// Workloads before guests: a workload lives in its guest's network namespace.
+	// Workloads are removed before guests: a workload uses its guest's network namespace.
 	for _, role := range []container.Role{container.Work, container.Guest} {
 		for _, c := range all {
 			if c.Role == role {

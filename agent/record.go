@@ -16,37 +16,37 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// record is what the host remembers of a run in its lease folder: what cannot be seen by looking at containers.
+// record is what the host stores of a run in its lease folder: facts that the containers do not show.
 type record struct {
 	Spec        agentapi.LeaseSpec `json:"spec"`              // without environment and credentials
-	BootID      string             `json:"boot_id,omitempty"` // in which the guest was started
+	BootID      string             `json:"boot_id,omitempty"` // boot in which the guest was started
 	RunUntilMS  int64              `json:"run_until_ms,omitempty"`
 	ImageID     string             `json:"image_id,omitempty"`
 	ImageDigest string             `json:"image_digest,omitempty"`
-	ImagePin    string             `json:"image_pin,omitempty"` // what the image's name meant
+	ImagePin    string             `json:"image_pin,omitempty"` // image that the name resolved to
 	GuestID     string             `json:"guest_id,omitempty"`
 	GuestIP     netip.Addr         `json:"guest_ip,omitzero"` // on the bridge
-	// what the workload runs on; empty: any; nil: not chosen yet
+	// processors that the workload runs on; empty: any; nil: not chosen yet
 	Cores         *cores.Set          `json:"cores,omitempty"`
 	WorkID        string              `json:"work_id,omitempty"`
 	Scratch       string              `json:"scratch,omitempty"` // where its scratch is mounted, or is about to be
 	WGKey         string              `json:"wg_key,omitempty"`
 	Endpoints     []string            `json:"endpoints,omitempty"`
 	Preflight     *agentapi.Preflight `json:"preflight,omitempty"`
-	Deaths        int                 `json:"deaths,omitempty"` // how often it died while it was starting
-	Died          *outcome            `json:"died,omitempty"`   // of what, the last time
+	Deaths        int                 `json:"deaths,omitempty"` // deaths while it was starting
+	Died          *outcome            `json:"died,omitempty"`   // cause of the last death
 	BarrierOpened bool                `json:"released,omitempty"`
 	BarrierBoot   int64               `json:"release_boot_ms,omitempty"` // the barrier was not released before
 	Started       bool                `json:"started,omitempty"`
-	StartBoot     int64               `json:"start_boot_ms,omitempty"` // when, by the clock of the run's boot
+	StartBoot     int64               `json:"start_boot_ms,omitempty"` // on the clock of the run's boot
 	Outcome       *outcome            `json:"outcome,omitempty"`
-	LogSaved      bool                `json:"log_saved,omitempty"` // looked at, whether or not there was one
-	LogKept       bool                `json:"log_kept,omitempty"`  // it lies in the folder
+	LogSaved      bool                `json:"log_saved,omitempty"` // saving was tried, whether or not there was a log
+	LogKept       bool                `json:"log_kept,omitempty"`  // the log is in the folder
 	Down          bool                `json:"down,omitempty"`      // containers and overlay are removed
 	Gone          bool                `json:"gone,omitempty"`
 
 	Traffic     agentapi.Traffic `json:"traffic,omitzero"`      // so far
-	TrafficRead agentapi.Traffic `json:"traffic_read,omitzero"` // what the firewall had counted then
+	TrafficRead agentapi.Traffic `json:"traffic_read,omitzero"` // the firewall's counters at that moment
 }
 
 const (
@@ -54,10 +54,11 @@ const (
 	logFile    = "log.jsonl"
 )
 
-// startsAgain reports whether the run has died while it was starting and has not told its peers since where it is.
+// startsAgain reports whether the run has died while it was starting and has not reported a new address to its peers
+// since.
 func (r record) startsAgain() bool { return r.Died != nil && r.WGKey == "" && !r.Started }
 
-// withoutSecrets is the part of a specification that may lie on the disk.
+// withoutSecrets returns the part of a specification that may be on the disk.
 func withoutSecrets(s agentapi.LeaseSpec) agentapi.LeaseSpec {
 	s.Env, s.RegistryAuth, s.Network.RelayToken = nil, nil, ""
 	return s
@@ -69,7 +70,7 @@ type disk struct{ dir string }
 func (d disk) leases() string { return filepath.Join(d.dir, "leases") }
 func (d disk) ended() string  { return filepath.Join(d.dir, "ended") }
 
-// layout is a run's folder.
+// layout returns the layout of a run's folder.
 func (d disk) layout(ref agentapi.LeaseRef) leasefiles.Layout {
 	return leasefiles.At(filepath.Join(d.leases(), fmt.Sprintf("%s-e%d", ref.Lease, ref.Epoch)))
 }
@@ -78,7 +79,7 @@ func (d disk) prepare() error {
 	return errors.Join(os.MkdirAll(d.leases(), 0o700), os.MkdirAll(d.ended(), 0o700))
 }
 
-// refs are the runs that have a folder.
+// refs returns the runs that have a folder.
 func (d disk) refs() ([]agentapi.LeaseRef, error) {
 	entries, err := os.ReadDir(d.leases())
 	if err != nil {
@@ -95,7 +96,7 @@ func (d disk) refs() ([]agentapi.LeaseRef, error) {
 	return out, nil
 }
 
-// load reads a run's record; a folder without one is a run that had hardly begun.
+// load reads a run's record. A folder without a record is a run that had hardly begun.
 func (d disk) load(ref agentapi.LeaseRef) (record, error) {
 	var r record
 	err := readJSON(filepath.Join(d.layout(ref).Dir, recordFile), &r)
@@ -113,7 +114,7 @@ func (d disk) save(ref agentapi.LeaseRef, r record) error {
 	return writeJSON(filepath.Join(dir, recordFile), r)
 }
 
-// wipe removes what a run had on the disk but its record and its kept log.
+// wipe removes a run's files except its record and its kept log.
 func (d disk) wipe(ref agentapi.LeaseRef) error {
 	dir := d.layout(ref).Dir
 	entries, err := os.ReadDir(dir)
@@ -138,8 +139,8 @@ func (d disk) dropLog(ref agentapi.LeaseRef, r record) error {
 
 func (d disk) remove(ref agentapi.LeaseRef) error { return os.RemoveAll(d.layout(ref).Dir) }
 
-// A tombstone says that a lease's epochs up to one have ended here: they never run again, whatever a server says that
-// was restored or is behind.
+// tombstone records that a lease's epochs up to one have ended here: they never run again, even if a server that was
+// restored from a backup, or is behind, wants them.
 type tombstone struct {
 	Epoch  int                  `json:"epoch"`
 	Status agentapi.LeaseStatus `json:"status"`
@@ -161,7 +162,7 @@ func (d disk) tombstone(lease string) (t tombstone, ok bool, err error) {
 	return t, err == nil, err
 }
 
-// seen is the highest desired state this host has accepted.
+// seen is the highest desired state that this host has accepted.
 type seen struct {
 	ControlEpoch int64 `json:"control_epoch"`
 	Revision     int64 `json:"revision"`
@@ -188,7 +189,7 @@ func readJSON(path string, v any) error {
 	return nil
 }
 
-// writeJSON replaces a file, whole and durable or not at all.
+// writeJSON replaces a file atomically and durably.
 func writeJSON(path string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {

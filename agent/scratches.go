@@ -10,14 +10,15 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// makeScratch gives a run its scratch. Where it will be is on the disk first: whatever happens then, the wipe finds it.
+// makeScratch makes a run's scratch. Its location is written to the disk first, so that the wipe finds it whatever
+// happens.
 func (a *Agent) makeScratch(ctx context.Context, r *run, v view) error {
 	if a.cfg.Scratch == nil {
 		return container.Refusal{Reason: agentapi.ReasonNotOffered, Detail: "this host offers no scratch any more"}
 	}
 	path := a.cfg.Scratch.Path(r.ref)
 	if old := v.rec.Scratch; old != path {
-		if old != "" { // the operator has named another folder
+		if old != "" { // the operator has configured another folder
 			if err := scratch.Release(old); err != nil {
 				return err
 			}
@@ -29,8 +30,8 @@ func (a *Agent) makeScratch(ctx context.Context, r *run, v view) error {
 	return a.cfg.Scratch.Make(ctx, r.ref, v.spec().ScratchGB)
 }
 
-// scratched reports whether a run has the scratch it needs, as far as that is still to be asked: a workload that runs
-// was started with it.
+// scratched reports whether a run has the scratch that it needs. It does not check a workload that runs: it was started
+// with its scratch.
 func scratched(v view) (bool, error) {
 	if v.spec().ScratchGB == 0 || v.rec.Outcome != nil || v.work.State == container.Running {
 		return true, nil
@@ -41,8 +42,9 @@ func scratched(v view) (bool, error) {
 	return scratch.Ready(v.rec.Scratch)
 }
 
-// lostScratch says why a workload that runs can no longer write to its scratch, "" while it can. The disk is not asked:
-// one that hangs must not keep anything else from being seen. A list of mounts that cannot be read condemns nobody.
+// lostScratch returns why a running workload can no longer write to its scratch, or "" while it can. It does not touch
+// the disk: a disk that hangs must not block the observation of anything else. If the list of mounts cannot be read,
+// the scratch is not taken for lost.
 func lostScratch(v view) string {
 	if v.spec().ScratchGB == 0 || v.rec.Scratch == "" || !v.rec.Started || v.rec.Outcome != nil {
 		return ""
@@ -54,7 +56,7 @@ func lostScratch(v view) string {
 	return why
 }
 
-// scratchOf is what the workload sees of its scratch, "" without one.
+// scratchOf returns the folder that the workload sees as its scratch, or "" without one.
 func scratchOf(v view) string {
 	if v.spec().ScratchGB == 0 || v.rec.Scratch == "" {
 		return ""
@@ -62,7 +64,8 @@ func scratchOf(v view) string {
 	return scratch.Data(v.rec.Scratch)
 }
 
-// dropScratch takes a run's scratch away, where its record says it is and, should that be lost, where it would be.
+// dropScratch removes a run's scratch, at the location in its record and, in case the record is lost, at the default
+// location.
 func (a *Agent) dropScratch(r *run, v view) error {
 	var errs []error
 	if v.rec.Scratch != "" {
@@ -74,8 +77,9 @@ func (a *Agent) dropScratch(r *run, v view) error {
 	return errors.Join(errs...)
 }
 
-// sweepScratch takes away what no run knows: their lease folders were removed by hand. It is done once, beside all
-// else, so that a disk that hangs holds up nothing. A run that begins meanwhile is known before its scratch is made.
+// sweepScratch removes scratches that belong to no known run, because their lease folders were removed by hand. It is
+// called once and runs concurrently with everything else, so that a disk that hangs delays nothing. A run that begins
+// meanwhile is known before its scratch is made.
 func (a *Agent) sweepScratch(context.Context) {
 	if a.cfg.Scratch == nil {
 		return
@@ -91,7 +95,7 @@ func (a *Agent) sweepScratch(context.Context) {
 	}
 }
 
-// purgeScratch takes away every scratch that a record in stateDir names or that is in store.
+// purgeScratch removes every scratch that a record in stateDir names or that is in store.
 func purgeScratch(stateDir string, store *scratch.Store) error {
 	d := disk{dir: stateDir}
 	refs, err := d.refs()

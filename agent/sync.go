@@ -17,12 +17,12 @@ const (
 	syncIdle   = 60 * time.Second
 	syncRetry  = 2 * time.Second
 
-	// So many at once, and then so many per second: the start of a node is a handful of reports in a second.
+	// Rate limit of reports: a burst, then a number per second. The start of a node sends several reports within a second.
 	syncBurst = 20
 	syncRate  = 4
 )
 
-// syncLoop reports and asks: at once when something changed, else now and then.
+// syncLoop sends reports and receives the desired state: at once if something changed, otherwise at intervals.
 func (a *Agent) syncLoop(ctx context.Context) {
 	down, held := false, backoff{log: a.log, what: "reports"}
 	pace := rate.NewLimiter(syncRate, syncBurst)
@@ -44,7 +44,7 @@ func (a *Agent) syncLoop(ctx context.Context) {
 	}
 }
 
-// syncOnce makes one report and takes the answer. It returns when the next is due.
+// syncOnce sends one report and applies the answer. It returns when the next report is due.
 func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
 	s, gone := a.sync()
 	if a.cfg.Awake != nil {
@@ -81,8 +81,9 @@ func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
 	return syncIdle*3/4 + rand.N(syncIdle/2), nil
 }
 
-// noteProtocol notes which protocol the server understands. It reports whether the report was refused for the sake of
-// its protocol, and must be sent again with the one before. Everything of a newer protocol only adds to the one before.
+// noteProtocol records which protocol the server understands. It reports whether the server refused the report because
+// of its protocol, so that it must be sent again in the previous protocol. A newer protocol only adds to the previous
+// one.
 func (a *Agent) noteProtocol(s agentapi.Sync, reply agentapi.SyncReply) (again bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -96,7 +97,7 @@ func (a *Agent) noteProtocol(s agentapi.Sync, reply agentapi.SyncReply) (again b
 	return false
 }
 
-// sync is the report of this moment, and the runs that are gone in it.
+// sync returns a report of the present state, and the runs that are gone in it.
 func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 	s = agentapi.Sync{
 		Protocol:     agentapi.Protocol,
@@ -107,7 +108,7 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 		Capabilities: agentapi.Capabilities(),
 	}
 	s.Health = slices.Clone(s.Health)
-	for i := range s.Health { // the kernel's and the driver's words
+	for i := range s.Health { // text from the kernel and the driver
 		s.Health[i].Detail = agentapi.CleanText(s.Health[i].Detail)
 	}
 	if a.cfg.Updates != nil {
@@ -128,7 +129,7 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 	a.seq++
 	s.Seq, s.BootMS, s.ControlEpoch, s.Full = a.seq, a.cfg.BootMS(), a.seen.ControlEpoch, a.scanned && !away
 	if a.known {
-		s.Revision = a.seen.Revision // else 0: the desired state with its secrets must come again
+		s.Revision = a.seen.Revision // otherwise 0: the desired state with its secrets must be sent again
 	}
 	for _, l := range a.leases {
 		for _, r := range l.runs {
@@ -156,7 +157,7 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 	return s, gone
 }
 
-// applyUpdateReply tells whoever replaces the agent by another version how the exchange went.
+// applyUpdateReply passes the server's answer to the updater of the agent, with the result of the exchange.
 func (a *Agent) applyUpdateReply(s agentapi.Sync, reply agentapi.SyncReply) {
 	if a.cfg.Updates != nil {
 		a.cfg.Updates.Reported(update.Report{
@@ -180,7 +181,7 @@ func (a *Agent) leased() bool {
 	return false
 }
 
-// leasedGPUs are the GPUs of leases of which something is on the host, by UUID.
+// leasedGPUs returns the GPUs of leases of which something is on the host, by UUID.
 func (a *Agent) leasedGPUs() map[string]bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -198,17 +199,17 @@ func (a *Agent) leasedGPUs() map[string]bool {
 	return out
 }
 
-// takeUp is how long a process that was just started may take to see how its runs are.
+// takeUp is how long a process that was just started may take to observe its runs.
 const takeUp = 30 * time.Second
 
-// hides reports whether nothing can be said of a run yet: it has started, and this process has not said how it saw it.
-// What it would say is that the run is not well, and the server would take it for lost: also of one that has come to
-// its end meanwhile, until that is what is said. Callers hold a.mu.
+// hides reports whether a run must not be reported yet: it has started, and this process has not observed it. A report
+// would contain that the run is not well, and the server would take it for lost. This includes a run that has ended
+// meanwhile, until its end is in its status. Callers hold a.mu.
 func (a *Agent) hides(r *run) bool {
 	return r.rec.Started && !r.looked && a.cfg.Now().Sub(a.born) < takeUp
 }
 
-// take does what the server's answer says. Its parts stand each for itself.
+// take applies the server's answer. Its parts are independent of each other.
 func (a *Agent) take(s agentapi.Sync, gone []*run, reply agentapi.SyncReply) error {
 	if reply.Anchor != nil {
 		if err := a.journal.SetAnchor(*reply.Anchor); err != nil {
@@ -244,8 +245,8 @@ func (a *Agent) take(s agentapi.Sync, gone []*run, reply agentapi.SyncReply) err
 	return nil
 }
 
-// followEpoch takes a newer epoch of the control plane: its database was restored, and an operator has confirmed that
-// what it wants now counts. Revisions begin anew, and usage of the last days is offered again.
+// followEpoch accepts a newer epoch of the control plane: its database was restored, and an admin has confirmed that
+// its desired state now counts. Revisions start again, and usage of the last days is sent again.
 func (a *Agent) followEpoch(epoch int64) error {
 	a.mu.Lock()
 	old := a.seen
@@ -255,7 +256,7 @@ func (a *Agent) followEpoch(epoch int64) error {
 	}
 	if old.ControlEpoch > 0 { // not the first contact
 		a.log.Warn("the control plane begins a new epoch", "from", old.ControlEpoch, "to", epoch)
-		// Before the epoch is noted: an agent that dies in between does it again, and a repetition costs nobody anything.
+		// Done before the epoch is noted: an agent that dies in between repeats it, and a repetition does no harm.
 		if err := a.journal.Replay(); err != nil {
 			return err
 		}
@@ -269,7 +270,7 @@ func (a *Agent) followEpoch(epoch int64) error {
 	return nil
 }
 
-// follow takes a desired state, unless it is older than one taken before.
+// follow applies a desired state, unless it is older than one applied before.
 func (a *Agent) follow(d agentapi.Desired) error {
 	a.mu.Lock()
 	now, known := a.seen, a.known
@@ -298,12 +299,12 @@ func (a *Agent) follow(d agentapi.Desired) error {
 		}
 	}
 	if a.dismissRest(wanted) || news {
-		poke(a.syncNow) // the server learns at once of runs that are new, and that this host knows what has ended
+		poke(a.syncNow) // the server learns at once of new runs, and that this host knows what has ended
 	}
 	return nil
 }
 
-// want makes a run wanted. One that has ended here is only reported. Callers hold a.mu.
+// want marks a run as wanted. A run that has ended here is only reported. Callers hold a.mu.
 func (a *Agent) want(spec agentapi.LeaseSpec) error {
 	t, ended, err := a.disk.tombstone(spec.Lease)
 	if err != nil {
@@ -325,7 +326,7 @@ func (a *Agent) want(spec agentapi.LeaseSpec) error {
 		return nil
 	}
 	r := a.find(spec.LeaseRef)
-	if r == nil { // its first step writes it down
+	if r == nil { // its first step writes the record
 		r = a.addRun(spec.LeaseRef, record{Spec: withoutSecrets(spec), RunUntilMS: spec.RunUntilMS})
 	} else if spec.RunUntilMS > 0 {
 		a.extend(r, spec.RunUntilMS)
@@ -335,7 +336,8 @@ func (a *Agent) want(spec agentapi.LeaseSpec) error {
 	return nil
 }
 
-// dismissRest ends every run that is not wanted, and reports whether there was one that had been. Callers hold a.mu.
+// dismissRest ends every run that is not wanted, and reports whether there was one that had been wanted. Callers hold
+// a.mu.
 func (a *Agent) dismissRest(wanted map[string]agentapi.LeaseSpec) (some bool) {
 	for _, l := range a.leases {
 		spec, other := wanted[l.id]
@@ -346,7 +348,7 @@ func (a *Agent) dismissRest(wanted map[string]agentapi.LeaseSpec) (some bool) {
 			some = some || !r.dismissed
 			r.want, r.dismissed, r.superseded = nil, true, other && spec.Epoch > r.ref.Epoch
 			if r.cancel != nil && r.rec.Outcome == nil {
-				r.cancel() // of a pull or a preflight under way; ending steps go on
+				r.cancel() // of a present pull or preflight; ending steps go on
 			}
 		}
 		poke(l.kick)
@@ -354,8 +356,8 @@ func (a *Agent) dismissRest(wanted map[string]agentapi.LeaseSpec) (some bool) {
 	return some
 }
 
-// extend moves a run's authorised end. It is on the disk before it counts, so that an agent without a server stops in
-// time, and not before. Callers hold a.mu.
+// extend moves a run's authorised end. The new end is on the disk before it counts, so that an agent without a server
+// stops the run in time, and not before. Callers hold a.mu.
 func (a *Agent) extend(r *run, untilMS int64) {
 	if r.rec.Gone || r.rec.RunUntilMS == untilMS {
 		return
@@ -366,18 +368,18 @@ func (a *Agent) extend(r *run, untilMS int64) {
 	}
 }
 
-// renewRelays takes what opens the relays from now on. Callers hold a.mu.
+// renewRelays stores the token that opens the relays from now on. Callers hold a.mu.
 func (a *Agent) renewRelays(r *run, token string) {
 	if token == "" || r.want == nil || r.want.Network.RelayToken == token {
 		return
 	}
-	spec := *r.want // views have the old one
+	spec := *r.want // a copy, as views have the old one
 	spec.Network.RelayToken = token
 	r.want = &spec
 	a.kick(r.ref)
 }
 
-// acknowledge notes what the server has committed.
+// acknowledge records what the server has committed.
 func (a *Agent) acknowledge(s agentapi.Sync, gone []*run, reply agentapi.SyncReply) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -409,14 +411,15 @@ func (a *Agent) acknowledge(s agentapi.Sync, gone []*run, reply agentapi.SyncRep
 	}
 }
 
-// kick has a lease looked at again. It may have been forgotten while its report was under way. Callers hold a.mu.
+// kick makes a lease's worker look at it again. The lease may have been forgotten while its report was being sent.
+// Callers hold a.mu.
 func (a *Agent) kick(ref agentapi.LeaseRef) {
 	if l := a.leases[ref.Lease]; l != nil {
 		poke(l.kick)
 	}
 }
 
-// find is a run, or nil. Callers hold a.mu.
+// find returns a run, or nil. Callers hold a.mu.
 func (a *Agent) find(ref agentapi.LeaseRef) *run {
 	if l := a.leases[ref.Lease]; l != nil {
 		for _, r := range l.runs {

@@ -11,14 +11,14 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// trafficEvery is how often what the firewall and the overlays have counted is written down and told. At the end of a
-// run it is, too.
+// trafficEvery is how often the counters of the firewall and the overlays are stored and reported. They also are at the
+// end of a run.
 const trafficEvery = 5 * time.Minute
 
-// countTraffic takes what the firewall and the overlays have counted of every run into its record. Figures that cannot
-// be read or written now are taken the next time: both keep counting.
+// countTraffic adds the counters of the firewall and the overlays of every run to its record. Figures that cannot be
+// read or written now are added the next time: both keep counting.
 func (a *Agent) countTraffic(ctx context.Context) {
-	a.admitting.Lock() // no element of the table comes or goes between the reading and the note of it
+	a.admitting.Lock() // no element of the table is added or removed between reading and note
 	defer a.admitting.Unlock()
 	flows, err := firewall.Flows(ctx, container.Host8(a.cfg.Host))
 	if err != nil && ctx.Err() == nil {
@@ -59,14 +59,14 @@ func (a *Agent) noteTraffic(flows map[netip.Addr]firewall.Traffic) {
 	}
 }
 
-// withFlow is a reading with what the firewall shows in it.
+// withFlow returns a reading with the firewall's counters in it.
 func withFlow(t agentapi.Traffic, f firewall.Traffic) agentapi.Traffic {
 	t.Opened, t.Refused, t.Up, t.Down = int64(f.Opened), int64(f.Refused), int64(f.Up), int64(f.Down)
 	return t
 }
 
-// added is what a run did in all, when the counters showed before at the last reading and show now. Counters that went
-// back began anew: somebody had flushed the table, or the overlay's file was damaged.
+// added returns a run's total, where the counters were at before at the last reading and are at now. Counters that went
+// back started again from zero: the table was flushed, or the overlay's file was damaged.
 func added(sum, before, now agentapi.Traffic) agentapi.Traffic {
 	if now.Opened < before.Opened || now.Refused < before.Refused || now.Up < before.Up || now.Down < before.Down {
 		before = withFlow(before, firewall.Traffic{})
@@ -86,7 +86,7 @@ func added(sum, before, now agentapi.Traffic) agentapi.Traffic {
 	return sum
 }
 
-// trafficOf is what is to be told of a run: what no report that was taken has said. Callers hold a.mu.
+// trafficOf returns the traffic to report of a run: what is not in an accepted report yet. Callers hold a.mu.
 func (r *run) trafficOf() *agentapi.Traffic {
 	if r.rec.Traffic == r.reportedTraffic {
 		return nil
