@@ -50,8 +50,7 @@ func (s *Web) ownAuditLog(v *visit) error {
 	if err != nil {
 		return err
 	}
-	rows, err := audit.Own(v.r.Context(), s.DB.Q, audit.Filter{
-		Org:    v.who.Org,
+	rows, err := s.Accounts.AuditLog(v.r.Context(), v.who, audit.Filter{
 		Action: out.Action,
 		Words:  out.Query,
 	}, before, adminRows+1)

@@ -57,11 +57,10 @@ func (s *Web) viewCluster(ctx context.Context, who account.Principal, cl id.Clus
 	if err != nil {
 		return view.Cluster{}, err
 	}
-	costs, err := metering.Costs(ctx, s.DB.Q, []id.Cluster{cl})
+	cost, err := s.Leases.Cost(ctx, cl)
 	if err != nil {
 		return view.Cluster{}, err
 	}
-	cost := costs[cl]
 	events, err := s.Clusters.Events(ctx, who.Org, cl, 0, 500)
 	if err != nil {
 		return view.Cluster{}, err

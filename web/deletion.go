@@ -8,7 +8,7 @@ import (
 
 // exportAccount sends what is kept of the visitor, as a file.
 func (s *Web) exportAccount(v *visit) error {
-	data, err := erasure.Export(v.r.Context(), s.DB.Q, v.who)
+	data, err := s.Erasure.Export(v.r.Context(), v.who)
 	if err != nil {
 		return err
 	}
@@ -21,7 +21,7 @@ func (s *Web) exportAccount(v *visit) error {
 func (s *Web) deletionPage(v *visit) error { return s.showDeletion(v, nil) }
 
 func (s *Web) showDeletion(v *visit, errs map[string]string) error {
-	standing, err := erasure.StandingOf(v.r.Context(), s.DB.Q, v.who.User, false)
+	standing, err := s.Erasure.Standing(v.r.Context(), v.who)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (s *Web) showDeletion(v *visit, errs map[string]string) error {
 }
 
 func (s *Web) deleteAccount(v *visit) error {
-	err := erasure.Delete(v.r.Context(), s.DB, s.Accounts, v.who, erasure.Request{
+	err := s.Erasure.Delete(v.r.Context(), v.who, erasure.Request{
 		Password: v.r.FormValue("password"), Confirm: v.r.FormValue("confirm"), GiveUp: v.r.FormValue("give_up") != ""})
 	if fault.Is(err, fault.Conflict) {
 		err = fault.InvalidField("", "%s", fault.From(err).Message)

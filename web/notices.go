@@ -21,7 +21,7 @@ const (
 
 // unread are the org's unread notices, newest first. When they cannot be read the page is shown without.
 func (s *Web) unread(ctx context.Context, who account.Principal) []notify.Delivered {
-	list, err := s.notices.List(ctx, who.Org, notify.Filter{Unread: true, Limit: unreadShown})
+	list, err := s.Notices.List(ctx, who.Org, notify.Filter{Unread: true, Limit: unreadShown})
 	if err != nil {
 		s.Log.ErrorContext(ctx, "read the notices", "org", who.Org, "err", err)
 	}
@@ -37,7 +37,7 @@ func (s *Web) noticesPage(v *visit) error {
 		}
 		f.After = after
 	}
-	list, err := s.notices.List(v.r.Context(), v.who.Org, f)
+	list, err := s.Notices.List(v.r.Context(), v.who.Org, f)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (s *Web) readNotice(v *visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "there is no such notice")
 	}
-	if err := s.notices.MarkRead(v.r.Context(), v.who.Org, n); err != nil {
+	if err := s.Notices.MarkRead(v.r.Context(), v.who.Org, n); err != nil {
 		return err
 	}
 	return back(v, whence(v.r, "/notices"))

@@ -35,5 +35,6 @@ func (s *Web) statementCSV(v *visit) error {
 }
 
 func (s *Web) period(v *visit) (statement.Period, error) {
-	return s.Statements.Statement(v.r.Context(), v.who.Org, v.r.FormValue("from"), v.r.FormValue("to"), v.r.FormValue("by"))
+	return s.Statements.Statement(v.r.Context(), v.who.Org, v.r.FormValue("from"), v.r.FormValue("to"),
+		v.r.FormValue("by"))
 }

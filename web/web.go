@@ -21,7 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/bus"
-	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/dialback"
@@ -36,7 +36,6 @@ import (
 
 // Config is what the dashboard stands on. All fields are required unless they say otherwise.
 type Config struct {
-	DB         *db.DB
 	Accounts   *account.Accounts
 	Market     *market.Market
 	Hosts      *host.Hosts
@@ -48,6 +47,8 @@ type Config struct {
 	Budgets    *budget.Budgets
 	Leases     *metering.Leases
 	Statements *statement.Statements
+	Notices    *notify.Notices
+	Erasure    *erasure.Erasure
 	Dialer     *dialback.Dialer // reads logs from hosts
 	Bus        *bus.Bus         // nil: pages change only every second
 
@@ -74,11 +75,10 @@ type Config struct {
 // Web serves the pages. Make one with New; mount Handler at the root.
 type Web struct {
 	Config
-	assets  *static.Assets
-	logs    *nodelog.Reader
-	notices *notify.Notices
-	trial   *statement.Trial
-	secure  bool
+	assets *static.Assets
+	logs   *nodelog.Reader
+	trial  *statement.Trial
+	secure bool
 
 	streams streams
 }
@@ -87,12 +87,11 @@ type Web struct {
 func New(cfg Config) *Web {
 	logs := nodelog.New(cfg.Clusters, nodelog.Dialled(cfg.Dialer), cfg.Bus)
 	return &Web{
-		Config:  cfg,
-		assets:  static.New(),
-		logs:    logs,
-		notices: notify.NewNotices(cfg.DB),
-		trial:   cfg.Statements.NewTrial(cfg.TrialAge, cfg.Now),
-		secure:  len(cfg.PublicURL) > 8 && cfg.PublicURL[:8] == "https://",
+		Config: cfg,
+		assets: static.New(),
+		logs:   logs,
+		trial:  cfg.Statements.NewTrial(cfg.TrialAge, cfg.Now),
+		secure: len(cfg.PublicURL) > 8 && cfg.PublicURL[:8] == "https://",
 	}
 }
 

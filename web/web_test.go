@@ -25,10 +25,12 @@ import (
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/stripe"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
@@ -74,11 +76,14 @@ func open(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
+	accounts := account.New(d, account.Config{RecheckEvery: 10 * time.Millisecond})
 	web.New(web.Config{
 		Payments: pay, Payouts: outs, Postpaid: after, Bonds: bond.New(d, "USD"), Budgets: budget.New(d, "USD"),
-		DB: d, Accounts: account.New(d, account.Config{RecheckEvery: 10 * time.Millisecond}), Market: m,
+		Accounts: accounts, Market: m,
 		Hosts:      host.New(d, nil),
 		Leases:     metering.NewLeases(d),
+		Notices:    notify.NewNotices(d),
+		Erasure:    erasure.New(d, accounts),
 		Statements: statement.New(d, "USD", statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}}),
 		Clusters:   cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
 		Merchant:   statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}},

@@ -71,7 +71,7 @@ func (s *Server) startHTTP(b *bus.Bus) error {
 		AddressPerMinute: unlimited,
 		CallerPerMinute:  unlimited,
 	}, api.Deps{
-		DB:       s.DB,
+		Database: s.DB,
 		Accounts: account.New(s.DB, account.Config{}),
 		Market:   m,
 		Hosts:    host.New(s.DB, b),

@@ -22,10 +22,12 @@ import (
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/serve/api"
 	"github.com/musterhq/muster/internal/stripe"
@@ -85,9 +87,10 @@ func newPlatform(t *testing.T) *testPlatform {
 	if err != nil {
 		t.Fatal(err)
 	}
+	accounts := account.New(p.db, account.Config{})
 	srv := httptest.NewServer(api.New(api.Config{Currency: "USD", AgentURL: "https://agents.muster.test"}, api.Deps{
-		DB:         p.db,
-		Accounts:   account.New(p.db, account.Config{}),
+		Database:   p.db,
+		Accounts:   accounts,
 		Market:     p.market,
 		Hosts:      host.New(p.db, nil),
 		Payments:   pay,
@@ -97,6 +100,8 @@ func newPlatform(t *testing.T) *testPlatform {
 		Budgets:    budget.New(p.db, "USD"),
 		Leases:     metering.NewLeases(p.db),
 		Statements: statement.New(p.db, "USD", statement.Party{}),
+		Notices:    notify.NewNotices(p.db),
+		Erasure:    erasure.New(p.db, accounts),
 		Box:        box,
 		Log:        quiet,
 		Clusters:   cluster.New(p.db, p.market, nil, cluster.Config{Currency: "USD", Box: box}),

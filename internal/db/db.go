@@ -114,6 +114,9 @@ func dialer() *net.Dialer {
 // transaction ends, because effects after the commit may run on the same context.
 type openTx struct{}
 
+// Ping reports whether PostgreSQL answers, as an error if it does not.
+func (d *DB) Ping(ctx context.Context) error { return d.Pool.Ping(ctx) }
+
 // Close closes all connections.
 func (d *DB) Close() { d.Pool.Close() }
 

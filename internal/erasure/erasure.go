@@ -33,8 +33,22 @@ type DeletionStanding struct {
 	Credit  money.Nano `json:"credit"`  // what is left of their organisations' money
 }
 
-// StandingOf says what keeps a user from being deleted. giveUp: they give up the money that is left.
-func StandingOf(ctx context.Context, q *dbq.Queries, user id.User, giveUp bool) (DeletionStanding, error) {
+// Erasure is the use cases of a person's data. It is safe for concurrent use.
+type Erasure struct {
+	db       *db.DB
+	accounts *account.Accounts
+}
+
+// New returns the use cases; it starts nothing.
+func New(d *db.DB, accounts *account.Accounts) *Erasure { return &Erasure{d, accounts} }
+
+// Standing returns what prevents the deletion of p's user, who keeps the money that is left.
+func (e *Erasure) Standing(ctx context.Context, p account.Principal) (DeletionStanding, error) {
+	return standing(ctx, e.db.Q, p.User, false)
+}
+
+// standing returns what prevents a user's deletion. With giveUp they give up the money that is left.
+func standing(ctx context.Context, q *dbq.Queries, user id.User, giveUp bool) (DeletionStanding, error) {
 	s := DeletionStanding{Reasons: []string{}}
 	admin, err := q.IsAdmin(ctx, user)
 	if err != nil {
@@ -101,15 +115,15 @@ type Request struct {
 }
 
 // Delete erases the data of p's user at once. Documents that have to be kept stay until EndRetention erases them.
-// Faults: Invalid (the password, the confirmation), Conflict (StandingOf says why), RateLimited.
-func Delete(ctx context.Context, d *db.DB, accounts *account.Accounts, p account.Principal, r Request) error {
+// Faults: Invalid (the password, the confirmation), Conflict (Standing says why), RateLimited.
+func (e *Erasure) Delete(ctx context.Context, p account.Principal, r Request) error {
 	if !strings.EqualFold(strings.TrimSpace(r.Confirm), p.Email) {
 		return fault.InvalidField("confirm", "has to be your e-mail address")
 	}
-	if err := accounts.CheckPassword(ctx, p, r.Password); err != nil {
+	if err := e.accounts.CheckPassword(ctx, p, r.Password); err != nil {
 		return err
 	}
-	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return erase(ctx, tx, p, r.GiveUp) })
+	return e.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return erase(ctx, tx, p, r.GiveUp) })
 }
 
 func erase(ctx context.Context, tx *db.Tx, p account.Principal, giveUp bool) error {
@@ -117,7 +131,7 @@ func erase(ctx context.Context, tx *db.Tx, p account.Principal, giveUp bool) err
 	if err != nil {
 		return fmt.Errorf("erasure: lock %s: %w", p.User, err)
 	}
-	s, err := StandingOf(ctx, tx.Q, p.User, giveUp)
+	s, err := standing(ctx, tx.Q, p.User, giveUp)
 	if err != nil {
 		return err
 	}
@@ -163,8 +177,8 @@ func erase(ctx context.Context, tx *db.Tx, p account.Principal, giveUp bool) err
 }
 
 // Export is what is kept of p's user, as JSON: without secrets.
-func Export(ctx context.Context, q *dbq.Queries, p account.Principal) (json.RawMessage, error) {
-	data, err := q.ExportUser(ctx, p.User)
+func (e *Erasure) Export(ctx context.Context, p account.Principal) (json.RawMessage, error) {
+	data, err := e.db.Q.ExportUser(ctx, p.User)
 	if err != nil {
 		return nil, fmt.Errorf("erasure: export of %s: %w", p.User, err)
 	}

@@ -91,8 +91,8 @@ func SweepDeadLetters(ctx context.Context, q *dbq.Queries) (int64, error) {
 
 // DeadLetters are the rows that background jobs cannot process, those that have failed for longest first, at most
 // limit.
-func DeadLetters(ctx context.Context, q *dbq.Queries, limit int) ([]FailedRow, error) {
-	rows, err := q.ListDeadLetters(ctx, int32(limit))
+func (n *Notices) DeadLetters(ctx context.Context, limit int) ([]FailedRow, error) {
+	rows, err := n.db.Q.ListDeadLetters(ctx, int32(limit))
 	if err != nil {
 		return nil, fmt.Errorf("dead letters: %w", err)
 	}

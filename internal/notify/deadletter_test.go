@@ -52,7 +52,7 @@ func TestDeadLetters(t *testing.T) {
 		"SELECT count(*) FROM notice WHERE dedupe_key = 'dead_letter:job:row'").Scan(&notices); err != nil || notices != 1 {
 		t.Fatal(notices, err)
 	}
-	rows, err := DeadLetters(t.Context(), d.Q, 10)
+	rows, err := NewNotices(d).DeadLetters(t.Context(), 10)
 	if err != nil || len(rows) != 1 || rows[0].Ref != "row" || rows[0].Error != "it does not work" ||
 		rows[0].ParkedAt == nil {
 		t.Fatalf("%+v %v", rows, err)
@@ -60,7 +60,7 @@ func TestDeadLetters(t *testing.T) {
 	if err := DropDeadLetter(t.Context(), d.Q, "job", "row"); err != nil {
 		t.Fatal(err)
 	}
-	if rows, err := DeadLetters(t.Context(), d.Q, 10); err != nil || len(rows) != 0 {
+	if rows, err := NewNotices(d).DeadLetters(t.Context(), 10); err != nil || len(rows) != 0 {
 		t.Fatalf("%+v %v", rows, err)
 	}
 }

@@ -20,9 +20,11 @@ import (
 	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/httpbody"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/metrics"
+	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/serve/api"
 	"github.com/musterhq/muster/internal/serve/gateway"
@@ -54,7 +56,7 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		Holdback:    s.cfg.Holdback,
 		Merchant:    s.cfg.merchant(),
 	}, api.Deps{
-		DB:         s.db,
+		Database:   s.db,
 		Accounts:   s.accounts,
 		Market:     s.market,
 		Hosts:      s.hosts,
@@ -66,6 +68,8 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		Budgets:    budget.New(s.db, s.cfg.Currency),
 		Leases:     metering.NewLeases(s.db),
 		Statements: statement.New(s.db, s.cfg.Currency, s.cfg.merchant()),
+		Notices:    notify.NewNotices(s.db),
+		Erasure:    erasure.New(s.db, s.accounts),
 		Dialer:     s.dialer,
 		Bus:        s.link.Bus(),
 		Shell:      s.shell,
@@ -76,7 +80,6 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 	})
 	pages := chi.NewRouter()
 	web.New(web.Config{
-		DB:            s.db,
 		Accounts:      s.accounts,
 		Market:        s.market,
 		Hosts:         s.hosts,
@@ -88,6 +91,8 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		Budgets:       budget.New(s.db, s.cfg.Currency),
 		Leases:        metering.NewLeases(s.db),
 		Statements:    statement.New(s.db, s.cfg.Currency, s.cfg.merchant()),
+		Notices:       notify.NewNotices(s.db),
+		Erasure:       erasure.New(s.db, s.accounts),
 		Dialer:        s.dialer,
 		Bus:           s.link.Bus(),
 		SSHAddr:       s.cfg.GatewayAddr,

@@ -174,7 +174,8 @@ func TestOnlyTheRestOfACreditWaits(t *testing.T) {
 		if err != nil || len(all) != 1 || all[0].Amount != rest || all[0].Booked != 5*money.Unit {
 			t.Fatalf("held %+v %v, want %s", all, err, rest)
 		}
-		if err := failed(NewLeases(w.d).DecideCredit(w.t.Context(), admin, w.leases[0], approve, "looked at it", idem.Request{})); err != nil {
+		if err := failed(NewLeases(w.d).DecideCredit(w.t.Context(), admin, w.leases[0], approve, "looked at it",
+			idem.Request{})); err != nil {
 			t.Fatal(err)
 		}
 		want := 5 * money.Unit

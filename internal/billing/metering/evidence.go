@@ -22,8 +22,8 @@ import (
 
 // ClusterProof is all that the cluster's bill depends on, as one moment saw it. The caller has checked that it may be
 // seen. A cluster that was never rented out is fault.NotFound.
-func ClusterProof(ctx context.Context, d *db.DB, cluster id.Cluster) (billproof.File, error) {
-	return proof(ctx, d, func(ctx context.Context, q *dbq.Queries) (id.Cluster, []id.Lease, error) {
+func (l *Leases) ClusterProof(ctx context.Context, cluster id.Cluster) (billproof.File, error) {
+	return proof(ctx, l.d, func(ctx context.Context, q *dbq.Queries) (id.Cluster, []id.Lease, error) {
 		ids, err := q.LeaseIDsOfCluster(ctx, cluster)
 		return cluster, ids, err
 	})
@@ -31,8 +31,8 @@ func ClusterProof(ctx context.Context, d *db.DB, cluster id.Cluster) (billproof.
 
 // LeaseProof is ClusterProof of one lease, for its renter and for the operator of its host; for others there is no such
 // lease.
-func LeaseProof(ctx context.Context, d *db.DB, org id.Org, lease id.Lease) (billproof.File, error) {
-	return proof(ctx, d, func(ctx context.Context, q *dbq.Queries) (id.Cluster, []id.Lease, error) {
+func (l *Leases) LeaseProof(ctx context.Context, org id.Org, lease id.Lease) (billproof.File, error) {
+	return proof(ctx, l.d, func(ctx context.Context, q *dbq.Queries) (id.Cluster, []id.Lease, error) {
 		p, err := q.LeaseParties(ctx, lease)
 		if db.NoRows(err) || err == nil && org != p.RenterOrgID && org != p.HostOrgID {
 			return id.Cluster{}, nil, fault.New(fault.NotFound, "there is no such lease")

@@ -77,7 +77,7 @@ func TestDeafSpansAreStoredWithTheirSegment(t *testing.T) {
 		down != 1 {
 		t.Errorf("%d segments say that the rank was not up: %v", down, err)
 	}
-	f, err := ClusterProof(t.Context(), w.d, w.cluster)
+	f, err := NewLeases(w.d).ClusterProof(t.Context(), w.cluster)
 	if err != nil {
 		t.Fatal(err)
 	}

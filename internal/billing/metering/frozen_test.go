@@ -64,7 +64,10 @@ func TestUnfreezingIsToldAndKept(t *testing.T) {
 	w, t0 := open(t, newDB(t), 3_600_000)
 	w.ingest(w.segment(w.leases[0], 1, t0, t0+60_000, false))
 	w.ingest(w.segment(w.leases[0], 1, t0, t0+90_000, false))
-	if err := failed(NewLeases(w.d).Unfreeze(w.t.Context(), account.Principal{Org: w.renter, Admin: true}, w.leases[0], "restored from a backup", idem.Request{})); err != nil {
+	if err := failed(NewLeases(w.d).Unfreeze(w.t.Context(), account.Principal{
+		Org:   w.renter,
+		Admin: true,
+	}, w.leases[0], "restored from a backup", idem.Request{})); err != nil {
 		t.Fatal(err)
 	}
 	trail, err := audit.List(t.Context(), w.d.Q, w.renter, id.Audit{}, 10)

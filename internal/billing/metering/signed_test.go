@@ -61,7 +61,7 @@ func TestAListIsSignedAsAWhole(t *testing.T) {
 	if err != nil || within != 10 || lists != 2 {
 		t.Fatalf("%d segments of %d lists: %v", within, lists, err)
 	}
-	f, err := LeaseProof(t.Context(), w.d, w.renter, w.leases[0])
+	f, err := NewLeases(w.d).LeaseProof(t.Context(), w.renter, w.leases[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestAListWithBadSegments(t *testing.T) {
 		t.Fatal(diff)
 	}
 	mustEqual(t, "cost", w.usage().Cost, money.CostOf(3_600_000, 2_400_000))
-	f, err := ClusterProof(t.Context(), w.d, w.cluster)
+	f, err := NewLeases(w.d).ClusterProof(t.Context(), w.cluster)
 	if err != nil {
 		t.Fatal(err)
 	}

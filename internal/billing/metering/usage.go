@@ -280,6 +280,12 @@ type Cost struct {
 	Settled    bool // nothing will change any more
 }
 
+// Cost returns what a cluster costs. A cluster without leases costs nothing.
+func (l *Leases) Cost(ctx context.Context, cluster id.Cluster) (Cost, error) {
+	costs, err := Costs(ctx, l.d.Q, []id.Cluster{cluster})
+	return costs[cluster], err
+}
+
 // Costs reads the costs of many clusters at once. Clusters without leases are missing from the answer.
 func Costs(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) (map[id.Cluster]Cost, error) {
 	if len(clusters) == 0 {

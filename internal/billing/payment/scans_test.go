@@ -108,7 +108,7 @@ func TestAPoisonEventStopsNoOthers(t *testing.T) {
 		wait < 23*time.Hour {
 		t.Errorf("it is tried again in %s (%v)", wait, err)
 	}
-	rows, err := notify.DeadLetters(t.Context(), s.d.Q, 10)
+	rows, err := notify.NewNotices(s.d).DeadLetters(t.Context(), 10)
 	if err != nil || len(rows) != 1 || rows[0].Ref != "evt_poison" || rows[0].ParkedAt == nil ||
 		len(s.noticeTitles(boss, "dead_letter:")) != 1 {
 		t.Errorf("administrators see %+v, were told %q (%v)", rows, s.noticeTitles(boss, "dead_letter:"), err)

@@ -207,11 +207,6 @@ func (x *admin) square() {
 	}
 }
 
-// inTx runs f in a transaction and returns its error.
-func (x *admin) inTx(f func(ctx context.Context, tx *db.Tx) error) error {
-	return x.d.InTx(x.t.Context(), f)
-}
-
 func TestTheScheduleIsWeeklyOnMondays(t *testing.T) {
 	t.Parallel()
 	day := func(s string) time.Time {

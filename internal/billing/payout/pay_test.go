@@ -176,7 +176,11 @@ func TestAPayoutThatStripeDoesNotTakeBack(t *testing.T) {
 	x.payDue()
 	x.fake.Reverse(x.fake.Transfers()[0], 4000) // in Stripe's dashboard, and nobody has heard of it
 	reverse := func(n money.Nano) error {
-		return failed(x.p.Reverse(x.t.Context(), x.boss, ReversalRequest{Payout: x.last().ID, Amount: n, Reason: "sent twice"}, idem.Request{}))
+		return failed(x.p.Reverse(x.t.Context(), x.boss, ReversalRequest{
+			Payout: x.last().ID,
+			Amount: n,
+			Reason: "sent twice",
+		}, idem.Request{}))
 	}
 	x.fake.Fail(sandbox.RateLimited)
 	if err := reverse(50 * money.Unit); err != nil {
@@ -226,7 +230,11 @@ func TestARefusedReversalThatBecameNeedless(t *testing.T) {
 	x.payDue()
 	tr := x.fake.Transfers()[0]
 	x.fake.Reverse(tr, 1)
-	if err := failed(x.p.Reverse(x.t.Context(), x.boss, ReversalRequest{Payout: x.last().ID, Amount: 0, Reason: "sent twice"}, idem.Request{})); err != nil {
+	if err := failed(x.p.Reverse(x.t.Context(), x.boss, ReversalRequest{
+		Payout: x.last().ID,
+		Amount: 0,
+		Reason: "sent twice",
+	}, idem.Request{})); err != nil {
 		t.Fatal(err)
 	}
 	x.sendAll()
@@ -247,7 +255,11 @@ func TestAPayoutIsTakenBack(t *testing.T) {
 	x.payable()
 	x.payDue()
 	reverse := func(who account.Principal, n money.Nano, reason string) error {
-		return failed(x.p.Reverse(x.t.Context(), who, ReversalRequest{Payout: x.last().ID, Amount: n, Reason: reason}, idem.Request{}))
+		return failed(x.p.Reverse(x.t.Context(), who, ReversalRequest{
+			Payout: x.last().ID,
+			Amount: n,
+			Reason: reason,
+		}, idem.Request{}))
 	}
 	if err := reverse(x.owner, 0, "mine"); fault.KindOf(err) != fault.Forbidden {
 		t.Fatal(err)

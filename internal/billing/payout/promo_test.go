@@ -63,7 +63,8 @@ func TestPromotionalCreditIsNeverCash(t *testing.T) {
 	if _, err := disable(x.boss, "NO-SUCH-CODE"); !fault.Is(err, fault.NotFound) {
 		t.Error(err)
 	}
-	if err := failed(x.pay.DisablePromoCode(x.t.Context(), x.boss, code, " ", idem.Request{})); !fault.Is(err, fault.Invalid) {
+	if err := failed(x.pay.DisablePromoCode(x.t.Context(), x.boss, code, " ", idem.Request{})); !fault.Is(err,
+		fault.Invalid) {
 		t.Errorf("without a reason: %v", err)
 	}
 	if c, err := disable(x.boss, " welcome-2027"); err != nil || c.Uses != 1 || c.ExpiresAt == nil {

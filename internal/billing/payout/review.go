@@ -133,8 +133,8 @@ func (p *Payouts) ApproveReview(ctx context.Context, who account.Principal, revi
 		})
 }
 
-// RefuseReview keeps what is in review now from the operator for good: it moves to earnings_withheld. The operator reads the
-// reason. Only an admin may. Faults as ApproveReview.
+// RefuseReview keeps what is in review now from the operator for good: it moves to earnings_withheld. The operator
+// reads the reason. Only an admin may. Faults as ApproveReview.
 func (p *Payouts) RefuseReview(ctx context.Context, who account.Principal, review id.PayoutReview, reason string,
 	once idem.Request) (Review, idem.Outcome, error) {
 	return p.decideReview(ctx, who, review, reason, once, "payout.review_refuse",

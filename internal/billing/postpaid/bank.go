@@ -43,7 +43,8 @@ func (b *BankPayment) check() error {
 // again changes nothing. An invoice that nobody disputed is marked as paid at Stripe instead. Only a platform operator
 // may, with a reason for the audit trail. Faults: Forbidden, NotFound, Invalid, Conflict (nothing was lost or is
 // unpaid; the transfer is booked with another amount).
-func (p *Postpaid) BookBankPayment(ctx context.Context, who account.Principal, org id.Org, invoice string, b BankPayment,
+func (p *Postpaid) BookBankPayment(ctx context.Context, who account.Principal, org id.Org, invoice string,
+	b BankPayment,
 	once idem.Request) (OrgInvoice, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return OrgInvoice{}, idem.Outcome{}, err

@@ -54,7 +54,7 @@ func TestABillOnCreditIsVerified(t *testing.T) {
 		var proven money.Nano
 		corrections := 0
 		for _, l := range leases {
-			f, err := metering.ClusterProof(t.Context(), d, l.Cluster)
+			f, err := metering.NewLeases(d).ClusterProof(t.Context(), l.Cluster)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -41,7 +41,8 @@ func (s *Statements) OrgDocuments(ctx context.Context, org id.Org, f document.Fi
 
 // AllDocuments is OrgDocuments for platform operators: of all organisations unless the filter names one. Faults:
 // Invalid, Forbidden.
-func (s *Statements) AllDocuments(ctx context.Context, who account.Principal, f document.Filter, limit int) ([]Document, error) {
+func (s *Statements) AllDocuments(ctx context.Context, who account.Principal, f document.Filter,
+	limit int) ([]Document, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err
 	}
@@ -54,7 +55,8 @@ func (s *Statements) OrgDocument(ctx context.Context, org id.Org, number string)
 }
 
 // AnyDocument is OrgDocument for platform operators, of any organisation. Faults: NotFound, Forbidden.
-func (s *Statements) AnyDocument(ctx context.Context, who account.Principal, number string) (Document, []string, error) {
+func (s *Statements) AnyDocument(ctx context.Context, who account.Principal,
+	number string) (Document, []string, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return Document{}, nil, err
 	}

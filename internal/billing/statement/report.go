@@ -77,7 +77,8 @@ type Transaction struct {
 }
 
 // Transactions is the org's entries in one currency, newest first, those older than before (zero: from the newest).
-func (s *Statements) Transactions(ctx context.Context, org id.Org, before id.LedgerTx, limit int) ([]Transaction, error) {
+func (s *Statements) Transactions(ctx context.Context, org id.Org, before id.LedgerTx,
+	limit int) ([]Transaction, error) {
 	lines, err := ledger.History(ctx, s.d.Q, org, s.currency, before, limit)
 	if err != nil {
 		return nil, err

@@ -267,7 +267,8 @@ func TestTheWorkedExample(t *testing.T) {
 func statementAddsUp(t *testing.T, r *rental, cost money.Nano) {
 	t.Helper()
 	for _, by := range []string{"", "cluster", "day", "project", "lease", "label:team"} {
-		p, err := statement.New(r.d, "EUR", statement.Party{}).Statement(t.Context(), r.renter, time.Now().AddDate(0, 0, -3).Format(time.DateOnly), "", by)
+		p, err := statement.New(r.d, "EUR", statement.Party{}).Statement(t.Context(), r.renter,
+			time.Now().AddDate(0, 0, -3).Format(time.DateOnly), "", by)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,13 +298,15 @@ func statementAddsUp(t *testing.T, r *rental, cost money.Nano) {
 	if err != nil || none.Total != 0 || len(none.Lines) != 0 {
 		t.Fatal(none, err)
 	}
-	long, err := statement.New(r.d, "EUR", statement.Party{}).Statement(t.Context(), r.renter, "2020-01-01", "2020-02-01", "")
+	long, err := statement.New(r.d, "EUR", statement.Party{}).Statement(t.Context(), r.renter, "2020-01-01", "2020-02-01",
+		"")
 	if err != nil || long.Total != 0 || len(long.Leases) != 0 {
 		t.Fatal(long, err)
 	}
 	for _, bad := range [][3]string{{"yesterday", "", ""}, {"2026-02-30", "", ""}, {"2026-02-02", "2026-02-01", ""},
 		{"2020-01-01", "2026-01-01", ""}, {"", "", "moon"}} {
-		if _, err := statement.New(r.d, "EUR", statement.Party{}).Statement(t.Context(), r.renter, bad[0], bad[1], bad[2]); !fault.Is(err,
+		if _, err := statement.New(r.d, "EUR", statement.Party{}).Statement(t.Context(), r.renter, bad[0], bad[1],
+			bad[2]); !fault.Is(err,
 			fault.Invalid) {
 			t.Errorf("%v: %v", bad, err)
 		}
@@ -402,7 +405,8 @@ func TestEarningsAreTheOperatorsOwn(t *testing.T) {
 		org  id.Org
 		host id.Host
 	}{{r.renter, r.host}, {r.operator, id.New[id.Host]()}} {
-		if _, err := statement.New(r.d, "EUR", statement.Party{}).HostEarnings(t.Context(), c.org, c.host); !fault.Is(err, fault.NotFound) {
+		if _, err := statement.New(r.d, "EUR", statement.Party{}).HostEarnings(t.Context(), c.org, c.host); !fault.Is(err,
+			fault.NotFound) {
 			t.Error(err)
 		}
 	}

@@ -43,7 +43,8 @@ func (s *Statements) Series(ctx context.Context, who account.Principal) ([]docum
 }
 
 // SearchLedger is ledger.Search over all organisations. Fault: Forbidden.
-func (s *Statements) SearchLedger(ctx context.Context, who account.Principal, text string, before id.LedgerTx, limit int) ([]ledger.Booked, error) {
+func (s *Statements) SearchLedger(ctx context.Context, who account.Principal, text string, before id.LedgerTx,
+	limit int) ([]ledger.Booked, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err
 	}
@@ -51,7 +52,8 @@ func (s *Statements) SearchLedger(ctx context.Context, who account.Principal, te
 }
 
 // SearchAudit is audit.Search over all organisations. Fault: Forbidden.
-func (s *Statements) SearchAudit(ctx context.Context, who account.Principal, f audit.Filter, before id.Audit, limit int) ([]audit.Found, error) {
+func (s *Statements) SearchAudit(ctx context.Context, who account.Principal, f audit.Filter, before id.Audit,
+	limit int) ([]audit.Found, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err
 	}

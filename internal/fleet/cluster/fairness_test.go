@@ -308,7 +308,8 @@ func TestARepeatedInducibleCreditWaitsForAPerson(t *testing.T) {
 		t.Fatalf("held %+v", held)
 	}
 	before := w.wallet()
-	if err := failed(metering.NewLeases(w.d).DecideCredit(w.ctx, admin, held[0].Lease, true, "looks real", idem.Request{})); err != nil {
+	if err := failed(metering.NewLeases(w.d).DecideCredit(w.ctx, admin, held[0].Lease, true, "looks real",
+		idem.Request{})); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.wallet() - before; got != held[0].Amount {

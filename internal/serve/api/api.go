@@ -33,7 +33,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/bus"
-	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/dialback"
@@ -42,6 +42,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/nodelog"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/metrics"
+	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/static"
 )
@@ -71,9 +72,15 @@ type Config struct {
 	Ready map[string]func(context.Context) error
 }
 
+// Database is what readiness needs of the database.
+type Database interface {
+	Ping(context.Context) error        // PostgreSQL answers
+	SchemaReady(context.Context) error // its schema fits this program
+}
+
 // Deps are the nouns behind the face.
 type Deps struct {
-	DB         *db.DB
+	Database   Database
 	Accounts   *account.Accounts
 	Market     *market.Market
 	Hosts      *host.Hosts
@@ -85,6 +92,8 @@ type Deps struct {
 	Budgets    *budget.Budgets
 	Leases     *metering.Leases
 	Statements *statement.Statements
+	Notices    *notify.Notices
+	Erasure    *erasure.Erasure
 	Dialer     *dialback.Dialer // reads logs from hosts; nil: only kept logs are shown
 	Bus        *bus.Bus         // may be nil: waits then look every second
 	Shell      Shell            // nil: this server opens no shells
@@ -103,7 +112,7 @@ type AppLink func(p account.Principal, cl id.Cluster, rank, port int) (string, e
 // API serves the REST interface. Make one with New.
 type API struct {
 	cfg        Config
-	db         *db.DB
+	database   Database
 	accounts   *account.Accounts
 	market     *market.Market
 	hosts      *host.Hosts
@@ -115,6 +124,8 @@ type API struct {
 	budgets    *budget.Budgets
 	leases     *metering.Leases
 	statements *statement.Statements
+	notices    *notify.Notices
+	erasure    *erasure.Erasure
 	logs       *nodelog.Reader
 	bus        *bus.Bus
 	shell      Shell
@@ -147,7 +158,7 @@ func New(cfg Config, d Deps) *API {
 	}
 	a := &API{
 		cfg:        cfg,
-		db:         d.DB,
+		database:   d.Database,
 		accounts:   d.Accounts,
 		market:     d.Market,
 		hosts:      d.Hosts,
@@ -159,6 +170,8 @@ func New(cfg Config, d Deps) *API {
 		budgets:    d.Budgets,
 		leases:     d.Leases,
 		statements: d.Statements,
+		notices:    d.Notices,
+		erasure:    d.Erasure,
 		logs:       nodelog.New(d.Clusters, nodelog.Dialled(d.Dialer), d.Bus),
 		bus:        d.Bus,
 		shell:      d.Shell,

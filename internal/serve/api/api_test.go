@@ -20,9 +20,11 @@ import (
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/serve/api"
 	"github.com/musterhq/muster/internal/stripe"
@@ -116,7 +118,7 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 		t.Fatal(err)
 	}
 	w.api = api.New(cfg, api.Deps{
-		DB:         d,
+		Database:   d,
 		Accounts:   w.acc,
 		Market:     m,
 		Hosts:      host.New(d, nil),
@@ -128,6 +130,8 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 		Budgets:    budget.New(d, "USD"),
 		Leases:     metering.NewLeases(d),
 		Statements: statement.New(d, "USD", cfg.Merchant),
+		Notices:    notify.NewNotices(d),
+		Erasure:    erasure.New(d, w.acc),
 		Box:        box,
 		Log:        log,
 	})

@@ -39,7 +39,7 @@ func (a *API) ownAuditLog(ctx context.Context, p account.Principal, in *struct {
 	if err != nil {
 		return list[auditView]{}, err
 	}
-	rows, err := audit.Own(ctx, a.db.Q, audit.Filter{Org: p.Org, Action: in.Action, Words: in.Q}, before, in.Limit+1)
+	rows, err := a.accounts.AuditLog(ctx, p, audit.Filter{Action: in.Action, Words: in.Q}, before, in.Limit+1)
 	return cut(rows, in.Limit, viewAudit, func(f audit.Found) string { return f.ID.String() }), err
 }
 

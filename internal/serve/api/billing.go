@@ -12,7 +12,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
@@ -155,7 +154,7 @@ func (a *API) clusterProof(ctx context.Context, p account.Principal, in *idInput
 	if _, err := a.clusters.Get(ctx, p.Org, cl); err != nil {
 		return nil, err
 	}
-	f, err := metering.ClusterProof(ctx, a.db, cl)
+	f, err := a.leases.ClusterProof(ctx, cl)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +166,7 @@ func (a *API) leaseProof(ctx context.Context, p account.Principal, in *idInput) 
 	if err != nil {
 		return nil, err
 	}
-	f, err := metering.LeaseProof(ctx, a.db, p.Org, l)
+	f, err := a.leases.LeaseProof(ctx, p.Org, l)
 	if err != nil {
 		return nil, err
 	}

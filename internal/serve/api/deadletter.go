@@ -15,6 +15,6 @@ type deadLettersView struct {
 }
 
 func (a *API) deadLetters(ctx context.Context, _ account.Principal, _ *struct{}) (deadLettersView, error) {
-	rows, err := notify.DeadLetters(ctx, a.db.Q, maxDeadLetters)
+	rows, err := a.notices.DeadLetters(ctx, maxDeadLetters)
 	return deadLettersView{rows}, err
 }

@@ -10,7 +10,7 @@ import (
 
 // exportMe sends what is kept of the caller, as a file.
 func (a *API) exportMe(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	data, err := erasure.Export(r.Context(), a.db.Q, p)
+	data, err := a.erasure.Export(r.Context(), p)
 	if err != nil {
 		return err
 	}
@@ -22,7 +22,7 @@ func (a *API) exportMe(w http.ResponseWriter, r *http.Request, p account.Princip
 
 func (a *API) deletionStanding(ctx context.Context, p account.Principal,
 	_ *struct{}) (erasure.DeletionStanding, error) {
-	return erasure.StandingOf(ctx, a.db.Q, p.User, false)
+	return a.erasure.Standing(ctx, p)
 }
 
 type deletionInput struct {
@@ -34,7 +34,7 @@ type deletionInput struct {
 }
 
 func (a *API) deleteMe(ctx context.Context, p account.Principal, in *deletionInput) (nothing, error) {
-	return nothing{}, erasure.Delete(ctx, a.db, a.accounts, p, erasure.Request{
+	return nothing{}, a.erasure.Delete(ctx, p, erasure.Request{
 		Password: in.Body.Password,
 		Confirm:  in.Body.Confirm,
 		GiveUp:   in.Body.GiveUp,

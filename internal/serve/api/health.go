@@ -28,11 +28,11 @@ func (a *API) readyz(w http.ResponseWriter, r *http.Request) {
 			ready = false
 		}
 	}
-	if err := a.db.Pool.Ping(ctx); err != nil {
+	if err := a.database.Ping(ctx); err != nil {
 		note("postgres", errUnreachable)
 	} else {
 		note("postgres", nil)
-		note("schema", a.db.SchemaReady(ctx))
+		note("schema", a.database.SchemaReady(ctx))
 	}
 	for name, check := range a.cfg.Ready {
 		note(name, check(ctx))

@@ -36,7 +36,7 @@ func (a *API) clusterPrometheus(w http.ResponseWriter, r *http.Request, p accoun
 	if err != nil {
 		return err
 	}
-	costs, err := metering.Costs(r.Context(), a.db.Q, []id.Cluster{cl})
+	cost, err := a.leases.Cost(r.Context(), cl)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (a *API) clusterPrometheus(w http.ResponseWriter, r *http.Request, p accoun
 		return err
 	}
 	registry := prometheus.NewRegistry()
-	if err := registry.Register(scrape{c, costs[cl], gpus}); err != nil {
+	if err := registry.Register(scrape{c, cost, gpus}); err != nil {
 		return err
 	}
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)

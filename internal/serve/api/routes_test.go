@@ -35,7 +35,7 @@ func bare(t *testing.T) *API {
 		CallerPerMinute:  -1,
 		AddressPerMinute: -1,
 	}, Deps{
-		DB:       d,
+		Database: d,
 		Accounts: account.New(d, account.Config{}),
 		Market:   m,
 		Hosts:    host.New(d, nil),

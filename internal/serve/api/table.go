@@ -13,7 +13,6 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/idem"
 )
@@ -181,29 +180,6 @@ func post[I, O any, P posted[I]](t *table, path string, rule access, status int,
 		raw, err := json.Marshal(o)
 		return idem.Answer{Status: status, Body: raw, Replayed: out.Replayed}, o, err
 	}, opts...)
-}
-
-// postTx registers an act that is one transaction, which h gets from the API. Use post: this goes when the domain
-// opens all transactions itself.
-func postTx[I, O any, P posted[I]](t *table, path string, rule access, status int, d doc,
-	h func(context.Context, *db.Tx, account.Principal, *I) (O, error), opts ...option) {
-	post[I, O, P](t, path, rule, status, d, func(ctx context.Context, p account.Principal, in *I,
-		once idem.Request) (O, idem.Outcome, error) {
-		return idem.Once(ctx, t.api.db, once, func(ctx context.Context, tx *db.Tx) (O, error) { return h(ctx, tx, p, in) })
-	}, opts...)
-}
-
-// once runs f in a transaction of its own under the request's key.
-func (a *API) once(ctx context.Context, once idem.Request, status int,
-	f func(context.Context, *db.Tx) (any, error)) (answer idem.Answer, err error) {
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		answer, err = idem.Do(ctx, tx, once, func(ctx context.Context, tx *db.Tx) (int, any, error) {
-			v, err := f(ctx, tx)
-			return status, v, err
-		})
-		return err
-	})
-	return answer, err
 }
 
 // postBy registers an act that opens its own transactions and takes the idempotency key into them. The O is only for

@@ -10,21 +10,10 @@ import (
 // faces translate between a protocol and the domain's use cases. They hold no transaction and no query.
 var faces = []string{"serve/api", "serve/gateway", "serve/hostlink", "web", "cli"}
 
-// facesPending are the files of faces that still use the database. The list only gets shorter.
-var facesPending = []string{
-	"internal/serve/api/api.go",
-	"internal/serve/api/table.go",
-	"web/web.go",
-}
-
 // TestFacesHaveNoDatabase: a use case, with its transaction, is one method of a domain package. The API, the pages, the
 // gateway, the hosts' link and the command line call it.
 func TestFacesHaveNoDatabase(t *testing.T) {
 	t.Parallel()
-	pending := map[string]bool{}
-	for _, file := range facesPending {
-		pending[file] = true
-	}
 	files := 0
 	eachSource(t, func(file string) {
 		if strings.HasSuffix(file, "_test.go") ||
@@ -35,18 +24,11 @@ func TestFacesHaveNoDatabase(t *testing.T) {
 		uses := slices.ContainsFunc(importsOf(t, file), func(im string) bool {
 			return strings.HasPrefix(im, module+"internal/db") || strings.HasPrefix(im, "github.com/jackc/pgx")
 		})
-		if uses && !pending[file] {
+		if uses {
 			t.Errorf("%s uses the database: call a method of the domain that owns the use case", file)
 		}
-		if !uses && pending[file] {
-			t.Errorf("%s no longer uses the database: take it off facesPending", file)
-		}
-		delete(pending, file)
 	})
 	if files < 100 {
 		t.Fatalf("only %d files of faces seen: the walk is broken", files)
-	}
-	for file := range pending {
-		t.Errorf("facesPending names %s, which is not there", file)
 	}
 }

@@ -253,7 +253,7 @@ func (c *rental) checkWaiting(t *testing.T, d *db.DB) {
 		t.Error(err)
 		return
 	}
-	f, err := metering.ClusterProof(context.Background(), d, c.cluster)
+	f, err := metering.NewLeases(d).ClusterProof(context.Background(), c.cluster)
 	if err != nil {
 		t.Error(err)
 		return
