@@ -155,51 +155,8 @@ type Answer struct {
 	Replayed bool   // an earlier call did the work
 }
 
-// Do runs f once per key inside tx and remembers what it answers; called again, it returns that answer without running
-// f. The caller commits tx when Do returns no error and rolls it back otherwise, which frees the key.
-func Do(ctx context.Context, tx *db.Tx, r Request, f func(context.Context, *db.Tx) (status int, response any,
-	err error)) (Answer, error) {
-	if earlier, err := r.Begin(ctx, tx); err != nil || earlier != nil {
-		if err != nil {
-			return Answer{}, err
-		}
-		return *earlier, nil
-	}
-	status, response, err := f(ctx, tx)
-	if err != nil {
-		return Answer{}, err
-	}
-	return r.Finish(ctx, tx, status, response)
-}
-
-// errFirst ends the transaction in which DoSteps found no earlier answer.
+// errFirst ends the transaction in which OnceInSteps found no earlier answer.
 var errFirst = errors.New("idem: no earlier answer")
-
-// DoSteps is Do for work that makes transactions of its own, each of which is safe to repeat: f runs outside any
-// transaction, and its answer is remembered in one of its own at the end. A process that dies before that has done some
-// of the work and remembers nothing, so the caller repeats the request and f does the rest. Twins may run f at the same
-// time; both get the answer of the one that ends first.
-func DoSteps(ctx context.Context, d *db.DB, r Request, f func(context.Context) (status int, response any,
-	err error)) (Answer, error) {
-	do := func(f func(context.Context, *db.Tx) (int, any, error)) (a Answer, err error) {
-		err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			a, err = Do(ctx, tx, r, f)
-			return err
-		})
-		return a, err
-	}
-	if r.Key != "" {
-		a, err := do(func(context.Context, *db.Tx) (int, any, error) { return 0, nil, errFirst })
-		if !errors.Is(err, errFirst) {
-			return a, err
-		}
-	}
-	status, response, err := f(ctx)
-	if err != nil {
-		return Answer{}, err
-	}
-	return do(func(context.Context, *db.Tx) (int, any, error) { return status, response, nil })
-}
 
 // Begin takes the key in tx, first of all locks. It waits for a twin; the answer is the twin's, or nil when the caller
 // has to do the work and call Finish.

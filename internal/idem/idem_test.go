@@ -40,12 +40,18 @@ func (w world) request(key, body string) idem.Request {
 
 type work = func(context.Context, *db.Tx) (int, any, error)
 
-func (w world) call(ctx context.Context, r idem.Request, f work) (a idem.Answer, err error) {
-	err = w.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		a, err = idem.Do(ctx, tx, r, f)
-		return err
+type response struct {
+	status int
+	body   any
+}
+
+func (w world) call(ctx context.Context, r idem.Request, f work) (idem.Answer, error) {
+	r.Render = func(result any) (int, any) { return result.(response).status, result.(response).body }
+	_, out, err := idem.Once(ctx, w.d, r, func(ctx context.Context, tx *db.Tx) (response, error) {
+		status, body, err := f(ctx, tx)
+		return response{status, body}, err
 	})
-	return a, err
+	return idem.Answer{Status: out.Status, Body: out.Body, Replayed: out.Replayed}, err
 }
 
 func answer(status int, v any) work {

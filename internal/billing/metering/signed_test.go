@@ -128,7 +128,7 @@ func TestAListThatDoesNotHold(t *testing.T) {
 	}
 	w.deliver(Delivery{w.host, segs, changedByte(good.Signature)})
 	mustEqual(t, "cost", w.usage().Cost, money.CostOf(3_600_000, 2_700_000))
-	f, err := ClusterProof(t.Context(), d, w.cluster)
+	f, err := NewLeases(d).ClusterProof(t.Context(), w.cluster)
 	if err != nil || f.Version != 1 {
 		t.Fatal(f.Version, err)
 	}
