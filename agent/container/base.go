@@ -17,10 +17,11 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// baseImage is the guest's image: nothing but the mount points. All agents of a machine make the same one.
+// baseImage is the guest's image, which contains nothing but the mount points. All agents of a machine make the same
+// one.
 const baseImage = "muster/guest-base:1"
 
-// ensureBaseImage loads the guest's image where it is missing. It needs no registry.
+// ensureBaseImage loads the guest's image if it is missing. It needs no registry.
 func (e *Engine) ensureBaseImage(ctx context.Context) (string, error) {
 	if _, err := e.docker.ImageInspect(ctx, baseImage); err == nil {
 		return baseImage, nil

@@ -16,23 +16,23 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// cdiKind is the kind of the devices that workloads get. Other tools write specifications of other kinds beside it
-// (management.nvidia.com/gpu, k8s.device-plugin.nvidia.com/gpu), whose names are not asked for.
+// cdiKind is the kind of the devices that workloads get. Other tools write specifications of other kinds next to it
+// (management.nvidia.com/gpu, k8s.device-plugin.nvidia.com/gpu), whose device names are not used.
 const cdiKind = "nvidia.com/gpu"
 
-// maxCDISpec bounds what is read of a specification, in bytes: one of eight GPUs is 60 kB.
+// maxCDISpec is the most that is read of a specification, in bytes: one of eight GPUs is 60 kB.
 const maxCDISpec = 4 << 20
 
 // CDI is what the Container Device Interface offers of NVIDIA's GPUs.
 type CDI struct {
 	Devices []string // names within the kind: GPU UUIDs, indexes, "all"
-	Missing []string // files of the host that a specification names and that are not there
-	Files   []string // the specifications of the kind
+	Missing []string // files that a specification names and the host does not have
+	Files   []string // specifications of the kind
 	// OtherKinds are NVIDIA's specifications of kinds that are not used here.
 	OtherKinds []string
 }
 
-// lacks names the GPUs that cannot be asked for by their UUIDs.
+// lacks returns the GPUs that cannot be attached by their UUIDs.
 func (c CDI) lacks(gpus []string) []string {
 	var out []string
 	for _, g := range gpus {
@@ -43,13 +43,13 @@ func (c CDI) lacks(gpus []string) []string {
 	return out
 }
 
-// usable reports whether every one of the GPUs, of which there is at least one, can be attached.
+// usable reports whether all of the GPUs can be attached; false if there are no GPUs.
 func (c CDI) usable(gpus []string) bool {
 	return len(gpus) > 0 && len(c.Missing) == 0 && len(c.lacks(gpus)) == 0
 }
 
-// problem says why GPUs cannot be attached by CDI although there are specifications; nil when they can be, or there are
-// none.
+// problem returns why GPUs cannot be attached by CDI although there are specifications; nil if they can be, or if there
+// are no specifications.
 func (c CDI) problem(gpus []string) *agentapi.Problem {
 	p := agentapi.Problem{
 		Code:     "cdi_not_usable",
@@ -77,8 +77,8 @@ func (c CDI) problem(gpus []string) *agentapi.Problem {
 	return &p
 }
 
-// readCDI reads the specifications in the daemon's folders. Where the daemon lists the devices that it has found itself
-// (28.2 and newer), its list counts.
+// readCDI reads the specifications in the daemon's folders. If the daemon lists the devices that it has found itself
+// (28.2 and newer), that list is used.
 func readCDI(dirs []string, discovered []system.DeviceInfo) CDI {
 	var out CDI
 	for _, dir := range dirs {
@@ -100,7 +100,7 @@ func readCDI(dirs []string, discovered []system.DeviceInfo) CDI {
 	return out
 }
 
-// cdiSpec is what is looked at of a specification.
+// cdiSpec is the part of a specification that is read.
 type cdiSpec struct {
 	Kind    string   `yaml:"kind"`
 	Edits   cdiEdits `yaml:"containerEdits"`

@@ -31,7 +31,8 @@ import (
 //go:embed seccomp.json
 var seccompProfile string
 
-// workCaps are all the capabilities a workload has. Never NET_RAW: it could forge packets into other nodes' bridge.
+// workCaps are all the capabilities of a workload. NET_RAW must not be among them: it would let a workload forge
+// packets into the bridge of other nodes.
 var workCaps = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL", "NET_BIND_SERVICE"}
 
 const (
@@ -39,13 +40,13 @@ const (
 	guestMemory = 64 * mb
 	minShm      = 64 * mb
 	minShmMulti = 1 << 30 // NCCL between GPUs of one node breaks with Docker's 64 MB
-	// A node's processes and threads: enough for data loaders with a thread for every core, and few enough that a fork
-	// bomb leaves the host its own (a machine without systemd has 32,768 in all).
+	// Limit of a node's processes and threads: enough for data loaders with a thread for every core, and few enough that a
+	// fork bomb leaves the host enough of its own (a machine without systemd has 32,768 in all).
 	basePids, pidsPerCPU, maxPids = 2048, 1024, 16384
 )
 
-// EnsureGuest makes and starts the container that holds a node's network namespace. A container of the name is
-// adopted; one that has ended is returned as it is, never started again: it would have another namespace.
+// EnsureGuest creates and starts the container that holds a node's network namespace. An existing container of that
+// name is adopted. One that has ended is returned as it is and never started again: it would have another namespace.
 func (e *Engine) EnsureGuest(ctx context.Context, spec agentapi.LeaseSpec, files leasefiles.Layout) (Container, error) {
 	image, err := e.ensureBaseImage(ctx)
 	if err != nil {
@@ -71,7 +72,7 @@ func (e *Engine) EnsureGuest(ctx context.Context, spec agentapi.LeaseSpec, files
 			Mounts:         mounts,
 			CapDrop:        []string{"ALL"},
 			SecurityOpt:    []string{"no-new-privileges", "seccomp=" + seccompProfile},
-			Runtime:        agentapi.RuntimeRunc, // whatever Docker's default is: the namespace is shared
+			Runtime:        agentapi.RuntimeRunc, // regardless of Docker's default: the namespace is shared
 			ReadonlyRootfs: true,
 			RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyDisabled},
 			IpcMode:        container.IPCModePrivate,
@@ -82,8 +83,9 @@ func (e *Engine) EnsureGuest(ctx context.Context, spec agentapi.LeaseSpec, files
 	})
 }
 
-// guestOOMScore keeps the kernel from taking the guest first when memory is short: the node would end with it. Where
-// this machine's root may not lower the score (it is a container itself), the start would fail.
+// guestOOMScore returns a score that keeps the kernel from killing the guest first when memory is short: the node would
+// end with it. It returns 0 if this machine's root may not lower the score (because the machine is a container itself):
+// the start would fail.
 func guestOOMScore() int {
 	if may, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SYS_RESOURCE, 0, 0, 0); err != nil || may == 0 {
 		return 0
@@ -95,16 +97,16 @@ func guestOOMScore() int {
 type WorkloadSpec struct {
 	Lease   agentapi.LeaseSpec
 	Guest   string // id of the guest's container
-	ImageID string // what was pulled: sha256:…
+	ImageID string // image that was pulled: sha256:…
 	Files   leasefiles.Layout
 	Cores   cores.Set // the zero Set: any of the host's
-	Scratch string    // folder of the node's own scratch, mounted at agentapi.ScratchPath; "" = none
+	Scratch string    // the node's own scratch folder, mounted at agentapi.ScratchPath; "" = none
 	// Devices are the device nodes that its GPUs must have in the container: its init opens each before the barrier.
 	Devices []string
 }
 
-// EnsureWorkload makes and starts the renter's container up to its barrier. A container of the name is adopted; one
-// that has ended is returned as it is. A refusal that repeating does not mend is a Refusal.
+// EnsureWorkload creates and starts the renter's container up to its barrier. An existing container of that name is
+// adopted; one that has ended is returned as it is. An error that retrying cannot fix is a Refusal.
 func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container, error) {
 	img, err := e.docker.ImageInspect(ctx, w.ImageID)
 	if err != nil {
@@ -117,7 +119,7 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 	var own []string
 	if img.Config != nil {
 		own = img.Config.Env
-		if len(img.Config.Volumes) > 0 { // pulled by an older agent: they would not be bounded
+		if len(img.Config.Volumes) > 0 { // pulled by an older agent: volumes would have no size limit
 			return Container{}, Refusal{agentapi.ReasonRuntimeFailed,
 				"the host has the image with its volumes; another start fetches it without them"}
 		}
@@ -145,9 +147,9 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 	})
 }
 
-// attachNow decides how a workload gets its GPUs, by what Docker has at this moment: specifications and runtimes come
-// and go while the agent runs. facts are Docker's, where the workload needs any. Real GPUs that cannot be attached are
-// a Refusal: such a workload would run, and be paid for, without them.
+// attachNow decides how a workload gets its GPUs, by what Docker has at this moment: specifications and runtimes are
+// added and removed while the agent runs. It returns Docker's facts if the workload needs any. Real GPUs that cannot be
+// attached are a Refusal: the workload would run, and be paid for, without them.
 func (e *Engine) attachNow(ctx context.Context, lease agentapi.LeaseSpec) (facts Facts, mode Attach, err error) {
 	real := len(lease.GPUs) > 0 && !e.cfg.Simulated
 	if !real && !lease.DiskLimited && lease.Runtime != agentapi.RuntimeRunsc {
@@ -174,7 +176,7 @@ func (e *Engine) attachNow(ctx context.Context, lease agentapi.LeaseSpec) (facts
 	return facts, mode, nil
 }
 
-// attached are the device nodes to look for in a workload: none where nothing is attached.
+// attached returns the device nodes to check in a workload: none if nothing is attached.
 func attached(mode Attach, devices []string) []string {
 	if mode == AttachNone {
 		return nil
@@ -217,7 +219,7 @@ func (e *Engine) workHostConfig(w WorkloadSpec, attach Attach) *container.HostCo
 	return hc
 }
 
-// Visible is NVIDIA_VISIBLE_DEVICES: images carry their own, which must not count.
+// Visible returns the value of NVIDIA_VISIBLE_DEVICES. It overrides the value that an image may set.
 func Visible(a Attach, gpus []string) string {
 	if a != AttachNVIDIA || len(gpus) == 0 {
 		return "void"
@@ -245,8 +247,8 @@ func deviceRequests(a Attach, gpus []string) []container.DeviceRequest {
 	return nil
 }
 
-// mounts are what guest and workload share: the injected binary and the three files Docker would else write itself.
-// Mounted in the guest alone they would be writable in the workload.
+// mounts returns the mounts that guest and workload share: the injected binary and the three files that Docker would
+// otherwise write itself. If only the guest mounted them, they would be writable in the workload.
 func (e *Engine) mounts(files leasefiles.Layout) []mount.Mount {
 	ro := func(source, target string) mount.Mount {
 		return mount.Mount{Type: mount.TypeBind, Source: source, Target: target, ReadOnly: true}
@@ -262,8 +264,8 @@ func logConfig(size, files string) container.LogConfig {
 // createLimit is how long creating and starting a container may take on a busy daemon.
 const createLimit = 2 * time.Minute
 
-// ensure creates and starts one container, or adopts the one that has its name. Once begun it is not given up: the
-// daemon would go on with it, and the container come to be after everybody has looked that there is none.
+// ensure creates and starts one container, or adopts the one that has its name. Once begun it ignores ctx's
+// cancellation: the daemon would continue, and the container could appear after a check that it does not exist.
 func (e *Engine) ensure(ctx context.Context, ref agentapi.LeaseRef, role Role,
 	opts client.ContainerCreateOptions) (Container, error) {
 	if err := ctx.Err(); err != nil {
@@ -290,7 +292,7 @@ func (e *Engine) ensure(ctx context.Context, ref agentapi.LeaseRef, role Role,
 	return e.Inspect(ctx, ref, role)
 }
 
-// Refusal is what Docker will say again however often it is asked.
+// Refusal is an error of Docker's that retrying does not change.
 type Refusal struct {
 	Reason string // agentapi's
 	Detail string // for people
@@ -298,8 +300,8 @@ type Refusal struct {
 
 func (r Refusal) Error() string { return r.Reason + ": " + r.Detail }
 
-// refused tells a refusal from trouble that passes. A start that fails leaves the daemon's words, in which "no space"
-// and a missing binary can be known.
+// refused returns a Refusal, or an Unavailable fault if the trouble may pass. When a start fails, the daemon's message
+// tells "no space" and a missing binary apart.
 func (e *Engine) refused(err error, format string, args ...any) error {
 	text := err.Error()
 	switch {
@@ -314,8 +316,8 @@ func (e *Engine) refused(err error, format string, args ...any) error {
 	return unavailable(err, format, args...)
 }
 
-// commandLine is what a node runs: as with `docker run IMAGE COMMAND`, the renter's command takes the place of the
-// image's own, and the image's entry point stays before it.
+// commandLine returns what a node runs: as with `docker run IMAGE COMMAND`, the renter's command replaces the image's
+// own, and the image's entry point stays before it.
 func commandLine(image *dockerspec.DockerOCIImageConfig, command []string) []string {
 	if image == nil {
 		return command

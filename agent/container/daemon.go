@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// daemonStarted is when the daemon's process was started; ok is false where that cannot be told (a remote daemon, or
-// a socket that systemd opened before there was one).
+// daemonStarted returns when the daemon's process was started; ok is false if that is unknown (a remote daemon, or a
+// socket that systemd opened before the daemon started).
 func (e *Engine) daemonStarted() (at time.Time, ok bool) {
 	path, found := strings.CutPrefix(e.docker.DaemonHost(), "unix://")
 	if !found {
@@ -31,7 +31,7 @@ func (e *Engine) daemonStarted() (at time.Time, ok bool) {
 	return processStarted(pid)
 }
 
-// peerPID is the process that listens on a Unix socket.
+// peerPID returns the process that listens on a Unix socket.
 func peerPID(path string) (int, error) {
 	conn, err := net.Dial("unix", path)
 	if err != nil {
@@ -62,7 +62,7 @@ func processStarted(pid int) (time.Time, bool) {
 	if err != nil {
 		return time.Time{}, false
 	}
-	// The name, in brackets, may hold spaces: count from behind it. Field 22 is the start.
+	// The name, in brackets, may contain spaces: fields are counted from its end. Field 22 is the start.
 	_, rest, found := bytes.Cut(b, []byte(") "))
 	fields := bytes.Fields(rest)
 	if !found || len(fields) < 20 {

@@ -1,9 +1,10 @@
 // Package container runs a host's nodes in Docker.
 //
-// What always holds: everything made here carries the label muster.host of its agent, and only what carries it is
-// listed, stopped or removed, so that several agents and anybody else can share a daemon. A container's name says
-// whose it is and for which epoch; a name that is taken already is adopted, never a second one made. A renter's
-// environment is in the create request and nowhere else: no label, no argument, no log line.
+// Invariants: everything that is created here carries its agent's label muster.host, and only objects with that label
+// are listed, stopped or removed, so that several agents and other programs can share a daemon. A container's name
+// consists of its agent, lease, epoch and role; if a container of that name exists it is adopted, and a second one is
+// never created. A renter's environment is in the create request and nowhere else: not in labels, arguments or log
+// lines.
 package container
 
 import (
@@ -29,7 +30,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Labels of everything an agent makes.
+// Labels of everything an agent creates.
 const (
 	labelHost  = "muster.host"
 	labelLease = "muster.lease"
@@ -37,7 +38,7 @@ const (
 	labelRole  = "muster.role"
 )
 
-// Role of a container in a node.
+// Role is the role of a container in a node.
 type Role string
 
 const (
@@ -54,15 +55,15 @@ const (
 	AttachNone   Attach = "none"   // simulated GPUs: there is nothing to attach
 )
 
-// Config of an Engine.
+// Config configures an Engine.
 type Config struct {
 	Docker      string       // the daemon's address, "unix:///var/run/docker.sock"; "" = DOCKER_HOST or the usual socket
-	Host        id.Host      // whose containers
+	Host        id.Host      // owner of the containers
 	GuestBinary string       // path of muster-guest on this machine: static, mounted into every container
-	Attach      Attach       // how GPUs are attached; "" = the best way that Docker has when a workload is made
+	Attach      Attach       // how GPUs are attached; "" = Docker's best way at the time a workload is created
 	Simulated   bool         // the GPUs are simulated: there is nothing to attach
 	DiskLimited bool         // the storage driver enforces a size per container
-	Overlay     netip.Prefix // the clusters' range, which the bridge keeps away from
+	Overlay     netip.Prefix // the clusters' range, which the bridge must not overlap
 	Log         *slog.Logger
 }
 
@@ -75,7 +76,8 @@ type Engine struct {
 	watch  outages
 }
 
-// New connects to nothing yet: the first call does, and negotiates the API version (1.41, Docker 20.10, is enough).
+// New returns an Engine without connecting: the first call connects and negotiates the API version (1.41, Docker 20.10,
+// is enough).
 func New(cfg Config) (*Engine, error) {
 	opts := []client.Opt{client.FromEnv}
 	if cfg.Docker != "" {
@@ -88,17 +90,17 @@ func New(cfg Config) (*Engine, error) {
 	return &Engine{cfg: cfg, docker: c, pinger: newPinger(c.Dialer()), born: time.Now()}, nil
 }
 
-// Close lets the connections go.
+// Close closes the connections.
 func (e *Engine) Close() error { return e.docker.Close() }
 
-// Host8 is 8 hex digits that tell an agent's bridge, names and firewall table from those of other agents on the
-// machine: the random end of its id.
+// Host8 returns 8 hex digits that distinguish an agent's bridge, names and firewall table from those of other agents on
+// the machine: the random end of its id.
 func Host8(host id.Host) string {
 	u := host.UUID()
 	return hex.EncodeToString(u[12:])
 }
 
-// name of a container: mst-<host8>-<lease>-e<epoch>-<role>.
+// name returns the name of a container: mst-<host8>-<lease>-e<epoch>-<role>.
 func (e *Engine) name(ref agentapi.LeaseRef, role Role) string {
 	return fmt.Sprintf("mst-%s-%s-e%d-%s", Host8(e.cfg.Host), ref.Lease, ref.Epoch, role)
 }
@@ -112,17 +114,17 @@ func (e *Engine) labels(ref agentapi.LeaseRef, role Role) map[string]string {
 	}
 }
 
-// mine filters a list by this agent's label.
+// mine returns a filter by this agent's label.
 func (e *Engine) mine() client.Filters {
 	return client.Filters{}.Add("label", labelHost+"="+e.cfg.Host.String())
 }
 
-// unavailable is what callers get when the daemon does not answer or refuses.
+// unavailable returns the error for callers when the daemon does not answer or refuses.
 func unavailable(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
-	if Down(err) { // the daemon's address and the like are for the log
+	if Down(err) { // the daemon's address and similar details are for the log
 		return fault.Wrap(err, fault.Unavailable, "the host's container engine does not answer")
 	}
 	what := fmt.Sprintf(format, args...)
@@ -132,7 +134,7 @@ func unavailable(err error, format string, args ...any) error {
 	return fault.Wrap(err, fault.Unavailable, "%s: %s", what, clip(err.Error()))
 }
 
-// clip keeps a daemon's message short enough for a status.
+// clip shortens a daemon's message to fit into a status.
 func clip(s string) string {
 	s = strings.TrimSpace(s)
 	if len(s) > 300 {
@@ -141,14 +143,14 @@ func clip(s string) string {
 	return s
 }
 
-// Down reports whether err says that the daemon did not answer, as opposed to refusing what was asked.
+// Down reports whether err means that the daemon did not answer, as opposed to refusing the request.
 func Down(err error) bool {
 	return client.IsErrConnectionFailed(err) || cerrdefs.IsUnavailable(err) || errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, fs.ErrNotExist)
 }
 
-// Ping asks whether the daemon answers.
+// Ping checks that the daemon answers.
 func (e *Engine) Ping(ctx context.Context) error {
 	_, err := e.docker.Ping(ctx, client.PingOptions{})
 	return unavailable(err, "ask Docker")

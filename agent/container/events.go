@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Watch calls changed with the lease of every one of our containers that starts or ends, and with the zero ref whenever
-// something may have been missed (at first, and when the daemon ceased to answer or answers again). It returns when ctx
+// Watch calls changed with the lease of every one of this agent's containers that starts or ends, and with the zero ref
+// whenever events may have been missed (at first, and when the daemon stops or resumes answering). It returns when ctx
 // ends.
 func (e *Engine) Watch(ctx context.Context, changed func(agentapi.LeaseRef)) {
 	var beats sync.WaitGroup
@@ -43,8 +43,7 @@ func (e *Engine) Watch(ctx context.Context, changed func(agentapi.LeaseRef)) {
 	}
 }
 
-// beats asks the daemon for signs of life until ctx ends, and calls changed when it ceases to give them or gives them
-// again.
+// beats pings the daemon until ctx ends, and calls changed when the daemon stops or resumes answering.
 func (e *Engine) beats(ctx context.Context, lost <-chan struct{}, changed func()) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()

@@ -16,10 +16,10 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// execMark is the variable by which processes of shells are known on the machine, its value the agent's host.
+// execMark is the environment variable that marks processes of shells on the machine; its value is the agent's host.
 const execMark = "MUSTER_SHELL"
 
-// Exec is a process in a workload beside the renter's command: a shell, a command, an sftp server. Close it.
+// Exec is a process in a workload next to the renter's command: a shell, a command, an sftp server. It must be closed.
 type Exec struct {
 	engine *Engine
 	id     string
@@ -29,8 +29,8 @@ type Exec struct {
 	leader leader
 }
 
-// Exec starts a process in a workload that runs, through the injected binary, as the container's user. A workload that
-// does not run is a NotFound fault.
+// Exec starts a process in a running workload, through the injected binary, as the container's user. If the workload
+// does not run, the error is a NotFound fault.
 func (e *Engine) Exec(ctx context.Context, ref agentapi.LeaseRef, r agentapi.ExecRequest) (*Exec, error) {
 	work, err := e.Inspect(ctx, ref, Work)
 	if err != nil {
@@ -54,7 +54,8 @@ func (e *Engine) Exec(ctx context.Context, ref agentapi.LeaseRef, r agentapi.Exe
 	return &Exec{engine: e, id: made.ID, work: work.ID, tty: r.TTY, conn: attached.HijackedResponse}, nil
 }
 
-// execEnv is what a renter may set for a process of a shell: not which devices it sees, and nothing without a name.
+// execEnv returns the variables that a renter may set for a process of a shell: not those that select devices, and none
+// without a name.
 func execEnv(env []string) []string {
 	var out []string
 	for _, kv := range env {
@@ -67,11 +68,12 @@ func execEnv(env []string) []string {
 	return out
 }
 
-// Write is the process's standard input; CloseWrite ends it.
+// Write writes to the process's standard input; CloseWrite closes it.
 func (x *Exec) Write(b []byte) (int, error) { return x.conn.Conn.Write(b) }
 func (x *Exec) CloseWrite() error           { return x.conn.CloseWrite() }
 
-// Output calls emit with the process's output in order, at most max bytes at a time, until it ends or emit fails.
+// Output calls emit with the process's output in order, at most max bytes at a time, until the process ends or emit
+// fails.
 func (x *Exec) Output(max int, emit func(stderr bool, b []byte) error) error {
 	buf := make([]byte, max)
 	var head [8]byte
@@ -109,17 +111,17 @@ func notEOF(err error) error {
 	return err
 }
 
-// Resize tells the process's terminal its size.
+// Resize sets the size of the process's terminal.
 func (x *Exec) Resize(ctx context.Context, cols, rows int) error {
 	_, err := x.engine.docker.ExecResize(ctx, x.id, client.ExecResizeOptions{Width: uint(cols), Height: uint(rows)})
 	return unavailable(err, "resize a terminal")
 }
 
-// execLook is how often a process is looked at that should be there, or gone, at any moment.
+// execLook is the interval between looks at a process that should start or end at any moment.
 const execLook = 20 * time.Millisecond
 
-// Started waits until the process runs and notes it on the host: from then on Hangup finds it whatever becomes of the
-// daemon. A process that has ended already is no error.
+// Started waits until the process runs and records its pid on the host: from then on Hangup finds it even without the
+// daemon. It is no error if the process has ended already.
 func (x *Exec) Started(ctx context.Context) error {
 	for {
 		res, err := x.engine.docker.ExecInspect(ctx, x.id, client.ExecInspectOptions{})
@@ -141,7 +143,7 @@ func (x *Exec) Started(ctx context.Context) error {
 	}
 }
 
-// Wait returns the exit code once the process has ended; 128 + n says that signal n ended it.
+// Wait returns the exit code once the process has ended; 128 + n means that signal n ended it.
 func (x *Exec) Wait(ctx context.Context) (int, error) {
 	for {
 		res, err := x.engine.docker.ExecInspect(ctx, x.id, client.ExecInspectOptions{})
@@ -162,15 +164,15 @@ func (x *Exec) Wait(ctx context.Context) (int, error) {
 // Signal sends a signal to the process and to what runs in its process group.
 func (x *Exec) Signal(name string) error { return x.leader.signal(name) }
 
-// Hangup ends the process and what it started, as a terminal that is gone does: HUP, then KILL for what is left, but
-// for what deliberately ignores HUP (nohup). It returns when they are gone or ctx ends.
+// Hangup ends the process and what it started, as the loss of a terminal does: it sends HUP, then KILL to what is left,
+// except to processes that deliberately ignore HUP (nohup). It returns when they are gone or ctx ends.
 func (x *Exec) Hangup(ctx context.Context) { x.leader.hangup(ctx) }
 
-// Close lets the connection go. What runs goes on: see Hangup.
+// Close closes the connection. The process goes on: see Hangup.
 func (x *Exec) Close() { x.conn.Close() }
 
 // LeftExecs finds processes of shells that an earlier agent of this host left behind when it was killed. Call it before
-// the first Exec; the function it returns ends them.
+// the first Exec; the returned function ends them.
 func (e *Engine) LeftExecs() (end func(ctx context.Context)) {
 	left := leftBehind(execMark + "=" + e.cfg.Host.String())
 	return func(ctx context.Context) {
@@ -181,7 +183,7 @@ func (e *Engine) LeftExecs() (end func(ctx context.Context)) {
 	}
 }
 
-// leftBehind are the session leaders on this machine that carry the variable.
+// leftBehind returns the session leaders on this machine that have the variable in their environment.
 func leftBehind(variable string) []leader {
 	var out []leader
 	for _, pid := range pids() {

@@ -22,13 +22,14 @@ type Facts struct {
 	Version, API, StorageDriver, RootDir string
 	LiveRestore, DiskLimited             bool
 	CDI                                  CDI    // how GPUs could be attached
-	NVIDIARuntime                        bool   // the other way to attach them
+	NVIDIARuntime                        bool   // other way to attach them
 	Toolkit                              string // NVIDIA Container Toolkit, "" without one
-	Runsc                                *Runsc // gVisor, where Docker has it
+	Runsc                                *Runsc // gVisor, if Docker has it
 	Problems                             []agentapi.Problem
 }
 
-// Facts asks the daemon. One that does not answer is a bad problem, not an error: the rest of the inventory counts.
+// Facts gets the facts from the daemon. A daemon that does not answer is a problem of severity bad, not an error: the
+// rest of the inventory remains useful.
 func (e *Engine) Facts(ctx context.Context) Facts {
 	res, err := e.docker.Info(ctx, client.InfoOptions{})
 	if err != nil {
@@ -63,14 +64,14 @@ func (e *Engine) Facts(ctx context.Context) Facts {
 	return f
 }
 
-// Fill writes the facts into inv; problems are appended.
+// Fill writes the facts into inv and appends the problems.
 func (f Facts) Fill(inv *agentapi.Inventory) {
 	inv.DockerVersion, inv.DockerAPI, inv.StorageDriver = f.Version, f.API, f.StorageDriver
 	inv.LiveRestore, inv.DiskLimited, inv.ToolkitVersion = f.LiveRestore, f.DiskLimited, f.Toolkit
 	inv.Problems = append(inv.Problems, f.Problems...)
 }
 
-// Attach is the best way to attach these real GPUs here, by UUID; ok is false when there is none.
+// Attach returns the best way to attach these real GPUs, given by UUID; ok is false if there is none.
 func (f Facts) Attach(gpus []string) (mode Attach, ok bool) {
 	switch {
 	case f.CDI.usable(gpus):
@@ -81,7 +82,7 @@ func (f Facts) Attach(gpus []string) (mode Attach, ok bool) {
 	return AttachNone, false
 }
 
-// AttachProblem says what keeps GPUs from being attached, or from being attached by CDI; nil when nothing does.
+// AttachProblem returns what keeps GPUs from being attached at all, or from being attached by CDI; nil if nothing does.
 func (f Facts) AttachProblem(gpus []string) *agentapi.Problem {
 	p := f.CDI.problem(gpus)
 	if _, ok := f.Attach(gpus); ok {
@@ -127,7 +128,7 @@ func (f Facts) judge() []agentapi.Problem {
 	return out
 }
 
-// diskLimited reports whether the driver takes a size: overlay2 does on XFS with project quotas only.
+// diskLimited reports whether the storage driver accepts a size: overlay2 does only on XFS with project quotas.
 func diskLimited(driver, backing, root string) bool {
 	switch driver {
 	case "btrfs", "zfs":
@@ -141,7 +142,7 @@ func diskLimited(driver, backing, root string) bool {
 	return false
 }
 
-// mountOptions are the options of the file system that holds path.
+// mountOptions returns the options of the file system that holds path.
 func mountOptions(path string) []string {
 	f, err := os.Open("/proc/self/mounts")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// PullImage makes the daemon pull ref, calling says with each layer's short digest and what the daemon does with it.
-// The daemon's own words are in the error: the caller knows them best.
+// PullImage makes the daemon pull ref, calling says with each layer's short digest and the daemon's present action on
+// it. The error contains the daemon's message unchanged: the caller classifies it.
 func (e *Engine) PullImage(ctx context.Context, ref string, says func(layer, status string)) error {
 	res, err := e.docker.ImagePull(ctx, ref, client.ImagePullOptions{})
 	if err != nil {
@@ -32,7 +32,7 @@ func (e *Engine) PullImage(ctx context.Context, ref string, says func(layer, sta
 	return ctx.Err()
 }
 
-// KeepImage tags ref as tag, lets go of ref, and returns the image's id and unpacked size in bytes.
+// KeepImage tags ref as tag, removes the tag ref, and returns the image's id and unpacked size in bytes.
 func (e *Engine) KeepImage(ctx context.Context, ref, tag string) (id string, size int64, err error) {
 	if _, err := e.docker.ImageTag(ctx, client.ImageTagOptions{Source: ref, Target: tag}); err != nil {
 		return "", 0, unavailable(err, "tag the image")
@@ -47,7 +47,7 @@ func (e *Engine) KeepImage(ctx context.Context, ref, tag string) (id string, siz
 	return id, size, err
 }
 
-// FindImage returns the id and size of a tag's image, or "" when there is none.
+// FindImage returns the id and size of a tag's image, or "" if there is none.
 func (e *Engine) FindImage(ctx context.Context, tag string) (id string, size int64, err error) {
 	res, err := e.docker.ImageInspect(ctx, tag)
 	if cerrdefs.IsNotFound(err) {
@@ -76,7 +76,7 @@ func (e *Engine) ListImages(ctx context.Context, repository string) (map[string]
 	return out, nil
 }
 
-// RemoveImage lets go of a tag and of what only it held. No such tag is no error.
+// RemoveImage removes a tag and the layers that only it used. It is no error if there is no such tag.
 func (e *Engine) RemoveImage(ctx context.Context, tag string) error {
 	_, err := e.docker.ImageRemove(ctx, tag, client.ImageRemoveOptions{PruneChildren: true})
 	if cerrdefs.IsNotFound(err) {

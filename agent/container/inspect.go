@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// State of a container.
+// State is the state of a container.
 type State string
 
 const (
@@ -23,27 +23,27 @@ const (
 	Exited  State = "exited" // or dead, or being removed: it will not run again
 )
 
-// Container is one of ours as Docker sees it.
+// Container is one of this agent's containers as Docker reports it.
 type Container struct {
 	ID         string
 	Ref        agentapi.LeaseRef
 	Role       Role
 	State      State
-	PID        int        // of its first process, on the host; 0 unless running
-	IP         netip.Addr // on the bridge; guests only
+	PID        int        // pid of its first process on the host; 0 unless running
+	IP         netip.Addr // address on the bridge; guests only
 	ImageID    string
-	CPUs, Mems string // processors and memory nodes it is held to, in the kernel's lists; "" = any
+	CPUs, Mems string // its processors and memory nodes, in the kernel's list format; "" = any
 	ExitCode   int
 	OOMKilled  bool
-	Error      string    // the daemon's, when it could not run
-	StartedAt  time.Time // zero when never
-	FinishedAt time.Time // zero when never
+	Error      string    // the daemon's message if it could not run
+	StartedAt  time.Time // zero if never
+	FinishedAt time.Time // zero if never
 }
 
-// NetNS is the path of the container's network namespace, for guests that run.
+// NetNS returns the path of the container's network namespace, for running guests.
 func (c Container) NetNS() string { return "/proc/" + strconv.Itoa(c.PID) + "/ns/net" }
 
-// Inspect looks one up by its name. One that is not there is no error: its State is Absent.
+// Inspect returns a container by its name. It is no error if there is none: its State is Absent.
 func (e *Engine) Inspect(ctx context.Context, ref agentapi.LeaseRef, role Role) (Container, error) {
 	res, err := e.docker.ContainerInspect(ctx, e.name(ref, role), client.ContainerInspectOptions{})
 	if cerrdefs.IsNotFound(err) {
@@ -71,7 +71,7 @@ func (e *Engine) Inspect(ctx context.Context, ref agentapi.LeaseRef, role Role) 
 	return c, nil
 }
 
-// List is every container with this agent's label, whatever its state. It tells no more than identity and state.
+// List returns every container with this agent's label, whatever its state, with identity and state only.
 func (e *Engine) List(ctx context.Context) ([]Container, error) {
 	res, err := e.docker.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: e.mine()})
 	if err != nil {
@@ -100,7 +100,7 @@ func stateOf(s container.ContainerState) State {
 	return Exited
 }
 
-// moment reads Docker's times; its "0001-01-01T00:00:00Z" is the zero time.
+// moment parses Docker's times; Docker's "0001-01-01T00:00:00Z" is the zero time.
 func moment(s string) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
@@ -109,8 +109,8 @@ func moment(s string) time.Time {
 	return t
 }
 
-// Stop asks a container to end, and kills it after grace. One that is not there or has ended is no error. It returns
-// when the container has ended.
+// Stop sends a container its stop signal, and kills it after grace. It is no error if the container does not exist or
+// has ended. Stop returns when the container has ended.
 func (e *Engine) Stop(ctx context.Context, ref agentapi.LeaseRef, role Role, grace time.Duration) error {
 	seconds := int(grace / time.Second)
 	_, err := e.docker.ContainerStop(ctx, e.name(ref, role), client.ContainerStopOptions{Timeout: &seconds})
@@ -120,7 +120,7 @@ func (e *Engine) Stop(ctx context.Context, ref agentapi.LeaseRef, role Role, gra
 	return unavailable(err, "stop the %s container of %s", role, ref)
 }
 
-// Remove removes a container and its anonymous volumes, killing it if it still runs. One that is not there is no error.
+// Remove removes a container and its anonymous volumes, killing it if it still runs. It is no error if there is none.
 func (e *Engine) Remove(ctx context.Context, ref agentapi.LeaseRef, role Role) error {
 	_, err := e.docker.ContainerRemove(ctx, e.name(ref, role), client.ContainerRemoveOptions{
 		Force:         true,

@@ -15,11 +15,11 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// Bridge is the agent's bridge on the machine and the name of its Docker network: its fixed name is the lock that
-// keeps two networks from being made at once (Docker itself allows several with one name).
+// Bridge returns the name of the agent's bridge on the machine and of its Docker network. Because the name is fixed, it
+// acts as a lock: two networks cannot be created at once (Docker itself allows several with one name).
 func (e *Engine) Bridge() string { return "mst" + Host8(e.cfg.Host) }
 
-// EnsureNetwork makes the agent's bridge network where it is missing, and returns its id.
+// EnsureNetwork creates the agent's bridge network if it is missing, and returns its id.
 func (e *Engine) EnsureNetwork(ctx context.Context) (string, error) {
 	taken, err := addressesInUse()
 	if err != nil {
@@ -62,7 +62,7 @@ func (e *Engine) EnsureNetwork(ctx context.Context) (string, error) {
 	return "", unavailable(last, "make the network %s", e.Bridge())
 }
 
-// RemoveNetwork removes the agent's network. None is no error.
+// RemoveNetwork removes the agent's network. It is no error if there is none.
 func (e *Engine) RemoveNetwork(ctx context.Context) error {
 	id, err := e.findNetwork(ctx)
 	if id == "" || err != nil {
@@ -87,14 +87,14 @@ func (e *Engine) findNetwork(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// pools is how many ranges are tried before giving up.
+// pools is how many ranges are tried before EnsureNetwork fails.
 const pools = 64
 
-// subnet is the n-th range to try: a /24 of 10.200.0.0/13, beginning at one that depends on the agent.
+// subnet returns the n-th range to try: a /24 of 10.200.0.0/13, beginning at one that depends on the agent.
 func (e *Engine) subnet(n int) netip.Prefix {
 	b, err := hex.DecodeString(Host8(e.cfg.Host))
 	if err != nil {
-		panic(err) // Host8 makes hex digits
+		panic(err) // Host8 is always hex digits
 	}
 	at := (binary.BigEndian.Uint32(b) + uint32(n)) % (8 * 256)
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 200 + byte(at>>8), byte(at), 0}), 24)

@@ -12,7 +12,7 @@ import (
 const (
 	pingEvery = 2 * time.Second
 	pingLimit = 5 * time.Second
-	// A daemon that accepts connections and does not answer counts as away after so many pings.
+	// hungAfter is after how many unanswered pings a daemon that accepts connections counts as away.
 	hungAfter = 2
 )
 
@@ -24,7 +24,7 @@ func newPinger(dial func(context.Context) (net.Conn, error)) *http.Client {
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}}
 }
 
-// beat asks the daemon for a sign of life and notes the answer. changed says that it has begun or ceased to answer.
+// beat pings the daemon and records the answer. changed reports whether the daemon has stopped or resumed answering.
 func (e *Engine) beat(ctx context.Context) (changed bool, err error) {
 	sent := time.Now()
 	refused := false
@@ -51,7 +51,7 @@ func (e *Engine) beat(ctx context.Context) (changed bool, err error) {
 	return e.watch.silence(sent, refused, err.Error()), err
 }
 
-// Away reports since when and why the daemon does not answer; ok is false while it does.
+// Away returns since when and why the daemon does not answer; ok is false while it does.
 func (e *Engine) Away() (since time.Time, why string, ok bool) {
 	if e == nil {
 		return since, "", false
@@ -70,20 +70,20 @@ type outages struct {
 	mu       sync.Mutex
 	spans    []span    // the last few
 	live     bool      // live restore is on
-	answered time.Time // when the last ping that was answered was sent
-	silent   int       // pings since that were not
-	since    time.Time // when the present outage began; zero: there is none
+	answered time.Time // send time of the last answered ping
+	silent   int       // unanswered pings since then
+	since    time.Time // start of the present outage; zero: there is none
 	why      string
 }
 
-// span is an outage. One in which the daemon was only slow, and neither refused connections nor was started again, ends
-// no containers: a renter's program may have slowed it.
+// span is an outage. An outage in which the daemon was only slow, and neither refused connections nor was restarted,
+// ends no containers: a renter's program may have slowed the daemon.
 type span struct {
 	from, to time.Time // to is zero while it lasts
 	stopped  bool
 }
 
-// survived notes whether containers go on without the daemon.
+// survived records whether containers continue without the daemon (live restore).
 func (o *outages) survived(live bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -96,10 +96,10 @@ func (o *outages) harmless() bool {
 	return o.live
 }
 
-// outageSlack is how far the daemon's and our view of the time of one event may differ.
+// outageSlack is how far the daemon's time and the agent's time of one event may differ.
 const outageSlack = 3 * time.Second
 
-// answer notes a ping that was answered by a daemon that was started at started, where that is known.
+// answer records an answered ping. started is when the answering daemon was started, if known is true.
 func (o *outages) answer(sent, now, started time.Time, known bool) (changed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -154,9 +154,9 @@ func (o *outages) covers(t time.Time) bool {
 	return false
 }
 
-// Interrupted reports whether a container's end coincides with the daemon's own: then it was the host's trouble,
-// whatever its exit code says (a program that handles TERM exits as it likes). It returns an error while the daemon
-// does not answer, because the cause is unknown until then.
+// Interrupted reports whether a container's end coincides with the daemon's own: then the host caused it, whatever the
+// exit code is (a program that handles TERM chooses its own). It returns an error while the daemon does not answer,
+// because the cause is unknown until then.
 func (e *Engine) Interrupted(ctx context.Context, c Container) (bool, error) {
 	if c.State != Exited || c.FinishedAt.IsZero() || e.watch.harmless() {
 		return false, nil
@@ -174,10 +174,10 @@ func (e *Engine) Interrupted(ctx context.Context, c Container) (bool, error) {
 	return ok && unwatched(c, started, e.born), nil
 }
 
-// unwatched reports whether a container has to be taken for one that its daemon has stopped, by the start of the daemon
-// that runs now and of this process: it ended just before the daemon started, or at a time that neither of the two has
-// seen. In both cases there is no proof that it exited by itself. An operator who stops the agent before the daemon
-// gains nothing.
+// unwatched reports whether a container must be treated as stopped by its daemon. daemon is when the present daemon was
+// started, agent when this process was. It is true if the container ended just before the daemon started, or at a time
+// at which neither the present daemon nor this process ran. In both cases there is no proof that it exited by itself.
+// So an operator gains nothing by stopping the agent before the daemon.
 func unwatched(c Container, daemon, agent time.Time) bool {
 	if !c.StartedAt.Before(daemon) || !c.FinishedAt.Before(daemon.Add(outageSlack)) {
 		return false
@@ -185,6 +185,6 @@ func unwatched(c Container, daemon, agent time.Time) bool {
 	return c.FinishedAt.After(daemon.Add(-shutdownTime)) || c.FinishedAt.Before(agent)
 }
 
-// shutdownTime is how long before a daemon's start an exit counts as its predecessor's doing: its own limit for
-// stopping containers is 15 s, and a restart takes a few more.
+// shutdownTime is how long before a daemon's start an exit still counts as caused by its predecessor: the daemon's own
+// limit for stopping containers is 15 s, and a restart takes a few seconds more.
 const shutdownTime = 30 * time.Second

@@ -13,13 +13,13 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Runsc is gVisor as Docker knows it.
+// Runsc is gVisor as configured in Docker.
 type Runsc struct {
-	Name string   // what Docker calls the runtime
-	Args []string // what it is run with
+	Name string   // Docker's name of the runtime
+	Args []string // its arguments
 }
 
-// runscOf finds gVisor among Docker's runtimes: by its name, or by its binary's.
+// runscOf finds gVisor among Docker's runtimes: by its name, or by that of its binary.
 func runscOf(runtimes map[string]system.RuntimeWithStatus) *Runsc {
 	found := func(name string) *Runsc {
 		return &Runsc{Name: name, Args: runtimes[name].Args}
@@ -35,8 +35,8 @@ func runscOf(runtimes map[string]system.RuntimeWithStatus) *Runsc {
 	return nil
 }
 
-// has reports whether a flag of runsc's has one of the values among its arguments: -flag=value, --flag=value; a flag
-// without one is "true". The last one counts.
+// has reports whether runsc's arguments give a flag one of the values: -flag=value, --flag=value; a flag without a
+// value is "true". The last occurrence counts.
 func (r *Runsc) has(flag string, values ...string) bool {
 	on := false
 	for _, arg := range r.Args {
@@ -51,11 +51,11 @@ func (r *Runsc) has(flag string, values ...string) bool {
 	return on
 }
 
-// lacks says what keeps gVisor from being offered, nil when nothing does. A workload shares its guest's network
-// namespace, with the cluster's network in it: gVisor's own network stack would take the addresses away from the guest,
-// so it must use the namespace's. Its init tells the guest by a socket in a folder that both mount, which gVisor opens
-// only when it is told to. With GPUs it needs its passage to NVIDIA's driver. Whether that knows the driver's version,
-// and that it works, is not looked at.
+// lacks returns what keeps gVisor from being offered, nil if nothing does. A workload shares its guest's network
+// namespace, which contains the cluster's network: gVisor's own network stack would take the addresses away from the
+// guest, so gVisor must use the namespace's stack. The workload's init reports to the guest through a socket in a
+// folder that both mount, which gVisor opens only if its flags allow it. With GPUs it needs its NVIDIA driver proxy
+// (nvproxy). Not checked: whether nvproxy knows the driver's version, and whether it works.
 func (r *Runsc) lacks(gpus bool) *agentapi.Problem {
 	var missing []string
 	if !r.has("network", "host") {
@@ -82,12 +82,12 @@ func (r *Runsc) lacks(gpus bool) *agentapi.Problem {
 	}
 }
 
-// Runtimes are the OCI runtimes a workload can ask for here, and what keeps gVisor from being one of them. gpus: the
-// workload gets real ones.
+// Runtimes returns the OCI runtimes that a workload can use here, and what keeps gVisor from being one of them. gpus
+// means that the workload gets real GPUs.
 func (f Facts) Runtimes(gpus bool) ([]string, []agentapi.Problem) {
 	switch {
 	case f.Version == "":
-		return nil, nil // nothing is known
+		return nil, nil // the facts are unknown
 	case f.Runsc == nil:
 		return []string{agentapi.RuntimeRunc}, nil
 	}
@@ -97,8 +97,8 @@ func (f Facts) Runtimes(gpus bool) ([]string, []agentapi.Problem) {
 	return []string{agentapi.RuntimeRunc, agentapi.RuntimeRunsc}, nil
 }
 
-// hold gives a workload the isolation that was asked for, as Docker has it at this moment (facts, from attachNow): it
-// may have been set up otherwise since the host was chosen. A Refusal says what is not there.
+// hold gives a workload the isolation that its lease requires, as Docker has it at this moment (facts, from attachNow):
+// Docker's configuration may have changed since the host was chosen. A Refusal names what is missing.
 func (e *Engine) hold(facts Facts, attach Attach, lease agentapi.LeaseSpec, hc *container.HostConfig) error {
 	if lease.DiskLimited {
 		if !facts.DiskLimited {
@@ -120,5 +120,5 @@ func (e *Engine) hold(facts Facts, attach Attach, lease agentapi.LeaseSpec, hc *
 	return nil
 }
 
-// sized is the storage option that holds a container to so many gigabytes.
+// sized returns the storage option that limits a container to gb gigabytes.
 func sized(gb int64) map[string]string { return map[string]string{"size": fmt.Sprintf("%dG", gb)} }

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leader is the first process of a session (setsid), by its pid on this machine and the moment it started: a pid that
-// was given to another process since is not it.
+// leader is the first process of a session (setsid), identified by its pid on this machine and its start: another
+// process that was given the same pid later has another start.
 type leader struct {
 	pid   int
 	start uint64 // clock ticks since the boot
 }
 
-// findLeader is the process if it is one of the container, else the zero leader.
+// findLeader returns the process if it is one of the container, or else the zero leader.
 func findLeader(pid int, containerID string) leader {
 	groups, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	st, ok := readStat(pid)
@@ -47,7 +47,7 @@ func (l leader) hangup(ctx context.Context) {
 	if l.pid <= 0 {
 		return
 	}
-	// A process that ignores HUP was meant to stay (nohup), unless it only has that from a leader that ignores it.
+	// A process that ignores HUP is meant to stay (nohup), unless it has inherited that from a leader that ignores HUP.
 	nohup := !ignoresHangup(l.pid)
 	l.each(func(pid int) { _ = unix.Kill(pid, unix.SIGHUP); _ = unix.Kill(pid, unix.SIGCONT) })
 	grace := time.NewTimer(hangupGrace)
@@ -77,8 +77,8 @@ func (l leader) hangup(ctx context.Context) {
 	}
 }
 
-// each visits the session's processes that live. A session whose leader is gone is still found by its number as long
-// as one of them lives: the kernel does not give a number away that a session bears.
+// each calls f with the pid of every live process of the session. A session whose leader is gone is still found by its
+// number while one of its processes lives: the kernel does not reuse the number of an existing session.
 func (l leader) each(f func(pid int)) {
 	for _, pid := range pids() {
 		st, ok := readStat(pid)
@@ -104,7 +104,7 @@ func ignoresHangup(pid int) bool {
 	return false
 }
 
-// stat is what is needed of /proc/<pid>/stat.
+// stat holds the needed fields of /proc/<pid>/stat.
 type stat struct {
 	state   byte
 	session int
@@ -116,7 +116,7 @@ func readStat(pid int) (s stat, ok bool) {
 	if err != nil {
 		return s, false
 	}
-	// The name in brackets may hold anything.
+	// The name in brackets may contain anything.
 	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
 	if len(f) < 20 {
 		return s, false
