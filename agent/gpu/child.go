@@ -16,16 +16,16 @@ import (
 	"github.com/musterhq/muster/agent/gpu/wire"
 )
 
-// errGone is what a request gets whose probe ended before it answered.
+// errGone is the error of a request whose probe ended before it answered.
 var errGone = errors.New("the GPU probe ended before it answered")
 
-// child is one life of the probe process.
+// child is one instance of the probe process.
 type child struct {
 	cmd     *exec.Cmd
 	in      *os.File
 	events  chan<- wire.Event
 	log     *slog.Logger
-	ended   chan struct{} // closed when it says no more
+	ended   chan struct{} // closed when the child's output ends
 	reaped  chan struct{} // closed when the process is gone; a process stuck in the driver is never reaped
 	started time.Time
 
@@ -40,7 +40,7 @@ func startChild(cfg Config, events chan<- wire.Event, now time.Time) (*child, er
 	if cfg.LibraryPath != "" {
 		cmd.Env = append(cmd.Env, LibraryEnv+"="+cfg.LibraryPath)
 	}
-	// A group of its own: a Ctrl-C meant for the agent must not end the probe under it.
+	// A process group of its own: a Ctrl-C meant for the agent must not end the probe under it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stderr := &lineLogger{log: cfg.Logger}
 	cmd.Stderr = stderr
@@ -76,7 +76,7 @@ func startChild(cfg Config, events chan<- wire.Event, now time.Time) (*child, er
 	return c, nil
 }
 
-// read hands out what the child says until it says no more.
+// read delivers the child's messages until its output ends.
 func (c *child) read(out *os.File) {
 	defer c.end()
 	defer out.Close()
@@ -106,7 +106,7 @@ func (c *child) read(out *os.File) {
 	}
 }
 
-// request sends a request; the channel gets its answer, or is closed when the child ends first. forget must be called
+// request sends a request. The channel gets its answer, or is closed if the child ends first. forget must be called
 // when the answer is no longer awaited.
 func (c *child) request(r wire.Request, patience time.Duration) (answer <-chan wire.Message, forget func(), err error) {
 	ch := make(chan wire.Message, 1)
@@ -121,7 +121,8 @@ func (c *child) request(r wire.Request, patience time.Duration) (answer <-chan w
 	r.ID = id
 	line, err := json.Marshal(r)
 	if err == nil {
-		// Under the lock, so that lines do not mix. A child that reads no more must not block us either.
+		// Writes happen under the lock, so that lines do not mix. The deadline keeps a child that stopped reading from
+		// blocking the agent.
 		_ = c.in.SetWriteDeadline(time.Now().Add(patience))
 		_, err = c.in.Write(append(line, '\n'))
 	}
@@ -139,7 +140,7 @@ func (c *child) request(r wire.Request, patience time.Duration) (answer <-chan w
 	return ch, forget, nil
 }
 
-// end fails whatever still waits. It may be called more than once.
+// end fails all pending requests. It may be called more than once.
 func (c *child) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +155,7 @@ func (c *child) end() {
 	c.in.Close()
 }
 
-// kill ends the child without waiting: a process stuck in the driver may not die for minutes.
+// kill kills the child without waiting: a process stuck in the driver may not die for minutes.
 func (c *child) kill() {
 	_ = c.cmd.Process.Kill()
 	c.end()
@@ -169,7 +170,7 @@ func (c *child) alive() bool {
 	}
 }
 
-// lineLogger puts what the child writes to stderr into the agent's log, bounded.
+// lineLogger writes the child's stderr to the agent's log, with a limit on its size.
 type lineLogger struct {
 	log  *slog.Logger
 	line []byte

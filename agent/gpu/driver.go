@@ -12,11 +12,11 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// mpsPipes is where NVIDIA's Multi-Process Service listens, and what the container toolkit mounts into every container
-// that has GPUs.
+// mpsPipes is the folder in which NVIDIA's Multi-Process Service listens, and which the container toolkit mounts into
+// every container that has GPUs.
 const mpsPipes = "/tmp/nvidia-mps"
 
-// driverProblems are what is wrong with the driver although it answers.
+// driverProblems returns what is wrong with the driver although it answers.
 func (m *Monitor) driverProblems(sys wire.System) []agentapi.Problem {
 	var out []agentapi.Problem
 	if p := m.replaced(sys); p != nil {
@@ -30,8 +30,8 @@ func (m *Monitor) driverProblems(sys wire.System) []agentapi.Problem {
 
 var driverVersion = regexp.MustCompile(`\b\d+\.\d+(?:\.\d+)?\b`)
 
-// replaced tells that the driver's libraries were upgraded under its loaded module. The probe, which has the old
-// library in memory, goes on and finds nothing wrong; no new process can use the GPUs.
+// replaced returns a problem if the driver's libraries were upgraded under its loaded module. The probe, which has the
+// old library in memory, goes on and finds nothing wrong, but no new process can use the GPUs.
 func (m *Monitor) replaced(sys wire.System) *agentapi.Problem {
 	b, err := os.ReadFile(filepath.Join(m.cfg.ProcFS, "driver/nvidia/version"))
 	if err != nil || sys.Library == "" {
@@ -53,7 +53,7 @@ func (m *Monitor) replaced(sys wire.System) *agentapi.Problem {
 	return &p
 }
 
-// mismatch is the problem of a driver whose library and module are of different versions.
+// mismatch returns the problem of a driver whose library and module have different versions.
 func mismatch(evidence string) agentapi.Problem {
 	return agentapi.Problem{
 		Code:     "driver_mismatch",
@@ -65,8 +65,8 @@ func mismatch(evidence string) agentapi.Problem {
 	}
 }
 
-// mps tells that NVIDIA's Multi-Process Service runs here, or its folder is there: the container toolkit mounts that
-// into every container, so that renters would share the owner's.
+// mps returns a problem if NVIDIA's Multi-Process Service runs here, or its folder exists: the container toolkit mounts
+// the folder into every container, so renters would share the owner's service.
 func (m *Monitor) mps() *agentapi.Problem {
 	m.mu.Lock()
 	simulated := m.sys.Simulated

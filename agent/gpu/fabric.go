@@ -11,8 +11,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// fabricProblems are GPUs that are not registered with their system's NVSwitches. NVML answers as if nothing were
-// wrong; CUDA does not start on such a GPU (error 802).
+// fabricProblems returns the GPUs that are not registered with their system's NVSwitches. NVML reports nothing wrong,
+// but CUDA does not start on such a GPU (error 802).
 func fabricProblems(gpus []agentapi.GPU, fabrics map[string]wire.Fabric) []agentapi.Problem {
 	var at, states []string
 	for _, g := range gpus {
@@ -49,7 +49,7 @@ func fabricState(f wire.Fabric) string {
 	return fmt.Sprintf("state %d", f.State)
 }
 
-// systemMemoryMB is how much memory the machine has, in MiB; 0 when the kernel does not tell.
+// systemMemoryMB returns the machine's memory, in MiB; 0 if the kernel does not report it.
 func (m *Monitor) systemMemoryMB() int64 {
 	b, err := os.ReadFile(filepath.Join(m.cfg.ProcFS, "meminfo"))
 	if err != nil {

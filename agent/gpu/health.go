@@ -8,16 +8,16 @@ import (
 	"github.com/musterhq/muster/agent/gpu/wire"
 )
 
-// State of a GPU's health, as in agentapi.HealthEvent.
+// State is the state of a GPU's health, as in agentapi.HealthEvent.
 type State string
 
 const (
 	Healthy     State = "healthy"
-	Suspect     State = "suspect"     // runs what it runs, gets nothing new
-	Quarantined State = "quarantined" // not to be used: what runs on it is not good
+	Suspect     State = "suspect"     // keeps its present work, gets no new one
+	Quarantined State = "quarantined" // unusable: what runs on it is not good
 )
 
-// worse tells whether s is a worse state than t.
+// worse reports whether s is a worse state than t.
 func (s State) worse(t State) bool { return s.rank() > t.rank() }
 
 func (s State) rank() int {
@@ -36,33 +36,34 @@ const (
 	kindLost      = "lost"            // NVML: the GPU is lost, or it vanished from the driver's list
 	kindECC       = "ecc"             // uncorrectable memory errors
 	kindRemap     = "row_remap"       // failed, or waiting for a reset
-	kindOffBus    = "off_bus"         // the kernel's log says so, or the PCI device is gone
-	kindAction    = "recovery_action" // the driver asks for a reset or a reboot
+	kindOffBus    = "off_bus"         // by the kernel's log, or the PCI device is gone
+	kindAction    = "recovery_action" // the driver requests a reset or a reboot
 	kindHang      = "hang"            // a call outlasted its deadline
-	kindDriver    = "driver_error"    // an answer no well GPU gives
+	kindDriver    = "driver_error"    // an answer that no healthy GPU gives
 	kindMemory    = "memory_held"     // a lease has ended, and its memory on the GPU is not free
 	kindRecovered = "recovered"       // healthy again
 )
 
-// Evidence is one thing that speaks against a GPU.
+// Evidence is one sign of a defect of a GPU.
 type Evidence struct {
 	Kind   string
 	Xid    int
 	Detail string
-	Weight State // the state it puts a healthy GPU into; "" or Healthy: nothing to do with the GPU
-	App    bool  // a program can cause it: such evidence alone never quarantines, however often it comes
+	Weight State // the state it puts a healthy GPU into; "" or Healthy: not about the GPU
+	App    bool  // a program can cause it: such evidence alone never quarantines, however frequent
 }
 
-// The rules' numbers.
+// Numbers of the health rules.
 const (
 	strikesOut   = 3               // suspicions within strikeMemory that together quarantine
 	strikeMemory = 24 * time.Hour  //
-	sameStrike   = 5 * time.Second // the same thing told twice, by NVML and by the kernel's log
+	sameStrike   = 5 * time.Second // one event reported twice, by NVML and by the kernel's log
 )
 
-// ConditionEvidence weighs what a GPU tells of its own defects. Nothing is a well GPU. Where the driver says what is to
-// be done about them, its word counts: memory errors that were contained, or a row that waits to be remapped, leave the
-// GPU fit for what runs on it. Drivers before the recovery action (about R555) tell only the counts.
+// ConditionEvidence returns the evidence in a GPU's report of its own defects; none means a healthy GPU. If the driver
+// reports which action the defects need, its report decides: memory errors that were contained, or a row that waits to
+// be remapped, leave the GPU fit for what runs on it. Drivers before the recovery action (about R555) report only the
+// counts.
 func ConditionEvidence(c wire.Condition) []Evidence {
 	var out []Evidence
 	add := func(kind string, weight State, format string, args ...any) {
@@ -90,7 +91,7 @@ func ConditionEvidence(c wire.Condition) []Evidence {
 			add(kindAction, Quarantined, "the driver asks for: reboot")
 		case wire.RecoverDrainP2P:
 			add(kindAction, Suspect, "the driver asks for: drain of peer traffic")
-		case wire.RecoverDrainAndReset: // what runs may run to its end
+		case wire.RecoverDrainAndReset: // present work may finish
 			add(kindAction, Suspect, "the driver asks for: drain and reset")
 		default:
 			add(kindAction, Suspect, "the driver asks for recovery action %d", action)
@@ -102,7 +103,8 @@ func ConditionEvidence(c wire.Condition) []Evidence {
 	return out
 }
 
-// CallEvidence weighs a refused or hung call about a GPU. Nothing where the failure is not the GPU's.
+// CallEvidence returns the evidence in a refused or hung call about a GPU. ok is false if the GPU is not the cause of
+// the failure.
 func CallEvidence(err error) (Evidence, bool) {
 	switch e := err.(type) {
 	case *wire.Error:
@@ -131,11 +133,11 @@ type Verdict struct {
 	Kind   string    `json:"kind,omitempty"` // of the evidence that led to State
 	Reason string    `json:"reason,omitempty"`
 	Since  time.Time `json:"since"`   // when State was entered
-	BootID string    `json:"boot_id"` // in which State was entered
-	// Last is when evidence last came; Strikes when suspicions came, newest last.
+	BootID string    `json:"boot_id"` // boot in which State was entered
+	// Last is the time of the last evidence; Strikes are the suspicions, newest last.
 	Last    time.Time `json:"last,omitzero"`
 	Strikes []Strike  `json:"strikes,omitempty"`
-	// Standing holds, by kind, defects that the GPU showed when it was last looked at: they count once, not at each look.
+	// Standing holds, by kind, the defects that the GPU showed at the last look: they count once, not at each look.
 	Standing map[string]string `json:"standing,omitempty"`
 }
 
@@ -147,7 +149,8 @@ type Strike struct {
 	App  bool      `json:"app,omitempty"` // a program can cause it
 }
 
-// Accuse is what v becomes by new evidence; told says whether it is worth an event. A state never gets better here.
+// Accuse returns v after new evidence; told reports whether the evidence is worth an event. A state never gets better
+// here.
 func (v Verdict) Accuse(e Evidence, bootID string, now time.Time) (next Verdict, told bool) {
 	if e.Weight.rank() == 0 {
 		return v, false
@@ -178,10 +181,11 @@ func (v Verdict) Accuse(e Evidence, bootID string, now time.Time) (next Verdict,
 
 const maxStrikes = 50
 
-// Look is what v becomes by a whole look at the GPU, standing being every defect it shows now: new ones accuse, and
-// when there are none a suspicion ends with time, a quarantine only after a reset: a new boot of the host, or one the
-// operator asked for (reset). That its memory is free again clears a GPU of nothing but that. told are the evidences
-// worth an event; recovered says that the GPU is healthy again.
+// Look returns v after a whole look at the GPU. standing is every defect that the GPU shows now. New defects count as
+// new evidence. Without defects, a suspicion ends with time, and a quarantine ends only after a reset: a new boot of
+// the host, or a reset that the operator requested (reset is true). Memory that is free again ends only a state that
+// memory in use has caused. told is the evidence that is worth an event; recovered reports whether the GPU is healthy
+// again.
 func (v Verdict) Look(standing []Evidence, reset bool, bootID string, now time.Time,
 	patience time.Duration) (next Verdict, told []Evidence, recovered bool) {
 	before := v.Standing

@@ -15,22 +15,22 @@ import (
 // Inventory is the GPU part of a host's inventory.
 type Inventory struct {
 	Driver, CUDAMax, NVMLVersion string
-	Simulated                    bool // the NVML library is our fake
+	Simulated                    bool // the NVML library is the fake one
 	GPUs                         []agentapi.GPU
-	Topology, P2P                [][]string // by place in GPUs; "" is not told
+	Topology, P2P                [][]string // by place in GPUs; "" = not reported
 	Problems                     []agentapi.Problem
 }
 
-// Fill writes the GPU part into inv; problems are appended.
+// Fill writes the GPU part into inv and appends the problems.
 func (i Inventory) Fill(inv *agentapi.Inventory) {
 	inv.Driver, inv.CUDAMax, inv.NVMLVersion, inv.Simulated = i.Driver, i.CUDAMax, i.NVMLVersion, i.Simulated
 	inv.GPUs, inv.Topology, inv.P2P = i.GPUs, i.Topology, i.P2P
 	inv.Problems = append(inv.Problems, i.Problems...)
 }
 
-// Inventory asks the driver what there is, and every GPU how it is. GPUs that fell away since boot are listed with what
-// was known of them; so are all while the driver does not answer. The error is ctx's: everything else is a problem in
-// the inventory.
+// Inventory gets the list of GPUs from the driver, and the condition of every GPU. GPUs that disappeared since boot are
+// listed with their last description; so are all GPUs while the driver does not answer. The error is ctx's: everything
+// else is a problem in the inventory.
 func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 	sys, err := m.look(ctx)
 	if ctx.Err() != nil {
@@ -61,7 +61,7 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 		health := m.healthOf(r)
 		g.Health, g.HealthReason = string(health.State), health.Reason
 		g.InUse = m.owners[g.UUID].by
-		if node, ok := bus.numa[shortPCI(g.PCIBus)]; ok && node >= 0 { // the kernel knows best
+		if node, ok := bus.numa[shortPCI(g.PCIBus)]; ok && node >= 0 { // the kernel's figure is the most reliable
 			g.NUMANode = agentapi.Known(node)
 		}
 		inv.GPUs = append(inv.GPUs, g)
@@ -84,12 +84,12 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 	return inv, nil
 }
 
-// system asks for the driver's list and keeps it; an error makes the Monitor blind until the next answer.
+// system gets the driver's list and stores it. After an error the Monitor has no valid list until the next answer.
 func (m *Monitor) system(ctx context.Context) (wire.System, error) {
 	var sys wire.System
 	err := m.probe.call(ctx, wire.MethodSystem, "", &sys)
 	if err != nil && ctx.Err() != nil {
-		return sys, err // who asked has left: nothing learnt
+		return sys, err // the caller has cancelled: nothing learnt
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,8 +109,8 @@ func (m *Monitor) system(ctx context.Context) (wire.System, error) {
 	return sys, err
 }
 
-// DeviceNodes returns the device nodes that a container needs to use the named GPUs with CUDA. Of a GPU whose number is
-// not known there is none.
+// DeviceNodes returns the device nodes that a container needs to use the named GPUs with CUDA. A GPU whose number is
+// not known has none.
 func (m *Monitor) DeviceNodes(uuids ...string) []string {
 	if len(uuids) == 0 {
 		return nil
@@ -126,8 +126,8 @@ func (m *Monitor) DeviceNodes(uuids ...string) []string {
 	return nodes
 }
 
-// describe keeps the descriptions of GPUs the driver lists. A GPU seen for the first time is healthy until something
-// speaks against it.
+// describe stores the descriptions of the GPUs that the driver lists. A GPU seen for the first time is healthy until
+// there is evidence against it.
 func (m *Monitor) describe(ctx context.Context, uuids []string) {
 	described, _ := each[wire.Description](ctx, m, wire.MethodDescribe, uuids)
 	m.mu.Lock()
@@ -156,7 +156,7 @@ func (m *Monitor) describe(ctx context.Context, uuids []string) {
 	}
 }
 
-// missing are GPUs of an earlier boot that are not there any more. m.mu is held.
+// missing returns GPUs of an earlier boot that are no longer there. m.mu is held.
 func (m *Monitor) missing() []agentapi.Problem {
 	var out []agentapi.Problem
 	for uuid, r := range m.mem.GPUs {
@@ -171,7 +171,7 @@ func (m *Monitor) missing() []agentapi.Problem {
 	return out
 }
 
-// matrices lay the peers out by place in gpus.
+// matrices returns the peers as matrices, by place in gpus.
 func matrices(gpus []agentapi.GPU, devices []wire.Device, peers map[string][]wire.Peer) (topology, p2p [][]string) {
 	place := map[string]int{}
 	for i, g := range gpus {
@@ -193,7 +193,7 @@ func matrices(gpus []agentapi.GPU, devices []wire.Device, peers map[string][]wir
 	return topology, p2p
 }
 
-// driverProblem is why the driver cannot be asked.
+// driverProblem returns why the driver does not answer.
 func driverProblem(err error, bus pciDevices) agentapi.Problem {
 	p := agentapi.Problem{Code: "driver_unanswering", Severity: "bad", Cause: "The NVIDIA driver cannot be asked.",
 		Evidence: err.Error(), Fix: "Look at the kernel's log for NVRM messages; a driver that hangs needs a reboot."}
@@ -218,7 +218,7 @@ func driverProblem(err error, bus pciDevices) agentapi.Problem {
 	return p
 }
 
-// problems are what keeps the host from being rentable, or good, besides the driver itself.
+// problems returns what keeps the host from being rentable, or from working well, apart from the driver itself.
 func problems(gpus []agentapi.GPU, sys wire.System, err error, bus pciDevices) []agentapi.Problem {
 	var out []agentapi.Problem
 	add := func(code, severity, cause, evidence, fix string) {

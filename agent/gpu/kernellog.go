@@ -11,10 +11,11 @@ import (
 	"syscall"
 )
 
-// kernelLog is where the kernel's messages are read, one record a read: "PRIORITY,SEQ,MICROSECONDS,FLAGS;TEXT".
+// kernelLog is the device from which the kernel's messages are read, one record a read:
+// "PRIORITY,SEQ,MICROSECONDS,FLAGS;TEXT".
 const kernelLog = "/dev/kmsg"
 
-// kernelLine is what a line of the kernel's log says of a GPU.
+// kernelLine is what a line of the kernel's log reports of a GPU.
 type kernelLine struct {
 	Seq      uint64
 	PCI      string // 0000:17:00
@@ -26,8 +27,8 @@ var (
 	pciName = regexp.MustCompile(`\b([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})\b`)
 )
 
-// parseKernelLine reads one record of /dev/kmsg. ok is false where it says nothing of a GPU; Seq is set whenever it can
-// be read.
+// parseKernelLine parses one record of /dev/kmsg. ok is false if it is not about a GPU; Seq is set whenever it can be
+// read.
 func parseKernelLine(line string) (out kernelLine, ok bool) {
 	head, text, found := strings.Cut(line, ";")
 	if !found {
@@ -69,12 +70,12 @@ func parseKernelLine(line string) (out kernelLine, ok bool) {
 	return out, false
 }
 
-// samePCI compares PCI names whatever their case, width of the domain, and function: 0000:17:00 and 00000000:17:00.0.
+// samePCI compares PCI names regardless of case, width of the domain, and function: 0000:17:00 equals 00000000:17:00.0.
 func samePCI(a, b string) bool {
 	return a != "" && shortPCI(a) == shortPCI(b)
 }
 
-// shortPCI is 0000:17:00 of any form of a PCI name.
+// shortPCI converts any form of a PCI name to the form 0000:17:00.
 func shortPCI(s string) string {
 	s, _, _ = strings.Cut(strings.ToLower(s), ".")
 	domain, rest, _ := strings.Cut(s, ":")
@@ -82,10 +83,10 @@ func shortPCI(s string) string {
 	return strings.Repeat("0", max(0, 4-len(domain))) + domain + ":" + rest
 }
 
-// readKernelLog calls line for each record from the oldest the kernel still holds, until f is closed. A record that was
-// overwritten before it was read is skipped.
+// readKernelLog calls line for each record, from the oldest that the kernel still holds, until f is closed. A record
+// that was overwritten before it was read is skipped.
 func readKernelLog(f *os.File, line func(kernelLine)) error {
-	r := bufio.NewReaderSize(f, 16<<10) // the kernel hands out whole records of at most 8 KiB
+	r := bufio.NewReaderSize(f, 16<<10) // the kernel returns whole records of at most 8 KiB
 	for {
 		text, err := r.ReadString('\n')
 		if err != nil {

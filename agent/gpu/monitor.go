@@ -1,9 +1,10 @@
-// Package gpu is a host's GPUs as the agent sees them: what there is, what it does, and whether it can be trusted.
+// Package gpu monitors a host's GPUs for the agent: which GPUs there are, what they do, and whether they can be
+// trusted.
 //
-// What always holds: NVML is never loaded into the agent. A sick GPU hangs a call for minutes and a symbol missing in
-// an older driver kills its process, so NVML lives in a child (package probe) behind a deadline per call; a child that
-// hangs or dies is replaced, and the agent goes on. A GPU's health only gets better by evidence: what is quarantined
-// stays so across restarts of the agent until the GPU was reset and passed a check.
+// Invariants: NVML is never loaded into the agent. A sick GPU hangs a call for minutes and a symbol missing in an older
+// driver kills its process, so NVML is loaded in a child process (package probe) with a deadline per call; a child that
+// hangs or dies is replaced, and the agent goes on. A GPU's health only gets better by evidence: a quarantine persists
+// across restarts of the agent until the GPU was reset and passed a check.
 package gpu
 
 import (
@@ -23,26 +24,26 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// LibraryEnv tells the probe command which NVML library to load.
+// LibraryEnv is the environment variable that names the NVML library to the probe command.
 const LibraryEnv = "MUSTER_NVML_LIBRARY"
 
-// Config is what a Monitor needs. Zero values are the defaults named.
+// Config configures a Monitor. The comments name the defaults of zero values.
 type Config struct {
 	Exe         []string     // command that runs the probe; default: this executable with the argument "probe"
 	Env         []string     // added to the probe's environment, "MUSTER_FAKE_NVML=…"
 	LibraryPath string       // NVML library; "" = libnvidia-ml.so.1 where the loader finds it
-	StateDir    string       // where health is kept; "" = nowhere (for a look at the inventory)
+	StateDir    string       // where health is stored; "" = nowhere (to read the inventory only)
 	Logger      *slog.Logger // default: discards
 	Now         func() time.Time
-	SysFS       string // default: /sys; not looked at when the GPUs are simulated, unless named
+	SysFS       string // default: /sys; if the GPUs are simulated: not read
 	ProcFS      string // default: /proc
-	MPSPipes    string // default: /tmp/nvidia-mps; not looked at when the GPUs are simulated, unless named
-	// OwnerMemory is how many bytes of a GPU's memory processes of no lease may hold for it to count as free; default:
-	// the constant, negative: none.
+	MPSPipes    string // default: /tmp/nvidia-mps; if the GPUs are simulated: not read
+	// OwnerMemory is how many bytes of a GPU's memory processes outside any lease may hold while the GPU still counts as
+	// free; default: the constant OwnerMemory; negative: none.
 	OwnerMemory int64
-	PowerLimits PowerLimits // none: the GPUs' limits are left alone
-	KernelLog   string      // default: /dev/kmsg where it can be read; not looked at when simulated, unless named
-	// Reset resets a GPU that nothing uses; default: nvidia-smi --gpu-reset, nothing when simulated.
+	PowerLimits PowerLimits // nil: the GPUs' limits are not changed
+	KernelLog   string      // default: /dev/kmsg if readable; if the GPUs are simulated: not read
+	// Reset resets a GPU that nothing uses; default: nvidia-smi --gpu-reset, nothing if the GPUs are simulated.
 	Reset func(ctx context.Context, uuid string) error
 
 	timing timing // tests'
@@ -72,34 +73,34 @@ func (c *Config) defaults() error {
 	return nil
 }
 
-// Monitor watches the GPUs of this host. Its methods may be called concurrently.
+// Monitor watches the GPUs of this host. It is safe for concurrent use.
 type Monitor struct {
 	cfg     Config
 	log     *slog.Logger
 	probe   *prober
 	boot    string
 	changed chan struct{}
-	kick    chan struct{}   // look at all GPUs now
-	ctx     context.Context // the Monitor's life
+	kick    chan struct{}   // requests a look at all GPUs now
+	ctx     context.Context // ends with the Monitor
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
 
-	looking sync.Mutex // held through a look at the GPUs; taken before mu
+	looking sync.Mutex // held during a look at the GPUs; taken before mu
 
 	mu       sync.Mutex
 	store    store
 	mem      memory
-	blind    error // why the driver cannot be asked at present; nil: it answers
+	blind    error // why the driver does not answer at present; nil: it answers
 	sys      wire.System
-	leased   func() map[string]bool // which GPUs have a lease; nil: not told yet
+	leased   func() map[string]bool // returns the GPUs that have a lease; nil: not set yet
 	owners   map[string]owned       // GPUs without a lease that their owner uses
 	ownerUse map[string]owned       // GPUs with a lease that their owner uses too
 	fabrics  map[string]wire.Fabric // registrations with NVSwitches, of GPUs that have any
 }
 
-// Start starts the probe and the watching of health. A host without an NVML library or without GPUs is no error: the
-// inventory then says so in its problems. It fails only when the state directory cannot be used. The Monitor lives
-// until Close, or until ctx ends.
+// Start starts the probe and the health checks. It is no error if the host has no NVML library or no GPUs: the
+// inventory then contains a problem. Start fails only if the state directory cannot be used. The Monitor runs until
+// Close, or until ctx ends.
 func Start(ctx context.Context, cfg Config) (*Monitor, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -125,7 +126,7 @@ func Start(ctx context.Context, cfg Config) (*Monitor, error) {
 	return m, nil
 }
 
-// Close ends the probe. It returns at once even when the probe is stuck in the driver.
+// Close ends the probe. It returns at once even if the probe is stuck in the driver.
 func (m *Monitor) Close() error {
 	m.cancel()
 	m.probe.close()
@@ -133,14 +134,15 @@ func (m *Monitor) Close() error {
 	return nil
 }
 
-// Driver is the driver's version and the highest CUDA it supports, as it said last; "" while it has not.
+// Driver returns the driver's version and the highest CUDA version that it supports, from its last answer; "" before
+// the first.
 func (m *Monitor) Driver() (version, cuda string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sys.Driver, m.sys.CUDA
 }
 
-// Batch is samples taken together. GPUSample.AtMS is left 0: who sends them knows the anchor that maps BootMS.
+// Batch is samples taken together. GPUSample.AtMS is left 0: the sender knows the anchor that maps BootMS.
 type Batch struct {
 	BootMS  int64 // CLOCK_BOOTTIME, milliseconds
 	Samples []agentapi.GPUSample
@@ -165,8 +167,8 @@ func (m *Monitor) Sample(ctx context.Context, uuids ...string) (Batch, error) {
 	return b, nil
 }
 
-// EnergyMJ reads the energy counters of the named GPUs in millijoules since the driver was loaded. GPUs that do not
-// tell are left out. A counter that went down was reset.
+// EnergyMJ reads the energy counters of the named GPUs, in millijoules since the driver was loaded. GPUs that do not
+// report one are left out. A counter that went down was reset.
 func (m *Monitor) EnergyMJ(ctx context.Context, uuids ...string) (map[string]int64, error) {
 	b, err := m.Sample(ctx, uuids...)
 	if err != nil {
@@ -181,8 +183,8 @@ func (m *Monitor) EnergyMJ(ctx context.Context, uuids ...string) (map[string]int
 	return energy, nil
 }
 
-// Requalify resets a quarantined or suspect GPU, which must have no lease and be out of use, and makes it healthy when
-// it passes the check. It returns a Conflict that says what still speaks against the GPU, or that it has a lease.
+// Requalify resets a quarantined or suspect GPU, which must have no lease and not be in use, and makes it healthy if it
+// passes the check. It returns a Conflict if the GPU still has a defect, which the error names, or has a lease.
 func (m *Monitor) Requalify(ctx context.Context, uuid string) error {
 	if state := m.Health()[uuid].State; state == "" {
 		return fault.New(fault.NotFound, "there is no GPU %s on this host", uuid)
@@ -222,7 +224,7 @@ func (m *Monitor) reset(ctx context.Context, uuid string) error {
 	if reset == nil {
 		reset = resetGPU
 	}
-	// A GPU that a process has open is not reset: not even by the probe.
+	// A GPU that any process has open cannot be reset, and the probe is such a process.
 	release, err := m.probe.pause(ctx)
 	if err != nil {
 		return err
@@ -239,7 +241,7 @@ func resetGPU(ctx context.Context, uuid string) error {
 	return nil
 }
 
-// orAll is uuids, or every GPU the driver lists.
+// orAll returns uuids, or every GPU that the driver lists if uuids is empty.
 func (m *Monitor) orAll(ctx context.Context, uuids []string) ([]string, error) {
 	if len(uuids) > 0 {
 		return uuids, nil
@@ -253,7 +255,7 @@ func (m *Monitor) orAll(ctx context.Context, uuids []string) ([]string, error) {
 	return uuids, asFault(err)
 }
 
-// each asks the same of several GPUs at once. A sick one fails alone.
+// each sends the same request about several GPUs at once. A sick GPU fails alone.
 func each[T any](ctx context.Context, m *Monitor, method string,
 	uuids []string) (answers map[string]T, failed map[string]error) {
 	answers, failed = map[string]T{}, map[string]error{}
@@ -276,7 +278,7 @@ func each[T any](ctx context.Context, m *Monitor, method string,
 	return answers, failed
 }
 
-// call is a call about one GPU whose refusal may speak against the GPU. (Hangs are told by the prober.)
+// call sends a request about one GPU. A refusal may be evidence against the GPU. (The prober reports hangs.)
 func (m *Monitor) call(ctx context.Context, method, uuid string, out any) error {
 	err := m.probe.call(ctx, method, uuid, out)
 	var refusal *wire.Error
@@ -288,7 +290,7 @@ func (m *Monitor) call(ctx context.Context, method, uuid string, out any) error 
 	return err
 }
 
-// asFault is what a caller gets of a failed call: Unavailable with the cause, unless it is a fault already.
+// asFault converts the error of a failed call for callers: Unavailable with the cause, unless it is a fault already.
 func asFault(err error) error {
 	if err == nil || fault.From(err) != nil {
 		return err

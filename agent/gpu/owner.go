@@ -16,15 +16,16 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// OwnerMemory is how much of a GPU's memory the host's own processes may hold for it to be rented out still: what a
-// desktop's compositor takes of a card that nobody plays on.
+// OwnerMemory is how much of a GPU's memory the host's own processes may hold while the GPU can still be rented out:
+// about what a desktop's compositor takes of a card without games.
 const OwnerMemory = 256 << 20
 
-// unnamed is how much memory may be in use that no process is named for: older drivers count what they reserve as used.
+// unnamed is how much memory may be in use without a process listed for it: older drivers count what they reserve as
+// used.
 const unnamed = 1 << 30
 
-// LeasedBy tells the Monitor whom to ask which GPUs have a lease, by UUID: on those, what runs is not the owner's.
-// Before it is called, a Monitor that keeps state takes no process for the owner's.
+// LeasedBy sets the function that returns which GPUs have a lease, by UUID: what runs on those is not the owner's.
+// Before LeasedBy is called, a Monitor that stores state takes no process for the owner's.
 func (m *Monitor) LeasedBy(leased func() map[string]bool) {
 	m.mu.Lock()
 	m.leased = leased
@@ -32,8 +33,8 @@ func (m *Monitor) LeasedBy(leased func() map[string]bool) {
 	poke(m.kick)
 }
 
-// InUse asks the named GPUs, which have no lease yet, who of the host's own uses them; those that are free for a lease
-// are left out. For one that does not answer, what was seen last counts.
+// InUse returns which of the named GPUs, which have no lease yet, the host's own processes use, and by what; GPUs that
+// are free for a lease are left out. For a GPU that does not answer, the last known use counts.
 func (m *Monitor) InUse(ctx context.Context, uuids ...string) map[string]string {
 	uses, failed := each[wire.Use](ctx, m, wire.MethodUse, uuids)
 	says := map[string]string{}
@@ -64,13 +65,13 @@ func (m *Monitor) InUse(ctx context.Context, uuids ...string) map[string]string 
 
 // owned is a GPU that its owner uses.
 type owned struct {
-	by    string    // by what, and how much of its memory
-	quit  time.Time // since when it is not used any more; zero: it is
-	bytes int64     // of memory, when that was news
+	by    string    // the processes, and how much of its memory they use
+	quit  time.Time // end of the use; zero: it is in use
+	bytes int64     // of memory, when the use was last reported
 }
 
-// seeOwners looks who uses the GPUs that have no lease, and what of the host's own runs on those that have one. It is
-// part of a look.
+// seeOwners finds the owner's use of the GPUs that have no lease, and the host's own processes on those that have one.
+// It is part of a look.
 func (m *Monitor) seeOwners(ctx context.Context, uuids []string) {
 	before, ok := m.leasedNow()
 	if !ok {
@@ -108,7 +109,7 @@ func (m *Monitor) leasedNow() (leased map[string]bool, ok bool) {
 	return f(), true
 }
 
-// noteOwner takes note of who uses a GPU without a lease and reports whether that is news. m.mu is held.
+// noteOwner records the use of a GPU without a lease and reports whether it has changed. m.mu is held.
 func (m *Monitor) noteOwner(uuid, says string) (news bool) {
 	if news = m.note(m.owners, uuid, says, 0); news {
 		m.log.Info("who uses a GPU beside leases has changed", "gpu", uuid, "use", says)
@@ -116,8 +117,8 @@ func (m *Monitor) noteOwner(uuid, says string) (news bool) {
 	return news
 }
 
-// note takes note of a use and reports whether it is news. A GPU is free again when it has not been used for a while:
-// who restarts a game, or a desktop, is not done with it. m.mu is held.
+// note records a use and reports whether it has changed. A GPU is free again after it has not been used for a while: an
+// owner who restarts a game, or a desktop, is not done with it. m.mu is held.
 func (m *Monitor) note(in map[string]owned, uuid, says string, bytes int64) (news bool) {
 	o, was := in[uuid]
 	now := m.cfg.Now()
@@ -137,11 +138,11 @@ func (m *Monitor) note(in map[string]owned, uuid, says string, bytes int64) (new
 	return news
 }
 
-// names is a use without its amount of memory, which changes all the time.
+// names returns a use without its amount of memory, which changes all the time.
 func names(says string) string { return says[:max(0, strings.LastIndex(says, ", "))] }
 
-// ownersUse says what uses a GPU that has no lease, and how much of its memory: "Xorg, 412 MiB"; "" when it is little
-// enough for a lease to have the GPU.
+// ownersUse returns what uses a GPU that has no lease, and how much of its memory: "Xorg, 412 MiB"; "" if the use is
+// small enough for a lease to get the GPU.
 func (m *Monitor) ownersUse(u wire.Use) string {
 	held, untold := int64(0), false
 	for _, p := range u.Processes {
@@ -162,7 +163,7 @@ func (m *Monitor) ownersUse(u wire.Use) string {
 	return m.listed(processes, held)
 }
 
-// listed names the first processes, and what all hold: "Xorg, steam, 412 MiB".
+// listed returns the names of the first processes, and the memory that all of them hold: "Xorg, steam, 412 MiB".
 func (m *Monitor) listed(processes []wire.Process, bytes int64) string {
 	const most = 3
 	var who []string
@@ -180,7 +181,7 @@ func (m *Monitor) listed(processes []wire.Process, bytes int64) string {
 
 var containerID = regexp.MustCompile(`[0-9a-f]{64}`)
 
-// nameOf is a process as its owner knows it, with the container it runs in.
+// nameOf returns the name of a process as its owner knows it, with the container that it runs in.
 func (m *Monitor) nameOf(pid int) string {
 	dir := filepath.Join(m.cfg.ProcFS, strconv.Itoa(pid))
 	name := "process " + strconv.Itoa(pid)
@@ -195,8 +196,8 @@ func (m *Monitor) nameOf(pid int) string {
 	return name
 }
 
-// personal reports whether a process belongs to somebody's session on the host, and to no container: nothing that a
-// lease has run can get there.
+// personal reports whether a process belongs to a user's session on the host, and to no container: nothing that a lease
+// has run can get there.
 func (m *Monitor) personal(pid int) bool {
 	b, err := os.ReadFile(filepath.Join(m.cfg.ProcFS, strconv.Itoa(pid), "cgroup"))
 	if err != nil {
@@ -211,7 +212,7 @@ func (m *Monitor) personal(pid int) bool {
 	return false
 }
 
-// inUse are the problems of GPUs that their owner uses.
+// inUse returns the problems of GPUs that their owner uses.
 func inUse(gpus []agentapi.GPU) []agentapi.Problem {
 	var out []agentapi.Problem
 	for _, g := range gpus {

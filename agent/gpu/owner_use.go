@@ -14,8 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// OwnerUse tells which GPUs that have a lease are used by programs of the host's own as well, and how many bytes of
-// their memory those took when that began, beyond what they had at the lease's start.
+// OwnerUse returns the leased GPUs that the host's own programs use as well, with the bytes of memory that those took
+// when the use began, beyond what they held at the lease's start.
 func (m *Monitor) OwnerUse() map[string]int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -26,7 +26,7 @@ func (m *Monitor) OwnerUse() map[string]int64 {
 	return out
 }
 
-// readOwnerUse looks what of the host's own uses the GPUs that have a lease.
+// readOwnerUse finds the host's own programs on the GPUs that have a lease.
 func (m *Monitor) readOwnerUse(ctx context.Context, leased []string) {
 	before := m.noted()
 	uses, _ := each[wire.Use](ctx, m, wire.MethodUse, leased)
@@ -35,7 +35,7 @@ func (m *Monitor) readOwnerUse(ctx context.Context, leased []string) {
 	defer m.mu.Unlock()
 	changed := false
 	for uuid := range m.ownerUse {
-		if !after[uuid] { // whoever uses it now has it to himself
+		if !after[uuid] { // no lease any more: the use is not shared
 			delete(m.ownerUse, uuid)
 			changed = true
 		}
@@ -43,7 +43,7 @@ func (m *Monitor) readOwnerUse(ctx context.Context, leased []string) {
 	for uuid, use := range uses {
 		r := m.mem.GPUs[uuid]
 		if r == nil || r.Before != before[uuid] || r.Before == nil || !after[uuid] {
-			continue // what was there at its start is not known, or it is another lease by now
+			continue // the use at the lease's start is unknown, or the lease is another by now
 		}
 		says, bytes := m.describeOwnerUse(use, *r.Before)
 		if m.note(m.ownerUse, uuid, says, bytes) {
@@ -56,7 +56,7 @@ func (m *Monitor) readOwnerUse(ctx context.Context, leased []string) {
 	}
 }
 
-// noted is who used each GPU before its last lease.
+// noted returns the use of each GPU before its last lease.
 func (m *Monitor) noted() map[string]*Use {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -67,9 +67,9 @@ func (m *Monitor) noted() map[string]*Use {
 	return out
 }
 
-// describeOwnerUse says which programs of the host's own use a leased GPU, and how much of its memory they hold beyond
-// what they held before the lease; "" when that is no more than they may. What runs in any container is not counted: a
-// lease's programs do.
+// describeOwnerUse returns which of the host's own programs use a leased GPU, and how much of its memory they hold
+// beyond what they held before the lease; "" if that is within the allowed limit. Processes in containers are not
+// counted: a lease's programs run in containers.
 func (m *Monitor) describeOwnerUse(u wire.Use, before Use) (says string, beyond int64) {
 	had := map[int]int64{}
 	for _, p := range before.Processes {
@@ -97,7 +97,7 @@ func (m *Monitor) outside(pid int) bool {
 	return err == nil && strings.Contains(string(b), ":/") && !containerID.Match(b)
 }
 
-// ownerProblems are the problems of leased GPUs that programs of the host's own use as well. m.mu is held.
+// ownerProblems returns the problems of leased GPUs that the host's own programs use as well. m.mu is held.
 func (m *Monitor) ownerProblems(gpus []agentapi.GPU) []agentapi.Problem {
 	var out []agentapi.Problem
 	for _, g := range gpus {

@@ -12,10 +12,10 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// PowerLimits are the power limits an operator wants, in watts, by index or UUID of the GPU; "" is for all others.
+// PowerLimits are the power limits that an operator wants, in watts, by index or UUID of the GPU; "" is for all others.
 type PowerLimits map[string]int
 
-// ParsePowerLimits reads "300", "0=250" and "GPU-…=250".
+// ParsePowerLimits parses "300", "0=250" and "GPU-…=250".
 func ParsePowerLimits(texts []string) (PowerLimits, error) {
 	out := PowerLimits{}
 	for _, t := range texts {
@@ -34,7 +34,7 @@ func ParsePowerLimits(texts []string) (PowerLimits, error) {
 	return out, nil
 }
 
-// of is a GPU's limit in milliwatts; 0: the operator wants none.
+// of returns a GPU's limit in milliwatts; 0: the operator wants none.
 func (l PowerLimits) of(g agentapi.GPU) int64 {
 	for _, name := range []string{g.UUID, strconv.Itoa(g.Index), ""} {
 		if w, ok := l[name]; ok {
@@ -44,9 +44,9 @@ func (l PowerLimits) of(g agentapi.GPU) int64 {
 	return 0
 }
 
-// keepPower holds every GPU to its power limit, also when somebody else has changed it, and gives back the one it was
-// made for to a GPU that was given another by this agent and is to have none any more. It is part of a look. A Monitor
-// that keeps no state only looks: it changes nothing of the host.
+// keepPower sets every GPU's power limit, also if another program has changed it. It restores the GPU's default limit
+// if this agent has set a limit before and the operator wants none any more. It is part of a look. A Monitor that
+// stores no state only reads: it changes nothing on the host.
 func (m *Monitor) keepPower(ctx context.Context, uuids []string) {
 	if m.cfg.StateDir == "" {
 		return
@@ -72,7 +72,7 @@ func (m *Monitor) keepPower(ctx context.Context, uuids []string) {
 			var refusal *wire.Error
 			changed := false
 			if err == nil && now.PowerSet != want {
-				now.PowerSet = want // 0: given back
+				now.PowerSet = want // 0: restored
 				changed = true
 				m.log.Info("power limit set", "gpu", uuid, "watts", w.LimitMW/1000)
 			}
@@ -96,7 +96,7 @@ func (m *Monitor) keepPower(ctx context.Context, uuids []string) {
 	}
 }
 
-// powerProblems are the power limits that could not be set. m.mu is held.
+// powerProblems returns the power limits that could not be set. m.mu is held.
 func (m *Monitor) powerProblems() []agentapi.Problem {
 	var out []agentapi.Problem
 	for _, r := range m.mem.GPUs {

@@ -11,10 +11,10 @@ import (
 	"github.com/musterhq/muster/agent/hostinfo"
 )
 
-// GivePowerBack gives every GPU whose power limit the agent has set the one it was made for, for when the agent goes
-// for good. No Monitor may use cfg's state. The driver is asked only when there is something to give back; a limit ends
-// with the boot, and with a GPU that is there no more. It goes on after an error and returns all of them; doing it
-// again is no error.
+// GivePowerBack restores the default power limit of every GPU whose limit the agent has set. It is for the removal of
+// the agent. No Monitor may use cfg's state. The driver is called only if there is a limit to restore; a limit ends
+// with the boot, and with a GPU that is no longer there. GivePowerBack goes on after an error and returns all of them;
+// calling it again is no error.
 func GivePowerBack(ctx context.Context, cfg Config) error {
 	if err := cfg.defaults(); err != nil {
 		return err

@@ -12,19 +12,19 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// timing is what tests shorten.
+// timing holds the durations that tests shorten.
 type timing struct {
-	start    time.Duration // for the first answer: starting NVML takes seconds where persistence mode is off
-	call     time.Duration // for every other answer
-	late     time.Duration // for a probe that gets no processor time, on top
+	start    time.Duration // limit of the first answer: NVML takes seconds to start without persistence mode
+	call     time.Duration // limit of every other answer
+	late     time.Duration // extra limit for a probe that gets no processor time
 	restart  time.Duration // least time between two starts of the probe; doubles up to maxRest
 	maxRest  time.Duration
-	shun     time.Duration // how long a GPU that hung is left alone; doubles up to maxShun
+	shun     time.Duration // how long a GPU that hung gets no calls; doubles up to maxShun
 	maxShun  time.Duration
-	settled  time.Duration // a probe that lived this long starts again without delay
-	watch    time.Duration // between two looks at every GPU's condition
+	settled  time.Duration // a probe that lived this long restarts without delay
+	watch    time.Duration // time between two looks at every GPU's condition
 	recovers time.Duration // a suspect GPU without new evidence for this long is healthy
-	calm     time.Duration // a GPU its owner has not used for this long is free
+	calm     time.Duration // a GPU that its owner has not used for this long is free
 }
 
 func (t *timing) defaults() {
@@ -50,7 +50,7 @@ func (t *timing) defaults() {
 // seems, the driver.
 const maxStuck = 4
 
-// errHang is a call that outlasted its deadline.
+// errHang is the error of a call that outlasted its deadline.
 type errHang struct{ gpu, method string }
 
 func (e *errHang) Error() string {
@@ -60,7 +60,7 @@ func (e *errHang) Error() string {
 	return fmt.Sprintf("%s did not answer in time (%s)", e.gpu, e.method)
 }
 
-// errShunned is a GPU that hung and is left alone for a while.
+// errShunned is the error of a call about a GPU that hung and gets no calls for a while.
 type errShunned struct{ gpu string }
 
 func (e *errShunned) Error() string { return e.gpu + " hung in the driver; it is asked again later" }
@@ -77,10 +77,10 @@ type prober struct {
 	paused int
 	child  *child
 	warm   bool      // the present child has answered once
-	next   time.Time // no start before
+	next   time.Time // earliest time of the next start
 	rest   time.Duration
 	starts int
-	killed []*child // stuck ones, until reaped
+	killed []*child // stuck children, until reaped
 	shun   map[string]shunned
 	places map[string]string // PCI bus ids by UUID, as last seen
 }
@@ -101,7 +101,8 @@ func newProber(cfg Config, onHang func(uuid, method string)) *prober {
 	}
 }
 
-// running is the child to ask, started if need be. It waits out a pause between two starts, as long as ctx allows.
+// running returns the present child, and starts one if there is none. It waits out the pause between two starts, as
+// long as ctx allows.
 func (p *prober) running(ctx context.Context) (c *child, warm bool, err error) {
 	for {
 		c, warm, wait, err := p.tryRunning()
@@ -148,7 +149,7 @@ func (p *prober) tryRunning() (c *child, warm bool, wait time.Duration, err erro
 	return c, false, 0, nil
 }
 
-// retire notes the end of the present child and when the next may start. p.mu is held.
+// retire records the end of the present child and when the next may start. p.mu is held.
 func (p *prober) retire(now time.Time) {
 	p.killed = append(p.killed, p.child)
 	if now.Sub(p.child.started) >= p.time.settled {
@@ -159,7 +160,7 @@ func (p *prober) retire(now time.Time) {
 	p.child = nil
 }
 
-// stuck counts children that were killed and still exist. p.mu is held.
+// stuck returns the number of children that were killed and still exist. p.mu is held.
 func (p *prober) stuck() int {
 	left := p.killed[:0]
 	for _, c := range p.killed {
@@ -173,13 +174,14 @@ func (p *prober) stuck() int {
 	return len(left)
 }
 
-// call asks the probe and decodes the answer into out. A deadline that passes kills the probe, is told to onHang, and
-// shuns the GPU for a while; others' calls that fall with the probe are asked once more of the next.
+// call sends a request to the probe and decodes the answer into out. If the deadline passes, call kills the probe,
+// calls onHang, and blocks calls about the GPU for a while; other calls that fail with the probe are sent once more to
+// the next probe.
 func (p *prober) call(ctx context.Context, method, uuid string, out any) error {
 	return p.request(ctx, wire.Request{Method: method, GPU: uuid}, out)
 }
 
-// request is call with all that a request may say.
+// request is like call, with a full Request.
 func (p *prober) request(ctx context.Context, r wire.Request, out any) error {
 	for attempt := 0; ; attempt++ {
 		if err := p.mayCall(r.GPU); err != nil && !r.Trial {
@@ -203,7 +205,7 @@ func (p *prober) callOnce(ctx context.Context, r wire.Request, out any) error {
 		return err
 	}
 	if !warm && r.Method != wire.MethodStart {
-		// First alone: a hang of NVML's start must not be blamed on the GPU that was asked about.
+		// MethodStart goes first and alone: a hang of NVML's start must not be attributed to the GPU of the request.
 		var refusal *wire.Error
 		if err := p.callOnce(ctx, wire.Request{Method: wire.MethodStart}, nil); err != nil && !errors.As(err, &refusal) {
 			return err
@@ -239,12 +241,13 @@ func (p *prober) callOnce(ctx context.Context, r wire.Request, out any) error {
 	return json.Unmarshal(m.Result, out)
 }
 
-// errOverdue is an answer that the driver, and nothing else, keeps from coming.
+// errOverdue is the error of a call whose answer only the driver delays.
 var errOverdue = errors.New("overdue")
 
-// await is the answer to a call, or errOverdue. On a machine short of processor time, a probe that has not got to run
-// must not count as a GPU that hangs: once the time is up, it is asked something that needs no driver, and only when it
-// has answered that is the call overdue. A probe that answers not even that is given up after a while.
+// await returns the answer to a call, or errOverdue. On a machine short of processor time, a probe that did not get to
+// run must not count as a GPU that hangs. So after the deadline the probe gets a ping, which needs no driver, and the
+// call is overdue only once the ping is answered. If the ping is not answered either, await gives the probe up after a
+// while.
 func (p *prober) await(ctx context.Context, c *child, answer <-chan wire.Message,
 	patience time.Duration) (wire.Message, error) {
 	var pong <-chan wire.Message
@@ -270,13 +273,13 @@ func (p *prober) await(ctx context.Context, c *child, answer <-chan wire.Message
 			defer forget()
 			pong = asked
 		case <-pong:
-			pong = make(chan wire.Message) // answered: what was asked before it has had its turn, too
+			pong = make(chan wire.Message) // ping answered: requests before it have had their turn, too
 		}
 	}
 	return wire.Message{}, errOverdue
 }
 
-// seenAt takes note of where a GPU is on the PCI bus, which is where a new probe looks for it.
+// seenAt records where a GPU is on the PCI bus: a new probe looks for it there first.
 func (p *prober) seenAt(uuid, pci string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -317,15 +320,15 @@ func (p *prober) hung(uuid, method string) {
 	p.onHang(uuid, method)
 }
 
-// unshun lets a GPU be asked again at once.
+// unshun allows calls about a GPU again at once.
 func (p *prober) unshun(uuid string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.shun, uuid)
 }
 
-// pause ends the child, waits until it is gone and keeps a new one from starting until release is called: nothing of
-// ours has a GPU open then.
+// pause ends the child, waits until it is gone and keeps a new one from starting until release is called: in between no
+// process of the agent has a GPU open.
 func (p *prober) pause(ctx context.Context) (release func(), err error) {
 	p.mu.Lock()
 	p.paused++

@@ -13,13 +13,13 @@ import (
 // memory is what is known of a host's GPUs across restarts of the agent.
 type memory struct {
 	Version int                    `json:"version"`
-	Seq     uint64                 `json:"seq"` // of the last health event
+	Seq     uint64                 `json:"seq"` // number of the last health event
 	Outbox  []agentapi.HealthEvent `json:"outbox,omitempty"`
 	GPUs    map[string]*record     `json:"gpus"`
 	Log     logMark                `json:"kernel_log"` // read up to here
 }
 
-// logMark is a place in the kernel's log of a boot.
+// logMark is a position in the kernel's log of a boot.
 type logMark struct {
 	BootID string `json:"boot_id"`
 	Seq    uint64 `json:"seq"`
@@ -30,21 +30,22 @@ type record struct {
 	Verdict
 	GPU  agentapi.GPU `json:"gpu"`  // as last described
 	Seen string       `json:"seen"` // boot id in which the driver last listed it
-	// Before is who used the GPU before the present or last lease.
+	// Before is the use of the GPU before the present or last lease.
 	Before *Use `json:"before,omitempty"`
-	// AppBlamed: an Xid that a program can cause has counted since the last lease began.
+	// AppBlamed is true if an Xid that a program can cause has counted since the last lease began.
 	AppBlamed bool `json:"app_blamed,omitempty"`
-	// Held is why the GPU's memory was not free when a lease had ended; "" when it was, or is again.
+	// Held is why the GPU's memory was not free after a lease had ended; "" if it was, or is again.
 	Held string `json:"held,omitempty"`
-	// PowerSet is the power limit this host's agent has set, milliwatts, 0 = none; powerWhy why it could not just now.
+	// PowerSet is the power limit that this host's agent has set, in milliwatts, 0 = none; powerWhy is why the last
+	// attempt to set it failed.
 	PowerSet int64 `json:"power_set,omitempty"`
 	powerWhy string
 }
 
-// maxOutbox bounds the events kept for a server that does not take them; the newest are kept.
+// maxOutbox is the largest number of events kept for a server that does not accept them; the newest are kept.
 const maxOutbox = 1000
 
-// store keeps memory in one file, replaced as a whole and synced. dir "" keeps nothing.
+// store keeps memory in one file, which is replaced atomically and synced. With dir "" it stores nothing.
 type store struct{ path string }
 
 func openStore(dir string) (store, memory, error) {
@@ -61,7 +62,7 @@ func openStore(dir string) (store, memory, error) {
 		return s, m, s.save(m)
 	}
 	if err == nil {
-		// A quarantine must not be forgotten by accident: a file that cannot be read is for a person to look at.
+		// A quarantine must not be lost by accident: a file that cannot be read is an error that a person must resolve.
 		err = json.Unmarshal(b, &m)
 	}
 	if err == nil && m.Version != 1 {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// pciDevices are the NVIDIA GPUs that the kernel's PCI bus shows, whatever the driver says.
+// pciDevices are the NVIDIA GPUs on the kernel's PCI bus, independent of the driver.
 type pciDevices struct {
-	known bool           // false: sysfs was not looked at
-	numa  map[string]int // by shortPCI; −1 where not told
+	known bool           // false: sysfs was not read
+	numa  map[string]int // by shortPCI; −1 if not reported
 }
 
 func (d pciDevices) has(pci string) bool {
@@ -18,7 +18,7 @@ func (d pciDevices) has(pci string) bool {
 	return ok
 }
 
-// pciDevices reads sysfs; not where the GPUs are simulated, unless a tree was named for them.
+// pciDevices reads sysfs. If the GPUs are simulated it reads only a tree that was configured for them.
 func (m *Monitor) pciDevices() pciDevices {
 	root := m.cfg.SysFS
 	if root == "" {

@@ -11,24 +11,24 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// Use is who uses a GPU's memory now.
+// Use is the present use of a GPU's memory.
 type Use struct {
 	MemUsed   int64 // bytes, without what the driver reserves
-	Shared    bool  // the memory is the system's as well: MemUsed says nothing of who uses it
+	Shared    bool  // the memory is also the system's: MemUsed does not show who uses it
 	Processes []Process
 }
 
-// Process holds a context on a GPU.
+// Process is a process that holds a context on a GPU.
 type Process struct {
 	PID     int   // in the host's PID namespace
-	MemUsed int64 // bytes; 0 where not told
+	MemUsed int64 // bytes; 0 if not reported
 }
 
-// slack is how much memory of a GPU may be in use, beyond what was before, for it to count as free: drivers keep a
-// little for themselves.
+// slack is how much memory of a GPU may be in use, beyond the use before the lease, while the GPU counts as free:
+// drivers keep a little for themselves.
 const slack = 512 << 20
 
-// UseOf tells who uses a GPU's memory.
+// UseOf returns the present use of a GPU's memory.
 func (m *Monitor) UseOf(ctx context.Context, uuid string) (Use, error) {
 	var u wire.Use
 	if err := m.call(ctx, wire.MethodUse, uuid, &u); err != nil {
@@ -41,8 +41,8 @@ func (m *Monitor) UseOf(ctx context.Context, uuid string) (Use, error) {
 	return out, nil
 }
 
-// NoteBefore remembers who uses the GPUs before a lease's workload starts on them (an owner's desktop, say), so that
-// WaitClean does not wait for that. What was noted is kept across restarts.
+// NoteBefore records the use of the GPUs before a lease's workload starts on them (by an owner's desktop, for example),
+// so that WaitClean does not wait for it. The record survives restarts.
 func (m *Monitor) NoteBefore(ctx context.Context, uuids ...string) error {
 	for _, uuid := range uuids {
 		u, err := m.UseOf(ctx, uuid)
@@ -52,7 +52,7 @@ func (m *Monitor) NoteBefore(ctx context.Context, uuids ...string) error {
 		m.mu.Lock()
 		if r := m.mem.GPUs[uuid]; r != nil {
 			r.Before, r.AppBlamed = &u, false
-			delete(m.ownerUse, uuid) // that was another lease's
+			delete(m.ownerUse, uuid) // belongs to the previous lease
 			m.save()
 		}
 		m.mu.Unlock()
@@ -60,9 +60,9 @@ func (m *Monitor) NoteBefore(ctx context.Context, uuids ...string) error {
 	return nil
 }
 
-// WaitClean returns nil once no process holds the GPUs and their memory is free, but for what was there before, else,
-// when ctx ends, a Conflict that says what is left. Call it after a lease's containers are gone and before its GPUs are
-// given to another. GPUs that are not clean by then are suspect until a look finds them so.
+// WaitClean returns nil once no process holds the GPUs and their memory is free, apart from the use before the lease.
+// If ctx ends first, it returns a Conflict that names what is left, and the GPUs that are not clean are suspect until a
+// look finds them clean. Call it after a lease's containers are gone and before its GPUs are given to another lease.
 func (m *Monitor) WaitClean(ctx context.Context, uuids ...string) error {
 	var left []string
 	var held map[string]string
@@ -83,7 +83,7 @@ func (m *Monitor) WaitClean(ctx context.Context, uuids ...string) error {
 	}
 }
 
-// left says what of each GPU is not clean, and of those that answered why, by UUID.
+// left returns what is not clean, for all GPUs, and by UUID for the GPUs that answered.
 func (m *Monitor) left(ctx context.Context, uuids []string) (all []string, unclean map[string]string) {
 	uses, failed := each[wire.Use](ctx, m, wire.MethodUse, uuids)
 	unclean = map[string]string{}
@@ -100,8 +100,8 @@ func (m *Monitor) left(ctx context.Context, uuids []string) (all []string, uncle
 	return all, unclean
 }
 
-// hold makes GPUs suspect whose memory is not free after a lease: the next look tells, and each one after it looks
-// anew.
+// hold marks GPUs whose memory is not free after a lease, which makes them suspect at the next look; each look checks
+// them again.
 func (m *Monitor) hold(unclean map[string]string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,7 +114,7 @@ func (m *Monitor) hold(unclean map[string]string) {
 	}
 }
 
-// letGo forgets that GPUs are held which are not any more. It is part of a look.
+// letGo clears the mark of GPUs whose memory is free again. It is part of a look.
 func (m *Monitor) letGo(ctx context.Context) {
 	var held []string
 	for uuid, r := range m.known() {
@@ -139,7 +139,8 @@ func (m *Monitor) letGo(ctx context.Context) {
 	}
 }
 
-// withoutPersonal is a use less what the owner has begun since, by programs of a session of his own.
+// withoutPersonal returns a use without the programs of users' sessions on the host, which the owner may have started
+// since.
 func (m *Monitor) withoutPersonal(u wire.Use) wire.Use {
 	out := wire.Use{MemUsed: u.MemUsed, Shared: u.Shared}
 	for _, p := range u.Processes {
@@ -171,7 +172,7 @@ func uncleanBecause(now wire.Use, before Use) string {
 	switch {
 	case len(pids) > 0:
 		return fmt.Sprintf("is held by processes %v", pids)
-	case now.Shared: // what a lease leaves there, such as cached files, the kernel takes away when it needs the room
+	case now.Shared: // the kernel reclaims what a lease leaves there, such as cached files, when needed
 	case now.MemUsed > before.MemUsed+slack:
 		return fmt.Sprintf("has %d MB in use, %d MB before", now.MemUsed>>20, before.MemUsed>>20)
 	}

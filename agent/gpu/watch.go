@@ -15,14 +15,14 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Health is what the agent holds of one GPU.
+// Health is the health of one GPU.
 type Health struct {
 	State  State
 	Reason string // for people; "" when healthy
 }
 
-// Health is the present health by UUID, of every GPU seen since the host booted. While the driver does not answer no
-// GPU is healthy.
+// Health returns the present health by UUID, of every GPU seen since the host booted. While the driver does not answer,
+// no GPU is healthy.
 func (m *Monitor) Health() map[string]Health {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -35,7 +35,7 @@ func (m *Monitor) Health() map[string]Health {
 	return out
 }
 
-// healthOf is a record's health as others see it. m.mu is held.
+// healthOf returns the health in a record for callers. m.mu is held.
 func (m *Monitor) healthOf(r *record) Health {
 	if r.State == Healthy && m.blind != nil {
 		return Health{Suspect, "the NVIDIA driver does not answer: " + m.blind.Error()}
@@ -43,14 +43,14 @@ func (m *Monitor) healthOf(r *record) Health {
 	return Health{r.State, r.Reason}
 }
 
-// Pending are the health events not acknowledged yet, oldest first. They survive restarts of the agent.
+// Pending returns the health events that are not acknowledged yet, oldest first. They survive restarts of the agent.
 func (m *Monitor) Pending() []agentapi.HealthEvent {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.mem.Outbox)
 }
 
-// Ack lets go of the events up to and including seq: the server has committed them (SyncReply.HealthAck).
+// Ack removes the events up to and including seq: the server has committed them (SyncReply.HealthAck).
 func (m *Monitor) Ack(seq uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,10 +62,11 @@ func (m *Monitor) Ack(seq uint64) error {
 	return m.store.save(m.mem)
 }
 
-// Changed gets a value (never blocks, at most one waits) when health changed: sync now.
+// Changed returns a channel that receives a value when health has changed, so that the agent syncs at once. Sends never
+// block; at most one value waits.
 func (m *Monitor) Changed() <-chan struct{} { return m.changed }
 
-// watch looks at every GPU again and again, and at once when something happened.
+// watch looks at every GPU at intervals, and at once when an event arrives.
 func (m *Monitor) watch(ctx context.Context) {
 	var log *os.File
 	defer func() {
@@ -86,8 +87,8 @@ func (m *Monitor) watch(ctx context.Context) {
 	}
 }
 
-// look asks the driver what there is and every GPU how it is. Looks take turns: what an older one saw must not be
-// applied after a newer one.
+// look gets the driver's list and every GPU's condition. Looks are serialised: the result of an older look must not be
+// applied after that of a newer one.
 func (m *Monitor) look(ctx context.Context) (wire.System, error) {
 	m.looking.Lock()
 	defer m.looking.Unlock()
@@ -111,7 +112,7 @@ func (m *Monitor) look(ctx context.Context) (wire.System, error) {
 	m.describe(ctx, fresh)
 	m.letGo(ctx)
 	bus := m.pciDevices()
-	// Those of this boot that the driver does not list are asked too: its list may fail for another's sake.
+	// GPUs of this boot that the driver does not list are called too: another GPU may have made the list fail.
 	known, asked := m.known(), maps.Clone(present)
 	for uuid := range known {
 		asked[uuid] = true
@@ -150,8 +151,8 @@ func (m *Monitor) lookAfterReset(ctx context.Context, uuid string) error {
 	return nil
 }
 
-// standing gathers what speaks against a GPU at this look. answered is false where nothing was learnt: its call hung or
-// the probe fell, which is told elsewhere.
+// standing collects the evidence against a GPU at this look. answered is false if nothing was learnt: the GPU's call
+// hung or the probe ended, which is reported elsewhere.
 func (m *Monitor) standing(r record, conditions map[string]wire.Condition, failed map[string]error,
 	present map[string]bool, bus pciDevices) (out []Evidence, answered bool) {
 	uuid := r.GPU.UUID
@@ -181,7 +182,7 @@ func (m *Monitor) standing(r record, conditions map[string]wire.Condition, faile
 	return out, len(out) > 0
 }
 
-// known are copies of the records of GPUs seen since boot.
+// known returns copies of the records of GPUs seen since boot.
 func (m *Monitor) known() map[string]record {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -234,7 +235,7 @@ func (m *Monitor) accuse(uuid string, e Evidence) {
 	}
 }
 
-// emit queues an event about r as it now is, keeps it and wakes who listens. m.mu is held.
+// emit queues an event about r's present state, stores it and notifies the receiver of Changed. m.mu is held.
 func (m *Monitor) emit(r *record, e Evidence) {
 	m.mem.Seq++
 	m.mem.Outbox = append(m.mem.Outbox, agentapi.HealthEvent{Seq: m.mem.Seq, GPU: r.GPU.UUID, Kind: e.Kind, Xid: e.Xid,
@@ -247,16 +248,16 @@ func (m *Monitor) emit(r *record, e Evidence) {
 	poke(m.changed)
 }
 
-// save keeps what is known. A disk that fails must not end the watching. m.mu is held.
+// save stores what is known. A disk that fails must not end the health checks. m.mu is held.
 func (m *Monitor) save() {
 	if err := m.store.save(m.mem); err != nil {
 		m.log.Error("GPU health is not kept", "err", err)
 	}
 }
 
-// hung is called by the prober when a call has outlasted its deadline. A GPU is accused only when the driver answers
-// for another, asked alone in a new probe: a driver that stands still as a whole (its system processor restarting, say)
-// is no one GPU's doing.
+// hung is called by the prober when a call has outlasted its deadline. The hang is evidence against the GPU only if the
+// driver answers for another GPU, called alone in a new probe: if the driver as a whole hangs (while its system
+// processor restarts, for example), no single GPU is the cause.
 func (m *Monitor) hung(uuid, method string) {
 	m.log.Error("the NVIDIA driver hangs; the GPU probe is replaced", "gpu", uuid, "call", method)
 	if uuid == "" {
@@ -272,11 +273,11 @@ func (m *Monitor) hung(uuid, method string) {
 	}
 }
 
-// trials is how many other GPUs are asked whether the driver answers at all.
+// trials is how many other GPUs are called to find out whether the driver answers at all.
 const trials = 2
 
-// tryDriver asks about up to two GPUs other than uuid, one after the other and those that have not hung first, or where
-// there is no other about the driver itself. It returns nil as soon as there is an answer.
+// tryDriver calls up to two GPUs other than uuid, one after the other and those that have not hung first. If there is
+// no other GPU, it calls the driver itself. It returns nil as soon as there is an answer.
 func (m *Monitor) tryDriver(uuid string) error {
 	t := m.cfg.timing
 	ctx, cancel := context.WithTimeout(m.ctx, 2*(t.start+t.call+t.late))
@@ -306,7 +307,7 @@ func (m *Monitor) tryDriver(uuid string) error {
 	return err
 }
 
-// try returns nil when the driver answers a request, if only by refusing it.
+// try returns nil if the driver answers a request, even with a refusal.
 func (m *Monitor) try(ctx context.Context, r wire.Request) error {
 	r.Trial = true
 	err := m.probe.request(ctx, r, nil)
@@ -316,7 +317,7 @@ func (m *Monitor) try(ctx context.Context, r wire.Request) error {
 	return err
 }
 
-// listen takes the probe's events.
+// listen handles the probe's events.
 func (m *Monitor) listen(ctx context.Context) {
 	for {
 		select {
@@ -326,13 +327,13 @@ func (m *Monitor) listen(ctx context.Context) {
 			if e.GPU != "" && e.Xid != 0 {
 				m.accuse(e.GPU, XidEvidence(e.Xid))
 			}
-			poke(m.kick) // a look tells which GPU was lost, and what an Xid left behind
+			poke(m.kick) // a look finds which GPU was lost, and what an Xid left behind
 		}
 	}
 }
 
-// openKernelLog begins to read the kernel's log, where it can be read; nil otherwise. The log of a machine with
-// simulated GPUs is about other hardware.
+// openKernelLog starts reading the kernel's log; it returns nil if the log cannot be read. The log of a machine with
+// simulated GPUs is about other hardware and is not read.
 func (m *Monitor) openKernelLog() *os.File {
 	path := m.cfg.KernelLog
 	if path == "" {
@@ -350,7 +351,7 @@ func (m *Monitor) openKernelLog() *os.File {
 		return nil
 	}
 	m.mu.Lock()
-	if m.mem.Log.BootID == "" { // the first start on this host: what happened before is not ours to judge
+	if m.mem.Log.BootID == "" { // first start on this host: earlier events do not count
 		_, _ = f.Seek(0, io.SeekEnd)
 	}
 	if m.mem.Log.BootID != m.boot {
@@ -367,7 +368,7 @@ func (m *Monitor) openKernelLog() *os.File {
 	return f
 }
 
-// applyKernelLine takes a line of the kernel's log once, however often the log is read in a boot.
+// applyKernelLine applies a line of the kernel's log once, however often the log is read in a boot.
 func (m *Monitor) applyKernelLine(l kernelLine) {
 	m.mu.Lock()
 	seen := l.Seq <= m.mem.Log.Seq

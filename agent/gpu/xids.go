@@ -14,10 +14,10 @@ var xidTable []byte
 
 // Buckets of Xids.
 const (
-	bucketIgnore     = "ignore"      // the application's doing
-	bucketRestartApp = "restart_app" // the application cannot go on, the GPU can: any program may cause it
-	bucketResetGPU   = "reset_gpu"   // nothing that runs on the GPU can be trusted before a reset
-	bucketReboot     = "reboot"      // before a reboot
+	bucketIgnore     = "ignore"      // caused by the application
+	bucketRestartApp = "restart_app" // ends the application, not the GPU: any program may cause it
+	bucketResetGPU   = "reset_gpu"   // nothing on the GPU can be trusted before a reset
+	bucketReboot     = "reboot"      // nothing on the GPU can be trusted before a reboot
 )
 
 type xidRule struct {
@@ -28,7 +28,7 @@ type xidRule struct {
 
 var xids = readXids(xidTable)
 
-// readXids panics on a table that is not right: it is part of the program.
+// readXids parses the table. It panics if the table is invalid: it is part of the program.
 func readXids(table []byte) map[int]xidRule {
 	var rules []xidRule
 	if err := json.Unmarshal(table, &rules); err != nil {
@@ -41,7 +41,7 @@ func readXids(table []byte) map[int]xidRule {
 	return out
 }
 
-// XidEvidence weighs an Xid event.
+// XidEvidence returns the evidence in an Xid event.
 func XidEvidence(xid int) Evidence {
 	e := Evidence{Kind: kindXid, Xid: xid, Weight: Suspect, Detail: fmt.Sprintf("Xid %d", xid)}
 	rule, ok := xids[xid]
