@@ -35,14 +35,14 @@ type Config struct {
 	StateDir    string       // where health is stored; "" = nowhere (to read the inventory only)
 	Logger      *slog.Logger // default: discards
 	Now         func() time.Time
-	SysFS       string // default: /sys; if the GPUs are simulated: not read
+	SysFS       string // default: /sys; none if the GPUs are simulated
 	ProcFS      string // default: /proc
-	MPSPipes    string // default: /tmp/nvidia-mps; if the GPUs are simulated: not read
+	MPSPipes    string // default: /tmp/nvidia-mps; none if the GPUs are simulated
 	// OwnerMemory is how many bytes of a GPU's memory processes outside any lease may hold while the GPU still counts as
 	// free; default: the constant OwnerMemory; negative: none.
 	OwnerMemory int64
 	PowerLimits PowerLimits // nil: the GPUs' limits are not changed
-	KernelLog   string      // default: /dev/kmsg if readable; if the GPUs are simulated: not read
+	KernelLog   string      // default: /dev/kmsg if readable; none if the GPUs are simulated
 	// Reset resets a GPU that nothing uses; default: nvidia-smi --gpu-reset, nothing if the GPUs are simulated.
 	Reset func(ctx context.Context, uuid string) error
 
