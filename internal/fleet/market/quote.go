@@ -22,28 +22,28 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Limits on quotes. A hold costs its renter nothing, so it must not keep GPUs from the market.
+// Limits on quotes. A quote costs its renter nothing, so it must not keep GPUs off the market for long.
 const (
-	MaxOpenQuotes = 3                // of one org
-	maxHeld       = 10 * time.Minute // of one GPU by one org's quotes, in an hour
-	// MinFunds is how long wallet and budget must cover the price of a quote, in milliseconds.
+	MaxOpenQuotes = 3                // per organisation
+	maxHeld       = 10 * time.Minute // per GPU and organisation, within an hour
+	// minFundsMS is the time in milliseconds for which wallet and budget must cover the price of a quote.
 	minFundsMS = 60_000
 )
 
-// Quote is an all-in price for a placement whose GPUs are held until it expires.
+// Quote is an all-in price for a placement whose GPUs are claimed until the quote expires.
 type Quote struct {
 	ID        id.Quote
 	Org       id.Org
 	User      id.User
-	Spec      Spec // as asked; secrets included while the quote is held
+	Spec      Spec // as requested; includes the secrets while State is QuoteHeld
 	Placement Placement
 	State     QuoteState
-	Cluster   id.Cluster // once rented
+	Cluster   id.Cluster // set once rented
 	CreatedAt time.Time
 	ExpiresAt time.Time
 }
 
-// QuoteState is where a quote is in its short life.
+// QuoteState is the state of a quote.
 type QuoteState string
 
 const (
@@ -54,12 +54,12 @@ const (
 )
 
 // Quote places spec for who's organisation and claims the GPUs until the quote expires. With an idempotency key, a
-// repeated call makes no second quote. The spec is valid, as ParseSpec returns it.
+// repeated call returns the same quote. The spec must be valid, as ParseSpec returns it.
 //
-// Faults: Invalid at ssh_key_ids for a key that the organisation has not, and at budget when that covers less than 60 s
-// of the price; InsufficientFunds when the wallet covers less than that; NoCapacity when nothing fits, with explain and
-// relaxations, or when others took the GPUs several times in a row; QuotaExceeded beyond the limits on open quotes and
-// on how long quotes may keep one GPU.
+// Faults: Invalid at ssh_key_ids if the organisation does not have a key, and at budget if it covers less than 60 s of
+// the price; InsufficientFunds if the wallet covers less than 60 s; NoCapacity if nothing fits, with explain and
+// relaxations, or if other renters took the GPUs several times in a row; QuotaExceeded if the organisation has too many
+// open quotes or its quotes have kept one GPU for too long.
 func (m *Market) Quote(ctx context.Context, who account.Principal, spec Spec,
 	once idem.Request) (q Quote, done idem.Outcome, err error) {
 	err = m.Planning(ctx, spec.Image, func(ctx context.Context, planner *Planner) error {
@@ -75,13 +75,14 @@ func (m *Market) Quote(ctx context.Context, who account.Principal, spec Spec,
 		})
 		return err
 	})
-	if errors.Is(err, ErrStale) { // planned again several times, and each time somebody else was faster
+	if errors.Is(err, ErrStale) { // every plan was stale, and Planning gave up
 		err = fault.Wrap(err, fault.NoCapacity, "the GPUs that fit are being taken by others at this moment: try again")
 	}
 	return q, done, err
 }
 
-// claimQuote claims the GPUs of a plan for a quote. ErrStale means that the plan no longer fits; for faults see Quote.
+// claimQuote claims the GPUs of a plan for a new quote. ErrStale means that the plan no longer fits. For faults see
+// Quote.
 func (m *Market) claimQuote(ctx context.Context, tx *db.Tx, who account.Principal, spec Spec,
 	plan Placement) (Quote, error) {
 	org := who.Org
@@ -138,7 +139,7 @@ func (m *Market) mayQuote(ctx context.Context, tx *db.Tx, org id.Org, spec Spec,
 	return nil
 }
 
-// withinHoldingLimit refuses a quote that would hold a GPU for longer than an org's quotes may.
+// withinHoldingLimit returns QuotaExceeded if the quote would keep a GPU for longer than an organisation's quotes may.
 func (m *Market) withinHoldingLimit(ctx context.Context, tx *db.Tx, q Quote) error {
 	seconds, err := tx.Q.HeldByQuotes(ctx, q.Org, uuids(q.Placement.gpuIDs()))
 	if err != nil {
@@ -176,7 +177,7 @@ func (m *Market) insertQuote(ctx context.Context, tx *db.Tx, q Quote) error {
 	return nil
 }
 
-// belongs binds sealed secrets to their quote.
+// belongs returns the context that binds encrypted secrets to their quote.
 func belongs(q id.Quote) string { return "quote:" + q.String() }
 
 // GetQuote returns one quote of who's organisation. Fault: NotFound.
@@ -196,7 +197,7 @@ func (m *Market) lockQuote(ctx context.Context, tx *db.Tx, org id.Org, q id.Quot
 	return m.quoteOf(row)
 }
 
-// queueQuote queues lockQuote.
+// queueQuote queues the statement of lockQuote.
 func (m *Market) queueQuote(b *pgx.Batch, org id.Org, quote id.Quote, into *Quote) {
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
 		row, err := q.LockQuote(ctx, quote, org)
@@ -226,7 +227,7 @@ func (m *Market) quoteOf(r dbq.LockQuoteRow) (Quote, error) {
 		ExpiresAt: r.ExpiresAt,
 	}
 	if r.Due {
-		q.State = QuoteExpired // whether or not the sweep has been there
+		q.State = QuoteExpired // even if ExpireQuotes has not marked it yet
 	}
 	if err := json.Unmarshal(r.Spec, &q.Spec); err != nil {
 		return Quote{}, fmt.Errorf("market: spec of %s: %w", r.ID, err)
@@ -248,7 +249,7 @@ func (m *Market) quoteOf(r dbq.LockQuoteRow) (Quote, error) {
 	return q, nil
 }
 
-// gpuIDs are all GPUs of the placement.
+// gpuIDs returns the ids of all GPUs of the placement.
 func (p Placement) gpuIDs() []id.GPU {
 	var out []id.GPU
 	for _, n := range p.Nodes {
@@ -259,8 +260,8 @@ func (p Placement) gpuIDs() []id.GPU {
 	return sortedUnique(out)
 }
 
-// ReturnQuote gives a quote of who's organisation back. Returning one that is no longer held changes nothing and is no
-// error. Fault: NotFound.
+// ReturnQuote cancels a quote of who's organisation. It is no error if the quote is no longer held; nothing changes
+// then. Fault: NotFound.
 func (m *Market) ReturnQuote(ctx context.Context, who account.Principal, q id.Quote) (Quote, error) {
 	var out Quote
 	err := m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
@@ -273,7 +274,7 @@ func (m *Market) ReturnQuote(ctx context.Context, who account.Principal, q id.Qu
 	return out, err
 }
 
-// rentable refuses a locked quote that org cannot rent on those hosts. Fault: Conflict.
+// rentable returns an error if org cannot rent the locked quote on these hosts. Fault: Conflict.
 func (q *Quote) rentable(org id.Org, hosts []host.Host, now time.Time) error {
 	switch {
 	case q.State == QuoteRented:
@@ -294,7 +295,7 @@ func (q *Quote) rentable(org id.Org, hosts []host.Host, now time.Time) error {
 	return nil
 }
 
-// endQuote writes the end of a locked quote and frees its GPUs.
+// endQuote records the end of a locked quote and ends its claims.
 func (m *Market) endQuote(ctx context.Context, tx *db.Tx, q Quote, reason string) error {
 	if err := tx.Q.EndQuote(ctx, string(q.State), q.Cluster, q.ID); err != nil {
 		return fmt.Errorf("market: end %s: %w", q.ID, err)
@@ -302,11 +303,11 @@ func (m *Market) endQuote(ctx context.Context, tx *db.Tx, q Quote, reason string
 	return host.EndClaims(ctx, tx, q.ID.UUID(), reason)
 }
 
-// sweepSize is how many quotes one sweep ends at most.
+// sweepSize is the largest number of quotes that one call of ExpireQuotes ends.
 const sweepSize = 500
 
-// ExpireQuotes marks due quotes as expired, forgets their secrets and ends their claims; a worker calls it every few
-// seconds. Nothing waits for it: an expired claim gives way by itself.
+// ExpireQuotes marks expired quotes, deletes their secrets and ends their claims. A worker calls it every few seconds.
+// Nothing waits for it, because expired claims do not prevent new ones.
 func (m *Market) ExpireQuotes(ctx context.Context) (expired int, err error) {
 	if _, err := host.ExpireClaims(ctx, m.db, sweepSize*MaxGPUsPerNode); err != nil {
 		return 0, err
@@ -318,7 +319,7 @@ func (m *Market) ExpireQuotes(ctx context.Context) (expired int, err error) {
 	return len(ids), nil
 }
 
-// Prune forgets changes of the fleet that every replica has read long ago; a worker calls it every few minutes.
+// Prune deletes fleet changes that every replica has read long ago. A worker calls it every few minutes.
 func (m *Market) Prune(ctx context.Context) (pruned int64, err error) {
 	n, err := m.db.Q.PruneFleetChanges(ctx, int64(keptFor.Seconds()))
 	if err != nil {

@@ -16,18 +16,19 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// OfferSearch is one page of a search.
+// OfferSearch is a request for one page of a search.
 type OfferSearch struct {
 	Query string // see query.Parse
-	Sort  string // a field, "-" before it for descending; "" = price_per_gpu_hour
+	Sort  string // a field, with "-" in front for descending; "" = price_per_gpu_hour
 	Limit int    // 1 to 200; 0 = 50
-	After string // Next of the page before
+	After string // Next of the previous page
 }
 
-// MaxPage is the greatest number of offers on a page.
+// MaxPage is the largest number of offers on a page.
 const MaxPage = 200
 
-// SearchOffers lists what can be rented now. Faults: Invalid, naming the position, for a bad query, sort or cursor.
+// SearchOffers returns one page of the offers that can be rented now. Fault: Invalid, with the position, for a
+// malformed query, sort or cursor.
 func (m *Market) SearchOffers(ctx context.Context, s OfferSearch) (client.OfferPage, error) {
 	q, err := query.Parse(s.Query)
 	if err != nil {
@@ -97,10 +98,10 @@ func (s *Snapshot) search(q query.Query, o order, limit int, after *cursor) clie
 	return page
 }
 
-// locked reports whether nobody is placed on the host now, because a run on it ended by its fault a short time ago.
+// locked reports whether the host gets no placements at present because a run on it recently ended by its fault.
 func (s *Snapshot) locked(h id.Host) bool { return s.gangs != nil && s.gangs.Locked[h] }
 
-// facets are the values of a field among offers with a free GPU.
+// facets returns the values of a field among offers with a free GPU, with the number of free GPUs.
 func (s *Snapshot) facets(of func(*facts) string) []client.Facet {
 	free := map[string]int{}
 	for _, c := range s.classes {
@@ -124,7 +125,7 @@ func (s *Snapshot) facets(of func(*facts) string) []client.Facet {
 	return out
 }
 
-// row is a match with its place in the order.
+// row is a matching lot with its sort key.
 type row struct {
 	lot *lot
 	at  cursor
@@ -139,8 +140,8 @@ func (o order) sort(matches []*lot) []row {
 	return rows
 }
 
-// match returns the lots with a free GPU that satisfy the query, and how many hosts fell at each term; the last count
-// is of the hosts left.
+// match returns the lots with a free GPU that satisfy the query, and how many hosts each term excluded. The last
+// element of fell is the number of hosts that are not excluded.
 func (s *Snapshot) match(q query.Query) (matches []*lot, fell []int) {
 	fell = make([]int, len(q.Terms())+1)
 	furthest := map[id.Host]int{}
@@ -168,8 +169,8 @@ func (s *Snapshot) match(q query.Query) (matches []*lot, fell []int) {
 	return matches, fell
 }
 
-// firstMiss is the first term that the row does not satisfy, or the number of terms if there is none. It looks at the
-// terms that name one offer or host, or else only at the others.
+// firstMiss returns the index of the first term that the row does not satisfy, or the number of terms if it satisfies
+// all. It checks only terms on fields of kind Identity if naming is set, else only the other terms.
 func firstMiss(q query.Query, naming bool, row query.Row) int {
 	terms := q.Terms()
 	for i := range terms {
@@ -180,7 +181,7 @@ func firstMiss(q query.Query, naming bool, row query.Row) int {
 	return len(terms)
 }
 
-// order is by one field, then by offer id. What is not known comes last, whichever way.
+// order is a sort order: by one field, then by offer id. Unknown values come last in both directions.
 type order struct {
 	field *query.Field
 	down  bool
@@ -199,7 +200,7 @@ func parseOrder(s string) (order, error) {
 	return order{f, down}, nil
 }
 
-// cursor is where a page ends: the order's value and the offer there.
+// cursor is the position after the last offer of a page: its sort value and id.
 type cursor struct {
 	Field string   `json:"f"`
 	Down  bool     `json:"d,omitempty"`
@@ -213,7 +214,7 @@ func (o order) cursor(l *lot) cursor {
 	switch {
 	case o.field.IsNumber():
 		if n, known := l.class.facts.Number(o.field); known {
-			n = min(n, 1e300) // JSON has no infinity: an unlimited duration
+			n = min(n, 1e300) // an unlimited duration is infinite, which JSON cannot encode
 			c.Num = &n
 		}
 	case o.field.Kind == query.Identity:
@@ -227,7 +228,7 @@ func (o order) cursor(l *lot) cursor {
 	return c
 }
 
-// compare is total: offers that are equal in the field are ordered by id.
+// compare defines a total order: offers with equal values are sorted by id.
 func (o order) compare(a, b *cursor) int {
 	if unknown := b2i(a.Num == nil && a.Text == nil) - b2i(b.Num == nil && b.Text == nil); unknown != 0 {
 		return unknown
@@ -250,7 +251,7 @@ func (o order) compare(a, b *cursor) int {
 func (c *cursor) String() string {
 	b, err := json.Marshal(c)
 	if err != nil {
-		panic(err) // numbers and texts
+		panic(err) // cannot happen with these types
 	}
 	return base64.RawURLEncoding.EncodeToString(b)
 }

@@ -7,39 +7,40 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Host is what a snapshot knows of one sellable host. Values in a snapshot are never changed: a change puts a new one.
+// Host is one sellable host in a snapshot. It is immutable: to change it, put a new one.
 type Host struct {
 	ID         id.Host
 	Org        id.Org
 	Name       string
 	Region     string
-	Fabric     id.Fabric // zero: none
+	Fabric     id.Fabric // zero = none
 	FabricName string
 	Simulated  bool
-	MultiNode  bool // other hosts reach it directly
+	MultiNode  bool // other hosts can reach it directly
 	Verified   bool
 
 	CPUCores   int
 	RAMMB      int64
-	DiskFreeGB int64 // not promised to live leases
-	// ScratchFreeGB is what new nodes can have of the host's scratch disk.
+	DiskFreeGB int64 // not used by live leases or held quotes
+	// ScratchFreeGB is the scratch disk space that is available for new nodes.
 	ScratchFreeGB int64
-	// DiskLimited: nodes are held to their disk_gb. Runtimes are the OCI runtimes it has, sorted and joined by spaces.
+	// DiskLimited means that the host enforces disk_gb. Runtimes are the host's OCI runtimes, sorted and separated by
+	// spaces.
 	DiskLimited bool
 	Runtimes    string
-	// What live leases took of the host.
+	// CPU cores and memory that live leases and held quotes use.
 	CPUTaken   float64
 	RAMTakenMB int64
 
 	Driver, CUDAMax string
-	BusbwGbps       *float64 // of the fabric, measured
+	BusbwGbps       *float64 // measured bandwidth of the fabric
 	NetUpMbps       *float64
 	NetDownMbps     *float64
 	Reliability     *float64
-	Topology        *Topology // nil: not known
-	GPUs            []HostGPU // present, by index
+	Topology        *Topology // nil = unknown
+	GPUs            []HostGPU // present GPUs, sorted by index
 	Offers          []HostOffer
-	NextExpiry      time.Time // of a quote's claim on it; zero: none. The host must be read again then
+	NextExpiry      time.Time // next expiry of a quote's claim on it, when it must be read again; zero = none
 }
 
 // HostGPU is one present GPU.
@@ -52,7 +53,7 @@ type HostGPU struct {
 	PCIeGen    int
 	NVLink     bool
 	NVLinkGbps float64
-	// Watts it may draw, and was made for; 0 = not known.
+	// Power limit and default power limit in watts; 0 = unknown.
 	PowerLimitW, PowerDefaultW int64
 
 	Free bool // healthy, unclaimed, and not in use by its owner
@@ -68,28 +69,28 @@ type HostOffer struct {
 	HostSharePPM int
 }
 
-// Snapshot is a set of sellable hosts, indexed for placement. It may be changed by its owner between calls of Place; it
-// is not safe for concurrent use while it changes.
+// Snapshot is a set of sellable hosts, indexed for placement. Its owner may change it between calls of Place. It is not
+// safe for concurrent use while it changes.
 type Snapshot struct {
 	hosts    map[id.Host]*entry
 	classes  map[facts]*class
 	market   ladder                // all classes by price
-	fabrics  map[id.Fabric]*fabric // those of each fabric
+	fabrics  map[id.Fabric]*fabric // the classes of each fabric
 	models   map[string]*wordList  // interned
 	supplies map[string]*supply    // by model
-	// mixed are the hosts with more than one offer: the only ones where a gang on one host may mix models.
+	// mixed are the hosts with several offers. Only on these may a gang on one host use several models.
 	mixed map[id.Host]*entry
 	turn  int
-	gangs *Gangs // nil: every gang may be formed
+	gangs *Gangs // nil = every gang may be formed
 }
 
-// entry is a host in a snapshot with its place in the index.
+// entry is a host in a snapshot with its lots.
 type entry struct {
 	host *Host
 	lots []*lot
 }
 
-// lot is one offer of one host, member of the class of its like.
+// lot is one offer of one host. It belongs to the class of offers with equal facts.
 type lot struct {
 	entry *entry
 	offer *HostOffer
@@ -98,16 +99,16 @@ type lot struct {
 	at    int // index in class.lots
 }
 
-// identity names a lot: what tells apart two of one class.
+// identity distinguishes the lots of one class.
 type identity struct {
 	offer id.Offer
 	host  id.Host
-	org   id.Org // of the operator
+	org   id.Org // the operator's
 	name  string
 }
 
-// NewSnapshot returns an empty snapshot. Of hosts that are equal in everything a renter can see, turn decides which is
-// taken first: replicas with different turns seldom plan for the same host.
+// NewSnapshot returns an empty snapshot. turn determines which of several equal hosts Place chooses first: replicas
+// with different turns seldom plan for the same host.
 func NewSnapshot(turn int) *Snapshot {
 	if turn < 0 {
 		turn = -(turn + 1)
@@ -118,14 +119,13 @@ func NewSnapshot(turn int) *Snapshot {
 	}
 }
 
-// SetGangs replaces what decides which hosts may form a gang. The snapshot keeps g; the caller does not change it any
-// more.
+// SetGangs replaces the facts that decide which hosts may form a gang. The caller must not modify g afterwards.
 func (s *Snapshot) SetGangs(g *Gangs) { s.gangs = g }
 
-// Len is the number of hosts.
+// Len returns the number of hosts.
 func (s *Snapshot) Len() int { return len(s.hosts) }
 
-// Host returns a host, or nil. The caller does not change it.
+// Host returns a host, or nil. The caller must not modify it.
 func (s *Snapshot) Host(h id.Host) *Host {
 	if e := s.hosts[h]; e != nil {
 		return e.host
@@ -133,7 +133,7 @@ func (s *Snapshot) Host(h id.Host) *Host {
 	return nil
 }
 
-// Put adds a host or replaces it. The snapshot keeps h; the caller does not change it any more.
+// Put adds or replaces a host. The caller must not modify h afterwards.
 func (s *Snapshot) Put(h *Host) {
 	s.Remove(h.ID)
 	e := &entry{host: h}
@@ -148,7 +148,7 @@ func (s *Snapshot) Put(h *Host) {
 	}
 }
 
-// Remove takes a host out. Removing one that is not there changes nothing.
+// Remove removes a host. It is no error if there is no such host.
 func (s *Snapshot) Remove(h id.Host) {
 	e := s.hosts[h]
 	if e == nil {
@@ -170,7 +170,7 @@ func (s *Snapshot) Take(p Placement) {
 	}
 }
 
-// without is the host once n is claimed.
+// without returns the host's state after n is claimed.
 func (h *Host) without(n Placed) *Host {
 	left := *h
 	left.GPUs = append([]HostGPU(nil), h.GPUs...)
@@ -188,8 +188,8 @@ func (h *Host) without(n Placed) *Host {
 	return &left
 }
 
-// share is what of the host's CPU cores and memory goes with n of its GPUs: the same part, memory after what the host
-// itself needs.
+// share returns the CPU cores and memory that n of the host's GPUs come with: the same fraction of the host's, after
+// subtracting the memory that the host itself needs.
 func (h *Host) share(n int) (cores float64, ramMB int64) {
 	total := int64(len(h.GPUs))
 	if total == 0 {
@@ -199,5 +199,5 @@ func (h *Host) share(n int) (cores float64, ramMB int64) {
 	return float64(milli) / 1000, h.sellableRAMMB() * int64(n) / total
 }
 
-// sellableRAMMB leaves the host 1 GiB and a fiftieth for its kernel, its agent and Docker.
+// sellableRAMMB returns the memory without 1 GiB and 2 %, which are reserved for the kernel, the agent and Docker.
 func (h *Host) sellableRAMMB() int64 { return max(0, h.RAMMB-h.RAMMB/50-1024) }

@@ -18,8 +18,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// LoadSnapshot reads the whole fleet: every host that sells at this moment. In a transaction it is as authoritative as
-// the transaction's isolation.
+// LoadSnapshot reads the whole fleet: all hosts that can sell now. In a transaction, the result is as consistent as the
+// transaction's isolation.
 func LoadSnapshot(ctx context.Context, q *dbq.Queries, allowSimulated bool) (*Snapshot, error) {
 	ids, err := q.ReachableHosts(ctx, host.ReachableFor.Milliseconds())
 	if err != nil {
@@ -36,7 +36,7 @@ func LoadSnapshot(ctx context.Context, q *dbq.Queries, allowSimulated bool) (*Sn
 	return s, nil
 }
 
-// fleetRows is all there is about some hosts, as read.
+// fleetRows is the rows of all tables about some hosts.
 type fleetRows struct {
 	hosts  []dbq.FleetHostsRow
 	gpus   []dbq.FleetGPUsRow
@@ -45,7 +45,7 @@ type fleetRows struct {
 	quotes []dbq.FleetQuotesRow
 }
 
-// loadHosts reads those of the hosts that sell now, by id, in one round trip.
+// loadHosts reads those of the hosts that can sell now, by id, in one round trip.
 func loadHosts(ctx context.Context, q *dbq.Queries, ids []id.Host, allowSimulated bool) (map[id.Host]*Host, error) {
 	b := &pgx.Batch{}
 	r := queueHosts(b, ids, allowSimulated, true)
@@ -55,9 +55,9 @@ func loadHosts(ctx context.Context, q *dbq.Queries, ids []id.Host, allowSimulate
 	return r.assemble()
 }
 
-// queueHosts queues the reads of those of the hosts that sell now. Under the hosts' locks what they find cannot change
-// before the transaction ends, but for the hosts' own reports. Without topology they leave out the largest part, which
-// seldom changes.
+// queueHosts queues reads of those of the hosts that can sell now. If the caller has locked the hosts, the results
+// cannot change before the transaction ends, except by the hosts' own reports. Without topology, the reads omit the
+// topology, the largest part, which seldom changes.
 func queueHosts(b *pgx.Batch, ids []id.Host, allowSimulated, topology bool) *fleetRows {
 	r := &fleetRows{}
 	if len(ids) == 0 {
@@ -78,10 +78,10 @@ func queueHosts(b *pgx.Batch, ids []id.Host, allowSimulated, topology bool) *fle
 	return r
 }
 
-// assemble makes hosts of the rows; those without a priced offer are left out.
+// assemble converts the rows to hosts. It omits hosts without a priced offer.
 func (r *fleetRows) assemble() (map[id.Host]*Host, error) {
 	out := make(map[id.Host]*Host, len(r.hosts))
-	topologies := map[string]*Topology{} // most hosts of a fleet are built alike
+	topologies := map[string]*Topology{} // most hosts of a fleet have the same topology
 	for i := range r.hosts {
 		h := &r.hosts[i]
 		t, seen := topologies[h.Topology]
@@ -135,7 +135,7 @@ func (r *fleetRows) addGPUs(hosts map[id.Host]*Host) {
 	}
 }
 
-// lapsed reports whether one of the GPUs is free only because the claim of a quote on it has run out.
+// lapsed reports whether any of the GPUs is free only because a quote's claim on it has expired.
 func (r *fleetRows) lapsed(gpus []GPU) bool {
 	return slices.ContainsFunc(r.gpus, func(row dbq.FleetGPUsRow) bool {
 		return row.Free && row.ExpiresAt != nil && slices.ContainsFunc(gpus, func(g GPU) bool { return g.ID == row.ID })
@@ -159,7 +159,7 @@ func (r *fleetRows) addOffers(hosts map[id.Host]*Host) {
 	}
 }
 
-// subtractTaken subtracts what leases and quotes keep.
+// subtractTaken subtracts the resources that leases and quotes use.
 func (r *fleetRows) subtractTaken(hosts map[id.Host]*Host) error {
 	for _, l := range r.leases {
 		if h := hosts[l.HostID]; h != nil {
@@ -189,16 +189,16 @@ func (h *Host) take(cores float64, ramMB, diskGB, scratchGB int64) {
 
 // fleetRead is one read of the fleet's changes, in one database snapshot.
 type fleetRead struct {
-	mark  string    // for the next read
+	mark  string    // position for the next read
 	at    time.Time // PostgreSQL's clock
-	ids   []id.Host // read again; those not in hosts do not sell now
+	ids   []id.Host // hosts read again; those not in hosts cannot sell now
 	hosts map[id.Host]*Host
-	// reach is every reachable host; nil when this read did not ask.
+	// reach is all reachable hosts; nil if this read did not query them.
 	reach map[id.Host]bool
 	gangs *Gangs
 }
 
-// uuids is ids as a query parameter.
+// uuids converts ids to a query parameter.
 func uuids[K id.Kind](ids []id.ID[K]) []pgtype.UUID {
 	out := make([]pgtype.UUID, len(ids))
 	for i, v := range ids {

@@ -20,32 +20,33 @@ import (
 )
 
 const (
-	// reachEvery is how often a view asks which hosts are reachable: silence is no change, so nothing notes it.
+	// reachEvery is how often a view queries which hosts are reachable. A host that falls silent causes no fleet change,
+	// so only this query notices it.
 	reachEvery = 5 * time.Second
-	// wholeEvery is how often it reads everything: shorter than changes are kept (see Prune), so a replica that slept
-	// misses none.
+	// wholeEvery is how often a view reads the whole fleet. It is shorter than keptFor, the time for which changes are
+	// kept (see Prune), so that a replica that was suspended misses none.
 	wholeEvery = 5 * time.Minute
 	keptFor    = 15 * time.Minute
 )
 
-// view is this replica's picture of the fleet. It is read again when somebody needs it fresher than it is; when nobody
-// does, nothing runs.
+// view is this replica's copy of the fleet in memory. It is read again only when a caller needs a newer one; no
+// goroutine runs otherwise.
 type view struct {
 	db       *db.DB
 	simulate bool
 	currency string
 	now      func() time.Time
 
-	seen    atomic.Int64 // begun, unix ns: to be read without waiting for a read
-	ahead   atomic.Bool  // a read that nobody waits for is under way
+	seen    atomic.Int64 // begun in unix ns, readable during a read
+	ahead   atomic.Bool  // a background read is in progress
 	reading sync.Mutex   // one read at a time; guards the fields below
-	begun   time.Time    // when the last read began, this replica's clock
+	begun   time.Time    // start of the last read on this replica's clock
 	reachAt time.Time
 	wholeAt time.Time
 	mark    string
 	reach   map[id.Host]bool
 	medians map[string]money.Micro // read at mediansAt; see Gangs
-	// mediansAt and linkedAt are when they were read last.
+	// mediansAt and linkedAt are the times of the last reads of medians and linked.
 	mediansAt, linkedAt time.Time
 	gangBans            map[id.Host]bool // read at gangBansAt; see Gangs
 	gangBansAt          time.Time
@@ -54,16 +55,17 @@ type view struct {
 
 	mu    sync.RWMutex // guards the fields below
 	snap  *Snapshot
-	base  map[id.Host]*Host // as read, before marks
+	base  map[id.Host]*Host // hosts as read, without marks
 	marks map[*Planner]mark
-	reads int // begun so far
+	reads int // number of reads begun
 }
 
-// mark is what a plan takes of the fleet before a read shows it: from the plan to the end of the attempt and, if the
-// attempt claimed it, until a read that began after that. A read that was under way has not seen the claim.
+// mark is the part of the fleet that a plan takes before a read shows it: from the plan to the end of the attempt and,
+// if the attempt claimed it, until a read that began after the attempt ended. A read that began earlier may not have
+// seen the claim.
 type mark struct {
 	nodes []Placed
-	until int // number of that read; 0 = the attempt is under way
+	until int // number of that read; 0 = the attempt has not ended
 }
 
 func newView(d *db.DB, cfg Config, turn int) *view {
@@ -79,8 +81,9 @@ func newView(d *db.DB, cfg Config, turn int) *view {
 	}
 }
 
-// recent makes sure that the view is about as young as age. One that is older is read again, and only when it is
-// patience times as old does anybody wait for that: whoever claims what it shows finds out under the locks.
+// recent ensures that the view is at most about age old. An older view is read again. The caller waits for this read
+// only if the view is more than patience times age old. An outdated view is harmless, because claims are checked under
+// the hosts' locks.
 func (v *view) recent(ctx context.Context, age time.Duration) error {
 	const patience, atMost = 4, 10 * time.Second
 	now := v.now()
@@ -96,14 +99,13 @@ func (v *view) recent(ctx context.Context, age time.Duration) error {
 			defer v.ahead.Store(false)
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), atMost)
 			defer cancel()
-			_ = v.fresh(ctx, now.Add(-age), false) // the next one tries again, and waits when it has failed too long
+			_ = v.fresh(ctx, now.Add(-age), false) // on failure the next call tries again; an old view makes it wait
 		}()
 	}
 	return nil
 }
 
-// fresh makes sure that the view is of a read that began at notBefore or later. Callers that wait for the same read
-// share it.
+// fresh ensures that the view is from a read that began after notBefore. Callers that wait for the same read share it.
 func (v *view) fresh(ctx context.Context, notBefore time.Time, reach bool) error {
 	v.reading.Lock()
 	defer v.reading.Unlock()
@@ -119,7 +121,7 @@ func (v *view) fresh(ctx context.Context, notBefore time.Time, reach bool) error
 		return err
 	}
 	v.begun, v.mark = begun, r.mark
-	defer v.seen.Store(begun.UnixNano()) // once it is applied
+	defer v.seen.Store(begun.UnixNano()) // after apply
 	if whole {
 		v.wholeAt = begun
 	}
@@ -130,7 +132,7 @@ func (v *view) fresh(ctx context.Context, notBefore time.Time, reach bool) error
 	return nil
 }
 
-// begin numbers a read.
+// begin returns the number of a new read.
 func (v *view) begin() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -138,7 +140,7 @@ func (v *view) begin() int {
 	return v.reads
 }
 
-// read asks for what changed since the last read, in one snapshot.
+// read reads the changes since the last read, in one database snapshot.
 func (v *view) read(ctx context.Context, whole, reach bool) (r fleetRead, err error) {
 	err = v.db.InSnapshot(ctx, func(ctx context.Context, q *dbq.Queries) error {
 		r, err = v.readFrom(ctx, q, whole, reach)
@@ -190,7 +192,7 @@ func (v *view) readFrom(ctx context.Context, q *dbq.Queries, whole, reach bool) 
 	return r, err
 }
 
-// How often what changes slowly is read again.
+// Intervals for reading values that change slowly.
 const (
 	mediansEvery     = time.Minute
 	linkedEvery      = 5 * time.Minute
@@ -199,7 +201,7 @@ const (
 	mediansOperators = 5
 )
 
-// readGangs reads what decides which hosts may form gangs.
+// readGangs reads the facts that decide which hosts may form gangs.
 func (v *view) readGangs(ctx context.Context, q *dbq.Queries) (*Gangs, error) {
 	g := &Gangs{Operators: map[id.Org]Operator{}, Hosts: map[id.Host]money.Nano{}, Bans: map[Ban]bool{}}
 	operators, err := q.BondOperators(ctx, v.currency)
@@ -238,7 +240,7 @@ func (v *view) readGangs(ctx context.Context, q *dbq.Queries) (*Gangs, error) {
 		}
 	}
 	if now := v.now(); v.linked == nil || now.Sub(v.linkedAt) > linkedEvery {
-		rows, err := q.BondLinkedOrgs(ctx, !v.simulate) // in a sandbox everybody has the same test cards
+		rows, err := q.BondLinkedOrgs(ctx, !v.simulate) // in a sandbox all organisations use the same test cards
 		if err != nil {
 			return nil, fmt.Errorf("market: who is linked with whom: %w", err)
 		}
@@ -271,7 +273,7 @@ func (v *view) readGangs(ctx context.Context, q *dbq.Queries) (*Gangs, error) {
 	return g, nil
 }
 
-// readGangBans returns the hosts that are not placed in gangs at present because of what counts against them.
+// readGangBans returns the hosts that are currently banned from gangs because of their strikes.
 func readGangBans(ctx context.Context, q *dbq.Queries, now time.Time) (map[id.Host]bool, error) {
 	rows, err := q.BondGangStrikes(ctx)
 	if err != nil {
@@ -293,14 +295,14 @@ func readGangBans(ctx context.Context, q *dbq.Queries, now time.Time) (map[id.Ho
 	return out, nil
 }
 
-// firstID is before the ids of all leases made at t or later.
+// firstID returns an id that is smaller than the ids of all leases created at t or later.
 func firstID(t time.Time) pgtype.UUID {
 	var b uuid.UUID
 	binary.BigEndian.PutUint64(b[:8], uint64(max(0, t.UnixMilli()))<<16)
 	return pgtype.UUID{Bytes: b, Valid: true}
 }
 
-// addExpired adds the hosts on which a quote's claim has run out: time is no change either.
+// addExpired adds the hosts on which a quote's claim has expired: expiry by time causes no fleet change.
 func (v *view) addExpired(again map[id.Host]bool, at time.Time) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -316,7 +318,7 @@ func (v *view) apply(r fleetRead, whole bool, number int) {
 	defer v.mu.Unlock()
 	for p, m := range v.marks {
 		if m.until != 0 && m.until <= number {
-			v.unmark(p) // its hosts are among those read now, or were by a read that saw the claim
+			v.unmark(p) // this read or an earlier one that saw the claim includes its hosts
 		}
 	}
 	if whole {
@@ -332,8 +334,8 @@ func (v *view) apply(r fleetRead, whole bool, number int) {
 	v.snap.SetGangs(r.gangs)
 }
 
-// put replaces what is known of a host, nil for "does not sell", and marks on it what plans under way are about to
-// claim. v.mu is held.
+// put replaces a host in the view, or removes it if h is nil, and marks what plans in progress are about to claim on
+// it. The caller must hold v.mu.
 func (v *view) put(hid id.Host, h *Host) {
 	if h == nil {
 		delete(v.base, hid)
@@ -343,7 +345,7 @@ func (v *view) put(hid id.Host, h *Host) {
 	v.base[hid] = h
 	for _, m := range v.marks {
 		for _, n := range m.nodes {
-			if n.Host == hid && (m.until == 0 || h.allFree(n.GPUs)) { // not those whose claim h shows already
+			if n.Host == hid && (m.until == 0 || h.allFree(n.GPUs)) { // skip marks whose claims h already includes
 				h = h.without(n)
 			}
 		}
@@ -351,7 +353,7 @@ func (v *view) put(hid id.Host, h *Host) {
 	v.snap.Put(h)
 }
 
-// plan places the ask and marks the result as p's.
+// plan places the request and marks the result for p.
 func (v *view) plan(p *Planner, a Request) (Placement, Explain) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -364,7 +366,7 @@ func (v *view) plan(p *Planner, a Request) (Placement, Explain) {
 	return out, why
 }
 
-// sortMarks ends p's attempt. What it claimed stays marked until a read has seen the claim.
+// sortMarks ends p's attempt. The nodes that it claimed stay marked until a read has seen the claim.
 func (v *view) sortMarks(p *Planner, claimed []Placed) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -385,7 +387,7 @@ func (v *view) unmark(p *Planner) {
 	}
 }
 
-// topology is what the view knows of how close a host's GPUs are to each other; nil: nothing.
+// topology returns the topology of a host in the view, or nil if it is unknown.
 func (v *view) topology(hid id.Host) *Topology {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -395,7 +397,7 @@ func (v *view) topology(hid id.Host) *Topology {
 	return nil
 }
 
-// allFree reports whether every one of the GPUs is there and free.
+// allFree reports whether all of the GPUs are present and free.
 func (h *Host) allFree(gpus []GPU) bool {
 	free := 0
 	for i := range h.GPUs {

@@ -8,7 +8,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Scope says how far apart the nodes of a cluster may be.
+// Scope is how far apart the nodes of a cluster may be.
 type Scope string
 
 const (
@@ -17,8 +17,8 @@ const (
 	ScopeHost   Scope = "host"   // all nodes on one host
 )
 
-// Spec is the cluster spec of the REST API: what a renter asks for. Reading one from JSON sets the defaults and refuses
-// unknown fields; Validate checks the rest. RegistryAuth and the values of Env are secrets: see Split.
+// Spec is the cluster spec of the REST API. Decoding one from JSON sets the defaults and rejects unknown fields;
+// Validate checks the rest. RegistryAuth and the values of Env are secrets; see Split.
 type Spec struct {
 	Name    string            `json:"name"`
 	Project *string           `json:"project"`
@@ -52,27 +52,27 @@ type Spec struct {
 	Template      *string `json:"template"`
 }
 
-// RegistryAuth opens a private image registry. Secret.
+// RegistryAuth is the credentials for a private image registry. They are secret.
 type RegistryAuth struct {
 	Username string `json:"username"`
 	Password string `json:"password"`
 }
 
-// Port is a port of the workload the renter wants to reach.
+// Port is a port of the workload that the renter wants to reach.
 type Port struct {
 	Port     int    `json:"port"`
 	Protocol string `json:"protocol"`
 }
 
-// Network is what the renter asks of the network between the nodes.
+// Network is the renter's requirements on the network between the nodes.
 type Network struct {
 	Scope Scope `json:"scope"`
-	// MinGbps is the least all-reduce bus bandwidth. Hosts known to be slower are not placed; what is not known is
-	// found out by the preflight, before anything is billed.
+	// MinGbps is the lowest acceptable all-reduce bus bandwidth in Gbit/s. Hosts that are known to be slower are excluded;
+	// for hosts with unknown bandwidth, the preflight measures it before anything is billed.
 	MinGbps float64 `json:"min_gbps"`
 }
 
-// DefaultSpec is what an empty JSON object means.
+// DefaultSpec returns the spec that an empty JSON object means.
 func DefaultSpec() Spec {
 	return Spec{
 		Labels: map[string]string{}, Nodes: 1, GPUsPerNode: 1, Restart: "never", Egress: "full", Command: []string{},
@@ -87,10 +87,11 @@ type Secrets struct {
 	RegistryAuth *RegistryAuth     `json:"registry_auth,omitempty"`
 }
 
-// Mask stands for the value of an environment variable wherever a spec is shown or stored in the clear.
+// Mask replaces the value of an environment variable when a spec is shown or stored unencrypted.
 const Mask = "***"
 
-// Split takes the secrets out: the first result may be stored and shown, its env holds names with Mask as value.
+// Split separates the secrets. The first result may be stored and shown; its env has Mask as the value of each
+// variable.
 func (s Spec) Split() (Spec, Secrets) {
 	sec := Secrets{Env: s.Env, RegistryAuth: s.RegistryAuth}
 	s.Env = maps.Clone(s.Env)
@@ -109,10 +110,10 @@ func (s Spec) With(sec Secrets) Spec {
 	return s
 }
 
-// GPUs is the number of GPUs of the whole cluster.
+// GPUs returns the number of GPUs of the whole cluster.
 func (s Spec) GPUs() int { return s.Nodes * s.GPUsPerNode }
 
-// ProjectName is the project the cluster is counted to, "" when the renter named none.
+// ProjectName returns the name of the cluster's project, or "" if the renter named none.
 func (s Spec) ProjectName() string {
 	if s.Project == nil {
 		return ""
@@ -120,7 +121,7 @@ func (s Spec) ProjectName() string {
 	return *s.Project
 }
 
-// Duration is the asked running time in seconds, 0 when the renter set none.
+// Duration returns the requested running time in seconds, or 0 if the renter set none.
 func (s Spec) Duration() int64 {
 	if s.MaxDuration == nil {
 		return 0
@@ -128,13 +129,14 @@ func (s Spec) Duration() int64 {
 	return *s.MaxDuration
 }
 
-// free are the fields a renter may still set when renting a quote: they change neither placement nor price.
+// free are the fields that a renter may still set when renting a quote, because they change neither placement nor
+// price.
 var free = []string{"name", "project", "labels", "image", "registry_auth", "restart", "egress", "command", "env",
 	"ports",
 	"ssh_key_ids", "budget", "on_node_failure"}
 
-// Override reads further fields from a JSON object over a quoted spec. Fields that would change placement or price
-// are refused, each by name.
+// Override decodes a JSON object of further fields over a quoted spec. It rejects each field that would change
+// placement or price, by name.
 func (s Spec) Override(b []byte) (Spec, error) {
 	out := s
 	err := out.decode(b, func(name string) bool { return slices.Contains(free, name) })

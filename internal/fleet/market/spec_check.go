@@ -22,7 +22,7 @@ import (
 const (
 	MaxNodes       = 128
 	MaxGPUsPerNode = 16
-	MaxDiskGB      = 100_000         // of disk, and of scratch
+	MaxDiskGB      = 100_000         // for disk and for scratch
 	MinDuration    = 60              // seconds
 	MaxDuration    = 366 * 24 * 3600 // seconds
 	MaxPorts       = 32
@@ -33,7 +33,7 @@ const (
 	maxArgBytes    = 32 << 10
 	maxKeys        = 32
 	maxPrice       = money.Micro(1_000_000_000_000) // a million units per hour
-	maxBudget      = 1_000_000_000 * money.Unit     // leaves room for sums in 64 bits, as the cap of a budget does
+	maxBudget      = 1_000_000_000 * money.Unit     // keeps sums within 64 bits, like the limit of a budget's cap
 )
 
 var (
@@ -42,7 +42,7 @@ var (
 	envShape   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 )
 
-// Validate checks everything that needs no database. All faults are named, each with its place.
+// Validate checks everything that needs no database. Its error lists all invalid fields.
 func (s Spec) Validate() error {
 	var bad fault.Fields
 	s.checkWords(&bad)

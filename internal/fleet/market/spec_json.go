@@ -12,7 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// ParseSpec reads, completes and validates a spec.
+// ParseSpec decodes a spec, sets its defaults and validates it.
 func ParseSpec(b []byte) (Spec, error) {
 	var s Spec
 	if err := s.UnmarshalJSON(b); err != nil {
@@ -21,14 +21,14 @@ func ParseSpec(b []byte) (Spec, error) {
 	return s, s.Validate()
 }
 
-// UnmarshalJSON sets the defaults, then what is given. null means the default. Every wrong type and unknown field is
-// named in the fault.
+// UnmarshalJSON sets the defaults and then the given fields. null means the default. The error lists every unknown
+// field and every value of a wrong type.
 func (s *Spec) UnmarshalJSON(b []byte) error {
 	*s = DefaultSpec()
 	return s.decode(b, nil)
 }
 
-// decode reads the fields of b into s. A field for which allowed is false is refused.
+// decode reads the fields of b into s. It rejects fields for which allowed returns false; a nil allowed allows all.
 func (s *Spec) decode(b []byte, allowed func(string) bool) error {
 	var bad fault.Fields
 	decodeObject(b, "", map[string]any{
@@ -85,11 +85,11 @@ func (s *Spec) decode(b []byte, allowed func(string) bool) error {
 	return bad.Err()
 }
 
-// decodeFunc reads a field that needs more than json.Unmarshal.
+// decodeFunc decodes a field that needs more than json.Unmarshal.
 type decodeFunc func(b []byte, at string)
 
-// decodeObject reads the members of a JSON object into their targets. json's own strict mode stops at the first fault
-// and cannot say where a decimal is wrong; this names them all.
+// decodeObject decodes the members of a JSON object into their targets and lists all invalid members. The strict mode
+// of encoding/json would stop at the first error and could not locate an invalid decimal.
 func decodeObject(b []byte, at string, targets map[string]any, allowed func(string) bool, bad *fault.Fields) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(b, &members); err != nil || members == nil {
@@ -128,7 +128,8 @@ func decodeObject(b []byte, at string, targets map[string]any, allowed func(stri
 	}
 }
 
-// unmarshalInto replaces the target's value: without the fresh map or slice, json would add to the default's.
+// unmarshalInto replaces the target's value. It first sets maps and slices to empty ones, because json.Unmarshal would
+// add to the defaults.
 func unmarshalInto(b []byte, target any) error {
 	switch t := target.(type) {
 	case *map[string]string:

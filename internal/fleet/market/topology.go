@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Topology says how close the GPUs of a host are to each other, by GPU index. Shared between hosts that are built
-// alike; never changed.
+// Topology is how close the GPUs of a host are to each other, by GPU index. It is immutable and shared by hosts with
+// the same topology.
 type Topology struct {
 	close   [][]int
 	uniform bool // every pair is equally close
 }
 
-// ParseTopology reads the agent's matrix of common ancestors (agentapi.Inventory.Topology) from JSON. It is nil when
-// there is none or it is not square.
+// ParseTopology decodes the agent's JSON matrix of connection types (agentapi.Inventory.Topology). It returns nil if
+// there is none or if it is malformed.
 func ParseTopology(b []byte) *Topology {
 	var m [][]string
 	if len(b) == 0 || json.Unmarshal(b, &m) != nil || len(m) < 2 || len(m) > 64 {
@@ -37,16 +37,17 @@ func ParseTopology(b []byte) *Topology {
 	return t
 }
 
-// closeness weighs one of nvidia-smi's names: NVLink, by the number of its links, before anything over PCIe.
+// closeness returns a weight for a connection type of nvidia-smi. NVLink, weighted by its number of links, ranks above
+// all PCIe connections.
 func closeness(name string) int {
 	if links, ok := strings.CutPrefix(name, "NV"); ok {
-		n, _ := strconv.Atoi(links) // unreadable counts as one
+		n, _ := strconv.Atoi(links) // an unreadable number counts as one link
 		return 1000 + 10*min(max(n, 1), 100)
 	}
 	return map[string]int{"PIX": 50, "PXB": 40, "PHB": 30, "NODE": 20, "SYS": 10}[name]
 }
 
-// between is how close two GPUs are; 0 when it is not known.
+// between returns how close two GPUs are, or 0 if that is unknown.
 func (t *Topology) between(i, j int) int {
 	if t == nil || i < 0 || j < 0 || i >= len(t.close) || j >= len(t.close) {
 		return 0
@@ -54,8 +55,8 @@ func (t *Topology) between(i, j int) int {
 	return t.close[i][j]
 }
 
-// choose takes count free GPUs of a model: those closest to each other, of equally close ones those whose loss leaves
-// the rest closest, then those of the lowest index. The host has that many.
+// choose returns count free GPUs of a model: those closest to each other; among equally close sets, the one whose
+// removal leaves the remaining GPUs closest, then the one with the lowest indexes. The host must have that many.
 func (h *Host) choose(model string, count int) []GPU {
 	var free []GPU
 	for i := range h.GPUs {
@@ -79,10 +80,10 @@ func pick(free []GPU, set uint64) []GPU {
 	return out
 }
 
-// exactUpTo is how many free GPUs are few enough to look at every subset: C(10,5) = 252.
+// exactUpTo is the number of free GPUs up to which all subsets are compared: C(10,5) = 252.
 const exactUpTo = 10
 
-// closest is the best set of count GPUs as a bit mask over free.
+// closest returns the best set of count GPUs as a bit mask over free.
 func (h *Host) closest(free []GPU, count int) uint64 {
 	n := len(free)
 	w := make([][]int, n)
@@ -101,7 +102,7 @@ func (h *Host) closest(free []GPU, count int) uint64 {
 		}
 	}
 	if n <= exactUpTo {
-		// Gosper's hack: every mask with count bits, in order.
+		// Gosper's hack: iterate over all masks with count bits, in ascending order.
 		for set := uint64(1)<<count - 1; set < 1<<n; {
 			consider(set)
 			low := set & -set
@@ -116,7 +117,7 @@ func (h *Host) closest(free []GPU, count int) uint64 {
 	return best
 }
 
-// closeOf sums the closeness of the pairs inside a set and of those it would tear from the rest.
+// closeOf returns the total closeness of the pairs within a set, and of the pairs between the set and the rest.
 func closeOf(w [][]int, set uint64) (in, cut int) {
 	for i := range w {
 		for j := range i {
@@ -132,7 +133,7 @@ func closeOf(w [][]int, set uint64) (in, cut int) {
 	return in, cut
 }
 
-// grow adds to a seed, one by one, the GPU closest to the set.
+// grow returns a set of count GPUs: it starts with a seed and repeatedly adds the GPU that is closest to the set.
 func grow(w [][]int, seed, count int) uint64 {
 	set := uint64(1) << seed
 	for bits.OnesCount64(set) < count {

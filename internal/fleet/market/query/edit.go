@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Value is what the query's first term `name op …` compares with, as written; "" when it has none. Terms that list
-// several values are not looked at.
+// Value returns the value of the first term `name o …`, as written, or "" if there is none. For a list it returns the
+// first value.
 func (q Query) Value(name, o string) string {
 	if i := q.termOf(name, o); i >= 0 {
 		return q.terms[i].values[0].raw
@@ -17,8 +17,8 @@ func (q Query) Value(name, o string) string {
 	return ""
 }
 
-// Set is the query with one term `name op value` in the place of those it has of that field and op; value "" leaves
-// them out. The error is a *Error about the term alone.
+// Set returns the query with the term `name o v` in place of its terms with that field and operator. If v is "", Set
+// removes those terms. The error is a *Error whose position is in the new term.
 func (q Query) Set(name, o, v string) (Query, error) {
 	at := q.termOf(name, o)
 	kept := slices.DeleteFunc(slices.Clone(q.terms), func(t Term) bool {
@@ -41,22 +41,22 @@ func (q Query) termOf(name, o string) int {
 	return slices.IndexFunc(q.terms, func(t Term) bool { return t.Field.Name == name && string(t.Op) == o })
 }
 
-// Without is the query without its term i.
+// Without returns the query without term i.
 func (q Query) Without(i int) Query {
 	return Query{slices.Delete(slices.Clone(q.terms), i, i+1)}
 }
 
-// With is the query with t in the place of its term i.
+// With returns the query with t in place of term i.
 func (q Query) With(i int, t Term) Query {
 	terms := slices.Clone(q.terms)
 	terms[i] = t
 	return Query{terms}
 }
 
-// Bound is the number that an ordered term of a numeric field compares with.
+// Bound returns the number with which an ordered term of a numeric field compares.
 func (t Term) Bound() float64 { return t.values[0].num }
 
-// WithBound is an ordered term of a numeric field with another bound, which is included: > becomes >= and < becomes <=.
+// WithBound returns an ordered term of a numeric field with another, inclusive bound: > becomes >= and < becomes <=.
 func (t Term) WithBound(v float64) Term {
 	text := strconv.FormatFloat(v, 'f', -1, 64)
 	if t.Field.Kind == Price {
@@ -72,9 +72,9 @@ func (t Term) WithBound(v float64) Term {
 	return t
 }
 
-// Including is the term `field in [...]` of the values of an = or in term and of what the rows have of the field. It
-// is false for a field of numbers or names, for a row that has nothing of the field, and for more values than a list
-// may have.
+// Including returns the term `field in [...]` with the values of an = or in term and the rows' values of its field. It
+// returns false for a field that is numeric or an Identity, if a row lacks the field, or if there are too many values
+// for a list.
 func (t Term) Including(rows []Row) (Term, bool) {
 	if t.Field.IsNumber() || t.Field.Kind == Identity {
 		return Term{}, false

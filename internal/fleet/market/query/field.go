@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Kind says how the values of a field are written and compared.
+// Kind is how the values of a field are written and compared.
 type Kind int
 
 const (
@@ -16,24 +16,24 @@ const (
 	Model                // by whole words, case-insensitive
 	Number               // a decimal
 	Price                // a decimal amount, compared exactly
-	Version              // numbers with dots between
+	Version              // numbers separated by dots
 	Bool                 // true or false
-	Set                  // words, of which one has to be met; case-insensitive
-	Identity             // names one host or offer: the whole text, case-insensitive
+	Set                  // a set of words, one of which must match; case-insensitive
+	Identity             // name or id of one host or offer: the whole text, case-insensitive
 )
 
-// Field is what a query can compare and a search can sort by.
+// Field is a field that queries can compare and searches can sort by.
 type Field struct {
 	Name string
 	Kind Kind
-	// Index is the field's place in Fields.
+	// Index is the field's index in Fields.
 	Index int
 }
 
-// IsNumber reports whether a Row gives the field's value as a number.
+// IsNumber reports whether the field's values are numbers for Row.Number.
 func (f *Field) IsNumber() bool { return f.Kind == Number || f.Kind == Price || f.Kind == Bool }
 
-// Fields are the fields of an offer in the REST API, in its order.
+// Fields are the fields of an offer in the REST API, in the API's order.
 var Fields = numbered([]Field{
 	{Name: "id", Kind: Identity},
 	{Name: "host_id", Kind: Identity},
@@ -78,7 +78,7 @@ func numbered(all []Field) []Field {
 	return all
 }
 
-// FieldNamed is the field of a name, whatever its case; nil if there is none.
+// FieldNamed returns the field with this name, ignoring case, or nil if there is none.
 func FieldNamed(name string) *Field {
 	i := slices.IndexFunc(Fields, func(f Field) bool { return strings.EqualFold(f.Name, name) })
 	if i < 0 {
@@ -87,7 +87,7 @@ func FieldNamed(name string) *Field {
 	return &Fields[i]
 }
 
-// Suggest is advice for somebody who wrote a field that does not exist.
+// Suggest returns a hint for an error message about an unknown field.
 func Suggest(name string) string {
 	switch low := strings.ToLower(name); low {
 	case "and":
@@ -108,7 +108,7 @@ func Suggest(name string) string {
 	}
 }
 
-// compare orders the row's value of the field against v. For text only equality means anything.
+// compare compares the row's value of the field with v. For text, c is 0 if the values are equal and 1 otherwise.
 func (f *Field) compare(r Row, v *value) (c int, known bool) {
 	switch f.Kind {
 	case Identity:
@@ -130,7 +130,7 @@ func (f *Field) compare(r Row, v *value) (c int, known bool) {
 	}
 }
 
-// differs is the order of two values of which only equality is known.
+// differs returns 0 if two values are equal and 1 otherwise.
 func differs(equal bool) int {
 	if equal {
 		return 0
@@ -138,7 +138,7 @@ func differs(equal bool) int {
 	return 1
 }
 
-// HasWord reports whether word is one of those in list, which are lower case and joined by spaces.
+// HasWord reports whether word is in list, a list of lower-case words separated by spaces.
 func HasWord(list, word string) bool {
 	for w := range strings.FieldsSeq(list) {
 		if w == word {
@@ -157,7 +157,7 @@ func isVersion(s string) bool {
 	return true
 }
 
-// CompareVersions orders dotted numbers; missing parts are 0, so 12 = 12.0.
+// CompareVersions compares dotted numbers. Missing parts are 0, so 12 equals 12.0.
 func CompareVersions(a, b string) int {
 	for a != "" || b != "" {
 		var x, y string
@@ -170,7 +170,7 @@ func CompareVersions(a, b string) int {
 	return 0
 }
 
-// number is the leading digits of s.
+// number returns the number that s begins with.
 func number(s string) (n uint64) {
 	for i := 0; i < len(s) && s[i] >= '0' && s[i] <= '9'; i++ {
 		n = n*10 + uint64(s[i]-'0')

@@ -9,7 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// Error says what is wrong with a query, and where.
+// Error is an error in a query, with its position.
 type Error struct {
 	Pos     int // 1-based, in characters
 	Message string
@@ -21,8 +21,8 @@ type tokenKind int
 
 const (
 	tokenEnd    tokenKind = iota
-	tokenWord             // bare text: a field, an operator in letters, or a value
-	tokenQuoted           // text in quotes: only ever a value
+	tokenWord             // unquoted text: a field, an operator in letters, or a value
+	tokenQuoted           // quoted text, always a value
 	tokenOp               // = != < <= > >=
 	tokenOpen             // [
 	tokenClose            // ]
@@ -35,7 +35,7 @@ type token struct {
 	pos  int // 1-based, in characters
 }
 
-// describe names a token in an error.
+// describe returns a description of the token for errors.
 func (t token) describe() string {
 	switch t.kind {
 	case tokenEnd:
@@ -47,14 +47,15 @@ func (t token) describe() string {
 	}
 }
 
-// lexer cuts a query into tokens. What a bare word may hold depends on where it stands: a field ends at an operator, a
-// value only at a space or, in a list, at a comma or bracket. So the parser says which one it wants.
+// lexer splits a query into tokens. The characters of an unquoted word depend on its position: a field ends before an
+// operator; a value ends before a space or, in a list, before a comma or bracket. The parser passes these characters to
+// next.
 type lexer struct {
 	rest string
-	pos  int // characters read so far
+	pos  int // number of characters read
 }
 
-// advance skips n bytes.
+// advance reads and returns n bytes.
 func (l *lexer) advance(n int) string {
 	s := l.rest[:n]
 	l.pos += utf8.RuneCountInString(s)
@@ -66,7 +67,7 @@ func (l *lexer) skipSpace() {
 	l.advance(len(l.rest) - len(strings.TrimLeftFunc(l.rest, unicode.IsSpace)))
 }
 
-// next reads a token; a bare word ends before a space and before any of stops.
+// next reads a token. An unquoted word ends before a space or any of stops.
 func (l *lexer) next(stops string) (token, error) {
 	l.skipSpace()
 	t := token{pos: l.pos + 1}
@@ -98,7 +99,7 @@ func (l *lexer) next(stops string) (token, error) {
 	return t, nil
 }
 
-// quoted reads text in quotes; a backslash takes the next character as it is.
+// quoted reads quoted text. A backslash escapes the next character.
 func (l *lexer) quoted(quote byte) (token, error) {
 	t := token{kind: tokenQuoted, pos: l.pos + 1}
 	var b strings.Builder

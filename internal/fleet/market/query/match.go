@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// Row has the values of an offer's fields.
+// Row provides the values of an offer's fields.
 type Row interface {
-	// Text is the value of a field that is not a number; "" means that it is not known. The words of a Set are in lower
-	// case and joined by spaces.
+	// Text returns the value of a field that is not numeric, or "" if it is unknown. A Set is lower-case words separated
+	// by spaces.
 	Text(f *Field) string
-	// Number is the value of a field of the kind Number, Price or Bool: 1 is true.
+	// Number returns the value of a field of kind Number, Price or Bool; true is 1.
 	Number(f *Field) (v float64, known bool)
-	// Words are the words of a Model, as the function Words splits them.
+	// Words returns the words of a Model, as split by the function Words.
 	Words(f *Field) []string
 }
 
-// Matches reports whether the row satisfies the term. A value that is not known satisfies no term.
+// Matches reports whether the row satisfies the term. An unknown value satisfies no term.
 func (t *Term) Matches(r Row) bool {
 	hit := false
 	for i := range t.values {
@@ -32,8 +32,8 @@ func (t *Term) Matches(r Row) bool {
 	return hit
 }
 
-// holds reports whether the order c of field and value (<0, 0, >0) satisfies the operator; for In and NotIn it reports
-// whether the field equals the item.
+// holds reports whether c, the result of comparing field and value (<0, 0, >0), satisfies the operator. For In and
+// NotIn it reports whether the field equals the item.
 func holds(o Op, c int) bool {
 	switch o {
 	case Ne:
@@ -51,14 +51,14 @@ func holds(o Op, c int) bool {
 	}
 }
 
-// Words are the runs of letters and digits of s in lower case: what a Model is compared by.
+// Words returns the runs of letters and digits in s, in lower case. Fields of kind Model are compared by these words.
 func Words(s string) []string {
 	return strings.FieldsFunc(strings.ToLower(s), func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r > 127)
 	})
 }
 
-// hasWords reports whether want appears in have as a run of whole words.
+// hasWords reports whether have contains want as consecutive words.
 func hasWords(have, want []string) bool {
 	for i := 0; i+len(want) <= len(have); i++ {
 		if slices.Equal(have[i:i+len(want)], want) {

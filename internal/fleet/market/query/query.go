@@ -1,7 +1,7 @@
-// Package query is the language in which renters search offers and say which GPUs a cluster takes: terms such as
-// gpu_model=H100 vram_gb>=80 that must all hold.
+// Package query implements the language in which renters search offers and specify GPUs for a cluster. A query is a
+// list of terms that must all hold, such as gpu_model=H100 vram_gb>=80.
 //
-// The package knows the fields of an offer and how their values compare. The values of one offer come from a Row.
+// The package defines the fields of an offer and how their values compare. A Row provides the values of one offer.
 package query
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// Query is a parsed query: terms that must all hold. The zero Query has none and matches every offer.
+// Query is a parsed query: terms that must all hold. The zero Query has no terms and matches every offer.
 type Query struct {
 	terms []Term
 }
@@ -28,7 +28,7 @@ const (
 	maxListItems = 128
 )
 
-// Op compares a field with a value, or with each value of a list.
+// Op is an operator: it compares a field with a value, or with each value of a list.
 type Op string
 
 // The operators of the language.
@@ -47,21 +47,21 @@ const (
 type Term struct {
 	Field  *Field
 	Op     Op
-	values []value // one, or those of a list
+	values []value // one, or several for a list
 }
 
-// value is what a field is compared with; which member counts is the field's kind.
+// value is the value in a term. The kind of the field determines which members are used.
 type value struct {
-	raw   string // as written, for people
+	raw   string // as written, for display
 	text  string // folded
 	words []string
 	num   float64
 }
 
-// Terms are the terms in the order in which they were written. The caller does not change them.
+// Terms returns the terms in the order in which they were written. The caller must not modify them.
 func (q Query) Terms() []Term { return q.terms }
 
-// String is the query in its canonical form.
+// String returns the query in its canonical form.
 func (q Query) String() string {
 	parts := make([]string, len(q.terms))
 	for i, t := range q.terms {
@@ -81,7 +81,7 @@ func (t Term) String() string {
 	return t.Field.Name + " " + string(t.Op) + " [" + strings.Join(items, ",") + "]"
 }
 
-// quote puts quotes around a value that would not read back without.
+// quote quotes a value if Parse could not read it back unquoted.
 func quote(s string) string {
 	if s != "" && !strings.ContainsAny(s, " \t\r\n,[]\"'\\=!<>") &&
 		!strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
@@ -90,8 +90,8 @@ func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-// Parse reads terms `field op value` joined by spaces: ops = != < <= > >= in notin, lists [a,b], quotes for
-// spaces. Its error is a *Error naming the position.
+// Parse parses a query: terms `field op value` separated by spaces. The operators are = != < <= > >= in notin; a list
+// is written [a,b]; values with spaces are quoted. The error is a *Error with the position.
 func Parse(s string) (Query, error) {
 	if len(s) > maxBytes {
 		return Query{}, &Error{1, fmt.Sprintf("a query has at most %d bytes", maxBytes)}
