@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// LinkTTL is how long a link to a port may be opened; appSession how long a browser stays let in after that.
+	// LinkTTL is how long a link to a port is valid; appSession is how long a browser has access after opening one.
 	LinkTTL    = 5 * time.Minute
 	appSession = 12 * time.Hour
 )
@@ -27,7 +27,8 @@ type App struct {
 	Port    int
 }
 
-// label is the app's name below the apps' domain: port-rank-cluster. An id's underscore is not for names.
+// label returns the app's name under the apps' domain: port-rank-cluster. It omits the id's prefix, because names must
+// not contain underscores.
 func (a App) label() string {
 	_, short, _ := strings.Cut(a.Cluster.String(), "_")
 	return fmt.Sprintf("%d-%d-%s", a.Port, a.Rank, short)
@@ -48,9 +49,9 @@ func parseLabel(label string) (a App, err error) {
 	return a, err
 }
 
-// pass lets a browser in to one app. Signed, not sealed: there is nothing secret in it.
+// pass gives a browser access to one app. It is signed but not encrypted, because it contains nothing secret.
 type pass struct {
-	Kind    string     `json:"k"` // passLink, passCookie
+	Kind    string     `json:"k"` // passLink or passCookie
 	App     string     `json:"a"` // label
 	Org     id.Org     `json:"o"`
 	User    id.User    `json:"u"`
@@ -59,7 +60,7 @@ type pass struct {
 	Expires int64      `json:"e"` // unix seconds
 }
 
-// visitor is who comes with the pass.
+// visitor returns the visitor that the pass identifies.
 func (v pass) visitor(r *http.Request, app App) Visitor {
 	return Visitor{
 		Org:     v.Org,
@@ -80,7 +81,7 @@ const (
 func (p *Apps) sign(v pass) string {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // plain fields
+		panic(err) // cannot happen with these types
 	}
 	return base64.RawURLEncoding.EncodeToString(b) + "." + base64.RawURLEncoding.EncodeToString(p.mac(b))
 }
@@ -89,7 +90,7 @@ func (p *Apps) mac(b []byte) []byte { return p.cfg.Box.MAC(signed(b)) }
 
 func signed(b []byte) []byte { return append([]byte("muster-app-v1|"), b...) }
 
-// verify reads a pass of a kind for an app.
+// verify verifies and decodes a pass of the given kind for an app.
 func (p *Apps) verify(text, kind, app string) (pass, bool) {
 	var v pass
 	body, sum, _ := strings.Cut(text, ".")
@@ -101,8 +102,8 @@ func (p *Apps) verify(text, kind, app string) (pass, bool) {
 	return v, v.Kind == kind && v.App == app && p.cfg.Now().Unix() < v.Expires
 }
 
-// Link is an address that lets whoever opens it within LinkTTL in to the app, as the visitor. It is checked that the
-// rank runs when it is opened, not here.
+// Link returns an address that gives anyone who opens it within LinkTTL access to the app, with the visitor's identity.
+// Whether the rank is running is checked when the link is opened, not here.
 func (p *Apps) Link(v Visitor, port int) (string, error) {
 	if p.cfg.Domain == "" {
 		return "", fault.New(fault.NotFound, "this platform shows no ports to browsers: use muster cluster port-forward")
@@ -135,10 +136,10 @@ func (p *Apps) scheme() string {
 	return "http"
 }
 
-// openPath is the one path of an app that is ours.
+// openPath is the only path of an app's origin that the gateway itself serves.
 const openPath = "/.muster/open"
 
-// cookieName is bound to the very host where it can be.
+// cookieName returns the cookie's name. With https it has the prefix that binds the cookie to its exact host.
 func (p *Apps) cookieName() string {
 	if p.cfg.Secure {
 		return "__Host-muster_app"
@@ -152,8 +153,8 @@ func (p *Apps) cookie(v pass) *http.Cookie {
 		SameSite: http.SameSiteLaxMode, MaxAge: int(appSession / time.Second)}
 }
 
-// known is the pass a request carries. There may be cookies of our name that another app set for the whole domain:
-// they are for that app and let nobody in here.
+// known returns the valid pass in a request's cookies. It skips cookies of the same name that another app has set for
+// the whole domain: they are signed for that app and give no access to this one.
 func (p *Apps) known(r *http.Request, app string) (pass, bool) {
 	for _, c := range r.CookiesNamed(p.cookieName()) {
 		if v, ok := p.verify(c.Value, passCookie, app); ok {

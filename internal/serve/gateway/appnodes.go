@@ -18,10 +18,10 @@ type nodeKey struct {
 	rank    int
 }
 
-// keepNode is how long a connection to a node is kept that nobody uses.
+// keepNode is how long an unused connection to a node stays open.
 const keepNode = time.Minute
 
-// nodes are connections to ranks that browsers look at, shared by all who do.
+// nodes is the connections to ranks for browsers. All browsers that view a rank share one.
 type nodes struct {
 	open func(ctx context.Context, k nodeKey) (*dialback.Node, error)
 
@@ -31,7 +31,7 @@ type nodes struct {
 }
 
 type held struct {
-	mu    sync.Mutex // one opens, the others wait
+	mu    sync.Mutex // one caller opens, the others wait
 	node  *dialback.Node
 	users int         // guarded by nodes.mu
 	idle  *time.Timer // guarded by nodes.mu
@@ -50,7 +50,7 @@ func (p *Apps) openNode(ctx context.Context, k nodeKey) (*dialback.Node, error) 
 	return p.gateway.cfg.Dialer.OpenNode(ctx, at.Host, at.Ref)
 }
 
-// Close lets all nodes go, and with them what is open over them.
+// Close closes the connections to all nodes, and everything that uses them.
 func (p *Apps) Close(context.Context) error {
 	p.nodes.mu.Lock()
 	p.nodes.over = true
@@ -63,7 +63,7 @@ func (p *Apps) Close(context.Context) error {
 	return nil
 }
 
-// port opens a port of a rank.
+// port opens a connection to a port of a rank.
 func (n *nodes) port(ctx context.Context, k nodeKey, port int) (net.Conn, error) {
 	h, err := n.take(k)
 	if err != nil {
@@ -123,7 +123,7 @@ func (n *nodes) give(k nodeKey, h *held) {
 	})
 }
 
-// get is the node, opened when it is not, or no longer.
+// get returns the connection to the node. It opens one if there is none or if it is broken.
 func (h *held) get(ctx context.Context, open func(context.Context) (*dialback.Node, error)) (*dialback.Node, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -150,7 +150,7 @@ func (h *held) drop() {
 	}
 }
 
-// heldConn keeps its node.
+// heldConn is a connection to a port. Until it is closed, the connection to its node stays open.
 type heldConn struct {
 	*dialback.PortConn
 	done func()

@@ -16,24 +16,25 @@ import (
 	"github.com/musterhq/muster/internal/seal"
 )
 
-// AppsConfig of Apps.
+// AppsConfig configures Apps.
 type AppsConfig struct {
-	// Domain is below which each HTTP port has a name of its own, with the port where it is not the scheme's:
-	// "apps.muster.example", "localhost:8080". Every name below it has to lead here. "": there are no apps.
+	// Domain is the domain under which each HTTP port has its own name, with a port number if it is not the scheme's
+	// default: "apps.muster.example", "localhost:8080". DNS must resolve every name under it to this server. "" disables
+	// apps.
 	Domain string
 	Secure bool // https
 	Box    *seal.Box
-	// StillIn tells whether what an app was opened with still counts; nil: it is not asked.
+	// StillIn reports whether the credential with which an app was opened is still valid. nil = not checked.
 	StillIn func(context.Context, account.Credential) (bool, error)
 	Now     func() time.Time
 	Log     *slog.Logger
 }
 
-// Apps shows HTTP ports of running ranks to browsers, WebSockets included.
+// Apps serves HTTP ports of running ranks, including WebSockets, to browsers.
 //
-// What always holds: an app is shown to whoever opened a link that one of the cluster's org had made, and to nobody
-// else, and no longer than the token it was made with counts; the app never sees our cookie; each app has an origin of
-// its own, and what a page of another cluster's app, or of any other site, asks for does not get through with the
+// Invariants: An app is accessible only to those who opened a link that a member of the cluster's organisation created,
+// and only while the token that created the link is valid. The app never receives the gateway's cookie. Each app has
+// its own origin; requests from pages of another cluster's app or another site are rejected even if they carry the
 // cookie (sameOrigin).
 type Apps struct {
 	cfg     AppsConfig
@@ -43,7 +44,7 @@ type Apps struct {
 	holders holders
 }
 
-// NewApps makes Apps of a gateway.
+// NewApps returns the Apps of a gateway.
 func NewApps(g *Gateway, cfg AppsConfig) *Apps {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -55,7 +56,7 @@ func NewApps(g *Gateway, cfg AppsConfig) *Apps {
 		Transport: &http.Transport{
 			DialContext: p.dial, MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second, DisableCompression: true,
 		},
-		FlushInterval: -1, // events of a kernel are shown as they come
+		FlushInterval: -1, // flush immediately, for event streams such as a notebook kernel's
 		ErrorHandler:  p.failed,
 		ErrorLog:      slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
 	}
@@ -78,7 +79,7 @@ func (p *Apps) label(r *http.Request) (string, bool) {
 
 type visitorCtx struct{}
 
-// ServeHTTP serves requests that Serves takes.
+// ServeHTTP serves the requests for which Serves returns true.
 func (p *Apps) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	label, _ := p.label(r)
 	app, err := parseLabel(label)
@@ -112,12 +113,12 @@ func (p *Apps) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer leave()
 	v := who.visitor(r, app)
-	ctx, cancel := p.gateway.whileIn(r.Context(), v) // a WebSocket may be open for days
+	ctx, cancel := p.gateway.whileIn(r.Context(), v) // a WebSocket may stay open for days
 	defer cancel()
 	p.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, visitorCtx{}, v)))
 }
 
-// let turns a link into a cookie. The address without the pass takes its place in the browser's history.
+// let exchanges the pass in a link for a cookie, and redirects so that the pass does not stay in the browser's history.
 func (p *Apps) let(w http.ResponseWriter, r *http.Request, app App) {
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	w.Header().Set("Cache-Control", "no-store")
@@ -139,7 +140,8 @@ func (p *Apps) let(w http.ResponseWriter, r *http.Request, app App) {
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
-// rewrite sends the request on as it came: the name stays, which apps compare with the origin of a WebSocket.
+// rewrite forwards the request to the app. It keeps the Host header, because apps compare it with a WebSocket's Origin,
+// and removes the gateway's cookie.
 func (p *Apps) rewrite(r *httputil.ProxyRequest) {
 	label, _ := p.label(r.In)
 	r.Out.URL.Scheme, r.Out.URL.Host = "http", label+":80"
@@ -155,8 +157,8 @@ func (p *Apps) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// dial connects to the app a request is for. A connection is used again for the same app only, whoever asks: all who
-// ask were let in to it.
+// dial connects to the app of a request. The transport reuses a connection only for the same app, but for any visitor;
+// this is safe because all of them have access to the app.
 func (p *Apps) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	label, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -175,7 +177,7 @@ func (p *Apps) dial(ctx context.Context, _, address string) (net.Conn, error) {
 
 func (p *Apps) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
-		return // the browser has left
+		return // the browser has disconnected
 	}
 	if f := fault.From(err); f != nil {
 		p.respond(w, http.StatusBadGateway, f.Message)

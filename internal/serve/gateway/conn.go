@@ -17,14 +17,14 @@ import (
 type visit struct {
 	gateway *Gateway
 	Visitor
-	ctx context.Context // ends with the connection
+	ctx context.Context // cancelled when the connection ends
 
 	mu        sync.Mutex
-	nodes     map[int]*dialback.Node // by rank, opened when first needed
-	forwarded map[string]bool        // destinations that are in the audit trail already
+	nodes     map[int]*dialback.Node // by rank, opened when first used
+	forwarded map[string]bool        // destinations that are already in the audit log
 }
 
-// serve runs a connection until it ends, and returns when nothing of it is left.
+// serve serves a connection until it ends, and returns when all of its channels have ended.
 func (g *Gateway) serve(ctx context.Context, conn ssh.Conn, channels <-chan ssh.NewChannel,
 	requests <-chan *ssh.Request, who Visitor) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -50,7 +50,8 @@ func (g *Gateway) serve(ctx context.Context, conn ssh.Conn, channels <-chan ssh.
 	open.Wait()
 }
 
-// requests answers what is asked of the connection as a whole: nothing is opened towards the visitor.
+// requests responds to global requests. It refuses all except keepalives, because nothing may be opened towards the
+// visitor.
 func (v *visit) requests(in <-chan *ssh.Request) {
 	for r := range in {
 		if r.WantReply {
@@ -73,7 +74,7 @@ func (v *visit) channel(c ssh.NewChannel) {
 // openLimit is how long a host may take to dial back.
 const openLimit = 30 * time.Second
 
-// node is the connection to a rank, opened anew when it broke.
+// node returns the connection to a rank. It opens one if there is none or if it is broken.
 func (v *visit) node(rank int) (*dialback.Node, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -114,7 +115,7 @@ func (v *visit) closeNodes() {
 	}
 }
 
-// message is what a visitor is told of an error.
+// message returns the text of an error for the visitor.
 func (v *visit) message(err error) string {
 	if f := fault.From(err); f != nil {
 		return f.Message
@@ -125,7 +126,7 @@ func (v *visit) message(err error) string {
 	return "something went wrong on our side"
 }
 
-// join copies both ways until both have ended.
+// join copies in both directions until both have ended.
 func join(a, b interface {
 	io.ReadWriteCloser
 	CloseWrite() error
@@ -136,7 +137,7 @@ func join(a, b interface {
 		_, err := io.Copy(a, b)
 		_ = a.CloseWrite()
 		if err != nil {
-			b.Close() // a is gone: nobody wants the rest
+			b.Close() // a is closed, so b's data has no reader
 		}
 	}()
 	_, err := io.Copy(b, a)
@@ -147,7 +148,7 @@ func join(a, b interface {
 	<-done
 }
 
-// channelConn is an SSH channel as a connection, for SSH inside it.
+// channelConn makes an SSH channel a net.Conn, for an SSH connection inside it.
 type channelConn struct {
 	ssh.Channel
 	from net.Addr

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// sameOrigin reports whether a request that brings an app's cookie may have it. All apps are names below one domain, so
-// to a browser they are one site: it sends the cookie along with whatever a page of any other app asks for, and an app
-// that is somebody else's may be hostile. Let in are requests of the app's own pages, of apps of the same cluster, what
-// people typed or followed (a navigation of the whole window, which changes nothing), and programs that are no browser:
-// those bring a cookie on purpose.
+// sameOrigin reports whether a request that carries an app's cookie may use it. All apps are names under one domain, so
+// a browser regards them as one site and sends the cookie with requests from the pages of any other app, which may be
+// hostile. Accepted are requests from the app's own pages, from apps of the same cluster, from addresses that a person
+// typed or links that they followed (a navigation of the whole window, which changes nothing), and from programs other
+// than browsers, which send a cookie only deliberately.
 func (p *Apps) sameOrigin(r *http.Request, app App) bool {
 	origin := r.Header.Get("Origin")
 	if origin != "" && p.ofCluster(origin, app) {
@@ -19,7 +19,7 @@ func (p *Apps) sameOrigin(r *http.Request, app App) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":
 		return true
-	case "": // an old browser, or none
+	case "": // an old browser or another program
 		return origin == "" || p.isAt(origin, r.Host)
 	}
 	safe := r.Method == http.MethodGet || r.Method == http.MethodHead

@@ -14,8 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/fleet/dialback"
 )
 
-// forward serves direct-tcpip: a port as the visitor's rank sees it (ssh -L, -W, -D), or SSH to another rank through
-// this connection (ssh -J).
+// forward serves direct-tcpip channels: a connection to a port as seen from the visitor's rank (ssh -L, -W, -D), or SSH
+// to another rank through this connection (ssh -J).
 func (v *visit) forward(c ssh.NewChannel) {
 	var m struct {
 		Host       string
@@ -47,7 +47,7 @@ func (v *visit) forward(c ssh.NewChannel) {
 	join(ch, conn)
 }
 
-// dialPort connects to what the visitor asked for, seen from the visitor's rank.
+// dialPort connects to the destination as seen from the visitor's rank.
 func (v *visit) dialPort(host string, port int) (*dialback.PortConn, error) {
 	addresses, err := v.resolve(host, port)
 	if err != nil {
@@ -73,8 +73,8 @@ func (v *visit) dialPort(host string, port int) (*dialback.PortConn, error) {
 	return nil, first
 }
 
-// recordForward leaves a trail of each destination once a connection: a browser opens it a hundred times. A connection
-// that scans ports leaves maxForwards rows, and one that says that more followed.
+// recordForward writes each destination of a connection into the audit log once, because a browser may open it a
+// hundred times. If a connection scans ports, the log gets maxForwards entries and one that states that more followed.
 func (v *visit) recordForward(to string) error {
 	v.mu.Lock()
 	known, n := v.forwarded[to], len(v.forwarded)
@@ -91,8 +91,8 @@ func (v *visit) recordForward(to string) error {
 	return v.gateway.record(v.ctx, v.Visitor, "cluster.forward", v.Rank, map[string]any{"to": to})
 }
 
-// resolve is where to try a host's name as a node knows it. Nodes know localhost and each other; other names would be
-// asked of a name server, which is the renter's own matter.
+// resolve returns the addresses to try for a host name, as a node would resolve it. It knows localhost and the names of
+// nodes. It does not query name servers for other names; renters must do that themselves.
 func (v *visit) resolve(host string, port int) ([]string, error) {
 	p := strconv.Itoa(port)
 	if host == "localhost" || host == "" {
@@ -117,7 +117,7 @@ func (v *visit) resolve(host string, port int) ([]string, error) {
 	return nil, fault.New(fault.Invalid, "the cluster has no %s", host)
 }
 
-// seenFrom is how a rank is reached: itself by its loopback too.
+// seenFrom returns the addresses of a rank as seen from the visitor's rank, including loopback for that rank itself.
 func (v *visit) seenFrom(n cluster.Node, port string) []string {
 	if n.Rank == v.Rank {
 		return []string{net.JoinHostPort(n.Address, port), net.JoinHostPort("127.0.0.1", port)}
@@ -131,8 +131,8 @@ func nodeName(host string) (rank int, ok bool) {
 	return rank, named && err == nil && rank >= 0
 }
 
-// jumpTo reports whether the destination is the SSH port of a rank of the visitor's cluster: images have no sshd, so
-// the gateway itself answers there.
+// jumpTo reports whether the destination is the SSH port of a rank of the visitor's cluster. The gateway itself serves
+// such a connection, because images need no sshd.
 func (v *visit) jumpTo(host string, port uint32) (rank int, ok bool) {
 	if port != 22 {
 		return 0, false
@@ -144,7 +144,7 @@ func (v *visit) jumpTo(host string, port uint32) (rank int, ok bool) {
 	return rank, err == nil && cl == v.Cluster
 }
 
-// jump is an SSH connection inside the channel, with a handshake and a key of its own.
+// jump serves an SSH connection inside the channel, with its own handshake and key.
 func (v *visit) jump(c ssh.NewChannel, rank int) {
 	ch, requests, err := c.Accept()
 	if err != nil {

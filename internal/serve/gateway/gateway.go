@@ -1,16 +1,16 @@
-// Package gateway is the way into a renter's running nodes: SSH that ends here and goes on as processes and ports over
-// streams the hosts dial back. Images need no sshd.
+// Package gateway gives renters access to their running nodes. It terminates SSH connections and forwards them as
+// processes and ports over streams for which the hosts dial back. Images need no sshd.
 //
-// What always holds:
-//   - Nobody comes in without a key of the org that rents the cluster, among those the cluster was given; a cluster
-//     that is not there, another org's, and a wrong key look the same.
-//   - A visitor reaches the ranks of the one cluster named, and only while they run.
-//   - Every shell, command, file transfer and forwarding is in the audit trail with who, from where and which rank;
-//     what was typed is not.
-//   - Nothing is opened towards the visitor's machine: no agent, no X11, no remote forwarding.
-//   - What a visitor started ends when the visitor is gone.
-//   - A connection ends within half a minute of what it was opened with: the key, token or session, or the membership.
-//   - All replicas show the same host keys, and any replica reaches any host.
+// Invariants:
+//   - Access by SSH needs a key that belongs to the organisation that rents the cluster and that the cluster was given.
+//     A missing cluster, another organisation's cluster and a wrong key cause the same error.
+//   - A visitor reaches only the ranks of the named cluster, and only while they run.
+//   - Every shell, command, file transfer and forwarding is in the audit log with user, address and rank; its input is
+//     not.
+//   - Nothing is opened towards the visitor's machine: no agent forwarding, no X11, no remote forwarding.
+//   - What a visitor started ends when the visitor disconnects.
+//   - A connection ends within 30 seconds after its credential (key, token, session or membership) becomes invalid.
+//   - All replicas have the same host keys, and any replica reaches any host.
 package gateway
 
 import (
@@ -33,14 +33,14 @@ import (
 const (
 	handshakeWithin = 30 * time.Second
 	maxConnections  = 2000
-	maxStrangers    = 200 // connections that have not shown a key yet
-	maxFromAddress  = 40  // of these, from one address
-	maxChannels     = 200 // open at once in one connection
-	maxFromOrg      = 400 // of maxConnections, to clusters of one org
-	maxForwards     = 100 // destinations of one connection that are recorded one by one
+	maxStrangers    = 200 // connections before authentication
+	maxFromAddress  = 40  // the same, per address
+	maxChannels     = 200 // open at the same time, per connection
+	maxFromOrg      = 400 // per organisation, of maxConnections
+	maxForwards     = 100 // destinations recorded individually, per connection
 )
 
-// Config of a Gateway.
+// Config configures a Gateway.
 type Config struct {
 	Accounts *account.Accounts
 	Clusters *cluster.Clusters
@@ -49,19 +49,19 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Gateway serves SSH. Safe for concurrent use.
+// Gateway serves SSH. It is safe for concurrent use.
 type Gateway struct {
 	cfg       Config
 	strangers strangers
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
-	orgs  map[id.Org]int // connections and requests to apps that were let in
+	orgs  map[id.Org]int // authenticated connections and requests to apps
 	ended bool
 	wg    sync.WaitGroup
 }
 
-// New makes a Gateway; Serve starts it.
+// New returns a Gateway. Call Serve to start it.
 func New(cfg Config) *Gateway {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -74,7 +74,7 @@ func New(cfg Config) *Gateway {
 	}
 }
 
-// Serve takes connections until the listener is closed.
+// Serve accepts connections until the listener is closed.
 func (g *Gateway) Serve(l net.Listener) error {
 	for {
 		c, err := l.Accept()
@@ -83,14 +83,14 @@ func (g *Gateway) Serve(l net.Listener) error {
 		}
 		if err != nil {
 			g.cfg.Log.Warn("the gateway cannot take a connection", "err", err)
-			time.Sleep(50 * time.Millisecond) // out of descriptors: do not spin
+			time.Sleep(50 * time.Millisecond) // avoid spinning if there are no file descriptors left
 			continue
 		}
 		go g.handle(c)
 	}
 }
 
-// Close cuts every connection and waits until nothing of them is left, or ctx ends. Close the listener first.
+// Close closes all connections and waits until they have ended or ctx is done. Close the listener first.
 func (g *Gateway) Close(ctx context.Context) error {
 	g.mu.Lock()
 	g.ended = true
@@ -108,7 +108,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	}
 }
 
-// keep notes a connection; false when there are too many, or the gateway ends.
+// keep registers a connection. It returns false if there are too many or the gateway is closing.
 func (g *Gateway) keep(c net.Conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -164,7 +164,8 @@ func (g *Gateway) handle(c net.Conn) {
 	g.serve(ctx, conn, channels, requests, v)
 }
 
-// share takes one of the org's places, so that no org takes all of them; false when it has none left.
+// share reserves one of the organisation's connections, so that no organisation uses all of them. It returns false if
+// none is left.
 func (g *Gateway) share(org id.Org) (leave func(), ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -181,7 +182,7 @@ func (g *Gateway) share(org id.Org) (leave func(), ok bool) {
 	}), true
 }
 
-// whileIn ends soon after what the visitor was let in with stopped counting.
+// whileIn returns a context that is cancelled soon after the visitor's credential becomes invalid.
 func (g *Gateway) whileIn(ctx context.Context, v Visitor) (context.Context, context.CancelFunc) {
 	if g.cfg.Accounts == nil {
 		return context.WithCancel(ctx)
@@ -189,7 +190,7 @@ func (g *Gateway) whileIn(ctx context.Context, v Visitor) (context.Context, cont
 	return g.cfg.Accounts.WhileIn(ctx, v.credential())
 }
 
-// ServeVisitor speaks SSH with somebody who has been let in already: nobody asks for a key. It returns when the
+// ServeVisitor serves SSH to a visitor who is already authenticated, without asking for a key. It returns when the
 // connection has ended.
 func (g *Gateway) ServeVisitor(ctx context.Context, c net.Conn, v Visitor) error {
 	if !g.keep(c) {
@@ -231,7 +232,7 @@ func addressOf(c net.Conn) string {
 	return host
 }
 
-// strangers counts connections that have not shown a key yet, so that nobody holds the door shut with them.
+// strangers counts the connections that are not authenticated yet, so that they cannot block all others.
 type strangers struct {
 	mu   sync.Mutex
 	all  int

@@ -8,8 +8,9 @@ import (
 	"github.com/musterhq/muster/internal/account"
 )
 
-// holders are those whose passes to apps were looked at lately: a pass ends with the token it was made with, and with
-// its user's membership, though a page of an app asks for a hundred files a second.
+// holders caches whether the holders of passes to apps still have access. A pass becomes invalid with the token that
+// created it and with its user's membership; without a cache, each request would query that, and a page of an app may
+// make a hundred requests a second.
 type holders struct {
 	mu      sync.Mutex
 	answers map[account.Credential]answer
@@ -25,7 +26,7 @@ const (
 	maxHolders = 10_000
 )
 
-// stillIn reports whether the pass still counts, and tells the browser if not.
+// stillIn reports whether the pass is still valid, and writes the error response if it is not.
 func (p *Apps) stillIn(w http.ResponseWriter, r *http.Request, v pass) bool {
 	if p.cfg.StillIn == nil {
 		return true

@@ -13,16 +13,16 @@ import (
 	"github.com/musterhq/muster/internal/fleet/dialback"
 )
 
-// The limits of what a session may say before it starts.
+// Limits on the environment that a session may request.
 const (
 	maxEnv     = 100
 	maxEnvSize = 32 << 10
 )
 
-// exitLost is ssh's own code for trouble that is not the command's.
+// exitLost is the exit code that ssh itself uses for failures other than the command's.
 const exitLost = 255
 
-// session is one session channel: first what it is to be, then one process.
+// session is one session channel: requests that configure it, and then one process.
 type session struct {
 	v  *visit
 	ch ssh.Channel
@@ -31,8 +31,8 @@ type session struct {
 	r       agentapi.ExecRequest
 	envSize int
 	begun   bool
-	process *dialback.Process // once it runs
-	over    bool              // the visitor has left
+	process *dialback.Process // set when it runs
+	over    bool              // the visitor has disconnected
 }
 
 func (v *visit) session(c ssh.NewChannel) {
@@ -55,7 +55,7 @@ func (v *visit) session(c ssh.NewChannel) {
 	runs.Wait()
 }
 
-// request takes one request of the channel; start says that the process is to run now.
+// request handles one request of the channel. start is true if the process must be started now.
 func (s *session) request(r *ssh.Request) (start, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +144,7 @@ func (s *session) signal(payload []byte) bool {
 	return s.process.Signal(m.Name) == nil
 }
 
-// leave ends the process: its visitor has closed the channel, or is gone.
+// leave ends the process because the visitor has closed the channel or disconnected.
 func (s *session) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +154,7 @@ func (s *session) leave() {
 	}
 }
 
-// run starts the process and stays with it to its end.
+// run starts the process and waits until it ends.
 func (s *session) run() {
 	defer s.ch.Close()
 	code, err := s.exec()
@@ -186,7 +186,7 @@ func (s *session) exec() (code int, err error) {
 		return exitLost, nil
 	}
 	go func() {
-		// The channel's end of input; that the visitor has left is told by its requests.
+		// The end of the channel's input does not mean that the visitor has disconnected; the end of its requests does.
 		if _, err := io.Copy(p, s.ch); err == nil {
 			_ = p.CloseWrite()
 		}
@@ -194,7 +194,7 @@ func (s *session) exec() (code int, err error) {
 	return p.Run(s.ch, s.ch.Stderr())
 }
 
-// own makes the process the session's. It is false when the visitor has left meanwhile.
+// own sets the session's process. It returns false if the visitor has disconnected meanwhile.
 func (s *session) own(p *dialback.Process, started agentapi.ExecRequest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,7 +203,7 @@ func (s *session) own(p *dialback.Process, started agentapi.ExecRequest) bool {
 	}
 	s.process = p
 	if s.r.TTY && (s.r.Cols != started.Cols || s.r.Rows != started.Rows) {
-		_ = p.Resize(s.r.Cols, s.r.Rows) // it was resized while it started
+		_ = p.Resize(s.r.Cols, s.r.Rows) // the window was resized during the start
 	}
 	return true
 }

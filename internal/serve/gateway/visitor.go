@@ -14,26 +14,27 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Visitor is somebody who has been let in to one cluster.
+// Visitor is a user who has access to one cluster.
 type Visitor struct {
 	Org     id.Org
 	User    id.User
-	Token   id.Token   // zero for those who came with a key
-	Session id.Session // zero for all but those who came from a page
-	Key     string     // SHA256:… fingerprint of the key, "" for those who came with a token
+	Token   id.Token   // zero unless the user came with a token
+	Session id.Session // zero unless the user came from a page
+	Key     string     // SHA256:… fingerprint of the SSH key; "" without one
 	Address string
 	Cluster id.Cluster
 	Rank    int
-	// WorkDir: commands begin where the image begins, not in the user's home.
+	// WorkDir makes commands start in the image's working directory instead of the user's home.
 	WorkDir bool
 }
 
-// credential is what the visitor was let in with.
+// credential returns the credential with which the visitor was authenticated.
 func (v Visitor) credential() account.Credential {
 	return account.Credential{Org: v.Org, User: v.User, Token: v.Token, Session: v.Session, Key: v.Key}
 }
 
-// Destination reads the user name of an SSH connection: the cluster's id, and after a dot or a plus the rank.
+// Destination parses the user name of an SSH connection: the cluster's id, optionally followed by a dot or plus and the
+// rank.
 func Destination(name string) (cl id.Cluster, rank int, err error) {
 	text, node, chosen := name, "", false
 	if i := strings.IndexAny(name, ".+"); i >= 0 {
@@ -50,14 +51,14 @@ func Destination(name string) (cl id.Cluster, rank int, err error) {
 	return cl, rank, nil
 }
 
-// errRefused is all a stranger learns.
+// errRefused is the only error that unauthenticated clients see.
 var errRefused = errors.New("permission denied")
 
-// visitorKey is where the handshake leaves the visitor that belongs to the key it settled on.
+// visitorKey is the key under which the handshake stores the visitor who belongs to the proven SSH key.
 type visitorKey struct{}
 
-// byKey lets in who has a key of the cluster's org. With jump, the cluster and the rank are the visitor's who came
-// through, whatever name is given.
+// byKey returns a configuration that accepts the keys of the cluster's organisation. If jump is set, the cluster and
+// rank are those of jump, whatever user name the client sends.
 func (g *Gateway) byKey(ctx context.Context, jump *Visitor, address string) *ssh.ServerConfig {
 	cfg := g.base()
 	cfg.PublicKeyCallback = func(meta ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
@@ -79,7 +80,8 @@ func (g *Gateway) byKey(ctx context.Context, jump *Visitor, address string) *ssh
 	return cfg
 }
 
-// admit fills in who the key belongs to.
+// admit sets the organisation and user to whom the key belongs, or returns an error if the key does not open the
+// cluster.
 func (g *Gateway) admit(ctx context.Context, v *Visitor, key ssh.PublicKey) error {
 	door, err := g.cfg.Clusters.Door(ctx, v.Cluster)
 	if err != nil {
@@ -97,13 +99,13 @@ func (g *Gateway) admit(ctx context.Context, v *Visitor, key ssh.PublicKey) erro
 	return nil
 }
 
-// visitorOf is whom the handshake let in: the one of the key that was proven, not of another one that was asked about.
+// visitorOf returns the visitor of the key that the client proved, not of another key that it only offered.
 func visitorOf(c *ssh.ServerConn) Visitor {
 	v, _ := c.Permissions.ExtraData[visitorKey{}].(Visitor)
 	return v
 }
 
-// record writes what the visitor does to a rank into the audit log. What cannot be recorded is not done.
+// record writes a visitor's access to a rank into the audit log. If it fails, the access must be refused.
 func (g *Gateway) record(ctx context.Context, v Visitor, action string, rank int, more map[string]any) error {
 	detail := map[string]any{"node": rank}
 	if v.Key != "" {
@@ -123,7 +125,7 @@ func (g *Gateway) record(ctx context.Context, v Visitor, action string, rank int
 	})
 }
 
-// PublicKeys are the host keys as lines of a known_hosts file, without the address.
+// PublicKeys returns the host keys in the format of a known_hosts file, without addresses.
 func PublicKeys(keys []ssh.Signer) []string {
 	out := make([]string, len(keys))
 	for i, k := range keys {

@@ -15,7 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// handleAuth decides whether a connection may come in: the NATS server asks for every one that is not the server's own.
+// handleAuth authorises a connection. The NATS server calls it for every connection except the platform's own.
 func (l *Link) handleAuth(ctx context.Context, m *nats.Msg) {
 	req, err := jwt.DecodeAuthorizationRequestClaims(string(m.Data))
 	if err != nil {
@@ -29,7 +29,7 @@ func (l *Link) handleAuth(ctx context.Context, m *nats.Msg) {
 		resp.Jwt, err = l.permit(host, req.UserNkey)
 	}
 	if err != nil {
-		// The host sees only that it was refused; why, is for us.
+		// The host sees only that it was refused; the reason is only logged.
 		l.log.Warn("connection refused", "address", req.ClientInformation.Host, "name",
 			text.Clip(req.ClientInformation.Name, 80), "host", host, "err", err)
 		resp.Error = "refused"
@@ -43,7 +43,8 @@ func (l *Link) handleAuth(ctx context.Context, m *nats.Msg) {
 	}
 }
 
-// admit checks the key, the signature over this connection's nonce, and that the host has no other connection.
+// admit verifies the key and the signature over this connection's nonce, and ensures that the host has no other
+// connection.
 func (l *Link) admit(ctx context.Context, req *jwt.AuthorizationRequestClaims) (id.Host, error) {
 	o, c := req.ConnectOptions, req.ClientInformation
 	sig, err := base64.RawURLEncoding.DecodeString(o.SignedNonce)
@@ -70,9 +71,10 @@ func (l *Link) admit(ctx context.Context, req *jwt.AuthorizationRequestClaims) (
 
 var errSecond = errors.New("the host has another connection")
 
-// makeRoom deals with the connection a host already has. One of the same run of the agent is a broken one that nobody
-// has noticed yet, and so is one its NATS server no longer has. Otherwise somebody has a copy of the key: the first
-// one stays, and the operator is told.
+// makeRoom handles the case that the host already has a connection. A connection of the same agent process is broken
+// without having been noticed, so makeRoom closes it; one that its NATS server no longer has does not count. Otherwise
+// another machine has a copy of the key: makeRoom keeps the first connection, alerts the operator and returns
+// errSecond.
 func (l *Link) makeRoom(ctx context.Context, link host.Link, conn host.Conn) error {
 	if conn.Instance != "" && conn.Instance == link.Conn.Instance {
 		return l.kick(ctx, link.Conn)
@@ -90,7 +92,7 @@ func (l *Link) makeRoom(ctx context.Context, link host.Link, conn host.Conn) err
 	return errSecond
 }
 
-// permit writes what the host may do on its connection.
+// permit returns the signed permissions of a host's connection.
 func (l *Link) permit(host id.Host, user string) (string, error) {
 	h := host.String()
 	c := jwt.NewUserClaims(user)

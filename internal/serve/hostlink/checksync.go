@@ -9,7 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// Bounds of one report, far above what an honest host has.
+// Limits of one report, far above what a real host reports.
 const (
 	maxLeases    = 256
 	maxHealth    = 256
@@ -22,7 +22,7 @@ const (
 	maxCapabilities = 64
 )
 
-// checkSync refuses what no agent of ours sends, and shortens texts for people.
+// checkSync rejects reports that our agent would not send, and truncates texts for display.
 func checkSync(s *agentapi.Sync) error {
 	switch {
 	case s.Protocol > agentapi.Protocol:
@@ -30,7 +30,7 @@ func checkSync(s *agentapi.Sync) error {
 			agentapi.Protocol)
 	case s.Protocol < 0:
 		return errors.New("protocol out of range")
-	} // an old one keeps its leases and gets no new ones (host.Unsellable): its reports count
+	} // older protocols are accepted: such a host keeps its leases, but gets no new ones
 	switch {
 	case s.BootID == "" || len(s.BootID) > 64 || s.BootMS < 0:
 		return errors.New("boot id or clock out of range")

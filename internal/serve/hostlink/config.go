@@ -12,47 +12,52 @@ import (
 	"time"
 )
 
-// Config of a Link.
+// Config configures a Link.
 type Config struct {
-	// Secret derives the keys that replicas share: at least 32 bytes, the same on every replica.
+	// Secret is the platform's secret, from which the keys that replicas share are derived: at least 32 bytes, the same on
+	// every replica.
 	Secret []byte
-	// Name of this replica, for people.
+	// Name is this replica's name, for display.
 	Name string
 
-	// Listen is where hosts connect by TLS, host:port; port 0 takes a free one. Unused with NATSURL.
+	// Listen is the host:port where hosts connect with TLS; port 0 selects a free port. Unused with NATSURL.
 	Listen string
-	// WebSocketListen is where they connect by WebSocket over TLS where nothing but 443 gets out; "" = nowhere.
+	// WebSocketListen is the host:port where hosts connect with WebSocket over TLS, for networks that allow only port 443;
+	// "" = none.
 	WebSocketListen string
-	// RouteListen and RouteURL let replicas' NATS servers find each other: host:port to listen on, and
-	// nats-route://host:port as others reach it. Needed with more than one replica and no NATSURL.
+	// RouteListen and RouteURL connect the NATS servers of replicas: the host:port to listen on, and the
+	// nats-route://host:port at which other replicas reach it. Required with more than one replica and no NATSURL.
 	RouteListen, RouteURL string
-	// NATSURL is an external NATS, configured as NATSConfig says; "" = embedded. NATSCA verifies it; "" = system's.
+	// NATSURL is an external NATS with the configuration from NATSConfig; "" = embedded. NATSCA is the file of the CA that
+	// verifies it; "" = the system's roots.
 	NATSURL, NATSCA string
 
-	// CertFile and KeyFile are the server certificate for Listen and WebSocketListen, CAFile what agents verify it
-	// with ("" = their system's roots). All empty: one is made for Names, by a CA derived from Secret.
+	// CertFile and KeyFile are the server certificate for Listen and WebSocketListen; CAFile is the CA with which agents
+	// verify it ("" = their system's roots). If all are empty, a certificate for Names is created, signed by a CA derived
+	// from Secret.
 	CertFile, KeyFile, CAFile string
 	Names                     []string
 
-	// AgentURLs is what enrolled hosts are told to connect to, tls:// and wss://; empty: made of Listen and
-	// WebSocketListen.
+	// AgentURLs are the addresses, tls:// and wss://, to which hosts connect after enrolment; empty = derived from Listen
+	// and WebSocketListen.
 	AgentURLs []string
-	// StreamURL is where hosts dial back to this very replica, https://name[:port]; see package dialback.
+	// StreamURL is the address at which hosts dial back to this replica, https://name[:port]; see package dialback.
 	StreamURL string
-	// StreamDomain is the domain all replicas' StreamURLs are under, fixed at enrolment; "" = StreamURL's host.
+	// StreamDomain is the domain that contains the StreamURLs of all replicas. Hosts receive it at enrolment and never
+	// change it; "" = the host name in StreamURL.
 	StreamDomain string
-	// StreamCA is the PEM agents verify StreamURL with; "" = their system's roots.
+	// StreamCA is the CA in PEM with which agents verify StreamURL; "" = their system's roots.
 	StreamCA string
-	// Origins are the addresses agents may have been told to enrol at: scheme://host[:port].
+	// Origins are the addresses at which agents may enrol: scheme://host[:port].
 	Origins []string
-	// Relays are host:port (UDP) of every relay, as hosts reach them. With any, hosts behind routers take part in clusters
-	// of several hosts.
+	// Relays are the host:port (UDP) of all relays, as hosts reach them. If there are any, hosts behind routers can join
+	// clusters of several hosts.
 	Relays []string
-	// AllowSimulated lets hosts with simulated GPUs enrol. Sandbox only.
+	// AllowSimulated allows hosts with simulated GPUs to enrol. For sandboxes only.
 	AllowSimulated bool
 
 	HeartbeatEvery time.Duration // 0 = 5 s
-	FlushEvery     time.Duration // of telemetry to its history; 0 = 30 s
+	FlushEvery     time.Duration // how often telemetry is stored; 0 = 30 s
 	Now            func() time.Time
 	Log            *slog.Logger
 }
@@ -92,7 +97,7 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// serverTLS is what hosts see, and the PEM they verify it with.
+// serverTLS returns the TLS configuration for hosts, and the CA in PEM with which they verify it.
 func (c *Config) serverTLS(k *keys) (*tls.Config, string, error) {
 	if c.CertFile == "" {
 		t, err := k.serverTLS(c.names(), c.Now)
@@ -120,7 +125,7 @@ func (c *Config) ca(file string) (string, error) {
 	return string(pem), nil
 }
 
-// names are what a certificate of our own making must be valid for.
+// names returns the names for which a created certificate must be valid.
 func (c *Config) names() []string {
 	names := append([]string{"localhost", "127.0.0.1", "::1"}, c.Names...)
 	if h, _, err := net.SplitHostPort(c.Listen); err == nil && h != "" {

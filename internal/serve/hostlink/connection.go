@@ -15,10 +15,11 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// sysTimeout is how long a NATS server has to answer for its connections. One that is gone is known at once.
+// sysTimeout is how long a NATS server has to respond to a question about its connections. If the server has stopped,
+// the request fails at once.
 const sysTimeout = 2 * time.Second
 
-// alive asks the NATS server that held a connection whether it still does.
+// alive reports whether the NATS server of a connection still has that connection.
 func (l *Link) alive(ctx context.Context, c host.Conn) (bool, error) {
 	var reply struct {
 		Data *struct {
@@ -38,14 +39,14 @@ func (l *Link) alive(ctx context.Context, c host.Conn) (bool, error) {
 	return reply.Data != nil && len(reply.Data.Conns) > 0, nil
 }
 
-// kick closes a connection. One that is no longer there is as good as closed.
+// kick closes a connection. It is no error if the connection has ended already.
 func (l *Link) kick(ctx context.Context, c host.Conn) error {
 	var reply struct{}
 	_, err := l.request(ctx, c.Server, "KICK", server.KickClientReq{CID: c.Client}, &reply)
 	return err
 }
 
-// request sends a request to one NATS server; gone means that there is no such server any more.
+// request sends a request to one NATS server. gone is true if that server no longer exists.
 func (l *Link) request(ctx context.Context, ns, what string, req, reply any) (gone bool, err error) {
 	data, err := json.Marshal(req)
 	if err != nil {
@@ -63,7 +64,7 @@ func (l *Link) request(ctx context.Context, ns, what string, req, reply any) (go
 	return false, json.Unmarshal(m.Data, reply)
 }
 
-// handleDisconnect records that a host's connection ended.
+// handleDisconnect records the end of a host's connection.
 func (l *Link) handleDisconnect(ctx context.Context, m *nats.Msg) {
 	var e server.DisconnectEventMsg
 	if json.Unmarshal(m.Data, &e) != nil {
@@ -71,7 +72,7 @@ func (l *Link) handleDisconnect(ctx context.Context, m *nats.Msg) {
 	}
 	h, err := id.Parse[id.Host](e.Client.User)
 	if err != nil {
-		return // one of the server's own
+		return // a connection of the platform itself
 	}
 	was, err := l.agents.CloseSession(ctx, h, e.Server.ID, e.Client.ID)
 	if err != nil {
@@ -93,8 +94,8 @@ func (l *Link) watchKeys() {
 	})
 }
 
-// closeUnwelcome closes every connection whose key was revoked. It runs on each revocation and now and then, in case a
-// message was lost or a revocation and a connection crossed.
+// closeUnwelcome closes all connections whose keys are revoked. It runs on every revocation and also periodically, in
+// case a message is lost or a connection is made during the revocation.
 func (l *Link) closeUnwelcome(ctx context.Context) {
 	hosts, err := l.agents.UnwelcomeHosts(ctx)
 	if err != nil {
@@ -115,7 +116,7 @@ func (l *Link) closeUnwelcome(ctx context.Context) {
 	}
 }
 
-// alert raises an alert about a host, see host.Agents.Alert.
+// alert raises an alert about a host; see host.Agents.Alert.
 func (l *Link) alert(ctx context.Context, h id.Host, v host.Alert) {
 	if err := l.agents.Alert(ctx, h, v); err != nil {
 		l.log.Error("cannot raise an alert", "host", h, "what", v.Action, "err", err)

@@ -14,10 +14,11 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// handleTimeout bounds the work on one message. Agents ask again by themselves.
+// handleTimeout limits the time for one message. Agents repeat requests that get no response.
 const handleTimeout = 30 * time.Second
 
-// pooled runs handle for each message, as many at once as there are slots; while all are taken the subscription waits.
+// pooled returns a message handler that runs handle concurrently, at most once per slot. While all slots are in use,
+// the subscription waits.
 func (l *Link) pooled(slots chan struct{}, handle func(context.Context, *nats.Msg)) nats.MsgHandler {
 	return func(m *nats.Msg) {
 		select {
@@ -41,8 +42,8 @@ func (l *Link) pooled(slots chan struct{}, handle func(context.Context, *nats.Ms
 	}
 }
 
-// onHost gives a handler the host whose subject it is: NATS lets no other publish there. It keeps out what no agent of
-// ours sends.
+// onHost calls a handler with the host to which the message's subject belongs; NATS allows only that host to publish
+// there. onHost rejects messages that our agent would not send.
 func (l *Link) onHost(handle func(context.Context, id.Host, *nats.Msg)) func(context.Context, *nats.Msg) {
 	return func(ctx context.Context, m *nats.Msg) {
 		parts := strings.Split(m.Subject, ".")
@@ -56,7 +57,7 @@ func (l *Link) onHost(handle func(context.Context, id.Host, *nats.Msg)) func(con
 		wait, answer := l.limits.take(h, parts[2])
 		switch {
 		case wait > 0:
-			// The message is not read: a flood costs no more than this check.
+			// The message is not decoded, so each message of a flood costs only this check.
 			if answer && ownInbox(h, m.Reply) {
 				l.answer(h, m, (&agentapi.TooMany{Wait: wait}).Ack())
 			}
@@ -74,13 +75,13 @@ func (l *Link) onHost(handle func(context.Context, id.Host, *nats.Msg)) func(con
 	}
 }
 
-// ownInbox reports whether a reply subject is one literal subject under the host's inbox.
+// ownInbox reports whether a reply subject is a single literal subject under the host's inbox.
 func ownInbox(h id.Host, reply string) bool {
 	rest, ok := strings.CutPrefix(reply, agentapi.InboxPrefix(h.String())+".")
 	return ok && len(rest) < 200 && !strings.ContainsAny(rest, "*> \t\r\n") && !strings.Contains("."+rest+".", "..")
 }
 
-// answer replies with v. Only onHost's handlers call it, so the reply subject is checked.
+// answer responds to m with v. Only handlers of onHost may call it, because onHost has checked the reply subject.
 func (l *Link) answer(h id.Host, m *nats.Msg, v any) {
 	if m.Reply == "" {
 		return
@@ -98,7 +99,7 @@ func (l *Link) answer(h id.Host, m *nats.Msg, v any) {
 	}
 }
 
-// read decodes a host's message. PostgreSQL stores no NUL in text, so none comes in.
+// read decodes a host's message. It rejects NUL characters, which PostgreSQL cannot store in text.
 func read(m *nats.Msg, v any) error {
 	if err := json.Unmarshal(m.Data, v); err != nil {
 		return errMalformed

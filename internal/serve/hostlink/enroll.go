@@ -17,11 +17,12 @@ import (
 
 const (
 	maxEnrollBody = 256 << 10
-	// Attempts to enrol per address: a rack behind one address enrols in a few minutes, tokens cannot be guessed anyway.
+	// enrollsPerMinute limits enrolment requests per address. It allows a rack behind one address to enrol within a few
+	// minutes; tokens cannot be guessed in any case.
 	enrollsPerMinute = 60
 )
 
-// EnrollHandler answers agentapi.EnrollPath, after Start. The address it limits by is the request's RemoteAddr.
+// EnrollHandler serves agentapi.EnrollPath; requests fail until Start. It limits requests by the address in RemoteAddr.
 func (l *Link) EnrollHandler() http.Handler {
 	return limited("Too many enrolments from your address: try again in a minute.",
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -36,11 +37,12 @@ func (l *Link) EnrollHandler() http.Handler {
 				return
 			}
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(reply) // a lost answer is asked for again
+			_ = json.NewEncoder(w).Encode(reply) // the agent repeats the request
 		}))
 }
 
-// EndpointsHandler answers agentapi.EndpointsPath: it says what every enrolled host is told, to whoever asks.
+// EndpointsHandler serves agentapi.EndpointsPath. It returns the endpoints that enrolled hosts use, without
+// authentication.
 func (l *Link) EndpointsHandler() http.Handler {
 	return limited("Too many questions from your address: try again in a minute.",
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -56,12 +58,12 @@ func (l *Link) EndpointsHandler() http.Handler {
 				return
 			}
 			w.Header().Set("Content-Type", "application/json")
-			// a lost answer is asked for again
+			// the agent repeats the request
 			_ = json.NewEncoder(w).Encode(agentapi.Endpoints{NATS: urls, NATSCA: ca, Relays: l.cfg.Relays})
 		}))
 }
 
-// limited bounds how often an address may ask.
+// limited limits the number of requests per address.
 func limited(refusal string, next http.Handler) http.Handler {
 	return httprate.LimitBy(enrollsPerMinute, time.Minute,
 		func(r *http.Request) (string, error) { return addressOf(r), nil },
@@ -108,7 +110,7 @@ func addressOf(r *http.Request) string {
 	return r.RemoteAddr
 }
 
-// problem writes an error as the REST API does. Only a fault's own message is shown.
+// problem writes an error in the format of the REST API. It discloses only the messages of faults.
 func problem(w http.ResponseWriter, err error) {
 	f := fault.From(err)
 	if f == nil {
@@ -124,5 +126,5 @@ func problem(w http.ResponseWriter, err error) {
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(f.Kind.HTTPStatus())
-	_ = json.NewEncoder(w).Encode(body) // nobody to tell
+	_ = json.NewEncoder(w).Encode(body) // the client is gone
 }

@@ -1,15 +1,16 @@
-// Package hostlink is the server's end of the connections to hosts: the NATS server that they connect to (embedded, or
-// an external one), who may connect, what each may send, and who handles what they send.
+// Package hostlink is the server's side of the connections to hosts: the NATS server to which they connect (embedded or
+// external), authorisation of connections and messages, and dispatch of messages to handlers.
 //
-// What always holds:
-//   - A host is who its link key says: it signs the nonce of each connection, checked against PostgreSQL. There is one
-//     connection per key; a second one is refused and the operator is told; a revoked key's connection is closed.
-//   - A host publishes only on its own three subjects and listens only on its own; identity comes from the subject,
-//     which NATS enforces, never from the message.
-//   - Answers go only to reply subjects under that host's own inbox, so that no host can make the server publish into
+// Invariants:
+//   - A host is identified by its link key: it signs the nonce of each connection, and the signature is verified
+//     against the keys in PostgreSQL. There is one connection per key: a second one is refused and the operator is
+//     notified. A revoked key's connection is closed.
+//   - A host publishes only on its own three subjects and subscribes only to its own. Its identity comes from the
+//     subject, which NATS enforces, never from the message.
+//   - Responses go only to reply subjects under the host's own inbox, so that no host can make the server publish on
 //     another's subjects.
-//   - Status, usage and health of one sync are committed and acknowledged apart.
-//   - It holds no rules about clusters or money, and no database: it checks and translates.
+//   - Status, usage and health of one sync are committed and acknowledged separately.
+//   - The package contains no rules about clusters or money and does not access the database: it checks and translates.
 package hostlink
 
 import (
@@ -31,7 +32,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Agents is what hostlink needs of host.Agents.
+// Agents is the part of host.Agents that hostlink uses.
 type Agents interface {
 	VerifyLink(ctx context.Context, linkKey string, nonce, signature []byte) (host.Link, error)
 	OpenSession(ctx context.Context, l host.Link, c host.Conn) (int64, error)
@@ -44,31 +45,31 @@ type Agents interface {
 	telemetryStore
 }
 
-// Clusters is what hostlink needs of package cluster.
+// Clusters is the part of package cluster that hostlink uses.
 type Clusters interface {
-	// ApplyReport applies what a host reports of its leases; it leaves out leases that are not the host's. gone are
-	// ended leases of which the host's full report shows that nothing is left.
+	// ApplyReport applies a host's report about its leases and ignores leases of other hosts. gone are the ended leases of
+	// which nothing is left, according to the host's full report.
 	ApplyReport(ctx context.Context, host id.Host, s agentapi.Sync, gone []id.Lease) error
-	// HostState is what the host has to know after its report.
+	// HostState returns the state that the host needs in response to its report.
 	HostState(ctx context.Context, host id.Host, s agentapi.Sync) (cluster.HostState, error)
 }
 
-// Market is what hostlink needs of package market.
+// Market is the part of package market that hostlink uses.
 type Market interface {
 	EnrollHost(ctx context.Context, p host.EnrollPolicy, r agentapi.EnrollRequest) (host.Host, error)
 	UpdateInventory(ctx context.Context, h id.Host, inv agentapi.Inventory) error
-	// PopularFor are public images that a host with nothing to do may fetch in advance, and at most how many bytes.
+	// PopularFor returns public images that an idle host may download in advance, and the limit of their size in bytes.
 	PopularFor(ctx context.Context, h id.Host, capabilities []string) (images []string, bytes int64, err error)
 }
 
-// Metering is what hostlink needs of package metering.
+// Metering is the part of package metering that hostlink uses.
 type Metering interface {
-	// Ingest takes in what a host reports of its leases' use; signature is nil or the host's over the list.
+	// Ingest stores a host's usage segments. signature is the host's signature over the list, or nil.
 	Ingest(ctx context.Context, host id.Host, segs []agentapi.Segment, signature []byte) ([]agentapi.UsageAck, error)
 	IssueAnchor(ctx context.Context, host id.Host, bootID string, bootMS int64) (*agentapi.Anchor, error)
 }
 
-// Domain is what the link translates for.
+// Domain is the domain packages to which the link passes messages.
 type Domain struct {
 	Agents   Agents
 	Clusters Clusters
@@ -76,7 +77,7 @@ type Domain struct {
 	Market   Market
 }
 
-// Link is this replica's end of the hosts.
+// Link is this replica's side of the connections to hosts.
 type Link struct {
 	cfg     Config
 	log     *slog.Logger
@@ -84,38 +85,38 @@ type Link struct {
 	all     *host.Replicas
 	replica id.Replica
 	ns      *server.Server // nil with an external NATS
-	// One connection per NATS account: who may connect, towards the hosts, between replicas, and the servers' own.
+	// One connection per NATS account: for authorisation, to hosts, between replicas, and for the system account.
 	auth, hosts, replicas, sys *nats.Conn
 
-	// epoch is the database's control epoch as it was read last: every PulseEvery, and with what a host has to know.
+	// epoch is the database's control epoch as last read: every PulseEvery, and with each host's state.
 	epoch atomic.Int64
 
 	bus      *bus.Bus
-	agents   Agents // these four from Start on
+	agents   Agents // these four are set by Start
 	clusters Clusters
 	metering Metering
 	market   Market
 
-	reports  chan struct{} // bounds how many reports are handled at once
-	doors    chan struct{} // and how many connections, which do not wait for slow reports
+	reports  chan struct{} // slots for handling reports
+	doors    chan struct{} // slots for authorising connections, so that slow reports do not delay them
 	mu       sync.Mutex
 	stopping bool
 	subs     []*nats.Subscription
-	handling sync.WaitGroup // of messages; grows only while not stopping
+	handling sync.WaitGroup // messages being handled; grows only while not stopping
 	limits   *limits
 	recorder *recorder
 
-	ctx    context.Context // ends with Stop
+	ctx    context.Context // cancelled by Stop
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
 }
 
-// maxHandled is how many reports, and how many connections, one replica works on at once; the others wait in its
-// memory.
+// maxHandled is the number of reports, and of connections, that one replica handles at the same time. The others wait
+// in its memory.
 const maxHandled = 64
 
-// Open starts the embedded NATS server, or connects to the external one, and returns when the bus works. Hosts are
-// refused until Start. The caller ends with Stop.
+// Open starts the embedded NATS server or connects to the external one, and returns when the bus works. Hosts are
+// refused until Start. The caller must call Stop.
 func Open(ctx context.Context, all *host.Replicas, cfg Config) (*Link, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -141,7 +142,8 @@ func (l *Link) open(ctx context.Context) error {
 		return err
 	}
 	l.epoch.Store(epoch)
-	// The row first: of two replicas that start together at least one sees the other's route.
+	// Insert the replica's row before reading the others: if two replicas start together, at least one sees the other's
+	// route.
 	if err := l.beat(ctx); err != nil {
 		return err
 	}
@@ -169,10 +171,10 @@ func (l *Link) open(ctx context.Context) error {
 	return nil
 }
 
-// Bus is the bus over this link's NATS. It works until Stop.
+// Bus returns the bus over this link's NATS. It works until Stop.
 func (l *Link) Bus() *bus.Bus { return l.bus }
 
-// Start lets hosts in and answers them.
+// Start begins to accept hosts and to handle their messages.
 func (l *Link) Start(d Domain) error {
 	l.agents, l.clusters, l.metering, l.market = d.Agents, d.Clusters, d.Metering, d.Market
 	l.recorder = newRecorder(d.Agents, l.cfg.Now, l.log)
@@ -187,10 +189,10 @@ func (l *Link) Start(d Domain) error {
 		{l.hosts, agentapi.SubjectTelemetry("*"), l.reports, l.onHost(l.handleTelemetry)},
 		{l.hosts, subjectPulse, l.reports, l.handlePulse},
 		{l.sys, "$SYS.ACCOUNT." + accountHosts + ".DISCONNECT", l.doors, l.handleDisconnect},
-		// Last: a host that is let in finds everything else in place.
+		// This must be the last: when the first host is admitted, all other handlers must be ready.
 		{l.auth, server.AuthCalloutSubject, l.doors, l.handleAuth},
 	} {
-		// A queue group: any replica answers, one does.
+		// With a queue group, exactly one replica handles each message.
 		sub, err := s.nc.QueueSubscribe(s.subject, "hostlink", l.pooled(s.slots, s.handle))
 		if err != nil {
 			return fmt.Errorf("hostlink: listen on %s: %w", s.subject, err)
@@ -210,12 +212,13 @@ func (l *Link) Start(d Domain) error {
 	return nil
 }
 
-// Stop ends connections of hosts, waits for what is being handled, and keeps what telemetry is in memory.
+// Stop stops accepting messages, waits for those being handled, stores the telemetry in memory, and closes all
+// connections.
 func (l *Link) Stop(ctx context.Context) error {
 	l.mu.Lock()
 	l.stopping = true
 	for _, sub := range l.subs {
-		_ = sub.Unsubscribe() // a closed connection has no subscriptions either
+		_ = sub.Unsubscribe() // if the connection is closed, so are its subscriptions
 	}
 	l.mu.Unlock()
 	done := make(chan struct{})
@@ -245,7 +248,7 @@ func (l *Link) Stop(ctx context.Context) error {
 	return errors.Join(err, l.all.Remove(ctx, l.replica, server))
 }
 
-// loop calls f now and then until Stop.
+// loop calls f at intervals until Stop.
 func (l *Link) loop(every time.Duration, f func(context.Context)) {
 	l.loops.Go(func() {
 		t := time.NewTicker(every)

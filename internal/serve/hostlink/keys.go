@@ -21,7 +21,7 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// Roles of the server's own connections, one NATS account each.
+// Roles of the platform's own connections, one for each NATS account.
 const (
 	roleAuth     = "auth"
 	roleHosts    = "hosts"
@@ -29,10 +29,10 @@ const (
 	roleSys      = "sys"
 )
 
-// keys is everything replicas must agree on, derived from the platform's secret, so that nothing has to be copied
-// between machines and hosts enrolled at one replica trust all.
+// keys is the keys that all replicas share. They are derived from the platform's secret, so that nothing must be copied
+// between machines, and hosts that enrolled at one replica trust all.
 type keys struct {
-	issuer nkeys.KeyPair            // signs who may connect
+	issuer nkeys.KeyPair            // signs authorisations
 	users  map[string]nkeys.KeyPair // by role
 	ca     *x509.Certificate
 	caKey  ed25519.PrivateKey
@@ -71,7 +71,8 @@ func deriveKeys(secret []byte) (*keys, error) {
 	return k, k.makeCA(raw)
 }
 
-// makeCA is deterministic: Ed25519 signatures are, and serial and times are fixed.
+// makeCA creates the CA certificate. It is deterministic, because Ed25519 signatures are and serial number and times
+// are fixed.
 func (k *keys) makeCA(seed []byte) error {
 	k.caKey = ed25519.NewKeyFromSeed(seed)
 	tmpl := &x509.Certificate{
@@ -90,7 +91,7 @@ func (k *keys) makeCA(seed []byte) error {
 
 const leafLife = 90 * 24 * time.Hour
 
-// issue makes a certificate for this process, client and server alike.
+// issue creates a certificate for this process, as both client and server.
 func (k *keys) issue(names []string, now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -122,7 +123,7 @@ func (k *keys) issue(names []string, now time.Time) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, err
 }
 
-// serverTLS presents a certificate of our own, made anew when half its life is over.
+// serverTLS returns a TLS configuration with a certificate from the platform's CA, renewed at half of its lifetime.
 func (k *keys) serverTLS(names []string, now func() time.Time) (*tls.Config, error) {
 	first, err := k.issue(names, now())
 	if err != nil {

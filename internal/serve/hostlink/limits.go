@@ -13,18 +13,19 @@ import (
 
 var errMalformed = errors.New("the message cannot be read")
 
-// limits bounds how often each host may say what, per replica: enough for any agent of ours in any trouble.
+// limits limits the rate of each host's messages by kind, per replica. The limits suffice for our agent in all
+// circumstances.
 type limits struct {
 	now func() time.Time
 	mu  sync.Mutex
 	by  map[limitKey]*limit
 }
 
-// limit is how one host stands with one kind of message.
+// limit is the rate limits of one host for one kind of message.
 type limit struct {
 	messages *rate.Limiter
-	answers  *rate.Limiter // to those that are too many
-	refused  int64         // messages, since it was last asked for
+	answers  *rate.Limiter // limits the responses to refused messages
+	refused  int64         // refused messages since the last call of limits.refused
 }
 
 type limitKey struct {
@@ -41,8 +42,8 @@ var rates = map[string]struct {
 	"telemetry": {3, 20},
 }
 
-// A host that sends too often is told so this often. One that heeds the answer needs no more, one that does not shall
-// not make us talk.
+// Limits for responses to a host that sends too often. A host that obeys the first response needs no more; one that
+// does not must not cause more traffic.
 const (
 	answersPerSecond = 1
 	answersBurst     = 5
@@ -52,11 +53,12 @@ func newLimits(now func() time.Time) *limits {
 	return &limits{now: now, by: map[limitKey]*limit{}}
 }
 
-// maxLimiters bounds the memory; forgetting them all gives every host a fresh burst.
+// maxLimiters limits the memory. When it is reached, all limits are reset, which gives every host a new burst.
 const maxLimiters = 100_000
 
-// take counts a message. Zero: it may be handled; else it must not be, the next may be after wait (whole milliseconds,
-// rounded up), and tell says whether the host is to be told. A message that is refused does not put off the next.
+// take counts a message. If wait is 0, the message may be handled. Otherwise it must be refused; the next one is
+// allowed after wait, rounded up to whole milliseconds, and tell reports whether to send the host a response. A refused
+// message does not postpone the next one.
 func (l *limits) take(host id.Host, what string) (wait time.Duration, tell bool) {
 	r, ok := rates[what]
 	if !ok {
@@ -83,7 +85,7 @@ func (l *limits) take(host id.Host, what string) (wait time.Duration, tell bool)
 	return max(wait, time.Millisecond), b.answers.AllowN(now, 1)
 }
 
-// refused is how many of a host's messages were refused since it was last called.
+// refused returns the number of a host's refused messages since the last call.
 func (l *limits) refused(host id.Host, what string) (n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,26 +18,26 @@ import (
 
 // NATS accounts.
 const (
-	accountAuth     = "MUSTER_AUTH"     // who may connect
-	accountHosts    = "MUSTER_HOSTS"    // hosts, and the server towards them
+	accountAuth     = "MUSTER_AUTH"     // authorisation of connections
+	accountHosts    = "MUSTER_HOSTS"    // hosts, and the server's connection to them
 	accountReplicas = "MUSTER_REPLICAS" // between replicas
 	accountSys      = "MUSTER_SYS"
 )
 
 const (
-	// maxPayload is the greatest message in either direction, bytes. A sync with 200 segments has about 100 kB.
+	// maxPayload is the largest message in either direction, in bytes. A sync with 200 segments has about 100 kB.
 	maxPayload = 512 << 10
-	// maxSubs is how many subscriptions one connection in the hosts' account may hold. A host needs three; a replica
-	// one for each host whose telemetry somebody watches.
+	// maxSubs is the largest number of subscriptions of one connection in the hosts' account. A host needs three; a
+	// replica needs one for each host whose telemetry is being watched.
 	maxSubs = 512
-	// Hosts that vanish without a word are noticed after three missed pings.
+	// A host that disappears without closing its connection is noticed after three missed pings.
 	pingEvery   = 10 * time.Second
 	missedPings = 2
 )
 
-// NATSConfig is the part of a NATS server's configuration that makes it serve this platform: accounts, limits, and who
-// decides on connections. The embedded server uses it; an external cluster includes it in its own configuration. It
-// holds public keys only.
+// NATSConfig returns the part of a NATS server's configuration that this platform requires: accounts, limits, and
+// authorisation. The embedded server uses it; an external cluster must include it in its own configuration. It contains
+// only public keys.
 func NATSConfig(secret []byte) (string, error) {
 	k, err := deriveKeys(secret)
 	if err != nil {
@@ -76,7 +76,7 @@ authorization {
 		strings.Join([]string{public[roleAuth], public[roleHosts], public[roleReplicas], public[roleSys]}, ", ")), nil
 }
 
-// startServer starts the embedded NATS server and returns when it takes connections.
+// startServer starts the embedded NATS server and returns when it accepts connections.
 func (l *Link) startServer(ctx context.Context) error {
 	conf, err := l.keys.config()
 	if err != nil {
@@ -123,12 +123,12 @@ func (l *Link) startServer(ctx context.Context) error {
 	return nil
 }
 
-// setRoutes joins this replica's server with those of the replicas that live now; the servers tell each other of all
-// the others. Both sides of a route show certificates of the platform's own CA.
+// setRoutes connects this replica's server to those of the running replicas; the servers exchange the addresses of all
+// others. Both sides of a route use certificates from the platform's CA.
 func (l *Link) setRoutes(ctx context.Context, o *server.Options) error {
 	var err error
 	o.Cluster.Name = "muster"
-	o.Cluster.NoAdvertise = true // hosts go where AgentURLs says, not to addresses between replicas
+	o.Cluster.NoAdvertise = true // hosts must use AgentURLs, not the addresses between replicas
 	if o.Cluster.Host, o.Cluster.Port, err = hostPort(l.cfg.RouteListen); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (l *Link) setRoutes(ctx context.Context, o *server.Options) error {
 	return nil
 }
 
-// connect opens one of the server's own connections.
+// connect opens one of the platform's own connections.
 func (l *Link) connect(role string) (*nats.Conn, error) {
 	kp := l.keys.users[role]
 	public, err := kp.PublicKey()
@@ -192,7 +192,8 @@ func (l *Link) connect(role string) (*nats.Conn, error) {
 	return nats.Connect(l.cfg.NATSURL, opts...)
 }
 
-// AgentURLs is what hosts are told to connect to, and the PEM they verify it with ("" = their system's roots).
+// AgentURLs returns the addresses to which hosts connect, and the CA in PEM with which they verify them ("" = their
+// system's roots).
 func (l *Link) AgentURLs() (urls []string, ca string, err error) {
 	if l.ns == nil {
 		ca, err = l.cfg.ca(l.cfg.CAFile)
@@ -201,7 +202,7 @@ func (l *Link) AgentURLs() (urls []string, ca string, err error) {
 	if len(l.cfg.AgentURLs) > 0 {
 		return l.cfg.AgentURLs, l.cfg.NATSCA, nil
 	}
-	h, _, _ := net.SplitHostPort(l.cfg.Listen) // startServer has parsed it
+	h, _, _ := net.SplitHostPort(l.cfg.Listen) // valid: startServer has parsed it
 	if h == "" || net.ParseIP(h).IsUnspecified() {
 		h = l.cfg.Name
 	}
@@ -237,7 +238,7 @@ func hostOf(addr string) string {
 	return h
 }
 
-// natsLog writes the embedded server's log.
+// natsLog writes the embedded server's log to slog.
 type natsLog struct{ log *slog.Logger }
 
 func (n natsLog) Noticef(f string, v ...any) { n.log.Debug(fmt.Sprintf(f, v...)) }

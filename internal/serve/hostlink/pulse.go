@@ -9,11 +9,11 @@ import (
 	"github.com/musterhq/muster/internal/fleet/host"
 )
 
-// subjectPulse is where the control plane sends its messages to itself. No host may publish there.
+// subjectPulse is the subject of the control plane's messages to itself. No host may publish there.
 const subjectPulse = "server.pulse"
 
-// pulse sends one message through this replica's listener. It takes the way of a host's report: NATS, the queue of
-// reports, the database. When it does not arrive in time, hosts' reports would not have arrived either.
+// pulse sends one message through this replica's listener. It takes the same path as a host's report: NATS, the queue
+// of reports, the database. If it does not arrive in time, hosts' reports would not have arrived either.
 func (l *Link) pulse(ctx context.Context) {
 	epoch, now, err := l.all.ControlEpoch(ctx)
 	if err != nil {

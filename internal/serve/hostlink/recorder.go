@@ -13,22 +13,23 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// telemetryStore is where a recorder looks up GPUs and stores samples: *host.Agents.
+// telemetryStore is where a recorder looks up GPUs and stores samples. *host.Agents implements it.
 type telemetryStore interface {
 	GPUs(ctx context.Context, host id.Host) (map[string]id.GPU, error)
 	AppendTelemetry(ctx context.Context, series []host.Series) error
 }
 
-// recorder gathers telemetry for its history: at most one sample per GPU and host.TelemetryStep, written at intervals.
-// What is in memory when a replica dies is lost: telemetry is not money. Live views get the samples from the bus.
+// recorder collects telemetry for the history: at most one sample per GPU and host.TelemetryStep, stored at intervals.
+// If a replica crashes, the samples in its memory are lost, which is acceptable because nothing is billed by them. Live
+// views receive samples over the bus.
 type recorder struct {
 	store telemetryStore
 	now   func() time.Time
 	log   *slog.Logger
 
 	mu     sync.Mutex
-	gpus   map[id.Host]map[string]id.GPU // by NVML UUID; dropped when an inventory comes
-	turn   uint64                        // rises whenever something is dropped from gpus
+	gpus   map[id.Host]map[string]id.GPU // by NVML UUID; deleted when an inventory arrives
+	turn   uint64                        // incremented with every deletion from gpus
 	last   map[id.GPU]time.Time          // step of the newest sample
 	waited map[id.GPU][]host.Sample
 }
@@ -45,9 +46,9 @@ func newRecorder(store telemetryStore, now func() time.Time, log *slog.Logger) *
 }
 
 const (
-	// maxSamples in one message: a minute of the greatest host, second by second.
+	// maxSamples is the largest number of samples in one message: a minute of the largest host, one per second and GPU.
 	maxSamples = 60 * host.MaxGPUs
-	// Samples older or newer than this against our clock are not kept.
+	// Samples older than maxAge, or more than maxAhead in the future on our clock, are dropped.
 	maxAge, maxAhead = 10 * time.Minute, 10 * time.Second
 )
 
@@ -99,7 +100,7 @@ func (r *recorder) gpusOf(ctx context.Context, h id.Host) (map[string]id.GPU, er
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.turn == turn { // else an inventory came meanwhile, and this may be from before it
+	if r.turn == turn { // otherwise an inventory arrived meanwhile, and gpus may be outdated
 		r.gpus[h] = gpus
 	}
 	return gpus, nil
@@ -113,7 +114,7 @@ func (r *recorder) forget(h id.Host) {
 	r.turn++
 }
 
-// flush writes what has gathered. What cannot be written is given up.
+// flush stores the collected samples. If that fails, it drops them.
 func (r *recorder) flush(ctx context.Context) {
 	r.mu.Lock()
 	waited := r.waited

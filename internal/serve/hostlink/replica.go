@@ -7,14 +7,14 @@ import (
 	"github.com/musterhq/muster/internal/fleet/host"
 )
 
-// beat records that this replica runs.
+// beat records that this replica is running.
 func (l *Link) beat(ctx context.Context) error {
 	return l.all.Beat(ctx, host.Replica{
 		ID: l.replica, Name: l.cfg.Name, StreamURL: l.cfg.StreamURL, RouteURL: l.cfg.RouteURL,
 	})
 }
 
-// Unready says why this replica cannot do its part for hosts, empty when it can. For /readyz.
+// Unready returns the reasons for which this replica cannot serve hosts, for /readyz. It is empty if there are none.
 func (l *Link) Unready(ctx context.Context) []string {
 	var why []string
 	for _, c := range []struct {

@@ -14,13 +14,13 @@ import (
 	"github.com/musterhq/muster/internal/metrics"
 )
 
-// When an agent should sync next, milliseconds; it jitters the idle one itself.
+// Time until an agent's next sync in milliseconds, with and without leases. The agent adds jitter when idle.
 const (
 	leasedSyncMS = 15_000
 	idleSyncMS   = 60_000
 )
 
-// handleSync answers one report of a host.
+// handleSync handles one report of a host.
 func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 	began := time.Now()
 	var s agentapi.Sync
@@ -39,8 +39,9 @@ func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 	l.answer(h, m, reply)
 }
 
-// sync stores what a host reports and returns what it has to know. Each part is committed and acknowledged by itself: a
-// part that fails is logged, stays unacknowledged, and is sent again. failed names those parts.
+// sync stores a host's report and returns the reply. Each part of the report is committed and acknowledged separately:
+// a part that fails is logged and not acknowledged, so the host sends it again. failed contains the names of those
+// parts.
 func (l *Link) sync(ctx context.Context, h id.Host, s agentapi.Sync) (r agentapi.SyncReply, failed []string) {
 	r = agentapi.SyncReply{
 		Protocol:      agentapi.Protocol,
@@ -59,21 +60,21 @@ func (l *Link) sync(ctx context.Context, h id.Host, s agentapi.Sync) (r agentapi
 		return err == nil
 	}
 	var err error
-	r.Anchor, err = l.metering.IssueAnchor(ctx, h, s.BootID, s.BootMS) // first: what comes before it makes it late
+	r.Anchor, err = l.metering.IssueAnchor(ctx, h, s.BootID, s.BootMS) // first: a delay before it makes it late
 	part("time anchor", err)
 	ingested := true
-	if len(s.Segments) > 0 { // before the statuses: a cluster of which nothing is left is settled
+	if len(s.Segments) > 0 { // before status: it settles a cluster when nothing is left of it
 		r.UsageAcks, err = l.metering.Ingest(ctx, h, s.Segments, s.SegmentsSignature)
 		ingested = part("usage", err)
 	}
-	// A status attests that its host heard all other ranks, except for what its segments say. It must not be stored
-	// before those.
+	// A status attests that the host received packets from all other ranks, except as its segments state. So it must not
+	// be stored before those segments.
 	if ingested || !anyDeaf(s.Segments) {
 		if part("status", l.applyStatus(ctx, h, s)) {
 			r.StatusAck = s.Seq
 		}
 	}
-	if len(s.Leases) == 0 { // after the status, which says how much the host has pulled
+	if len(s.Leases) == 0 { // after status, which includes how much the host has pulled
 		r.Popular, r.PopularBytes, err = l.market.PopularFor(ctx, h, s.Capabilities)
 		part("popular images", err)
 	}
@@ -92,15 +93,15 @@ func (l *Link) sync(ctx context.Context, h id.Host, s agentapi.Sync) (r agentapi
 	return r, failed
 }
 
-// anyDeaf reports whether one of the segments says that its host did not hear another rank.
+// anyDeaf reports whether a segment states that its host did not receive packets from another rank.
 func anyDeaf(segs []agentapi.Segment) bool {
 	return slices.ContainsFunc(segs, func(s agentapi.Segment) bool { return s.Facts != nil && len(s.Facts.Deaf) > 0 })
 }
 
-// applyStatus stores what the host reports of itself, and then of its leases.
+// applyStatus stores the report about the host itself, and then about its leases.
 func (l *Link) applyStatus(ctx context.Context, h id.Host, s agentapi.Sync) error {
 	if s.ControlEpoch != l.epoch.Load() {
-		s.Revision = 0 // it counts revisions of another history of the database: the host knows nothing of this one's
+		s.Revision = 0 // the revision is from before a restore and means nothing now
 	}
 	report, err := l.agents.RecordReport(ctx, h, s)
 	if err != nil {
@@ -112,13 +113,13 @@ func (l *Link) applyStatus(ctx context.Context, h id.Host, s agentapi.Sync) erro
 	return l.clusters.ApplyReport(ctx, h, s, report.Gone)
 }
 
-// handleInventory stores what a host has.
+// handleInventory stores a host's inventory.
 func (l *Link) handleInventory(ctx context.Context, h id.Host, m *nats.Msg) {
 	var inv agentapi.Inventory
 	err := read(m, &inv)
 	if err == nil {
-		// A host that cannot be reached directly is reached through a relay, if its agent takes renewals: one that does
-		// not would lose its relay in the middle of a lease.
+		// A host that other hosts cannot reach directly can be reached through a relay, if its agent supports renewal.
+		// Without renewal it would lose its relay in the middle of a lease.
 		inv.MultiNode = inv.MultiNode || (len(l.cfg.Relays) > 0 && inv.Relayed &&
 			slices.Contains(inv.Capabilities, agentapi.CapRelayRenewal))
 		err = l.market.UpdateInventory(ctx, h, inv)
