@@ -1,9 +1,8 @@
 // Package fakeprofile writes the file that drives the fake NVML library (agent/gpu/fakenvml), for `muster dev`'s local
-// hosts and for tests: which GPUs a host has, and the faults they show. The library reads the file anew at every call
-// after it changed, so a fault written here shows at once in a running agent.
+// hosts and for tests: which GPUs a host has, and the faults that they show. At every call the library reads the file
+// again if it has changed, so a fault written here shows at once in a running agent.
 //
-// What always holds: files are replaced in one step, and what Format writes both Parse and the library read back the
-// same.
+// Invariants: files are replaced atomically, and Parse and the library read the same values back that Format wrote.
 package fakeprofile
 
 import (
@@ -14,10 +13,10 @@ import (
 	"syscall"
 )
 
-// Env names the profile file to the fake library.
+// Env is the environment variable that names the profile file to the fake library.
 const Env = "MUSTER_FAKE_NVML"
 
-// MaxGPUs is how many GPUs a profile may have; what may repeat within a GPU is bounded too.
+// MaxGPUs is how many GPUs a profile may have. The other constants limit what may repeat within a GPU.
 const (
 	MaxGPUs      = 16
 	maxXids      = 64
@@ -31,11 +30,11 @@ const (
 type Profile struct {
 	Version   string // of the driver; "" = a recent one
 	NVML      string
-	Hang      string // function of library start that hangs: nvmlInit_v2
-	Stall     string // function that hangs whichever GPU it is about, "*" = each: the whole driver stands still
+	Hang      string // function of the library's start that hangs: nvmlInit_v2
+	Stall     string // function that hangs for every GPU, "*" = each function: the whole driver hangs
 	CUDA      int64  // 12040 is 12.4
-	InitError int64  // NVML return code of the start; 0 = it starts
-	ClockMS   int64  // ≥ 0: the library's clock stands there; −1: it is the machine's
+	InitError int64  // NVML return code of the start; 0 = success
+	ClockMS   int64  // ≥ 0: the library's clock is fixed there; −1: it is the machine's
 	// LostHides 1: while a GPU is lost, a look-up of any GPU by UUID answers GPU_IS_LOST, as nvml.h allows.
 	LostHides int64
 	GPUs      []GPU
@@ -48,28 +47,28 @@ type GPU struct {
 	MemoryMiB, ReservedMiB         int64
 
 	PCIeGen, PCIeWidth int64
-	// what two GPUs have in common decides their topology; switch 0 = none, NUMA −1 = not told
+	// values that two GPUs share decide their topology; switch 0 = none, NUMA −1 = not reported
 	PCIeSwitch, Root, NUMA int64
-	P2P                    int64 // 1: peers that have it too reach it directly
-	// MemoryNode is the NUMA node that the GPU's own memory is (Grace), −1: its memory is none; Minor is N of
+	P2P                    int64 // 1: two GPUs with 1 have direct peer access
+	// MemoryNode is the NUMA node that consists of the GPU's own memory (Grace), −1: its memory is no node; Minor is N of
 	// /dev/nvidiaN, −1: the GPU's place in the profile.
 	MemoryNode, Minor      int64
 	NVLinks, NVLinkVersion int64  // the version is NVML's nvmlNvlinkVersion_t, an enum: 4.0 is 6
-	NVLinksDown            int64  // the first so many of NVLinks are inactive
+	NVLinksDown            int64  // number of NVLinks, from the first, that are inactive
 	NVLinkRemote           string // "switch", or the other GPU's PCI bus id
 	// FabricState is NVML_GPU_FABRIC_STATE_…, −1: the driver does not have the call; FabricStatus is an nvmlReturn_t,
 	// FabricHealth the health mask.
 	FabricState, FabricStatus, FabricHealth int64
 
 	ECC, MIG, Persistence int64
-	MIGPending            int64      // after the next reset; −1: as MIG is
+	MIGPending            int64      // mode after the next reset; −1: same as MIG
 	Instances             []Instance // MIG devices, in order of their GPU instance ids from 1
 	Confidential          int64
-	Unified               int64 // 1: it has no memory of its own (DGX Spark), so that memory calls are not supported
+	Unified               int64 // 1: it has no memory of its own (DGX Spark), so memory calls are not supported
 	PowerIdleMW           int64
 	PowerLimitMW          int64
 	TempIdle, TempBusy    int64
-	Load                  int64 // percent, besides that of attached processes
+	Load                  int64 // percent, in addition to the load of attached processes
 	Lost, Absent          int64 // 1: fell off the bus; not enumerated at all
 	ECCUncorrectable      int64
 	ECCCorrected          int64
@@ -77,8 +76,8 @@ type GPU struct {
 	RemapUncorrectable    int64
 	RemapPending          int64
 	RemapFailure          int64
-	RecoveryAction        int64  // NVML_GPU_RECOVERY_ACTION_…; −1: the driver does not tell
-	StuckMiB              int64  // memory that stays in use though no process has it
+	RecoveryAction        int64  // NVML_GPU_RECOVERY_ACTION_…; −1: not reported
+	StuckMiB              int64  // memory that stays in use though no process holds it
 	Hang, Crash           string // NVML function that hangs, or kills the calling process; "*" = each
 	Errors                []Error
 	Xids                  []Xid
@@ -90,16 +89,16 @@ type Instance struct {
 	MemoryMiB int64
 }
 
-// Error makes an NVML function answer with a return code.
+// Error makes an NVML function return an error code.
 type Error struct {
 	Function string // "nvmlDeviceGetPowerUsage", or "*"
 	Code     int64
 }
 
-// Xid is one event. Serials rise; whoever listens gets those raised after it began to.
+// Xid is one event. Serials increase; a process receives the events raised after it began to listen.
 type Xid struct{ Serial, Code int64 }
 
-// GPU is the GPU with the given UUID, or nil.
+// GPU returns the GPU with the given UUID, or nil.
 func (p *Profile) GPU(uuid string) *GPU {
 	for i := range p.GPUs {
 		if p.GPUs[i].UUID == uuid {
@@ -109,7 +108,7 @@ func (p *Profile) GPU(uuid string) *GPU {
 	return nil
 }
 
-// RaiseXid adds an Xid event. The oldest is forgotten when there are too many.
+// RaiseXid adds an Xid event. If there are too many, it drops the oldest.
 func (g *GPU) RaiseXid(code int64) {
 	serial := int64(1)
 	for _, x := range g.Xids {
@@ -121,13 +120,13 @@ func (g *GPU) RaiseXid(code int64) {
 	}
 }
 
-// ClearFaults makes the GPU well again, as after a repair. Xids that were raised stay raised.
+// ClearFaults makes the GPU healthy again, as after a repair. Xids that were raised stay raised.
 func (g *GPU) ClearFaults() {
 	if g.FabricState > 0 {
 		g.FabricState, g.FabricStatus = fabricCompleted, 0
 	}
 	g.NVLinksDown, g.FabricHealth = 0, 0
-	action := min(g.RecoveryAction, 0) // a driver that does not tell goes on not telling
+	action := min(g.RecoveryAction, 0) // a driver without this report stays without it
 	g.Lost, g.Absent, g.ECCUncorrectable, g.ECCCorrected = 0, 0, 0, 0
 	g.RemapCorrected, g.RemapUncorrectable, g.RemapPending, g.RemapFailure = 0, 0, 0, 0
 	g.RecoveryAction, g.StuckMiB, g.Hang, g.Crash, g.Errors = action, 0, "", "", nil
@@ -146,7 +145,7 @@ func Load(path string) (*Profile, error) {
 	return p, nil
 }
 
-// Save writes the profile file in one step: a reader sees the old one or the new one.
+// Save writes the profile file atomically: a reader sees the old one or the new one.
 func (p *Profile) Save(path string) error {
 	b, err := p.Format()
 	if err != nil {
@@ -155,8 +154,8 @@ func (p *Profile) Save(path string) error {
 	return replace(path, b)
 }
 
-// Change loads the profile at path, lets change alter it and saves it: how a fault is injected into a running host.
-// Changes by several processes take turns.
+// Change loads the profile at path, calls change with it and saves it. This injects a fault into a running host.
+// Changes by several processes are serialised.
 func Change(path string, change func(*Profile) error) error {
 	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -176,7 +175,7 @@ func Change(path string, change func(*Profile) error) error {
 	return p.Save(path)
 }
 
-// ResetEnergy puts the energy counters of the profile's GPUs back to zero, as a reload of the driver does.
+// ResetEnergy sets the energy counters of the profile's GPUs back to zero, as a reload of the driver does.
 func ResetEnergy(path string) error {
 	if err := os.Remove(path + ".energy"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// field is one key of a section: where it lives, its range, and the default that need not be written.
+// field is one key of a section: its variable, its range, and the default, which need not be written.
 type field struct {
 	key      string
 	text     *string
@@ -62,7 +62,7 @@ func (g *GPU) fields() []field {
 	}
 }
 
-// blank sets every field to what the library takes where a key is missing.
+// blank sets every field to the library's default for a missing key.
 func blank(fields []field) {
 	for _, f := range fields {
 		if f.num != nil {
@@ -71,7 +71,7 @@ func blank(fields []field) {
 	}
 }
 
-// Parse reads the text of a profile. It refuses what the library would refuse.
+// Parse parses the text of a profile. It refuses what the library would refuse.
 func Parse(b []byte) (*Profile, error) {
 	if len(b) > maxFile || bytes.IndexByte(b, 0) >= 0 {
 		return nil, errors.New("profile is too large, or not text")
@@ -199,7 +199,7 @@ func (p *Profile) check() error {
 	return nil
 }
 
-// Format is the text of the profile; it fails when Parse would not read it back.
+// Format returns the text of the profile. It fails if Parse would not read the same profile back.
 func (p *Profile) Format() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("# Simulated GPUs for the fake NVML library; see agent/gpu/fakenvml.\n[driver]\n")

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// BuildLibrary compiles the fake library to the file out, for tests: it needs gcc, and a working directory within the
-// repository. omit are the symbols to leave out, as in an older driver's library.
+// BuildLibrary compiles the fake library to the file out, for tests. It needs gcc, and a working directory within the
+// repository. omit lists the symbols to leave out, as in an older driver's library.
 func BuildLibrary(out string, omit ...string) error {
 	root, err := repository()
 	if err != nil {

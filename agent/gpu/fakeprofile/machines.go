@@ -2,7 +2,7 @@ package fakeprofile
 
 import "fmt"
 
-// Machine is a kind of host that operators have, with what is peculiar to it.
+// Machine is a kind of host that operators have, with its peculiarities.
 type Machine struct {
 	Name, About string
 	// DesktopMiB is how much memory of the first GPU a desktop holds (SetProcesses sets it, with a process of its own).
@@ -10,10 +10,11 @@ type Machine struct {
 	profile    func(boot int) (*Profile, error)
 }
 
-// Profile is the machine's profile after its boot number boot, from 0. Only a cloud VM's GPUs differ from boot to boot.
+// Profile returns the machine's profile in its boot number boot, counted from 0. Only a cloud VM's GPUs differ from
+// boot to boot.
 func (m Machine) Profile(boot int) (*Profile, error) { return m.profile(boot) }
 
-// Machines are the kinds of hosts that can be simulated whole.
+// Machines are the kinds of hosts that can be simulated as a whole.
 var Machines = []Machine{
 	{Name: "hgx-h100", About: "HGX H100: 8 GPUs behind NVSwitches, their fabric registered by the fabric manager.",
 		profile: sameEachBoot("NVIDIA H100 80GB HBM3", 8, driver570)},
@@ -36,7 +37,7 @@ var Machines = []Machine{
 		}},
 }
 
-// MachineNamed is the machine of that name; ok is false when there is none.
+// MachineNamed returns the machine of that name; ok is false if there is none.
 func MachineNamed(name string) (m Machine, ok bool) {
 	for _, m := range Machines {
 		if m.Name == name {
@@ -59,7 +60,7 @@ func sameEachBoot(model string, count int, changes ...func(*Profile)) func(int) 
 	}
 }
 
-// driver550 is a driver before the recovery action came (about R555).
+// driver550 is a driver from before the recovery action was introduced (about R555).
 func driver550(p *Profile) {
 	for i := range p.GPUs {
 		p.GPUs[i].RecoveryAction = untold

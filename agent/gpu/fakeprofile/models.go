@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Values of NVML's enums that the models use. A test compares them with nvml.h: they are no version numbers.
+// Values of NVML's enums that the models use. They are not version numbers; a test compares them with nvml.h.
 const (
 	nvlink2         = 2 // NVML_NVLINK_VERSION_2_0, V100
 	nvlink3         = 4 // NVML_NVLINK_VERSION_3_0
-	nvlink3A100     = 5 // NVML_NVLINK_VERSION_3_1, which A100s answer
+	nvlink3A100     = 5 // NVML_NVLINK_VERSION_3_1, the answer of A100s
 	nvlink4         = 6 // NVML_NVLINK_VERSION_4_0
 	nvlink5         = 7 // NVML_NVLINK_VERSION_5_0
 	fabricCompleted = 3 // NVML_GPU_FABRIC_STATE_COMPLETED
@@ -19,10 +19,10 @@ const (
 	volta, ampere, ada, hopper, blackwell = 5, 7, 8, 9, 10 // NVML_DEVICE_ARCH_…
 )
 
-// untold are modes that a device does not have, or a driver does not tell: NVML answers NOT_SUPPORTED.
+// untold is the value of modes that a device does not have, or a driver does not report: NVML answers NOT_SUPPORTED.
 const untold = -1
 
-// models are the devices that can be simulated: what NVML says of the real ones.
+// models are the devices that can be simulated, with what NVML reports of the real ones.
 var models = map[string]GPU{
 	"NVIDIA H100 80GB HBM3": {Arch: hopper, CCMajor: 9, MemoryMiB: 81559, ReservedMiB: 551, PCIeGen: 5, PCIeWidth: 16,
 		P2P: 1, NVLinks: 18, NVLinkVersion: nvlink4, NVLinkRemote: "switch", FabricState: fabricCompleted,
@@ -36,7 +36,7 @@ var models = map[string]GPU{
 		NVLinks: 18, NVLinkVersion: nvlink5, NVLinkRemote: "switch", FabricState: fabricCompleted,
 		ECC: 1, MIG: 0, Persistence: 1, Confidential: 0,
 		PowerIdleMW: 140_000, PowerLimitMW: 1_000_000, TempIdle: 30, TempBusy: 62, VBIOS: "97.00.88.00.0F"},
-	// The memory of a GH200's GPU is a NUMA node of its own, beyond those of its processors.
+	// The memory of a GH200's GPU is a NUMA node of its own, in addition to those of its processors.
 	"NVIDIA GH200 480GB": {Arch: hopper, CCMajor: 9, MemoryMiB: 97871, ReservedMiB: 614, PCIeGen: 5, PCIeWidth: 16,
 		MemoryNode: 1, ECC: 1, MIG: 0, Persistence: 1, Confidential: 0,
 		PowerIdleMW: 80_000, PowerLimitMW: 900_000, TempIdle: 28, TempBusy: 60, VBIOS: "96.00.84.00.02"},

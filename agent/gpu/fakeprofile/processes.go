@@ -10,14 +10,14 @@ import (
 // Process is a process of this machine that uses a GPU.
 type Process struct {
 	PID      int
-	MemMB    int64 // MiB of the GPU's memory; 0: the driver does not tell
+	MemMB    int64 // MiB of the GPU's memory; 0: the driver does not report it
 	Load     int   // percent
-	Graphics bool  // it draws, as a desktop does; else it computes
+	Graphics bool  // true: it draws, as a desktop does; false: it computes
 }
 
-// SetProcesses tells the fake library which processes of this machine use which GPU, by UUID: the whole truth, each
-// time. They use the GPU's memory and make it busy as long as they live. A host whose
-// containers get no device (attach mode none) calls it as leases come and go.
+// SetProcesses sets which processes of this machine use which GPU in the fake library, by UUID; each call replaces the
+// whole set. The processes use the GPU's memory and make it busy as long as they live. A host whose containers get no
+// device (attach mode none) calls it as leases start and end.
 func SetProcesses(profilePath string, processes map[string][]Process) error {
 	var b bytes.Buffer
 	for _, uuid := range slices.Sorted(maps.Keys(processes)) {

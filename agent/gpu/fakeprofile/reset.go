@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// Clients are the processes that have the simulated GPUs open: those that started the library and live.
+// Clients returns the processes that have the simulated GPUs open: live processes that have started the library.
 func Clients(profilePath string) ([]int, error) {
 	dir := profilePath + ".clients"
 	entries, err := os.ReadDir(dir)
@@ -32,8 +32,8 @@ func Clients(profilePath string) ([]int, error) {
 	return pids, nil
 }
 
-// Reset resets a simulated GPU as nvidia-smi --gpu-reset does: it is refused while any process has the GPUs open. A
-// reset mends what a reset mends: a row that waits to be remapped, error counts, the recovery action, a pending MIG
+// Reset resets a simulated GPU as nvidia-smi --gpu-reset does: it is refused while any process has the GPUs open. It
+// clears what a real reset clears: a row that waits to be remapped, error counts, the recovery action, a pending MIG
 // mode. A GPU that must be replaced, or is off the bus, stays as it is.
 func Reset(profilePath, uuid string) error {
 	pids, err := Clients(profilePath)

@@ -7,8 +7,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// call makes one NVML call, if the library has it. Every call of this package goes through here. symbol is the
-// function's name without the version where go-nvml chooses one.
+// call makes one NVML call, if the library has the function. Every NVML call of this package goes through here. symbol
+// is the function's name, without the version if go-nvml chooses one.
 func call[T any](p *probe, symbol string, f func() (T, nvml.Return)) (T, *wire.Error) {
 	var zero T
 	if !p.symbol(symbol) {
@@ -21,7 +21,7 @@ func call[T any](p *probe, symbol string, f func() (T, nvml.Return)) (T, *wire.E
 	return v, nil
 }
 
-// optional is a fact a device may not tell: a value, not supported, or an error.
+// optional converts a fact that a device may not report: a value, not supported, or an error.
 func optional[T any](v T, err *wire.Error) agentapi.Optional[T] {
 	switch {
 	case err == nil:
@@ -36,13 +36,13 @@ func unsupported(err *wire.Error) bool {
 	return err.Code == wire.CodeNotSupported || err.Code == wire.CodeFunctionNotFound
 }
 
-// dead tells that the device answers nothing any more, so that asking on is no use.
+// dead reports whether the device no longer answers anything, so that further calls are pointless.
 func dead(err *wire.Error) bool {
 	return err != nil && (err.Code == wire.CodeGPULost || err.Code == wire.CodeResetRequired)
 }
 
-// odd tells an answer that no well device gives to a plain question: besides the codes for a device that is gone, an
-// unknown error or a code this agent has no name for.
+// odd reports whether no healthy device gives this answer to a plain call: the codes for a device that is gone, an
+// unknown error, or a code that this agent has no name for.
 func odd(err *wire.Error) bool {
 	if err == nil {
 		return false
@@ -55,7 +55,7 @@ func odd(err *wire.Error) bool {
 	return err.Code > int(nvml.ERROR_RESET_TYPE_NOT_SUPPORTED) || err.Code < 0
 }
 
-// number converts NVML's integers, on and on the same two lines.
+// number converts one of NVML's integers to a pointer, and passes an error on.
 func number[To, From int | int32 | int64 | uint32 | uint64](v From, err *wire.Error) (*To, *wire.Error) {
 	if err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/agent/gpu/wire"
 )
 
-// watch begins once to wait for Xids and sends each as an event. A device that does not take part (lost, or of a kind
-// without events) is left out; the agent's polling sees to it.
+// watch starts, once, to wait for Xids and sends each as an event. A device that cannot send events (lost, or of a kind
+// without events) is left out; the agent's polling covers it.
 func (p *probe) watch(ctx context.Context) {
 	p.starting.Lock()
 	defer p.starting.Unlock()
@@ -25,7 +25,7 @@ func (p *probe) watch(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	uuids := map[nvml.Device]string{} // kept, for a GPU that reports its own loss tells its name no more
+	uuids := map[nvml.Device]string{} // stored, because a GPU that reports its own loss no longer returns its UUID
 	for i := range n {
 		d, err := p.byIndex(i)
 		if err != nil {
@@ -58,7 +58,7 @@ func (p *probe) wait(ctx context.Context, set nvml.EventSet, uuids map[nvml.Devi
 		case err.Code == wire.CodeFunctionNotFound:
 			return
 		}
-		select { // an error comes back at once: do not spin on it
+		select { // errors return at once: do not spin
 		case <-ctx.Done():
 		case <-time.After(poll * time.Millisecond):
 		}

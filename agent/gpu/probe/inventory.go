@@ -38,7 +38,7 @@ func (p *probe) system() (wire.System, *wire.Error) {
 	return s, nil
 }
 
-// loadedLibrary is the file of the NVML library in this process; "" when it cannot be told.
+// loadedLibrary returns the file of the NVML library in this process; "" if it is unknown.
 func loadedLibrary() string {
 	b, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
@@ -80,12 +80,13 @@ func (p *probe) pci(d nvml.Device) (string, *wire.Error) {
 	return busID(info), err
 }
 
-// busID is 00000000:17:00.0, from the numbers: the oldest form of the call leaves the long text empty.
+// busID returns the form 00000000:17:00.0, made from the numbers: the oldest form of the call leaves the long text
+// empty.
 func busID(pci nvml.PciInfo) string {
 	return fmt.Sprintf("%08X:%02X:%02X.0", pci.Domain, pci.Bus, pci.Device)
 }
 
-// describe tells all there is to know of a GPU that does not change by the minute.
+// describe returns the facts of a GPU that do not change from minute to minute.
 func (p *probe) describe(d nvml.Device) (wire.Description, *wire.Error) {
 	var g wire.Description
 	var err *wire.Error
@@ -102,7 +103,7 @@ func (p *probe) describe(d nvml.Device) (wire.Description, *wire.Error) {
 		return g, err
 	}
 	memory, err := p.memory(d)
-	if err != nil && !unsupported(err) { // without memory of its own, the agent says how much there is
+	if err != nil && !unsupported(err) { // without memory of its own, the agent fills in the amount
 		return g, err
 	}
 	g.VRAMMB = int64(memory.Total >> 20)
@@ -152,8 +153,8 @@ func (p *probe) describe(d nvml.Device) (wire.Description, *wire.Error) {
 	return g, nil
 }
 
-// nearNode is the NUMA node of the processors that a GPU is near. nvmlDeviceGetNumaNodeId is another thing: the node
-// that the GPU's own memory is, where it is one.
+// nearNode returns the NUMA node of the processors that are near a GPU. nvmlDeviceGetNumaNodeId is something else: the
+// node that consists of the GPU's own memory, if there is one.
 func (p *probe) nearNode(d nvml.Device) (int, *wire.Error) {
 	const nodes = 64 // go-nvml makes a word of 64 for every 8 of them
 	return call(p, "nvmlDeviceGetMemoryAffinity", func() (int, nvml.Return) {
@@ -170,8 +171,8 @@ func (p *probe) nearNode(d nvml.Device) (int, *wire.Error) {
 	})
 }
 
-// fabric is a GPU's registration with its system's NVSwitches; nil where there is nothing to register with, or the
-// driver does not tell (NVML does for Hopper and newer).
+// fabric returns a GPU's registration with its system's NVSwitches; nil if there are none to register with, or the
+// driver does not report it (NVML does for Hopper and newer).
 func (p *probe) fabric(d nvml.Device) *wire.Fabric {
 	info, err := call(p, "nvmlDeviceGetGpuFabricInfoV", func() (nvml.GpuFabricInfo_v2, nvml.Return) {
 		return d.GetGpuFabricInfoV().V2()
@@ -210,7 +211,7 @@ func architecture(arch nvml.DeviceArchitecture, err *wire.Error) string {
 	return fmt.Sprintf("architecture %d", arch)
 }
 
-// links lists the NVLinks a GPU has. A device may not know every number: one in the middle can be fused off.
+// links returns the NVLinks of a GPU. A device may not know every number: one in the middle can be fused off.
 func (p *probe) links(d nvml.Device) []agentapi.NVLink {
 	var links []agentapi.NVLink
 	for i := range nvml.NVLINK_MAX_LINKS {

@@ -8,7 +8,7 @@ import (
 	"github.com/musterhq/muster/agent/gpu/wire"
 )
 
-// peers tells what a GPU has in common with every GPU, by index.
+// peers returns what a GPU has in common with every GPU, by index.
 func (p *probe) peers(d nvml.Device) ([]wire.Peer, *wire.Error) {
 	self, err := call(p, "nvmlDeviceGetIndex", d.GetIndex)
 	if err != nil {
@@ -27,15 +27,15 @@ func (p *probe) peers(d nvml.Device) ([]wire.Peer, *wire.Error) {
 		}
 		other, err := p.byIndex(i)
 		if err != nil {
-			continue // that one is sick, not this one
+			continue // the peer is sick, not this GPU
 		}
 		out[i] = wire.Peer{Level: p.level(d, other, mine), P2P: p.p2p(d, other)}
 	}
 	return out, nil
 }
 
-// reach counts a GPU's active NVLinks: those into switches, which lead to every GPU of the system that is switched too,
-// and those to a GPU's bus id.
+// reach counts a GPU's active NVLinks: those into switches, which lead to every GPU of the system that is on the
+// switches too, and those to a GPU's bus id.
 type reach struct {
 	switched int
 	direct   map[string]int

@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/agent/gpu/wire"
 )
 
-// power sets a GPU's power limit, mw milliwatts, or with wire.DefaultPower the one it was made for. A limit that is
-// there already is left alone.
+// power sets a GPU's power limit to mw milliwatts, or with wire.DefaultPower to its default. A limit that has this
+// value already is not set again.
 func (p *probe) power(d nvml.Device, mw int64) (wire.Power, *wire.Error) {
 	read := func(symbol string, f func() (uint32, nvml.Return)) (int64, *wire.Error) {
 		v, err := call(p, symbol, f)

@@ -1,9 +1,9 @@
-// Package probe is the child process in which NVML lives: the only importer of go-nvml.
+// Package probe is the child process that loads NVML, and the only importer of go-nvml.
 //
-// What always holds: no NVML function is called before its symbol was looked up in the loaded library, for a symbol
-// missing in an older driver ends the process and recover cannot catch it. Every request runs on a goroutine of its
-// own, so that one stuck in the driver holds up no other; deadlines are the parent's, who kills this process when it
-// must. A host without the library, the driver or a GPU is an answer, not an end.
+// Invariants: no NVML function is called before its symbol was looked up in the loaded library, because a symbol
+// missing in an older driver ends the process and recover cannot catch it. Every request runs on its own goroutine, so
+// one that is stuck in the driver delays no other. Deadlines are the parent's: it kills this process if it must. A host
+// without the library, the driver or a GPU gets an answer that reports this; the probe does not end.
 package probe
 
 import (
@@ -18,11 +18,11 @@ import (
 	"github.com/musterhq/muster/agent/gpu/wire"
 )
 
-// fakeSymbol is exported by our fake library alone.
+// fakeSymbol is exported only by the fake library.
 const fakeSymbol = "muster_fake_nvml"
 
-// Run answers requests from in on out until in ends. libraryPath "" is libnvidia-ml.so.1 where the loader finds it. A
-// caller should exit when Run returns, whatever calls are still stuck.
+// Run answers requests from in on out until in ends. An empty libraryPath means libnvidia-ml.so.1 where the loader
+// finds it. The process should exit when Run returns, even if calls are still stuck.
 func Run(ctx context.Context, in io.Reader, out io.Writer, libraryPath string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -53,7 +53,7 @@ type probe struct {
 	sending sync.Mutex
 	out     *json.Encoder
 
-	starting sync.Mutex // held through nvmlInit, which may take seconds
+	starting sync.Mutex // held during nvmlInit, which may take seconds
 	started  bool
 	watching bool
 
@@ -61,13 +61,13 @@ type probe struct {
 	has     map[string]bool
 
 	finding sync.Mutex
-	handles map[string]nvml.Device // by UUID, of this process's life
+	handles map[string]nvml.Device // by UUID, for the life of this process
 }
 
 func (p *probe) send(m wire.Message) {
 	p.sending.Lock()
 	defer p.sending.Unlock()
-	_ = p.out.Encode(m) // a parent that is gone closes our input as well
+	_ = p.out.Encode(m) // if the parent is gone, our input is closed as well
 }
 
 func (p *probe) serve(ctx context.Context, r wire.Request) (json.RawMessage, *wire.Error) {
@@ -116,7 +116,8 @@ func (p *probe) serve(ctx context.Context, r wire.Request) (json.RawMessage, *wi
 	return b, nil
 }
 
-// start loads the library and starts NVML, at the first request and again after it failed: a driver may come later.
+// start loads the library and starts NVML, at the first request and again after a failure: a driver may be installed
+// later.
 func (p *probe) start() *wire.Error {
 	p.starting.Lock()
 	defer p.starting.Unlock()
@@ -124,7 +125,7 @@ func (p *probe) start() *wire.Error {
 		return nil
 	}
 	if ret := p.lib.Init(); ret != nvml.SUCCESS {
-		// What kept the library from starting is told without the library.
+		// initText gives the reason without a library call: the library did not start.
 		return &wire.Error{Code: int(ret), Call: "nvmlInit_v2", Text: initText(ret)}
 	}
 	p.started = true
@@ -143,7 +144,7 @@ func initText(ret nvml.Return) string {
 	return "NVML does not start"
 }
 
-// symbol tells whether the loaded library has a function, in any of the versions go-nvml chooses from by itself.
+// symbol reports whether the loaded library has a function, in any of the versions that go-nvml chooses from.
 func (p *probe) symbol(name string) bool {
 	p.symbols.Lock()
 	defer p.symbols.Unlock()
@@ -158,7 +159,7 @@ func (p *probe) symbol(name string) bool {
 	return has
 }
 
-// versions are the newer forms that go-nvml calls instead where the library has them.
+// versions are the newer versions that go-nvml calls instead if the library has them.
 var versions = map[string][]string{
 	"nvmlDeviceGetCount":                    {"_v2"},
 	"nvmlDeviceGetHandleByIndex":            {"_v2"},
@@ -170,9 +171,9 @@ var versions = map[string][]string{
 	"nvmlDeviceGetGraphicsRunningProcesses": {"_v2", "_v3"},
 }
 
-// device finds a GPU's handle: the one it had before, else by the PCI bus id where it was last, else among all. NVML's
-// own look-up by UUID is not used: it goes through all GPUs and may fail when any of them is lost. An error here says
-// that the GPU was not found, not that something is wrong with it.
+// device returns a GPU's handle: the one found before, or else the GPU at the PCI bus id where it was last, or else the
+// one found among all GPUs. NVML's own look-up by UUID is not used: it goes through all GPUs and may fail if any of
+// them is lost. An error means that the GPU was not found, not that it is defective.
 func (p *probe) device(uuid, pci string) (nvml.Device, *wire.Error) {
 	p.finding.Lock()
 	d, ok := p.handles[uuid]
@@ -217,7 +218,7 @@ func (p *probe) find(uuid, pci string) (nvml.Device, *wire.Error) {
 	for i := range n {
 		d, err := p.byIndex(i)
 		if err != nil {
-			continue // another's trouble, or this one's: its handle would tell
+			continue // the fault of another GPU, or of this one: its handle would show it
 		}
 		if there, err := call(p, "nvmlDeviceGetUUID", d.GetUUID); err == nil && there == uuid {
 			return d, nil
@@ -226,7 +227,7 @@ func (p *probe) find(uuid, pci string) (nvml.Device, *wire.Error) {
 	return nil, &wire.Error{Code: wire.CodeNotFound, Call: "nvmlDeviceGetHandleByIndex", Text: "no GPU has this UUID"}
 }
 
-// text is NVML's own name of a return code.
+// text returns NVML's name of a return code.
 func (p *probe) text(ret nvml.Return) string {
 	if p.symbol("nvmlErrorString") {
 		return p.lib.ErrorString(ret)

@@ -8,7 +8,7 @@ import (
 	"github.com/musterhq/muster/agent/gpu/wire"
 )
 
-// sample reads what a GPU does now. What it does not tell stays nil; a GPU that answers nothing is an error.
+// sample reads what a GPU does now. Values that it does not report stay nil; a GPU that answers nothing is an error.
 func (p *probe) sample(d nvml.Device) (wire.Sample, *wire.Error) {
 	var s wire.Sample
 	var err *wire.Error
@@ -41,7 +41,7 @@ func (p *probe) sample(d nvml.Device) (wire.Sample, *wire.Error) {
 	return s, nil
 }
 
-// memory is the memory in bytes; used is without what the driver reserves where it tells that apart.
+// memory returns the memory in bytes; used excludes what the driver reserves, if the driver reports that separately.
 func (p *probe) memory(d nvml.Device) (nvml.Memory, *wire.Error) {
 	m, err := call(p, "nvmlDeviceGetMemoryInfo_v2", d.GetMemoryInfo_v2)
 	if err == nil {
@@ -53,7 +53,7 @@ func (p *probe) memory(d nvml.Device) (nvml.Memory, *wire.Error) {
 	return call(p, "nvmlDeviceGetMemoryInfo", d.GetMemoryInfo)
 }
 
-// condition asks for a GPU's defects. An error is a GPU that is gone.
+// condition returns a GPU's defects. An error means that the GPU is gone.
 func (p *probe) condition(d nvml.Device) (wire.Condition, *wire.Error) {
 	var c wire.Condition
 	note := func(err *wire.Error) {
@@ -61,7 +61,7 @@ func (p *probe) condition(d nvml.Device) (wire.Condition, *wire.Error) {
 			c.Odd = err
 		}
 	}
-	if _, err := p.memory(d); err != nil { // the plainest question: whether it answers at all
+	if _, err := p.memory(d); err != nil { // the simplest call: whether the GPU answers at all
 		if dead(err) {
 			return c, err
 		}
@@ -107,7 +107,7 @@ func (p *probe) fieldValue(d nvml.Device, id uint32) (uint32, *wire.Error) {
 	})
 }
 
-// use tells who holds a context on a GPU, compute and graphics, and how much of its memory is in use.
+// use returns the processes that hold a context on a GPU, compute and graphics, and how much of its memory is in use.
 func (p *probe) use(d nvml.Device) (wire.Use, *wire.Error) {
 	memory, err := p.memory(d)
 	if err != nil && !unsupported(err) {
@@ -115,7 +115,7 @@ func (p *probe) use(d nvml.Device) (wire.Use, *wire.Error) {
 	}
 	u := wire.Use{MemUsed: int64(memory.Used), Shared: err != nil, Processes: []wire.Process{}}
 	if _, err := call(p, "nvmlDeviceGetNumaNodeId", d.GetNumaNodeId); err == nil {
-		u.Shared = true // the kernel puts what it likes into the node
+		u.Shared = true // the kernel may put any data into the node
 	}
 	seen := map[uint32]bool{}
 	add := func(list []nvml.ProcessInfo, err *wire.Error) *wire.Error {
