@@ -1,4 +1,4 @@
-// Package cli is the muster-agent command, which runs on every host. There is a file per command; only this package
+// Package cli is the muster-agent command, which runs on every host. There is one file per command; only this package
 // reads flags and the environment.
 package cli
 
@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Build is what the linker knows of this program.
+// Build holds the values that the linker sets in this program.
 type Build struct {
 	Version string
-	// ReleaseKeys are the raw Ed25519 public keys that sign releases, in base64, separated by commas. Without any, the
+	// ReleaseKeys are the raw Ed25519 public keys that sign releases, in base64, separated by commas. Without keys, the
 	// agent never replaces itself.
 	ReleaseKeys string
 }
@@ -23,7 +23,7 @@ type Build struct {
 // build is set once, by Main.
 var build = Build{Version: "dev"}
 
-// Main runs the command line of the process and returns its exit code: 0 done, 1 failed.
+// Main runs the command line of the process and returns its exit code: 0 success, 1 failure.
 func Main(b Build) int {
 	build = b
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -21,7 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// finding is what the doctor says of one thing.
+// finding is the doctor's result of one check or problem.
 type finding struct {
 	Check  string `json:"check"`
 	State  string `json:"state"` // ok, warn, bad (bad: the host cannot be rented out)
@@ -30,13 +30,13 @@ type finding struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// machine is what the doctor looks at beside the inventory.
+// machine is what the doctor checks in addition to the inventory.
 type machine struct {
 	Root      bool
-	NFT       error // of listing tables
-	TUN       error // of opening /dev/net/tun
+	NFT       error // from listing tables
+	TUN       error // from opening /dev/net/tun
 	Reachable bool
-	Watchers  []string // programs of DCGM's that run
+	Watchers  []string // running programs of DCGM
 	Ports     ports
 }
 
@@ -101,7 +101,7 @@ func lookAround(ctx context.Context, host hostFlags) machine {
 	return m
 }
 
-// watchers are the programs of NVIDIA's DCGM that run here, by the names the kernel has for them, each once.
+// watchers returns the programs of NVIDIA's DCGM that run here, by the kernel's names of them, without duplicates.
 func watchers(procfs string) []string {
 	var out []string
 	names, _ := filepath.Glob(filepath.Join(procfs, "[0-9]*", "comm"))
@@ -116,11 +116,11 @@ func watchers(procfs string) []string {
 	return out
 }
 
-// checks are the things the doctor looks at, and which of the inventory's problems belong to each.
+// checks are the doctor's checks, with the codes of the inventory's problems that belong to each.
 var checks = []struct {
 	name  string
 	codes []string
-	good  func(agentapi.Inventory) string // what was seen when nothing is wrong
+	good  func(agentapi.Inventory) string // what was found if nothing is wrong
 }{
 	{"docker", []string{"docker_unreachable", "no_live_restore", "runsc_not_usable"},
 		func(i agentapi.Inventory) string { return "Docker " + i.DockerVersion + ", live-restore on" }},
@@ -142,10 +142,10 @@ var checks = []struct {
 	}},
 }
 
-// leastDiskGB is what an image and some data need.
+// leastDiskGB is the space that an image and some data need.
 const leastDiskGB = 50
 
-// diagnose puts everything in order: one finding for each thing that is well, one for each problem.
+// diagnose returns the findings in order: one for each check that passed, one for each problem.
 func diagnose(inv agentapi.Inventory, m machine) []finding {
 	var out []finding
 	say := func(check, state, cause, found, remedy string) {

@@ -19,7 +19,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// hostFlags say how a host is used; enroll, inventory and run share them.
+// hostFlags are the flags for how a host is used; enroll, inventory and run share them.
 type hostFlags struct {
 	docker    string
 	attach    string
@@ -31,11 +31,11 @@ type hostFlags struct {
 	scratchDir string
 	scratchGB  int64
 	store      *scratch.Store
-	ownerMB    int               // MiB of a GPU's memory that processes of no lease may hold for it to be rented
+	ownerMB    int               // MiB of a GPU's memory that processes outside any lease may hold while it can be rented
 	ignored    *agentapi.Problem // options of the service that this version does not know
 }
 
-// ownerMemory is ownerMB as gpu.Config has it.
+// ownerMemory returns ownerMB in the form of gpu.Config.
 func (f hostFlags) ownerMemory() int64 {
 	if f.ownerMB == 0 {
 		return -1
@@ -43,7 +43,7 @@ func (f hostFlags) ownerMemory() int64 {
 	return int64(f.ownerMB) << 20
 }
 
-// inventory is all that is known of the host now: the machine, its GPUs, its Docker.
+// inventory returns what is known of the host now: the machine, its GPUs, its Docker.
 func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentapi.Inventory, error) {
 	inv := agentapi.Inventory{
 		Protocol:     agentapi.Protocol,
@@ -56,7 +56,7 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 		return inv, err
 	}
 	gpus.Fill(&inv)
-	nodes, _ := hostinfo.NUMA("") // a kernel without NUMA tells none
+	nodes, _ := hostinfo.NUMA("") // a kernel without NUMA reports none
 	inv.NUMA = hostinfo.Nodes(nodes)
 	inv.NICs = hostinfo.NICs("", f.underlay...)
 	inv.Problems = append(inv.Problems, markUnderlay(inv.NICs, f.underlay)...)
@@ -105,8 +105,8 @@ func shared(inv agentapi.Inventory) bool {
 	return inv.Simulated && os.Getenv("MUSTER_FAKE_NVML_PLACED") == ""
 }
 
-// coresOf lays out processors and GPUs, so that leases get those near their GPUs. Simulated GPUs are near none, unless
-// they have the machine to themselves.
+// coresOf returns the layout of processors and GPUs, so that leases get processors near their GPUs. Simulated GPUs are
+// near no processor, unless they have the machine to themselves.
 func coresOf(inv agentapi.Inventory) cores.Host {
 	if shared(inv) {
 		return cores.Host{}
@@ -115,7 +115,7 @@ func coresOf(inv agentapi.Inventory) cores.Host {
 	return cores.Map(nodes, inv.GPUs)
 }
 
-// scratch is the folder for scratches as it is now, nil without one.
+// scratch returns the present folder for scratches, nil without one.
 func (f hostFlags) scratch() *scratch.Store {
 	if f.store == nil && f.scratchDir != "" {
 		return scratch.New(f.scratchDir, f.scratchGB, "")
@@ -123,8 +123,8 @@ func (f hostFlags) scratch() *scratch.Store {
 	return f.store
 }
 
-// addScratch says what the host offers for scratch, or why it cannot. What it offers of the disk that Docker's data is
-// on, root, is not offered as that a second time.
+// addScratch adds to inv the space that the host offers for scratch, or the problem why it offers none. If the scratch
+// is on the disk of Docker's data, root, its space is subtracted from the disk space that the host offers.
 func (f hostFlags) addScratch(ctx context.Context, inv *agentapi.Inventory, root string) {
 	store := f.scratch()
 	if store == nil {
@@ -160,7 +160,7 @@ func (f hostFlags) addScratch(ctx context.Context, inv *agentapi.Inventory, root
 	inv.ScratchGB = room.Total / 1e9
 }
 
-// roomOf is what a store has, and whether that is on the file system of root.
+// roomOf returns the space of a store, and whether it is on the file system of root.
 func roomOf(store *scratch.Store, root string) (room scratch.Room, shared bool, err error) {
 	if room, err = store.Room(); err == nil && root != "" {
 		shared, err = store.Shares(root)
@@ -168,8 +168,8 @@ func roomOf(store *scratch.Store, root string) (room scratch.Room, shared bool, 
 	return room, shared, err
 }
 
-// markUnderlay notes which ports the operator has named for traffic between hosts, and tells of those that cannot carry
-// it.
+// markUnderlay marks the ports that the operator has named for traffic between hosts, and adds a problem for those that
+// cannot carry it.
 func markUnderlay(nics []agentapi.NIC, names []string) []agentapi.Problem {
 	var out []agentapi.Problem
 	for _, name := range names {
@@ -205,8 +205,9 @@ func (f hostFlags) dockerFacts(ctx context.Context) (container.Facts, error) {
 	return engine.Facts(ctx), nil
 }
 
-// attachMode decides how GPUs get into workloads as Docker is now, and what is wrong with that: as told, else the best
-// way there is. None is for simulated GPUs only: a real one that is not attached would be sold and not be there.
+// attachMode returns how GPUs get into workloads with the present Docker, and the problem with that: the mode of the
+// flag, or else the best mode available. AttachNone is for simulated GPUs only: a real GPU that is not attached would
+// be sold and not be usable.
 func (f hostFlags) attachMode(facts container.Facts, inv agentapi.Inventory) (container.Attach, *agentapi.Problem) {
 	gpus, asked := wholeGPUs(inv), container.Attach(f.attach)
 	best, _ := facts.Attach(gpus)
@@ -243,7 +244,8 @@ func (f hostFlags) attachMode(facts container.Facts, inv agentapi.Inventory) (co
 	return asked, problem
 }
 
-// wholeGPUs returns the UUIDs of the GPUs that are not split into instances: those have no names of their own in CDI.
+// wholeGPUs returns the UUIDs of the GPUs that are not split into instances: split GPUs have no names of their own in
+// CDI.
 func wholeGPUs(inv agentapi.Inventory) []string {
 	var out []string
 	for _, g := range inv.GPUs {
@@ -282,7 +284,7 @@ func (f hostFlags) check() error {
 	return nil
 }
 
-// hasPublicAddress reports whether peers elsewhere can reach this machine without somebody's translation.
+// hasPublicAddress reports whether peers elsewhere can reach this machine without address translation.
 func hasPublicAddress() bool {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// controlSocket is where the running agent takes its operator's requests, within the state directory. Only root can
-// reach it.
+// controlSocket is the socket, within the state directory, on which the running agent receives its operator's requests.
+// Only root can reach it.
 const controlSocket = "control.sock"
 
 // requalifyLimit is how long a reset and the check after it may take.

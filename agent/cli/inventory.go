@@ -50,7 +50,7 @@ func inventoryCommand() *cobra.Command {
 	return cmd
 }
 
-// readInventory takes one look at the host.
+// readInventory reads the host's inventory once.
 func readInventory(ctx context.Context, host hostFlags) (agentapi.Inventory, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -141,7 +141,7 @@ func printTopology(out io.Writer, inv agentapi.Inventory) {
 	w.Flush()
 }
 
-// printNUMA shows which GPUs are near which processors.
+// printNUMA prints which GPUs are near which processors.
 func printNUMA(out io.Writer, inv agentapi.Inventory) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NUMA NODE\tPROCESSORS\tMEMORY\tGPUS")

@@ -19,7 +19,7 @@ import (
 	"github.com/musterhq/muster/agent/update"
 )
 
-// errHandOver is the end of an agent that another version follows.
+// errHandOver is the error of an agent that ends because another version replaces it.
 var errHandOver = errors.New("another version of the agent follows")
 
 func launchCommand() *cobra.Command {
@@ -65,7 +65,7 @@ func (f *runFlags) launch(ctx context.Context) error {
 	return l.Run(ctx)
 }
 
-// handOver makes this process the launcher again, of the version that has proven itself.
+// handOver replaces this process by the launcher of the version that has passed its trial.
 func handOver() error {
 	self, err := program()
 	if err != nil {
@@ -74,7 +74,7 @@ func handOver() error {
 	return syscall.Exec(self, append([]string{self, "launch"}, os.Args[2:]...), os.Environ())
 }
 
-// program is this one's path, with links resolved: in the folder of its version.
+// program returns this program's path, with links resolved: in the folder of its version.
 func program() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -83,7 +83,7 @@ func program() (string, error) {
 	return filepath.EvalSymlinks(self)
 }
 
-// updater follows the platform's orders, where a launcher has started this agent.
+// updater returns the updater that follows the platform's orders, if a launcher has started this agent.
 func (f *runFlags) updater(log *slog.Logger) (*update.Updater, error) {
 	self, err := program()
 	if err != nil {
@@ -108,7 +108,7 @@ func (f *runFlags) updater(log *slog.Logger) (*update.Updater, error) {
 	})
 }
 
-// examine runs a version's doctor and names the checks that it finds bad.
+// examine runs a version's doctor and returns the checks with bad findings.
 func (f *runFlags) examine(ctx context.Context, program string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -119,7 +119,7 @@ func (f *runFlags) examine(ctx context.Context, program string) ([]string, error
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	failed := cmd.Run() // with findings that are bad, too
+	failed := cmd.Run() // bad findings are an error, too
 	var all []finding
 	if err := json.Unmarshal(stdout.Bytes(), &all); err != nil || len(all) == 0 {
 		return nil, fmt.Errorf("%s doctor: %w %.300s", program, errors.Join(failed, err), stderr.String())

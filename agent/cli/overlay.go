@@ -8,7 +8,8 @@ import (
 	"github.com/musterhq/muster/agent/overlay"
 )
 
-// overlayCommand is how the agent starts a lease's overlay process: this executable again. It is not for people.
+// overlayCommand is the command with which the agent starts a lease's overlay process: this executable again. It is not
+// for people.
 func overlayCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "overlay LEASE_FOLDER",

@@ -17,7 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// portFlags say whose ports the doctor looks at.
+// portFlags are the flags for whose ports the doctor checks.
 type portFlags struct{ url, ca, state string }
 
 func (f *portFlags) add(cmd *cobra.Command) {
@@ -28,23 +28,23 @@ func (f *portFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.state, "state", defaultState, "the agent's state directory")
 }
 
-// ports is what is known of the way out of this host.
+// ports is what is known of this host's outgoing connections.
 type ports struct {
-	Skipped bool        // an agent asks, which knows better whether its platform is reached
-	State   string      // where the host's identity was looked for
-	Reach   *link.Reach // nil: of no platform
+	Skipped bool        // called by an agent, which itself knows whether its platform is reachable
+	State   string      // where the host's identity was searched
+	Reach   *link.Reach // nil: no platform was checked
 	UDP     udpPorts
-	UDPErr  error // of listening on any
+	UDPErr  error // from listening on any port
 }
 
-// udpPorts are those the kernel gives to who names none, as the networks of clusters do.
+// udpPorts are the ports that the kernel assigns to a socket without a given port, as the networks of clusters use.
 type udpPorts struct{ Low, High, Taken int }
 
-// fewUDP is how many free ones are too few: each node of a cluster over several hosts takes one.
+// fewUDP is how many free ports are too few: each node of a cluster over several hosts takes one.
 const fewUDP = 64
 
 func (f portFlags) ports(ctx context.Context) (ports, error) {
-	// A version of the agent is not judged by whether the network is well at the moment.
+	// The present state of the network must not count against a version of the agent on trial.
 	p := ports{Skipped: os.Getenv(update.LaunchedEnv) != "" && f.url == "", State: f.state, UDP: readUDP("/proc")}
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{})
 	if p.UDPErr = err; err == nil {
@@ -59,7 +59,7 @@ func (f portFlags) ports(ctx context.Context) (ports, error) {
 	case err == nil && (f.url == "" || f.url == known.Origin):
 		cfg.Known, cfg.URL = known, known.Origin
 	case err != nil && f.url == "" && (fault.Is(err, fault.NotFound) || os.Geteuid() != 0):
-		return p, nil // that it is not run as root is said anyway
+		return p, nil // another finding reports that the doctor does not run as root
 	case err != nil && f.url == "":
 		return p, err
 	}
@@ -75,7 +75,7 @@ func (f portFlags) ports(ctx context.Context) (ports, error) {
 	return p, err
 }
 
-// readUDP reads what procfs says; what it does not say is 0.
+// readUDP reads the ports from procfs; values that it cannot read are 0.
 func readUDP(procfs string) (u udpPorts) {
 	b, err := os.ReadFile(filepath.Join(procfs, "sys/net/ipv4/ip_local_port_range"))
 	if err != nil {
@@ -105,7 +105,7 @@ func readUDP(procfs string) (u udpPorts) {
 	return u
 }
 
-// diagnose says which ports are open, and which to open.
+// diagnose returns the findings on which ports are open, and which the operator must open.
 func (p ports) diagnose() (out []finding) {
 	say := func(check, state, cause, found, remedy string) {
 		out = append(out, finding{check, state, cause, found, remedy})
@@ -131,7 +131,7 @@ func (p ports) diagnose() (out []finding) {
 	}
 	good, found, open := tally(r.Link, "TCP")
 	switch {
-	case len(r.Link) == 0: // not known: the platform is not reached, or does not say
+	case len(r.Link) == 0: // unknown: the platform is not reachable, or does not report it
 	case good == 0:
 		say("link", "bad", "The agent could not keep its connection to the platform: the host would be shown as away and "+
 			"get no leases.", found,
@@ -163,7 +163,7 @@ func (p ports) diagnose() (out []finding) {
 	return out
 }
 
-// udp says whether the networks of clusters find ports to listen on.
+// udp returns the finding on whether the networks of clusters have ports to listen on.
 func (p ports) udp(say func(check, state, cause, found, remedy string)) {
 	span := fmt.Sprintf("UDP %d to %d", p.UDP.Low, p.UDP.High)
 	seen := fmt.Sprintf("%d of %s are taken", p.UDP.Taken, span)
@@ -203,7 +203,7 @@ func names(all []link.Reached) string {
 	return strings.Join(out, ", ")
 }
 
-// portOf says which port of which machine an address is: "TCP 443 to agents.example".
+// portOf returns which port of which machine an address is: "TCP 443 to agents.example".
 func portOf(protocol, address string) string {
 	host, port := address, ""
 	if u, err := url.Parse(address); err == nil && u.Host != "" {

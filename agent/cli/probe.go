@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/agent/gpu/probe"
 )
 
-// probeCommand is the agent's child in which NVML lives; nobody types it.
+// probeCommand is the command of the agent's child process that loads NVML. It is not for people.
 func probeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "probe",
@@ -23,7 +23,7 @@ func probeCommand() *cobra.Command {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
 			}
-			os.Exit(0) // whatever calls are still stuck in the driver
+			os.Exit(0) // even if calls are still stuck in the driver
 			return nil
 		},
 	}

@@ -77,6 +77,6 @@ func purgeImages(ctx context.Context, state string, identity *link.Identity, eng
 	if err != nil {
 		return err
 	}
-	_, err = p.GC(ctx, nil, 0, 1) // as if the disk were full
+	_, err = p.GC(ctx, nil, 0, 1) // free space 0: removes all
 	return err
 }

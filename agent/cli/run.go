@@ -64,7 +64,7 @@ What runs on the host goes on without the agent, until the time that was paid fo
 	return cmd
 }
 
-// addRun adds the flags of run, which launch passes on. Unknown ones are for tolerate to judge.
+// addRun adds the flags of run, which launch passes on. tolerate decides on unknown ones.
 func (f *runFlags) addRun(cmd *cobra.Command) {
 	cmd.FParseErrWhitelist.UnknownFlags = true
 	fl := cmd.Flags()
@@ -128,7 +128,7 @@ func (f *runFlags) run(ctx context.Context) error {
 	return h.run(ctx)
 }
 
-// awaitDocker waits for the daemon: without it nothing can be seen, and how GPUs are attached is not known.
+// awaitDocker waits for the daemon: without it the agent can observe nothing, and does not know how GPUs are attached.
 func (f *runFlags) awaitDocker(ctx context.Context, log *slog.Logger) (container.Facts, error) {
 	for said := false; ; {
 		facts, err := f.dockerFacts(ctx)
@@ -147,7 +147,7 @@ func (f *runFlags) awaitDocker(ctx context.Context, log *slog.Logger) (container
 	}
 }
 
-// lockState keeps a second agent from using the same state.
+// lockState prevents a second agent from using the same state.
 func lockState(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func lockState(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// hostDaemon wires an enrolled host's parts.
+// hostDaemon connects the parts of an enrolled host.
 type hostDaemon struct {
 	flags    *runFlags
 	identity *link.Identity
@@ -212,10 +212,10 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	}
 	lock := awake.New(h.log)
 	defer lock.Close()
-	if !shared(inv) { // the machine of a developer may sleep
+	if !shared(inv) { // a developer's machine may sleep
 		h.awake = lock.Set
 	}
-	h.prefetch = h.flags.prefetch && !inv.Simulated // hosts of one developer share their images anyway
+	h.prefetch = h.flags.prefetch && !inv.Simulated // hosts of one developer share their images already
 	a, err := h.agent(engine, images, conn, updates, inv)
 	if err != nil {
 		return err
@@ -251,7 +251,7 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	wg.Go(func() { served = images.Serve(ctx); cancel() })
 	wg.Go(func() { updates.Run(ctx) })
 	wg.Go(func() {
-		// A host whose operator cannot ask for a reset is still a host.
+		// The agent runs even if the operator's requests cannot be served.
 		err := serveControl(ctx, filepath.Join(h.flags.state, controlSocket), h.monitor.Requalify, h.log)
 		if err != nil {
 			h.log.Warn("the operator's requests (muster-agent gpu requalify) are not answered", "err", err)
@@ -275,7 +275,7 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	return over
 }
 
-// imagePrefix tells this agent's images from those of others on the machine.
+// imagePrefix returns the prefix that distinguishes this agent's images from those of others on the machine.
 func imagePrefix(id *link.Identity) string { return "muster-" + container.Host8(id.Host) }
 
 func (h *hostDaemon) engine(simulated bool) (*container.Engine, error) {
@@ -298,7 +298,7 @@ func (h *hostDaemon) engine(simulated bool) (*container.Engine, error) {
 		Docker:      h.flags.docker,
 		Host:        h.identity.Host,
 		GuestBinary: guest,
-		Attach:      container.Attach(h.flags.attach), // "": as Docker is when a workload is made
+		Attach:      container.Attach(h.flags.attach), // "": Docker's best way when a workload is created
 		Simulated:   simulated,
 		DiskLimited: h.facts.DiskLimited,
 		Overlay:     netip.MustParsePrefix("10.77.0.0/20"),
@@ -315,7 +315,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 			return nil, fmt.Errorf("--resolver: %w", err)
 		}
 	}
-	state, err := filepath.Abs(h.flags.state) // Docker mounts out of it
+	state, err := filepath.Abs(h.flags.state) // Docker mounts from it and needs an absolute path
 	if err != nil {
 		return nil, err
 	}
@@ -344,12 +344,12 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 		Awake:     h.awake,
 		Updates:   updates,
 		Scratch:   h.flags.store,
-		// The kernel's WireGuard finds no way through routers: it is for hosts that are reached straight.
+		// The kernel's WireGuard cannot traverse routers: it is for hosts that peers reach directly.
 		Userspace: h.flags.userspace || !h.flags.reachable(),
 	})
 }
 
-// inventory is what is reported; what cannot be read this time is a problem in it.
+// inventory returns the inventory to report; a value that cannot be read now is a problem in it.
 func (h *hostDaemon) inventory(ctx context.Context) agentapi.Inventory {
 	inv, err := h.flags.inventory(ctx, h.monitor)
 	inv.Images, inv.Prefetch = h.images(), h.prefetch
@@ -369,7 +369,7 @@ func (h *hostDaemon) driver() image.Driver {
 func (h *hostDaemon) diskFree() (int64, error) {
 	gb, err := hostinfo.DiskFreeGB(h.facts.RootDir)
 	free := gb * 1e9
-	if store := h.flags.store; err == nil && store != nil { // what is for scratch is not for images
+	if store := h.flags.store; err == nil && store != nil { // space for scratch is not for images
 		if room, shared, err := roomOf(store, h.facts.RootDir); err == nil && shared && store.Bounded() {
 			free = max(0, free-(room.Total-room.Taken))
 		}

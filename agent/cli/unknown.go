@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// unknownFlags are the options among args that the flags do not have, as they were written. It walks as pflag does
-// where unknown ones are let pass: the word after one is its value unless it begins with a dash.
+// unknownFlags returns the options among args that the flags do not have, as they were written. It parses args as pflag
+// does if unknown flags are allowed: the word after an unknown one is its value unless it begins with a dash.
 func unknownFlags(flags *pflag.FlagSet, args []string) (unknown []string) {
 	for i := 0; i < len(args) && args[i] != "--"; i++ {
 		name, isFlag := strings.CutPrefix(args[i], "-")
@@ -36,9 +36,10 @@ func unknownFlags(flags *pflag.FlagSet, args []string) (unknown []string) {
 	return unknown
 }
 
-// tolerate lets options pass that this version does not know where a newer one has run on this host: they are that
-// one's, in the service's drop-in, and a host that went back from it must not stay away for them. Everywhere else an
-// unknown option is a mistyped one, and a bound that is believed to hold would not.
+// tolerate allows options that this version does not know if a newer version has run on this host: the options are for
+// the newer version, in the service's drop-in, and a host that went back from it must keep running. In all other cases
+// an unknown option is an error: it is probably mistyped, and a limit that the operator believes to be set would not
+// be.
 func (f *runFlags) tolerate(flags *pflag.FlagSet, args []string) error {
 	unknown := unknownFlags(flags, args)
 	if len(unknown) == 0 {

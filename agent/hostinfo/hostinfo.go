@@ -1,5 +1,5 @@
-// Package hostinfo reads what a Linux host says of itself: its system, processors, memory, disks and its clock of this
-// boot. Everything is read fresh; nothing is kept.
+// Package hostinfo reads what a Linux host reports of itself: its system, processors, memory, disks and the clock of
+// its boot. Every call reads the current values; nothing is cached.
 package hostinfo
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Fill writes hostname, OS, kernel, processor, memory and boot id into inv. What cannot be read stays as it is and is
-// appended to the problems.
+// Fill writes hostname, OS, kernel, processor, memory and boot id into inv. A value that cannot be read is left
+// unchanged and added to the problems.
 func Fill(inv *agentapi.Inventory) {
 	warn := func(what string, err error) {
 		if err != nil {
@@ -48,7 +48,7 @@ func Fill(inv *agentapi.Inventory) {
 	warn("memory", err)
 }
 
-// BootID is the kernel's id of this boot. A restart of the agent is not a new boot.
+// BootID returns the kernel's id of this boot. A restart of the agent is not a new boot.
 func BootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -57,7 +57,7 @@ func BootID() (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// BootMS is CLOCK_BOOTTIME in milliseconds: it counts on through suspend and is never set.
+// BootMS returns CLOCK_BOOTTIME in milliseconds: it also counts during suspend and is never set.
 func BootMS() int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
@@ -66,7 +66,7 @@ func BootMS() int64 {
 	return ts.Nano() / 1e6
 }
 
-// DiskFreeGB is what an unprivileged user may still write on the file system of path, in GB of 10⁹ bytes.
+// DiskFreeGB returns what an unprivileged user may still write on the file system of path, in GB of 10⁹ bytes.
 func DiskFreeGB(path string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
@@ -75,7 +75,7 @@ func DiskFreeGB(path string) (int64, error) {
 	return int64(st.Bavail) * st.Bsize / 1e9, nil
 }
 
-// osName is PRETTY_NAME of an os-release file.
+// osName returns PRETTY_NAME of an os-release file.
 func osName(release string) string {
 	for line := range strings.Lines(release) {
 		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME="); ok {
@@ -88,7 +88,7 @@ func osName(release string) string {
 	return ""
 }
 
-// cpuFacts is the first model name of /proc/cpuinfo and the number of logical processors.
+// cpuFacts returns the first model name of /proc/cpuinfo and the number of logical processors.
 func cpuFacts(cpuinfo string) (model string, cores int) {
 	for line := range strings.Lines(cpuinfo) {
 		key, value, _ := strings.Cut(line, ":")
@@ -104,7 +104,7 @@ func cpuFacts(cpuinfo string) (model string, cores int) {
 	return model, cores
 }
 
-// memTotalMB is MemTotal of /proc/meminfo in MB of 2²⁰ bytes.
+// memTotalMB returns MemTotal of /proc/meminfo in MB of 2²⁰ bytes.
 func memTotalMB(meminfo string) int64 {
 	for line := range strings.Lines(meminfo) {
 		if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {

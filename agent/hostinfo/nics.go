@@ -10,8 +10,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// NICs reads the host's network ports from a sysfs tree, "" = /sys, by name: those of devices, and bonds of them. What
-// is only made of software (bridges, tunnels, containers' ends) is left out, unless it is named in also.
+// NICs reads the host's network ports from a sysfs tree, "" = /sys, by name: ports of devices, and bonds of them. Ports
+// that exist in software only (bridges, tunnels, containers' ends) are left out, unless also names them.
 func NICs(root string, also ...string) []agentapi.NIC {
 	if root == "" {
 		root = "/sys"

@@ -12,22 +12,22 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Node is one NUMA node: processors, and the memory that is near them.
+// Node is one NUMA node: processors, and the memory near them.
 type Node struct {
 	ID        int
-	Cores     [][]int // logical processors that are online, by physical core, in the kernel's order
+	Cores     [][]int // online logical processors, by physical core, in the kernel's order
 	MemoryMB  int64   // of 2²⁰ bytes
-	Distances []int   // to every node, in the kernel's order; 10 is its own memory
+	Distances []int   // to every node, in the kernel's order; 10 is the node's own memory
 }
 
-// CPUs are all logical processors of the node, ascending.
+// CPUs returns all logical processors of the node, ascending.
 func (n Node) CPUs() []int {
 	out := slices.Concat(n.Cores...)
 	slices.Sort(out)
 	return out
 }
 
-// NUMA reads the nodes that are online from a sysfs tree, "" = /sys. A kernel without NUMA has none, and an error.
+// NUMA reads the online nodes from a sysfs tree, "" = /sys. For a kernel without NUMA it returns an error.
 func NUMA(root string) ([]Node, error) {
 	if root == "" {
 		root = "/sys"
@@ -56,7 +56,7 @@ func NUMA(root string) ([]Node, error) {
 			return nil, fmt.Errorf("memory of NUMA node %d: %w", id, err)
 		}
 		n.MemoryMB = nodeMemoryMB(string(meminfo))
-		distance, _ := os.ReadFile(filepath.Join(at, "distance")) // without it all others are as far
+		distance, _ := os.ReadFile(filepath.Join(at, "distance")) // without distances all other nodes are equally far
 		for _, d := range strings.Fields(string(distance)) {
 			if v, err := strconv.Atoi(d); err == nil {
 				n.Distances = append(n.Distances, v)
@@ -67,7 +67,8 @@ func NUMA(root string) ([]Node, error) {
 	return out, nil
 }
 
-// byCore groups processors by the physical core they are threads of. One whose siblings are not told is a core.
+// byCore groups processors by the physical core that they are threads of. A processor without reported siblings is its
+// own core.
 func byCore(dir string, cpus []int) [][]int {
 	var out [][]int
 	seen := map[int]bool{}
@@ -93,7 +94,7 @@ func byCore(dir string, cpus []int) [][]int {
 	return out
 }
 
-// nodeMemoryMB is MemTotal of a node's meminfo: "Node 0 MemTotal:  528280000 kB".
+// nodeMemoryMB returns MemTotal of a node's meminfo: "Node 0 MemTotal: 528280000 kB".
 func nodeMemoryMB(meminfo string) int64 {
 	for line := range strings.Lines(meminfo) {
 		if _, rest, ok := strings.Cut(line, " MemTotal:"); ok {
@@ -111,10 +112,10 @@ func readList(path string) ([]int, error) {
 	return ParseList(strings.TrimSpace(string(b)))
 }
 
-// mostCPUs bounds what a list may name: the kernel knows 8,192 at most.
+// mostCPUs is the most numbers that a list may name: the kernel knows at most 8,192 processors.
 const mostCPUs = 1 << 16
 
-// ParseList reads the kernel's list of processors or nodes, "0-3,64-67", ascending; "" is none.
+// ParseList parses the kernel's list of processors or nodes, "0-3,64-67", ascending; "" is an empty list.
 func ParseList(s string) ([]int, error) {
 	var out []int
 	if s == "" {
@@ -138,7 +139,7 @@ func ParseList(s string) ([]int, error) {
 	return slices.Compact(out), nil
 }
 
-// FormatList writes numbers as the kernel does. They are ascending, each once.
+// FormatList formats numbers as the kernel does. They must be ascending, without duplicates.
 func FormatList(list []int) string {
 	var b strings.Builder
 	for i := 0; i < len(list); {
@@ -159,7 +160,7 @@ func FormatList(list []int) string {
 	return b.String()
 }
 
-// Nodes are the NUMA nodes as an inventory tells them.
+// Nodes converts NUMA nodes to the form of an inventory.
 func Nodes(nodes []Node) []agentapi.NUMANode {
 	var out []agentapi.NUMANode
 	for _, n := range nodes {

@@ -1,9 +1,8 @@
-// Package stream dials back to the control plane and serves one stream per ticket.
+// Package stream dials the control plane and serves one stream per ticket.
 //
-// What always holds: connections go only to the domain fixed at enrolment, encrypted and verified; nothing is sent
-// before the hello that the link key signed; a slow reader slows the reading of a log down and never the workload; at
-// most MaxStreams are open, of one lease at most MaxPerLease, and a lease that has none gets one however many others
-// have.
+// Invariants: connections go only to the domain fixed at enrolment, encrypted and verified; nothing is sent before the
+// hello, which the link key has signed; a slow reader slows the reading of a log down and never the workload; at most
+// MaxStreams are open, at most MaxPerLease of one lease, and a lease that has none gets one however many others have.
 package stream
 
 import (
@@ -27,26 +26,26 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// MaxStreams is how many log streams are served at once, MaxPerLease how many of one lease; more are refused.
+// MaxStreams is how many log streams are served at once, MaxPerLease how many of one lease; further ones are refused.
 const (
 	MaxStreams  = 32
 	MaxPerLease = 8
 )
 
-// Source is where logs come from. Emit is called with every line in order; its error ends the reading.
+// Source provides logs. It calls emit with every line in order; an error of emit ends the reading.
 type Source interface {
 	Logs(ctx context.Context, ref agentapi.LeaseRef, tail int, follow bool, emit func(agentapi.LogFrame) error) error
 	KeptLog(ctx context.Context, ref agentapi.LeaseRef, emit func(agentapi.LogFrame) error) error
 }
 
-// Config of a Dialer.
+// Config configures a Dialer.
 type Config struct {
 	Host   string // prefixed id
 	Domain string // EnrollReply.StreamDomain
 	CA     string // PEM; "" = the system's roots
 	Sign   func([]byte) ([]byte, error)
 	Source Source
-	// Shell serves a shell connection until it ends; nil: there are none.
+	// Shell serves a shell connection until it ends; nil: shells are not offered.
 	Shell func(ctx context.Context, ref agentapi.LeaseRef, conn net.Conn) error
 	Log   *slog.Logger
 }
@@ -58,7 +57,7 @@ type Dialer struct {
 	slots  *slots.Slots
 }
 
-// New checks the configuration.
+// New returns a Dialer, or an error if cfg is invalid.
 func New(cfg Config) (*Dialer, error) {
 	tc := &tls.Config{MinVersion: tls.VersionTLS12}
 	if cfg.CA != "" {
@@ -77,7 +76,7 @@ func New(cfg Config) (*Dialer, error) {
 	}}, nil
 }
 
-// Allowed refuses addresses that are not under the domain fixed at enrolment.
+// Allowed returns an error for addresses that are not under the domain fixed at enrolment.
 func (d *Dialer) Allowed(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "wss" || u.User != nil {
@@ -90,7 +89,8 @@ func (d *Dialer) Allowed(address string) error {
 	return nil
 }
 
-// Serve takes up a ticket and returns when its stream has ended. An error is for the log: the reader was told.
+// Serve serves a ticket and returns when its stream has ended. An error is for the log: the reader has received the
+// reason.
 func (d *Dialer) Serve(ctx context.Context, t agentapi.Dial) error {
 	if err := d.Allowed(t.URL); err != nil {
 		return err
@@ -122,8 +122,8 @@ func (d *Dialer) Serve(ctx context.Context, t agentapi.Dial) error {
 	return d.copy(ctx, ws, produce)
 }
 
-// share is whose places a ticket counts against. Kept logs are fetched by the server itself when a lease has ended:
-// those who follow the log do not keep it from being stored.
+// share returns the key under which a ticket takes a place. Kept logs, which the server fetches itself when a lease has
+// ended, have a key of their own: readers that follow the log do not prevent its storage.
 func share(t agentapi.Dial) string {
 	if t.Purpose == agentapi.PurposeKeptLog {
 		return t.Lease + "/kept"
@@ -163,16 +163,16 @@ func (d *Dialer) hello(ctx context.Context, ws *websocket.Conn, t agentapi.Dial,
 	return ws.Write(ctx, websocket.MessageText, b)
 }
 
-// flushAfter is how long a line may wait for others to travel with.
+// flushAfter is how long a line may wait to be sent together with others.
 const flushAfter = 50 * time.Millisecond
 
-// copy writes lines as they come, many to a message when there are many. It ends when the log does, or the reader
-// leaves: reading notices that.
+// copy sends lines as they come, and several in one message if several are waiting. It ends when the log ends or the
+// reader closes the connection.
 func (d *Dialer) copy(ctx context.Context, ws *websocket.Conn, produce producer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ctx = ws.CloseRead(ctx)        // cancelled when the reader closes
-	lines := make(chan []byte, 16) // a line may have 64 kB, and more once it is JSON
+	lines := make(chan []byte, 16) // a line may have 64 kB, and more as JSON
 	produced := make(chan error, 1)
 	go func() {
 		defer close(lines)
@@ -196,7 +196,7 @@ func (d *Dialer) copy(ctx context.Context, ws *websocket.Conn, produce producer)
 	case err == nil:
 		return ws.Close(websocket.StatusNormalClosure, "")
 	case errors.Is(err, context.Canceled):
-		return nil // the reader left
+		return nil // the reader has closed the connection
 	default:
 		return errors.Join(err, ws.Close(websocket.StatusInternalError, reason(err)))
 	}
@@ -235,7 +235,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
-// reason is what the reader is told of a failure; a closing frame holds 123 bytes.
+// reason returns the reason of a failure for the reader; a closing frame holds 123 bytes.
 func reason(err error) string {
 	s := "the log cannot be read"
 	if f := fault.From(err); f != nil {

@@ -64,7 +64,7 @@ var models = map[string]GPU{
 		PowerIdleMW: 24_000, PowerLimitMW: 350_000, TempIdle: 36, TempBusy: 74, VBIOS: "94.02.42.00.B4"},
 }
 
-// Models are the names that Host and Add know, sorted.
+// Models returns the names that Host and Add accept, sorted.
 func Models() []string {
 	names := make([]string, 0, len(models))
 	for name := range models {
@@ -74,14 +74,14 @@ func Models() []string {
 	return names
 }
 
-// Host makes a profile of count GPUs of a known model ("NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090", …). The
-// UUIDs follow from seed alone: the same seed gives the same GPUs for ever, different seeds different ones.
+// Host returns a profile of count GPUs of a known model ("NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090", …). The
+// UUIDs depend on seed alone: the same seed always gives the same GPUs, different seeds give different ones.
 func Host(model string, count int, seed string) (*Profile, error) {
 	p := &Profile{CUDA: 12040, ClockMS: -1, LostHides: 1, Version: "550.90.07", NVML: "12.550.90.07"}
 	return p, p.Add(model, count, seed)
 }
 
-// Add appends count GPUs of a known model; a host may be mixed.
+// Add appends count GPUs of a known model; a host may have several models.
 func (p *Profile) Add(model string, count int, seed string) error {
 	m, ok := models[model]
 	switch {
@@ -99,7 +99,7 @@ func (p *Profile) Add(model string, count int, seed string) error {
 			g.MemoryNode = -1
 		}
 		sum := sha256.Sum256(fmt.Appendf(nil, "muster-fake-gpu|%s|%d", seed, i))
-		// NVML's UUIDs are version-4 shaped.
+		// NVML's UUIDs have the form of version 4.
 		sum[6], sum[8] = sum[6]&0x0f|0x40, sum[8]&0x3f|0x80
 		g.UUID = fmt.Sprintf("GPU-%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 		if g.ECC == 1 {

@@ -1,4 +1,5 @@
-// Package sysfstest writes trees like /sys for tests: the parts that the agent reads of a machine it does not run on.
+// Package sysfstest writes trees like /sys for tests: the parts that the agent reads, for machines that the tests do
+// not run on.
 package sysfstest
 
 import (
@@ -8,7 +9,7 @@ import (
 	"testing"
 )
 
-// Write puts a file into a tree.
+// Write writes a file into a tree.
 func Write(t testing.TB, root, path, content string) {
 	t.Helper()
 	path = filepath.Join(root, path)
@@ -20,7 +21,7 @@ func Write(t testing.TB, root, path, content string) {
 	}
 }
 
-// Link puts a symbolic link into a tree, to a path inside it, which is made.
+// Link creates a symbolic link in a tree, to a path inside it, which is created too.
 func Link(t testing.TB, root, path, target string) {
 	t.Helper()
 	path, target = filepath.Join(root, path), filepath.Join(root, target)
@@ -34,12 +35,12 @@ func Link(t testing.TB, root, path, target string) {
 	}
 }
 
-// DGX is a machine with two processors of 56 cores and two threads each, 1 TiB of memory beside each, and eight GPUs,
-// as a DGX H100 numbers them: threads 0-55 and 112-167 are near the first four GPUs.
+// DGX is a machine with two processors of 56 cores and two threads each, 1 TiB of memory near each, and eight GPUs, as
+// a DGX H100 numbers them: threads 0-55 and 112-167 are near the first four GPUs.
 type DGX struct {
 	Root string
-	GPUs [8]string // PCI addresses, as NVML writes them
-	NUMA [8]int    // where each is
+	GPUs [8]string // PCI addresses, in NVML's form
+	NUMA [8]int    // NUMA node of each
 }
 
 // NewDGX writes the tree.
