@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	lookEvery = time.Second      // between looks at a log that has not begun, has broken off, or has ended
-	quietFor  = 25 * time.Second // how long an ended cluster's last lines are waited for
-	leaveLook = 10 * time.Second // between looks whether a run that is being streamed is still the rank's
-	// leaveUntold is after how many times of leaveLook that is looked at though the bus told of no change.
+	lookEvery = time.Second      // between reads of a log that has not started, was interrupted, or has ended
+	quietFor  = 25 * time.Second // how long to wait for an ended cluster's last lines
+	leaveLook = 10 * time.Second // between checks that a streamed run is still the rank's current one
+	// leaveUntold is the number of leaveLook intervals after which that check is made even if the bus reported no change.
 	leaveUntold = 3
-	maxAgain    = 30 * time.Second // between readings of a run that has ended by itself and brings nothing new
+	maxAgain    = 30 * time.Second // between reads of a run that has ended and produces nothing new
 
-	looksAtOnce = 16              // of ranks, at first
-	tailTime    = 3 * time.Second // for a host to tell the tail: others are not to wait long for it
-	overlap     = 1000            // lines that are read twice, to find where the tail ended
+	looksAtOnce = 16              // ranks read concurrently at the start
+	tailTime    = 3 * time.Second // for a host to send the tail; kept short because other ranks wait
+	overlap     = 1000            // lines read twice to find where the tail ended
 )
 
-// Follow sends lines to out until the cluster has ended and its logs are read to the end, or ctx ends, which is no
-// error. First come those that are kept, merged; then those of all ranks as they are printed. A host that is away, a
-// run that has not begun, a restart and a replacement are waited for; a stream that broke off is taken up where it
-// ended.
+// Follow sends lines to out until the cluster has ended and its logs are completely read, or until ctx is done, which
+// is no error. It first sends the stored lines, merged, and then the lines of all ranks as they are printed. If a host
+// is unreachable, a run has not started, or a node restarts or is replaced, Follow waits; if a stream breaks, Follow
+// resumes it at the same line.
 //
-// A rank that from knows is read from there on, and q.Tail is not for it. Fault: RateLimited.
+// For ranks in from, Follow resumes at that position and ignores q.Tail. Fault: RateLimited.
 func (r *Reader) Follow(ctx context.Context, q Query, from Position, out chan<- Line) error {
 	leave, err := r.slots.follow(q.Org)
 	if err != nil {
@@ -84,24 +84,24 @@ type follower struct {
 	rank    int
 	mark    mark
 	looked  bool
-	fresh   bool // the last look was the first one, and the mark was empty
+	fresh   bool // the last look was the first, and mark was empty
 	out     chan<- Line
 	changes <-chan bus.Change
 
-	cluster cluster.Cluster // as last looked at
+	cluster cluster.Cluster // as of the last look
 	log     cluster.Log
 
-	owed      int // how many lines from its end the stream of the run owedEpoch is to begin with; of others, all
+	owed      int // lines from the end at which the stream of run owedEpoch starts; other runs start at line 1
 	owedEpoch int
 
-	quiet time.Time     // since when the cluster is known to have ended
-	whole int           // the epoch whose stream ended by itself and brought nothing new
-	pause time.Duration // before it is read once more
+	quiet time.Time     // when the cluster was first known to have ended
+	whole int           // last run whose stream ended normally
+	pause time.Duration // time before that run is read again
 	due   time.Time
 }
 
-// begin is the tail that is asked for of what there is at first, after the stored lines in w. Of a run that begins
-// while it is followed, every line is wanted.
+// begin returns the requested tail of the lines that exist at the start: the stored lines in w and the last lines of
+// the present run. Of runs that start later, all lines are sent.
 func (f *follower) begin(ctx context.Context, w *window) []Line {
 	l := f.log.Live
 	if f.q.Tail < 0 || !f.fresh || l == nil || !f.begun() {
@@ -116,7 +116,7 @@ func (f *follower) begin(ctx context.Context, w *window) []Line {
 		return run.count < mostFor(d.Tail)
 	})
 	switch {
-	case !whole: // the stream that follows is to begin with the tail
+	case !whole: // the stream that follows must start with the tail
 		f.owed, f.owedEpoch = max(f.q.Tail, 1), l.Ref.Epoch
 		return w.lines()
 	case run.count > 0:
@@ -129,8 +129,8 @@ func (f *follower) begin(ctx context.Context, w *window) []Line {
 	return w.lines()
 }
 
-// look reads what is known now, and what was stored beyond the mark, of which it keeps the last lines: the mark moves
-// on by those that are dropped too, for they are not wanted later either.
+// look reads the cluster's present state and the lines that were stored after the mark. It returns the last of these
+// lines and moves the mark past all of them, because dropped lines are not needed later either.
 func (f *follower) look(ctx context.Context) (w *window, err error) {
 	w = f.q.window()
 	f.fresh = !f.looked && f.mark.epoch == 0
@@ -138,7 +138,7 @@ func (f *follower) look(ctx context.Context) (w *window, err error) {
 	if !f.fresh {
 		w.maxLines = -1
 	}
-	// The cluster first: if it has ended, the log read after that is the last there is.
+	// Read the cluster first: if it has ended, a log that is read afterwards is complete.
 	if f.cluster, err = f.r.store.Get(ctx, f.q.Org, f.q.Cluster); err != nil {
 		return w, err
 	}
@@ -155,14 +155,14 @@ func (f *follower) look(ctx context.Context) (w *window, err error) {
 			f.mark.take(l)
 		}
 	})
-	f.log.Runs = nil // megabytes that nobody reads again
+	f.log.Runs = nil // frees megabytes that are not read again
 	return w, nil
 }
 
 // begun reports whether the node's command may have printed something.
 func (f *follower) begun() bool { return begun(f.cluster, f.rank) }
 
-// run goes on after the first look.
+// run follows the rank after the first look.
 func (f *follower) run(ctx context.Context) error {
 	for {
 		if over, err := f.live(ctx); over || err != nil || ctx.Err() != nil {
@@ -186,7 +186,7 @@ func (f *follower) run(ctx context.Context) error {
 	}
 }
 
-// whileOpen is err, unless the reader has left: then whatever failed did so because of that.
+// whileOpen returns err, or nil if the reader has disconnected, because then that is the cause of the error.
 func whileOpen(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -194,7 +194,7 @@ func whileOpen(ctx context.Context, err error) error {
 	return err
 }
 
-// live streams the present run until its end. Over says that nothing more will come.
+// live streams the present run until its end. over is true if no more lines will come.
 func (f *follower) live(ctx context.Context) (over bool, err error) {
 	l, ended := f.log.Live, f.cluster.State.Ended()
 	if l == nil {
@@ -222,7 +222,7 @@ func (f *follower) live(ctx context.Context) (over bool, err error) {
 		case !fresh:
 			return true
 		case begins && d.Tail > 0 && f.mark.epoch == line.Epoch:
-			f.owedEpoch = 0 // there may be lines between: all is to be read
+			f.owedEpoch = 0 // lines may be missing in between: read the whole run
 			return false
 		}
 		if !send(ctx, f.out, line) {
@@ -233,7 +233,7 @@ func (f *follower) live(ctx context.Context) (over bool, err error) {
 		return true
 	})
 	if streaming.Err() != nil {
-		err = nil // its end was ours
+		err = nil // we ended the stream
 	}
 	cancel()
 	<-left
@@ -247,7 +247,8 @@ func (f *follower) live(ctx context.Context) (over bool, err error) {
 	return lost || (whole && ended), nil
 }
 
-// rest spaces the readings of a run that has ended by itself while its cluster goes on: each is of the whole log.
+// rest sets the time before a run is read again that has ended while its cluster continues. Each such read is of the
+// whole log, so the pause grows.
 func (f *follower) rest(epoch int, came bool) {
 	if came || f.whole != epoch {
 		f.pause = lookEvery / 2
@@ -256,8 +257,8 @@ func (f *follower) rest(epoch int, came bool) {
 	f.due = time.Now().Add(f.pause)
 }
 
-// leave ends a stream whose host no longer has the rank, or whose cluster is over: a host that died does not close it.
-// It gives the last lines the time of one more look.
+// leave ends the stream if its host no longer has the rank or the cluster is final, because a host that crashed does
+// not close the stream. It waits for a second such check, so that the last lines can arrive.
 func (f *follower) leave(ctx context.Context, l cluster.LiveLog, end func()) {
 	leaving := false
 	for looks := 1; ; looks++ {
@@ -275,7 +276,7 @@ func (f *follower) leave(ctx context.Context, l cluster.LiveLog, end func()) {
 		}
 		c, err := f.r.store.Get(ctx, f.q.Org, f.q.Cluster)
 		if err != nil {
-			continue // the next look tells
+			continue // check again next time
 		}
 		gone := c.State.Final()
 		for _, n := range c.Nodes {

@@ -1,8 +1,9 @@
-// Package nodelog reads what the ranks of a cluster print: kept logs of ended runs from the store, present runs from
-// their hosts, by a stream that the host dials back.
+// Package nodelog reads the output of the ranks of a cluster: stored logs of ended runs from the database, and the
+// output of present runs from their hosts over dialled-back streams.
 //
-// What always holds, for readers that follow and for those that come back with a Position: no line of a rank twice, and
-// its lines in the order it printed them, also where a run's clock is behind that of the run before.
+// Invariant: a reader gets each line of a rank at most once, and a rank's lines in the order in which they were
+// printed, even if a run's clock is behind that of the previous run. This holds for readers that follow and for readers
+// that resume at a Position.
 package nodelog
 
 import (
@@ -28,30 +29,31 @@ import (
 )
 
 const (
-	maxLine     = 512 << 10        // of JSON: the agent's 64 KiB, escaped at worst
+	maxLine     = 512 << 10        // bytes of JSON: the agent's 64 KiB with maximal escaping
 	hostAnswers = 10 * time.Second // for a host to dial back
-	runTime     = 30 * time.Second // for a host to dial back and send what a run has printed so far
+	runTime     = 30 * time.Second // for a host to dial back and send the output of a run so far
 	presentTime = 2 * time.Minute  // for all ranks of one request
 )
 
-// Limits of what one request holds in memory, in bytes as line.cost counts them. A host decides what it sends and when
-// its stream ends, so every reading keeps the last lines only, and ends by itself.
+// Limits on the memory of one request, in bytes: the text of each line plus lineCost. Hosts decide what they send and
+// when a stream ends, so every read keeps only the last lines and has a time limit.
 const (
-	maxRank    = 16 << 20 // of a rank
-	maxRequest = 32 << 20 // of all ranks together: each has an equal share
+	maxRank    = 16 << 20 // per rank
+	maxRequest = 32 << 20 // for all ranks together, with equal shares
 	minRank    = 256 << 10
 )
 
-// Store is where kept logs are, and where is known which host can stream a present run; *cluster.Clusters.
+// Store returns stored logs, and the hosts that can stream present runs. *cluster.Clusters implements it.
 type Store interface {
 	Get(ctx context.Context, org id.Org, cl id.Cluster) (cluster.Cluster, error)
 	Log(ctx context.Context, org id.Org, cl id.Cluster, rank int) (cluster.Log, error)
 }
 
-// Opener opens a stream from a host. One that is away, silent or unwilling is fault.Unavailable.
+// Opener opens a stream from a host. It returns fault.Unavailable if the host is unreachable, does not respond or
+// refuses.
 type Opener func(ctx context.Context, host id.Host, d agentapi.Dial) (io.ReadCloser, error)
 
-// Dialled opens streams through x; nil: there are none.
+// Dialled returns an Opener that uses x. If x is nil, the Opener always returns fault.Unavailable.
 func Dialled(x *dialback.Dialer) Opener {
 	return func(ctx context.Context, host id.Host, d agentapi.Dial) (io.ReadCloser, error) {
 		if x == nil {
@@ -59,7 +61,7 @@ func Dialled(x *dialback.Dialer) Opener {
 		}
 		s, err := x.Open(ctx, host, d)
 		if err != nil {
-			return nil, err // not a nil *Stream in an interface
+			return nil, err // avoids a non-nil interface that contains a nil *Stream
 		}
 		return s, nil
 	}
@@ -71,21 +73,21 @@ type Line struct {
 	agentapi.LogFrame
 }
 
-// Query is what is asked for.
+// Query selects the lines to read.
 type Query struct {
 	Org     id.Org
 	Cluster id.Cluster
 	Ranks   []int
-	Tail    int // lines from the end, of each rank; -1 = all there are
+	Tail    int // lines from the end of each rank; -1 = all
 }
 
-// window makes what one rank's lines are gathered in.
+// window returns an empty window for the lines of one rank.
 func (q Query) window() *window {
 	share := maxRequest / max(1, len(q.Ranks))
 	return &window{maxLines: q.Tail, maxBytes: min(maxRank, max(minRank, share))}
 }
 
-// Reader reads logs. Safe for concurrent use.
+// Reader reads logs. It is safe for concurrent use.
 type Reader struct {
 	store Store
 	open  Opener
@@ -95,13 +97,13 @@ type Reader struct {
 	runTime time.Duration
 }
 
-// New makes a Reader. With a nil bus, followers look for changes every second.
+// New returns a Reader. If b is nil, followers are not notified of changes and poll every second.
 func New(store Store, open Opener, b *bus.Bus) *Reader {
 	return &Reader{store: store, open: open, bus: b, runTime: runTime}
 }
 
-// Merge orders lines of several ranks by time and keeps those of each rank in their order: where a rank's clock goes
-// back, its lines count as of the latest time it had.
+// Merge sorts the lines of several ranks by time and keeps the order of each rank's lines. If a rank's clock goes back,
+// its lines are sorted by the latest time before.
 func Merge(lines []Line) {
 	type at struct {
 		ms int64
@@ -121,7 +123,7 @@ func Merge(lines []Line) {
 	}
 }
 
-// Kept are the last of the stored lines, merged. More says that a host has, or may yet have, lines that are not stored.
+// Kept returns the last stored lines, merged. more is true if a host has, or may later have, lines that are not stored.
 // Fault: RateLimited.
 func (r *Reader) Kept(ctx context.Context, q Query) (lines []Line, more bool, err error) {
 	leave, err := r.slots.gather(ctx, q.Org)
@@ -143,10 +145,10 @@ func (r *Reader) Kept(ctx context.Context, q Query) (lines []Line, more bool, er
 	return lines, more, nil
 }
 
-// Present is what the ranks have printed so far, merged: the kept logs, then the present runs as their hosts tell. Cut
-// says that lines are missing at the beginning of a rank, beyond q.Tail, because there were too many for one answer. A
-// rank of which nothing at all can be read makes it fault.Unavailable, unless it has not begun: then there is nothing
-// to read, and Waiting says so. Faults: Unavailable, RateLimited.
+// Present returns what the ranks have printed so far, merged: the stored logs, and the present runs from their hosts.
+// cut is true if a rank's first lines are missing for another reason than q.Tail, because there were too many for one
+// response. Faults: RateLimited; Unavailable if nothing of a rank can be read although it has started. If a rank has
+// not started, that is no error; see Waiting.
 func (r *Reader) Present(ctx context.Context, q Query) (lines []Line, cut bool, err error) {
 	leave, err := r.slots.gather(ctx, q.Org)
 	if err != nil {
@@ -196,7 +198,7 @@ func (r *Reader) present(ctx context.Context, q Query, rank int, w *window) erro
 		w.add(l)
 	}
 	if fault.Is(err, fault.Unavailable) && w.count > 0 {
-		err = nil // the host is away or has not begun: what is kept is what there is
+		err = nil // the host is unreachable or the run has not started: return the stored lines
 	}
 	if fault.Is(err, fault.Unavailable) {
 		c, gerr := r.store.Get(ctx, q.Org, q.Cluster)
@@ -213,7 +215,7 @@ func (r *Reader) present(ctx context.Context, q Query, rank int, w *window) erro
 // begun reports whether a rank's command may have printed something.
 func begun(c cluster.Cluster, rank int) bool {
 	for _, n := range c.Nodes {
-		if n.Rank == rank && !c.State.Ended() { // then whatever its state was
+		if n.Rank == rank && !c.State.Ended() { // if it has ended, the node's state does not matter
 			switch n.State {
 			case lifecycle.NodePending, lifecycle.NodePulling, lifecycle.NodeStarting, lifecycle.NodeJoining:
 				return false
@@ -223,8 +225,8 @@ func begun(c cluster.Cluster, rank int) bool {
 	return true
 }
 
-// Waiting says why some of the ranks can have printed nothing yet: "rank 0 is pulling, rank 1 is pending"; "" when all
-// may have.
+// Waiting lists the ranks that cannot have printed anything yet, with their states: "rank 0 is pulling, rank 1 is
+// pending". It returns "" if there are none.
 func Waiting(c cluster.Cluster, ranks []int) string {
 	var out []string
 	for _, n := range c.Nodes {
@@ -235,8 +237,9 @@ func Waiting(c cluster.Cluster, ranks []int) string {
 	return strings.Join(out, ", ")
 }
 
-// keptMeanwhile looks once more for a run that could not be streamed. Its container may just be on its way out: then
-// the run's log is stored by now, or its host still has what it kept of it before it began to remove.
+// keptMeanwhile tries again to get the log of a run that could not be streamed. The run's container may just be
+// stopping: then its log has been stored meanwhile, or its host still has the copy that it saved before removing the
+// container.
 func (r *Reader) keptMeanwhile(ctx context.Context, q Query, rank int, l *cluster.LiveLog,
 	cause error) (again *cluster.Log, kept *window, err error) {
 	log, err := r.store.Log(ctx, q.Org, q.Cluster, rank)
@@ -249,24 +252,24 @@ func (r *Reader) keptMeanwhile(ctx context.Context, q Query, rank int, l *cluste
 		}
 	}
 	if errors.Is(cause, context.DeadlineExceeded) {
-		return nil, nil, nil // a silent host would be silent again
+		return nil, nil, nil // the host would probably not respond again
 	}
 	kept = q.window()
 	if r.run(ctx, rank, *l, agentapi.PurposeKeptLog, kept) != nil {
-		return nil, nil, nil // the first failure is the one to tell
+		return nil, nil, nil // the caller reports the first failure
 	}
 	return nil, kept, nil
 }
 
-// run reads one run from its host into w, as far as it goes: with an error, the lines before it. It ends after runTime,
-// and when the host sends more lines than it was asked for.
+// run reads one run from its host into w. On an error, w contains the lines before it. run stops after runTime, and
+// when the host sends more lines than requested.
 func (r *Reader) run(ctx context.Context, rank int, l cluster.LiveLog, purpose string, w *window) error {
 	reading, cancel := context.WithTimeout(ctx, r.runTime)
 	defer cancel()
 	d := agentapi.Dial{LeaseRef: l.Ref, Purpose: purpose}
 	asked := 0
 	if purpose == agentapi.PurposeLogs && w.maxLines >= 0 {
-		asked = max(1, w.maxLines) // 0 would be all
+		asked = max(1, w.maxLines) // 0 would mean all
 		d.Tail = asked
 	}
 	came := 0
@@ -287,11 +290,11 @@ func (r *Reader) run(ctx context.Context, rank int, l cluster.LiveLog, purpose s
 	return err
 }
 
-// mostFor is how many lines are read of a host that was asked for the last n: an honest one may send more than n, for
-// it splits long lines.
+// mostFor returns how many lines to accept from a host when the last n were requested. A correct host may send more
+// than n, because it splits long lines.
 func mostFor(n int) int { return 2*n + overlap }
 
-// stored calls each for the lines of a rank's kept logs, in the order of its runs.
+// stored calls each for the lines of a rank's stored logs, in the order of the runs.
 func stored(log cluster.Log, rank int, each func(Line)) {
 	for _, run := range log.Runs {
 		for raw := range bytes.Lines(run.Content) {
@@ -303,8 +306,8 @@ func stored(log cluster.Log, rank int, each func(Line)) {
 	}
 }
 
-// stream calls each for every line that the host sends, until it returns false, the stream ends, or ctx does. Whole
-// says that the stream ended by itself.
+// stream calls each for every line that the host sends, until each returns false, the stream ends, or ctx is done.
+// whole is true if the stream ended normally.
 func (r *Reader) stream(ctx context.Context, rank int, l cluster.LiveLog, d agentapi.Dial,
 	each func(Line) bool) (whole bool, err error) {
 	dialCtx, cancel := context.WithTimeout(ctx, hostAnswers)
@@ -325,7 +328,7 @@ func (r *Reader) stream(ctx context.Context, rank int, l cluster.LiveLog, d agen
 	for scan.Scan() {
 		line := Line{Rank: rank, Epoch: l.Ref.Epoch}
 		if json.Unmarshal(scan.Bytes(), &line.LogFrame) != nil {
-			continue // what a host sends is not trusted
+			continue // skip malformed lines: hosts are not trusted
 		}
 		if !each(line) {
 			return false, nil

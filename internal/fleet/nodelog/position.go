@@ -9,26 +9,26 @@ import (
 	"strings"
 )
 
-// Position is how far a reader is in the output of each rank. A reader that comes back goes on from there.
+// Position is a reader's position in the output of each rank. A reader can resume from it.
 type Position map[int]mark
 
-// mark is a place in the output of one rank: the run, the latest time it has shown, and how many lines there were since
-// the first one of that time, that one included. A host's clock that goes back during a run does not move it back, and
-// clocks of different runs are never compared.
+// mark is a position in the output of one rank: the run, the latest time in it, and the number of lines from the first
+// line with that time to the position, inclusive. If a host's clock goes back during a run, the mark's time does not.
+// Times of different runs are never compared.
 type mark struct {
-	epoch  int // 0 = nothing yet: epochs begin at 1
+	epoch  int // 0 = nothing read; epochs start at 1
 	timeMS int64
 	lines  int
 }
 
-// Take notes that the reader has the line. Lines of a rank are to be taken in their order.
+// Take moves the position past l. It must be called for a rank's lines in their order.
 func (p Position) Take(l Line) {
 	m := p[l.Rank]
 	m.take(l)
 	p[l.Rank] = m
 }
 
-// Clone is a copy that moves on by itself.
+// Clone returns an independent copy.
 func (p Position) Clone() Position { return maps.Clone(p) }
 
 func (m *mark) take(l Line) {
@@ -38,7 +38,7 @@ func (m *mark) take(l Line) {
 	m.lines++
 }
 
-// String is rank.epoch.ms.lines of every rank, by commas; ParsePosition reads it.
+// String returns rank.epoch.ms.lines of each rank, separated by commas. ParsePosition parses it.
 func (p Position) String() string {
 	var parts []string
 	for _, rank := range slices.Sorted(maps.Keys(p)) {
@@ -48,7 +48,7 @@ func (p Position) String() string {
 	return strings.Join(parts, ",")
 }
 
-// ParsePosition reads what a reader sent; what is not of ours is no position.
+// ParsePosition parses a position from a client. It ignores malformed parts.
 func ParsePosition(text string) Position {
 	p := Position{}
 	for part := range strings.SplitSeq(text, ",") {
@@ -67,11 +67,11 @@ func ParsePosition(text string) Position {
 	return p
 }
 
-// replay filters a rank's output that is read again from some way back: it lets pass what is beyond the mark.
+// replay filters a rank's output that is read again from an earlier line: it passes only lines after the mark.
 type replay struct {
 	mark
-	seen int  // lines since the first of the mark's time
-	past bool // all that follows in this run is new
+	seen int  // number of lines since the first with the mark's time
+	past bool // all further lines of this run are new
 }
 
 func (r *replay) fresh(l Line) bool {

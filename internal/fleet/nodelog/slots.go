@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	gatherPerOrg = 4                // requests of one org that hold lines in memory at the same time
-	gatherAll    = 16               // of all orgs: maxRequest each
-	gatherWait   = 15 * time.Second // for a place
-	followPerOrg = 64               // streams of one org that are open at the same time
+	gatherPerOrg = 4                // concurrent requests of one org that hold lines in memory
+	gatherAll    = 16               // the same for all orgs; each holds up to maxRequest
+	gatherWait   = 15 * time.Second // how long a request waits for a slot
+	followPerOrg = 64               // concurrent streams of one org
 )
 
-// slots bound how many log requests an org, and all of them, have on this replica.
+// slots limits the number of concurrent log requests on this replica, per organisation and in total.
 type slots struct {
 	mu        sync.Mutex
 	gathering map[id.Org]int
 	following map[id.Org]int
 	all       int
-	freed     chan struct{} // closed when a place becomes free
+	freed     chan struct{} // closed when a slot becomes free
 }
 
-// gather takes a place among the requests that gather lines, waiting for one if need be. Fault: RateLimited.
+// gather takes a slot for a request that holds lines in memory, and waits for one if necessary. Fault: RateLimited.
 func (s *slots) gather(ctx context.Context, org id.Org) (leave func(), err error) {
 	limit := time.NewTimer(gatherWait)
 	defer limit.Stop()
@@ -52,7 +52,7 @@ func (s *slots) gather(ctx context.Context, org id.Org) (leave func(), err error
 	}
 }
 
-// follow takes a place among the org's open streams. Fault: RateLimited.
+// follow takes one of the organisation's slots for open streams. Fault: RateLimited.
 func (s *slots) follow(org id.Org) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,17 +1,17 @@
 package nodelog
 
-// window keeps the last lines that are added to it: at most maxLines (negative: any number) and about maxBytes.
+// window keeps the last lines that were added: at most maxLines (negative = no limit) and about maxBytes.
 type window struct {
 	maxLines, maxBytes int
 
 	kept  []Line
 	first int // index of the oldest line in kept
 	bytes int
-	count int  // lines added in all
-	cut   bool // lines were dropped because of maxBytes, or the reading ended early
+	count int  // number of lines added
+	cut   bool // lines were dropped because of maxBytes, or reading ended early
 }
 
-// lineCost is what a line takes in memory apart from its text.
+// lineCost is the memory in bytes that a line needs in addition to its text.
 const lineCost = 96
 
 func (w *window) add(l Line) {
@@ -35,5 +35,5 @@ func (w *window) add(l Line) {
 	}
 }
 
-// lines are those kept, oldest first. Nothing is to be added afterwards.
+// lines returns the kept lines, oldest first. No lines may be added afterwards.
 func (w *window) lines() []Line { return w.kept[w.first:] }
