@@ -1,8 +1,9 @@
-// Package dialback gets streams from hosts: it asks a host to dial back to this very replica, which it does by
-// WebSocket, so that flow control is TCP's and NATS carries none of it.
+// Package dialback gets streams from hosts. It requests a host to dial back to this replica by WebSocket, so that TCP
+// provides flow control and no stream data goes over NATS.
 //
-// What always holds: a ticket names host, lease, epoch and purpose, lives TicketTTL in this replica's memory, and works
-// once; a stream is handed out only after one of the host's valid link keys signed for that ticket.
+// Invariants: A ticket is for one host, lease, epoch and purpose. It is valid for TicketTTL, exists only in this
+// replica's memory, and works once. A stream is returned to the caller only after one of the host's valid link keys has
+// signed for its ticket.
 package dialback
 
 import (
@@ -26,33 +27,34 @@ import (
 // TicketTTL is how long a host has to dial back.
 const TicketTTL = 30 * time.Second
 
-// Config of a Dialer.
+// Config configures a Dialer.
 type Config struct {
-	// StreamURL is where agents reach this very replica: https://name[:port], without a path. Empty: Open fails.
+	// StreamURL is the address at which agents reach this replica: https://name[:port], without a path. If it is empty,
+	// Open fails.
 	StreamURL string
 	TicketTTL time.Duration // 0 = TicketTTL
 	Log       *slog.Logger
 }
 
-// Dialer opens streams and takes the dialled ones. Safe for concurrent use.
+// Dialer opens streams and accepts the connections of hosts that dial back. It is safe for concurrent use.
 type Dialer struct {
 	cfg Config
 	db  *db.DB
 	bus *bus.Bus
 
 	mu      sync.Mutex
-	tickets map[[sha256.Size]byte]*ticket // by hash: comparing tickets takes no time an attacker could measure
+	tickets map[[sha256.Size]byte]*ticket // by hash, so that a lookup's duration reveals nothing about a ticket
 }
 
-// ticket is one stream that is waited for.
+// ticket is one stream that a caller is waiting for.
 type ticket struct {
 	host   id.Host
 	stream chan *Stream
-	failed chan error    // the agent cannot serve it
-	over   chan struct{} // closed when nobody waits any more
+	failed chan error    // receives the agent's error
+	over   chan struct{} // closed when the caller stops waiting
 }
 
-// New makes a Dialer. Mount it at agentapi.StreamPath of the listener StreamURL names.
+// New returns a Dialer. Register it as the handler of agentapi.StreamPath on the listener that StreamURL refers to.
 func New(d *db.DB, b *bus.Bus, cfg Config) *Dialer {
 	if cfg.TicketTTL == 0 {
 		cfg.TicketTTL = TicketTTL
@@ -63,8 +65,9 @@ func New(d *db.DB, b *bus.Bus, cfg Config) *Dialer {
 	return &Dialer{cfg: cfg, db: d, bus: b, tickets: map[[sha256.Size]byte]*ticket{}}
 }
 
-// Open asks the host for a stream, filling in URL and Ticket of d, and waits for it until ctx ends or TicketTTL has
-// passed. A host that is away, silent or unwilling is fault.Unavailable. The stream outlives ctx; the caller closes it.
+// Open requests a stream from the host. It sets URL and Ticket of d and waits for the stream until ctx is done or
+// TicketTTL has passed. It returns fault.Unavailable if the host is unreachable, does not respond or refuses. The
+// stream outlives ctx; the caller must close it.
 func (x *Dialer) Open(ctx context.Context, host id.Host, d agentapi.Dial) (*Stream, error) {
 	if x.cfg.StreamURL == "" {
 		return nil, fault.New(fault.Unavailable, "This server has no address for hosts to dial back to.")
@@ -112,7 +115,7 @@ func (x *Dialer) Open(ctx context.Context, host id.Host, d agentapi.Dial) (*Stre
 	}
 }
 
-// take gives out a ticket, once.
+// take returns and removes a ticket, so that it works only once. It returns nil if there is none.
 func (x *Dialer) take(secret string) *ticket {
 	key := sha256.Sum256([]byte(secret))
 	x.mu.Lock()
@@ -122,7 +125,7 @@ func (x *Dialer) take(secret string) *ticket {
 	return t
 }
 
-// peek is the host a ticket is for.
+// peek returns the host that a ticket is for.
 func (x *Dialer) peek(secret string) (id.Host, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

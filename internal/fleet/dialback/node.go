@@ -19,14 +19,14 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// Node is a shell connection to one running node: processes in its container and ports in its network, many at once.
-// Safe for concurrent use. Close it.
+// Node is a shell connection to one running node, for any number of processes in its container and ports in its
+// network. It is safe for concurrent use. The caller must close it.
 type Node struct {
 	session *yamux.Session
 	stream  net.Conn
 }
 
-// OpenNode asks the node's host for a shell connection. Faults as of Open.
+// OpenNode requests a shell connection from the node's host. Its faults are those of Open.
 func (x *Dialer) OpenNode(ctx context.Context, host id.Host, ref agentapi.LeaseRef) (*Node, error) {
 	s, err := x.Open(ctx, host, agentapi.Dial{LeaseRef: ref, Purpose: agentapi.PurposeShell})
 	if err != nil {
@@ -44,7 +44,8 @@ func newNode(stream net.Conn) (*Node, error) {
 	return &Node{session, stream}, nil
 }
 
-// mux is how both sides speak yamux. Times are generous: a laden machine is not a dead one.
+// mux returns the yamux configuration. The agent uses the same. Timeouts are long, because an overloaded machine is
+// still alive.
 func mux() *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.KeepAliveInterval, c.ConnectionWriteTimeout = 20*time.Second, time.Minute
@@ -54,15 +55,15 @@ func mux() *yamux.Config {
 	return c
 }
 
-// Close ends everything that is open over the connection.
+// Close closes the connection and everything that uses it.
 func (n *Node) Close() error {
 	return errors.Join(n.session.Close(), n.stream.Close())
 }
 
-// Broken is closed once the connection no longer works.
+// Broken returns a channel that is closed when the connection no longer works.
 func (n *Node) Broken() <-chan struct{} { return n.session.CloseChan() }
 
-// call opens a stream and makes a request on it. Its faults say what the agent said.
+// call opens a stream and makes a request on it. If the agent refuses, the fault contains the agent's message.
 func (n *Node) call(ctx context.Context, r agentapi.ShellRequest) (net.Conn, error) {
 	lost := func(err error) error {
 		if ctx.Err() != nil {
@@ -112,8 +113,8 @@ func (n *Node) request(c net.Conn, r agentapi.ShellRequest) (reply agentapi.Shel
 	return reply, err
 }
 
-// Port connects to an address as the node sees it, host:port with the host an address. A port on which nothing listens
-// is NotFound.
+// Port connects to an address as seen from the node, host:port with an IP address as the host. It returns
+// fault.NotFound if nothing listens on the port.
 func (n *Node) Port(ctx context.Context, address string) (*PortConn, error) {
 	c, err := n.call(ctx, agentapi.ShellRequest{Op: agentapi.ShellPort, Address: address})
 	if err != nil {
@@ -122,26 +123,26 @@ func (n *Node) Port(ctx context.Context, address string) (*PortConn, error) {
 	return &PortConn{Conn: c}, nil
 }
 
-// PortConn is a connection to a port. It tells yamux's closing, which is of one direction, from ours, after which
-// nobody reads either.
+// PortConn is a connection to a port. Closing a yamux stream ends only the sending direction, so PortConn distinguishes
+// CloseWrite from Close; after Close, received data is discarded.
 type PortConn struct {
 	net.Conn
 	once sync.Once
 }
 
-// CloseWrite ends what is sent; the node may go on sending.
+// CloseWrite ends the sending direction. The node may continue to send.
 func (p *PortConn) CloseWrite() error { return p.Conn.Close() }
 
 // Close ends both directions.
 func (p *PortConn) Close() (err error) {
 	p.once.Do(func() {
 		err = p.Conn.Close()
-		go func() { _, _ = io.Copy(io.Discard, p.Conn) }() // lets a host that still sends see the end
+		go func() { _, _ = io.Copy(io.Discard, p.Conn) }() // lets a host that is still sending see the end
 	})
 	return err
 }
 
-// Process is a process in a renter's container. Read output with Run.
+// Process is a process in a renter's container. Run reads its output.
 type Process struct {
 	conn net.Conn
 
@@ -152,7 +153,7 @@ type Process struct {
 	writing sync.Mutex
 }
 
-// Exec starts a process. Close it, which ends it.
+// Exec starts a process. The caller must close it, which ends the process.
 func (n *Node) Exec(ctx context.Context, r agentapi.ExecRequest) (*Process, error) {
 	c, err := n.call(ctx, agentapi.ShellRequest{Op: agentapi.ShellExec, Exec: &r})
 	if err != nil {
@@ -163,8 +164,8 @@ func (n *Node) Exec(ctx context.Context, r agentapi.ExecRequest) (*Process, erro
 	return p, nil
 }
 
-// Run copies the process's output until it ends, and returns its exit code; 128 + n says that signal n ended it. An
-// error says why the process was lost.
+// Run copies the process's output until the process ends, and returns its exit code: 128 + n if signal n ended it. Run
+// returns an error if the connection to the process was lost.
 func (p *Process) Run(stdout, stderr io.Writer) (code int, err error) {
 	defer p.Close()
 	var buf []byte
@@ -206,7 +207,8 @@ func (p *Process) taken(payload []byte) error {
 	return nil
 }
 
-// Write sends input. It waits while the process does not take what it was sent. Run has to be under way.
+// Write sends input. It waits while the process does not read its input. Run must be running, because it receives the
+// acknowledgements.
 func (p *Process) Write(b []byte) (int, error) {
 	p.writing.Lock()
 	defer p.writing.Unlock()
@@ -224,7 +226,7 @@ func (p *Process) Write(b []byte) (int, error) {
 	return sent, nil
 }
 
-// grant waits until some of want may be sent.
+// grant waits until input may be sent, and returns how many of want bytes.
 func (p *Process) grant(want int) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -242,18 +244,18 @@ func (p *Process) grant(want int) (int, error) {
 // CloseWrite ends the input.
 func (p *Process) CloseWrite() error { return agentapi.WriteFrame(p.conn, agentapi.FrameEOF, nil) }
 
-// Resize tells the size of the terminal.
+// Resize sends the new size of the terminal.
 func (p *Process) Resize(cols, rows int) error {
 	b := binary.BigEndian.AppendUint16(nil, uint16(min(cols, 1<<16-1)))
 	return agentapi.WriteFrame(p.conn, agentapi.FrameResize, binary.BigEndian.AppendUint16(b, uint16(min(rows, 1<<16-1))))
 }
 
-// Signal sends a signal by its name without SIG.
+// Signal sends a signal by its name without the prefix SIG.
 func (p *Process) Signal(name string) error {
 	return agentapi.WriteFrame(p.conn, agentapi.FrameSignal, []byte(name))
 }
 
-// Close ends the process, if it has not ended.
+// Close ends the process if it is still running.
 func (p *Process) Close() error {
 	p.mu.Lock()
 	p.over = true

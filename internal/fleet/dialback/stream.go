@@ -24,8 +24,8 @@ const (
 	maxErrorText = 300
 )
 
-// Stream is one stream from a host: bytes in order, both ways. While nobody reads, the host waits: TCP's flow control
-// goes all the way. Read ends with io.EOF when the agent has sent all.
+// Stream is an ordered byte stream to and from a host. While its data is not read, TCP's flow control makes the host
+// wait. Read returns io.EOF when the agent has sent everything.
 type Stream struct {
 	net.Conn
 	ws   *websocket.Conn
@@ -33,21 +33,21 @@ type Stream struct {
 	done chan struct{}
 }
 
-// Close ends the stream on both sides, at once: what was not read is lost.
+// Close closes the stream on both sides immediately. Unread data is lost.
 func (s *Stream) Close() error {
 	err := errors.New("already closed")
 	s.once.Do(func() {
-		err = s.ws.CloseNow() // a closing handshake would wait for a host that has stopped reading
+		err = s.ws.CloseNow() // a closing handshake would wait for a host that no longer reads
 		close(s.done)
 	})
 	return err
 }
 
-// ServeHTTP takes a host's stream: it answers until the stream is closed.
+// ServeHTTP accepts a host's stream. It returns when the stream is closed.
 func (x *Dialer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
-		return // Accept has answered
+		return // Accept has sent the response
 	}
 	defer c.CloseNow()
 	t, hello, err := x.greet(r.Context(), c)
@@ -78,7 +78,7 @@ func (x *Dialer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// greet reads the hello and gives out the ticket it shows. A forged hello leaves the ticket to the host it is for.
+// greet reads the hello and takes the ticket in it. If the hello is forged, the ticket stays valid for its host.
 func (x *Dialer) greet(ctx context.Context, c *websocket.Conn) (*ticket, agentapi.StreamHello, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloWithin)
 	defer cancel()
