@@ -26,27 +26,27 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// KeepTelemetry is how long GPU histories are kept.
+// KeepTelemetry is how long the history of GPUs is stored.
 const KeepTelemetry = 30 * 24 * time.Hour
 
-// Platform is what the standing jobs work on.
+// Platform is the packages and settings that the standard jobs use.
 type Platform struct {
 	DB          *db.DB
 	Accounts    *account.Accounts
 	Market      *market.Market
 	Clusters    *cluster.Clusters
-	Payments    *payment.Payments  // nil: none are taken here
-	Payouts     *payout.Payouts    // nil: none are made here
-	Postpaid    *postpaid.Postpaid // nil: nobody is billed afterwards from here
-	Post        *notify.Post       // nil: no mail goes out from here
+	Payments    *payment.Payments  // nil = no jobs for payments
+	Payouts     *payout.Payouts    // nil = no jobs for payouts
+	Postpaid    *postpaid.Postpaid // nil = no jobs for postpaid billing
+	Post        *notify.Post       // nil = no jobs for mail
 	Dialer      *dialback.Dialer
-	Holdback    time.Duration   // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
-	NewHoldback time.Duration   // the same for operators that are new; 0: as Holdback
-	Currency    string          // "": no invoices are issued from here
-	Merchant    statement.Party // of record, on invoices
+	Holdback    time.Duration   // time before earnings are payable; 0 = payout.DefaultHoldback
+	NewHoldback time.Duration   // the same for new operators; 0 = Holdback
+	Currency    string          // "" = do not issue invoices
+	Merchant    statement.Party // merchant of record on invoices
 }
 
-// Jobs are the standing jobs of every installation. How often each runs is how late its effect may be.
+// Jobs returns the standard jobs. A job's interval is also the longest delay of its effect.
 func Jobs(p Platform) []Job {
 	jobs := []Job{
 		{Name: "clusters", Every: time.Second, Run: func(ctx context.Context) (int, error) {

@@ -17,10 +17,10 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Streams opens a stream to a host, which its reader closes: dialback.Dialer's Open.
+// Streams opens a stream to a host, like dialback.Dialer.Open. The caller must close the stream.
 type Streams func(ctx context.Context, host id.Host, d agentapi.Dial) (io.ReadCloser, error)
 
-// logs is where kept logs are known and stored; *cluster.Clusters.
+// logs lists and stores the kept logs of hosts. *cluster.Clusters implements it.
 type logs interface {
 	KeptLogs(ctx context.Context, perHost, limit int) ([]cluster.KeptLog, error)
 	StoreLog(ctx context.Context, node id.Node, epoch int, content []byte, truncated bool) error
@@ -29,18 +29,18 @@ type logs interface {
 
 const (
 	logsAtOnce   = 16               // hosts
-	logsPerHost  = 4                // and pass, one after the other
-	logsPerPass  = 64               // of all hosts
+	logsPerHost  = 4                // per host and pass, one after the other
+	logsPerPass  = 64               // from all hosts
 	logTimeLimit = 30 * time.Second // for one log
-	maxKeptBytes = 256 << 20        // of one log as its host sends it; the last cluster.MaxLog of it is kept
-	// logLock keeps replicas from fetching the same logs; any of them may do it. No other advisory lock has this number:
-	// a pass may take minutes.
+	maxKeptBytes = 256 << 20        // of one log from its host; only the last cluster.MaxLog bytes are stored
+	// logLock is the advisory lock that keeps replicas from fetching the same logs. No other lock may have this number,
+	// because a pass may take minutes.
 	logLock = 727293
 )
 
 // collectLogs fetches logs of ended runs from the hosts that keep them. A host learns from the reply to its next sync
-// that a log is stored. One host in trouble does not keep the logs of others waiting: its logs are fetched one after
-// the other, and after a failure the rest of them wait for the next pass.
+// that a log is stored. A failing host does not delay the logs of other hosts: each host's logs are fetched one after
+// the other, and after a failure the host's remaining logs wait for the next pass.
 func collectLogs(ctx context.Context, d *db.DB, c logs, s Streams) (did int, err error) {
 	err = d.Alone(ctx, logLock, func(ctx context.Context) error {
 		kept, err := c.KeptLogs(ctx, logsPerHost, logsPerPass)
@@ -99,14 +99,15 @@ func collectLog(ctx context.Context, c logs, s Streams, k cluster.KeptLog) error
 	return c.StoreLog(ctx, k.Node, k.Ref.Epoch, content, truncated)
 }
 
-// tail reads r to its end and keeps its last whole lines, at most limit bytes; truncated says that some are missing.
+// tail reads r to its end and returns its last whole lines, at most limit bytes. truncated is true if earlier lines are
+// missing.
 func tail(r io.Reader, limit int) (content []byte, truncated bool, err error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	var kept []byte
 	for {
 		line, err := in.ReadSlice('\n')
 		kept = append(kept, line...)
-		// Let it grow to twice the limit before it is cut, so that each byte is moved once.
+		// Let kept grow to twice the limit before truncating it, so that each byte is moved at most once.
 		if len(kept) > 2*limit {
 			kept, truncated = lastLines(kept, limit), true
 		}
@@ -123,7 +124,7 @@ func tail(r io.Reader, limit int) (content []byte, truncated bool, err error) {
 	}
 }
 
-// lastLines is the end of b in at most limit bytes, beginning after a newline.
+// lastLines returns the last whole lines of b, at most limit bytes.
 func lastLines(b []byte, limit int) []byte {
 	for i := len(b) - limit; i < len(b); i++ {
 		if b[i-1] == '\n' {

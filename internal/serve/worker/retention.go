@@ -7,11 +7,12 @@ import (
 	"github.com/musterhq/muster/internal/db"
 )
 
-// dropStep bounds one statement of dropOld, so that it holds few locks and a pass that is cut off has done something.
+// dropStep is the number of rows that one statement of dropOld deletes. It is small so that a statement holds few locks
+// and an interrupted pass has made progress.
 const dropStep = 5000
 
-// dropOld deletes rows whose retention is over from tables that grow with use. docs/operations.md lists how long each
-// is kept. It returns how many rows it deleted.
+// dropOld deletes rows whose retention time is over from tables that grow with use, and returns how many it deleted.
+// docs/operations.md lists the retention times.
 func dropOld(ctx context.Context, d *db.DB) (did int, err error) {
 	for _, drop := range []func(context.Context, int32) (int64, error){
 		d.Q.DropOldNotices,

@@ -1,10 +1,11 @@
-// Package worker does what nobody waits for: it looks at clusters whose time has come, expires quotes and keys, gives
-// up hosts that stay away, collects logs, and talks to Stripe.
+// Package worker runs background jobs: it handles clusters that are due for action, expires quotes and keys, ends
+// claims on hosts that stay unreachable, collects logs, and exchanges data with Stripe.
 //
-// Every job is a scan of rows that are due, bounded, and safe to run on any number of replicas at once: what one has
-// taken the others skip or find done. There is no queue: due times are columns of the rows themselves, so nothing can
-// be lost between a row and its job, a new deployment inherits the work as it stands, and a rent inserts no jobs.
-// (River's InsertTx would notify in every rent, and its periodic schedules live in one leader's memory.)
+// Every job is a limited scan of rows that are due, and may run on any number of replicas at the same time: rows that
+// one replica is processing are skipped by the others or found done. There is no queue. Due times are columns of the
+// rows themselves, so no row can lose its job, a new deployment continues the pending work, and renting inserts no
+// jobs. (River's InsertTx would send a notification in every rent, and its periodic schedules are in the memory of one
+// leader.)
 package worker
 
 import (
@@ -20,17 +21,17 @@ import (
 	"github.com/musterhq/muster/internal/metrics"
 )
 
-// Job is one kind of work.
+// Job is one kind of background work.
 type Job struct {
 	Name  string
-	Every time.Duration // from the end of one pass to the next, give or take a tenth
-	// Run makes one bounded pass and says how much it did. It must be safe to run beside itself on other replicas.
+	Every time.Duration // from the end of one pass to the start of the next, ± 10 %
+	// Run makes one limited pass and returns how much it did. It must be safe to run concurrently on other replicas.
 	Run func(ctx context.Context) (did int, err error)
-	// Limit bounds one pass; 0 = one minute.
+	// Limit is the time limit of one pass; 0 = one minute.
 	Limit time.Duration
 }
 
-// Worker runs jobs, each in a loop of its own, so that a slow one delays no other.
+// Worker runs jobs, each in its own loop, so that a slow job delays no other.
 type Worker struct {
 	jobs []Job
 	log  *slog.Logger
@@ -40,12 +41,12 @@ type Worker struct {
 	done   sync.WaitGroup
 }
 
-// New starts nothing.
+// New returns a Worker. It starts no goroutines.
 func New(log *slog.Logger, jobs ...Job) *Worker {
 	return &Worker{jobs: jobs, log: log}
 }
 
-// Start begins all loops. They end with ctx or Stop. Starting twice is an error.
+// Start starts all loops. They end when ctx is done or Stop is called. Starting twice is an error.
 func (w *Worker) Start(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -59,7 +60,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends all loops and waits for the passes under way, at most until ctx ends. Whatever a pass leaves undone is
+// Stop ends all loops and waits until the running passes have ended or ctx is done. Work that a pass did not finish is
 // still due.
 func (w *Worker) Stop(ctx context.Context) error {
 	w.mu.Lock()
@@ -91,7 +92,7 @@ func (w *Worker) RunOnce(ctx context.Context, name string) (did int, err error) 
 	return w.once(ctx, w.jobs[i])
 }
 
-// maxPause bounds the pause after repeated failures.
+// maxPause is the longest pause after repeated failures, unless the job's interval is longer.
 const maxPause = time.Minute
 
 func (w *Worker) loop(ctx context.Context, j Job) {
@@ -115,7 +116,7 @@ func (w *Worker) loop(ctx context.Context, j Job) {
 	}
 }
 
-// once runs a pass and turns a panic into an error: one bad row must not end the process that serves everybody.
+// once runs a pass and converts a panic to an error, so that one bad row does not end the whole server process.
 func (w *Worker) once(ctx context.Context, j Job) (did int, err error) {
 	limit := j.Limit
 	if limit == 0 {
@@ -133,7 +134,7 @@ func (w *Worker) once(ctx context.Context, j Job) (did int, err error) {
 	return j.Run(ctx)
 }
 
-// jitter spreads the replicas' passes.
+// jitter varies a pause at random, so that the passes of replicas do not coincide.
 func jitter(d time.Duration) time.Duration {
 	return d - d/10 + rand.N(d/5+1)
 }
