@@ -1,5 +1,5 @@
-// Package guestenv makes the environment of a workload: what distributed programs need to find each other, with the
-// renter's own variables over it where that is no matter of safety.
+// Package guestenv builds the environment of a workload: the variables with which distributed programs find each other.
+// The renter's own variables override them, except those that concern safety.
 package guestenv
 
 import (
@@ -14,15 +14,15 @@ import (
 // MasterPort is MASTER_PORT unless the renter sets another.
 const MasterPort = 29500
 
-// DriverCapabilities is what of NVIDIA's driver a workload gets, whatever its image asks for: all that CDI gives too
-// (CUDA, NVML, OptiX and Vulkan, video coding, 32-bit libraries), but not the display.
+// DriverCapabilities is the part of NVIDIA's driver that a workload gets, whatever its image requests: everything that
+// CDI gives too (CUDA, NVML, OptiX and Vulkan, video coding, 32-bit libraries), but not the display.
 const DriverCapabilities = "compute,utility,graphics,video,compat32"
 
-// Build returns the variables the platform adds to a workload, KEY=value sorted by key, the renter's included. visible
-// is NVIDIA_VISIBLE_DEVICES: "void" under CDI and without GPUs, else the UUIDs. image is the image's own environment,
+// Build returns the environment of a workload, including the renter's variables, as KEY=value sorted by key. visible is
+// NVIDIA_VISIBLE_DEVICES: "void" under CDI and without GPUs, otherwise the UUIDs. image is the image's own environment,
 // KEY=value: its NVIDIA_… variables are set to the empty string, because NVIDIA's runtime adds devices of the host for
-// some of them (NVIDIA_MOFED, NVIDIA_IMEX_CHANNELS). A renter's variable that touches the isolation of devices is an
-// Invalid fault: the server refuses it first, this is the second line.
+// some of them (NVIDIA_MOFED, NVIDIA_IMEX_CHANNELS). A renter's variable that affects the isolation of devices is an
+// Invalid fault: the server refuses it first, this is the second check.
 func Build(spec agentapi.LeaseSpec, visible string, image []string) ([]string, error) {
 	env := defaults(spec)
 	for _, kv := range image {
@@ -48,7 +48,7 @@ func Build(spec agentapi.LeaseSpec, visible string, image []string) ([]string, e
 	return out, nil
 }
 
-// CheckName refuses names a renter may not set.
+// CheckName returns an error for names that a renter may not set.
 func CheckName(name string) error {
 	switch {
 	case name == "" || strings.ContainsAny(name, "=\x00"):
@@ -70,8 +70,8 @@ func defaults(spec agentapi.LeaseSpec) map[string]string {
 		}
 	}
 	return map[string]string{
-		// One process per node is the reading of RANK that every launcher understands; launchers that start one
-		// process per GPU (torchrun --nproc-per-node) set these again for their children.
+		// RANK for one process per node is understood by every launcher; launchers that start one process per GPU (torchrun
+		// --nproc-per-node) set these variables again for their children.
 		"MASTER_ADDR":    master,
 		"MASTER_PORT":    strconv.Itoa(MasterPort),
 		"WORLD_SIZE":     strconv.Itoa(spec.Nodes),
@@ -87,7 +87,7 @@ func defaults(spec agentapi.LeaseSpec) map[string]string {
 		"NCCL_SOCKET_IFNAME":    "=ovl0",
 		"NCCL_SOCKET_FAMILY":    "AF_INET",
 		"NCCL_IB_DISABLE":       "1",
-		"NCCL_SOCKET_NTHREADS":  "4", // a virtual device gets no helper threads by itself
+		"NCCL_SOCKET_NTHREADS":  "4", // a virtual device gets no helper threads by default
 		"NCCL_NSOCKS_PERTHREAD": "4",
 		"NCCL_DEBUG":            "WARN",
 		"GLOO_SOCKET_IFNAME":    "ovl0",
@@ -95,7 +95,8 @@ func defaults(spec agentapi.LeaseSpec) map[string]string {
 
 		"OMPI_MCA_btl_tcp_if_include": "ovl0",
 		"OMPI_MCA_oob_tcp_if_include": "ovl0",
-		// How mpirun reaches the other ranks: images have no sshd. Open MPI 4 and 5 have different names for it.
+		// The command with which mpirun reaches the other ranks: images have no sshd. Open MPI 4 and 5 have different
+		// variables for it.
 		"OMPI_MCA_plm_rsh_agent": "/run/muster/guest rsh",
 		"PRTE_MCA_plm_ssh_agent": "/run/muster/guest rsh",
 	}

@@ -1,6 +1,7 @@
-// Package leasefiles is the layout of a lease's folder on the host and the small files in it that containers mount.
+// Package leasefiles defines the layout of a lease's folder on the host and writes the small files in it that
+// containers mount.
 //
-// The folder is root's alone (0700); containers see only what is mounted out of it. Files are replaced by rename
+// Only root can access the folder (0700); containers see only what is mounted from it. Files are replaced by rename
 // except those that are mounted one by one (a file mount shows the old inode after a rename): these are written once
 // per epoch, before the containers are created.
 package leasefiles
@@ -21,16 +22,16 @@ import (
 // Layout names the paths in a lease's folder.
 type Layout struct {
 	Dir        string
-	Overlay    string // the overlay process's: key, state, lock, socket
+	Overlay    string // the overlay process's key, state, lock, socket
 	Guest      string // mounted at guest.HoldDir in the guest only, writable
-	HoldSocket string // where the guest listens
+	HoldSocket string // socket of the guest
 	Node       string // mounted at guest.NodeDir: read-only in the workload, writable in the guest
 	Hosts      string // these three are mounted read-only over /etc/… in guest and workload
 	ResolvConf string
 	Hostname   string
 }
 
-// At is the layout under dir.
+// At returns the layout under dir.
 func At(dir string) Layout {
 	j := func(p ...string) string { return filepath.Join(append([]string{dir}, p...)...) }
 	return Layout{
@@ -39,14 +40,14 @@ func At(dir string) Layout {
 	}
 }
 
-// releaseName is the file in Layout.Node whose appearance opens the barrier; hostfileName is the MPI host file.
+// releaseName is the file in Layout.Node that opens the barrier when it appears; hostfileName is the MPI host file.
 const (
 	releaseName  = "release"
 	hostfileName = "hostfile"
 )
 
-// Write makes the folder and its files for one epoch of a lease. resolvers are the name servers' addresses. A release
-// of an earlier epoch is removed. Writing again with the same facts changes nothing.
+// Write creates the folder and its files for one epoch of a lease. resolvers are the name servers' addresses. It
+// removes the barrier file of an earlier epoch. Writing again with the same arguments changes nothing.
 func (l Layout) Write(spec agentapi.LeaseSpec, resolvers []netip.Addr) error {
 	for _, d := range []struct {
 		path string
@@ -75,13 +76,13 @@ func (l Layout) Write(spec agentapi.LeaseSpec, resolvers []netip.Addr) error {
 	return nil
 }
 
-// OpenBarrier opens the barrier of ref's epoch. Releasing twice is no error.
+// OpenBarrier opens the barrier of ref's epoch. Opening it twice is no error.
 func (l Layout) OpenBarrier(ref agentapi.LeaseRef) error {
 	b, err := json.Marshal(ref)
 	if err != nil {
 		return err
 	}
-	// By rename: the waiting init sees the whole file or none.
+	// Written by rename: the waiting init sees the whole file or none.
 	tmp := filepath.Join(l.Node, "."+releaseName)
 	if err := os.WriteFile(tmp, b, 0o644); err != nil {
 		return fmt.Errorf("release the barrier: %w", err)
@@ -92,7 +93,7 @@ func (l Layout) OpenBarrier(ref agentapi.LeaseRef) error {
 	return nil
 }
 
-// BarrierOpen reads which epoch's barrier is open in a node folder; ok is false when none is.
+// BarrierOpen returns which epoch's barrier is open in a node folder; ok is false if none is.
 func BarrierOpen(nodeDir string) (ref agentapi.LeaseRef, ok bool, err error) {
 	b, err := os.ReadFile(filepath.Join(nodeDir, releaseName))
 	if os.IsNotExist(err) {
@@ -118,8 +119,8 @@ func (l Layout) dropStaleRelease(ref agentapi.LeaseRef) error {
 	return nil
 }
 
-// ForgetStart removes what a guest and a workload left that died before the barrier was released, so that the next pair
-// begins anew.
+// ForgetStart removes the files of a guest and a workload that died before the barrier opened, so that their
+// replacements start from the beginning.
 func (l Layout) ForgetStart() error {
 	for _, dir := range []string{l.Guest, l.Node} {
 		if err := os.RemoveAll(dir); err != nil {
@@ -129,10 +130,10 @@ func (l Layout) ForgetStart() error {
 	return nil
 }
 
-// NodeName is a rank's host name inside the cluster.
+// NodeName returns a rank's host name inside the cluster.
 func NodeName(rank int) string { return fmt.Sprintf("node-%d", rank) }
 
-// Hosts is /etc/hosts: every rank by name, complete before any of them has started.
+// Hosts returns /etc/hosts: every rank by name, complete before any of them has started.
 func Hosts(spec agentapi.LeaseSpec) string {
 	var b strings.Builder
 	b.WriteString("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
@@ -144,7 +145,7 @@ func Hosts(spec agentapi.LeaseSpec) string {
 	return b.String()
 }
 
-// Hostfile is the MPI host file: every rank and its number of GPUs (at least one slot).
+// Hostfile returns the MPI host file: every rank and its number of GPUs (at least one slot).
 func Hostfile(spec agentapi.LeaseSpec) string {
 	var b strings.Builder
 	for rank := range spec.Nodes {
@@ -153,8 +154,8 @@ func Hostfile(spec agentapi.LeaseSpec) string {
 	return b.String()
 }
 
-// ResolvConf is /etc/resolv.conf. Never Docker's own resolver: it times out behind the firewall and knows other
-// tenants' names.
+// ResolvConf returns /etc/resolv.conf. It must not name Docker's own resolver: that times out behind the firewall and
+// knows other tenants' names.
 func ResolvConf(resolvers []netip.Addr) string {
 	var b strings.Builder
 	for _, r := range resolvers {
@@ -164,7 +165,7 @@ func ResolvConf(resolvers []netip.Addr) string {
 	return b.String()
 }
 
-// writeIfChanged writes in place, so that a file mount made before shows the new text too.
+// writeIfChanged writes in place, so that an existing file mount shows the new text too.
 func writeIfChanged(path, text string) error {
 	if old, err := os.ReadFile(path); err == nil && string(old) == text {
 		return nil

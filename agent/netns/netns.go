@@ -1,8 +1,9 @@
 // Package netns runs functions in other network namespaces.
 //
-// A function runs on a thread of its own, which comes back afterwards; one that cannot come back is never used again.
-// Sockets it opens stay in the namespace; goroutines it starts do not run there. No thread is spoilt on purpose: the
-// main thread could be the one, and it is what /proc/self/net shows for the whole process.
+// Each function runs on a thread of its own, which returns to the home namespace afterwards; a thread that cannot
+// return is never used again. Sockets that the function opens stay in the namespace; goroutines that it starts do not
+// run there. No thread is given up without need: it could be the main thread, whose namespace /proc/self/net shows for
+// the whole process.
 package netns
 
 import (
@@ -23,7 +24,7 @@ func Inside(ns *os.File, f func() error) error {
 	})
 }
 
-// Empty runs f in a fresh namespace that ends with it, or with the last socket opened in it.
+// Empty runs f in a new, empty namespace, which ends with f or with the last socket that was opened in it.
 func Empty(f func() error) error {
 	return away(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {

@@ -1,4 +1,4 @@
-// Package redteam runs hostile images on a host as the agent runs a renter's, and shows each attack held. It has no
-// code of its own. The host, its neighbours, the metadata services and the internet it attacks are namespaces of the
-// test's own, with no way out: no packet reaches an address the test did not make.
+// Package redteam runs hostile images on a host as the agent runs a renter's, and verifies that each attack fails. It
+// has no code besides tests. The host, its neighbours, the metadata services and the internet that the images attack
+// are namespaces of the test, with no connection outside: no packet reaches an address that the test did not create.
 package redteam

@@ -12,14 +12,14 @@ type Slots struct {
 	by    map[string]int
 }
 
-// New returns total places, of which one lease may hold at most each.
+// New returns Slots with total places, of which one lease may hold at most each.
 func New(total, each int) *Slots {
 	return &Slots{total: total, each: each, by: map[string]int{}}
 }
 
-// Take takes a place for a lease; release gives it back and may be called more than once. ok is false when the lease
-// holds its share or all places are taken. A lease that holds none gets one even then: a tenant with several leases
-// cannot keep the others of the host out.
+// Take takes a place for a lease. release gives it back and may be called more than once. ok is false if the lease
+// holds its share or all places are taken. A lease that holds no place gets one even if all are taken: a tenant with
+// several leases cannot block the others on the host.
 func (s *Slots) Take(lease string) (release func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

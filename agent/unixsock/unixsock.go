@@ -1,5 +1,5 @@
-// Package unixsock listens on and dials unix sockets whose path may be longer than the 108 bytes a socket address
-// holds: lease folders lie deep. The folder is opened and the socket is named through /proc/self/fd.
+// Package unixsock listens on and dials unix sockets whose path may be longer than the 108 bytes of a socket address:
+// lease folders have long paths. The folder is opened and the socket is named through /proc/self/fd.
 package unixsock
 
 import (
@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listen makes a socket at path with mode, in the place of one that a dead process left.
+// Listen creates a socket at path with mode. It replaces a socket that a dead process left.
 func Listen(path string, mode os.FileMode) (*net.UnixListener, error) {
 	var l *net.UnixListener
 	err := inFolder(path, func(short string) error {
@@ -25,7 +25,7 @@ func Listen(path string, mode os.FileMode) (*net.UnixListener, error) {
 		if err != nil {
 			return err
 		}
-		l.SetUnlinkOnClose(false) // the short name is gone by then
+		l.SetUnlinkOnClose(false) // the short name is invalid by then
 		return os.Chmod(short, mode)
 	})
 	if err != nil {

@@ -19,12 +19,12 @@ func main() {
 		fmt.Println("hello from rank", os.Getenv("RANK"), os.Getenv("WORLD_SIZE"), os.Getenv("SECRET"))
 		fmt.Fprintln(os.Stderr, "leaving with", code)
 		os.Exit(code)
-	case "nap": // nap SECONDS, and say from when till when, in unix milliseconds
+	case "nap": // nap SECONDS, and print its begin and end, in unix milliseconds
 		seconds, _ := strconv.Atoi(os.Args[2])
 		from := time.Now()
 		time.Sleep(time.Duration(seconds) * time.Second)
 		fmt.Println("slept", from.UnixMilli(), time.Now().UnixMilli())
-	case "scratch": // what of a scratch there is, all of its room, and a mark in it; then until TERM
+	case "scratch": // prints a scratch's contents, fills it and marks it; then waits for TERM
 		scratch := os.Getenv("MUSTER_SCRATCH")
 		left, err := os.ReadDir(scratch)
 		fmt.Println("empty", err == nil && len(left) == 0)
@@ -34,7 +34,7 @@ func main() {
 			os.Exit(1)
 		}
 		var got int64
-		for step := int64(64 << 20); step >= 1<<20; { // reserved, not written: a gigabyte is for nothing
+		for step := int64(64 << 20); step >= 1<<20; { // reserved, not written: saves writing a gigabyte
 			if err := syscall.Fallocate(int(f.Fd()), 0, got, step); err != nil {
 				if err != syscall.ENOSPC {
 					fmt.Println(err)
@@ -48,7 +48,7 @@ func main() {
 		_, err = f.WriteAt([]byte(os.Args[2]), 0)
 		fmt.Println("written", err == nil && f.Sync() == nil)
 		fallthrough
-	case "run", "linger": // until TERM, then 0: at once, or after two seconds
+	case "run", "linger": // waits for TERM, then exits with 0: at once, or after two seconds
 		term := make(chan os.Signal, 1)
 		signal.Notify(term, syscall.SIGTERM)
 		fmt.Println("running")
@@ -57,7 +57,7 @@ func main() {
 		if os.Args[1] == "linger" {
 			time.Sleep(2 * time.Second)
 		}
-	case "save": // save SECONDS CODE: until TERM, then so long for a checkpoint
+	case "save": // save SECONDS CODE: waits for TERM, then so long for a checkpoint
 		seconds, _ := strconv.Atoi(os.Args[2])
 		code, _ := strconv.Atoi(os.Args[3])
 		term := make(chan os.Signal, 1)
@@ -66,7 +66,7 @@ func main() {
 		fmt.Println("told to end")
 		time.Sleep(time.Duration(seconds) * time.Second)
 		os.Exit(code)
-	case "beat": // plays all that could pass for a sign of life of its node
+	case "beat": // sends whatever could pass for a sign of life of its node
 		_, err := net.Dial("unix", "/run/muster/hold.sock")
 		fmt.Println("nobody takes its word", err != nil)
 		_, err = os.Create(filepath.Join(os.Args[2], "release"))
@@ -74,7 +74,7 @@ func main() {
 		for {
 			for _, a := range []string{"10.77.0.1:51820", "127.0.0.1:51820", os.Args[3]} {
 				if c, err := net.Dial("udp", a); err == nil {
-					// WireGuard's keepalive by its looks
+					// A packet that looks like WireGuard's keepalive.
 					c.Write([]byte{4, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 					c.Write([]byte{'M', 's', 'R', 17})
 					c.Close()
@@ -82,7 +82,7 @@ func main() {
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
-	case "see": // what a workload can see and do
+	case "see": // prints what a workload can see and do
 		_, err := net.DialTimeout("tcp", os.Args[2], 2*time.Second)
 		fmt.Println("dial", err != nil)
 		_, err = os.Create("/etc/hosts")

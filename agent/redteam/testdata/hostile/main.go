@@ -1,4 +1,4 @@
-// Command hostile tries to get out of its container and says, for each way, "held" with the refusal, or "BREACH".
+// Command hostile tries to get out of its container and prints, for each way, "held" with the refusal, or "BREACH".
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 
 func main() {
 	switch os.Args[1] {
-	case "serve": // a neighbour that answers whoever reaches it
+	case "serve": // a neighbour that answers every connection
 		l, err := net.Listen("tcp", ":9000")
 		if err != nil {
 			fmt.Println("BREACH serve:", err)
@@ -50,7 +50,7 @@ func main() {
 		forks()
 	case "memory":
 		hog()
-	case "disk": // MB that the node has
+	case "disk": // the node's memory in MB
 		limit, _ := strconv.ParseInt(os.Args[2], 10, 64)
 		fill(limit)
 	}
@@ -72,7 +72,7 @@ func errno(e syscall.Errno) error {
 	return e
 }
 
-// machine attacks the machine below.
+// machine attacks the machine that runs the container.
 func machine() {
 	for name, kind := range map[string][3]int{
 		"raw socket":      {syscall.AF_INET, syscall.SOCK_RAW, syscall.IPPROTO_ICMP},
@@ -143,13 +143,13 @@ func open(path string, mode int) error {
 	return err
 }
 
-// processes looks for any that is not the container's, to trace it.
+// processes searches for a process outside the container, to trace it.
 func processes() {
 	all, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range all {
 		pid, _ := strconv.Atoi(filepath.Base(p))
 		if pid == os.Getpid() || pid == 1 {
-			continue // the container's own init: a renter may trace what is the renter's
+			continue // the container's own init: a renter may trace their own processes
 		}
 		verdict(fmt.Sprintf("trace process %d", pid), syscall.PtraceAttach(pid))
 	}
@@ -158,7 +158,7 @@ func processes() {
 	}
 }
 
-// sockets hunts for a daemon's, in every folder and in the kernel's own list.
+// sockets searches for a daemon's socket, in every folder and in the kernel's list.
 func sockets() {
 	for _, s := range []string{"/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock",
 		"/run/muster/hold.sock"} {
@@ -208,7 +208,7 @@ func reach(name, addr string) {
 	}
 }
 
-// forks makes children that do nothing until the kernel refuses.
+// forks starts children that do nothing until the kernel refuses.
 func forks() {
 	children := 0
 	for {
@@ -229,7 +229,7 @@ func forks() {
 	}
 }
 
-// hog takes memory until it is killed.
+// hog allocates memory until it is killed.
 func hog() {
 	for i := 0; ; i++ {
 		b, err := syscall.Mmap(-1, 0, 16<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
@@ -247,11 +247,11 @@ func hog() {
 	}
 }
 
-// fill writes into every place that takes a file until the kernel refuses, and says how much it got there.
+// fill writes into every folder that accepts a file until the kernel refuses, and prints how much each accepted.
 func fill(limitMB int64) {
 	block := make([]byte, 1<<20)
 	for i := range block {
-		block[i] = byte(i * 7) // not zeros: those may cost nothing
+		block[i] = byte(i * 7) // not zeros: zeros may take no space
 	}
 	for _, dir := range []string{"/", "/tmp", "/var"} {
 		_ = os.MkdirAll(dir, 0o755)

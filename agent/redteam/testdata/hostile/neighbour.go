@@ -19,13 +19,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// port is where nodes listen; 29400 is where a node's own guest does while it measures.
+// port is the port on which nodes listen; a node's own guest listens on 29400 while it measures.
 const port = 9000
 
-// shmKey names the nodes' System V memory.
+// shmKey identifies the nodes' System V memory.
 const shmKey = 0x4d5354
 
-// node is a rank of somebody's that says who visits it, and hides a secret wherever one process finds another's.
+// node is a rank of another renter. It prints every visit, and puts a secret wherever a process could find another
+// process's data.
 func node(name, secret, mate string) {
 	must := func(err error) {
 		if err != nil {
@@ -59,7 +60,7 @@ func node(name, secret, mate string) {
 	answer(tcp, name)
 }
 
-// answer says its name to whoever connects, and prints who that was.
+// answer sends its name on every connection, and prints the name of the visitor.
 func answer(l net.Listener, name string) {
 	for {
 		c, err := l.Accept()
@@ -76,7 +77,7 @@ func answer(l net.Listener, name string) {
 	}
 }
 
-// reachMate waits for the overlay and returns what the rank at an address of it is called.
+// reachMate waits for the overlay and returns the name of the rank at one of its addresses.
 func reachMate(addr, own string) string {
 	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		if who, err := visit(net.Dialer{Timeout: 20 * time.Second}, net.JoinHostPort(addr, strconv.Itoa(port)),
@@ -87,7 +88,7 @@ func reachMate(addr, own string) string {
 	return "away"
 }
 
-// visit connects, says who we are and returns who answers.
+// visit connects, sends its name and returns the name of the node that answers.
 func visit(d net.Dialer, addr, own string) (string, error) {
 	c, err := d.Dial("tcp", addr)
 	if err != nil {
@@ -101,8 +102,8 @@ func visit(d net.Dialer, addr, own string) (string, error) {
 	return string(who), nil
 }
 
-// scan looks for the neighbours: other nodes than ourselves and our mate, whose overlay has the addresses that ours
-// has.
+// scan searches for the neighbours: nodes other than itself and its mate, whose overlay has the same addresses as its
+// own.
 func scan(secret, mate, overlayRange, bridge, victim string) {
 	if who := reachMate(mate, "attacker"); who != "mate" {
 		fmt.Printf("BREACH at our mate's address answers %q\n", who)
@@ -122,10 +123,10 @@ func scan(secret, mate, overlayRange, bridge, victim string) {
 		}
 	}
 	others := hosts(o, 16, own, mate)
-	var sweeps sync.WaitGroup // at once: nearly all of it is waiting for nobody
+	var sweeps sync.WaitGroup // concurrently: nearly all attempts wait for no answer
 	sweeps.Go(func() { sweep("the bridge by TCP", net.Dialer{Timeout: 5 * time.Second}, everywhere) })
 	sweeps.Go(func() { sweep("the overlay's addresses by TCP", net.Dialer{Timeout: 5 * time.Second}, others) })
-	// Past our own overlay, out of the other card: the addresses are the neighbours', too.
+	// Past its own overlay, through the other interface: the neighbours have the same addresses.
 	sweeps.Go(func() {
 		sweep("overlay addresses out of the bridge", net.Dialer{
 			Timeout: 5 * time.Second,
@@ -137,7 +138,7 @@ func scan(secret, mate, overlayRange, bridge, victim string) {
 	last := lastOf(b)
 	for _, to := range slices.Concat(everywhere, others, []string{last, lastOf(o), "255.255.255.255", "224.0.0.1"}) {
 		for _, card := range []string{"eth0", "ovl0"} {
-			shout(to, card) // whom it reached, they say
+			shout(to, card) // the receivers print whom it reached
 		}
 	}
 	verdict("a forged source address", forge(victim))
@@ -154,7 +155,7 @@ func scan(secret, mate, overlayRange, bridge, victim string) {
 	neighbours(gateway)
 }
 
-// hosts are the first n addresses of a range that are not ours.
+// hosts returns the first n addresses of a range that are not its own.
 func hosts(p netip.Prefix, n int, own map[string]bool, mate string) (out []string) {
 	for a := p.Addr().Next(); n > 0; a, n = a.Next(), n-1 {
 		if !own[a.String()] && a.String() != mate {
@@ -170,7 +171,7 @@ func lastOf(p netip.Prefix) string {
 	return netip.AddrFrom4(b).String()
 }
 
-// sweep tries the ports of nodes and of their guests at addresses, all at once: none may answer.
+// sweep tries the ports of nodes and of their guests at addresses, concurrently: none may answer.
 func sweep(name string, d net.Dialer, addrs []string) {
 	var all sync.WaitGroup
 	found := make(chan string, 2*len(addrs))
@@ -195,7 +196,7 @@ func sweep(name string, d net.Dialer, addrs []string) {
 	}
 }
 
-// through binds a socket to a card.
+// through binds a socket to an interface.
 func through(card string) func(string, string, syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) (err error) {
 		cerr := c.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), card) })
@@ -203,7 +204,7 @@ func through(card string) func(string, string, syscall.RawConn) error {
 	}
 }
 
-// shout sends a datagram out of a card, to many where the address is theirs.
+// shout sends a datagram through an interface, to several receivers if it is a broadcast or multicast address.
 func shout(to, card string) {
 	d := net.Dialer{Control: func(network, address string, c syscall.RawConn) (err error) {
 		if err := through(card)(network, address, c); err != nil {
@@ -220,7 +221,7 @@ func shout(to, card string) {
 	c.Close()
 }
 
-// ping asks by the kernel's own echo sockets, which need no right.
+// ping sends echo requests with the kernel's own echo sockets, which need no capability.
 func ping(name, addr string) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
 	if err == nil {
@@ -237,7 +238,7 @@ func ping(name, addr string) {
 	verdict(name, err)
 }
 
-// forge sends as if it came from a neighbour.
+// forge sends packets as if they came from a neighbour.
 func forge(victim string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -245,7 +246,7 @@ func forge(victim string) error {
 	}
 	defer unix.Close(fd)
 	transparent := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 1)
-	if transparent != nil { // which is refused; the other needs no right
+	if transparent != nil { // which is refused; the other needs no capability
 		if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_FREEBIND, 1); err != nil {
 			return err
 		}
@@ -256,7 +257,7 @@ func forge(victim string) error {
 	return unix.Sendto(fd, []byte("attacker"), 0, &unix.SockaddrInet4{Addr: [4]byte{203, 0, 113, 80}, Port: port})
 }
 
-// cards tries to make our own pass for a neighbour's.
+// cards tries to make its own interface look like a neighbour's.
 func cards(victim string) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -297,7 +298,7 @@ func cards(victim string) {
 	verdict("an ARP entry of our own", errno(e))
 }
 
-// neighbours looks at whom our card has learnt of: after all that, of the gateway alone.
+// neighbours prints which neighbours its interface has learnt of: after all attacks, the gateway alone.
 func neighbours(gateway netip.Addr) {
 	table, err := os.ReadFile("/proc/net/arp")
 	if err != nil {
