@@ -27,7 +27,7 @@ func GivePowerBack(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	probe := newProber(cfg, func(string, string) {})
+	probe := newProber(cfg, func(wire.Request) {})
 	defer probe.close()
 	var errs []error
 	for _, uuid := range slices.Sorted(maps.Keys(mem.GPUs)) {

@@ -50,6 +50,9 @@ func (t *timing) defaults() {
 // seems, the driver.
 const maxStuck = 4
 
+// resends is how often a call is sent again whose probe ended: one GPU that hangs ends two probes, see Monitor.hung.
+const resends = 2
+
 // errHang is the error of a call that outlasted its deadline.
 type errHang struct{ gpu, method string }
 
@@ -70,7 +73,7 @@ type prober struct {
 	cfg    Config
 	time   timing
 	events chan wire.Event
-	onHang func(uuid, method string)
+	onHang func(wire.Request)
 
 	mu     sync.Mutex
 	closed bool
@@ -90,7 +93,7 @@ type shunned struct {
 	rest  time.Duration
 }
 
-func newProber(cfg Config, onHang func(uuid, method string)) *prober {
+func newProber(cfg Config, onHang func(wire.Request)) *prober {
 	return &prober{
 		cfg:    cfg,
 		time:   cfg.timing,
@@ -175,8 +178,8 @@ func (p *prober) stuck() int {
 }
 
 // call sends a request to the probe and decodes the answer into out. If the deadline passes, call kills the probe,
-// calls onHang, and blocks calls about the GPU for a while; other calls that fail with the probe are sent once more to
-// the next probe.
+// calls onHang, and blocks calls about the GPU for a while; other calls that fail with the probe are sent again to the
+// next one.
 func (p *prober) call(ctx context.Context, method, uuid string, out any) error {
 	return p.request(ctx, wire.Request{Method: method, GPU: uuid}, out)
 }
@@ -189,7 +192,7 @@ func (p *prober) request(ctx context.Context, r wire.Request, out any) error {
 		}
 		r.PCI = p.placeOf(r.GPU)
 		err := p.callOnce(ctx, r, out)
-		if attempt == 0 && errors.Is(err, errGone) && ctx.Err() == nil {
+		if attempt < resends && errors.Is(err, errGone) && ctx.Err() == nil {
 			continue
 		}
 		if errors.Is(err, errGone) {
@@ -225,7 +228,7 @@ func (p *prober) callOnce(ctx context.Context, r wire.Request, out any) error {
 	case errors.Is(err, errOverdue):
 		c.kill()
 		if !r.Trial {
-			p.hung(r.GPU, r.Method)
+			p.hung(r)
 		}
 		return &errHang{r.GPU, r.Method}
 	case err != nil:
@@ -310,14 +313,14 @@ func (p *prober) answered(c *child, uuid string) {
 	delete(p.shun, uuid)
 }
 
-func (p *prober) hung(uuid, method string) {
+func (p *prober) hung(r wire.Request) {
 	p.mu.Lock()
-	rest := min(max(2*p.shun[uuid].rest, p.time.shun), p.time.maxShun)
-	if uuid != "" {
-		p.shun[uuid] = shunned{time.Now().Add(rest), rest}
+	rest := min(max(2*p.shun[r.GPU].rest, p.time.shun), p.time.maxShun)
+	if r.GPU != "" {
+		p.shun[r.GPU] = shunned{time.Now().Add(rest), rest}
 	}
 	p.mu.Unlock()
-	p.onHang(uuid, method)
+	p.onHang(r)
 }
 
 // unshun allows calls about a GPU again at once.

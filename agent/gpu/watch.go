@@ -256,21 +256,34 @@ func (m *Monitor) save() {
 }
 
 // hung is called by the prober when a call has outlasted its deadline. The hang is evidence against the GPU only if the
-// driver answers for another GPU, called alone in a new probe: if the driver as a whole hangs (while its system
-// processor restarts, for example), no single GPU is the cause.
-func (m *Monitor) hung(uuid, method string) {
-	m.log.Error("the NVIDIA driver hangs; the GPU probe is replaced", "gpu", uuid, "call", method)
-	if uuid == "" {
+// driver answers for another GPU, called alone in a new probe, and the call then hangs once more: if the driver as a
+// whole hangs for a while (because its system processor restarts, for example), no single GPU is the cause.
+func (m *Monitor) hung(r wire.Request) {
+	m.log.Error("the NVIDIA driver hangs; the GPU probe is replaced", "gpu", r.GPU, "call", r.Method)
+	if r.GPU == "" {
 		return
 	}
-	if err := m.tryDriver(uuid); err != nil {
-		m.log.Warn("no GPU is accused of the hang: the driver answers for no other either", "gpu", uuid, "err", err)
-		m.probe.unshun(uuid)
+	if err := m.tryDriver(r.GPU); err != nil {
+		m.log.Warn("no GPU is accused of the hang: the driver answers for no other either", "gpu", r.GPU, "err", err)
+		m.probe.unshun(r.GPU)
 		return
 	}
-	if e, ok := CallEvidence(&errHang{uuid, method}); ok {
-		m.accuse(uuid, e)
+	ctx, cancel := m.trialTime()
+	defer cancel()
+	if err := m.try(ctx, r); !errors.As(err, new(*errHang)) {
+		m.log.Warn("no GPU is accused of the hang: the call did not hang again", "gpu", r.GPU, "err", err)
+		m.probe.unshun(r.GPU)
+		return
 	}
+	if e, ok := CallEvidence(&errHang{r.GPU, r.Method}); ok {
+		m.accuse(r.GPU, e)
+	}
+}
+
+// trialTime returns a context that ends when two trials, each with a new probe, must be over.
+func (m *Monitor) trialTime() (context.Context, context.CancelFunc) {
+	t := m.cfg.timing
+	return context.WithTimeout(m.ctx, 2*(t.start+t.call+t.late))
 }
 
 // trials is how many other GPUs are called to find out whether the driver answers at all.
@@ -279,8 +292,7 @@ const trials = 2
 // tryDriver calls up to two GPUs other than uuid, one after the other and those that have not hung first. If there is
 // no other GPU, it calls the driver itself. It returns nil as soon as there is an answer.
 func (m *Monitor) tryDriver(uuid string) error {
-	t := m.cfg.timing
-	ctx, cancel := context.WithTimeout(m.ctx, 2*(t.start+t.call+t.late))
+	ctx, cancel := m.trialTime()
 	defer cancel()
 	var others, hung []string
 	m.mu.Lock()
