@@ -86,6 +86,7 @@ type Monitor struct {
 	done    sync.WaitGroup
 
 	looking sync.Mutex // held during a look at the GPUs; taken before mu
+	hang    hang
 
 	mu       sync.Mutex
 	store    store

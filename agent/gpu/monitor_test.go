@@ -179,6 +179,8 @@ func TestHang(t *testing.T) {
 	// no looks of its own: every call here is the test's
 	m := h.start(t, func(c *Config) { c.timing.watch, c.timing.call = time.Hour, 2*time.Second })
 	becomes(t, m, h.uuid(2), Healthy)
+	m.looking.Lock() // the look that saw it is over, and there is no other
+	defer m.looking.Unlock()
 	h.fault(t, 1, func(g *fakeprofile.GPU) { g.Hang = "nvmlDeviceGetPowerUsage" })
 	b, err := m.Sample(t.Context(), h.uuid(0), h.uuid(1), h.uuid(2))
 	if err != nil || len(b.Samples) != 2 || b.Samples[0].GPU != h.uuid(0) || b.Samples[1].GPU != h.uuid(2) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/musterhq/muster/agent/gpu/wire"
 	"github.com/musterhq/muster/agent/hostinfo"
@@ -27,7 +28,7 @@ func GivePowerBack(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	probe := newProber(cfg, func(wire.Request) {})
+	probe := newProber(cfg, func(wire.Request, time.Time) {})
 	defer probe.close()
 	var errs []error
 	for _, uuid := range slices.Sorted(maps.Keys(mem.GPUs)) {

@@ -73,7 +73,7 @@ type prober struct {
 	cfg    Config
 	time   timing
 	events chan wire.Event
-	onHang func(wire.Request)
+	onHang func(r wire.Request, sent time.Time)
 
 	mu     sync.Mutex
 	closed bool
@@ -93,7 +93,7 @@ type shunned struct {
 	rest  time.Duration
 }
 
-func newProber(cfg Config, onHang func(wire.Request)) *prober {
+func newProber(cfg Config, onHang func(r wire.Request, sent time.Time)) *prober {
 	return &prober{
 		cfg:    cfg,
 		time:   cfg.timing,
@@ -218,6 +218,7 @@ func (p *prober) callOnce(ctx context.Context, r wire.Request, out any) error {
 	if r.Method == wire.MethodStart {
 		patience = p.time.start
 	}
+	sent := time.Now()
 	answer, forget, err := c.request(r, patience)
 	if err != nil {
 		return err
@@ -228,7 +229,7 @@ func (p *prober) callOnce(ctx context.Context, r wire.Request, out any) error {
 	case errors.Is(err, errOverdue):
 		c.kill()
 		if !r.Trial {
-			p.hung(r)
+			p.hung(r, sent)
 		}
 		return &errHang{r.GPU, r.Method}
 	case err != nil:
@@ -313,14 +314,14 @@ func (p *prober) answered(c *child, uuid string) {
 	delete(p.shun, uuid)
 }
 
-func (p *prober) hung(r wire.Request) {
+func (p *prober) hung(r wire.Request, sent time.Time) {
 	p.mu.Lock()
 	rest := min(max(2*p.shun[r.GPU].rest, p.time.shun), p.time.maxShun)
 	if r.GPU != "" {
 		p.shun[r.GPU] = shunned{time.Now().Add(rest), rest}
 	}
 	p.mu.Unlock()
-	p.onHang(r)
+	p.onHang(r, sent)
 }
 
 // unshun allows calls about a GPU again at once.

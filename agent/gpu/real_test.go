@@ -257,6 +257,8 @@ func TestDriverWideStallAccusesNobody(t *testing.T) {
 		c.timing.watch, c.timing.call, c.timing.start = time.Hour, 2*time.Second, 10*time.Second
 	})
 	becomes(t, m, h.uuid(3), Healthy)
+	m.looking.Lock() // the look that saw it is over, and there is no other
+	defer m.looking.Unlock()
 	set := func(stall string) {
 		t.Helper()
 		if err := fakeprofile.Change(h.path, func(p *fakeprofile.Profile) error { p.Stall = stall; return nil }); err != nil {
