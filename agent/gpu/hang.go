@@ -39,8 +39,8 @@ func (m *Monitor) hung(r wire.Request, sent time.Time) {
 	}
 }
 
-// trial finds out whether a call hangs because of its GPU, and records the evidence if so. stall says that the driver as
-// a whole hung.
+// trial finds out whether a call hangs because of its GPU, and records the evidence if so. stall means that the driver
+// as a whole hung.
 func (m *Monitor) trial(r wire.Request) (stall bool) {
 	ctx, cancel := m.trialTime()
 	defer cancel()
