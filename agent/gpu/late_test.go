@@ -1,6 +1,11 @@
 package gpu
 
 import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +27,10 @@ func TestALateProbeIsNoHang(t *testing.T) {
 	if err := syscall.Kill(c.cmd.Process.Pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "stopped", func() (any, bool) {
+		states, ok := threadStates(t, c.cmd.Process.Pid)
+		return states, ok
+	})
 	answered := make(chan error, 1)
 	go func() {
 		b, err := m.Sample(t.Context(), h.uuid(0), h.uuid(1))
@@ -46,4 +55,22 @@ func TestALateProbeIsNoHang(t *testing.T) {
 	if n := len(m.Pending()); n != 0 || m.probe.starts != 1 {
 		t.Errorf("%d events, %d starts", n, m.probe.starts)
 	}
+}
+
+// threadStates returns the states of a process's threads, and whether a signal has stopped them all.
+func threadStates(t *testing.T, pid int) (states string, stopped bool) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, after, _ := bytes.Cut(b, []byte(") ")) // behind the name
+		states += string(after[:1])
+	}
+	return states, strings.Trim(states, "T") == "" && states != ""
 }
