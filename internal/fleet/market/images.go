@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -112,4 +114,24 @@ func (m *Market) findPopular(ctx context.Context) ([]string, error) {
 	}
 	order = slices.DeleteFunc(order, func(ref string) bool { return !slices.Contains(public, ref) })
 	return order[:min(len(order), popularImages)], nil
+}
+
+// PopularFor returns popular public images, most popular first, that a host without leases may download in advance, and
+// the limit of their total size in bytes; 0 means no limit. The result is empty for a host whose data cap is used up
+// for such images, and for a host with a data cap whose agent cannot observe the limit.
+func (m *Market) PopularFor(ctx context.Context, h id.Host, capabilities []string) ([]string, int64, error) {
+	images, err := m.Popular(ctx)
+	if err != nil || len(images) == 0 {
+		return nil, 0, err
+	}
+	left, bounded, err := host.DataForPopular(ctx, m.db.Q, h)
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case !bounded:
+		return images, 0, nil
+	case left > 0 && slices.Contains(capabilities, agentapi.CapPopularBound):
+		return images, left, nil
+	}
+	return nil, 0, nil
 }

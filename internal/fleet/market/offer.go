@@ -8,6 +8,7 @@ import (
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -217,4 +218,26 @@ func (m *Market) PriceHistory(ctx context.Context, who account.Principal, of id.
 		}
 	}
 	return out, nil
+}
+
+// EnrollHost enrols a host with host.Enroll and creates the offers of its GPUs.
+func (m *Market) EnrollHost(ctx context.Context, p host.EnrollPolicy,
+	r agentapi.EnrollRequest) (h host.Host, err error) {
+	err = m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if h, err = host.Enroll(ctx, tx, p, r); err != nil {
+			return err
+		}
+		return m.SyncOffers(ctx, tx, h.ID)
+	})
+	return h, err
+}
+
+// UpdateInventory stores a host's inventory with host.RecordInventory and updates the host's offers.
+func (m *Market) UpdateInventory(ctx context.Context, h id.Host, inv agentapi.Inventory) error {
+	return m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if err := host.RecordInventory(ctx, tx, h, inv); err != nil {
+			return err
+		}
+		return m.SyncOffers(ctx, tx, h)
+	})
 }
