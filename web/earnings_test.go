@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/billing/metering/meteringtest"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // An operator sees what each host earned, prints it or takes it as CSV; nobody else does.
@@ -28,7 +28,7 @@ func TestTheEarningsPage(t *testing.T) {
 	if err := b.db.Pool.QueryRow(t.Context(), "SELECT id FROM org").Scan(&own); err != nil {
 		t.Fatal(err)
 	}
-	other, _ := hosttest.Org(t, b.db)
+	other, _ := fleettest.Org(t, b.db)
 	lease, foreign := meteringtest.New(t, b.db, other, own, "USD"), meteringtest.New(t, b.db, own, other, "USD")
 	lease.Run(123_456)
 	foreign.Run(1_000)

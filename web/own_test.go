@@ -10,10 +10,10 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // sell puts a host of n GPUs of the visitor's own on the market.
@@ -25,8 +25,8 @@ func (b *browser) sell(n int) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	agent := hosttest.Enroll(b.t, b.db, org, user, n)
-	hosttest.Activate(b.t, b.db, agent)
+	agent := fleettest.Enroll(b.t, b.db, org, user, n)
+	fleettest.Activate(b.t, b.db, agent)
 	price := money.Micro(2_000_000)
 	err = b.db.InTx(b.t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		return b.m.SyncOffers(ctx, tx, agent.Host)
@@ -122,7 +122,7 @@ func TestQuote_OthersAreAlwaysFasterIsShownOnTheMarket(t *testing.T) {
 	b.signUp()
 	b.sell(4)
 	renter := b.org()
-	seller, _ := hosttest.Org(t, b.db)
+	seller, _ := fleettest.Org(t, b.db)
 	b.exec("UPDATE host SET org_id = $1", seller) // nobody rents from themselves
 	b.exec("CREATE FUNCTION taken() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
 	b.exec("CREATE TRIGGER taken BEFORE INSERT ON gpu_claim FOR EACH ROW EXECUTE FUNCTION taken()")

@@ -25,7 +25,6 @@ import (
 	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/seal"
@@ -33,6 +32,7 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // platform is a server on a real port, without the machinery hosts need.
@@ -160,10 +160,10 @@ func (p *testPlatform) signUp(email string) {
 func (p *testPlatform) sell(n int, price string) string {
 	p.t.Helper()
 	e := p.json("host", "enroll", "--region", "eu-test")
-	agent := hosttest.NewAgent(p.t)
-	req := agent.Request(p.t, hosttest.Origin, e["token"].(string), hosttest.Inventory(n))
+	agent := fleettest.NewAgent(p.t)
+	req := agent.Request(p.t, fleettest.Origin, e["token"].(string), fleettest.Inventory(n))
 	err := p.db.InTx(p.t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		h, err := host.Enroll(ctx, tx, hosttest.Policy, req)
+		h, err := host.Enroll(ctx, tx, fleettest.Policy, req)
 		if err != nil {
 			return err
 		}
@@ -173,7 +173,7 @@ func (p *testPlatform) sell(n int, price string) string {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	hosttest.Activate(p.t, p.db, agent)
+	fleettest.Activate(p.t, p.db, agent)
 	p.ok("host", "set", agent.Host.String(), "--price", price)
 	return agent.Host.String()
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/billing/metering/meteringtest"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 func TestStatementsByCommand(t *testing.T) {
@@ -19,7 +19,7 @@ func TestStatementsByCommand(t *testing.T) {
 	if err := p.db.Pool.QueryRow(t.Context(), "SELECT id FROM org").Scan(&own); err != nil {
 		t.Fatal(err)
 	}
-	other, _ := hosttest.Org(t, p.db)
+	other, _ := fleettest.Org(t, p.db)
 	rented, sold := meteringtest.New(t, p.db, own, other, "USD"), meteringtest.New(t, p.db, other, own, "USD")
 	rented.Run(100_001)
 	sold.Run(200_002)

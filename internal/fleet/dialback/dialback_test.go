@@ -18,9 +18,9 @@ import (
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/dialback"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 const patience = time.Minute
@@ -30,15 +30,15 @@ type site struct {
 	t      *testing.T
 	dialer *dialback.Dialer
 	http   *http.Client
-	agent  *hosttest.Agent
+	agent  *fleettest.Agent
 	dials  chan agentapi.Dial
 }
 
 func newSite(t *testing.T, ttl time.Duration) *site {
 	t.Helper()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
-	s := &site{t: t, agent: hosttest.Enroll(t, d, org, user, 1), dials: make(chan agentapi.Dial, 1)}
+	org, user := fleettest.Org(t, d)
+	s := &site{t: t, agent: fleettest.Enroll(t, d, org, user, 1), dials: make(chan agentapi.Dial, 1)}
 	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func get[T any](t *testing.T, c <-chan T) T {
 }
 
 // dialBack is the agent's side: hello as given, signed by the agent with these keys.
-func (s *site) dialBack(d agentapi.Dial, by *hosttest.Agent, change func(*agentapi.StreamHello)) *websocket.Conn {
+func (s *site) dialBack(d agentapi.Dial, by *fleettest.Agent, change func(*agentapi.StreamHello)) *websocket.Conn {
 	s.t.Helper()
 	hello := agentapi.StreamHello{Host: s.agent.Host.String(), Ticket: d.Ticket}
 	var err error
@@ -195,7 +195,7 @@ func TestForgedHellosLeaveTheTicketToItsHost(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 0)
 	d, out := s.open()
-	stranger := hosttest.NewAgent(t)
+	stranger := fleettest.NewAgent(t)
 	s.refused(s.dialBack(d, stranger, nil))
 	s.refused(s.dialBack(d, s.agent, func(h *agentapi.StreamHello) { h.Host = id.New[id.Host]().String() }))
 	s.refused(s.dialBack(d, s.agent, func(h *agentapi.StreamHello) { h.Ticket = "guessed" }))

@@ -7,10 +7,10 @@ import (
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // What an operator does with a host stays on the trail, with who did it and from where; what changes nothing, and what
@@ -18,8 +18,8 @@ import (
 func TestWhatAnOperatorDoesWithAHostLeavesATrail(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
-	h := hosttest.Enroll(t, d, org, user, 1).Host
+	org, user := fleettest.Org(t, d)
+	h := fleettest.Enroll(t, d, org, user, 1).Host
 	who := account.Principal{Org: org, User: user, Token: id.New[id.Token](), Address: "192.0.2.7"}
 	act := func(by account.Principal, action string) error {
 		_, _, err := host.New(d, nil).Act(t.Context(), by, h, host.Action{Name: action}, idem.Request{})

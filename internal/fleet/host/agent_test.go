@@ -11,9 +11,9 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // fleet is hosts of one org whose agents report.
@@ -28,10 +28,10 @@ type fleet struct {
 func newFleet(t *testing.T, n int) *fleet {
 	t.Helper()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
+	org, user := fleettest.Org(t, d)
 	f := &fleet{t: t, d: d, org: org, admin: account.Principal{Org: org, User: user, Admin: true}}
 	for range n {
-		f.hosts = append(f.hosts, hosttest.Enroll(t, d, org, user, 1).Host)
+		f.hosts = append(f.hosts, fleettest.Enroll(t, d, org, user, 1).Host)
 	}
 	return f
 }

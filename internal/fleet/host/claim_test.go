@@ -14,9 +14,9 @@ import (
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // Gangs over several hosts, claimed and given back by many at once: nothing deadlocks, every GPU that a gang believes
@@ -24,14 +24,14 @@ import (
 func TestClaimsAreExclusive(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
+	org, user := fleettest.Org(t, d)
 	const hosts, gpusPerHost, workers, rounds = 6, 4, 16, 12
 	var ids []id.Host
 	gpus := map[id.Host][]host.GPURef{}
 	for range hosts {
-		a := hosttest.Enroll(t, d, org, user, gpusPerHost)
+		a := fleettest.Enroll(t, d, org, user, gpusPerHost)
 		ids = append(ids, a.Host)
-		gpus[a.Host] = hosttest.GPUs(t, d, a.Host)
+		gpus[a.Host] = fleettest.GPUs(t, d, a.Host)
 	}
 	var mu sync.Mutex
 	held := map[id.GPU]uuid.UUID{}
@@ -104,9 +104,9 @@ func TestClaimsAreExclusive(t *testing.T) {
 func TestClaimTakesNothingOfWhatIsGoneOrTaken(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
-	a := hosttest.Enroll(t, d, org, user, 3)
-	gpus := hosttest.GPUs(t, d, a.Host)
+	org, user := fleettest.Org(t, d)
+	a := fleettest.Enroll(t, d, org, user, 3)
+	gpus := fleettest.GPUs(t, d, a.Host)
 	slices.SortFunc(gpus, func(a, b host.GPURef) int { return cmp.Compare(a.GPU.String(), b.GPU.String()) })
 	claim := func(kind host.ClaimKind, ref uuid.UUID, gpus []host.GPURef, expires *time.Time) error {
 		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // Whoever lists an honest host's GPUs first does not keep it out, and whoever lists them later does not take it off the
@@ -24,15 +24,15 @@ func TestAGPUThatTwoOperatorsListIsContested(t *testing.T) {
 		user id.User
 	}
 	open := func() (o operator) {
-		o.org, o.user = hosttest.Org(t, d)
+		o.org, o.user = fleettest.Org(t, d)
 		return o
 	}
 	list := func(o operator, uuid string) host.Host {
 		t.Helper()
-		inv := hosttest.Inventory(1)
+		inv := fleettest.Inventory(1)
 		inv.GPUs[0].UUID = uuid
-		h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin,
-			hosttest.Token(t, d, o.org, o.user, ""), inv))
+		h, err := enroll(t, d, fleettest.Policy, fleettest.NewAgent(t).Request(t, fleettest.Origin,
+			fleettest.Token(t, d, o.org, o.user, ""), inv))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func TestAGPUThatTwoOperatorsListIsContested(t *testing.T) {
 		t.Helper()
 		for kind, want := range map[host.ClaimKind]bool{host.ForLease: want, host.ForQuote: want, host.ForMaintenance: true} {
 			err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-				if err := host.Claim(ctx, tx, kind, h.ID.UUID(), hosttest.GPUs(t, d, h.ID), nil); err != nil {
+				if err := host.Claim(ctx, tx, kind, h.ID.UUID(), fleettest.GPUs(t, d, h.ID), nil); err != nil {
 					return err
 				}
 				return undo

@@ -14,8 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 func (w *world) moved(epoch int, up, down int64) {
@@ -122,7 +122,7 @@ func TestAMonthIsTheSumOfWhatReportsAdded(t *testing.T) {
 func TestADataCapStopsNewRentals(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	hosttest.Activate(t, w.d, w.agent)
+	fleettest.Activate(t, w.d, w.agent)
 	why := func() string {
 		t.Helper()
 		h, err := host.Read(t.Context(), w.d.Q, w.agent.Host)

@@ -11,10 +11,10 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 func enroll(t *testing.T, d *db.DB, p host.EnrollPolicy, r agentapi.EnrollRequest) (h host.Host, err error) {
@@ -38,10 +38,10 @@ func reason(err error) string {
 func TestEnrollMakesAHost(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
-	a := hosttest.NewAgent(t)
-	req := a.Request(t, hosttest.Origin, hosttest.Token(t, d, org, user, "rack-1"), hosttest.Inventory(4))
-	h, err := enroll(t, d, hosttest.Policy, req)
+	org, user := fleettest.Org(t, d)
+	a := fleettest.NewAgent(t)
+	req := a.Request(t, fleettest.Origin, fleettest.Token(t, d, org, user, "rack-1"), fleettest.Inventory(4))
+	h, err := enroll(t, d, fleettest.Policy, req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,11 +56,11 @@ func TestEnrollMakesAHost(t *testing.T) {
 		t.Errorf("GPU %+v", g)
 	}
 	// The answer was lost: the agent asks again with the same keys.
-	again, err := enroll(t, d, hosttest.Policy, req)
+	again, err := enroll(t, d, fleettest.Policy, req)
 	if err != nil || again.ID != h.ID {
 		t.Errorf("asked again: %v, %v", again.ID, err)
 	}
-	other, _ := hosttest.Org(t, d)
+	other, _ := fleettest.Org(t, d)
 	if _, err := host.New(d, nil).Get(t.Context(), account.Principal{Org: other}, h.ID); !fault.Is(err, fault.NotFound) {
 		t.Errorf("another org's host: %v", err)
 	}
@@ -69,30 +69,30 @@ func TestEnrollMakesAHost(t *testing.T) {
 func TestEnrollRefuses(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
-	first := hosttest.NewAgent(t)
-	used := hosttest.Token(t, d, org, user, "first")
-	firstReq := first.Request(t, hosttest.Origin, used, hosttest.Inventory(1))
-	if _, err := enroll(t, d, hosttest.Policy, firstReq); err != nil {
+	org, user := fleettest.Org(t, d)
+	first := fleettest.NewAgent(t)
+	used := fleettest.Token(t, d, org, user, "first")
+	firstReq := first.Request(t, fleettest.Origin, used, fleettest.Inventory(1))
+	if _, err := enroll(t, d, fleettest.Policy, firstReq); err != nil {
 		t.Fatal(err)
 	}
-	expired := hosttest.Token(t, d, org, user, "expired")
+	expired := fleettest.Token(t, d, org, user, "expired")
 	if _, err := d.Pool.Exec(t.Context(), "UPDATE enrollment_token SET expires_at = clock_timestamp() WHERE name = "+
 		"'expired'"); err != nil {
 		t.Fatal(err)
 	}
-	fresh := func() string { return hosttest.Token(t, d, org, user, "") }
-	real := hosttest.Inventory(1)
+	fresh := func() string { return fleettest.Token(t, d, org, user, "") }
+	real := fleettest.Inventory(1)
 	real.Simulated, real.AttachMode, real.ToolkitVersion = false, "cdi", "1.17.7"
 	unknown := real
 	unknown.ToolkitVersion = ""
-	strict := hosttest.Policy
+	strict := fleettest.Policy
 	strict.AllowSimulated = false
-	type requestOf func(a *hosttest.Agent) agentapi.EnrollRequest
+	type requestOf func(a *fleettest.Agent) agentapi.EnrollRequest
 	with := func(origin, token string, inv agentapi.Inventory) requestOf {
-		return func(a *hosttest.Agent) agentapi.EnrollRequest { return a.Request(t, origin, token, inv) }
+		return func(a *fleettest.Agent) agentapi.EnrollRequest { return a.Request(t, origin, token, inv) }
 	}
-	twice := hosttest.Inventory(2)
+	twice := fleettest.Inventory(2)
 	twice.GPUs[1].UUID = twice.GPUs[0].UUID
 
 	for name, tc := range map[string]struct {
@@ -102,38 +102,38 @@ func TestEnrollRefuses(t *testing.T) {
 		reason  string
 		says    string
 	}{
-		"used token": {hosttest.Policy, with(hosttest.Origin, used, hosttest.Inventory(1)), fault.Conflict, "token_used",
+		"used token": {fleettest.Policy, with(fleettest.Origin, used, fleettest.Inventory(1)), fault.Conflict, "token_used",
 			"used at"},
-		"expired token": {hosttest.Policy, with(hosttest.Origin, expired, hosttest.Inventory(1)), fault.Unauthorized,
+		"expired token": {fleettest.Policy, with(fleettest.Origin, expired, fleettest.Inventory(1)), fault.Unauthorized,
 			"token_expired", "expired at"},
-		"unknown token": {hosttest.Policy, with(hosttest.Origin, "mst_enroll_made_up_by_somebody", hosttest.Inventory(1)),
+		"unknown token": {fleettest.Policy, with(fleettest.Origin, "mst_enroll_made_up_by_somebody", fleettest.Inventory(1)),
 			fault.Unauthorized, "token_unknown", "not known"},
-		"other origin": {hosttest.Policy, with("https://elsewhere.test", fresh(), hosttest.Inventory(1)),
-			fault.Unauthorized, "bad_proof", hosttest.Origin},
-		"simulated": {strict, with(hosttest.Origin, fresh(), hosttest.Inventory(1)), fault.Forbidden, "simulated",
+		"other origin": {fleettest.Policy, with("https://elsewhere.test", fresh(), fleettest.Inventory(1)),
+			fault.Unauthorized, "bad_proof", fleettest.Origin},
+		"simulated": {strict, with(fleettest.Origin, fresh(), fleettest.Inventory(1)), fault.Forbidden, "simulated",
 			"sandbox"},
-		"old toolkit": {hosttest.Policy, with(hosttest.Origin, fresh(), real), fault.Conflict, "toolkit",
+		"old toolkit": {fleettest.Policy, with(fleettest.Origin, fresh(), real), fault.Conflict, "toolkit",
 			"CVE-2025-23266"},
-		"hidden toolkit": {hosttest.Policy, with(hosttest.Origin, fresh(), unknown), fault.Conflict, "toolkit", "1.17.8"},
-		"GPU elsewhere": {hosttest.Policy, with(hosttest.Origin, fresh(), firstReq.Inventory), fault.Conflict, "gpu_active",
+		"hidden toolkit": {fleettest.Policy, with(fleettest.Origin, fresh(), unknown), fault.Conflict, "toolkit", "1.17.8"},
+		"GPU elsewhere": {fleettest.Policy, with(fleettest.Origin, fresh(), firstReq.Inventory), fault.Conflict, "gpu_active",
 			"another host"},
-		"GPU twice": {hosttest.Policy, with(hosttest.Origin, fresh(), twice), fault.Invalid, "", "twice"},
-		"stolen attestation key": {hosttest.Policy, func(a *hosttest.Agent) agentapi.EnrollRequest {
-			r := a.Request(t, hosttest.Origin, fresh(), hosttest.Inventory(1))
+		"GPU twice": {fleettest.Policy, with(fleettest.Origin, fresh(), twice), fault.Invalid, "", "twice"},
+		"stolen attestation key": {fleettest.Policy, func(a *fleettest.Agent) agentapi.EnrollRequest {
+			r := a.Request(t, fleettest.Origin, fresh(), fleettest.Inventory(1))
 			r.AttestKey = firstReq.AttestKey
 			return r
 		}, fault.Unauthorized, "bad_proof", "both keys"},
-		"stolen link key": {hosttest.Policy, func(a *hosttest.Agent) agentapi.EnrollRequest {
-			r := a.Request(t, hosttest.Origin, fresh(), hosttest.Inventory(1))
+		"stolen link key": {fleettest.Policy, func(a *fleettest.Agent) agentapi.EnrollRequest {
+			r := a.Request(t, fleettest.Origin, fresh(), fleettest.Inventory(1))
 			r.LinkKey = firstReq.LinkKey
 			return r
 		}, fault.Unauthorized, "bad_proof", "both keys"},
-		"known link key": {hosttest.Policy, func(a *hosttest.Agent) agentapi.EnrollRequest {
-			return first.Request(t, hosttest.Origin, fresh(), hosttest.Inventory(1))
+		"known link key": {fleettest.Policy, func(a *fleettest.Agent) agentapi.EnrollRequest {
+			return first.Request(t, fleettest.Origin, fresh(), fleettest.Inventory(1))
 		}, fault.Conflict, "key_known", "another host"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := enroll(t, d, tc.policy, tc.request(hosttest.NewAgent(t)))
+			_, err := enroll(t, d, tc.policy, tc.request(fleettest.NewAgent(t)))
 			if !fault.Is(err, tc.kind) || reason(err) != tc.reason || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("want %s %s saying %q, got %v (%s)", tc.kind, tc.reason, tc.says, err, reason(err))
 			}
@@ -148,16 +148,16 @@ func TestEnrollRefuses(t *testing.T) {
 func TestARefusedEnrolmentKeepsItsToken(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
-	hosttest.Enroll(t, d, org, user, 1)
-	token := hosttest.Token(t, d, org, user, "")
-	a := hosttest.NewAgent(t)
-	bad := hosttest.Inventory(1)
+	org, user := fleettest.Org(t, d)
+	fleettest.Enroll(t, d, org, user, 1)
+	token := fleettest.Token(t, d, org, user, "")
+	a := fleettest.NewAgent(t)
+	bad := fleettest.Inventory(1)
 	bad.AttachMode, bad.ToolkitVersion = "nvidia", "1.16.0"
-	if _, err := enroll(t, d, hosttest.Policy, a.Request(t, hosttest.Origin, token, bad)); reason(err) != "toolkit" {
+	if _, err := enroll(t, d, fleettest.Policy, a.Request(t, fleettest.Origin, token, bad)); reason(err) != "toolkit" {
 		t.Fatal(err)
 	}
-	h, err := enroll(t, d, hosttest.Policy, a.Request(t, hosttest.Origin, token, hosttest.Inventory(1)))
+	h, err := enroll(t, d, fleettest.Policy, a.Request(t, fleettest.Origin, token, fleettest.Inventory(1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestARefusedEnrolmentKeepsItsToken(t *testing.T) {
 func TestCreateEnrollmentChecks(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
+	org, user := fleettest.Org(t, d)
 	create := func(n host.NewEnrollment) (host.Enrollment, error) {
 		e, _, err := host.New(d, nil).CreateEnrollment(t.Context(), account.Principal{
 			Org:  org,
@@ -197,10 +197,10 @@ func TestCreateEnrollmentChecks(t *testing.T) {
 func TestRetireFreesGPUsAndKeys(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
-	a := hosttest.NewAgent(t)
-	inv := hosttest.Inventory(2)
-	h, err := enroll(t, d, hosttest.Policy, a.Request(t, hosttest.Origin, hosttest.Token(t, d, org, user, "one"), inv))
+	org, user := fleettest.Org(t, d)
+	a := fleettest.NewAgent(t)
+	inv := fleettest.Inventory(2)
+	h, err := enroll(t, d, fleettest.Policy, a.Request(t, fleettest.Origin, fleettest.Token(t, d, org, user, "one"), inv))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestRetireFreesGPUsAndKeys(t *testing.T) {
 	quote := id.New[id.Quote]().UUID()
 	do := func(f func(ctx context.Context, tx *db.Tx) error) error { return d.InTx(t.Context(), f) }
 	if err := do(func(ctx context.Context, tx *db.Tx) error {
-		return host.Claim(ctx, tx, host.ForMaintenance, quote, hosttest.GPUs(t, d, h.ID)[:1], nil)
+		return host.Claim(ctx, tx, host.ForMaintenance, quote, fleettest.GPUs(t, d, h.ID)[:1], nil)
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -231,8 +231,8 @@ func TestRetireFreesGPUsAndKeys(t *testing.T) {
 	if keys, err := host.LinkKeys(t.Context(), d.Q, h.ID); err != nil || len(keys) != 0 {
 		t.Errorf("keys left: %v, %v", keys, err)
 	}
-	if _, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin,
-		hosttest.Token(t, d, org, user, "one"), inv)); err != nil {
+	if _, err := enroll(t, d, fleettest.Policy, fleettest.NewAgent(t).Request(t, fleettest.Origin,
+		fleettest.Token(t, d, org, user, "one"), inv)); err != nil {
 		t.Errorf("name and GPUs are not free: %v", err)
 	}
 }
@@ -240,7 +240,7 @@ func TestRetireFreesGPUsAndKeys(t *testing.T) {
 func TestEnrollmentProgress(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
+	org, user := fleettest.Org(t, d)
 	e, _, err := host.New(d, nil).CreateEnrollment(t.Context(), account.Principal{Org: org, User: user},
 		host.NewEnrollment{Name: "rack-1", Region: "eu-west"}, idem.Request{})
 	if err != nil {
@@ -250,8 +250,8 @@ func TestEnrollmentProgress(t *testing.T) {
 	if err != nil || p.UsedAt != nil || p.Host != nil || p.Expired {
 		t.Errorf("before it is used: %+v, %v", p, err)
 	}
-	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin, e.Token,
-		hosttest.Inventory(2)))
+	h, err := enroll(t, d, fleettest.Policy, fleettest.NewAgent(t).Request(t, fleettest.Origin, e.Token,
+		fleettest.Inventory(2)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func TestEnrollmentProgress(t *testing.T) {
 		p.Host.ID != h.ID || len(p.Host.GPUs) != 2 {
 		t.Errorf("after it is used: %+v, %v", p, err)
 	}
-	other, _ := hosttest.Org(t, d)
+	other, _ := fleettest.Org(t, d)
 	if _, err := host.New(d, nil).Enrollment(t.Context(), account.Principal{Org: other}, e.ID); !fault.Is(err,
 		fault.NotFound) {
 		t.Errorf("another org's enrolment: %v", err)

@@ -14,19 +14,19 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // An inventory's images replace those of the one before; what is none is left out.
 func TestInventoryNamesImages(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
-	inv := hosttest.Inventory(1)
-	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin,
-		hosttest.Token(t, d, org, user, ""), inv))
+	org, user := fleettest.Org(t, d)
+	inv := fleettest.Inventory(1)
+	h, err := enroll(t, d, fleettest.Policy, fleettest.NewAgent(t).Request(t, fleettest.Origin,
+		fleettest.Token(t, d, org, user, ""), inv))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,10 +69,10 @@ func TestInventoryNamesImages(t *testing.T) {
 func TestInventoryNeverDeletesAndNeverHeals(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
-	a := hosttest.NewAgent(t)
-	inv := hosttest.Inventory(2)
-	h, err := enroll(t, d, hosttest.Policy, a.Request(t, hosttest.Origin, hosttest.Token(t, d, org, user, ""), inv))
+	org, user := fleettest.Org(t, d)
+	a := fleettest.NewAgent(t)
+	inv := fleettest.Inventory(2)
+	h, err := enroll(t, d, fleettest.Policy, a.Request(t, fleettest.Origin, fleettest.Token(t, d, org, user, ""), inv))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,10 +127,10 @@ func TestInventoryNeverDeletesAndNeverHeals(t *testing.T) {
 func TestHealthIsTakenOnceInAnyOrder(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
-	a := hosttest.NewAgent(t)
-	inv := hosttest.Inventory(1)
-	h, err := enroll(t, d, hosttest.Policy, a.Request(t, hosttest.Origin, hosttest.Token(t, d, org, user, ""), inv))
+	org, user := fleettest.Org(t, d)
+	a := fleettest.NewAgent(t)
+	inv := fleettest.Inventory(1)
+	h, err := enroll(t, d, fleettest.Policy, a.Request(t, fleettest.Origin, fleettest.Token(t, d, org, user, ""), inv))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,10 +243,10 @@ func TestTelemetryHistory(t *testing.T) {
 func TestAGPUItsOwnerUsesIsNotClaimed(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
-	inv := hosttest.Inventory(2)
-	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin,
-		hosttest.Token(t, d, org, user, ""), inv))
+	org, user := fleettest.Org(t, d)
+	inv := fleettest.Inventory(2)
+	h, err := enroll(t, d, fleettest.Policy, fleettest.NewAgent(t).Request(t, fleettest.Origin,
+		fleettest.Token(t, d, org, user, ""), inv))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,15 +293,15 @@ func TestAGPUItsOwnerUsesIsNotClaimed(t *testing.T) {
 func TestInventory_OutOfRangeNamesTheField(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
-	h := hosttest.Enroll(t, d, org, user, 1).Host
+	org, user := fleettest.Org(t, d)
+	h := fleettest.Enroll(t, d, org, user, 1).Host
 	for field, spoil := range map[string]func(*agentapi.Inventory){
 		"cpu_cores":  func(i *agentapi.Inventory) { i.CPUCores = 0 },
 		"ram_mb":     func(i *agentapi.Inventory) { i.RAMMB = -1 },
 		"disk_gb":    func(i *agentapi.Inventory) { i.DiskGB = 1 << 40 },
 		"scratch_gb": func(i *agentapi.Inventory) { i.ScratchGB = -1 },
 	} {
-		inv := hosttest.Inventory(1)
+		inv := fleettest.Inventory(1)
 		spoil(&inv)
 		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 			return host.RecordInventory(ctx, tx, h, inv)

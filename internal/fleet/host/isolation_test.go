@@ -7,8 +7,8 @@ import (
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // What a host says of its disk and runtimes is kept; a runtime nobody can ask for is not, and an agent that says
@@ -16,10 +16,10 @@ import (
 func TestInventoryNamesRuntimes(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
-	inv := hosttest.Inventory(1)
-	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin,
-		hosttest.Token(t, d, org, user, ""), inv))
+	org, user := fleettest.Org(t, d)
+	inv := fleettest.Inventory(1)
+	h, err := enroll(t, d, fleettest.Policy, fleettest.NewAgent(t).Request(t, fleettest.Origin,
+		fleettest.Token(t, d, org, user, ""), inv))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,17 +7,17 @@ import (
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // The best of a week counts; after a week the next figure does.
 func TestMeasuredNetwork(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
-	h := []id.Host{hosttest.Enroll(t, d, org, user, 1).Host, hosttest.Enroll(t, d, org, user, 1).Host}
+	org, user := fleettest.Org(t, d)
+	h := []id.Host{fleettest.Enroll(t, d, org, user, 1).Host, fleettest.Enroll(t, d, org, user, 1).Host}
 	for _, sql := range []string{
 		"INSERT INTO fabric (id, org_id, name, busbw_gbps) SELECT gen_random_uuid(), $1, 'rack', 9",
 		"UPDATE host SET fabric_id = (SELECT id FROM fabric) WHERE org_id = $1",

@@ -8,19 +8,19 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // What a GPU may draw is kept in whole watts; what is not told, or is no GPU's, is not known, also when it was before.
 func TestInventoryNamesPowerLimits(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
-	inv := hosttest.Inventory(1)
+	org, user := fleettest.Org(t, d)
+	inv := fleettest.Inventory(1)
 	inv.GPUs[0].PowerLimitMW, inv.GPUs[0].PowerDefaultMW = agentapi.Known[int64](450_000), agentapi.Known[int64](450_000)
-	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin,
-		hosttest.Token(t, d, org, user, ""), inv))
+	h, err := enroll(t, d, fleettest.Policy, fleettest.NewAgent(t).Request(t, fleettest.Origin,
+		fleettest.Token(t, d, org, user, ""), inv))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // world is one host with one GPU that a lease holds.
@@ -20,17 +20,17 @@ type world struct {
 	t     *testing.T
 	d     *db.DB
 	org   id.Org
-	agent *hosttest.Agent
+	agent *fleettest.Agent
 	lease id.Lease
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, d: dbtest.New(t), lease: id.New[id.Lease]()}
-	org, user := hosttest.Org(t, w.d)
-	w.org, w.agent = org, hosttest.Enroll(t, w.d, org, user, 1)
+	org, user := fleettest.Org(t, w.d)
+	w.org, w.agent = org, fleettest.Enroll(t, w.d, org, user, 1)
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		return host.Claim(ctx, tx, host.ForLease, w.lease.UUID(), hosttest.GPUs(t, w.d, w.agent.Host), nil)
+		return host.Claim(ctx, tx, host.ForLease, w.lease.UUID(), fleettest.GPUs(t, w.d, w.agent.Host), nil)
 	})
 	w.exec(`INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model,
 		gpu_ids, cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch)

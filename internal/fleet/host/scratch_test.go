@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // What an agent has for scratch counts when it says that it gives nodes theirs: one that does not, such as a version
@@ -17,10 +17,10 @@ import (
 func TestScratchCountsWhereTheAgentKnowsIt(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, user := hosttest.Org(t, d)
-	inv := hosttest.Inventory(1)
-	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin,
-		hosttest.Token(t, d, org, user, ""), inv))
+	org, user := fleettest.Org(t, d)
+	inv := fleettest.Inventory(1)
+	h, err := enroll(t, d, fleettest.Policy, fleettest.NewAgent(t).Request(t, fleettest.Origin,
+		fleettest.Token(t, d, org, user, ""), inv))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // Sums only rise, a lease of another host is not believed, only the operator sees them, and after half a year nobody
@@ -17,8 +17,8 @@ import (
 func TestTrafficOfLeases(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	org, user := hosttest.Org(t, w.d)
-	other := hosttest.Enroll(t, w.d, org, user, 1)
+	org, user := fleettest.Org(t, w.d)
+	other := fleettest.Enroll(t, w.d, org, user, 1)
 	tell := func(h id.Host, epoch int, opened, up int64) {
 		t.Helper()
 		w.report(h, agentapi.Sync{Leases: []agentapi.LeaseStatus{{

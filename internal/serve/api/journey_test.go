@@ -10,20 +10,20 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/serve/api"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // sell enrols a host of n GPUs over REST and puts it on the market, as an operator and an agent do.
 func (w *world) sell(operator string, n int, price string) id.Host {
 	w.t.Helper()
 	e := w.want(w.call(operator, "POST", "/api/v1/host-enrollments", map[string]any{"region": "eu-test"}), 201, "")
-	agent := hosttest.NewAgent(w.t)
-	inv := hosttest.Inventory(n)
-	req := agent.Request(w.t, hosttest.Origin, e.text("token"), inv)
+	agent := fleettest.NewAgent(w.t)
+	inv := fleettest.Inventory(n)
+	req := agent.Request(w.t, fleettest.Origin, e.text("token"), inv)
 	err := w.db.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		h, err := host.Enroll(ctx, tx, hosttest.Policy, req)
+		h, err := host.Enroll(ctx, tx, fleettest.Policy, req)
 		if err != nil {
 			return err
 		}
@@ -33,7 +33,7 @@ func (w *world) sell(operator string, n int, price string) id.Host {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	hosttest.Activate(w.t, w.db, agent)
+	fleettest.Activate(w.t, w.db, agent)
 	w.want(w.call(operator, "PATCH", "/api/v1/hosts/"+agent.Host.String(), map[string]any{"price_per_gpu_hour": price}),
 		200, "")
 	return agent.Host

@@ -11,8 +11,8 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 func TestSessionsAreCountedAndEnd(t *testing.T) {
@@ -49,7 +49,7 @@ func TestRefusedConnections(t *testing.T) {
 	}
 	a.nc.Close()
 	eventually(t, "disconnected", func() bool { return !s.host(a).Status.Connected })
-	stranger := hosttest.NewAgent(t)
+	stranger := fleettest.NewAgent(t)
 	for name, opt := range map[string]nats.Option{
 		"a replayed signature":    nats.Nkey(a.LinkKey(), func([]byte) ([]byte, error) { return old, nil }),
 		"another key's signature": nats.Nkey(a.LinkKey(), stranger.Link.Sign),

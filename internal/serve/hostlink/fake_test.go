@@ -19,11 +19,11 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/serve/hostlink"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 var secret = []byte("a platform secret for tests, 32+ bytes")
@@ -89,7 +89,7 @@ func (w *fakeWorld) fail(observe, ingest error) {
 func config() hostlink.Config {
 	return hostlink.Config{
 		Secret: secret, Name: "localhost", Listen: "127.0.0.1:0", WebSocketListen: "127.0.0.1:0",
-		StreamURL: "https://localhost:1", Origins: []string{hosttest.Origin}, AllowSimulated: true,
+		StreamURL: "https://localhost:1", Origins: []string{fleettest.Origin}, AllowSimulated: true,
 		HeartbeatEvery: 50 * time.Millisecond, FlushEvery: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
 	}
 }
@@ -139,14 +139,14 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{t: t, d: dbtest.New(t)}
-	s.org, s.user = hosttest.Org(t, s.d)
+	s.org, s.user = fleettest.Org(t, s.d)
 	s.link, s.w = start(t, s.d, config())
 	return s
 }
 
 // agent is a host's end of the link.
 type agent struct {
-	*hosttest.Agent
+	*fleettest.Agent
 	t        *testing.T
 	nc       *nats.Conn
 	instance string
@@ -158,7 +158,7 @@ type agent struct {
 // enroll makes a host and connects it.
 func (s *site) enroll() *agent {
 	s.t.Helper()
-	a := &agent{Agent: hosttest.Enroll(s.t, s.d, s.org, s.user, 2), t: s.t, instance: uuid.NewString()}
+	a := &agent{Agent: fleettest.Enroll(s.t, s.d, s.org, s.user, 2), t: s.t, instance: uuid.NewString()}
 	if err := a.connect(s.link); err != nil {
 		s.t.Fatal(err)
 	}

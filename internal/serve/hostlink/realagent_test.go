@@ -13,15 +13,15 @@ import (
 	"github.com/musterhq/muster/agent/link"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // The agent's own enrolment and connection against this server.
 func TestTheRealAgentsLink(t *testing.T) {
 	t.Parallel()
 	s := &site{t: t, d: dbtest.New(t)}
-	s.org, s.user = hosttest.Org(t, s.d)
+	s.org, s.user = fleettest.Org(t, s.d)
 	srv := httptest.NewUnstartedServer(nil)
 	cfg := config()
 	cfg.Origins = []string{"https://" + srv.Listener.Addr().String()}
@@ -32,11 +32,11 @@ func TestTheRealAgentsLink(t *testing.T) {
 
 	enroll := func(token string) (*link.Identity, error) {
 		return link.Enroll(t.Context(), link.EnrollConfig{
-			URL: srv.URL, Token: token, StateDir: t.TempDir(), Inventory: hosttest.Inventory(1),
+			URL: srv.URL, Token: token, StateDir: t.TempDir(), Inventory: fleettest.Inventory(1),
 			CA: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}),
 		})
 	}
-	token := hosttest.Token(t, s.d, s.org, s.user, "real")
+	token := fleettest.Token(t, s.d, s.org, s.user, "real")
 	who, err := enroll(token)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestTheRealAgentsLink(t *testing.T) {
 	}
 	c := connect()
 	within(t, "connected", up)
-	if err := c.Inventory(t.Context(), hosttest.Inventory(2)); err != nil {
+	if err := c.Inventory(t.Context(), fleettest.Inventory(2)); err != nil {
 		t.Error(err)
 	}
 	r, err := c.Sync(t.Context(), agentapi.Sync{
@@ -87,7 +87,7 @@ func TestTheRealAgentsLink(t *testing.T) {
 func TestWhereHostsConnectIsTold(t *testing.T) {
 	t.Parallel()
 	s := &site{t: t, d: dbtest.New(t)}
-	s.org, s.user = hosttest.Org(t, s.d)
+	s.org, s.user = fleettest.Org(t, s.d)
 	cfg := config()
 	cfg.Relays = []string{"127.0.0.1:9"} // nobody there
 	s.link, s.w = start(t, s.d, cfg)

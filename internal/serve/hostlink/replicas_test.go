@@ -15,10 +15,10 @@ import (
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/serve/hostlink"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
@@ -27,7 +27,7 @@ import (
 func twoReplicas(t *testing.T, first, second hostlink.Config) {
 	t.Helper()
 	s := &site{t: t, d: dbtest.New(t)}
-	s.org, s.user = hosttest.Org(t, s.d)
+	s.org, s.user = fleettest.Org(t, s.d)
 	s.link, s.w = start(t, s.d, first)
 	other, _ := start(t, s.d, second)
 	ready := func(l *hostlink.Link) bool { return len(l.Unready(t.Context())) == 0 }
@@ -141,7 +141,7 @@ func TestUnreadyWithSeveralReplicasThatCannotBeReached(t *testing.T) {
 func TestStopEndsSessions(t *testing.T) {
 	t.Parallel()
 	s := &site{t: t, d: dbtest.New(t)}
-	s.org, s.user = hosttest.Org(t, s.d)
+	s.org, s.user = fleettest.Org(t, s.d)
 	l, err := hostlink.Open(t.Context(), host.NewReplicas(s.d), config())
 	if err != nil {
 		t.Fatal(err)

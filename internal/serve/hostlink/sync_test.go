@@ -17,8 +17,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 func (s *site) lease(a *agent) id.Lease {
@@ -196,11 +196,11 @@ func TestInventoryOverTheLink(t *testing.T) {
 	s := newSite(t)
 	a := s.enroll()
 	var ack agentapi.Ack
-	a.request(agentapi.SubjectInventory(a.Host.String()), hosttest.Inventory(3), &ack)
+	a.request(agentapi.SubjectInventory(a.Host.String()), fleettest.Inventory(3), &ack)
 	if n := s.count("SELECT count(*) FROM gpu WHERE host_id = $1 AND present", a.Host); ack.Error != "" || n != 3 {
 		t.Errorf("%q, %d GPUs", ack.Error, n)
 	}
-	bad := hosttest.Inventory(1)
+	bad := fleettest.Inventory(1)
 	bad.GPUs[0].UUID = "serial 7"
 	a.request(agentapi.SubjectInventory(a.Host.String()), bad, &ack)
 	if ack.Error == "" {
@@ -264,9 +264,9 @@ func TestEnrolmentOverHTTP(t *testing.T) {
 		}
 		return resp.StatusCode, out
 	}
-	token := hosttest.Token(t, s.d, s.org, s.user, "over-http")
-	keys := hosttest.NewAgent(t)
-	code, reply := post(keys.Request(t, hosttest.Origin, token, hosttest.Inventory(1)))
+	token := fleettest.Token(t, s.d, s.org, s.user, "over-http")
+	keys := fleettest.NewAgent(t)
+	code, reply := post(keys.Request(t, fleettest.Origin, token, fleettest.Inventory(1)))
 	if code != 200 || reply["name"] != "over-http" || reply["stream_domain"] != "localhost" {
 		t.Fatalf("%d %v", code, reply)
 	}
@@ -293,7 +293,7 @@ func TestEnrolmentOverHTTP(t *testing.T) {
 		status int
 		reason any
 	}{
-		"used":      {hosttest.NewAgent(t).Request(t, hosttest.Origin, token, hosttest.Inventory(1)), 409, "token_used"},
+		"used":      {fleettest.NewAgent(t).Request(t, fleettest.Origin, token, fleettest.Inventory(1)), 409, "token_used"},
 		"malformed": {"x", 422, nil},
 		"huge":      {string(make([]byte, 300<<10)), 413, nil},
 	} {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // still is a clock that moves only when it is told to.
@@ -23,7 +23,7 @@ func newStillSite(t *testing.T) (*site, *still) {
 	clock := &still{}
 	clock.ms.Store(time.Now().UnixMilli())
 	s := &site{t: t, d: dbtest.New(t)}
-	s.org, s.user = hosttest.Org(t, s.d)
+	s.org, s.user = fleettest.Org(t, s.d)
 	cfg := config()
 	cfg.Now = clock.now
 	s.link, s.w = start(t, s.d, cfg)
@@ -87,7 +87,7 @@ func TestAnInventoryTooManyIsToldHowLongToWait(t *testing.T) {
 	a := s.enroll()
 	ask := func() (ack agentapi.Ack) {
 		t.Helper()
-		a.request(agentapi.SubjectInventory(a.Host.String()), hosttest.Inventory(2), &ack)
+		a.request(agentapi.SubjectInventory(a.Host.String()), fleettest.Inventory(2), &ack)
 		return ack
 	}
 	for range 10 {

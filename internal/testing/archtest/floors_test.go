@@ -50,6 +50,7 @@ var asides = map[string][]string{
 	"devstack":          {"testing/testfield", "server", "cli"},
 	"testing/dbtest":    {"testing/testfield"},
 	"testing/testnet":   {"testing/testfield"},
+	"testing/fleettest": {},
 	"testing/testfield": {},
 	"testing/e2e":       {},
 	"testing/model":     {},

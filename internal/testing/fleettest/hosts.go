@@ -1,5 +1,5 @@
-// Package hosttest creates organisations and enrolled hosts for tests. It uses the same functions as real enrolment.
-package hosttest
+// Package fleettest creates organisations and enrolled hosts for tests. It uses the same functions as real enrolment.
+package fleettest
 
 import (
 	"context"
