@@ -15,7 +15,12 @@ import (
 const (
 	syncLeased = 15 * time.Second
 	syncIdle   = 60 * time.Second
-	syncRetry  = 2 * time.Second
+
+	// A report that was not answered is sent again after syncRetry, then after twice as long each time up to maxSyncRetry,
+	// and with leases up to leasedRetry.
+	syncRetry    = 2 * time.Second
+	maxSyncRetry = time.Minute
+	leasedRetry  = 5 * time.Second
 
 	// Rate limit of reports: a burst, then a number per second. The start of a node sends several reports within a second.
 	syncBurst = 20
@@ -24,7 +29,7 @@ const (
 
 // syncLoop sends reports and receives the desired state: at once if something changed, otherwise at intervals.
 func (a *Agent) syncLoop(ctx context.Context) {
-	down, held := false, backoff{log: a.log, what: "reports"}
+	down, failures, held := false, 0, backoff{log: a.log, what: "reports"}
 	pace := rate.NewLimiter(syncRate, syncBurst)
 	for pace.Wait(ctx) == nil {
 		next, err := a.syncOnce(ctx)
@@ -38,10 +43,24 @@ func (a *Agent) syncLoop(ctx context.Context) {
 			a.log.Info("the control plane answers again")
 		}
 		if down = err != nil; down {
-			next = syncRetry/2 + rand.N(syncRetry)
+			next = retryDelay(failures, a.leased())
+			failures++
+		} else {
+			failures = 0
 		}
 		pause(ctx, next, a.syncNow)
 	}
+}
+
+// retryDelay returns the wait before a report is sent again of which the last ones failed, the given number before the
+// last. It is randomised by half in both directions, so that hosts that failed together do not come back together.
+func retryDelay(failures int, leased bool) time.Duration {
+	longest := maxSyncRetry
+	if leased {
+		longest = leasedRetry
+	}
+	d := min(syncRetry<<min(failures, 10), longest)
+	return d/2 + rand.N(d)
 }
 
 // syncOnce sends one report and applies the answer. It returns when the next report is due.

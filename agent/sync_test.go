@@ -214,3 +214,23 @@ func TestRelayTokensAreRenewed(t *testing.T) {
 		t.Error("an agent without a token would take the overlay's")
 	}
 }
+
+func TestRetryDelay_Grows(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		failures      int
+		leased        bool
+		least, beyond time.Duration
+	}{
+		{0, false, time.Second, 3 * time.Second},
+		{2, false, 4 * time.Second, 12 * time.Second},
+		{50, false, 30 * time.Second, 90 * time.Second},
+		{50, true, 2500 * time.Millisecond, 7500 * time.Millisecond},
+	} {
+		for range 100 {
+			if d := retryDelay(tc.failures, tc.leased); d < tc.least || d >= tc.beyond {
+				t.Fatalf("%d failures, leased %t: %v", tc.failures, tc.leased, d)
+			}
+		}
+	}
+}

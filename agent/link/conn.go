@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	mathrand "math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -85,7 +86,7 @@ func (c *Conn) options(h Handlers) (nats.Options, error) {
 	opts.NoRandomize = true          // "tried in order"
 	opts.ReconnectBufSize = -1       // messages from before the outage are stale: the next sync replaces them
 	opts.PingInterval, opts.MaxPingsOut = 10*time.Second, 2
-	opts.Timeout = 5 * time.Second
+	opts.Timeout = connectTimeout
 	opts.CustomReconnectDelayCB = delay
 	opts.ConnectedCB = func(*nats.Conn) { log.Info("connected"); h.Up() }
 	opts.ReconnectedCB = func(*nats.Conn) { log.Info("connected again"); h.Up() }
@@ -113,10 +114,14 @@ func oneKind(addresses []string) []string {
 	return out
 }
 
-// delay returns the wait before the given round of connecting: it doubles from 250 ms to 30 s, and is randomised so
-// that hosts that lost one server do not all connect to the next at once.
+// connectTimeout limits one attempt to connect. A server to which all hosts connect at once takes seconds to authorise
+// them.
+const connectTimeout = 20 * time.Second
+
+// delay returns the wait before the given round of connecting, the first being 1: it doubles from 2 s to 30 s, and is
+// randomised so that hosts that lost one server do not all connect to the next at once.
 func delay(attempts int) time.Duration {
-	d := min(250*time.Millisecond<<min(attempts, 10), 30*time.Second)
+	d := min(time.Second<<min(max(attempts, 1), 10), 30*time.Second)
 	return d/2 + mathrand.N(d)
 }
 
@@ -135,8 +140,10 @@ func subscribe[T any](c *Conn, nc *nats.Conn, subject string, f func(T)) error {
 // Up reports whether the connection is established.
 func (c *Conn) Up() bool { return c.nc != nil && c.nc.IsConnected() }
 
-// requestTimeout is how long a reply may take. The server commits before it replies.
-const requestTimeout = 15 * time.Second
+// waitHeader tells the server how long a request waits for its reply.
+var waitHeader = nats.Header{
+	agentapi.HeaderWait: {strconv.FormatInt(agentapi.RequestWait.Milliseconds(), 10)},
+}
 
 func call[T any](ctx context.Context, c *Conn, subject string, req any) (reply T, err error) {
 	b, err := json.Marshal(req)
@@ -149,7 +156,7 @@ func call[T any](ctx context.Context, c *Conn, subject string, req any) (reply T
 	c.mu.Lock()
 	lost := c.lost
 	c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, agentapi.RequestWait)
 	defer cancel()
 	go func() { // the reply to a lost connection never comes: do not wait for it
 		select {
@@ -158,7 +165,7 @@ func call[T any](ctx context.Context, c *Conn, subject string, req any) (reply T
 		case <-ctx.Done():
 		}
 	}()
-	m, err := c.nc.RequestWithContext(ctx, subject, b)
+	m, err := c.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Data: b, Header: waitHeader})
 	if err != nil {
 		return reply, fault.Wrap(err, fault.Unavailable, "the control plane does not answer")
 	}

@@ -236,7 +236,9 @@ func TestTheConnectionComesBack(t *testing.T) {
 	}
 	t.Cleanup(c.Close)
 	wait(t, up)
-	talk(t, c, serverSide(t, p, s), host, wakes, dials)
+	first := serverSide(t, p, s)
+	talk(t, c, first, host, wakes, dials)
+	first.Close() // it would come back and answer, too
 
 	// The server goes and comes back at its place.
 	port := s.Addr().(*net.TCPAddr).Port
@@ -331,7 +333,7 @@ func wait[T any](t *testing.T, c <-chan T) T {
 func TestDelayIsBoundedAndSpread(t *testing.T) {
 	t.Parallel()
 	for n := range 100 {
-		if d := delay(n); d < 125*time.Millisecond || d > 45*time.Second {
+		if d := delay(n); d < time.Second || d > 45*time.Second {
 			t.Errorf("attempt %d waits %v", n, d)
 		}
 	}

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// TooMany reports that a host sent more messages of a kind than a server accepts. The message was not read: send its
-// content again after Wait, together with whatever is new by then.
+// TooMany reports that a host sent more messages of a kind than a server accepts, or that more messages of all hosts
+// wait than the server can handle soon. The message was not read: send its content again after Wait, together with
+// whatever is new by then. Under overload each host gets a time of its own.
 type TooMany struct {
 	Wait time.Duration
 }
@@ -20,6 +21,13 @@ func (e *TooMany) Error() string {
 func (e *TooMany) Ack() Ack {
 	return Ack{Error: e.Error(), RetryMS: e.Wait.Milliseconds()}
 }
+
+// HeaderWait is the header of a message that says how long its sender waits for the reply, in whole milliseconds. A
+// server does not handle a message whose sender no longer waits. Without it, the server assumes RequestWait.
+const HeaderWait = "Muster-Wait-Ms"
+
+// RequestWait is how long an agent waits for the reply to a request. The server commits before it replies.
+const RequestWait = 15 * time.Second
 
 // MaxRetry is the longest wait that an agent accepts: no reply silences a host for longer.
 const MaxRetry = time.Minute

@@ -6,6 +6,7 @@
 package id
 
 import (
+	"bytes"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ func (v ID[K]) UUID() uuid.UUID { return v.u }
 func (v ID[K]) IsZero() bool { return v.u == uuid.Nil }
 
 // Compare orders ids by their bytes, which for UUIDv7 is by creation. It is the order in which rows are locked.
-func (v ID[K]) Compare(w ID[K]) int { return strings.Compare(string(v.u[:]), string(w.u[:])) }
+func (v ID[K]) Compare(w ID[K]) int { return bytes.Compare(v.u[:], w.u[:]) }
 
 // String is the prefixed text form, or "" for the zero id.
 func (v ID[K]) String() string {

@@ -79,6 +79,22 @@ func HostSync(began time.Time, failed []string) {
 func HostSyncRefused() { syncs.WithLabelValues("refused").Inc() }
 
 var (
+	hostMessages = counter("muster_host_messages_total", "Messages of hosts by kind and result: handled, refused (too "+
+		"much work waits, the host is told when to come back) or dropped (the host no longer waits for the answer).",
+		"kind", "result")
+	hostWaited = histogram("muster_host_message_wait_seconds", "Time that a message of a host waited to be handled.",
+		seconds, "kind")
+)
+
+// HostMessage records what happened to a message of a host: result is handled, refused or dropped.
+func HostMessage(kind, result string) { hostMessages.WithLabelValues(kind, result).Inc() }
+
+// HostMessageWaited records how long a message waited before it was handled.
+func HostMessageWaited(kind string, d time.Duration) {
+	hostWaited.WithLabelValues(kind).Observe(d.Seconds())
+}
+
+var (
 	ingestSeconds = histogram("muster_ingest_seconds", "Time to take in one delivery of usage segments: verify, store, "+
 		"post.", seconds)
 	segments = counter("muster_segments_total", "Usage segments by result: accepted, known (sent again) or refused.",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"time"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats.go"
@@ -14,6 +15,30 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/text"
 )
+
+const (
+	// connectWait is how long an agent of an earlier version waits until its connection is authorised.
+	connectWait = 4500 * time.Millisecond
+	// authTimeout is how long the NATS server waits until a connection is authorised, in seconds.
+	authTimeout = 15
+)
+
+// errBusy refuses a connection because too many others are waiting. Agents try again, less and less often.
+var errBusy = errors.New("too many connections are being made")
+
+// refuseConnection refuses a connection without looking at it. NATS closes it; the agent waits for longer than the time
+// after which there is room, and then tries again.
+func (l *Link) refuseConnection(m *nats.Msg, _ time.Duration) {
+	req, err := jwt.DecodeAuthorizationRequestClaims(string(m.Data))
+	if err != nil {
+		return
+	}
+	resp := jwt.NewAuthorizationResponseClaims(req.UserNkey)
+	resp.Audience, resp.Error = req.Server.ID, "busy"
+	if token, err := resp.Encode(l.keys.issuer); err == nil {
+		_ = m.Respond([]byte(token)) // without it, NATS closes the connection after authTimeout
+	}
+}
 
 // handleAuth authorises a connection. The NATS server calls it for every connection except the platform's own.
 func (l *Link) handleAuth(ctx context.Context, m *nats.Msg) {
@@ -60,6 +85,9 @@ func (l *Link) admit(ctx context.Context, req *jwt.AuthorizationRequestClaims) (
 		if err := l.makeRoom(ctx, link, conn); err != nil {
 			return link.Host, err
 		}
+	}
+	if l.expired(ctx) { // the agent has given this connection up: its session would only be in the way of the next one
+		return link.Host, errBusy
 	}
 	session, err := l.agents.OpenSession(ctx, link, conn)
 	if err != nil {

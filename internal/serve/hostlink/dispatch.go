@@ -14,64 +14,55 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// handleTimeout limits the time for one message. Agents repeat requests that get no response.
+// handleTimeout limits the time for one message. A message that is being handled is not given up when its sender stops
+// waiting: most of the work is done by then, and the next report would repeat it.
 const handleTimeout = 30 * time.Second
 
-// pooled returns a message handler that runs handle concurrently, at most once per slot. While all slots are in use,
-// the subscription waits.
-func (l *Link) pooled(slots chan struct{}, handle func(context.Context, *nats.Msg)) nats.MsgHandler {
+// onHost returns a handler of hosts' messages of one kind: it queues those that our agent would send, for handle. The
+// host is that of the message's subject, where NATS allows only that host to publish.
+func (l *Link) onHost(q *queue, handle func(context.Context, id.Host, *nats.Msg)) nats.MsgHandler {
 	return func(m *nats.Msg) {
-		select {
-		case slots <- struct{}{}:
-		case <-l.ctx.Done():
+		h, kind, ok := senderOf(m)
+		if !ok {
 			return
 		}
-		l.mu.Lock()
-		if l.stopping {
-			l.mu.Unlock()
-			return
-		}
-		l.handling.Add(1)
-		l.mu.Unlock()
-		go func() {
-			defer func() { <-slots; l.handling.Done() }()
-			ctx, cancel := context.WithTimeout(l.ctx, handleTimeout)
-			defer cancel()
-			handle(ctx, m)
-		}()
-	}
-}
-
-// onHost calls a handler with the host to which the message's subject belongs; NATS allows only that host to publish
-// there. onHost rejects messages that our agent would not send.
-func (l *Link) onHost(handle func(context.Context, id.Host, *nats.Msg)) func(context.Context, *nats.Msg) {
-	return func(ctx context.Context, m *nats.Msg) {
-		parts := strings.Split(m.Subject, ".")
-		if len(parts) != 3 {
-			return
-		}
-		h, err := id.Parse[id.Host](parts[1])
-		if err != nil {
-			return
-		}
-		wait, answer := l.limits.take(h, parts[2])
-		switch {
-		case wait > 0:
+		if wait, answer := l.limits.take(h, kind); wait > 0 {
 			// The message is not decoded, so each message of a flood costs only this check.
-			if answer && ownInbox(h, m.Reply) {
-				l.answer(h, m, (&agentapi.TooMany{Wait: wait}).Ack())
+			if answer {
+				l.refuse(m, wait)
 			}
-			l.log.Debug("a host sends too often", "host", h, "what", parts[2], "wait", wait)
-		case m.Reply != "" && !ownInbox(h, m.Reply):
+			l.log.Debug("a host sends too often", "host", h, "what", kind, "wait", wait)
+			return
+		}
+		q.add(l.ctx, m, func(ctx context.Context, m *nats.Msg) {
+			if m.Reply == "" || ownInbox(h, m.Reply) {
+				handle(ctx, h, m)
+				return
+			}
 			l.log.Warn("a host wants its answer published elsewhere: refused", "host", h, "reply", text.Clip(m.Reply, 200))
 			l.alert(ctx, h, host.Alert{
 				Action: "host.foreign_reply",
 				Title:  "A host asked for answers in another host's name",
 				Body:   "Its agent is not ours or was tampered with. Retire the host unless you know why.",
 			})
-		default:
-			handle(ctx, h, m)
-		}
+		})
+	}
+}
+
+// senderOf returns the host that published a message, and the kind of the message.
+func senderOf(m *nats.Msg) (h id.Host, kind string, ok bool) {
+	parts := strings.Split(m.Subject, ".")
+	if len(parts) != 3 {
+		return h, "", false
+	}
+	h, err := id.Parse[id.Host](parts[1])
+	return h, parts[2], err == nil
+}
+
+// refuse tells a host to send a message again after wait.
+func (l *Link) refuse(m *nats.Msg, wait time.Duration) {
+	if h, _, ok := senderOf(m); ok && ownInbox(h, m.Reply) {
+		l.answer(h, m, (&agentapi.TooMany{Wait: wait}).Ack())
 	}
 }
 
@@ -81,7 +72,7 @@ func ownInbox(h id.Host, reply string) bool {
 	return ok && len(rest) < 200 && !strings.ContainsAny(rest, "*> \t\r\n") && !strings.Contains("."+rest+".", "..")
 }
 
-// answer responds to m with v. Only handlers of onHost may call it, because onHost has checked the reply subject.
+// answer responds to m with v. The caller has checked the reply subject: it is in the host's own inbox.
 func (l *Link) answer(h id.Host, m *nats.Msg, v any) {
 	if m.Reply == "" {
 		return

@@ -97,12 +97,10 @@ type Link struct {
 	metering Metering
 	market   Market
 
-	reports  chan struct{} // slots for handling reports
-	doors    chan struct{} // slots for authorising connections, so that slow reports do not delay them
-	mu       sync.Mutex
-	stopping bool
-	subs     []*nats.Subscription
-	handling sync.WaitGroup // messages being handled; grows only while not stopping
+	// Each kind of message has a queue of its own, so that none delays the others.
+	reports, inventories, telemetry, doors, disconnects *queue
+
+	subs     []*nats.Subscription // set by Start
 	limits   *limits
 	recorder *recorder
 
@@ -111,9 +109,14 @@ type Link struct {
 	loops  sync.WaitGroup
 }
 
-// maxHandled is the number of reports, and of connections, that one replica handles at the same time. The others wait
-// in its memory.
-const maxHandled = 64
+// The number of messages of each kind that one replica handles at the same time.
+const (
+	reportWorkers     = 32
+	inventoryWorkers  = 8
+	telemetryWorkers  = 4
+	doorWorkers       = 32
+	disconnectWorkers = 4
+)
 
 // Open starts the embedded NATS server or connects to the external one, and returns when the bus works. Hosts are
 // refused until Start. The caller must call Stop.
@@ -127,9 +130,10 @@ func Open(ctx context.Context, all *host.Replicas, cfg Config) (*Link, error) {
 	}
 	l := &Link{
 		cfg: cfg, log: cfg.Log, keys: k, all: all, replica: id.New[id.Replica](),
-		reports: make(chan struct{}, maxHandled), doors: make(chan struct{}, maxHandled), limits: newLimits(cfg.Now),
+		limits: newLimits(cfg.Now),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	l.makeQueues()
 	if err := l.open(ctx); err != nil {
 		return nil, errors.Join(err, l.Stop(context.WithoutCancel(ctx)))
 	}
@@ -181,25 +185,24 @@ func (l *Link) Start(d Domain) error {
 	for _, s := range []struct {
 		nc      *nats.Conn
 		subject string
-		slots   chan struct{}
-		handle  func(context.Context, *nats.Msg)
+		handle  nats.MsgHandler
 	}{
-		{l.hosts, agentapi.SubjectSync("*"), l.reports, l.onHost(l.handleSync)},
-		{l.hosts, agentapi.SubjectInventory("*"), l.reports, l.onHost(l.handleInventory)},
-		{l.hosts, agentapi.SubjectTelemetry("*"), l.reports, l.onHost(l.handleTelemetry)},
-		{l.hosts, subjectPulse, l.reports, l.handlePulse},
-		{l.sys, "$SYS.ACCOUNT." + accountHosts + ".DISCONNECT", l.doors, l.handleDisconnect},
+		{l.hosts, agentapi.SubjectSync("*"), l.onHost(l.reports, l.handleSync)},
+		{l.hosts, agentapi.SubjectInventory("*"), l.onHost(l.inventories, l.handleInventory)},
+		{l.hosts, agentapi.SubjectTelemetry("*"), l.onHost(l.telemetry, l.handleTelemetry)},
+		{l.hosts, subjectPulse, func(m *nats.Msg) { l.reports.add(l.ctx, m, l.handlePulse) }},
+		{l.sys, "$SYS.ACCOUNT." + accountHosts + ".DISCONNECT", func(m *nats.Msg) {
+			l.disconnects.add(l.ctx, m, l.handleDisconnect)
+		}},
 		// This must be the last: when the first host is admitted, all other handlers must be ready.
-		{l.auth, server.AuthCalloutSubject, l.doors, l.handleAuth},
+		{l.auth, server.AuthCalloutSubject, func(m *nats.Msg) { l.doors.add(l.ctx, m, l.handleAuth) }},
 	} {
 		// With a queue group, exactly one replica handles each message.
-		sub, err := s.nc.QueueSubscribe(s.subject, "hostlink", l.pooled(s.slots, s.handle))
+		sub, err := s.nc.QueueSubscribe(s.subject, "hostlink", s.handle)
 		if err != nil {
 			return fmt.Errorf("hostlink: listen on %s: %w", s.subject, err)
 		}
-		l.mu.Lock()
 		l.subs = append(l.subs, sub)
-		l.mu.Unlock()
 		if err := s.nc.FlushTimeout(5 * time.Second); err != nil {
 			return fmt.Errorf("hostlink: listen on %s: %w", s.subject, err)
 		}
@@ -215,19 +218,25 @@ func (l *Link) Start(d Domain) error {
 // Stop stops accepting messages, waits for those being handled, stores the telemetry in memory, and closes all
 // connections.
 func (l *Link) Stop(ctx context.Context) error {
-	l.mu.Lock()
-	l.stopping = true
 	for _, sub := range l.subs {
 		_ = sub.Unsubscribe() // if the connection is closed, so are its subscriptions
 	}
-	l.mu.Unlock()
+	queues := l.queues()
+	for _, q := range queues {
+		q.close()
+	}
 	done := make(chan struct{})
-	go func() { l.handling.Wait(); close(done) }()
+	go func() {
+		for _, q := range queues {
+			q.handled.Wait()
+		}
+		close(done)
+	}()
 	var err error
 	select {
 	case <-done:
 	case <-ctx.Done():
-		err = fmt.Errorf("hostlink: gave up waiting for %d messages: %w", len(l.reports)+len(l.doors), ctx.Err())
+		err = fmt.Errorf("hostlink: gave up waiting for messages that are being handled: %w", ctx.Err())
 	}
 	l.cancel()
 	l.loops.Wait()
@@ -246,6 +255,22 @@ func (l *Link) Stop(ctx context.Context) error {
 		server = l.ns.ID()
 	}
 	return errors.Join(err, l.all.Remove(ctx, l.replica, server))
+}
+
+// makeQueues makes the queues of messages.
+func (l *Link) makeQueues() {
+	make := func(name string, workers int, patience time.Duration, refuse func(*nats.Msg, time.Duration)) *queue {
+		return newQueue(queueConfig{name: name, workers: workers, patience: patience, refuse: refuse, now: l.cfg.Now})
+	}
+	l.reports = make("sync", reportWorkers, agentapi.RequestWait, l.postpone)
+	l.inventories = make("inventory", inventoryWorkers, agentapi.RequestWait, l.refuse)
+	l.telemetry = make("telemetry", telemetryWorkers, agentapi.RequestWait, nil)
+	l.doors = make("connect", doorWorkers, connectWait, l.refuseConnection)
+	l.disconnects = make("disconnect", disconnectWorkers, agentapi.MaxRetry, nil)
+}
+
+func (l *Link) queues() []*queue {
+	return []*queue{l.reports, l.inventories, l.telemetry, l.doors, l.disconnects}
 }
 
 // loop calls f at intervals until Stop.

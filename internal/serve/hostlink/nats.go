@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +34,9 @@ const (
 	// A host that disappears without closing its connection is noticed after three missed pings.
 	pingEvery   = 10 * time.Second
 	missedPings = 2
+	// handshakesPerCore limits the new connections per second and core: about as many as are authorised in that time.
+	// Others are closed before their TLS handshake, which is the costly part, and come again.
+	handshakesPerCore = 500
 )
 
 // NATSConfig returns the part of a NATS server's configuration that this platform requires: accounts, limits, and
@@ -67,12 +71,13 @@ func (k *keys) config() (string, error) {
 system_account: %s
 max_payload: %d
 authorization {
-  timeout: 5
+  timeout: %d
   auth_callout { issuer: %s, account: %s, auth_users: [ %s ] }
 }
 `,
 		accountAuth, public[roleAuth], accountHosts, public[roleHosts], maxSubs, maxPayload,
-		accountReplicas, public[roleReplicas], accountSys, public[roleSys], accountSys, maxPayload, issuer, accountAuth,
+		accountReplicas, public[roleReplicas], accountSys, public[roleSys], accountSys, maxPayload, authTimeout, issuer,
+		accountAuth,
 		strings.Join([]string{public[roleAuth], public[roleHosts], public[roleReplicas], public[roleSys]}, ", ")), nil
 }
 
@@ -87,8 +92,9 @@ func (l *Link) startServer(ctx context.Context) error {
 		AlwaysEnableNonce: true,
 		PingInterval:      pingEvery,
 		MaxPingsOut:       missedPings,
-		TLSTimeout:        5,
 	}
+	// The limit of handshakes can be set only here; the certificate is set below.
+	conf += fmt.Sprintf("tls { connection_rate_limit: %d, timeout: 10 }\n", handshakesPerCore*runtime.GOMAXPROCS(0))
 	if err := o.ProcessConfigString(conf); err != nil {
 		return fmt.Errorf("hostlink: NATS configuration: %w", err)
 	}

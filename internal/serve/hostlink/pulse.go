@@ -3,6 +3,7 @@ package hostlink
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -42,4 +43,14 @@ func (l *Link) handlePulse(ctx context.Context, m *nats.Msg) {
 	if err := l.all.RecordPulse(ctx, p); err != nil {
 		l.log.Error("a pulse was not recorded", "listener", p.Listener, "err", err)
 	}
+}
+
+// postpone refuses a message of the queue of reports. A pulse gets the same wait as a host, and comes back after it:
+// while hosts' reports are refused, their silence is not their fault.
+func (l *Link) postpone(m *nats.Msg, wait time.Duration) {
+	if m.Subject != subjectPulse {
+		l.refuse(m, wait)
+		return
+	}
+	time.AfterFunc(wait, func() { l.reports.add(l.ctx, m, l.handlePulse) })
 }

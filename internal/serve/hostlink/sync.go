@@ -2,6 +2,7 @@ package hostlink
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -14,11 +15,20 @@ import (
 	"github.com/musterhq/muster/internal/metrics"
 )
 
-// Time until an agent's next sync in milliseconds, with and without leases. The agent adds jitter when idle.
+// Longest time until an agent's next sync in milliseconds, with and without leases.
 const (
 	leasedSyncMS = 15_000
-	idleSyncMS   = 60_000
+	idleSyncMS   = 75_000
 )
+
+// nextSync returns the time until a host's next sync in milliseconds. It varies at random, so that hosts that connected
+// together do not report together for ever: by a tenth with leases, and by two fifths without.
+func nextSync(leases int) int64 {
+	if leases > 0 {
+		return leasedSyncMS - rand.Int64N(leasedSyncMS/10)
+	}
+	return idleSyncMS - rand.Int64N(idleSyncMS*2/5)
+}
 
 // handleSync handles one report of a host.
 func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
@@ -46,11 +56,8 @@ func (l *Link) sync(ctx context.Context, h id.Host, s agentapi.Sync) (r agentapi
 	r = agentapi.SyncReply{
 		Protocol:      agentapi.Protocol,
 		ControlEpoch:  l.epoch.Load(),
-		NextSyncMS:    idleSyncMS,
+		NextSyncMS:    nextSync(len(s.Leases)),
 		TelemetryLost: l.limits.refused(h, "telemetry"),
-	}
-	if len(s.Leases) > 0 {
-		r.NextSyncMS = leasedSyncMS
 	}
 	part := func(name string, err error) bool {
 		if err != nil {

@@ -1,0 +1,228 @@
+package hostlink
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// gated is a queue with one worker, which handles a message whenever the test allows it, and a clock that the test
+// moves.
+type gated struct {
+	*queue
+	t       *testing.T
+	now     atomic.Int64  // unix ms
+	started chan struct{} // a message is being handled
+	allow   chan struct{}
+	handled chan string
+	refused []time.Duration
+}
+
+func newGated(t *testing.T) *gated {
+	g := &gated{t: t, started: make(chan struct{}, 100), allow: make(chan struct{}), handled: make(chan string, 100)}
+	g.queue = newQueue(queueConfig{
+		name: "test", workers: 1, patience: 10 * time.Second,
+		refuse: func(_ *nats.Msg, wait time.Duration) { g.refused = append(g.refused, wait) },
+		now:    func() time.Time { return time.UnixMilli(g.now.Load()) },
+	})
+	t.Cleanup(func() {
+		g.close()
+		close(g.allow)
+		g.queue.handled.Wait()
+	})
+	return g
+}
+
+// send adds a message whose sender waits for the given time; 0: it does not say so.
+func (g *gated) send(name string, wait time.Duration) {
+	m := &nats.Msg{Subject: name}
+	if wait > 0 {
+		m.Header = nats.Header{agentapi.HeaderWait: {strconv.FormatInt(wait.Milliseconds(), 10)}}
+	}
+	g.add(g.t.Context(), m, func(_ context.Context, m *nats.Msg) {
+		g.started <- struct{}{}
+		<-g.allow
+		g.handled <- m.Subject
+	})
+}
+
+func TestQueue_DropsWhatNobodyWaitsFor(t *testing.T) {
+	t.Parallel()
+	g := newGated(t)
+	g.send("first", 0)
+	<-g.started
+	g.send("short", 3*time.Second)
+	g.send("unsaid", 0)
+	g.send("long", 60*time.Second)
+	g.now.Add(10_000)
+	g.send("new", 0)
+	for _, want := range []string{"first", "long", "new"} {
+		g.allow <- struct{}{}
+		if got := <-g.handled; got != want {
+			t.Fatalf("handled %s, want %s", got, want)
+		}
+	}
+}
+
+func TestQueue_RefusesMoreThanTwoSecondsOfWork(t *testing.T) {
+	t.Parallel()
+	g := newGated(t)
+	g.each = 500 * time.Millisecond
+	g.send("handled", 0)
+	<-g.started
+	for range 4 { // the next one would begin after 2.5 s
+		g.send("accepted", 0)
+	}
+	for range 10 {
+		g.send("refused", 0)
+	}
+	if len(g.refused) != 10 || len(g.waiting) > 4 {
+		t.Fatalf("%d refused, %d wait", len(g.refused), len(g.waiting))
+	}
+	if first := g.refused[0]; first < 2*time.Second || first > 4*time.Second {
+		t.Errorf("the first comes back after %v: want when the queue is empty", first)
+	}
+	for i, wait := range g.refused[1:] {
+		if apart := wait - g.refused[i]; apart != 625*time.Millisecond {
+			t.Errorf("two come back %v apart, want 625ms", apart)
+		}
+	}
+	for range 1000 {
+		g.send("refused", 0)
+	}
+	if longest := slices.Max(g.refused); longest > agentapi.MaxRetry {
+		t.Errorf("one is sent away for %v", longest)
+	}
+}
+
+// An overload of ten times what is handled while a sender waits heals: every sender that obeys is answered, and the
+// handler does almost nothing for senders that have given up.
+func TestQueue_AnOverloadHeals(t *testing.T) {
+	t.Parallel()
+	const (
+		senders = 2000
+		workers = 2
+		each    = 4 * time.Millisecond // so 500 a second
+		wait    = 400 * time.Millisecond
+	)
+	nc := bareNATS(t)
+	var waiting [senders]atomic.Bool
+	var handled, unasked, refusals atomic.Int64
+	q := newQueue(queueConfig{name: "test", workers: workers, patience: wait, now: time.Now,
+		refuse: func(m *nats.Msg, wait time.Duration) {
+			refusals.Add(1)
+			data, err := json.Marshal((&agentapi.TooMany{Wait: wait}).Ack())
+			if err == nil {
+				err = m.Respond(data)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}})
+	t.Cleanup(func() {
+		q.close()
+		q.handled.Wait()
+	})
+	if _, err := nc.QueueSubscribe("ask", "q", func(m *nats.Msg) {
+		q.add(t.Context(), m, func(_ context.Context, m *nats.Msg) {
+			handled.Add(1)
+			if n, err := strconv.Atoi(string(m.Data)); err != nil || !waiting[n].Load() {
+				unasked.Add(1)
+			}
+			<-time.After(each) // stands for the database
+			_ = m.Respond([]byte("{}"))
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range senders {
+		all.Go(func() { askUntilAnswered(t, nc, i, &waiting[i], wait) })
+	}
+	all.Wait()
+	if refusals.Load() == 0 {
+		t.Error("nobody was refused: this was no overload")
+	}
+	if n := handled.Load(); unasked.Load() > n/10 || n > senders*3/2 {
+		t.Errorf("%d handled for %d senders, %d of them for nobody", n, senders, unasked.Load())
+	}
+}
+
+// askUntilAnswered sends a request as an agent does, until it is answered.
+func askUntilAnswered(t *testing.T, nc *nats.Conn, i int, waiting *atomic.Bool, wait time.Duration) {
+	m := &nats.Msg{Subject: "ask", Data: []byte(strconv.Itoa(i)), Header: nats.Header{}}
+	m.Header.Set(agentapi.HeaderWait, strconv.FormatInt(wait.Milliseconds(), 10))
+	for again := wait; t.Context().Err() == nil; {
+		waiting.Store(true)
+		reply, err := nc.RequestMsg(m, wait)
+		waiting.Store(false)
+		var ack agentapi.Ack
+		if err == nil {
+			err = json.Unmarshal(reply.Data, &ack)
+		}
+		switch {
+		case err == nil && ack.RetryMS == 0:
+			return
+		case err == nil:
+			again = time.Duration(ack.RetryMS) * time.Millisecond
+		default:
+			again *= 2
+		}
+		<-time.After(again)
+	}
+}
+
+// bareNATS is a connection to a NATS server of the test.
+func bareNATS(t *testing.T) *nats.Conn {
+	t.Helper()
+	ns, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
+	if !ns.ReadyForConnections(time.Minute) {
+		t.Fatal("NATS does not start")
+	}
+	nc, err := nats.Connect("", nats.InProcessServer(ns))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// While hosts' reports are refused, the platform's own message is late by as much, so that the time counts as a gap.
+func TestQueue_APulseWaitsAsLongAsAHost(t *testing.T) {
+	t.Parallel()
+	l := &Link{ctx: t.Context(), limits: newLimits(time.Now), cfg: Config{Now: time.Now}}
+	l.makeQueues()
+	l.reports.busy, l.reports.each = l.reports.workers, time.Hour // whatever comes is refused
+	waiting := func() int {
+		l.reports.mu.Lock()
+		defer l.reports.mu.Unlock()
+		return len(l.reports.waiting)
+	}
+	pulse := &nats.Msg{Subject: subjectPulse}
+	l.reports.add(l.ctx, pulse, l.handlePulse)
+	if waiting() != 0 {
+		t.Fatal("a pulse passes by the reports")
+	}
+	l.reports.mu.Lock()
+	l.reports.each = 0 // there is room again
+	l.reports.mu.Unlock()
+	l.postpone(pulse, time.Millisecond)
+	for waiting() == 0 {
+		<-time.After(time.Millisecond)
+	}
+}
