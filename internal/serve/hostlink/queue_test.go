@@ -147,7 +147,7 @@ func TestQueue_AnOverloadHeals(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	for i := range senders {
-		all.Go(func() { askUntilAnswered(t, nc, i, &waiting[i], wait) })
+		all.Go(func() { sendUntilAnswered(t, nc, i, &waiting[i], wait) })
 	}
 	all.Wait()
 	if refusals.Load() == 0 {
@@ -158,8 +158,8 @@ func TestQueue_AnOverloadHeals(t *testing.T) {
 	}
 }
 
-// askUntilAnswered sends a request as an agent does, until it is answered.
-func askUntilAnswered(t *testing.T, nc *nats.Conn, i int, waiting *atomic.Bool, wait time.Duration) {
+// sendUntilAnswered sends a request as an agent does, until it is answered.
+func sendUntilAnswered(t *testing.T, nc *nats.Conn, i int, waiting *atomic.Bool, wait time.Duration) {
 	m := &nats.Msg{Subject: "ask", Data: []byte(strconv.Itoa(i)), Header: nats.Header{}}
 	m.Header.Set(agentapi.HeaderWait, strconv.FormatInt(wait.Milliseconds(), 10))
 	for again := wait; t.Context().Err() == nil; {
