@@ -61,6 +61,8 @@ func exported(t *testing.T) []string {
 	metrics.Job("test", time.Now(), 1, nil)
 	metrics.Job("test", time.Now(), 0, errors.New("no"))
 	metrics.HostSync(time.Now(), []string{"usage"})
+	metrics.HostMessage("sync", "handled")
+	metrics.HostMessageWaited("sync", time.Millisecond)
 	metrics.Ingest(time.Now(), 1, 1, 1)
 	metrics.Claim("lease", true)
 	serveOnce(t, "/things/{id}", "/things/7")

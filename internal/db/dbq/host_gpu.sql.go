@@ -429,13 +429,25 @@ func (q *Queries) NeedFullReport(ctx context.Context, argID id.Host) error {
 
 const putHostInventory = `-- name: PutHostInventory :exec
 
-INSERT INTO host_inventory (host_id, inventory) VALUES ($1, $2)
-ON CONFLICT (host_id) DO UPDATE SET inventory = excluded.inventory
+INSERT INTO host_inventory (host_id, inventory, hash, gpus) VALUES ($1, $2, $3, $4)
+ON CONFLICT (host_id) DO UPDATE SET inventory = excluded.inventory, hash = excluded.hash, gpus = excluded.gpus
 `
 
+type PutHostInventoryParams struct {
+	HostID    id.Host
+	Inventory []byte
+	Hash      []byte
+	Gpus      *int32
+}
+
 // GPUs: what hosts have, how it is, and who uses it.
-func (q *Queries) PutHostInventory(ctx context.Context, hostID id.Host, inventory []byte) error {
-	_, err := q.db.Exec(ctx, putHostInventory, hostID, inventory)
+func (q *Queries) PutHostInventory(ctx context.Context, arg PutHostInventoryParams) error {
+	_, err := q.db.Exec(ctx, putHostInventory,
+		arg.HostID,
+		arg.Inventory,
+		arg.Hash,
+		arg.Gpus,
+	)
 	return err
 }
 
@@ -498,6 +510,23 @@ func (q *Queries) SetHostInventory(ctx context.Context, arg SetHostInventoryPara
 		arg.ID,
 	)
 	return err
+}
+
+const touchInventory = `-- name: TouchInventory :execrows
+UPDATE host h SET inventory_at = clock_timestamp()
+FROM host_inventory i
+WHERE h.id = $1 AND i.host_id = h.id AND h.state <> 'retired' AND i.hash = $2
+  AND i.gpus = (SELECT count(*) FROM gpu g WHERE g.host_id = h.id AND g.present AND g.removed_at IS NULL)
+`
+
+// Notes that a host reported the same inventory again, of which all GPUs are present. It changes no row if the inventory
+// differs, or if the host is retired.
+func (q *Queries) TouchInventory(ctx context.Context, hostID id.Host, hash []byte) (int64, error) {
+	result, err := q.db.Exec(ctx, touchInventory, hostID, hash)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const updateGPU = `-- name: UpdateGPU :exec

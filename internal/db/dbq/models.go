@@ -433,6 +433,8 @@ type HostImage struct {
 type HostInventory struct {
 	HostID    id.Host
 	Inventory []byte
+	Hash      []byte
+	Gpus      *int32
 }
 
 type HostKey struct {

@@ -1,8 +1,16 @@
 -- GPUs: what hosts have, how it is, and who uses it.
 
 -- name: PutHostInventory :exec
-INSERT INTO host_inventory (host_id, inventory) VALUES (@host_id, @inventory)
-ON CONFLICT (host_id) DO UPDATE SET inventory = excluded.inventory;
+INSERT INTO host_inventory (host_id, inventory, hash, gpus) VALUES (@host_id, @inventory, @hash, @gpus)
+ON CONFLICT (host_id) DO UPDATE SET inventory = excluded.inventory, hash = excluded.hash, gpus = excluded.gpus;
+
+-- name: TouchInventory :execrows
+-- Notes that a host reported the same inventory again, of which all GPUs are present. It changes no row if the inventory
+-- differs, or if the host is retired.
+UPDATE host h SET inventory_at = clock_timestamp()
+FROM host_inventory i
+WHERE h.id = @host_id AND i.host_id = h.id AND h.state <> 'retired' AND i.hash = @hash
+  AND i.gpus = (SELECT count(*) FROM gpu g WHERE g.host_id = h.id AND g.present AND g.removed_at IS NULL);
 
 -- name: SetHostInventory :exec
 UPDATE host

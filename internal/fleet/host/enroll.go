@@ -153,7 +153,7 @@ func Enroll(ctx context.Context, tx *db.Tx, p EnrollPolicy, r agentapi.EnrollReq
 	if err != nil {
 		return Host{}, err
 	}
-	if err := putInventory(ctx, tx, host, &r.Inventory); err != nil {
+	if err := putInventory(ctx, tx, host, &r.Inventory, nil); err != nil {
 		return Host{}, err
 	}
 	if err := tx.Q.UseEnrollment(ctx, host, t.ID); err != nil {

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -45,10 +46,14 @@ func RecordInventory(ctx context.Context, tx *db.Tx, host id.Host, inv agentapi.
 		return fault.New(fault.Conflict, "The host enrolled with simulated GPUs = %t and now says %t: enrol it anew.",
 			h.Simulated, inv.Simulated)
 	}
+	hash, err := HashInventory(inv)
+	if err != nil {
+		return err
+	}
 	if err := checkInventory(&inv); err != nil {
 		return err
 	}
-	return putInventory(ctx, tx, host, &inv)
+	return putInventory(ctx, tx, host, &inv, hash)
 }
 
 // checkInventory rejects impossible values and cleans all texts, because renters see them in terminals and pages.
@@ -134,13 +139,45 @@ func cleanTexts(v reflect.Value) {
 	}
 }
 
-// putInventory stores a checked inventory. The host must be locked or new.
-func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.Inventory) error {
+// inventoryRules is part of an inventory's hash. Raise it when the same inventory must be stored in another way than
+// before.
+const inventoryRules = 1
+
+// HashInventory identifies the content of an inventory as the host sent it.
+func HashInventory(inv agentapi.Inventory) ([]byte, error) {
+	raw, err := json.Marshal(inv)
+	if err != nil {
+		return nil, err
+	}
+	h := sha256.Sum256(append(raw, inventoryRules))
+	return h[:], nil
+}
+
+// SameInventory records that a host sent the inventory with this hash again. It returns false if the stored one is
+// another, or if a GPU of it is missing: then it must be stored with RecordInventory.
+func SameInventory(ctx context.Context, q *dbq.Queries, host id.Host, hash []byte) (bool, error) {
+	n, err := q.TouchInventory(ctx, host, hash)
+	if err != nil {
+		return false, fmt.Errorf("host: inventory of %s: %w", host, err)
+	}
+	return n > 0, nil
+}
+
+// putInventory stores a checked inventory. The host must be locked or new. hash is that of the inventory as the host
+// sent it; nil: the next inventory is stored whatever it is.
+func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.Inventory, hash []byte) error {
 	raw, err := json.Marshal(inv)
 	if err != nil {
 		return err
 	}
-	if err := tx.Q.PutHostInventory(ctx, host, raw); err != nil {
+	gpus := int32(len(inv.GPUs))
+	err = tx.Q.PutHostInventory(ctx, dbq.PutHostInventoryParams{
+		HostID:    host,
+		Inventory: raw,
+		Hash:      hash,
+		Gpus:      &gpus,
+	})
+	if err != nil {
 		return fmt.Errorf("host: inventory of %s: %w", host, err)
 	}
 	err = tx.Q.SetHostInventory(ctx, dbq.SetHostInventoryParams{

@@ -232,9 +232,17 @@ func (m *Market) EnrollHost(ctx context.Context, p host.EnrollPolicy,
 	return h, err
 }
 
-// UpdateInventory stores a host's inventory with host.RecordInventory and updates the host's offers.
-func (m *Market) UpdateInventory(ctx context.Context, h id.Host, inv agentapi.Inventory) error {
-	return m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+// UpdateInventory stores a host's inventory with host.RecordInventory and updates the host's offers. changed is false if
+// the host sent the same inventory before: then nothing else is written.
+func (m *Market) UpdateInventory(ctx context.Context, h id.Host, inv agentapi.Inventory) (changed bool, err error) {
+	hash, err := host.HashInventory(inv)
+	if err != nil {
+		return false, err
+	}
+	if same, err := host.SameInventory(ctx, m.db.Q, h, hash); err != nil || same {
+		return false, err
+	}
+	return true, m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if err := host.RecordInventory(ctx, tx, h, inv); err != nil {
 			return err
 		}

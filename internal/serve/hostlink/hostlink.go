@@ -57,7 +57,7 @@ type Clusters interface {
 // Market is the part of package market that hostlink uses.
 type Market interface {
 	EnrollHost(ctx context.Context, p host.EnrollPolicy, r agentapi.EnrollRequest) (host.Host, error)
-	UpdateInventory(ctx context.Context, h id.Host, inv agentapi.Inventory) error
+	UpdateInventory(ctx context.Context, h id.Host, inv agentapi.Inventory) (changed bool, err error)
 	// PopularFor returns public images that an idle host may download in advance, and the limit of their size in bytes.
 	PopularFor(ctx context.Context, h id.Host, capabilities []string) (images []string, bytes int64, err error)
 }

@@ -123,19 +123,21 @@ func (l *Link) applyStatus(ctx context.Context, h id.Host, s agentapi.Sync) erro
 // handleInventory stores a host's inventory.
 func (l *Link) handleInventory(ctx context.Context, h id.Host, m *nats.Msg) {
 	var inv agentapi.Inventory
+	changed := false
 	err := read(m, &inv)
 	if err == nil {
 		// A host that other hosts cannot reach directly can be reached through a relay, if its agent supports renewal.
 		// Without renewal it would lose its relay in the middle of a lease.
 		inv.MultiNode = inv.MultiNode || (len(l.cfg.Relays) > 0 && inv.Relayed &&
 			slices.Contains(inv.Capabilities, agentapi.CapRelayRenewal))
-		err = l.market.UpdateInventory(ctx, h, inv)
+		changed, err = l.market.UpdateInventory(ctx, h, inv)
 	}
 	var ack agentapi.Ack
 	switch f := fault.From(err); {
-	case err == nil:
+	case err == nil && changed:
 		l.recorder.forget(h)
 		l.bus.Changed(bus.TopicHost(h))
+	case err == nil:
 	case f != nil:
 		ack.Error = f.Message
 	case err == errMalformed:
