@@ -39,10 +39,10 @@ func (b *BankPayment) check() error {
 }
 
 // BookBankPayment books that what lost disputes took of an invoice was paid to the platform's bank: first what is still
-// owed of it, then what was given up, whose tax is owed again. Never more is booked than is unpaid. The same transfer
-// again changes nothing. An invoice that nobody disputed is marked as paid at Stripe instead. Only a platform operator
-// may, with a reason for the audit trail. Faults: Forbidden, NotFound, Invalid, Conflict (nothing was lost or is
-// unpaid; the transfer is booked with another amount).
+// owed of it, then what was given up, whose tax is owed again. It never books more than is unpaid, and the same transfer
+// only once. An invoice that nobody disputed is marked as paid at Stripe instead. Only an admin may, with a reason for
+// the audit log. Faults: Forbidden, NotFound, Invalid, Conflict (nothing was lost or is unpaid, or the transfer is
+// booked with another amount).
 func (p *Postpaid) BookBankPayment(ctx context.Context, who account.Principal, org id.Org, invoice string,
 	b BankPayment,
 	once idem.Request) (OrgInvoice, idem.Outcome, error) {
@@ -53,93 +53,125 @@ func (p *Postpaid) BookBankPayment(ctx context.Context, who account.Principal, o
 		if err := b.check(); err != nil {
 			return OrgInvoice{}, err
 		}
-		a, r, w, err := p.decideOn(ctx, tx, org, invoice)
+		l, err := p.lockInvoice(ctx, tx, org, invoice)
 		if err != nil {
 			return OrgInvoice{}, err
 		}
 		before, err := tx.Q.PostpaidBankPayment(ctx, invoice, b.Reference)
 		switch {
-		case err != nil && !db.NoRows(err):
-			return OrgInvoice{}, fmt.Errorf("postpaid: paid by bank of %s: %w", invoice, err)
-		case err == nil && before != b.Amount:
+		case db.NoRows(err):
+			if err := p.bookBankPayment(ctx, tx, l, who, b); err != nil {
+				return OrgInvoice{}, err
+			}
+		case err != nil:
+			return OrgInvoice{}, fmt.Errorf("read bank payments of invoice %s: %w", invoice, err)
+		case before != b.Amount:
 			return OrgInvoice{}, fault.New(fault.Conflict, "this transfer is booked already, with %s", before.Plain())
-		case err == nil:
-			return p.ofLost(ctx, tx, r)
 		}
-		lost, err := lostOf(ctx, tx.Q, org)
-		if err != nil {
-			return OrgInvoice{}, err
-		}
-		given := lossOf(w)
-		owed := max(0, min(lost[invoice].unpaid-given, a.owed()))
-		most := owed + given
-		switch {
-		case most < money.Cent:
-			return OrgInvoice{}, fault.New(fault.Conflict, "no lost dispute left anything of this invoice unpaid; one that "+
-				"nobody disputed is marked as paid at Stripe")
-		case b.Amount > most:
-			return OrgInvoice{}, fault.InvalidField("amount", "must be at most %s: no more is unpaid",
-				(most / money.Cent * money.Cent).Plain())
-		}
-		set := dbq.InsertPostpaidBankPaymentParams{
-			InvoiceID: invoice,
-			Reference: b.Reference,
-			OrgID:     org,
-			Amount:    b.Amount,
-			Reason:    b.Reason,
-			UserID:    who.User,
-		}
-		e := ledger.Entry{
-			Kind:      "dispute_paid",
-			Key:       "dispute_paid:" + invoice + ":" + b.Reference,
-			Ref:       org.String(),
-			Memo:      r.Number + ", paid by bank after a dispute",
-			Transfers: []ledger.Transfer{{Debit: ledger.Bank(r.Currency), Credit: a.receivable(), Amount: b.Amount}},
-		}
-		if rest := most - b.Amount; rest > 0 && rest < money.Cent { // no bank moves it, and it would be owed for ever
-			set.Waived = rest
-			e.Transfers = append(e.Transfers, ledger.Transfer{
-				Debit:  ledger.Goodwill(r.Currency),
-				Credit: a.receivable(),
-				Amount: rest,
-			})
-		}
-		if err := tx.Q.InsertPostpaidBankPayment(ctx, set); err != nil {
-			return OrgInvoice{}, fmt.Errorf("postpaid: paid by bank of %s: %w", invoice, err)
-		}
-		if n := set.Amount + set.Waived - owed; n > 0 {
-			err = p.makeUp(ctx, tx, a, r, w, n, e)
-		} else {
-			err = a.postNew(ctx, e)
-		}
-		if err != nil {
-			return OrgInvoice{}, err
-		}
-		if err := p.wrapUp(ctx, tx, a); err != nil {
-			return OrgInvoice{}, err
-		}
-		if _, err := notify.Add(ctx, tx, notify.Notice{
-			Org:      org,
-			Key:      e.Key,
-			Severity: notify.Info,
-			Object:   org.String(),
-			Title:    fmt.Sprintf("Your transfer of %s %s has arrived", b.Amount.Plain(), r.Currency),
-			Body:     "It pays what the dispute took of invoice " + r.Number + ".",
-		}); err != nil {
-			return OrgInvoice{}, err
-		}
-		if err := audit.Record(ctx, tx, who.Event("billing.bank_payment", org.String(), map[string]any{
-			"invoice":   invoice,
-			"number":    r.Number,
-			"amount":    b.Amount.String(),
-			"waived":    set.Waived.String(),
-			"reference": b.Reference,
-			"reason":    b.Reason,
-		})); err != nil {
-			return OrgInvoice{}, err
-		}
-		return p.ofLost(ctx, tx, r)
+		return p.ofLost(ctx, tx, l.inv)
 	})
+}
+
+// bookBankPayment books a transfer that is not booked yet, and notifies the org.
+func (p *Postpaid) bookBankPayment(ctx context.Context, tx *db.Tx, l lockedInvoice, who account.Principal,
+	b BankPayment) error {
+	owed, err := l.lostOwed(ctx, tx.Q)
+	if err != nil {
+		return err
+	}
+	most := owed + lossOf(l.writeOff)
+	switch {
+	case most < money.Cent:
+		return fault.New(fault.Conflict, "no lost dispute left anything of this invoice unpaid; one that "+
+			"nobody disputed is marked as paid at Stripe")
+	case b.Amount > most:
+		return fault.InvalidField("amount", "must be at most %s: no more is unpaid",
+			(most / money.Cent * money.Cent).Plain())
+	}
+	waived := most - b.Amount
+	if waived >= money.Cent {
+		waived = 0 // it can still be paid
+	}
+	if err := tx.Q.InsertPostpaidBankPayment(ctx, dbq.InsertPostpaidBankPaymentParams{
+		InvoiceID: l.inv.ID,
+		Reference: b.Reference,
+		OrgID:     l.inv.OrgID,
+		Amount:    b.Amount,
+		Waived:    waived,
+		Reason:    b.Reason,
+		UserID:    who.User,
+	}); err != nil {
+		return fmt.Errorf("insert bank payment of invoice %s: %w", l.inv.ID, err)
+	}
+	e := l.bankEntry(b, waived)
+	if n := b.Amount + waived - owed; n > 0 {
+		err = l.makeUp(ctx, tx, n, e)
+	} else {
+		err = l.acct.postNew(ctx, e)
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.wrapUp(ctx, tx, l.acct); err != nil {
+		return err
+	}
+	if err := notifyBankPayment(ctx, tx, l.inv, b, e.Key); err != nil {
+		return err
+	}
+	return audit.Record(ctx, tx, who.Event("billing.bank_payment", l.inv.OrgID.String(), map[string]any{
+		"invoice":   l.inv.ID,
+		"number":    l.inv.Number,
+		"amount":    b.Amount.String(),
+		"waived":    waived.String(),
+		"reference": b.Reference,
+		"reason":    b.Reason,
+	}))
+}
+
+// lostOwed returns what lost disputes took of the invoice that is still owed, without what was given up.
+func (l lockedInvoice) lostOwed(ctx context.Context, q *dbq.Queries) (money.Nano, error) {
+	lost, err := lostOf(ctx, q, l.inv.OrgID)
+	if err != nil {
+		return 0, err
+	}
+	return max(0, min(lost[l.inv.ID].unpaid-lossOf(l.writeOff), l.acct.owed())), nil
+}
+
+// bankEntry is the entry of a transfer to the platform's bank. waived is the rest below a cent, which no bank can
+// transfer and which would be owed for ever; 0 = none.
+func (l lockedInvoice) bankEntry(b BankPayment, waived money.Nano) ledger.Entry {
+	e := ledger.Entry{
+		Kind: "dispute_paid",
+		Key:  "dispute_paid:" + l.inv.ID + ":" + b.Reference,
+		Ref:  l.inv.OrgID.String(),
+		Memo: l.inv.Number + ", paid by bank after a dispute",
+		Transfers: []ledger.Transfer{{
+			Debit:  ledger.Bank(l.inv.Currency),
+			Credit: l.acct.receivable(),
+			Amount: b.Amount,
+		}},
+	}
+	if waived > 0 {
+		e.Transfers = append(e.Transfers, ledger.Transfer{
+			Debit:  ledger.Goodwill(l.inv.Currency),
+			Credit: l.acct.receivable(),
+			Amount: waived,
+		})
+	}
+	return e
+}
+
+// notifyBankPayment notifies the org that its transfer has arrived.
+func notifyBankPayment(ctx context.Context, tx *db.Tx, r dbq.PostpaidInvoice, b BankPayment, key string) error {
+	_, err := notify.Add(ctx, tx, notify.Notice{
+		Org:      r.OrgID,
+		Key:      key,
+		Severity: notify.Info,
+		Object:   r.OrgID.String(),
+		Title:    fmt.Sprintf("Your transfer of %s %s has arrived", b.Amount.Plain(), r.Currency),
+		Body:     "It pays what the dispute took of invoice " + r.Number + ".",
+	})
+	return err
 }
 
 // ofLost is an invoice as it stands with what lost disputes took of it.

@@ -68,52 +68,14 @@ func (p *Postpaid) chargeHourly(ctx context.Context, tx *db.Tx, org id.Org) erro
 
 // charge bills what is used and not billed, and lends what the terms leave then. The account is locked.
 func (p *Postpaid) charge(ctx context.Context, tx *db.Tx, a *acct) error {
-	// after the wallet's lock: holds only fall meanwhile, by usage
+	// After the wallet's lock: meanwhile holds only fall, by usage.
 	have, err := ledger.OrgBalances(ctx, tx.Q, a.row.OrgID, a.row.Currency)
 	if err != nil {
 		return err
 	}
-	used := unbilled(a.locked.Balance(a.wallet()), have.Held)
-	before := a.row.Charged
-	if used > 0 {
-		a.row.Charges++
-		a.row.Charged += used
-		key := fmt.Sprintf("postpaid:%s:%d", a.row.OrgID, a.row.Charges)
-		booked, err := a.locked.Post(ctx, ledger.Entry{
-			Kind:      "postpaid",
-			Key:       key,
-			Ref:       a.row.OrgID.String(),
-			Memo:      "used on credit, to be invoiced",
-			Transfers: []ledger.Transfer{{Debit: a.receivable(), Credit: a.wallet(), Amount: used}},
-		})
-		if err != nil {
+	if used := unbilled(a.locked.Balance(a.wallet()), have.Held); used > 0 {
+		if err := p.bookCharge(ctx, tx, a, used); err != nil {
 			return err
-		}
-		if !booked { // row and ledger move together or not at all
-			return fmt.Errorf("%s is in the books but not on its row", key)
-		}
-		ids, err := ledger.TransferIDs(ctx, tx.Q, key)
-		if err != nil || len(ids) != 1 {
-			return fmt.Errorf("%d transfers of %s: %w", len(ids), key, err)
-		}
-		told := micros(before, a.row.Charged)
-		if err := tx.Q.InsertPostpaidCharge(ctx, dbq.InsertPostpaidChargeParams{
-			OrgID:      a.row.OrgID,
-			N:          a.row.Charges,
-			At:         a.now,
-			Amount:     used,
-			Charged:    a.row.Charged,
-			Micro:      told,
-			TransferID: ids[0],
-		}); err != nil {
-			return fmt.Errorf("charge: %w", err)
-		}
-		if told > 0 {
-			rows, err := p.pay.ReportUsage(ctx, tx, a.row.OrgID, ids[0].String(), told, a.now)
-			if err != nil {
-				return err
-			}
-			p.sendAfter(ctx, tx, rows)
 		}
 	}
 	a.row.ChargedAt = &a.now
@@ -123,9 +85,51 @@ func (p *Postpaid) charge(ctx context.Context, tx *db.Tx, a *acct) error {
 		At:      a.now,
 		OrgID:   a.row.OrgID,
 	}); err != nil {
-		return fmt.Errorf("charged: %w", err)
+		return fmt.Errorf("set charged of %s: %w", a.row.OrgID, err)
 	}
 	return a.lend(ctx)
+}
+
+// bookCharge moves what was used on credit to the receivable, and reports it to Stripe's meter.
+func (p *Postpaid) bookCharge(ctx context.Context, tx *db.Tx, a *acct, used money.Nano) error {
+	before := a.row.Charged
+	a.row.Charges++
+	a.row.Charged += used
+	key := fmt.Sprintf("postpaid:%s:%d", a.row.OrgID, a.row.Charges)
+	if err := a.postNew(ctx, ledger.Entry{
+		Kind:      "postpaid",
+		Key:       key,
+		Ref:       a.row.OrgID.String(),
+		Memo:      "used on credit, to be invoiced",
+		Transfers: []ledger.Transfer{{Debit: a.receivable(), Credit: a.wallet(), Amount: used}},
+	}); err != nil {
+		return err
+	}
+	ids, err := ledger.TransferIDs(ctx, tx.Q, key)
+	if err != nil || len(ids) != 1 {
+		return fmt.Errorf("%d transfers of %s: %w", len(ids), key, err)
+	}
+	metered := micros(before, a.row.Charged)
+	if err := tx.Q.InsertPostpaidCharge(ctx, dbq.InsertPostpaidChargeParams{
+		OrgID:      a.row.OrgID,
+		N:          a.row.Charges,
+		At:         a.now,
+		Amount:     used,
+		Charged:    a.row.Charged,
+		Micro:      metered,
+		TransferID: ids[0],
+	}); err != nil {
+		return fmt.Errorf("insert charge of %s: %w", a.row.OrgID, err)
+	}
+	if metered <= 0 {
+		return nil
+	}
+	rows, err := p.pay.ReportUsage(ctx, tx, a.row.OrgID, ids[0].String(), metered, a.now)
+	if err != nil {
+		return err
+	}
+	p.sendAfter(ctx, tx, rows)
+	return nil
 }
 
 // unbilled is what an org used beyond its own money and was not billed: what wallet and holds are short of together.

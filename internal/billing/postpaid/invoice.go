@@ -41,8 +41,8 @@ func due(charged money.Nano, before int64) int64 {
 	return cents
 }
 
-// invoice takes in what Stripe says of an invoice: a draft is brought to what the books say and closed; a payment is
-// booked, and what was given up.
+// invoice applies the state of an invoice at Stripe: it brings a draft to what the ledger says and closes it, and books
+// a payment or a loss. note is why nothing was done; "" if something was.
 func (p *Postpaid) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe.Invoice,
 	t payment.BillTax) (note string, err error) {
 	a, err := p.lock(ctx, tx, org, ledger.TaxPayable(p.cfg.Currency), ledger.BadDebt(p.cfg.Currency))
@@ -55,11 +55,11 @@ func (p *Postpaid) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe
 	known, err := tx.Q.PostpaidInvoice(ctx, in.ID)
 	fresh := db.NoRows(err)
 	if err != nil && !fresh {
-		return "", fmt.Errorf("postpaid: invoice %s: %w", in.ID, err)
+		return "", fmt.Errorf("read invoice %s: %w", in.ID, err)
 	}
 	switch {
 	case in.Currency != a.row.Currency:
-		return "", fmt.Errorf("postpaid: invoice %s is in %s", in.ID, in.Currency)
+		return "", fmt.Errorf("invoice %s is in %s, not in %s", in.ID, in.Currency, a.row.Currency)
 	case fresh && in.Total == 0 && in.Metered == 0 && in.Status == stripe.InvoicePaid:
 		return "of nothing", nil // the one that begins a subscription
 	case !fresh && order[in.Status] < order[known.State]:
@@ -69,49 +69,16 @@ func (p *Postpaid) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe
 	if err != nil {
 		return "", err
 	}
-	switch {
-	case !fresh && known.TaxReason != "":
-		b = frozen(known, in)
-	case !fresh && in.Status != stripe.InvoiceDraft:
-		b = bill{charged: known.Charged, due: known.Due, taxed: known.TaxBase} // what it was closed with
-	case in.Status != stripe.InvoiceDraft || b.due == 0:
-		b.taxed = 0
-	case t.Of.Reason == "" || t.Cents != b.taxed:
-		return "", fmt.Errorf("postpaid: invoice %s is to be taxed on %d cents, and the tax on %d is known", in.ID, b.taxed,
-			t.Cents)
-	default:
-		b.tax = t.Of
+	if fresh {
+		b, err = b.decide(in, t)
+	} else {
+		b, err = b.redecide(known, in, t)
 	}
-	row := dbq.SavePostpaidInvoiceParams{
-		ID:           in.ID,
-		OrgID:        org,
-		Currency:     in.Currency,
-		Subscription: in.Subscription,
-		Number:       in.Number,
-		State:        in.Status,
-		PeriodStart:  in.PeriodStart,
-		PeriodEnd:    in.PeriodEnd,
-		Charged:      b.charged,
-		Due:          b.due,
-		Total:        in.Total,
-		Metered:      in.Metered,
-		Paid:         in.AmountPaid,
-		Attempts:     int32(in.Attempts),
-		URL:          in.URL,
-		MadeAt:       in.CreatedAt,
-		Tax:          b.tax.Cents,
-		TaxBase:      b.taxed,
-		TaxPpm:       int32(b.tax.PPM),
-		TaxName:      b.tax.Name,
-		TaxReason:    string(b.tax.Reason),
-		TaxCountry:   b.tax.Country,
-		TaxVatID:     b.tax.VATID,
+	if err != nil {
+		return "", err
 	}
-	if !in.DueAt.IsZero() {
-		row.DueAt = &in.DueAt
-	}
-	if err := tx.Q.SavePostpaidInvoice(ctx, row); err != nil {
-		return "", fmt.Errorf("postpaid: invoice %s: %w", in.ID, err)
+	if err := tx.Q.SavePostpaidInvoice(ctx, b.row(org, in)); err != nil {
+		return "", fmt.Errorf("save invoice %s: %w", in.ID, err)
 	}
 	if in.Status == stripe.InvoiceDraft {
 		return "", p.close(ctx, tx, a, in, b)

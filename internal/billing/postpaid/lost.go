@@ -49,82 +49,107 @@ func lossOf(w dbq.PostpaidWriteoff) money.Nano {
 	return 0
 }
 
-// writeOffLost gives up what lost disputes left owed of an invoice that is paid at Stripe: there is nothing to tell
-// Stripe, so it is booked at once, with as much of the invoice's tax as went back with it.
-func (p *Postpaid) writeOffLost(ctx context.Context, tx *db.Tx, a *acct, who account.Principal, r dbq.PostpaidInvoice,
-	was dbq.PostpaidWriteoff, reason string) (OrgInvoice, error) {
-	out := OrgInvoice{CreditInvoice: invoiceOf(r)}
-	lost, err := lostOf(ctx, tx.Q, r.OrgID)
+// writeOffLost gives up what lost disputes left owed of an invoice that is paid at Stripe. Stripe need not be notified,
+// so it is booked at once, with as much of the invoice's tax as went back with it.
+func (p *Postpaid) writeOffLost(ctx context.Context, tx *db.Tx, l lockedInvoice, who account.Principal,
+	reason string) (OrgInvoice, error) {
+	out := OrgInvoice{CreditInvoice: invoiceOf(l.inv)}
+	lost, err := lostOf(ctx, tx.Q, l.inv.OrgID)
 	if err != nil {
 		return out, err
 	}
-	before := lossOf(was)
-	n := min(lost[r.ID].unpaid-before, a.owed())
+	before := lossOf(l.writeOff)
+	n := min(lost[l.inv.ID].unpaid-before, l.acct.owed())
 	switch {
 	case n <= 0 && before > 0:
 		return out, fault.New(fault.Conflict, "what the bank took back of this invoice has been given up already")
 	case n <= 0:
 		return out, fault.New(fault.Conflict, "only an invoice that the card did not pay can be given up, or what a lost "+
-			"dispute left of one; this one is %s", r.State)
+			"dispute left of one; this one is %s", l.inv.State)
 	}
-	given, err := tx.Q.InvoiceRefunded(ctx, r.ID)
+	on, err := l.taxOfLost(ctx, tx.Q, n)
 	if err != nil {
-		return out, fmt.Errorf("postpaid: refunds of %s: %w", r.ID, err)
+		return out, err
 	}
-	of, gone, back := taxOf(r), money.Nano(given.Amount)+before, money.Nano(given.Tax)
-	if before > 0 {
-		back += was.Tax
-	}
-	on := min(n, taxPart(of.Amount(), out.Total, gone, n, back))
-	set := dbq.BookPostpaidLostParams{
-		InvoiceID: r.ID,
-		OrgID:     r.OrgID,
+	w, err := l.bookLost(ctx, tx, dbq.BookPostpaidLostParams{
+		InvoiceID: l.inv.ID,
+		OrgID:     l.inv.OrgID,
 		Reason:    reason,
 		UserID:    who.User,
 		Amount:    n,
 		Tax:       on,
 		TaxBase:   n - on,
-	}
-	if before > 0 {
-		set.Amount, set.Tax, set.TaxBase = set.Amount+was.Amount, set.Tax+was.Tax, set.TaxBase+was.TaxBase
-	}
-	w, err := tx.Q.BookPostpaidLost(ctx, set)
+	})
 	if err != nil {
-		return out, fmt.Errorf("postpaid: write off %s: %w", r.ID, err)
-	}
-	e := ledger.Entry{
-		Kind:      "dispute_writeoff",
-		Key:       fmt.Sprintf("writeoff_lost:%s:%d", r.ID, w.Asked),
-		Ref:       r.OrgID.String(),
-		Memo:      r.Number + ", taken back and given up",
-		Transfers: split(a.receivable(), false, n, on),
-	}
-	if err := a.postNew(ctx, e); err != nil {
 		return out, err
 	}
-	l := tax.Line{
-		Key:      e.Key,
-		Org:      r.OrgID,
-		Kind:     tax.WrittenOff,
-		Ref:      r.ID,
-		Net:      on - n,
-		Tax:      -on,
-		Currency: r.Currency,
-		Of:       of,
-	}
-	if err := (bill{tax: of}).record(ctx, tx, l); err != nil {
-		return out, err
-	}
-	if err := p.wrapUp(ctx, tx, a); err != nil {
+	if err := p.wrapUp(ctx, tx, l.acct); err != nil {
 		return out, err
 	}
 	out.WriteOff = viewWriteOff(w)
-	out.lose(lost[r.ID], w)
-	return out, audit.Record(ctx, tx, who.Event("billing.write_off", r.OrgID.String(), map[string]any{
-		"invoice": r.ID, "number": r.Number, "total": out.Total.String(), "disputed": n.String(), "reason": reason}))
+	out.lose(lost[l.inv.ID], w)
+	return out, audit.Record(ctx, tx, who.Event("billing.write_off", l.inv.OrgID.String(), map[string]any{
+		"invoice": l.inv.ID, "number": l.inv.Number, "total": out.Total.String(), "disputed": n.String(),
+		"reason": reason}))
 }
 
-// regain makes up for what was written off of a lost dispute whose money the bank gave again after all; its tax is owed
+// taxOfLost returns how much of n, which lost disputes left owed, is the invoice's tax.
+func (l lockedInvoice) taxOfLost(ctx context.Context, q *dbq.Queries, n money.Nano) (money.Nano, error) {
+	given, err := q.InvoiceRefunded(ctx, l.inv.ID)
+	if err != nil {
+		return 0, fmt.Errorf("read refunds of invoice %s: %w", l.inv.ID, err)
+	}
+	before := lossOf(l.writeOff)
+	gone, back := money.Nano(given.Amount)+before, money.Nano(given.Tax)
+	if before > 0 {
+		back += l.writeOff.Tax
+	}
+	return min(n, taxPart(taxOf(l.inv).Amount(), invoiceOf(l.inv).Total, gone, n, back)), nil
+}
+
+// bookLost moves what lost disputes left owed to bad debt and stores the write-off, to which it adds what was written
+// off of such disputes before.
+func (l lockedInvoice) bookLost(ctx context.Context, tx *db.Tx,
+	more dbq.BookPostpaidLostParams) (dbq.PostpaidWriteoff, error) {
+	n, on, set := more.Amount, more.Tax, more
+	if lossOf(l.writeOff) > 0 {
+		set.Amount += l.writeOff.Amount
+		set.Tax += l.writeOff.Tax
+		set.TaxBase += l.writeOff.TaxBase
+	}
+	w, err := tx.Q.BookPostpaidLost(ctx, set)
+	if err != nil {
+		return w, fmt.Errorf("write off invoice %s: %w", l.inv.ID, err)
+	}
+	e := ledger.Entry{
+		Kind:      "dispute_writeoff",
+		Key:       fmt.Sprintf("writeoff_lost:%s:%d", l.inv.ID, w.Asked),
+		Ref:       l.inv.OrgID.String(),
+		Memo:      l.inv.Number + ", taken back and given up",
+		Transfers: split(l.acct.receivable(), false, n, on),
+	}
+	if err := l.acct.postNew(ctx, e); err != nil {
+		return w, err
+	}
+	return w, l.recordTax(ctx, tx, e.Key, tax.WrittenOff, on-n, -on)
+}
+
+// recordTax writes a line of the tax book for a part of the invoice, if its tax was decided.
+func (l lockedInvoice) recordTax(ctx context.Context, tx *db.Tx, key string, kind tax.Kind, net, on money.Nano) error {
+	of := taxOf(l.inv)
+	return (bill{tax: of}).record(ctx, tx, tax.Line{
+		Key:      key,
+		Org:      l.inv.OrgID,
+		Kind:     kind,
+		Ref:      l.inv.ID,
+		Net:      net,
+		Tax:      on,
+		Currency: l.inv.Currency,
+		Of:       of,
+	})
+}
+
+// regain reverses the write-off of a lost dispute as far as the bank returned the money after all; its tax is owed
 // again.
 func (p *Postpaid) regain(ctx context.Context, tx *db.Tx, a *acct, r dbq.PostpaidInvoice) error {
 	w, err := tx.Q.PostpaidWriteOff(ctx, r.ID)
@@ -132,7 +157,7 @@ func (p *Postpaid) regain(ctx context.Context, tx *db.Tx, a *acct, r dbq.Postpai
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("postpaid: write-off of %s: %w", r.ID, err)
+		return fmt.Errorf("read write-off of invoice %s: %w", r.ID, err)
 	}
 	if lossOf(w) == 0 {
 		return nil
@@ -145,7 +170,7 @@ func (p *Postpaid) regain(ctx context.Context, tx *db.Tx, a *acct, r dbq.Postpai
 	if n <= 0 {
 		return nil
 	}
-	return p.makeUp(ctx, tx, a, r, w, n, ledger.Entry{
+	return lockedInvoice{acct: a, inv: r, writeOff: w}.makeUp(ctx, tx, n, ledger.Entry{
 		Kind: "dispute_recovered",
 		Key:  fmt.Sprintf("writeoff_back:%s:%d:%d", r.ID, w.Asked, w.Amount),
 		Ref:  r.OrgID.String(),
@@ -153,38 +178,27 @@ func (p *Postpaid) regain(ctx context.Context, tx *db.Tx, a *acct, r dbq.Postpai
 	})
 }
 
-// makeUp books e, and that n of what it moves into the receivable makes up for what was written off; its tax is owed
-// again.
-func (p *Postpaid) makeUp(ctx context.Context, tx *db.Tx, a *acct, r dbq.PostpaidInvoice, w dbq.PostpaidWriteoff,
-	n money.Nano, e ledger.Entry) error {
-	of := taxOf(r)
+// makeUp books e with n added to it, which makes up for as much of the write-off; the tax on it is owed again.
+func (l lockedInvoice) makeUp(ctx context.Context, tx *db.Tx, n money.Nano, e ledger.Entry) error {
+	w := l.writeOff
 	on := min(n, taxPart(w.Tax, w.Amount, 0, n, 0))
-	e.Transfers = append(e.Transfers, split(a.receivable(), true, n, on)...)
-	if err := a.postNew(ctx, e); err != nil {
+	e.Transfers = append(e.Transfers, split(l.acct.receivable(), true, n, on)...)
+	if err := l.acct.postNew(ctx, e); err != nil {
 		return err
 	}
 	if n == w.Amount {
-		if err := closeWriteOff(ctx, tx, r.ID, Recovered, ""); err != nil {
+		if err := closeWriteOff(ctx, tx, l.inv.ID, Recovered, ""); err != nil {
 			return err
 		}
 	} else if err := tx.Q.ReducePostpaidWriteOff(ctx, dbq.ReducePostpaidWriteOffParams{
 		Amount:    w.Amount - n,
 		Tax:       w.Tax - on,
 		TaxBase:   w.TaxBase - (n - on),
-		InvoiceID: r.ID,
+		InvoiceID: l.inv.ID,
 	}); err != nil {
-		return fmt.Errorf("postpaid: write-off of %s: %w", r.ID, err)
+		return fmt.Errorf("reduce write-off of invoice %s: %w", l.inv.ID, err)
 	}
-	return (bill{tax: of}).record(ctx, tx, tax.Line{
-		Key:      e.Key,
-		Org:      r.OrgID,
-		Kind:     tax.Recovered,
-		Ref:      r.ID,
-		Net:      n - on,
-		Tax:      on,
-		Currency: r.Currency,
-		Of:       of,
-	})
+	return l.recordTax(ctx, tx, e.Key, tax.Recovered, n-on, on)
 }
 
 // taxPart is how much of the tax on whole goes with the next part of it, in whole cents; before went already, and gone

@@ -112,8 +112,8 @@ type Change struct {
 	Reason string     // the org reads it
 }
 
-// Set switches paying afterwards on with a limit, changes the limit, or switches it off. Off, nothing more is lent;
-// what is authorised runs on, an hour at most, and what was used is billed. Only an admin may. Faults:
+// Set lets an org pay afterwards up to a limit, changes the limit, or switches paying afterwards off. Off, nothing more
+// is lent; what is authorised runs on, an hour at most, and what was used is billed. Only an admin may. Faults:
 // Forbidden, NotFound, Invalid.
 func (p *Postpaid) Set(ctx context.Context, who account.Principal, org id.Org, c Change,
 	once idem.Request) (Terms, idem.Outcome, error) {
@@ -125,57 +125,62 @@ func (p *Postpaid) Set(ctx context.Context, who account.Principal, org id.Org, c
 			return Terms{}, err
 		}
 		if err := tx.Q.AddPostpaidOrg(ctx, p.cfg.Currency, who.User, org); err != nil {
-			return Terms{}, fmt.Errorf("postpaid: %s: %w", org, err)
+			return Terms{}, fmt.Errorf("add postpaid org %s: %w", org, err)
 		}
 		a, err := p.lock(ctx, tx, org)
 		if err != nil {
 			return Terms{}, err
 		}
 		was := a.row
-		row := &a.row
-		switch {
-		case c.On:
-			row.State, row.CreditLimit = string(On), c.Limit
-		case row.State != string(Off):
-			row.State, row.CreditLimit = string(Ending), 0
-		}
-		row.Reason, row.ChangedBy = strings.TrimSpace(c.Reason), who.User
-		if err := tx.Q.SetPostpaidTerms(ctx, dbq.SetPostpaidTermsParams{
-			State:       row.State,
-			CreditLimit: row.CreditLimit,
-			Reason:      row.Reason,
-			ChangedBy:   row.ChangedBy,
-			OrgID:       org,
-		}); err != nil {
-			return Terms{}, fmt.Errorf("postpaid: terms of %s: %w", org, err)
-		}
-		if c.On && (row.Subscription == nil || row.UnsubscribedAt != nil) {
-			if err := p.subscribe(ctx, tx, a); err != nil {
-				return Terms{}, err
-			}
-		}
-		if row.State != string(Off) {
-			if err := p.charge(ctx, tx, a); err != nil {
-				return Terms{}, err
-			}
-		}
-		if err := p.wrapUp(ctx, tx, a); err != nil {
+		if err := p.setTerms(ctx, tx, a, who, c); err != nil {
 			return Terms{}, err
 		}
-		if err := p.notifyTerms(ctx, tx, was, *row); err != nil {
+		if err := p.notifyTerms(ctx, tx, was, a.row); err != nil {
 			return Terms{}, err
 		}
 		if err := audit.Record(ctx, tx, who.Event("billing.postpaid", org.String(), map[string]any{
 			"on":           c.On,
-			"credit_limit": row.CreditLimit.String(),
+			"credit_limit": a.row.CreditLimit.String(),
 			"was":          was.State,
 			"was_limit":    was.CreditLimit.String(),
-			"reason":       row.Reason,
+			"reason":       a.row.Reason,
 		})); err != nil {
 			return Terms{}, err
 		}
 		return p.terms(ctx, tx.Q, org)
 	})
+}
+
+// setTerms stores the change of an org's terms and does what follows from it. The org is locked.
+func (p *Postpaid) setTerms(ctx context.Context, tx *db.Tx, a *acct, who account.Principal, c Change) error {
+	row := &a.row
+	switch {
+	case c.On:
+		row.State, row.CreditLimit = string(On), c.Limit
+	case row.State != string(Off):
+		row.State, row.CreditLimit = string(Ending), 0
+	}
+	row.Reason, row.ChangedBy = strings.TrimSpace(c.Reason), who.User
+	if err := tx.Q.SetPostpaidTerms(ctx, dbq.SetPostpaidTermsParams{
+		State:       row.State,
+		CreditLimit: row.CreditLimit,
+		Reason:      row.Reason,
+		ChangedBy:   row.ChangedBy,
+		OrgID:       row.OrgID,
+	}); err != nil {
+		return fmt.Errorf("set terms of %s: %w", row.OrgID, err)
+	}
+	if c.On && (row.Subscription == nil || row.UnsubscribedAt != nil) {
+		if err := p.subscribe(ctx, tx, a); err != nil {
+			return err
+		}
+	}
+	if row.State != string(Off) {
+		if err := p.charge(ctx, tx, a); err != nil {
+			return err
+		}
+	}
+	return p.wrapUp(ctx, tx, a)
 }
 
 // subscribe has Stripe bill the org from now on.

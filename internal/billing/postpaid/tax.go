@@ -117,28 +117,32 @@ func (p *Postpaid) bookTax(ctx context.Context, tx *db.Tx, a *acct, in stripe.In
 		return nil
 	}
 	if was == stripe.InvoiceDraft {
-		if err := p.recordTax(ctx, tx, a, in, b, tax.Invoice, a.receivable(), ledger.TaxPayable(in.Currency)); err != nil {
+		if err := p.recordTax(ctx, tx, a, in, b, tax.Invoice); err != nil {
 			return err
 		}
 	}
 	if in.Status == stripe.InvoiceVoid && was != stripe.InvoiceVoid {
-		return p.recordTax(ctx, tx, a, in, b, tax.InvoiceVoid, ledger.TaxPayable(in.Currency), a.receivable())
+		return p.recordTax(ctx, tx, a, in, b, tax.InvoiceVoid)
 	}
 	return nil
 }
 
-func (p *Postpaid) recordTax(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice, b bill, kind tax.Kind, debit,
-	credit ledger.Account) error {
+// recordTax books the tax of all of an invoice: that it is owed, or for kind tax.InvoiceVoid that it no longer is.
+func (p *Postpaid) recordTax(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice, b bill, kind tax.Kind) error {
 	l := b.taxLineOf(a, in, kind, "tax_"+string(kind)+":"+in.ID)
 	if l.Tax > 0 {
+		t := ledger.Transfer{Debit: a.receivable(), Credit: ledger.TaxPayable(in.Currency), Amount: l.Tax}
+		if kind == tax.InvoiceVoid {
+			t.Debit, t.Credit = t.Credit, t.Debit
+		}
 		if _, err := a.locked.Post(ctx, ledger.Entry{
 			Kind:      "tax_" + string(kind),
 			Key:       l.Key,
 			Ref:       a.row.OrgID.String(),
 			Memo:      in.Number,
-			Transfers: []ledger.Transfer{{Debit: debit, Credit: credit, Amount: l.Tax}},
+			Transfers: []ledger.Transfer{t},
 		}); err != nil {
-			return fmt.Errorf("postpaid: tax of %s: %w", in.ID, err)
+			return fmt.Errorf("book tax of invoice %s: %w", in.ID, err)
 		}
 	}
 	if kind == tax.InvoiceVoid {
@@ -167,4 +171,62 @@ func (b bill) record(ctx context.Context, tx *db.Tx, l tax.Line) error {
 		return nil
 	}
 	return tax.Record(ctx, tx, l)
+}
+
+// decide returns the bill with the tax that a draft bears. t is the tax that was determined for it before the
+// transaction. An invoice that Stripe closed before it was seen, or one of nothing, bears none.
+func (b bill) decide(in stripe.Invoice, t payment.BillTax) (bill, error) {
+	switch {
+	case in.Status != stripe.InvoiceDraft || b.due == 0:
+		b.taxed = 0
+	case t.Of.Reason == "" || t.Cents != b.taxed:
+		return b, fmt.Errorf("invoice %s is taxed on %d cents, but the tax was determined on %d", in.ID, b.taxed, t.Cents)
+	default:
+		b.tax = t.Of
+	}
+	return b, nil
+}
+
+// redecide returns the bill of an invoice that is stored already: what was decided stands.
+func (b bill) redecide(known dbq.PostpaidInvoice, in stripe.Invoice, t payment.BillTax) (bill, error) {
+	switch {
+	case known.TaxReason != "":
+		return frozen(known, in), nil
+	case in.Status != stripe.InvoiceDraft:
+		return bill{charged: known.Charged, due: known.Due, taxed: known.TaxBase}, nil // what it was closed with
+	}
+	return b.decide(in, t)
+}
+
+// row is how the invoice is stored.
+func (b bill) row(org id.Org, in stripe.Invoice) dbq.SavePostpaidInvoiceParams {
+	row := dbq.SavePostpaidInvoiceParams{
+		ID:           in.ID,
+		OrgID:        org,
+		Currency:     in.Currency,
+		Subscription: in.Subscription,
+		Number:       in.Number,
+		State:        in.Status,
+		PeriodStart:  in.PeriodStart,
+		PeriodEnd:    in.PeriodEnd,
+		Charged:      b.charged,
+		Due:          b.due,
+		Total:        in.Total,
+		Metered:      in.Metered,
+		Paid:         in.AmountPaid,
+		Attempts:     int32(in.Attempts),
+		URL:          in.URL,
+		MadeAt:       in.CreatedAt,
+		Tax:          b.tax.Cents,
+		TaxBase:      b.taxed,
+		TaxPpm:       int32(b.tax.PPM),
+		TaxName:      b.tax.Name,
+		TaxReason:    string(b.tax.Reason),
+		TaxCountry:   b.tax.Country,
+		TaxVatID:     b.tax.VATID,
+	}
+	if !in.DueAt.IsZero() {
+		row.DueAt = &in.DueAt
+	}
+	return row
 }

@@ -90,10 +90,10 @@ func viewWriteOff(w dbq.PostpaidWriteoff) *WriteOff {
 	return &WriteOff{WriteOffState(w.State), w.Amount, w.Tax, w.Reason, w.Failure, w.DecidedAt, w.BookedAt, w.ClosedAt}
 }
 
-// WriteOff gives up an invoice that the card did not pay: Stripe is told that it is uncollectible, and what is owed of
-// it becomes bad debt once Stripe says so. Nothing is lent until it is paid after all, which it may be. Of one that was
-// paid, it gives up what lost disputes left owed, at once. Only an admin may, with a reason for the audit
-// trail. Faults: Forbidden, NotFound, Invalid, Conflict (not one to be given up).
+// WriteOff gives up an invoice that the card did not pay: Stripe is asked to mark it as uncollectible, and what is owed
+// of it becomes bad debt once Stripe confirms that. Nothing is lent until it is paid after all, which it may be. Of an
+// invoice that was paid, WriteOff gives up what lost disputes left owed, at once. Only an admin may, with a reason of 1
+// to 500 bytes for the audit log. Faults: Forbidden, NotFound, Invalid, Conflict (the invoice cannot be given up).
 func (p *Postpaid) WriteOff(ctx context.Context, who account.Principal, org id.Org, invoice, reason string,
 	once idem.Request) (OrgInvoice, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
@@ -101,62 +101,67 @@ func (p *Postpaid) WriteOff(ctx context.Context, who account.Principal, org id.O
 	}
 	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (OrgInvoice, error) {
 		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-			return OrgInvoice{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
+			return OrgInvoice{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit log keeps it")
 		}
-		a, r, was, err := p.decideOn(ctx, tx, org, invoice)
+		l, err := p.lockInvoice(ctx, tx, org, invoice)
 		if err != nil {
 			return OrgInvoice{}, err
 		}
-		out := OrgInvoice{CreditInvoice: invoiceOf(r)}
-		if !out.Failing {
-			return p.writeOffLost(ctx, tx, a, who, r, was, reason)
+		if !invoiceOf(l.inv).Failing {
+			return p.writeOffLost(ctx, tx, l, who, reason)
 		}
-		if was.State == string(Requested) || was.State == string(Booked) {
-			return out, fault.New(fault.Conflict, "this invoice has been given up already")
-		}
-		w, err := tx.Q.AskPostpaidWriteOff(ctx, dbq.AskPostpaidWriteOffParams{
-			InvoiceID: invoice,
-			OrgID:     org,
-			Reason:    reason,
-			UserID:    who.User,
-		})
-		if err != nil {
-			return out, fmt.Errorf("postpaid: write off %s: %w", invoice, err)
-		}
-		rows, err := p.pay.GiveUpInvoice(ctx, tx, org, invoice, int(w.Asked))
-		if err != nil {
-			return out, err
-		}
-		p.sendAfter(ctx, tx, rows)
-		out.WriteOff = viewWriteOff(w)
-		return out, audit.Record(ctx, tx, who.Event("billing.write_off", org.String(), map[string]any{
-			"invoice": invoice, "number": r.Number, "total": out.Total.String(), "reason": reason}))
+		return p.writeOffUnpaid(ctx, tx, l, who, reason)
 	})
 }
 
-// decideOn locks an org for a platform operator's act on one of its invoices, and reads it with what was decided on it
-// before; zero: nothing was. Fault: NotFound.
-func (p *Postpaid) decideOn(ctx context.Context, tx *db.Tx, org id.Org,
-	invoice string) (*acct, dbq.PostpaidInvoice, dbq.PostpaidWriteoff, error) {
-	var was dbq.PostpaidWriteoff
-	missing := fault.New(fault.NotFound, "there is no such invoice")
+// writeOffUnpaid asks Stripe to mark an invoice that the card did not pay as uncollectible.
+func (p *Postpaid) writeOffUnpaid(ctx context.Context, tx *db.Tx, l lockedInvoice, who account.Principal,
+	reason string) (OrgInvoice, error) {
+	out := OrgInvoice{CreditInvoice: invoiceOf(l.inv)}
+	if l.writeOff.State == string(Requested) || l.writeOff.State == string(Booked) {
+		return out, fault.New(fault.Conflict, "this invoice has been given up already")
+	}
+	w, err := tx.Q.AskPostpaidWriteOff(ctx, dbq.AskPostpaidWriteOffParams{
+		InvoiceID: l.inv.ID,
+		OrgID:     l.inv.OrgID,
+		Reason:    reason,
+		UserID:    who.User,
+	})
+	if err != nil {
+		return out, fmt.Errorf("write off invoice %s: %w", l.inv.ID, err)
+	}
+	rows, err := p.pay.GiveUpInvoice(ctx, tx, l.inv.OrgID, l.inv.ID, int(w.Asked))
+	if err != nil {
+		return out, err
+	}
+	p.sendAfter(ctx, tx, rows)
+	out.WriteOff = viewWriteOff(w)
+	return out, audit.Record(ctx, tx, who.Event("billing.write_off", l.inv.OrgID.String(), map[string]any{
+		"invoice": l.inv.ID, "number": l.inv.Number, "total": out.Total.String(), "reason": reason}))
+}
+
+// lockInvoice locks an org for an admin's act on one of its invoices, and reads the invoice. Fault: NotFound.
+func (p *Postpaid) lockInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoice string) (lockedInvoice, error) {
+	missing := fault.New(fault.NotFound, "invoice not found")
 	a, err := p.lock(ctx, tx, org, ledger.TaxPayable(p.cfg.Currency), ledger.BadDebt(p.cfg.Currency))
 	if fault.Is(err, fault.NotFound) {
-		return nil, dbq.PostpaidInvoice{}, was, missing
-	} else if err != nil {
-		return nil, dbq.PostpaidInvoice{}, was, err
+		return lockedInvoice{}, missing
 	}
-	r, err := tx.Q.PostpaidInvoice(ctx, invoice)
+	if err != nil {
+		return lockedInvoice{}, err
+	}
+	l := lockedInvoice{acct: a}
+	l.inv, err = tx.Q.PostpaidInvoice(ctx, invoice)
 	if err != nil && !db.NoRows(err) {
-		return nil, r, was, fmt.Errorf("postpaid: invoice %s: %w", invoice, err)
+		return lockedInvoice{}, fmt.Errorf("read invoice %s: %w", invoice, err)
 	}
-	if err != nil || r.OrgID != org {
-		return nil, r, was, missing
+	if err != nil || l.inv.OrgID != org {
+		return lockedInvoice{}, missing
 	}
-	if was, err = tx.Q.PostpaidWriteOff(ctx, invoice); err != nil && !db.NoRows(err) {
-		return nil, r, was, fmt.Errorf("postpaid: write-off of %s: %w", invoice, err)
+	if l.writeOff, err = tx.Q.PostpaidWriteOff(ctx, invoice); err != nil && !db.NoRows(err) {
+		return lockedInvoice{}, fmt.Errorf("read write-off of invoice %s: %w", invoice, err)
 	}
-	return a, r, was, nil
+	return l, nil
 }
 
 // bookEnd books what came of an invoice that is final, whose row is saved and whose org is locked: its payment, or that
@@ -328,4 +333,12 @@ func (p *Postpaid) refusedWriteOff(ctx context.Context, tx *db.Tx, invoice strin
 		Title:    "Invoice " + r.Number + " could not be given up",
 		Body:     "Stripe refuses it: " + why.Message + " Nothing was written off; see the invoice at Stripe.",
 	})
+}
+
+// lockedInvoice is an invoice whose org is locked, with the write-off that was decided on before; the zero write-off
+// if none was.
+type lockedInvoice struct {
+	acct     *acct
+	inv      dbq.PostpaidInvoice
+	writeOff dbq.PostpaidWriteoff
 }
