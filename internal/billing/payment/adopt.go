@@ -321,17 +321,11 @@ func (p *Payments) insertLostRefund(ctx context.Context, tx *db.Tx, ours id.Refu
 	}); err != nil {
 		return fmt.Errorf("insert refund %s: %w", ours, err)
 	}
-	key := "refund:" + ours.String() + ":asked"
-	if _, err := ledger.Post(ctx, tx, ledger.Entry{
-		Kind:      "refund",
-		Key:       key,
-		Ref:       ours.String(),
-		Memo:      "unused balance, back to the card",
-		Transfers: withTax(ledger.Refunds(t.Currency), ledger.Wallet(t.OrgID, t.Currency), false, net, back),
-	}); err != nil {
+	e := refundEntry(ours, ledger.Wallet(t.OrgID, t.Currency), "unused balance, back to the card", net, back)
+	if _, err := ledger.Post(ctx, tx, e); err != nil {
 		return err
 	}
-	if err := p.recordTax(ctx, tx, t, tax.Refund, key, ours.String(), -net, -back); err != nil {
+	if err := p.recordTax(ctx, tx, t, taxEntry{tax.Refund, e.Key, ours.String(), -net, -back}); err != nil {
 		return err
 	}
 	params, err := json.Marshal(stripe.NewRefund{Refund: ours.String(), Payment: got.Payment, Cents: got.Cents})

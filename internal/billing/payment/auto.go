@@ -17,7 +17,6 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
-	"github.com/musterhq/muster/internal/stripe"
 )
 
 // AutoTopUp is an org's wish that credit be added by itself. It is switched off by the first card that does not pay:
@@ -139,7 +138,7 @@ func (p *Payments) autoFailed(ctx context.Context, org id.Org, why error) error 
 // than their age does.
 const capWait = time.Hour
 
-// autoTopUp decides under the lock of the org's wish, so that replicas do not both pay.
+// autoTopUp decides under the lock of the org's auto top-up, so that two replicas do not both pay.
 func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox, err error) {
 	wish, err := p.AutoTopUp(ctx, org)
 	if err != nil {
@@ -155,64 +154,67 @@ func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox,
 		if err != nil {
 			return err
 		}
-		now, err := tx.Q.AutoTopupFacts(ctx, pgtype.UUID{Bytes: org.UUID(), Valid: true}, p.cfg.Currency)
-		if err != nil {
+		due, err := p.autoDue(ctx, tx, a, wish.Amount)
+		if err != nil || !due {
 			return err
 		}
-		if !a.Enabled || now.Postpaid || now.Pending > 0 || money.Nano(now.Available) >= a.Threshold ||
-			a.Amount != wish.Amount {
-			// changed meanwhile: next time
-			return tx.Q.SetAutoTopupNext(ctx, 0, org)
-		}
-		if money.Nano(now.LastDay)+a.Amount > a.DailyCap {
-			if err := tx.Q.SetAutoTopupNext(ctx, min(now.FreesS, capWait.Seconds()), org); err != nil {
-				return fmt.Errorf("auto top-up of %s: %w", org, err)
-			}
-			return p.capped(ctx, tx, org, a.DailyCap)
-		}
-		if err := p.allow(ctx, tx, org, a.Amount); err != nil {
-			f := fault.From(err)
-			if f == nil || f.Kind != fault.QuotaExceeded && f.Kind != fault.Forbidden {
-				return err
-			}
-			return p.stopAuto(ctx, tx, org, sentence(f.Message))
-		}
-		payer := account.Principal{Org: org, User: a.UserID, Email: a.Email, OrgName: a.OrgName}
-		out := &outgoing{tx: tx}
-		method, err := p.customer(ctx, out, payer)
-		if err != nil {
+		if send, err = p.payAuto(ctx, tx, a, on); err != nil || send == nil {
 			return err
 		}
-		if method == "" {
-			method = p.cfg.DefaultMethod
-		}
-		if method == "" {
-			return p.stopAuto(ctx, tx, org, "There is no card to pay with.")
-		}
-		topup := id.New[id.TopUp]()
-		if err := p.insert(ctx, tx, topup, org, a.UserID, a.Amount, true, on); err != nil {
-			return err
-		}
-		meta, err := topupMeta(org, a.UserID, a.Amount, on, true)
-		if err != nil {
-			return err
-		}
-		err = out.add(ctx, kindPayment, topup.String(), topupKey(topup), stripe.NewPayment{
-			TopUp:       topup.String(),
-			Method:      method,
-			Cents:       int64((a.Amount + on.Amount()) / money.Cent),
-			Currency:    p.cfg.Currency,
-			Description: p.describe(a.Amount, on),
-			Receipt:     a.Email,
-			Meta:        meta,
-		})
-		if err != nil {
-			return err
-		}
-		send = out.rows
 		return tx.Q.SetAutoTopupNext(ctx, 0, org) // while the payment is under way the org is not due
 	})
 	return send, err
+}
+
+// autoDue reports whether the org's credit is to be topped up now by amount, for which the tax was determined. If not,
+// it stores when to look again, or switches auto top-up off.
+func (p *Payments) autoDue(ctx context.Context, tx *db.Tx, a dbq.AutoTopupForUpdateRow, amount money.Nano) (bool, error) {
+	now, err := tx.Q.AutoTopupFacts(ctx, pgtype.UUID{Bytes: a.OrgID.UUID(), Valid: true}, p.cfg.Currency)
+	if err != nil {
+		return false, err
+	}
+	changed := a.Amount != amount // since the tax was determined
+	if !a.Enabled || now.Postpaid || now.Pending > 0 || money.Nano(now.Available) >= a.Threshold || changed {
+		return false, tx.Q.SetAutoTopupNext(ctx, 0, a.OrgID)
+	}
+	if money.Nano(now.LastDay)+a.Amount > a.DailyCap {
+		if err := tx.Q.SetAutoTopupNext(ctx, min(now.FreesS, capWait.Seconds()), a.OrgID); err != nil {
+			return false, fmt.Errorf("postpone auto top-up of %s: %w", a.OrgID, err)
+		}
+		return false, p.capped(ctx, tx, a.OrgID, a.DailyCap)
+	}
+	if err := p.allow(ctx, tx, a.OrgID, a.Amount); err != nil {
+		f := fault.From(err)
+		if f == nil || f.Kind != fault.QuotaExceeded && f.Kind != fault.Forbidden {
+			return false, err
+		}
+		return false, p.stopAuto(ctx, tx, a.OrgID, sentence(f.Message))
+	}
+	return true, nil
+}
+
+// payAuto queues the payment of an auto top-up that is due. Without a card it switches auto top-up off and returns nil.
+func (p *Payments) payAuto(ctx context.Context, tx *db.Tx, a dbq.AutoTopupForUpdateRow, on tax.Tax) ([]id.Outbox, error) {
+	payer := account.Principal{Org: a.OrgID, User: a.UserID, Email: a.Email, OrgName: a.OrgName}
+	out := &outgoing{tx: tx}
+	method, err := p.customer(ctx, out, payer)
+	if err != nil {
+		return nil, err
+	}
+	if method == "" {
+		method = p.cfg.DefaultMethod
+	}
+	if method == "" {
+		return nil, p.stopAuto(ctx, tx, a.OrgID, "There is no card to pay with.")
+	}
+	n := newTopup{id: id.New[id.TopUp](), org: a.OrgID, user: a.UserID, amount: a.Amount, automatic: true, tax: on}
+	if err := p.insert(ctx, tx, n); err != nil {
+		return nil, err
+	}
+	if err := p.queuePayment(ctx, out, payer, n, method, ""); err != nil {
+		return nil, err
+	}
+	return out.rows, nil
 }
 
 // capped tells once a day that no more is added.

@@ -40,10 +40,10 @@ func (p *Payments) invoiceOf(ctx context.Context,
 	return in, org, notOurs, err
 }
 
-// refreshInvoiceDispute books what Stripe says of a dispute of an invoice's payment, any number of times and in any
-// order: what the bank takes back is owed again, what it gives again is not. While it is open, the org's own money is
-// set aside as far as there is some, and what hosts earned in the invoice's period is not paid out; lost, what was set
-// aside pays what is owed.
+// refreshInvoiceDispute books the state of a dispute of an invoice's payment at Stripe, any number of times and in any
+// order: what the bank takes back is owed again, and what it returns is not. While the dispute is open, the org's own
+// money is set aside as far as there is some, and what hosts earned in the invoice's period is not paid out; if it is
+// lost, what was set aside pays what is owed.
 func (p *Payments) refreshInvoiceDispute(ctx context.Context, d stripe.Dispute) (note string, err error) {
 	in, org, note, err := p.invoiceOf(ctx, d.Payment)
 	if err != nil || org.IsZero() {
@@ -52,19 +52,25 @@ func (p *Payments) refreshInvoiceDispute(ctx context.Context, d stripe.Dispute) 
 	if d.Currency != in.Currency {
 		return "", fmt.Errorf("dispute %s is in %s, its invoice in %s", d.ID, d.Currency, in.Currency)
 	}
-	accounts := []ledger.Account{ledger.DisputeHold(org, in.Currency)}
+	aside := ledger.DisputeHold(org, in.Currency)
 	card, err := p.cardOfLost(ctx, d)
 	if err != nil {
 		return "", err
 	}
 	if err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		// Disputes are locked before the books.
-		if _, err := tx.Q.DisputeForUpdate(ctx, d.ID); err != nil && !db.NoRows(err) {
-			return fmt.Errorf("dispute %s: %w", d.ID, err)
+		if _, _, err := lockDispute(ctx, tx, d.ID); err != nil { // before the ledger
+			return err
 		}
-		return p.biller.TakenBack(ctx, tx, org, in.ID, accounts, func(ctx context.Context, books *ledger.Locked,
-			of tax.Tax) error {
-			return p.settleInvoiceDispute(ctx, tx, books, org, in, d, of, card)
+		return p.biller.TakenBack(ctx, tx, org, in.ID, []ledger.Account{aside}, func(ctx context.Context,
+			books *ledger.Locked, of tax.Tax) error {
+			locked := &lockedDispute{
+				Dispute: d,
+				books:   books,
+				ref:     org.String(),
+				wallet:  ledger.Wallet(org, in.Currency),
+				aside:   aside,
+			}
+			return p.settleInvoiceDispute(ctx, tx, locked, in, of, card)
 		})
 	}); err != nil {
 		return "", err
@@ -73,91 +79,65 @@ func (p *Payments) refreshInvoiceDispute(ctx context.Context, d stripe.Dispute) 
 	return "", nil
 }
 
-func (p *Payments) settleInvoiceDispute(ctx context.Context, tx *db.Tx, books *ledger.Locked, org id.Org,
-	in stripe.Invoice, d stripe.Dispute, of tax.Tax, card string) error {
-	wallet, aside, owed := ledger.Wallet(org, in.Currency), ledger.DisputeHold(org, in.Currency),
-		ledger.Receivable(org, in.Currency)
-	row, err := tx.Q.DisputeForUpdate(ctx, d.ID)
-	fresh := db.NoRows(err)
-	if err != nil && !fresh {
-		return fmt.Errorf("dispute %s: %w", d.ID, err)
-	}
-	post := func(kind, key, memo string, debit, credit ledger.Account, amount money.Nano) error {
-		if amount == 0 {
-			return nil
-		}
-		_, err := books.Post(ctx, ledger.Entry{
-			Kind:      kind,
-			Key:       key,
-			Ref:       org.String(),
-			Memo:      memo,
-			Transfers: []ledger.Transfer{{Debit: debit, Credit: credit, Amount: amount}},
-		})
+// settleInvoiceDispute books the state of a dispute of an invoice's payment. of is the invoice's tax, card the
+// fingerprint of the card to block if the dispute is lost.
+func (p *Payments) settleInvoiceDispute(ctx context.Context, tx *db.Tx, d *lockedDispute, in stripe.Invoice, of tax.Tax,
+	card string) error {
+	var err error
+	if d.row, d.fresh, err = lockDispute(ctx, tx, d.ID); err != nil {
 		return err
 	}
-	if fresh {
-		amount := money.Nano(d.Cents) * money.Cent
-		row = dbq.Dispute{
-			ID:       d.ID,
-			OrgID:    org,
-			Currency: in.Currency,
-			State:    disputeOpen,
-			Held:     max(0, min(amount, books.Balance(wallet)-books.Reserved(wallet))),
-			Tax:      taxOfPart(in, of, 0, amount, 0),
-		}
-		if _, err := tx.Q.InsertDispute(ctx, dbq.InsertDisputeParams{
-			ID:        d.ID,
-			OrgID:     org,
-			Amount:    amount,
-			Held:      row.Held,
-			Currency:  in.Currency,
-			Reason:    d.Reason,
-			PaidAt:    in.PeriodStart,
-			Tax:       row.Tax,
-			InvoiceID: in.ID,
-			Kind:      kindDispute,
-		}); err != nil {
-			return fmt.Errorf("insert dispute: %w", err)
-		}
-		if err := post("dispute", "dispute:"+d.ID+":opened", "the payment of invoice "+in.Number+" is disputed", wallet,
-			aside, row.Held); err != nil {
-			return err
-		}
-		if err := p.notifyInvoiceDispute(ctx, tx, org, in, d); err != nil {
-			return err
-		}
-		if err := p.reserve(ctx, tx, books, wallet); err != nil {
-			return err
-		}
-		if err := p.updateStanding(ctx, tx, org); err != nil {
+	if d.fresh {
+		if err := p.openInvoiceDispute(ctx, tx, d, in, of); err != nil {
 			return err
 		}
 	}
+	owed := ledger.Receivable(d.wallet.Org, in.Currency)
 	for _, m := range d.Moves {
-		n := money.Nano(m.Cents) * money.Cent
-		from, to := ledger.StripeClearing(in.Currency), owed
+		from, to, n := ledger.StripeClearing(in.Currency), owed, money.Nano(m.Cents)*money.Cent
 		if n < 0 {
 			from, to, n = to, from, -n
 		}
-		if err := post("dispute_funds", balanceKey(m.ID), d.ID, from, to, n); err != nil {
+		e := ledger.Entry{Kind: "dispute_funds", Key: balanceKey(m.ID), Memo: d.ID}
+		if err := d.post(ctx, e, from, to, n); err != nil {
 			return err
 		}
 	}
 	switch {
-	case d.Open || row.State != disputeOpen:
+	case !d.over():
 		return nil
 	case d.Won:
-		if err := post("dispute_won", "dispute:"+d.ID+":won", "the dispute was decided for you", aside, wallet,
-			row.Held); err != nil {
-			return err
-		}
-		return p.closeDispute(ctx, tx, books, row, "won", 0, "")
+		return p.win(ctx, tx, d)
 	}
-	if err := post("dispute_lost", "dispute:"+d.ID+":lost", "what was set aside pays what is owed again", aside, owed,
-		row.Held); err != nil {
+	e := d.entry("lost", "what was set aside pays what is owed again")
+	if err := d.post(ctx, e, d.aside, owed, d.row.Held); err != nil {
 		return err
 	}
-	return p.closeDispute(ctx, tx, books, row, "lost", 0, card)
+	return p.closeDispute(ctx, tx, d, "lost", 0, card)
+}
+
+// openInvoiceDispute stores a new dispute of an invoice's payment. of is the invoice's tax.
+func (p *Payments) openInvoiceDispute(ctx context.Context, tx *db.Tx, d *lockedDispute, in stripe.Invoice,
+	of tax.Tax) error {
+	amount := money.Nano(d.Cents) * money.Cent
+	row := dbq.InsertDisputeParams{
+		OrgID:     d.wallet.Org,
+		Amount:    amount,
+		Currency:  in.Currency,
+		PaidAt:    in.PeriodStart,
+		Tax:       taxOfPart(in, of, 0, amount, 0),
+		InvoiceID: in.ID,
+	}
+	if err := d.open(ctx, tx, row, amount, "the payment of invoice "+in.Number+" is disputed"); err != nil {
+		return err
+	}
+	d.row.Tax = row.Tax
+	return p.opened(ctx, tx, d, notify.Notice{
+		Title: "The payment of invoice " + in.Number + " is disputed",
+		Body: fmt.Sprintf("The card's bank says: %s. What it takes back is owed again, and counts against your credit "+
+			"limit. Until it is decided, that much of your own credit is set aside.",
+			strings.ReplaceAll(d.Reason, "_", " ")),
+	})
 }
 
 // taxOfPart is how much of the next part of an invoice's payment is tax, when before and gone of it went back already;
@@ -169,28 +149,8 @@ func taxOfPart(in stripe.Invoice, of tax.Tax, before, part, gone money.Nano) mon
 	return min(part, taxBack(money.Nano(in.Total)*money.Cent, of.Amount(), before, part, gone))
 }
 
-// notifyInvoiceDispute tells the org, and stops charging a card whose owner takes payments back.
-func (p *Payments) notifyInvoiceDispute(ctx context.Context, tx *db.Tx, org id.Org, in stripe.Invoice,
-	d stripe.Dispute) error {
-	if err := p.stopAuto(ctx, tx, org, "A payment is disputed."); err != nil {
-		return err
-	}
-	_, err := notify.Add(ctx, tx, notify.Notice{
-		Org:      org,
-		Key:      "dispute:" + d.ID,
-		Severity: notify.Bad,
-		Object:   org.String(),
-		Title:    "The payment of invoice " + in.Number + " is disputed",
-		Body: fmt.Sprintf("The card's bank says: %s. What it takes back is owed again, and counts against your credit "+
-			"limit. Until it is decided, that much of your own credit is set aside.",
-			strings.ReplaceAll(d.Reason, "_", " ")),
-	})
-	return err
-}
-
 // refreshInvoiceRefund books a refund of an invoice's payment that somebody made at Stripe: it is given away, with its
-// tax, and not owed again. What hosts earned in the invoice's period is not paid out until a platform operator lets
-// them have it.
+// tax, and not owed again. What hosts earned in the invoice's period is not paid out until an admin approves it.
 func (p *Payments) refreshInvoiceRefund(ctx context.Context, r stripe.Refund) (note string, err error) {
 	if _, err := fromCents(r.Cents); err != nil {
 		return "", fmt.Errorf("refund %s: %w", r.ID, err)
@@ -212,81 +172,104 @@ func (p *Payments) refreshInvoiceRefund(ctx context.Context, r stripe.Refund) (n
 	return "", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		return p.biller.TakenBack(ctx, tx, org, in.ID, accounts, func(ctx context.Context, books *ledger.Locked,
 			of tax.Tax) error {
-			return p.settleInvoiceRefund(ctx, tx, books, org, in, r, of)
+			return p.settleInvoiceRefund(ctx, tx, invoiceRefund{r, in, org, of, books})
 		})
 	})
 }
 
-func (p *Payments) settleInvoiceRefund(ctx context.Context, tx *db.Tx, books *ledger.Locked, org id.Org,
-	in stripe.Invoice, r stripe.Refund, of tax.Tax) error {
-	row, err := tx.Q.DisputeForUpdate(ctx, r.ID)
-	fresh := db.NoRows(err)
-	if err != nil && !fresh {
-		return fmt.Errorf("refund %s: %w", r.ID, err)
-	}
-	book := func(kind tax.Kind, key string, sign money.Nano) error {
-		ts := withTax(ledger.StripeClearing(in.Currency), ledger.Goodwill(in.Currency), sign > 0, row.Amount-row.Tax, row.Tax)
-		if _, err := books.Post(ctx, ledger.Entry{
-			Kind:      string(kind),
-			Key:       key,
-			Ref:       org.String(),
-			Memo:      in.Number + ", " + r.ID,
-			Transfers: ts,
-		}); err != nil {
-			return err
-		}
-		if err := p.creditInvoice(ctx, tx, org, in, r.ID, kind, key, sign*(row.Amount-row.Tax), sign*row.Tax,
-			of); err != nil {
-			return err
-		}
-		if of.Reason == "" {
-			return nil
-		}
-		return tax.Record(ctx, tx, tax.Line{
-			Key:      key,
-			Org:      org,
-			Kind:     kind,
-			Ref:      in.ID,
-			Net:      sign * (row.Amount - row.Tax),
-			Tax:      sign * row.Tax,
-			Currency: in.Currency,
-			Of:       of,
-		})
+// invoiceRefund is a refund of an invoice's payment that was made at Stripe.
+type invoiceRefund struct {
+	stripe.Refund
+	in    stripe.Invoice
+	org   id.Org
+	of    tax.Tax // the invoice's
+	books *ledger.Locked
+}
+
+// settleInvoiceRefund books the state of a refund of an invoice's payment once: that it left, and that it failed.
+func (p *Payments) settleInvoiceRefund(ctx context.Context, tx *db.Tx, r invoiceRefund) error {
+	row, fresh, err := lockDispute(ctx, tx, r.ID)
+	if err != nil {
+		return err
 	}
 	if fresh {
-		gone, err := tx.Q.InvoiceRefunded(ctx, in.ID)
-		if err != nil {
-			return fmt.Errorf("refunds of %s: %w", in.ID, err)
-		}
-		row = dbq.Dispute{ID: r.ID, State: disputeOpen, Amount: money.Nano(r.Cents) * money.Cent}
-		row.Tax = taxOfPart(in, of, money.Nano(gone.Amount), row.Amount, money.Nano(gone.Tax))
-		if _, err := tx.Q.InsertDispute(ctx, dbq.InsertDisputeParams{
-			ID:        r.ID,
-			OrgID:     org,
-			Amount:    row.Amount,
-			Currency:  in.Currency,
-			Reason:    "given back at Stripe",
-			PaidAt:    in.PeriodStart,
-			Tax:       row.Tax,
-			InvoiceID: in.ID,
-			Kind:      kindGiven,
-		}); err != nil {
-			return fmt.Errorf("insert refund: %w", err)
-		}
-		if err := book(tax.InvoiceRefund, "refund:"+r.ID, -1); err != nil {
+		if row, err = r.insert(ctx, tx); err != nil {
 			return err
 		}
-		if err := notifyInvoiceRefund(ctx, tx, org, in, row); err != nil {
+		if err := p.bookInvoiceRefund(ctx, tx, r, taxEntry{tax.InvoiceRefund, "refund:" + r.ID, r.ID,
+			-(row.Amount - row.Tax), -row.Tax}); err != nil {
+			return err
+		}
+		if err := notifyInvoiceRefund(ctx, tx, r.org, r.in, row); err != nil {
 			return err
 		}
 	}
 	if r.Status != stripe.Failed || row.State == "returned" {
 		return nil
 	}
-	if err := book(tax.InvoiceRefundReturned, "refund_failed:"+r.ID, +1); err != nil {
+	if err := p.bookInvoiceRefund(ctx, tx, r, taxEntry{tax.InvoiceRefundReturned, "refund_failed:" + r.ID, r.ID,
+		row.Amount - row.Tax, row.Tax}); err != nil {
 		return err
 	}
 	return tx.Q.CloseDispute(ctx, "returned", row.Tax, r.ID)
+}
+
+// insert stores the refund, among the disputes: what hosts earned in the invoice's period waits for a decision.
+func (r invoiceRefund) insert(ctx context.Context, tx *db.Tx) (dbq.Dispute, error) {
+	gone, err := tx.Q.InvoiceRefunded(ctx, r.in.ID)
+	if err != nil {
+		return dbq.Dispute{}, fmt.Errorf("read refunds of invoice %s: %w", r.in.ID, err)
+	}
+	row := dbq.Dispute{ID: r.ID, State: disputeOpen, Amount: money.Nano(r.Cents) * money.Cent}
+	row.Tax = taxOfPart(r.in, r.of, money.Nano(gone.Amount), row.Amount, money.Nano(gone.Tax))
+	if _, err := tx.Q.InsertDispute(ctx, dbq.InsertDisputeParams{
+		ID:        r.ID,
+		OrgID:     r.org,
+		Amount:    row.Amount,
+		Currency:  r.in.Currency,
+		Reason:    "given back at Stripe",
+		PaidAt:    r.in.PeriodStart,
+		Tax:       row.Tax,
+		InvoiceID: r.in.ID,
+		Kind:      kindGiven,
+	}); err != nil {
+		return row, fmt.Errorf("insert refund %s: %w", r.ID, err)
+	}
+	return row, nil
+}
+
+// bookInvoiceRefund books what a refund of an invoice moved, with its credit note and its line of the tax book.
+func (p *Payments) bookInvoiceRefund(ctx context.Context, tx *db.Tx, r invoiceRefund, x taxEntry) error {
+	currency, in := r.in.Currency, x.net+x.tax > 0
+	net, on := x.net, x.tax
+	if !in {
+		net, on = -net, -on
+	}
+	if _, err := r.books.Post(ctx, ledger.Entry{
+		Kind:      string(x.kind),
+		Key:       x.key,
+		Ref:       r.org.String(),
+		Memo:      r.in.Number + ", " + r.ID,
+		Transfers: withTax(ledger.StripeClearing(currency), ledger.Goodwill(currency), in, net, on),
+	}); err != nil {
+		return err
+	}
+	if err := p.creditInvoice(ctx, tx, r.org, r.in, r.of, x); err != nil {
+		return err
+	}
+	if r.of.Reason == "" {
+		return nil
+	}
+	return tax.Record(ctx, tx, tax.Line{
+		Key:      x.key,
+		Org:      r.org,
+		Kind:     x.kind,
+		Ref:      r.in.ID,
+		Net:      x.net,
+		Tax:      x.tax,
+		Currency: currency,
+		Of:       r.of,
+	})
 }
 
 func notifyInvoiceRefund(ctx context.Context, tx *db.Tx, org id.Org, in stripe.Invoice, row dbq.Dispute) error {

@@ -41,14 +41,20 @@ type CreditNote struct {
 	Sandbox  bool          `json:"sandbox"` // no real money moved
 }
 
-// creditTopup issues the credit note for a part of a top-up that went back (net and amount, its tax, are negative), or
-// that did not get there after all: then it cancels the credit note of the refund.
-func (p *Payments) creditTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, kind tax.Kind, key, ref string, net,
-	amount money.Nano) error {
-	c := CreditNote{Kind: kind, Ref: ref, TopUp: &t.ID, Net: -net, Tax: ViewTax(taxOf(t), -amount), Currency: t.Currency}
-	d := document.Draft{Org: t.OrgID, Key: creditKey(key), Corrects: receiptKey(t.ID)}
-	if kind == tax.RefundReturned {
-		d.Corrects = creditKey("refund:" + ref + ":asked")
+// creditTopup issues the credit note for a part of a top-up that went back (x.net and x.tax are negative), or, if a
+// refund failed, the one that cancels the refund's credit note.
+func (p *Payments) creditTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, x taxEntry) error {
+	c := CreditNote{
+		Kind:     x.kind,
+		Ref:      x.ref,
+		TopUp:    &t.ID,
+		Net:      -x.net,
+		Tax:      ViewTax(taxOf(t), -x.tax),
+		Currency: t.Currency,
+	}
+	d := document.Draft{Org: t.OrgID, Key: creditKey(x.key), Corrects: receiptKey(t.ID)}
+	if x.kind == tax.RefundReturned {
+		d.Corrects = creditKey("refund:" + x.ref + ":asked")
 	}
 	r, found, err := receiptContent(ctx, tx.Q, t.ID)
 	gone := errors.Is(err, errErased)
@@ -68,33 +74,38 @@ func (p *Payments) creditTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, kind
 		if c.Customer, _, err = account.PartyOf(ctx, tx.Q, t.OrgID); err != nil {
 			return err
 		}
-		c.Merchant = p.cfg.Merchant
-		c.Merchant.Address = append([]string{}, c.Merchant.Address...)
+		c.Merchant = p.merchant()
 	}
 	return p.issueCredit(ctx, tx, d, c)
 }
 
-// creditInvoice issues the credit note for a refund of an invoice's payment that was made at Stripe, or cancels it.
-func (p *Payments) creditInvoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe.Invoice, refund string,
-	kind tax.Kind, key string, net, amount money.Nano, of tax.Tax) error {
+// merchant returns the merchant of record, with a list of address lines that is never nil.
+func (p *Payments) merchant() account.Party {
+	m := p.cfg.Merchant
+	m.Address = append([]string{}, m.Address...)
+	return m
+}
+
+// creditInvoice issues the credit note for a refund of an invoice's payment that was made at Stripe, or cancels it. of
+// is the invoice's tax; x.ref is the refund.
+func (p *Payments) creditInvoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe.Invoice, of tax.Tax,
+	x taxEntry) error {
 	customer, _, err := account.PartyOf(ctx, tx.Q, org)
 	if err != nil {
 		return err
 	}
-	d := document.Draft{Org: org, Key: creditKey(key)}
-	if kind == tax.InvoiceRefundReturned {
-		d.Corrects = creditKey("refund:" + refund)
+	d := document.Draft{Org: org, Key: creditKey(x.key)}
+	if x.kind == tax.InvoiceRefundReturned {
+		d.Corrects = creditKey("refund:" + x.ref)
 	}
-	merchant := p.cfg.Merchant
-	merchant.Address = append([]string{}, merchant.Address...)
 	return p.issueCredit(ctx, tx, d, CreditNote{
 		Corrects: in.Number,
-		Kind:     kind,
-		Ref:      refund,
-		Merchant: merchant,
+		Kind:     x.kind,
+		Ref:      x.ref,
+		Merchant: p.merchant(),
 		Customer: customer,
-		Net:      -net,
-		Tax:      ViewTax(of, -amount),
+		Net:      -x.net,
+		Tax:      ViewTax(of, -x.tax),
 		Currency: in.Currency,
 	})
 }

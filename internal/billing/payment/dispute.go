@@ -68,143 +68,125 @@ func (p *Payments) cardOfLost(ctx context.Context, d stripe.Dispute) (string, er
 	return pay.Fingerprint, nil
 }
 
-// closeDispute stores the end of a dispute and what follows for its org. debt is what the dispute cost that nothing
-// covered; card is the fingerprint of the card to block, "" for none. books has the org's wallet.
-func (p *Payments) closeDispute(ctx context.Context, tx *db.Tx, books *ledger.Locked, row dbq.Dispute, state string,
-	debt money.Nano, card string) error {
+// closeDispute stores the end of a dispute and what follows from it for its org. debt is what the dispute cost that
+// nothing covered; card is the fingerprint of the card to block, "" for none.
+func (p *Payments) closeDispute(ctx context.Context, tx *db.Tx, d *lockedDispute, state string, debt money.Nano,
+	card string) error {
+	row := d.row
 	if err := tx.Q.CloseDispute(ctx, state, row.Tax, row.ID); err != nil {
-		return fmt.Errorf("dispute %s: %w", row.ID, err)
+		return fmt.Errorf("close dispute %s: %w", row.ID, err)
 	}
 	if debt > 0 {
 		if err := tx.Q.SetDisputeDebt(ctx, debt, row.ID); err != nil {
-			return fmt.Errorf("dispute %s: %w", row.ID, err)
+			return fmt.Errorf("set debt of dispute %s: %w", row.ID, err)
 		}
 	}
 	if card != "" {
 		if err := tx.Q.BlockCard(ctx, card, row.ID); err != nil {
-			return fmt.Errorf("block the card of %s: %w", row.ID, err)
+			return fmt.Errorf("block the card of dispute %s: %w", row.ID, err)
 		}
 	}
-	if err := p.reserve(ctx, tx, books, ledger.Wallet(row.OrgID, row.Currency)); err != nil {
+	if err := p.reserve(ctx, tx, d.books, d.wallet); err != nil {
 		return err
 	}
 	return p.updateStanding(ctx, tx, row.OrgID)
 }
 
-func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d stripe.Dispute, card string) error {
-	wallet, aside := ledger.Wallet(t.OrgID, t.Currency), ledger.DisputeHold(t.OrgID, t.Currency)
-	// The top-up is locked first, as a refund does: what is disputed is not refunded, and the other way round.
+// settleDispute books the state of a dispute of a top-up. card is the fingerprint of the card to block if it is lost.
+func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, at stripe.Dispute, card string) error {
+	// The top-up is locked first, as for a refund: what is disputed is not refunded, and what is refunded not disputed.
 	if _, err := tx.Q.TopupForUpdate(ctx, t.ID); err != nil {
-		return fmt.Errorf("top-up %s: %w", t.ID, err)
+		return fmt.Errorf("lock top-up %s: %w", t.ID, err)
 	}
-	row, err := tx.Q.DisputeForUpdate(ctx, d.ID)
-	fresh := db.NoRows(err)
-	if err != nil && !fresh {
-		return fmt.Errorf("dispute %s: %w", d.ID, err)
+	d := &lockedDispute{
+		Dispute: at,
+		ref:     t.ID.String(),
+		wallet:  ledger.Wallet(t.OrgID, t.Currency),
+		aside:   ledger.DisputeHold(t.OrgID, t.Currency),
 	}
-	books, err := ledger.Lock(ctx, tx, wallet, aside, ledger.StripeClearing(t.Currency), ledger.BadDebt(t.Currency),
-		ledger.StripeFees(t.Currency), ledger.TaxPayable(t.Currency))
+	var err error
+	if d.row, d.fresh, err = lockDispute(ctx, tx, d.ID); err != nil {
+		return err
+	}
+	if d.books, err = ledger.Lock(ctx, tx, d.wallet, d.aside, ledger.StripeClearing(t.Currency),
+		ledger.BadDebt(t.Currency), ledger.StripeFees(t.Currency), ledger.TaxPayable(t.Currency)); err != nil {
+		return err
+	}
+	share, err := taxInDispute(ctx, tx, t, d.ID, money.Nano(d.Cents)*money.Cent)
 	if err != nil {
 		return err
 	}
-	post := func(kind, key, memo string, debit, credit ledger.Account, amount money.Nano) error {
-		if amount == 0 {
-			return nil
+	if d.fresh {
+		if err := p.openTopupDispute(ctx, tx, d, t, share); err != nil {
+			return err
 		}
-		_, err := books.Post(ctx, ledger.Entry{Kind: kind, Key: key, Ref: t.ID.String(), Memo: memo,
-			Transfers: []ledger.Transfer{{Debit: debit, Credit: credit, Amount: amount}}})
+	}
+	if err := p.bookDisputeMoves(ctx, d, t.Currency); err != nil {
 		return err
+	}
+	switch {
+	case !d.over():
+		return nil
+	case d.Won:
+		return p.win(ctx, tx, d)
+	}
+	if err := p.loseDispute(ctx, tx, d, t, share); err != nil {
+		return err
+	}
+	d.row.Tax = share
+	return p.closeDispute(ctx, tx, d, "lost", max(0, d.row.Amount-share-d.row.Held), card)
+}
+
+// openTopupDispute stores a new dispute of a top-up, share of which is tax.
+func (p *Payments) openTopupDispute(ctx context.Context, tx *db.Tx, d *lockedDispute, t dbq.Topup,
+	share money.Nano) error {
+	paid := t.CreatedAt
+	if t.SettledAt != nil {
+		paid = *t.SettledAt
 	}
 	amount := money.Nano(d.Cents) * money.Cent
-	share, err := taxInDispute(ctx, tx, t, d.ID, amount)
-	if err != nil {
+	in := dbq.InsertDisputeParams{
+		OrgID:    t.OrgID,
+		TopupID:  t.ID,
+		Amount:   amount,
+		Currency: t.Currency,
+		PaidAt:   paid,
+		Tax:      share,
+	}
+	if err := d.open(ctx, tx, in, amount-share, "a payment is disputed"); err != nil {
 		return err
 	}
-	if fresh {
-		row = dbq.Dispute{
-			ID:       d.ID,
-			OrgID:    t.OrgID,
-			Amount:   amount,
-			Held:     max(0, min(amount-share, books.Balance(wallet)-books.Reserved(wallet))),
-			Currency: t.Currency,
-			State:    disputeOpen,
-		}
-		paid := t.CreatedAt
-		if t.SettledAt != nil {
-			paid = *t.SettledAt
-		}
-		if _, err := tx.Q.InsertDispute(ctx, dbq.InsertDisputeParams{
-			ID:       d.ID,
-			OrgID:    t.OrgID,
-			TopupID:  t.ID,
-			Amount:   amount,
-			Held:     row.Held,
-			Currency: t.Currency,
-			Reason:   d.Reason,
-			PaidAt:   paid,
-			Tax:      share,
-			Kind:     kindDispute,
-		}); err != nil {
-			return fmt.Errorf("insert dispute: %w", err)
-		}
-		if err := post("dispute", "dispute:"+d.ID+":opened", "a payment is disputed", wallet, aside, row.Held); err != nil {
-			return err
-		}
-		if err := p.notifyDispute(ctx, tx, t, d); err != nil {
-			return err
-		}
-		if err := p.reserve(ctx, tx, books, wallet); err != nil {
-			return err
-		}
-		if err := p.updateStanding(ctx, tx, t.OrgID); err != nil {
-			return err
-		}
-	}
-	if err := p.bookDisputeMoves(ctx, books, t, d, aside); err != nil {
-		return err
-	}
-	if d.Open || row.State != disputeOpen {
-		return nil
-	}
-	if d.Won {
-		if err := post("dispute_won", "dispute:"+d.ID+":won", "the dispute was decided for you", aside, wallet,
-			row.Held); err != nil {
-			return err
-		}
-		return p.closeDispute(ctx, tx, books, row, "won", 0, "")
-	}
-	if err := p.loseDispute(ctx, tx, books, t, row, share); err != nil {
-		return err
-	}
-	row.Tax = share
-	return p.closeDispute(ctx, tx, books, row, "lost", max(0, row.Amount-share-row.Held), card)
+	return p.opened(ctx, tx, d, notify.Notice{
+		Title: fmt.Sprintf("A payment of %s %s is disputed", (t.Amount + t.Tax).Plain(), t.Currency),
+		Body: fmt.Sprintf("The card's bank says: %s. Until it is decided, that much of your balance is set aside, "+
+			"whatever is credited to you later included.", strings.ReplaceAll(d.Reason, "_", " ")),
+	})
 }
 
 // loseDispute books the end of a dispute that was decided for the card's owner: its tax is owed no more, and what
 // neither that nor the wallet covered is bad debt.
-func (p *Payments) loseDispute(ctx context.Context, tx *db.Tx, books *ledger.Locked, t dbq.Topup, row dbq.Dispute,
-	share money.Nano) error {
-	aside, key := ledger.DisputeHold(t.OrgID, t.Currency), "dispute:"+row.ID+":lost"
-	e := ledger.Entry{Kind: "dispute_lost", Key: key, Ref: t.ID.String(), Memo: "what no wallet covered"}
+func (p *Payments) loseDispute(ctx context.Context, tx *db.Tx, d *lockedDispute, t dbq.Topup, share money.Nano) error {
+	e := d.entry("lost", "what no wallet covered")
+	e.Ref = d.ref
 	if share > 0 {
-		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: ledger.TaxPayable(t.Currency), Credit: aside, Amount: share})
-	}
-	switch rest := row.Amount - share - row.Held; {
-	case rest > 0:
-		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: ledger.BadDebt(t.Currency), Credit: aside, Amount: rest})
-	case rest < 0: // more was set aside than was due: a refund under way failed meanwhile, and more of it is tax
 		e.Transfers = append(e.Transfers, ledger.Transfer{
-			Debit:  aside,
-			Credit: ledger.Wallet(t.OrgID, t.Currency),
-			Amount: -rest,
+			Debit:  ledger.TaxPayable(t.Currency),
+			Credit: d.aside,
+			Amount: share,
 		})
 	}
+	switch rest := d.row.Amount - share - d.row.Held; {
+	case rest > 0:
+		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: ledger.BadDebt(t.Currency), Credit: d.aside, Amount: rest})
+	case rest < 0: // more was set aside than was due: a refund under way failed meanwhile, and more of it is tax
+		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: d.aside, Credit: d.wallet, Amount: -rest})
+	}
 	if len(e.Transfers) > 0 {
-		if booked, err := books.Post(ctx, e); err != nil || !booked {
+		if booked, err := d.books.Post(ctx, e); err != nil || !booked {
 			return err
 		}
 	}
-	return p.recordTax(ctx, tx, t, tax.DisputeLost, key, t.ID.String(), share-row.Amount, -share)
+	return p.recordTax(ctx, tx, t, taxEntry{tax.DisputeLost, e.Key, t.ID.String(), share - d.row.Amount, -share})
 }
 
 // taxInDispute is how much of what is disputed is tax, by what has gone back of the payment so far. It is asked again
@@ -230,28 +212,19 @@ const (
 )
 
 // bookDisputeMoves books each change of Stripe's balance for a dispute once, under the change's own id, and its fee.
-func (p *Payments) bookDisputeMoves(ctx context.Context, books *ledger.Locked, t dbq.Topup, d stripe.Dispute,
-	aside ledger.Account) error {
-	clearing := ledger.StripeClearing(t.Currency)
+func (p *Payments) bookDisputeMoves(ctx context.Context, d *lockedDispute, currency string) error {
+	clearing := ledger.StripeClearing(currency)
 	for _, m := range d.Moves {
-		n := money.Nano(m.Cents) * money.Cent
-		x := ledger.Transfer{Debit: clearing, Credit: aside, Amount: n}
+		from, to, n := clearing, d.aside, money.Nano(m.Cents)*money.Cent
 		if n < 0 {
-			x = ledger.Transfer{Debit: aside, Credit: clearing, Amount: -n}
+			from, to, n = to, from, -n
 		}
-		if n != 0 {
-			if _, err := books.Post(ctx, ledger.Entry{
-				Kind:      "dispute_funds",
-				Key:       balanceKey(m.ID),
-				Ref:       t.ID.String(),
-				Memo:      d.ID,
-				Transfers: []ledger.Transfer{x},
-			}); err != nil {
-				return err
-			}
+		e := ledger.Entry{Kind: "dispute_funds", Key: balanceKey(m.ID), Memo: d.ID}
+		if err := d.post(ctx, e, from, to, n); err != nil {
+			return err
 		}
-		if e, any := feeEntry(m, t.ID.String()); any {
-			if _, err := books.Post(ctx, e); err != nil {
+		if e, any := feeEntry(m, d.ref); any {
+			if _, err := d.books.Post(ctx, e); err != nil {
 				return err
 			}
 		}
@@ -259,19 +232,86 @@ func (p *Payments) bookDisputeMoves(ctx context.Context, books *ledger.Locked, t
 	return nil
 }
 
-// notifyDispute tells the org, and stops charging a card whose owner takes payments back.
-func (p *Payments) notifyDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d stripe.Dispute) error {
-	if err := p.stopAuto(ctx, tx, t.OrgID, "A payment is disputed."); err != nil {
+// lockedDispute is a dispute at Stripe with its row and the accounts that it moves, locked.
+type lockedDispute struct {
+	stripe.Dispute
+	row           dbq.Dispute
+	fresh         bool // no row is stored yet: the dispute is new
+	books         *ledger.Locked
+	ref           string // of the ledger's entries: the top-up or the org
+	wallet, aside ledger.Account
+}
+
+// post books a transfer for the dispute. An amount of 0 books nothing.
+func (d *lockedDispute) post(ctx context.Context, e ledger.Entry, debit, credit ledger.Account, amount money.Nano) error {
+	if amount == 0 {
+		return nil
+	}
+	e.Ref, e.Transfers = d.ref, []ledger.Transfer{{Debit: debit, Credit: credit, Amount: amount}}
+	_, err := d.books.Post(ctx, e)
+	return err
+}
+
+// entry is an entry of the dispute: its kind is dispute_STEP, its key dispute:ID:STEP.
+func (d *lockedDispute) entry(step, memo string) ledger.Entry {
+	return ledger.Entry{Kind: "dispute_" + step, Key: "dispute:" + d.ID + ":" + step, Memo: memo}
+}
+
+// lockDispute locks the row of a dispute, if it is stored.
+func lockDispute(ctx context.Context, tx *db.Tx, id string) (row dbq.Dispute, fresh bool, err error) {
+	row, err = tx.Q.DisputeForUpdate(ctx, id)
+	if fresh = db.NoRows(err); err != nil && !fresh {
+		return row, false, fmt.Errorf("lock dispute %s: %w", id, err)
+	}
+	return row, fresh, nil
+}
+
+// open stores a new dispute and sets as much of the org's own money aside as there is, at most limit. memo says what is
+// disputed.
+func (d *lockedDispute) open(ctx context.Context, tx *db.Tx, in dbq.InsertDisputeParams, limit money.Nano,
+	memo string) error {
+	in.Held = max(0, min(limit, d.books.Balance(d.wallet)-d.books.Reserved(d.wallet)))
+	in.ID, in.Reason, in.Kind = d.ID, d.Reason, kindDispute
+	if _, err := tx.Q.InsertDispute(ctx, in); err != nil {
+		return fmt.Errorf("insert dispute %s: %w", d.ID, err)
+	}
+	d.row = dbq.Dispute{
+		ID:       d.ID,
+		OrgID:    in.OrgID,
+		Amount:   in.Amount,
+		Held:     in.Held,
+		Currency: in.Currency,
+		State:    disputeOpen,
+	}
+	e := ledger.Entry{Kind: "dispute", Key: "dispute:" + d.ID + ":opened", Memo: memo}
+	return d.post(ctx, e, d.wallet, d.aside, in.Held)
+}
+
+// opened notifies the org with n of a dispute that was stored, stops auto top-up, because its card's owner takes
+// payments back, and updates what the org may do.
+func (p *Payments) opened(ctx context.Context, tx *db.Tx, d *lockedDispute, n notify.Notice) error {
+	org := d.row.OrgID
+	if err := p.stopAuto(ctx, tx, org, "A payment is disputed."); err != nil {
 		return err
 	}
-	_, err := notify.Add(ctx, tx, notify.Notice{
-		Org:      t.OrgID,
-		Key:      "dispute:" + d.ID,
-		Severity: notify.Bad,
-		Object:   t.OrgID.String(),
-		Title:    fmt.Sprintf("A payment of %s %s is disputed", (t.Amount + t.Tax).Plain(), t.Currency),
-		Body: fmt.Sprintf("The card's bank says: %s. Until it is decided, that much of your balance is set aside, "+
-			"whatever is credited to you later included.", strings.ReplaceAll(d.Reason, "_", " ")),
-	})
-	return err
+	n.Org, n.Key, n.Severity, n.Object = org, "dispute:"+d.ID, notify.Bad, org.String()
+	if _, err := notify.Add(ctx, tx, n); err != nil {
+		return err
+	}
+	if err := p.reserve(ctx, tx, d.books, d.wallet); err != nil {
+		return err
+	}
+	return p.updateStanding(ctx, tx, org)
+}
+
+// over reports whether the dispute was decided and its end is not booked yet.
+func (d *lockedDispute) over() bool { return !d.Open && d.row.State == disputeOpen }
+
+// win returns what was set aside to the wallet.
+func (p *Payments) win(ctx context.Context, tx *db.Tx, d *lockedDispute) error {
+	e := d.entry("won", "the dispute was decided for you")
+	if err := d.post(ctx, e, d.aside, d.wallet, d.row.Held); err != nil {
+		return err
+	}
+	return p.closeDispute(ctx, tx, d, "won", 0, "")
 }

@@ -125,16 +125,16 @@ func (p *Payments) GiveBack(ctx context.Context, payer account.Principal, amount
 	return p.refunds(ctx, payer.Org, made)
 }
 
-// allot spreads amount over the org's payments and writes a refund for each part.
+// allot spreads amount over the org's payments, newest first, and queues a refund of each part.
 func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Principal,
 	amount money.Nano) (made []id.Refund, err error) {
 	tx := out.tx
 	if _, err := tx.Q.LockTopupsOfOrg(ctx, payer.Org); err != nil {
-		return nil, fmt.Errorf("lock top-ups: %w", err)
+		return nil, fmt.Errorf("lock top-ups of %s: %w", payer.Org, err)
 	}
 	rows, err := tx.Q.RefundableTopups(ctx, payer.Org, p.cfg.Currency)
 	if err != nil {
-		return nil, fmt.Errorf("top-ups: %w", err)
+		return nil, fmt.Errorf("read top-ups of %s: %w", payer.Org, err)
 	}
 	wallet := ledger.Wallet(payer.Org, p.cfg.Currency)
 	books, err := ledger.Lock(ctx, tx, wallet, ledger.Refunds(p.cfg.Currency))
@@ -150,46 +150,72 @@ func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Princ
 	}
 	var entries []ledger.Entry
 	left := amount
-	for _, t := range rows {
-		part := min(left, refundableOf(t))
+	for _, row := range rows {
+		part := min(left, refundableOf(row))
 		if part <= 0 {
 			continue
 		}
-		r, back := id.New[id.Refund](), taxBack(t.Amount, t.Tax, money.Nano(t.Refunded), part, money.Nano(t.TaxRefunded))
-		if err := tx.Q.InsertRefund(ctx, dbq.InsertRefundParams{
-			ID:       r,
-			OrgID:    payer.Org,
-			TopupID:  t.ID,
-			UserID:   payer.User,
-			Amount:   part,
-			Currency: p.cfg.Currency,
-			Tax:      back,
-		}); err != nil {
-			return nil, fmt.Errorf("insert refund: %w", err)
+		t, err := tx.Q.Topup(ctx, row.ID)
+		if err != nil {
+			return nil, fmt.Errorf("read top-up %s: %w", row.ID, err)
 		}
-		if err := out.add(ctx, kindRefund, r.String(), "refund:"+r.String(), stripe.NewRefund{
-			Refund:  r.String(),
-			Payment: *t.PaymentIntentID,
-			Cents:   int64((part + back) / money.Cent),
-			Meta:    refundMeta(part),
-		}); err != nil {
+		r := id.New[id.Refund]()
+		back := taxBack(row.Amount, row.Tax, money.Nano(row.Refunded), part, money.Nano(row.TaxRefunded))
+		if err := p.queueRefund(ctx, out, t, r, refundOf{*row.PaymentIntentID, payer.User, part, back}); err != nil {
 			return nil, err
 		}
-		entries = append(entries, ledger.Entry{
-			Kind:      "refund",
-			Key:       "refund:" + r.String() + ":asked",
-			Ref:       r.String(),
-			Memo:      "unused balance, back to the card",
-			Transfers: withTax(ledger.Refunds(p.cfg.Currency), wallet, false, part, back),
-		})
-		if err := p.recordRefundTax(ctx, tx, t.ID, tax.Refund, "refund:"+r.String()+":asked", r, -part, -back); err != nil {
-			return nil, err
-		}
+		entries = append(entries, refundEntry(r, wallet, "unused balance, back to the card", part, back))
 		made, left = append(made, r), left-part
 	}
 	_, err = ledger.PostAll(ctx, tx, entries)
 	return made, err
 }
+
+// refundOf is what of a payment is refunded.
+type refundOf struct {
+	payment string     // at Stripe
+	user    id.User    // who requested it, or who paid
+	net     money.Nano // leaves the wallet
+	tax     money.Nano // goes back with it
+}
+
+// queueRefund stores a refund of a top-up with its tax and queues it for Stripe. The caller posts its refundEntry.
+func (p *Payments) queueRefund(ctx context.Context, out *outgoing, t dbq.Topup, r id.Refund, of refundOf) error {
+	if err := out.tx.Q.InsertRefund(ctx, dbq.InsertRefundParams{
+		ID:       r,
+		OrgID:    t.OrgID,
+		TopupID:  t.ID,
+		UserID:   of.user,
+		Amount:   of.net,
+		Currency: t.Currency,
+		Tax:      of.tax,
+	}); err != nil {
+		return fmt.Errorf("insert refund %s: %w", r, err)
+	}
+	if err := out.add(ctx, kindRefund, r.String(), "refund:"+r.String(), stripe.NewRefund{
+		Refund:  r.String(),
+		Payment: of.payment,
+		Cents:   int64((of.net + of.tax) / money.Cent),
+		Meta:    refundMeta(of.net),
+	}); err != nil {
+		return err
+	}
+	return p.recordTax(ctx, out.tx, t, taxEntry{tax.Refund, refundKey(r), r.String(), -of.net, -of.tax})
+}
+
+// refundEntry takes a refund and its tax out of the wallet.
+func refundEntry(r id.Refund, wallet ledger.Account, memo string, net, on money.Nano) ledger.Entry {
+	return ledger.Entry{
+		Kind:      "refund",
+		Key:       refundKey(r),
+		Ref:       r.String(),
+		Memo:      memo,
+		Transfers: withTax(ledger.Refunds(wallet.Currency), wallet, false, net, on),
+	}
+}
+
+// refundKey is the key of the entry that takes a refund out of the wallet.
+func refundKey(r id.Refund) string { return "refund:" + r.String() + ":asked" }
 
 // tooMuch is no lack of funds: to add credit would not make more of it refundable than was just added.
 func tooMuch(most money.Nano) *fault.Fault {
@@ -321,18 +347,25 @@ func (p *Payments) failRefund(ctx context.Context, tx *db.Tx, r dbq.Refund, stri
 	}
 	booked, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "refund_returned", Key: key, Ref: r.ID.String(), Memo: why,
 		Transfers: withTax(from, ledger.Wallet(r.OrgID, r.Currency), true, r.Amount, r.Tax)})
-	if err == nil && booked {
-		err = p.recordRefundTax(ctx, tx, r.TopupID, tax.RefundReturned, key, r.ID, r.Amount, r.Tax)
-	}
 	if err != nil {
 		return err
 	}
-	p2 := dbq.SettleRefundParams{State: string(Failed), Failure: why, ID: r.ID}
-	if stripeID != "" {
-		p2.RefundID = &stripeID
+	if booked {
+		t, err := tx.Q.Topup(ctx, r.TopupID)
+		if err != nil {
+			return fmt.Errorf("read top-up %s: %w", r.TopupID, err)
+		}
+		returned := taxEntry{tax.RefundReturned, key, r.ID.String(), r.Amount, r.Tax}
+		if err := p.recordTax(ctx, tx, t, returned); err != nil {
+			return err
+		}
 	}
-	if err := tx.Q.SettleRefund(ctx, p2); err != nil {
-		return fmt.Errorf("refund %s: %w", r.ID, err)
+	set := dbq.SettleRefundParams{State: string(Failed), Failure: why, ID: r.ID}
+	if stripeID != "" {
+		set.RefundID = &stripeID
+	}
+	if err := tx.Q.SettleRefund(ctx, set); err != nil {
+		return fmt.Errorf("settle refund %s: %w", r.ID, err)
 	}
 	_, err = notify.Add(ctx, tx, notify.Notice{
 		Org:      r.OrgID,
@@ -343,15 +376,6 @@ func (p *Payments) failRefund(ctx context.Context, tx *db.Tx, r dbq.Refund, stri
 		Body:     why + " The money is in your wallet again.",
 	})
 	return err
-}
-
-func (p *Payments) recordRefundTax(ctx context.Context, tx *db.Tx, topup id.TopUp, kind tax.Kind, key string,
-	r id.Refund, net, amount money.Nano) error {
-	t, err := tx.Q.Topup(ctx, topup)
-	if err != nil {
-		return fmt.Errorf("top-up %s: %w", topup, err)
-	}
-	return p.recordTax(ctx, tx, t, kind, key, r.String(), net, amount)
 }
 
 // refreshRefund asks Stripe about a refund and books the answer.

@@ -14,82 +14,92 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// settle books what Stripe says of a top-up's payment. last says that a refusal is the end: on a checkout page the
+// settle books the state of a top-up's payment at Stripe. last reports that a refusal is the end: on a checkout page the
 // payer may try another card. Any number of calls, in any order, book a success once; a success always counts, even
 // for a top-up that was given up before.
 func (p *Payments) settle(ctx context.Context, tx *db.Tx, topup id.TopUp, pay stripe.Payment, last bool) error {
 	t, err := tx.Q.TopupForUpdate(ctx, topup)
 	if err != nil {
-		return fmt.Errorf("top-up %s: %w", topup, err)
+		return fmt.Errorf("lock top-up %s: %w", topup, err)
 	}
-	if t.State == string(Succeeded) {
+	switch {
+	case t.State == string(Succeeded):
 		if pay.Receipt == "" || pay.Receipt == t.ReceiptURL {
 			return nil
 		}
-		return tx.Q.SetTopupReceipt(ctx, pay.Receipt, topup) // the call that paid did not show it
-	}
-	switch {
+		return tx.Q.SetTopupReceipt(ctx, pay.Receipt, topup) // the response to the payment did not have it
 	case pay.Status == stripe.Succeeded:
-		if err := tx.Q.SetTopupPayment(ctx, topup, &pay.ID); err != nil {
-			return fmt.Errorf("top-up %s: %w", topup, err)
-		}
-		if pay.Cents != int64((t.Amount+t.Tax)/money.Cent) || pay.Currency != t.Currency {
-			return p.setAside(ctx, tx, topup, pay)
-		}
-		blocked, err := p.bookTopup(ctx, tx, t, pay)
-		if err != nil {
-			return err
-		}
-		if err := tx.Q.SettleTopup(ctx, string(Succeeded), "", topup); err != nil {
-			return fmt.Errorf("top-up %s: %w", topup, err)
-		}
-		now, err := tx.Now(ctx)
-		if err != nil {
-			return err
-		}
-		if err := p.issue(ctx, tx, t, pay.ID, now); err != nil {
-			return err
-		}
-		if t.Automatic {
-			if _, err := notify.Add(ctx, tx, notify.Notice{
-				Org:      t.OrgID,
-				Key:      noticeKey(topup),
-				Severity: notify.Info,
-				Object:   topup.String(),
-				Title:    fmt.Sprintf("%s %s were added by auto top-up", t.Amount.Plain(), t.Currency),
-				Body:     "The payment has a receipt.",
-			}); err != nil {
-				return err
-			}
-		}
-		if pay.Receipt != "" {
-			if err := tx.Q.SetTopupReceipt(ctx, pay.Receipt, topup); err != nil {
-				return fmt.Errorf("top-up %s: %w", topup, err)
-			}
-		}
-		tx.AfterCommit(func() { p.collectNow(context.WithoutCancel(ctx), t.OrgID, t.Currency) })
-		if blocked {
-			return nil // the card is not kept
-		}
-		return p.saveCard(ctx, tx, t.OrgID, pay.Card)
+		return p.succeed(ctx, tx, t, pay)
 	case pay.Status == stripe.Failed && last:
 		return p.fail(ctx, tx, topup, Failed, pay.Failure, pay.ID)
 	case pay.Status == stripe.Canceled:
 		return p.fail(ctx, tx, topup, Canceled, pay.Failure, pay.ID)
 	}
 	if err := tx.Q.SetTopupPayment(ctx, topup, &pay.ID); err != nil { // still waiting
-		return fmt.Errorf("top-up %s: %w", topup, err)
+		return fmt.Errorf("set payment of top-up %s: %w", topup, err)
 	}
 	return tx.Q.SetTopupAction(ctx, pay.ActionURL, topup)
 }
 
-// bookTopup credits a payment. One by a card that is blocked goes back at once, in the same transaction, so that
-// nothing of it can be spent.
+// succeed books a top-up whose payment succeeded, issues its receipt and keeps the card.
+func (p *Payments) succeed(ctx context.Context, tx *db.Tx, t dbq.Topup, pay stripe.Payment) error {
+	if err := tx.Q.SetTopupPayment(ctx, t.ID, &pay.ID); err != nil {
+		return fmt.Errorf("set payment of top-up %s: %w", t.ID, err)
+	}
+	if pay.Cents != int64((t.Amount+t.Tax)/money.Cent) || pay.Currency != t.Currency {
+		return p.setAside(ctx, tx, t.ID, pay)
+	}
+	blocked, err := p.bookTopup(ctx, tx, t, pay)
+	if err != nil {
+		return err
+	}
+	if err := tx.Q.SettleTopup(ctx, string(Succeeded), "", t.ID); err != nil {
+		return fmt.Errorf("settle top-up %s: %w", t.ID, err)
+	}
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.issue(ctx, tx, t, pay.ID, now); err != nil {
+		return err
+	}
+	if t.Automatic {
+		if err := notifyAdded(ctx, tx, t); err != nil {
+			return err
+		}
+	}
+	if pay.Receipt != "" {
+		if err := tx.Q.SetTopupReceipt(ctx, pay.Receipt, t.ID); err != nil {
+			return fmt.Errorf("set receipt of top-up %s: %w", t.ID, err)
+		}
+	}
+	tx.AfterCommit(func() { p.collectNow(context.WithoutCancel(ctx), t.OrgID, t.Currency) })
+	if blocked {
+		return nil // the card is not kept
+	}
+	return p.saveCard(ctx, tx, t.OrgID, pay.Card)
+}
+
+// notifyAdded notifies the org of credit that auto top-up added.
+func notifyAdded(ctx context.Context, tx *db.Tx, t dbq.Topup) error {
+	_, err := notify.Add(ctx, tx, notify.Notice{
+		Org:      t.OrgID,
+		Key:      noticeKey(t.ID),
+		Severity: notify.Info,
+		Object:   t.ID.String(),
+		Title:    fmt.Sprintf("%s %s were added by auto top-up", t.Amount.Plain(), t.Currency),
+		Body:     "The payment has a receipt.",
+	})
+	return err
+}
+
+// bookTopup credits a payment. One by a blocked card is refunded in the same transaction, so that nothing of it can be
+// spent.
 func (p *Payments) bookTopup(ctx context.Context, tx *db.Tx, t dbq.Topup,
 	pay stripe.Payment) (blocked bool, err error) {
 	if pay.Fingerprint != "" {
 		if blocked, err = tx.Q.CardIsBlocked(ctx, pay.Fingerprint); err != nil {
-			return false, fmt.Errorf("top-up %s: %w", t.ID, err)
+			return false, fmt.Errorf("look for the card of top-up %s: %w", t.ID, err)
 		}
 	}
 	wallet := ledger.Wallet(t.OrgID, t.Currency)
@@ -98,55 +108,35 @@ func (p *Payments) bookTopup(ctx context.Context, tx *db.Tx, t dbq.Topup,
 		Transfers: withTax(ledger.StripeClearing(t.Currency), wallet, true, t.Amount, t.Tax),
 	}}
 	back := id.New[id.Refund]()
-	asked := "refund:" + back.String() + ":asked"
 	if blocked {
-		entries = append(entries, ledger.Entry{
-			Kind:      "refund",
-			Key:       asked,
-			Ref:       back.String(),
-			Memo:      "paid with a blocked card",
-			Transfers: withTax(ledger.Refunds(t.Currency), wallet, false, t.Amount, t.Tax),
-		})
+		entries = append(entries, refundEntry(back, wallet, "paid with a blocked card", t.Amount, t.Tax))
 	}
 	booked, err := ledger.PostAll(ctx, tx, entries)
 	if err != nil {
 		return blocked, err
 	}
 	if blocked && !booked[0] {
-		return true, fmt.Errorf("payment %s of top-up %s is in the books already", pay.ID, t.ID)
+		return true, fmt.Errorf("payment %s of top-up %s is in the ledger already", pay.ID, t.ID)
 	}
 	if booked[0] {
-		if err := p.recordTax(ctx, tx, t, tax.TopUp, ledgerKey(pay.ID), t.ID.String(), t.Amount, t.Tax); err != nil {
+		paid := taxEntry{tax.TopUp, ledgerKey(pay.ID), t.ID.String(), t.Amount, t.Tax}
+		if err := p.recordTax(ctx, tx, t, paid); err != nil {
 			return blocked, err
 		}
 	}
 	if !blocked {
 		return false, nil
 	}
-	if err := tx.Q.InsertRefund(ctx, dbq.InsertRefundParams{
-		ID:       back,
-		OrgID:    t.OrgID,
-		TopupID:  t.ID,
-		UserID:   t.UserID,
-		Amount:   t.Amount,
-		Currency: t.Currency,
-		Tax:      t.Tax,
-	}); err != nil {
-		return true, fmt.Errorf("insert refund: %w", err)
-	}
-	if err := p.recordTax(ctx, tx, t, tax.Refund, asked, back.String(), -t.Amount, -t.Tax); err != nil {
-		return true, err
-	}
+	return true, p.returnBlocked(ctx, tx, t, pay, back)
+}
+
+// returnBlocked sends a payment by a blocked card back, whose refund is booked, and notifies the org.
+func (p *Payments) returnBlocked(ctx context.Context, tx *db.Tx, t dbq.Topup, pay stripe.Payment, back id.Refund) error {
 	out := &outgoing{tx: tx}
-	if err := out.add(ctx, kindRefund, back.String(), "refund:"+back.String(), stripe.NewRefund{
-		Refund:  back.String(),
-		Payment: pay.ID,
-		Cents:   int64((t.Amount + t.Tax) / money.Cent),
-		Meta:    refundMeta(t.Amount),
-	}); err != nil {
-		return true, err
+	if err := p.queueRefund(ctx, out, t, back, refundOf{pay.ID, t.UserID, t.Amount, t.Tax}); err != nil {
+		return err
 	}
-	_, err = notify.Add(ctx, tx, notify.Notice{
+	_, err := notify.Add(ctx, tx, notify.Notice{
 		Org:      t.OrgID,
 		Key:      "card_blocked:" + t.ID.String(),
 		Severity: notify.Bad,
@@ -155,7 +145,7 @@ func (p *Payments) bookTopup(ctx context.Context, tx *db.Tx, t dbq.Topup,
 		Body: "Its card cannot be used here, because its owner took an earlier payment back. The payment is returned " +
 			"to the card.",
 	})
-	return true, err
+	return err
 }
 
 // collectNow is collect for what was just credited; CollectClaims does it again where it fails.

@@ -69,27 +69,35 @@ func (p *Payments) taxOn(ctx context.Context, org id.Org, kind tax.Kind, amount 
 	return t, nil
 }
 
-// insert writes a top-up with the tax it bears for good.
-func (p *Payments) insert(ctx context.Context, tx *db.Tx, topup id.TopUp, org id.Org, user id.User, amount money.Nano,
-	automatic bool, t tax.Tax) error {
+// insert stores a top-up.
+func (p *Payments) insert(ctx context.Context, tx *db.Tx, n newTopup) error {
 	err := tx.Q.InsertTopup(ctx, dbq.InsertTopupParams{
-		ID:         topup,
-		OrgID:      org,
-		UserID:     user,
-		Amount:     amount,
+		ID:         n.id,
+		OrgID:      n.org,
+		UserID:     n.user,
+		Amount:     n.amount,
 		Currency:   p.cfg.Currency,
-		Automatic:  automatic,
-		Tax:        t.Amount(),
-		TaxPpm:     int32(t.PPM),
-		TaxName:    t.Name,
-		TaxReason:  string(t.Reason),
-		TaxCountry: t.Country,
-		TaxVatID:   t.VATID,
+		Automatic:  n.automatic,
+		Tax:        n.tax.Amount(),
+		TaxPpm:     int32(n.tax.PPM),
+		TaxName:    n.tax.Name,
+		TaxReason:  string(n.tax.Reason),
+		TaxCountry: n.tax.Country,
+		TaxVatID:   n.tax.VATID,
 	})
 	if err != nil {
-		return fmt.Errorf("insert: %w", err)
+		return fmt.Errorf("insert top-up %s: %w", n.id, err)
 	}
 	return nil
+}
+
+// taxEntry is what an entry of the ledger moved of a payment, with its tax.
+type taxEntry struct {
+	kind tax.Kind
+	key  string     // of the entry
+	ref  string     // id of the top-up or refund
+	net  money.Nano // negative: it went back
+	tax  money.Nano // with the sign of net
 }
 
 // describe is how a payment is named to its payer, on Stripe's page and receipt.
@@ -122,11 +130,10 @@ func ViewTax(t tax.Tax, amount money.Nano) Tax {
 }
 
 // recordTax writes a line of the tax book for a top-up, and the credit note for what goes back of it, in the
-// transaction that posts the entry with this key. Payments made before there were taxes are not in the book.
-func (p *Payments) recordTax(ctx context.Context, tx *db.Tx, t dbq.Topup, kind tax.Kind, key, ref string, net,
-	amount money.Nano) error {
-	if kind != tax.TopUp {
-		if err := p.creditTopup(ctx, tx, t, kind, key, ref, net, amount); err != nil {
+// transaction that posts the entry. Payments made before there were taxes are not in the book.
+func (p *Payments) recordTax(ctx context.Context, tx *db.Tx, t dbq.Topup, x taxEntry) error {
+	if x.kind != tax.TopUp {
+		if err := p.creditTopup(ctx, tx, t, x); err != nil {
 			return err
 		}
 	}
@@ -134,12 +141,12 @@ func (p *Payments) recordTax(ctx context.Context, tx *db.Tx, t dbq.Topup, kind t
 		return nil
 	}
 	return tax.Record(ctx, tx, tax.Line{
-		Key:      key,
+		Key:      x.key,
 		Org:      t.OrgID,
-		Kind:     kind,
-		Ref:      ref,
-		Net:      net,
-		Tax:      amount,
+		Kind:     x.kind,
+		Ref:      x.ref,
+		Net:      x.net,
+		Tax:      x.tax,
 		Currency: t.Currency,
 		Of:       taxOf(t),
 	})
@@ -170,4 +177,14 @@ func withTax(other, wallet ledger.Account, in bool, net, amount money.Nano) []le
 func taxBack(whole, charged, before, part, gone money.Nano) money.Nano {
 	c := func(n money.Nano) int64 { return int64(n / money.Cent) }
 	return money.Nano(tax.Back(c(charged), c(whole), c(before), c(part), c(gone))) * money.Cent
+}
+
+// newTopup is a top-up to be stored, with the tax that it bears for good.
+type newTopup struct {
+	id        id.TopUp
+	org       id.Org
+	user      id.User
+	amount    money.Nano // without tax
+	automatic bool       // by auto top-up
+	tax       tax.Tax
 }

@@ -1,6 +1,7 @@
 package payment
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -85,7 +86,7 @@ func checkAmount(n money.Nano) error {
 // what is how a payment is named to the payer.
 const what = "Muster credit"
 
-// decide writes the top-up and what is to be said to Stripe, in the order in which to say it.
+// decide stores the top-up and queues what is sent to Stripe for it, in order.
 func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principal, topup id.TopUp, r TopUpRequest,
 	on tax.Tax) ([]id.Outbox, error) {
 	total := r.Amount + on.Amount()
@@ -100,38 +101,55 @@ func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principa
 		return nil, err
 	}
 	out := &outgoing{tx: tx}
-	method, err := p.customer(ctx, out, payer)
+	method, err := p.methodFor(ctx, out, payer, r.Card)
 	if err != nil {
 		return nil, err
 	}
-	if !r.Card.IsZero() {
-		card, err := tx.Q.CardForUpdate(ctx, r.Card, payer.Org)
-		if db.NoRows(err) {
-			return nil, errNoCard()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("card %s: %w", r.Card, err)
-		}
-		method = card.MethodID
-	}
-	if err := p.insert(ctx, tx, topup, payer.Org, payer.User, r.Amount, false, on); err != nil {
+	n := newTopup{id: topup, org: payer.Org, user: payer.User, amount: r.Amount, tax: on}
+	if err := p.insert(ctx, tx, n); err != nil {
 		return nil, err
 	}
 	if method == "" {
 		method = p.cfg.DefaultMethod
 	}
-	back := r.ReturnURL
-	if back == "" {
-		back = p.cfg.ReturnURL
-	}
-	cents, named := int64(total/money.Cent), p.describe(r.Amount, on)
-	meta, err := topupMeta(payer.Org, payer.User, r.Amount, on, false)
-	if err != nil {
+	if err := p.queuePayment(ctx, out, payer, n, method, cmp.Or(r.ReturnURL, p.cfg.ReturnURL)); err != nil {
 		return nil, err
 	}
+	return out.rows, audit.Record(ctx, tx, payer.Event("billing.topup", topup.String(), map[string]any{
+		"amount": r.Amount.String(),
+		"total":  total.String(),
+	}))
+}
+
+// methodFor returns the payment method of the org's card, or of its default one for the zero card; "" for none. It
+// queues the org's customer if there is none. Fault: NotFound (the card).
+func (p *Payments) methodFor(ctx context.Context, out *outgoing, payer account.Principal,
+	card id.Card) (string, error) {
+	method, err := p.customer(ctx, out, payer)
+	if err != nil || card.IsZero() {
+		return method, err
+	}
+	c, err := out.tx.Q.CardForUpdate(ctx, card, payer.Org)
+	if db.NoRows(err) {
+		return "", errNoCard()
+	}
+	if err != nil {
+		return "", fmt.Errorf("lock card %s: %w", card, err)
+	}
+	return c.MethodID, nil
+}
+
+// queuePayment queues a payment with a method, or the checkout page on which the payer enters one ("").
+func (p *Payments) queuePayment(ctx context.Context, out *outgoing, payer account.Principal, n newTopup, method,
+	back string) error {
+	cents, named := int64((n.amount+n.tax.Amount())/money.Cent), p.describe(n.amount, n.tax)
+	meta, err := topupMeta(n.org, n.user, n.amount, n.tax, n.automatic)
+	if err != nil {
+		return err
+	}
 	if method != "" {
-		err = out.add(ctx, kindPayment, topup.String(), topupKey(topup), stripe.NewPayment{
-			TopUp:       topup.String(),
+		return out.add(ctx, kindPayment, n.id.String(), topupKey(n.id), stripe.NewPayment{
+			TopUp:       n.id.String(),
 			Method:      method,
 			Cents:       cents,
 			Currency:    p.cfg.Currency,
@@ -140,25 +158,17 @@ func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principa
 			Receipt:     payer.Email,
 			Meta:        meta,
 		})
-	} else {
-		err = out.add(ctx, kindCheckout, topup.String(), topupKey(topup), stripe.NewCheckout{
-			TopUp:       topup.String(),
-			Cents:       cents,
-			Currency:    p.cfg.Currency,
-			Description: named,
-			SuccessURL:  back,
-			CancelURL:   back,
-			Receipt:     payer.Email,
-			Meta:        meta,
-		})
 	}
-	if err != nil {
-		return nil, err
-	}
-	return out.rows, audit.Record(ctx, tx, payer.Event("billing.topup", topup.String(), map[string]any{
-		"amount": r.Amount.String(),
-		"total":  total.String(),
-	}))
+	return out.add(ctx, kindCheckout, n.id.String(), topupKey(n.id), stripe.NewCheckout{
+		TopUp:       n.id.String(),
+		Cents:       cents,
+		Currency:    p.cfg.Currency,
+		Description: named,
+		SuccessURL:  back,
+		CancelURL:   back,
+		Receipt:     payer.Email,
+		Meta:        meta,
+	})
 }
 
 // customer has the org's customer made if there is none, and is the org's default payment method, "" for none.
