@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
-
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -44,27 +42,28 @@ func disputed(all []dispute, holdback bool) (total, alone money.Nano) {
 	return total, alone
 }
 
-// disputesOf reads the open disputes of those who paid an operator.
-func disputesOf(ctx context.Context, q *dbq.Queries, org id.Org, currency string, cutoff time.Time) ([]dispute, error) {
-	rows, err := q.DisputedEarnings(ctx, pgtype.UUID{Bytes: org.UUID(), Valid: true}, cutoff, currency)
+// disputesOf reads the open disputes of those who paid operators, by operator.
+func disputesOf(ctx context.Context, q *dbq.Queries, currency string, cutoff time.Time,
+	orgs ...id.Org) (map[id.Org][]dispute, error) {
+	rows, err := q.DisputedEarnings(ctx, rawOrgs(orgs...), cutoff, currency)
 	if err != nil {
-		return nil, fmt.Errorf("payout: disputed earnings of %s: %w", org, err)
+		return nil, fmt.Errorf("read disputed earnings: %w", err)
 	}
-	out := make([]dispute, len(rows))
-	for i, r := range rows {
-		out[i] = dispute{r.RenterOrgID, money.Nano(r.Amount), money.Nano(r.Earned), money.Nano(r.Young),
-			money.Nano(r.Reviewable), money.Nano(r.Held)}
+	out := map[id.Org][]dispute{}
+	for _, r := range rows {
+		out[r.HostOrgID] = append(out[r.HostOrgID], dispute{r.RenterOrgID, money.Nano(r.Amount), money.Nano(r.Earned),
+			money.Nano(r.Young), money.Nano(r.Reviewable), money.Nano(r.Held)})
 	}
 	return out, nil
 }
 
-// disputedOutsideReview is what is disputed of an operator's earnings and not in review: the review holds the rest
+// disputedOutsideReview returns what of an operator's earnings is disputed and not in review: the review holds the rest
 // already.
 func disputedOutsideReview(ctx context.Context, q *dbq.Queries, org id.Org, currency string) (money.Nano, error) {
-	all, err := disputesOf(ctx, q, org, currency, time.Time{})
+	all, err := disputesOf(ctx, q, currency, time.Time{}, org)
 	if err != nil {
 		return 0, err
 	}
-	_, alone := disputed(all, false)
+	_, alone := disputed(all[org], false)
 	return alone, nil
 }

@@ -179,10 +179,11 @@ func (h *history) compare(what string) {
 			h.t.Fatalf("%s: earned from %s after %s: %d; the postings say %d", what, p, at, got, want)
 		}
 		cutoff := h.at()
-		rows, err := disputesOf(ctx, q, h.operator, eur, cutoff)
+		disputes, err := disputesOf(ctx, q, eur, cutoff, h.operator)
 		if err != nil {
 			h.t.Fatal(err)
 		}
+		rows := disputes[h.operator]
 		var slow []dispute
 		all, err := h.d.Pool.Query(ctx, disputedSlowly, h.operator, cutoff)
 		if err != nil {

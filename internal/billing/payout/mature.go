@@ -105,11 +105,11 @@ func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff 
 	if err != nil {
 		return false, err
 	}
-	disputes, err := disputesOf(ctx, tx.Q, org, currency, cutoff)
+	disputes, err := disputesOf(ctx, tx.Q, currency, cutoff, org)
 	if err != nil {
 		return false, err
 	}
-	_, alone := disputed(disputes, true)
+	_, alone := disputed(disputes[org], true)
 	if err := tx.Q.SetMaturedThrough(ctx, org, currency, cutoff); err != nil {
 		return false, fmt.Errorf("payout: matured of %s: %w", org, err)
 	}

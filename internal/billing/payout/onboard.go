@@ -47,17 +47,25 @@ type Account struct {
 	Sandbox  bool         `json:"sandbox,omitempty"`
 }
 
-// Account reads where the org is paid.
+// Account returns where the org is paid.
 func (p *Payouts) Account(ctx context.Context, org id.Org) (Account, error) {
 	r, err := p.d.Q.PayoutAccount(ctx, org)
 	if db.NoRows(err) {
-		return Account{State: NoAccount, Due: []string{}, Sandbox: p.cfg.Sandbox}, nil
+		return p.viewAccount(nil), nil
 	}
 	if err != nil {
-		return Account{}, fmt.Errorf("payout: account of %s: %w", org, err)
+		return Account{}, fmt.Errorf("read payout account of %s: %w", org, err)
+	}
+	return p.viewAccount(&r), nil
+}
+
+// viewAccount is an account as its owner sees it; nil: there is none.
+func (p *Payouts) viewAccount(r *dbq.PayoutAccount) Account {
+	if r == nil {
+		return Account{State: NoAccount, Due: []string{}, Sandbox: p.cfg.Sandbox}
 	}
 	a := Account{
-		State:   stateOf(r),
+		State:   stateOf(*r),
 		Country: r.Country,
 		Due:     append([]string{}, r.Due...),
 		Failure: r.Failure,
@@ -68,7 +76,7 @@ func (p *Payouts) Account(ctx context.Context, org id.Org) (Account, error) {
 	if a.State == Disabled {
 		a.Disabled = r.Disabled
 	}
-	return a, nil
+	return a
 }
 
 func stateOf(r dbq.PayoutAccount) AccountState {

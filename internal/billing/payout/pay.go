@@ -88,14 +88,14 @@ func (p *Payouts) PayNow(ctx context.Context, who account.Principal, org id.Org,
 	})
 }
 
-// decided is a payout that was written down, or why there is none.
+// decided is a payout that was stored, or why there is none.
 type decided struct {
 	payout id.Payout
 	send   []id.Outbox
 	why    string
 }
 
-// decide writes down the next payout of an org: all that can be paid, in whole cents, if that is enough. scheduled also
+// decide stores the next payout of an org: all that can be paid, in whole cents, if that is enough. scheduled also
 // moves the org to its next time.
 func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled bool) (d decided, err error) {
 	a, err := tx.Q.PayoutAccountForUpdate(ctx, org)
@@ -109,7 +109,7 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 	if err != nil {
 		return d, err
 	}
-	pending, err := tx.Q.PayoutPending(ctx, org, p.cfg.Currency)
+	onTheWay, err := tx.Q.PayoutPending(ctx, org, p.cfg.Currency)
 	if err != nil {
 		return d, err
 	}
@@ -117,8 +117,8 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 	if err != nil {
 		return d, err
 	}
-	if d.why = obstacle(a, pending, sending); d.why == "" && scheduled && a.NextAt.After(now) {
-		d.why = "it is not time yet" // another replica was here
+	if d.why = obstacle(a, onTheWay, sending); d.why == "" && scheduled && a.NextAt.After(now) {
+		d.why = "it is not time yet" // another replica paid
 	}
 	if d.why != "" {
 		return d, nil
@@ -128,45 +128,59 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 	if err != nil {
 		return d, err
 	}
-	disputed, err := disputedOutsideReview(ctx, tx.Q, org, p.cfg.Currency)
+	amount, err := p.amount(ctx, tx.Q, books, org)
 	if err != nil {
 		return d, err
 	}
-	held, err := heldForReview(ctx, tx.Q, org, p.cfg.Currency)
-	if err != nil {
-		return d, err
-	}
-	// What is in review covers nothing that was given back or is disputed besides: a review may refuse it.
-	amount := available(books.Balance(ledger.HostPending(org, p.cfg.Currency))-held,
-		books.Balance(ledger.HostPayable(org, p.cfg.Currency)), disputed)
-	amount -= amount % money.Cent
 	if scheduled {
 		if err := tx.Q.SetPayoutNext(ctx, next(now, p.cfg.Every), org); err != nil {
 			return d, err
 		}
 	}
-	if amount < p.cfg.Minimum {
-		d.why = p.tooLittle(amount)
+	if d.why = p.tooLittle(amount); d.why != "" {
 		return d, nil
 	}
 	d.payout = id.New[id.Payout]()
-	ref := d.payout.String()
+	d.send, err = p.write(ctx, tx, books, a, d.payout, amount)
+	return d, err
+}
+
+// amount returns what can be paid to an operator whose accounts are locked, in whole cents. What is in review covers
+// nothing that was given back or is disputed: a review may refuse it.
+func (p *Payouts) amount(ctx context.Context, q *dbq.Queries, books *ledger.Locked, org id.Org) (money.Nano, error) {
+	disputed, err := disputedOutsideReview(ctx, q, org, p.cfg.Currency)
+	if err != nil {
+		return 0, err
+	}
+	held, err := heldForReview(ctx, q, org, p.cfg.Currency)
+	if err != nil {
+		return 0, err
+	}
+	return wholeCents(available(books.Balance(ledger.HostPending(org, p.cfg.Currency))-held,
+		books.Balance(ledger.HostPayable(org, p.cfg.Currency)), disputed)), nil
+}
+
+// write stores a payout, queues its transfer for Stripe and books that it is on its way.
+func (p *Payouts) write(ctx context.Context, tx *db.Tx, books *ledger.Locked, a dbq.PayoutAccount, ours id.Payout,
+	amount money.Nano) ([]id.Outbox, error) {
+	ref := ours.String()
 	if err := tx.Q.InsertPayout(ctx, dbq.InsertPayoutParams{
-		ID:            d.payout,
-		OrgID:         org,
+		ID:            ours,
+		OrgID:         a.OrgID,
 		StripeAccount: *a.StripeAccount,
 		Amount:        amount,
 		Currency:      p.cfg.Currency,
 	}); err != nil {
-		return d, fmt.Errorf("insert: %w", err)
+		return nil, fmt.Errorf("insert payout %s: %w", ours, err)
 	}
-	if d.send, err = p.pay.Queue(ctx, tx, kindTransfer, ref, "transfer:"+ref, stripe.NewTransfer{
+	send, err := p.pay.Queue(ctx, tx, kindTransfer, ref, "transfer:"+ref, stripe.NewTransfer{
 		Payout:   ref,
 		Account:  *a.StripeAccount,
 		Cents:    int64(amount / money.Cent),
 		Currency: p.cfg.Currency,
-	}); err != nil {
-		return d, err
+	})
+	if err != nil {
+		return nil, err
 	}
 	_, err = books.Post(ctx, ledger.Entry{
 		Kind: "payout",
@@ -174,12 +188,12 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 		Ref:  ref,
 		Memo: "to your account at Stripe",
 		Transfers: []ledger.Transfer{{
-			Debit:  ledger.HostPayable(org, p.cfg.Currency),
+			Debit:  ledger.HostPayable(a.OrgID, p.cfg.Currency),
 			Credit: ledger.Transfers(p.cfg.Currency),
 			Amount: amount,
 		}},
 	})
-	return d, err
+	return send, err
 }
 
 // obstacle is what keeps an account from being paid, however much there is; "" = nothing.
@@ -197,10 +211,16 @@ func obstacle(a dbq.PayoutAccount, onTheWay int64, sending payment.Sending) stri
 	return ""
 }
 
-// tooLittle is why an amount is not paid.
+// tooLittle returns why an amount is not paid; "" = it is enough.
 func (p *Payouts) tooLittle(amount money.Nano) string {
+	if amount >= p.cfg.Minimum {
+		return ""
+	}
 	return fmt.Sprintf("%s can be paid, and the least is %s", max(0, amount).Plain(), p.cfg.Minimum.Plain())
 }
+
+// wholeCents rounds an amount towards zero.
+func wholeCents(n money.Nano) money.Nano { return n - n%money.Cent }
 
 // available is what can be paid out: what is payable, less what was given back beyond what is pending, less what is
 // disputed beyond what is pending (that much of the disputed has become payable before the dispute).

@@ -47,35 +47,16 @@ func (p *Payouts) reverse(ctx context.Context, tx *db.Tx, who account.Principal,
 	if err != nil {
 		return Payout{}, err
 	}
-	r, err := tx.Q.PayoutForUpdate(ctx, in.Payout)
-	if db.NoRows(err) || err == nil && !in.Org.IsZero() && r.OrgID != in.Org {
-		return Payout{}, fault.New(fault.NotFound, "there is no such payout")
-	}
+	r, amount, err := lockReversible(ctx, tx, in)
 	if err != nil {
-		return Payout{}, fmt.Errorf("payout %s: %w", in.Payout, err)
-	}
-	if State(r.State) != Paid || r.StripeTransfer == nil {
-		return Payout{}, fault.New(fault.Conflict, "only a payout that was paid is taken back; this one is %s", r.State)
-	}
-	if open, err := tx.Q.PayoutReversalOpen(ctx, in.Payout.String()); err != nil {
-		return Payout{}, fmt.Errorf("payout %s: %w", in.Payout, err)
-	} else if open {
-		return Payout{}, fault.New(fault.Conflict, "it is being taken back already; Stripe has yet to answer")
-	}
-	left, amount := r.Amount-r.Reversed, in.Amount
-	if amount == 0 {
-		amount = left
-	}
-	if amount < money.Cent || amount%money.Cent != 0 || amount > left {
-		return Payout{}, fault.InvalidField("amount", "must be whole cents, at least one, and at most %s, what is left of "+
-			"the payout", left.Plain())
+		return Payout{}, err
 	}
 	if _, err := tx.Q.SetPayoutStopped(ctx, reason, r.OrgID); err != nil {
-		return Payout{}, fmt.Errorf("payout: stop %s: %w", r.OrgID, err)
+		return Payout{}, fmt.Errorf("stop payouts to %s: %w", r.OrgID, err)
 	}
 	name := id.New[id.Outbox]().String()
 	if err := tx.Q.AskPayoutReversal(ctx, name, amount, in.Payout); err != nil {
-		return Payout{}, fmt.Errorf("payout %s: %w", in.Payout, err)
+		return Payout{}, fmt.Errorf("reverse payout %s: %w", in.Payout, err)
 	}
 	r.ReversalState, r.Reversal, r.ReversalAmount, r.ReversalFailure = string(ReversalRequested), name, amount, ""
 	send, err := p.pay.Queue(ctx, tx, kindReversal, in.Payout.String(), "reversal:"+name, stripe.NewReversal{
@@ -102,6 +83,35 @@ func (p *Payouts) reverse(ctx context.Context, tx *db.Tx, who account.Principal,
 		"reason": reason,
 		"org":    r.OrgID.String(),
 	}))
+}
+
+// lockReversible locks a payout that can be taken back now, and returns how much of it is requested. Faults: NotFound,
+// Conflict, Invalid.
+func lockReversible(ctx context.Context, tx *db.Tx, in ReversalRequest) (dbq.Payout, money.Nano, error) {
+	r, err := tx.Q.PayoutForUpdate(ctx, in.Payout)
+	if db.NoRows(err) || err == nil && !in.Org.IsZero() && r.OrgID != in.Org {
+		return r, 0, fault.New(fault.NotFound, "payout not found")
+	}
+	if err != nil {
+		return r, 0, fmt.Errorf("lock payout %s: %w", in.Payout, err)
+	}
+	if State(r.State) != Paid || r.StripeTransfer == nil {
+		return r, 0, fault.New(fault.Conflict, "only a payout that was paid is taken back; this one is %s", r.State)
+	}
+	if open, err := tx.Q.PayoutReversalOpen(ctx, in.Payout.String()); err != nil {
+		return r, 0, fmt.Errorf("read reversal of payout %s: %w", in.Payout, err)
+	} else if open {
+		return r, 0, fault.New(fault.Conflict, "it is being taken back already; Stripe has yet to answer")
+	}
+	left, amount := r.Amount-r.Reversed, in.Amount
+	if amount == 0 {
+		amount = left
+	}
+	if amount < money.Cent || amount%money.Cent != 0 || amount > left {
+		return r, 0, fault.InvalidField("amount", "must be whole cents, at least one, and at most %s, what is left of "+
+			"the payout", left.Plain())
+	}
+	return r, amount, nil
 }
 
 // checkReason is a reason that both sides may read.

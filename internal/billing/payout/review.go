@@ -170,6 +170,7 @@ func (p *Payouts) RefuseReview(ctx context.Context, who account.Principal, revie
 
 type reviewAct func(ctx context.Context, tx *db.Tx, books *ledger.Locked, r dbq.PayoutReview, reason string) error
 
+// decideReview lets act decide what is in review now, with what it needs locked and counted.
 func (p *Payouts) decideReview(ctx context.Context, who account.Principal, review id.PayoutReview, reason string,
 	once idem.Request, action string, act reviewAct) (Review, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
@@ -180,38 +181,47 @@ func (p *Payouts) decideReview(ctx context.Context, who account.Principal, revie
 		return Review{}, idem.Outcome{}, err
 	}
 	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (Review, error) {
-		r, err := tx.Q.PayoutReview(ctx, review)
-		if db.NoRows(err) {
-			return Review{}, fault.New(fault.NotFound, "there is no such review")
-		}
-		if err != nil {
-			return Review{}, fmt.Errorf("payout: review %s: %w", review, err)
-		}
-		books, err := ledger.Lock(ctx, tx, ledger.HostPending(r.HostOrgID, r.Currency), ledger.Withheld(r.Currency))
+		r, books, err := lockReview(ctx, tx, review)
 		if err != nil {
 			return Review{}, err
 		}
-		if r, err = tx.Q.PayoutReview(ctx, review); err != nil { // as it is under the lock
-			return Review{}, fmt.Errorf("payout: review %s: %w", review, err)
-		}
-		// Something may have been given back to the renter since it was counted.
-		if err := tx.Q.HoldForReview(ctx, r.Through, r.HostOrgID, r.Currency); err != nil {
-			return Review{}, fmt.Errorf("payout: review %s: %w", review, err)
-		}
-		if r, err = tx.Q.PayoutReview(ctx, review); err != nil {
-			return Review{}, fmt.Errorf("payout: review %s: %w", review, err)
-		}
-		if r.Held == 0 {
-			return Review{}, fault.New(fault.Conflict, "nothing of it is in review now")
-		}
 		amount := r.Held
 		if err := act(ctx, tx, books, r, reason); err != nil {
-			return Review{}, fmt.Errorf("payout: review %s: %w", review, err)
+			return Review{}, fmt.Errorf("decide review %s: %w", review, err)
 		}
 		if r, err = tx.Q.PayoutReview(ctx, review); err != nil {
-			return Review{}, fmt.Errorf("payout: review %s: %w", review, err)
+			return Review{}, fmt.Errorf("read review %s: %w", review, err)
 		}
 		return reviewOf(r), audit.Record(ctx, tx, who.Event(action, review.String(), map[string]any{
 			"amount": amount.String(), "reason": reason, "org": r.HostOrgID.String(), "renter": r.RenterOrgID.String()}))
 	})
+}
+
+// lockReview locks the accounts of a review, under which its amounts change, and counts again what is in it: something
+// may have been given back to the renter. Faults: NotFound, Conflict (nothing is in review).
+func lockReview(ctx context.Context, tx *db.Tx, review id.PayoutReview) (dbq.PayoutReview, *ledger.Locked, error) {
+	r, err := tx.Q.PayoutReview(ctx, review)
+	if db.NoRows(err) {
+		return r, nil, fault.New(fault.NotFound, "review not found")
+	}
+	if err != nil {
+		return r, nil, fmt.Errorf("read review %s: %w", review, err)
+	}
+	books, err := ledger.Lock(ctx, tx, ledger.HostPending(r.HostOrgID, r.Currency), ledger.Withheld(r.Currency))
+	if err != nil {
+		return r, nil, err
+	}
+	if r, err = tx.Q.PayoutReview(ctx, review); err != nil { // as it is under the lock
+		return r, nil, fmt.Errorf("read review %s: %w", review, err)
+	}
+	if err := tx.Q.HoldForReview(ctx, r.Through, r.HostOrgID, r.Currency); err != nil {
+		return r, nil, fmt.Errorf("count review %s: %w", review, err)
+	}
+	if r, err = tx.Q.PayoutReview(ctx, review); err != nil {
+		return r, nil, fmt.Errorf("read review %s: %w", review, err)
+	}
+	if r.Held == 0 {
+		return r, nil, fault.New(fault.Conflict, "nothing of it is in review now")
+	}
+	return r, books, nil
 }

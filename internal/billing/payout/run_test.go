@@ -89,4 +89,36 @@ func TestTheRunIsWhatItSaid(t *testing.T) {
 	}
 }
 
+// The overview takes as many statements for fifty operators as for one.
+func TestUpcoming_StatementsDoNotGrow(t *testing.T) {
+	t.Parallel()
+	x := newAdmin(t)
+	x.topUp(1000 * money.Unit)
+	x.onboard()
+	x.earn(25 * money.Unit)
+	x.payable()
+	statements := func(operators int) int64 {
+		t.Helper()
+		before := x.k.Left.Load()
+		all, err := x.p.Upcoming(t.Context(), x.boss)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(all) != operators {
+			t.Fatalf("%d operators listed, want %d", len(all), operators)
+		}
+		return before - x.k.Left.Load()
+	}
+	one := statements(1)
+	for range 49 {
+		org := id.New[id.Org]()
+		x.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", org)
+		x.exec("INSERT INTO payout_account (org_id, user_id, country, next_at, failures) "+
+			"VALUES ($1, $2, 'DE', clock_timestamp(), 1)", org, id.New[id.User]())
+	}
+	if fifty := statements(50); fifty != one {
+		t.Errorf("%d statements for 50 operators, %d for one", fifty, one)
+	}
+}
+
 func second[T any](_ T, err error) error { return err }

@@ -148,7 +148,7 @@ func (p *Payouts) bookReversal(ctx context.Context, tx *db.Tx, books *ledger.Loc
 	return err
 }
 
-// refuseTransfer returns the money of a payout that Stripe did not make: it is payable again, and tried again later.
+// refuseTransfer returns the money of a payout that Stripe refused: it is payable again, and is tried again later.
 func (p *Payouts) refuseTransfer(ctx context.Context, tx *db.Tx, row payment.Row, why *stripe.Error) error {
 	ours, err := id.Parse[id.Payout](row.Ref)
 	if err != nil {
@@ -156,14 +156,14 @@ func (p *Payouts) refuseTransfer(ctx context.Context, tx *db.Tx, row payment.Row
 	}
 	r, err := tx.Q.PayoutForUpdate(ctx, ours)
 	if err != nil {
-		return fmt.Errorf("payout %s: %w", ours, err)
+		return fmt.Errorf("lock payout %s: %w", ours, err)
 	}
 	if State(r.State) != Pending {
 		return nil
 	}
 	a, err := tx.Q.PayoutAccountForUpdate(ctx, r.OrgID)
 	if err != nil {
-		return fmt.Errorf("payout: account of %s: %w", r.OrgID, err)
+		return fmt.Errorf("lock payout account of %s: %w", r.OrgID, err)
 	}
 	if _, err := ledger.Post(ctx, tx, ledger.Entry{
 		Kind: "payout_failed",
@@ -178,12 +178,32 @@ func (p *Payouts) refuseTransfer(ctx context.Context, tx *db.Tx, row payment.Row
 	}); err != nil {
 		return err
 	}
-	message := "Stripe did not take it."
+	message, err := p.refusal(ctx, tx, r, a, why)
+	if err != nil {
+		return err
+	}
+	if err := tx.Q.SettlePayout(ctx, dbq.SettlePayoutParams{
+		State:   string(Failed),
+		Failure: message,
+		ID:      ours,
+	}); err != nil {
+		return fmt.Errorf("settle payout %s: %w", ours, err)
+	}
+	if err := tx.Q.SetPayoutFailures(ctx, a.Failures+1, retryAfter(int(a.Failures)+1).Seconds(), r.OrgID); err != nil {
+		return fmt.Errorf("set failures of %s: %w", r.OrgID, err)
+	}
+	return p.notify(ctx, tx, r, notify.Warn, fmt.Sprintf("A payout of %s %s did not work", r.Amount, r.Currency),
+		message+" It is payable again and is tried again by itself.")
+}
+
+// refusal returns why Stripe refused a payout, in a sentence for its operator, and updates the operator's account: it
+// may be disconnected, or refused too often.
+func (p *Payouts) refusal(ctx context.Context, tx *db.Tx, r dbq.Payout, a dbq.PayoutAccount,
+	why *stripe.Error) (string, error) {
 	switch why.Code {
-	case stripe.CodeNoBalance:
-		message = "The platform's money at Stripe has not arrived there yet." // cards take days to clear
+	case stripe.CodeNoBalance: // cards take days to clear
+		return "The platform's money at Stripe has not arrived there yet.", nil
 	case stripe.CodeAccountInvalid:
-		message = "Your account at Stripe is closed, or not connected to the platform any more."
 		if err := tx.Q.SetPayoutAccountState(ctx, dbq.SetPayoutAccountStateParams{
 			Submitted: a.Submitted,
 			Due:       []string{},
@@ -191,31 +211,20 @@ func (p *Payouts) refuseTransfer(ctx context.Context, tx *db.Tx, row payment.Row
 			Disabled:  DisabledDisconnected,
 			OrgID:     r.OrgID,
 		}); err != nil {
-			return fmt.Errorf("payout: account of %s: %w", r.OrgID, err)
+			return "", fmt.Errorf("disable payout account of %s: %w", r.OrgID, err)
 		}
+		return "Your account at Stripe is closed, or not connected to the platform any more.", nil
 	case "insufficient_capabilities_for_transfer":
-		message = "Your account at Stripe cannot receive money now: see what is missing."
+		return "Your account at Stripe cannot receive money now: see what is missing.", nil
 	case "given_up":
-		message = why.Message
-	default:
-		if int(a.Failures)+1 >= maxRefusals { // Stripe says the same each time: staff look at it
-			if err := p.stopRefused(ctx, tx, r, why); err != nil {
-				return err
-			}
+		return why.Message, nil
+	}
+	if int(a.Failures)+1 >= maxRefusals { // Stripe gives the same reason each time: an admin decides
+		if err := p.stopRefused(ctx, tx, r, why); err != nil {
+			return "", err
 		}
 	}
-	if err := tx.Q.SettlePayout(ctx, dbq.SettlePayoutParams{
-		State:   string(Failed),
-		Failure: message,
-		ID:      ours,
-	}); err != nil {
-		return fmt.Errorf("payout %s: %w", ours, err)
-	}
-	if err := tx.Q.SetPayoutFailures(ctx, a.Failures+1, retryAfter(int(a.Failures)+1).Seconds(), r.OrgID); err != nil {
-		return fmt.Errorf("payout %s: %w", ours, err)
-	}
-	return p.notify(ctx, tx, r, notify.Warn, fmt.Sprintf("A payout of %s %s did not work", r.Amount, r.Currency),
-		message+" It is payable again and is tried again by itself.")
+	return "Stripe did not take it.", nil
 }
 
 // maxRefusals is how often Stripe may refuse transfers to an account, for a reason that waiting does not mend, before

@@ -19,10 +19,10 @@ import (
 // frozenEarnings are what waits of the operator's earnings from invoices' payments that are taken back.
 func (w *world) frozenEarnings() []dbq.DisputedEarningsRow {
 	w.t.Helper()
-	rows, err := w.d.Q.DisputedEarnings(w.t.Context(), pgtype.UUID{
+	rows, err := w.d.Q.DisputedEarnings(w.t.Context(), []pgtype.UUID{{
 		Bytes: w.operator.UUID(),
 		Valid: true,
-	}, time.Time{}, eur)
+	}}, time.Time{}, eur)
 	if err != nil {
 		w.t.Fatal(err)
 	}

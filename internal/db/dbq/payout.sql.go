@@ -413,6 +413,51 @@ func (q *Queries) PayoutAccountOfStripe(ctx context.Context, stripeAccount *stri
 	return org_id, err
 }
 
+const payoutAccounts = `-- name: PayoutAccounts :many
+SELECT org_id, user_id, country, tries, stripe_account, failure, submitted, ready, due, checking, disabled, stopped, failures, next_at,
+       checked_at, created_at, poll_at, pay_at
+FROM payout_account WHERE org_id = ANY($1::uuid[])
+`
+
+func (q *Queries) PayoutAccounts(ctx context.Context, orgs []pgtype.UUID) ([]PayoutAccount, error) {
+	rows, err := q.db.Query(ctx, payoutAccounts, orgs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PayoutAccount{}
+	for rows.Next() {
+		var i PayoutAccount
+		if err := rows.Scan(
+			&i.OrgID,
+			&i.UserID,
+			&i.Country,
+			&i.Tries,
+			&i.StripeAccount,
+			&i.Failure,
+			&i.Submitted,
+			&i.Ready,
+			&i.Due,
+			&i.Checking,
+			&i.Disabled,
+			&i.Stopped,
+			&i.Failures,
+			&i.NextAt,
+			&i.CheckedAt,
+			&i.CreatedAt,
+			&i.PollAt,
+			&i.PayAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const payoutForUpdate = `-- name: PayoutForUpdate :one
 SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at,
        reversal_state, reversal, reversal_amount, reversal_failure
@@ -440,6 +485,52 @@ func (q *Queries) PayoutForUpdate(ctx context.Context, argID id.Payout) (Payout,
 		&i.ReversalFailure,
 	)
 	return i, err
+}
+
+const payoutFunds = `-- name: PayoutFunds :many
+SELECT o.id AS org_id,
+       coalesce((SELECT b.amount FROM ledger_account l JOIN ledger_balance b ON b.account_id = l.id
+                 WHERE l.kind = 'host_pending' AND l.owner = o.id AND l.currency = $1), 0)::bigint AS pending,
+       coalesce((SELECT b.amount FROM ledger_account l JOIN ledger_balance b ON b.account_id = l.id
+                 WHERE l.kind = 'host_payable' AND l.owner = o.id AND l.currency = $1), 0)::bigint AS payable,
+       (SELECT coalesce(sum(v.held), 0) FROM payout_review v WHERE v.host_org_id = o.id AND v.currency = $1)::bigint AS in_review,
+       (SELECT count(*) FROM payout p WHERE p.org_id = o.id AND p.currency = $1 AND p.state = 'pending')::bigint AS on_the_way
+FROM org o WHERE o.id = ANY($2::uuid[])
+`
+
+type PayoutFundsRow struct {
+	OrgID    id.Org
+	Pending  int64
+	Payable  int64
+	InReview int64
+	OnTheWay int64
+}
+
+// What the next payouts of operators depend on: what they earned, what of it is in review, and how many payouts Stripe has yet to answer.
+func (q *Queries) PayoutFunds(ctx context.Context, currency string, orgs []pgtype.UUID) ([]PayoutFundsRow, error) {
+	rows, err := q.db.Query(ctx, payoutFunds, currency, orgs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PayoutFundsRow{}
+	for rows.Next() {
+		var i PayoutFundsRow
+		if err := rows.Scan(
+			&i.OrgID,
+			&i.Pending,
+			&i.Payable,
+			&i.InReview,
+			&i.OnTheWay,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const payoutMonths = `-- name: PayoutMonths :many
@@ -540,9 +631,8 @@ func (q *Queries) PayoutReversalOpen(ctx context.Context, payout string) (bool, 
 }
 
 const payoutRun = `-- name: PayoutRun :many
-SELECT o.id AS org_id, o.name AS org_name, coalesce(b.amount, 0)::bigint AS payable, coalesce(a.failures, 0)::integer AS failures,
-       coalesce((SELECT p.failure FROM payout p WHERE p.org_id = o.id AND p.state = 'failed' ORDER BY p.id DESC LIMIT 1), '')::text AS failure,
-       (SELECT count(*) FROM payout p WHERE p.org_id = o.id AND p.currency = $1 AND p.state = 'pending') AS sending
+SELECT o.id AS org_id, o.name AS org_name, coalesce(a.failures, 0)::integer AS failures,
+       coalesce((SELECT p.failure FROM payout p WHERE p.org_id = o.id AND p.state = 'failed' ORDER BY p.id DESC LIMIT 1), '')::text AS failure
 FROM org o
 LEFT JOIN payout_account a ON a.org_id = o.id
 LEFT JOIN ledger_account l ON l.kind = 'host_payable' AND l.owner = o.id AND l.currency = $1
@@ -555,10 +645,8 @@ LIMIT $2
 type PayoutRunRow struct {
 	OrgID    id.Org
 	OrgName  string
-	Payable  int64
 	Failures int32
 	Failure  string
-	Sending  int64
 }
 
 // scan: page
@@ -575,10 +663,8 @@ func (q *Queries) PayoutRun(ctx context.Context, currency string, maxRows int32)
 		if err := rows.Scan(
 			&i.OrgID,
 			&i.OrgName,
-			&i.Payable,
 			&i.Failures,
 			&i.Failure,
-			&i.Sending,
 		); err != nil {
 			return nil, err
 		}

@@ -15,20 +15,21 @@ import (
 )
 
 const disputedEarnings = `-- name: DisputedEarnings :many
-SELECT d.id, d.org_id AS renter_org_id, (d.amount - d.tax)::bigint AS amount, s.earned, s.young,
+SELECT e.host_org_id, d.id, d.org_id AS renter_org_id, (d.amount - d.tax)::bigint AS amount, s.earned, s.young,
        (CASE WHEN v.through >= d.paid_at THEN s.earned - s.unreviewed ELSE 0 END)::bigint AS reviewable, coalesce(v.held, 0)::bigint AS held
 FROM dispute d
-JOIN operator_earning e ON e.host_org_id = $1::uuid AND e.currency = d.currency AND e.payer_org_id = d.org_id AND e.last_at >= d.paid_at
-LEFT JOIN payout_review v ON v.host_org_id = $1::uuid AND v.renter_org_id = d.org_id AND v.currency = d.currency
+JOIN operator_earning e ON e.host_org_id = ANY($1::uuid[]) AND e.currency = d.currency AND e.payer_org_id = d.org_id AND e.last_at >= d.paid_at
+LEFT JOIN payout_review v ON v.host_org_id = e.host_org_id AND v.renter_org_id = d.org_id AND v.currency = d.currency
 CROSS JOIN LATERAL ( -- earned at the moment of the payment is earned since it
-    SELECT operator_earned_after($1::uuid, d.org_id, d.currency, d.paid_at - interval '1 microsecond')::bigint AS earned,
-           operator_earned_after($1::uuid, d.org_id, d.currency, greatest(d.paid_at - interval '1 microsecond', $2::timestamptz))::bigint AS young,
-           operator_earned_after($1::uuid, d.org_id, d.currency, greatest(d.paid_at - interval '1 microsecond', v.through))::bigint AS unreviewed) s
+    SELECT operator_earned_after(e.host_org_id, d.org_id, d.currency, d.paid_at - interval '1 microsecond')::bigint AS earned,
+           operator_earned_after(e.host_org_id, d.org_id, d.currency, greatest(d.paid_at - interval '1 microsecond', $2::timestamptz))::bigint AS young,
+           operator_earned_after(e.host_org_id, d.org_id, d.currency, greatest(d.paid_at - interval '1 microsecond', v.through))::bigint AS unreviewed) s
 WHERE (d.state = 'open' OR d.state = 'lost' AND d.kind = 'dispute' AND d.closed_at > statement_timestamp() - interval '60 days' AND (v.id IS NULL OR NOT v.reasons @> '{lost_dispute}')) AND d.currency = $3
-ORDER BY d.org_id, d.paid_at DESC, d.id
+ORDER BY e.host_org_id, d.org_id, d.paid_at DESC, d.id
 `
 
 type DisputedEarningsRow struct {
+	HostOrgID   id.Org
 	ID          string
 	RenterOrgID id.Org
 	Amount      int64
@@ -38,10 +39,11 @@ type DisputedEarningsRow struct {
 	Held        int64
 }
 
-// Each open dispute of a payment, and each lost one until a review has taken it over (OpenLostReview), with what an operator earned since it from whoever paid: in all, after the cutoff, and of what a
-// review looks at, and how much of the renter's is in review. The tax of a payment is nobody's earnings.
-func (q *Queries) DisputedEarnings(ctx context.Context, hostOrg pgtype.UUID, cutoff time.Time, currency string) ([]DisputedEarningsRow, error) {
-	rows, err := q.db.Query(ctx, disputedEarnings, hostOrg, cutoff, currency)
+// Each open dispute of a payment, and each lost one until a review has taken it over (OpenLostReview), with what each of the operators
+// earned since the payment from whoever paid: in all, after the cutoff, and of what a review looks at, and how much of the renter's is
+// in review. The tax of a payment is nobody's earnings.
+func (q *Queries) DisputedEarnings(ctx context.Context, hostOrgs []pgtype.UUID, cutoff time.Time, currency string) ([]DisputedEarningsRow, error) {
+	rows, err := q.db.Query(ctx, disputedEarnings, hostOrgs, cutoff, currency)
 	if err != nil {
 		return nil, err
 	}
@@ -50,6 +52,7 @@ func (q *Queries) DisputedEarnings(ctx context.Context, hostOrg pgtype.UUID, cut
 	for rows.Next() {
 		var i DisputedEarningsRow
 		if err := rows.Scan(
+			&i.HostOrgID,
 			&i.ID,
 			&i.RenterOrgID,
 			&i.Amount,

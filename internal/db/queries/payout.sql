@@ -175,9 +175,8 @@ ORDER BY 1;
 -- name: PayoutRun :many
 -- scan: page
 -- Operators whom the next payouts concern: who can be paid something, has failed, is stopped, or waits for Stripe.
-SELECT o.id AS org_id, o.name AS org_name, coalesce(b.amount, 0)::bigint AS payable, coalesce(a.failures, 0)::integer AS failures,
-       coalesce((SELECT p.failure FROM payout p WHERE p.org_id = o.id AND p.state = 'failed' ORDER BY p.id DESC LIMIT 1), '')::text AS failure,
-       (SELECT count(*) FROM payout p WHERE p.org_id = o.id AND p.currency = @currency AND p.state = 'pending') AS sending
+SELECT o.id AS org_id, o.name AS org_name, coalesce(a.failures, 0)::integer AS failures,
+       coalesce((SELECT p.failure FROM payout p WHERE p.org_id = o.id AND p.state = 'failed' ORDER BY p.id DESC LIMIT 1), '')::text AS failure
 FROM org o
 LEFT JOIN payout_account a ON a.org_id = o.id
 LEFT JOIN ledger_account l ON l.kind = 'host_payable' AND l.owner = o.id AND l.currency = @currency
@@ -185,6 +184,22 @@ LEFT JOIN ledger_balance b ON b.account_id = l.id
 WHERE b.amount > 0 OR a.failures > 0 OR a.stopped <> '' OR EXISTS (SELECT FROM payout p WHERE p.org_id = o.id AND p.state = 'pending')
 ORDER BY (coalesce(a.failures, 0) > 0) DESC, coalesce(b.amount, 0) DESC, o.id
 LIMIT @max_rows;
+
+-- name: PayoutAccounts :many
+SELECT org_id, user_id, country, tries, stripe_account, failure, submitted, ready, due, checking, disabled, stopped, failures, next_at,
+       checked_at, created_at, poll_at, pay_at
+FROM payout_account WHERE org_id = ANY(@orgs::uuid[]);
+
+-- name: PayoutFunds :many
+-- What the next payouts of operators depend on: what they earned, what of it is in review, and how many payouts Stripe has yet to answer.
+SELECT o.id AS org_id,
+       coalesce((SELECT b.amount FROM ledger_account l JOIN ledger_balance b ON b.account_id = l.id
+                 WHERE l.kind = 'host_pending' AND l.owner = o.id AND l.currency = @currency), 0)::bigint AS pending,
+       coalesce((SELECT b.amount FROM ledger_account l JOIN ledger_balance b ON b.account_id = l.id
+                 WHERE l.kind = 'host_payable' AND l.owner = o.id AND l.currency = @currency), 0)::bigint AS payable,
+       (SELECT coalesce(sum(v.held), 0) FROM payout_review v WHERE v.host_org_id = o.id AND v.currency = @currency)::bigint AS in_review,
+       (SELECT count(*) FROM payout p WHERE p.org_id = o.id AND p.currency = @currency AND p.state = 'pending')::bigint AS on_the_way
+FROM org o WHERE o.id = ANY(@orgs::uuid[]);
 
 -- name: SetPayoutWaiting :exec
 -- Why a payout is not sent yet.
