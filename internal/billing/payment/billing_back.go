@@ -64,11 +64,11 @@ func (p *Payments) refreshInvoiceDispute(ctx context.Context, d stripe.Dispute) 
 		return p.biller.TakenBack(ctx, tx, org, in.ID, []ledger.Account{aside}, func(ctx context.Context,
 			books *ledger.Locked, of tax.Tax) error {
 			locked := &lockedDispute{
-				Dispute: d,
-				books:   books,
-				ref:     org.String(),
-				wallet:  ledger.Wallet(org, in.Currency),
-				aside:   aside,
+				Dispute:  d,
+				accounts: books,
+				ref:      org.String(),
+				wallet:   ledger.Wallet(org, in.Currency),
+				aside:    aside,
 			}
 			return p.settleInvoiceDispute(ctx, tx, locked, in, of, card)
 		})
@@ -180,10 +180,10 @@ func (p *Payments) refreshInvoiceRefund(ctx context.Context, r stripe.Refund) (n
 // invoiceRefund is a refund of an invoice's payment that was made at Stripe.
 type invoiceRefund struct {
 	stripe.Refund
-	in    stripe.Invoice
-	org   id.Org
-	of    tax.Tax // the invoice's
-	books *ledger.Locked
+	in       stripe.Invoice
+	org      id.Org
+	of       tax.Tax // the invoice's
+	accounts *ledger.Locked
 }
 
 // settleInvoiceRefund books the state of a refund of an invoice's payment once: that it left, and that it failed.
@@ -245,7 +245,7 @@ func (p *Payments) bookInvoiceRefund(ctx context.Context, tx *db.Tx, r invoiceRe
 	if !in {
 		net, on = -net, -on
 	}
-	if _, err := r.books.Post(ctx, ledger.Entry{
+	if _, err := r.accounts.Post(ctx, ledger.Entry{
 		Kind:      string(x.kind),
 		Key:       x.key,
 		Ref:       r.org.String(),

@@ -86,7 +86,7 @@ func (p *Payments) closeDispute(ctx context.Context, tx *db.Tx, d *lockedDispute
 			return fmt.Errorf("block the card of dispute %s: %w", row.ID, err)
 		}
 	}
-	if err := p.reserve(ctx, tx, d.books, d.wallet); err != nil {
+	if err := p.reserve(ctx, tx, d.accounts, d.wallet); err != nil {
 		return err
 	}
 	return p.updateStanding(ctx, tx, row.OrgID)
@@ -108,7 +108,7 @@ func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, at
 	if d.row, d.fresh, err = lockDispute(ctx, tx, d.ID); err != nil {
 		return err
 	}
-	if d.books, err = ledger.Lock(ctx, tx, d.wallet, d.aside, ledger.StripeClearing(t.Currency),
+	if d.accounts, err = ledger.Lock(ctx, tx, d.wallet, d.aside, ledger.StripeClearing(t.Currency),
 		ledger.BadDebt(t.Currency), ledger.StripeFees(t.Currency), ledger.TaxPayable(t.Currency)); err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (p *Payments) loseDispute(ctx context.Context, tx *db.Tx, d *lockedDispute,
 		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: d.aside, Credit: d.wallet, Amount: -rest})
 	}
 	if len(e.Transfers) > 0 {
-		if booked, err := d.books.Post(ctx, e); err != nil || !booked {
+		if booked, err := d.accounts.Post(ctx, e); err != nil || !booked {
 			return err
 		}
 	}
@@ -224,7 +224,7 @@ func (p *Payments) bookDisputeMoves(ctx context.Context, d *lockedDispute, curre
 			return err
 		}
 		if e, any := feeEntry(m, d.ref); any {
-			if _, err := d.books.Post(ctx, e); err != nil {
+			if _, err := d.accounts.Post(ctx, e); err != nil {
 				return err
 			}
 		}
@@ -237,7 +237,7 @@ type lockedDispute struct {
 	stripe.Dispute
 	row           dbq.Dispute
 	fresh         bool // no row is stored yet: the dispute is new
-	books         *ledger.Locked
+	accounts      *ledger.Locked
 	ref           string // of the ledger's entries: the top-up or the org
 	wallet, aside ledger.Account
 }
@@ -248,7 +248,7 @@ func (d *lockedDispute) post(ctx context.Context, e ledger.Entry, debit, credit 
 		return nil
 	}
 	e.Ref, e.Transfers = d.ref, []ledger.Transfer{{Debit: debit, Credit: credit, Amount: amount}}
-	_, err := d.books.Post(ctx, e)
+	_, err := d.accounts.Post(ctx, e)
 	return err
 }
 
@@ -270,7 +270,7 @@ func lockDispute(ctx context.Context, tx *db.Tx, id string) (row dbq.Dispute, fr
 // disputed.
 func (d *lockedDispute) open(ctx context.Context, tx *db.Tx, in dbq.InsertDisputeParams, limit money.Nano,
 	memo string) error {
-	in.Held = max(0, min(limit, d.books.Balance(d.wallet)-d.books.Reserved(d.wallet)))
+	in.Held = max(0, min(limit, d.accounts.Balance(d.wallet)-d.accounts.Reserved(d.wallet)))
 	in.ID, in.Reason, in.Kind = d.ID, d.Reason, kindDispute
 	if _, err := tx.Q.InsertDispute(ctx, in); err != nil {
 		return fmt.Errorf("insert dispute %s: %w", d.ID, err)
@@ -298,7 +298,7 @@ func (p *Payments) opened(ctx context.Context, tx *db.Tx, d *lockedDispute, n no
 	if _, err := notify.Add(ctx, tx, n); err != nil {
 		return err
 	}
-	if err := p.reserve(ctx, tx, d.books, d.wallet); err != nil {
+	if err := p.reserve(ctx, tx, d.accounts, d.wallet); err != nil {
 		return err
 	}
 	return p.updateStanding(ctx, tx, org)
