@@ -7,6 +7,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -30,6 +31,9 @@ func Run(ctx context.Context, version string, args, environ []string, in io.Read
 	root.SetOut(out)
 	root.SetErr(errs)
 	err := root.ExecuteContext(base.WithEnviron(ctx, environ))
+	if errors.Is(err, base.ErrNotSent) {
+		return 0
+	}
 	if err != nil {
 		explain(errs, err)
 	}
@@ -52,7 +56,7 @@ A first run, from nothing to a result:
 
 Selling instead: muster host enroll --region eu-west, then muster host set HOST --price 2.40.
 
-Every command takes -o json. Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 no capacity, 5 no funds.
+Every command takes -o json, yaml, name or wide, and --curl, which prints the requests instead. Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 no capacity, 5 no funds.
 MUSTER_SERVER and MUSTER_TOKEN take the place of a login.`
 
 func newRoot(version string) *cobra.Command {
@@ -62,23 +66,25 @@ func newRoot(version string) *cobra.Command {
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fault.New(fault.Invalid, "there is no command %q; see muster help", args[0])
+				return base.NoCommand(cmd, args[0])
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SuggestionsMinimumDistance: 2,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fault.New(fault.Invalid, "%s; see %s --help", err, cmd.CommandPath())
 	})
 	root.Long = helpByExample
-	root.AddCommand(platform.ServerCommand(), platform.DevCommand(), platform.DemoCommand())
+	root.AddCommand(platform.ServerCommand(), platform.DevCommand(), platform.DemoCommand(), versionCommand())
 	for _, command := range []func(*base.Session) *cobra.Command{
 		account.LoginCommand, cluster.OffersCommand, cluster.QuoteCommand, cluster.Command, host.Command, billing.Command,
 		billing.StatementCommand, billing.BudgetCommand, account.TokenCommand, account.SSHKeyCommand, admin.Command,
-		billing.PayoutCommand, billing.DocumentCommand, account.OrgCommand, account.Command,
+		billing.PayoutCommand, billing.DocumentCommand, account.OrgCommand, account.Command, account.ProfileCommand,
+		account.LogoutCommand, account.WhoamiCommand,
 	} {
 		s := &base.Session{}
 		cmd := command(s)

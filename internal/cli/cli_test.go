@@ -380,11 +380,16 @@ func TestUsage(t *testing.T) {
 		code int
 		says string
 	}{
-		"nonsense":                                 {2, "muster help"},
+		"nonsense":                                 {2, "muster --help"},
 		"offers --nonsense":                        {2, "--help"},
 		"offers a b":                               {2, "quotes"},
 		"offers gpu_model==H100":                   {2, ""},
-		"offers -o yaml":                           {2, "table or json"},
+		"offers -o xml":                            {2, "--output must be"},
+		"clstr":                                    {2, "did you mean muster cluster?"},
+		"cluster relase":                           {2, "did you mean muster cluster release?"},
+		"profile use nobody":                       {3, "no profile"},
+		"cluster list --profile nobody":            {1, "muster login --profile nobody"},
+		"login --profile a/b http://x":             {2, "cannot name a profile"},
 		"cluster nonsense":                         {2, "--help"},
 		"cluster show":                             {2, "CLUSTER"},
 		"cluster show nobody":                      {3, "nobody"},

@@ -53,7 +53,7 @@ hosts. Receipts and other documents are kept until their retention is over.`,
 					}
 				})
 			}
-			if _, _, err := s.Login(cmd.Context()); err != nil {
+			if _, err := s.Login(cmd.Context()); err != nil {
 				return err // before the user types a password
 			}
 			password, err := base.HiddenLine(cmd, "Password")

@@ -23,7 +23,7 @@ does in any case.`,
 		Example: "  muster account password\n  printf '%s\\n%s\\n' \"$CURRENT\" \"$NEW\" | muster account password " +
 			"--revoke-tokens",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, _, err := s.Login(cmd.Context()); err != nil {
+			if _, err := s.Login(cmd.Context()); err != nil {
 				return err // before the user types a password
 			}
 			current, next, err := readNewPassword(cmd)

@@ -40,7 +40,7 @@ func sshKeyAdd(s *base.Session) *cobra.Command {
 
 func sshKeyList(s *base.Session) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List your organisation's SSH keys", Args: base.Exactly(),
+		Use: "list", Aliases: []string{"ls"}, Short: "List your organisation's SSH keys", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, err := client.All(cmd.Context(), s.Client(cmd).SSHKeys)
 			return s.Result(cmd, all, err, func(p *base.Printer) {
@@ -56,7 +56,8 @@ func sshKeyList(s *base.Session) *cobra.Command {
 
 func sshKeyDelete(s *base.Session) *cobra.Command {
 	return &cobra.Command{
-		Use: "delete KEY", Short: "Delete an SSH key; running clusters keep it", Args: base.Exactly("KEY"),
+		Use: "delete KEY", Aliases: []string{"rm"}, Short: "Delete an SSH key; running clusters keep it",
+		Args: base.Exactly("KEY"), ValidArgsFunction: base.First(s.SSHKeys()),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k, err := id.Parse[id.SSHKey](args[0])
 			if err != nil {

@@ -41,7 +41,7 @@ func tokenCreate(s *base.Session) *cobra.Command {
 
 func tokenList(s *base.Session) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List your organisation's API tokens", Args: base.Exactly(),
+		Use: "list", Aliases: []string{"ls"}, Short: "List your organisation's API tokens", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, err := client.All(cmd.Context(), s.Client(cmd).Tokens)
 			return s.Result(cmd, all, err, func(p *base.Printer) {
@@ -58,7 +58,8 @@ func tokenList(s *base.Session) *cobra.Command {
 
 func tokenRevoke(s *base.Session) *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke TOKEN", Short: "Revoke an API token at once", Args: base.Exactly("TOKEN"),
+		Use: "revoke TOKEN", Aliases: []string{"rm"}, Short: "Revoke an API token at once", Args: base.Exactly("TOKEN"),
+		ValidArgsFunction: base.First(s.Tokens()),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := id.Parse[id.Token](args[0])
 			if err != nil {

@@ -41,17 +41,26 @@ func AtMost(name string) cobra.PositionalArgs {
 // Noun is a command that only contains others.
 func Noun(use, short string, subs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: use, Short: short,
+		Use: use, Short: short, SuggestionsMinimumDistance: 2,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fault.New(fault.Invalid, "there is no command %q %q; see %s --help", cmd.CommandPath(), args[0],
-					cmd.CommandPath())
+				return NoCommand(cmd, args[0])
 			}
 			return cmd.Help()
 		},
 	}
 	cmd.AddCommand(subs...)
 	return cmd
+}
+
+// NoCommand returns the error for a word that is no command below cmd. It names the command that was probably meant.
+func NoCommand(cmd *cobra.Command, word string) error {
+	if like := cmd.SuggestionsFor(word); len(like) > 0 {
+		return fault.New(fault.Invalid, "there is no command \"%s %s\"; did you mean %s %s?", cmd.CommandPath(), word,
+			cmd.CommandPath(), strings.Join(like, " or "))
+	}
+	return fault.New(fault.Invalid, "there is no command \"%s %s\"; see %s --help", cmd.CommandPath(), word,
+		cmd.CommandPath())
 }
 
 // FirstOf returns the first of its arguments that is not empty, or "".

@@ -6,25 +6,50 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// SavedLogin is what `muster login` stores, in a file that only its owner can read.
-type SavedLogin struct {
+// DefaultProfile is the profile of a login that names none.
+const DefaultProfile = "default"
+
+// Login is a platform and a token for it.
+type Login struct {
 	Server string `json:"server"`
 	Token  string `json:"token"` // secret
 }
 
-// LoginFile returns the path of the stored login, by the XDG base directory specification.
+// Logins is what `muster login` stores, in a file that only its owner can read: one login per profile.
+type Logins struct {
+	Current  string           `json:"current"` // the profile of commands that name none
+	Profiles map[string]Login `json:"profiles"`
+}
+
+// Names returns the names of the stored profiles, sorted.
+func (l Logins) Names() []string { return slices.Sorted(maps.Keys(l.Profiles)) }
+
+var profileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// CheckProfile returns an error for a name that no profile can have.
+func CheckProfile(name string) error {
+	if !profileName.MatchString(name) {
+		return fault.New(fault.Invalid, "%q cannot name a profile: use letters, digits, dots, dashes and underscores", name)
+	}
+	return nil
+}
+
+// LoginFile returns the path of the stored logins, by the XDG base directory specification.
 func LoginFile(ctx context.Context) (string, error) {
 	dir := Variable(ctx, "XDG_CONFIG_HOME")
 	if dir == "" {
 		home := Variable(ctx, "HOME")
 		if home == "" {
-			return "", fault.New(fault.Invalid, "neither XDG_CONFIG_HOME nor HOME is set: there is no place for the login; "+
+			return "", fault.New(fault.Invalid, "neither XDG_CONFIG_HOME nor HOME is set, so a login cannot be stored; "+
 				"use MUSTER_SERVER and MUSTER_TOKEN")
 		}
 		dir = filepath.Join(home, ".config")
@@ -32,28 +57,36 @@ func LoginFile(ctx context.Context) (string, error) {
 	return filepath.Join(dir, "muster", "login.json"), nil
 }
 
-// ReadLogin returns the stored login, or an empty one if there is none.
-func ReadLogin(ctx context.Context) (SavedLogin, error) {
+// ReadLogins returns the stored logins; there may be none.
+func ReadLogins(ctx context.Context) (Logins, error) {
+	none := Logins{Current: DefaultProfile, Profiles: map[string]Login{}}
 	path, err := LoginFile(ctx)
 	if err != nil {
-		return SavedLogin{}, nil //nolint:nilerr // without a home there is no login
+		return none, nil //nolint:nilerr // without a home there is no login
 	}
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return SavedLogin{}, nil
+		return none, nil
 	}
 	if err != nil {
-		return SavedLogin{}, fmt.Errorf("read the login: %w", err)
+		return none, fmt.Errorf("read the stored logins: %w", err)
 	}
-	var l SavedLogin
-	if err := json.Unmarshal(raw, &l); err != nil {
-		return SavedLogin{}, fault.New(fault.Invalid, "%s is damaged: run muster login again", path)
+	var stored struct {
+		Logins
+		Login // as versions before profiles stored it
 	}
-	return l, nil
+	if err := json.Unmarshal(raw, &stored); err != nil {
+		return none, fault.New(fault.Invalid, "%s is damaged: run muster login again", path)
+	}
+	if stored.Profiles == nil {
+		none.Profiles[DefaultProfile] = stored.Login
+		return none, nil
+	}
+	return stored.Logins, nil
 }
 
-// WriteLogin atomically replaces the stored login.
-func WriteLogin(ctx context.Context, l SavedLogin) (path string, err error) {
+// WriteLogins atomically replaces the stored logins.
+func WriteLogins(ctx context.Context, l Logins) (path string, err error) {
 	if path, err = LoginFile(ctx); err != nil {
 		return "", err
 	}

@@ -1,47 +1,19 @@
 package base
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/spf13/cobra"
-
 	"github.com/musterhq/muster/internal/text"
 )
 
-// Show prints v as JSON, or calls words to print it as text and tables.
-func (s *Session) Show(cmd *cobra.Command, v any, words func(*Printer)) error {
-	if s.Output == "json" {
-		return PrintJSON(cmd.OutOrStdout(), v)
-	}
-	p := &Printer{w: cmd.OutOrStdout()}
-	words(p)
-	return p.err
-}
-
-// Result shows what a call returned, or returns the call's error.
-func (s *Session) Result(cmd *cobra.Command, v any, err error, words func(*Printer)) error {
-	if err != nil {
-		return err
-	}
-	return s.Show(cmd, v, words)
-}
-
-// PrintJSON writes v as indented JSON.
-func PrintJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
-}
-
 // Printer prints for people and remembers the first error.
 type Printer struct {
-	w   io.Writer
-	err error
+	w    io.Writer
+	wide bool
+	err  error
 }
 
 // Line prints one line. Because the arguments may come from others, such as a host's operator or a renter, control
@@ -57,14 +29,27 @@ func (p *Printer) Line(format string, args ...any) {
 	_, p.err = io.WriteString(p.w, strings.Join(out, "\n")+"\n")
 }
 
-// Table prints aligned columns. A heading that begins with ">" aligns its column to the right.
-func (p *Printer) Table(heads []string, rows [][]string) {
+// Table prints aligned columns. A heading that begins with ">" aligns its column to the right; one that begins with "+"
+// is only in the output of -o wide ("+>" is both).
+func (p *Printer) Table(heads []string, rows [][]string) { p.TableOr("", heads, rows) }
+
+// TableOr is Table, and prints the sentence none if there are no rows.
+func (p *Printer) TableOr(none string, heads []string, rows [][]string) {
+	if len(rows) == 0 && none != "" {
+		p.Line("%s", none)
+		return
+	}
+	var columns []int
 	right := make([]bool, len(heads))
 	width := make([]int, len(heads))
 	names := make([]string, len(heads))
 	for i, h := range heads {
-		names[i], right[i] = strings.TrimPrefix(h, ">"), strings.HasPrefix(h, ">")
+		name, wideOnly := strings.CutPrefix(h, "+")
+		names[i], right[i] = strings.CutPrefix(name, ">")
 		width[i] = utf8.RuneCountInString(names[i])
+		if p.wide || !wideOnly {
+			columns = append(columns, i)
+		}
 	}
 	for _, r := range rows {
 		for i, c := range r {
@@ -72,19 +57,16 @@ func (p *Printer) Table(heads []string, rows [][]string) {
 		}
 	}
 	for _, r := range append([][]string{names}, rows...) {
-		var b strings.Builder
-		for i, c := range r {
-			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c))
-			if i > 0 {
-				b.WriteString("  ")
-			}
+		cells := make([]string, len(columns))
+		for at, i := range columns {
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(r[i]))
 			if right[i] {
-				b.WriteString(pad + c)
+				cells[at] = pad + r[i]
 			} else {
-				b.WriteString(c + pad)
+				cells[at] = r[i] + pad
 			}
 		}
-		p.Line("%s", strings.TrimRight(b.String(), " "))
+		p.Line("%s", strings.TrimRight(strings.Join(cells, "  "), " "))
 	}
 }
 

@@ -1,9 +1,10 @@
 // Package base is what every command is made of: the connection to the platform, arguments, prompts, and output as
-// tables or JSON.
+// tables, JSON or YAML.
 package base
 
 import (
 	"context"
+	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,58 +15,87 @@ import (
 
 // Session is how the commands of one noun reach the platform and print what they get.
 type Session struct {
-	Output string
-	Server string
+	Output  string
+	Server  string
+	Profile string
+	curl    bool
 }
 
-// Flags adds the flags that every command of the platform has: --output and --server.
+// Flags adds the flags that every command of the platform has.
 func (s *Session) Flags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
-	f.StringVarP(&s.Output, "output", "o", "table", "table or json")
-	f.StringVar(&s.Server, "server", "", "address of the platform (default: MUSTER_SERVER, else the one you logged in to)")
-	cmd.PersistentPreRunE = func(*cobra.Command, []string) error {
-		if s.Output != "table" && s.Output != "json" {
-			return fault.New(fault.Invalid, "--output is table or json")
-		}
-		return nil
-	}
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"},
-		cobra.ShellCompDirectiveNoFileComp))
+	f.StringVarP(&s.Output, "output", "o", outputTable, strings.Join(outputs, ", "))
+	f.StringVar(&s.Server, "server", "", "address of the platform (default: MUSTER_SERVER, or that of the profile)")
+	f.StringVar(&s.Profile, "profile", "", "stored login to use (default: MUSTER_PROFILE, or see muster profile list)")
+	f.BoolVar(&s.curl, "curl", false, "print requests as curl commands on standard error; send only those that read")
+	cmd.PersistentPreRunE = func(*cobra.Command, []string) error { return checkOutput(s.Output) }
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("profile", s.Profiles)
 }
 
-// Client is the platform's client with the token that goes with it: a stored token is sent only to the platform it was
-// stored for. Without a platform or a token every call of it fails and says what to do.
+// Profiles completes names of stored logins.
+func (s *Session) Profiles(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	stored, err := ReadLogins(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return stored.Names(), cobra.ShellCompDirectiveNoFileComp
+}
+
+// Client returns a client of the platform with the token that belongs to it: a stored token is sent only to the platform
+// it was stored for. Without a platform or a token, every call of the client fails and says what to do.
 func (s *Session) Client(cmd *cobra.Command) *client.Client {
-	server, token, err := s.Login(cmd.Context())
+	l, err := s.Login(cmd.Context())
 	if err != nil {
 		return client.Failing(err)
 	}
-	c, err := client.New(server, token, client.WithUserAgent("muster-cli/"+cmd.Root().Version))
+	c, err := s.Connect(cmd, l)
 	if err != nil {
 		return client.Failing(err)
 	}
 	return c
 }
 
-// Login returns the platform's address and the token for it: from flags, else the environment, else the stored login.
-func (s *Session) Login(ctx context.Context) (server, token string, err error) {
-	stored, err := ReadLogin(ctx)
-	if err != nil {
-		return "", "", err
+// Connect returns a client of one platform with one token, or none.
+func (s *Session) Connect(cmd *cobra.Command, l Login) (*client.Client, error) {
+	o := []client.Option{client.WithUserAgent("muster-cli/" + cmd.Root().Version)}
+	if s.curl {
+		o = append(o, client.WithHTTP(&http.Client{Transport: curl{cmd.ErrOrStderr(), http.DefaultTransport}}))
 	}
-	server, token = FirstOf(s.Server, Variable(ctx, "MUSTER_SERVER"), stored.Server), Variable(ctx, "MUSTER_TOKEN")
-	if server == "" {
-		return "", "", fault.New(fault.Unauthorized, "you are not logged in: run muster login https://your.platform, or "+
+	return client.New(l.Server, l.Token, o...)
+}
+
+// ProfileOf returns the name of the profile that a command uses.
+func (s *Session) ProfileOf(ctx context.Context, stored Logins) string {
+	return FirstOf(s.Profile, Variable(ctx, "MUSTER_PROFILE"), stored.Current, DefaultProfile)
+}
+
+// Login returns the platform and the token for it: from flags, the environment, or the stored profile, in this order.
+func (s *Session) Login(ctx context.Context) (Login, error) {
+	stored, err := ReadLogins(ctx)
+	if err != nil {
+		return Login{}, err
+	}
+	name := s.ProfileOf(ctx, stored)
+	profile, known := stored.Profiles[name]
+	if asked := FirstOf(s.Profile, Variable(ctx, "MUSTER_PROFILE")); asked != "" && !known {
+		return Login{}, fault.New(fault.Unauthorized, "there is no profile %q: run muster login --profile %s "+
+			"https://your.platform", asked, asked)
+	}
+	l := Login{Server: FirstOf(s.Server, Variable(ctx, "MUSTER_SERVER"), profile.Server),
+		Token: Variable(ctx, "MUSTER_TOKEN")}
+	if l.Server == "" {
+		return Login{}, fault.New(fault.Unauthorized, "you are not logged in: run muster login https://your.platform, or "+
 			"set MUSTER_SERVER and MUSTER_TOKEN")
 	}
-	if token == "" && sameServer(server, stored.Server) {
-		token = stored.Token
+	if l.Token == "" && sameServer(l.Server, profile.Server) {
+		l.Token = profile.Token
 	}
-	if token == "" {
-		return "", "", fault.New(fault.Unauthorized, "there is no token for %s: run muster login %s, or set MUSTER_TOKEN",
-			server, server)
+	if l.Token == "" {
+		return Login{}, fault.New(fault.Unauthorized, "there is no token for %s: run muster login %s, or set MUSTER_TOKEN",
+			l.Server, l.Server)
 	}
-	return server, token, nil
+	return l, nil
 }
 
 func sameServer(a, b string) bool { return strings.TrimRight(a, "/") == strings.TrimRight(b, "/") }

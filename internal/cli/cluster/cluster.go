@@ -17,17 +17,19 @@ import (
 
 // Command is muster cluster.
 func Command(s *base.Session) *cobra.Command {
-	return base.Noun("cluster", "Rent, watch and release clusters",
+	cmd := base.Noun("cluster", "Rent, watch and release clusters",
 		clusterCreate(s), clusterList(s), clusterShow(s), clusterWait(s), clusterLogs(s), clusterSSH(s), clusterExec(s),
 		clusterCopy(s), clusterForward(s), clusterOpen(s), clusterEvents(s), clusterUsage(s),
 		clusterRestart(s), clusterRelease(s))
+	cmd.Aliases = []string{"clusters"}
+	return cmd
 }
 
 // onCluster is a command about one cluster.
 func onCluster(s *base.Session, use, short string,
 	f func(*cobra.Command, *client.Client, id.Cluster) error) *cobra.Command {
 	return &cobra.Command{
-		Use: use + " CLUSTER", Short: short, Args: base.Exactly("CLUSTER"),
+		Use: use + " CLUSTER", Short: short, Args: base.Exactly("CLUSTER"), ValidArgsFunction: base.First(s.Clusters()),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := s.Client(cmd)
 			cl, err := base.FindCluster(cmd.Context(), c, args[0])
@@ -100,10 +102,10 @@ func clusterList(s *base.Session) *cobra.Command {
 	var state, after string
 	var limit int
 	cmd := &cobra.Command{
-		Use: "list", Short: "List your clusters, newest first", Args: base.Exactly(),
+		Use: "list", Aliases: []string{"ls", "ps"}, Short: "List your clusters, newest first", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			page, err := s.Client(cmd).Clusters(cmd.Context(), client.State(state), client.PageOf{Limit: limit, After: after})
-			return s.Result(cmd, page, err, func(p *base.Printer) { printClusters(p, page) })
+			return s.Result(cmd, page, err, func(p *base.Printer) { printClusters(p, page, state) })
 		},
 	}
 	cmd.Flags().StringVar(&state, "state", "", "only clusters in this state")
@@ -112,22 +114,22 @@ func clusterList(s *base.Session) *cobra.Command {
 	return cmd
 }
 
-func printClusters(p *base.Printer, page client.Page[client.Cluster]) {
-	if len(page.Items) == 0 {
-		p.Line("No clusters. Rent one: muster cluster create --help")
+func printClusters(p *base.Printer, page client.Page[client.Cluster], state string) {
+	if len(page.Items) == 0 && state != "" {
+		p.Line("No cluster is %s.", state)
 		return
 	}
 	rows := make([][]string, len(page.Items))
 	for i, c := range page.Items {
 		rows[i] = []string{
 			c.ID.String(), c.Name, string(c.State), c.Reason, fmt.Sprintf("%d × %d", len(c.Nodes), gpusOf(c)),
-			base.Micro(c.PricePerHour), base.Nano(c.CostSoFar), base.When(c.CreatedAt),
+			base.Micro(c.PricePerHour), base.Nano(c.CostSoFar), base.When(c.CreatedAt), base.OrDash(c.Spec.Project), c.Spec.Image,
+			base.OrDash(base.WhenPtr(c.RunningAt)), base.OrDash(base.WhenPtr(c.EndedAt)),
 		}
 	}
-	p.Table([]string{"ID", "NAME", "STATE", "REASON", ">NODES × GPUS", ">PER HOUR", ">COST", "CREATED"}, rows)
-	if page.Next != nil {
-		p.Line("More: --after %s", *page.Next)
-	}
+	p.TableOr("No clusters. Rent one: muster cluster create --help", []string{"ID", "NAME", "STATE", "REASON",
+		">NODES × GPUS", ">PER HOUR", ">COST", "CREATED", "+PROJECT", "+IMAGE", "+RUNNING", "+ENDED"}, rows)
+	base.PrintNext(p, page.Next)
 }
 
 func gpusOf(c client.Cluster) int {
@@ -262,6 +264,7 @@ func clusterRelease(s *base.Session) *cobra.Command {
 				p.Line("%s is %s. Cost: %s %s", v.ID, v.State, base.Nano(v.CostSoFar), v.Currency)
 			})
 		})
+	cmd.Aliases = []string{"rm", "stop", "delete"}
 	cmd.Flags().BoolVar(&wait, "wait", false, "stay until its hosts are clean")
 	return cmd
 }

@@ -16,8 +16,10 @@ func OffersCommand(s *base.Session) *cobra.Command {
 	var sort, after string
 	var limit int
 	cmd := &cobra.Command{
-		Use:   "offers [QUERY]",
-		Short: "Search the offers that can be rented now",
+		Use:               "offers [QUERY]",
+		Aliases:           []string{"offer", "market"},
+		ValidArgsFunction: base.First(base.QueryTerms),
+		Short:             "Search the offers that can be rented now",
 		Long: `What can be rented now, cheapest first.
 
 QUERY is terms "field op value" joined by spaces; ops are = != < <= > >= in notin. Text matches whole words of the
@@ -55,14 +57,23 @@ func printOffers(p *base.Printer, page client.OfferPage) {
 			o.GPUModel, fmt.Sprintf("%d/%d", o.GPUsFree, o.GPUsTotal), fmt.Sprint(o.VRAMGB), base.Micro(o.PricePerGPUHour),
 			base.FloatOr(o.BusbwGbps),
 			o.Region, o.HostName, note(o),
+			fmt.Sprint(o.CPUCores), fmt.Sprint(o.RAMGB), fmt.Sprint(o.DiskGB), o.CUDAMax, o.Driver, fmt.Sprint(o.PCIeGen),
+			base.FloatOr(o.NetDownMbps), base.FloatOr(o.NetUpMbps), percent(o.Reliability), o.ID.String(),
 		}
 	}
-	p.Table([]string{"MODEL", ">FREE", ">VRAM GB", ">PER GPU-HOUR", ">BUSBW GBPS", "REGION", "HOST", ""}, rows)
+	p.Table([]string{"MODEL", ">FREE", ">VRAM GB", ">PER GPU-HOUR", ">BUSBW GBPS", "REGION", "HOST", "", "+>CPU CORES",
+		"+>RAM GB", "+>DISK GB", "+CUDA", "+DRIVER", "+>PCIE", "+>DOWN MBPS", "+>UP MBPS", "+>RELIABILITY", "+OFFER"}, rows)
 	p.Line("%s free in %s on %s.", base.Counted(page.GPUsFree, "GPU"), base.Counted(page.Total, "offer"),
 		base.Counted(page.Hosts, "host"))
-	if page.Next != nil {
-		p.Line("More: --after %s", *page.Next)
+	base.PrintNext(p, page.Next)
+}
+
+// percent formats a part of 1, or a dash for nil.
+func percent(f *float64) string {
+	if f == nil {
+		return "–"
 	}
+	return fmt.Sprintf("%.1f %%", 100**f)
 }
 
 // note is what else one chooses by.

@@ -61,6 +61,7 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.scope, "scope", "", "any, fabric or host: how far apart the nodes may be")
 	fs.Float64Var(&f.minGbps, "min-gbps", 0, "least all-reduce bandwidth between nodes")
 	fs.StringVar(&f.onFailure, "on-node-failure", "", "fail, ignore or replace")
+	_ = cmd.RegisterFlagCompletionFunc("gpu", base.QueryTerms)
 	for name, words := range map[string][]string{
 		"restart":         {"never", "on_failure"},
 		"runtime":         {"runc", "runsc"},

@@ -48,8 +48,8 @@ func waitFor(s *base.Session, cmd *cobra.Command, c *client.Client, cl id.Cluste
 		if cmd.Context().Err() != nil {
 			return fault.New(fault.Unavailable, "the cluster is not %s yet; look again with muster cluster show %s", want, cl)
 		}
-		if s.Output == "json" && v.State != "" {
-			_ = base.PrintJSON(cmd.OutOrStdout(), v)
+		if s.ForPrograms() && v.State != "" {
+			_ = s.Show(cmd, v, nil)
 		}
 		return err
 	}

@@ -18,13 +18,15 @@ import (
 
 // Command is muster host.
 func Command(s *base.Session) *cobra.Command {
-	return base.Noun("host", "Enrol and run machines that earn",
+	cmd := base.Noun("host", "Enrol and run machines that earn",
 		hostEnroll(s), hostList(s), hostShow(s), hostSet(s),
 		hostAct(s, "drain", "Take no new leases; what runs goes on"),
 		hostReclaim(s),
 		hostAct(s, "resume", "Take leases again, or keep those there are after a reclaim"),
 		hostAct(s, "retire", "Take a host out for ever; drain it first"),
 		hostEarnings(s), hostTraffic(s), billing.HostStatement(s), hostPayouts(s), billing.HostBond(s))
+	cmd.Aliases = []string{"hosts"}
+	return cmd
 }
 
 func hostEnroll(s *base.Session) *cobra.Command {
@@ -54,7 +56,7 @@ func hostList(s *base.Session) *cobra.Command {
 	var after string
 	var limit int
 	cmd := &cobra.Command{
-		Use: "list", Short: "List your hosts", Args: base.Exactly(),
+		Use: "list", Aliases: []string{"ls"}, Short: "List your hosts", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			page, err := s.Client(cmd).Hosts(cmd.Context(), client.PageOf{Limit: limit, After: after})
 			return s.Result(cmd, page, err, func(p *base.Printer) { printHosts(p, page) })
@@ -66,10 +68,6 @@ func hostList(s *base.Session) *cobra.Command {
 }
 
 func printHosts(p *base.Printer, page client.Page[client.Host]) {
-	if len(page.Items) == 0 {
-		p.Line("No hosts. Enrol one: muster host enroll --region eu-west")
-		return
-	}
 	rows := make([][]string, len(page.Items))
 	for i, h := range page.Items {
 		selling := "selling"
@@ -78,10 +76,9 @@ func printHosts(p *base.Printer, page client.Page[client.Host]) {
 		}
 		rows[i] = []string{h.ID.String(), h.Name, h.Region, h.State, taken(h), gpuModels(h), prices(h), selling}
 	}
-	p.Table([]string{"ID", "NAME", "REGION", "STATE", ">GPUS TAKEN", "MODEL", ">PER GPU-HOUR", ""}, rows)
-	if page.Next != nil {
-		p.Line("More: --after %s", *page.Next)
-	}
+	p.TableOr("No hosts. Enrol one: muster host enroll --region eu-west",
+		[]string{"ID", "NAME", "REGION", "STATE", ">GPUS TAKEN", "MODEL", ">PER GPU-HOUR", ""}, rows)
+	base.PrintNext(p, page.Next)
 }
 
 func taken(h client.Host) string {
@@ -117,7 +114,7 @@ func prices(h client.Host) string {
 // onHost is a command about one host.
 func onHost(s *base.Session, use, short string, f func(*cobra.Command, *client.Client, id.Host) error) *cobra.Command {
 	return &cobra.Command{
-		Use: use + " HOST", Short: short, Args: base.Exactly("HOST"),
+		Use: use + " HOST", Short: short, Args: base.Exactly("HOST"), ValidArgsFunction: base.First(s.Hosts()),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := s.Client(cmd)
 			h, err := base.FindHost(cmd.Context(), c, args[0])

@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/musterhq/muster/internal/cli/base"
+)
+
+func TestOutputFormats(t *testing.T) {
+	t.Parallel()
+	p := newPlatform(t)
+	p.signUp("op@example.com")
+	h := p.sell(8, "2.00")
+	if out := p.ok("host", "list", "-o", "name"); out != h+"\n" {
+		t.Errorf("names of a page: %q", out)
+	}
+	if out := p.ok("host", "show", h, "-o", "name"); out != h+"\n" {
+		t.Errorf("name of one: %q", out)
+	}
+	out := p.ok("host", "show", h, "-o", "yaml")
+	for _, want := range []string{"id: " + h + "\n", "offers:\n", "gpu_model: NVIDIA H100 80GB HBM3\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "{") {
+		t.Errorf("YAML in flow style:\n%s", out)
+	}
+	narrow, wide := p.ok("offers"), p.ok("offers", "-o", "wide")
+	if strings.Contains(narrow, "DRIVER") || !strings.Contains(wide, "DRIVER") {
+		t.Errorf("columns:\n%s\n%s", narrow, wide)
+	}
+	if r := p.run("", "billing", "balance", "-o", "name"); r.code != 2 || !strings.Contains(r.errs, "no ids") {
+		t.Errorf("names of what has none: exit %d %s", r.code, r.errs)
+	}
+}
+
+// With --curl a command shows its requests with neither the token nor a password in them, and changes nothing.
+func TestCurl(t *testing.T) {
+	t.Parallel()
+	p := newPlatform(t)
+	p.signUp("op@example.com")
+	h := p.sell(8, "2.00")
+	r := p.run("", "host", "drain", h, "--curl")
+	if r.code != 0 || r.out != "" || !strings.Contains(r.errs, "curl -X POST '"+p.url+"/api/v1/hosts/"+h) ||
+		!strings.Contains(r.errs, `-H "Authorization: Bearer $MUSTER_TOKEN"`) || strings.Contains(r.errs, "muster_pat_") {
+		t.Errorf("exit %d\n%s%s", r.code, r.out, r.errs)
+	}
+	if state := p.json("host", "show", h)["state"]; state != "active" {
+		t.Errorf("the host was drained: %v", state)
+	}
+	r = p.run("old horse battery\nnew horse battery\n", "account", "password", "--curl")
+	if r.code != 0 || strings.Contains(r.errs, "horse") || !strings.Contains(r.errs, "curl -X PUT") {
+		t.Errorf("exit %d\n%s", r.code, r.errs)
+	}
+	if r = p.run("", "offers", "--curl"); r.code != 0 || !strings.Contains(r.out, "H100") ||
+		!strings.Contains(r.errs, "curl '"+p.url+"/api/v1/offers") {
+		t.Errorf("a read: exit %d\n%s%s", r.code, r.out, r.errs)
+	}
+}
+
+func TestProfiles(t *testing.T) {
+	t.Parallel()
+	p := newPlatform(t)
+	p.signUp("ada@example.com")
+	if r := p.run("correct horse battery\n", "login", p.url, "--sign-up", "bob@example.com", "--profile", "work"); r.code != 0 {
+		t.Fatalf("exit %d: %s", r.code, r.errs)
+	}
+	if out := p.ok("whoami"); !strings.Contains(out, "bob@example.com") {
+		t.Errorf("the latest login is not in use:\n%s", out)
+	}
+	if out := p.ok("whoami", "--profile", "default"); !strings.Contains(out, "ada@example.com") {
+		t.Errorf("--profile is ignored:\n%s", out)
+	}
+	p.ok("profile", "use", "default")
+	if out := p.ok("profile", "list"); !regexp.MustCompile(`default +http\S+ +current\nwork +http\S+\n`).MatchString(out) {
+		t.Errorf("profiles:\n%s", out)
+	}
+	raw, err := os.ReadFile(filepath.Join(p.home, ".config", "muster", "login.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stored base.Logins
+	if err := json.Unmarshal(raw, &stored); err != nil {
+		t.Fatal(err)
+	}
+	p.ok("logout", "--profile", "work", "--revoke")
+	if out := p.ok("whoami"); !strings.Contains(out, "ada@example.com") {
+		t.Errorf("the other login is gone, too:\n%s", out)
+	}
+	if r := p.run("", "whoami", "--profile", "work"); r.code != 1 || !strings.Contains(r.errs, "no profile") {
+		t.Errorf("after the logout: exit %d %s", r.code, r.errs)
+	}
+	revoked := []string{"MUSTER_SERVER=" + p.url, "MUSTER_TOKEN=" + stored.Profiles["work"].Token}
+	if r := p.runWith(revoked, "", "whoami"); r.code != 1 {
+		t.Errorf("the token still works: exit %d %s", r.code, r.out)
+	}
+}
+
+// A login stored by a version without profiles is the default profile.
+func TestOldLoginFile(t *testing.T) {
+	t.Parallel()
+	seen := ""
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = r.Header.Get("Authorization")
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	t.Cleanup(srv.Close)
+	p := &testPlatform{t: t, home: t.TempDir()}
+	dir := filepath.Join(p.home, ".config", "muster")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "login.json"), []byte(`{"server":"`+srv.URL+`","token":"old"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.run("", "whoami")
+	if seen != "Bearer old" {
+		t.Errorf("sent %q", seen)
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	p := newPlatform(t)
+	p.signUp("op@example.com")
+	h := p.sell(8, "2.00")
+	for line, want := range map[string]string{
+		"host show ":                 h + "\t",
+		"offers gpu_mo":              "gpu_model",
+		"cluster create --gpu vram_": "vram_gb",
+		"profile use ":               "default",
+		"offers -o y":                "yaml",
+	} {
+		args := append([]string{"__complete"}, strings.Split(line, " ")...)
+		if r := p.run("", args...); !strings.Contains(r.out, want) {
+			t.Errorf("%s: %q\n%s", line, r.out, r.errs)
+		}
+	}
+}
