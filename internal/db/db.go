@@ -29,6 +29,8 @@ type DB struct {
 	Pool *pgxpool.Pool
 	// Q runs single statements outside a transaction, for reads.
 	Q *dbq.Queries
+
+	shares shares
 }
 
 // Config says how to connect to PostgreSQL.
@@ -76,7 +78,10 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 }
 
 // New returns the DB of a pool that the caller has made. Close closes the pool.
-func New(pool *pgxpool.Pool) *DB { return &DB{Pool: pool, Q: dbq.New(explained{pool})} }
+func New(pool *pgxpool.Pool) *DB {
+	s := newShares(pool.Config().MaxConns)
+	return &DB{Pool: pool, Q: dbq.New(explained{pool, s}), shares: s}
+}
 
 // session holds the settings of every connection.
 //
@@ -174,6 +179,11 @@ func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error
 // InSnapshot runs f in one REPEATABLE READ, read-only transaction: everything that f reads is from one moment. It is
 // not retried. Its statements may take an hour, because such reads may sum the whole ledger.
 func (d *DB) InSnapshot(ctx context.Context, f func(ctx context.Context, q *dbq.Queries) error) error {
+	leave, err := d.shares.enter(ctx)
+	if err != nil {
+		return Explain(err)
+	}
+	defer leave()
 	tx, err := d.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {
 		return Explain(fmt.Errorf("begin a snapshot: %w", noConnection(err)))
@@ -198,6 +208,11 @@ func (d *DB) once(ctx context.Context, f func(ctx context.Context, tx *Tx) error
 }
 
 func (d *DB) transact(ctx context.Context, f func(ctx context.Context, tx *Tx) error) (after []func(), err error) {
+	leave, err := d.shares.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	c, err := d.Pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("begin: %w", noConnection(err))

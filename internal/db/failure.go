@@ -82,36 +82,77 @@ func noConnection(err error) error {
 	return err
 }
 
-// explained is a DBTX whose errors pass through Explain.
-type explained struct{ dbq.DBTX }
+// explained is the pool as a DBTX: its errors pass through Explain, and each use has its share of the connections.
+type explained struct {
+	dbq.DBTX
+	shares shares
+}
 
 func (d explained) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	leave, err := d.shares.enter(ctx)
+	if err != nil {
+		return pgconn.CommandTag{}, Explain(err)
+	}
+	defer leave()
 	tag, err := d.DBTX.Exec(ctx, sql, args...)
 	return tag, Explain(err)
 }
 
 func (d explained) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	leave, err := d.shares.enter(ctx)
+	if err != nil {
+		return nil, Explain(err)
+	}
 	rows, err := d.DBTX.Query(ctx, sql, args...)
-	return explainedRows{rows}, Explain(err)
+	if err != nil {
+		leave()
+	}
+	return explainedRows{rows, leave}, Explain(err)
 }
 
 func (d explained) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	return explainedRow{d.DBTX.QueryRow(ctx, sql, args...)}
+	leave, err := d.shares.enter(ctx)
+	if err != nil {
+		return failedRow{Explain(err)}
+	}
+	return explainedRow{d.DBTX.QueryRow(ctx, sql, args...), leave}
 }
 
 func (d explained) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	return explainedBatch{d.DBTX.SendBatch(ctx, b)}
+	leave, err := d.shares.enter(ctx)
+	if err != nil {
+		return pgx.FailedBatchResults(b, Explain(err))
+	}
+	return explainedBatch{d.DBTX.SendBatch(ctx, b), leave}
 }
 
-type explainedRows struct{ pgx.Rows }
+type explainedRows struct {
+	pgx.Rows
+	leave func()
+}
 
 func (r explainedRows) Err() error { return Explain(r.Rows.Err()) }
 
-type explainedRow struct{ pgx.Row }
+// Close releases the connection.
+func (r explainedRows) Close() {
+	r.Rows.Close()
+	r.leave()
+}
 
-func (r explainedRow) Scan(into ...any) error { return Explain(r.Row.Scan(into...)) }
+type explainedRow struct {
+	pgx.Row
+	leave func()
+}
 
-type explainedBatch struct{ pgx.BatchResults }
+func (r explainedRow) Scan(into ...any) error {
+	defer r.leave()
+	return Explain(r.Row.Scan(into...))
+}
+
+type explainedBatch struct {
+	pgx.BatchResults
+	leave func()
+}
 
 func (b explainedBatch) Exec() (pgconn.CommandTag, error) {
 	tag, err := b.BatchResults.Exec()
@@ -120,9 +161,13 @@ func (b explainedBatch) Exec() (pgconn.CommandTag, error) {
 
 func (b explainedBatch) Query() (pgx.Rows, error) {
 	rows, err := b.BatchResults.Query()
-	return explainedRows{rows}, Explain(err)
+	return explainedRows{rows, func() {}}, Explain(err)
 }
 
-func (b explainedBatch) QueryRow() pgx.Row { return explainedRow{b.BatchResults.QueryRow()} }
+func (b explainedBatch) QueryRow() pgx.Row { return explainedRow{b.BatchResults.QueryRow(), func() {}} }
 
-func (b explainedBatch) Close() error { return Explain(b.BatchResults.Close()) }
+// Close releases the connection.
+func (b explainedBatch) Close() error {
+	defer b.leave()
+	return Explain(b.BatchResults.Close())
+}

@@ -273,6 +273,8 @@ func (s *Server) openLink(ctx context.Context, secret []byte) (*hostlink.Link, e
 		CertFile: s.cfg.TLSCert, KeyFile: s.cfg.TLSKey, CAFile: s.cfg.TLSCA,
 		StreamURL: s.cfg.StreamURL, StreamCA: ca, Origins: []string{origin(s.cfg.AgentURL)},
 		AllowSimulated: s.cfg.AllowSimulated, Relays: s.cfg.Relays, Log: s.log,
+		ReportContext:  func(ctx context.Context) context.Context { return db.For(ctx, db.Reports) },
+		ConnectContext: func(ctx context.Context) context.Context { return db.For(ctx, db.Connections) },
 	}
 	if s.cfg.NATSPublic != "" {
 		cfg.AgentURLs = []string{s.cfg.NATSPublic}

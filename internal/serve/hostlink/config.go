@@ -1,6 +1,7 @@
 package hostlink
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -55,6 +56,11 @@ type Config struct {
 	Relays []string
 	// AllowSimulated allows hosts with simulated GPUs to enrol. For sandboxes only.
 	AllowSimulated bool
+
+	// ReportContext and ConnectContext return the contexts in which reports of hosts are handled and in which their
+	// connections are authorised, derived from the given one. They can limit the database connections of each; nil = the
+	// given context.
+	ReportContext, ConnectContext func(context.Context) context.Context
 
 	HeartbeatEvery time.Duration // 0 = 5 s
 	FlushEvery     time.Duration // how often telemetry is stored; 0 = 30 s

@@ -190,12 +190,12 @@ func (l *Link) Start(d Domain) error {
 		{l.hosts, agentapi.SubjectSync("*"), l.onHost(l.reports, l.handleSync)},
 		{l.hosts, agentapi.SubjectInventory("*"), l.onHost(l.inventories, l.handleInventory)},
 		{l.hosts, agentapi.SubjectTelemetry("*"), l.onHost(l.telemetry, l.handleTelemetry)},
-		{l.hosts, subjectPulse, func(m *nats.Msg) { l.reports.add(l.ctx, m, l.handlePulse) }},
+		{l.hosts, subjectPulse, func(m *nats.Msg) { l.reports.add(m, l.handlePulse) }},
 		{l.sys, "$SYS.ACCOUNT." + accountHosts + ".DISCONNECT", func(m *nats.Msg) {
-			l.disconnects.add(l.ctx, m, l.handleDisconnect)
+			l.disconnects.add(m, l.handleDisconnect)
 		}},
 		// This must be the last: when the first host is admitted, all other handlers must be ready.
-		{l.auth, server.AuthCalloutSubject, func(m *nats.Msg) { l.doors.add(l.ctx, m, l.handleAuth) }},
+		{l.auth, server.AuthCalloutSubject, func(m *nats.Msg) { l.doors.add(m, l.handleAuth) }},
 	} {
 		// With a queue group, exactly one replica handles each message.
 		sub, err := s.nc.QueueSubscribe(s.subject, "hostlink", s.handle)
@@ -259,14 +259,26 @@ func (l *Link) Stop(ctx context.Context) error {
 
 // makeQueues makes the queues of messages.
 func (l *Link) makeQueues() {
-	make := func(name string, workers int, patience time.Duration, refuse func(*nats.Msg, time.Duration)) *queue {
-		return newQueue(queueConfig{name: name, workers: workers, patience: patience, refuse: refuse, now: l.cfg.Now})
+	reports, connections := l.ctx, l.ctx
+	if f := l.cfg.ReportContext; f != nil {
+		reports = f(reports)
 	}
-	l.reports = make("sync", reportWorkers, agentapi.RequestWait, l.postpone)
-	l.inventories = make("inventory", inventoryWorkers, agentapi.RequestWait, l.refuse)
-	l.telemetry = make("telemetry", telemetryWorkers, agentapi.RequestWait, nil)
-	l.doors = make("connect", doorWorkers, connectWait, l.refuseConnection)
-	l.disconnects = make("disconnect", disconnectWorkers, agentapi.MaxRetry, nil)
+	if f := l.cfg.ConnectContext; f != nil {
+		connections = f(connections)
+	}
+	c := queueConfig{ctx: reports, patience: agentapi.RequestWait, now: l.cfg.Now}
+	with := func(name string, workers int, refuse func(*nats.Msg, time.Duration)) *queue {
+		c := c
+		c.name, c.workers, c.refuse = name, workers, refuse
+		return newQueue(c)
+	}
+	l.reports = with("sync", reportWorkers, l.postpone)
+	l.inventories = with("inventory", inventoryWorkers, l.refuse)
+	l.telemetry = with("telemetry", telemetryWorkers, nil)
+	c.ctx, c.patience = connections, connectWait
+	l.doors = with("connect", doorWorkers, l.refuseConnection)
+	c.patience = agentapi.MaxRetry
+	l.disconnects = with("disconnect", disconnectWorkers, nil)
 }
 
 func (l *Link) queues() []*queue {

@@ -52,5 +52,5 @@ func (l *Link) postpone(m *nats.Msg, wait time.Duration) {
 		l.refuse(m, wait)
 		return
 	}
-	time.AfterFunc(wait, func() { l.reports.add(l.ctx, m, l.handlePulse) })
+	time.AfterFunc(wait, func() { l.reports.add(m, l.handlePulse) })
 }

@@ -25,8 +25,9 @@ const (
 
 // queueConfig configures a queue.
 type queueConfig struct {
-	name    string // label in metrics
-	workers int    // messages handled at the same time
+	ctx     context.Context // that messages are handled with
+	name    string          // label in metrics
+	workers int             // messages handled at the same time
 	// patience is how long the sender waits for the reply, if the message does not say so (agentapi.HeaderWait).
 	patience time.Duration
 	// refuse tells the sender of a message that it should send it again after wait. nil: the message is dropped.
@@ -61,7 +62,7 @@ type queued struct {
 func newQueue(c queueConfig) *queue { return &queue{queueConfig: c, each: firstEstimate} }
 
 // add queues a message or refuses it. It never blocks.
-func (q *queue) add(ctx context.Context, m *nats.Msg, handle func(context.Context, *nats.Msg)) {
+func (q *queue) add(m *nats.Msg, handle func(context.Context, *nats.Msg)) {
 	now, patience := q.now(), q.patienceOf(m)
 	q.mu.Lock()
 	if q.closed {
@@ -85,7 +86,7 @@ func (q *queue) add(ctx context.Context, m *nats.Msg, handle func(context.Contex
 	}
 	q.mu.Unlock()
 	if spawn {
-		go q.work(ctx)
+		go q.work()
 	}
 }
 
@@ -120,7 +121,7 @@ func (q *queue) patienceOf(m *nats.Msg) time.Duration {
 }
 
 // work handles messages until none waits.
-func (q *queue) work(ctx context.Context) {
+func (q *queue) work() {
 	defer q.handled.Done()
 	for {
 		m, ok := q.take()
@@ -130,7 +131,7 @@ func (q *queue) work(ctx context.Context) {
 		began := q.now()
 		metrics.HostMessageWaited(q.name, began.Sub(m.arrived))
 		func() {
-			ctx, cancel := context.WithTimeout(context.WithValue(ctx, untilKey{}, m.until), handleTimeout)
+			ctx, cancel := context.WithTimeout(context.WithValue(q.ctx, untilKey{}, m.until), handleTimeout)
 			defer cancel()
 			m.handle(ctx, m.msg)
 		}()

@@ -31,7 +31,7 @@ type gated struct {
 func newGated(t *testing.T) *gated {
 	g := &gated{t: t, started: make(chan struct{}, 100), allow: make(chan struct{}), handled: make(chan string, 100)}
 	g.queue = newQueue(queueConfig{
-		name: "test", workers: 1, patience: 10 * time.Second,
+		ctx: t.Context(), name: "test", workers: 1, patience: 10 * time.Second,
 		refuse: func(_ *nats.Msg, wait time.Duration) { g.refused = append(g.refused, wait) },
 		now:    func() time.Time { return time.UnixMilli(g.now.Load()) },
 	})
@@ -49,7 +49,7 @@ func (g *gated) send(name string, wait time.Duration) {
 	if wait > 0 {
 		m.Header = nats.Header{agentapi.HeaderWait: {strconv.FormatInt(wait.Milliseconds(), 10)}}
 	}
-	g.add(g.t.Context(), m, func(_ context.Context, m *nats.Msg) {
+	g.add(m, func(_ context.Context, m *nats.Msg) {
 		g.started <- struct{}{}
 		<-g.allow
 		g.handled <- m.Subject
@@ -118,7 +118,7 @@ func TestQueue_AnOverloadHeals(t *testing.T) {
 	nc := bareNATS(t)
 	var waiting [senders]atomic.Bool
 	var handled, unasked, refusals atomic.Int64
-	q := newQueue(queueConfig{name: "test", workers: workers, patience: wait, now: time.Now,
+	q := newQueue(queueConfig{ctx: t.Context(), name: "test", workers: workers, patience: wait, now: time.Now,
 		refuse: func(m *nats.Msg, wait time.Duration) {
 			refusals.Add(1)
 			data, err := json.Marshal((&agentapi.TooMany{Wait: wait}).Ack())
@@ -134,7 +134,7 @@ func TestQueue_AnOverloadHeals(t *testing.T) {
 		q.handled.Wait()
 	})
 	if _, err := nc.QueueSubscribe("ask", "q", func(m *nats.Msg) {
-		q.add(t.Context(), m, func(_ context.Context, m *nats.Msg) {
+		q.add(m, func(_ context.Context, m *nats.Msg) {
 			handled.Add(1)
 			if n, err := strconv.Atoi(string(m.Data)); err != nil || !waiting[n].Load() {
 				unasked.Add(1)
@@ -214,7 +214,7 @@ func TestQueue_APulseWaitsAsLongAsAHost(t *testing.T) {
 		return len(l.reports.waiting)
 	}
 	pulse := &nats.Msg{Subject: subjectPulse}
-	l.reports.add(l.ctx, pulse, l.handlePulse)
+	l.reports.add(pulse, l.handlePulse)
 	if waiting() != 0 {
 		t.Fatal("a pulse passes by the reports")
 	}

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/metrics"
 )
 
@@ -122,7 +123,7 @@ func (w *Worker) once(ctx context.Context, j Job) (did int, err error) {
 	if limit == 0 {
 		limit = time.Minute
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(db.For(ctx, db.Jobs), limit)
 	defer cancel()
 	began := time.Now()
 	defer func() { metrics.Job(j.Name, began, did, err) }()
