@@ -117,7 +117,7 @@ func (s *Web) rent(v *visit) error {
 	if !quote.Cluster.IsZero() {
 		return back(v, "/clusters/"+quote.Cluster.String())
 	}
-	c, err := s.Clusters.Rent(v.r.Context(), v.who, cluster.RentRequest{
+	c, _, err := s.Clusters.Rent(v.r.Context(), v.who, cluster.RentRequest{
 		Quote: quote.ID,
 		Over:  json.RawMessage(`{}`),
 	}, idem.Request{})

@@ -128,7 +128,11 @@ func (d *DB) Close() { d.Pool.Close() }
 // Tx is one open transaction.
 type Tx struct {
 	dbq.DBTX
-	Q     *dbq.Queries
+	Q *dbq.Queries
+	// Last are the last writes of the transaction: they are sent with the commit, in one round trip, after the closure of
+	// InTx has returned nil. If PostgreSQL rejects them, InTx returns its error. Functions that were queued with Queue get
+	// their answers after the commit, too late to prevent it. Once Last is set, the transaction accepts no statement.
+	Last  *pgx.Batch
 	after []func()
 	db    *DB
 }
@@ -164,8 +168,14 @@ const maxTries = 5
 // through AfterCommit.
 func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
 	for try := 1; ; try++ {
-		err := d.once(ctx, f)
-		if err == nil || try == maxTries || !retryable(err) {
+		after, err := d.transact(ctx, f)
+		if err == nil {
+			for _, g := range after { // the connection is returned: g may request another one
+				g()
+			}
+			return nil
+		}
+		if try == maxTries || !retryable(err) {
 			return Explain(err)
 		}
 		select {
@@ -196,17 +206,8 @@ func (d *DB) InSnapshot(ctx context.Context, f func(ctx context.Context, q *dbq.
 	return Explain(f(ctx, dbq.New(tx)))
 }
 
-func (d *DB) once(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
-	after, err := d.transact(ctx, f)
-	if err != nil {
-		return err
-	}
-	for _, g := range after { // the connection is returned: f may request another one
-		g()
-	}
-	return nil
-}
-
+// transact runs f in one transaction and commits it together with its last writes. It returns what is registered with
+// AfterCommit.
 func (d *DB) transact(ctx context.Context, f func(ctx context.Context, tx *Tx) error) (after []func(), err error) {
 	leave, err := d.shares.enter(ctx)
 	if err != nil {
@@ -218,16 +219,33 @@ func (d *DB) transact(ctx context.Context, f func(ctx context.Context, tx *Tx) e
 		return nil, fmt.Errorf("begin: %w", noConnection(err))
 	}
 	defer c.Release()
-	s := &session{conn: c.Conn()}
+	tx := &Tx{db: d}
+	s := &session{conn: c.Conn(), last: &tx.Last}
 	defer s.end() // does nothing after a commit
-	tx := &Tx{DBTX: s, Q: dbq.New(s), db: d}
+	tx.DBTX, tx.Q = s, dbq.New(s)
 	open := new(atomic.Bool)
 	open.Store(true)
 	defer open.Store(false)
 	if err := f(context.WithValue(ctx, openTx{}, open), tx); err != nil {
 		return nil, err
 	}
-	if err := s.commit(ctx); err != nil {
+	if tx.Last == nil && !s.begun { // there was no statement
+		return tx.after, nil
+	}
+	b := &pgx.Batch{}
+	if tx.Last != nil {
+		b = tx.Last
+	}
+	if !s.begun {
+		b, s.begun = begin(b), true
+	}
+	b.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
+		if tag.String() == "ROLLBACK" { // a statement had failed, and the use case continued
+			return pgx.ErrTxCommitRollback
+		}
+		return nil
+	})
+	if err := s.conn.SendBatch(ctx, b).Close(); err != nil {
 		return nil, explainCommit(fmt.Errorf("commit: %w", err))
 	}
 	return tx.after, nil

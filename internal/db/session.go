@@ -3,7 +3,6 @@ package db
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,12 +11,12 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 )
 
-// session is the connection of one transaction. BEGIN goes along with the first statement and, after Tx.Last, COMMIT
-// with the last ones: neither costs a round trip of its own.
+// session is the connection of one transaction. BEGIN is sent with the first statement and COMMIT with the last ones,
+// those of Tx.Last: neither costs a round trip of its own.
 type session struct {
 	conn  *pgx.Conn
 	begun bool
-	last  *pgx.Batch // what goes along with COMMIT; nothing may be sent before it any more
+	last  **pgx.Batch // Tx.Last: once it is set, no statement is accepted
 }
 
 var _ dbq.DBTX = (*session)(nil)
@@ -36,7 +35,7 @@ func (s *session) first(sql string, args []any) *pgx.Batch {
 
 // Exec runs one statement.
 func (s *session) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	if s.last != nil {
+	if *s.last != nil {
 		return pgconn.CommandTag{}, errAfterLast
 	}
 	b := s.first(sql, args)
@@ -53,7 +52,7 @@ func (s *session) Exec(ctx context.Context, sql string, args ...any) (pgconn.Com
 
 // Query runs one statement and reads its rows.
 func (s *session) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if s.last != nil {
+	if *s.last != nil {
 		return nil, errAfterLast
 	}
 	b := s.first(sql, args)
@@ -76,7 +75,7 @@ func (s *session) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 
 // SendBatch runs several statements in one round trip.
 func (s *session) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if s.last != nil {
+	if *s.last != nil {
 		return pgx.FailedBatchResults(b, errAfterLast)
 	}
 	if s.begun {
@@ -96,26 +95,6 @@ func begin(b *pgx.Batch) *pgx.Batch {
 	return with
 }
 
-// commit ends the transaction, with the batch of Last.
-func (s *session) commit(ctx context.Context) error {
-	b := s.last
-	switch {
-	case b == nil && !s.begun: // nothing was asked
-		return nil
-	case b == nil:
-		b = &pgx.Batch{}
-	case !s.begun:
-		b, s.begun = begin(b), true
-	}
-	b.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
-		if tag.String() == "ROLLBACK" { // a statement had failed, and the use case went on
-			return pgx.ErrTxCommitRollback
-		}
-		return nil
-	})
-	return s.conn.SendBatch(ctx, b).Close()
-}
-
 // end leaves the connection as it should be found: what is still open is rolled back, and a connection on which that
 // fails is closed.
 func (s *session) end() {
@@ -127,18 +106,6 @@ func (s *session) end() {
 	if _, err := s.conn.Exec(ctx, "ROLLBACK"); err != nil {
 		_ = s.conn.Close(ctx)
 	}
-}
-
-// Last sends the last writes of the transaction with the commit, in one round trip, once the closure of InTx has
-// returned nil. What PostgreSQL refuses of them is InTx's error. Functions that were queued with Queue see the answers
-// after the commit: they come too late to refuse one. After Last the transaction takes no statement any more.
-func (tx *Tx) Last(b *pgx.Batch) error {
-	s, ok := tx.DBTX.(*session)
-	if !ok || s.last != nil {
-		return fmt.Errorf("db: Last is for the outermost transaction, once: %w", errAfterLast)
-	}
-	s.last = b
-	return nil
 }
 
 // onlyRows are the rows of a batch's only statement; closing them ends the batch.

@@ -90,7 +90,8 @@ func TestLastGoesAlongWithTheCommit(t *testing.T) {
 	told := 0
 	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		tx.AfterCommit(func() { told++ })
-		return tx.Last(insertOrg(id.New[id.Org]())) // also the first
+		tx.Last = insertOrg(id.New[id.Org]()) // also the first
+		return nil
 	})
 	if err != nil || orgs(t, d) != 1 || told != 1 {
 		t.Fatalf("%v, %d orgs, told %d times", err, orgs(t, d), told)
@@ -102,7 +103,8 @@ func TestLastGoesAlongWithTheCommit(t *testing.T) {
 		if err := tx.Send(ctx, insertOrg(twice)); err != nil {
 			return err
 		}
-		return tx.Last(insertOrg(twice))
+		tx.Last = insertOrg(twice)
+		return nil
 	})
 	if !db.IsUnique(err, "org_pkey") || orgs(t, d) != 1 || told != 1 {
 		t.Errorf("%v, %d orgs, told %d times", err, orgs(t, d), told)
@@ -110,9 +112,7 @@ func TestLastGoesAlongWithTheCommit(t *testing.T) {
 
 	boom := errors.New("boom")
 	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		if err := tx.Last(insertOrg(id.New[id.Org]())); err != nil {
-			return err
-		}
+		tx.Last = insertOrg(id.New[id.Org]())
 		return boom
 	})
 	if !errors.Is(err, boom) || orgs(t, d) != 1 {
@@ -120,14 +120,9 @@ func TestLastGoesAlongWithTheCommit(t *testing.T) {
 	}
 
 	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		if err := tx.Last(insertOrg(id.New[id.Org]())); err != nil {
-			return err
-		}
+		tx.Last = insertOrg(id.New[id.Org]())
 		if err := tx.Send(ctx, insertOrg(id.New[id.Org]())); err == nil {
 			t.Error("a statement after the last ones")
-		}
-		if err := tx.Last(insertOrg(id.New[id.Org]())); err == nil {
-			t.Error("last twice")
 		}
 		return nil
 	})

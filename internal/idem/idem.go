@@ -11,6 +11,7 @@ package idem
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -113,6 +114,51 @@ func OnceIn[T any](ctx context.Context, tx *db.Tx, r Request, f func(context.Con
 	return result, Outcome{Status: a.Status, Body: a.Body}, err
 }
 
+// OnceInBatches is Once for a use case of two round trips. lock queues the locks and reads of the use case, which are
+// sent together with the key; decide decides with what they read and queues the writes, which are sent together with
+// the commit: it must not use tx for anything else that writes. If the key was used before, decide does not run, and
+// the locks are released again.
+func OnceInBatches[T any](ctx context.Context, d *db.DB, r Request, lock func(b *pgx.Batch, tx *db.Tx) error,
+	decide func(ctx context.Context, b *pgx.Batch, tx *db.Tx) (T, error)) (result T, out Outcome, err error) {
+	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		locks, writes, first := &pgx.Batch{}, &pgx.Batch{}, r.Key == ""
+		if !first {
+			db.Queue(locks, func(ctx context.Context, q *dbq.Queries) error {
+				keys, err := q.ClaimIdempotencyKey(ctx, r.claim())
+				first = len(keys) == 1
+				return err
+			})
+		}
+		if err := lock(locks, tx); err != nil {
+			return err
+		}
+		if err := tx.Send(ctx, locks); err != nil {
+			return err
+		}
+		if !first {
+			earlier, err := r.Earlier(ctx, tx)
+			if err == nil {
+				result, out, err = repeat[T](r, *earlier)
+			}
+			return cmp.Or(err, errRepeated)
+		}
+		if result, err = decide(ctx, writes, tx); err != nil {
+			return err
+		}
+		a, row, err := r.answer(r.render(result))
+		if err == nil && r.Key != "" {
+			db.Write(writes, (*dbq.Queries).StoreIdempotentAnswer, row)
+		}
+		out, tx.Last = Outcome{Status: a.Status, Body: a.Body}, writes
+		return err
+	})
+	if err != nil && !errors.Is(err, errRepeated) {
+		var zero T
+		return zero, Outcome{}, err
+	}
+	return result, out, nil
+}
+
 // OnceInSteps is Once for work that makes transactions of its own, each of which is safe to repeat: f runs outside any
 // transaction, and its result is remembered in one of its own at the end. A process that dies before that has done some
 // of the work and remembers nothing, so the caller repeats the request and f does the rest. Twins may run f at the same
@@ -155,38 +201,32 @@ type Answer struct {
 	Replayed bool   // an earlier call did the work
 }
 
+// errRepeated rolls back the transaction in which OnceInBatches found an earlier answer.
+var errRepeated = errors.New("idem: the request was answered before")
+
 // errFirst ends the transaction in which OnceInSteps found no earlier answer.
 var errFirst = errors.New("idem: no earlier answer")
 
 // Begin takes the key in tx, first of all locks. It waits for a twin; the answer is the twin's, or nil when the caller
 // has to do the work and call Finish.
 func (r Request) Begin(ctx context.Context, tx *db.Tx) (*Answer, error) {
-	var first bool
-	b := &pgx.Batch{}
-	r.Queue(b, &first)
-	if err := tx.Send(ctx, b); err != nil {
+	if r.Key == "" {
+		return nil, nil
+	}
+	keys, err := tx.Q.ClaimIdempotencyKey(ctx, r.claim())
+	if err != nil {
 		return nil, fmt.Errorf("take idempotency key: %w", err)
 	}
-	if first {
+	if len(keys) == 1 {
 		return nil, nil
 	}
 	return r.Earlier(ctx, tx)
 }
 
-// Queue queues taking the key, which has to come before every lock. first then says whether the caller has to do the
-// work and store its answer; if not, Earlier is what the first call was answered.
-func (r Request) Queue(b *pgx.Batch, first *bool) {
-	if *first = r.Key == ""; *first {
-		return
-	}
-	p := dbq.ClaimIdempotencyKeyParams{
+func (r Request) claim() dbq.ClaimIdempotencyKeyParams {
+	return dbq.ClaimIdempotencyKeyParams{
 		Principal: r.Principal, Method: r.Method, Path: r.Path, Key: r.Key, BodyHmac: r.BodyHMAC, Life: Life.Seconds(),
 	}
-	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		keys, err := q.ClaimIdempotencyKey(ctx, p)
-		*first = len(keys) == 1
-		return err
-	})
 }
 
 // Earlier is what was answered to the first call under the key.
@@ -228,15 +268,6 @@ func (r Request) Finish(ctx context.Context, tx *db.Tx, status int, response any
 // locks should be held. When the server dies before it, repeated requests get what Finish remembered.
 func (r Request) Amend(ctx context.Context, q *dbq.Queries, status int, response any) error {
 	_, err := r.remember(ctx, q, status, response)
-	return err
-}
-
-// QueueFinish queues what Finish does.
-func (r Request) QueueFinish(b *pgx.Batch, status int, response any) error {
-	_, row, err := r.answer(status, response)
-	if err == nil && r.Key != "" {
-		db.Write(b, (*dbq.Queries).StoreIdempotentAnswer, row)
-	}
 	return err
 }
 

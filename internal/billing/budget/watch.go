@@ -22,26 +22,23 @@ type Watch struct {
 	budgets  []Budget
 }
 
-// QueueWatch queues a read of them. The batch has locked the wallet of org before.
-func QueueWatch(b *pgx.Batch, org id.Org, project, currency string, into *Watch) {
-	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		rows, err := q.BudgetsOf(ctx, org, currency, project)
-		*into = Watch{org: org, project: project, currency: currency}
-		for _, r := range rows {
-			into.budgets = append(into.budgets, of(dbq.BudgetsRow{
-				ID:           r.ID,
-				OrgID:        org,
-				Project:      r.Project,
-				Cap:          r.Cap,
-				MaxRate:      r.MaxRate,
-				MaxDurationS: r.MaxDurationS,
-				Committed:    r.Committed,
-				Currency:     currency,
-				CreatedAt:    r.CreatedAt,
-			}))
-		}
-		return err
-	})
+// NewWatch returns the Watch of a project, from the rows of BudgetsOf.
+func NewWatch(org id.Org, project, currency string, rows []dbq.BudgetsOfRow) Watch {
+	w := Watch{org: org, project: project, currency: currency}
+	for _, r := range rows {
+		w.budgets = append(w.budgets, of(dbq.BudgetsRow{
+			ID:           r.ID,
+			OrgID:        org,
+			Project:      r.Project,
+			Cap:          r.Cap,
+			MaxRate:      r.MaxRate,
+			MaxDurationS: r.MaxDurationS,
+			Committed:    r.Committed,
+			Currency:     currency,
+			CreatedAt:    r.CreatedAt,
+		}))
+	}
+	return w
 }
 
 // Left is how much more money may be held for the cluster; nil: no cap says otherwise.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/billing/ledger"
-	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -92,47 +91,32 @@ func Authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest) (Authorisatio
 // stamped on the leases; 0: it stays as it is.
 func authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest,
 	leases []*lease) (out Authorisation, from int64, err error) {
-	books, err := ledger.Lock(ctx, tx, r.accounts()...)
+	var now time.Time
+	b := &pgx.Batch{}
+	k, err := QueueBegin(b, tx, r, nil)
 	if err != nil {
 		return out, 0, err
 	}
-	limits, standing, now, err := r.limits(ctx, tx)
-	if err != nil {
-		return out, 0, err
+	db.ReadNow(b, &now)
+	if err := tx.Send(ctx, b); err != nil {
+		return out, 0, fmt.Errorf("metering: money of %s: %w", r.Cluster, err)
 	}
-	out, from, missing, err := r.decide(leases, books, limits, standing, now.UnixMilli())
-	if err != nil {
+	k.leases = leases
+	if out, err = k.Decide(r.NotAfter, now); err != nil {
 		return out, 0, err
 	}
 	if out.spent {
-		if err := limits.Exhausted(ctx, tx, r.Cluster); err != nil {
+		if err := k.limits.Exhausted(ctx, tx, r.Cluster); err != nil {
 			return out, 0, err
 		}
 	}
-	if err := r.count(ctx, tx, leases, limits, out, missing); err != nil {
+	if err := r.count(ctx, tx, leases, k.limits, out, k.missing); err != nil {
 		return out, 0, err
 	}
-	if missing > 0 {
-		_, err = books.Post(ctx, r.entry(out, missing))
+	if k.missing > 0 {
+		_, err = k.locked.Post(ctx, r.entry(out, k.missing))
 	}
-	return out, from, err
-}
-
-// limits are the budgets the cluster counts against, the payment standing of its org, and PostgreSQL's clock. The
-// wallet is locked.
-func (r AuthoriseRequest) limits(ctx context.Context,
-	tx *db.Tx) (budget.Watch, payment.StandingState, time.Time, error) {
-	var w budget.Watch
-	var s payment.StandingState
-	var now time.Time
-	b := &pgx.Batch{}
-	budget.QueueWatch(b, r.Org, r.Project, r.Currency, &w)
-	payment.QueueStanding(b, r.Org, &s)
-	db.ReadNow(b, &now)
-	if err := tx.Send(ctx, b); err != nil {
-		return w, s, now, fmt.Errorf("metering: budgets of %s: %w", r.Cluster, err)
-	}
-	return w, s, now, nil
+	return out, k.from, err
 }
 
 // count counts what goes into the hold against the budgets, and writes a notice when little of the cluster's own is
@@ -170,58 +154,6 @@ func (r AuthoriseRequest) entry(a Authorisation, missing money.Nano) ledger.Entr
 		Memo:      "held until " + a.RunUntil.Format("2006-01-02 15:04:05"),
 		Transfers: []ledger.Transfer{{Debit: at[1], Credit: at[0], Amount: missing}},
 	}
-}
-
-// decide says until when the leases may run, what has to go into the hold for it, and the moment from which the hold
-// then covers; 0: nothing changes.
-func (r AuthoriseRequest) decide(leases []*lease, books *ledger.Locked, limits budget.Watch,
-	standing payment.StandingState, now int64) (
-	out Authorisation, from int64, missing money.Nano, err error) {
-	at := r.accounts()
-	held, wallet := books.Balance(at[0]), books.Spendable(at[1])
-	target, limit := now+fullStepMS, LimitNone
-	if end := r.latest(now, limits); end != nil && end.UnixMilli() <= target {
-		target, limit = end.UnixMilli(), LimitDuration
-	}
-	present := authorised(leases)
-	if present == 0 {
-		if err := limits.Admit(rateAt(leases, now)); err != nil {
-			return out, 0, 0, err
-		}
-		switch standing {
-		case payment.StandingSuspended:
-			return out, 0, 0, fault.New(fault.Forbidden, "your organisation is suspended because of lost disputes: nothing "+
-				"new can be rented")
-		case payment.StandingDisputed: // no credit: only what is prepaid and not disputed
-			wallet = min(wallet, max(0, books.Balance(at[1])-books.Reserved(at[1])))
-		}
-	}
-	have := spendable{funds: held + wallet, held: held, budget: r.Budget, left: limits.Left()}
-	reach, short := affordable(leases, now, target, have)
-	if short != LimitNone {
-		limit = short
-	}
-	until := step(now, present, reach, target)
-	if present == 0 {
-		until = max(until, promised(leases))
-	}
-	out = Authorisation{
-		RunUntil: time.UnixMilli(present).UTC(),
-		Reach:    time.UnixMilli(reach).UTC(),
-		Held:     held,
-		Limit:    limit,
-		spent:    short == LimitOrg && reach <= present,
-	}
-	if until <= present {
-		return out, 0, 0, nil
-	}
-	if present == 0 && (until < min(now+minStartMS, target) || until > max(reach, now)) {
-		return Authorisation{}, 0, 0, tooPoor(leases, now, short, wallet, limits)
-	}
-	missing = max(0, need(leases, now, until)-held)
-	out.Held += missing
-	out.RunUntil = time.UnixMilli(until).UTC()
-	return out, now, missing, nil
 }
 
 // latest is the earliest of the ends that max_duration, the cluster's and its budgets', sets; nil: none.

@@ -38,7 +38,7 @@ func (w *world) begin(rates ...money.Micro) (id.Cluster, Authorisation, error) {
 	leases := w.newLeases(cl, rates...)
 	err := w.d.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) error {
 		b := &pgx.Batch{}
-		begun, err := QueueBegin(b, tx, AuthoriseRequest{Cluster: cl, Org: w.renter, Currency: eur})
+		begun, err := QueueBegin(b, tx, AuthoriseRequest{Cluster: cl, Org: w.renter, Currency: eur}, leases)
 		if err != nil {
 			return err
 		}
@@ -47,11 +47,11 @@ func (w *world) begin(rates ...money.Micro) (id.Cluster, Authorisation, error) {
 		if err := tx.Send(ctx, b); err != nil {
 			return err
 		}
-		if a, err = begun.Decide(leases, nil, now); err != nil {
+		if a, err = begun.Decide(nil, now); err != nil {
 			return err
 		}
 		b = &pgx.Batch{}
-		if err := begun.QueueWrite(b); err != nil {
+		if err := begun.QueueWrite(b, leases); err != nil {
 			return err
 		}
 		return tx.Send(ctx, b)

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/ledger"
@@ -222,17 +220,6 @@ func (p *Payments) leftWhileDisputed(ctx context.Context, q *dbq.Queries, org id
 	}
 	claims := money.Nano(c.Short + c.Debt)
 	return max(p.cfg.DisputedLimit-money.Nano(added), claims+(money.Cent-claims%money.Cent)%money.Cent), nil
-}
-
-// QueueStanding queues a read of an org's state. Rents are decided by it.
-func QueueStanding(b *pgx.Batch, org id.Org, into *StandingState) {
-	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		rows, err := q.PaymentStandings(ctx, org)
-		if *into = StandingOK; len(rows) > 0 {
-			*into = StandingState(rows[0])
-		}
-		return err
-	})
 }
 
 // NotInGoodStanding is an org with open disputes, or one that is suspended.

@@ -88,6 +88,58 @@ func (q *Queries) ActiveGPUs(ctx context.Context, hostID id.Host) ([]ActiveGPUsR
 	return items, nil
 }
 
+const claimForLeases = `-- name: ClaimForLeases :many
+WITH claimed AS (
+    INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref)
+    SELECT n.id, g.id, n.host_id, 'lease', n.ref
+    FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::uuid[]) AS gpu_id, unnest($1::uuid[]) AS host_id, unnest($4::uuid[]) AS ref) n
+    LEFT JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined' AND g.in_use = ''
+         AND g.contest IN ('', 'incumbent')
+    ORDER BY n.gpu_id
+)
+UPDATE host SET revision = revision + 1 WHERE id = ANY($1::uuid[])
+RETURNING id, revision
+`
+
+type ClaimForLeasesParams struct {
+	Hosts []pgtype.UUID
+	Ids   []pgtype.UUID
+	Gpus  []pgtype.UUID
+	Refs  []pgtype.UUID
+}
+
+type ClaimForLeasesRow struct {
+	ID       id.Host
+	Revision int64
+}
+
+// Claims GPUs that were found free under the locks of their hosts, and raises the hosts' revisions. If a GPU is not free,
+// this fails: with its unique index, or because a GPU that cannot be claimed has no id here.
+func (q *Queries) ClaimForLeases(ctx context.Context, arg ClaimForLeasesParams) ([]ClaimForLeasesRow, error) {
+	rows, err := q.db.Query(ctx, claimForLeases,
+		arg.Hosts,
+		arg.Ids,
+		arg.Gpus,
+		arg.Refs,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ClaimForLeasesRow{}
+	for rows.Next() {
+		var i ClaimForLeasesRow
+		if err := rows.Scan(&i.ID, &i.Revision); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const dropOldClaims = `-- name: DropOldClaims :execrows
 DELETE FROM gpu_claim WHERE id IN (
     SELECT c.id FROM gpu_claim c
@@ -207,36 +259,6 @@ func (q *Queries) InsertClaims(ctx context.Context, arg InsertClaimsParams) (int
 	var count int64
 	err := row.Scan(&count)
 	return count, err
-}
-
-const insertFreeClaims = `-- name: InsertFreeClaims :exec
-INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref)
-SELECT n.id, g.id, n.host_id, $1, n.ref
-FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::uuid[]) AS gpu_id, unnest($4::uuid[]) AS host_id, unnest($5::uuid[]) AS ref) n
-LEFT JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined' AND g.in_use = ''
-     AND (g.contest IN ('', 'incumbent') OR $1 NOT IN ('quote', 'lease'))
-ORDER BY n.gpu_id
-`
-
-type InsertFreeClaimsParams struct {
-	Kind  string
-	Ids   []pgtype.UUID
-	Gpus  []pgtype.UUID
-	Hosts []pgtype.UUID
-	Refs  []pgtype.UUID
-}
-
-// Claims on GPUs that were found free under the locks of their hosts. Should one not be free, this fails: with its unique
-// index, or because a GPU that cannot be claimed has no id here.
-func (q *Queries) InsertFreeClaims(ctx context.Context, arg InsertFreeClaimsParams) error {
-	_, err := q.db.Exec(ctx, insertFreeClaims,
-		arg.Kind,
-		arg.Ids,
-		arg.Gpus,
-		arg.Hosts,
-		arg.Refs,
-	)
-	return err
 }
 
 const insertGPU = `-- name: InsertGPU :exec

@@ -229,28 +229,15 @@ func (q *Queries) PaymentStandingForUpdate(ctx context.Context, orgID id.Org) (P
 	return i, err
 }
 
-const paymentStandings = `-- name: PaymentStandings :many
-SELECT state FROM payment_standing WHERE org_id = $1
+const renterStanding = `-- name: RenterStanding :one
+SELECT coalesce((SELECT state FROM payment_standing WHERE org_id = $1), '')::text
 `
 
-func (q *Queries) PaymentStandings(ctx context.Context, orgID id.Org) ([]string, error) {
-	rows, err := q.db.Query(ctx, paymentStandings, orgID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []string{}
-	for rows.Next() {
-		var state string
-		if err := rows.Scan(&state); err != nil {
-			return nil, err
-		}
-		items = append(items, state)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+func (q *Queries) RenterStanding(ctx context.Context, orgID id.Org) (string, error) {
+	row := q.db.QueryRow(ctx, renterStanding, orgID)
+	var column_1 string
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const setDisputeDebt = `-- name: SetDisputeDebt :exec

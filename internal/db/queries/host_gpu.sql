@@ -98,15 +98,19 @@ WITH inserted AS (
 )
 SELECT count(*) FROM inserted;
 
--- name: InsertFreeClaims :exec
--- Claims on GPUs that were found free under the locks of their hosts. Should one not be free, this fails: with its unique
--- index, or because a GPU that cannot be claimed has no id here.
-INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref)
-SELECT n.id, g.id, n.host_id, @kind, n.ref
-FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@gpus::uuid[]) AS gpu_id, unnest(@hosts::uuid[]) AS host_id, unnest(@refs::uuid[]) AS ref) n
-LEFT JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined' AND g.in_use = ''
-     AND (g.contest IN ('', 'incumbent') OR @kind NOT IN ('quote', 'lease'))
-ORDER BY n.gpu_id;
+-- name: ClaimForLeases :many
+-- Claims GPUs that were found free under the locks of their hosts, and raises the hosts' revisions. If a GPU is not free,
+-- this fails: with its unique index, or because a GPU that cannot be claimed has no id here.
+WITH claimed AS (
+    INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref)
+    SELECT n.id, g.id, n.host_id, 'lease', n.ref
+    FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@gpus::uuid[]) AS gpu_id, unnest(@hosts::uuid[]) AS host_id, unnest(@refs::uuid[]) AS ref) n
+    LEFT JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined' AND g.in_use = ''
+         AND g.contest IN ('', 'incumbent')
+    ORDER BY n.gpu_id
+)
+UPDATE host SET revision = revision + 1 WHERE id = ANY(@hosts::uuid[])
+RETURNING id, revision;
 
 -- name: EndClaims :exec
 WITH ending AS (

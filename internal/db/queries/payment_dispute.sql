@@ -47,8 +47,8 @@ SELECT org_id, state, forgiven, note, changed_at FROM payment_standing WHERE org
 -- name: PaymentStanding :one
 SELECT org_id, state, forgiven, note, changed_at FROM payment_standing WHERE org_id = $1;
 
--- name: PaymentStandings :many
-SELECT state FROM payment_standing WHERE org_id = @org_id;
+-- name: RenterStanding :one
+SELECT coalesce((SELECT state FROM payment_standing WHERE org_id = @org_id), '')::text;
 
 -- name: SetPaymentStanding :exec
 INSERT INTO payment_standing (org_id, state, forgiven, note) VALUES (@org_id, @state, @forgiven, @note)

@@ -114,7 +114,7 @@ func (f *gangField) expense() money.Nano { return -f.has(ledger.StandbyRelief(us
 func TestAGangOfTwoOperatorsReservesBonds(t *testing.T) {
 	t.Parallel()
 	f := newGangField(t, 2, 0, nil)
-	_, err := f.clusters[0].Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{})
+	_, _, err := f.clusters[0].Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{})
 	if !fault.Is(err, fault.NoCapacity) || !strings.Contains(fmt.Sprint(fault.From(err).Extra["explain"]), "gang bond") {
 		t.Fatalf("a gang without bonds: %v", err)
 	}
@@ -123,7 +123,7 @@ func TestAGangOfTwoOperatorsReservesBonds(t *testing.T) {
 	}
 	var c cluster.Cluster
 	for {
-		if c, err = f.clusters[0].Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{}); !fault.Is(err,
+		if c, _, err = f.clusters[0].Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{}); !fault.Is(err,
 			fault.NoCapacity) {
 			break
 		}
@@ -225,7 +225,7 @@ func TestAHostThatFailedInThreeGangsIsInNoOther(t *testing.T) {
 	f.exec(`INSERT INTO gang_strike (host_id, cluster_id, kind, at)
 		SELECT $1, gen_random_uuid(), 'loss', clock_timestamp() - n * interval '1 minute' FROM generate_series(1, 3)
 		n`, f.hosts[0].id)
-	_, err := f.clusters[0].Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{})
+	_, _, err := f.clusters[0].Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{})
 	var ft *fault.Fault
 	if !errors.As(err, &ft) || ft.Kind != fault.NoCapacity || !strings.Contains(fmt.Sprint(ft.Extra["explain"]),
 		"gang ban") {

@@ -355,7 +355,7 @@ func TestFailedStartsHoldGPUsForABoundedTime(t *testing.T) {
 		t.Fatalf("two quick failures: %s", got.State)
 	}
 	w.exec("UPDATE cluster SET created_at = created_at - interval '5 minutes' WHERE ended_at IS NOT NULL")
-	_, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, idem.Request{})
+	_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, idem.Request{})
 	f := fault.From(err)
 	if f == nil || f.Kind != fault.RateLimited || f.RetryAfter <= 0 || f.Extra["limit"] != "start_quota" {
 		t.Fatalf("after 80 GPU-minutes of failed starts: %v", err)
@@ -372,7 +372,7 @@ func TestStartsUnderWayCountInTheQuota(t *testing.T) {
 	var rents sync.WaitGroup
 	for range 8 {
 		rents.Go(func() {
-			c, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 4)}, idem.Request{})
+			c, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 4)}, idem.Request{})
 			if f := fault.From(err); err != nil && (f == nil || f.Extra["limit"] != "start_quota") {
 				t.Error(err)
 			}

@@ -60,7 +60,7 @@ func TestEightReplicasNeverRentAGPUTwice(t *testing.T) {
 					return
 				}
 				s := spec(1+rand.IntN(2), 1+rand.IntN(3))
-				got, err := c.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+				got, _, err := c.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 				switch {
 				case fault.Is(err, fault.NoCapacity), fault.Is(err, fault.Conflict):
 					refused.Add(1)

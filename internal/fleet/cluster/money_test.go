@@ -22,7 +22,7 @@ import (
 func TestARentNeedsAMinute(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1, funds: money.CostOf(price, 59_000)})
-	_, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, idem.Request{})
+	_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, idem.Request{})
 	if !fault.Is(err, fault.InsufficientFunds) {
 		t.Fatalf("rented with 59 s of money: %v", err)
 	}
@@ -31,7 +31,7 @@ func TestARentNeedsAMinute(t *testing.T) {
 	small := money.CostOf(price, 30_000)
 	s.Budget = &small
 	w.pay(w.renter.Org, 100*money.Unit)
-	if _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{}); !fault.Is(err,
+	if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{}); !fault.Is(err,
 		fault.Invalid) {
 		t.Fatalf("rented with a budget of 30 s: %v", err)
 	}
@@ -119,7 +119,7 @@ func TestARentAnswersWhatIsThere(t *testing.T) {
 	w := newWorld(t, worldConfig{hosts: 3, gpus: 4})
 	s := spec(2, 3)
 	s.Name, s.Labels, s.Env = "train", map[string]string{"team": "a"}, map[string]string{"SECRET": "x"}
-	got, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+	got, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 	w.must(err)
 	want, err := w.clusters[0].Get(w.ctx, w.renter.Org, got.ID)
 	w.must(err)
@@ -139,7 +139,7 @@ func TestTheSameKeyRentsOnce(t *testing.T) {
 	got := make(chan answer)
 	for i := range 2 {
 		go func() {
-			c, err := w.clusters[i].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, key)
+			c, _, err := w.clusters[i].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, key)
 			got <- answer{c, err}
 		}()
 	}
@@ -152,7 +152,7 @@ func TestTheSameKeyRentsOnce(t *testing.T) {
 	}
 	other := key
 	other.BodyHMAC = []byte("c")
-	if _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, other); !fault.Is(err,
+	if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, other); !fault.Is(err,
 		fault.IdemMismatch) {
 		t.Errorf("same key, other body: %v", err)
 	}
@@ -162,18 +162,18 @@ func TestAQuoteBecomesACluster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 2})
 	q := w.quote(spec(2, 2))
-	if _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{
+	if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{
 		Quote: q.ID,
 		Over:  []byte(`{"nodes":1}`),
 	}, idem.Request{}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a quote was rented with other nodes: %v", err)
 	}
 	stranger := w.signUp("stranger")
-	if _, err := w.clusters[0].Rent(w.ctx, stranger, cluster.RentRequest{Quote: q.ID}, idem.Request{}); !fault.Is(err,
+	if _, _, err := w.clusters[0].Rent(w.ctx, stranger, cluster.RentRequest{Quote: q.ID}, idem.Request{}); !fault.Is(err,
 		fault.NotFound) {
 		t.Errorf("a stranger's quote: %v", err)
 	}
-	c, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{
+	c, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{
 		Quote: q.ID,
 		Over:  []byte(`{"command":["sleep","1"]}`),
 	}, idem.Request{})
@@ -182,7 +182,7 @@ func TestAQuoteBecomesACluster(t *testing.T) {
 		c.Spec.Command[0] != "sleep" {
 		t.Errorf("rented %+v of quote %+v", c, q)
 	}
-	if _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Quote: q.ID}, idem.Request{}); !fault.Is(err,
+	if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Quote: q.ID}, idem.Request{}); !fault.Is(err,
 		fault.Conflict) {
 		t.Errorf("a quote was rented twice: %v", err)
 	}
@@ -228,7 +228,7 @@ func TestStrangersSeeNothing(t *testing.T) {
 func TestNothingFitsIsSaidWithReasons(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
-	_, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(2, 8)}, idem.Request{})
+	_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(2, 8)}, idem.Request{})
 	f := fault.From(err)
 	if f == nil || f.Kind != fault.NoCapacity || f.Extra["explain"] == nil {
 		t.Fatalf("no capacity: %v", err)

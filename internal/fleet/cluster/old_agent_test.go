@@ -104,7 +104,7 @@ func TestAnOldAgentKeepsItsLeases(t *testing.T) {
 
 	cannot := func(what string, r cluster.RentRequest, kind fault.Kind) {
 		t.Helper()
-		if _, err := w.clusters[0].Rent(w.ctx, w.renter, r, idem.Request{}); !fault.Is(err, kind) {
+		if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, r, idem.Request{}); !fault.Is(err, kind) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

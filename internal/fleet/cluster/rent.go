@@ -4,89 +4,67 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"net/http"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/bond"
 	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
-	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 )
 
-// RentRequest asks for a cluster: by spec, or by a quote and fields that change neither its placement nor its price.
+// RentRequest is a request for a cluster: a spec, or a quote and fields that change neither its placement nor its price.
 type RentRequest struct {
-	Spec  market.Spec     // validated here; ignored with a quote
+	Spec  market.Spec     // validated by Rent; ignored with a quote
 	Quote id.Quote        // zero: place now
 	Over  json.RawMessage // with a quote: a JSON object of further spec fields; may be empty
 }
 
-// errReplayed rolls back a rent whose idempotency key an earlier call used.
-var errReplayed = errors.New("cluster: the request was answered before")
-
-// Rent rents a cluster. With an idempotency key the first answer is given again. Faults: Invalid, NoCapacity with
-// explain, InsufficientFunds when less than 60 s can be paid, QuotaExceeded, Conflict and NotFound for the quote.
+// Rent rents a cluster. With an idempotency key, a repeated call returns the first answer. Faults: Invalid, NoCapacity
+// with explain, InsufficientFunds if less than 60 s can be paid, QuotaExceeded, RateLimited for too many failed starts,
+// Conflict and NotFound for the quote.
 //
-// It plans before the transaction, which makes two round trips: lock takes the idempotency key and every lock and reads
-// what they guard, decide judges it without asking anything more, and what queueWrites queues goes along with the
-// commit.
-func (c *Clusters) Rent(ctx context.Context, p account.Principal, r RentRequest, key idem.Request) (Cluster, error) {
+// The hosts are chosen before the transaction, which makes two round trips: lock takes the idempotency key and every
+// lock, and reads what they guard; decide decides without reading anything more; what queueWrites queues is sent with
+// the commit.
+func (c *Clusters) Rent(ctx context.Context, p account.Principal, r RentRequest,
+	key idem.Request) (out Cluster, done idem.Outcome, err error) {
 	n := &rental{c: c, principal: p, id: id.New[id.Cluster](), leases: map[int]id.Lease{}, nodes: map[int]id.Node{}}
-	refused := n.readRequest(ctx, r) // a repeated request is answered even if it would be refused now
-	var out Cluster
-	var earlier *idem.Answer
-	image := n.spec.Image
-	if !r.Quote.IsZero() {
-		image = "" // nothing is placed
-	}
-	err := c.market.Planning(ctx, image, func(ctx context.Context, planner *market.Planner) error {
-		refused := refused
-		if refused == nil {
-			refused = n.plan(ctx, planner)
-		}
-		return n.claimFailure(c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
-			locked, err := n.lock(ctx, tx, key, refused == nil)
-			if err != nil {
-				return err
-			}
-			if !locked.first {
-				if earlier, err = key.Earlier(ctx, tx); err != nil {
-					return err
-				}
-				return errReplayed
-			}
+	claim := func(ctx context.Context, plan market.Placement, refused error) error {
+		l := &lockedRental{rental: n, want: plan}
+		out, done, err = idem.OnceInBatches(ctx, c.db, key, func(b *pgx.Batch, tx *db.Tx) error {
 			if refused != nil {
-				return refused
+				return nil // but the key: a repeated request is answered even if it would be refused now
 			}
-			deal, err := locked.decide()
+			return l.lock(b, tx)
+		}, func(ctx context.Context, b *pgx.Batch, tx *db.Tx) (Cluster, error) {
+			if refused != nil {
+				return Cluster{}, refused
+			}
+			d, err := l.decide(ctx, tx)
 			if err != nil {
-				return err
+				return Cluster{}, err
 			}
-			out = deal.view
-			b := &pgx.Batch{}
-			if err := deal.queueWrites(b, tx, key); err != nil {
-				return err
-			}
-			return tx.Last(b)
-		}))
-	})
-	switch {
-	case errors.Is(err, errReplayed):
-		err = json.Unmarshal(earlier.Body, &out)
-	case errors.Is(err, market.ErrStale): // planned several times, and each time another rent was faster
+			return d.view, d.queueWrites(b, tx)
+		})
+		return market.ClaimFailure(err, !r.Quote.IsZero())
+	}
+	request, refused := n.readRequest(ctx, r)
+	if refused != nil || !r.Quote.IsZero() {
+		err = claim(ctx, n.quote.Placement, refused)
+	} else {
+		err = c.market.Planning(ctx, request, claim)
+	}
+	if errors.Is(err, market.ErrStale) { // planned several times, and each time another rent was faster
 		err = fault.Wrap(err, fault.NoCapacity, "The GPUs that fit are being rented by others at this moment: try again.")
 	}
-	return out, err
+	return out, done, err
 }
 
 // rental is what is to be rented, and the ids it will have.
@@ -96,49 +74,36 @@ type rental struct {
 	id        id.Cluster
 	leases    map[int]id.Lease // by rank
 	nodes     map[int]id.Node
-
-	spec   market.Spec
-	quote  market.Quote     // of the zero id: none
-	want   market.Placement // the quote's or the plan's
-	stakes bond.Stakes
-	claim  *market.Claim // nil before lock
+	spec      market.Spec
+	quote     market.Quote // of the zero id: none
 }
 
-// readRequest reads what the request says: its quote, its spec, its SSH keys.
-func (n *rental) readRequest(ctx context.Context, r RentRequest) (err error) {
+// readRequest reads the quote, the spec and the SSH keys of a request. Without a quote it returns what is to be placed.
+func (n *rental) readRequest(ctx context.Context, r RentRequest) (request market.Request, err error) {
 	n.spec = r.Spec
 	if !r.Quote.IsZero() {
 		if n.quote, err = n.c.market.GetQuote(ctx, n.principal, r.Quote); err != nil {
-			return err
+			return request, err
 		}
 		if n.spec = n.quote.Spec; n.quote.State != market.QuoteHeld {
-			return nil // decide says why not: the key and the locks come first
+			return request, nil // decide returns why not: the key and the locks come first
 		}
 		if len(r.Over) > 0 {
 			if n.spec, err = n.quote.Spec.Override(r.Over); err != nil {
-				return err
+				return request, err
 			}
 		}
 	}
 	if err := n.spec.Validate(); err != nil {
-		return err
+		return request, err
 	}
-	_, err = account.SSHKeysByID(ctx, n.c.db.Q, n.principal.Org, n.spec.SSHKeyIDs)
-	return err
+	if _, err := account.SSHKeysByID(ctx, n.c.db.Q, n.principal.Org, n.spec.SSHKeyIDs); err != nil {
+		return request, err
+	}
+	return n.spec.Request(n.principal.Org)
 }
 
-// plan chooses the hosts: those of the quote, or those that are cheapest at present.
-func (n *rental) plan(ctx context.Context, planner *market.Planner) (err error) {
-	if n.want = n.quote.Placement; n.quote.ID.IsZero() {
-		if n.want, err = planner.Place(ctx, n.principal.Org, n.spec); err != nil {
-			return err
-		}
-	}
-	n.stakes = stakesOf(n.id, n.c.cfg.Currency, n.want, n.lease)
-	return nil
-}
-
-// lease of a rank.
+// lease returns the id of the lease of a rank.
 func (n *rental) lease(rank int) id.Lease {
 	if _, ok := n.leases[rank]; !ok {
 		n.leases[rank], n.nodes[rank] = id.New[id.Lease](), id.New[id.Node]()
@@ -146,94 +111,49 @@ func (n *rental) lease(rank int) id.Lease {
 	return n.leases[rank]
 }
 
-// lock takes the idempotency key and, of a rental that is planned, all locks, and reads what it is decided by: in the
-// order of locks, in one round trip. The cluster's own row is new, so nobody waits for it.
-func (n *rental) lock(ctx context.Context, tx *db.Tx, key idem.Request, planned bool) (*lockedRental, error) {
-	b := &pgx.Batch{}
-	l := &lockedRental{rental: n}
-	key.Queue(b, &l.first)
-	if planned {
-		if n.quote.ID.IsZero() {
-			n.claim = n.c.market.QueueClaim(b, n.want)
-		} else {
-			n.claim = n.c.market.QueueQuoteClaim(b, n.quote, n.principal.Org, n.id)
-		}
-		var err error
-		if l.money, err = metering.QueueBegin(b, tx, metering.AuthoriseRequest{
-			Cluster:  n.id,
-			Org:      n.principal.Org,
-			Project:  n.spec.ProjectName(),
-			Currency: n.c.cfg.Currency,
-			Budget:   n.spec.Budget,
-		}, n.stakes.Accounts()...); err != nil {
-			return nil, err
-		}
-		queueStarts(b, n.principal.Org, &l.starts)
-		db.ReadNow(b, &l.now)
+// newLeases returns the leases of a placement's nodes.
+func (n *rental) newLeases(p market.Placement) []metering.NewLease {
+	out := make([]metering.NewLease, len(p.Nodes))
+	for i, placed := range p.Nodes {
+		lease := n.lease(placed.Rank)
+		out[i] = newLease(n.id, n.nodes[placed.Rank], lease, n.principal.Org, n.c.cfg.Currency, 1, placed)
 	}
-	if err := tx.Send(ctx, b); err != nil {
-		return nil, fmt.Errorf("lock what cluster %s is rented with: %w", n.id, err)
-	}
-	if !planned || !l.first {
-		return l, nil
-	}
-	return l, l.starts.readLargest(ctx, tx.Q, n.principal.Org, n.c.cfg.StartReserve, l.now)
+	return out
 }
 
-// claimFailure explains the error of the transaction when a GPU could not be claimed.
-func (n *rental) claimFailure(err error) error {
-	if n.claim == nil {
-		return err
-	}
-	return n.claim.Failure(err)
+// lockedRental is a rental and what is read under its locks.
+type lockedRental struct {
+	*rental
+	want   market.Placement    // the quote's or the plan's
+	hosts  *market.HostRows    // without a quote: the plan's hosts
+	quoted *market.LockedQuote // with a quote
+	money  *metering.Beginning
+	stakes bond.Stakes
+	starts []dbq.FreeStartsRow // see freeStarts
+	now    time.Time           // PostgreSQL's clock
 }
 
-// queueWrites queues all that the rent writes: the claims and the hosts' new revisions, the cluster, its nodes and
-// leases, the money it holds, its first event, the audit record, and the answer to the idempotency key. After the
-// commit the hosts and the pages that show the cluster are woken.
-func (d *deal) queueWrites(b *pgx.Batch, tx *db.Tx, key idem.Request) error {
-	d.claim.QueueWrite(b, d.lease)
-	host.QueueRevision(b, tx, d.c.bus, d.placed.HostIDs())
-	db.Write(b, (*dbq.Queries).InsertCluster, d.row)
-	for _, n := range d.placed.Nodes {
-		db.Write(b, (*dbq.Queries).InsertNode, dbq.InsertNodeParams{
-			ID:        d.nodes[n.Rank],
-			ClusterID: d.id,
-			Rank:      int32(n.Rank),
-			HostID:    n.Host,
-			LeaseID:   d.lease(n.Rank),
-			Address:   address(n.Rank),
-			Since:     d.now,
-		})
+// lock queues all locks in their order, and the reads of what they guard. The cluster's own row is new, so no other
+// transaction waits for it.
+func (l *lockedRental) lock(b *pgx.Batch, tx *db.Tx) (err error) {
+	if l.quote.ID.IsZero() {
+		l.hosts = l.c.market.QueueHosts(b, l.want.HostIDs(), true)
+	} else {
+		l.quoted = l.c.market.QueueQuote(b, l.quote, l.principal.Org)
 	}
-	if err := d.money.QueueWrite(b); err != nil {
+	l.stakes = stakesOf(l.id, l.c.cfg.Currency, l.want, l.lease)
+	l.money, err = metering.QueueBegin(b, tx, metering.AuthoriseRequest{
+		Cluster:  l.id,
+		Org:      l.principal.Org,
+		Project:  l.spec.ProjectName(),
+		Currency: l.c.cfg.Currency,
+		Budget:   l.spec.Budget,
+	}, l.newLeases(l.want), l.stakes.Accounts()...)
+	// Under the lock of the organisation's wallet, so that simultaneous rents see each other.
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+		l.starts, err = q.FreeStarts(ctx, l.principal.Org, renterFaults, int64(quickExit.Seconds()))
 		return err
-	}
-	if err := d.stakes.QueueWrite(b, d.money.Locked()); err != nil {
-		return err
-	}
-	event, _ := lifecycle.On("", lifecycle.OnRented)
-	gpus := "GPUs"
-	if d.spec.GPUsPerNode == 1 {
-		gpus = "GPU"
-	}
-	db.Write(b, (*dbq.Queries).InsertClusterEvent, dbq.InsertClusterEventParams{
-		ClusterID: d.id,
-		At:        d.now,
-		Kind:      string(lifecycle.OnRented),
-		Title:     event.Title,
-		Data:      []byte("{}"),
-		Detail: fmt.Sprintf("%d × %d %s at %s per hour; %s held", d.spec.Nodes, d.spec.GPUsPerNode, gpus,
-			d.placed.Rate.Plain(), d.held.Plain()),
 	})
-	if err := audit.Queue(b, d.principal.Event("cluster.rent", d.id.String(), map[string]any{
-		"nodes":          d.spec.Nodes,
-		"gpus_per_node":  d.spec.GPUsPerNode,
-		"price_per_hour": d.placed.Rate.String(),
-		"image":          d.spec.Image,
-	})); err != nil {
-		return err
-	}
-	tx.AfterCommit(func() { d.c.bus.Changed(bus.TopicCluster(d.id), bus.TopicOrg(d.principal.Org)) })
-	return key.QueueFinish(b, http.StatusAccepted, d.view)
+	db.ReadNow(b, &l.now)
+	return err
 }

@@ -101,27 +101,28 @@ func (x *lockedCluster) dueReplacing(sooner func(time.Time)) {
 // replace finds hosts for the ranks that wait, or says why there are none. Called again, or by several replicas at
 // once, it does nothing more.
 func (c *Clusters) replace(ctx context.Context, cl id.Cluster) error {
-	err := c.market.Planning(ctx, "", func(ctx context.Context, plan *market.Planner) error {
-		g, err := c.gangOf(ctx, cl)
-		if err != nil || len(g.ranks) == 0 {
-			return err
-		}
-		want, err := plan.PlaceRequest(ctx, g.request)
-		if err != nil {
-			return err
+	g, err := c.gangOf(ctx, cl)
+	if err != nil || len(g.ranks) == 0 {
+		return err
+	}
+	err = c.market.Planning(ctx, g.request, func(ctx context.Context, plan market.Placement, refused error) error {
+		if refused != nil {
+			return refused
 		}
 		return c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			x, err := c.lock(ctx, tx, cl)
 			if err != nil {
 				return err
 			}
-			if !slices.Equal(x.waiting(), g.ranks) { // changed meanwhile: the next look sees to it
-				plan.Forget()
-				return nil
+			if !slices.Equal(x.waiting(), g.ranks) {
+				return errOvertaken
 			}
-			return c.writer(tx, x).replace(ctx, want, g)
+			return c.writer(tx, x).replace(ctx, plan, g)
 		})
 	})
+	if errors.Is(err, errOvertaken) { // the watchdog's next look sees the new state
+		return nil
+	}
 	if why := whyNot(err); why != "" {
 		return c.stillWaiting(ctx, cl, why)
 	}
@@ -130,6 +131,9 @@ func (c *Clusters) replace(ctx context.Context, cl id.Cluster) error {
 	}
 	return nil
 }
+
+// errOvertaken means that the ranks that wait have changed since they were read.
+var errOvertaken = errors.New("cluster: other ranks wait for hosts now")
 
 // gang is what is to be placed for a cluster's waiting ranks.
 type gang struct {
@@ -160,7 +164,7 @@ func (c *Clusters) gangOf(ctx context.Context, cl id.Cluster) (g gang, err error
 		return g, err
 	}
 	a := &g.request
-	a.Nodes, a.Joins = len(g.ranks), len(x.nodes) > 1
+	a.Nodes, a.Joins, a.Image = len(g.ranks), len(x.nodes) > 1, ""
 	if end := x.maxUntil(); end != nil {
 		a.Duration = max(1, int64(end.Sub(x.now).Seconds()))
 	}
@@ -222,7 +226,7 @@ func (w *writer) replace(ctx context.Context, want market.Placement, g gang) err
 	if err := host.LockOnly(ctx, w.tx, slices.Compact(hosts)); err != nil {
 		return fmt.Errorf("lock hosts: %w", err)
 	}
-	placed, err := w.c.market.Hold(ctx, w.tx, want, func(rank int) id.Lease { return leases[rank] })
+	placed, err := w.c.market.Claim(ctx, w.tx, want, func(rank int) id.Lease { return leases[rank] })
 	if err != nil {
 		return err
 	}

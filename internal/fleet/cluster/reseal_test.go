@@ -30,7 +30,7 @@ func TestTheSecretRotates(t *testing.T) {
 	s := spec(1, 1)
 	s.RegistryAuth = &market.RegistryAuth{Username: "robot", Password: "hunter3"}
 	q := w.quote(s)
-	c, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Quote: q.ID}, idem.Request{})
+	c, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Quote: q.ID}, idem.Request{})
 	w.must(err)
 	before, err := with(onOld).SSHHostKeys(w.ctx)
 	w.must(err)

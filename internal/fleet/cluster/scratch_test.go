@@ -22,7 +22,7 @@ func TestScratchIsPromisedOnce(t *testing.T) {
 	s.ScratchGB = 60
 	refused := func(constraint string) {
 		t.Helper()
-		_, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+		_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 		var why []client.Exclusion
 		if f := fault.From(err); f != nil {
 			why, _ = f.Extra["explain"].([]client.Exclusion)
@@ -50,7 +50,7 @@ func TestScratchIsPromisedOnce(t *testing.T) {
 	results := make(chan error, 4)
 	for range cap(results) { // at once: one GPU is there for each, scratch for one
 		go func() {
-			_, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+			_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 			results <- err
 		}()
 	}

@@ -23,7 +23,7 @@ func TestRegistryCredentialsAreReadByHostsOnly(t *testing.T) {
 	s.RegistryAuth = &market.RegistryAuth{Username: "robot", Password: password}
 	q := w.quote(s) // quotes keep secrets too
 	once := idem.Request{Principal: "p", Method: "POST", Path: "/clusters", Key: "k", BodyHMAC: []byte("b")}
-	c, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Quote: q.ID}, once)
+	c, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Quote: q.ID}, once)
 	w.must(err)
 	c = w.rounds(c, "running", in(lifecycle.Running))
 	for rank := range 2 {

@@ -35,7 +35,7 @@ func TestRentsNeedOneConnectionEach(t *testing.T) {
 		all.Go(func() {
 			s := spec(1, 1)
 			s.Image = fmt.Sprintf("example.com/train:%d", i)
-			_, err := w.clusters[0].Rent(ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+			_, _, err := w.clusters[0].Rent(ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 			mu.Lock()
 			defer mu.Unlock()
 			switch {

@@ -230,7 +230,7 @@ func spec(nodes, gpus int) market.Spec {
 
 func (w *world) rent(s market.Spec) cluster.Cluster {
 	w.t.Helper()
-	c, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+	c, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 	w.must(err)
 	return c
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -85,26 +86,34 @@ func ClaimAll(ctx context.Context, tx *db.Tx, kind ClaimKind, takings []ClaimSet
 	return nil
 }
 
-// QueueClaims queues the insertion of claims on GPUs that the caller has found free while holding the locks of their
-// hosts. lapsed means that the GPUs may still have claims of expired quotes, which are ended first. If a GPU turns out
-// not to be free, the batch fails with an error for which IsTaken returns true.
-func QueueClaims(b *pgx.Batch, kind ClaimKind, sets []ClaimSet, lapsed bool) {
-	rows := claimsOf(kind, sets, nil)
+// QueueLeaseClaims queues the claims of new leases on GPUs that the caller has found free while holding the locks of
+// their hosts, and raises the revisions of these hosts, which it wakes after the commit; the batch is sent in tx.
+// lapsed means that the GPUs may still have claims of expired quotes, which are ended first. If a GPU turns out not to
+// be free, the batch fails with an error for which IsTaken returns true.
+func QueueLeaseClaims(b *pgx.Batch, tx *db.Tx, events *bus.Bus, sets []ClaimSet, lapsed bool) {
+	rows := claimsOf(ForLease, sets, nil)
 	if lapsed {
 		db.Write(b, (*dbq.Queries).ExpireClaimsOn, rows.Gpus)
 	}
-	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		err := q.InsertFreeClaims(ctx, dbq.InsertFreeClaimsParams{
-			Kind: rows.Kind, Ids: rows.Ids, Gpus: rows.Gpus, Hosts: rows.Hosts, Refs: rows.Refs,
+	var raised []dbq.ClaimForLeasesRow
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+		raised, err = q.ClaimForLeases(ctx, dbq.ClaimForLeasesParams{
+			Ids: rows.Ids, Gpus: rows.Gpus, Hosts: rows.Hosts, Refs: rows.Refs,
 		})
 		if err == nil || IsTaken(err) {
-			metrics.Claim(string(kind), err != nil)
+			metrics.Claim(string(ForLease), err != nil)
 		}
 		return err
 	})
+	tx.AfterCommit(func() {
+		for _, r := range raised {
+			events.Wake(r.ID, r.Revision)
+		}
+	})
 }
 
-// IsTaken reports whether err means that a GPU is not free: it is ErrTaken, or the error of a batch with QueueClaims.
+// IsTaken reports whether err means that a GPU is not free: it is ErrTaken, or the error of a batch
+// with QueueLeaseClaims.
 func IsTaken(err error) bool {
 	var pe *pgconn.PgError
 	return errors.Is(err, ErrTaken) || db.IsUnique(err, "gpu_claim_active") ||

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -134,18 +133,17 @@ func TestHoldRefusesAPlanThatNoLongerHolds(t *testing.T) {
 			s.DiskLimited, s.Runtime = true, "runsc"
 			var plan market.Placement
 			stop := errors.New("stop")
-			err := w.m.Planning(t.Context(), s.Image, func(ctx context.Context, p *market.Planner) (err error) {
-				if plan, err = p.Place(ctx, w.tenant, s); err == nil {
-					err = stop
-				}
-				return err
+			err := w.m.Planning(t.Context(), w.request(w.tenant, s), func(_ context.Context, p market.Placement,
+				refused error) error {
+				plan = p
+				return errors.Join(stop, refused)
 			})
-			if !errors.Is(err, stop) {
+			if !errors.Is(err, stop) || len(plan.Nodes) == 0 {
 				t.Fatal(err)
 			}
 			change(w, h)
 			err = w.tx(func(ctx context.Context, tx *db.Tx) error {
-				_, err := w.m.Hold(ctx, tx, plan, func(int) id.Lease { return id.New[id.Lease]() })
+				_, err := w.m.Claim(ctx, tx, plan, func(int) id.Lease { return id.New[id.Lease]() })
 				return err
 			})
 			if !errors.Is(err, market.ErrStale) {
@@ -165,9 +163,10 @@ func TestAnAttemptThatFailsLeavesNoMark(t *testing.T) {
 	w.host("a", 4, "1.00")
 	poor := errors.New("no money")
 	for range 3 {
-		err := w.m.Planning(t.Context(), "", func(ctx context.Context, p *market.Planner) error {
-			if _, err := p.Place(ctx, w.tenant, spec(1, 4, "")); err != nil {
-				return err
+		err := w.m.Planning(t.Context(), w.request(w.tenant, spec(1, 4, "")), func(_ context.Context,
+			_ market.Placement, refused error) error {
+			if refused != nil {
+				return refused
 			}
 			if n := w.free(w.m); n != 0 {
 				t.Errorf("%d GPUs free while a plan is under way", n)
@@ -211,24 +210,25 @@ func TestClaim_RefusedWithTheCommit(t *testing.T) {
 		"claimed": "INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref) SELECT gen_random_uuid(), id, host_id, " +
 			"'lease', gen_random_uuid() FROM gpu WHERE host_id = $1 AND idx = 1",
 	} {
-		var claim *market.Claim
 		err := w.tx(func(ctx context.Context, tx *db.Tx) error {
 			b := &pgx.Batch{}
-			claim = w.m.QueueClaim(b, plan)
+			rows := w.m.QueueHosts(b, plan.HostIDs(), true)
 			if err := tx.Send(ctx, b); err != nil {
 				return err
 			}
-			if _, err := claim.Fit(time.Time{}); err != nil {
+			placed, err := rows.Fit(plan)
+			if err != nil {
 				return err
 			}
 			if _, err := tx.Exec(ctx, spoil, h); err != nil {
 				return err
 			}
-			b = &pgx.Batch{}
-			claim.QueueWrite(b, func(int) id.Lease { return id.New[id.Lease]() })
-			return tx.Last(b)
+			tx.Last = &pgx.Batch{}
+			sets := placed.ClaimSets(func(int) id.Lease { return id.New[id.Lease]() })
+			host.QueueLeaseClaims(tx.Last, tx, nil, sets, rows.Lapsed(placed))
+			return nil
 		})
-		if err = claim.Failure(err); !errors.Is(err, market.ErrStale) {
+		if err = market.ClaimFailure(err, false); !errors.Is(err, market.ErrStale) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if n := w.claims(host.ForLease); n != 0 {

@@ -147,16 +147,26 @@ func spec(nodes, gpus int, query string) market.Spec {
 	return s
 }
 
+// request is what placement reads of a valid spec.
+func (w *world) request(renter id.Org, s market.Spec) market.Request {
+	w.t.Helper()
+	a, err := s.Request(renter)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return a
+}
+
 // rent holds a spec for fresh leases, the way a cluster does.
 func (w *world) rent(m *market.Market, s market.Spec) (market.Placement, error) {
 	var held market.Placement
-	err := m.Planning(w.t.Context(), s.Image, func(ctx context.Context, p *market.Planner) error {
-		return w.tx(func(ctx context.Context, tx *db.Tx) error {
-			plan, err := p.Place(ctx, w.tenant, s)
-			if err != nil {
-				return err
-			}
-			held, err = m.Hold(ctx, tx, plan, func(int) id.Lease { return id.New[id.Lease]() })
+	err := m.Planning(w.t.Context(), w.request(w.tenant, s), func(_ context.Context, plan market.Placement,
+		refused error) error {
+		if refused != nil {
+			return refused
+		}
+		return w.tx(func(ctx context.Context, tx *db.Tx) (err error) {
+			held, err = m.Claim(ctx, tx, plan, func(int) id.Lease { return id.New[id.Lease]() })
 			return err
 		})
 	})

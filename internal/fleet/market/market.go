@@ -65,6 +65,7 @@ func New(d *db.DB, box *seal.Box, cfg Config) (*Market, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Market{db: d, box: box, cfg: cfg, view: newView(d, cfg, rand.Int()),
-		images: imageHosts{known: map[string]holders{}}}, nil
+	m := &Market{db: d, box: box, cfg: cfg, images: imageHosts{known: map[string]holders{}}}
+	m.view = newView(d, cfg, rand.Int(), m.loadHosts)
+	return m, nil
 }

@@ -61,9 +61,9 @@ func TestAnAskNamesItsRenter(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.host("a", 1, "1.00")
-	err := w.m.Planning(t.Context(), "", func(ctx context.Context, p *market.Planner) error {
-		_, err := p.PlaceRequest(ctx, market.Request{Nodes: 1, GPUs: 1})
-		return err
+	err := w.m.Planning(t.Context(), market.Request{Nodes: 1, GPUs: 1}, func(context.Context, market.Placement,
+		error) error {
+		return nil
 	})
 	if err == nil {
 		t.Error("placed for nobody")
@@ -73,9 +73,10 @@ func TestAnAskNamesItsRenter(t *testing.T) {
 // plan is what renter would be offered; nothing is claimed.
 func (w *world) plan(renter id.Org, s market.Spec) (plan market.Placement) {
 	w.t.Helper()
-	err := w.m.Planning(w.t.Context(), s.Image, func(ctx context.Context, p *market.Planner) (err error) {
-		plan, err = p.Place(ctx, renter, s)
-		return err
+	err := w.m.Planning(w.t.Context(), w.request(renter, s), func(_ context.Context, p market.Placement,
+		refused error) error {
+		plan = p
+		return refused
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -35,28 +35,13 @@ type Request struct {
 	On      id.Host
 	Exclude []id.Host
 	Models  []string
-	// Cached are hosts that already have the image; among offers of equal price they are preferred.
+	// Cached are hosts that already have the image; among offers of equal price they are preferred. Planning sets it from
+	// Image; "" prefers none.
 	Cached map[id.Host]bool
+	Image  string
 	// Trust is whether hosts without a bond may join; Gang is the running ranks that the new ones join.
 	Trust Trust
 	Gang  []Member
-}
-
-// Request converts a valid spec to a request of the organisation that would rent.
-func (s Spec) Request(renter id.Org) (Request, error) {
-	q, err := query.Parse(s.GPU)
-	if err != nil {
-		return Request{}, err
-	}
-	a := Request{
-		Renter: renter, Nodes: s.Nodes, GPUs: s.GPUsPerNode, Query: q, Scope: s.Network.Scope, MinGbps: s.Network.MinGbps,
-		DiskGB: s.DiskGB, DiskLimited: s.DiskLimited, Runtime: s.Runtime, ScratchGB: s.ScratchGB, Duration: s.Duration(),
-		Trust: s.Trust,
-	}
-	if s.MaxPricePerHour != nil {
-		a.MaxRate = *s.MaxPricePerHour
-	}
-	return a, nil
 }
 
 // constraint is a condition that an offer must satisfy, by itself, to be a node of the gang.

@@ -62,14 +62,17 @@ const (
 // open quotes or its quotes have kept one GPU for too long.
 func (m *Market) Quote(ctx context.Context, who account.Principal, spec Spec,
 	once idem.Request) (q Quote, done idem.Outcome, err error) {
-	err = m.Planning(ctx, spec.Image, func(ctx context.Context, planner *Planner) error {
+	request, err := spec.Request(who.Org)
+	if err != nil {
+		return Quote{}, idem.Outcome{}, fault.InvalidField("gpu", "%s", err)
+	}
+	err = m.Planning(ctx, request, func(ctx context.Context, plan Placement, refused error) error {
 		q, done, err = idem.Once(ctx, m.db, once, func(ctx context.Context, tx *db.Tx) (Quote, error) {
 			if _, err := account.SSHKeysByID(ctx, tx.Q, who.Org, spec.SSHKeyIDs); err != nil {
 				return Quote{}, err
 			}
-			plan, err := planner.Place(ctx, who.Org, spec)
-			if err != nil {
-				return Quote{}, err
+			if refused != nil {
+				return Quote{}, refused
 			}
 			return m.claimQuote(ctx, tx, who, spec, plan)
 		})
@@ -95,7 +98,12 @@ func (m *Market) claimQuote(ctx context.Context, tx *db.Tx, who account.Principa
 	if err := m.mayQuote(ctx, tx, org, spec, plan); err != nil {
 		return Quote{}, err
 	}
-	held, err := m.recheck(ctx, tx, plan)
+	b := &pgx.Batch{}
+	hosts := m.QueueHosts(b, plan.HostIDs(), true)
+	if err := tx.Send(ctx, b); err != nil {
+		return Quote{}, fmt.Errorf("market: lock hosts: %w", err)
+	}
+	held, err := hosts.Fit(plan)
 	if err != nil {
 		return Quote{}, err
 	}
@@ -110,8 +118,9 @@ func (m *Market) claimQuote(ctx context.Context, tx *db.Tx, who account.Principa
 	if err := m.insertQuote(ctx, tx, q); err != nil {
 		return Quote{}, err
 	}
-	if err := claim(ctx, tx, host.ForQuote, held, func(int) uuid.UUID { return q.ID.UUID() }, &q.ExpiresAt); err != nil {
-		return Quote{}, err
+	sets := held.claimSets(func(int) uuid.UUID { return q.ID.UUID() })
+	if err := host.ClaimAll(ctx, tx, host.ForQuote, sets, &q.ExpiresAt); err != nil {
+		return Quote{}, ClaimFailure(err, false)
 	}
 	return q, m.withinHoldingLimit(ctx, tx, q)
 }
@@ -197,16 +206,35 @@ func (m *Market) lockQuote(ctx context.Context, tx *db.Tx, org id.Org, q id.Quot
 	return m.quoteOf(row)
 }
 
-// queueQuote queues the statement of lockQuote.
-func (m *Market) queueQuote(b *pgx.Batch, org id.Org, quote id.Quote, into *Quote) {
-	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		row, err := q.LockQuote(ctx, quote, org)
+// LockedQuote is a quote and its hosts as QueueQuote locks and reads them.
+type LockedQuote struct {
+	quote  Quote
+	renter id.Org
+	hosts  []host.Host
+}
+
+// QueueQuote queues the locking of a quote, which GetQuote has returned, and of its hosts. NotFound if the quote is
+// gone.
+func (m *Market) QueueQuote(b *pgx.Batch, q Quote, renter id.Org) *LockedQuote {
+	l := &LockedQuote{renter: renter}
+	db.Queue(b, func(ctx context.Context, dq *dbq.Queries) error {
+		row, err := dq.LockQuote(ctx, q.ID, renter)
 		if err != nil {
-			return noQuote(quote, err)
+			return noQuote(q.ID, err)
 		}
-		*into, err = m.quoteOf(row)
+		l.quote, err = m.quoteOf(row)
 		return err
 	})
+	host.QueueHosts(b, q.Placement.HostIDs(), &l.hosts)
+	return l
+}
+
+// QueueRented queues the end of a quote that becomes a cluster: its claims end, so that those of the leases can begin.
+func QueueRented(b *pgx.Batch, q id.Quote, cluster id.Cluster) {
+	db.Queue(b, func(ctx context.Context, dq *dbq.Queries) error {
+		return dq.EndQuote(ctx, string(QuoteRented), cluster, q)
+	})
+	host.QueueEndClaims(b, q.UUID(), host.EndRented)
 }
 
 func noQuote(q id.Quote, err error) error {
@@ -274,25 +302,28 @@ func (m *Market) ReturnQuote(ctx context.Context, who account.Principal, q id.Qu
 	return out, err
 }
 
-// rentable returns an error if org cannot rent the locked quote on these hosts. Fault: Conflict.
-func (q *Quote) rentable(org id.Org, hosts []host.Host, now time.Time) error {
+// Rentable returns the placement of the quote, whose GPUs its claims keep. It returns Conflict if the quote expired, was
+// cancelled or rented, or if one of its hosts is no longer available. now is the time on PostgreSQL's clock, read after
+// the locks.
+func (l *LockedQuote) Rentable(now time.Time) (Placement, error) {
+	q := &l.quote
 	switch {
 	case q.State == QuoteRented:
-		return fault.New(fault.Conflict, "the quote is rented already, as cluster %s", q.Cluster)
+		return Placement{}, fault.New(fault.Conflict, "the quote is rented already, as cluster %s", q.Cluster)
 	case q.State == QuoteReturned:
-		return fault.New(fault.Conflict, "the quote was given back: ask for a new one")
+		return Placement{}, fault.New(fault.Conflict, "the quote was given back: ask for a new one")
 	case q.State == QuoteExpired, !now.Before(q.ExpiresAt):
-		return fault.New(fault.Conflict, "the quote expired at %s: ask for a new one", q.ExpiresAt.Format("15:04:05 UTC"))
+		return Placement{}, fault.New(fault.Conflict, "the quote expired at %s: ask for a new one", q.ExpiresAt.Format("15:04:05 UTC"))
 	}
-	for i := range hosts {
-		if hosts[i].Org == org {
-			return errOwnHost
+	for i := range l.hosts {
+		if l.hosts[i].Org == l.renter {
+			return Placement{}, errOwnHost
 		}
-		if why := hosts[i].Unsellable(now); why != "" {
-			return fault.New(fault.Conflict, "a host of the quote is no longer available (%s): ask for a new one", why)
+		if why := l.hosts[i].Unsellable(now); why != "" {
+			return Placement{}, fault.New(fault.Conflict, "a host of the quote is no longer available (%s): ask for a new one", why)
 		}
 	}
-	return nil
+	return q.Placement, nil
 }
 
 // endQuote records the end of a locked quote and ends its claims.

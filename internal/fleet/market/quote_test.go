@@ -25,23 +25,24 @@ func (w *world) take(org id.Org, quote id.Quote) (market.Quote, error) {
 	if err != nil {
 		return q, err
 	}
-	var claim *market.Claim
 	err = w.tx(func(ctx context.Context, tx *db.Tx) error {
 		var now time.Time
 		b := &pgx.Batch{}
-		claim = w.m.QueueQuoteClaim(b, q, org, id.New[id.Cluster]())
+		locked := w.m.QueueQuote(b, q, org)
 		db.ReadNow(b, &now)
 		if err := tx.Send(ctx, b); err != nil {
 			return err
 		}
-		if q.Placement, err = claim.Fit(now); err != nil {
+		if q.Placement, err = locked.Rentable(now); err != nil {
 			return err
 		}
 		b = &pgx.Batch{}
-		claim.QueueWrite(b, func(int) id.Lease { return id.New[id.Lease]() })
+		market.QueueRented(b, q.ID, id.New[id.Cluster]())
+		sets := q.Placement.ClaimSets(func(int) id.Lease { return id.New[id.Lease]() })
+		host.QueueLeaseClaims(b, tx, nil, sets, false)
 		return tx.Send(ctx, b)
 	})
-	return q, claim.Failure(err)
+	return q, market.ClaimFailure(err, true)
 }
 
 func TestAQuoteHoldsItsGPUsUntilItIsRented(t *testing.T) {

@@ -11,75 +11,23 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 )
 
-// LoadSnapshot reads the whole fleet: all hosts that can sell now. In a transaction, the result is as consistent as the
-// transaction's isolation.
-func LoadSnapshot(ctx context.Context, q *dbq.Queries, allowSimulated bool) (*Snapshot, error) {
-	ids, err := q.ReachableHosts(ctx, host.ReachableFor.Milliseconds())
-	if err != nil {
-		return nil, fmt.Errorf("market: reachable hosts: %w", err)
-	}
-	hosts, err := loadHosts(ctx, q, ids, allowSimulated)
-	if err != nil {
-		return nil, err
-	}
-	s := NewSnapshot(0)
-	for _, h := range hosts {
-		s.Put(h)
-	}
-	return s, nil
-}
-
-// fleetRows is the rows of all tables about some hosts.
-type fleetRows struct {
-	hosts  []dbq.FleetHostsRow
-	gpus   []dbq.FleetGPUsRow
-	offers []dbq.FleetOffersRow
-	leases []dbq.FleetLeasesRow
-	quotes []dbq.FleetQuotesRow
-}
-
 // loadHosts reads those of the hosts that can sell now, by id, in one round trip.
-func loadHosts(ctx context.Context, q *dbq.Queries, ids []id.Host, allowSimulated bool) (map[id.Host]*Host, error) {
+func (m *Market) loadHosts(ctx context.Context, q *dbq.Queries, ids []id.Host) (map[id.Host]*Host, error) {
 	b := &pgx.Batch{}
-	r := queueHosts(b, ids, allowSimulated, true)
+	r := m.QueueHosts(b, ids, false)
 	if err := db.Send(ctx, q, b); err != nil {
 		return nil, fmt.Errorf("market: load hosts: %w", err)
 	}
 	return r.assemble()
 }
 
-// queueHosts queues reads of those of the hosts that can sell now. If the caller has locked the hosts, the results
-// cannot change before the transaction ends, except by the hosts' own reports. Without topology, the reads omit the
-// topology, the largest part, which seldom changes.
-func queueHosts(b *pgx.Batch, ids []id.Host, allowSimulated, topology bool) *fleetRows {
-	r := &fleetRows{}
-	if len(ids) == 0 {
-		return r
-	}
-	named := uuids(ids)
-	db.Read(b, &r.hosts, (*dbq.Queries).FleetHosts, dbq.FleetHostsParams{
-		Hosts:     named,
-		WithinMs:  host.ReachableFor.Milliseconds(),
-		Protocol:  agentapi.OldestRented,
-		Simulated: allowSimulated,
-		Topology:  topology,
-	})
-	db.Read(b, &r.gpus, (*dbq.Queries).FleetGPUs, named)
-	db.Read(b, &r.offers, (*dbq.Queries).FleetOffers, named)
-	db.Read(b, &r.leases, (*dbq.Queries).FleetLeases, named)
-	db.Read(b, &r.quotes, (*dbq.Queries).FleetQuotes, named)
-	return r
-}
-
 // assemble converts the rows to hosts. It omits hosts without a priced offer.
-func (r *fleetRows) assemble() (map[id.Host]*Host, error) {
+func (r *HostRows) assemble() (map[id.Host]*Host, error) {
 	out := make(map[id.Host]*Host, len(r.hosts))
 	topologies := map[string]*Topology{} // most hosts of a fleet have the same topology
 	for i := range r.hosts {
@@ -117,7 +65,7 @@ func (r *fleetRows) assemble() (map[id.Host]*Host, error) {
 	return out, r.subtractTaken(out)
 }
 
-func (r *fleetRows) addGPUs(hosts map[id.Host]*Host) {
+func (r *HostRows) addGPUs(hosts map[id.Host]*Host) {
 	for i := range r.gpus {
 		g := &r.gpus[i]
 		h := hosts[g.HostID]
@@ -135,14 +83,14 @@ func (r *fleetRows) addGPUs(hosts map[id.Host]*Host) {
 	}
 }
 
-// lapsed reports whether any of the GPUs is free only because a quote's claim on it has expired.
-func (r *fleetRows) lapsed(gpus []GPU) bool {
+// Lapsed reports whether any GPU of the placement is free only because a quote's claim on it has expired.
+func (r *HostRows) Lapsed(p Placement) bool {
 	return slices.ContainsFunc(r.gpus, func(row dbq.FleetGPUsRow) bool {
-		return row.Free && row.ExpiresAt != nil && slices.ContainsFunc(gpus, func(g GPU) bool { return g.ID == row.ID })
+		return row.Free && row.ExpiresAt != nil && slices.ContainsFunc(p.gpuIDs(), func(g id.GPU) bool { return g == row.ID })
 	})
 }
 
-func (r *fleetRows) addOffers(hosts map[id.Host]*Host) {
+func (r *HostRows) addOffers(hosts map[id.Host]*Host) {
 	for _, o := range r.offers {
 		h := hosts[o.HostID]
 		if h != nil && slices.ContainsFunc(h.GPUs, func(g HostGPU) bool { return g.Model == o.GPUModel }) {
@@ -160,7 +108,7 @@ func (r *fleetRows) addOffers(hosts map[id.Host]*Host) {
 }
 
 // subtractTaken subtracts the resources that leases and quotes use.
-func (r *fleetRows) subtractTaken(hosts map[id.Host]*Host) error {
+func (r *HostRows) subtractTaken(hosts map[id.Host]*Host) error {
 	for _, l := range r.leases {
 		if h := hosts[l.HostID]; h != nil {
 			h.take(l.CPUCores, l.RAMMb, l.DiskGb, l.ScratchGb)

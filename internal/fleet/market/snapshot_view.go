@@ -32,10 +32,11 @@ const (
 // view is this replica's copy of the fleet in memory. It is read again only when a caller needs a newer one; no
 // goroutine runs otherwise.
 type view struct {
-	db       *db.DB
-	simulate bool
-	currency string
-	now      func() time.Time
+	db        *db.DB
+	loadHosts func(context.Context, *dbq.Queries, []id.Host) (map[id.Host]*Host, error)
+	simulate  bool
+	currency  string
+	now       func() time.Time
 
 	seen    atomic.Int64 // begun in unix ns, readable during a read
 	ahead   atomic.Bool  // a background read is in progress
@@ -56,8 +57,8 @@ type view struct {
 	mu    sync.RWMutex // guards the fields below
 	snap  *Snapshot
 	base  map[id.Host]*Host // hosts as read, without marks
-	marks map[*Planner]mark
-	reads int // number of reads begun
+	marks map[*mark]bool    // of plans in progress and of claims that no read has seen yet
+	reads int               // number of reads begun
 }
 
 // mark is the part of the fleet that a plan takes before a read shows it: from the plan to the end of the attempt and,
@@ -68,16 +69,18 @@ type mark struct {
 	until int // number of that read; 0 = the attempt has not ended
 }
 
-func newView(d *db.DB, cfg Config, turn int) *view {
+func newView(d *db.DB, cfg Config, turn int,
+	load func(context.Context, *dbq.Queries, []id.Host) (map[id.Host]*Host, error)) *view {
 	return &view{
 		db:         d,
+		loadHosts:  load,
 		simulate:   cfg.AllowSimulated,
 		currency:   cfg.Currency,
 		now:        cfg.Now,
 		relistLock: cfg.RelistLock,
 		snap:       NewSnapshot(turn),
 		base:       map[id.Host]*Host{},
-		marks:      map[*Planner]mark{},
+		marks:      map[*mark]bool{},
 	}
 }
 
@@ -185,7 +188,7 @@ func (v *view) readFrom(ctx context.Context, q *dbq.Queries, whole, reach bool) 
 			r.ids = append(r.ids, h)
 		}
 	}
-	if r.hosts, err = loadHosts(ctx, q, r.ids, v.simulate); err != nil {
+	if r.hosts, err = v.loadHosts(ctx, q, r.ids); err != nil {
 		return r, err
 	}
 	r.gangs, err = v.readGangs(ctx, q)
@@ -316,9 +319,9 @@ func (v *view) addExpired(again map[id.Host]bool, at time.Time) {
 func (v *view) apply(r fleetRead, whole bool, number int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for p, m := range v.marks {
+	for m := range v.marks {
 		if m.until != 0 && m.until <= number {
-			v.unmark(p) // this read or an earlier one that saw the claim includes its hosts
+			v.unmark(m) // this read or an earlier one that saw the claim includes its hosts
 		}
 	}
 	if whole {
@@ -343,7 +346,7 @@ func (v *view) put(hid id.Host, h *Host) {
 		return
 	}
 	v.base[hid] = h
-	for _, m := range v.marks {
+	for m := range v.marks {
 		for _, n := range m.nodes {
 			if n.Host == hid && (m.until == 0 || h.allFree(n.GPUs)) { // skip marks whose claims h already includes
 				h = h.without(n)
@@ -353,33 +356,36 @@ func (v *view) put(hid id.Host, h *Host) {
 	v.snap.Put(h)
 }
 
-// plan places the request and marks the result for p.
-func (v *view) plan(p *Planner, a Request) (Placement, Explain) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.unmark(p)
-	out, why := Place(v.snap, a)
-	if len(out.Nodes) > 0 {
-		v.marks[p] = mark{nodes: out.Nodes}
-		v.snap.Take(out)
+// addMark marks what a plan takes. The caller must hold v.mu.
+func (v *view) addMark(plan Placement) *mark {
+	m := &mark{nodes: plan.Nodes}
+	if len(m.nodes) > 0 {
+		v.marks[m] = true
+		v.snap.Take(plan)
 	}
-	return out, why
+	return m
 }
 
-// sortMarks ends p's attempt. The nodes that it claimed stay marked until a read has seen the claim.
-func (v *view) sortMarks(p *Planner, claimed []Placed) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if len(claimed) == 0 {
-		v.unmark(p)
-		return
-	}
-	v.marks[p] = mark{nodes: claimed, until: v.reads + 1}
+// whileMarked runs f, which claims what is marked, and then removes the mark; if f returns nil, the mark stays until a
+// read has seen the claim. It also removes the mark if f panics.
+func (v *view) whileMarked(m *mark, f func() error) (err error) {
+	claimed := false
+	defer func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		if claimed {
+			m.until = v.reads + 1
+		} else {
+			v.unmark(m)
+		}
+	}()
+	err = f()
+	claimed = err == nil
+	return err
 }
 
-func (v *view) unmark(p *Planner) {
-	m := v.marks[p]
-	delete(v.marks, p)
+func (v *view) unmark(m *mark) {
+	delete(v.marks, m)
 	for _, n := range m.nodes {
 		if h := v.base[n.Host]; h != nil {
 			v.put(n.Host, h)

@@ -75,14 +75,14 @@ func TestAReplicaPlansAroundItsOwnClaims(t *testing.T) {
 	for range 16 {
 		renters.Go(func() {
 			for range 4 {
-				err := m.Planning(t.Context(), "", func(ctx context.Context, p *market.Planner) error {
+				request := w.request(w.tenant, spec(1, 1, ""))
+				err := m.Planning(t.Context(), request, func(_ context.Context, plan market.Placement, refused error) error {
 					attempts.Add(1)
+					if refused != nil {
+						return refused
+					}
 					return w.tx(func(ctx context.Context, tx *db.Tx) error {
-						plan, err := p.Place(ctx, w.tenant, spec(1, 1, ""))
-						if err != nil {
-							return err
-						}
-						_, err = m.Hold(ctx, tx, plan, func(int) id.Lease { return id.New[id.Lease]() })
+						_, err := m.Claim(ctx, tx, plan, func(int) id.Lease { return id.New[id.Lease]() })
 						return err
 					})
 				})
@@ -164,12 +164,15 @@ func TestSimulatedHostsAreSoldInTheSandboxOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec("UPDATE host SET simulated = true WHERE id = $1", w.host("a", 1, "1.00"))
-	s, err := market.LoadSnapshot(t.Context(), w.d.Q, false)
-	if err != nil || s.Len() != 0 {
-		t.Errorf("%d hosts, %v", s.Len(), err)
+	real, err := market.New(w.d, nil, market.Config{Currency: currency})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if s, err = market.LoadSnapshot(t.Context(), w.d.Q, true); err != nil || s.Len() != 1 {
-		t.Errorf("%d hosts, %v", s.Len(), err)
+	if n := w.free(real); n != 0 {
+		t.Errorf("%d simulated GPUs are sold for money", n)
+	}
+	if n := w.free(w.m); n != 1 {
+		t.Errorf("%d GPUs are sold in the sandbox", n)
 	}
 }
 

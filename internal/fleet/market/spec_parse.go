@@ -208,6 +208,23 @@ func (s Spec) Validate() error {
 	return bad.Err()
 }
 
+// Request converts a valid spec to a request of the organisation that would rent.
+func (s Spec) Request(renter id.Org) (Request, error) {
+	q, err := query.Parse(s.GPU)
+	if err != nil {
+		return Request{}, err
+	}
+	a := Request{
+		Renter: renter, Nodes: s.Nodes, GPUs: s.GPUsPerNode, Query: q, Scope: s.Network.Scope, MinGbps: s.Network.MinGbps,
+		DiskGB: s.DiskGB, DiskLimited: s.DiskLimited, Runtime: s.Runtime, ScratchGB: s.ScratchGB, Duration: s.Duration(),
+		Trust: s.Trust, Image: s.Image,
+	}
+	if s.MaxPricePerHour != nil {
+		a.MaxRate = *s.MaxPricePerHour
+	}
+	return a, nil
+}
+
 func (s Spec) checkWords(bad *fault.Fields) {
 	if s.Name != "" && !nameShape.MatchString(s.Name) {
 		bad.Add("name", "want up to 63 letters, digits, spaces, dots, dashes and underscores, a letter or digit first")

@@ -21,6 +21,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 	"github.com/go-chi/chi/v5"
 
@@ -111,6 +112,10 @@ type AppLink func(p account.Principal, cl id.Cluster, rank, port int) (string, e
 
 // API serves the REST interface. Make one with New.
 type API struct {
+	// Handler serves Base, the reference, health and Stripe's webhook. Mount it under Paths, or at the root before the
+	// pages.
+	http.Handler
+
 	cfg        Config
 	database   Database
 	accounts   *account.Accounts
@@ -134,7 +139,6 @@ type API struct {
 	assets     *static.Assets
 	log        *slog.Logger
 
-	router   chi.Router
 	table    *table
 	rendered rendered
 }
@@ -179,22 +183,18 @@ func New(cfg Config, d Deps) *API {
 		box:        d.Box,
 		assets:     d.Assets,
 		log:        d.Log,
-		router:     chi.NewRouter(),
 	}
 	a.build()
 	a.rendered = a.render()
 	return a
 }
 
-// ServeHTTP serves Base, the reference, health and Stripe's webhook. Mount it at "/api/", "/healthz", "/readyz" and
-// "/stripe/", or at the root before the pages.
-func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.router.ServeHTTP(w, r) }
-
 // Paths are the patterns of http.ServeMux under which the API is to be mounted.
 func Paths() []string { return []string{"/api/", "/healthz", "/readyz", "/stripe/"} }
 
 func (a *API) build() {
-	r := a.router
+	r := chi.NewRouter()
+	a.Handler = r
 	r.Use(metrics.HTTP("api"), a.envelope, a.storableURL)
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
 		writeProblem(w, newProblem(fault.NotFound, "there is no such page; the reference is at /api/docs"))
@@ -209,9 +209,10 @@ func (a *API) build() {
 	t.chi = r
 	a.outside(t)
 	r.Group(func(r chi.Router) {
-		r.Use(a.byAddress, a.authenticate, a.byCaller)
+		r.Use(a.admit)
 		t.chi = r
 		t.huma = humachi.New(r, humaConfig(a.cfg))
+		t.huma.UseMiddleware(func(ctx huma.Context, next func(huma.Context)) { next(contractContext{ctx}) })
 		a.inside(t)
 	})
 	polish(t.huma.OpenAPI())

@@ -4,9 +4,10 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/httprate"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fault"
 )
@@ -60,34 +61,54 @@ func callerOf(ctx context.Context) caller {
 	return c
 }
 
-// authenticate finds out who calls and puts it in the request's context. It refuses nothing: the route's rule does.
-func (a *API) authenticate(next http.Handler) http.Handler {
+// admit lets a request pass that the limits and its route's rule allow, before a byte of its body is read, and puts its
+// caller into the context. Limits are per replica: they keep one caller from crowding out the others, and decide
+// nothing about money. That of the address comes before the token is looked up, so that guessing tokens stays cheap.
+func (a *API) admit(next http.Handler) http.Handler {
+	addressLimited, callerLimited := limiter(a.cfg.AddressPerMinute), limiter(a.cfg.CallerPerMinute)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var c caller
-		secret, ok := bearer(r)
-		if !ok {
-			c.err = fault.New(fault.Unauthorized, "send an API token: Authorization: Bearer %s…", account.TokenPrefix)
-		} else {
-			c.principal, c.err = a.accounts.TokenPrincipal(r.Context(), secret)
+		address := hostOf(r.RemoteAddr)
+		source := httprate.CanonicalizeIP(address)
+		if addressLimited(w, r, source) {
+			return
 		}
-		c.principal.Address = hostOf(r.RemoteAddr)
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))
+		var c caller
+		limited := "anon:" + source
+		if secret, ok := bearer(r); !ok {
+			c.err = fault.New(fault.Unauthorized, "send an API token: Authorization: Bearer %s…", account.TokenPrefix)
+		} else if c.principal, c.err = a.accounts.TokenPrincipal(r.Context(), secret); c.err == nil {
+			limited = c.principal.Key()
+		}
+		c.principal.Address = address
+		if callerLimited(w, r, limited) {
+			return
+		}
+		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
+		rule := a.table.rule[r.Method+" "+chi.RouteContext(r.Context()).RoutePattern()]
+		if err := rule.check(c.principal, c.err); err != nil {
+			writeProblem(w, a.problem(r.Context(), err))
+			return
+		}
+		next.ServeHTTP(w, r)
 	})
+}
+
+// limiter returns a function that counts a request against the limit of its key per minute, and responds to it and
+// returns true if there were too many. A negative limit never does.
+func limiter(perMinute int) func(w http.ResponseWriter, r *http.Request, key string) bool {
+	if perMinute < 0 {
+		return func(http.ResponseWriter, *http.Request, string) bool { return false }
+	}
+	return httprate.NewRateLimiter(perMinute, time.Minute,
+		httprate.WithResponseHeaders(httprate.ResponseHeaders{}),
+		httprate.WithLimitHandler(func(w http.ResponseWriter, _ *http.Request) {
+			p := newProblem(fault.RateLimited, "too many requests: slow down and try again")
+			p.retryAfter = 10 * time.Second
+			writeProblem(w, p)
+		})).RespondOnLimit
 }
 
 func bearer(r *http.Request) (string, bool) {
 	scheme, secret, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	return strings.TrimSpace(secret), ok && strings.EqualFold(scheme, "Bearer")
-}
-
-// guard holds an operation to its rule before huma reads a byte of the body.
-func (a *API) guard(rule access) func(huma.Context, func(huma.Context)) {
-	return func(ctx huma.Context, next func(huma.Context)) {
-		c := callerOf(ctx.Context())
-		if err := rule.check(c.principal, c.err); err != nil {
-			a.refuse(ctx, err)
-			return
-		}
-		next(contractContext{ctx})
-	}
 }

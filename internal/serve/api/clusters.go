@@ -42,47 +42,35 @@ func (rentBody) Schema(r huma.Registry) *huma.Schema {
 	}}
 }
 
-// request reads which of the two it is.
-func (b rentBody) request() (cluster.RentRequest, error) {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(b.raw, &members); err == nil {
-		if quote, ok := members["quote_id"]; ok && !bytes.Equal(quote, []byte("null")) {
-			var r cluster.RentRequest
-			if err := json.Unmarshal(quote, &r.Quote); err != nil || r.Quote.IsZero() {
-				return r, fault.InvalidField("quote_id", "is not the id of a quote")
-			}
-			delete(members, "quote_id")
-			r.Over, err = json.Marshal(members)
-			return r, err
-		}
-		if _, null := members["quote_id"]; null {
-			delete(members, "quote_id")
-			if b.raw, err = json.Marshal(members); err != nil {
-				return cluster.RentRequest{}, err
-			}
-		}
-	}
-	spec, err := market.ParseSpec(b.raw)
-	return cluster.RentRequest{Spec: spec}, err
-}
-
 type rentInput struct {
 	Keyed
 	Body rentBody
 }
 
+// rent takes either form of the body.
 func (a *API) rent(ctx context.Context, p account.Principal, in *rentInput,
-	once idem.Request) (idem.Answer, cluster.Cluster, error) {
-	r, err := in.Body.request()
-	if err != nil {
-		return idem.Answer{}, cluster.Cluster{}, err
+	once idem.Request) (c cluster.Cluster, out idem.Outcome, err error) {
+	var r cluster.RentRequest
+	var members map[string]json.RawMessage
+	raw := in.Body.raw
+	err = json.Unmarshal(raw, &members) // of what is no object, the spec's decoder returns the fault
+	if quote, ok := members["quote_id"]; ok && err == nil {
+		delete(members, "quote_id")
+		if raw, err = json.Marshal(members); err != nil {
+			return c, out, err
+		}
+		if !bytes.Equal(quote, []byte("null")) {
+			if err := json.Unmarshal(quote, &r.Quote); err != nil || r.Quote.IsZero() {
+				return c, out, fault.InvalidField("quote_id", "is not the id of a quote")
+			}
+			r.Over = raw
+			return a.clusters.Rent(ctx, p, r, once)
+		}
 	}
-	c, err := a.clusters.Rent(ctx, p, r, once)
-	if err != nil {
-		return idem.Answer{}, c, err
+	if err := r.Spec.UnmarshalJSON(raw); err != nil {
+		return c, out, err
 	}
-	raw, err := json.Marshal(c)
-	return idem.Answer{Status: http.StatusAccepted, Body: raw}, c, err
+	return a.clusters.Rent(ctx, p, r, once)
 }
 
 type clustersInput struct {

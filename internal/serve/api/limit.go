@@ -9,42 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/go-chi/httprate"
-
-	"github.com/musterhq/muster/internal/fault"
 )
-
-// byAddress bounds what one address may ask before anybody looks at its token, so that guessing tokens stays cheap
-// for us. Limits are per replica: they keep one caller from crowding out the others, and decide nothing about money.
-func (a *API) byAddress(next http.Handler) http.Handler {
-	return a.limit(a.cfg.AddressPerMinute, func(r *http.Request) (string, error) {
-		return httprate.CanonicalizeIP(hostOf(r.RemoteAddr)), nil
-	}, next)
-}
-
-// byCaller bounds what one principal may ask.
-func (a *API) byCaller(next http.Handler) http.Handler {
-	return a.limit(a.cfg.CallerPerMinute, func(r *http.Request) (string, error) {
-		if c := callerOf(r.Context()); c.err == nil {
-			return c.principal.Key(), nil
-		}
-		return "anon:" + httprate.CanonicalizeIP(hostOf(r.RemoteAddr)), nil
-	}, next)
-}
-
-func (a *API) limit(perMinute int, key httprate.KeyFunc, next http.Handler) http.Handler {
-	if perMinute < 0 {
-		return next
-	}
-	return httprate.LimitBy(perMinute, time.Minute, key,
-		httprate.WithResponseHeaders(httprate.ResponseHeaders{}),
-		httprate.WithLimitHandler(func(w http.ResponseWriter, r *http.Request) {
-			p := newProblem(fault.RateLimited, "too many requests: slow down and try again")
-			p.retryAfter = 10 * time.Second
-			writeProblem(w, p)
-		}))(next)
-}
 
 // hostOf is a remote address without its port.
 func hostOf(address string) string {

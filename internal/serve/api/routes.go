@@ -75,7 +75,7 @@ func (a *API) inside(t *table) {
 	remove(t, "/quotes/{id}", writeClusters, "returnQuote: Cancel a quote and free its GPUs", a.returnQuote)
 
 	// Clusters.
-	postBy(t, "/clusters", writeClusters, 202, "rentCluster: Rent a cluster", a.rent, withSpec)
+	post(t, "/clusters", writeClusters, 202, "rentCluster: Rent a cluster", a.rent, withSpec)
 	get(t, "/clusters", readClusters, "listClusters: List your organisation's clusters, newest first", a.listClusters)
 	get(t, "/clusters/{id}", readClusters, "getCluster: Get a cluster, now or once it is in a given state", a.getCluster)
 	postBy(t, "/clusters/{id}/actions", writeClusters, 200, "actOnCluster: Release or restart a cluster", a.actOnCluster)

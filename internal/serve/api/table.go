@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -53,8 +52,7 @@ func (t *table) operation(method, path string, rule access, d doc, status int, o
 	op := huma.Operation{
 		OperationID: name, Method: method, Path: Base + path, Summary: summary, Tags: []string{noun},
 		Description: "May be called by: " + rule.name + ".", DefaultStatus: status, MaxBodyBytes: maxBody,
-		Middlewares: huma.Middlewares{t.api.guard(rule)},
-		Responses:   map[string]*huma.Response{"default": t.problemResponse()},
+		Responses: map[string]*huma.Response{"default": t.problemResponse()},
 	}
 	if !rule.public {
 		op.Security = []map[string][]string{{"token": rule.scopes}}
@@ -252,20 +250,6 @@ func withSpec(op *huma.Operation) {
 	op.MaxBodyBytes = maxSpecBody
 }
 
-// refuse answers an operation before its handler.
-func (a *API) refuse(ctx huma.Context, err error) {
-	p := a.problem(ctx.Context(), err)
-	for k, v := range p.GetHeaders() {
-		ctx.SetHeader(k, v[0])
-	}
-	ctx.SetHeader("Content-Type", p.ContentType(""))
-	ctx.SetStatus(p.Status)
-	b, merr := p.MarshalJSON()
-	if _, werr := ctx.BodyWriter().Write(append(b, '\n')); werr != nil || merr != nil {
-		a.log.DebugContext(ctx.Context(), "write refusal", "error", errors.Join(merr, werr))
-	}
-}
-
 // streamer writes the answer of a route, or returns an error before it has written. The request's context ends soon
 // after the token stopped counting.
 type streamer = func(http.ResponseWriter, *http.Request, account.Principal) error
@@ -283,14 +267,10 @@ func (t *table) streamAs(media string, schema *huma.Schema, method, path string,
 	op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{media: {Schema: schema}}}
 	t.huma.OpenAPI().AddOperation(&op)
 	t.chi.MethodFunc(method, Base+path, func(w http.ResponseWriter, r *http.Request) {
-		c := callerOf(r.Context())
-		err := rule.check(c.principal, c.err)
-		if err == nil {
-			ctx, cancel := t.api.accounts.WhileIn(r.Context(), c.principal.Credential())
-			defer cancel()
-			err = h(w, r.WithContext(ctx), c.principal)
-		}
-		if err != nil {
+		p := callerOf(r.Context()).principal
+		ctx, cancel := t.api.accounts.WhileIn(r.Context(), p.Credential())
+		defer cancel()
+		if err := h(w, r.WithContext(ctx), p); err != nil {
 			writeProblem(w, t.api.problem(r.Context(), err))
 		}
 	})

@@ -236,7 +236,7 @@ func (f *field) rent() cluster.Cluster {
 	f.t.Helper()
 	s := market.DefaultSpec()
 	s.Name, s.Image, s.Nodes, s.GPUsPerNode = "train", "example.com/train:1", len(f.hosts), 1
-	c, err := f.clusters.Rent(f.t.Context(), f.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+	c, _, err := f.clusters.Rent(f.t.Context(), f.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 	f.must(err)
 	return c
 }
