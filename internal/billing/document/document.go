@@ -121,25 +121,6 @@ func Get(ctx context.Context, q *dbq.Queries, org id.Org, s Series, number strin
 	return issued(dbq.DocumentsOfOrgRow(r)), nil
 }
 
-// List is an org's documents of a series and a calendar year (UTC), newest first, at most limit.
-func List(ctx context.Context, q *dbq.Queries, org id.Org, s Series, year, limit int) ([]Issued, error) {
-	rows, err := q.DocumentsOfOrg(ctx, dbq.DocumentsOfOrgParams{
-		OrgID:   org,
-		Series:  string(s),
-		Year:    int32(year),
-		Before:  1 << 62,
-		MaxRows: int32(limit),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("documents of %s: %w", org, err)
-	}
-	out := make([]Issued, len(rows))
-	for i, r := range rows {
-		out[i] = issued(r)
-	}
-	return out, nil
-}
-
 func issued(r dbq.DocumentsOfOrgRow) Issued {
 	return Issued{
 		Number:   Number(Series(r.Series), r.Year, r.Number),
@@ -191,6 +172,36 @@ func CheckAll(ctx context.Context, q *dbq.Queries) ([]Check, error) {
 			c.Problem = fmt.Sprintf("%d documents are dated before the one with the number before theirs", r.Disorder)
 		}
 		out[i] = c
+	}
+	return out, nil
+}
+
+// maxListed bounds a list of documents of a year.
+const maxListed = 5000
+
+// Year lists an org's documents of a series and a calendar year of issue (UTC), such as "2026", newest first, at most
+// 5,000, each as decode reads it. Fault: Invalid (the year).
+func Year[T any](ctx context.Context, q *dbq.Queries, org id.Org, s Series, year string,
+	decode func(Issued) (T, error)) ([]T, error) {
+	n, err := strconv.Atoi(year)
+	if err != nil || n < 2000 || n > 9999 {
+		return nil, fault.InvalidField("year", "is a calendar year, such as 2026")
+	}
+	rows, err := q.DocumentsOfOrg(ctx, dbq.DocumentsOfOrgParams{
+		OrgID:   org,
+		Series:  string(s),
+		Year:    int32(n),
+		Before:  1 << 62,
+		MaxRows: maxListed,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list documents of %s: %w", org, err)
+	}
+	out := make([]T, len(rows))
+	for i, r := range rows {
+		if out[i], err = decode(issued(r)); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }

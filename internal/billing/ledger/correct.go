@@ -149,8 +149,8 @@ func chargedFor(ctx context.Context, q *dbq.Queries, charge id.LedgerTx) (lease,
 	return lease, rows[0].Ref, nil
 }
 
-// Compensate gives a charge back to whoever paid it: amount of it, or with zero all that was not given back before,
-// from those who got it, each in proportion. What was held when it was charged goes back to the wallet. All that
+// Compensate gives a charge back to its payer: amount of it, or with zero all that was not given back before, from
+// those who received it, each in proportion. What was held when it was charged goes back to the wallet. All that
 // corrects one charge never exceeds it, and all that corrects the charges for one lease, service credits among them,
 // never exceeds those: fault.Invalid says how much is left. Only charges for usage are compensated here; another entry
 // is fault.Conflict, an unknown one fault.NotFound.
@@ -168,58 +168,82 @@ func Compensate(ctx context.Context, tx *db.Tx, charge id.LedgerTx, amount money
 	}
 	corrections, err := tx.Q.LedgerCorrections(ctx, charge)
 	if err != nil {
-		return Entry{}, fmt.Errorf("ledger: compensate: %w", err)
+		return Entry{}, fmt.Errorf("read corrections of charge %s: %w", charge, err)
 	}
 	all, err := booked(ctx, tx.Q, append(corrections, charge))
 	if err != nil {
-		return Entry{}, fmt.Errorf("ledger: compensate: %w", err)
+		return Entry{}, fmt.Errorf("read charge %s: %w", charge, err)
+	}
+	left, payer := leftOfCharge(all, charge, leftOfLease)
+	transfers, err := giveBack(left, payer, amount)
+	if err != nil {
+		return Entry{}, err
 	}
 	e := Entry{
-		Kind:     "compensation",
-		Key:      fmt.Sprintf("compensation:%s:%d", charge, len(corrections)+1),
-		Memo:     reason,
-		Corrects: charge,
+		Kind:      "compensation",
+		Key:       fmt.Sprintf("compensation:%s:%d", charge, len(corrections)+1),
+		Memo:      reason,
+		Ref:       ref,
+		Corrects:  charge,
+		Transfers: transfers,
 	}
-	left := map[accountKey]money.Nano{} // what each who was paid has of it still
-	var from []Account
-	var payer Account
+	if _, err := Post(ctx, tx, e); err != nil {
+		return Entry{}, fmt.Errorf("compensate charge %s: %w", charge, err)
+	}
+	return e, nil
+}
+
+// share is what an account still has of a charge.
+type share struct {
+	of   Account
+	left money.Nano
+}
+
+// leftOfCharge returns what those who received a charge still have of it, in the order of its transfers, and the wallet
+// of who paid it. all is the charge and what corrects it; leftOfLease bounds what each kind of account has left, because
+// a service credit corrects the lease's last charge for the time of several.
+func leftOfCharge(all []Booked, charge id.LedgerTx, leftOfLease map[Kind]money.Nano) (shares []share, payer Account) {
+	left := map[accountKey]money.Nano{}
 	for _, b := range all {
-		if b.ID == charge {
-			e.Ref, payer = b.Ref, Wallet(b.Transfers[0].Debit.Org, b.Transfers[0].Debit.Currency)
-			for _, t := range b.Transfers {
-				left[t.Credit.key()] += t.Amount
-				from = append(from, t.Credit)
-			}
-			continue
-		}
 		for _, t := range b.Transfers {
-			left[t.Debit.key()] -= t.Amount
+			if b.ID != charge {
+				left[t.Debit.key()] -= t.Amount
+				continue
+			}
+			left[t.Credit.key()] += t.Amount
+			shares = append(shares, share{of: t.Credit})
+			payer = Wallet(b.Transfers[0].Debit.Org, b.Transfers[0].Debit.Currency)
 		}
 	}
-	total := money.Nano(0)
-	for _, a := range from { // a service credit corrects the lease's last charge for the time of several
-		left[a.key()] = min(left[a.key()], leftOfLease[a.Kind])
-		total += max(0, left[a.key()])
+	for i, s := range shares {
+		shares[i].left = max(0, min(left[s.of.key()], leftOfLease[s.of.Kind]))
+	}
+	return shares, payer
+}
+
+// giveBack returns the transfers of amount to the payer, with zero of all that is left, from each account in proportion
+// to what it has left. The parts add up to amount: they are differences of cumulative floors. Fault: Invalid.
+func giveBack(left []share, payer Account, amount money.Nano) (out []Transfer, err error) {
+	var total money.Nano
+	for _, s := range left {
+		total += s.left
 	}
 	if amount == 0 {
 		amount = total
 	}
 	if amount <= 0 || amount > total {
-		return Entry{}, fault.InvalidField("amount", "must be above zero and at most %s, what is left of the charge",
+		return nil, fault.InvalidField("amount", "must be above zero and at most %s, what is left of the charge",
 			total.Plain())
 	}
 	done, seen := money.Nano(0), money.Nano(0)
-	for _, a := range from { // cumulative floors: the parts add up
-		seen += max(0, left[a.key()])
+	for _, s := range left {
+		seen += s.left
 		part := new(big.Int).Mul(big.NewInt(int64(amount)), big.NewInt(int64(seen)))
 		upTo := money.Nano(part.Div(part, big.NewInt(int64(total))).Int64())
 		if n := upTo - done; n > 0 {
-			e.Transfers = append(e.Transfers, Transfer{Debit: a, Credit: payer, Amount: n})
+			out = append(out, Transfer{Debit: s.of, Credit: payer, Amount: n})
 		}
 		done = upTo
 	}
-	if _, err := Post(ctx, tx, e); err != nil {
-		return Entry{}, fmt.Errorf("ledger: compensate %s: %w", charge, err)
-	}
-	return e, nil
+	return out, nil
 }

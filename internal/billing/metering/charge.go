@@ -4,8 +4,19 @@ import (
 	"math"
 	"math/big"
 
+	"github.com/musterhq/muster/internal/interval"
 	"github.com/musterhq/muster/internal/money"
 )
+
+type (
+	// Interval is the time from Start up to but not including End, in unix milliseconds.
+	Interval = interval.Span
+	// Set is a set of milliseconds.
+	Set = interval.Set
+)
+
+// SetOf returns the union of any intervals, in any order.
+func SetOf(in ...Interval) Set { return interval.Of(in...) }
 
 // forever is later than any moment.
 const forever = math.MaxInt64

@@ -177,23 +177,16 @@ func bookCredits(ctx context.Context, tx *db.Tx, cluster id.Cluster, leases []*l
 	return nil
 }
 
+// bookCredit books what one credit has come to beyond what is booked already.
 func bookCredit(ctx context.Context, tx *db.Tx, r dbq.ServiceCreditsRow) error {
 	leases, err := readLeases(ctx, tx.Q, []id.Lease{r.LeaseID})
 	if err != nil || len(leases) != 1 {
 		return err
 	}
-	segs, err := tx.Q.SegmentsWithin(ctx, r.LeaseID, r.FromMs, r.ThroughMs)
-	if err != nil {
-		return fmt.Errorf("metering: segments of %s: %w", r.LeaseID, err)
-	}
 	l := leases[0]
-	due := creditOf(l, segs, Interval{Start: r.FromMs, End: r.ThroughMs})
-	if r.State == creditHeld {
-		atOnce := int64(0)
-		if r.AtOnce != nil {
-			atOnce = *r.AtOnce
-		}
-		due = min(due, money.Nano(atOnce))
+	due, err := creditDue(ctx, tx.Q, l, r)
+	if err != nil {
+		return err
 	}
 	total, host, err := leftToCredit(ctx, tx.Q, l, r, due)
 	if err != nil {
@@ -210,15 +203,52 @@ func bookCredit(ctx context.Context, tx *db.Tx, r dbq.ServiceCreditsRow) error {
 	if total, more = total-(more-fromHost-fee), fromHost+fee; more <= 0 {
 		return nil
 	}
-	wallet, earned := ledger.Wallet(l.RenterOrgID, l.Currency), ledger.HostPending(l.HostOrgID, l.Currency)
+	if err := postCredit(ctx, tx, l, r, total, fromHost, fee); err != nil {
+		return err
+	}
+	if err := tx.Q.SetServiceCredit(ctx, l.ID, int64(total), int64(host)); err != nil {
+		return fmt.Errorf("store credit of lease %s: %w", l.ID, err)
+	}
+	if err := budget.Refund(ctx, tx, l.RenterOrgID, l.ClusterID, l.Currency, more, time.UnixMilli(r.FromMs)); err != nil {
+		return err
+	}
+	return notifyCredit(ctx, tx, l, r, total, host)
+}
+
+// creditDue is what a credit has come to by the segments that are stored, as far as it needs no decision.
+func creditDue(ctx context.Context, q *dbq.Queries, l *lease, r dbq.ServiceCreditsRow) (money.Nano, error) {
+	segs, err := q.SegmentsWithin(ctx, r.LeaseID, r.FromMs, r.ThroughMs)
+	if err != nil {
+		return 0, fmt.Errorf("read segments of lease %s: %w", r.LeaseID, err)
+	}
+	due := creditOf(l, segs, Interval{Start: r.FromMs, End: r.ThroughMs})
+	if r.State == creditHeld {
+		atOnce := int64(0)
+		if r.AtOnce != nil {
+			atOnce = *r.AtOnce
+		}
+		due = min(due, money.Nano(atOnce))
+	}
+	return due, nil
+}
+
+// postCredit moves fromHost of the operator's earnings and fee of the platform's to the renter. total is what the
+// credit comes to with it.
+func postCredit(ctx context.Context, tx *db.Tx, l *lease, r dbq.ServiceCreditsRow, total, fromHost,
+	fee money.Nano) error {
+	wallet := ledger.Wallet(l.RenterOrgID, l.Currency)
 	e := ledger.Entry{
-		Kind: "service_credit", Key: fmt.Sprintf("service_credit:%s:%d", l.ID, int64(total)), Ref: r.ClusterID.String(),
+		Kind: "service_credit",
+		Key:  fmt.Sprintf("service_credit:%s:%d", l.ID, int64(total)),
+		Ref:  r.ClusterID.String(),
 		Memo: fmt.Sprintf("node %d, %s: %s", l.Rank, r.HostName, r.Reason),
 	}
+	var err error
 	if e.Corrects, err = tx.Q.LedgerTxByKey(ctx, fmt.Sprintf("usage:%s:%d", l.ID, int64(l.meter.Posted))); err != nil {
-		return fmt.Errorf("metering: the last charge of %s: %w", l.ID, err)
+		return fmt.Errorf("read the last charge of lease %s: %w", l.ID, err)
 	}
 	if fromHost > 0 {
+		earned := ledger.HostPending(l.HostOrgID, l.Currency)
 		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: earned, Credit: wallet, Amount: fromHost})
 	}
 	if fee > 0 {
@@ -226,18 +256,12 @@ func bookCredit(ctx context.Context, tx *db.Tx, r dbq.ServiceCreditsRow) error {
 	}
 	booked, err := ledger.Post(ctx, tx, e)
 	if err != nil {
-		return fmt.Errorf("metering: credit %s for %s: %w", more, l.ID, err)
+		return fmt.Errorf("credit %s for lease %s: %w", fromHost+fee, l.ID, err)
 	}
 	if !booked { // row and ledger move together or not at all
-		return fmt.Errorf("metering: %s is in the books but not on its row", e.Key)
+		return fmt.Errorf("%s is in the ledger but not on its row", e.Key)
 	}
-	if err := tx.Q.SetServiceCredit(ctx, l.ID, int64(total), int64(host)); err != nil {
-		return fmt.Errorf("metering: credit of %s: %w", l.ID, err)
-	}
-	if err := budget.Refund(ctx, tx, l.RenterOrgID, l.ClusterID, l.Currency, more, time.UnixMilli(r.FromMs)); err != nil {
-		return err
-	}
-	return notifyCredit(ctx, tx, l, r, total, host)
+	return nil
 }
 
 // leftToCredit is what a credit of total comes to, and the host's part of it, when charges for the lease have been

@@ -63,6 +63,7 @@ func proof(ctx context.Context, d *db.DB, of func(context.Context, *dbq.Queries)
 	return f, nil
 }
 
+// prove reads the proof of leases of one cluster.
 func prove(ctx context.Context, q *dbq.Queries, cluster id.Cluster, ids []id.Lease) (billproof.File, error) {
 	now, err := q.DatabaseTime(ctx)
 	if err != nil {
@@ -77,78 +78,121 @@ func prove(ctx context.Context, q *dbq.Queries, cluster id.Cluster, ids []id.Lea
 		Cluster:  cluster.String(),
 		MadeAt:   now.UTC().Truncate(time.Second),
 		Currency: leases[0].Currency,
-		Windows:  []billproof.Window{},
-		Anchors:  []billproof.Anchor{},
+		Windows:  provenWindows(leases[0].windows),
 	}
-	for _, w := range leases[0].windows {
-		if w.Billable().Len() == 0 {
-			continue
-		}
-		f.Windows = append(f.Windows, billproof.Window{FromMS: w.OpenedMS, UntilMS: w.end()})
-	}
-	var hosts []pgtype.UUID
-	for _, l := range leases {
-		hosts = append(hosts, raw(l.HostID))
-	}
-	keys := map[id.Host][][]byte{}
-	rows, err := q.AllAttestKeys(ctx, hosts)
+	keys, err := hostKeys(ctx, q, leases)
 	if err != nil {
 		return f, err
-	}
-	for _, r := range rows {
-		keys[r.HostID] = append(keys[r.HostID], r.AttestKey)
 	}
 	segments, err := signedSegments(ctx, q, ids)
 	if err != nil {
 		return f, err
 	}
-	anchors, err := q.AnchorsOfLeases(ctx, idList(ids...))
-	if err != nil {
+	if f.Anchors, err = provenAnchors(ctx, q, ids); err != nil {
 		return f, err
 	}
-	for _, a := range anchors {
-		f.Anchors = append(f.Anchors, billproof.Anchor{Host: a.HostID.String(),
-			Anchor: agentapi.Anchor{BootID: a.BootID, Number: a.Number, BootMS: a.BootMs, ServerMS: a.ServerMs}})
-	}
-	mine := map[string]bool{}
 	for _, l := range leases {
-		mine[l.ID.String()] = true
-		e := billproof.Lease{
-			ID:       l.ID.String(),
-			Host:     l.HostID.String(),
-			HostKeys: keys[l.HostID],
-			Rank:     int(l.Rank),
-			GPUs:     int(l.GPUCount),
-			FromMS:   l.terms.Life.Start,
-			SharePPM: l.terms.SharePPM,
-			Segments: segments[l.ID],
-			Billed:   l.meter.Posted,
-			HostPart: l.meter.HostPosted,
-			BilledMS: l.meter.PostedBilledMS,
-			Settled:  l.settled(),
-		}
-		if slices.ContainsFunc(e.Segments, func(s billproof.Segment) bool { return s.Batch != nil }) {
-			f.Version = max(f.Version, 2) // programs that only know version 1 go on verifying what they can
-		}
-		if slices.ContainsFunc(e.Segments, func(s billproof.Segment) bool { return s.Facts != nil }) {
-			f.Version = billproof.Version
-		}
-		if l.ended() {
-			e.UntilMS = l.terms.Life.End
-		}
-		for _, p := range l.terms.Prices {
-			e.Prices = append(e.Prices, billproof.Price{FromMS: p.FromMS, Rate: p.Rate})
-		}
-		f.Leases = append(f.Leases, e)
+		p := provenLease(l)
+		p.HostKeys, p.Segments = keys[l.HostID], segments[l.ID]
+		f.Version = max(f.Version, versionOf(p.Segments))
+		f.Leases = append(f.Leases, p)
 	}
-	taken := map[string]bool{}
-	f.Entries, f.Batches, err = ledger.Charges(ctx, q, cluster.String(), func(t billproof.Tx) bool {
-		lease, _, _ := strings.Cut(strings.TrimPrefix(t.Key, "usage:"), ":")
-		keep := mine[lease] || taken[t.Corrects]
-		taken[t.ID] = keep
-		return keep
-	})
+	f.Entries, f.Batches, err = ledger.Charges(ctx, q, cluster.String(), chargesOf(ids))
 	return f, err
+}
+
+// provenWindows are the windows of which some time may be billed.
+func provenWindows(windows []Window) []billproof.Window {
+	out := []billproof.Window{}
+	for _, w := range windows {
+		if w.Billable().Len() > 0 {
+			out = append(out, billproof.Window{FromMS: w.OpenedMS, UntilMS: w.end()})
+		}
+	}
+	return out
+}
+
+// hostKeys are all keys with which the leases' hosts ever signed.
+func hostKeys(ctx context.Context, q *dbq.Queries, leases []*lease) (map[id.Host][][]byte, error) {
+	hosts := make([]pgtype.UUID, len(leases))
+	for i, l := range leases {
+		hosts[i] = raw(l.HostID)
+	}
+	rows, err := q.AllAttestKeys(ctx, hosts)
+	if err != nil {
+		return nil, fmt.Errorf("read keys of hosts: %w", err)
+	}
+	keys := map[id.Host][][]byte{}
+	for _, r := range rows {
+		keys[r.HostID] = append(keys[r.HostID], r.AttestKey)
+	}
+	return keys, nil
+}
+
+// provenAnchors are the time anchors that the leases' segments name.
+func provenAnchors(ctx context.Context, q *dbq.Queries, ids []id.Lease) ([]billproof.Anchor, error) {
+	rows, err := q.AnchorsOfLeases(ctx, idList(ids...))
+	if err != nil {
+		return nil, fmt.Errorf("read anchors: %w", err)
+	}
+	out := make([]billproof.Anchor, len(rows))
+	for i, a := range rows {
+		out[i] = billproof.Anchor{Host: a.HostID.String(),
+			Anchor: agentapi.Anchor{BootID: a.BootID, Number: a.Number, BootMS: a.BootMs, ServerMS: a.ServerMs}}
+	}
+	return out, nil
+}
+
+// provenLease is a lease's terms and charge, without keys and segments.
+func provenLease(l *lease) billproof.Lease {
+	p := billproof.Lease{
+		ID:       l.ID.String(),
+		Host:     l.HostID.String(),
+		Rank:     int(l.Rank),
+		GPUs:     int(l.GPUCount),
+		FromMS:   l.terms.Life.Start,
+		SharePPM: l.terms.SharePPM,
+		Billed:   l.meter.Posted,
+		HostPart: l.meter.HostPosted,
+		BilledMS: l.meter.PostedBilledMS,
+		Settled:  l.settled(),
+	}
+	if l.ended() {
+		p.UntilMS = l.terms.Life.End
+	}
+	for _, x := range l.terms.Prices {
+		p.Prices = append(p.Prices, billproof.Price{FromMS: x.FromMS, Rate: x.Rate})
+	}
+	return p
+}
+
+// versionOf is the first version of the file that can hold the segments: programs that know only earlier ones continue
+// to verify what they can.
+func versionOf(segments []billproof.Segment) int {
+	version := 1
+	for _, s := range segments {
+		if s.Facts != nil {
+			return billproof.Version
+		}
+		if s.Batch != nil {
+			version = 2
+		}
+	}
+	return version
+}
+
+// chargesOf returns a function that reports of a cluster's entries, oldest first, whether one charges for one of the
+// leases or corrects such a charge.
+func chargesOf(ids []id.Lease) func(billproof.Tx) bool {
+	mine, kept := map[string]bool{}, map[string]bool{}
+	for _, l := range ids {
+		mine[l.String()] = true
+	}
+	return func(t billproof.Tx) bool {
+		lease, _, _ := strings.Cut(strings.TrimPrefix(t.Key, "usage:"), ":")
+		kept[t.ID] = mine[lease] || kept[t.Corrects]
+		return kept[t.ID]
+	}
 }
 
 // signedSegments are the leases' segments as their hosts signed them.

@@ -139,3 +139,9 @@ func EndLease(ctx context.Context, tx *db.Tx, lease id.Lease, at time.Time) erro
 func LeaseGone(ctx context.Context, tx *db.Tx, lease id.Lease) error {
 	return tx.Q.SetLeaseGone(ctx, lease)
 }
+
+// Leases are the use cases of metered leases, for the API, the pages and the command line. Safe for concurrent use.
+type Leases struct{ d *db.DB }
+
+// NewLeases returns the use cases on d.
+func NewLeases(d *db.DB) *Leases { return &Leases{d} }

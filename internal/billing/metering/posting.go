@@ -1,6 +1,18 @@
 package metering
 
-import "time"
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+)
 
 // How far the books may be behind what is proven, in ms. An entry costs more than the segment it is for, so a running
 // lease is booked in steps; the hold covers what waits as it covers what is not proven yet.
@@ -55,3 +67,101 @@ const (
 	UntouchedPaid   = fullStepMS / 2 * time.Millisecond
 	UntouchedPosted = postWithinMS * time.Millisecond
 )
+
+// literal is {start,end,start,end,…}: a bigint[] as PostgreSQL reads it.
+func literal(s Set) string {
+	b := []byte{'{'}
+	for k, i := range s {
+		if k > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, i.Start, 10)
+		b = append(b, ',')
+		b = strconv.AppendInt(b, i.End, 10)
+	}
+	return string(append(b, '}'))
+}
+
+// charge adds fresh time to the leases, whose meters are locked, writes the segments it comes from, and books what
+// their proven time costs beyond what is booked: of all of them or of those that are due.
+func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fresh, from []*received,
+	how steps) error {
+	var entries []ledger.Entry
+	var changed []*lease
+	for _, l := range leases {
+		f, news := add[l.ID]
+		next, p := Charge(l.meter, f.intervals, l.windows, l.terms)
+		if p.Renter < 0 || p.Host < 0 || p.Fee < 0 {
+			return fmt.Errorf("metering: lease %s: posting %+v would take money back", l.ID, p)
+		}
+		next, p, since := l.post(next, p, how)
+		if p.Renter > 0 {
+			entries = append(entries, usageEntry(l, next, p))
+		}
+		// A watermark that rises while money waits is written with what comes next.
+		if !news && !l.freezing && p == (Posting{}) && since == l.unpostedSince &&
+			(since != 0 || next.SettledThrough == l.meter.SettledThrough) {
+			continue
+		}
+		l.meter, l.energy, l.unpostedSince = next, l.energy+f.energy, since
+		changed = append(changed, l)
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	booking, err := ledger.Prepare(ctx, tx, entries) // a key is a meter's total: nobody else can have used it
+	if err != nil {
+		return fmt.Errorf("metering: post usage: %w", err)
+	}
+	b := &pgx.Batch{}
+	if err := queueSegments(b, from); err != nil {
+		return err
+	}
+	db.Write(b, (*dbq.Queries).UpdateMeters, metersOf(changed))
+	booking.QueueWrite(b)
+	if err := tx.Send(ctx, b); err != nil {
+		return fmt.Errorf("metering: write segments, meters and charges: %w", err)
+	}
+	return nil
+}
+
+// fresh is time that was not known to be proven before.
+type fresh struct {
+	intervals []Interval
+	energy    int64 // mJ
+}
+
+func metersOf(leases []*lease) (p dbq.UpdateMetersParams) {
+	for _, l := range leases {
+		m := l.meter
+		p.Leases, p.Settled = append(p.Leases, raw(l.ID)), append(p.Settled, m.SettledThrough)
+		p.Proven, p.Billed = append(p.Proven, literal(m.Proven)), append(p.Billed, m.BilledMS)
+		p.Numerators = append(p.Numerators, pgtype.Numeric{Int: m.Numerator, Valid: true})
+		p.Posted, p.PostedBilled = append(p.Posted, int64(m.Posted)), append(p.PostedBilled, m.PostedBilledMS)
+		p.HostPosted, p.Energies = append(p.HostPosted, int64(m.HostPosted)), append(p.Energies, l.energy)
+		p.Frozen, p.UnpostedSince = append(p.Frozen, l.frozen), append(p.UnpostedSince, l.unpostedSince)
+	}
+	return p
+}
+
+// usageEntry books a posting. Its key is the lease's cumulative charge after it, which only grows.
+func usageEntry(l *lease, after Meter, p Posting) ledger.Entry {
+	hold := ledger.Hold(l.RenterOrgID, l.ClusterID, l.Currency)
+	e := ledger.Entry{
+		Kind: "usage",
+		Key:  fmt.Sprintf("usage:%s:%d", l.ID, int64(after.Posted)),
+		Memo: fmt.Sprintf("node %d, %s", l.Rank, time.Duration(p.BilledMS)*time.Millisecond),
+		Ref:  l.ClusterID.String(),
+	}
+	if p.Host > 0 {
+		e.Transfers = append(e.Transfers, ledger.Transfer{
+			Debit:  hold,
+			Credit: ledger.HostPending(l.HostOrgID, l.Currency),
+			Amount: p.Host,
+		})
+	}
+	if p.Fee > 0 {
+		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: hold, Credit: ledger.Fee(l.Currency), Amount: p.Fee})
+	}
+	return e
+}

@@ -1,12 +1,14 @@
 package metering
 
 import (
-	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
@@ -128,9 +130,63 @@ func (a *alerts) add(ctx context.Context, tx *db.Tx, l *lease, r *received) erro
 	return nil
 }
 
-func sortByID(ls []*lease) {
-	slices.SortFunc(ls, func(a, b *lease) int {
-		x, y := a.ID.UUID(), b.ID.UUID()
-		return bytes.Compare(x[:], y[:])
-	})
+// Refused is a segment that was refused, as it came.
+type Refused struct {
+	ID     int64     `json:"id"`
+	Host   id.Host   `json:"host_id"`
+	Lease  string    `json:"lease_id" doc:"as the host named it"`
+	Reason string    `json:"reason" doc:"bad_signature, foreign_lease, conflict, future, …"`
+	Why    string    `json:"why" doc:"for people"`
+	Epoch  int       `json:"epoch"`
+	BootID string    `json:"boot_id"`
+	Seq    int64     `json:"seq"`
+	From   time.Time `json:"from" doc:"what it claims"`
+	To     time.Time `json:"to"`
+	At     time.Time `json:"at" doc:"when it came"`
+}
+
+// Quarantined lists refused segments, newest first, those older than before (0: from the newest). Only a platform
+// operator sees them.
+func (x *Leases) Quarantined(ctx context.Context, who account.Principal, before int64, limit int) ([]Refused, error) {
+	if err := account.RequireStaff(who); err != nil {
+		return nil, err
+	}
+	rows, err := x.d.Q.ListQuarantine(ctx, before, int32(limit))
+	if err != nil {
+		return nil, fmt.Errorf("metering: quarantine: %w", err)
+	}
+	out := make([]Refused, len(rows))
+	for i, r := range rows {
+		var s agentapi.Segment
+		if err := json.Unmarshal(r.Payload, &s); err != nil {
+			return nil, fmt.Errorf("metering: quarantined segment %d: %w", r.ID, err)
+		}
+		why := whatRefused[r.Reason]
+		if r.Reason == refusedConflict {
+			why = "came again with other content under a number that was accepted before"
+		}
+		out[i] = Refused{
+			ID:     r.ID,
+			Host:   r.HostID,
+			Lease:  s.Lease,
+			Reason: r.Reason,
+			Why:    why,
+			Epoch:  s.Epoch,
+			BootID: s.BootID,
+			Seq:    s.Seq,
+			From:   moment(s.StartMS),
+			To:     moment(s.EndMS),
+			At:     r.ReceivedAt.UTC(),
+		}
+	}
+	return out, nil
+}
+
+// moment is a host's word for a time, which may be out of any range: what no calendar shows is the year 1.
+func moment(ms int64) time.Time {
+	const year9999 = 253_402_300_799_999
+	if ms < 0 || ms > year9999 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
@@ -15,7 +14,6 @@ import (
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
@@ -128,26 +126,9 @@ func (p *Payments) issueCredit(ctx context.Context, tx *db.Tx, d document.Draft,
 // creditKey is the key, in the register of documents, of the credit note for an entry of the ledger.
 func creditKey(entry string) string { return "credit_note:" + entry }
 
-// creditNotesShown bounds a year's list.
-const creditNotesShown = 5000
-
-// CreditNotes are the org's of a calendar year (UTC), newest first. Fault: Invalid (the year).
+// CreditNotes lists the org's credit notes of a calendar year of issue (UTC), newest first. Fault: Invalid (the year).
 func (p *Payments) CreditNotes(ctx context.Context, org id.Org, year string) ([]CreditNote, error) {
-	n, err := strconv.Atoi(year)
-	if err != nil || n < 2000 || n > 9999 {
-		return nil, fault.InvalidField("year", "is a calendar year, such as 2026")
-	}
-	rows, err := document.List(ctx, p.d.Q, org, document.CreditNote, n, creditNotesShown)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]CreditNote, len(rows))
-	for i, d := range rows {
-		if out[i], err = creditOf(d); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return document.Year(ctx, p.d.Q, org, document.CreditNote, year, creditOf)
 }
 
 // CreditNote is one of the org's, by its number. Fault: NotFound.

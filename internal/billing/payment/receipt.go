@@ -57,12 +57,10 @@ func (p *Payments) issue(ctx context.Context, tx *db.Tx, t dbq.Topup, payment st
 	if err != nil {
 		return err
 	}
-	merchant := p.cfg.Merchant
-	merchant.Address = append([]string{}, merchant.Address...)
 	content, err := json.Marshal(Receipt{
 		TopUp:         t.ID,
 		PaidAt:        paidAt.UTC(),
-		Merchant:      merchant,
+		Merchant:      p.merchant(),
 		Customer:      customer,
 		CustomerKnown: told,
 		What:          what,

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -16,7 +15,6 @@ import (
 	"github.com/musterhq/muster/internal/billing/document"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -53,7 +51,6 @@ const (
 	selfBillAfter = 48 * time.Hour
 	// selfBillMonths is for how many closed months IssueSelfBills looks, should no server have run.
 	selfBillMonths = 3
-	selfBillShown  = 5000
 	selfBillBatch  = 200 // operators read at a time
 )
 
@@ -164,23 +161,10 @@ func (p *Payouts) selfBill(ctx context.Context, tx *db.Tx, org id.Org, first tim
 		Key: "self_billing:" + org.UUID().String() + ":" + month + ":" + p.cfg.Currency, Content: b})
 }
 
-// SelfBills are an operator's of a calendar year of issue (UTC), newest first. Fault: Invalid (the year).
+// SelfBills lists an operator's self-billing documents of a calendar year of issue (UTC), newest first. Fault: Invalid
+// (the year).
 func (p *Payouts) SelfBills(ctx context.Context, org id.Org, year string) ([]SelfBill, error) {
-	n, err := strconv.Atoi(year)
-	if err != nil || n < 2000 || n > 9999 {
-		return nil, fault.InvalidField("year", "is a calendar year, such as 2026")
-	}
-	rows, err := document.List(ctx, p.d.Q, org, document.SelfBilling, n, selfBillShown)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]SelfBill, len(rows))
-	for i, d := range rows {
-		if out[i], err = selfBillOf(d); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return document.Year(ctx, p.d.Q, org, document.SelfBilling, year, selfBillOf)
 }
 
 // SelfBill is one of an operator's, by its number. Fault: NotFound.

@@ -99,8 +99,8 @@ func (v Invoice) Notes() (out []string) {
 // day more for settling.
 const late = 48 * time.Hour
 
-// InvoiceOf is the org's invoice of a month, YYYY-MM ("" is the running one), and orgName what stands on it while the
-// org has told no legal name. Faults: NotFound when month is none or has not begun, TooLarge.
+// InvoiceOf is the org's invoice of a month, YYYY-MM ("" is the running one). orgName stands on it while the org has
+// given no legal name. Faults: NotFound (month is none or has not begun), TooLarge.
 func (s *Statements) InvoiceOf(ctx context.Context, org id.Org, orgName, month string) (Invoice, error) {
 	zone, err := zoneOf(ctx, s.d.Q, org)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Statements) InvoiceOf(ctx context.Context, org id.Org, orgName, month s
 	}
 	now, err := s.d.Q.DatabaseTime(ctx)
 	if err != nil {
-		return Invoice{}, fmt.Errorf("clock: %w", err)
+		return Invoice{}, fmt.Errorf("read the clock: %w", err)
 	}
 	if month == "" {
 		month = now.In(zone).Format("2006-01")
@@ -118,10 +118,19 @@ func (s *Statements) InvoiceOf(ctx context.Context, org id.Org, orgName, month s
 		return Invoice{}, fault.New(fault.NotFound, "there is no invoice of this month: ask for one such as 2026-01 that "+
 			"has begun")
 	}
-	end := first.AddDate(0, 1, 0)
 	if v, err := issued(ctx, s.d.Q, org, s.currency, first, now); err != nil || v != nil {
 		return deref(v), err
 	}
+	v, err := s.draft(ctx, org, orgName, first, now)
+	if err != nil || !v.Final || len(v.Lines)+len(v.Credits)+len(v.Payments) == 0 {
+		return v, err
+	}
+	return v.issue(ctx, s.d.Q, org, first, now)
+}
+
+// draft is the invoice of the month that begins at first, as it stands now.
+func (s *Statements) draft(ctx context.Context, org id.Org, orgName string, first, now time.Time) (Invoice, error) {
+	end := first.AddDate(0, 1, 0)
 	p, err := s.Statement(ctx, org, first.Format(time.DateOnly), end.AddDate(0, 0, -1).Format(time.DateOnly),
 		"cluster")
 	if err != nil {
@@ -129,7 +138,7 @@ func (s *Statements) InvoiceOf(ctx context.Context, org id.Org, orgName, month s
 	}
 	v := Invoice{
 		Number:   number(org, first),
-		Month:    month,
+		Month:    first.Format("2006-01"),
 		From:     p.From,
 		To:       p.To,
 		Zone:     p.Zone,
@@ -166,10 +175,7 @@ func (s *Statements) InvoiceOf(ctx context.Context, org id.Org, orgName, month s
 	if v.CustomerKnown = legal.Known(); v.CustomerKnown {
 		v.Customer = Party{Name: legal.Name, Address: legal.Address, Country: legal.Country, VATID: legal.VATID}
 	}
-	if !v.Final || len(v.Lines)+len(v.Credits)+len(v.Payments) == 0 {
-		return v, nil
-	}
-	return v.issue(ctx, s.d.Q, org, first, now)
+	return v, nil
 }
 
 // neighbours are the months before and after.

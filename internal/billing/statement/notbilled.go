@@ -10,7 +10,6 @@ import (
 
 	"github.com/musterhq/muster/internal/billing/bond"
 	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -136,18 +135,11 @@ func (p *OperatorPeriod) standby(ctx context.Context, q *dbq.Queries, r Operator
 				x.Lease = parts[1]
 			}
 		}
-		if !r.Host.IsZero() {
-			lease, err := id.Parse[id.Lease](x.Lease)
-			if err != nil {
-				continue
-			}
-			host, err := q.HostOfLease(ctx, lease)
-			if err != nil && !db.NoRows(err) {
-				return fmt.Errorf("host of %s: %w", lease, err)
-			}
-			if err != nil || host != r.Host {
-				continue
-			}
+		lease, _ := id.Parse[id.Lease](x.Lease) // zero where the key names none: no host has it
+		if wanted, err := r.covers(ctx, q, lease); err != nil {
+			return err
+		} else if !wanted {
+			continue
 		}
 		p.Standby = append(p.Standby, x)
 		if x.Amount > 0 {

@@ -72,8 +72,6 @@ type OperatorLine struct {
 	Fee          money.Nano  `json:"fee"`
 	Earned       money.Nano  `json:"earned"`
 	EnergyWh     string      `json:"energy_wh"`
-
-	energy int64 // mJ
 }
 
 // OperatorLease says how one lease's money stands now, over its whole life.
@@ -123,16 +121,14 @@ func (s *Statements) OperatorStatement(ctx context.Context, r OperatorRequest) (
 			return OperatorPeriod{}, err
 		}
 	}
-	zone, err := zoneOf(ctx, s.d.Q, r.Org)
+	d, err := s.daysOf(ctx, r.Org, r.From, r.To)
 	if err != nil {
 		return OperatorPeriod{}, err
 	}
-	now, err := s.d.Q.DatabaseTime(ctx)
-	if err != nil {
-		return OperatorPeriod{}, fmt.Errorf("clock: %w", err)
-	}
 	p := OperatorPeriod{
-		Zone:     zone.String(),
+		From:     d.from,
+		To:       d.to,
+		Zone:     d.zone.String(),
 		Currency: r.Currency,
 		By:       cmp.Or(r.By, "host"),
 		Holdback: int64(r.Holdback / time.Second),
@@ -141,40 +137,35 @@ func (s *Statements) OperatorStatement(ctx context.Context, r OperatorRequest) (
 		Leases:   []OperatorLease{},
 		Returns:  []OperatorReturn{},
 	}
-	first, end, err := daysBetween(now.In(zone), &r.From, &r.To)
-	if err != nil {
-		return OperatorPeriod{}, err
-	}
-	p.From, p.To = r.From, r.To
 	if !slices.Contains([]string{"host", "day", "lease"}, p.By) {
 		return OperatorPeriod{}, fault.InvalidField("query.by", "is host, day or lease")
 	}
-	leases, err := metering.OperatorStatement(ctx, s.d.Q, r.Org, r.Host, first, end)
+	leases, err := metering.OperatorStatement(ctx, s.d.Q, r.Org, r.Host, d.first, d.end)
 	if err != nil {
 		return OperatorPeriod{}, err
 	}
-	if err := p.fill(ctx, s.d.Q, leases, first, end, zone); err != nil {
+	if err := p.fill(ctx, s.d.Q, leases, d); err != nil {
 		return OperatorPeriod{}, err
 	}
-	if err := p.holdback(ctx, s.d.Q, r, leases, now); err != nil {
+	if err := p.holdback(ctx, s.d.Q, r, leases, d.now); err != nil {
 		return OperatorPeriod{}, err
 	}
-	if err := p.returns(ctx, s.d.Q, r, first, end); err != nil {
+	if err := p.returns(ctx, s.d.Q, r, d.first, d.end); err != nil {
 		return OperatorPeriod{}, err
 	}
 	p.Net = p.Earned - p.Returned
-	if err := p.standby(ctx, s.d.Q, r, first, end); err != nil {
+	if err := p.standby(ctx, s.d.Q, r, d.first, d.end); err != nil {
 		return OperatorPeriod{}, err
 	}
 	p.group()
 	return p, nil
 }
 
-func (p *OperatorPeriod) fill(ctx context.Context, q *dbq.Queries, leases []metering.LeaseStatement, from, to time.Time,
-	zone *time.Location) error {
-	var ids []id.Host
-	for _, l := range leases {
-		ids = append(ids, l.Host)
+// fill adds the lines of leases, and the leases that have any or still live.
+func (p *OperatorPeriod) fill(ctx context.Context, q *dbq.Queries, leases []metering.LeaseStatement, d days) error {
+	ids := make([]id.Host, len(leases))
+	for i, l := range leases {
+		ids[i] = l.Host
 	}
 	hosts, err := namesOf(ctx, q, ids)
 	if err != nil {
@@ -182,50 +173,51 @@ func (p *OperatorPeriod) fill(ctx context.Context, q *dbq.Queries, leases []mete
 	}
 	var energy int64
 	for _, l := range leases {
-		n := len(p.Lines)
-		o := OperatorLease{
-			Lease:     l.Lease,
-			HostID:    l.Host,
-			HostName:  hosts[l.Host],
-			StartedAt: l.From,
-			EndedAt:   l.Until,
-			Settled:   l.Settled,
-			Frozen:    l.Frozen,
-			NotBooked: max(0, l.HostUnposted),
+		used := d.usage(l)
+		for _, u := range used {
+			fee := u.cost - u.hostPart
+			p.Lines = append(p.Lines, OperatorLine{
+				Day:          u.day,
+				HostID:       l.Host,
+				HostName:     hosts[l.Host],
+				Lease:        l.Lease,
+				GPUModel:     l.GPUModel,
+				GPUs:         l.GPUs,
+				Seconds:      u.seconds,
+				PricePerHour: u.rate,
+				SharePPM:     l.SharePPM,
+				Billed:       u.cost,
+				Fee:          fee,
+				Earned:       u.hostPart,
+				EnergyWh:     wattHours(u.energy),
+			})
+			p.Billed, p.Earned, p.Fee = p.Billed+u.cost, p.Earned+u.hostPart, p.Fee+fee
+			energy += u.energy
 		}
-		for _, u := range l.Lines {
-			o.Earned += u.HostPart
-			if u.From.Before(from) || !u.From.Before(to) {
-				continue
-			}
-			day := u.From.In(zone).Format(time.DateOnly)
-			if k := len(p.Lines); k == n || p.Lines[k-1].Day != day || p.Lines[k-1].PricePerHour != u.Rate {
-				p.Lines = append(p.Lines, OperatorLine{
-					Day:          day,
-					HostID:       l.Host,
-					HostName:     hosts[l.Host],
-					Lease:        l.Lease,
-					GPUModel:     l.GPUModel,
-					GPUs:         l.GPUs,
-					PricePerHour: u.Rate,
-					SharePPM:     l.SharePPM,
-				})
-			}
-			x := &p.Lines[len(p.Lines)-1]
-			x.Seconds, x.energy = x.Seconds+Seconds(u.MS), x.energy+u.EnergyMJ
-			x.Billed, x.Earned, x.Fee = x.Billed+u.Cost, x.Earned+u.HostPart, x.Fee+u.Cost-u.HostPart
-			p.Billed, p.Earned, p.Fee = p.Billed+u.Cost, p.Earned+u.HostPart, p.Fee+u.Cost-u.HostPart
-			energy += u.EnergyMJ
+		if len(used) > 0 || l.Until == nil {
+			p.Leases = append(p.Leases, operatorLease(l, hosts[l.Host]))
 		}
-		if len(p.Lines) > n || l.Until == nil {
-			p.Leases = append(p.Leases, o)
-		}
-	}
-	for i := range p.Lines {
-		p.Lines[i].EnergyWh = wattHours(p.Lines[i].energy)
 	}
 	p.EnergyWh = wattHours(energy)
 	return nil
+}
+
+// operatorLease is how a lease's money stands, without what is in the holdback.
+func operatorLease(l metering.LeaseStatement, host string) OperatorLease {
+	out := OperatorLease{
+		Lease:     l.Lease,
+		HostID:    l.Host,
+		HostName:  host,
+		StartedAt: l.From,
+		EndedAt:   l.Until,
+		Settled:   l.Settled,
+		Frozen:    l.Frozen,
+		NotBooked: max(0, l.HostUnposted),
+	}
+	for _, u := range l.Lines {
+		out.Earned += u.HostPart
+	}
+	return out
 }
 
 // holdback says what of each lease's earnings was booked so lately that it is not payable yet.
@@ -300,19 +292,27 @@ func (p *OperatorPeriod) returns(ctx context.Context, q *dbq.Queries, r Operator
 		if err == nil {
 			x.Lease = lease.String()
 		}
-		if !r.Host.IsZero() {
-			host, err := q.HostOfLease(ctx, lease)
-			if err != nil && !db.NoRows(err) {
-				return fmt.Errorf("host of %s: %w", lease, err)
-			}
-			if err != nil || host != r.Host {
-				continue
-			}
+		if wanted, err := r.covers(ctx, q, lease); err != nil {
+			return err
+		} else if !wanted {
+			continue
 		}
 		p.Returns = append(p.Returns, x)
 		p.Returned += x.Amount
 	}
 	return nil
+}
+
+// covers reports whether a lease ran on the host of which the statement is; for a statement of all hosts it is true.
+func (r OperatorRequest) covers(ctx context.Context, q *dbq.Queries, lease id.Lease) (bool, error) {
+	if r.Host.IsZero() {
+		return true, nil
+	}
+	host, err := q.HostOfLease(ctx, lease)
+	if err != nil && !db.NoRows(err) {
+		return false, fmt.Errorf("read host of lease %s: %w", lease, err)
+	}
+	return err == nil && host == r.Host, nil
 }
 
 // leaseInKey is the lease in the key of a charge, usage:LEASE:TOTAL.

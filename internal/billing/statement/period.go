@@ -90,71 +90,43 @@ type PeriodPrice struct {
 	Items        []metering.PriceItem `json:"items"`
 }
 
-// maxDays bounds a statement.
-const maxDays = 366
-
 // Statement is the org's statement from one day to another, both included, YYYY-MM-DD in its zone; "" is the first of
-// this month, and today. by is cluster, day, project, lease or label:KEY.
+// this month, and today. by is cluster, day, project, lease or label:KEY. Faults: Invalid, TooLarge.
 func (s *Statements) Statement(ctx context.Context, org id.Org, from, to, by string) (Period, error) {
-	zone, err := zoneOf(ctx, s.d.Q, org)
+	d, err := s.daysOf(ctx, org, from, to)
 	if err != nil {
 		return Period{}, err
 	}
-	now, err := s.d.Q.DatabaseTime(ctx)
-	if err != nil {
-		return Period{}, fmt.Errorf("clock: %w", err)
-	}
 	p := Period{
-		Zone:     zone.String(),
+		From:     d.from,
+		To:       d.to,
+		Zone:     d.zone.String(),
 		Currency: s.currency,
 		By:       cmp.Or(by, "cluster"),
 		Groups:   []PeriodGroup{},
 		Lines:    []PeriodLine{},
 		Leases:   []PeriodLease{},
 	}
-	first, end, err := daysBetween(now.In(zone), &from, &to)
-	if err != nil {
-		return Period{}, err
-	}
-	p.From, p.To = from, to
 	label, isLabel := strings.CutPrefix(p.By, "label:")
 	if !isLabel && !slices.Contains([]string{"cluster", "day", "project", "lease"}, p.By) {
 		return Period{}, fault.InvalidField("query.by", "is cluster, day, project, lease or label:KEY")
 	}
-	leases, err := metering.RenterStatement(ctx, s.d.Q, org, first, end)
+	leases, err := metering.RenterStatement(ctx, s.d.Q, org, d.first, d.end)
 	if err != nil {
 		return Period{}, err
 	}
-	if err := p.fill(ctx, s.d.Q, leases, first, end, zone); err != nil {
+	if err := p.fill(ctx, s.d.Q, leases, d); err != nil {
 		return Period{}, err
 	}
 	p.group(label)
-	if p.NotBilled, err = notBilledOf(ctx, s.d.Q, leases, first, end); err != nil {
+	if p.NotBilled, err = notBilledOf(ctx, s.d.Q, leases, d.first, d.end); err != nil {
 		return Period{}, err
 	}
 	return p, nil
 }
 
-// daysBetween reads the first and the last day of a statement, YYYY-MM-DD in the zone of today; "" becomes the first of
-// this month, and today. end is the moment after the last day.
-func daysBetween(today time.Time, from, to *string) (first, end time.Time, err error) {
-	*from, *to = cmp.Or(*from, today.Format("2006-01-")+"01"), cmp.Or(*to, today.Format(time.DateOnly))
-	if first, err = time.ParseInLocation(time.DateOnly, *from, today.Location()); err != nil {
-		return first, end, fault.InvalidField("query.from", "is a day such as 2026-01-31")
-	}
-	last, err := time.ParseInLocation(time.DateOnly, *to, today.Location())
-	if err != nil {
-		return first, end, fault.InvalidField("query.to", "is a day such as 2026-01-31")
-	}
-	if last.Before(first) || last.After(first.AddDate(0, 0, maxDays)) {
-		return first, end, fault.InvalidField("query.to", "must be the first day or later, and at most %d days later",
-			maxDays)
-	}
-	return first, last.AddDate(0, 0, 1), nil
-}
-
-func (p *Period) fill(ctx context.Context, q *dbq.Queries, leases []metering.LeaseStatement, from, to time.Time,
-	zone *time.Location) error {
+// fill adds the lines of leases, and the leases that have any or still live.
+func (p *Period) fill(ctx context.Context, q *dbq.Queries, leases []metering.LeaseStatement, d days) error {
 	names, err := clusterNames(ctx, q, leases)
 	if err != nil {
 		return err
@@ -169,60 +141,56 @@ func (p *Period) fill(ctx context.Context, q *dbq.Queries, leases []metering.Lea
 	}
 	var energy int64
 	for _, l := range leases {
-		c := names[l.Cluster]
-		n := len(p.Lines)
-		for _, u := range l.Lines {
-			if u.From.Before(from) || !u.From.Before(to) {
-				continue
-			}
-			day := u.From.In(zone).Format(time.DateOnly)
-			if k := len(p.Lines); k == n || p.Lines[k-1].Day != day || p.Lines[k-1].PricePerHour != u.Rate {
-				p.Lines = append(p.Lines, PeriodLine{
-					Day:          day,
-					Cluster:      l.Cluster,
-					ClusterName:  c.name,
-					Project:      c.project,
-					Labels:       c.labels,
-					Lease:        l.Lease,
-					Rank:         l.Rank,
-					HostID:       l.Host,
-					HostName:     hosts[l.Host],
-					GPUModel:     l.GPUModel,
-					GPUs:         l.GPUs,
-					PricePerHour: u.Rate,
-				})
-			}
-			x := &p.Lines[len(p.Lines)-1]
-			x.Seconds, x.Cost, x.energy = x.Seconds+Seconds(u.MS), x.Cost+u.Cost, x.energy+u.EnergyMJ
-			p.Total, energy = p.Total+u.Cost, energy+u.EnergyMJ
+		c, used := names[l.Cluster], d.usage(l)
+		for _, u := range used {
+			p.Lines = append(p.Lines, PeriodLine{
+				Day:          u.day,
+				Cluster:      l.Cluster,
+				ClusterName:  c.name,
+				Project:      c.project,
+				Labels:       c.labels,
+				Lease:        l.Lease,
+				Rank:         l.Rank,
+				HostID:       l.Host,
+				HostName:     hosts[l.Host],
+				GPUModel:     l.GPUModel,
+				GPUs:         l.GPUs,
+				Seconds:      u.seconds,
+				PricePerHour: u.rate,
+				Cost:         u.cost,
+				EnergyWh:     wattHours(u.energy),
+				energy:       u.energy,
+			})
+			p.Total, energy = p.Total+u.cost, energy+u.energy
 		}
-		if len(p.Lines) == n && l.Until != nil {
-			continue // of another time
+		if len(used) > 0 || l.Until == nil {
+			p.Leases = append(p.Leases, periodLease(l))
 		}
-		e := PeriodLease{
-			Lease:           l.Lease,
-			Cluster:         l.Cluster,
-			Rank:            l.Rank,
-			StartedAt:       l.From,
-			EndedAt:         l.Until,
-			Settled:         l.Settled,
-			OutsideSeconds:  Seconds(l.OutsideMS),
-			UnprovenSeconds: Seconds(l.UnprovenMS),
-		}
-		for _, f := range l.Prices {
-			price := PeriodPrice{PricePerHour: f.Rate, Items: f.Items}
-			if !f.From.IsZero() {
-				price.From = &f.From
-			}
-			e.Prices = append(e.Prices, price)
-		}
-		p.Leases = append(p.Leases, e)
-	}
-	for i := range p.Lines {
-		p.Lines[i].EnergyWh = wattHours(p.Lines[i].energy)
 	}
 	p.EnergyWh = wattHours(energy)
 	return nil
+}
+
+// periodLease is a lease's terms, and the time of its life that was not billed.
+func periodLease(l metering.LeaseStatement) PeriodLease {
+	out := PeriodLease{
+		Lease:           l.Lease,
+		Cluster:         l.Cluster,
+		Rank:            l.Rank,
+		StartedAt:       l.From,
+		EndedAt:         l.Until,
+		Settled:         l.Settled,
+		OutsideSeconds:  Seconds(l.OutsideMS),
+		UnprovenSeconds: Seconds(l.UnprovenMS),
+	}
+	for _, f := range l.Prices {
+		price := PeriodPrice{PricePerHour: f.Rate, Items: f.Items}
+		if !f.From.IsZero() {
+			price.From = &f.From
+		}
+		out.Prices = append(out.Prices, price)
+	}
+	return out
 }
 
 type clusterName struct {

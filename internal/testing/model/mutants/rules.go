@@ -5,7 +5,6 @@ const (
 	segmentGo = "internal/billing/metering/segment.go"
 	signedGo  = "internal/billing/metering/signed.go"
 	ingestGo  = "internal/billing/metering/ingest.go"
-	meterGo   = "internal/billing/metering/meter.go"
 	postingGo = "internal/billing/metering/posting.go"
 	decideGo  = "internal/billing/fairness/decide.go"
 	payGo     = "internal/billing/fairness/pay.go"
@@ -117,7 +116,7 @@ var mutants = []mutant{
 		new: "	spare := books.Balance(hold)\n	_, _ = from, until\n",
 	},
 	{
-		name: "meter-alone", rule: "meter and books move together", file: meterGo,
+		name: "meter-alone", rule: "meter and books move together", file: postingGo,
 		old: "		if p.Renter > 0 {\n			entries",
 		new: "		if p.Renter > 0 && p.Renter%7 != 0 {\n			entries",
 	},
