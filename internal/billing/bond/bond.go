@@ -61,7 +61,7 @@ func TermsOf(ctx context.Context, q *dbq.Queries, org id.Org) (Terms, error) {
 		return Terms{RetainPPM: defaultRetainPPM}, nil
 	}
 	if err != nil {
-		return Terms{}, fmt.Errorf("bond terms of %s: %w", org, err)
+		return Terms{}, fmt.Errorf("read bond terms of %s: %w", org, err)
 	}
 	return Terms{RetainPPM: int64(r.RetainPpm), AcceptUnbonded: r.AcceptUnbonded, LiabilityMax: r.LiabilityMax}, nil
 }
@@ -125,7 +125,7 @@ func (t Terms) save(ctx context.Context, tx *db.Tx, who account.Principal) error
 		LiabilityMax:   t.LiabilityMax,
 		ChangedBy:      who.User,
 	}); err != nil {
-		return fmt.Errorf("bond terms of %s: %w", who.Org, err)
+		return fmt.Errorf("set bond terms of %s: %w", who.Org, err)
 	}
 	detail := map[string]any{"retain_ppm": t.RetainPPM, "accept_unbonded": t.AcceptUnbonded}
 	if t.LiabilityMax != nil {
@@ -152,7 +152,7 @@ func setHostLiability(ctx context.Context, tx *db.Tx, who account.Principal, of 
 	detail := map[string]any{}
 	if limit == nil {
 		if err := tx.Q.ClearHostLiability(ctx, of, who.Org); err != nil {
-			return fmt.Errorf("liability limit of host %s: %w", of, err)
+			return fmt.Errorf("clear liability limit of host %s: %w", of, err)
 		}
 		return audit.Record(ctx, tx, who.Event("bond.host_liability", of.String(), detail))
 	}
@@ -161,7 +161,7 @@ func setHostLiability(ctx context.Context, tx *db.Tx, who account.Principal, of 
 	}
 	n, err := tx.Q.SetHostLiability(ctx, int64(*limit), of, who.Org)
 	if err != nil {
-		return fmt.Errorf("liability limit of host %s: %w", of, err)
+		return fmt.Errorf("set liability limit of host %s: %w", of, err)
 	}
 	if n == 0 {
 		return fault.New(fault.NotFound, "host not found")

@@ -19,7 +19,7 @@ import (
 func Deposited(ctx context.Context, q *dbq.Queries, org id.Org, currency string) (money.Nano, error) {
 	n, err := q.BondDeposited(ctx, org, currency)
 	if err != nil && !db.NoRows(err) {
-		return 0, fmt.Errorf("bond deposits of %s: %w", org, err)
+		return 0, fmt.Errorf("read bond deposits of %s: %w", org, err)
 	}
 	return n, nil
 }
@@ -66,7 +66,7 @@ func deposit(ctx context.Context, tx *db.Tx, who account.Principal, currency str
 	}
 	// As refunds do: no payment is refunded while what is left of it is counted.
 	if _, err := tx.Q.LockTopupsOfOrg(ctx, who.Org); err != nil {
-		return fmt.Errorf("payments of %s: %w", who.Org, err)
+		return fmt.Errorf("lock payments of %s: %w", who.Org, err)
 	}
 	wallet, bond := ledger.Wallet(who.Org, currency), ledger.HostBond(who.Org, currency)
 	books, err := ledger.Lock(ctx, tx, bond, wallet)
@@ -82,7 +82,7 @@ func deposit(ctx context.Context, tx *db.Tx, who account.Principal, currency str
 			"promotional credit cannot", most.Plain())
 	}
 	if err := tx.Q.AddBondDeposited(ctx, who.Org, currency, amount); err != nil {
-		return fmt.Errorf("deposit of %s: %w", who.Org, err)
+		return fmt.Errorf("add deposit of %s: %w", who.Org, err)
 	}
 	if _, err := books.Post(ctx, ledger.Entry{
 		Kind:      "bond_deposit",
@@ -147,7 +147,7 @@ func withdraw(ctx context.Context, tx *db.Tx, who account.Principal, currency st
 	}
 	if out.ToWallet > 0 {
 		if err := tx.Q.TakeBondDeposited(ctx, out.ToWallet, who.Org, currency); err != nil {
-			return Withdrawn{}, fmt.Errorf("withdrawal of %s: %w", who.Org, err)
+			return Withdrawn{}, fmt.Errorf("take from the bond of %s: %w", who.Org, err)
 		}
 		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: bond, Credit: wallet, Amount: out.ToWallet})
 	}
@@ -180,7 +180,7 @@ func QueueRetaining(ctx context.Context, q *dbq.Queries, org id.Org, currency st
 	}
 	held, err := q.BondHeld(ctx, org, currency)
 	if err != nil {
-		return Retaining{}, fmt.Errorf("bond reserved by %s: %w", org, err)
+		return Retaining{}, fmt.Errorf("read bond reserved by %s: %w", org, err)
 	}
 	return Retaining{
 		ppm:    t.RetainPPM,

@@ -34,7 +34,7 @@ type Frozen struct {
 func OfCluster(ctx context.Context, q *dbq.Queries, cluster id.Cluster) ([]Frozen, error) {
 	rows, err := q.LeaseBonds(ctx, cluster)
 	if err != nil {
-		return nil, fmt.Errorf("leases of %s: %w", cluster, err)
+		return nil, fmt.Errorf("read leases of %s: %w", cluster, err)
 	}
 	out := make([]Frozen, len(rows))
 	for i, r := range rows {
@@ -64,7 +64,7 @@ func OfCluster(ctx context.Context, q *dbq.Queries, cluster id.Cluster) ([]Froze
 func Refill(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	rows, err := tx.Q.LeaseBonds(ctx, cluster)
 	if err != nil {
-		return fmt.Errorf("leases of %s: %w", cluster, err)
+		return fmt.Errorf("read leases of %s: %w", cluster, err)
 	}
 	var live []dbq.LeaseBondsRow
 	var gang []fairness.Lease
@@ -152,7 +152,7 @@ func refill(ctx context.Context, tx *db.Tx, books *ledger.Locked, r dbq.LeaseBon
 func Low(ctx context.Context, q *dbq.Queries, cluster id.Cluster, lease id.Lease) (bool, error) {
 	rows, err := q.LeaseBonds(ctx, cluster)
 	if err != nil {
-		return false, fmt.Errorf("leases of %s: %w", cluster, err)
+		return false, fmt.Errorf("read leases of %s: %w", cluster, err)
 	}
 	var gang []fairness.Lease
 	at, mine := -1, dbq.LeaseBondsRow{}
@@ -177,7 +177,7 @@ func Low(ctx context.Context, q *dbq.Queries, cluster id.Cluster, lease id.Lease
 func Release(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	rows, err := tx.Q.LeaseBonds(ctx, cluster)
 	if err != nil {
-		return fmt.Errorf("leases of %s: %w", cluster, err)
+		return fmt.Errorf("read leases of %s: %w", cluster, err)
 	}
 	var accounts []ledger.Account
 	var open []dbq.LeaseBondsRow
@@ -221,7 +221,7 @@ func Release(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 			}
 		}
 		if err := tx.Q.ReleaseLeaseBond(ctx, left, r.LeaseID); err != nil {
-			return fmt.Errorf("release of %s: %w", r.LeaseID, err)
+			return fmt.Errorf("release bond of %s: %w", r.LeaseID, err)
 		}
 	}
 	return nil

@@ -71,11 +71,11 @@ type pair struct{ victim, culprit id.Lease }
 func (s *posting) compare(ctx context.Context, q *dbq.Queries, due fairness.Money) error {
 	rows, err := q.StandbyOfCluster(ctx, s.cluster)
 	if err != nil {
-		return fmt.Errorf("standby of %s: %w", s.cluster, err)
+		return fmt.Errorf("read standby of %s: %w", s.cluster, err)
 	}
 	reliefs, err := q.ReliefOfCluster(ctx, s.cluster)
 	if err != nil {
-		return fmt.Errorf("relief of %s: %w", s.cluster, err)
+		return fmt.Errorf("read relief of %s: %w", s.cluster, err)
 	}
 	before := map[pair]dbq.Standby{}
 	for _, r := range rows {
@@ -161,7 +161,7 @@ func (s *posting) payRelief(ctx context.Context, tx *db.Tx, books *ledger.Locked
 func postNew(ctx context.Context, books *ledger.Locked, e ledger.Entry) error {
 	booked, err := books.Post(ctx, e)
 	if err == nil && !booked {
-		err = fmt.Errorf("%s is in the books but not on its row", e.Key)
+		err = fmt.Errorf("%s is in the ledger but not on its row", e.Key)
 	}
 	return err
 }

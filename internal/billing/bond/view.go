@@ -95,7 +95,7 @@ func (b *Bonds) standing(ctx context.Context, q *dbq.Queries, org id.Org, limit 
 	}
 	held, err := q.BondHeld(ctx, org, currency)
 	if err != nil {
-		return s, fmt.Errorf("bond reserved by %s: %w", org, err)
+		return s, fmt.Errorf("read bond reserved by %s: %w", org, err)
 	}
 	s.Reserved = money.Nano(held)
 	if s.Deposited, err = Deposited(ctx, q, org, currency); err != nil {
@@ -113,7 +113,7 @@ func (b *Bonds) standing(ctx context.Context, q *dbq.Queries, org id.Org, limit 
 func (s *Standing) lists(ctx context.Context, q *dbq.Queries, org id.Org, limit int) error {
 	leases, err := q.LeaseBondsOfOrg(ctx, org, s.Currency, int32(limit))
 	if err != nil {
-		return fmt.Errorf("leases of %s: %w", org, err)
+		return fmt.Errorf("read leases of %s: %w", org, err)
 	}
 	for _, r := range leases {
 		s.Leases = append(s.Leases, Reserve{
@@ -130,7 +130,7 @@ func (s *Standing) lists(ctx context.Context, q *dbq.Queries, org id.Org, limit 
 	}
 	standby, err := q.StandbyOfOrg(ctx, org, s.Currency, int32(limit))
 	if err != nil {
-		return fmt.Errorf("standby of %s: %w", org, err)
+		return fmt.Errorf("read standby of %s: %w", org, err)
 	}
 	for _, r := range standby {
 		s.Standby = append(s.Standby, StandbyRow{
@@ -147,7 +147,7 @@ func (s *Standing) lists(ctx context.Context, q *dbq.Queries, org id.Org, limit 
 	}
 	relief, err := q.ReliefOfOrg(ctx, org, s.Currency, int32(limit))
 	if err != nil {
-		return fmt.Errorf("relief of %s: %w", org, err)
+		return fmt.Errorf("read relief of %s: %w", org, err)
 	}
 	for _, r := range relief {
 		s.Relief = append(s.Relief, ReliefRow{
@@ -164,7 +164,7 @@ func (s *Standing) lists(ctx context.Context, q *dbq.Queries, org id.Org, limit 
 	}
 	limits, err := q.HostLiabilities(ctx, org)
 	if err != nil {
-		return fmt.Errorf("limits of %s: %w", org, err)
+		return fmt.Errorf("read limits of %s: %w", org, err)
 	}
 	for _, r := range limits {
 		s.Hosts = append(s.Hosts, HostLimit{r.HostID, r.LiabilityMax})

@@ -60,7 +60,7 @@ func NotifyAll(ctx context.Context, d *db.DB) (n int, err error) {
 	for after := (id.Budget{}); ; {
 		rows, err := d.Q.BudgetsToWatch(ctx, pgtype.UUID{Bytes: after.UUID(), Valid: true}, watched)
 		if err != nil {
-			return n, fmt.Errorf("what is spent: %w", err)
+			return n, fmt.Errorf("read spending: %w", err)
 		}
 		var due []*notify.Notice
 		for _, r := range rows {
@@ -141,7 +141,7 @@ func spentOf(ctx context.Context, tx *db.Tx, users []User) ([]dbq.SpentOfBudgets
 	}
 	rows, err := tx.Q.SpentOfBudgets(ctx, orgs, clusters, currencies)
 	if err != nil {
-		return nil, fmt.Errorf("what is spent: %w", err)
+		return nil, fmt.Errorf("read spending: %w", err)
 	}
 	return rows, nil
 }

@@ -56,7 +56,7 @@ func Issue(ctx context.Context, tx *db.Tx, d Draft) error {
 		Corrects: d.Corrects,
 		Content:  content,
 	}); err != nil {
-		return fmt.Errorf("document %s: %w", d.Key, err)
+		return fmt.Errorf("insert document %s: %w", d.Key, err)
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func Find(ctx context.Context, q *dbq.Queries, key string) (d Issued, found bool
 		return Issued{}, false, nil
 	}
 	if err != nil {
-		return Issued{}, false, fmt.Errorf("document %s: %w", key, err)
+		return Issued{}, false, fmt.Errorf("read document %s: %w", key, err)
 	}
 	return Issued{
 		Number:   Number(Series(r.Series), r.Year, r.Number),
@@ -93,7 +93,7 @@ func Find(ctx context.Context, q *dbq.Queries, key string) (d Issued, found bool
 
 // Get is a document of an org. Fault: NotFound.
 func Get(ctx context.Context, q *dbq.Queries, org id.Org, s Series, number string) (Issued, error) {
-	none := fault.New(fault.NotFound, "there is no such document")
+	none := fault.New(fault.NotFound, "document not found")
 	parts := strings.Split(number, "-")
 	if len(parts) != 3 || parts[0] != letters[s] {
 		return Issued{}, none
@@ -116,7 +116,7 @@ func Get(ctx context.Context, q *dbq.Queries, org id.Org, s Series, number strin
 		return Issued{}, none
 	}
 	if err != nil {
-		return Issued{}, fmt.Errorf("document %s: %w", number, err)
+		return Issued{}, fmt.Errorf("read document %s: %w", number, err)
 	}
 	return issued(dbq.DocumentsOfOrgRow(r)), nil
 }
@@ -185,7 +185,7 @@ func Year[T any](ctx context.Context, q *dbq.Queries, org id.Org, s Series, year
 	decode func(Issued) (T, error)) ([]T, error) {
 	n, err := strconv.Atoi(year)
 	if err != nil || n < 2000 || n > 9999 {
-		return nil, fault.InvalidField("year", "is a calendar year, such as 2026")
+		return nil, fault.InvalidField("year", "must be a calendar year, such as 2026")
 	}
 	rows, err := q.DocumentsOfOrg(ctx, dbq.DocumentsOfOrgParams{
 		OrgID:   org,

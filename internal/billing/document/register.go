@@ -44,7 +44,7 @@ type Filter struct {
 // exist.
 func Register(ctx context.Context, q *dbq.Queries, f Filter, limit int) ([]Entry, error) {
 	if f.Series != "" && letters[f.Series] == "" {
-		return nil, fault.InvalidField("series", "is receipt, credit_note or self_billing")
+		return nil, fault.InvalidField("series", "must be receipt, credit_note or self_billing")
 	}
 	in := dbq.DocumentsIssuedParams{
 		Series:   string(f.Series),
@@ -64,7 +64,7 @@ func Register(ctx context.Context, q *dbq.Queries, f Filter, limit int) ([]Entry
 	}
 	rows, err := q.DocumentsIssued(ctx, in)
 	if err != nil {
-		return nil, fmt.Errorf("documents: %w", err)
+		return nil, fmt.Errorf("read documents: %w", err)
 	}
 	out := make([]Entry, len(rows))
 	for i, r := range rows {
@@ -75,14 +75,14 @@ func Register(ctx context.Context, q *dbq.Queries, f Filter, limit int) ([]Entry
 
 // Numbered returns the document with a number: an organisation's own, or for the zero org anyone's. Fault: NotFound.
 func Numbered(ctx context.Context, q *dbq.Queries, org id.Org, number string) (Entry, error) {
-	none := fault.New(fault.NotFound, "there is no such document")
+	none := fault.New(fault.NotFound, "document not found")
 	s, year, n, ok := parse(number)
 	if !ok {
 		return Entry{}, none
 	}
 	r, err := q.DocumentNumbered(ctx, string(s), year, n)
 	if err != nil && !db.NoRows(err) {
-		return Entry{}, fmt.Errorf("document %s: %w", number, err)
+		return Entry{}, fmt.Errorf("read document %s: %w", number, err)
 	}
 	if err != nil || (!org.IsZero() && r.OrgID != org) {
 		return Entry{}, none
@@ -94,7 +94,7 @@ func Numbered(ctx context.Context, q *dbq.Queries, org id.Org, number string) (E
 func Corrections(ctx context.Context, q *dbq.Queries, of Issued) ([]string, error) {
 	rows, err := q.DocumentCorrections(ctx, of.Org, of.Key)
 	if err != nil {
-		return nil, fmt.Errorf("corrections of %s: %w", of.Number, err)
+		return nil, fmt.Errorf("read corrections of %s: %w", of.Number, err)
 	}
 	out := make([]string, len(rows))
 	for i, r := range rows {

@@ -36,7 +36,7 @@ func Prepare(ctx context.Context, tx *db.Tx, entries []Entry) (*Booking, error) 
 			return nil, err
 		}
 		if !e.Corrects.IsZero() {
-			return nil, fmt.Errorf("ledger: entry %q corrects another: look at that under a lock", e.Key)
+			return nil, fmt.Errorf("entry %q corrects another: look at that under a lock", e.Key)
 		}
 		e.id = id.New[id.LedgerTx]()
 		b.txs.Ids, b.txs.Kinds, b.txs.Keys = append(b.txs.Ids, raw(e.id)), append(b.txs.Kinds, e.Kind),
@@ -45,7 +45,7 @@ func Prepare(ctx context.Context, tx *db.Tx, entries []Entry) (*Booking, error) 
 		for _, t := range e.Transfers {
 			for _, a := range []Account{t.Debit, t.Credit} {
 				if _, ok := kinds[a.Kind]; !ok {
-					return nil, fmt.Errorf("ledger: no account kind %q", a.Kind)
+					return nil, fmt.Errorf("no account kind %q", a.Kind)
 				}
 				want[a.key()] = a
 			}

@@ -61,13 +61,13 @@ func link(ctx context.Context, d *db.DB, every time.Duration) (n int, err error)
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("ledger: chain: %w", err)
+		return 0, fmt.Errorf("take unlinked entries: %w", err)
 	}
 	return n, nil
 }
 
 // errYoung rolls a batch back that is not to be made yet.
-var errYoung = fmt.Errorf("ledger: the last batch is young")
+var errYoung = fmt.Errorf("the last batch is young")
 
 func appendBatch(ctx context.Context, tx *db.Tx, last dbq.LedgerBatch, now time.Time, ids []id.LedgerTx) error {
 	txs, orgs, err := read(ctx, tx.Q, ids)
@@ -236,7 +236,7 @@ func integers(in map[Kind]money.Nano) map[Kind]int64 {
 func amounts(b []byte) (map[Kind]money.Nano, error) {
 	var in map[Kind]int64
 	if err := json.Unmarshal(b, &in); err != nil {
-		return nil, fmt.Errorf("ledger: amounts of a line: %w", err)
+		return nil, fmt.Errorf("amounts of a line: %w", err)
 	}
 	out := make(map[Kind]money.Nano, len(in))
 	for k, n := range in {

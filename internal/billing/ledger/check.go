@@ -41,14 +41,14 @@ func Check(ctx context.Context, d *db.DB) (TrialBalance, error) {
 			return err
 		}
 		if err != nil {
-			return fmt.Errorf("ledger: check: %w", err)
+			return fmt.Errorf("read the last closed day: %w", err)
 		}
 		if b, err = check(ctx, openEntries(q, last.ThroughBatch)); err != nil {
 			return err
 		}
 		days, err := q.LedgerDayProblems(ctx)
 		if err != nil {
-			return fmt.Errorf("ledger: check closed days: %w", err)
+			return fmt.Errorf("check closed days: %w", err)
 		}
 		for _, x := range days {
 			b.Problems = append(b.Problems, fmt.Sprintf("closed day %d: %s", x.N, x.Problem))
@@ -124,7 +124,7 @@ type Overdrawn struct {
 func BelowZero(ctx context.Context, q *dbq.Queries, limit int) ([]Overdrawn, error) {
 	rows, err := q.LedgerBelowZero(ctx, int32(limit))
 	if err != nil {
-		return nil, fmt.Errorf("ledger: below zero: %w", err)
+		return nil, fmt.Errorf("read balances below zero: %w", err)
 	}
 	out := make([]Overdrawn, len(rows))
 	for i, r := range rows {
@@ -137,13 +137,13 @@ func check(ctx context.Context, of sums) (TrialBalance, error) {
 	b := TrialBalance{Debits: new(big.Int), Credits: new(big.Int)}
 	totals, err := of.totals(ctx)
 	if err != nil {
-		return b, fmt.Errorf("ledger: check totals: %w", err)
+		return b, fmt.Errorf("check totals: %w", err)
 	}
 	perCurrency := map[string]*big.Int{}
 	for _, r := range totals {
 		n, ok := new(big.Int).SetString(r.Amount, 10)
 		if !ok {
-			return b, fmt.Errorf("ledger: check: total %q", r.Amount)
+			return b, fmt.Errorf("check: total %q", r.Amount)
 		}
 		b.Totals = append(b.Totals, Total{Kind(r.Kind), r.Currency, n})
 		if n.Sign() < 0 {
@@ -163,7 +163,7 @@ func check(ctx context.Context, of sums) (TrialBalance, error) {
 	}
 	wrong, err := of.mismatches(ctx)
 	if err != nil {
-		return b, fmt.Errorf("ledger: check balances: %w", err)
+		return b, fmt.Errorf("check balances: %w", err)
 	}
 	for _, w := range wrong {
 		b.Problems = append(b.Problems, fmt.Sprintf("%s %s: balance %s, transfers add up to %s", w.Kind, w.ID,
@@ -171,14 +171,14 @@ func check(ctx context.Context, of sums) (TrialBalance, error) {
 	}
 	empty, err := of.empty(ctx)
 	if err != nil {
-		return b, fmt.Errorf("ledger: check entries: %w", err)
+		return b, fmt.Errorf("check entries: %w", err)
 	}
 	if empty > 0 {
 		b.Problems = append(b.Problems, fmt.Sprintf("%d entries without transfers", empty))
 	}
 	over, err := of.overcorrected(ctx)
 	if err != nil {
-		return b, fmt.Errorf("ledger: check corrections: %w", err)
+		return b, fmt.Errorf("check corrections: %w", err)
 	}
 	for _, o := range over {
 		b.Problems = append(b.Problems, fmt.Sprintf("lease %s: %s was given back of charges of %s", o.Lease, o.GivenBack,

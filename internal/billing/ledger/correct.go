@@ -28,11 +28,11 @@ type Booked struct {
 func Search(ctx context.Context, q *dbq.Queries, text string, before id.LedgerTx, limit int) ([]Booked, error) {
 	ids, err := search(ctx, q, text, before, limit)
 	if err != nil {
-		return nil, fmt.Errorf("ledger: search: %w", err)
+		return nil, fmt.Errorf("search the ledger: %w", err)
 	}
 	out, err := booked(ctx, q, ids)
 	if err != nil {
-		return nil, fmt.Errorf("ledger: search: %w", err)
+		return nil, fmt.Errorf("search the ledger: %w", err)
 	}
 	for i, j := 0, len(out)-1; i < j; i, j = i+1, j-1 {
 		out[i], out[j] = out[j], out[i]
@@ -90,7 +90,7 @@ func booked(ctx context.Context, q *dbq.Queries, ids []id.LedgerTx) ([]Booked, e
 // of any account, and after those of meters.
 func LockCorrections(ctx context.Context, tx *db.Tx, lease string) error {
 	if err := tx.Q.LockLedgerCorrections(ctx, "lease:"+lease); err != nil {
-		return fmt.Errorf("ledger: lock corrections of %s: %w", lease, err)
+		return fmt.Errorf("lock corrections of %s: %w", lease, err)
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func ChargesLeft(ctx context.Context, q *dbq.Queries, ref, lease string, since t
 	prefix := "usage:" + lease + ":"
 	charged, err := q.LedgerChargedSince(ctx, ref, prefix, since)
 	if err != nil {
-		return nil, fmt.Errorf("ledger: charges for %s: %w", lease, err)
+		return nil, fmt.Errorf("read charges for %s: %w", lease, err)
 	}
 	left := map[Kind]money.Nano{}
 	for _, c := range charged {
@@ -111,7 +111,7 @@ func ChargesLeft(ctx context.Context, q *dbq.Queries, ref, lease string, since t
 	}
 	corrections, err := q.LedgerCorrectionsOfRef(ctx, ref)
 	if err != nil {
-		return nil, fmt.Errorf("ledger: corrections of %s: %w", lease, err)
+		return nil, fmt.Errorf("read corrections of %s: %w", lease, err)
 	}
 	var ids []id.LedgerTx
 	for _, c := range corrections {
@@ -121,7 +121,7 @@ func ChargesLeft(ctx context.Context, q *dbq.Queries, ref, lease string, since t
 	}
 	entries, err := booked(ctx, q, ids)
 	if err != nil {
-		return nil, fmt.Errorf("ledger: corrections of %s: %w", lease, err)
+		return nil, fmt.Errorf("read corrections of %s: %w", lease, err)
 	}
 	for _, e := range entries {
 		for _, t := range e.Transfers {
@@ -136,9 +136,9 @@ func chargedFor(ctx context.Context, q *dbq.Queries, charge id.LedgerTx) (lease,
 	rows, err := q.LedgerTxs(ctx, rawIDs([]id.LedgerTx{charge}))
 	switch {
 	case err != nil:
-		return "", "", fmt.Errorf("ledger: compensate: %w", err)
+		return "", "", fmt.Errorf("compensate: %w", err)
 	case len(rows) == 0:
-		return "", "", fault.New(fault.NotFound, "there is no such entry")
+		return "", "", fault.New(fault.NotFound, "entry not found")
 	case rows[0].Kind != "usage":
 		return "", "", fault.New(fault.Conflict, "only charges for usage are compensated; this entry is of kind %s",
 			rows[0].Kind)

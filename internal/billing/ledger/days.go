@@ -48,7 +48,7 @@ func CloseDays(ctx context.Context, d *db.DB) (closed int, err error) {
 			return tx.Q.CloseLedgerDay(ctx, last.N+1, last.ThroughBatch, through)
 		})
 		if err != nil {
-			return closed, fmt.Errorf("ledger: close a day: %w", err)
+			return closed, fmt.Errorf("close a day: %w", err)
 		}
 		if !did {
 			return closed, nil
@@ -68,7 +68,7 @@ func CheckDay(ctx context.Context, d *db.DB) (checked int, err error) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("ledger: a day to check: %w", err)
+		return 0, fmt.Errorf("read the next day to check: %w", err)
 	}
 	now, err := d.Q.DatabaseTime(ctx)
 	if err != nil || now.Sub(day.CheckedAt) < checkDayAfter {
@@ -80,14 +80,14 @@ func CheckDay(ctx context.Context, d *db.DB) (checked int, err error) {
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("ledger: check day %d: %w", day.N, err)
+		return 0, fmt.Errorf("check day %d: %w", day.N, err)
 	}
 	problem := strings.Join(problems, "; ")
 	if err := d.Q.LedgerDayChecked(ctx, problem, day.N); err != nil {
-		return 0, fmt.Errorf("ledger: check day %d: %w", day.N, err)
+		return 0, fmt.Errorf("check day %d: %w", day.N, err)
 	}
 	if problem != "" {
-		return 1, fmt.Errorf("ledger: closed day %d is not what its entries are: %s", day.N, problem)
+		return 1, fmt.Errorf("closed day %d is not what its entries are: %s", day.N, problem)
 	}
 	return 1, nil
 }

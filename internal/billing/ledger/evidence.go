@@ -17,11 +17,11 @@ func Charges(ctx context.Context, q *dbq.Queries, ref string,
 	keep func(billproof.Tx) bool) ([]billproof.Entry, []billproof.Batch, error) {
 	ids, err := q.LedgerChargesOf(ctx, ref)
 	if err != nil {
-		return nil, nil, fmt.Errorf("ledger: charges of %s: %w", ref, err)
+		return nil, nil, fmt.Errorf("read charges of %s: %w", ref, err)
 	}
 	txs, _, err := read(ctx, q, ids)
 	if err != nil {
-		return nil, nil, fmt.Errorf("ledger: charges of %s: %w", ref, err)
+		return nil, nil, fmt.Errorf("read charges of %s: %w", ref, err)
 	}
 	var out []billproof.Entry
 	var kept []id.LedgerTx
@@ -33,7 +33,7 @@ func Charges(ctx context.Context, q *dbq.Queries, ref string,
 	}
 	batches, err := place(ctx, q, out, kept)
 	if err != nil {
-		return nil, nil, fmt.Errorf("ledger: chain of %s: %w", ref, err)
+		return nil, nil, fmt.Errorf("chain of %s: %w", ref, err)
 	}
 	return out, batches, nil
 }
@@ -94,7 +94,7 @@ func Head(ctx context.Context, q *dbq.Queries) (*billproof.Batch, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ledger: head: %w", err)
+		return nil, fmt.Errorf("read the last batch: %w", err)
 	}
 	b := batchOf(last)
 	return &b, nil

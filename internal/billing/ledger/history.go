@@ -22,7 +22,7 @@ func Balance(ctx context.Context, q *dbq.Queries, a Account) (money.Nano, error)
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("ledger: balance: %w", err)
+		return 0, fmt.Errorf("read balance: %w", err)
 	}
 	return money.Nano(n), nil
 }
@@ -34,7 +34,7 @@ func Spendable(ctx context.Context, q *dbq.Queries, a Account) (money.Nano, erro
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("ledger: spendable: %w", err)
+		return 0, fmt.Errorf("read spendable: %w", err)
 	}
 	return money.Nano(n), nil
 }
@@ -43,7 +43,7 @@ func Spendable(ctx context.Context, q *dbq.Queries, a Account) (money.Nano, erro
 func TransferIDs(ctx context.Context, q *dbq.Queries, key string) ([]id.LedgerTransfer, error) {
 	ids, err := q.LedgerTransferIDs(ctx, key)
 	if err != nil {
-		return nil, fmt.Errorf("ledger: transfers of %s: %w", key, err)
+		return nil, fmt.Errorf("read transfers of %s: %w", key, err)
 	}
 	return ids, nil
 }
@@ -64,7 +64,7 @@ type Balances struct {
 func RetireHolds(ctx context.Context, d *db.DB) (int, error) {
 	n, err := d.Q.RetireLedgerHolds(ctx, 5000)
 	if err != nil {
-		return 0, fmt.Errorf("ledger: retire holds: %w", err)
+		return 0, fmt.Errorf("retire holds: %w", err)
 	}
 	return int(n), nil
 }
@@ -73,7 +73,7 @@ func RetireHolds(ctx context.Context, d *db.DB) (int, error) {
 func OrgBalances(ctx context.Context, q *dbq.Queries, org id.Org, currency string) (Balances, error) {
 	rows, err := q.LedgerOrgBalances(ctx, org)
 	if err != nil {
-		return Balances{}, fmt.Errorf("ledger: balances: %w", err)
+		return Balances{}, fmt.Errorf("read balances: %w", err)
 	}
 	var b Balances
 	for _, r := range rows {
@@ -93,7 +93,7 @@ func BalancesOf(ctx context.Context, q *dbq.Queries, orgs []id.Org, currency str
 	}
 	rows, err := q.LedgerBalancesOfOrgs(ctx, ids, currency)
 	if err != nil {
-		return nil, fmt.Errorf("ledger: balances of %d orgs: %w", len(orgs), err)
+		return nil, fmt.Errorf("read balances of %d orgs: %w", len(orgs), err)
 	}
 	out := make(map[id.Org]Balances, len(orgs))
 	for _, r := range rows {
@@ -142,7 +142,7 @@ func History(ctx context.Context, q *dbq.Queries, org id.Org, currency string, b
 		MaxRows:  int32(limit),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("ledger: history: %w", err)
+		return nil, fmt.Errorf("read history of account: %w", err)
 	}
 	out := make([]Line, len(rows))
 	has := map[Kind]money.Nano{}

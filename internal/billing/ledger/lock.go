@@ -38,7 +38,7 @@ func Lock(ctx context.Context, tx *db.Tx, accounts ...Account) (*Locked, error) 
 	want := make(map[accountKey]Account, len(accounts))
 	for _, a := range accounts {
 		if _, ok := kinds[a.Kind]; !ok {
-			return nil, fmt.Errorf("ledger: no account kind %q", a.Kind)
+			return nil, fmt.Errorf("no account kind %q", a.Kind)
 		}
 		want[a.key()] = a
 	}
@@ -55,7 +55,7 @@ func QueueLock(b *pgx.Batch, tx *db.Tx, accounts ...Account) (*Locked, error) {
 	want := make(map[accountKey]Account, len(accounts))
 	for _, a := range accounts {
 		if !kinds[a.Kind].cached {
-			return nil, fmt.Errorf("ledger: accounts of kind %q have no balance to lock", a.Kind)
+			return nil, fmt.Errorf("accounts of kind %q have no balance to lock", a.Kind)
 		}
 		want[a.key()] = a
 	}
@@ -65,7 +65,7 @@ func QueueLock(b *pgx.Batch, tx *db.Tx, accounts ...Account) (*Locked, error) {
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
 		rows, err := q.LockLedgerBalances(ctx, n.kinds, n.owners, n.currencies)
 		if err != nil {
-			return fmt.Errorf("ledger: lock balances: %w", err)
+			return fmt.Errorf("lock balances: %w", err)
 		}
 		for _, r := range rows {
 			l.by[accountKey{Kind(r.Kind), r.Owner.Bytes, r.Currency}] = &held{id: r.AccountID, cached: true}
@@ -93,17 +93,17 @@ func (l *Locked) Reserved(a Account) money.Nano { return l.by[a.key()].reserved 
 func (l *Locked) Reserve(ctx context.Context, a Account, reserved money.Nano) error {
 	h := l.by[a.key()]
 	if reserved < 0 {
-		return fmt.Errorf("ledger: reserve %s", reserved)
+		return fmt.Errorf("reserve %s", reserved)
 	}
 	if h.reserved == reserved {
 		return nil
 	}
 	n, err := l.tx.Q.SetLedgerReserved(ctx, reserved, h.id)
 	if err != nil {
-		return fmt.Errorf("ledger: reserve of %s: %w", h.id, err)
+		return fmt.Errorf("set reserve of %s: %w", h.id, err)
 	}
 	if n != 1 {
-		return fmt.Errorf("ledger: %s has no floor", h.id)
+		return fmt.Errorf("%s has no floor", h.id)
 	}
 	h.reserved = reserved
 	return nil
@@ -114,17 +114,17 @@ func (l *Locked) Reserve(ctx context.Context, a Account, reserved money.Nano) er
 func (l *Locked) SetCredit(ctx context.Context, a Account, credit money.Nano) error {
 	h := l.by[a.key()]
 	if credit < 0 {
-		return fmt.Errorf("ledger: credit of %s", credit)
+		return fmt.Errorf("credit of %s", credit)
 	}
 	if h.credit == credit {
 		return nil
 	}
 	n, err := l.tx.Q.SetLedgerCredit(ctx, credit, h.id)
 	if err != nil {
-		return fmt.Errorf("ledger: credit of %s: %w", h.id, err)
+		return fmt.Errorf("set credit of %s: %w", h.id, err)
 	}
 	if n != 1 {
-		return fmt.Errorf("ledger: %s has no floor", h.id)
+		return fmt.Errorf("%s has no floor", h.id)
 	}
 	h.credit = credit
 	return nil
@@ -172,7 +172,7 @@ func (l *Locked) Retire(ctx context.Context, a Account) error {
 	}
 	owner := pgtype.UUID{Bytes: a.Owner, Valid: true}
 	if err := l.tx.Q.RetireLedgerAccount(ctx, string(a.Kind), owner, a.Currency); err != nil {
-		return fmt.Errorf("ledger: retire %s: %w", l.by[a.key()].id, err)
+		return fmt.Errorf("retire %s: %w", l.by[a.key()].id, err)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (l *Locked) check(e Entry) error {
 	}
 	for _, t := range e.Transfers {
 		if l.by[t.Debit.key()] == nil || l.by[t.Credit.key()] == nil {
-			return fmt.Errorf("ledger: entry %q moves an account that is not locked", e.Key)
+			return fmt.Errorf("entry %q moves an account that is not locked", e.Key)
 		}
 	}
 	return nil
@@ -193,7 +193,7 @@ func (h *held) add(n money.Nano) error {
 	d := h.delta + n
 	sum := h.amount + d
 	if (n > 0) != (d > h.delta) || (d > 0) != (sum > h.amount) && d != 0 {
-		return fmt.Errorf("ledger: balance of %s out of range", h.id)
+		return fmt.Errorf("balance of %s out of range", h.id)
 	}
 	h.delta = d
 	return nil
@@ -220,7 +220,7 @@ func (l *Locked) find(ctx context.Context, want map[accountKey]Account) error {
 	n := namesOf(want)
 	rows, err := l.tx.Q.FindLedgerAccounts(ctx, n.kinds, n.owners, n.currencies)
 	if err != nil {
-		return fmt.Errorf("ledger: find accounts: %w", err)
+		return fmt.Errorf("find accounts: %w", err)
 	}
 	return l.take(rows)
 }
@@ -229,7 +229,7 @@ func (l *Locked) take(rows []dbq.FindLedgerAccountsRow) error {
 	for _, r := range rows {
 		kind := Kind(r.Kind)
 		if kinds[kind].cached && !r.HasBalance {
-			return fmt.Errorf("ledger: account %s of kind %q has no balance", r.ID, kind)
+			return fmt.Errorf("account %s of kind %q has no balance", r.ID, kind)
 		}
 		l.by[accountKey{kind, r.Owner.Bytes, r.Currency}] = &held{id: r.ID, cached: kinds[kind].cached}
 	}
@@ -259,7 +259,7 @@ func (l *Locked) lock(ctx context.Context, want map[accountKey]Account) error {
 		return l.fill(balances, want)
 	})
 	if err := l.tx.Send(ctx, b); err != nil {
-		return fmt.Errorf("ledger: lock balances: %w", err)
+		return fmt.Errorf("lock balances: %w", err)
 	}
 	return nil
 }
@@ -267,7 +267,7 @@ func (l *Locked) lock(ctx context.Context, want map[accountKey]Account) error {
 // fill puts the locked balances in, and checks that none is missing.
 func (l *Locked) fill(balances []dbq.LockLedgerBalancesRow, want map[accountKey]Account) error {
 	if len(l.by) != len(want) {
-		return fmt.Errorf("ledger: %d of %d accounts exist", len(l.by), len(want))
+		return fmt.Errorf("%d of %d accounts exist", len(l.by), len(want))
 	}
 	byID := make(map[id.LedgerAccount]*held, len(l.by))
 	for _, h := range l.by {
@@ -276,7 +276,7 @@ func (l *Locked) fill(balances []dbq.LockLedgerBalancesRow, want map[accountKey]
 		}
 	}
 	if len(balances) != len(byID) {
-		return fmt.Errorf("ledger: %d of %d balances exist", len(balances), len(byID))
+		return fmt.Errorf("%d of %d balances exist", len(balances), len(byID))
 	}
 	for _, b := range balances {
 		h := byID[b.AccountID]

@@ -50,16 +50,16 @@ func PostAll(ctx context.Context, tx *db.Tx, entries []Entry) (booked []bool, er
 
 func (e Entry) check() error {
 	if e.Kind == "" || e.Key == "" || len(e.Transfers) == 0 {
-		return fmt.Errorf("ledger: entry %q has no kind, key or transfers", e.Key)
+		return fmt.Errorf("entry %q has no kind, key or transfers", e.Key)
 	}
 	for _, t := range e.Transfers {
 		switch {
 		case t.Amount <= 0:
-			return fmt.Errorf("ledger: entry %q moves %d; amounts are positive", e.Key, int64(t.Amount))
+			return fmt.Errorf("entry %q moves %d; amounts are positive", e.Key, int64(t.Amount))
 		case t.Debit.Currency != t.Credit.Currency || t.Debit.Currency == "":
-			return fmt.Errorf("ledger: entry %q moves %q to %q", e.Key, t.Debit.Currency, t.Credit.Currency)
+			return fmt.Errorf("entry %q moves %q to %q", e.Key, t.Debit.Currency, t.Credit.Currency)
 		case t.Debit.key() == t.Credit.key():
-			return fmt.Errorf("ledger: entry %q moves from an account to itself", e.Key)
+			return fmt.Errorf("entry %q moves from an account to itself", e.Key)
 		}
 	}
 	return nil
@@ -81,7 +81,7 @@ func insertTxs(ctx context.Context, tx *db.Tx, entries []Entry, booked []bool) e
 	}
 	fresh, err := tx.Q.InsertLedgerTxs(ctx, p)
 	if err != nil {
-		return fmt.Errorf("ledger: insert entries: %w", err)
+		return fmt.Errorf("insert entries: %w", err)
 	}
 	for _, f := range fresh {
 		booked[at[f]] = true
@@ -98,7 +98,7 @@ func (l *Locked) book(ctx context.Context, entries []Entry, booked []bool) error
 	b := &pgx.Batch{}
 	queueMoves(b, p, ids, deltas)
 	if err := l.tx.Send(ctx, b); err != nil {
-		return fmt.Errorf("ledger: insert transfers: %w", err)
+		return fmt.Errorf("insert transfers: %w", err)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (c *Collector) IssueAnchor(ctx context.Context, host id.Host, bootID string
 		ServerMs: next.ServerMS,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("metering: insert anchor: %w", err)
+		return nil, fmt.Errorf("insert anchor: %w", err)
 	}
 	last, _, err = newestAnchor(ctx, q, host, bootID) // a concurrent report may have been first
 	return last, err
@@ -91,7 +91,7 @@ func newestAnchor(ctx context.Context, q *dbq.Queries, host id.Host,
 	})
 	db.ReadNow(b, &at)
 	if err := db.Send(ctx, q, b); err != nil {
-		return nil, at, fmt.Errorf("metering: newest anchor: %w", err)
+		return nil, at, fmt.Errorf("read newest anchor: %w", err)
 	}
 	if len(rows) == 0 {
 		return nil, at, nil

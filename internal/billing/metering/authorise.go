@@ -82,7 +82,7 @@ func Authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest) (Authorisatio
 		return out, err
 	}
 	if err := tx.Q.SetRunUntil(ctx, &out.RunUntil, from, r.Cluster); err != nil {
-		return Authorisation{}, fmt.Errorf("metering: set run_until: %w", err)
+		return Authorisation{}, fmt.Errorf("set run_until: %w", err)
 	}
 	return out, nil
 }
@@ -99,7 +99,7 @@ func authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest,
 	}
 	db.ReadNow(b, &now)
 	if err := tx.Send(ctx, b); err != nil {
-		return out, 0, fmt.Errorf("metering: money of %s: %w", r.Cluster, err)
+		return out, 0, fmt.Errorf("money of %s: %w", r.Cluster, err)
 	}
 	k.leases = leases
 	if out, err = k.Decide(r.NotAfter, now); err != nil {
@@ -131,7 +131,7 @@ func (r AuthoriseRequest) count(ctx context.Context, tx *db.Tx, leases []*lease,
 		return err
 	}
 	if err := tx.Send(ctx, b); err != nil {
-		return fmt.Errorf("metering: count %s against budgets: %w", missing, err)
+		return fmt.Errorf("count %s against budgets: %w", missing, err)
 	}
 	posted := postedOf(leases)
 	if r.Budget == nil || posted == 0 && a.Held == missing {

@@ -22,7 +22,7 @@ type Running struct {
 func OrgRunning(ctx context.Context, q *dbq.Queries, org id.Org) (Running, error) {
 	ids, err := q.UnsettledLeaseIDsOfOrg(ctx, org)
 	if err != nil {
-		return Running{}, fmt.Errorf("metering: running: %w", err)
+		return Running{}, fmt.Errorf("list running leases: %w", err)
 	}
 	return runningOf(ctx, q, ids)
 }
@@ -31,7 +31,7 @@ func OrgRunning(ctx context.Context, q *dbq.Queries, org id.Org) (Running, error
 func AllRunning(ctx context.Context, q *dbq.Queries) (Running, error) {
 	ids, err := q.UnsettledLeaseIDs(ctx)
 	if err != nil {
-		return Running{}, fmt.Errorf("metering: running: %w", err)
+		return Running{}, fmt.Errorf("list running leases: %w", err)
 	}
 	return runningOf(ctx, q, ids)
 }
@@ -43,7 +43,7 @@ func runningOf(ctx context.Context, q *dbq.Queries, ids []id.Lease) (Running, er
 	}
 	at, err := q.DatabaseTime(ctx)
 	if err != nil {
-		return Running{}, fmt.Errorf("metering: clock: %w", err)
+		return Running{}, fmt.Errorf("read the clock: %w", err)
 	}
 	now := at.UnixMilli()
 	var r Running
@@ -71,7 +71,7 @@ func (t Terms) rateAt(ms int64) money.Micro {
 func OperatorUnposted(ctx context.Context, q *dbq.Queries, operator id.Org) (money.Nano, error) {
 	ids, err := q.UnsettledLeaseIDsOfOperator(ctx, operator)
 	if err != nil {
-		return 0, fmt.Errorf("metering: unposted of %s: %w", operator, err)
+		return 0, fmt.Errorf("list unsettled leases of %s: %w", operator, err)
 	}
 	leases, err := readMeters(ctx, q, ids, true)
 	if err != nil {
@@ -119,7 +119,7 @@ func Costs(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) (map[id.C
 	}
 	ids, err := q.LeaseIDsOfClusters(ctx, in)
 	if err != nil {
-		return nil, fmt.Errorf("metering: costs: %w", err)
+		return nil, fmt.Errorf("list leases of clusters: %w", err)
 	}
 	leases, err := readMeters(ctx, q, ids, true)
 	if err != nil {
@@ -127,7 +127,7 @@ func Costs(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) (map[id.C
 	}
 	now, err := q.DatabaseTime(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("metering: clock: %w", err)
+		return nil, fmt.Errorf("read the clock: %w", err)
 	}
 	type rank struct {
 		cluster id.Cluster

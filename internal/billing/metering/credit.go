@@ -61,7 +61,7 @@ func CreditLoss(ctx context.Context, tx *db.Tx, cluster id.Cluster, lost id.Leas
 		Inducible: inducible(reason),
 	})
 	if err != nil {
-		return fmt.Errorf("metering: credit for %s: %w", lost, err)
+		return fmt.Errorf("insert credit for %s: %w", lost, err)
 	}
 	if err := charge(ctx, tx, unsettled(leases), nil, nil, inFull); err != nil {
 		return err
@@ -107,7 +107,7 @@ func capCredit(ctx context.Context, tx *db.Tx, leases []*lease, lost id.Lease, i
 	l := leases[i]
 	f, err := tx.Q.CreditFacts(ctx, l.RenterOrgID, lost, l.HostOrgID)
 	if err != nil {
-		return fmt.Errorf("metering: earlier credits of %s: %w", l.RenterOrgID, err)
+		return fmt.Errorf("read earlier credits of %s: %w", l.RenterOrgID, err)
 	}
 	hour := hourOf(l)
 	book, hold := fairness.Credit(fairness.Loss{
@@ -120,7 +120,7 @@ func capCredit(ctx context.Context, tx *db.Tx, leases []*lease, lost id.Lease, i
 		state = creditHeld
 	}
 	if err := tx.Q.CapServiceCredit(ctx, state, int64(book), lost); err != nil {
-		return fmt.Errorf("metering: cap the credit of %s: %w", lost, err)
+		return fmt.Errorf("cap the credit of %s: %w", lost, err)
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func hourOf(l *lease) money.Nano {
 func bookCredits(ctx context.Context, tx *db.Tx, cluster id.Cluster, leases []*lease) error {
 	rows, err := tx.Q.ServiceCredits(ctx, cluster)
 	if err != nil {
-		return fmt.Errorf("metering: credits of %s: %w", cluster, err)
+		return fmt.Errorf("read credits of %s: %w", cluster, err)
 	}
 	if len(rows) == 0 || len(leases) == 0 {
 		return nil
@@ -164,7 +164,7 @@ func bookCredits(ctx context.Context, tx *db.Tx, cluster id.Cluster, leases []*l
 			ledger.Hold(l.RenterOrgID, cluster, l.Currency), ledger.Wallet(l.RenterOrgID, l.Currency))
 	}
 	if _, err := ledger.Lock(ctx, tx, accounts...); err != nil {
-		return fmt.Errorf("metering: credits of %s: %w", cluster, err)
+		return fmt.Errorf("credits of %s: %w", cluster, err)
 	}
 	for _, r := range rows {
 		if r.State == creditRefused {
@@ -295,7 +295,7 @@ func leftToCredit(ctx context.Context, q *dbq.Queries, l *lease, r dbq.ServiceCr
 func feeBack(ctx context.Context, q *dbq.Queries, cluster id.Cluster, part money.Nano) (money.Nano, error) {
 	reliefs, err := q.ReliefOfCluster(ctx, cluster)
 	if err != nil {
-		return 0, fmt.Errorf("metering: relief of %s: %w", cluster, err)
+		return 0, fmt.Errorf("read relief of %s: %w", cluster, err)
 	}
 	if len(reliefs) == 0 {
 		return part, nil
@@ -306,7 +306,7 @@ func feeBack(ctx context.Context, q *dbq.Queries, cluster id.Cluster, part money
 	}
 	fee, err := q.ClusterUsageFee(ctx, cluster, cluster.String())
 	if err != nil {
-		return 0, fmt.Errorf("metering: fee on %s: %w", cluster, err)
+		return 0, fmt.Errorf("read fee on %s: %w", cluster, err)
 	}
 	return fairness.FeeBack(part, money.Nano(fee), relief), nil
 }
@@ -330,7 +330,7 @@ func SignedWithin(ctx context.Context, q *dbq.Queries, lease id.Lease,
 	for _, s := range interval.Of(spans...) {
 		rows, err := q.SegmentsWithin(ctx, lease, s.Start, s.End)
 		if err != nil {
-			return nil, nil, fmt.Errorf("metering: segments of %s: %w", lease, err)
+			return nil, nil, fmt.Errorf("read segments of %s: %w", lease, err)
 		}
 		var ups, tolds []interval.Span
 		for _, r := range rows {
@@ -391,7 +391,7 @@ func notifyCredit(ctx context.Context, tx *db.Tx, l *lease, r dbq.ServiceCredits
 func Credits(ctx context.Context, q *dbq.Queries, cluster id.Cluster) ([]Credit, error) {
 	rows, err := q.ServiceCredits(ctx, cluster)
 	if err != nil {
-		return nil, fmt.Errorf("metering: credits of %s: %w", cluster, err)
+		return nil, fmt.Errorf("read credits of %s: %w", cluster, err)
 	}
 	out := make([]Credit, len(rows))
 	for i, r := range rows {

@@ -37,7 +37,7 @@ type DayEarning struct {
 func HostEarnings(ctx context.Context, q *dbq.Queries, host id.Host, zone *time.Location) ([]LeaseEarning, error) {
 	ids, err := q.LeaseIDsOfHost(ctx, host)
 	if err != nil {
-		return nil, fmt.Errorf("metering: leases of %s: %w", host, err)
+		return nil, fmt.Errorf("read leases of %s: %w", host, err)
 	}
 	leases, err := readLeases(ctx, q, ids)
 	if err != nil {
@@ -49,7 +49,7 @@ func HostEarnings(ctx context.Context, q *dbq.Queries, host id.Host, zone *time.
 	}
 	credits, err := q.ServiceCreditsOfHost(ctx, host)
 	if err != nil {
-		return nil, fmt.Errorf("metering: credits of %s: %w", host, err)
+		return nil, fmt.Errorf("read credits of %s: %w", host, err)
 	}
 	returned := map[id.Lease]money.Nano{}
 	for _, c := range credits {
@@ -57,7 +57,7 @@ func HostEarnings(ctx context.Context, q *dbq.Queries, host id.Host, zone *time.
 	}
 	now, err := q.DatabaseTime(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("metering: clock: %w", err)
+		return nil, fmt.Errorf("read the clock: %w", err)
 	}
 	out := make([]LeaseEarning, len(leases))
 	for i, l := range leases {
@@ -94,7 +94,7 @@ func HostEarnings(ctx context.Context, q *dbq.Queries, host id.Host, zone *time.
 func segmentsOf(ctx context.Context, q *dbq.Queries, ids []id.Lease) (map[id.Lease][]dbq.SegmentsOfLeasesRow, error) {
 	rows, err := q.SegmentsOfLeases(ctx, idList(ids...))
 	if err != nil {
-		return nil, fmt.Errorf("metering: segments: %w", err)
+		return nil, fmt.Errorf("read segments: %w", err)
 	}
 	out := map[id.Lease][]dbq.SegmentsOfLeasesRow{}
 	for _, s := range rows {
@@ -118,7 +118,7 @@ func ForecastLoss(ctx context.Context, q *dbq.Queries, host id.Host) (Forecast, 
 	var f Forecast
 	ids, err := q.RunningLeasesOfHost(ctx, host)
 	if err != nil {
-		return f, fmt.Errorf("metering: leases of %s: %w", host, err)
+		return f, fmt.Errorf("read leases of %s: %w", host, err)
 	}
 	f.Leases = len(ids)
 	leases, err := readLeases(ctx, q, ids)
@@ -127,13 +127,13 @@ func ForecastLoss(ctx context.Context, q *dbq.Queries, host id.Host) (Forecast, 
 	}
 	now, err := q.DatabaseTime(ctx)
 	if err != nil {
-		return f, fmt.Errorf("metering: the time: %w", err)
+		return f, fmt.Errorf("read the clock: %w", err)
 	}
 	span := Interval{Start: now.Add(-CreditSpan).UnixMilli(), End: now.UnixMilli()}
 	for _, l := range leases {
 		segs, err := q.SegmentsWithin(ctx, l.ID, span.Start, span.End)
 		if err != nil {
-			return f, fmt.Errorf("metering: segments of %s: %w", l.ID, err)
+			return f, fmt.Errorf("read segments of %s: %w", l.ID, err)
 		}
 		due, _ := billable(l.windows, l.terms.Life)
 		var proven []Interval

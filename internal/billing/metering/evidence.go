@@ -35,7 +35,7 @@ func (l *Leases) LeaseProof(ctx context.Context, org id.Org, lease id.Lease) (bi
 	return proof(ctx, l.d, func(ctx context.Context, q *dbq.Queries) (id.Cluster, []id.Lease, error) {
 		p, err := q.LeaseParties(ctx, lease)
 		if db.NoRows(err) || err == nil && org != p.RenterOrgID && org != p.HostOrgID {
-			return id.Cluster{}, nil, fault.New(fault.NotFound, "there is no such lease")
+			return id.Cluster{}, nil, fault.New(fault.NotFound, "lease not found")
 		}
 		return p.ClusterID, []id.Lease{lease}, err
 	})
@@ -47,13 +47,13 @@ func proof(ctx context.Context, d *db.DB, of func(context.Context, *dbq.Queries)
 	err := d.InSnapshot(ctx, func(ctx context.Context, q *dbq.Queries) error {
 		cluster, ids, err := of(ctx, q)
 		if err != nil {
-			return fmt.Errorf("metering: proof: %w", err)
+			return fmt.Errorf("read proof: %w", err)
 		}
 		if len(ids) == 0 {
 			return fault.New(fault.NotFound, "nothing was rented")
 		}
 		if f, err = prove(ctx, q, cluster, ids); err != nil {
-			return fmt.Errorf("metering: proof of %s: %w", cluster, err)
+			return fmt.Errorf("read proof of %s: %w", cluster, err)
 		}
 		return nil
 	})

@@ -97,7 +97,7 @@ func factsJSON(f *agentapi.Facts) (string, error) {
 	}
 	b, err := json.Marshal(f)
 	if err != nil {
-		return "", fmt.Errorf("metering: facts: %w", err)
+		return "", fmt.Errorf("encode facts: %w", err)
 	}
 	return string(b), nil
 }
@@ -109,7 +109,7 @@ func factsOf(b []byte) (*agentapi.Facts, error) {
 	}
 	var f agentapi.Facts
 	if err := json.Unmarshal(b, &f); err != nil {
-		return nil, fmt.Errorf("metering: stored facts: %w", err)
+		return nil, fmt.Errorf("decode facts: %w", err)
 	}
 	return &f, nil
 }

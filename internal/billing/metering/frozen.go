@@ -59,7 +59,7 @@ func (s *Leases) Frozen(ctx context.Context, who account.Principal) ([]FrozenLea
 	}
 	rows, err := s.d.Q.FrozenMeters(ctx, maxFrozen)
 	if err != nil {
-		return nil, fmt.Errorf("metering: frozen leases: %w", err)
+		return nil, fmt.Errorf("read frozen leases: %w", err)
 	}
 	ids := make([]id.Lease, len(rows))
 	for i, r := range rows {
@@ -98,20 +98,20 @@ func (s *Leases) Frozen(ctx context.Context, who account.Principal) ([]FrozenLea
 func conflictsOf(ctx context.Context, q *dbq.Queries, ids []id.Lease) (map[id.Lease][]Conflict, error) {
 	rows, err := q.ConflictsOf(ctx, idList(ids...))
 	if err != nil {
-		return nil, fmt.Errorf("metering: conflicts: %w", err)
+		return nil, fmt.Errorf("read conflicts: %w", err)
 	}
 	segs := make([]agentapi.Segment, len(rows))
 	var k dbq.SegmentTimesParams
 	for i, r := range rows {
 		if err := json.Unmarshal(r.Payload, &segs[i]); err != nil {
-			return nil, fmt.Errorf("metering: quarantined segment of %s: %w", r.LeaseID, err)
+			return nil, fmt.Errorf("decode quarantined segment of %s: %w", r.LeaseID, err)
 		}
 		k.Leases, k.Epochs = append(k.Leases, raw(r.LeaseID)), append(k.Epochs, int32(segs[i].Epoch))
 		k.Boots, k.Seqs = append(k.Boots, segs[i].BootID), append(k.Seqs, segs[i].Seq)
 	}
 	times, err := q.SegmentTimes(ctx, k)
 	if err != nil {
-		return nil, fmt.Errorf("metering: conflicts: %w", err)
+		return nil, fmt.Errorf("read conflicts: %w", err)
 	}
 	stands := map[segmentKey]dbq.SegmentTimesRow{}
 	for _, s := range times {
@@ -140,7 +140,7 @@ func conflictsOf(ctx context.Context, q *dbq.Queries, ids []id.Lease) (map[id.Le
 func Frozen(ctx context.Context, q *dbq.Queries, operator id.Org) ([]id.Lease, error) {
 	ids, err := q.FrozenLeases(ctx, operator)
 	if err != nil {
-		return nil, fmt.Errorf("metering: frozen leases of %s: %w", operator, err)
+		return nil, fmt.Errorf("read frozen leases of %s: %w", operator, err)
 	}
 	return ids, nil
 }
@@ -155,14 +155,14 @@ func (s *Leases) Unfreeze(ctx context.Context, who account.Principal, of id.Leas
 	}
 	return idem.Once(ctx, s.d, once, func(ctx context.Context, tx *db.Tx) (id.Lease, error) {
 		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-			return of, fault.InvalidField("reason", "says why, in at most 500 bytes: the host's operator reads it")
+			return of, fault.InvalidField("reason", "must say why in at most 500 bytes; the host's operator reads it")
 		}
 		cluster, err := tx.Q.ClusterOfLease(ctx, of)
 		if db.NoRows(err) {
-			return of, fault.New(fault.NotFound, "there is no such lease")
+			return of, fault.New(fault.NotFound, "lease not found")
 		}
 		if err != nil {
-			return of, fmt.Errorf("metering: unfreeze: %w", err)
+			return of, fmt.Errorf("unfreeze: %w", err)
 		}
 		leases, err := lockCluster(ctx, tx, cluster) // all of the cluster, in order, before one of them changes
 		if err != nil {
@@ -173,7 +173,7 @@ func (s *Leases) Unfreeze(ctx context.Context, who account.Principal, of id.Leas
 			return of, fault.New(fault.Conflict, "the lease is not frozen")
 		}
 		if err := tx.Q.UnfreezeMeter(ctx, of); err != nil {
-			return of, fmt.Errorf("metering: unfreeze: %w", err)
+			return of, fmt.Errorf("unfreeze: %w", err)
 		}
 		l := leases[i]
 		l.frozen = false

@@ -45,7 +45,7 @@ func (s *Leases) HeldCredits(ctx context.Context, who account.Principal) ([]Held
 	}
 	rows, err := s.d.Q.HeldServiceCredits(ctx, maxHeld)
 	if err != nil {
-		return nil, fmt.Errorf("metering: held credits: %w", err)
+		return nil, fmt.Errorf("read held credits: %w", err)
 	}
 	out := make([]HeldCredit, 0, len(rows))
 	for _, r := range rows {
@@ -55,7 +55,7 @@ func (s *Leases) HeldCredits(ctx context.Context, who account.Principal) ([]Held
 		}
 		segs, err := s.d.Q.SegmentsWithin(ctx, r.LeaseID, r.FromMs, r.ThroughMs)
 		if err != nil {
-			return nil, fmt.Errorf("metering: segments of %s: %w", r.LeaseID, err)
+			return nil, fmt.Errorf("read segments of %s: %w", r.LeaseID, err)
 		}
 		rest := creditOf(leases[0], segs, Interval{Start: r.FromMs, End: r.ThroughMs}) - money.Nano(r.Credited)
 		if rest <= 0 && r.Settled {
@@ -92,11 +92,11 @@ func (s *Leases) DecideCredit(ctx context.Context, who account.Principal, l id.L
 	return idem.Once(ctx, s.d, once, func(ctx context.Context, tx *db.Tx) (id.Lease, error) {
 		cluster, err := tx.Q.ClusterOfLease(ctx, l)
 		if err != nil && !db.NoRows(err) {
-			return l, fmt.Errorf("metering: lease %s: %w", l, err)
+			return l, fmt.Errorf("read lease %s: %w", l, err)
 		}
 		// What returns a part of the fee and what pays relief from it wait for each other, at the cluster's row.
 		if err := tx.Q.LockClusterOfCredit(ctx, cluster); err != nil && !db.NoRows(err) {
-			return l, fmt.Errorf("metering: lock cluster %s: %w", cluster, err)
+			return l, fmt.Errorf("lock cluster %s: %w", cluster, err)
 		}
 		leases, lockErr := lockCluster(ctx, tx, cluster) // before the row: a settlement books under the same locks
 		if lockErr != nil {
@@ -116,7 +116,7 @@ func (s *Leases) DecideCredit(ctx context.Context, who account.Principal, l id.L
 			return l, fault.New(fault.NotFound, "no credit of this lease waits for a decision")
 		}
 		if err != nil {
-			return l, fmt.Errorf("metering: decide the credit of %s: %w", l, err)
+			return l, fmt.Errorf("decide the credit of %s: %w", l, err)
 		}
 		if err := audit.Record(ctx, tx, who.Event(action, l.String(), map[string]any{"reason": why})); err != nil {
 			return l, err

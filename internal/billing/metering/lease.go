@@ -53,7 +53,7 @@ func CreateLeases(ctx context.Context, tx *db.Tx, leases []NewLease) error {
 		return err
 	}
 	if err := tx.Send(ctx, b); err != nil {
-		return fmt.Errorf("metering: create leases: %w", err)
+		return fmt.Errorf("create leases: %w", err)
 	}
 	return nil
 }
@@ -62,11 +62,11 @@ func CreateLeases(ctx context.Context, tx *db.Tx, leases []NewLease) error {
 func queueLeases(b *pgx.Batch, leases []NewLease, runUntil *time.Time, coveredFrom int64) error {
 	for _, l := range leases {
 		if l.Rate < 0 || l.HostSharePPM < 0 || l.HostSharePPM > 1_000_000 || l.Epoch < 1 || len(l.GPUs) == 0 {
-			return fmt.Errorf("metering: lease %s: rate, share, epoch or GPUs out of range", l.ID)
+			return fmt.Errorf("lease %s: rate, share, epoch or GPUs out of range", l.ID)
 		}
 		items, err := json.Marshal(l.Items)
 		if err != nil {
-			return fmt.Errorf("metering: price items: %w", err)
+			return fmt.Errorf("encode price items: %w", err)
 		}
 		db.Write(b, (*dbq.Queries).InsertLease, dbq.InsertLeaseParams{
 			ID:            l.ID,
@@ -100,7 +100,7 @@ func queueLeases(b *pgx.Batch, leases []NewLease, runUntil *time.Time, coveredFr
 func SetEpoch(ctx context.Context, tx *db.Tx, lease id.Lease, epoch int) error {
 	n, err := tx.Q.SetLeaseEpoch(ctx, int32(epoch), lease)
 	if err == nil && n == 0 {
-		return fault.New(fault.Conflict, "the lease has ended or is further on")
+		return fault.New(fault.Conflict, "the lease has ended or has a later epoch")
 	}
 	return err
 }
@@ -117,7 +117,7 @@ func SetRequired(ctx context.Context, tx *db.Tx, lease id.Lease, required bool) 
 func EndLeases(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Time) error {
 	ids, err := tx.Q.LiveLeaseIDs(ctx, cluster)
 	if err != nil {
-		return fmt.Errorf("metering: live leases: %w", err)
+		return fmt.Errorf("read live leases: %w", err)
 	}
 	for _, l := range ids {
 		if err := EndLease(ctx, tx, l, at); err != nil {
@@ -130,7 +130,7 @@ func EndLeases(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Time)
 // EndLease is EndLeases for one lease.
 func EndLease(ctx context.Context, tx *db.Tx, lease id.Lease, at time.Time) error {
 	if err := tx.Q.EndLease(ctx, at, lease); err != nil {
-		return fmt.Errorf("metering: end lease: %w", err)
+		return fmt.Errorf("end lease: %w", err)
 	}
 	return nil
 }

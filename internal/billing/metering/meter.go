@@ -47,7 +47,7 @@ func (l *lease) runUntil() int64 {
 func lockCluster(ctx context.Context, tx *db.Tx, cluster id.Cluster) ([]*lease, error) {
 	meters, err := tx.Q.LockMetersOfCluster(ctx, cluster)
 	if err != nil {
-		return nil, fmt.Errorf("metering: lock meters: %w", err)
+		return nil, fmt.Errorf("lock meters: %w", err)
 	}
 	return withMeters(ctx, tx.Q, meters, true)
 }
@@ -168,7 +168,7 @@ func readLeases(ctx context.Context, q *dbq.Queries, ids []id.Lease) ([]*lease, 
 func readMeters(ctx context.Context, q *dbq.Queries, ids []id.Lease, above bool) ([]*lease, error) {
 	rows, err := q.MetersByID(ctx, idList(ids...))
 	if err != nil {
-		return nil, fmt.Errorf("metering: meters: %w", err)
+		return nil, fmt.Errorf("read meters: %w", err)
 	}
 	meters := make([]dbq.LeaseMeter, len(rows))
 	for i, r := range rows {

@@ -92,7 +92,7 @@ func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fr
 		f, news := add[l.ID]
 		next, p := Charge(l.meter, f.intervals, l.windows, l.terms)
 		if p.Renter < 0 || p.Host < 0 || p.Fee < 0 {
-			return fmt.Errorf("metering: lease %s: posting %+v would take money back", l.ID, p)
+			return fmt.Errorf("lease %s: posting %+v would take money back", l.ID, p)
 		}
 		next, p, since := l.post(next, p, how)
 		if p.Renter > 0 {
@@ -111,7 +111,7 @@ func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fr
 	}
 	booking, err := ledger.Prepare(ctx, tx, entries) // a key is a meter's total: nobody else can have used it
 	if err != nil {
-		return fmt.Errorf("metering: post usage: %w", err)
+		return fmt.Errorf("post usage: %w", err)
 	}
 	b := &pgx.Batch{}
 	if err := queueSegments(b, from); err != nil {
@@ -120,7 +120,7 @@ func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fr
 	db.Write(b, (*dbq.Queries).UpdateMeters, metersOf(changed))
 	booking.QueueWrite(b)
 	if err := tx.Send(ctx, b); err != nil {
-		return fmt.Errorf("metering: write segments, meters and charges: %w", err)
+		return fmt.Errorf("write segments, meters and charges: %w", err)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func quarantine(ctx context.Context, tx *db.Tx, leases map[id.Lease]*lease, rs [
 	}
 	inserted, err := tx.Q.InsertQuarantined(ctx, p)
 	if err != nil {
-		return fmt.Errorf("quarantine: %w", err)
+		return fmt.Errorf("quarantine segments: %w", err)
 	}
 	type kept struct {
 		host id.Host
@@ -102,7 +102,7 @@ func (a *alerts) add(ctx context.Context, tx *db.Tx, l *lease, r *received) erro
 		a.sent = map[string]bool{}
 		admins, err := tx.Q.AdminOrgs(ctx)
 		if err != nil {
-			return fmt.Errorf("admins: %w", err)
+			return fmt.Errorf("read admins: %w", err)
 		}
 		a.admins = admins
 	}
@@ -116,7 +116,7 @@ func (a *alerts) add(ctx context.Context, tx *db.Tx, l *lease, r *received) erro
 	}
 	operator, err := tx.Q.HostOwner(ctx, r.host)
 	if err != nil {
-		return fmt.Errorf("owner of %s: %w", r.host, err)
+		return fmt.Errorf("read owner of %s: %w", r.host, err)
 	}
 	orgs := slices.Clone(a.admins)
 	if !slices.Contains(orgs, operator) {
@@ -153,13 +153,13 @@ func (x *Leases) Quarantined(ctx context.Context, who account.Principal, before 
 	}
 	rows, err := x.d.Q.ListQuarantine(ctx, before, int32(limit))
 	if err != nil {
-		return nil, fmt.Errorf("metering: quarantine: %w", err)
+		return nil, fmt.Errorf("read quarantine: %w", err)
 	}
 	out := make([]Refused, len(rows))
 	for i, r := range rows {
 		var s agentapi.Segment
 		if err := json.Unmarshal(r.Payload, &s); err != nil {
-			return nil, fmt.Errorf("metering: quarantined segment %d: %w", r.ID, err)
+			return nil, fmt.Errorf("decode quarantined segment %d: %w", r.ID, err)
 		}
 		why := whatRefused[r.Reason]
 		if r.Reason == refusedConflict {

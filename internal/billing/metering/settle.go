@@ -120,7 +120,7 @@ func settleLeases(ctx context.Context, tx *db.Tx, leases []*lease) error {
 		return nil
 	}
 	if err := tx.Q.SettleLeases(ctx, ids); err != nil {
-		return fmt.Errorf("metering: settle leases: %w", err)
+		return fmt.Errorf("settle leases: %w", err)
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func reportsComplete(ctx context.Context, q *dbq.Queries, leases []*lease) (map[
 	}
 	runs, err := q.SegmentRuns(ctx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("metering: segment runs: %w", err)
+		return nil, fmt.Errorf("read segment runs: %w", err)
 	}
 	whole, final := map[id.Lease]bool{}, map[id.Lease]bool{}
 	for _, r := range runs {

@@ -55,7 +55,7 @@ func RenterStatement(ctx context.Context, q *dbq.Queries, org id.Org, from, to t
 		MaxRows:     maxStatement + 1,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("metering: leases of %s: %w", org, err)
+		return nil, fmt.Errorf("read leases of %s: %w", org, err)
 	}
 	return statement(ctx, q, ids)
 }
@@ -72,7 +72,7 @@ func OperatorStatement(ctx context.Context, q *dbq.Queries, org id.Org, host id.
 		MaxRows:   maxStatement + 1,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("metering: leases on hosts of %s: %w", org, err)
+		return nil, fmt.Errorf("read leases on hosts of %s: %w", org, err)
 	}
 	return statement(ctx, q, ids)
 }
@@ -91,7 +91,7 @@ func statement(ctx context.Context, q *dbq.Queries, ids []id.Lease) ([]LeaseStat
 	}
 	prices, err := q.FrozenPrices(ctx, idList(ids...))
 	if err != nil {
-		return nil, fmt.Errorf("metering: prices: %w", err)
+		return nil, fmt.Errorf("read prices: %w", err)
 	}
 	frozen := map[id.Lease][]FrozenPrice{}
 	for _, p := range prices {
@@ -100,13 +100,13 @@ func statement(ctx context.Context, q *dbq.Queries, ids []id.Lease) ([]LeaseStat
 			f.From = time.UnixMilli(p.FromMs).UTC()
 		}
 		if err := json.Unmarshal(p.Items, &f.Items); err != nil {
-			return nil, fmt.Errorf("metering: price items of %s: %w", p.LeaseID, err)
+			return nil, fmt.Errorf("decode price items of %s: %w", p.LeaseID, err)
 		}
 		frozen[p.LeaseID] = append(frozen[p.LeaseID], f)
 	}
 	now, err := q.DatabaseTime(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("metering: clock: %w", err)
+		return nil, fmt.Errorf("read the clock: %w", err)
 	}
 	out := make([]LeaseStatement, len(leases))
 	for i, l := range leases {

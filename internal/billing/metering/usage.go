@@ -49,7 +49,7 @@ type UsageLine struct {
 func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usage, error) {
 	ids, err := q.LeaseIDsOfCluster(ctx, cluster)
 	if err != nil {
-		return Usage{}, fmt.Errorf("metering: usage: %w", err)
+		return Usage{}, fmt.Errorf("read usage: %w", err)
 	}
 	leases, err := readLeases(ctx, q, ids)
 	if err != nil {
@@ -62,7 +62,7 @@ func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usag
 	}
 	now, err := q.DatabaseTime(ctx)
 	if err != nil {
-		return Usage{}, fmt.Errorf("metering: clock: %w", err)
+		return Usage{}, fmt.Errorf("read the clock: %w", err)
 	}
 	u := Usage{Settled: len(leases) > 0, ByRank: map[int]money.Nano{}}
 	var billed, soFar Set

@@ -22,7 +22,7 @@ func OpenWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Time
 	}
 	cover, err := tx.Q.ClusterCover(ctx, cluster)
 	if err != nil {
-		return fmt.Errorf("metering: cover: %w", err)
+		return fmt.Errorf("read cover: %w", err)
 	}
 	opened := max(at.UnixMilli(), cover.CoveredFromMs)
 	switch {
@@ -35,7 +35,7 @@ func OpenWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Time
 		opened = max(opened, *last.ClosedMs)
 	}
 	if err := tx.Q.InsertWindow(ctx, cluster, opened); err != nil {
-		return fmt.Errorf("metering: open window: %w", err)
+		return fmt.Errorf("open window: %w", err)
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func AdvanceConfirmed(ctx context.Context, tx *db.Tx, cluster id.Cluster, at tim
 	}
 	err = tx.Q.AdvanceWindow(ctx, min(at.UnixMilli(), limit), cluster, w.N)
 	if err != nil {
-		return fmt.Errorf("metering: advance window: %w", err)
+		return fmt.Errorf("advance window: %w", err)
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ func AdvanceAllConfirmed(ctx context.Context, tx *db.Tx, clusters []pgtype.UUID,
 		return nil
 	}
 	if err := tx.Q.AdvanceWindows(ctx, clusters, ms); err != nil {
-		return fmt.Errorf("metering: advance windows: %w", err)
+		return fmt.Errorf("advance windows: %w", err)
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func DoubtWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, from time.T
 	}
 	doubt := max(w.ConfirmedUntilMs, min(from.UnixMilli(), limit))
 	if err := tx.Q.DoubtWindow(ctx, doubt, cluster, w.N); err != nil {
-		return fmt.Errorf("metering: doubt window: %w", err)
+		return fmt.Errorf("doubt window: %w", err)
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func SplitWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, part Interv
 		func() error { return tx.Q.InsertWindow(ctx, cluster, part.End) },
 	} {
 		if err := step(); err != nil {
-			return fmt.Errorf("metering: split window: %w", err)
+			return fmt.Errorf("split window: %w", err)
 		}
 	}
 	return nil
@@ -138,11 +138,11 @@ func CloseWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Tim
 		proven = min(end, *w.DoubtFromMs)
 	}
 	if err := tx.Q.CloseWindow(ctx, &proven, cluster, w.N); err != nil {
-		return false, fmt.Errorf("metering: close window: %w", err)
+		return false, fmt.Errorf("close window: %w", err)
 	}
 	if proven < end {
 		if err := tx.Q.InsertPending(ctx, cluster, proven, &end); err != nil {
-			return false, fmt.Errorf("metering: pending window: %w", err)
+			return false, fmt.Errorf("insert pending window: %w", err)
 		}
 	}
 	return true, nil
@@ -153,7 +153,7 @@ func CloseWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Tim
 func AddTail(ctx context.Context, tx *db.Tx, cluster id.Cluster, from, until time.Time) error {
 	end := until.UnixMilli()
 	if err := tx.Q.InsertClosedWindow(ctx, cluster, from.UnixMilli(), &end); err != nil {
-		return fmt.Errorf("metering: tail: %w", err)
+		return fmt.Errorf("insert tail: %w", err)
 	}
 	return nil
 }
@@ -168,7 +168,7 @@ type Pending struct {
 func PendingOf(ctx context.Context, q *dbq.Queries, cluster id.Cluster) ([]Pending, error) {
 	rows, err := q.PendingWindows(ctx, cluster)
 	if err != nil {
-		return nil, fmt.Errorf("metering: pending windows: %w", err)
+		return nil, fmt.Errorf("read pending windows: %w", err)
 	}
 	out := make([]Pending, len(rows))
 	for i, r := range rows {
@@ -186,11 +186,11 @@ func DecidePending(ctx context.Context, tx *db.Tx, cluster id.Cluster, p Pending
 		end, rest = rest[0].End, rest[1:]
 	}
 	if err := tx.Q.CloseWindow(ctx, &end, cluster, p.N); err != nil {
-		return fmt.Errorf("metering: decide pending window: %w", err)
+		return fmt.Errorf("decide pending window: %w", err)
 	}
 	for _, r := range rest {
 		if err := tx.Q.InsertClosedWindow(ctx, cluster, r.Start, &r.End); err != nil {
-			return fmt.Errorf("metering: decide pending window: %w", err)
+			return fmt.Errorf("decide pending window: %w", err)
 		}
 	}
 	return nil
@@ -206,7 +206,7 @@ func openWindow(ctx context.Context, q *dbq.Queries,
 	}
 	cover, err := q.ClusterCover(ctx, cluster)
 	if err != nil {
-		return nil, 0, fmt.Errorf("metering: cover: %w", err)
+		return nil, 0, fmt.Errorf("read cover: %w", err)
 	}
 	return w, cover.RunUntilMs, nil
 }
@@ -218,7 +218,7 @@ func lastWindow(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (*dbq.C
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("metering: last window: %w", err)
+		return nil, fmt.Errorf("read last window: %w", err)
 	}
 	return &w, nil
 }

@@ -92,11 +92,11 @@ func (p *Payments) AdoptPayment(ctx context.Context, object string, record Recor
 		return Adopted{Outcome: Foreign, Note: "Stripe does not know it"}, nil
 	}
 	if err != nil {
-		return Adopted{}, fmt.Errorf("payment: adopt %s: %w", object, err)
+		return Adopted{}, fmt.Errorf("adopt %s: %w", object, err)
 	}
 	a, err := p.adoptPayment(ctx, pay, record)
 	if err != nil {
-		err = fmt.Errorf("payment: adopt %s: %w", object, err)
+		err = fmt.Errorf("adopt %s: %w", object, err)
 	}
 	return a, err
 }
@@ -244,7 +244,7 @@ func (p *Payments) insertLost(ctx context.Context, tx *db.Tx, row dbq.InsertTopu
 func (p *Payments) AdoptRefund(ctx context.Context, object string, record RecordAdopted) (Adopted, error) {
 	got, err := p.stripe.Refund(ctx, object)
 	if err != nil {
-		return Adopted{}, fmt.Errorf("payment: adopt %s: %w", object, err)
+		return Adopted{}, fmt.Errorf("adopt %s: %w", object, err)
 	}
 	ours, err := id.Parse[id.Refund](got.Refund)
 	if err != nil {
@@ -282,7 +282,7 @@ func (p *Payments) AdoptRefund(ctx context.Context, object string, record Record
 	case errors.Is(err, errNoTopup):
 		return Adopted{Outcome: Open, Note: "its payment is not a top-up in the database"}, nil
 	case err != nil:
-		return out, fmt.Errorf("payment: adopt %s: %w", object, err)
+		return out, fmt.Errorf("adopt %s: %w", object, err)
 	}
 	return out, nil
 }
@@ -347,11 +347,11 @@ func (p *Payments) AdoptDispute(ctx context.Context, object string) (Adopted, er
 	_, err := p.d.Q.DisputeState(ctx, object)
 	fresh := db.NoRows(err)
 	if err != nil && !fresh {
-		return Adopted{}, fmt.Errorf("payment: adopt %s: %w", object, err)
+		return Adopted{}, fmt.Errorf("adopt %s: %w", object, err)
 	}
 	switch note, err := p.refreshDispute(ctx, object); {
 	case err != nil:
-		return Adopted{}, fmt.Errorf("payment: adopt %s: %w", object, err)
+		return Adopted{}, fmt.Errorf("adopt %s: %w", object, err)
 	case note != "":
 		return Adopted{Outcome: Foreign, Note: note}, nil
 	case fresh:
@@ -418,7 +418,7 @@ func (p *Payments) Moves(ctx context.Context, from time.Time) ([]Move, error) {
 		add(m)
 		return nil
 	}); err != nil {
-		return nil, fmt.Errorf("payment: what moved at Stripe: %w", err)
+		return nil, fmt.Errorf("list moves at Stripe: %w", err)
 	}
 	if err := p.stripe.Payments(ctx, from, func(pay stripe.Payment) error {
 		if pay.Status == stripe.Waiting {
@@ -426,7 +426,7 @@ func (p *Payments) Moves(ctx context.Context, from time.Time) ([]Move, error) {
 		}
 		return nil
 	}); err != nil {
-		return nil, fmt.Errorf("payment: payments at Stripe: %w", err)
+		return nil, fmt.Errorf("list payments at Stripe: %w", err)
 	}
 	var out []Move
 	for _, k := range []MoveKind{MovePayment, MoveRefund, MoveDispute, MoveTransfer, MovePayout, MoveOther} {

@@ -15,7 +15,7 @@ import (
 func notifyAdmins(ctx context.Context, tx *db.Tx, n notify.Notice) error {
 	admins, err := tx.Q.AdminOrgs(ctx)
 	if err != nil {
-		return fmt.Errorf("admins: %w", err)
+		return fmt.Errorf("read admins: %w", err)
 	}
 	for _, n.Org = range admins {
 		if _, err := notify.Add(ctx, tx, n); err != nil {

@@ -36,7 +36,7 @@ func (p *Payments) AutoTopUp(ctx context.Context, org id.Org) (AutoTopUp, error)
 		return AutoTopUp{}, nil
 	}
 	if err != nil {
-		return AutoTopUp{}, fmt.Errorf("auto top-up of %s: %w", org, err)
+		return AutoTopUp{}, fmt.Errorf("read auto top-up of %s: %w", org, err)
 	}
 	return AutoTopUp{a.Enabled, a.Threshold, a.Amount, a.DailyCap, a.Stopped}, nil
 }
@@ -48,7 +48,7 @@ func (p *Payments) SetAutoTopUp(ctx context.Context, payer account.Principal, a 
 		was, err := tx.Q.AutoTopup(ctx, payer.Org)
 		switch {
 		case err != nil && !db.NoRows(err):
-			return fmt.Errorf("auto top-up of %s: %w", payer.Org, err)
+			return fmt.Errorf("read auto top-up of %s: %w", payer.Org, err)
 		case !a.Enabled && err != nil:
 			return nil // it never was on
 		case !a.Enabled:
@@ -59,7 +59,7 @@ func (p *Payments) SetAutoTopUp(ctx context.Context, payer account.Principal, a 
 			}
 			c, err := tx.Q.StripeCustomer(ctx, payer.Org)
 			if err != nil && !db.NoRows(err) {
-				return fmt.Errorf("customer: %w", err)
+				return fmt.Errorf("read customer: %w", err)
 			}
 			if c.PaymentMethod == "" && p.cfg.DefaultMethod == "" {
 				return fault.New(fault.Conflict, "save a card first: credit is added with it")
@@ -104,13 +104,13 @@ func (p *Payments) AutoTopUps(ctx context.Context) (n int, err error) {
 	}
 	orgs, err := p.d.Q.ClaimAutoTopups(ctx, p.cfg.Currency, batchRows)
 	if err != nil {
-		return 0, fmt.Errorf("payment: due auto top-ups: %w", err)
+		return 0, fmt.Errorf("claim due auto top-ups: %w", err)
 	}
 	var errs []error
 	for _, org := range orgs {
 		rows, err := p.autoTopUp(ctx, org)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("payment: auto top-up of %s: %w", org, err), p.autoFailed(ctx, org, err))
+			errs = append(errs, fmt.Errorf("top up %s automatically: %w", org, err), p.autoFailed(ctx, org, err))
 			continue
 		}
 		errs = append(errs, notify.DropDeadLetter(ctx, p.d.Q, queueAutoTopUp, org.String()))

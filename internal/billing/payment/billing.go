@@ -81,7 +81,7 @@ func (p *Payments) Bill(b Biller) {
 func (p *Payments) Subscribe(ctx context.Context, tx *db.Tx, org id.Org) ([]id.Outbox, error) {
 	c, err := tx.Q.BillingContact(ctx, org)
 	if err != nil {
-		return nil, fmt.Errorf("payment: contact of %s: %w", org, err)
+		return nil, fmt.Errorf("read contact of %s: %w", org, err)
 	}
 	out := &outgoing{tx: tx}
 	if _, err := p.customer(ctx, out, account.Principal{Org: org, OrgName: c.Name, Email: c.Email}); err != nil {
@@ -211,7 +211,7 @@ func (p *Payments) invoiced(ctx context.Context, in stripe.Invoice) (id.Org, err
 		return id.Org{}, nil
 	}
 	if err != nil {
-		return id.Org{}, fmt.Errorf("org of %s: %w", in.Customer, err)
+		return id.Org{}, fmt.Errorf("read org of %s: %w", in.Customer, err)
 	}
 	return org, nil
 }
@@ -262,7 +262,7 @@ func (p *Payments) refreshSubscription(ctx context.Context, subscription string)
 	if owner, err := p.d.Q.OrgOfStripeCustomer(ctx, s.Customer); db.NoRows(err) || err == nil && owner != org {
 		return "not a subscription of this platform", nil
 	} else if err != nil {
-		return "", fmt.Errorf("org of %s: %w", s.Customer, err)
+		return "", fmt.Errorf("read org of %s: %w", s.Customer, err)
 	}
 	return "", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.biller.Subscription(ctx, tx, org, s) })
 }
@@ -271,16 +271,16 @@ func (p *Payments) refreshSubscription(ctx context.Context, subscription string)
 // them to the biller.
 func (p *Payments) RefreshBilling(ctx context.Context, org id.Org, subscription string) error {
 	if _, err := p.refreshSubscription(ctx, subscription); err != nil {
-		return fmt.Errorf("payment: subscription of %s: %w", org, err)
+		return fmt.Errorf("subscription of %s: %w", org, err)
 	}
 	all, err := p.stripe.Invoices(ctx, subscription)
 	if err != nil {
-		return fmt.Errorf("payment: invoices of %s: %w", org, err)
+		return fmt.Errorf("invoices of %s: %w", org, err)
 	}
 	var errs []error
 	for _, in := range all {
 		if _, err := p.applyInvoice(ctx, org, in); err != nil {
-			errs = append(errs, fmt.Errorf("payment: invoice %s of %s: %w", in.ID, org, err))
+			errs = append(errs, fmt.Errorf("invoice %s of %s: %w", in.ID, org, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -304,20 +304,20 @@ func (p *Payments) ApproveRefund(ctx context.Context, who account.Principal, ref
 	}
 	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (string, error) {
 		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-			return refund, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
+			return refund, fault.InvalidField("reason", "must say why in at most 500 bytes; the audit log keeps it")
 		}
 		row, err := tx.Q.DisputeForUpdate(ctx, refund)
 		if err != nil && !db.NoRows(err) {
-			return refund, fmt.Errorf("refund %s: %w", refund, err)
+			return refund, fmt.Errorf("lock refund %s: %w", refund, err)
 		}
 		if err != nil || row.Kind != kindGiven {
-			return refund, fault.New(fault.NotFound, "there is no such refund")
+			return refund, fault.New(fault.NotFound, "refund not found")
 		}
 		if row.State != disputeOpen {
 			return refund, fault.New(fault.Conflict, "nothing waits for this refund any more")
 		}
 		if err := tx.Q.CloseDispute(ctx, "released", row.Tax, refund); err != nil {
-			return refund, fmt.Errorf("refund %s: %w", refund, err)
+			return refund, fmt.Errorf("close refund %s: %w", refund, err)
 		}
 		return refund, audit.Record(ctx, tx, who.Event("billing.refund_release", row.OrgID.String(), map[string]any{
 			"refund": refund, "invoice": row.InvoiceID, "amount": row.Amount.String(), "reason": reason}))

@@ -46,7 +46,7 @@ func (p *Payments) customerOf(ctx context.Context, org id.Org) (customer, method
 		return "", "", errNoCustomer
 	}
 	if err != nil {
-		return "", "", fmt.Errorf("customer of %s: %w", org, err)
+		return "", "", fmt.Errorf("read customer of %s: %w", org, err)
 	}
 	if c.PaymentMethod == "" {
 		return c.CustomerID, p.cfg.DefaultMethod, nil
@@ -72,7 +72,7 @@ func (p *Payments) useCard(ctx context.Context, client *stripe.Client, key, cust
 func (p *Payments) inTurn(ctx context.Context, row Row) error {
 	waits, err := p.d.Q.OutboxBefore(ctx, row.Key, []string{KindSubscribe, KindUnsubscribe})
 	if err != nil {
-		return fmt.Errorf("rows before %s: %w", row.Key, err)
+		return fmt.Errorf("read rows before %s: %w", row.Key, err)
 	}
 	if waits {
 		return &stripe.Error{

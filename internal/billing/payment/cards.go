@@ -42,7 +42,7 @@ type CardSetup struct {
 // numbers needs many.
 const maxOpenSetups = 10
 
-func errNoCard() error { return fault.New(fault.NotFound, "there is no such card") }
+func errNoCard() error { return fault.New(fault.NotFound, "card not found") }
 
 // AddCard opens the page on which a card is saved. back is where the page sends people; empty: Config.ReturnURL. The
 // answer is Pending without a URL when Stripe does not answer now. Fault: RateLimited.
@@ -102,10 +102,10 @@ func (p *Payments) AddCard(ctx context.Context, payer account.Principal, back st
 func (p *Payments) CardSetup(ctx context.Context, org id.Org, setup id.CardSetup) (CardSetup, error) {
 	s, err := p.d.Q.CardSetup(ctx, setup)
 	if err != nil && !db.NoRows(err) {
-		return CardSetup{}, fmt.Errorf("card setup %s: %w", setup, err)
+		return CardSetup{}, fmt.Errorf("read card setup %s: %w", setup, err)
 	}
 	if err != nil || s.OrgID != org {
-		return CardSetup{}, fault.New(fault.NotFound, "there is no such page for saving a card")
+		return CardSetup{}, fault.New(fault.NotFound, "page for saving a card not found")
 	}
 	return CardSetup{
 		ID:        s.ID,
@@ -137,7 +137,7 @@ func (p *Payments) RefreshSetup(ctx context.Context, org id.Org, setup id.CardSe
 func (p *Payments) Cards(ctx context.Context, org id.Org) ([]Card, error) {
 	rows, err := p.d.Q.ListCards(ctx, org)
 	if err != nil {
-		return nil, fmt.Errorf("cards of %s: %w", org, err)
+		return nil, fmt.Errorf("read cards of %s: %w", org, err)
 	}
 	out := make([]Card, len(rows))
 	for i, k := range rows {
@@ -154,7 +154,7 @@ func (p *Payments) SetDefaultCard(ctx context.Context, payer account.Principal, 
 			return errNoCard()
 		}
 		if err != nil {
-			return fmt.Errorf("card %s: %w", card, err)
+			return fmt.Errorf("lock card %s: %w", card, err)
 		}
 		if n, err := tx.Q.SetDefaultMethod(ctx, k.MethodID, payer.Org); err != nil {
 			return err
@@ -174,7 +174,7 @@ func (p *Payments) RemoveCard(ctx context.Context, payer account.Principal, card
 			return errNoCard()
 		}
 		if err != nil {
-			return fmt.Errorf("card %s: %w", card, err)
+			return fmt.Errorf("lock card %s: %w", card, err)
 		}
 		if err := tx.Q.RemoveCard(ctx, card); err != nil {
 			return err
@@ -235,7 +235,7 @@ func (p *Payments) sendSetup(ctx context.Context, o dbq.ClaimOutboxRow) (fail, e
 		return errNoCustomer, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("customer: %w", err)
+		return nil, fmt.Errorf("read customer: %w", err)
 	}
 	n.Customer = c.CustomerID
 	page, fail := p.stripe.CreateSetup(ctx, o.IdemKey, n)

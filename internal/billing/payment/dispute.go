@@ -37,7 +37,7 @@ func (p *Payments) refreshDispute(ctx context.Context, object string) (note stri
 		return p.refreshInvoiceDispute(ctx, d)
 	}
 	if err != nil {
-		return "", fmt.Errorf("top-up of %s: %w", d.Payment, err)
+		return "", fmt.Errorf("read top-up of %s: %w", d.Payment, err)
 	}
 	if d.Currency != t.Currency {
 		return "", fmt.Errorf("dispute %s is in %s, its payment in %s", d.ID, d.Currency, t.Currency)
@@ -194,7 +194,7 @@ func (p *Payments) loseDispute(ctx context.Context, tx *db.Tx, d *lockedDispute,
 func taxInDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, dispute string, amount money.Nano) (money.Nano, error) {
 	gone, err := tx.Q.GoneBack(ctx, t.ID, dispute)
 	if err != nil {
-		return 0, fmt.Errorf("top-up %s: %w", t.ID, err)
+		return 0, fmt.Errorf("read top-up %s: %w", t.ID, err)
 	}
 	before, back := gone.Amount+gone.Tax, gone.Tax
 	// Stripe gives back no more than was paid: where there is no room for the refunds under way, it has refused them.

@@ -25,7 +25,7 @@ func (p *Payments) refreshFraudWarning(ctx context.Context, object string) (note
 		return notOurs, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("top-up of %s: %w", w.Payment, err)
+		return "", fmt.Errorf("read top-up of %s: %w", w.Payment, err)
 	}
 	return "", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if err := p.stopAuto(ctx, tx, t.OrgID, "The card's bank reports that a payment may be fraudulent."); err != nil {

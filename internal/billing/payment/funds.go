@@ -101,7 +101,7 @@ func (p *Payments) Funds(ctx context.Context, books money.Nano) (*Funds, error) 
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("payment: Stripe's balance: %w", err)
+		return nil, fmt.Errorf("read Stripe's balance: %w", err)
 	}
 	held := money.Nano(f.Available + f.Pending)
 	out := &Funds{

@@ -41,7 +41,7 @@ func (p *Payments) Standing(ctx context.Context, org id.Org) (Standing, error) {
 func (p *Payments) standing(ctx context.Context, q *dbq.Queries, org id.Org) (Standing, error) {
 	r, err := q.PayerStanding(ctx, pgtype.UUID{Bytes: org.UUID(), Valid: true})
 	if err != nil {
-		return Standing{}, fmt.Errorf("standing of %s: %w", org, err)
+		return Standing{}, fmt.Errorf("read standing of %s: %w", org, err)
 	}
 	s := Standing{EmailVerified: r.EmailVerified, CardVerified: r.CardVerified, Added: money.Nano(r.Added)}
 	if p.cfg.UnverifiedLimit > 0 && !(s.EmailVerified && s.CardVerified) {
@@ -56,7 +56,7 @@ func (p *Payments) addDisputes(ctx context.Context, q *dbq.Queries, org id.Org, 
 	s.State = StandingOK
 	row, err := q.PaymentStanding(ctx, org)
 	if err != nil && !db.NoRows(err) {
-		return fmt.Errorf("payment standing of %s: %w", org, err)
+		return fmt.Errorf("read payment standing of %s: %w", org, err)
 	}
 	if err != nil {
 		return nil // it never had a dispute
@@ -64,11 +64,11 @@ func (p *Payments) addDisputes(ctx context.Context, q *dbq.Queries, org id.Org, 
 	s.State = StandingState(row.State)
 	n, err := q.DisputeCounts(ctx, org)
 	if err != nil {
-		return fmt.Errorf("disputes of %s: %w", org, err)
+		return fmt.Errorf("read disputes of %s: %w", org, err)
 	}
 	c, err := q.DisputeClaims(ctx, org, p.cfg.Currency)
 	if err != nil {
-		return fmt.Errorf("claims on %s: %w", org, err)
+		return fmt.Errorf("read claims on %s: %w", org, err)
 	}
 	s.Disputed, s.LostDisputes, s.Short, s.Debt = money.Nano(n.Disputed), n.Lost, money.Nano(c.Short), money.Nano(c.Debt)
 	var left money.Nano

@@ -29,7 +29,7 @@ func SendingState(ctx context.Context, q *dbq.Queries) (Sending, error) {
 		return Sending{}, nil
 	}
 	if err != nil {
-		return Sending{}, fmt.Errorf("payment: pause of sending: %w", err)
+		return Sending{}, fmt.Errorf("read pause of sending: %w", err)
 	}
 	return Sending{Paused: true, Reason: row.Reason, Since: &row.Since}, nil
 }
@@ -53,7 +53,7 @@ func (p *Payments) SetSending(ctx context.Context, who account.Principal, paused
 	}
 	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (Sending, error) {
 		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-			return Sending{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
+			return Sending{}, fault.InvalidField("reason", "must say why in at most 500 bytes; the audit log keeps it")
 		}
 		detail := map[string]any{"reason": reason}
 		act, change := who.Event("sending.resume", "", detail), tx.Q.ResumeSending
@@ -64,7 +64,7 @@ func (p *Payments) SetSending(ctx context.Context, who account.Principal, paused
 		}
 		n, err := change(ctx)
 		if err != nil {
-			return Sending{}, fmt.Errorf("payment: %s: %w", act.Action, err)
+			return Sending{}, fmt.Errorf("%s: %w", act.Action, err)
 		}
 		if n > 0 {
 			if err := audit.Record(ctx, tx, act); err != nil {
@@ -80,7 +80,7 @@ func (p *Payments) SetSending(ctx context.Context, who account.Principal, paused
 func PauseByPlatform(ctx context.Context, tx *db.Tx, reason string) error {
 	n, err := tx.Q.PauseSending(ctx, reason, id.User{})
 	if err != nil {
-		return fmt.Errorf("payment: pause sending: %w", err)
+		return fmt.Errorf("pause sending: %w", err)
 	}
 	if n == 0 {
 		return nil

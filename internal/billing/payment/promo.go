@@ -72,7 +72,7 @@ func (p *Payments) CreatePromoCode(ctx context.Context, who account.Principal, c
 			return c, fmt.Errorf("insert promo code: %w", err)
 		}
 		if n == 0 {
-			return c, fault.New(fault.Conflict, "there is such a code already")
+			return c, fault.New(fault.Conflict, "a code of this name exists already")
 		}
 		if c.CreatedAt, err = tx.Now(ctx); err != nil {
 			return c, err
@@ -88,7 +88,7 @@ func (p *Payments) CreatePromoCode(ctx context.Context, who account.Principal, c
 // auditReason is a reason that only the audit trail keeps.
 func auditReason(bad *fault.Fields, reason string) string {
 	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-		bad.Add("reason", "says why, in at most 500 bytes: the audit trail keeps it")
+		bad.Add("reason", "must say why in at most 500 bytes; the audit log keeps it")
 	}
 	return reason
 }
@@ -167,7 +167,7 @@ func (p *Payments) PromoCodes(ctx context.Context, who account.Principal) ([]Pro
 	}
 	rows, err := p.d.Q.ListPromoCodes(ctx, 200)
 	if err != nil {
-		return nil, fmt.Errorf("promo codes: %w", err)
+		return nil, fmt.Errorf("read promo codes: %w", err)
 	}
 	out := make([]PromoCode, len(rows))
 	for i, r := range rows {
@@ -197,10 +197,10 @@ func (p *Payments) DisablePromoCode(ctx context.Context, who account.Principal, 
 		ended, err := tx.Q.EndPromoCode(ctx, code)
 		if db.NoRows(err) {
 			if _, err = tx.Q.PromoCode(ctx, code); err == nil {
-				return PromoCode{}, fault.New(fault.Conflict, "this code is over already")
+				return PromoCode{}, fault.New(fault.Conflict, "this code has ended already")
 			}
 			if db.NoRows(err) {
-				return PromoCode{}, fault.New(fault.NotFound, "there is no such code")
+				return PromoCode{}, fault.New(fault.NotFound, "code not found")
 			}
 		}
 		if err != nil {
@@ -251,7 +251,7 @@ func (p *Payments) Redemptions(ctx context.Context, who account.Principal, code 
 	}
 	rows, err := p.d.Q.PromoRedemptions(ctx, in)
 	if err != nil {
-		return nil, fmt.Errorf("promo redemptions: %w", err)
+		return nil, fmt.Errorf("read promo redemptions: %w", err)
 	}
 	out := make([]Redemption, len(rows))
 	for i, r := range rows {

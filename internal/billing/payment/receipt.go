@@ -77,7 +77,7 @@ func (p *Payments) issue(ctx context.Context, tx *db.Tx, t dbq.Topup, payment st
 	}
 	n, err := tx.Q.IssueReceipt(ctx, t.ID, content)
 	if err != nil {
-		return fmt.Errorf("receipt of %s: %w", t.ID, err)
+		return fmt.Errorf("issue receipt of %s: %w", t.ID, err)
 	}
 	if n == 0 {
 		return nil
@@ -108,7 +108,7 @@ func receiptContent(ctx context.Context, q *dbq.Queries, topup id.TopUp) (r Rece
 		err = json.Unmarshal(row.Content, &r)
 	}
 	if err != nil {
-		return r, false, fmt.Errorf("receipt of %s: %w", topup, err)
+		return r, false, fmt.Errorf("read receipt of %s: %w", topup, err)
 	}
 	r.IssuedAt = row.IssuedAt.UTC()
 	if string(row.Content) == erased {
@@ -132,10 +132,10 @@ func receiptContent(ctx context.Context, q *dbq.Queries, topup id.TopUp) (r Rece
 func (p *Payments) Receipt(ctx context.Context, org id.Org, topup id.TopUp) (Receipt, error) {
 	t, err := p.d.Q.Topup(ctx, topup)
 	if err != nil && !db.NoRows(err) {
-		return Receipt{}, fmt.Errorf("top-up %s: %w", topup, err)
+		return Receipt{}, fmt.Errorf("read top-up %s: %w", topup, err)
 	}
 	if err != nil || t.OrgID != org {
-		return Receipt{}, fault.New(fault.NotFound, "there is no such payment")
+		return Receipt{}, fault.New(fault.NotFound, "payment not found")
 	}
 	if State(t.State) != Succeeded || t.SettledAt == nil || t.PaymentIntentID == nil {
 		return Receipt{}, fault.New(fault.Conflict, "there is no receipt: nothing was paid")
@@ -154,7 +154,7 @@ func (p *Payments) Receipt(ctx context.Context, org id.Org, topup id.TopUp) (Rec
 	}
 	rows, err := p.d.Q.ReturnedOfTopup(ctx, topup)
 	if err != nil {
-		return Receipt{}, fmt.Errorf("returned of %s: %w", topup, err)
+		return Receipt{}, fmt.Errorf("read returned of %s: %w", topup, err)
 	}
 	r.Left, r.Returned = r.Total, []Returned{}
 	for _, x := range rows {

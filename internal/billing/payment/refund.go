@@ -41,7 +41,7 @@ type Refund struct {
 func (p *Payments) Refundable(ctx context.Context, org id.Org) (money.Nano, error) {
 	rows, err := p.d.Q.RefundableTopups(ctx, org, p.cfg.Currency)
 	if err != nil {
-		return 0, fmt.Errorf("refundable of %s: %w", org, err)
+		return 0, fmt.Errorf("read refundable top-ups of %s: %w", org, err)
 	}
 	wallet, err := ledger.Balance(ctx, p.d.Q, ledger.Wallet(org, p.cfg.Currency))
 	if err != nil {
@@ -53,7 +53,7 @@ func (p *Payments) Refundable(ctx context.Context, org id.Org) (money.Nano, erro
 	}
 	claims, err := p.d.Q.DisputeClaims(ctx, org, p.cfg.Currency)
 	if err != nil {
-		return 0, fmt.Errorf("claims on %s: %w", org, err)
+		return 0, fmt.Errorf("read claims on %s: %w", org, err)
 	}
 	return refundable(wallet-money.Nano(claims.Short+claims.Debt), bond, rows), nil
 }
@@ -62,7 +62,7 @@ func (p *Payments) Refundable(ctx context.Context, org id.Org) (money.Nano, erro
 func (p *Payments) inBond(ctx context.Context, q *dbq.Queries, org id.Org) (money.Nano, error) {
 	n, err := q.BondDeposited(ctx, org, p.cfg.Currency)
 	if err != nil && !db.NoRows(err) {
-		return 0, fmt.Errorf("bond of %s: %w", org, err)
+		return 0, fmt.Errorf("read bond of %s: %w", org, err)
 	}
 	return n, nil
 }
@@ -250,7 +250,7 @@ const refundsShown = 200
 func (p *Payments) Refunds(ctx context.Context, org id.Org) ([]Refund, error) {
 	rows, err := p.d.Q.ListRefunds(ctx, org, refundsShown)
 	if err != nil {
-		return nil, fmt.Errorf("refunds of %s: %w", org, err)
+		return nil, fmt.Errorf("read refunds of %s: %w", org, err)
 	}
 	out := make([]Refund, len(rows))
 	for i, r := range rows {
@@ -298,7 +298,7 @@ func (p *Payments) sendRefund(ctx context.Context, o dbq.ClaimOutboxRow, old boo
 func (p *Payments) settleRefund(ctx context.Context, tx *db.Tx, ours id.Refund, got stripe.Refund) error {
 	r, err := tx.Q.RefundForUpdate(ctx, ours)
 	if err != nil {
-		return fmt.Errorf("refund %s: %w", ours, err)
+		return fmt.Errorf("lock refund %s: %w", ours, err)
 	}
 	switch {
 	case got.Status == stripe.Succeeded && State(r.State) == Pending:

@@ -36,7 +36,7 @@ func (p *Payments) RemitTax(ctx context.Context, who account.Principal, m tax.Re
 			}},
 		}
 		if booked, err := ledger.Post(ctx, tx, e); err != nil || !booked {
-			return tax.Report{}, fmt.Errorf("payment: %s (booked: %t): %w", e.Key, booked, err)
+			return tax.Report{}, fmt.Errorf("%s (booked: %t): %w", e.Key, booked, err)
 		}
 		if err := audit.Record(ctx, tx, who.Event("billing.tax_remit", m.Country, map[string]any{
 			"country": m.Country, "period": m.Period, "amount": m.Amount.String(), "reason": m.Reason})); err != nil {

@@ -199,18 +199,18 @@ func (p *Payments) setAside(ctx context.Context, tx *db.Tx, topup id.TopUp, pay 
 func (p *Payments) fail(ctx context.Context, tx *db.Tx, topup id.TopUp, state State, why, payment string) error {
 	t, err := tx.Q.TopupForUpdate(ctx, topup)
 	if err != nil {
-		return fmt.Errorf("top-up %s: %w", topup, err)
+		return fmt.Errorf("lock top-up %s: %w", topup, err)
 	}
 	if t.State != string(Pending) {
 		return nil
 	}
 	if payment != "" {
 		if err := tx.Q.SetTopupPayment(ctx, topup, &payment); err != nil {
-			return fmt.Errorf("top-up %s: %w", topup, err)
+			return fmt.Errorf("set top-up %s: %w", topup, err)
 		}
 	}
 	if err := tx.Q.SettleTopup(ctx, string(state), why, topup); err != nil {
-		return fmt.Errorf("top-up %s: %w", topup, err)
+		return fmt.Errorf("settle top-up %s: %w", topup, err)
 	}
 	if t.Automatic {
 		return p.stopAuto(ctx, tx, t.OrgID, why)

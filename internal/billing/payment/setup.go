@@ -83,7 +83,7 @@ func (s *StripeSetup) meter(ctx context.Context, c *stripe.Client) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("the meter: %w", err)
+		return fmt.Errorf("set up the meter: %w", err)
 	}
 	s.Meter = m.ID
 	return nil
@@ -97,7 +97,7 @@ func (s *StripeSetup) price(ctx context.Context, c *stripe.Client, currency stri
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("the product: %w", err)
+		return fmt.Errorf("set up the product: %w", err)
 	}
 	s.Product = usageProduct
 	want := stripe.Price{Meter: s.Meter, Currency: strings.ToUpper(currency), Cents: microCents}
@@ -108,7 +108,7 @@ func (s *StripeSetup) price(ctx context.Context, c *stripe.Client, currency stri
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("the price: %w", err)
+		return fmt.Errorf("set up the price: %w", err)
 	}
 	if want.ID = p.ID; p != want {
 		return fault.New(fault.Conflict, "the price %s at Stripe, lookup key %s, is not one ten-thousandth of a %s cent "+
@@ -124,11 +124,11 @@ func (s *StripeSetup) endpoint(ctx context.Context, c *stripe.Client, kind, url 
 	events []string) (id string, err error) {
 	e, err := c.FindEndpoint(ctx, url, kind == "connect")
 	if err != nil {
-		return "", fmt.Errorf("the webhook %s: %w", kind, err)
+		return "", fmt.Errorf("set up webhook %s: %w", kind, err)
 	}
 	if e.ID == "" {
 		if e, err = c.CreateEndpoint(ctx, setupKey(), url, events, kind == "connect"); err != nil {
-			return "", fmt.Errorf("the webhook %s: %w", kind, err)
+			return "", fmt.Errorf("set up webhook %s: %w", kind, err)
 		}
 		s.Made, s.Secrets = append(s.Made, kind), append(s.Secrets, e.Secret)
 		return e.ID, nil
@@ -153,7 +153,7 @@ func (s *StripeSetup) endpoint(ctx context.Context, c *stripe.Client, kind, url 
 		return e.ID, nil
 	}
 	if err := c.EnableEndpoint(ctx, setupKey(), e.ID, all); err != nil {
-		return "", fmt.Errorf("the webhook %s: %w", kind, err)
+		return "", fmt.Errorf("set up webhook %s: %w", kind, err)
 	}
 	s.Changed = append(s.Changed, kind)
 	return e.ID, nil

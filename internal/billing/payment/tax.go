@@ -64,7 +64,7 @@ func (p *Payments) taxOn(ctx context.Context, org id.Org, kind tax.Kind, amount 
 			"a minute")
 	}
 	if t.Cents < 0 || t.Reason == "" {
-		return t, fmt.Errorf("payment: a tax of %d cents for %q on %s of %s", t.Cents, t.Reason, amount, org)
+		return t, fmt.Errorf("a tax of %d cents for %q on %s of %s", t.Cents, t.Reason, amount, org)
 	}
 	return t, nil
 }

@@ -179,7 +179,7 @@ func (p *Payments) customer(ctx context.Context, out *outgoing, payer account.Pr
 			stripe.Customer{Org: payer.Org.String(), Name: payer.OrgName, Email: payer.Email})
 	}
 	if err != nil {
-		return "", fmt.Errorf("customer: %w", err)
+		return "", fmt.Errorf("read customer: %w", err)
 	}
 	return c.PaymentMethod, nil
 }
@@ -194,10 +194,10 @@ func noticeKey(topup id.TopUp) string { return "topup:" + topup.String() }
 func (p *Payments) Get(ctx context.Context, org id.Org, topup id.TopUp) (TopUp, error) {
 	t, err := p.d.Q.Topup(ctx, topup)
 	if err != nil && !db.NoRows(err) {
-		return TopUp{}, fmt.Errorf("top-up %s: %w", topup, err)
+		return TopUp{}, fmt.Errorf("read top-up %s: %w", topup, err)
 	}
 	if err != nil || t.OrgID != org {
-		return TopUp{}, fault.New(fault.NotFound, "there is no such top-up")
+		return TopUp{}, fault.New(fault.NotFound, "top-up not found")
 	}
 	return p.view(t), nil
 }
@@ -206,7 +206,7 @@ func (p *Payments) Get(ctx context.Context, org id.Org, topup id.TopUp) (TopUp, 
 func (p *Payments) List(ctx context.Context, org id.Org, before id.TopUp, limit int) ([]TopUp, error) {
 	rows, err := p.d.Q.ListTopups(ctx, org, pgtype.UUID{Bytes: before.UUID(), Valid: true}, int32(limit))
 	if err != nil {
-		return nil, fmt.Errorf("top-ups of %s: %w", org, err)
+		return nil, fmt.Errorf("read top-ups of %s: %w", org, err)
 	}
 	out := make([]TopUp, len(rows))
 	for i, t := range rows {

@@ -55,11 +55,11 @@ func standingAfter(open, lost, forgiven int64) StandingState {
 func (p *Payments) updateStanding(ctx context.Context, tx *db.Tx, org id.Org) error {
 	was, err := tx.Q.PaymentStandingForUpdate(ctx, org)
 	if err != nil && !db.NoRows(err) {
-		return fmt.Errorf("payment standing of %s: %w", org, err)
+		return fmt.Errorf("lock payment standing of %s: %w", org, err)
 	}
 	n, err := tx.Q.DisputeCounts(ctx, org)
 	if err != nil {
-		return fmt.Errorf("disputes of %s: %w", org, err)
+		return fmt.Errorf("read disputes of %s: %w", org, err)
 	}
 	state := standingAfter(n.Open, n.Lost, int64(was.Forgiven))
 	if err := tx.Q.SetPaymentStanding(ctx, dbq.SetPaymentStandingParams{
@@ -68,7 +68,7 @@ func (p *Payments) updateStanding(ctx context.Context, tx *db.Tx, org id.Org) er
 		Forgiven: was.Forgiven,
 		Note:     was.Note,
 	}); err != nil {
-		return fmt.Errorf("payment standing of %s: %w", org, err)
+		return fmt.Errorf("set payment standing of %s: %w", org, err)
 	}
 	if state != StandingSuspended || was.State == string(StandingSuspended) {
 		return nil
@@ -103,7 +103,7 @@ func (p *Payments) updateStanding(ctx context.Context, tx *db.Tx, org id.Org) er
 func (p *Payments) reserve(ctx context.Context, tx *db.Tx, books *ledger.Locked, wallet ledger.Account) error {
 	c, err := tx.Q.DisputeClaims(ctx, wallet.Org, wallet.Currency)
 	if err != nil {
-		return fmt.Errorf("claims on %s: %w", wallet.Org, err)
+		return fmt.Errorf("read claims on %s: %w", wallet.Org, err)
 	}
 	return books.Reserve(ctx, wallet, money.Nano(c.Short+c.Debt))
 }
@@ -114,7 +114,7 @@ func (p *Payments) reserve(ctx context.Context, tx *db.Tx, books *ledger.Locked,
 func (p *Payments) CollectClaims(ctx context.Context) (n int, err error) {
 	rows, err := p.d.Q.WalletsWithClaims(ctx, batchRows)
 	if err != nil {
-		return 0, fmt.Errorf("payment: wallets with claims: %w", err)
+		return 0, fmt.Errorf("read wallets with claims: %w", err)
 	}
 	var errs []error
 	for _, r := range rows {
@@ -132,7 +132,7 @@ func (p *Payments) collect(ctx context.Context, org id.Org, currency string) err
 	err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		rows, err := tx.Q.LockDisputesWithClaims(ctx, org, currency)
 		if err != nil {
-			return fmt.Errorf("disputes: %w", err)
+			return fmt.Errorf("lock disputes: %w", err)
 		}
 		wallet, aside, bad := ledger.Wallet(org, currency), ledger.DisputeHold(org, currency), ledger.BadDebt(currency)
 		books, err := ledger.Lock(ctx, tx, wallet, aside, bad)
@@ -159,7 +159,7 @@ func (p *Payments) collect(ctx context.Context, org id.Org, currency string) err
 					err = tx.Q.SetDisputeDebt(ctx, d.Debt-part, d.ID)
 				}
 				if err != nil {
-					return fmt.Errorf("dispute %s: %w", d.ID, err)
+					return fmt.Errorf("set debt of dispute %s: %w", d.ID, err)
 				}
 				entries, have = append(entries, e), have-part
 			}
@@ -173,13 +173,13 @@ func (p *Payments) collect(ctx context.Context, org id.Org, currency string) err
 				return err
 			}
 			if !booked { // the row and the books move together or not at all
-				return fmt.Errorf("%s is in the books and not on its row", e.Key)
+				return fmt.Errorf("%s is in the ledger and not on its row", e.Key)
 			}
 		}
 		return p.reserve(ctx, tx, books, wallet)
 	})
 	if err != nil {
-		return fmt.Errorf("payment: collect from %s: %w", org, err)
+		return fmt.Errorf("collect from %s: %w", org, err)
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (p *Payments) allowDisputed(ctx context.Context, tx *db.Tx, org id.Org, amo
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("payment standing of %s: %w", org, err)
+		return fmt.Errorf("read payment standing of %s: %w", org, err)
 	}
 	if s.State == string(StandingSuspended) {
 		return fault.New(fault.Forbidden, "your organisation is suspended because of lost disputes: no credit can be added")
@@ -212,11 +212,11 @@ func (p *Payments) allowDisputed(ctx context.Context, tx *db.Tx, org id.Org, amo
 func (p *Payments) leftWhileDisputed(ctx context.Context, q *dbq.Queries, org id.Org) (money.Nano, error) {
 	added, err := q.AddedWhileDisputed(ctx, org)
 	if err != nil {
-		return 0, fmt.Errorf("added by %s: %w", org, err)
+		return 0, fmt.Errorf("read what was added by %s: %w", org, err)
 	}
 	c, err := q.DisputeClaims(ctx, org, p.cfg.Currency)
 	if err != nil {
-		return 0, fmt.Errorf("claims on %s: %w", org, err)
+		return 0, fmt.Errorf("read claims on %s: %w", org, err)
 	}
 	claims := money.Nano(c.Short + c.Debt)
 	return max(p.cfg.DisputedLimit-money.Nano(added), claims+(money.Cent-claims%money.Cent)%money.Cent), nil
@@ -241,7 +241,7 @@ func (p *Payments) Standings(ctx context.Context, who account.Principal) ([]NotI
 	}
 	rows, err := p.d.Q.OrgsNotInGoodStanding(ctx, p.cfg.Currency, 200)
 	if err != nil {
-		return nil, fmt.Errorf("payment standings: %w", err)
+		return nil, fmt.Errorf("read payment standings: %w", err)
 	}
 	out := make([]NotInGoodStanding, len(rows))
 	for i, r := range rows {
@@ -260,14 +260,14 @@ func (p *Payments) Forgive(ctx context.Context, who account.Principal, org id.Or
 	}
 	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (id.Org, error) {
 		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-			return org, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
+			return org, fault.InvalidField("reason", "must say why in at most 500 bytes; the audit log keeps it")
 		}
 		if _, err := ledger.Lock(ctx, tx, ledger.Wallet(org, p.cfg.Currency)); err != nil {
 			return org, err
 		}
 		n, err := tx.Q.DisputeCounts(ctx, org)
 		if err != nil {
-			return org, fmt.Errorf("disputes of %s: %w", org, err)
+			return org, fmt.Errorf("read disputes of %s: %w", org, err)
 		}
 		if n.Lost == 0 {
 			return org, fault.New(fault.Conflict, "the organisation has lost no dispute")
@@ -279,7 +279,7 @@ func (p *Payments) Forgive(ctx context.Context, who account.Principal, org id.Or
 			Forgiven: int32(n.Lost),
 			Note:     reason,
 		}); err != nil {
-			return org, fmt.Errorf("payment standing of %s: %w", org, err)
+			return org, fmt.Errorf("set payment standing of %s: %w", org, err)
 		}
 		return org, audit.Record(ctx, tx, who.Event("billing.disputes_forgive", org.String(), map[string]any{
 			"lost":   n.Lost,

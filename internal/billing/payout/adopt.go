@@ -23,7 +23,7 @@ func (p *Payouts) AdoptTransfer(ctx context.Context, object string,
 		return payment.Adopted{Outcome: payment.Foreign, Note: "Stripe does not know it"}, nil
 	}
 	if err != nil {
-		return out, fmt.Errorf("payout: adopt %s: %w", object, err)
+		return out, fmt.Errorf("adopt %s: %w", object, err)
 	}
 	ours, err := id.Parse[id.Payout](t.Payout)
 	if err != nil {
@@ -64,7 +64,7 @@ func (p *Payouts) AdoptTransfer(ctx context.Context, object string,
 		return record(ctx, tx, out)
 	})
 	if err != nil {
-		return out, fmt.Errorf("payout: adopt %s: %w", object, err)
+		return out, fmt.Errorf("adopt %s: %w", object, err)
 	}
 	return out, nil
 }

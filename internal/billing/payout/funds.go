@@ -27,7 +27,7 @@ func (p *Payouts) awaitFunds(ctx context.Context, client *stripe.Client, ours id
 	}
 	if err := p.d.Q.SetPayoutWaiting(ctx, "It waits until money from renters' cards has arrived at Stripe, which takes "+
 		"days.", ours); err != nil {
-		return fmt.Errorf("payout %s: %w", ours, err)
+		return fmt.Errorf("set why payout %s waits: %w", ours, err)
 	}
 	plain := func(cents int64) string { return (money.Nano(cents) * money.Cent).Plain() }
 	return &stripe.Error{

@@ -58,7 +58,7 @@ func firstEarned(ctx context.Context, q *dbq.Queries, org id.Org, currency strin
 		return now, nil
 	}
 	if err != nil {
-		return now, fmt.Errorf("payout: first earnings of %s: %w", org, err)
+		return now, fmt.Errorf("read first earnings of %s: %w", org, err)
 	}
 	return first, nil
 }
@@ -69,7 +69,7 @@ func firstEarned(ctx context.Context, q *dbq.Queries, org id.Org, currency strin
 func openLost(ctx context.Context, tx *db.Tx, org id.Org, currency string, matured time.Time, unpaid money.Nano) error {
 	lost, err := tx.Q.LostRenters(ctx, currency, org)
 	if err != nil {
-		return fmt.Errorf("payout: renters of %s who lost disputes: %w", org, err)
+		return fmt.Errorf("read renters of %s who lost disputes: %w", org, err)
 	}
 	for _, l := range lost {
 		s, err := tx.Q.OperatorStanding(ctx, pgtype.UUID{
@@ -77,7 +77,7 @@ func openLost(ctx context.Context, tx *db.Tx, org id.Org, currency string, matur
 			Valid: true,
 		}, currency, pgtype.UUID{Bytes: l.RenterOrgID.UUID(), Valid: true})
 		if err != nil {
-			return fmt.Errorf("payout: standing of %s: %w", org, err)
+			return fmt.Errorf("read standing of %s: %w", org, err)
 		}
 		now, err := tx.Now(ctx)
 		if err != nil {
@@ -95,7 +95,7 @@ func openLost(ctx context.Context, tx *db.Tx, org id.Org, currency string, matur
 			HeldLimit:   &limit,
 			Advice:      string(adviceOn(now.Sub(s.Since), money.Nano(s.Earned), money.Nano(s.FromRenter))),
 		}); err != nil {
-			return fmt.Errorf("payout: review of %s for %s: %w", l.RenterOrgID, org, err)
+			return fmt.Errorf("insert review of %s for %s: %w", l.RenterOrgID, org, err)
 		}
 	}
 	return nil

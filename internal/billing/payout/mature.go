@@ -45,7 +45,7 @@ func Mature(ctx context.Context, d *db.DB, holdback time.Duration) (n int, err e
 func MatureAfter(ctx context.Context, d *db.DB, holdback Holdback) (n int, err error) {
 	all, err := d.Q.OperatorsWithPending(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("payout: operators: %w", err)
+		return 0, fmt.Errorf("read operators: %w", err)
 	}
 	var errs []error
 	for _, o := range all {
@@ -66,7 +66,7 @@ func MatureAfter(ctx context.Context, d *db.DB, holdback Holdback) (n int, err e
 			return err
 		})
 		if err != nil {
-			errs = append(errs, fmt.Errorf("payout: mature for %s: %w", o.OrgID, err))
+			errs = append(errs, fmt.Errorf("mature for %s: %w", o.OrgID, err))
 		}
 		if did && err == nil {
 			n++
@@ -111,7 +111,7 @@ func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff 
 	}
 	_, alone := disputed(disputes[org], true)
 	if err := tx.Q.SetMaturedThrough(ctx, org, currency, cutoff); err != nil {
-		return false, fmt.Errorf("payout: matured of %s: %w", org, err)
+		return false, fmt.Errorf("set matured earnings of %s: %w", org, err)
 	}
 	due := books.Balance(pending) - young - held - alone
 	if due <= 0 {
@@ -141,7 +141,7 @@ func earnedSince(ctx context.Context, q *dbq.Queries, org id.Org, currency strin
 	cutoff time.Time) (money.Nano, error) {
 	n, err := q.EarnedSince(ctx, pgtype.UUID{Bytes: org.UUID(), Valid: true}, currency, cutoff)
 	if err != nil {
-		return 0, fmt.Errorf("payout: earned by %s since %s: %w", org, cutoff, err)
+		return 0, fmt.Errorf("read earnings of %s since %s: %w", org, cutoff, err)
 	}
 	return money.Nano(n), nil
 }

@@ -118,12 +118,12 @@ func (p *Payouts) Onboard(ctx context.Context, who account.Principal, country st
 		return err
 	})
 	if err != nil {
-		return "", fmt.Errorf("payout: onboard %s: %w", who.Org, err)
+		return "", fmt.Errorf("onboard %s: %w", who.Org, err)
 	}
 	p.pay.SendNow(ctx, send)
 	r, err := p.d.Q.PayoutAccount(ctx, who.Org)
 	if err != nil {
-		return "", fmt.Errorf("payout: account of %s: %w", who.Org, err)
+		return "", fmt.Errorf("read account of %s: %w", who.Org, err)
 	}
 	away := fault.New(fault.Unavailable, "Stripe cannot be reached now: try again in a minute")
 	switch {
@@ -156,7 +156,7 @@ func (p *Payouts) wantAccount(ctx context.Context, tx *db.Tx, who account.Princi
 		return nil, nil
 	}
 	if !twoLetters.MatchString(country) {
-		return nil, fault.InvalidField("country", "is the two capital letters of the country in which you are paid, such "+
+		return nil, fault.InvalidField("country", "must be the two capital letters of the country in which you are paid, such "+
 			"as DE")
 	}
 	now, nowErr := tx.Now(ctx)
@@ -207,7 +207,7 @@ func (p *Payouts) sendAccount(ctx context.Context, client *stripe.Client,
 	}
 	return a.ID, func(ctx context.Context, tx *db.Tx) error {
 		if err := tx.Q.SetPayoutAccountID(ctx, &a.ID, org); err != nil {
-			return fmt.Errorf("payout: account of %s: %w", org, err)
+			return fmt.Errorf("set account of %s: %w", org, err)
 		}
 		return p.noteAccount(ctx, tx, org, a)
 	}, nil
@@ -225,7 +225,7 @@ func (p *Payouts) refuseAccount(ctx context.Context, tx *db.Tx, row payment.Row,
 func (p *Payouts) noteAccount(ctx context.Context, tx *db.Tx, org id.Org, a stripe.Account) error {
 	r, err := tx.Q.PayoutAccountForUpdate(ctx, org)
 	if err != nil {
-		return fmt.Errorf("payout: account of %s: %w", org, err)
+		return fmt.Errorf("lock account of %s: %w", org, err)
 	}
 	if r.StripeAccount == nil || *r.StripeAccount != a.ID {
 		return nil // made twice: the other one stands
@@ -238,7 +238,7 @@ func (p *Payouts) noteAccount(ctx context.Context, tx *db.Tx, org id.Org, a stri
 		Disabled:  a.Disabled,
 		OrgID:     org,
 	}); err != nil {
-		return fmt.Errorf("payout: account of %s: %w", org, err)
+		return fmt.Errorf("set account of %s: %w", org, err)
 	}
 	if !r.Ready || a.Ready() {
 		return nil
@@ -285,7 +285,7 @@ func (p *Payouts) accountGone(ctx context.Context, object string) (note string, 
 		return "not an account of this platform", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("payout: org of %s: %w", object, err)
+		return "", fmt.Errorf("read org of %s: %w", object, err)
 	}
 	return "Stripe does not know it", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		return p.noteAccount(ctx, tx, org, stripe.Account{
@@ -304,7 +304,7 @@ func (p *Payouts) RefreshAccount(ctx context.Context, org id.Org) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("payout: account of %s: %w", org, err)
+		return fmt.Errorf("read account of %s: %w", org, err)
 	}
 	_, err = p.refreshAccount(ctx, *r.StripeAccount)
 	return err
@@ -314,7 +314,7 @@ func (p *Payouts) RefreshAccount(ctx context.Context, org id.Org) error {
 func (p *Payouts) PollAccounts(ctx context.Context) (n int, err error) {
 	stale, err := p.d.Q.StalePayoutAccounts(ctx, batchRows)
 	if err != nil {
-		return 0, fmt.Errorf("payout: accounts to ask about: %w", err)
+		return 0, fmt.Errorf("claim accounts to refresh: %w", err)
 	}
 	var errs []error
 	for _, a := range stale {
@@ -322,7 +322,7 @@ func (p *Payouts) PollAccounts(ctx context.Context) (n int, err error) {
 			break
 		}
 		if _, err := p.refreshAccount(ctx, a); err != nil {
-			errs = append(errs, fmt.Errorf("payout: ask about %s: %w", a, err), p.pollFailed(ctx, a, err))
+			errs = append(errs, fmt.Errorf("ask about %s: %w", a, err), p.pollFailed(ctx, a, err))
 			continue
 		}
 		errs = append(errs, notify.DropDeadLetter(ctx, p.d.Q, queueAccounts, a))

@@ -30,7 +30,7 @@ func (p *Payouts) PayDue(ctx context.Context) (n int, err error) {
 	}
 	due, err := p.d.Q.DuePayoutAccounts(ctx, batchRows)
 	if err != nil {
-		return 0, fmt.Errorf("payout: who is due: %w", err)
+		return 0, fmt.Errorf("claim payouts that are due: %w", err)
 	}
 	var errs []error
 	for _, org := range due {
@@ -47,7 +47,7 @@ func (p *Payouts) PayDue(ctx context.Context) (n int, err error) {
 			return err
 		})
 		if err != nil {
-			errs = append(errs, fmt.Errorf("payout: pay %s: %w", org, err))
+			errs = append(errs, fmt.Errorf("pay %s: %w", org, err))
 			continue
 		}
 		p.pay.SendNow(ctx, send)
@@ -66,11 +66,11 @@ func (p *Payouts) PayNow(ctx context.Context, who account.Principal, org id.Org,
 	}
 	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (Payout, error) {
 		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-			return Payout{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
+			return Payout{}, fault.InvalidField("reason", "must say why in at most 500 bytes; the audit log keeps it")
 		}
 		made, err := p.decide(ctx, tx, org, false)
 		if err != nil {
-			return Payout{}, fmt.Errorf("payout: pay %s: %w", org, err)
+			return Payout{}, fmt.Errorf("pay %s: %w", org, err)
 		}
 		if made.why != "" {
 			return Payout{}, fault.New(fault.Conflict, "nothing is paid: %s", made.why)
@@ -78,7 +78,7 @@ func (p *Payouts) PayNow(ctx context.Context, who account.Principal, org id.Org,
 		tx.AfterCommit(func() { p.pay.SendNow(ctx, made.send) })
 		r, err := tx.Q.Payout(ctx, made.payout)
 		if err != nil {
-			return Payout{}, fmt.Errorf("payout %s: %w", made.payout, err)
+			return Payout{}, fmt.Errorf("read payout %s: %w", made.payout, err)
 		}
 		return viewOf(r), audit.Record(ctx, tx, who.Event("payout.now", made.payout.String(), map[string]any{
 			"org":    org.String(),
@@ -292,10 +292,10 @@ func viewOf(r dbq.Payout) Payout {
 func (p *Payouts) Get(ctx context.Context, org id.Org, payout id.Payout) (Payout, error) {
 	r, err := p.d.Q.Payout(ctx, payout)
 	if err != nil && !db.NoRows(err) {
-		return Payout{}, fmt.Errorf("payout %s: %w", payout, err)
+		return Payout{}, fmt.Errorf("read payout %s: %w", payout, err)
 	}
 	if err != nil || r.OrgID != org {
-		return Payout{}, fault.New(fault.NotFound, "there is no such payout")
+		return Payout{}, fault.New(fault.NotFound, "payout not found")
 	}
 	return viewOf(r), nil
 }
@@ -307,7 +307,7 @@ func (p *Payouts) All(ctx context.Context, who account.Principal, before id.Payo
 	}
 	rows, err := p.d.Q.ListAllPayouts(ctx, pgtype.UUID{Bytes: before.UUID(), Valid: true}, int32(limit))
 	if err != nil {
-		return nil, fmt.Errorf("payouts: %w", err)
+		return nil, fmt.Errorf("read payouts: %w", err)
 	}
 	out := make([]Payout, len(rows))
 	for i, r := range rows {
@@ -327,7 +327,7 @@ func (p *Payouts) List(ctx context.Context, who account.Principal, org id.Org, b
 	}
 	rows, err := p.d.Q.ListPayouts(ctx, org, pgtype.UUID{Bytes: before.UUID(), Valid: true}, int32(limit))
 	if err != nil {
-		return nil, fmt.Errorf("payouts of %s: %w", org, err)
+		return nil, fmt.Errorf("read payouts of %s: %w", org, err)
 	}
 	out := make([]Payout, len(rows))
 	for i, r := range rows {

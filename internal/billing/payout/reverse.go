@@ -117,7 +117,7 @@ func lockReversible(ctx context.Context, tx *db.Tx, in ReversalRequest) (dbq.Pay
 // checkReason is a reason that both sides may read.
 func checkReason(reason string) (string, error) {
 	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-		return "", fault.InvalidField("reason", "says why, in at most 500 bytes: the operator reads it")
+		return "", fault.InvalidField("reason", "must say why in at most 500 bytes; the operator reads it")
 	}
 	return reason, nil
 }
@@ -131,7 +131,7 @@ func (p *Payouts) stop(ctx context.Context, tx *db.Tx, who account.Principal, or
 	if _, err := tx.Q.PayoutAccountForUpdate(ctx, org); db.NoRows(err) {
 		return fault.New(fault.NotFound, "the organisation has no payout account")
 	} else if err != nil {
-		return fmt.Errorf("payout: account of %s: %w", org, err)
+		return fmt.Errorf("lock account of %s: %w", org, err)
 	}
 	why, title := reason, "Payouts to you are stopped"
 	if !stop {
@@ -201,7 +201,7 @@ func (p *Payouts) refuseReversal(ctx context.Context, tx *db.Tx, row payment.Row
 	}
 	r, err := tx.Q.PayoutForUpdate(ctx, ours)
 	if err != nil {
-		return fmt.Errorf("payout %s: %w", ours, err)
+		return fmt.Errorf("lock payout %s: %w", ours, err)
 	}
 	amount, reason := money.Nano(n.Cents)*money.Cent, cmp.Or(why.Message, "Stripe gives no reason ("+why.Code+").")
 	if err := tx.Q.RefusePayoutReversal(ctx, dbq.RefusePayoutReversalParams{
@@ -210,7 +210,7 @@ func (p *Payouts) refuseReversal(ctx context.Context, tx *db.Tx, row payment.Row
 		Failure:  reason,
 		ID:       ours,
 	}); err != nil {
-		return fmt.Errorf("payout %s: %w", ours, err)
+		return fmt.Errorf("refuse reversal of payout %s: %w", ours, err)
 	}
 	if _, err := notify.Add(ctx, tx, notify.Notice{
 		Org:      r.OrgID,

@@ -27,11 +27,11 @@ func setAside(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutof
 	unpaid money.Nano) (money.Nano, error) {
 	matured, err := tx.Q.MaturedThrough(ctx, org, currency)
 	if err != nil && !db.NoRows(err) {
-		return 0, fmt.Errorf("payout: matured of %s: %w", org, err)
+		return 0, fmt.Errorf("read matured earnings of %s: %w", org, err)
 	}
 	linked, err := tx.Q.LinkedRenters(ctx, org, currency, matured)
 	if err != nil {
-		return 0, fmt.Errorf("payout: renters linked with %s: %w", org, err)
+		return 0, fmt.Errorf("read renters linked with %s: %w", org, err)
 	}
 	for _, l := range linked {
 		if err := tx.Q.OpenPayoutReview(ctx, dbq.OpenPayoutReviewParams{
@@ -42,14 +42,14 @@ func setAside(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutof
 			Reasons:     l.Reasons,
 			Matured:     matured,
 		}); err != nil {
-			return 0, fmt.Errorf("payout: review of %s for %s: %w", l.RenterOrgID, org, err)
+			return 0, fmt.Errorf("insert review of %s for %s: %w", l.RenterOrgID, org, err)
 		}
 	}
 	if err := openLost(ctx, tx, org, currency, matured, unpaid); err != nil {
 		return 0, err
 	}
 	if err := tx.Q.HoldForReview(ctx, cutoff, org, currency); err != nil {
-		return 0, fmt.Errorf("payout: hold for review of %s: %w", org, err)
+		return 0, fmt.Errorf("hold for review of %s: %w", org, err)
 	}
 	return heldForReview(ctx, tx.Q, org, currency)
 }
@@ -57,7 +57,7 @@ func setAside(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutof
 func heldForReview(ctx context.Context, q *dbq.Queries, org id.Org, currency string) (money.Nano, error) {
 	n, err := q.HeldForReview(ctx, org, currency)
 	if err != nil {
-		return 0, fmt.Errorf("payout: in review of %s: %w", org, err)
+		return 0, fmt.Errorf("read what is in review of %s: %w", org, err)
 	}
 	return money.Nano(n), nil
 }
@@ -113,7 +113,7 @@ func (p *Payouts) ReviewsOf(ctx context.Context, who account.Principal, f Review
 		MaxRows: int32(limit),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("payout: reviews: %w", err)
+		return nil, fmt.Errorf("read reviews: %w", err)
 	}
 	out := make([]Review, len(rows))
 	for i, r := range rows {

@@ -59,7 +59,7 @@ const (
 func (p *Payouts) IssueSelfBills(ctx context.Context) (n int, err error) {
 	now, err := p.d.Q.DatabaseTime(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("payout: clock: %w", err)
+		return 0, fmt.Errorf("read the clock: %w", err)
 	}
 	now = now.UTC()
 	var errs []error
@@ -92,13 +92,13 @@ func (p *Payouts) selfBillMonth(ctx context.Context, first time.Time) (n int, er
 			MaxRows:  selfBillBatch,
 		})
 		if err != nil {
-			return n, errors.Join(append(errs, fmt.Errorf("payout: operators to bill: %w", err))...)
+			return n, errors.Join(append(errs, fmt.Errorf("list operators to bill: %w", err))...)
 		}
 		for _, org := range orgs {
 			last = org
 			err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.selfBill(ctx, tx, org, first) })
 			if err != nil {
-				errs = append(errs, fmt.Errorf("payout: self-billing of %s: %w", org, err))
+				errs = append(errs, fmt.Errorf("self-billing of %s: %w", org, err))
 				continue
 			}
 			n++

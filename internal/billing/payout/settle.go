@@ -54,7 +54,7 @@ func (p *Payouts) sendTransfer(ctx context.Context, client *stripe.Client,
 func (p *Payouts) settle(ctx context.Context, tx *db.Tx, ours id.Payout, t stripe.Transfer) error {
 	r, err := tx.Q.PayoutForUpdate(ctx, ours)
 	if err != nil {
-		return fmt.Errorf("payout %s: %w", ours, err)
+		return fmt.Errorf("lock payout %s: %w", ours, err)
 	}
 	if t.Cents != int64(r.Amount/money.Cent) || t.Currency != r.Currency || t.Account != r.StripeAccount {
 		// Somebody made it by hand. The books do not know it, so the reconciliation sets it aside and alerts.
@@ -67,7 +67,7 @@ func (p *Payouts) settle(ctx context.Context, tx *db.Tx, ours id.Payout, t strip
 		return nil
 	}
 	if err := tx.Q.ClearPayoutFailures(ctx, r.OrgID); err != nil { // before the books are locked, as everybody does
-		return fmt.Errorf("payout %s: %w", ours, err)
+		return fmt.Errorf("clear failures of payout %s: %w", ours, err)
 	}
 	clearing, payable, pending := ledger.StripeClearing(r.Currency), ledger.HostPayable(r.OrgID, r.Currency),
 		ledger.HostPending(r.OrgID, r.Currency)
@@ -95,7 +95,7 @@ func (p *Payouts) settle(ctx context.Context, tx *db.Tx, ours id.Payout, t strip
 			StripeTransfer: &t.ID,
 			ID:             ours,
 		}); err != nil {
-			return fmt.Errorf("payout %s: %w", ours, err)
+			return fmt.Errorf("settle payout %s: %w", ours, err)
 		}
 		if err := p.notify(ctx, tx, r, notify.Info, fmt.Sprintf("%s %s were sent to you", r.Amount, r.Currency),
 			"They are in your account at Stripe, which pays them on to your bank."); err != nil {
@@ -132,10 +132,10 @@ func (p *Payouts) bookReversal(ctx context.Context, tx *db.Tx, books *ledger.Loc
 		return err
 	}
 	if err := tx.Q.AddPayoutReversed(ctx, amount, r.ID); err != nil {
-		return fmt.Errorf("payout %s: %w", r.ID, err)
+		return fmt.Errorf("add reversal to payout %s: %w", r.ID, err)
 	}
 	if err := tx.Q.ClosePayoutReversal(ctx, r.ID, x.Reversal); err != nil {
-		return fmt.Errorf("payout %s: %w", r.ID, err)
+		return fmt.Errorf("close reversal of payout %s: %w", r.ID, err)
 	}
 	_, err = notify.Add(ctx, tx, notify.Notice{
 		Org:      r.OrgID,

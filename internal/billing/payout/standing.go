@@ -56,7 +56,7 @@ func Of(ctx context.Context, q *dbq.Queries, org id.Org, currency string, holdba
 	s.Disputed = min(disputed, s.Pending+s.Payable)
 	t, err := q.PayoutTotals(ctx, org, currency)
 	if err != nil {
-		return s, fmt.Errorf("payouts of %s: %w", org, err)
+		return s, fmt.Errorf("read payouts of %s: %w", org, err)
 	}
 	s.Paid, s.Sending = money.Nano(t.Paid), money.Nano(t.Sending)
 	s.Frozen, err = metering.Frozen(ctx, q, org)
@@ -76,7 +76,7 @@ func (p *Payouts) Standing(ctx context.Context, org id.Org) (Standing, error) {
 func (p *Payouts) HoldbackOf(ctx context.Context, org id.Org) (time.Duration, error) {
 	now, err := p.d.Q.DatabaseTime(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("payout: the time: %w", err)
+		return 0, fmt.Errorf("read the clock: %w", err)
 	}
 	first, err := firstEarned(ctx, p.d.Q, org, p.cfg.Currency, now)
 	if err != nil {

@@ -29,7 +29,7 @@ func (p *Payouts) refuseUnknown(ctx context.Context, client *stripe.Client, ours
 			continue
 		}
 		if !db.NoRows(err) {
-			return fmt.Errorf("payout %s: %w", of, err)
+			return fmt.Errorf("read payout %s: %w", of, err)
 		}
 		p.log.ErrorContext(ctx, "Stripe has made a transfer that the database does not know; nothing is paid to the account",
 			"payout", ours, "transfer", t.ID, "account", acct)

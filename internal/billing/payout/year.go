@@ -36,7 +36,7 @@ type Month struct {
 func (p *Payouts) Year(ctx context.Context, org id.Org, year string) (Year, error) {
 	n, err := strconv.Atoi(year)
 	if err != nil || n < 2000 || n > 9999 {
-		return Year{}, fault.InvalidField("year", "is a calendar year, such as 2026")
+		return Year{}, fault.InvalidField("year", "must be a calendar year, such as 2026")
 	}
 	zone, err := account.ZoneOf(ctx, p.d.Q, org)
 	if err != nil {
@@ -46,7 +46,7 @@ func (p *Payouts) Year(ctx context.Context, org id.Org, year string) (Year, erro
 	rows, err := p.d.Q.PayoutMonths(ctx, dbq.PayoutMonthsParams{Zone: zone.String(), OrgID: org, Currency: p.cfg.Currency,
 		FromID: firstID(from.Add(-idSlack)), ToID: firstID(to.Add(idSlack)), Since: from, Until: to})
 	if err != nil {
-		return Year{}, fmt.Errorf("payout: %d of %s: %w", n, org, err)
+		return Year{}, fmt.Errorf("%d of %s: %w", n, org, err)
 	}
 	out := Year{Year: n, Currency: p.cfg.Currency}
 	for _, r := range rows {

@@ -30,10 +30,10 @@ func (b *BankPayment) check() error {
 		bad.Add("amount", "must be above zero, in whole cents")
 	}
 	if b.Reference = strings.TrimSpace(b.Reference); b.Reference == "" || len(b.Reference) > 140 {
-		bad.Add("reference", "says which transfer it was, in at most 140 bytes: one is booked once")
+		bad.Add("reference", "must name the transfer in at most 140 bytes; each is booked once")
 	}
 	if b.Reason = strings.TrimSpace(b.Reason); b.Reason == "" || len(b.Reason) > 500 {
-		bad.Add("reason", "says why, in at most 500 bytes: the audit trail keeps it")
+		bad.Add("reason", "must say why in at most 500 bytes; the audit log keeps it")
 	}
 	return bad.Err()
 }
@@ -183,7 +183,7 @@ func (p *Postpaid) ofLost(ctx context.Context, tx *db.Tx, r dbq.PostpaidInvoice)
 	}
 	w, err := tx.Q.PostpaidWriteOff(ctx, r.ID)
 	if err != nil && !db.NoRows(err) {
-		return out, fmt.Errorf("postpaid: write-off of %s: %w", r.ID, err)
+		return out, fmt.Errorf("read write-off of %s: %w", r.ID, err)
 	}
 	if err == nil {
 		out.WriteOff = viewWriteOff(w)

@@ -21,7 +21,7 @@ const batchOrgs = 200
 func (p *Postpaid) Charge(ctx context.Context) (n int, err error) {
 	due, err := p.d.Q.ClaimPostpaidCharges(ctx, batchOrgs)
 	if err != nil {
-		return 0, fmt.Errorf("postpaid: who is due: %w", err)
+		return 0, fmt.Errorf("claim charges that are due: %w", err)
 	}
 	var errs []error
 	for _, org := range due {
@@ -31,7 +31,7 @@ func (p *Postpaid) Charge(ctx context.Context) (n int, err error) {
 		if err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			return p.chargeHourly(ctx, tx, org)
 		}); err != nil {
-			errs = append(errs, fmt.Errorf("postpaid: charge %s: %w", org, err), p.chargeFailed(ctx, org, err))
+			errs = append(errs, fmt.Errorf("charge %s: %w", org, err), p.chargeFailed(ctx, org, err))
 			continue
 		}
 		errs = append(errs, notify.DropDeadLetter(ctx, p.d.Q, queueCharges, org.String()))

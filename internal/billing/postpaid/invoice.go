@@ -101,7 +101,7 @@ func (p *Postpaid) chargedBy(ctx context.Context, q *dbq.Queries, org dbq.Postpa
 	}
 	n, err := q.PostpaidChargedBefore(ctx, org.OrgID, in.PeriodEnd)
 	if err != nil {
-		return 0, fmt.Errorf("postpaid: charged before %s: %w", in.PeriodEnd, err)
+		return 0, fmt.Errorf("read charges before %s: %w", in.PeriodEnd, err)
 	}
 	return money.Nano(n), nil
 }
@@ -180,13 +180,13 @@ func (p *Postpaid) takenBack(ctx context.Context, tx *db.Tx, org id.Org, invoice
 	var of tax.Tax
 	r, err := tx.Q.PostpaidInvoice(ctx, invoice)
 	if err != nil && !db.NoRows(err) {
-		return fmt.Errorf("postpaid: invoice %s: %w", invoice, err)
+		return fmt.Errorf("read invoice %s: %w", invoice, err)
 	}
 	if err == nil && r.State != stripe.InvoiceDraft {
 		of = taxOf(r)
 	}
 	if err := book(ctx, a.locked, of); err != nil {
-		return fmt.Errorf("postpaid: taken back of %s: %w", invoice, err)
+		return fmt.Errorf("book what was taken back of %s: %w", invoice, err)
 	}
 	if err := p.regain(ctx, tx, a, r); err != nil {
 		return err
@@ -209,7 +209,7 @@ func (p *Postpaid) Refresh(ctx context.Context) (int, error) { return p.refresh(
 func (p *Postpaid) refresh(ctx context.Context, after time.Duration) (n int, err error) {
 	rows, err := p.d.Q.ClaimPostpaidQuestions(ctx, after.Seconds(), refreshBatch)
 	if err != nil {
-		return 0, fmt.Errorf("postpaid: whom to ask about: %w", err)
+		return 0, fmt.Errorf("claim subscriptions to refresh: %w", err)
 	}
 	var errs []error
 	for _, r := range rows {

@@ -27,7 +27,7 @@ type loss struct {
 func lostOf(ctx context.Context, q *dbq.Queries, org id.Org) (map[string]loss, error) {
 	rows, err := q.PostpaidLost(ctx, org.String(), org)
 	if err != nil {
-		return nil, fmt.Errorf("postpaid: lost disputes of %s: %w", org, err)
+		return nil, fmt.Errorf("read lost disputes of %s: %w", org, err)
 	}
 	out := make(map[string]loss, len(rows))
 	for _, r := range rows {

@@ -77,11 +77,11 @@ func (p *Postpaid) Running(ctx context.Context, org id.Org) (*CreditPeriod, erro
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("postpaid: period of %s: %w", org, err)
+		return nil, fmt.Errorf("read period of %s: %w", org, err)
 	}
 	before, err := p.d.Q.PostpaidChargedBefore(ctx, org, *row.PeriodStart)
 	if err != nil {
-		return nil, fmt.Errorf("postpaid: period of %s: %w", org, err)
+		return nil, fmt.Errorf("read period of %s: %w", org, err)
 	}
 	b, err := ledger.OrgBalances(ctx, p.d.Q, org, row.Currency)
 	if err != nil {
@@ -100,7 +100,7 @@ func (p *Postpaid) Running(ctx context.Context, org id.Org) (*CreditPeriod, erro
 func (p *Postpaid) Invoices(ctx context.Context, org id.Org, limit int) ([]CreditInvoice, error) {
 	rows, err := p.d.Q.ListPostpaidInvoices(ctx, org, int32(limit))
 	if err != nil {
-		return nil, fmt.Errorf("postpaid: invoices of %s: %w", org, err)
+		return nil, fmt.Errorf("read invoices of %s: %w", org, err)
 	}
 	out := make([]CreditInvoice, len(rows))
 	for i, r := range rows {
@@ -145,10 +145,10 @@ func (p *Postpaid) Lines(ctx context.Context, org id.Org, invoice string) (Credi
 	if invoice != "" {
 		r, err := p.d.Q.PostpaidInvoice(ctx, invoice)
 		if err != nil && !db.NoRows(err) {
-			return out, fmt.Errorf("postpaid: invoice %s: %w", invoice, err)
+			return out, fmt.Errorf("read invoice %s: %w", invoice, err)
 		}
 		if err != nil || r.OrgID != org {
-			return out, fault.New(fault.NotFound, "there is no such invoice")
+			return out, fault.New(fault.NotFound, "invoice not found")
 		}
 		out.Start, out.End, out.Currency = r.PeriodStart, r.PeriodEnd, r.Currency
 	} else if now != nil {
@@ -168,19 +168,19 @@ func (p *Postpaid) lines(ctx context.Context, org id.Org, out *CreditLines) erro
 		MaxRows:  maxLines,
 	})
 	if err != nil {
-		return fmt.Errorf("postpaid: usage of %s: %w", org, err)
+		return fmt.Errorf("read usage of %s: %w", org, err)
 	}
 	for _, r := range rows {
 		l := CreditLine{Amount: money.Nano(r.Amount)}
 		if l.Lease, err = id.Parse[id.Lease](r.Lease); err != nil {
-			return fmt.Errorf("postpaid: usage of %s: %w", org, err)
+			return fmt.Errorf("read usage of %s: %w", org, err)
 		}
 		if l.Cluster, err = id.Parse[id.Cluster](r.Ref); err != nil {
-			return fmt.Errorf("postpaid: usage of %s: %w", org, err)
+			return fmt.Errorf("usage of %s: %w", org, err)
 		}
 		ran, err := p.d.Q.PostpaidRan(ctx, l.Lease, r.Since, r.LastAt)
 		if err != nil {
-			return fmt.Errorf("postpaid: when %s ran: %w", l.Lease, err)
+			return fmt.Errorf("read when %s ran: %w", l.Lease, err)
 		}
 		if ran.ToMs > 0 {
 			from, to := time.UnixMilli(ran.FromMs).UTC(), time.UnixMilli(ran.ToMs).UTC()
@@ -196,16 +196,16 @@ func (p *Postpaid) lines(ctx context.Context, org id.Org, out *CreditLines) erro
 		ToTime:   out.End,
 	})
 	if err != nil {
-		return fmt.Errorf("postpaid: returned to %s: %w", org, err)
+		return fmt.Errorf("read credits of %s: %w", org, err)
 	}
 	out.Returned = money.Nano(back)
 	from, err := p.d.Q.PostpaidChargedBefore(ctx, org, out.Start)
 	if err != nil {
-		return fmt.Errorf("postpaid: charged of %s: %w", org, err)
+		return fmt.Errorf("read charges of %s: %w", org, err)
 	}
 	to, err := p.d.Q.PostpaidChargedBefore(ctx, org, out.End)
 	if err != nil {
-		return fmt.Errorf("postpaid: charged of %s: %w", org, err)
+		return fmt.Errorf("read charges of %s: %w", org, err)
 	}
 	out.Charged = money.Nano(to - from)
 	return nil
@@ -218,10 +218,10 @@ func (p *Postpaid) Pay(ctx context.Context, org id.Org, invoice string,
 	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (string, error) {
 		r, err := tx.Q.PostpaidInvoice(ctx, invoice)
 		if err != nil && !db.NoRows(err) {
-			return invoice, fmt.Errorf("postpaid: invoice %s: %w", invoice, err)
+			return invoice, fmt.Errorf("read invoice %s: %w", invoice, err)
 		}
 		if err != nil || r.OrgID != org {
-			return invoice, fault.New(fault.NotFound, "there is no such invoice")
+			return invoice, fault.New(fault.NotFound, "invoice not found")
 		}
 		if !invoiceOf(r).Failing {
 			return invoice, fault.New(fault.Conflict, "there is nothing to pay: the invoice is %s", r.State)

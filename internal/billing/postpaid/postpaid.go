@@ -187,7 +187,7 @@ func (p *Postpaid) setTerms(ctx context.Context, tx *db.Tx, a *acct, who account
 func (p *Postpaid) subscribe(ctx context.Context, tx *db.Tx, a *acct) error {
 	a.row.UnsubscribedAt = nil
 	if err := tx.Q.SetPostpaidUnsubscribed(ctx, nil, a.row.OrgID); err != nil {
-		return fmt.Errorf("postpaid: subscribe %s: %w", a.row.OrgID, err)
+		return fmt.Errorf("subscribe %s: %w", a.row.OrgID, err)
 	}
 	rows, err := p.pay.Subscribe(ctx, tx, a.row.OrgID)
 	if err != nil {
@@ -203,7 +203,7 @@ func (c Change) check() error {
 		bad.Add("credit_limit", "must be between %s and %s", money.Unit.Plain(), MaxLimit.Plain())
 	}
 	if r := strings.TrimSpace(c.Reason); r == "" || len(r) > 500 {
-		bad.Add("reason", "says why, in at most 500 bytes: the organisation reads it")
+		bad.Add("reason", "must say why in at most 500 bytes; the organisation reads it")
 	}
 	return bad.Err()
 }
@@ -244,7 +244,7 @@ func (p *Postpaid) terms(ctx context.Context, q *dbq.Queries, org id.Org) (Terms
 		return Terms{Org: org, State: Off, Currency: p.cfg.Currency}, nil
 	}
 	if err != nil {
-		return Terms{}, fmt.Errorf("postpaid: terms of %s: %w", org, err)
+		return Terms{}, fmt.Errorf("read terms of %s: %w", org, err)
 	}
 	t := Terms{
 		Org:      org,
@@ -257,7 +257,7 @@ func (p *Postpaid) terms(ctx context.Context, q *dbq.Queries, org id.Org) (Terms
 	}
 	given, err := q.PostpaidWrittenOff(ctx, org)
 	if err != nil {
-		return Terms{}, fmt.Errorf("postpaid: written off of %s: %w", org, err)
+		return Terms{}, fmt.Errorf("read write-offs of %s: %w", org, err)
 	}
 	t.WrittenOff = money.Nano(given)
 	return t, p.use(ctx, q, &t)
@@ -286,7 +286,7 @@ func (p *Postpaid) All(ctx context.Context, who account.Principal, after id.Org,
 	}
 	rows, err := p.d.Q.ListPostpaidOrgs(ctx, pgtype.UUID{Bytes: after.UUID(), Valid: true}, int32(limit))
 	if err != nil {
-		return nil, fmt.Errorf("postpaid: all: %w", err)
+		return nil, fmt.Errorf("list postpaid orgs: %w", err)
 	}
 	orgs := map[string][]id.Org{} // by currency: one, unless the platform's was changed
 	for _, r := range rows {

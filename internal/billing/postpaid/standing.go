@@ -35,7 +35,7 @@ func (p *Postpaid) lock(ctx context.Context, tx *db.Tx, org id.Org, more ...ledg
 		return nil, fault.New(fault.NotFound, "there is no such organisation, or it never paid afterwards")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("postpaid: %s: %w", org, err)
+		return nil, fmt.Errorf("%s: %w", org, err)
 	}
 	a := &acct{row: row}
 	if a.locked, err = ledger.Lock(ctx, tx, append(more, a.wallet(), a.receivable(), ledger.StripeClearing(row.Currency),
@@ -65,7 +65,7 @@ func credit(row dbq.PostpaidOrg, owed money.Nano) money.Nano {
 func (p *Postpaid) wrapUp(ctx context.Context, tx *db.Tx, a *acct) error {
 	unpaid, err := tx.Q.PostpaidUnpaid(ctx, a.row.OrgID)
 	if err != nil {
-		return fmt.Errorf("postpaid: unpaid of %s: %w", a.row.OrgID, err)
+		return fmt.Errorf("read unpaid invoices of %s: %w", a.row.OrgID, err)
 	}
 	was := a.row
 	a.row.Stopped = ""
@@ -83,7 +83,7 @@ func (p *Postpaid) wrapUp(ctx context.Context, tx *db.Tx, a *acct) error {
 		return a.lend(ctx)
 	}
 	if err := tx.Q.SetPostpaidState(ctx, a.row.State, a.row.Stopped, a.row.OrgID); err != nil {
-		return fmt.Errorf("postpaid: state of %s: %w", a.row.OrgID, err)
+		return fmt.Errorf("set state of %s: %w", a.row.OrgID, err)
 	}
 	if was.Stopped != "" && a.row.Stopped == "" && a.row.State == string(On) {
 		if _, err := notify.Add(ctx, tx, notify.Notice{
@@ -115,7 +115,7 @@ func (p *Postpaid) end(ctx context.Context, tx *db.Tx, a *acct) error {
 		}
 		a.row.UnsubscribedAt = &a.now
 		if err := tx.Q.SetPostpaidUnsubscribed(ctx, &a.now, a.row.OrgID); err != nil {
-			return fmt.Errorf("postpaid: end of %s: %w", a.row.OrgID, err)
+			return fmt.Errorf("set end of %s: %w", a.row.OrgID, err)
 		}
 		rows, err := p.pay.Unsubscribe(ctx, tx, a.row.OrgID, *a.row.Subscription, true)
 		if err != nil {
@@ -126,7 +126,7 @@ func (p *Postpaid) end(ctx context.Context, tx *db.Tx, a *acct) error {
 	}
 	n, err := tx.Q.PostpaidUnfinished(ctx, a.row.OrgID)
 	if err != nil {
-		return fmt.Errorf("postpaid: invoices of %s: %w", a.row.OrgID, err)
+		return fmt.Errorf("read invoices of %s: %w", a.row.OrgID, err)
 	}
 	owed := a.owed()
 	if n > 0 || owed >= leastCents*money.Cent || a.row.UnsubscribedAt == nil && owed > 0 {
@@ -165,7 +165,7 @@ func (p *Postpaid) subscription(ctx context.Context, tx *db.Tx, org id.Org, s st
 		return nil // old news
 	}
 	if err := tx.Q.SetPostpaidSubscription(ctx, set); err != nil {
-		return fmt.Errorf("postpaid: subscription of %s: %w", org, err)
+		return fmt.Errorf("set subscription of %s: %w", org, err)
 	}
 	a.row.Subscription = set.Subscription
 	switch {
@@ -174,7 +174,7 @@ func (p *Postpaid) subscription(ctx context.Context, tx *db.Tx, org id.Org, s st
 	case !over && a.row.State == string(Off): // switched off before Stripe heard that it was on
 		a.row.State = string(Ending)
 		if err := tx.Q.SetPostpaidState(ctx, a.row.State, a.row.Stopped, org); err != nil {
-			return fmt.Errorf("postpaid: state of %s: %w", org, err)
+			return fmt.Errorf("set state of %s: %w", org, err)
 		}
 	}
 	return p.wrapUp(ctx, tx, a)
@@ -184,11 +184,11 @@ func (p *Postpaid) subscription(ctx context.Context, tx *db.Tx, org id.Org, s st
 func (p *Postpaid) lostSubscription(ctx context.Context, tx *db.Tx, a *acct, why string) error {
 	a.row.State = string(Ending)
 	if err := tx.Q.SetPostpaidState(ctx, a.row.State, a.row.Stopped, a.row.OrgID); err != nil {
-		return fmt.Errorf("postpaid: state of %s: %w", a.row.OrgID, err)
+		return fmt.Errorf("set state of %s: %w", a.row.OrgID, err)
 	}
 	admins, err := tx.Q.AdminOrgs(ctx)
 	if err != nil {
-		return fmt.Errorf("postpaid: admins: %w", err)
+		return fmt.Errorf("read admins: %w", err)
 	}
 	for _, org := range append(admins, a.row.OrgID) {
 		if _, err := notify.Add(ctx, tx, notify.Notice{

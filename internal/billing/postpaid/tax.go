@@ -38,7 +38,7 @@ func (p *Postpaid) billOf(ctx context.Context, q *dbq.Queries, org dbq.PostpaidO
 		ID:          in.ID,
 	})
 	if err != nil {
-		return b, fmt.Errorf("postpaid: invoiced before %s: %w", in.ID, err)
+		return b, fmt.Errorf("read invoiced before %s: %w", in.ID, err)
 	}
 	b.due = due(b.charged, before.Net)
 	b.taxed = max(0, before.Net+b.due-before.Taxed)
@@ -52,11 +52,11 @@ func (p *Postpaid) taxable(ctx context.Context, org id.Org, in stripe.Invoice) (
 		return 0, false, nil
 	}
 	if err != nil {
-		return 0, false, fmt.Errorf("postpaid: %s: %w", org, err)
+		return 0, false, fmt.Errorf("%s: %w", org, err)
 	}
 	known, err := p.d.Q.PostpaidInvoice(ctx, in.ID)
 	if err != nil && !db.NoRows(err) {
-		return 0, false, fmt.Errorf("postpaid: invoice %s: %w", in.ID, err)
+		return 0, false, fmt.Errorf("read invoice %s: %w", in.ID, err)
 	}
 	if err == nil && (known.TaxReason != "" || known.State != stripe.InvoiceDraft) {
 		return 0, false, nil

@@ -66,7 +66,7 @@ func (p *Postpaid) InvoicesOf(ctx context.Context, who account.Principal, org id
 	}
 	given, err := p.d.Q.ListPostpaidWriteOffs(ctx, org)
 	if err != nil {
-		return nil, fmt.Errorf("postpaid: write-offs of %s: %w", org, err)
+		return nil, fmt.Errorf("read write-offs of %s: %w", org, err)
 	}
 	lost, err := lostOf(ctx, p.d.Q, org)
 	if err != nil {
@@ -101,7 +101,7 @@ func (p *Postpaid) WriteOff(ctx context.Context, who account.Principal, org id.O
 	}
 	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (OrgInvoice, error) {
 		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-			return OrgInvoice{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit log keeps it")
+			return OrgInvoice{}, fault.InvalidField("reason", "must say why in at most 500 bytes; the audit log keeps it")
 		}
 		l, err := p.lockInvoice(ctx, tx, org, invoice)
 		if err != nil {
@@ -169,7 +169,7 @@ func (p *Postpaid) lockInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoi
 func (p *Postpaid) bookEnd(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice, b bill, was string) error {
 	w, err := tx.Q.PostpaidWriteOff(ctx, in.ID)
 	if err != nil && !db.NoRows(err) {
-		return fmt.Errorf("postpaid: write-off of %s: %w", in.ID, err)
+		return fmt.Errorf("read write-off of %s: %w", in.ID, err)
 	}
 	booked, asked := w.State == string(Booked) && !w.Disputed, w.State == string(Requested)
 	if in.Status == stripe.InvoiceVoid && booked {
@@ -190,7 +190,7 @@ func (p *Postpaid) bookEnd(ctx context.Context, tx *db.Tx, a *acct, in stripe.In
 	}
 	if e, any := p.paidWith(a, in); any {
 		if _, err := a.locked.Post(ctx, e); err != nil {
-			return fmt.Errorf("postpaid: book %s: %w", in.ID, err)
+			return fmt.Errorf("book %s: %w", in.ID, err)
 		}
 	}
 	return nil
@@ -200,7 +200,7 @@ func (p *Postpaid) bookEnd(ctx context.Context, tx *db.Tx, a *acct, in stripe.In
 func (p *Postpaid) bookWriteOff(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice, b bill) error {
 	owed := money.Nano(in.AmountDue-in.AmountPaid) * money.Cent
 	if owed <= 0 {
-		return fmt.Errorf("postpaid: %s is uncollectible, and %s of it are owed", in.ID, owed)
+		return fmt.Errorf("invoice %s is uncollectible, but %s of it is owed", in.ID, owed)
 	}
 	l := b.taxLineOf(a, in, tax.WrittenOff, "writeoff:"+in.ID)
 	l.Tax = min(l.Tax, owed)
@@ -220,7 +220,7 @@ func (p *Postpaid) bookWriteOff(ctx context.Context, tx *db.Tx, a *acct, in stri
 		Tax:       l.Tax,
 		TaxBase:   l.Net,
 	}); err != nil {
-		return fmt.Errorf("postpaid: write off %s: %w", in.ID, err)
+		return fmt.Errorf("write off %s: %w", in.ID, err)
 	}
 	l.Net, l.Tax = -l.Net, -l.Tax
 	return b.record(ctx, tx, l)
@@ -274,16 +274,16 @@ func (p *Postpaid) voidWriteOff(ctx context.Context, tx *db.Tx, a *acct, in stri
 func (a *acct) postNew(ctx context.Context, e ledger.Entry) error {
 	switch booked, err := a.locked.Post(ctx, e); {
 	case err != nil:
-		return fmt.Errorf("postpaid: book %s: %w", e.Key, err)
+		return fmt.Errorf("book %s: %w", e.Key, err)
 	case !booked:
-		return fmt.Errorf("postpaid: %s is in the books but not on its row", e.Key)
+		return fmt.Errorf("%s is in the ledger but not on its row", e.Key)
 	}
 	return nil
 }
 
 func closeWriteOff(ctx context.Context, tx *db.Tx, invoice string, state WriteOffState, failure string) error {
 	if err := tx.Q.ClosePostpaidWriteOff(ctx, string(state), failure, invoice); err != nil {
-		return fmt.Errorf("postpaid: write-off of %s: %w", invoice, err)
+		return fmt.Errorf("close write-off of %s: %w", invoice, err)
 	}
 	return nil
 }
@@ -311,14 +311,14 @@ func split(other ledger.Account, in bool, amount, on money.Nano) (out []ledger.T
 func (p *Postpaid) refusedWriteOff(ctx context.Context, tx *db.Tx, invoice string, why *stripe.Error) error {
 	r, err := tx.Q.PostpaidInvoice(ctx, invoice)
 	if err != nil {
-		return fmt.Errorf("postpaid: invoice %s: %w", invoice, err)
+		return fmt.Errorf("read invoice %s: %w", invoice, err)
 	}
 	if _, err := p.lock(ctx, tx, r.OrgID); err != nil {
 		return err
 	}
 	w, err := tx.Q.PostpaidWriteOff(ctx, invoice)
 	if err != nil {
-		return fmt.Errorf("postpaid: write-off of %s: %w", invoice, err)
+		return fmt.Errorf("read write-off of %s: %w", invoice, err)
 	}
 	if w.State != string(Requested) {
 		return nil

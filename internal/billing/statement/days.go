@@ -35,11 +35,11 @@ func (s *Statements) daysOf(ctx context.Context, org id.Org, from, to string) (d
 	today := d.now.In(d.zone)
 	d.from, d.to = cmp.Or(from, today.Format("2006-01-")+"01"), cmp.Or(to, today.Format(time.DateOnly))
 	if d.first, err = time.ParseInLocation(time.DateOnly, d.from, d.zone); err != nil {
-		return d, fault.InvalidField("query.from", "is a day such as 2026-01-31")
+		return d, fault.InvalidField("query.from", "must be a day, such as 2026-01-31")
 	}
 	last, err := time.ParseInLocation(time.DateOnly, d.to, d.zone)
 	if err != nil {
-		return d, fault.InvalidField("query.to", "is a day such as 2026-01-31")
+		return d, fault.InvalidField("query.to", "must be a day, such as 2026-01-31")
 	}
 	if last.Before(d.first) || last.After(d.first.AddDate(0, 0, maxDays)) {
 		return d, fault.InvalidField("query.to", "must be the first day or later, and at most %d days later", maxDays)

@@ -118,7 +118,7 @@ func viewDocuments(ctx context.Context, q *dbq.Queries, rows []document.Entry) (
 	if len(ids) > 0 {
 		found, err := q.Receipts(ctx, ids)
 		if err != nil {
-			return nil, fmt.Errorf("receipts: %w", err)
+			return nil, fmt.Errorf("read receipts: %w", err)
 		}
 		for _, r := range found {
 			receipts[r.TopupID] = r.Content

@@ -65,10 +65,10 @@ func (s *Statements) HostEarnings(ctx context.Context, org id.Org, host id.Host)
 func ownHost(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host) error {
 	owner, err := q.HostOwner(ctx, host)
 	if err != nil && !db.NoRows(err) {
-		return fmt.Errorf("owner of %s: %w", host, err)
+		return fmt.Errorf("read owner of %s: %w", host, err)
 	}
 	if err != nil || owner != org {
-		return fault.New(fault.NotFound, "there is no such host")
+		return fault.New(fault.NotFound, "host not found")
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (s *Statements) GangsOf(ctx context.Context, who account.Principal, days in
 	since := int32(days)
 	strikes, err := s.d.Q.GangStrikesOfHosts(ctx, since, gangRows)
 	if err != nil {
-		return out, fmt.Errorf("strikes: %w", err)
+		return out, fmt.Errorf("read strikes: %w", err)
 	}
 	for _, r := range strikes {
 		out.Strikes = append(out.Strikes, Strikes{r.HostID, r.HostName, r.OrgID, r.Kind,
@@ -86,7 +86,7 @@ func (s *Statements) GangsOf(ctx context.Context, who account.Principal, days in
 	}
 	bans, err := s.d.Q.GangPairBans(ctx, gangRows)
 	if err != nil {
-		return out, fmt.Errorf("pair bans: %w", err)
+		return out, fmt.Errorf("read pair bans: %w", err)
 	}
 	for _, r := range bans {
 		out.PairBans = append(out.PairBans, PairBan{banned(r.A.Bytes, r.AIsHost), r.AName, banned(r.B.Bytes, r.BIsHost),
@@ -94,7 +94,7 @@ func (s *Statements) GangsOf(ctx context.Context, who account.Principal, days in
 	}
 	relief, err := s.d.Q.ReliefByCluster(ctx, since, gangRows)
 	if err != nil {
-		return out, fmt.Errorf("relief: %w", err)
+		return out, fmt.Errorf("read relief: %w", err)
 	}
 	for _, r := range relief {
 		out.Relief = append(out.Relief, Relief{r.ClusterID, r.OrgID, r.Name, money.Nano(r.Relief), r.Ms,
@@ -102,14 +102,14 @@ func (s *Statements) GangsOf(ctx context.Context, who account.Principal, days in
 	}
 	renters, err := s.d.Q.UnbilledByRenter(ctx, since, gangRows)
 	if err != nil {
-		return out, fmt.Errorf("unbilled time of renters: %w", err)
+		return out, fmt.Errorf("read unbilled time of renters: %w", err)
 	}
 	for _, r := range renters {
 		out.Renters = append(out.Renters, Unbilled{r.OrgID, r.Name, r.Clusters, r.Suspensions, r.Ms, r.UndecidedMs})
 	}
 	operators, err := s.d.Q.UnbilledByOperator(ctx, since, gangRows)
 	if err != nil {
-		return out, fmt.Errorf("unbilled time of operators: %w", err)
+		return out, fmt.Errorf("read unbilled time of operators: %w", err)
 	}
 	for _, r := range operators {
 		out.Operators = append(out.Operators, Unbilled{

@@ -212,14 +212,14 @@ func issued(ctx context.Context, q *dbq.Queries, org id.Org, currency string, fi
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("invoice of %s: %w", org, err)
+		return nil, fmt.Errorf("read invoice of %s: %w", org, err)
 	}
 	if string(content) == `{"erased": true}` {
 		return nil, fault.New(fault.NotFound, "the statement was erased when its retention was over")
 	}
 	var v Invoice
 	if err := json.Unmarshal(content, &v); err != nil {
-		return nil, fmt.Errorf("invoice of %s: %w", org, err)
+		return nil, fmt.Errorf("read invoice of %s: %w", org, err)
 	}
 	if v.Payments == nil { // issued before payments stood on it
 		v.Payments = []InvoicePayment{}
@@ -244,7 +244,7 @@ const monthsBack = 3
 func (s *Statements) IssueInvoices(ctx context.Context) (n int, err error) {
 	now, err := s.d.Q.DatabaseTime(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("clock: %w", err)
+		return 0, fmt.Errorf("read the clock: %w", err)
 	}
 	now = now.UTC()
 	var errs []error
@@ -266,7 +266,7 @@ func (s *Statements) issueMonth(ctx context.Context, first time.Time) (n int, er
 		Currency: s.currency,
 	})
 	if err != nil {
-		return 0, fmt.Errorf("orgs to invoice: %w", err)
+		return 0, fmt.Errorf("list orgs to invoice: %w", err)
 	}
 	var errs []error
 	for _, o := range orgs {
@@ -289,7 +289,7 @@ func (v *Invoice) credit(ctx context.Context, q *dbq.Queries, org id.Org, from, 
 		ToTime:   to,
 	})
 	if err != nil {
-		return fmt.Errorf("credits of %s: %w", org, err)
+		return fmt.Errorf("read credits of %s: %w", org, err)
 	}
 	for _, r := range rows {
 		v.Credits = append(v.Credits, InvoiceCredit{r.ID, r.CreatedAt.UTC(), r.Kind, r.Memo, r.Ref, money.Nano(r.Amount)})
@@ -307,7 +307,7 @@ func (v *Invoice) paid(ctx context.Context, q *dbq.Queries, org id.Org, from, to
 		ToTime:   to,
 	})
 	if err != nil {
-		return fmt.Errorf("payments of %s: %w", org, err)
+		return fmt.Errorf("read payments of %s: %w", org, err)
 	}
 	for _, r := range rows {
 		reason := tax.Reason(r.Reason)
@@ -336,11 +336,11 @@ func (v *Invoice) paid(ctx context.Context, q *dbq.Queries, org id.Org, from, to
 func onCredit(ctx context.Context, q *dbq.Queries, org id.Org, from, to time.Time) (money.Nano, error) {
 	until, err := q.PostpaidChargedBefore(ctx, org, to)
 	if err != nil {
-		return 0, fmt.Errorf("billed on credit to %s: %w", org, err)
+		return 0, fmt.Errorf("read charges of %s: %w", org, err)
 	}
 	before, err := q.PostpaidChargedBefore(ctx, org, from)
 	if err != nil {
-		return 0, fmt.Errorf("billed on credit to %s: %w", org, err)
+		return 0, fmt.Errorf("read charges of %s: %w", org, err)
 	}
 	return money.Nano(until - before), nil
 }

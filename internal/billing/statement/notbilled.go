@@ -117,7 +117,7 @@ func (p *OperatorPeriod) standby(ctx context.Context, q *dbq.Queries, r Operator
 		ToTime:   to,
 	})
 	if err != nil {
-		return fmt.Errorf("standby of %s: %w", r.Org, err)
+		return fmt.Errorf("read standby of %s: %w", r.Org, err)
 	}
 	for _, row := range rows {
 		x := OperatorStandby{

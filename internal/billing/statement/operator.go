@@ -138,7 +138,7 @@ func (s *Statements) OperatorStatement(ctx context.Context, r OperatorRequest) (
 		Returns:  []OperatorReturn{},
 	}
 	if !slices.Contains([]string{"host", "day", "lease"}, p.By) {
-		return OperatorPeriod{}, fault.InvalidField("query.by", "is host, day or lease")
+		return OperatorPeriod{}, fault.InvalidField("query.by", "must be host, day or lease")
 	}
 	leases, err := metering.OperatorStatement(ctx, s.d.Q, r.Org, r.Host, d.first, d.end)
 	if err != nil {
@@ -241,7 +241,7 @@ func (p *OperatorPeriod) holdback(ctx context.Context, q *dbq.Queries, r Operato
 		Cutoff:   cutoff,
 	})
 	if err != nil {
-		return fmt.Errorf("earned by %s since %s: %w", r.Org, cutoff, err)
+		return fmt.Errorf("read earnings of %s since %s: %w", r.Org, cutoff, err)
 	}
 	at := make(map[string]int, len(p.Leases))
 	for i, l := range p.Leases {
@@ -278,7 +278,7 @@ func (p *OperatorPeriod) returns(ctx context.Context, q *dbq.Queries, r Operator
 		ToTime:   to,
 	})
 	if err != nil {
-		return fmt.Errorf("returned by %s: %w", r.Org, err)
+		return fmt.Errorf("read returns of %s: %w", r.Org, err)
 	}
 	for _, row := range rows {
 		x := OperatorReturn{

@@ -62,7 +62,7 @@ func (s *Statements) Orgs(ctx context.Context, who account.Principal, f OrgSearc
 	}
 	rows, err := s.d.Q.OrgsFound(ctx, in)
 	if err != nil {
-		return nil, fmt.Errorf("organisations: %w", err)
+		return nil, fmt.Errorf("read organisations: %w", err)
 	}
 	out := make([]FoundOrg, len(rows))
 	for i, r := range rows {
@@ -158,7 +158,7 @@ func (s *Statements) OneOrg(ctx context.Context, who account.Principal, org id.O
 		return OrgDetail{}, err
 	}
 	if len(found) == 0 || org.IsZero() {
-		return OrgDetail{}, fault.New(fault.NotFound, "there is no such organisation")
+		return OrgDetail{}, fault.New(fault.NotFound, "organisation not found")
 	}
 	out := OrgDetail{
 		FoundOrg:    found[0],
@@ -172,14 +172,14 @@ func (s *Statements) OneOrg(ctx context.Context, who account.Principal, org id.O
 	}
 	members, err := s.d.Q.OrgMembers(ctx, org)
 	if err != nil {
-		return out, fmt.Errorf("members of %s: %w", org, err)
+		return out, fmt.Errorf("read members of %s: %w", org, err)
 	}
 	for _, m := range members {
 		out.Members = append(out.Members, Member{m.UserID, m.Email, m.Name, m.Role, m.Verified, m.Admin})
 	}
 	hosts, err := s.d.Q.OrgHosts(ctx, org, rowsPerOrg)
 	if err != nil {
-		return out, fmt.Errorf("hosts of %s: %w", org, err)
+		return out, fmt.Errorf("read hosts of %s: %w", org, err)
 	}
 	for _, h := range hosts {
 		out.HostList = append(out.HostList, OrgHost{h.ID, h.Name, h.Region, h.State, h.Blocked, h.Connected, h.LastSyncAt,
@@ -187,7 +187,7 @@ func (s *Statements) OneOrg(ctx context.Context, who account.Principal, org id.O
 	}
 	clusters, err := s.d.Q.OrgClusters(ctx, org, rowsPerOrg)
 	if err != nil {
-		return out, fmt.Errorf("clusters of %s: %w", org, err)
+		return out, fmt.Errorf("read clusters of %s: %w", org, err)
 	}
 	for _, c := range clusters {
 		out.ClusterList = append(out.ClusterList, OrgCluster{c.ID, c.Name, c.State, c.Reason, int(c.NodeCount),
@@ -195,7 +195,7 @@ func (s *Statements) OneOrg(ctx context.Context, who account.Principal, org id.O
 	}
 	disputes, err := s.d.Q.OrgDisputes(ctx, org, rowsPerOrg)
 	if err != nil {
-		return out, fmt.Errorf("disputes of %s: %w", org, err)
+		return out, fmt.Errorf("read disputes of %s: %w", org, err)
 	}
 	for _, d := range disputes {
 		out.Disputes = append(out.Disputes, Dispute{d.ID, d.Kind, d.TopupID, d.InvoiceID, d.Amount, d.Held, d.Currency,
@@ -228,7 +228,7 @@ func (s *Statements) Wants(ctx context.Context, who account.Principal) (Attentio
 	}
 	n, err := s.d.Q.DeskCounts(ctx, s.currency)
 	if err != nil {
-		return Attention{}, fmt.Errorf("what is to be done: %w", err)
+		return Attention{}, fmt.Errorf("count what waits for admins: %w", err)
 	}
 	return Attention{n.PayoutFailures, n.PayoutsStopped, n.Reviews, money.Nano(n.InReview), n.Disputes,
 		money.Nano(n.Disputed), n.InvoicesUnpaid, n.Frozen, n.Quarantined,
@@ -245,14 +245,14 @@ type DayMoney struct {
 func (s *Statements) Flow(ctx context.Context, since time.Time) (in, out []DayMoney, err error) {
 	paidIn, err := s.d.Q.PaidInByDay(ctx, s.currency, &since)
 	if err != nil {
-		return nil, nil, fmt.Errorf("paid in: %w", err)
+		return nil, nil, fmt.Errorf("read payments by day: %w", err)
 	}
 	for _, r := range paidIn {
 		in = append(in, DayMoney{r.Day, money.Nano(r.Amount)})
 	}
 	paidOut, err := s.d.Q.PaidOutByDay(ctx, s.currency, &since)
 	if err != nil {
-		return nil, nil, fmt.Errorf("paid out: %w", err)
+		return nil, nil, fmt.Errorf("read payouts by day: %w", err)
 	}
 	for _, r := range paidOut {
 		out = append(out, DayMoney{r.Day, money.Nano(r.Amount)})
@@ -268,7 +268,7 @@ func (s *Statements) OrgNames(ctx context.Context, orgs []id.Org) (map[id.Org]st
 	}
 	rows, err := s.d.Q.OrgNames(ctx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("names of organisations: %w", err)
+		return nil, fmt.Errorf("read names of organisations: %w", err)
 	}
 	out := make(map[id.Org]string, len(rows))
 	for _, r := range rows {

@@ -91,7 +91,7 @@ type PeriodPrice struct {
 }
 
 // Statement is the org's statement from one day to another, both included, YYYY-MM-DD in its zone; "" is the first of
-// this month, and today. by is cluster, day, project, lease or label:KEY. Faults: Invalid, TooLarge.
+// this month, and today. by must be cluster, day, project, lease or label:KEY. Faults: Invalid, TooLarge.
 func (s *Statements) Statement(ctx context.Context, org id.Org, from, to, by string) (Period, error) {
 	d, err := s.daysOf(ctx, org, from, to)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *Statements) Statement(ctx context.Context, org id.Org, from, to, by str
 	}
 	label, isLabel := strings.CutPrefix(p.By, "label:")
 	if !isLabel && !slices.Contains([]string{"cluster", "day", "project", "lease"}, p.By) {
-		return Period{}, fault.InvalidField("query.by", "is cluster, day, project, lease or label:KEY")
+		return Period{}, fault.InvalidField("query.by", "must be cluster, day, project, lease or label:KEY")
 	}
 	leases, err := metering.RenterStatement(ctx, s.d.Q, org, d.first, d.end)
 	if err != nil {
@@ -208,13 +208,13 @@ func clusterNames(ctx context.Context, q *dbq.Queries,
 	}
 	rows, err := q.ClusterNames(ctx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("names of clusters: %w", err)
+		return nil, fmt.Errorf("read names of clusters: %w", err)
 	}
 	out := make(map[id.Cluster]clusterName, len(rows))
 	for _, r := range rows {
 		c := clusterName{name: r.Name, project: r.Project}
 		if err := json.Unmarshal(r.Labels, &c.labels); err != nil {
-			return nil, fmt.Errorf("labels of %s: %w", r.ID, err)
+			return nil, fmt.Errorf("read labels of %s: %w", r.ID, err)
 		}
 		out[r.ID] = c
 	}

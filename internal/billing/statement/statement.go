@@ -142,7 +142,7 @@ func namesOf(ctx context.Context, q *dbq.Queries, ids []id.Host) (map[id.Host]st
 	}
 	rows, err := q.HostNames(ctx, hosts)
 	if err != nil {
-		return nil, fmt.Errorf("names of hosts: %w", err)
+		return nil, fmt.Errorf("read names of hosts: %w", err)
 	}
 	names := make(map[id.Host]string, len(rows))
 	for _, r := range rows {

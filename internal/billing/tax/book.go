@@ -39,7 +39,7 @@ func Record(ctx context.Context, tx *db.Tx, l Line) error {
 		Currency: l.Currency,
 	})
 	if err != nil {
-		return fmt.Errorf("tax: record %s: %w", l.Key, err)
+		return fmt.Errorf("record %s: %w", l.Key, err)
 	}
 	return nil
 }

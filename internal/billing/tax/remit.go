@@ -26,7 +26,7 @@ type Office struct {
 func offices(ctx context.Context, q *dbq.Queries, r Report) ([]Office, error) {
 	paid, err := q.TaxRemittedByCountry(ctx, r.Currency, r.To, r.From)
 	if err != nil {
-		return nil, fmt.Errorf("tax: remitted of %s: %w", r.Period, err)
+		return nil, fmt.Errorf("read remitted tax of %s: %w", r.Period, err)
 	}
 	out := []Office{}
 	of := func(country string) *Office {
@@ -65,7 +65,7 @@ type Remittance struct {
 // is not over).
 func Remit(ctx context.Context, tx *db.Tx, who id.User, currency string, m Remittance) (number int64, err error) {
 	if err := tx.Q.LockTaxRemittances(ctx, m.Country, currency); err != nil {
-		return 0, fmt.Errorf("tax: remit: %w", err)
+		return 0, fmt.Errorf("remit: %w", err)
 	}
 	now, err := tx.Now(ctx) // after the lock
 	if err != nil {
@@ -111,7 +111,7 @@ func Remit(ctx context.Context, tx *db.Tx, who id.User, currency string, m Remit
 		UserID:   who,
 	})
 	if err != nil {
-		return 0, fmt.Errorf("tax: remit to %s: %w", m.Country, err)
+		return 0, fmt.Errorf("remit to %s: %w", m.Country, err)
 	}
 	return number, nil
 }

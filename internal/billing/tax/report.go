@@ -57,7 +57,7 @@ func ReportOf(ctx context.Context, q *dbq.Queries, currency, period string) (Rep
 	r := Report{Period: period, From: from, To: to, Currency: currency, Lines: []Declared{}}
 	rows, err := q.TaxReport(ctx, currency, from, to)
 	if err != nil {
-		return r, fmt.Errorf("tax: report of %s: %w", period, err)
+		return r, fmt.Errorf("read report of %s: %w", period, err)
 	}
 	for _, x := range rows {
 		d := Declared{
@@ -81,7 +81,7 @@ func ReportOf(ctx context.Context, q *dbq.Queries, currency, period string) (Rep
 	}
 	b, err := q.TaxBooked(ctx, currency)
 	if err != nil {
-		return r, fmt.Errorf("tax: report of %s: %w", period, err)
+		return r, fmt.Errorf("read report of %s: %w", period, err)
 	}
 	r.Book, r.Payable = money.Nano(b.Book), money.Nano(b.Payable)
 	return r, nil
@@ -106,7 +106,7 @@ func span(period string) (from, to time.Time, err error) {
 		from, err = time.Parse("2006-01", period)
 	}
 	if err != nil || from.Year() < 2000 {
-		return from, to, fault.InvalidField("period", "is a year, quarter or month, such as 2026, 2026-Q1 or 2026-01")
+		return from, to, fault.InvalidField("period", "must be a year, quarter or month, such as 2026, 2026-Q1 or 2026-01")
 	}
 	return from, from.AddDate(0, months, 0), nil
 }
