@@ -49,3 +49,16 @@ func FuzzClip(f *testing.F) {
 		}
 	})
 }
+
+func TestNearest(t *testing.T) {
+	t.Parallel()
+	words := []string{"gpu_model", "gpus_per_node", "gpu", "image", "nodes", "name", "vram_gb"}
+	for word, want := range map[string]string{
+		"gpu_modle": "gpu_model", "gpus_per_nodes": "gpus_per_node", "Imgae": "image", "vram": "", "node": "nodes", "x": "",
+		"": "", "image": "image", "nam": "name", "colour": "",
+	} {
+		if got := text.Nearest(word, words); got != want {
+			t.Errorf("%q: %q, want %q", word, got, want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package base
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/musterhq/muster/client"
@@ -19,32 +20,38 @@ func FindCluster(ctx context.Context, c *client.Client, arg string) (id.Cluster,
 		}
 		return cl, nil
 	}
-	all, err := client.All(ctx, func(ctx context.Context, p client.PageOf) (client.Page[client.Cluster], error) {
-		return c.Clusters(ctx, "", p)
-	})
+	named, err := clustersNamed(ctx, c, arg)
 	if err != nil {
 		return id.Cluster{}, err
 	}
-	var live, named []id.Cluster
-	for _, v := range all {
-		if v.Name != arg {
-			continue
-		}
-		named = append(named, v.ID)
-		if !v.State.Ended() {
-			live = append(live, v.ID)
-		}
-	}
+	live := onlyLive(named)
 	switch {
 	case len(live) > 1:
-		return id.Cluster{}, fault.New(fault.Invalid, "%d clusters are called %s: say which by its id, see muster "+
-			"cluster list", len(live), arg)
+		return id.Cluster{}, fault.New(fault.Invalid, "%d clusters are called %s: use an id, see muster cluster "+
+			"list", len(live), arg)
 	case len(live) == 1:
-		return live[0], nil
+		return live[0].ID, nil
 	case len(named) > 0:
-		return named[0], nil
+		return named[0].ID, nil
 	}
 	return id.Cluster{}, fault.New(fault.NotFound, "no cluster is called %s", arg)
+}
+
+// LiveClusters returns the clusters with a name that have not ended, newest first.
+func LiveClusters(ctx context.Context, c *client.Client, name string) ([]client.Cluster, error) {
+	named, err := clustersNamed(ctx, c, name)
+	return onlyLive(named), err
+}
+
+func onlyLive(all []client.Cluster) []client.Cluster {
+	return slices.DeleteFunc(slices.Clone(all), func(v client.Cluster) bool { return v.State.Ended() })
+}
+
+func clustersNamed(ctx context.Context, c *client.Client, name string) ([]client.Cluster, error) {
+	all, err := client.All(ctx, func(ctx context.Context, p client.PageOf) (client.Page[client.Cluster], error) {
+		return c.Clusters(ctx, "", p)
+	})
+	return slices.DeleteFunc(all, func(v client.Cluster) bool { return v.Name != name }), err
 }
 
 // FindHost returns the host with the given id or name.

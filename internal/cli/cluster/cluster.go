@@ -18,7 +18,7 @@ import (
 // Command is muster cluster.
 func Command(s *base.Session) *cobra.Command {
 	cmd := base.Noun("cluster", "Rent, watch and release clusters",
-		clusterCreate(s), clusterList(s), clusterShow(s), clusterWait(s), clusterLogs(s), clusterSSH(s), clusterExec(s),
+		clusterCreate(s), clusterPlan(s), clusterApply(s), clusterList(s), clusterShow(s), clusterWait(s), clusterLogs(s), clusterSSH(s), clusterExec(s),
 		clusterCopy(s), clusterForward(s), clusterOpen(s), clusterEvents(s), clusterUsage(s),
 		clusterRestart(s), clusterRelease(s))
 	cmd.Aliases = []string{"clusters"}
@@ -54,7 +54,7 @@ With --quote the placement and the price are the quote's.`,
 		Example: `  muster cluster create --name train --nodes 2 --gpus 4 --gpu gpu_model=H100 \
       --image pytorch/pytorch:2.4.0 --max-duration 2h --budget 20 --wait -- python train.py
   muster cluster create --quote q_… --image pytorch/pytorch:2.4.0
-  muster cluster create -f spec.json -o json`,
+  muster cluster create -f train.yaml -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
 				return fault.New(fault.Invalid, "put -- before the command that is to run: muster cluster create … -- %s",
@@ -75,16 +75,18 @@ With --quote the placement and the price are the quote's.`,
 			if wait {
 				return waitFor(s, cmd, c, v.ID, client.Running)
 			}
-			return s.Show(cmd, v, func(p *base.Printer) {
-				p.Line("%s is being started: %s per hour, from the second every rank runs.", v.ID, base.Micro(v.PricePerHour))
-				p.Line("Watch it: muster cluster wait %s; its output: muster cluster logs %s --follow", v.ID, v.ID)
-			})
+			return s.Show(cmd, v, func(p *base.Printer) { printStarting(p, v) })
 		},
 	}
 	f.register(cmd)
 	cmd.Flags().StringVar(&quote, "quote", "", "rent what this quote holds")
 	cmd.Flags().BoolVar(&wait, "wait", false, "stay until it is running, and show how it comes up")
 	return cmd
+}
+
+func printStarting(p *base.Printer, c client.Cluster) {
+	p.Line("%s is being started: %s per hour, from the second every rank runs.", c.ID, base.Micro(c.PricePerHour))
+	p.Line("Watch it: muster cluster wait %s; its output: muster cluster logs %s --follow", c.ID, c.ID)
 }
 
 func rent(ctx context.Context, c *client.Client, quote string, spec client.Spec) (client.Cluster, error) {

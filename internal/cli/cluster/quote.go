@@ -69,16 +69,21 @@ func withQuote(s *base.Session, cmd *cobra.Command, arg string, f func(*client.C
 	return s.Result(cmd, v, err, func(p *base.Printer) { printQuote(p, v) })
 }
 
-func printQuote(p *base.Printer, q client.Quote) {
+// printPrice prints the price of a quote and what it is made of.
+func printPrice(p *base.Printer, q client.Quote) {
 	p.Line("%s per hour all-in (%s %s per second)", base.Micro(q.PricePerHour), q.PricePerSecond, q.Currency)
 	rows := make([][]string, len(q.Lines))
 	for i, l := range q.Lines {
 		rows[i] = []string{fmt.Sprint(l.Rank), l.Text, fmt.Sprint(l.Quantity), base.Micro(l.UnitPrice), base.Micro(l.Price)}
 	}
 	p.Table([]string{">NODE", "WHAT", ">QUANTITY", ">EACH PER HOUR", ">PER HOUR"}, rows)
+}
+
+func printQuote(p *base.Printer, q client.Quote) {
+	printPrice(p, q)
 	switch q.State {
 	case "held":
-		p.Line("Held until %s (%s). Rent it: muster cluster create --quote %s --image IMAGE", base.When(q.ExpiresAt),
+		p.Line("Held until %s (%s). Rent it: muster cluster create --quote %s", base.When(q.ExpiresAt),
 			time.Until(q.ExpiresAt).Round(time.Second), q.ID)
 	case "rented":
 		if q.ClusterID != nil {

@@ -3,9 +3,6 @@ package cluster
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
-	"errors"
-	"io"
 	"strconv"
 	"strings"
 
@@ -33,7 +30,7 @@ type specFlags struct {
 
 func (f *specFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVarP(&f.file, "file", "f", "", "read the spec from a JSON file, - for standard input; flags are laid over it")
+	fs.StringVarP(&f.file, "file", "f", "", "read the spec from a YAML or JSON file, - for standard input; flags override it")
 	fs.StringVar(&f.name, "name", "", "a name for you")
 	fs.StringVar(&f.project, "project", "", "project to count it to")
 	fs.StringArrayVar(&f.labels, "label", nil, "KEY=VALUE; repeatable")
@@ -127,19 +124,11 @@ func (f *specFlags) read(cmd *cobra.Command, s *client.Spec) error {
 	if err != nil {
 		return err
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(s); err != nil {
-		name := f.file
-		if name == "-" {
-			name = "the spec on standard input"
-		}
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return fault.New(fault.Invalid, "%s ends before its JSON does", name)
-		}
-		return fault.New(fault.Invalid, "%s: %s", name, err)
+	name := f.file
+	if name == "-" {
+		name = "standard input"
 	}
-	return nil
+	return readSpec(name, raw, s)
 }
 
 func (f *specFlags) limits(s *client.Spec, bad *fault.Fields) {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Kind is how the values of a field are written and compared.
@@ -100,6 +102,11 @@ func Suggest(name string) string {
 		names := make([]string, len(Fields))
 		for i := range Fields {
 			names[i] = Fields[i].Name
+		}
+		if like := text.Nearest(low, names); like != "" {
+			return fmt.Sprintf("did you mean %s?", like)
+		}
+		for i := range names {
 			if low != "" && (strings.Contains(names[i], low) || strings.Contains(low, names[i])) {
 				return fmt.Sprintf("did you mean %s?", names[i])
 			}
