@@ -157,7 +157,7 @@ func carryOut(ctx context.Context, c *client.Client, spec client.Spec, p plan) (
 	if _, err := c.Release(ctx, p.Cluster.ID); err != nil {
 		return client.Cluster{}, err
 	}
-	return c.RentQuote(ctx, q.ID, spec)
+	return c.RentQuote(ctx, q.ID, client.Spec{}) // the quote holds the whole spec
 }
 
 // changes returns the fields of a spec in which a cluster differs from it, sorted.

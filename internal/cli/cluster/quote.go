@@ -83,8 +83,12 @@ func printQuote(p *base.Printer, q client.Quote) {
 	printPrice(p, q)
 	switch q.State {
 	case "held":
-		p.Line("Held until %s (%s). Rent it: muster cluster create --quote %s", base.When(q.ExpiresAt),
-			time.Until(q.ExpiresAt).Round(time.Second), q.ID)
+		image := ""
+		if q.Spec.Image == "" {
+			image = " --image IMAGE"
+		}
+		p.Line("Held until %s (%s). Rent it: muster cluster create --quote %s%s", base.When(q.ExpiresAt),
+			time.Until(q.ExpiresAt).Round(time.Second), q.ID, image)
 	case "rented":
 		if q.ClusterID != nil {
 			p.Line("Rented as %s.", q.ClusterID)

@@ -10,12 +10,12 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-func TestASpecThatEndsTooEarlySaysSo(t *testing.T) {
+func TestSpecFromStandardInput(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		`{"nodes": 2,`:           "the spec on standard input ends before its JSON does",
-		``:                       "the spec on standard input ends before its JSON does",
-		`{"nodes": 2, "foo": 1}`: `unknown field "foo"`,
+		`{"nodes": 2,`:           "standard input: line 1",
+		``:                       "standard input is empty",
+		`{"nodes": 2, "foo": 1}`: `no field "foo"`,
 	} {
 		cmd := &cobra.Command{}
 		cmd.SetIn(strings.NewReader(text))

@@ -54,7 +54,7 @@ const (
 )
 
 // Quote places spec for who's organisation and claims the GPUs until the quote expires. With an idempotency key, a
-// repeated call returns the same quote. The spec must be valid, as ParseSpec returns it.
+// repeated call returns the same quote. The spec must be valid, as ParseQuoteSpec returns it.
 //
 // Faults: Invalid at ssh_key_ids if the organisation does not have a key, and at budget if it covers less than 60 s of
 // the price; InsufficientFunds if the wallet covers less than 60 s; NoCapacity if nothing fits, with explain and

@@ -31,6 +31,16 @@ func ParseSpec(b []byte) (Spec, error) {
 	return s, s.Validate()
 }
 
+// ParseQuoteSpec is ParseSpec for a quote: the image may be missing, because neither price nor placement needs it. The
+// call that rents the quote must then name one.
+func ParseQuoteSpec(b []byte) (Spec, error) {
+	var s Spec
+	if err := s.UnmarshalJSON(b); err != nil {
+		return Spec{}, err
+	}
+	return s, s.validate(false)
+}
+
 // UnmarshalJSON sets the defaults and then the given fields. null means the default. The error lists every unknown
 // field and every value of a wrong type.
 func (s *Spec) UnmarshalJSON(b []byte) error {
@@ -199,10 +209,15 @@ var (
 )
 
 // Validate checks everything that needs no database. Its error lists all invalid fields.
-func (s Spec) Validate() error {
+func (s Spec) Validate() error { return s.validate(true) }
+
+func (s Spec) validate(needsImage bool) error {
 	var bad fault.Fields
 	s.checkWords(&bad)
 	s.checkSize(&bad)
+	if needsImage || s.Image != "" {
+		s.checkImage(&bad)
+	}
 	s.checkWorkload(&bad)
 	s.checkLimits(&bad)
 	return bad.Err()
@@ -274,13 +289,16 @@ func (s Spec) checkSize(bad *fault.Fields) {
 	}
 }
 
-func (s Spec) checkWorkload(bad *fault.Fields) {
+func (s Spec) checkImage(bad *fault.Fields) {
 	switch _, err := name.ParseReference(s.Image); {
 	case s.Image == "":
-		bad.Add("image", "is needed, such as pytorch/pytorch:2.4.0")
+		bad.Add("image", "name a container image, such as pytorch/pytorch:2.4.0")
 	case len(s.Image) > 512 || err != nil:
 		bad.Add("image", "is not an image reference: want [registry/]repository[:tag][@sha256:digest]")
 	}
+}
+
+func (s Spec) checkWorkload(bad *fault.Fields) {
 	if a := s.RegistryAuth; a != nil && (a.Username == "" || a.Password == "" || len(a.Username) > 256 ||
 		len(a.Password) > 8192) {
 		bad.Add("registry_auth", "want a username of up to 256 and a password of up to 8192 bytes")

@@ -113,7 +113,7 @@ func viewSpec(s market.Spec) client.ClusterSpec {
 
 func (a *API) quote(ctx context.Context, p account.Principal, in *quoteInput,
 	once idem.Request) (client.Quote, idem.Outcome, error) {
-	spec, err := market.ParseSpec(in.Body.raw)
+	spec, err := market.ParseQuoteSpec(in.Body.raw)
 	if err != nil {
 		return client.Quote{}, idem.Outcome{}, err
 	}
