@@ -2,9 +2,12 @@ package client
 
 import (
 	"context"
+	"encoding/json"
+	"net/http"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
 )
 
 // User is a person.
@@ -120,4 +123,53 @@ func (c *Client) SSHKeys(ctx context.Context, p PageOf) (Page[SSHKey], error) {
 // DeleteSSHKey removes a key.
 func (c *Client) DeleteSSHKey(ctx context.Context, k id.SSHKey) error {
 	return c.remove(ctx, "/ssh-keys/"+k.String(), nil)
+}
+
+// ChangePassword replaces the caller's password and ends all sessions of the dashboard. revokeTokens also revokes the
+// caller's other API tokens.
+func (c *Client) ChangePassword(ctx context.Context, current, next string, revokeTokens bool) error {
+	in := map[string]any{"old_password": current, "new_password": next, "revoke_tokens": revokeTokens}
+	return c.call(ctx, http.MethodPut, "/me/password", nil, in, nil)
+}
+
+// Session is one browser in which the caller is signed in to the dashboard.
+type Session struct {
+	ID         id.Session `json:"id"`
+	Address    string     `json:"address"`
+	UserAgent  string     `json:"user_agent"`
+	CreatedAt  time.Time  `json:"created_at"`
+	LastSeenAt time.Time  `json:"last_seen_at"` // to the minute
+	ExpiresAt  time.Time  `json:"expires_at"`
+}
+
+// Sessions lists the caller's sessions, the last used first. It needs a token with all scopes.
+func (c *Client) Sessions(ctx context.Context) (Page[Session], error) {
+	return get[Page[Session]](ctx, c, "/me/sessions", nil)
+}
+
+// EndSession signs the caller out in one browser.
+func (c *Client) EndSession(ctx context.Context, s id.Session) error {
+	return c.remove(ctx, "/me/sessions/"+s.String(), nil)
+}
+
+// DeletionStanding is whether the caller can be deleted now.
+type DeletionStanding struct {
+	Reasons []string   `json:"reasons"` // why not; empty: nothing is in the way
+	Credit  money.Nano `json:"credit"`  // what is left of their organisations' money
+}
+
+// DeletionStanding reads it.
+func (c *Client) DeletionStanding(ctx context.Context) (DeletionStanding, error) {
+	return get[DeletionStanding](ctx, c, "/me/deletion", nil)
+}
+
+// Export is what is kept of the caller, as JSON.
+func (c *Client) Export(ctx context.Context) (json.RawMessage, error) {
+	return get[json.RawMessage](ctx, c, "/me/export", nil)
+}
+
+// DeleteMe erases the caller's data. confirm is their e-mail address; giveUp gives up the money that is left.
+func (c *Client) DeleteMe(ctx context.Context, password, confirm string, giveUp bool) error {
+	in := map[string]any{"password": password, "confirm": confirm, "give_up_balance": giveUp}
+	return c.call(ctx, http.MethodPut, "/me/deletion", nil, in, nil)
 }

@@ -210,3 +210,82 @@ func (f AuditFilter) query(p PageOf) url.Values {
 	}
 	return q
 }
+
+// PayoutReview is an operator and a renter who are linked.
+type PayoutReview struct {
+	ID        id.PayoutReview `json:"id"`
+	Operator  id.Org          `json:"host_org_id"`
+	Renter    id.Org          `json:"renter_org_id"`
+	Reasons   []string        `json:"reasons"`   // member, vat_id, legal_name, card, lost_dispute
+	InReview  money.Nano      `json:"in_review"` // to be decided on
+	Released  money.Nano      `json:"released"`
+	Refused   money.Nano      `json:"refused"`
+	Currency  string          `json:"currency"`
+	Advice    string          `json:"advice,omitempty"`   // refuse, release
+	Decision  string          `json:"decision,omitempty"` // why, of the last one
+	DecidedAt *time.Time      `json:"decided_at,omitempty"`
+	CreatedAt time.Time       `json:"created_at"`
+}
+
+// PayoutReviews lists them, newest first; waiting: only those with something to decide on. It and those below are for
+// platform operators.
+func (c *Client) PayoutReviews(ctx context.Context, waiting bool, p PageOf) (Page[PayoutReview], error) {
+	q := p.query()
+	if waiting {
+		q.Set("waiting", "true")
+	}
+	return get[Page[PayoutReview]](ctx, c, "/admin/payout-reviews", q)
+}
+
+// ApprovePayoutReview lets what is in review become payable as usual.
+func (c *Client) ApprovePayoutReview(ctx context.Context, r id.PayoutReview, reason string) (PayoutReview, error) {
+	return post[PayoutReview](ctx, c, "/admin/payout-reviews/"+r.String()+"/release", map[string]string{"reason": reason})
+}
+
+// RefusePayoutReview keeps what is in review from the operator for good; they read the reason.
+func (c *Client) RefusePayoutReview(ctx context.Context, r id.PayoutReview, reason string) (PayoutReview, error) {
+	return post[PayoutReview](ctx, c, "/admin/payout-reviews/"+r.String()+"/refuse", map[string]string{"reason": reason})
+}
+
+// Standing is how far an organisation may pay in and rent. Amounts are in its currency.
+type Standing struct {
+	EmailVerified bool        `json:"email_verified"`
+	CardVerified  bool        `json:"card_verified"`
+	Limit         *money.Nano `json:"limit"` // before verification; nil: any amount
+	Added         money.Nano  `json:"added"`
+	Left          *money.Nano `json:"left"`
+	State         string      `json:"state"`    // ok, disputed, suspended
+	Disputed      money.Nano  `json:"disputed"` // of open disputes
+	Short         money.Nano  `json:"short"`    // of Disputed, not set aside yet
+	Debt          money.Nano  `json:"debt"`     // of lost disputes, not repaid yet
+	// what may be added while a payment is disputed; nil: not limited by that
+	DisputedLeft *money.Nano `json:"disputed_left"`
+	LostDisputes int64       `json:"lost_disputes"`
+}
+
+// Standing reads the organisation's.
+func (c *Client) Standing(ctx context.Context) (Standing, error) {
+	return get[Standing](ctx, c, "/billing/standing", url.Values{})
+}
+
+// OrgStanding is an organisation with open disputes, or a suspended one.
+type OrgStanding struct {
+	Org     id.Org     `json:"org_id"`
+	Name    string     `json:"name"`
+	State   string     `json:"state"`
+	Open    int64      `json:"open"`
+	Lost    int64      `json:"lost"`
+	Debt    money.Nano `json:"debt"`
+	Changed time.Time  `json:"changed_at"`
+}
+
+// Standings lists organisations that are not in good standing. For platform operators.
+func (c *Client) Standings(ctx context.Context) (Page[OrgStanding], error) {
+	return get[Page[OrgStanding]](ctx, c, "/admin/standings", url.Values{})
+}
+
+// ForgiveDisputes lets an organisation's lost disputes no longer count towards a suspension. For platform operators.
+func (c *Client) ForgiveDisputes(ctx context.Context, org id.Org, reason string) error {
+	_, err := post[struct{}](ctx, c, "/admin/orgs/"+org.String()+"/forgive-disputes", map[string]string{"reason": reason})
+	return err
+}

@@ -2,9 +2,12 @@ package api
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/erasure"
+	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 )
@@ -197,4 +200,98 @@ func utc(t *time.Time) *time.Time {
 	}
 	u := t.UTC()
 	return &u
+}
+
+type passwordInput struct {
+	Body struct {
+		Old          string `json:"old_password" maxLength:"1000"`
+		New          string `json:"new_password" maxLength:"1000" doc:"at least 10 characters"`
+		RevokeTokens bool   `json:"revoke_tokens,omitempty" doc:"end your other API tokens too"`
+	}
+}
+
+// passwordSet says what a new password ended.
+type passwordSet struct {
+	Changed bool `json:"changed"`
+}
+
+func (a *API) changePassword(ctx context.Context, p account.Principal, in *passwordInput) (passwordSet, error) {
+	err := a.accounts.ChangePassword(ctx, p, in.Body.Old, in.Body.New, in.Body.RevokeTokens)
+	return passwordSet{err == nil}, err
+}
+
+// sessionView is one place where the user is signed in.
+type sessionView struct {
+	ID         id.Session `json:"id"`
+	Address    string     `json:"address" doc:"where it was opened from"`
+	UserAgent  string     `json:"user_agent"`
+	CreatedAt  time.Time  `json:"created_at"`
+	LastSeenAt time.Time  `json:"last_seen_at" doc:"to the minute"`
+	ExpiresAt  time.Time  `json:"expires_at"`
+}
+
+func viewSession(s account.Session) sessionView {
+	return sessionView{s.ID, s.Address, s.UserAgent, s.CreatedAt.UTC(), s.LastSeenAt.UTC(), s.ExpiresAt.UTC()}
+}
+
+// wholeUser is Forbidden for a token that cannot do all its user can: sessions are the user's, not the token's.
+func wholeUser(p account.Principal) error {
+	for _, s := range account.Scopes() {
+		if !p.Can(s) {
+			return fault.New(fault.Forbidden, "sessions are for tokens with all scopes: this one lacks %s", s)
+		}
+	}
+	return nil
+}
+
+func (a *API) listSessions(ctx context.Context, p account.Principal, _ *struct{}) (list[sessionView], error) {
+	if err := wholeUser(p); err != nil {
+		return list[sessionView]{}, err
+	}
+	all, err := a.accounts.Sessions(ctx, p)
+	return cut(all, len(all), viewSession, func(account.Session) string { return "" }), err
+}
+
+func (a *API) endSession(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
+	if err := wholeUser(p); err != nil {
+		return nothing{}, err
+	}
+	s, err := pathID[id.Session](in.ID, "session")
+	if err != nil {
+		return nothing{}, err
+	}
+	return nothing{}, a.accounts.EndSession(ctx, p, s)
+}
+
+// exportMe sends what is kept of the caller, as a file.
+func (a *API) exportMe(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+	data, err := a.erasure.Export(r.Context(), p)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Disposition", `attachment; filename="my-data.json"`)
+	_, err = w.Write(data)
+	return err
+}
+
+func (a *API) deletionStanding(ctx context.Context, p account.Principal,
+	_ *struct{}) (erasure.DeletionStanding, error) {
+	return a.erasure.Standing(ctx, p)
+}
+
+type deletionInput struct {
+	Body struct {
+		Password string `json:"password" doc:"yours" writeOnly:"true"`
+		Confirm  string `json:"confirm" doc:"your e-mail address"`
+		GiveUp   bool   `json:"give_up_balance,omitempty" doc:"give up the money that is left"`
+	}
+}
+
+func (a *API) deleteMe(ctx context.Context, p account.Principal, in *deletionInput) (nothing, error) {
+	return nothing{}, a.erasure.Delete(ctx, p, erasure.Request{
+		Password: in.Body.Password,
+		Confirm:  in.Body.Confirm,
+		GiveUp:   in.Body.GiveUp,
+	})
 }

@@ -2,9 +2,15 @@ package api
 
 import (
 	"context"
+	"net/http"
+	"strconv"
+	"strings"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
@@ -123,4 +129,129 @@ func (a *API) compensate(ctx context.Context, p account.Principal, in *compensat
 	}
 	x, done, err := a.payments.Compensate(ctx, p, charge, amount, in.Body.Reason, idem.As(once, bookEntry))
 	return bookEntry(x), done, err
+}
+
+func (a *API) frozenLeases(ctx context.Context, p account.Principal, _ *struct{}) (list[metering.FrozenLease], error) {
+	all, err := a.leases.Frozen(ctx, p)
+	return cut(all, len(all), same[metering.FrozenLease], func(metering.FrozenLease) string { return "" }), err
+}
+
+type unfreezeInput struct {
+	Keyed
+	ID   string `path:"id"`
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the host's operator reads it"`
+	}
+}
+
+// Unfrozen is a lease whose money moves again.
+type Unfrozen struct {
+	Lease id.Lease `json:"lease_id"`
+}
+
+func viewUnfrozen(l id.Lease) Unfrozen { return Unfrozen{l} }
+
+func (a *API) unfreeze(ctx context.Context, p account.Principal, in *unfreezeInput,
+	once idem.Request) (Unfrozen, idem.Outcome, error) {
+	l, err := pathID[id.Lease](in.ID, "lease")
+	if err != nil {
+		return Unfrozen{}, idem.Outcome{}, err
+	}
+	x, done, err := a.leases.Unfreeze(ctx, p, l, in.Body.Reason, idem.As(once, viewUnfrozen))
+	return viewUnfrozen(x), done, err
+}
+
+func (a *API) quarantine(ctx context.Context, p account.Principal, in *struct{ Page }) (list[metering.Refused], error) {
+	var before int64
+	if in.After != "" {
+		n, err := strconv.ParseInt(in.After, 10, 64)
+		if err != nil || n < 1 {
+			return list[metering.Refused]{}, fault.InvalidField("query.after", "is not a cursor of this list")
+		}
+		before = n
+	}
+	rows, err := a.leases.Quarantined(ctx, p, before, in.Limit+1)
+	return cut(rows, in.Limit, same[metering.Refused],
+		func(r metering.Refused) string { return strconv.FormatInt(r.ID, 10) }), err
+}
+
+func (a *API) heldCredits(ctx context.Context, p account.Principal, _ *struct{}) (list[metering.HeldCredit], error) {
+	all, err := a.leases.HeldCredits(ctx, p)
+	return cut(all, len(all), same[metering.HeldCredit], func(metering.HeldCredit) string { return "" }), err
+}
+
+type creditInput struct {
+	Keyed
+	ID   string `path:"id"`
+	Body struct {
+		Approve bool   `json:"approve" doc:"true books the credit, false refuses it for good"`
+		Reason  string `json:"reason" minLength:"1" maxLength:"500" doc:"kept in the audit trail"`
+	}
+}
+
+// DecidedCredit is a credit that no longer waits.
+type DecidedCredit struct {
+	Lease    id.Lease `json:"lease_id"`
+	Approved bool     `json:"approved"`
+}
+
+func (a *API) decideCredit(ctx context.Context, p account.Principal, in *creditInput,
+	once idem.Request) (DecidedCredit, idem.Outcome, error) {
+	l, err := pathID[id.Lease](in.ID, "lease")
+	if err != nil {
+		return DecidedCredit{}, idem.Outcome{}, err
+	}
+	view := func(l id.Lease) DecidedCredit { return DecidedCredit{l, in.Body.Approve} }
+	_, done, err := a.leases.DecideCredit(ctx, p, l, in.Body.Approve, in.Body.Reason, idem.As(once, view))
+	return view(l), done, err
+}
+
+func (a *API) taxReport(ctx context.Context, p account.Principal, in *struct {
+	Period string `query:"period" required:"true" maxLength:"10" doc:"a year, quarter or month, in UTC" example:"2026-Q1"`
+}) (tax.Report, error) {
+	return a.statements.Taxes(ctx, p, in.Period)
+}
+
+func taxParams() []*huma.Param {
+	return []*huma.Param{{
+		Name:        "period",
+		In:          "query",
+		Required:    true,
+		Description: "a year, quarter or month, in UTC, such as 2026-Q1",
+		Schema:      &huma.Schema{Type: huma.TypeString},
+	}}
+}
+
+func (a *API) taxReportCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+	t, err := a.statements.Taxes(r.Context(), p, r.URL.Query().Get("period"))
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+	w.Header().Set("Content-Disposition", `attachment; filename="tax-`+strings.ToLower(t.Period)+`.csv"`)
+	return t.CSV(w)
+}
+
+type remitTaxInput struct {
+	Keyed
+	Body struct {
+		Period  string `json:"period" maxLength:"10" doc:"a year, quarter or month in UTC that is over" example:"2026-Q1"`
+		Country string `json:"country" minLength:"2" maxLength:"2" doc:"as the report names it" example:"DE"`
+		Amount  string `json:"amount" doc:"a decimal: at most what is left of the period" example:"1234.56"`
+		Reason  string `json:"reason" minLength:"1" maxLength:"500" doc:"such as the reference of the bank's transfer; the audit trail keeps it"`
+	}
+}
+
+func (a *API) remitTax(ctx context.Context, p account.Principal, in *remitTaxInput,
+	once idem.Request) (tax.Report, idem.Outcome, error) {
+	amount, err := money.ParseNano(in.Body.Amount)
+	if err != nil {
+		return tax.Report{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
+	}
+	return a.payments.RemitTax(ctx, p, tax.Remittance{
+		Period:  in.Body.Period,
+		Country: in.Body.Country,
+		Amount:  amount,
+		Reason:  in.Body.Reason,
+	}, once)
 }

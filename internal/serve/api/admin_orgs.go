@@ -118,3 +118,83 @@ func orgFilter(s string) (id.Org, error) {
 	}
 	return org, nil
 }
+
+func (a *API) standing(ctx context.Context, p account.Principal, _ *struct{}) (payment.Standing, error) {
+	return a.payments.Standing(ctx, p.Org)
+}
+
+type standingsView struct {
+	Items []payment.NotInGoodStanding `json:"items"`
+}
+
+func (a *API) standings(ctx context.Context, p account.Principal, _ *struct{}) (standingsView, error) {
+	list, err := a.payments.Standings(ctx, p)
+	return standingsView{list}, err
+}
+
+type forgiveInput struct {
+	Keyed
+	ID   string `path:"id"`
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+	}
+}
+
+type forgivenView struct {
+	ID string `json:"id"`
+}
+
+func viewForgiven(org id.Org) forgivenView { return forgivenView{org.String()} }
+
+func (a *API) forgiveDisputes(ctx context.Context, p account.Principal, in *forgiveInput,
+	once idem.Request) (forgivenView, idem.Outcome, error) {
+	org, err := pathID[id.Org](in.ID, "organisation")
+	if err != nil {
+		return forgivenView{}, idem.Outcome{}, err
+	}
+	_, done, err := a.payments.Forgive(ctx, p, org, in.Body.Reason, idem.As(once, viewForgiven))
+	return viewForgiven(org), done, err
+}
+
+func (a *API) listPayoutReviews(ctx context.Context, p account.Principal, in *struct {
+	Page
+	Waiting bool   `query:"waiting" doc:"only those with something to decide on"`
+	Org     string `query:"org_id" maxLength:"100" doc:"of this operator or renter alone"`
+}) (list[payout.Review], error) {
+	org, err := orgFilter(in.Org)
+	if err != nil {
+		return list[payout.Review]{}, err
+	}
+	before, err := cursor[id.PayoutReview](in.Page)
+	if err != nil {
+		return list[payout.Review]{}, err
+	}
+	rows, err := a.payouts.ReviewsOf(ctx, p, payout.ReviewFilter{Org: org, Waiting: in.Waiting}, before, in.Limit+1)
+	return cut(rows, in.Limit, same[payout.Review], func(x payout.Review) string { return x.ID.String() }), err
+}
+
+type decideReviewInput struct {
+	Keyed
+	ID   string `path:"id"`
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"kept in the audit trail; of a refusal, the operator reads it"`
+	}
+}
+
+func (a *API) approvePayoutReview(ctx context.Context, p account.Principal, in *decideReviewInput,
+	once idem.Request) (payout.Review, idem.Outcome, error) {
+	x, err := pathID[id.PayoutReview](in.ID, "review")
+	if err != nil {
+		return payout.Review{}, idem.Outcome{}, err
+	}
+	return a.payouts.ApproveReview(ctx, p, x, in.Body.Reason, once)
+}
+
+func (a *API) refusePayoutReview(ctx context.Context, p account.Principal, in *decideReviewInput,
+	once idem.Request) (payout.Review, idem.Outcome, error) {
+	x, err := pathID[id.PayoutReview](in.ID, "review")
+	if err != nil {
+		return payout.Review{}, idem.Outcome{}, err
+	}
+	return a.payouts.RefuseReview(ctx, p, x, in.Body.Reason, once)
+}

@@ -7,8 +7,12 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/document"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
 )
 
 type documentYearInput struct {
@@ -67,4 +71,99 @@ func (a *API) selfBillsCSV(w http.ResponseWriter, r *http.Request, p account.Pri
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	w.Header().Set("Content-Disposition", `attachment; filename="self-billing.csv"`)
 	return payout.SelfBillsCSV(w, rows)
+}
+
+// DocumentsInput selects documents. It is exported because the reference leaves out unexported embedded types.
+type DocumentsInput struct {
+	Page
+	Series string `query:"series" enum:"receipt,credit_note,self_billing" doc:"left out: all"`
+	Year   int    `query:"year" minimum:"2000" maximum:"9999" doc:"of the number; left out: all" example:"2026"`
+}
+
+func (in DocumentsInput) filter() document.Filter {
+	return document.Filter{Series: document.Series(in.Series), Year: in.Year, Before: in.After}
+}
+
+func cutDocuments(rows []statement.Document, limit int) list[statement.Document] {
+	return cut(rows, limit, func(d statement.Document) statement.Document { return d },
+		func(d statement.Document) string { return d.Number })
+}
+
+func (a *API) listDocuments(ctx context.Context, p account.Principal,
+	in *DocumentsInput) (list[statement.Document], error) {
+	rows, err := a.statements.OrgDocuments(ctx, p.Org, in.filter(), in.Limit+1)
+	return cutDocuments(rows, in.Limit), err
+}
+
+type allOrgsInput struct {
+	DocumentsInput
+	Org string `query:"org" maxLength:"200" doc:"left out: all organisations"`
+}
+
+func (a *API) listAllDocuments(ctx context.Context, p account.Principal,
+	in *allOrgsInput) (list[statement.Document], error) {
+	f := in.DocumentsInput.filter()
+	if in.Org != "" {
+		var err error
+		if f.Org, err = id.Parse[id.Org](in.Org); err != nil || f.Org.IsZero() {
+			return list[statement.Document]{}, fault.InvalidField("query.org", "is not the id of an organisation")
+		}
+	}
+	rows, err := a.statements.AllDocuments(ctx, p, f, in.Limit+1)
+	return cutDocuments(rows, in.Limit), err
+}
+
+// FullDocument is a document with its content. It is exported because the reference leaves out unexported embedded
+// types.
+type FullDocument struct {
+	statement.Document
+	CorrectedBy []string            `json:"corrected_by" doc:"numbers of the documents that correct or cancel it, oldest first"`
+	Receipt     *payment.Receipt    `json:"receipt" doc:"null: it is none, or was erased"`
+	CreditNote  *payment.CreditNote `json:"credit_note" doc:"null: it is none, or was erased"`
+	SelfBilling *payout.SelfBill    `json:"self_billing" doc:"null: it is none, or was erased"`
+}
+
+func (a *API) getDocument(ctx context.Context, p account.Principal, in *documentInput) (FullDocument, error) {
+	d, corrected, err := a.statements.OrgDocument(ctx, p.Org, in.Number)
+	if err != nil {
+		return FullDocument{}, err
+	}
+	return a.viewDocument(ctx, d, corrected)
+}
+
+func (a *API) getAnyDocument(ctx context.Context, p account.Principal, in *documentInput) (FullDocument, error) {
+	d, corrected, err := a.statements.AnyDocument(ctx, p, in.Number)
+	if err != nil {
+		return FullDocument{}, err
+	}
+	return a.viewDocument(ctx, d, corrected)
+}
+
+// viewDocument adds the content of a document that the caller may see.
+func (a *API) viewDocument(ctx context.Context, d statement.Document, corrected []string) (FullDocument, error) {
+	v := FullDocument{Document: d, CorrectedBy: corrected}
+	if d.Erased {
+		return v, nil
+	}
+	switch {
+	case d.TopUp != nil:
+		r, err := a.payments.Receipt(ctx, d.Org, *d.TopUp)
+		v.Receipt = &r
+		return v, err
+	case d.Series == document.CreditNote:
+		c, err := a.payments.CreditNote(ctx, d.Org, d.Number)
+		v.CreditNote = &c
+		return v, err
+	}
+	b, err := a.payouts.SelfBill(ctx, d.Org, d.Number)
+	v.SelfBilling = &b
+	return v, err
+}
+
+type invoiceInput struct {
+	Month string `path:"month" doc:"YYYY-MM in your organisation's zone"`
+}
+
+func (a *API) invoice(ctx context.Context, p account.Principal, in *invoiceInput) (statement.Invoice, error) {
+	return a.statements.InvoiceOf(ctx, p.Org, p.OrgName, in.Month)
 }

@@ -2,10 +2,20 @@ package api
 
 import (
 	"context"
+	"net/http"
+	"strconv"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -128,4 +138,125 @@ func orEmpty(m [][]float64) [][]float64 {
 		return [][]float64{}
 	}
 	return m
+}
+
+// newest is how old a reading may be to be shown as the present one.
+const newest = 2 * time.Minute
+
+func prometheusParams() []*huma.Param {
+	return []*huma.Param{{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}}
+}
+
+// clusterPrometheus is a cluster for the renter's own Prometheus: scrape it with the token as bearer token. GPUs have
+// the names of NVIDIA's DCGM exporter, so that dashboards made for it work.
+func (a *API) clusterPrometheus(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+	cl, err := pathID[id.Cluster](chi.URLParam(r, "id"), "cluster")
+	if err != nil {
+		return err
+	}
+	c, err := a.clusters.Get(r.Context(), p.Org, cl)
+	if err != nil {
+		return err
+	}
+	cost, err := a.leases.Cost(r.Context(), cl)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	gpus, err := a.clusters.Metrics(r.Context(), p.Org, cl, now.Add(-newest), now, host.TelemetryStep)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	if err := registry.Register(scrape{c, cost, gpus}); err != nil {
+		return err
+	}
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	return nil
+}
+
+// scrape is one look at a cluster.
+type scrape struct {
+	c     cluster.Cluster
+	usage metering.Cost
+	gpus  []cluster.GPUMetrics
+}
+
+var (
+	ofCluster = []string{"cluster", "name"}
+	ofGPU     = []string{"cluster", "name", "rank", "Hostname", "gpu", "UUID", "modelName"}
+
+	clusterRunning = prometheus.NewDesc("muster_cluster_running", "1 while the cluster runs with all its nodes, else 0.",
+		ofCluster, nil)
+	clusterNodes = prometheus.NewDesc("muster_cluster_nodes", "Nodes by state.", append(ofCluster[:2:2], "state"), nil)
+	clusterCost  = prometheus.NewDesc("muster_cluster_cost_total",
+		"What the cluster costs so far, in the platform's currency.", append(ofCluster[:2:2], "currency"), nil)
+	clusterRate = prometheus.NewDesc("muster_cluster_price_per_hour",
+		"What an hour of the cluster costs, in the platform's currency.", append(ofCluster[:2:2], "currency"), nil)
+	clusterBillable = prometheus.NewDesc("muster_cluster_billable_seconds_total", "Seconds that are billed.", ofCluster,
+		nil)
+	clusterEnergy = prometheus.NewDesc("muster_cluster_energy_joules_total", "Energy its GPUs have used in proven time.",
+		ofCluster, nil)
+
+	gpuUtil  = prometheus.NewDesc("DCGM_FI_DEV_GPU_UTIL", "GPU utilisation (in %).", ofGPU, nil)
+	gpuMem   = prometheus.NewDesc("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", ofGPU, nil)
+	gpuPower = prometheus.NewDesc("DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).", ofGPU, nil)
+	gpuTemp  = prometheus.NewDesc("DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", ofGPU, nil)
+)
+
+// Describe sends nothing: what there is depends on the cluster.
+func (s scrape) Describe(chan<- *prometheus.Desc) {}
+
+func (s scrape) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{s.c.ID.String(), s.c.Name},
+			labels...)...)
+	}
+	counter := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, append([]string{s.c.ID.String(), s.c.Name},
+			labels...)...)
+	}
+	running := 0.0
+	if s.c.State == lifecycle.Running {
+		running = 1
+	}
+	gauge(clusterRunning, running)
+	states := map[string]float64{}
+	for _, n := range s.c.Nodes {
+		states[string(n.State)]++
+	}
+	for state, n := range states {
+		gauge(clusterNodes, n, state)
+	}
+	gauge(clusterRate, float64(s.c.PricePerHour)/1e6, s.c.Currency)
+	counter(clusterCost, float64(s.c.CostSoFar)/1e9, s.c.Currency)
+	counter(clusterBillable, time.Duration(s.c.BillableSeconds).Seconds())
+	counter(clusterEnergy, float64(s.usage.EnergyMJ)/1e3)
+	s.readings(gauge)
+}
+
+// readings are the newest of each GPU that the cluster has now.
+func (s scrape) readings(gauge func(*prometheus.Desc, float64, ...string)) {
+	index := map[int]int{} // of the next GPU, by rank
+	for _, g := range s.gpus {
+		if g.HadUntil != nil {
+			continue
+		}
+		labels := []string{strconv.Itoa(g.Rank), g.HostName, strconv.Itoa(index[g.Rank]), g.UUID, g.Model}
+		index[g.Rank]++
+		if len(g.Samples) == 0 {
+			continue
+		}
+		last := g.Samples[len(g.Samples)-1]
+		for d, v := range map[*prometheus.Desc]int{
+			gpuUtil:  last.Util,
+			gpuMem:   last.MemMB,
+			gpuPower: last.PowerW,
+			gpuTemp:  last.TempC,
+		} {
+			if v >= 0 { // else the GPU does not tell
+				gauge(d, float64(v), labels...)
+			}
+		}
+	}
 }

@@ -177,3 +177,52 @@ func (s *Server) Decide(disputeID string, won bool) {
 	s.emit("charge.dispute.closed", d)
 	s.save()
 }
+
+// fraudWarning is a card issuer's word that a charge may be fraudulent.
+type fraudWarning struct {
+	ID         string  `json:"id"`
+	Object     string  `json:"object"`
+	Actionable bool    `json:"actionable"`
+	Charge     string  `json:"charge"`
+	Created    int64   `json:"created"`
+	Type       string  `json:"fraud_type"`
+	Livemode   bool    `json:"livemode"`
+	Payment    *string `json:"payment_intent"`
+}
+
+func (s *Server) warningRoutes() {
+	s.onGet("/v1/radar/early_fraud_warnings/{id}", func(r *http.Request) answer {
+		w := s.s.Warnings.get(r.PathValue("id"))
+		if w == nil {
+			return missing("issuer fraud record", r.PathValue("id"))
+		}
+		c := s.s.Charges.get(w.Charge)
+		w.Actionable = !c.Disputed && !c.Refunded
+		return ok(w)
+	})
+}
+
+// Warn is a card's issuer reporting that a payment may be fraudulent. It returns the warning's id, "" when nothing was
+// paid.
+func (s *Server) Warn(paymentID string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.s.Payments.get(paymentID)
+	if p == nil || p.LatestCharge == nil {
+		return ""
+	}
+	charge, _ := p.LatestCharge.(string)
+	w := &fraudWarning{
+		ID:         newID("issfr"),
+		Object:     "radar.early_fraud_warning",
+		Actionable: true,
+		Charge:     charge,
+		Created:    s.now(),
+		Type:       "made_with_stolen_card",
+		Payment:    &p.ID,
+	}
+	s.s.Warnings.put(w.ID, w)
+	s.emit("radar.early_fraud_warning.created", w)
+	s.save()
+	return w.ID
+}

@@ -1,8 +1,12 @@
 package sandbox
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
+	"strings"
+	"time"
 )
 
 // meter adds up what a kind of event reports of each customer.
@@ -100,4 +104,193 @@ func or(s, otherwise string) string {
 		return otherwise
 	}
 	return s
+}
+
+// meterEvent is a report of what a customer used.
+type meterEvent struct {
+	Object     string            `json:"object"`
+	Created    int64             `json:"created"`
+	Event      string            `json:"event_name"`
+	Identifier string            `json:"identifier"`
+	Livemode   bool              `json:"livemode"`
+	Payload    map[string]string `json:"payload"`
+	Timestamp  int64             `json:"timestamp"`
+	Cancelled  bool              `json:"x_cancelled,omitempty"`
+}
+
+type meterAdjustment struct {
+	Object   string         `json:"object"`
+	Cancel   adjustedCancel `json:"cancel"`
+	Event    string         `json:"event_name"`
+	Livemode bool           `json:"livemode"`
+	Status   string         `json:"status"`
+	Type     string         `json:"type"`
+}
+
+type adjustedCancel struct {
+	Identifier string `json:"identifier"`
+}
+
+type meterSummary struct {
+	ID       string `json:"id"`
+	Object   string `json:"object"`
+	Sum      int64  `json:"aggregated_value"`
+	Start    int64  `json:"start_time"`
+	End      int64  `json:"end_time"`
+	Livemode bool   `json:"livemode"`
+	Meter    string `json:"meter"`
+}
+
+// Bounds of a meter event.
+const (
+	uniqueFor    = 24 * time.Hour // an identifier counts once, and may be cancelled
+	oldestUsage  = 35 * 24 * time.Hour
+	aheadOfUsage = 5 * time.Minute
+)
+
+func (s *Server) usageRoutes() {
+	s.onPost("/v1/billing/meter_events", s.createMeterEvent)
+	s.onPost("/v1/billing/meter_event_adjustments", s.adjustMeterEvent)
+	s.onGet("/v1/billing/meters/{id}/event_summaries", s.usageSummary)
+}
+
+// meterOf is the active meter of a kind of event.
+func (s *Server) meterOf(event string) *meter {
+	for _, m := range s.s.Meters.Objects {
+		if m.Event == event && m.Status == "active" {
+			return m
+		}
+	}
+	return nil
+}
+
+func (s *Server) createMeterEvent(_ *http.Request, form url.Values) answer {
+	e := &meterEvent{
+		Object:     "billing.meter_event",
+		Created:    s.now(),
+		Event:      form.Get("event_name"),
+		Identifier: or(form.Get("identifier"), newID("mev")),
+		Payload:    nested(form, "payload"),
+		Timestamp:  s.now(),
+	}
+	m := s.meterOf(e.Event)
+	if m == nil {
+		return refused("No active meter found for event name %s.", e.Event)
+	}
+	if at := form.Get("timestamp"); at != "" {
+		n, err := strconv.ParseInt(at, 10, 64)
+		if err != nil {
+			return invalid("timestamp", "Invalid integer: %s", at)
+		}
+		e.Timestamp = n
+	}
+	now := s.cfg.Now()
+	value, err := strconv.ParseInt(e.Payload[m.Value.Key], 10, 64)
+	customer := e.Payload[m.Mapping.Key]
+	switch at := time.Unix(e.Timestamp, 0); {
+	case len(e.Identifier) > 100:
+		return invalid("identifier", "Invalid string: must be at most 100 characters")
+	case err != nil || value < 0:
+		return refused("The value of the payload's %s must be a whole number.", m.Value.Key)
+	case now.Sub(at) > oldestUsage:
+		return refused("The timestamp must be within the past 35 calendar days.")
+	case at.Sub(now) > aheadOfUsage:
+		return refused("The timestamp must be at most 5 minutes in the future.")
+	}
+	if s.s.Customers.get(customer) == nil {
+		// Customers are validated later: the answer is 200, nothing is counted, and an error report follows.
+		s.emitThin("v1.billing.meter.error_report_triggered", m.ID, "billing.meter", "/v1/billing/meters/"+m.ID)
+		return ok(e)
+	}
+	if was := s.s.Usage.get(e.Identifier); was != nil {
+		if now.Sub(time.Unix(was.Created, 0)) < uniqueFor {
+			return refused("An event already exists with identifier %s.", e.Identifier)
+		}
+		s.s.Usage.put(newID("mev"), was) // forgotten by its name, and still counted
+	}
+	return ok(s.s.Usage.put(e.Identifier, e))
+}
+
+// refused is a refusal for which Stripe has no code.
+func refused(format string, args ...any) answer {
+	return apiError{Status: 400, Type: "invalid_request_error", Message: fmt.Sprintf(format, args...)}.answer()
+}
+
+func (s *Server) adjustMeterEvent(_ *http.Request, form url.Values) answer {
+	name := form.Get("cancel[identifier]")
+	e := s.s.Usage.get(name)
+	switch {
+	case form.Get("type") != "cancel":
+		return invalid("type", "Invalid type: must be cancel")
+	case e == nil || e.Event != form.Get("event_name") || s.cfg.Now().Sub(time.Unix(e.Created, 0)) >= uniqueFor:
+		return refused("No event of the last 24 hours has the identifier %s.", name)
+	}
+	e.Cancelled = true
+	return ok(meterAdjustment{
+		Object: "billing.meter_event_adjustment",
+		Cancel: adjustedCancel{name},
+		Event:  e.Event,
+		Status: "pending",
+		Type:   "cancel",
+	})
+}
+
+func (s *Server) usageSummary(r *http.Request) answer {
+	m, q := s.s.Meters.get(r.PathValue("id")), r.URL.Query()
+	start, err1 := strconv.ParseInt(q.Get("start_time"), 10, 64)
+	end, err2 := strconv.ParseInt(q.Get("end_time"), 10, 64)
+	switch {
+	case m == nil:
+		return missing("billing meter", r.PathValue("id"))
+	case err1 != nil || err2 != nil || start >= end:
+		return invalid("start_time", "start_time and end_time are wanted, one before the other")
+	case start%60 != 0 || end%60 != 0:
+		return invalid("start_time", "start_time and end_time must be aligned with minute boundaries")
+	case s.s.Customers.get(q.Get("customer")) == nil:
+		return missing("customer", q.Get("customer"))
+	}
+	l := listOf(r.URL.Path, meterSummary{
+		ID:     newID("mtrusg"),
+		Object: "billing.meter_event_summary",
+		Sum:    s.used(m, q.Get("customer"), start, end),
+		Start:  start,
+		End:    end,
+		Meter:  m.ID,
+	})
+	return ok(l)
+}
+
+// used is what a meter counts of a customer from a second until before another.
+func (s *Server) used(m *meter, customer string, start, end int64) (sum int64) {
+	for _, e := range s.s.Usage.Objects {
+		if e.Event != m.Event || e.Cancelled || e.Payload[m.Mapping.Key] != customer || e.Timestamp < start ||
+			e.Timestamp >= end {
+			continue
+		}
+		if m.Aggregation.Formula == "count" {
+			sum++
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(e.Payload[m.Value.Key]), 10, 64)
+		if err != nil {
+			panic(err) // it was read before it was kept
+		}
+		sum += n
+	}
+	return sum
+}
+
+// Metered is what was counted of a customer in all, in the meter's units, and how many events reported it.
+func (s *Server) Metered(customer string) (events int, sum int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.s.Meters.Objects {
+		sum += s.used(m, customer, 0, 1<<62)
+		for _, e := range s.s.Usage.Objects {
+			if e.Event == m.Event && e.Payload[m.Mapping.Key] == customer && !e.Cancelled {
+				events++
+			}
+		}
+	}
+	return events, sum
 }

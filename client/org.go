@@ -2,10 +2,58 @@ package client
 
 import (
 	"context"
+	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/musterhq/muster/internal/money"
 )
+
+// Legal is who the organisation is before the law, as documents name it. Name "": it has not told.
+type Legal struct {
+	Name      string     `json:"name"`
+	Address   []string   `json:"address"` // lines, without the country
+	Country   string     `json:"country"` // ISO 3166-1 alpha-2
+	VATID     string     `json:"vat_id"`  // "" = none
+	ChangedAt *time.Time `json:"changed_at"`
+}
+
+// Legal reads it.
+func (c *Client) Legal(ctx context.Context) (Legal, error) {
+	return get[Legal](ctx, c, "/org/legal", nil)
+}
+
+// SetLegal replaces it and returns it as it is kept. ChangedAt is not sent.
+func (c *Client) SetLegal(ctx context.Context, l Legal) (out Legal, err error) {
+	in := map[string]any{
+		"name":    l.Name,
+		"address": append([]string{}, l.Address...),
+		"country": l.Country,
+		"vat_id":  l.VATID,
+	}
+	err = c.call(ctx, http.MethodPut, "/org/legal", nil, in, &out)
+	return out, err
+}
+
+// EraseLegal has it forgotten.
+func (c *Client) EraseLegal(ctx context.Context) error { return c.remove(ctx, "/org/legal", nil) }
+
+type zone struct {
+	Zone string `json:"zone"`
+}
+
+// Zone returns the organisation's time zone, an IANA name such as Europe/Berlin. Its days, months and years are those
+// of statements, earnings and documents.
+func (c *Client) Zone(ctx context.Context) (string, error) {
+	z, err := get[zone](ctx, c, "/org/zone", nil)
+	return z.Zone, err
+}
+
+// SetZone sets the organisation's time zone. A name that is not known is an error.
+func (c *Client) SetZone(ctx context.Context, name string) error {
+	var out zone
+	return c.call(ctx, http.MethodPut, "/org/zone", nil, zone{name}, &out)
+}
 
 // TaxReport is the taxes of a period, for platform operators.
 type TaxReport struct {

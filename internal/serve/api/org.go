@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/billing/statement"
 )
 
 type legalView struct {
@@ -55,10 +54,25 @@ func (a *API) eraseLegal(ctx context.Context, p account.Principal, _ *struct{}) 
 	return nothing{}, a.accounts.EraseLegal(ctx, p)
 }
 
-type invoiceInput struct {
-	Month string `path:"month" doc:"YYYY-MM in your organisation's zone"`
+type zoneView struct {
+	Zone string `json:"zone" doc:"an IANA time zone: statements, earnings and documents use its days" example:"Europe/Berlin"`
 }
 
-func (a *API) invoice(ctx context.Context, p account.Principal, in *invoiceInput) (statement.Invoice, error) {
-	return a.statements.InvoiceOf(ctx, p.Org, p.OrgName, in.Month)
+func (a *API) getZone(ctx context.Context, p account.Principal, _ *struct{}) (zoneView, error) {
+	zone, err := a.accounts.Zone(ctx, p)
+	if err != nil {
+		return zoneView{}, err
+	}
+	return zoneView{zone.String()}, nil
+}
+
+type zoneInput struct {
+	Body zoneView
+}
+
+func (a *API) setZone(ctx context.Context, p account.Principal, in *zoneInput) (zoneView, error) {
+	if err := a.accounts.SetZone(ctx, p, in.Body.Zone); err != nil {
+		return zoneView{}, err
+	}
+	return in.Body, nil
 }

@@ -1,0 +1,145 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// AgentChannel is the version that the agents of a channel's hosts should run.
+type AgentChannel struct {
+	Name      string    `json:"name"`
+	Version   string    `json:"version"`
+	Source    string    `json:"source"`
+	Percent   int       `json:"percent"`
+	Try       int       `json:"try"`
+	Stopped   string    `json:"stopped"` // why it stopped by itself; "": it goes on
+	ChangedAt time.Time `json:"changed_at"`
+}
+
+// AgentCount is how many hosts of a channel run a version, and how they stand with the one they should run.
+type AgentCount struct {
+	Channel string `json:"channel"`
+	Version string `json:"agent_version"`
+	State   string `json:"update_state"`
+	Update  string `json:"update_version"`
+	Hosts   int64  `json:"hosts"`
+}
+
+// Agents are all channels, and how many hosts run which version.
+type Agents struct {
+	Channels []AgentChannel `json:"channels"`
+	Hosts    []AgentCount   `json:"hosts"`
+}
+
+// Agents reads them. It and SetAgentChannel are for platform operators.
+func (c *Client) Agents(ctx context.Context) (Agents, error) {
+	return get[Agents](ctx, c, "/admin/agents", nil)
+}
+
+// ChannelChange is what a channel shall be.
+type ChannelChange struct {
+	Version string `json:"version"`
+	Source  string `json:"source"`
+	Percent int    `json:"percent"`         // 0 to 100
+	Again   bool   `json:"again,omitempty"` // hosts that gave the version up try it again
+}
+
+// SetAgentChannel says which version a channel's hosts should run, and how many of them.
+func (c *Client) SetAgentChannel(ctx context.Context, name string, n ChannelChange) (out AgentChannel, err error) {
+	return out, c.call(ctx, http.MethodPut, "/admin/agents/"+url.PathEscape(name), nil, n, &out)
+}
+
+// SealState says how far secrets at rest are sealed with the platform's present secret.
+type SealState struct {
+	Rotating  bool       `json:"rotating"` // the server that answers accepts another secret, too
+	Resealed  int64      `json:"resealed"`
+	Remaining int64      `json:"remaining"`
+	PassedAt  *time.Time `json:"passed_at"`
+	NeededTo  *time.Time `json:"needed_to"`
+	Done      bool       `json:"done"` // the other secret is not needed any more
+}
+
+// SealState asks how far secrets at rest are sealed with the platform's present secret. Platform operators only.
+func (c *Client) SealState(ctx context.Context) (SealState, error) {
+	return get[SealState](ctx, c, "/admin/secret", nil)
+}
+
+// Sending says whether requests that move money are sent to Stripe.
+type Sending struct {
+	Paused bool       `json:"paused"`
+	Reason string     `json:"reason,omitempty"`
+	Since  *time.Time `json:"since,omitempty"`
+}
+
+// Sending asks whether requests that move money are sent to Stripe. Platform operators only.
+func (c *Client) Sending(ctx context.Context) (Sending, error) {
+	return get[Sending](ctx, c, "/admin/sending", nil)
+}
+
+// SetSending pauses everything that moves money at Stripe, or resumes it, for a reason that the audit trail keeps.
+// Platform operators only.
+func (c *Client) SetSending(ctx context.Context, paused bool, reason string) (out Sending, err error) {
+	err = c.call(ctx, http.MethodPut, "/admin/sending", nil, map[string]any{"paused": paused, "reason": reason}, &out)
+	return out, err
+}
+
+// Gangs is what the rules of gangs did over some days, for platform operators.
+type Gangs struct {
+	Strikes   []GangStrikes `json:"strikes"`
+	PairBans  []PairBan     `json:"pair_bans"`
+	Relief    []GangRelief  `json:"relief"`
+	Renters   []Unbilled    `json:"unbilled_by_renter"`
+	Operators []Unbilled    `json:"unbilled_by_operator"`
+}
+
+// GangStrikes are the strikes of one host.
+type GangStrikes struct {
+	Host       id.Host   `json:"host_id"`
+	HostName   string    `json:"host_name"`
+	Org        id.Org    `json:"org_id"`
+	Kind       string    `json:"kind"` // doubt, start, loss, undecided
+	AgainstOrg id.Org    `json:"against_org_id"`
+	Strikes    int64     `json:"strikes"`
+	LastAt     time.Time `json:"last_at"`
+}
+
+// PairBan keeps a renter and a host, or two operators, out of one gang.
+type PairBan struct {
+	A     string    `json:"a"`
+	AName string    `json:"a_name"`
+	B     string    `json:"b"`
+	BName string    `json:"b_name"`
+	Until time.Time `json:"until"`
+}
+
+// GangRelief is what the platform paid for standing by in one cluster.
+type GangRelief struct {
+	Cluster  id.Cluster `json:"cluster_id"`
+	Org      id.Org     `json:"org_id"`
+	Name     string     `json:"name"`
+	Relief   money.Nano `json:"relief"`
+	Millis   int64      `json:"standby_ms"`
+	UsageFee money.Nano `json:"usage_fee"`
+	LastAt   time.Time  `json:"last_at"`
+}
+
+// Unbilled is time that was not billed, by organisation.
+type Unbilled struct {
+	Org         id.Org `json:"org_id"`
+	Name        string `json:"name"`
+	Clusters    int64  `json:"clusters"`
+	Suspensions int64  `json:"suspensions"`
+	Millis      int64  `json:"ms"`
+	UndecidedMS int64  `json:"undecided_ms"`
+}
+
+// Gangs reads what the rules of gangs did in the last days.
+func (c *Client) Gangs(ctx context.Context, days int) (Gangs, error) {
+	return get[Gangs](ctx, c, "/admin/gangs", url.Values{"days": {strconv.Itoa(days)}})
+}

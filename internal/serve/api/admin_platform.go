@@ -1,0 +1,71 @@
+package api
+
+import (
+	"context"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+func (a *API) listAgents(ctx context.Context, p account.Principal, _ *struct{}) (client.Agents, error) {
+	channels, hosts, err := a.hosts.Channels(ctx, p)
+	return client.Agents{Channels: channels, Hosts: hosts}, err
+}
+
+type setChannelInput struct {
+	Name string `path:"name"`
+	Body struct {
+		Version string `json:"version" doc:"a release's number, such as v1.4.0"`
+		Source  string `json:"source" doc:"https address of the folder with SHA256SUMS, SHA256SUMS.sig and the archives"`
+		Percent int    `json:"percent" doc:"of the channel's hosts; who is among a few is among more" minimum:"0" maximum:"100"`
+		Again   bool   `json:"again,omitempty" doc:"hosts that gave this version up try it again"`
+	}
+}
+
+func (a *API) setChannel(ctx context.Context, p account.Principal,
+	in *setChannelInput) (client.AgentChannel, error) {
+	return a.hosts.SetChannel(ctx, p, host.NewChannel{
+		Name:    in.Name,
+		Version: in.Body.Version,
+		Source:  in.Body.Source,
+		Percent: in.Body.Percent,
+		Again:   in.Body.Again,
+	})
+}
+
+// maxDeadLetters bounds the list of rows that background jobs cannot process.
+const maxDeadLetters = 500
+
+type deadLettersView struct {
+	Items []notify.FailedRow `json:"items"`
+}
+
+func (a *API) deadLetters(ctx context.Context, _ account.Principal, _ *struct{}) (deadLettersView, error) {
+	rows, err := a.notices.DeadLetters(ctx, maxDeadLetters)
+	return deadLettersView{rows}, err
+}
+
+func (a *API) sending(ctx context.Context, p account.Principal, _ *struct{}) (payment.Sending, error) {
+	return a.payments.Sending(ctx, p)
+}
+
+type setSendingInput struct {
+	Body struct {
+		Paused bool   `json:"paused"`
+		Reason string `json:"reason" doc:"the audit trail keeps it"`
+	}
+}
+
+func (a *API) setSending(ctx context.Context, p account.Principal, in *setSendingInput) (payment.Sending, error) {
+	out, _, err := a.payments.SetSending(ctx, p, in.Body.Paused, in.Body.Reason, idem.Request{})
+	return out, err
+}
+
+func (a *API) sealState(ctx context.Context, p account.Principal, _ *struct{}) (cluster.SealState, error) {
+	return a.clusters.SealState(ctx, p)
+}
