@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -116,3 +117,15 @@ func lines(hosts []id.Host, pairs [][]float64) []host.Line {
 
 // maxGbps is more than any network between hosts has: what is above is no measurement.
 const maxGbps = 100_000
+
+// overlay is the range of every cluster's network; rank n has base + n + 1. Clusters never meet, so all use the same.
+var overlay = netip.MustParsePrefix("10.77.0.0/20")
+
+// address of a rank on the cluster's network.
+func address(rank int) string {
+	a := overlay.Addr().As4()
+	n := rank + 1
+	a[2] += byte(n >> 8)
+	a[3] = byte(n)
+	return netip.AddrFrom4(a).String()
+}

@@ -2,18 +2,19 @@ package market
 
 import (
 	"context"
-	"encoding/json"
+	"encoding/binary"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
 )
 
 // loadHosts reads those of the hosts that can sell now, by id, in one round trip.
@@ -24,115 +25,6 @@ func (m *Market) loadHosts(ctx context.Context, q *dbq.Queries, ids []id.Host) (
 		return nil, fmt.Errorf("market: load hosts: %w", err)
 	}
 	return r.assemble()
-}
-
-// assemble converts the rows to hosts. It omits hosts without a priced offer.
-func (r *HostRows) assemble() (map[id.Host]*Host, error) {
-	out := make(map[id.Host]*Host, len(r.hosts))
-	topologies := map[string]*Topology{} // most hosts of a fleet have the same topology
-	for i := range r.hosts {
-		h := &r.hosts[i]
-		t, seen := topologies[h.Topology]
-		if !seen {
-			t = ParseTopology([]byte(h.Topology))
-			topologies[h.Topology] = t
-		}
-		out[h.ID] = &Host{
-			ID:            h.ID,
-			Org:           h.OrgID,
-			Name:          h.Name,
-			Region:        h.Region,
-			Fabric:        h.FabricID,
-			FabricName:    h.FabricName,
-			Simulated:     h.Simulated,
-			MultiNode:     h.MultiNode,
-			CPUCores:      int(h.CPUCores),
-			RAMMB:         h.RAMMb,
-			DiskFreeGB:    h.DiskGb,
-			DiskLimited:   h.DiskLimited,
-			ScratchFreeGB: h.ScratchGb,
-			Runtimes:      strings.Join(h.Runtimes, " "),
-			Driver:        h.Driver,
-			CUDAMax:       h.CudaMax,
-			BusbwGbps:     h.BusbwGbps,
-			NetUpMbps:     h.NetUpMbps,
-			NetDownMbps:   h.NetDownMbps,
-			Topology:      t,
-		}
-	}
-	r.addGPUs(out)
-	r.addOffers(out)
-	return out, r.subtractTaken(out)
-}
-
-func (r *HostRows) addGPUs(hosts map[id.Host]*Host) {
-	for i := range r.gpus {
-		g := &r.gpus[i]
-		h := hosts[g.HostID]
-		if h == nil {
-			continue
-		}
-		h.GPUs = append(h.GPUs, HostGPU{
-			GPU: GPU{g.ID, g.UUID, int(g.Idx)}, Model: g.Model, Arch: g.Arch, VRAMMB: g.VramMb, ComputeCap: g.ComputeCap,
-			PCIeGen: int(g.PcieGen), NVLink: g.Nvlink, NVLinkGbps: g.NvlinkGbps,
-			PowerLimitW: int64(g.PowerLimitW), PowerDefaultW: int64(g.PowerDefaultW), Free: g.Free,
-		})
-		if !g.Free && g.ExpiresAt != nil && (h.NextExpiry.IsZero() || g.ExpiresAt.Before(h.NextExpiry)) {
-			h.NextExpiry = *g.ExpiresAt
-		}
-	}
-}
-
-// Lapsed reports whether any GPU of the placement is free only because a quote's claim on it has expired.
-func (r *HostRows) Lapsed(p Placement) bool {
-	return slices.ContainsFunc(r.gpus, func(row dbq.FleetGPUsRow) bool {
-		return row.Free && row.ExpiresAt != nil && slices.ContainsFunc(p.gpuIDs(), func(g id.GPU) bool { return g == row.ID })
-	})
-}
-
-func (r *HostRows) addOffers(hosts map[id.Host]*Host) {
-	for _, o := range r.offers {
-		h := hosts[o.HostID]
-		if h != nil && slices.ContainsFunc(h.GPUs, func(g HostGPU) bool { return g.Model == o.GPUModel }) {
-			h.Offers = append(h.Offers, HostOffer{
-				ID: o.ID, Model: o.GPUModel, Price: *o.Price, MinGPUs: int(o.MinGpus), MaxDuration: o.MaxDurationS,
-				HostSharePPM: int(o.HostSharePpm),
-			})
-		}
-	}
-	for hid, h := range hosts {
-		if len(h.Offers) == 0 {
-			delete(hosts, hid)
-		}
-	}
-}
-
-// subtractTaken subtracts the resources that leases and quotes use.
-func (r *HostRows) subtractTaken(hosts map[id.Host]*Host) error {
-	for _, l := range r.leases {
-		if h := hosts[l.HostID]; h != nil {
-			h.take(l.CPUCores, l.RAMMb, l.DiskGb, l.ScratchGb)
-		}
-	}
-	for _, row := range r.quotes {
-		var p Placement
-		if err := json.Unmarshal(row.Placement, &p); err != nil {
-			return fmt.Errorf("market: placement of %s: %w", row.ID, err)
-		}
-		for _, n := range p.Nodes {
-			if h := hosts[n.Host]; h != nil {
-				h.take(n.CPUCores, n.RAMMB, n.DiskGB, n.ScratchGB)
-			}
-		}
-	}
-	return nil
-}
-
-func (h *Host) take(cores float64, ramMB, diskGB, scratchGB int64) {
-	h.CPUTaken += cores
-	h.RAMTakenMB += ramMB
-	h.DiskFreeGB -= diskGB
-	h.ScratchFreeGB -= scratchGB
 }
 
 // fleetRead is one read of the fleet's changes, in one database snapshot.
@@ -153,4 +45,114 @@ func uuids[K id.Kind](ids []id.ID[K]) []pgtype.UUID {
 		out[i] = pgtype.UUID{Bytes: v.UUID(), Valid: true}
 	}
 	return out
+}
+
+// Intervals for reading values that change slowly.
+const (
+	mediansEvery     = time.Minute
+	linkedEvery      = 5 * time.Minute
+	gangBansEvery    = 10 * time.Second
+	mediansOver      = 7 * 24 * time.Hour
+	mediansOperators = 5
+)
+
+// readGangs reads the facts that decide which hosts may form gangs.
+func (v *view) readGangs(ctx context.Context, q *dbq.Queries) (*Gangs, error) {
+	g := &Gangs{Operators: map[id.Org]Operator{}, Hosts: map[id.Host]money.Nano{}, Bans: map[Ban]bool{}}
+	operators, err := q.BondOperators(ctx, v.currency)
+	if err != nil {
+		return nil, fmt.Errorf("market: bonds: %w", err)
+	}
+	for _, o := range operators {
+		x := Operator{Bond: money.Nano(o.Free), AcceptUnbonded: o.AcceptUnbonded}
+		if limit := money.Nano(o.LiabilityMax); limit >= 0 {
+			x.LiabilityMax = &limit
+		}
+		g.Operators[id.FromUUID[id.Org](o.OrgID.Bytes)] = x
+	}
+	limits, err := q.BondHostLimits(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("market: liability of hosts: %w", err)
+	}
+	for _, l := range limits {
+		g.Hosts[l.HostID] = l.LiabilityMax
+	}
+	bans, err := q.BondPairBans(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("market: pair bans: %w", err)
+	}
+	for _, b := range bans {
+		g.Bans[Ban{b.A.Bytes, b.B.Bytes}] = true
+	}
+	if now := v.now(); v.medians == nil || now.Sub(v.mediansAt) > mediansEvery {
+		rows, err := q.BondModelMedians(ctx, firstID(now.Add(-mediansOver)), v.currency, mediansOperators)
+		if err != nil {
+			return nil, fmt.Errorf("market: median prices: %w", err)
+		}
+		v.medians, v.mediansAt = make(map[string]money.Micro, len(rows)), now
+		for _, r := range rows {
+			v.medians[r.GPUModel] = money.Micro(r.Median)
+		}
+	}
+	if now := v.now(); v.linked == nil || now.Sub(v.linkedAt) > linkedEvery {
+		rows, err := q.BondLinkedOrgs(ctx, !v.simulate) // in a sandbox all organisations use the same test cards
+		if err != nil {
+			return nil, fmt.Errorf("market: who is linked with whom: %w", err)
+		}
+		v.linked, v.linkedAt = map[id.Org]map[id.Org]bool{}, now
+		for _, r := range rows {
+			renter := id.FromUUID[id.Org](r.RenterOrg.Bytes)
+			if v.linked[renter] == nil {
+				v.linked[renter] = map[id.Org]bool{}
+			}
+			v.linked[renter][id.FromUUID[id.Org](r.OperatorOrg.Bytes)] = true
+		}
+	}
+	if now := v.now(); v.gangBans == nil || now.Sub(v.gangBansAt) > gangBansEvery {
+		if v.gangBans, err = readGangBans(ctx, q, now); err != nil {
+			return nil, err
+		}
+		v.gangBansAt = now
+	}
+	if v.relistLock > 0 {
+		locked, err := q.BondRelistLocks(ctx, int64(v.relistLock.Seconds()))
+		if err != nil {
+			return nil, fmt.Errorf("market: relist locks: %w", err)
+		}
+		g.Locked = make(map[id.Host]bool, len(locked))
+		for _, h := range locked {
+			g.Locked[h] = true
+		}
+	}
+	g.Medians, g.Linked, g.HostBans = v.medians, v.linked, v.gangBans
+	return g, nil
+}
+
+// readGangBans returns the hosts that are currently banned from gangs because of their strikes.
+func readGangBans(ctx context.Context, q *dbq.Queries, now time.Time) (map[id.Host]bool, error) {
+	rows, err := q.BondGangStrikes(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("market: strikes of hosts: %w", err)
+	}
+	strikes := map[id.Host][]fairness.Strike{}
+	for _, r := range rows {
+		strikes[r.HostID] = append(strikes[r.HostID], fairness.Strike{
+			AtMS:    r.At.UnixMilli(),
+			Against: id.FromUUID[id.Org](r.AgainstOrg.Bytes),
+		})
+	}
+	out := map[id.Host]bool{}
+	for h, all := range strikes {
+		if fairness.GangBan(all) > now.UnixMilli() {
+			out[h] = true
+		}
+	}
+	return out, nil
+}
+
+// firstID returns an id that is smaller than the ids of all leases created at t or later.
+func firstID(t time.Time) pgtype.UUID {
+	var b uuid.UUID
+	binary.BigEndian.PutUint64(b[:8], uint64(max(0, t.UnixMilli()))<<16)
+	return pgtype.UUID{Bytes: b, Valid: true}
 }

@@ -2,16 +2,11 @@ package market
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgtype"
-
-	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/host"
@@ -193,116 +188,6 @@ func (v *view) readFrom(ctx context.Context, q *dbq.Queries, whole, reach bool) 
 	}
 	r.gangs, err = v.readGangs(ctx, q)
 	return r, err
-}
-
-// Intervals for reading values that change slowly.
-const (
-	mediansEvery     = time.Minute
-	linkedEvery      = 5 * time.Minute
-	gangBansEvery    = 10 * time.Second
-	mediansOver      = 7 * 24 * time.Hour
-	mediansOperators = 5
-)
-
-// readGangs reads the facts that decide which hosts may form gangs.
-func (v *view) readGangs(ctx context.Context, q *dbq.Queries) (*Gangs, error) {
-	g := &Gangs{Operators: map[id.Org]Operator{}, Hosts: map[id.Host]money.Nano{}, Bans: map[Ban]bool{}}
-	operators, err := q.BondOperators(ctx, v.currency)
-	if err != nil {
-		return nil, fmt.Errorf("market: bonds: %w", err)
-	}
-	for _, o := range operators {
-		x := Operator{Bond: money.Nano(o.Free), AcceptUnbonded: o.AcceptUnbonded}
-		if limit := money.Nano(o.LiabilityMax); limit >= 0 {
-			x.LiabilityMax = &limit
-		}
-		g.Operators[id.FromUUID[id.Org](o.OrgID.Bytes)] = x
-	}
-	limits, err := q.BondHostLimits(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("market: liability of hosts: %w", err)
-	}
-	for _, l := range limits {
-		g.Hosts[l.HostID] = l.LiabilityMax
-	}
-	bans, err := q.BondPairBans(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("market: pair bans: %w", err)
-	}
-	for _, b := range bans {
-		g.Bans[Ban{b.A.Bytes, b.B.Bytes}] = true
-	}
-	if now := v.now(); v.medians == nil || now.Sub(v.mediansAt) > mediansEvery {
-		rows, err := q.BondModelMedians(ctx, firstID(now.Add(-mediansOver)), v.currency, mediansOperators)
-		if err != nil {
-			return nil, fmt.Errorf("market: median prices: %w", err)
-		}
-		v.medians, v.mediansAt = make(map[string]money.Micro, len(rows)), now
-		for _, r := range rows {
-			v.medians[r.GPUModel] = money.Micro(r.Median)
-		}
-	}
-	if now := v.now(); v.linked == nil || now.Sub(v.linkedAt) > linkedEvery {
-		rows, err := q.BondLinkedOrgs(ctx, !v.simulate) // in a sandbox all organisations use the same test cards
-		if err != nil {
-			return nil, fmt.Errorf("market: who is linked with whom: %w", err)
-		}
-		v.linked, v.linkedAt = map[id.Org]map[id.Org]bool{}, now
-		for _, r := range rows {
-			renter := id.FromUUID[id.Org](r.RenterOrg.Bytes)
-			if v.linked[renter] == nil {
-				v.linked[renter] = map[id.Org]bool{}
-			}
-			v.linked[renter][id.FromUUID[id.Org](r.OperatorOrg.Bytes)] = true
-		}
-	}
-	if now := v.now(); v.gangBans == nil || now.Sub(v.gangBansAt) > gangBansEvery {
-		if v.gangBans, err = readGangBans(ctx, q, now); err != nil {
-			return nil, err
-		}
-		v.gangBansAt = now
-	}
-	if v.relistLock > 0 {
-		locked, err := q.BondRelistLocks(ctx, int64(v.relistLock.Seconds()))
-		if err != nil {
-			return nil, fmt.Errorf("market: relist locks: %w", err)
-		}
-		g.Locked = make(map[id.Host]bool, len(locked))
-		for _, h := range locked {
-			g.Locked[h] = true
-		}
-	}
-	g.Medians, g.Linked, g.HostBans = v.medians, v.linked, v.gangBans
-	return g, nil
-}
-
-// readGangBans returns the hosts that are currently banned from gangs because of their strikes.
-func readGangBans(ctx context.Context, q *dbq.Queries, now time.Time) (map[id.Host]bool, error) {
-	rows, err := q.BondGangStrikes(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("market: strikes of hosts: %w", err)
-	}
-	strikes := map[id.Host][]fairness.Strike{}
-	for _, r := range rows {
-		strikes[r.HostID] = append(strikes[r.HostID], fairness.Strike{
-			AtMS:    r.At.UnixMilli(),
-			Against: id.FromUUID[id.Org](r.AgainstOrg.Bytes),
-		})
-	}
-	out := map[id.Host]bool{}
-	for h, all := range strikes {
-		if fairness.GangBan(all) > now.UnixMilli() {
-			out[h] = true
-		}
-	}
-	return out, nil
-}
-
-// firstID returns an id that is smaller than the ids of all leases created at t or later.
-func firstID(t time.Time) pgtype.UUID {
-	var b uuid.UUID
-	binary.BigEndian.PutUint64(b[:8], uint64(max(0, t.UnixMilli()))<<16)
-	return pgtype.UUID{Bytes: b, Valid: true}
 }
 
 // addExpired adds the hosts on which a quote's claim has expired: expiry by time causes no fleet change.

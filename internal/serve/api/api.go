@@ -12,14 +12,10 @@ package api
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"log/slog"
 	"net"
 	"net/http"
-	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -196,7 +192,7 @@ func Paths() []string { return []string{"/api/", "/healthz", "/readyz", "/stripe
 func (a *API) build() {
 	r := chi.NewRouter()
 	a.Handler = r
-	r.Use(metrics.HTTP("api"), a.envelope, a.storableURL)
+	r.Use(metrics.HTTP("api"), a.envelope)
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
 		writeProblem(w, newProblem(fault.NotFound, "there is no such page; the reference is at /api/docs"))
 	})
@@ -217,41 +213,6 @@ func (a *API) build() {
 		a.inside(t)
 	})
 	polish(t.huma.OpenAPI())
-}
-
-// envelope is around every request: its name for the log, the headers every answer has, and a panic's end.
-func (a *API) envelope(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id := make([]byte, 8)
-		rand.Read(id)
-		name := "req_" + hex.EncodeToString(id)
-		ctx := context.WithValue(r.Context(), requestIDKey{}, name)
-		ctx = context.WithValue(ctx, pathKey{}, r.URL.Path)
-		r = r.WithContext(ctx)
-		h := w.Header()
-		h.Set("Request-Id", name)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cache-Control", "no-store")
-		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-		if strings.HasPrefix(a.cfg.PublicURL, "https://") {
-			h.Set("Strict-Transport-Security", "max-age=31536000")
-		}
-		began := time.Now()
-		defer func() {
-			if p := recover(); p != nil {
-				if p == http.ErrAbortHandler {
-					panic(p)
-				}
-				a.log.ErrorContext(ctx, "panic", slog.String("request", name), slog.Any("panic", p),
-					slog.String("stack", string(debug.Stack())))
-				writeProblem(w, newProblem(fault.Internal, "something went wrong on our side; it was noted as "+name))
-			}
-			a.log.DebugContext(ctx, "request", slog.String("request", name), slog.String("method", r.Method),
-				slog.String("path", r.URL.Path), slog.Duration("took", time.Since(began)))
-		}()
-		next.ServeHTTP(w, r)
-	})
 }
 
 // healthz says that the process answers; nothing else, so that a lost database does not get every replica restarted.

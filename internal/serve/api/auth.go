@@ -10,9 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-	"github.com/go-chi/httprate"
-
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fault"
 )
@@ -64,53 +61,6 @@ type caller struct {
 func callerOf(ctx context.Context) caller {
 	c, _ := ctx.Value(callerKey{}).(caller)
 	return c
-}
-
-// admit lets a request pass that the limits and its route's rule allow, before a byte of its body is read, and puts its
-// caller into the context. Limits are per replica: they keep one caller from crowding out the others, and decide
-// nothing about money. That of the address comes before the token is looked up, so that guessing tokens stays cheap.
-func (a *API) admit(next http.Handler) http.Handler {
-	addressLimited, callerLimited := limiter(a.cfg.AddressPerMinute), limiter(a.cfg.CallerPerMinute)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		address := hostOf(r.RemoteAddr)
-		source := httprate.CanonicalizeIP(address)
-		if addressLimited(w, r, source) {
-			return
-		}
-		var c caller
-		limited := "anon:" + source
-		if secret, ok := bearer(r); !ok {
-			c.err = fault.New(fault.Unauthorized, "send an API token: Authorization: Bearer %s…", account.TokenPrefix)
-		} else if c.principal, c.err = a.accounts.TokenPrincipal(r.Context(), secret); c.err == nil {
-			limited = c.principal.Key()
-		}
-		c.principal.Address = address
-		if callerLimited(w, r, limited) {
-			return
-		}
-		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
-		rule := a.table.rule[r.Method+" "+chi.RouteContext(r.Context()).RoutePattern()]
-		if err := rule.check(c.principal, c.err); err != nil {
-			writeProblem(w, a.problem(r.Context(), err))
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// limiter returns a function that counts a request against the limit of its key per minute, and responds to it and
-// returns true if there were too many. A negative limit never does.
-func limiter(perMinute int) func(w http.ResponseWriter, r *http.Request, key string) bool {
-	if perMinute < 0 {
-		return func(http.ResponseWriter, *http.Request, string) bool { return false }
-	}
-	return httprate.NewRateLimiter(perMinute, time.Minute,
-		httprate.WithResponseHeaders(httprate.ResponseHeaders{}),
-		httprate.WithLimitHandler(func(w http.ResponseWriter, _ *http.Request) {
-			p := newProblem(fault.RateLimited, "too many requests: slow down and try again")
-			p.retryAfter = 10 * time.Second
-			writeProblem(w, p)
-		})).RespondOnLimit
 }
 
 func bearer(r *http.Request) (string, bool) {

@@ -58,28 +58,24 @@ func (a *API) price(ctx context.Context, p account.Principal, in *priceInput) (p
 }
 
 func (a *API) topUp(ctx context.Context, p account.Principal, in *topUpInput,
-	once idem.Request) (idem.Answer, payment.TopUp, error) {
+	once idem.Request) (payment.TopUp, idem.Outcome, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
-		return idem.Answer{}, payment.TopUp{}, fault.InvalidField("amount", "%s", err)
+		return payment.TopUp{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
 	}
 	r := payment.TopUpRequest{Amount: amount}
 	if in.Body.Total != "" {
 		if r.Total, err = money.ParseNano(in.Body.Total); err != nil || r.Total <= 0 {
-			return idem.Answer{}, payment.TopUp{}, fault.InvalidField("total", "is a decimal above zero")
+			return payment.TopUp{}, idem.Outcome{}, fault.InvalidField("total", "is a decimal above zero")
 		}
 	}
 	if in.Body.CardID != "" {
 		if r.Card, err = id.Parse[id.Card](in.Body.CardID); err != nil {
-			return idem.Answer{}, payment.TopUp{}, fault.InvalidField("card_id", "is not the id of a card")
+			return payment.TopUp{}, idem.Outcome{}, fault.InvalidField("card_id", "is not the id of a card")
 		}
 	}
 	t, err := a.payments.TopUp(ctx, p, r, once)
-	if err != nil {
-		return idem.Answer{}, t, err
-	}
-	raw, err := json.Marshal(t)
-	return idem.Answer{Status: http.StatusCreated, Body: raw}, t, err
+	return t, idem.Outcome{}, err
 }
 
 func (a *API) listTopUps(ctx context.Context, p account.Principal, in *struct{ Page }) (list[payment.TopUp], error) {

@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
-	"net/http"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/payment"
@@ -21,13 +19,9 @@ func (a *API) listCards(ctx context.Context, p account.Principal, _ *struct{}) (
 type addCardInput struct{ Keyed }
 
 func (a *API) addCard(ctx context.Context, p account.Principal, _ *addCardInput,
-	once idem.Request) (idem.Answer, payment.CardSetup, error) {
+	once idem.Request) (payment.CardSetup, idem.Outcome, error) {
 	s, err := a.payments.AddCard(ctx, p, "", once)
-	if err != nil {
-		return idem.Answer{}, s, err
-	}
-	raw, err := json.Marshal(s)
-	return idem.Answer{Status: http.StatusCreated, Body: raw}, s, err
+	return s, idem.Outcome{}, err
 }
 
 func (a *API) getCardSetup(ctx context.Context, p account.Principal, in *idInput) (payment.CardSetup, error) {

@@ -125,17 +125,13 @@ type actionInput struct {
 }
 
 func (a *API) actOnCluster(ctx context.Context, p account.Principal, in *actionInput,
-	once idem.Request) (idem.Answer, cluster.Cluster, error) {
+	once idem.Request) (cluster.Cluster, idem.Outcome, error) {
 	cl, err := pathID[id.Cluster](in.ID, "cluster")
 	if err != nil {
-		return idem.Answer{}, cluster.Cluster{}, err
+		return cluster.Cluster{}, idem.Outcome{}, err
 	}
 	c, err := a.clusters.ActOnce(ctx, p, cl, cluster.Action(in.Body.Action), once)
-	if err != nil {
-		return idem.Answer{}, c, err
-	}
-	raw, err := json.Marshal(c)
-	return idem.Answer{Status: http.StatusOK, Body: raw}, c, err
+	return c, idem.Outcome{}, err
 }
 
 func (a *API) releaseCluster(ctx context.Context, p account.Principal, in *idInput) (cluster.Cluster, error) {

@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"time"
@@ -95,17 +94,14 @@ type setUpPayoutsView struct {
 }
 
 func (a *API) setUpPayouts(ctx context.Context, p account.Principal, in *setUpPayoutsInput,
-	once idem.Request) (idem.Answer, setUpPayoutsView, error) {
+	once idem.Request) (setUpPayoutsView, idem.Outcome, error) {
 	out := setUpPayoutsView{}
 	var err error
 	if out.URL, err = a.payouts.Onboard(ctx, p, in.Body.Country, once); err != nil {
-		return idem.Answer{}, out, err
+		return out, idem.Outcome{}, err
 	}
-	if out.Account, err = a.payouts.Account(ctx, p.Org); err != nil {
-		return idem.Answer{}, out, err
-	}
-	raw, err := json.Marshal(out)
-	return idem.Answer{Status: http.StatusCreated, Body: raw}, out, err
+	out.Account, err = a.payouts.Account(ctx, p.Org)
+	return out, idem.Outcome{}, err
 }
 
 // operatorPayout is a payout as platform operators see it.

@@ -191,17 +191,6 @@ func checkURL(u *url.URL) error {
 	return bad.Err()
 }
 
-// storableURL is checkURL as middleware.
-func (a *API) storableURL(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := checkURL(r.URL); err != nil {
-			writeProblem(w, a.problem(r.Context(), err))
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
 // jsonFormat reads and writes JSON as huma does, but refuses bodies with text that cannot be stored.
 var jsonFormat = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: readJSON}
 

@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
-	"net/http"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
@@ -39,18 +37,13 @@ type refundAnswer struct {
 }
 
 func (a *API) giveBack(ctx context.Context, p account.Principal, in *refundInput,
-	once idem.Request) (idem.Answer, refundAnswer, error) {
+	once idem.Request) (refundAnswer, idem.Outcome, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
-		return idem.Answer{}, refundAnswer{}, fault.InvalidField("amount", "%s", err)
+		return refundAnswer{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
 	}
 	list, err := a.payments.GiveBack(ctx, p, amount, once)
-	if err != nil {
-		return idem.Answer{}, refundAnswer{}, err
-	}
-	out := refundAnswer{list}
-	raw, err := json.Marshal(out)
-	return idem.Answer{Status: http.StatusCreated, Body: raw}, out, err
+	return refundAnswer{list}, idem.Outcome{}, err
 }
 
 type redeemInput struct {

@@ -78,7 +78,7 @@ func (a *API) inside(t *table) {
 	post(t, "/clusters", writeClusters, 202, "rentCluster: Rent a cluster", a.rent, withSpec)
 	get(t, "/clusters", readClusters, "listClusters: List your organisation's clusters, newest first", a.listClusters)
 	get(t, "/clusters/{id}", readClusters, "getCluster: Get a cluster, now or once it is in a given state", a.getCluster)
-	postBy(t, "/clusters/{id}/actions", writeClusters, 200, "actOnCluster: Release or restart a cluster", a.actOnCluster)
+	post(t, "/clusters/{id}/actions", writeClusters, 200, "actOnCluster: Release or restart a cluster", a.actOnCluster)
 	remove(t, "/clusters/{id}", writeClusters, "releaseCluster: Release a cluster; repeating it is no error",
 		a.releaseCluster)
 	get(t, "/clusters/{id}/events", readClusters, "listClusterEvents: List the events of a cluster", a.clusterEvents)
@@ -129,7 +129,7 @@ func (a *API) inside(t *table) {
 	get(t, "/payouts/{id}", readPayouts, "getPayout: Get a payout", a.getPayout)
 	get(t, "/payouts/account", readPayouts, "getPayoutAccount: Get your payout account and what Stripe still requires",
 		a.getPayoutAccount)
-	postBy(t, "/payouts/account", writeBilling, 201, "setUpPayouts: Create a link to Stripe's page where you enter "+
+	post(t, "/payouts/account", writeBilling, 201, "setUpPayouts: Create a link to Stripe's page where you enter "+
 		"your identity and bank account", a.setUpPayouts)
 	get(t, "/bond", readHosts, "getBond: Get your hosts' bond: free, reserved, terms, and standby that it paid", a.getBond)
 	patch(t, "/bond", writeHosts, "changeBondTerms: Change your bond's terms: the share of maturing earnings kept, "+
@@ -181,19 +181,19 @@ func (a *API) inside(t *table) {
 	get(t, "/billing/transactions", readBilling, "listTransactions: List your organisation's ledger entries, newest first",
 		a.transactions)
 	get(t, "/billing/price", readBilling, "getPrice: Get what adding an amount costs with tax", a.price)
-	postBy(t, "/billing/topups", writeBilling, 201, "createTopUp: Create a top-up", a.topUp)
+	post(t, "/billing/topups", writeBilling, 201, "createTopUp: Create a top-up", a.topUp)
 	get(t, "/billing/topups", readBilling, "listTopUps: List top-ups, newest first", a.listTopUps)
 	get(t, "/billing/topups/{id}", readBilling, "getTopUp: Get a top-up", a.getTopUp)
 	get(t, "/billing/topups/{id}/receipt", readBilling, "getReceipt: Get the receipt of a payment as it was issued, "+
 		"and what was refunded since", a.getReceipt)
 	get(t, "/billing/cards", readBilling, "listCards: List your organisation's cards", a.listCards)
-	postBy(t, "/billing/cards", writeBilling, 201, "addCard: Create a link to the page on which a card is saved",
+	post(t, "/billing/cards", writeBilling, 201, "addCard: Create a link to the page on which a card is saved",
 		a.addCard)
 	get(t, "/billing/card-setups/{id}", readBilling, "getCardSetup: Get whether a card was saved", a.getCardSetup)
 	patch(t, "/billing/cards/{id}", writeBilling, "changeCard: Make a card the default", a.changeCard)
 	remove(t, "/billing/cards/{id}", writeBilling, "removeCard: Delete a card", a.removeCard)
 	get(t, "/billing/refunds", readBilling, "listRefunds: List refunds, and what can be refunded", a.listRefunds)
-	postBy(t, "/billing/refunds", writeBilling, 201, "createRefund: Refund unused balance to the cards that paid it",
+	post(t, "/billing/refunds", writeBilling, 201, "createRefund: Refund unused balance to the cards that paid it",
 		a.giveBack)
 	post(t, "/billing/promo", writeBilling, 201, "redeemCode: Redeem a promo code", a.redeem)
 	get(t, "/billing/postpaid", readBilling, "getPostpaid: Get your postpaid limit and how much of it is used",

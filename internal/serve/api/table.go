@@ -165,25 +165,9 @@ type answer struct {
 }
 
 // post registers a use case of the domain: h calls it with the request's idempotency key and returns its result and
-// outcome. When the use case returns another type than O, h hands it idem.As(once, view) and returns the same view.
+// outcome. If the use case returns another type than O, h hands it idem.As(once, view) and returns the same view.
 func post[I, O any, P posted[I]](t *table, path string, rule access, status int, d doc,
 	h func(context.Context, account.Principal, *I, idem.Request) (O, idem.Outcome, error), opts ...option) {
-	postBy[I, O, P](t, path, rule, status, d, func(ctx context.Context, p account.Principal, in *I,
-		once idem.Request) (idem.Answer, O, error) {
-		once.Render = func(result any) (int, any) { return status, result.(O) }
-		o, out, err := h(ctx, p, in, once)
-		if err != nil || out.Body != nil {
-			return idem.Answer{Status: out.Status, Body: out.Body, Replayed: out.Replayed}, o, err
-		}
-		raw, err := json.Marshal(o)
-		return idem.Answer{Status: status, Body: raw, Replayed: out.Replayed}, o, err
-	}, opts...)
-}
-
-// postBy registers an act that opens its own transactions and takes the idempotency key into them. The O is only for
-// the reference: the answer's body is JSON already. Use post: this goes when its callers have moved.
-func postBy[I, O any, P posted[I]](t *table, path string, rule access, status int, d doc,
-	h func(context.Context, account.Principal, *I, idem.Request) (idem.Answer, O, error), opts ...option) {
 	op := t.operation(http.MethodPost, path, rule, d, status, reflect.TypeFor[O]())
 	op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{}}
 	for _, o := range opts {
@@ -191,49 +175,42 @@ func postBy[I, O any, P posted[I]](t *table, path string, rule access, status in
 	}
 	_, secret := op.Metadata["secret"]
 	huma.Register(t.huma, op, func(ctx context.Context, in *I) (*answer, error) {
-		p := callerOf(ctx).principal
-		once, err := t.api.request(ctx, p, op.Method, P(in).keyed(), secret)
-		if err != nil {
-			return nil, t.api.problem(ctx, err)
+		p, k, box := callerOf(ctx).principal, P(in).keyed(), t.api.box
+		if strings.ContainsFunc(k.IdempotencyKey, func(c rune) bool { return c < ' ' || c > '~' }) {
+			return nil, t.api.problem(ctx, fault.InvalidField("header.Idempotency-Key", "has to be printable ASCII"))
 		}
 		var replayed bool
-		once.Replayed = &replayed // handlers that answer with what their noun returned lose Answer.Replayed
-		a, _, err := h(ctx, p, in, once)
+		once := idem.Request{
+			Principal: p.Key(),
+			Method:    op.Method,
+			Path:      pathOf(ctx),
+			Key:       k.IdempotencyKey,
+			BodyHMAC:  box.MAC(k.RawBody),
+			OtherHMAC: box.OtherMAC(k.RawBody),
+			Replayed:  &replayed, // for use cases that return no outcome
+			Render:    func(result any) (int, any) { return status, result.(O) },
+		}
+		if p.User.IsZero() {
+			once.Principal = "anon:" + hostOf(p.Address)
+		}
+		if secret {
+			once.Seal = box
+		}
+		result, out, err := h(ctx, p, in, once)
+		if err == nil && out.Body == nil {
+			out.Status = status
+			out.Body, err = json.Marshal(result)
+		}
 		if err != nil {
 			return nil, t.api.problem(ctx, err)
 		}
-		out := &answer{Status: a.Status, ContentType: "application/json", Body: a.Body}
-		if a.Replayed || replayed {
-			out.Replayed = "true"
+		a := &answer{Status: out.Status, ContentType: "application/json", Body: out.Body}
+		if out.Replayed || replayed {
+			a.Replayed = "true"
 		}
-		return out, nil
+		return a, nil
 	})
 	delete(op.RequestBody.Content, "application/octet-stream") // RawBody is for the key, not for callers
-}
-
-// request is the idempotency of a call: whose, for what, with which body.
-func (a *API) request(ctx context.Context, p account.Principal, method string, k *Keyed,
-	secret bool) (idem.Request, error) {
-	for _, c := range k.IdempotencyKey {
-		if c < ' ' || c > '~' {
-			return idem.Request{}, fault.InvalidField("header.Idempotency-Key", "has to be printable ASCII")
-		}
-	}
-	r := idem.Request{
-		Principal: p.Key(),
-		Method:    method,
-		Path:      pathOf(ctx),
-		Key:       k.IdempotencyKey,
-		BodyHMAC:  a.box.MAC(k.RawBody),
-		OtherHMAC: a.box.OtherMAC(k.RawBody),
-	}
-	if p.User.IsZero() {
-		r.Principal = "anon:" + hostOf(p.Address)
-	}
-	if secret {
-		r.Seal = a.box
-	}
-	return r, nil
 }
 
 // withSecret marks an act whose answer holds a secret: it is remembered only encrypted.

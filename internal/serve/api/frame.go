@@ -1,0 +1,105 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/httprate"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/fault"
+)
+
+// envelope surrounds every request: it gives the request its name for the log, sets the headers of every answer, and
+// answers after a panic.
+func (a *API) envelope(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := make([]byte, 8)
+		rand.Read(id)
+		name := "req_" + hex.EncodeToString(id)
+		ctx := context.WithValue(r.Context(), requestIDKey{}, name)
+		ctx = context.WithValue(ctx, pathKey{}, r.URL.Path)
+		r = r.WithContext(ctx)
+		h := w.Header()
+		h.Set("Request-Id", name)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		if strings.HasPrefix(a.cfg.PublicURL, "https://") {
+			h.Set("Strict-Transport-Security", "max-age=31536000")
+		}
+		began := time.Now()
+		defer func() {
+			if p := recover(); p != nil {
+				if p == http.ErrAbortHandler {
+					panic(p)
+				}
+				a.log.ErrorContext(ctx, "panic", slog.String("request", name), slog.Any("panic", p),
+					slog.String("stack", string(debug.Stack())))
+				writeProblem(w, newProblem(fault.Internal, "something went wrong on our side; it was noted as "+name))
+			}
+			a.log.DebugContext(ctx, "request", slog.String("request", name), slog.String("method", r.Method),
+				slog.String("path", r.URL.Path), slog.Duration("took", time.Since(began)))
+		}()
+		if err := checkURL(r.URL); err != nil { // text that PostgreSQL cannot store
+			writeProblem(w, a.problem(ctx, err))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// admit lets a request pass that the limits and its route's rule allow, before a byte of its body is read, and puts its
+// caller into the context. Limits are per replica: they keep one caller from crowding out the others, and decide
+// nothing about money. That of the address comes before the token is looked up, so that guessing tokens stays cheap.
+func (a *API) admit(next http.Handler) http.Handler {
+	addressLimited, callerLimited := limiter(a.cfg.AddressPerMinute), limiter(a.cfg.CallerPerMinute)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		address := hostOf(r.RemoteAddr)
+		source := httprate.CanonicalizeIP(address)
+		if addressLimited(w, r, source) {
+			return
+		}
+		var c caller
+		limited := "anon:" + source
+		if secret, ok := bearer(r); !ok {
+			c.err = fault.New(fault.Unauthorized, "send an API token: Authorization: Bearer %s…", account.TokenPrefix)
+		} else if c.principal, c.err = a.accounts.TokenPrincipal(r.Context(), secret); c.err == nil {
+			limited = c.principal.Key()
+		}
+		c.principal.Address = address
+		if callerLimited(w, r, limited) {
+			return
+		}
+		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
+		rule := a.table.rule[r.Method+" "+chi.RouteContext(r.Context()).RoutePattern()]
+		if err := rule.check(c.principal, c.err); err != nil {
+			writeProblem(w, a.problem(r.Context(), err))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// limiter returns a function that counts a request against the limit of its key per minute, and responds to it and
+// returns true if there were too many. A negative limit never does.
+func limiter(perMinute int) func(w http.ResponseWriter, r *http.Request, key string) bool {
+	if perMinute < 0 {
+		return func(http.ResponseWriter, *http.Request, string) bool { return false }
+	}
+	return httprate.NewRateLimiter(perMinute, time.Minute,
+		httprate.WithResponseHeaders(httprate.ResponseHeaders{}),
+		httprate.WithLimitHandler(func(w http.ResponseWriter, _ *http.Request) {
+			p := newProblem(fault.RateLimited, "too many requests: slow down and try again")
+			p.retryAfter = 10 * time.Second
+			writeProblem(w, p)
+		})).RespondOnLimit
+}
