@@ -54,7 +54,7 @@ func (p *wallet) post(from, to ledger.Account, n money.Nano) {
 	}
 }
 
-// payIn is a payment by card.
+// payIn returns a payment by card.
 func (p *wallet) payIn(n money.Nano) {
 	p.t.Helper()
 	top := id.New[id.TopUp]()

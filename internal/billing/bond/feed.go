@@ -15,7 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Deposited is what of an operator's bond came out of its wallet and has not gone back there.
+// Deposited returns what of an operator's bond came out of its wallet and has not gone back there.
 func Deposited(ctx context.Context, q *dbq.Queries, org id.Org, currency string) (money.Nano, error) {
 	n, err := q.BondDeposited(ctx, org, currency)
 	if err != nil && !db.NoRows(err) {
@@ -24,8 +24,9 @@ func Deposited(ctx context.Context, q *dbq.Queries, org id.Org, currency string)
 	return n, nil
 }
 
-// Depositable is what an operator could move from its wallet into its bond now: its own money that it paid in. Credit
-// that was given away, and credit of an organisation that pays afterwards, is not among it; nor is a disputed payment.
+// Depositable returns what an operator could move from its wallet into its bond now: its own money that it paid in.
+// Credit that was given away, and credit of an organisation that pays afterwards, is not among it; nor is a disputed
+// payment.
 func Depositable(ctx context.Context, q *dbq.Queries, org id.Org, currency string) (money.Nano, error) {
 	wallet, err := ledger.Balance(ctx, q, ledger.Wallet(org, currency))
 	if err != nil {
@@ -192,7 +193,7 @@ func QueueRetaining(ctx context.Context, q *dbq.Queries, org id.Org, currency st
 // Any reports whether anything may be retained at all.
 func (r Retaining) Any() bool { return r.ppm > 0 && r.target > r.held }
 
-// Retained is how much of an amount that matures is kept as bond, for an operator with so much in host_bond.
+// Retained returns how much of an amount that matures is kept as bond, for an operator with so much in host_bond.
 func (r Retaining) Retained(matures, bond money.Nano) money.Nano {
 	if matures <= 0 {
 		return 0

@@ -30,7 +30,7 @@ type Stakes struct {
 	Leases   []Stake
 }
 
-// Accounts are the accounts that Covered and QueueWrite need locked.
+// Accounts returns the accounts that Covered and QueueWrite need locked.
 func (s Stakes) Accounts() []ledger.Account {
 	var out []ledger.Account
 	for _, l := range s.Leases {

@@ -157,7 +157,7 @@ func (s *posting) payRelief(ctx context.Context, tx *db.Tx, books *ledger.Locked
 	return tx.Q.SetRelief(ctx, dbq.SetReliefParams{Victim: l.Lease, ClusterID: s.cluster, Ms: x.ms, HostPosted: x.total})
 }
 
-// postNew books an entry that cannot be in the books: its row would say so.
+// postNew books an entry that cannot be in the ledger: its row would say so.
 func postNew(ctx context.Context, books *ledger.Locked, e ledger.Entry) error {
 	booked, err := books.Post(ctx, e)
 	if err == nil && !booked {

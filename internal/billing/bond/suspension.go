@@ -116,7 +116,7 @@ func (s Suspension) disputed() string {
 	return ranks(in, nil)
 }
 
-// ranks is "rank 1 (host lisbon-3)" or "ranks 0, 2 and 3".
+// ranks returns "rank 1 (host lisbon-3)" or "ranks 0, 2 and 3".
 func ranks(rs []int, names map[int]string) string {
 	words := make([]string, len(rs))
 	for i, r := range rs {
@@ -131,7 +131,7 @@ func ranks(rs []int, names map[int]string) string {
 	return "ranks " + list(words)
 }
 
-// list is "a", "a and b" or "a, b and c".
+// list returns "a", "a and b" or "a, b and c".
 func list(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")

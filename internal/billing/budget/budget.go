@@ -59,7 +59,7 @@ type Limits struct {
 	MaxDuration *int64       // seconds of running time, of one cluster
 }
 
-// Name is what people call it.
+// Name returns what people call it.
 func (b Budget) Name() string { return nameOf(b.Project) }
 
 func nameOf(project string) string {
@@ -69,7 +69,7 @@ func nameOf(project string) string {
 	return "the budget of project " + project
 }
 
-// Left is how much more may be committed: nothing when the cap was set below what already is, nil without a cap.
+// Left returns how much more may be committed: nothing when the cap was set below what already is, nil without a cap.
 func (b Budget) Left() *money.Nano {
 	if b.Cap == nil {
 		return nil
@@ -78,8 +78,8 @@ func (b Budget) Left() *money.Nano {
 	return &left
 }
 
-// Reached is the highest of the levels that are told which the budget has reached, in percent; 0: none, or no cap. What
-// counts is what is spent, as for the notices.
+// Reached returns the highest of the levels that are told which the budget has reached, in percent; 0: none, or no cap.
+// What counts is what is spent, as for the notices.
 func (b Budget) Reached() int {
 	if b.Cap == nil {
 		return 0

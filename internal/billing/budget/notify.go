@@ -16,7 +16,7 @@ import (
 // levels are the parts of a cap at which its owner is told, in percent, highest first.
 var levels = []int{100, 80, 50}
 
-// Level is the highest level that n has reached, 0 below all.
+// Level returns the highest level that n has reached, 0 below all.
 func Level(n, limit money.Nano) int {
 	for _, p := range levels {
 		// limit × p without overflow: caps are at most 10^18.
@@ -175,7 +175,7 @@ func Notice(org id.Org, object, name, what string, counted, limit money.Nano, cu
 	return n
 }
 
-// keyOf is one notice's of a level. A cap that was changed is told of anew.
+// keyOf returns one notice's of a level. A cap that was changed is told of anew.
 func keyOf(object string, limit money.Nano, level int) string {
 	return fmt.Sprintf("budget:%s:%d:%d", object, int64(limit), level)
 }

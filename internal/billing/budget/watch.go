@@ -41,7 +41,7 @@ func NewWatch(org id.Org, project, currency string, rows []dbq.BudgetsOfRow) Wat
 	return w
 }
 
-// Left is how much more money may be held for the cluster; nil: no cap says otherwise.
+// Left returns how much more money may be held for the cluster; nil: no cap says otherwise.
 func (w Watch) Left() *money.Nano {
 	var least *money.Nano
 	for _, b := range w.budgets {
@@ -52,7 +52,7 @@ func (w Watch) Left() *money.Nano {
 	return least
 }
 
-// MaxDuration is how long the cluster may run, in seconds; nil: as long as it likes.
+// MaxDuration returns how long the cluster may run, in seconds; nil: as long as it likes.
 func (w Watch) MaxDuration() *int64 {
 	var least *int64
 	for _, b := range w.budgets {

@@ -38,7 +38,7 @@ var letters = map[Series]string{Receipt: "R", CreditNote: "C", SelfBilling: "S"}
 type Draft struct {
 	Series   Series
 	Org      id.Org // whom it is for
-	Key      string // what it documents; once for ever
+	Key      string // what it documents; once forever
 	Corrects string // key of the document that it corrects or cancels; "": none of the register
 	Content  any    // as JSON
 }
@@ -72,7 +72,7 @@ type Issued struct {
 	Content  []byte // JSON
 }
 
-// Find is the document with a key. found is false when there is none.
+// Find returns the document with a key. found is false when there is none.
 func Find(ctx context.Context, q *dbq.Queries, key string) (d Issued, found bool, err error) {
 	r, err := q.DocumentByKey(ctx, key)
 	if db.NoRows(err) {
@@ -91,7 +91,7 @@ func Find(ctx context.Context, q *dbq.Queries, key string) (d Issued, found bool
 	}, true, nil
 }
 
-// Get is a document of an org. Fault: NotFound.
+// Get returns a document of an org. Fault: NotFound.
 func Get(ctx context.Context, q *dbq.Queries, org id.Org, s Series, number string) (Issued, error) {
 	none := fault.New(fault.NotFound, "document not found")
 	parts := strings.Split(number, "-")
@@ -133,7 +133,7 @@ func issued(r dbq.DocumentsOfOrgRow) Issued {
 	}
 }
 
-// Number is a number as people read it, such as R-2026-000001; "" for n = 0.
+// Number returns a number as people read it, such as R-2026-000001; "" for n = 0.
 func Number(s Series, year int32, n int64) string {
 	if n == 0 {
 		return ""

@@ -31,7 +31,7 @@ type Price struct {
 	GPUs int         // at least 1
 }
 
-// twice is two times what the given number of GPUs would cost at the price of this lease, rounded down.
+// twice returns two times what the given number of GPUs would cost at the price of this lease, rounded down.
 func (p Price) twice(gpus int) money.Micro {
 	return 2 * money.Micro(int64(p.Rate)*int64(gpus)/int64(p.GPUs))
 }

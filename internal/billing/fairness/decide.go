@@ -43,7 +43,7 @@ func Decide(f Facts) Verdict {
 	return Verdict{Billable: run.Minus(out), Suspensions: classify(out, gaps, absent, blame)}
 }
 
-// up is when each rank is proven up within the run.
+// up returns when each rank is proven up within the run.
 func (f Facts) up(gaps interval.Set) []interval.Set {
 	out := make([]interval.Set, len(f.Ranks))
 	for k, r := range f.Ranks {
@@ -86,7 +86,7 @@ func (f Facts) eachAccused(visit func(i, j int)) {
 	}
 }
 
-// down is when the pair i < j could not talk.
+// down returns when the pair i < j could not talk.
 func (f Facts) down(i, j int, absent, silent []interval.Set) interval.Set {
 	ij, ji := f.Ranks[i].Deaf[j].Clip(f.Run), f.Ranks[j].Deaf[i].Clip(f.Run)
 	one := ij.Intersect(silent[j].Union(absent[j])).Union(ji.Intersect(silent[i].Union(absent[i])))

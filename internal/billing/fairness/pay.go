@@ -73,7 +73,7 @@ type ReliefAmount struct {
 	UndecidedPaid, PlatformPaid money.Nano
 }
 
-// Paid is what the host gets.
+// Paid returns what the host gets.
 func (r ReliefAmount) Paid() money.Nano { return r.UndecidedPaid + r.PlatformPaid }
 
 // Pay returns what the cluster's runs come to. The runs may come in any order but must not overlap. usageFee is the fee

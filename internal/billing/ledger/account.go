@@ -82,7 +82,8 @@ type Account struct {
 	Currency string
 }
 
-// Wallet is an org's prepaid, spendable money. Its balance never falls below zero, or its credit where it has some.
+// Wallet returns an org's prepaid, spendable money. Its balance never falls below zero, or its credit where it has
+// some.
 func Wallet(org id.Org, currency string) Account {
 	return Account{KindRenterWallet, org.UUID(), org, currency}
 }
@@ -93,23 +94,23 @@ func Hold(org id.Org, cluster id.Cluster, currency string) Account {
 	return Account{KindRenterHold, cluster.UUID(), org, currency}
 }
 
-// Receivable is what an org that pays afterwards has used and been billed, and has not paid. It is an asset: its
+// Receivable returns what an org that pays afterwards has used and been billed, and has not paid. It is an asset: its
 // balance is below zero by that much.
 func Receivable(org id.Org, currency string) Account {
 	return Account{KindReceivable, org.UUID(), org, currency}
 }
 
-// HostPending is what an operator's hosts earned and may not be paid out yet.
+// HostPending returns what an operator's hosts earned and may not be paid out yet.
 func HostPending(org id.Org, currency string) Account {
 	return Account{KindHostPending, org.UUID(), org, currency}
 }
 
-// HostPayable is what an operator's hosts earned and is to be paid out. Its balance never falls below zero.
+// HostPayable returns what an operator's hosts earned and is to be paid out. Its balance never falls below zero.
 func HostPayable(org id.Org, currency string) Account {
 	return Account{KindHostPayable, org.UUID(), org, currency}
 }
 
-// Fee is the platform's income.
+// Fee returns the platform's income.
 func Fee(currency string) Account { return Account{Kind: KindPlatformFee, Currency: currency} }
 
 // StripeClearing is money that Stripe has taken for us.
@@ -123,48 +124,50 @@ func Goodwill(currency string) Account { return Account{Kind: KindGoodwill, Curr
 // Suspense holds what came in and could not be matched yet.
 func Suspense(currency string) Account { return Account{Kind: KindSuspense, Currency: currency} }
 
-// Refunds is what has left wallets and not yet Stripe.
+// Refunds returns what has left wallets and not yet Stripe.
 func Refunds(currency string) Account { return Account{Kind: KindRefunds, Currency: currency} }
 
-// Transfers is what has left host_payable and not yet Stripe.
+// Transfers returns what has left host_payable and not yet Stripe.
 func Transfers(currency string) Account { return Account{Kind: KindTransfers, Currency: currency} }
 
-// Withheld is what operators' hosts earned and a review refused.
+// Withheld returns what operators' hosts earned and a review refused.
 func Withheld(currency string) Account { return Account{Kind: KindWithheld, Currency: currency} }
 
-// DisputeHold is an org's money set aside while one of its payments is disputed, less what Stripe has withdrawn for it.
+// DisputeHold returns an org's money set aside while one of its payments is disputed, less what Stripe has withdrawn
+// for it.
 func DisputeHold(org id.Org, currency string) Account {
 	return Account{KindDisputeHold, org.UUID(), org, currency}
 }
 
-// BadDebt is what lost disputes and invoices that were given up have cost the platform, less what was paid after all.
+// BadDebt returns what lost disputes and invoices that were given up have cost the platform, less what was paid after
+// all.
 func BadDebt(currency string) Account { return Account{Kind: KindBadDebt, Currency: currency} }
 
 // Promo is credit given away by code.
 func Promo(currency string) Account { return Account{Kind: KindPromo, Currency: currency} }
 
-// TaxPayable is tax that payers were charged, less what was given back of it.
+// TaxPayable returns tax that payers were charged, less what was given back of it.
 func TaxPayable(currency string) Account { return Account{Kind: KindTaxPayable, Currency: currency} }
 
-// StripeFees is what Stripe keeps.
+// StripeFees returns what Stripe keeps.
 func StripeFees(currency string) Account { return Account{Kind: KindStripeFees, Currency: currency} }
 
-// Bank is what Stripe has paid out to the platform's own bank account.
+// Bank returns what Stripe has paid out to the platform's own bank account.
 func Bank(currency string) Account { return Account{Kind: KindBank, Currency: currency} }
 
-// HostBond is an operator's money that is kept to pay other operators when one of their hosts fails in a gang. Its
+// HostBond returns an operator's money that is kept to pay other operators when one of their hosts fails in a gang. Its
 // balance never falls below zero.
 func HostBond(org id.Org, currency string) Account {
 	return Account{KindHostBond, org.UUID(), org, currency}
 }
 
-// BondHold is the part of org's bond that is reserved for one lease of one of its hosts. Its balance never falls below
-// zero, so a lease never pays more for standby than was reserved for it.
+// BondHold returns the part of org's bond that is reserved for one lease of one of its hosts. Its balance never falls
+// below zero, so a lease never pays more for standby than was reserved for it.
 func BondHold(org id.Org, lease id.Lease, currency string) Account {
 	return Account{KindBondHold, lease.UUID(), org, currency}
 }
 
-// StandbyRelief is what the platform has paid operators for standstills that no host is to blame for.
+// StandbyRelief returns what the platform has paid operators for standstills that no host is to blame for.
 func StandbyRelief(currency string) Account {
 	return Account{Kind: KindStandbyRelief, Currency: currency}
 }

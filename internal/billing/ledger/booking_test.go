@@ -80,7 +80,7 @@ func TestABookingIsAllOrNothing(t *testing.T) {
 }
 
 // Many book between the same accounts at once, some of which do not exist yet, beside others that lock first: nobody
-// waits for ever, and every nano-unit arrives.
+// waits forever, and every nano-unit arrives.
 func TestBookingsBesidePostings(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

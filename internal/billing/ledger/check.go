@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// TrialBalance is the books seen at one moment. Amounts are nano-units, of any size.
+// TrialBalance is the ledger seen at one moment. Amounts are nano-units, of any size.
 type TrialBalance struct {
 	Totals []Total
 	// Debits is Σ of all debit balances, Credits of all credit balances. Equal in sound books.
@@ -26,7 +26,7 @@ type Total struct {
 	Amount   *big.Int
 }
 
-// Balanced reports whether the books are sound.
+// Balanced reports whether the ledger is sound.
 func (b TrialBalance) Balanced() bool { return len(b.Problems) == 0 }
 
 // Check compares, per currency, debits with credits; every cached balance with the sum of its transfers and with its

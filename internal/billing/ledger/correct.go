@@ -16,7 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Booked is an entry as it stands in the books.
+// Booked is an entry as it stands in the ledger.
 type Booked struct {
 	ID id.LedgerTx
 	Entry
@@ -95,8 +95,8 @@ func LockCorrections(ctx context.Context, tx *db.Tx, lease string) error {
 	return nil
 }
 
-// ChargesLeft is what is left of the charges for a lease that were booked at since or later: what they were less what
-// was given back of them, by the kind of account that got it. ref is the cluster that the charges belong to.
+// ChargesLeft returns what is left of the charges for a lease that were booked at since or later: what they were less
+// what was given back of them, by the kind of account that got it. ref is the cluster that the charges belong to.
 // Corrections of the kind except are left out; "" leaves out none.
 func ChargesLeft(ctx context.Context, q *dbq.Queries, ref, lease string, since time.Time,
 	except string) (map[Kind]money.Nano, error) {
@@ -131,7 +131,7 @@ func ChargesLeft(ctx context.Context, q *dbq.Queries, ref, lease string, since t
 	return left, nil
 }
 
-// chargedFor is the lease that a charge is for, and its cluster. Faults: Conflict for another entry, NotFound.
+// chargedFor returns the lease that a charge is for, and its cluster. Faults: Conflict for another entry, NotFound.
 func chargedFor(ctx context.Context, q *dbq.Queries, charge id.LedgerTx) (lease, ref string, err error) {
 	rows, err := q.LedgerTxs(ctx, rawIDs([]id.LedgerTx{charge}))
 	switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/musterhq/muster/internal/merkle"
 )
 
-// Charges is what was charged for the object with this prefixed id and what corrects it, those that keep says, with
-// their places in the chain, and the chain from the first of them to its newest batch. q should see one moment.
+// Charges returns what was charged for the object with this prefixed id and what corrects it, those that keep says,
+// with their places in the chain, and the chain from the first of them to its newest batch. q should see one moment.
 func Charges(ctx context.Context, q *dbq.Queries, ref string,
 	keep func(billproof.Tx) bool) ([]billproof.Entry, []billproof.Batch, error) {
 	ids, err := q.LedgerChargesOf(ctx, ref)
@@ -87,7 +87,7 @@ func batchOf(b dbq.LedgerBatch) billproof.Batch {
 	return billproof.Batch{N: b.N, MadeAt: b.MadeAt.UTC(), Txs: int(b.Txs), Root: b.Root, Prev: b.Prev, Hash: b.Hash}
 }
 
-// Head is the newest batch of the chain; nil when there is none yet.
+// Head returns the newest batch of the chain; nil when there is none yet.
 func Head(ctx context.Context, q *dbq.Queries) (*billproof.Batch, error) {
 	last, err := q.LastLedgerBatch(ctx)
 	if db.NoRows(err) {

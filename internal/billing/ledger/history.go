@@ -15,7 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Balance is the account's balance, credit minus debit; 0 for an account that was never used.
+// Balance returns the account's balance, credit minus debit; 0 for an account that was never used.
 func Balance(ctx context.Context, q *dbq.Queries, a Account) (money.Nano, error) {
 	n, err := q.LedgerBalance(ctx, string(a.Kind), pgtype.UUID{Bytes: a.Owner, Valid: true}, a.Currency)
 	if db.NoRows(err) {
@@ -27,7 +27,7 @@ func Balance(ctx context.Context, q *dbq.Queries, a Account) (money.Nano, error)
 	return money.Nano(n), nil
 }
 
-// Spendable is what can be taken out of the account: its balance and its credit, less what is reserved.
+// Spendable returns what can be taken out of the account: its balance and its credit, less what is reserved.
 func Spendable(ctx context.Context, q *dbq.Queries, a Account) (money.Nano, error) {
 	n, err := q.LedgerSpendable(ctx, string(a.Kind), pgtype.UUID{Bytes: a.Owner, Valid: true}, a.Currency)
 	if db.NoRows(err) {
@@ -39,7 +39,7 @@ func Spendable(ctx context.Context, q *dbq.Queries, a Account) (money.Nano, erro
 	return money.Nano(n), nil
 }
 
-// TransferIDs are the ids of the transfers of the entry with this key, in their order.
+// TransferIDs returns the ids of the transfers of the entry with this key, in their order.
 func TransferIDs(ctx context.Context, q *dbq.Queries, key string) ([]id.LedgerTransfer, error) {
 	ids, err := q.LedgerTransferIDs(ctx, key)
 	if err != nil {
@@ -130,9 +130,9 @@ type Line struct {
 	After     Balances
 }
 
-// History is the org's entries in one currency, newest first, those older than before (zero: from the newest), at most
-// limit. A page costs the same however long the history is: the chain keeps running balances, and what is not in the
-// chain yet is counted on from them.
+// History returns the org's entries in one currency, newest first, those older than before (zero: from the newest), at
+// most limit. A page costs the same however long the history is: the chain keeps running balances, and what is not in
+// the chain yet is counted on from them.
 func History(ctx context.Context, q *dbq.Queries, org id.Org, currency string, before id.LedgerTx,
 	limit int) ([]Line, error) {
 	rows, err := q.LedgerHistory(ctx, dbq.LedgerHistoryParams{

@@ -1,8 +1,8 @@
-// Package ledger keeps the books: accounts, and transfers between them that are never changed.
+// Package ledger keeps the ledger: accounts, and transfers between them that are never changed.
 //
 // What always holds:
-//   - Every transfer takes from one account exactly what it gives to another of the same currency, so Σ debits =
-//     Σ credits after every statement, by construction.
+//   - Every transfer takes from one account exactly what it gives to another of the same currency, so Σ debits = Σ
+//     credits after every statement, by construction.
 //   - History never changes: rows of ledger_tx and ledger_transfer are inserted only (triggers refuse the rest). A
 //     mistake is mended by a compensating entry that names what it corrects.
 //   - An entry's key says what it books and is booked once: posting it again does nothing.
@@ -10,9 +10,8 @@
 //     zero, or where it has credit below minus that, whatever commits concurrently. When credit is lowered below what
 //     is used of it, the balance stays where it is and only rises.
 //   - Account rows are inserted before their balances are locked, and balances are locked in account-id order, after
-//     every other lock of the transaction (see package db). A transaction that posts more than once calls Lock with
-//     all its accounts first and posts through what it returns, or posts once with PostAll or
-//     Prepare, which locks last.
+//     every other lock of the transaction (see package db). A transaction that posts more than once calls Lock with all
+//     its accounts first and posts through what it returns, or posts once with PostAll or Prepare, which locks last.
 package ledger
 
 import (
@@ -27,10 +26,10 @@ type Transfer struct {
 	Amount        money.Nano
 }
 
-// Entry is one transaction in the books: transfers that belong together.
+// Entry is one transaction in the ledger: transfers that belong together.
 type Entry struct {
 	Kind      string // 'topup', 'authorise', 'usage', 'hold_release', 'compensation', …
-	Key       string // what it books; the same key books once for ever
+	Key       string // what it books; the same key books once forever
 	Memo      string // for people
 	Ref       string // prefixed id of the object it belongs to
 	Corrects  id.LedgerTx

@@ -246,7 +246,7 @@ func TestBadEntriesAreRefused(t *testing.T) {
 	mustBalance(t, d)
 }
 
-// Random entries from many sides, some rolled back: the books balance after every one of them.
+// Random entries from many sides, some rolled back: the ledger balance after every one of them.
 func TestBooksAlwaysBalance(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

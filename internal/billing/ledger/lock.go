@@ -75,18 +75,18 @@ func QueueLock(b *pgx.Batch, tx *db.Tx, accounts ...Account) (*Locked, error) {
 	return l, nil
 }
 
-// Balance is an account's amount, what was posted through l included; 0 for one without a balance row. It must be among
-// the locked ones.
+// Balance returns an account's amount, what was posted through l included; 0 for one without a balance row. It must be
+// among the locked ones.
 func (l *Locked) Balance(a Account) money.Nano { return l.by[a.key()].amount }
 
-// Spendable is what can be taken out of a locked account: its balance and its credit, less what is reserved.
+// Spendable returns what can be taken out of a locked account: its balance and its credit, less what is reserved.
 func (l *Locked) Spendable(a Account) money.Nano {
 	h := l.by[a.key()]
 	return max(0, h.amount+h.credit-h.reserved)
 }
 
-// Reserved is what of a locked account's balance cannot be taken out. It may be more than the balance: then whatever is
-// credited cannot be taken out either, until the balance exceeds it.
+// Reserved returns what of a locked account's balance cannot be taken out. It may be more than the balance: then
+// whatever is credited cannot be taken out either, until the balance exceeds it.
 func (l *Locked) Reserved(a Account) money.Nano { return l.by[a.key()].reserved }
 
 // Reserve sets what of a locked account with a floor cannot be taken out from now on, 0 or more.
@@ -130,7 +130,7 @@ func (l *Locked) SetCredit(ctx context.Context, a Account, credit money.Nano) er
 	return nil
 }
 
-// Post is the package's Post between locked accounts.
+// Post returns the package's Post between locked accounts.
 func (l *Locked) Post(ctx context.Context, e Entry) (booked bool, err error) {
 	if err := l.check(e); err != nil {
 		return false, err

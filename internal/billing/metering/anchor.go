@@ -61,7 +61,7 @@ func (c *Collector) IssueAnchor(ctx context.Context, host id.Host, bootID string
 	return last, err
 }
 
-// nextAnchor is the anchor to tie now, or last itself when none is due.
+// nextAnchor returns the anchor to tie now, or last itself when none is due.
 func nextAnchor(last *agentapi.Anchor, bootID string, bootMS, now int64) *agentapi.Anchor {
 	if last == nil {
 		return &agentapi.Anchor{BootID: bootID, Number: 1, BootMS: bootMS, ServerMS: now}
@@ -79,7 +79,7 @@ func nextAnchor(last *agentapi.Anchor, bootID string, bootMS, now int64) *agenta
 	return &agentapi.Anchor{BootID: bootID, Number: last.Number + 1, BootMS: bootMS, ServerMS: now}
 }
 
-// newestAnchor is the last anchor of a boot, nil when it has none, and PostgreSQL's clock.
+// newestAnchor returns the last anchor of a boot, nil when it has none, and PostgreSQL's clock.
 func newestAnchor(ctx context.Context, q *dbq.Queries, host id.Host,
 	bootID string) (*agentapi.Anchor, time.Time, error) {
 	var rows []dbq.TimeAnchor

@@ -141,7 +141,7 @@ func (r AuthoriseRequest) count(ctx context.Context, tx *db.Tx, leases []*lease,
 		posted+a.Held, *r.Budget, r.Currency))
 }
 
-// accounts are the cluster's hold and the wallet it is filled from.
+// accounts returns the cluster's hold and the wallet it is filled from.
 func (r AuthoriseRequest) accounts() []ledger.Account {
 	return []ledger.Account{ledger.Hold(r.Org, r.Cluster, r.Currency), ledger.Wallet(r.Org, r.Currency)}
 }
@@ -156,7 +156,7 @@ func (r AuthoriseRequest) entry(a Authorisation, missing money.Nano) ledger.Entr
 	}
 }
 
-// latest is the earliest of the ends that max_duration, the cluster's and its budgets', sets; nil: none.
+// latest returns the earliest of the ends that max_duration, the cluster's and its budgets', sets; nil: none.
 func (r AuthoriseRequest) latest(now int64, limits budget.Watch) *time.Time {
 	end := r.NotAfter
 	if d := limits.MaxDuration(); d != nil {
@@ -171,7 +171,7 @@ func (r AuthoriseRequest) latest(now int64, limits budget.Watch) *time.Time {
 	return end
 }
 
-// rateAt is what the live leases cost per hour.
+// rateAt returns what the live leases cost per hour.
 func rateAt(leases []*lease, now int64) (rate money.Micro) {
 	for _, l := range leases {
 		if l.ended() {
@@ -200,7 +200,7 @@ func tooPoor(leases []*lease, now int64, short Limit, available money.Nano, limi
 		available.Plain())
 }
 
-// authorised is until when all live leases may run, 0 when one may not yet.
+// authorised returns until when all live leases may run, 0 when one may not yet.
 func authorised(leases []*lease) int64 {
 	until := int64(forever)
 	for _, l := range leases {
@@ -214,7 +214,7 @@ func authorised(leases []*lease) int64 {
 	return until
 }
 
-// promised is the latest moment until which any live lease may run already: a lease that joins the others is
+// promised returns the latest moment until which any live lease may run already: a lease that joins the others is
 // authorised as far at once, because run_until never goes back.
 func promised(leases []*lease) (until int64) {
 	for _, l := range leases {
@@ -259,8 +259,8 @@ func (p spendable) short(total, posted money.Nano) Limit {
 	return LimitNone
 }
 
-// affordable is the latest moment in [now, target] up to which the purse covers everything that could be billed, and
-// which part of it is short. It is before now when not even the past is covered.
+// affordable returns the latest moment in [now, target] up to which the purse covers everything that could be billed,
+// and which part of it is short. It is before now when not even the past is covered.
 func affordable(leases []*lease, now, target int64, p spendable) (until int64, short Limit) {
 	limit := func(t int64) Limit { return p.short(worst(leases, now, t)) }
 	if target < now || limit(target) == LimitNone {
@@ -270,14 +270,14 @@ func affordable(leases []*lease, now, target int64, p spendable) (until int64, s
 	return now + int64(n) - 1, limit(now + int64(n))
 }
 
-// need is what must be in the hold so that every millisecond up to until is covered.
+// need returns what must be in the hold so that every millisecond up to until is covered.
 func need(leases []*lease, now, until int64) money.Nano {
 	total, posted := worst(leases, now, until)
 	return total - posted
 }
 
-// worst is the most the leases can cost in all when every millisecond is proven that still may be, live ones running
-// until the given moment, and how much of that is posted. A window that is not open yet opens at from or later.
+// worst returns the most the leases can cost in all when every millisecond is proven that still may be, live ones
+// running until the given moment, and how much of that is posted. A window that is not open yet opens at from or later.
 func worst(leases []*lease, from, until int64) (total, posted money.Nano) {
 	for _, l := range leases {
 		posted += l.meter.Posted
@@ -291,7 +291,7 @@ func worst(leases []*lease, from, until int64) (total, posted money.Nano) {
 	return total, posted
 }
 
-// possible is the time above the watermark that may still be billed.
+// possible returns the time above the watermark that may still be billed.
 func (l *lease) possible(from, until int64) Set {
 	var in []Interval
 	open := false

@@ -59,7 +59,7 @@ func (w *world) begin(rates ...money.Micro) (id.Cluster, Authorisation, error) {
 	return cl, a, err
 }
 
-// newLeases are leases of a cluster that are not written yet, of ranks it does not have.
+// newLeases returns leases of a cluster that are not written yet, of ranks it does not have.
 func (w *world) newLeases(cl id.Cluster, rates ...money.Micro) (out []NewLease) {
 	w.t.Helper()
 	var ranks int
@@ -90,7 +90,7 @@ func (w *world) newLeases(cl id.Cluster, rates ...money.Micro) (out []NewLease) 
 	return out
 }
 
-// committed is what the renter's clusters have cost and hold, by its own sum.
+// committed returns what the renter's clusters have cost and hold, by its own sum.
 func (w *world) committed() (n money.Nano) {
 	w.t.Helper()
 	err := w.d.Pool.QueryRow(context.Background(), `
@@ -338,7 +338,7 @@ func TestABudgetIsToldOfAsItIsSpent(t *testing.T) {
 	}
 }
 
-// notices is the titles of the renter's notices, newest first.
+// notices returns the titles of the renter's notices, newest first.
 func (w *world) notices() (titles []string) {
 	w.t.Helper()
 	all, err := notify.List(w.t.Context(), w.d.Q, w.renter, notify.Filter{Limit: 100})

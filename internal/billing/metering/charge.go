@@ -37,10 +37,10 @@ type Window struct {
 func (w Window) running() bool { return w.ClosedMS == 0 && w.LimitMS == 0 }
 func (w Window) pending() bool { return w.ClosedMS == 0 && w.LimitMS != 0 }
 
-// undecided is the time of a pending window.
+// undecided returns the time of a pending window.
 func (w Window) undecided() Interval { return Interval{Start: w.OpenedMS, End: w.LimitMS} }
 
-// Billable is the time of the window that may be posted now.
+// Billable returns the time of the window that may be posted now.
 func (w Window) Billable() Interval { return Interval{Start: w.OpenedMS, End: w.end()} }
 
 func (w Window) end() int64 {
@@ -130,7 +130,7 @@ func Charge(m Meter, fresh []Interval, windows []Window, t Terms) (Meter, Postin
 	return m, p
 }
 
-// billable is the time of the windows within life, and how far the windows reach at all.
+// billable returns the time of the windows within life, and how far the windows reach at all.
 func billable(windows []Window, life Interval) (due Set, horizon int64) {
 	in := make([]Interval, len(windows))
 	for i, w := range windows {
@@ -140,7 +140,7 @@ func billable(windows []Window, life Interval) (due Set, horizon int64) {
 	return SetOf(in...), horizon
 }
 
-// numerator is Σ rate × ms over the set, each part at the price of its time.
+// numerator returns Σ rate × ms over the set, each part at the price of its time.
 func numerator(s Set, prices []Price) *big.Int {
 	sum := new(big.Int)
 	for k, p := range prices {
@@ -150,7 +150,7 @@ func numerator(s Set, prices []Price) *big.Int {
 	return sum
 }
 
-// span is when price k holds.
+// span returns when price k holds.
 func span(prices []Price, k int) Interval {
 	i := Interval{Start: prices[k].FromMS, End: forever}
 	if k == 0 {

@@ -22,8 +22,8 @@ type history struct {
 	terms    Terms
 }
 
-// oracle is what a history costs, counted the plain way: cut time at every boundary there is, and for each piece ask
-// whether any segment, any window and the life cover it. It shares nothing with the code it judges.
+// oracle returns what a history costs, counted the plain way: cut time at every boundary there is, and for each piece
+// ask whether any segment, any window and the life cover it. It shares nothing with the code it judges.
 func oracle(segments [][2]int64, windows [][2]int64, life [2]int64, prices [][2]int64,
 	ppm int64) (posted, host *big.Int, ms int64) {
 	cuts := map[int64]bool{life[0]: true, life[1]: true}
@@ -138,7 +138,8 @@ func randomHistory(r *rand.Rand) history {
 	return h
 }
 
-// grown is the windows as they were at an earlier moment: those that had opened by then, the last perhaps still open.
+// grown returns the windows as they were at an earlier moment: those that had opened by then, the last perhaps still
+// open.
 func grown(windows []Window, r *rand.Rand, seen []Window) []Window {
 	out := slices.Clone(seen)
 	if n := len(out); n > 0 && out[n-1] != windows[n-1] {

@@ -66,8 +66,8 @@ func (t Terms) rateAt(ms int64) money.Micro {
 	return 0
 }
 
-// OperatorUnposted is the operator's part of what its hosts' leases have proven and is not in the books yet: in steps
-// of a quarter of an hour it gets there, of a frozen lease once somebody has looked at it.
+// OperatorUnposted returns the operator's part of what its hosts' leases have proven and is not in the ledger yet: in
+// steps of a quarter of an hour it gets there, of a frozen lease once somebody has looked at it.
 func OperatorUnposted(ctx context.Context, q *dbq.Queries, operator id.Org) (money.Nano, error) {
 	ids, err := q.UnsettledLeaseIDsOfOperator(ctx, operator)
 	if err != nil {
@@ -157,7 +157,7 @@ func Costs(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) (map[id.C
 	return out, nil
 }
 
-// soFar is what the lease costs at the moment now if all of its time that may still be proven will be.
+// soFar returns what the lease costs at the moment now if all of its time that may still be proven will be.
 func (l *lease) soFar(now int64) money.Nano {
 	if l.settled() {
 		return l.meter.Posted
@@ -165,7 +165,7 @@ func (l *lease) soFar(now int64) money.Nano {
 	return money.Posted(new(big.Int).Add(l.meter.Numerator, numerator(l.unproven(now), l.terms.Prices)))
 }
 
-// soFarMS is the time behind soFar, in milliseconds.
+// soFarMS returns the time behind soFar, in milliseconds.
 func (l *lease) soFarMS(now int64) int64 {
 	if l.settled() {
 		return l.meter.PostedBilledMS
@@ -173,7 +173,7 @@ func (l *lease) soFarMS(now int64) int64 {
 	return l.meter.BilledMS + l.unproven(now).Len()
 }
 
-// unproven is the time above the lease's watermark that is billed at the moment now if it is all proven yet.
+// unproven returns the time above the lease's watermark that is billed at the moment now if it is all proven yet.
 func (l *lease) unproven(now int64) Set {
 	if l.settled() {
 		return nil

@@ -72,7 +72,7 @@ func CreditLoss(ctx context.Context, tx *db.Tx, cluster id.Cluster, lost id.Leas
 	return bookCredits(ctx, tx, cluster, leases)
 }
 
-// lossMoment is when the billed time ended by a loss, unix ms: where the window is in doubt, the beginning of the
+// lossMoment returns when the billed time ended by a loss, unix ms: where the window is in doubt, the beginning of the
 // doubt.
 func lossMoment(w *dbq.ClusterWindow) int64 {
 	switch {
@@ -133,7 +133,7 @@ const (
 	creditRefused = "refused"
 )
 
-// hourOf is the most that an hour of a lease has cost.
+// hourOf returns the most that an hour of a lease has cost.
 func hourOf(l *lease) money.Nano {
 	var rate money.Micro
 	for _, p := range l.terms.Prices {
@@ -215,7 +215,7 @@ func bookCredit(ctx context.Context, tx *db.Tx, r dbq.ServiceCreditsRow) error {
 	return notifyCredit(ctx, tx, l, r, total, host)
 }
 
-// creditDue is what a credit has come to by the segments that are stored, as far as it needs no decision.
+// creditDue returns what a credit has come to by the segments that are stored, as far as it needs no decision.
 func creditDue(ctx context.Context, q *dbq.Queries, l *lease, r dbq.ServiceCreditsRow) (money.Nano, error) {
 	segs, err := q.SegmentsWithin(ctx, r.LeaseID, r.FromMs, r.ThroughMs)
 	if err != nil {
@@ -264,7 +264,7 @@ func postCredit(ctx context.Context, tx *db.Tx, l *lease, r dbq.ServiceCreditsRo
 	return nil
 }
 
-// leftToCredit is what a credit of total comes to, and the host's part of it, when charges for the lease have been
+// leftToCredit returns what a credit of total comes to, and the host's part of it, when charges for the lease have been
 // given back otherwise too: no more than is left of the charges that were booked since the span began, and than is left
 // of all. The lease's corrections are locked.
 func leftToCredit(ctx context.Context, q *dbq.Queries, l *lease, r dbq.ServiceCreditsRow,
@@ -290,8 +290,8 @@ func leftToCredit(ctx context.Context, q *dbq.Queries, l *lease, r dbq.ServiceCr
 	return total, money.Nano(r.HostPart) + fromHost, nil
 }
 
-// feeBack is how much of its part of a credit the platform returns: what it paid to the cluster's hosts as relief came
-// from the same fee.
+// feeBack returns how much of its part of a credit the platform returns: what it paid to the cluster's hosts as relief
+// came from the same fee.
 func feeBack(ctx context.Context, q *dbq.Queries, cluster id.Cluster, part money.Nano) (money.Nano, error) {
 	reliefs, err := q.ReliefOfCluster(ctx, cluster)
 	if err != nil {
@@ -311,7 +311,7 @@ func feeBack(ctx context.Context, q *dbq.Queries, cluster id.Cluster, part money
 	return fairness.FeeBack(part, money.Nano(fee), relief), nil
 }
 
-// creditOf is what of the lease's charge falls into the span, at most what is posted of it.
+// creditOf returns what of the lease's charge falls into the span, at most what is posted of it.
 func creditOf(l *lease, segs []dbq.SegmentsWithinRow, span Interval) money.Nano {
 	due, _ := billable(l.windows, l.terms.Life)
 	var proven []Interval

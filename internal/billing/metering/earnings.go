@@ -90,7 +90,7 @@ func HostEarnings(ctx context.Context, q *dbq.Queries, host id.Host, zone *time.
 	return out, nil
 }
 
-// segmentsOf is the stored segments of each lease, by start.
+// segmentsOf returns the stored segments of each lease, by start.
 func segmentsOf(ctx context.Context, q *dbq.Queries, ids []id.Lease) (map[id.Lease][]dbq.SegmentsOfLeasesRow, error) {
 	rows, err := q.SegmentsOfLeases(ctx, idList(ids...))
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/musterhq/muster/internal/merkle"
 )
 
-// ClusterProof is all that the cluster's bill depends on, as one moment saw it. The caller has checked that it may be
-// seen. A cluster that was never rented out is fault.NotFound.
+// ClusterProof returns all that the cluster's bill depends on, as one moment saw it. The caller has checked that it may
+// be seen. A cluster that was never rented out is fault.NotFound.
 func (l *Leases) ClusterProof(ctx context.Context, cluster id.Cluster) (billproof.File, error) {
 	return proof(ctx, l.d, func(ctx context.Context, q *dbq.Queries) (id.Cluster, []id.Lease, error) {
 		ids, err := q.LeaseIDsOfCluster(ctx, cluster)
@@ -101,7 +101,7 @@ func prove(ctx context.Context, q *dbq.Queries, cluster id.Cluster, ids []id.Lea
 	return f, err
 }
 
-// provenWindows are the windows of which some time may be billed.
+// provenWindows returns the windows of which some time may be billed.
 func provenWindows(windows []Window) []billproof.Window {
 	out := []billproof.Window{}
 	for _, w := range windows {
@@ -112,7 +112,7 @@ func provenWindows(windows []Window) []billproof.Window {
 	return out
 }
 
-// hostKeys are all keys with which the leases' hosts ever signed.
+// hostKeys returns all keys with which the leases' hosts ever signed.
 func hostKeys(ctx context.Context, q *dbq.Queries, leases []*lease) (map[id.Host][][]byte, error) {
 	hosts := make([]pgtype.UUID, len(leases))
 	for i, l := range leases {
@@ -129,7 +129,7 @@ func hostKeys(ctx context.Context, q *dbq.Queries, leases []*lease) (map[id.Host
 	return keys, nil
 }
 
-// provenAnchors are the time anchors that the leases' segments name.
+// provenAnchors returns the time anchors that the leases' segments name.
 func provenAnchors(ctx context.Context, q *dbq.Queries, ids []id.Lease) ([]billproof.Anchor, error) {
 	rows, err := q.AnchorsOfLeases(ctx, idList(ids...))
 	if err != nil {
@@ -143,7 +143,7 @@ func provenAnchors(ctx context.Context, q *dbq.Queries, ids []id.Lease) ([]billp
 	return out, nil
 }
 
-// provenLease is a lease's terms and charge, without keys and segments.
+// provenLease returns a lease's terms and charge, without keys and segments.
 func provenLease(l *lease) billproof.Lease {
 	p := billproof.Lease{
 		ID:       l.ID.String(),
@@ -166,8 +166,8 @@ func provenLease(l *lease) billproof.Lease {
 	return p
 }
 
-// versionOf is the first version of the file that can hold the segments: programs that know only earlier ones continue
-// to verify what they can.
+// versionOf returns the first version of the file that can hold the segments: programs that know only earlier ones
+// continue to verify what they can.
 func versionOf(segments []billproof.Segment) int {
 	version := 1
 	for _, s := range segments {
@@ -195,7 +195,7 @@ func chargesOf(ids []id.Lease) func(billproof.Tx) bool {
 	}
 }
 
-// signedSegments are the leases' segments as their hosts signed them.
+// signedSegments returns the leases' segments as their hosts signed them.
 func signedSegments(ctx context.Context, q *dbq.Queries, ids []id.Lease) (map[id.Lease][]billproof.Segment, error) {
 	rows, err := q.SignedSegments(ctx, idList(ids...))
 	if err != nil {

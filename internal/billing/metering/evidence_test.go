@@ -19,8 +19,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// provenStory is a settled rental and its proof as a file. Its segments are signed alone and in a list, and one has
-// facts.
+// provenStory returns a settled rental and its proof as a file. Its segments are signed alone and in a list, and one
+// has facts.
 func provenStory(t *testing.T) (*world, []byte) {
 	t.Helper()
 	w := newWorld(t, newDB(t), 100*money.Unit, 25_920_000, 7_777_777)

@@ -54,8 +54,8 @@ func factsInRange(f *agentapi.Facts) bool {
 	return len(f.Deaf) <= agentapi.MaxDeafSpans
 }
 
-// deafSpans are the spans of a segment by PostgreSQL's clock, through the segment's anchor, within the segment. A span
-// may begin earlier by noticedLate.
+// deafSpans returns the spans of a segment by PostgreSQL's clock, through the segment's anchor, within the segment. A
+// span may begin earlier by noticedLate.
 func deafSpans(s agentapi.Segment, a agentapi.Anchor) (ranks []int, spans []Interval) {
 	if s.Facts == nil {
 		return nil, nil
@@ -90,7 +90,7 @@ func queueDeaf(b *pgx.Batch, rs []*received) {
 	}
 }
 
-// factsJSON is how a segment's facts are kept, with their signature; "" without facts.
+// factsJSON returns how a segment's facts are kept, with their signature; "" without facts.
 func factsJSON(f *agentapi.Facts) (string, error) {
 	if f == nil {
 		return "", nil

@@ -14,7 +14,7 @@ type deafRow struct {
 	From, To    int64
 }
 
-// deafRows are the stored deaf spans, with times after t0.
+// deafRows returns the stored deaf spans, with times after t0.
 func (w *world) deafRows(t0 int64) (out []deafRow) {
 	w.t.Helper()
 	rows, err := w.d.Pool.Query(w.t.Context(), `SELECT l.rank, d.peer, d.from_ms, d.to_ms FROM deaf_span d JOIN lease l ON

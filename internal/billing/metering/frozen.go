@@ -51,8 +51,7 @@ type Conflict struct {
 // maxFrozen bounds the list of frozen leases: one is an alarm.
 const maxFrozen = 200
 
-// AllFrozen lists the leases whose money waits, oldest first, at most 200, with the reason. Only a platform operator
-// sees them.
+// AllFrozen lists the leases whose money waits, oldest first, at most 200, with the reason. Only an admin may.
 func (s *Leases) Frozen(ctx context.Context, who account.Principal) ([]FrozenLease, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err
@@ -145,9 +144,9 @@ func Frozen(ctx context.Context, q *dbq.Queries, operator id.Org) ([]id.Lease, e
 	return ids, nil
 }
 
-// Unfreeze lets a lease's money move again after a platform operator has looked at its conflicting segments. The first
-// accepted ones stand. What has been proven meanwhile is posted, the host's operator is told why, and a trail is kept.
-// It returns the lease. Faults: Forbidden, Invalid (no reason), NotFound, Conflict (the lease is not frozen).
+// Unfreeze lets a lease's money move again after an admin has looked at its conflicting segments. The first accepted
+// ones stand. What has been proven meanwhile is posted, the host's operator is told why, and a trail is kept. It
+// returns the lease. Faults: Forbidden, Invalid (no reason), NotFound, Conflict (the lease is not frozen).
 func (s *Leases) Unfreeze(ctx context.Context, who account.Principal, of id.Lease, reason string,
 	once idem.Request) (id.Lease, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {

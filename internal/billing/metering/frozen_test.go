@@ -12,7 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// seeFrozen looks at the world's first lease as a platform operator does: it is frozen for that lie.
+// seeFrozen looks at the world's first lease as an admin does: it is frozen for that lie.
 func (w *world) seeFrozen(lie agentapi.Segment) {
 	w.t.Helper()
 	admin := account.Principal{Org: w.operator, Admin: true}

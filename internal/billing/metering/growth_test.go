@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// liveHolds is how many holds the sums of what the renter has add up.
+// liveHolds returns how many holds the sums of what the renter has add up.
 func (w *world) liveHolds() (n int) {
 	w.t.Helper()
 	if err := w.d.Pool.QueryRow(context.Background(), "SELECT count(*) FROM ledger_account WHERE org_id = $1 AND kind "+
@@ -137,7 +137,7 @@ func TestALostNoticeOfABudgetIsMadeGood(t *testing.T) {
 	}
 }
 
-// chargesOf are the ids of the lease's charges, oldest first.
+// chargesOf returns the ids of the lease's charges, oldest first.
 func (w *world) chargesOf(l id.Lease) (out []id.LedgerTx) {
 	w.t.Helper()
 	all, err := ledger.Search(context.Background(), w.d.Q, w.cluster.String(), id.LedgerTx{}, 100)

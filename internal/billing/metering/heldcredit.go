@@ -37,8 +37,7 @@ type HeldCredit struct {
 // maxHeld bounds the list of held credits.
 const maxHeld = 200
 
-// HeldCredits lists the credits that wait for a decision, oldest first, at most 200. Only a platform operator sees
-// them.
+// HeldCredits lists the credits that wait for a decision, oldest first, at most 200. Only an admin may.
 func (s *Leases) HeldCredits(ctx context.Context, who account.Principal) ([]HeldCredit, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err
@@ -82,8 +81,7 @@ func (s *Leases) HeldCredits(ctx context.Context, who account.Principal) ([]Held
 }
 
 // DecideCredit approves or refuses a held credit. An approved one is booked in this transaction, and the rest of it as
-// later charges arrive. Only an admin may; the audit trail keeps the reason. Fault: NotFound when no such
-// credit is held.
+// later charges arrive. Only an admin may; the audit log keeps the reason. Fault: NotFound when no such credit is held.
 func (s *Leases) DecideCredit(ctx context.Context, who account.Principal, l id.Lease, approve bool, why string,
 	once idem.Request) (id.Lease, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {

@@ -104,7 +104,7 @@ func withMeters(ctx context.Context, q *dbq.Queries, meters []dbq.LeaseMeter, ab
 	return out, nil
 }
 
-// leaseOf is a lease with its meter, without prices and windows.
+// leaseOf returns a lease with its meter, without prices and windows.
 func leaseOf(r dbq.LeasesByIDRow, m dbq.LeaseMeter, now time.Time) *lease {
 	l := &lease{
 		LeasesByIDRow: r,
@@ -124,7 +124,7 @@ func leaseOf(r dbq.LeasesByIDRow, m dbq.LeaseMeter, now time.Time) *lease {
 	return l
 }
 
-// windowOf is a stored window.
+// windowOf returns a stored window.
 func windowOf(r dbq.ClusterWindow) Window {
 	w := Window{OpenedMS: r.OpenedMs, ConfirmedMS: r.ConfirmedUntilMs}
 	if r.ClosedMs != nil {

@@ -8,7 +8,7 @@
 //     1e6), cumulative; the fee is the rest. So renter = host + fee exactly, and any permutation, duplication, batching
 //     or replay of segments ends in the same charges.
 //   - Nothing is posted past confirmed_until of an open window, so what is posted is never taken back.
-//   - What is proven is on the meter with the commit that takes it in. The books may be behind it while a window is
+//   - What is proven is on the meter with the commit that takes it in. The ledger may be behind it while a window is
 //     open: by less than a quarter of an hour of each lease, and not longer than twenty minutes (posting.go). When no
 //     window is open, and when a lease is settled, they agree.
 //   - Every millisecond that is not posted and could still be up to run_until is covered by the cluster's hold; windows

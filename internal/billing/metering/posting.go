@@ -14,7 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// How far the books may be behind what is proven, in ms. An entry costs more than the segment it is for, so a running
+// How far the ledger may be behind what is proven, in ms. An entry costs more than the segment it is for, so a running
 // lease is booked in steps; the hold covers what waits as it covers what is not proven yet.
 const (
 	postStepMS   = 15 * 60_000 // of billed time: so much is booked at once
@@ -29,8 +29,8 @@ const (
 	inFull               // all, so that meter and books agree
 )
 
-// due reports whether what waits for the books, p, is booked now: enough has gathered, or it has waited long enough, or
-// no more is to come soon because no window is open.
+// due reports whether what waits for the ledger, p, is booked now: enough has gathered, or it has waited long enough,
+// or no more is to come soon because no window is open.
 func (l *lease) due(p Posting) bool {
 	if p.BilledMS >= postStepMS || l.unpostedSince != 0 && l.readAt-l.unpostedSince >= postWithinMS || l.ended() {
 		return true
@@ -43,7 +43,7 @@ func (l *lease) due(p Posting) bool {
 	return true
 }
 
-// post says what of p, the difference between the meter after a charge and the books, is booked with it, and gives the
+// post says what of p, the difference between the meter after a charge and the ledger, is booked with it, and gives the
 // meter as it is then. What is not booked stays in the meter's exact numerator and is part of the next posting.
 func (l *lease) post(after Meter, p Posting, how steps) (Meter, Posting, int64) {
 	if !l.frozen && (how == inFull || l.due(p)) {
@@ -68,7 +68,7 @@ const (
 	UntouchedPosted = postWithinMS * time.Millisecond
 )
 
-// literal is {start,end,start,end,…}: a bigint[] as PostgreSQL reads it.
+// literal returns {start,end,start,end,…}: a bigint[] as PostgreSQL reads it.
 func literal(s Set) string {
 	b := []byte{'{'}
 	for k, i := range s {

@@ -16,7 +16,7 @@ func (w *world) post() {
 	w.tx(func(ctx context.Context, tx *db.Tx) error { return Post(ctx, tx, w.cluster) })
 }
 
-// charges are how many entries book usage.
+// charges returns how many entries book usage.
 func (w *world) charges() (n int) {
 	w.t.Helper()
 	if err := w.d.Pool.QueryRow(context.Background(), "SELECT count(*) FROM ledger_tx WHERE kind = 'usage' AND ref = $1",

@@ -145,8 +145,7 @@ type Refused struct {
 	At     time.Time `json:"at" doc:"when it came"`
 }
 
-// Quarantined lists refused segments, newest first, those older than before (0: from the newest). Only a platform
-// operator sees them.
+// Quarantined lists refused segments, newest first, those older than before (0: from the newest). Only an admin may.
 func (x *Leases) Quarantined(ctx context.Context, who account.Principal, before int64, limit int) ([]Refused, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err
@@ -182,7 +181,7 @@ func (x *Leases) Quarantined(ctx context.Context, who account.Principal, before 
 	return out, nil
 }
 
-// moment is a host's word for a time, which may be out of any range: what no calendar shows is the year 1.
+// moment returns a host's word for a time, which may be out of any range: what no calendar shows is the year 1.
 func moment(ms int64) time.Time {
 	const year9999 = 253_402_300_799_999
 	if ms < 0 || ms > year9999 {

@@ -15,7 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// asServer is a database whose connections have the role that deploy/roles.sql makes, and one of its owner's.
+// asServer returns a database whose connections have the role that deploy/roles.sql makes, and one of its owner's.
 func asServer(t *testing.T) (server, owner *db.DB) {
 	t.Helper()
 	url := dbtest.NewURL(t)

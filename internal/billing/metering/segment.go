@@ -11,8 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Reasons for which a segment is refused for ever. It is quarantined, the journal lets go of it, and it is never
-// billed.
+// Reasons for which a segment is refused forever. It is quarantined, the journal lets go of it, and it is never billed.
 const (
 	refusedMalformed    = "malformed"      // numbers or texts out of range
 	refusedSignature    = "bad_signature"  // not signed by this host's attestation key
@@ -89,7 +88,7 @@ type segmentKey struct {
 
 func (r *received) key() segmentKey { return segmentKey{r.lease, r.Epoch, r.BootID, r.Seq} }
 
-// quarantined is how a refused segment is kept: as it came.
+// quarantined returns how a refused segment is kept: as it came.
 func (r *received) quarantined() (payload []byte, hash [32]byte) {
 	payload, _ = json.Marshal(r.Segment) // numbers, texts and bytes always marshal
 	return payload, sha256.Sum256(payload)

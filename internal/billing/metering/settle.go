@@ -35,7 +35,7 @@ func Post(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	return nil
 }
 
-// postedOf is what is booked of the leases in all.
+// postedOf returns what is booked of the leases in all.
 func postedOf(leases []*lease) (n money.Nano) {
 	for _, l := range leases {
 		n += l.meter.Posted

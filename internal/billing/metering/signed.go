@@ -22,7 +22,7 @@ type batch struct {
 	hashes    []byte // of all segments that were signed, 32 bytes each, whatever becomes of them
 }
 
-// batchesOf are the batches of the segments, each once.
+// batchesOf returns the batches of the segments, each once.
 func batchesOf(rs []*received) (out []*batch) {
 	for _, r := range rs { // those of one come together
 		if r.batch != nil && (len(out) == 0 || out[len(out)-1] != r.batch) {

@@ -14,7 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// list is the segments signed as a whole by the world's host, and by nothing else.
+// list returns the segments signed as a whole by the world's host, and by nothing else.
 func (w *world) list(segs ...agentapi.Segment) Delivery {
 	w.t.Helper()
 	segs = slices.Clone(segs)

@@ -34,7 +34,7 @@ type LeaseStatement struct {
 	Settled   bool
 	SharePPM  int64 // the host's part of every charge, in millionths
 	Frozen    bool  // conflicting segments: its money waits
-	// HostUnposted is what of the lines' HostPart is not in the books yet.
+	// HostUnposted is what of the lines' HostPart is not in the ledger yet.
 	HostUnposted money.Nano
 }
 

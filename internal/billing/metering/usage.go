@@ -17,7 +17,7 @@ type Usage struct {
 	BillableMS int64      // time in which at least one of its leases was billed
 	GPUMS      int64      // Σ over leases of GPUs × billed time
 	Cost       money.Nano // of all time proven so far: the sum of the lines
-	Posted     money.Nano // of Cost, what the books hold already; all of it once Settled
+	Posted     money.Nano // of Cost, what the ledger holds already; all of it once Settled
 	// Estimate is Cost if every second up to now that is not proven yet will be: what a running cluster costs so far.
 	Estimate   money.Nano
 	EstimateMS int64              // BillableMS, likewise

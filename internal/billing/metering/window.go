@@ -196,8 +196,8 @@ func DecidePending(ctx context.Context, tx *db.Tx, cluster id.Cluster, p Pending
 	return nil
 }
 
-// openWindow is the open window, nil without one, and the moment no time of it may pass: the leases' run_until. A lease
-// that was never authorised bounds it to nothing.
+// openWindow returns the open window, nil without one, and the moment no time of it may pass: the leases' run_until. A
+// lease that was never authorised bounds it to nothing.
 func openWindow(ctx context.Context, q *dbq.Queries,
 	cluster id.Cluster) (w *dbq.ClusterWindow, limit int64, err error) {
 	w, err = lastWindow(ctx, q, cluster)
@@ -211,7 +211,7 @@ func openWindow(ctx context.Context, q *dbq.Queries,
 	return w, cover.RunUntilMs, nil
 }
 
-// lastWindow is the window that runs now, or the one whose time ends last.
+// lastWindow returns the window that runs now, or the one whose time ends last.
 func lastWindow(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (*dbq.ClusterWindow, error) {
 	w, err := q.LastWindow(ctx, cluster)
 	if db.NoRows(err) {

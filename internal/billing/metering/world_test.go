@@ -242,7 +242,7 @@ func (w *world) sameCost(u Usage) {
 	}
 }
 
-// posted books all that is proven and says what the books hold then.
+// posted books all that is proven and says what the ledger holds then.
 func (w *world) posted() money.Nano {
 	w.t.Helper()
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
@@ -263,7 +263,7 @@ func (w *world) ledgerBalances() {
 	}
 }
 
-// story is one deterministic hour: two ranks, two windows with a suspension between them, some time not proven.
+// story returns one deterministic hour: two ranks, two windows with a suspension between them, some time not proven.
 func story(w *world) (batches [][]agentapi.Segment, finish func()) {
 	w.mustAuthorise()
 	w.age(time.Hour)

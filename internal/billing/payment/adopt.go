@@ -48,7 +48,7 @@ func refundMeta(net money.Nano) map[string]string {
 
 func inWholeCents(n money.Nano) string { return strconv.FormatInt(int64(n/money.Cent), 10) }
 
-// madeAt is the moment in a UUIDv7.
+// madeAt returns the moment in a UUIDv7.
 func madeAt(u uuid.UUID) time.Time {
 	var ms int64
 	for _, b := range u[:6] {
@@ -61,8 +61,8 @@ func madeAt(u uuid.UUID) time.Time {
 type Outcome string
 
 const (
-	Known   Outcome = "known"   // the books had it
-	Booked  Outcome = "booked"  // the books have it now
+	Known   Outcome = "known"   // the ledger had it
+	Booked  Outcome = "booked"  // the ledger has it now
 	Open    Outcome = "open"    // a person decides; Note says why
 	Foreign Outcome = "foreign" // not made by this platform, or nothing of it has moved
 )
@@ -192,7 +192,7 @@ func (p *Payments) lostTopup(ctx context.Context, topup id.TopUp,
 	return row, "", nil
 }
 
-// orgOf is the organisation that made a payment, by its metadata or else by its customer; zero: it is not in the
+// orgOf returns the organisation that made a payment, by its metadata or else by its customer; zero: it is not in the
 // database.
 func (p *Payments) orgOf(ctx context.Context, pay stripe.Payment) (id.Org, error) {
 	name := pay.Meta[metaOrg]

@@ -30,7 +30,7 @@ func NotifyAdmins(ctx context.Context, tx *db.Tx, n notify.Notice) error {
 	return notifyAdmins(ctx, tx, n)
 }
 
-// notifySuspense tells administrators of a change of Stripe's balance that nothing in the books explains; of the first
+// notifySuspense tells administrators of a change of Stripe's balance that nothing in the ledger explains; of the first
 // of a day (UTC), because a first reading may find many.
 func notifySuspense(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpdateRow) error {
 	now, err := tx.Now(ctx)

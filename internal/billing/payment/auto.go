@@ -29,7 +29,7 @@ type AutoTopUp struct {
 	Stopped   string     `json:"stopped,omitempty"` // why it was switched off by itself
 }
 
-// AutoTopUp is the org's wish; the zero value when it never had one.
+// AutoTopUp returns the org's wish; the zero value when it never had one.
 func (p *Payments) AutoTopUp(ctx context.Context, org id.Org) (AutoTopUp, error) {
 	a, err := p.d.Q.AutoTopup(ctx, org)
 	if db.NoRows(err) {

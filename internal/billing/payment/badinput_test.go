@@ -17,7 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 )
 
-// admin is the org in which an administrator of the platform reads.
+// admin returns the org in which an administrator of the platform reads.
 func (s *shop) admin() id.Org {
 	s.t.Helper()
 	org, user := id.New[id.Org](), id.New[id.User]()
@@ -28,7 +28,7 @@ func (s *shop) admin() id.Org {
 	return org
 }
 
-// noticeTitles is the bodies of the org's notices whose key begins so.
+// noticeTitles returns the bodies of the org's notices whose key begins so.
 func (s *shop) noticeTitles(org id.Org, key string) (bodies []string) {
 	s.t.Helper()
 	err := s.d.Pool.QueryRow(context.Background(),

@@ -164,11 +164,11 @@ func (p *Payments) cardChanged(ctx context.Context, tx *db.Tx, org id.Org, n int
 	return err
 }
 
-// InvoiceKey is the ledger key of the entry that books an invoice's payment.
+// InvoiceKey returns the ledger key of the entry that books an invoice's payment.
 func InvoiceKey(invoice string) string { return "invoice:" + invoice }
 
-// InvoicePaid is the entry of what an org paid an invoice with through Stripe; any is false when nothing came that way:
-// it is not paid, was marked as paid by hand, or was too little to charge.
+// InvoicePaid returns the entry of what an org paid an invoice with through Stripe; any is false when nothing came that
+// way: it is not paid, was marked as paid by hand, or was too little to charge.
 func InvoicePaid(org id.Org, in stripe.Invoice) (e ledger.Entry, any bool) {
 	if in.Status != stripe.InvoicePaid || in.OutOfBand || in.AmountPaid <= 0 {
 		return e, false
@@ -199,8 +199,8 @@ func (p *Payments) RefreshInvoice(ctx context.Context, invoice string) (note str
 	return p.applyInvoice(ctx, org, in)
 }
 
-// invoiced is the org that an invoice of ours bills; zero for one that is not ours, such as one that somebody made by
-// hand at Stripe for a customer of ours.
+// invoiced returns the org that an invoice of ours bills; zero for one that is not ours, such as one that somebody made
+// by hand at Stripe for a customer of ours.
 func (p *Payments) invoiced(ctx context.Context, in stripe.Invoice) (id.Org, error) {
 	named, err := id.Parse[id.Org](in.Org)
 	if err != nil {

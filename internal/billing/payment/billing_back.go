@@ -19,7 +19,7 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// invoiceOf is the invoice that a payment paid, and its org; a zero org says that it is none of ours, and why.
+// invoiceOf returns the invoice that a payment paid, and its org; a zero org says that it is none of ours, and why.
 func (p *Payments) invoiceOf(ctx context.Context,
 	payment string) (in stripe.Invoice, org id.Org, note string, err error) {
 	if p.biller == nil || payment == "" {
@@ -140,8 +140,8 @@ func (p *Payments) openInvoiceDispute(ctx context.Context, tx *db.Tx, d *lockedD
 	})
 }
 
-// taxOfPart is how much of the next part of an invoice's payment is tax, when before and gone of it went back already;
-// all but of with tax. Nano-units of whole cents.
+// taxOfPart returns how much of the next part of an invoice's payment is tax, when before and gone of it went back
+// already; all but of with tax. Nano-units of whole cents.
 func taxOfPart(in stripe.Invoice, of tax.Tax, before, part, gone money.Nano) money.Nano {
 	if in.Total <= 0 {
 		return 0
@@ -295,8 +295,7 @@ func notifyInvoiceRefund(ctx context.Context, tx *db.Tx, org id.Org, in stripe.I
 }
 
 // ApproveRefund lets hosts have what they earned in the period of an invoice of which a refund was made at Stripe. Only
-// a platform operator may, with a reason for the audit trail. Faults: Forbidden, Invalid, NotFound, Conflict (nothing
-// waits for it).
+// an admin may, with a reason for the audit log. Faults: Forbidden, Invalid, NotFound, Conflict (nothing waits for it).
 func (p *Payments) ApproveRefund(ctx context.Context, who account.Principal, refund, reason string,
 	once idem.Request) (string, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {

@@ -98,7 +98,7 @@ func (p *Payments) AddCard(ctx context.Context, payer account.Principal, back st
 	return p.CardSetup(ctx, payer.Org, ref.ID)
 }
 
-// CardSetup is the present state of a visit; another org's is fault.NotFound.
+// CardSetup returns the present state of a visit; another org's is fault.NotFound.
 func (p *Payments) CardSetup(ctx context.Context, org id.Org, setup id.CardSetup) (CardSetup, error) {
 	s, err := p.d.Q.CardSetup(ctx, setup)
 	if err != nil && !db.NoRows(err) {
@@ -133,7 +133,7 @@ func (p *Payments) RefreshSetup(ctx context.Context, org id.Org, setup id.CardSe
 	return p.CardSetup(ctx, org, setup)
 }
 
-// Cards are the org's, newest first.
+// Cards returns the org's, newest first.
 func (p *Payments) Cards(ctx context.Context, org id.Org) ([]Card, error) {
 	rows, err := p.d.Q.ListCards(ctx, org)
 	if err != nil {

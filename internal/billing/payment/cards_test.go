@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// session is Stripe's object behind a row of the outbox.
+// session returns Stripe's object behind a row of the outbox.
 func (s *shop) session(key string) (object string) {
 	s.t.Helper()
 	if err := s.d.Pool.QueryRow(s.t.Context(), "SELECT result_id FROM stripe_outbox WHERE idem_key = $1",

@@ -17,7 +17,7 @@ import (
 )
 
 // Compensate gives a charge, or a part of it (amount; zero: all that is left of it), back to its renter, tells both
-// sides why, and keeps a trail. Only an admin may.
+// sides why, and records it in the audit log. Only an admin may.
 func (p *Payments) Compensate(ctx context.Context, who account.Principal, charge id.LedgerTx, amount money.Nano,
 	reason string,
 	once idem.Request) (ledger.Entry, idem.Outcome, error) {

@@ -123,7 +123,7 @@ func (p *Payments) issueCredit(ctx context.Context, tx *db.Tx, d document.Draft,
 	return document.Issue(ctx, tx, d)
 }
 
-// creditKey is the key, in the register of documents, of the credit note for an entry of the ledger.
+// creditKey returns the key, in the register of documents, of the credit note for an entry of the ledger.
 func creditKey(entry string) string { return "credit_note:" + entry }
 
 // CreditNotes lists the org's credit notes of a calendar year of issue (UTC), newest first. Fault: Invalid (the year).
@@ -131,7 +131,7 @@ func (p *Payments) CreditNotes(ctx context.Context, org id.Org, year string) ([]
 	return document.Year(ctx, p.d.Q, org, document.CreditNote, year, creditOf)
 }
 
-// CreditNote is one of the org's, by its number. Fault: NotFound.
+// CreditNote returns one of the org's, by its number. Fault: NotFound.
 func (p *Payments) CreditNote(ctx context.Context, org id.Org, number string) (CreditNote, error) {
 	d, err := document.Get(ctx, p.d.Q, org, document.CreditNote, number)
 	if err != nil {

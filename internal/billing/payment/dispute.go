@@ -55,8 +55,8 @@ func (p *Payments) refreshDispute(ctx context.Context, object string) (note stri
 	return "", nil
 }
 
-// cardOfLost is the fingerprint of the card behind a dispute that its owner has won; "" where it is not decided, or not
-// told.
+// cardOfLost returns the fingerprint of the card behind a dispute that its owner has won; "" where it is not decided,
+// or not told.
 func (p *Payments) cardOfLost(ctx context.Context, d stripe.Dispute) (string, error) {
 	if d.Open || d.Won {
 		return "", nil
@@ -189,8 +189,8 @@ func (p *Payments) loseDispute(ctx context.Context, tx *db.Tx, d *lockedDispute,
 	return p.recordTax(ctx, tx, t, taxEntry{tax.DisputeLost, e.Key, t.ID.String(), share - d.row.Amount, -share})
 }
 
-// taxInDispute is how much of what is disputed is tax, by what has gone back of the payment so far. It is asked again
-// when the dispute is over: refunds may have failed meanwhile.
+// taxInDispute returns how much of what is disputed is tax, by what has gone back of the payment so far. It is asked
+// again when the dispute is over: refunds may have failed meanwhile.
 func taxInDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, dispute string, amount money.Nano) (money.Nano, error) {
 	gone, err := tx.Q.GoneBack(ctx, t.ID, dispute)
 	if err != nil {
@@ -252,7 +252,7 @@ func (d *lockedDispute) post(ctx context.Context, e ledger.Entry, debit, credit 
 	return err
 }
 
-// entry is an entry of the dispute: its kind is dispute_STEP, its key dispute:ID:STEP.
+// entry returns an entry of the dispute: its kind is dispute_STEP, its key dispute:ID:STEP.
 func (d *lockedDispute) entry(step, memo string) ledger.Entry {
 	return ledger.Entry{Kind: "dispute_" + step, Key: "dispute:" + d.ID + ":" + step, Memo: memo}
 }

@@ -9,10 +9,10 @@ import (
 )
 
 // maxCents bounds what is believed of an amount of Stripe's, in either direction: a billion units, ten times what a
-// charge can be. Beyond it something is wrong, and the books could not hold many of them.
+// charge can be. Beyond it something is wrong, and the ledger could not hold many of them.
 const maxCents = 100_000_000_000
 
-// fromCents is an amount of Stripe's; one that cannot be true is an error.
+// fromCents returns an amount of Stripe's; one that cannot be true is an error.
 func fromCents(cents int64) (money.Nano, error) {
 	if cents > maxCents || cents < -maxCents {
 		return 0, fmt.Errorf("Stripe says %d cents, which cannot be true", cents)
@@ -20,10 +20,10 @@ func fromCents(cents int64) (money.Nano, error) {
 	return money.Nano(cents) * money.Cent, nil
 }
 
-// balanceKey is the ledger key of an entry that books a change of Stripe's balance by its own id.
+// balanceKey returns the ledger key of an entry that books a change of Stripe's balance by its own id.
 func balanceKey(txn string) string { return "txn:" + txn }
 
-// feeEntry is what Stripe kept of a change of its balance; any is false when it kept nothing.
+// feeEntry returns what Stripe kept of a change of its balance; any is false when it kept nothing.
 func feeEntry(b stripe.BalanceTx, ref string) (e ledger.Entry, any bool) {
 	fee := money.Nano(b.FeeCents) * money.Cent
 	if fee == 0 {

@@ -45,8 +45,8 @@ func (p *Payments) refreshFraudWarning(ctx context.Context, object string) (note
 }
 
 // meterErrors notifies administrators, once a day and meter, that Stripe refused reports of usage which it had accepted
-// first: meter events are validated later. Bills are right all the same, because each invoice is made what the books
-// say; what customers see of their usage at Stripe is not.
+// first: meter events are validated later. Bills are right all the same, because each invoice is made what the ledger
+// says; what customers see of their usage at Stripe is not.
 func (p *Payments) meterErrors(ctx context.Context, meter string) (note string, err error) {
 	return "", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		now, err := tx.Now(ctx)

@@ -16,14 +16,14 @@ import (
 // notified: changes come to light late, and some are made between the two questions.
 const fundsPatience = 30 * time.Minute
 
-// Funds is what Stripe says it holds for the platform, beside the books.
+// Funds is what Stripe says it holds for the platform, beside the ledger.
 type Funds struct {
 	Available money.Nano `json:"available" doc:"can be sent now"`
 	Pending   money.Nano `json:"pending" doc:"on its way into available"`
 	Reserved  money.Nano `json:"reserved" doc:"kept by Stripe for connected accounts that are below zero; in none of the others"`
 	ReadAt    time.Time  `json:"asked_at"`
-	// Unread is available and pending less the changes that were read; Books the same less what the books say. What waits
-	// to be matched is in Books only.
+	// Unread is available and pending less the changes that were read; Books the same less what the ledger says. What
+	// waits to be matched is in Books only.
 	Unread   money.Nano `json:"unread" doc:"of available and pending, what no change of the balance explains"`
 	Unbooked money.Nano `json:"books" doc:"available and pending, less what the books say Stripe holds"`
 	// OffSince is since when Unread is not 0. What is in flight is read within minutes: after half an hour something is
@@ -93,8 +93,8 @@ func (p *Payments) storeFunds(ctx context.Context, f stripe.Funds) error {
 	})
 }
 
-// Funds is what Stripe said last that it holds in the platform's currency, beside what the books say; nil: it was not
-// asked yet.
+// Funds returns what Stripe said last that it holds in the platform's currency, beside what the ledger says; nil: it
+// was not asked yet.
 func (p *Payments) Funds(ctx context.Context, books money.Nano) (*Funds, error) {
 	f, err := p.d.Q.StripeFunds(ctx, p.cfg.Currency)
 	if db.NoRows(err) {

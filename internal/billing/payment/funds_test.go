@@ -7,7 +7,7 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// What Stripe says it holds is compared with the changes that were read and with the books. A difference that lasts is
+// What Stripe says it holds is compared with the changes that were read and with the ledger. A difference that lasts is
 // notified once.
 func TestStripesBalanceIsCompared(t *testing.T) {
 	t.Parallel()

@@ -33,7 +33,7 @@ type Standing struct {
 	LostDisputes int64       `json:"lost_disputes"` // the third suspends the org
 }
 
-// Standing is the org's.
+// Standing returns the org's.
 func (p *Payments) Standing(ctx context.Context, org id.Org) (Standing, error) {
 	return p.standing(ctx, p.d.Q, org)
 }
@@ -84,7 +84,7 @@ func (p *Payments) addDisputes(ctx context.Context, q *dbq.Queries, org id.Org, 
 	return nil
 }
 
-// ToDo is what lifts the limit, for the payer.
+// ToDo returns what lifts the limit, for the payer.
 func (s Standing) ToDo() string {
 	var do []string
 	if !s.EmailVerified {
@@ -116,11 +116,11 @@ func (p *Payments) allow(ctx context.Context, tx *db.Tx, org id.Org, amount mone
 		inCents(*s.Limit), p.cfg.Currency, inCents(*s.Left), s.ToDo())
 }
 
-// inCents is an amount in whole cents, rounded down.
+// inCents returns an amount in whole cents, rounded down.
 func inCents(n money.Nano) string {
 	c := n / money.Cent
 	return fmt.Sprintf("%d.%02d", c/100, c%100)
 }
 
-// sentence is a fault's message as a sentence of its own.
+// sentence returns a fault's message as a sentence of its own.
 func sentence(m string) string { return strings.ToUpper(m[:1]) + m[1:] + "." }

@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// limited is a shop where the unverified may add 25.
+// limited returns a shop where the unverified may add 25.
 func limited(t *testing.T, method string) *shop {
 	t.Helper()
 	s := newShop(t, method)

@@ -34,7 +34,7 @@ func SendingState(ctx context.Context, q *dbq.Queries) (Sending, error) {
 	return Sending{Paused: true, Reason: row.Reason, Since: &row.Since}, nil
 }
 
-// Sending is SendingState for platform operators. Fault: Forbidden.
+// Sending is SendingState for admins. Fault: Forbidden.
 func (p *Payments) Sending(ctx context.Context, who account.Principal) (Sending, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return Sending{}, err
@@ -75,8 +75,8 @@ func (p *Payments) SetSending(ctx context.Context, who account.Principal, paused
 	})
 }
 
-// PauseByPlatform pauses everything that moves money at Stripe without a person's request, for a reason that platform
-// operators read. They resume it with SetSending.
+// PauseByPlatform pauses everything that moves money at Stripe without a person's request, for a reason that admins
+// read. They resume it with SetSending.
 func PauseByPlatform(ctx context.Context, tx *db.Tx, reason string) error {
 	n, err := tx.Q.PauseSending(ctx, reason, id.User{})
 	if err != nil {

@@ -36,8 +36,8 @@ const (
 	minPromoLetters = 8  // fewer could be guessed
 )
 
-// CreatePromoCode makes a code; only a platform operator may, with a reason for the audit trail. The code is letters,
-// digits and dashes, at least eight. Faults: Forbidden, Invalid, Conflict.
+// CreatePromoCode makes a code; only an admin may, with a reason for the audit log. The code is letters, digits and
+// dashes, at least eight. Faults: Forbidden, Invalid, Conflict.
 func (p *Payments) CreatePromoCode(ctx context.Context, who account.Principal, c PromoCode, reason string,
 	once idem.Request) (PromoCode, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
@@ -85,7 +85,7 @@ func (p *Payments) CreatePromoCode(ctx context.Context, who account.Principal, c
 	})
 }
 
-// auditReason is a reason that only the audit trail keeps.
+// auditReason returns a reason that only the audit log keeps.
 func auditReason(bad *fault.Fields, reason string) string {
 	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
 		bad.Add("reason", "must say why in at most 500 bytes; the audit log keeps it")
@@ -160,7 +160,7 @@ func (p *Payments) Redeem(ctx context.Context, payer account.Principal, code str
 	})
 }
 
-// PromoCodes are the last codes made; only a platform operator sees them. Fault: Forbidden.
+// PromoCodes returns the last codes made; only an admin sees them. Fault: Forbidden.
 func (p *Payments) PromoCodes(ctx context.Context, who account.Principal) ([]PromoCode, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err
@@ -180,8 +180,8 @@ func promoOf(r dbq.PromoCode) PromoCode {
 	return PromoCode{r.Code, r.Amount, r.Currency, int(r.MaxUses), int(r.Uses), r.ExpiresAt, r.CreatedAt}
 }
 
-// DisablePromoCode ends a code now, for good; only a platform operator may, with a reason for the audit trail. Credit
-// that it gave stays where it is: it was promised. Faults: Forbidden, Invalid, NotFound, Conflict (it is over already).
+// DisablePromoCode ends a code now, for good; only an admin may, with a reason for the audit log. Credit that it gave
+// stays where it is: it was promised. Faults: Forbidden, Invalid, NotFound, Conflict (it is over already).
 func (p *Payments) DisablePromoCode(ctx context.Context, who account.Principal, code, reason string,
 	once idem.Request) (PromoCode, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
@@ -228,9 +228,8 @@ type Redemption struct {
 // Cursor names the redemption for the list's next page.
 func (r Redemption) Cursor() string { return r.Code + "." + r.Org.String() }
 
-// Redemptions are the uses of a code ("": of all) by one org (zero: by all), newest first, those after the one that the
-// cursor names ("": from the newest), at most limit. Only a platform operator sees them. Faults: Forbidden, Invalid
-// (the cursor).
+// Redemptions returns the uses of a code ("": of all) by one org (zero: by all), newest first, those after the one that
+// the cursor names ("": from the newest), at most limit. Only an admin may. Faults: Forbidden, Invalid (the cursor).
 func (p *Payments) Redemptions(ctx context.Context, who account.Principal, code string, org id.Org, after string,
 	limit int) ([]Redemption, error) {
 	if err := account.RequireStaff(who); err != nil {

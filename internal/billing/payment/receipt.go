@@ -95,10 +95,10 @@ const erased = `{"erased": true}`
 
 var errErased = fault.New(fault.NotFound, "the document was erased when its retention was over")
 
-// receiptKey is the receipt's key in the register of documents.
+// receiptKey returns the receipt's key in the register of documents.
 func receiptKey(t id.TopUp) string { return "receipt:" + t.String() }
 
-// receiptContent is a receipt as it was issued, with its number. found is false when there is none.
+// receiptContent returns a receipt as it was issued, with its number. found is false when there is none.
 func receiptContent(ctx context.Context, q *dbq.Queries, topup id.TopUp) (r Receipt, found bool, err error) {
 	row, err := q.Receipt(ctx, topup)
 	if db.NoRows(err) {
@@ -127,7 +127,7 @@ func receiptContent(ctx context.Context, q *dbq.Queries, topup id.TopUp) (r Rece
 	return r, true, nil
 }
 
-// Receipt is the receipt of one of the org's payments, with what went back of it since. Faults: NotFound, Conflict
+// Receipt returns the receipt of one of the org's payments, with what went back of it since. Faults: NotFound, Conflict
 // (nothing was paid).
 func (p *Payments) Receipt(ctx context.Context, org id.Org, topup id.TopUp) (Receipt, error) {
 	t, err := p.d.Q.Topup(ctx, topup)

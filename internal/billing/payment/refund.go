@@ -36,8 +36,8 @@ type Refund struct {
 	SettledAt *time.Time `json:"settled_at,omitempty"`
 }
 
-// Refundable is what of the org's balance can be given back now: what is available, and no more than what is left of
-// its payments. Credit that was given away counts as spent first; a disputed payment gives nothing back.
+// Refundable returns what of the org's balance can be given back now: what is available, and no more than what is left
+// of its payments. Credit that was given away counts as spent first; a disputed payment gives nothing back.
 func (p *Payments) Refundable(ctx context.Context, org id.Org) (money.Nano, error) {
 	rows, err := p.d.Q.RefundableTopups(ctx, org, p.cfg.Currency)
 	if err != nil {
@@ -58,7 +58,7 @@ func (p *Payments) Refundable(ctx context.Context, org id.Org) (money.Nano, erro
 	return refundable(wallet-money.Nano(claims.Short+claims.Debt), bond, rows), nil
 }
 
-// inBond is what an org moved from its wallet into the bond of its hosts: paid in, and not there to be given back.
+// inBond returns what an org moved from its wallet into the bond of its hosts: paid in, and not there to be given back.
 func (p *Payments) inBond(ctx context.Context, q *dbq.Queries, org id.Org) (money.Nano, error) {
 	n, err := q.BondDeposited(ctx, org, p.cfg.Currency)
 	if err != nil && !db.NoRows(err) {
@@ -67,7 +67,7 @@ func (p *Payments) inBond(ctx context.Context, q *dbq.Queries, org id.Org) (mone
 	return n, nil
 }
 
-// refundable is what of a wallet's balance, less what disputes claim, can go back to the payments, in whole cents.
+// refundable returns what of a wallet's balance, less what disputes claim, can go back to the payments, in whole cents.
 func refundable(wallet, bond money.Nano, rows []dbq.RefundableTopupsRow) money.Nano {
 	var left money.Nano
 	for _, t := range rows {
@@ -214,7 +214,7 @@ func refundEntry(r id.Refund, wallet ledger.Account, memo string, net, on money.
 	}
 }
 
-// refundKey is the key of the entry that takes a refund out of the wallet.
+// refundKey returns the key of the entry that takes a refund out of the wallet.
 func refundKey(r id.Refund) string { return "refund:" + r.String() + ":asked" }
 
 // tooMuch is no lack of funds: to add credit would not make more of it refundable than was just added.
@@ -246,7 +246,7 @@ func (p *Payments) refunds(ctx context.Context, org id.Org, only []id.Refund) ([
 // refundsShown bounds a list of refunds.
 const refundsShown = 200
 
-// Refunds are the org's last ones, newest first.
+// Refunds returns the org's last ones, newest first.
 func (p *Payments) Refunds(ctx context.Context, org id.Org) ([]Refund, error) {
 	rows, err := p.d.Q.ListRefunds(ctx, org, refundsShown)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// level reconciles and asserts that Stripe holds exactly what the books say, that nothing is open, and that they
+// level reconciles and asserts that Stripe holds exactly what the ledger says, that nothing is open, and that they
 // balance.
 func (s *shop) level() Reconciliation {
 	s.t.Helper()
@@ -231,7 +231,8 @@ func TestDisputes(t *testing.T) {
 	}
 }
 
-// What the books do not know goes to suspense and comes back when they learn of it; what only Stripe knows is booked.
+// What the ledger does not know goes to suspense and comes back when they learn of it; what only Stripe knows is
+// booked.
 func TestReconciliation(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
@@ -325,7 +326,7 @@ func TestSuspenseIsResolved(t *testing.T) {
 }
 
 // Payments, refunds and disputes under random faults, with webhooks shuffled, repeated and lost: in the end Stripe and
-// the books agree to the cent, and no payment gave back more than it brought.
+// the ledger agrees to the cent, and no payment gave back more than it brought.
 func TestMoneyComesAndGoesUnderFaults(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")

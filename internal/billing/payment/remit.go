@@ -13,8 +13,8 @@ import (
 )
 
 // RemitTax books that a tax office was paid from the platform's own bank account: tax_payable falls, and so does bank.
-// Only an admin may, with a reason for the audit trail. It returns the report of the period as it is then.
-// Faults: Forbidden, Invalid (more than is owed to that country for that period), Conflict (the period is not over).
+// Only an admin may, with a reason for the audit log. It returns the report of the period as it is then. Faults:
+// Forbidden, Invalid (more than is owed to that country for that period), Conflict (the period is not over).
 func (p *Payments) RemitTax(ctx context.Context, who account.Principal, m tax.Remittance,
 	once idem.Request) (tax.Report, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {

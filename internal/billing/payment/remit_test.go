@@ -73,7 +73,7 @@ func (o *treasury) remit(period, country string, cents int64) error {
 	}, idem.Request{}))
 }
 
-// paid is what left the bank for tax offices; book and ledger agree on what is left.
+// paid returns what left the bank for tax offices; book and ledger agree on what is left.
 func (o *treasury) paid() (cents int64) {
 	o.Helper()
 	n, err := ledger.Balance(o.Context(), o.d.Q, ledger.Bank("EUR"))
@@ -91,7 +91,7 @@ func (o *treasury) paid() (cents int64) {
 	return int64(n / money.Cent)
 }
 
-// left is what the report says may still be paid.
+// left returns what the report says may still be paid.
 func (o *treasury) left(period, country string, want int64) {
 	o.Helper()
 	r, err := tax.ReportOf(o.Context(), o.d.Q, "EUR", period)

@@ -15,7 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 )
 
-// before is an id that sorts before all others of its kind.
+// before returns an id that sorts before all others of its kind.
 func before(n int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", n+1) }
 
 // crowd makes more orgs than one pass takes, with the lowest ids, whose auto top-up is at its daily cap.

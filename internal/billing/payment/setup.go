@@ -72,7 +72,8 @@ func SetUpStripe(ctx context.Context, c *stripe.Client, currency, webhookURL str
 	return s, nil
 }
 
-// setupKey is a key for one call. It need not be kept: what a call with a lost answer made is found by the next run.
+// setupKey returns a key for one call. It need not be kept: what a call with a lost answer made is found by the next
+// run.
 func setupKey() string { return "stripe-setup:" + rand.Text() }
 
 func (s *StripeSetup) meter(ctx context.Context, c *stripe.Client) error {

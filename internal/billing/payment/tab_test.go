@@ -210,7 +210,7 @@ func (b *tab) refresh() {
 	}
 }
 
-// even asserts that the books say of Stripe's money and of what is owed what Stripe says.
+// even asserts that the ledger says of Stripe's money and of what is owed what Stripe says.
 func (b *tab) even(paidCents int64) {
 	b.t.Helper()
 	balance := func(a ledger.Account) money.Nano {

@@ -45,8 +45,8 @@ func (p *Payments) Price(ctx context.Context, org id.Org, amount money.Nano) (Pr
 	return Price{amount, ViewTax(t, t.Amount()), amount + t.Amount(), p.cfg.Currency}, nil
 }
 
-// taxOn is the tax on an amount that the org pays in now, or is invoiced. Outside of transactions: who says it may be
-// asked over a network.
+// taxOn returns the tax on an amount that the org pays in now, or is invoiced. Outside of transactions: who says it may
+// be asked over a network.
 func (p *Payments) taxOn(ctx context.Context, org id.Org, kind tax.Kind, amount money.Nano) (tax.Tax, error) {
 	legal, err := account.LegalOf(ctx, p.d.Q, org)
 	if err != nil {
@@ -100,7 +100,7 @@ type taxEntry struct {
 	tax  money.Nano // with the sign of net
 }
 
-// describe is how a payment is named to its payer, on Stripe's page and receipt.
+// describe returns how a payment is named to its payer, on Stripe's page and receipt.
 func (p *Payments) describe(amount money.Nano, t tax.Tax) string {
 	switch {
 	case t.Cents > 0:
@@ -112,7 +112,7 @@ func (p *Payments) describe(amount money.Nano, t tax.Tax) string {
 	return what
 }
 
-// taxOf is the tax that was decided for a top-up.
+// taxOf returns the tax that was decided for a top-up.
 func taxOf(t dbq.Topup) tax.Tax {
 	return tax.Tax{
 		Cents:   int64(t.Tax / money.Cent),
@@ -124,7 +124,7 @@ func taxOf(t dbq.Topup) tax.Tax {
 	}
 }
 
-// ViewTax is a tax that comes to an amount, for its payer.
+// ViewTax returns a tax that comes to an amount, for its payer.
 func ViewTax(t tax.Tax, amount money.Nano) Tax {
 	return Tax{amount, tax.Percent(t.PPM), t.Name, t.Country, t.Reason, tax.Note(t.Reason, t.Country)}
 }
@@ -152,9 +152,9 @@ func (p *Payments) recordTax(ctx context.Context, tx *db.Tx, t dbq.Topup, x taxE
 	})
 }
 
-// withTax is a transfer of the net amount and one of the tax on it, where there is any: with the wallet or what stands
-// for it on one side of the first, tax_payable on that side of the second, and other on the other side of both. in: to
-// them.
+// withTax returns a transfer of the net amount and one of the tax on it, where there is any: with the wallet or what
+// stands for it on one side of the first, tax_payable on that side of the second, and other on the other side of both.
+// in: to them.
 func withTax(other, wallet ledger.Account, in bool, net, amount money.Nano) []ledger.Transfer {
 	var out []ledger.Transfer
 	for _, x := range []ledger.Transfer{{
@@ -173,7 +173,7 @@ func withTax(other, wallet ledger.Account, in bool, net, amount money.Nano) []le
 	return out
 }
 
-// taxBack is how much of a payment's tax goes back with the next part of it; in nano-units of whole cents.
+// taxBack returns how much of a payment's tax goes back with the next part of it; in nano-units of whole cents.
 func taxBack(whole, charged, before, part, gone money.Nano) money.Nano {
 	c := func(n money.Nano) int64 { return int64(n / money.Cent) }
 	return money.Nano(tax.Back(c(charged), c(whole), c(before), c(part), c(gone))) * money.Cent

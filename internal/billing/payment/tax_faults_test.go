@@ -15,9 +15,9 @@ import (
 )
 
 // Random payments, refunds and disputes, under random faults, with webhooks shuffled, repeated and lost, while rates,
-// the buyer's country and VAT id change: the books balance after every step; tax_payable is what was charged less what
+// the buyer's country and VAT id change: the ledger balance after every step; tax_payable is what was charged less what
 // was given back; each payment is charged the tax of the rules at its making, and gives no more of it back than that;
-// in the end Stripe holds what the books say, to the cent.
+// in the end Stripe holds what the ledger says, to the cent.
 func TestTaxUnderFaults(t *testing.T) {
 	t.Parallel()
 	for _, seed := range []uint64{1, 2} {
@@ -116,7 +116,7 @@ func (m *taxModel) step() {
 	}
 }
 
-// expected is the tax in cents on a payment made now.
+// expected returns the tax in cents on a payment made now.
 func (m *taxModel) expected(cents int64) int64 {
 	rate := int64(0)
 	switch {

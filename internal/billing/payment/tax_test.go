@@ -26,7 +26,7 @@ func (o *office) Tax(ctx context.Context, s tax.Sale) (tax.Tax, error) {
 	return o.Flat.Tax(ctx, s)
 }
 
-// taxed is a shop in Germany that charges the EU's rates.
+// taxed returns a shop in Germany that charges the EU's rates.
 func taxed(t testing.TB, method string) (*shop, *office) {
 	s := newShop(t, method)
 	o := &office{Flat: tax.Flat{Home: "DE", Rates: tax.EU()}}
@@ -44,7 +44,8 @@ func (s *shop) lives(country, vat string) {
 		ON CONFLICT (org_id) DO UPDATE SET country = excluded.country, vat_id = excluded.vat_id`, s.payer.Org, country, vat)
 }
 
-// owed is the tax by the books, asserted to be the tax book's sum and what the payments, refunds and disputes say.
+// owed returns the tax by the ledger, asserted to be the tax book's sum and what the payments, refunds and disputes
+// say.
 func (s *shop) owed() money.Nano {
 	s.t.Helper()
 	n := s.balanceOf(ledger.TaxPayable("EUR"))

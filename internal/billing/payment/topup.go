@@ -190,7 +190,7 @@ func topupKey(topup id.TopUp) string  { return "topup:" + topup.String() }
 func ledgerKey(payment string) string { return "topup:" + payment }
 func noticeKey(topup id.TopUp) string { return "topup:" + topup.String() }
 
-// Get is one of the org's top-ups; another org's is fault.NotFound.
+// Get returns one of the org's top-ups; another org's is fault.NotFound.
 func (p *Payments) Get(ctx context.Context, org id.Org, topup id.TopUp) (TopUp, error) {
 	t, err := p.d.Q.Topup(ctx, topup)
 	if err != nil && !db.NoRows(err) {
@@ -202,7 +202,7 @@ func (p *Payments) Get(ctx context.Context, org id.Org, topup id.TopUp) (TopUp, 
 	return p.view(t), nil
 }
 
-// List is the org's top-ups, newest first, those older than before (zero: from the newest).
+// List returns the org's top-ups, newest first, those older than before (zero: from the newest).
 func (p *Payments) List(ctx context.Context, org id.Org, before id.TopUp, limit int) ([]TopUp, error) {
 	rows, err := p.d.Q.ListTopups(ctx, org, pgtype.UUID{Bytes: before.UUID(), Valid: true}, int32(limit))
 	if err != nil {

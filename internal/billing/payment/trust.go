@@ -38,8 +38,8 @@ const (
 	DefaultDisputedLimit = 100 * money.Unit
 )
 
-// standingAfter is the state of an org with so many disputes open and lost, of which staff have forgiven some of the
-// lost ones.
+// standingAfter returns the state of an org with so many disputes open and lost, of which staff have forgiven some of
+// the lost ones.
 func standingAfter(open, lost, forgiven int64) StandingState {
 	switch {
 	case lost-forgiven >= lostUntilSuspended:
@@ -172,7 +172,7 @@ func (p *Payments) collect(ctx context.Context, org id.Org, currency string) err
 			if err != nil {
 				return err
 			}
-			if !booked { // the row and the books move together or not at all
+			if !booked { // the row and the ledger move together or not at all
 				return fmt.Errorf("%s is in the ledger and not on its row", e.Key)
 			}
 		}
@@ -207,7 +207,7 @@ func (p *Payments) allowDisputed(ctx context.Context, tx *db.Tx, org id.Org, amo
 		p.cfg.Currency)
 }
 
-// leftWhileDisputed is what an org with an open dispute may still add: the limit, or as much as is missing for the
+// leftWhileDisputed returns what an org with an open dispute may still add: the limit, or as much as is missing for the
 // dispute.
 func (p *Payments) leftWhileDisputed(ctx context.Context, q *dbq.Queries, org id.Org) (money.Nano, error) {
 	added, err := q.AddedWhileDisputed(ctx, org)
@@ -233,8 +233,8 @@ type NotInGoodStanding struct {
 	Changed time.Time     `json:"changed_at"`
 }
 
-// Standings lists the orgs that are not in good standing, the latest change first, at most 200. Only a platform
-// operator sees them. Fault: Forbidden.
+// Standings lists the orgs that are not in good standing, the latest change first, at most 200. Only an admin may.
+// Fault: Forbidden.
 func (p *Payments) Standings(ctx context.Context, who account.Principal) ([]NotInGoodStanding, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err
@@ -251,8 +251,7 @@ func (p *Payments) Standings(ctx context.Context, who account.Principal) ([]NotI
 }
 
 // Forgive makes the org's lost disputes of today not count towards a suspension; debts stay, and so do blocked cards.
-// Only an admin may, with a reason for the audit trail. Faults: Forbidden, Invalid, Conflict (nothing was
-// lost).
+// Only an admin may, with a reason for the audit log. Faults: Forbidden, Invalid, Conflict (nothing was lost).
 func (p *Payments) Forgive(ctx context.Context, who account.Principal, org id.Org, reason string,
 	once idem.Request) (id.Org, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {

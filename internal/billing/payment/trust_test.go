@@ -270,7 +270,7 @@ func TestTheCardOfALostDisputeIsBlocked(t *testing.T) {
 }
 
 // Disputes in every order with holds, refunds, credits and top-ups, killed at any statement: what can be spent is
-// exactly what was paid in and is neither used, held, given back nor disputed, and the books agree with Stripe.
+// exactly what was paid in and is neither used, held, given back nor disputed, and the ledger agrees with Stripe.
 func TestSpendableIsNeverDisputed(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {

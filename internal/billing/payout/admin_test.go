@@ -27,7 +27,7 @@ type admin struct {
 	pay    *payment.Payments
 	p      *Payouts
 	renter account.Principal
-	boss   account.Principal // a platform operator
+	boss   account.Principal // an admin
 	owner  account.Principal // of the operator's org
 }
 
@@ -74,7 +74,7 @@ func newAdmin(t *testing.T) *admin {
 	return x
 }
 
-// funded is a desk whose renter has paid in, and whose operator can be paid.
+// funded returns a desk whose renter has paid in, and whose operator can be paid.
 func funded(t *testing.T, paidIn money.Nano) *admin {
 	t.Helper()
 	x := newAdmin(t)
@@ -110,7 +110,7 @@ func (x *admin) exec(sql string, args ...any) {
 	}
 }
 
-// earn is a renter's money for the operator's hosts.
+// earn returns a renter's money for the operator's hosts.
 func (x *admin) earn(n money.Nano) {
 	x.t.Helper()
 	x.post(ledger.Wallet(x.renter.Org, eur), ledger.HostPending(x.operator, eur), n)
@@ -185,7 +185,7 @@ func (x *admin) last() Payout {
 	return all[0]
 }
 
-// square asserts that nothing is on its way and that Stripe and the books agree to the last cent.
+// square asserts that nothing is on its way and that Stripe and the ledger agrees to the last cent.
 func (x *admin) square() {
 	x.t.Helper()
 	b, err := ledger.Check(x.t.Context(), x.d)

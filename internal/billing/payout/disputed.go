@@ -20,10 +20,10 @@ type dispute struct {
 	held       money.Nano // in review, of all that was earned from the renter: the newest of what a review looks at
 }
 
-// disputed is how much of what was earned is disputed, and how much of that waits for no other reason, when what is in
-// review waits anyhow and, with holdback, what is young does too. Every nano-unit counts once: two disputes of one
-// renter do not claim the same money, and what waits anyhow is the first to be what is disputed, for money has no name.
-// The disputes of a renter stand together, the latest payment first.
+// disputed returns how much of what was earned is disputed, and how much of that waits for no other reason, when what
+// is in review waits anyhow and, with holdback, what is young does too. Every nano-unit counts once: two disputes of
+// one renter do not claim the same money, and what waits anyhow is the first to be what is disputed, for money has no
+// name. The disputes of a renter stand together, the latest payment first.
 func disputed(all []dispute, holdback bool) (total, alone money.Nano) {
 	for i := 0; i < len(all); {
 		var claimed, extra money.Nano

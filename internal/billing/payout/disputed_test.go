@@ -78,7 +78,7 @@ func (s small) oracle(holdback bool) (total, alone int) {
 	return total, alone
 }
 
-// rows is what the database would say of it.
+// rows returns what the database would say of it.
 func (s small) rows(renter id.Org) []dispute {
 	var out []dispute
 	for i, at := range s.paidAt {
@@ -130,7 +130,7 @@ func TestWhatWaitsForTwoReasonsWaitsOnce(t *testing.T) {
 	}
 }
 
-// Against the books: what is in review and disputed too is held back once, what is released stays back while it is
+// Against the ledger: what is in review and disputed too is held back once, what is released stays back while it is
 // disputed, and what was never held twice is paid.
 func TestDisputedAndInReviewIsHeldBackOnce(t *testing.T) {
 	t.Parallel()

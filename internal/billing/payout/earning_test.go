@@ -65,7 +65,7 @@ func (h *history) account(a ledger.Account) (n id.LedgerAccount) {
 	return n
 }
 
-// at is a moment of the two days, often the edge of an hour.
+// at returns a moment of the two days, often the edge of an hour.
 func (h *history) at() time.Time {
 	if len(h.times) > 0 && h.r.IntN(4) == 0 {
 		return h.times[h.r.IntN(len(h.times))]
@@ -115,7 +115,7 @@ func (h *history) book(n int) {
 	})
 }
 
-// idAround is an id as a server makes it whose clock is up to half an hour off.
+// idAround returns an id as a server makes it whose clock is up to half an hour off.
 func idAround(r *rand.Rand, at time.Time) pgtype.UUID {
 	b := uuid.New()
 	at = at.Add(time.Duration(r.Int64N(int64(time.Hour))) - 30*time.Minute)

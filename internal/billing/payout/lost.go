@@ -28,8 +28,8 @@ const (
 	mostOfOne = 50
 )
 
-// adviceOn is what to do with earnings from a renter who lost a dispute, of an operator that first earned so long ago:
-// a stolen card is turned into cash by renting one's own, new host, whose only renter one is.
+// adviceOn returns what to do with earnings from a renter who lost a dispute, of an operator that first earned so long
+// ago: a stolen card is turned into cash by renting one's own, new host, whose only renter one is.
 func adviceOn(age time.Duration, earned, fromRenter money.Nano) Advice {
 	if age < newFor || fromRenter > earned/100*mostOfOne {
 		return AdviseRefuse
@@ -43,7 +43,7 @@ type Holdback struct {
 	New   time.Duration // of operators that first earned less than 90 days ago, if it is longer
 }
 
-// of is the holdback of an operator that first earned at the given time.
+// of returns the holdback of an operator that first earned at the given time.
 func (h Holdback) of(first, now time.Time) time.Duration {
 	if now.Sub(first) < newFor {
 		return max(h.Usual, h.New)
@@ -51,7 +51,7 @@ func (h Holdback) of(first, now time.Time) time.Duration {
 	return h.Usual
 }
 
-// firstEarned is when an operator first earned; now when it never has.
+// firstEarned returns when an operator first earned; now when it never has.
 func firstEarned(ctx context.Context, q *dbq.Queries, org id.Org, currency string, now time.Time) (time.Time, error) {
 	first, err := q.FirstEarned(ctx, pgtype.UUID{Bytes: org.UUID(), Valid: true}, currency)
 	if db.NoRows(err) {

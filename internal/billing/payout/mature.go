@@ -25,8 +25,8 @@ const DefaultHoldback = 7 * 24 * time.Hour
 // idSlack is how far a server's clock, which makes ids, may be from PostgreSQL's.
 const idSlack = time.Hour
 
-// cutoffAt is the last moment whose earnings are past the holdback. Holdbacks of a day or more end with whole hours, by
-// which earnings are added up as they are booked: then nothing but those sums is read.
+// cutoffAt returns the last moment whose earnings are past the holdback. Holdbacks of a day or more end with whole
+// hours, by which earnings are added up as they are booked: then nothing but those sums is read.
 func cutoffAt(now time.Time, holdback time.Duration) time.Time {
 	cutoff := now.Add(-holdback)
 	if holdback >= 24*time.Hour {

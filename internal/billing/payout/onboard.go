@@ -42,7 +42,7 @@ type Account struct {
 	Due      []string     `json:"due"`                // what Stripe still wants, by its names, such as external_account
 	Disabled string       `json:"disabled,omitempty"` // Stripe's word for why it is off
 	Failure  string       `json:"failure,omitempty"`  // why it could not be made
-	Stopped  string       `json:"stopped,omitempty"`  // why a platform operator stopped payouts
+	Stopped  string       `json:"stopped,omitempty"`  // why an admin stopped payouts
 	NextAt   *time.Time   `json:"next_at"`            // of the next payout; null while there is no account
 	Sandbox  bool         `json:"sandbox,omitempty"`
 }
@@ -59,7 +59,7 @@ func (p *Payouts) Account(ctx context.Context, org id.Org) (Account, error) {
 	return p.viewAccount(&r), nil
 }
 
-// viewAccount is an account as its owner sees it; nil: there is none.
+// viewAccount returns an account as its owner sees it; nil: there is none.
 func (p *Payouts) viewAccount(r *dbq.PayoutAccount) Account {
 	if r == nil {
 		return Account{State: NoAccount, Due: []string{}, Sandbox: p.cfg.Sandbox}

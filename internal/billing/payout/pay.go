@@ -56,9 +56,9 @@ func (p *Payouts) PayDue(ctx context.Context) (n int, err error) {
 	return n, errors.Join(errs...)
 }
 
-// PayNow pays an operator outside the schedule, with a reason for the audit trail. Only an admin may.
-// Faults: Forbidden, Invalid, NotFound (no account), Conflict (nothing can be paid; the message says why). The transfer
-// is made after the commit.
+// PayNow pays an operator outside the schedule, with a reason for the audit log. Only an admin may. Faults: Forbidden,
+// Invalid, NotFound (no account), Conflict (nothing can be paid; the message says why). The transfer is made after the
+// commit.
 func (p *Payouts) PayNow(ctx context.Context, who account.Principal, org id.Org, reason string,
 	once idem.Request) (Payout, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
@@ -196,7 +196,7 @@ func (p *Payouts) write(ctx context.Context, tx *db.Tx, books *ledger.Locked, a 
 	return send, err
 }
 
-// obstacle is what keeps an account from being paid, however much there is; "" = nothing.
+// obstacle returns what keeps an account from being paid, however much there is; "" = nothing.
 func obstacle(a dbq.PayoutAccount, onTheWay int64, sending payment.Sending) string {
 	switch {
 	case sending.Paused:
@@ -222,8 +222,8 @@ func (p *Payouts) tooLittle(amount money.Nano) string {
 // wholeCents rounds an amount towards zero.
 func wholeCents(n money.Nano) money.Nano { return n - n%money.Cent }
 
-// available is what can be paid out: what is payable, less what was given back beyond what is pending, less what is
-// disputed beyond what is pending (that much of the disputed has become payable before the dispute).
+// available returns what can be paid out: what is payable, less what was given back beyond what is pending, less what
+// is disputed beyond what is pending (that much of the disputed has become payable before the dispute).
 func available(pending, payable, disputed money.Nano) money.Nano {
 	return max(0, payable+min(0, pending)-max(0, disputed-max(0, pending)))
 }
@@ -243,7 +243,7 @@ type Payout struct {
 	SettledAt *time.Time `json:"settled_at,omitempty"`
 }
 
-// Reversal is what a platform operator asked Stripe to take back of a payout, and what has not come back.
+// Reversal is what an admin asked Stripe to take back of a payout, and what has not come back.
 type Reversal struct {
 	State   ReversalState `json:"state" enum:"asked,refused"`
 	Amount  money.Nano    `json:"amount"`
@@ -288,7 +288,7 @@ func viewOf(r dbq.Payout) Payout {
 	return out
 }
 
-// Get is one of the org's payouts; another's is fault.NotFound.
+// Get returns one of the org's payouts; another's is fault.NotFound.
 func (p *Payouts) Get(ctx context.Context, org id.Org, payout id.Payout) (Payout, error) {
 	r, err := p.d.Q.Payout(ctx, payout)
 	if err != nil && !db.NoRows(err) {
@@ -300,7 +300,7 @@ func (p *Payouts) Get(ctx context.Context, org id.Org, payout id.Payout) (Payout
 	return viewOf(r), nil
 }
 
-// All is everybody's payouts, as List. Only a platform operator sees them; fault: Forbidden.
+// All returns everybody's payouts, as List. Only an admin may; fault: Forbidden.
 func (p *Payouts) All(ctx context.Context, who account.Principal, before id.Payout, limit int) ([]Payout, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err
@@ -316,8 +316,8 @@ func (p *Payouts) All(ctx context.Context, who account.Principal, before id.Payo
 	return out, nil
 }
 
-// List is the org's payouts, newest first, those before the given one (zero: from the newest), at most limit. Members
-// of the org and platform operators see them. Fault: Forbidden.
+// List returns the org's payouts, newest first, those before the given one (zero: from the newest), at most limit.
+// Members of the org and admins see them. Fault: Forbidden.
 func (p *Payouts) List(ctx context.Context, who account.Principal, org id.Org, before id.Payout,
 	limit int) ([]Payout, error) {
 	if who.Org != org {

@@ -10,7 +10,7 @@
 //     payable.
 //   - What was earned from payments that are disputed now is neither made payable nor paid out.
 //   - What was earned from a renter who is linked with the operator (one person in both, the same VAT id, name and
-//     address, or card) becomes payable only once a platform operator has released it; what they refuse never does.
+//     address, or card) becomes payable only once an admin has released it; what they refuse never does.
 //   - What was earned from a payment that was taken back for good waits for a person too, as far as it is not paid out.
 //   - Nothing is made or lost: what leaves host_pending arrives in host_payable, which never falls below zero; what
 //     leaves host_payable is on its way, and ends at Stripe or back in host_payable.

@@ -61,7 +61,7 @@ func (w *world) giveBack(n money.Nano) {
 	w.post(ledger.HostPending(w.operator, eur), ledger.StripeClearing(eur), n)
 }
 
-// now is PostgreSQL's clock, with nothing earned at the very moment.
+// now returns PostgreSQL's clock, with nothing earned at the very moment.
 func (w *world) now() (at time.Time) {
 	w.t.Helper()
 	w.tx(func(ctx context.Context, tx *db.Tx) (err error) {

@@ -61,7 +61,8 @@ func TestAKilledWorkerPaysOnce(t *testing.T) {
 }
 
 // Whatever fails, is lost after it took effect, comes twice, late or not at all, and wherever the worker dies: each
-// nano-unit is paid at most once, what is not paid is still the operator's, and the books agree with Stripe's balance.
+// nano-unit is paid at most once, what is not paid is still the operator's, and the ledger agrees with Stripe's
+// balance.
 func TestEachNanoUnitIsPaidAtMostOnce(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {

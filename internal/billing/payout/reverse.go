@@ -114,7 +114,7 @@ func lockReversible(ctx context.Context, tx *db.Tx, in ReversalRequest) (dbq.Pay
 	return r, amount, nil
 }
 
-// checkReason is a reason that both sides may read.
+// checkReason returns a reason that both sides may read.
 func checkReason(reason string) (string, error) {
 	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
 		return "", fault.InvalidField("reason", "must say why in at most 500 bytes; the operator reads it")

@@ -87,8 +87,8 @@ func reviewOf(r dbq.PayoutReview) Review {
 		r.DecidedAt, r.CreatedAt, r.HeldLimit, Advice(r.Advice)}
 }
 
-// Reviews lists them, newest first, those before the given one (zero: from the newest), at most limit. Only a platform
-// operator sees them; fault: Forbidden.
+// Reviews lists them, newest first, those before the given one (zero: from the newest), at most limit. Only an admin
+// may; fault: Forbidden.
 func (p *Payouts) Reviews(ctx context.Context, who account.Principal, before id.PayoutReview,
 	limit int) ([]Review, error) {
 	return p.ReviewsOf(ctx, who, ReviewFilter{}, before, limit)
@@ -123,8 +123,8 @@ func (p *Payouts) ReviewsOf(ctx context.Context, who account.Principal, f Review
 }
 
 // ApproveReview lets what is in review now become payable as usual; what the same renter pays later is reviewed again.
-// Only an admin may, with a reason for the audit trail. Faults: Forbidden, NotFound, Invalid, Conflict
-// (nothing is in review).
+// Only an admin may, with a reason for the audit log. Faults: Forbidden, NotFound, Invalid, Conflict (nothing is in
+// review).
 func (p *Payouts) ApproveReview(ctx context.Context, who account.Principal, review id.PayoutReview, reason string,
 	once idem.Request) (Review, idem.Outcome, error) {
 	return p.decideReview(ctx, who, review, reason, once, "payout.review_release",

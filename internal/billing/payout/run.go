@@ -118,7 +118,7 @@ func (p *Payouts) preview(ctx context.Context, orgs ...id.Org) ([]Next, error) {
 	return out, nil
 }
 
-// rawOrgs are ids for a uuid[] parameter.
+// rawOrgs returns ids for a uuid[] parameter.
 func rawOrgs(orgs ...id.Org) []pgtype.UUID {
 	out := make([]pgtype.UUID, len(orgs))
 	for i, o := range orgs {

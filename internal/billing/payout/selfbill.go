@@ -167,7 +167,7 @@ func (p *Payouts) SelfBills(ctx context.Context, org id.Org, year string) ([]Sel
 	return document.Year(ctx, p.d.Q, org, document.SelfBilling, year, selfBillOf)
 }
 
-// SelfBill is one of an operator's, by its number. Fault: NotFound.
+// SelfBill returns one of an operator's, by its number. Fault: NotFound.
 func (p *Payouts) SelfBill(ctx context.Context, org id.Org, number string) (SelfBill, error) {
 	d, err := document.Get(ctx, p.d.Q, org, document.SelfBilling, number)
 	if err != nil {

@@ -57,7 +57,7 @@ func (p *Payouts) settle(ctx context.Context, tx *db.Tx, ours id.Payout, t strip
 		return fmt.Errorf("lock payout %s: %w", ours, err)
 	}
 	if t.Cents != int64(r.Amount/money.Cent) || t.Currency != r.Currency || t.Account != r.StripeAccount {
-		// Somebody made it by hand. The books do not know it, so the reconciliation sets it aside and alerts.
+		// Somebody made it by hand. The ledger does not know it, so the reconciliation sets it aside and alerts.
 		p.log.ErrorContext(ctx, "a transfer is not the payout it names", "payout", ours, "transfer", t.ID, "cents", t.Cents,
 			"currency", t.Currency, "account", t.Account)
 		return nil
@@ -66,7 +66,7 @@ func (p *Payouts) settle(ctx context.Context, tx *db.Tx, ours id.Payout, t strip
 		p.log.ErrorContext(ctx, "a payout has two transfers", "payout", ours, "transfer", *r.StripeTransfer, "other", t.ID)
 		return nil
 	}
-	if err := tx.Q.ClearPayoutFailures(ctx, r.OrgID); err != nil { // before the books are locked, as everybody does
+	if err := tx.Q.ClearPayoutFailures(ctx, r.OrgID); err != nil { // before the ledger is locked, as everybody does
 		return fmt.Errorf("clear failures of payout %s: %w", ours, err)
 	}
 	clearing, payable, pending := ledger.StripeClearing(r.Currency), ledger.HostPayable(r.OrgID, r.Currency),

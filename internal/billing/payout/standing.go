@@ -72,7 +72,7 @@ func (p *Payouts) Standing(ctx context.Context, org id.Org) (Standing, error) {
 	return Of(ctx, p.d.Q, org, p.cfg.Currency, h)
 }
 
-// HoldbackOf is how long what an operator earns now waits before it becomes payable.
+// HoldbackOf returns how long what an operator earns now waits before it becomes payable.
 func (p *Payouts) HoldbackOf(ctx context.Context, org id.Org) (time.Duration, error) {
 	now, err := p.d.Q.DatabaseTime(ctx)
 	if err != nil {
@@ -85,5 +85,5 @@ func (p *Payouts) HoldbackOf(ctx context.Context, org id.Org) (time.Duration, er
 	return Holdback{p.cfg.Holdback, p.cfg.NewHoldback}.of(first, now), nil
 }
 
-// Minimum is the least that is paid out.
+// Minimum returns the least that is paid out.
 func (p *Payouts) Minimum() money.Nano { return p.cfg.Minimum }

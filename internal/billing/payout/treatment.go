@@ -16,7 +16,7 @@ const (
 	UnknownVAT       Treatment = "unknown"        // one side has given no country
 )
 
-// treat is the treatment of a supply, by what both parties have given.
+// treat returns the treatment of a supply, by what both parties have given.
 func treat(supplier, recipient account.Party) Treatment {
 	eu := tax.EU()
 	_, inEU := eu[supplier.Country]
@@ -31,7 +31,7 @@ func treat(supplier, recipient account.Party) Treatment {
 	return ReverseChargeVAT
 }
 
-// Note is the sentence that belongs on the document.
+// Note returns the sentence that belongs on the document.
 func (t Treatment) Note() string {
 	switch t {
 	case DomesticVAT:

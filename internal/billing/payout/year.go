@@ -23,7 +23,7 @@ type Year struct {
 	Months   []Month
 }
 
-// Month is one of them. By the books: earned is what was posted in it, paid what was sent in it.
+// Month is one of them. By the ledger: earned is what was posted in it, paid what was sent in it.
 type Month struct {
 	Month     string     // YYYY-MM
 	Earned    money.Nano // the operator's part of what was billed

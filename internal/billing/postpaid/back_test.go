@@ -16,7 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// frozenEarnings are what waits of the operator's earnings from invoices' payments that are taken back.
+// frozenEarnings returns what waits of the operator's earnings from invoices' payments that are taken back.
 func (w *world) frozenEarnings() []dbq.DisputedEarningsRow {
 	w.t.Helper()
 	rows, err := w.d.Q.DisputedEarnings(w.t.Context(), []pgtype.UUID{{
@@ -29,7 +29,7 @@ func (w *world) frozenEarnings() []dbq.DisputedEarningsRow {
 	return rows
 }
 
-// paidInvoice is an invoice of 10.00 and 19 % that the card paid, and its payment.
+// paidInvoice returns an invoice of 10.00 and 19 % that the card paid, and its payment.
 func (w *world) paidInvoice() (invoice, payment string) {
 	w.t.Helper()
 	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
@@ -100,8 +100,8 @@ func TestADisputedInvoiceFreezesEarnings(t *testing.T) {
 }
 
 // A refund of an invoice's payment that somebody made at Stripe is given away with its tax, in parts to the last cent,
-// not owed again and not in suspense. The hosts' earnings wait until a platform operator lets them have them, or the
-// bank sends it back.
+// not owed again and not in suspense. The hosts' earnings wait until an admin lets them have them, or the bank sends it
+// back.
 func TestARefundedInvoiceIsBooked(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)

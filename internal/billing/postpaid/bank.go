@@ -21,7 +21,7 @@ import (
 type BankPayment struct {
 	Amount    money.Nano // whole cents
 	Reference string     // as the bank's statement names the transfer: of an invoice, one is booked once
-	Reason    string     // for the audit trail
+	Reason    string     // for the audit log
 }
 
 func (b *BankPayment) check() error {
@@ -137,8 +137,8 @@ func (l lockedInvoice) lostOwed(ctx context.Context, q *dbq.Queries) (money.Nano
 	return max(0, min(lost[l.inv.ID].unpaid-lossOf(l.writeOff), l.acct.owed())), nil
 }
 
-// bankEntry is the entry of a transfer to the platform's bank. waived is the rest below a cent, which no bank can
-// transfer and which would be owed for ever; 0 = none.
+// bankEntry returns the entry of a transfer to the platform's bank. waived is the rest below a cent, which no bank can
+// transfer and which would be owed forever; 0 = none.
 func (l lockedInvoice) bankEntry(b BankPayment, waived money.Nano) ledger.Entry {
 	e := ledger.Entry{
 		Kind: "dispute_paid",
@@ -174,7 +174,7 @@ func notifyBankPayment(ctx context.Context, tx *db.Tx, r dbq.PostpaidInvoice, b 
 	return err
 }
 
-// ofLost is an invoice as it stands with what lost disputes took of it.
+// ofLost returns an invoice as it stands with what lost disputes took of it.
 func (p *Postpaid) ofLost(ctx context.Context, tx *db.Tx, r dbq.PostpaidInvoice) (OrgInvoice, error) {
 	out := OrgInvoice{CreditInvoice: invoiceOf(r)}
 	lost, err := lostOf(ctx, tx.Q, r.OrgID)

@@ -22,7 +22,7 @@ func (w *world) byBank(invoice, reference string, n money.Nano) error {
 	}, idem.Request{}))
 }
 
-// lostInvoice is one of 11.90, 1.90 of it tax, whose payment was disputed and lost with own of the org's money set
+// lostInvoice returns one of 11.90, 1.90 of it tax, whose payment was disputed and lost with own of the org's money set
 // aside.
 func (w *world) lostInvoice(own money.Nano) (invoice, dispute string) {
 	w.t.Helper()
@@ -44,7 +44,7 @@ func (w *world) lostInvoice(own money.Nano) (invoice, dispute string) {
 	return invoice, dispute
 }
 
-// lostUnpaid is what the lists say of the oldest invoice.
+// lostUnpaid returns what the lists say of the oldest invoice.
 func (w *world) lostUnpaid() (unpaid, lost, banked money.Nano) {
 	w.t.Helper()
 	all, err := w.p.InvoicesOf(w.t.Context(), w.boss, w.org, 10)
@@ -191,8 +191,8 @@ func TestAPartIsPaidByBankAndTheRestGivenUp(t *testing.T) {
 	}
 }
 
-// Only a platform operator books a transfer, in whole cents and with its reference and a reason, and only for what a
-// lost dispute took.
+// Only an admin books a transfer, in whole cents and with its reference and a reason, and only for what a lost dispute
+// took.
 func TestWhoBooksWhatWasPaidByBank(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.New(t))

@@ -132,11 +132,12 @@ func (p *Postpaid) bookCharge(ctx context.Context, tx *db.Tx, a *acct, used mone
 	return nil
 }
 
-// unbilled is what an org used beyond its own money and was not billed: what wallet and holds are short of together.
+// unbilled returns what an org used beyond its own money and was not billed: what wallet and holds are short of
+// together.
 func unbilled(wallet, held money.Nano) money.Nano { return max(0, -(wallet + held)) }
 
-// micros is what a meter of whole micro-units is told when the charges grow: the growth of their floor, so that nothing
-// drifts.
+// micros returns what a meter of whole micro-units is told when the charges grow: the growth of their floor, so that
+// nothing drifts.
 func micros(before, after money.Nano) money.Micro { return money.Micro(after/1000 - before/1000) }
 
 // sendAfter says rows to Stripe once they are committed; what cannot be said then the outbox says.

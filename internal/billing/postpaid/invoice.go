@@ -31,8 +31,8 @@ var order = map[string]int{
 	stripe.InvoicePaid:          5,
 }
 
-// due is what an invoice is to be, in cents: the books at its end, less what earlier invoices came to. Less than Stripe
-// collects is left to the next one, and so is what was invoiced too much.
+// due returns what an invoice is to be, in cents: the ledger at its end, less what earlier invoices came to. Less than
+// Stripe collects is left to the next one, and so is what was invoiced too much.
 func due(charged money.Nano, before int64) int64 {
 	cents := int64(charged/money.Cent) - before
 	if cents < leastCents {
@@ -92,8 +92,8 @@ func (p *Postpaid) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe
 	return "", p.wrapUp(ctx, tx, a)
 }
 
-// chargedBy is what was charged before the end of an invoice's period; all of it when it is the last of an org that was
-// switched off.
+// chargedBy returns what was charged before the end of an invoice's period; all of it when it is the last of an org
+// that was switched off.
 func (p *Postpaid) chargedBy(ctx context.Context, q *dbq.Queries, org dbq.PostpaidOrg,
 	in stripe.Invoice) (money.Nano, error) {
 	if org.UnsubscribedAt != nil && !in.PeriodEnd.Before(org.UnsubscribedAt.Truncate(time.Second)) {
@@ -106,7 +106,7 @@ func (p *Postpaid) chargedBy(ctx context.Context, q *dbq.Queries, org dbq.Postpa
 	return money.Nano(n), nil
 }
 
-// close brings a draft to what the books say, by one line, and to its tax by another, and has it finalised.
+// close brings a draft to what the ledger says, by one line, and to its tax by another, and has it finalised.
 func (p *Postpaid) close(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice, b bill) error {
 	var lines []payment.BillLine
 	if off := b.due - (in.Total - taxLine(in)); off != 0 {
@@ -127,7 +127,7 @@ func (p *Postpaid) close(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invo
 	return nil
 }
 
-// paidWith is the entry of what an invoice was paid with; any is false when nothing came.
+// paidWith returns the entry of what an invoice was paid with; any is false when nothing came.
 func (p *Postpaid) paidWith(a *acct, in stripe.Invoice) (e ledger.Entry, any bool) {
 	if in.Status == stripe.InvoicePaid && in.OutOfBand && in.Total > 0 { // to the platform's bank, not through Stripe
 		return ledger.Entry{

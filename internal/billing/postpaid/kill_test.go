@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// state is all that paying afterwards has written, for comparison.
+// state returns all that paying afterwards has written, for comparison.
 func (w *world) state() (out string) {
 	w.t.Helper()
 	if err := w.d.Pool.QueryRow(w.t.Context(), `SELECT coalesce((SELECT jsonb_agg(to_jsonb(p) - 'charged_at' - 'asked_at'

@@ -23,7 +23,7 @@ type loss struct {
 	banked money.Nano // what came to the platform's bank account for it
 }
 
-// lostOf is what lost disputes of the payments of an org's invoices took, by invoice.
+// lostOf returns what lost disputes of the payments of an org's invoices took, by invoice.
 func lostOf(ctx context.Context, q *dbq.Queries, org id.Org) (map[string]loss, error) {
 	rows, err := q.PostpaidLost(ctx, org.String(), org)
 	if err != nil {
@@ -41,7 +41,7 @@ func (in *OrgInvoice) lose(l loss, w dbq.PostpaidWriteoff) {
 	in.LostUnpaid, in.PaidByBank, in.Lost = max(0, l.unpaid), l.banked, max(0, l.unpaid-lossOf(w))
 }
 
-// lossOf is what of that is written off.
+// lossOf returns what of that is written off.
 func lossOf(w dbq.PostpaidWriteoff) money.Nano {
 	if w.Disputed && w.State == string(Booked) {
 		return w.Amount
@@ -201,8 +201,8 @@ func (l lockedInvoice) makeUp(ctx context.Context, tx *db.Tx, n money.Nano, e le
 	return l.recordTax(ctx, tx, e.Key, tax.Recovered, n-on, on)
 }
 
-// taxPart is how much of the tax on whole goes with the next part of it, in whole cents; before went already, and gone
-// of the tax.
+// taxPart returns how much of the tax on whole goes with the next part of it, in whole cents; before went already, and
+// gone of the tax.
 func taxPart(on, whole, before, part, gone money.Nano) money.Nano {
 	c := func(n money.Nano) int64 { return int64(n / money.Cent) }
 	return money.Nano(tax.Back(c(on), c(whole), c(before), c(part), c(gone))) * money.Cent

@@ -51,7 +51,7 @@ func (x *play) must(do func() error) {
 	x.t.Fatal("it never gets done")
 }
 
-// hour is what may happen in one: time is held, used, given back; something late arrives; money is paid in.
+// hour returns what may happen in one: time is held, used, given back; something late arrives; money is paid in.
 func (x *play) hour() {
 	x.t.Helper()
 	wallet, pending, fee := ledger.Wallet(x.org, eur), ledger.HostPending(x.operator, eur), ledger.Fee(eur)
@@ -110,7 +110,7 @@ func (x *play) hour() {
 	x.must(x.charge) // again in the same hour: nothing
 }
 
-// card is what pays the org's next invoices.
+// card returns what pays the org's next invoices.
 func (x *play) card(method string) {
 	x.t.Helper()
 	x.exec("UPDATE stripe_customer SET payment_method = $2 WHERE org_id = $1", x.org, method)
@@ -146,7 +146,7 @@ func (x *play) pays(invoice string) {
 	}
 }
 
-// lost are the invoices that were given up and Stripe was not paid for.
+// lost returns the invoices that were given up and Stripe was not paid for.
 func (x *play) lost() (out []stripe.Invoice) {
 	x.t.Helper()
 	for _, i := range x.given {
@@ -166,10 +166,10 @@ var faults = []sandbox.Fault{sandbox.None, sandbox.Error500, sandbox.RateLimited
 	sandbox.InUse, sandbox.LostAnswer}
 
 // Whatever is used and given back, however Stripe answers, whichever events are lost, doubled or shuffled, wherever the
-// server dies: each month's invoice is what the books say, to the cent; one that Stripe closed without us is put right
-// by the next; and in the end nothing is owed. With taxes, whose rate changes every month, an invoice is that and the
-// tax on it, or on what Stripe closed without tax as well. What the card does not pay is paid later, or given up; then
-// it is bad debt, and not any more when it is paid after all.
+// server dies: each month's invoice is what the ledger says, to the cent; one that Stripe closed without us is put
+// right by the next; and in the end nothing is owed. With taxes, whose rate changes every month, an invoice is that and
+// the tax on it, or on what Stripe closed without tax as well. What the card does not pay is paid later, or given up;
+// then it is bad debt, and not any more when it is paid after all.
 func TestEveryInvoiceIsTheBooks(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
@@ -225,7 +225,7 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 			if len(all) != len(before)+1 {
 				t.Fatalf("seed %d, month %d: %d invoices", seed, month, len(all))
 			}
-			// The books at the period's end, by the charges before it.
+			// The ledger at the period's end, by the charges before it.
 			var books money.Nano
 			if err := d.Pool.QueryRow(t.Context(), "SELECT coalesce(sum(amount), 0) FROM postpaid_charge WHERE org_id = $1 "+
 				"AND at < $2", x.org, in.PeriodEnd).Scan(&books); err != nil {
@@ -307,7 +307,7 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 	}
 }
 
-// even asserts that the books say of the org's debt and of Stripe's money what the test and Stripe say.
+// even asserts that the ledger says of the org's debt and of Stripe's money what the test and Stripe say.
 func (x *play) even() {
 	x.t.Helper()
 	if _, err := x.pay.Reconcile(x.t.Context()); err != nil {

@@ -70,7 +70,7 @@ type CreditLines struct {
 	Items    []CreditLine `json:"items"`
 }
 
-// Running is the org's running period; nil when it does not pay afterwards, or Stripe has yet to begin.
+// Running returns the org's running period; nil when it does not pay afterwards, or Stripe has yet to begin.
 func (p *Postpaid) Running(ctx context.Context, org id.Org) (*CreditPeriod, error) {
 	row, err := p.d.Q.PostpaidOrg(ctx, org)
 	if db.NoRows(err) || err == nil && (row.PeriodStart == nil || row.PeriodEnd == nil || row.State == string(Off)) {
@@ -96,7 +96,7 @@ func (p *Postpaid) Running(ctx context.Context, org id.Org) (*CreditPeriod, erro
 	}, nil
 }
 
-// Invoices are the org's, newest first, at most limit.
+// Invoices returns the org's, newest first, at most limit.
 func (p *Postpaid) Invoices(ctx context.Context, org id.Org, limit int) ([]CreditInvoice, error) {
 	rows, err := p.d.Q.ListPostpaidInvoices(ctx, org, int32(limit))
 	if err != nil {
@@ -135,7 +135,7 @@ func invoiceOf(r dbq.PostpaidInvoice) CreditInvoice {
 // maxLines bounds a list of leases.
 const maxLines = 2000
 
-// Lines is what was used in the running period (invoice ""), or in an invoice's. Fault: NotFound.
+// Lines returns what was used in the running period (invoice ""), or in an invoice's. Fault: NotFound.
 func (p *Postpaid) Lines(ctx context.Context, org id.Org, invoice string) (CreditLines, error) {
 	now, err := p.Running(ctx, org)
 	if err != nil {

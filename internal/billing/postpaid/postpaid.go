@@ -1,4 +1,4 @@
-// Package postpaid lets orgs pay afterwards: up to a credit limit that a platform operator sets, billed by Stripe.
+// Package postpaid lets orgs pay afterwards: up to a credit limit that an admin sets, billed by Stripe.
 //
 // What always holds:
 //   - What an org has used or holds on credit, and what it was billed and has not paid, together never exceed its
@@ -13,8 +13,8 @@
 //   - An invoice is ⌊charged until its end⌋ in cents less all earlier invoices. Being cumulative, one that came out
 //     otherwise, because Stripe closed it before we saw it, is put right by the next. Its tax comes on top, is decided
 //     when the draft is seen, and is cumulative as well: what Stripe closed without its tax is taxed with the next.
-//   - An invoice is given up by a platform operator, not by Stripe: it becomes bad debt once both have said so. It
-//     lends nothing: while an invoice is written off and not paid after all, the org has no credit.
+//   - An invoice is given up by an admin, not by Stripe: it becomes bad debt once both have said so. It lends nothing:
+//     while an invoice is written off and not paid after all, the org has no credit.
 //   - What Stripe says may come twice, late or in any order: each payment is booked once, under the invoice's id.
 //
 // Locks: the org's row here, then the ledger's accounts.
@@ -94,7 +94,7 @@ type Terms struct {
 	State    State      `json:"state"`
 	Limit    money.Nano `json:"credit_limit"`      // used and not yet paid, at most
 	Stopped  string     `json:"stopped,omitempty"` // why nothing more is lent although the state is on
-	Reason   string     `json:"reason,omitempty"`  // of the last change, a platform operator's
+	Reason   string     `json:"reason,omitempty"`  // of the last change, an admin's
 	Since    *time.Time `json:"since,omitempty"`   // the last change; nil: there was none
 	Currency string     `json:"currency"`
 	Used     money.Nano `json:"used"` // of Limit: used or held on credit, and billed and not paid
@@ -105,7 +105,7 @@ type Terms struct {
 	WrittenOff money.Nano `json:"written_off"`
 }
 
-// Change is what a platform operator says of an org's credit.
+// Change is what an admin says of an org's credit.
 type Change struct {
 	On     bool
 	Limit  money.Nano // when on; above zero
@@ -233,7 +233,7 @@ func (p *Postpaid) notifyTerms(ctx context.Context, tx *db.Tx, was, now dbq.Post
 	return err
 }
 
-// Terms are the org's; the zero State is Off.
+// Terms returns the org's; the zero State is Off.
 func (p *Postpaid) Terms(ctx context.Context, org id.Org) (Terms, error) {
 	return p.terms(ctx, p.d.Q, org)
 }
@@ -278,8 +278,8 @@ func (t *Terms) useOf(b ledger.Balances) {
 	t.Used = b.Owed + max(0, -b.Available)
 }
 
-// All is everybody who pays afterwards or did, those after the given org (zero: from the first), at most limit. Only a
-// platform operator sees them; fault: Forbidden.
+// All returns everybody who pays afterwards or did, those after the given org (zero: from the first), at most limit.
+// Only an admin may; fault: Forbidden.
 func (p *Postpaid) All(ctx context.Context, who account.Principal, after id.Org, limit int) ([]Terms, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err

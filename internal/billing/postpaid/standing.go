@@ -52,7 +52,7 @@ func (a *acct) lend(ctx context.Context) error {
 	return a.locked.SetCredit(ctx, a.wallet(), credit(a.row, a.owed()))
 }
 
-// credit is how far below zero the wallet may fall.
+// credit returns how far below zero the wallet may fall.
 func credit(row dbq.PostpaidOrg, owed money.Nano) money.Nano {
 	if row.State != string(On) || row.Stopped != "" {
 		return 0
@@ -206,7 +206,7 @@ func (p *Postpaid) lostSubscription(ctx context.Context, tx *db.Tx, a *acct, why
 }
 
 // refused takes in that Stripe will never do what a row asks. A report of usage that was refused changes no bill: the
-// next invoice is brought to what the books say all the same.
+// next invoice is brought to what the ledger says all the same.
 func (p *Postpaid) refused(ctx context.Context, tx *db.Tx, kind, ref string, why *stripe.Error) error {
 	p.log.WarnContext(ctx, "Stripe refuses what bills an organisation", "kind", kind, "ref", ref, "error", why)
 	switch kind {

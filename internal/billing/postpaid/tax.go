@@ -19,13 +19,13 @@ const taxRef = "tax"
 
 // bill is what an invoice is to be.
 type bill struct {
-	charged money.Nano // the books at its end, since the beginning
+	charged money.Nano // the ledger at its end, since the beginning
 	due     int64      // cents, without tax
 	taxed   int64      // cents without tax that the tax is on: due, and what of earlier invoices Stripe closed without it
 	tax     tax.Tax    // zero Reason: not decided, or Stripe closed the invoice without it
 }
 
-// billOf is what the books want an invoice to be; its tax is for others to say.
+// billOf returns what the ledger wants an invoice to be; its tax is for others to say.
 func (p *Postpaid) billOf(ctx context.Context, q *dbq.Queries, org dbq.PostpaidOrg,
 	in stripe.Invoice) (b bill, err error) {
 	if b.charged, err = p.chargedBy(ctx, q, org, in); err != nil {
@@ -45,7 +45,7 @@ func (p *Postpaid) billOf(ctx context.Context, q *dbq.Queries, org dbq.PostpaidO
 	return b, nil
 }
 
-// taxable is what of a draft has to be taxed, once.
+// taxable returns what of a draft has to be taxed, once.
 func (p *Postpaid) taxable(ctx context.Context, org id.Org, in stripe.Invoice) (cents int64, ask bool, err error) {
 	row, err := p.d.Q.PostpaidOrg(ctx, org)
 	if db.NoRows(err) {
@@ -65,8 +65,8 @@ func (p *Postpaid) taxable(ctx context.Context, org id.Org, in stripe.Invoice) (
 	return b.taxed, b.due > 0, err
 }
 
-// frozen is what was decided for an invoice when its draft was seen. One that Stripe closed without the line of its tax
-// bears none; the next one is taxed for it.
+// frozen returns what was decided for an invoice when its draft was seen. One that Stripe closed without the line of
+// its tax bears none; the next one is taxed for it.
 func frozen(r dbq.PostpaidInvoice, in stripe.Invoice) bill {
 	b := bill{charged: r.Charged, due: r.Due, taxed: r.TaxBase, tax: taxOf(r)}
 	if in.Status != stripe.InvoiceDraft && taxLine(in) != r.Tax {
@@ -86,7 +86,7 @@ func taxOf(r dbq.PostpaidInvoice) tax.Tax {
 	}
 }
 
-// taxLine is how many cents of an invoice are its tax.
+// taxLine returns how many cents of an invoice are its tax.
 func taxLine(in stripe.Invoice) (cents int64) {
 	for _, l := range in.Lines {
 		if l.Ref == taxRef {
@@ -96,7 +96,7 @@ func taxLine(in stripe.Invoice) (cents int64) {
 	return cents
 }
 
-// line is the one that an invoice gets for its tax, or for the reason why the customer accounts for it.
+// line returns the one that an invoice gets for its tax, or for the reason why the customer accounts for it.
 func (b bill) line(currency string) (payment.BillLine, bool) {
 	l := payment.BillLine{Ref: taxRef, Cents: b.tax.Cents}
 	switch {
@@ -151,7 +151,7 @@ func (p *Postpaid) recordTax(ctx context.Context, tx *db.Tx, a *acct, in stripe.
 	return b.record(ctx, tx, l)
 }
 
-// taxLineOf is the line of the tax book for all of an invoice.
+// taxLineOf returns the line of the tax book for all of an invoice.
 func (b bill) taxLineOf(a *acct, in stripe.Invoice, kind tax.Kind, key string) tax.Line {
 	return tax.Line{
 		Key:      key,
@@ -198,7 +198,7 @@ func (b bill) redecide(known dbq.PostpaidInvoice, in stripe.Invoice, t payment.B
 	return b.decide(in, t)
 }
 
-// row is how the invoice is stored.
+// row returns how the invoice is stored.
 func (b bill) row(org id.Org, in stripe.Invoice) dbq.SavePostpaidInvoiceParams {
 	row := dbq.SavePostpaidInvoiceParams{
 		ID:           in.ID,

@@ -76,7 +76,7 @@ func TestTheLimitHolds(t *testing.T) {
 	w.mustBalance()
 }
 
-// Only a platform operator decides, with a limit and a reason; the org is told each time, and the trail keeps it.
+// Only an admin decides, with a limit and a reason; the org is told each time, and the trail keeps it.
 func TestWhoDecides(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

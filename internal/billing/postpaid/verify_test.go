@@ -77,7 +77,7 @@ func TestABillOnCreditIsVerified(t *testing.T) {
 					corrections++
 				}
 			}
-			// It is proven, not believed: one nano-unit more in the books shows.
+			// It is proven, not believed: one nano-unit more in the ledger shows.
 			saved.Leases[0].Billed++
 			if len(billproof.Verify(saved).Problems) == 0 {
 				t.Errorf("%s: a forged bill holds", when)

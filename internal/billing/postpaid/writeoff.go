@@ -39,14 +39,14 @@ type WriteOff struct {
 	State     WriteOffState `json:"state"`
 	Amount    money.Nano    `json:"amount"` // what is not collected, with tax; 0 until it is booked
 	Tax       money.Nano    `json:"tax"`    // of it: not owed to a tax office any more
-	Reason    string        `json:"reason"` // the platform operator's
+	Reason    string        `json:"reason"` // the admin's
 	Failure   string        `json:"failure,omitempty"`
 	DecidedAt time.Time     `json:"decided_at"`
 	BookedAt  *time.Time    `json:"booked_at"`
 	ClosedAt  *time.Time    `json:"closed_at"` // when it was paid or voided after all
 }
 
-// OrgInvoice is an org's invoice as a platform operator sees it.
+// OrgInvoice is an org's invoice as an admin sees it.
 type OrgInvoice struct {
 	CreditInvoice
 	WriteOff   *WriteOff  `json:"write_off"`    // nil: it was never given up
@@ -55,7 +55,7 @@ type OrgInvoice struct {
 	PaidByBank money.Nano `json:"paid_by_bank"` // of what they took
 }
 
-// InvoicesOf are an org's, newest first, at most limit, for a platform operator. Fault: Forbidden.
+// InvoicesOf returns an org's, newest first, at most limit, for an admin. Fault: Forbidden.
 func (p *Postpaid) InvoicesOf(ctx context.Context, who account.Principal, org id.Org, limit int) ([]OrgInvoice, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err
@@ -232,7 +232,7 @@ func (p *Postpaid) recover(ctx context.Context, tx *db.Tx, a *acct, in stripe.In
 	w dbq.PostpaidWriteoff) error {
 	e, any := p.paidWith(a, in)
 	if !any {
-		return nil // no money came: somebody settled it with a credit note, which the books do not follow
+		return nil // no money came: somebody settled it with a credit note, which the ledger does not follow
 	}
 	from, came := e.Transfers[0].Debit, e.Transfers[0].Amount
 	part := func(of money.Nano) money.Nano { // in proportion, should another amount have come than was given up
@@ -288,7 +288,7 @@ func closeWriteOff(ctx context.Context, tx *db.Tx, invoice string, state WriteOf
 	return nil
 }
 
-// split is a debt of amount, tax of it, against other: given up (in false), or coming in after all.
+// split returns a debt of amount, tax of it, against other: given up (in false), or coming in after all.
 func split(other ledger.Account, in bool, amount, on money.Nano) (out []ledger.Transfer) {
 	for _, x := range []ledger.Transfer{{
 		Debit:  other,

@@ -52,7 +52,7 @@ func (w *world) stands(when string, owed, bad, on money.Nano) {
 	w.mustBalance()
 }
 
-// writeOff is what became of the only invoice's.
+// writeOff returns what became of the only invoice's.
 func (w *world) writeOff() WriteOff {
 	w.t.Helper()
 	all, err := w.p.InvoicesOf(w.t.Context(), w.boss, w.org, 10)
@@ -231,7 +231,7 @@ func TestAWriteOffThatStripeRefuses(t *testing.T) {
 	}
 }
 
-// Only a platform operator gives up an invoice of that org, which the card did not pay, and says why.
+// Only an admin gives up an invoice of that org, which the card did not pay, and says why.
 func TestWhoGivesUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.New(t))

@@ -39,8 +39,8 @@ func (s *Statements) OrgDocuments(ctx context.Context, org id.Org, f document.Fi
 	return documents(ctx, s.d.Q, f, limit)
 }
 
-// AllDocuments is OrgDocuments for platform operators: of all organisations unless the filter names one. Faults:
-// Invalid, Forbidden.
+// AllDocuments is OrgDocuments for admins: of all organisations unless the filter names one. Faults: Invalid,
+// Forbidden.
 func (s *Statements) AllDocuments(ctx context.Context, who account.Principal, f document.Filter,
 	limit int) ([]Document, error) {
 	if err := account.RequireStaff(who); err != nil {
@@ -54,7 +54,7 @@ func (s *Statements) OrgDocument(ctx context.Context, org id.Org, number string)
 	return oneDocument(ctx, s.d.Q, org, number)
 }
 
-// AnyDocument is OrgDocument for platform operators, of any organisation. Faults: NotFound, Forbidden.
+// AnyDocument is OrgDocument for admins, of any organisation. Faults: NotFound, Forbidden.
 func (s *Statements) AnyDocument(ctx context.Context, who account.Principal,
 	number string) (Document, []string, error) {
 	if err := account.RequireStaff(who); err != nil {

@@ -45,7 +45,7 @@ type DayEarning struct {
 	Earned money.Nano `json:"earned"`
 }
 
-// HostEarnings is what one of the org's hosts earned; another org's is fault.NotFound.
+// HostEarnings returns what one of the org's hosts earned; another org's is fault.NotFound.
 func (s *Statements) HostEarnings(ctx context.Context, org id.Org, host id.Host) (Earnings, error) {
 	if err := ownHost(ctx, s.d.Q, org, host); err != nil {
 		return Earnings{}, err
@@ -73,7 +73,7 @@ func ownHost(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host) erro
 	return nil
 }
 
-// zoneOf is the time zone in which the org's days begin.
+// zoneOf returns the time zone in which the org's days begin.
 func zoneOf(ctx context.Context, q *dbq.Queries, org id.Org) (*time.Location, error) {
 	return account.ZoneOf(ctx, q, org)
 }

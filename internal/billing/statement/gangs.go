@@ -13,7 +13,7 @@ import (
 // gangRows bounds each list of Gangs.
 const gangRows = 200
 
-// Gangs is what the rules of gangs did over some days, for platform operators. Each list has at most 200 rows.
+// Gangs is what the rules of gangs did over some days, for admins. Each list has at most 200 rows.
 type Gangs struct {
 	Strikes   []Strikes  `json:"strikes" doc:"by host, kind and opponent, the latest first"`
 	PairBans  []PairBan  `json:"pair_bans" doc:"pairs that are not placed together now"`
@@ -123,7 +123,7 @@ func (s *Statements) GangsOf(ctx context.Context, who account.Principal, days in
 	return out, nil
 }
 
-// banned is the id of one side of a ban.
+// banned returns the id of one side of a ban.
 func banned(b [16]byte, isHost bool) string {
 	if isHost {
 		return id.FromUUID[id.Host](b).String()

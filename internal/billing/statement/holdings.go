@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 )
 
-// Part is what one of the books' sides is made of.
+// Part is what one of the ledger' sides is made of.
 type Part string
 
 // What there is.
@@ -61,8 +61,8 @@ var kindsOf = []struct {
 	{TaxOffices, 1, []ledger.Kind{ledger.KindTaxPayable}},
 }
 
-// Holdings is what the platform has in a currency and whose it is. Both sides come to the same: what no one else has a
-// claim to is the platform's.
+// Holdings returns what the platform has in a currency and whose it is. Both sides come to the same: what no one else
+// has a claim to is the platform's.
 func Holdings(totals []ledger.Total, currency string) (assets, claims []Holding) {
 	ours := new(big.Int)
 	for _, k := range kindsOf {
@@ -97,7 +97,7 @@ func (s *Statements) NewTrial(age time.Duration, now func() time.Time) *Trial {
 	return &Trial{d: s.d, age: age, now: now}
 }
 
-// Read is the trial balance, and when it was added up.
+// Read returns the trial balance, and when it was added up.
 func (t *Trial) Read(ctx context.Context) (ledger.TrialBalance, time.Time, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/statement"
 )
 
-// Every account is somebody's: whatever the books hold, what there is and whose it is come to the same.
+// Every account is somebody's: whatever the ledger holds, what there is and whose it is come to the same.
 func TestBothSidesOfTheHoldingsComeToTheSame(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)

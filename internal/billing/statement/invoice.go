@@ -85,7 +85,7 @@ type InvoicePayment struct {
 	Total    money.Nano `json:"total"`
 }
 
-// Notes are the sentences that belong to the payments, each once.
+// Notes returns the sentences that belong to the payments, each once.
 func (v Invoice) Notes() (out []string) {
 	for _, p := range v.Payments {
 		if p.Note != "" && !slices.Contains(out, p.Note) {
@@ -99,8 +99,8 @@ func (v Invoice) Notes() (out []string) {
 // day more for settling.
 const late = 48 * time.Hour
 
-// InvoiceOf is the org's invoice of a month, YYYY-MM ("" is the running one). orgName stands on it while the org has
-// given no legal name. Faults: NotFound (month is none or has not begun), TooLarge.
+// InvoiceOf returns the org's invoice of a month, YYYY-MM ("" is the running one). orgName stands on it while the org
+// has given no legal name. Faults: NotFound (month is none or has not begun), TooLarge.
 func (s *Statements) InvoiceOf(ctx context.Context, org id.Org, orgName, month string) (Invoice, error) {
 	zone, err := zoneOf(ctx, s.d.Q, org)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *Statements) InvoiceOf(ctx context.Context, org id.Org, orgName, month s
 	return v.issue(ctx, s.d.Q, org, first, now)
 }
 
-// draft is the invoice of the month that begins at first, as it stands now.
+// draft returns the invoice of the month that begins at first, as it stands now.
 func (s *Statements) draft(ctx context.Context, org id.Org, orgName string, first, now time.Time) (Invoice, error) {
 	end := first.AddDate(0, 1, 0)
 	p, err := s.Statement(ctx, org, first.Format(time.DateOnly), end.AddDate(0, 0, -1).Format(time.DateOnly),
@@ -178,7 +178,7 @@ func (s *Statements) draft(ctx context.Context, org id.Org, orgName string, firs
 	return v, nil
 }
 
-// neighbours are the months before and after.
+// neighbours returns the months before and after.
 func (v *Invoice) neighbours(first, now time.Time) {
 	v.Previous = first.AddDate(0, -1, 0).Format("2006-01")
 	if next := first.AddDate(0, 1, 0); !next.After(now) {
@@ -205,7 +205,7 @@ func (v *Invoice) issue(ctx context.Context, q *dbq.Queries, org id.Org, first, 
 	return deref(kept), err
 }
 
-// issued is the invoice as it was issued, nil while it was not.
+// issued returns the invoice as it was issued, nil while it was not.
 func issued(ctx context.Context, q *dbq.Queries, org id.Org, currency string, first, now time.Time) (*Invoice, error) {
 	content, err := q.IssuedInvoice(ctx, org, first.Format("2006-01"), currency)
 	if db.NoRows(err) {
@@ -332,7 +332,7 @@ func (v *Invoice) paid(ctx context.Context, q *dbq.Queries, org id.Org, from, to
 	return nil
 }
 
-// onCredit is what an org that pays afterwards was billed between two times.
+// onCredit returns what an org that pays afterwards was billed between two times.
 func onCredit(ctx context.Context, q *dbq.Queries, org id.Org, from, to time.Time) (money.Nano, error) {
 	until, err := q.PostpaidChargedBefore(ctx, org, to)
 	if err != nil {
@@ -345,7 +345,7 @@ func onCredit(ctx context.Context, q *dbq.Queries, org id.Org, from, to time.Tim
 	return money.Nano(until - before), nil
 }
 
-// number is the invoice's: one org has one invoice a month, so the two name it for good.
+// number returns the invoice's: one org has one invoice a month, so the two name it for good.
 func number(org id.Org, month time.Time) string {
 	return "M-" + month.Format("200601") + "-" + strings.ToUpper(strings.ReplaceAll(org.UUID().String(), "-", "")[16:])
 }

@@ -27,7 +27,7 @@ type NotBilled struct {
 	Why         string     `json:"why" doc:"such as: rank 1 (host lisbon-3) was cut off"`
 }
 
-// Line is the statement's line: "30.0 s not billed: rank 1 was cut off".
+// Line returns the statement's line: "30.0 s not billed: rank 1 was cut off".
 func (n NotBilled) Line() string {
 	return fmt.Sprintf("%.1f s not billed: %s", float64(n.Seconds)/1000, n.Why)
 }
@@ -69,7 +69,7 @@ func notBilled(ctx context.Context, q *dbq.Queries, clusters []id.Cluster,
 	return out, nil
 }
 
-// ClusterNotBilled is what of a cluster's time was not billed. The caller has checked that it may be seen.
+// ClusterNotBilled returns what of a cluster's time was not billed. The caller has checked that it may be seen.
 func (s *Statements) ClusterNotBilled(ctx context.Context, cluster id.Cluster) ([]NotBilled, error) {
 	return notBilled(ctx, s.d.Q, []id.Cluster{cluster}, nil)
 }

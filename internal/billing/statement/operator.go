@@ -114,7 +114,7 @@ type OperatorRequest struct {
 	Holdback time.Duration
 }
 
-// OperatorStatement is the statement of an operator. Faults: Invalid, NotFound (another's host), TooLarge.
+// OperatorStatement returns the statement of an operator. Faults: Invalid, NotFound (another's host), TooLarge.
 func (s *Statements) OperatorStatement(ctx context.Context, r OperatorRequest) (OperatorPeriod, error) {
 	if !r.Host.IsZero() {
 		if err := ownHost(ctx, s.d.Q, r.Org, r.Host); err != nil {
@@ -202,7 +202,7 @@ func (p *OperatorPeriod) fill(ctx context.Context, q *dbq.Queries, leases []mete
 	return nil
 }
 
-// operatorLease is how a lease's money stands, without what is in the holdback.
+// operatorLease returns how a lease's money stands, without what is in the holdback.
 func operatorLease(l metering.LeaseStatement, host string) OperatorLease {
 	out := OperatorLease{
 		Lease:     l.Lease,
@@ -315,7 +315,7 @@ func (r OperatorRequest) covers(ctx context.Context, q *dbq.Queries, lease id.Le
 	return err == nil && host == r.Host, nil
 }
 
-// leaseInKey is the lease in the key of a charge, usage:LEASE:TOTAL.
+// leaseInKey returns the lease in the key of a charge, usage:LEASE:TOTAL.
 func leaseInKey(key string) string {
 	rest, _ := strings.CutPrefix(key, "usage:")
 	lease, _, _ := strings.Cut(rest, ":")

@@ -42,7 +42,7 @@ func (r *rental) tryOperatorStatement(t *testing.T,
 	return statement.New(r.d, "EUR", statement.Party{}).OperatorStatement(t.Context(), q)
 }
 
-// Whatever it is summed by, an operator's statement adds up to what the books hold for them and for the platform.
+// Whatever it is summed by, an operator's statement adds up to what the ledger holds for them and for the platform.
 func TestAnOperatorsStatementAddsUp(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)
@@ -113,7 +113,7 @@ func TestAnOperatorsStatementAddsUp(t *testing.T) {
 	}
 }
 
-// What is measured and not booked yet stands beside what is booked: statement, payouts and the books agree on both.
+// What is measured and not booked yet stands beside what is booked: statement, payouts and the ledger agrees on both.
 func TestAStatementTellsWhatIsNotBookedYet(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)
@@ -151,7 +151,7 @@ func TestAStatementTellsWhatIsNotBookedYet(t *testing.T) {
 	check("ended", false)
 }
 
-// giveBackPart compensates one charge and finds it on the statement, which still agrees with the books.
+// giveBackPart compensates one charge and finds it on the statement, which still agrees with the ledger.
 func (r *rental) giveBackPart(t *testing.T, earned money.Nano) {
 	t.Helper()
 	charges, err := ledger.Search(t.Context(), r.d.Q, r.cluster.String(), id.LedgerTx{}, 50)

@@ -15,7 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// FoundOrg is an organisation as platform operators see it in a list.
+// FoundOrg is an organisation as admins see it in a list.
 type FoundOrg struct {
 	ID        id.Org     `json:"id"`
 	Name      string     `json:"name"`
@@ -27,7 +27,7 @@ type FoundOrg struct {
 	Clusters  int        `json:"clusters"` // not ended
 	Available money.Nano `json:"available"`
 	Held      money.Nano `json:"held"`
-	Pending   money.Nano `json:"pending"` // of its hosts' earnings, as the books have it: what is in review is among it
+	Pending   money.Nano `json:"pending"` // of its hosts' earnings, as the ledger has it: what is in review is among it
 	Payable   money.Nano `json:"payable"`
 	Currency  string     `json:"currency"`
 	CreatedAt time.Time  `json:"created_at"`
@@ -106,7 +106,7 @@ type Member struct {
 	Name     string  `json:"name"`
 	Role     string  `json:"role"`
 	Verified bool    `json:"email_verified"`
-	Admin    bool    `json:"admin"` // a platform operator
+	Admin    bool    `json:"admin"` // an admin
 }
 
 // OrgHost is a host in an org's list.
@@ -151,7 +151,7 @@ type Dispute struct {
 	ClosedAt  *time.Time `json:"closed_at"`
 }
 
-// OneOrg reads one organisation. Only a platform operator sees it. Faults: Forbidden, NotFound.
+// OneOrg reads one organisation. Only an admin may. Faults: Forbidden, NotFound.
 func (s *Statements) OneOrg(ctx context.Context, who account.Principal, org id.Org) (OrgDetail, error) {
 	found, err := s.Orgs(ctx, who, OrgSearch{Words: org.String()}, id.Org{}, 1)
 	if err != nil {
@@ -204,7 +204,7 @@ func (s *Statements) OneOrg(ctx context.Context, who account.Principal, org id.O
 	return out, nil
 }
 
-// Attention counts what wants a platform operator now.
+// Attention counts what wants an admin now.
 type Attention struct {
 	PayoutFailures int64      `json:"payout_failures"` // operators whose last payout failed
 	PayoutsStopped int64      `json:"payouts_stopped"` // operators to whom a human stopped payouts
@@ -241,7 +241,8 @@ type DayMoney struct {
 	Amount money.Nano
 }
 
-// Flow is what was paid in and sent to operators since a moment, by the days of UTC; days without any are left out.
+// Flow returns what was paid in and sent to operators since a moment, by the days of UTC; days without any are left
+// out.
 func (s *Statements) Flow(ctx context.Context, since time.Time) (in, out []DayMoney, err error) {
 	paidIn, err := s.d.Q.PaidInByDay(ctx, s.currency, &since)
 	if err != nil {
@@ -260,7 +261,7 @@ func (s *Statements) Flow(ctx context.Context, since time.Time) (in, out []DayMo
 	return in, out, nil
 }
 
-// OrgNames are the names of organisations, for pages that list what is theirs.
+// OrgNames returns the names of organisations, for pages that list what is theirs.
 func (s *Statements) OrgNames(ctx context.Context, orgs []id.Org) (map[id.Org]string, error) {
 	ids := make([]pgtype.UUID, len(orgs))
 	for i, o := range orgs {

@@ -90,8 +90,8 @@ type PeriodPrice struct {
 	Items        []metering.PriceItem `json:"items"`
 }
 
-// Statement is the org's statement from one day to another, both included, YYYY-MM-DD in its zone; "" is the first of
-// this month, and today. by must be cluster, day, project, lease or label:KEY. Faults: Invalid, TooLarge.
+// Statement returns the org's statement from one day to another, both included, YYYY-MM-DD in its zone; "" is the first
+// of this month, and today. by must be cluster, day, project, lease or label:KEY. Faults: Invalid, TooLarge.
 func (s *Statements) Statement(ctx context.Context, org id.Org, from, to, by string) (Period, error) {
 	d, err := s.daysOf(ctx, org, from, to)
 	if err != nil {
@@ -171,7 +171,7 @@ func (p *Period) fill(ctx context.Context, q *dbq.Queries, leases []metering.Lea
 	return nil
 }
 
-// periodLease is a lease's terms, and the time of its life that was not billed.
+// periodLease returns a lease's terms, and the time of its life that was not billed.
 func periodLease(l metering.LeaseStatement) PeriodLease {
 	out := PeriodLease{
 		Lease:           l.Lease,

@@ -76,7 +76,8 @@ type Transaction struct {
 	BondAfter      money.Nano `json:"bond_after"`
 }
 
-// Transactions is the org's entries in one currency, newest first, those older than before (zero: from the newest).
+// Transactions returns the org's entries in one currency, newest first, those older than before (zero: from the
+// newest).
 func (s *Statements) Transactions(ctx context.Context, org id.Org, before id.LedgerTx,
 	limit int) ([]Transaction, error) {
 	lines, err := ledger.History(ctx, s.d.Q, org, s.currency, before, limit)

@@ -15,8 +15,8 @@ import (
 // The platform's own reads, for the API and the pages. Packages ledger, audit and tax know no principals, so whoever
 // asks is checked here; a test in archtest keeps the API and the pages from calling those packages past it.
 
-// TrialBalance is the trial balance of the whole ledger. Its problems name series of documents whose numbers have a gap
-// or are out of order, too. Fault: Forbidden.
+// TrialBalance returns the trial balance of the whole ledger. Its problems name series of documents whose numbers have
+// a gap or are out of order, too. Fault: Forbidden.
 func (s *Statements) TrialBalance(ctx context.Context, who account.Principal) (ledger.TrialBalance, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return ledger.TrialBalance{}, err
@@ -34,7 +34,7 @@ func (s *Statements) TrialBalance(ctx context.Context, who account.Principal) (l
 	return t, err
 }
 
-// Series are the documents' series, year by year, each with what is wrong with it. Fault: Forbidden.
+// Series returns the documents' series, year by year, each with what is wrong with it. Fault: Forbidden.
 func (s *Statements) Series(ctx context.Context, who account.Principal) ([]document.Check, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err

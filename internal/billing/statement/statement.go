@@ -48,7 +48,7 @@ type Seconds int64
 
 func (s Seconds) String() string { return fmt.Sprintf("%d.%03d", s/1000, s%1000) }
 
-// MarshalJSON is a JSON number with three decimals: exact, and never through a float.
+// MarshalJSON returns a JSON number with three decimals: exact, and never through a float.
 func (s Seconds) MarshalJSON() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalJSON reads what MarshalJSON writes.
@@ -75,7 +75,7 @@ type UsageSegment struct {
 	Cost         money.Nano  `json:"cost"`
 }
 
-// ClusterUsage is the cluster's statement. The caller has checked that it may be seen.
+// ClusterUsage returns the cluster's statement. The caller has checked that it may be seen.
 func (s *Statements) ClusterUsage(ctx context.Context, cluster id.Cluster) (Usage, error) {
 	m, err := metering.ClusterUsage(ctx, s.d.Q, cluster)
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *Statements) ClusterUsage(ctx context.Context, cluster id.Cluster) (Usag
 	return u, nil
 }
 
-// hostNames are the names of the hosts that the lines tell of.
+// hostNames returns the names of the hosts that the lines tell of.
 func hostNames(ctx context.Context, q *dbq.Queries, lines []metering.UsageLine) (map[id.Host]string, error) {
 	ids := make([]id.Host, len(lines))
 	for i, l := range lines {
@@ -130,7 +130,7 @@ func hostNames(ctx context.Context, q *dbq.Queries, lines []metering.UsageLine) 
 	return namesOf(ctx, q, ids)
 }
 
-// namesOf are the names of hosts, each of which may be named often.
+// namesOf returns the names of hosts, each of which may be named often.
 func namesOf(ctx context.Context, q *dbq.Queries, ids []id.Host) (map[id.Host]string, error) {
 	seen := map[id.Host]bool{}
 	var hosts []pgtype.UUID
@@ -151,7 +151,7 @@ func namesOf(ctx context.Context, q *dbq.Queries, ids []id.Host) (map[id.Host]st
 	return names, nil
 }
 
-// wattHours is millijoules as decimal watt-hours, to the milliwatt-hour below: 1 Wh = 3.6e6 mJ × 1,000.
+// wattHours returns millijoules as decimal watt-hours, to the milliwatt-hour below: 1 Wh = 3.6e6 mJ × 1,000.
 func wattHours(mJ int64) string {
 	mwh := mJ / 3600
 	return fmt.Sprintf("%d.%03d", mwh/1000, mwh%1000)

@@ -12,7 +12,7 @@ import (
 
 // Line is one of the book: a sale, or a part of one that is given back.
 type Line struct {
-	Key      string // of the ledger's entry that books the payment; once for ever
+	Key      string // of the ledger's entry that books the payment; once forever
 	Org      id.Org
 	Kind     Kind
 	Ref      string     // prefixed id of the payment, refund or dispute

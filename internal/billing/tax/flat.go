@@ -89,7 +89,7 @@ var euRates = map[string]int64{
 // InEU reports whether a country is a member state of the EU.
 func InEU(country string) bool { _, in := euRates[country]; return in }
 
-// EU is the standard rates of the EU's member states, in ppm by country.
+// EU returns the standard rates of the EU's member states, in ppm by country.
 func EU() map[string]int64 { return maps.Clone(euRates) }
 
 var errRates = errors.New(`want a list such as "eu, GB=20%, CH=8.1%" or "DE=19%", or off`)

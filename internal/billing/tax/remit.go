@@ -22,7 +22,7 @@ type Office struct {
 	Left     money.Nano `json:"left"`     // may still be paid; 0 at least
 }
 
-// offices are the countries in which tax was charged, given back or paid in a period.
+// offices returns the countries in which tax was charged, given back or paid in a period.
 func offices(ctx context.Context, q *dbq.Queries, r Report) ([]Office, error) {
 	paid, err := q.TaxRemittedByCountry(ctx, r.Currency, r.To, r.From)
 	if err != nil {

@@ -101,10 +101,10 @@ func (None) Tax(_ context.Context, s Sale) (Tax, error) {
 	return Tax{Country: s.Country, Reason: Off}, nil
 }
 
-// Amount is the tax in nano-units.
+// Amount returns the tax in nano-units.
 func (t Tax) Amount() money.Nano { return money.Nano(t.Cents) * money.Cent }
 
-// Percent is the rate as people write it: "19", "25.5".
+// Percent returns the rate as people write it: "19", "25.5".
 func Percent(ppm int64) string {
 	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%d.%04d", ppm/10_000, ppm%10_000), "0"), ".")
 }
@@ -117,8 +117,8 @@ func Label(name string, ppm int64) string {
 	return name + " " + Percent(ppm) + " %"
 }
 
-// Note is the sentence that belongs on the invoice of a sale taxed for this reason, "" for none. country is where it is
-// taxed.
+// Note returns the sentence that belongs on the invoice of a sale taxed for this reason, "" for none. country is where
+// it is taxed.
 func Note(r Reason, country string) string {
 	switch r {
 	case ReverseCharge:
@@ -134,7 +134,7 @@ func Note(r Reason, country string) string {
 	return ""
 }
 
-// Of is the tax on a price, rounded half up. 0 ≤ cents, 0 ≤ ppm ≤ 1e6.
+// Of returns the tax on a price, rounded half up. 0 ≤ cents, 0 ≤ ppm ≤ 1e6.
 func Of(cents, ppm int64) int64 {
 	if cents < 0 || ppm < 0 || ppm > million {
 		panic("tax: " + strconv.FormatInt(cents, 10) + " cents at " + strconv.FormatInt(ppm, 10) + " ppm")
@@ -147,9 +147,9 @@ func Of(cents, ppm int64) int64 {
 
 const million = 1_000_000
 
-// Back is how much of a payment's tax goes back with the next part of it: floor(tax × (before + part) / whole), less
-// what went back before, so that all parts together take the whole tax along and no part more. All in one unit; before
-// is what went back of the whole so far, and gone what went back of the tax. 0 ≤ result ≤ tax − gone.
+// Back returns how much of a payment's tax goes back with the next part of it: floor(tax × (before + part) / whole),
+// less what went back before, so that all parts together take the whole tax along and no part more. All in one unit;
+// before is what went back of the whole so far, and gone what went back of the tax. 0 ≤ result ≤ tax − gone.
 func Back(tax, whole, before, part, gone int64) int64 {
 	if tax < 0 || before < 0 || part < 0 || gone < 0 {
 		panic("tax: negative amounts")

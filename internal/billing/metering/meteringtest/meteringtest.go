@@ -158,7 +158,7 @@ func (l *Lease) Run(ms int64) {
 	})
 }
 
-// Cost is what a lease costs for so many ms, and its host's part of it.
+// Cost returns what a lease costs for so many ms, and its host's part of it.
 func Cost(ms int64) (cost, host money.Nano) {
 	cost = money.CostOf(Rate, ms)
 	return cost, money.Share(cost, 850_000)
@@ -171,7 +171,7 @@ func (l *Lease) Lie() {
 	l.sign(1, half, 2, false)
 }
 
-// Frozen is a lease on a host of the operator's that was frozen.
+// Frozen returns a lease on a host of the operator's that was frozen.
 func Frozen(t testing.TB, d *db.DB, renter, operator id.Org, currency string) id.Lease {
 	t.Helper()
 	l := New(t, d, renter, operator, currency)
