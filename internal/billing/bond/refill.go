@@ -58,9 +58,9 @@ func OfCluster(ctx context.Context, q *dbq.Queries, cluster id.Cluster) ([]Froze
 }
 
 // Refill moves what is missing from operators' bonds into the reserves of a cluster's live leases, so that each covers
-// what its lease is liable for beside the leases that live now. Where a bond does not suffice it moves what there is
-// and tells the operator, once until it suffices again. Call it whenever the cluster is extended, in a transaction of
-// its own; the caller holds the cluster's lock. When nothing is missing it locks nothing.
+// what its lease is liable for to the other leases that live now. If a bond does not suffice, Refill moves what there
+// is and notifies the operator, once until the bond suffices again. Call it whenever the cluster is extended, in a
+// separate transaction; the caller holds the cluster's lock. If nothing is missing it locks nothing.
 func Refill(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	rows, err := tx.Q.LeaseBonds(ctx, cluster)
 	if err != nil {
@@ -172,8 +172,8 @@ func Low(ctx context.Context, q *dbq.Queries, cluster id.Cluster, lease id.Lease
 }
 
 // Release gives what is reserved for a cluster's leases back to their operators' bonds. Call it once every lease is
-// settled and every standstill of the cluster is decided and posted, in a transaction of its own; the caller holds the
-// cluster's lock. Called again it changes nothing.
+// settled and every standstill of the cluster is decided and posted, in a separate transaction; the caller holds the
+// cluster's lock. Calling it again changes nothing.
 func Release(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	rows, err := tx.Q.LeaseBonds(ctx, cluster)
 	if err != nil {

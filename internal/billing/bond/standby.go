@@ -17,9 +17,9 @@ import (
 )
 
 // Post books what standby and relief have come to beyond what is booked already. leases are those that the amounts of
-// due name by index. All amounts are sums since the beginning, so calling it again, or with facts that are a part of
-// those it was called with before, changes nothing: nothing is ever taken back. Call it in a transaction of its own;
-// the caller holds the cluster's lock.
+// due name by index. All amounts are sums since the beginning, so calling it again, or with a part of the facts of an
+// earlier call, changes nothing: nothing is ever taken back. Call it in a separate transaction; the caller holds the
+// cluster's lock.
 func Post(ctx context.Context, tx *db.Tx, cluster id.Cluster, leases []Frozen, due fairness.Money) error {
 	s := &posting{cluster: cluster, leases: leases}
 	if err := s.compare(ctx, tx.Q, due); err != nil {
@@ -157,7 +157,7 @@ func (s *posting) payRelief(ctx context.Context, tx *db.Tx, books *ledger.Locked
 	return tx.Q.SetRelief(ctx, dbq.SetReliefParams{Victim: l.Lease, ClusterID: s.cluster, Ms: x.ms, HostPosted: x.total})
 }
 
-// postNew books an entry that cannot be in the ledger: its row would say so.
+// postNew books an entry that cannot be in the ledger, because its row does not have it.
 func postNew(ctx context.Context, books *ledger.Locked, e ledger.Entry) error {
 	booked, err := books.Post(ctx, e)
 	if err == nil && !booked {

@@ -100,7 +100,7 @@ func (s Suspension) explain(names map[int]string) string {
 	return capital(out) + "."
 }
 
-// disputed names the ranks that did not hear each other.
+// disputed names the ranks that received nothing from each other.
 func (s Suspension) disputed() string {
 	var in []int
 	for _, e := range s.Evidence {

@@ -214,8 +214,8 @@ func why(all []Suspension, fits func(Suspension) bool) []string {
 	return out
 }
 
-// LiabilityOf returns what a lease would be liable for in a gang of so many nodes of other operators' hosts beside it,
-// each at a rate per hour.
+// LiabilityOf returns what a lease would be liable for in a gang with a number of nodes on other operators' hosts, each
+// at a rate per hour.
 func LiabilityOf(nodes int, rate money.Micro) money.Nano {
 	return money.CostCeil(rate*money.Micro(max(0, nodes-1)), fairness.BondTime.Milliseconds())
 }

@@ -78,8 +78,8 @@ func (b Budget) Left() *money.Nano {
 	return &left
 }
 
-// Reached returns the highest of the levels that are told which the budget has reached, in percent; 0: none, or no cap.
-// What counts is what is spent, as for the notices.
+// Reached returns the highest notified level that the budget has reached, in percent; 0 if none, or without a cap. It
+// counts what is spent, as the notices do.
 func (b Budget) Reached() int {
 	if b.Cap == nil {
 		return 0

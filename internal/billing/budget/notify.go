@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// levels are the parts of a cap at which its owner is told, in percent, highest first.
+// levels are the parts of a cap at which its owner is notified, in percent, highest first.
 var levels = []int{100, 80, 50}
 
 // Level returns the highest level that n has reached, 0 below all.
@@ -35,8 +35,8 @@ type User struct {
 	Currency string
 }
 
-// Spent notifies of the levels that what was booked of the clusters has reached. Call it after the transaction that
-// booked: nobody should wait for it with meters and earnings locked. When it is lost, NotifyAll does it.
+// Spent notifies of the levels that the clusters' bookings have reached. Call it after the transaction that booked, so
+// that nothing waits for it with meters and earnings locked. If a call is lost, NotifyAll does its work.
 func Spent(ctx context.Context, tx *db.Tx, users ...User) error {
 	rows, err := spentOf(ctx, tx, users)
 	if err != nil {
@@ -55,7 +55,7 @@ func Spent(ctx context.Context, tx *db.Tx, users ...User) error {
 const watched = 200
 
 // NotifyAll notifies of the levels that all budgets have reached, for notices that were lost after a booking, and
-// returns how many budgets it looked at. Each level is notified of once, whoever does it.
+// returns how many budgets it checked. Each level is notified once.
 func NotifyAll(ctx context.Context, d *db.DB) (n int, err error) {
 	for after := (id.Budget{}); ; {
 		rows, err := d.Q.BudgetsToWatch(ctx, pgtype.UUID{Bytes: after.UUID(), Valid: true}, watched)
@@ -86,8 +86,8 @@ func NotifyAll(ctx context.Context, d *db.DB) (n int, err error) {
 	}
 }
 
-// Exhausted tells that a budget keeps the cluster from being extended: all of it is spent or held, but for less than
-// the cluster needs. It is told early, when most of that is held and may come back, and once more when it is spent.
+// Exhausted notifies that a budget keeps the cluster from being extended: all of it is spent or held, but for less than
+// the cluster needs. It notifies early, when most of that is held and may come back, and once more when it is spent.
 func (w Watch) Exhausted(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	least := w.Left()
 	if least == nil {
@@ -146,8 +146,8 @@ func spentOf(ctx context.Context, tx *db.Tx, users []User) ([]dbq.SpentOfBudgets
 	return rows, nil
 }
 
-// Notice tells of a level of a budget called name, once for each object, level and cap; nil below the lowest level.
-// What says what counts: "spent", or "spent or held".
+// Notice returns the notice of a level of a budget called name, once for each object, level and cap; nil below the
+// lowest level. What names what counts: "spent", or "spent or held".
 func Notice(org id.Org, object, name, what string, counted, limit money.Nano, currency string) *notify.Notice {
 	level := Level(counted, limit)
 	if level == 0 {
@@ -175,7 +175,7 @@ func Notice(org id.Org, object, name, what string, counted, limit money.Nano, cu
 	return n
 }
 
-// keyOf returns one notice's of a level. A cap that was changed is told of anew.
+// keyOf returns the key of one notice of a level. After a change of the cap there is a new notice.
 func keyOf(object string, limit money.Nano, level int) string {
 	return fmt.Sprintf("budget:%s:%d:%d", object, int64(limit), level)
 }

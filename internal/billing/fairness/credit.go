@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	// CreditGapWindow is how long before a loss the platform must have heard without a gap for the renter to get a credit.
+	// CreditGapWindow is how long before a loss the platform must have received reports without a gap for the renter to
+	// get a credit.
 	CreditGapWindow = 10 * time.Minute
 	// CreditLeast and CreditPPM cap the credits in 30 days whose cause the renter could have produced: the larger of an
 	// amount in nano-units and a part of the renter's charges in 30 days, in millionths.
@@ -22,8 +23,8 @@ type Loss struct {
 	Ended Suspension // the suspension with which the run ended
 	Gaps  interval.Set
 
-	// Inducible says that a renter could have caused the loss: line, network, guest, runtime, an error of the GPU. It is
-	// false for a host that was reclaimed, was booted anew or never came back.
+	// Inducible reports whether a renter could have caused the loss: line, network, guest, runtime, an error of the GPU.
+	// It is false for a host that was reclaimed, was rebooted or never came back.
 	Inducible bool
 	// LastHour is what the lease was charged for the hour before the loss, Posted all that it was charged and Corrected
 	// what was already given back of it.

@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/internal/interval"
 )
 
-// Late is how much longer than PeerSilence after a change a report may be under way that tells it. A host that hears
-// nothing of a peer notices that after PeerSilence and reports it at once.
+// Late is how much longer than PeerSilence after a change its report may be under way. A host that receives nothing
+// from a peer notices that after PeerSilence and reports it at once.
 const Late = 10 * time.Second
 
 // DeafRecord is one deaf span about one peer as it was received.
@@ -18,13 +18,14 @@ type DeafRecord struct {
 	ReceivedMS int64 // unix ms
 }
 
-// joined is how far records of one silence may lie apart: the clocks that they are told by are tied anew now and then.
+// joined is how far apart records of one silence may lie: the clocks that date them are anchored again now and then.
 const joined = 2000
 
-// LateSilences returns when a host was silent to the platform because it told too late that it heard nothing of a peer:
-// from the beginning of each silence that arrived later than PeerSilence and Late after it, to the arrival. The records
-// are those of one host about one peer, in any order. Records that abut tell one silence, of which only the beginning
-// can be late. A silence that begins before sinceMS is left out: earlier records of it may be missing.
+// LateSilences returns when a host was silent to the platform because it reported too late that it received nothing
+// from a peer: from the beginning of each silence that arrived later than PeerSilence and Late after it, to the
+// arrival. The records are those of one host about one peer, in any order. Records that abut are one silence, of which
+// only the beginning can be late. A silence that begins before sinceMS is left out: earlier records of it may be
+// missing.
 func LateSilences(records []DeafRecord, sinceMS int64) interval.Set {
 	records = slices.SortedFunc(slices.Values(records), func(a, b DeafRecord) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.ReceivedMS, b.ReceivedMS))

@@ -12,10 +12,10 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Booking is entries that are about to be booked under keys that nobody can have used: Prepare, then Write. It locks
-// the balances as late as it can, so that others who wait for one of them (an operator's earnings, which many renters
-// pay into) wait for two inserts, an update and a commit and no more. Nobody looks at the balances in between: floors
-// are left to the database.
+// Booking is entries that are about to be booked under keys that no other transaction can have used: Prepare, then
+// QueueWrite. It locks the balances as late as it can, so that transactions that wait for one of them (an operator's
+// earnings, which many renters pay into) wait for two inserts, an update and a commit and no more. It does not read the
+// balances: the database enforces floors.
 type Booking struct {
 	txs       dbq.InsertNewLedgerTxsParams
 	transfers dbq.InsertLedgerTransfersParams

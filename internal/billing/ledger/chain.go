@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// A batch is made at least so long after the last one, so that a proof over a year stays small, unless so many
-	// entries wait that they fill one.
+	// minimum age of the last batch before the next is made, so that a proof over a year stays small, unless enough
+	// entries wait to fill one
 	batchEvery = time.Minute
 	batchTxs   = 2000
 )

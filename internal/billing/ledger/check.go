@@ -15,7 +15,7 @@ type TrialBalance struct {
 	Totals []Total
 	// Debits is Σ of all debit balances, Credits of all credit balances. Equal in sound books.
 	Debits, Credits *big.Int
-	// Problems says what is wrong, empty in sound books.
+	// Problems are what is wrong; empty if the ledger is sound.
 	Problems []string
 }
 
@@ -68,7 +68,7 @@ func CheckAll(ctx context.Context, d *db.DB) (TrialBalance, error) {
 	return b, err
 }
 
-// sums are what check asks of the entries that it is about.
+// sums are what check reads of the entries.
 type sums struct {
 	totals        func(context.Context) ([]dbq.LedgerKindTotalsRow, error)
 	mismatches    func(context.Context) ([]dbq.LedgerMismatchesRow, error)
@@ -119,7 +119,7 @@ type Overdrawn struct {
 
 // BelowZero lists orgs' accounts with less than nothing in them, the lowest first, at most limit. What a host earned
 // can be among them, when charges are given back after it was paid out, and a wallet whose credit was lowered below
-// what is used of it, till that is billed; other wallets and holds never are. What orgs owe is not among them: see
+// what is used of it, until that is billed; other wallets and holds never are. What orgs owe is not among them: see
 // Receivable.
 func BelowZero(ctx context.Context, q *dbq.Queries, limit int) ([]Overdrawn, error) {
 	rows, err := q.LedgerBelowZero(ctx, int32(limit))

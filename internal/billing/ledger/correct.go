@@ -86,8 +86,8 @@ func booked(ctx context.Context, q *dbq.Queries, ids []id.LedgerTx) ([]Booked, e
 	return out, nil
 }
 
-// LockCorrections makes whoever gives back charges for the same lease wait until tx ends. To be called before the lock
-// of any account, and after those of meters.
+// LockCorrections serialises transactions that give back charges for the same lease until tx ends. Call it before the
+// lock of any account, and after those of meters.
 func LockCorrections(ctx context.Context, tx *db.Tx, lease string) error {
 	if err := tx.Q.LockLedgerCorrections(ctx, "lease:"+lease); err != nil {
 		return fmt.Errorf("lock corrections of %s: %w", lease, err)
@@ -200,7 +200,7 @@ type share struct {
 }
 
 // leftOfCharge returns what those who received a charge still have of it, in the order of its transfers, and the wallet
-// of who paid it. all is the charge and what corrects it; leftOfLease bounds what each kind of account has left, because
+// of its payer. all is the charge and what corrects it. leftOfLease bounds what each kind of account has left, because
 // a service credit corrects the lease's last charge for the time of several.
 func leftOfCharge(all []Booked, charge id.LedgerTx, leftOfLease map[Kind]money.Nano) (shares []share, payer Account) {
 	left := map[accountKey]money.Nano{}

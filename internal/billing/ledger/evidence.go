@@ -11,8 +11,9 @@ import (
 	"github.com/musterhq/muster/internal/merkle"
 )
 
-// Charges returns what was charged for the object with this prefixed id and what corrects it, those that keep says,
-// with their places in the chain, and the chain from the first of them to its newest batch. q should see one moment.
+// Charges returns the charges for the object with this prefixed id and their corrections, if keep reports true for
+// them, with their places in the chain, and the chain from the first of them to its newest batch. q should be a
+// snapshot.
 func Charges(ctx context.Context, q *dbq.Queries, ref string,
 	keep func(billproof.Tx) bool) ([]billproof.Entry, []billproof.Batch, error) {
 	ids, err := q.LedgerChargesOf(ctx, ref)

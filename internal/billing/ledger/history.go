@@ -60,7 +60,7 @@ type Balances struct {
 }
 
 // RetireHolds retires the empty holds of settled clusters whose settlement did not, a bounded number at a time, and
-// says of how many.
+// returns how many.
 func RetireHolds(ctx context.Context, d *db.DB) (int, error) {
 	n, err := d.Q.RetireLedgerHolds(ctx, 5000)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Locked are accounts of one transaction whose balances nobody else can change before it ends.
+// Locked are accounts of one transaction whose balances no other transaction can change before it ends.
 type Locked struct {
 	tx *db.Tx
 	by map[accountKey]*held
@@ -109,8 +109,8 @@ func (l *Locked) Reserve(ctx context.Context, a Account, reserved money.Nano) er
 	return nil
 }
 
-// SetCredit says how far below zero a locked account with a floor may fall from now on. One that is further down
-// already stays there and only rises.
+// SetCredit sets how far below zero a locked account with a floor may fall from now on. One that is below that already
+// stays there and only rises.
 func (l *Locked) SetCredit(ctx context.Context, a Account, credit money.Nano) error {
 	h := l.by[a.key()]
 	if credit < 0 {
@@ -142,8 +142,8 @@ func (l *Locked) Post(ctx context.Context, e Entry) (booked bool, err error) {
 	return did[0], l.book(ctx, entries, did)
 }
 
-// QueueWrite queues the writes that book e, whose key nobody can have used, between locked accounts. Should the key be
-// in the ledger already, the batch fails.
+// QueueWrite queues the writes that book e, whose key no other transaction can have used, between locked accounts. If
+// the key is in the ledger already, the batch fails.
 func (l *Locked) QueueWrite(b *pgx.Batch, e Entry) error {
 	if err := l.check(e); err != nil {
 		return err
@@ -164,7 +164,7 @@ func (l *Locked) QueueWrite(b *pgx.Batch, e Entry) error {
 	return nil
 }
 
-// Retire says that the object of a locked account has ended: while nothing is in the account, sums of what its org has
+// Retire marks that the object of a locked account has ended: while nothing is in the account, sums of what its org has
 // leave it out. With something in it this does nothing; money that moves into it later brings it back.
 func (l *Locked) Retire(ctx context.Context, a Account) error {
 	if l.by[a.key()].amount != 0 {
@@ -214,8 +214,8 @@ func namesOf(want map[accountKey]Account) (n names) {
 	return n
 }
 
-// find fills l with those of the wanted accounts that exist. It locks nothing: whoever locks some accounts and then
-// makes others could wait for itself.
+// find fills l with those of the wanted accounts that exist. It locks nothing: a transaction that locks some accounts
+// and then creates others could deadlock.
 func (l *Locked) find(ctx context.Context, want map[accountKey]Account) error {
 	n := namesOf(want)
 	rows, err := l.tx.Q.FindLedgerAccounts(ctx, n.kinds, n.owners, n.currencies)

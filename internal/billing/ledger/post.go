@@ -111,7 +111,7 @@ func queueMoves(b *pgx.Batch, p dbq.InsertLedgerTransfersParams, ids []pgtype.UU
 	}
 }
 
-// move makes the transfers of the entries that are new, and says by how much each balance row moves.
+// move makes the transfers of the entries that are new, and returns by how much each balance row moves.
 func (l *Locked) move(entries []Entry,
 	booked []bool) (p dbq.InsertLedgerTransfersParams, ids []pgtype.UUID, deltas []int64, err error) {
 	var fresh []Entry
@@ -149,7 +149,7 @@ func (l *Locked) transfers(entries []Entry) (p dbq.InsertLedgerTransfersParams, 
 	return p, nil
 }
 
-// settle checks the floors and says by how much each balance row moves.
+// settle checks the floors and returns by how much each balance row moves.
 func (l *Locked) settle() (ids []pgtype.UUID, deltas []int64, err error) {
 	for _, h := range l.by {
 		if !h.cached || h.delta == 0 {

@@ -13,26 +13,27 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// An anchor is late by as long as its report was on its way, never early: so the report that was quickest is believed.
+// An anchor is late by as long as its report was on its way, never early: the report that was quickest is the most
+// exact.
 const (
 	anchorEveryMS   = 5 * 60_000 // at least every 10 min, by the contract; half of it, as a sync may be lost
 	anchorOverdueMS = 9 * 60_000 // from then on a report that was slower than the last anchor's ties too
-	// One that would put the host's time ahead of the last anchor's line by more than a good crystal drifts, 1 in 20,000,
-	// waits for a quicker report; by more than the jump besides what a poor one drifts, 1 in 2,000, it ties nothing at
-	// all.
+	// A report that would put the host's time ahead of the last anchor's line by more than a good crystal drifts, 1 in
+	// 20,000, makes no anchor before a quicker one had the chance to; one that is ahead by more than a poor crystal
+	// drifts, 1 in 2,000, and the jump, makes none at all.
 	anchorGoodDiv = 20_000
 	anchorPoorDiv = 2_000
 	anchorJumpMS  = 1_000
-	// A report from so far in the future, by the last anchor, proves that one late and ties anew at once: a host whose
-	// first report was long under way would have its last seconds refused as not passed yet.
+	// A report that is so far in the future, by the last anchor, proves that anchor late and makes a new one at once:
+	// otherwise a host whose first report was long under way would have its last seconds refused as not passed yet.
 	anchorLateMS = 20
 )
 
 // IssueAnchor ties the host's boot clock to PostgreSQL's and returns the newest anchor of this boot: a new one if the
-// last is five minutes old or was later than this report, else the last again, as its answer may have been lost.
+// last is five minutes old or was later than this report, else the last again, because its response may have been lost.
 // bootMS is the host's CLOCK_BOOTTIME when it sent its report. Numbers rise by one, and both clocks rise with them; a
-// report that was overtaken or delayed ties nothing. Call it before anything else that is done with a report: what is
-// done before makes the anchor late.
+// report that was overtaken or delayed makes no anchor. Call it before all other work on a report: that work would make
+// the anchor late.
 func (c *Collector) IssueAnchor(ctx context.Context, host id.Host, bootID string,
 	bootMS int64) (*agentapi.Anchor, error) {
 	q := c.db.Q
@@ -61,7 +62,7 @@ func (c *Collector) IssueAnchor(ctx context.Context, host id.Host, bootID string
 	return last, err
 }
 
-// nextAnchor returns the anchor to tie now, or last itself when none is due.
+// nextAnchor returns the anchor to issue now, or last itself if none is due.
 func nextAnchor(last *agentapi.Anchor, bootID string, bootMS, now int64) *agentapi.Anchor {
 	if last == nil {
 		return &agentapi.Anchor{BootID: bootID, Number: 1, BootMS: bootMS, ServerMS: now}
@@ -79,7 +80,7 @@ func nextAnchor(last *agentapi.Anchor, bootID string, bootMS, now int64) *agenta
 	return &agentapi.Anchor{BootID: bootID, Number: last.Number + 1, BootMS: bootMS, ServerMS: now}
 }
 
-// newestAnchor returns the last anchor of a boot, nil when it has none, and PostgreSQL's clock.
+// newestAnchor returns the last anchor of a boot, nil if it has none, and PostgreSQL's clock.
 func newestAnchor(ctx context.Context, q *dbq.Queries, host id.Host,
 	bootID string) (*agentapi.Anchor, time.Time, error) {
 	var rows []dbq.TimeAnchor

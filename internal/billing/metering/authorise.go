@@ -18,16 +18,16 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// How far ahead a cluster is authorised, in ms. While the longer part of a step is left nothing is done, so a well
-// funded cluster costs one ledger entry every half hour; a poor one takes smaller steps, so that it does not lock up
-// money its owner may want for something else.
+// How far ahead a cluster is authorised, in ms. While half a step is left nothing is done, so a well funded cluster
+// costs one ledger entry every half hour; a poor one takes smaller steps, so that it does not lock up money that its
+// owner may want to use otherwise.
 const (
 	fullStepMS  = 60 * 60_000
 	shortStepMS = 10 * 60_000
 	minStartMS  = 60_000
 )
 
-// AuthoriseRequest asks for a cluster to run on for up to an hour from now.
+// AuthoriseRequest requests that a cluster may run for up to an hour from now.
 type AuthoriseRequest struct {
 	Cluster  id.Cluster
 	Org      id.Org // whose wallet
@@ -56,7 +56,7 @@ type Authorisation struct {
 	// Reach is how far money, budgets and duration go now, at most an hour ahead: beyond RunUntil while only a part of it
 	// is held.
 	Reach time.Time
-	// Limit says what keeps RunUntil from going further, for warnings and for the reason of the end.
+	// Limit is what keeps RunUntil from going further, for warnings and for the reason of the end.
 	Limit Limit
 	spent bool // a budget of its project or org keeps RunUntil from ever being extended
 }
@@ -225,8 +225,8 @@ func promised(leases []*lease) (until int64) {
 	return until
 }
 
-// step says until when to authorise next, all in unix ms: present is what holds now (0: nothing yet), reach what money
-// allows, target what is wanted. The answer is present when nothing is to be done.
+// step returns until when to authorise next, all in unix ms: present is what holds now (0: nothing yet), reach what
+// money allows, target what is wanted. It returns present if there is nothing to do.
 func step(now, present, reach, target int64) int64 {
 	left, size := present-now, int64(fullStepMS)
 	if reach < target {
@@ -246,7 +246,7 @@ type spendable struct {
 	left   *money.Nano // of its project's and org's budgets, beyond what is held; nil = none
 }
 
-// short says which part of the purse does not cover that total, of which so much is posted.
+// short returns which part of the spendable money does not cover total, of which posted is posted.
 func (p spendable) short(total, posted money.Nano) Limit {
 	switch {
 	case p.budget != nil && total > *p.budget:
@@ -259,8 +259,8 @@ func (p spendable) short(total, posted money.Nano) Limit {
 	return LimitNone
 }
 
-// affordable returns the latest moment in [now, target] up to which the purse covers everything that could be billed,
-// and which part of it is short. It is before now when not even the past is covered.
+// affordable returns the latest moment in [now, target] up to which p covers everything that could be billed, and which
+// part of p is short. It is before now if not even the past is covered.
 func affordable(leases []*lease, now, target int64, p spendable) (until int64, short Limit) {
 	limit := func(t int64) Limit { return p.short(worst(leases, now, t)) }
 	if target < now || limit(target) == LimitNone {

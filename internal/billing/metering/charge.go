@@ -84,7 +84,7 @@ type Posting struct {
 	BilledMS          int64
 }
 
-// Charge adds proven time to a meter and says what is to be posted now that was not yet.
+// Charge adds proven time to a meter and returns what is to be posted now.
 //
 // What is billed is exactly (∪ proven) ∩ windows ∩ life. The renter's total is floor(Σ rate × ms / 3600) nano-units,
 // cumulative, and the host's is floor(total × ppm / 1e6), cumulative: so no order, batching, repetition or overlap of

@@ -66,8 +66,8 @@ func (t Terms) rateAt(ms int64) money.Micro {
 	return 0
 }
 
-// OperatorUnposted returns the operator's part of what its hosts' leases have proven and is not in the ledger yet: in
-// steps of a quarter of an hour it gets there, of a frozen lease once somebody has looked at it.
+// OperatorUnposted returns the operator's part of what its hosts' leases have proven and is not in the ledger yet. It
+// is posted in steps of a quarter of an hour; of a frozen lease, once an admin has decided.
 func OperatorUnposted(ctx context.Context, q *dbq.Queries, operator id.Org) (money.Nano, error) {
 	ids, err := q.UnsettledLeaseIDsOfOperator(ctx, operator)
 	if err != nil {

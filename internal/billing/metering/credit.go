@@ -34,9 +34,9 @@ type Credit struct {
 }
 
 // CreditLoss gives the renter back what a lease cost in the hour before it was lost by its host's fault: its operator
-// and the platform return what they had of it, and both sides are told why. What is charged later for that time, when a
-// journal arrives late, is given back too, at the latest when the cluster is settled. Never more than was charged. A
-// lease is lost once: called again, it changes nothing. The cluster's last window is closed; the caller holds its lock.
+// and the platform return their parts, and both sides are notified. What is charged later for that time, when a journal
+// arrives late, is given back too, at the latest when the cluster is settled. The credit never exceeds the charge. A
+// lease is lost once: calling it again changes nothing. The cluster's last window is closed; the caller holds its lock.
 func CreditLoss(ctx context.Context, tx *db.Tx, cluster id.Cluster, lost id.Lease, reason string) error {
 	w, err := lastWindow(ctx, tx.Q, cluster)
 	if err != nil || w == nil {
@@ -98,7 +98,7 @@ func inducible(reason string) bool {
 
 // capCredit decides once how much of a lease's credit is booked without a person's decision: of a failure that the
 // renter could have caused no more than fairness.Credit allows, of any other all of it. What the hour will have cost is
-// not known yet, because proof may still come, so the cap counts from the most that it can have cost.
+// not known yet, because proof may still arrive, so the cap counts from the most that it can have cost.
 func capCredit(ctx context.Context, tx *db.Tx, leases []*lease, lost id.Lease, inducible bool) error {
 	i := slices.IndexFunc(leases, func(l *lease) bool { return l.ID == lost })
 	if i < 0 {
@@ -143,8 +143,8 @@ func hourOf(l *lease) money.Nano {
 }
 
 // bookCredits books what the cluster's credits have come to beyond what is booked already. Its meters are locked. All
-// accounts are locked before the first entry: one credit after the other would ask for a pending account with the
-// wallet in hand, while whoever charges for usage of another cluster does the opposite.
+// accounts are locked before the first entry: one credit after the other would lock a pending account after the wallet,
+// while a transaction that charges for usage of another cluster locks them in the opposite order.
 func bookCredits(ctx context.Context, tx *db.Tx, cluster id.Cluster, leases []*lease) error {
 	rows, err := tx.Q.ServiceCredits(ctx, cluster)
 	if err != nil {
@@ -264,9 +264,9 @@ func postCredit(ctx context.Context, tx *db.Tx, l *lease, r dbq.ServiceCreditsRo
 	return nil
 }
 
-// leftToCredit returns what a credit of total comes to, and the host's part of it, when charges for the lease have been
-// given back otherwise too: no more than is left of the charges that were booked since the span began, and than is left
-// of all. The lease's corrections are locked.
+// leftToCredit returns what a credit of total comes to, and the host's part of it, if charges for the lease have been
+// given back in other ways too: no more than is left of the charges that were booked since the span began, nor than is
+// left of all charges. The lease's corrections are locked.
 func leftToCredit(ctx context.Context, q *dbq.Queries, l *lease, r dbq.ServiceCreditsRow,
 	total money.Nano) (all, host money.Nano, err error) {
 	ref, name := r.ClusterID.String(), l.ID.String()
@@ -323,8 +323,8 @@ func creditOf(l *lease, segs []dbq.SegmentsWithinRow, span Interval) money.Nano 
 }
 
 // SignedWithin returns for which parts of some spans of time the host of a lease has signed that its rank was up, and
-// for which of these it says so itself: other segments say no more than that the lease was there. A span without an end
-// is not asked for.
+// for which of these the segments state it themselves (told): segments without facts only state that the lease existed.
+// It skips spans without an end.
 func SignedWithin(ctx context.Context, q *dbq.Queries, lease id.Lease,
 	spans []interval.Span) (up, told interval.Set, err error) {
 	for _, s := range interval.Of(spans...) {
@@ -346,8 +346,8 @@ func SignedWithin(ctx context.Context, q *dbq.Queries, lease id.Lease,
 	return up, told, nil
 }
 
-// notifyCredit tells both sides once for each amount. Charges that arrive late raise a credit that is told already:
-// then the notice says what is added, so that two notices are not read as two credits, and what it is in all.
+// notifyCredit notifies both sides once for each amount. Charges that arrive late raise a credit that was notified
+// already: then the notice states what is added, so that two notices are not read as two credits, and the total.
 func notifyCredit(ctx context.Context, tx *db.Tx, l *lease, r dbq.ServiceCreditsRow, total, host money.Nano) error {
 	why := fmt.Sprintf("Node %d of %s was lost through no doing of the renter's (%s): what it cost in the last hour "+
 		"before that is given back.", l.Rank, l.ClusterID, r.Reason)
@@ -387,7 +387,7 @@ func notifyCredit(ctx context.Context, tx *db.Tx, l *lease, r dbq.ServiceCredits
 	return nil
 }
 
-// Credits are those of a cluster, by lease.
+// Credits lists the credits of a cluster, by lease.
 func Credits(ctx context.Context, q *dbq.Queries, cluster id.Cluster) ([]Credit, error) {
 	rows, err := q.ServiceCredits(ctx, cluster)
 	if err != nil {

@@ -111,9 +111,9 @@ type Forecast struct {
 	HostPart money.Nano // of Credit, taken from the operator
 }
 
-// ForecastLoss reads what would be credited for the leases that have not ended on a host, as of the segments that are
-// here: a host that has not reported for a while owes a little more. A start that has not come to run costs nobody
-// anything.
+// ForecastLoss returns what would be credited for the leases that have not ended on a host, by the segments that have
+// arrived: a host that has not reported for a while owes a little more. A lease that has not started to run costs
+// nothing.
 func ForecastLoss(ctx context.Context, q *dbq.Queries, host id.Host) (Forecast, error) {
 	var f Forecast
 	ids, err := q.RunningLeasesOfHost(ctx, host)

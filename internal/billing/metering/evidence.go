@@ -252,8 +252,8 @@ type batchProof struct {
 // batchesAtOnce bounds what is in memory of the hashes of a lease that ran for years.
 const batchesAtOnce = 1000
 
-// batchProofs makes the proofs of segments that were signed in batches. Of other leases in them only hashes are said,
-// and no more than it takes.
+// batchProofs makes the proofs of segments that were signed in batches. They contain only hashes of other leases'
+// segments, and no more than needed.
 func batchProofs(ctx context.Context, q *dbq.Queries, segs []dbq.SignedSegmentsRow) (map[place]batchProof, error) {
 	positions := map[int64][]int16{}
 	var ids []int64

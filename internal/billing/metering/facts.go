@@ -15,7 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/signature"
 )
 
-// noticedLate is by how many milliseconds a deaf span may begin before the segment that says it: silence is noticed
+// noticedLate is by how many milliseconds a deaf span may begin before the segment that reports it: silence is noticed
 // late.
 var noticedLate = (fairness.PeerSilence + fairness.ClockSlack).Milliseconds()
 

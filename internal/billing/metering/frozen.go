@@ -20,7 +20,7 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// FrozenLease is a lease whose money waits because its host signed two accounts of the same time.
+// FrozenLease is a lease whose money waits because its host signed two different records of the same time.
 type FrozenLease struct {
 	Lease     id.Lease   `json:"lease_id"`
 	Cluster   id.Cluster `json:"cluster_id"`
@@ -51,7 +51,7 @@ type Conflict struct {
 // maxFrozen bounds the list of frozen leases: one is an alarm.
 const maxFrozen = 200
 
-// AllFrozen lists the leases whose money waits, oldest first, at most 200, with the reason. Only an admin may.
+// Frozen lists the leases whose money waits, oldest first, at most 200, with the reason. Only an admin may.
 func (s *Leases) Frozen(ctx context.Context, who account.Principal) ([]FrozenLease, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (s *Leases) Frozen(ctx context.Context, who account.Principal) ([]FrozenLea
 	return out, nil
 }
 
-// conflictsOf sets what was refused beside what stands.
+// conflictsOf returns what was refused, with what stands.
 func conflictsOf(ctx context.Context, q *dbq.Queries, ids []id.Lease) (map[id.Lease][]Conflict, error) {
 	rows, err := q.ConflictsOf(ctx, idList(ids...))
 	if err != nil {
@@ -134,8 +134,8 @@ func conflictsOf(ctx context.Context, q *dbq.Queries, ids []id.Lease) (map[id.Le
 	return out, nil
 }
 
-// Frozen lists the operator's leases whose money waits because its host signed two accounts of the same time. While
-// there is one, nothing the operator has pending may be paid out.
+// Frozen lists the operator's leases whose money waits because its host signed two different records of the same time.
+// While there is one, nothing that the operator has pending may be paid out.
 func Frozen(ctx context.Context, q *dbq.Queries, operator id.Org) ([]id.Lease, error) {
 	ids, err := q.FrozenLeases(ctx, operator)
 	if err != nil {
@@ -144,9 +144,10 @@ func Frozen(ctx context.Context, q *dbq.Queries, operator id.Org) ([]id.Lease, e
 	return ids, nil
 }
 
-// Unfreeze lets a lease's money move again after an admin has looked at its conflicting segments. The first accepted
-// ones stand. What has been proven meanwhile is posted, the host's operator is told why, and a trail is kept. It
-// returns the lease. Faults: Forbidden, Invalid (no reason), NotFound, Conflict (the lease is not frozen).
+// Unfreeze lets a lease's money move again after an admin has checked its conflicting segments. The first accepted ones
+// stand. What has been proven meanwhile is posted, the host's operator is notified of the reason, and the audit log
+// records it. It returns the lease. Faults: Forbidden, Invalid (no reason), NotFound, Conflict (the lease is not
+// frozen).
 func (s *Leases) Unfreeze(ctx context.Context, who account.Principal, of id.Lease, reason string,
 	once idem.Request) (id.Lease, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // HeldCredit is a credit for a host's failure that waits for a person: the renter could have caused the failure, and
-// the credit is above what is booked without a look.
+// the credit exceeds what is booked without a decision.
 type HeldCredit struct {
 	Lease    id.Lease   `json:"lease_id"`
 	Cluster  id.Cluster `json:"cluster_id"`

@@ -105,7 +105,7 @@ func SetEpoch(ctx context.Context, tx *db.Tx, lease id.Lease, epoch int) error {
 	return err
 }
 
-// SetRequired says whether a lease's rank must be up for the cluster's seconds to count.
+// SetRequired sets whether a lease's rank must be up for the cluster's seconds to count.
 func SetRequired(ctx context.Context, tx *db.Tx, lease id.Lease, required bool) error {
 	_, err := tx.Q.SetLeaseRequired(ctx, required, lease)
 	return err

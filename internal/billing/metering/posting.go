@@ -15,13 +15,13 @@ import (
 )
 
 // How far the ledger may be behind what is proven, in ms. An entry costs more than the segment it is for, so a running
-// lease is booked in steps; the hold covers what waits as it covers what is not proven yet.
+// lease is booked in steps; the hold covers what waits, as it covers what is not proven yet.
 const (
 	postStepMS   = 15 * 60_000 // of billed time: so much is booked at once
 	postWithinMS = 20 * 60_000 // nothing waits longer, however little it is
 )
 
-// steps says which leases are booked by a charge.
+// steps is which leases are booked by a charge.
 type steps int
 
 const (
@@ -29,8 +29,8 @@ const (
 	inFull               // all, so that meter and books agree
 )
 
-// due reports whether what waits for the ledger, p, is booked now: enough has gathered, or it has waited long enough,
-// or no more is to come soon because no window is open.
+// due reports whether p, which waits for the ledger, is booked now: enough has gathered, it has waited long enough, or
+// no more will come soon because no window is open.
 func (l *lease) due(p Posting) bool {
 	if p.BilledMS >= postStepMS || l.unpostedSince != 0 && l.readAt-l.unpostedSince >= postWithinMS || l.ended() {
 		return true
@@ -43,7 +43,7 @@ func (l *lease) due(p Posting) bool {
 	return true
 }
 
-// post says what of p, the difference between the meter after a charge and the ledger, is booked with it, and gives the
+// post returns what of p is booked, where p is the difference between the meter after a charge and the ledger, and the
 // meter as it is then. What is not booked stays in the meter's exact numerator and is part of the next posting.
 func (l *lease) post(after Meter, p Posting, how steps) (Meter, Posting, int64) {
 	if !l.frozen && (how == inFull || l.due(p)) {
@@ -61,8 +61,9 @@ func (l *lease) post(after Meter, p Posting, how steps) (Meter, Posting, int64) 
 	return after, Posting{}, since
 }
 
-// UntouchedFor is how long nothing need be done for a cluster by Post and Authorise: Authorise changes nothing while
-// more than the first is left of a lease's paid time, and Post posts what has waited for longer than the second.
+// UntouchedPaid and UntouchedPosted bound how long Post and Authorise need not be called for a cluster: Authorise
+// changes nothing while more than the first is left of a lease's paid time, and Post posts what has waited for longer
+// than the second.
 const (
 	UntouchedPaid   = fullStepMS / 2 * time.Millisecond
 	UntouchedPosted = postWithinMS * time.Millisecond

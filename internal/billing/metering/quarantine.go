@@ -15,8 +15,8 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// quarantine keeps what is refused and tells of it. A conflict that was not seen before freezes its lease: the money
-// waits until an admin has looked.
+// quarantine stores what is refused and notifies of it. A new conflict freezes its lease: the money waits until an
+// admin has decided.
 func quarantine(ctx context.Context, tx *db.Tx, leases map[id.Lease]*lease, rs []*received) error {
 	var p dbq.InsertQuarantinedParams
 	var of []*received
@@ -61,7 +61,7 @@ func quarantine(ctx context.Context, tx *db.Tx, leases map[id.Lease]*lease, rs [
 	return nil
 }
 
-// whatRefused says in a person's words why a segment will never be billed.
+// whatRefused is why a segment will never be billed, as the end of a sentence that begins with the segment.
 var whatRefused = map[string]string{
 	refusedMalformed:    "cannot be read: a number or text in it is out of range",
 	refusedSignature:    "is not signed by the host's key, or was changed after it was signed",
@@ -75,7 +75,7 @@ var whatRefused = map[string]string{
 	refusedLate:         "came after its lease was settled",
 }
 
-// alerts tells of refused segments, once per host, reason and day: what is wrong with one is wrong with many.
+// alerts notifies of refused segments, once per host, reason and day: what is wrong with one is wrong with many.
 type alerts struct {
 	admins []id.Org
 	sent   map[string]bool
@@ -181,7 +181,7 @@ func (x *Leases) Quarantined(ctx context.Context, who account.Principal, before 
 	return out, nil
 }
 
-// moment returns a host's word for a time, which may be out of any range: what no calendar shows is the year 1.
+// moment returns a time that a host claims, which may be out of any range: what no calendar shows is the year 1.
 func moment(ms int64) time.Time {
 	const year9999 = 253_402_300_799_999
 	if ms < 0 || ms > year9999 {

@@ -11,7 +11,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Reasons for which a segment is refused forever. It is quarantined, the journal lets go of it, and it is never billed.
+// Reasons for which a segment is refused forever. It is quarantined, the host's journal may delete it, and it is never
+// billed.
 const (
 	refusedMalformed    = "malformed"      // numbers or texts out of range
 	refusedSignature    = "bad_signature"  // not signed by this host's attestation key
@@ -94,8 +95,8 @@ func (r *received) quarantined() (payload []byte, hash [32]byte) {
 	return payload, sha256.Sum256(payload)
 }
 
-// acks says what the journal may let go of. Agents send the oldest first and nothing newer before that was
-// acknowledged, so the highest number that was dealt with stands for all before it; what must be sent again stops the
+// acks returns what the journal may delete. Agents send the oldest first and nothing newer before that was
+// acknowledged, so the highest number that was processed stands for all before it; what must be sent again stops the
 // acknowledgements of its run.
 func acks(rs []*received) []agentapi.UsageAck {
 	type run struct {

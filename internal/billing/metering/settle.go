@@ -100,7 +100,7 @@ func settleLeases(ctx context.Context, tx *db.Tx, leases []*lease) error {
 	if err != nil {
 		return err
 	}
-	// Counting a lease's segments takes as long as it ran: only where nothing cheaper tells.
+	// Counting a lease's segments takes as long as it ran: only where nothing cheaper decides.
 	open := slices.DeleteFunc(slices.Clone(leases), func(l *lease) bool {
 		return l.proven() ||
 			now.Sub(*l.EndedAt) >= SettleAfter
@@ -147,8 +147,8 @@ func (l *lease) waits() bool {
 	})
 }
 
-// reportsComplete says of which leases everything has arrived that their hosts will ever send: no run has a hole, and
-// the final segment of the last start is there.
+// reportsComplete returns of which leases everything has arrived that their hosts will ever send: no run has a hole,
+// and the final segment of the last start is stored.
 func reportsComplete(ctx context.Context, q *dbq.Queries, leases []*lease) (map[id.Lease]bool, error) {
 	if len(leases) == 0 {
 		return nil, nil

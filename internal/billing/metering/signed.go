@@ -52,7 +52,7 @@ func receive(in []Delivery, keys map[id.Host][][]byte) []*received {
 	return out
 }
 
-// spread calls f for parts of n things that hold so many segments, on several cores where that is worth it.
+// spread calls f for parts of n things that hold a number of segments, on several cores if that is worth it.
 func spread(n, segments int, f func(i, j int)) {
 	workers := 1
 	if segments >= manySegments {

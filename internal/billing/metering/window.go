@@ -40,9 +40,9 @@ func OpenWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Time
 	return nil
 }
 
-// AdvanceConfirmed says that all required ranks were well at the given moment: the earliest of their last good reports.
-// Time up to it may be posted. It never goes back and never past run_until; without an open window, and while a rank is
-// in doubt, it does nothing.
+// AdvanceConfirmed records that all required ranks were well at the given moment: the earliest of their last good
+// reports. Time up to it may be posted. It never goes back and never past run_until; without an open window, and while
+// a rank is in doubt, it does nothing.
 func AdvanceConfirmed(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Time) error {
 	w, limit, err := openWindow(ctx, tx.Q, cluster)
 	if err != nil || w == nil || w.DoubtFromMs != nil || min(at.UnixMilli(), limit) <= w.ConfirmedUntilMs {
@@ -82,8 +82,8 @@ func DoubtWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, from time.T
 	return nil
 }
 
-// ResumeWindow ends the doubt: seconds count again from the given moment, in a window of their own, and the time since
-// the doubt began is pending until DecidePending. Without a window in doubt it does nothing.
+// ResumeWindow ends the doubt: seconds count again from the given moment, in a new window, and the time since the doubt
+// began is pending until DecidePending. Without a window in doubt it does nothing.
 func ResumeWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Time) error {
 	w, _, err := openWindow(ctx, tx.Q, cluster)
 	if err != nil || w == nil || w.DoubtFromMs == nil {
@@ -96,9 +96,9 @@ func ResumeWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Ti
 }
 
 // SplitWindow makes a part of the open window pending that is not confirmed yet: the window is confirmed and ends at
-// the part's beginning, the part is pending until DecidePending, and seconds go on to count from its end, in a window
-// of their own. Together they cover what the open window covered, so the money that is held stays enough. Without an
-// open window, and while a rank is in doubt, it does nothing.
+// the part's beginning, the part is pending until DecidePending, and seconds continue to count from its end, in a new
+// window. Together they cover what the open window covered, so the held money still suffices. Without an open window,
+// and while a rank is in doubt, it does nothing.
 func SplitWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, part Interval) error {
 	w, limit, err := openWindow(ctx, tx.Q, cluster)
 	if err != nil || w == nil || w.DoubtFromMs != nil {

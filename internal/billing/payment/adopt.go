@@ -84,7 +84,7 @@ func (f RecordAdopted) call(ctx context.Context, tx *db.Tx, a Adopted) error {
 	return f(ctx, tx, a)
 }
 
-// AdoptPayment books a payment that a restored database may have lost, from what Stripe says of it. Its top-up is made
+// AdoptPayment books a payment that a restored database may have lost, by its state at Stripe. Its top-up is created
 // again under the same id, so that any number of calls credits it once.
 func (p *Payments) AdoptPayment(ctx context.Context, object string, record RecordAdopted) (Adopted, error) {
 	pay, err := p.stripe.Payment(ctx, object)
@@ -152,7 +152,7 @@ func (p *Payments) adoptPayment(ctx context.Context, pay stripe.Payment, record 
 	return out, err
 }
 
-// lostTopup makes the row of a top-up from its payment, or says why that cannot be done.
+// lostTopup returns the row of a top-up, made from its payment, or why that cannot be done.
 func (p *Payments) lostTopup(ctx context.Context, topup id.TopUp,
 	pay stripe.Payment) (row dbq.InsertTopupParams, why string, err error) {
 	org, err := p.orgOf(ctx, pay)
@@ -369,7 +369,7 @@ type Move struct {
 	At       time.Time
 }
 
-// MoveKind says what a Move is about.
+// MoveKind is what a Move is about.
 type MoveKind string
 
 const (

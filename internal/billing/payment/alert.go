@@ -30,7 +30,7 @@ func NotifyAdmins(ctx context.Context, tx *db.Tx, n notify.Notice) error {
 	return notifyAdmins(ctx, tx, n)
 }
 
-// notifySuspense tells administrators of a change of Stripe's balance that nothing in the ledger explains; of the first
+// notifySuspense notifies admins of a change of Stripe's balance that nothing in the ledger explains; only of the first
 // of a day (UTC), because a first reading may find many.
 func notifySuspense(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpdateRow) error {
 	now, err := tx.Now(ctx)
@@ -48,8 +48,8 @@ func notifySuspense(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpdateRow)
 	})
 }
 
-// notifyRefused tells administrators of a refused webhook, once per reason and day (UTC): anybody may send as many as
-// they like. It is either a forgery or a secret or clock of ours that is wrong; then no payment is confirmed by Stripe.
+// notifyRefused notifies admins of a refused webhook, once per reason and day (UTC), because anyone may send any number
+// of them. The cause is a forgery, or a secret or clock of ours that is wrong; then Stripe confirms no payment.
 func (p *Payments) notifyRefused(ctx context.Context, r *stripe.Refused) error {
 	today := time.Now().UTC().Format(time.DateOnly)
 	if told, _ := p.refusedNotified.Load(r.Reason); told == today {

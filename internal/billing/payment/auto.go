@@ -41,7 +41,7 @@ func (p *Payments) AutoTopUp(ctx context.Context, org id.Org) (AutoTopUp, error)
 	return AutoTopUp{a.Enabled, a.Threshold, a.Amount, a.DailyCap, a.Stopped}, nil
 }
 
-// SetAutoTopUp says anew whether and how credit is added by itself. Faults: Invalid; Conflict when there is no card to
+// SetAutoTopUp sets whether and how credit is added automatically. Faults: Invalid; Conflict when there is no card to
 // pay with.
 func (p *Payments) SetAutoTopUp(ctx context.Context, payer account.Principal, a AutoTopUp) error {
 	return p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
@@ -96,7 +96,7 @@ func (a AutoTopUp) check() error {
 	return bad.Err()
 }
 
-// AutoTopUps adds credit where it is due and says how often. While sending is paused it adds none. Run it every few
+// AutoTopUps adds credit where it is due and returns how often. While sending is paused it adds none. Run it every few
 // seconds.
 func (p *Payments) AutoTopUps(ctx context.Context) (n int, err error) {
 	if s, err := SendingState(ctx, p.d.Q); err != nil || s.Paused {
@@ -125,7 +125,7 @@ func (p *Payments) AutoTopUps(ctx context.Context) (n int, err error) {
 // queueAutoTopUp names auto top-ups that fail among the dead letters.
 const queueAutoTopUp = "auto_topup"
 
-// autoFailed has an org whose auto top-up could not be decided looked at again later.
+// autoFailed postpones the auto top-up of an org for which it failed.
 func (p *Payments) autoFailed(ctx context.Context, org id.Org, why error) error {
 	wait, err := notify.DeadLetter(ctx, p.d, queueAutoTopUp, org.String(), why)
 	if err != nil {
@@ -134,8 +134,8 @@ func (p *Payments) autoFailed(ctx context.Context, org id.Org, why error) error 
 	return p.d.Q.SetAutoTopupNext(ctx, wait.Seconds(), org)
 }
 
-// capWait is the longest time until an org at its daily cap is looked at again. Top-ups that fail free the cap earlier
-// than their age does.
+// capWait is the longest time until an org at its daily cap is checked again. Top-ups that fail free the cap before
+// they are a day old.
 const capWait = time.Hour
 
 // autoTopUp decides under the lock of the org's auto top-up, so that two replicas do not both pay.
@@ -217,7 +217,7 @@ func (p *Payments) payAuto(ctx context.Context, tx *db.Tx, a dbq.AutoTopupForUpd
 	return out.rows, nil
 }
 
-// capped tells once a day that no more is added.
+// capped notifies the org once a day that the daily cap is reached.
 func (p *Payments) capped(ctx context.Context, tx *db.Tx, org id.Org, most money.Nano) error {
 	now, err := tx.Now(ctx)
 	if err != nil {
@@ -235,7 +235,7 @@ func (p *Payments) capped(ctx context.Context, tx *db.Tx, org id.Org, most money
 	return err
 }
 
-// stopAuto switches auto top-up off and tells its org why.
+// stopAuto switches auto top-up off and notifies its org of the reason.
 func (p *Payments) stopAuto(ctx context.Context, tx *db.Tx, org id.Org, why string) error {
 	n, err := tx.Q.StopAutoTopup(ctx, why, org)
 	if err != nil || n == 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// Kinds of outbox rows that bill orgs afterwards. What each does when no answer came is said at its function.
+// Kinds of outbox rows that bill orgs afterwards. What each does when no answer came is documented at its function.
 const (
 	KindSubscribe   = "subscription.create"
 	KindUnsubscribe = "subscription.cancel"
@@ -26,21 +26,22 @@ const (
 	kindCard        = "customer.card"
 )
 
-// Biller is the noun above that bills orgs afterwards, as it hears of what Stripe did. Each function may be called any
-// number of times, on any replica, in any order: what it gets is what Stripe said when asked just before, and older
-// news may come after newer. It takes its own locks and books what follows in the transaction it is given.
+// Biller is package postpaid, as it is notified of what Stripe did. Each function may be called any number of times, on
+// any replica, in any order: it gets the state that Stripe just returned, and an older state may come after a newer
+// one. It takes its own locks and books what follows in the transaction it is given.
 type Biller struct {
 	Subscription func(ctx context.Context, tx *db.Tx, org id.Org, s stripe.Subscription) error
-	// Taxable is how many cents of a draft are to be taxed, without tax; ask is false when there is nothing to decide (any
-	// more). It is called outside of transactions, just before Invoice.
+	// Taxable returns how many cents of a draft are to be taxed, without tax; ask is false when there is nothing to decide
+	// (any more). It is called outside of transactions, just before Invoice.
 	Taxable func(ctx context.Context, org id.Org, in stripe.Invoice) (cents int64, ask bool, err error)
-	// Invoice of an org's, and what tax it bears where Taxable said to ask. The note says why nothing was to be done.
+	// Invoice applies the state of an org's invoice; t is the tax that it bears if Taxable returned ask. note is why
+	// nothing was to be done.
 	Invoice func(ctx context.Context, tx *db.Tx, org id.Org, in stripe.Invoice, t BillTax) (note string, err error)
-	// TakenBack: what an invoice was paid with goes back, or comes again. It locks the org's money and the accounts, has
-	// book write what follows, and draws its own consequences. of is the tax that the invoice bore.
+	// TakenBack locks the org's money and the accounts, calls book to book that what an invoice was paid with goes back,
+	// or arrives again, and applies the consequences. The tax that book gets is the invoice's.
 	TakenBack func(ctx context.Context, tx *db.Tx, org id.Org, invoice string, accounts []ledger.Account,
 		book func(ctx context.Context, books *ledger.Locked, of tax.Tax) error) error
-	// Refused: Stripe will never do what a row asks.
+	// Refused applies that Stripe will never do what a row requests.
 	Refused func(ctx context.Context, tx *db.Tx, kind, ref string, why *stripe.Error) error
 }
 
@@ -50,8 +51,7 @@ type BillTax struct {
 	Of    tax.Tax
 }
 
-// Bill gives what Stripe says of subscriptions and invoices to the noun that bills. Call it once, before anything is
-// sent.
+// Bill sets the package that receives the states of subscriptions and invoices. Call it once, before anything is sent.
 func (p *Payments) Bill(b Biller) {
 	p.biller = &b
 	for kind, say := range map[string]func(context.Context, *stripe.Client, Row) (string,
@@ -75,9 +75,9 @@ func (p *Payments) Bill(b Biller) {
 	p.Watch("sub_", p.refreshSubscription)
 }
 
-// Subscribe has an org billed by Stripe from now on, and makes its customer if there is none. An org that is billed
-// already stays so, and one whose billing was to end with the period goes on: Stripe is asked before anything is made.
-// Rows of one org are said in the order in which they were written.
+// Subscribe queues that Stripe bills an org from now on, and its customer if there is none. An org that is billed
+// already stays so, and one whose billing was to end with the period is billed on: the state at Stripe is read before
+// anything is created. Rows of one org are sent in the order in which they were written.
 func (p *Payments) Subscribe(ctx context.Context, tx *db.Tx, org id.Org) ([]id.Outbox, error) {
 	c, err := tx.Q.BillingContact(ctx, org)
 	if err != nil {
@@ -102,9 +102,9 @@ func (p *Payments) Unsubscribe(ctx context.Context, tx *db.Tx, org id.Org, subsc
 	})
 }
 
-// ReportUsage reports what an org used to Stripe's meter, once under its identifier: Stripe knows that for a day; later
-// the minute's sum is asked for, so there may be one event per org and minute. A report that Stripe will not take, such
-// as one older than 35 days, goes to Biller.Refused.
+// ReportUsage queues a report of what an org used to Stripe's meter, once under its identifier. Stripe remembers that
+// for a day; later the minute's sum is read, so there may be one event per org and minute. A report that Stripe
+// refuses, such as one older than 35 days, goes to Biller.Refused.
 func (p *Payments) ReportUsage(ctx context.Context, tx *db.Tx, org id.Org, identifier string, value money.Micro,
 	at time.Time) ([]id.Outbox, error) {
 	return p.Queue(ctx, tx, KindUsage, org.String(), "meter:"+identifier, usageParams{
@@ -122,9 +122,9 @@ type BillLine struct {
 	Cents       int64  `json:"cents"` // negative: taken off
 }
 
-// CloseInvoice adds lines to a draft and finalises it. Both are one row, because two could overtake each other. Lines
-// that come when the invoice is final already are left out: Biller.Invoice sees by their Ref which are there. The first
-// call for an invoice stands.
+// CloseInvoice queues lines of a draft and its finalising. Both are one row, because two could overtake each other.
+// Lines that arrive when the invoice is final already are left out: Biller.Invoice finds by their Ref which exist. The
+// first call for an invoice stands.
 func (p *Payments) CloseInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoice string,
 	lines []BillLine) ([]id.Outbox, error) {
 	return p.Queue(ctx, tx, KindClose, org.String(), "close:"+invoice, billingParams{
@@ -143,8 +143,8 @@ func (p *Payments) CollectInvoice(ctx context.Context, tx *db.Tx, org id.Org, in
 	})
 }
 
-// GiveUpInvoice has Stripe mark an open invoice as uncollectible; the nth time that is decided for an invoice is said
-// under a key of its own. One that was paid or voided meanwhile stays so, and Biller.Invoice hears of it as it is.
+// GiveUpInvoice queues that Stripe marks an open invoice as uncollectible; the nth decision for an invoice has its own
+// key. An invoice that was paid or voided meanwhile stays so, and Biller.Invoice gets it as it is.
 func (p *Payments) GiveUpInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoice string,
 	nth int) ([]id.Outbox, error) {
 	key := "writeoff:" + invoice
@@ -154,8 +154,8 @@ func (p *Payments) GiveUpInvoice(ctx context.Context, tx *db.Tx, org id.Org, inv
 	return p.Queue(ctx, tx, KindWriteOff, invoice, key, billingParams{Org: org, Invoice: invoice})
 }
 
-// cardChanged has Stripe charge invoices to the org's default card, which was another one until now (n orgs have it).
-// What is said is the default at that time, so that the last change holds in whatever order rows are said.
+// cardChanged queues that Stripe charges invoices to the org's default card, which was another one until now (n orgs
+// have it). What is sent is the default at that time, so that the last change holds in whatever order rows are sent.
 func (p *Payments) cardChanged(ctx context.Context, tx *db.Tx, org id.Org, n int64) error {
 	if n == 0 || p.biller == nil {
 		return nil
@@ -186,7 +186,7 @@ func InvoicePaid(org id.Org, in stripe.Invoice) (e ledger.Entry, any bool) {
 	}, true
 }
 
-// RefreshInvoice asks Stripe for an invoice and hands it to the biller.
+// RefreshInvoice reads an invoice from Stripe and passes it to the biller.
 func (p *Payments) RefreshInvoice(ctx context.Context, invoice string) (note string, err error) {
 	in, err := p.stripe.Invoice(ctx, invoice)
 	if err != nil {
@@ -199,8 +199,8 @@ func (p *Payments) RefreshInvoice(ctx context.Context, invoice string) (note str
 	return p.applyInvoice(ctx, org, in)
 }
 
-// invoiced returns the org that an invoice of ours bills; zero for one that is not ours, such as one that somebody made
-// by hand at Stripe for a customer of ours.
+// invoiced returns the org that an invoice bills; zero for one that the platform did not create, such as one that a
+// person made at Stripe for one of its customers.
 func (p *Payments) invoiced(ctx context.Context, in stripe.Invoice) (id.Org, error) {
 	named, err := id.Parse[id.Org](in.Org)
 	if err != nil {
@@ -233,7 +233,7 @@ func (p *Payments) applyInvoice(ctx context.Context, org id.Org, in stripe.Invoi
 	return note, err
 }
 
-// billTax asks what tax a draft is to bear, unless that is decided or there is nothing to tax.
+// billTax determines the tax of a draft, unless that is decided or there is nothing to tax.
 func (p *Payments) billTax(ctx context.Context, org id.Org, in stripe.Invoice) (BillTax, error) {
 	if in.Status != stripe.InvoiceDraft {
 		return BillTax{}, nil
@@ -267,8 +267,8 @@ func (p *Payments) refreshSubscription(ctx context.Context, subscription string)
 	return "", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.biller.Subscription(ctx, tx, org, s) })
 }
 
-// RefreshBilling asks Stripe for an org's subscription and its newest invoices, in case every event was lost, and hands
-// them to the biller.
+// RefreshBilling reads an org's subscription and its newest invoices from Stripe, in case every event was lost, and
+// passes them to the biller.
 func (p *Payments) RefreshBilling(ctx context.Context, org id.Org, subscription string) error {
 	if _, err := p.refreshSubscription(ctx, subscription); err != nil {
 		return fmt.Errorf("subscription of %s: %w", org, err)

@@ -19,7 +19,8 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// invoiceOf returns the invoice that a payment paid, and its org; a zero org says that it is none of ours, and why.
+// invoiceOf returns the invoice that a payment paid, and its org; with a zero org it is not the platform's, and note is
+// why.
 func (p *Payments) invoiceOf(ctx context.Context,
 	payment string) (in stripe.Invoice, org id.Org, note string, err error) {
 	if p.biller == nil || payment == "" {
@@ -140,8 +141,8 @@ func (p *Payments) openInvoiceDispute(ctx context.Context, tx *db.Tx, d *lockedD
 	})
 }
 
-// taxOfPart returns how much of the next part of an invoice's payment is tax, when before and gone of it went back
-// already; all but of with tax. Nano-units of whole cents.
+// taxOfPart returns how much of the next part of an invoice's payment is tax, if before, and gone of its tax, went back
+// already; all but of include tax. Nano-units of whole cents.
 func taxOfPart(in stripe.Invoice, of tax.Tax, before, part, gone money.Nano) money.Nano {
 	if in.Total <= 0 {
 		return 0
@@ -149,7 +150,7 @@ func taxOfPart(in stripe.Invoice, of tax.Tax, before, part, gone money.Nano) mon
 	return min(part, taxBack(money.Nano(in.Total)*money.Cent, of.Amount(), before, part, gone))
 }
 
-// refreshInvoiceRefund books a refund of an invoice's payment that somebody made at Stripe: it is given away, with its
+// refreshInvoiceRefund books a refund of an invoice's payment that a person made at Stripe: it is given away, with its
 // tax, and not owed again. What hosts earned in the invoice's period is not paid out until an admin approves it.
 func (p *Payments) refreshInvoiceRefund(ctx context.Context, r stripe.Refund) (note string, err error) {
 	if _, err := fromCents(r.Cents); err != nil {

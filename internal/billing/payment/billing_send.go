@@ -54,8 +54,8 @@ func (p *Payments) customerOf(ctx context.Context, org id.Org) (customer, method
 	return c.CustomerID, c.PaymentMethod, nil
 }
 
-// useCard says at Stripe which card pays the customer's invoices. A card that Stripe does not have any more is no
-// reason to stop: the invoice is open until another one pays it.
+// useCard sets at Stripe which card pays the customer's invoices. If Stripe does not have the card any more, it does
+// nothing: the invoice is open until another card pays it.
 func (p *Payments) useCard(ctx context.Context, client *stripe.Client, key, customer, method string) error {
 	if method == "" {
 		return nil
@@ -125,7 +125,7 @@ func (p *Payments) sendSubscribe(ctx context.Context, client *stripe.Client, row
 	return s.ID, func(ctx context.Context, tx *db.Tx) error { return p.biller.Subscription(ctx, tx, b.Org, s) }, nil
 }
 
-// subscribe makes the subscription, and in the sandbox, which nobody sets up, what it needs.
+// subscribe creates the subscription, and in the sandbox, which has no setup, the objects that it needs.
 func (p *Payments) subscribe(ctx context.Context, client *stripe.Client, key string,
 	r stripe.SubscribeRequest) (stripe.Subscription, error) {
 	s, err := client.Subscribe(ctx, key, r)
@@ -216,7 +216,7 @@ func (p *Payments) sendClose(ctx context.Context, client *stripe.Client, row Row
 	return p.invoiceAnswer(b.Org, in, err)
 }
 
-// sendLine adds a line; final says that the invoice is no draft any more, and that the line is left out.
+// sendLine adds a line; final reports that the invoice is not a draft any more, and that the line was left out.
 func (p *Payments) sendLine(ctx context.Context, client *stripe.Client, row Row, invoice, customer string,
 	l BillLine) (final bool, err error) {
 	if row.Old {
@@ -252,8 +252,8 @@ func (p *Payments) sendCollect(ctx context.Context, client *stripe.Client, row R
 	return p.invoiceAnswer(b.Org, in, err)
 }
 
-// sendWriteOff may be said again at any time, also when Stripe has forgotten the key: an invoice that is uncollectible
-// is not marked twice.
+// sendWriteOff may be repeated at any time, also when Stripe has forgotten the key: an invoice that is uncollectible is
+// not marked twice.
 func (p *Payments) sendWriteOff(ctx context.Context, client *stripe.Client, row Row) (string, answer, error) {
 	var b billingParams
 	if err := json.Unmarshal(row.Params, &b); err != nil {

@@ -117,7 +117,8 @@ func (p *Payments) CardSetup(ctx context.Context, org id.Org, setup id.CardSetup
 	}, nil
 }
 
-// RefreshSetup asks Stripe now, for a payer who comes back from the page, and is CardSetup.
+// RefreshSetup reads the setup from Stripe, for a payer who comes back from the page, and returns what CardSetup
+// returns.
 func (p *Payments) RefreshSetup(ctx context.Context, org id.Org, setup id.CardSetup) (CardSetup, error) {
 	s, err := p.CardSetup(ctx, org, setup)
 	if err != nil || s.State != Pending {
@@ -250,7 +251,7 @@ func (p *Payments) sendSetup(ctx context.Context, o dbq.ClaimOutboxRow) (fail, e
 	})
 }
 
-// refreshSetup books what Stripe says of the saving of a card. over says that its page is closed.
+// refreshSetup applies the state at Stripe of the saving of a card. over reports that its page is closed.
 func (p *Payments) refreshSetup(ctx context.Context, object string, over bool) (note string, err error) {
 	s, err := p.stripe.Setup(ctx, object)
 	if err != nil {

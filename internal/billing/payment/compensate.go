@@ -16,8 +16,8 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// Compensate gives a charge, or a part of it (amount; zero: all that is left of it), back to its renter, tells both
-// sides why, and records it in the audit log. Only an admin may.
+// Compensate gives a charge, or a part of it (amount; zero: all that is left of it), back to its renter, notifies both
+// sides of the reason, and records it in the audit log. Only an admin may.
 func (p *Payments) Compensate(ctx context.Context, who account.Principal, charge id.LedgerTx, amount money.Nano,
 	reason string,
 	once idem.Request) (ledger.Entry, idem.Outcome, error) {

@@ -14,11 +14,11 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// refreshDispute books what Stripe says of a dispute, any number of times and in any order: while it is open the org's
-// money is set aside as far as there is some, and what is missing is reserved in its wallet, so that whatever is
-// credited to it later is set aside too (CollectClaims). What Stripe withdraws and gives back goes through the same
-// account. Won, what was set aside returns. Lost, the part that nothing covered is bad debt and stays reserved until it
-// is repaid, the tax on the disputed payment is owed no more, and the card is blocked.
+// refreshDispute books the state of a dispute at Stripe, any number of times and in any order. While it is open the
+// org's money is set aside as far as there is some, and what is missing is reserved in its wallet, so that whatever is
+// credited to it later is set aside too (CollectClaims). What Stripe withdraws and returns goes through the same
+// account. If the dispute is won, what was set aside returns. If it is lost, the part that nothing covered is bad debt
+// and stays reserved until it is repaid, the tax on the disputed payment is not owed any more, and the card is blocked.
 func (p *Payments) refreshDispute(ctx context.Context, object string) (note string, err error) {
 	d, err := p.stripe.Dispute(ctx, object)
 	if err != nil {
@@ -55,8 +55,8 @@ func (p *Payments) refreshDispute(ctx context.Context, object string) (note stri
 	return "", nil
 }
 
-// cardOfLost returns the fingerprint of the card behind a dispute that its owner has won; "" where it is not decided,
-// or not told.
+// cardOfLost returns the fingerprint of the card behind a dispute that its owner has won; "" if it is not decided, or
+// Stripe has none.
 func (p *Payments) cardOfLost(ctx context.Context, d stripe.Dispute) (string, error) {
 	if d.Open || d.Won {
 		return "", nil
@@ -189,15 +189,15 @@ func (p *Payments) loseDispute(ctx context.Context, tx *db.Tx, d *lockedDispute,
 	return p.recordTax(ctx, tx, t, taxEntry{tax.DisputeLost, e.Key, t.ID.String(), share - d.row.Amount, -share})
 }
 
-// taxInDispute returns how much of what is disputed is tax, by what has gone back of the payment so far. It is asked
-// again when the dispute is over: refunds may have failed meanwhile.
+// taxInDispute returns how much of what is disputed is tax, by what has gone back of the payment so far. It is computed
+// again when the dispute is over, because refunds may have failed meanwhile.
 func taxInDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, dispute string, amount money.Nano) (money.Nano, error) {
 	gone, err := tx.Q.GoneBack(ctx, t.ID, dispute)
 	if err != nil {
 		return 0, fmt.Errorf("read top-up %s: %w", t.ID, err)
 	}
 	before, back := gone.Amount+gone.Tax, gone.Tax
-	// Stripe gives back no more than was paid: where there is no room for the refunds under way, it has refused them.
+	// Stripe refunds no more than was paid: if there is no room for the refunds under way, it has refused them.
 	if waiting := gone.Waiting + gone.WaitingTax; before+waiting+int64(amount) <= int64(t.Amount+t.Tax) {
 		before, back = before+waiting, back+gone.WaitingTax
 	}

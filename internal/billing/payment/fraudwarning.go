@@ -10,8 +10,8 @@ import (
 )
 
 // refreshFraudWarning acts on a card issuer's early warning about a payment: no more credit is added automatically with
-// the org's card, and administrators are notified once, because a refund before the dispute saves its fee. Whether to
-// refund is theirs to decide: what the payment bought may be used up.
+// the org's card, and admins are notified once, because a refund before the dispute saves its fee. They decide whether
+// to refund: what the payment bought may be used up.
 func (p *Payments) refreshFraudWarning(ctx context.Context, object string) (note string, err error) {
 	w, err := p.stripe.FraudWarning(ctx, object)
 	if err != nil {
@@ -44,9 +44,9 @@ func (p *Payments) refreshFraudWarning(ctx context.Context, object string) (note
 	})
 }
 
-// meterErrors notifies administrators, once a day and meter, that Stripe refused reports of usage which it had accepted
-// first: meter events are validated later. Bills are right all the same, because each invoice is made what the ledger
-// says; what customers see of their usage at Stripe is not.
+// meterErrors notifies admins, once a day and meter, that Stripe refused reports of usage which it had accepted first:
+// meter events are validated later. Bills are correct nevertheless, because each invoice is made equal to the ledger;
+// what customers see of their usage at Stripe is not.
 func (p *Payments) meterErrors(ctx context.Context, meter string) (note string, err error) {
 	return "", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		now, err := tx.Now(ctx)

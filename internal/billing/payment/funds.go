@@ -16,14 +16,14 @@ import (
 // notified: changes come to light late, and some are made between the two questions.
 const fundsPatience = 30 * time.Minute
 
-// Funds is what Stripe says it holds for the platform, beside the ledger.
+// Funds is what Stripe holds for the platform by its own account, compared with the ledger.
 type Funds struct {
 	Available money.Nano `json:"available" doc:"can be sent now"`
 	Pending   money.Nano `json:"pending" doc:"on its way into available"`
 	Reserved  money.Nano `json:"reserved" doc:"kept by Stripe for connected accounts that are below zero; in none of the others"`
 	ReadAt    time.Time  `json:"asked_at"`
-	// Unread is available and pending less the changes that were read; Books the same less what the ledger says. What
-	// waits to be matched is in Books only.
+	// Unread is available and pending less the changes that were read; Books the same less the ledger's clearing account.
+	// What waits to be matched is in Books only.
 	Unread   money.Nano `json:"unread" doc:"of available and pending, what no change of the balance explains"`
 	Unbooked money.Nano `json:"books" doc:"available and pending, less what the books say Stripe holds"`
 	// OffSince is since when Unread is not 0. What is in flight is read within minutes: after half an hour something is
@@ -32,8 +32,8 @@ type Funds struct {
 	Wrong    bool       `json:"wrong" doc:"unread is not 0 for more than half an hour"`
 }
 
-// compareFunds asks Stripe what it holds and stores it beside the sum of the changes that were read. Call it after a
-// complete reading; nothing is matched by it. Administrators are notified when the two differ for fundsPatience.
+// compareFunds reads what Stripe holds and stores it with the sum of the changes that were read. Call it after a
+// complete reading; it matches nothing. Admins are notified when the two differ for fundsPatience.
 func (p *Payments) compareFunds(ctx context.Context) error {
 	all, err := p.stripe.Funds(ctx)
 	if err != nil {
@@ -93,8 +93,7 @@ func (p *Payments) storeFunds(ctx context.Context, f stripe.Funds) error {
 	})
 }
 
-// Funds returns what Stripe said last that it holds in the platform's currency, beside what the ledger says; nil: it
-// was not asked yet.
+// Funds returns what Stripe last held in the platform's currency, compared with the ledger; nil if it was not read yet.
 func (p *Payments) Funds(ctx context.Context, books money.Nano) (*Funds, error) {
 	f, err := p.d.Q.StripeFunds(ctx, p.cfg.Currency)
 	if db.NoRows(err) {

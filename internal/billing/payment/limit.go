@@ -96,8 +96,8 @@ func (s Standing) ToDo() string {
 	return strings.Join(do, " and ")
 }
 
-// allow says whether the org may add so much. Concurrent callers wait for each other. Faults: QuotaExceeded, Forbidden
-// (the org is suspended).
+// allow returns nil if the org may add an amount. Concurrent callers wait for each other. Faults: QuotaExceeded,
+// Forbidden (the org is suspended).
 func (p *Payments) allow(ctx context.Context, tx *db.Tx, org id.Org, amount money.Nano) error {
 	if err := p.allowDisputed(ctx, tx, org, amount); err != nil {
 		return err
@@ -122,5 +122,5 @@ func inCents(n money.Nano) string {
 	return fmt.Sprintf("%d.%02d", c/100, c%100)
 }
 
-// sentence returns a fault's message as a sentence of its own.
+// sentence returns a fault's message with a capital letter and a full stop.
 func sentence(m string) string { return strings.ToUpper(m[:1]) + m[1:] + "." }

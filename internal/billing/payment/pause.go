@@ -15,7 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
-// Sending says whether requests that move money are sent to Stripe.
+// Sending is whether requests that move money are sent to Stripe.
 type Sending struct {
 	Paused bool       `json:"paused" doc:"no payment, refund, transfer, reversal, invoice or usage is sent to Stripe; what is decided meanwhile waits"`
 	Reason string     `json:"reason,omitempty"`

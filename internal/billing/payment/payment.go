@@ -1,21 +1,21 @@
 // Package payment takes money in: top-ups through Stripe.
 //
 // What always holds:
-//   - The ledger is credited only for a payment that Stripe itself says has succeeded, when asked: an event is a hint
-//     to ask, never a fact. The entry's key names the payment ("topup:pi_…"), so that the call, the webhook and the
-//     poller may all find out, in any order and any number of times, and credit once.
-//   - What must be said to Stripe is a row of stripe_outbox, written in the transaction that decides it, with frozen
-//     parameters and an idempotency key of its own. The key is reused for 24 h, as long as Stripe remembers it; after
-//     that the object is looked up by its metadata before anything is said again under a new key.
+//   - The ledger is credited only for a payment that succeeded by Stripe's own answer to a read: an event is a reason
+//     to read, never a fact. The entry's key names the payment ("topup:pi_…"), so that the call, the webhook and the
+//     poller may all learn of it, in any order and any number of times, and credit once.
+//   - What must be sent to Stripe is a row of stripe_outbox, written in the transaction that decides it, with frozen
+//     parameters and an idempotency key. The key is reused for 24 h, as long as Stripe remembers it; after that the
+//     object is looked up by its metadata before anything is sent under a new key.
 //   - A failed payment credits nothing; it is final, and trying again is a new top-up.
-//   - Amounts exclude tax. What tax a payment bears is decided and kept when it is made; it is charged beside the
-//     amount, booked with it to tax_payable, and goes back with it in proportion (package tax).
+//   - Amounts exclude tax. What tax a payment bears is decided and stored when it is created; it is charged in addition
+//     to the amount, booked with it to tax_payable, and goes back with it in proportion (package tax).
 //   - What is disputed cannot be spent or given back: it is set aside, and as far as there is nothing to set aside it
 //     is reserved in the org's wallet, so that whatever is credited later counts towards it. What a lost dispute cost
 //     is repaid the same way.
-//   - A card whose owner took a payment back pays for nobody any more.
-//   - A payment's receipt is written in the transaction that books it, and never changes: whatever its parties call
-//     themselves later.
+//   - A card whose owner took a payment back cannot pay any more, for any org.
+//   - A payment's receipt is written in the transaction that books it, and never changes, even if its parties change
+//     their names later.
 package payment
 
 import (
@@ -53,7 +53,7 @@ type Config struct {
 	DisputedLimit money.Nano
 	// Merchant is who sells, as receipts name it: of record.
 	Merchant account.Party
-	// Taxer says what tax a payment bears; nil: none.
+	// Taxer determines what tax a payment bears; nil: none.
 	Taxer   tax.Taxer
 	Sandbox bool // the Stripe behind it is our own fake; no real money moves
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// PromoCode gives credit away: to each org once, so many times. It can be spent and not given back.
+// PromoCode gives credit away: to each org once, a limited number of times. It can be spent and not given back.
 type PromoCode struct {
 	Code      string     `json:"code"`
 	Amount    money.Nano `json:"amount"`
@@ -95,7 +95,7 @@ func auditReason(bad *fault.Fields, reason string) string {
 
 func promoName(s string) string { return strings.ToUpper(strings.TrimSpace(s)) }
 
-// countPromoTry counts an attempt before the code is read, in a statement of its own: a failed attempt counts too.
+// countPromoTry counts an attempt before the code is read, in a separate transaction: a failed attempt counts too.
 // Fault: RateLimited.
 func (p *Payments) countPromoTry(ctx context.Context, payer account.Principal) error {
 	n, err := p.d.Q.CountPromoAttempt(ctx, payer.Org)

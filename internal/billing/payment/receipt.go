@@ -50,7 +50,7 @@ type Returned struct {
 	Total money.Nano `json:"total"`
 }
 
-// issue writes the receipt of a payment that has arrived at a time, with the parties as they are now; one that is there
+// issue writes the receipt of a payment that arrived at paidAt, with the parties as they are now. A receipt that exists
 // stands.
 func (p *Payments) issue(ctx context.Context, tx *db.Tx, t dbq.Topup, payment string, paidAt time.Time) error {
 	customer, told, err := account.PartyOf(ctx, tx.Q, t.OrgID)

@@ -294,7 +294,7 @@ func (p *Payments) sendRefund(ctx context.Context, o dbq.ClaimOutboxRow, old boo
 	})
 }
 
-// settleRefund books what Stripe says of a refund, any number of times and in any order.
+// settleRefund books the state of a refund at Stripe, any number of times and in any order.
 func (p *Payments) settleRefund(ctx context.Context, tx *db.Tx, ours id.Refund, got stripe.Refund) error {
 	r, err := tx.Q.RefundForUpdate(ctx, ours)
 	if err != nil {
@@ -311,7 +311,7 @@ func (p *Payments) settleRefund(ctx context.Context, tx *db.Tx, ours id.Refund, 
 		if State(r.State) == Pending && !got.Booked {
 			why = "Stripe could not make it."
 		} else if State(r.State) == Pending {
-			// It had left Stripe's balance before anybody told us, and is there again.
+			// It had left Stripe's balance before the platform learned of it, and is there again.
 			if err := postRefundPaid(ctx, tx, r, got.ID); err != nil {
 				return err
 			}
@@ -378,7 +378,7 @@ func (p *Payments) failRefund(ctx context.Context, tx *db.Tx, r dbq.Refund, stri
 	return err
 }
 
-// refreshRefund asks Stripe about a refund and books the answer.
+// refreshRefund reads a refund from Stripe and books its state.
 func (p *Payments) refreshRefund(ctx context.Context, object string) (note string, err error) {
 	got, err := p.stripe.Refund(ctx, object)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// settle books the state of a top-up's payment at Stripe. last reports that a refusal is the end: on a checkout page the
-// payer may try another card. Any number of calls, in any order, book a success once; a success always counts, even
+// settle books the state of a top-up's payment at Stripe. last reports that a refusal is the end: on a checkout page
+// the payer may try another card. Any number of calls, in any order, book a success once; a success always counts, even
 // for a top-up that was given up before.
 func (p *Payments) settle(ctx context.Context, tx *db.Tx, topup id.TopUp, pay stripe.Payment, last bool) error {
 	t, err := tx.Q.TopupForUpdate(ctx, topup)
@@ -159,7 +159,7 @@ func (p *Payments) collectNow(ctx context.Context, org id.Org, currency string) 
 	}
 }
 
-// setAside books a payment that is not what was asked for to the suspense account, for people to look at.
+// setAside books a payment that is not what was requested to the suspense account; an admin decides.
 func (p *Payments) setAside(ctx context.Context, tx *db.Tx, topup id.TopUp, pay stripe.Payment) error {
 	came, err := fromCents(pay.Cents)
 	if err != nil {

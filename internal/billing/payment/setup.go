@@ -11,13 +11,13 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// What the platform keeps at Stripe beside its customers, by names that are looked up.
+// What the platform keeps at Stripe apart from its customers, by names that are looked up.
 const (
 	usageProduct = "muster_usage"
 	microCents   = 0.0001 // cents in a micro-unit
 )
 
-// WebhookEvents are the events the platform wants to hear of, sorted.
+// WebhookEvents are the events that the platform subscribes to, sorted.
 var WebhookEvents = []string{
 	"charge.dispute.closed", "charge.dispute.created", "charge.dispute.funds_reinstated", "charge.dispute.funds_withdrawn",
 	"charge.dispute.updated", "charge.refund.updated",
@@ -120,7 +120,7 @@ func (s *StripeSetup) price(ctx context.Context, c *stripe.Client, currency stri
 	return nil
 }
 
-// endpoint has one of the two endpoints receive what we want to hear of.
+// endpoint makes one of the two endpoints receive the events.
 func (s *StripeSetup) endpoint(ctx context.Context, c *stripe.Client, kind, url string,
 	events []string) (id string, err error) {
 	e, err := c.FindEndpoint(ctx, url, kind == "connect")

@@ -32,8 +32,8 @@ type Price struct {
 	Currency string     `json:"currency"`
 }
 
-// Price says, before anything is paid, what is charged for an amount paid in by the org. Faults: Invalid (the amount),
-// Unavailable.
+// Price returns, before anything is paid, what is charged for an amount paid in by the org. Faults: Invalid (the
+// amount), Unavailable.
 func (p *Payments) Price(ctx context.Context, org id.Org, amount money.Nano) (Price, error) {
 	if err := checkAmount(amount); err != nil {
 		return Price{}, err
@@ -45,8 +45,8 @@ func (p *Payments) Price(ctx context.Context, org id.Org, amount money.Nano) (Pr
 	return Price{amount, ViewTax(t, t.Amount()), amount + t.Amount(), p.cfg.Currency}, nil
 }
 
-// taxOn returns the tax on an amount that the org pays in now, or is invoiced. Outside of transactions: who says it may
-// be asked over a network.
+// taxOn returns the tax on an amount that the org pays in now, or is invoiced. Call it outside of transactions: the
+// Taxer may be asked over a network.
 func (p *Payments) taxOn(ctx context.Context, org id.Org, kind tax.Kind, amount money.Nano) (tax.Tax, error) {
 	legal, err := account.LegalOf(ctx, p.d.Q, org)
 	if err != nil {
@@ -152,9 +152,8 @@ func (p *Payments) recordTax(ctx context.Context, tx *db.Tx, t dbq.Topup, x taxE
 	})
 }
 
-// withTax returns a transfer of the net amount and one of the tax on it, where there is any: with the wallet or what
-// stands for it on one side of the first, tax_payable on that side of the second, and other on the other side of both.
-// in: to them.
+// withTax returns a transfer of the net amount and, if there is any, one of the tax on it. in: other is debited, and
+// wallet and tax_payable are credited; otherwise the reverse.
 func withTax(other, wallet ledger.Account, in bool, net, amount money.Nano) []ledger.Transfer {
 	var out []ledger.Transfer
 	for _, x := range []ledger.Transfer{{

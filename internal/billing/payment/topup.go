@@ -21,22 +21,22 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// TopUpRequest asks for a payment into an org's wallet.
+// TopUpRequest requests a payment into an org's wallet.
 type TopUpRequest struct {
 	Amount money.Nano // whole cents between MinTopUp and MaxTopUp
 	Card   id.Card    // zero: the default one
-	// Total is what the payer has been told that they are charged, tax included; zero: they take what it is.
+	// Total is what the payer agreed to be charged, tax included; zero: whatever it is.
 	Total money.Nano
 	// ReturnURL is where the payer's bank or the checkout page sends them back to; empty: Config.ReturnURL.
 	ReturnURL string
 }
 
-// TopUp pays into the org's wallet: with a saved card, else through the checkout page its answer names. Faults: Invalid
-// (the amount), NotFound (the card), QuotaExceeded (the limit before verification), Conflict (Total is not what is
-// charged now), Unavailable (the tax is not known, or sending is paused). With an idempotency key the same top-up is
-// returned again, in its present state. A declined card is a top-up in state Failed, no error. When the payer's bank
-// wants to ask them, the top-up is Pending and its ActionURL says where. When Stripe does not answer, the top-up is
-// returned Pending and settles by itself.
+// TopUp pays into the org's wallet: with a saved card, else through the checkout page that the returned top-up names.
+// Faults: Invalid (the amount), NotFound (the card), QuotaExceeded (the limit before verification), Conflict (Total is
+// not what is charged now), Unavailable (the tax is not known, or sending is paused). With an idempotency key the same
+// top-up is returned again, in its present state. A declined card is a top-up in state Failed, no error. When the
+// payer's bank wants to authenticate them, the top-up is Pending and its ActionURL is the bank's page. When Stripe does
+// not answer, the top-up is returned Pending and is settled later.
 func (p *Payments) TopUp(ctx context.Context, payer account.Principal, r TopUpRequest,
 	key idem.Request) (TopUp, error) {
 	if err := checkAmount(r.Amount); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// StandingState says whether an org may pay in and rent as usual.
+// StandingState is whether an org may pay in and rent as usual.
 type StandingState string
 
 const (
@@ -38,8 +38,8 @@ const (
 	DefaultDisputedLimit = 100 * money.Unit
 )
 
-// standingAfter returns the state of an org with so many disputes open and lost, of which staff have forgiven some of
-// the lost ones.
+// standingAfter returns the state of an org with a number of disputes open and lost, of which admins have forgiven some
+// of the lost ones.
 func standingAfter(open, lost, forgiven int64) StandingState {
 	switch {
 	case lost-forgiven >= lostUntilSuspended:
@@ -109,8 +109,8 @@ func (p *Payments) reserve(ctx context.Context, tx *db.Tx, books *ledger.Locked,
 }
 
 // CollectClaims moves what disputes claim out of the wallets it has returned to: of an open dispute to dispute_hold, of
-// a lost one to bad_debt. It returns how many wallets it dealt with. Nothing depends on when it runs, because what is
-// claimed cannot be spent meanwhile. Run it every few seconds; any number of replicas may.
+// a lost one to bad_debt. It returns how many wallets it processed. Nothing depends on when it runs, because what is
+// claimed cannot be spent meanwhile. Run it every few seconds, on any number of replicas.
 func (p *Payments) CollectClaims(ctx context.Context) (n int, err error) {
 	rows, err := p.d.Q.WalletsWithClaims(ctx, batchRows)
 	if err != nil {

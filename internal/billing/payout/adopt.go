@@ -13,9 +13,9 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// AdoptTransfer books a transfer that a restored database may have lost, from what Stripe says of it. Its payout is
-// made again under the same id, so that any number of calls books it once. Its money is taken from what is payable, and
-// the rest from what is pending, which may fall below zero until usage that was lost is reported and booked again.
+// AdoptTransfer books a transfer that a restored database may have lost, by its state at Stripe. Its payout is created
+// again under the same id, so that any number of calls books it once. Its money is taken from what is payable, and the
+// rest from what is pending, which may fall below zero until usage that was lost is reported and booked again.
 func (p *Payouts) AdoptTransfer(ctx context.Context, object string,
 	record payment.RecordAdopted) (out payment.Adopted, err error) {
 	t, err := p.pay.Stripe().Transfer(ctx, object)

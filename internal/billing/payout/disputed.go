@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// dispute is an open dispute of a payment, with what an operator earned since that payment from whoever made it.
+// dispute is an open dispute of a payment, with what an operator earned since that payment from the org that paid.
 type dispute struct {
 	renter     id.Org
 	amount     money.Nano

@@ -35,8 +35,8 @@ func cutoffAt(now time.Time, holdback time.Duration) time.Time {
 	return cutoff
 }
 
-// Mature makes payable what every operator earned before the holdback began, and says for how many something did. Run
-// it every few minutes; any replica may, and a crash between operators loses nothing.
+// Mature makes payable what every operator earned before the holdback began, and returns for how many operators
+// something became payable. Run it every few minutes; any replica may, and a crash between operators loses nothing.
 func Mature(ctx context.Context, d *db.DB, holdback time.Duration) (n int, err error) {
 	return MatureAfter(ctx, d, Holdback{Usual: holdback})
 }

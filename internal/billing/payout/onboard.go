@@ -97,11 +97,11 @@ func stateOf(r dbq.PayoutAccount) AccountState {
 
 var twoLetters = regexp.MustCompile(`^[A-Z]{2}$`)
 
-// Onboard makes the org an account at Stripe unless it has one, and answers with the URL of Stripe's form, where the
-// account's owner tells who they are and where their bank is: for one visit, within minutes. country (ISO 3166-1, two
-// letters) cannot be changed once the account is made; it may be empty then. Faults: Invalid (the country), Unavailable
-// (Stripe cannot be reached: try again), Conflict (Stripe would not make it). With an idempotency key the account is
-// asked for once.
+// Onboard creates an account at Stripe for the org unless it has one, and returns the URL of Stripe's form, where the
+// account's owner gives their identity and bank account: for one visit, within minutes. country (ISO 3166-1, two
+// letters) cannot be changed once the account is created; it may be empty then. Faults: Invalid (the country),
+// Unavailable (Stripe cannot be reached: try again), Conflict (Stripe refused to create it). With an idempotency key
+// the account is requested once.
 func (p *Payouts) Onboard(ctx context.Context, who account.Principal, country string,
 	key idem.Request) (url string, err error) {
 	var send []id.Outbox
@@ -145,7 +145,7 @@ func (p *Payouts) Onboard(ctx context.Context, who account.Principal, country st
 	return url, nil
 }
 
-// wantAccount writes down that the org's account is to be made, unless it is made or asked for already.
+// wantAccount queues the creation of the org's account, unless it exists or is queued already.
 func (p *Payouts) wantAccount(ctx context.Context, tx *db.Tx, who account.Principal,
 	country string) ([]id.Outbox, error) {
 	r, err := tx.Q.PayoutAccountForUpdate(ctx, who.Org)
@@ -221,7 +221,8 @@ func (p *Payouts) refuseAccount(ctx context.Context, tx *db.Tx, row payment.Row,
 	return tx.Q.FailPayoutAccount(ctx, "Stripe made no account: "+why.Message, org)
 }
 
-// noteAccount keeps what Stripe says of an org's account, and tells the org when that changes what they have to do.
+// noteAccount stores the state of an org's account at Stripe, and notifies the org when that changes what they have to
+// do.
 func (p *Payouts) noteAccount(ctx context.Context, tx *db.Tx, org id.Org, a stripe.Account) error {
 	r, err := tx.Q.PayoutAccountForUpdate(ctx, org)
 	if err != nil {
@@ -254,7 +255,7 @@ func (p *Payouts) noteAccount(ctx context.Context, tx *db.Tx, org id.Org, a stri
 	return err
 }
 
-// refreshAccount asks Stripe about an account and keeps the answer.
+// refreshAccount reads an account from Stripe and stores its state.
 func (p *Payouts) refreshAccount(ctx context.Context, object string) (note string, err error) {
 	a, err := p.pay.Stripe().Account(ctx, object)
 	if e := stripe.As(err); e != nil && (e.Outcome == stripe.Missing || e.Code == stripe.CodeAccountInvalid) {
@@ -274,8 +275,7 @@ func (p *Payouts) refreshAccount(ctx context.Context, object string) (note strin
 	return "", err
 }
 
-// DisabledDisconnected is what Account.Disabled says of an account that is closed, or does not let the platform act for
-// it.
+// DisabledDisconnected is Account.Disabled of an account that is closed, or does not let the platform act for it.
 const DisabledDisconnected = "disconnected"
 
 // accountGone notes that an account is closed, or not connected to the platform any more: nothing can be sent there.
@@ -297,7 +297,7 @@ func (p *Payouts) accountGone(ctx context.Context, object string) (note string, 
 	})
 }
 
-// RefreshAccount asks Stripe about the org's account now, for an operator who comes back from Stripe's form.
+// RefreshAccount reads the org's account from Stripe, for an operator who comes back from Stripe's form.
 func (p *Payouts) RefreshAccount(ctx context.Context, org id.Org) error {
 	r, err := p.d.Q.PayoutAccount(ctx, org)
 	if db.NoRows(err) || err == nil && r.StripeAccount == nil {
@@ -310,7 +310,7 @@ func (p *Payouts) RefreshAccount(ctx context.Context, org id.Org) error {
 	return err
 }
 
-// PollAccounts asks Stripe about accounts that no event has told of for a while, and says how many it asked about.
+// PollAccounts reads accounts from Stripe that no event was about for a while, and returns how many it read.
 func (p *Payouts) PollAccounts(ctx context.Context) (n int, err error) {
 	stale, err := p.d.Q.StalePayoutAccounts(ctx, batchRows)
 	if err != nil {
@@ -331,10 +331,10 @@ func (p *Payouts) PollAccounts(ctx context.Context) (n int, err error) {
 	return n, errors.Join(errs...)
 }
 
-// queueAccounts names accounts that cannot be asked about among the dead letters.
+// queueAccounts names accounts that cannot be read among the dead letters.
 const queueAccounts = "payout_account_poll"
 
-// pollFailed has an account that could not be asked about asked about again later.
+// pollFailed postpones the next reading of an account that could not be read.
 func (p *Payouts) pollFailed(ctx context.Context, stripeAccount string, why error) error {
 	if stripe.IsBackOff(why) {
 		return nil // in ten minutes, as the scan has said

@@ -15,7 +15,7 @@ type Fees interface {
 	SetFee(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, ppm int, reason string) error
 }
 
-// OperatorChange says what an admin changes of an operator. A nil field stays as it is.
+// OperatorChange is what an admin changes of an operator. A nil field stays as it is.
 type OperatorChange struct {
 	FeePPM  *int   // of new leases, in millionths
 	Stopped *bool  // whether payouts are stopped

@@ -22,8 +22,8 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// PayDue pays every operator whose time has come, and says how many it paid. Run it every minute; any replica may, and
-// a crash anywhere loses nothing and pays nothing twice.
+// PayDue pays every operator whose payout is due, and returns how many it paid. Run it every minute; any replica may,
+// and a crash anywhere loses nothing and pays nothing twice.
 func (p *Payouts) PayDue(ctx context.Context) (n int, err error) {
 	if s, err := payment.SendingState(ctx, p.d.Q); err != nil || s.Paused {
 		return 0, err
@@ -243,7 +243,7 @@ type Payout struct {
 	SettledAt *time.Time `json:"settled_at,omitempty"`
 }
 
-// Reversal is what an admin asked Stripe to take back of a payout, and what has not come back.
+// Reversal is what an admin requested to be taken back of a payout, and what has not come back.
 type Reversal struct {
 	State   ReversalState `json:"state" enum:"asked,refused"`
 	Amount  money.Nano    `json:"amount"`
@@ -300,7 +300,7 @@ func (p *Payouts) Get(ctx context.Context, org id.Org, payout id.Payout) (Payout
 	return viewOf(r), nil
 }
 
-// All returns everybody's payouts, as List. Only an admin may; fault: Forbidden.
+// All lists the payouts of all operators, as List. Only an admin may; fault: Forbidden.
 func (p *Payouts) All(ctx context.Context, who account.Principal, before id.Payout, limit int) ([]Payout, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err

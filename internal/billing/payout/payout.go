@@ -2,22 +2,23 @@
 // accounts at Stripe (Connect).
 //
 // What always holds:
-//   - What an operator earned less than the holdback ago is not payable: till then a renter's payment may still be
+//   - What an operator earned less than the holdback ago is not payable: until then a renter's payment may still be
 //     disputed, or a host's fault found.
-//   - What is given back for a host's fault is taken from what is pending; should that not do, pending falls below zero
-//     and counts against what is payable until later earnings have covered it.
-//   - While a lease of the operator's is frozen, because its host signed two accounts of the same time, nothing becomes
-//     payable.
+//   - What is given back for a host's fault is taken from what is pending; if that does not suffice, pending falls
+//     below zero and counts against what is payable until later earnings have covered it.
+//   - While a lease of the operator's is frozen, because its host signed two different records of the same time,
+//     nothing becomes payable.
 //   - What was earned from payments that are disputed now is neither made payable nor paid out.
 //   - What was earned from a renter who is linked with the operator (one person in both, the same VAT id, name and
-//     address, or card) becomes payable only once an admin has released it; what they refuse never does.
-//   - What was earned from a payment that was taken back for good waits for a person too, as far as it is not paid out.
-//   - Nothing is made or lost: what leaves host_pending arrives in host_payable, which never falls below zero; what
+//     address, or card) becomes payable only once an admin has approved it; what they refuse never does.
+//   - What was earned from a payment that was taken back for good waits for a decision too, as far as it is not paid
+//     out.
+//   - Nothing is created or lost: what leaves host_pending arrives in host_payable, which never falls below zero; what
 //     leaves host_payable is on its way, and ends at Stripe or back in host_payable.
-//   - Each nano-unit is paid out at most once. A payout leaves host_payable in the transaction that writes down the
-//     transfer to be made, under a key of its own; it returns only when Stripe surely did not make the transfer. The
-//     entry "transfer:tr_…" names the transfer, so that the call, the webhook and the reconciliation may all find out,
-//     in any order and any number of times, and book it once. Should a transfer turn up that was given up, it counts
+//   - Each nano-unit is paid out at most once. A payout leaves host_payable in the transaction that queues its
+//     transfer, under a separate key; it returns only when Stripe certainly did not make the transfer. The entry
+//     "transfer:tr_…" names the transfer, so that the call, the webhook and the reconciliation may all learn of it, in
+//     any order and any number of times, and book it once. A transfer that turns up after it was given up counts
 //     against what is pending.
 //   - Payouts are whole cents; what is left of a cent stays with the operator and is paid later.
 package payout
@@ -65,8 +66,8 @@ type Payouts struct {
 	log *slog.Logger
 }
 
-// New checks the configuration and takes over, from pay, what is said to Stripe and what Stripe tells of accounts and
-// transfers. Call it before pay sends anything.
+// New checks the configuration and registers with pay for the sending and the states of accounts and transfers. Call it
+// before pay sends anything.
 func New(d *db.DB, pay *payment.Payments, cfg Config, log *slog.Logger) (*Payouts, error) {
 	if cfg.Minimum == 0 {
 		cfg.Minimum = DefaultMinimum

@@ -20,7 +20,7 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// ReversalRequest says what to take back of a payout.
+// ReversalRequest is what to take back of a payout.
 type ReversalRequest struct {
 	Payout id.Payout
 	Org    id.Org     // whose payout it has to be; zero: anybody's
@@ -155,7 +155,7 @@ func (p *Payouts) stop(ctx context.Context, tx *db.Tx, who account.Principal, or
 }
 
 // sendReversal takes a part of a transfer back. Under a key that Stripe has forgotten, what came back already is read,
-// and nothing is taken anew.
+// and nothing is taken again.
 func (p *Payouts) sendReversal(ctx context.Context, client *stripe.Client,
 	row payment.Row) (string, func(context.Context, *db.Tx) error, error) {
 	var n stripe.NewReversal
@@ -187,8 +187,8 @@ func (p *Payouts) sendReversal(ctx context.Context, client *stripe.Client,
 	}
 }
 
-// refuseReversal writes Stripe's reason on the payout, and tells the operator and administrators: the money stays where
-// it is, and payouts to the operator are stopped all the same.
+// refuseReversal stores Stripe's reason with the payout, and notifies the operator and admins: the money stays where it
+// is, and payouts to the operator stay stopped.
 func (p *Payouts) refuseReversal(ctx context.Context, tx *db.Tx, row payment.Row, why *stripe.Error) error {
 	p.log.ErrorContext(ctx, "a payout was not taken back", "payout", row.Ref, "error", why)
 	var n stripe.NewReversal

@@ -94,7 +94,7 @@ func (p *Payouts) Reviews(ctx context.Context, who account.Principal, before id.
 	return p.ReviewsOf(ctx, who, ReviewFilter{}, before, limit)
 }
 
-// ReviewFilter says which reviews to list; zero fields match everything.
+// ReviewFilter is which reviews to list; zero fields match everything.
 type ReviewFilter struct {
 	Org     id.Org // as operator or as renter
 	Waiting bool   // only those with something to decide on

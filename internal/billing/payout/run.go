@@ -127,8 +127,8 @@ func rawOrgs(orgs ...id.Org) []pgtype.UUID {
 	return out
 }
 
-// PayAll pays everybody who can be paid, outside the schedule, each in a transaction of its own, with a reason for the
-// audit log. Only an admin may. What it paid before an error stays paid; repeated, it pays those who are left. Faults:
+// PayAll pays every operator who can be paid, outside the schedule, each in a separate transaction, with a reason for
+// the audit log. Only an admin may. What it paid before an error stays paid; repeated, it pays the rest. Faults:
 // Forbidden, Invalid (the reason).
 func (p *Payouts) PayAll(ctx context.Context, who account.Principal, reason string,
 	once idem.Request) ([]Payout, idem.Outcome, error) {

@@ -45,7 +45,7 @@ type SelfBill struct {
 }
 
 const (
-	// selfBilled is the wording that Article 226(10a) of Directive 2006/112/EC asks for.
+	// selfBilled is the wording that Article 226(10a) of Directive 2006/112/EC requires.
 	selfBilled = "Self-billing: the recipient issues this document in the name and on behalf of the supplier."
 	// selfBillAfter is how long after a month its documents are issued: no entry of the month can be committed any more.
 	selfBillAfter = 48 * time.Hour
@@ -54,8 +54,8 @@ const (
 	selfBillBatch  = 200 // operators read at a time
 )
 
-// IssueSelfBills issues the self-billing documents of the last three closed months that have none, and says how many.
-// Run it every hour; any replica may.
+// IssueSelfBills issues the self-billing documents of the last three closed months that have none, and returns how
+// many. Run it every hour; any replica may.
 func (p *Payouts) IssueSelfBills(ctx context.Context) (n int, err error) {
 	now, err := p.d.Q.DatabaseTime(ctx)
 	if err != nil {

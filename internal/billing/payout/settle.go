@@ -15,7 +15,8 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// sendTransfer makes a payout's transfer; under a key that Stripe has forgotten it is looked up, and not made anew.
+// sendTransfer makes a payout's transfer. Under a key that Stripe has forgotten the transfer is looked up, and not made
+// again.
 func (p *Payouts) sendTransfer(ctx context.Context, client *stripe.Client,
 	row payment.Row) (string, func(context.Context, *db.Tx) error, error) {
 	var n stripe.NewTransfer
@@ -50,7 +51,7 @@ func (p *Payouts) sendTransfer(ctx context.Context, client *stripe.Client,
 	return t.ID, func(ctx context.Context, tx *db.Tx) error { return p.settle(ctx, tx, ours, t) }, nil
 }
 
-// settle books what Stripe says of a payout's transfer, any number of times and in any order.
+// settle books the state of a payout's transfer at Stripe, any number of times and in any order.
 func (p *Payouts) settle(ctx context.Context, tx *db.Tx, ours id.Payout, t stripe.Transfer) error {
 	r, err := tx.Q.PayoutForUpdate(ctx, ours)
 	if err != nil {
@@ -231,8 +232,8 @@ func (p *Payouts) refusal(ctx context.Context, tx *db.Tx, r dbq.Payout, a dbq.Pa
 // they stop.
 const maxRefusals = 3
 
-// stopRefused stops payouts to an operator to whom Stripe does not let the platform send money. Administrators are
-// notified; they let payouts go on when the cause is removed.
+// stopRefused stops payouts to an operator to whom Stripe does not let the platform send money. Admins are notified;
+// they resume payouts when the cause is removed.
 func (p *Payouts) stopRefused(ctx context.Context, tx *db.Tx, r dbq.Payout, why *stripe.Error) error {
 	n, err := tx.Q.SetPayoutStopped(ctx, "Stripe refuses transfers to this account: "+why.Message, r.OrgID)
 	if err != nil || n == 0 {
@@ -260,7 +261,7 @@ func (p *Payouts) notify(ctx context.Context, tx *db.Tx, r dbq.Payout, s notify.
 	return err
 }
 
-// refreshTransfer asks Stripe about a transfer and books the answer.
+// refreshTransfer reads a transfer from Stripe and books its state.
 func (p *Payouts) refreshTransfer(ctx context.Context, object string) (note string, err error) {
 	t, err := p.pay.Stripe().Transfer(ctx, object)
 	if e := stripe.As(err); e != nil && e.Outcome == stripe.Missing {

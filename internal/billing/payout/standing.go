@@ -18,7 +18,7 @@ type Standing struct {
 	// NotBooked is measured and waits to be booked: in none of the others. What is booked between the two reads is missing
 	// from both for once; it is never in both.
 	NotBooked money.Nano
-	// earned before it, from renters who are linked with the operator: waits until somebody has decided
+	// earned before the holdback, from renters who are linked with the operator: waits for a decision
 	InReview money.Nano
 	Payable  money.Nano // the rest, less what was given back beyond Pending; never below 0
 	// of both, from payments that are disputed now: neither made payable nor paid out. What is in review is not among it

@@ -11,9 +11,9 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// refuseUnknown refuses a transfer while Stripe has made one to the same account, for a payout of ours, that this
-// database does not know. Then the database has lost commits, usually by a restore to an earlier moment, and what it is
-// about to pay may be paid already. The row waits and is tried again; administrators are told.
+// refuseUnknown refuses a transfer while Stripe has made one to the same account, for a payout of this platform, that
+// this database does not have. Then the database has lost commits, usually by a restore to an earlier moment, and what
+// it is about to pay may be paid already. The row waits and is tried again; admins are notified.
 func (p *Payouts) refuseUnknown(ctx context.Context, client *stripe.Client, ours id.Payout, acct string) error {
 	made, err := client.TransfersTo(ctx, acct)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 
 const batchOrgs = 200
 
-// Charge bills what orgs used on credit since they were last billed, once in every hour of the clock, and says how many
-// it looked at. Run it every minute or so, on any replica.
+// Charge bills what orgs used on credit since they were last billed, once in every hour of the clock, and returns how
+// many orgs it processed. Run it every minute or so, on any replica.
 func (p *Postpaid) Charge(ctx context.Context) (n int, err error) {
 	due, err := p.d.Q.ClaimPostpaidCharges(ctx, batchOrgs)
 	if err != nil {
@@ -136,11 +136,11 @@ func (p *Postpaid) bookCharge(ctx context.Context, tx *db.Tx, a *acct, used mone
 // together.
 func unbilled(wallet, held money.Nano) money.Nano { return max(0, -(wallet + held)) }
 
-// micros returns what a meter of whole micro-units is told when the charges grow: the growth of their floor, so that
+// micros returns what a meter of whole micro-units receives when the charges grow: the growth of their floor, so that
 // nothing drifts.
 func micros(before, after money.Nano) money.Micro { return money.Micro(after/1000 - before/1000) }
 
-// sendAfter says rows to Stripe once they are committed; what cannot be said then the outbox says.
+// sendAfter sends rows to Stripe once they are committed; what cannot be sent then is left to the outbox.
 func (p *Postpaid) sendAfter(ctx context.Context, tx *db.Tx, rows []id.Outbox) {
 	if len(rows) > 0 {
 		tx.AfterCommit(func() { p.pay.SendNow(ctx, rows) })

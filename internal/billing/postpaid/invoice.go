@@ -41,8 +41,8 @@ func due(charged money.Nano, before int64) int64 {
 	return cents
 }
 
-// invoice applies the state of an invoice at Stripe: it brings a draft to what the ledger says and closes it, and books
-// a payment or a loss. note is why nothing was done; "" if something was.
+// invoice applies the state of an invoice at Stripe: it makes a draft equal to the ledger and closes it, and books a
+// payment or a loss. note is why nothing was done; "" if something was.
 func (p *Postpaid) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe.Invoice,
 	t payment.BillTax) (note string, err error) {
 	a, err := p.lock(ctx, tx, org, ledger.TaxPayable(p.cfg.Currency), ledger.BadDebt(p.cfg.Currency))
@@ -106,7 +106,7 @@ func (p *Postpaid) chargedBy(ctx context.Context, q *dbq.Queries, org dbq.Postpa
 	return money.Nano(n), nil
 }
 
-// close brings a draft to what the ledger says, by one line, and to its tax by another, and has it finalised.
+// close makes a draft equal to the ledger by one line, adds its tax by another, and finalises it.
 func (p *Postpaid) close(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice, b bill) error {
 	var lines []payment.BillLine
 	if off := b.due - (in.Total - taxLine(in)); off != 0 {
@@ -142,7 +142,7 @@ func (p *Postpaid) paidWith(a *acct, in stripe.Invoice) (e ledger.Entry, any boo
 	return payment.InvoicePaid(a.row.OrgID, in)
 }
 
-// notifyInvoice tells the org of an invoice, and of one that its card did not pay.
+// notifyInvoice notifies the org of an invoice, and of one that its card did not pay.
 func (p *Postpaid) notifyInvoice(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice, t tax.Tax) error {
 	amount := fmt.Sprintf("%s %s", (money.Nano(in.Total) * money.Cent).Plain(), in.Currency)
 	n := notify.Notice{Org: a.row.OrgID, Object: a.row.OrgID.String()}
@@ -170,7 +170,8 @@ func (p *Postpaid) notifyInvoice(ctx context.Context, tx *db.Tx, a *acct, in str
 	return err
 }
 
-// takenBack has booked what was taken back of an invoice's payment, or came again, and draws the consequences.
+// takenBack locks an org, calls book to book what was taken back of an invoice's payment, or arrived again, and applies
+// the consequences.
 func (p *Postpaid) takenBack(ctx context.Context, tx *db.Tx, org id.Org, invoice string, accounts []ledger.Account,
 	book func(context.Context, *ledger.Locked, tax.Tax) error) error {
 	a, err := p.lock(ctx, tx, org, append(accounts, ledger.TaxPayable(p.cfg.Currency), ledger.BadDebt(p.cfg.Currency))...)
@@ -194,7 +195,7 @@ func (p *Postpaid) takenBack(ctx context.Context, tx *db.Tx, org id.Org, invoice
 	return p.wrapUp(ctx, tx, a)
 }
 
-// queueQuestions names orgs that Stripe cannot be asked about among the dead letters.
+// queueQuestions names orgs whose billing cannot be read from Stripe among the dead letters.
 const queueQuestions = "postpaid_poll"
 
 const (
@@ -202,8 +203,8 @@ const (
 	refreshBatch = 50
 )
 
-// Refresh asks Stripe about orgs of which it should have told something, in case every event was lost, and says how
-// many it asked about. Run it every minute or so.
+// Refresh reads the billing of orgs of which an event is overdue from Stripe, in case every event was lost, and returns
+// how many it read. Run it every minute or so.
 func (p *Postpaid) Refresh(ctx context.Context) (int, error) { return p.refresh(ctx, refreshEvery) }
 
 func (p *Postpaid) refresh(ctx context.Context, after time.Duration) (n int, err error) {

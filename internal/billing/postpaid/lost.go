@@ -17,8 +17,8 @@ import (
 
 // loss is what lost disputes of an invoice's payment took.
 type loss struct {
-	// unpaid is what the banks took, less what was set aside and paid it, and what was paid by bank since; whether or not
-	// it was written off. Below zero is what came too much: the bank gave again what somebody had paid.
+	// unpaid is what the banks took, less what was set aside and paid it, and what was paid by bank since, whether or not
+	// it was written off. Below zero is what came too much: the bank returned what had been paid otherwise.
 	unpaid money.Nano
 	banked money.Nano // what came to the platform's bank account for it
 }

@@ -26,7 +26,7 @@ type CreditPeriod struct {
 	Currency string     `json:"currency"`
 }
 
-// CreditInvoice is one of Stripe's, as Stripe last said.
+// CreditInvoice is an invoice at Stripe, in the state that was last read.
 type CreditInvoice struct {
 	ID     string `json:"id"`
 	Number string `json:"number,omitempty"` // none while it is a draft
@@ -51,11 +51,11 @@ type CreditLine struct {
 	Cluster id.Cluster `json:"cluster_id"`
 	Lease   id.Lease   `json:"lease_id"`
 	Amount  money.Nano `json:"amount"`
-	// RanFrom and RanTo are when it ran, by the segments that were heard since it was booked before; nil when none is
-	// known.
+	// RanFrom and RanTo are when it ran, by the segments that arrived since it was booked before; nil if none is known.
 	RanFrom *time.Time `json:"ran_from"`
 	RanTo   *time.Time `json:"ran_to"`
-	// Late says that it ran, or a part of it, before the period: it was heard or confirmed too late for the one before.
+	// Late reports that it ran, or a part of it, before the period: it was reported or confirmed too late for the one
+	// before.
 	Late bool `json:"late"`
 }
 
@@ -211,7 +211,7 @@ func (p *Postpaid) lines(ctx context.Context, org id.Org, out *CreditLines) erro
 	return nil
 }
 
-// Pay charges the org's default card for an invoice that it did not pay. What comes of it is told by Stripe. Fault:
+// Pay charges the org's default card for an invoice that it did not pay. The outcome arrives from Stripe later. Faults:
 // NotFound, Conflict (nothing is to be paid).
 func (p *Postpaid) Pay(ctx context.Context, org id.Org, invoice string,
 	once idem.Request) (string, idem.Outcome, error) {

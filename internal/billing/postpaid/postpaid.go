@@ -2,20 +2,22 @@
 //
 // What always holds:
 //   - What an org has used or holds on credit, and what it was billed and has not paid, together never exceed its
-//     limit: its wallet may fall below zero by what is left of the limit, and the database guards that. A limit that is
-//     lowered, or credit that is stopped, lends nothing more; what is authorised already, an hour at most, runs on.
+//     limit: its wallet may fall below zero by what is left of the limit, and the database enforces that. A limit that
+//     is lowered, or credit that is stopped, lends nothing more; what is authorised already, an hour at most, runs on.
 //   - An org's own money counts first: prepaid, given by code or back for a host's fault. Only what is used beyond it
 //     is lent.
 //   - Credit changes in the transaction that changes what it depends on: limit, debt, standing.
 //   - What was used on credit is billed once: an hourly charge takes all that the wallet and the holds are short of
-//     together, into renter_receivable, and the meter's event is written down in the same transaction under the
-//     transfer's id.
+//     together, into renter_receivable, and the meter's event is queued in the same transaction under the transfer's
+//     id.
 //   - An invoice is ⌊charged until its end⌋ in cents less all earlier invoices. Being cumulative, one that came out
-//     otherwise, because Stripe closed it before we saw it, is put right by the next. Its tax comes on top, is decided
-//     when the draft is seen, and is cumulative as well: what Stripe closed without its tax is taxed with the next.
-//   - An invoice is given up by an admin, not by Stripe: it becomes bad debt once both have said so. It lends nothing:
-//     while an invoice is written off and not paid after all, the org has no credit.
-//   - What Stripe says may come twice, late or in any order: each payment is booked once, under the invoice's id.
+//     otherwise, because Stripe closed it before it was seen, is corrected by the next. Its tax comes on top, is
+//     decided when the draft is seen, and is cumulative as well: what Stripe closed without its tax is taxed with the
+//     next.
+//   - An invoice is given up by an admin, not by Stripe: it becomes bad debt once an admin has decided and Stripe has
+//     confirmed it. While an invoice is written off and not paid after all, the org has no credit.
+//   - Stripe's events and answers may come twice, late or in any order: each payment is booked once, under the
+//     invoice's id.
 //
 // Locks: the org's row here, then the ledger's accounts.
 package postpaid
@@ -61,8 +63,8 @@ type Postpaid struct {
 	ahead time.Duration // of PostgreSQL's clock; tests let months pass with it
 }
 
-// New checks the configuration, and takes over from pay what Stripe tells of subscriptions and invoices. Call it before
-// pay sends anything.
+// New checks the configuration, and registers with pay for the states of subscriptions and invoices. Call it before pay
+// sends anything.
 func New(d *db.DB, pay *payment.Payments, cfg Config, log *slog.Logger) (*Postpaid, error) {
 	if err := money.CheckCurrency(cfg.Currency); err != nil {
 		return nil, err
@@ -105,7 +107,7 @@ type Terms struct {
 	WrittenOff money.Nano `json:"written_off"`
 }
 
-// Change is what an admin says of an org's credit.
+// Change is what an admin changes of an org's credit.
 type Change struct {
 	On     bool
 	Limit  money.Nano // when on; above zero
@@ -278,8 +280,8 @@ func (t *Terms) useOf(b ledger.Balances) {
 	t.Used = b.Owed + max(0, -b.Available)
 }
 
-// All returns everybody who pays afterwards or did, those after the given org (zero: from the first), at most limit.
-// Only an admin may; fault: Forbidden.
+// All lists the orgs that pay afterwards or did, those after the given org (zero: from the first), at most limit. Only
+// an admin may; fault: Forbidden.
 func (p *Postpaid) All(ctx context.Context, who account.Principal, after id.Org, limit int) ([]Terms, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err

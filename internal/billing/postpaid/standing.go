@@ -60,8 +60,8 @@ func credit(row dbq.PostpaidOrg, owed money.Nano) money.Nano {
 	return max(0, row.CreditLimit-owed)
 }
 
-// wrapUp draws the consequences of what has changed: nothing is lent while an invoice is not paid; an org that was
-// switched off and uses nothing any more gets its last invoice; one that owes nothing then is done.
+// wrapUp applies the consequences of what has changed: nothing is lent while an invoice is not paid; an org that was
+// switched off and uses nothing any more gets its last invoice; one that owes nothing then is off.
 func (p *Postpaid) wrapUp(ctx context.Context, tx *db.Tx, a *acct) error {
 	unpaid, err := tx.Q.PostpaidUnpaid(ctx, a.row.OrgID)
 	if err != nil {
@@ -147,7 +147,7 @@ func (p *Postpaid) end(ctx context.Context, tx *db.Tx, a *acct) error {
 	return nil
 }
 
-// subscription takes in what Stripe says of an org's being billed.
+// subscription applies the state of an org's subscription at Stripe.
 func (p *Postpaid) subscription(ctx context.Context, tx *db.Tx, org id.Org, s stripe.Subscription) error {
 	a, err := p.lock(ctx, tx, org)
 	if err != nil {
@@ -205,8 +205,8 @@ func (p *Postpaid) lostSubscription(ctx context.Context, tx *db.Tx, a *acct, why
 	return a.lend(ctx)
 }
 
-// refused takes in that Stripe will never do what a row asks. A report of usage that was refused changes no bill: the
-// next invoice is brought to what the ledger says all the same.
+// refused applies that Stripe will never do what a row requests. A report of usage that was refused changes no bill:
+// the next invoice is made equal to the ledger.
 func (p *Postpaid) refused(ctx context.Context, tx *db.Tx, kind, ref string, why *stripe.Error) error {
 	p.log.WarnContext(ctx, "Stripe refuses what bills an organisation", "kind", kind, "ref", ref, "error", why)
 	switch kind {

@@ -25,7 +25,7 @@ type bill struct {
 	tax     tax.Tax    // zero Reason: not decided, or Stripe closed the invoice without it
 }
 
-// billOf returns what the ledger wants an invoice to be; its tax is for others to say.
+// billOf returns what an invoice should be by the ledger, without its tax.
 func (p *Postpaid) billOf(ctx context.Context, q *dbq.Queries, org dbq.PostpaidOrg,
 	in stripe.Invoice) (b bill, err error) {
 	if b.charged, err = p.chargedBy(ctx, q, org, in); err != nil {

@@ -27,7 +27,7 @@ type WriteOffState string
 const (
 	Requested WriteOffState = "asked"   // decided; Stripe has yet to say that the invoice is uncollectible
 	Refused   WriteOffState = "refused" // by Stripe; it may be decided again
-	// the invoice was paid or voided before Stripe heard of it; nothing was written off
+	// the invoice was paid or voided before Stripe received the request; nothing was written off
 	Overtaken WriteOffState = "overtaken"
 	Booked    WriteOffState = "booked"    // it is bad debt, and its tax is owed no more
 	Recovered WriteOffState = "recovered" // it was paid after all
@@ -164,8 +164,8 @@ func (p *Postpaid) lockInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoi
 	return l, nil
 }
 
-// bookEnd books what came of an invoice that is final, whose row is saved and whose org is locked: its payment, or that
-// it was given up, once. b is what it was made as, was its state before.
+// bookEnd books once what became of an invoice that is final, whose row is saved and whose org is locked: its payment,
+// or that it was given up. b is what it was made as, was its state before.
 func (p *Postpaid) bookEnd(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice, b bill, was string) error {
 	w, err := tx.Q.PostpaidWriteOff(ctx, in.ID)
 	if err != nil && !db.NoRows(err) {
@@ -270,7 +270,7 @@ func (p *Postpaid) voidWriteOff(ctx context.Context, tx *db.Tx, a *acct, in stri
 	return closeWriteOff(ctx, tx, in.ID, Voided, "")
 }
 
-// postNew books what a row beside it says that it is not booked yet: both move together or not at all.
+// postNew books an entry that cannot be in the ledger, because its row does not have it: both change together.
 func (a *acct) postNew(ctx context.Context, e ledger.Entry) error {
 	switch booked, err := a.locked.Post(ctx, e); {
 	case err != nil:
@@ -288,7 +288,8 @@ func closeWriteOff(ctx context.Context, tx *db.Tx, invoice string, state WriteOf
 	return nil
 }
 
-// split returns a debt of amount, tax of it, against other: given up (in false), or coming in after all.
+// split returns the transfers of a debt of amount, on of which is tax, between other and bad debt and tax_payable: it
+// is given up (in is false), or arrives after all.
 func split(other ledger.Account, in bool, amount, on money.Nano) (out []ledger.Transfer) {
 	for _, x := range []ledger.Transfer{{
 		Debit:  other,
@@ -306,7 +307,7 @@ func split(other ledger.Account, in bool, amount, on money.Nano) (out []ledger.T
 	return out
 }
 
-// refusedWriteOff takes in that Stripe will not have an invoice as uncollectible. It stays owed, and may be given up
+// refusedWriteOff applies that Stripe refuses to mark an invoice as uncollectible. It stays owed, and may be given up
 // again.
 func (p *Postpaid) refusedWriteOff(ctx context.Context, tx *db.Tx, invoice string, why *stripe.Error) error {
 	r, err := tx.Q.PostpaidInvoice(ctx, invoice)

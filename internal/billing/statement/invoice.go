@@ -24,9 +24,9 @@ type Party = account.Party
 
 // Invoice is the statement of what an org used in one calendar month of its zone. It bears no tax: that was charged
 // when credit was paid in, and is on the receipts of those payments, which are listed too. Until it is final it is a
-// draft, made anew whenever it is asked for, of the same segments and entries as the bill. When it first is, it is
-// issued: kept as it stands, parties, lines and sums, and never changed. What is given back later is on the invoice of
-// the month in which that happens, as a credit that names what it is for.
+// draft, computed at each request from the same segments and entries as the bill. When it is first final, it is issued:
+// stored as it is, parties, lines and sums, and never changed. What is given back later is on the invoice of the month
+// in which that happens, as a credit that names what it is for.
 type Invoice struct {
 	Number string `json:"number"`
 	Month  string `json:"month"` // YYYY-MM
@@ -186,7 +186,7 @@ func (v *Invoice) neighbours(first, now time.Time) {
 	}
 }
 
-// issue keeps the invoice for good, unless another was issued meanwhile, which stands.
+// issue stores the invoice for good, unless another was issued meanwhile, which stands.
 func (v *Invoice) issue(ctx context.Context, q *dbq.Queries, org id.Org, first, now time.Time) (Invoice, error) {
 	content, err := json.Marshal(v)
 	if err != nil {
@@ -239,8 +239,8 @@ func deref(v *Invoice) Invoice {
 const monthsBack = 3
 
 // IssueInvoices issues the invoices of the last three calendar months that are final and not issued yet, so that they
-// name the parties as they were when the month was closed and not when somebody looks. Run it every hour; any replica
-// may. It says how many it looked at.
+// name the parties as they were when the month was closed and not when the invoice is first read. Run it every hour;
+// any replica may. It returns how many it checked.
 func (s *Statements) IssueInvoices(ctx context.Context) (n int, err error) {
 	now, err := s.d.Q.DatabaseTime(ctx)
 	if err != nil {

@@ -74,7 +74,7 @@ type OperatorLine struct {
 	EnergyWh     string      `json:"energy_wh"`
 }
 
-// OperatorLease says how one lease's money stands now, over its whole life.
+// OperatorLease is how one lease's money stands now, over its whole life.
 type OperatorLease struct {
 	Lease     id.Lease   `json:"lease_id"`
 	HostID    id.Host    `json:"host_id"`
@@ -89,7 +89,7 @@ type OperatorLease struct {
 	// quarter of an hour, one that ends at once.
 	NotBooked money.Nano `json:"not_booked" doc:"measured, and not booked yet: a lease that runs is booked every quarter of an hour, and payouts count it from then on"`
 	PayableAt *time.Time `json:"payable_at" doc:"when all that was earned by now will be payable, some minutes later for what is not booked; null: it is"`
-	// two accounts of its time: nothing becomes payable until an administrator has looked
+	// its host signed two different records of its time: nothing becomes payable until an admin has decided
 	Frozen bool `json:"frozen"`
 }
 
@@ -103,7 +103,7 @@ type OperatorReturn struct {
 	Amount money.Nano  `json:"amount"`   // the operator's part
 }
 
-// OperatorRequest says which statement: of all hosts of Org or of one, from one day to another, both included,
+// OperatorRequest selects a statement: of all hosts of Org or of one, from one day to another, both included,
 // YYYY-MM-DD in the org's zone ("": the first of this month, and today), summed By host (""), day or lease.
 type OperatorRequest struct {
 	Org      id.Org
@@ -220,7 +220,7 @@ func operatorLease(l metering.LeaseStatement, host string) OperatorLease {
 	return out
 }
 
-// holdback says what of each lease's earnings was booked so lately that it is not payable yet.
+// holdback fills in what of each lease's earnings was booked so recently that it is not payable yet.
 func (p *OperatorPeriod) holdback(ctx context.Context, q *dbq.Queries, r OperatorRequest,
 	leases []metering.LeaseStatement, now time.Time) error {
 	if len(leases) == 0 {

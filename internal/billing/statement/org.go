@@ -33,7 +33,7 @@ type FoundOrg struct {
 	CreatedAt time.Time  `json:"created_at"`
 }
 
-// OrgSearch says which orgs to list; zero fields match everything.
+// OrgSearch is which orgs to list; zero fields match everything.
 type OrgSearch struct {
 	Words     string // an org's id, or a part of a name, a legal name or a member's e-mail
 	Disputed  bool   // only those with a payment that is disputed now
@@ -135,8 +135,8 @@ type OrgCluster struct {
 	EndedAt      *time.Time  `json:"ended_at"`
 }
 
-// Dispute is a payment that its card's owner takes back, or of an invoice what somebody of ours gave back at Stripe.
-// While it is open, hosts are not paid what they earned with it.
+// Dispute is a payment that its card's owner takes back, or a refund of an invoice that an admin made at Stripe. While
+// it is open, hosts are not paid what they earned with it.
 type Dispute struct {
 	ID        string     `json:"id"`       // Stripe's
 	Kind      string     `json:"kind"`     // dispute, refund

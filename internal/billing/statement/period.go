@@ -221,7 +221,7 @@ func clusterNames(ctx context.Context, q *dbq.Queries,
 	return out, nil
 }
 
-// group sums the lines, by label when that is what is asked for.
+// group sums the lines by p.By; by the value of a label if that is a label.
 func (p *Period) group(label string) {
 	at := map[string]int{}
 	for _, l := range p.Lines {

@@ -1,4 +1,4 @@
-// Package statement tells people about their money: balances, statements, earnings. It only reads.
+// Package statement returns what people see of their money: balances, statements, earnings. It only reads.
 package statement
 
 import (

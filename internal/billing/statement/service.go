@@ -25,7 +25,7 @@ func New(d *db.DB, currency string, merchant Party) *Statements {
 	return &Statements{d, currency, merchant}
 }
 
-// LedgerHead returns the newest batch of the chained ledger, which anybody may note and compare later.
+// LedgerHead returns the newest batch of the chained ledger, which anyone may note and compare later.
 func (s *Statements) LedgerHead(ctx context.Context) (*billproof.Batch, error) {
 	return ledger.Head(ctx, s.d.Q)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// The platform's own reads, for the API and the pages. Packages ledger, audit and tax know no principals, so whoever
-// asks is checked here; a test in archtest keeps the API and the pages from calling those packages past it.
+// The platform's own reads, for the API and the pages. Packages ledger, audit and tax know no principals, so the caller
+// is checked here; a test in archtest keeps the API and the pages from calling those packages directly.
 
 // TrialBalance returns the trial balance of the whole ledger. Its problems name series of documents whose numbers have
 // a gap or are out of order, too. Fault: Forbidden.

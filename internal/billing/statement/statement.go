@@ -121,7 +121,7 @@ func (s *Statements) ClusterUsage(ctx context.Context, cluster id.Cluster) (Usag
 	return u, nil
 }
 
-// hostNames returns the names of the hosts that the lines tell of.
+// hostNames returns the names of the lines' hosts.
 func hostNames(ctx context.Context, q *dbq.Queries, lines []metering.UsageLine) (map[id.Host]string, error) {
 	ids := make([]id.Host, len(lines))
 	for i, l := range lines {

@@ -39,7 +39,7 @@ const (
 	DisputeLost           Kind = "dispute_lost"            // the card's owner took a payment back
 )
 
-// Sale is what a tax is asked for.
+// Sale is what a tax is determined for.
 type Sale struct {
 	Kind     Kind   // TopUp or Invoice
 	Country  string // the buyer's, ISO 3166-1 alpha-2; "": they gave none
@@ -60,7 +60,7 @@ const (
 	Untold        Reason = "untold"         // the buyer gave no country: taxed as in the merchant's
 )
 
-// Words say it to people.
+// Words names the reason for people.
 func (r Reason) Words() string {
 	switch r {
 	case Home:
@@ -87,8 +87,8 @@ type Tax struct {
 	Reason  Reason
 }
 
-// Taxer says what tax a sale bears. It may ask others: call it outside of transactions. An error means that it cannot
-// be said now; nothing may be charged then.
+// Taxer determines what tax a sale bears. It may use a network: call it outside of transactions. After an error the tax
+// is unknown, and nothing may be charged.
 type Taxer interface {
 	Tax(ctx context.Context, s Sale) (Tax, error)
 }

@@ -1,4 +1,4 @@
-// Package meteringtest makes leases in states that tests of other rooms want to look at.
+// Package meteringtest makes leases in states that tests of other packages need.
 package meteringtest
 
 import (
@@ -23,7 +23,7 @@ const (
 	bootMS = 10_000_000
 )
 
-// Lease is a lease on a host of its own.
+// Lease is a lease on a host that has no other.
 type Lease struct {
 	t        testing.TB
 	d        *db.DB
@@ -111,7 +111,7 @@ func (l *Lease) tx(f func(ctx context.Context, tx *db.Tx) error) {
 	}
 }
 
-// sign sends a segment of so many ms that begins so many ms ago.
+// sign sends a segment of ms milliseconds that begins ago milliseconds ago.
 func (l *Lease) sign(seq, ago, ms int64, final bool) {
 	l.t.Helper()
 	start := l.anchor.ServerMS - ago
@@ -135,7 +135,8 @@ func (l *Lease) sign(seq, ago, ms int64, final bool) {
 
 const half = 1_800_000 // ms
 
-// Run makes the lease run for so many ms, 305,000 at most, half an hour ago, and ends and settles it. It cost Cost(ms).
+// Run makes the lease run for ms milliseconds, at most 305,000, half an hour ago, and ends and settles it. It cost
+// Cost(ms).
 func (l *Lease) Run(ms int64) {
 	l.t.Helper()
 	start, end := time.UnixMilli(l.anchor.ServerMS-half), time.UnixMilli(l.anchor.ServerMS-half+ms)
@@ -158,13 +159,13 @@ func (l *Lease) Run(ms int64) {
 	})
 }
 
-// Cost returns what a lease costs for so many ms, and its host's part of it.
+// Cost returns what a lease costs for ms milliseconds, and its host's part of it.
 func Cost(ms int64) (cost, host money.Nano) {
 	cost = money.CostOf(Rate, ms)
 	return cost, money.Share(cost, 850_000)
 }
 
-// Lie makes the host sign two accounts of the lease's time: it is frozen.
+// Lie makes the host sign two different records of the lease's time: the lease is frozen.
 func (l *Lease) Lie() {
 	l.t.Helper()
 	l.sign(1, half, 1, false)
