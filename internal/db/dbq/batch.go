@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/musterhq/muster/internal/id"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 var (
@@ -21,7 +21,13 @@ var (
 const appendTelemetry = `-- name: AppendTelemetry :batchexec
 
 INSERT INTO telemetry (gpu_id, bucket, at_ms, util, mem_mb, power_w, temp_c)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+SELECT t.gpu_id, t.bucket, array_agg(t.at_ms ORDER BY t.at_ms), array_agg(t.util ORDER BY t.at_ms), array_agg(t.mem_mb ORDER BY t.at_ms),
+       array_agg(t.power_w ORDER BY t.at_ms), array_agg(t.temp_c ORDER BY t.at_ms)
+FROM (SELECT unnest($1::uuid[]) AS gpu_id, unnest($2::timestamptz[]) AS bucket, unnest($3::bigint[]) AS at_ms,
+             unnest($4::smallint[]) AS util, unnest($5::integer[]) AS mem_mb, unnest($6::integer[]) AS power_w,
+             unnest($7::smallint[]) AS temp_c) t
+GROUP BY t.gpu_id, t.bucket
+ORDER BY t.gpu_id, t.bucket
 ON CONFLICT (gpu_id, bucket) DO UPDATE
 SET at_ms = telemetry.at_ms || excluded.at_ms, util = telemetry.util || excluded.util,
     mem_mb = telemetry.mem_mb || excluded.mem_mb, power_w = telemetry.power_w || excluded.power_w,
@@ -35,22 +41,23 @@ type AppendTelemetryBatchResults struct {
 }
 
 type AppendTelemetryParams struct {
-	GPUID  id.GPU
-	Bucket time.Time
-	AtMs   []int64
-	Util   []int16
-	MemMb  []int32
-	PowerW []int32
-	TempC  []int16
+	Gpus    []pgtype.UUID
+	Buckets []time.Time
+	AtMs    []int64
+	Util    []int16
+	MemMb   []int32
+	PowerW  []int32
+	TempC   []int16
 }
 
 // Telemetry: one row of arrays per GPU and five minutes.
+// Adds samples, one element of the arrays each, to the rows of their GPUs and buckets.
 func (q *Queries) AppendTelemetry(ctx context.Context, arg []AppendTelemetryParams) *AppendTelemetryBatchResults {
 	batch := &pgx.Batch{}
 	for _, a := range arg {
 		vals := []interface{}{
-			a.GPUID,
-			a.Bucket,
+			a.Gpus,
+			a.Buckets,
 			a.AtMs,
 			a.Util,
 			a.MemMb,

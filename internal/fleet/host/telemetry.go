@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
@@ -53,38 +55,37 @@ type Series struct {
 	Samples []Sample
 }
 
-// AppendTelemetry adds samples to the GPUs' history.
+// telemetryChunk is the largest number of samples that one statement stores.
+const telemetryChunk = 20_000
+
+// AppendTelemetry adds samples to the GPUs' history, many GPUs with each statement.
 func (a *Agents) AppendTelemetry(ctx context.Context, series []Series) error {
-	var rows []dbq.AppendTelemetryParams
+	// Sort the rows, so that replicas that write samples of the same GPUs at once do not deadlock.
+	series = slices.SortedFunc(slices.Values(series), func(a, b Series) int { return a.GPU.Compare(b.GPU) })
+	chunks := []dbq.AppendTelemetryParams{{}}
 	for _, s := range series {
-		byBucket := map[time.Time]*dbq.AppendTelemetryParams{}
-		for _, v := range s.Samples {
-			at := v.At.UTC().Truncate(TelemetryBucket)
-			r := byBucket[at]
-			if r == nil {
-				r = &dbq.AppendTelemetryParams{GPUID: s.GPU, Bucket: at}
-				byBucket[at] = r
-			}
-			r.AtMs = append(r.AtMs, v.At.UnixMilli())
-			r.Util = append(r.Util, int16(bound(v.Util, 100)))
-			r.MemMb = append(r.MemMb, int32(bound(v.MemMB, 1<<30)))
-			r.PowerW = append(r.PowerW, int32(bound(v.PowerW, 1<<20)))
-			r.TempC = append(r.TempC, int16(bound(v.TempC, 1000)))
+		p := &chunks[len(chunks)-1]
+		if len(p.Gpus) >= telemetryChunk {
+			chunks = append(chunks, dbq.AppendTelemetryParams{})
+			p = &chunks[len(chunks)-1]
 		}
-		for _, r := range byBucket {
-			rows = append(rows, *r)
+		for _, v := range s.Samples {
+			p.Gpus = append(p.Gpus, pgtype.UUID{Bytes: s.GPU.UUID(), Valid: true})
+			p.Buckets = append(p.Buckets, v.At.UTC().Truncate(TelemetryBucket))
+			p.AtMs = append(p.AtMs, v.At.UnixMilli())
+			p.Util = append(p.Util, int16(bound(v.Util, 100)))
+			p.MemMb = append(p.MemMb, int32(bound(v.MemMB, 1<<30)))
+			p.PowerW = append(p.PowerW, int32(bound(v.PowerW, 1<<20)))
+			p.TempC = append(p.TempC, int16(bound(v.TempC, 1000)))
 		}
 	}
-	// Sort the rows, so that replicas that write samples of the same GPUs at once do not deadlock.
-	slices.SortFunc(rows, func(a, b dbq.AppendTelemetryParams) int {
-		return cmp.Or(a.GPUID.Compare(b.GPUID), a.Bucket.Compare(b.Bucket))
-	})
-	for part := range slices.Chunk(rows, 500) {
-		var first error
-		a.db.Q.AppendTelemetry(ctx, part).Exec(func(_ int, err error) { first = cmp.Or(first, err) })
-		if first != nil {
-			return fmt.Errorf("host: append telemetry: %w", first)
-		}
+	if len(chunks[0].Gpus) == 0 {
+		return nil
+	}
+	var first error
+	a.db.Q.AppendTelemetry(ctx, chunks).Exec(func(_ int, err error) { first = cmp.Or(first, err) })
+	if first != nil {
+		return fmt.Errorf("host: append telemetry: %w", first)
 	}
 	return nil
 }
