@@ -294,6 +294,7 @@ func (s *Server) letHostsIn(context.Context) error {
 		Clusters: s.clusters,
 		Metering: metering.NewCollector(s.db),
 		Market:   s.market,
+		Quiet:    cluster.NewQuietReports(s.db),
 	})
 }
 

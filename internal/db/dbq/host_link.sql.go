@@ -42,7 +42,8 @@ func (q *Queries) CloseServerSessions(ctx context.Context, natsServer string) (i
 const connectedWithoutKey = `-- name: ConnectedWithoutKey :many
 SELECT s.host_id, s.nats_server, s.nats_client
 FROM host_status s
-WHERE s.connected AND NOT EXISTS (SELECT FROM host_key k WHERE k.host_id = s.host_id AND k.revoked_at IS NULL)
+WHERE s.host_id IN (SELECT r.host_id FROM host_key r WHERE r.revoked_at IS NOT NULL)
+  AND s.connected AND NOT EXISTS (SELECT FROM host_key k WHERE k.host_id = s.host_id AND k.revoked_at IS NULL)
 `
 
 type ConnectedWithoutKeyRow struct {
@@ -51,6 +52,7 @@ type ConnectedWithoutKeyRow struct {
 	NatsClient int64
 }
 
+// Only hosts of which a key was revoked are looked at.
 func (q *Queries) ConnectedWithoutKey(ctx context.Context) ([]ConnectedWithoutKeyRow, error) {
 	rows, err := q.db.Query(ctx, connectedWithoutKey)
 	if err != nil {
@@ -274,6 +276,17 @@ func (q *Queries) TouchHostStatus(ctx context.Context, arg TouchHostStatusParams
 	var last_sync_at *time.Time
 	err := row.Scan(&last_sync_at)
 	return last_sync_at, err
+}
+
+const touchHosts = `-- name: TouchHosts :exec
+UPDATE host_status SET last_sync_at = clock_timestamp(), full_report_at = clock_timestamp()
+WHERE host_id IN (SELECT s.host_id FROM host_status s WHERE s.host_id = ANY($1::uuid[]) ORDER BY s.host_id FOR NO KEY UPDATE)
+`
+
+// Notes that hosts reported in full and that nothing was new.
+func (q *Queries) TouchHosts(ctx context.Context, hosts []pgtype.UUID) error {
+	_, err := q.db.Exec(ctx, touchHosts, hosts)
+	return err
 }
 
 const unshownEndedLeases = `-- name: UnshownEndedLeases :many

@@ -24,9 +24,11 @@ WHERE nats_server = @nats_server AND nats_client = @nats_client AND connected AN
 RETURNING host_id;
 
 -- name: ConnectedWithoutKey :many
+-- Only hosts of which a key was revoked are looked at.
 SELECT s.host_id, s.nats_server, s.nats_client
 FROM host_status s
-WHERE s.connected AND NOT EXISTS (SELECT FROM host_key k WHERE k.host_id = s.host_id AND k.revoked_at IS NULL);
+WHERE s.host_id IN (SELECT r.host_id FROM host_key r WHERE r.revoked_at IS NOT NULL)
+  AND s.connected AND NOT EXISTS (SELECT FROM host_key k WHERE k.host_id = s.host_id AND k.revoked_at IS NULL);
 
 -- name: HostForReport :one
 SELECT org_id, state, revision, needs_full_report, engine_away FROM host WHERE id = @id;
@@ -39,6 +41,11 @@ SET last_sync_at = clock_timestamp(),
     agent_version = @agent_version, protocol = @protocol
 WHERE host_id = @host_id
 RETURNING last_sync_at;
+
+-- name: TouchHosts :exec
+-- Notes that hosts reported in full and that nothing was new.
+UPDATE host_status SET last_sync_at = clock_timestamp(), full_report_at = clock_timestamp()
+WHERE host_id IN (SELECT s.host_id FROM host_status s WHERE s.host_id = ANY(@hosts::uuid[]) ORDER BY s.host_id FOR NO KEY UPDATE);
 
 -- name: UnshownEndedLeases :many
 SELECT id FROM lease

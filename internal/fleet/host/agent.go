@@ -57,11 +57,7 @@ func (a *Agents) UpdateOrder(ctx context.Context, host id.Host, s agentapi.Sync)
 	if len(s.Capabilities) == 0 && s.Update == nil && len(r.Capabilities) == 0 {
 		return nil, nil // this agent is too old to report updates
 	}
-	now := dbq.PutHostAgentParams{HostID: host, Capabilities: cleanCapabilities(s.Capabilities)}
-	if u := s.Update; u != nil {
-		now.UpdateState, now.UpdateVersion, now.UpdateTry, now.UpdateDetail = text.Clip(string(u.State), 20),
-			text.Clip(u.Version, 64), int32(u.Try), text.Clip(u.Detail, 500)
-	}
+	now := AgentOf(host, s)
 	if !slices.Equal(now.Capabilities, r.Capabilities) || now.UpdateState != r.UpdateState ||
 		now.UpdateVersion != r.UpdateVersion ||
 		now.UpdateTry != r.UpdateTry || now.UpdateDetail != r.UpdateDetail {
@@ -75,6 +71,19 @@ func (a *Agents) UpdateOrder(ctx context.Context, host id.Host, s agentapi.Sync)
 	}
 	return order(host, s.AgentVersion, r), nil
 }
+
+// AgentOf returns what is stored of the agent that sent a report.
+func AgentOf(host id.Host, s agentapi.Sync) dbq.PutHostAgentParams {
+	a := dbq.PutHostAgentParams{HostID: host, Capabilities: cleanCapabilities(s.Capabilities)}
+	if u := s.Update; u != nil {
+		a.UpdateState, a.UpdateVersion, a.UpdateTry, a.UpdateDetail = text.Clip(string(u.State), 20),
+			text.Clip(u.Version, 64), int32(u.Try), text.Clip(u.Detail, 500)
+	}
+	return a
+}
+
+// VersionOf returns what is stored of the version of the agent that sent a report.
+func VersionOf(s agentapi.Sync) string { return text.Clip(s.AgentVersion, 40) }
 
 // putAgent stores the changed fields, and stops the channel if too many of its hosts rolled its version back.
 func putAgent(ctx context.Context, tx *db.Tx, r dbq.HostAgentOrderRow, now dbq.PutHostAgentParams) error {

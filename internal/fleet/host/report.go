@@ -66,6 +66,15 @@ func (a *Agents) RecordReport(ctx context.Context, host id.Host, s agentapi.Sync
 	return r, nil
 }
 
+// TouchHosts records that hosts reported in full and that nothing was new, with one statement.
+func TouchHosts(ctx context.Context, d *db.DB, hosts []id.Host) error {
+	err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return tx.Q.TouchHosts(ctx, uuids(hosts)) })
+	if err != nil {
+		return fmt.Errorf("host: contact of %d hosts: %w", len(hosts), err)
+	}
+	return nil
+}
+
 // recordContact records contact, versions and revision, and ends the claims of leases that are gone. It may lock the
 // host.
 func recordContact(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (Report, error) {
@@ -94,7 +103,7 @@ func recordContact(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync
 	}
 	at, err := tx.Q.TouchHostStatus(ctx, dbq.TouchHostStatusParams{
 		HostID: host, FullReport: s.Full, RevisionSeen: s.Revision,
-		AgentVersion: text.Clip(s.AgentVersion, 40), Protocol: int32(s.Protocol),
+		AgentVersion: VersionOf(s), Protocol: int32(s.Protocol),
 	})
 	if err != nil {
 		return Report{}, fmt.Errorf("status: %w", err)

@@ -54,12 +54,20 @@ type Clusters interface {
 	HostState(ctx context.Context, host id.Host, s agentapi.Sync) (cluster.HostState, error)
 }
 
+// Quiet is the part of package cluster that takes reports in which nothing is new; see cluster.QuietReports.
+type Quiet interface {
+	Take(ctx context.Context, host id.Host, s agentapi.Sync) (a cluster.QuietAnswer, quiet bool)
+	Flush(ctx context.Context) error
+}
+
 // Market is the part of package market that hostlink uses.
 type Market interface {
 	EnrollHost(ctx context.Context, p host.EnrollPolicy, r agentapi.EnrollRequest) (host.Host, error)
 	UpdateInventory(ctx context.Context, h id.Host, inv agentapi.Inventory) (changed bool, err error)
 	// PopularFor returns public images that an idle host may download in advance, and the limit of their size in bytes.
 	PopularFor(ctx context.Context, h id.Host, capabilities []string) (images []string, bytes int64, err error)
+	// Popular returns the same for a host without a data cap.
+	Popular(ctx context.Context) (images []string, err error)
 }
 
 // Metering is the part of package metering that hostlink uses.
@@ -75,6 +83,7 @@ type Domain struct {
 	Clusters Clusters
 	Metering Metering
 	Market   Market
+	Quiet    Quiet // nil = every report is handled as one that changes something
 }
 
 // Link is this replica's side of the connections to hosts.
@@ -92,10 +101,11 @@ type Link struct {
 	epoch atomic.Int64
 
 	bus      *bus.Bus
-	agents   Agents // these four are set by Start
+	agents   Agents // these five are set by Start
 	clusters Clusters
 	metering Metering
 	market   Market
+	quiet    Quiet
 
 	// Each kind of message has a queue of its own, so that none delays the others.
 	reports, inventories, telemetry, doors, disconnects *queue
@@ -180,7 +190,7 @@ func (l *Link) Bus() *bus.Bus { return l.bus }
 
 // Start begins to accept hosts and to handle their messages.
 func (l *Link) Start(d Domain) error {
-	l.agents, l.clusters, l.metering, l.market = d.Agents, d.Clusters, d.Metering, d.Market
+	l.agents, l.clusters, l.metering, l.market, l.quiet = d.Agents, d.Clusters, d.Metering, d.Market, d.Quiet
 	l.recorder = newRecorder(d.Agents, l.cfg.Now, l.log)
 	for _, s := range []struct {
 		nc      *nats.Conn
@@ -212,10 +222,13 @@ func (l *Link) Start(d Domain) error {
 	l.loop(host.PulseEvery, l.pulse)
 	l.loop(l.cfg.HeartbeatEvery, l.closeUnwelcome)
 	l.loop(l.cfg.FlushEvery, l.recorder.flush)
+	if l.quiet != nil {
+		l.loop(quietFlush, l.flushQuiet)
+	}
 	return nil
 }
 
-// Stop stops accepting messages, waits for those being handled, stores the telemetry in memory, and closes all
+// Stop stops accepting messages, waits for those being handled, stores what is in memory, and closes all
 // connections.
 func (l *Link) Stop(ctx context.Context) error {
 	for _, sub := range l.subs {
@@ -242,6 +255,9 @@ func (l *Link) Stop(ctx context.Context) error {
 	l.loops.Wait()
 	if l.recorder != nil {
 		l.recorder.flush(ctx)
+	}
+	if l.quiet != nil {
+		l.flushQuiet(ctx)
 	}
 	for _, nc := range []*nats.Conn{l.auth, l.hosts, l.replicas, l.sys} {
 		if nc != nil {

@@ -53,11 +53,21 @@ func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 // a part that fails is logged and not acknowledged, so the host sends it again. failed contains the names of those
 // parts.
 func (l *Link) sync(ctx context.Context, h id.Host, s agentapi.Sync) (r agentapi.SyncReply, failed []string) {
+	var err error
 	r = agentapi.SyncReply{
 		Protocol:      agentapi.Protocol,
 		ControlEpoch:  l.epoch.Load(),
 		NextSyncMS:    nextSync(len(s.Leases)),
 		TelemetryLost: l.limits.refused(h, "telemetry"),
+	}
+	if l.quiet != nil {
+		if a, quiet := l.quiet.Take(ctx, h, s); quiet {
+			r.Revision, r.ControlEpoch, r.Anchor, r.StatusAck = a.Revision, a.ControlEpoch, &a.Anchor, s.Seq
+			if r.Popular, err = l.market.Popular(ctx); err != nil {
+				l.log.Error("part of a sync failed", "host", h, "part", "popular images", "err", err)
+			}
+			return r, nil
+		}
 	}
 	part := func(name string, err error) bool {
 		if err != nil {
@@ -66,7 +76,6 @@ func (l *Link) sync(ctx context.Context, h id.Host, s agentapi.Sync) (r agentapi
 		}
 		return err == nil
 	}
-	var err error
 	r.Anchor, err = l.metering.IssueAnchor(ctx, h, s.BootID, s.BootMS) // first: a delay before it makes it late
 	part("time anchor", err)
 	ingested := true
@@ -98,6 +107,16 @@ func (l *Link) sync(ctx context.Context, h id.Host, s agentapi.Sync) (r agentapi
 	r.Update, err = l.agents.UpdateOrder(ctx, h, s)
 	part("agent", err)
 	return r, failed
+}
+
+// quietFlush is how often the times of quiet reports are written. Hosts count as reachable for much longer.
+const quietFlush = 10 * time.Second
+
+// flushQuiet writes when the hosts of quiet reports were heard.
+func (l *Link) flushQuiet(ctx context.Context) {
+	if err := l.quiet.Flush(ctx); err != nil && l.ctx.Err() == nil {
+		l.log.Error("contact of hosts was not recorded", "err", err)
+	}
 }
 
 // anyDeaf reports whether a segment states that its host did not receive packets from another rank.

@@ -1,0 +1,20 @@
+package cluster
+
+import "context"
+
+// Hold makes reports wait until Resume.
+func (q *QuietReports) Hold() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.reading = true
+}
+
+// Waiting returns how many reports wait.
+func (q *QuietReports) Waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting)
+}
+
+// Resume reads the reports that wait.
+func (q *QuietReports) Resume(ctx context.Context) { q.readAll(ctx) }

@@ -1,0 +1,201 @@
+package cluster_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
+)
+
+// quietHost is an idle host that has reported in the usual way, and its next report.
+type quietHost struct {
+	*fleettest.Agent
+	report agentapi.Sync
+}
+
+func quietHosts(t *testing.T, d *db.DB, n int) []quietHost {
+	t.Helper()
+	org, user := fleettest.Org(t, d)
+	agents, anchors := host.NewAgents(d, nil), metering.NewCollector(d)
+	out := make([]quietHost, n)
+	for i := range out {
+		a := fleettest.Enroll(t, d, org, user, 1)
+		s := agentapi.Sync{
+			Protocol: agentapi.Protocol, AgentVersion: "v1.2.3", BootID: "boot", BootMS: 1000, ControlEpoch: 1, Full: true,
+			Capabilities: agentapi.Capabilities(), Update: &agentapi.UpdateStatus{State: agentapi.UpdateUnmanaged},
+		}
+		_, err := anchors.IssueAnchor(t.Context(), a.Host, s.BootID, s.BootMS)
+		if err == nil {
+			_, err = agents.RecordReport(t.Context(), a.Host, s)
+		}
+		if err == nil {
+			_, err = agents.UpdateOrder(t.Context(), a.Host, s)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.BootMS, s.Seq = 61_000, 2
+		out[i] = quietHost{a, s}
+	}
+	return out
+}
+
+// A round of an idle fleet costs a few statements, however many hosts report.
+func TestQuietReports_CostNoStatementEach(t *testing.T) {
+	t.Parallel()
+	const hosts, many = 30, 1 << 40
+	d, k := dbtest.NewMortal(t)
+	all := quietHosts(t, d, hosts)
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := d.Pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("UPDATE host_status SET last_sync_at = NULL")
+	q := cluster.NewQuietReports(d)
+	q.Hold()
+	k.Left.Store(many)
+	var done sync.WaitGroup
+	for _, h := range all {
+		done.Go(func() {
+			a, quiet := q.Take(t.Context(), h.Host, h.report)
+			if !quiet || a.ControlEpoch != 1 || a.Anchor.Number != 1 || a.Anchor.BootID != "boot" {
+				t.Errorf("quiet: %t, %+v", quiet, a)
+			}
+		})
+	}
+	for q.Waiting() < hosts {
+		<-time.After(time.Millisecond)
+	}
+	q.Resume(t.Context())
+	done.Wait()
+	if err := q.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := many - k.Left.Load(); n > 6 {
+		t.Errorf("%d statements for %d hosts", n, hosts)
+	}
+	var reported int
+	if err := d.Pool.QueryRow(t.Context(), "SELECT count(last_sync_at) FROM host_status").Scan(&reported); err != nil ||
+		reported != hosts {
+		t.Errorf("%d of %d hosts were reported: %v", reported, hosts, err)
+	}
+}
+
+// Whatever must be stored or answered ends the quiet.
+func TestQuietReports_NewsIsNotQuiet(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	h := quietHosts(t, d, 1)[0]
+	q := cluster.NewQuietReports(d)
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := d.Pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(sql, err)
+		}
+	}
+	take := func(s agentapi.Sync) bool {
+		_, quiet := q.Take(t.Context(), h.Host, s)
+		return quiet
+	}
+	if !take(h.report) {
+		t.Fatal("an idle host is not quiet")
+	}
+	for name, change := range map[string]func(*agentapi.Sync){
+		"not full":          func(s *agentapi.Sync) { s.Full = false },
+		"a lease":           func(s *agentapi.Sync) { s.Leases = []agentapi.LeaseStatus{{}} },
+		"a segment":         func(s *agentapi.Sync) { s.Segments = []agentapi.Segment{{}} },
+		"health":            func(s *agentapi.Sync) { s.Health = []agentapi.HealthEvent{{}} },
+		"pulled":            func(s *agentapi.Sync) { s.Pulled = &agentapi.Pulled{Counter: "c"} },
+		"engine":            func(s *agentapi.Sync) { s.EngineAway = &agentapi.EngineAway{} },
+		"another boot":      func(s *agentapi.Sync) { s.BootID = "other" },
+		"another version":   func(s *agentapi.Sync) { s.AgentVersion = "v1.2.4" },
+		"an old protocol":   func(s *agentapi.Sync) { s.Protocol-- },
+		"fewer features":    func(s *agentapi.Sync) { s.Capabilities = s.Capabilities[1:] },
+		"an update":         func(s *agentapi.Sync) { s.Update = &agentapi.UpdateStatus{State: agentapi.UpdateDone} },
+		"another revision":  func(s *agentapi.Sync) { s.Revision++ },
+		"a new epoch":       func(s *agentapi.Sync) { s.ControlEpoch++ },
+		"an earlier report": func(s *agentapi.Sync) { s.BootMS = 1 },
+	} {
+		s := h.report
+		if change(&s); take(s) {
+			t.Errorf("quiet in spite of %s", name)
+		}
+	}
+	for boot, c := range map[string]struct {
+		age   string
+		quiet bool
+	}{"recent": {"1700", true}, "old": {"1801", false}} {
+		exec("INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) SELECT id, '" + boot + "', 1, 0, (extract(" +
+			"epoch FROM clock_timestamp()) - " + c.age + ") * 1000 FROM host")
+		s := h.report
+		if s.BootID = boot; take(s) != c.quiet {
+			t.Errorf("quiet: %t, with an anchor of %s s ago", !c.quiet, c.age)
+		}
+	}
+	for _, change := range []struct{ do, undo string }{
+		{"UPDATE host SET revision = revision + 1", "UPDATE host SET revision = revision - 1"},
+		{"UPDATE host SET needs_full_report = true", "UPDATE host SET needs_full_report = false"},
+		{"UPDATE host SET engine_away = 'away'", "UPDATE host SET engine_away = ''"},
+		{"UPDATE host SET down_cap_gb = 1", "UPDATE host SET down_cap_gb = NULL"},
+		{"UPDATE host SET state = 'enrolled'", "UPDATE host SET state = 'active'"},
+		{"UPDATE host_status SET revision_seen = 7", "UPDATE host_status SET revision_seen = 0"},
+		{"INSERT INTO agent_channel (name, version, source, percent, changed_by) SELECT 'stable', 'v9.0.0', 'https://x', 100, " +
+			"id FROM app_user", "DELETE FROM agent_channel"},
+		{"UPDATE control SET epoch = 2", ""},
+	} {
+		exec(change.do)
+		if take(h.report) {
+			t.Errorf("quiet after %s", change.do)
+		}
+		if change.undo == "" {
+			continue
+		}
+		if exec(change.undo); !take(h.report) {
+			t.Errorf("not quiet after %s", change.undo)
+		}
+	}
+}
+
+// A host with a lease, and one of which the platform still expects a lease's end, are not quiet.
+func TestQuietReports_LeasesAreNotQuiet(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
+	h := w.hosts[0].id
+	q := cluster.NewQuietReports(w.d)
+	s := agentapi.Sync{Protocol: agentapi.Protocol, BootID: "boot", BootMS: 1000, ControlEpoch: 1, Full: true}
+	_, err := metering.NewCollector(w.d).IssueAnchor(w.ctx, h, s.BootID, s.BootMS)
+	w.must(err)
+	take := func() bool {
+		w.exec("UPDATE host_status SET agent_version = '', protocol = 2, revision_seen = (SELECT revision FROM host)")
+		w.must(w.d.Pool.QueryRow(w.ctx, "SELECT revision FROM host").Scan(&s.Revision))
+		_, quiet := q.Take(w.ctx, h, s)
+		return quiet
+	}
+	if !take() {
+		t.Fatal("a host without leases is not quiet")
+	}
+	c := w.runUp(spec(1, 1))
+	if take() {
+		t.Error("quiet while it runs a lease")
+	}
+	w.must(errOf(w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, idem.Request{})))
+	if take() {
+		t.Error("quiet before its lease is gone")
+	}
+	w.rounds(c, "released", in(lifecycle.Released))
+	w.exec("UPDATE node_status SET logs_kept = '{}'")
+	if !take() {
+		t.Error("not quiet after its lease is gone")
+	}
+}
