@@ -1,7 +1,6 @@
 package web
 
 import (
-	"net/http"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
@@ -134,20 +133,4 @@ func (s *Web) removeKey(v *visit) error {
 		return err
 	}
 	return back(v, "/account#keys")
-}
-
-// first is the first message there is for one of the fields.
-func first(errs map[string]string, fields ...string) string {
-	for _, f := range fields {
-		if errs[f] != "" {
-			return errs[f]
-		}
-	}
-	return ""
-}
-
-// back answers a posted form by showing the page again.
-func back(v *visit, to string) error {
-	http.Redirect(v.w, v.r, to, http.StatusSeeOther)
-	return nil
 }

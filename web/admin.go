@@ -3,7 +3,6 @@ package web
 import (
 	"fmt"
 	"math/big"
-	"net/http"
 	"slices"
 	"time"
 
@@ -13,9 +12,6 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/web/view"
 )
-
-// adminRows is how many rows a page of the desk shows.
-const adminRows = 50
 
 // admin shows what wants a platform operator now, and whose the money is.
 func (s *Web) admin(v *visit) error {
@@ -210,12 +206,4 @@ func inForm(err error) error {
 		return fault.New(fault.Conflict, "%s", fault.From(err).Message)
 	}
 	return err
-}
-
-// done is the sentence that a page shows after a form worked, by the word its address carries.
-func done(v *visit, said map[string]string) string {
-	if v.r.Method != http.MethodGet {
-		return ""
-	}
-	return said[v.r.FormValue("done")]
 }

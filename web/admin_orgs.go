@@ -46,26 +46,6 @@ func (s *Web) orgs(v *visit) error {
 	return s.render(v, view.OrgsPage(v.page("Organisations", "desk"), out))
 }
 
-// after reads the cursor of a list's page, "" being the start.
-func after[T interface{ IsZero() bool }, P interface {
-	*T
-	UnmarshalText([]byte) error
-}](v *visit) (T, error) {
-	var x T
-	if err := P(&x).UnmarshalText([]byte(v.r.FormValue("after"))); err != nil {
-		return x, fault.New(fault.NotFound, "there is no such page")
-	}
-	return x, nil
-}
-
-// older is the address of a list's next page.
-func older(v *visit, cursor string) string {
-	q := v.r.URL.Query()
-	q.Del("done")
-	q.Set("after", cursor)
-	return v.r.URL.Path + "?" + q.Encode()
-}
-
 func (s *Web) orgPage(v *visit) error { return s.showOrg(v, view.ActForm{}) }
 
 // pathOrg is the organisation that the address names.
@@ -159,31 +139,6 @@ func (s *Web) showOrg(v *visit, form view.ActForm) error {
 	}
 	out.Trail = s.auditRows(trail)
 	return s.render(v, view.OneOrgPage(v.page(out.Name, "desk"), out))
-}
-
-// payoutRows are payouts as pages show them; names, on the desk, are of those paid.
-func (s *Web) payoutRows(list []payout.Payout, names map[id.Org]string) []view.PayoutRow {
-	out := make([]view.PayoutRow, len(list))
-	for i, x := range list {
-		out[i] = view.PayoutRow{
-			ID:       x.ID.String(),
-			Time:     view.Clock(x.CreatedAt, s.Now()),
-			Amount:   x.Amount,
-			Reversed: x.Reversed,
-			Transfer: x.Transfer,
-			Why:      x.Failure,
-			State:    payoutState(x),
-			Org:      x.Org.String(),
-			Name:     names[x.Org],
-		}
-		if x.State == payout.Paid {
-			out[i].Left = x.Amount - x.Reversed
-		}
-		if r := x.Reversal; r != nil {
-			out[i].Asked, out[i].Refused, out[i].Refusal = r.Amount, r.State == payout.ReversalRefused, r.Failure
-		}
-	}
-	return out
 }
 
 // onOrg does what a form of an organisation's page asks for, and shows the page again: with what is wrong, or with what

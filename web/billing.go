@@ -26,26 +26,38 @@ const (
 )
 
 func (s *Web) billing(v *visit) error {
-	form := view.TopUpForm{Amount: "100.00"}
+	forms := untouched()
 	if v.r.FormValue("added") != "" {
-		form.Done = "Credit added."
+		forms.topUp.Done = "Credit added."
 	}
 	if v.r.FormValue("given") != "" {
-		v.refund.Done = "It is on its way to the cards that paid it."
+		forms.refund.Done = "It is on its way to the cards that paid it."
 	}
 	if v.r.FormValue("redeemed") != "" {
-		v.promo.Done = "The credit is in your wallet."
+		forms.promo.Done = "The credit is in your wallet."
 	}
 	if v.r.FormValue("returned") != "" {
 		if err := s.Payments.RefreshOrg(v.r.Context(), v.who.Org); err != nil {
 			return err
 		}
 	}
-	return s.showBilling(v, form, nil)
+	return s.showBilling(v, forms)
 }
 
-// showBilling shows the page with what was typed into its forms; auto is nil when nothing was.
-func (s *Web) showBilling(v *visit, form view.TopUpForm, auto *view.AutoForm) error {
+// billingForms are the forms of the billing page, as typed when the page is shown again.
+type billingForms struct {
+	topUp  view.TopUpForm
+	auto   *view.AutoForm // nil: as it is set
+	budget view.BudgetForm
+	refund view.RefundForm
+	promo  view.PromoForm
+}
+
+// untouched returns the forms as a visitor first sees them.
+func untouched() billingForms { return billingForms{topUp: view.TopUpForm{Amount: "100.00"}} }
+
+// showBilling shows the page with what was typed into its forms.
+func (s *Web) showBilling(v *visit, forms billingForms) error {
 	ctx := v.r.Context()
 	b, err := s.Statements.OrgBalance(ctx, v.who.Org)
 	if err != nil {
@@ -53,7 +65,7 @@ func (s *Web) showBilling(v *visit, form view.TopUpForm, auto *view.AutoForm) er
 	}
 	out := view.Billing{
 		Org: v.who.OrgName, Available: b.Available, Held: b.Held, Accrued: b.Accrued, Burn: b.BurnPerHour,
-		Runway: runway(b), RunwayNote: "then an orderly stop", Currency: b.Currency, TopUp: form,
+		Runway: runway(b), RunwayNote: "then an orderly stop", Currency: b.Currency, TopUp: forms.topUp,
 	}
 	if b.RunwaySeconds == nil {
 		out.RunwayNote = "nothing is being billed"
@@ -61,7 +73,7 @@ func (s *Web) showBilling(v *visit, form view.TopUpForm, auto *view.AutoForm) er
 	if out.TopUp.TaxNote, err = s.taxNote(ctx, v.who.Org); err != nil {
 		return err
 	}
-	if out.Budgets, err = s.budgets(v); err != nil {
+	if out.Budgets, err = s.budgets(v, forms.budget); err != nil {
 		return err
 	}
 	if out.Statement, err = s.statement(ctx, v.who); err != nil {
@@ -71,13 +83,13 @@ func (s *Web) showBilling(v *visit, form view.TopUpForm, auto *view.AutoForm) er
 	if out.Paying, err = s.paying(ctx, v.who.Org); err != nil {
 		return err
 	}
-	if auto != nil {
-		out.Paying.Auto = *auto
+	if forms.auto != nil {
+		out.Paying.Auto = *forms.auto
 	}
 	if out.Postpaid, err = s.onCredit(ctx, v.who.Org); err != nil {
 		return err
 	}
-	if err := s.givingBack(v, &out); err != nil {
+	if err := s.givingBack(v, forms, &out); err != nil {
 		return err
 	}
 	if err := s.wallet(v, &out); err != nil {
@@ -285,7 +297,7 @@ func (s *Web) topUp(v *visit) error {
 	if err != nil {
 		form.Error = err.Error()
 		v.status = fault.Invalid.HTTPStatus()
-		return s.showBilling(v, form, nil)
+		return s.showBilling(v, billingForms{topUp: form})
 	}
 	r := payment.TopUpRequest{Amount: amount}
 	if c := v.r.FormValue("card"); c != "" {
@@ -297,23 +309,28 @@ func (s *Web) topUp(v *visit) error {
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			form.Error = first(errs, "amount", "")
-			return s.showBilling(v, form, nil)
+			return s.showBilling(v, billingForms{topUp: form})
 		})
 	}
 	if form.Confirm != nil {
-		return s.showBilling(v, form, nil)
+		return s.showBilling(v, billingForms{topUp: form})
 	}
 	switch {
 	case t.State == payment.Failed:
 		form.Error = t.Failure
-		return s.showBilling(v, form, nil)
+		return s.showBilling(v, billingForms{topUp: form})
 	case t.CheckoutURL != "":
 		return back(v, t.CheckoutURL)
 	case t.ActionURL != "":
 		return back(v, t.ActionURL)
 	case t.State == payment.Pending:
 		form.Done = "The payment is on its way; the credit appears by itself."
-		return s.showBilling(v, form, nil)
+		return s.showBilling(v, billingForms{topUp: form})
 	}
 	return back(v, "/billing?added=1")
+}
+
+// walletBar is the wallet alone, for pages that ask for it now and then.
+func (s *Web) walletBar(v *visit) error {
+	return s.render(v, view.WalletBar(s.walletOf(v.r.Context(), v.who)))
 }

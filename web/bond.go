@@ -206,20 +206,23 @@ func (s *Web) limitHost(v *visit) error {
 	}
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
-			v.gang = view.HostGang{Typed: true, Limit: text, Error: view.Sentence(first(errs, "gang_liability_max", ""))}
-			return s.showHost(v, h, "", nil)
+			return s.showHost(v, h, hostForms{gang: view.HostGang{
+				Typed: true,
+				Limit: text,
+				Error: view.Sentence(first(errs, "gang_liability_max", "")),
+			}})
 		})
 	}
 	return back(v, "/hosts/"+h.String()+"#gang")
 }
 
 // hostGang says what a host is liable for in gangs. rate is what its own node costs per hour.
-func (s *Web) hostGang(v *visit, h id.Host, rate money.Micro) (view.HostGang, error) {
+func (s *Web) hostGang(v *visit, h id.Host, rate money.Micro, typed view.HostGang) (view.HostGang, error) {
 	b, err := s.Bonds.Standing(v.r.Context(), v.who, 0)
 	if err != nil {
 		return view.HostGang{}, err
 	}
-	out := v.gang
+	out := typed
 	out.ID, out.Currency, out.Bond, out.Most = h.String(), s.Currency, b.Free+b.Reserved, b.Free+b.Reserved
 	lower := func(limit *money.Nano, by string) {
 		if limit != nil && *limit < out.Most {

@@ -14,12 +14,12 @@ import (
 )
 
 // budgets are the org's, and the form as it was typed.
-func (s *Web) budgets(v *visit) (view.Budgets, error) {
+func (s *Web) budgets(v *visit, form view.BudgetForm) (view.Budgets, error) {
 	all, err := s.Budgets.List(v.r.Context(), v.who)
 	if err != nil {
 		return view.Budgets{}, err
 	}
-	out := view.Budgets{Form: v.budget}
+	out := view.Budgets{Form: form}
 	for _, b := range all {
 		row := view.Budget{
 			ID:      b.ID.String(),
@@ -54,8 +54,9 @@ func (s *Web) setBudget(v *visit) error {
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			form.Errors = errs
-			v.budget = form
-			return s.showBilling(v, view.TopUpForm{Amount: "100.00"}, nil)
+			forms := untouched()
+			forms.budget = form
+			return s.showBilling(v, forms)
 		})
 	}
 	return back(v, "/billing#budgets")

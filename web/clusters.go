@@ -1,7 +1,6 @@
 package web
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/url"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/web/view"
 )
@@ -106,29 +104,6 @@ func runningNow(list []cluster.Cluster) string {
 		return ""
 	}
 	return fmt.Sprintf("%d alive, %s, %s per hour.", alive, view.Plural(gpus, "GPU", "GPUs"), view.PerHour(rate))
-}
-
-// rent turns the held quote into a cluster. The quote is the idempotency key: a form posted twice rents once.
-func (s *Web) rent(v *visit) error {
-	quote, err := s.quoteOf(v, v.r.FormValue("quote"))
-	if err != nil {
-		return err
-	}
-	if !quote.Cluster.IsZero() {
-		return back(v, "/clusters/"+quote.Cluster.String())
-	}
-	c, _, err := s.Clusters.Rent(v.r.Context(), v.who, cluster.RentRequest{
-		Quote: quote.ID,
-		Over:  json.RawMessage(`{}`),
-	}, idem.Request{})
-	if err != nil {
-		return s.again(v, err, func(errs map[string]string) error {
-			m := view.Market{Query: quote.Spec.GPU, Spec: view.SpecForm{Errors: errs}}
-			s.showQuote(&m, quote)
-			return s.showMarket(v, m)
-		})
-	}
-	return back(v, "/clusters/"+c.ID.String())
 }
 
 func (s *Web) actOnCluster(v *visit) error {

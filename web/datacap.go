@@ -14,7 +14,7 @@ import (
 )
 
 // hostData is what moved over a host's line this month, for its page; a form that was refused stands as typed.
-func (s *Web) hostData(v *visit, h id.Host) (view.DataCap, error) {
+func (s *Web) hostData(v *visit, h id.Host, typed view.DataCap) (view.DataCap, error) {
 	m, err := s.Hosts.DataMonth(v.r.Context(), v.who, h)
 	if err != nil {
 		return view.DataCap{}, err
@@ -23,7 +23,7 @@ func (s *Web) hostData(v *visit, h id.Host) (view.DataCap, error) {
 	if err != nil {
 		return view.DataCap{}, err
 	}
-	out := v.dataCap
+	out := typed
 	out.Month, out.Next, out.UsedUp = begin.Format("January"), begin.AddDate(0, 1, 0).Format("2 January"),
 		m.CappedUntil != nil
 	out.Used = []view.DataUse{dataUse("Sent", m.Sent(), m.UpCapGB)}
@@ -81,8 +81,7 @@ func (s *Web) setDataCap(v *visit) error {
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			typed.Errors = errs
-			v.dataCap = typed
-			return s.showHost(v, h, "", nil)
+			return s.showHost(v, h, hostForms{dataCap: typed})
 		})
 	}
 	return back(v, "/hosts/"+h.String()+"#data")

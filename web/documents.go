@@ -1,7 +1,6 @@
 package web
 
 import (
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/musterhq/muster/internal/billing/document"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -26,30 +24,6 @@ func (s *Web) documents(v *visit) error {
 	}
 	out.Rows, out.Next = documentRows(v, rows, "/documents/")
 	return s.render(v, view.DocumentsPage(v.page("Documents", "billing"), out))
-}
-
-// allDocuments lists what was issued to every organisation, for platform operators.
-func (s *Web) allDocuments(v *visit) error {
-	out, f, err := documentFilter(v)
-	if err != nil {
-		return err
-	}
-	if number := strings.ToUpper(out.Query); number != "" {
-		if _, _, err := s.Statements.AnyDocument(v.r.Context(), v.who, number); err == nil {
-			return back(v, "/admin/documents/"+url.PathEscape(number))
-		} else if !fault.Is(err, fault.NotFound) {
-			return err
-		}
-		if f.Org, err = id.Parse[id.Org](out.Query); err != nil || f.Org.IsZero() {
-			f.Org, out.Error = id.Org{}, "No document has this number, and it is not the id of an organisation."
-		}
-	}
-	rows, err := s.Statements.AllDocuments(v.r.Context(), v.who, f, adminRows+1)
-	if err != nil {
-		return noSuchPage(err)
-	}
-	out.Rows, out.Next = documentRows(v, rows, "/admin/documents/")
-	return s.render(v, view.AllDocumentsPage(v.page("Documents", "desk"), out))
 }
 
 // documentFilter reads which documents the visitor wants to see.
@@ -108,14 +82,6 @@ func (s *Web) documentPage(v *visit) error {
 		return err
 	}
 	return s.showDocument(v, d, corrected, "/documents")
-}
-
-func (s *Web) anyDocumentPage(v *visit) error {
-	d, corrected, err := s.Statements.AnyDocument(v.r.Context(), v.who, chi.URLParam(v.r, "number"))
-	if err != nil {
-		return err
-	}
-	return s.showDocument(v, d, corrected, "/admin/documents")
 }
 
 func (s *Web) showDocument(v *visit, d statement.Document, corrected []string, list string) error {

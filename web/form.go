@@ -2,6 +2,7 @@ package web
 
 import (
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 
@@ -73,4 +74,28 @@ func inList(location, message string) (field, told string) {
 		return field, fmt.Sprintf("number %d: %s", n+1, message)
 	}
 	return field, part + ": " + message
+}
+
+// first is the first message there is for one of the fields.
+func first(errs map[string]string, fields ...string) string {
+	for _, f := range fields {
+		if errs[f] != "" {
+			return errs[f]
+		}
+	}
+	return ""
+}
+
+// back answers a posted form by showing the page again.
+func back(v *visit, to string) error {
+	http.Redirect(v.w, v.r, to, http.StatusSeeOther)
+	return nil
+}
+
+// done is the sentence that a page shows after a form worked, by the word its address carries.
+func done(v *visit, said map[string]string) string {
+	if v.r.Method != http.MethodGet {
+		return ""
+	}
+	return said[v.r.FormValue("done")]
 }

@@ -86,7 +86,7 @@ func (s *Web) hostPage(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return s.showHost(v, h, "", nil)
+	return s.showHost(v, h, hostForms{})
 }
 
 func (s *Web) hostOf(v *visit) (id.Host, error) {
@@ -97,10 +97,18 @@ func (s *Web) hostOf(v *visit) (id.Host, error) {
 	return h, nil
 }
 
-// showHost shows everything about the host: trouble is why an action was refused, refused the terms as typed, with what
-// is wrong with them.
-func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.OfferForm) error {
-	out := view.Host{Error: trouble}
+// hostForms are the forms of a host's page that were refused, as typed, with what is wrong with them.
+type hostForms struct {
+	trouble string          // why an action was refused
+	offer   *view.OfferForm // terms of an offer
+	channel string          // what is wrong with the agent's channel
+	dataCap view.DataCap
+	gang    view.HostGang
+}
+
+// showHost shows everything about the host.
+func (s *Web) showHost(v *visit, hid id.Host, forms hostForms) error {
+	out := view.Host{Error: forms.trouble}
 	ctx, now := v.r.Context(), s.Now()
 	d, err := s.Hosts.Get(ctx, v.who, hid)
 	if err != nil {
@@ -122,7 +130,7 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 	if out.Agent, err = s.hostAgent(ctx, d); err != nil {
 		return err
 	}
-	out.ChannelError = v.channelError
+	out.ChannelError = forms.channel
 	out.Problems, out.Facts, out.Notices = hostProblems(d), hostFacts(d), s.noticesOf(ctx, v.who, d.ID.String())
 	out.Earned = earned.Total
 	if len(earned.Days) > 0 && earned.Days[0].Day == now.UTC().Format(time.DateOnly) {
@@ -153,8 +161,8 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 	potential(&out, d, offers)
 	for _, o := range offers {
 		form := offerForm(o)
-		if refused != nil && refused.Model == o.GPUModel {
-			form = *refused
+		if forms.offer != nil && forms.offer.Model == o.GPUModel {
+			form = *forms.offer
 		}
 		out.Offers = append(out.Offers, form)
 	}
@@ -187,10 +195,10 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 			Suspect:   t.Refused > 0,
 		})
 	}
-	if out.Data, err = s.hostData(v, hid); err != nil {
+	if out.Data, err = s.hostData(v, hid, forms.dataCap); err != nil {
 		return err
 	}
-	if out.Gang, err = s.hostGang(v, hid, listPrice(d, offers)); err != nil {
+	if out.Gang, err = s.hostGang(v, hid, listPrice(d, offers), forms.gang); err != nil {
 		return err
 	}
 	if out.Reclaim, err = s.hostReclaim(v, d); err != nil {
@@ -271,7 +279,7 @@ func (s *Web) actOnHost(v *visit) error {
 	_, _, err = s.Hosts.Act(v.r.Context(), v.who, h, host.Action{Name: v.r.FormValue("action")}, idem.Request{})
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
-			return s.showHost(v, h, fault.From(err).Message, nil)
+			return s.showHost(v, h, hostForms{trouble: fault.From(err).Message})
 		})
 	}
 	return back(v, "/hosts/"+h.String())
@@ -288,10 +296,10 @@ func (s *Web) setTerms(v *visit) error {
 	}
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
-			return s.showHost(v, h, errs[""], &view.OfferForm{
+			return s.showHost(v, h, hostForms{trouble: errs[""], offer: &view.OfferForm{
 				Model: v.r.FormValue("gpu_model"), Price: v.r.FormValue("price_per_gpu_hour"), MinGPUs: v.r.FormValue("min_gpus"),
 				MaxDuration: v.r.FormValue("max_duration"), Errors: errs,
-			})
+			}})
 		})
 	}
 	return back(v, "/hosts/"+h.String())

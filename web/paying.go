@@ -126,15 +126,17 @@ func (s *Web) setAutoTopUp(v *visit) error {
 			*f.to = n
 		}
 	}
+	forms := untouched()
+	forms.auto = &form
 	if len(form.Errors) > 0 {
 		v.status = fault.Invalid.HTTPStatus()
-		return s.showBilling(v, view.TopUpForm{Amount: "100.00"}, &form)
+		return s.showBilling(v, forms)
 	}
 	if err := s.Payments.SetAutoTopUp(v.r.Context(), v.who, want); err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			form.Errors = errs
 			form.Stopped = errs[""]
-			return s.showBilling(v, view.TopUpForm{Amount: "100.00"}, &form)
+			return s.showBilling(v, forms)
 		})
 	}
 	return back(v, "/billing#auto")

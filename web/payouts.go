@@ -156,3 +156,28 @@ func (s *Web) setUpPayouts(v *visit) error {
 	}
 	return back(v, url)
 }
+
+// payoutRows are payouts as pages show them; names, on the desk, are of those paid.
+func (s *Web) payoutRows(list []payout.Payout, names map[id.Org]string) []view.PayoutRow {
+	out := make([]view.PayoutRow, len(list))
+	for i, x := range list {
+		out[i] = view.PayoutRow{
+			ID:       x.ID.String(),
+			Time:     view.Clock(x.CreatedAt, s.Now()),
+			Amount:   x.Amount,
+			Reversed: x.Reversed,
+			Transfer: x.Transfer,
+			Why:      x.Failure,
+			State:    payoutState(x),
+			Org:      x.Org.String(),
+			Name:     names[x.Org],
+		}
+		if x.State == payout.Paid {
+			out[i].Left = x.Amount - x.Reversed
+		}
+		if r := x.Reversal; r != nil {
+			out[i].Asked, out[i].Refused, out[i].Refusal = r.Amount, r.State == payout.ReversalRefused, r.Failure
+		}
+	}
+	return out
+}

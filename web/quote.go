@@ -1,6 +1,7 @@
 package web
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
@@ -157,4 +159,27 @@ func looked(hosts int) string {
 		return "1 host was looked at"
 	}
 	return fmt.Sprintf("%d hosts were looked at", hosts)
+}
+
+// rent turns the held quote into a cluster. The quote is the idempotency key: a form posted twice rents once.
+func (s *Web) rent(v *visit) error {
+	quote, err := s.quoteOf(v, v.r.FormValue("quote"))
+	if err != nil {
+		return err
+	}
+	if !quote.Cluster.IsZero() {
+		return back(v, "/clusters/"+quote.Cluster.String())
+	}
+	c, _, err := s.Clusters.Rent(v.r.Context(), v.who, cluster.RentRequest{
+		Quote: quote.ID,
+		Over:  json.RawMessage(`{}`),
+	}, idem.Request{})
+	if err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			m := view.Market{Query: quote.Spec.GPU, Spec: view.SpecForm{Errors: errs}}
+			s.showQuote(&m, quote)
+			return s.showMarket(v, m)
+		})
+	}
+	return back(v, "/clusters/"+c.ID.String())
 }

@@ -59,7 +59,9 @@ func (s *Web) reclaimHost(v *visit) error {
 		_, _, err = s.Hosts.Act(v.r.Context(), v.who, h, host.Action{Name: host.Reclaim, Notice: seconds}, idem.Request{})
 	}
 	if err != nil {
-		return s.again(v, err, func(map[string]string) error { return s.showHost(v, h, fault.From(err).Message, nil) })
+		return s.again(v, err, func(map[string]string) error {
+			return s.showHost(v, h, hostForms{trouble: fault.From(err).Message})
+		})
 	}
 	return back(v, "/hosts/"+h.String())
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // givingBack fills in what can be given back, what was, and the two forms as typed.
-func (s *Web) givingBack(v *visit, out *view.Billing) error {
+func (s *Web) givingBack(v *visit, forms billingForms, out *view.Billing) error {
 	ctx := v.r.Context()
 	n, err := s.Payments.Refundable(ctx, v.who.Org)
 	if err != nil {
@@ -24,7 +24,7 @@ func (s *Web) givingBack(v *visit, out *view.Billing) error {
 	for _, r := range list[:min(len(list), paymentsShown)] {
 		out.Refunds = append(out.Refunds, s.viewRefund(r))
 	}
-	out.Refund, out.Promo = v.refund, v.promo
+	out.Refund, out.Promo = forms.refund, forms.promo
 	out.Refund.Refundable, out.Refund.Once = n, newOnce()
 	return nil
 }
@@ -47,8 +47,9 @@ func (s *Web) viewRefund(r payment.Refund) view.PaymentRow {
 
 // giveBack sends unused balance back to the cards that paid it.
 func (s *Web) giveBack(v *visit) error {
-	v.refund.Amount = strings.TrimSpace(v.r.FormValue("refund_amount"))
-	amount, err := money.ParseNano(v.refund.Amount)
+	forms := untouched()
+	forms.refund.Amount = strings.TrimSpace(v.r.FormValue("refund_amount"))
+	amount, err := money.ParseNano(forms.refund.Amount)
 	if err != nil {
 		err = fault.InvalidField("amount", "%s", err)
 	} else {
@@ -56,8 +57,8 @@ func (s *Web) giveBack(v *visit) error {
 	}
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
-			v.refund.Error = first(errs, "amount", "")
-			return s.showBilling(v, view.TopUpForm{Amount: "100.00"}, nil)
+			forms.refund.Error = first(errs, "amount", "")
+			return s.showBilling(v, forms)
 		})
 	}
 	return back(v, "/billing?given=1#refund")
@@ -65,15 +66,16 @@ func (s *Web) giveBack(v *visit) error {
 
 // redeem adds a code's credit. Every try counts, also one that fails.
 func (s *Web) redeem(v *visit) error {
-	v.promo.Code = strings.TrimSpace(v.r.FormValue("promo_code"))
-	_, _, err := s.Payments.Redeem(v.r.Context(), v.who, v.promo.Code, idem.Request{})
+	forms := untouched()
+	forms.promo.Code = strings.TrimSpace(v.r.FormValue("promo_code"))
+	_, _, err := s.Payments.Redeem(v.r.Context(), v.who, forms.promo.Code, idem.Request{})
 	if fault.Is(err, fault.NotFound) { // of the code, not of the page
 		err = fault.InvalidField("code", "%s", fault.From(err).Message)
 	}
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
-			v.promo.Error = first(errs, "code", "")
-			return s.showBilling(v, view.TopUpForm{Amount: "100.00"}, nil)
+			forms.promo.Error = first(errs, "code", "")
+			return s.showBilling(v, forms)
 		})
 	}
 	return back(v, "/billing?redeemed=1#promo")

@@ -2,22 +2,11 @@ package web
 
 import (
 	"net/http"
-	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/go-chi/httprate"
 
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/metrics"
-)
-
-// access says who may open a page. What a page shows and does is limited to the visitor's own org by the nouns.
-type access int
-
-const (
-	anybody access = iota
-	signedIn
-	platformAdmin // for all others there is no such page
 )
 
 // Routes mounts every page. This is the whole list.
@@ -156,29 +145,4 @@ func (s *Web) Routes(r chi.Router) {
 	})
 	r.Get("/static/*", s.assets.ServeHTTP)
 	r.NotFound(s.handle(anybody, func(*visit) error { return fault.New(fault.NotFound, "there is no such page") }))
-}
-
-// limitRequests bounds what one address may ask for, as the API does. The numbers are per replica.
-func (s *Web) limitRequests(next http.Handler) http.Handler {
-	perMinute := s.AddressPerMinute
-	if perMinute == 0 {
-		perMinute = 3000
-	}
-	return httprate.LimitBy(perMinute, time.Minute,
-		func(r *http.Request) (string, error) { return httprate.CanonicalizeIP(address(r)), nil },
-		httprate.WithResponseHeaders(httprate.ResponseHeaders{}),
-		httprate.WithLimitHandler(func(w http.ResponseWriter, _ *http.Request) {
-			s.secureHeaders(w)
-			w.Header().Set("Retry-After", "10")
-			http.Error(w, "Too many requests from your network: wait a moment and load the page again.",
-				http.StatusTooManyRequests)
-		}))(next)
-}
-
-// limitForms bounds what a form may send: all of ours are short.
-func limitForms(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, 256<<10)
-		next.ServeHTTP(w, r)
-	})
 }

@@ -28,11 +28,6 @@ func (s *Web) walletOf(ctx context.Context, who account.Principal) view.Wallet {
 	}
 }
 
-// walletBar is the wallet alone, for pages that ask for it now and then.
-func (s *Web) walletBar(v *visit) error {
-	return s.render(v, view.WalletBar(s.walletOf(v.r.Context(), v.who)))
-}
-
 // runway is how long the money lasts at the present burn.
 func runway(b statement.Balance) string {
 	if b.RunwaySeconds == nil {

@@ -102,13 +102,7 @@ type visit struct {
 	who account.Principal // zero when nobody is signed in
 	web *Web
 
-	status       int             // of the answer; 0 = 200
-	budget       view.BudgetForm // as typed, when it is shown again
-	refund       view.RefundForm // the same
-	promo        view.PromoForm  // the same
-	dataCap      view.DataCap    // the same
-	gang         view.HostGang   // the same
-	channelError string          // of the agent's channel, when it was refused
+	status int // of the answer; 0 = 200
 }
 
 func (v *visit) signedIn() bool { return !v.who.User.IsZero() }
