@@ -39,5 +39,5 @@ func (s *Web) anyDocumentPage(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return s.showDocument(v, d, corrected, "/admin/documents")
+	return showDocument(v, d, corrected, "/admin/documents")
 }

@@ -110,7 +110,7 @@ func (s *Web) showOrg(v *visit, form view.ActForm) error {
 	if err != nil {
 		return err
 	}
-	out.Payouts = s.payoutRows(list, nil)
+	out.Payouts = payoutRows(list, nil, s.Now())
 	reviews, err := s.Payouts.ReviewsOf(ctx, v.who, payout.ReviewFilter{Org: org}, id.PayoutReview{}, rowsOfOrg)
 	if err != nil {
 		return err

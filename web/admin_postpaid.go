@@ -14,6 +14,8 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
+const debtorsShown = 200
+
 // debtors are the orgs that pay afterwards, for the platform's operators.
 func (s *Web) debtors(ctx context.Context, who account.Principal) ([]view.Debtor, error) {
 	all, err := s.Postpaid.All(ctx, who, id.Org{}, debtorsShown)

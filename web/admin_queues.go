@@ -69,7 +69,7 @@ func (s *Web) showPayoutRun(v *visit, form view.ActForm) error {
 	if err != nil {
 		return err
 	}
-	out.Rows = s.payoutRows(list, names)
+	out.Rows = payoutRows(list, names, s.Now())
 	return s.render(v, view.PayoutRunPage(v.page("Payouts", "desk"), out))
 }
 

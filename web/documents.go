@@ -81,10 +81,10 @@ func (s *Web) documentPage(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return s.showDocument(v, d, corrected, "/documents")
+	return showDocument(v, d, corrected, "/documents")
 }
 
-func (s *Web) showDocument(v *visit, d statement.Document, corrected []string, list string) error {
+func showDocument(v *visit, d statement.Document, corrected []string, list string) error {
 	ctx := v.r.Context()
 	out := view.Paper{
 		Number:      d.Number,
@@ -100,18 +100,18 @@ func (s *Web) showDocument(v *visit, d statement.Document, corrected []string, l
 	switch {
 	case d.Erased:
 	case d.TopUp != nil:
-		out.Receipt, err = s.Payments.Receipt(ctx, d.Org, *d.TopUp)
+		out.Receipt, err = v.Site.Payments.Receipt(ctx, d.Org, *d.TopUp)
 	case d.Series == document.CreditNote:
-		out.CreditNote, err = s.Payments.CreditNote(ctx, d.Org, d.Number)
+		out.CreditNote, err = v.Site.Payments.CreditNote(ctx, d.Org, d.Number)
 		if out.Corrects == "" {
 			out.Corrects = out.CreditNote.Corrects
 		}
 	default:
-		out.SelfBill, err = s.Payouts.SelfBill(ctx, d.Org, d.Number)
+		out.SelfBill, err = v.Site.Payouts.SelfBill(ctx, d.Org, d.Number)
 	}
 	if err != nil {
 		return err
 	}
 	p := v.page(out.Kind+" "+d.Number, "")
-	return s.render(v, view.PaperPage(p, out))
+	return v.Site.render(v, view.PaperPage(p, out))
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/go-chi/httprate"
 )
 
-// limitRequests bounds what one address may ask for, as the API does. The numbers are per replica.
-func (s *Web) limitRequests(next http.Handler) http.Handler {
+// LimitRequests bounds what one address may ask for, as the API does. The numbers are per replica.
+func (s *Web) LimitRequests(next http.Handler) http.Handler {
 	perMinute := s.AddressPerMinute
 	if perMinute == 0 {
 		perMinute = 3000
@@ -24,8 +24,8 @@ func (s *Web) limitRequests(next http.Handler) http.Handler {
 		}))(next)
 }
 
-// limitForms bounds what a form may send: all of ours are short.
-func limitForms(next http.Handler) http.Handler {
+// LimitForms bounds what a form may send: all of ours are short.
+func LimitForms(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, 256<<10)
 		next.ServeHTTP(w, r)

@@ -9,10 +9,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-const (
-	noticesPerPage = 50
-	unreadShown    = 99 // more are not counted
-)
+const unreadShown = 99 // more are not counted
 
 // unread are the org's unread notices, newest first. When they cannot be read the page is shown without.
 func (s *Web) unread(ctx context.Context, who account.Principal) []notify.Delivered {
@@ -77,3 +74,6 @@ func hrefOf(n notify.Delivered) string {
 	}
 	return ""
 }
+
+// receiptURL is the page of a payment's receipt.
+func receiptURL(topup string) string { return "/billing/payments/" + topup + "/receipt" }

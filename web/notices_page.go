@@ -41,3 +41,5 @@ func (s *Web) readNotice(v *visit) error {
 	}
 	return back(v, whence(v.r, "/notices"))
 }
+
+const noticesPerPage = 50

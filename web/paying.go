@@ -142,9 +142,6 @@ func (s *Web) setAutoTopUp(v *visit) error {
 	return back(v, "/billing#auto")
 }
 
-// receiptURL is the page of a payment's receipt.
-func receiptURL(topup string) string { return "/billing/payments/" + topup + "/receipt" }
-
 func (s *Web) viewPayment(t payment.TopUp) view.PaymentRow {
 	x := view.PaymentRow{Time: view.Clock(t.CreatedAt, s.Now()), Amount: t.Amount, Why: t.Failure, Receipt: t.ReceiptURL}
 	if t.Tax.Amount > 0 {

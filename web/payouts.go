@@ -55,7 +55,7 @@ func (s *Web) showPayouts(v *visit, form view.PayoutForm) error {
 	if where.NextAt != nil {
 		out.Next = where.NextAt.UTC().Format("Mon 2 Jan, 15:04 UTC")
 	}
-	out.Rows = s.payoutRows(list, nil)
+	out.Rows = payoutRows(list, nil, s.Now())
 	return s.render(v, view.PayoutsPage(v.page("Payouts", "hosts"), out))
 }
 
@@ -158,12 +158,12 @@ func (s *Web) setUpPayouts(v *visit) error {
 }
 
 // payoutRows are payouts as pages show them; names, on the desk, are of those paid.
-func (s *Web) payoutRows(list []payout.Payout, names map[id.Org]string) []view.PayoutRow {
+func payoutRows(list []payout.Payout, names map[id.Org]string, now time.Time) []view.PayoutRow {
 	out := make([]view.PayoutRow, len(list))
 	for i, x := range list {
 		out[i] = view.PayoutRow{
 			ID:       x.ID.String(),
-			Time:     view.Clock(x.CreatedAt, s.Now()),
+			Time:     view.Clock(x.CreatedAt, now),
 			Amount:   x.Amount,
 			Reversed: x.Reversed,
 			Transfer: x.Transfer,

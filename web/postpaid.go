@@ -15,7 +15,6 @@ import (
 
 const (
 	postpaidInvoicesShown = 12
-	debtorsShown          = 200
 )
 
 // onCredit is how an org pays afterwards; nil when it pays ahead and has no invoices of that.

@@ -97,10 +97,10 @@ func New(cfg Config) *Web {
 
 // visit is one request of one visitor.
 type visit struct {
-	w   http.ResponseWriter
-	r   *http.Request
-	who account.Principal // zero when nobody is signed in
-	web *Web
+	w    http.ResponseWriter
+	r    *http.Request
+	who  account.Principal // zero when nobody is signed in
+	Site *Web
 
 	status int // of the answer; 0 = 200
 }
@@ -109,34 +109,34 @@ func (v *visit) signedIn() bool { return !v.who.User.IsZero() }
 
 // page is the frame of a page, with the visitor's wallet.
 func (v *visit) page(title, section string) view.Page {
-	p := view.Page{Title: title, Section: section, Theme: theme(v.r), Sandbox: v.web.Sandbox, Asset: v.web.assets.URL}
-	p.Wallet.Currency = v.web.Currency
+	p := view.Page{Title: title, Section: section, Theme: theme(v.r), Sandbox: v.Site.Sandbox, Asset: v.Site.assets.URL}
+	p.Wallet.Currency = v.Site.Currency
 	if v.signedIn() {
 		p.Who, p.Admin = v.who.OrgName, v.who.Admin
-		p.Wallet = v.web.walletOf(v.r.Context(), v.who)
-		p.Notices = len(v.web.unread(v.r.Context(), v.who))
+		p.Wallet = v.Site.walletOf(v.r.Context(), v.who)
+		p.Notices = len(v.Site.unread(v.r.Context(), v.who))
 	}
 	return p
 }
 
-// handler answers one visit. An error becomes a page that says what to do.
-type handler func(*visit) error
+// Handler answers one visit. An error becomes a page that says what to do.
+type Handler func(*visit) error
 
-// handle wraps a handler: security headers, the visitor, errors as pages.
-func (s *Web) handle(rule access, h handler) http.HandlerFunc {
+// Handle wraps a handler: security headers, the visitor, errors as pages.
+func (s *Web) Handle(rule Access, h Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.secureHeaders(w)
-		v := &visit{w: w, r: r, web: s}
+		v := &visit{w: w, r: r, Site: s}
 		defer s.recoverPanic(v)
 		if err := s.recognise(v); err != nil {
 			s.fail(v, err)
 			return
 		}
-		if rule == signedIn && !v.signedIn() {
+		if rule == SignedIn && !v.signedIn() {
 			s.toSignIn(v)
 			return
 		}
-		if rule == platformAdmin && !v.who.Admin {
+		if rule == PlatformAdmin && !v.who.Admin {
 			s.fail(v, fault.New(fault.NotFound, "there is no such page"))
 			return
 		}

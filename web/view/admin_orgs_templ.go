@@ -2207,7 +2207,7 @@ func orgHosts(o OneOrg) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var106 string
-		templ_7745c5c3_Var106, templ_7745c5c3_Err = templ.JoinStringErrs(plural(len(o.HostList), "host", "hosts"))
+		templ_7745c5c3_Var106, templ_7745c5c3_Err = templ.JoinStringErrs(Plural(len(o.HostList), "host", "hosts"))
 		if templ_7745c5c3_Err != nil {
 			return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/admin_orgs.templ`, Line: 468, Col: 85}
 		}

@@ -332,7 +332,7 @@ func PayoutRunPage(p Page, x PayoutRun) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var15 string
-				templ_7745c5c3_Var15, templ_7745c5c3_Err = templ.JoinStringErrs(plural(x.Count, "operator is", "operators are"))
+				templ_7745c5c3_Var15, templ_7745c5c3_Err = templ.JoinStringErrs(Plural(x.Count, "operator is", "operators are"))
 				if templ_7745c5c3_Err != nil {
 					return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/admin_queues.templ`, Line: 95, Col: 59}
 				}
@@ -379,7 +379,7 @@ func PayoutRunPage(p Page, x PayoutRun) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var18 string
-				templ_7745c5c3_Var18, templ_7745c5c3_Err = templ.JoinStringErrs(plural(x.Count, "operator", "operators"))
+				templ_7745c5c3_Var18, templ_7745c5c3_Err = templ.JoinStringErrs(Plural(x.Count, "operator", "operators"))
 				if templ_7745c5c3_Err != nil {
 					return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/admin_queues.templ`, Line: 97, Col: 101}
 				}

@@ -494,7 +494,7 @@ func ClusterStripView(s ClusterStrip) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var18 string
-		templ_7745c5c3_Var18, templ_7745c5c3_Err = templ.JoinStringErrs(plural(s.GPUs, "GPU", "GPUs"))
+		templ_7745c5c3_Var18, templ_7745c5c3_Err = templ.JoinStringErrs(Plural(s.GPUs, "GPU", "GPUs"))
 		if templ_7745c5c3_Err != nil {
 			return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/cluster.templ`, Line: 158, Col: 175}
 		}

@@ -18,7 +18,7 @@ import (
 // holdbackWords says how long earnings wait.
 func holdbackWords(s int64) string {
 	if s%86400 == 0 {
-		return plural(int(s/86400), "day", "days")
+		return Plural(int(s/86400), "day", "days")
 	}
 	return (time.Duration(s) * time.Second).String()
 }

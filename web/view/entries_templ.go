@@ -190,7 +190,7 @@ func bookEntries(b BookEntries) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var5 string
-		templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs(plural(len(b.Entries), "entry", "entries"))
+		templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs(Plural(len(b.Entries), "entry", "entries"))
 		if templ_7745c5c3_Err != nil {
 			return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/entries.templ`, Line: 77, Col: 87}
 		}

@@ -14,9 +14,6 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Plural is n with its noun.
-func Plural(n int, one, many string) string { return plural(n, one, many) }
-
 const minus = "\u2212"
 
 // split shows an exact amount as cents, thousands grouped, and the digits after them up to decimals (2…9), which are
@@ -125,19 +122,6 @@ func Clock(t, now time.Time) string {
 	return t.Format("2 Jan 15:04:05")
 }
 
-// sentence is a fault's message as a sentence of its own: they begin small, since elsewhere they follow a colon.
-func sentence(s string) string {
-	first, size := utf8.DecodeRuneInString(s)
-	if size == 0 {
-		return ""
-	}
-	s = string(unicode.ToUpper(first)) + s[size:]
-	if !strings.ContainsRune(".?!", rune(s[len(s)-1])) {
-		s += "."
-	}
-	return s
-}
-
 // Bytes is a size with a decimal unit: "4.1 GB".
 func Bytes(n int64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB"}
@@ -183,4 +167,31 @@ func Nano(n *big.Int) string {
 func nanoCents(n *big.Int) string {
 	s := Nano(n)
 	return s[:len(s)-7]
+}
+
+// Plural returns a count with its noun.
+func Plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// Sentence is a fault's message as a Sentence of its own: they begin small, since elsewhere they follow a colon.
+func Sentence(s string) string {
+	first, size := utf8.DecodeRuneInString(s)
+	if size == 0 {
+		return ""
+	}
+	s = string(unicode.ToUpper(first)) + s[size:]
+	if !strings.ContainsRune(".?!", rune(s[len(s)-1])) {
+		s += "."
+	}
+	return s
+}
+
+// seconds is a metered time in seconds with its milliseconds, thousands grouped.
+func seconds(d time.Duration) string {
+	ms := d.Milliseconds()
+	return group(itoa(int(ms/1000))) + "." + itoa(1000 + int(ms%1000))[1:]
 }

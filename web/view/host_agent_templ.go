@@ -105,7 +105,7 @@ func hostAgent(h Host) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var5 string
-			templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs(sentence(h.Agent.Detail))
+			templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs(Sentence(h.Agent.Detail))
 			if templ_7745c5c3_Err != nil {
 				return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/host_agent.templ`, Line: 24, Col: 52}
 			}

@@ -152,7 +152,7 @@ func hostTable(h Hosts) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var5 string
-		templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs(plural(len(h.Rows), "host", "hosts"))
+		templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs(Plural(len(h.Rows), "host", "hosts"))
 		if templ_7745c5c3_Err != nil {
 			return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/host.templ`, Line: 58, Col: 52}
 		}
@@ -562,7 +562,7 @@ func HostPage(p Page, h Host) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if len(h.Problems) > 0 {
-				templ_7745c5c3_Err = Badge(State{plural(len(h.Problems), "problem", "problems"), "warn", "warn"}, "big").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = Badge(State{Plural(len(h.Problems), "problem", "problems"), "warn", "warn"}, "big").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

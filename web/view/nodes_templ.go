@@ -192,7 +192,7 @@ func ClusterNodes(c Cluster) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = Formation([][]string{Row(n.GPUs, n.Squares)}, 7, plural(n.GPUs, "GPU", "GPUs")).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = Formation([][]string{Row(n.GPUs, n.Squares)}, 7, Plural(n.GPUs, "GPU", "GPUs")).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -208,7 +208,7 @@ func ErrorPage(p Page, title, detail string) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var12 string
-			templ_7745c5c3_Var12, templ_7745c5c3_Err = templ.JoinStringErrs(sentence(detail))
+			templ_7745c5c3_Var12, templ_7745c5c3_Err = templ.JoinStringErrs(Sentence(detail))
 			if templ_7745c5c3_Err != nil {
 				return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/notices.templ`, Line: 35, Col: 24}
 			}

@@ -228,7 +228,7 @@ func PayoutsPage(p Page, x Payouts) templ.Component {
 				}
 			}
 			if x.Frozen > 0 {
-				templ_7745c5c3_Err = Callout("warn", "warn", "Nothing becomes payable now", plural(x.Frozen, "lease has", "leases have")+" two accounts of the same time. People look at them.").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = Callout("warn", "warn", "Nothing becomes payable now", Plural(x.Frozen, "lease has", "leases have")+" two accounts of the same time. People look at them.").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -74,7 +74,7 @@ func quotePanel(m Market) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var3 string
-		templ_7745c5c3_Var3, templ_7745c5c3_Err = templ.JoinStringErrs(fmt.Sprintf("%s, %s", plural(len(q.Rows), "node", "nodes"), plural(q.GPUs, "GPU", "GPUs")))
+		templ_7745c5c3_Var3, templ_7745c5c3_Err = templ.JoinStringErrs(fmt.Sprintf("%s, %s", Plural(len(q.Rows), "node", "nodes"), Plural(q.GPUs, "GPU", "GPUs")))
 		if templ_7745c5c3_Err != nil {
 			return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/quote.templ`, Line: 35, Col: 112}
 		}
@@ -86,7 +86,7 @@ func quotePanel(m Market) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = Formation(quoteRows(*q), 7, plural(len(q.Rows), "node", "nodes")+", "+plural(q.GPUs, "GPU", "GPUs")).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = Formation(quoteRows(*q), 7, Plural(len(q.Rows), "node", "nodes")+", "+Plural(q.GPUs, "GPU", "GPUs")).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -293,7 +293,7 @@ func quotePanel(m Market) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var16 string
-			templ_7745c5c3_Var16, templ_7745c5c3_Err = templ.JoinStringErrs(fmt.Sprintf("Rent %s for %s per hour", plural(q.GPUs, "GPU", "GPUs"), PerHour(q.Rate)))
+			templ_7745c5c3_Var16, templ_7745c5c3_Err = templ.JoinStringErrs(fmt.Sprintf("Rent %s for %s per hour", Plural(q.GPUs, "GPU", "GPUs"), PerHour(q.Rate)))
 			if templ_7745c5c3_Err != nil {
 				return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/quote.templ`, Line: 66, Col: 144}
 			}
