@@ -1,192 +1,42 @@
 // Package web is the dashboard: pages rendered on the server, readable without JavaScript, live through server-sent
-// events. Handlers translate between forms, nouns and the components of web/view; they hold no rules.
+// events. Each package below it holds the pages of one part of the product, on the frame of package page and with the
+// components of package view. Handlers translate between forms and the domain's use cases; they hold no rules.
 package web
 
 import (
-	"errors"
-	"fmt"
-	"log/slog"
-	"math"
-	"net/http"
-	"runtime/debug"
-	"strconv"
-	"time"
-
-	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/billing/bond"
-	"github.com/musterhq/muster/internal/billing/budget"
-	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/billing/payment"
-	"github.com/musterhq/muster/internal/billing/payout"
-	"github.com/musterhq/muster/internal/billing/postpaid"
-	"github.com/musterhq/muster/internal/billing/statement"
-	"github.com/musterhq/muster/internal/bus"
-	"github.com/musterhq/muster/internal/erasure"
-	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/fleet/cluster"
-	"github.com/musterhq/muster/internal/fleet/dialback"
-	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/market"
-	"github.com/musterhq/muster/internal/fleet/nodelog"
-	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/notify"
-	"github.com/musterhq/muster/static"
-	"github.com/musterhq/muster/web/view"
+	"github.com/musterhq/muster/web/accounts"
+	"github.com/musterhq/muster/web/admin"
+	"github.com/musterhq/muster/web/billing"
+	"github.com/musterhq/muster/web/clusters"
+	"github.com/musterhq/muster/web/hosts"
+	"github.com/musterhq/muster/web/offers"
+	"github.com/musterhq/muster/web/page"
 )
 
-// Config is what the dashboard stands on. All fields are required unless they say otherwise.
-type Config struct {
-	Accounts   *account.Accounts
-	Market     *market.Market
-	Hosts      *host.Hosts
-	Clusters   *cluster.Clusters
-	Payments   *payment.Payments
-	Payouts    *payout.Payouts
-	Postpaid   *postpaid.Postpaid
-	Bonds      *bond.Bonds
-	Budgets    *budget.Budgets
-	Leases     *metering.Leases
-	Statements *statement.Statements
-	Notices    *notify.Notices
-	Erasure    *erasure.Erasure
-	Dialer     *dialback.Dialer // reads logs from hosts
-	Bus        *bus.Bus         // nil: pages change only every second
+// Config is what the dashboard stands on.
+type Config = page.Config
 
-	// EnrollCommand is what an operator runs on a new host, with a token that works once.
-	EnrollCommand func(token string) string
-
-	// SSHAddr is host:port of the SSH gateway, "" without one. AppLink makes a link that shows an HTTP port of a rank to
-	// whoever opens it; nil: ports are not shown.
-	SSHAddr string
-	AppLink func(p account.Principal, cl id.Cluster, rank, port int) (string, error)
-
-	Merchant  statement.Party // of record, on invoices
-	Holdback  time.Duration   // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
-	Currency  string
-	Sandbox   bool   // no real money: said on every page
-	PublicURL string // as browsers see it; https makes cookies Secure
-	Log       *slog.Logger
-	Now       func() time.Time
-	TrialAge  time.Duration // how old the sum of the ledger on the desk may be; 0: added up for each view
-
-	AddressPerMinute int // requests for pages per address, minute and replica; 0 = 3000
-}
-
-// Web serves the pages. Make one with New; mount Handler at the root.
+// Web serves the pages. Make one with New; mount them with Routes.
 type Web struct {
-	Config
-	assets *static.Assets
-	logs   *nodelog.Reader
-	trial  *statement.Trial
-	secure bool
-
-	streams streams
+	site     *page.Site
+	accounts *accounts.Pages
+	offers   *offers.Pages
+	clusters *clusters.Pages
+	billing  *billing.Pages
+	hosts    *hosts.Pages
+	admin    *admin.Pages
 }
 
 // New makes the dashboard; it starts nothing.
 func New(cfg Config) *Web {
-	logs := nodelog.New(cfg.Clusters, nodelog.Dialled(cfg.Dialer), cfg.Bus)
+	site := page.New(cfg)
 	return &Web{
-		Config: cfg,
-		assets: static.New(),
-		logs:   logs,
-		trial:  cfg.Statements.NewTrial(cfg.TrialAge, cfg.Now),
-		secure: len(cfg.PublicURL) > 8 && cfg.PublicURL[:8] == "https://",
+		site:     site,
+		accounts: accounts.New(site),
+		offers:   offers.New(site),
+		clusters: clusters.New(site),
+		billing:  billing.New(site),
+		hosts:    hosts.New(site),
+		admin:    admin.New(site),
 	}
-}
-
-// visit is one request of one visitor.
-type visit struct {
-	w    http.ResponseWriter
-	r    *http.Request
-	who  account.Principal // zero when nobody is signed in
-	Site *Web
-
-	status int // of the answer; 0 = 200
-}
-
-func (v *visit) signedIn() bool { return !v.who.User.IsZero() }
-
-// page is the frame of a page, with the visitor's wallet.
-func (v *visit) page(title, section string) view.Page {
-	p := view.Page{Title: title, Section: section, Theme: theme(v.r), Sandbox: v.Site.Sandbox, Asset: v.Site.assets.URL}
-	p.Wallet.Currency = v.Site.Currency
-	if v.signedIn() {
-		p.Who, p.Admin = v.who.OrgName, v.who.Admin
-		p.Wallet = v.Site.walletOf(v.r.Context(), v.who)
-		p.Notices = len(v.Site.unread(v.r.Context(), v.who))
-	}
-	return p
-}
-
-// Handler answers one visit. An error becomes a page that says what to do.
-type Handler func(*visit) error
-
-// Handle wraps a handler: security headers, the visitor, errors as pages.
-func (s *Web) Handle(rule Access, h Handler) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		s.secureHeaders(w)
-		v := &visit{w: w, r: r, Site: s}
-		defer s.recoverPanic(v)
-		if err := s.recognise(v); err != nil {
-			s.fail(v, err)
-			return
-		}
-		if rule == SignedIn && !v.signedIn() {
-			s.toSignIn(v)
-			return
-		}
-		if rule == PlatformAdmin && !v.who.Admin {
-			s.fail(v, fault.New(fault.NotFound, "there is no such page"))
-			return
-		}
-		if err := h(v); err != nil {
-			s.fail(v, err)
-		}
-	}
-}
-
-// recoverPanic turns a panic of a handler into an error page, unless the handler aborted the answer on purpose.
-func (s *Web) recoverPanic(v *visit) {
-	p := recover()
-	if p == nil {
-		return
-	}
-	if p == http.ErrAbortHandler {
-		panic(p)
-	}
-	s.fail(v, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
-}
-
-func (s *Web) secureHeaders(w http.ResponseWriter) {
-	h := w.Header()
-	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "+
-		"font-src 'self'; connect-src 'self'; form-action 'self' https://checkout.stripe.com https://hooks.stripe.com "+
-		"https://connect.stripe.com; frame-ancestors 'none'; base-uri 'none'")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "same-origin")
-	h.Set("Cache-Control", "no-store")
-	if s.secure { // of this host alone: the operator's other hosts may not speak https
-		h.Set("Strict-Transport-Security", "max-age=31536000")
-	}
-}
-
-// fail logs what happened and shows what the visitor may know.
-func (s *Web) fail(v *visit, err error) {
-	kind := fault.KindOf(err)
-	f := fault.From(err)
-	title, detail := kind.Title(), "Try again in a moment. If it stays, tell us what you did and when."
-	switch {
-	case v.r.Context().Err() != nil && errors.Is(err, v.r.Context().Err()):
-		return // the visitor has gone
-	case f == nil || kind == fault.Internal:
-		s.Log.ErrorContext(v.r.Context(), "page failed", "path", v.r.URL.Path, "err", err)
-	default:
-		detail = f.Message
-	}
-	v.status = kind.HTTPStatus()
-	if f != nil && f.RetryAfter > 0 {
-		v.w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(f.RetryAfter.Seconds()))))
-	}
-	_ = s.render(v, view.ErrorPage(v.page(title, ""), title, detail))
 }

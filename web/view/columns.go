@@ -63,7 +63,7 @@ func NewColumns(title, currency string, today time.Time, days []DayAmount) Colum
 			break
 		}
 		at := y(step * float64(i))
-		c.Lines = append(c.Lines, GridLine{coord(at), coord(at + 4), amountLabel(step * float64(i))})
+		c.Lines = append(c.Lines, GridLine{Coord(at), Coord(at + 4), amountLabel(step * float64(i))})
 	}
 	pitch := (columnsWidth - columnsLeft - 3) / lastDays
 	for i := range lastDays {
@@ -72,11 +72,11 @@ func NewColumns(title, currency string, today time.Time, days []DayAmount) Colum
 		c.Total += amount
 		x, height := columnsLeft+3+pitch*float64(i), columnsBase-y(float64(amount)/float64(money.Unit))
 		col := Column{
-			X:      coord(x),
-			Y:      coord(columnsBase - height),
-			Width:  coord(pitch - 4),
-			Height: coord(height),
-			DayX:   coord(x + (pitch-4)/2),
+			X:      Coord(x),
+			Y:      Coord(columnsBase - height),
+			Width:  Coord(pitch - 4),
+			Height: Coord(height),
+			DayX:   Coord(x + (pitch-4)/2),
 			Tip:    fmt.Sprintf("%s: %s %s", day.Format("2 Jan"), Cents(amount), currency),
 		}
 		if (lastDays-1-i)%7 == 3 {

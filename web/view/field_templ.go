@@ -311,7 +311,7 @@ func input(f FieldSpec) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = templ.RenderAttributes(ctx, templ_7745c5c3_Buffer, inputAttrs(f))
+		templ_7745c5c3_Err = templ.RenderAttributes(ctx, templ_7745c5c3_Buffer, InputAttrs(f))
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -323,7 +323,7 @@ func input(f FieldSpec) templ.Component {
 	})
 }
 
-func inputAttrs(f FieldSpec) templ.Attributes {
+func InputAttrs(f FieldSpec) templ.Attributes {
 	a := templ.Attributes{}
 	set := func(name, v string) {
 		if v != "" {
@@ -342,6 +342,6 @@ func inputAttrs(f FieldSpec) templ.Attributes {
 	return a
 }
 
-func itoa(n int) string { return strconv.Itoa(n) }
+func Itoa(n int) string { return strconv.Itoa(n) }
 
 var _ = templruntime.GeneratedTemplate

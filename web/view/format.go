@@ -14,7 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-const minus = "\u2212"
+const Minus = "\u2212"
 
 // split shows an exact amount as cents, thousands grouped, and the digits after them up to decimals (2…9), which are
 // dimmed and never rounded away: 97.056 → "97.05", "6000".
@@ -22,14 +22,14 @@ func split(n money.Nano, decimals int) (cents, rest string) {
 	s := n.String()
 	neg := strings.HasPrefix(s, "-")
 	whole, frac, _ := strings.Cut(strings.TrimPrefix(s, "-"), ".")
-	cents = group(whole) + "." + frac[:2]
+	cents = Group(whole) + "." + frac[:2]
 	if neg {
-		cents = minus + cents
+		cents = Minus + cents
 	}
 	return cents, frac[2:decimals]
 }
 
-func group(digits string) string {
+func Group(digits string) string {
 	var b strings.Builder
 	for i, d := range digits {
 		if i > 0 && (len(digits)-i)%3 == 0 {
@@ -140,8 +140,8 @@ func ModelName(model string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(model, "NVIDIA "), "GeForce ")
 }
 
-// shortID is an id for a narrow place: prefix and the last six characters.
-func shortID(s string) string {
+// ShortID is an id for a narrow place: prefix and the last six characters.
+func ShortID(s string) string {
 	if len(s) < 12 {
 		return s
 	}
@@ -156,15 +156,15 @@ func shortID(s string) string {
 // Nano is an exact amount of any size, given in nano-units.
 func Nano(n *big.Int) string {
 	whole, rest := new(big.Int).QuoRem(new(big.Int).Abs(n), big.NewInt(int64(money.Unit)), new(big.Int))
-	s := fmt.Sprintf("%s.%09d", group(whole.String()), rest)
+	s := fmt.Sprintf("%s.%09d", Group(whole.String()), rest)
 	if n.Sign() < 0 {
-		return minus + s
+		return Minus + s
 	}
 	return s
 }
 
-// nanoCents is the same with whole cents, rounded towards zero.
-func nanoCents(n *big.Int) string {
+// NanoCents is the same with whole cents, rounded towards zero.
+func NanoCents(n *big.Int) string {
 	s := Nano(n)
 	return s[:len(s)-7]
 }
@@ -190,8 +190,8 @@ func Sentence(s string) string {
 	return s
 }
 
-// seconds is a metered time in seconds with its milliseconds, thousands grouped.
-func seconds(d time.Duration) string {
+// Seconds is a metered time in seconds with its milliseconds, thousands grouped.
+func Seconds(d time.Duration) string {
 	ms := d.Milliseconds()
-	return group(itoa(int(ms/1000))) + "." + itoa(1000 + int(ms%1000))[1:]
+	return Group(Itoa(int(ms/1000))) + "." + Itoa(1000 + int(ms%1000))[1:]
 }

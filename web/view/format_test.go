@@ -15,7 +15,7 @@ func TestMoneyIsNeverRoundedAway(t *testing.T) {
 	}{
 		{97_056_000_000, "97.05", "6000000"},
 		{1_186_420_000_000, "1,186.42", "0000000"},
-		{-1, minus + "0.00", "0000001"},
+		{-1, Minus + "0.00", "0000001"},
 		{0, "0.00", "0000000"},
 	} {
 		if cents, rest := split(c.n, 9); cents != c.cents || rest != c.rest {

@@ -10,8 +10,8 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import "github.com/musterhq/muster/internal/billing/statement"
 
-// notBilled lists time in which clusters ran and not every rank was proven up. With clusters each line names its own.
-func notBilled(rows []statement.NotBilled, clusters bool) templ.Component {
+// NotBilled lists time in which clusters ran and not every rank was proven up. With clusters each line names its own.
+func NotBilled(rows []statement.NotBilled, clusters bool) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {

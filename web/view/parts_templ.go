@@ -249,7 +249,7 @@ func Formation(rows [][]string, cell int, label string) templ.Component {
 						return templ_7745c5c3_Err
 					}
 					var templ_7745c5c3_Var15 string
-					templ_7745c5c3_Var15, templ_7745c5c3_Err = templ.JoinStringErrs(half(gap(x) + x*pitch))
+					templ_7745c5c3_Var15, templ_7745c5c3_Err = templ.JoinStringErrs(Half(gap(x) + x*pitch))
 					if templ_7745c5c3_Err != nil {
 						return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/parts.templ`, Line: 38, Col: 53}
 					}
@@ -262,7 +262,7 @@ func Formation(rows [][]string, cell int, label string) templ.Component {
 						return templ_7745c5c3_Err
 					}
 					var templ_7745c5c3_Var16 string
-					templ_7745c5c3_Var16, templ_7745c5c3_Err = templ.JoinStringErrs(half(y * pitch))
+					templ_7745c5c3_Var16, templ_7745c5c3_Err = templ.JoinStringErrs(Half(y * pitch))
 					if templ_7745c5c3_Err != nil {
 						return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/parts.templ`, Line: 38, Col: 75}
 					}
@@ -391,7 +391,7 @@ func gap(x int) int { return x / 4 * 2 }
 
 func hollow(class string) bool { return class == "busy" || class == "wait" }
 
-func half(n int) string { return strconv.Itoa(n) + ".5" }
+func Half(n int) string { return strconv.Itoa(n) + ".5" }
 
 func formationSize(rows [][]string, cell int) (w, h int) {
 	cols := 1
@@ -988,8 +988,8 @@ func Confirm(c ConfirmSpec) templ.Component {
 // ConfirmSpec is a Confirm: Title asks, Text says what it does, Keep is the way back.
 type ConfirmSpec struct{ ID, Label, Title, Text, Keep, Action, Name, Value, Class string }
 
-// older leads to the next page of a list; "" = there is none.
-func older(href string) templ.Component {
+// Older leads to the next page of a list; "" = there is none.
+func Older(href string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -1033,15 +1033,15 @@ func older(href string) templ.Component {
 	})
 }
 
-// unit labels a value in a folded table, unless it is unknown.
-func unit(v, label string) templ.Attributes {
+// Unit labels a value in a folded table, unless it is unknown.
+func Unit(v, label string) templ.Attributes {
 	if v == "" {
 		return nil
 	}
 	return templ.Attributes{"data-r": label}
 }
 
-func unknown(v, otherwise string) templ.Component {
+func Unknown(v, otherwise string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -1095,8 +1095,8 @@ func unknown(v, otherwise string) templ.Component {
 	})
 }
 
-// orgLink is an organisation's name, leading to its page.
-func orgLink(id, name string) templ.Component {
+// OrgLink is an organisation's name, leading to its page.
+func OrgLink(id, name string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -1146,7 +1146,7 @@ func orgLink(id, name string) templ.Component {
 			}
 		} else {
 			var templ_7745c5c3_Var69 string
-			templ_7745c5c3_Var69, templ_7745c5c3_Err = templ.JoinStringErrs(shortID(id))
+			templ_7745c5c3_Var69, templ_7745c5c3_Err = templ.JoinStringErrs(ShortID(id))
 			if templ_7745c5c3_Err != nil {
 				return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/parts.templ`, Line: 166, Col: 16}
 			}

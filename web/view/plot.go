@@ -8,8 +8,8 @@ import (
 
 // The plane of a plot, in its own units; the stylesheet stretches it.
 const (
-	plotWidth  = 150
-	plotHeight = 30
+	PlotWidth  = 150
+	PlotHeight = 30
 	plotTop    = 3  // y of the greatest value
 	plotBase   = 29 // y of zero
 )
@@ -32,9 +32,9 @@ type Plot struct {
 func NewPlot(points []Point, from, to time.Time, top float64, hole time.Duration) Plot {
 	span := to.Sub(from).Seconds()
 	if span <= 0 || top <= 0 {
-		return Plot{Gaps: [][2]float64{{0, plotWidth}}}
+		return Plot{Gaps: [][2]float64{{0, PlotWidth}}}
 	}
-	x := func(t time.Time) float64 { return min(max(plotWidth*t.Sub(from).Seconds()/span, 0), plotWidth) }
+	x := func(t time.Time) float64 { return min(max(PlotWidth*t.Sub(from).Seconds()/span, 0), PlotWidth) }
 	var p Plot
 	var line, area strings.Builder
 	var run []Point
@@ -48,14 +48,14 @@ func NewPlot(points []Point, from, to time.Time, top float64, hole time.Duration
 			if i == 0 {
 				sep = "M"
 			}
-			fmt.Fprintf(&line, "%s%s,%s", sep, coord(x(pt.At)), coord(plotY(pt.V, top)))
+			fmt.Fprintf(&line, "%s%s,%s", sep, Coord(x(pt.At)), Coord(plotY(pt.V, top)))
 		}
 		first, end := x(run[0].At), x(run[len(run)-1].At)
-		fmt.Fprintf(&area, "M%s,%d", coord(first), plotBase)
+		fmt.Fprintf(&area, "M%s,%d", Coord(first), plotBase)
 		for _, pt := range run {
-			fmt.Fprintf(&area, " %s,%s", coord(x(pt.At)), coord(plotY(pt.V, top)))
+			fmt.Fprintf(&area, " %s,%s", Coord(x(pt.At)), Coord(plotY(pt.V, top)))
 		}
-		fmt.Fprintf(&area, " %s,%dZ", coord(end), plotBase)
+		fmt.Fprintf(&area, " %s,%dZ", Coord(end), plotBase)
 		run = run[:0]
 	}
 	for _, pt := range points {
@@ -70,7 +70,7 @@ func NewPlot(points []Point, from, to time.Time, top float64, hole time.Duration
 	}
 	draw()
 	if to.Sub(last) > hole {
-		p.Gaps = append(p.Gaps, [2]float64{x(last), plotWidth})
+		p.Gaps = append(p.Gaps, [2]float64{x(last), PlotWidth})
 	}
 	p.Line, p.Area = line.String(), area.String()
 	return p
@@ -78,4 +78,4 @@ func NewPlot(points []Point, from, to time.Time, top float64, hole time.Duration
 
 func plotY(v, top float64) float64 { return plotBase - (plotBase-plotTop)*min(v/top, 1) }
 
-func coord(f float64) string { return fmt.Sprintf("%.1f", f) }
+func Coord(f float64) string { return fmt.Sprintf("%.1f", f) }

@@ -31,15 +31,15 @@ type AuditRow struct {
 // TrailFact is a detail of an act.
 type TrailFact struct{ Name, Text string }
 
-func wrongField(id, message string) templ.Attributes {
+func WrongField(id, message string) templ.Attributes {
 	if message == "" {
 		return nil
 	}
 	return templ.Attributes{"aria-invalid": "true", "aria-describedby": id, "autofocus": true}
 }
 
-// trail is acts, newest first.
-func trail(rows []AuditRow) templ.Component {
+// Trail is acts, newest first.
+func Trail(rows []AuditRow) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -213,7 +213,7 @@ func trail(rows []AuditRow) templ.Component {
 						return templ_7745c5c3_Err
 					}
 				} else if strings.HasPrefix(r.Object, "org_") && !r.Own {
-					templ_7745c5c3_Err = orgLink(r.Object, "").Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = OrgLink(r.Object, "").Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}

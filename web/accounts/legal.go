@@ -1,0 +1,35 @@
+package accounts
+
+import (
+	"strings"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/web/page"
+)
+
+func (s *Pages) setLegal(v *page.Visit) error {
+	f := LegalForm{
+		Name: v.R.FormValue("legal_name"), Address: strings.ReplaceAll(v.R.FormValue("legal_address"), "\r\n", "\n"),
+		Country: v.R.FormValue("legal_country"), VATID: v.R.FormValue("legal_vat"),
+	}
+	_, err := s.Accounts.SetLegal(v.R.Context(), v.Who, account.Legal{
+		Name:    f.Name,
+		Address: strings.Split(f.Address, "\n"),
+		Country: f.Country,
+		VATID:   f.VATID,
+	})
+	if err != nil {
+		return s.Again(v, err, func(errs map[string]string) error {
+			f.Errors = errs
+			return s.showAccount(v, Account{Legal: f})
+		})
+	}
+	return page.Back(v, "/account#legal")
+}
+
+func (s *Pages) eraseLegal(v *page.Visit) error {
+	if err := s.Accounts.EraseLegal(v.R.Context(), v.Who); err != nil {
+		return err
+	}
+	return page.Back(v, "/account#legal")
+}

@@ -1,0 +1,32 @@
+package accounts
+
+import (
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/web/page"
+)
+
+// verifyForm asks for a click: what reads mail before its owner does opens links, and presses no buttons.
+func (s *Pages) verifyForm(v *page.Visit) error {
+	return s.Render(v, VerifyEmail(v.Page("Confirm your e-mail address", ""),
+		Verification{Code: chi.URLParam(v.R, "code")}))
+}
+
+func (s *Pages) verifyEmail(v *page.Visit) error {
+	if err := s.Accounts.VerifyEmail(v.R.Context(), v.R.FormValue("code"), page.Address(v.R)); err != nil {
+		return err
+	}
+	return s.Render(v, VerifyEmail(v.Page("Confirm your e-mail address", ""), Verification{Done: true}))
+}
+
+// sendVerification mails the link again.
+func (s *Pages) sendVerification(v *page.Visit) error {
+	_, _, err := s.Accounts.SendVerification(v.R.Context(), v.Who, idem.Request{})
+	if err != nil {
+		return s.Again(v, err, func(errs map[string]string) error {
+			return s.showAccount(v, Account{Errors: map[string]string{"email": errs[""]}})
+		})
+	}
+	return page.Back(v, "/account?sent=1#email")
+}

@@ -1,0 +1,210 @@
+package admin
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/web/page"
+	"github.com/musterhq/muster/web/view"
+)
+
+// admin shows what wants a platform operator now, and whose the money is.
+func (s *Pages) admin(v *page.Visit) error {
+	ctx := v.R.Context()
+	a, err := s.Statements.Wants(ctx, v.Who)
+	if err != nil {
+		return err
+	}
+	t, at, err := s.trial.Read(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := s.Payments.Reconciliation(ctx, v.Who)
+	if err != nil {
+		return err
+	}
+	today := s.Now().UTC()
+	in, paid, err := s.Statements.Flow(ctx, today.AddDate(0, 0, -31))
+	if err != nil {
+		return err
+	}
+	out := Desk{
+		Currency: s.Currency,
+		Balanced: t.Balanced(),
+		Summed:   at.UTC().Format("15:04:05"),
+		In:       view.NewColumns("Paid in by day", s.Currency, today, flowDays(in)),
+		Out:      view.NewColumns("Sent to operators by day", s.Currency, today, flowDays(paid)),
+	}
+	amount := func(n money.Nano, none string) string {
+		if n == 0 {
+			return none
+		}
+		return view.Cents(n) + " " + s.Currency
+	}
+	sending, err := s.Payments.Sending(ctx, v.Who)
+	if err != nil {
+		return err
+	}
+	paused := int64(0)
+	if sending.Paused {
+		paused = 1
+	}
+	out.Queues = []Queue{
+		{
+			N:    int64(len(t.Problems)),
+			What: "problems of the books",
+			Hint: "every transfer added up anew",
+			Href: "/admin/books",
+			Tone: "bad",
+		},
+		{
+			N:    r.Suspense + int64(len(r.Unproven)),
+			What: "unmatched at Stripe",
+			Hint: "in suspense, or without a change at Stripe",
+			Href: "/admin/books#stripe",
+			Tone: "bad",
+		},
+		{
+			N:    a.Frozen,
+			What: "frozen leases",
+			Hint: "conflicting usage reports from one host",
+			Href: "/admin/books#frozen",
+			Tone: "bad",
+		},
+		{
+			N:    a.PayoutFailures,
+			What: "failed payouts",
+			Hint: "operators whose last payout failed",
+			Href: "/admin/payouts",
+			Tone: "bad",
+		},
+		{
+			N:    a.Reviews,
+			What: "reviews to decide on",
+			Hint: amount(a.InReview, "linked renters and operators"),
+			Href: "/admin/reviews",
+			Tone: "warn",
+		},
+		{
+			N:    a.Disputes,
+			What: "open disputes",
+			Hint: amount(a.Disputed, "payments that banks take back"),
+			Href: "/admin/orgs?disputed=1",
+			Tone: "warn",
+		},
+		{
+			N:    a.InvoicesUnpaid,
+			What: "unpaid invoices",
+			Hint: "no card pays them: have them paid, or give them up",
+			Href: "/admin/books#postpaid",
+			Tone: "warn",
+		},
+		{
+			N:    a.PayoutsStopped,
+			What: "operators stopped",
+			Hint: "until somebody lets payouts go on",
+			Href: "/admin/payouts",
+			Tone: "warn",
+		},
+		{
+			N:    paused,
+			What: "pause of sending",
+			Hint: "no money is sent to Stripe until somebody resumes it",
+			Href: "/admin/payouts#sending",
+			Tone: "bad",
+		},
+		{
+			N:    a.OutboxUnknown,
+			What: "Stripe requests pending",
+			Hint: "their outcome is not known yet; retried automatically",
+			Href: "/admin/books#stripe",
+			Tone: "warn",
+		},
+	}
+	out.Assets, out.Claims = holdings(t.Totals, s.Currency)
+	return s.Render(v, DeskPage(v.Page("Desk", "desk"), out))
+}
+
+func flowDays(days []statement.DayMoney) []view.DayAmount {
+	out := make([]view.DayAmount, 0, len(days))
+	for _, d := range days {
+		at, err := time.Parse(time.DateOnly, d.Day)
+		if err == nil { // the database wrote it
+			out = append(out, view.DayAmount{Day: at, Amount: d.Amount})
+		}
+	}
+	return out
+}
+
+// partWords names and colours the parts of the holdings.
+var partWords = map[statement.Part]Holding{
+	statement.AtStripe:       {Name: "At Stripe", Class: "k0"},
+	statement.InBank:         {Name: "In the bank", Class: "k1"},
+	statement.Receivable:     {Name: "Used, to be paid afterwards", Class: "k2"},
+	statement.RentersFree:    {Name: "Renters, free to spend", Class: "k0"},
+	statement.RentersHeld:    {Name: "Renters, held for clusters", Class: "k1"},
+	statement.OperatorsYoung: {Name: "Operators, not payable yet", Class: "k3"},
+	statement.OperatorsDue:   {Name: "Operators, payable", Class: "k2"},
+	statement.OperatorsBond:  {Name: "Operators, kept as bonds", Class: "k9"},
+	statement.OnItsWay:       {Name: "On its way to operators and renters", Class: "k4"},
+	statement.DisputedOrKept: {Name: "Disputed, or withheld by a review", Class: "k5"},
+	statement.InSuspense:     {Name: "In suspense", Class: "k6"},
+	statement.TaxOffices:     {Name: "Tax offices", Class: "k8"},
+	statement.Platform:       {Name: "The platform, after its costs", Class: "k7"},
+}
+
+// holdings draws what the platform has and whose it is, both on the scale of the longer one. What is below zero is not
+// drawn but listed.
+func holdings(totals []ledger.Total, currency string) (assets, claims Holdings) {
+	have, whose := statement.Holdings(totals, currency)
+	bar := func(name string, parts []statement.Holding) Holdings {
+		h := Holdings{Name: name}
+		for _, x := range parts {
+			part := partWords[x.Part]
+			part.Amount = x.Amount
+			h.Parts = append(h.Parts, part)
+		}
+		return h
+	}
+	assets, claims = bar("What there is", have), bar("Whose it is", whose)
+	scale := new(big.Int)
+	for _, h := range []*Holdings{&assets, &claims} {
+		h.Parts = slices.DeleteFunc(h.Parts, func(x Holding) bool { return x.Amount.Sign() == 0 })
+		length := new(big.Int)
+		for _, x := range h.Parts {
+			if x.Amount.Sign() > 0 {
+				length.Add(length, x.Amount)
+			}
+		}
+		if length.Cmp(scale) > 0 {
+			scale = length
+		}
+	}
+	for _, h := range []*Holdings{&assets, &claims} {
+		at := 0.0
+		for i, x := range h.Parts {
+			wide := 0.0
+			if x.Amount.Sign() > 0 {
+				wide, _ = new(big.Float).Quo(new(big.Float).SetInt(new(big.Int).Mul(x.Amount, big.NewInt(1000))),
+					new(big.Float).SetInt(scale)).Float64()
+			}
+			h.Parts[i].X, h.Parts[i].Width = fmt.Sprintf("%.2f", at), fmt.Sprintf("%.2f", wide)
+			at += wide
+		}
+	}
+	return assets, claims
+}
+
+// inForm makes a fault about a thing that a form names and that does not exist one that the form shows.
+func inForm(err error) error {
+	if fault.Is(err, fault.NotFound) {
+		return fault.New(fault.Conflict, "%s", fault.From(err).Message)
+	}
+	return err
+}

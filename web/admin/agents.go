@@ -1,0 +1,77 @@
+package admin
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/web/hosts"
+	"github.com/musterhq/muster/web/page"
+	"github.com/musterhq/muster/web/view"
+)
+
+// agents shows the platform's operators which version of the agent hosts should run, and which they do.
+func (s *Pages) agents(v *page.Visit) error {
+	return s.showAgents(v, ChannelForm{Name: host.StableChannel, Percent: "5"})
+}
+
+func (s *Pages) showAgents(v *page.Visit, form ChannelForm) error {
+	channels, counts, err := s.Hosts.Channels(v.R.Context(), v.Who)
+	if err != nil {
+		return err
+	}
+	out := Agents{Form: form}
+	for _, c := range channels {
+		out.Channels = append(out.Channels, AgentChannel{
+			Name:    c.Name,
+			Version: c.Version,
+			Source:  c.Source,
+			Percent: c.Percent,
+			Try:     c.Try,
+			Stopped: c.Stopped,
+			Changed: view.Clock(c.ChangedAt, s.Now()),
+		})
+	}
+	for _, c := range counts {
+		out.Hosts = append(out.Hosts, AgentCount{
+			Channel: c.Channel,
+			Version: c.Version,
+			Update:  c.Update,
+			State:   hosts.UpdateState(agentapi.UpdateState(c.State)),
+			Hosts:   c.Hosts,
+		})
+	}
+	return s.Render(v, AgentsPage(v.Page("Agents", "desk"), out))
+}
+
+func (s *Pages) setChannel(v *page.Visit) error {
+	form := ChannelForm{}
+	for name, to := range map[string]*string{
+		"name":    &form.Name,
+		"version": &form.Version,
+		"source":  &form.Source,
+		"percent": &form.Percent,
+	} {
+		*to = strings.TrimSpace(v.R.FormValue(name))
+	}
+	percent, err := strconv.Atoi(form.Percent)
+	if err != nil {
+		err = fault.InvalidField("percent", "want a whole number, 0 to 100")
+	} else {
+		_, err = s.Hosts.SetChannel(v.R.Context(), v.Who, host.NewChannel{
+			Name:    form.Name,
+			Version: form.Version,
+			Source:  form.Source,
+			Percent: percent,
+		})
+	}
+	if err != nil {
+		return s.Again(v, err, func(errs map[string]string) error {
+			form.Errors = errs
+			return s.showAgents(v, form)
+		})
+	}
+	return page.Back(v, "/admin/agents")
+}

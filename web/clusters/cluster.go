@@ -1,0 +1,290 @@
+package clusters
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/web/page"
+	"github.com/musterhq/muster/web/view"
+)
+
+func (s *Pages) clusterPage(v *page.Visit) error {
+	cl, err := id.Parse[id.Cluster](chi.URLParam(v.R, "id"))
+	if err != nil {
+		return fault.New(fault.NotFound, "no such cluster")
+	}
+	c, err := s.viewCluster(v.R.Context(), v.Who, cl, v.R.FormValue("measure"), new(readings))
+	if err != nil {
+		return err
+	}
+	c.LogRank = rankOf(v.R.FormValue("rank"), c.Ranks)
+	if err := s.tailLogs(v.R.Context(), v.Who.Org, cl, &c); err != nil {
+		return err
+	}
+	page := v.Page(c.Name, "clusters")
+	if !c.Ended {
+		page.Live = "/clusters/" + c.ID + "/live?measure=" + c.Charts.Measure
+	}
+	return s.Render(v, ClusterPage(page, c))
+}
+
+// rankOf reads ?rank=: a number, or -1 for all.
+func rankOf(text string, ranks int) int {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n >= ranks {
+		return -1
+	}
+	return n
+}
+
+// viewCluster reads all that the live parts of the page show; told is kept from one reading to the next.
+func (s *Pages) viewCluster(ctx context.Context, who account.Principal, cl id.Cluster, measure string,
+	told *readings) (Cluster, error) {
+	c, err := s.Clusters.Get(ctx, who.Org, cl)
+	if err != nil {
+		return Cluster{}, err
+	}
+	cost, err := s.Leases.Cost(ctx, cl)
+	if err != nil {
+		return Cluster{}, err
+	}
+	events, err := s.Clusters.Events(ctx, who.Org, cl, 0, 500)
+	if err != nil {
+		return Cluster{}, err
+	}
+	now := s.Now()
+	if err := s.read(ctx, who, c, now, told); err != nil {
+		return Cluster{}, err
+	}
+	out := Cluster{
+		ID: c.ID.String(), Name: c.Name, Image: c.Spec.Image, Summary: Summary(c), Where: "overlay " + c.Network.CIDR,
+		State: clusterState(c), Formation: formation(c), Callout: callout(c), Currency: c.Currency,
+		Strip: s.strip(c, cost, now), Phases: phases(c, events, now), Actions: actions(c),
+		Bandwidth: bandwidth(c), Events: timeline(events, now), Ranks: len(c.Nodes), Ended: c.State.Final(),
+		Charts: told.charts(c, measureOf(measure)), Notices: s.NoticesOf(ctx, who, c.ID.String()),
+	}
+	if c.RunningAt != nil {
+		if out.NotBilled, err = s.Statements.ClusterNotBilled(ctx, cl); err != nil {
+			return Cluster{}, err
+		}
+	}
+	ready := 0
+	for _, n := range c.Nodes {
+		out.Nodes = append(out.Nodes, nodeRow(n, cost, told, now))
+		if n.State == lifecycle.NodeReady {
+			ready++
+		}
+	}
+	out.NodesNote = fmt.Sprintf("%d of %d ready; on failure: %s", ready, len(c.Nodes), c.Spec.OnNodeFailure)
+	if c.Spec.ScratchGB > 0 {
+		out.NodesNote += fmt.Sprintf("; %d GB scratch each", c.Spec.ScratchGB)
+	}
+	if c.State.Final() {
+		out.NodesNote = "as they ended"
+	}
+	if r := c.Replacing; r != nil {
+		out.NodesNote += fmt.Sprintf("; %d waiting for another host until %s", len(r.Ranks), view.Clock(r.Until, now))
+	}
+	out.Connect = s.connect(c)
+	if c.RunningAt != nil {
+		out.PhaseNote = view.Dur(c.RunningAt.Sub(c.CreatedAt)) + " from create to running"
+	}
+	return out, nil
+}
+
+// callout is what needs the renter's attention, if anything: what happened, what was charged, what to do.
+func callout(c cluster.Cluster) *Note {
+	switch {
+	case c.Doubt != nil:
+		note := &Note{Tone: "warn", Icon: "warn", Title: c.Doubt.Why}
+		if c.Doubt.Kind == "silent" {
+			note.Text = "If every rank proves later that it missed nothing, the time is billed after all."
+		}
+		return note
+	case c.State == lifecycle.Failed:
+		return happened("bad", "failed", c)
+	case c.State == lifecycle.Degraded:
+		return happened("warn", "degraded", c)
+	case c.State.Ended() && c.Reason != lifecycle.ReasonReleasedByUser:
+		return happened("idle", "info", c)
+	}
+	return nil
+}
+
+// happened says what happened as a title, and the rest of the detail, which begins with the same sentence, below.
+func happened(tone, icon string, c cluster.Cluster) *Note {
+	title := c.Reason.Happened()
+	return &Note{Tone: tone, Icon: icon, Title: title, Text: strings.TrimSpace(strings.TrimPrefix(c.Detail, title))}
+}
+
+func (s *Pages) strip(c cluster.Cluster, u metering.Cost, now time.Time) ClusterStrip {
+	st := ClusterStrip{
+		Cost:       c.CostSoFar,
+		Billed:     time.Duration(c.BillableSeconds),
+		Rate:       c.PricePerHour,
+		GPUs:       c.Spec.GPUs(),
+		Currency:   c.Currency,
+		Running:    c.Billing,
+		Ended:      c.State.Ended(),
+		Since:      clockSince(c, now),
+		Runway:     "none",
+		RunwayNote: "time is paid ahead once it runs",
+	}
+	switch {
+	case c.Billing:
+		st.Metering = view.State{Word: "meter running", Icon: "running", Tone: "live"}
+		st.SecondOfMinute = now.Second()
+	case c.State.Final() && u.Settled:
+		st.Metering = view.State{Word: "settled", Icon: "check", Tone: "idle"}
+	case c.State.Ended():
+		st.Metering = view.State{Word: "meter stopped", Icon: "stopped", Tone: "idle"}
+	case c.RunningAt == nil:
+		st.Metering = view.State{Word: "free until running", Icon: "pause", Tone: "idle"}
+	default:
+		st.Metering = view.State{Word: "meter paused", Icon: "pause", Tone: "warn"}
+	}
+	if c.State.Ended() {
+		st.RunwayNote = "it has ended"
+	}
+	if c.RunUntil != nil && !c.State.Ended() {
+		st.Runway = view.Dur(c.RunUntil.Sub(now))
+		st.RunwayNote = "paid through " + view.Clock(*c.RunUntil, now) + ", extended while money lasts"
+	}
+	if c.Spec.Budget != nil {
+		st.Budget = *c.Spec.Budget
+		st.BudgetNote = "never above"
+	}
+	if c.Spec.Budget != nil && !c.State.Ended() {
+		st.BudgetNote = view.Dur(time.Duration(money.MillisOf(*c.Spec.Budget-c.CostSoFar, c.PricePerHour))*time.Millisecond) +
+			" more, never above"
+	}
+	if c.RunningAt != nil {
+		st.SinceNote = "not billed: " + view.Dur(c.RunningAt.Sub(c.CreatedAt)) + " start"
+	} else {
+		st.SinceNote = "nothing billed"
+	}
+	return st
+}
+
+// clockSince counts h:mm:ss from creation to the end, or to now.
+func clockSince(c cluster.Cluster, now time.Time) string {
+	end := now
+	if c.EndedAt != nil {
+		end = *c.EndedAt
+	}
+	d := int(max(0, end.Sub(c.CreatedAt).Seconds()))
+	return fmt.Sprintf("%d:%02d:%02d", d/3600, d/60%60, d%60)
+}
+
+func nodeRow(n cluster.Node, u metering.Cost, told *readings, now time.Time) NodeRow {
+	row := NodeRow{
+		Rank:    n.Rank,
+		GPUs:    len(n.GPUs),
+		Host:    n.HostName,
+		State:   nodeState(n),
+		Squares: squares(n),
+		Address: n.Address,
+		Percent: -1,
+		Cost:    u.ByRank[n.Rank],
+		Trouble: n.State == lifecycle.NodeLost || n.State == lifecycle.NodeFailed,
+		Detail:  n.Detail,
+	}
+	row.Progress, row.Percent = progress(n, now)
+	if n.State == lifecycle.NodePulling {
+		row.Layers = layers(n.Progress)
+	}
+	row.Util = told.mean(n.Rank, func(s host.Sample) int { return s.Util })
+	row.Power = told.mean(n.Rank, func(s host.Sample) int { return s.PowerW })
+	return row
+}
+
+// progress says what a node is doing, with a share of the whole where there is one, and what it waits for.
+func progress(n cluster.Node, now time.Time) (text string, percent float64) {
+	p := n.Progress
+	switch {
+	case n.ExitCode != nil:
+		return fmt.Sprintf("exit code %d", *n.ExitCode), -1
+	case n.State == lifecycle.NodePulling && p.Total > 0:
+		return fmt.Sprintf("%s of %s", view.Bytes(p.Done), view.Bytes(p.Total)), 100 * float64(p.Done) / float64(p.Total)
+	case p.WaitingFor != "":
+		return "waiting: " + p.WaitingFor, -1
+	case n.State == lifecycle.NodeReady:
+		return "since " + view.Clock(n.Since, now), -1
+	case p.Step != "":
+		return p.Step, -1
+	}
+	return "", -1
+}
+
+// maxMoving is how many layers in flight a rank's row names: Docker downloads three at a time.
+const maxMoving = 4
+
+// layers says how far an image's layers are; nil before they are known.
+func layers(p agentapi.Progress) *Layers {
+	if len(p.Layers) == 0 {
+		return nil
+	}
+	var out Layers
+	here, before := 0, 0
+	for _, l := range p.Layers {
+		switch {
+		case l.Cached:
+			here, before = here+1, before+1
+		case l.Done >= l.Total:
+			here++
+		case l.Done > 0 && len(out.Moving) < maxMoving:
+			out.Moving = append(out.Moving, Layer{Digest: l.Digest, Percent: 100 * float64(l.Done) / float64(l.Total),
+				Text: fmt.Sprintf("%s of %s", view.Bytes(l.Done), view.Bytes(l.Total))})
+		}
+	}
+	out.Summary = fmt.Sprintf("%d of %d layers here", here, len(p.Layers))
+	if before > 0 {
+		out.Summary += fmt.Sprintf(", %d of them before", before)
+	}
+	if p.Step == "unpack" {
+		out.Summary += "; unpacking"
+	}
+	return &out
+}
+
+func actions(c cluster.Cluster) []view.Action {
+	var out []view.Action
+	for _, a := range c.Actions {
+		switch a {
+		case cluster.ActionRestart:
+			out = append(out, view.Action{
+				Name:        string(a),
+				Label:       "Restart",
+				Consequence: "The command starts again on the same hosts; the meter stands still in between.",
+			})
+		case cluster.ActionRelease:
+			out = append(out, view.Action{Name: string(a), Label: "Release", Confirm: "Release " + c.Name + "?",
+				Consequence: allStop(c)})
+		}
+	}
+	return out
+}
+
+// allStop is what a release does, said before it is confirmed.
+func allStop(c cluster.Cluster) string {
+	gpus := fmt.Sprintf("All %d GPUs stop", c.Spec.GPUs())
+	if c.Spec.GPUs() == 1 {
+		gpus = "Its GPU stops"
+	}
+	return fmt.Sprintf("%s now, and with that %s per hour. Nothing after this moment is billed; what is held returns "+
+		"to the wallet; disks are wiped.", gpus, view.PerHour(c.PricePerHour))
+}

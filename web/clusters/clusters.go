@@ -1,0 +1,198 @@
+package clusters
+
+import (
+	"fmt"
+	"net/url"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/web/page"
+	"github.com/musterhq/muster/web/view"
+)
+
+const clustersPerPage = 50
+
+// clusters is the list, newest first.
+func (s *Pages) clusters(v *page.Visit) error {
+	req := cluster.ListRequest{Limit: clustersPerPage}
+	if a := v.R.FormValue("after"); a != "" {
+		after, err := id.Parse[id.Cluster](a)
+		if err != nil {
+			return fault.New(fault.NotFound, "no such page")
+		}
+		req.After = after
+	}
+	list, err := s.Clusters.List(v.R.Context(), v.Who.Org, req)
+	if err != nil {
+		return err
+	}
+	page := Clusters{Now: runningNow(list)}
+	for _, c := range list {
+		page.Rows = append(page.Rows, ClusterRow{
+			ID:        c.ID.String(),
+			Name:      c.Name,
+			Summary:   Summary(c),
+			Created:   view.Clock(c.CreatedAt, s.Now()),
+			State:     clusterState(c),
+			Formation: formation(c),
+			Rate:      c.PricePerHour,
+			Cost:      c.CostSoFar,
+			Reason:    c.Reason.Happened(),
+		})
+	}
+	if len(list) == clustersPerPage {
+		page.Next = "/clusters?" + url.Values{"after": {list[len(list)-1].ID.String()}}.Encode()
+	}
+	if len(list) == 0 {
+		if page.Steps, err = s.firstSteps(v); err != nil {
+			return err
+		}
+	}
+	return s.Render(v, ClustersPage(v.Page("Clusters", "clusters"), page))
+}
+
+// firstSteps are what a renter does before the first cluster runs.
+func (s *Pages) firstSteps(v *page.Visit) ([]Step, error) {
+	ctx := v.R.Context()
+	b, err := s.Statements.OrgBalance(ctx, v.Who.Org)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := s.Accounts.SSHKeys(ctx, v.Who, account.Page[id.SSHKey]{Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	return []Step{
+		{
+			Title: "Add credit",
+			Text:  "Renting needs a minute's price at least; what is not used stays yours.",
+			URL:   "/billing",
+			Act:   "Add credit",
+			Done:  b.Available > 0,
+		},
+		{
+			Title: "Add an SSH key",
+			Text:  "With it you reach a shell on every node. Clusters run without one, too.",
+			URL:   "/account",
+			Act:   "Add a key",
+			Done:  len(keys) > 0,
+		},
+		{
+			Title: "Rent",
+			Text:  "Search, get an all-in quote, rent. A failed start is free.",
+			URL:   "/offers",
+			Act:   "Search offers",
+		},
+	}, nil
+}
+
+// runningNow sums up what of the list is alive.
+func runningNow(list []cluster.Cluster) string {
+	alive, gpus, rate := 0, 0, money.Micro(0)
+	for _, c := range list {
+		if c.State == lifecycle.Released || c.State == lifecycle.Failed {
+			continue
+		}
+		alive, gpus, rate = alive+1, gpus+c.Spec.GPUs(), rate+c.PricePerHour
+	}
+	if alive == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d alive, %s, %s per hour.", alive, view.Plural(gpus, "GPU", "GPUs"), view.PerHour(rate))
+}
+
+func (s *Pages) actOnCluster(v *page.Visit) error {
+	c, err := id.Parse[id.Cluster](chi.URLParam(v.R, "id"))
+	if err != nil {
+		return fault.New(fault.NotFound, "no such cluster")
+	}
+	if _, err := s.Clusters.Act(v.R.Context(), v.Who, c, cluster.Action(v.R.FormValue("action"))); err != nil {
+		return err
+	}
+	return page.Back(v, "/clusters/"+c.String())
+}
+
+func Summary(c cluster.Cluster) string {
+	model := ""
+	if len(c.Nodes) > 0 && len(c.Nodes[0].GPUs) > 0 {
+		model = " × " + view.ModelName(c.Nodes[0].GPUs[0].Model)
+	}
+	if c.Spec.Nodes == 1 {
+		return fmt.Sprintf("%d%s", c.Spec.GPUsPerNode, model)
+	}
+	return fmt.Sprintf("%d nodes × %d%s", c.Spec.Nodes, c.Spec.GPUsPerNode, model)
+}
+
+// clusterState is how a state looks: colour, icon and word.
+func clusterState(c cluster.Cluster) view.State {
+	switch c.State {
+	case lifecycle.Provisioning:
+		return view.State{Word: "Provisioning", Icon: "provisioning", Tone: "live"}
+	case lifecycle.Running:
+		return view.State{Word: "Running", Icon: "running", Tone: "ok"}
+	case lifecycle.Degraded:
+		return view.State{Word: "Degraded", Icon: "degraded", Tone: "warn"}
+	case lifecycle.Releasing:
+		return view.State{Word: "Releasing", Icon: "releasing", Tone: "idle"}
+	case lifecycle.Failed:
+		return view.State{Word: "Failed", Icon: "failed", Tone: "bad"}
+	}
+	if c.Reason == lifecycle.ReasonCompleted {
+		return view.State{Word: "Completed", Icon: "check", Tone: "idle"}
+	}
+	return view.State{Word: "Released", Icon: "released", Tone: "idle"}
+}
+
+func nodeState(n cluster.Node) view.State {
+	switch n.State {
+	case lifecycle.NodePending:
+		return view.State{Word: "Pending", Icon: "pending", Tone: "idle"}
+	case lifecycle.NodePulling:
+		return view.State{Word: "Pulling", Icon: "pulling", Tone: "live"}
+	case lifecycle.NodeStarting:
+		return view.State{Word: "Starting", Icon: "starting", Tone: "live"}
+	case lifecycle.NodeJoining:
+		if n.Progress.Step == "preflight" {
+			return view.State{Word: "Preflight", Icon: "preflight", Tone: "live"}
+		}
+		return view.State{Word: "Joining", Icon: "joining", Tone: "live"}
+	case lifecycle.NodeReady:
+		return view.State{Word: "Ready", Icon: "ready", Tone: "ok"}
+	case lifecycle.NodeLost:
+		return view.State{Word: "Lost", Icon: "lost", Tone: "warn"}
+	case lifecycle.NodeStopping:
+		return view.State{Word: "Stopping", Icon: "stopping", Tone: "idle"}
+	case lifecycle.NodeFailed:
+		return view.State{Word: "Failed", Icon: "failed", Tone: "bad"}
+	}
+	return view.State{Word: "Stopped", Icon: "stopped", Tone: "idle"}
+}
+
+// squares is the class of a node's GPUs in the formation.
+func squares(n cluster.Node) string {
+	switch n.State {
+	case lifecycle.NodeReady:
+		return "ready"
+	case lifecycle.NodeLost:
+		return "repl"
+	case lifecycle.NodeFailed:
+		return "bad"
+	case lifecycle.NodeStopped, lifecycle.NodeStopping:
+		return "busy"
+	}
+	return "wait"
+}
+
+func formation(c cluster.Cluster) [][]string {
+	rows := make([][]string, 0, len(c.Nodes))
+	for _, n := range c.Nodes {
+		rows = append(rows, view.Row(len(n.GPUs), squares(n)))
+	}
+	return rows
+}

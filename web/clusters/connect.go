@@ -1,0 +1,64 @@
+package clusters
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/web/page"
+)
+
+// connect is how to get to a cluster that runs.
+func (s *Pages) connect(c cluster.Cluster) *Connect {
+	if c.State != lifecycle.Running && c.State != lifecycle.Degraded {
+		return nil
+	}
+	out := &Connect{}
+	if host, port, err := net.SplitHostPort(s.SSHAddr); err == nil {
+		out.SSH = fmt.Sprintf("ssh -p %s %s@%s", port, c.ID, host)
+	}
+	if s.AppLink != nil {
+		for _, n := range c.Nodes {
+			for _, p := range c.Spec.Ports {
+				if p.Protocol == "http" {
+					out.Ports = append(out.Ports, PortLink{
+						Rank: n.Rank,
+						Port: p.Port,
+						Href: fmt.Sprintf("/clusters/%s/ports/%d/%d", c.ID, n.Rank, p.Port),
+					})
+				}
+			}
+		}
+	}
+	if out.SSH == "" && len(out.Ports) == 0 {
+		return nil
+	}
+	return out
+}
+
+// openPort sends the browser to a port, with a link that lets it in.
+func (s *Pages) openPort(v *page.Visit) error {
+	cl, err := id.Parse[id.Cluster](chi.URLParam(v.R, "id"))
+	rank, err2 := strconv.Atoi(chi.URLParam(v.R, "rank"))
+	port, err3 := strconv.Atoi(chi.URLParam(v.R, "port"))
+	if err != nil || err2 != nil || err3 != nil || s.AppLink == nil {
+		return fault.New(fault.NotFound, "no such port")
+	}
+	if _, err := s.Clusters.Shell(v.R.Context(), v.Who.Org, cl, rank); err != nil {
+		return err
+	}
+	link, err := s.AppLink(v.Who, cl, rank, port)
+	if err != nil {
+		return err
+	}
+	v.W.Header().Set("Referrer-Policy", "no-referrer")
+	http.Redirect(v.W, v.R, link, http.StatusSeeOther)
+	return nil
+}

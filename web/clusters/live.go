@@ -1,0 +1,162 @@
+package clusters
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/a-h/templ"
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/web/page"
+	"github.com/musterhq/muster/web/view"
+)
+
+// events is a stream of server-sent events (WHATWG HTML, 9.2) to one page.
+type events struct {
+	w    http.ResponseWriter
+	c    *http.ResponseController
+	last map[string]string // what the page shows of each part
+}
+
+func openEvents(w http.ResponseWriter) *events {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no")
+	return &events{w, http.NewResponseController(w), map[string]string{}}
+}
+
+// dataLines puts each line of an event's data on a line of the stream. All three of CR LF, LF and CR end a line there.
+var dataLines = strings.NewReplacer("\r\n", "\ndata: ", "\n", "\ndata: ", "\r", "\ndata: ")
+
+// send writes one event; data may have many lines.
+func (e *events) send(name, data string) error { return e.sendAt("", name, data) }
+
+// sendAt is send with a position, which the browser tells when it connects again after a loss.
+func (e *events) sendAt(position, name, data string) error {
+	_ = e.c.SetWriteDeadline(time.Now().Add(10 * time.Second)) // a page that does not read must not hold us
+	if position != "" {
+		position = "id: " + position + "\n"
+	}
+	if _, err := fmt.Fprintf(e.w, "%sevent: %s\ndata: %s\n\n", position, name, dataLines.Replace(data)); err != nil {
+		return err
+	}
+	return e.c.Flush()
+}
+
+// part sends a rendered part of the page when it differs from what the page shows.
+func (e *events) part(ctx context.Context, name string, c templ.Component) error {
+	var b bytes.Buffer
+	if err := c.Render(ctx, &b); err != nil {
+		return err
+	}
+	if e.last[name] == b.String() {
+		return nil
+	}
+	e.last[name] = b.String()
+	return e.send(name, b.String())
+}
+
+// clusterLive keeps a cluster's page up to date: at once when the bus says that something changed, and every second
+// while the meter runs, since money is shown as it accrues.
+func (s *Pages) clusterLive(v *page.Visit) error {
+	cl, err := id.Parse[id.Cluster](chi.URLParam(v.R, "id"))
+	if err != nil {
+		return fault.New(fault.NotFound, "no such cluster")
+	}
+	if _, err := s.Clusters.Get(v.R.Context(), v.Who.Org, cl); err != nil {
+		return err
+	}
+	ctx, leave, err := s.openStream(v)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	changes := s.Bus.Watch(ctx, bus.TopicCluster(cl))
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	e, told := openEvents(v.W), new(readings)
+	gpus := hostsWatch{bus: s.Bus, samples: make(chan agentapi.Telemetry)}
+	for {
+		c, err := s.viewCluster(ctx, v.Who, cl, v.R.FormValue("measure"), told)
+		if err != nil {
+			return s.dropped(v, err)
+		}
+		gpus.watch(ctx, told)
+		for name, part := range map[string]templ.Component{
+			"head":      ClusterHead(c),
+			"strip":     ClusterStripView(c.Strip),
+			"phases":    ClusterPhases(c),
+			"nodes":     ClusterNodes(c),
+			"charts":    ChartsView(c.Charts),
+			"connect":   ClusterConnect(c),
+			"actions":   ClusterActions(c),
+			"bandwidth": ClusterBandwidth(c),
+			"timeline":  ClusterTimeline(c),
+			"notbilled": ClusterNotBilled(c),
+			"purse":     view.WalletBar(s.WalletOf(ctx, v.Who)),
+		} {
+			if err := e.part(ctx, name, part); err != nil {
+				return nil // the page is gone
+			}
+		}
+		if c.Ended {
+			_ = e.send("ended", "")
+			return nil
+		}
+		for waiting := true; waiting; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case t := <-gpus.samples:
+				told.take(t)
+			case <-changes:
+				waiting = false
+			case <-tick.C:
+				waiting = false
+			}
+		}
+	}
+}
+
+// hostsWatch listens to what the hosts of one cluster tell of their GPUs while somebody looks.
+type hostsWatch struct {
+	bus     *bus.Bus
+	hosts   map[id.Host]bool
+	samples chan agentapi.Telemetry
+}
+
+// watch begins to listen to hosts that are new.
+func (w *hostsWatch) watch(ctx context.Context, told *readings) {
+	if w.hosts == nil {
+		w.hosts = map[id.Host]bool{}
+	}
+	for _, g := range told.gpus {
+		if w.hosts[g.Host] {
+			continue
+		}
+		w.hosts[g.Host] = true
+		go func() {
+			for t := range w.bus.WatchTelemetry(ctx, g.Host) {
+				select {
+				case w.samples <- t:
+				case <-ctx.Done():
+				}
+			}
+		}()
+	}
+}
+
+// dropped ends a stream that has begun: an error can no longer become a page, and the browser connects again by itself.
+func (s *Pages) dropped(v *page.Visit, err error) error {
+	if v.R.Context().Err() == nil {
+		s.Log.WarnContext(v.R.Context(), "live page dropped", "path", v.R.URL.Path, "err", err)
+	}
+	return nil
+}

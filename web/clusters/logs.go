@@ -1,0 +1,101 @@
+package clusters
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/nodelog"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/web/page"
+)
+
+const pageLines = 500 // kept lines shown on the page
+
+func logLine(l nodelog.Line) LogLine {
+	return LogLine{
+		Time: time.UnixMilli(l.TimeMS).UTC().Format("15:04:05.000"),
+		Rank: l.Rank,
+		Text: l.Line,
+		Err:  l.Stderr,
+	}
+}
+
+// tailLogs puts the end of the kept logs on the page of a cluster that has ended. While it lives, the page follows: the
+// stream begins with the tail, and says which ranks can have printed nothing yet.
+func (s *Pages) tailLogs(ctx context.Context, org id.Org, cl id.Cluster, c *Cluster) error {
+	lines, more, err := s.logs.Kept(ctx, nodelog.Query{
+		Org:     org,
+		Cluster: cl,
+		Ranks:   ranks(c.LogRank, c.Ranks),
+		Tail:    pageLines,
+	})
+	if err != nil {
+		return err
+	}
+	c.Following = more || !c.Ended
+	if c.Following {
+		now, err := s.Clusters.Get(ctx, org, cl)
+		if err == nil {
+			c.LogWaits = nodelog.Waiting(now, ranks(c.LogRank, c.Ranks))
+		}
+		return err
+	}
+	for _, l := range lines[max(0, len(lines)-pageLines):] {
+		c.Logs = append(c.Logs, logLine(l))
+	}
+	return nil
+}
+
+// ranks is the one asked for, or all for -1.
+func ranks(one, n int) []int {
+	if one >= 0 {
+		return []int{one}
+	}
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// downloadLogs is the kept log as plain text, each line with its time and rank.
+func (s *Pages) downloadLogs(v *page.Visit) error {
+	q, err := s.logRequest(v)
+	if err != nil {
+		return err
+	}
+	q.Tail = -1
+	lines, _, err := s.logs.Kept(v.R.Context(), q)
+	if err != nil {
+		return err
+	}
+	v.W.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	v.W.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%s.log", q.Cluster))
+	for _, l := range lines {
+		if _, err := fmt.Fprintf(v.W, "%s %d %s\n", time.UnixMilli(l.TimeMS).UTC().Format(time.RFC3339Nano), l.Rank,
+			l.Line); err != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (s *Pages) logRequest(v *page.Visit) (q nodelog.Query, err error) {
+	cl, err := id.Parse[id.Cluster](chi.URLParam(v.R, "id"))
+	if err != nil {
+		return q, fault.New(fault.NotFound, "no such cluster")
+	}
+	c, err := s.Clusters.Get(v.R.Context(), v.Who.Org, cl)
+	if err != nil {
+		return q, err
+	}
+	return nodelog.Query{
+		Org:     v.Who.Org,
+		Cluster: cl,
+		Ranks:   ranks(rankOf(v.R.FormValue("rank"), len(c.Nodes)), len(c.Nodes)),
+	}, nil
+}

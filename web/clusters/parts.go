@@ -1,0 +1,97 @@
+package clusters
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
+	"github.com/musterhq/muster/web/view"
+)
+
+// bandwidth is what preflight measured between each pair of ranks, shaded between the least and the most.
+func bandwidth(c cluster.Cluster) *Bandwidth {
+	n := len(c.Nodes)
+	if n < 2 || c.Network.BusbwGbps == 0 {
+		return nil
+	}
+	b := &Bandwidth{Busbw: fmt.Sprintf("%.1f", c.Network.BusbwGbps), Cells: make([][]BandwidthCell, n)}
+	low, high := 0.0, 0.0
+	at := func(i, j int) float64 {
+		if i < len(c.Network.PairGbps) && j < len(c.Network.PairGbps[i]) {
+			return c.Network.PairGbps[i][j]
+		}
+		return 0
+	}
+	for i := range n {
+		for j := range n {
+			if g := at(i, j); i != j && g > 0 {
+				high = max(high, g)
+				if low == 0 || g < low {
+					low = g
+				}
+			}
+		}
+	}
+	for i := range n {
+		for j := range n {
+			cell := BandwidthCell{Step: -1}
+			if g := at(i, j); g > 0 {
+				cell = BandwidthCell{Value: fmt.Sprintf("%.1f", g), Step: 5}
+				if fmt.Sprintf("%.1f", high) != fmt.Sprintf("%.1f", low) { // alike as written: one shade
+					cell.Step = int(5 * (g - low) / (high - low))
+				}
+			}
+			for _, p := range c.Nodes[i].Paths {
+				if p.Rank == j {
+					cell.Path = p.Path
+				}
+			}
+			b.Cells[i] = append(b.Cells[i], cell)
+		}
+	}
+	b.Low, b.High = fmt.Sprintf("%.1f", low), fmt.Sprintf("%.1f", high)
+	if c.Spec.Network.MinGbps > 0 {
+		b.Note = fmt.Sprintf("At least %.1f was asked for.", c.Spec.Network.MinGbps)
+	}
+	return b
+}
+
+// timeline is newest first.
+func timeline(events []cluster.Event, now time.Time) []Event {
+	out := make([]Event, 0, len(events))
+	for i := len(events) - 1; i >= 0; i-- {
+		e := events[i]
+		icon, tone := eventLook(e.Kind)
+		out = append(out, Event{Time: view.Clock(e.At, now), Title: e.Title, Why: e.Detail, Icon: icon, Tone: tone})
+	}
+	return out
+}
+
+// eventLook is the icon and tone of an entry by what happened; anything else is a plain note.
+func eventLook(kind string) (icon, tone string) {
+	switch lifecycle.Trigger(kind) {
+	case lifecycle.OnStartFailed, lifecycle.OnStartTimeout, lifecycle.OnLossFinal, lifecycle.OnWorkloadFailed:
+		return "failed", "bad"
+	case lifecycle.OnNodeLost, lifecycle.OnRankIgnored, lifecycle.OnReplacing, lifecycle.OnReplaceWaiting:
+		return "lost", "warn"
+	case lifecycle.OnAllStarted, lifecycle.OnResumed, lifecycle.OnNodeBack:
+		return "running", "ok"
+	case lifecycle.OnAllAtBarrier:
+		return "preflight", "ok"
+	case lifecycle.OnMoneyOut, lifecycle.OnMaxDuration:
+		return "coin", "warn"
+	case lifecycle.OnRelease, lifecycle.OnAllGone:
+		return "released", "idle"
+	case lifecycle.OnCompleted:
+		return "check", "ok"
+	case lifecycle.OnRented, lifecycle.OnReplaced:
+		return "provisioning", "idle"
+	}
+	if state, ok := strings.CutPrefix(kind, "node_"); ok {
+		look := nodeState(cluster.Node{State: lifecycle.NodeState(state)})
+		return look.Icon, look.Tone
+	}
+	return "info", "idle"
+}

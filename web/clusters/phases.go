@@ -1,0 +1,137 @@
+package clusters
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
+	"github.com/musterhq/muster/web/view"
+)
+
+// steps of a start as people see them, and the node state that stands for each.
+var steps = []struct {
+	name  string
+	state lifecycle.NodeState
+}{
+	{"Placing", lifecycle.NodePending},
+	{"Pulling", lifecycle.NodePulling},
+	{"Starting", lifecycle.NodeStarting},
+	{"Joining", lifecycle.NodeJoining},
+	{"Ready", lifecycle.NodeReady},
+}
+
+// phases are the steps of the first start: the slowest rank counts, since nothing is billed before the last is ready.
+func phases(c cluster.Cluster, events []cluster.Event, now time.Time) []Phase {
+	entered := stepTimes(c, events)
+	at := 0 // the step the slowest rank is in, or was in last
+	for at+1 < len(steps) && !entered[at+1].IsZero() {
+		at++
+	}
+	out := make([]Phase, 0, len(steps)+1)
+	for i, st := range steps {
+		p := Phase{Name: st.name}
+		switch {
+		case c.RunningAt != nil && i == len(steps)-1:
+			p.Time = view.Dur(c.RunningAt.Sub(entered[i]))
+			p.Note = "all ranks ready"
+		case c.RunningAt != nil || i < at:
+			p.Time = view.Dur(entered[i+1].Sub(entered[i]))
+			p.Note = phaseNote(c, st.state)
+		case i > at || entered[i].IsZero():
+			p.Class = "todo"
+		case c.State.Ended():
+			p.Class = "fail"
+		default:
+			p.Class, p.Note = "now", waitingFor(c, now)
+		}
+		if c.RunningAt != nil && entered[i].IsZero() {
+			p.Time = "" // a step that no entry of the timeline tells of
+		}
+		out = append(out, p)
+	}
+	last := Phase{Name: "Running", Class: "todo", Note: "the meter opens here"}
+	switch {
+	case c.RunningAt != nil:
+		last = Phase{Name: "Running", Class: "end", Time: view.Clock(*c.RunningAt, now), Note: "meter opened here"}
+	case c.State.Ended():
+		last.Note = "not reached, nothing billed"
+	}
+	return append(out, last)
+}
+
+// stepTimes are when the last rank entered each step of the first start; zero where not all ranks have.
+func stepTimes(c cluster.Cluster, events []cluster.Event) []time.Time {
+	first := make([]map[int]time.Time, len(steps)) // by step: when each rank was there or beyond
+	for i := range first {
+		first[i] = map[int]time.Time{}
+	}
+	for _, e := range events {
+		if e.Rank == nil || c.RunningAt != nil && e.At.After(*c.RunningAt) {
+			continue
+		}
+		for i := 1; i < len(steps); i++ {
+			if e.Kind != "node_"+string(steps[i].state) {
+				continue
+			}
+			for j := 1; j <= i; j++ {
+				if first[j][*e.Rank].IsZero() {
+					first[j][*e.Rank] = e.At
+				}
+			}
+		}
+	}
+	out := make([]time.Time, len(steps))
+	out[0] = c.CreatedAt
+	for i := 1; i < len(steps); i++ {
+		if len(first[i]) < len(c.Nodes) {
+			break
+		}
+		for _, t := range first[i] {
+			if t.After(out[i]) {
+				out[i] = t
+			}
+		}
+	}
+	return out
+}
+
+// phaseNote is what a finished step was about.
+func phaseNote(c cluster.Cluster, state lifecycle.NodeState) string {
+	switch state {
+	case lifecycle.NodePending:
+		return view.Plural(c.Spec.GPUs(), "GPU", "GPUs") + " claimed"
+	case lifecycle.NodeJoining:
+		if c.Network.BusbwGbps > 0 {
+			note := fmt.Sprintf("all-reduce %.1f Gbit/s", c.Network.BusbwGbps)
+			if c.Network.OfferedGbps > 0 {
+				note += fmt.Sprintf(", the offers say %.1f", c.Network.OfferedGbps)
+			}
+			return note
+		}
+		return c.Network.CIDR
+	}
+	return ""
+}
+
+// stepOf is the step a node state stands for; 0 for those that are no step of a start.
+func stepOf(s lifecycle.NodeState) int {
+	for i, st := range steps {
+		if st.state == s {
+			return i
+		}
+	}
+	return 0
+}
+
+// waitingFor is the cause of the delay: what the slowest rank does or waits for.
+func waitingFor(c cluster.Cluster, now time.Time) string {
+	text, slowest := "", len(steps)
+	for _, n := range c.Nodes {
+		if k := stepOf(n.State); k < slowest {
+			slowest = k
+			text, _ = progress(n, now)
+		}
+	}
+	return text
+}

@@ -1,0 +1,31 @@
+// Package clusters holds the pages of clusters, with their live updates and logs.
+package clusters
+
+import (
+	"github.com/musterhq/muster/internal/fleet/nodelog"
+	"github.com/musterhq/muster/web/page"
+)
+
+// Pages are the pages of clusters. Make them with New.
+type Pages struct {
+	*page.Site
+	logs    *nodelog.Reader
+	streams streams
+}
+
+// New returns the pages of a site; it starts nothing.
+func New(site *page.Site) *Pages {
+	return &Pages{Site: site, logs: nodelog.New(site.Clusters, nodelog.Dialled(site.Dialer), site.Bus)}
+}
+
+// Routes mounts the pages. This is the whole list.
+func (s *Pages) Routes(m page.Mux) {
+	get, post := m.Get, m.Post
+	get("/clusters", page.SignedIn, s.clusters)
+	get("/clusters/{id}", page.SignedIn, s.clusterPage)
+	get("/clusters/{id}/live", page.SignedIn, s.clusterLive)
+	get("/clusters/{id}/logs", page.SignedIn, s.followLogs)
+	get("/clusters/{id}/logs.txt", page.SignedIn, s.downloadLogs)
+	get("/clusters/{id}/ports/{rank}/{port}", page.SignedIn, s.openPort)
+	post("/clusters/{id}/actions", page.SignedIn, s.actOnCluster)
+}

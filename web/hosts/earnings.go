@@ -1,0 +1,70 @@
+package hosts
+
+import (
+	"cmp"
+	"net/url"
+
+	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/web/page"
+)
+
+// earningsPage is what the visitor's hosts earned between two days, for the screen and for paper.
+func (s *Pages) earningsPage(v *page.Visit) error {
+	trouble := ""
+	r, err := s.earningsOf(v)
+	if err != nil {
+		return err
+	}
+	p, err := s.Statements.OperatorStatement(v.R.Context(), r)
+	if fault.Is(err, fault.Invalid) || fault.Is(err, fault.TooLarge) {
+		trouble = "Choose two days, the first before the last, at most a year apart."
+		v.Status = fault.KindOf(err).HTTPStatus()
+		r.From, r.To, r.By = "", "", ""
+		p, err = s.Statements.OperatorStatement(v.R.Context(), r)
+	}
+	if err != nil {
+		return err
+	}
+	query := url.Values{"from": {p.From}, "to": {p.To}}
+	if !r.Host.IsZero() {
+		query.Set("host", r.Host.String())
+	}
+	return s.Render(v, EarningsPage(v.Page("Earnings", "hosts"), v.Who.OrgName, p, r.Host.String(),
+		"/hosts/statement.csv?"+query.Encode(), trouble))
+}
+
+func (s *Pages) earningsCSV(v *page.Visit) error {
+	r, err := s.earningsOf(v)
+	if err != nil {
+		return err
+	}
+	p, err := s.Statements.OperatorStatement(v.R.Context(), r)
+	if err != nil {
+		return err
+	}
+	v.W.Header().Set("Content-Type", "text/csv; charset=utf-8")
+	v.W.Header().Set("Content-Disposition", `attachment; filename="earnings-`+p.From+"-"+p.To+`.csv"`)
+	return p.CSV(v.W)
+}
+
+// earningsOf is the statement that the page is asked for.
+func (s *Pages) earningsOf(v *page.Visit) (statement.OperatorRequest, error) {
+	r := statement.OperatorRequest{
+		Org:      v.Who.Org,
+		Currency: s.Currency,
+		From:     v.R.FormValue("from"),
+		To:       v.R.FormValue("to"),
+		By:       v.R.FormValue("by"),
+		Holdback: cmp.Or(s.Holdback, payout.DefaultHoldback),
+	}
+	if h := v.R.FormValue("host"); h != "" {
+		var err error
+		if r.Host, err = id.Parse[id.Host](h); err != nil {
+			return r, fault.New(fault.NotFound, "no such host")
+		}
+	}
+	return r, nil
+}

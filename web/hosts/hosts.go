@@ -1,0 +1,352 @@
+package hosts
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/web/page"
+	"github.com/musterhq/muster/web/view"
+)
+
+const hostsPerPage = 200
+
+func (s *Pages) hosts(v *page.Visit) error { return s.showHosts(v, Hosts{}) }
+
+func (s *Pages) showHosts(v *page.Visit, h Hosts) error {
+	ctx := v.R.Context()
+	h.Currency = s.Currency
+	list, err := s.Hosts.List(ctx, v.Who, id.Host{}, hostsPerPage, false)
+	if err != nil {
+		return err
+	}
+	ids := make([]id.Host, len(list))
+	for i, d := range list {
+		ids[i] = d.ID
+	}
+	offers, err := s.Market.OffersOf(ctx, ids...)
+	if err != nil {
+		return err
+	}
+	for _, d := range list {
+		row := HostRow{
+			ID: d.ID.String(), Name: d.Name, Region: d.Region, State: hostState(d.Host, s.Now()),
+			Formation: gpuSquares(d.GPUs), Summary: gpuSummary(d.GPUs), LastReport: lastReport(d.Host, s.Now()),
+		}
+		for _, o := range offers[d.ID] {
+			if o.Price != nil {
+				row.Price = view.PerHour(*o.Price)
+			}
+		}
+		earned, err := s.Statements.HostEarnings(ctx, v.Who.Org, d.ID)
+		if err != nil {
+			return err
+		}
+		row.Earned = earned.Total
+		h.Rows = append(h.Rows, row)
+	}
+	return s.Render(v, HostsPage(v.Page("Hosts", "hosts"), h))
+}
+
+func (s *Pages) enrollHost(v *page.Visit) error {
+	f := EnrollForm{Name: v.R.FormValue("name"), Region: v.R.FormValue("region"), Fabric: v.R.FormValue("fabric")}
+	e, _, err := s.Hosts.CreateEnrollment(v.R.Context(), v.Who, host.NewEnrollment{
+		Name:   strings.TrimSpace(f.Name),
+		Region: strings.TrimSpace(f.Region),
+		Fabric: strings.TrimSpace(f.Fabric),
+	}, idem.Request{})
+	if err != nil {
+		return s.Again(v, err, func(errs map[string]string) error {
+			f.Errors = errs
+			return s.showHosts(v, Hosts{Form: f})
+		})
+	}
+	// Shown on this answer only: the token is a secret and stands in no URL.
+	return s.showHosts(v, Hosts{Enrollment: &Enrollment{
+		ID:       e.ID.String(),
+		Token:    e.Token,
+		Command:  s.EnrollCommand(e.Token),
+		Expires:  "until " + view.Clock(e.ExpiresAt, s.Now()) + " UTC",
+		Progress: enrollChecks(host.Enrolling{ExpiresAt: e.ExpiresAt}, false, s),
+	}})
+}
+
+func (s *Pages) hostPage(v *page.Visit) error {
+	h, err := s.hostOf(v)
+	if err != nil {
+		return err
+	}
+	return s.showHost(v, h, hostForms{})
+}
+
+func (s *Pages) hostOf(v *page.Visit) (id.Host, error) {
+	h, err := id.Parse[id.Host](chi.URLParam(v.R, "id"))
+	if err != nil {
+		return h, fault.New(fault.NotFound, "no such host")
+	}
+	return h, nil
+}
+
+// hostForms are the forms of a host's page that were refused, as typed, with what is wrong with them.
+type hostForms struct {
+	trouble string     // why an action was refused
+	offer   *OfferForm // terms of an offer
+	channel string     // what is wrong with the agent's channel
+	dataCap DataCap
+	gang    HostGang
+}
+
+// showHost shows everything about the host.
+func (s *Pages) showHost(v *page.Visit, hid id.Host, forms hostForms) error {
+	out := Host{Error: forms.trouble}
+	ctx, now := v.R.Context(), s.Now()
+	d, err := s.Hosts.Get(ctx, v.Who, hid)
+	if err != nil {
+		return err
+	}
+	earned, err := s.Statements.HostEarnings(ctx, v.Who.Org, hid)
+	if err != nil {
+		return err
+	}
+	allOffers, err := s.Market.OffersOf(ctx, hid)
+	if err != nil {
+		return err
+	}
+	offers := allOffers[hid]
+	out.ID, out.Name, out.Currency = d.ID.String(), d.Name, s.Currency
+	out.Summary, out.Formation = gpuSummary(d.GPUs), gpuSquares(d.GPUs)
+	out.State, out.LastReport = hostState(d.Host, now), lastReport(d.Host, now)
+	out.Where = strings.TrimPrefix(d.FabricName+", "+d.Region, ", ")
+	if out.Agent, err = s.hostAgent(ctx, d); err != nil {
+		return err
+	}
+	out.ChannelError = forms.channel
+	out.Problems, out.Facts, out.Notices = hostProblems(d), hostFacts(d), s.NoticesOf(ctx, v.Who, d.ID.String())
+	out.Earned = earned.Total
+	if len(earned.Days) > 0 && earned.Days[0].Day == now.UTC().Format(time.DateOnly) {
+		out.EarnedToday = earned.Days[0].Earned
+	}
+	out.ByDay = view.NewColumns("Earned by day", s.Currency, now.UTC(), dayAmounts(earned.Days))
+	for _, l := range earned.Leases {
+		row := LeaseRow{
+			ID:     l.Lease.String(),
+			GPUs:   l.GPUs,
+			Window: view.Clock(l.StartedAt, now),
+			End:    "running",
+			Billed: time.Duration(l.Seconds) * time.Millisecond,
+			Earned: l.Earned,
+		}
+		if l.EndedAt != nil {
+			row.End = view.Clock(*l.EndedAt, now)
+		}
+		out.Leases = append(out.Leases, row)
+	}
+	live, err := s.Hosts.Readings(ctx, d.GPUs)
+	if err != nil {
+		return err
+	}
+	for _, g := range d.GPUs {
+		out.GPUs = append(out.GPUs, gpuRow(g, live[g.ID]))
+	}
+	potential(&out, d, offers)
+	for _, o := range offers {
+		form := viewOffer(o)
+		if forms.offer != nil && forms.offer.Model == o.GPUModel {
+			form = *forms.offer
+		}
+		out.Offers = append(out.Offers, form)
+	}
+	prices, err := s.Market.PriceHistory(ctx, v.Who, hid)
+	if err != nil {
+		return err
+	}
+	for _, p := range prices {
+		out.Prices = append(out.Prices, PriceRow{
+			At:     p.At.Format("2006-01-02 15:04:05"),
+			Model:  view.ModelName(p.GPUModel),
+			Price:  listedPrice(p.Price),
+			Before: listedPrice(p.Before),
+		})
+	}
+	traffic, err := s.Hosts.Traffic(ctx, v.Who, hid, 20)
+	if err != nil {
+		return err
+	}
+	for _, t := range traffic {
+		out.Traffic = append(out.Traffic, TrafficRow{
+			ID:        t.LeaseID.String(),
+			Told:      view.Clock(t.LastAt, now),
+			Opened:    fmt.Sprint(t.Connections),
+			Refused:   fmt.Sprint(t.Refused),
+			Up:        view.Bytes(t.UpBytes),
+			Down:      view.Bytes(t.DownBytes),
+			RanksUp:   view.Bytes(t.OverlayUp),
+			RanksDown: view.Bytes(t.OverlayDown),
+			Suspect:   t.Refused > 0,
+		})
+	}
+	if out.Data, err = s.hostData(v, hid, forms.dataCap); err != nil {
+		return err
+	}
+	if out.Gang, err = s.hostGang(v, hid, listPrice(d, offers), forms.gang); err != nil {
+		return err
+	}
+	if out.Reclaim, err = s.hostReclaim(v, d); err != nil {
+		return err
+	}
+	for _, a := range d.Actions() {
+		if a == "reclaim" {
+			continue // a panel of its own
+		}
+		out.Actions = append(out.Actions, hostAction(a))
+	}
+	return s.Render(v, HostPage(v.Page(d.Name, "hosts"), out))
+}
+
+// potential is what the leased and the free GPUs bring per hour, the host's share of it.
+func potential(out *Host, d host.Detail, offers []client.OwnOffer) {
+	free, leased := 0, 0
+	for _, g := range d.GPUs {
+		for _, o := range offers {
+			if o.GPUModel != g.Model || o.Price == nil {
+				continue
+			}
+			part := money.Micro(money.Share(money.Nano(*o.Price), int64(o.HostSharePPM)))
+			switch {
+			case g.Claim == host.ForLease:
+				leased++
+				out.EarningNow += part
+				out.CouldEarn += part
+			case g.Claim == "" && g.Present && g.Health == host.Healthy && g.InUse == "":
+				free++
+				out.CouldEarn += part
+			}
+		}
+	}
+	out.FreeNote = fmt.Sprintf("%d leased, %d free of %d", leased, free, len(d.GPUs))
+}
+
+func listedPrice(p *money.Micro) string {
+	if p == nil {
+		return "not listed"
+	}
+	return view.Price(*p)
+}
+
+func viewOffer(o client.OwnOffer) OfferForm {
+	f := OfferForm{Model: o.GPUModel, MinGPUs: strconv.Itoa(o.MinGPUs), MaxDuration: "0"}
+	if o.Price != nil {
+		f.Price = view.Price(*o.Price)
+	}
+	if o.MaxDuration != nil {
+		f.MaxDuration = strconv.FormatInt(*o.MaxDuration, 10)
+	}
+	return f
+}
+
+func hostAction(a string) view.Action {
+	switch a {
+	case "drain":
+		return view.Action{Name: a, Label: "Drain", Consequence: "No new leases; what runs goes on"}
+	case "resume":
+		return view.Action{Name: a, Label: "Resume", Consequence: "Listed again"}
+	case "retire":
+		return view.Action{
+			Name:        a,
+			Label:       "Retire",
+			Confirm:     "Retire this host?",
+			Consequence: "It leaves the market for ever and its keys are revoked. What it earned stays yours.",
+		}
+	}
+	return view.Action{Name: a, Label: a}
+}
+
+func (s *Pages) actOnHost(v *page.Visit) error {
+	h, err := s.hostOf(v)
+	if err != nil {
+		return err
+	}
+	_, _, err = s.Hosts.Act(v.R.Context(), v.Who, h, host.Action{Name: v.R.FormValue("action")}, idem.Request{})
+	if err != nil {
+		return s.Again(v, err, func(errs map[string]string) error {
+			return s.showHost(v, h, hostForms{trouble: fault.From(err).Message})
+		})
+	}
+	return page.Back(v, "/hosts/"+h.String())
+}
+
+func (s *Pages) setTerms(v *page.Visit) error {
+	h, err := s.hostOf(v)
+	if err != nil {
+		return err
+	}
+	t, err := termsOf(v)
+	if err == nil {
+		err = s.Market.ChangeHost(v.R.Context(), v.Who, h, market.HostChange{GPUModel: v.R.FormValue("gpu_model"), Terms: t})
+	}
+	if err != nil {
+		return s.Again(v, err, func(errs map[string]string) error {
+			return s.showHost(v, h, hostForms{trouble: errs[""], offer: &OfferForm{
+				Model: v.R.FormValue("gpu_model"), Price: v.R.FormValue("price_per_gpu_hour"), MinGPUs: v.R.FormValue("min_gpus"),
+				MaxDuration: v.R.FormValue("max_duration"), Errors: errs,
+			}})
+		})
+	}
+	return page.Back(v, "/hosts/"+h.String())
+}
+
+func termsOf(v *page.Visit) (t market.Terms, err error) {
+	var bad fault.Fields
+	if p := strings.TrimSpace(v.R.FormValue("price_per_gpu_hour")); p == "" {
+		t.Unlist = true
+	} else if price, err := money.ParseMicro(p); err != nil {
+		bad.Add("price_per_gpu_hour", "%s", err)
+	} else {
+		t.Price = &price
+	}
+	if n, err := strconv.Atoi(strings.TrimSpace(v.R.FormValue("min_gpus"))); err != nil {
+		bad.Add("min_gpus", "is not a whole number")
+	} else {
+		t.MinGPUs = &n
+	}
+	if n, err := strconv.ParseInt(strings.TrimSpace(v.R.FormValue("max_duration")), 10, 64); err != nil {
+		bad.Add("max_duration", "is not a whole number of seconds")
+	} else {
+		t.MaxDuration = &n
+	}
+	return t, bad.Err()
+}
+
+// dayAmounts are the days as the chart wants them; a day that is none is left out.
+func dayAmounts(days []statement.DayEarning) []view.DayAmount {
+	var out []view.DayAmount
+	for _, d := range days {
+		if day, err := time.Parse(time.DateOnly, d.Day); err == nil {
+			out = append(out, view.DayAmount{Day: day, Amount: d.Earned})
+		}
+	}
+	return out
+}
+
+// listPrice is what all GPUs of a host cost per hour at their list prices.
+func listPrice(d host.Detail, offers []client.OwnOffer) (rate money.Micro) {
+	for _, g := range d.GPUs {
+		for _, o := range offers {
+			if o.GPUModel == g.Model && o.Price != nil && g.Present {
+				rate += *o.Price
+			}
+		}
+	}
+	return rate
+}

@@ -1,0 +1,254 @@
+package hosts
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/web/view"
+)
+
+// hostState is how a host looks to its operator.
+func hostState(h host.Host, now time.Time) view.State {
+	switch {
+	case h.State == "retired":
+		return view.State{Word: "Retired", Icon: "stopped", Tone: "idle"}
+	case !h.Reachable(now):
+		return view.State{Word: "Offline", Icon: "offline", Tone: "bad"}
+	case h.State == "draining":
+		return view.State{Word: "Draining", Icon: "draining", Tone: "warn"}
+	case h.CappedUntil != nil && now.Before(*h.CappedUntil):
+		return view.State{Word: "Data cap used up", Icon: "host", Tone: "warn"}
+	case h.Unsellable(now) != "":
+		return view.State{Word: "Online, not listed", Icon: "host", Tone: "warn"}
+	}
+	return view.State{Word: "Online", Icon: "host", Tone: "ok"}
+}
+
+func lastReport(h host.Host, now time.Time) string {
+	if h.Status.LastSyncAt == nil {
+		return "no report yet"
+	}
+	return view.Ago(now.Sub(*h.Status.LastSyncAt))
+}
+
+// gpuSquares are a host's GPUs as squares: filled = free, hollow = taken, red = not healthy.
+func gpuSquares(gpus []host.GPU) []string {
+	var row []string
+	for _, g := range gpus {
+		switch {
+		case !g.Present || g.Health == host.Quarantined:
+			row = append(row, "bad")
+		case g.Claim != "" || g.InUse != "":
+			row = append(row, "busy")
+		default:
+			row = append(row, "ready")
+		}
+	}
+	return row
+}
+
+func gpuSummary(gpus []host.GPU) string {
+	if len(gpus) == 0 {
+		return "no GPUs"
+	}
+	return fmt.Sprintf("%d × %s", len(gpus), view.ModelName(gpus[0].Model))
+}
+
+// hostProblems are what the agent found, and what keeps the host from selling: cause, evidence, fix.
+func hostProblems(d host.Detail) []ProblemView {
+	var out []ProblemView
+	for _, p := range d.Inventory.Problems {
+		state := view.State{Word: "To mend", Icon: "warn", Tone: "warn"}
+		if p.Code == agentapi.ProblemInUse || p.Code == agentapi.ProblemOwnerUse {
+			state = view.State{Word: "In use by you", Icon: "host", Tone: "warn"}
+		}
+		if p.Severity == "bad" {
+			state = view.State{Word: "Not rentable", Icon: "error", Tone: "bad"}
+		}
+		out = append(out, ProblemView{State: state, Cause: p.Cause, Evidence: p.Evidence, Fix: p.Fix})
+	}
+	for _, g := range d.GPUs {
+		if g.Health == host.Healthy {
+			continue
+		}
+		state := view.State{Word: "Suspect", Icon: "suspect", Tone: "warn"}
+		if g.Health == host.Quarantined {
+			state = view.State{Word: "Quarantined", Icon: "quarantine", Tone: "bad"}
+		}
+		fix := "Drain the host, reset the GPU, and let the agent check it; a restart alone does not requalify it."
+		if strings.HasPrefix(g.HealthReason, "memory_held") {
+			fix = "End the process that is named, or reset the GPU. It is offered again as soon as its memory is free."
+		}
+		out = append(out, ProblemView{
+			State:    state,
+			Cause:    fmt.Sprintf("GPU %d: %s", g.Index, g.HealthReason),
+			Evidence: g.UUID,
+			Fix:      fix,
+		})
+	}
+	return out
+}
+
+func hostFacts(d host.Detail) [][2]string {
+	i := d.Inventory
+	facts := [][2]string{
+		{"System", i.OS}, {"Kernel", i.Kernel}, {"CPU", fmt.Sprintf("%s, %d threads", i.CPUModel, i.CPUCores)},
+		{"NUMA nodes", numaText(i)}, {"Network ports", nicsText(i.NICs)},
+		{"Memory", view.Bytes(i.RAMMB << 20)}, {"Disk for containers", fmt.Sprintf("%d GB", i.DiskGB)},
+		{"Enforces disk limits", yesNo(i.DiskLimited)}, {"Scratch for nodes", scratchText(d.ScratchGB)},
+		{"Runtimes", runtimesText(d.Runtimes)},
+		{"Driver", i.Driver}, {"Highest CUDA version", i.CUDAMax}, {"Docker", i.DockerVersion},
+		{"NVIDIA Container Toolkit", i.ToolkitVersion},
+		{"GPUs attached by", i.AttachMode}, {"Reachable by other hosts", yesNo(i.MultiNode)},
+		{"Kernel WireGuard", yesNo(i.KernelWireGuard)},
+		{"Each lease, up", leaseLine(i.LeaseUpMbps)}, {"Each lease, down", leaseLine(i.LeaseDownMbps)},
+		{"Public images held", heldImages(i.Images)}, {"Fetches popular images when idle", yesNo(i.Prefetch)},
+	}
+	out := facts[:0]
+	for _, f := range facts {
+		if f[1] != "" {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// numaText is which GPUs are near which processors; nothing where all are as near.
+func numaText(i agentapi.Inventory) string {
+	if len(i.NUMA) < 2 {
+		return ""
+	}
+	var out []string
+	for _, n := range i.NUMA {
+		text := fmt.Sprintf("%d: threads %s, %s", n.Node, n.CPUs, view.Bytes(n.MemoryMB<<20))
+		if near := i.GPUsNear(n.Node); len(near) > 0 {
+			text += ", GPU " + strings.Join(near, " ")
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, "; ")
+}
+
+// nicsText are the network ports that have a link, with what is known of them.
+func nicsText(nics []agentapi.NIC) string {
+	var out []string
+	for _, n := range nics {
+		if !n.Up {
+			continue
+		}
+		var facts []string
+		if n.SpeedMbps > 0 {
+			facts = append(facts, strconv.FormatFloat(float64(n.SpeedMbps)/1000, 'f', -1, 64)+" Gbit/s")
+		}
+		for _, f := range []string{n.Driver, n.RDMA} {
+			if f != "" {
+				facts = append(facts, f)
+			}
+		}
+		if n.Underlay {
+			facts = append(facts, "first choice between hosts")
+		}
+		text := n.Name
+		if len(facts) > 0 {
+			text += " (" + strings.Join(facts, ", ") + ")"
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, "; ")
+}
+
+// leaseLine is what each lease may move over the host's own line; nothing where the operator sets no bound.
+func leaseLine(mbps int) string {
+	if mbps == 0 {
+		return ""
+	}
+	return fmt.Sprintf("at most %d Mbit/s", mbps)
+}
+
+// runtimesText are the OCI runtimes renters can choose from.
+func runtimesText(runtimes []string) string {
+	return strings.ReplaceAll(strings.Join(runtimes, ", "), agentapi.RuntimeRunsc, "runsc (gVisor)")
+}
+
+func heldImages(images []agentapi.CachedImage) string {
+	var bytes int64
+	for _, i := range images {
+		bytes += i.Bytes
+	}
+	if len(images) == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d, %s", len(images), view.Bytes(bytes))
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// powerLimit is a GPU's power limit beside the one it was made for, where they differ.
+func powerLimit(g agentapi.GPU) string {
+	limit, made := g.PowerLimitMW.Or(0), g.PowerDefaultMW.Or(0)
+	if limit == 0 || made == 0 || limit == made {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d W", limit/1000, made/1000)
+}
+
+func gpuRow(g host.GPU, s host.Sample) GPURow {
+	row := GPURow{
+		Index: g.Index, UUID: g.UUID, Model: g.Model, HealthReason: g.HealthReason, PowerShare: -1,
+		Use: "free", Health: view.State{Word: "Healthy", Icon: "healthy", Tone: "ok"}, Trouble: g.Health != host.Healthy,
+	}
+	switch {
+	case !g.Present:
+		row.Health, row.Trouble = view.State{Word: "Not there", Icon: "offline", Tone: "bad"}, true
+	case g.Health == host.Suspect:
+		row.Health = view.State{Word: "Suspect", Icon: "suspect", Tone: "warn"}
+	case g.Health == host.Quarantined:
+		row.Health = view.State{Word: "Quarantined", Icon: "quarantine", Tone: "bad"}
+	}
+	switch g.Claim {
+	case host.ForLease:
+		row.Use = "leased"
+	case host.ForQuote:
+		row.Use = "held by a quote"
+	case host.ForOwnUse:
+		row.Use = "own use"
+	case host.ForMaintenance:
+		row.Use = "maintenance"
+	case "":
+		if g.InUse != "" {
+			row.Use = "in use by you (" + g.InUse + ")"
+		}
+	}
+	row.Limit = powerLimit(g.Facts)
+	if s.At.IsZero() {
+		return row
+	}
+	known := func(n int) string {
+		if n < 0 {
+			return ""
+		}
+		return fmt.Sprint(n)
+	}
+	row.Temp, row.Power, row.Util = known(s.TempC), known(s.PowerW), known(s.Util)
+	if limit := g.Facts.PowerLimitMW.Or(0); limit > 0 && s.PowerW >= 0 {
+		row.PowerShare = 100 * 1000 * float64(s.PowerW) / float64(limit)
+	}
+	return row
+}
+
+// scratchText is what a host has for scratch, empty where it offers none: a problem says why if it should.
+func scratchText(gb int64) string {
+	if gb == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d GB for all together", gb)
+}

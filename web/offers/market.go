@@ -1,0 +1,149 @@
+package offers
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/fleet/market/query"
+	"github.com/musterhq/muster/web/page"
+	"github.com/musterhq/muster/web/view"
+)
+
+// offers is the market: search, and beside it the cluster one puts together or the quote one holds (?quote=).
+func (s *Pages) offers(v *page.Visit) error {
+	m := Market{Query: v.R.FormValue("q"), Sort: v.R.FormValue("sort"), Spec: specForm(v)}
+	if q := v.R.FormValue("quote"); q != "" {
+		if !v.SignedIn() {
+			s.ToSignIn(v)
+			return nil
+		}
+		quote, err := s.quoteOf(v, q)
+		if err != nil {
+			return err
+		}
+		s.showQuote(&m, quote)
+	}
+	return s.showMarket(v, m)
+}
+
+// showMarket completes the page with the search for m.Query. A bad query shows the page with a caret under the fault.
+func (s *Pages) showMarket(v *page.Visit, m Market) error {
+	m.SignedIn, m.Currency = v.SignedIn(), s.Currency
+	var mistake *query.Error
+	query, err := query.Parse(m.Query)
+	if errors.As(err, &mistake) {
+		m.QueryError = &QueryError{Position: mistake.Pos, Message: mistake.Message}
+		return s.Render(v, MarketPage(v.Page("Market", "market"), m))
+	}
+	page, err := s.Market.SearchOffers(v.R.Context(), market.OfferSearch{
+		Query: m.Query,
+		Sort:  m.Sort,
+		After: v.R.FormValue("after"),
+		Limit: 50,
+	})
+	if err != nil {
+		return err
+	}
+	m.Total, m.FreeGPUs, m.Hosts = page.Total, page.GPUsFree, page.Hosts
+	m.Chips, m.Filters, m.SortLinks = chips(page.Explain, m.Sort), filters(query, page), sortLinks(m.Query, m.Sort)
+	for _, o := range page.Items {
+		row := offerRow(o, m.Quote)
+		if only, err := query.Set("host_name", "=", o.HostName); err == nil {
+			row.Only = marketLink(only.String(), m.Sort)
+		}
+		m.Offers = append(m.Offers, row)
+	}
+	if page.Next != nil {
+		m.Next = "/offers?" + url.Values{"q": {m.Query}, "sort": {m.Sort}, "after": {*page.Next}}.Encode()
+	}
+	return s.Render(v, MarketPage(v.Page("Market", "market"), m))
+}
+
+// chips are the terms of the query, each with the search that leaves it out.
+func chips(terms []client.Exclusion, sort string) []Chip {
+	var out []Chip
+	for i, t := range terms {
+		parts := strings.SplitN(t.Constraint, " ", 3)
+		if len(parts) < 3 {
+			continue
+		}
+		var rest []string
+		for j, o := range terms {
+			if j != i {
+				rest = append(rest, o.Constraint)
+			}
+		}
+		out = append(out, Chip{
+			Field:    parts[0],
+			Op:       parts[1],
+			Value:    parts[2],
+			Excludes: t.Excluded,
+			Without:  marketLink(strings.Join(rest, " "), sort),
+		})
+	}
+	return out
+}
+
+func offerRow(o client.Offer, quote *QuoteBox) OfferRow {
+	row := OfferRow{
+		ID:           o.ID.String(),
+		Model:        o.GPUModel,
+		Host:         o.HostName,
+		Region:       o.Region,
+		Free:         o.GPUsFree,
+		Total:        o.GPUsTotal,
+		VRAM:         int(o.VRAMGB),
+		Price:        o.PricePerGPUHour,
+		Interconnect: fmt.Sprintf("PCIe %d", o.PCIeGen),
+		FabricDetail: "measured",
+		Verified:     view.State{Word: "Declared", Icon: "declared", Tone: "idle"},
+	}
+	if o.NVLink {
+		row.Interconnect, row.InterconnectDetail = "NVLink", fmt.Sprintf("%.0f Gbit/s", o.NVLinkGbps)
+	}
+	if o.Fabric != nil {
+		row.Fabric = *o.Fabric
+	}
+	if o.BusbwGbps != nil {
+		row.Busbw = fmt.Sprintf("%.1f", *o.BusbwGbps)
+	} else {
+		row.FabricDetail = "not measured"
+	}
+	if o.Reliability != nil {
+		row.Reliability = fmt.Sprintf("%.2f", *o.Reliability*100)
+	}
+	switch {
+	case o.Verified:
+		row.Verified = view.State{Word: "Proven", Icon: "proven", Tone: "ok"}
+	case o.Simulated:
+		row.Verified = view.State{Word: "Simulated", Icon: "declared", Tone: "idle"}
+	}
+	if limit, made := o.PowerLimitW, o.PowerDefaultW; limit != nil && made != nil && *limit < *made {
+		row.Power = fmt.Sprintf("limited to %d of %d W", *limit, *made)
+	}
+	if o.ScratchGB > 0 {
+		row.Scratch = fmt.Sprintf("%d GB scratch", o.ScratchGB)
+	}
+	var has []string
+	if o.DiskLimited {
+		has = append(has, "disk enforced")
+	}
+	if slices.Contains(o.Runtimes, agentapi.RuntimeRunsc) {
+		has = append(has, "gVisor")
+	}
+	row.Isolation = strings.Join(has, ", ")
+	if quote != nil {
+		for _, r := range quote.Rows {
+			if r.Host == o.HostName {
+				row.Ranks = append(row.Ranks, slices.Repeat([]int{r.Rank}, r.GPUs)...)
+			}
+		}
+	}
+	return row
+}

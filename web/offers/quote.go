@@ -1,0 +1,185 @@
+package offers
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/web/page"
+)
+
+// makeQuote holds GPUs for the cluster of the form, and shows the quote or what keeps it from being made.
+func (s *Pages) makeQuote(v *page.Visit) error {
+	m := Market{Query: v.R.FormValue("q"), Spec: specForm(v)}
+	quote, err := s.quoteFor(v, m)
+	switch kind := fault.KindOf(err); kind {
+	case "":
+		return page.Back(v, "/offers?"+url.Values{"quote": {quote.ID.String()}, "q": {m.Query}}.Encode())
+	case fault.NoCapacity:
+		m.Explain = viewExplain(err, m)
+		v.Status = kind.HTTPStatus()
+		return s.showMarket(v, m)
+	default:
+		return s.Again(v, err, func(errs map[string]string) error {
+			m.Spec.Errors = errs
+			if kind == fault.InsufficientFunds {
+				m.Spec.Errors[""] = fault.From(err).Message + " Add credit on the billing page, then ask again."
+			}
+			return s.showMarket(v, m)
+		})
+	}
+}
+
+func (s *Pages) quoteFor(v *page.Visit, m Market) (market.Quote, error) {
+	spec, err := specOf(m.Spec, m.Query)
+	if err != nil {
+		return market.Quote{}, err
+	}
+	q, _, err := s.Market.Quote(v.R.Context(), v.Who, spec, idem.Request{})
+	return q, err
+}
+
+// viewExplain turns a NoCapacity fault into the page's table of constraints and ways out.
+func viewExplain(err error, m Market) *Explain {
+	f := fault.From(err)
+	e := &Explain{Title: f.Message}
+	steps, _ := f.Extra["explain"].([]client.Exclusion)
+	for _, x := range steps {
+		e.Steps = append(e.Steps, ExplainStep{Constraint: x.Constraint, Excluded: x.Excluded, Left: x.Left})
+	}
+	hosts, planned := f.Extra["hosts"].(int)
+	if !planned { // something fits, and others were faster each time
+		return e
+	}
+	if e.Looked = hosts; len(steps) > 0 {
+		e.Looked = steps[0].Excluded + steps[0].Left
+	}
+	e.Title = fmt.Sprintf("No placement for %s × %s. %s; here is where they went.", counted(m.Spec.Nodes, "node"),
+		counted(m.Spec.GPUs, "GPU"), looked(e.Looked))
+	relaxations, _ := f.Extra["relaxations"].([]client.Relaxation)
+	for _, r := range relaxations {
+		x := Relaxation{
+			Field:  strings.ReplaceAll(r.Field, "_", " "),
+			Change: r.From + " to " + r.To,
+			Rate:   r.Rate,
+			Apply:  relaxed(r, m),
+		}
+		if r.To == "" {
+			x.Change = "without " + r.From
+		}
+		e.Relaxations = append(e.Relaxations, x)
+	}
+	return e
+}
+
+// relaxed is the page with the change made; "" where the form has no such field.
+func relaxed(r client.Relaxation, m Market) string {
+	query, form, value := m.Query, m.Spec, fmt.Sprint(r.Value)
+	switch r.Field {
+	case "gpu":
+		query = value
+	case "nodes":
+		form.Nodes = value
+	case "gpus_per_node":
+		form.GPUs = value
+	case "disk_gb":
+		form.DiskGB = value
+	case "scratch_gb":
+		form.ScratchGB = value
+	case "network.scope":
+		form.Scope = value
+	case "runtime":
+		form.Runtime = value
+	case "disk_limited":
+		form.DiskLimited = value == "true"
+	default:
+		return ""
+	}
+	return formLink(query, form)
+}
+
+func (s *Pages) quoteOf(v *page.Visit, text string) (market.Quote, error) {
+	q, err := id.Parse[id.Quote](text)
+	if err != nil {
+		return market.Quote{}, fault.New(fault.NotFound, "no such quote")
+	}
+	return s.Market.GetQuote(v.R.Context(), v.Who, q)
+}
+
+// showQuote puts a quote beside the offers.
+func (s *Pages) showQuote(m *Market, q market.Quote) {
+	left := q.ExpiresAt.Sub(s.Now())
+	box := &QuoteBox{
+		ID: q.ID.String(), Rate: q.Placement.Rate, GPUs: q.Spec.GPUs(),
+		Left: max(left, 0), Total: q.ExpiresAt.Sub(q.CreatedAt), Expired: left <= 0 || q.State != market.QuoteHeld,
+		Again: formLink(q.Spec.GPU, asTyped(q.Spec)),
+	}
+	for _, n := range q.Placement.Nodes {
+		box.Rows = append(box.Rows, QuoteRow{
+			Rank: n.Rank,
+			GPUs: len(n.GPUs),
+			Host: n.HostName,
+			Each: n.Price,
+			Rate: n.Rate,
+		})
+	}
+	m.Quote = box
+}
+
+func (s *Pages) returnQuote(v *page.Visit) error {
+	q, err := id.Parse[id.Quote](chi.URLParam(v.R, "id"))
+	if err != nil {
+		return fault.New(fault.NotFound, "no such quote")
+	}
+	if _, err := s.Market.ReturnQuote(v.R.Context(), v.Who, q); err != nil {
+		return err
+	}
+	return page.Back(v, "/offers")
+}
+
+// counted is a number as it was typed, with its noun.
+func counted(n, noun string) string {
+	if n == "1" {
+		return n + " " + noun
+	}
+	return n + " " + noun + "s"
+}
+
+func looked(hosts int) string {
+	if hosts == 1 {
+		return "1 host was looked at"
+	}
+	return fmt.Sprintf("%d hosts were looked at", hosts)
+}
+
+// rent turns the held quote into a cluster. The quote is the idempotency key: a form posted twice rents once.
+func (s *Pages) rent(v *page.Visit) error {
+	quote, err := s.quoteOf(v, v.R.FormValue("quote"))
+	if err != nil {
+		return err
+	}
+	if !quote.Cluster.IsZero() {
+		return page.Back(v, "/clusters/"+quote.Cluster.String())
+	}
+	c, _, err := s.Clusters.Rent(v.R.Context(), v.Who, cluster.RentRequest{
+		Quote: quote.ID,
+		Over:  json.RawMessage(`{}`),
+	}, idem.Request{})
+	if err != nil {
+		return s.Again(v, err, func(errs map[string]string) error {
+			m := Market{Query: quote.Spec.GPU, Spec: SpecForm{Errors: errs}}
+			s.showQuote(&m, quote)
+			return s.showMarket(v, m)
+		})
+	}
+	return page.Back(v, "/clusters/"+c.ID.String())
+}

@@ -1,0 +1,232 @@
+package offers
+
+import (
+	"cmp"
+	"math"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/kballard/go-shellquote"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/web/page"
+)
+
+// specForm is the form as typed, or as a link fills it in.
+func specForm(v *page.Visit) SpecForm {
+	f := func(name, otherwise string) string { return cmp.Or(v.R.FormValue(name), otherwise) }
+	return SpecForm{
+		Nodes:         f("nodes", "1"),
+		GPUs:          f("gpus", "1"),
+		Image:         f("image", ""),
+		Command:       f("command", ""),
+		Env:           v.R.PostFormValue("env"),
+		Name:          f("name", ""),
+		Budget:        f("budget", ""),
+		DiskGB:        f("disk_gb", strconv.FormatInt(market.DefaultSpec().DiskGB, 10)),
+		Scope:         f("scope", string(market.ScopeAny)),
+		OnNodeFailure: f("on_node_failure", "fail"),
+		Restart:       f("restart", "never"),
+		Egress:        f("egress", "full"),
+		Runtime:       f("runtime", agentapi.RuntimeRunc),
+		DiskLimited:   f("disk_limited", "") != "",
+		ScratchGB:     f("scratch_gb", ""),
+		Ports:         f("ports", ""),
+		Hours:         f("hours", ""),
+		MinGbps:       f("min_gbps", ""),
+		Project:       f("project", ""),
+	}
+}
+
+// formLink is the page with the form filled in. The environment may hold secrets: it is in no link.
+func formLink(query string, f SpecForm) string {
+	v := url.Values{
+		"q":               {query},
+		"nodes":           {f.Nodes},
+		"gpus":            {f.GPUs},
+		"image":           {f.Image},
+		"command":         {f.Command},
+		"name":            {f.Name},
+		"budget":          {f.Budget},
+		"disk_gb":         {f.DiskGB},
+		"scope":           {f.Scope},
+		"on_node_failure": {f.OnNodeFailure},
+		"restart":         {f.Restart},
+		"egress":          {f.Egress},
+		"ports":           {f.Ports},
+		"hours":           {f.Hours},
+		"min_gbps":        {f.MinGbps},
+		"project":         {f.Project},
+		"runtime":         {f.Runtime},
+		"disk_limited":    {ticked(f.DiskLimited)},
+		"scratch_gb":      {f.ScratchGB},
+	}
+	for k, x := range v {
+		if x[0] == "" {
+			delete(v, k)
+		}
+	}
+	return "/offers?" + v.Encode()
+}
+
+// ticked is what a form sends of a box that is ticked.
+func ticked(on bool) string {
+	if on {
+		return "1"
+	}
+	return ""
+}
+
+// asTyped is the form that gives the spec.
+func asTyped(spec market.Spec) SpecForm {
+	f := SpecForm{
+		Nodes:         strconv.Itoa(spec.Nodes),
+		GPUs:          strconv.Itoa(spec.GPUsPerNode),
+		Image:         spec.Image,
+		Command:       shellquote.Join(spec.Command...),
+		Name:          spec.Name,
+		DiskGB:        strconv.FormatInt(spec.DiskGB, 10),
+		Scope:         string(spec.Network.Scope),
+		OnNodeFailure: spec.OnNodeFailure,
+		Restart:       spec.Restart,
+		Egress:        spec.Egress,
+		Ports:         portsText(spec.Ports),
+		Runtime:       cmp.Or(spec.Runtime, agentapi.RuntimeRunc),
+		DiskLimited:   spec.DiskLimited,
+	}
+	if spec.ScratchGB > 0 {
+		f.ScratchGB = strconv.FormatInt(spec.ScratchGB, 10)
+	}
+	if spec.MaxDuration != nil {
+		f.Hours = strconv.FormatFloat(float64(*spec.MaxDuration)/3600, 'g', -1, 64)
+	}
+	if spec.Network.MinGbps > 0 {
+		f.MinGbps = strconv.FormatFloat(spec.Network.MinGbps, 'g', -1, 64)
+	}
+	if spec.Project != nil {
+		f.Project = *spec.Project
+	}
+	if spec.Budget != nil {
+		f.Budget = spec.Budget.String()
+	}
+	return f
+}
+
+// specOf reads the form. Texts that are no numbers are told beside their field, then all that Validate finds.
+func specOf(f SpecForm, query string) (market.Spec, error) {
+	spec := market.DefaultSpec()
+	var bad fault.Fields
+	number := func(field, text string, set func(int64)) {
+		if text = strings.TrimSpace(text); text == "" {
+			return
+		}
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			bad.Add(field, "is not a whole number")
+			return
+		}
+		set(n)
+	}
+	number("nodes", f.Nodes, func(n int64) { spec.Nodes = int(n) })
+	number("gpus_per_node", f.GPUs, func(n int64) { spec.GPUsPerNode = int(n) })
+	number("disk_gb", f.DiskGB, func(n int64) { spec.DiskGB = n })
+	number("scratch_gb", f.ScratchGB, func(n int64) { spec.ScratchGB = n })
+	spec.GPU, spec.Image, spec.Name = query, strings.TrimSpace(f.Image), strings.TrimSpace(f.Name)
+	if f.Scope != "" {
+		spec.Network.Scope = market.Scope(f.Scope)
+	}
+	spec.OnNodeFailure, spec.Restart, spec.Egress = f.OnNodeFailure, f.Restart, f.Egress
+	spec.Runtime, spec.DiskLimited = f.Runtime, f.DiskLimited
+	if p := strings.TrimSpace(f.Project); p != "" {
+		spec.Project = &p
+	}
+	command, err := shellquote.Split(f.Command)
+	if err != nil {
+		bad.Add("command", "a quote is not closed")
+	}
+	spec.Command = append(spec.Command, command...)
+	spec.Env = envOf(f.Env, &bad)
+	spec.Ports = portsOf(f.Ports, &bad)
+	if h, ok := decimal(f.Hours, "max_duration", &bad); ok {
+		seconds := int64(math.Round(h * 3600))
+		spec.MaxDuration = &seconds
+	}
+	if g, ok := decimal(f.MinGbps, "network.min_gbps", &bad); ok {
+		spec.Network.MinGbps = g
+	}
+	if b := strings.TrimSpace(f.Budget); b != "" {
+		n, err := money.ParseNano(b)
+		if err != nil {
+			bad.Add("budget", "%s", err)
+		} else {
+			spec.Budget = &n
+		}
+	}
+	err = spec.Validate()
+	if f := fault.From(err); f != nil && len(f.Fields) > 0 {
+		bad = append(bad, f.Fields...)
+	} else if err != nil {
+		return spec, err
+	}
+	return spec, bad.Err()
+}
+
+// envOf reads NAME=value lines.
+func envOf(text string, bad *fault.Fields) map[string]string {
+	env := map[string]string{}
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		if !ok {
+			bad.Add("env", "has a line without '='")
+			break
+		}
+		env[name] = value
+	}
+	return env
+}
+
+// portsOf reads a list such as "8888, 6006/tcp".
+func portsOf(text string, bad *fault.Fields) []market.Port {
+	ports := []market.Port{}
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == ';' }) {
+		number, protocol, _ := strings.Cut(word, "/")
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			bad.Add("ports", "%q is not a port such as 8888 or 6006/tcp", word)
+			break
+		}
+		ports = append(ports, market.Port{Port: n, Protocol: cmp.Or(protocol, "http")})
+	}
+	return ports
+}
+
+func portsText(ports []market.Port) string {
+	words := make([]string, len(ports))
+	for i, p := range ports {
+		words[i] = strconv.Itoa(p.Port)
+		if p.Protocol != "http" {
+			words[i] += "/" + p.Protocol
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// decimal reads a number of at least 0 that may be left out.
+func decimal(text, field string, bad *fault.Fields) (n float64, given bool) {
+	if text = strings.TrimSpace(text); text == "" {
+		return 0, false
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(n) || n < 0 || n > 1e6 {
+		bad.Add(field, "is not a number")
+		return 0, false
+	}
+	return n, true
+}

@@ -1,0 +1,81 @@
+package offers
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/web/page"
+)
+
+func fullForm() SpecForm {
+	return SpecForm{
+		Nodes:         "2",
+		GPUs:          "4",
+		Image:         "pytorch/pytorch:2.4.0",
+		Command:       "python 'train me.py'",
+		Env:           "EPOCHS=3\nURL=a=b",
+		Name:          "train-1",
+		Budget:        "50.00",
+		DiskGB:        "100",
+		Scope:         "fabric",
+		OnNodeFailure: "replace",
+		Restart:       "on_failure",
+		Egress:        "limited",
+		Ports:         "8888, 6006/tcp",
+		Hours:         "1.5",
+		MinGbps:       "10",
+		Project:       "vision",
+		Runtime:       "runsc",
+		DiskLimited:   true,
+		ScratchGB:     "200",
+	}
+}
+
+func TestTheFormIsTheWholeSpec(t *testing.T) {
+	t.Parallel()
+	spec, err := specOf(fullForm(), "gpu_model=H100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *spec.MaxDuration != 5400 || spec.Network.MinGbps != 10 || spec.OnNodeFailure != "replace" ||
+		spec.Env["URL"] != "a=b" ||
+		!cmp.Equal(spec.Ports, []market.Port{{Port: 8888, Protocol: "http"}, {Port: 6006, Protocol: "tcp"}}) {
+		t.Errorf("%+v", spec)
+	}
+	again := asTyped(spec)
+	want := fullForm()
+	want.Env = "" // it may hold secrets: it is not written back
+	again.Budget = want.Budget
+	if d := cmp.Diff(want, again); d != "" {
+		t.Errorf("the form that gives the spec (-typed +again):\n%s", d)
+	}
+}
+
+func TestMistakesInTheFormAreToldBesideTheirField(t *testing.T) {
+	t.Parallel()
+	for field, spoil := range map[string]func(*SpecForm){
+		"nodes":            func(f *SpecForm) { f.Nodes = "two" },
+		"gpus_per_node":    func(f *SpecForm) { f.GPUs = "99" },
+		"command":          func(f *SpecForm) { f.Command = "python 'train" },
+		"env":              func(f *SpecForm) { f.Env = "NVIDIA_VISIBLE_DEVICES=all" },
+		"ports":            func(f *SpecForm) { f.Ports = "8888, 99999" },
+		"max_duration":     func(f *SpecForm) { f.Hours = "0.001" },
+		"network.min_gbps": func(f *SpecForm) { f.MinGbps = "-1" },
+		"project":          func(f *SpecForm) { f.Project = "<b>" },
+		"on_node_failure":  func(f *SpecForm) { f.OnNodeFailure = "pray" },
+	} {
+		f := fullForm()
+		spoil(&f)
+		_, err := specOf(f, "")
+		if errs := page.FormErrors(err); errs[field] == "" {
+			t.Errorf("%s: told %v", field, errs)
+		}
+	}
+	f := fullForm()
+	f.Ports = "8888 six"
+	if _, err := specOf(f, ""); page.FormErrors(err)["ports"] == "" {
+		t.Error("a port that is no number was taken")
+	}
+}

@@ -1,0 +1,188 @@
+package page
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/web/view"
+)
+
+// AuditRows are acts in words.
+func (s *Site) AuditRows(list []audit.Found) []view.AuditRow {
+	out := make([]view.AuditRow, len(list))
+	for i, e := range list {
+		r := view.AuditRow{
+			Time:    view.Clock(e.At, s.Now()),
+			Who:     e.Email,
+			Org:     e.Org.String(),
+			OrgName: e.OrgName,
+			Action:  e.Action,
+			Said:    acts[e.Action],
+			Object:  e.Object,
+			Address: e.Address,
+		}
+		for _, name := range slices.Sorted(maps.Keys(e.Detail)) {
+			text := detailText(name, e.Detail[name])
+			switch {
+			case text == "":
+			case name == "reason":
+				r.Reason = text
+			default:
+				r.Facts = append(r.Facts, view.TrailFact{Name: factName(name), Text: text})
+			}
+		}
+		out[i] = r
+	}
+	return out
+}
+
+// acts are the trail's stable words as people say them. One that is missing is shown by its word.
+var acts = map[string]string{
+	"agent_channel.set":        "Set a channel's agent version",
+	"billing.auto_topup":       "Set automatic top-up",
+	"billing.card_default":     "Chose the card that pays",
+	"billing.card_page":        "Opened Stripe's page for a card",
+	"billing.card_remove":      "Removed a card",
+	"billing.postpaid":         "Set a credit limit",
+	"billing.refund":           "Gave unused balance back",
+	"billing.refund_release":   "Let hosts have what a refund held back",
+	"billing.tax_remit":        "Booked what a tax office was paid",
+	"billing.topup":            "Added credit",
+	"billing.bank_payment":     "Booked a transfer after a dispute",
+	"billing.write_off":        "Gave an invoice up",
+	"bond.deposit":             "Deposited into the bond",
+	"bond.host_liability":      "Set what a host may be liable for in a gang",
+	"bond.terms":               "Set the terms of the bond",
+	"bond.withdraw":            "Withdrew from the bond",
+	"budget.remove":            "Removed a budget",
+	"budget.set":               "Set a budget",
+	"cluster.app":              "Opened a link to a cluster's port",
+	"cluster.forward":          "Forwarded a port of a cluster",
+	"cluster.release":          "Released a cluster",
+	"cluster.rent":             "Rented a cluster",
+	"cluster.restart":          "Restarted a cluster",
+	"cluster.shell":            "Opened a shell, ran a command or moved files",
+	"host.data_cap":            "Set a host's data cap",
+	"host.drain":               "Drained a host",
+	"host.enroll":              "Enrolled a host",
+	"gpu.contest":              "Listed a GPU that another operator lists",
+	"gpu.award":                "Decided whose a GPU is",
+	"host.foreign_reply":       "A host asked for answers in another's name",
+	"host.reclaim":             "Took a host back",
+	"host.resume":              "Resumed a host",
+	"host.retire":              "Retired a host",
+	"host.engine_away":         "A host's container engine stopped answering",
+	"host.agent_too_old":       "A host's agent was found too old for new leases",
+	"host.second_connection":   "A second machine used a host's key",
+	"lease.unfreeze":           "Let a frozen lease's money move",
+	"ledger.compensate":        "Gave a charge back",
+	"operator.fee":             "Set an operator's fee",
+	"org.legal_erase":          "Erased legal details",
+	"org.legal_set":            "Gave legal details",
+	"org.zone_set":             "Set the time zone",
+	"payout.account":           "Set up payouts",
+	"payout.now":               "Paid an operator out",
+	"payout.reverse":           "Took a payout back",
+	"payout.review_refuse":     "Refused earnings in review",
+	"payout.review_release":    "Released earnings in review",
+	"payout.stop":              "Stopped payouts, or let them go on",
+	"platform.restore":         "Adopted a restored database",
+	"sending.pause":            "Paused all sending of money",
+	"sending.resume":           "Resumed the sending of money",
+	"promo.create":             "Made a promo code",
+	"promo.disable":            "Ended a promo code",
+	"promo.redeem":             "Redeemed a promo code",
+	"session.close":            "Signed out",
+	"session.close_all":        "Signed out everywhere",
+	"session.open":             "Signed in",
+	"ssh_key.add":              "Added an SSH key",
+	"ssh_key.delete":           "Removed an SSH key",
+	"token.create":             "Made an API token",
+	"token.revoke":             "Revoked an API token",
+	"user.admin":               "Made or unmade a platform operator",
+	"billing.disputes_forgive": "Forgave lost disputes",
+	"user.delete":              "Deleted a person's data",
+	"user.email_verified":      "Verified an e-mail address",
+	"user.password":            "Changed the password",
+	"user.password_reset":      "Reset the password",
+	"user.password_reset_sent": "Asked for a link to reset the password",
+	"user.sign_up":             "Signed up",
+	"user.verification_sent":   "Asked for a verification link",
+}
+
+// factNames are the names of details that are not their key with spaces.
+var factNames = map[string]string{
+	"at":             "at, UTC",
+	"enrollment":     "enrolment",
+	"fee_ppm":        "fee",
+	"gpus":           "GPUs",
+	"gpus_per_node":  "GPUs per node",
+	"max_uses":       "uses at most",
+	"notice_seconds": "notice",
+	"org":            "organisation",
+	"percent":        "hosts",
+	"vat_id":         "VAT id",
+	"was":            "before",
+	"was_limit":      "limit before",
+}
+
+func factName(key string) string {
+	if name, ok := factNames[key]; ok {
+		return name
+	}
+	return strings.ReplaceAll(key, "_", " ")
+}
+
+// amounts are the details that hold money, as decimals with all their digits.
+var amounts = []string{"amount", "cap", "credit_limit", "daily_cap", "limit", "posted", "price_per_hour", "threshold",
+	"total", "was_limit"}
+
+// detailText is a stored detail for people; "" when it says nothing.
+func detailText(key string, v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case bool:
+		if v {
+			return "yes"
+		}
+		return "no"
+	case float64: // how JSON has numbers
+		switch {
+		case key == "fee_ppm":
+			return strconv.FormatFloat(v/10_000, 'f', -1, 64) + " %"
+		case key == "percent":
+			return strconv.FormatFloat(v, 'f', -1, 64) + " %"
+		case strings.HasSuffix(key, "_seconds"):
+			return view.Dur(time.Duration(v) * time.Second)
+		}
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case string:
+		if n, err := money.ParseNano(v); err == nil && slices.Contains(amounts, key) {
+			return n.Plain()
+		}
+		if t, err := time.Parse(time.RFC3339, v); err == nil {
+			return t.UTC().Format("2006-01-02 15:04:05")
+		}
+		return v
+	case []any:
+		words := make([]string, len(v))
+		for i, x := range v {
+			words[i] = detailText("", x)
+		}
+		return strings.Join(words, ", ")
+	case map[string]any:
+		words := make([]string, 0, len(v))
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			words = append(words, factName(name)+" "+detailText(name, v[name]))
+		}
+		return strings.Join(words, ", ")
+	}
+	return fmt.Sprint(v)
+}

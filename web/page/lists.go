@@ -1,0 +1,26 @@
+package page
+
+import "github.com/musterhq/muster/internal/fault"
+
+// AdminRows is how many rows a page of the desk shows.
+const AdminRows = 50
+
+// After reads the cursor of a list's page, "" being the start.
+func After[T interface{ IsZero() bool }, P interface {
+	*T
+	UnmarshalText([]byte) error
+}](v *Visit) (T, error) {
+	var x T
+	if err := P(&x).UnmarshalText([]byte(v.R.FormValue("after"))); err != nil {
+		return x, fault.New(fault.NotFound, "there is no such page")
+	}
+	return x, nil
+}
+
+// Older is the address of a list's next page.
+func Older(v *Visit, cursor string) string {
+	q := v.R.URL.Query()
+	q.Del("done")
+	q.Set("after", cursor)
+	return v.R.URL.Path + "?" + q.Encode()
+}

@@ -1,0 +1,185 @@
+// Package page is the frame of all pages: who visits, what a page may do, how it is rendered, how a form is shown again,
+// cookies, lists and notices. The pages themselves are in the packages beside it.
+package page
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/bond"
+	"github.com/musterhq/muster/internal/billing/budget"
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/billing/postpaid"
+	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/erasure"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/dialback"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/static"
+	"github.com/musterhq/muster/web/view"
+)
+
+// Config is what the dashboard stands on. All fields are required unless they say otherwise.
+type Config struct {
+	Accounts   *account.Accounts
+	Market     *market.Market
+	Hosts      *host.Hosts
+	Clusters   *cluster.Clusters
+	Payments   *payment.Payments
+	Payouts    *payout.Payouts
+	Postpaid   *postpaid.Postpaid
+	Bonds      *bond.Bonds
+	Budgets    *budget.Budgets
+	Leases     *metering.Leases
+	Statements *statement.Statements
+	Notices    *notify.Notices
+	Erasure    *erasure.Erasure
+	Dialer     *dialback.Dialer // reads logs from hosts
+	Bus        *bus.Bus         // nil: pages change only every second
+
+	// EnrollCommand is what an operator runs on a new host, with a token that works once.
+	EnrollCommand func(token string) string
+
+	// SSHAddr is host:port of the SSH gateway, "" without one. AppLink makes a link that shows an HTTP port of a rank to
+	// whoever opens it; nil: ports are not shown.
+	SSHAddr string
+	AppLink func(p account.Principal, cl id.Cluster, rank, port int) (string, error)
+
+	Merchant  statement.Party // of record, on invoices
+	Holdback  time.Duration   // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
+	Currency  string
+	Sandbox   bool   // no real money: said on every page
+	PublicURL string // as browsers see it; https makes cookies Secure
+	Log       *slog.Logger
+	Now       func() time.Time
+	TrialAge  time.Duration // how old the sum of the ledger on the desk may be; 0: added up for each view
+
+	AddressPerMinute int // requests for pages per address, minute and replica; 0 = 3000
+}
+
+// Site is what all pages share. Make one with New.
+type Site struct {
+	Config
+	assets *static.Assets
+	secure bool
+}
+
+// New returns a site; it starts nothing.
+func New(cfg Config) *Site {
+	return &Site{Config: cfg, assets: static.New(), secure: len(cfg.PublicURL) > 8 && cfg.PublicURL[:8] == "https://"}
+}
+
+// Static mounts the files that pages load.
+func (s *Site) Static(r chi.Router) { r.Get("/static/*", s.assets.ServeHTTP) }
+
+// Visit is one request of one visitor.
+type Visit struct {
+	W    http.ResponseWriter
+	R    *http.Request
+	Who  account.Principal // zero when nobody is signed in
+	Site *Site
+
+	Status int // of the answer; 0 = 200
+}
+
+// SignedIn reports whether the visitor is signed in.
+func (v *Visit) SignedIn() bool { return !v.Who.User.IsZero() }
+
+// Page is the frame of a page, with the visitor's wallet.
+func (v *Visit) Page(title, section string) view.Page {
+	p := view.Page{Title: title, Section: section, Theme: theme(v.R), Sandbox: v.Site.Sandbox, Asset: v.Site.assets.URL}
+	p.Wallet.Currency = v.Site.Currency
+	if v.SignedIn() {
+		p.Who, p.Admin = v.Who.OrgName, v.Who.Admin
+		p.Wallet = v.Site.WalletOf(v.R.Context(), v.Who)
+		p.Notices = len(v.Site.unread(v.R.Context(), v.Who))
+	}
+	return p
+}
+
+// Handler answers one visit. An error becomes a page that says what to do.
+type Handler func(*Visit) error
+
+// Handle wraps a handler: security headers, the visitor, errors as pages.
+func (s *Site) Handle(rule Access, h Handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		s.secureHeaders(w)
+		v := &Visit{W: w, R: r, Site: s}
+		defer s.recoverPanic(v)
+		if err := s.recognise(v); err != nil {
+			s.fail(v, err)
+			return
+		}
+		if rule == SignedIn && !v.SignedIn() {
+			s.ToSignIn(v)
+			return
+		}
+		if rule == PlatformAdmin && !v.Who.Admin {
+			s.fail(v, fault.New(fault.NotFound, "there is no such page"))
+			return
+		}
+		if err := h(v); err != nil {
+			s.fail(v, err)
+		}
+	}
+}
+
+// recoverPanic turns a panic of a handler into an error page, unless the handler aborted the answer on purpose.
+func (s *Site) recoverPanic(v *Visit) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler {
+		panic(p)
+	}
+	s.fail(v, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+}
+
+func (s *Site) secureHeaders(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "+
+		"font-src 'self'; connect-src 'self'; form-action 'self' https://checkout.stripe.com https://hooks.stripe.com "+
+		"https://connect.stripe.com; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	if s.secure { // of this host alone: the operator's other hosts may not speak https
+		h.Set("Strict-Transport-Security", "max-age=31536000")
+	}
+}
+
+// fail logs what happened and shows what the visitor may know.
+func (s *Site) fail(v *Visit, err error) {
+	kind := fault.KindOf(err)
+	f := fault.From(err)
+	title, detail := kind.Title(), "Try again in a moment. If it stays, tell us what you did and when."
+	switch {
+	case v.R.Context().Err() != nil && errors.Is(err, v.R.Context().Err()):
+		return // the visitor has gone
+	case f == nil || kind == fault.Internal:
+		s.Log.ErrorContext(v.R.Context(), "page failed", "path", v.R.URL.Path, "err", err)
+	default:
+		detail = f.Message
+	}
+	v.Status = kind.HTTPStatus()
+	if f != nil && f.RetryAfter > 0 {
+		v.W.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(f.RetryAfter.Seconds()))))
+	}
+	_ = s.Render(v, view.ErrorPage(v.Page(title, ""), title, detail))
+}
