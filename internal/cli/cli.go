@@ -79,7 +79,7 @@ func newRoot(version string) *cobra.Command {
 		return fault.New(fault.Invalid, "%s; see %s --help", err, cmd.CommandPath())
 	})
 	root.Long = helpByExample
-	root.AddCommand(platform.ServerCommand(), platform.DevCommand(), platform.DemoCommand(), versionCommand())
+	root.AddCommand(platform.ServerCommand(), platform.DevCommand(), platform.DemoCommand(), versionCommand(), manCommand())
 	for _, command := range []func(*base.Session) *cobra.Command{
 		account.LoginCommand, cluster.OffersCommand, cluster.QuoteCommand, cluster.Command, host.Command, billing.Command,
 		billing.StatementCommand, billing.BudgetCommand, account.TokenCommand, account.SSHKeyCommand, admin.Command,

@@ -145,3 +145,14 @@ func TestCompletion(t *testing.T) {
 		}
 	}
 }
+
+func TestManualPages(t *testing.T) {
+	t.Parallel()
+	p := &testPlatform{t: t, home: t.TempDir()}
+	dir := filepath.Join(t.TempDir(), "man1")
+	p.ok("man", dir)
+	page, err := os.ReadFile(filepath.Join(dir, "muster-cluster-create.1"))
+	if err != nil || !strings.Contains(string(page), "on-node-failure") {
+		t.Errorf("%v\n%s", err, page)
+	}
+}

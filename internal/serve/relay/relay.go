@@ -25,7 +25,6 @@ import (
 	"time"
 
 	"golang.org/x/net/ipv6"
-	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
 	"github.com/musterhq/muster/internal/agentapi"
@@ -107,28 +106,13 @@ func Start(cfg Config) (*Relay, error) {
 		r.conn.Close()
 		return nil, err
 	}
-	r.tune()
+	tune(r.conn)
 	r.batches = ipv6.NewPacketConn(r.conn)
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	r.done.Go(r.serve)
 	r.done.Go(func() { r.forgetLoop(ctx) })
 	return r, nil
-}
-
-// tune enlarges the socket's buffers for bursts, and makes the kernel drop datagrams that are too big for a path
-// instead of fragmenting them: hosts find the greatest size themselves. Both settings may be refused without harm.
-func (r *Relay) tune() {
-	_ = r.conn.SetReadBuffer(8 << 20)
-	_ = r.conn.SetWriteBuffer(8 << 20)
-	raw, err := r.conn.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = raw.Control(func(fd uintptr) {
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE)
-	})
 }
 
 // Addr returns the address that it listens on.
