@@ -14,6 +14,9 @@ import (
 
 func (a *Agent) conclude(r *run, v view, o *outcome) error {
 	a.log.Info("lease ends", "lease", r.ref, "state", o.State, "reason", o.Reason, "detail", o.Detail)
+	if f := v.report.GPUCheck; f != nil {
+		a.cfg.GPUs.Checked(f, v.spec().GPUs...)
+	}
 	if v.work.State != container.Running {
 		if o.ExitCode != nil {
 			o.ExitBoot, _ = a.lastSign(r, v)
@@ -103,6 +106,9 @@ func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
 		if err := a.cfg.GPUs.WaitClean(ctx, gpus...); err != nil {
 			return fault.Wrap(err, fault.Unavailable, "memory of the lease's GPUs is still in use")
 		}
+	}
+	if gpus := v.spec().GPUs; a.cfg.Engine.Checks() && len(gpus) > 0 && v.rec.WorkID != "" && !v.superseded {
+		a.checkGPUs(ctx, gpus) // a later epoch of the lease checks them itself
 	}
 	if err := a.dropScratch(r, v); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "the lease's scratch cannot be taken away")

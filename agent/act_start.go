@@ -22,6 +22,9 @@ func (a *Agent) pull(ctx context.Context, r *run, v view) error {
 	if bad := slices.IndexFunc(spec.GPUs, func(u string) bool { return a.sick(u) != "" }); bad >= 0 {
 		return container.Refusal{Reason: agentapi.ReasonGPUFailed, Detail: "GPU " + spec.GPUs[bad] + " is quarantined"}
 	}
+	if err := a.yieldCheck(ctx, spec.GPUs); err != nil {
+		return err
+	}
 	if err := a.refuseInUse(ctx, spec.GPUs); err != nil {
 		return err
 	}

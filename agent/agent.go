@@ -25,6 +25,7 @@ import (
 	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/gpu"
+	"github.com/musterhq/muster/agent/gpucheck"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/journal"
 	"github.com/musterhq/muster/agent/scratch"
@@ -51,6 +52,8 @@ type GPUs interface {
 	LeasedBy(leased func() map[string]bool)
 	DeviceNodes(uuids ...string) []string
 	OwnerUse() map[string]int64
+	Checked(failure *gpucheck.Failure, uuids ...string)
+	Unchecked() []string
 	Health() map[string]gpu.Health
 	Pending() []agentapi.HealthEvent
 	Ack(seq uint64) error
@@ -110,6 +113,7 @@ type Agent struct {
 	fetch     chan struct{} // there may be popular images to fetch
 	admitting sync.Mutex    // serialises changes of the firewall and of the state it shall have
 	firewall  firewall.Keeper
+	checking  freeCheck
 
 	mu      sync.Mutex
 	leases  map[string]*lease
@@ -189,10 +193,10 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.startWorker(l)
 	}
 	a.mu.Unlock()
-	a.cfg.GPUs.LeasedBy(a.leasedGPUs)
+	a.cfg.GPUs.LeasedBy(a.busyGPUs)
 	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context){a.syncLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop,
-		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch,
+		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.checkLoop,
 		func(ctx context.Context) { a.cfg.Engine.Watch(ctx, a.containerChanged) }} {
 		loops.Go(func() { loop(ctx) })
 	}

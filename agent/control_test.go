@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/gpu"
+	"github.com/musterhq/muster/agent/gpucheck"
 	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/internal/agentapi"
 )
@@ -231,6 +232,8 @@ func (gpus) WaitClean(context.Context, ...string) error         { return nil }
 func (gpus) InUse(context.Context, ...string) map[string]string { return nil }
 func (gpus) LeasedBy(func() map[string]bool)                    {}
 func (gpus) OwnerUse() map[string]int64                         { return nil }
+func (gpus) Checked(*gpucheck.Failure, ...string)               {}
+func (gpus) Unchecked() []string                                { return nil }
 func (gpus) Health() map[string]gpu.Health                      { return nil }
 func (gpus) Pending() []agentapi.HealthEvent                    { return nil }
 func (gpus) Ack(uint64) error                                   { return nil }

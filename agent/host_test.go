@@ -35,6 +35,7 @@ import (
 	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/gpu/probe"
+	"github.com/musterhq/muster/agent/gpucheck/cuda"
 	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/overlay"
@@ -46,13 +47,16 @@ import (
 // built are the programs of the tests.
 var built struct{ guest, job string }
 
-// TestMain is also the overlay process and the probe of GPUs, which are this executable again.
+// TestMain is also the overlay process, the probe and the check of GPUs, which are this executable again.
 func TestMain(m *testing.M) {
 	if library := os.Getenv(probeEnv); library != "" {
 		if err := probe.Run(context.Background(), os.Stdin, os.Stdout, library); err != nil {
 			log.Fatal(err)
 		}
 		os.Exit(0)
+	}
+	if len(os.Args) > 1 && os.Args[1] == "gpucheck" { // in a container
+		os.Exit(cuda.Main(os.Args[2:], os.Stdout, os.Stderr))
 	}
 	if len(os.Args) > 1 && os.Args[1] == "overlay" {
 		os.Exit(overlay.Main(os.Args[2:]))

@@ -200,6 +200,17 @@ func (a *Agent) leased() bool {
 	return false
 }
 
+// busyGPUs returns the GPUs that the agent's own containers may use: those of leases, and those that are being checked.
+func (a *Agent) busyGPUs() map[string]bool {
+	out := a.leasedGPUs()
+	a.checking.mu.Lock()
+	defer a.checking.mu.Unlock()
+	for _, uuid := range a.checking.gpus {
+		out[uuid] = true
+	}
+	return out
+}
+
 // leasedGPUs returns the GPUs of leases of which something is on the host, by UUID.
 func (a *Agent) leasedGPUs() map[string]bool {
 	a.mu.Lock()

@@ -43,6 +43,6 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 	}
 	cmd.AddCommand(enrollCommand(), inventoryCommand(), doctorCommand(), runCommand(), launchCommand(), overlayCommand(),
-		probeCommand(), purgeCommand(), gpuCommand(), versionCommand())
+		probeCommand(), purgeCommand(), gpuCommand(), gpucheckCommand(), versionCommand())
 	return cmd
 }

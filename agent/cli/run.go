@@ -18,6 +18,7 @@ import (
 	"github.com/musterhq/muster/agent/awake"
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/gpu"
+	"github.com/musterhq/muster/agent/gpucheck"
 	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/link"
@@ -28,6 +29,10 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )
+
+// cudaLibraryEnv is the environment variable that names the CUDA library to the checks of GPUs, in place of the
+// driver's: the fake one.
+const cudaLibraryEnv = "MUSTER_CUDA_LIBRARY"
 
 type runFlags struct {
 	hostFlags
@@ -294,7 +299,20 @@ func (h *hostDaemon) engine(simulated bool) (*container.Engine, error) {
 	if info, err := os.Stat(guest); err != nil || info.IsDir() {
 		return nil, fault.New(fault.Invalid, "there is no muster-guest at %s: set --guest", guest)
 	}
+	library := os.Getenv(cudaLibraryEnv)
+	check := ""
+	if !simulated || library != "" {
+		state, err := filepath.Abs(h.flags.state)
+		if err != nil {
+			return nil, err
+		}
+		if check, err = gpucheck.Prepare(filepath.Join(state, "gpucheck"), library); err != nil {
+			h.log.Error("GPUs cannot be checked before leases start", "err", err)
+		}
+	}
 	return container.New(container.Config{
+		CheckDir:    check,
+		FakeCUDA:    simulated && library != "",
 		Docker:      h.flags.docker,
 		Host:        h.identity.Host,
 		GuestBinary: guest,

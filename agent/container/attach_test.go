@@ -140,7 +140,7 @@ func TestAttachIsDecidedForEachWorkload(t *testing.T) {
 		if len(c.HostConfig.DeviceRequests) != 1 {
 			t.Fatalf("%+v", c.HostConfig.DeviceRequests)
 		}
-		want := guest.InitArgs(agentapi.LeaseRef{}, work(t).Devices, nil)[4:6]
+		want := guest.InitArgs(agentapi.LeaseRef{}, guest.Proof{Devices: work(t).Devices}, nil)[4:6]
 		if !strings.Contains(strings.Join(c.Entrypoint, " "), strings.Join(want, " ")) {
 			t.Errorf("the init does not look for the devices: %q", c.Entrypoint)
 		}

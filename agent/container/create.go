@@ -139,7 +139,7 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 	return e.pinned(ctx, w.Lease.LeaseRef, client.ContainerCreateOptions{
 		Config: &container.Config{
 			Image:       w.ImageID,
-			Entrypoint:  guest.InitArgs(w.Lease.LeaseRef, attached(attach, w.Devices), command),
+			Entrypoint:  guest.InitArgs(w.Lease.LeaseRef, e.proof(attach, w.Devices, w.Lease.GPUs), command),
 			Env:         env,
 			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		},
@@ -176,14 +176,6 @@ func (e *Engine) attachNow(ctx context.Context, lease agentapi.LeaseSpec) (facts
 	return facts, mode, nil
 }
 
-// attached returns the device nodes to check in a workload: none if nothing is attached.
-func attached(mode Attach, devices []string) []string {
-	if mode == AttachNone {
-		return nil
-	}
-	return devices
-}
-
 func (e *Engine) workHostConfig(w WorkloadSpec, attach Attach) *container.HostConfig {
 	pids, memory := min(basePids+int64(w.Lease.CPUs*pidsPerCPU), maxPids), w.Lease.RAMMB*mb
 	shm := max(memory/2, minShm)
@@ -206,6 +198,9 @@ func (e *Engine) workHostConfig(w WorkloadSpec, attach Attach) *container.HostCo
 			DeviceRequests: deviceRequests(attach, w.Lease.GPUs),
 			CpusetCpus:     w.Cores.CPUs, CpusetMems: w.Cores.Mems,
 		},
+	}
+	if len(e.proof(attach, nil, w.Lease.GPUs).GPUs) > 0 {
+		hc.Mounts = append(hc.Mounts, e.checkMount())
 	}
 	if w.Scratch != "" {
 		hc.Mounts = append(hc.Mounts, mount.Mount{Type: mount.TypeBind, Source: w.Scratch, Target: agentapi.ScratchPath})

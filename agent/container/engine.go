@@ -44,6 +44,7 @@ type Role string
 const (
 	Guest Role = "guest" // holds the network namespace
 	Work  Role = "work"  // runs the renter's command
+	check Role = "check" // checks GPUs; of no lease
 )
 
 // Attach is how GPUs get into a workload.
@@ -62,6 +63,8 @@ type Config struct {
 	GuestBinary string       // path of muster-guest on this machine: static, mounted into every container
 	Attach      Attach       // how GPUs are attached; "" = Docker's best way at the time a workload is created
 	Simulated   bool         // the GPUs are simulated: there is nothing to attach
+	CheckDir    string       // what checks of GPUs need (gpucheck.Prepare); "" = GPUs are not checked
+	FakeCUDA    bool         // CheckDir has the fake CUDA library: simulated GPUs are checked too
 	DiskLimited bool         // the storage driver enforces a size per container
 	Overlay     netip.Prefix // the clusters' range, which the bridge must not overlap
 	Log         *slog.Logger

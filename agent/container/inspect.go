@@ -71,7 +71,7 @@ func (e *Engine) Inspect(ctx context.Context, ref agentapi.LeaseRef, role Role) 
 	return c, nil
 }
 
-// List returns every container with this agent's label, whatever its state, with identity and state only.
+// List returns every container of a lease with this agent's label, whatever its state, with identity and state only.
 func (e *Engine) List(ctx context.Context) ([]Container, error) {
 	res, err := e.docker.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: e.mine()})
 	if err != nil {
@@ -79,6 +79,9 @@ func (e *Engine) List(ctx context.Context) ([]Container, error) {
 	}
 	var out []Container
 	for _, s := range res.Items {
+		if s.Labels[labelRole] == string(check) {
+			continue
+		}
 		epoch, err := strconv.Atoi(s.Labels[labelEpoch])
 		if err != nil {
 			e.cfg.Log.Warn("container with our label and no epoch", "id", s.ID)

@@ -41,6 +41,7 @@ const (
 	kindHang      = "hang"            // a call outlasted its deadline
 	kindDriver    = "driver_error"    // an answer that no healthy GPU gives
 	kindMemory    = "memory_held"     // a lease has ended, and its memory on the GPU is not free
+	kindCheck     = "cuda_check"      // it does not compute: see package gpucheck
 	kindRecovered = "recovered"       // healthy again
 )
 
@@ -183,8 +184,8 @@ const maxStrikes = 50
 
 // Look returns v after a whole look at the GPU. standing is every defect that the GPU shows now. New defects count as
 // new evidence. Without defects, a suspicion ends with time, and a quarantine ends only after a reset: a new boot of
-// the host, or a reset that the operator requested (reset is true). Memory that is free again ends only a state that
-// memory in use has caused. told is the evidence that is worth an event; recovered reports whether the GPU is healthy
+// the host, or a reset that the operator requested (reset is true). Memory that is free again, or a check that
+// the GPU passes, ends only a state that the same has caused. told is the evidence that is worth an event; recovered reports whether the GPU is healthy
 // again.
 func (v Verdict) Look(standing []Evidence, reset bool, bootID string, now time.Time,
 	patience time.Duration) (next Verdict, told []Evidence, recovered bool) {
@@ -205,7 +206,7 @@ func (v Verdict) Look(standing []Evidence, reset bool, bootID string, now time.T
 	}
 	switch {
 	case len(standing) > 0:
-	case v.State == Suspect && (reset || v.Kind == kindMemory || v.BootID != bootID || now.Sub(v.Last) >= patience),
+	case v.State == Suspect && (reset || v.Kind == kindMemory || v.Kind == kindCheck || v.BootID != bootID || now.Sub(v.Last) >= patience),
 		v.State == Quarantined && (reset || v.BootID != bootID):
 		v.State, v.Kind, v.Reason, v.Since, v.BootID = Healthy, "", "", now, bootID
 		if reset {

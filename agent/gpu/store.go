@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
 )
@@ -36,6 +37,11 @@ type record struct {
 	AppBlamed bool `json:"app_blamed,omitempty"`
 	// Held is why the GPU's memory was not free after a lease had ended; "" if it was, or is again.
 	Held string `json:"held,omitempty"`
+	// Check is why the GPU does not compute, by its last check (package gpucheck); "" = it did, or was not checked.
+	Check string `json:"check,omitempty"`
+	// CheckedFor is what the last check was of: the boot and the driver's version. CheckedAt is when.
+	CheckedFor string    `json:"checked_for,omitempty"`
+	CheckedAt  time.Time `json:"checked_at,omitzero"`
 	// PowerSet is the power limit that this host's agent has set, in milliwatts, 0 = none; powerWhy is why the last
 	// attempt to set it failed.
 	PowerSet int64 `json:"power_set,omitempty"`

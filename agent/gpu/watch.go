@@ -147,6 +147,11 @@ func (m *Monitor) lookAfterReset(ctx context.Context, uuid string) error {
 	if err := m.probe.call(ctx, wire.MethodCondition, uuid, &c); err != nil {
 		return err
 	}
+	m.mu.Lock()
+	if r := m.mem.GPUs[uuid]; r != nil { // a check finds out whether it computes again
+		r.Check, r.CheckedFor = "", ""
+	}
+	m.mu.Unlock()
 	m.examine(uuid, ConditionEvidence(c), true)
 	return nil
 }
@@ -165,6 +170,9 @@ func (m *Monitor) standing(r record, conditions map[string]wire.Condition, faile
 	}
 	if r.Held != "" {
 		out = append(out, Evidence{Kind: kindMemory, Weight: Suspect, Detail: r.Held})
+	}
+	if r.Check != "" {
+		out = append(out, Evidence{Kind: kindCheck, Weight: Suspect, Detail: r.Check})
 	}
 	if c, ok := conditions[uuid]; ok {
 		return append(out, ConditionEvidence(c)...), true

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/musterhq/muster/agent/gpucheck"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -24,15 +25,37 @@ func HoldArgs(ref agentapi.LeaseRef) []string {
 	return []string{Binary, "hold", ref.Lease, strconv.Itoa(ref.Epoch)}
 }
 
-// InitArgs returns the workload's entry point: the injected binary as PID 1, which opens each of devices, resolves
+// Proof is what a workload's init proves before the barrier about the node's GPUs. The zero Proof is nothing.
+type Proof struct {
+	Devices []string // device nodes to open
+	GPUs    []string // UUIDs of the GPUs to check with CUDA (package gpucheck)
+	Fake    bool     // the check uses the fake CUDA library
+}
+
+// InitArgs returns the workload's entry point: the injected binary as PID 1, which proves that the GPUs work, resolves
 // command in the image, waits at the barrier and runs it. command is the image's entry point and arguments joined with
 // the renter's.
-func InitArgs(ref agentapi.LeaseRef, devices, command []string) []string {
+func InitArgs(ref agentapi.LeaseRef, proof Proof, command []string) []string {
 	args := []string{Binary, "init", ref.Lease, strconv.Itoa(ref.Epoch)}
-	if len(devices) > 0 {
-		args = append(args, "--devices", strings.Join(devices, ","))
+	if len(proof.Devices) > 0 {
+		args = append(args, "--devices", strings.Join(proof.Devices, ","))
+	}
+	if len(proof.GPUs) > 0 {
+		args = append(args, "--gpus", strings.Join(proof.GPUs, ","))
+		if proof.Fake {
+			args = append(args, "--fake-cuda")
+		}
 	}
 	return append(append(args, "--"), command...)
+}
+
+// CheckArgs returns the command of a container that only checks GPUs: it prints a gpucheck.Result.
+func CheckArgs(proof Proof) []string {
+	args := []string{Binary, "gpucheck", strings.Join(proof.GPUs, ",")}
+	if proof.Fake {
+		args = append(args, "--fake-cuda")
+	}
+	return args
 }
 
 // These are exit codes of the init before the barrier was released. The renter's command may exit with the same
@@ -60,8 +83,11 @@ type Workload struct {
 	State  State  `json:"state"`
 	Reason string `json:"reason,omitempty"` // agentapi.ReasonCommandNotFound, ReasonRuntimeFailed, ReasonGPUFailed
 	Detail string `json:"detail,omitempty"`
-	AtMS   int64  `json:"at_ms"`             // milliseconds since 1970 by the host's clock
-	BootMS int64  `json:"boot_ms,omitempty"` // the same moment by CLOCK_BOOTTIME, which cannot be set
+	// GPUCheck is the failure of the check of the GPUs, if that is why the workload was refused.
+	GPUCheck *gpucheck.Failure `json:"gpu_check,omitempty"`
+
+	AtMS   int64 `json:"at_ms"`             // milliseconds since 1970 by the host's clock
+	BootMS int64 `json:"boot_ms,omitempty"` // the same moment by CLOCK_BOOTTIME, which cannot be set
 }
 
 // ExecArgs returns the command line of a process of a shell in a workload: the injected binary, which executes the

@@ -83,6 +83,10 @@ func hostProblems(d host.Detail) []ProblemView {
 		if strings.HasPrefix(g.HealthReason, "memory_held") {
 			fix = "End the process that is named, or reset the GPU. It is offered again as soon as its memory is free."
 		}
+		if strings.HasPrefix(g.HealthReason, "cuda_check") {
+			fix = "CUDA's words say what is wrong: 802 is the fabric manager, 803 a driver that was upgraded and not loaded. " +
+				"The agent checks the GPU again every ten minutes, and it is offered again once it computes."
+		}
 		out = append(out, ProblemView{
 			State:    state,
 			Cause:    fmt.Sprintf("GPU %d: %s", g.Index, g.HealthReason),

@@ -4,7 +4,7 @@
 // Invariants:
 //   - Nothing of the renter's runs before this very epoch is released.
 //   - A command that cannot run is reported before the barrier, so before anything is billed;
-//     so are devices of its GPUs that are not there.
+//     so are GPUs that are not there or do not compute.
 //   - The kernel reports "started": the connection to the guest breaks when the command's program is in place.
 //
 // Which process stays PID 1. A program as PID 1 is special: signals that it has no handler for do nothing, so most jobs
@@ -28,6 +28,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/musterhq/muster/agent/gpucheck"
 	"github.com/musterhq/muster/agent/guest"
 	"github.com/musterhq/muster/agent/unixsock"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -36,9 +37,10 @@ import (
 // Init configures the start of one workload.
 type Init struct {
 	Ref     agentapi.LeaseRef
-	NodeDir string   // guest.NodeDir
-	Devices []string // device nodes that must be there and can be opened: those of the node's GPUs
-	Command []string // environment in exec's format
+	NodeDir string          // guest.NodeDir
+	Devices []string        // device nodes that must be there and can be opened: those of the node's GPUs
+	GPUs    *gpucheck.Check // check of the node's GPUs; nil: none
+	Command []string        // environment in exec's format
 	Env     []string
 	Stderr  io.Writer // the job's own log, which the renter reads
 }
@@ -51,6 +53,9 @@ func (i Init) Run() int {
 		return i.broken(err)
 	}
 	if err := openDevices(i.Devices); err != nil {
+		return i.refuse(line, err)
+	}
+	if err := i.checkGPUs(); err != nil {
 		return i.refuse(line, err)
 	}
 	program, err := Find(i.Command, i.Env)
@@ -134,6 +139,10 @@ func (i Init) refuse(l *line, err error) int {
 	var missing NotFound
 	var noDevice deviceError
 	switch {
+	case errors.As(err, &w.GPUCheck):
+		w.Reason, code = agentapi.ReasonGPUFailed, guest.ExitBroken
+	case errors.Is(err, errNoCheck):
+		w.Reason, code = agentapi.ReasonRuntimeFailed, guest.ExitBroken
 	case errors.As(err, &missing):
 		code = guest.ExitNotFound
 	case errors.As(err, &noDevice):

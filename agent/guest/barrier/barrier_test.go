@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/agent/gpucheck"
 	"github.com/musterhq/muster/agent/guest"
 	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -34,7 +35,11 @@ func TestMain(m *testing.M) {
 		}
 		ref := agentapi.LeaseRef{Lease: "lease_x", Epoch: epoch}
 		devices := strings.Fields(os.Getenv("BARRIER_TEST_DEVICES"))
-		os.Exit(Init{Ref: ref, NodeDir: dir, Devices: devices, Command: os.Args[1:], Env: env, Stderr: os.Stderr}.Run())
+		i := Init{Ref: ref, NodeDir: dir, Devices: devices, Command: os.Args[1:], Env: env, Stderr: os.Stderr}
+		if script := os.Getenv("BARRIER_TEST_CHECK"); script != "" {
+			i.GPUs = &gpucheck.Check{Command: []string{"/bin/sh", "-c", script}}
+		}
+		os.Exit(i.Run())
 	}
 	os.Exit(m.Run())
 }
@@ -235,6 +240,42 @@ func TestRefusesWithoutItsDevices(t *testing.T) {
 			t.Errorf("%+v", w)
 		}
 	})
+}
+
+// GPUs that do not compute end a node before the barrier. A check that could not run does so too, but accuses no GPU;
+// one that was killed for lack of the renter's memory proves nothing.
+func TestRefusesGPUsThatDoNotCompute(t *testing.T) {
+	const failure = `echo '{"result":{"failure":{"kind":"cuda","gpus":["GPU-a"],"step":"context","call":"cuCtxCreate",` +
+		`"code":802,"text":"CUDA_ERROR_SYSTEM_NOT_READY"}}}'`
+	for name, c := range map[string]struct{ script, reason, text string }{
+		"failed":      {failure, agentapi.ReasonGPUFailed, "GPU-a at context: cuCtxCreate: CUDA_ERROR_SYSTEM_NOT_READY"},
+		"crashed":     {"exit 3", agentapi.ReasonGPUFailed, "ended early"},
+		"all is well": {`echo '{"result":{}}'`, "", ""},
+		"killed":      {"kill -9 $$", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("BARRIER_TEST_CHECK", c.script)
+			n := newNode(t)
+			cmd, _ := n.start(t, "true")
+			w := n.next(t, guest.StateNone)
+			if c.reason == "" {
+				if w.State != guest.StateAtBarrier {
+					t.Errorf("%+v", w)
+				}
+				return
+			}
+			if w.State != guest.StateRefused || w.Reason != c.reason || !strings.Contains(w.Detail, c.text) ||
+				w.GPUCheck == nil {
+				t.Errorf("%+v", w)
+			}
+			if got := code(t, cmd); got != guest.ExitBroken {
+				t.Errorf("code %d", got)
+			}
+			if kept := guest.KeptWorkload(n.files.Guest, n.ref); kept.GPUCheck == nil {
+				t.Errorf("kept: %+v", kept)
+			}
+		})
+	}
 }
 
 // What only exec finds out is told too, and a script without a first line runs by the shell as execvp does it.

@@ -1,9 +1,12 @@
 package barrier
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"syscall"
+
+	"github.com/musterhq/muster/agent/gpucheck"
 )
 
 // deviceError is a device of the node's GPUs that this container does not have.
@@ -35,6 +38,28 @@ func openDevices(paths []string) error {
 		case st.Mode&syscall.S_IFMT != syscall.S_IFCHR:
 			return deviceError{path, errNoDevice}
 		}
+	}
+	return nil
+}
+
+// errNoCheck means that the check of the GPUs could not run.
+var errNoCheck = errors.New("the node's GPUs could not be checked")
+
+// checkGPUs lets the node's GPUs compute, here, with what this container has of them. A check that the kernel kills
+// because the node's memory is small is the renter's own limit, and no reason not to start.
+func (i Init) checkGPUs() error {
+	if i.GPUs == nil {
+		return nil
+	}
+	res, err := i.GPUs.Run(context.Background())
+	switch {
+	case errors.Is(err, gpucheck.ErrKilled):
+		fmt.Fprintln(i.Stderr, "muster:", err)
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w: %w", errNoCheck, err)
+	case res.Failure != nil:
+		return res.Failure
 	}
 	return nil
 }

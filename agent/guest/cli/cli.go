@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 
 	"github.com/musterhq/muster/agent/guest"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -32,6 +31,8 @@ func Run(args []string) int {
 		return runOnRank(args[1:])
 	case len(args) > 1 && args[0] == "exec":
 		return become(args[1:])
+	case len(args) > 1 && args[0] == "gpucheck":
+		return checkGPUs(args[1:])
 	case len(args) < 3:
 		return usage()
 	}
@@ -43,16 +44,15 @@ func Run(args []string) int {
 	switch {
 	case args[0] == "hold" && len(args) == 3:
 		return hold(ref)
-	case args[0] == "init" && len(args) > 3 && args[3] == "--":
-		return initialise(ref, nil, args[4:])
-	case args[0] == "init" && len(args) > 5 && args[3] == "--devices" && args[5] == "--":
-		return initialise(ref, strings.Split(args[4], ","), args[6:])
+	case args[0] == "init":
+		return initialise(ref, args[3:])
 	}
 	return usage()
 }
 
 func usage() int {
-	fmt.Fprintln(os.Stderr, "usage: muster-guest hold LEASE EPOCH | init LEASE EPOCH [--devices PATHS] -- COMMAND… | "+
+	fmt.Fprintln(os.Stderr, "usage: muster-guest hold LEASE EPOCH | init LEASE EPOCH [--devices PATHS] [--gpus UUIDS] -- COMMAND… | "+
+		"gpucheck UUIDS | "+
 		"exec home|workdir "+
 		"COLS ROWS [-- COMMAND] | sftp | rshd | rsh HOST COMMAND…")
 	return guest.ExitBroken

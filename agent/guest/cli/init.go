@@ -1,20 +1,64 @@
 package cli
 
 import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
 	"os"
+	"strings"
 
+	"github.com/musterhq/muster/agent/gpucheck"
 	"github.com/musterhq/muster/agent/guest"
 	"github.com/musterhq/muster/agent/guest/barrier"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-func initialise(ref agentapi.LeaseRef, devices, command []string) int {
-	return barrier.Init{
+// initialise runs a workload's init; args are its options and, after "--", the command.
+func initialise(ref agentapi.LeaseRef, args []string) int {
+	fl := flag.NewFlagSet("init", flag.ContinueOnError)
+	fl.SetOutput(io.Discard)
+	devices := fl.String("devices", "", "")
+	gpus := fl.String("gpus", "", "")
+	fake := fl.Bool("fake-cuda", false, "")
+	if err := fl.Parse(args); err != nil || fl.NArg() == 0 {
+		return usage()
+	}
+	i := barrier.Init{
 		Ref:     ref,
 		NodeDir: guest.NodeDir,
-		Devices: devices,
-		Command: command,
+		Devices: list(*devices),
+		Command: fl.Args(),
 		Env:     os.Environ(),
 		Stderr:  os.Stderr,
-	}.Run()
+	}
+	if g := list(*gpus); len(g) > 0 {
+		i.GPUs = &gpucheck.Check{Command: gpucheck.InContainer(*fake), GPUs: g}
+	}
+	return i.Run()
+}
+
+// checkGPUs checks GPUs in a container made for it.
+func checkGPUs(args []string) int {
+	fake := len(args) == 2 && args[1] == "--fake-cuda"
+	if len(args) != 1 && !fake {
+		return usage()
+	}
+	res, err := gpucheck.Check{Command: gpucheck.InContainer(fake), GPUs: list(args[0])}.Run(context.Background())
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(res)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "muster-guest:", err)
+		return guest.ExitBroken
+	}
+	return 0
+}
+
+func list(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return strings.Split(s, ",")
 }

@@ -210,7 +210,7 @@ func (n *node) workload(t *testing.T, more ...string) {
 	for _, kv := range env {
 		opts = append(opts, "-e", kv)
 	}
-	n.create(t, n.work, opts, guest.InitArgs(n.spec.LeaseRef, nil, n.spec.Command))
+	n.create(t, n.work, opts, guest.InitArgs(n.spec.LeaseRef, guest.Proof{}, n.spec.Command))
 }
 
 func (n *node) create(t *testing.T, name string, opts, command []string) {

@@ -1,0 +1,149 @@
+package container
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/client"
+
+	"github.com/musterhq/muster/agent/gpucheck"
+	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
+)
+
+// proof returns what a container's init proves about its GPUs: nothing if nothing is attached, unless the GPUs are
+// simulated and so is CUDA.
+func (e *Engine) proof(mode Attach, devices, gpus []string) guest.Proof {
+	if mode == AttachNone && !e.cfg.FakeCUDA {
+		return guest.Proof{}
+	}
+	p := guest.Proof{Fake: e.cfg.FakeCUDA}
+	if mode != AttachNone {
+		p.Devices = devices
+	}
+	if e.cfg.CheckDir != "" {
+		p.GPUs = gpus
+	}
+	return p
+}
+
+// checkMount is the check's folder in a container.
+func (e *Engine) checkMount() mount.Mount {
+	return mount.Mount{Type: mount.TypeBind, Source: e.cfg.CheckDir, Target: gpucheck.Dir, ReadOnly: true}
+}
+
+// checkMemory is the limit of a container that only checks GPUs, per GPU: a CUDA context takes some hundred MB of the
+// host's memory.
+const checkMemory = 2 << 30
+
+// Checks reports whether this engine can check GPUs.
+func (e *Engine) Checks() bool { return e.cfg.CheckDir != "" && (!e.cfg.Simulated || e.cfg.FakeCUDA) }
+
+// CheckGPUs checks the named GPUs in a container of their own, made as a workload's is but of an image without any file.
+// It removes the container in the end, also if ctx is done.
+func (e *Engine) CheckGPUs(ctx context.Context, gpus []string) (res gpucheck.Result, err error) {
+	_, attach, err := e.attachNow(ctx, agentapi.LeaseSpec{GPUs: gpus})
+	if err != nil {
+		return res, err
+	}
+	image, err := e.ensureBaseImage(ctx)
+	if err != nil {
+		return res, err
+	}
+	name := e.checkName(gpus)
+	if err := e.removeCheck(ctx, name); err != nil { // of an agent that was killed
+		return res, err
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		err = errors.Join(err, e.removeCheck(end, name))
+	}()
+	if _, err := e.docker.ContainerCreate(ctx, e.checkContainer(name, image, attach, gpus)); err != nil {
+		return res, e.refused(err, "create the container that checks GPUs")
+	}
+	if _, err := e.docker.ContainerStart(ctx, name, client.ContainerStartOptions{}); err != nil {
+		return res, e.refused(err, "start the container that checks GPUs")
+	}
+	wait := e.docker.ContainerWait(ctx, name, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
+	select {
+	case <-wait.Result:
+	case err := <-wait.Error:
+		return res, unavailable(err, "wait for the check of GPUs")
+	}
+	return e.checkResult(ctx, name)
+}
+
+// checkName is the name of the container that checks these GPUs.
+func (e *Engine) checkName(gpus []string) string {
+	h := fnv.New64a()
+	io.WriteString(h, strings.Join(slices.Sorted(slices.Values(gpus)), ","))
+	return fmt.Sprintf("mst-%s-gpucheck-%x", Host8(e.cfg.Host), h.Sum64())
+}
+
+func (e *Engine) removeCheck(ctx context.Context, name string) error {
+	_, err := e.docker.ContainerRemove(ctx, name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	if cerrdefs.IsNotFound(err) {
+		return nil
+	}
+	return unavailable(err, "remove the container that checked GPUs")
+}
+
+func (e *Engine) checkContainer(name, image string, attach Attach, gpus []string) client.ContainerCreateOptions {
+	pids, memory := int64(maxPids), checkMemory*int64(len(gpus))
+	hc := &container.HostConfig{
+		NetworkMode: "none",
+		Mounts: []mount.Mount{e.checkMount(),
+			{Type: mount.TypeBind, Source: e.cfg.GuestBinary, Target: guest.Binary, ReadOnly: true}},
+		IpcMode:       container.IPCModePrivate,
+		CapDrop:       []string{"ALL"},
+		SecurityOpt:   []string{"no-new-privileges", "seccomp=" + seccompProfile},
+		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		LogConfig:     logConfig("1m", "2"),
+		Resources: container.Resources{Memory: memory, MemorySwap: memory, PidsLimit: &pids,
+			DeviceRequests: deviceRequests(attach, gpus)},
+	}
+	if attach != AttachNVIDIA {
+		hc.Runtime = agentapi.RuntimeRunc
+	}
+	return client.ContainerCreateOptions{
+		Name: name,
+		Config: &container.Config{
+			Image:      image,
+			Entrypoint: guest.CheckArgs(guest.Proof{GPUs: gpus, Fake: e.cfg.FakeCUDA}),
+			Env:        []string{"NVIDIA_VISIBLE_DEVICES=" + Visible(attach, gpus), "NVIDIA_DRIVER_CAPABILITIES=compute,utility"},
+			WorkingDir: "/",
+			Labels:     map[string]string{labelHost: e.cfg.Host.String(), labelRole: string(check)},
+		},
+		HostConfig: hc,
+	}
+}
+
+func (e *Engine) checkResult(ctx context.Context, name string) (res gpucheck.Result, err error) {
+	r, err := e.docker.ContainerLogs(ctx, name, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true})
+	if err != nil {
+		return res, unavailable(err, "read what the check of GPUs found")
+	}
+	defer r.Close()
+	var out, words bytes.Buffer
+	if _, err := stdcopy.StdCopy(&out, &words, io.LimitReader(r, 1<<20)); err != nil {
+		return res, unavailable(err, "read what the check of GPUs found")
+	}
+	if err := json.Unmarshal(out.Bytes(), &res); err != nil {
+		return res, fault.New(fault.Unavailable, "the check of GPUs has no result: %s", clip(words.String()))
+	}
+	return res, nil
+}

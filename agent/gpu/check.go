@@ -1,0 +1,65 @@
+package gpu
+
+import (
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/agent/gpucheck"
+)
+
+// recheck is how long a GPU that failed its check is left alone before the next one.
+const recheck = 10 * time.Minute
+
+// Checked records the result of a check of the named GPUs: nil if they compute. A failure that names some of them is
+// theirs alone; one that names none of them is that of all. A GPU that failed is suspect until it passes a check.
+func (m *Monitor) Checked(failure *gpucheck.Failure, uuids ...string) {
+	failed, text := []string(nil), ""
+	if failure != nil {
+		text = failure.Error()
+		for _, u := range uuids {
+			if slices.Contains(failure.GPUs, u) {
+				failed = append(failed, u)
+			}
+		}
+		if len(failed) == 0 {
+			failed = uuids
+		}
+		uuids = failed // what the others would have shown is not known
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, u := range uuids {
+		if r := m.mem.GPUs[u]; r != nil {
+			r.Check, r.CheckedFor, r.CheckedAt = text, m.checkedFor(), m.cfg.Now()
+		}
+	}
+	m.save()
+	poke(m.kick)
+}
+
+// checkedFor is what a check made now is of. m.mu is held.
+func (m *Monitor) checkedFor() string { return m.boot + " " + m.sys.Driver }
+
+// Unchecked returns the GPUs that are due for a check: those that were not checked since the boot with the present
+// driver, and those whose last check failed a while ago. GPUs that have a lease, that their owner uses, that are split
+// into instances, or that have another defect are left out.
+func (m *Monitor) Unchecked() []string {
+	leased, known := m.leasedNow()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !known || m.blind != nil || m.sys.Driver == "" {
+		return nil
+	}
+	var due []string
+	for uuid, r := range m.mem.GPUs {
+		_, used := m.owners[uuid]
+		switch {
+		case r.Seen != m.boot, leased[uuid], used, r.Held != "", r.GPU.MIG.Or(false),
+			r.State != Healthy && r.Kind != kindCheck:
+		case r.CheckedFor != m.checkedFor(), r.Check != "" && m.cfg.Now().Sub(r.CheckedAt) >= recheck:
+			due = append(due, uuid)
+		}
+	}
+	slices.Sort(due)
+	return due
+}
