@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -278,6 +279,37 @@ func TestAHiccupBesideALossIsNotDebited(t *testing.T) {
 	w.must(err)
 	if len(credits) != 1 || credits[0].Rank != 1 {
 		t.Errorf("credited %+v", credits)
+	}
+}
+
+// Time in doubt that is judged after its cluster has ended, while hosts still clean up, is told in the timeline, too.
+func TestJudge_EndedClusterThatCleansUpGetsItsEvent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
+	c := w.runUp(spec(2, 1))
+	w.ran(c, 16*time.Minute)
+	w.must(w.hostOf(c, 0).sync(w.ctx, 0))
+	w.must(w.hostOf(c, 1).sync(w.ctx, 0))
+	w.tick(c)
+	w.away(c, 3*time.Minute, 1)
+	w.tick(c)
+	w.exec("UPDATE node SET since = since - interval '10 minutes' WHERE cluster_id = $1 AND rank = 1", c.ID)
+	w.tick(c)
+	if got := w.get(c); got.State != lifecycle.Failed {
+		t.Fatalf("%s %s", got.State, got.Detail)
+	}
+	if kinds, _ := w.events(c); slices.Contains(kinds, "not_billed") {
+		t.Fatal("the time was judged before the journals could arrive")
+	}
+	w.deadline(c) // no proof can arrive now; no host has reported that its lease is gone
+	w.tick(c)
+	var settled bool
+	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT settled_at IS NOT NULL FROM cluster WHERE id = $1", c.ID).Scan(&settled))
+	if settled {
+		t.Error("settled before the hosts reported")
+	}
+	if kinds, _ := w.events(c); !slices.Contains(kinds, "not_billed") {
+		t.Errorf("no event about the time that is not billed among %v", kinds)
 	}
 }
 
