@@ -36,6 +36,11 @@ func AddRenters(ctx context.Context, d *db.DB, n int, funds money.Nano) ([]Rente
 				{"INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')",
 					[]any{p.User, fmt.Sprintf("renter%d@example.com", i)}},
 				{"INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", []any{p.Org, p.User}},
+				// It ran a large cluster, so that the quota of starts refuses none of its rents on a slow machine.
+				{`INSERT INTO cluster (id, org_id, created_by, name, spec, image_ref, state, node_count, gpus_per_node, rate,
+					currency, running_at, ended_at) VALUES ($1, $2, $3, 'large', '{}', 'i', 'released', 128, 16, 1, $4,
+					clock_timestamp() - interval '2 days', clock_timestamp() - interval '1 day')`,
+					[]any{id.New[id.Cluster](), p.Org, p.User, Currency}},
 			} {
 				if _, err := tx.Exec(ctx, s.sql, s.args...); err != nil {
 					return err
