@@ -114,18 +114,10 @@ type pendingCase struct {
 	undecided interval.Set
 }
 
-// readCase reads the facts of a stretch of time.
+// readCase reads the facts of a stretch of time, in two round trips.
 func readCase(ctx context.Context, q *dbq.Queries, x *lockedCluster, span interval.Span) (c pendingCase, err error) {
-	c = pendingCase{
-		span:     span,
-		attested: map[id.Lease]interval.Set{},
-		signed:   map[id.Lease]interval.Set{},
-		deaf:     map[id.Lease]map[int32]interval.Set{},
-		late:     map[id.Lease]interval.Set{},
-		silent:   map[id.Host]interval.Set{},
-		unwell:   map[id.Lease]interval.Set{},
-	}
 	at := func(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
+	c = pendingCase{span: span}
 	if c.rows, err = q.LeasesWithin(ctx, at(span.Start), x.row.ID, at(span.End)); err != nil {
 		return c, fmt.Errorf("leases of %s: %w", x.row.ID, err)
 	}
@@ -133,71 +125,83 @@ func readCase(ctx context.Context, q *dbq.Queries, x *lockedCluster, span interv
 	for _, r := range c.rows {
 		leases, hosts = append(leases, uuids(r.ID)...), append(hosts, uuids(r.HostID)...)
 	}
-	gaps, err := q.RankGapsWithin(ctx, leases, span.End+noticedLate.Milliseconds(), span.Start)
-	if err != nil {
-		return c, fmt.Errorf("gaps of %s: %w", x.row.ID, err)
+	var f caseFacts
+	b := &pgx.Batch{}
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+		f.gaps, err = q.RankGapsWithin(ctx, leases, span.End+noticedLate.Milliseconds(), span.Start)
+		return err
+	})
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+		f.signed, err = q.SignedWithin(ctx, leases, span.End, span.Start)
+		return err
+	})
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+		f.deaf, err = q.DeafSpansWithin(ctx, leases, span.End, span.Start-deafBefore.Milliseconds())
+		return err
+	})
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+		f.silent, err = q.SilencesWithin(ctx, hosts, span.End, span.Start)
+		return err
+	})
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+		f.undecided, err = q.UndecidedWithin(ctx, x.row.ID, span.End, span.Start)
+		return err
+	})
+	host.QueueReception(b, at(span.Start), &f.hearing)
+	if err := db.Send(ctx, q, b); err != nil {
+		return c, fmt.Errorf("facts of %s: %w", x.row.ID, err)
 	}
-	signed, err := q.SignedWithin(ctx, leases, span.End, span.Start)
-	if err != nil {
-		return c, fmt.Errorf("proof of %s: %w", x.row.ID, err)
-	}
-	deaf, err := q.DeafSpansWithin(ctx, leases, span.End, span.Start-deafBefore.Milliseconds())
-	if err != nil {
-		return c, fmt.Errorf("deaf spans of %s: %w", x.row.ID, err)
-	}
-	silent, err := q.SilencesWithin(ctx, hosts, span.End, span.Start)
-	if err != nil {
-		return c, fmt.Errorf("silences of %s: %w", x.row.ID, err)
-	}
-	und, err := q.UndecidedWithin(ctx, x.row.ID, span.End, span.Start)
-	if err != nil {
-		return c, fmt.Errorf("undecided time of %s: %w", x.row.ID, err)
-	}
-	hearing, err := loadHearing(ctx, q, at(span.Start))
-	if err != nil {
-		return c, err
-	}
-	missing := map[id.Lease]interval.Set{}
-	for _, g := range gaps {
-		s := interval.Of(interval.Span{Start: g.FromMs, End: g.ToMs})
-		missing[g.LeaseID] = missing[g.LeaseID].Union(s)
-		if g.Unwell {
-			c.unwell[g.LeaseID] = c.unwell[g.LeaseID].Union(s)
-		}
-	}
-	told := map[id.Lease]interval.Set{} // signed segments with facts that say up
-	for _, s := range signed {
-		i := interval.Of(interval.Span{Start: s.StartMs, End: s.EndMs})
-		if c.signed[s.LeaseID] = c.signed[s.LeaseID].Union(i); s.Told {
-			told[s.LeaseID] = told[s.LeaseID].Union(i)
-		}
-	}
-	c.addDeafness(deaf)
-	for _, s := range silent {
-		c.silent[s.HostID] = c.silent[s.HostID].Union(interval.Of(interval.Span{Start: s.FromMs, End: s.ToMs}))
-	}
-	for _, u := range und {
-		end := x.now.UnixMilli()
-		if u.ToMs != nil {
-			end = *u.ToMs
-		}
-		c.undecided = c.undecided.Union(interval.Of(interval.Span{Start: u.FromMs, End: end}))
-	}
-	for _, r := range c.rows {
-		c.attested[r.ID] = interval.Of(interval.Span{Start: 0, End: attestedUntil(r)}).Minus(missing[r.ID])
-		c.unwell[r.ID] = c.unwell[r.ID].Minus(told[r.ID])
-		c.signed[r.ID] = c.signed[r.ID].Minus(c.unwell[r.ID])
-		c.gaps = c.gaps.Union(hearing.Deaf(r.Listener, deref(r.ConnectedAt)).Clip(span))
-	}
+	c.add(f, x.now)
 	return c, nil
 }
 
-func loadHearing(ctx context.Context, q *dbq.Queries, since time.Time) (host.Reception, error) {
-	var h host.Reception
-	b := &pgx.Batch{}
-	host.QueueReception(b, since, &h)
-	err := db.Send(ctx, q, b)
-	return h, err
+// caseFacts are the rows of a stretch of time.
+type caseFacts struct {
+	gaps      []dbq.RankGapsWithinRow
+	signed    []dbq.SignedWithinRow
+	deaf      []dbq.DeafSpansWithinRow
+	silent    []dbq.SilencesWithinRow
+	undecided []dbq.UndecidedWithinRow
+	hearing   host.Reception
+}
+
+// add derives from the rows when each lease was attested, signed, unwell and silent. now is PostgreSQL's clock.
+func (c *pendingCase) add(f caseFacts, now time.Time) {
+	c.attested, c.signed = map[id.Lease]interval.Set{}, map[id.Lease]interval.Set{}
+	c.unwell, c.late = map[id.Lease]interval.Set{}, map[id.Lease]interval.Set{}
+	c.silent, c.deaf = map[id.Host]interval.Set{}, map[id.Lease]map[int32]interval.Set{}
+	of := func(from, to int64) interval.Set { return interval.Of(interval.Span{Start: from, End: to}) }
+	missing := map[id.Lease]interval.Set{}
+	for _, g := range f.gaps {
+		missing[g.LeaseID] = missing[g.LeaseID].Union(of(g.FromMs, g.ToMs))
+		if g.Unwell {
+			c.unwell[g.LeaseID] = c.unwell[g.LeaseID].Union(of(g.FromMs, g.ToMs))
+		}
+	}
+	up := map[id.Lease]interval.Set{} // signed segments whose facts report the rank as up
+	for _, s := range f.signed {
+		i := of(s.StartMs, s.EndMs)
+		if c.signed[s.LeaseID] = c.signed[s.LeaseID].Union(i); s.Told {
+			up[s.LeaseID] = up[s.LeaseID].Union(i)
+		}
+	}
+	c.addDeafness(f.deaf)
+	for _, s := range f.silent {
+		c.silent[s.HostID] = c.silent[s.HostID].Union(of(s.FromMs, s.ToMs))
+	}
+	for _, u := range f.undecided {
+		end := now.UnixMilli()
+		if u.ToMs != nil {
+			end = *u.ToMs
+		}
+		c.undecided = c.undecided.Union(of(u.FromMs, end))
+	}
+	for _, r := range c.rows {
+		c.attested[r.ID] = of(0, attestedUntil(r)).Minus(missing[r.ID])
+		c.unwell[r.ID] = c.unwell[r.ID].Minus(up[r.ID])
+		c.signed[r.ID] = c.signed[r.ID].Minus(c.unwell[r.ID])
+		c.gaps = c.gaps.Union(f.hearing.Deaf(r.Listener, deref(r.ConnectedAt)).Clip(c.span))
+	}
 }
 
 // attestedUntil is through when the reports of a lease's host may have attested it, but for its gaps.
