@@ -42,7 +42,6 @@ type Request struct {
 	BodyHMAC  []byte    // seal.Box.MAC of the body
 	OtherHMAC []byte    // seal.Box.OtherMAC of it: a call before the platform's secret changed had this one; nil: none
 	Seal      *seal.Box // set when the answer carries a secret: it is stored encrypted
-	Replayed  *bool     // set to true when an earlier call did the work; may be nil
 
 	// Render turns the result of Once into what is remembered and answered: a 2xx status and what is marshalled to the
 	// body. The API's route table sets it. nil: 200 and the result itself, which a repeated call gets decoded.
@@ -245,9 +244,6 @@ func (r Request) Earlier(ctx context.Context, tx *db.Tx) (*Answer, error) {
 			"another body: use a new key for a new request")
 	}
 	a := &Answer{Status: int(row.Status), Body: row.Response, Replayed: true}
-	if r.Replayed != nil {
-		*r.Replayed = true
-	}
 	if row.Sealed {
 		if r.Seal == nil {
 			return nil, fmt.Errorf("the answer of %s %s is sealed and there is nothing to open it with", r.Method, r.Path)

@@ -91,7 +91,7 @@ func (p *platform) signUp(who account.Principal) {
 
 func (p *platform) topUp(who account.Principal, n money.Nano) {
 	p.t.Helper()
-	t, err := p.pay.TopUp(p.t.Context(), who, payment.TopUpRequest{Amount: n}, idem.Request{})
+	t, _, err := p.pay.TopUp(p.t.Context(), who, payment.TopUpRequest{Amount: n}, idem.Request{})
 	if err != nil || t.State != payment.Succeeded {
 		p.t.Fatal(t, err)
 	}
@@ -194,7 +194,7 @@ func play(w *world) (backup string) {
 	p.signUp(w.renter)
 	p.signUp(w.operator)
 	p.topUp(w.renter, 100*money.Unit)
-	if _, err := p.out.Onboard(w.t.Context(), w.operator, "DE", idem.Request{}); err != nil {
+	if _, _, err := p.out.Onboard(w.t.Context(), w.operator, "DE", idem.Request{}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.fake.Onboard(w.fake.Accounts()[0])
@@ -210,7 +210,7 @@ func play(w *world) (backup string) {
 	p.topUp(w.renter, 50*money.Unit)
 	p.earn(30 * money.Unit)
 	p.payDue()
-	if _, err := p.pay.GiveBack(w.t.Context(), w.renter, 20*money.Unit, idem.Request{}); err != nil {
+	if _, _, err := p.pay.GiveBack(w.t.Context(), w.renter, 20*money.Unit, idem.Request{}); err != nil {
 		w.t.Fatal(err)
 	}
 	p.sendAll()

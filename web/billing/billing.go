@@ -274,7 +274,7 @@ func (s *Pages) pay(v *page.Visit, r *payment.TopUpRequest, form *TopUpForm) (t 
 		if r.Total, err = money.ParseNano(seen); err != nil {
 			return t, fault.InvalidField("amount", "%s", err)
 		}
-		t, err = s.Payments.TopUp(ctx, v.Who, *r, v.Once("amount", "total", "card"))
+		t, _, err = s.Payments.TopUp(ctx, v.Who, *r, v.Once("amount", "total", "card"))
 		if !fault.Is(err, fault.Conflict) {
 			return t, err
 		}
@@ -283,7 +283,8 @@ func (s *Pages) pay(v *page.Visit, r *payment.TopUpRequest, form *TopUpForm) (t 
 	if form.Confirm, err = s.confirm(ctx, v.Who.Org, r.Amount, r.Card); err != nil || form.Confirm != nil {
 		return t, err
 	}
-	return s.Payments.TopUp(ctx, v.Who, *r, idem.Request{})
+	t, _, err = s.Payments.TopUp(ctx, v.Who, *r, idem.Request{})
+	return t, err
 }
 
 // sentence is a fault's message as a sentence of its own.

@@ -201,7 +201,7 @@ func (s *Pages) confirm(ctx context.Context, org id.Org, amount money.Nano, card
 
 // addCard sends the visitor to the page on which a card is saved.
 func (s *Pages) addCard(v *page.Visit) error {
-	c, err := s.Payments.AddCard(v.R.Context(), v.Who, "", idem.Request{})
+	c, _, err := s.Payments.AddCard(v.R.Context(), v.Who, "", idem.Request{})
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func (s *Pages) giveBack(v *page.Visit) error {
 	if err != nil {
 		err = fault.InvalidField("amount", "%s", err)
 	} else {
-		_, err = s.Payments.GiveBack(v.R.Context(), v.Who, amount, v.Once("refund_amount"))
+		_, _, err = s.Payments.GiveBack(v.R.Context(), v.Who, amount, v.Once("refund_amount"))
 	}
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {

@@ -142,7 +142,7 @@ func dueWords(requirement string) string {
 // setUpPayouts sends the operator to Stripe's form.
 func (s *Pages) setUpPayouts(v *page.Visit) error {
 	form := PayoutForm{Country: strings.ToUpper(strings.TrimSpace(v.R.FormValue("country")))}
-	url, err := s.Payouts.Onboard(v.R.Context(), v.Who, form.Country, v.Once("country"))
+	url, _, err := s.Payouts.Onboard(v.R.Context(), v.Who, form.Country, v.Once("country"))
 	if err != nil {
 		if fault.KindOf(err) == fault.Unavailable {
 			return err

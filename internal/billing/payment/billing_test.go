@@ -293,7 +293,7 @@ func TestTheDefaultCardPaysInvoices(t *testing.T) {
 	b := newTab(t, dbtest.New(t), "")
 	save := func(card string) CardSetup {
 		t.Helper()
-		x, err := b.p.AddCard(t.Context(), b.payer, "", idem.Request{})
+		x, _, err := b.p.AddCard(t.Context(), b.payer, "", idem.Request{})
 		if err != nil {
 			t.Fatal(err)
 		}

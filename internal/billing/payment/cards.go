@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
@@ -47,55 +46,51 @@ func errNoCard() error { return fault.New(fault.NotFound, "card not found") }
 // AddCard opens the page on which a card is saved. back is where the page sends people; empty: Config.ReturnURL. The
 // answer is Pending without a URL when Stripe does not answer now. Fault: RateLimited.
 func (p *Payments) AddCard(ctx context.Context, payer account.Principal, back string,
-	key idem.Request) (CardSetup, error) {
+	key idem.Request) (CardSetup, idem.Outcome, error) {
 	if back == "" {
 		back = p.cfg.ReturnURL
 	}
-	var ref struct {
-		ID id.CardSetup `json:"id"`
-	}
 	var send []id.Outbox
-	err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		send = nil
-		earlier, err := key.Begin(ctx, tx)
-		if err != nil {
-			return err
-		}
-		if earlier != nil {
-			return json.Unmarshal(earlier.Body, &ref)
-		}
-		open, err := tx.Q.OpenCardSetups(ctx, payer.Org)
-		if err != nil {
-			return err
-		}
-		if open >= maxOpenSetups {
-			f := fault.New(fault.RateLimited, "too many pages for saving a card were opened: use one of them, or wait")
-			f.RetryAfter = 10 * time.Minute
-			return f
-		}
+	made, done, err := idem.Once(ctx, p.d, key.ByReference(), func(ctx context.Context, tx *db.Tx) (
+		ref reference[id.CardSetup], err error) {
 		ref.ID = id.New[id.CardSetup]()
-		out := &outgoing{tx: tx}
-		if _, err := p.customer(ctx, out, payer); err != nil {
-			return err
-		}
-		if err := tx.Q.InsertCardSetup(ctx, ref.ID, payer.Org); err != nil {
-			return err
-		}
-		if err := out.add(ctx, kindSetup, ref.ID.String(), "setup:"+ref.ID.String(), stripe.NewSetup{
-			Setup: ref.ID.String(), Currency: p.cfg.Currency, SuccessURL: back, CancelURL: back}); err != nil {
-			return err
-		}
-		send = out.rows
-		if _, err := key.Finish(ctx, tx, http.StatusCreated, ref); err != nil {
-			return err
-		}
-		return audit.Record(ctx, tx, payer.Event("billing.card_page", ref.ID.String(), nil))
+		send, err = p.openSetup(ctx, tx, payer, ref.ID, back)
+		return ref, err
 	})
 	if err != nil {
-		return CardSetup{}, fmt.Errorf("add card: %w", err)
+		return CardSetup{}, idem.Outcome{}, fmt.Errorf("add card: %w", err)
 	}
-	p.send(ctx, send)
-	return p.CardSetup(ctx, payer.Org, ref.ID)
+	if !done.Replayed {
+		p.send(ctx, send)
+	}
+	s, err := p.CardSetup(ctx, payer.Org, made.ID)
+	return s, done.Again(), err
+}
+
+// openSetup stores a page for saving a card and queues its creation at Stripe.
+func (p *Payments) openSetup(ctx context.Context, tx *db.Tx, payer account.Principal, setup id.CardSetup,
+	back string) ([]id.Outbox, error) {
+	open, err := tx.Q.OpenCardSetups(ctx, payer.Org)
+	if err != nil {
+		return nil, err
+	}
+	if open >= maxOpenSetups {
+		f := fault.New(fault.RateLimited, "too many pages for saving a card were opened: use one of them, or wait")
+		f.RetryAfter = 10 * time.Minute
+		return nil, f
+	}
+	out := &outgoing{tx: tx}
+	if _, err := p.customer(ctx, out, payer); err != nil {
+		return nil, err
+	}
+	if err := tx.Q.InsertCardSetup(ctx, setup, payer.Org); err != nil {
+		return nil, err
+	}
+	if err := out.add(ctx, kindSetup, setup.String(), "setup:"+setup.String(), stripe.NewSetup{
+		Setup: setup.String(), Currency: p.cfg.Currency, SuccessURL: back, CancelURL: back}); err != nil {
+		return nil, err
+	}
+	return out.rows, audit.Record(ctx, tx, payer.Event("billing.card_page", setup.String(), nil))
 }
 
 // CardSetup returns the present state of a visit; another org's is fault.NotFound.

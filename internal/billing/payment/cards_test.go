@@ -23,7 +23,7 @@ func (s *shop) session(key string) (object string) {
 // card saves a card on the page, as a payer does.
 func (s *shop) card(method string) CardSetup {
 	s.t.Helper()
-	c, err := s.p.AddCard(s.t.Context(), s.payer, "", idem.Request{})
+	c, _, err := s.p.AddCard(s.t.Context(), s.payer, "", idem.Request{})
 	if err != nil || c.State != Pending || c.URL == "" {
 		s.t.Fatal(c, err)
 	}
@@ -76,14 +76,14 @@ func TestCardsAreSavedChosenAndRemoved(t *testing.T) {
 	if got := paidWith(); got != "4242" {
 		t.Fatal(got)
 	}
-	top, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: 6 * money.Unit, Card: list[0].ID}, idem.Request{})
+	top, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: 6 * money.Unit, Card: list[0].ID}, idem.Request{})
 	if err != nil || top.State != Succeeded || paidWith() != "4444" {
 		t.Fatal(top, err)
 	}
 	stranger := s.payer
 	stranger.Org = id.New[id.Org]()
 	s.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", stranger.Org)
-	if _, err := s.p.TopUp(t.Context(), stranger, TopUpRequest{
+	if _, _, err := s.p.TopUp(t.Context(), stranger, TopUpRequest{
 		Amount: 6 * money.Unit,
 		Card:   list[0].ID,
 	}, idem.Request{}); !fault.Is(err, fault.NotFound) {
@@ -177,11 +177,11 @@ func TestCardPagesAreLimited(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	for range maxOpenSetups {
-		if _, err := s.p.AddCard(t.Context(), s.payer, "", idem.Request{}); err != nil {
+		if _, _, err := s.p.AddCard(t.Context(), s.payer, "", idem.Request{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err := s.p.AddCard(t.Context(), s.payer, "", idem.Request{})
+	_, _, err := s.p.AddCard(t.Context(), s.payer, "", idem.Request{})
 	if f := fault.From(err); f == nil || f.Kind != fault.RateLimited || f.RetryAfter < time.Second {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func TestWhatGoesBackHasACreditNote(t *testing.T) {
 		t.Fatal(receipts[0].Number, receipts[1].Number)
 	}
 	s.exec("UPDATE org_legal SET name = 'Another AG'")
-	made, err := s.p.GiveBack(t.Context(), s.payer, 7*money.Unit+50*money.Unit, idem.Request{})
+	made, _, err := s.p.GiveBack(t.Context(), s.payer, 7*money.Unit+50*money.Unit, idem.Request{})
 	if err != nil || len(made) != 2 {
 		t.Fatal(made, err)
 	}

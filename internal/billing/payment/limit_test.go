@@ -26,7 +26,7 @@ func (s *shop) verifyEmail() {
 }
 
 func (s *shop) add(amount money.Nano) error {
-	_, err := s.p.TopUp(s.t.Context(), s.payer, TopUpRequest{Amount: amount}, idem.Request{})
+	_, _, err := s.p.TopUp(s.t.Context(), s.payer, TopUpRequest{Amount: amount}, idem.Request{})
 	return err
 }
 

@@ -133,7 +133,7 @@ func TestManySendersUnderRandomFaults(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
-			if _, err := s.p.TopUp(context.Background(), s.payer, TopUpRequest{Amount: money.Nano(1+i) * money.Unit},
+			if _, _, err := s.p.TopUp(context.Background(), s.payer, TopUpRequest{Amount: money.Nano(1+i) * money.Unit},
 				idem.Request{}); err != nil {
 				t.Error(err)
 			}

@@ -43,7 +43,7 @@ func TestPauseOfSending(t *testing.T) {
 	if n := len(s.stripe.Refunds()); n != 0 {
 		t.Fatalf("%d refunds were made while paused", n)
 	}
-	_, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: 10 * money.Unit}, idem.Request{})
+	_, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: 10 * money.Unit}, idem.Request{})
 	if !fault.Is(err, fault.Unavailable) {
 		t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func (s *shop) exec(sql string, args ...any) {
 
 func (s *shop) topUp(amount money.Nano) TopUp {
 	s.t.Helper()
-	t, err := s.p.TopUp(context.Background(), s.payer, TopUpRequest{Amount: amount}, idem.Request{})
+	t, _, err := s.p.TopUp(context.Background(), s.payer, TopUpRequest{Amount: amount}, idem.Request{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -165,11 +165,11 @@ func TestATopUpSucceedsAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	key := idem.Request{Principal: "user:x", Method: "POST", Path: "/billing/topups", Key: "k", BodyHMAC: []byte("b")}
-	first, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: 25 * money.Unit}, key)
+	first, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: 25 * money.Unit}, key)
 	if err != nil || first.State != Succeeded || !first.Sandbox || first.SettledAt == nil {
 		t.Fatal(first, err)
 	}
-	again, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: 25 * money.Unit}, key)
+	again, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: 25 * money.Unit}, key)
 	if err != nil || again.ID != first.ID || again.State != Succeeded {
 		t.Fatal(again, err)
 	}
@@ -193,7 +193,7 @@ func TestAmountsOutOfRange(t *testing.T) {
 	s := newShop(t, "pm_card_visa")
 	for _, n := range []money.Nano{0, -money.Unit, money.Unit - 1, money.Unit + 1, money.Unit + money.Cent/10,
 		MaxTopUp + money.Cent} {
-		if _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: n}, idem.Request{}); !fault.Is(err, fault.Invalid) {
+		if _, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: n}, idem.Request{}); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%s: %v", n, err)
 		}
 	}

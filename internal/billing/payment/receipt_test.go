@@ -59,7 +59,7 @@ func TestAReceiptStaysAsItWas(t *testing.T) {
 	if diff := cmp.Diff(first, read(), sameIDs); diff != "" {
 		t.Fatal(diff)
 	}
-	if _, err := s.p.GiveBack(t.Context(), s.payer, 50*money.Unit, idem.Request{}); err != nil {
+	if _, _, err := s.p.GiveBack(t.Context(), s.payer, 50*money.Unit, idem.Request{}); err != nil {
 		t.Fatal(err)
 	}
 	r := read()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
@@ -89,40 +88,32 @@ func refundableOf(t dbq.RefundableTopupsRow) money.Nano {
 // Conflict (more than Refundable; the message says how much that is). With an idempotency key the same refunds are
 // returned again, in their present state.
 func (p *Payments) GiveBack(ctx context.Context, payer account.Principal, amount money.Nano,
-	key idem.Request) ([]Refund, error) {
+	key idem.Request) ([]Refund, idem.Outcome, error) {
 	switch {
 	case amount < money.Cent || amount > 100*MaxTopUp:
-		return nil, fault.InvalidField("amount", "must be at least %s", money.Cent.Plain())
+		return nil, idem.Outcome{}, fault.InvalidField("amount", "must be at least %s", money.Cent.Plain())
 	case amount%money.Cent != 0:
-		return nil, fault.InvalidField("amount", "must be whole cents")
+		return nil, idem.Outcome{}, fault.InvalidField("amount", "must be whole cents")
 	}
-	var made []id.Refund
 	var send []id.Outbox
-	err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		made, send = nil, nil
-		earlier, err := key.Begin(ctx, tx)
-		if err != nil {
-			return err
-		}
-		if earlier != nil {
-			return json.Unmarshal(earlier.Body, &made)
-		}
+	made, done, err := idem.Once(ctx, p.d, key.ByReference(), func(ctx context.Context, tx *db.Tx) ([]id.Refund, error) {
 		out := &outgoing{tx: tx}
-		if made, err = p.allot(ctx, out, payer, amount); err != nil {
-			return err
+		made, err := p.allot(ctx, out, payer, amount)
+		if err != nil {
+			return nil, err
 		}
 		send = out.rows
-		if _, err := key.Finish(ctx, tx, http.StatusCreated, made); err != nil {
-			return err
-		}
-		return audit.Record(ctx, tx, payer.Event("billing.refund", payer.Org.String(),
+		return made, audit.Record(ctx, tx, payer.Event("billing.refund", payer.Org.String(),
 			map[string]any{"amount": amount.String()}))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("give back: %w", err)
+		return nil, idem.Outcome{}, fmt.Errorf("give back: %w", err)
 	}
-	p.send(ctx, send)
-	return p.refunds(ctx, payer.Org, made)
+	if !done.Replayed {
+		p.send(ctx, send)
+	}
+	list, err := p.refunds(ctx, payer.Org, made)
+	return list, done.Again(), err
 }
 
 // allot spreads amount over the org's payments, newest first, and queues a refund of each part.

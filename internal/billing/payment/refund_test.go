@@ -48,7 +48,8 @@ func (s *shop) balanceOf(a ledger.Account) money.Nano {
 }
 
 func (s *shop) giveBack(n money.Nano) ([]Refund, error) {
-	return s.p.GiveBack(context.Background(), s.payer, n, idem.Request{})
+	made, _, err := s.p.GiveBack(context.Background(), s.payer, n, idem.Request{})
+	return made, err
 }
 
 func TestUnusedBalanceGoesBackToItsPayments(t *testing.T) {

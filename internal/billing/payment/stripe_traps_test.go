@@ -28,7 +28,7 @@ func TestPagesTakeCardsOnly(t *testing.T) {
 // refundOf gives all of the wallet back and is Stripe's id of the refund.
 func (s *shop) refundOf(amount money.Nano) (Refund, string) {
 	s.t.Helper()
-	made, err := s.p.GiveBack(s.t.Context(), s.payer, amount, idem.Request{})
+	made, _, err := s.p.GiveBack(s.t.Context(), s.payer, amount, idem.Request{})
 	if err != nil || len(made) != 1 {
 		s.t.Fatal(made, err)
 	}

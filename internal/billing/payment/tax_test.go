@@ -89,13 +89,13 @@ func TestATopUpIsChargedWithItsTax(t *testing.T) {
 	}
 	// Whoever was told another total is not charged.
 	o.Rates = map[string]int64{"DE": 160_000}
-	if _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{
+	if _, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{
 		Amount: 100 * money.Unit,
 		Total:  119 * money.Unit,
 	}, idem.Request{}); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "116.00") {
 		t.Fatal(err)
 	}
-	if got, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{
+	if got, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{
 		Amount: 100 * money.Unit,
 		Total:  116 * money.Unit,
 	}, idem.Request{}); err != nil || got.Tax.Percent != "16" {
@@ -110,7 +110,7 @@ func TestATopUpIsChargedWithItsTax(t *testing.T) {
 	}
 	// Nobody can say what the tax is: nothing is charged.
 	o.away = context.DeadlineExceeded
-	if _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: money.Unit}, idem.Request{}); !fault.Is(err,
+	if _, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: money.Unit}, idem.Request{}); !fault.Is(err,
 		fault.Unavailable) {
 		t.Fatal(err)
 	}

@@ -3,9 +3,7 @@ package payment
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -38,39 +36,35 @@ type TopUpRequest struct {
 // payer's bank wants to authenticate them, the top-up is Pending and its ActionURL is the bank's page. When Stripe does
 // not answer, the top-up is returned Pending and is settled later.
 func (p *Payments) TopUp(ctx context.Context, payer account.Principal, r TopUpRequest,
-	key idem.Request) (TopUp, error) {
+	key idem.Request) (TopUp, idem.Outcome, error) {
 	if err := checkAmount(r.Amount); err != nil {
-		return TopUp{}, err
+		return TopUp{}, idem.Outcome{}, err
 	}
 	on, err := p.taxOn(ctx, payer.Org, tax.TopUp, r.Amount)
 	if err != nil {
-		return TopUp{}, fmt.Errorf("top up: %w", err)
-	}
-	var ref struct {
-		ID id.TopUp `json:"id"`
+		return TopUp{}, idem.Outcome{}, fmt.Errorf("top up: %w", err)
 	}
 	var send []id.Outbox
-	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		send = nil
-		earlier, err := key.Begin(ctx, tx)
-		if err != nil {
-			return err
-		}
-		if earlier != nil {
-			return json.Unmarshal(earlier.Body, &ref)
-		}
+	made, done, err := idem.Once(ctx, p.d, key.ByReference(), func(ctx context.Context, tx *db.Tx) (
+		ref reference[id.TopUp], err error) {
 		ref.ID = id.New[id.TopUp]()
-		if send, err = p.decide(ctx, tx, payer, ref.ID, r, on); err != nil {
-			return err
-		}
-		_, err = key.Finish(ctx, tx, http.StatusCreated, ref)
-		return err
+		send, err = p.decide(ctx, tx, payer, ref.ID, r, on)
+		return ref, err
 	})
 	if err != nil {
-		return TopUp{}, fmt.Errorf("top up: %w", err)
+		return TopUp{}, idem.Outcome{}, fmt.Errorf("top up: %w", err)
 	}
-	p.send(ctx, send)
-	return p.Get(ctx, payer.Org, ref.ID)
+	if !done.Replayed {
+		p.send(ctx, send)
+	}
+	t, err := p.Get(ctx, payer.Org, made.ID)
+	return t, done.Again(), err
+}
+
+// reference is what is remembered under an idempotency key of an object that is read in its present state when the
+// request is repeated.
+type reference[T any] struct {
+	ID T `json:"id"`
 }
 
 func checkAmount(n money.Nano) error {

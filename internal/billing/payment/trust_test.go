@@ -180,7 +180,7 @@ func TestStandingFollowsDisputes(t *testing.T) {
 	boss := s.admin()
 	admin := account.Principal{User: id.New[id.User](), Org: boss, Admin: true}
 	add := func(n money.Nano) error {
-		_, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: n}, idem.Request{})
+		_, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: n}, idem.Request{})
 		return err
 	}
 	forgive := func(who account.Principal, reason string) error {
@@ -319,7 +319,7 @@ func disputeAtRandom(t *testing.T, r *rand.Rand) {
 		what := r.IntN(8)
 		switch what {
 		case 0, 1:
-			top, err := s.p.TopUp(ctx, s.payer, TopUpRequest{Amount: money.Nano(1+r.IntN(20)) * u}, idem.Request{})
+			top, _, err := s.p.TopUp(ctx, s.payer, TopUpRequest{Amount: money.Nano(1+r.IntN(20)) * u}, idem.Request{})
 			if err == nil && top.State == Succeeded {
 				tops = append(tops, topupKey(top.ID))
 			}

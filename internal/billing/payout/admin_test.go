@@ -85,7 +85,7 @@ func funded(t *testing.T, paidIn money.Nano) *admin {
 
 func (x *admin) topUp(n money.Nano) payment.TopUp {
 	x.t.Helper()
-	top, err := x.pay.TopUp(x.t.Context(), x.renter, payment.TopUpRequest{Amount: n}, idem.Request{})
+	top, _, err := x.pay.TopUp(x.t.Context(), x.renter, payment.TopUpRequest{Amount: n}, idem.Request{})
 	if err != nil || top.State != payment.Succeeded {
 		x.t.Fatal(top, err)
 	}
@@ -94,7 +94,7 @@ func (x *admin) topUp(n money.Nano) payment.TopUp {
 
 func (x *admin) onboard() (acct string) {
 	x.t.Helper()
-	if _, err := x.p.Onboard(x.t.Context(), x.owner, "DE", idem.Request{}); err != nil {
+	if _, _, err := x.p.Onboard(x.t.Context(), x.owner, "DE", idem.Request{}); err != nil {
 		x.t.Fatal(err)
 	}
 	acct = x.fake.Accounts()[0]

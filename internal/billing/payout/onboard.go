@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"regexp"
 	"slices"
 	"time"
@@ -103,34 +102,34 @@ var twoLetters = regexp.MustCompile(`^[A-Z]{2}$`)
 // Unavailable (Stripe cannot be reached: try again), Conflict (Stripe refused to create it). With an idempotency key
 // the account is requested once.
 func (p *Payouts) Onboard(ctx context.Context, who account.Principal, country string,
-	key idem.Request) (url string, err error) {
+	key idem.Request) (url string, _ idem.Outcome, err error) {
 	var send []id.Outbox
-	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		send = nil
-		earlier, err := key.Begin(ctx, tx)
-		if err != nil || earlier != nil {
-			return err
-		}
-		if send, err = p.wantAccount(ctx, tx, who, country); err != nil {
-			return err
-		}
-		_, err = key.Finish(ctx, tx, http.StatusCreated, struct{}{})
-		return err
+	_, done, err := idem.Once(ctx, p.d, key.ByReference(), func(ctx context.Context, tx *db.Tx) (_ struct{}, err error) {
+		send, err = p.wantAccount(ctx, tx, who, country)
+		return struct{}{}, err
 	})
 	if err != nil {
-		return "", fmt.Errorf("onboard %s: %w", who.Org, err)
+		return "", idem.Outcome{}, fmt.Errorf("onboard %s: %w", who.Org, err)
 	}
-	p.pay.SendNow(ctx, send)
-	r, err := p.d.Q.PayoutAccount(ctx, who.Org)
+	if !done.Replayed {
+		p.pay.SendNow(ctx, send)
+	}
+	url, err = p.onboardingPage(ctx, who.Org)
+	return url, done.Again(), err
+}
+
+// onboardingPage creates a link to Stripe's form for the org's account. Faults: those of Onboard.
+func (p *Payouts) onboardingPage(ctx context.Context, org id.Org) (url string, err error) {
+	r, err := p.d.Q.PayoutAccount(ctx, org)
 	if err != nil {
-		return "", fmt.Errorf("read account of %s: %w", who.Org, err)
+		return "", fmt.Errorf("read account of %s: %w", org, err)
 	}
-	away := fault.New(fault.Unavailable, "Stripe cannot be reached now: try again in a minute")
+	unreachable := fault.New(fault.Unavailable, "Stripe cannot be reached now: try again in a minute")
 	switch {
 	case r.StripeAccount == nil && r.Failure != "":
 		return "", fault.New(fault.Conflict, "%s", r.Failure)
 	case r.StripeAccount == nil:
-		return "", away
+		return "", unreachable
 	}
 	url, err = p.pay.Stripe().CreateAccountLink(ctx, "account_link:"+id.New[id.Outbox]().String(),
 		stripe.NewAccountLink{
@@ -139,8 +138,8 @@ func (p *Payouts) Onboard(ctx context.Context, who account.Principal, country st
 			Return:  p.cfg.PageURL + "?returned=1",
 		})
 	if err != nil {
-		p.log.WarnContext(ctx, "Stripe makes no onboarding page", "org", who.Org, "error", err)
-		return "", away
+		p.log.WarnContext(ctx, "Stripe makes no onboarding page", "org", org, "err", err)
+		return "", unreachable
 	}
 	return url, nil
 }

@@ -29,10 +29,10 @@ func TestAnOperatorIsPaid(t *testing.T) {
 		return a
 	}
 	state(NoAccount)
-	if _, err := x.p.Onboard(t.Context(), x.owner, "Germany", idem.Request{}); fault.KindOf(err) != fault.Invalid {
+	if _, _, err := x.p.Onboard(t.Context(), x.owner, "Germany", idem.Request{}); fault.KindOf(err) != fault.Invalid {
 		t.Fatal(err)
 	}
-	if url, err := x.p.Onboard(t.Context(), x.owner, "DE", idem.Request{}); err != nil || url == "" {
+	if url, _, err := x.p.Onboard(t.Context(), x.owner, "DE", idem.Request{}); err != nil || url == "" {
 		t.Fatal(url, err)
 	}
 	if a := state(Incomplete); len(a.Due) == 0 || a.NextAt == nil {
@@ -53,7 +53,7 @@ func TestAnOperatorIsPaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	state(Ready)
-	if _, err := x.p.Onboard(t.Context(), x.owner, "", idem.Request{}); err != nil || len(x.fake.Accounts()) != 1 {
+	if _, _, err := x.p.Onboard(t.Context(), x.owner, "", idem.Request{}); err != nil || len(x.fake.Accounts()) != 1 {
 		t.Fatal(err, x.fake.Accounts())
 	}
 	if n := x.payDue(); n != 1 {
@@ -92,14 +92,14 @@ func TestAnAccountThatStripeRefusesIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	x := newAdmin(t)
 	x.fake.Fail(sandbox.RateLimited)
-	if _, err := x.p.Onboard(t.Context(), x.owner, "DE", idem.Request{}); fault.KindOf(err) != fault.Unavailable {
+	if _, _, err := x.p.Onboard(t.Context(), x.owner, "DE", idem.Request{}); fault.KindOf(err) != fault.Unavailable {
 		t.Fatal(err)
 	}
 	if a, err := x.p.Account(t.Context(), x.operator); err != nil || a.State != Making {
 		t.Fatalf("%+v %v", a, err)
 	}
 	x.sendAll()
-	if url, err := x.p.Onboard(t.Context(), x.owner, "DE", idem.Request{}); err != nil || url == "" ||
+	if url, _, err := x.p.Onboard(t.Context(), x.owner, "DE", idem.Request{}); err != nil || url == "" ||
 		len(x.fake.Accounts()) != 1 {
 		t.Fatal(url, err)
 	}

@@ -37,7 +37,7 @@ func TestPromotionalCreditIsNeverCash(t *testing.T) {
 		if n, err := x.pay.Refundable(t.Context(), x.operator); err != nil || n != 0 {
 			t.Errorf("%s: %s can be given back, %v", when, n, err)
 		}
-		if _, err := x.pay.GiveBack(t.Context(), x.owner, money.Unit, idem.Request{}); !fault.Is(err, fault.Conflict) {
+		if _, _, err := x.pay.GiveBack(t.Context(), x.owner, money.Unit, idem.Request{}); !fault.Is(err, fault.Conflict) {
 			t.Errorf("%s: given back: %v", when, err)
 		}
 		if n, err := ledger.Balance(t.Context(), x.d.Q, ledger.Wallet(x.operator, eur)); err != nil || n != 50*money.Unit {

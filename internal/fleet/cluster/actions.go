@@ -1,9 +1,7 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"net/http"
 	"slices"
 
@@ -19,28 +17,31 @@ import (
 // Act does one of the cluster's actions. Releasing a cluster that has ended is no error. Faults: NotFound, Conflict
 // for an action that is not possible now, Invalid for one that does not exist.
 func (c *Clusters) Act(ctx context.Context, p account.Principal, cl id.Cluster, a Action) (Cluster, error) {
-	return c.ActOnce(ctx, p, cl, a, idem.Request{})
+	out, _, err := c.ActOnce(ctx, p, cl, a, idem.Request{})
+	return out, err
 }
 
 // ActOnce is Act under an idempotency key: repeated, it gives the first answer again.
 func (c *Clusters) ActOnce(ctx context.Context, p account.Principal, cl id.Cluster, a Action,
-	key idem.Request) (Cluster, error) {
+	key idem.Request) (Cluster, idem.Outcome, error) {
 	switch a {
 	case ActionRelease:
 		return c.release(ctx, p, cl, key)
 	case ActionRestart:
 		return c.restart(ctx, p, cl, key)
 	}
-	return Cluster{}, fault.InvalidField("action", "want one of %v", []Action{ActionRelease, ActionRestart})
+	return Cluster{}, idem.Outcome{}, fault.InvalidField("action", "want one of %v", []Action{ActionRelease, ActionRestart})
 }
 
 // Release ends the cluster now. Its processes have lifecycle.StopGrace to end, and each lease is billed for that time
 // as its host signs it; nothing later is billed. Releasing one that has ended changes nothing.
 func (c *Clusters) Release(ctx context.Context, p account.Principal, cl id.Cluster) (Cluster, error) {
-	return c.release(ctx, p, cl, idem.Request{})
+	out, _, err := c.release(ctx, p, cl, idem.Request{})
+	return out, err
 }
 
-func (c *Clusters) release(ctx context.Context, p account.Principal, cl id.Cluster, key idem.Request) (Cluster, error) {
+func (c *Clusters) release(ctx context.Context, p account.Principal, cl id.Cluster,
+	key idem.Request) (Cluster, idem.Outcome, error) {
 	return c.act(ctx, p, cl, key, "cluster.release", func(x *lockedCluster) error {
 		t, ok := lifecycle.On(lifecycle.State(x.row.State), lifecycle.OnRelease)
 		if ok {
@@ -52,10 +53,12 @@ func (c *Clusters) release(ctx context.Context, p account.Principal, cl id.Clust
 
 // Restart stops the command on every rank and starts it again on the same hosts; billing is suspended in between.
 func (c *Clusters) Restart(ctx context.Context, p account.Principal, cl id.Cluster) (Cluster, error) {
-	return c.restart(ctx, p, cl, idem.Request{})
+	out, _, err := c.restart(ctx, p, cl, idem.Request{})
+	return out, err
 }
 
-func (c *Clusters) restart(ctx context.Context, p account.Principal, cl id.Cluster, key idem.Request) (Cluster, error) {
+func (c *Clusters) restart(ctx context.Context, p account.Principal, cl id.Cluster,
+	key idem.Request) (Cluster, idem.Outcome, error) {
 	return c.act(ctx, p, cl, key, "cluster.restart", func(x *lockedCluster) error {
 		if !slices.Contains(actions(x.row), ActionRestart) {
 			return fault.New(fault.Conflict, "A cluster can be restarted while it is running; this one is %s.", x.row.State)
@@ -67,38 +70,29 @@ func (c *Clusters) restart(ctx context.Context, p account.Principal, cl id.Clust
 	})
 }
 
-// act does f with the cluster locked. The answer is read after the commit: nobody waits for a view with the locks held.
-// Until it is stored under the key, a repeated request is answered with the cluster as it is then.
+// act calls f with the cluster locked. The answer is read after the commit, so that no view is read under the locks.
+// Until it is stored under the key, a repeated request gets the cluster in its present state.
 func (c *Clusters) act(ctx context.Context, p account.Principal, cl id.Cluster, key idem.Request, action string,
-	f func(*lockedCluster) error) (Cluster, error) {
+	f func(*lockedCluster) error) (Cluster, idem.Outcome, error) {
 	if _, err := c.owned(ctx, p.Org, cl); err != nil {
-		return Cluster{}, err
+		return Cluster{}, idem.Outcome{}, err
 	}
-	var out Cluster
-	stored := false // an earlier answer
-	err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		earlier, err := key.Begin(ctx, tx)
-		switch {
-		case err != nil:
-			return err
-		case earlier != nil:
-			stored = !bytes.Equal(earlier.Body, []byte("null"))
-			return json.Unmarshal(earlier.Body, &out)
-		}
+	key = key.ByReference()
+	stored, done, err := idem.Once(ctx, c.db, key, func(ctx context.Context, tx *db.Tx) (*Cluster, error) {
 		if err := c.alter(ctx, tx, cl, f); err != nil {
-			return err
+			return nil, err
 		}
-		if err := audit.Record(ctx, tx, p.Event(action, cl.String(), nil)); err != nil {
-			return err
-		}
-		_, err = key.Finish(ctx, tx, http.StatusOK, nil)
-		return err
+		return nil, audit.Record(ctx, tx, p.Event(action, cl.String(), nil))
 	})
-	if err != nil || stored {
-		return out, err
+	if err != nil {
+		return Cluster{}, idem.Outcome{}, err
 	}
-	if out, err = view(ctx, c.db.Q, cl); err == nil {
-		_ = key.Amend(ctx, c.db.Q, http.StatusOK, out) // it is done; a repeated request reads the cluster itself
+	if stored != nil {
+		return *stored, done.Again(), nil
 	}
-	return out, err
+	out, err := view(ctx, c.db.Q, cl)
+	if err == nil {
+		_ = key.Amend(ctx, c.db.Q, http.StatusOK, out) // the action is done: without it, a repeated request reads the cluster
+	}
+	return out, done.Again(), err
 }

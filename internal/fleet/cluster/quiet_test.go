@@ -189,7 +189,8 @@ func TestQuietReports_LeasesAreNotQuiet(t *testing.T) {
 	if take() {
 		t.Error("quiet while it runs a lease")
 	}
-	w.must(errOf(w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, idem.Request{})))
+	_, _, err = w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, idem.Request{})
+	w.must(err)
 	if take() {
 		t.Error("quiet before its lease is gone")
 	}

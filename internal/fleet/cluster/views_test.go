@@ -69,11 +69,11 @@ func TestViewsReadNoSegments(t *testing.T) {
 	}
 	_, err = w.clusters[0].Wait(w.ctx, w.renter.Org, c.ID, lifecycle.Running, time.Second)
 	w.must(err)
-	released, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, key)
+	released, _, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, key)
 	w.must(err)
 	w.exec("ALTER TABLE usage_segment_hidden RENAME TO usage_segment")
 	w.rounds(c, "released", in(lifecycle.Released))
-	again, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, key)
+	again, _, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, key)
 	if w.must(err); again.State != released.State || again.State != lifecycle.Releasing ||
 		again.CostSoFar != released.CostSoFar {
 		t.Errorf("the first answer is given again: %s for %s, then %s for %s", released.State, released.CostSoFar,
@@ -88,11 +88,12 @@ func TestAnActionWhoseAnswerWasNotStored(t *testing.T) {
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
 	c := w.runUp(spec(1, 1))
 	key := idem.Request{Principal: "p", Method: "POST", Path: "/clusters/x/actions", Key: "k", BodyHMAC: []byte("b")}
-	w.must(errOf(w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRestart, key)))
+	_, _, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRestart, key)
+	w.must(err)
 	w.exec("UPDATE idempotency_key SET response = 'null' WHERE key = 'k'")
 	w.rounds(c, "running again", in(lifecycle.Running))
-	got, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRestart, key)
-	if w.must(err); got.State != lifecycle.Running || got.Epoch != 2 || len(got.Nodes) != 1 {
+	got, done, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRestart, key)
+	if w.must(err); !done.Replayed || got.State != lifecycle.Running || got.Epoch != 2 || len(got.Nodes) != 1 {
 		t.Errorf("%+v", got)
 	}
 }

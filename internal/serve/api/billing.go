@@ -74,8 +74,7 @@ func (a *API) topUp(ctx context.Context, p account.Principal, in *topUpInput,
 			return payment.TopUp{}, idem.Outcome{}, fault.InvalidField("card_id", "is not the id of a card")
 		}
 	}
-	t, err := a.payments.TopUp(ctx, p, r, once)
-	return t, idem.Outcome{}, err
+	return a.payments.TopUp(ctx, p, r, once)
 }
 
 func (a *API) listTopUps(ctx context.Context, p account.Principal, in *struct{ Page }) (list[payment.TopUp], error) {

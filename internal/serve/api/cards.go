@@ -20,8 +20,7 @@ type addCardInput struct{ Keyed }
 
 func (a *API) addCard(ctx context.Context, p account.Principal, _ *addCardInput,
 	once idem.Request) (payment.CardSetup, idem.Outcome, error) {
-	s, err := a.payments.AddCard(ctx, p, "", once)
-	return s, idem.Outcome{}, err
+	return a.payments.AddCard(ctx, p, "", once)
 }
 
 func (a *API) getCardSetup(ctx context.Context, p account.Principal, in *idInput) (payment.CardSetup, error) {

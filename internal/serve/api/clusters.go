@@ -130,8 +130,7 @@ func (a *API) actOnCluster(ctx context.Context, p account.Principal, in *actionI
 	if err != nil {
 		return cluster.Cluster{}, idem.Outcome{}, err
 	}
-	c, err := a.clusters.ActOnce(ctx, p, cl, cluster.Action(in.Body.Action), once)
-	return c, idem.Outcome{}, err
+	return a.clusters.ActOnce(ctx, p, cl, cluster.Action(in.Body.Action), once)
 }
 
 func (a *API) releaseCluster(ctx context.Context, p account.Principal, in *idInput) (cluster.Cluster, error) {

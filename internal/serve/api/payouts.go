@@ -94,14 +94,12 @@ type setUpPayoutsView struct {
 }
 
 func (a *API) setUpPayouts(ctx context.Context, p account.Principal, in *setUpPayoutsInput,
-	once idem.Request) (setUpPayoutsView, idem.Outcome, error) {
-	out := setUpPayoutsView{}
-	var err error
-	if out.URL, err = a.payouts.Onboard(ctx, p, in.Body.Country, once); err != nil {
-		return out, idem.Outcome{}, err
+	once idem.Request) (out setUpPayoutsView, done idem.Outcome, err error) {
+	if out.URL, done, err = a.payouts.Onboard(ctx, p, in.Body.Country, once); err != nil {
+		return out, done, err
 	}
 	out.Account, err = a.payouts.Account(ctx, p.Org)
-	return out, idem.Outcome{}, err
+	return out, done, err
 }
 
 // operatorPayout is a payout as platform operators see it.

@@ -42,8 +42,8 @@ func (a *API) giveBack(ctx context.Context, p account.Principal, in *refundInput
 	if err != nil {
 		return refundAnswer{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
 	}
-	list, err := a.payments.GiveBack(ctx, p, amount, once)
-	return refundAnswer{list}, idem.Outcome{}, err
+	list, done, err := a.payments.GiveBack(ctx, p, amount, once)
+	return refundAnswer{list}, done, err
 }
 
 type redeemInput struct {

@@ -165,7 +165,7 @@ type answer struct {
 }
 
 // post registers a use case of the domain: h calls it with the request's idempotency key and returns its result and
-// outcome. If the use case returns another type than O, h hands it idem.As(once, view) and returns the same view.
+// outcome. If the use case returns another type than O, h passes it idem.As(once, view) and returns the same view.
 func post[I, O any, P posted[I]](t *table, path string, rule access, status int, d doc,
 	h func(context.Context, account.Principal, *I, idem.Request) (O, idem.Outcome, error), opts ...option) {
 	op := t.operation(http.MethodPost, path, rule, d, status, reflect.TypeFor[O]())
@@ -179,7 +179,6 @@ func post[I, O any, P posted[I]](t *table, path string, rule access, status int,
 		if strings.ContainsFunc(k.IdempotencyKey, func(c rune) bool { return c < ' ' || c > '~' }) {
 			return nil, t.api.problem(ctx, fault.InvalidField("header.Idempotency-Key", "has to be printable ASCII"))
 		}
-		var replayed bool
 		once := idem.Request{
 			Principal: p.Key(),
 			Method:    op.Method,
@@ -187,7 +186,6 @@ func post[I, O any, P posted[I]](t *table, path string, rule access, status int,
 			Key:       k.IdempotencyKey,
 			BodyHMAC:  box.MAC(k.RawBody),
 			OtherHMAC: box.OtherMAC(k.RawBody),
-			Replayed:  &replayed, // for use cases that return no outcome
 			Render:    func(result any) (int, any) { return status, result.(O) },
 		}
 		if p.User.IsZero() {
@@ -205,7 +203,7 @@ func post[I, O any, P posted[I]](t *table, path string, rule access, status int,
 			return nil, t.api.problem(ctx, err)
 		}
 		a := &answer{Status: out.Status, ContentType: "application/json", Body: out.Body}
-		if out.Replayed || replayed {
+		if out.Replayed {
 			a.Replayed = "true"
 		}
 		return a, nil
