@@ -1,11 +1,13 @@
 package agent_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -87,6 +89,7 @@ func fakeGPUs(t *testing.T, n int) (monitor *gpu.Monitor, profile *fakeprofile.P
 		Env:         []string{probeEnv + "=" + library, fakeprofile.Env + "=" + path},
 		LibraryPath: library,
 		StateDir:    filepath.Join(dir, "health"),
+		ProcFS:      filepath.Join(dir, "proc"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -112,6 +115,11 @@ func TestMemoryThatALeaseLeavesOnAGPU(t *testing.T) {
 
 	left := exec.Command("sleep", "3600") // a process that has got out of the container's end
 	if err := left.Start(); err != nil {
+		t.Fatal(err)
+	}
+	group := filepath.Join(filepath.Dir(path), "proc", strconv.Itoa(left.Process.Pid), "cgroup")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(group), 0o755),
+		os.WriteFile(group, []byte("0::/docker/"+strings.Repeat("3f2a", 16)+"\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	ended := false

@@ -381,7 +381,7 @@ func (h *hostDaemon) inventory(ctx context.Context) agentapi.Inventory {
 
 func (h *hostDaemon) driver() image.Driver {
 	version, cuda := h.monitor.Driver()
-	return image.Driver{Version: version, CUDA: cuda}
+	return image.Driver{Version: version, CUDA: cuda, Models: h.monitor.Models()}
 }
 
 func (h *hostDaemon) diskFree() (int64, error) {

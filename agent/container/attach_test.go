@@ -97,7 +97,7 @@ func work(t *testing.T, gpus ...string) WorkloadSpec {
 			Network: agentapi.Network{Address: "10.77.0.1"},
 		},
 		Guest: "g", ImageID: "sha256:1", Files: leasefiles.At(t.TempDir()),
-		Devices: []string{"/dev/nvidiactl", "/dev/nvidia0"},
+		Devices: []string{"/dev/null", "/dev/nvidia-not-made-yet"},
 	}
 }
 
@@ -169,7 +169,11 @@ func TestAttachIsDecidedForEachWorkload(t *testing.T) {
 	d.change(func(i *system.Info) {
 		i.Runtimes = map[string]system.RuntimeWithStatus{"nvidia": {}}
 	})
+	d.change(func(i *system.Info) { i.CgroupDriver = "systemd" })
 	c := attached()
+	if n := c.HostConfig.Devices; len(n) != 1 || n[0].PathOnHost != "/dev/null" || n[0].CgroupPermissions != "rw" {
+		t.Errorf("a reload of systemd's configuration would take the devices away: %+v", n)
+	}
 	if caps := c.HostConfig.DeviceRequests[0].Capabilities; len(caps) != 1 ||
 		!slices.Equal(caps[0], []string{"gpu", "compute", "utility", "graphics", "video", "compat32"}) {
 		t.Errorf("%v: rendering and video coding would not work", caps)
@@ -230,10 +234,12 @@ func TestCDIProblems(t *testing.T) {
 			AttachNone, false, "cdi_not_usable", true, "update of the driver"},
 		"another kind": {CDI{OtherKinds: []string{"m"}}, false, AttachNone, false, "cdi_not_usable", true,
 			"none of the kind"},
-		"nothing":     {CDI{}, false, AttachNone, false, "no_gpu_runtime", true, "cannot attach"},
-		"the runtime": {CDI{}, true, AttachNVIDIA, true, "", false, ""},
+		"nothing":            {CDI{}, false, AttachNone, false, "no_gpu_runtime", true, "cannot attach"},
+		"the runtime":        {CDI{}, true, AttachNVIDIA, true, "", false, ""},
+		"the runtime's hook": {CDI{}, true, AttachNVIDIA, true, "gpus_by_hook", false, "systemd"},
+		"CDI needs no hook":  {CDI{Devices: gpus, Files: []string{"f"}}, true, AttachCDI, true, "", false, ""},
 	} {
-		f := Facts{CDI: c.cdi, NVIDIARuntime: c.nvidia}
+		f := Facts{CDI: c.cdi, NVIDIARuntime: c.nvidia, Systemd: strings.Contains(name, "hook")}
 		mode, ok := f.Attach(gpus)
 		p := f.AttachProblem(gpus)
 		if mode != c.mode || ok != c.ok || (p == nil) != (c.code == "") {

@@ -133,6 +133,9 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 		return Container{}, Refusal{agentapi.ReasonRuntimeFailed, "the environment is refused: " + err.Error()}
 	}
 	hc := e.workHostConfig(w, attach)
+	if attach == AttachNVIDIA {
+		hc.Devices = deviceNodes(w.Devices)
+	}
 	if err := e.hold(facts, attach, w.Lease, hc); err != nil {
 		return Container{}, err
 	}

@@ -23,6 +23,7 @@ type Facts struct {
 	LiveRestore, DiskLimited             bool
 	CDI                                  CDI    // how GPUs could be attached
 	NVIDIARuntime                        bool   // other way to attach them
+	Systemd                              bool   // systemd manages the control groups of containers
 	Toolkit                              string // NVIDIA Container Toolkit, "" without one
 	Runsc                                *Runsc // gVisor, if Docker has it
 	Problems                             []agentapi.Problem
@@ -52,6 +53,7 @@ func (e *Engine) Facts(ctx context.Context) Facts {
 		Toolkit:       toolkitVersion(ctx),
 	}
 	_, f.NVIDIARuntime = info.Runtimes["nvidia"]
+	f.Systemd = info.CgroupDriver == "systemd"
 	f.Runsc = runscOf(info.Runtimes)
 	backing := ""
 	for _, kv := range info.DriverStatus {
@@ -85,7 +87,10 @@ func (f Facts) Attach(gpus []string) (mode Attach, ok bool) {
 // AttachProblem returns what keeps GPUs from being attached at all, or from being attached by CDI; nil if nothing does.
 func (f Facts) AttachProblem(gpus []string) *agentapi.Problem {
 	p := f.CDI.problem(gpus)
-	if _, ok := f.Attach(gpus); ok {
+	if mode, ok := f.Attach(gpus); ok {
+		if p == nil && mode == AttachNVIDIA && f.Systemd && len(gpus) > 0 {
+			return byHook(f.Version)
+		}
 		return p
 	}
 	if p != nil {
@@ -99,6 +104,20 @@ func (f Facts) AttachProblem(gpus []string) *agentapi.Problem {
 		Evidence: "neither a CDI specification nor the nvidia runtime",
 		Fix:      "Install nvidia-container-toolkit and run: nvidia-ctk cdi generate, nvidia-ctk runtime configure.",
 	}
+}
+
+// byHook returns the problem of GPUs that NVIDIA's runtime attaches by a hook.
+func byHook(docker string) *agentapi.Problem {
+	p := &agentapi.Problem{
+		Code:     "gpus_by_hook",
+		Severity: "warn",
+		Cause: "NVIDIA's runtime attaches the GPUs by a hook that systemd does not know of: nodes could lose them when " +
+			"systemd reads its configuration again. The agent attaches the device nodes a second time to prevent that.",
+		Evidence: "Docker " + docker + " with systemd's control groups, no CDI specification",
+		Fix: "Use CDI: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, with Docker 28.2 or newer; Docker 25 to 28.1 " +
+			"needs \"features\": {\"cdi\": true} in /etc/docker/daemon.json.",
+	}
+	return p
 }
 
 // minToolkit is the first NVIDIA Container Toolkit from which a container cannot take over the host (CVE-2025-23266).

@@ -17,6 +17,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/agent/gpucheck"
 	"github.com/musterhq/muster/agent/guest"
@@ -38,6 +39,23 @@ func (e *Engine) proof(mode Attach, devices, gpus []string) guest.Proof {
 		p.GPUs = gpus
 	}
 	return p
+}
+
+// deviceNodes returns device nodes for Docker to put into a container. NVIDIA's runtime does so too, by a hook that runc
+// does not know of: with systemd's control groups, a reload of systemd's configuration (as by nearly every package
+// installation) sets the container's devices again, without those. Nodes that are not there yet are left to the hook.
+func deviceNodes(paths []string) []container.DeviceMapping {
+	var out []container.DeviceMapping
+	if len(paths) > 0 {
+		paths = append(slices.Clone(paths), "/dev/nvidia-uvm-tools")
+	}
+	for _, p := range paths {
+		var st unix.Stat_t
+		if unix.Stat(p, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR {
+			out = append(out, container.DeviceMapping{PathOnHost: p, PathInContainer: p, CgroupPermissions: "rw"})
+		}
+	}
+	return out
 }
 
 // checkMount is the check's folder in a container.

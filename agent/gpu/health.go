@@ -41,6 +41,7 @@ const (
 	kindHang      = "hang"            // a call outlasted its deadline
 	kindDriver    = "driver_error"    // an answer that no healthy GPU gives
 	kindMemory    = "memory_held"     // a lease has ended, and its memory on the GPU is not free
+	kindSwitch    = "nvswitch"        // a fatal error of a switch that connects it
 	kindCheck     = "cuda_check"      // it does not compute: see package gpucheck
 	kindRecovered = "recovered"       // healthy again
 )

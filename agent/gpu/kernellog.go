@@ -20,11 +20,14 @@ type kernelLine struct {
 	Seq      uint64
 	PCI      string // 0000:17:00
 	Evidence Evidence
+	Fabric   bool // it is about a switch that all GPUs with NVSwitches share; PCI is ""
 }
 
 var (
-	xidLine = regexp.MustCompile(`NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?\): ([0-9]{1,5})\b`)
-	pciName = regexp.MustCompile(`\b([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})\b`)
+	xidLine = regexp.MustCompile(`NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?` +
+		`(?: GPU-I:[0-9a-fA-F]+)?\): ([0-9]{1,5})\b`)
+	sxidLine = regexp.MustCompile(`nvidia-nvswitch\d+: SXid \(PCI:[0-9a-fA-F:.]+\): ([0-9]{1,6}), (Fatal|Non-fatal), (.*)`)
+	pciName  = regexp.MustCompile(`\b([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})\b`)
 )
 
 // parseKernelLine parses one record of /dev/kmsg. ok is false if it is not about a GPU; Seq is set whenever it can be
@@ -43,6 +46,13 @@ func parseKernelLine(line string) (out kernelLine, ok bool) {
 		return out, false
 	}
 	out.Seq = seq
+	// A switch's error that is not fatal was corrected, or ends what used the link, which its GPU reports itself.
+	if m := sxidLine.FindStringSubmatch(text); m != nil && m[2] == "Fatal" {
+		out.Fabric = true
+		out.Evidence = Evidence{Kind: kindSwitch, Weight: Suspect, Detail: "fatal error of an NVSwitch, SXid " + m[1] + ": " +
+			strings.TrimSpace(m[3])}
+		return out, true
+	}
 	if !strings.Contains(text, "NVRM:") {
 		return out, false
 	}

@@ -1,9 +1,6 @@
 package gpu
 
-import (
-	"strings"
-	"testing"
-)
+import "testing"
 
 func TestParseKernelLine(t *testing.T) {
 	t.Parallel()
@@ -17,12 +14,16 @@ func TestParseKernelLine(t *testing.T) {
 			"0000:17:00", kindXid, 79},
 		"3,1201,99001,-;NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.": {1201, "0000:3b:00", kindOffBus, 0},
 		"4,7,5,c;NVRM: Xid (PCI:00000000:C1:00.0): 48, pid=2":                {7, "00000000:C1:00", kindXid, 48},
-		"6,2,1,-;NVRM: Xid (PCI:0000:17:00): 999999999, x":                   {},
-		"6,2,1,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.90.07":  {},
-		"6,2,1,-;usb 1-1: fallen off the bus 0000:17:00":                     {},
-		"NVRM: Xid (PCI:0000:17:00): 79":                                     {},
-		" SUBSYSTEM=pci":                                                     {},
-		"":                                                                   {},
+		"4,8,5,-;NVRM: Xid (PCI:0000:17:00 GPU-I:05): 94, pid=2, Contained":  {8, "0000:17:00", kindXid, 94},
+		"3,9,5,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 22013, Fatal, Link 04 Minion Link DLREQ interrupt": {9, "",
+			kindSwitch, 0},
+		"3,9,5,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress error (First)": {},
+		"6,2,1,-;NVRM: Xid (PCI:0000:17:00): 999999999, x":                                                  {},
+		"6,2,1,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.90.07":                                 {},
+		"6,2,1,-;usb 1-1: fallen off the bus 0000:17:00":                                                    {},
+		"NVRM: Xid (PCI:0000:17:00): 79":                                                                    {},
+		" SUBSYSTEM=pci":                                                                                    {},
+		"":                                                                                                  {},
 	} {
 		got, ok := parseKernelLine(line)
 		if ok != (want.kind != "") {
@@ -56,7 +57,7 @@ func FuzzParseKernelLine(f *testing.F) {
 	f.Add("3,1,9,-;NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.")
 	f.Fuzz(func(t *testing.T, line string) {
 		got, ok := parseKernelLine(line)
-		if ok && (got.PCI == "" || got.Evidence.Kind == "" || !strings.Contains(line, "NVRM:")) {
+		if ok && (got.PCI == "") != got.Fabric || ok && got.Evidence.Kind == "" {
 			t.Errorf("%+v", got)
 		}
 		if ok && !samePCI(got.PCI, got.PCI) {

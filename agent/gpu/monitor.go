@@ -143,6 +143,19 @@ func (m *Monitor) Driver() (version, cuda string) {
 	return m.sys.Driver, m.sys.CUDA
 }
 
+// Models returns the model of each GPU seen since the host booted, in no order.
+func (m *Monitor) Models() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []string
+	for _, r := range m.mem.GPUs {
+		if r.Seen == m.boot {
+			out = append(out, r.GPU.Model)
+		}
+	}
+	return out
+}
+
 // Batch is samples taken together. GPUSample.AtMS is left 0: the sender knows the anchor that maps BootMS.
 type Batch struct {
 	BootMS  int64 // CLOCK_BOOTTIME, milliseconds

@@ -196,22 +196,6 @@ func (m *Monitor) nameOf(pid int) string {
 	return name
 }
 
-// personal reports whether a process belongs to a user's session on the host, and to no container: nothing that a lease
-// has run can get there.
-func (m *Monitor) personal(pid int) bool {
-	b, err := os.ReadFile(filepath.Join(m.cfg.ProcFS, strconv.Itoa(pid), "cgroup"))
-	if err != nil {
-		return false
-	}
-	for line := range strings.Lines(string(b)) {
-		if path := strings.SplitN(strings.TrimSpace(line), ":", 3); len(path) == 3 &&
-			strings.HasPrefix(path[2], "/user.slice/") {
-			return !containerID.Match(b)
-		}
-	}
-	return false
-}
-
 // inUse returns the problems of GPUs that their owner uses.
 func inUse(gpus []agentapi.GPU) []agentapi.Problem {
 	var out []agentapi.Problem

@@ -190,8 +190,8 @@ func TestAGPUIsFreeAfterACalm(t *testing.T) {
 	}
 }
 
-// What the owner starts in a session of his own while a GPU is leased does not keep the lease's end from coming; what
-// runs anywhere else does.
+// What the host itself starts while a GPU is leased does not keep the lease's end from coming: an owner's session, or a
+// service such as a login screen. What runs in any container does.
 func TestTheOwnersSessionHoldsUpNoEnd(t *testing.T) {
 	t.Parallel()
 	h, proc := newHost(t, rtx4090, 1), t.TempDir()
@@ -207,7 +207,7 @@ func TestTheOwnersSessionHoldsUpNoEnd(t *testing.T) {
 	for _, test := range []struct {
 		pid   int
 		clean bool
-	}{{game, true}, {rootless, false}, {service, false}} {
+	}{{game, true}, {rootless, false}, {service, true}} {
 		if err := fakeprofile.SetProcesses(h.path, map[string][]fakeprofile.Process{h.uuid(0): {{
 			PID:   test.pid,
 			MemMB: 9000,

@@ -92,7 +92,7 @@ func (m *Monitor) left(ctx context.Context, uuids []string) (all []string, uncle
 			all = append(all, fmt.Sprintf("%s cannot be asked: %v", uuid, err))
 			continue
 		}
-		if why := uncleanBecause(m.withoutPersonal(uses[uuid]), m.before(uuid)); why != "" {
+		if why := uncleanBecause(m.withoutHosts(uses[uuid]), m.before(uuid)); why != "" {
 			all = append(all, uuid+" "+why)
 			unclean[uuid] = why
 		}
@@ -127,7 +127,7 @@ func (m *Monitor) letGo(ctx context.Context) {
 	}
 	uses, _ := each[wire.Use](ctx, m, wire.MethodUse, held)
 	for uuid, use := range uses {
-		if uncleanBecause(m.withoutPersonal(use), m.before(uuid)) != "" {
+		if uncleanBecause(m.withoutHosts(use), m.before(uuid)) != "" {
 			continue
 		}
 		m.mu.Lock()
@@ -139,12 +139,12 @@ func (m *Monitor) letGo(ctx context.Context) {
 	}
 }
 
-// withoutPersonal returns a use without the programs of users' sessions on the host, which the owner may have started
-// since.
-func (m *Monitor) withoutPersonal(u wire.Use) wire.Use {
+// withoutHosts returns a use without the host's own programs, which may have started since: those that are in no
+// container, such as a desktop's login screen. Nothing that a lease has run can leave its container's control group.
+func (m *Monitor) withoutHosts(u wire.Use) wire.Use {
 	out := wire.Use{MemUsed: u.MemUsed, Shared: u.Shared}
 	for _, p := range u.Processes {
-		if m.personal(p.PID) {
+		if m.outside(p.PID) {
 			out.MemUsed -= p.MemUsed
 		} else {
 			out.Processes = append(out.Processes, p)

@@ -2,8 +2,12 @@ package gpu
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,7 +71,8 @@ func TestEnergy(t *testing.T) {
 func TestWaitClean(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, h100, 2)
-	m := h.start(t)
+	proc := t.TempDir()
+	m := h.start(t, func(c *Config) { c.ProcFS = proc })
 	becomes(t, m, h.uuid(0), Healthy)
 	job := exec.Command("sleep", "1000")
 	if err := job.Start(); err != nil {
@@ -75,6 +80,15 @@ func TestWaitClean(t *testing.T) {
 	}
 	defer func() { _ = job.Process.Kill() }()
 	desktop := os.Getpid()
+	within := func(group string) {
+		t.Helper()
+		dir := filepath.Join(proc, strconv.Itoa(job.Process.Pid))
+		if err := errors.Join(os.MkdirAll(dir, 0o755),
+			os.WriteFile(filepath.Join(dir, "cgroup"), []byte("0::"+group+"\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	within("/system.slice/docker-" + strings.Repeat("3f2a", 16) + ".scope")
 	processes := map[string][]fakeprofile.Process{h.uuid(0): {{PID: desktop, MemMB: 900}}}
 	set := func() {
 		t.Helper()
@@ -104,6 +118,12 @@ func TestWaitClean(t *testing.T) {
 	if err := m.WaitClean(short, h.uuid(0)); !fault.Is(err, fault.Conflict) {
 		t.Errorf("held: %v", err)
 	}
+	// A login screen that came back is no user's, and not the renter's either: it is in no container.
+	within("/system.slice/sddm.service")
+	if err := m.WaitClean(t.Context(), h.uuid(0)); err != nil {
+		t.Errorf("a program of the host's own: %v", err)
+	}
+	within("/system.slice/docker-" + strings.Repeat("3f2a", 16) + ".scope")
 	cleaned := make(chan error)
 	go func() { cleaned <- m.WaitClean(t.Context(), h.uuid(0), h.uuid(1)) }()
 	_ = job.Process.Kill()

@@ -318,17 +318,20 @@ func (m *Monitor) openKernelLog() *os.File {
 func (m *Monitor) applyKernelLine(l kernelLine) {
 	m.mu.Lock()
 	seen := l.Seq <= m.mem.Log.Seq
-	var uuid string
+	var about []string
 	for id, r := range m.mem.GPUs {
-		if r.Seen == m.boot && samePCI(r.GPU.PCIBus, l.PCI) {
-			uuid = id
+		_, switched := m.fabrics[id]
+		if r.Seen == m.boot && (l.Fabric && switched || !l.Fabric && samePCI(r.GPU.PCIBus, l.PCI)) {
+			about = append(about, id)
 		}
 	}
 	m.mem.Log.Seq = max(m.mem.Log.Seq, l.Seq)
 	m.mu.Unlock()
-	if seen || uuid == "" {
+	if seen || len(about) == 0 {
 		return
 	}
-	m.accuse(uuid, l.Evidence)
+	for _, uuid := range about {
+		m.accuse(uuid, l.Evidence)
+	}
 	poke(m.kick)
 }

@@ -3,6 +3,7 @@ package image
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,10 +17,13 @@ import (
 type Driver struct {
 	Version string // 550.90.07
 	CUDA    string // newest supported version, such as "12.4"
+	// Models are the names of the host's GPUs: NVIDIA's images take older drivers for some brands only.
+	Models []string
 }
 
 // runs returns an error if the image requires a newer CUDA or driver than d: the container toolkit would refuse to
-// start it, after a complete pull. The container toolkit checks the other requirements (brand, arch).
+// start it, after a complete pull. Under CDI nothing else checks the
+// brand. The container toolkit checks the other requirements (arch).
 func (d Driver) runs(c v1.Config) error {
 	if d.CUDA == "" && d.Version == "" {
 		return nil
@@ -78,6 +82,10 @@ func (d Driver) condition(c string) bool {
 	if i < 0 {
 		return true
 	}
+	if name, brand := c[:i], strings.TrimLeft(c[i:], "<>=!"); name == "brand" {
+		has := brands(d.Models)
+		return len(has) == 0 || slices.Contains(has, brand) == !strings.HasPrefix(c[i:], "!=")
+	}
 	have := numbers(map[string]string{"cuda": d.CUDA, "driver": d.Version}[c[:i]])
 	word := strings.TrimLeft(c[i:], "<>=!")
 	want := numbers(word)
@@ -101,6 +109,38 @@ func (d Driver) condition(c string) bool {
 	}
 	return true
 }
+
+// brands returns the brands of GPUs as the container toolkit names them, by the models' names; none if one of them is
+// not known. NVML reports data-centre GPUs as "tesla" or "nvidia", which their names do not tell.
+func brands(models []string) []string {
+	var out []string
+	for _, m := range models {
+		rest := strings.TrimPrefix(m, "NVIDIA ")
+		switch {
+		case strings.HasPrefix(rest, "GeForce RTX"):
+			out = append(out, "geforcertx")
+		case strings.HasPrefix(rest, "GeForce"):
+			out = append(out, "geforce")
+		case strings.HasPrefix(rest, "Quadro RTX"):
+			out = append(out, "quadrortx")
+		case strings.HasPrefix(rest, "Quadro"):
+			out = append(out, "quadro")
+		case strings.HasPrefix(rest, "TITAN RTX"):
+			out = append(out, "titanrtx")
+		case strings.HasPrefix(rest, "TITAN"):
+			out = append(out, "titan")
+		case strings.HasPrefix(rest, "RTX"):
+			out = append(out, "nvidiartx")
+		case dataCentre.MatchString(rest):
+			out = append(out, "tesla", "nvidia")
+		default:
+			return nil
+		}
+	}
+	return out
+}
+
+var dataCentre = regexp.MustCompile(`^(Tesla|[ABHLPTV][0-9]+|GH200|GB200|B[0-9]+)`)
 
 // numbers returns the parts of a dotted version, or nil if s is none.
 func numbers(version string) []int {

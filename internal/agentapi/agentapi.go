@@ -402,7 +402,7 @@ type Peer struct {
 type HealthEvent struct {
 	Seq uint64 `json:"seq"`
 	GPU string `json:"gpu"` // NVML UUID
-	// xid, lost, ecc, row_remap, off_bus, recovery_action, hang, driver_error, memory_held, cuda_check, recovered
+	// xid, lost, ecc, row_remap, off_bus, recovery_action, hang, driver_error, memory_held, cuda_check, nvswitch, recovered
 	Kind   string `json:"kind"`
 	Xid    int    `json:"xid,omitempty"`
 	State  string `json:"state"` // healthy, suspect, quarantined

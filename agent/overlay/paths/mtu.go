@@ -15,8 +15,24 @@ import (
 const Base = 1280
 
 // steps are the sizes that are tried, largest first: those that fit into jumbo frames, into Ethernet's 1500 bytes, and
-// into lines that add a tunnel header of their own.
+// into lines that add a tunnel header of their own. Before them, the size that fits into the path as the kernel knows
+// it is tried: clouds have jumbo frames of 8896 or 8244 bytes, InfiniBand has 4092 or 2044.
 var steps = []int{8920, 1420, 1380, 1340}
+
+// sizes returns the sizes to try on a path that carries overlay packets of room bytes.
+func sizes(room int) []int {
+	first := min(room, steps[0])
+	if first <= Base {
+		return nil
+	}
+	out := []int{first}
+	for _, s := range steps {
+		if s < first {
+			out = append(out, s)
+		}
+	}
+	return out
+}
 
 // tunnelling is the size of WireGuard's headers around a packet, within its datagram.
 const tunnelling = 32
@@ -29,7 +45,8 @@ const (
 
 // climb is the search for the greatest size of a path.
 type climb struct {
-	step  int // index in steps of the size being tried
+	sizes []int // to try, nil before the search begins
+	step  int   // index in sizes of the size being tried
 	tries int
 	next  time.Time
 	found bool // the greatest size that passed
@@ -58,8 +75,11 @@ func (c *climb) due(r *route, now time.Time) int {
 		}
 		*c = climb{} // a greater size may pass by now
 	}
-	for c.step < len(steps) {
-		if size := steps[c.step]; c.tries < probeTries && fits(r, size) {
+	if c.sizes == nil {
+		c.sizes = sizes(carries(r))
+	}
+	for c.step < len(c.sizes) {
+		if size := c.sizes[c.step]; c.tries < probeTries && fits(r, size) {
 			c.tries++
 			return size
 		}
@@ -71,7 +91,7 @@ func (c *climb) due(r *route, now time.Time) int {
 
 // passed records that a size got through.
 func (c *climb) passed(r *route, size int, now time.Time) {
-	if !c.found && (c.step >= len(steps) || size != steps[c.step]) || !fits(r, size) {
+	if !c.found && (c.step >= len(c.sizes) || size != c.sizes[c.step]) || !fits(r, size) {
 		return // of an earlier search, or fragmented and reassembled
 	}
 	r.mtu = size
@@ -79,7 +99,10 @@ func (c *climb) passed(r *route, size int, now time.Time) {
 }
 
 // fits reports whether an overlay packet of a size leaves this host unfragmented, as far as the kernel knows the path.
-func fits(r *route, size int) bool {
+func fits(r *route, size int) bool { return size <= carries(r) }
+
+// carries returns the largest overlay packet that leaves this host unfragmented on a path.
+func carries(r *route) int {
 	around := 20 + 8 + tunnelling
 	if r.addr.Addr().Is6() {
 		around += 20
@@ -87,7 +110,7 @@ func fits(r *route, size int) bool {
 	if r.relayed {
 		around += agentapi.RelayHeader
 	}
-	return size+around <= pathMTU(r.addr)
+	return pathMTU(r.addr) - around
 }
 
 // pathMTU returns what the kernel knows about the path to an address: the device's MTU, or less if a router said so.
