@@ -22,13 +22,13 @@ import (
 func adminPaths(org string) (gets, posts []string) {
 	return []string{"/admin", "/admin/orgs", "/admin/orgs/" + org, "/admin/payouts", "/admin/reviews",
 			"/admin/reviews?all=1", "/admin/promo", "/admin/audit", "/admin/books", "/admin/tax", "/admin/documents",
-			"/admin/gangs", "/admin/gangs?days=7"},
+			"/admin/gangs", "/admin/gangs?days=7", "/admin/contests"},
 		[]string{"/admin/orgs/" + org + "/fee", "/admin/orgs/" + org + "/pay", "/admin/orgs/" + org + "/stop",
 			"/admin/orgs/" + org + "/reverse", "/admin/orgs/" + org + "/unfreeze", "/admin/orgs/" + org + "/reviews",
 			"/admin/orgs/" + org + "/write-off", "/admin/orgs/" + org + "/bank-payment", "/admin/orgs/" + org +
 				"/release-refund", "/admin/orgs/" + org + "/forgive-disputes",
 			"/admin/payouts", "/admin/sending", "/admin/reviews", "/admin/promo", "/admin/promo/SOME-CODE/disable", "/admin/tax",
-			"/admin/gangs/credits"}
+			"/admin/gangs/credits", "/admin/contests"}
 }
 
 func (b *browser) org() id.Org {

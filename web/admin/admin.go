@@ -51,6 +51,11 @@ func (s *Pages) admin(v *page.Visit) error {
 	if err != nil {
 		return err
 	}
+	listed, err := s.Hosts.Contested(ctx, v.Who)
+	if err != nil {
+		return err
+	}
+	undecided := int64(len(groupContests(listed, false, s.Now())))
 	paused := int64(0)
 	if sending.Paused {
 		paused = 1
@@ -89,6 +94,13 @@ func (s *Pages) admin(v *page.Visit) error {
 			What: "reviews to decide on",
 			Hint: amount(a.InReview, "linked renters and operators"),
 			Href: "/admin/reviews",
+			Tone: "warn",
+		},
+		{
+			N:    undecided,
+			What: "contested GPUs",
+			Hint: "several operators list them: decide whose they are",
+			Href: "/admin/contests",
 			Tone: "warn",
 		},
 		{

@@ -45,6 +45,8 @@ func (s *Pages) Routes(m page.Mux) {
 	post("/admin/promo/{code}/disable", page.PlatformAdmin, s.disablePromo)
 	get("/admin/gangs", page.PlatformAdmin, s.gangs)
 	post("/admin/gangs/credits", page.PlatformAdmin, s.decideHeldCredit)
+	get("/admin/contests", page.PlatformAdmin, s.contests)
+	post("/admin/contests", page.PlatformAdmin, s.awardGPU)
 	get("/admin/documents", page.PlatformAdmin, s.allDocuments)
 	get("/admin/documents/{number}", page.PlatformAdmin, s.anyDocumentPage)
 	get("/admin/audit", page.PlatformAdmin, s.auditPage)

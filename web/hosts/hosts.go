@@ -228,7 +228,7 @@ func potential(out *Host, d host.Detail, offers []client.OwnOffer) {
 				leased++
 				out.EarningNow += part
 				out.CouldEarn += part
-			case g.Claim == "" && g.Present && g.Health == host.Healthy && g.InUse == "":
+			case g.Claim == "" && g.Present && g.Health == host.Healthy && g.InUse == "" && g.Contest.Offered():
 				free++
 				out.CouldEarn += part
 			}

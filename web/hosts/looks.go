@@ -40,7 +40,7 @@ func gpuSquares(gpus []host.GPU) []string {
 	var row []string
 	for _, g := range gpus {
 		switch {
-		case !g.Present || g.Health == host.Quarantined:
+		case !g.Present || g.Health == host.Quarantined || !g.Contest.Offered():
 			row = append(row, "bad")
 		case g.Claim != "" || g.InUse != "":
 			row = append(row, "busy")
@@ -72,6 +72,9 @@ func hostProblems(d host.Detail) []ProblemView {
 		out = append(out, ProblemView{State: state, Cause: p.Cause, Evidence: p.Evidence, Fix: p.Fix})
 	}
 	for _, g := range d.GPUs {
+		if p, contested := contestProblem(g); contested {
+			out = append(out, p)
+		}
 		if g.Health == host.Healthy {
 			continue
 		}
@@ -95,6 +98,30 @@ func hostProblems(d host.Detail) []ProblemView {
 		})
 	}
 	return out
+}
+
+// contestProblem says how a GPU that hosts of other operators list, too, stands; contested is false if there is nothing
+// to say.
+func contestProblem(g host.GPU) (p ProblemView, contested bool) {
+	p = ProblemView{
+		State:    view.State{Word: "Contested", Icon: "error", Tone: "bad"},
+		Cause:    fmt.Sprintf("GPU %d is listed by another operator, too", g.Index),
+		Evidence: g.UUID,
+		Fix: "It is not offered until we have decided whose it is; leases that run on it continue. Write to us with proof, " +
+			"such as the invoice and a photograph of the serial number.",
+	}
+	switch {
+	case g.Contest == host.NotContested, g.Contest == host.Incumbent && g.ContestDecided:
+		return ProblemView{}, false
+	case g.Contest == host.Incumbent:
+		p.State = view.State{Word: "Contested", Icon: "warn", Tone: "warn"}
+		p.Fix = "It is offered as before, because it was rented on your host already. Write to us with proof that it is " +
+			"yours, such as the invoice and a photograph of the serial number."
+	case g.Contest == host.Challenger && g.ContestDecided:
+		p.Cause = fmt.Sprintf("GPU %d belongs to another operator", g.Index)
+		p.Fix = "We decided so, and told you why in a notice. It is not offered on this host. Write to us if you have new proof."
+	}
+	return p, true
 }
 
 func hostFacts(d host.Detail) [][2]string {
@@ -228,7 +255,10 @@ func gpuRow(g host.GPU, s host.Sample) GPURow {
 	case host.ForMaintenance:
 		row.Use = "maintenance"
 	case "":
-		if g.InUse != "" {
+		switch {
+		case !g.Contest.Offered():
+			row.Use = "contested, not offered"
+		case g.InUse != "":
 			row.Use = "in use by you (" + g.InUse + ")"
 		}
 	}

@@ -14,22 +14,33 @@ import (
 )
 
 const contestedGPUs = `-- name: ContestedGPUs :many
-SELECT g.uuid, g.contest, g.model, g.host_id, h.name AS host_name, h.org_id, o.name AS org_name, g.created_at
-FROM gpu g JOIN host h ON h.id = g.host_id JOIN org o ON o.id = h.org_id
+SELECT g.uuid, g.contest, g.model, g.host_id, h.name AS host_name, h.state AS host_state, h.org_id, o.name AS org_name, g.created_at,
+       (SELECT count(*) FROM lease l JOIN lease_meter m ON m.lease_id = l.id
+        WHERE l.host_id = g.host_id AND g.id = ANY (l.gpu_ids) AND l.renter_org_id <> l.host_org_id AND m.billed_ms > 0)::integer AS leases,
+       (SELECT coalesce(sum(m.billed_ms), 0) FROM lease l JOIN lease_meter m ON m.lease_id = l.id
+        WHERE l.host_id = g.host_id AND g.id = ANY (l.gpu_ids) AND l.renter_org_id <> l.host_org_id)::bigint AS billed_ms,
+       coalesce(a.org_id = h.org_id, false)::boolean AS awarded, coalesce(a.why, '') AS award_reason, a.decided_at
+FROM gpu g JOIN host h ON h.id = g.host_id JOIN org o ON o.id = h.org_id LEFT JOIN gpu_award a ON a.uuid = g.uuid
 WHERE g.contest <> '' AND g.removed_at IS NULL
 ORDER BY g.uuid, g.created_at, g.id
 LIMIT $1
 `
 
 type ContestedGPUsRow struct {
-	UUID      string
-	Contest   string
-	Model     string
-	HostID    id.Host
-	HostName  string
-	OrgID     id.Org
-	OrgName   string
-	CreatedAt time.Time
+	UUID        string
+	Contest     string
+	Model       string
+	HostID      id.Host
+	HostName    string
+	HostState   string
+	OrgID       id.Org
+	OrgName     string
+	CreatedAt   time.Time
+	Leases      int32
+	BilledMs    int64
+	Awarded     bool
+	AwardReason string
+	DecidedAt   *time.Time
 }
 
 // scan: page
@@ -48,9 +59,15 @@ func (q *Queries) ContestedGPUs(ctx context.Context, maxRows int32) ([]Contested
 			&i.Model,
 			&i.HostID,
 			&i.HostName,
+			&i.HostState,
 			&i.OrgID,
 			&i.OrgName,
 			&i.CreatedAt,
+			&i.Leases,
+			&i.BilledMs,
+			&i.Awarded,
+			&i.AwardReason,
+			&i.DecidedAt,
 		); err != nil {
 			return nil, err
 		}

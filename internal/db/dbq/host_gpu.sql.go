@@ -371,7 +371,8 @@ func (q *Queries) LatestGPUHealth(ctx context.Context, gpuID id.GPU) (LatestGPUH
 const listGPUs = `-- name: ListGPUs :many
 SELECT g.id, g.host_id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
        coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
-       g.health, g.health_reason, g.in_use, g.present, g.facts, coalesce(c.kind, '') AS claim
+       g.health, g.health_reason, g.in_use, g.present, g.facts, coalesce(c.kind, '') AS claim, g.contest,
+       (g.contest <> '' AND EXISTS (SELECT FROM gpu_award a WHERE a.uuid = g.uuid))::boolean AS contest_decided
 FROM gpu g
 LEFT JOIN gpu_claim c ON c.gpu_id = g.id AND c.ended_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp())
 WHERE g.host_id = ANY($1::uuid[]) AND (g.removed_at IS NULL OR $2::boolean)
@@ -379,25 +380,27 @@ ORDER BY g.host_id, g.idx, g.id
 `
 
 type ListGPUsRow struct {
-	ID            id.GPU
-	HostID        id.Host
-	UUID          string
-	Idx           int32
-	Model         string
-	Arch          string
-	VramMb        int64
-	ComputeCap    string
-	PcieGen       int32
-	Nvlink        bool
-	NvlinkGbps    float64
-	PowerLimitW   int32
-	PowerDefaultW int32
-	Health        string
-	HealthReason  string
-	InUse         string
-	Present       bool
-	Facts         []byte
-	Claim         string
+	ID             id.GPU
+	HostID         id.Host
+	UUID           string
+	Idx            int32
+	Model          string
+	Arch           string
+	VramMb         int64
+	ComputeCap     string
+	PcieGen        int32
+	Nvlink         bool
+	NvlinkGbps     float64
+	PowerLimitW    int32
+	PowerDefaultW  int32
+	Health         string
+	HealthReason   string
+	InUse          string
+	Present        bool
+	Facts          []byte
+	Claim          string
+	Contest        string
+	ContestDecided bool
 }
 
 func (q *Queries) ListGPUs(ctx context.Context, hosts []pgtype.UUID, removed bool) ([]ListGPUsRow, error) {
@@ -429,6 +432,8 @@ func (q *Queries) ListGPUs(ctx context.Context, hosts []pgtype.UUID, removed boo
 			&i.Present,
 			&i.Facts,
 			&i.Claim,
+			&i.Contest,
+			&i.ContestDecided,
 		); err != nil {
 			return nil, err
 		}

@@ -54,7 +54,8 @@ RETURNING health_seq;
 -- name: ListGPUs :many
 SELECT g.id, g.host_id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
        coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
-       g.health, g.health_reason, g.in_use, g.present, g.facts, coalesce(c.kind, '') AS claim
+       g.health, g.health_reason, g.in_use, g.present, g.facts, coalesce(c.kind, '') AS claim, g.contest,
+       (g.contest <> '' AND EXISTS (SELECT FROM gpu_award a WHERE a.uuid = g.uuid))::boolean AS contest_decided
 FROM gpu g
 LEFT JOIN gpu_claim c ON c.gpu_id = g.id AND c.ended_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp())
 WHERE g.host_id = ANY(@hosts::uuid[]) AND (g.removed_at IS NULL OR @removed::boolean)

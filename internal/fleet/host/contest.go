@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/notify"
 )
 
@@ -29,16 +31,29 @@ const (
 	Incumbent Contest = "incumbent"
 )
 
-// ContestedGPU is a contested GPU, as staff see it.
+// Offered reports whether a GPU of this status may be rented.
+func (c Contest) Offered() bool { return c == NotContested || c == Incumbent }
+
+// ContestedGPU is a contested GPU on one of the hosts that list it, as staff see it.
 type ContestedGPU struct {
-	UUID     string
-	Contest  Contest
-	Model    string
-	Host     id.Host
-	HostName string
-	Org      id.Org
-	OrgName  string
-	ListedAt time.Time
+	UUID      string
+	Contest   Contest
+	Model     string
+	Host      id.Host
+	HostName  string
+	HostState State
+	Org       id.Org
+	OrgName   string
+	ListedAt  time.Time
+	// Leases is how many leases of other organisations were billed for it on this host, Billed for how long.
+	Leases int
+	Billed time.Duration
+
+	// Awarded reports whether staff awarded the GPU to this organisation; AwardReason and AwardedAt are those of the last
+	// award to any organisation, "" and nil if there was none.
+	Awarded     bool
+	AwardReason string
+	AwardedAt   *time.Time
 }
 
 // ContestedGPUs returns at most limit GPUs that hosts of several organisations list. GPUs with the same UUID are
@@ -51,8 +66,10 @@ func ContestedGPUs(ctx context.Context, q *dbq.Queries, limit int) ([]ContestedG
 	out := make([]ContestedGPU, len(rows))
 	for i, r := range rows {
 		out[i] = ContestedGPU{
-			UUID: r.UUID, Contest: Contest(r.Contest), Model: r.Model, Host: r.HostID, HostName: r.HostName, Org: r.OrgID,
-			OrgName: r.OrgName, ListedAt: r.CreatedAt.UTC(),
+			UUID: r.UUID, Contest: Contest(r.Contest), Model: r.Model, Host: r.HostID, HostName: r.HostName,
+			HostState: State(r.HostState), Org: r.OrgID, OrgName: r.OrgName, ListedAt: r.CreatedAt.UTC(),
+			Leases: int(r.Leases), Billed: time.Duration(r.BilledMs) * time.Millisecond,
+			Awarded: r.Awarded, AwardReason: r.AwardReason, AwardedAt: r.DecidedAt,
 		}
 	}
 	return out, nil
@@ -62,51 +79,87 @@ func ContestedGPUs(ctx context.Context, q *dbq.Queries, limit int) ([]ContestedG
 // hosts that list the UUID are not; leases that run on those continue. The award applies to the host's organisation
 // until the next one. Faults: NotFound if the host does not list the UUID, Invalid without a reason.
 func AwardGPU(ctx context.Context, d *db.DB, uuid string, to id.Host, why string) error {
+	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return award(ctx, tx, uuid, to, why) })
+}
+
+// maxContested bounds the list of contested GPUs.
+const maxContested = 200
+
+// Contested returns the contested GPUs with their evidence, at most 200: see ContestedGPUs. Fault: Forbidden unless who
+// is staff.
+func (x *Hosts) Contested(ctx context.Context, who account.Principal) ([]ContestedGPU, error) {
+	if err := account.RequireStaff(who); err != nil {
+		return nil, err
+	}
+	return ContestedGPUs(ctx, x.db.Q, maxContested)
+}
+
+// AwardGPU records that who, a member of staff, decided that host to has the GPU with this UUID: see AwardGPU. Faults:
+// those of AwardGPU, and Forbidden unless who is staff.
+func (x *Hosts) AwardGPU(ctx context.Context, who account.Principal, uuid string, to id.Host, why string,
+	once idem.Request) (id.Host, idem.Outcome, error) {
+	if err := account.RequireStaff(who); err != nil {
+		return to, idem.Outcome{}, err
+	}
+	return idem.Once(ctx, x.db, once, func(ctx context.Context, tx *db.Tx) (id.Host, error) {
+		if err := award(ctx, tx, uuid, to, why); err != nil {
+			return to, err
+		}
+		return to, audit.Record(ctx, tx, who.Event("gpu.award", to.String(), map[string]any{"gpu": uuid, "reason": why}))
+	})
+}
+
+func award(ctx context.Context, tx *db.Tx, uuid string, to id.Host, why string) error {
 	if why == "" {
 		return fault.InvalidField("why", "say why; both operators read it")
 	}
-	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		rows, err := tx.Q.LockGPUsOfUUID(ctx, uuid)
+	rows, err := tx.Q.LockGPUsOfUUID(ctx, uuid)
+	if err != nil {
+		return fmt.Errorf("host: award %s: %w", uuid, err)
+	}
+	var winner, losers []id.GPU
+	var owner id.Org
+	for _, r := range rows {
+		if r.HostID == to {
+			winner, owner = append(winner, r.ID), r.OrgID
+		} else {
+			losers = append(losers, r.ID)
+		}
+	}
+	if len(winner) == 0 {
+		return fault.New(fault.NotFound, "Host %s does not list %s.", to, uuid)
+	}
+	standing := NotContested
+	if len(losers) > 0 {
+		standing = Incumbent
+	}
+	// Update the losers first: a unique index allows one row to hold the UUID.
+	if err := tx.Q.SetContest(ctx, string(Challenger), uuids(losers)); err != nil {
+		return fmt.Errorf("host: award %s: %w", uuid, err)
+	}
+	if err := tx.Q.SetContest(ctx, string(standing), uuids(winner)); err != nil {
+		return fmt.Errorf("host: award %s: %w", uuid, err)
+	}
+	if err := tx.Q.PutGPUAward(ctx, uuid, owner, why); err != nil {
+		return fmt.Errorf("host: award %s: %w", uuid, err)
+	}
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return err
+	}
+	// Each decision is news, also the second one of a day.
+	key := uuid + ":" + now.UTC().Format(time.RFC3339Nano)
+	for _, r := range rows {
+		title := fmt.Sprintf("GPU %s is another operator's", uuid)
+		if r.HostID == to {
+			title = fmt.Sprintf("GPU %s is yours", uuid)
+		}
+		err := notifyContest(ctx, tx, r.OrgID, r.HostID, "gpu.award", key, uuid, title, "Staff decided: "+why)
 		if err != nil {
-			return fmt.Errorf("host: award %s: %w", uuid, err)
+			return err
 		}
-		var winner, losers []id.GPU
-		var owner id.Org
-		for _, r := range rows {
-			if r.HostID == to {
-				winner, owner = append(winner, r.ID), r.OrgID
-			} else {
-				losers = append(losers, r.ID)
-			}
-		}
-		if len(winner) == 0 {
-			return fault.New(fault.NotFound, "Host %s does not list %s.", to, uuid)
-		}
-		standing := NotContested
-		if len(losers) > 0 {
-			standing = Incumbent
-		}
-		// Update the losers first: a unique index allows one row to hold the UUID.
-		if err := tx.Q.SetContest(ctx, string(Challenger), uuids(losers)); err != nil {
-			return fmt.Errorf("host: award %s: %w", uuid, err)
-		}
-		if err := tx.Q.SetContest(ctx, string(standing), uuids(winner)); err != nil {
-			return fmt.Errorf("host: award %s: %w", uuid, err)
-		}
-		if err := tx.Q.PutGPUAward(ctx, uuid, owner, why); err != nil {
-			return fmt.Errorf("host: award %s: %w", uuid, err)
-		}
-		for _, r := range rows {
-			title := fmt.Sprintf("GPU %s is another operator's", uuid)
-			if r.HostID == to {
-				title = fmt.Sprintf("GPU %s is yours", uuid)
-			}
-			if err := notifyContest(ctx, tx, r.OrgID, r.HostID, "gpu.award", uuid, title, "Staff decided: "+why); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // contest returns the status of a GPU that a host lists for the first time. If a host of another organisation holds the
@@ -127,17 +180,23 @@ func contest(ctx context.Context, tx *db.Tx, host id.Host, uuid string) (Contest
 	if err != nil {
 		return "", fmt.Errorf("host: contest %s: %w", uuid, err)
 	}
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return "", err
+	}
+	// Send one notice per GPU and day, however many hosts list the GPU.
+	key := uuid + ":" + now.UTC().Format(time.DateOnly)
 	title := fmt.Sprintf("GPU %s is listed by two operators", uuid)
 	body := "A host of another operator lists this GPU, too. It is not offered until we have decided whose it is; " +
 		"leases that run go on. Write to us with what shows that it is yours."
-	if err := notifyContest(ctx, tx, holder.MyOrg, host, "gpu.contest", uuid, title, body); err != nil {
+	if err := notifyContest(ctx, tx, holder.MyOrg, host, "gpu.contest", key, uuid, title, body); err != nil {
 		return "", err
 	}
 	if Contest(standing) == Incumbent {
 		body = "A host of another operator lists this GPU, too. It is offered as before, because it was rented on your " +
 			"host already. We decide whose it is."
 	}
-	return Challenger, notifyContest(ctx, tx, holder.OrgID, holder.HostID, "gpu.contest", uuid, title, body)
+	return Challenger, notifyContest(ctx, tx, holder.OrgID, holder.HostID, "gpu.contest", key, uuid, title, body)
 }
 
 // defend makes a newly inserted GPU the holder or incumbent if earlier challengers list its UUID, too.
@@ -152,14 +211,10 @@ func defend(ctx context.Context, tx *db.Tx, host id.Host, gpu id.GPU, uuid strin
 	return nil
 }
 
-func notifyContest(ctx context.Context, tx *db.Tx, org id.Org, host id.Host, act, uuid, title, body string) error {
-	// Send one notice per GPU and day, however many hosts list the GPU.
-	now, err := tx.Now(ctx)
-	if err != nil {
-		return err
-	}
+// notifyContest notifies an organisation and records the event, once per act and key.
+func notifyContest(ctx context.Context, tx *db.Tx, org id.Org, host id.Host, act, key, uuid, title, body string) error {
 	added, err := notify.Add(ctx, tx, notify.Notice{
-		Org: org, Key: act + ":" + uuid + ":" + now.UTC().Format(time.DateOnly), Severity: notify.Bad, Title: title + ".",
+		Org: org, Key: act + ":" + key, Severity: notify.Bad, Title: title + ".",
 		Body: body, Object: host.String(),
 	})
 	if err != nil || !added {

@@ -105,6 +105,14 @@ func TestAGPUThatTwoOperatorsListIsContested(t *testing.T) {
 	rentable(mine, true)
 	notices(honest, 2)
 	notices(squatter, 2)
+	// A second decision on the same day is notified, too.
+	for _, to := range []host.Host{theirs, mine} {
+		if err := host.AwardGPU(t.Context(), d, "GPU-1", to.ID, "an invoice"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	notices(honest, 4)
+	notices(squatter, 4)
 	// The decision outlives the host: enrolled again, it stands against the squatter, and against the next one.
 	retire := func(h host.Host) {
 		t.Helper()
@@ -122,7 +130,7 @@ func TestAGPUThatTwoOperatorsListIsContested(t *testing.T) {
 	list(open(), "GPU-1")
 	stands(host.Challenger, host.Incumbent, host.Challenger)
 	rentable(mine, true)
-	notices(honest, 2) // one a day
+	notices(honest, 4) // of the contest, one a day
 
 	// A host that somebody else rented and was billed for goes on selling, one that its owner rented does not.
 	for name, c := range map[string]struct {

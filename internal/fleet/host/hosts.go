@@ -35,7 +35,10 @@ type GPU struct {
 	InUse        string    // use by the host itself, such as "Xorg, 412 MiB"; such a GPU is not offered; "" = none
 	Present      bool      // listed in the last inventory
 	Claim        ClaimKind // purpose of its claim; "" = free
-	Facts        agentapi.GPU
+	Contest      Contest   // status if hosts of other organisations list its UUID
+	// ContestDecided reports whether staff decided whose the contested GPU is.
+	ContestDecided bool
+	Facts          agentapi.GPU
 }
 
 // Detail is a host with everything that its operator may see.
@@ -120,6 +123,7 @@ func listGPUs(ctx context.Context, q *dbq.Queries, hosts []id.Host, removed bool
 			ComputeCap: r.ComputeCap, PCIeGen: int(r.PcieGen), NVLink: r.Nvlink, NVLinkGbps: r.NvlinkGbps,
 			PowerLimitW: int(r.PowerLimitW), PowerDefaultW: int(r.PowerDefaultW),
 			Health: r.Health, HealthReason: r.HealthReason, InUse: r.InUse, Present: r.Present, Claim: ClaimKind(r.Claim),
+			Contest: Contest(r.Contest), ContestDecided: r.ContestDecided,
 		}
 		if err := json.Unmarshal(r.Facts, &out[i].Facts); err != nil {
 			return nil, fmt.Errorf("host: facts of GPU %s: %w", r.ID, err)
