@@ -41,9 +41,8 @@ func (b *browser) gangOf(own bool) gang {
 	g.cluster = g.mine.Cluster
 	b.exec("UPDATE host SET name = 'lisbon-1' WHERE id = $1", g.mine.Host)
 	b.exec("UPDATE host SET name = 'lisbon-2' WHERE id = $1", g.theirs.Host)
-	b.exec(`INSERT INTO cluster (id, org_id, created_by, name, spec, image_ref, state, node_count, gpus_per_node, rate,
-		currency)
-		SELECT $1, $2, id, 'train', '{}', 'job:1', 'released', 2, 1, 7200000, 'USD' FROM app_user LIMIT 1`, g.cluster, renter)
+	b.exec(`UPDATE cluster SET created_by = (SELECT id FROM app_user LIMIT 1), name = 'train', image_ref = 'job:1',
+		state = 'released', node_count = 2, rate = 7200000 WHERE id = $1`, g.cluster)
 	b.exec("UPDATE lease SET cluster_id = $1, rank = 1 WHERE id = $2", g.cluster, g.theirs.ID)
 	for _, l := range []*meteringtest.Lease{g.mine, g.theirs} {
 		b.exec("INSERT INTO lease_bond (lease_id, cluster_id, host_id, org_id, currency, srate, amount, reserved) VALUES "+

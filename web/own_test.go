@@ -85,13 +85,13 @@ func TestAHostsPageTellsWhatLeasesSent(t *testing.T) {
 	if _, page = b.get(host); page.Find("#traffic").Length() != 0 {
 		t.Error("a table of nothing")
 	}
-	lease := id.New[id.Lease]()
+	var h id.Host
+	var org id.Org
+	if err := b.db.Pool.QueryRow(t.Context(), "SELECT id, org_id FROM host").Scan(&h, &org); err != nil {
+		t.Fatal(err)
+	}
+	_, lease := fleettest.Lease(t, b.db, h, org)
 	for _, sql := range []string{
-		`INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model,
-			gpu_ids, cpu_cores,
-			ram_mb, disk_gb, currency, host_share_ppm, epoch)
-			SELECT $1, gen_random_uuid(), gen_random_uuid(), 0, id, org_id, org_id, 1, 'H100', '{}', 1, 1, 1, 'USD', 850000, 1
-			FROM host`,
 		`INSERT INTO lease_traffic (lease_id, epoch, host_id, opened, refused, up_bytes, down_bytes, overlay_up_bytes,
 			overlay_down_bytes)
 			SELECT $1, 1, id, 42, 7, 3145728, 1024, 5000000000, 6000000000 FROM host`,

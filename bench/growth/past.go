@@ -1,7 +1,7 @@
 package growth
 
 // Rows of the past, made by PostgreSQL itself. Each statement takes $1, the organisation that rents and operates, and
-// $2, how many.
+// $2, how many. A node and its lease name each other, so one string, which is one transaction, writes both.
 
 // id7 makes ids in the order of time, as the server does.
 const id7 = `CREATE FUNCTION id7(at timestamptz, kind int, n bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
@@ -24,14 +24,14 @@ var pastRows = []string{
 		created_at, running_at, ended_at, run_until, settled_at)
 		SELECT cluster, org, org, 'job-' || i, '{"nodes":1,"gpus_per_node":1}', 'registry.example/train:1', 'released', 1, 1,
 		2000000, 'USD', at, at, at + interval '1 hour', at + interval '1 hour', at + interval '1 hour' FROM past`,
-	`INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
+	`INSERT INTO node (id, cluster_id, rank, host_id, lease_id, epoch, state, address, started_at, since) SELECT node,
+		cluster, 0, host_id, lease, 1, 'stopped', '10.0.0.1', at, at FROM past;
+		INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
 		cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch,
 		run_until, created_at, ended_at, gone_at, settled_at)
 		SELECT lease, cluster, node, 0, host_id, org, host_org, 1, 'NVIDIA H100 80GB HBM3', '{}', 8, 64000, 100, 'USD',
 		850000, 1, at + interval '1 hour', at, at + interval '1 hour',
 		at + interval '1 hour', at + interval '1 hour' FROM past`,
-	`INSERT INTO node (id, cluster_id, rank, host_id, lease_id, epoch, state, address, started_at, since) SELECT node,
-		cluster, 0, host_id, lease, 1, 'stopped', '10.0.0.1', at, at FROM past`,
 	`INSERT INTO node_status (node_id, epoch, reported_at) SELECT node, 1, at FROM past`,
 	`INSERT INTO lease_price (lease_id, from_ms, rate, items) SELECT lease, 0, 2000000, '[]' FROM past`,
 	`INSERT INTO lease_meter (lease_id, settled_through_ms, billed_ms, numerator, posted, posted_billed_ms, host_posted)
@@ -73,7 +73,15 @@ var earned = []string{
 		accounts a`,
 	`UPDATE ledger_balance SET amount = amount + (SELECT count(*) FROM income) * 425000000 WHERE account_id = (SELECT
 		pending FROM accounts)`,
-	`INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
+	`INSERT INTO cluster (id, org_id, created_by, name, spec, image_ref, state, node_count, gpus_per_node, rate, currency,
+		created_at, running_at, ended_at, run_until, settled_at)
+		SELECT id7(min(at), 12, i), '%[2]s', '%[2]s', 'earned-' || i, '{"nodes":1,"gpus_per_node":1}',
+		'registry.example/train:1', 'released', 1, 1, 2000000, 'USD', min(at), min(at), max(at), max(at), max(at)
+		FROM income GROUP BY i`,
+	`INSERT INTO node (id, cluster_id, rank, host_id, lease_id, epoch, state, address, started_at, since)
+		SELECT id7(min(at), 13, i), id7(min(at), 12, i), 0, (SELECT id FROM host ORDER BY id LIMIT 1),
+		id7(min(at), 11, i), 1, 'stopped', '10.0.0.1', min(at), min(at) FROM income GROUP BY i;
+		INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
 		cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch,
 		run_until, created_at, ended_at, gone_at, settled_at)
 		SELECT id7(min(at), 11, i), id7(min(at), 12, i), id7(min(at), 13, i), 0, (SELECT id FROM host ORDER BY id LIMIT 1),
@@ -96,12 +104,12 @@ var running = []string{
 		SELECT cluster, '%[1]s', '%[1]s', 'run-' || i, '{"nodes":1,"gpus_per_node":1}', 'registry.example/train:1',
 		'running', 1, 1, 2000000, 'USD', at, at, at, at + interval '1 day', clock_timestamp(),
 		clock_timestamp() + interval '1 day' FROM runs`,
-	`INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
+	`INSERT INTO node (id, cluster_id, rank, host_id, lease_id, epoch, state, address, started_at, since) SELECT node,
+		cluster, 0, host_id, lease, 1, 'ready', '10.0.0.1', at, at FROM runs;
+		INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
 		cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch, run_until, created_at)
 		SELECT lease, cluster, node, 0, host_id, '%[1]s', host_org, 1, 'H100', '{}', 8, 64000, 100, 'USD', 850000, 1, at +
 		interval '1 day', at FROM runs`,
-	`INSERT INTO node (id, cluster_id, rank, host_id, lease_id, epoch, state, address, started_at, since) SELECT node,
-		cluster, 0, host_id, lease, 1, 'ready', '10.0.0.1', at, at FROM runs`,
 	`INSERT INTO node_status (node_id, epoch, good, last_good_ms, reported_at) SELECT node, 1, true, extract(epoch FROM
 		clock_timestamp()) * 1000, clock_timestamp() FROM runs`,
 	`INSERT INTO lease_price (lease_id, from_ms, rate, items) SELECT lease, 0, 2000000, '[]' FROM runs`,

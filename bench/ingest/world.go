@@ -91,7 +91,18 @@ func (w *world) fill(ctx context.Context, d *db.DB, hosts int) (err error) {
 		b.Queue("INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) VALUES ($1, $2, 1, $3, $4)", h.ID,
 			boot, bootAt, w.begin)
 	}
+	parents := &pgx.Batch{}
+	for _, l := range leases {
+		parents.Queue(`INSERT INTO cluster (id, org_id, created_by, name, spec, image_ref, state, node_count, gpus_per_node,
+			rate, currency) VALUES ($1, $2, $2, $1::uuid::text, '{}', 'i', 'running', 2, 1, 1, $3) ON CONFLICT (id) DO NOTHING`,
+			l.Cluster, l.Renter, l.Currency)
+		parents.Queue(`INSERT INTO node (id, cluster_id, rank, host_id, lease_id, epoch, state, address)
+			VALUES ($1, $2, $3, $4, $5, 1, 'ready', '10.0.0.1')`, l.Node, l.Cluster, l.Rank, l.Host, l.ID)
+	}
 	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if err := tx.SendBatch(ctx, parents).Close(); err != nil {
+			return err
+		}
 		if err := metering.CreateLeases(ctx, tx, leases); err != nil {
 			return err
 		}

@@ -3,6 +3,9 @@ package cli
 import (
 	"strings"
 	"testing"
+
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 func TestGangsByCommand(t *testing.T) {
@@ -21,8 +24,14 @@ func TestGangsByCommand(t *testing.T) {
 		}
 	}
 	host := p.sell(1, "2.00")
-	if _, err := p.db.Pool.Exec(t.Context(), "INSERT INTO gang_strike (host_id, cluster_id, kind, at) SELECT id, "+
-		"gen_random_uuid(), 'doubt', clock_timestamp() FROM host"); err != nil {
+	var h id.Host
+	var org id.Org
+	if err := p.db.Pool.QueryRow(t.Context(), "SELECT id, org_id FROM host").Scan(&h, &org); err != nil {
+		t.Fatal(err)
+	}
+	cluster, _ := fleettest.Lease(t, p.db, h, org)
+	if _, err := p.db.Pool.Exec(t.Context(), "INSERT INTO gang_strike (host_id, cluster_id, kind, at) VALUES ($1, $2, "+
+		"'doubt', clock_timestamp())", h, cluster); err != nil {
 		t.Fatal(err)
 	}
 	if out := p.ok("admin", "gangs"); !strings.Contains(out, host) || !strings.Contains(out, "doubt") {

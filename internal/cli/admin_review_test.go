@@ -34,7 +34,7 @@ func TestReviewsByCommand(t *testing.T) {
 	earn := func(key string) {
 		t.Helper()
 		if err := p.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "test", Key: key, Transfers: []ledger.Transfer{
+			_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "topup", Key: key, Transfers: []ledger.Transfer{
 				{Debit: ledger.StripeClearing("USD"), Credit: ledger.Wallet(renter, "USD"), Amount: 7 * money.Unit},
 				{Debit: ledger.Wallet(renter, "USD"), Credit: ledger.HostPending(operator, "USD"), Amount: 7 * money.Unit}}})
 			return err

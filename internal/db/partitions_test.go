@@ -43,7 +43,9 @@ func TestMonthlyPartitions(t *testing.T) {
 		v := text("SELECT first_id(month_start(clock_timestamp(), $1) + interval '3 days')", n)
 		exec(`INSERT INTO cluster (id, org_id, created_by, name, spec, image_ref, state, node_count, gpus_per_node, rate,
 			currency) SELECT $1, id, id, $1::uuid::text, '{}', 'i', 'running', 1, 1, 1, 'USD' FROM org`, v)
-		exec(`INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model,
+		exec(`WITH n AS (INSERT INTO node (id, cluster_id, rank, host_id, lease_id, epoch, state, address)
+			SELECT $1, $1, 0, id, $1, 1, 'ready', '10.0.0.1' FROM org)
+			INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model,
 			gpu_ids, cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch)
 			SELECT $1, $1, $1, 0, id, id, id, 1, 'H100', '{}', 1, 1, 1, 'USD', 850000, 1 FROM org`, v)
 		for range 2 { // the second time it is known

@@ -186,7 +186,7 @@ func TestADeletionIsRefusedWithReasons(t *testing.T) {
 	x := newPerson(t)
 	if err := x.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		_, err := ledger.Post(ctx, tx, ledger.Entry{
-			Kind: "test",
+			Kind: "topup",
 			Key:  "k",
 			Transfers: []ledger.Transfer{{
 				Debit:  ledger.StripeClearing("EUR"),

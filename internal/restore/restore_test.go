@@ -114,7 +114,7 @@ func (p *platform) earn(n money.Nano) {
 	p.t.Helper()
 	if err := p.d.InTx(p.t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		_, err := ledger.Post(ctx, tx, ledger.Entry{
-			Kind: "test",
+			Kind: "topup",
 			Key:  id.New[id.LedgerTx]().String(),
 			Transfers: []ledger.Transfer{{
 				Debit:  ledger.Wallet(p.renter.Org, eur),

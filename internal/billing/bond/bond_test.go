@@ -45,7 +45,7 @@ func (p *wallet) exec(sql string, args ...any) {
 func (p *wallet) post(from, to ledger.Account, n money.Nano) {
 	p.t.Helper()
 	err := p.d.InTx(p.t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "test", Key: "test:" + id.New[id.LedgerTx]().String(),
+		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "topup", Key: "test:" + id.New[id.LedgerTx]().String(),
 			Transfers: []ledger.Transfer{{Debit: from, Credit: to, Amount: n}}})
 		return err
 	})

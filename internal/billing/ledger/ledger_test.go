@@ -219,22 +219,22 @@ func TestBadEntriesAreRefused(t *testing.T) {
 	d := dbtest.New(t)
 	org := newOrg(t, d)
 	for name, e := range map[string]ledger.Entry{
-		"nothing moves": {Kind: "k", Key: "k"},
-		"no key":        {Kind: "k", Transfers: topup(org, "", 1).Transfers},
+		"nothing moves": {Kind: "topup", Key: "k"},
+		"no key":        {Kind: "topup", Transfers: topup(org, "", 1).Transfers},
 		"zero":          topup(org, "k", 0),
 		"negative":      topup(org, "k", -1),
 		"to itself": {
-			Kind:      "k",
+			Kind:      "topup",
 			Key:       "k",
 			Transfers: []ledger.Transfer{{Debit: ledger.Fee(eur), Credit: ledger.Fee(eur), Amount: 1}},
 		},
 		"two currencies": {
-			Kind:      "k",
+			Kind:      "topup",
 			Key:       "k",
 			Transfers: []ledger.Transfer{{Debit: ledger.Fee("USD"), Credit: ledger.Fee(eur), Amount: 1}},
 		},
 		"unknown kind": {
-			Kind:      "k",
+			Kind:      "topup",
 			Key:       "k",
 			Transfers: []ledger.Transfer{{Debit: ledger.Account{Kind: "x", Currency: eur}, Credit: ledger.Fee(eur), Amount: 1}},
 		},
@@ -274,7 +274,7 @@ func TestBooksAlwaysBalance(t *testing.T) {
 			for i := range 60 {
 				entries := make([]ledger.Entry, 1+r.IntN(4))
 				for j := range entries {
-					entries[j] = ledger.Entry{Kind: "random", Key: fmt.Sprint(r.IntN(400))}
+					entries[j] = ledger.Entry{Kind: "topup", Key: fmt.Sprint(r.IntN(400))}
 					for len(entries[j].Transfers) < 1+j {
 						a, b := account(), account()
 						if a != b {

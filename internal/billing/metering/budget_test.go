@@ -50,6 +50,9 @@ func (w *world) begin(rates ...money.Micro) (id.Cluster, Authorisation, error) {
 		if a, err = begun.Decide(nil, now); err != nil {
 			return err
 		}
+		if err := w.parents(ctx, tx, leases); err != nil {
+			return err
+		}
 		b = &pgx.Batch{}
 		if err := begun.QueueWrite(b, leases); err != nil {
 			return err
@@ -165,7 +168,7 @@ func (w *world) move(r *rand.Rand, clusters *[]id.Cluster, aged map[id.Cluster]b
 		return err
 	case n == 1: // one more lease, such as that of a replacement
 		return w.d.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) error {
-			if err := CreateLeases(ctx, tx, w.newLeases(w.cluster, rate())); err != nil {
+			if err := w.create(ctx, tx, w.newLeases(w.cluster, rate())); err != nil {
 				return err
 			}
 			_, err := Authorise(ctx, tx, AuthoriseRequest{Cluster: w.cluster, Org: w.renter, Currency: eur})

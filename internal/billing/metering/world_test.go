@@ -89,10 +89,28 @@ func (w *world) addLeases(rates ...money.Micro) {
 			Items: []PriceItem{{Label: "2 × H100", Quantity: 2, Unit: "gpu", UnitRate: rate / 2, Rate: rate}},
 		})
 	}
-	w.tx(func(ctx context.Context, tx *db.Tx) error { return CreateLeases(ctx, tx, in) })
+	w.tx(func(ctx context.Context, tx *db.Tx) error { return w.create(ctx, tx, in) })
 	for _, l := range in {
 		w.leases = append(w.leases, l.ID)
 	}
+}
+
+// create writes leases, and the cluster and nodes that they belong to.
+func (w *world) create(ctx context.Context, tx *db.Tx, in []NewLease) error {
+	if err := w.parents(ctx, tx, in); err != nil {
+		return err
+	}
+	return CreateLeases(ctx, tx, in)
+}
+
+func (w *world) parents(ctx context.Context, tx *db.Tx, in []NewLease) error {
+	for _, l := range in {
+		if err := dbtest.InsertCluster(ctx, tx, l.Cluster, l.Renter, l.Currency,
+			dbtest.Place{Node: l.Node, Lease: l.ID, Host: l.Host, Rank: l.Rank}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (w *world) exec(sql string, args ...any) {

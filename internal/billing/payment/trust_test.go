@@ -19,7 +19,7 @@ import (
 // move posts an entry between two accounts, as a cluster does.
 func (s *shop) move(debit, credit ledger.Account, n money.Nano) error {
 	return s.d.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "test", Key: "test:" + id.New[id.LedgerTx]().String(),
+		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "compensation", Key: "test:" + id.New[id.LedgerTx]().String(),
 			Transfers: []ledger.Transfer{{Debit: debit, Credit: credit, Amount: n}}})
 		return err
 	})
@@ -290,7 +290,7 @@ const undisputed = `SELECT greatest(0,
     + (SELECT coalesce(sum(CASE WHEN c.kind = 'renter_wallet' THEN t.amount ELSE -t.amount END), 0)
        FROM ledger_tx x JOIN ledger_transfer t ON t.tx_id = x.id
        JOIN ledger_account d ON d.id = t.debit_account_id JOIN ledger_account c ON c.id = t.credit_account_id
-       WHERE x.kind = 'test' AND (d.kind = 'renter_wallet' OR c.kind = 'renter_wallet')))::bigint`
+       WHERE x.kind = 'compensation' AND (d.kind = 'renter_wallet' OR c.kind = 'renter_wallet')))::bigint`
 
 func disputeAtRandom(t *testing.T, r *rand.Rand) {
 	const u = money.Unit

@@ -102,7 +102,7 @@ func (h *history) book(n int) {
 		amounts, times = append(amounts, 1+h.r.Int64N(1000)), append(times, at)
 	}
 	h.tx(func(ctx context.Context, tx *db.Tx) error {
-		if _, err := tx.Exec(ctx, "INSERT INTO ledger_tx (id, kind, key) VALUES ($1, 'test', $2)", entry,
+		if _, err := tx.Exec(ctx, "INSERT INTO ledger_tx (id, kind, key) VALUES ($1, 'topup', $2)", entry,
 			entry.String()); err != nil {
 			return err
 		}

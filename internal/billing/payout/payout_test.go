@@ -39,7 +39,7 @@ func (w *world) post(debit, credit ledger.Account, n money.Nano) {
 	w.t.Helper()
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
 		_, err := ledger.Post(ctx, tx, ledger.Entry{
-			Kind:      "test",
+			Kind:      "topup",
 			Key:       id.New[id.LedgerTx]().String(),
 			Transfers: []ledger.Transfer{{Debit: debit, Credit: credit, Amount: n}},
 		})

@@ -45,7 +45,7 @@ func TestLateUsageSaysWhenItRan(t *testing.T) {
 	hold := ledger.Hold(w.org, id.New[id.Cluster](), eur)
 	for _, err := range []error{
 		w.post("authorise", ledger.Transfer{Debit: ledger.Wallet(w.org, eur), Credit: hold, Amount: 150 * money.Unit}),
-		w.post("charge", ledger.Transfer{Debit: hold, Credit: ledger.HostPending(w.operator, eur), Amount: 120 * money.Unit}),
+		w.post("usage", ledger.Transfer{Debit: hold, Credit: ledger.HostPending(w.operator, eur), Amount: 120 * money.Unit}),
 	} {
 		if err != nil {
 			t.Fatal(err)

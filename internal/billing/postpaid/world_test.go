@@ -22,6 +22,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 const eur = "EUR"
@@ -145,10 +146,15 @@ func (w *world) rent(rate money.Micro) (id.Cluster, error) {
 	w.t.Helper()
 	c := id.New[id.Cluster]()
 	return c, w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		node, lease := id.New[id.Node](), id.New[id.Lease]()
+		if err := dbtest.InsertCluster(ctx, tx, c, w.org, eur,
+			dbtest.Place{Node: node, Lease: lease, Host: w.host}); err != nil {
+			return err
+		}
 		if err := metering.CreateLeases(ctx, tx, []metering.NewLease{{
-			ID:           id.New[id.Lease](),
+			ID:           lease,
 			Cluster:      c,
-			Node:         id.New[id.Node](),
+			Node:         node,
 			Host:         w.host,
 			Renter:       w.org,
 			Operator:     w.operator,

@@ -77,10 +77,15 @@ func newRental(t *testing.T) *rental {
 		var in []metering.NewLease
 		for rank, rate := range []money.Micro{10_000_000, 9_880_000} {
 			r.leases[rank] = id.New[id.Lease]()
+			node := id.New[id.Node]()
+			if err := dbtest.InsertCluster(ctx, tx, r.cluster, r.renter, "EUR",
+				dbtest.Place{Node: node, Lease: r.leases[rank], Host: r.host, Rank: rank}); err != nil {
+				return err
+			}
 			in = append(in, metering.NewLease{
 				ID:           r.leases[rank],
 				Cluster:      r.cluster,
-				Node:         id.New[id.Node](),
+				Node:         node,
 				Rank:         rank,
 				Host:         r.host,
 				Renter:       r.renter,

@@ -24,6 +24,7 @@ import (
 	"github.com/musterhq/muster/internal/interval"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // gangField is a world whose hosts belong to an operator each, with a bond each.
@@ -50,7 +51,7 @@ func newGangField(t *testing.T, hosts int, kept money.Nano, d *db.DB) *gangField
 func (f *gangField) move(from, to ledger.Account, n money.Nano) {
 	f.t.Helper()
 	f.tx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "test", Key: "test:" + id.New[id.LedgerTx]().String(),
+		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "topup", Key: "test:" + id.New[id.LedgerTx]().String(),
 			Transfers: []ledger.Transfer{{Debit: from, Credit: to, Amount: n}}})
 		return err
 	})
@@ -222,9 +223,9 @@ func TestALowBondMakesTheNextDoubtFinal(t *testing.T) {
 func TestAHostThatFailedInThreeGangsIsInNoOther(t *testing.T) {
 	t.Parallel()
 	f := newGangField(t, 2, money.Unit, nil)
+	c, _ := fleettest.Lease(t, f.d, f.hosts[0].id, f.renter.Org)
 	f.exec(`INSERT INTO gang_strike (host_id, cluster_id, kind, at)
-		SELECT $1, gen_random_uuid(), 'loss', clock_timestamp() - n * interval '1 minute' FROM generate_series(1, 3)
-		n`, f.hosts[0].id)
+		SELECT $1, $2, 'loss', clock_timestamp() - n * interval '1 minute' FROM generate_series(1, 3) n`, f.hosts[0].id, c)
 	_, _, err := f.clusters[0].Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{})
 	var ft *fault.Fault
 	if !errors.As(err, &ft) || ft.Kind != fault.NoCapacity || !strings.Contains(fmt.Sprint(ft.Extra["explain"]),

@@ -147,17 +147,13 @@ func TestAGPUThatTwoOperatorsListIsContested(t *testing.T) {
 			owner = squatter
 		}
 		h := list(owner, name)
-		lease := id.New[id.Lease]()
+		_, lease := fleettest.Lease(t, d, h.ID, c.renter.org)
 		for _, sql := range []string{
-			`INSERT INTO cluster (id, org_id, created_by, name, spec, image_ref, state, node_count, gpus_per_node, rate, currency)
-				SELECT $1, $2, $2, $1::uuid::text, '{}', 'i', 'released', 1, 1, 1, 'USD' WHERE $3::uuid IS NOT NULL AND $4 >= 0`,
-			`INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
-				cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch)
-				SELECT $1, $1, $1, 0, h.id, $2, h.org_id, 1, 'H100', array(SELECT g.id FROM gpu g WHERE g.host_id = h.id), 1, 1, 1,
-				'USD', 850000, 1 FROM host h WHERE h.id = $3 AND $4 >= 0`,
-			`INSERT INTO lease_meter (lease_id, billed_ms) SELECT $1, $4 WHERE $2::uuid IS NOT NULL AND $3::uuid IS NOT NULL`,
+			`UPDATE lease SET gpu_ids = array(SELECT g.id FROM gpu g WHERE g.host_id = lease.host_id)
+				WHERE id = $1 AND $2::bigint >= 0`,
+			`INSERT INTO lease_meter (lease_id, billed_ms) SELECT $1, $2`,
 		} {
-			if _, err := d.Pool.Exec(t.Context(), sql, lease, c.renter.org, h.ID, c.billed); err != nil {
+			if _, err := d.Pool.Exec(t.Context(), sql, lease, c.billed); err != nil {
 				t.Fatalf("%s: %v", sql, err)
 			}
 		}

@@ -26,16 +26,13 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, d: dbtest.New(t), lease: id.New[id.Lease]()}
+	w := &world{t: t, d: dbtest.New(t)}
 	org, user := fleettest.Org(t, w.d)
 	w.org, w.agent = org, fleettest.Enroll(t, w.d, org, user, 1)
+	_, w.lease = fleettest.Lease(t, w.d, w.agent.Host, org)
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
 		return host.Claim(ctx, tx, host.ForLease, w.lease.UUID(), fleettest.GPUs(t, w.d, w.agent.Host), nil)
 	})
-	w.exec(`INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model,
-		gpu_ids, cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch)
-		VALUES ($1, $2, $3, 0, $4, $5, $5, 1, 'H100', '{}', 1, 1, 1, 'USD', 850000, 1)`,
-		w.lease, id.New[id.Cluster](), id.New[id.Node](), w.agent.Host, org)
 	return w
 }
 

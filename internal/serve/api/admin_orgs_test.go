@@ -112,7 +112,7 @@ func TestARunOfPayouts(t *testing.T) {
 		t.Helper()
 		if err := w.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 			_, err := ledger.Post(ctx, tx, ledger.Entry{
-				Kind: "test",
+				Kind: "topup",
 				Key:  key,
 				Transfers: []ledger.Transfer{{
 					Debit:  ledger.Wallet(payer, "USD"),

@@ -72,7 +72,7 @@ func TestPayouts(t *testing.T) {
 		t.Error(r.raw)
 	}
 	if err := w.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "test", Key: "test", Transfers: []ledger.Transfer{
+		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "topup", Key: "test", Transfers: []ledger.Transfer{
 			{Debit: ledger.Wallet(payer, "USD"), Credit: ledger.HostPending(org, "USD"), Amount: 42 * money.Unit}}})
 		return err
 	}); err != nil {

@@ -210,7 +210,7 @@ func (w *world) onboard(operator string) {
 func (w *world) earn(from, to id.Org, key string, n money.Nano) {
 	w.t.Helper()
 	err := w.db.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "test", Key: key, Transfers: []ledger.Transfer{
+		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "topup", Key: key, Transfers: []ledger.Transfer{
 			{Debit: ledger.Wallet(from, "USD"), Credit: ledger.HostPending(to, "USD"), Amount: n}}})
 		return err
 	})

@@ -28,7 +28,7 @@ func TestPayoutReviews(t *testing.T) {
 	earn := func(key string, n money.Nano) {
 		t.Helper()
 		if err := w.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "test", Key: key, Transfers: []ledger.Transfer{
+			_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "topup", Key: key, Transfers: []ledger.Transfer{
 				{Debit: ledger.Wallet(payer, "USD"), Credit: ledger.HostPending(host, "USD"), Amount: n}}})
 			return err
 		}); err != nil {

@@ -23,15 +23,7 @@ import (
 
 func (s *site) lease(a *agent) id.Lease {
 	s.t.Helper()
-	v := id.New[id.Lease]()
-	_, err := s.d.Pool.Exec(s.t.Context(), `INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id,
-		host_org_id,
-		gpu_count, gpu_model, gpu_ids, cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch)
-		VALUES ($1, $2, $3, 0, $4, $5, $5, 1, 'H100', '{}', 1, 1, 1, 'USD', 850000, 1)`,
-		v, id.New[id.Cluster](), id.New[id.Node](), a.Host, s.org)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	_, v := fleettest.Lease(s.t, s.d, a.Host, s.org)
 	return v
 }
 

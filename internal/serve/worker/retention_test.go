@@ -3,7 +3,9 @@ package worker
 import (
 	"testing"
 
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // Rows whose retention is over are deleted, those that are younger or not done with are kept.
@@ -19,6 +21,12 @@ func TestOldRowsAreDeleted(t *testing.T) {
 	exec("INSERT INTO org (id, name, personal) VALUES (first_id(clock_timestamp()), 'o', false)")
 	exec("INSERT INTO host (id, org_id, name, region, state) SELECT id, id, 'h', 'eu', 'active' FROM org")
 	exec("INSERT INTO gpu (id, host_id, uuid, idx, model, vram_mb) SELECT id, id, 'g', 0, 'H100', 1 FROM org")
+	var h id.Host
+	var org id.Org
+	if err := d.Pool.QueryRow(t.Context(), "SELECT id, org_id FROM host").Scan(&h, &org); err != nil {
+		t.Fatal(err)
+	}
+	fleettest.Lease(t, d, h, org)
 	// Each statement takes an age, and whether the row is done with.
 	tables := map[string]struct {
 		days   int
@@ -36,7 +44,7 @@ func TestOldRowsAreDeleted(t *testing.T) {
 		"segment_quarantine": {400, `INSERT INTO segment_quarantine (host_id, reason, payload, payload_hash, received_at)
 			SELECT o.id, 'r', '', v.id::text::bytea, v.at FROM org o, v WHERE $2`, false},
 		"deaf_span": {401, `INSERT INTO deaf_span (lease_id, epoch, peer, from_ms, to_ms, received_at)
-			SELECT v.id, 1, 1, 1, 2, v.at FROM v WHERE $2`, false},
+			SELECT l.id, 1, 1, s.ms, s.ms + 1, v.at FROM lease l, v, extract(epoch FROM v.at) s (ms) WHERE $2`, false},
 		"operator_earning_hour": {800, `INSERT INTO operator_earning_hour (host_org_id, currency, payer_org_id, hour, earned,
 			last_at, first_id, last_id) SELECT v.id, 'USD', v.id, v.at, 1, v.at, v.id, v.id FROM v WHERE $2`, false},
 	}

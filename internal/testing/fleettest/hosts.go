@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 // Origin is the address at which test hosts enrol.
@@ -158,4 +159,24 @@ func Inventory(n int) agentapi.Inventory {
 		})
 	}
 	return inv
+}
+
+// Lease writes a lease of one GPU of a host and its cluster of one node, without renting it.
+func Lease(t testing.TB, d *db.DB, h id.Host, renter id.Org) (id.Cluster, id.Lease) {
+	t.Helper()
+	cluster, node, lease := id.New[id.Cluster](), id.New[id.Node](), id.New[id.Lease]()
+	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		if err := dbtest.InsertCluster(ctx, tx, cluster, renter, "USD",
+			dbtest.Place{Node: node, Lease: lease, Host: h}); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id,
+			gpu_count, gpu_model, gpu_ids, cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch)
+			SELECT $1, $2, $3, 0, id, $4, org_id, 1, 'H100', '{}', 1, 1, 1, 'USD', 850000, 1 FROM host WHERE id = $5`,
+			lease, cluster, node, renter, h)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return cluster, lease
 }

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 // envSeconds says how many rented seconds TestEveryBillIsTheOracles plays.
@@ -42,6 +44,17 @@ func inTx(t *testing.T, d *db.DB, f func(ctx context.Context, tx *db.Tx) error) 
 	if err := d.InTx(context.Background(), f); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// create writes leases, and the cluster and nodes that they belong to.
+func create(ctx context.Context, tx *db.Tx, leases []metering.NewLease) error {
+	for _, l := range leases {
+		if err := dbtest.InsertCluster(ctx, tx, l.Cluster, l.Renter, l.Currency,
+			dbtest.Place{Node: l.Node, Lease: l.ID, Host: l.Host, Rank: l.Rank}); err != nil {
+			return err
+		}
+	}
+	return metering.CreateLeases(ctx, tx, leases)
 }
 
 // clock is PostgreSQL's, in unix ms.

@@ -92,7 +92,7 @@ func (f *field) signUp(name string) account.Principal {
 func (f *field) move(from, to ledger.Account, n money.Nano) {
 	f.t.Helper()
 	f.tx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "test", Key: "test:" + id.New[id.LedgerTx]().String(),
+		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "topup", Key: "test:" + id.New[id.LedgerTx]().String(),
 			Transfers: []ledger.Transfer{{Debit: from, Credit: to, Amount: n}}})
 		return err
 	})

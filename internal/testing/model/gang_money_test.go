@@ -106,7 +106,7 @@ func newBookedGang(t *testing.T, d *db.DB, rnd *rand.Rand) *bookedGang {
 		bonds[op] += money.Nano(r.bond)
 	}
 	inTx(t, d, func(ctx context.Context, tx *db.Tx) error {
-		if err := metering.CreateLeases(ctx, tx, leases); err != nil {
+		if err := create(ctx, tx, leases); err != nil {
 			return err
 		}
 		for op, n := range bonds {

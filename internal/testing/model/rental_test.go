@@ -137,7 +137,7 @@ func newLeases(t *testing.T, d *db.DB, r *rand.Rand, hosts []*machine, life [2]i
 			Rate:         money.Micro(rate),
 		})
 	}
-	inTx(t, d, func(ctx context.Context, tx *db.Tx) error { return metering.CreateLeases(ctx, tx, in) })
+	inTx(t, d, func(ctx context.Context, tx *db.Tx) error { return create(ctx, tx, in) })
 	for _, l := range c.leases {
 		for range r.IntN(3) { // an agreed change of price
 			p := [2]int64{l.facts.prices[len(l.facts.prices)-1][0] + 1 + r.Int64N(span), r.Int64N(40_000_000)}

@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 // Rate is what the leases cost per hour: 3.6, a thousandth a second. Their hosts' share is 85 %.
@@ -68,10 +69,15 @@ func New(t testing.TB, d *db.DB, renter, operator id.Org, currency string) *Leas
 		if l.anchor, err = metering.NewCollector(l.d).IssueAnchor(l.t.Context(), l.Host, boot, bootMS); err != nil {
 			return err
 		}
+		node := id.New[id.Node]()
+		if err := dbtest.InsertCluster(ctx, tx, l.Cluster, renter, currency,
+			dbtest.Place{Node: node, Lease: l.ID, Host: l.Host}); err != nil {
+			return err
+		}
 		err := metering.CreateLeases(ctx, tx, []metering.NewLease{{
 			ID:           l.ID,
 			Cluster:      l.Cluster,
-			Node:         id.New[id.Node](),
+			Node:         node,
 			Host:         l.Host,
 			Renter:       renter,
 			Operator:     operator,
