@@ -89,7 +89,7 @@ func (b *browser) gangOf(own bool) gang {
 	}
 	hold, total := ledger.BondHold(me, g.mine.ID, "USD"), ":30000000"
 	theirs := ledger.BondHold(other, g.theirs.ID, "USD")
-	post("test", "bonds", ledger.Transfer{
+	post("bond_deposit", "bonds", ledger.Transfer{
 		Debit:  ledger.StripeClearing("USD"),
 		Credit: hold,
 		Amount: 300_000_000,

@@ -34,6 +34,14 @@ func TestAMailedLinkIsConfirmedByAClick(t *testing.T) {
 	if _, page := b.get("/account"); !strings.Contains(page.Find("#email").Text(), "Not verified") {
 		t.Error("opening the link was enough")
 	}
+	stranger := *b // another browser
+	stranger.http = &http.Client{}
+	for _, password := range []string{"", "not the password"} { // another browser needs the account's password
+		_, page := stranger.post("/verify-email", url.Values{"code": {code}, "password": {password}})
+		if page.Find("#password-e").Text() == "" || page.Find(`#verify a[href="/forgot-password"]`).Length() != 1 {
+			t.Error(page.Find("main").Text())
+		}
+	}
 	if _, page := b.post("/verify-email", url.Values{"code": {code}}); !strings.Contains(page.Find("#verify").Text(),
 		"is confirmed") {
 		t.Error(page.Find("main").Text())

@@ -95,10 +95,14 @@ type Config struct {
 	AccountTries   int           // sign-ins per account and 15 min; 0 = 10
 	AddressTries   int           // sign-ins per address and 15 min; 0 = 60
 	SignUpsPerHour int           // per address; 0 = 20
+	TakenPerHour   int           // sign-ups with taken e-mail addresses, per address; 0 = 5
 	RecheckEvery   time.Duration // how often the credential of an open stream is checked again; 0 = 15 s
 	// Post writes a mail in a transaction; nil: no mail goes out, and no address can be verified.
 	Post      func(ctx context.Context, tx *db.Tx, l Letter) error
 	PublicURL string // where people reach the platform, for links
+	// TakenOver is called for each organisation of a user whose address was verified by ResetPassword for the first time,
+	// in its transaction: another person may have signed up with the address. nil: nothing else is to be done.
+	TakenOver func(ctx context.Context, tx *db.Tx, org id.Org) error
 }
 
 func (c Config) withDefaults() Config {
@@ -120,6 +124,7 @@ func (c Config) withDefaults() Config {
 	setInt(&c.AccountTries, 10)
 	setInt(&c.AddressTries, 60)
 	setInt(&c.SignUpsPerHour, 20)
+	setInt(&c.TakenPerHour, 5)
 	return c
 }
 

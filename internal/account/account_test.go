@@ -521,6 +521,19 @@ func TestStillIn(t *testing.T) {
 		tok.ID); err != nil {
 		t.Fatal(err)
 	}
+	session, open, err := a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for idle, want := range map[string]bool{"13 days": true, "15 days": false} {
+		exec(t, d, "UPDATE session SET last_seen_at = clock_timestamp() - '"+idle+"'::interval")
+		if in, err := a.StillIn(t.Context(), open.Credential()); err != nil || in != want {
+			t.Errorf("a session that was idle for %s: %v %v", idle, in, err)
+		}
+		if _, err := a.SessionPrincipal(t.Context(), session); (err == nil) != want {
+			t.Errorf("a session that was idle for %s: %v", idle, err)
+		}
+	}
 	check("an expired token", ada, ada.User, tok.ID, false)
 	if _, err := d.Pool.Exec(t.Context(), "UPDATE api_token SET expires_at = NULL WHERE id = $1", tok.ID); err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func (p Principal) Credential() Credential {
 }
 
 // StillIn reports whether a credential still counts: its user is a member of the org, and the token, session or key is
-// neither revoked nor expired.
+// neither revoked nor expired; a session also ends when nothing was requested with it for Config.SessionIdle.
 func (a *Accounts) StillIn(ctx context.Context, c Credential) (bool, error) {
 	token, err := c.Token.UUIDValue()
 	if err != nil {
@@ -42,6 +42,7 @@ func (a *Accounts) StillIn(ctx context.Context, c Credential) (bool, error) {
 		TokenID:   token,
 		SessionID: session,
 		Key:       c.Key,
+		Idle:      a.cfg.SessionIdle.Seconds(),
 	})
 	if err != nil {
 		return false, fmt.Errorf("check the credential of %s: %w", c.User, err)

@@ -2,6 +2,8 @@ package account_test
 
 import (
 	"context"
+	"crypto/ed25519"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,7 +11,9 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
+	"golang.org/x/crypto/ssh"
 )
 
 type ctx = context.Context
@@ -93,13 +97,29 @@ func TestStreamsEndWithTheirCredential(t *testing.T) {
 func TestPasswordResetByMail(t *testing.T) {
 	t.Parallel()
 	var mail []account.Letter
+	var taken []id.Org
 	d, a := open(t, account.Config{PublicURL: "https://muster.test", Post: func(_ ctx, _ *db.Tx, l account.Letter) error {
 		mail = append(mail, l)
+		return nil
+	}, TakenOver: func(_ ctx, _ *db.Tx, org id.Org) error {
+		taken = append(taken, org)
 		return nil
 	}})
 	mallory := register(t, a, "ada@example.com") // whoever signed up first: the address is not verified
 	mallory.Scopes = account.Scopes()
 	_, stolen := issue(t, a, mallory, account.NewToken{Scopes: account.Scopes()})
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.NewSignerFromKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := a.AddSSHKey(t.Context(), mallory, "m", string(ssh.MarshalAuthorizedKey(signer.PublicKey())),
+		idem.Request{}); err != nil {
+		t.Fatal(err)
+	}
 	session, _, err := a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
 	if err != nil {
 		t.Fatal(err)
@@ -142,6 +162,12 @@ func TestPasswordResetByMail(t *testing.T) {
 	_, p, err := a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: fresh})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if keys, err := a.SSHKeys(t.Context(), p, account.Page[id.SSHKey]{Limit: 10}); err != nil || len(keys) != 0 {
+		t.Errorf("SSH keys of whoever signed up with somebody else's address: %v, %v", keys, err)
+	}
+	if !slices.Equal(taken, []id.Org{p.Org}) {
+		t.Errorf("taken over: %v", taken)
 	}
 	if me, err := a.Profile(t.Context(), p); err != nil || !me.Verified {
 		t.Errorf("%+v, %v", me, err)

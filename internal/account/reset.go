@@ -58,6 +58,29 @@ func setPassword(ctx context.Context, tx *db.Tx, user id.User, hash string, keep
 	return detail, err
 }
 
+// takeOver removes what gives access to the organisations of a user whose address was never verified, beyond sessions
+// and tokens, and adds what it did to detail.
+func (a *Accounts) takeOver(ctx context.Context, tx *db.Tx, user id.User, detail map[string]any) error {
+	keys, err := tx.Q.DeleteSSHKeysOfUser(ctx, user)
+	if err != nil {
+		return fmt.Errorf("delete SSH keys: %w", err)
+	}
+	detail["ssh_keys"] = keys
+	if a.cfg.TakenOver == nil {
+		return nil
+	}
+	orgs, err := tx.Q.OrgsOfUser(ctx, user)
+	if err != nil {
+		return fmt.Errorf("find organisations of %s: %w", user, err)
+	}
+	for _, o := range orgs {
+		if err := a.cfg.TakenOver(ctx, tx, o.OrgID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // SendPasswordReset mails a link to set a new password to the address, if it has an account. The answer is the same if
 // it has none, or if the account was sent too many links already. Faults: Invalid, RateLimited (by the caller's
 // address), Unavailable (no mail goes out here).
@@ -111,8 +134,9 @@ func (a *Accounts) SendPasswordReset(ctx context.Context, email, from string) er
 
 // ResetPassword sets a new password with the secret of a link, ends all sessions of the user, and with revokeTokens
 // their API tokens. The link proves the e-mail address: it counts as verified afterwards. If it was not verified
-// before, whoever signed up with it may have been somebody else, and the tokens are revoked in any case. Faults:
-// NotFound for a link that was used or is too old, Invalid, RateLimited.
+// before, somebody else may have signed up with it: then the tokens are revoked in any case, the user's SSH keys are
+// deleted, and payouts of their organisations stop (Config.TakenOver). Faults: NotFound for a link that was used or is
+// too old, Invalid, RateLimited.
 func (a *Accounts) ResetPassword(ctx context.Context, secret, fresh, from string, revokeTokens bool) error {
 	gone := fault.New(fault.NotFound, "this link was used already or is too old: ask for a new one on the sign-in page")
 	if len(secret) != secretLen {
@@ -149,6 +173,11 @@ func (a *Accounts) ResetPassword(ctx context.Context, secret, fresh, from string
 		detail, err := setPassword(ctx, tx, u.ID, hash, id.Session{}, revokeTokens || !u.Verified, id.Token{})
 		if err != nil {
 			return err
+		}
+		if !u.Verified {
+			if err := a.takeOver(ctx, tx, u.ID, detail); err != nil {
+				return err
+			}
 		}
 		if _, err := tx.Q.VerifyEmail(ctx, u.ID, u.Email); err != nil {
 			return fmt.Errorf("verify: %w", err)

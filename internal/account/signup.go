@@ -37,14 +37,15 @@ type SignedUp struct {
 	Token     string // the secret of an API token with all scopes
 }
 
-// SignUp makes the user, their personal org and a first API token, and mails the link that proves the address. Faults:
-// Forbidden (sign-up is switched off), Invalid, RateLimited, Unavailable, Conflict (the address has an account).
+// SignUp creates the user, their personal org and a first API token, and mails the link that proves the address.
+// Faults: Forbidden (sign-up is switched off), Invalid, RateLimited, Unavailable, Conflict (the address has an account;
+// its owner gets a mail, and the caller's address may have only Config.TakenPerHour of these answers an hour).
 func (a *Accounts) SignUp(ctx context.Context, s SignUp, once idem.Request) (SignedUp, idem.Outcome, error) {
 	prepared, err := a.prepareSignUp(ctx, s)
 	if err != nil {
 		return SignedUp{}, idem.Outcome{}, err
 	}
-	return idem.Once(ctx, a.db, once, func(ctx context.Context, tx *db.Tx) (u SignedUp, err error) {
+	u, out, err := idem.Once(ctx, a.db, once, func(ctx context.Context, tx *db.Tx) (u SignedUp, err error) {
 		if u.Principal, err = a.signUp(ctx, tx, prepared); err != nil {
 			return u, err
 		}
@@ -54,6 +55,7 @@ func (a *Accounts) SignUp(ctx context.Context, s SignUp, once idem.Request) (Sig
 		u.CreatedAt, err = tx.Now(ctx)
 		return u, err
 	})
+	return u, out, a.afterSignUp(ctx, prepared, err)
 }
 
 // prepareSignUp checks the rules and hashes the password, which takes tens of milliseconds of CPU and therefore
@@ -78,6 +80,9 @@ func (a *Accounts) prepareSignUp(ctx context.Context, s SignUp) (preparedSignUp,
 		name, _, _ = strings.Cut(email, "@")
 	}
 	if err := a.countSignUp(ctx, s.Address); err != nil {
+		return preparedSignUp{}, err
+	}
+	if err := a.mayMeetTaken(ctx, s.Address); err != nil {
 		return preparedSignUp{}, err
 	}
 	hash, err := a.hasher.hash(ctx, s.Password)
@@ -125,7 +130,7 @@ func (a *Accounts) Register(ctx context.Context, s SignUp) (p Principal, err err
 		p, err = a.signUp(ctx, tx, prepared)
 		return err
 	})
-	return p, err
+	return p, a.afterSignUp(ctx, prepared, err)
 }
 
 // normalEmail is the form under which an address is kept and looked up: trimmed, lower case. Its fault is Invalid with

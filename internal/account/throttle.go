@@ -74,8 +74,12 @@ func (a *Accounts) count(ctx context.Context, q *dbq.Queries, key string, limit 
 	if int(r.Failures) <= limit {
 		return nil
 	}
+	return tooManyAttempts(r.SecondsLeft)
+}
+
+func tooManyAttempts(secondsLeft float64) error {
 	f := fault.New(fault.RateLimited, "too many attempts: wait and try again")
-	f.RetryAfter = max(time.Second, time.Duration(r.SecondsLeft*float64(time.Second)).Round(time.Second))
+	f.RetryAfter = max(time.Second, time.Duration(secondsLeft*float64(time.Second)).Round(time.Second))
 	return f
 }
 

@@ -38,7 +38,9 @@ func (a *Accounts) sendVerification(ctx context.Context, tx *db.Tx, p Principal)
 	return a.cfg.Post(ctx, tx, Letter{User: p.User, To: p.Email, Subject: "Confirm your e-mail address", Body: fmt.Sprintf(
 		"Somebody, probably you, has an account at %s with this e-mail address.\n\nTo confirm that the address is yours, "+
 			"open within 24 hours:\n\n%s/verify-email/%s\n\n"+
-			"If it was not you, there is nothing to do.\n", a.cfg.PublicURL, a.cfg.PublicURL, secret)})
+			"If it was not you, do not confirm it. You can ignore this mail, or take the account over by setting a new "+
+			"password at %s/forgot-password, which ends everything that was set up with it.\n",
+		a.cfg.PublicURL, a.cfg.PublicURL, secret, a.cfg.PublicURL)})
 }
 
 // SendVerification mails the link again and returns the address that it goes to. Faults: Conflict (the address is
@@ -70,19 +72,54 @@ func (a *Accounts) resendVerification(ctx context.Context, tx *db.Tx, p Principa
 	return audit.Record(ctx, tx, p.Event("user.verification_sent", p.User.String(), nil))
 }
 
-// VerifyEmail uses the secret of a link: the address it was sent to is verified. from is where the call comes from.
-// Fault: NotFound, for a link that is used, too old, or to an address the user has no longer; which of them is not
-// said.
-func (a *Accounts) VerifyEmail(ctx context.Context, secret, from string) error {
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return verifyEmail(ctx, tx, secret, from) })
-}
-
-func verifyEmail(ctx context.Context, tx *db.Tx, secret, from string) error {
+// VerifyEmail uses the secret of a mailed link: the address that it was sent to is verified. The link proves who reads
+// the mail, and not who signed up: anyone can sign up with somebody else's address. So who, the principal of the
+// browser, must be the account's user, or password must be the account's. The owner of an address with which a stranger
+// signed up has neither: ResetPassword takes the account over.
+//
+// Faults: NotFound for a link that was used, is too old, or is for an address that the user no longer has; Invalid with
+// the location "password" if it is needed, or wrong; RateLimited. from is the address of the caller.
+func (a *Accounts) VerifyEmail(ctx context.Context, who Principal, secret, password, from string) error {
 	gone := fault.New(fault.NotFound, "this link was used already or is too old: your account page says whether your "+
 		"e-mail address is verified, and sends a new link")
 	if len(secret) != secretLen {
 		return gone
 	}
+	u, err := a.db.Q.EmailVerificationUser(ctx, hashSecret(secret))
+	if db.NoRows(err) {
+		return gone
+	}
+	if err != nil {
+		return fmt.Errorf("find verification: %w", err)
+	}
+	if who.User != u.ID {
+		if err := a.checkOwnPassword(ctx, u, password, from); err != nil {
+			return err
+		}
+	}
+	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return verifyEmail(ctx, tx, gone, secret, from) })
+}
+
+// checkOwnPassword verifies the password of the account whose address a link verifies. Attempts count as sign-ins.
+func (a *Accounts) checkOwnPassword(ctx context.Context, u dbq.EmailVerificationUserRow, password, from string) error {
+	if password == "" || len(password) > 4*MaxPassword {
+		return fault.InvalidField("password", "is needed: the password with which you signed up")
+	}
+	passed, err := a.countSignIn(ctx, u.Email, from)
+	if err != nil {
+		return err
+	}
+	ok, _, err := a.hasher.check(ctx, u.PasswordHash, password)
+	if err != nil {
+		return fmt.Errorf("check password: %w", err)
+	}
+	if !ok {
+		return fault.InvalidField("password", "is wrong")
+	}
+	return passed(ctx)
+}
+
+func verifyEmail(ctx context.Context, tx *db.Tx, gone error, secret, from string) error {
 	v, err := tx.Q.UseEmailVerification(ctx, hashSecret(secret))
 	if db.NoRows(err) {
 		return gone

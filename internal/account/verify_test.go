@@ -2,7 +2,9 @@ package account_test
 
 import (
 	"context"
+	"fmt"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/musterhq/muster/internal/account"
@@ -37,7 +39,86 @@ func secretIn(t *testing.T, l account.Letter) string {
 }
 
 func verify(ctx context.Context, a *account.Accounts, secret string) error {
-	return a.VerifyEmail(ctx, secret, "")
+	return a.VerifyEmail(ctx, account.Principal{}, secret, password, "")
+}
+
+// A stranger signed up with Ada's address. The link alone, in a browser of hers, does not make the stranger's account a
+// verified one; the stranger's own browser, or the password, does.
+func TestALinkAloneVerifiesNoStrangersAccount(t *testing.T) {
+	t.Parallel()
+	_, a, sent := letters(t)
+	p, other := register(t, a, "ada@example.com"), register(t, a, "bob@example.com")
+	secret := secretIn(t, (*sent)[0])
+	for what, x := range map[string]struct {
+		who      account.Principal
+		password string
+	}{
+		"no session":           {},
+		"a session of another": {who: other},
+		"a wrong password":     {password: "not the password"},
+		"a long one":           {password: strings.Repeat("x", 10_000)},
+	} {
+		err := a.VerifyEmail(t.Context(), x.who, secret, x.password, "")
+		if f := fault.From(err); f == nil || f.Kind != fault.Invalid || f.Fields[0].Location != "password" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if v, err := a.Profile(t.Context(), p); err != nil || v.Verified {
+		t.Fatal("verified by the link alone", err)
+	}
+	if err := a.VerifyEmail(t.Context(), p, secret, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := a.Profile(t.Context(), p); err != nil || !v.Verified {
+		t.Fatal(v, err)
+	}
+}
+
+func TestPasswordsOfLinksAreGuessedAFewTimes(t *testing.T) {
+	t.Parallel()
+	_, a, sent := letters(t)
+	register(t, a, "ada@example.com")
+	secret := secretIn(t, (*sent)[0])
+	for range 10 {
+		if err := a.VerifyEmail(t.Context(), account.Principal{}, secret, "not the password", ""); !fault.Is(err,
+			fault.Invalid) {
+			t.Fatal(err)
+		}
+	}
+	if err := verify(t.Context(), a, secret); !fault.Is(err, fault.RateLimited) {
+		t.Errorf("the eleventh attempt: %v", err)
+	}
+}
+
+// Who signs up with a taken address learns so, a few times an hour, and the owner gets a mail, once a day.
+func TestASignUpWithATakenAddressIsKnownToItsOwner(t *testing.T) {
+	t.Parallel()
+	_, a, sent := letters(t)
+	for n := range 8 {
+		register(t, a, fmt.Sprintf("u%d@example.com", n))
+	}
+	*sent = nil
+	try := func(email, from string) error {
+		_, _, err := a.SignUp(t.Context(), account.SignUp{Email: email, Password: password, Address: from}, idem.Request{})
+		return err
+	}
+	for n := range 5 {
+		if err := try(fmt.Sprintf("u%d@example.com", n/2), "198.51.100.1"); !fault.Is(err, fault.Conflict) {
+			t.Fatal(err)
+		}
+	}
+	if len(*sent) != 3 || (*sent)[0].To != "u0@example.com" || !strings.Contains((*sent)[0].Subject, "already") {
+		t.Errorf("%d mails: %+v", len(*sent), *sent)
+	}
+	for _, email := range []string{"u7@example.com", "free@example.com"} { // the answer no longer depends on the address
+		err := try(email, "198.51.100.1")
+		if f := fault.From(err); f == nil || f.Kind != fault.RateLimited || f.RetryAfter <= 0 {
+			t.Errorf("%s: %v", email, err)
+		}
+	}
+	if err := try("free@example.com", "198.51.100.2"); err != nil {
+		t.Errorf("from elsewhere: %v", err)
+	}
 }
 
 func resend(ctx context.Context, a *account.Accounts, p account.Principal) error {

@@ -26,6 +26,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/dialback"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/restore"
 	"github.com/musterhq/muster/internal/serve/gateway"
@@ -198,6 +199,7 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 		Post: func(ctx context.Context, tx *db.Tx, l account.Letter) error {
 			return notify.Write(ctx, tx, l.User, l.To, l.Subject, l.Body)
 		},
+		TakenOver: func(ctx context.Context, tx *db.Tx, org id.Org) error { return s.payouts.StopTakenOver(ctx, tx, org) },
 	})
 	s.market, err = market.New(s.db, box, market.Config{
 		Currency:       s.cfg.Currency,

@@ -10,12 +10,17 @@ import (
 // verifyForm asks for a click: what reads mail before its owner does opens links, and presses no buttons.
 func (s *Pages) verifyForm(v *page.Visit) error {
 	return s.Render(v, VerifyEmail(v.Page("Confirm your e-mail address", ""),
-		Verification{Code: chi.URLParam(v.R, "code")}))
+		Verification{Code: chi.URLParam(v.R, "code"), Password: !v.SignedIn()}))
 }
 
 func (s *Pages) verifyEmail(v *page.Visit) error {
-	if err := s.Accounts.VerifyEmail(v.R.Context(), v.R.FormValue("code"), page.Address(v.R)); err != nil {
-		return err
+	code := v.R.FormValue("code")
+	err := s.Accounts.VerifyEmail(v.R.Context(), v.Who, code, v.R.FormValue("password"), page.Address(v.R))
+	if err != nil {
+		return s.Again(v, err, func(errs map[string]string) error {
+			return s.Render(v, VerifyEmail(v.Page("Confirm your e-mail address", ""),
+				Verification{Code: code, Password: true, Error: page.First(errs, "password", "")}))
+		})
 	}
 	return s.Render(v, VerifyEmail(v.Page("Confirm your e-mail address", ""), Verification{Done: true}))
 }

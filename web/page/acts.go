@@ -113,6 +113,7 @@ var acts = map[string]string{
 	"user.password_reset":      "Reset the password",
 	"user.password_reset_sent": "Asked for a link to reset the password",
 	"user.sign_up":             "Signed up",
+	"user.sign_up_again":       "Sign-up with the address of this account refused",
 	"user.verification_sent":   "Asked for a verification link",
 }
 

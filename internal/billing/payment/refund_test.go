@@ -307,7 +307,7 @@ func TestSuspenseIsResolved(t *testing.T) {
 	}
 	err = s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		_, err := ledger.Post(ctx, tx, ledger.Entry{
-			Kind: "transfer",
+			Kind: "stripe_transfer",
 			Key:  "transfer:" + r.Open[0].Source,
 			Transfers: []ledger.Transfer{{
 				Debit:  ledger.Fee("EUR"),

@@ -137,6 +137,13 @@ func (p *Payouts) stop(ctx context.Context, tx *db.Tx, who account.Principal, or
 	if !stop {
 		why, title = "", "Payouts to you go on"
 	}
+	return setStopped(ctx, tx, org, why, title, reason, who.Event("payout.stop", org.String(),
+		map[string]any{"stopped": stop, "reason": reason}))
+}
+
+// setStopped stops payouts of an organisation, or with an empty why lets them go on, notifies it and records the act.
+// It does nothing if that is so already, or if there is no payout account.
+func setStopped(ctx context.Context, tx *db.Tx, org id.Org, why, title, body string, act audit.Event) error {
 	n, err := tx.Q.SetPayoutStopped(ctx, why, org)
 	if err != nil || n == 0 {
 		return err
@@ -147,11 +154,11 @@ func (p *Payouts) stop(ctx context.Context, tx *db.Tx, who account.Principal, or
 		Severity: notify.Warn,
 		Object:   org.String(),
 		Title:    title,
-		Body:     reason,
+		Body:     body,
 	}); err != nil {
 		return err
 	}
-	return audit.Record(ctx, tx, who.Event("payout.stop", org.String(), map[string]any{"stopped": stop, "reason": reason}))
+	return audit.Record(ctx, tx, act)
 }
 
 // sendReversal takes a part of a transfer back. Under a key that Stripe has forgotten, what came back already is read,
@@ -231,5 +238,19 @@ func (p *Payouts) refuseReversal(ctx context.Context, tx *db.Tx, row payment.Row
 		Body: "Stripe refuses to take back what was asked for: " + reason +
 			" Nothing moved. Payouts to the operator stay stopped until you let them go on. Their page has the payout: try " +
 			"again there.",
+	})
+}
+
+// StopTakenOver stops payouts of an organisation whose owner proved their e-mail address by setting a new password:
+// somebody else may have signed up with that address and set up the payout account. It does nothing if there is no
+// payout account. An admin lets payouts go on (ChangeOperator) once the owner has confirmed where they go.
+func (p *Payouts) StopTakenOver(ctx context.Context, tx *db.Tx, org id.Org) error {
+	const why = "The e-mail address of this organisation was verified after the payout account was set up. Tell the " +
+		"platform whether the payout account is yours."
+	return setStopped(ctx, tx, org, why, "Payouts to you are stopped", why, audit.Event{
+		Org:    org,
+		Action: "payout.stop",
+		Object: org.String(),
+		Detail: map[string]any{"stopped": true, "reason": why},
 	})
 }

@@ -13,6 +13,24 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+const attempts = `-- name: Attempts :one
+SELECT failures, extract(epoch FROM window_start + make_interval(secs => $1::float8) - clock_timestamp())::float8 AS seconds_left
+FROM login_throttle WHERE key = $2 AND window_start > clock_timestamp() - make_interval(secs => $1::float8)
+`
+
+type AttemptsRow struct {
+	Failures    int32
+	SecondsLeft float64
+}
+
+// The attempts of a window that has not ended.
+func (q *Queries) Attempts(ctx context.Context, win float64, key string) (AttemptsRow, error) {
+	row := q.db.QueryRow(ctx, attempts, win, key)
+	var i AttemptsRow
+	err := row.Scan(&i.Failures, &i.SecondsLeft)
+	return i, err
+}
+
 const countAttempt = `-- name: CountAttempt :one
 INSERT INTO login_throttle (key, failures, window_start) VALUES ($1, 1, clock_timestamp())
 ON CONFLICT (key) DO UPDATE SET
@@ -619,8 +637,9 @@ SELECT (EXISTS (SELECT FROM membership m WHERE m.user_id = $1 AND m.org_id = $2)
     AND ($3::uuid IS NULL OR EXISTS (SELECT FROM api_token t WHERE t.id = $3::uuid AND t.org_id = $2
          AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())))
     AND ($4::uuid IS NULL OR EXISTS (SELECT FROM session s WHERE s.id = $4::uuid
-         AND s.user_id = $1 AND s.expires_at > clock_timestamp()))
-    AND ($5::text = '' OR EXISTS (SELECT FROM ssh_key k WHERE k.org_id = $2 AND k.fingerprint = $5::text)))::boolean
+         AND s.user_id = $1 AND s.expires_at > clock_timestamp()
+         AND s.last_seen_at > clock_timestamp() - make_interval(secs => $5::float8)))
+    AND ($6::text = '' OR EXISTS (SELECT FROM ssh_key k WHERE k.org_id = $2 AND k.fingerprint = $6::text)))::boolean
 `
 
 type StillInParams struct {
@@ -628,6 +647,7 @@ type StillInParams struct {
 	OrgID     id.Org
 	TokenID   pgtype.UUID
 	SessionID pgtype.UUID
+	Idle      float64
 	Key       string
 }
 
@@ -638,6 +658,7 @@ func (q *Queries) StillIn(ctx context.Context, arg StillInParams) (bool, error) 
 		arg.OrgID,
 		arg.TokenID,
 		arg.SessionID,
+		arg.Idle,
 		arg.Key,
 	)
 	var column_1 bool

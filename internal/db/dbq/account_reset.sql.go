@@ -23,6 +23,18 @@ func (q *Queries) DeleteOldPasswordResets(ctx context.Context) (int64, error) {
 	return result.RowsAffected(), nil
 }
 
+const deleteSSHKeysOfUser = `-- name: DeleteSSHKeysOfUser :execrows
+DELETE FROM ssh_key WHERE user_id = $1
+`
+
+func (q *Queries) DeleteSSHKeysOfUser(ctx context.Context, userID id.User) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteSSHKeysOfUser, userID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const insertPasswordReset = `-- name: InsertPasswordReset :exec
 INSERT INTO password_reset (secret_hash, user_id, address, expires_at)
 VALUES ($1, $2, $3, clock_timestamp() + make_interval(secs => $4::float8))

@@ -23,6 +23,26 @@ func (q *Queries) DeleteOldVerifications(ctx context.Context) (int64, error) {
 	return result.RowsAffected(), nil
 }
 
+const emailVerificationUser = `-- name: EmailVerificationUser :one
+SELECT u.id, u.email, u.password_hash
+FROM email_verification v JOIN app_user u ON u.id = v.user_id AND u.email = v.address
+WHERE v.secret_hash = $1 AND v.used_at IS NULL AND v.expires_at > clock_timestamp()
+`
+
+type EmailVerificationUserRow struct {
+	ID           id.User
+	Email        string
+	PasswordHash string
+}
+
+// Whose address a link verifies, if it can still be used.
+func (q *Queries) EmailVerificationUser(ctx context.Context, secretHash []byte) (EmailVerificationUserRow, error) {
+	row := q.db.QueryRow(ctx, emailVerificationUser, secretHash)
+	var i EmailVerificationUserRow
+	err := row.Scan(&i.ID, &i.Email, &i.PasswordHash)
+	return i, err
+}
+
 const emailVerified = `-- name: EmailVerified :one
 SELECT (email_verified_at IS NOT NULL)::boolean FROM app_user WHERE id = $1
 `

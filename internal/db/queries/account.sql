@@ -99,7 +99,8 @@ SELECT (EXISTS (SELECT FROM membership m WHERE m.user_id = @user_id AND m.org_id
     AND (sqlc.narg(token_id)::uuid IS NULL OR EXISTS (SELECT FROM api_token t WHERE t.id = sqlc.narg(token_id)::uuid AND t.org_id = @org_id
          AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())))
     AND (sqlc.narg(session_id)::uuid IS NULL OR EXISTS (SELECT FROM session s WHERE s.id = sqlc.narg(session_id)::uuid
-         AND s.user_id = @user_id AND s.expires_at > clock_timestamp()))
+         AND s.user_id = @user_id AND s.expires_at > clock_timestamp()
+         AND s.last_seen_at > clock_timestamp() - make_interval(secs => @idle::float8)))
     AND (@key::text = '' OR EXISTS (SELECT FROM ssh_key k WHERE k.org_id = @org_id AND k.fingerprint = @key::text)))::boolean;
 
 -- name: RevokeTokens :many
@@ -154,6 +155,11 @@ ON CONFLICT (key) DO UPDATE SET
     failures = CASE WHEN login_throttle.window_start < clock_timestamp() - make_interval(secs => @win::float8) THEN 1 ELSE login_throttle.failures + 1 END,
     window_start = CASE WHEN login_throttle.window_start < clock_timestamp() - make_interval(secs => @win::float8) THEN clock_timestamp() ELSE login_throttle.window_start END
 RETURNING failures, extract(epoch FROM window_start + make_interval(secs => @win::float8) - clock_timestamp())::float8 AS seconds_left;
+
+-- name: Attempts :one
+-- The attempts of a window that has not ended.
+SELECT failures, extract(epoch FROM window_start + make_interval(secs => @win::float8) - clock_timestamp())::float8 AS seconds_left
+FROM login_throttle WHERE key = @key AND window_start > clock_timestamp() - make_interval(secs => @win::float8);
 
 -- name: ForgiveAttempt :exec
 UPDATE login_throttle SET failures = greatest(failures - 1, 0) WHERE key = $1;
