@@ -48,7 +48,7 @@ var asides = map[string][]string{
 	"stripe":            {"billing/payment", "billing/payout", "billing/postpaid", "stripe/sandbox", "server", "cli"},
 	"stripe/sandbox":    {"server"},
 	"devstack":          {"testing/testfield", "server", "cli"},
-	"testing/dbtest":    {"testing/testfield"},
+	"testing/dbtest":    {"testing/testfield", "testing/fleettest", "billing/metering"}, // the latter: its meteringtest
 	"testing/testnet":   {"testing/testfield"},
 	"testing/fleettest": {},
 	"testing/testfield": {},
