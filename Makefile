@@ -84,6 +84,10 @@ test-disk: ## a node that fills its disk, and scratches on btrfs and XFS, on dis
 	@scripts/setup build run disk
 	@go test -tags disk ./agent/redteam ./agent/scratch -run 'TestADiskFiller|TestScratchOnOtherFileSystems' -count=1 -v -timeout 10m
 
+.PHONY: test-gpu
+test-gpu: build ## what a machine with NVIDIA GPUs shows: every NVML and CUDA call, inventory, doctor, gpucheck, into docs/hardware/MODEL; without a GPU it runs on simulated ones and says so
+	@scripts/test-gpu bin
+
 NET ?= TestNet
 .PHONY: test-net
 test-net: build ## whole hosts behind routers of their own: paths, cut and bad lines, kills, replacement, PyTorch; NET=TestNetIPv6 for one test

@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/agent/gpu"
+	"github.com/musterhq/muster/agent/gpu/probe"
 	"github.com/musterhq/muster/agent/unixsock"
 	"github.com/musterhq/muster/internal/fault"
 )
@@ -35,7 +38,7 @@ type controlReply struct {
 
 func gpuCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "gpu", Short: "Look after this host's GPUs"}
-	cmd.AddCommand(requalifyCommand())
+	cmd.AddCommand(requalifyCommand(), callsCommand())
 	return cmd
 }
 
@@ -61,6 +64,19 @@ nvidia-dcgm), an exporter, NVIDIA's persistence daemon. A GPU that has fallen of
 	}
 	cmd.Flags().StringVar(&state, "state", defaultState, "the agent's state directory")
 	return cmd
+}
+
+func callsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "calls",
+		Short: "Print the return code and value of every NVML call that the agent makes, as JSON",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			enc := json.NewEncoder(cmd.OutOrStdout())
+			enc.SetIndent("", "\t")
+			return enc.Encode(probe.Record(os.Getenv(gpu.LibraryEnv)))
+		},
+	}
 }
 
 // requestRequalify sends the request to the agent that runs on the state directory.

@@ -86,6 +86,14 @@ type Result struct {
 	GPUs    []GPU    `json:"gpus,omitempty"`
 	Failure *Failure `json:"failure,omitempty"`
 	TookMS  int64    `json:"took_ms"`
+	Calls   []Call   `json:"calls,omitempty"` // of CUDA, if they were to be recorded
+}
+
+// Call is how often a function of CUDA returned a code.
+type Call struct {
+	Call  string `json:"call"`
+	Code  int    `json:"code"` // CUresult
+	Times int    `json:"times"`
 }
 
 // GPU is the part of a Result about one GPU.

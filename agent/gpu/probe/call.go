@@ -12,9 +12,15 @@ import (
 func call[T any](p *probe, symbol string, f func() (T, nvml.Return)) (T, *wire.Error) {
 	var zero T
 	if !p.symbol(symbol) {
+		if p.record != nil {
+			p.record(symbol, nvml.ERROR_FUNCTION_NOT_FOUND, nil)
+		}
 		return zero, &wire.Error{Code: wire.CodeFunctionNotFound, Call: symbol, Text: "not in this driver's NVML"}
 	}
 	v, ret := f()
+	if p.record != nil {
+		p.record(symbol, ret, v)
+	}
 	if ret != nvml.SUCCESS {
 		return zero, &wire.Error{Code: int(ret), Call: symbol, Text: p.text(ret)}
 	}

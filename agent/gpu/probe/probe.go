@@ -50,6 +50,8 @@ func Run(ctx context.Context, in io.Reader, out io.Writer, libraryPath string) e
 type probe struct {
 	lib nvml.Interface
 
+	record func(symbol string, ret nvml.Return, value any) // each call of the library; nil: not recorded
+
 	sending sync.Mutex
 	out     *json.Encoder
 

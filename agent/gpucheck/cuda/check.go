@@ -24,7 +24,8 @@ const (
 	chains    = 4        // of multiply-adds per thread and round of the kernel work
 	// slowest is the part of its peak that a sound GPU reaches at least, with a low power limit too. A GPU whose clock is
 	// held down by a fault of its power or cooling is far below.
-	slowest = 0.15
+	slowest  = 0.15
+	patience = 5 // times the usual time for a GPU that looks slow
 	// launch is how long one launch may take: a display's watchdog ends kernels after seconds.
 	launch = 200 * time.Millisecond
 )
@@ -237,7 +238,8 @@ func (c *checker) arithmetic(g *card) (*callError, *gpucheck.Failure) {
 	}
 	out := make([]uint32, 2*n)
 	var busy time.Duration
-	for rounds := uint32(1024); busy < c.work; {
+	// A GPU that looks slow gets more time: a busy host may have delayed the launches.
+	for rounds := uint32(1024); busy < c.work || g.TFLOPS < slowest*g.PeakTFLOPS && busy < patience*c.work; {
 		began := time.Now()
 		if err := launchWork(g.work, p, blocks, rounds); err != nil {
 			return err, nil

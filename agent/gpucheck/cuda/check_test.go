@@ -71,6 +71,16 @@ func TestGPUsThatCompute(t *testing.T) {
 		g.PeakTFLOPS <= 0 || !slices.Equal(g.Peers, []string{gpuA}) {
 		t.Errorf("%+v", g)
 	}
+	if res.Calls != nil {
+		t.Errorf("recorded without a wish: %+v", res.Calls)
+	}
+	c := checkOf(t, []string{gpuA, gpuB}, "error cuCtxCreate 802 "+gpuB)
+	c.Command = append(c.Command, "--calls")
+	res, err = c.Run(t.Context())
+	if err != nil || !slices.Contains(res.Calls, gpucheck.Call{Call: "cuInit", Times: 1}) ||
+		!slices.Contains(res.Calls, gpucheck.Call{Call: "cuCtxCreate", Code: 802, Times: 1}) {
+		t.Errorf("%v, %+v", err, res.Calls)
+	}
 	// Without direct access between them, copies go through the host.
 	res, err = checkOf(t, []string{gpuA, gpuB}, "noaccess").Run(t.Context())
 	if err != nil || res.Failure != nil || len(res.GPUs[0].Peers) != 0 {

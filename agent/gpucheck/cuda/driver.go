@@ -112,6 +112,7 @@ func (e *callError) failure(step string, gpus ...string) *gpucheck.Failure {
 
 // check returns the error of a call. CUDA describes its codes also before cuInit has succeeded.
 func check(call string, code C.muResult) *callError {
+	calls.add(call, int(code))
 	if code == 0 {
 		return nil
 	}

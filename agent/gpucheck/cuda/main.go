@@ -19,6 +19,7 @@ func Main(args []string, out, errs io.Writer) int {
 	gpus := fl.String("gpus", "", "UUIDs that must be there, and no others")
 	library := fl.String("library", "", "CUDA library (default: the driver's)")
 	work := fl.Duration("work", 2*time.Second, "how long each GPU computes")
+	record := fl.Bool("calls", false, "add the return codes of all calls of CUDA")
 	if err := fl.Parse(args); err != nil {
 		return 2
 	}
@@ -38,6 +39,9 @@ func Main(args []string, out, errs io.Writer) int {
 			Text: err.Error()}
 	} else {
 		res = c.run()
+	}
+	if *record {
+		res.Calls = calls.list
 	}
 	res.Library, res.TookMS = path, time.Since(began).Milliseconds()
 	if err := enc.Encode(gpucheck.Line{Result: &res}); err != nil {
