@@ -38,7 +38,7 @@ func newGangField(t *testing.T, hosts int, kept money.Nano, d *db.DB) *gangField
 	t.Helper()
 	f := &gangField{world: newWorld(t, worldConfig{db: d}), bond: kept}
 	for i := range hosts {
-		f.operator = f.signUp(fmt.Sprintf("operator-%d", i))
+		f.operator = f.SignUp(fmt.Sprintf("operator-%d", i))
 		f.addHost(i, 1)
 		f.operators = append(f.operators, f.operator)
 		if kept > 0 {

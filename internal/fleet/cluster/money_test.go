@@ -30,7 +30,7 @@ func TestARentNeedsAMinute(t *testing.T) {
 	s := spec(1, 1)
 	small := money.CostOf(price, 30_000)
 	s.Budget = &small
-	w.pay(w.renter.Org, 100*money.Unit)
+	w.Fund(w.renter.Org, 100*money.Unit)
 	if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{}); !fault.Is(err,
 		fault.Invalid) {
 		t.Fatalf("rented with a budget of 30 s: %v", err)
@@ -168,7 +168,7 @@ func TestAQuoteBecomesACluster(t *testing.T) {
 	}, idem.Request{}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a quote was rented with other nodes: %v", err)
 	}
-	stranger := w.signUp("stranger")
+	stranger := w.SignUp("stranger")
 	if _, _, err := w.clusters[0].Rent(w.ctx, stranger, cluster.RentRequest{Quote: q.ID}, idem.Request{}); !fault.Is(err,
 		fault.NotFound) {
 		t.Errorf("a stranger's quote: %v", err)
@@ -196,7 +196,7 @@ func TestStrangersSeeNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
 	c := w.rent(spec(1, 1))
-	stranger := w.signUp("stranger")
+	stranger := w.SignUp("stranger")
 	for name, err := range map[string]error{
 		"get":     errOf(w.clusters[0].Get(w.ctx, stranger.Org, c.ID)),
 		"release": errOf(w.clusters[0].Release(w.ctx, stranger, c.ID)),

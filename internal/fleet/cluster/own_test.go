@@ -14,7 +14,7 @@ import (
 func TestNobodyRentsFromThemselves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 2})
-	w.pay(w.operator.Org, 100*money.Unit)
+	w.Fund(w.operator.Org, 100*money.Unit)
 	_, _, err := w.clusters[0].Rent(w.ctx, w.operator, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{})
 	f := fault.From(err)
 	why, _ := f.Extra["explain"].([]client.Exclusion)

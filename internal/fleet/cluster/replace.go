@@ -168,8 +168,20 @@ func (c *Clusters) gangOf(ctx context.Context, cl id.Cluster) (g gang, err error
 	if end := x.maxUntil(); end != nil {
 		a.Duration = max(1, int64(end.Sub(x.now).Seconds()))
 	}
+	agreed, others := g.addLeases(x, leases)
+	if !a.On.IsZero() { // the others share a host, and a rank whose GPU failed needs another one of that host
+		a.Exclude = slices.DeleteFunc(a.Exclude, func(h id.Host) bool { return h == a.On })
+	}
+	a.MaxRate = max(1, max(agreed, a.MaxRate)-others)
+	return g, nil
+}
+
+// addLeases adds to the request what follows from the leases that the cluster has and had: the hosts it must not be
+// placed on, the models of the lost ranks, and where and with whom the other ranks run. It returns the hourly rates of
+// all ranks as they were rented, and of the ranks that continue.
+func (g *gang) addLeases(x *lockedCluster, leases []dbq.ClusterRatesRow) (agreed, others money.Micro) {
+	a := &g.request
 	g.rates = map[id.Lease]money.Micro{}
-	var agreed, others money.Micro
 	first := map[int32]bool{}
 	for _, l := range leases {
 		g.rates[l.ID] = l.Rate
@@ -204,11 +216,7 @@ func (c *Clusters) gangOf(ctx context.Context, cl id.Cluster) (g gang, err error
 			})
 		}
 	}
-	if !a.On.IsZero() { // the others share a host, and a rank whose GPU failed needs another one of that host
-		a.Exclude = slices.DeleteFunc(a.Exclude, func(h id.Host) bool { return h == a.On })
-	}
-	a.MaxRate = max(1, max(agreed, a.MaxRate)-others)
-	return g, nil
+	return agreed, others
 }
 
 // replace gives the waiting ranks to the hosts of a plan and starts every rank again.

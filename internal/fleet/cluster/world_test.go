@@ -1,15 +1,11 @@
 package cluster_test
 
 import (
-	"bytes"
 	"context"
-	"crypto/ed25519"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nkeys"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -19,17 +15,17 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
-	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
-const usd = "USD"
+const usd = fleettest.Currency
 
 // world is a fleet of fake hosts, a renter with money, and replicas of the server, on one database.
 type world struct {
+	*fleettest.World
 	t        testing.TB
 	ctx      context.Context
 	d        *db.DB
@@ -57,24 +53,20 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	if c.db == nil {
 		c.db = dbtest.New(t)
 	}
-	w := &world{t: t, ctx: t.Context(), d: c.db, ranks: map[int]behaviour{}}
-	box, err := seal.NewBox(bytes.Repeat([]byte{7}, 32))
-	w.must(err)
+	w := &world{World: fleettest.New(t, c.db), t: t, ctx: t.Context(), d: c.db, ranks: map[int]behaviour{}}
 	for range max(c.replicas, 1) {
-		m, err := market.New(w.d, box, market.Config{Currency: usd, AllowSimulated: true, RelistLock: c.relist})
-		w.must(err)
-		w.market = m
-		w.clusters = append(w.clusters, cluster.New(w.d, m, nil, cluster.Config{
+		w.market = w.Market(market.Config{RelistLock: c.relist})
+		w.clusters = append(w.clusters, cluster.New(w.d, w.market, nil, cluster.Config{
 			Currency:     usd,
-			Box:          box,
+			Box:          w.Box(),
 			StartReserve: c.reserve,
 		}))
 	}
-	w.operator, w.renter = w.signUp("operator"), w.signUp("renter")
+	w.operator, w.renter = w.SignUp("operator"), w.SignUp("renter")
 	if c.funds == 0 {
 		c.funds = 1000 * money.Unit
 	}
-	w.pay(w.renter.Org, c.funds)
+	w.Fund(w.renter.Org, c.funds)
 	for i := range c.hosts {
 		w.addHost(i, c.gpus)
 	}
@@ -83,42 +75,17 @@ func newWorld(t testing.TB, c worldConfig) *world {
 
 func (w *world) must(err error) {
 	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	w.Must(err)
 }
 
 func (w *world) tx(f func(ctx context.Context, tx *db.Tx) error) {
 	w.t.Helper()
-	w.must(w.d.InTx(w.ctx, f))
+	w.Tx(f)
 }
 
 func (w *world) exec(sql string, args ...any) {
 	w.t.Helper()
-	if _, err := w.d.Pool.Exec(w.ctx, sql, args...); err != nil {
-		w.t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-func (w *world) signUp(name string) account.Principal {
-	w.t.Helper()
-	p := account.Principal{User: id.New[id.User](), Org: id.New[id.Org](), Scopes: account.Scopes()}
-	w.exec("INSERT INTO org (id, name, personal) VALUES ($1, $2, true)", p.Org, name)
-	w.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", p.User, name+"@example.com")
-	return p
-}
-
-func (w *world) pay(org id.Org, amount money.Nano) {
-	w.t.Helper()
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := ledger.Post(ctx, tx, ledger.Entry{
-			Kind: "topup",
-			Key:  "topup:" + id.New[id.TopUp]().String(),
-			Transfers: []ledger.Transfer{
-				{Debit: ledger.StripeClearing(usd), Credit: ledger.Wallet(org, usd), Amount: amount}},
-		})
-		return err
-	})
+	w.Exec(sql, args...)
 }
 
 // price of a GPU-hour: a thousandth of it per 3.6 s.
@@ -127,15 +94,8 @@ const price = money.Micro(2_000_000)
 // addHost enrols a host as an agent would, reports its inventory, prices it and connects it.
 func (w *world) addHost(n, gpus int) {
 	w.t.Helper()
-	pub, priv, err := ed25519.GenerateKey(nil)
-	w.must(err)
-	link, err := nkeys.CreateUser()
-	w.must(err)
-	linkKey, err := link.PublicKey()
-	w.must(err)
 	h := &fakeHost{
 		w:     w,
-		key:   priv,
 		boot:  fmt.Sprintf("boot-%d", n),
 		born:  time.Now(),
 		runs:  map[agentapi.LeaseRef]*run{},
@@ -171,52 +131,11 @@ func (w *world) addHost(n, gpus int) {
 			Health:       "healthy",
 		})
 	}
-	const origin = "https://muster.example"
-	e, _, err := host.New(w.d, nil).CreateEnrollment(w.ctx, w.operator, host.NewEnrollment{
-		Name:   inv.Hostname,
-		Region: "eu",
-		Fabric: "rack-1",
-	}, idem.Request{})
-	w.must(err)
-	proof := agentapi.EnrollProof(origin, e.Token, linkKey, pub)
-	linkProof, err := link.Sign(proof)
-	w.must(err)
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		got, err := host.Enroll(ctx, tx, host.EnrollPolicy{
-			Origins:        []string{origin},
-			AllowSimulated: true,
-		}, agentapi.EnrollRequest{
-			Token:     e.Token,
-			LinkKey:   linkKey,
-			AttestKey: pub,
-			Proof:     ed25519.Sign(priv, proof),
-			LinkProof: linkProof,
-			Inventory: inv,
-		})
-		h.id = got.ID
-		return err
-	})
-	nonce := []byte("nonce")
-	sig, err := link.Sign(nonce)
-	w.must(err)
-	l, err := host.NewAgents(w.d, nil).VerifyLink(w.ctx, linkKey, nonce, sig)
-	w.must(err)
-	_, err = host.NewAgents(w.d, nil).OpenSession(w.ctx, l, host.Conn{
-		Server:   "s",
-		Client:   uint64(n + 1),
-		Instance: "i",
-		Address:  "192.0.2.1",
-	})
-	w.must(err)
+	agent := w.AddHost(w.operator, inv, "rack-1", uint64(n+1))
+	h.id, h.key = agent.Host, agent.Attest
 	w.must(h.sync(w.ctx, 0))
-	p := price
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		if err := host.RecordInventory(ctx, tx, h.id, inv); err != nil {
-			return err
-		}
-		return w.market.SyncOffers(ctx, tx, h.id)
-	})
-	w.must(w.market.ChangeHost(w.ctx, w.operator, h.id, market.HostChange{Terms: market.Terms{Price: &p}}))
+	w.tx(func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.id, inv) })
+	w.Price(w.market, w.operator, h.id, price)
 	w.hosts = append(w.hosts, h)
 }
 

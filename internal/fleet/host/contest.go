@@ -154,7 +154,8 @@ func award(ctx context.Context, tx *db.Tx, uuid string, to id.Host, why string) 
 		if r.HostID == to {
 			title = fmt.Sprintf("GPU %s is yours", uuid)
 		}
-		err := notifyContest(ctx, tx, r.OrgID, r.HostID, "gpu.award", key, uuid, title, "Staff decided: "+why)
+		e := contestEvent(r.OrgID, r.HostID, "gpu.award", uuid)
+		err := notifyContest(ctx, tx, e, key, title, "Staff decided: "+why)
 		if err != nil {
 			return err
 		}
@@ -189,14 +190,16 @@ func contest(ctx context.Context, tx *db.Tx, host id.Host, uuid string) (Contest
 	title := fmt.Sprintf("GPU %s is listed by two operators", uuid)
 	body := "A host of another operator lists this GPU, too. It is not offered until we have decided whose it is; " +
 		"leases that run go on. Write to us with what shows that it is yours."
-	if err := notifyContest(ctx, tx, holder.MyOrg, host, "gpu.contest", key, uuid, title, body); err != nil {
+	mine := contestEvent(holder.MyOrg, host, "gpu.contest", uuid)
+	if err := notifyContest(ctx, tx, mine, key, title, body); err != nil {
 		return "", err
 	}
 	if Contest(standing) == Incumbent {
 		body = "A host of another operator lists this GPU, too. It is offered as before, because it was rented on your " +
 			"host already. We decide whose it is."
 	}
-	return Challenger, notifyContest(ctx, tx, holder.OrgID, holder.HostID, "gpu.contest", key, uuid, title, body)
+	theirs := contestEvent(holder.OrgID, holder.HostID, "gpu.contest", uuid)
+	return Challenger, notifyContest(ctx, tx, theirs, key, title, body)
 }
 
 // defend makes a newly inserted GPU the holder or incumbent if earlier challengers list its UUID, too.
@@ -211,16 +214,19 @@ func defend(ctx context.Context, tx *db.Tx, host id.Host, gpu id.GPU, uuid strin
 	return nil
 }
 
-// notifyContest notifies an organisation and records the event, once per act and key.
-func notifyContest(ctx context.Context, tx *db.Tx, org id.Org, host id.Host, act, key, uuid, title, body string) error {
+// notifyContest notifies the organisation of a host about a GPU that two operators list, and records e, the act on that
+// host: once per act and key.
+func notifyContest(ctx context.Context, tx *db.Tx, e audit.Event, key, title, body string) error {
 	added, err := notify.Add(ctx, tx, notify.Notice{
-		Org: org, Key: act + ":" + key, Severity: notify.Bad, Title: title + ".",
-		Body: body, Object: host.String(),
+		Org: e.Org, Key: e.Action + ":" + key, Severity: notify.Bad, Title: title + ".", Body: body, Object: e.Object,
 	})
 	if err != nil || !added {
 		return err
 	}
-	return audit.Record(ctx, tx, audit.Event{
-		Org: org, Action: act, Object: host.String(), Detail: map[string]any{"gpu": uuid},
-	})
+	return audit.Record(ctx, tx, e)
+}
+
+// contestEvent is an act about a GPU that is contested on a host.
+func contestEvent(org id.Org, host id.Host, act, uuid string) audit.Event {
+	return audit.Event{Org: org, Action: act, Object: host.String(), Detail: map[string]any{"gpu": uuid}}
 }

@@ -16,7 +16,7 @@ func TestAFeeIsForNewLeases(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first := w.host("a", 2, "1.00")
-	w.must(func(ctx context.Context, tx *db.Tx) error { return fund(ctx, tx, w.tenant, 100*money.Unit) })
+	w.Fund(w.tenant, 100*money.Unit)
 	held, err := w.quote(w.m, w.tenant, spec(1, 1, ""))
 	if err != nil {
 		t.Fatal(err)

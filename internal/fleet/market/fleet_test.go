@@ -8,21 +8,21 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
-const currency = "USD"
+const currency = fleettest.Currency
 
 // world is a database with a market and an operator.
 type world struct {
+	*fleettest.World
 	t        testing.TB
 	d        *db.DB
 	m        *market.Market
@@ -33,9 +33,10 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{t: t, d: dbtest.New(t), user: id.New[id.User]()}
+	d := dbtest.New(t)
+	w := &world{World: fleettest.New(t, d), t: t, d: d}
 	w.m = w.replica()
-	w.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, 'o@example.org', '')", w.user)
+	w.user = w.SignUp("operator").User
 	w.operator, w.tenant = w.org(), w.org()
 	return w
 }
@@ -46,22 +47,12 @@ func (w *world) replica() *market.Market { return w.replicaOf(0) }
 // replicaOf is a replica whose view may be so old.
 func (w *world) replicaOf(age time.Duration) *market.Market {
 	w.t.Helper()
-	box, err := seal.NewBox(make([]byte, 32))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	m, err := market.New(w.d, box, market.Config{Currency: currency, AllowSimulated: true, MaxAge: age})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return m
+	return w.Market(market.Config{MaxAge: age})
 }
 
 func (w *world) exec(sql string, args ...any) {
 	w.t.Helper()
-	if _, err := w.d.Pool.Exec(w.t.Context(), sql, args...); err != nil {
-		w.t.Fatalf("%s: %v", sql, err)
-	}
+	w.Exec(sql, args...)
 }
 
 func (w *world) tx(f func(ctx context.Context, tx *db.Tx) error) error {
@@ -70,16 +61,12 @@ func (w *world) tx(f func(ctx context.Context, tx *db.Tx) error) error {
 
 func (w *world) must(f func(ctx context.Context, tx *db.Tx) error) {
 	w.t.Helper()
-	if err := w.tx(f); err != nil {
-		w.t.Fatal(err)
-	}
+	w.Tx(f)
 }
 
 func (w *world) org() id.Org {
 	w.t.Helper()
-	o := id.New[id.Org]()
-	w.exec("INSERT INTO org (id, name, personal) VALUES ($1, $2, true)", o, o.Short())
-	return o
+	return w.Org("org")
 }
 
 // renter is an org with credit.
@@ -87,23 +74,9 @@ func (w *world) renter(credit money.Nano) id.Org {
 	w.t.Helper()
 	o := w.org()
 	if credit > 0 {
-		w.must(func(ctx context.Context, tx *db.Tx) error { return fund(ctx, tx, o, credit) })
+		w.Fund(o, credit)
 	}
 	return o
-}
-
-// fund pays into an org's wallet.
-func fund(ctx context.Context, tx *db.Tx, org id.Org, credit money.Nano) error {
-	_, err := ledger.Post(ctx, tx, ledger.Entry{
-		Kind: "topup",
-		Key:  "topup:" + org.String(),
-		Transfers: []ledger.Transfer{{
-			Debit:  ledger.StripeClearing(currency),
-			Credit: ledger.Wallet(org, currency),
-			Amount: credit,
-		}},
-	})
-	return err
 }
 
 // host enrols a connected host of n GPUs and prices it.
@@ -129,13 +102,8 @@ func (w *world) host(name string, n int, price string) id.Host {
 func (w *world) price(h id.Host, price string) {
 	w.t.Helper()
 	p, err := money.ParseMicro(price)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	change := market.HostChange{Terms: market.Terms{Price: &p}}
-	if err := w.m.ChangeHost(w.t.Context(), w.of(w.operator), h, change); err != nil {
-		w.t.Fatal(err)
-	}
+	w.Must(err)
+	w.Price(w.m, w.of(w.operator), h, p)
 }
 
 // of is the world's user, acting for an organisation.

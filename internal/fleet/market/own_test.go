@@ -17,7 +17,7 @@ func TestNobodyRentsFromThemselves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.host("own", 4, "1.00")
-	w.must(func(ctx context.Context, tx *db.Tx) error { return fund(ctx, tx, w.operator, 100*money.Unit) })
+	w.Fund(w.operator, 100*money.Unit)
 
 	_, err := w.quote(w.m, w.operator, spec(1, 1, ""))
 	f := fault.From(err)

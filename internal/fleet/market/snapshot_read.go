@@ -84,35 +84,8 @@ func (v *view) readGangs(ctx context.Context, q *dbq.Queries) (*Gangs, error) {
 	for _, b := range bans {
 		g.Bans[Ban{b.A.Bytes, b.B.Bytes}] = true
 	}
-	if now := v.now(); v.medians == nil || now.Sub(v.mediansAt) > mediansEvery {
-		rows, err := q.BondModelMedians(ctx, firstID(now.Add(-mediansOver)), v.currency, mediansOperators)
-		if err != nil {
-			return nil, fmt.Errorf("market: median prices: %w", err)
-		}
-		v.medians, v.mediansAt = make(map[string]money.Micro, len(rows)), now
-		for _, r := range rows {
-			v.medians[r.GPUModel] = money.Micro(r.Median)
-		}
-	}
-	if now := v.now(); v.linked == nil || now.Sub(v.linkedAt) > linkedEvery {
-		rows, err := q.BondLinkedOrgs(ctx, !v.simulate) // in a sandbox all organisations use the same test cards
-		if err != nil {
-			return nil, fmt.Errorf("market: who is linked with whom: %w", err)
-		}
-		v.linked, v.linkedAt = map[id.Org]map[id.Org]bool{}, now
-		for _, r := range rows {
-			renter := id.FromUUID[id.Org](r.RenterOrg.Bytes)
-			if v.linked[renter] == nil {
-				v.linked[renter] = map[id.Org]bool{}
-			}
-			v.linked[renter][id.FromUUID[id.Org](r.OperatorOrg.Bytes)] = true
-		}
-	}
-	if now := v.now(); v.gangBans == nil || now.Sub(v.gangBansAt) > gangBansEvery {
-		if v.gangBans, err = readGangBans(ctx, q, now); err != nil {
-			return nil, err
-		}
-		v.gangBansAt = now
+	if err := v.readSlowGangs(ctx, q, v.now()); err != nil {
+		return nil, err
 	}
 	if v.relistLock > 0 {
 		locked, err := q.BondRelistLocks(ctx, int64(v.relistLock.Seconds()))
@@ -126,6 +99,43 @@ func (v *view) readGangs(ctx context.Context, q *dbq.Queries) (*Gangs, error) {
 	}
 	g.Medians, g.Linked, g.HostBans = v.medians, v.linked, v.gangBans
 	return g, nil
+}
+
+// readSlowGangs reads those of the facts again that change slowly, and whose interval has passed: median prices, linked
+// organisations and bans of hosts.
+func (v *view) readSlowGangs(ctx context.Context, q *dbq.Queries, now time.Time) error {
+	if v.medians == nil || now.Sub(v.mediansAt) > mediansEvery {
+		rows, err := q.BondModelMedians(ctx, firstID(now.Add(-mediansOver)), v.currency, mediansOperators)
+		if err != nil {
+			return fmt.Errorf("market: median prices: %w", err)
+		}
+		v.medians, v.mediansAt = make(map[string]money.Micro, len(rows)), now
+		for _, r := range rows {
+			v.medians[r.GPUModel] = money.Micro(r.Median)
+		}
+	}
+	if v.linked == nil || now.Sub(v.linkedAt) > linkedEvery {
+		rows, err := q.BondLinkedOrgs(ctx, !v.simulate) // in a sandbox all organisations use the same test cards
+		if err != nil {
+			return fmt.Errorf("market: who is linked with whom: %w", err)
+		}
+		v.linked, v.linkedAt = map[id.Org]map[id.Org]bool{}, now
+		for _, r := range rows {
+			renter := id.FromUUID[id.Org](r.RenterOrg.Bytes)
+			if v.linked[renter] == nil {
+				v.linked[renter] = map[id.Org]bool{}
+			}
+			v.linked[renter][id.FromUUID[id.Org](r.OperatorOrg.Bytes)] = true
+		}
+	}
+	if v.gangBans == nil || now.Sub(v.gangBansAt) > gangBansEvery {
+		bans, err := readGangBans(ctx, q, now)
+		if err != nil {
+			return err
+		}
+		v.gangBans, v.gangBansAt = bans, now
+	}
+	return nil
 }
 
 // readGangBans returns the hosts that are currently banned from gangs because of their strikes.

@@ -28,17 +28,8 @@ var Policy = host.EnrollPolicy{Origins: []string{Origin}, AllowSimulated: true}
 // Org creates an organisation and a user. It does not make the user a member.
 func Org(t testing.TB, d *db.DB) (id.Org, id.User) {
 	t.Helper()
-	org, user := id.New[id.Org](), id.New[id.User]()
-	exec(t, d, "INSERT INTO org (id, name, personal) VALUES ($1, 'Test', true)", org)
-	exec(t, d, "INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, '')", user, user.String()+"@muster.test")
-	return org, user
-}
-
-func exec(t testing.TB, d *db.DB, sql string, args ...any) {
-	t.Helper()
-	if _, err := d.Pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
+	p := New(t, d).SignUp("Test")
+	return p.Org, p.User
 }
 
 // Agent is the keys of a host, and the host's id after enrolment.
@@ -89,8 +80,12 @@ func (a *Agent) Request(t testing.TB, origin, token string, inv agentapi.Invento
 // Token creates an enrolment token.
 func Token(t testing.TB, d *db.DB, org id.Org, user id.User, name string) string {
 	t.Helper()
-	e, _, err := host.New(d, nil).CreateEnrollment(t.Context(), account.Principal{Org: org, User: user},
-		host.NewEnrollment{Name: name, Region: "eu-test"}, idem.Request{})
+	return token(t, d, account.Principal{Org: org, User: user}, host.NewEnrollment{Name: name, Region: "eu-test"})
+}
+
+func token(t testing.TB, d *db.DB, operator account.Principal, n host.NewEnrollment) string {
+	t.Helper()
+	e, _, err := host.New(d, nil).CreateEnrollment(t.Context(), operator, n, idem.Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +121,7 @@ func Activate(t testing.TB, d *db.DB, agents ...*Agent) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		exec(t, d, "UPDATE host_status SET connected = true, revision_seen = 0 WHERE host_id = $1", a.Host)
+		New(t, d).Exec("UPDATE host_status SET connected = true, revision_seen = 0 WHERE host_id = $1", a.Host)
 	}
 }
 
