@@ -554,7 +554,7 @@ type InsertNodeParams struct {
 	Since     time.Time
 }
 
-// Nobody has reported of it yet.
+// No report about it has arrived yet.
 func (q *Queries) InsertNode(ctx context.Context, arg InsertNodeParams) error {
 	_, err := q.db.Exec(ctx, insertNode,
 		arg.ID,

@@ -498,7 +498,7 @@ type SignedWithinRow struct {
 	Told    bool
 }
 
-// Segments that say that the rank was up; told: their host says so itself.
+// Signed segments in which the rank was up; told: they have facts, in which the host itself reports it.
 func (q *Queries) SignedWithin(ctx context.Context, leases []pgtype.UUID, untilMs int64, sinceMs int64) ([]SignedWithinRow, error) {
 	rows, err := q.db.Query(ctx, signedWithin, leases, untilMs, sinceMs)
 	if err != nil {
@@ -592,7 +592,7 @@ type SuspensionsRow struct {
 	Culprits []pgtype.UUID
 }
 
-// Time of a cluster's runs that is billed to nobody, with the ranks and hosts to blame.
+// Time of a cluster's runs that is not billed, with the ranks and hosts to blame.
 func (q *Queries) Suspensions(ctx context.Context, clusterID id.Cluster) ([]SuspensionsRow, error) {
 	rows, err := q.db.Query(ctx, suspensions, clusterID)
 	if err != nil {

@@ -95,7 +95,7 @@ type InsertReplacementParams struct {
 	NodeID    id.Node
 }
 
-// Logs that wait on the lost host are remembered with it; nobody has reported of the node on its new host yet.
+// Logs that wait on the lost host stay recorded with it; no report about the node on its new host has arrived yet.
 func (q *Queries) InsertReplacement(ctx context.Context, arg InsertReplacementParams) error {
 	_, err := q.db.Exec(ctx, insertReplacement,
 		arg.ClusterID,
@@ -119,7 +119,7 @@ type LostLeasesRow struct {
 	LostHost  id.Host
 }
 
-// Leases of lost hosts whose ranks went on elsewhere, of which something may still be left on those hosts.
+// Leases of lost hosts whose ranks continued elsewhere, of which something may still be left on those hosts.
 func (q *Queries) LostLeases(ctx context.Context, clusterID id.Cluster) ([]LostLeasesRow, error) {
 	rows, err := q.db.Query(ctx, lostLeases, clusterID)
 	if err != nil {

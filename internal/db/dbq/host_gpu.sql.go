@@ -31,7 +31,7 @@ type AbandonedLeasesRow struct {
 	Ref    pgtype.UUID
 }
 
-// A server that was down itself has heard of nobody: hosts get their time from its start.
+// A server that was down has received no reports meanwhile: hosts get their time from its start.
 func (q *Queries) AbandonedLeases(ctx context.Context, afterMs int64) ([]AbandonedLeasesRow, error) {
 	rows, err := q.db.Query(ctx, abandonedLeases, afterMs)
 	if err != nil {

@@ -41,7 +41,7 @@ ORDER BY id DESC
 LIMIT @max_rows;
 
 -- name: InsertNode :exec
--- Nobody has reported of it yet.
+-- No report about it has arrived yet.
 WITH n AS (
     INSERT INTO node (id, cluster_id, rank, host_id, lease_id, epoch, state, address, since)
     VALUES (@id, @cluster_id, @rank, @host_id, @lease_id, 1, 'pending', @address, @since)

@@ -69,7 +69,7 @@ WHERE lease_id = ANY (@leases::uuid[]) AND from_ms < @until_ms AND to_ms > @sinc
 ORDER BY lease_id, from_ms;
 
 -- name: SignedWithin :many
--- Segments that say that the rank was up; told: their host says so itself.
+-- Signed segments in which the rank was up; told: they have facts, in which the host itself reports it.
 SELECT lease_id, start_ms, end_ms, (facts IS NOT NULL)::boolean AS told FROM usage_segment
 WHERE lease_id = ANY (@leases::uuid[]) AND start_ms < @until_ms AND end_ms > @since_ms AND up
 ORDER BY lease_id, start_ms;
@@ -89,7 +89,7 @@ INSERT INTO suspension (cluster_id, n, from_ms, to_ms, class, culprits)
 SELECT @cluster_id, coalesce(max(n), 0) + 1, @from_ms, @to_ms, @class, @culprits::uuid[] FROM suspension WHERE cluster_id = @cluster_id;
 
 -- name: Suspensions :many
--- Time of a cluster's runs that is billed to nobody, with the ranks and hosts to blame.
+-- Time of a cluster's runs that is not billed, with the ranks and hosts to blame.
 SELECT s.n, s.from_ms, s.to_ms, s.class, s.culprits
 FROM suspension s WHERE s.cluster_id = @cluster_id ORDER BY s.from_ms, s.n;
 

@@ -1,5 +1,5 @@
 -- name: LostLeases :many
--- Leases of lost hosts whose ranks went on elsewhere, of which something may still be left on those hosts.
+-- Leases of lost hosts whose ranks continued elsewhere, of which something may still be left on those hosts.
 SELECT r.lost_lease, r.lost_host
 FROM node_replacement r JOIN lease l ON l.id = r.lost_lease
 WHERE r.cluster_id = @cluster_id AND l.gone_at IS NULL
@@ -17,7 +17,7 @@ WHERE l.cluster_id = @cluster_id
 ORDER BY l.rank, l.created_at, l.id, p.from_ms DESC;
 
 -- name: InsertReplacement :exec
--- Logs that wait on the lost host are remembered with it; nobody has reported of the node on its new host yet.
+-- Logs that wait on the lost host stay recorded with it; no report about the node on its new host has arrived yet.
 WITH s AS (
     SELECT n.id, n.lease_id, n.host_id, s.logs_kept FROM node n JOIN node_status s ON s.node_id = n.id WHERE n.id = @node_id
 )

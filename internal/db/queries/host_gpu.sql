@@ -122,7 +122,7 @@ FROM ending
 WHERE c.id = ending.id;
 
 -- name: AbandonedLeases :many
--- A server that was down itself has heard of nobody: hosts get their time from its start.
+-- A server that was down has received no reports meanwhile: hosts get their time from its start.
 SELECT DISTINCT c.host_id, c.ref
 FROM gpu_claim c
 JOIN lease l ON l.id = c.ref AND l.ended_at IS NOT NULL

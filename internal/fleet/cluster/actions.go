@@ -14,14 +14,14 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
-// Act does one of the cluster's actions. Releasing a cluster that has ended is no error. Faults: NotFound, Conflict
-// for an action that is not possible now, Invalid for one that does not exist.
+// Act performs one of the cluster's actions. Releasing a cluster that has ended is no error. Faults: NotFound, Conflict
+// if the action is not possible now, Invalid if there is no such action.
 func (c *Clusters) Act(ctx context.Context, p account.Principal, cl id.Cluster, a Action) (Cluster, error) {
 	out, _, err := c.ActOnce(ctx, p, cl, a, idem.Request{})
 	return out, err
 }
 
-// ActOnce is Act under an idempotency key: repeated, it gives the first answer again.
+// ActOnce is Act with an idempotency key: a repeated call returns the first answer.
 func (c *Clusters) ActOnce(ctx context.Context, p account.Principal, cl id.Cluster, a Action,
 	key idem.Request) (Cluster, idem.Outcome, error) {
 	switch a {
@@ -34,7 +34,7 @@ func (c *Clusters) ActOnce(ctx context.Context, p account.Principal, cl id.Clust
 }
 
 // Release ends the cluster now. Its processes have lifecycle.StopGrace to end, and each lease is billed for that time
-// as its host signs it; nothing later is billed. Releasing one that has ended changes nothing.
+// as its host signs it, but for nothing later. Releasing a cluster that has ended changes nothing.
 func (c *Clusters) Release(ctx context.Context, p account.Principal, cl id.Cluster) (Cluster, error) {
 	out, _, err := c.release(ctx, p, cl, idem.Request{})
 	return out, err

@@ -21,7 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// stakesOf are what the leases of a placement are rented with: none outside gangs.
+// stakesOf returns the stakes that the leases of a placement are rented with: none outside gangs.
 func stakesOf(cl id.Cluster, currency string, p market.Placement, lease func(rank int) id.Lease) bond.Stakes {
 	out := bond.Stakes{Currency: currency}
 	for _, n := range p.Nodes {
@@ -54,8 +54,8 @@ func (w *writer) stake(ctx context.Context, stakes bond.Stakes) error {
 	return w.tx.Send(ctx, b)
 }
 
-// readBonds notes of which ranks of a gang that are in doubt little is left of the bond: nobody would pay the others
-// for waiting any longer.
+// readBonds notes the ranks of a gang that are in doubt and have little left of their bond: nothing would pay the other
+// ranks for waiting any longer.
 func readBonds(ctx context.Context, q *dbq.Queries, x *lockedCluster) (err error) {
 	if len(x.nodes) < 2 || lifecycle.State(x.row.State).Ended() {
 		return nil
@@ -71,7 +71,7 @@ func readBonds(ctx context.Context, q *dbq.Queries, x *lockedCluster) (err error
 	return nil
 }
 
-// hasReserved reports whether something is reserved for the cluster's leases still.
+// hasReserved reports whether anything is still reserved for the cluster's leases.
 func hasReserved(ctx context.Context, q *dbq.Queries, x *lockedCluster) (bool, error) {
 	if len(x.nodes) < 2 {
 		return false, nil
@@ -80,8 +80,8 @@ func hasReserved(ctx context.Context, q *dbq.Queries, x *lockedCluster) (bool, e
 	return slices.ContainsFunc(leases, func(l bond.Frozen) bool { return l.Open }), err
 }
 
-// tendBonds is the part of a look at a gang that moves bonds: reserves are filled up, standby and relief booked, and
-// what is reserved released once everything is decided.
+// tendBonds moves the bonds of a gang when the watchdog looks at it: it fills up reserves, books standby and relief,
+// and releases what is reserved once everything is decided.
 func (c *Clusters) tendBonds(ctx context.Context, cl id.Cluster) error {
 	leases, err := bond.OfCluster(ctx, c.db.Q, cl) // most clusters have none: no lock is taken for them
 	if err != nil || !slices.ContainsFunc(leases, func(l bond.Frozen) bool { return l.Open }) {
@@ -122,7 +122,7 @@ func (c *Clusters) tendBonds(ctx context.Context, cl id.Cluster) error {
 	})
 }
 
-// standby is what the decided suspensions of a gang were about.
+// standby is the facts of a gang's decided suspensions.
 type standby struct {
 	leases      []bond.Frozen
 	suspensions []dbq.SuspensionsOfClusterRow
@@ -160,8 +160,8 @@ func readStandby(ctx context.Context, q *dbq.Queries, cl id.Cluster, leases []bo
 	return s, nil
 }
 
-// due is what the suspensions have come to: what leases that stood by get from the bonds of those that failed, and from
-// relief where no host is to blame; and the leases that its positions mean.
+// due returns what the suspensions come to: what leases that stood by get from the bonds of those that failed, and from
+// relief if no host is to blame; and the leases that its positions stand for.
 func (s standby) due() (fairness.Money, []bond.Frozen) {
 	leases := s.leases
 	ranks := make([]fairness.Rank, len(leases))
@@ -176,7 +176,7 @@ func (s standby) due() (fairness.Money, []bond.Frozen) {
 	for i, r := range s.suspensions {
 		suspension := fairness.Suspension{Span: s.spans[i], Class: fairness.Class(r.Class)}
 		for _, c := range r.Culprits {
-			if _, ok := at[c.Bytes]; !ok { // rented before there were bonds: its turns are paid by nobody
+			if _, ok := at[c.Bytes]; !ok { // rented before bonds existed: its standby is not paid
 				at[c.Bytes] = len(leases)
 				leases = append(leases, bond.Frozen{Lease: id.FromUUID[id.Lease](c.Bytes)})
 				ranks, terms = append(ranks, fairness.Rank{Lease: at[c.Bytes]}), append(terms, fairness.Lease{})
@@ -204,8 +204,8 @@ func (s standby) post(ctx context.Context, tx *db.Tx, cl id.Cluster) error {
 	return bond.Post(ctx, tx, cl, leases, due)
 }
 
-// readUnwell reads for which time between the first and the last span the hosts of leases themselves reported that a
-// rank was not up: a segment that says no more than that the lease was there is no proof of standing by then.
+// readUnwell reads for which time between the first and the last span the hosts of leases reported that a rank was not
+// up. In that time a segment that only shows that the lease existed is no proof of standing by.
 func readUnwell(ctx context.Context, q *dbq.Queries, cl id.Cluster, leases []bond.Frozen,
 	spans []interval.Span) (map[id.Lease]interval.Set, error) {
 	var of []pgtype.UUID

@@ -1,18 +1,20 @@
-// Package cluster is the life of rented clusters: from the rent, through start, running, loss and restart, to the end
-// and the last settled second.
+// Package cluster manages rented clusters: from the rent, through start, running, loss and restart, to the end and the
+// last settled second.
 //
-// What always holds:
-//   - A cluster changes only under the lock of its row, by a transition of the table in lifecycle.
-//     What to do is decided by the pure lifecycle.Next from facts; every replica decides alike.
-//   - A rent is one transaction: claims, leases with frozen prices, money for at least 60 s, nodes, revisions. It
-//     happens whole or not at all, and never takes a GPU that another live claim holds.
+// Invariants:
+//   - A cluster changes only under the lock of its row, by a transition of the table in lifecycle. The pure
+//     lifecycle.Next decides from facts what to do, so every replica decides alike.
+//   - A rent is one transaction: claims, leases with frozen prices, money for at least 60 s, nodes, revisions. It takes
+//     effect as a whole or not at all, and never takes a GPU that another live claim holds.
 //   - Seconds count from the last rank's start, as its host proves it, until the run ends, and only while every
 //     required rank is proven up: a start that fails is free.
-//   - A rank has one live lease. One that is lost for good ends before another host takes its rank, and stays ended.
-//   - The barrier of an epoch opens once, after every rank is at it and has talked to the others.
-//   - Reports are facts, never orders: foreign leases and old epochs are refused, late and doubled ones change nothing.
-//   - A GPU stays claimed until its host has shown, knowing of the lease's end, that nothing is left, or is given up.
-//   - PostgreSQL's clock, read after the lock, decides; replicas' and hosts' clocks never do.
+//   - A rank has one live lease. A lease that is lost for good ends before another host takes its rank, and stays
+//     ended.
+//   - The barrier of an epoch opens once, after every rank has reached it and has measured its network with the others.
+//   - Reports are facts, never orders: reports about other hosts' leases and about old epochs are rejected; late and
+//     repeated reports change nothing.
+//   - A GPU stays claimed until its host, knowing of the lease's end, reports that nothing is left, or is given up.
+//   - PostgreSQL's clock, read after the lock, decides; the clocks of replicas and hosts never do.
 package cluster
 
 import (
@@ -34,17 +36,17 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// Config of Clusters. Zero durations take the defaults.
+// Config configures Clusters. Zero durations take the defaults.
 type Config struct {
 	Currency string    // of all prices and wallets, as market.Config's
 	Box      *seal.Box // seals environment and registry credentials at rest
 	Log      *slog.Logger
-	// Relays are host:port addresses of all relays, RelaySecret what they share with the control plane.
+	// Relays are the host:port addresses of all relays, RelaySecret the secret that they share with the control plane.
 	Relays      []string
 	RelaySecret []byte
 
-	// StartReserve is how long a start under way counts in the quota of free starts at least; 0: for as long as it lasted
-	// so far.
+	// StartReserve is the least time for which a start in progress counts in the quota of free starts; 0: the time it has
+	// lasted so far.
 	StartReserve time.Duration
 
 	StartTimeout time.Duration // rent or restart to the barrier; 30 min
@@ -53,10 +55,10 @@ type Config struct {
 	StartSilence time.Duration // silence of a starting node until it counts as lost; 150 s
 	LossGrace    time.Duration // how long a lost node may take to come back; 90 s
 	ReplaceWait  time.Duration // on_node_failure: replace: how long a lost rank waits for another host; 120 s
-	// OneSided is how long one rank alone may claim not to hear another before the cluster is suspended; 30 s.
+	// OneSided is how long a single rank may claim not to hear another one before the cluster is suspended; 30 s.
 	OneSided time.Duration
-	// UndGrace is how long a suspension may last that is nobody's fault; 45 s. In a run younger than Young (15 min) it
-	// lasts UndYoung (2 s): little is lost by starting again.
+	// UndGrace is how long a suspension may last for which no host is to blame; 45 s. In a run younger than Young (15 min)
+	// it may last UndYoung (2 s): little is lost by starting again.
 	UndGrace, Young, UndYoung time.Duration
 	// AbandonAfter is how long the host of an ended lease may be silent before the cluster stops waiting for it: 10 min,
 	// as host.AbandonAfter.
@@ -84,7 +86,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Clusters are the use cases. Safe for concurrent use; keeps nothing in memory that another replica lacks.
+// Clusters implements the use cases of clusters. It is safe for concurrent use and keeps no state in memory that other
+// replicas lack.
 type Clusters struct {
 	db     *db.DB
 	market *market.Market
@@ -95,16 +98,16 @@ type Clusters struct {
 	calmFailed atomic.Bool // in the last pass of the watchdog
 }
 
-// New makes Clusters. It starts nothing.
+// New returns a Clusters. It starts no goroutines.
 func New(d *db.DB, m *market.Market, b *bus.Bus, cfg Config) *Clusters {
 	cfg = cfg.withDefaults()
 	return &Clusters{db: d, market: m, bus: b, cfg: cfg, log: cfg.Log}
 }
 
-// errNotFound is the answer for clusters that do not exist and for those of other orgs alike.
+// errNotFound is returned for clusters that do not exist and for those of other organisations.
 var errNotFound = fault.New(fault.NotFound, "There is no such cluster.")
 
-// Small conversions between what the database holds and what the rules speak of.
+// Conversions between the database's types and those of the rules.
 
 func deref(t *time.Time) time.Time {
 	if t == nil {
@@ -145,5 +148,5 @@ func lowerFirst(s string) string {
 	return string(unicode.ToLower(r)) + s[n:]
 }
 
-// clip bounds what a host says to n bytes of clean text.
+// clip cleans a text from a host and limits it to n bytes.
 func clip(s string, n int) string { return text.OneLine(text.Clip(s, n)) }

@@ -17,23 +17,24 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// A rank is in doubt while it is not proven up. The billing window stays open meanwhile and nothing more of it is
-// confirmed: proof may still come. What becomes of the time is decided in judge.go.
+// A rank is in doubt while it is not proven up. The billing window stays open meanwhile, but nothing more of it is
+// confirmed, because proof may still arrive. judge.go decides what becomes of the time.
 
-// deaf is when we could not hear the host of a node.
+// deaf returns the time in which the control plane could not receive from a node's host.
 func (x *lockedCluster) deaf(n *node) interval.Set { return x.hearing.Deaf(n.listener, n.connected) }
 
-// deafNow reports whether we cannot hear the host of a node at this moment, or it has not had time to come back.
+// deafNow reports whether the control plane cannot receive from a node's host at this moment, or the host has not had
+// time to come back.
 func (x *lockedCluster) deafNow(n *node) bool { return x.deaf(n).Contains(x.now.UnixMilli()) }
 
-// silentFor is how long since a moment we could have heard a node's host.
+// silentFor returns for how long since a moment the control plane could have received from a node's host.
 func (x *lockedCluster) silentFor(n *node, since time.Time) time.Duration {
 	past := interval.Span{Start: since.UnixMilli(), End: x.now.UnixMilli()}
 	return x.now.Sub(since) - time.Duration(x.deaf(n).Clip(past).Len())*time.Millisecond
 }
 
-// countDoubt counts a doubt against the host of a gang's rank. Doubts count by host and not by cluster, so that single
-// mishaps of many hosts do not end a big cluster; see fairness.DoubtIsFinal.
+// countDoubt counts a doubt against the host of a gang's rank. Doubts count per host and not per cluster, so that
+// single failures of many hosts do not end a large cluster; see fairness.DoubtIsFinal.
 func (x *lockedCluster) countDoubt(n *node) {
 	if len(x.nodes) < 2 {
 		return
@@ -50,7 +51,7 @@ const (
 	strikeUndecided = "undecided"
 )
 
-// strike counts something against the host of a node. other is the opposite end of an undecided suspension, nil
+// strike records a strike against the host of a node. other is the opposite end of an undecided suspension, nil
 // otherwise.
 func (x *lockedCluster) strike(n, other *node, kind string) {
 	s := dbq.InsertStrikeParams{HostID: n.HostID, ClusterID: x.row.ID, Kind: kind, At: x.now}
@@ -61,8 +62,8 @@ func (x *lockedCluster) strike(n, other *node, kind string) {
 	x.notifyStrike(n, other, kind)
 }
 
-// notifyStrike notifies the operator of a host of what counts against it in clusters of several nodes, and of what
-// follows. Doubts are many and pass; of those the page of the bond tells.
+// notifyStrike notifies the operator of a host of a strike in a cluster of several nodes, and of its consequences. It
+// does not notify of doubts, which are many and temporary: the page of the bond lists them.
 func (x *lockedCluster) notifyStrike(n, other *node, kind string) {
 	t := notify.Notice{
 		Org:      n.operator,
@@ -100,8 +101,8 @@ func (x *lockedCluster) notifyStrike(n, other *node, kind string) {
 // pair is two ranks, a < b.
 type pair struct{ a, b int32 }
 
-// disputes are the pairs of ranks that do not hear each other though both their hosts report and find them well: when
-// both claim it; or when one has claimed it for OneSided and no well rank of a third operator hears the accused.
+// disputes returns the pairs of ranks that do not hear each other although the hosts of both report and find them well:
+// if both claim it, or if one has claimed it for OneSided and no well rank of a third operator hears the accused rank.
 func (x *lockedCluster) disputes() []pair {
 	var out []pair
 	claims := func(n, m *node) bool { return slices.Contains(n.status.PeersDown, m.Rank) }
@@ -124,7 +125,7 @@ func (x *lockedCluster) disputes() []pair {
 	return out
 }
 
-// claimSince is since when the node's host has claimed without interruption not to hear a rank; zero: it does not.
+// claimSince returns since when the node's host has claimed without interruption not to hear a rank; zero: it does not.
 func (n *node) claimSince(rank int32) time.Time {
 	i := slices.Index(n.status.PeersDown, rank)
 	switch {
@@ -150,8 +151,8 @@ func (x *lockedCluster) claimsAlone(n, m *node) bool {
 	return true
 }
 
-// dispute keeps the record of the cluster's undecided suspensions in step with what ranks claim. It writes from now on
-// and never backwards: claims cost nobody what is past.
+// dispute updates the record of the cluster's undecided suspensions from the claims of ranks. A suspension begins now
+// and never in the past, so that a claim cannot cost any host what it has earned.
 func (x *lockedCluster) dispute() {
 	var now []pair
 	if s := lifecycle.State(x.row.State); s == lifecycle.Running || s == lifecycle.Degraded {
@@ -181,7 +182,7 @@ type undecided struct {
 	endMS int64 // 0: it begins
 }
 
-// undGrace is how long an undecided suspension may last.
+// undGrace returns how long an undecided suspension may last.
 func (x *lockedCluster) undGrace() time.Duration {
 	if x.now.Sub(x.lastStart()) < x.cfg.Young {
 		return x.cfg.UndYoung
@@ -189,7 +190,7 @@ func (x *lockedCluster) undGrace() time.Duration {
 	return x.cfg.UndGrace
 }
 
-// disputeFacts is what Next must know of undecided suspensions.
+// disputeFacts returns what Next needs to know of undecided suspensions.
 func (x *lockedCluster) disputeFacts() (d lifecycle.Dispute) {
 	for _, u := range x.disputed {
 		since := time.UnixMilli(u.FromMs)
@@ -202,7 +203,8 @@ func (x *lockedCluster) disputeFacts() (d lifecycle.Dispute) {
 	return d
 }
 
-// doubtSentence says since when nothing is billed, which ranks do not answer, and what comes of it.
+// doubtSentence returns a text for the renter: since when nothing is billed, which ranks do not respond, and what
+// follows.
 func (x *lockedCluster) doubtSentence(d lifecycle.Decision) string {
 	since := x.confirmed()
 	if !x.doubtFrom.IsZero() {
@@ -225,8 +227,9 @@ type ban struct {
 	Until time.Time
 }
 
-// countEnd counts a loss for good against its host. After an undecided end, which is nobody's fault, both ends get a
-// strike, and neither the renter and these hosts nor the two operators are put together for a day.
+// countEnd counts a final loss against its host. After an undecided end, for which no host is to blame, the hosts at
+// both ends get a strike, and for a day the renter is not placed on these hosts and the two operators are not placed
+// together.
 func (x *lockedCluster) countEnd(d lifecycle.Decision) {
 	if d.On != lifecycle.OnLossFinal && d.On != lifecycle.OnRankIgnored && d.On != lifecycle.OnReplacing {
 		return
@@ -257,8 +260,8 @@ func (x *lockedCluster) countEnd(d lifecycle.Decision) {
 	}
 }
 
-// creditLost gives the renter back what nodes cost that are lost for good by their hosts' fault. It is called before
-// the transition that ends or leaves them, and books after the window is closed.
+// creditLost returns to the renter what the nodes cost that are lost for good by their hosts' fault. It is called
+// before the transition that ends or leaves these nodes, and books after the window is closed.
 func (x *lockedCluster) creditLost(d lifecycle.Decision) {
 	switch d.On {
 	case lifecycle.OnLossFinal, lifecycle.OnRankIgnored, lifecycle.OnReplacing:
@@ -277,8 +280,9 @@ func (x *lockedCluster) creditLost(d lifecycle.Decision) {
 	}
 }
 
-// culprits returns the node whose loss ended the billed time, when it is exactly one, it is lost for good, and we have
-// heard its host without a gap. A rank that is in doubt beside it, and may come back, is not to blame.
+// culprits returns the node whose loss ended the billed time, if it is exactly one, it is lost for good, and the
+// control plane could receive from its host without a gap. Another rank that is in doubt at the same time and may come
+// back is not to blame.
 func (x *lockedCluster) culprits(d lifecycle.Decision) (out []*node) {
 	f := x.facts()
 	for i, n := range x.nodes {
@@ -298,7 +302,7 @@ func (x *lockedCluster) culprits(d lifecycle.Decision) (out []*node) {
 	if len(out) != 1 {
 		return nil
 	}
-	// Another rank that went first, or within the same moments, has a part in it.
+	// A rank that was lost before it, or within the same moments, shares the blame.
 	for _, m := range x.nodes {
 		s := lifecycle.NodeState(m.State)
 		if m != out[0] && m.required && m.ended == nil && (s == lifecycle.NodeLost || s == lifecycle.NodeFailed) &&
@@ -309,8 +313,8 @@ func (x *lockedCluster) culprits(d lifecycle.Decision) (out []*node) {
 	return out
 }
 
-// lateStarts writes down the time for which ranks that had started waited for ranks that started too late, or not by
-// now: it is billed to nobody, and the late ranks' hosts are to blame for it.
+// lateStarts records the time for which ranks that had started waited for ranks that started too late, or have not
+// started: it is billed to no renter, and the late ranks' hosts are to blame for it.
 func (x *lockedCluster) lateStarts() {
 	if len(x.nodes) < 2 || x.row.GoAt == nil {
 		return

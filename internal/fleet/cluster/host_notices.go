@@ -16,14 +16,14 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// reclaim is when an operator takes a host back, and when they said so; zero: they do not.
+// reclaim is when an operator takes a host back, and when they requested it; zero: they do not.
 type reclaim struct{ at, requestedAt time.Time }
 
 // noticed reports whether there was time to save what a credit stands for: what was computed since the last checkpoint.
 func (r reclaim) noticed() bool { return r.at.Sub(r.requestedAt) >= metering.CreditSpan }
 
-// takenBack ends a node whose host its operator takes back, once the time has come; before, it tells the renter, once
-// for each time that is set. It reports whether the node has ended.
+// takenBack ends a node whose host its operator takes back, once the time has come; before, it notifies the renter,
+// once for each time that is set. It reports whether the node has ended.
 func (x *lockedCluster) takenBack(n *node) bool {
 	told := deref(n.ReclaimTold)
 	switch {
@@ -63,7 +63,7 @@ func (x *lockedCluster) takenBack(n *node) bool {
 	return false
 }
 
-// notifyReclaim writes into the timeline and tells the renter.
+// notifyReclaim adds an event to the timeline and notifies the renter.
 func (x *lockedCluster) notifyReclaim(n *node, title, body string, severity notify.Severity, at time.Time) {
 	rank := n.Rank
 	x.events = append(x.events, dbq.InsertClusterEventParams{
@@ -83,13 +83,13 @@ func (x *lockedCluster) notifyReclaim(n *node, title, body string, severity noti
 		})
 }
 
-// newlyCapped reports whether a host's data cap is used up and the renter was not told of it for this month.
+// newlyCapped reports whether a host's data cap is used up and the renter has not been notified of it for this month.
 func newlyCapped(until, told *time.Time, now time.Time) bool {
 	return until != nil && now.Before(*until) && (told == nil || !told.Equal(*until))
 }
 
-// addCapEvent writes into the timeline that the data cap of a node's host is used up: nothing of the renter's changes
-// by it, but its operator may now want the machine.
+// addCapEvent adds an event to the timeline: the data cap of a node's host is used up. Nothing changes for the renter,
+// but the operator may now want the machine back.
 func (x *lockedCluster) addCapEvent(n *node) {
 	rank, month := n.Rank, n.capped.UTC().AddDate(0, 0, -1).Format("January")
 	x.events = append(x.events, dbq.InsertClusterEventParams{
@@ -106,8 +106,8 @@ func (x *lockedCluster) addCapEvent(n *node) {
 	})
 }
 
-// addOwnerUseEvent writes into the timeline, once per lease, that a host says its owner's programs use the node's GPUs.
-// It is word for word the host's: nothing is decided by it, and nobody is held to have said it who did not.
+// addOwnerUseEvent adds an event to the timeline, once per lease: a host reports that its owner's programs use the
+// node's GPUs. The text is the host's own; nothing is decided by it, because a false report must not harm anyone.
 func (x *lockedCluster) addOwnerUseEvent(n *node, mb int64) {
 	rank := n.Rank
 	x.events = append(x.events, dbq.InsertClusterEventParams{
@@ -123,8 +123,8 @@ func (x *lockedCluster) addOwnerUseEvent(n *node, mb int64) {
 	})
 }
 
-// notifyScratch tells the operator of a node's host that the node failed for want of scratch space, once a day: the
-// host goes on being rented, and each node that asks for scratch would fail there. detail is the host's own word.
+// notifyScratch notifies the operator of a node's host, once a day, that the node failed for lack of scratch space: the
+// host is still rented, and each node that needs scratch would fail there. detail is the text of the host's report.
 func (x *lockedCluster) notifyScratch(n *node, detail string) {
 	at := x.now.UTC()
 	x.addWrite(func(ctx context.Context, w *writer) error {

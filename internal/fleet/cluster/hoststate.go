@@ -22,7 +22,7 @@ import (
 
 const mtu = 1280
 
-// HostState is what a host has to know after its report.
+// HostState is what a host needs to know after its report.
 type HostState struct {
 	Revision     int64 // of what it should run
 	ControlEpoch int64
@@ -35,10 +35,10 @@ type HostState struct {
 	Desired *agentapi.Desired
 }
 
-// HostState reads what a host has to know after the report s.
+// HostState reads what a host needs to know after the report s.
 //
-// The revision is read first: if a change commits in between, the host gets newer leases under an older number, and the
-// wake of that change brings the number after it.
+// It reads the revision first: if a change commits in between, the host gets newer leases under an older number, and
+// the wake of that change brings the next number.
 func (c *Clusters) HostState(ctx context.Context, hostID id.Host, s agentapi.Sync) (HostState, error) {
 	var h HostState
 	var at dbq.HostRevisionRow
@@ -67,7 +67,7 @@ func (c *Clusters) HostState(ctx context.Context, hostID id.Host, s agentapi.Syn
 	var err error
 	switch {
 	case s.ControlEpoch > h.ControlEpoch, s.ControlEpoch == h.ControlEpoch && s.Revision > h.Revision:
-		// The database is older than what it has told this host before: a restore lost commits. The host keeps what it
+		// The database is older than what it has sent to this host before: a restore lost commits. The host keeps what it
 		// runs until an operator confirms the database with a higher control epoch.
 		c.log.Error("a host has seen a newer desired state than the database holds",
 			"host", hostID, "seen", s.Revision, "revision", h.Revision, "seen_epoch", s.ControlEpoch, "epoch", h.ControlEpoch)
@@ -77,7 +77,7 @@ func (c *Clusters) HostState(ctx context.Context, hostID id.Host, s agentapi.Syn
 	return h, err
 }
 
-// keptLogs are the runs whose logs wait on the host, and their leases.
+// keptLogs returns the runs whose logs wait on the host, and their leases.
 func keptLogs(s agentapi.Sync) (kept map[agentapi.LeaseRef]bool, leases []id.Lease) {
 	kept = map[agentapi.LeaseRef]bool{}
 	for _, l := range s.Leases {
@@ -88,7 +88,7 @@ func keptLogs(s agentapi.Sync) (kept map[agentapi.LeaseRef]bool, leases []id.Lea
 	return kept, leases
 }
 
-// desired is everything a host should run at a revision. The renters' secrets are opened here and nowhere else.
+// desired returns everything that a host should run at a revision. Only here are the renters' secrets decrypted.
 func (c *Clusters) desired(ctx context.Context, hostID id.Host, at dbq.HostRevisionRow) (*agentapi.Desired, error) {
 	var rows []dbq.LeaseFactsRow
 	var peers []dbq.PeersOfHostRow
@@ -184,7 +184,7 @@ func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow,
 	return s, nil
 }
 
-// secrets opens a cluster's environment and registry credentials.
+// secrets decrypts a cluster's environment and registry credentials.
 func (c *Clusters) secrets(cl dbq.Cluster) (market.Secrets, error) {
 	var s market.Secrets
 	if len(cl.Secrets) == 0 {
@@ -197,16 +197,16 @@ func (c *Clusters) secrets(cl dbq.Cluster) (market.Secrets, error) {
 	return s, json.Unmarshal(plain, &s)
 }
 
-// relaysPerCluster is how many relays a cluster is given: one may fail.
+// relaysPerCluster is the number of relays of a cluster: one of them may fail.
 const relaysPerCluster = 2
 
-// relayMargin is for how long past its lease's authorised time a rank's token opens a relay. It is all the room there
-// is for clocks, for relays are strict: one may be up to this much ahead of the control plane's, less what a workload
-// takes to stop, before a lease that may still run loses its relay.
+// relayMargin is for how long past its lease's authorised time a rank's token opens a relay. Relays are strict, so this
+// is all the tolerance there is for clocks: if a relay's clock is ahead of the control plane's by more than this, less
+// the time that a workload takes to stop, a lease that may still run loses its relay.
 const relayMargin = 5 * time.Minute
 
-// relaysOf are a cluster's relays out of all: each cluster has an order of its own, so that load spreads, and a relay
-// that is added or taken away moves as few clusters as can be.
+// relaysOf returns a cluster's relays out of all relays. Each cluster orders them differently, so that load spreads,
+// and adding or removing a relay moves as few clusters as possible.
 func relaysOf(all []string, cl id.Cluster) []string {
 	weight := func(relay string) []byte {
 		u := cl.UUID()
@@ -218,8 +218,8 @@ func relaysOf(all []string, cl id.Cluster) []string {
 	return out[:min(len(out), relaysPerCluster)]
 }
 
-// relayToken opens the cluster's relays for one run of a rank, for as long as it may run or take to start. It is the
-// same at every call until that changes.
+// relayToken returns the token that opens the cluster's relays for one run of a rank, for as long as it may run or take
+// to start. Each call returns the same token until that time changes.
 func (c *Clusters) relayToken(r dbq.LiveLeasesRow) string {
 	until := latest(deref(r.RunUntil), deref(r.StartDeadline))
 	if until.IsZero() { // a rank that goes on elsewhere, before money was held for its new lease
@@ -230,8 +230,8 @@ func (c *Clusters) relayToken(r dbq.LiveLeasesRow) string {
 	}).Text()
 }
 
-// extensions say until when a host's live leases may run, with the tokens that open their relays for as long. A host
-// that receives nothing more keeps its relays for as long as its leases may run.
+// extensions returns until when a host's live leases may run, with the tokens that open their relays for as long. A
+// host that receives nothing more keeps its relays for as long as its leases may run.
 func (c *Clusters) extensions(live []dbq.LiveLeasesRow) []agentapi.LeaseExtension {
 	out := make([]agentapi.LeaseExtension, len(live))
 	for i, r := range live {

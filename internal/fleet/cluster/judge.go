@@ -65,7 +65,7 @@ func (x *lockedCluster) judge(cases []pendingCase) {
 	}
 }
 
-// addDecidedEvent writes into the timeline what became of pending time.
+// addDecidedEvent adds the outcome of pending time to the timeline.
 func (x *lockedCluster) addDecidedEvent(span interval.Span, billable interval.Set, verdicts []verdict) {
 	seconds := func(ms int64) string { return fmt.Sprintf("%.1f s", float64(ms)/1000) }
 	lost := span.Len() - billable.Len()
@@ -96,19 +96,19 @@ func (x *lockedCluster) addDecidedEvent(span interval.Span, billable interval.Se
 	x.addEvent("not_billed", seconds(lost)+" not billed: "+why, "")
 }
 
-// maxProof is how long after a lease's end its journal may still prove something.
+// maxProof is how long after a lease's end its journal may still prove its time.
 const maxProof = metering.SettleAfter
 
-// facts of a stretch of pending time.
+// pendingCase is the facts of a stretch of pending time.
 type pendingCase struct {
 	span      interval.Span
-	pending   metering.Pending // of judge's
+	pending   metering.Pending // set by readPending
 	rows      []dbq.LeasesWithinRow
 	attested  map[id.Lease]interval.Set
 	signed    map[id.Lease]interval.Set
 	deaf      map[id.Lease]map[int32]interval.Set
 	unwell    map[id.Lease]interval.Set // by its host's own reports
-	late      map[id.Lease]interval.Set // from changes to their reports, where these came too late
+	late      map[id.Lease]interval.Set // from reports that arrived too late
 	silent    map[id.Host]interval.Set
 	gaps      interval.Set
 	undecided interval.Set
@@ -204,11 +204,12 @@ func (c *pendingCase) add(f caseFacts, now time.Time) {
 	}
 }
 
-// attestedUntil is through when the reports of a lease's host may have attested it, but for its gaps.
+// attestedUntil returns the moment, unix ms, through which the reports of a lease's host may attest it, apart from
+// gaps.
 func attestedUntil(r dbq.LeasesWithinRow) int64 {
 	switch {
 	case !r.Current:
-		return fairness.Forever // the time after its last report was written down as a gap when another lease took its place
+		return fairness.Forever // when another lease took its place, the time after its last report was recorded as a gap
 	case r.ExitCode != nil && *r.ExitCode == 0:
 		return fairness.Forever
 	case r.ExitCode != nil && r.ExitAt != nil:
@@ -217,7 +218,7 @@ func attestedUntil(r dbq.LeasesWithinRow) int64 {
 	return r.LastGoodMs
 }
 
-// verdict is what is decided of a stretch in which the same ranks were required.
+// verdict is the decision about a stretch in which the same ranks were required.
 type verdict struct {
 	fairness.Verdict
 	rows []dbq.LeasesWithinRow // by position in Facts.Ranks
@@ -231,8 +232,8 @@ func (v verdict) leases(ranks []int) []id.Lease {
 	return out
 }
 
-// decide applies the rule to each stretch in which the same ranks were required. final says whether proof that may
-// still arrive cannot change the answer.
+// decide applies the rule to each stretch in which the same ranks were required. final reports whether proof that may
+// still arrive cannot change the verdicts.
 func (c pendingCase) decide(now time.Time) (out []verdict, final bool) {
 	final = true
 	cuts := []int64{c.span.Start, c.span.End}
@@ -258,7 +259,7 @@ func (c pendingCase) decide(now time.Time) (out []verdict, final bool) {
 	return out, final
 }
 
-// life is when a lease was required.
+// life returns when a lease was required.
 func (c pendingCase) life(r dbq.LeasesWithinRow) interval.Span {
 	end := int64(fairness.Forever)
 	if r.EndedAt != nil {
@@ -287,9 +288,9 @@ func (c pendingCase) facts(part interval.Span) (v verdict, f fairness.Facts) {
 	return v, f
 }
 
-// complete reports whether nothing that may still arrive changes what is decided of a stretch: it is known whom each
-// rank did not hear, and either every rank is proven up throughout, or of every rank everything has arrived that its
-// host can send about it.
+// complete reports whether nothing that may still arrive changes the decision about a stretch: it is known which ranks
+// each rank did not hear, and either every rank is proven up throughout, or everything that hosts can send about the
+// ranks has arrived.
 func (c pendingCase) complete(rows []dbq.LeasesWithinRow, part interval.Span, now time.Time) bool {
 	all, heard := true, true
 	for _, r := range rows {
@@ -303,9 +304,9 @@ func (c pendingCase) complete(rows []dbq.LeasesWithinRow, part interval.Span, no
 	return all || heard
 }
 
-// deafnessKnown reports whether it is known whom a rank did not hear through the given moment. A silence is noticed
-// some seconds late, so that takes a report or a segment from after that; one that goes on is known as far as it is
-// signed.
+// deafnessKnown reports whether it is known which ranks a rank did not hear until the given moment. A host notices a
+// silence some seconds late, so this takes a report or a segment from after the moment; an ongoing silence is known as
+// far as it is signed.
 func (c pendingCase) deafnessKnown(r dbq.LeasesWithinRow, end int64, now time.Time) bool {
 	late := end + noticedLate.Milliseconds()
 	if r.Protocol < protocolDeaf || journal(r, late) || over(r, now) {
@@ -315,27 +316,27 @@ func (c pendingCase) deafnessKnown(r dbq.LeasesWithinRow, end int64, now time.Ti
 	return c.attested[r.ID].Contains(late-1) && (!goesOn || journal(r, end))
 }
 
-// journal reports whether everything is here that a lease's host signs of the time before the given moment. The last
-// segment alone does not say whether the command had ended with 0 by then, after which the rank is done and not
-// missing: that comes with a report.
+// journal reports whether everything has arrived that a lease's host signs of the time before the given moment. The
+// last segment alone does not show whether the command had ended with 0 by then, after which the rank is done and not
+// missing: a report shows that.
 func journal(r dbq.LeasesWithinRow, end int64) bool {
 	last := r.Final && (r.EndedAt != nil || r.ExitCode != nil || !r.Current)
 	return !r.HasHole && (last || r.ProvenMs >= end)
 }
 
-// over reports whether nothing more of a lease can come.
+// over reports whether nothing more of a lease can arrive.
 func over(r dbq.LeasesWithinRow, now time.Time) bool {
 	return r.SettledAt != nil || r.EndedAt != nil && now.Sub(*r.EndedAt) >= maxProof
 }
 
-// What hosts sign about whom they did not hear. Time in which two ranks did not hear each other is not billed, although
-// both were up: see fairness.Decide.
+// What hosts sign about the ranks that they did not hear. Time in which two ranks did not hear each other is not
+// billed, although both were up: see fairness.Decide.
 
-// deafBefore is how far before a stretch of time the deaf spans are read that may tell when a silence began. Segments
-// that tell of one silence are at most five minutes long.
+// deafBefore is how far before a stretch of time deaf spans are read, to find when a silence began. Segments about one
+// silence are at most five minutes long.
 const deafBefore = 20 * time.Minute
 
-// addDeafness takes in deaf spans, and from when they arrived, which hosts told of a silence too late.
+// addDeafness adds deaf spans and, from the time of their arrival, which hosts reported a silence too late.
 func (c *pendingCase) addDeafness(rows []dbq.DeafSpansWithinRow) {
 	records := map[id.Lease]map[int32][]fairness.DeafRecord{}
 	for _, d := range rows {
@@ -357,7 +358,7 @@ func (c *pendingCase) addDeafness(rows []dbq.DeafSpansWithinRow) {
 	}
 }
 
-// addLate adds the silences of hosts that were decided on because their reports came late.
+// addLate adds the silences of hosts that counted in the decision because their reports came late.
 func (e *effects) addLate(c pendingCase, verdicts []verdict) {
 	p := &e.silences
 	for _, v := range verdicts {

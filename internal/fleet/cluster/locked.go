@@ -35,12 +35,12 @@ type lockedCluster struct {
 	deafAfter   bool
 	// doubtFrom is since when a rank is in doubt while the window is open; zero: none is.
 	doubtFrom time.Time
-	hearing   host.Reception         // when we could not hear hosts
-	gaps      []dbq.UnjudgedGapsRow  // time without attestation that nothing was decided about
+	hearing   host.Reception         // when the control plane could not receive from hosts
+	gaps      []dbq.UnjudgedGapsRow  // time without attestation that is not decided yet
 	disputed  []dbq.OpenUndecidedRow // undecided suspensions that go on
-	// reach is how far money, budgets and duration go, at most an hour; nil: the money was not asked under this lock.
+	// reach is how far money, budgets and duration go, at most an hour; nil: the money was not read under this lock.
 	reach *time.Time
-	// lost are leases of lost hosts whose ranks went on elsewhere, of which something may still be left there.
+	// lost are leases of lost hosts whose ranks continued elsewhere and of which something may still be left on the host.
 	lost []dbq.LostLeasesRow
 
 	looked bool // by the watchdog, at everything
@@ -60,7 +60,7 @@ type node struct {
 	operator  id.Org     // of its host
 	hostName  string
 	listener  string     // the NATS server that its host is connected to
-	connected time.Time  // since when it is
+	connected time.Time  // start of that connection
 	doubts    []int64    // when its host was in doubt within the last two hours, in any gang (unix ms)
 	bondLow   bool       // so little of its bond is left that its failure is final
 	protocol  int32      // of its host's agent
@@ -69,13 +69,13 @@ type node struct {
 	moved     bool // LeaseID and HostID are new
 }
 
-// lock reads a cluster whole under its lock.
+// lock locks a cluster and reads all of it.
 func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*lockedCluster, error) {
 	x := &lockedCluster{cfg: &c.cfg, effects: effects{raise: map[id.Host]bool{}}}
 	var r dbq.LockClusterRow
 	var rows []dbq.ClusterNodesRow
 	var w dbq.WindowStateRow
-	b := &pgx.Batch{} // each statement sees what is there once the first has the lock
+	b := &pgx.Batch{} // each statement sees the state after the first has the lock
 	db.Read(b, &r, (*dbq.Queries).LockCluster, cl)
 	db.ReadNow(b, &x.now)
 	db.Read(b, &rows, (*dbq.Queries).ClusterNodes, uuids(cl))
@@ -119,10 +119,10 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*lockedC
 	return x, nil
 }
 
-// oldestSilence is how far back gaps of our hearing matter to what is decided at present.
+// oldestSilence is how far back gaps in what the control plane received matter for present decisions.
 const oldestSilence = 24 * time.Hour
 
-// facts is what Next decides from.
+// facts returns what Next decides from.
 func (x *lockedCluster) facts() lifecycle.Facts {
 	f := lifecycle.Facts{
 		Now:           x.now,
@@ -167,7 +167,7 @@ func (x *lockedCluster) facts() lifecycle.Facts {
 	return f
 }
 
-// maxUntil is the end that max_duration sets, once the cluster has run.
+// maxUntil returns the end that max_duration sets, once the cluster has run.
 func (x *lockedCluster) maxUntil() *time.Time {
 	if x.row.RunningAt == nil {
 		return nil
@@ -175,14 +175,14 @@ func (x *lockedCluster) maxUntil() *time.Time {
 	return notAfter(x.now, x.row.RunningAt, x.row.MaxDurationS)
 }
 
-// step moves a node by its table; an event that means nothing in its state changes nothing.
+// step moves a node by its table. It returns false and changes nothing if the event has no meaning in the node's state.
 func (x *lockedCluster) step(n *node, e lifecycle.NodeEvent, r lifecycle.Reason, detail string) bool {
 	t, ok := lifecycle.NextNode(lifecycle.NodeState(n.State), e)
 	if !ok {
 		return false
 	}
 	n.State, n.Since, n.dirty = string(t.To), x.now, true
-	if e != lifecycle.NodeGone && e != lifecycle.NodeDismissed { // what ended it stays visible
+	if e != lifecycle.NodeGone && e != lifecycle.NodeDismissed { // the reason for its end stays visible
 		n.Reason, n.Detail = string(r), detail
 	}
 	if r == lifecycle.ReasonScratchFailed && (t.To == lifecycle.NodeFailed || t.To == lifecycle.NodeLost) {
@@ -201,7 +201,7 @@ func (x *lockedCluster) step(n *node, e lifecycle.NodeEvent, r lifecycle.Reason,
 	return true
 }
 
-// addEvent writes a line into the cluster's timeline.
+// addEvent adds an event to the cluster's timeline.
 func (x *lockedCluster) addEvent(kind, title, detail string) {
 	x.events = append(x.events, dbq.InsertClusterEventParams{
 		ClusterID: x.row.ID, At: x.now, Kind: kind, Title: title, Detail: detail, Data: []byte("{}"),

@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// MaxLog is how much of the end of a node's log is kept, in bytes.
+// MaxLog is the largest part of the end of a node's log that is stored, in bytes.
 const MaxLog = 4 << 20
 
 // KeptLog is a log that waits on a host.
@@ -22,7 +22,7 @@ type KeptLog struct {
 	Rank    int
 }
 
-// KeptLogs are logs of ended runs that connected hosts hold and that are not stored yet: at most limit, and at most
+// KeptLogs returns logs of ended runs that connected hosts keep and that are not stored yet: at most limit, and at most
 // perHost of each host.
 func (c *Clusters) KeptLogs(ctx context.Context, perHost, limit int) ([]KeptLog, error) {
 	rows, err := c.db.Q.KeptLogs(ctx, int64(perHost), int32(limit))
@@ -39,7 +39,8 @@ func (c *Clusters) KeptLogs(ctx context.Context, perHost, limit int) ([]KeptLog,
 	return out, nil
 }
 
-// StoreLog keeps the end of a run's log: agentapi.LogFrame JSON lines. The first one stored stands.
+// StoreLog stores the end of a run's log: agentapi.LogFrame JSON lines. If a log of the run is stored already, it
+// stays.
 func (c *Clusters) StoreLog(ctx context.Context, node id.Node, epoch int, content []byte, truncated bool) error {
 	if len(content) > MaxLog {
 		return fault.New(fault.TooLarge, "A kept log has at most %d bytes.", MaxLog)
@@ -59,7 +60,7 @@ func (c *Clusters) StoreLog(ctx context.Context, node id.Node, epoch int, conten
 	return nil
 }
 
-// PostponeLog has a kept log that could not be fetched fetched again after a minute, then twice as long each time, at
+// PostponeLog schedules the next attempt to fetch a kept log, after a minute at first, then after twice the time, at
 // most an hour, so that others are fetched meanwhile.
 func (c *Clusters) PostponeLog(ctx context.Context, node id.Node, epoch int) error {
 	if err := c.db.Q.PostponeNodeLog(ctx, node, int32(epoch)); err != nil {
@@ -68,10 +69,10 @@ func (c *Clusters) PostponeLog(ctx context.Context, node id.Node, epoch int) err
 	return nil
 }
 
-// LogDays is for how many days a kept log can be read.
+// LogDays is the number of days for which a stored log can be read.
 const LogDays = 90
 
-// DropOldLogs deletes kept logs that are older than LogDays, some at a time; it returns how many.
+// DropOldLogs deletes stored logs that are older than LogDays, a limited number per call, and returns how many.
 func (c *Clusters) DropOldLogs(ctx context.Context) (int, error) {
 	n, err := c.db.Q.DropOldLogs(ctx, LogDays, 200)
 	if err != nil {
@@ -80,7 +81,7 @@ func (c *Clusters) DropOldLogs(ctx context.Context) (int, error) {
 	return int(n), nil
 }
 
-// Log is what is known of one rank's output: the kept logs of its ended runs, and where its present run can be read.
+// Log is the output of one rank: the stored logs of its ended runs, and where its present run can be read.
 type Log struct {
 	Runs []RunLog
 	Live *LiveLog // nil once nothing of the node is left on a host
@@ -99,7 +100,7 @@ type LiveLog struct {
 	Ref  agentapi.LeaseRef
 }
 
-// Log finds the output of a rank of one of the org's clusters.
+// Log returns the output of a rank of one of the organisation's clusters.
 func (c *Clusters) Log(ctx context.Context, org id.Org, cl id.Cluster, rank int) (Log, error) {
 	row, err := c.owned(ctx, org, cl)
 	if err != nil {

@@ -30,7 +30,7 @@ func authorise(ctx context.Context, w *writer) error {
 	return nil
 }
 
-// notAfter is the end that max_duration sets; before the cluster runs, as if it ran from now.
+// notAfter returns the end that max_duration sets; before the cluster runs, as if it ran from now.
 func notAfter(now time.Time, running *time.Time, seconds *int64) *time.Time {
 	if seconds == nil {
 		return nil
@@ -42,7 +42,7 @@ func notAfter(now time.Time, running *time.Time, seconds *int64) *time.Time {
 	return &t
 }
 
-// limitReasons is what a cluster ends with when a limit keeps it from being extended.
+// limitReasons are the reasons for which a cluster ends when a limit keeps it from being extended.
 var limitReasons = map[metering.Limit]lifecycle.Reason{
 	metering.LimitNone:     lifecycle.ReasonNone,
 	metering.LimitFunds:    lifecycle.ReasonFundsExhausted,
@@ -51,18 +51,19 @@ var limitReasons = map[metering.Limit]lifecycle.Reason{
 	metering.LimitDuration: lifecycle.ReasonMaxDuration,
 }
 
-// lapsed reports whether the paid time has passed: hosts have stopped there by themselves, more money comes too late.
+// lapsed reports whether the paid time has passed: hosts have stopped there on their own, and more money comes too
+// late.
 func (x *lockedCluster) lapsed() bool {
 	return x.row.GoAt != nil && x.row.RunUntil != nil && !x.now.Before(*x.row.RunUntil)
 }
 
-// reportsComplete reports whether the hosts of an ended cluster have nothing more to say that could be billed: settling
-// before would refuse their last segments. Once the barrier was opened a rank may have started unheard.
+// reportsComplete reports whether the hosts of an ended cluster can report nothing more that is billed: settling before
+// would reject their last segments. Once the barrier was opened, a rank may have started without a report.
 func (x *lockedCluster) reportsComplete() bool {
 	return !x.window && (x.allGone() || (x.row.RunningAt == nil && x.row.GoAt == nil))
 }
 
-// settle posts what can be posted and gives back what can no longer be needed.
+// settle posts what can be posted and returns what is no longer needed to the wallet.
 func settle(ctx context.Context, w *writer) error {
 	x := w.x
 	if x.row.SettledAt != nil {
@@ -72,15 +73,15 @@ func settle(ctx context.Context, w *writer) error {
 	if err != nil || !done {
 		return err
 	}
-	reserved, err := hasReserved(ctx, w.tx.Q, x) // released in a transaction of its own: see bonds
+	reserved, err := hasReserved(ctx, w.tx.Q, x) // released in its own transaction: see bonds.go
 	if err == nil && !reserved {
 		x.row.SettledAt = &x.now
 	}
 	return err
 }
 
-// tend is the money side of a look at a cluster, in a transaction that takes no host: pending time is judged, the
-// proven time is confirmed and posted, the paid time extended, the renter warned, an ended cluster settled.
+// tend handles the money when the watchdog looks at a cluster, in a transaction that locks no host: it judges pending
+// time, confirms and posts proven time, extends the paid time, warns the renter, and settles an ended cluster.
 func (c *Clusters) tend(ctx context.Context, tx *db.Tx, cl id.Cluster) error {
 	x, err := c.lock(ctx, tx, cl)
 	if err != nil {
@@ -123,7 +124,7 @@ func (w *writer) tendLive(ctx context.Context) error {
 			x.confirmOrSplit(facts)
 		}
 	}
-	if x.row.RunningAt != nil { // also while it is suspended: what waits is booked then
+	if x.row.RunningAt != nil { // also while it is suspended: earlier time may still be unposted
 		cl := x.row.ID
 		x.addWrite(func(ctx context.Context, w *writer) error { return metering.Post(ctx, w.tx, cl) })
 	}
@@ -143,7 +144,7 @@ func (w *writer) tendLive(ctx context.Context) error {
 	return w.save(ctx)
 }
 
-// warnings are the thresholds of runway at which a renter is told, nearest first.
+// warnings are the thresholds of runway at which renters are notified, nearest first.
 var warnings = []struct {
 	left     time.Duration
 	name     string
@@ -154,17 +155,18 @@ var warnings = []struct {
 	{24 * time.Hour, "24 hours", notify.Info},
 }
 
-// dip is how far a cluster's runway has sunk: the threshold of the warning given last (0: none), and how many times it
-// has risen again since the beginning.
+// dip is how far a cluster's runway has fallen: the threshold of the last warning (0: none), and how many times it has
+// risen again since the cluster began.
 type dip struct {
 	reported time.Duration
 	rises    int
 }
 
-// sink says what a runway of left makes of the dip, and whether a threshold was crossed that was not told of in this
-// dip. Each is told once per dip, the nearest one first: what was crossed together with it is not told any more. A dip
-// ends when the runway is half as long again as the threshold told last: clusters that share a wallet take turns in
-// holding its money, so that each one's runway swings a little, and auto top-up keeps it near one value.
+// sink returns the dip after a runway of left, and whether a threshold was crossed of which this dip has given no
+// warning. Each threshold is notified once per dip, the nearest one first; those crossed together with it are skipped.
+// A dip ends when the runway is half as long again as the threshold of the last warning: clusters that share a wallet
+// take turns in holding its money, so that each one's runway swings a little, and automatic top-ups keep it near one
+// value.
 func (d dip) sink(left time.Duration) (next dip, tell bool) {
 	level := time.Duration(0)
 	for i := len(warnings) - 1; i >= 0; i-- {
@@ -174,14 +176,14 @@ func (d dip) sink(left time.Duration) (next dip, tell bool) {
 	}
 	switch {
 	case d.reported != 0 && left > d.reported+d.reported/2:
-		return dip{level, d.rises + 1}, false // what is crossed still was told of on the way down
+		return dip{level, d.rises + 1}, false // thresholds that are still crossed were notified on the way down
 	case level != 0 && (d.reported == 0 || level < d.reported):
 		return dip{level, d.rises}, true
 	}
 	return d, false
 }
 
-// warn tells the renter, once per threshold and dip, how long the money lasts.
+// warn notifies the renter, once per threshold and dip, how long the money lasts.
 func (x *lockedCluster) warn(m means) {
 	left, what := x.runway(m)
 	d, tell := dip{time.Duration(x.row.RunwayToldS) * time.Second, int(x.row.RunwayDips)}.sink(left)
@@ -205,13 +207,13 @@ func (x *lockedCluster) warn(m means) {
 	}
 }
 
-// means are what an organisation has and spends.
+// means is what an organisation has and spends.
 type means struct {
 	burn   int64 // per hour, of all that it runs
 	wallet money.Nano
 }
 
-// readMeans reads them, if money limits how long the cluster can run on.
+// readMeans reads the means, if money limits how long the cluster can run.
 func readMeans(ctx context.Context, q *dbq.Queries, x *lockedCluster) (m means, err error) {
 	switch lifecycle.Reason(x.row.MoneyReason) {
 	case lifecycle.ReasonBudgetExhausted, lifecycle.ReasonMaxDuration:
@@ -224,8 +226,8 @@ func readMeans(ctx context.Context, q *dbq.Queries, x *lockedCluster) (m means, 
 	return m, err
 }
 
-// runway is how long the cluster can run on, and what limits it. What is held for it is the least; what lies in the
-// wallet is shared by all that the org runs.
+// runway returns how long the cluster can run, and what limits it. The time that is held for it is the minimum; the
+// money in the wallet is shared by all clusters of the organisation.
 func (x *lockedCluster) runway(m means) (time.Duration, string) {
 	held := max(0, deref(x.row.RunUntil).Sub(x.now))
 	reach := held

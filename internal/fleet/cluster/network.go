@@ -15,7 +15,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// network gathers what the ranks measured: the least bus bandwidth, and the matrices; and tells the hosts' own figures.
+// network collects what the ranks measured, the lowest bus bandwidth and the matrices, and compares it with the hosts'
+// own figures.
 func (x *lockedCluster) network() {
 	var net Network
 	if json.Unmarshal(x.row.Network, &net) != nil {
@@ -38,7 +39,7 @@ func (x *lockedCluster) network() {
 		x.row.Network = b
 	}
 	if len(hosts) < len(x.nodes) {
-		return // a rank did not measure: nothing can be said of hosts
+		return // a rank did not measure: nothing follows for hosts
 	}
 	if l := lines(hosts, net.PairGbps); len(l) > 1 {
 		x.addWrite(func(ctx context.Context, w *writer) error {
@@ -52,7 +53,7 @@ func (x *lockedCluster) network() {
 	}
 }
 
-// compareOffered compares what was measured with what the hosts' offers say, and adds an event when it is far less.
+// compareOffered compares what was measured with the hosts' offers, and adds an event if it is far less.
 func (x *lockedCluster) compareOffered(net Network, offered float64) (err error) {
 	net.OfferedGbps = offered
 	if x.row.Network, err = json.Marshal(net); err != nil {
@@ -68,11 +69,11 @@ func (x *lockedCluster) compareOffered(net Network, offered float64) (err error)
 	return nil
 }
 
-// fallsShort is below which part of what is offered the renter is told: offers say the best of a week, and figures of a
-// moment differ.
+// fallsShort is the part of the offered bandwidth below which the renter is notified: offers show the best of a week,
+// and single measurements vary.
 const fallsShort = 0.5
 
-// rate is Gbit/s for people: a slow one is not 0.0.
+// rate formats Gbit/s for people; a slow one is not shown as 0.0.
 func rate(gbps float64) string {
 	if gbps < 1 {
 		return strconv.FormatFloat(gbps, 'g', 2, 64)
@@ -80,8 +81,8 @@ func rate(gbps float64) string {
 	return strconv.FormatFloat(gbps, 'f', 1, 64)
 }
 
-// measured keeps what was measured of hosts, in a transaction of its own: a host that reports at this moment locks its
-// rows in another order than a cluster does. Should it be lost, the next cluster measures again.
+// measured stores what was measured of hosts, in its own transaction: a host that reports at this moment locks its rows
+// in another order than a cluster does. If it is lost, the next cluster measures again.
 func (c *Clusters) measured(ctx context.Context, l []host.Line, busbw float64, at time.Time) {
 	err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return host.RecordNetwork(ctx, tx, l, busbw, at) })
 	if err != nil {
@@ -89,7 +90,8 @@ func (c *Clusters) measured(ctx context.Context, l []host.Line, busbw float64, a
 	}
 }
 
-// lines are the hosts' lines by what their ranks measured: row sends to column. Ranks on one host say nothing of it.
+// lines returns the bandwidth of the hosts' lines as their ranks measured it: the row sends to the column. Ranks on one
+// host measure nothing of its line.
 func lines(hosts []id.Host, pairs [][]float64) []host.Line {
 	best := map[id.Host]*host.Line{}
 	var order []id.Host
@@ -115,13 +117,14 @@ func lines(hosts []id.Host, pairs [][]float64) []host.Line {
 	return out
 }
 
-// maxGbps is more than any network between hosts has: what is above is no measurement.
+// maxGbps is more than any network between hosts has: higher values are no measurements.
 const maxGbps = 100_000
 
-// overlay is the range of every cluster's network; rank n has base + n + 1. Clusters never meet, so all use the same.
+// overlay is the address range of every cluster's network; rank n has base + n + 1. The networks of clusters are
+// separate, so all use the same range.
 var overlay = netip.MustParsePrefix("10.77.0.0/20")
 
-// address of a rank on the cluster's network.
+// address returns the address of a rank on the cluster's network.
 func address(rank int) string {
 	a := overlay.Addr().As4()
 	n := rank + 1

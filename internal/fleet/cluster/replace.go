@@ -31,10 +31,10 @@ import (
 //     rank starts again in a new epoch: same ranks, names and addresses. Where nothing fits, the reason is shown, and
 //     it is tried again until the time is over.
 
-// replaceLook is how often a host is looked for.
+// replaceLook is the interval at which a host is looked for.
 const replaceLook = 5 * time.Second
 
-// giveUp ends the leases of ranks that are lost for good and lets them wait for other hosts.
+// giveUp ends the leases of ranks that are lost for good; the ranks then wait for other hosts.
 func (x *lockedCluster) giveUp(d lifecycle.Decision) {
 	for _, r := range d.Ranks {
 		n := x.nodes[r]
@@ -58,7 +58,7 @@ func (x *lockedCluster) giveUp(d lifecycle.Decision) {
 	})
 }
 
-// seeking is what is said of a cluster whose ranks wait for other hosts.
+// seeking returns the detail of a cluster whose ranks wait for other hosts.
 func (x *lockedCluster) seeking(what string) string {
 	s := what + " " + sought(*x.row.ReplaceUntil)
 	if x.row.ReplaceNote != "" {
@@ -72,7 +72,7 @@ func sought(until time.Time) string {
 		" UTC; till every rank has started again nothing is billed."
 }
 
-// waiting are the ranks that wait for another host.
+// waiting returns the ranks that wait for another host.
 func (x *lockedCluster) waiting() []int {
 	var out []int
 	if lifecycle.State(x.row.State) != lifecycle.Degraded || x.row.ReplaceUntil == nil {
@@ -86,7 +86,7 @@ func (x *lockedCluster) waiting() []int {
 	return out
 }
 
-// dueReplacing is when a host must be looked for next.
+// dueReplacing calls sooner with the time at which a host must be looked for next.
 func (x *lockedCluster) dueReplacing(sooner func(time.Time)) {
 	switch {
 	case len(x.waiting()) == 0:
@@ -98,8 +98,8 @@ func (x *lockedCluster) dueReplacing(sooner func(time.Time)) {
 	}
 }
 
-// replace finds hosts for the ranks that wait, or says why there are none. Called again, or by several replicas at
-// once, it does nothing more.
+// replace finds hosts for the ranks that wait, or records why there are none. If it is called again, or by several
+// replicas at once, it does nothing more.
 func (c *Clusters) replace(ctx context.Context, cl id.Cluster) error {
 	g, err := c.gangOf(ctx, cl)
 	if err != nil || len(g.ranks) == 0 {
@@ -143,7 +143,8 @@ type gang struct {
 }
 
 // gangOf reads what the waiting ranks need: GPUs like those they had, for the price that was agreed on, in the fabric
-// or on the host that the others need them in, on no host that the cluster has or lost, and never the renter's own.
+// or on the host where the other ranks need them, on no host that the cluster has or lost, and never on the renter's
+// own.
 func (c *Clusters) gangOf(ctx context.Context, cl id.Cluster) (g gang, err error) {
 	var x *lockedCluster
 	var leases []dbq.ClusterRatesRow
@@ -242,7 +243,7 @@ func (w *writer) replace(ctx context.Context, want market.Placement, g gang) err
 	return w.commit(ctx)
 }
 
-// moveRanks puts the waiting ranks on their new hosts, with new leases, and starts every rank again.
+// moveRanks moves the waiting ranks to their new hosts, with new leases, and starts every rank again.
 func (x *lockedCluster) moveRanks(placed market.Placement, leases map[int]id.Lease, g gang) {
 	epoch := int(x.row.Epoch)
 	if x.othersMustStartAgain(g.ranks) {
@@ -269,9 +270,9 @@ func (x *lockedCluster) moveRanks(placed market.Placement, leases map[int]id.Lea
 	x.transition(lifecycle.Decision{Transition: t, Detail: strings.Join(moves, ", "), Ranks: g.ranks})
 }
 
-// othersMustStartAgain reports whether the other ranks must start once more with those that get another host. As a rule
-// they were started again when the ranks were lost, and wait for them to join; but not when a rank was lost during that
-// start, because others may have measured their network with it.
+// othersMustStartAgain reports whether the other ranks must start again with those that get another host. Usually they
+// were started again when the ranks were lost, and wait for them to join; but not if a rank was lost during that start,
+// because other ranks may have measured their network with it.
 func (x *lockedCluster) othersMustStartAgain(ranks []int) bool {
 	for _, n := range x.nodes {
 		if slices.Contains(ranks, int(n.Rank)) {
@@ -285,7 +286,7 @@ func (x *lockedCluster) othersMustStartAgain(ranks []int) bool {
 	return false
 }
 
-// join lets ranks on other hosts into the start for which the others wait.
+// join adds ranks on other hosts to the start for which the other ranks wait.
 func (x *lockedCluster) join(ranks []int) {
 	x.deadline(x.cfg.StartTimeout)
 	for _, r := range ranks {
@@ -295,7 +296,7 @@ func (x *lockedCluster) join(ranks []int) {
 	x.raiseLive()
 }
 
-// replaced has every rank start again, with those on other hosts.
+// replaced starts every rank again, together with those on other hosts.
 func (x *lockedCluster) replaced(d lifecycle.Decision) {
 	if x.othersMustStartAgain(d.Ranks) {
 		x.startAgain()
@@ -312,7 +313,7 @@ func (x *lockedCluster) replaced(d lifecycle.Decision) {
 	})
 }
 
-// unreplaced tells that no host was found in time.
+// unreplaced notifies the renter that no host was found in time.
 func (x *lockedCluster) unreplaced(d lifecycle.Decision) {
 	if ranks := x.ended(); x.row.ReplaceUntil != nil && len(ranks) > 0 {
 		x.notifyRenter("unreplaced", ranks, notify.Notice{
@@ -323,7 +324,7 @@ func (x *lockedCluster) unreplaced(d lifecycle.Decision) {
 	}
 }
 
-// ended are the required ranks whose leases have ended.
+// ended returns the required ranks whose leases have ended.
 func (x *lockedCluster) ended() (ranks []int) {
 	for _, n := range x.nodes {
 		if n.required && n.ended != nil {
@@ -333,14 +334,14 @@ func (x *lockedCluster) ended() (ranks []int) {
 	return ranks
 }
 
-// notifyRenter writes a notice once per epoch and set of ranks.
+// notifyRenter adds a notice, once per epoch and set of ranks.
 func (x *lockedCluster) notifyRenter(what string, ranks []int, n notify.Notice) {
 	n.Org, n.Object = x.row.OrgID, x.row.ID.String()
 	n.Key = fmt.Sprintf("%s:%s:%d:%v", what, x.row.ID, x.row.Epoch, ranks)
 	x.notices = append(x.notices, n)
 }
 
-// stillWaiting shows why no host was found, and ends the wait when its time is over.
+// stillWaiting shows the renter why no host was found.
 func (c *Clusters) stillWaiting(ctx context.Context, cl id.Cluster, why string) error {
 	return c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		return c.alter(ctx, tx, cl, func(x *lockedCluster) error {
@@ -357,7 +358,7 @@ func (c *Clusters) stillWaiting(ctx context.Context, cl id.Cluster, why string) 
 	})
 }
 
-// whyNot is the reason for which no host could be taken, for people; "" when it is none that may pass.
+// whyNot returns the reason, for people, for which no host could be taken; "" if err is not a temporary one.
 func whyNot(err error) string {
 	var f *fault.Fault
 	if !errors.As(err, &f) {
@@ -372,7 +373,7 @@ func whyNot(err error) string {
 	return ""
 }
 
-// noHost says which constraint excluded how many hosts.
+// noHost returns how many hosts each constraint excluded.
 func noHost(f *fault.Fault) string {
 	var parts []string
 	excluded, _ := f.Extra["explain"].([]client.Exclusion)
@@ -387,7 +388,7 @@ func noHost(f *fault.Fault) string {
 	return "no host fits; excluded are " + strings.Join(parts, ", ")
 }
 
-// rankList names ranks: "rank 1", "ranks 1 and 3".
+// rankList returns a list of ranks as text: "rank 1", "ranks 1 and 3".
 func rankList(ranks []int) string {
 	if len(ranks) == 1 {
 		return fmt.Sprintf("rank %d", ranks[0])

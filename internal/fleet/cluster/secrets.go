@@ -22,12 +22,12 @@ import (
 
 const (
 	resealRows = 500
-	// otherSecretFor is how long the other secret is needed after the last replica seals with this one: links to apps,
-	// answers to repeated requests and quotes live a day at most, and the job looks again an hour later.
+	// otherSecretFor is how long the other secret is needed after the last replica that seals with it has stopped: links
+	// to apps, answers to repeated requests, and quotes live for at most a day, and the job checks again an hour later.
 	otherSecretFor = 25 * time.Hour
 )
 
-// SealState says how far secrets at rest are sealed with the present MUSTER_SECRET.
+// SealState is how far secrets at rest are sealed with the present MUSTER_SECRET.
 type SealState struct {
 	Rotating  bool       `json:"rotating" doc:"the server that answers accepts MUSTER_SECRET_PREVIOUS, too"`
 	Resealed  int64      `json:"resealed" doc:"clusters whose secrets were sealed again since the change"`
@@ -37,11 +37,12 @@ type SealState struct {
 	Done      bool       `json:"done" doc:"MUSTER_SECRET_PREVIOUS is not needed any more"`
 }
 
-// RotatesSecret reports whether another secret than the one that seals is accepted.
+// RotatesSecret reports whether a second secret is accepted besides the one that seals.
 func (c *Clusters) RotatesSecret() bool { return c.cfg.Box != nil && c.cfg.Box.Rotating() }
 
-// Reseal seals the secrets of all clusters again that another secret has sealed, and returns of how many. Only clusters
-// that have not ended have secrets. Run it every minute while another secret is accepted; any number of replicas may.
+// Reseal seals the secrets of all clusters again that were sealed with another secret, and returns their number. Only
+// clusters that have not ended have secrets. Call it every minute while a second secret is accepted; any number of
+// replicas may do so.
 func (c *Clusters) Reseal(ctx context.Context) (n int, err error) {
 	var after pgtype.UUID
 	remaining := int64(0)
@@ -52,7 +53,7 @@ func (c *Clusters) Reseal(ctx context.Context) (n int, err error) {
 		}
 		for _, r := range rows {
 			fresh, stale, err := c.cfg.Box.Reseal(r.Secrets, belongs(r.ID))
-			if err != nil { // a third secret, or altered: its cluster cannot start anyway
+			if err != nil { // sealed with a third secret, or altered: its cluster cannot start anyway
 				c.log.Error("a cluster's secrets do not open", "cluster", r.ID, "err", err)
 				remaining++
 				continue
@@ -65,7 +66,7 @@ func (c *Clusters) Reseal(ctx context.Context) (n int, err error) {
 				return n, fmt.Errorf("seal the secrets of %s again: %w", r.ID, err)
 			}
 			n += int(did)
-			remaining += 1 - did // it changed meanwhile: the next pass looks again
+			remaining += 1 - did // it changed meanwhile: the next pass retries
 		}
 		if len(rows) < resealRows {
 			break
@@ -80,7 +81,7 @@ func (c *Clusters) Reseal(ctx context.Context) (n int, err error) {
 
 func (c *Clusters) sealMark() []byte { return c.cfg.Box.MAC([]byte("muster seal progress v1"))[:8] }
 
-// SealState says how far secrets at rest are sealed with the present secret. Only a platform operator sees it; fault:
+// SealState returns how far secrets at rest are sealed with the present secret. Only staff may call it. Fault:
 // Forbidden.
 func (c *Clusters) SealState(ctx context.Context, who account.Principal) (SealState, error) {
 	if err := account.RequireStaff(who); err != nil {
@@ -104,8 +105,8 @@ func (c *Clusters) SealState(ctx context.Context, who account.Principal) (SealSt
 	return out, nil
 }
 
-// SSHHostKeys returns the keys by which the platform's SSH gateway proves itself. The first replica that asks makes
-// them; all replicas show the same. Keys that were sealed with another secret are sealed again.
+// SSHHostKeys returns the host keys of the platform's SSH gateway. The first replica that calls it creates them, and
+// all replicas use the same. Keys that were sealed with another secret are sealed again.
 func (c *Clusters) SSHHostKeys(ctx context.Context) ([]ssh.Signer, error) {
 	stored, err := c.db.Q.SSHHostKeys(ctx)
 	if err != nil {
@@ -145,7 +146,7 @@ func (c *Clusters) SSHHostKeys(ctx context.Context) ([]ssh.Signer, error) {
 	return out, nil
 }
 
-// sshAlgorithms are those of the host keys: every client of the last ten years speaks at least one of them.
+// sshAlgorithms are the algorithms of the host keys: every client of the last ten years supports at least one of them.
 var sshAlgorithms = map[string]func() (crypto.PrivateKey, error){
 	"ed25519": func() (crypto.PrivateKey, error) {
 		_, key, err := ed25519.GenerateKey(rand.Reader)
@@ -168,11 +169,10 @@ func (c *Clusters) storeSSHHostKey(ctx context.Context, name string, generate fu
 	return c.db.Q.InsertSSHHostKey(ctx, name, c.cfg.Box.Seal(raw, sealedSSHKey(name)))
 }
 
-// sealedSSHKey is what a sealed key is bound to.
+// sealedSSHKey returns the context to which a sealed key is bound.
 func sealedSSHKey(algorithm string) string { return "ssh_host_key:" + algorithm }
 
-// Access is something that somebody does to a rank through the gateway: a shell, a command, a file transfer, a
-// forwarding.
+// Access is one use of a rank through the gateway: a shell, a command, a file transfer, a forwarding.
 type Access struct {
 	Org     id.Org
 	User    id.User
@@ -180,10 +180,10 @@ type Access struct {
 	Cluster id.Cluster
 	Action  string // in the audit log
 	Detail  map[string]any
-	Address string // where from
+	Address string // address of the visitor
 }
 
-// RecordAccess writes an access into the audit log.
+// RecordAccess records an access in the audit log.
 func (c *Clusters) RecordAccess(ctx context.Context, a Access) error {
 	err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		return audit.Record(ctx, tx, audit.Event{

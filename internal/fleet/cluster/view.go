@@ -14,7 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Action is something the renter may ask of a cluster now.
+// Action is an action that the renter may take on a cluster now.
 type Action string
 
 const (
@@ -29,26 +29,26 @@ type Cluster struct {
 	Name   string           `json:"name"`
 	State  lifecycle.State  `json:"state"`
 	Reason lifecycle.Reason `json:"reason"`
-	// Detail says for people what happened, what was charged, and what to do.
+	// Detail explains to people what happened, what was charged, and what to do.
 	Detail  string      `json:"detail"`
 	Actions []Action    `json:"actions"`
 	Spec    market.Spec `json:"spec"` // values of env are masked
-	// ImageDigest is what the image's name meant when the first rank asked its registry: every rank, and every start,
-	// runs that.
+	// ImageDigest is the digest to which the registry resolved the image's name when the first rank pulled it: every rank
+	// and every start runs this image.
 	ImageDigest string `json:"image_digest" doc:"what the image was pinned to; empty before a host has asked the registry"`
-	// PricePerHour binds; PricePerSecond is display.
+	// PricePerHour is binding; PricePerSecond is for display.
 	PricePerHour   money.Micro `json:"price_per_hour"`
 	PricePerSecond money.Nano  `json:"price_per_second"`
 	Currency       string      `json:"currency"`
 	CreatedAt      time.Time   `json:"created_at"`
 	RunningAt      *time.Time  `json:"running_at"`
 	EndedAt        *time.Time  `json:"ended_at"`
-	// RunUntil is until when the cluster is paid for at the moment; it is extended while money lasts.
+	// RunUntil is the time until which the cluster is paid for; it is extended while money lasts.
 	RunUntil *time.Time `json:"run_until"`
 	Epoch    int        `json:"epoch" doc:"number of the present start"`
 	Nodes    []Node     `json:"nodes"`
 	Network  Network    `json:"network"`
-	// CostSoFar and BillableSeconds take time of a running cluster that is not proven yet as if it were; once settled
+	// CostSoFar and BillableSeconds count time of a running cluster that is not proven yet as if it were; once settled,
 	// they are what was billed.
 	CostSoFar       money.Nano `json:"cost_so_far"`
 	BillableSeconds Seconds    `json:"billable_seconds"`
@@ -56,11 +56,11 @@ type Cluster struct {
 	Replacing *Replacing `json:"replacing,omitempty"`
 	// Doubt is set while a rank is in doubt and seconds do not count. It is nil in lists.
 	Doubt *Doubt `json:"doubt,omitempty" doc:"why seconds do not count at this moment; left out in lists and while nothing is in doubt"`
-	// Billing says whether seconds count at this moment.
+	// Billing reports whether seconds count at this moment.
 	Billing bool `json:"billing"`
 }
 
-// Seconds is a duration as JSON number with milliseconds as decimals.
+// Seconds is a duration that is encoded as a JSON number of seconds with milliseconds as decimals.
 type Seconds time.Duration
 
 func (s Seconds) MarshalJSON() ([]byte, error) {
@@ -89,7 +89,7 @@ type Node struct {
 	Required bool                `json:"required" doc:"false once the cluster goes on without it"`
 	Since    time.Time           `json:"since"`
 	ExitCode *int                `json:"exit_code"`
-	// Paths are how its overlay reaches the other ranks at present.
+	// Paths are the ways by which its overlay reaches the other ranks at present.
 	Paths []agentapi.PeerPath `json:"paths,omitempty"`
 }
 
@@ -99,13 +99,13 @@ type GPU struct {
 	Model string `json:"model"`
 }
 
-// Network is what the ranks talk over. Busbw is the least any rank measured in the preflight; 0 = not measured (one
-// node, or not yet).
+// Network is the network between the ranks. Busbw is the lowest bandwidth that any rank measured in the preflight; 0 =
+// not measured (one node, or not yet).
 type Network struct {
 	CIDR      string       `json:"cidr"`
 	Scope     market.Scope `json:"scope"`
 	BusbwGbps float64      `json:"busbw_gbps"`
-	// OfferedGbps is what the offers of its hosts said of the network when the ranks measured it; 0: nothing.
+	// OfferedGbps is the bandwidth in the offers of its hosts when the ranks measured it; 0 = none.
 	OfferedGbps float64 `json:"offered_gbps,omitempty"`
 	// RTTMicros and PairGbps are matrices by rank, a row per rank that has measured.
 	RTTMicros [][]float64 `json:"rtt_us,omitempty"`
@@ -123,7 +123,7 @@ type Event struct {
 	Data   json.RawMessage `json:"data,omitempty"`
 }
 
-// Doubt says that a cluster is not billed at the moment because a rank is not proven up, and what comes of it.
+// Doubt explains that a cluster is not billed at the moment because a rank is not proven up, and what follows.
 type Doubt struct {
 	Kind  string    `json:"kind" enum:"silent,disputed" doc:"silent: ranks do not answer, and the time is billed if they prove later that they missed nothing. disputed: ranks do not hear each other, and the time is not billed"`
 	Since time.Time `json:"since" doc:"not billed since then"`
@@ -134,7 +134,7 @@ type Doubt struct {
 	Why   string     `json:"why" doc:"the same in sentences, times in UTC"`
 }
 
-// doubtOf returns why the cluster is not billed at the moment; nil when it is, or when nothing is in doubt.
+// doubtOf returns why the cluster is not billed at the moment; nil if it is billed, or if nothing is in doubt.
 func (c *Clusters) doubtOf(ctx context.Context, v Cluster) (*Doubt, error) {
 	if v.State != lifecycle.Degraded && v.State != lifecycle.Running || v.RunningAt == nil || v.Billing ||
 		v.Replacing != nil {
@@ -158,7 +158,7 @@ func (c *Clusters) doubtOf(ctx context.Context, v Cluster) (*Doubt, error) {
 		for _, r := range row.Disputed {
 			d.Ranks = append(d.Ranks, int(r))
 		}
-		if d.Since.Sub(*v.RunningAt) >= c.cfg.Young { // of a younger run the grace depends on its last start
+		if d.Since.Sub(*v.RunningAt) >= c.cfg.Young { // in a younger run, the grace depends on its last start
 			until := d.Since.Add(c.cfg.UndGrace)
 			d.Until = &until
 		}
@@ -189,7 +189,7 @@ func (c *Clusters) doubtOf(ctx context.Context, v Cluster) (*Doubt, error) {
 	return &d, nil
 }
 
-// then says what happens when the doubt lasts.
+// then returns what happens if the doubt lasts.
 func (d Doubt) then() string {
 	at := clockUTC(*d.Until)
 	switch d.Then {
@@ -203,7 +203,7 @@ func (d Doubt) then() string {
 
 func clockUTC(t time.Time) string { return t.UTC().Format("15:04:05") }
 
-// lost are the required nodes that are lost.
+// lost returns the required nodes that are lost.
 func (v Cluster) lost() (out []Node) {
 	for _, n := range v.Nodes {
 		if n.Required && n.State == lifecycle.NodeLost {
@@ -213,7 +213,7 @@ func (v Cluster) lost() (out []Node) {
 	return out
 }
 
-// named is "rank 1 (host lisbon-3)" or "ranks 0 and 1".
+// named returns ranks as text: "rank 1 (host lisbon-3)" or "ranks 0 and 1".
 func (v Cluster) named(ranks []int) string {
 	if len(ranks) != 1 {
 		return rankList(ranks)
@@ -226,7 +226,7 @@ func (v Cluster) named(ranks []int) string {
 	return rankList(ranks)
 }
 
-// withDoubt adds to a cluster why it is not billed at the moment.
+// withDoubt adds to a cluster the reason for which it is not billed at the moment.
 func (c *Clusters) withDoubt(ctx context.Context, v Cluster, err error) (Cluster, error) {
 	if err != nil {
 		return v, err
@@ -235,14 +235,14 @@ func (c *Clusters) withDoubt(ctx context.Context, v Cluster, err error) (Cluster
 	return v, err
 }
 
-// Replacing says that ranks wait for another host.
+// Replacing explains that ranks wait for another host.
 type Replacing struct {
 	Ranks []int     `json:"ranks"`
 	Until time.Time `json:"until" doc:"when the cluster ends if none is found"`
 	Why   string    `json:"why" doc:"why none was found so far; empty: nobody has looked yet"`
 }
 
-// replacingOf is what the rows of a cluster say of ranks that wait.
+// replacingOf returns what the rows of a cluster contain about ranks that wait.
 func replacingOf(r dbq.Cluster, nodes []dbq.ClusterNodesRow) *Replacing {
 	if r.ReplaceUntil == nil || lifecycle.State(r.State) != lifecycle.Degraded {
 		return nil

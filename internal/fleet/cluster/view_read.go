@@ -22,7 +22,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Get is one of the org's clusters. NotFound for those of others.
+// Get returns one of the organisation's clusters. Fault: NotFound, also for clusters of other organisations.
 func (c *Clusters) Get(ctx context.Context, org id.Org, cl id.Cluster) (Cluster, error) {
 	v, err := view(ctx, c.db.Q, cl)
 	if err == nil && v.Org != org {
@@ -31,7 +31,7 @@ func (c *Clusters) Get(ctx context.Context, org id.Org, cl id.Cluster) (Cluster,
 	return c.withDoubt(ctx, v, err)
 }
 
-// Wait is Get, held until the cluster is in the given state, has ended, or d has passed (at most MaxWait).
+// Wait is Get, but returns only once the cluster is in the given state or has ended, or d has passed (at most MaxWait).
 func (c *Clusters) Wait(ctx context.Context, org id.Org, cl id.Cluster, state lifecycle.State,
 	d time.Duration) (Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(max(d, 0), MaxWait))
@@ -56,19 +56,19 @@ func (c *Clusters) Wait(ctx context.Context, org id.Org, cl id.Cluster, state li
 }
 
 const (
-	// MaxWait bounds Wait.
+	// MaxWait is the longest time for which Wait waits.
 	MaxWait  = 5 * time.Minute
 	waitLook = time.Second
 )
 
-// ListRequest is one page of an org's clusters, newest first.
+// ListRequest requests one page of an organisation's clusters, newest first.
 type ListRequest struct {
 	State lifecycle.State // "" = any
-	After id.Cluster      // the last one of the page before; zero: from the newest
+	After id.Cluster      // the last one of the previous page; zero: start with the newest
 	Limit int             // > 0
 }
 
-// List is a page of the org's clusters.
+// List returns a page of the organisation's clusters.
 func (c *Clusters) List(ctx context.Context, org id.Org, r ListRequest) ([]Cluster, error) {
 	rows, err := c.db.Q.ListClusters(ctx, dbq.ListClustersParams{
 		OrgID: org, Before: uuids(r.After)[0], State: string(r.State), MaxRows: int32(r.Limit),
@@ -83,7 +83,7 @@ func (c *Clusters) List(ctx context.Context, org id.Org, r ListRequest) ([]Clust
 	return views(ctx, c.db.Q, clusters)
 }
 
-// Events is the timeline, oldest first, from after the given entry (0: from the beginning).
+// Events returns the timeline, oldest first, from after the given event (0: from the beginning).
 func (c *Clusters) Events(ctx context.Context, org id.Org, cl id.Cluster, after int64, limit int) ([]Event, error) {
 	if _, err := c.owned(ctx, org, cl); err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (c *Clusters) Events(ctx context.Context, org id.Org, cl id.Cluster, after 
 	return out, nil
 }
 
-// owned is the org's own cluster, or NotFound.
+// owned returns the organisation's own cluster. Fault: NotFound.
 func (c *Clusters) owned(ctx context.Context, org id.Org, cl id.Cluster) (dbq.Cluster, error) {
 	r, err := c.db.Q.GetCluster(ctx, cl)
 	switch {
@@ -126,7 +126,7 @@ func view(ctx context.Context, q *dbq.Queries, cl id.Cluster) (Cluster, error) {
 	return v[0], nil
 }
 
-// views reads what belongs to the rows: nodes, GPUs and costs, together for all.
+// views reads what belongs to the rows, for all of them together: nodes, GPUs and costs.
 func views(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster) ([]Cluster, error) {
 	ids := make([]id.Cluster, len(rows))
 	for i, r := range rows {
@@ -163,7 +163,8 @@ func views(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster) ([]Cluster, 
 	return out, viewCosts(ctx, q, rows, out)
 }
 
-// viewCosts fills in what those of the clusters cost that have run, with as many statements for many as for one.
+// viewCosts sets the costs of those clusters that have run. The number of its statements does not depend on the number
+// of clusters.
 func viewCosts(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster, out []Cluster) error {
 	var ran []id.Cluster
 	for _, r := range rows {
@@ -190,7 +191,7 @@ func viewCosts(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster, out []Cl
 	return nil
 }
 
-// plain is what the row itself says.
+// plain converts the row of a cluster, without what other tables hold.
 func plain(r dbq.Cluster) (Cluster, error) {
 	v := Cluster{
 		ID:             r.ID,
@@ -238,7 +239,7 @@ func viewNode(n dbq.ClusterNodesRow, device map[id.GPU]GPU) Node {
 		ExitCode: intp(n.Node.ExitCode),
 	}
 	if n.NodeStatus.Epoch == n.Node.Epoch {
-		_ = json.Unmarshal(n.NodeStatus.Progress, &v.Progress) // for people; what does not read shows nothing
+		_ = json.Unmarshal(n.NodeStatus.Progress, &v.Progress) // for people; unreadable paths are not shown
 		if _ = json.Unmarshal(n.NodeStatus.Paths, &v.Paths); len(v.Paths) == 0 {
 			v.Paths = nil
 		}
@@ -249,7 +250,7 @@ func viewNode(n dbq.ClusterNodesRow, device map[id.GPU]GPU) Node {
 	return v
 }
 
-// actions are what the renter may ask for now.
+// actions returns the actions that the renter may take now.
 func actions(r dbq.Cluster) []Action {
 	switch lifecycle.State(r.State) {
 	case lifecycle.Running:
@@ -273,8 +274,8 @@ func haveOpenWindow(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) 
 	return out, db.Send(ctx, q, b)
 }
 
-// GPUMetrics are the readings of one GPU, of the time in which it was the cluster's own. A rank that was replaced has
-// more GPUs than it has now: those of its hosts before are there too, with a HadUntil.
+// GPUMetrics is the readings of one GPU from the time in which the cluster had it. A rank that was replaced also has
+// the GPUs of its former hosts, with a HadUntil.
 type GPUMetrics struct {
 	Rank     int
 	Host     id.Host
@@ -283,12 +284,12 @@ type GPUMetrics struct {
 	Model    string
 	VRAMMB   int64
 	HadFrom  time.Time
-	HadUntil *time.Time    // nil: its own still
+	HadUntil *time.Time    // nil = the cluster still has it
 	Samples  []host.Sample // by time
 }
 
-// Metrics reads what the cluster's GPUs told in [from, to), thinned to a sample per step (0: host.TelemetryStep), by
-// rank, time and index. Fault: NotFound for a cluster of others.
+// Metrics returns what the cluster's GPUs reported in [from, to), thinned to one sample per step (0:
+// host.TelemetryStep), by rank, time and index. Fault: NotFound, also for clusters of other organisations.
 func (c *Clusters) Metrics(ctx context.Context, org id.Org, cl id.Cluster, from, to time.Time,
 	step time.Duration) ([]GPUMetrics, error) {
 	if _, err := c.owned(ctx, org, cl); err != nil {
@@ -315,7 +316,7 @@ func (c *Clusters) Metrics(ctx context.Context, org id.Org, cl id.Cluster, from,
 			HadFrom: g.HadFrom, HadUntil: g.HadUntil,
 		}
 		for _, s := range series[slices.Index(gpus, g.ID)].Samples {
-			// What the GPU did before and after is somebody else's.
+			// What the GPU did before and after belongs to other renters.
 			if !s.At.Before(g.HadFrom) && (g.HadUntil == nil || s.At.Before(*g.HadUntil)) {
 				out[i].Samples = append(out[i].Samples, s)
 			}
@@ -324,17 +325,18 @@ func (c *Clusters) Metrics(ctx context.Context, org id.Org, cl id.Cluster, from,
 	return out, nil
 }
 
-// Door says whose a cluster is and which keys open its shells.
+// Door is the organisation of a cluster and the SSH keys that open its shells.
 type Door struct {
 	Org   id.Org
 	Nodes int
-	keys  []id.SSHKey // empty: every key of the org
+	keys  []id.SSHKey // empty = every key of the organisation
 }
 
-// Opens reports whether this key of the org does.
+// Opens reports whether this key of the organisation opens shells.
 func (d Door) Opens(key id.SSHKey) bool { return len(d.keys) == 0 || slices.Contains(d.keys, key) }
 
-// Door finds a cluster for somebody who has yet to show a key of its org. NotFound says no more than that.
+// Door finds a cluster for a visitor who has not presented a key of its organisation yet. Fault: NotFound, which
+// discloses nothing else.
 func (c *Clusters) Door(ctx context.Context, cl id.Cluster) (Door, error) {
 	row, err := c.db.Q.GetCluster(ctx, cl)
 	if db.NoRows(err) {
@@ -356,8 +358,8 @@ type Rank struct {
 	Ref  agentapi.LeaseRef
 }
 
-// Shell finds a rank of one of the org's clusters for a shell or a port. Conflict when the rank does not run at the
-// moment; the message says why, for the renter.
+// Shell finds a rank of one of the organisation's clusters for a shell or a port. Fault: Conflict if the rank does not
+// run at the moment; the message explains why to the renter.
 func (c *Clusters) Shell(ctx context.Context, org id.Org, cl id.Cluster, rank int) (Rank, error) {
 	row, err := c.owned(ctx, org, cl)
 	if err != nil {

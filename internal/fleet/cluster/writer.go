@@ -26,8 +26,8 @@ type writer struct {
 
 func (c *Clusters) writer(tx *db.Tx, x *lockedCluster) *writer { return &writer{c, tx, x} }
 
-// commit writes everything in the order of locks: hosts, claims, meters and money, the cluster's own rows. The
-// transaction itself is its caller's.
+// commit writes everything in the order of locks: hosts, claims, meters and money, the cluster's own rows. The caller
+// commits the transaction.
 func (w *writer) commit(ctx context.Context) error {
 	x := w.x
 	x.closeWindow()
@@ -61,7 +61,7 @@ func (w *writer) raiseHosts(ctx context.Context, hosts []id.Host) error {
 	return w.tx.Send(ctx, b)
 }
 
-// run makes the writes of meters and money that were asked for so far.
+// run makes the writes of meters and money that were added so far.
 func (w *writer) run(ctx context.Context) error {
 	for len(w.x.writes) > 0 {
 		next := w.x.writes[0]
@@ -145,7 +145,7 @@ func (x *lockedCluster) queueRows(b *pgx.Batch) {
 	})
 }
 
-// queueMove queues the writes of where a replaced rank is now.
+// queueMove queues the writes of a replaced rank's new host and lease.
 func (x *lockedCluster) queueMove(b *pgx.Batch, n *node) {
 	db.Write(b, (*dbq.Queries).InsertLostGap, n.ID)
 	db.Write(b, (*dbq.Queries).InsertReplacement, dbq.InsertReplacementParams{
@@ -196,7 +196,7 @@ func (x *lockedCluster) queueFacts(b *pgx.Batch) {
 	}
 }
 
-// effects are what decisions about a locked cluster ask for beyond its own rows. A writer stores them.
+// effects is what decisions about a locked cluster change beyond its own rows. A writer stores it.
 type effects struct {
 	raise  map[id.Host]bool // hosts whose desired state changes: they are woken
 	freed  []*node          // nodes of which nothing is left: their claims end

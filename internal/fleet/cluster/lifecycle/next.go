@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// The rules of Next, one per event. Each looks at the facts and names its event, or none.
+// The rules of Next, one per event. Each checks the facts and returns its event, or none.
 
-// Required are the ranks the cluster cannot do without.
+// Required returns the ranks without which the cluster cannot run.
 func (f Facts) Required() []NodeFacts {
 	return slices.DeleteFunc(slices.Clone(f.Nodes), func(n NodeFacts) bool { return !n.Required })
 }
 
-// startFailed: a rank cannot start. The first by rank names the reason: later ones are often its consequence. What
-// ranks say of the network between them comes after what is known of each by itself: a rank that has died does not
-// answer the others, and they blame the network. So it waits until every other rank was heard of after it, or is given
-// up as silent.
+// startFailed: a rank cannot start. The first by rank gives the reason: later ones are often its consequence. What
+// ranks report about the network between them comes after what is known of each rank by itself: a rank that has died
+// does not respond to the others, and they blame the network. So startFailed waits until every other rank has reported
+// after it, or is given up as silent.
 func startFailed(f Facts) (Trigger, Decision) {
 	var blames []NodeFacts
 	for _, n := range f.Required() {
@@ -46,11 +46,12 @@ func (n NodeFacts) cannotStart() bool {
 }
 
 // exited: the workload ended by itself. All exit codes 0: completed, once the last rank has ended. Another code: the
-// workload failed, but only once every other required rank was heard of after it. Else the death of a host, which
+// workload failed, but only once every other required rank has reported after it. Otherwise the death of a host, which
 // breaks its peers' connections within a tenth of a second, would be blamed on the workload that noticed it first.
 func exited(f Facts) (Trigger, Decision) {
 	nodes := f.Required()
-	// By when they ended, as their hosts tell: what failed first is named first, whoever was heard first.
+	// In the order in which they ended, as their hosts report it: what failed first is named first, whichever report
+	// arrived first.
 	slices.SortStableFunc(nodes, func(a, b NodeFacts) int { return a.ExitSeen.Compare(b.ExitSeen) })
 	done := 0
 	for _, n := range nodes {
@@ -109,7 +110,7 @@ func startTimeout(f Facts) (Trigger, Decision) {
 	return OnStartTimeout, d
 }
 
-// progress: the barrier opens when all are at it; the cluster runs when all have started.
+// progress: the barrier opens when all ranks are at it; the cluster runs when all have started.
 func progress(f Facts) (Trigger, Decision) {
 	nodes := f.Required()
 	started := 0
@@ -148,7 +149,7 @@ func newLoss(f Facts) (Trigger, Decision) {
 	return "", Decision{}
 }
 
-// about names the two ranks that do not hear each other.
+// about returns a text with the two ranks that do not hear each other.
 func (d Dispute) about() Decision {
 	p := d.Pairs[0]
 	return Decision{
@@ -158,9 +159,9 @@ func (d Dispute) about() Decision {
 	}
 }
 
-// undecidedFinal: ranks did not hear each other for too long, and nothing tells which of them is to blame. With
-// on_node_failure ignore or replace the largest set of ranks that hear each other stays, of equal ones that with the
-// lower ranks.
+// undecidedFinal: ranks did not hear each other for too long, and nothing shows which of them is to blame. With
+// on_node_failure ignore or replace, the largest set of ranks that hear each other stays; among equal sets, the one
+// with the lower ranks.
 func undecidedFinal(f Facts) (Trigger, Decision) {
 	d := f.Dispute
 	if f.WindowOpen || len(d.Pairs) == 0 || f.Now.Sub(d.Since) < d.Grace {
@@ -178,8 +179,8 @@ func undecidedFinal(f Facts) (Trigger, Decision) {
 	return OnLossFinal, out
 }
 
-// leaveOut returns the ranks that are not in the largest set of ranks that hear each other. It takes ranks out one by
-// one: of those in the most disputes the highest.
+// leaveOut returns the ranks that are not in the largest set of ranks that hear each other. It removes ranks one by
+// one: among those with the most disputes, the highest.
 func (f Facts) leaveOut() (out []int) {
 	left := slices.Clone(f.Dispute.Pairs)
 	for len(left) > 0 {
@@ -201,7 +202,7 @@ func (f Facts) leaveOut() (out []int) {
 	return out
 }
 
-// nodeBack: every required rank is proven up again. The cluster is whole only when none was given up.
+// nodeBack: every required rank is proven up again. The cluster is complete only if no rank was given up.
 func nodeBack(f Facts) (Trigger, Decision) {
 	nodes := f.Required()
 	if f.WindowOpen || len(nodes) == 0 || len(f.Dispute.Pairs) > 0 {
@@ -218,8 +219,8 @@ func nodeBack(f Facts) (Trigger, Decision) {
 	return OnNodeBack, Decision{}
 }
 
-// rankIgnored: with on_node_failure ignore the others go on without the lost rank. Seconds count again once every
-// rank that remains is proven up.
+// rankIgnored: with on_node_failure ignore, the other ranks continue without the lost rank. Seconds count again once
+// every remaining rank is proven up.
 func rankIgnored(f Facts) (Trigger, Decision) {
 	if !f.Ignore {
 		return "", Decision{}
@@ -241,13 +242,13 @@ func rankIgnored(f Facts) (Trigger, Decision) {
 	return OnRankIgnored, d
 }
 
-// replaceable reports whether another host may take the rank: the renter wants it, and the rank was lost through its
-// host.
+// replaceable reports whether another host may take the rank: the renter wants it, and the rank was lost by its host's
+// fault.
 func (f Facts) replaceable(n NodeFacts) bool {
 	return f.Replace && f.Ran && (about(n).Reason.IsHostFault() || about(n).Reason == ReasonHostWithdrawn)
 }
 
-// lostForGood: ranks that another host is to take. Their leases end before one is looked for.
+// lostForGood: ranks that another host is to take. Their leases end before a host is looked for.
 func lostForGood(f Facts) (Trigger, Decision) {
 	if f.WindowOpen {
 		return "", Decision{} // suspend first
@@ -256,7 +257,7 @@ func lostForGood(f Facts) (Trigger, Decision) {
 }
 
 // lostAtStart is lostForGood while the ranks start again after a loss, a restart or a failure: nothing runs, so there
-// is nothing to wait for.
+// is no reason to wait.
 func lostAtStart(f Facts) (Trigger, Decision) {
 	return f.replacing(func(NodeFacts) bool { return true })
 }
@@ -275,7 +276,7 @@ func (f Facts) replacing(final func(NodeFacts) bool) (Trigger, Decision) {
 	return OnReplacing, d
 }
 
-// lossFinal: a lost rank did not come back in time, or its host says that it never will; and no other host took its
+// lossFinal: a lost rank did not come back in time, or its host reports that it never will, and no other host took its
 // place.
 func lossFinal(f Facts) (Trigger, Decision) {
 	if f.WindowOpen {
@@ -305,7 +306,7 @@ func moneyOut(f Facts) (Trigger, Decision) {
 	}
 	r := f.MoneyReason
 	if r == ReasonNone {
-		r = ReasonPlatformOutage // nothing was short but we were not there to extend it
+		r = ReasonPlatformOutage // nothing was short, but no server was running to extend it
 	}
 	return OnMoneyOut, Decision{Reason: r}
 }
@@ -326,8 +327,8 @@ func allGone(f Facts) (Trigger, Decision) {
 	return OnAllGone, Decision{}
 }
 
-// IsDown reports whether a rank that should run is not proven up. A rank that ended with 0 is done, not down.
-// One that its host stopped at the end of the paid time is down only when more had been paid for meanwhile.
+// IsDown reports whether a rank that should run is not proven up. A rank that ended with 0 is done, not down. One that
+// its host stopped at the end of the paid time is down only if more time had been paid for meanwhile.
 func (n NodeFacts) IsDown(f Facts) bool {
 	switch n.State {
 	case NodeLost, NodeFailed:
@@ -338,15 +339,15 @@ func (n NodeFacts) IsDown(f Facts) bool {
 	return false
 }
 
-// stopSlack is how much before run_until by PostgreSQL's clock a host may stop a node by its own: it tells the command
-// to end a grace period before.
+// stopSlack is how long before run_until by PostgreSQL's clock a host may stop a node on its own: the host sends the
+// command the signal to end one grace period before.
 const stopSlack = StopGrace + 5*time.Second
 
 // StopGrace is how long the processes of a lease have to end when it is stopped.
 const StopGrace = 10 * time.Second
 
-// IsFinal reports whether a rank that is down stays so: its host says it has failed, its GPU is broken, it was lost for
-// too long, or its host was in doubt too often.
+// IsFinal reports whether a rank that is down stays down: its host reports that it has failed, its GPU is broken, it
+// was lost for too long, or its host was in doubt too often.
 func (n NodeFacts) IsFinal(f Facts) bool {
 	return n.State != NodeLost || n.Reason == ReasonGPUFailed || n.Doubted || f.Now.Sub(n.Since) >= f.LossGrace
 }
@@ -360,7 +361,7 @@ func about(n NodeFacts) Decision {
 	return Decision{Reason: r, Detail: detail, Ranks: []int{n.Rank}}
 }
 
-// EventData is what a program may want to know of a replacement.
+// EventData returns what a program may need to know of a replacement.
 func (d Decision) EventData() json.RawMessage {
 	if d.On != OnReplacing && d.On != OnReplaced {
 		return json.RawMessage("{}")
@@ -372,7 +373,7 @@ func (d Decision) EventData() json.RawMessage {
 	return b
 }
 
-// list adds a piece to a list of them.
+// list appends an element to a list in text.
 func list(a, b string) string {
 	if a == "" {
 		return b

@@ -2,7 +2,7 @@ package lifecycle
 
 import "github.com/musterhq/muster/internal/agentapi"
 
-// NodeState is the state of one rank. The names are the REST API's.
+// NodeState is the state of one rank. The values are those of the REST API.
 type NodeState string
 
 const (
@@ -47,8 +47,8 @@ type NodeTransition struct {
 	Title string
 }
 
-// nodeTransitions is the whole life of a node. Within an epoch a start only goes forward: reports may be late,
-// doubled or out of order, and a host may skip a step we never saw.
+// nodeTransitions is all transitions of nodes. Within an epoch, a start only goes forward: reports may be late,
+// repeated or out of order, and may skip a step.
 var nodeTransitions = []NodeTransition{
 	{NodePending, NodeReportsPulling, NodePulling, ByHosts, "Pulling the image"},
 	{NodePending, NodeReportsStarting, NodeStarting, ByHosts, "Starting the node's network"},
@@ -106,7 +106,7 @@ var nodeTransitions = []NodeTransition{
 	{NodeStopped, NodeReplaced, NodePending, ByWatchdog, "Another host takes its place"},
 }
 
-// NextNode is the state a node goes to, or false when the event changes nothing.
+// NextNode returns the state that a node goes to; ok is false if the event changes nothing.
 func NextNode(s NodeState, e NodeEvent) (NodeTransition, bool) {
 	for _, t := range nodeTransitions {
 		if t.From == s && t.Event == e {

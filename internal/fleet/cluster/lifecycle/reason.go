@@ -7,7 +7,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Reason is the enumerated code of why a cluster or a node is where it is. The names are the REST API's.
+// Reason is the code for why a cluster or a node is in its state. The values are those of the REST API.
 type Reason string
 
 // What ends a cluster, or a node of it.
@@ -23,7 +23,7 @@ const (
 	ReasonAgentLost       Reason = "agent_lost"
 	ReasonTimeout         Reason = "timeout"
 	ReasonPlatformOutage  Reason = "platform_outage"
-	// ReasonPeersUnreachable: ranks did not hear each other though all their hosts are well. It is nobody's fault.
+	// ReasonPeersUnreachable: ranks did not hear each other although all their hosts are well. No host is to blame.
 	ReasonPeersUnreachable Reason = "peers_unreachable"
 	ReasonHostReclaimed    Reason = "host_reclaimed" // at once, or with little notice: a host's fault
 	ReasonHostWithdrawn    Reason = "host_withdrawn" // with notice
@@ -52,7 +52,7 @@ const (
 	ReasonSuperseded        Reason = agentapi.ReasonSuperseded
 )
 
-// Sentence is what a renter is told of a reason: what happened and what to do. What was charged follows from whether
+// Sentence is the text for renters about a reason: what happened and what to do. What was charged depends on whether
 // the cluster ever ran; see Explain.
 type Sentence struct {
 	Happened string
@@ -61,7 +61,7 @@ type Sentence struct {
 	NodeOnly bool
 }
 
-// sentences has one row per reason; a test holds it complete.
+// sentences has one row per reason; a test verifies that it is complete.
 var sentences = map[Reason]Sentence{
 	ReasonCompleted: {
 		Happened: "The command ended with exit code 0 on every rank.",
@@ -206,8 +206,8 @@ const (
 	creditedHour   = "What the failed node cost in its last hour is credited to you."
 )
 
-// Explain is the whole sentence for a renter: what happened, what was charged, what to do. ran says whether a billing
-// window was ever opened. An unknown reason explains only the money.
+// Explain returns the full text for a renter: what happened, what was charged, what to do. ran is whether a billing
+// window was ever opened. For an unknown reason it explains only the money.
 func (r Reason) Explain(ran bool) string {
 	charged := chargedNothing
 	if ran {
@@ -217,10 +217,10 @@ func (r Reason) Explain(ran bool) string {
 	return Sentences(s.Happened, charged, s.Do)
 }
 
-// Happened is the first sentence only.
+// Happened returns the first sentence only.
 func (r Reason) Happened() string { return sentences[r].Happened }
 
-// KnownReason maps a host's word to ours: a host may be newer than this server, or lie.
+// KnownReason converts a reason from a host to a known one: a host may be newer than this server, or lie.
 func KnownReason(reason string) Reason {
 	r := Reason(reason)
 	if _, ok := sentences[r]; ok {
@@ -229,14 +229,14 @@ func KnownReason(reason string) Reason {
 	return ReasonRuntimeFailed
 }
 
-// hostFaults are the reasons for which a node is lost through no doing of its renter.
+// hostFaults are the reasons for which a node is lost without its renter's fault.
 var hostFaults = []Reason{ReasonHostLost, ReasonAgentLost, ReasonHostInterrupted, ReasonGPUFailed, ReasonGPUInUse,
 	ReasonRuntimeFailed, ReasonScratchFailed, ReasonOverlayFailed, ReasonGuestDied, ReasonHostReclaimed}
 
-// Charged is what a loss by this reason means for the bill of a cluster that has run.
+// Charged returns what a loss for this reason means for the bill of a cluster that has run.
 func (r Reason) Charged() string { return Sentences(chargedProven, r.Credited()) }
 
-// Credited is what a renter gets back after a loss by this reason; "" is nothing.
+// Credited returns what a renter gets back after a loss for this reason; "" is nothing.
 func (r Reason) Credited() string {
 	if r.IsHostFault() {
 		return creditedHour
@@ -244,10 +244,10 @@ func (r Reason) Credited() string {
 	return ""
 }
 
-// IsHostFault reports whether a node is lost through no doing of its renter.
+// IsHostFault reports whether a node is lost without its renter's fault.
 func (r Reason) IsHostFault() bool { return slices.Contains(hostFaults, r) }
 
-// OfCluster is the reason that a cluster shows when a node was lost by r.
+// OfCluster returns the reason that a cluster shows when a node was lost for r.
 func (r Reason) OfCluster() Reason {
 	if r == ReasonNone || sentences[r].NodeOnly {
 		return ReasonHostLost
@@ -255,7 +255,7 @@ func (r Reason) OfCluster() Reason {
 	return r
 }
 
-// Sentences puts sentences together; empty ones are left out.
+// Sentences joins sentences and omits empty ones.
 func Sentences(sentences ...string) string {
 	return strings.Join(strings.Fields(strings.Join(sentences, " ")), " ")
 }

@@ -4,7 +4,7 @@ package lifecycle
 
 import "time"
 
-// State of a cluster. The names are the REST API's.
+// State is the state of a cluster. The values are those of the REST API.
 type State string
 
 const (
@@ -16,13 +16,13 @@ const (
 	Failed       State = "failed"
 )
 
-// Ended reports whether the cluster no longer runs anything for its renter: nothing more is billed.
+// Ended reports whether the cluster runs nothing for its renter any more: nothing later is billed.
 func (s State) Ended() bool { return s == Releasing || s == Released || s == Failed }
 
 // Final reports whether no transition leaves the state.
 func (s State) Final() bool { return s == Released || s == Failed }
 
-// Actor is who causes a transition.
+// Actor is the cause of a transition.
 type Actor string
 
 const (
@@ -58,7 +58,7 @@ const (
 	OnAllGone        Trigger = "all_gone"
 )
 
-// Transition is one row of the table: in From, on Trigger, go To.
+// Transition is one row of the table: in state From, on Trigger, the cluster goes to state To.
 type Transition struct {
 	From  State
 	On    Trigger
@@ -67,7 +67,7 @@ type Transition struct {
 	Title string // the title in the renter's timeline
 }
 
-// transitions is the whole life of a cluster. From "" is before it existed.
+// transitions is all transitions of clusters. From "" is the creation.
 var transitions = []Transition{
 	{"", OnRented, Provisioning, ByRenter, "Rented"},
 
@@ -107,7 +107,7 @@ var transitions = []Transition{
 	{Releasing, OnAllGone, Released, ByHosts, "All hosts are clean"},
 }
 
-// On finds the row for an event in a state.
+// On returns the row for an event in a state.
 func On(s State, e Trigger) (Transition, bool) {
 	for _, t := range transitions {
 		if t.From == s && t.On == e {
@@ -117,7 +117,7 @@ func On(s State, e Trigger) (Transition, bool) {
 	return Transition{}, false
 }
 
-// Facts is all that Next decides from. Times are PostgreSQL's.
+// Facts is everything that Next decides from. Times are on PostgreSQL's clock.
 type Facts struct {
 	Now           time.Time
 	Go            bool      // the barrier of this epoch is released
@@ -138,7 +138,8 @@ type Facts struct {
 	Nodes         []NodeFacts
 }
 
-// Dispute is that ranks claim not to hear each other while their hosts are all well, so that nobody is to blame.
+// Dispute is a dispute between ranks that claim not to hear each other while all their hosts are well, so that none is
+// to blame.
 type Dispute struct {
 	Pairs [][2]int // none: there is no dispute
 	Since time.Time
@@ -154,11 +155,11 @@ type NodeFacts struct {
 	Required   bool // billed and waited for; false once given up
 	Started    bool
 	Exit       *int
-	ExitSeen   time.Time // when it exited, by its host's word
+	ExitSeen   time.Time // when it exited, as its host reports it
 	ReportedAt time.Time // the last report, on the server's clock
-	Since      time.Time // in State; later than that by the time in which its host could not have been heard
+	Since      time.Time // in State; later than that by the time in which its host could not be received
 	Doubted    bool      // its host was in doubt too often within the last hour
-	Gone       bool      // nothing left on the host
+	Gone       bool      // nothing is left on the host
 	Ended      bool      // its lease has ended: it never comes back
 }
 
@@ -166,13 +167,13 @@ type NodeFacts struct {
 type Decision struct {
 	Transition
 	Reason Reason
-	Detail string // which rank, which exit code; for people
+	Detail string // rank and exit code, for people
 	Ranks  []int  // the ranks it is about
 }
 
-// Next decides the next transition from what is known, or says there is none. It is pure: the same facts give the
-// same decision on every replica. Apply it until it has nothing more to say. Renting and releasing are not among its
-// outcomes: the renter asks for them. Nor is a replacement: it takes a host, see replace.go.
+// Next returns the next transition that follows from the facts, or false if there is none. It is pure: the same facts
+// give the same decision on every replica. Call and apply it until it returns none. Renting and releasing are not among
+// its results, because renters request them; nor is a replacement, because it claims a host: see replace.go.
 func Next(s State, f Facts) (Decision, bool) {
 	switch s {
 	case Provisioning:
