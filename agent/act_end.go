@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/gpucheck"
 	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
@@ -15,7 +16,7 @@ import (
 func (a *Agent) conclude(r *run, v view, o *outcome) error {
 	a.log.Info("lease ends", "lease", r.ref, "state", o.State, "reason", o.Reason, "detail", o.Detail)
 	if f := v.report.GPUCheck; f != nil {
-		a.cfg.GPUs.Checked(f, v.spec().GPUs...)
+		a.cfg.GPUs.Checked(gpucheck.Result{Failure: f}, v.spec().GPUs...)
 	}
 	if v.work.State != container.Running {
 		if o.ExitCode != nil {

@@ -52,7 +52,7 @@ type GPUs interface {
 	LeasedBy(leased func() map[string]bool)
 	DeviceNodes(uuids ...string) []string
 	OwnerUse() map[string]int64
-	Checked(failure *gpucheck.Failure, uuids ...string)
+	Checked(res gpucheck.Result, uuids ...string)
 	Unchecked() []string
 	Health() map[string]gpu.Health
 	Pending() []agentapi.HealthEvent

@@ -232,7 +232,7 @@ func (gpus) WaitClean(context.Context, ...string) error         { return nil }
 func (gpus) InUse(context.Context, ...string) map[string]string { return nil }
 func (gpus) LeasedBy(func() map[string]bool)                    {}
 func (gpus) OwnerUse() map[string]int64                         { return nil }
-func (gpus) Checked(*gpucheck.Failure, ...string)               {}
+func (gpus) Checked(gpucheck.Result, ...string)                 {}
 func (gpus) Unchecked() []string                                { return nil }
 func (gpus) Health() map[string]gpu.Health                      { return nil }
 func (gpus) Pending() []agentapi.HealthEvent                    { return nil }

@@ -87,7 +87,7 @@ func (a *Agent) checkGPUs(ctx context.Context, gpus []string) {
 		}
 		return
 	}
-	a.cfg.GPUs.Checked(res.Failure, gpus...)
+	a.cfg.GPUs.Checked(res, gpus...)
 	if res.Failure != nil {
 		a.log.Warn("GPUs do not compute", "gpus", gpus, "failure", res.Failure)
 		return

@@ -1,18 +1,21 @@
 package gpu
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/musterhq/muster/agent/gpucheck"
+	"github.com/musterhq/muster/internal/agentapi"
 )
 
 // recheck is how long a GPU that failed its check is left alone before the next one.
 const recheck = 10 * time.Minute
 
-// Checked records the result of a check of the named GPUs: nil if they compute. A failure that names some of them is
+// Checked records the result of a check of the named GPUs. A failure that names some of them is
 // theirs alone; one that names none of them is that of all. A GPU that failed is suspect until it passes a check.
-func (m *Monitor) Checked(failure *gpucheck.Failure, uuids ...string) {
+func (m *Monitor) Checked(res gpucheck.Result, uuids ...string) {
+	failure := res.Failure
 	failed, text := []string(nil), ""
 	if failure != nil {
 		text = failure.Error()
@@ -28,6 +31,11 @@ func (m *Monitor) Checked(failure *gpucheck.Failure, uuids ...string) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	for _, g := range res.GPUs {
+		if r := m.mem.GPUs[g.UUID]; r != nil {
+			r.Display = g.Watchdog
+		}
+	}
 	for _, u := range uuids {
 		if r := m.mem.GPUs[u]; r != nil {
 			r.Check, r.CheckedFor, r.CheckedAt = text, m.checkedFor(), m.cfg.Now()
@@ -62,4 +70,24 @@ func (m *Monitor) Unchecked() []string {
 	}
 	slices.Sort(due)
 	return due
+}
+
+// displayProblems returns the problems of GPUs whose kernels the driver ends after some seconds, because a display uses
+// them. m.mu is held.
+func (m *Monitor) displayProblems(gpus []agentapi.GPU) []agentapi.Problem {
+	var out []agentapi.Problem
+	for _, g := range gpus {
+		if r := m.mem.GPUs[g.UUID]; r != nil && r.Display {
+			out = append(out, agentapi.Problem{
+				Code:     "display_watchdog",
+				Severity: "warn",
+				Cause: fmt.Sprintf("A display uses GPU %d, so the driver ends programs' kernels that run for some seconds: "+
+					"long computations of renters fail with \"launch timed out\".", g.Index),
+				Evidence: g.UUID + ", CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT",
+				Fix: "Connect the display to another GPU or to the processor's graphics, or run the machine without a desktop " +
+					"(systemctl set-default multi-user.target).",
+			})
+		}
+	}
+	return out
 }

@@ -22,11 +22,15 @@ func TestChecked(t *testing.T) {
 		due := m.Unchecked()
 		return due, len(due) == 2
 	})
-	m.Checked(nil, both...)
+	m.Checked(gpucheck.Result{GPUs: []gpucheck.GPU{{UUID: h.uuid(0), Watchdog: true}}}, both...)
 	if due := m.Unchecked(); len(due) != 0 {
 		t.Errorf("due after a check: %v", due)
 	}
-	m.Checked(&gpucheck.Failure{Kind: gpucheck.KindCUDA, GPUs: []string{h.uuid(1)}, Code: 802, Text: "not ready"}, both...)
+	if p := inventory(t, m).Problems; len(p) != 1 || p[0].Code != "display_watchdog" {
+		t.Errorf("a display's watchdog: %+v", p)
+	}
+	m.Checked(gpucheck.Result{Failure: &gpucheck.Failure{Kind: gpucheck.KindCUDA, GPUs: []string{h.uuid(1)}, Code: 802,
+		Text: "not ready"}}, both...)
 	if got := becomes(t, m, h.uuid(1), Suspect); !strings.Contains(got.Reason, "not ready") {
 		t.Errorf("%+v", got)
 	}
@@ -50,6 +54,6 @@ func TestChecked(t *testing.T) {
 	if due := m.Unchecked(); len(due) != 0 {
 		t.Errorf("due with a lease: %v", due)
 	}
-	m.Checked(nil, both...)
+	m.Checked(gpucheck.Result{}, both...)
 	becomes(t, m, h.uuid(1), Healthy)
 }

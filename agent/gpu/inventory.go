@@ -69,6 +69,7 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 	inv.Problems = append(inv.Problems, m.missing()...)
 	inv.Problems = append(inv.Problems, m.powerProblems()...)
 	inv.Problems = append(inv.Problems, m.ownerProblems(inv.GPUs)...)
+	inv.Problems = append(inv.Problems, m.displayProblems(inv.GPUs)...)
 	inv.Problems = append(inv.Problems, fabricProblems(inv.GPUs, m.fabrics)...)
 	m.mu.Unlock()
 	slices.SortFunc(inv.GPUs, func(a, b agentapi.GPU) int {

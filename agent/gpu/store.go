@@ -42,6 +42,8 @@ type record struct {
 	// CheckedFor is what the last check was of: the boot and the driver's version. CheckedAt is when.
 	CheckedFor string    `json:"checked_for,omitempty"`
 	CheckedAt  time.Time `json:"checked_at,omitzero"`
+	// Display: by the last check, a display's watchdog ends long kernels.
+	Display bool `json:"display,omitempty"`
 	// PowerSet is the power limit that this host's agent has set, in milliwatts, 0 = none; powerWhy is why the last
 	// attempt to set it failed.
 	PowerSet int64 `json:"power_set,omitempty"`

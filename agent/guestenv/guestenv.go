@@ -92,6 +92,7 @@ func defaults(spec agentapi.LeaseSpec) map[string]string {
 		"NCCL_DEBUG":            "WARN",
 		"GLOO_SOCKET_IFNAME":    "ovl0",
 		"TP_SOCKET_IFNAME":      "ovl0",
+		"UCX_NET_DEVICES":       "ovl0",
 
 		"OMPI_MCA_btl_tcp_if_include": "ovl0",
 		"OMPI_MCA_oob_tcp_if_include": "ovl0",

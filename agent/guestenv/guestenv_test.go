@@ -43,6 +43,7 @@ PATH=/opt/bin
 PRTE_MCA_plm_ssh_agent=/run/muster/guest rsh
 RANK=1
 TP_SOCKET_IFNAME=ovl0
+UCX_NET_DEVICES=ovl0
 WORLD_SIZE=2`
 
 func TestBuild(t *testing.T) {
