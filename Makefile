@@ -128,6 +128,11 @@ bench: build ## the benchmarks of bench/ beside their baselines, one table (GOAL
 	@scripts/setup build run bench
 	@$(SERVICES) --docker --postgres --durable -- env MUSTER_BIN=$(CURDIR)/bin go run ./bench -goals '$(GOALS)'
 
+.PHONY: test-scale
+test-scale: ## a simulated fleet (HOSTS=8000) that connects at once, reports and comes back, beside a bare NATS server
+	@scripts/setup build run
+	@$(SERVICES) --postgres --durable -- env MUSTER_FLEET_HOSTS=$${HOSTS:-8000} go run ./bench -goals 11
+
 .PHONY: screenshots
 screenshots: build ## the pictures of docs/screenshots, taken by the browser tests on their way
 	@scripts/setup build run test

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/musterhq/muster/bench/fleet"
 	"github.com/musterhq/muster/bench/growth"
 	"github.com/musterhq/muster/bench/ingest"
 	"github.com/musterhq/muster/bench/network"
@@ -49,6 +50,7 @@ func benchmarks(seeds int) []benchmark {
 			error) {
 			return start.Rows(ctx, os.Getenv(envBin))
 		}},
+		{11, "a fleet that arrives, reports and comes back", envPostgres, withPostgres(fleet.Rows)},
 		{12, "the network between hosts", envBin, func(ctx context.Context) ([]table.Row,
 			error) {
 			return network.Rows(ctx, os.Getenv(envBin))

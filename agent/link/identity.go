@@ -33,6 +33,11 @@ type Identity struct {
 	attest ed25519.PrivateKey
 }
 
+// NewIdentity returns the identity of a host whose keys are not in files: of a simulated one.
+func NewIdentity(host id.Host, reply agentapi.EnrollReply, link nkeys.KeyPair, attest ed25519.PrivateKey) *Identity {
+	return &Identity{Host: host, EnrollReply: reply, link: link, attest: attest}
+}
+
 // AttestKey signs usage segments.
 func (i *Identity) AttestKey() ed25519.PrivateKey { return i.attest }
 

@@ -1,0 +1,156 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/musterhq/muster/bench/platform"
+	"github.com/musterhq/muster/bench/table"
+	"github.com/musterhq/muster/internal/db"
+)
+
+// round is what one server did.
+type round struct {
+	Hosts     int     `json:"hosts"`
+	ArriveS   float64 `json:"arrive_s"`   // until all hosts had connected and reported for the first time
+	RestartS  float64 `json:"restart_s"`  // the same after a restart of the server
+	PerSecond float64 `json:"per_second"` // quiet reports
+	// CPU time of one quiet report in ms: of this process with the hosts, and of PostgreSQL.
+	OwnMS      float64 `json:"own_ms"`
+	PostgresMS float64 `json:"postgres_ms"`
+	Refused    int64   `json:"refused"`  // requests that were told to come back
+	Late       int64   `json:"late"`     // requests without an answer
+	Sessions   float64 `json:"sessions"` // per host, both times
+}
+
+const (
+	atOnce  = 64 // reports under way
+	measure = 8 * time.Second
+)
+
+// Rows measures a fleet that arrives at once, reports, loses its server and comes back.
+func Rows(ctx context.Context, base string) ([]table.Row, error) {
+	n, err := hosts()
+	if err != nil {
+		return nil, err
+	}
+	meter, err := platform.NewMeter(ctx, base)
+	if err != nil {
+		return nil, err
+	}
+	var members []member
+	t, err := platform.NewTemplate(ctx, base, func(ctx context.Context, d *db.DB, _ string) (err error) {
+		members, err = enroll(ctx, d, n)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer t.Drop(ctx)
+	at, drop, err := t.Clone(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer drop()
+	d, err := db.Open(ctx, db.Config{URL: at, MaxConns: 32})
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	b, err := newBare()
+	if err != nil {
+		return nil, err
+	}
+	beside, err := play(ctx, b, members, meter)
+	if err != nil {
+		return nil, fmt.Errorf("bare NATS: %w", err)
+	}
+	our, err := play(ctx, &ours{db: d}, members, meter)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Pool.QueryRow(ctx, "SELECT avg(session)::float8 FROM host_status").Scan(&our.Sessions); err != nil {
+		return nil, err
+	}
+	return rows(our, beside), nil
+}
+
+func rows(our, beside round) []table.Row {
+	name := fmt.Sprintf("%d hosts: ", our.Hosts)
+	details := map[string]round{"ours": our, "bare": beside}
+	row := func(goal int, what, unit string, a, b float64, want string, met bool) table.Row {
+		return table.Row{Goal: goal, Name: name + what, Unit: unit, Ours: a, Baseline: b, BaselineName: "bare NATS with TLS",
+			Ratio: a / b, Want: want, Met: met, Details: details}
+	}
+	return []table.Row{
+		row(11, "all connect, send inventories and report", "s", our.ArriveS, beside.ArriveS, "≤ 45 s", our.ArriveS <= 45),
+		row(11, "all report after a restart of the server", "s", our.RestartS, beside.RestartS, "≤ 30 s",
+			our.RestartS <= 30),
+		row(11, "sessions opened per host and start", "", our.Sessions/2, 1, "≤ 1.2", our.Sessions/2 <= 1.2),
+		row(7, "quiet reports", "/s", our.PerSecond, beside.PerSecond, "≥ 3,000/s", our.PerSecond >= 3000),
+		row(7, "CPU of a quiet report, with the host's own", "ms", our.OwnMS, beside.OwnMS, "≤ 0.25 ms more",
+			our.OwnMS <= beside.OwnMS+0.25),
+		row(7, "PostgreSQL's CPU of a quiet report", "ms", our.PostgresMS, 0.3, "≤ 0.3 ms", our.PostgresMS <= 0.3),
+	}
+}
+
+// play lets all hosts arrive at a server, report for a while, and come back after a restart.
+func play(ctx context.Context, s server, members []member, meter *platform.Meter) (r round, err error) {
+	r.Hosts = len(members)
+	address, ca, err := s.start(ctx, 0)
+	if err != nil {
+		return r, err
+	}
+	running := true
+	defer func() {
+		if running {
+			_ = s.stop(ctx)
+		}
+	}()
+	began := time.Now()
+	c, err := connect(members, address, ca)
+	if err != nil {
+		return r, err
+	}
+	defer c.close()
+	if err := c.arrive(ctx); err != nil {
+		return r, err
+	}
+	r.ArriveS = time.Since(began).Seconds()
+	if _, err := c.reports(ctx, atOnce, time.Second); err != nil { // also the first in their epoch
+		return r, err
+	}
+	cpu, from := meter.Read(), time.Now()
+	n, err := c.reports(ctx, atOnce, measure)
+	if err != nil {
+		return r, err
+	}
+	used := meter.Read().Sub(cpu)
+	r.PerSecond = float64(n) / time.Since(from).Seconds()
+	r.OwnMS, r.PostgresMS = used.Own.Seconds()*1000/float64(n), used.Postgres.Seconds()*1000/float64(n)
+	if err := s.stop(ctx); err != nil {
+		return r, err
+	}
+	running = false
+	u, err := url.Parse(address)
+	if err != nil {
+		return r, err
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		return r, err
+	}
+	began = time.Now()
+	if _, _, err := s.start(ctx, port); err != nil {
+		return r, err
+	}
+	running = true
+	if err := c.arrive(ctx); err != nil {
+		return r, err
+	}
+	r.RestartS, r.Refused, r.Late = time.Since(began).Seconds(), c.refusals.Load(), c.late.Load()
+	return r, nil
+}
