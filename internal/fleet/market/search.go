@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/fault"
@@ -55,14 +56,60 @@ func (m *Market) SearchOffers(ctx context.Context, s OfferSearch) (client.OfferP
 	}
 	m.view.mu.RLock()
 	defer m.view.mu.RUnlock()
-	return m.view.snap.search(q, o, s.Limit, after), nil
+	snap := m.view.snap
+	return snap.pages.get(snap.version, s, func() client.OfferPage { return snap.search(q, o, s.Limit, after) }), nil
+}
+
+// maxPages is the number of pages that are kept of one version of a snapshot.
+const maxPages = 256
+
+// pageCache holds the pages that were searched for in one version of a snapshot. It is safe for concurrent use.
+type pageCache struct {
+	mu              sync.Mutex
+	version         int64
+	pages           map[OfferSearch]client.OfferPage
+	facetsOf        int64 // version of models and regions, plus one
+	models, regions []client.Facet
+}
+
+// get returns the page of a search, which make computes if it is not known. Nobody may modify the page.
+func (c *pageCache) get(version int64, s OfferSearch, make func() client.OfferPage) client.OfferPage {
+	c.mu.Lock()
+	if c.version != version || c.pages == nil || len(c.pages) >= maxPages {
+		c.version, c.pages = version, map[OfferSearch]client.OfferPage{}
+	}
+	page, known := c.pages[s]
+	c.mu.Unlock()
+	if known {
+		return page
+	}
+	page = make()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.version == version {
+		c.pages[s] = page
+	}
+	return page
+}
+
+// allFacets returns the models and the regions with free GPUs. They are counted once per version.
+func (s *Snapshot) allFacets() (models, regions []client.Facet) {
+	c := &s.pages
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.facetsOf != s.version+1 {
+		c.facetsOf = s.version + 1
+		c.models = s.facets(func(f *facts) string { return f.model })
+		c.regions = s.facets(func(f *facts) string { return f.region })
+	}
+	return c.models, c.regions
 }
 
 func (s *Snapshot) search(q query.Query, o order, limit int, after *cursor) client.OfferPage {
 	page := client.OfferPage{Page: client.Page[client.Offer]{Items: []client.Offer{}}, Explain: []client.Exclusion{}}
 	matches, fell := s.match(q)
 	fabrics := map[id.Fabric]bool{}
-	hosts := map[id.Host]bool{}
+	hosts := make(map[id.Host]bool, len(matches))
 	for _, l := range matches {
 		page.Total++
 		page.GPUsFree += l.class.free
@@ -72,8 +119,7 @@ func (s *Snapshot) search(q query.Query, o order, limit int, after *cursor) clie
 		}
 	}
 	page.Hosts, page.Fabrics = len(hosts), len(fabrics)
-	page.Models = s.facets(func(f *facts) string { return f.model })
-	page.Regions = s.facets(func(f *facts) string { return f.region })
+	page.Models, page.Regions = s.allFacets()
 	left := 0
 	for _, n := range fell {
 		left += n
@@ -82,17 +128,12 @@ func (s *Snapshot) search(q query.Query, o order, limit int, after *cursor) clie
 		left -= fell[i]
 		page.Explain = append(page.Explain, client.Exclusion{Constraint: t.String(), Excluded: fell[i], Left: left})
 	}
-	rows := o.sort(matches)
-	from := 0
-	if after != nil {
-		from = sort.Search(len(rows), func(i int) bool { return o.compare(&rows[i].at, after) > 0 })
-	}
-	to := min(from+limit, len(rows))
-	for _, r := range rows[from:to] {
+	rows, more := o.first(matches, after, limit)
+	for _, r := range rows {
 		page.Items = append(page.Items, r.lot.offerView())
 	}
-	if to < len(rows) {
-		next := rows[to-1].at.String()
+	if more {
+		next := rows[len(rows)-1].at.String()
 		page.Next = &next
 	}
 	return page
@@ -131,20 +172,40 @@ type row struct {
 	at  cursor
 }
 
-func (o order) sort(matches []*lot) []row {
-	rows := make([]row, len(matches))
-	for i, l := range matches {
-		rows[i] = row{l, o.cursor(l)}
+// first returns the first limit of the lots in this order, after the cursor if there is one. more reports whether there
+// are others behind them. It keeps only so many while it looks at all.
+func (o order) first(matches []*lot, after *cursor, limit int) (rows []row, more bool) {
+	rows = make([]row, 0, limit+1)
+	var of *class
+	var at cursor
+	for _, l := range matches {
+		if l.class != of || o.field.Kind == query.Identity {
+			of, at = l.class, o.cursor(l) // lots of a class have equal values, except for names
+		}
+		at.ID = l.who.offer
+		if after != nil && o.compare(&at, after) <= 0 {
+			continue
+		}
+		if len(rows) > limit && o.compare(&at, &rows[limit].at) > 0 {
+			continue
+		}
+		i := sort.Search(len(rows), func(i int) bool { return o.compare(&rows[i].at, &at) > 0 })
+		if len(rows) > limit {
+			rows = rows[:limit]
+		}
+		rows = slices.Insert(rows, i, row{l, at})
 	}
-	slices.SortFunc(rows, func(a, b row) int { return o.compare(&a.at, &b.at) })
-	return rows
+	if more = len(rows) > limit; more {
+		rows = rows[:limit]
+	}
+	return rows, more
 }
 
 // match returns the lots with a free GPU that satisfy the query, and how many hosts each term excluded. The last
 // element of fell is the number of hosts that are not excluded.
 func (s *Snapshot) match(q query.Query) (matches []*lot, fell []int) {
 	fell = make([]int, len(q.Terms())+1)
-	furthest := map[id.Host]int{}
+	furthest := make(map[id.Host]int, len(s.hosts))
 	for _, c := range s.classes {
 		if c.free == 0 {
 			continue

@@ -79,9 +79,11 @@ type Snapshot struct {
 	models   map[string]*wordList  // interned
 	supplies map[string]*supply    // by model
 	// mixed are the hosts with several offers. Only on these may a gang on one host use several models.
-	mixed map[id.Host]*entry
-	turn  int
-	gangs *Gangs // nil = every gang may be formed
+	mixed   map[id.Host]*entry
+	turn    int
+	gangs   *Gangs // nil = every gang may be formed
+	version int64  // rises with every change
+	pages   pageCache
 }
 
 // entry is a host in a snapshot with its lots.
@@ -120,7 +122,10 @@ func NewSnapshot(turn int) *Snapshot {
 }
 
 // SetGangs replaces the facts that decide which hosts may form a gang. The caller must not modify g afterwards.
-func (s *Snapshot) SetGangs(g *Gangs) { s.gangs = g }
+func (s *Snapshot) SetGangs(g *Gangs) {
+	s.gangs = g
+	s.version++
+}
 
 // Len returns the number of hosts.
 func (s *Snapshot) Len() int { return len(s.hosts) }
@@ -136,6 +141,7 @@ func (s *Snapshot) Host(h id.Host) *Host {
 // Put adds or replaces a host. The caller must not modify h afterwards.
 func (s *Snapshot) Put(h *Host) {
 	s.Remove(h.ID)
+	s.version++
 	e := &entry{host: h}
 	s.hosts[h.ID] = e
 	for i := range h.Offers {
@@ -159,6 +165,7 @@ func (s *Snapshot) Remove(h id.Host) {
 	}
 	delete(s.hosts, h)
 	delete(s.mixed, h)
+	s.version++
 }
 
 // Take marks the GPUs and shares of a placement as taken, as its claims would.
