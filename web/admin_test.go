@@ -11,11 +11,11 @@ import (
 	"github.com/PuerkitoBio/goquery"
 
 	"github.com/musterhq/muster/internal/billing/ledger"
-	"github.com/musterhq/muster/internal/billing/metering/meteringtest"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest/meteringtest"
 )
 
 // deskGets are the desk's pages, deskPosts its forms, for any organisation.

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/billing/ledger"
-	"github.com/musterhq/muster/internal/billing/metering/meteringtest"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest/meteringtest"
 )
 
 // gang is a gang of the visitor's host lisbon-1 (rank 0) and another operator's lisbon-2 (rank 1), in which each failed

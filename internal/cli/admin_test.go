@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/billing/metering/meteringtest"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/billingtest/meteringtest"
 )
 
 // admin makes a platform operator of whoever is logged in, and logs in with a token that has the scope.

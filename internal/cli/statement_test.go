@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/internal/billing/metering/meteringtest"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/billingtest/meteringtest"
 	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 

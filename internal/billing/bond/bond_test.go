@@ -1,7 +1,6 @@
 package bond_test
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
@@ -21,69 +21,49 @@ const usd = "USD"
 
 // wallet is an operator with a wallet, payable earnings and a bond.
 type wallet struct {
-	t   *testing.T
-	d   *db.DB
+	*billingtest.World
 	who account.Principal
 }
 
 func newWallet(t *testing.T, d *db.DB) *wallet {
 	t.Helper()
-	p := &wallet{t, d, account.Principal{Org: id.New[id.Org](), User: id.New[id.User]()}}
-	p.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", p.who.Org)
-	p.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", p.who.User, p.who.User.String()+
+	w := billingtest.New(t, d)
+	p := &wallet{w, account.Principal{Org: w.Org(), User: id.New[id.User]()}}
+	p.Exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", p.who.User, p.who.User.String()+
 		"@example.com")
 	return p
 }
 
-func (p *wallet) exec(sql string, args ...any) {
-	p.t.Helper()
-	if _, err := p.d.Pool.Exec(p.t.Context(), sql, args...); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-func (p *wallet) post(from, to ledger.Account, n money.Nano) {
-	p.t.Helper()
-	err := p.d.InTx(p.t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "topup", Key: "test:" + id.New[id.LedgerTx]().String(),
-			Transfers: []ledger.Transfer{{Debit: from, Credit: to, Amount: n}}})
-		return err
-	})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-// payIn returns a payment by card.
+// payIn pays into the wallet by card.
 func (p *wallet) payIn(n money.Nano) {
-	p.t.Helper()
+	p.T.Helper()
 	top := id.New[id.TopUp]()
-	p.exec("INSERT INTO topup (id, org_id, user_id, amount, currency, state, payment_intent_id) VALUES ($1, $2, $3, "+
+	p.Exec("INSERT INTO topup (id, org_id, user_id, amount, currency, state, payment_intent_id) VALUES ($1, $2, $3, "+
 		"$4, $5, 'succeeded', $6)",
 		top, p.who.Org, p.who.User, n, usd, "pi_"+top.String())
-	p.post(ledger.StripeClearing(usd), ledger.Wallet(p.who.Org, usd), n)
+	p.Move(ledger.StripeClearing(usd), ledger.Wallet(p.who.Org, usd), n)
 }
 
 func (p *wallet) deposit(n money.Nano) error {
-	_, _, err := bond.New(p.d, usd).Deposit(p.t.Context(), p.who, n, idem.Request{})
+	_, _, err := bond.New(p.DB, usd).Deposit(p.T.Context(), p.who, n, idem.Request{})
 	return err
 }
 
 func (p *wallet) withdraw(n money.Nano) (out bond.Withdrawn, err error) {
-	out, _, err = bond.New(p.d, usd).Withdraw(p.t.Context(), p.who, n, idem.Request{})
+	out, _, err = bond.New(p.DB, usd).Withdraw(p.T.Context(), p.who, n, idem.Request{})
 	return out, err
 }
 
 func (p *wallet) want(wallet, payable, kept money.Nano) {
-	p.t.Helper()
+	p.T.Helper()
 	for _, x := range []struct {
 		a    ledger.Account
 		want money.Nano
 	}{{ledger.Wallet(p.who.Org, usd), wallet}, {ledger.HostPayable(p.who.Org, usd), payable},
 		{ledger.HostBond(p.who.Org, usd), kept}} {
-		got, err := ledger.Balance(p.t.Context(), p.d.Q, x.a)
+		got, err := ledger.Balance(p.T.Context(), p.DB.Q, x.a)
 		if err != nil || got != x.want {
-			p.t.Errorf("%s has %s, %v, want %s", x.a.Kind, got, err, x.want)
+			p.T.Errorf("%s has %s, %v, want %s", x.a.Kind, got, err, x.want)
 		}
 	}
 }
@@ -108,7 +88,7 @@ func kindOf(err error) fault.Kind {
 func TestABondTakesPaidCreditAndGivesItBack(t *testing.T) {
 	t.Parallel()
 	p := newWallet(t, dbtest.New(t))
-	p.post(ledger.Promo(usd), ledger.Wallet(p.who.Org, usd), 50*money.Unit)
+	p.Move(ledger.Promo(usd), ledger.Wallet(p.who.Org, usd), 50*money.Unit)
 	if err := p.deposit(1); kindOf(err) != fault.InsufficientFunds {
 		t.Fatalf("promotional credit became a bond: %v", err)
 	}
@@ -124,8 +104,8 @@ func TestABondTakesPaidCreditAndGivesItBack(t *testing.T) {
 	}
 	p.want(50*money.Unit, 0, 10*money.Unit)
 
-	p.post(ledger.StripeClearing(usd), ledger.HostPayable(p.who.Org, usd), 5*money.Unit)
-	p.post(ledger.HostPayable(p.who.Org, usd), ledger.HostBond(p.who.Org, usd), 5*money.Unit) // as retained
+	p.Move(ledger.StripeClearing(usd), ledger.HostPayable(p.who.Org, usd), 5*money.Unit)
+	p.Move(ledger.HostPayable(p.who.Org, usd), ledger.HostBond(p.who.Org, usd), 5*money.Unit) // as retained
 	out, err := p.withdraw(12 * money.Unit)
 	if err != nil || out.ToWallet != 10*money.Unit || out.ToPayable != 2*money.Unit {
 		t.Fatal(out, err)
@@ -134,7 +114,7 @@ func TestABondTakesPaidCreditAndGivesItBack(t *testing.T) {
 	if _, err := p.withdraw(3*money.Unit + 1); kindOf(err) != fault.InsufficientFunds {
 		t.Fatalf("withdrew more than there is: %v", err)
 	}
-	sound(t, p.d)
+	sound(t, p.DB)
 }
 
 // I6 and I13: the accounts have floors that the database holds, so no program can take more out than is there.
@@ -146,9 +126,9 @@ func TestI6BondAccountsHaveFloors(t *testing.T) {
 	if err := p.deposit(10 * money.Unit); err != nil {
 		t.Fatal(err)
 	}
-	p.post(ledger.HostBond(p.who.Org, usd), ledger.BondHold(p.who.Org, lease, usd), 4*money.Unit)
+	p.Move(ledger.HostBond(p.who.Org, usd), ledger.BondHold(p.who.Org, lease, usd), 4*money.Unit)
 	for _, a := range []ledger.Account{ledger.HostBond(p.who.Org, usd), ledger.BondHold(p.who.Org, lease, usd)} {
-		_, err := p.d.Pool.Exec(t.Context(), `UPDATE ledger_balance SET amount = -1 WHERE account_id = (SELECT id FROM
+		_, err := p.DB.Pool.Exec(t.Context(), `UPDATE ledger_balance SET amount = -1 WHERE account_id = (SELECT id FROM
 			ledger_account WHERE kind = $1 AND owner = $2)`,
 			string(a.Kind), a.Owner)
 		if err == nil {
@@ -166,8 +146,8 @@ func TestI3DepositsAndWithdrawalsConserve(t *testing.T) {
 	d, k := dbtest.NewMortal(t)
 	p := newWallet(t, d)
 	p.payIn(100 * money.Unit)
-	p.post(ledger.StripeClearing(usd), ledger.HostPayable(p.who.Org, usd), 30*money.Unit)
-	p.post(ledger.HostPayable(p.who.Org, usd), ledger.HostBond(p.who.Org, usd), 20*money.Unit)
+	p.Move(ledger.StripeClearing(usd), ledger.HostPayable(p.who.Org, usd), 30*money.Unit)
+	p.Move(ledger.HostPayable(p.who.Org, usd), ledger.HostBond(p.who.Org, usd), 20*money.Unit)
 	r := rand.New(rand.NewPCG(12, 1))
 	died := 0
 	for n := range 120 {

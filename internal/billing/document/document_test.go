@@ -15,17 +15,9 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
-
-func newOrg(t testing.TB, d *db.DB) id.Org {
-	t.Helper()
-	org := id.New[id.Org]()
-	if _, err := d.Pool.Exec(t.Context(), "INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", org); err != nil {
-		t.Fatal(err)
-	}
-	return org
-}
 
 func sound(t testing.TB, d *db.DB, want map[document.Series]int64) {
 	t.Helper()
@@ -51,7 +43,7 @@ func sound(t testing.TB, d *db.DB, want map[document.Series]int64) {
 func TestNumbersHaveNoGaps(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org := newOrg(t, d)
+	org := billingtest.New(t, d).Org()
 	all := []document.Series{document.Receipt, document.CreditNote, document.SelfBilling}
 	var made [3]atomic.Int64
 	var work sync.WaitGroup
@@ -100,7 +92,7 @@ func TestNumbersHaveNoGaps(t *testing.T) {
 func TestNumbersSurviveKills(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)
-	org := newOrg(t, d)
+	org := billingtest.New(t, d).Org()
 	issued := int64(0)
 	for at := int64(1); ; at++ {
 		key := fmt.Sprint("killed at ", at)
@@ -130,7 +122,7 @@ func TestNumbersSurviveKills(t *testing.T) {
 func TestTheSeriesIsLockedByTheCommitOnly(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org := newOrg(t, d)
+	org := billingtest.New(t, d).Org()
 	issue := func(key string, meanwhile func() error) error {
 		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 			if err := document.Issue(ctx, tx, document.Draft{Series: document.Receipt, Org: org, Key: key}); err != nil {
@@ -164,7 +156,7 @@ func TestTheSeriesIsLockedByTheCommitOnly(t *testing.T) {
 func TestDocumentsAreImmutable(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org := newOrg(t, d)
+	org := billingtest.New(t, d).Org()
 	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		return document.Issue(ctx, tx, document.Draft{
 			Series:  document.CreditNote,

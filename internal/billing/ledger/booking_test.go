@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
@@ -45,7 +46,7 @@ func charge(key string, from ledger.Account, operator id.Org, n money.Nano) ledg
 func TestABookingIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, operator := newOrg(t, d), newOrg(t, d)
+	org, operator := billingtest.New(t, d).Org(), billingtest.New(t, d).Org()
 	hold := ledger.Hold(org, id.New[id.Cluster](), eur)
 	if _, err := post(t, d, ledger.Entry{
 		Kind:      "topup",
@@ -72,11 +73,11 @@ func TestABookingIsAllOrNothing(t *testing.T) {
 			t.Errorf("%s is booked", what)
 		}
 	}
-	if got := [3]money.Nano{balance(t, d, hold), balance(t, d, ledger.HostPending(operator, eur)),
-		balance(t, d, ledger.Fee(eur))}; got != [3]money.Nano{30, 68, 2} {
+	if got := [3]money.Nano{billingtest.New(t, d).Balance(hold), billingtest.New(t, d).Balance(ledger.HostPending(operator, eur)),
+		billingtest.New(t, d).Balance(ledger.Fee(eur))}; got != [3]money.Nano{30, 68, 2} {
 		t.Errorf("the balances are %v", got)
 	}
-	mustBalance(t, d)
+	billingtest.New(t, d).MustBalance()
 }
 
 // Many book between the same accounts at once, some of which do not exist yet, beside others that lock first: nobody
@@ -84,8 +85,8 @@ func TestABookingIsAllOrNothing(t *testing.T) {
 func TestBookingsBesidePostings(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org := newOrg(t, d)
-	operators := []id.Org{newOrg(t, d), newOrg(t, d), newOrg(t, d)}
+	org := billingtest.New(t, d).Org()
+	operators := []id.Org{billingtest.New(t, d).Org(), billingtest.New(t, d).Org(), billingtest.New(t, d).Org()}
 	var holds []ledger.Account
 	for k := range 4 {
 		h := ledger.Hold(org, id.New[id.Cluster](), eur)
@@ -125,8 +126,8 @@ func TestBookingsBesidePostings(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	mustBalance(t, d)
-	if fee := balance(t, d, ledger.Fee(eur)); fee != workers*rounds*4 {
+	billingtest.New(t, d).MustBalance()
+	if fee := billingtest.New(t, d).Balance(ledger.Fee(eur)); fee != workers*rounds*4 {
 		t.Errorf("%s of fees", fee)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
@@ -36,7 +37,7 @@ func take(org id.Org, key string, n money.Nano) ledger.Entry {
 func TestCreditIsNeverExceeded(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org := newOrg(t, d)
+	org := billingtest.New(t, d).Org()
 	setCredit(t, d, org, 7)
 	if _, err := post(t, d, topup(org, "topup:pi_1", 3)); err != nil {
 		t.Fatal(err)
@@ -51,7 +52,7 @@ func TestCreditIsNeverExceeded(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if got := balance(t, d, ledger.Wallet(org, eur)); got != -7 {
+	if got := billingtest.New(t, d).Balance(ledger.Wallet(org, eur)); got != -7 {
 		t.Errorf("the wallet has %d, want -7", got)
 	}
 	if n, err := ledger.Spendable(t.Context(), d.Q, ledger.Wallet(org, eur)); n != 0 || err != nil {
@@ -63,14 +64,14 @@ func TestCreditIsNeverExceeded(t *testing.T) {
 	if _, err := d.Pool.Exec(t.Context(), "UPDATE ledger_balance SET amount = amount - 1 WHERE amount = -7"); err == nil {
 		t.Error("the database lets a balance fall below its credit")
 	}
-	mustBalance(t, d)
+	billingtest.New(t, d).MustBalance()
 }
 
 // Credit that is lowered below what is used lends nothing, however the balance rises meanwhile, till it is back within.
 func TestLoweredCreditLendsNothing(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org := newOrg(t, d)
+	org := billingtest.New(t, d).Org()
 	wallet := ledger.Wallet(org, eur)
 	refused := func(key string) {
 		t.Helper()
@@ -108,11 +109,11 @@ func TestLoweredCreditLendsNothing(t *testing.T) {
 	if _, err := post(t, d, topup(org, "topup:pi_3", 4)); err != nil {
 		t.Fatal(err)
 	}
-	if n := balance(t, d, wallet); n != 0 {
+	if n := billingtest.New(t, d).Balance(wallet); n != 0 {
 		t.Error(n)
 	}
 	if _, err := post(t, d, take(org, "f", 1)); err == nil {
 		t.Error("a wallet without credit falls below zero")
 	}
-	mustBalance(t, d)
+	billingtest.New(t, d).MustBalance()
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
@@ -59,7 +60,7 @@ func rehash(t *testing.T, d *db.DB) {
 func TestClosedDaysStandForTheirEntries(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	a, b := newOrg(t, d), newOrg(t, d)
+	a, b := billingtest.New(t, d).Org(), billingtest.New(t, d).Org()
 	pay := func(n int) {
 		t.Helper()
 		for i := range n {

@@ -15,19 +15,11 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-const eur = "EUR"
-
-func newOrg(t *testing.T, d *db.DB) id.Org {
-	t.Helper()
-	org := id.New[id.Org]()
-	if _, err := d.Pool.Exec(t.Context(), "INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", org); err != nil {
-		t.Fatal(err)
-	}
-	return org
-}
+const eur = billingtest.EUR
 
 func post(t *testing.T, d *db.DB, e ledger.Entry) (booked bool, err error) {
 	t.Helper()
@@ -43,27 +35,10 @@ func topup(org id.Org, key string, n money.Nano) ledger.Entry {
 		{Debit: ledger.StripeClearing(eur), Credit: ledger.Wallet(org, eur), Amount: n}}}
 }
 
-func balance(t *testing.T, d *db.DB, a ledger.Account) money.Nano {
-	t.Helper()
-	n, err := ledger.Balance(t.Context(), d.Q, a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-func mustBalance(t *testing.T, d *db.DB) {
-	t.Helper()
-	b, err := ledger.Check(t.Context(), d)
-	if err != nil || !b.Balanced() || b.Debits.Cmp(b.Credits) != 0 {
-		t.Fatalf("books: %v %v, debits %v credits %v", b.Problems, err, b.Debits, b.Credits)
-	}
-}
-
 func TestAKeyIsBookedOnce(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org := newOrg(t, d)
+	org := billingtest.New(t, d).Org()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	n := 0
@@ -81,17 +56,17 @@ func TestAKeyIsBookedOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n != 1 || balance(t, d, ledger.Wallet(org, eur)) != 5*money.Unit ||
-		balance(t, d, ledger.StripeClearing(eur)) != -5*money.Unit {
-		t.Fatalf("booked %d times, wallet %s", n, balance(t, d, ledger.Wallet(org, eur)))
+	if n != 1 || billingtest.New(t, d).Balance(ledger.Wallet(org, eur)) != 5*money.Unit ||
+		billingtest.New(t, d).Balance(ledger.StripeClearing(eur)) != -5*money.Unit {
+		t.Fatalf("booked %d times, wallet %s", n, billingtest.New(t, d).Balance(ledger.Wallet(org, eur)))
 	}
-	mustBalance(t, d)
+	billingtest.New(t, d).MustBalance()
 }
 
 func TestAWalletNeverFallsBelowZero(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org := newOrg(t, d)
+	org := billingtest.New(t, d).Org()
 	if _, err := post(t, d, topup(org, "t", 10*money.Unit)); err != nil {
 		t.Fatal(err)
 	}
@@ -113,13 +88,13 @@ func TestAWalletNeverFallsBelowZero(t *testing.T) {
 	if diff := cmp.Diff(ledger.Balances{Available: money.Unit, Held: 9 * money.Unit}, b); diff != "" {
 		t.Fatal(diff)
 	}
-	mustBalance(t, d)
+	billingtest.New(t, d).MustBalance()
 }
 
 func TestHistoryNeverChanges(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	if _, err := post(t, d, topup(newOrg(t, d), "t", money.Unit)); err != nil {
+	if _, err := post(t, d, topup(billingtest.New(t, d).Org(), "t", money.Unit)); err != nil {
 		t.Fatal(err)
 	}
 	for _, sql := range []string{
@@ -135,7 +110,7 @@ func TestHistoryNeverChanges(t *testing.T) {
 func TestHistoryRunsNewestFirst(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, operator := newOrg(t, d), newOrg(t, d)
+	org, operator := billingtest.New(t, d).Org(), billingtest.New(t, d).Org()
 	cl := id.New[id.Cluster]()
 	hold := ledger.Hold(org, cl, eur)
 	for _, e := range []ledger.Entry{
@@ -211,13 +186,13 @@ func TestHistoryRunsNewestFirst(t *testing.T) {
 	if err != nil || len(earned) != 1 || earned[0].After.Earned != 2*money.Unit {
 		t.Fatal(earned, err)
 	}
-	mustBalance(t, d)
+	billingtest.New(t, d).MustBalance()
 }
 
 func TestBadEntriesAreRefused(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org := newOrg(t, d)
+	org := billingtest.New(t, d).Org()
 	for name, e := range map[string]ledger.Entry{
 		"nothing moves": {Kind: "topup", Key: "k"},
 		"no key":        {Kind: "topup", Transfers: topup(org, "", 1).Transfers},
@@ -243,14 +218,14 @@ func TestBadEntriesAreRefused(t *testing.T) {
 			t.Errorf("%s: booked", name)
 		}
 	}
-	mustBalance(t, d)
+	billingtest.New(t, d).MustBalance()
 }
 
 // Random entries from many sides, some rolled back: the ledger balance after every one of them.
 func TestBooksAlwaysBalance(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	orgs := []id.Org{newOrg(t, d), newOrg(t, d), newOrg(t, d)}
+	orgs := []id.Org{billingtest.New(t, d).Org(), billingtest.New(t, d).Org(), billingtest.New(t, d).Org()}
 	cl := []id.Cluster{id.New[id.Cluster](), id.New[id.Cluster]()}
 	boom := errors.New("boom")
 	var wg sync.WaitGroup
@@ -299,20 +274,20 @@ func TestBooksAlwaysBalance(t *testing.T) {
 					t.Error(err)
 				}
 				if i%20 == 0 {
-					mustBalance(t, d)
+					billingtest.New(t, d).MustBalance()
 				}
 			}
 		})
 	}
 	wg.Wait()
-	mustBalance(t, d)
+	billingtest.New(t, d).MustBalance()
 }
 
 // What corrects a charge never exceeds it, however often and however many try at once; the parts are in proportion.
 func TestACompensationIsCappedAtTheCharge(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, operator, cl := newOrg(t, d), newOrg(t, d), id.New[id.Cluster]()
+	org, operator, cl := billingtest.New(t, d).Org(), billingtest.New(t, d).Org(), id.New[id.Cluster]()
 	hold := ledger.Hold(org, cl, eur)
 	for _, e := range []ledger.Entry{
 		topup(org, "1", 10*money.Unit),
@@ -368,28 +343,28 @@ func TestACompensationIsCappedAtTheCharge(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if w, h := balance(t, d, ledger.Wallet(org, eur)), balance(t, d, ledger.HostPending(operator, eur)); w != 9*money.Unit+
+	if w, h := billingtest.New(t, d).Balance(ledger.Wallet(org, eur)), billingtest.New(t, d).Balance(ledger.HostPending(operator, eur)); w != 9*money.Unit+
 		3 || h < money.Unit*3/4-3 || h > money.Unit*3/4+3 {
 		t.Fatalf("wallet %s, the host keeps %s", w, h)
 	}
 	if err := give(charge.ID, 0); err != nil { // the rest
 		t.Fatal(err)
 	}
-	if balance(t, d, ledger.Wallet(org, eur)) != 10*money.Unit || balance(t, d, ledger.HostPending(operator, eur)) != 0 ||
-		balance(t, d, ledger.Fee(eur)) != 0 {
+	if billingtest.New(t, d).Balance(ledger.Wallet(org, eur)) != 10*money.Unit || billingtest.New(t, d).Balance(ledger.HostPending(operator, eur)) != 0 ||
+		billingtest.New(t, d).Balance(ledger.Fee(eur)) != 0 {
 		t.Fatal("not all was given back")
 	}
 	if err := give(charge.ID, 0); !fault.Is(err, fault.Invalid) {
 		t.Fatal(err)
 	}
-	mustBalance(t, d)
+	billingtest.New(t, d).MustBalance()
 }
 
 // An org's entries are found page by page, those in the chain and those not in it yet, and nobody else's.
 func TestSearchFindsWhatMovedAnOrgsMoney(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org, other := newOrg(t, d), newOrg(t, d)
+	org, other := billingtest.New(t, d).Org(), billingtest.New(t, d).Org()
 	for i := range 5 {
 		for _, e := range []ledger.Entry{topup(org, fmt.Sprint("a", i), money.Unit),
 			topup(other, fmt.Sprint("b", i), money.Unit)} {

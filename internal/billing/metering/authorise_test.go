@@ -114,7 +114,7 @@ func TestAuthoriseKeepsToTheLatestEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 10*money.Unit, 1_000_000)
 	end := at(w.now + 900_000)
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
+	w.Tx(func(ctx context.Context, tx *db.Tx) error {
 		a, err := Authorise(ctx, tx, AuthoriseRequest{Cluster: w.cluster, Org: w.renter, Currency: eur, NotAfter: &end})
 		if err == nil && (!a.RunUntil.Equal(end) || a.Limit != LimitDuration) {
 			t.Errorf("%+v", a)
@@ -122,7 +122,7 @@ func TestAuthoriseKeepsToTheLatestEnd(t *testing.T) {
 		return err
 	})
 	var until time.Time
-	if err := w.d.Pool.QueryRow(t.Context(), "SELECT run_until FROM lease WHERE id = $1",
+	if err := w.DB.Pool.QueryRow(t.Context(), "SELECT run_until FROM lease WHERE id = $1",
 		w.leases[0]).Scan(&until); err != nil || !until.Equal(end) {
 		t.Fatal(until, err)
 	}
@@ -207,7 +207,7 @@ func TestWhatAnOrgIsSpendingNow(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000, 1_000_000)
 	w.ingest(w.segment(w.leases[0], 1, t0, t0+300_000, false))
-	r, err := OrgRunning(t.Context(), w.d.Q, w.renter)
+	r, err := OrgRunning(t.Context(), w.DB.Q, w.renter)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestWhatAnOrgIsSpendingNow(t *testing.T) {
 	if r.Accrued < low || r.Accrued > low+money.CostOf(4_600_000, 20_000) {
 		t.Fatalf("accrued %s, want about %s", r.Accrued, low)
 	}
-	all, err := AllRunning(t.Context(), w.d.Q)
+	all, err := AllRunning(t.Context(), w.DB.Q)
 	if err != nil || all.Burn != r.Burn || all.Accrued < r.Accrued { // they are the only ones
 		t.Fatal(all, err)
 	}

@@ -22,11 +22,11 @@ import (
 
 // setBudget sets the renter's own budget.
 func (w *world) setBudget(l budget.Limits) budget.Budget {
-	w.t.Helper()
-	b, _, err := budget.New(w.d, eur).Set(w.t.Context(), account.Principal{Org: w.renter}, budget.Change{Limits: l},
+	w.T.Helper()
+	b, _, err := budget.New(w.DB, eur).Set(w.T.Context(), account.Principal{Org: w.renter}, budget.Change{Limits: l},
 		idem.Request{})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return b
 }
@@ -36,7 +36,7 @@ func (w *world) begin(rates ...money.Micro) (id.Cluster, Authorisation, error) {
 	cl := id.New[id.Cluster]()
 	var a Authorisation
 	leases := w.newLeases(cl, rates...)
-	err := w.d.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) error {
+	err := w.DB.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) error {
 		b := &pgx.Batch{}
 		begun, err := QueueBegin(b, tx, AuthoriseRequest{Cluster: cl, Org: w.renter, Currency: eur}, leases)
 		if err != nil {
@@ -64,11 +64,11 @@ func (w *world) begin(rates ...money.Micro) (id.Cluster, Authorisation, error) {
 
 // newLeases returns leases of a cluster that are not written yet, of ranks it does not have.
 func (w *world) newLeases(cl id.Cluster, rates ...money.Micro) (out []NewLease) {
-	w.t.Helper()
+	w.T.Helper()
 	var ranks int
-	if err := w.d.Pool.QueryRow(context.Background(), "SELECT count(*) FROM lease WHERE cluster_id = $1",
+	if err := w.DB.Pool.QueryRow(context.Background(), "SELECT count(*) FROM lease WHERE cluster_id = $1",
 		cl).Scan(&ranks); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	for i, rate := range rates {
 		out = append(out, NewLease{
@@ -95,24 +95,24 @@ func (w *world) newLeases(cl id.Cluster, rates ...money.Micro) (out []NewLease) 
 
 // committed returns what the renter's clusters have cost and hold, by its own sum.
 func (w *world) committed() (n money.Nano) {
-	w.t.Helper()
-	err := w.d.Pool.QueryRow(context.Background(), `
+	w.T.Helper()
+	err := w.DB.Pool.QueryRow(context.Background(), `
 		SELECT coalesce((SELECT sum(m.posted) FROM lease l JOIN lease_meter m ON m.lease_id = l.id WHERE l.renter_org_id =
 		$1), 0)
 			+ coalesce((SELECT sum(b.amount) FROM ledger_account a JOIN ledger_balance b ON b.account_id = a.id WHERE a.org_id =
 			$1 AND a.kind = 'renter_hold'), 0)`,
 		w.renter).Scan(&n)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return n
 }
 
 func (w *world) budgets() []budget.Budget {
-	w.t.Helper()
-	all, err := budget.New(w.d, eur).List(context.Background(), account.Principal{Org: w.renter})
+	w.T.Helper()
+	all, err := budget.New(w.DB, eur).List(context.Background(), account.Principal{Org: w.renter})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return all
 }
@@ -146,7 +146,7 @@ func TestABudgetIsNeverExceeded(t *testing.T) {
 		for _, cl := range clusters { // what was held comes back, what was spent stays counted
 			w.cluster = cl
 			w.end(w.now)
-			w.exec("UPDATE lease SET ended_at = ended_at - interval '25 hours', created_at = created_at - interval '30 "+
+			w.Exec("UPDATE lease SET ended_at = ended_at - interval '25 hours', created_at = created_at - interval '30 "+
 				"hours' WHERE cluster_id = $1 AND settled_at IS NULL", cl)
 			mustEqual(t, "settled", w.settle(), true)
 		}
@@ -167,7 +167,7 @@ func (w *world) move(r *rand.Rand, clusters *[]id.Cluster, aged map[id.Cluster]b
 		}
 		return err
 	case n == 1: // one more lease, such as that of a replacement
-		return w.d.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) error {
+		return w.DB.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) error {
 			if err := w.create(ctx, tx, w.newLeases(w.cluster, rate())); err != nil {
 				return err
 			}
@@ -179,18 +179,18 @@ func (w *world) move(r *rand.Rand, clusters *[]id.Cluster, aged map[id.Cluster]b
 		by := time.Duration(1+r.IntN(70)) * time.Minute
 		w.age(by)
 		w.window(w.now-by.Milliseconds(), w.now, 0)
-		w.tx(func(ctx context.Context, tx *db.Tx) error {
+		w.Tx(func(ctx context.Context, tx *db.Tx) error {
 			ids, err := tx.Q.LiveLeaseIDs(ctx, w.cluster)
 			for _, l := range ids {
-				w.exec("UPDATE lease_meter SET proven_ms = ARRAY[$2::bigint, $3::bigint] WHERE lease_id = $1", l,
+				w.Exec("UPDATE lease_meter SET proven_ms = ARRAY[$2::bigint, $3::bigint] WHERE lease_id = $1", l,
 					w.now-by.Milliseconds(), w.now)
 			}
 			return err
 		})
-		w.tx(func(ctx context.Context, tx *db.Tx) error { return Post(ctx, tx, w.cluster) })
+		w.Tx(func(ctx context.Context, tx *db.Tx) error { return Post(ctx, tx, w.cluster) })
 		return nil
 	case n == 3 && r.IntN(3) == 0:
-		w.tx(func(ctx context.Context, tx *db.Tx) error {
+		w.Tx(func(ctx context.Context, tx *db.Tx) error {
 			_, err := CloseWindow(ctx, tx, w.cluster, time.Time{})
 			return err
 		})
@@ -332,7 +332,7 @@ func TestABudgetIsToldOfAsItIsSpent(t *testing.T) {
 	if _, err := w.authorise(nil); err != nil { // what is left is not worth a millisecond more than is held
 		t.Fatal(err)
 	}
-	w.exec("UPDATE budget SET cap = committed WHERE org_id = $1", w.renter)
+	w.Exec("UPDATE budget SET cap = committed WHERE org_id = $1", w.renter)
 	if _, err := w.authorise(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -343,10 +343,10 @@ func TestABudgetIsToldOfAsItIsSpent(t *testing.T) {
 
 // notices returns the titles of the renter's notices, newest first.
 func (w *world) notices() (titles []string) {
-	w.t.Helper()
-	all, err := notify.List(w.t.Context(), w.d.Q, w.renter, notify.Filter{Limit: 100})
+	w.T.Helper()
+	all, err := notify.List(w.T.Context(), w.DB.Q, w.renter, notify.Filter{Limit: 100})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	for _, n := range all {
 		titles = append(titles, n.Title)

@@ -13,18 +13,19 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 )
 
 func (w *world) lose(l id.Lease) {
-	w.t.Helper()
-	w.tx(func(ctx context.Context, tx *db.Tx) error { return CreditLoss(ctx, tx, w.cluster, l, "host_lost") })
+	w.T.Helper()
+	w.Tx(func(ctx context.Context, tx *db.Tx) error { return CreditLoss(ctx, tx, w.cluster, l, "host_lost") })
 }
 
 func (w *world) credits() []Credit {
-	w.t.Helper()
-	all, err := Credits(w.t.Context(), w.d.Q, w.cluster)
+	w.T.Helper()
+	all, err := Credits(w.T.Context(), w.DB.Q, w.cluster)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return all
 }
@@ -37,8 +38,8 @@ func TestALostHostsLastHourIsCredited(t *testing.T) {
 	w.mustAuthorise()
 	w.age(2 * time.Hour)
 	// two hours are paid for
-	w.exec("UPDATE lease SET run_until = run_until + interval '1 hour' WHERE cluster_id = $1", w.cluster)
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
+	w.Exec("UPDATE lease SET run_until = run_until + interval '1 hour' WHERE cluster_id = $1", w.cluster)
+	w.Tx(func(ctx context.Context, tx *db.Tx) error {
 		_, err := ledger.Post(ctx, tx, ledger.Entry{
 			Kind: "authorise",
 			Key:  "authorise:" + w.cluster.String(),
@@ -52,7 +53,7 @@ func TestALostHostsLastHourIsCredited(t *testing.T) {
 	good, bad := w.leases[0], w.leases[1]
 	w.ingest(w.segments(good, 1, t0, w.now, false)...)
 	w.ingest(w.segments(bad, 1, t0, w.now-600_000, false)...) // the last ten minutes are not heard yet
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
+	w.Tx(func(ctx context.Context, tx *db.Tx) error {
 		_, err := CloseWindow(ctx, tx, w.cluster, time.Time{})
 		return err
 	})
@@ -84,7 +85,7 @@ func TestALostHostsLastHourIsCredited(t *testing.T) {
 		t.Errorf("wallet %s after a cost of %s and a credit of %s", w.money().Wallet, u.Cost, c[0].Amount)
 	}
 	for _, org := range []id.Org{w.renter, w.operator} {
-		told, err := notify.List(t.Context(), w.d.Q, org, notify.Filter{Limit: 10})
+		told, err := notify.List(t.Context(), w.DB.Q, org, notify.Filter{Limit: 10})
 		if err != nil || len(told) != 2 {
 			t.Fatalf("told %+v %v, want of both amounts", told, err)
 		}
@@ -120,13 +121,13 @@ func TestACreditIsNeverMoreThanTheCharge(t *testing.T) {
 		for i, s := range w.segments(w.leases[0], 1, t0, w.now-1_234, true) { // in many postings
 			w.ingest(s)
 			if i == 3 {
-				w.tx(func(ctx context.Context, tx *db.Tx) error { // lost, by somebody's word, while the window is open
+				w.Tx(func(ctx context.Context, tx *db.Tx) error { // lost, by somebody's word, while the window is open
 					return CreditLoss(ctx, tx, w.cluster, w.leases[0], "gpu_failed")
 				})
 				mustEqual(t, "not before the window is closed", len(w.credits()), 0)
 			}
 		}
-		w.tx(func(ctx context.Context, tx *db.Tx) error {
+		w.Tx(func(ctx context.Context, tx *db.Tx) error {
 			_, err := CloseWindow(ctx, tx, w.cluster, time.Time{})
 			return err
 		})
@@ -151,12 +152,12 @@ func TestOnlyTheRestOfACreditWaits(t *testing.T) {
 		w.window(t0, w.now, 0)
 		segments := w.segments(w.leases[0], 1, t0, w.now, true)
 		w.ingest(segments[0])
-		w.tx(func(ctx context.Context, tx *db.Tx) error {
+		w.Tx(func(ctx context.Context, tx *db.Tx) error {
 			_, err := CloseWindow(ctx, tx, w.cluster, time.UnixMilli(w.now))
 			return err
 		})
 		lose := func() {
-			w.tx(func(ctx context.Context, tx *db.Tx) error {
+			w.Tx(func(ctx context.Context, tx *db.Tx) error {
 				return CreditLoss(ctx, tx, w.cluster, w.leases[0], "overlay_failed")
 			})
 		}
@@ -167,14 +168,14 @@ func TestOnlyTheRestOfACreditWaits(t *testing.T) {
 		mustEqual(t, "settled", w.settle(), true)
 		mustEqual(t, "booked at once", w.credits()[0].Amount, 5*money.Unit)
 		admin := account.Principal{User: id.New[id.User](), Org: w.renter, Admin: true}
-		w.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", admin.User, admin.User.String()+
+		w.Exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", admin.User, admin.User.String()+
 			"@example.com")
-		all, err := NewLeases(w.d).HeldCredits(t.Context(), admin)
+		all, err := NewLeases(w.DB).HeldCredits(t.Context(), admin)
 		rest := money.CostOf(20_000_000, 3_000_000) - 5*money.Unit
 		if err != nil || len(all) != 1 || all[0].Amount != rest || all[0].Booked != 5*money.Unit {
 			t.Fatalf("held %+v %v, want %s", all, err, rest)
 		}
-		if err := failed(NewLeases(w.d).DecideCredit(w.t.Context(), admin, w.leases[0], approve, "looked at it",
+		if err := billingtest.Err(NewLeases(w.DB).DecideCredit(w.T.Context(), admin, w.leases[0], approve, "looked at it",
 			idem.Request{})); err != nil {
 			t.Fatal(err)
 		}
@@ -202,14 +203,14 @@ func TestAFeeThatBecameReliefIsNotReturned(t *testing.T) {
 		for _, l := range w.leases {
 			w.ingest(w.segments(l, 1, t0, w.now, true)...)
 		}
-		w.tx(func(ctx context.Context, tx *db.Tx) error {
+		w.Tx(func(ctx context.Context, tx *db.Tx) error {
 			_, err := CloseWindow(ctx, tx, w.cluster, time.Time{})
 			return err
 		})
 		before := w.money()
 		lost := money.CostOf(2_000_000, w.now-t0)
 		part := lost - money.Share(lost, 850_000)
-		w.exec("INSERT INTO standby_relief (victim, cluster_id, ms, host_posted) VALUES ($2, $1, 1, $3)", w.cluster,
+		w.Exec("INSERT INTO standby_relief (victim, cluster_id, ms, host_posted) VALUES ($2, $1, 1, $3)", w.cluster,
 			w.leases[0], before.Fee-fee-part+kept)
 		for range 2 {
 			w.lose(w.leases[1])

@@ -34,10 +34,10 @@ func provenStory(t *testing.T) (*world, []byte) {
 	w.deliver(w.list(slices.Concat(batches[1:]...)...))
 	finish()
 	w.settle()
-	if _, err := ledger.LinkNow(t.Context(), w.d); err != nil {
+	if _, err := ledger.LinkNow(t.Context(), w.DB); err != nil {
 		t.Fatal(err)
 	}
-	f, err := NewLeases(w.d).ClusterProof(t.Context(), w.cluster)
+	f, err := NewLeases(w.DB).ClusterProof(t.Context(), w.cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestAProofHolds(t *testing.T) {
 	mustEqual(t, "host's part", v.Leases[0].Host+v.Leases[1].Host, w.money().Host)
 	// One lease, for its renter and the operator; nobody else.
 	for _, org := range []id.Org{w.renter, w.operator} {
-		f, err := NewLeases(w.d).LeaseProof(t.Context(), org, w.leases[1])
+		f, err := NewLeases(w.DB).LeaseProof(t.Context(), org, w.leases[1])
 		if err != nil || len(f.Leases) != 1 {
 			t.Fatal(err, len(f.Leases))
 		}
@@ -79,7 +79,7 @@ func TestAProofHolds(t *testing.T) {
 			t.Fatal(v.Problems)
 		}
 	}
-	if _, err := NewLeases(w.d).LeaseProof(t.Context(), id.New[id.Org](), w.leases[1]); !fault.Is(err, fault.NotFound) {
+	if _, err := NewLeases(w.DB).LeaseProof(t.Context(), id.New[id.Org](), w.leases[1]); !fault.Is(err, fault.NotFound) {
 		t.Fatal(err)
 	}
 }
@@ -98,7 +98,7 @@ func TestAProofOfARunningCluster(t *testing.T) {
 		{w.segments(l, 4, t0+900_000, t0+1_600_000, false), 700_000},
 	} {
 		w.ingest(c.segs...)
-		f, err := NewLeases(w.d).ClusterProof(t.Context(), w.cluster)
+		f, err := NewLeases(w.DB).ClusterProof(t.Context(), w.cluster)
 		if err != nil {
 			t.Fatal(err)
 		}

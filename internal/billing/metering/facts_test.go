@@ -16,18 +16,18 @@ type deafRow struct {
 
 // deafRows returns the stored deaf spans, with times after t0.
 func (w *world) deafRows(t0 int64) (out []deafRow) {
-	w.t.Helper()
-	rows, err := w.d.Pool.Query(w.t.Context(), `SELECT l.rank, d.peer, d.from_ms, d.to_ms FROM deaf_span d JOIN lease l ON
+	w.T.Helper()
+	rows, err := w.DB.Pool.Query(w.T.Context(), `SELECT l.rank, d.peer, d.from_ms, d.to_ms FROM deaf_span d JOIN lease l ON
 		l.id = d.lease_id
 		ORDER BY l.rank, d.peer, d.from_ms`)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var r deafRow
 		if err := rows.Scan(&r.Lease, &r.Peer, &r.From, &r.To); err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		r.From, r.To = r.From-t0, r.To-t0
 		out = append(out, r)
@@ -73,11 +73,11 @@ func TestDeafSpansAreStoredWithTheirSegment(t *testing.T) {
 		t.Error(diff)
 	}
 	var down int
-	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM usage_segment WHERE NOT up").Scan(&down); err != nil ||
+	if err := w.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM usage_segment WHERE NOT up").Scan(&down); err != nil ||
 		down != 1 {
 		t.Errorf("%d segments say that the rank was not up: %v", down, err)
 	}
-	f, err := NewLeases(w.d).ClusterProof(t.Context(), w.cluster)
+	f, err := NewLeases(w.DB).ClusterProof(t.Context(), w.cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestDeafSpansAreStoredWithTheirSegment(t *testing.T) {
 		t.Error("changed facts verify")
 	}
 	for _, sql := range []string{"UPDATE deaf_span SET to_ms = to_ms + 1", "DELETE FROM deaf_span", "TRUNCATE deaf_span"} {
-		if _, err := w.d.Pool.Exec(t.Context(), sql); err == nil {
+		if _, err := w.DB.Pool.Exec(t.Context(), sql); err == nil {
 			t.Errorf("%s: done", sql)
 		}
 	}

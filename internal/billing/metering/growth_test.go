@@ -15,11 +15,11 @@ import (
 
 // liveHolds returns how many holds the sums of what the renter has add up.
 func (w *world) liveHolds() (n int) {
-	w.t.Helper()
-	if err := w.d.Pool.QueryRow(context.Background(), "SELECT count(*) FROM ledger_account WHERE org_id = $1 AND kind "+
+	w.T.Helper()
+	if err := w.DB.Pool.QueryRow(context.Background(), "SELECT count(*) FROM ledger_account WHERE org_id = $1 AND kind "+
 		"= 'renter_hold' AND retired_at IS NULL",
 		w.renter).Scan(&n); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return n
 }
@@ -33,7 +33,7 @@ func TestASettledClustersHoldIsRetired(t *testing.T) {
 	w.window(w.now, w.now, 0)
 	held := func() money.Nano {
 		t.Helper()
-		b, err := ledger.OrgBalances(t.Context(), w.d.Q, w.renter, eur)
+		b, err := ledger.OrgBalances(t.Context(), w.DB.Q, w.renter, eur)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func TestASettledClustersHoldIsRetired(t *testing.T) {
 		t.Fatalf("settled: %d live holds with %s", w.liveHolds(), held())
 	}
 	move := func(from, to ledger.Account, key string) {
-		w.tx(func(ctx context.Context, tx *db.Tx) error {
+		w.Tx(func(ctx context.Context, tx *db.Tx) error {
 			_, err := ledger.Post(ctx, tx, ledger.Entry{
 				Kind:      "authorise",
 				Key:       key,
@@ -63,8 +63,8 @@ func TestASettledClustersHoldIsRetired(t *testing.T) {
 		t.Fatalf("moved into: %d live holds with %s", w.liveHolds(), held())
 	}
 	move(hold, wallet, "2")
-	w.exec("UPDATE ledger_account SET created_at = created_at - interval '2 days'")
-	n, err := ledger.RetireHolds(t.Context(), w.d)
+	w.Exec("UPDATE ledger_account SET created_at = created_at - interval '2 days'")
+	n, err := ledger.RetireHolds(t.Context(), w.DB)
 	if err != nil || n != 1 || w.liveHolds() != 0 {
 		t.Fatalf("%d retired, %d live: %v", n, w.liveHolds(), err)
 	}
@@ -82,7 +82,7 @@ func TestABookingDoesNotWaitForABudgetsNotice(t *testing.T) {
 	from := w.now - time.Hour.Milliseconds()
 	w.window(from, w.now, 0)
 	key := budget.Notice(w.renter, b.ID.String(), "", "spent", limit*6/10, limit, eur).Key
-	other, err := w.d.Pool.Begin(t.Context()) // is about to say the same
+	other, err := w.DB.Pool.Begin(t.Context()) // is about to say the same
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestABookingDoesNotWaitForABudgetsNotice(t *testing.T) {
 		w.ingest(w.segments(w.leases[0], 1, from, w.now-12*60_000, false)...)
 	}()
 	for posted := 0; posted == 0; {
-		if err := w.d.Pool.QueryRow(t.Context(), "SELECT sum(posted) FROM lease_meter").Scan(&posted); err != nil {
+		if err := w.DB.Pool.QueryRow(t.Context(), "SELECT sum(posted) FROM lease_meter").Scan(&posted); err != nil {
 			t.Fatal(err)
 		}
 		select {
@@ -109,7 +109,7 @@ func TestABookingDoesNotWaitForABudgetsNotice(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-done
-	if n, err := budget.NotifyAll(t.Context(), w.d); err != nil || n != 1 || len(w.notices()) != 1 {
+	if n, err := budget.NotifyAll(t.Context(), w.DB); err != nil || n != 1 || len(w.notices()) != 1 {
 		t.Errorf("%d budgets watched, notified %q: %v", n, w.notices(), err)
 	}
 }
@@ -126,9 +126,9 @@ func TestALostNoticeOfABudgetIsMadeGood(t *testing.T) {
 	w.window(from, w.now, 0)
 	w.ingest(w.segments(w.leases[0], 1, from, w.now-12*60_000, false)...)
 	was := w.notices()
-	w.exec("DELETE FROM notice")
+	w.Exec("DELETE FROM notice")
 	for range 2 {
-		if n, err := budget.NotifyAll(t.Context(), w.d); err != nil || n != 1 {
+		if n, err := budget.NotifyAll(t.Context(), w.DB); err != nil || n != 1 {
 			t.Fatal(n, err)
 		}
 	}
@@ -139,10 +139,10 @@ func TestALostNoticeOfABudgetIsMadeGood(t *testing.T) {
 
 // chargesOf returns the ids of the lease's charges, oldest first.
 func (w *world) chargesOf(l id.Lease) (out []id.LedgerTx) {
-	w.t.Helper()
-	all, err := ledger.Search(context.Background(), w.d.Q, w.cluster.String(), id.LedgerTx{}, 100)
+	w.T.Helper()
+	all, err := ledger.Search(context.Background(), w.DB.Q, w.cluster.String(), id.LedgerTx{}, 100)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	for _, b := range all {
 		if b.Kind == "usage" {
@@ -169,7 +169,7 @@ func TestCompensationAndCreditTogetherNeverExceedTheCharges(t *testing.T) {
 				w.ingest(w.segments(lease, 1+20*i, t0+20*60_000*i, t0+20*60_000*(i+1), false)...)
 				w.posted()
 			}
-			w.tx(func(ctx context.Context, tx *db.Tx) error {
+			w.Tx(func(ctx context.Context, tx *db.Tx) error {
 				_, err := CloseWindow(ctx, tx, w.cluster, time.Time{})
 				return err
 			})
@@ -181,7 +181,7 @@ func TestCompensationAndCreditTogetherNeverExceedTheCharges(t *testing.T) {
 				w.lose(lease)
 			}
 			for _, c := range charges[:2] {
-				err := w.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+				err := w.DB.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 					_, err := ledger.Compensate(ctx, tx, c, 0, "we were wrong")
 					return err
 				})
@@ -213,7 +213,7 @@ func TestACreditForOlderTimeDoesNotWidenABudget(t *testing.T) {
 	w.posted()
 	limit := money.Unit
 	before := w.setBudget(budget.Limits{Cap: &limit})
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
+	w.Tx(func(ctx context.Context, tx *db.Tx) error {
 		_, err := CloseWindow(ctx, tx, w.cluster, time.Time{})
 		return err
 	})
@@ -224,7 +224,7 @@ func TestACreditForOlderTimeDoesNotWidenABudget(t *testing.T) {
 	if b := w.budgets()[0]; b.Committed != before.Committed || *b.Left() > limit {
 		t.Errorf("%s committed, %s before; %s left of %s", b.Committed, before.Committed, *b.Left(), limit)
 	}
-	if _, err := w.d.Pool.Exec(t.Context(), "UPDATE budget SET committed = -1"); err == nil {
+	if _, err := w.DB.Pool.Exec(t.Context(), "UPDATE budget SET committed = -1"); err == nil {
 		t.Error("a budget below zero is taken")
 	}
 }
@@ -233,7 +233,7 @@ func TestACreditForOlderTimeDoesNotWidenABudget(t *testing.T) {
 func TestWhatBillsAreVerifiedWithIsFrozen(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000)
-	w.exec("INSERT INTO service_credit (lease_id, cluster_id, reason, from_ms, through_ms, credited) VALUES ($1, $2, "+
+	w.Exec("INSERT INTO service_credit (lease_id, cluster_id, reason, from_ms, through_ms, credited) VALUES ($1, $2, "+
 		"'x', 0, 1, 5)", w.leases[0], w.cluster)
 	for _, sql := range []string{
 		"UPDATE lease_price SET rate = 1", "UPDATE lease_price SET items = '[]'", "DELETE FROM lease_price",
@@ -243,11 +243,11 @@ func TestWhatBillsAreVerifiedWithIsFrozen(t *testing.T) {
 		"TRUNCATE service_credit",
 		"TRUNCATE usage_segment", "TRUNCATE segment_batch",
 	} {
-		if _, err := w.d.Pool.Exec(t.Context(), sql); err == nil {
+		if _, err := w.DB.Pool.Exec(t.Context(), sql); err == nil {
 			t.Errorf("taken: %s", sql)
 		}
 	}
-	w.exec("UPDATE service_credit SET credited = 6")
+	w.Exec("UPDATE service_credit SET credited = 6")
 }
 
 // A window that is closed is what a bill was made from: nobody opens, moves or removes it. Nothing impossible is
@@ -255,7 +255,7 @@ func TestWhatBillsAreVerifiedWithIsFrozen(t *testing.T) {
 func TestClosedWindowsNeverChange(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000)
-	w.exec("UPDATE cluster_window SET closed_ms = $1", t0+60_000)
+	w.Exec("UPDATE cluster_window SET closed_ms = $1", t0+60_000)
 	for _, sql := range []string{
 		"UPDATE cluster_window SET closed_ms = NULL", "UPDATE cluster_window SET closed_ms = closed_ms + 1",
 		"UPDATE cluster_window SET opened_ms = opened_ms - 1",
@@ -270,7 +270,7 @@ func TestClosedWindowsNeverChange(t *testing.T) {
 		"INSERT INTO usage_segment (lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, " +
 			"final, payload_hash, signature) VALUES (gen_random_uuid(), 1, 'b', 1, 1, 1, 1, 2, 0, false, '', '')",
 	} {
-		if _, err := w.d.Pool.Exec(t.Context(), sql); err == nil {
+		if _, err := w.DB.Pool.Exec(t.Context(), sql); err == nil {
 			t.Errorf("taken: %s", sql)
 		}
 	}

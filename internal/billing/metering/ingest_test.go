@@ -18,6 +18,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 )
 
 // open is a world in which an hour up to now was authorised and is one window.
@@ -36,11 +37,7 @@ func TestRefusedSegments(t *testing.T) {
 	d := newDB(t)
 	w, t0 := open(t, d, 3_600_000)
 	other, _ := open(t, d, 3_600_000)
-	boss, user := id.New[id.Org](), id.New[id.User]()
-	w.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'boss', true)", boss)
-	w.exec("INSERT INTO app_user (id, email, password_hash, admin) VALUES ($1, $2, 'x', true)", user,
-		user.String()+"@muster.test")
-	w.exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", boss, user)
+	boss := w.Admin().Org
 	good := w.segment(w.leases[0], 9, t0, t0+60_000, false)
 	_, stranger, _ := ed25519.GenerateKey(nil)
 	change := func(f func(s *agentapi.Segment)) agentapi.Segment {
@@ -112,7 +109,7 @@ func TestRefusedSegments(t *testing.T) {
 				t.Errorf("%s: the %s was told %d times: %v", name, who, notices, err)
 			}
 		}
-		w.exec("DELETE FROM segment_quarantine")
+		w.Exec("DELETE FROM segment_quarantine")
 	}
 	mustEqual(t, "acks", fmt.Sprint(w.ingest(good)), fmt.Sprint([]agentapi.UsageAck{{
 		LeaseRef: agentapi.LeaseRef{Lease: good.Lease, Epoch: 1},
@@ -127,7 +124,7 @@ func stopped(t *testing.T, d *db.DB, w *world) id.Lease {
 	v := newWorld(t, d, money.Unit, 1_000_000)
 	v.mustAuthorise()
 	v.age(time.Hour)
-	w.exec("UPDATE lease SET host_id = $1, run_until = created_at WHERE id = $2", w.host, v.leases[0])
+	w.Exec("UPDATE lease SET host_id = $1, run_until = created_at WHERE id = $2", w.host, v.leases[0])
 	return v.leases[0]
 }
 
@@ -149,17 +146,17 @@ func TestAConflictFreezesItsLease(t *testing.T) {
 	}
 	mustEqual(t, "the first stands, the rest waits", w.posted(), 2*money.CostOf(3_600_000, 60_000))
 	var notices int
-	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1",
+	if err := w.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1",
 		w.operator).Scan(&notices); err != nil || notices != 1 {
 		t.Fatal(notices, err)
 	}
-	if ids, err := Frozen(t.Context(), w.d.Q, w.operator); err != nil || !slices.Equal(ids, w.leases[:1]) {
+	if ids, err := Frozen(t.Context(), w.DB.Q, w.operator); err != nil || !slices.Equal(ids, w.leases[:1]) {
 		t.Fatal(ids, err)
 	}
 	w.ingest(w.segment(w.leases[0], 3, t0+90_000, t0+100_000, false))
 	mustEqual(t, "still frozen", w.posted(), 2*money.CostOf(3_600_000, 60_000))
 	unfreeze := func() error {
-		return failed(NewLeases(w.d).Unfreeze(t.Context(), account.Principal{
+		return billingtest.Err(NewLeases(w.DB).Unfreeze(t.Context(), account.Principal{
 			Org:   w.operator,
 			Admin: true,
 		}, w.leases[0], "the host was restored from a backup", idem.Request{}))
@@ -208,7 +205,7 @@ func TestPastWindowsAreNotRead(t *testing.T) {
 	}
 	w.ingest(w.segments(w.leases[0], 1, t0, t0+195_500, false)...)
 	mustEqual(t, "posted", w.posted(), money.CostOf(3_600_000, 19*9_000+5_500))
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
+	w.Tx(func(ctx context.Context, tx *db.Tx) error {
 		leases, err := lockCluster(ctx, tx, w.cluster)
 		if err == nil && len(leases[0].windows) != 1 {
 			t.Errorf("%d windows are read", len(leases[0].windows))
@@ -234,7 +231,7 @@ func TestConcurrentRepetitionsCountOnce(t *testing.T) {
 			for i := range all {
 				from := (i*(2*k+1) + k) % len(all)
 				some := all[from:min(from+1+k, len(all))]
-				if _, err := NewCollector(w.d).Ingest(context.Background(), w.host, some, nil); err != nil {
+				if _, err := NewCollector(w.DB).Ingest(context.Background(), w.host, some, nil); err != nil {
 					t.Error(err)
 				}
 			}
@@ -339,17 +336,17 @@ func TestAnchors(t *testing.T) {
 		}
 	}
 	w := newWorld(t, newDB(t), 0)
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		again, err := NewCollector(w.d).IssueAnchor(w.t.Context(), w.host, boot, 10_000_000)
+	w.Tx(func(ctx context.Context, tx *db.Tx) error {
+		again, err := NewCollector(w.DB).IssueAnchor(w.T.Context(), w.host, boot, 10_000_000)
 		if err != nil {
 			return err
 		}
 		mustEqual(t, "the answer may have been lost", *again, w.anchor)
-		other, err := NewCollector(w.d).IssueAnchor(w.t.Context(), w.host, "b-2", 1)
+		other, err := NewCollector(w.DB).IssueAnchor(w.T.Context(), w.host, "b-2", 1)
 		if err != nil || other.Number != 1 {
 			t.Errorf("another boot: %+v %v", other, err)
 		}
-		none, err := NewCollector(w.d).IssueAnchor(w.t.Context(), w.host, "", 1)
+		none, err := NewCollector(w.DB).IssueAnchor(w.T.Context(), w.host, "", 1)
 		if err != nil || none != nil {
 			t.Errorf("no boot: %+v %v", none, err)
 		}

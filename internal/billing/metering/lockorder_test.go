@@ -15,9 +15,8 @@ import (
 func TestCreditsTakeTheWalletLast(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 2_000_000, 2_000_000)
-	other := id.New[id.Org]()
-	w.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'other', true)", other)
-	w.exec("UPDATE lease SET host_org_id = $1 WHERE id = $2", other, w.leases[1])
+	other := w.Org()
+	w.Exec("UPDATE lease SET host_org_id = $1 WHERE id = $2", other, w.leases[1])
 	w.mustAuthorise()
 	w.age(time.Hour)
 	t0 := w.now - 600_000
@@ -26,7 +25,7 @@ func TestCreditsTakeTheWalletLast(t *testing.T) {
 		w.ingest(w.segments(l, 1, t0, w.now, true)...)
 	}
 
-	charging, err := w.d.Pool.Begin(t.Context()) // as another cluster's charge does: the second operator's earnings first
+	charging, err := w.DB.Pool.Begin(t.Context()) // as another cluster's charge does: the second operator's earnings first
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +40,7 @@ func TestCreditsTakeTheWalletLast(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		done <- w.d.InTx(context.WithoutCancel(t.Context()), func(ctx context.Context, tx *db.Tx) error {
+		done <- w.DB.InTx(context.WithoutCancel(t.Context()), func(ctx context.Context, tx *db.Tx) error {
 			for _, l := range w.leases {
 				if err := CreditLoss(ctx, tx, w.cluster, l, "host_lost"); err != nil {
 					return err
@@ -56,7 +55,7 @@ func TestCreditsTakeTheWalletLast(t *testing.T) {
 			t.Fatalf("the credit does not wait: %v", err)
 		default:
 		}
-		if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = "+
+		if err := w.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = "+
 			"current_database() AND wait_event_type = 'Lock'").Scan(&waiting); err != nil {
 			t.Fatal(err)
 		}

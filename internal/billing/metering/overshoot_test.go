@@ -39,7 +39,7 @@ func TestNothingIsBilledPastRunUntil(t *testing.T) {
 		from := until - 30_000 - r.Int64N(30_000)
 		near := func() int64 { return until + r.Int64N(110_000) - 50_000 } // a moment around run_until
 
-		w.tx(func(ctx context.Context, tx *db.Tx) error { return OpenWindow(ctx, tx, w.cluster, at(from)) })
+		w.Tx(func(ctx context.Context, tx *db.Tx) error { return OpenWindow(ctx, tx, w.cluster, at(from)) })
 		var wantMS []int64
 		var batches [][]agentapi.Segment
 		for _, l := range w.leases {
@@ -53,7 +53,7 @@ func TestNothingIsBilledPastRunUntil(t *testing.T) {
 		closed := until + r.Int64N(60_000) // the server notices late
 		for _, b := range batches {
 			w.ingest(b...)
-			w.tx(func(ctx context.Context, tx *db.Tx) error {
+			w.Tx(func(ctx context.Context, tx *db.Tx) error {
 				if err := AdvanceConfirmed(ctx, tx, w.cluster, at(near())); err != nil {
 					return err
 				}
@@ -64,7 +64,7 @@ func TestNothingIsBilledPastRunUntil(t *testing.T) {
 			}
 		}
 		if r.IntN(2) == 0 { // money that comes too late buys nothing
-			w.tx(func(ctx context.Context, tx *db.Tx) error {
+			w.Tx(func(ctx context.Context, tx *db.Tx) error {
 				_, err := ledger.Post(ctx, tx, ledger.Entry{
 					Kind: "topup",
 					Key:  "topup:late:" + w.cluster.String(),
@@ -75,7 +75,7 @@ func TestNothingIsBilledPastRunUntil(t *testing.T) {
 			})
 			funds += money.Unit
 		}
-		w.tx(func(ctx context.Context, tx *db.Tx) error {
+		w.Tx(func(ctx context.Context, tx *db.Tx) error {
 			if _, err := CloseWindow(ctx, tx, w.cluster, at(closed)); err != nil {
 				return err
 			}

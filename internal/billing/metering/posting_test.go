@@ -12,16 +12,16 @@ import (
 const perHour = money.Micro(3_600_000)
 
 func (w *world) post() {
-	w.t.Helper()
-	w.tx(func(ctx context.Context, tx *db.Tx) error { return Post(ctx, tx, w.cluster) })
+	w.T.Helper()
+	w.Tx(func(ctx context.Context, tx *db.Tx) error { return Post(ctx, tx, w.cluster) })
 }
 
 // charges returns how many entries book usage.
 func (w *world) charges() (n int) {
-	w.t.Helper()
-	if err := w.d.Pool.QueryRow(context.Background(), "SELECT count(*) FROM ledger_tx WHERE kind = 'usage' AND ref = $1",
+	w.T.Helper()
+	if err := w.DB.Pool.QueryRow(context.Background(), "SELECT count(*) FROM ledger_tx WHERE kind = 'usage' AND ref = $1",
 		w.cluster.String()).Scan(&n); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return n
 }
@@ -42,7 +42,7 @@ func TestARunningLeaseIsBookedInSteps(t *testing.T) {
 		mustEqual(t, "entries", int64(w.charges()), booked/900_000)
 		m := w.money()
 		mustEqual(t, "held", m.Hold, held-u.Posted)
-		r, err := OrgRunning(t.Context(), w.d.Q, w.renter)
+		r, err := OrgRunning(t.Context(), w.DB.Q, w.renter)
 		if err != nil || r.Accrued < u.Cost-u.Posted || m.Hold < u.Cost-u.Posted {
 			t.Fatalf("%v: accrued %s of a hold of %s, %s wait", err, r.Accrued, m.Hold, u.Cost-u.Posted)
 		}
@@ -57,7 +57,7 @@ func TestAtTheCloseNothingWaits(t *testing.T) {
 	l := w.leases[0]
 	w.ingest(w.segment(l, 1, t0, t0+200_000, false))
 	mustEqual(t, "running", w.usage().Posted, 0)
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
+	w.Tx(func(ctx context.Context, tx *db.Tx) error {
 		_, err := CloseWindow(ctx, tx, w.cluster, time.Time{}) // a rank is lost
 		return err
 	})
@@ -76,7 +76,7 @@ func TestNothingWaitsForLong(t *testing.T) {
 	w.post()
 	mustEqual(t, "at first", w.usage().Posted, 0)
 	wait := func(ms int64) {
-		w.exec("UPDATE lease_meter SET unposted_since_ms = unposted_since_ms - $1 WHERE unposted_since_ms > 0", ms)
+		w.Exec("UPDATE lease_meter SET unposted_since_ms = unposted_since_ms - $1 WHERE unposted_since_ms > 0", ms)
 		w.post()
 	}
 	wait(postWithinMS - 10*60_000)

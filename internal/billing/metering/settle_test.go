@@ -110,12 +110,12 @@ func TestSettlementWaitsADayForTheJournal(t *testing.T) {
 		Hold: money.CostOf(3_600_000, 300_000), Host: money.Share(money.CostOf(3_600_000, 300_000), 850_000),
 		Fee: money.CostOf(3_600_000, 300_000) - money.Share(money.CostOf(3_600_000, 300_000), 850_000)})
 	var open int
-	if err := w.d.Pool.QueryRow(t.Context(),
+	if err := w.DB.Pool.QueryRow(t.Context(),
 		"SELECT count(*) FROM lease WHERE settled_at IS NULL").Scan(&open); err != nil || open != len(w.leases) {
 		t.Fatal(open, err)
 	}
-	w.exec("UPDATE lease SET ended_at = ended_at - interval '24 hours'") // a day later
-	w.exec(`WITH q AS (SELECT set_config('session_replication_role', 'replica', true))
+	w.Exec("UPDATE lease SET ended_at = ended_at - interval '24 hours'") // a day later
+	w.Exec(`WITH q AS (SELECT set_config('session_replication_role', 'replica', true))
 		UPDATE cluster_window SET opened_ms = opened_ms - 86400000, confirmed_until_ms = confirmed_until_ms - 86400000,
 		closed_ms = closed_ms - 86400000 FROM q`)
 	mustEqual(t, "done a day later", w.settle(), true)
@@ -156,7 +156,7 @@ func TestAnIgnoredRankDoesNotHoldTheOthersBack(t *testing.T) {
 	w.age(time.Hour)
 	t0 := w.now - 3_000_000
 	w.window(t0, t0+300_000, 0)
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
+	w.Tx(func(ctx context.Context, tx *db.Tx) error {
 		if err := SetRequired(ctx, tx, w.leases[1], false); err != nil {
 			return err
 		}
@@ -195,14 +195,14 @@ func TestABillThatSettlesWhileItIsReadIsNotFinalYet(t *testing.T) {
 	w.window(from, from, 0)
 	w.ingest(w.segment(w.leases[0], 1, from, from+10_000, true))
 	settle := func() {
-		w.tx(func(ctx context.Context, tx *db.Tx) error {
+		w.Tx(func(ctx context.Context, tx *db.Tx) error {
 			_, err := CloseWindow(ctx, tx, w.cluster, at(from+10_000))
 			return err
 		})
 		w.end(from + 10_000)
 		mustEqual(t, "done", w.settle(), true)
 	}
-	u, err := ClusterUsage(t.Context(), dbq.New(&between{w.d.Pool, settle}), w.cluster)
+	u, err := ClusterUsage(t.Context(), dbq.New(&between{w.DB.Pool, settle}), w.cluster)
 	if err != nil {
 		t.Fatal(err)
 	}

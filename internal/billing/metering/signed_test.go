@@ -16,23 +16,23 @@ import (
 
 // list returns the segments signed as a whole by the world's host, and by nothing else.
 func (w *world) list(segs ...agentapi.Segment) Delivery {
-	w.t.Helper()
+	w.T.Helper()
 	segs = slices.Clone(segs)
 	for i := range segs {
 		segs[i].Signature = nil
 	}
 	s := agentapi.SignBatch(w.host.String(), segs, w.key)
 	if s == nil {
-		w.t.Fatalf("%d segments are no list", len(segs))
+		w.T.Fatalf("%d segments are no list", len(segs))
 	}
 	return Delivery{w.host, segs, s}
 }
 
 func (w *world) deliver(v Delivery) []agentapi.UsageAck {
-	w.t.Helper()
-	acks, err := IngestAll(w.t.Context(), w.d, []Delivery{v})
+	w.T.Helper()
+	acks, err := IngestAll(w.T.Context(), w.DB, []Delivery{v})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return acks[0]
 }
@@ -56,12 +56,12 @@ func TestAListIsSignedAsAWhole(t *testing.T) {
 	w.deliver(w.list(slices.Concat(a[2:], b, []agentapi.Segment{last})...))
 	mustEqual(t, "cost", w.usage().Cost, cost+money.CostOf(3_600_000, 300_000))
 	var lists, within int
-	err := w.d.Pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM segment_batch), count(*) FROM usage_segment
+	err := w.DB.Pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM segment_batch), count(*) FROM usage_segment
 		WHERE lease_id = ANY($1) AND batch <> 0 AND signature = ''`, idList(w.leases...)).Scan(&lists, &within)
 	if err != nil || within != 10 || lists != 2 {
 		t.Fatalf("%d segments of %d lists: %v", within, lists, err)
 	}
-	f, err := NewLeases(w.d).LeaseProof(t.Context(), w.renter, w.leases[0])
+	f, err := NewLeases(w.DB).LeaseProof(t.Context(), w.renter, w.leases[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestAListWithBadSegments(t *testing.T) {
 		t.Fatal(diff)
 	}
 	mustEqual(t, "cost", w.usage().Cost, money.CostOf(3_600_000, 2_400_000))
-	f, err := NewLeases(w.d).ClusterProof(t.Context(), w.cluster)
+	f, err := NewLeases(w.DB).ClusterProof(t.Context(), w.cluster)
 	if err != nil {
 		t.Fatal(err)
 	}

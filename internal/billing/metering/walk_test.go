@@ -36,9 +36,9 @@ func TestARandomHourStaysWithinItsHold(t *testing.T) {
 			clock = min(w.now, clock+r.Int64N(300_000))
 			switch k := r.IntN(2); r.IntN(6) {
 			case 0:
-				w.tx(func(ctx context.Context, tx *db.Tx) error { return OpenWindow(ctx, tx, w.cluster, at(clock)) })
+				w.Tx(func(ctx context.Context, tx *db.Tx) error { return OpenWindow(ctx, tx, w.cluster, at(clock)) })
 			case 1, 2:
-				w.tx(func(ctx context.Context, tx *db.Tx) error {
+				w.Tx(func(ctx context.Context, tx *db.Tx) error {
 					if err := AdvanceConfirmed(ctx, tx, w.cluster, at(clock)); err != nil {
 						return err
 					}
@@ -49,7 +49,7 @@ func TestARandomHourStaysWithinItsHold(t *testing.T) {
 				if r.IntN(2) == 0 {
 					end = time.Time{}
 				}
-				w.tx(func(ctx context.Context, tx *db.Tx) error {
+				w.Tx(func(ctx context.Context, tx *db.Tx) error {
 					_, err := CloseWindow(ctx, tx, w.cluster, end)
 					return err
 				})
@@ -75,10 +75,10 @@ func TestARandomHourStaysWithinItsHold(t *testing.T) {
 			}
 			if r.IntN(5) == 0 {
 				w.mustAuthorise()
-				w.exec("UPDATE lease SET run_until = least(run_until, clock_timestamp()) WHERE cluster_id = $1", w.cluster)
+				w.Exec("UPDATE lease SET run_until = least(run_until, clock_timestamp()) WHERE cluster_id = $1", w.cluster)
 			}
 		}
-		w.tx(func(ctx context.Context, tx *db.Tx) error {
+		w.Tx(func(ctx context.Context, tx *db.Tx) error {
 			if _, err := CloseWindow(ctx, tx, w.cluster, at(clock)); err != nil {
 				return err
 			}

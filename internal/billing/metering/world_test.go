@@ -11,20 +11,19 @@ import (
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 const (
-	eur  = "EUR"
+	eur  = billingtest.EUR
 	boot = "b-1"
 )
 
 // world is a renter with money, an operator with one host, and one cluster with a lease per rank on it.
 type world struct {
-	t        testing.TB
-	d        *db.DB
+	*billingtest.World
 	renter   id.Org
 	operator id.Org
 	host     id.Host
@@ -38,23 +37,14 @@ type world struct {
 // newWorld funds the wallet, creates leases at the given rates and an anchor.
 func newWorld(t testing.TB, d *db.DB, funds money.Nano, rates ...money.Micro) *world {
 	t.Helper()
-	w := &world{
-		t:        t,
-		d:        d,
-		renter:   id.New[id.Org](),
-		operator: id.New[id.Org](),
-		host:     id.New[id.Host](),
-		cluster:  id.New[id.Cluster](),
+	w := &world{World: billingtest.New(t, d), cluster: id.New[id.Cluster]()}
+	w.renter, w.operator = w.Org(), w.Org()
+	public, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	_, w.key, _ = ed25519.GenerateKey(nil)
-	for _, o := range []id.Org{w.renter, w.operator} {
-		w.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", o)
-	}
-	w.exec("INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, $3, 'eu', 'active')", w.host, w.operator,
-		w.host.String())
-	w.exec("INSERT INTO host_key (host_id, link_key, attest_key) VALUES ($1, $2, $3)", w.host, w.host.String(),
-		[]byte(w.key.Public().(ed25519.PublicKey)))
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
+	w.key, w.host = key, w.Host(w.operator, public)
+	w.Tx(func(ctx context.Context, tx *db.Tx) error {
 		now, err := tx.Now(ctx)
 		if err != nil {
 			return err
@@ -70,7 +60,7 @@ func newWorld(t testing.TB, d *db.DB, funds money.Nano, rates ...money.Micro) *w
 				return err
 			}
 		}
-		a, err := NewCollector(w.d).IssueAnchor(w.t.Context(), w.host, boot, 10_000_000)
+		a, err := NewCollector(w.DB).IssueAnchor(w.T.Context(), w.host, boot, 10_000_000)
 		w.anchor = *a
 		return err
 	})
@@ -79,7 +69,7 @@ func newWorld(t testing.TB, d *db.DB, funds money.Nano, rates ...money.Micro) *w
 }
 
 func (w *world) addLeases(rates ...money.Micro) {
-	w.t.Helper()
+	w.T.Helper()
 	var in []NewLease
 	for i, rate := range rates {
 		in = append(in, NewLease{
@@ -89,7 +79,7 @@ func (w *world) addLeases(rates ...money.Micro) {
 			Items: []PriceItem{{Label: "2 × H100", Quantity: 2, Unit: "gpu", UnitRate: rate / 2, Rate: rate}},
 		})
 	}
-	w.tx(func(ctx context.Context, tx *db.Tx) error { return w.create(ctx, tx, in) })
+	w.Tx(func(ctx context.Context, tx *db.Tx) error { return w.create(ctx, tx, in) })
 	for _, l := range in {
 		w.leases = append(w.leases, l.ID)
 	}
@@ -113,23 +103,9 @@ func (w *world) parents(ctx context.Context, tx *db.Tx, in []NewLease) error {
 	return nil
 }
 
-func (w *world) exec(sql string, args ...any) {
-	w.t.Helper()
-	if _, err := w.d.Pool.Exec(context.Background(), sql, args...); err != nil {
-		w.t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-func (w *world) tx(f func(ctx context.Context, tx *db.Tx) error) {
-	w.t.Helper()
-	if err := w.d.InTx(context.Background(), f); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
 // authorise holds money for as long as it goes.
 func (w *world) authorise(budget *money.Nano) (a Authorisation, err error) {
-	err = w.d.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) (err error) {
+	err = w.DB.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) (err error) {
 		a, err = Authorise(ctx, tx, AuthoriseRequest{Cluster: w.cluster, Org: w.renter, Currency: eur, Budget: budget})
 		return err
 	})
@@ -137,10 +113,10 @@ func (w *world) authorise(budget *money.Nano) (a Authorisation, err error) {
 }
 
 func (w *world) mustAuthorise() Authorisation {
-	w.t.Helper()
+	w.T.Helper()
 	a, err := w.authorise(nil)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return a
 }
@@ -148,13 +124,13 @@ func (w *world) mustAuthorise() Authorisation {
 // age moves what was authorised into the past, so that an hour can be used up without waiting for it. To be called
 // before there are segments, which never change.
 func (w *world) age(by time.Duration) {
-	w.t.Helper()
+	w.T.Helper()
 	ms := by.Milliseconds()
-	w.exec(`UPDATE lease SET created_at = created_at - $2::bigint * interval '1 ms', run_until = run_until - $2::bigint *
+	w.Exec(`UPDATE lease SET created_at = created_at - $2::bigint * interval '1 ms', run_until = run_until - $2::bigint *
 		interval '1 ms',
 		covered_from_ms = covered_from_ms - $2, ended_at = ended_at - $2::bigint * interval '1 ms' WHERE cluster_id =
 		$1`, w.cluster, ms)
-	w.exec("UPDATE cluster_window SET opened_ms = opened_ms - $2, confirmed_until_ms = confirmed_until_ms - $2, "+
+	w.Exec("UPDATE cluster_window SET opened_ms = opened_ms - $2, confirmed_until_ms = confirmed_until_ms - $2, "+
 		"closed_ms = closed_ms - $2 WHERE cluster_id = $1", w.cluster, ms)
 }
 
@@ -162,8 +138,8 @@ func at(ms int64) time.Time { return time.UnixMilli(ms) }
 
 // window opens a window, confirms it, and closes it orderly when end is not 0. Moments are unix ms.
 func (w *world) window(open, confirmed, end int64) {
-	w.t.Helper()
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
+	w.T.Helper()
+	w.Tx(func(ctx context.Context, tx *db.Tx) error {
 		if err := OpenWindow(ctx, tx, w.cluster, at(open)); err != nil {
 			return err
 		}
@@ -194,17 +170,17 @@ func (w *world) segment(lease id.Lease, seq, from, to int64, final bool) agentap
 }
 
 func (w *world) ingest(segs ...agentapi.Segment) []agentapi.UsageAck {
-	w.t.Helper()
-	acks, err := NewCollector(w.d).Ingest(context.Background(), w.host, segs, nil)
+	w.T.Helper()
+	acks, err := NewCollector(w.DB).Ingest(context.Background(), w.host, segs, nil)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return acks
 }
 
 func (w *world) settle() (done bool) {
-	w.t.Helper()
-	w.tx(func(ctx context.Context, tx *db.Tx) (err error) {
+	w.T.Helper()
+	w.Tx(func(ctx context.Context, tx *db.Tx) (err error) {
 		done, err = Settle(ctx, tx, w.cluster)
 		return err
 	})
@@ -212,19 +188,19 @@ func (w *world) settle() (done bool) {
 }
 
 func (w *world) end(ms int64) {
-	w.t.Helper()
-	w.tx(func(ctx context.Context, tx *db.Tx) error { return EndLeases(ctx, tx, w.cluster, at(ms)) })
+	w.T.Helper()
+	w.Tx(func(ctx context.Context, tx *db.Tx) error { return EndLeases(ctx, tx, w.cluster, at(ms)) })
 }
 
 // money is where every nano-unit of this world is.
 type moneyState struct{ Wallet, Hold, Host, Fee money.Nano }
 
 func (w *world) money() moneyState {
-	w.t.Helper()
+	w.T.Helper()
 	b := func(a ledger.Account) money.Nano {
-		n, err := ledger.Balance(context.Background(), w.d.Q, a)
+		n, err := ledger.Balance(context.Background(), w.DB.Q, a)
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		return n
 	}
@@ -233,10 +209,10 @@ func (w *world) money() moneyState {
 }
 
 func (w *world) usage() Usage {
-	w.t.Helper()
-	u, err := ClusterUsage(context.Background(), w.d.Q, w.cluster)
+	w.T.Helper()
+	u, err := ClusterUsage(context.Background(), w.DB.Q, w.cluster)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	w.sameCost(u)
 	return u
@@ -244,26 +220,26 @@ func (w *world) usage() Usage {
 
 // sameCost compares what lists and pages show with what the segments say.
 func (w *world) sameCost(u Usage) {
-	w.t.Helper()
-	costs, err := Costs(context.Background(), w.d.Q, []id.Cluster{w.cluster})
+	w.T.Helper()
+	costs, err := Costs(context.Background(), w.DB.Q, []id.Cluster{w.cluster})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	c, ok := costs[w.cluster]
 	if !ok || c.Posted != u.Posted || c.GPUMS != u.GPUMS || c.EnergyMJ != u.EnergyMJ || c.Settled != u.Settled ||
 		c.BillableMS > u.BillableMS {
-		w.t.Errorf("costs %+v; usage posted %s, %d GPU ms, %d mJ, settled %v, %d ms", c, u.Posted, u.GPUMS, u.EnergyMJ,
+		w.T.Errorf("costs %+v; usage posted %s, %d GPU ms, %d mJ, settled %v, %d ms", c, u.Posted, u.GPUMS, u.EnergyMJ,
 			u.Settled, u.BillableMS)
 	}
 	if u.Settled && (c.Estimate != u.Cost || c.EstimateMS > u.EstimateMS) {
-		w.t.Errorf("settled at %s for %d ms; costs say %s for %d ms", u.Cost, u.EstimateMS, c.Estimate, c.EstimateMS)
+		w.T.Errorf("settled at %s for %d ms; costs say %s for %d ms", u.Cost, u.EstimateMS, c.Estimate, c.EstimateMS)
 	}
 }
 
 // posted books all that is proven and says what the ledger holds then.
 func (w *world) posted() money.Nano {
-	w.t.Helper()
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
+	w.T.Helper()
+	w.Tx(func(ctx context.Context, tx *db.Tx) error {
 		leases, err := lockCluster(ctx, tx, w.cluster)
 		if err != nil {
 			return err
@@ -274,10 +250,10 @@ func (w *world) posted() money.Nano {
 }
 
 func (w *world) ledgerBalances() {
-	w.t.Helper()
-	b, err := ledger.Check(context.Background(), w.d)
+	w.T.Helper()
+	b, err := ledger.Check(context.Background(), w.DB)
 	if err != nil || !b.Balanced() {
-		w.t.Fatalf("books: %v %v", b.Problems, err)
+		w.T.Fatalf("books: %v %v", b.Problems, err)
 	}
 }
 
@@ -294,7 +270,7 @@ func story(w *world) (batches [][]agentapi.Segment, finish func()) {
 		append(w.segments(a, 7, t0+1_500_000, t0+2_000_777, true), w.segments(b, 6, t0+1_210_000, t0+1_999_999, true)...),
 	}
 	return batches, func() {
-		w.tx(func(ctx context.Context, tx *db.Tx) error { // a rank was lost: the window ends where all were known well
+		w.Tx(func(ctx context.Context, tx *db.Tx) error { // a rank was lost: the window ends where all were known well
 			_, err := CloseWindow(ctx, tx, w.cluster, time.Time{})
 			return err
 		})
@@ -311,6 +287,3 @@ func mustEqual[T comparable](t testing.TB, what string, got, want T) {
 		t.Fatalf("%s: %v, want %v", what, fmt.Sprint(got), fmt.Sprint(want))
 	}
 }
-
-// failed is the error of a use case, whose result the test does not need.
-func failed[T any](_ T, _ idem.Outcome, err error) error { return err }

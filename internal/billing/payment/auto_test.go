@@ -14,39 +14,39 @@ import (
 
 // wish switches auto top-up on; the payer is somebody of the org.
 func (s *shop) wish(a AutoTopUp) {
-	s.t.Helper()
-	s.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x') ON CONFLICT DO NOTHING", s.payer.User,
+	s.T.Helper()
+	s.Exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x') ON CONFLICT DO NOTHING", s.payer.User,
 		s.payer.User.String()+"@muster.test")
-	if err := s.p.SetAutoTopUp(s.t.Context(), s.payer, a); err != nil {
-		s.t.Fatal(err)
+	if err := s.p.SetAutoTopUp(s.T.Context(), s.payer, a); err != nil {
+		s.T.Fatal(err)
 	}
 }
 
 // spend takes from the wallet as a cluster would.
 func (s *shop) spend(n money.Nano) {
-	s.t.Helper()
-	err := s.d.InTx(s.t.Context(), func(ctx context.Context, tx *db.Tx) error {
+	s.T.Helper()
+	err := s.DB.InTx(s.T.Context(), func(ctx context.Context, tx *db.Tx) error {
 		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "usage", Key: "spend:" + id.New[id.Cluster]().String(),
 			Transfers: []ledger.Transfer{{Debit: ledger.Wallet(s.payer.Org, "EUR"), Credit: ledger.Fee("EUR"), Amount: n}}})
 		return err
 	})
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 }
 
 func (s *shop) autos() {
-	s.t.Helper()
-	if _, err := s.p.AutoTopUps(s.t.Context()); err != nil {
-		s.t.Fatal(err)
+	s.T.Helper()
+	if _, err := s.p.AutoTopUps(s.T.Context()); err != nil {
+		s.T.Fatal(err)
 	}
 }
 
 func (s *shop) notices(key string) (n int) {
-	s.t.Helper()
-	if err := s.d.Pool.QueryRow(s.t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND dedupe_key LIKE $2",
+	s.T.Helper()
+	if err := s.DB.Pool.QueryRow(s.T.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND dedupe_key LIKE $2",
 		s.payer.Org, key).Scan(&n); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return n
 }
@@ -80,8 +80,8 @@ func TestAutoTopUpKeepsItsCap(t *testing.T) {
 	if got := s.wallet(); got != 0 || s.notices("auto_topup:cap:%") != 1 {
 		t.Fatal(got, s.notices("%"))
 	}
-	s.exec("UPDATE topup SET created_at = created_at - interval '25 hours'")
-	s.exec("UPDATE auto_topup SET next_at = next_at - interval '25 hours'")
+	s.Exec("UPDATE topup SET created_at = created_at - interval '25 hours'")
+	s.Exec("UPDATE auto_topup SET next_at = next_at - interval '25 hours'")
 	s.autos()
 	if got := s.wallet(); got != 10*money.Unit {
 		t.Fatal("the next day", got)
@@ -95,7 +95,7 @@ func TestADeclinedCardStopsAutoTopUp(t *testing.T) {
 		s.wish(AutoTopUp{Enabled: true, Threshold: 5 * money.Unit, Amount: 10 * money.Unit, DailyCap: 100 * money.Unit})
 		for range 3 {
 			s.autos()
-			s.sendAll()
+			s.SendAll(s.p)
 		}
 		a, err := s.p.AutoTopUp(t.Context(), s.payer.Org)
 		if err != nil || a.Enabled || a.Stopped == "" || s.notices("auto_topup:stopped:%") != 1 {
@@ -133,7 +133,7 @@ func TestBadAutoTopUps(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	none := newShopOn(t, s.d, "")
+	none := newShopOn(t, s.DB, "")
 	if err := none.p.SetAutoTopUp(t.Context(), none.payer, ok); !fault.Is(err, fault.Conflict) {
 		t.Error("without a card:", err)
 	}

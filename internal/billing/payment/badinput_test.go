@@ -17,25 +17,14 @@ import (
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 )
 
-// admin returns the org in which an administrator of the platform reads.
-func (s *shop) admin() id.Org {
-	s.t.Helper()
-	org, user := id.New[id.Org](), id.New[id.User]()
-	s.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'boss', true)", org)
-	s.exec("INSERT INTO app_user (id, email, password_hash, admin) VALUES ($1, $2, 'x', true)", user,
-		user.String()+"@muster.test")
-	s.exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", org, user)
-	return org
-}
-
 // noticeTitles returns the bodies of the org's notices whose key begins so.
 func (s *shop) noticeTitles(org id.Org, key string) (bodies []string) {
-	s.t.Helper()
-	err := s.d.Pool.QueryRow(context.Background(),
+	s.T.Helper()
+	err := s.DB.Pool.QueryRow(context.Background(),
 		"SELECT coalesce(array_agg(body ORDER BY created_at), '{}') FROM notice WHERE org_id = $1 AND "+
 			"starts_with(dedupe_key, $2)", org, key).Scan(&bodies)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return bodies
 }
@@ -44,7 +33,7 @@ func (s *shop) noticeTitles(org id.Org, key string) (bodies []string) {
 func TestRefusedWebhooksAreTold(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
-	boss := s.admin()
+	boss := s.Admin().Org
 	s.topUp(money.Unit)
 	good := s.stripe.Deliveries()[0]
 	now := time.Now()
@@ -71,14 +60,14 @@ func TestRefusedWebhooksAreTold(t *testing.T) {
 		t.Errorf("somebody who is no administrator was told %d times", n)
 	}
 	var stored int
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM stripe_event").Scan(&stored); err != nil ||
+	if err := s.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM stripe_event").Scan(&stored); err != nil ||
 		stored != 0 {
 		t.Errorf("%d events are stored: %v", stored, err)
 	}
 	for range 3 { // replayed while its signature is young: stored once, booked once
 		s.deliver([]sandbox.Delivery{good})
 	}
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM stripe_event").Scan(&stored); err != nil ||
+	if err := s.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM stripe_event").Scan(&stored); err != nil ||
 		stored != 1 {
 		t.Errorf("%d events are stored: %v", stored, err)
 	}
@@ -88,13 +77,13 @@ func TestRefusedWebhooksAreTold(t *testing.T) {
 // A payment of another amount or currency than its top-up credits nobody: it waits in suspense, and people are told.
 func TestAnotherAmountOrCurrencyIsSetAside(t *testing.T) {
 	t.Parallel()
-	d := newShop(t, "pm_slow").d
+	d := newShop(t, "pm_slow").DB
 	for name, c := range map[string]struct {
 		cents    int64
 		currency string
 	}{"more": {201, "EUR"}, "less": {199, "EUR"}, "currency": {200, "USD"}, "huge": {99_999_999, "EUR"}} {
 		s := newShopOn(t, d, "pm_slow")
-		boss := s.admin()
+		boss := s.Admin().Org
 		before := balance(s, ledger.Suspense(c.currency))
 		top := s.topUp(2 * money.Unit)
 		pay := stripe.Payment{
@@ -134,7 +123,7 @@ func TestAmountsThatCannotBeTrueAreRefused(t *testing.T) {
 	s := newShop(t, "pm_slow")
 	top := s.topUp(2 * money.Unit)
 	for _, cents := range []int64{maxCents + 1, math.MaxInt64, math.MinInt64, math.MaxInt64/int64(money.Cent) + 1} {
-		err := s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		err := s.DB.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 			return s.p.settle(ctx, tx, top.ID, stripe.Payment{
 				ID:       "pi_x",
 				Status:   stripe.Succeeded,
@@ -159,10 +148,10 @@ func TestAmountsThatCannotBeTrueAreRefused(t *testing.T) {
 }
 
 func balance(s *shop, a ledger.Account) money.Nano {
-	s.t.Helper()
-	n, err := ledger.Balance(context.Background(), s.d.Q, a)
+	s.T.Helper()
+	n, err := ledger.Balance(context.Background(), s.DB.Q, a)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return n
 }

@@ -27,16 +27,16 @@ func TestAnOrgIsBilledAfterwards(t *testing.T) {
 	b.move(time.Hour)
 	b.use(1_234_567)
 	b.use(9_999)
-	b.sendAll()
+	b.SendAll(b.p)
 	if n, sum := b.stripe.Metered(b.customer()); n != 2 || sum != 1_244_566 {
 		t.Fatal(n, sum)
 	}
 	b.stripe.Deliveries()
 	draft := b.stripe.EndPeriod(b.customer())[0]
-	b.receive(b.stripe.Deliveries())
-	b.sendAll() // a residue of −0.01, then final
+	b.Deliver(b.p, b.stripe.Deliveries())
+	b.SendAll(b.p) // a residue of −0.01, then final
 	b.stripe.Bill()
-	b.receive(b.stripe.Deliveries())
+	b.Deliver(b.p, b.stripe.Deliveries())
 	in, err := b.p.stripe.Invoice(t.Context(), draft)
 	if err != nil || in.Status != stripe.InvoicePaid || in.Total != 124 || in.Metered != 124 {
 		t.Fatalf("%+v %v", in, err)
@@ -47,12 +47,12 @@ func TestAnOrgIsBilledAfterwards(t *testing.T) {
 	b.even(124)
 	b.use(7_777) // 0.9999… cents short of the next: 1252343 µ in all
 	b.use(7_000)
-	b.sendAll()
+	b.SendAll(b.p)
 	b.stripe.EndPeriod(b.customer())
-	b.receive(b.stripe.Deliveries())
-	b.sendAll()
+	b.Deliver(b.p, b.stripe.Deliveries())
+	b.SendAll(b.p)
 	b.stripe.Bill()
-	b.receive(b.stripe.Deliveries())
+	b.Deliver(b.p, b.stripe.Deliveries())
 	b.reconcile()
 	b.even(124) // a cent is too little to charge: it is owed still
 	if len(b.refused) != 0 {
@@ -70,7 +70,7 @@ func TestInvoiceEventsInAnyOrder(t *testing.T) {
 	for range 3 {
 		b := newTab(t, dbtest.New(t), "pm_card_visa")
 		b.subscribe()
-		b.sendAll()
+		b.SendAll(b.p)
 		b.move(time.Minute)
 		var kept []sandbox.Delivery
 		var invoices []string
@@ -89,7 +89,7 @@ func TestInvoiceEventsInAnyOrder(t *testing.T) {
 				for range r.IntN(4) {
 					b.stripe.Fail(faults[r.IntN(len(faults))])
 				}
-				b.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
+				b.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
 				if _, err := b.p.SendDue(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -101,13 +101,13 @@ func TestInvoiceEventsInAnyOrder(t *testing.T) {
 				ds = append(ds, ds...)
 				r.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
 				kept = ds[r.IntN(len(ds)+1):]
-				b.receive(ds[:len(ds)-len(kept)])
+				b.Deliver(b.p, ds[:len(ds)-len(kept)])
 			}
 		}
 		// The rest of the events is lost.
 		b.stripe.Deliveries()
 		for range 3 { // the draft is seen, closed, and paid
-			b.sendAll()
+			b.SendAll(b.p)
 			b.refresh()
 			b.stripe.Bill()
 		}
@@ -116,11 +116,11 @@ func TestInvoiceEventsInAnyOrder(t *testing.T) {
 		b.even(cents)
 		// One last period: the invoices say to the cent what was used.
 		b.use(1_000_000)
-		b.sendAll()
+		b.SendAll(b.p)
 		b.stripe.EndPeriod(b.customer())
 		for range 3 {
 			b.refresh()
-			b.sendAll()
+			b.SendAll(b.p)
 			b.stripe.Bill()
 		}
 		b.reconcile()
@@ -146,15 +146,15 @@ func TestUsageWhoseAnswerWasLostForADay(t *testing.T) {
 		b.p.SendNow(t.Context(), b.subscribe())
 		b.use(1_000_000)
 		b.stripe.Fail(fault, fault)
-		b.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state = 'pending'")
+		b.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state = 'pending'")
 		if _, err := b.p.SendDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		b.stripe.Heal()
 		b.move(25 * time.Hour)
 		b.stripe.ForgetKeys()
-		b.exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '25 hours'")
-		b.sendAll()
+		b.Exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '25 hours'")
+		b.SendAll(b.p)
 		if n, sum := b.stripe.Metered(b.customer()); n != 1 || sum != 1_000_000 {
 			t.Fatal(fault, n, sum)
 		}
@@ -163,7 +163,7 @@ func TestUsageWhoseAnswerWasLostForADay(t *testing.T) {
 	b.p.SendNow(t.Context(), b.subscribe())
 	b.use(1_000_000)
 	b.move(36 * 24 * time.Hour)
-	b.sendAll()
+	b.SendAll(b.p)
 	if !slices.Equal(b.refused, []string{KindUsage}) {
 		t.Fatal(b.refused)
 	}
@@ -182,7 +182,7 @@ func TestTheLastWordOnASubscriptionHolds(t *testing.T) {
 	b.subscribe()
 	b.subscribe()
 	b.stripe.Fail(sandbox.Error500, sandbox.Error500, sandbox.Truncated, sandbox.Error500)
-	b.sendAll()
+	b.SendAll(b.p)
 	if b.sub.Status != "active" || len(b.stripe.InvoicesOf(b.customer())) != 1 {
 		t.Fatalf("%+v %v", b.sub, b.stripe.InvoicesOf(b.customer()))
 	}
@@ -191,32 +191,32 @@ func TestTheLastWordOnASubscriptionHolds(t *testing.T) {
 	b.subscribe()
 	off(false)
 	b.stripe.Fail(sandbox.Down, sandbox.Error500)
-	b.sendAll()
+	b.SendAll(b.p)
 	if b.sub.ID != first || !b.sub.Ending {
 		t.Fatalf("%+v", b.sub)
 	}
 	b.subscribe()
-	b.sendAll()
+	b.SendAll(b.p)
 	if b.sub.ID != first || b.sub.Ending {
 		t.Fatalf("%+v", b.sub)
 	}
 	b.use(2_000_000)
-	b.sendAll()
+	b.SendAll(b.p)
 	off(true)
 	b.stripe.Fail(sandbox.Error500)
-	b.sendAll()
+	b.SendAll(b.p)
 	if b.sub.ID != first || b.sub.Status != "canceled" {
 		t.Fatalf("%+v", b.sub)
 	}
 	for range 3 {
 		b.refresh() // the last invoice
-		b.sendAll()
+		b.SendAll(b.p)
 		b.stripe.Bill()
 	}
 	b.reconcile()
 	b.even(200)
 	b.subscribe()
-	b.sendAll()
+	b.SendAll(b.p)
 	if b.sub.ID == first || b.sub.Status != "active" {
 		t.Fatalf("%+v", b.sub)
 	}
@@ -228,16 +228,16 @@ func TestAnInvoiceIsCollectedAndDisputed(t *testing.T) {
 	b := newTab(t, dbtest.New(t), "pm_card_chargeCustomerFail")
 	b.p.SendNow(t.Context(), b.subscribe())
 	b.use(5_000_000)
-	b.sendAll()
+	b.SendAll(b.p)
 	in := b.stripe.EndPeriod(b.customer())[0]
 	b.refresh()
-	b.sendAll()
+	b.SendAll(b.p)
 	b.stripe.Bill()
 	collect := func() {
 		b.do(func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error) {
 			return b.p.CollectInvoice(ctx, tx, b.payer.Org, in)
 		})
-		b.sendAll()
+		b.SendAll(b.p)
 	}
 	collect()
 	if !slices.Equal(b.refused, []string{KindCollect}) {
@@ -257,7 +257,7 @@ func TestAnInvoiceIsCollectedAndDisputed(t *testing.T) {
 	b.reconcile() // no event came
 	b.even(0)
 	b.stripe.Decide(dispute, true)
-	b.receive(b.stripe.Deliveries())
+	b.Deliver(b.p, b.stripe.Deliveries())
 	b.reconcile()
 	b.even(500)
 }
@@ -268,20 +268,20 @@ func TestAnInvoiceByHandIsNotOurs(t *testing.T) {
 	b := newTab(t, dbtest.New(t), "pm_card_visa")
 	b.p.SendNow(t.Context(), b.subscribe())
 	b.use(5_000_000)
-	b.sendAll()
+	b.SendAll(b.p)
 	in := b.stripe.InvoiceByHand(b.customer(), "eur", 700)
-	b.receive(b.stripe.Deliveries())
+	b.Deliver(b.p, b.stripe.Deliveries())
 	if r := b.reconcile(); r.New != 1 || r.Matched != 0 {
 		t.Fatalf("%+v", r)
 	}
-	b.exec("UPDATE stripe_balance SET seen_at = seen_at - interval '2 hours'")
+	b.Exec("UPDATE stripe_balance SET seen_at = seen_at - interval '2 hours'")
 	if r := b.reconcile(); r.Suspense != 1 {
 		t.Fatalf("%+v", r)
 	}
 	if _, seen := b.wanted[in]; seen {
 		t.Fatal("the biller heard of it")
 	}
-	if owed, err := ledger.Balance(t.Context(), b.d.Q, ledger.Receivable(b.payer.Org, "EUR")); err != nil ||
+	if owed, err := ledger.Balance(t.Context(), b.DB.Q, ledger.Receivable(b.payer.Org, "EUR")); err != nil ||
 		owed != -5*money.Unit {
 		t.Fatal(owed, err)
 	}
@@ -297,22 +297,22 @@ func TestTheDefaultCardPaysInvoices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.sendAll()
-		row, err := b.d.Q.OutboxByKey(t.Context(), "setup:"+x.ID.String())
+		b.SendAll(b.p)
+		row, err := b.DB.Q.OutboxByKey(t.Context(), "setup:"+x.ID.String())
 		if err != nil || !b.stripe.Pay(row.ResultID, card) {
 			t.Fatal(err)
 		}
-		b.receive(b.stripe.Deliveries())
-		b.sendAll()
+		b.Deliver(b.p, b.stripe.Deliveries())
+		b.SendAll(b.p)
 		return x
 	}
 	b.subscribe() // without a card
-	b.sendAll()
+	b.SendAll(b.p)
 	b.use(5_000_000)
-	b.sendAll()
+	b.SendAll(b.p)
 	in := b.stripe.EndPeriod(b.customer())[0]
-	b.receive(b.stripe.Deliveries())
-	b.sendAll()
+	b.Deliver(b.p, b.stripe.Deliveries())
+	b.SendAll(b.p)
 	b.stripe.Bill()
 	tried := func(attempts int, status string) {
 		t.Helper()
@@ -334,11 +334,11 @@ func TestTheDefaultCardPaysInvoices(t *testing.T) {
 	if err := b.p.SetDefaultCard(t.Context(), b.payer, cards[0].ID); err != nil {
 		t.Fatal(err)
 	}
-	b.sendAll()
+	b.SendAll(b.p)
 	b.move(73 * time.Hour)
 	b.stripe.Bill()
 	tried(3, stripe.InvoicePaid)
-	b.receive(b.stripe.Deliveries())
+	b.Deliver(b.p, b.stripe.Deliveries())
 	b.reconcile()
 	b.even(500)
 }

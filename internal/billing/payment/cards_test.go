@@ -5,40 +5,39 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
 // session returns Stripe's object behind a row of the outbox.
 func (s *shop) session(key string) (object string) {
-	s.t.Helper()
-	if err := s.d.Pool.QueryRow(s.t.Context(), "SELECT result_id FROM stripe_outbox WHERE idem_key = $1",
+	s.T.Helper()
+	if err := s.DB.Pool.QueryRow(s.T.Context(), "SELECT result_id FROM stripe_outbox WHERE idem_key = $1",
 		key).Scan(&object); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return object
 }
 
 // card saves a card on the page, as a payer does.
 func (s *shop) card(method string) CardSetup {
-	s.t.Helper()
-	c, _, err := s.p.AddCard(s.t.Context(), s.payer, "", idem.Request{})
+	s.T.Helper()
+	c, _, err := s.p.AddCard(s.T.Context(), s.payer, "", idem.Request{})
 	if err != nil || c.State != Pending || c.URL == "" {
-		s.t.Fatal(c, err)
+		s.T.Fatal(c, err)
 	}
 	s.stripe.Pay(s.session("setup:"+c.ID.String()), method)
-	if c, err = s.p.RefreshSetup(s.t.Context(), s.payer.Org, c.ID); err != nil {
-		s.t.Fatal(err)
+	if c, err = s.p.RefreshSetup(s.T.Context(), s.payer.Org, c.ID); err != nil {
+		s.T.Fatal(err)
 	}
 	return c
 }
 
 func (s *shop) cards() []Card {
-	s.t.Helper()
-	list, err := s.p.Cards(s.t.Context(), s.payer.Org)
+	s.T.Helper()
+	list, err := s.p.Cards(s.T.Context(), s.payer.Org)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return list
 }
@@ -59,14 +58,14 @@ func TestCardsAreSavedChosenAndRemoved(t *testing.T) {
 		t.Fatalf("%+v", list)
 	}
 	var prints int
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(DISTINCT fingerprint) FROM payment_card WHERE org_id = $1",
+	if err := s.DB.Pool.QueryRow(t.Context(), "SELECT count(DISTINCT fingerprint) FROM payment_card WHERE org_id = $1",
 		s.payer.Org).Scan(&prints); err != nil || prints != 2 {
 		t.Fatalf("%d fingerprints of two cards, %v", prints, err)
 	}
 	s.want(s.topUp(5*money.Unit), Succeeded)
 	paidWith := func() (m string) {
 		t.Helper()
-		if err := s.d.Pool.QueryRow(t.Context(), `SELECT k.last4 FROM stripe_outbox o JOIN payment_card k ON k.method_id =
+		if err := s.DB.Pool.QueryRow(t.Context(), `SELECT k.last4 FROM stripe_outbox o JOIN payment_card k ON k.method_id =
 			o.params->>'method'
 			ORDER BY o.id DESC LIMIT 1`).Scan(&m); err != nil {
 			t.Fatal(err)
@@ -81,8 +80,7 @@ func TestCardsAreSavedChosenAndRemoved(t *testing.T) {
 		t.Fatal(top, err)
 	}
 	stranger := s.payer
-	stranger.Org = id.New[id.Org]()
-	s.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", stranger.Org)
+	stranger.Org = s.Org()
 	if _, _, err := s.p.TopUp(t.Context(), stranger, TopUpRequest{
 		Amount: 6 * money.Unit,
 		Card:   list[0].ID,
@@ -133,11 +131,11 @@ func TestABankAsks(t *testing.T) {
 	}
 	s.square(1)
 	// A day later nobody has answered: the payment is given up, and cannot be paid any more.
-	s.exec("UPDATE topup SET created_at = created_at - interval '25 hours'")
+	s.Exec("UPDATE topup SET created_at = created_at - interval '25 hours'")
 	if _, err := s.p.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.sendAll()
+	s.SendAll(s.p)
 	s.want(never, Canceled)
 	if s.stripe.Authenticate(s.session(topupKey(never.ID)), true) {
 		t.Fatal("a cancelled payment was paid")
@@ -151,12 +149,12 @@ func TestAPaymentThatSucceedsLateCounts(t *testing.T) {
 	s := newShop(t, "")
 	s.card("pm_card_authenticationRequired")
 	top := s.topUp(2 * money.Unit)
-	s.exec("UPDATE topup SET created_at = created_at - interval '25 hours'")
+	s.Exec("UPDATE topup SET created_at = created_at - interval '25 hours'")
 	if _, err := s.p.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s.stripe.Authenticate(s.session(topupKey(top.ID)), true)
-	s.sendAll()
+	s.SendAll(s.p)
 	s.want(top, Succeeded)
 	s.square(1)
 }

@@ -15,15 +15,15 @@ import (
 )
 
 func (s *shop) creditNotes() []CreditNote {
-	s.t.Helper()
+	s.T.Helper()
 	var year int
-	if err := s.d.Pool.QueryRow(s.t.Context(),
+	if err := s.DB.Pool.QueryRow(s.T.Context(),
 		"SELECT extract(year FROM clock_timestamp() AT TIME ZONE 'UTC')::integer").Scan(&year); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
-	list, err := s.p.CreditNotes(s.t.Context(), s.payer.Org, strconv.Itoa(year))
+	list, err := s.p.CreditNotes(s.T.Context(), s.payer.Org, strconv.Itoa(year))
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return list
 }
@@ -40,7 +40,7 @@ func TestWhatGoesBackHasACreditNote(t *testing.T) {
 		Country: "DE",
 		VATID:   "DE136695976",
 	}
-	s.exec("INSERT INTO org_legal (org_id, name, address, country) VALUES ($1, 'Ada GmbH', '{b}', 'DE')", s.payer.Org)
+	s.Exec("INSERT INTO org_legal (org_id, name, address, country) VALUES ($1, 'Ada GmbH', '{b}', 'DE')", s.payer.Org)
 	first, second := s.topUp(100*money.Unit), s.topUp(7*money.Unit)
 	s.want(first, Succeeded)
 	s.want(second, Succeeded)
@@ -56,7 +56,7 @@ func TestWhatGoesBackHasACreditNote(t *testing.T) {
 		!strings.HasPrefix(receipts[0].Number, "R-") {
 		t.Fatal(receipts[0].Number, receipts[1].Number)
 	}
-	s.exec("UPDATE org_legal SET name = 'Another AG'")
+	s.Exec("UPDATE org_legal SET name = 'Another AG'")
 	made, _, err := s.p.GiveBack(t.Context(), s.payer, 7*money.Unit+50*money.Unit, idem.Request{})
 	if err != nil || len(made) != 2 {
 		t.Fatal(made, err)
@@ -76,7 +76,7 @@ func TestWhatGoesBackHasACreditNote(t *testing.T) {
 		t.Errorf("%+v %v", got, err)
 	}
 	// One bounces: its credit note is cancelled by another.
-	if err := s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+	if err := s.DB.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		r, err := tx.Q.RefundForUpdate(ctx, made[0].ID)
 		if err != nil {
 			return err
@@ -95,12 +95,12 @@ func TestWhatGoesBackHasACreditNote(t *testing.T) {
 		sum += c.Tax.Amount
 	}
 	var booked int64
-	if err := s.d.Pool.QueryRow(t.Context(),
+	if err := s.DB.Pool.QueryRow(t.Context(),
 		"SELECT -coalesce(sum(tax), 0)::bigint FROM tax_entry WHERE kind <> 'topup'").Scan(&booked); err != nil ||
 		int64(sum) != booked {
 		t.Errorf("credit notes give back %d of tax, the book %d: %v", sum, booked, err)
 	}
-	checks, err := document.CheckAll(t.Context(), s.d.Q)
+	checks, err := document.CheckAll(t.Context(), s.DB.Q)
 	if err != nil || len(checks) != 2 || checks[0].Problem+checks[1].Problem != "" {
 		t.Errorf("%+v %v", checks, err)
 	}

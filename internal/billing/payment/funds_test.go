@@ -37,7 +37,7 @@ func TestStripesBalanceIsCompared(t *testing.T) {
 		t.Fatalf("%+v, want %s available", f, held)
 	}
 	// Stripe holds 7 less than its changes say: they were read wrong, or one was lost.
-	boss := s.admin()
+	boss := s.Admin().Org
 	off := stripe.Funds{Currency: "EUR", Available: int64(held/money.Cent) - 700}
 	for i, tells := range []int{0, 1, 1} {
 		if err := s.p.storeFunds(t.Context(), off); err != nil {
@@ -50,8 +50,8 @@ func TestStripesBalanceIsCompared(t *testing.T) {
 		if got := len(s.noticeTitles(boss, "stripe_funds:")); got != tells {
 			t.Fatalf("%d: %d notices, want %d", i, got, tells)
 		}
-		s.exec("UPDATE stripe_funds SET off_since = off_since - interval '31 minutes'")
-		s.exec("UPDATE notice SET dedupe_key = dedupe_key || '-earlier' WHERE dedupe_key LIKE 'stripe_funds:%'")
+		s.Exec("UPDATE stripe_funds SET off_since = off_since - interval '31 minutes'")
+		s.Exec("UPDATE notice SET dedupe_key = dedupe_key || '-earlier' WHERE dedupe_key LIKE 'stripe_funds:%'")
 	}
 	if f := funds(); f.OffSince != nil || f.Wrong || f.Unread != 0 {
 		t.Fatalf("%+v", f)

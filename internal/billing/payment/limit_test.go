@@ -8,6 +8,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 )
 
 // limited returns a shop where the unverified may add 25.
@@ -15,18 +16,18 @@ func limited(t *testing.T, method string) *shop {
 	t.Helper()
 	s := newShop(t, method)
 	s.p.cfg.UnverifiedLimit = 25 * money.Unit
-	s.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, 'a@b.c', 'x')", s.payer.User)
-	s.exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", s.payer.Org, s.payer.User)
+	s.Exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, 'a@b.c', 'x')", s.payer.User)
+	s.Exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", s.payer.Org, s.payer.User)
 	return s
 }
 
 func (s *shop) verifyEmail() {
-	s.t.Helper()
-	s.exec("UPDATE app_user SET email_verified_at = clock_timestamp()")
+	s.T.Helper()
+	s.Exec("UPDATE app_user SET email_verified_at = clock_timestamp()")
 }
 
 func (s *shop) add(amount money.Nano) error {
-	_, _, err := s.p.TopUp(s.t.Context(), s.payer, TopUpRequest{Amount: amount}, idem.Request{})
+	_, _, err := s.p.TopUp(s.T.Context(), s.payer, TopUpRequest{Amount: amount}, idem.Request{})
 	return err
 }
 
@@ -57,7 +58,7 @@ func TestTheUnverifiedAddALittle(t *testing.T) {
 			!strings.Contains(err.Error(), "save a card") {
 			t.Fatal(err)
 		}
-		s.exec(`INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year)
+		s.Exec(`INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year)
 			VALUES (gen_random_uuid(), $1, 'pm_x', 'visa', '4242', 1, 2099)`, s.payer.Org)
 	}
 	if err := s.add(1000 * money.Unit); err != nil {
@@ -118,9 +119,9 @@ func TestCodesAreForTheVerified(t *testing.T) {
 	admin := s.payer
 	admin.Admin = true
 	redeem := func() error {
-		return failed(s.p.Redeem(t.Context(), s.payer, "WELCOME-1", idem.Request{}))
+		return billingtest.Err(s.p.Redeem(t.Context(), s.payer, "WELCOME-1", idem.Request{}))
 	}
-	if err := failed(s.p.CreatePromoCode(t.Context(), admin, PromoCode{
+	if err := billingtest.Err(s.p.CreatePromoCode(t.Context(), admin, PromoCode{
 		Code:    "WELCOME-1",
 		Amount:  100 * money.Unit,
 		MaxUses: 5,

@@ -42,20 +42,20 @@ func TestEveryFaultEndsInOneCharge(t *testing.T) {
 
 // sendMine is sendAll in a database that several shops share: a row of another shop would go to this shop's Stripe.
 func (s *shop) sendMine() {
-	s.t.Helper()
+	s.T.Helper()
 	for range 10 {
-		rows, err := s.d.Pool.Query(context.Background(), `UPDATE stripe_outbox SET next_at = clock_timestamp()
+		rows, err := s.DB.Pool.Query(context.Background(), `UPDATE stripe_outbox SET next_at = clock_timestamp()
 			WHERE state IN ('pending', 'sent', 'unknown') AND (ref = $1 OR ref IN (SELECT o.ref FROM stripe_outbox o WHERE
 			o.params->>'org' = $1)
 			OR idem_key = ANY($2)) RETURNING id`, s.payer.Org.String(), s.keys())
 		if err != nil {
-			s.t.Fatal(err)
+			s.T.Fatal(err)
 		}
 		var ids []id.Outbox
 		for rows.Next() {
 			var o id.Outbox
 			if err := rows.Scan(&o); err != nil {
-				s.t.Fatal(err)
+				s.T.Fatal(err)
 			}
 			ids = append(ids, o)
 		}
@@ -64,18 +64,18 @@ func (s *shop) sendMine() {
 		}
 		for _, o := range ids {
 			if err := s.p.attempt(context.Background(), o); err != nil {
-				s.t.Fatal(err)
+				s.T.Fatal(err)
 			}
 		}
 	}
-	s.t.Fatal("the outbox does not empty")
+	s.T.Fatal("the outbox does not empty")
 }
 
 func (s *shop) keys() (keys []string) {
-	s.t.Helper()
+	s.T.Helper()
 	list, err := s.p.List(context.Background(), s.payer.Org, id.TopUp{}, 1000)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	for _, t := range list {
 		keys = append(keys, topupKey(t.ID))
@@ -91,12 +91,12 @@ func TestADeadSenderIsReplaced(t *testing.T) {
 	s.stripe.Fail(sandbox.Error500)
 	second := s.topUp(3 * money.Unit)
 	s.want(second, Pending)
-	s.exec("UPDATE stripe_outbox SET state = 'sent', next_at = clock_timestamp() + interval '90 seconds' WHERE state = " +
+	s.Exec("UPDATE stripe_outbox SET state = 'sent', next_at = clock_timestamp() + interval '90 seconds' WHERE state = " +
 		"'unknown'")
 	if n, err := s.p.SendDue(t.Context()); n != 0 || err != nil {
 		t.Fatal(n, err)
 	}
-	s.sendAll()
+	s.SendAll(s.p)
 	s.want(second, Succeeded)
 	s.square(2)
 }
@@ -111,8 +111,8 @@ func TestAForgottenKeyIsLookedUp(t *testing.T) {
 	s.want(charged, Pending)
 	s.want(refused, Pending)
 	s.stripe.ForgetKeys()
-	s.exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '1 day' WHERE state = 'unknown'")
-	s.sendAll()
+	s.Exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '1 day' WHERE state = 'unknown'")
+	s.SendAll(s.p)
 	s.want(charged, Succeeded)
 	if got := s.want(refused, Failed); got.Failure == "" {
 		t.Fatal("no reason")
@@ -141,7 +141,7 @@ func TestManySendersUnderRandomFaults(t *testing.T) {
 	}
 	wg.Wait()
 	for range 6 {
-		s.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
+		s.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
 		for range 4 {
 			wg.Go(func() {
 				if _, err := s.p.SendDue(context.Background()); err != nil {
@@ -152,7 +152,7 @@ func TestManySendersUnderRandomFaults(t *testing.T) {
 		wg.Wait()
 		s.deliver(s.stripe.Deliveries())
 	}
-	s.sendAll()
+	s.SendAll(s.p)
 	s.square(20)
 	if s.wallet() != 210*money.Unit {
 		t.Fatal(s.wallet())
@@ -175,8 +175,7 @@ func TestAFirstTopUpIsNotOvertaken(t *testing.T) {
 		})
 	}
 	for range 30 {
-		s.payer.Org = id.New[id.Org]()
-		s.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", s.payer.Org)
+		s.payer.Org = s.Org()
 		if top := s.topUp(money.Unit); top.State == Succeeded {
 			continue
 		}

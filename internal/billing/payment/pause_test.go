@@ -9,12 +9,12 @@ import (
 )
 
 func (s *shop) setSending(paused bool) Sending {
-	s.t.Helper()
+	s.T.Helper()
 	admin := s.payer
 	admin.Admin = true
-	x, _, err := s.p.SetSending(s.t.Context(), admin, paused, "a restore", idem.Request{})
+	x, _, err := s.p.SetSending(s.T.Context(), admin, paused, "a restore", idem.Request{})
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return x
 }
@@ -36,7 +36,7 @@ func TestPauseOfSending(t *testing.T) {
 	if x := s.setSending(true); !x.Paused || x.Reason != "a restore" || x.Since == nil {
 		t.Fatalf("%+v", x)
 	}
-	s.sendAll()
+	s.SendAll(s.p)
 	if n, _ := s.stripe.Charged(); n != 1 || s.get(waiting).State != Pending {
 		t.Fatalf("%d charges while paused, %+v", n, s.get(waiting))
 	}
@@ -53,7 +53,7 @@ func TestPauseOfSending(t *testing.T) {
 	if x := s.setSending(false); x.Paused {
 		t.Fatalf("%+v", x)
 	}
-	s.sendAll()
+	s.SendAll(s.p)
 	if n, _ := s.stripe.Charged(); n != 2 || s.get(waiting).State != Succeeded {
 		t.Fatalf("%d charges after the pause, %+v", n, s.get(waiting))
 	}
@@ -61,7 +61,7 @@ func TestPauseOfSending(t *testing.T) {
 		t.Fatalf("%d refunds were made after the pause", n)
 	}
 	var acts int
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM audit_event WHERE action IN ('sending.pause', "+
+	if err := s.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM audit_event WHERE action IN ('sending.pause', "+
 		"'sending.resume')").Scan(&acts); err != nil || acts != 2 {
 		t.Fatal(acts, err)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -16,19 +15,18 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/stripe"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-const secret = "whsec_test"
+const secret = billingtest.Secret
 
 // shop is a platform with a payer and a Stripe.
 type shop struct {
-	t      testing.TB
-	d      *db.DB
+	*billingtest.World
 	p      *Payments
-	stripe *sandbox.Server
+	stripe *billingtest.Stripe
 	url    string // of stripe
 	payer  account.Principal
 }
@@ -40,123 +38,90 @@ func newShop(t testing.TB, method string) *shop {
 
 func newShopOn(t testing.TB, d *db.DB, method string) *shop {
 	t.Helper()
-	return newShopWith(t, d, method, 30*time.Second) // a busy machine is not a Stripe that is away
+	return newShopWith(t, d, method, billingtest.Patience)
 }
 
-// newShopWith is newShopOn with a client that waits so long for an answer.
+// newShopWith is newShopOn with a client that waits for an answer as long as patience.
 func newShopWith(t testing.TB, d *db.DB, method string, patience time.Duration) *shop {
 	t.Helper()
-	fake, err := sandbox.New(sandbox.Config{WebhookSecret: secret, PublicURL: "http://pay.test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := httptest.NewServer(fake)
-	t.Cleanup(srv.Close)
-	c, err := stripe.New(stripe.Config{Key: "sk_test_x", WebhookSecret: secret, URL: srv.URL, Timeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := New(d, c, Config{
+	w := billingtest.New(t, d)
+	return newShopAt(w, w.Stripe(nil, patience), method)
+}
+
+// newShopAt is a shop whose payments go through fake.
+func newShopAt(w *billingtest.World, fake *billingtest.Stripe, method string) *shop {
+	w.T.Helper()
+	p, err := New(w.DB, fake.Client, Config{
 		Currency:      "EUR",
 		DefaultMethod: method,
 		ReturnURL:     "http://muster.test/billing",
 		Sandbox:       true,
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
-		t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	s := &shop{
-		t:      t,
-		d:      d,
-		p:      p,
-		stripe: fake,
-		url:    srv.URL,
-		payer:  account.Principal{Org: id.New[id.Org](), User: id.New[id.User](), Email: "a@b.c", OrgName: "o"},
-	}
-	s.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", s.payer.Org)
+	s := &shop{World: w, p: p, stripe: fake, url: fake.URL}
+	s.payer = account.Principal{Org: w.Org(), User: id.New[id.User](), Email: "a@b.c", OrgName: "o"}
 	return s
 }
 
-func (s *shop) exec(sql string, args ...any) {
-	s.t.Helper()
-	if _, err := s.d.Pool.Exec(context.Background(), sql, args...); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
 func (s *shop) topUp(amount money.Nano) TopUp {
-	s.t.Helper()
+	s.T.Helper()
 	t, _, err := s.p.TopUp(context.Background(), s.payer, TopUpRequest{Amount: amount}, idem.Request{})
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return t
 }
 
 func (s *shop) get(t TopUp) TopUp {
-	s.t.Helper()
+	s.T.Helper()
 	t, err := s.p.Get(context.Background(), s.payer.Org, t.ID)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return t
 }
 
-// sendAll lets the time pass that rows wait for, and sends until nothing is left to say.
-func (s *shop) sendAll() {
-	s.t.Helper()
-	for range 50 {
-		s.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
-		n, err := s.p.SendDue(context.Background())
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		if n == 0 {
-			return
-		}
-	}
-	s.t.Fatal("the outbox does not empty")
-}
-
 func (s *shop) deliver(ds []sandbox.Delivery) {
-	s.t.Helper()
+	s.T.Helper()
 	for _, d := range ds {
 		if err := s.p.ReceiveWebhook(context.Background(), d.Payload, d.Signature); err != nil {
-			s.t.Fatal(err)
+			s.T.Fatal(err)
 		}
 	}
 	if _, err := s.p.ProcessEvents(context.Background()); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 }
 
 func (s *shop) wallet() money.Nano {
-	s.t.Helper()
-	n, err := ledger.Balance(context.Background(), s.d.Q, ledger.Wallet(s.payer.Org, "EUR"))
+	s.T.Helper()
+	n, err := ledger.Balance(context.Background(), s.DB.Q, ledger.Wallet(s.payer.Org, "EUR"))
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return n
 }
 
 // square asserts that the card was charged so often, and that the wallet has exactly what was charged.
 func (s *shop) square(times int) {
-	s.t.Helper()
+	s.T.Helper()
 	n, cents := s.stripe.Charged()
 	if n != times || s.wallet() != money.Nano(cents)*money.Cent {
-		s.t.Fatalf("charged %d times, %d cents; wallet %s; want %d times", n, cents, s.wallet(), times)
+		s.T.Fatalf("charged %d times, %d cents; wallet %s; want %d times", n, cents, s.wallet(), times)
 	}
-	b, err := ledger.Check(context.Background(), s.d)
+	b, err := ledger.Check(context.Background(), s.DB)
 	if err != nil || !b.Balanced() {
-		s.t.Fatal(b.Problems, err)
+		s.T.Fatal(b.Problems, err)
 	}
 }
 
 func (s *shop) want(t TopUp, state State) TopUp {
-	s.t.Helper()
+	s.T.Helper()
 	t = s.get(t)
 	if t.State != state {
-		s.t.Fatalf("top-up is %s (%s), want %s", t.State, t.Failure, state)
+		s.T.Fatalf("top-up is %s (%s), want %s", t.State, t.Failure, state)
 	}
 	return t
 }
@@ -218,7 +183,7 @@ func TestADeclinedCardCreditsNothing(t *testing.T) {
 			t.Errorf("%+v: %q", c, got.Failure)
 		}
 		s.deliver(s.stripe.Deliveries())
-		s.sendAll() // it is final: nothing is tried again
+		s.SendAll(s.p) // it is final: nothing is tried again
 		s.square(0)
 		var notices int
 		if err := d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1",
@@ -273,7 +238,7 @@ func TestCheckoutSavesTheCard(t *testing.T) {
 		t.Fatal("no page to pay on")
 	}
 	session := func(x TopUp) (cs string) {
-		if err := s.d.Pool.QueryRow(t.Context(), "SELECT result_id FROM stripe_outbox WHERE idem_key = $1",
+		if err := s.DB.Pool.QueryRow(t.Context(), "SELECT result_id FROM stripe_outbox WHERE idem_key = $1",
 			topupKey(x.ID)).Scan(&cs); err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +259,7 @@ func TestCheckoutSavesTheCard(t *testing.T) {
 	s.want(s.topUp(2*money.Unit), Succeeded) // with the saved card, at once
 	s.square(2)
 
-	other := newShopOn(t, s.d, "")
+	other := newShopOn(t, s.DB, "")
 	left := other.topUp(money.Unit)
 	other.stripe.Expire(session(left))
 	other.deliver(other.stripe.Deliveries())
@@ -337,7 +302,7 @@ func TestWebhooksAreVerified(t *testing.T) {
 		s.deliver([]sandbox.Delivery{{Payload: body, Signature: sandbox.Sign(body, secret, now)}})
 	}
 	var open int
-	if err := s.d.Pool.QueryRow(t.Context(),
+	if err := s.DB.Pool.QueryRow(t.Context(),
 		"SELECT count(*) FROM stripe_event WHERE processed_at IS NULL").Scan(&open); err != nil || open != 0 {
 		t.Fatal(open, err)
 	}

@@ -13,7 +13,7 @@ import (
 func TestAReadingThatFailsLeavesNoGap(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
-	began, err := s.d.Q.DatabaseTime(t.Context())
+	began, err := s.DB.Q.DatabaseTime(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestAReadingThatFailsLeavesNoGap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.p, err = New(s.d, c, Config{
+	if s.p, err = New(s.DB, c, Config{
 		Currency:  "EUR",
 		ReturnURL: "http://muster.test/billing",
 		Sandbox:   true,
@@ -44,19 +44,19 @@ func TestAReadingThatFailsLeavesNoGap(t *testing.T) {
 		t.Fatal("the reading did not fail")
 	}
 	var past bool
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT through > $1 FROM stripe_read", began).Scan(&past); err != nil ||
+	if err := s.DB.Pool.QueryRow(t.Context(), "SELECT through > $1 FROM stripe_read", began).Scan(&past); err != nil ||
 		past {
 		t.Fatal("the mark moved over a window that was not read to the end", err)
 	}
 	// A day later Stripe works again. What was not stored is older than the overlap.
 	broken = false
-	s.exec("UPDATE stripe_read SET through = through + interval '1 day' WHERE through > clock_timestamp() - interval " +
+	s.Exec("UPDATE stripe_read SET through = through + interval '1 day' WHERE through > clock_timestamp() - interval " +
 		"'1 day'")
 	if _, err := s.p.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var n int
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM stripe_balance").Scan(&n); err != nil || n != 120 {
+	if err := s.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM stripe_balance").Scan(&n); err != nil || n != 120 {
 		t.Fatal(n, err)
 	}
 	s.level()

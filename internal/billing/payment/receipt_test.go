@@ -29,7 +29,7 @@ func TestAReceiptStaysAsItWas(t *testing.T) {
 	}
 	told := func(name, country string) {
 		t.Helper()
-		if _, err := s.d.Pool.Exec(t.Context(), `INSERT INTO org_legal (org_id, name, address, country) VALUES ($1, $2,
+		if _, err := s.DB.Pool.Exec(t.Context(), `INSERT INTO org_legal (org_id, name, address, country) VALUES ($1, $2,
 			'{b}', $3)
 			ON CONFLICT (org_id) DO UPDATE SET name = excluded.name, country =
 			excluded.country`, s.payer.Org, name, country); err != nil {
@@ -71,7 +71,7 @@ func TestAReceiptStaysAsItWas(t *testing.T) {
 	if diff := cmp.Diff(first, r, sameIDs); diff != "" {
 		t.Fatal(diff)
 	}
-	if _, err := s.d.Pool.Exec(t.Context(), "UPDATE receipt SET content = '{}'"); err == nil {
+	if _, err := s.DB.Pool.Exec(t.Context(), "UPDATE receipt SET content = '{}'"); err == nil {
 		t.Fatal("a receipt was changed")
 	}
 	if _, err := s.p.Receipt(t.Context(), id.New[id.Org](), paid.ID); fault.KindOf(err) != fault.NotFound {
@@ -86,7 +86,7 @@ func TestAReceiptOfAnOlderPayment(t *testing.T) {
 	s := newShop(t, "pm_card_visa")
 	paid := s.topUp(7 * money.Unit)
 	s.want(paid, Succeeded)
-	if _, err := s.d.Pool.Exec(t.Context(), "ALTER TABLE receipt DISABLE TRIGGER receipt_immutable; DELETE FROM "+
+	if _, err := s.DB.Pool.Exec(t.Context(), "ALTER TABLE receipt DISABLE TRIGGER receipt_immutable; DELETE FROM "+
 		"receipt; ALTER TABLE receipt ENABLE TRIGGER receipt_immutable"); err != nil {
 		t.Fatal(err)
 	}
@@ -94,14 +94,14 @@ func TestAReceiptOfAnOlderPayment(t *testing.T) {
 	if err != nil || first.CustomerKnown || first.Customer.Name == "" || first.Total != 7*money.Unit {
 		t.Fatalf("%+v %v", first, err)
 	}
-	if _, err := s.d.Pool.Exec(t.Context(), "UPDATE org SET name = 'renamed'"); err != nil {
+	if _, err := s.DB.Pool.Exec(t.Context(), "UPDATE org SET name = 'renamed'"); err != nil {
 		t.Fatal(err)
 	}
 	again, err := s.p.Receipt(t.Context(), s.payer.Org, paid.ID)
 	if diff := cmp.Diff(first, again, sameIDs); diff != "" || err != nil {
 		t.Fatal(diff, err)
 	}
-	if _, err := s.d.Pool.Exec(t.Context(), "UPDATE topup SET state = 'failed'"); err != nil {
+	if _, err := s.DB.Pool.Exec(t.Context(), "UPDATE topup SET state = 'failed'"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.p.Receipt(t.Context(), s.payer.Org, paid.ID); fault.KindOf(err) != fault.Conflict {

@@ -14,35 +14,36 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 // level reconciles and asserts that Stripe holds exactly what the ledger says, that nothing is open, and that they
 // balance.
 func (s *shop) level() Reconciliation {
-	s.t.Helper()
+	s.T.Helper()
 	if _, err := s.p.Reconcile(context.Background()); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	r, err := s.p.Reconciliation(context.Background(), account.Principal{Admin: true})
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	cents := s.stripe.BalanceCents("eur")
 	if r.Difference != 0 || r.Clearing != money.Nano(cents)*money.Cent || len(r.Open) != 0 || len(r.Unproven) != 0 {
-		s.t.Fatalf("Stripe holds %d cents; %+v", cents, r)
+		s.T.Fatalf("Stripe holds %d cents; %+v", cents, r)
 	}
-	if b, err := ledger.Check(context.Background(), s.d); err != nil || !b.Balanced() {
-		s.t.Fatal(b.Problems, err)
+	if b, err := ledger.Check(context.Background(), s.DB); err != nil || !b.Balanced() {
+		s.T.Fatal(b.Problems, err)
 	}
 	return r
 }
 
 func (s *shop) balanceOf(a ledger.Account) money.Nano {
-	s.t.Helper()
-	n, err := ledger.Balance(context.Background(), s.d.Q, a)
+	s.T.Helper()
+	n, err := ledger.Balance(context.Background(), s.DB.Q, a)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return n
 }
@@ -100,7 +101,7 @@ func TestPromoCredit(t *testing.T) {
 	s := newShop(t, "pm_card_visa")
 	admin := account.Principal{User: id.New[id.User](), Admin: true}
 	create := func(who account.Principal, c PromoCode) (err error) {
-		return failed(s.p.CreatePromoCode(t.Context(), who, c, "a test", idem.Request{}))
+		return billingtest.Err(s.p.CreatePromoCode(t.Context(), who, c, "a test", idem.Request{}))
 	}
 	good := PromoCode{Code: "welcome-2026", Amount: 5 * money.Unit, MaxUses: 2}
 	if err := create(s.payer, good); !fault.Is(err, fault.Forbidden) {
@@ -128,7 +129,7 @@ func TestPromoCredit(t *testing.T) {
 		}
 	}
 	redeem := func(who account.Principal, code string) error {
-		return failed(s.p.Redeem(t.Context(), who, code, idem.Request{}))
+		return billingtest.Err(s.p.Redeem(t.Context(), who, code, idem.Request{}))
 	}
 	if err := redeem(s.payer, " Welcome-2026"); err != nil {
 		t.Fatal(err)
@@ -136,8 +137,8 @@ func TestPromoCredit(t *testing.T) {
 	if err := redeem(s.payer, "welcome-2026"); !fault.Is(err, fault.Conflict) {
 		t.Fatal(err)
 	}
-	other := newShopOn(t, s.d, "pm_card_visa").payer
-	third := newShopOn(t, s.d, "pm_card_visa").payer
+	other := newShopOn(t, s.DB, "pm_card_visa").payer
+	third := newShopOn(t, s.DB, "pm_card_visa").payer
 	if err := redeem(other, "welcome-2026"); err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +247,7 @@ func TestReconciliation(t *testing.T) {
 	if s.level(); s.balanceOf(ledger.Bank("EUR")) != -5*money.Unit {
 		t.Fatal(s.balanceOf(ledger.Bank("EUR")))
 	}
-	boss := s.admin()
+	boss := s.Admin().Org
 	s.stripe.Stray("charge", "eur", 1234) // somebody was charged in Stripe's dashboard
 	if _, err := s.p.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
@@ -255,7 +256,7 @@ func TestReconciliation(t *testing.T) {
 	if err != nil || r.Waiting != 1 || r.Difference != 1234*money.Cent {
 		t.Fatalf("%+v %v", r, err)
 	}
-	s.exec("UPDATE stripe_balance SET seen_at = seen_at - interval '2 hours'")
+	s.Exec("UPDATE stripe_balance SET seen_at = seen_at - interval '2 hours'")
 	for range 2 {
 		if _, err := s.p.Reconcile(t.Context()); err != nil {
 			t.Fatal(err)
@@ -285,7 +286,7 @@ func TestALostPaymentIsFoundByTheBalance(t *testing.T) {
 	s.want(lost, Pending)
 	s.level()
 	s.want(lost, Succeeded)
-	s.sendAll()
+	s.SendAll(s.p)
 	s.square(2)
 }
 
@@ -299,13 +300,13 @@ func TestSuspenseIsResolved(t *testing.T) {
 		if _, err := s.p.Reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.exec("UPDATE stripe_balance SET seen_at = seen_at - interval '2 hours', next_at = clock_timestamp()")
+		s.Exec("UPDATE stripe_balance SET seen_at = seen_at - interval '2 hours', next_at = clock_timestamp()")
 	}
 	r, err := s.p.Reconciliation(t.Context(), account.Principal{Admin: true})
 	if err != nil || r.Suspense != 1 || s.balanceOf(ledger.Suspense("EUR")) != -3*money.Unit {
 		t.Fatalf("%+v %v", r, err)
 	}
-	err = s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+	err = s.DB.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		_, err := ledger.Post(ctx, tx, ledger.Entry{
 			Kind: "stripe_transfer",
 			Key:  "transfer:" + r.Open[0].Source,
@@ -361,7 +362,7 @@ func TestMoneyComesAndGoesUnderFaults(t *testing.T) {
 				}
 			}
 		}
-		s.exec("UPDATE payment_standing SET state = 'ok'") // what disputes forbid is tested elsewhere
+		s.Exec("UPDATE payment_standing SET state = 'ok'") // what disputes forbid is tested elsewhere
 		if ds := s.stripe.Deliveries(); r.IntN(3) > 0 {
 			ds = append(ds, ds...)
 			r.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
@@ -377,13 +378,13 @@ func TestMoneyComesAndGoesUnderFaults(t *testing.T) {
 		}
 	}
 	s.stripe.Heal()
-	s.sendAll()
+	s.SendAll(s.p)
 	if _, err := s.p.poll(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	s.level()
 	var over int
-	if err := s.d.Pool.QueryRow(t.Context(), `SELECT count(*) FROM topup t WHERE t.amount <
+	if err := s.DB.Pool.QueryRow(t.Context(), `SELECT count(*) FROM topup t WHERE t.amount <
 		(SELECT coalesce(sum(r.amount), 0) FROM refund r WHERE r.topup_id = t.id AND r.state <>
 		'failed')`).Scan(&over); err != nil || over != 0 {
 		t.Fatal(over, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
@@ -31,11 +32,7 @@ func newTreasury(t *testing.T, d *db.DB) *treasury {
 	o := &treasury{t, d, &Payments{
 		d:   d,
 		cfg: Config{Currency: "EUR"},
-	}, account.Principal{User: id.New[id.User](), Org: id.New[id.Org](), Admin: true}}
-	if _, err := d.Pool.Exec(t.Context(), "INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)",
-		o.boss.Org); err != nil {
-		t.Fatal(err)
-	}
+	}, account.Principal{User: id.New[id.User](), Org: billingtest.New(t, d).Org(), Admin: true}}
 	for _, x := range []struct {
 		at, country string
 		cents       int64
@@ -65,7 +62,7 @@ func newTreasury(t *testing.T, d *db.DB) *treasury {
 }
 
 func (o *treasury) remit(period, country string, cents int64) error {
-	return failed(o.p.RemitTax(o.Context(), o.boss, tax.Remittance{
+	return billingtest.Err(o.p.RemitTax(o.Context(), o.boss, tax.Remittance{
 		Period:  period,
 		Country: country,
 		Amount:  money.Nano(cents) * money.Cent,
@@ -91,7 +88,7 @@ func (o *treasury) paid() (cents int64) {
 	return int64(n / money.Cent)
 }
 
-// left returns what the report says may still be paid.
+// left checks what the report says may still be paid.
 func (o *treasury) left(period, country string, want int64) {
 	o.Helper()
 	r, err := tax.ReportOf(o.Context(), o.d.Q, "EUR", period)

@@ -20,14 +20,14 @@ func before(n int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", 
 
 // crowd makes more orgs than one pass takes, with the lowest ids, whose auto top-up is at its daily cap.
 func (s *shop) crowd(n int) {
-	s.t.Helper()
-	s.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x') ON CONFLICT DO NOTHING", s.payer.User,
+	s.T.Helper()
+	s.Exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x') ON CONFLICT DO NOTHING", s.payer.User,
 		s.payer.User.String()+"@muster.test")
 	for i := range n {
-		s.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", before(i))
-		s.exec(`INSERT INTO auto_topup (org_id, user_id, enabled, threshold, amount, daily_cap) VALUES ($1, $2, true,
+		s.Exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", before(i))
+		s.Exec(`INSERT INTO auto_topup (org_id, user_id, enabled, threshold, amount, daily_cap) VALUES ($1, $2, true,
 			5000000000, 10000000000, 10000000000)`, before(i), s.payer.User)
-		s.exec(`INSERT INTO topup (id, org_id, amount, currency, state, automatic) VALUES ($1, $2, 10000000000, 'EUR',
+		s.Exec(`INSERT INTO topup (id, org_id, amount, currency, state, automatic) VALUES ($1, $2, 10000000000, 'EUR',
 			'succeeded', true)`, before(i), before(i))
 	}
 }
@@ -45,7 +45,7 @@ func TestCappedOrgsDoNotStarveOthers(t *testing.T) {
 		t.Fatalf("the org behind %d capped ones has %s", batchRows, got)
 	}
 	var soon, late int
-	if err := s.d.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE next_at < clock_timestamp() + interval
+	if err := s.DB.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE next_at < clock_timestamp() + interval
 		'30 minutes'),
 		count(*) FILTER (WHERE next_at > clock_timestamp() + interval '2 hours') FROM auto_topup WHERE org_id <>
 		$1`, s.payer.Org).Scan(&soon, &late); err != nil || soon != 0 || late != 0 {
@@ -57,7 +57,7 @@ func TestCappedOrgsDoNotStarveOthers(t *testing.T) {
 func TestSuspenseDoesNotStarveOthers(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
-	s.exec(`INSERT INTO stripe_balance (id, type, source, amount, fee, currency, keys, state, at, seen_at)
+	s.Exec(`INSERT INTO stripe_balance (id, type, source, amount, fee, currency, keys, state, at, seen_at)
 		SELECT 'txn_x' || n, 'charge', 'ch_x' || n, 0, 0, 'EUR', '{}', 'suspense', clock_timestamp() - interval '2 days',
 		clock_timestamp() - interval '2 days'
 		FROM generate_series(1, $1) n`, 2*reconcileRows)
@@ -79,36 +79,36 @@ func TestSuspenseDoesNotStarveOthers(t *testing.T) {
 func TestAPoisonEventStopsNoOthers(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
-	boss := s.admin()
+	boss := s.Admin().Org
 	top := s.topUp(10 * money.Unit)
 	pi := s.session(topupKey(top.ID))
 	dp := s.stripe.Dispute(pi, 1000)
 	// a dispute in another currency than its payment's fails whenever it is asked about
-	s.exec("UPDATE topup SET currency = 'USD'")
-	s.exec("INSERT INTO stripe_event (id, type, object_id, created_at, attempts) VALUES ('evt_poison', 'x', $1, "+
+	s.Exec("UPDATE topup SET currency = 'USD'")
+	s.Exec("INSERT INTO stripe_event (id, type, object_id, created_at, attempts) VALUES ('evt_poison', 'x', $1, "+
 		"clock_timestamp(), 1019)", dp)
-	s.exec("INSERT INTO stripe_event (id, type, object_id, created_at) VALUES ('evt_good', 'x', 'cus_1', " +
+	s.Exec("INSERT INTO stripe_event (id, type, object_id, created_at) VALUES ('evt_good', 'x', 'cus_1', " +
 		"clock_timestamp())")
 	for range 3 {
 		if _, err := s.p.ProcessEvents(t.Context()); err == nil {
 			t.Fatal("the poison event was processed")
 		}
-		s.exec("UPDATE stripe_event SET next_at = clock_timestamp() WHERE id = 'evt_poison'")
+		s.Exec("UPDATE stripe_event SET next_at = clock_timestamp() WHERE id = 'evt_poison'")
 	}
 	var open int
-	if err := s.d.Pool.QueryRow(t.Context(),
+	if err := s.DB.Pool.QueryRow(t.Context(),
 		"SELECT count(*) FROM stripe_event WHERE processed_at IS NULL").Scan(&open); err != nil || open != 1 {
 		t.Fatalf("%d events are open (%v)", open, err)
 	}
-	s.exec("UPDATE dead_letter SET failing_since = clock_timestamp() - interval '73 hours'")
+	s.Exec("UPDATE dead_letter SET failing_since = clock_timestamp() - interval '73 hours'")
 	_, _ = s.p.ProcessEvents(t.Context()) // it fails again
 	var wait time.Duration
-	if err := s.d.Pool.QueryRow(t.Context(),
+	if err := s.DB.Pool.QueryRow(t.Context(),
 		"SELECT next_at - clock_timestamp() FROM stripe_event WHERE id = 'evt_poison'").Scan(&wait); err != nil ||
 		wait < 23*time.Hour {
 		t.Errorf("it is tried again in %s (%v)", wait, err)
 	}
-	rows, err := notify.NewNotices(s.d).DeadLetters(t.Context(), 10)
+	rows, err := notify.NewNotices(s.DB).DeadLetters(t.Context(), 10)
 	if err != nil || len(rows) != 1 || rows[0].Ref != "evt_poison" || rows[0].ParkedAt == nil ||
 		len(s.noticeTitles(boss, "dead_letter:")) != 1 {
 		t.Errorf("administrators see %+v, were told %q (%v)", rows, s.noticeTitles(boss, "dead_letter:"), err)
@@ -120,9 +120,9 @@ func TestAbandonedPagesDoNotStarveThePoller(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	for i := range batchRows {
-		s.exec(`INSERT INTO topup (id, org_id, amount, currency, state, created_at) VALUES ($1, $2, 10000000000, 'EUR',
+		s.Exec(`INSERT INTO topup (id, org_id, amount, currency, state, created_at) VALUES ($1, $2, 10000000000, 'EUR',
 			'pending', clock_timestamp() - interval '2 hours')`, before(i), s.payer.Org)
-		s.exec(`INSERT INTO stripe_outbox (id, kind, ref, params, idem_key, state) VALUES ($1, 'checkout.create', '', '{}',
+		s.Exec(`INSERT INTO stripe_outbox (id, kind, ref, params, idem_key, state) VALUES ($1, 'checkout.create', '', '{}',
 			$2, 'done')`, before(i),
 			topupKey(id.FromUUID[id.TopUp](uuid.MustParse(before(i)))))
 	}
@@ -130,7 +130,7 @@ func TestAbandonedPagesDoNotStarveThePoller(t *testing.T) {
 	if !s.stripe.Pay(s.session(topupKey(paid.ID)), "pm_card_visa") {
 		t.Fatal("not paid")
 	}
-	s.exec("UPDATE topup SET created_at = clock_timestamp() - interval '1 hour' WHERE id = $1", paid.ID)
+	s.Exec("UPDATE topup SET created_at = clock_timestamp() - interval '1 hour' WHERE id = $1", paid.ID)
 	for range 2 {
 		if _, err := s.p.Poll(t.Context()); err != nil {
 			t.Fatal(err)
@@ -148,7 +148,7 @@ func TestSendersShareTheOutbox(t *testing.T) {
 		s.stripe.Fail(sandbox.Down)
 		s.topUp(money.Unit)
 	}
-	s.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state = 'unknown' OR state = 'pending'")
+	s.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state = 'unknown' OR state = 'pending'")
 	var replicas sync.WaitGroup
 	for range 3 {
 		replicas.Go(func() {
@@ -159,7 +159,7 @@ func TestSendersShareTheOutbox(t *testing.T) {
 	}
 	replicas.Wait()
 	var most int
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT max(attempts) FROM stripe_outbox").Scan(&most); err != nil ||
+	if err := s.DB.Pool.QueryRow(t.Context(), "SELECT max(attempts) FROM stripe_outbox").Scan(&most); err != nil ||
 		most != 2 {
 		t.Errorf("a row was sent %d times, want 2 (%v)", most, err)
 	}
@@ -182,7 +182,7 @@ func TestRateLimitPausesAllRows(t *testing.T) {
 	}
 	s.p.stripe = c
 	s.stripe.Throttle(10) // then 429
-	s.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('unknown', 'pending')")
+	s.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('unknown', 'pending')")
 	calls := s.stripe.Calls()
 	if _, err := s.p.SendDue(t.Context()); err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func TestRateLimitPausesAllRows(t *testing.T) {
 		t.Errorf("%d calls were made", n)
 	}
 	var failed int
-	if err := s.d.Pool.QueryRow(t.Context(),
+	if err := s.DB.Pool.QueryRow(t.Context(),
 		"SELECT count(*) FROM topup WHERE state = 'failed'").Scan(&failed); err != nil || failed != 0 {
 		t.Errorf("%d top-ups failed (%v)", failed, err)
 	}
@@ -209,13 +209,13 @@ func TestABadSignatureCostsNoDatabaseWork(t *testing.T) {
 	// administrators were notified today
 	s.p.refusedNotified.Store("bad_signature", time.Now().UTC().Format(time.DateOnly))
 	body := []byte(`{"id":"evt_1","type":"x","data":{"object":{"id":"pi_1"}}}`)
-	before := s.d.Pool.Stat().AcquireCount()
+	before := s.DB.Pool.Stat().AcquireCount()
 	for range 10 {
 		if err := s.p.ReceiveWebhook(t.Context(), body, sandbox.Sign(body, "whsec_other", time.Now())); err == nil {
 			t.Fatal("accepted")
 		}
 	}
-	if n := s.d.Pool.Stat().AcquireCount() - before; n != 0 {
+	if n := s.DB.Pool.Stat().AcquireCount() - before; n != 0 {
 		t.Errorf("ten bad deliveries took %d connections", n)
 	}
 }

@@ -16,10 +16,10 @@ import (
 const hook = "https://muster.test/stripe/webhook"
 
 func (s *shop) setUp() StripeSetup {
-	s.t.Helper()
-	x, err := SetUpStripe(s.t.Context(), s.p.stripe, "EUR", hook)
+	s.T.Helper()
+	x, err := SetUpStripe(s.T.Context(), s.p.stripe, "EUR", hook)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return x
 }

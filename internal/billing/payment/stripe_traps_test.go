@@ -27,20 +27,20 @@ func TestPagesTakeCardsOnly(t *testing.T) {
 
 // refundOf gives all of the wallet back and is Stripe's id of the refund.
 func (s *shop) refundOf(amount money.Nano) (Refund, string) {
-	s.t.Helper()
-	made, _, err := s.p.GiveBack(s.t.Context(), s.payer, amount, idem.Request{})
+	s.T.Helper()
+	made, _, err := s.p.GiveBack(s.T.Context(), s.payer, amount, idem.Request{})
 	if err != nil || len(made) != 1 {
-		s.t.Fatal(made, err)
+		s.T.Fatal(made, err)
 	}
 	all := s.stripe.Refunds()
 	return made[0], all[len(all)-1]
 }
 
 func (s *shop) refundNow(r Refund) Refund {
-	s.t.Helper()
-	all, err := s.p.refunds(s.t.Context(), s.payer.Org, []id.Refund{r.ID})
+	s.T.Helper()
+	all, err := s.p.refunds(s.T.Context(), s.payer.Org, []id.Refund{r.ID})
 	if err != nil || len(all) != 1 {
-		s.t.Fatal(all, err)
+		s.T.Fatal(all, err)
 	}
 	return all[0]
 }
@@ -69,7 +69,7 @@ func TestPendingRefunds(t *testing.T) {
 		}
 		s.level()
 		var moved int
-		if err := s.d.Pool.QueryRow(t.Context(),
+		if err := s.DB.Pool.QueryRow(t.Context(),
 			"SELECT count(*) FROM ledger_tx WHERE kind = 'refund_paid'").Scan(&moved); err != nil || (moved == 1) != well {
 			t.Errorf("well %t: %d entries of a refund that left Stripe's balance (%v)", well, moved, err)
 		}
@@ -101,9 +101,9 @@ func TestAReusedKeyIsLookedUp(t *testing.T) {
 	s.topUp(money.Unit) // the customer is made
 	s.stripe.Fail("error_500")
 	charged := s.topUp(8 * money.Unit) // and nobody knows
-	s.exec(`UPDATE stripe_outbox SET params = jsonb_set(params, '{description}', '"another version''s words"') WHERE
+	s.Exec(`UPDATE stripe_outbox SET params = jsonb_set(params, '{description}', '"another version''s words"') WHERE
 		idem_key = $1`, topupKey(charged.ID))
-	s.sendAll()
+	s.SendAll(s.p)
 	s.want(charged, Succeeded)
 	s.square(2)
 
@@ -111,7 +111,7 @@ func TestAReusedKeyIsLookedUp(t *testing.T) {
 	s.stripe.Fail("down")
 	lost := s.topUp(3 * money.Unit)
 	customer := ""
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT customer_id FROM stripe_customer").Scan(&customer); err != nil {
+	if err := s.DB.Pool.QueryRow(t.Context(), "SELECT customer_id FROM stripe_customer").Scan(&customer); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.p.stripe.CreatePayment(t.Context(), topupKey(lost.ID), stripe.NewPayment{
@@ -124,15 +124,15 @@ func TestAReusedKeyIsLookedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		s.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
+		s.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
 		if _, err := s.p.SendDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.want(lost, Pending)
-	s.exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '61 minutes' WHERE idem_key = $1",
+	s.Exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '61 minutes' WHERE idem_key = $1",
 		topupKey(lost.ID))
-	s.sendAll()
+	s.SendAll(s.p)
 	s.want(lost, Failed)
 }
 
@@ -179,10 +179,10 @@ func TestPreventedDisputes(t *testing.T) {
 }
 
 func (s *shop) paymentOf(x TopUp) (pi string) {
-	s.t.Helper()
-	if err := s.d.Pool.QueryRow(s.t.Context(), "SELECT payment_intent_id FROM topup WHERE id = $1",
+	s.T.Helper()
+	if err := s.DB.Pool.QueryRow(s.T.Context(), "SELECT payment_intent_id FROM topup WHERE id = $1",
 		x.ID).Scan(&pi); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return pi
 }
@@ -191,7 +191,7 @@ func (s *shop) paymentOf(x TopUp) (pi string) {
 func TestEarlyFraudWarning(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
-	boss := s.admin()
+	boss := s.Admin().Org
 	pi := s.paymentOf(s.topUp(10 * money.Unit))
 	s.wish(AutoTopUp{Enabled: true, Threshold: 5 * money.Unit, Amount: 10 * money.Unit, DailyCap: 10 * money.Unit})
 	s.stripe.Warn(pi)
@@ -208,7 +208,7 @@ func TestEarlyFraudWarning(t *testing.T) {
 func TestMeterErrorsAreNotified(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
-	boss := s.admin()
+	boss := s.Admin().Org
 	if _, err := s.p.stripe.CreateMeter(t.Context(), "m", stripe.UsageMeter, "usage"); err != nil {
 		t.Fatal(err)
 	}

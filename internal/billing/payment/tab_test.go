@@ -3,21 +3,18 @@ package payment
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
-	"github.com/musterhq/muster/internal/stripe/sandbox"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 )
 
 // tab is a platform with an org that pays afterwards, a Stripe with a clock that a test moves, and a noun that bills:
@@ -36,34 +33,9 @@ type tab struct {
 func newTab(t testing.TB, d *db.DB, card string) *tab {
 	t.Helper()
 	b := &tab{wanted: map[string]int64{}}
-	fake, err := sandbox.New(sandbox.Config{WebhookSecret: secret, PublicURL: "http://pay.test", Now: b.now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := httptest.NewServer(fake)
-	t.Cleanup(srv.Close)
-	c, err := stripe.New(stripe.Config{Key: "sk_test_x", WebhookSecret: secret, URL: srv.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := New(d, c, Config{
-		Currency:      "EUR",
-		DefaultMethod: card,
-		ReturnURL:     "http://muster.test/billing",
-		Sandbox:       true,
-	}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.shop = &shop{
-		t:      t,
-		d:      d,
-		p:      p,
-		stripe: fake,
-		payer:  account.Principal{Org: id.New[id.Org](), User: id.New[id.User](), Email: "a@b.c", OrgName: "o"},
-	}
-	b.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", b.payer.Org)
-	p.Bill(Biller{
+	w := billingtest.New(t, d)
+	b.shop = newShopAt(w, w.Stripe(b.now, 0), card)
+	b.p.Bill(Biller{
 		Subscription: b.subscription,
 		Invoice:      b.invoice,
 		Refused:      b.refuse,
@@ -134,25 +106,25 @@ func (b *tab) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe.Invo
 
 // do runs f in a transaction.
 func (b *tab) do(f func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error)) []id.Outbox {
-	b.t.Helper()
+	b.T.Helper()
 	var rows []id.Outbox
-	if err := b.d.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) (err error) {
+	if err := b.DB.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) (err error) {
 		rows, err = f(ctx, tx)
 		return err
 	}); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return rows
 }
 
 func (b *tab) subscribe() []id.Outbox {
-	b.t.Helper()
+	b.T.Helper()
 	return b.do(func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error) { return b.p.Subscribe(ctx, tx, b.payer.Org) })
 }
 
 // use books usage and reports it.
 func (b *tab) use(v money.Micro) (identifier string) {
-	b.t.Helper()
+	b.T.Helper()
 	identifier = id.New[id.LedgerTx]().String()
 	b.used += v
 	b.do(func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error) {
@@ -167,73 +139,54 @@ func (b *tab) use(v money.Micro) (identifier string) {
 }
 
 func (b *tab) customer() string {
-	b.t.Helper()
-	c, err := b.d.Q.StripeCustomer(context.Background(), b.payer.Org)
+	b.T.Helper()
+	c, err := b.DB.Q.StripeCustomer(context.Background(), b.payer.Org)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return c.CustomerID
 }
 
-// receive takes in deliveries, signed now: Stripe's clock is ahead of ours.
-func (b *tab) receive(ds []sandbox.Delivery) {
-	b.t.Helper()
-	for i := range ds {
-		ds[i].Signature = sandbox.Sign(ds[i].Payload, secret, time.Now())
-	}
-	for _, d := range ds {
-		if err := b.p.ReceiveWebhook(context.Background(), d.Payload, d.Signature); err != nil {
-			b.t.Fatal(err)
-		}
-	}
-	for n := 1; n > 0; {
-		var err error
-		if n, err = b.p.ProcessEvents(context.Background()); err != nil {
-			b.t.Fatal(err)
-		}
-	}
-}
-
 func (b *tab) reconcile() Reconciled {
-	b.t.Helper()
+	b.T.Helper()
 	r, err := b.p.Reconcile(context.Background())
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return r
 }
 
 func (b *tab) refresh() {
-	b.t.Helper()
+	b.T.Helper()
 	if err := b.p.RefreshBilling(context.Background(), b.payer.Org, b.sub.ID); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 }
 
 // even asserts that the ledger says of Stripe's money and of what is owed what Stripe says.
 func (b *tab) even(paidCents int64) {
-	b.t.Helper()
+	b.T.Helper()
 	balance := func(a ledger.Account) money.Nano {
-		n, err := ledger.Balance(context.Background(), b.d.Q, a)
+		n, err := ledger.Balance(context.Background(), b.DB.Q, a)
 		if err != nil {
-			b.t.Fatal(err)
+			b.T.Fatal(err)
 		}
 		return n
 	}
 	if got, want := -balance(ledger.Receivable(b.payer.Org, "EUR")),
 		b.used.Nano()-money.Nano(paidCents)*money.Cent; got != want {
-		b.t.Fatalf("owed %s, want %s", got, want)
+		b.T.Fatalf("owed %s, want %s", got, want)
 	}
 	if got, want := -balance(ledger.StripeClearing("EUR")),
 		money.Nano(b.stripe.BalanceCents("eur"))*money.Cent; got != want {
-		b.t.Fatalf("clearing %s, Stripe has %s", got, want)
+		b.T.Fatalf("clearing %s, Stripe has %s", got, want)
 	}
-	if x, err := ledger.Check(context.Background(), b.d); err != nil || !x.Balanced() {
-		b.t.Fatal(x.Problems, err)
+	if x, err := ledger.Check(context.Background(), b.DB); err != nil || !x.Balanced() {
+		b.T.Fatal(x.Problems, err)
 	}
 	var open int
-	if err := b.d.Pool.QueryRow(context.Background(),
+	if err := b.DB.Pool.QueryRow(context.Background(),
 		"SELECT count(*) FROM stripe_balance WHERE state <> 'matched'").Scan(&open); err != nil || open != 0 {
-		b.t.Fatal(open, "changes of Stripe's balance without an entry", err)
+		b.T.Fatal(open, "changes of Stripe's balance without an entry", err)
 	}
 }

@@ -36,14 +36,14 @@ func TestTaxUnderFaults(t *testing.T) {
 			for range 40 {
 				m.step()
 				m.receive()
-				s.exec("UPDATE payment_standing SET state = 'ok'") // what disputes forbid is tested elsewhere
-				if b, err := ledger.Check(t.Context(), s.d); err != nil || !b.Balanced() {
+				s.Exec("UPDATE payment_standing SET state = 'ok'") // what disputes forbid is tested elsewhere
+				if b, err := ledger.Check(t.Context(), s.DB); err != nil || !b.Balanced() {
 					t.Fatal(b.Problems, err)
 				}
 				s.owed()
 			}
 			s.stripe.Heal()
-			s.sendAll()
+			s.SendAll(s.p)
 			m.finishAll()
 			if _, err := s.p.poll(t.Context(), 0); err != nil {
 				t.Fatal(err)
@@ -65,7 +65,7 @@ type taxModel struct {
 }
 
 func (m *taxModel) step() {
-	m.t.Helper()
+	m.T.Helper()
 	switch m.r.IntN(9) {
 	case 0: // another law
 		m.o.Rates = tax.EU()
@@ -84,16 +84,16 @@ func (m *taxModel) step() {
 		m.due[m.topUp(money.Nano(cents)*money.Cent).ID] = m.expected(cents)
 	case 5:
 		if n, err := m.p.Refundable(context.Background(), m.payer.Org); err != nil {
-			m.t.Fatal(err)
+			m.T.Fatal(err)
 		} else if n >= money.Cent {
 			if _, err := m.giveBack(money.Nano(1+m.r.Int64N(int64(n/money.Cent))) * money.Cent); err != nil {
-				m.t.Fatal(err)
+				m.T.Fatal(err)
 			}
 		}
 	case 6:
 		list, err := m.p.List(context.Background(), m.payer.Org, id.TopUp{}, 100)
 		if err != nil {
-			m.t.Fatal(err)
+			m.T.Fatal(err)
 		}
 		if top := list[m.r.IntN(len(list))]; top.State == Succeeded {
 			cents := int64(top.Total / money.Cent)
@@ -132,7 +132,7 @@ func (m *taxModel) expected(cents int64) int64 {
 
 // receive delivers what Stripe tells, shuffled, repeated or in part lost.
 func (m *taxModel) receive() {
-	m.t.Helper()
+	m.T.Helper()
 	ds := m.stripe.Deliveries()
 	if m.r.IntN(3) > 0 {
 		ds = append(ds, ds...)
@@ -143,45 +143,45 @@ func (m *taxModel) receive() {
 
 // finishAll lets banks that took their time say yes, most often.
 func (m *taxModel) finishAll() {
-	m.t.Helper()
-	rows, err := m.d.Pool.Query(context.Background(), "SELECT payment_intent_id FROM topup WHERE state = 'pending' AND "+
+	m.T.Helper()
+	rows, err := m.DB.Pool.Query(context.Background(), "SELECT payment_intent_id FROM topup WHERE state = 'pending' AND "+
 		"payment_intent_id IS NOT NULL")
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var pi string
 		if err := rows.Scan(&pi); err != nil {
-			m.t.Fatal(err)
+			m.T.Fatal(err)
 		}
 		m.stripe.Finish(pi, m.r.IntN(4) > 0)
 	}
 }
 
 func (m *taxModel) check() {
-	m.t.Helper()
+	m.T.Helper()
 	var charged int64
 	list, err := m.p.List(context.Background(), m.payer.Org, id.TopUp{}, 1000)
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 	for _, top := range list {
 		if want, known := m.due[top.ID]; known && top.Tax.Amount != money.Nano(want)*money.Cent {
-			m.t.Errorf("%s of %s is taxed %s, want %d cents", top.ID, top.Amount, top.Tax.Amount, want)
+			m.T.Errorf("%s of %s is taxed %s, want %d cents", top.ID, top.Amount, top.Tax.Amount, want)
 		}
 		if top.State == Pending {
-			m.t.Errorf("%s is still pending", top.ID)
+			m.T.Errorf("%s is still pending", top.ID)
 		}
 		if top.State == Succeeded {
 			charged += int64(top.Total / money.Cent)
 		}
 	}
 	if _, cents := m.stripe.Charged(); cents != charged {
-		m.t.Errorf("charged %d cents, payments say %d", cents, charged)
+		m.T.Errorf("charged %d cents, payments say %d", cents, charged)
 	}
 	var over string
-	if err := m.d.Pool.QueryRow(context.Background(), `SELECT coalesce(string_agg(concat_ws(' ', t.amount, t.tax,
+	if err := m.DB.Pool.QueryRow(context.Background(), `SELECT coalesce(string_agg(concat_ws(' ', t.amount, t.tax,
 		r.amount, r.tax, d.amount, d.tax), E'\n'), '') FROM topup t,
 		LATERAL (SELECT coalesce(sum(amount), 0) AS amount, coalesce(sum(tax), 0) AS tax FROM refund WHERE topup_id = t.id
 		AND state <> 'failed') r,
@@ -191,7 +191,7 @@ func (m *taxModel) check() {
 		   OR r.amount + r.tax + d.amount + d.tax = t.amount + t.tax AND r.tax + d.tax <> t.tax
 		   OR abs((r.tax + d.tax) * (t.amount + t.tax) - t.tax * (r.amount + r.tax + d.amount + d.tax)) > 20000000 *
 		(t.amount + t.tax)`).Scan(&over); err != nil || over != "" {
-		m.t.Errorf("payments gave back more than they brought, or not all of their tax (amount and tax paid, refunded, "+
+		m.T.Errorf("payments gave back more than they brought, or not all of their tax (amount and tax paid, refunded, "+
 			"disputed): %v\n%s", err, over)
 	}
 }

@@ -35,30 +35,30 @@ func taxed(t testing.TB, method string) (*shop, *office) {
 }
 
 func (s *shop) lives(country, vat string) {
-	s.t.Helper()
+	s.T.Helper()
 	if country == "" {
-		s.exec("DELETE FROM org_legal WHERE org_id = $1", s.payer.Org)
+		s.Exec("DELETE FROM org_legal WHERE org_id = $1", s.payer.Org)
 		return
 	}
-	s.exec(`INSERT INTO org_legal (org_id, name, address, country, vat_id) VALUES ($1, 'A', '{b}', $2, $3)
+	s.Exec(`INSERT INTO org_legal (org_id, name, address, country, vat_id) VALUES ($1, 'A', '{b}', $2, $3)
 		ON CONFLICT (org_id) DO UPDATE SET country = excluded.country, vat_id = excluded.vat_id`, s.payer.Org, country, vat)
 }
 
 // owed returns the tax by the ledger, asserted to be the tax book's sum and what the payments, refunds and disputes
 // say.
 func (s *shop) owed() money.Nano {
-	s.t.Helper()
+	s.T.Helper()
 	n := s.balanceOf(ledger.TaxPayable("EUR"))
 	var book, documents money.Nano
-	if err := s.d.Pool.QueryRow(context.Background(), `SELECT coalesce(sum(tax), 0)::bigint,
+	if err := s.DB.Pool.QueryRow(context.Background(), `SELECT coalesce(sum(tax), 0)::bigint,
 		((SELECT coalesce(sum(tax), 0) FROM topup WHERE state = 'succeeded') - (SELECT coalesce(sum(tax), 0) FROM refund
 		WHERE state <> 'failed')
 		- (SELECT coalesce(sum(tax), 0) FROM dispute WHERE state = 'lost'))::bigint FROM
 		tax_entry`).Scan(&book, &documents); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	if n != book || n != documents {
-		s.t.Fatalf("tax_payable is %s, the tax book says %s, the documents %s", n, book, documents)
+		s.T.Fatalf("tax_payable is %s, the tax book says %s, the documents %s", n, book, documents)
 	}
 	return n
 }
@@ -82,7 +82,7 @@ func TestATopUpIsChargedWithItsTax(t *testing.T) {
 		t.Fatalf("%d charges, %d cents, wallet %s, tax %s", n, cents, s.wallet(), s.owed())
 	}
 	var told string
-	if err := s.d.Pool.QueryRow(t.Context(), "SELECT params->>'description' FROM stripe_outbox WHERE idem_key = $1",
+	if err := s.DB.Pool.QueryRow(t.Context(), "SELECT params->>'description' FROM stripe_outbox WHERE idem_key = $1",
 		topupKey(top.ID)).Scan(&told); err != nil ||
 		told != "Muster credit 100.00 EUR, plus VAT 19 % 19.00 EUR" {
 		t.Fatal(told, err)
@@ -129,7 +129,7 @@ func TestTheTaxOfAPaymentUnderWayIsFrozen(t *testing.T) {
 	s.want(first, Pending)
 	o.Rates["DE"] = 250_000
 	s.lives("US", "")
-	s.exec("UPDATE topup SET state = 'failed' WHERE id = $1", late.ID)
+	s.Exec("UPDATE topup SET state = 'failed' WHERE id = $1", late.ID)
 	for _, x := range []TopUp{first, late} {
 		s.stripe.Finish(s.session(topupKey(x.ID)), true)
 	}
@@ -226,7 +226,7 @@ func TestADisputeAndItsTax(t *testing.T) {
 func TestAutoTopUpPaysItsTax(t *testing.T) {
 	t.Parallel()
 	s, o := taxed(t, "pm_card_visa")
-	s.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", s.payer.User, s.payer.User.String()+
+	s.Exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", s.payer.User, s.payer.User.String()+
 		"@example.com")
 	if err := s.p.SetAutoTopUp(t.Context(), s.payer, AutoTopUp{
 		Enabled:   true,
@@ -241,7 +241,7 @@ func TestAutoTopUpPaysItsTax(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	o.away = nil
-	s.exec("UPDATE auto_topup SET next_at = clock_timestamp()") // it is retried after a while
+	s.Exec("UPDATE auto_topup SET next_at = clock_timestamp()") // it is retried after a while
 	for range 4 {
 		if _, err := s.p.AutoTopUps(t.Context()); err != nil {
 			t.Fatal(err)

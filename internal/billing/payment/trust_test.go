@@ -13,12 +13,13 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 // move posts an entry between two accounts, as a cluster does.
 func (s *shop) move(debit, credit ledger.Account, n money.Nano) error {
-	return s.d.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) error {
+	return s.DB.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) error {
 		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "compensation", Key: "test:" + id.New[id.LedgerTx]().String(),
 			Transfers: []ledger.Transfer{{Debit: debit, Credit: credit, Amount: n}}})
 		return err
@@ -26,44 +27,44 @@ func (s *shop) move(debit, credit ledger.Account, n money.Nano) error {
 }
 
 func (s *shop) must(err error) {
-	s.t.Helper()
+	s.T.Helper()
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 }
 
 // dispute opens a dispute of a whole payment and delivers what Stripe says of it.
 func (s *shop) dispute(top TopUp) (id string) {
-	s.t.Helper()
+	s.T.Helper()
 	id = s.stripe.Dispute(s.session(topupKey(top.ID)), int64(top.Total/money.Cent))
 	if id == "" {
-		s.t.Fatal("the payment cannot be disputed")
+		s.T.Fatal("the payment cannot be disputed")
 	}
 	s.deliver(s.stripe.Deliveries())
 	return id
 }
 
 func (s *shop) decide(dispute string, won bool) {
-	s.t.Helper()
+	s.T.Helper()
 	s.stripe.Decide(dispute, won)
 	s.deliver(s.stripe.Deliveries())
 }
 
 func (s *shop) spendable() money.Nano {
-	s.t.Helper()
-	n, err := ledger.Spendable(context.Background(), s.d.Q, ledger.Wallet(s.payer.Org, "EUR"))
+	s.T.Helper()
+	n, err := ledger.Spendable(context.Background(), s.DB.Q, ledger.Wallet(s.payer.Org, "EUR"))
 	s.must(err)
 	return n
 }
 
 func (s *shop) collectAll() {
-	s.t.Helper()
+	s.T.Helper()
 	_, err := s.p.CollectClaims(context.Background())
 	s.must(err)
 }
 
 func (s *shop) standing() Standing {
-	s.t.Helper()
+	s.T.Helper()
 	st, err := s.p.Standing(context.Background(), s.payer.Org)
 	s.must(err)
 	return st
@@ -177,14 +178,14 @@ func TestStandingFollowsDisputes(t *testing.T) {
 	t.Parallel()
 	const u = money.Unit
 	s := newShop(t, "pm_card_visa")
-	boss := s.admin()
+	boss := s.Admin().Org
 	admin := account.Principal{User: id.New[id.User](), Org: boss, Admin: true}
 	add := func(n money.Nano) error {
 		_, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: n}, idem.Request{})
 		return err
 	}
 	forgive := func(who account.Principal, reason string) error {
-		return failed(s.p.Forgive(t.Context(), who,
+		return billingtest.Err(s.p.Forgive(t.Context(), who,
 			s.payer.Org, reason, idem.Request{}))
 	}
 	if err := forgive(admin, "none"); !fault.Is(err, fault.Conflict) {
@@ -241,19 +242,19 @@ func TestTheCardOfALostDisputeIsBlocked(t *testing.T) {
 	const u = money.Unit
 	s := newShop(t, "")
 	s.card("pm_card_visa")
-	thief := newShopOn(t, s.d, "")
+	thief := newShopOn(t, s.DB, "")
 	thief.p, thief.stripe = s.p, s.stripe
 	thief.card("pm_card_visa")
 	s.decide(s.dispute(s.topUp(10*u)), false)
 	if top := thief.topUp(5 * u); top.State != Failed || thief.wallet() != 0 {
 		t.Fatalf("%+v", top)
 	}
-	other := newShopOn(t, s.d, "")
+	other := newShopOn(t, s.DB, "")
 	other.p, other.stripe = s.p, s.stripe
 	page := other.topUp(7 * u)
 	s.stripe.Pay(s.session(topupKey(page.ID)), "pm_card_visa")
 	s.deliver(s.stripe.Deliveries())
-	s.sendAll()
+	s.SendAll(s.p)
 	if other.wallet() != 0 || len(other.cards()) != 0 {
 		t.Fatalf("%s paid with a blocked card, %d cards kept", other.wallet(), len(other.cards()))
 	}
@@ -372,11 +373,11 @@ func disputeAtRandom(t *testing.T, r *rand.Rand) {
 		}
 		_, _ = s.p.ProcessEvents(ctx)
 		check(fmt.Sprint("step ", i, " of kind ", what))
-		s.exec("UPDATE payment_standing SET state = 'ok'")
+		s.Exec("UPDATE payment_standing SET state = 'ok'")
 	}
 	s.stripe.Heal()
-	s.sendAll()
-	s.exec("UPDATE stripe_event SET next_at = clock_timestamp() WHERE processed_at IS NULL")
+	s.SendAll(s.p)
+	s.Exec("UPDATE stripe_event SET next_at = clock_timestamp() WHERE processed_at IS NULL")
 	s.deliver(s.stripe.Deliveries())
 	if _, err := s.p.poll(ctx, 0); err != nil {
 		t.Fatal(err)

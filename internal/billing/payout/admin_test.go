@@ -3,7 +3,6 @@ package payout
 import (
 	"context"
 	"log/slog"
-	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -14,8 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/stripe"
-	"github.com/musterhq/muster/internal/stripe/sandbox"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
@@ -23,7 +21,7 @@ import (
 type admin struct {
 	*world
 	k      *dbtest.Killer
-	fake   *sandbox.Server
+	fake   *billingtest.Stripe
 	pay    *payment.Payments
 	p      *Payouts
 	renter account.Principal
@@ -34,18 +32,10 @@ type admin struct {
 func newAdmin(t *testing.T) *admin {
 	t.Helper()
 	d, k := dbtest.NewMortal(t)
-	fake, err := sandbox.New(sandbox.Config{WebhookSecret: "whsec_x", PublicURL: "http://pay.test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := httptest.NewServer(fake)
-	t.Cleanup(srv.Close)
-	c, err := stripe.New(stripe.Config{Key: "sk_test_x", WebhookSecret: "whsec_x", URL: srv.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := billingtest.New(t, d)
+	fake := w.Stripe(nil, 0)
 	log := slog.New(slog.DiscardHandler)
-	pay, err := payment.New(d, c, payment.Config{
+	pay, err := payment.New(d, fake.Client, payment.Config{
 		Currency:      eur,
 		DefaultMethod: "pm_card_visa",
 		ReturnURL:     "http://m.test/billing",
@@ -59,7 +49,7 @@ func newAdmin(t *testing.T) *admin {
 		t.Fatal(err)
 	}
 	x := &admin{
-		world: &world{t, d, id.New[id.Org]()},
+		world: &world{w, w.Org()},
 		k:     k,
 		fake:  fake,
 		pay:   pay,
@@ -67,10 +57,7 @@ func newAdmin(t *testing.T) *admin {
 		boss:  account.Principal{User: id.New[id.User](), Admin: true},
 	}
 	x.owner = account.Principal{Org: x.operator, User: id.New[id.User](), Email: "o@b.c", OrgName: "o"}
-	x.renter = account.Principal{Org: id.New[id.Org](), User: id.New[id.User](), Email: "a@b.c", OrgName: "r"}
-	for _, o := range []id.Org{x.operator, x.renter.Org} {
-		x.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", o)
-	}
+	x.renter = account.Principal{Org: w.Org(), User: id.New[id.User](), Email: "a@b.c", OrgName: "r"}
 	return x
 }
 
@@ -84,126 +71,91 @@ func funded(t *testing.T, paidIn money.Nano) *admin {
 }
 
 func (x *admin) topUp(n money.Nano) payment.TopUp {
-	x.t.Helper()
-	top, _, err := x.pay.TopUp(x.t.Context(), x.renter, payment.TopUpRequest{Amount: n}, idem.Request{})
+	x.T.Helper()
+	top, _, err := x.pay.TopUp(x.T.Context(), x.renter, payment.TopUpRequest{Amount: n}, idem.Request{})
 	if err != nil || top.State != payment.Succeeded {
-		x.t.Fatal(top, err)
+		x.T.Fatal(top, err)
 	}
 	return top
 }
 
 func (x *admin) onboard() (acct string) {
-	x.t.Helper()
-	if _, _, err := x.p.Onboard(x.t.Context(), x.owner, "DE", idem.Request{}); err != nil {
-		x.t.Fatal(err)
+	x.T.Helper()
+	if _, _, err := x.p.Onboard(x.T.Context(), x.owner, "DE", idem.Request{}); err != nil {
+		x.T.Fatal(err)
 	}
 	acct = x.fake.Accounts()[0]
 	x.fake.Onboard(acct)
-	x.deliver(x.fake.Deliveries())
+	x.Deliver(x.pay, x.fake.Deliveries())
 	return acct
 }
 
-func (x *admin) exec(sql string, args ...any) {
-	x.t.Helper()
-	if _, err := x.d.Pool.Exec(x.t.Context(), sql, args...); err != nil {
-		x.t.Fatal(err)
-	}
-}
-
-// earn returns a renter's money for the operator's hosts.
+// earn books a renter's money for the operator's hosts.
 func (x *admin) earn(n money.Nano) {
-	x.t.Helper()
-	x.post(ledger.Wallet(x.renter.Org, eur), ledger.HostPending(x.operator, eur), n)
+	x.T.Helper()
+	x.Move(ledger.Wallet(x.renter.Org, eur), ledger.HostPending(x.operator, eur), n)
 }
 
 // payable makes everything payable that may be.
 func (x *admin) payable() {
-	x.t.Helper()
-	if _, err := Mature(x.t.Context(), x.d, 0); err != nil {
-		x.t.Fatal(err)
+	x.T.Helper()
+	if _, err := Mature(x.T.Context(), x.DB, 0); err != nil {
+		x.T.Fatal(err)
 	}
 }
 
 // due brings the day of the payout.
 func (x *admin) due() {
-	x.t.Helper()
-	x.exec("UPDATE payout_account SET next_at = clock_timestamp() - interval '1 second', pay_at = 'epoch'")
+	x.T.Helper()
+	x.Exec("UPDATE payout_account SET next_at = clock_timestamp() - interval '1 second', pay_at = 'epoch'")
 }
 
 func (x *admin) payDue() int {
-	x.t.Helper()
+	x.T.Helper()
 	x.due()
-	n, err := x.p.PayDue(x.t.Context())
+	n, err := x.p.PayDue(x.T.Context())
 	if err != nil {
-		x.t.Fatal(err)
+		x.T.Fatal(err)
 	}
 	return n
 }
 
-// sendAll lets the time pass that rows wait for, and sends until nothing is left to say.
-func (x *admin) sendAll() {
-	x.t.Helper()
-	for range 50 {
-		x.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
-		n, err := x.pay.SendDue(x.t.Context())
-		if err != nil {
-			x.t.Fatal(err)
-		}
-		if n == 0 {
-			return
-		}
-	}
-	x.t.Fatal("the outbox does not empty")
-}
-
-func (x *admin) deliver(ds []sandbox.Delivery) {
-	x.t.Helper()
-	for _, d := range ds {
-		if err := x.pay.ReceiveWebhook(x.t.Context(), d.Payload, d.Signature); err != nil {
-			x.t.Fatal(err)
-		}
-	}
-	if _, err := x.pay.ProcessEvents(x.t.Context()); err != nil {
-		x.t.Fatal(err)
-	}
-}
-
 // sent asserts how many transfers the operator got, and what of them was not taken back.
 func (x *admin) sent(what string, transfers int, net money.Nano) {
-	x.t.Helper()
+	x.T.Helper()
 	if n, cents := x.fake.Transferred(""); n != transfers || money.Nano(cents)*money.Cent != net {
-		x.t.Fatalf("%s: %d transfers of %d cents, want %d of %s", what, n, cents, transfers, net)
+		x.T.Fatalf("%s: %d transfers of %d cents, want %d of %s", what, n, cents, transfers, net)
 	}
 }
 
 func (x *admin) last() Payout {
-	x.t.Helper()
-	all, err := x.p.List(x.t.Context(), account.Principal{Admin: true}, x.operator, id.Payout{}, 1)
+	x.T.Helper()
+	all, err := x.p.List(x.T.Context(), account.Principal{Admin: true}, x.operator, id.Payout{}, 1)
 	if err != nil || len(all) != 1 {
-		x.t.Fatal(all, err)
+		x.T.Fatal(all, err)
 	}
 	return all[0]
 }
 
 // square asserts that nothing is on its way and that Stripe and the ledger agrees to the last cent.
 func (x *admin) square() {
-	x.t.Helper()
-	b, err := ledger.Check(x.t.Context(), x.d)
+	x.T.Helper()
+	b, err := ledger.Check(x.T.Context(), x.DB)
 	if err != nil || !b.Balanced() {
-		x.t.Fatal(b.Problems, err)
+		x.T.Fatal(b.Problems, err)
 	}
-	if n, err := ledger.Balance(x.t.Context(), x.d.Q, ledger.Transfers(eur)); err != nil || n != 0 {
-		x.t.Fatalf("%s on its way, %v", n, err)
+	if n, err := ledger.Balance(x.T.Context(), x.DB.Q, ledger.Transfers(eur)); err != nil || n != 0 {
+		x.T.Fatalf("%s on its way, %v", n, err)
 	}
-	if _, err := x.pay.Reconcile(x.t.Context()); err != nil {
-		x.t.Fatal(err)
+	if _, err := x.pay.Reconcile(x.T.Context()); err != nil {
+		x.T.Fatal(err)
 	}
-	r, err := x.pay.Reconciliation(x.t.Context(), x.boss)
+	r, err := x.pay.Reconciliation(x.T.Context(), x.boss)
 	if err != nil || r.Difference != 0 || r.Waiting != 0 || r.Suspense != 0 {
-		x.t.Fatalf("reconciliation: %+v %v", r, err)
+		x.T.Fatalf("reconciliation: %+v %v", r, err)
 	}
 	if cents := x.fake.BalanceCents("eur"); r.Clearing != money.Nano(cents)*money.Cent {
-		x.t.Fatalf("the books say that Stripe holds %s, and it holds %d cents", r.Clearing, cents)
+		x.T.Fatalf("the books say that Stripe holds %s, and it holds %d cents", r.Clearing, cents)
 	}
 }
 
@@ -243,6 +195,6 @@ func (noFees) SetFee(context.Context, *db.Tx, account.Principal, id.Org, int, st
 
 // stop stops payouts to the operator, or resumes them.
 func (x *admin) stop(who account.Principal, stop bool, reason string) error {
-	return failed(x.p.ChangeOperator(x.t.Context(), who, noFees{}, x.operator,
+	return billingtest.Err(x.p.ChangeOperator(x.T.Context(), who, noFees{}, x.operator,
 		OperatorChange{Stopped: &stop, Reason: reason}, idem.Request{}))
 }

@@ -139,7 +139,7 @@ func TestDisputedAndInReviewIsHeldBackOnce(t *testing.T) {
 	x.link()
 	x.earn(10 * u) // before the disputed payment
 	top := x.topUp(50 * u)
-	x.exec("INSERT INTO dispute (id, org_id, topup_id, amount, held, currency, reason, state, paid_at) VALUES ('dp_1', "+
+	x.Exec("INSERT INTO dispute (id, org_id, topup_id, amount, held, currency, reason, state, paid_at) VALUES ('dp_1', "+
 		"$1, $2, $3, 0, $4, '', 'open', clock_timestamp())",
 		x.renter.Org, top.ID, 25*u, eur)
 	x.earn(30 * u)
@@ -163,7 +163,7 @@ func TestDisputedAndInReviewIsHeldBackOnce(t *testing.T) {
 	x.payable()
 	x.payDue()
 	x.sent("what is not disputed", 2, 58*u)
-	x.exec("UPDATE dispute SET state = 'won'")
+	x.Exec("UPDATE dispute SET state = 'won'")
 	x.payable()
 	x.payDue()
 	x.sent("decided", 3, 83*u)

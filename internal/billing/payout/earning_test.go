@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 	"github.com/musterhq/muster/migrations"
 )
@@ -40,8 +41,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 	h.pending = h.account(ledger.HostPending(h.operator, eur))
 	h.debits = append(h.debits, h.account(ledger.StandbyRelief(eur)), h.account(ledger.Goodwill(eur)))
 	for range 3 {
-		o := id.New[id.Org]()
-		h.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'r', true)", o)
+		o := h.Org()
 		h.payers = append(h.payers, o)
 		h.debits = append(h.debits, h.account(ledger.Wallet(o, eur)), h.account(ledger.Hold(o, id.New[id.Cluster](), eur)),
 			h.account(ledger.BondHold(o, id.New[id.Lease](), eur)))
@@ -49,19 +49,12 @@ func newHistory(t *testing.T, seed uint64) *history {
 	return h
 }
 
-func (h *history) exec(sql string, args ...any) {
-	h.t.Helper()
-	if _, err := h.d.Pool.Exec(h.t.Context(), sql, args...); err != nil {
-		h.t.Fatal(err)
-	}
-}
-
 func (h *history) account(a ledger.Account) (n id.LedgerAccount) {
-	h.t.Helper()
+	h.T.Helper()
 	n = id.New[id.LedgerAccount]()
-	h.exec("INSERT INTO ledger_account (id, kind, owner, org_id, currency) VALUES ($1, $2, $3, $4, $5)",
+	h.Exec("INSERT INTO ledger_account (id, kind, owner, org_id, currency) VALUES ($1, $2, $3, $4, $5)",
 		n, string(a.Kind), a.Owner, pgtype.UUID{Bytes: a.Org.UUID(), Valid: !a.Org.IsZero()}, a.Currency)
-	h.exec("INSERT INTO ledger_balance (account_id, amount) VALUES ($1, 0)", n)
+	h.Exec("INSERT INTO ledger_balance (account_id, amount) VALUES ($1, 0)", n)
 	return n
 }
 
@@ -82,7 +75,7 @@ func (h *history) at() time.Time {
 
 // book writes n transfers in one statement: income, and what is given back, matured or refused.
 func (h *history) book(n int) {
-	h.t.Helper()
+	h.T.Helper()
 	var ids, debits, credits []pgtype.UUID
 	var amounts []int64
 	var times []time.Time
@@ -101,7 +94,7 @@ func (h *history) book(n int) {
 		}), append(credits, pgtype.UUID{Bytes: to.UUID(), Valid: true})
 		amounts, times = append(amounts, 1+h.r.Int64N(1000)), append(times, at)
 	}
-	h.tx(func(ctx context.Context, tx *db.Tx) error {
+	h.Tx(func(ctx context.Context, tx *db.Tx) error {
 		if _, err := tx.Exec(ctx, "INSERT INTO ledger_tx (id, kind, key) VALUES ($1, 'topup', $2)", entry,
 			entry.String()); err != nil {
 			return err
@@ -151,58 +144,58 @@ const disputedSlowly = `
 	GROUP BY d.id ORDER BY d.org_id, d.paid_at DESC, d.id`
 
 func (h *history) number(sql string, args ...any) (n money.Nano) {
-	h.t.Helper()
-	if err := h.d.Pool.QueryRow(h.t.Context(), sql, args...).Scan(&n); err != nil {
-		h.t.Fatal(err)
+	h.T.Helper()
+	if err := h.DB.Pool.QueryRow(h.T.Context(), sql, args...).Scan(&n); err != nil {
+		h.T.Fatal(err)
 	}
 	return n
 }
 
 // compare asks both for random moments.
 func (h *history) compare(what string) {
-	h.t.Helper()
-	q, ctx := h.d.Q, h.t.Context()
+	h.T.Helper()
+	q, ctx := h.DB.Q, h.T.Context()
 	for range 25 {
 		at := h.at()
 		fast, err := earnedSince(ctx, q, h.operator, eur, at)
 		if slow := h.number(earnedSlowly, h.operator, at, nil); err != nil || fast != slow {
-			h.t.Fatalf("%s: earned since %s: %d, %v; the postings say %d", what, at, fast, err, slow)
+			h.T.Fatalf("%s: earned since %s: %d, %v; the postings say %d", what, at, fast, err, slow)
 		}
 		p := h.payers[h.r.IntN(len(h.payers))]
 		got, want := h.number("SELECT payout_earned_from($1, $2, 'EUR', $3)", h.operator, p, at),
 			h.number(earnedFromSlowly, h.operator, p, at)
 		if got != want {
-			h.t.Fatalf("%s: earned from %s until %s: %d; the postings say %d", what, p, at, got, want)
+			h.T.Fatalf("%s: earned from %s until %s: %d; the postings say %d", what, p, at, got, want)
 		}
 		got = h.number("SELECT operator_earned_after($1, $2, 'EUR', $3)", h.operator, p, at)
 		if want = h.number(earnedSlowly, h.operator, at, p); got != want {
-			h.t.Fatalf("%s: earned from %s after %s: %d; the postings say %d", what, p, at, got, want)
+			h.T.Fatalf("%s: earned from %s after %s: %d; the postings say %d", what, p, at, got, want)
 		}
 		cutoff := h.at()
 		disputes, err := disputesOf(ctx, q, eur, cutoff, h.operator)
 		if err != nil {
-			h.t.Fatal(err)
+			h.T.Fatal(err)
 		}
 		rows := disputes[h.operator]
 		var slow []dispute
-		all, err := h.d.Pool.Query(ctx, disputedSlowly, h.operator, cutoff)
+		all, err := h.DB.Pool.Query(ctx, disputedSlowly, h.operator, cutoff)
 		if err != nil {
-			h.t.Fatal(err)
+			h.T.Fatal(err)
 		}
 		for all.Next() {
 			var d dispute
 			var name string
 			if err := all.Scan(&name, &d.earned, &d.young, &d.reviewable); err != nil {
-				h.t.Fatal(err)
+				h.T.Fatal(err)
 			}
 			slow = append(slow, d)
 		}
 		if len(slow) != len(rows) {
-			h.t.Fatalf("%s: %d disputes; the postings say %d", what, len(rows), len(slow))
+			h.T.Fatalf("%s: %d disputes; the postings say %d", what, len(rows), len(slow))
 		}
 		for i, s := range slow {
 			if f := rows[i]; f.earned != s.earned || f.young != s.young || f.reviewable != s.reviewable {
-				h.t.Fatalf("%s: dispute %d, cutoff %s: %+v; the postings say %+v", what, i, cutoff, f, s)
+				h.T.Fatalf("%s: dispute %d, cutoff %s: %+v; the postings say %+v", what, i, cutoff, f, s)
 			}
 		}
 	}
@@ -210,15 +203,15 @@ func (h *history) compare(what string) {
 
 // disputes and reviews of each payer, at random moments of the history.
 func (h *history) disputes() {
-	h.t.Helper()
+	h.T.Helper()
 	for i, p := range h.payers {
 		for j := range 2 {
-			h.exec(`INSERT INTO dispute (id, org_id, invoice_id, kind, state, amount, held, currency, reason, paid_at) VALUES
+			h.Exec(`INSERT INTO dispute (id, org_id, invoice_id, kind, state, amount, held, currency, reason, paid_at) VALUES
 				($1, $2, 'in_1', 'dispute', 'open', 500, 0, 'EUR', '', $3)`,
 				fmt.Sprintf("dp_%d_%d", i, j), p, h.at())
 		}
 		if i > 0 {
-			h.exec(`INSERT INTO payout_review (id, host_org_id, renter_org_id, currency, reasons, base, through) VALUES ($1, $2,
+			h.Exec(`INSERT INTO payout_review (id, host_org_id, renter_org_id, currency, reasons, base, through) VALUES ($1, $2,
 				$3, 'EUR', '{card}', 0, $4)`,
 				id.New[id.PayoutReview](), h.operator, p, h.at())
 		}
@@ -253,19 +246,19 @@ func TestOldEarningsAreAdded(t *testing.T) {
 	}
 	fill := string(regexp.MustCompile(`(?s)DO \$\$.*?END \$\$;`).Find(text))
 	h := newHistory(t, 7)
-	h.exec("ALTER TABLE ledger_transfer DISABLE TRIGGER ledger_transfer_earnings")
+	h.Exec("ALTER TABLE ledger_transfer DISABLE TRIGGER ledger_transfer_earnings")
 	h.book(60)
 	h.disputes()
-	h.exec("ALTER TABLE ledger_transfer ENABLE TRIGGER ledger_transfer_earnings")
-	h.exec("TRUNCATE operator_earning_since; TRUNCATE operator_earning_filled")
-	h.exec("INSERT INTO operator_earning_since SELECT max(created_at) FROM ledger_transfer")
+	h.Exec("ALTER TABLE ledger_transfer ENABLE TRIGGER ledger_transfer_earnings")
+	h.Exec("TRUNCATE operator_earning_since; TRUNCATE operator_earning_filled")
+	h.Exec("INSERT INTO operator_earning_since SELECT max(created_at) FROM ledger_transfer")
 	old := h.from
 	h.from, h.times = h.from.Add(49*time.Hour), nil // what follows is later than all of it
 	h.book(30)
-	h.exec(fill)
+	h.Exec(fill)
 	h.from = old
 	h.compare("filled")
-	h.exec(fill)
+	h.Exec(fill)
 	h.compare("filled twice")
 	h.book(30)
 	h.compare("and went on")
@@ -275,13 +268,11 @@ func TestOldEarningsAreAdded(t *testing.T) {
 func TestAKilledPosterLeavesSumsThatAgree(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)
-	w := &world{t, d, id.New[id.Org]()}
+	all := billingtest.New(t, d)
+	w := &world{all, all.Org()}
 	h := &history{world: w, r: rand.New(rand.NewPCG(3, 3))}
-	renter := id.New[id.Org]()
-	for _, o := range []id.Org{w.operator, renter} {
-		h.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", o)
-	}
-	w.post(ledger.StripeClearing(eur), ledger.Wallet(renter, eur), 1e9)
+	renter := w.Org()
+	w.Move(ledger.StripeClearing(eur), ledger.Wallet(renter, eur), 1e9)
 	deaths := 0
 	for n := int64(1); ; n++ {
 		if n > 100 {

@@ -8,23 +8,24 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 )
 
 // openDispute opens a dispute of a top-up at Stripe and delivers what Stripe says of it.
 func (x *admin) openDispute(payment string, amount money.Nano) (dispute string) {
-	x.t.Helper()
+	x.T.Helper()
 	if dispute = x.fake.Dispute(payment, int64(amount/money.Cent)); dispute == "" {
-		x.t.Fatal("the payment cannot be disputed")
+		x.T.Fatal("the payment cannot be disputed")
 	}
-	x.deliver(x.fake.Deliveries())
+	x.Deliver(x.pay, x.fake.Deliveries())
 	return dispute
 }
 
 func (x *admin) intent(topup id.TopUp) (pi string) {
-	x.t.Helper()
-	if err := x.d.Pool.QueryRow(x.t.Context(), "SELECT payment_intent_id FROM topup WHERE id = $1",
+	x.T.Helper()
+	if err := x.DB.Pool.QueryRow(x.T.Context(), "SELECT payment_intent_id FROM topup WHERE id = $1",
 		topup).Scan(&pi); err != nil {
-		x.t.Fatal(err)
+		x.T.Fatal(err)
 	}
 	return pi
 }
@@ -49,7 +50,7 @@ func TestALostDisputeIsReviewed(t *testing.T) {
 		x.payDue()
 		x.sent("while it is open", 1, 30*u)
 		x.fake.Decide(dp, false)
-		x.deliver(x.fake.Deliveries())
+		x.Deliver(x.pay, x.fake.Deliveries())
 		if x.payDue(); !paid { // before anything matures again
 			x.payable()
 		}
@@ -69,14 +70,14 @@ func TestALostDisputeIsReviewed(t *testing.T) {
 		}
 		x.payDue()
 		x.sent("beyond what was lost", 2, 55*u)
-		if err := failed(x.p.RefuseReview(x.t.Context(), x.boss, r.ID, "a stolen card", idem.Request{})); err != nil {
+		if err := billingtest.Err(x.p.RefuseReview(x.T.Context(), x.boss, r.ID, "a stolen card", idem.Request{})); err != nil {
 			t.Fatal(err)
 		}
 		x.earn(20 * u)
 		x.payable()
 		x.payDue()
 		x.sent("after the decision", 3, 75*u)
-		if b, err := ledger.Check(t.Context(), x.d); err != nil || !b.Balanced() {
+		if b, err := ledger.Check(t.Context(), x.DB); err != nil || !b.Balanced() {
 			t.Fatal(b.Problems, err)
 		}
 	}
@@ -106,15 +107,15 @@ func TestNewOperatorsWaitLonger(t *testing.T) {
 	w := newWorld(t)
 	w.earn(10)
 	h := Holdback{Usual: 0, New: 30 * 24 * time.Hour}
-	if _, err := MatureAfter(t.Context(), w.d, h); err != nil {
+	if _, err := MatureAfter(t.Context(), w.DB, h); err != nil {
 		t.Fatal(err)
 	}
 	w.want("a new operator", 10, 0)
-	if _, err := w.d.Pool.Exec(t.Context(), "UPDATE ledger_account SET created_at = created_at - interval '91 days' "+
+	if _, err := w.DB.Pool.Exec(t.Context(), "UPDATE ledger_account SET created_at = created_at - interval '91 days' "+
 		"WHERE kind = 'host_pending'"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := MatureAfter(t.Context(), w.d, h); err != nil {
+	if _, err := MatureAfter(t.Context(), w.DB, h); err != nil {
 		t.Fatal(err)
 	}
 	w.want("three months later", 0, 10)

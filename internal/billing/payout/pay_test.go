@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 )
 
 func TestAnOperatorIsPaid(t *testing.T) {
@@ -43,7 +44,7 @@ func TestAnOperatorIsPaid(t *testing.T) {
 	}
 	acct := x.fake.Accounts()[0]
 	x.fake.Onboard(acct, "external_account")
-	x.deliver(x.fake.Deliveries())
+	x.Deliver(x.pay, x.fake.Deliveries())
 	if a := state(Incomplete); len(a.Due) != 1 || a.Due[0] != "external_account" {
 		t.Fatalf("%+v", a)
 	}
@@ -98,7 +99,7 @@ func TestAnAccountThatStripeRefusesIsAskedForAgain(t *testing.T) {
 	if a, err := x.p.Account(t.Context(), x.operator); err != nil || a.State != Making {
 		t.Fatalf("%+v %v", a, err)
 	}
-	x.sendAll()
+	x.SendAll(x.pay)
 	if url, _, err := x.p.Onboard(t.Context(), x.owner, "DE", idem.Request{}); err != nil || url == "" ||
 		len(x.fake.Accounts()) != 1 {
 		t.Fatal(url, err)
@@ -120,17 +121,17 @@ func TestAnAccountMayNeedMoreLater(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	x.want("a failed payout is payable again", 0, 20*money.Unit)
-	x.deliver(x.fake.Deliveries())
+	x.Deliver(x.pay, x.fake.Deliveries())
 	if x.payDue() != 0 {
 		t.Fatal("paid into an account that is known to be off")
 	}
 	var notices int
-	if err := x.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1",
+	if err := x.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1",
 		x.operator).Scan(&notices); err != nil || notices != 2 {
 		t.Fatal(notices, err)
 	}
 	x.fake.Onboard(acct)
-	x.exec("UPDATE payout_account SET checked_at = clock_timestamp() - interval '2 days'")
+	x.Exec("UPDATE payout_account SET checked_at = clock_timestamp() - interval '2 days'")
 	if n, err := x.p.PollAccounts(t.Context()); n != 1 || err != nil { // no event at all
 		t.Fatal(n, err)
 	}
@@ -154,7 +155,7 @@ func TestAPayoutWaitsForEnoughFunds(t *testing.T) {
 	}
 	x.sent("while Stripe holds too little", 0, 0)
 	x.topUp(100 * money.Unit)
-	x.sendAll()
+	x.SendAll(x.pay)
 	if got := x.last(); got.ID != waiting.ID || got.State != Paid || got.Failure != "" {
 		t.Fatalf("%+v", got)
 	}
@@ -167,16 +168,15 @@ func TestAPayoutWaitsForEnoughFunds(t *testing.T) {
 func TestAPayoutThatStripeDoesNotTakeBack(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
-	x.exec("INSERT INTO app_user (id, email, password_hash, admin) VALUES ($1, 'boss@b.c', 'x', true)", x.boss.User)
-	home := id.New[id.Org]()
-	x.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'boss', true)", home)
-	x.exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", home, x.boss.User)
+	x.Exec("INSERT INTO app_user (id, email, password_hash, admin) VALUES ($1, 'boss@b.c', 'x', true)", x.boss.User)
+	home := x.Org()
+	x.Exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", home, x.boss.User)
 	x.earn(50 * money.Unit)
 	x.payable()
 	x.payDue()
 	x.fake.Reverse(x.fake.Transfers()[0], 4000) // in Stripe's dashboard, and nobody has heard of it
 	reverse := func(n money.Nano) error {
-		return failed(x.p.Reverse(x.t.Context(), x.boss, ReversalRequest{
+		return billingtest.Err(x.p.Reverse(x.T.Context(), x.boss, ReversalRequest{
 			Payout: x.last().ID,
 			Amount: n,
 			Reason: "sent twice",
@@ -192,13 +192,13 @@ func TestAPayoutThatStripeDoesNotTakeBack(t *testing.T) {
 	if err := reverse(money.Unit); fault.KindOf(err) != fault.Conflict {
 		t.Fatal("taken back twice at once", err)
 	}
-	x.sendAll()
+	x.SendAll(x.pay)
 	if r := x.last().Reversal; r == nil || r.State != ReversalRefused || r.Amount != 50*money.Unit || r.Failure == "" {
 		t.Fatalf("%+v", r)
 	}
 	told := func(org id.Org, title string) (n int) {
 		t.Helper()
-		if err := x.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND title = $2 AND body "+
+		if err := x.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND title = $2 AND body "+
 			"LIKE '%' || $3 || '%'", org, title, x.last().Reversal.Failure).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
@@ -230,14 +230,14 @@ func TestARefusedReversalThatBecameNeedless(t *testing.T) {
 	x.payDue()
 	tr := x.fake.Transfers()[0]
 	x.fake.Reverse(tr, 1)
-	if err := failed(x.p.Reverse(x.t.Context(), x.boss, ReversalRequest{
+	if err := billingtest.Err(x.p.Reverse(x.T.Context(), x.boss, ReversalRequest{
 		Payout: x.last().ID,
 		Amount: 0,
 		Reason: "sent twice",
 	}, idem.Request{})); err != nil {
 		t.Fatal(err)
 	}
-	x.sendAll()
+	x.SendAll(x.pay)
 	if r := x.last().Reversal; r == nil || r.State != ReversalRefused {
 		t.Fatalf("%+v", r)
 	}
@@ -255,7 +255,7 @@ func TestAPayoutIsTakenBack(t *testing.T) {
 	x.payable()
 	x.payDue()
 	reverse := func(who account.Principal, n money.Nano, reason string) error {
-		return failed(x.p.Reverse(x.t.Context(), who, ReversalRequest{
+		return billingtest.Err(x.p.Reverse(x.T.Context(), who, ReversalRequest{
 			Payout: x.last().ID,
 			Amount: n,
 			Reason: reason,
@@ -276,9 +276,9 @@ func TestAPayoutIsTakenBack(t *testing.T) {
 	if err := reverse(x.boss, 20*money.Unit, "sent twice by hand"); err != nil {
 		t.Fatal(err)
 	}
-	x.sendAll()
+	x.SendAll(x.pay)
 	x.fake.Heal()
-	x.sendAll()
+	x.SendAll(x.pay)
 	if got := x.last(); got.Reversed != 20*money.Unit || got.State != Paid {
 		t.Fatalf("%+v", got)
 	}
@@ -287,7 +287,7 @@ func TestAPayoutIsTakenBack(t *testing.T) {
 		t.Fatal("what was taken back was paid again at once")
 	}
 	payNow := func(who account.Principal, org id.Org) error {
-		return failed(x.p.PayNow(x.t.Context(), who, org, "a test", idem.Request{}))
+		return billingtest.Err(x.p.PayNow(x.T.Context(), who, org, "a test", idem.Request{}))
 	}
 	if err := payNow(x.boss, x.operator); fault.KindOf(err) != fault.Conflict {
 		t.Fatal(err)
@@ -331,12 +331,12 @@ func TestDisputesHoldBack(t *testing.T) {
 	x.payable() // before anybody knew
 	hold(20 * money.Unit)
 	var intent string
-	if err := x.d.Pool.QueryRow(t.Context(), "SELECT payment_intent_id FROM topup WHERE id = $1",
+	if err := x.DB.Pool.QueryRow(t.Context(), "SELECT payment_intent_id FROM topup WHERE id = $1",
 		top.ID).Scan(&intent); err != nil {
 		t.Fatal(err)
 	}
 	dp := x.fake.Dispute(intent, 7000)
-	x.deliver(x.fake.Deliveries())
+	x.Deliver(x.pay, x.fake.Deliveries())
 	s, err := x.p.Standing(t.Context(), x.operator)
 	if err != nil || s.Disputed != 70*money.Unit || s.Pending != 20*money.Unit || s.Payable != 60*money.Unit {
 		t.Fatalf("%+v %v", s, err)
@@ -349,7 +349,7 @@ func TestDisputesHoldBack(t *testing.T) {
 	x.payDue()
 	x.sent("while it is open", 1, 10*money.Unit)
 	x.fake.Decide(dp, true)
-	x.deliver(x.fake.Deliveries())
+	x.Deliver(x.pay, x.fake.Deliveries())
 	x.payable()
 	if x.payDue() != 1 {
 		t.Fatal("not paid")
@@ -379,8 +379,8 @@ func TestADisconnectedAccount(t *testing.T) {
 		}
 	}
 	gone("the transfer")
-	x.exec("UPDATE payout_account SET disabled = '', ready = true")
-	x.deliver(x.fake.Deliveries())
+	x.Exec("UPDATE payout_account SET disabled = '', ready = true")
+	x.Deliver(x.pay, x.fake.Deliveries())
 	gone("the event")
 	if x.payDue() != 0 {
 		t.Fatal("paid into an account that is gone")
@@ -400,7 +400,7 @@ func TestPendingFundsAreNotPaidOut(t *testing.T) {
 	x.payable()
 	for range 3 {
 		x.payDue()
-		x.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
+		x.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
 		if _, err := x.pay.SendDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -411,7 +411,7 @@ func TestPendingFundsAreNotPaidOut(t *testing.T) {
 	}
 	x.sent("while pending", 0, 0)
 	x.fake.Arrive()
-	x.sendAll()
+	x.SendAll(x.pay)
 	if got := x.last(); got.ID != waiting.ID || got.State != Paid || got.Failure != "" {
 		t.Fatalf("%+v", got)
 	}
@@ -425,14 +425,13 @@ func TestDeadAccountsDoNotStarveThePoller(t *testing.T) {
 	x := newAdmin(t)
 	acct := x.onboard()
 	for i := range batchRows {
-		org := id.New[id.Org]()
-		x.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", org)
-		x.exec(`INSERT INTO payout_account (org_id, country, stripe_account, next_at, checked_at, created_at)
+		org := x.Org()
+		x.Exec(`INSERT INTO payout_account (org_id, country, stripe_account, next_at, checked_at, created_at)
 			VALUES ($1, 'DE', $2, clock_timestamp(), clock_timestamp() - interval '9 days', clock_timestamp() - interval
 			'30 days')`, org, fmt.Sprintf("acct_dead%d", i))
 	}
 	x.fake.Onboard(acct, "external_account") // and no event comes
-	x.exec("UPDATE payout_account SET checked_at = clock_timestamp() - interval '8 days' WHERE stripe_account = $1", acct)
+	x.Exec("UPDATE payout_account SET checked_at = clock_timestamp() - interval '8 days' WHERE stripe_account = $1", acct)
 	for range 2 {
 		_, _ = x.p.PollAccounts(t.Context()) // the dead ones are errors
 	}
@@ -448,7 +447,7 @@ func TestAPauseOfSendingStopsPayouts(t *testing.T) {
 	x := funded(t, 500*money.Unit)
 	x.earn(100 * money.Unit)
 	x.payable()
-	x.exec("INSERT INTO sending_pause (reason) VALUES ('a restore')")
+	x.Exec("INSERT INTO sending_pause (reason) VALUES ('a restore')")
 	x.payDue()
 	x.sent("while paused", 0, 0)
 	who := account.Principal{Admin: true, User: id.New[id.User]()}
@@ -456,7 +455,7 @@ func TestAPauseOfSendingStopsPayouts(t *testing.T) {
 		!strings.Contains(n.Why, "a restore") {
 		t.Fatalf("%+v %v", n, err)
 	}
-	x.exec("DELETE FROM sending_pause")
+	x.Exec("DELETE FROM sending_pause")
 	x.payDue()
 	x.sent("afterwards", 1, 100*money.Unit)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 )
 
 // Credit that was given away is neither refunded nor paid out to the org that has it, also when that org could be paid
@@ -18,7 +19,7 @@ func TestPromotionalCreditIsNeverCash(t *testing.T) {
 	x := funded(t, 100*money.Unit)
 	const code = "WELCOME-2027"
 	redeem := func(who account.Principal) error {
-		return failed(x.pay.Redeem(t.Context(), who, code, idem.Request{}))
+		return billingtest.Err(x.pay.Redeem(t.Context(), who, code, idem.Request{}))
 	}
 	disable := func(who account.Principal, code string) (c payment.PromoCode, err error) {
 		c, _, err = x.pay.DisablePromoCode(t.Context(), who, code, "a test", idem.Request{})
@@ -30,7 +31,7 @@ func TestPromotionalCreditIsNeverCash(t *testing.T) {
 		if n := x.payDue(); n != 0 {
 			t.Errorf("%s: %d payouts", when, n)
 		}
-		err := failed(x.p.PayNow(x.t.Context(), x.boss, x.operator, "a test", idem.Request{}))
+		err := billingtest.Err(x.p.PayNow(x.T.Context(), x.boss, x.operator, "a test", idem.Request{}))
 		if !fault.Is(err, fault.Conflict) {
 			t.Errorf("%s: paid out: %v", when, err)
 		}
@@ -40,13 +41,13 @@ func TestPromotionalCreditIsNeverCash(t *testing.T) {
 		if _, _, err := x.pay.GiveBack(t.Context(), x.owner, money.Unit, idem.Request{}); !fault.Is(err, fault.Conflict) {
 			t.Errorf("%s: given back: %v", when, err)
 		}
-		if n, err := ledger.Balance(t.Context(), x.d.Q, ledger.Wallet(x.operator, eur)); err != nil || n != 50*money.Unit {
+		if n, err := ledger.Balance(t.Context(), x.DB.Q, ledger.Wallet(x.operator, eur)); err != nil || n != 50*money.Unit {
 			t.Errorf("%s: the wallet has %s, %v", when, n, err)
 		}
-		x.sendAll()
+		x.SendAll(x.pay)
 		x.sent(when, 0, 0)
 	}
-	if err := failed(x.pay.CreatePromoCode(x.t.Context(), x.boss, payment.PromoCode{
+	if err := billingtest.Err(x.pay.CreatePromoCode(x.T.Context(), x.boss, payment.PromoCode{
 		Code:    code,
 		Amount:  50 * money.Unit,
 		MaxUses: 5,
@@ -63,7 +64,7 @@ func TestPromotionalCreditIsNeverCash(t *testing.T) {
 	if _, err := disable(x.boss, "NO-SUCH-CODE"); !fault.Is(err, fault.NotFound) {
 		t.Error(err)
 	}
-	if err := failed(x.pay.DisablePromoCode(x.t.Context(), x.boss, code, " ", idem.Request{})); !fault.Is(err,
+	if err := billingtest.Err(x.pay.DisablePromoCode(x.T.Context(), x.boss, code, " ", idem.Request{})); !fault.Is(err,
 		fault.Invalid) {
 		t.Errorf("without a reason: %v", err)
 	}

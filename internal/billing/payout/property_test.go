@@ -10,16 +10,17 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 )
 
 // ledgerHold earns for the operator as usage does: from the hold of one of the renter's clusters.
 func ledgerHold(x *admin) func(money.Nano) {
 	cl := id.New[id.Cluster]()
 	return func(n money.Nano) {
-		x.t.Helper()
+		x.T.Helper()
 		hold := ledger.Hold(x.renter.Org, cl, eur)
-		x.post(ledger.Wallet(x.renter.Org, eur), hold, n)
-		x.post(hold, ledger.HostPending(x.operator, eur), n)
+		x.Move(ledger.Wallet(x.renter.Org, eur), hold, n)
+		x.Move(hold, ledger.HostPending(x.operator, eur), n)
 	}
 }
 
@@ -42,12 +43,12 @@ func TestAKilledWorkerPaysOnce(t *testing.T) {
 		if err == nil && !done {
 			killed++ // after the decision: what is left to do is in the outbox
 		}
-		x.sendAll()
-		x.exec("UPDATE payout_account SET pay_at = 'epoch'") // a minute after the death
+		x.SendAll(x.pay)
+		x.Exec("UPDATE payout_account SET pay_at = 'epoch'") // a minute after the death
 		if _, err := x.p.PayDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		x.sendAll()
+		x.SendAll(x.pay)
 		x.sent(fmt.Sprint("killed at statement ", n), int(n), money.Nano(n)*each)
 		if done {
 			if n < 10 || killed < 3 {
@@ -93,19 +94,19 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 		case 3:
 			x.k.Left.Store(0)
 			n := money.Nano(1 + r.Int64N(int64(5*money.Unit)))
-			x.post(ledger.HostPending(x.operator, eur), ledger.Wallet(x.renter.Org, eur), n) // for a host's fault
+			x.Move(ledger.HostPending(x.operator, eur), ledger.Wallet(x.renter.Org, eur), n) // for a host's fault
 			earned -= n
 		case 4:
-			_, _ = Mature(ctx, x.d, 0)
+			_, _ = Mature(ctx, x.DB, 0)
 		case 5, 6:
 			for range r.IntN(4) {
 				x.fake.Fail(faults[r.IntN(len(faults))])
 			}
-			_, _ = x.d.Pool.Exec(ctx, "UPDATE payout_account SET next_at = clock_timestamp() - interval '1 second', pay_at = "+
+			_, _ = x.DB.Pool.Exec(ctx, "UPDATE payout_account SET next_at = clock_timestamp() - interval '1 second', pay_at = "+
 				"'epoch'")
 			_, _ = x.p.PayDue(ctx)
 		case 7:
-			_, _ = x.d.Pool.Exec(ctx, "UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', "+
+			_, _ = x.DB.Pool.Exec(ctx, "UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', "+
 				"'sent', 'unknown')")
 			_, _ = x.pay.SendDue(ctx)
 		case 8:
@@ -125,7 +126,7 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 			case len(all) > 0 && r.IntN(3) == 0:
 				x.fake.Reverse(all[r.IntN(len(all))], 1+r.Int64N(500))
 			case len(all) > 0 && r.IntN(3) == 0 && x.last().State == Paid:
-				err := failed(x.p.Reverse(t.Context(), x.boss, ReversalRequest{
+				err := billingtest.Err(x.p.Reverse(t.Context(), x.boss, ReversalRequest{
 					Payout: x.last().ID,
 					Amount: money.Unit,
 					Reason: "a test",
@@ -135,7 +136,7 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 				}
 			case r.IntN(3) == 0: // a day without an answer
 				x.fake.ForgetKeys()
-				x.exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '1 day' WHERE first_sent_at IS NOT " +
+				x.Exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '1 day' WHERE first_sent_at IS NOT " +
 					"NULL AND done_at IS NULL")
 			}
 		}
@@ -143,9 +144,9 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 		x.owed(earned)
 	}
 	x.fake.Heal()
-	x.sendAll()
-	x.exec("UPDATE stripe_event SET next_at = clock_timestamp() WHERE processed_at IS NULL")
-	x.deliver(x.fake.Deliveries())
+	x.SendAll(x.pay)
+	x.Exec("UPDATE stripe_event SET next_at = clock_timestamp() WHERE processed_at IS NULL")
+	x.Deliver(x.pay, x.fake.Deliveries())
 	x.square()
 	x.owed(earned)
 	n, cents := x.fake.Transferred("")
@@ -154,7 +155,7 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 		t.Fatalf("%d transfers of %d cents at Stripe; %+v %v", n, cents, s, err)
 	}
 	var paid int
-	if err := x.d.Pool.QueryRow(ctx, "SELECT count(*) FROM payout WHERE state = 'paid'").Scan(&paid); err != nil ||
+	if err := x.DB.Pool.QueryRow(ctx, "SELECT count(*) FROM payout WHERE state = 'paid'").Scan(&paid); err != nil ||
 		paid != n {
 		t.Fatalf("%d transfers for %d payouts, %v", n, paid, err)
 	}
@@ -162,25 +163,25 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 
 // owed asserts that what was earned is pending, payable, on its way or paid, to the nano-unit.
 func (x *admin) owed(earned money.Nano) {
-	x.t.Helper()
+	x.T.Helper()
 	var sum money.Nano
 	for _, a := range []ledger.Account{ledger.HostPending(x.operator, eur), ledger.HostPayable(x.operator, eur),
 		ledger.Transfers(eur)} {
-		n, err := ledger.Balance(x.t.Context(), x.d.Q, a)
+		n, err := ledger.Balance(x.T.Context(), x.DB.Q, a)
 		if err != nil {
-			x.t.Fatal(err)
+			x.T.Fatal(err)
 		}
 		if a.Kind == ledger.KindHostPayable && n < 0 {
-			x.t.Fatalf("payable is %s", n)
+			x.T.Fatalf("payable is %s", n)
 		}
 		sum += n
 	}
 	var paid money.Nano
-	if err := x.d.Pool.QueryRow(x.t.Context(), "SELECT coalesce(sum(amount - reversed), 0)::bigint FROM payout WHERE "+
+	if err := x.DB.Pool.QueryRow(x.T.Context(), "SELECT coalesce(sum(amount - reversed), 0)::bigint FROM payout WHERE "+
 		"state = 'paid'").Scan(&paid); err != nil {
-		x.t.Fatal(err)
+		x.T.Fatal(err)
 	}
 	if sum+paid != earned {
-		x.t.Fatalf("%s earned; %s in the books and %s paid", earned, sum, paid)
+		x.T.Fatalf("%s earned; %s in the books and %s paid", earned, sum, paid)
 	}
 }

@@ -14,12 +14,12 @@ func TestAQuarterOfWhatMaturesIsRetained(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
 	h := id.New[id.Host]()
-	x.exec("INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, 'h', 'eu', 'active')", h, x.operator)
+	x.Exec("INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, 'h', 'eu', 'active')", h, x.operator)
 	for n, uuid := range []string{"GPU-a", "GPU-b"} {
-		x.exec("INSERT INTO gpu (id, host_id, uuid, idx, model, vram_mb) VALUES ($1, $2, $3, $4, 'H100', 80000)",
+		x.Exec("INSERT INTO gpu (id, host_id, uuid, idx, model, vram_mb) VALUES ($1, $2, $3, $4, 'H100', 80000)",
 			id.New[id.GPU](), h, uuid, n)
 	}
-	x.exec("INSERT INTO offer (id, host_id, gpu_model, price, host_share_ppm) VALUES ($1, $2, 'H100', 2000000, 850000)",
+	x.Exec("INSERT INTO offer (id, host_id, gpu_model, price, host_share_ppm) VALUES ($1, $2, 'H100', 2000000, 850000)",
 		id.New[id.Offer](), h)
 	want := func(payable, kept money.Nano) {
 		t.Helper()
@@ -27,7 +27,7 @@ func TestAQuarterOfWhatMaturesIsRetained(t *testing.T) {
 			ledger.HostPayable(x.operator, eur): payable,
 			ledger.HostBond(x.operator, eur):    kept,
 		} {
-			got, err := ledger.Balance(t.Context(), x.d.Q, a)
+			got, err := ledger.Balance(t.Context(), x.DB.Q, a)
 			if err != nil || got != n {
 				t.Errorf("%s is %s, want %s (%v)", a.Kind, got, n, err)
 			}
@@ -41,8 +41,8 @@ func TestAQuarterOfWhatMaturesIsRetained(t *testing.T) {
 	x.earn(100 * money.Unit) // ten hours at 2 × 2.00 are 40: 15 more, not 25
 	x.payable()
 	want(160*money.Unit, 40*money.Unit)
-	x.exec("INSERT INTO bond_terms (org_id, retain_ppm) VALUES ($1, 0)", x.operator)
-	x.post(ledger.HostBond(x.operator, eur), ledger.HostPayable(x.operator, eur), 40*money.Unit)
+	x.Exec("INSERT INTO bond_terms (org_id, retain_ppm) VALUES ($1, 0)", x.operator)
+	x.Move(ledger.HostBond(x.operator, eur), ledger.HostPayable(x.operator, eur), 40*money.Unit)
 	x.earn(100 * money.Unit)
 	x.payable()
 	want(300*money.Unit, 0)

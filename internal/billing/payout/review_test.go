@@ -11,17 +11,17 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 )
 
 // other makes a renter who has nothing to do with the operator, and earns from them.
 func (x *admin) other(n money.Nano) (earn func(money.Nano)) {
-	x.t.Helper()
-	org := id.New[id.Org]()
-	x.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", org)
+	x.T.Helper()
+	org := x.Org()
 	earn = func(n money.Nano) {
-		x.t.Helper()
-		x.post(ledger.StripeClearing(eur), ledger.Wallet(org, eur), n)
-		x.post(ledger.Wallet(org, eur), ledger.HostPending(x.operator, eur), n)
+		x.T.Helper()
+		x.Move(ledger.StripeClearing(eur), ledger.Wallet(org, eur), n)
+		x.Move(ledger.Wallet(org, eur), ledger.HostPending(x.operator, eur), n)
 	}
 	earn(n)
 	return earn
@@ -29,45 +29,45 @@ func (x *admin) other(n money.Nano) (earn func(money.Nano)) {
 
 // link makes one person a member of the operator's org and of the renter's.
 func (x *admin) link() (unlink func()) {
-	x.t.Helper()
+	x.T.Helper()
 	u := id.New[id.User]()
-	x.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, '')", u, u.String()+"@b.c")
+	x.Exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, '')", u, u.String()+"@b.c")
 	for _, o := range []id.Org{x.operator, x.renter.Org} {
-		x.exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", o, u)
+		x.Exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", o, u)
 	}
-	return func() { x.exec("DELETE FROM membership WHERE user_id = $1", u) }
+	return func() { x.Exec("DELETE FROM membership WHERE user_id = $1", u) }
 }
 
 func (x *admin) review() Review {
-	x.t.Helper()
-	all, err := x.p.Reviews(x.t.Context(), x.boss, id.PayoutReview{}, 10)
+	x.T.Helper()
+	all, err := x.p.Reviews(x.T.Context(), x.boss, id.PayoutReview{}, 10)
 	if err != nil || len(all) != 1 {
-		x.t.Fatal(all, err)
+		x.T.Fatal(all, err)
 	}
 	return all[0]
 }
 
 func (x *admin) release(r id.PayoutReview) error {
-	return failed(x.p.ApproveReview(x.t.Context(), x.boss, r, "they know each other", idem.Request{}))
+	return billingtest.Err(x.p.ApproveReview(x.T.Context(), x.boss, r, "they know each other", idem.Request{}))
 }
 
 func (x *admin) refuse(r id.PayoutReview) error {
-	return failed(x.p.RefuseReview(x.t.Context(), x.boss, r, "a stolen card", idem.Request{}))
+	return billingtest.Err(x.p.RefuseReview(x.T.Context(), x.boss, r, "a stolen card", idem.Request{}))
 }
 
 // stands asserts what is pending, in review, payable and withheld, to the nano-unit.
 func (x *admin) stands(what string, pending, inReview, payable, withheld money.Nano) {
-	x.t.Helper()
-	s, err := x.p.Standing(x.t.Context(), x.operator)
+	x.T.Helper()
+	s, err := x.p.Standing(x.T.Context(), x.operator)
 	if err != nil || s.Pending != pending || s.InReview != inReview || s.Payable != payable {
-		x.t.Fatalf("%s: %s pending, %s in review, %s payable (%v); want %s, %s and %s", what, s.Pending, s.InReview,
+		x.T.Fatalf("%s: %s pending, %s in review, %s payable (%v); want %s, %s and %s", what, s.Pending, s.InReview,
 			s.Payable, err, pending, inReview, payable)
 	}
-	if n, err := ledger.Balance(x.t.Context(), x.d.Q, ledger.Withheld(eur)); err != nil || n != withheld {
-		x.t.Fatalf("%s: %s withheld (%v), want %s", what, n, err, withheld)
+	if n, err := ledger.Balance(x.T.Context(), x.DB.Q, ledger.Withheld(eur)); err != nil || n != withheld {
+		x.T.Fatalf("%s: %s withheld (%v), want %s", what, n, err, withheld)
 	}
-	if b, err := ledger.Check(x.t.Context(), x.d); err != nil || !b.Balanced() {
-		x.t.Fatalf("%s: books: %v %v", what, b.Problems, err)
+	if b, err := ledger.Check(x.T.Context(), x.DB); err != nil || !b.Balanced() {
+		x.T.Fatalf("%s: books: %v %v", what, b.Problems, err)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestALinkedRentersMoneyWaitsForAReview(t *testing.T) {
 	}
 
 	// for a host's fault, and nobody has counted it yet
-	x.post(ledger.HostPending(x.operator, eur), ledger.Wallet(x.renter.Org, eur), u)
+	x.Move(ledger.HostPending(x.operator, eur), ledger.Wallet(x.renter.Org, eur), u)
 	if err := x.release(r.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestALinkedRentersMoneyWaitsForAReview(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	var trail, told int
-	if err := x.d.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE action LIKE 'payout.review_%' AND object = $1
+	if err := x.DB.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE action LIKE 'payout.review_%' AND object = $1
 		AND detail->>'reason' <> ''),
 		(SELECT count(*) FROM notice WHERE org_id = $2 AND body = 'a stolen card') FROM
 		audit_event`, r.ID.String(), x.operator).Scan(&trail, &told); err != nil || trail != 2 || told != 1 {
@@ -185,8 +185,8 @@ func TestOnlyAPlatformOperatorDecidesOnReviews(t *testing.T) {
 		{x.boss, r, " ", fault.Invalid},
 	} {
 		for _, err := range []error{
-			failed(x.p.ApproveReview(t.Context(), c.who, c.review, c.reason, idem.Request{})),
-			failed(x.p.RefuseReview(t.Context(), c.who, c.review, c.reason, idem.Request{})),
+			billingtest.Err(x.p.ApproveReview(t.Context(), c.who, c.review, c.reason, idem.Request{})),
+			billingtest.Err(x.p.RefuseReview(t.Context(), c.who, c.review, c.reason, idem.Request{})),
 		} {
 			if fault.KindOf(err) != c.want {
 				t.Errorf("%v, want %v", err, c.want)
@@ -203,7 +203,7 @@ func TestOnlyAPlatformOperatorDecidesOnReviews(t *testing.T) {
 func TestWhatLinksARenterWithAnOperator(t *testing.T) {
 	t.Parallel()
 	legal := func(x *admin, o id.Org, name, line, country, vat string) {
-		x.exec("INSERT INTO org_legal (org_id, name, address, country, vat_id) VALUES ($1, $2, $3, $4, $5)", o, name,
+		x.Exec("INSERT INTO org_legal (org_id, name, address, country, vat_id) VALUES ($1, $2, $3, $4, $5)", o, name,
 			[]string{line, "10115 Berlin"}, country, vat)
 	}
 	for name, c := range map[string]struct {
@@ -225,14 +225,14 @@ func TestWhatLinksARenterWithAnOperator(t *testing.T) {
 		}, nil},
 		"the same card": {func(x *admin) {
 			for _, o := range []id.Org{x.operator, x.renter.Org} {
-				x.exec("INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year, fingerprint) VALUES "+
+				x.Exec("INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year, fingerprint) VALUES "+
 					"($1, $2, $3, 'visa', '4242', 1, 2030, 'fp')",
 					id.New[id.Card](), o, "pm_of_"+o.String())
 			}
 		}, []string{"card"}},
 		"cards nobody knows the number of": {func(x *admin) {
 			for _, o := range []id.Org{x.operator, x.renter.Org} {
-				x.exec("INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year) VALUES ($1, $2, $3, "+
+				x.Exec("INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year) VALUES ($1, $2, $3, "+
 					"'visa', '4242', 1, 2030)",
 					id.New[id.Card](), o, "pm_of_"+o.String())
 			}
@@ -241,7 +241,7 @@ func TestWhatLinksARenterWithAnOperator(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			x := newAdmin(t)
-			x.post(ledger.StripeClearing(eur), ledger.Wallet(x.renter.Org, eur), money.Unit)
+			x.Move(ledger.StripeClearing(eur), ledger.Wallet(x.renter.Org, eur), money.Unit)
 			c.link(x)
 			x.earn(money.Unit)
 			x.payable()
@@ -267,13 +267,13 @@ func TestAReviewIsOfWhatIsNotPayableYet(t *testing.T) {
 	x.payable()
 	x.earn(5)
 	x.link()
-	between := x.now()
+	between := x.Now()
 	x.earn(3)
 	x.mature(between.Add(-time.Hour))
 	x.stands("all of it is young", 8, 0, 7, 0)
 	x.mature(between)
 	x.stands("the first is old", 3, 5, 7, 0)
-	x.mature(x.now())
+	x.mature(x.Now())
 	x.stands("all is old", 0, 8, 7, 0)
 }
 
@@ -290,13 +290,13 @@ func TestADeathInAReviewChangesNothing(t *testing.T) {
 		t.Helper()
 		for i, a := range []ledger.Account{ledger.HostPending(x.operator, eur), ledger.HostPayable(x.operator, eur),
 			ledger.Withheld(eur)} {
-			n, err := ledger.Balance(t.Context(), x.d.Q, a)
+			n, err := ledger.Balance(t.Context(), x.DB.Q, a)
 			if err != nil {
 				t.Fatal(err)
 			}
 			s[i] = n
 		}
-		if err := x.d.Pool.QueryRow(t.Context(), "SELECT coalesce(sum(held), 0)::bigint, coalesce(sum(released), "+
+		if err := x.DB.Pool.QueryRow(t.Context(), "SELECT coalesce(sum(held), 0)::bigint, coalesce(sum(released), "+
 			"0)::bigint, coalesce(sum(refused), 0)::bigint FROM payout_review").Scan(&s[3], &s[4], &s[5]); err != nil {
 			t.Fatal(err)
 		}
@@ -327,7 +327,7 @@ func TestADeathInAReviewChangesNothing(t *testing.T) {
 			t.Fatalf("%s: %v, want %v", what, got, want)
 		}
 	}
-	mature := func() error { _, err := Mature(t.Context(), x.d, 0); return err }
+	mature := func() error { _, err := Mature(t.Context(), x.DB, 0); return err }
 	killed("setting aside", mature, [6]money.Nano{7, 5, 0, 7, 0, 0})
 	r := x.review().ID
 	killed("a release", func() error { return x.release(r) }, [6]money.Nano{7, 5, 0, 0, 7, 0})

@@ -8,13 +8,14 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 )
 
 func (x *admin) run() Next {
-	x.t.Helper()
-	all, err := x.p.Upcoming(x.t.Context(), x.boss)
+	x.T.Helper()
+	all, err := x.p.Upcoming(x.T.Context(), x.boss)
 	if err != nil || len(all) != 1 || all[0].Org != x.operator {
-		x.t.Fatalf("%+v %v", all, err)
+		x.T.Fatalf("%+v %v", all, err)
 	}
 	return all[0]
 }
@@ -55,7 +56,7 @@ func TestTheRunIsWhatItSaid(t *testing.T) {
 		t.Fatalf("%+v", n)
 	}
 	x.fake.Onboard(x.fake.Accounts()[0])
-	x.deliver(x.fake.Deliveries())
+	x.Deliver(x.pay, x.fake.Deliveries())
 	runs(Paid)
 	if n := x.run(); n.Failures != 0 || n.Failure != "" || n.Amount != 0 || n.Payable != 7 ||
 		!strings.Contains(n.Why, "the least is") {
@@ -72,18 +73,18 @@ func TestTheRunIsWhatItSaid(t *testing.T) {
 	}
 	runs()
 	x.sent("in the end", 1, 25*money.Unit)
-	if err := failed(x.p.PayAll(t.Context(), x.boss, " ", idem.Request{})); fault.KindOf(err) != fault.Invalid {
+	if err := billingtest.Err(x.p.PayAll(t.Context(), x.boss, " ", idem.Request{})); fault.KindOf(err) != fault.Invalid {
 		t.Error(err)
 	}
 	for _, err := range []error{second(x.p.Upcoming(t.Context(), x.owner)),
-		failed(x.p.PayAll(t.Context(), x.owner, "mine", idem.Request{})),
+		billingtest.Err(x.p.PayAll(t.Context(), x.owner, "mine", idem.Request{})),
 		second(x.p.ReviewsOf(t.Context(), x.owner, ReviewFilter{}, id.PayoutReview{}, 1))} {
 		if fault.KindOf(err) != fault.Forbidden {
 			t.Error(err)
 		}
 	}
 	var trail int
-	if err := x.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM audit_event WHERE action = 'payout.now' AND "+
+	if err := x.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM audit_event WHERE action = 'payout.now' AND "+
 		"detail->>'reason' = 'asked for'").Scan(&trail); err != nil || trail != 2 {
 		t.Error(trail, err)
 	}
@@ -111,9 +112,8 @@ func TestUpcoming_StatementsDoNotGrow(t *testing.T) {
 	}
 	one := statements(1)
 	for range 49 {
-		org := id.New[id.Org]()
-		x.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", org)
-		x.exec("INSERT INTO payout_account (org_id, user_id, country, next_at, failures) "+
+		org := x.Org()
+		x.Exec("INSERT INTO payout_account (org_id, user_id, country, next_at, failures) "+
 			"VALUES ($1, $2, 'DE', clock_timestamp(), 1)", org, id.New[id.User]())
 	}
 	if fifty := statements(50); fifty != one {

@@ -26,18 +26,18 @@ func TestAMonthIsSelfBilledOnce(t *testing.T) {
 		Country: "DE",
 		VATID:   "DE136695976",
 	}
-	if _, err := x.d.Pool.Exec(t.Context(), "INSERT INTO org_legal (org_id, name, address, country, vat_id) VALUES "+
+	if _, err := x.DB.Pool.Exec(t.Context(), "INSERT INTO org_legal (org_id, name, address, country, vat_id) VALUES "+
 		"($1, 'Hosts SARL', '{b}', 'FR', 'FR40303265045')", x.operator); err != nil {
 		t.Fatal(err)
 	}
-	x.tx(func(ctx context.Context, tx *db.Tx) error { // a charge of 60 with a fee of 10
+	x.Tx(func(ctx context.Context, tx *db.Tx) error { // a charge of 60 with a fee of 10
 		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "usage", Key: "usage:test", Transfers: []ledger.Transfer{
 			{Debit: ledger.StripeClearing(eur), Credit: ledger.HostPending(x.operator, eur), Amount: 50 * money.Unit},
 			{Debit: ledger.StripeClearing(eur), Credit: ledger.Fee(eur), Amount: 10 * money.Unit}}})
 		return err
 	})
 	x.giveBack(5 * money.Unit)
-	now := x.now()
+	now := x.Now()
 	first := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
 	if n, err := x.p.IssueSelfBills(t.Context()); err != nil || n != 0 {
 		t.Fatal("a month that is not over was billed", n, err)
@@ -47,8 +47,8 @@ func TestAMonthIsSelfBilledOnce(t *testing.T) {
 			t.Fatal(n, err)
 		}
 	}
-	x.tx(func(ctx context.Context, tx *db.Tx) error { return x.p.selfBill(ctx, tx, x.operator, first) }) // a race
-	if _, err := x.d.Pool.Exec(t.Context(), "UPDATE org_legal SET name = 'Another SARL'"); err != nil {
+	x.Tx(func(ctx context.Context, tx *db.Tx) error { return x.p.selfBill(ctx, tx, x.operator, first) }) // a race
+	if _, err := x.DB.Pool.Exec(t.Context(), "UPDATE org_legal SET name = 'Another SARL'"); err != nil {
 		t.Fatal(err)
 	}
 	list, err := x.p.SelfBills(t.Context(), x.operator, strconv.Itoa(now.Year()))
@@ -73,7 +73,7 @@ func TestAMonthIsSelfBilledOnce(t *testing.T) {
 	if err := SelfBillsCSV(&csv, list); err != nil || !strings.Contains(csv.String(), b.Number) {
 		t.Error(csv.String(), err)
 	}
-	checks, err := document.CheckAll(t.Context(), x.d.Q)
+	checks, err := document.CheckAll(t.Context(), x.DB.Q)
 	if err != nil {
 		t.Fatal(err)
 	}

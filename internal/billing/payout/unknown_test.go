@@ -17,12 +17,12 @@ func TestARestoredDatabaseDoesNotPayTwice(t *testing.T) {
 	x.sent("before the restore", 1, 100*money.Unit)
 	paid := x.last()
 	// The restore: what came after the earnings is gone.
-	x.post(x.inFlight(), x.owedTo(), 100*money.Unit)
-	x.exec("DELETE FROM stripe_outbox WHERE ref = $1", paid.ID.String())
-	x.exec("DELETE FROM payout WHERE id = $1", paid.ID)
+	x.Move(x.inFlight(), x.owedTo(), 100*money.Unit)
+	x.Exec("DELETE FROM stripe_outbox WHERE ref = $1", paid.ID.String())
+	x.Exec("DELETE FROM payout WHERE id = $1", paid.ID)
 	for range 3 {
 		x.payDue()
-		x.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
+		x.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
 		if _, err := x.pay.SendDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -13,31 +13,32 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 // frozenEarnings returns what waits of the operator's earnings from invoices' payments that are taken back.
 func (w *world) frozenEarnings() []dbq.DisputedEarningsRow {
-	w.t.Helper()
-	rows, err := w.d.Q.DisputedEarnings(w.t.Context(), []pgtype.UUID{{
+	w.T.Helper()
+	rows, err := w.DB.Q.DisputedEarnings(w.T.Context(), []pgtype.UUID{{
 		Bytes: w.operator.UUID(),
 		Valid: true,
 	}}, time.Time{}, eur)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return rows
 }
 
 // paidInvoice returns an invoice of 10.00 and 19 % that the card paid, and its payment.
 func (w *world) paidInvoice() (invoice, payment string) {
-	w.t.Helper()
+	w.T.Helper()
 	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
 	invoice = w.invoiced()
 	w.settle()
-	in, err := w.pay.Stripe().Invoice(w.t.Context(), invoice)
+	in, err := w.pay.Stripe().Invoice(w.T.Context(), invoice)
 	if err != nil || in.Payment == "" || in.AmountPaid != 1190 {
-		w.t.Fatal(in, err)
+		w.T.Fatal(in, err)
 	}
 	return invoice, in.Payment
 }
@@ -51,7 +52,7 @@ func TestADisputedInvoiceFreezesEarnings(t *testing.T) {
 		w := newWorld(t, d)
 		invoice, payment := w.paidInvoice()
 		wallet, aside := ledger.Wallet(w.org, eur), ledger.DisputeHold(w.org, eur)
-		if err := w.post("promo", ledger.Transfer{
+		if err := w.Post("promo", ledger.Transfer{
 			Debit:  ledger.Promo(eur),
 			Credit: wallet,
 			Amount: 4 * money.Unit,
@@ -68,7 +69,7 @@ func TestADisputedInvoiceFreezesEarnings(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.stands("disputed", 1190*money.Cent, 0, 190*money.Cent)
-		if h, n := w.balance(aside), w.balance(wallet); h != 4*money.Unit || n != 0 {
+		if h, n := w.Balance(aside), w.Balance(wallet); h != 4*money.Unit || n != 0 {
 			t.Errorf("%s is set aside, %s in the wallet", h, n)
 		}
 		if rows := w.frozenEarnings(); len(rows) != 1 || rows[0].Amount != int64(10*money.Unit) ||
@@ -77,13 +78,13 @@ func TestADisputedInvoiceFreezesEarnings(t *testing.T) {
 		}
 		w.fake.Decide(dispute, won)
 		w.dies(k, "decided", ask)
-		w.receive(w.fake.Deliveries())
+		w.Deliver(w.pay, w.fake.Deliveries())
 		owed, left := money.Nano(0), 4*money.Unit
 		if !won { // what was set aside pays a part
 			owed, left = 790*money.Cent, 0
 		}
 		w.stands("decided", owed, 0, 190*money.Cent)
-		if h, n := w.balance(aside), w.balance(wallet); h != 0 || n != left {
+		if h, n := w.Balance(aside), w.Balance(wallet); h != 0 || n != left {
 			t.Errorf("won %t: %s is set aside, %s in the wallet", won, h, n)
 		}
 		frozen := 0
@@ -110,7 +111,7 @@ func TestARefundedInvoiceIsBooked(t *testing.T) {
 	stands := func(when string, given, on money.Nano, waits int) {
 		t.Helper()
 		w.stands(when, 0, 0, on)
-		if g := -w.balance(ledger.Goodwill(eur)); g != given || w.balance(ledger.Suspense(eur)) != 0 {
+		if g := -w.Balance(ledger.Goodwill(eur)); g != given || w.Balance(ledger.Suspense(eur)) != 0 {
 			t.Errorf("%s: %s given away", when, g)
 		}
 		if rows := w.frozenEarnings(); len(rows) != waits {
@@ -119,7 +120,7 @@ func TestARefundedInvoiceIsBooked(t *testing.T) {
 		if _, err := w.pay.Reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := -w.balance(ledger.StripeClearing(eur)),
+		if got, want := -w.Balance(ledger.StripeClearing(eur)),
 			money.Nano(w.fake.BalanceCents("eur"))*money.Cent; got != want {
 			t.Errorf("%s: clearing %s, Stripe has %s", when, got, want)
 		}
@@ -135,14 +136,14 @@ func TestARefundedInvoiceIsBooked(t *testing.T) {
 		t.Fatal(err)
 	}
 	stands("all of it", 10*money.Unit, 0, 2)
-	w.receive(w.fake.Deliveries())
+	w.Deliver(w.pay, w.fake.Deliveries())
 	stands("heard again", 10*money.Unit, 0, 2)
 	if now := w.terms(); now.Left != 50*money.Unit {
 		t.Errorf("%+v", now)
 	}
 
 	release := func(who account.Principal, refund, reason string) error {
-		return failed(w.pay.ApproveRefund(t.Context(), who,
+		return billingtest.Err(w.pay.ApproveRefund(t.Context(), who,
 			refund, reason, idem.Request{}))
 	}
 	for name, c := range map[string]struct {
@@ -167,6 +168,6 @@ func TestARefundedInvoiceIsBooked(t *testing.T) {
 	}
 	stands("released", 10*money.Unit, 0, 1)
 	w.fake.FailRefund(w.fake.Refunds()[1])
-	w.receive(w.fake.Deliveries())
+	w.Deliver(w.pay, w.fake.Deliveries())
 	stands("one comes back", 421*money.Cent, 111*money.Cent, 0)
 }

@@ -10,12 +10,13 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 // byBank books a transfer.
 func (w *world) byBank(invoice, reference string, n money.Nano) error {
-	return failed(w.p.BookBankPayment(w.t.Context(), w.boss, w.org, invoice, BankPayment{
+	return billingtest.Err(w.p.BookBankPayment(w.T.Context(), w.boss, w.org, invoice, BankPayment{
 		Amount:    n,
 		Reference: reference,
 		Reason:    "on the statement",
@@ -25,31 +26,31 @@ func (w *world) byBank(invoice, reference string, n money.Nano) error {
 // lostInvoice returns one of 11.90, 1.90 of it tax, whose payment was disputed and lost with own of the org's money set
 // aside.
 func (w *world) lostInvoice(own money.Nano) (invoice, dispute string) {
-	w.t.Helper()
+	w.T.Helper()
 	invoice, payment := w.paidInvoice()
 	if own > 0 {
-		if err := w.post("promo", ledger.Transfer{
+		if err := w.Post("promo", ledger.Transfer{
 			Debit:  ledger.Promo(eur),
 			Credit: ledger.Wallet(w.org, eur),
 			Amount: own,
 		}); err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 	}
 	dispute = w.fake.Dispute(payment, 1190)
 	w.fake.Decide(dispute, false)
-	if _, err := w.pay.RefreshObject(w.t.Context(), dispute); err != nil {
-		w.t.Fatal(err)
+	if _, err := w.pay.RefreshObject(w.T.Context(), dispute); err != nil {
+		w.T.Fatal(err)
 	}
 	return invoice, dispute
 }
 
 // lostUnpaid returns what the lists say of the oldest invoice.
 func (w *world) lostUnpaid() (unpaid, lost, banked money.Nano) {
-	w.t.Helper()
-	all, err := w.p.InvoicesOf(w.t.Context(), w.boss, w.org, 10)
+	w.T.Helper()
+	all, err := w.p.InvoicesOf(w.T.Context(), w.boss, w.org, 10)
 	if err != nil || len(all) == 0 {
-		w.t.Fatal(all, err)
+		w.T.Fatal(all, err)
 	}
 	in := all[len(all)-1]
 	return in.LostUnpaid, in.Lost, in.PaidByBank
@@ -83,7 +84,7 @@ func TestALostDisputeIsPaidByBank(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.stands("all is paid", 0, 0, 190*money.Cent)
-	if n := w.balance(ledger.Bank(eur)); n != -790*money.Cent {
+	if n := w.Balance(ledger.Bank(eur)); n != -790*money.Cent {
 		t.Error("bank:", n)
 	}
 	for _, err := range []error{w.byBank(invoice, "T 3", money.Cent), w.giveUp(invoice)} {
@@ -102,7 +103,7 @@ func TestALostDisputeIsPaidByBank(t *testing.T) {
 	if now := w.terms(); now.Owed != 0 || now.Stopped != "" || now.Left != 50*money.Unit {
 		t.Errorf("%+v", now)
 	}
-	w.mustBalance()
+	w.MustBalance()
 }
 
 // After it was given up, a transfer pays what is still owed first and then makes up for the bad debt, whose tax is owed
@@ -142,7 +143,7 @@ func TestWhatWasGivenUpIsPaidByBank(t *testing.T) {
 	if x := w.writeOff(); x.State != Recovered || x.ClosedAt == nil {
 		t.Errorf("%+v", x)
 	}
-	if n := w.balance(ledger.Bank(eur)); n != -700*money.Cent {
+	if n := w.Balance(ledger.Bank(eur)); n != -700*money.Cent {
 		t.Error("bank:", n)
 	}
 	if _, err := w.pay.RefreshObject(t.Context(), dispute); err != nil { // heard again
@@ -179,7 +180,7 @@ func TestAPartIsPaidByBankAndTheRestGivenUp(t *testing.T) {
 		}
 		w.settle()
 		w.stands(fmt.Sprintf("given up %t, paid", given), 0, 0, 190*money.Cent)
-		if n := w.balance(ledger.Goodwill(eur)); n != -1_234_567 {
+		if n := w.Balance(ledger.Goodwill(eur)); n != -1_234_567 {
 			t.Errorf("given up %t: %s given away", given, n)
 		}
 		if now := w.terms(); now.State != Off || now.WrittenOff != 0 || now.Stopped != "" {
@@ -200,7 +201,7 @@ func TestWhoBooksWhatWasPaidByBank(t *testing.T) {
 	good := BankPayment{money.Unit, "T", "x"}
 	book := func(name string, who account.Principal, org id.Org, invoice string, b BankPayment, want fault.Kind) {
 		t.Helper()
-		if err := failed(w.p.BookBankPayment(t.Context(), who, org, invoice, b, idem.Request{})); !fault.Is(err, want) {
+		if err := billingtest.Err(w.p.BookBankPayment(t.Context(), who, org, invoice, b, idem.Request{})); !fault.Is(err, want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

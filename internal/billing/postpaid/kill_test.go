@@ -10,13 +10,14 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 // state returns all that paying afterwards has written, for comparison.
 func (w *world) state() (out string) {
-	w.t.Helper()
-	if err := w.d.Pool.QueryRow(w.t.Context(), `SELECT coalesce((SELECT jsonb_agg(to_jsonb(p) - 'charged_at' - 'asked_at'
+	w.T.Helper()
+	if err := w.DB.Pool.QueryRow(w.T.Context(), `SELECT coalesce((SELECT jsonb_agg(to_jsonb(p) - 'charged_at' - 'asked_at'
 		- 'changed_at' ORDER BY org_id) FROM postpaid_org p)::text, '')
 		|| (SELECT count(*) FROM postpaid_charge) || ' charges ' || (SELECT count(*) FROM stripe_outbox) || ' rows ' ||
 		(SELECT count(*) FROM ledger_tx) || ' entries '
@@ -25,7 +26,7 @@ func (w *world) state() (out string) {
 		FROM notice) || ' notices ' || (SELECT count(*) FROM dispute) || ' disputes ' || (SELECT count(*) FROM
 		postpaid_bank_payment) || ' transfers ' || coalesce((SELECT jsonb_agg(to_jsonb(o) ORDER BY invoice_id) FROM
 		postpaid_writeoff o)::text, '') || (SELECT count(*) FROM audit_event) || ' acts'`).Scan(&out); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return out
 }
@@ -33,18 +34,18 @@ func (w *world) state() (out string) {
 // dies does something with the server dying at its first statement, its second, and so on until it gets done: till then
 // nothing at all is written.
 func (w *world) dies(k *dbtest.Killer, name string, do func() error) {
-	w.t.Helper()
+	w.T.Helper()
 	before := w.state()
 	deaths := 0
 	for n := int64(1); ; n++ {
 		if n > 200 {
-			w.t.Fatal(name, "never gets done")
+			w.T.Fatal(name, "never gets done")
 		}
 		k.Left.Store(n)
 		err := do()
 		if k.Left.Swap(0) > 0 { // it was over before
 			if err != nil {
-				w.t.Fatalf("%s: %v", name, err)
+				w.T.Fatalf("%s: %v", name, err)
 			}
 			break
 		}
@@ -53,13 +54,13 @@ func (w *world) dies(k *dbtest.Killer, name string, do func() error) {
 			continue // what dies after the commit is no matter
 		}
 		if after := w.state(); after != before {
-			w.t.Fatalf("%s: dead at statement %d, and something is written:\n%s\n%s", name, n, before, after)
+			w.T.Fatalf("%s: dead at statement %d, and something is written:\n%s\n%s", name, n, before, after)
 		}
 	}
 	if deaths < 5 {
-		w.t.Errorf("%s: only %d statements died", name, deaths)
+		w.T.Errorf("%s: only %d statements died", name, deaths)
 	}
-	w.mustBalance()
+	w.MustBalance()
 }
 
 // away has Stripe do nothing that it is told, till it heals.
@@ -79,16 +80,16 @@ func TestKilledAtEachStatement(t *testing.T) {
 	w := newWorld(t, d)
 	set := func(c Change) func() error {
 		return func() error {
-			return failed(w.p.Set(t.Context(), w.boss, w.org, c, idem.Request{}))
+			return billingtest.Err(w.p.Set(t.Context(), w.boss, w.org, c, idem.Request{}))
 		}
 	}
 	w.dies(k, "switched on", set(Change{On: true, Limit: 100 * money.Unit, Reason: "trusted"}))
-	w.send()
+	w.SendAll(w.pay)
 	cluster := id.New[id.Cluster]()
 	hold := ledger.Hold(w.org, cluster, eur)
 	for _, err := range []error{
-		w.post("authorise", ledger.Transfer{Debit: ledger.Wallet(w.org, eur), Credit: hold, Amount: 20 * money.Unit}),
-		w.post("usage", ledger.Transfer{Debit: hold, Credit: ledger.HostPending(w.operator, eur), Amount: 12_345_678_901}),
+		w.Post("authorise", ledger.Transfer{Debit: ledger.Wallet(w.org, eur), Credit: hold, Amount: 20 * money.Unit}),
+		w.Post("usage", ledger.Transfer{Debit: hold, Credit: ledger.HostPending(w.operator, eur), Amount: 12_345_678_901}),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -99,9 +100,9 @@ func TestKilledAtEachStatement(t *testing.T) {
 	if charged := w.terms(); charged.Owed != 12_345_678_901 || charged.Used != 20*money.Unit {
 		t.Errorf("%+v", charged)
 	}
-	w.send()
+	w.SendAll(w.pay)
 	w.pass(time.Minute)
-	w.exec("UPDATE postpaid_org SET period_end = clock_timestamp()")
+	w.Exec("UPDATE postpaid_org SET period_end = clock_timestamp()")
 	draft := w.fake.EndPeriod(w.customer())[0]
 	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
 	ask := func() error {
@@ -111,7 +112,7 @@ func TestKilledAtEachStatement(t *testing.T) {
 	w.away()
 	w.dies(k, "a draft", ask)
 	w.fake.Heal()
-	if n := w.balance(ledger.TaxPayable(eur)); n != 0 {
+	if n := w.Balance(ledger.TaxPayable(eur)); n != 0 {
 		t.Fatalf("%s of tax on a draft", n)
 	}
 	w.dies(k, "a draft is closed and its tax booked", func() error { // what Stripe is told is the same each time
@@ -122,16 +123,16 @@ func TestKilledAtEachStatement(t *testing.T) {
 		_, err := w.pay.SendDue(t.Context())
 		return err
 	})
-	if n := w.balance(ledger.TaxPayable(eur)); n != 234*money.Cent { // 19 % of 12.34
+	if n := w.Balance(ledger.TaxPayable(eur)); n != 234*money.Cent { // 19 % of 12.34
 		t.Errorf("%s of tax", n)
 	}
-	w.send()
+	w.SendAll(w.pay)
 	w.fake.Bill()
 	w.dies(k, "a payment", ask)
 	if paid := w.terms(); paid.Owed != 5_678_901 {
 		t.Errorf("%+v", paid)
 	}
-	if err := w.post("hold_release", ledger.Transfer{
+	if err := w.Post("hold_release", ledger.Transfer{
 		Debit:  hold,
 		Credit: ledger.Wallet(w.org, eur),
 		Amount: 20*money.Unit - 12_345_678_901,
@@ -143,7 +144,7 @@ func TestKilledAtEachStatement(t *testing.T) {
 	if off := w.terms(); off.State != Off || off.Owed != 0 {
 		t.Errorf("%+v", off)
 	}
-	w.mustBalance()
+	w.MustBalance()
 }
 
 // An invoice that the card does not pay stops what is lent; paid all the same, it is lent again.
@@ -151,11 +152,11 @@ func TestAnUnpaidInvoiceStopsCredit(t *testing.T) {
 	t.Parallel()
 	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
 	w.set(Change{On: true, Limit: 50 * money.Unit, Reason: "trusted"})
-	w.send()
+	w.SendAll(w.pay)
 	hold := ledger.Hold(w.org, id.New[id.Cluster](), eur)
 	for _, err := range []error{
-		w.post("authorise", ledger.Transfer{Debit: ledger.Wallet(w.org, eur), Credit: hold, Amount: 30 * money.Unit}),
-		w.post("usage", ledger.Transfer{Debit: hold, Credit: ledger.HostPending(w.operator, eur), Amount: 10 * money.Unit}),
+		w.Post("authorise", ledger.Transfer{Debit: ledger.Wallet(w.org, eur), Credit: hold, Amount: 30 * money.Unit}),
+		w.Post("usage", ledger.Transfer{Debit: hold, Credit: ledger.HostPending(w.operator, eur), Amount: 10 * money.Unit}),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -165,7 +166,7 @@ func TestAnUnpaidInvoiceStopsCredit(t *testing.T) {
 	if err := w.charge(); err != nil {
 		t.Fatal(err)
 	}
-	w.send()
+	w.SendAll(w.pay)
 	w.pass(time.Minute)
 	draft := w.fake.EndPeriod(w.customer())[0]
 	w.settle()
@@ -173,10 +174,10 @@ func TestAnUnpaidInvoiceStopsCredit(t *testing.T) {
 	if stopped.State != On || stopped.Stopped == "" || stopped.Left != 0 || stopped.Owed != 10*money.Unit {
 		t.Fatalf("%+v", stopped)
 	}
-	if err := w.post("authorise", ledger.Transfer{Debit: ledger.Wallet(w.org, eur), Credit: hold, Amount: 1}); err == nil {
+	if err := w.Post("authorise", ledger.Transfer{Debit: ledger.Wallet(w.org, eur), Credit: hold, Amount: 1}); err == nil {
 		t.Error("lent more while an invoice is not paid")
 	}
-	if err := w.post("usage", ledger.Transfer{
+	if err := w.Post("usage", ledger.Transfer{
 		Debit:  hold,
 		Credit: ledger.HostPending(w.operator, eur),
 		Amount: 2 * money.Unit,
@@ -199,9 +200,9 @@ func TestAnUnpaidInvoiceStopsCredit(t *testing.T) {
 		t.Errorf("%+v", now)
 	}
 	var bad int
-	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND severity = 'bad'",
+	if err := w.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND severity = 'bad'",
 		w.org).Scan(&bad); err != nil || bad == 0 {
 		t.Error(bad, err)
 	}
-	w.mustBalance()
+	w.MustBalance()
 }

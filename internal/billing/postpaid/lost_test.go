@@ -17,7 +17,7 @@ func TestTheRestOfALostDisputeIsGivenUp(t *testing.T) {
 	d, k := dbtest.NewMortal(t)
 	w := newWorld(t, d)
 	invoice, payment := w.paidInvoice()
-	if err := w.post("promo", ledger.Transfer{
+	if err := w.Post("promo", ledger.Transfer{
 		Debit:  ledger.Promo(eur),
 		Credit: ledger.Wallet(w.org, eur),
 		Amount: 4 * money.Unit,
@@ -32,7 +32,7 @@ func TestTheRestOfALostDisputeIsGivenUp(t *testing.T) {
 		t.Error("given up while it is open:", err)
 	}
 	w.fake.Decide(dispute, false)
-	w.receive(w.fake.Deliveries())
+	w.Deliver(w.pay, w.fake.Deliveries())
 	w.stands("lost", 790*money.Cent, 0, 190*money.Cent) // 4.00 were set aside and paid a part
 	w.set(Change{Reason: "over"})
 	w.settle()
@@ -59,7 +59,7 @@ func TestTheRestOfALostDisputeIsGivenUp(t *testing.T) {
 		t.Error("given up twice:", err)
 	}
 	w.refresh(invoice)
-	w.receive(w.fake.Deliveries())
+	w.Deliver(w.pay, w.fake.Deliveries())
 	w.settle()
 	given("heard again")
 	if now := w.set(Change{On: true, Limit: 50 * money.Unit, Reason: "again"}); now.Left != 0 || now.Stopped == "" {
@@ -77,7 +77,7 @@ func TestTheRestOfALostDisputeIsGivenUp(t *testing.T) {
 		t.Errorf("%+v", now)
 	}
 	w.fake.GiveAgain(dispute, 290)
-	w.receive(w.fake.Deliveries())
+	w.Deliver(w.pay, w.fake.Deliveries())
 	if _, err := w.pay.RefreshObject(t.Context(), dispute); err != nil {
 		t.Fatal(err)
 	}

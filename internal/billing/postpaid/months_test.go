@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
@@ -36,7 +37,7 @@ func (x *play) hold() ledger.Account { return ledger.Hold(x.org, x.cluster, eur)
 
 // must does it again until no statement dies.
 func (x *play) must(do func() error) {
-	x.t.Helper()
+	x.T.Helper()
 	for range 200 {
 		x.k.Left.Store(x.r.Int64N(25)) // 0 and above what it takes: nothing dies
 		err := do()
@@ -45,26 +46,26 @@ func (x *play) must(do func() error) {
 			return
 		}
 		if !dead {
-			x.t.Fatal(err)
+			x.T.Fatal(err)
 		}
 	}
-	x.t.Fatal("it never gets done")
+	x.T.Fatal("it never gets done")
 }
 
-// hour returns what may happen in one: time is held, used, given back; something late arrives; money is paid in.
+// hour does what may happen in one: time is held, used, given back; something late arrives; money is paid in.
 func (x *play) hour() {
-	x.t.Helper()
+	x.T.Helper()
 	wallet, pending, fee := ledger.Wallet(x.org, eur), ledger.HostPending(x.operator, eur), ledger.Fee(eur)
 	amount := func(most money.Nano) money.Nano { return 1 + money.Nano(x.r.Int64N(int64(most))) }
 	for range 1 + x.r.IntN(4) {
 		switch x.r.IntN(7) {
 		case 0, 1:
 			n := amount(3 * money.Unit)
-			switch err := x.post("authorise", ledger.Transfer{Debit: wallet, Credit: x.hold(), Amount: n}); {
+			switch err := x.Post("authorise", ledger.Transfer{Debit: wallet, Credit: x.hold(), Amount: n}); {
 			case fault.Is(err, fault.InsufficientFunds) && x.terms().Stopped != "":
 				continue // nothing is lent while an invoice is not paid
 			case err != nil:
-				x.t.Fatal(err)
+				x.T.Fatal(err)
 			}
 			x.held += n
 		case 2, 3, 4: // of what is held, now or late
@@ -77,28 +78,28 @@ func (x *play) hour() {
 			if host > 0 {
 				ts = append(ts, ledger.Transfer{Debit: x.hold(), Credit: pending, Amount: host})
 			}
-			if err := x.post("usage", ts...); err != nil {
-				x.t.Fatal(err)
+			if err := x.Post("usage", ts...); err != nil {
+				x.T.Fatal(err)
 			}
 			x.held, x.used = x.held-n, x.used+n
 		case 5:
 			if x.r.IntN(3) == 0 { // a host's fault
 				n := amount(max(1, x.used/8))
-				if err := x.post("service_credit", ledger.Transfer{Debit: pending, Credit: wallet, Amount: n}); err != nil {
-					x.t.Fatal(err)
+				if err := x.Post("service_credit", ledger.Transfer{Debit: pending, Credit: wallet, Amount: n}); err != nil {
+					x.T.Fatal(err)
 				}
 				x.used -= n
 			} else if x.held > 0 { // a cluster ends: the rest is not needed
-				if err := x.post("hold_release", ledger.Transfer{Debit: x.hold(), Credit: wallet, Amount: x.held}); err != nil {
-					x.t.Fatal(err)
+				if err := x.Post("hold_release", ledger.Transfer{Debit: x.hold(), Credit: wallet, Amount: x.held}); err != nil {
+					x.T.Fatal(err)
 				}
 				x.held, x.cluster = 0, id.New[id.Cluster]()
 			}
 		case 6:
 			if x.r.IntN(6) == 0 { // pays something in, or uses a code
 				n := amount(2 * money.Unit)
-				if err := x.post("promo", ledger.Transfer{Debit: ledger.Promo(eur), Credit: wallet, Amount: n}); err != nil {
-					x.t.Fatal(err)
+				if err := x.Post("promo", ledger.Transfer{Debit: ledger.Promo(eur), Credit: wallet, Amount: n}); err != nil {
+					x.T.Fatal(err)
 				}
 				x.paidIn += n
 			}
@@ -110,16 +111,16 @@ func (x *play) hour() {
 	x.must(x.charge) // again in the same hour: nothing
 }
 
-// card returns what pays the org's next invoices.
+// card sets the card that pays the org's next invoices.
 func (x *play) card(method string) {
-	x.t.Helper()
-	x.exec("UPDATE stripe_customer SET payment_method = $2 WHERE org_id = $1", x.org, method)
+	x.T.Helper()
+	x.Exec("UPDATE stripe_customer SET payment_method = $2 WHERE org_id = $1", x.org, method)
 }
 
 // resolve decides on the invoice that the card did not pay: it is given up, while Stripe answers as it likes and the
 // server dies, or paid on its page. One that was given up may be paid after all.
 func (x *play) resolve() {
-	x.t.Helper()
+	x.T.Helper()
 	if x.open != "" && x.r.IntN(3) > 0 {
 		x.fake.Fail(faults[x.r.IntN(len(faults))], faults[x.r.IntN(len(faults))])
 		x.must(func() error {
@@ -140,19 +141,19 @@ func (x *play) resolve() {
 }
 
 func (x *play) pays(invoice string) {
-	x.t.Helper()
+	x.T.Helper()
 	if !x.fake.PayHere(invoice, "pm_card_visa") {
-		x.t.Fatal("the page takes no card")
+		x.T.Fatal("the page takes no card")
 	}
 }
 
 // lost returns the invoices that were given up and Stripe was not paid for.
 func (x *play) lost() (out []stripe.Invoice) {
-	x.t.Helper()
+	x.T.Helper()
 	for _, i := range x.given {
-		in, err := x.pay.Stripe().Invoice(x.t.Context(), i)
+		in, err := x.pay.Stripe().Invoice(x.T.Context(), i)
 		if err != nil {
-			x.t.Fatal(err)
+			x.T.Fatal(err)
 		}
 		if in.Status != stripe.InvoicePaid {
 			out = append(out, in)
@@ -176,7 +177,7 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 		d, k := dbtest.NewMortal(t)
 		x := &play{world: newWorld(t, d), r: rand.New(rand.NewPCG(31, seed)), k: k, cluster: id.New[id.Cluster]()}
 		x.set(Change{On: true, Limit: 100_000 * money.Unit, Reason: "trusted"})
-		x.send()
+		x.SendAll(x.pay)
 		var kept []sandbox.Delivery
 		for month := range 4 {
 			x.resolve()
@@ -186,7 +187,7 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 				for range x.r.IntN(4) {
 					x.fake.Fail(faults[x.r.IntN(len(faults))])
 				}
-				x.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
+				x.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
 				if _, err := x.pay.SendDue(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -206,9 +207,9 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 			ds = append(ds, ds...)
 			x.r.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
 			kept = ds[x.r.IntN(len(ds)+1):]
-			x.receive(ds[:len(ds)-len(kept)])
+			x.Deliver(x.pay, ds[:len(ds)-len(kept)])
 			x.settle()
-			x.mustBalance()
+			x.MustBalance()
 
 			in, err := x.pay.Stripe().Invoice(t.Context(), draft)
 			failed := in.Status == stripe.InvoiceOpen && in.Attempts > 0 && in.AmountDue > 0
@@ -266,10 +267,10 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 
 		// Switched off: what is held is used or given back, a last invoice comes, and nothing is owed.
 		x.must(func() error {
-			return failed(x.p.Set(t.Context(), x.boss, x.org, Change{Reason: "over"}, idem.Request{}))
+			return billingtest.Err(x.p.Set(t.Context(), x.boss, x.org, Change{Reason: "over"}, idem.Request{}))
 		})
 		if x.held > 0 {
-			if err := x.post("hold_release", ledger.Transfer{
+			if err := x.Post("hold_release", ledger.Transfer{
 				Debit:  x.hold(),
 				Credit: ledger.Wallet(x.org, eur),
 				Amount: x.held,
@@ -297,51 +298,51 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 			total += i.Total - i.Tax
 		}
 		if rest := int64(x.billed/money.Cent) - total; x.terms().State != Off || rest < 0 || rest >= leastCents ||
-			x.balance(ledger.Receivable(x.org, eur)) != 0 {
+			x.Balance(ledger.Receivable(x.org, eur)) != 0 {
 			t.Errorf("seed %d: %+v, billed %s, invoiced %d cents, owed %s", seed, x.terms(), x.billed, total,
-				-x.balance(ledger.Receivable(x.org, eur)))
+				-x.Balance(ledger.Receivable(x.org, eur)))
 		}
-		x.receive(kept) // after all
+		x.Deliver(x.pay, kept) // after all
 		x.even()
-		x.mustBalance()
+		x.MustBalance()
 	}
 }
 
 // even asserts that the ledger says of the org's debt and of Stripe's money what the test and Stripe say.
 func (x *play) even() {
-	x.t.Helper()
-	if _, err := x.pay.Reconcile(x.t.Context()); err != nil {
-		x.t.Fatal(err)
+	x.T.Helper()
+	if _, err := x.pay.Reconcile(x.T.Context()); err != nil {
+		x.T.Fatal(err)
 	}
-	if got, want := -x.balance(ledger.StripeClearing(eur)),
+	if got, want := -x.Balance(ledger.StripeClearing(eur)),
 		money.Nano(x.fake.BalanceCents("eur"))*money.Cent; got != want {
-		x.t.Errorf("clearing %s, Stripe has %s", got, want)
+		x.T.Errorf("clearing %s, Stripe has %s", got, want)
 	}
 	var charged, paid, taxed money.Nano
-	if err := x.d.Pool.QueryRow(x.t.Context(), "SELECT (SELECT coalesce(sum(amount), 0) FROM postpaid_charge WHERE "+
+	if err := x.DB.Pool.QueryRow(x.T.Context(), "SELECT (SELECT coalesce(sum(amount), 0) FROM postpaid_charge WHERE "+
 		"org_id = $1), (SELECT coalesce(sum(paid), 0) * 10000000 FROM postpaid_invoice WHERE org_id = $1), (SELECT "+
 		"coalesce(sum(tax), 0) * 10000000 FROM postpaid_invoice WHERE org_id = $1)", x.org).Scan(&charged, &paid,
 		&taxed); err != nil {
-		x.t.Fatal(err)
+		x.T.Fatal(err)
 	}
 	var lost, untaxed money.Nano
 	for _, in := range x.lost() {
 		lost, untaxed = lost+money.Nano(in.AmountDue)*money.Cent, untaxed+money.Nano(taxLine(in))*money.Cent
 	}
-	if bad, told := -x.balance(ledger.BadDebt(eur)), x.terms().WrittenOff; bad != lost-untaxed || told != lost {
-		x.t.Errorf("bad debt %s, given up %s, %s of it tax; the org is told %s", bad, lost, untaxed, told)
+	if bad, told := -x.Balance(ledger.BadDebt(eur)), x.terms().WrittenOff; bad != lost-untaxed || told != lost {
+		x.T.Errorf("bad debt %s, given up %s, %s of it tax; the org is told %s", bad, lost, untaxed, told)
 	}
-	if now := x.terms(); lost > 0 && now.Left > max(0, x.balance(ledger.Wallet(x.org, eur))) {
-		x.t.Errorf("%s of it are not paid, and it is lent: %+v", lost, now)
+	if now := x.terms(); lost > 0 && now.Left > max(0, x.Balance(ledger.Wallet(x.org, eur))) {
+		x.T.Errorf("%s of it are not paid, and it is lent: %+v", lost, now)
 	}
 	if charged != x.billed {
-		x.t.Errorf("charged %s, want %s", charged, x.billed)
+		x.T.Errorf("charged %s, want %s", charged, x.billed)
 	}
-	if owed := -x.balance(ledger.Receivable(x.org, eur)); owed != charged+taxed-paid-lost && x.terms().State != Off {
-		x.t.Errorf("owed %s, charged %s, tax %s, paid %s, given up %s", owed, charged, taxed, paid, lost)
+	if owed := -x.Balance(ledger.Receivable(x.org, eur)); owed != charged+taxed-paid-lost && x.terms().State != Off {
+		x.T.Errorf("owed %s, charged %s, tax %s, paid %s, given up %s", owed, charged, taxed, paid, lost)
 	}
-	if r, err := tax.ReportOf(x.t.Context(), x.d.Q, eur, time.Now().UTC().Format("2006")); err != nil ||
+	if r, err := tax.ReportOf(x.T.Context(), x.DB.Q, eur, time.Now().UTC().Format("2006")); err != nil ||
 		r.Book != taxed-untaxed || r.Payable != taxed-untaxed {
-		x.t.Errorf("tax of the invoices %s, %s of it given up, of the report %+v %v", taxed, untaxed, r, err)
+		x.T.Errorf("tax of the invoices %s, %s of it given up, of the report %+v %v", taxed, untaxed, r, err)
 	}
 }

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/billing/ledger"
-	"github.com/musterhq/muster/internal/billing/metering/meteringtest"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/testing/billingtest"
+	"github.com/musterhq/muster/internal/testing/billingtest/meteringtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
@@ -26,10 +27,10 @@ func TestLateUsageSaysWhenItRan(t *testing.T) {
 	}
 	l := meteringtest.New(t, d, w.org, w.operator, eur)
 	w.set(Change{On: true, Limit: 100 * money.Unit, Reason: "trusted"})
-	w.send() // the period begins after the lease ran, half an hour ago
+	w.SendAll(w.pay) // the period begins after the lease ran, half an hour ago
 	l.Run(300_000)
 	cost, _ := meteringtest.Cost(300_000)
-	w.exec("UPDATE postpaid_org SET period_start = clock_timestamp() - interval '10 minutes', period_end = " +
+	w.Exec("UPDATE postpaid_org SET period_start = clock_timestamp() - interval '10 minutes', period_end = " +
 		"clock_timestamp() + interval '20 days'")
 	got, err := w.p.Lines(t.Context(), w.org, "")
 	if err != nil || len(got.Items) != 1 {
@@ -44,8 +45,8 @@ func TestLateUsageSaysWhenItRan(t *testing.T) {
 	// Its own money, 100 that was paid in, counted first: nothing is billed. What it uses beyond that is.
 	hold := ledger.Hold(w.org, id.New[id.Cluster](), eur)
 	for _, err := range []error{
-		w.post("authorise", ledger.Transfer{Debit: ledger.Wallet(w.org, eur), Credit: hold, Amount: 150 * money.Unit}),
-		w.post("usage", ledger.Transfer{Debit: hold, Credit: ledger.HostPending(w.operator, eur), Amount: 120 * money.Unit}),
+		w.Post("authorise", ledger.Transfer{Debit: ledger.Wallet(w.org, eur), Credit: hold, Amount: 150 * money.Unit}),
+		w.Post("usage", ledger.Transfer{Debit: hold, Credit: ledger.HostPending(w.operator, eur), Amount: 120 * money.Unit}),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -64,7 +65,7 @@ func TestLateUsageSaysWhenItRan(t *testing.T) {
 	if now := w.terms(); now.Used != 50*money.Unit+cost || now.Left != 50*money.Unit-cost {
 		t.Errorf("%+v", now)
 	}
-	w.mustBalance()
+	w.MustBalance()
 }
 
 // Only what the card did not pay can be paid, and only by who owes it.
@@ -72,11 +73,11 @@ func TestPayingAnInvoice(t *testing.T) {
 	t.Parallel()
 	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
 	w.set(Change{On: true, Limit: 50 * money.Unit, Reason: "trusted"})
-	w.send()
+	w.SendAll(w.pay)
 	hold := ledger.Hold(w.org, id.New[id.Cluster](), eur)
 	for _, err := range []error{
-		w.post("authorise", ledger.Transfer{Debit: ledger.Wallet(w.org, eur), Credit: hold, Amount: 30 * money.Unit}),
-		w.post("usage", ledger.Transfer{Debit: hold, Credit: ledger.HostPending(w.operator, eur), Amount: 10 * money.Unit}),
+		w.Post("authorise", ledger.Transfer{Debit: ledger.Wallet(w.org, eur), Credit: hold, Amount: 30 * money.Unit}),
+		w.Post("usage", ledger.Transfer{Debit: hold, Credit: ledger.HostPending(w.operator, eur), Amount: 10 * money.Unit}),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -86,12 +87,12 @@ func TestPayingAnInvoice(t *testing.T) {
 	if err := w.charge(); err != nil {
 		t.Fatal(err)
 	}
-	w.send()
+	w.SendAll(w.pay)
 	w.pass(time.Minute)
 	draft := w.fake.EndPeriod(w.customer())[0]
 	w.settle()
 	pay := func(org id.Org, invoice string) error {
-		return failed(w.p.Pay(t.Context(), org, invoice, idem.Request{}))
+		return billingtest.Err(w.p.Pay(t.Context(), org, invoice, idem.Request{}))
 	}
 	if err := pay(w.operator, draft); err == nil || fault.From(err).Kind != fault.NotFound {
 		t.Error("another's invoice:", err)
@@ -124,7 +125,7 @@ func TestTwoPeriodsOfOneEndBillOnce(t *testing.T) {
 	w := newWorld(t, dbtest.New(t))
 	w.set(Change{On: true, Limit: 50 * money.Unit, Reason: "trusted"})
 	end := time.Now().Truncate(time.Second)
-	if err := w.d.Q.SavePostpaidInvoice(t.Context(), dbq.SavePostpaidInvoiceParams{
+	if err := w.DB.Q.SavePostpaidInvoice(t.Context(), dbq.SavePostpaidInvoiceParams{
 		ID:          "in_z",
 		OrgID:       w.org,
 		Currency:    eur,
@@ -138,7 +139,7 @@ func TestTwoPeriodsOfOneEndBillOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"in_a", "in_zz"} {
-		got, err := w.d.Q.PostpaidInvoicedBefore(t.Context(), dbq.PostpaidInvoicedBeforeParams{
+		got, err := w.DB.Q.PostpaidInvoicedBefore(t.Context(), dbq.PostpaidInvoicedBeforeParams{
 			OrgID:       w.org,
 			PeriodStart: end,
 			PeriodEnd:   end,
@@ -147,7 +148,7 @@ func TestTwoPeriodsOfOneEndBillOnce(t *testing.T) {
 		if err != nil || got.Net != 1000 {
 			t.Errorf("%s: %d cents were billed before: %v", id, got.Net, err)
 		}
-		got, err = w.d.Q.PostpaidInvoicedBefore(t.Context(), dbq.PostpaidInvoicedBeforeParams{
+		got, err = w.DB.Q.PostpaidInvoicedBefore(t.Context(), dbq.PostpaidInvoicedBeforeParams{
 			OrgID:       w.org,
 			PeriodStart: end.Add(-2 * time.Hour),
 			PeriodEnd:   end.Add(-time.Hour),

@@ -13,36 +13,36 @@ import (
 
 // invoiced uses 10.00 on credit and ends the period, and says which draft came.
 func (w *world) invoiced() (draft string) {
-	w.t.Helper()
+	w.T.Helper()
 	w.set(Change{On: true, Limit: 50 * money.Unit, Reason: "trusted"})
-	w.send()
+	w.SendAll(w.pay)
 	hold := ledger.Hold(w.org, id.New[id.Cluster](), eur)
 	for _, err := range []error{
-		w.post("authorise", ledger.Transfer{Debit: ledger.Wallet(w.org, eur), Credit: hold, Amount: 10 * money.Unit}),
-		w.post("usage", ledger.Transfer{Debit: hold, Credit: ledger.HostPending(w.operator, eur), Amount: 10 * money.Unit}),
+		w.Post("authorise", ledger.Transfer{Debit: ledger.Wallet(w.org, eur), Credit: hold, Amount: 10 * money.Unit}),
+		w.Post("usage", ledger.Transfer{Debit: hold, Credit: ledger.HostPending(w.operator, eur), Amount: 10 * money.Unit}),
 	} {
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 	}
 	w.pass(time.Hour)
 	if err := w.charge(); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	w.send()
+	w.SendAll(w.pay)
 	w.pass(time.Minute)
 	return w.fake.EndPeriod(w.customer())[0]
 }
 
 // ofOnly asserts what the only invoice is, for its payer.
 func (w *world) ofOnly(state string, net, on money.Nano) CreditInvoice {
-	w.t.Helper()
-	all, err := w.p.Invoices(w.t.Context(), w.org, 10)
+	w.T.Helper()
+	all, err := w.p.Invoices(w.T.Context(), w.org, 10)
 	if err != nil || len(all) != 1 {
-		w.t.Fatalf("%+v %v", all, err)
+		w.T.Fatalf("%+v %v", all, err)
 	}
 	if in := all[0]; in.State != state || in.Net != net || in.Tax.Amount != on || in.Total != net+on {
-		w.t.Errorf("%+v", in)
+		w.T.Errorf("%+v", in)
 	}
 	return all[0]
 }
@@ -68,7 +68,7 @@ func TestTaxOfAnInvoice(t *testing.T) {
 	if in.Tax.Percent != "19" || in.Tax.Name != "VAT" {
 		t.Errorf("%+v", in)
 	}
-	if n, owed := w.balance(ledger.TaxPayable(eur)), w.terms().Owed; n != 190*money.Cent || owed != 1190*money.Cent {
+	if n, owed := w.Balance(ledger.TaxPayable(eur)), w.terms().Owed; n != 190*money.Cent || owed != 1190*money.Cent {
 		t.Errorf("tax %s, owed %s", n, owed)
 	}
 	if _, err := w.pay.Stripe().VoidInvoice(t.Context(), "void", draft); err != nil {
@@ -79,15 +79,15 @@ func TestTaxOfAnInvoice(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, owed := w.balance(ledger.TaxPayable(eur)), w.terms().Owed; n != 0 || owed != 10*money.Unit {
+	if n, owed := w.Balance(ledger.TaxPayable(eur)), w.terms().Owed; n != 0 || owed != 10*money.Unit {
 		t.Errorf("void: tax %s, owed %s", n, owed)
 	}
-	r, err := tax.ReportOf(t.Context(), w.d.Q, eur, time.Now().UTC().Format("2006"))
+	r, err := tax.ReportOf(t.Context(), w.DB.Q, eur, time.Now().UTC().Format("2006"))
 	if err != nil || len(r.Lines) != 1 || r.Lines[0].Sold != 10*money.Unit || r.Lines[0].Returned != 10*money.Unit ||
 		r.Book != 0 {
 		t.Errorf("%+v %v", r, err)
 	}
-	w.mustBalance()
+	w.MustBalance()
 }
 
 // A business elsewhere in the EU accounts for the tax: the invoice says so, and the sale is in the report.
@@ -95,7 +95,7 @@ func TestReverseChargeOnAnInvoice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.New(t))
 	w.taxes.Flat = tax.Flat{Home: "DE", Rates: tax.EU()}
-	w.exec("INSERT INTO org_legal (org_id, name, address, country, vat_id) VALUES ($1, 'Une SARL', ARRAY['Paris'], "+
+	w.Exec("INSERT INTO org_legal (org_id, name, address, country, vat_id) VALUES ($1, 'Une SARL', ARRAY['Paris'], "+
 		"'FR', 'FR12345678901')", w.org)
 	draft := w.invoiced()
 	w.settle()
@@ -107,9 +107,9 @@ func TestReverseChargeOnAnInvoice(t *testing.T) {
 		in.Lines[0].Description != tax.Note(tax.ReverseCharge, "FR") {
 		t.Errorf("%+v %v", in, err)
 	}
-	r, err := tax.ReportOf(t.Context(), w.d.Q, eur, time.Now().UTC().Format("2006"))
+	r, err := tax.ReportOf(t.Context(), w.DB.Q, eur, time.Now().UTC().Format("2006"))
 	if err != nil || len(r.Lines) != 1 || r.Lines[0].VATID != "FR12345678901" || r.Net != 10*money.Unit || r.Tax != 0 {
 		t.Errorf("%+v %v", r, err)
 	}
-	w.mustBalance()
+	w.MustBalance()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
@@ -27,7 +28,7 @@ func TestTheLimitHolds(t *testing.T) {
 		own := money.Nano(r.Int64N(int64(5 * money.Unit)))
 		limit := money.Unit + money.Nano(r.Int64N(int64(20*money.Unit)))
 		if own > 0 {
-			w.tx(func(ctx context.Context, tx *db.Tx) error {
+			w.Tx(func(ctx context.Context, tx *db.Tx) error {
 				_, err := ledger.Post(ctx, tx, ledger.Entry{
 					Kind: "topup",
 					Key:  "topup:" + w.org.String(),
@@ -52,7 +53,7 @@ func TestTheLimitHolds(t *testing.T) {
 		}
 		wg.Wait()
 		got := w.terms()
-		if held := own - w.balance(ledger.Wallet(w.org, eur)); held > own+limit || got.Used > limit || got.Left != own+
+		if held := own - w.Balance(ledger.Wallet(w.org, eur)); held > own+limit || got.Used > limit || got.Left != own+
 			limit-held || got.Used != max(0, held-own) {
 			t.Errorf("seed %d: %s of its own, a limit of %s: %s is held, %+v", seed, own, limit, held, got)
 		}
@@ -68,12 +69,12 @@ func TestTheLimitHolds(t *testing.T) {
 			}
 		}
 		off := w.set(Change{Reason: "over"})
-		if off.State != Ending || off.Limit != 0 || off.Left != max(0, w.balance(ledger.Wallet(w.org, eur))) {
+		if off.State != Ending || off.Limit != 0 || off.Left != max(0, w.Balance(ledger.Wallet(w.org, eur))) {
 			t.Errorf("seed %d: %+v", seed, off)
 		}
 	}
 	w := newWorld(t, d)
-	w.mustBalance()
+	w.MustBalance()
 }
 
 // Only an admin decides, with a limit and a reason; the org is told each time, and the trail keeps it.
@@ -85,7 +86,7 @@ func TestWhoDecides(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	try := func(who account.Principal, c Change) error {
-		return failed(w.p.Set(t.Context(), who, w.org, c, idem.Request{}))
+		return billingtest.Err(w.p.Set(t.Context(), who, w.org, c, idem.Request{}))
 	}
 	for name, c := range map[string]struct {
 		who    account.Principal

@@ -9,11 +9,11 @@ import (
 	"github.com/musterhq/muster/internal/billing/billproof"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/billing/metering/meteringtest"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/testing/billingtest/meteringtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
@@ -24,12 +24,12 @@ func TestABillOnCreditIsVerified(t *testing.T) {
 	d := dbtest.New(t)
 	w := newWorld(t, d)
 	w.set(Change{On: true, Limit: 500 * money.Unit, Reason: "trusted"})
-	w.send()
+	w.SendAll(w.pay)
 	leases := make([]*meteringtest.Lease, 3)
 	wallet := ledger.Wallet(w.org, eur)
 	for i := range leases {
 		leases[i] = meteringtest.New(t, d, w.org, w.operator, eur) // and 100 paid in, which go back: all it uses is lent
-		if err := w.post("refund", ledger.Transfer{
+		if err := w.Post("refund", ledger.Transfer{
 			Debit:  wallet,
 			Credit: ledger.StripeClearing(eur),
 			Amount: 100 * money.Unit,
@@ -37,7 +37,7 @@ func TestABillOnCreditIsVerified(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if own := w.balance(wallet); own >= 0 {
+	if own := w.Balance(wallet); own >= 0 {
 		t.Fatalf("the org has %s of its own left: nothing is lent", own)
 	}
 	const ran = 301_337 // ms
@@ -89,7 +89,7 @@ func TestABillOnCreditIsVerified(t *testing.T) {
 		if (corrections > 0) != (back > 0) {
 			t.Errorf("%s: %d corrections of %s", when, corrections, back)
 		}
-		w.mustBalance()
+		w.MustBalance()
 	}
 	verify("before it is billed", 0)
 
@@ -101,7 +101,7 @@ func TestABillOnCreditIsVerified(t *testing.T) {
 		t.Fatal(err)
 	}
 	const back money.Nano = 12_345_678
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
+	w.Tx(func(ctx context.Context, tx *db.Tx) error {
 		e, err := ledger.Compensate(ctx, tx, usage, back, "slow disk")
 		if err != nil {
 			return err
@@ -115,7 +115,7 @@ func TestABillOnCreditIsVerified(t *testing.T) {
 	if err := w.charge(); err != nil {
 		t.Fatal(err)
 	}
-	w.send()
+	w.SendAll(w.pay)
 	verify("when it is billed", back)
 	w.pass(time.Minute)
 	invoice := w.fake.EndPeriod(w.customer())[0]
@@ -131,7 +131,7 @@ func TestABillOnCreditIsVerified(t *testing.T) {
 		t.Fatalf("%+v: proven are %s, less %s", got, used, back)
 	}
 	// Stripe's clock is ahead of PostgreSQL's
-	w.exec("UPDATE postpaid_invoice SET period_start = period_start - interval '1 day'")
+	w.Exec("UPDATE postpaid_invoice SET period_start = period_start - interval '1 day'")
 	lines, err := w.p.Lines(t.Context(), w.org, invoice)
 	if err != nil || lines.Used != used || lines.Returned != back || lines.Charged != used-back ||
 		len(lines.Items) != len(leases) {

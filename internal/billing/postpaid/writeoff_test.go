@@ -12,52 +12,53 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 // giveUp decides that an invoice is not to be collected.
 func (w *world) giveUp(invoice string) error {
-	return failed(w.p.WriteOff(w.t.Context(), w.boss, w.org, invoice, "insolvent", idem.Request{}))
+	return billingtest.Err(w.p.WriteOff(w.T.Context(), w.boss, w.org, invoice, "insolvent", idem.Request{}))
 }
 
 // decide is giveUp while Stripe is away.
 func (w *world) decide(invoice string) {
-	w.t.Helper()
+	w.T.Helper()
 	w.fake.Fail(sandbox.Down)
 	if err := w.giveUp(invoice); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	w.fake.Heal()
 }
 
 // refresh asks Stripe for an invoice and takes in the answer.
 func (w *world) refresh(invoice string) {
-	w.t.Helper()
-	if _, err := w.pay.RefreshInvoice(w.t.Context(), invoice); err != nil {
-		w.t.Fatal(err)
+	w.T.Helper()
+	if _, err := w.pay.RefreshInvoice(w.T.Context(), invoice); err != nil {
+		w.T.Fatal(err)
 	}
 }
 
 // stands asserts what is owed, bad debt and owed to tax offices.
 func (w *world) stands(when string, owed, bad, on money.Nano) {
-	w.t.Helper()
-	if o, b, x := w.terms().Owed, -w.balance(ledger.BadDebt(eur)), w.balance(ledger.TaxPayable(eur)); o != owed ||
+	w.T.Helper()
+	if o, b, x := w.terms().Owed, -w.Balance(ledger.BadDebt(eur)), w.Balance(ledger.TaxPayable(eur)); o != owed ||
 		b != bad || x != on {
-		w.t.Errorf("%s: %s owed, %s bad debt, %s tax; want %s, %s, %s", when, o, b, x, owed, bad, on)
+		w.T.Errorf("%s: %s owed, %s bad debt, %s tax; want %s, %s, %s", when, o, b, x, owed, bad, on)
 	}
-	r, err := tax.ReportOf(w.t.Context(), w.d.Q, eur, time.Now().UTC().Format("2006"))
+	r, err := tax.ReportOf(w.T.Context(), w.DB.Q, eur, time.Now().UTC().Format("2006"))
 	if err != nil || r.Book != on || r.Payable != on {
-		w.t.Errorf("%s: report %+v %v", when, r, err)
+		w.T.Errorf("%s: report %+v %v", when, r, err)
 	}
-	w.mustBalance()
+	w.MustBalance()
 }
 
 // writeOff returns what became of the only invoice's.
 func (w *world) writeOff() WriteOff {
-	w.t.Helper()
-	all, err := w.p.InvoicesOf(w.t.Context(), w.boss, w.org, 10)
+	w.T.Helper()
+	all, err := w.p.InvoicesOf(w.T.Context(), w.boss, w.org, 10)
 	if err != nil || len(all) != 1 || all[0].WriteOff == nil {
-		w.t.Fatalf("%+v %v", all, err)
+		w.T.Fatalf("%+v %v", all, err)
 	}
 	return *all[0].WriteOff
 }
@@ -77,9 +78,9 @@ func TestAnInvoiceIsGivenUp(t *testing.T) {
 		t.Error("given up twice:", err)
 	}
 	w.fake.Fail(sandbox.LostAnswer)
-	w.send()
+	w.SendAll(w.pay)
 	w.refresh(draft)
-	w.receive(w.fake.Deliveries())
+	w.Deliver(w.pay, w.fake.Deliveries())
 	w.stands("given up", 0, 10*money.Unit, 0)
 	if x := w.writeOff(); x.State != Booked || x.Amount != 1190*money.Cent || x.Tax != 190*money.Cent ||
 		x.Reason != "insolvent" || x.BookedAt == nil {
@@ -141,7 +142,7 @@ func TestWhoWasGivenUpEnds(t *testing.T) {
 	}); now.State != On || now.Left != 0 || now.Stopped == "" {
 		t.Errorf("%+v", now)
 	}
-	w.mustBalance()
+	w.MustBalance()
 }
 
 // What overtakes a decision stands: an invoice that was paid before Stripe heard of it is not written off. One that is
@@ -157,7 +158,7 @@ func TestWhatOvertakesAWriteOff(t *testing.T) {
 	if !w.fake.PayHere(draft, "pm_card_visa") {
 		t.Fatal("the page takes no card")
 	}
-	w.send()
+	w.SendAll(w.pay)
 	w.stands("paid before", 0, 0, 190*money.Cent)
 	if x := w.writeOff(); x.State != Overtaken || x.Amount != 0 {
 		t.Errorf("%+v", x)
@@ -179,7 +180,7 @@ func TestWhatOvertakesAWriteOff(t *testing.T) {
 	if err := w.giveUp(draft); err != nil {
 		t.Fatal(err)
 	}
-	w.send()
+	w.SendAll(w.pay)
 	w.stands("and the operator too", 0, 10*money.Unit, 0)
 	if _, err := w.pay.Stripe().VoidInvoice(t.Context(), "void", draft); err != nil {
 		t.Fatal(err)
@@ -201,17 +202,17 @@ func TestAWriteOffThatStripeRefuses(t *testing.T) {
 	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
 	draft := w.invoiced()
 	w.settle()
-	w.exec("INSERT INTO app_user (id, email, password_hash, admin) VALUES ($1, 'boss@example.com', '', true)", w.boss.User)
-	w.exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", w.boss.Org, w.boss.User)
+	w.Exec("INSERT INTO app_user (id, email, password_hash, admin) VALUES ($1, 'boss@example.com', '', true)", w.boss.User)
+	w.Exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", w.boss.Org, w.boss.User)
 	w.decide(draft)
-	w.exec(`UPDATE stripe_outbox SET params = jsonb_set(params::jsonb, '{invoice}', '"in_none"') WHERE kind =
+	w.Exec(`UPDATE stripe_outbox SET params = jsonb_set(params::jsonb, '{invoice}', '"in_none"') WHERE kind =
 		'invoice.writeoff'`)
-	w.send()
+	w.SendAll(w.pay)
 	if x := w.writeOff(); x.State != Refused || x.Failure == "" {
 		t.Fatalf("%+v", x)
 	}
 	var told int
-	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND severity = 'bad'",
+	if err := w.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND severity = 'bad'",
 		w.boss.Org).Scan(&told); err != nil || told != 1 {
 		t.Error(told, err)
 	}
@@ -219,14 +220,14 @@ func TestAWriteOffThatStripeRefuses(t *testing.T) {
 	if err := w.giveUp(draft); err != nil {
 		t.Fatal(err)
 	}
-	w.send()
+	w.SendAll(w.pay)
 	w.stands("again", 0, 10*money.Unit, 0)
 	if !w.fake.PaidByHand(draft) {
 		t.Fatal("it cannot be marked as paid")
 	}
 	w.refresh(draft)
 	w.stands("by bank", 0, 0, 0)
-	if n := w.balance(ledger.Bank(eur)); n != -10*money.Unit {
+	if n := w.Balance(ledger.Bank(eur)); n != -10*money.Unit {
 		t.Error(n)
 	}
 }
@@ -250,7 +251,7 @@ func TestWhoGivesUp(t *testing.T) {
 		"no such":          {w.boss, w.org, "in_none", "x", fault.NotFound},
 		"one that is paid": {w.boss, w.org, draft, "x", fault.Conflict},
 	} {
-		if err := failed(w.p.WriteOff(t.Context(), c.who, c.org, c.invoice, c.reason, idem.Request{})); !fault.Is(err,
+		if err := billingtest.Err(w.p.WriteOff(t.Context(), c.who, c.org, c.invoice, c.reason, idem.Request{})); !fault.Is(err,
 			c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -286,7 +287,7 @@ func TestAWriteOffKilledAtEachStatement(t *testing.T) {
 	}
 	w.dies(k, "booked", ask)
 	w.stands("booked", 0, 10*money.Unit, 0)
-	w.send()
+	w.SendAll(w.pay)
 	w.stands("and said", 0, 10*money.Unit, 0)
 	if !w.fake.PayHere(draft, "pm_card_visa") {
 		t.Fatal("the page takes no card")
@@ -307,7 +308,7 @@ func TestAVoidAfterAWriteOffKilledAtEachStatement(t *testing.T) {
 	if err := w.giveUp(draft); err != nil {
 		t.Fatal(err)
 	}
-	w.send()
+	w.SendAll(w.pay)
 	w.stands("given up", 0, 10*money.Unit, 0)
 	if _, err := w.pay.Stripe().VoidInvoice(t.Context(), "void", draft); err != nil {
 		t.Fatal(err)

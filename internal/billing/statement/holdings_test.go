@@ -17,7 +17,7 @@ func TestBothSidesOfTheHoldingsComeToTheSame(t *testing.T) {
 	r.prove(t, 0, 2_000, ranMS)
 	r.prove(t, 1, 1_500, ranMS-4_200)
 	r.end(t)
-	books, err := ledger.Check(t.Context(), r.d)
+	books, err := ledger.Check(t.Context(), r.DB)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestBothSidesOfTheHoldingsComeToTheSame(t *testing.T) {
 		statement.OperatorsYoung: ledger.HostPending(r.operator, "EUR"),
 		statement.Platform:       ledger.Fee("EUR"),
 	} {
-		n, err := ledger.Balance(t.Context(), r.d.Q, account)
+		n, err := ledger.Balance(t.Context(), r.DB.Q, account)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestATrialBalanceSaysItsAge(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)
 	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
-	reads := statement.New(r.d, "EUR", statement.Party{})
+	reads := statement.New(r.DB, "EUR", statement.Party{})
 	kept, always := reads.NewTrial(time.Minute, func() time.Time { return now }),
 		reads.NewTrial(0, func() time.Time { return now })
 	held := func(trial *statement.Trial, want time.Time) *big.Int {

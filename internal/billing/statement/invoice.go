@@ -178,7 +178,7 @@ func (s *Statements) draft(ctx context.Context, org id.Org, orgName string, firs
 	return v, nil
 }
 
-// neighbours returns the months before and after.
+// neighbours sets the months before and after.
 func (v *Invoice) neighbours(first, now time.Time) {
 	v.Previous = first.AddDate(0, -1, 0).Format("2006-01")
 	if next := first.AddDate(0, 1, 0); !next.After(now) {

@@ -23,17 +23,17 @@ func TestInvoicesAddUpToTheBill(t *testing.T) {
 	r.prove(t, 0, 0, ranMS)
 	r.prove(t, 1, 0, ranMS-4_200)
 	r.end(t)
-	u, err := statement.New(r.d, "EUR", statement.Party{}).ClusterUsage(t.Context(), r.cluster)
+	u, err := statement.New(r.DB, "EUR", statement.Party{}).ClusterUsage(t.Context(), r.cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var charge id.LedgerTx
-	if err := r.d.Pool.QueryRow(t.Context(),
+	if err := r.DB.Pool.QueryRow(t.Context(),
 		"SELECT id FROM ledger_tx WHERE kind = 'usage' ORDER BY id LIMIT 1").Scan(&charge); err != nil {
 		t.Fatal(err)
 	}
 	back := money.Nano(123_456_789)
-	r.tx(t, func(ctx context.Context, tx *db.Tx) error {
+	r.Tx(func(ctx context.Context, tx *db.Tx) error {
 		e, err := ledger.Compensate(ctx, tx, charge, back, "slow disk")
 		if err != nil {
 			return err
@@ -49,7 +49,7 @@ func TestInvoicesAddUpToTheBill(t *testing.T) {
 	numbers := map[string]bool{}
 	var usage, credited, total, lines money.Nano
 	for _, m := range slices.Compact(months) {
-		v, err := statement.New(r.d, "EUR", statement.Party{Name: "Muster Ltd"}).InvoiceOf(t.Context(), r.renter, "Ada", m)
+		v, err := statement.New(r.DB, "EUR", statement.Party{Name: "Muster Ltd"}).InvoiceOf(t.Context(), r.renter, "Ada", m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,17 +75,17 @@ func TestInvoicesAddUpToTheBill(t *testing.T) {
 		t.Errorf("usage %s, lines %s, cost %s, credited %s, total %s", usage, lines, u.Cost, credited, total)
 	}
 	// The operator is charged nothing, and its number is another.
-	v, err := statement.New(r.d, "EUR", statement.Party{}).InvoiceOf(t.Context(), r.operator, "Op", "")
+	v, err := statement.New(r.DB, "EUR", statement.Party{}).InvoiceOf(t.Context(), r.operator, "Op", "")
 	if err != nil || v.Total != 0 || len(v.Lines)+len(v.Credits) != 0 || numbers[v.Number] {
 		t.Errorf("%+v %v", v, err)
 	}
-	long, err := statement.New(r.d, "EUR", statement.Party{}).InvoiceOf(t.Context(), r.renter, "Ada", "2020-02")
+	long, err := statement.New(r.DB, "EUR", statement.Party{}).InvoiceOf(t.Context(), r.renter, "Ada", "2020-02")
 	if err != nil || !long.Final || long.From != "2020-02-01" || long.To != "2020-02-29" || long.Issued != "2020-03-01" ||
 		long.Previous != "2020-01" || long.Next != "2020-03" {
 		t.Errorf("%+v %v", long, err)
 	}
 	for _, bad := range []string{"2020-13", "2020-1", "2999-01", "x", "2020-01-01", "-001-01"} {
-		if _, err := statement.New(r.d, "EUR", statement.Party{}).InvoiceOf(t.Context(), r.renter, "Ada", bad); !fault.Is(err,
+		if _, err := statement.New(r.DB, "EUR", statement.Party{}).InvoiceOf(t.Context(), r.renter, "Ada", bad); !fault.Is(err,
 			fault.NotFound) {
 			t.Errorf("%q: %v", bad, err)
 		}

@@ -24,7 +24,7 @@ func TestAnIssuedInvoiceStays(t *testing.T) {
 	r.prove(t, 1, 0, ranMS)
 	r.end(t)
 	const back = 40 * 24 * 3_600_000 // ms: into a month that is over
-	if _, err := r.d.Pool.Exec(t.Context(), `
+	if _, err := r.DB.Pool.Exec(t.Context(), `
 		SET LOCAL session_replication_role = replica; -- history never changes, but in this test
 		UPDATE usage_segment SET start_ms = start_ms - 3456000000, end_ms = end_ms - 3456000000;
 		UPDATE cluster_window SET opened_ms = opened_ms - 3456000000, confirmed_until_ms = confirmed_until_ms -
@@ -39,7 +39,7 @@ func TestAnIssuedInvoiceStays(t *testing.T) {
 	}
 	month := time.UnixMilli(r.start - back).In(zone).Format("2006-01")
 	for range 2 {
-		if _, err := statement.New(r.d, "EUR", statement.Party{
+		if _, err := statement.New(r.DB, "EUR", statement.Party{
 			Name:    "Muster Ltd",
 			Address: []string{"1 Street"},
 		}).IssueInvoices(t.Context()); err != nil {
@@ -47,13 +47,13 @@ func TestAnIssuedInvoiceStays(t *testing.T) {
 		}
 	}
 	var kept int
-	if err := r.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM invoice WHERE org_id = $1 AND month = $2", r.renter,
+	if err := r.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM invoice WHERE org_id = $1 AND month = $2", r.renter,
 		month).Scan(&kept); err != nil || kept != 1 {
 		t.Fatalf("issued %d times: %v", kept, err)
 	}
 	see := func(name, merchant string) statement.Invoice {
 		t.Helper()
-		v, err := statement.New(r.d, "EUR", statement.Party{Name: merchant}).InvoiceOf(t.Context(), r.renter, name, month)
+		v, err := statement.New(r.DB, "EUR", statement.Party{Name: merchant}).InvoiceOf(t.Context(), r.renter, name, month)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,18 +66,18 @@ func TestAnIssuedInvoiceStays(t *testing.T) {
 	}
 
 	var charge id.LedgerTx
-	if err := r.d.Pool.QueryRow(t.Context(),
+	if err := r.DB.Pool.QueryRow(t.Context(),
 		"SELECT id FROM ledger_tx WHERE kind = 'usage' ORDER BY id LIMIT 1").Scan(&charge); err != nil {
 		t.Fatal(err)
 	}
-	r.tx(t, func(ctx context.Context, tx *db.Tx) error {
+	r.Tx(func(ctx context.Context, tx *db.Tx) error {
 		_, err := ledger.Compensate(ctx, tx, charge, 1_000, "too late for it")
 		return err
 	})
-	if _, err := r.d.Pool.Exec(t.Context(), "UPDATE org SET name = 'renamed' WHERE id = $1", r.renter); err != nil {
+	if _, err := r.DB.Pool.Exec(t.Context(), "UPDATE org SET name = 'renamed' WHERE id = $1", r.renter); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := statement.New(r.d, "EUR", statement.Party{Name: "Another Ltd"}).IssueInvoices(t.Context()); err != nil {
+	if _, err := statement.New(r.DB, "EUR", statement.Party{Name: "Another Ltd"}).IssueInvoices(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	asJSON := func(v statement.Invoice) string {
@@ -90,12 +90,12 @@ func TestAnIssuedInvoiceStays(t *testing.T) {
 	if diff := cmp.Diff(asJSON(first), asJSON(see("renamed", "Another Ltd"))); diff != "" {
 		t.Errorf("it has changed: %s", diff)
 	}
-	now, err := statement.New(r.d, "EUR", statement.Party{}).InvoiceOf(t.Context(), r.renter, "renamed", "")
+	now, err := statement.New(r.DB, "EUR", statement.Party{}).InvoiceOf(t.Context(), r.renter, "renamed", "")
 	if err != nil || now.Credited != 1_000 || now.Final {
 		t.Errorf("the credit is on the running month's: %+v %v", now, err)
 	}
 	for _, forbidden := range []string{"UPDATE invoice SET number = 'x'", "DELETE FROM invoice", "TRUNCATE invoice"} {
-		if _, err := r.d.Pool.Exec(t.Context(), forbidden); err == nil {
+		if _, err := r.DB.Pool.Exec(t.Context(), forbidden); err == nil {
 			t.Errorf("%s is allowed", forbidden)
 		}
 	}

@@ -39,7 +39,7 @@ func (r *rental) tryOperatorStatement(t *testing.T,
 	if change != nil {
 		change(&q)
 	}
-	return statement.New(r.d, "EUR", statement.Party{}).OperatorStatement(t.Context(), q)
+	return statement.New(r.DB, "EUR", statement.Party{}).OperatorStatement(t.Context(), q)
 }
 
 // Whatever it is summed by, an operator's statement adds up to what the ledger holds for them and for the platform.
@@ -52,7 +52,7 @@ func TestAnOperatorsStatementAddsUp(t *testing.T) {
 	r.end(t)
 	balance := func(a ledger.Account) money.Nano {
 		t.Helper()
-		n, err := ledger.Balance(t.Context(), r.d.Q, a)
+		n, err := ledger.Balance(t.Context(), r.DB.Q, a)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,11 +130,11 @@ func TestAStatementTellsWhatIsNotBookedYet(t *testing.T) {
 				t.Errorf("%s: %+v", when, l)
 			}
 		}
-		booked, err := ledger.Balance(t.Context(), r.d.Q, ledger.HostPending(r.operator, "EUR"))
+		booked, err := ledger.Balance(t.Context(), r.DB.Q, ledger.HostPending(r.operator, "EUR"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		measured, err := metering.OperatorUnposted(t.Context(), r.d.Q, r.operator)
+		measured, err := metering.OperatorUnposted(t.Context(), r.DB.Q, r.operator)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestAStatementTellsWhatIsNotBookedYet(t *testing.T) {
 			t.Errorf("%s: %d leases, %s in the holdback of %s booked, %s of %s not booked", when, len(p.Leases), held, booked,
 				notYet, measured)
 		}
-		if n, err := metering.OperatorUnposted(t.Context(), r.d.Q, r.renter); err != nil || n != 0 {
+		if n, err := metering.OperatorUnposted(t.Context(), r.DB.Q, r.renter); err != nil || n != 0 {
 			t.Errorf("%s: of somebody without hosts: %s, %v", when, n, err)
 		}
 	}
@@ -154,13 +154,13 @@ func TestAStatementTellsWhatIsNotBookedYet(t *testing.T) {
 // giveBackPart compensates one charge and finds it on the statement, which still agrees with the ledger.
 func (r *rental) giveBackPart(t *testing.T, earned money.Nano) {
 	t.Helper()
-	charges, err := ledger.Search(t.Context(), r.d.Q, r.cluster.String(), id.LedgerTx{}, 50)
+	charges, err := ledger.Search(t.Context(), r.DB.Q, r.cluster.String(), id.LedgerTx{}, 50)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range charges {
 		if c.Kind == "usage" {
-			r.tx(t, func(ctx context.Context, tx *db.Tx) error {
+			r.Tx(func(ctx context.Context, tx *db.Tx) error {
 				_, err := ledger.Compensate(ctx, tx, c.ID, 1_000_000, "=an outage")
 				return err
 			})
@@ -168,7 +168,7 @@ func (r *rental) giveBackPart(t *testing.T, earned money.Nano) {
 		}
 	}
 	p := r.operatorStatement(t, nil)
-	now, err := ledger.Balance(t.Context(), r.d.Q, ledger.HostPending(r.operator, "EUR"))
+	now, err := ledger.Balance(t.Context(), r.DB.Q, ledger.HostPending(r.operator, "EUR"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestAnOperatorsStatementMarksWhatIsFrozen(t *testing.T) {
 	r.open(t)
 	r.prove(t, 0, 0, 300_000)
 	lie := r.sign(agentapi.Segment{Lease: r.leases[0].String(), Seq: 1, StartMS: r.start, EndMS: r.start + 200_000})
-	if _, err := metering.NewCollector(r.d).Ingest(t.Context(), r.host, []agentapi.Segment{lie}, nil); err != nil {
+	if _, err := metering.NewCollector(r.DB).Ingest(t.Context(), r.host, []agentapi.Segment{lie}, nil); err != nil {
 		t.Fatal(err)
 	}
 	p := r.operatorStatement(t, nil)

@@ -23,13 +23,14 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 // rental is the example of docs/money.md, played through the real books: two nodes of four GPUs at 2.50 and 2.47 per
 // GPU-hour; running for 754.321 s, of which the second host can prove all but 4.2 s.
 type rental struct {
-	d                *db.DB
+	*billingtest.World
 	renter, operator id.Org
 	host             id.Host
 	cluster          id.Cluster
@@ -41,27 +42,14 @@ type rental struct {
 
 func newRental(t *testing.T) *rental {
 	t.Helper()
-	r := &rental{
-		d:        dbtest.New(t),
-		renter:   id.New[id.Org](),
-		operator: id.New[id.Org](),
-		host:     id.New[id.Host](),
-		cluster:  id.New[id.Cluster](),
-	}
+	w := billingtest.New(t, dbtest.New(t))
+	r := &rental{World: w, renter: w.Org(), operator: w.Org(), cluster: id.New[id.Cluster]()}
+	w.Exec("UPDATE org SET zone = 'Europe/Berlin'")
 	pub, key, _ := ed25519.GenerateKey(nil)
-	exec := func(sql string, args ...any) {
-		t.Helper()
-		if _, err := r.d.Pool.Exec(t.Context(), sql, args...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, o := range []id.Org{r.renter, r.operator} {
-		exec("INSERT INTO org (id, name, personal, zone) VALUES ($1, 'o', true, 'Europe/Berlin')", o)
-	}
-	exec("INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, 'h', 'eu', 'active')", r.host, r.operator)
-	exec("INSERT INTO host_key (host_id, link_key, attest_key) VALUES ($1, 'U', $2)", r.host, []byte(pub))
+	r.host = w.Host(r.operator, pub)
+	w.Exec("UPDATE host SET name = 'h'")
 	var anchor *agentapi.Anchor
-	r.tx(t, func(ctx context.Context, tx *db.Tx) (err error) {
+	r.Tx(func(ctx context.Context, tx *db.Tx) (err error) {
 		if _, err = ledger.Post(ctx, tx, ledger.Entry{
 			Kind: "topup",
 			Key:  "topup:pi_1",
@@ -71,7 +59,7 @@ func newRental(t *testing.T) *rental {
 		}); err != nil {
 			return err
 		}
-		if anchor, err = metering.NewCollector(r.d).IssueAnchor(t.Context(), r.host, "b", 50_000_000); err != nil {
+		if anchor, err = metering.NewCollector(r.DB).IssueAnchor(t.Context(), r.host, "b", 50_000_000); err != nil {
 			return err
 		}
 		var in []metering.NewLease
@@ -106,7 +94,7 @@ func newRental(t *testing.T) *rental {
 		return err
 	})
 	// The hour that was authorised lies behind us, so that the rental can be told at once.
-	exec("UPDATE lease SET created_at = created_at - interval '1 hour', run_until = run_until - interval '1 hour', " +
+	w.Exec("UPDATE lease SET created_at = created_at - interval '1 hour', run_until = run_until - interval '1 hour', " +
 		"covered_from_ms = covered_from_ms - 3600000")
 	r.start = anchor.ServerMS - 3_000_000
 	r.sign = func(s agentapi.Segment) agentapi.Segment {
@@ -117,19 +105,12 @@ func newRental(t *testing.T) *rental {
 	return r
 }
 
-func (r *rental) tx(t *testing.T, f func(ctx context.Context, tx *db.Tx) error) {
-	t.Helper()
-	if err := r.d.InTx(t.Context(), f); err != nil {
-		t.Fatal(err)
-	}
-}
-
 const ranMS = 754_321
 
 // open starts the window and confirms what ran.
 func (r *rental) open(t *testing.T) {
 	t.Helper()
-	r.tx(t, func(ctx context.Context, tx *db.Tx) error {
+	r.Tx(func(ctx context.Context, tx *db.Tx) error {
 		if err := metering.OpenWindow(ctx, tx, r.cluster, time.UnixMilli(r.start)); err != nil {
 			return err
 		}
@@ -153,7 +134,7 @@ func (r *rental) prove(t *testing.T, rank int, before, through int64) {
 		}))
 		from = to
 	}
-	acks, err := metering.NewCollector(r.d).Ingest(t.Context(), r.host, segs, nil)
+	acks, err := metering.NewCollector(r.DB).Ingest(t.Context(), r.host, segs, nil)
 	if err != nil || len(acks) != 1 || acks[0].Refused != "" {
 		t.Fatal(acks, err)
 	}
@@ -162,7 +143,7 @@ func (r *rental) prove(t *testing.T, rank int, before, through int64) {
 // suspend closes the window at the last confirmed moment, as the loss of a rank does, and has the cluster looked at.
 func (r *rental) suspend(t *testing.T) {
 	t.Helper()
-	r.tx(t, func(ctx context.Context, tx *db.Tx) error {
+	r.Tx(func(ctx context.Context, tx *db.Tx) error {
 		if _, err := metering.CloseWindow(ctx, tx, r.cluster, time.Time{}); err != nil {
 			return err
 		}
@@ -173,7 +154,7 @@ func (r *rental) suspend(t *testing.T) {
 // end releases the cluster.
 func (r *rental) end(t *testing.T) {
 	t.Helper()
-	r.tx(t, func(ctx context.Context, tx *db.Tx) error {
+	r.Tx(func(ctx context.Context, tx *db.Tx) error {
 		at := time.UnixMilli(r.start + ranMS)
 		if _, err := metering.CloseWindow(ctx, tx, r.cluster, at); err != nil {
 			return err
@@ -191,7 +172,7 @@ func (r *rental) end(t *testing.T) {
 
 func (r *rental) balance(t *testing.T) statement.Balance {
 	t.Helper()
-	b, err := statement.New(r.d, "EUR", statement.Party{}).OrgBalance(t.Context(), r.renter)
+	b, err := statement.New(r.DB, "EUR", statement.Party{}).OrgBalance(t.Context(), r.renter)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +187,7 @@ func TestTheWorkedExample(t *testing.T) {
 	r.prove(t, 0, 2_000, ranMS)
 	r.prove(t, 1, 1_500, ranMS-4_200)
 	r.end(t)
-	u, err := statement.New(r.d, "EUR", statement.Party{}).ClusterUsage(t.Context(), r.cluster)
+	u, err := statement.New(r.DB, "EUR", statement.Party{}).ClusterUsage(t.Context(), r.cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,11 +202,11 @@ func TestTheWorkedExample(t *testing.T) {
 	if sum != u.Cost || u.Cost != u.Posted || u.CostSoFar != u.Cost || !u.Settled || ms != 2*ranMS-4_200 {
 		t.Fatalf("%+v: lines add up to %s, %d ms", u, sum, ms)
 	}
-	e, err := statement.New(r.d, "EUR", statement.Party{}).HostEarnings(t.Context(), r.operator, r.host)
+	e, err := statement.New(r.DB, "EUR", statement.Party{}).HostEarnings(t.Context(), r.operator, r.host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fee, err := ledger.Balance(t.Context(), r.d.Q, ledger.Fee("EUR"))
+	fee, err := ledger.Balance(t.Context(), r.DB.Q, ledger.Fee("EUR"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +253,7 @@ func TestTheWorkedExample(t *testing.T) {
 func statementAddsUp(t *testing.T, r *rental, cost money.Nano) {
 	t.Helper()
 	for _, by := range []string{"", "cluster", "day", "project", "lease", "label:team"} {
-		p, err := statement.New(r.d, "EUR", statement.Party{}).Statement(t.Context(), r.renter,
+		p, err := statement.New(r.DB, "EUR", statement.Party{}).Statement(t.Context(), r.renter,
 			time.Now().AddDate(0, 0, -3).Format(time.DateOnly), "", by)
 		if err != nil {
 			t.Fatal(err)
@@ -299,18 +280,18 @@ func statementAddsUp(t *testing.T, r *rental, cost money.Nano) {
 			t.Fatal(rows, err)
 		}
 	}
-	none, err := statement.New(r.d, "EUR", statement.Party{}).Statement(t.Context(), r.operator, "", "", "")
+	none, err := statement.New(r.DB, "EUR", statement.Party{}).Statement(t.Context(), r.operator, "", "", "")
 	if err != nil || none.Total != 0 || len(none.Lines) != 0 {
 		t.Fatal(none, err)
 	}
-	long, err := statement.New(r.d, "EUR", statement.Party{}).Statement(t.Context(), r.renter, "2020-01-01", "2020-02-01",
+	long, err := statement.New(r.DB, "EUR", statement.Party{}).Statement(t.Context(), r.renter, "2020-01-01", "2020-02-01",
 		"")
 	if err != nil || long.Total != 0 || len(long.Leases) != 0 {
 		t.Fatal(long, err)
 	}
 	for _, bad := range [][3]string{{"yesterday", "", ""}, {"2026-02-30", "", ""}, {"2026-02-02", "2026-02-01", ""},
 		{"2020-01-01", "2026-01-01", ""}, {"", "", "moon"}} {
-		if _, err := statement.New(r.d, "EUR", statement.Party{}).Statement(t.Context(), r.renter, bad[0], bad[1],
+		if _, err := statement.New(r.DB, "EUR", statement.Party{}).Statement(t.Context(), r.renter, bad[0], bad[1],
 			bad[2]); !fault.Is(err,
 			fault.Invalid) {
 			t.Errorf("%v: %v", bad, err)
@@ -362,7 +343,7 @@ func TestABalanceWhileSomethingRuns(t *testing.T) {
 	if s := r.balance(t); s.Held != r.held-spent || s.Available+s.Held-s.Accrued < b.Available+b.Held-b.Accrued {
 		t.Fatalf("%+v after %+v", s, b)
 	}
-	costs, err := metering.Costs(t.Context(), r.d.Q, []id.Cluster{r.cluster, id.New[id.Cluster]()})
+	costs, err := metering.Costs(t.Context(), r.DB.Q, []id.Cluster{r.cluster, id.New[id.Cluster]()})
 	if err != nil || len(costs) != 1 || costs[r.cluster].Posted != spent || costs[r.cluster].BillableMS != 300_000 ||
 		costs[r.cluster].Estimate <= spent {
 		t.Fatal(costs, err)
@@ -375,7 +356,7 @@ func TestTransactions(t *testing.T) {
 	r.open(t)
 	r.prove(t, 0, 0, 300_000)
 	r.suspend(t)
-	txs, err := statement.New(r.d, "EUR", statement.Party{}).Transactions(t.Context(), r.renter, id.LedgerTx{}, 10)
+	txs, err := statement.New(r.DB, "EUR", statement.Party{}).Transactions(t.Context(), r.renter, id.LedgerTx{}, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +377,7 @@ func TestTransactions(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatal(diff)
 	}
-	earned, err := statement.New(r.d, "EUR", statement.Party{}).Transactions(t.Context(), r.operator, id.LedgerTx{}, 10)
+	earned, err := statement.New(r.DB, "EUR", statement.Party{}).Transactions(t.Context(), r.operator, id.LedgerTx{}, 10)
 	if err != nil || len(earned) != 1 || earned[0].Kind != "earning" || earned[0].EarnedAfter != money.Share(spent,
 		850_000) {
 		t.Fatal(earned, err)
@@ -410,7 +391,7 @@ func TestEarningsAreTheOperatorsOwn(t *testing.T) {
 		org  id.Org
 		host id.Host
 	}{{r.renter, r.host}, {r.operator, id.New[id.Host]()}} {
-		if _, err := statement.New(r.d, "EUR", statement.Party{}).HostEarnings(t.Context(), c.org, c.host); !fault.Is(err,
+		if _, err := statement.New(r.DB, "EUR", statement.Party{}).HostEarnings(t.Context(), c.org, c.host); !fault.Is(err,
 			fault.NotFound) {
 			t.Error(err)
 		}

@@ -8,18 +8,15 @@ import (
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 func TestReportByCountryAndPeriod(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	org := id.New[id.Org]()
-	if _, err := d.Pool.Exec(t.Context(), "INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", org); err != nil {
-		t.Fatal(err)
-	}
+	org := billingtest.New(t, d).Org()
 	home := Tax{PPM: 190_000, Name: "VAT", Country: "DE", Reason: Home}
 	back := Tax{Country: "FR", VATID: "FR12345678901", Reason: ReverseCharge}
 	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {

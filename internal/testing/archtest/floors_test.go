@@ -45,17 +45,19 @@ var ground = map[string]bool{
 
 // asides are the rooms next to the floors, and who may enter them. An empty list means cmd/, bench/ and tests only.
 var asides = map[string][]string{
-	"stripe":            {"billing/payment", "billing/payout", "billing/postpaid", "stripe/sandbox", "server", "cli"},
-	"stripe/sandbox":    {"server"},
-	"devstack":          {"testing/testfield", "server", "cli"},
-	"testing/dbtest":    {"testing/testfield", "testing/fleettest", "billing/metering"}, // the latter: its meteringtest
-	"testing/testnet":   {"testing/testfield"},
-	"testing/fleettest": {},
-	"testing/testfield": {},
-	"testing/e2e":       {},
-	"testing/model":     {},
-	"testing/archtest":  {},
-	"testing/apifuzz":   {},
+	"stripe": {"billing/payment", "billing/payout", "billing/postpaid", "stripe/sandbox", "server", "cli",
+		"testing/billingtest"},
+	"stripe/sandbox":      {"server", "testing/billingtest"},
+	"devstack":            {"testing/testfield", "server", "cli"},
+	"testing/dbtest":      {"testing/testfield", "testing/fleettest", "testing/billingtest"},
+	"testing/testnet":     {"testing/testfield"},
+	"testing/billingtest": {},
+	"testing/fleettest":   {},
+	"testing/testfield":   {},
+	"testing/e2e":         {},
+	"testing/model":       {},
+	"testing/archtest":    {},
+	"testing/apifuzz":     {},
 }
 
 func TestFloors(t *testing.T) {

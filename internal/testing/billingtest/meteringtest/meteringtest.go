@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
@@ -26,8 +27,7 @@ const (
 
 // Lease is a lease on a host that has no other.
 type Lease struct {
-	t        testing.TB
-	d        *db.DB
+	*billingtest.World
 	ID       id.Lease
 	Cluster  id.Cluster
 	Host     id.Host
@@ -40,24 +40,20 @@ type Lease struct {
 // into the renter's wallet.
 func New(t testing.TB, d *db.DB, renter, operator id.Org, currency string) *Lease {
 	t.Helper()
-	l := &Lease{
-		t:        t,
-		d:        d,
-		ID:       id.New[id.Lease](),
-		Cluster:  id.New[id.Cluster](),
-		Host:     id.New[id.Host](),
-		Operator: operator,
-	}
 	public, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.key = key
-	l.exec("INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, $3, 'eu', 'active')", l.Host, operator,
-		"rack-"+l.Host.Short())
-	l.exec("INSERT INTO host_key (host_id, link_key, attest_key) VALUES ($1, $2, $3)", l.Host, l.Host.String(),
-		[]byte(public))
-	l.tx(func(ctx context.Context, tx *db.Tx) error {
+	w := billingtest.New(t, d)
+	l := &Lease{
+		World:    w,
+		ID:       id.New[id.Lease](),
+		Cluster:  id.New[id.Cluster](),
+		Host:     w.Host(operator, public),
+		Operator: operator,
+		key:      key,
+	}
+	l.Tx(func(ctx context.Context, tx *db.Tx) error {
 		if _, err := ledger.Post(ctx, tx, ledger.Entry{
 			Kind: "topup",
 			Key:  "topup:" + l.Cluster.String(),
@@ -66,7 +62,7 @@ func New(t testing.TB, d *db.DB, renter, operator id.Org, currency string) *Leas
 		}); err != nil {
 			return err
 		}
-		if l.anchor, err = metering.NewCollector(l.d).IssueAnchor(l.t.Context(), l.Host, boot, bootMS); err != nil {
+		if l.anchor, err = metering.NewCollector(l.DB).IssueAnchor(l.T.Context(), l.Host, boot, bootMS); err != nil {
 			return err
 		}
 		node := id.New[id.Node]()
@@ -98,28 +94,14 @@ func New(t testing.TB, d *db.DB, renter, operator id.Org, currency string) *Leas
 		_, err = metering.Authorise(ctx, tx, metering.AuthoriseRequest{Cluster: l.Cluster, Org: renter, Currency: currency})
 		return err
 	})
-	l.exec(`UPDATE lease SET created_at = created_at - interval '1 hour', run_until = run_until - interval '1 hour',
+	l.Exec(`UPDATE lease SET created_at = created_at - interval '1 hour', run_until = run_until - interval '1 hour',
 		covered_from_ms = covered_from_ms - 3600000 WHERE id = $1`, l.ID)
 	return l
 }
 
-func (l *Lease) exec(sql string, args ...any) {
-	l.t.Helper()
-	if _, err := l.d.Pool.Exec(l.t.Context(), sql, args...); err != nil {
-		l.t.Fatal(err)
-	}
-}
-
-func (l *Lease) tx(f func(ctx context.Context, tx *db.Tx) error) {
-	l.t.Helper()
-	if err := l.d.InTx(l.t.Context(), f); err != nil {
-		l.t.Fatal(err)
-	}
-}
-
 // sign sends a segment of ms milliseconds that begins ago milliseconds ago.
 func (l *Lease) sign(seq, ago, ms int64, final bool) {
-	l.t.Helper()
+	l.T.Helper()
 	start := l.anchor.ServerMS - ago
 	s := agentapi.Segment{
 		Lease:     l.ID.String(),
@@ -134,8 +116,8 @@ func (l *Lease) sign(seq, ago, ms int64, final bool) {
 		Final:     final,
 	}
 	s.Sign(l.Host.String(), l.key)
-	if _, err := metering.NewCollector(l.d).Ingest(l.t.Context(), l.Host, []agentapi.Segment{s}, nil); err != nil {
-		l.t.Fatal(err)
+	if _, err := metering.NewCollector(l.DB).Ingest(l.T.Context(), l.Host, []agentapi.Segment{s}, nil); err != nil {
+		l.T.Fatal(err)
 	}
 }
 
@@ -144,16 +126,16 @@ const half = 1_800_000 // ms
 // Run makes the lease run for ms milliseconds, at most 305,000, half an hour ago, and ends and settles it. It cost
 // Cost(ms).
 func (l *Lease) Run(ms int64) {
-	l.t.Helper()
+	l.T.Helper()
 	start, end := time.UnixMilli(l.anchor.ServerMS-half), time.UnixMilli(l.anchor.ServerMS-half+ms)
-	l.tx(func(ctx context.Context, tx *db.Tx) error {
+	l.Tx(func(ctx context.Context, tx *db.Tx) error {
 		if err := metering.OpenWindow(ctx, tx, l.Cluster, start); err != nil {
 			return err
 		}
 		return metering.AdvanceConfirmed(ctx, tx, l.Cluster, end)
 	})
 	l.sign(1, half, ms, true)
-	l.tx(func(ctx context.Context, tx *db.Tx) error {
+	l.Tx(func(ctx context.Context, tx *db.Tx) error {
 		if _, err := metering.CloseWindow(ctx, tx, l.Cluster, end); err != nil {
 			return err
 		}
@@ -173,7 +155,7 @@ func Cost(ms int64) (cost, host money.Nano) {
 
 // Lie makes the host sign two different records of the lease's time: the lease is frozen.
 func (l *Lease) Lie() {
-	l.t.Helper()
+	l.T.Helper()
 	l.sign(1, half, 1, false)
 	l.sign(1, half, 2, false)
 }
