@@ -10,9 +10,9 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// Routes mounts every page: each package of pages has the list of its own.
+// Routes mounts every page. Each package of pages lists its own.
 func (s *Web) Routes(r chi.Router) {
-	// A form posted from another site is refused by what the browser says of its origin.
+	// Refuse forms posted from another site, by the origin that the browser sends.
 	guard := http.NewCrossOriginProtection()
 	r.Group(func(r chi.Router) {
 		r.Use(metrics.HTTP("web"), s.site.LimitRequests, guard.Handler, page.LimitForms)

@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// Config is what the dashboard stands on.
+// Config has the services and settings of the dashboard.
 type Config = page.Config
 
 // Web serves the pages. Make one with New; mount them with Routes.
@@ -27,7 +27,7 @@ type Web struct {
 	admin    *admin.Pages
 }
 
-// New makes the dashboard; it starts nothing.
+// New returns the dashboard; it starts nothing.
 func New(cfg Config) *Web {
 	site := page.New(cfg)
 	return &Web{

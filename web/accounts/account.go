@@ -16,7 +16,7 @@ import (
 
 func (s *Pages) accountPage(v *page.Visit) error { return s.showAccount(v, Account{}) }
 
-// showAccount completes what a form left (an error, a new token) with the lists.
+// showAccount renders the account page; a carries what a form left, such as an error or a new token.
 func (s *Pages) showAccount(v *page.Visit, a Account) error {
 	ctx := v.R.Context()
 	a.Email, a.Org = v.Who.Email, v.Who.OrgName
@@ -98,7 +98,7 @@ func (s *Pages) createToken(v *page.Visit) error {
 			return s.showAccount(v, Account{Errors: map[string]string{"token_name": page.First(errs, "name", "scopes", "")}})
 		})
 	}
-	// Not redirected: the secret is shown on this answer only and stands in no URL.
+	// Do not redirect: the secret is shown in this response only and must not be in a URL.
 	return s.showAccount(v, Account{NewToken: secret})
 }
 

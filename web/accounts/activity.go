@@ -9,7 +9,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// ownAuditLog is what the visitor's organisation did.
+// ownAuditLog shows the audit log of the visitor's organisation.
 func (s *Pages) ownAuditLog(v *page.Visit) error {
 	out := view.Audit{Query: strings.TrimSpace(v.R.FormValue("q")), Action: strings.TrimSpace(v.R.FormValue("action"))}
 	before, err := page.After[id.Audit](v)

@@ -6,7 +6,7 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// exportAccount sends what is kept of the visitor, as a file.
+// exportAccount sends the visitor's data as a file.
 func (s *Pages) exportAccount(v *page.Visit) error {
 	data, err := s.Erasure.Export(v.R.Context(), v.Who)
 	if err != nil {

@@ -30,7 +30,7 @@ func (s *Pages) noticesPage(v *page.Visit) error {
 	return s.Render(v, NoticesPage(v.Page("Notices", ""), s.ViewNotices(list), next))
 }
 
-// readNotice marks one read and goes back to where it was shown.
+// readNotice marks a notice as read and redirects to the page that showed it.
 func (s *Pages) readNotice(v *page.Visit) error {
 	n, err := id.Parse[id.Notice](chi.URLParam(v.R, "id"))
 	if err != nil {

@@ -36,7 +36,7 @@ func (s *Pages) forgotForm(v *page.Visit) error {
 	return s.Render(v, ForgotPassword(v.Page("Set a new password", "signin"), PasswordForm{}))
 }
 
-// forgot answers the same whether the address has an account or not.
+// forgot gives the same response whether or not an account has the address.
 func (s *Pages) forgot(v *page.Visit) error {
 	f := PasswordForm{Email: v.R.FormValue("email")}
 	if err := s.Accounts.SendPasswordReset(v.R.Context(), f.Email, page.Address(v.R)); err != nil {

@@ -21,7 +21,8 @@ func (s *Pages) setTheme(v *page.Visit) error {
 	return page.Back(v, page.Whence(v.R, "/"))
 }
 
-// gate completes what is shown before signing in: what the market says of itself, when it can.
+// gate completes the sign-in and sign-up forms with figures of the market. If they cannot be read, the form goes
+// without.
 func (s *Pages) gate(v *page.Visit, f SignForm) SignForm {
 	page, err := s.Market.SearchOffers(v.R.Context(), market.OfferSearch{Limit: 1})
 	if err != nil {
@@ -30,7 +31,7 @@ func (s *Pages) gate(v *page.Visit, f SignForm) SignForm {
 	}
 	f.Plate = Plate{FreeGPUs: page.GPUsFree, Currency: s.Currency}
 	if len(page.Items) > 0 {
-		f.Plate.From = view.PerHour(page.Items[0].PricePerGPUHour) // the cheapest comes first
+		f.Plate.From = view.PerHour(page.Items[0].PricePerGPUHour) // offers are sorted by price
 	}
 	return f
 }
@@ -111,7 +112,7 @@ func (s *Pages) signedOut(v *page.Visit) error {
 	return nil
 }
 
-// home is the market for visitors, and for somebody with clusters the list of them.
+// home redirects to the market, or to the list of clusters if the visitor is signed in.
 func (s *Pages) home(v *page.Visit) error {
 	to := "/offers"
 	if v.SignedIn() {

@@ -7,7 +7,7 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// verifyForm asks for a click: what reads mail before its owner does opens links, and presses no buttons.
+// verifyForm asks for a click: mail scanners open links before the recipient does, but do not submit forms.
 func (s *Pages) verifyForm(v *page.Visit) error {
 	return s.Render(v, VerifyEmail(v.Page("Confirm your e-mail address", ""),
 		Verification{Code: chi.URLParam(v.R, "code"), Password: !v.SignedIn()}))
@@ -25,7 +25,7 @@ func (s *Pages) verifyEmail(v *page.Visit) error {
 	return s.Render(v, VerifyEmail(v.Page("Confirm your e-mail address", ""), Verification{Done: true}))
 }
 
-// sendVerification mails the link again.
+// sendVerification sends the verification link again.
 func (s *Pages) sendVerification(v *page.Visit) error {
 	_, _, err := s.Accounts.SendVerification(v.R.Context(), v.Who, idem.Request{})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// admin shows what wants a platform operator now, and whose the money is.
+// admin shows what waits for staff, and where the platform's money is.
 func (s *Pages) admin(v *page.Visit) error {
 	ctx := v.R.Context()
 	a, err := s.Statements.Wants(ctx, v.Who)
@@ -171,8 +171,8 @@ var partWords = map[statement.Part]Holding{
 	statement.Platform:       {Name: "The platform, after its costs", Class: "k7"},
 }
 
-// holdings draws what the platform has and whose it is, both on the scale of the longer one. What is below zero is not
-// drawn but listed.
+// holdings computes two bars, the platform's assets and the claims on them, on one scale. Amounts below zero are listed
+// but not drawn.
 func holdings(totals []ledger.Total, currency string) (assets, claims Holdings) {
 	have, whose := statement.Holdings(totals, currency)
 	bar := func(name string, parts []statement.Holding) Holdings {
@@ -213,7 +213,7 @@ func holdings(totals []ledger.Total, currency string) (assets, claims Holdings) 
 	return assets, claims
 }
 
-// inForm makes a fault about a thing that a form names and that does not exist one that the form shows.
+// inForm turns a NotFound fault about an object that a form names into a Conflict, which the form shows.
 func inForm(err error) error {
 	if fault.Is(err, fault.NotFound) {
 		return fault.New(fault.Conflict, "%s", fault.From(err).Message)

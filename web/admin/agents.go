@@ -12,7 +12,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// agents shows the platform's operators which version of the agent hosts should run, and which they do.
+// agents shows which version of the agent hosts should run, and which they do run.
 func (s *Pages) agents(v *page.Visit) error {
 	return s.showAgents(v, ChannelForm{Name: host.StableChannel, Percent: "5"})
 }

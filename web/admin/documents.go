@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// allDocuments lists what was issued to every organisation, for platform operators.
+// allDocuments lists the documents of all organisations.
 func (s *Pages) allDocuments(v *page.Visit) error {
 	out, f, err := billing.DocumentFilter(v)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// gangDays are the spans that the desk's page of gangs offers.
+// gangDays are the periods that the page offers, in days.
 var gangDays = []int{1, 7, 30, 90, 366}
 
 func (s *Pages) gangs(v *page.Visit) error { return s.showGangs(v, ActForm{}) }

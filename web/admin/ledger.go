@@ -22,8 +22,8 @@ const (
 	belowZeroShown = 50
 )
 
-// ledger shows the platform's own books: whether they balance, how Stripe stands to them, who is below zero, which
-// leases are frozen.
+// ledger shows the platform's ledger: whether it balances, how it compares with Stripe, which accounts are below zero,
+// and which leases are frozen.
 func (s *Pages) ledger(v *page.Visit) error { return s.showLedger(v, UnfreezeForm{}) }
 
 func (s *Pages) showLedger(v *page.Visit, form UnfreezeForm) error {
@@ -127,7 +127,7 @@ func (s *Pages) stripeState(r payment.Reconciliation) StripeState {
 	return out
 }
 
-// ledgerEntries shows the entries that were searched for.
+// ledgerEntries shows the ledger entries that match the search.
 func (s *Pages) ledgerEntries(v *page.Visit) error {
 	return s.showEntries(v, CompensateForm{Charge: v.R.FormValue("charge")})
 }
@@ -185,7 +185,7 @@ func viewEntry(b ledger.Booked) BookEntry {
 	return x
 }
 
-// compensate gives a charge back, or a part of it, with a reason.
+// compensate refunds a charge, or part of it, with a reason.
 func (s *Pages) compensate(v *page.Visit) error {
 	form := CompensateForm{
 		Charge: strings.TrimSpace(v.R.FormValue("charge")),
@@ -210,7 +210,7 @@ func (s *Pages) compensate(v *page.Visit) error {
 	return page.Back(v, "/admin/books/entries?"+url.Values{"q": {booked.Key}, "done": {"1"}}.Encode())
 }
 
-// compensation reads what was typed; amount 0 is all that is left of the charge.
+// compensation parses the form; amount 0 means all that is left of the charge.
 func compensation(f CompensateForm) (charge id.LedgerTx, amount money.Nano, err error) {
 	var bad fault.Fields
 	if charge, err = id.Parse[id.LedgerTx](f.Charge); err != nil {
@@ -227,7 +227,7 @@ func compensation(f CompensateForm) (charge id.LedgerTx, amount money.Nano, err 
 	return charge, amount, bad.Err()
 }
 
-// frozen reads the leases whose money waits.
+// frozen returns the leases whose money is frozen.
 func (s *Pages) frozen(v *page.Visit) ([]Frozen, error) {
 	list, err := s.Leases.Frozen(v.R.Context(), v.Who)
 	if err != nil {
@@ -257,7 +257,7 @@ func between(from, to time.Time) string {
 	return from.UTC().Format("15:04:05.000") + "–" + to.UTC().Format("15:04:05.000")
 }
 
-// unfreeze lets a frozen lease's money move again, with a reason.
+// unfreeze releases the money of a frozen lease, with a reason.
 func (s *Pages) unfreeze(v *page.Visit) error {
 	form := UnfreezeForm{Lease: v.R.FormValue("lease"), Reason: strings.TrimSpace(v.R.FormValue("reason"))}
 	lease, err := id.Parse[id.Lease](form.Lease)

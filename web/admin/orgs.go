@@ -19,7 +19,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// rowsOfOrg is how many payouts, uses and acts an organisation's page shows.
+// rowsOfOrg is how many payouts, redemptions and audit events an organisation's page shows.
 const rowsOfOrg = 20
 
 func (s *Pages) orgs(v *page.Visit) error {
@@ -50,7 +50,7 @@ func (s *Pages) orgs(v *page.Visit) error {
 
 func (s *Pages) orgPage(v *page.Visit) error { return s.showOrg(v, ActForm{}) }
 
-// pathOrg is the organisation that the address names.
+// pathOrg returns the organisation in the URL.
 func pathOrg(v *page.Visit) (id.Org, error) {
 	org, err := id.Parse[id.Org](chi.URLParam(v.R, "id"))
 	if err != nil || org.IsZero() {
@@ -143,7 +143,7 @@ func (s *Pages) showOrg(v *page.Visit, form ActForm) error {
 	return s.Render(v, OneOrgPage(v.Page(out.Name, "desk"), out))
 }
 
-// onOrg does what a form of an organisation's page asks for, and shows the page again: with what is wrong, or with what
+// onOrg runs the action of a form on an organisation's page and shows the page again, with what is wrong or with what
 // was done.
 func (s *Pages) onOrg(v *page.Visit, form ActForm, do func(org id.Org, once idem.Request) error,
 	fields ...string) error {

@@ -75,8 +75,8 @@ func (s *Pages) showPayoutRun(v *page.Visit, form ActForm) error {
 	return s.Render(v, PayoutRunPage(v.Page("Payouts", "desk"), out))
 }
 
-// runPayouts pays everybody who can be paid now, each in a transaction of its own. A form that is sent twice runs once;
-// a run that dies in the middle can be sent again and pays those who are left.
+// runPayouts pays every operator who can be paid now, each in its own transaction. A form that is sent twice runs once;
+// after a crash in the middle it can be sent again, and pays those who are left.
 func (s *Pages) runPayouts(v *page.Visit) error {
 	form := ActForm{Act: "run", Reason: strings.TrimSpace(v.R.FormValue("reason"))}
 	made, _, err := s.Payouts.PayAll(v.R.Context(), v.Who, form.Reason, v.Once("reason"))
@@ -89,7 +89,7 @@ func (s *Pages) runPayouts(v *page.Visit) error {
 	return page.Back(v, "/admin/payouts?"+url.Values{"made": {strconv.Itoa(len(made))}}.Encode())
 }
 
-// setSending pauses everything that moves money, or resumes it.
+// setSending pauses or resumes everything that moves money at Stripe.
 func (s *Pages) setSending(v *page.Visit) error {
 	form := ActForm{Act: "sending", Reason: strings.TrimSpace(v.R.FormValue("reason"))}
 	pause, word := v.R.FormValue("pause") != "no", "resumed"
@@ -169,7 +169,7 @@ func (s *Pages) reviewRows(ctx context.Context, list []payout.Review) ([]ReviewR
 	return out, nil
 }
 
-// linkWords says what links a renter with an operator.
+// linkWords describes what links a renter with an operator.
 func linkWords(reasons []string) string {
 	words := map[string]string{
 		"member":       "one person in both",

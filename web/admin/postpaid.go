@@ -18,7 +18,7 @@ import (
 
 const debtorsShown = 200
 
-// debtors are the orgs that pay afterwards, for the platform's operators.
+// debtors returns the organisations that pay by invoice, for staff.
 func (s *Pages) debtors(ctx context.Context, who account.Principal) ([]Debtor, error) {
 	all, err := s.Postpaid.All(ctx, who, id.Org{}, debtorsShown)
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Pages) debtors(ctx context.Context, who account.Principal) ([]Debtor, e
 	return out, nil
 }
 
-// invoicesOf fills in an organisation's invoices by Stripe, for the platform's operators.
+// invoicesOf adds an organisation's Stripe invoices to its page.
 func (s *Pages) invoicesOf(ctx context.Context, v *page.Visit, org id.Org, out *OneOrg) error {
 	all, err := s.Postpaid.InvoicesOf(ctx, v.Who, org, billing.PostpaidInvoicesShown)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *Pages) invoicesOf(ctx context.Context, v *page.Visit, org id.Org, out *
 	return nil
 }
 
-// writeOffState is how an invoice stands of which a write-off was decided, and why.
+// writeOffState returns the state of an invoice whose write-off was decided, and the reason.
 func writeOffState(w postpaid.WriteOff, paid view.State) (view.State, string) {
 	switch w.State {
 	case postpaid.Requested:
@@ -105,7 +105,7 @@ func writeOffState(w postpaid.WriteOff, paid view.State) (view.State, string) {
 	return paid, ""
 }
 
-// bankPayment books that what a dispute took of an invoice was paid by bank.
+// bankPayment records that the part of an invoice that was lost in a dispute was paid by bank transfer.
 func (s *Pages) bankPayment(v *page.Visit) error {
 	f := func(name string) string { return strings.TrimSpace(v.R.FormValue(name)) }
 	form := ActForm{Act: "bank", Target: f("invoice"), Value: f("amount"), Reference: f("reference")}
@@ -123,7 +123,7 @@ func (s *Pages) bankPayment(v *page.Visit) error {
 	}, "amount", "reference")
 }
 
-// writeOff gives up an invoice that the card did not pay.
+// writeOff writes off an invoice that the card did not pay.
 func (s *Pages) writeOff(v *page.Visit) error {
 	form := ActForm{Act: "writeoff", Target: strings.TrimSpace(v.R.FormValue("invoice"))}
 	return s.onOrg(v, form, func(org id.Org, once idem.Request) error {

@@ -67,7 +67,7 @@ func (s *Pages) createPromo(v *page.Visit) error {
 	return page.Back(v, "/admin/promo?done=create")
 }
 
-// newPromo reads what was typed; what the code may be is the noun's.
+// newPromo parses the form; package payment validates the code.
 func newPromo(t NewPromo) (payment.PromoCode, error) {
 	c := payment.PromoCode{Code: t.Code}
 	var bad fault.Fields

@@ -17,7 +17,7 @@ func New(site *page.Site) *Pages {
 	return &Pages{Site: site, trial: site.Statements.NewTrial(site.TrialAge, site.Now)}
 }
 
-// Routes mounts the pages. This is the whole list.
+// Routes mounts all pages of this package.
 func (s *Pages) Routes(m page.Mux) {
 	get, post := m.Get, m.Post
 	get("/admin", page.PlatformAdmin, s.admin)

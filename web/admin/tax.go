@@ -13,7 +13,7 @@ import (
 )
 
 func (s *Pages) taxPage(v *page.Visit) error {
-	// The quarter that is over: what is to be declared and paid next.
+	// Default to the quarter that is over: it is declared and paid next.
 	t := s.Now().UTC().AddDate(0, -3, 1-s.Now().UTC().Day())
 	period := cmp.Or(strings.TrimSpace(v.R.FormValue("period")), fmt.Sprintf("%d-Q%d", t.Year(), (int(t.Month())+2)/3))
 	return s.showTax(v, ActForm{}, period)
@@ -39,7 +39,7 @@ func (s *Pages) showTax(v *page.Visit, form ActForm, period string) error {
 	return s.Render(v, TaxPage(v.Page("Taxes", "desk"), out))
 }
 
-// remitTax books that a tax office was paid.
+// remitTax records a payment to a tax office.
 func (s *Pages) remitTax(v *page.Visit) error {
 	f := func(name string) string { return strings.TrimSpace(v.R.FormValue(name)) }
 	m := tax.Remittance{Period: f("period"), Country: f("country"), Reason: f("reason")}

@@ -49,7 +49,7 @@ func (s *Pages) billing(v *page.Visit) error {
 // billingForms are the forms of the billing page, as typed when the page is shown again.
 type billingForms struct {
 	topUp  TopUpForm
-	auto   *AutoForm // nil: as it is set
+	auto   *AutoForm // nil: show the stored setting
 	budget BudgetForm
 	refund RefundForm
 	promo  PromoForm
@@ -58,7 +58,7 @@ type billingForms struct {
 // untouched returns the forms as a visitor first sees them.
 func untouched() billingForms { return billingForms{topUp: TopUpForm{Amount: "100.00"}} }
 
-// showBilling shows the page with what was typed into its forms.
+// showBilling renders the page with what was typed into its forms.
 func (s *Pages) showBilling(v *page.Visit, forms billingForms) error {
 	ctx := v.R.Context()
 	b, err := s.Statements.OrgBalance(ctx, v.Who.Org)
@@ -100,7 +100,7 @@ func (s *Pages) showBilling(v *page.Visit, forms billingForms) error {
 	return s.Render(v, BillingPage(v.Page("Billing", "billing"), out))
 }
 
-// wallet fills in the movements of the books, newest first.
+// wallet adds the wallet's ledger transactions, newest first.
 func (s *Pages) wallet(v *page.Visit, out *Billing) error {
 	var before id.LedgerTx
 	if a := v.R.FormValue("after"); a != "" {
@@ -194,7 +194,7 @@ func transactionName(kind string) string {
 	return strings.ToUpper(kind[:min(1, len(kind))]) + strings.ReplaceAll(kind[min(1, len(kind)):], "_", " ")
 }
 
-// statement is one line per rank of the org's last clusters, each the sum of its signed segments.
+// statement returns one line per rank of the organisation's last clusters, each the sum of its signed segments.
 func (s *Pages) statement(ctx context.Context, who account.Principal) (Statement, error) {
 	st := Statement{Period: fmt.Sprintf("your last %d clusters", statementClusters)}
 	list, err := s.Clusters.List(ctx, who.Org, cluster.ListRequest{Limit: statementClusters})
@@ -266,8 +266,8 @@ func statementLines(u statement.Usage) []StatementLine {
 	return lines
 }
 
-// pay makes the payment that the form asks for. Where tax is charged the payer has first to see it: the form then holds
-// what to confirm, and nothing was paid.
+// pay makes the payment that the form requests. If tax is added, the payer has to confirm the total first: pay then
+// sets form.Confirm and pays nothing.
 func (s *Pages) pay(v *page.Visit, r *payment.TopUpRequest, form *TopUpForm) (t payment.TopUp, err error) {
 	ctx := v.R.Context()
 	if seen := v.R.FormValue("total"); seen != "" && v.R.FormValue("preset") == "" {
@@ -287,10 +287,10 @@ func (s *Pages) pay(v *page.Visit, r *payment.TopUpRequest, form *TopUpForm) (t 
 	return t, err
 }
 
-// sentence is a fault's message as a sentence of its own.
+// sentence turns a fault's message into a sentence.
 func sentence(m string) string { return strings.ToUpper(m[:1]) + m[1:] + "." }
 
-// topUp adds credit: at once with the saved card, else through Stripe's page.
+// topUp adds credit: at once with the saved card, otherwise through Stripe's page.
 func (s *Pages) topUp(v *page.Visit) error {
 	form := TopUpForm{Amount: strings.TrimSpace(v.R.FormValue("amount"))}
 	if p := v.R.FormValue("preset"); p != "" {
@@ -333,7 +333,7 @@ func (s *Pages) topUp(v *page.Visit) error {
 	return page.Back(v, "/billing?added=1")
 }
 
-// walletBar is the wallet alone, for pages that ask for it now and then.
+// walletBar renders only the wallet; open pages poll it.
 func (s *Pages) walletBar(v *page.Visit) error {
 	return s.Render(v, view.WalletBar(s.WalletOf(v.R.Context(), v.Who)))
 }

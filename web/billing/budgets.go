@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// budgets are the org's, and the form as it was typed.
+// budgets returns the organisation's budgets, and the form as typed.
 func (s *Pages) budgets(v *page.Visit, form BudgetForm) (Budgets, error) {
 	all, err := s.Budgets.List(v.R.Context(), v.Who)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *Pages) budgets(v *page.Visit, form BudgetForm) (Budgets, error) {
 	return out, nil
 }
 
-// setBudget sets cap and highest price; the longest run, if one was set over REST, stays.
+// setBudget sets the cap and the highest price; it keeps a longest run that was set over REST.
 func (s *Pages) setBudget(v *page.Visit) error {
 	form := BudgetForm{
 		Project: strings.TrimSpace(v.R.FormValue("project")),

@@ -12,7 +12,7 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// documents lists what was issued to the visitor's organisation.
+// documents lists the documents issued to the visitor's organisation.
 func (s *Pages) documents(v *page.Visit) error {
 	out, f, err := DocumentFilter(v)
 	if err != nil {
@@ -26,7 +26,7 @@ func (s *Pages) documents(v *page.Visit) error {
 	return s.Render(v, DocumentsPage(v.Page("Documents", "billing"), out))
 }
 
-// DocumentFilter reads which documents the visitor wants to see.
+// DocumentFilter parses the filter in the URL.
 func DocumentFilter(v *page.Visit) (Documents, document.Filter, error) {
 	out := Documents{
 		Series: v.R.FormValue("series"),
@@ -43,7 +43,7 @@ func DocumentFilter(v *page.Visit) (Documents, document.Filter, error) {
 	return out, f, nil
 }
 
-// NoSuchPage turns a wrong filter in an address into a page that is not there.
+// NoSuchPage turns an Invalid fault, caused by a wrong filter in a URL, into NotFound.
 func NoSuchPage(err error) error {
 	if fault.Is(err, fault.Invalid) {
 		return fault.New(fault.NotFound, "there is no such page")
@@ -75,7 +75,7 @@ func DocumentRows(v *page.Visit, rows []statement.Document, path string) (out []
 	return out, next
 }
 
-// documentPage shows one of the organisation's documents on a sheet of paper.
+// documentPage shows one of the organisation's documents, laid out for printing.
 func (s *Pages) documentPage(v *page.Visit) error {
 	d, corrected, err := s.Statements.OrgDocument(v.R.Context(), v.Who.Org, chi.URLParam(v.R, "number"))
 	if err != nil {

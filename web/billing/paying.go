@@ -19,7 +19,7 @@ import (
 // paymentsShown is how many of the last payments the billing page shows.
 const paymentsShown = 10
 
-// paying is what the billing page shows of cards and payments.
+// paying returns the cards and payments for the billing page.
 func (s *Pages) paying(ctx context.Context, org id.Org) (out Paying, err error) {
 	cards, err := s.Payments.Cards(ctx, org)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *Pages) paying(ctx context.Context, org id.Org) (out Paying, err error) 
 	return out, nil
 }
 
-// viewDisputed tells a payer what disputed payments make of what they may add and rent.
+// viewDisputed explains how disputed payments limit what a payer may add and rent.
 func viewDisputed(st payment.Standing, currency string) (d DisputedMoney) {
 	var say []string
 	add := func(format string, args ...any) { say = append(say, fmt.Sprintf(format, args...)) }
@@ -99,13 +99,13 @@ func viewDisputed(st payment.Standing, currency string) (d DisputedMoney) {
 	return d
 }
 
-// typed is an amount as people type it: exact, with at least two decimals.
+// typed formats an amount as people type it: exact, with at least two decimals.
 func typed(n money.Nano) string {
 	whole, frac, _ := strings.Cut(n.String(), ".")
 	return whole + "." + frac[:2] + strings.TrimRight(frac[2:], "0")
 }
 
-// setAutoTopUp switches auto top-up on with what was typed, or off.
+// setAutoTopUp switches automatic top-up on, with the limits of the form, or off.
 func (s *Pages) setAutoTopUp(v *page.Visit) error {
 	form := AutoForm{
 		Threshold: strings.TrimSpace(v.R.FormValue("threshold")),
@@ -170,10 +170,10 @@ func (s *Pages) viewPayment(t payment.TopUp) PaymentRow {
 	return x
 }
 
-// taxLabel names a tax and its rate.
+// taxLabel returns a tax's name and rate.
 func taxLabel(t payment.Tax) string { return t.Name + " " + t.Percent + " %" }
 
-// taxNote says what tax comes on top of what the org pays in, "" when the platform charges none.
+// taxNote describes the tax added to the organisation's payments; "" if there is none.
 func (s *Pages) taxNote(ctx context.Context, org id.Org) (string, error) {
 	p, err := s.Payments.Price(ctx, org, 100*money.Unit)
 	if fault.Is(err, fault.Unavailable) {
@@ -189,7 +189,7 @@ func (s *Pages) taxNote(ctx context.Context, org id.Org) (string, error) {
 	return p.Tax.Note, nil
 }
 
-// confirm is what is charged for an amount, for the payer to look at; nil when that is just the amount.
+// confirm returns the total to confirm before a payment; nil if no tax is added to the amount.
 func (s *Pages) confirm(ctx context.Context, org id.Org, amount money.Nano, card id.Card) (*ToPay, error) {
 	p, err := s.Payments.Price(ctx, org, amount)
 	if err != nil || p.Tax.Amount == 0 {
@@ -199,7 +199,7 @@ func (s *Pages) confirm(ctx context.Context, org id.Org, amount money.Nano, card
 		TypedAmount: typed(amount), Typed: typed(p.Total), Card: card.String(), Once: page.NewOnce()}, nil
 }
 
-// addCard sends the visitor to the page on which a card is saved.
+// addCard redirects to Stripe's page for saving a card.
 func (s *Pages) addCard(v *page.Visit) error {
 	c, _, err := s.Payments.AddCard(v.R.Context(), v.Who, "", idem.Request{})
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 	PostpaidInvoicesShown = 12
 )
 
-// onCredit is how an org pays afterwards; nil when it pays ahead and has no invoices of that.
+// onCredit returns an organisation's terms for paying by invoice; nil if it pays ahead and has no invoices.
 func (s *Pages) onCredit(ctx context.Context, org id.Org) (*Postpaid, error) {
 	t, err := s.Postpaid.Terms(ctx, org)
 	if err != nil {
@@ -79,7 +79,7 @@ func InvoiceState(in postpaid.CreditInvoice) view.State {
 	return view.State{Word: "Being collected", Icon: "info", Tone: "live"}
 }
 
-// payInvoice charges the default card for an invoice that it did not pay.
+// payInvoice charges the default card for an invoice that it failed to pay.
 func (s *Pages) payInvoice(v *page.Visit) error {
 	_, _, err := s.Postpaid.Pay(v.R.Context(), v.Who.Org, chi.URLParam(v.R, "id"), idem.Request{})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// givingBack fills in what can be given back, what was, and the two forms as typed.
+// givingBack adds the refundable amount, past refunds, and the refund and promo forms as typed.
 func (s *Pages) givingBack(v *page.Visit, forms billingForms, out *Billing) error {
 	ctx := v.R.Context()
 	n, err := s.Payments.Refundable(ctx, v.Who.Org)
@@ -46,7 +46,7 @@ func (s *Pages) viewRefund(r payment.Refund) PaymentRow {
 	return x
 }
 
-// giveBack sends unused balance back to the cards that paid it.
+// giveBack refunds unused balance to the cards that paid it.
 func (s *Pages) giveBack(v *page.Visit) error {
 	forms := untouched()
 	forms.refund.Amount = strings.TrimSpace(v.R.FormValue("refund_amount"))
@@ -65,7 +65,7 @@ func (s *Pages) giveBack(v *page.Visit) error {
 	return page.Back(v, "/billing?given=1#refund")
 }
 
-// redeem adds a code's credit. Every try counts, also one that fails.
+// redeem adds the credit of a promo code. Failed attempts count towards the limit, too.
 func (s *Pages) redeem(v *page.Visit) error {
 	forms := untouched()
 	forms.promo.Code = strings.TrimSpace(v.R.FormValue("promo_code"))

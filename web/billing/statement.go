@@ -8,7 +8,7 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// statementPage is what was billed between two days.
+// statementPage shows what was billed between two days.
 func (s *Pages) statementPage(v *page.Visit) error {
 	trouble := ""
 	p, err := s.period(v)

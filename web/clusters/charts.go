@@ -15,12 +15,12 @@ import (
 
 const (
 	chartSpan = 10 * time.Minute
-	// chartHole is how long readings may be apart before a chart shows that there were none. The newest reach the
-	// history within a minute.
+	// chartHole is the longest time between readings that a chart joins; a longer one is shown as a gap. The newest
+	// readings reach the history within a minute.
 	chartHole = time.Minute
 )
 
-// measure is one thing to draw of a GPU.
+// measure is one quantity of a GPU that a chart draws.
 type measure struct {
 	key, title string
 	of         func(host.Sample) int
@@ -39,21 +39,21 @@ var measures = []measure{
 		func(top float64) string { return fmt.Sprintf("0 to %.0f W", top) }},
 }
 
-// measureOf reads ?measure=.
+// measureOf returns the measure named by ?measure=.
 func measureOf(key string) measure {
 	i := slices.IndexFunc(measures, func(m measure) bool { return m.key == key })
 	return measures[max(i, 0)]
 }
 
-// readings are what a cluster's GPUs told in the last minutes, of the present host of each rank.
+// readings are the telemetry of a cluster's GPUs in the last minutes, from the present host of each rank.
 type readings struct {
 	from, to time.Time
 	gpus     []cluster.GPUMetrics
-	live     map[string]host.Sample // by GPU, newer than the history; of whole hosts, so others' GPUs too
+	live     map[string]host.Sample // by GPU, newer than the history; includes other clusters' GPUs on the same hosts
 }
 
-// read brings r up to date. It ends at a whole step, so that a live page reads and draws anew only when there may be
-// something new.
+// read updates r. Its range ends at a whole step, so that a live page reads and renders again only when there may be
+// new data.
 func (s *Pages) read(ctx context.Context, who account.Principal, c cluster.Cluster, now time.Time, r *readings) error {
 	end := now
 	if c.EndedAt != nil {
@@ -82,7 +82,7 @@ func (s *Pages) read(ctx context.Context, who account.Principal, c cluster.Clust
 	return nil
 }
 
-// take notes what a host tells at this moment.
+// take adds what a host reports live.
 func (r *readings) take(t agentapi.Telemetry) {
 	if r.live == nil {
 		r.live = map[string]host.Sample{}
@@ -92,7 +92,7 @@ func (r *readings) take(t agentapi.Telemetry) {
 	}
 }
 
-// now is a GPU's newest sample, if it is one of the last moments.
+// now returns a GPU's newest sample, if it is recent.
 func (r *readings) now(g cluster.GPUMetrics) (host.Sample, bool) {
 	if s, ok := r.live[g.UUID]; ok && g.HadUntil == nil && r.to.Sub(s.At) <= chartHole {
 		return s, true
@@ -103,7 +103,7 @@ func (r *readings) now(g cluster.GPUMetrics) (host.Sample, bool) {
 	return host.Sample{}, false
 }
 
-// mean is the mean over a rank's GPUs now; "" when none tells.
+// mean returns the mean over a rank's GPUs now; "" without samples.
 func (r *readings) mean(rank int, of func(host.Sample) int) string {
 	sum, n := 0, 0
 	for _, g := range r.gpus {
@@ -117,7 +117,7 @@ func (r *readings) mean(rank int, of func(host.Sample) int) string {
 	return fmt.Sprintf("%.0f", float64(sum)/float64(n))
 }
 
-// charts draws one measure of every GPU on one scale. A cluster that ended without a reading has none.
+// charts draws one measure of every GPU on one scale. An ended cluster without readings has no charts.
 func (r *readings) charts(c cluster.Cluster, m measure) Charts {
 	out := Charts{Measure: m.key, Span: "last 10 min"}
 	if c.State.Ended() {
@@ -164,7 +164,7 @@ func (r *readings) chart(g cluster.GPUMetrics, m measure, top float64) Chart {
 	return out
 }
 
-// top is the upper edge of the charts: the same for all, and one that does not move with every reading.
+// top returns the upper edge of all charts, rounded so that it does not change with every reading.
 func (r *readings) top(m measure) float64 {
 	switch m.key {
 	case "util":

@@ -42,7 +42,7 @@ func (s *Pages) clusterPage(v *page.Visit) error {
 	return s.Render(v, ClusterPage(page, c))
 }
 
-// rankOf reads ?rank=: a number, or -1 for all.
+// rankOf returns the rank in ?rank=, or -1 for all ranks.
 func rankOf(text string, ranks int) int {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 || n >= ranks {
@@ -51,7 +51,7 @@ func rankOf(text string, ranks int) int {
 	return n
 }
 
-// viewCluster reads all that the live parts of the page show; told is kept from one reading to the next.
+// viewCluster reads everything that the live parts of the page show; told is kept from one call to the next.
 func (s *Pages) viewCluster(ctx context.Context, who account.Principal, cl id.Cluster, measure string,
 	told *readings) (Cluster, error) {
 	c, err := s.Clusters.Get(ctx, who.Org, cl)
@@ -106,7 +106,7 @@ func (s *Pages) viewCluster(ctx context.Context, who account.Principal, cl id.Cl
 	return out, nil
 }
 
-// callout is what needs the renter's attention, if anything: what happened, what was charged, what to do.
+// callout returns what needs the renter's attention, if anything: what happened, what was charged, what to do.
 func callout(c cluster.Cluster) *Note {
 	switch {
 	case c.Doubt != nil:
@@ -125,7 +125,7 @@ func callout(c cluster.Cluster) *Note {
 	return nil
 }
 
-// happened says what happened as a title, and the rest of the detail, which begins with the same sentence, below.
+// happened returns a note whose title is the first sentence of the detail, and whose text is the rest.
 func happened(tone, icon string, c cluster.Cluster) *Note {
 	title := c.Reason.Happened()
 	return &Note{Tone: tone, Icon: icon, Title: title, Text: strings.TrimSpace(strings.TrimPrefix(c.Detail, title))}
@@ -180,7 +180,7 @@ func (s *Pages) strip(c cluster.Cluster, u metering.Cost, now time.Time) Cluster
 	return st
 }
 
-// clockSince counts h:mm:ss from creation to the end, or to now.
+// clockSince returns h:mm:ss from creation to the end, or to now.
 func clockSince(c cluster.Cluster, now time.Time) string {
 	end := now
 	if c.EndedAt != nil {
@@ -212,7 +212,7 @@ func nodeRow(n cluster.Node, u metering.Cost, told *readings, now time.Time) Nod
 	return row
 }
 
-// progress says what a node is doing, with a share of the whole where there is one, and what it waits for.
+// progress describes what a node is doing and what it waits for, with a percentage if there is one.
 func progress(n cluster.Node, now time.Time) (text string, percent float64) {
 	p := n.Progress
 	switch {
@@ -233,7 +233,7 @@ func progress(n cluster.Node, now time.Time) (text string, percent float64) {
 // maxMoving is how many layers in flight a rank's row names: Docker downloads three at a time.
 const maxMoving = 4
 
-// layers says how far an image's layers are; nil before they are known.
+// layers describes the progress of an image's layers; nil before they are known.
 func layers(p agentapi.Progress) *Layers {
 	if len(p.Layers) == 0 {
 		return nil
@@ -279,7 +279,7 @@ func actions(c cluster.Cluster) []view.Action {
 	return out
 }
 
-// allStop is what a release does, said before it is confirmed.
+// allStop describes what a release does, for its confirmation.
 func allStop(c cluster.Cluster) string {
 	gpus := fmt.Sprintf("All %d GPUs stop", c.Spec.GPUs())
 	if c.Spec.GPUs() == 1 {

@@ -18,7 +18,7 @@ import (
 
 const clustersPerPage = 50
 
-// clusters is the list, newest first.
+// clusters lists the organisation's clusters, newest first.
 func (s *Pages) clusters(v *page.Visit) error {
 	req := cluster.ListRequest{Limit: clustersPerPage}
 	if a := v.R.FormValue("after"); a != "" {
@@ -57,7 +57,7 @@ func (s *Pages) clusters(v *page.Visit) error {
 	return s.Render(v, ClustersPage(v.Page("Clusters", "clusters"), page))
 }
 
-// firstSteps are what a renter does before the first cluster runs.
+// firstSteps returns what a renter does before the first cluster runs.
 func (s *Pages) firstSteps(v *page.Visit) ([]Step, error) {
 	ctx := v.R.Context()
 	b, err := s.Statements.OrgBalance(ctx, v.Who.Org)
@@ -92,7 +92,7 @@ func (s *Pages) firstSteps(v *page.Visit) ([]Step, error) {
 	}, nil
 }
 
-// runningNow sums up what of the list is alive.
+// runningNow sums up the running clusters of the list.
 func runningNow(list []cluster.Cluster) string {
 	alive, gpus, rate := 0, 0, money.Micro(0)
 	for _, c := range list {
@@ -129,7 +129,7 @@ func Summary(c cluster.Cluster) string {
 	return fmt.Sprintf("%d nodes × %d%s", c.Spec.Nodes, c.Spec.GPUsPerNode, model)
 }
 
-// clusterState is how a state looks: colour, icon and word.
+// clusterState returns how a state is shown: colour, icon and word.
 func clusterState(c cluster.Cluster) view.State {
 	switch c.State {
 	case lifecycle.Provisioning:
@@ -174,7 +174,7 @@ func nodeState(n cluster.Node) view.State {
 	return view.State{Word: "Stopped", Icon: "stopped", Tone: "idle"}
 }
 
-// squares is the class of a node's GPUs in the formation.
+// squares returns the class of a node's GPUs in the formation.
 func squares(n cluster.Node) string {
 	switch n.State {
 	case lifecycle.NodeReady:

@@ -15,7 +15,7 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// connect is how to get to a cluster that runs.
+// connect returns how to reach a running cluster; nil if there is no way.
 func (s *Pages) connect(c cluster.Cluster) *Connect {
 	if c.State != lifecycle.Running && c.State != lifecycle.Degraded {
 		return nil
@@ -43,7 +43,7 @@ func (s *Pages) connect(c cluster.Cluster) *Connect {
 	return out
 }
 
-// openPort sends the browser to a port, with a link that lets it in.
+// openPort redirects the browser to a port of a rank, with a link that authorises it.
 func (s *Pages) openPort(v *page.Visit) error {
 	cl, err := id.Parse[id.Cluster](chi.URLParam(v.R, "id"))
 	rank, err2 := strconv.Atoi(chi.URLParam(v.R, "rank"))

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	followLines = 200 // of each rank, those a page begins with
+	followLines = 200 // of each rank, at the start of the stream
 	batchLines  = 200 // lines sent to a page at once
-	// how long a line waits for others: each batch is laid out anew, and browsers may be slow
+	// how long a line waits for more: the browser lays out each batch, and may be slow
 	batchTime = 250 * time.Millisecond
 	beatEvery = 20 * time.Second // keeps proxies from closing a quiet stream, and notices a page that is gone
 )
 
-// followLogs streams lines as they are printed, from every rank asked for and over restarts, until nothing more can
-// come or the page is closed. A page that lost its stream goes on where it was: the browser tells the id of the last
-// event, which is a nodelog.Position.
+// followLogs streams lines as they are printed, from every rank requested and across restarts, until nothing more can
+// come or the page is closed. A page that reconnects resumes where it was: the browser sends the id of the last event,
+// which is a nodelog.Position.
 func (s *Pages) followLogs(v *page.Visit) error {
 	q, err := s.logRequest(v)
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *Pages) followLogs(v *page.Visit) error {
 	at := nodelog.ParsePosition(v.R.Header.Get("Last-Event-ID"))
 	page := &logPage{e: openEvents(v.W), at: at}
 	lines, over := make(chan nodelog.Line), make(chan error, 1)
-	from := at.Clone() // at moves on with what the page has, Follow's with what it has read
+	from := at.Clone() // at is the position of the page, Follow's that of the reader
 	go func() { over <- s.logs.Follow(ctx, q, from, lines) }()
 	if err := page.stream(ctx, lines, over); err != nil {
 		return s.dropped(v, err)
@@ -42,7 +42,7 @@ func (s *Pages) followLogs(v *page.Visit) error {
 	return nil
 }
 
-// logPage is one page that follows.
+// logPage is one page that follows logs.
 type logPage struct {
 	e     *events
 	at    nodelog.Position
@@ -79,7 +79,7 @@ func (p *logPage) stream(ctx context.Context, lines <-chan nodelog.Line, over <-
 	return err
 }
 
-// flush sends the lines that have come, in order of time, and notes how far the page is now.
+// flush sends the received lines in order of time, and updates the position of the page.
 func (p *logPage) flush(ctx context.Context) error {
 	if len(p.batch) == 0 {
 		return nil

@@ -23,7 +23,7 @@ import (
 type events struct {
 	w    http.ResponseWriter
 	c    *http.ResponseController
-	last map[string]string // what the page shows of each part
+	last map[string]string // the page's current content by part
 }
 
 func openEvents(w http.ResponseWriter) *events {
@@ -32,15 +32,15 @@ func openEvents(w http.ResponseWriter) *events {
 	return &events{w, http.NewResponseController(w), map[string]string{}}
 }
 
-// dataLines puts each line of an event's data on a line of the stream. All three of CR LF, LF and CR end a line there.
+// dataLines puts each line of an event's data on its own line of the stream, where CR LF, LF and CR all end a line.
 var dataLines = strings.NewReplacer("\r\n", "\ndata: ", "\n", "\ndata: ", "\r", "\ndata: ")
 
 // send writes one event; data may have many lines.
 func (e *events) send(name, data string) error { return e.sendAt("", name, data) }
 
-// sendAt is send with a position, which the browser tells when it connects again after a loss.
+// sendAt is send with a position, which the browser sends when it reconnects.
 func (e *events) sendAt(position, name, data string) error {
-	_ = e.c.SetWriteDeadline(time.Now().Add(10 * time.Second)) // a page that does not read must not hold us
+	_ = e.c.SetWriteDeadline(time.Now().Add(10 * time.Second)) // a page that does not read must not block the server
 	if position != "" {
 		position = "id: " + position + "\n"
 	}
@@ -50,7 +50,7 @@ func (e *events) sendAt(position, name, data string) error {
 	return e.c.Flush()
 }
 
-// part sends a rendered part of the page when it differs from what the page shows.
+// part sends a rendered part of the page if it differs from what the page shows.
 func (e *events) part(ctx context.Context, name string, c templ.Component) error {
 	var b bytes.Buffer
 	if err := c.Render(ctx, &b); err != nil {
@@ -63,8 +63,8 @@ func (e *events) part(ctx context.Context, name string, c templ.Component) error
 	return e.send(name, b.String())
 }
 
-// clusterLive keeps a cluster's page up to date: at once when the bus says that something changed, and every second
-// while the meter runs, since money is shown as it accrues.
+// clusterLive keeps a cluster's page up to date: at once when the bus reports a change, and every second while the
+// meter runs, because money is shown as it accrues.
 func (s *Pages) clusterLive(v *page.Visit) error {
 	cl, err := id.Parse[id.Cluster](chi.URLParam(v.R, "id"))
 	if err != nil {
@@ -125,14 +125,14 @@ func (s *Pages) clusterLive(v *page.Visit) error {
 	}
 }
 
-// hostsWatch listens to what the hosts of one cluster tell of their GPUs while somebody looks.
+// hostsWatch subscribes to the telemetry of the hosts of one cluster while a page is open.
 type hostsWatch struct {
 	bus     *bus.Bus
 	hosts   map[id.Host]bool
 	samples chan agentapi.Telemetry
 }
 
-// watch begins to listen to hosts that are new.
+// watch subscribes to the hosts that are new.
 func (w *hostsWatch) watch(ctx context.Context, told *readings) {
 	if w.hosts == nil {
 		w.hosts = map[id.Host]bool{}
@@ -153,7 +153,7 @@ func (w *hostsWatch) watch(ctx context.Context, told *readings) {
 	}
 }
 
-// dropped ends a stream that has begun: an error can no longer become a page, and the browser connects again by itself.
+// dropped ends a stream after an error: it is too late for an error page, and the browser reconnects by itself.
 func (s *Pages) dropped(v *page.Visit, err error) error {
 	if v.R.Context().Err() == nil {
 		s.Log.WarnContext(v.R.Context(), "live page dropped", "path", v.R.URL.Path, "err", err)

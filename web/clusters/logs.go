@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-const pageLines = 500 // kept lines shown on the page
+const pageLines = 500 // stored lines shown on the page
 
 func logLine(l nodelog.Line) LogLine {
 	return LogLine{
@@ -24,8 +24,8 @@ func logLine(l nodelog.Line) LogLine {
 	}
 }
 
-// tailLogs puts the end of the kept logs on the page of a cluster that has ended. While it lives, the page follows: the
-// stream begins with the tail, and says which ranks can have printed nothing yet.
+// tailLogs adds the end of the stored logs to the page of an ended cluster. The page of a live cluster follows instead:
+// the stream begins with the tail, and names the ranks that cannot have printed anything yet.
 func (s *Pages) tailLogs(ctx context.Context, org id.Org, cl id.Cluster, c *Cluster) error {
 	lines, more, err := s.logs.Kept(ctx, nodelog.Query{
 		Org:     org,
@@ -50,7 +50,7 @@ func (s *Pages) tailLogs(ctx context.Context, org id.Org, cl id.Cluster, c *Clus
 	return nil
 }
 
-// ranks is the one asked for, or all for -1.
+// ranks returns the rank requested, or all n ranks for -1.
 func ranks(one, n int) []int {
 	if one >= 0 {
 		return []int{one}
@@ -62,7 +62,7 @@ func ranks(one, n int) []int {
 	return all
 }
 
-// downloadLogs is the kept log as plain text, each line with its time and rank.
+// downloadLogs sends the stored log as plain text, each line with its time and rank.
 func (s *Pages) downloadLogs(v *page.Visit) error {
 	q, err := s.logRequest(v)
 	if err != nil {

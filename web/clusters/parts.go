@@ -10,7 +10,8 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// bandwidth is what preflight measured between each pair of ranks, shaded between the least and the most.
+// bandwidth returns what preflight measured between each pair of ranks, shaded between the lowest and the highest
+// value.
 func bandwidth(c cluster.Cluster) *Bandwidth {
 	n := len(c.Nodes)
 	if n < 2 || c.Network.BusbwGbps == 0 {
@@ -39,7 +40,7 @@ func bandwidth(c cluster.Cluster) *Bandwidth {
 			cell := BandwidthCell{Step: -1}
 			if g := at(i, j); g > 0 {
 				cell = BandwidthCell{Value: fmt.Sprintf("%.1f", g), Step: 5}
-				if fmt.Sprintf("%.1f", high) != fmt.Sprintf("%.1f", low) { // alike as written: one shade
+				if fmt.Sprintf("%.1f", high) != fmt.Sprintf("%.1f", low) { // equal as printed: one shade
 					cell.Step = int(5 * (g - low) / (high - low))
 				}
 			}
@@ -58,7 +59,7 @@ func bandwidth(c cluster.Cluster) *Bandwidth {
 	return b
 }
 
-// timeline is newest first.
+// timeline returns the events of a cluster, newest first.
 func timeline(events []cluster.Event, now time.Time) []Event {
 	out := make([]Event, 0, len(events))
 	for i := len(events) - 1; i >= 0; i-- {
@@ -69,7 +70,7 @@ func timeline(events []cluster.Event, now time.Time) []Event {
 	return out
 }
 
-// eventLook is the icon and tone of an entry by what happened; anything else is a plain note.
+// eventLook returns the icon and tone of an event by its kind; unknown kinds are plain notes.
 func eventLook(kind string) (icon, tone string) {
 	switch lifecycle.Trigger(kind) {
 	case lifecycle.OnStartFailed, lifecycle.OnStartTimeout, lifecycle.OnLossFinal, lifecycle.OnWorkloadFailed:

@@ -9,7 +9,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// steps of a start as people see them, and the node state that stands for each.
+// steps are the steps of a start as the page shows them, and the node state that stands for each.
 var steps = []struct {
 	name  string
 	state lifecycle.NodeState
@@ -21,10 +21,11 @@ var steps = []struct {
 	{"Ready", lifecycle.NodeReady},
 }
 
-// phases are the steps of the first start: the slowest rank counts, since nothing is billed before the last is ready.
+// phases returns the steps of the first start. The slowest rank determines the step, because nothing is billed before
+// the last rank is ready.
 func phases(c cluster.Cluster, events []cluster.Event, now time.Time) []Phase {
 	entered := stepTimes(c, events)
-	at := 0 // the step the slowest rank is in, or was in last
+	at := 0 // the current or last step of the slowest rank
 	for at+1 < len(steps) && !entered[at+1].IsZero() {
 		at++
 	}
@@ -46,7 +47,7 @@ func phases(c cluster.Cluster, events []cluster.Event, now time.Time) []Phase {
 			p.Class, p.Note = "now", waitingFor(c, now)
 		}
 		if c.RunningAt != nil && entered[i].IsZero() {
-			p.Time = "" // a step that no entry of the timeline tells of
+			p.Time = "" // a step without an event
 		}
 		out = append(out, p)
 	}
@@ -60,9 +61,9 @@ func phases(c cluster.Cluster, events []cluster.Event, now time.Time) []Phase {
 	return append(out, last)
 }
 
-// stepTimes are when the last rank entered each step of the first start; zero where not all ranks have.
+// stepTimes returns when the last rank entered each step of the first start; zero if not all ranks have.
 func stepTimes(c cluster.Cluster, events []cluster.Event) []time.Time {
-	first := make([]map[int]time.Time, len(steps)) // by step: when each rank was there or beyond
+	first := make([]map[int]time.Time, len(steps)) // by step: when each rank reached it
 	for i := range first {
 		first[i] = map[int]time.Time{}
 	}
@@ -96,7 +97,7 @@ func stepTimes(c cluster.Cluster, events []cluster.Event) []time.Time {
 	return out
 }
 
-// phaseNote is what a finished step was about.
+// phaseNote describes a finished step.
 func phaseNote(c cluster.Cluster, state lifecycle.NodeState) string {
 	switch state {
 	case lifecycle.NodePending:
@@ -114,7 +115,7 @@ func phaseNote(c cluster.Cluster, state lifecycle.NodeState) string {
 	return ""
 }
 
-// stepOf is the step a node state stands for; 0 for those that are no step of a start.
+// stepOf returns the step that a node state stands for; 0 for states that are not part of a start.
 func stepOf(s lifecycle.NodeState) int {
 	for i, st := range steps {
 		if st.state == s {
@@ -124,7 +125,7 @@ func stepOf(s lifecycle.NodeState) int {
 	return 0
 }
 
-// waitingFor is the cause of the delay: what the slowest rank does or waits for.
+// waitingFor returns the cause of the delay: what the slowest rank does or waits for.
 func waitingFor(c cluster.Cluster, now time.Time) string {
 	text, slowest := "", len(steps)
 	for _, n := range c.Nodes {

@@ -18,7 +18,7 @@ func New(site *page.Site) *Pages {
 	return &Pages{Site: site, logs: nodelog.New(site.Clusters, nodelog.Dialled(site.Dialer), site.Bus)}
 }
 
-// Routes mounts the pages. This is the whole list.
+// Routes mounts all pages of this package.
 func (s *Pages) Routes(m page.Mux) {
 	get, post := m.Get, m.Post
 	get("/clusters", page.SignedIn, s.clusters)

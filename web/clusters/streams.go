@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// maxStreams is how many live pages and followed logs one user may have open on one replica. Each is read from the
-// database again and again.
+// maxStreams is how many live pages and followed logs one user may have open on one replica, because each polls the
+// database.
 const maxStreams = 40
 
 // streams counts the open streams of each user.
@@ -38,8 +38,8 @@ func (s *streams) enter(user id.User) (leave func(), ok bool) {
 	}, true
 }
 
-// openStream begins a page's stream. The context ends when the visitor leaves, and soon after they signed out or left
-// the organisation. Fault: RateLimited.
+// openStream begins a page's stream. The context ends when the visitor leaves, and soon after the visitor signs out or
+// leaves the organisation. Fault: RateLimited.
 func (s *Pages) openStream(v *page.Visit) (ctx context.Context, leave func(), err error) {
 	out, ok := s.streams.enter(v.Who.User)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// followChannel puts a host on a channel.
+// followChannel sets the update channel of a host's agent.
 func (s *Pages) followChannel(v *page.Visit) error {
 	h, err := s.hostOf(v)
 	if err != nil {
@@ -27,7 +27,7 @@ func (s *Pages) followChannel(v *page.Visit) error {
 	return page.Back(v, "/hosts/"+h.String()+"#agent")
 }
 
-// hostAgent is the agent of a host, for its page.
+// hostAgent describes a host's agent for the host's page.
 func (s *Pages) hostAgent(ctx context.Context, d host.Detail) (HostAgent, error) {
 	a, err := s.Hosts.Agent(ctx, d.Host)
 	return HostAgent{

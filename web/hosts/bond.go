@@ -87,13 +87,13 @@ func (s *Pages) showBond(v *page.Visit, form BondForm) error {
 	return s.Render(v, BondPage(v.Page("Gang bond", "hosts"), out))
 }
 
-// seconds is a time to the tenth of a second, as statements have it.
+// seconds formats milliseconds as seconds with one decimal, as statements do.
 func seconds(ms int64) string { return strconv.FormatFloat(float64(ms)/1000, 'f', 1, 64) + " s" }
 
-// percent is a share in millionths as percent, without zeros that nobody reads.
+// percent formats a share in millionths as percent, without trailing zeros.
 func percent(ppm int64) string { return strconv.FormatFloat(float64(ppm)/10_000, 'f', -1, 64) }
 
-// guessLiability works out what a lease would be liable for in a gang that the visitor describes.
+// guessLiability computes what a lease would be liable for in the gang that the form describes.
 func guessLiability(v *page.Visit) LiabilityGuess {
 	g := LiabilityGuess{
 		Nodes: strings.TrimSpace(v.R.FormValue("nodes")),
@@ -130,7 +130,7 @@ func (s *Pages) withdrawBond(v *page.Visit) error {
 	})
 }
 
-// moveBond moves an amount into the bond or out of it, once for each form.
+// moveBond moves an amount into or out of the bond, once for each form.
 func (s *Pages) moveBond(v *page.Visit, act string, move func(money.Nano) error) error {
 	form := BondForm{Act: act, Amount: strings.TrimSpace(v.R.FormValue("amount"))}
 	amount, err := money.ParseNano(form.Amount)
@@ -156,7 +156,7 @@ func (s *Pages) setBondTerms(v *page.Visit) error {
 		Accept: v.R.FormValue("accept_unbonded") != "",
 	}
 	var bad fault.Fields
-	// Percent with up to four decimals are millionths.
+	// A percentage with up to four decimals is a whole number of millionths.
 	retain, err := money.ParseMicro(form.Retain)
 	if err != nil || retain < 0 || retain > 100*1_000_000 || int64(retain)%100 != 0 {
 		bad.Add("retain", "is a number from 0 to 100")
@@ -180,7 +180,7 @@ func (s *Pages) setBondTerms(v *page.Visit) error {
 	return page.Back(v, "/hosts/bond?done=terms#terms")
 }
 
-// limitOf reads a limit; an empty field is none.
+// limitOf parses a limit; nil if the field is empty.
 func limitOf(text string) (*money.Nano, error) {
 	if text == "" {
 		return nil, nil
@@ -217,7 +217,7 @@ func (s *Pages) limitHost(v *page.Visit) error {
 	return page.Back(v, "/hosts/"+h.String()+"#gang")
 }
 
-// hostGang says what a host is liable for in gangs. rate is what its own node costs per hour.
+// hostGang describes a host's liability in gangs. rate is the price of all its GPUs per hour.
 func (s *Pages) hostGang(v *page.Visit, h id.Host, rate money.Micro, typed HostGang) (HostGang, error) {
 	b, err := s.Bonds.Standing(v.R.Context(), v.Who, 0)
 	if err != nil {
@@ -245,7 +245,7 @@ func (s *Pages) hostGang(v *page.Visit, h id.Host, rate money.Micro, typed HostG
 	return out, nil
 }
 
-// bondEvidence shows what the suspensions of a gang rest on.
+// bondEvidence shows the evidence for the suspensions of a gang.
 func (s *Pages) bondEvidence(v *page.Visit) error {
 	cl, err := id.Parse[id.Cluster](chi.URLParam(v.R, "id"))
 	if err != nil || cl.IsZero() {

@@ -14,7 +14,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// hostData is what moved over a host's line this month, for its page; a form that was refused stands as typed.
+// hostData returns the data that a host sent and received this month; a refused form is shown as typed.
 func (s *Pages) hostData(v *page.Visit, h id.Host, typed DataCap) (DataCap, error) {
 	m, err := s.Hosts.DataMonth(v.R.Context(), v.Who, h)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Pages) setDataCap(v *page.Visit) error {
 	return page.Back(v, "/hosts/"+h.String()+"#data")
 }
 
-// typedCap is a cap as typed; empty is none.
+// typedCap parses a cap as typed; 0 if empty.
 func typedCap(bad *fault.Fields, field, text string) *int64 {
 	var gb int64
 	if text != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// earningsPage is what the visitor's hosts earned between two days, for the screen and for paper.
+// earningsPage shows what the visitor's hosts earned between two days, on screen and for printing.
 func (s *Pages) earningsPage(v *page.Visit) error {
 	trouble := ""
 	r, err := s.earningsOf(v)
@@ -50,7 +50,7 @@ func (s *Pages) earningsCSV(v *page.Visit) error {
 	return p.CSV(v.W)
 }
 
-// earningsOf is the statement that the page is asked for.
+// earningsOf parses the period and the host in the URL.
 func (s *Pages) earningsOf(v *page.Visit) (statement.OperatorRequest, error) {
 	r := statement.OperatorRequest{
 		Org:      v.Who.Org,

@@ -11,8 +11,7 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// enrollmentProgress is the part of the page that says how far a new host has come; the page asks for it again and
-// again while somebody watches.
+// enrollmentProgress renders the progress of a new host's enrolment; the page polls it.
 func (s *Pages) enrollmentProgress(v *page.Visit) error {
 	e, err := id.Parse[id.Enrollment](chi.URLParam(v.R, "id"))
 	if err != nil {
@@ -35,7 +34,7 @@ func (s *Pages) enrollmentProgress(v *page.Visit) error {
 	return s.Render(v, EnrollProgress(enrollChecks(p, priced, s), e.String()))
 }
 
-// enrollChecks are the steps from a token to a host that sells, as far as the host has come.
+// enrollChecks returns the steps from a token to a host that is offered, and which of them are done.
 func enrollChecks(p host.Enrolling, priced bool, s *Pages) EnrollChecks {
 	wait := func(title, text string) CheckLine {
 		return CheckLine{Title: title, Text: text, Icon: "pending", Tone: "idle"}

@@ -72,7 +72,7 @@ func (s *Pages) enrollHost(v *page.Visit) error {
 			return s.showHosts(v, Hosts{Form: f})
 		})
 	}
-	// Shown on this answer only: the token is a secret and stands in no URL.
+	// Do not redirect: the token is a secret, is shown in this response only, and must not be in a URL.
 	return s.showHosts(v, Hosts{Enrollment: &Enrollment{
 		ID:       e.ID.String(),
 		Token:    e.Token,
@@ -98,7 +98,7 @@ func (s *Pages) hostOf(v *page.Visit) (id.Host, error) {
 	return h, nil
 }
 
-// hostForms are the forms of a host's page that were refused, as typed, with what is wrong with them.
+// hostForms are the refused forms of a host's page, as typed, with what is wrong with them.
 type hostForms struct {
 	trouble string     // why an action was refused
 	offer   *OfferForm // terms of an offer
@@ -107,7 +107,7 @@ type hostForms struct {
 	gang    HostGang
 }
 
-// showHost shows everything about the host.
+// showHost renders the page of a host.
 func (s *Pages) showHost(v *page.Visit, hid id.Host, forms hostForms) error {
 	out := Host{Error: forms.trouble}
 	ctx, now := v.R.Context(), s.Now()
@@ -207,14 +207,14 @@ func (s *Pages) showHost(v *page.Visit, hid id.Host, forms hostForms) error {
 	}
 	for _, a := range d.Actions() {
 		if a == "reclaim" {
-			continue // a panel of its own
+			continue // has its own panel
 		}
 		out.Actions = append(out.Actions, hostAction(a))
 	}
 	return s.Render(v, HostPage(v.Page(d.Name, "hosts"), out))
 }
 
-// potential is what the leased and the free GPUs bring per hour, the host's share of it.
+// potential computes what the leased and the free GPUs earn the operator per hour.
 func potential(out *Host, d host.Detail, offers []client.OwnOffer) {
 	free, leased := 0, 0
 	for _, g := range d.GPUs {
@@ -328,7 +328,7 @@ func termsOf(v *page.Visit) (t market.Terms, err error) {
 	return t, bad.Err()
 }
 
-// dayAmounts are the days as the chart wants them; a day that is none is left out.
+// dayAmounts converts days for the chart; it omits invalid dates.
 func dayAmounts(days []statement.DayEarning) []view.DayAmount {
 	var out []view.DayAmount
 	for _, d := range days {
@@ -339,7 +339,7 @@ func dayAmounts(days []statement.DayEarning) []view.DayAmount {
 	return out
 }
 
-// listPrice is what all GPUs of a host cost per hour at their list prices.
+// listPrice returns the price of all GPUs of a host per hour.
 func listPrice(d host.Detail, offers []client.OwnOffer) (rate money.Micro) {
 	for _, g := range d.GPUs {
 		for _, o := range offers {

@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// hostState is how a host looks to its operator.
+// hostState returns how a host's state is shown to its operator.
 func hostState(h host.Host, now time.Time) view.State {
 	switch {
 	case h.State == "retired":
@@ -35,7 +35,7 @@ func lastReport(h host.Host, now time.Time) string {
 	return view.Ago(now.Sub(*h.Status.LastSyncAt))
 }
 
-// gpuSquares are a host's GPUs as squares: filled = free, hollow = taken, red = not healthy.
+// gpuSquares returns a host's GPUs as squares: filled = free, hollow = taken, red = not rentable.
 func gpuSquares(gpus []host.GPU) []string {
 	var row []string
 	for _, g := range gpus {
@@ -58,7 +58,7 @@ func gpuSummary(gpus []host.GPU) string {
 	return fmt.Sprintf("%d × %s", len(gpus), view.ModelName(gpus[0].Model))
 }
 
-// hostProblems are what the agent found, and what keeps the host from selling: cause, evidence, fix.
+// hostProblems returns what the agent found and what keeps the host from being rented: cause, evidence, fix.
 func hostProblems(d host.Detail) []ProblemView {
 	var out []ProblemView
 	for _, p := range d.Inventory.Problems {
@@ -100,8 +100,8 @@ func hostProblems(d host.Detail) []ProblemView {
 	return out
 }
 
-// contestProblem says how a GPU that hosts of other operators list, too, stands; contested is false if there is nothing
-// to say.
+// contestProblem describes a GPU that hosts of other operators list, too; contested is false if its operator need not
+// act.
 func contestProblem(g host.GPU) (p ProblemView, contested bool) {
 	p = ProblemView{
 		State:    view.State{Word: "Contested", Icon: "error", Tone: "bad"},
@@ -148,7 +148,7 @@ func hostFacts(d host.Detail) [][2]string {
 	return out
 }
 
-// numaText is which GPUs are near which processors; nothing where all are as near.
+// numaText describes which GPUs are near which processors; "" if all are equally near.
 func numaText(i agentapi.Inventory) string {
 	if len(i.NUMA) < 2 {
 		return ""
@@ -164,7 +164,7 @@ func numaText(i agentapi.Inventory) string {
 	return strings.Join(out, "; ")
 }
 
-// nicsText are the network ports that have a link, with what is known of them.
+// nicsText describes the network ports that have a link.
 func nicsText(nics []agentapi.NIC) string {
 	var out []string
 	for _, n := range nics {
@@ -192,7 +192,7 @@ func nicsText(nics []agentapi.NIC) string {
 	return strings.Join(out, "; ")
 }
 
-// leaseLine is what each lease may move over the host's own line; nothing where the operator sets no bound.
+// leaseLine describes the bandwidth limit of each lease; "" if the operator sets none.
 func leaseLine(mbps int) string {
 	if mbps == 0 {
 		return ""
@@ -200,7 +200,7 @@ func leaseLine(mbps int) string {
 	return fmt.Sprintf("at most %d Mbit/s", mbps)
 }
 
-// runtimesText are the OCI runtimes renters can choose from.
+// runtimesText lists the OCI runtimes that renters can choose from.
 func runtimesText(runtimes []string) string {
 	return strings.ReplaceAll(strings.Join(runtimes, ", "), agentapi.RuntimeRunsc, "runsc (gVisor)")
 }
@@ -223,7 +223,7 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// powerLimit is a GPU's power limit beside the one it was made for, where they differ.
+// powerLimit describes a GPU's power limit and its default one; "" if they are equal.
 func powerLimit(g agentapi.GPU) string {
 	limit, made := g.PowerLimitMW.Or(0), g.PowerDefaultMW.Or(0)
 	if limit == 0 || made == 0 || limit == made {
@@ -279,7 +279,7 @@ func gpuRow(g host.GPU, s host.Sample) GPURow {
 	return row
 }
 
-// scratchText is what a host has for scratch, empty where it offers none: a problem says why if it should.
+// scratchText describes a host's scratch space; "" if it offers none.
 func scratchText(gb int64) string {
 	if gb == 0 {
 		return ""

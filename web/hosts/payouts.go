@@ -16,7 +16,7 @@ import (
 const payoutsShown = 50
 
 func (s *Pages) payoutsPage(v *page.Visit) error {
-	if v.R.URL.Query().Has("returned") { // from Stripe's form: what was told there counts at once
+	if v.R.URL.Query().Has("returned") { // back from Stripe's form: apply at once what was entered there
 		if err := s.Payouts.RefreshAccount(v.R.Context(), v.Who.Org); err != nil {
 			s.Log.WarnContext(v.R.Context(), "a payout account cannot be asked about now", "org", v.Who.Org, "err", err)
 		}
@@ -60,7 +60,7 @@ func (s *Pages) showPayouts(v *page.Visit, form PayoutForm) error {
 	return s.Render(v, PayoutsPage(v.Page("Payouts", "hosts"), out))
 }
 
-// days is a holdback as people say it.
+// days formats a holdback.
 func days(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -123,7 +123,7 @@ func ViewAccount(a payout.Account) PayoutAccount {
 	return out
 }
 
-// dueWords is one of Stripe's requirements as people read it.
+// dueWords describes one of Stripe's requirements.
 func dueWords(requirement string) string {
 	switch requirement {
 	case "external_account":
@@ -139,7 +139,7 @@ func dueWords(requirement string) string {
 	return strings.ToUpper(s[:min(1, len(s))]) + s[min(1, len(s)):]
 }
 
-// setUpPayouts sends the operator to Stripe's form.
+// setUpPayouts redirects the operator to Stripe's form.
 func (s *Pages) setUpPayouts(v *page.Visit) error {
 	form := PayoutForm{Country: strings.ToUpper(strings.TrimSpace(v.R.FormValue("country")))}
 	url, _, err := s.Payouts.Onboard(v.R.Context(), v.Who, form.Country, v.Once("country"))
@@ -158,7 +158,7 @@ func (s *Pages) setUpPayouts(v *page.Visit) error {
 	return page.Back(v, url)
 }
 
-// PayoutRows are payouts as pages show them; names, on the desk, are of those paid.
+// PayoutRows converts payouts for pages; names are those of the organisations paid, for the admin console.
 func PayoutRows(list []payout.Payout, names map[id.Org]string, now time.Time) []PayoutRow {
 	out := make([]PayoutRow, len(list))
 	for i, x := range list {

@@ -12,13 +12,13 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// reclaimNotices are what the page offers; an hour is the least that costs nothing.
+// reclaimNotices are the notice periods that the page offers; an hour is the shortest that costs nothing.
 var reclaimNotices = []ReclaimNotice{
 	{Seconds: "3600", Label: "1 hour"}, {Seconds: "7200", Label: "2 hours"}, {Seconds: "21600", Label: "6 hours"},
 	{Seconds: "86400", Label: "1 day"}, {Seconds: "604800", Label: "7 days"},
 }
 
-// hostReclaim is what taking the host back means now; nil where it cannot be.
+// hostReclaim describes what reclaiming the host means now; nil if it cannot be reclaimed.
 func (s *Pages) hostReclaim(v *page.Visit, d host.Detail) (*Reclaim, error) {
 	if !slices.Contains(d.Actions(), "reclaim") {
 		return nil, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// filterTerms are the terms of a query that the market's filters set, by the name of the filter.
+// filterTerms are the query terms that the market's filters set, by the name of the filter.
 var filterTerms = []struct{ name, field, op string }{
 	{"model", "gpu_model", "="},
 	{"region", "region", "="},
@@ -26,12 +26,12 @@ var filterTerms = []struct{ name, field, op string }{
 	{"runtime", "runtime", "="},
 }
 
-// filter turns the filters into terms of the query and shows the search for it: the query stays the one truth, so that
-// a search is a link and a filter teaches the language.
+// filter turns the filters into query terms and redirects to the search. The query is the only state: a search is a
+// link, and a filter teaches the query language.
 func (s *Pages) filter(v *page.Visit) error {
 	q, err := query.Parse(v.R.FormValue("q"))
 	if err != nil {
-		return page.Back(v, marketLink(v.R.FormValue("q"), v.R.FormValue("sort"))) // the page says what is wrong with it
+		return page.Back(v, marketLink(v.R.FormValue("q"), v.R.FormValue("sort"))) // the market page shows the error
 	}
 	for _, t := range filterTerms {
 		value := strings.TrimSpace(v.R.FormValue(t.name))
@@ -39,13 +39,13 @@ func (s *Pages) filter(v *page.Visit) error {
 			q = edited
 			continue
 		}
-		// The page shows the term with a caret under the value that is none.
+		// The market page shows the term with a caret under the invalid value.
 		return page.Back(v, marketLink(strings.TrimSpace(q.String()+" "+t.field+t.op+value), v.R.FormValue("sort")))
 	}
 	return page.Back(v, marketLink(q.String(), v.R.FormValue("sort")))
 }
 
-// filters shows the query's terms in the filters, and what may be chosen.
+// filters returns the filters as the query sets them, and the values to choose from.
 func filters(q query.Query, page client.OfferPage) Filters {
 	f := Filters{Value: map[string]string{}}
 	for _, t := range filterTerms {
@@ -60,7 +60,7 @@ func filters(q query.Query, page client.OfferPage) Filters {
 	return f
 }
 
-// marketLink is a search as a link.
+// marketLink returns the URL of a search.
 func marketLink(query, sort string) string {
 	v := url.Values{}
 	if query != "" {
@@ -75,7 +75,7 @@ func marketLink(query, sort string) string {
 	return "/offers?" + v.Encode()
 }
 
-// sortLinks are the searches in the order of each column, the other way round for the one that orders now.
+// sortLinks returns the searches sorted by each column; for the current column, in the opposite order.
 func sortLinks(query, sort string) map[string]SortLink {
 	sort = cmp.Or(sort, "price_per_gpu_hour")
 	links := map[string]SortLink{}

@@ -15,7 +15,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// offers is the market: search, and beside it the cluster one puts together or the quote one holds (?quote=).
+// offers shows the market: the search, and next to it the form for a cluster or the held quote (?quote=).
 func (s *Pages) offers(v *page.Visit) error {
 	m := Market{Query: v.R.FormValue("q"), Sort: v.R.FormValue("sort"), Spec: specForm(v)}
 	if q := v.R.FormValue("quote"); q != "" {
@@ -32,7 +32,7 @@ func (s *Pages) offers(v *page.Visit) error {
 	return s.showMarket(v, m)
 }
 
-// showMarket completes the page with the search for m.Query. A bad query shows the page with a caret under the fault.
+// showMarket renders the page with the search for m.Query. For an invalid query it shows a caret under the error.
 func (s *Pages) showMarket(v *page.Visit, m Market) error {
 	m.SignedIn, m.Currency = v.SignedIn(), s.Currency
 	var mistake *query.Error
@@ -65,7 +65,7 @@ func (s *Pages) showMarket(v *page.Visit, m Market) error {
 	return s.Render(v, MarketPage(v.Page("Market", "market"), m))
 }
 
-// chips are the terms of the query, each with the search that leaves it out.
+// chips returns the terms of the query, each with a link to the search without it.
 func chips(terms []client.Exclusion, sort string) []Chip {
 	var out []Chip
 	for i, t := range terms {

@@ -17,7 +17,7 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// makeQuote holds GPUs for the cluster of the form, and shows the quote or what keeps it from being made.
+// makeQuote holds GPUs for the cluster of the form, and shows the quote, or why there is none.
 func (s *Pages) makeQuote(v *page.Visit) error {
 	m := Market{Query: v.R.FormValue("q"), Spec: specForm(v)}
 	quote, err := s.quoteFor(v, m)
@@ -48,7 +48,7 @@ func (s *Pages) quoteFor(v *page.Visit, m Market) (market.Quote, error) {
 	return q, err
 }
 
-// viewExplain turns a NoCapacity fault into the page's table of constraints and ways out.
+// viewExplain turns a NoCapacity fault into a table of the constraints and their relaxations.
 func viewExplain(err error, m Market) *Explain {
 	f := fault.From(err)
 	e := &Explain{Title: f.Message}
@@ -57,7 +57,7 @@ func viewExplain(err error, m Market) *Explain {
 		e.Steps = append(e.Steps, ExplainStep{Constraint: x.Constraint, Excluded: x.Excluded, Left: x.Left})
 	}
 	hosts, planned := f.Extra["hosts"].(int)
-	if !planned { // something fits, and others were faster each time
+	if !planned { // GPUs fit, but other quotes were faster each time
 		return e
 	}
 	if e.Looked = hosts; len(steps) > 0 {
@@ -81,7 +81,7 @@ func viewExplain(err error, m Market) *Explain {
 	return e
 }
 
-// relaxed is the page with the change made; "" where the form has no such field.
+// relaxed returns the URL of the page with a relaxation applied; "" if the form has no such field.
 func relaxed(r client.Relaxation, m Market) string {
 	query, form, value := m.Query, m.Spec, fmt.Sprint(r.Value)
 	switch r.Field {
@@ -115,7 +115,7 @@ func (s *Pages) quoteOf(v *page.Visit, text string) (market.Quote, error) {
 	return s.Market.GetQuote(v.R.Context(), v.Who, q)
 }
 
-// showQuote puts a quote beside the offers.
+// showQuote adds a quote to the page.
 func (s *Pages) showQuote(m *Market, q market.Quote) {
 	left := q.ExpiresAt.Sub(s.Now())
 	box := &QuoteBox{
@@ -146,7 +146,7 @@ func (s *Pages) returnQuote(v *page.Visit) error {
 	return page.Back(v, "/offers")
 }
 
-// counted is a number as it was typed, with its noun.
+// counted returns a number as typed with its noun.
 func counted(n, noun string) string {
 	if n == "1" {
 		return n + " " + noun
@@ -161,7 +161,7 @@ func looked(hosts int) string {
 	return fmt.Sprintf("%d hosts were looked at", hosts)
 }
 
-// rent turns the held quote into a cluster. The quote is the idempotency key: a form posted twice rents once.
+// rent turns the held quote into a cluster. The quote is the idempotency key: a form that is posted twice rents once.
 func (s *Pages) rent(v *page.Visit) error {
 	quote, err := s.quoteOf(v, v.R.FormValue("quote"))
 	if err != nil {

@@ -15,7 +15,7 @@ func New(site *page.Site) *Pages {
 	return &Pages{Site: site}
 }
 
-// Routes mounts the pages. This is the whole list.
+// Routes mounts all pages of this package.
 func (s *Pages) Routes(m page.Mux) {
 	get, post := m.Get, m.Post
 	get("/offers", page.Anybody, s.offers)

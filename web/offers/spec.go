@@ -16,7 +16,7 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// specForm is the form as typed, or as a link fills it in.
+// specForm returns the form as typed, or as a link fills it in.
 func specForm(v *page.Visit) SpecForm {
 	f := func(name, otherwise string) string { return cmp.Or(v.R.FormValue(name), otherwise) }
 	return SpecForm{
@@ -42,7 +42,7 @@ func specForm(v *page.Visit) SpecForm {
 	}
 }
 
-// formLink is the page with the form filled in. The environment may hold secrets: it is in no link.
+// formLink returns the URL of the page with the form filled in. It omits the environment, which may hold secrets.
 func formLink(query string, f SpecForm) string {
 	v := url.Values{
 		"q":               {query},
@@ -73,7 +73,7 @@ func formLink(query string, f SpecForm) string {
 	return "/offers?" + v.Encode()
 }
 
-// ticked is what a form sends of a box that is ticked.
+// ticked returns the form value of a ticked box.
 func ticked(on bool) string {
 	if on {
 		return "1"
@@ -81,7 +81,7 @@ func ticked(on bool) string {
 	return ""
 }
 
-// asTyped is the form that gives the spec.
+// asTyped returns the form that results in the spec.
 func asTyped(spec market.Spec) SpecForm {
 	f := SpecForm{
 		Nodes:         strconv.Itoa(spec.Nodes),
@@ -116,7 +116,7 @@ func asTyped(spec market.Spec) SpecForm {
 	return f
 }
 
-// specOf reads the form. Texts that are no numbers are told beside their field, then all that Validate finds.
+// specOf parses the form. It returns all fields that are not numbers, then everything that Validate finds.
 func specOf(f SpecForm, query string) (market.Spec, error) {
 	spec := market.DefaultSpec()
 	var bad fault.Fields
@@ -175,7 +175,7 @@ func specOf(f SpecForm, query string) (market.Spec, error) {
 	return spec, bad.Err()
 }
 
-// envOf reads NAME=value lines.
+// envOf parses NAME=value lines.
 func envOf(text string, bad *fault.Fields) map[string]string {
 	env := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -192,7 +192,7 @@ func envOf(text string, bad *fault.Fields) map[string]string {
 	return env
 }
 
-// portsOf reads a list such as "8888, 6006/tcp".
+// portsOf parses a list such as "8888, 6006/tcp".
 func portsOf(text string, bad *fault.Fields) []market.Port {
 	ports := []market.Port{}
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == ';' }) {
@@ -218,7 +218,7 @@ func portsText(ports []market.Port) string {
 	return strings.Join(words, ", ")
 }
 
-// decimal reads a number of at least 0 that may be left out.
+// decimal parses an optional number of at least 0.
 func decimal(text, field string, bad *fault.Fields) (n float64, given bool) {
 	if text = strings.TrimSpace(text); text == "" {
 		return 0, false

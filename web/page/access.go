@@ -1,10 +1,10 @@
 package page
 
-// Access says who may open a page. What a page shows and does is limited to the visitor's own org by the nouns.
+// Access is who may open a page. The domain limits what a page shows and does to the visitor's own organisation.
 type Access int
 
 const (
 	Anybody Access = iota
 	SignedIn
-	PlatformAdmin // for all others there is no such page
+	PlatformAdmin // staff; for everybody else the page does not exist
 )

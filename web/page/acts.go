@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// AuditRows are acts in words.
+// AuditRows converts audit events for pages.
 func (s *Site) AuditRows(list []audit.Found) []view.AuditRow {
 	out := make([]view.AuditRow, len(list))
 	for i, e := range list {
@@ -42,7 +42,7 @@ func (s *Site) AuditRows(list []audit.Found) []view.AuditRow {
 	return out
 }
 
-// acts are the trail's stable words as people say them. One that is missing is shown by its word.
+// acts describe the actions of the audit log. An action that is missing is shown by its name.
 var acts = map[string]string{
 	"agent_channel.set":        "Set a channel's agent version",
 	"billing.auto_topup":       "Set automatic top-up",
@@ -117,7 +117,7 @@ var acts = map[string]string{
 	"user.verification_sent":   "Asked for a verification link",
 }
 
-// factNames are the names of details that are not their key with spaces.
+// factNames are the labels of details whose label is not their key with spaces.
 var factNames = map[string]string{
 	"at":             "at, UTC",
 	"enrollment":     "enrolment",
@@ -140,11 +140,11 @@ func factName(key string) string {
 	return strings.ReplaceAll(key, "_", " ")
 }
 
-// amounts are the details that hold money, as decimals with all their digits.
+// amounts are the details that hold money, as decimals.
 var amounts = []string{"amount", "cap", "credit_limit", "daily_cap", "limit", "posted", "price_per_hour", "threshold",
 	"total", "was_limit"}
 
-// detailText is a stored detail for people; "" when it says nothing.
+// detailText formats a detail; "" if it is empty.
 func detailText(key string, v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -154,7 +154,7 @@ func detailText(key string, v any) string {
 			return "yes"
 		}
 		return "no"
-	case float64: // how JSON has numbers
+	case float64: // numbers in JSON
 		switch {
 		case key == "fee_ppm":
 			return strconv.FormatFloat(v/10_000, 'f', -1, 64) + " %"

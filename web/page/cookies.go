@@ -13,8 +13,8 @@ import (
 
 const ThemeCookie = "muster_theme"
 
-// SessionCookie is the name of the cookie with the session's secret. Over https the prefix makes browsers take it only
-// from this very host: no other host of the domain, such as one that shows what renters run, can set one.
+// SessionCookie returns the name of the cookie with the session's secret. Over https the prefix makes browsers accept
+// it only from this host: no other host of the domain, such as one that shows what renters run, can set it.
 func (s *Site) SessionCookie() string {
 	if s.secure {
 		return "__Host-muster_session"
@@ -22,7 +22,8 @@ func (s *Site) SessionCookie() string {
 	return "muster_session"
 }
 
-// recognise finds out who visits. A session that is over is no error: the visitor is nobody, and the cookie goes.
+// recognise sets the visitor from the session cookie. An expired session is not an error: the visitor is nobody, and
+// the cookie is removed.
 func (s *Site) recognise(v *Visit) error {
 	c, err := v.R.Cookie(s.SessionCookie())
 	if err != nil {
@@ -37,7 +38,7 @@ func (s *Site) recognise(v *Visit) error {
 		return err
 	}
 	v.Who.Address = Address(v.R)
-	// The secret changes now and then. Live streams cannot set a cookie any more once they answer, so not there.
+	// Rotate the secret from time to time, but not on live streams: they cannot set a cookie after the response has begun.
 	if v.R.Header.Get("Accept") != "text/event-stream" {
 		fresh, err := s.Accounts.RotateSession(v.R.Context(), c.Value)
 		if err != nil {
@@ -50,7 +51,7 @@ func (s *Site) recognise(v *Visit) error {
 	return nil
 }
 
-// SetCookie writes one of our cookies; a negative age removes it.
+// SetCookie sets a cookie; a negative age removes it.
 func (s *Site) SetCookie(w http.ResponseWriter, name, value string, age time.Duration) {
 	http.SetCookie(w, &http.Cookie{
 		Name: name, Value: value, Path: "/", MaxAge: int(age.Seconds()),
@@ -58,7 +59,7 @@ func (s *Site) SetCookie(w http.ResponseWriter, name, value string, age time.Dur
 	})
 }
 
-// ToSignIn sends a visitor to sign in and back here afterwards. A form that was posted meanwhile is not repeated.
+// ToSignIn redirects to the sign-in page, which redirects back afterwards. A posted form is not repeated.
 func (s *Site) ToSignIn(v *Visit) {
 	next := v.R.URL.RequestURI()
 	if v.R.Method != http.MethodGet {
@@ -67,8 +68,8 @@ func (s *Site) ToSignIn(v *Visit) {
 	http.Redirect(v.W, v.R, "/signin?next="+url.QueryEscape(next), http.StatusSeeOther)
 }
 
-// OwnPath is p when it is a path of this site, else the start page: nobody is sent elsewhere by a link of ours.
-// Browsers drop tabs and line ends from an address and take a backslash for a slash, so none of these may be in it.
+// OwnPath returns p if it is a path of this site, and "/" otherwise, so that no link of ours redirects elsewhere.
+// Browsers drop tabs and line ends from a URL and read a backslash as a slash, so p must contain none of them.
 func OwnPath(p string) string {
 	strange := func(r rune) bool { return r == '\\' || !text.Printable(r) }
 	if !strings.HasPrefix(p, "/") || strings.HasPrefix(p, "//") || strings.ContainsFunc(p, strange) {
@@ -80,7 +81,7 @@ func OwnPath(p string) string {
 	return p
 }
 
-// Address is where the request comes from, without the port.
+// Address returns the address of the client, without the port.
 func Address(r *http.Request) string {
 	h, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -97,7 +98,7 @@ func theme(r *http.Request) string {
 	return c.Value
 }
 
-// Whence is the page of ours a form was posted from.
+// Whence returns the page of this site that posted the form, or otherwise.
 func Whence(r *http.Request, otherwise string) string {
 	if u, err := url.Parse(r.Referer()); err == nil && u.Path != "" {
 		return OwnPath(u.RequestURI())

@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// Render writes one component as the answer, whole or not at all: what cannot be rendered becomes an error page.
+// Render writes a component as the response, whole or not at all: if it cannot be rendered, an error page follows.
 func (s *Site) Render(v *Visit, c templ.Component) error {
 	var b bytes.Buffer
 	if err := c.Render(v.R.Context(), &b); err != nil {
@@ -27,8 +27,7 @@ func (s *Site) Render(v *Visit, c templ.Component) error {
 	return nil
 }
 
-// Again shows a form once more with what is wrong beside each field. Faults the visitor cannot mend in the form are
-// handed on.
+// Again shows a form again with a message next to each wrong field. It returns err if the form cannot show it.
 func (s *Site) Again(v *Visit, err error, show func(errors map[string]string) error) error {
 	errs := FormErrors(err)
 	if errs == nil {
@@ -38,7 +37,8 @@ func (s *Site) Again(v *Visit, err error, show func(errors map[string]string) er
 	return show(errs)
 }
 
-// FormErrors maps a fault to messages by field, "" being the form as a whole; nil when it is no matter of the form.
+// FormErrors maps a fault to messages by field, with "" for the whole form. It returns nil if the fault is not about
+// the form.
 func FormErrors(err error) map[string]string {
 	f := fault.From(err)
 	if f == nil || f.Kind == fault.Internal || f.Kind == fault.NotFound {
@@ -57,8 +57,8 @@ func FormErrors(err error) map[string]string {
 	return errs
 }
 
-// inList is the form's field for one part of a list or map, such as ports[1].port or env.NAME, and the message with the
-// part named: a form has one field for all of them.
+// inList returns the form's field for an element of a list or map, such as ports[1].port or env.NAME, and the message
+// with the element named, because a form has one field for all elements.
 func inList(location, message string) (field, told string) {
 	end := strings.IndexAny(location, "[.")
 	if end < 0 {
@@ -76,7 +76,7 @@ func inList(location, message string) (field, told string) {
 	return field, part + ": " + message
 }
 
-// First is the first message there is for one of the fields.
+// First returns the first message for one of the fields, or "".
 func First(errs map[string]string, fields ...string) string {
 	for _, f := range fields {
 		if errs[f] != "" {
@@ -86,13 +86,13 @@ func First(errs map[string]string, fields ...string) string {
 	return ""
 }
 
-// Back answers a posted form by showing the page again.
+// Back redirects to a page after a form was posted.
 func Back(v *Visit, to string) error {
 	http.Redirect(v.W, v.R, to, http.StatusSeeOther)
 	return nil
 }
 
-// Done is the sentence that a page shows after a form worked, by the word its address carries.
+// Done returns the message after a form succeeded, chosen by the query parameter "done"; "" if there is none.
 func Done(v *Visit, said map[string]string) string {
 	if v.R.Method != http.MethodGet {
 		return ""

@@ -7,7 +7,7 @@ import (
 	"github.com/go-chi/httprate"
 )
 
-// LimitRequests bounds what one address may ask for, as the API does. The numbers are per replica.
+// LimitRequests limits the requests per client address, as the API does. The limit is per replica.
 func (s *Site) LimitRequests(next http.Handler) http.Handler {
 	perMinute := s.AddressPerMinute
 	if perMinute == 0 {
@@ -24,7 +24,7 @@ func (s *Site) LimitRequests(next http.Handler) http.Handler {
 		}))(next)
 }
 
-// LimitForms bounds what a form may send: all of ours are short.
+// LimitForms limits the size of posted forms, which are all short.
 func LimitForms(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, 256<<10)

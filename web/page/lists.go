@@ -2,10 +2,10 @@ package page
 
 import "github.com/musterhq/muster/internal/fault"
 
-// AdminRows is how many rows a page of the desk shows.
+// AdminRows is how many rows a page of the audit log, of documents and of the admin console shows.
 const AdminRows = 50
 
-// After reads the cursor of a list's page, "" being the start.
+// After parses the cursor of a list's page; the zero id is the start.
 func After[T interface{ IsZero() bool }, P interface {
 	*T
 	UnmarshalText([]byte) error
@@ -17,7 +17,7 @@ func After[T interface{ IsZero() bool }, P interface {
 	return x, nil
 }
 
-// Older is the address of a list's next page.
+// Older returns the URL of a list's next page.
 func Older(v *Visit, cursor string) string {
 	q := v.R.URL.Query()
 	q.Del("done")

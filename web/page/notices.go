@@ -11,7 +11,7 @@ import (
 
 const unreadShown = 99 // more are not counted
 
-// unread are the org's unread notices, newest first. When they cannot be read the page is shown without.
+// unread returns the organisation's unread notices, newest first. If they cannot be read, the page goes without.
 func (s *Site) unread(ctx context.Context, who account.Principal) []notify.Delivered {
 	list, err := s.Notices.List(ctx, who.Org, notify.Filter{Unread: true, Limit: unreadShown})
 	if err != nil {
@@ -28,7 +28,7 @@ func (s *Site) ViewNotices(list []notify.Delivered) []view.Notice {
 			Unread: n.ReadAt == nil, Href: hrefOf(n),
 		}
 		switch {
-		case n.ReadAt != nil: // what was read is no news
+		case n.ReadAt != nil: // read notices are not highlighted
 		case n.Severity == notify.Bad:
 			x.Tone, x.Icon = "bad", "error"
 		case n.Severity == notify.Warn:
@@ -41,7 +41,7 @@ func (s *Site) ViewNotices(list []notify.Delivered) []view.Notice {
 	return out
 }
 
-// NoticesOf are the unread notices about one object.
+// NoticesOf returns the unread notices about one object.
 func (s *Site) NoticesOf(ctx context.Context, who account.Principal, object string) []view.Notice {
 	var about []notify.Delivered
 	for _, n := range s.unread(ctx, who) {
@@ -51,12 +51,12 @@ func (s *Site) NoticesOf(ctx context.Context, who account.Principal, object stri
 	}
 	out := s.ViewNotices(about)
 	for i := range out {
-		out[i].Href = "" // it is this page
+		out[i].Href = "" // the notice is shown on that page
 	}
 	return out
 }
 
-// hrefOf is the page of what a notice is about, by the prefix of its id, or "".
+// hrefOf returns the page of the object of a notice, by the prefix of its id, or "".
 func hrefOf(n notify.Delivered) string {
 	prefix, _, _ := strings.Cut(n.Object, "_")
 	switch prefix {
@@ -65,7 +65,7 @@ func hrefOf(n notify.Delivered) string {
 	case "host":
 		return "/hosts/" + n.Object
 	case "top":
-		if n.Severity == notify.Info { // it was paid
+		if n.Severity == notify.Info { // the top-up succeeded
 			return ReceiptURL(n.Object)
 		}
 		return "/billing"
@@ -75,5 +75,5 @@ func hrefOf(n notify.Delivered) string {
 	return ""
 }
 
-// ReceiptURL is the page of a payment's receipt.
+// ReceiptURL returns the page of a payment's receipt.
 func ReceiptURL(topup string) string { return "/billing/payments/" + topup + "/receipt" }

@@ -9,11 +9,11 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
-// NewOnce is a word that a form carries in its field "once": sent twice by an impatient hand, it does its work once.
+// NewOnce returns a random word for a form's field "once", so that a form that is sent twice takes effect once.
 func NewOnce() string { return rand.Text() }
 
-// Once is the idempotency of a posted form: the word it carries, and what the named fields say. A form without the word
-// does its work each time.
+// Once returns the idempotency key of a posted form: its field "once", and the values of the named fields. A form
+// without that field takes effect each time.
 func (v *Visit) Once(fields ...string) idem.Request {
 	word := v.R.FormValue("once")
 	if word == "" {
@@ -23,7 +23,7 @@ func (v *Visit) Once(fields ...string) idem.Request {
 	for i, f := range fields {
 		said[i] = v.R.FormValue(f)
 	}
-	body, _ := json.Marshal(said) // strings always can be
+	body, _ := json.Marshal(said) // strings always marshal
 	mac, key := sha256.Sum256(body), sha256.Sum256([]byte(word))
 	return idem.Request{
 		Principal: v.Who.Key(),

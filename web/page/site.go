@@ -1,5 +1,5 @@
-// Package page is the frame of all pages: who visits, what a page may do, how it is rendered, how a form is shown again,
-// cookies, lists and notices. The pages themselves are in the packages beside it.
+// Package page is the frame of all pages: the visitor and the access rules, rendering, forms, cookies, lists and
+// notices. The pages themselves are in sibling packages.
 package page
 
 import (
@@ -34,7 +34,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// Config is what the dashboard stands on. All fields are required unless they say otherwise.
+// Config has the services and settings of the dashboard. All fields are required unless they say otherwise.
 type Config struct {
 	Accounts   *account.Accounts
 	Market     *market.Market
@@ -50,29 +50,29 @@ type Config struct {
 	Notices    *notify.Notices
 	Erasure    *erasure.Erasure
 	Dialer     *dialback.Dialer // reads logs from hosts
-	Bus        *bus.Bus         // nil: pages change only every second
+	Bus        *bus.Bus         // nil: pages poll every second
 
-	// EnrollCommand is what an operator runs on a new host, with a token that works once.
+	// EnrollCommand returns the command that an operator runs on a new host; the token works once.
 	EnrollCommand func(token string) string
 
-	// SSHAddr is host:port of the SSH gateway, "" without one. AppLink makes a link that shows an HTTP port of a rank to
-	// whoever opens it; nil: ports are not shown.
+	// SSHAddr is host:port of the SSH gateway, or "". AppLink returns a link that authorises its bearer to open an HTTP
+	// port of a rank; nil: ports are not shown.
 	SSHAddr string
 	AppLink func(p account.Principal, cl id.Cluster, rank, port int) (string, error)
 
-	Merchant  statement.Party // of record, on invoices
+	Merchant  statement.Party // merchant of record, on invoices
 	Holdback  time.Duration   // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
 	Currency  string
-	Sandbox   bool   // no real money: said on every page
+	Sandbox   bool   // no real money; every page says so
 	PublicURL string // as browsers see it; https makes cookies Secure
 	Log       *slog.Logger
 	Now       func() time.Time
-	TrialAge  time.Duration // how old the sum of the ledger on the desk may be; 0: added up for each view
+	TrialAge  time.Duration // how old the ledger's totals on the admin console may be; 0: sum for each view
 
 	AddressPerMinute int // requests for pages per address, minute and replica; 0 = 3000
 }
 
-// Site is what all pages share. Make one with New.
+// Site is the state that all pages share. Make one with New.
 type Site struct {
 	Config
 	assets *static.Assets
@@ -87,20 +87,20 @@ func New(cfg Config) *Site {
 // Static mounts the files that pages load.
 func (s *Site) Static(r chi.Router) { r.Get("/static/*", s.assets.ServeHTTP) }
 
-// Visit is one request of one visitor.
+// Visit is one request and its visitor.
 type Visit struct {
 	W    http.ResponseWriter
 	R    *http.Request
-	Who  account.Principal // zero when nobody is signed in
+	Who  account.Principal // zero if nobody is signed in
 	Site *Site
 
-	Status int // of the answer; 0 = 200
+	Status int // HTTP status of the response; 0 = 200
 }
 
 // SignedIn reports whether the visitor is signed in.
 func (v *Visit) SignedIn() bool { return !v.Who.User.IsZero() }
 
-// Page is the frame of a page, with the visitor's wallet.
+// Page returns the frame of a page, with the visitor's wallet.
 func (v *Visit) Page(title, section string) view.Page {
 	p := view.Page{Title: title, Section: section, Theme: theme(v.R), Sandbox: v.Site.Sandbox, Asset: v.Site.assets.URL}
 	p.Wallet.Currency = v.Site.Currency
@@ -112,10 +112,10 @@ func (v *Visit) Page(title, section string) view.Page {
 	return p
 }
 
-// Handler answers one visit. An error becomes a page that says what to do.
+// Handler serves one visit. An error becomes an error page.
 type Handler func(*Visit) error
 
-// Handle wraps a handler: security headers, the visitor, errors as pages.
+// Handle wraps a handler with security headers, the visitor, the access rule and error pages.
 func (s *Site) Handle(rule Access, h Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.secureHeaders(w)
@@ -139,7 +139,7 @@ func (s *Site) Handle(rule Access, h Handler) http.HandlerFunc {
 	}
 }
 
-// recoverPanic turns a panic of a handler into an error page, unless the handler aborted the answer on purpose.
+// recoverPanic turns a panic of a handler into an error page, unless the handler aborted the response on purpose.
 func (s *Site) recoverPanic(v *Visit) {
 	p := recover()
 	if p == nil {
@@ -159,19 +159,19 @@ func (s *Site) secureHeaders(w http.ResponseWriter) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	if s.secure { // of this host alone: the operator's other hosts may not speak https
+	if s.secure { // for this host only: the domain's other hosts may not support https
 		h.Set("Strict-Transport-Security", "max-age=31536000")
 	}
 }
 
-// fail logs what happened and shows what the visitor may know.
+// fail logs an error and shows the part of it that is safe to show.
 func (s *Site) fail(v *Visit, err error) {
 	kind := fault.KindOf(err)
 	f := fault.From(err)
 	title, detail := kind.Title(), "Try again in a moment. If it stays, tell us what you did and when."
 	switch {
 	case v.R.Context().Err() != nil && errors.Is(err, v.R.Context().Err()):
-		return // the visitor has gone
+		return // the client disconnected
 	case f == nil || kind == fault.Internal:
 		s.Log.ErrorContext(v.R.Context(), "page failed", "path", v.R.URL.Path, "err", err)
 	default:

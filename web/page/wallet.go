@@ -9,11 +9,11 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// WalletOf is the visitor's wallet for the top bar. When it cannot be read the page is shown all the same, with dashes.
+// WalletOf returns the visitor's wallet for the top bar. If it cannot be read, the bar shows dashes.
 func (s *Site) WalletOf(ctx context.Context, who account.Principal) view.Wallet {
 	b, err := s.Statements.OrgBalance(ctx, who.Org)
 	if err != nil {
-		if ctx.Err() != nil { // whoever asked has left: nothing is wrong with the wallet
+		if ctx.Err() != nil { // the client disconnected: not an error of the wallet
 			return view.Wallet{Available: "–", Burn: "–", Runway: "–", Currency: s.Currency}
 		}
 		s.Log.ErrorContext(ctx, "read the wallet", "org", who.Org, "err", err)
@@ -28,7 +28,7 @@ func (s *Site) WalletOf(ctx context.Context, who account.Principal) view.Wallet 
 	}
 }
 
-// Runway is how long the money lasts at the present burn.
+// Runway describes how long the money lasts at the present burn rate.
 func Runway(b statement.Balance) string {
 	if b.RunwaySeconds == nil {
 		return "no burn"

@@ -10,31 +10,31 @@ import (
 
 // DayAmount is one day's money.
 type DayAmount struct {
-	Day    time.Time // its midnight
+	Day    time.Time // midnight UTC
 	Amount money.Nano
 }
 
-// Columns is a chart of money by day: one column a day, without gaps, and lines at round amounts.
+// Columns is a chart of money by day: one column for each day, without gaps, and lines at round amounts.
 type Columns struct {
 	Title, Label string
 	Columns      []Column
 	Lines        []GridLine
 	Total        money.Nano
-	Nothing      bool // no day has any: drawn without a scale, which would be of nothing
+	Nothing      bool // all days are zero: drawn without a scale
 }
 
 // Column is one day, in the chart's units.
 type Column struct {
 	X, Y, Width, Height string
-	Day                 string // "1 Nov" below the column; "" = not written
+	Day                 string // "1 Nov" below the column; "" = no label
 	DayX                string
-	Tip                 string // for a pointer at rest, and for readers
+	Tip                 string // tooltip, also for screen readers
 }
 
 // GridLine is a round amount across the chart.
 type GridLine struct{ Y, TextY, Label string }
 
-// The chart's drawing, in its own units; it scales to its place.
+// The chart's dimensions, in its own units; it scales to its container.
 const (
 	columnsWidth, columnsHeight = 940, 184
 	columnsLeft, columnsBase    = 34.0, 160.0
@@ -42,8 +42,7 @@ const (
 	lastDays                    = 30
 )
 
-// NewColumns draws the thirty days that end with today. Days that are not given earned nothing; amounts are not
-// negative.
+// NewColumns returns a chart of the thirty days that end today. Missing days are zero; amounts must not be negative.
 func NewColumns(title, currency string, today time.Time, days []DayAmount) Columns {
 	byDay := map[string]money.Nano{}
 	for _, d := range days {
@@ -88,7 +87,7 @@ func NewColumns(title, currency string, today time.Time, days []DayAmount) Colum
 	return c
 }
 
-// roundStep is the least of 1, 2, 5 times a power of ten that is at least f, and at least a cent.
+// roundStep returns the least of 1, 2, 5 times a power of ten that is at least f and at least a cent.
 func roundStep(f float64) float64 {
 	f = max(f, 0.01)
 	power := math.Pow(10, math.Floor(math.Log10(f)))

@@ -1,5 +1,6 @@
 // Package view is the design system: small templ components with the look and the class names of the stylesheet, and
-// the rules for showing numbers, money and time. Components take plain values, know no noun and query nothing.
+// the formats of numbers, money and time. Components take plain values; they know nothing of the domain and query
+// nothing.
 package view
 
 import (
@@ -16,8 +17,8 @@ import (
 
 const Minus = "\u2212"
 
-// split shows an exact amount as cents, thousands grouped, and the digits after them up to decimals (2…9), which are
-// dimmed and never rounded away: 97.056 → "97.05", "6000".
+// split formats an exact amount as cents, thousands grouped, and the digits after them up to decimals (2…9), which
+// pages dim and never round away: 97.056 → "97.05", "6000".
 func split(n money.Nano, decimals int) (cents, rest string) {
 	s := n.String()
 	neg := strings.HasPrefix(s, "-")
@@ -40,13 +41,13 @@ func Group(digits string) string {
 	return b.String()
 }
 
-// Cents is an amount for a tight place: whole cents, rounded down.
+// Cents formats an amount where space is short: whole cents, rounded down.
 func Cents(n money.Nano) string {
 	c, _ := split(n, 2)
 	return c
 }
 
-// CentsUp is an amount that is not exceeded, in whole cents, rounded up.
+// CentsUp formats an upper bound: whole cents, rounded up.
 func CentsUp(n money.Nano) string {
 	const cent = money.Unit / 100
 	if rest := n % cent; rest > 0 {
@@ -55,10 +56,10 @@ func CentsUp(n money.Nano) string {
 	return Cents(n)
 }
 
-// PerHour is a price per hour with cents.
+// PerHour formats a price per hour in cents.
 func PerHour(m money.Micro) string { return Cents(m.Nano()) }
 
-// Price is an exact price with the decimals it needs, two at least: "2.40", "0.345".
+// Price formats an exact price with the decimals it needs, at least two: "2.40", "0.345".
 func Price(m money.Micro) string {
 	s := m.String()
 	whole, frac, _ := strings.Cut(s, ".")
@@ -68,7 +69,7 @@ func Price(m money.Micro) string {
 	return whole + "." + frac
 }
 
-// Ago is how long something is back, in whole seconds below a minute.
+// Ago formats how long ago something was, in whole seconds below a minute.
 func Ago(d time.Duration) string {
 	if d < time.Minute {
 		return fmt.Sprintf("%d s ago", int(max(d, 0).Seconds()))
@@ -76,14 +77,14 @@ func Ago(d time.Duration) string {
 	return Dur(d) + " ago"
 }
 
-// PerSecond is a price per hour shown per second with six decimals, rounded to nearest: display only.
+// PerSecond formats a price per hour as one per second with six decimals, rounded to nearest: for display only.
 func PerSecond(m money.Micro) string {
 	nano := (int64(m.Nano()) + 1800) / 3600
 	micro := (nano + 500) / 1000
 	return money.Micro(micro).String()
 }
 
-// Dur is a duration for people: "2.3 s", "41 min 06 s", "20 h 05 min", "33 d 15 h".
+// Dur formats a duration: "2.3 s", "41 min 06 s", "20 h 05 min", "33 d 15 h".
 func Dur(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -99,7 +100,7 @@ func Dur(d time.Duration) string {
 	}
 }
 
-// Metered is a billed duration to the tenth of a second: "1 h 41 min 06.0 s".
+// Metered formats a billed duration to the tenth of a second: "1 h 41 min 06.0 s".
 func Metered(d time.Duration) string {
 	tenths := d.Milliseconds() / 100
 	h, m, s := tenths/36000, tenths/600%60, float64(tenths%600)/10
@@ -113,7 +114,7 @@ func Metered(d time.Duration) string {
 	}
 }
 
-// Clock is a moment of today in UTC, to the second; with the date when it was another day than now.
+// Clock formats a time in UTC, to the second; with the date unless it is the day of now.
 func Clock(t, now time.Time) string {
 	t, now = t.UTC(), now.UTC()
 	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
@@ -122,7 +123,7 @@ func Clock(t, now time.Time) string {
 	return t.Format("2 Jan 15:04:05")
 }
 
-// Bytes is a size with a decimal unit: "4.1 GB".
+// Bytes formats a size with a decimal unit: "4.1 GB".
 func Bytes(n int64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB"}
 	v, u := float64(n), 0
@@ -135,12 +136,12 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%.1f %s", v, units[u])
 }
 
-// ModelName is a GPU's name without the maker: "NVIDIA H100 80GB HBM3" → "H100 80GB HBM3".
+// ModelName returns a GPU's name without the maker: "NVIDIA H100 80GB HBM3" → "H100 80GB HBM3".
 func ModelName(model string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(model, "NVIDIA "), "GeForce ")
 }
 
-// ShortID is an id for a narrow place: prefix and the last six characters.
+// ShortID shortens an id to its prefix and last six characters.
 func ShortID(s string) string {
 	if len(s) < 12 {
 		return s
@@ -153,7 +154,7 @@ func ShortID(s string) string {
 	return s
 }
 
-// Nano is an exact amount of any size, given in nano-units.
+// Nano formats an exact amount of any size, in nano-units.
 func Nano(n *big.Int) string {
 	whole, rest := new(big.Int).QuoRem(new(big.Int).Abs(n), big.NewInt(int64(money.Unit)), new(big.Int))
 	s := fmt.Sprintf("%s.%09d", Group(whole.String()), rest)
@@ -163,7 +164,7 @@ func Nano(n *big.Int) string {
 	return s
 }
 
-// NanoCents is the same with whole cents, rounded towards zero.
+// NanoCents formats an amount of any size, in nano-units, with whole cents, rounded towards zero.
 func NanoCents(n *big.Int) string {
 	s := Nano(n)
 	return s[:len(s)-7]
@@ -177,7 +178,7 @@ func Plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// Sentence is a fault's message as a Sentence of its own: they begin small, since elsewhere they follow a colon.
+// Sentence turns a fault's message into a sentence: messages begin in lower case because elsewhere they follow a colon.
 func Sentence(s string) string {
 	first, size := utf8.DecodeRuneInString(s)
 	if size == 0 {
@@ -190,7 +191,7 @@ func Sentence(s string) string {
 	return s
 }
 
-// Seconds is a metered time in seconds with its milliseconds, thousands grouped.
+// Seconds formats a metered time in seconds with milliseconds, thousands grouped.
 func Seconds(d time.Duration) string {
 	ms := d.Milliseconds()
 	return Group(Itoa(int(ms/1000))) + "." + Itoa(1000 + int(ms%1000))[1:]

@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// The plane of a plot, in its own units; the stylesheet stretches it.
+// The dimensions of a plot, in its own units; the stylesheet stretches it.
 const (
 	PlotWidth  = 150
 	PlotHeight = 30
-	plotTop    = 3  // y of the greatest value
+	plotTop    = 3  // y of the highest value
 	plotBase   = 29 // y of zero
 )
 
-// Point is one reading; V < 0 is none.
+// Point is one reading; V < 0 means no reading.
 type Point struct {
 	At time.Time
 	V  float64
 }
 
-// Plot is a line over time with the area under it, as SVG paths, and the spans without data as pairs of x. Those are
-// hatched: no data is never drawn as zero.
+// Plot is a line over time with the area under it, as SVG paths, and the spans without data as pairs of x. These are
+// hatched: missing data is never drawn as zero.
 type Plot struct {
 	Line, Area string
 	Gaps       [][2]float64
 }
 
-// NewPlot draws points, sorted by time, between from and to; top is the value at the upper edge. Points further apart
-// than hole have a gap between them.
+// NewPlot draws points, sorted by time, between from and to; top is the value at the upper edge. A gap separates points
+// that are more than hole apart.
 func NewPlot(points []Point, from, to time.Time, top float64, hole time.Duration) Plot {
 	span := to.Sub(from).Seconds()
 	if span <= 0 || top <= 0 {
