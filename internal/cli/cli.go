@@ -44,14 +44,14 @@ const helpByExample = `Muster rents GPU clusters by the second.
 
 A first run, from nothing to a result:
 
-  muster login https://muster.example        the token is asked for, never an argument
-  muster billing topup 25                    add credit
-  muster offers 'gpu_model=H100 vram_gb>=80' what can be rented, cheapest first
+  muster login https://muster.example         # prompts for a token
+  muster billing topup 25                     # adds credit
+  muster offers 'gpu_model=H100 vram_gb>=80'  # cheapest first
   muster quote --nodes 2 --gpus 4 --gpu gpu_model=H100
   muster cluster create --name train --nodes 2 --gpus 4 --gpu gpu_model=H100 \
       --image pytorch/pytorch:2.4.0 --budget 20 --wait -- python train.py
   muster cluster logs train --follow
-  muster cluster usage train                 what it cost, segment by segment
+  muster cluster usage train                  # what it cost, segment by segment
   muster cluster release train
 
 Selling instead: muster host enroll --region eu-west, then muster host set HOST --price 2.40.

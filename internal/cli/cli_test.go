@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/billing/tax"
+	"github.com/musterhq/muster/internal/cli/base"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fleet/cluster"
@@ -37,16 +38,17 @@ import (
 
 // platform is a server on a real port, without the machinery hosts need.
 type testPlatform struct {
-	t      *testing.T
-	url    string
-	db     *db.DB
-	market *market.Market
-	home   string // of whoever types
+	t        *testing.T
+	url      string
+	db       *db.DB
+	market   *market.Market
+	home     string // of whoever types
+	password string // of the account in use
 }
 
 func newPlatform(t *testing.T) *testPlatform {
 	t.Helper()
-	p := &testPlatform{t: t, db: dbtest.New(t), home: t.TempDir()}
+	p := &testPlatform{t: t, db: dbtest.New(t), home: t.TempDir(), password: "correct horse battery"}
 	box, err := seal.NewBox(bytes.Repeat([]byte{7}, 32))
 	if err != nil {
 		t.Fatal(err)
@@ -157,9 +159,11 @@ func (p *testPlatform) signUp(email string) {
 }
 
 // sell puts a host of n GPUs on the market, enrolled by command.
-func (p *testPlatform) sell(n int, price string) string {
+func (p *testPlatform) sell(n int, price string) string { return p.sellNamed("", n, price) }
+
+func (p *testPlatform) sellNamed(name string, n int, price string) string {
 	p.t.Helper()
-	e := p.json("host", "enroll", "--region", "eu-test")
+	e := p.json("host", "enroll", "--region", "eu-test", "--name", name)
 	agent := fleettest.NewAgent(p.t)
 	req := agent.Request(p.t, fleettest.Origin, e["token"].(string), fleettest.Inventory(n))
 	err := p.db.InTx(p.t.Context(), func(ctx context.Context, tx *db.Tx) error {
@@ -429,4 +433,14 @@ func TestUsage(t *testing.T) {
 	if r := p.run("", "help"); !strings.Contains(r.out, "muster billing topup 25") {
 		t.Errorf("help teaches nothing:\n%s", r.out)
 	}
+}
+
+// token returns the token of the login in use.
+func (p *testPlatform) token() string {
+	p.t.Helper()
+	stored, err := base.ReadLogins(base.WithEnviron(p.t.Context(), []string{"HOME=" + p.home}))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return stored.Profiles[stored.Current].Token
 }

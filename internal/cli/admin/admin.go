@@ -29,7 +29,7 @@ func Command(s *base.Session) *cobra.Command {
 			(*client.Client).RefusePayoutReview))
 	cmd.Long = `The platform's own books, for its operators. muster server admin EMAIL makes one of a user; their
 account page then makes tokens with the scope admin, for muster login.`
-	cmd.Example = "  muster admin books\n  muster admin search cl_…\n  muster admin compensate tx_… --amount 1.50 " +
+	cmd.Example = "  muster admin books\n  muster admin search cl_…\n  muster admin compensate ltx_… --amount 1.50 " +
 		"--reason 'an outage of ours'"
 	return cmd
 }
@@ -126,7 +126,7 @@ func adminCompensate(s *base.Session) *cobra.Command {
 		Use:   "compensate CHARGE",
 		Short: "Give a charge back to its renter, in part or whole",
 		Args:  base.Exactly("CHARGE"),
-		Example: "  muster admin compensate tx_… --reason 'an outage of ours'\n  muster admin compensate tx_… --amount " +
+		Example: "  muster admin compensate ltx_… --reason 'an outage of ours'\n  muster admin compensate ltx_… --amount " +
 			"1.50 --reason 'half of it'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			charge, err := id.Parse[id.LedgerTx](args[0])

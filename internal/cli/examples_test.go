@@ -1,0 +1,266 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/interp"
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// example is one shell command that a help text shows.
+type example struct{ command, line string }
+
+// examplesOf returns the examples of a command and of those below it, and the commands of the root's first run.
+func examplesOf(cmd *cobra.Command) []example {
+	var out []example
+	text := cmd.Example
+	if !cmd.HasParent() {
+		text = cmd.Long
+	}
+	text = regexp.MustCompile(`\\\n *`).ReplaceAllString(text, "")
+	for line := range strings.Lines(text) {
+		if indented, ok := strings.CutPrefix(line, "  "); ok && strings.Contains(line, "muster") {
+			command, _, _ := strings.Cut(strings.TrimSpace(indented), "   ") // what follows is an explanation
+			out = append(out, example{cmd.CommandPath(), command})
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		out = append(out, examplesOf(sub)...)
+	}
+	return out
+}
+
+// runShell runs a line as a POSIX shell does, with muster as a command of the platform's user.
+func (p *testPlatform) runShell(dir, line string, limit time.Duration) result {
+	p.t.Helper()
+	if line == "muster account password" {
+		defer func() { p.password = "another horse battery" }()
+	}
+	ctx, cancel := context.WithTimeout(p.t.Context(), limit)
+	defer cancel()
+	script, err := syntax.NewParser().Parse(strings.NewReader(line), "example")
+	if err != nil {
+		return result{2, "", err.Error()}
+	}
+	var out, errs bytes.Buffer
+	environ := []string{"HOME=" + p.home, "PATH=" + os.Getenv("PATH"), "TOKEN=" + p.token(),
+		"CURRENT=" + p.password, "NEW=a new horse battery"}
+	r, err := interp.New(interp.Dir(dir), interp.StdIO(strings.NewReader(p.typed(line)), &out, &errs),
+		interp.Env(expand.ListEnviron(environ...)),
+		interp.ExecHandlers(func(next interp.ExecHandlerFunc) interp.ExecHandlerFunc {
+			return func(ctx context.Context, args []string) error {
+				if args[0] != "muster" {
+					return next(ctx, args)
+				}
+				h := interp.HandlerCtx(ctx)
+				if code := Run(ctx, "test", args[1:], environ, h.Stdin, h.Stdout, h.Stderr); code != 0 {
+					return interp.ExitStatus(code)
+				}
+				return nil
+			}
+		}))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	code := 0
+	if err := r.Run(ctx, script); err != nil {
+		status, ok := err.(interp.ExitStatus)
+		if !ok {
+			return result{-1, out.String(), errs.String() + err.Error()}
+		}
+		code = int(status)
+	}
+	return result{code, out.String(), errs.String()}
+}
+
+// typed returns what the user of an example types: a token for a login, a password otherwise.
+func (p *testPlatform) typed(line string) string {
+	if strings.HasPrefix(line, "muster login") && !strings.Contains(line, "--sign-up") {
+		return p.token() + "\n"
+	}
+	return p.password + "\nanother horse battery\n"
+}
+
+// Every example of every help text is run by a shell on a platform with three hosts, whose operator is an admin, and a
+// renter with credit and a cluster. Nothing runs on the hosts, so that what needs a running node is refused; the end to
+// end tests run these commands.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	byCommand := map[string][]string{}
+	for _, e := range examplesOf(newRoot("test")) {
+		byCommand[e.command] = append(byCommand[e.command], e.line)
+	}
+	if len(byCommand) < 40 {
+		t.Errorf("%d commands have examples", len(byCommand))
+	}
+	used := map[string]bool{}
+	var mu sync.Mutex
+	t.Run("commands", func(t *testing.T) {
+		for command, lines := range byCommand {
+			t.Run(command, func(t *testing.T) {
+				t.Parallel()
+				w := newExampleWorld(t)
+				if command == "muster" {
+					w.ok("cluster", "release", "train") // the first run rents its own
+				}
+				for _, line := range lines {
+					want, refused := refusedExamples[line]
+					mu.Lock()
+					used[line] = refused
+					mu.Unlock()
+					if got := w.try(command, line); got.code != want.code || !strings.Contains(got.errs, want.says) {
+						t.Errorf("%s\nexit %d, want %d (%s)\n%s%s", line, got.code, want.code, want.says, got.out, got.errs)
+					}
+				}
+			})
+		}
+	})
+	for line := range refusedExamples {
+		if !used[line] {
+			t.Errorf("no help text shows %s any more", line)
+		}
+	}
+}
+
+type refusal struct {
+	code int
+	says string
+}
+
+// refusedExamples are the examples that the world of the test refuses, with the exit code and the reason.
+var refusedExamples = map[string]refusal{
+	// The platform of this test opens no shells and runs nothing.
+	"muster cluster ssh train":                                                  noGateway,
+	"muster cluster ssh train --node 1 -- nvidia-smi":                           noGateway,
+	"muster cluster ssh train -- -L 8888:localhost:8888":                        noGateway,
+	"muster cluster exec train -- nvidia-smi":                                   noShells,
+	"muster cluster exec train --node 1 -- sh -c 'ls | wc -l'":                  noShells,
+	"muster cluster exec train -t -- python":                                    noShells,
+	"muster cluster port-forward train 8888":                                    noShells,
+	"muster cluster port-forward train --node 1 6006:6006 9000:8000":            noShells,
+	"muster cluster cp data train:/work":                                        noShells,
+	"muster cluster cp train.1:checkpoints/last.pt .":                           noShells,
+	waitingExample + " --max-duration 2h --budget 20 --wait -- python train.py": {1, "not running yet"},
+	waitingExample + " --budget 20 --wait -- python train.py":                   {1, "not running yet"},
+	"muster cluster open train 8888":                                            {1, "is still starting"},
+	"muster cluster apply -f train.yaml --wait":                                 {1, "not running yet"},
+
+	// There is no such object, or it cannot be done now.
+	"muster account sessions end ses_…":                                          {3, "session"},
+	"muster account delete --confirm ada@example.com":                            {1, "clusters run"},
+	"muster login https://muster.example --sign-up ada@example.com":              {1, "sign in instead"},
+	"muster admin compensate ltx_… --amount 1.50 --reason 'an outage of ours'":   notCharge,
+	"muster admin compensate ltx_… --amount 1.50 --reason 'half of it'":          notCharge,
+	"muster admin compensate ltx_… --reason 'an outage of ours'":                 notCharge,
+	"muster admin payouts pay org_… --reason 'their bank is mended'":             {3, "no payout account"},
+	"muster admin payouts reverse payout_… --amount 25.00 --reason 'sent twice'": {3, "payout not found"},
+	"muster admin postpaid write-off org_… in_… --reason 'insolvent'":            noInvoice,
+	"muster admin postpaid paid-by-bank org_… in_… 7.90 --reference 2026-11-20/4711 " +
+		"--reason 'after a lost dispute'": noInvoice,
+	"muster admin remit-tax 2026-Q1 DE 1234.56 --reason 'transfer of 10 April'": {2, "nothing is left"},
+	"muster billing postpaid usage":                                             {3, "does not pay afterwards"},
+	"muster billing postpaid usage in_…":                                        noInvoice,
+	"muster billing postpaid pay in_…":                                          noInvoice,
+	"muster host bond deposit 25":                                               {5, "can be deposited"},
+	"muster host bond withdraw 25":                                              {5, "can be withdrawn"},
+}
+
+const waitingExample = "muster cluster create --name train --nodes 2 --gpus 4 --gpu gpu_model=H100 " +
+	"--image pytorch/pytorch:2.4.0"
+
+var (
+	noGateway = refusal{3, "no SSH gateway"}
+	noShells  = refusal{1, "opens no shells"}
+	noInvoice = refusal{3, "invoice not found"}
+	notCharge = refusal{1, ""}
+)
+
+type exampleWorld struct {
+	*testPlatform
+	dir   string
+	known map[string]string // placeholders, and what stands for them
+}
+
+func newExampleWorld(t *testing.T) *exampleWorld {
+	t.Helper()
+	w := &exampleWorld{testPlatform: newPlatform(t), dir: t.TempDir(), known: map[string]string{}}
+	w.signUp("op@example.com")
+	for _, name := range []string{"rack-7-a", "attic", "cellar"} {
+		w.sellNamed(name, 8, "2.00")
+	}
+	w.admin("op@example.com")
+	w.ok("profile", "list")
+	if r := w.run("correct horse battery\n", "login", w.url, "--sign-up", "ada@example.com", "--profile", "ada"); r.code != 0 {
+		t.Fatal(r.errs)
+	}
+	if r := w.run(w.token()+"\n", "login", w.url, "--profile", "work"); r.code != 0 {
+		t.Fatal(r.errs)
+	}
+	w.ok("profile", "use", "ada")
+	top := w.json("billing", "topup", "200")
+	w.known["top_…"] = top["id"].(string)
+	w.known["cl_…"] = w.json("cluster", "create", "--name", "train", "--gpus", "1", "--image", "x/y:1")["id"].(string)
+	w.known["cl_01jd9w6n3q…"], w.known["cl_01jd9w6n3q0000000000000001"] = w.known["cl_…"], w.known["cl_…"]
+	w.known["q_…"] = w.json("quote", "--gpus", "1")["id"].(string)
+	w.known["org_…"] = w.json("whoami")["org"].(map[string]any)["id"].(string)
+	w.known["ltx_…"] = w.posting()
+	const nothing = "0000000000000000000000000z" // of no object
+	w.known["in_…"], w.known["payout_…"], w.known["ses_…"] = "in_"+nothing, "payout_"+nothing, "ses_"+nothing
+	w.known["https://muster.example"] = w.url
+	w.known["/usr/local/share/man/man1"] = filepath.Join(w.dir, "man1")
+	w.known["train.yaml"] = filepath.Join(w.dir, "train.yaml") // commands read files relative to the test's own folder
+	w.write("train.yaml", "name: other\nimage: x/y:1\nmax_duration: 2h\n")
+	w.write("data/part-1", "data")
+	w.write(".ssh/id_ed25519.pub", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl ada\n")
+	return w
+}
+
+// write writes a file into the folder of the examples, which is the user's home, too.
+func (w *exampleWorld) write(name, text string) {
+	w.t.Helper()
+	for _, dir := range []string{w.dir, w.home} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// posting returns the id of an entry of the ledger.
+func (w *exampleWorld) posting() string {
+	w.t.Helper()
+	out := w.ok("admin", "search", w.known["org_…"], "--profile", "default")
+	return regexp.MustCompile(`ltx_[0-9a-z]+`).FindString(out)
+}
+
+// try runs an example as the one it is for: an admin, a host operator (the same person) or a renter.
+func (w *exampleWorld) try(command, line string) result {
+	w.t.Helper()
+	for placeholder, value := range w.known {
+		line = regexp.MustCompile(regexp.QuoteMeta(placeholder)+`($|[ '])`).ReplaceAllString(line, value+"$1")
+	}
+	profile := "ada"
+	if strings.HasPrefix(command, "muster admin") || strings.HasPrefix(command, "muster host") ||
+		strings.HasPrefix(command, "muster payout") {
+		profile = "default"
+	}
+	if command != "muster logout" {
+		w.ok("profile", "use", profile)
+	}
+	limit := time.Minute // a command that takes longer hangs
+	if strings.Contains(line, "--wait") || strings.HasSuffix(line, "--follow") {
+		limit = 2 * time.Second // waits for a cluster that nobody starts
+	}
+	return w.runShell(w.dir, line, limit)
+}
