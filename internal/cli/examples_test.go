@@ -119,8 +119,8 @@ func TestExamples(t *testing.T) {
 					mu.Lock()
 					used[line] = refused
 					mu.Unlock()
-					if got := w.try(command, line); got.code != want.code || !strings.Contains(got.errs, want.says) {
-						t.Errorf("%s\nexit %d, want %d (%s)\n%s%s", line, got.code, want.code, want.says, got.out, got.errs)
+					if got := w.try(command, line); got.code != want.code || !strings.Contains(got.errs, want.message) {
+						t.Errorf("%s\nexit %d, want %d (%s)\n%s%s", line, got.code, want.code, want.message, got.out, got.errs)
 					}
 				}
 			})
@@ -134,8 +134,8 @@ func TestExamples(t *testing.T) {
 }
 
 type refusal struct {
-	code int
-	says string
+	code    int
+	message string
 }
 
 // refusedExamples are the examples that the world of the test refuses, with the exit code and the reason.
