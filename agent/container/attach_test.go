@@ -50,6 +50,8 @@ func (d *daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer := func(v any) { _ = json.NewEncoder(w).Encode(v) }
 	switch _, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v"), "/"); {
 	case strings.HasSuffix(r.URL.Path, "/_ping"):
+	case path == "version":
+		answer(map[string]any{"Components": []map[string]any{{"Name": "containerd"}, {"Name": "runc", "Version": "1.3.2"}}})
 	case path == "info":
 		answer(d.info)
 	case strings.HasPrefix(path, "images/"):
@@ -183,6 +185,9 @@ func TestAttachIsDecidedForEachWorkload(t *testing.T) {
 	})
 	if c := attached(); c.HostConfig.DeviceRequests[0].Driver != "cdi" {
 		t.Errorf("%+v", c.HostConfig.DeviceRequests)
+	}
+	if f := e.Facts(t.Context()); f.Runc != "1.3.2" {
+		t.Errorf("runc %q", f.Runc)
 	}
 	// Without GPUs there is nothing to attach or to look for.
 	if _, err := e.EnsureWorkload(t.Context(), work(t)); err != nil || len(d.created[0].HostConfig.DeviceRequests) != 0 ||

@@ -21,6 +21,7 @@ import (
 // Facts are Docker's part of a host's inventory.
 type Facts struct {
 	Version, API, StorageDriver, RootDir string
+	Runc                                 string // version, "" if Docker does not report it
 	LiveRestore, DiskLimited             bool
 	CDI                                  CDI    // how GPUs could be attached
 	NVIDIARuntime                        bool   // other way to attach them
@@ -52,6 +53,13 @@ func (e *Engine) Facts(ctx context.Context) Facts {
 		LiveRestore:   info.LiveRestoreEnabled,
 		CDI:           readCDI(info.CDISpecDirs, info.DiscoveredDevices),
 		Toolkit:       toolkitVersion(ctx),
+	}
+	if v, err := e.docker.ServerVersion(ctx, client.ServerVersionOptions{}); err == nil {
+		for _, c := range v.Components {
+			if c.Name == "runc" {
+				f.Runc = c.Version
+			}
+		}
 	}
 	_, f.NVIDIARuntime = info.Runtimes["nvidia"]
 	if _, err := os.Stat(f.RootDir); err != nil { // of a containerd elsewhere
@@ -98,6 +106,7 @@ func dataRoot(info system.Info) string {
 // Fill writes the facts into inv and appends the problems.
 func (f Facts) Fill(inv *agentapi.Inventory) {
 	inv.DockerVersion, inv.DockerAPI, inv.StorageDriver = f.Version, f.API, f.StorageDriver
+	inv.RuncVersion = f.Runc
 	inv.LiveRestore, inv.DiskLimited, inv.ToolkitVersion = f.LiveRestore, f.DiskLimited, f.Toolkit
 	inv.Problems = append(inv.Problems, f.Problems...)
 }

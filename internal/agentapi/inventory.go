@@ -38,6 +38,7 @@ type Inventory struct {
 	ToolkitVersion  string `json:"toolkit_version,omitempty"` // NVIDIA Container Toolkit
 	DockerVersion   string `json:"docker_version,omitempty"`
 	DockerAPI       string `json:"docker_api,omitempty"`
+	RuncVersion     string `json:"runc_version,omitempty"`
 	StorageDriver   string `json:"storage_driver,omitempty"`
 	LiveRestore     bool   `json:"live_restore"`
 	KernelWireGuard bool   `json:"kernel_wireguard"`

@@ -1491,3 +1491,12 @@ type UsageSegmentFirst struct {
 	Up            bool
 	Facts         []byte
 }
+
+type VersionFloor struct {
+	Component  string
+	Branch     string
+	Least      string
+	Reason     string
+	NoticedOn  pgtype.Date
+	BlocksFrom *time.Time
+}

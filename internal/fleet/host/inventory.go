@@ -141,7 +141,7 @@ func cleanTexts(v reflect.Value) {
 
 // inventoryRules is part of an inventory's hash. Raise it when the same inventory must be stored in another way than
 // before.
-const inventoryRules = 1
+const inventoryRules = 2
 
 // HashInventory identifies the content of an inventory as the host sent it.
 func HashInventory(inv agentapi.Inventory) ([]byte, error) {
@@ -166,6 +166,11 @@ func SameInventory(ctx context.Context, q *dbq.Queries, host id.Host, hash []byt
 // putInventory stores a checked inventory. The host must be locked or new. hash is that of the inventory as the host
 // sent it; nil: the next inventory is stored whatever it is.
 func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.Inventory, hash []byte) error {
+	floors, err := versionFloors(ctx, tx)
+	if err != nil {
+		return err
+	}
+	inv.Problems = append(inv.Problems, floorProblems(inv, floors)...)
 	raw, err := json.Marshal(inv)
 	if err != nil {
 		return err
