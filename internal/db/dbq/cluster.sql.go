@@ -14,6 +14,34 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
+const billingClusters = `-- name: BillingClusters :many
+SELECT w.cluster_id FROM cluster_window w
+WHERE w.cluster_id = ANY ($1::uuid[]) AND w.closed_ms IS NULL AND w.limit_ms IS NULL
+GROUP BY w.cluster_id
+HAVING count(w.doubt_from_ms) FILTER (WHERE w.doubt_from_ms > 0) = 0
+`
+
+// Which of the clusters have an open window in which no rank is in doubt.
+func (q *Queries) BillingClusters(ctx context.Context, clusters []pgtype.UUID) ([]id.Cluster, error) {
+	rows, err := q.db.Query(ctx, billingClusters, clusters)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Cluster{}
+	for rows.Next() {
+		var cluster_id id.Cluster
+		if err := rows.Scan(&cluster_id); err != nil {
+			return nil, err
+		}
+		items = append(items, cluster_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const claimedLeases = `-- name: ClaimedLeases :many
 SELECT DISTINCT ref FROM gpu_claim WHERE ref = ANY ($1::uuid[]) AND ended_at IS NULL
 `

@@ -70,6 +70,13 @@ JOIN host_status hs ON hs.host_id = n.host_id
 WHERE n.cluster_id = ANY (@clusters::uuid[])
 ORDER BY n.cluster_id, n.rank;
 
+-- name: BillingClusters :many
+-- Which of the clusters have an open window in which no rank is in doubt.
+SELECT w.cluster_id FROM cluster_window w
+WHERE w.cluster_id = ANY (@clusters::uuid[]) AND w.closed_ms IS NULL AND w.limit_ms IS NULL
+GROUP BY w.cluster_id
+HAVING count(w.doubt_from_ms) FILTER (WHERE w.doubt_from_ms > 0) = 0;
+
 -- name: WindowState :one
 -- Whether a window is open, through when it is confirmed and since when a rank is in doubt in it, unix ms (0: none is), and
 -- whether a host has signed that it was deaf to another rank after what is confirmed.

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/bus"
@@ -176,7 +174,7 @@ func viewCosts(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster, out []Cl
 	if err != nil {
 		return fmt.Errorf("costs of clusters: %w", err)
 	}
-	open, err := haveOpenWindow(ctx, q, ran)
+	billed, err := billing(ctx, q, ran)
 	if err != nil {
 		return fmt.Errorf("windows of clusters: %w", err)
 	}
@@ -186,7 +184,7 @@ func viewCosts(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster, out []Cl
 		}
 		c := costs[r.ID]
 		out[i].CostSoFar, out[i].BillableSeconds = c.Estimate, Seconds(time.Duration(c.EstimateMS)*time.Millisecond)
-		out[i].Billing = open[r.ID] && !out[i].State.Ended()
+		out[i].Billing = billed[r.ID] && !out[i].State.Ended()
 	}
 	return nil
 }
@@ -261,17 +259,14 @@ func actions(r dbq.Cluster) []Action {
 	return []Action{}
 }
 
-func haveOpenWindow(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) (map[id.Cluster]bool, error) {
-	out := map[id.Cluster]bool{}
-	b := &pgx.Batch{}
-	for _, cl := range clusters {
-		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-			w, err := q.WindowState(ctx, cl)
-			out[cl] = w.Open && w.DoubtFromMs == 0
-			return err
-		})
+// billing returns those of the clusters whose time is billed at present.
+func billing(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) (map[id.Cluster]bool, error) {
+	ids, err := q.BillingClusters(ctx, uuids(clusters...))
+	out := make(map[id.Cluster]bool, len(ids))
+	for _, cl := range ids {
+		out[cl] = true
 	}
-	return out, db.Send(ctx, q, b)
+	return out, err
 }
 
 // GPUMetrics is the readings of one GPU from the time in which the cluster had it. A rank that was replaced also has

@@ -52,6 +52,38 @@ func TestRentsNeedOneConnectionEach(t *testing.T) {
 	}
 }
 
+// A page of many clusters takes as many statements as a page of one.
+func TestList_StatementsDoNotGrowWithRows(t *testing.T) {
+	t.Parallel()
+	d, k := dbtest.NewMortal(t)
+	w := newWorld(t, worldConfig{hosts: 6, gpus: 1, db: d})
+	list := func(want int) (statements int64) {
+		t.Helper()
+		const many = 1 << 40
+		k.Left.Store(many)
+		rows, err := w.clusters[0].List(w.ctx, w.renter.Org, cluster.ListRequest{Limit: 50})
+		statements = many - k.Left.Swap(0)
+		if w.must(err); len(rows) != want {
+			t.Fatalf("%d clusters listed, want %d", len(rows), want)
+		}
+		for _, c := range rows {
+			if c.State != lifecycle.Running || !c.Billing {
+				t.Errorf("%+v", c)
+			}
+		}
+		return statements
+	}
+	w.runUp(spec(1, 1))
+	one := list(1)
+	for range 3 {
+		w.runUp(spec(1, 1))
+	}
+	w.runUp(spec(2, 1))
+	if five := list(5); five != one || one > 12 {
+		t.Errorf("%d statements for one cluster, %d for five", one, five)
+	}
+}
+
 // What a view costs does not grow with how long a cluster has run: no view reads a segment.
 func TestViewsReadNoSegments(t *testing.T) {
 	t.Parallel()
