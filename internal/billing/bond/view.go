@@ -110,6 +110,7 @@ func (b *Bonds) standing(ctx context.Context, q *dbq.Queries, org id.Org, limit 
 	return s, s.lists(ctx, q, org, limit)
 }
 
+// lists fills in the rows of each list, at most limit, and the limits of the org's hosts.
 func (s *Standing) lists(ctx context.Context, q *dbq.Queries, org id.Org, limit int) error {
 	leases, err := q.LeaseBondsOfOrg(ctx, org, s.Currency, int32(limit))
 	if err != nil {
@@ -128,6 +129,24 @@ func (s *Standing) lists(ctx context.Context, q *dbq.Queries, org id.Org, limit 
 			Ended:    r.EndedAt,
 		})
 	}
+	if err := s.paid(ctx, q, org, limit); err != nil {
+		return err
+	}
+	if err := s.reasons(ctx, q, org); err != nil {
+		return err
+	}
+	limits, err := q.HostLiabilities(ctx, org)
+	if err != nil {
+		return fmt.Errorf("read limits of %s: %w", org, err)
+	}
+	for _, r := range limits {
+		s.Hosts = append(s.Hosts, HostLimit{r.HostID, r.LiabilityMax})
+	}
+	return nil
+}
+
+// paid fills in the standby and relief that were paid, without reasons.
+func (s *Standing) paid(ctx context.Context, q *dbq.Queries, org id.Org, limit int) error {
 	standby, err := q.StandbyOfOrg(ctx, org, s.Currency, int32(limit))
 	if err != nil {
 		return fmt.Errorf("read standby of %s: %w", org, err)
@@ -158,16 +177,6 @@ func (s *Standing) lists(ctx context.Context, q *dbq.Queries, org id.Org, limit 
 			Amount:   r.HostPosted,
 			At:       r.PostedAt,
 		})
-	}
-	if err := s.reasons(ctx, q, org); err != nil {
-		return err
-	}
-	limits, err := q.HostLiabilities(ctx, org)
-	if err != nil {
-		return fmt.Errorf("read limits of %s: %w", org, err)
-	}
-	for _, r := range limits {
-		s.Hosts = append(s.Hosts, HostLimit{r.HostID, r.LiabilityMax})
 	}
 	return nil
 }

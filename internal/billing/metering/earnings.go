@@ -22,7 +22,7 @@ type LeaseEarning struct {
 	Earned    money.Nano // the host's part of all time proven so far
 	Expected  money.Nano // Earned, and the part of time up to now that may still be proven
 	Returned  money.Nano // of Earned, given back to the renter because the host failed
-	Frozen    bool       // conflicting segments: nothing is posted until an admin has looked
+	Frozen    bool       // conflicting segments: nothing is posted until an admin has decided
 	Days      []DayEarning
 }
 

@@ -22,7 +22,7 @@ type lease struct {
 	dbq.LeasesByIDRow
 	meter  Meter
 	energy int64 // mJ
-	frozen bool  // posts nothing until an admin has looked
+	frozen bool  // posts nothing until an admin has decided
 	// freezing: frozen by this very transaction.
 	freezing bool
 	terms    Terms

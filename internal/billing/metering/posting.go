@@ -110,7 +110,7 @@ func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fr
 	if len(changed) == 0 {
 		return nil
 	}
-	booking, err := ledger.Prepare(ctx, tx, entries) // a key is a meter's total: nobody else can have used it
+	booking, err := ledger.Prepare(ctx, tx, entries) // a key is a meter's total: no other transaction can have used it
 	if err != nil {
 		return fmt.Errorf("post usage: %w", err)
 	}

@@ -208,7 +208,7 @@ const (
 	disputeOpen = "open"
 
 	kindDispute = "dispute"
-	kindGiven   = "refund" // made at Stripe by somebody of ours
+	kindGiven   = "refund" // made at Stripe by an admin
 )
 
 // bookDisputeMoves books each change of Stripe's balance for a dispute once, under the change's own id, and its fee.

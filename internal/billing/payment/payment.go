@@ -67,9 +67,9 @@ type Payments struct {
 
 	senders  map[string]Sender // of nouns above, by kind of row
 	watchers map[string]func(ctx context.Context, object string) (note string, err error)
-	biller   *Biller // nil: nobody bills orgs afterwards
+	biller   *Biller // nil: orgs are not billed afterwards
 
-	refusedNotified sync.Map // reason a webhook was refused for → day on which administrators were last told
+	refusedNotified sync.Map // reason a webhook was refused for → day on which admins were last notified
 }
 
 // State of a top-up.
@@ -78,7 +78,7 @@ type State string
 const (
 	Pending   State = "pending"   // Stripe or the payer has yet to answer
 	Succeeded State = "succeeded" // credited
-	Failed    State = "failed"    // Failure says why
+	Failed    State = "failed"    // see Failure
 	Canceled  State = "canceled"  // the checkout page was left to expire
 )
 

@@ -261,7 +261,7 @@ func (p *Payments) sendRefund(ctx context.Context, o dbq.ClaimOutboxRow, old boo
 		return nil, err
 	}
 	var got stripe.Refund
-	if old { // Stripe has forgotten the key: what it did is looked up first, and said anew only if it did nothing
+	if old { // Stripe has forgotten the key: what it did is looked up first, and sent again only if it did nothing
 		found, fail := p.stripe.FindRefund(ctx, n.Payment, n.Refund)
 		if fail != nil {
 			return fail, nil

@@ -144,7 +144,7 @@ func (s *StripeSetup) endpoint(ctx context.Context, c *stripe.Client, kind, url 
 			"this again",
 			e.ID, was, stripe.APIVersion))
 	}
-	all := append(slices.Clone(e.Events), events...) // somebody may want more events
+	all := append(slices.Clone(e.Events), events...) // an admin may have added events
 	slices.Sort(all)
 	all = slices.Compact(all)
 	if slices.Contains(e.Events, "*") { // everything

@@ -25,11 +25,11 @@ import (
 type AccountState string
 
 const (
-	NoAccount  AccountState = "none"       // not asked for yet
-	Making     AccountState = "making"     // asked for, and Stripe has yet to answer
-	Refused    AccountState = "refused"    // Stripe would not make it; Failure says why
+	NoAccount  AccountState = "none"       // not requested yet
+	Making     AccountState = "making"     // requested, and Stripe has yet to answer
+	Refused    AccountState = "refused"    // Stripe refused to create it; see Failure
 	Incomplete AccountState = "incomplete" // Stripe wants to know more: Due
-	Checking   AccountState = "checking"   // Stripe is verifying what was told
+	Checking   AccountState = "checking"   // Stripe is verifying the details
 	Ready      AccountState = "ready"      // money sent there arrives
 	Disabled   AccountState = "disabled"   // Stripe switched it off: Disabled
 )
@@ -39,7 +39,7 @@ type Account struct {
 	State    AccountState `json:"state"`
 	Country  string       `json:"country,omitempty"`
 	Due      []string     `json:"due"`                // what Stripe still wants, by its names, such as external_account
-	Disabled string       `json:"disabled,omitempty"` // Stripe's word for why it is off
+	Disabled string       `json:"disabled,omitempty"` // Stripe's code for why it is off
 	Failure  string       `json:"failure,omitempty"`  // why it could not be made
 	Stopped  string       `json:"stopped,omitempty"`  // why an admin stopped payouts
 	NextAt   *time.Time   `json:"next_at"`            // of the next payout; null while there is no account
@@ -336,7 +336,7 @@ const queueAccounts = "payout_account_poll"
 // pollFailed postpones the next reading of an account that could not be read.
 func (p *Payouts) pollFailed(ctx context.Context, stripeAccount string, why error) error {
 	if stripe.IsBackOff(why) {
-		return nil // in ten minutes, as the scan has said
+		return nil // in ten minutes, as the scan set
 	}
 	wait, err := notify.DeadLetter(ctx, p.d, queueAccounts, stripeAccount, why)
 	if err != nil {

@@ -255,7 +255,7 @@ type ReversalState string
 
 const (
 	ReversalRequested ReversalState = "asked"   // Stripe has yet to answer
-	ReversalRefused   ReversalState = "refused" // nothing moved; it may be asked for again
+	ReversalRefused   ReversalState = "refused" // nothing moved; may be requested again
 )
 
 // State of a payout.
@@ -264,7 +264,7 @@ type State string
 const (
 	Pending State = "pending" // Stripe has yet to answer
 	Paid    State = "paid"    // in the operator's account at Stripe, which pays it on to their bank
-	Failed  State = "failed"  // payable again; Failure says why
+	Failed  State = "failed"  // payable again; see Failure
 )
 
 func viewOf(r dbq.Payout) Payout {

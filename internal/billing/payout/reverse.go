@@ -23,7 +23,7 @@ import (
 // ReversalRequest is what to take back of a payout.
 type ReversalRequest struct {
 	Payout id.Payout
-	Org    id.Org     // whose payout it has to be; zero: anybody's
+	Org    id.Org     // whose payout it has to be; zero: any org's
 	Amount money.Nano // whole cents; 0: all that is left of the payout
 	Reason string     // 1 to 500 bytes; the operator reads it
 }

@@ -67,7 +67,7 @@ func (p *Payouts) settle(ctx context.Context, tx *db.Tx, ours id.Payout, t strip
 		p.log.ErrorContext(ctx, "a payout has two transfers", "payout", ours, "transfer", *r.StripeTransfer, "other", t.ID)
 		return nil
 	}
-	if err := tx.Q.ClearPayoutFailures(ctx, r.OrgID); err != nil { // before the ledger is locked, as everybody does
+	if err := tx.Q.ClearPayoutFailures(ctx, r.OrgID); err != nil { // before the ledger is locked, as everywhere
 		return fmt.Errorf("clear failures of payout %s: %w", ours, err)
 	}
 	clearing, payable, pending := ledger.StripeClearing(r.Currency), ledger.HostPayable(r.OrgID, r.Currency),

@@ -12,7 +12,7 @@ type Treatment string
 const (
 	DomesticVAT      Treatment = "domestic"       // a business in the merchant's country: any VAT is within the total
 	ReverseChargeVAT Treatment = "reverse_charge" // the merchant, in another country, accounts for the VAT
-	NoVATID          Treatment = "no_vat_id"      // nobody who charges VAT, as far as is known
+	NoVATID          Treatment = "no_vat_id"      // does not charge VAT, as far as is known
 	UnknownVAT       Treatment = "unknown"        // one side has given no country
 )
 

@@ -86,7 +86,7 @@ type State string
 const (
 	On     State = "on"
 	Ending State = "ending" // switched off: nothing more is lent, what was used is still billed
-	Off    State = "off"    // pays ahead, like everybody
+	Off    State = "off"    // pays ahead, the default
 )
 
 // Terms are an org's.

@@ -111,7 +111,7 @@ func (p *Postpaid) end(ctx context.Context, tx *db.Tx, a *acct) error {
 	}
 	if a.row.Subscription != nil {
 		if a.row.UnsubscribedAt != nil {
-			return nil // Stripe will tell when it is done
+			return nil // an event of Stripe follows when it is done
 		}
 		a.row.UnsubscribedAt = &a.now
 		if err := tx.Q.SetPostpaidUnsubscribed(ctx, &a.now, a.row.OrgID); err != nil {
@@ -171,7 +171,7 @@ func (p *Postpaid) subscription(ctx context.Context, tx *db.Tx, org id.Org, s st
 	switch {
 	case over && a.row.State == string(On): // ended at Stripe, or an end of ours that was overtaken
 		return p.subscribe(ctx, tx, a)
-	case !over && a.row.State == string(Off): // switched off before Stripe heard that it was on
+	case !over && a.row.State == string(Off): // switched off before Stripe received that it was on
 		a.row.State = string(Ending)
 		if err := tx.Q.SetPostpaidState(ctx, a.row.State, a.row.Stopped, org); err != nil {
 			return fmt.Errorf("set state of %s: %w", org, err)

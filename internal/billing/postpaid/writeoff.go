@@ -25,7 +25,7 @@ import (
 type WriteOffState string
 
 const (
-	Requested WriteOffState = "asked"   // decided; Stripe has yet to say that the invoice is uncollectible
+	Requested WriteOffState = "asked"   // decided; Stripe has yet to confirm it
 	Refused   WriteOffState = "refused" // by Stripe; it may be decided again
 	// the invoice was paid or voided before Stripe received the request; nothing was written off
 	Overtaken WriteOffState = "overtaken"
@@ -50,7 +50,7 @@ type WriteOff struct {
 type OrgInvoice struct {
 	CreditInvoice
 	WriteOff   *WriteOff  `json:"write_off"`    // nil: it was never given up
-	Lost       money.Nano `json:"lost"`         // what lost disputes of its payment left owed, and nobody gave up
+	Lost       money.Nano `json:"lost"`         // what lost disputes of its payment left owed, and was not given up
 	LostUnpaid money.Nano `json:"lost_unpaid"`  // what they left unpaid, given up or not: what may still be paid by bank
 	PaidByBank money.Nano `json:"paid_by_bank"` // of what they took
 }
@@ -232,7 +232,7 @@ func (p *Postpaid) recover(ctx context.Context, tx *db.Tx, a *acct, in stripe.In
 	w dbq.PostpaidWriteoff) error {
 	e, any := p.paidWith(a, in)
 	if !any {
-		return nil // no money came: somebody settled it with a credit note, which the ledger does not follow
+		return nil // no money came: it was settled with a credit note, which the ledger does not follow
 	}
 	from, came := e.Transfers[0].Debit, e.Transfers[0].Amount
 	part := func(of money.Nano) money.Nano { // in proportion, should another amount have come than was given up

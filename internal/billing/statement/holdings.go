@@ -87,7 +87,7 @@ type Trial struct {
 	age time.Duration
 	now func() time.Time
 
-	mu   sync.Mutex // whoever comes while it is added up waits for that
+	mu   sync.Mutex // concurrent callers wait for the sum
 	at   time.Time
 	last ledger.TrialBalance
 }

@@ -215,7 +215,7 @@ type Attention struct {
 	InvoicesUnpaid int64      `json:"invoices_unpaid"` // by Stripe, which the card did not pay, and that are not given up
 	Frozen         int64      `json:"frozen_leases"`
 	Quarantined    int64      `json:"quarantined"`    // segments refused within a day, 1000 at most
-	OutboxUnknown  int64      `json:"outbox_unknown"` // calls of Stripe whose outcome nobody knows yet
+	OutboxUnknown  int64      `json:"outbox_unknown"` // calls of Stripe whose outcome is not known yet
 	MailFailed     int64      `json:"mail_failed"`    // letters given up within a week
 	DeadLetters    int64      `json:"dead_letters"`   // rows that a background job could not process for three days
 	Currency       string     `json:"currency"`

@@ -56,7 +56,7 @@ type Remittance struct {
 	Period  string // as ReportOf takes it; it is over
 	Country string // ISO 3166-1 alpha-2, as the report names it
 	Amount  money.Nano
-	Reason  string // for the trail, such as the reference of the bank's transfer
+	Reason  string // for the audit log, such as the reference of the bank's transfer
 }
 
 // Remit writes a payment to a tax office down and returns its number, which makes the key of the ledger's entry: call

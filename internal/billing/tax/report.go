@@ -16,7 +16,7 @@ import (
 
 // Report is the taxes of a period: what has to be declared where.
 type Report struct {
-	Period   string     `json:"period"` // as it was asked for
+	Period   string     `json:"period"` // as requested
 	From     time.Time  `json:"from"`
 	To       time.Time  `json:"to"` // exclusive
 	Currency string     `json:"currency"`

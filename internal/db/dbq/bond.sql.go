@@ -51,7 +51,7 @@ type BondGangStrikesRow struct {
 }
 
 // What counts against the hosts that may be banned from gangs now, oldest first: those struck three times or more within the last eight
-// days. The longest ban is seven days. Two hosts of one operator that do not hear each other do not count as opponents.
+// days. The longest ban is seven days. Two hosts of one operator that receive nothing from each other do not count as opponents.
 func (q *Queries) BondGangStrikes(ctx context.Context) ([]BondGangStrikesRow, error) {
 	rows, err := q.db.Query(ctx, bondGangStrikes)
 	if err != nil {
@@ -413,8 +413,8 @@ type EvidenceOfRow struct {
 }
 
 // scan: page
-// What decided suspensions rest on: of the ranks to blame, or of all where nobody is to blame, the reports that were missing
-// or late, the time without proof, and the peers that were not heard. peer is -1 where there is none.
+// What decided suspensions rest on: of the ranks to blame, or of all where none is, the reports that were missing
+// or late, the time without proof, and the peers from which nothing was received. peer is -1 where there is none.
 func (q *Queries) EvidenceOf(ctx context.Context, clusters []pgtype.UUID) ([]EvidenceOfRow, error) {
 	rows, err := q.db.Query(ctx, evidenceOf, clusters)
 	if err != nil {

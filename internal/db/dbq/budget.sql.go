@@ -284,7 +284,7 @@ type SpentOfBudgetsRow struct {
 }
 
 // The caps that the clusters count against, and what of each is spent: what is committed less what is held still. A budget
-// of which less than half is committed has nothing to be told of and is left out.
+// of which less than half is committed has reached no level and is left out.
 func (q *Queries) SpentOfBudgets(ctx context.Context, orgs []pgtype.UUID, clusters []pgtype.UUID, currencies []string) ([]SpentOfBudgetsRow, error) {
 	rows, err := q.db.Query(ctx, spentOfBudgets, orgs, clusters, currencies)
 	if err != nil {

@@ -212,7 +212,7 @@ type InsertLedgerTxParams struct {
 	Ref  string
 }
 
-// An entry under a key that nobody can have used; should it be there, this fails.
+// An entry under a key that no other transaction can have used; if it exists, this fails.
 func (q *Queries) InsertLedgerTx(ctx context.Context, arg InsertLedgerTxParams) error {
 	_, err := q.db.Exec(ctx, insertLedgerTx,
 		arg.ID,
@@ -281,7 +281,7 @@ type InsertNewLedgerTxsParams struct {
 	Refs  []string
 }
 
-// Entries under keys that nobody can have used; should one be there, this fails.
+// Entries under keys that no other transaction can have used; if one exists, this fails.
 func (q *Queries) InsertNewLedgerTxs(ctx context.Context, arg InsertNewLedgerTxsParams) error {
 	_, err := q.db.Exec(ctx, insertNewLedgerTxs,
 		arg.Ids,
@@ -1060,7 +1060,7 @@ type LockLedgerBalancesRow struct {
 	Currency  string
 }
 
-// Wallets last: whoever charges for usage (holds, pending earnings) may go on to the wallet, never the other way round.
+// Wallets last: a transaction that charges for usage (holds, pending earnings) may lock the wallet next, never the reverse.
 func (q *Queries) LockLedgerBalances(ctx context.Context, kinds []string, owners []pgtype.UUID, currencies []string) ([]LockLedgerBalancesRow, error) {
 	rows, err := q.db.Query(ctx, lockLedgerBalances, kinds, owners, currencies)
 	if err != nil {
@@ -1117,7 +1117,7 @@ const lockLedgerCorrections = `-- name: LockLedgerCorrections :exec
 SELECT pg_advisory_xact_lock(hashtextextended($1::text, 727276))
 `
 
-// Who corrects an entry waits for whoever does already. Released with the transaction.
+// Serialises transactions that correct an entry. Released with the transaction.
 func (q *Queries) LockLedgerCorrections(ctx context.Context, argID string) error {
 	_, err := q.db.Exec(ctx, lockLedgerCorrections, argID)
 	return err

@@ -52,7 +52,7 @@ type LastLedgerDayRow struct {
 	ThroughBatch int64
 }
 
-// Frozen totals of closed days, and what the check reads beside them: entries that are in no closed day.
+// Frozen totals of closed days, and what the check reads in addition: entries that are in no closed day.
 // scan: lookup
 func (q *Queries) LastLedgerDay(ctx context.Context) (LastLedgerDayRow, error) {
 	row := q.db.QueryRow(ctx, lastLedgerDay)
@@ -230,7 +230,7 @@ type OpenLedgerKindTotalsRow struct {
 	Amount   string
 }
 
-// The balance of all accounts of a kind: what closed days say, and the entries in none.
+// The balance of all accounts of a kind: the totals of closed days, and the entries in none.
 func (q *Queries) OpenLedgerKindTotals(ctx context.Context, through int64) ([]OpenLedgerKindTotalsRow, error) {
 	rows, err := q.db.Query(ctx, openLedgerKindTotals, through)
 	if err != nil {

@@ -257,7 +257,7 @@ type ConflictsOfRow struct {
 	ReceivedAt time.Time
 }
 
-// What was said of leases under numbers that were accepted before.
+// The segments of leases that are stored under these numbers.
 func (q *Queries) ConflictsOf(ctx context.Context, ids []pgtype.UUID) ([]ConflictsOfRow, error) {
 	rows, err := q.db.Query(ctx, conflictsOf, ids)
 	if err != nil {

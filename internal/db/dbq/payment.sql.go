@@ -98,7 +98,7 @@ type ClaimOutboxRow struct {
 	AgeS        float64
 }
 
-// Takes a row for as long as one attempt may last; no row when another sender has it. One that was never said need not
+// Takes a row for as long as one attempt may last; no row when another sender has it. One that was never sent need not
 // be due. While sending is paused, only a row that moves no money is taken.
 func (q *Queries) ClaimOutbox(ctx context.Context, leaseS float64, iD id.Outbox) (ClaimOutboxRow, error) {
 	row := q.db.QueryRow(ctx, claimOutbox, leaseS, iD)
@@ -133,7 +133,7 @@ RETURNING t.id
 `
 
 // scan: moves poll_at
-// Takes top-ups to ask Stripe about: after a minute at first, less often the longer one is pending, hourly at the end.
+// Claims top-ups to read from Stripe: after a minute at first, less often the longer one is pending, hourly at the end.
 func (q *Queries) ClaimPendingTopups(ctx context.Context, ageS float64, maxRows int32) ([]id.TopUp, error) {
 	rows, err := q.db.Query(ctx, claimPendingTopups, ageS, maxRows)
 	if err != nil {
@@ -300,7 +300,7 @@ type InsertOutboxParams struct {
 	IdemKey string
 }
 
-// Whoever writes a row says it, in order with what else it writes; it is due for others when that one must have died.
+// The process that writes a row sends it, in order with its other rows; it is due for others when that process must have died.
 func (q *Queries) InsertOutbox(ctx context.Context, arg InsertOutboxParams) (int64, error) {
 	result, err := q.db.Exec(ctx, insertOutbox,
 		arg.ID,

@@ -134,7 +134,7 @@ RETURNING u.org_id
 
 // scan: moves next_at
 // Takes orgs that have less available than they want, and no automatic payment under way. Orgs that pay afterwards add no
-// credit. Who takes an org says when it is looked at next.
+// credit. The process that claims an org sets when it is checked next.
 func (q *Queries) ClaimAutoTopups(ctx context.Context, currency string, maxRows int32) ([]id.Org, error) {
 	rows, err := q.db.Query(ctx, claimAutoTopups, currency, maxRows)
 	if err != nil {

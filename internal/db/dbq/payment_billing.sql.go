@@ -47,7 +47,7 @@ SELECT EXISTS (SELECT FROM stripe_outbox o JOIN stripe_outbox me ON me.idem_key 
                WHERE o.ref = me.ref AND o.kind = ANY($2::text[]) AND o.id < me.id AND o.state IN ('pending', 'sent', 'unknown'))
 `
 
-// Whether something of the same object is still to be said that was written before this row.
+// Whether an earlier row of the same object is still to be sent.
 func (q *Queries) OutboxBefore(ctx context.Context, key string, kinds []string) (bool, error) {
 	row := q.db.QueryRow(ctx, outboxBefore, key, kinds)
 	var exists bool

@@ -27,7 +27,7 @@ const askPayoutReversal = `-- name: AskPayoutReversal :exec
 UPDATE payout SET reversal_state = 'asked', reversal = $1, reversal_amount = $2, reversal_failure = '' WHERE id = $3
 `
 
-// What is asked to come back; what was refused before is forgotten.
+// What is requested to come back; an earlier refusal is cleared.
 func (q *Queries) AskPayoutReversal(ctx context.Context, reversal string, amount money.Nano, iD id.Payout) error {
 	_, err := q.db.Exec(ctx, askPayoutReversal, reversal, amount, iD)
 	return err
@@ -47,7 +47,7 @@ UPDATE payout SET reversal_state = '', reversal = '', reversal_amount = 0, rever
 WHERE id = $1 AND reversal <> '' AND (reversal = $2 OR reversed = amount)
 `
 
-// It came back; or all of the payout did, so that nothing is left to ask for.
+// It came back; or all of the payout did, so that nothing is left to request.
 func (q *Queries) ClosePayoutReversal(ctx context.Context, iD id.Payout, reversal string) error {
 	_, err := q.db.Exec(ctx, closePayoutReversal, iD, reversal)
 	return err
@@ -60,7 +60,7 @@ DELETE FROM operator_earning_hour h USING (
 WHERE (h.host_org_id, h.currency, h.payer_org_id, h.hour) = (old.host_org_id, old.currency, old.payer_org_id, old.hour)
 `
 
-// The hours are asked for back to a payment that is disputed, at most 540 days ago; operator_earning keeps the sums.
+// The hours are read back to a payment that is disputed, at most 540 days ago; operator_earning keeps the sums.
 // scan: done
 func (q *Queries) DropOldEarningHours(ctx context.Context, maxRows int32) (int64, error) {
 	result, err := q.db.Exec(ctx, dropOldEarningHours, maxRows)
@@ -622,7 +622,7 @@ const payoutReversalOpen = `-- name: PayoutReversalOpen :one
 SELECT EXISTS (SELECT FROM stripe_outbox WHERE kind = 'transfer.reverse' AND ref = $1::text AND state IN ('pending', 'sent', 'unknown'))
 `
 
-// Whether Stripe has yet to say what becomes of a reversal.
+// Whether a reversal waits for an answer of Stripe.
 func (q *Queries) PayoutReversalOpen(ctx context.Context, payout string) (bool, error) {
 	row := q.db.QueryRow(ctx, payoutReversalOpen, payout)
 	var exists bool
@@ -716,7 +716,7 @@ type RefusePayoutReversalParams struct {
 	ID       id.Payout
 }
 
-// Of the last one asked for, or of one that a program asked for which did not write it here.
+// Of the last one requested, or of one that was requested without being stored here.
 func (q *Queries) RefusePayoutReversal(ctx context.Context, arg RefusePayoutReversalParams) error {
 	_, err := q.db.Exec(ctx, refusePayoutReversal,
 		arg.Reversal,
@@ -778,7 +778,7 @@ UPDATE payout_account SET failures = $1, pay_at = 'epoch', next_at = least(next_
 WHERE org_id = $3
 `
 
-// After a failure the next attempt may come sooner than the schedule says, never later.
+// After a failure the next attempt may come sooner than scheduled, never later.
 func (q *Queries) SetPayoutFailures(ctx context.Context, failures int32, waitS float64, orgID id.Org) error {
 	_, err := q.db.Exec(ctx, setPayoutFailures, failures, waitS, orgID)
 	return err
@@ -850,7 +850,7 @@ RETURNING u.stripe_account::text
 `
 
 // scan: moves poll_at
-// Takes accounts to ask Stripe about in case an event was lost: often while their owner may be telling about themselves, else daily.
+// Claims accounts to read from Stripe in case an event was lost: often while their owner may be filling in the form, else daily.
 func (q *Queries) StalePayoutAccounts(ctx context.Context, maxRows int32) ([]string, error) {
 	rows, err := q.db.Query(ctx, stalePayoutAccounts, maxRows)
 	if err != nil {

@@ -40,7 +40,7 @@ type DisputedEarningsRow struct {
 }
 
 // Each open dispute of a payment, and each lost one until a review has taken it over (OpenLostReview), with what each of the operators
-// earned since the payment from whoever paid: in all, after the cutoff, and of what a review looks at, and how much of the renter's is
+// earned since the payment from its payer: in all, after the cutoff, and of what a review looks at, and how much of the renter's is
 // in review. The tax of a payment is nobody's earnings.
 func (q *Queries) DisputedEarnings(ctx context.Context, hostOrgs []pgtype.UUID, cutoff time.Time, currency string) ([]DisputedEarningsRow, error) {
 	rows, err := q.db.Query(ctx, disputedEarnings, hostOrgs, cutoff, currency)
@@ -160,7 +160,7 @@ SET held = greatest(0, least(payout_earned_from(v.host_org_id, v.renter_org_id, 
 WHERE v.host_org_id = $2 AND v.currency = $3
 `
 
-// Counts anew what an operator earned until the cutoff from renters under review and nobody has decided on.
+// Counts again what an operator earned until the cutoff from renters under review, less what was decided.
 func (q *Queries) HoldForReview(ctx context.Context, cutoff time.Time, hostOrgID id.Org, currency string) error {
 	_, err := q.db.Exec(ctx, holdForReview, cutoff, hostOrgID, currency)
 	return err

@@ -191,7 +191,7 @@ type ClaimPostpaidQuestionsRow struct {
 }
 
 // scan: moves asked_at
-// Takes orgs of which Stripe should have told something by now.
+// Claims orgs of which an event of Stripe is overdue.
 func (q *Queries) ClaimPostpaidQuestions(ctx context.Context, waitS float64, maxRows int32) ([]ClaimPostpaidQuestionsRow, error) {
 	rows, err := q.db.Query(ctx, claimPostpaidQuestions, waitS, maxRows)
 	if err != nil {

@@ -161,7 +161,7 @@ SELECT a, b FROM pair_ban WHERE until > clock_timestamp();
 
 -- name: BondGangStrikes :many
 -- What counts against the hosts that may be banned from gangs now, oldest first: those struck three times or more within the last eight
--- days. The longest ban is seven days. Two hosts of one operator that do not hear each other do not count as opponents.
+-- days. The longest ban is seven days. Two hosts of one operator that receive nothing from each other do not count as opponents.
 SELECT s.host_id, s.against_org, s.at
 FROM gang_strike s JOIN host h ON h.id = s.host_id
 WHERE s.kind <> 'doubt' AND s.against_org IS DISTINCT FROM h.org_id
@@ -185,8 +185,8 @@ FROM suspension s WHERE s.cluster_id = ANY (@clusters::uuid[]) ORDER BY s.cluste
 
 -- name: EvidenceOf :many
 -- scan: page
--- What decided suspensions rest on: of the ranks to blame, or of all where nobody is to blame, the reports that were missing
--- or late, the time without proof, and the peers that were not heard. peer is -1 where there is none.
+-- What decided suspensions rest on: of the ranks to blame, or of all where none is, the reports that were missing
+-- or late, the time without proof, and the peers from which nothing was received. peer is -1 where there is none.
 SELECT s.cluster_id, s.n, e.kind::text AS kind, l.rank, e.peer::integer AS peer, e.from_ms::bigint AS from_ms, e.to_ms::bigint AS to_ms
 FROM suspension s
 JOIN lease l ON l.cluster_id = s.cluster_id AND extract(epoch FROM l.created_at) * 1000 < s.to_ms

@@ -17,7 +17,7 @@ WHERE b.org_id = @org_id AND b.currency = @currency AND (sqlc.narg(since)::times
 
 -- name: SpentOfBudgets :many
 -- The caps that the clusters count against, and what of each is spent: what is committed less what is held still. A budget
--- of which less than half is committed has nothing to be told of and is left out.
+-- of which less than half is committed has reached no level and is left out.
 SELECT b.id, b.org_id, b.project, b.cap::bigint AS cap, b.currency, b.committed, (b.committed - (
     SELECT coalesce(sum(bal.amount), 0)
     FROM ledger_account a JOIN ledger_balance bal ON bal.account_id = a.id LEFT JOIN cluster c ON c.id = a.owner

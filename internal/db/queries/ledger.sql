@@ -19,7 +19,7 @@ WHERE a.id = ANY(@ids::uuid[]) AND a.kind = ANY(@cached::text[])
 ON CONFLICT (account_id) DO NOTHING;
 
 -- name: LockLedgerBalances :many
--- Wallets last: whoever charges for usage (holds, pending earnings) may go on to the wallet, never the other way round.
+-- Wallets last: a transaction that charges for usage (holds, pending earnings) may lock the wallet next, never the reverse.
 SELECT b.account_id, b.amount, b.credit, b.reserved, b.floor, a.kind, a.owner, a.currency
 FROM (SELECT unnest(@kinds::text[]) AS kind, unnest(@owners::uuid[]) AS owner, unnest(@currencies::text[]) AS currency) u
 JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
@@ -57,12 +57,12 @@ ON CONFLICT (key) DO NOTHING
 RETURNING id;
 
 -- name: InsertNewLedgerTxs :exec
--- Entries under keys that nobody can have used; should one be there, this fails.
+-- Entries under keys that no other transaction can have used; if one exists, this fails.
 INSERT INTO ledger_tx (id, kind, key, memo, ref)
 SELECT unnest(@ids::uuid[]), unnest(@kinds::text[]), unnest(@keys::text[]), unnest(@memos::text[]), unnest(@refs::text[]);
 
 -- name: InsertLedgerTx :exec
--- An entry under a key that nobody can have used; should it be there, this fails.
+-- An entry under a key that no other transaction can have used; if it exists, this fails.
 INSERT INTO ledger_tx (id, kind, key, memo, ref) VALUES (@id, @kind, @key, @memo, @ref);
 
 -- name: InsertLedgerTransfers :exec
@@ -265,7 +265,7 @@ WHERE c.given_back > u.charged
 ORDER BY 1;
 
 -- name: LockLedgerCorrections :exec
--- Who corrects an entry waits for whoever does already. Released with the transaction.
+-- Serialises transactions that correct an entry. Released with the transaction.
 SELECT pg_advisory_xact_lock(hashtextextended(@id::text, 727276));
 
 -- name: LedgerCorrections :many

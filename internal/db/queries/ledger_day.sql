@@ -1,4 +1,4 @@
--- Frozen totals of closed days, and what the check reads beside them: entries that are in no closed day.
+-- Frozen totals of closed days, and what the check reads in addition: entries that are in no closed day.
 
 -- name: LastLedgerDay :one
 -- scan: lookup
@@ -72,7 +72,7 @@ SELECT (SELECT count(*) FROM moved)::bigint AS transfers,
         WHERE t.amount IS DISTINCT FROM k.change)::bigint AS kinds;
 
 -- name: OpenLedgerKindTotals :many
--- The balance of all accounts of a kind: what closed days say, and the entries in none.
+-- The balance of all accounts of a kind: the totals of closed days, and the entries in none.
 WITH open AS MATERIALIZED (
     SELECT k.tx_id FROM ledger_link k WHERE k.batch > @through
     UNION ALL SELECT u.tx_id FROM ledger_unlinked u

@@ -112,7 +112,7 @@ ORDER BY l.id
 LIMIT @max_rows;
 
 -- name: ConflictsOf :many
--- What was said of leases under numbers that were accepted before.
+-- The segments of leases that are stored under these numbers.
 SELECT q.lease_id, q.payload, q.received_at
 FROM segment_quarantine q
 WHERE q.lease_id = ANY(@ids::uuid[]) AND q.reason = 'conflict'

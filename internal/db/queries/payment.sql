@@ -58,7 +58,7 @@ UPDATE topup SET state = @state, failure = @failure, checkout_url = '', action_u
 
 -- name: ClaimPendingTopups :many
 -- scan: moves poll_at
--- Takes top-ups to ask Stripe about: after a minute at first, less often the longer one is pending, hourly at the end.
+-- Claims top-ups to read from Stripe: after a minute at first, less often the longer one is pending, hourly at the end.
 UPDATE topup t
 SET poll_at = clock_timestamp() + least(interval '1 hour', greatest(interval '1 minute', (clock_timestamp() - t.created_at) / 4))
 WHERE t.id IN (SELECT d.id FROM topup d
@@ -70,7 +70,7 @@ RETURNING t.id;
 UPDATE topup SET poll_at = clock_timestamp() + make_interval(secs => @wait_s::float8) WHERE id = @id AND state = 'pending';
 
 -- name: InsertOutbox :execrows
--- Whoever writes a row says it, in order with what else it writes; it is due for others when that one must have died.
+-- The process that writes a row sends it, in order with its other rows; it is due for others when that process must have died.
 INSERT INTO stripe_outbox (id, kind, ref, params, idem_key, state, next_at)
 VALUES ($1, $2, $3, $4, $5, 'pending', clock_timestamp() + interval '5 seconds')
 ON CONFLICT (idem_key) DO NOTHING;
@@ -98,7 +98,7 @@ RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, 
           extract(epoch FROM clock_timestamp() - least(first_sent_at, created_at))::float8 AS age_s;
 
 -- name: ClaimOutbox :one
--- Takes a row for as long as one attempt may last; no row when another sender has it. One that was never said need not
+-- Takes a row for as long as one attempt may last; no row when another sender has it. One that was never sent need not
 -- be due. While sending is paused, only a row that moves no money is taken.
 UPDATE stripe_outbox d
 SET state = 'sent', attempts = attempts + 1, first_sent_at = coalesce(first_sent_at, clock_timestamp()),

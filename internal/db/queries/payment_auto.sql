@@ -12,7 +12,7 @@ UPDATE auto_topup SET enabled = false, stopped = @why, changed_at = clock_timest
 -- name: ClaimAutoTopups :many
 -- scan: moves next_at
 -- Takes orgs that have less available than they want, and no automatic payment under way. Orgs that pay afterwards add no
--- credit. Who takes an org says when it is looked at next.
+-- credit. The process that claims an org sets when it is checked next.
 UPDATE auto_topup u
 SET next_at = clock_timestamp() + interval '1 minute'
 WHERE u.org_id IN (

@@ -9,6 +9,6 @@ SELECT o.name, coalesce((SELECT u.email FROM membership m JOIN app_user u ON u.i
 FROM org o WHERE o.id = $1;
 
 -- name: OutboxBefore :one
--- Whether something of the same object is still to be said that was written before this row.
+-- Whether an earlier row of the same object is still to be sent.
 SELECT EXISTS (SELECT FROM stripe_outbox o JOIN stripe_outbox me ON me.idem_key = @key
                WHERE o.ref = me.ref AND o.kind = ANY(@kinds::text[]) AND o.id < me.id AND o.state IN ('pending', 'sent', 'unknown'));

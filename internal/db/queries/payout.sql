@@ -46,7 +46,7 @@ WHERE org_id = @org_id;
 UPDATE payout_account SET next_at = @next_at, pay_at = 'epoch' WHERE org_id = @org_id;
 
 -- name: SetPayoutFailures :exec
--- After a failure the next attempt may come sooner than the schedule says, never later.
+-- After a failure the next attempt may come sooner than scheduled, never later.
 UPDATE payout_account SET failures = @failures, pay_at = 'epoch', next_at = least(next_at, clock_timestamp() + make_interval(secs => @wait_s::float8))
 WHERE org_id = @org_id;
 
@@ -71,7 +71,7 @@ RETURNING u.org_id;
 
 -- name: StalePayoutAccounts :many
 -- scan: moves poll_at
--- Takes accounts to ask Stripe about in case an event was lost: often while their owner may be telling about themselves, else daily.
+-- Claims accounts to read from Stripe in case an event was lost: often while their owner may be filling in the form, else daily.
 UPDATE payout_account u SET poll_at = clock_timestamp() + interval '10 minutes'
 WHERE u.org_id IN (
     SELECT a.org_id FROM payout_account a
@@ -120,21 +120,21 @@ INSERT INTO payout_reversal (id, payout_id, amount) VALUES ($1, $2, $3) ON CONFL
 UPDATE payout SET reversed = reversed + @amount WHERE id = @id;
 
 -- name: AskPayoutReversal :exec
--- What is asked to come back; what was refused before is forgotten.
+-- What is requested to come back; an earlier refusal is cleared.
 UPDATE payout SET reversal_state = 'asked', reversal = @reversal, reversal_amount = @amount, reversal_failure = '' WHERE id = @id;
 
 -- name: RefusePayoutReversal :exec
--- Of the last one asked for, or of one that a program asked for which did not write it here.
+-- Of the last one requested, or of one that was requested without being stored here.
 UPDATE payout SET reversal_state = 'refused', reversal = @reversal, reversal_amount = @amount, reversal_failure = @failure
 WHERE id = @id AND reversal IN ('', @reversal);
 
 -- name: ClosePayoutReversal :exec
--- It came back; or all of the payout did, so that nothing is left to ask for.
+-- It came back; or all of the payout did, so that nothing is left to request.
 UPDATE payout SET reversal_state = '', reversal = '', reversal_amount = 0, reversal_failure = ''
 WHERE id = @id AND reversal <> '' AND (reversal = @reversal OR reversed = amount);
 
 -- name: PayoutReversalOpen :one
--- Whether Stripe has yet to say what becomes of a reversal.
+-- Whether a reversal waits for an answer of Stripe.
 SELECT EXISTS (SELECT FROM stripe_outbox WHERE kind = 'transfer.reverse' AND ref = @payout::text AND state IN ('pending', 'sent', 'unknown'));
 
 -- name: PayoutTotals :one
@@ -206,7 +206,7 @@ FROM org o WHERE o.id = ANY(@orgs::uuid[]);
 UPDATE payout SET failure = @failure WHERE id = @id AND state = 'pending' AND failure <> @failure;
 
 -- name: DropOldEarningHours :execrows
--- The hours are asked for back to a payment that is disputed, at most 540 days ago; operator_earning keeps the sums.
+-- The hours are read back to a payment that is disputed, at most 540 days ago; operator_earning keeps the sums.
 -- scan: done
 DELETE FROM operator_earning_hour h USING (
     SELECT o.host_org_id, o.currency, o.payer_org_id, o.hour FROM operator_earning_hour o

@@ -74,7 +74,7 @@ SELECT coalesce((SELECT a.created_at FROM ledger_account a WHERE a.kind = 'host_
 SELECT created_at FROM ledger_account WHERE kind = 'host_pending' AND owner = @org_id AND currency = @currency;
 
 -- name: HoldForReview :exec
--- Counts anew what an operator earned until the cutoff from renters under review and nobody has decided on.
+-- Counts again what an operator earned until the cutoff from renters under review, less what was decided.
 UPDATE payout_review v
 SET held = greatest(0, least(payout_earned_from(v.host_org_id, v.renter_org_id, v.currency, @cutoff) - v.base,
                              coalesce(v.held_limit, 9223372036854775807)) - v.released - v.refused), through = @cutoff
@@ -105,7 +105,7 @@ LIMIT @max_rows;
 
 -- name: DisputedEarnings :many
 -- Each open dispute of a payment, and each lost one until a review has taken it over (OpenLostReview), with what each of the operators
--- earned since the payment from whoever paid: in all, after the cutoff, and of what a review looks at, and how much of the renter's is
+-- earned since the payment from its payer: in all, after the cutoff, and of what a review looks at, and how much of the renter's is
 -- in review. The tax of a payment is nobody's earnings.
 SELECT e.host_org_id, d.id, d.org_id AS renter_org_id, (d.amount - d.tax)::bigint AS amount, s.earned, s.young,
        (CASE WHEN v.through >= d.paid_at THEN s.earned - s.unreviewed ELSE 0 END)::bigint AS reviewable, coalesce(v.held, 0)::bigint AS held

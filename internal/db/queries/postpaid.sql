@@ -168,7 +168,7 @@ SELECT coalesce(sum(amount), 0)::bigint AS amount FROM postpaid_writeoff WHERE o
 
 -- name: ClaimPostpaidQuestions :many
 -- scan: moves asked_at
--- Takes orgs of which Stripe should have told something by now.
+-- Claims orgs of which an event of Stripe is overdue.
 UPDATE postpaid_org u SET asked_at = clock_timestamp()
 WHERE u.org_id IN (
     SELECT p.org_id FROM postpaid_org p
