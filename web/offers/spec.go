@@ -166,7 +166,7 @@ func specOf(f SpecForm, query string) (market.Spec, error) {
 			spec.Budget = &n
 		}
 	}
-	err = spec.Validate()
+	err = spec.Validate(true)
 	if f := fault.From(err); f != nil && len(f.Fields) > 0 {
 		bad = append(bad, f.Fields...)
 	} else if err != nil {

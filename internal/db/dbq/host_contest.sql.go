@@ -91,7 +91,7 @@ WHERE g.id = $1
 RETURNING g.contest
 `
 
-// Makes the GPU that holds its UUID the incumbent, if staff gave it to its organisation, or somebody else rented it there and was billed
+// Makes the GPU that holds its UUID the incumbent, if staff gave it to its organisation, or another organisation rented it there and was billed
 // for it; else the holder.
 func (q *Queries) DefendGPU(ctx context.Context, argID id.GPU) (string, error) {
 	row := q.db.QueryRow(ctx, defendGPU, argID)

@@ -81,7 +81,7 @@ type OfferedNetworkRow struct {
 	NetDownMbps *float64
 }
 
-// What the offers of hosts say of the network between them and others.
+// The network figures in the offers of hosts.
 func (q *Queries) OfferedNetwork(ctx context.Context, hosts []pgtype.UUID) ([]OfferedNetworkRow, error) {
 	rows, err := q.db.Query(ctx, offeredNetwork, hosts)
 	if err != nil {

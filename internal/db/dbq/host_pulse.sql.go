@@ -24,7 +24,7 @@ type DeafTimeRow struct {
 	ToMs     int64
 }
 
-// When the control plane could not hear the hosts of a listener, as far as it ends after @since_ms. A gap that lasts ends
+// When the control plane could not receive from the hosts of a listener, as far as that ends after @since_ms. A gap that lasts ends
 // in the far future.
 func (q *Queries) DeafTime(ctx context.Context, sinceMs int64, gapMs int64) ([]DeafTimeRow, error) {
 	rows, err := q.db.Query(ctx, deafTime, sinceMs, gapMs)
@@ -50,7 +50,7 @@ const dropPulses = `-- name: DropPulses :exec
 DELETE FROM pulse WHERE listener = ANY ($1::text[])
 `
 
-// Listeners that are gone, once their gap is written down.
+// Deletes listeners that are gone, once their gap is recorded.
 func (q *Queries) DropPulses(ctx context.Context, listeners []string) error {
 	_, err := q.db.Exec(ctx, dropPulses, listeners)
 	return err
@@ -106,7 +106,7 @@ type ListenerSilenceRow struct {
 	SinceMs int64
 }
 
-// Of the hosts with leases that were heard through a listener lately, how many fell silent at about the same time, and the
+// Of the hosts with leases that a listener received from lately, how many fell silent at about the same time, and the
 // first moment of it, unix ms.
 func (q *Queries) ListenerSilence(ctx context.Context, silentMs int64, listener string) (ListenerSilenceRow, error) {
 	row := q.db.QueryRow(ctx, listenerSilence, silentMs, listener)
@@ -119,7 +119,7 @@ const listeners = `-- name: Listeners :many
 SELECT p.listener::text AS listener FROM pulse p UNION SELECT s.nats_server FROM host_status s WHERE s.nats_server <> '' ORDER BY 1
 `
 
-// Every listener that hosts were or may have been heard through.
+// Every listener that received, or may have received, from hosts.
 func (q *Queries) Listeners(ctx context.Context) ([]string, error) {
 	rows, err := q.db.Query(ctx, listeners)
 	if err != nil {
@@ -145,8 +145,8 @@ const lockPulse = `-- name: LockPulse :many
 SELECT p.listener, p.first_ms, p.last_ms, p.control_epoch FROM pulse p ORDER BY p.listener FOR UPDATE
 `
 
-// When the control plane could hear its hosts.
-// What was heard last of every listener, and PostgreSQL's clock, unix ms. The rows are locked: pulses of several replicas
+// When the control plane could receive from its hosts.
+// The last pulse of every listener, and PostgreSQL's clock, unix ms. The rows are locked: pulses of several replicas
 // are taken one after the other.
 func (q *Queries) LockPulse(ctx context.Context) ([]Pulse, error) {
 	rows, err := q.db.Query(ctx, lockPulse)

@@ -12,7 +12,7 @@ SELECT EXISTS (SELECT FROM gpu g JOIN host h ON h.id = g.host_id JOIN host me ON
                WHERE g.uuid = @uuid AND g.removed_at IS NULL AND h.org_id <> me.org_id)::boolean;
 
 -- name: DefendGPU :one
--- Makes the GPU that holds its UUID the incumbent, if staff gave it to its organisation, or somebody else rented it there and was billed
+-- Makes the GPU that holds its UUID the incumbent, if staff gave it to its organisation, or another organisation rented it there and was billed
 -- for it; else the holder.
 UPDATE gpu g
 SET contest = CASE WHEN EXISTS (SELECT FROM gpu_award a JOIN host h ON h.id = g.host_id WHERE a.uuid = g.uuid AND a.org_id = h.org_id)

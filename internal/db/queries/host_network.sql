@@ -15,7 +15,7 @@ WHERE id = (SELECT min(h.fabric_id::text)::uuid FROM host h WHERE h.id = ANY (@h
   AND (busbw_at IS NULL OR busbw_gbps < @busbw_gbps OR busbw_at <= @since);
 
 -- name: OfferedNetwork :many
--- What the offers of hosts say of the network between them and others.
+-- The network figures in the offers of hosts.
 SELECT h.id, h.fabric_id, f.busbw_gbps, s.net_up_mbps, s.net_down_mbps
 FROM host h JOIN host_status s ON s.host_id = h.id LEFT JOIN fabric f ON f.id = h.fabric_id
 WHERE h.id = ANY (@hosts::uuid[]);

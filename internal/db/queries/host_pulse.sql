@@ -1,7 +1,7 @@
--- When the control plane could hear its hosts.
+-- When the control plane could receive from its hosts.
 
 -- name: LockPulse :many
--- What was heard last of every listener, and PostgreSQL's clock, unix ms. The rows are locked: pulses of several replicas
+-- The last pulse of every listener, and PostgreSQL's clock, unix ms. The rows are locked: pulses of several replicas
 -- are taken one after the other.
 SELECT p.listener, p.first_ms, p.last_ms, p.control_epoch FROM pulse p ORDER BY p.listener FOR UPDATE;
 
@@ -13,7 +13,7 @@ ON CONFLICT (listener) DO UPDATE SET last_ms = greatest(pulse.last_ms, excluded.
 INSERT INTO deaf_gap (listener, from_ms, to_ms, cause) VALUES (@listener, @from_ms, @to_ms, @cause) ON CONFLICT DO NOTHING;
 
 -- name: ListenerSilence :one
--- Of the hosts with leases that were heard through a listener lately, how many fell silent at about the same time, and the
+-- Of the hosts with leases that a listener received from lately, how many fell silent at about the same time, and the
 -- first moment of it, unix ms.
 WITH heard AS (
     SELECT floor(extract(epoch FROM s.last_sync_at) * 1000)::bigint AS at_ms
@@ -26,7 +26,7 @@ SELECT count(*) AS hosts, coalesce(sum(CASE WHEN h.at_ms < @silent_ms::bigint TH
 FROM heard h;
 
 -- name: DeafTime :many
--- When the control plane could not hear the hosts of a listener, as far as it ends after @since_ms. A gap that lasts ends
+-- When the control plane could not receive from the hosts of a listener, as far as that ends after @since_ms. A gap that lasts ends
 -- in the far future.
 SELECT g.listener, g.from_ms, g.to_ms FROM deaf_gap g WHERE g.to_ms > @since_ms
 UNION ALL
@@ -36,7 +36,7 @@ WHERE p.last_ms < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 
   AND NOT EXISTS (SELECT FROM deaf_gap g WHERE g.listener = p.listener AND g.from_ms = p.last_ms);
 
 -- name: DropPulses :exec
--- Listeners that are gone, once their gap is written down.
+-- Deletes listeners that are gone, once their gap is recorded.
 DELETE FROM pulse WHERE listener = ANY (@listeners::text[]);
 
 -- name: PruneDeafGaps :execrows
@@ -46,7 +46,7 @@ DELETE FROM deaf_gap WHERE (listener, from_ms, to_ms) IN (
     WHERE g.to_ms < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 90 * 86400000::bigint LIMIT 1000);
 
 -- name: Listeners :many
--- Every listener that hosts were or may have been heard through.
+-- Every listener that received, or may have received, from hosts.
 SELECT p.listener::text AS listener FROM pulse p UNION SELECT s.nats_server FROM host_status s WHERE s.nats_server <> '' ORDER BY 1;
 
 -- name: HostsUnderLease :one

@@ -102,7 +102,7 @@ func (n *rental) readRequest(ctx context.Context, r RentRequest) (request market
 			}
 		}
 	}
-	if err := n.spec.Validate(); err != nil {
+	if err := n.spec.Validate(true); err != nil {
 		return request, err
 	}
 	if _, err := account.SSHKeysByID(ctx, n.c.db.Q, n.principal.Org, n.spec.SSHKeyIDs); err != nil {

@@ -12,3 +12,12 @@ func (m *Market) ClaimQuote(ctx context.Context, tx *db.Tx, who account.Principa
 	plan Placement) (Quote, error) {
 	return m.claimQuote(ctx, tx, who, spec, plan)
 }
+
+// ParseSpec decodes a spec as the request of a rent does, and validates it.
+func ParseSpec(b []byte) (Spec, error) {
+	var s Spec
+	if err := s.UnmarshalJSON(b); err != nil {
+		return Spec{}, err
+	}
+	return s, s.Validate(true)
+}

@@ -67,7 +67,7 @@ func mustRequest(t testing.TB, change func(*Spec)) Request {
 	s := DefaultSpec()
 	s.Image = "busybox"
 	change(&s)
-	if err := s.Validate(); err != nil {
+	if err := s.Validate(true); err != nil {
 		t.Fatal(err)
 	}
 	a, err := s.Request(id.Org{})

@@ -22,23 +22,14 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// ParseSpec decodes a spec, sets its defaults and validates it.
-func ParseSpec(b []byte) (Spec, error) {
-	var s Spec
-	if err := s.UnmarshalJSON(b); err != nil {
-		return Spec{}, err
-	}
-	return s, s.Validate()
-}
-
-// ParseQuoteSpec is ParseSpec for a quote: the image may be missing, because neither price nor placement needs it. The
-// call that rents the quote must then name one.
+// ParseQuoteSpec decodes a spec for a quote, sets its defaults and validates it. The image may be missing, because
+// neither price nor placement needs it; the call that rents the quote must then name one.
 func ParseQuoteSpec(b []byte) (Spec, error) {
 	var s Spec
 	if err := s.UnmarshalJSON(b); err != nil {
 		return Spec{}, err
 	}
-	return s, s.validate(false)
+	return s, s.Validate(false)
 }
 
 // UnmarshalJSON sets the defaults and then the given fields. null means the default. The error lists every unknown
@@ -208,10 +199,9 @@ var (
 	envShape   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 )
 
-// Validate checks everything that needs no database. Its error lists all invalid fields.
-func (s Spec) Validate() error { return s.validate(true) }
-
-func (s Spec) validate(needsImage bool) error {
+// Validate checks everything that needs no database. Its error lists all invalid fields. Without needsImage, the image
+// may be missing.
+func (s Spec) Validate(needsImage bool) error {
 	var bad fault.Fields
 	s.checkWords(&bad)
 	s.checkSize(&bad)

@@ -44,7 +44,7 @@ func TestWireEnums_AreTheDomainsStates(t *testing.T) {
 // TestViewSpec_ShowsEveryField: the spec that is shown is the one that is stored, field by field.
 func TestViewSpec_ShowsEveryField(t *testing.T) {
 	t.Parallel()
-	spec, err := market.ParseSpec([]byte(`{"name":"n","project":"p","labels":{"a":"b"},"nodes":2,"gpus_per_node":3,
+	spec, err := market.ParseQuoteSpec([]byte(`{"name":"n","project":"p","labels":{"a":"b"},"nodes":2,"gpus_per_node":3,
 		"gpu":"vram_gb >= 80","image":"x/y:1","restart":"on_failure","egress":"limited","command":["c"],
 		"ports":[{"port":80,"protocol":"http"}],"disk_gb":11,"disk_limited":true,"scratch_gb":12,"runtime":"runsc",
 		"max_price_per_hour":"9.5","max_duration":7200,"budget":"20",

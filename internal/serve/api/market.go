@@ -24,7 +24,7 @@ func (a *API) searchOffers(ctx context.Context, _ account.Principal, in *offersI
 	return a.market.SearchOffers(ctx, market.OfferSearch{Query: in.Q, Sort: in.Sort, Limit: in.Limit, After: in.After})
 }
 
-// specBody is a cluster spec as it came: market.ParseSpec reads it, and names every fault in it.
+// specBody is a cluster spec as it came: market.ParseQuoteSpec reads it, and names every fault in it.
 type specBody struct{ raw json.RawMessage }
 
 func (b *specBody) UnmarshalJSON(raw []byte) error {
