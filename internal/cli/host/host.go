@@ -24,7 +24,7 @@ func Command(s *base.Session) *cobra.Command {
 		hostReclaim(s),
 		hostAct(s, "resume", "Take leases again, or keep those there are after a reclaim"),
 		hostAct(s, "retire", "Take a host out for ever; drain it first"),
-		hostEarnings(s), hostTraffic(s), billing.HostStatement(s), hostPayouts(s), billing.HostBond(s))
+		hostEarnings(s), hostTraffic(s), hostContested(s), billing.HostStatement(s), hostPayouts(s), billing.HostBond(s))
 	cmd.Aliases = []string{"hosts"}
 	return cmd
 }

@@ -79,6 +79,54 @@ func (q *Queries) ContestedGPUs(ctx context.Context, maxRows int32) ([]Contested
 	return items, nil
 }
 
+const contestedGPUsOfOrg = `-- name: ContestedGPUsOfOrg :many
+SELECT g.uuid, g.contest, g.model, g.host_id, h.name AS host_name, h.state AS host_state, o.name AS org_name, g.created_at
+FROM gpu g JOIN host h ON h.id = g.host_id JOIN org o ON o.id = h.org_id
+WHERE h.org_id = $1 AND g.contest <> '' AND g.removed_at IS NULL
+ORDER BY g.uuid, g.created_at, g.id
+LIMIT $2
+`
+
+type ContestedGPUsOfOrgRow struct {
+	UUID      string
+	Contest   string
+	Model     string
+	HostID    id.Host
+	HostName  string
+	HostState string
+	OrgName   string
+	CreatedAt time.Time
+}
+
+func (q *Queries) ContestedGPUsOfOrg(ctx context.Context, orgID id.Org, maxRows int32) ([]ContestedGPUsOfOrgRow, error) {
+	rows, err := q.db.Query(ctx, contestedGPUsOfOrg, orgID, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ContestedGPUsOfOrgRow{}
+	for rows.Next() {
+		var i ContestedGPUsOfOrgRow
+		if err := rows.Scan(
+			&i.UUID,
+			&i.Contest,
+			&i.Model,
+			&i.HostID,
+			&i.HostName,
+			&i.HostState,
+			&i.OrgName,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const defendGPU = `-- name: DefendGPU :one
 UPDATE gpu g
 SET contest = CASE WHEN EXISTS (SELECT FROM gpu_award a JOIN host h ON h.id = g.host_id WHERE a.uuid = g.uuid AND a.org_id = h.org_id)

@@ -44,6 +44,13 @@ WHERE g.contest <> '' AND g.removed_at IS NULL
 ORDER BY g.uuid, g.created_at, g.id
 LIMIT @max_rows;
 
+-- name: ContestedGPUsOfOrg :many
+SELECT g.uuid, g.contest, g.model, g.host_id, h.name AS host_name, h.state AS host_state, o.name AS org_name, g.created_at
+FROM gpu g JOIN host h ON h.id = g.host_id JOIN org o ON o.id = h.org_id
+WHERE h.org_id = @org_id AND g.contest <> '' AND g.removed_at IS NULL
+ORDER BY g.uuid, g.created_at, g.id
+LIMIT @max_rows;
+
 -- name: LockGPUsOfUUID :many
 SELECT g.id, g.host_id, h.org_id FROM gpu g JOIN host h ON h.id = g.host_id
 WHERE g.uuid = @uuid AND g.removed_at IS NULL

@@ -94,6 +94,23 @@ func (x *Hosts) Contested(ctx context.Context, who account.Principal) ([]Contest
 	return ContestedGPUs(ctx, x.db.Q, maxContested)
 }
 
+// OwnContested returns the contested GPUs of hosts of who's organisation, at most 200, without leases, awards and the
+// other organisations.
+func (x *Hosts) OwnContested(ctx context.Context, who account.Principal) ([]ContestedGPU, error) {
+	rows, err := x.db.Q.ContestedGPUsOfOrg(ctx, who.Org, maxContested)
+	if err != nil {
+		return nil, fmt.Errorf("read contested GPUs of %s: %w", who.Org, err)
+	}
+	out := make([]ContestedGPU, len(rows))
+	for i, r := range rows {
+		out[i] = ContestedGPU{
+			UUID: r.UUID, Contest: Contest(r.Contest), Model: r.Model, Host: r.HostID, HostName: r.HostName,
+			HostState: State(r.HostState), Org: who.Org, OrgName: r.OrgName, ListedAt: r.CreatedAt.UTC(),
+		}
+	}
+	return out, nil
+}
+
 // AwardGPU records that who, a member of staff, decided that host to has the GPU with this UUID: see AwardGPU. Faults:
 // those of AwardGPU, and Forbidden unless who is staff.
 func (x *Hosts) AwardGPU(ctx context.Context, who account.Principal, uuid string, to id.Host, why string,

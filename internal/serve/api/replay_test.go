@@ -149,6 +149,16 @@ func (w *world) postings() map[string]func() posting {
 		},
 		"/admin/payout-reviews/{id}/release": func() posting { return posting{boss, w.review(payer, "a") + "/release", why} },
 		"/admin/payout-reviews/{id}/refuse":  func() posting { return posting{boss, w.review(payer, "b") + "/refuse", why} },
+		"/admin/gpus/{uuid}/award": func() posting {
+			var uuid string
+			var host id.Host
+			if err := w.db.Pool.QueryRow(w.t.Context(), "SELECT g.uuid, g.host_id FROM gpu g JOIN host h ON "+
+				"h.id = g.host_id WHERE h.org_id = $1 AND h.state <> 'retired' LIMIT 1", seller).Scan(&uuid, &host); err != nil {
+				w.t.Fatal(err)
+			}
+			return posting{boss, "/admin/gpus/" + uuid + "/award",
+				`{"host_id":"` + host.String() + `","reason":"photographs"}`}
+		},
 		"/admin/orgs/{id}/forgive-disputes": func() posting {
 			w.dispute("dp_lost", payer, "in_none", "dispute", "lost")
 			return posting{boss, "/admin/orgs/" + payer.String() + "/forgive-disputes", why}

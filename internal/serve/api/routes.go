@@ -105,6 +105,8 @@ func (a *API) inside(t *table) {
 	post(t, "/host-enrollments", writeHosts, 201, "createEnrollment: Create a token with which one host enrols",
 		a.enroll, withSecret)
 	get(t, "/hosts", readHosts, "listHosts: List your organisation's hosts", a.listHosts)
+	get(t, "/gpus/contested", readHosts, "listContestedGPUs: List GPUs of your organisation's hosts that hosts of other "+
+		"organisations list, too, up to 200", a.contestedGPUs)
 	get(t, "/hosts/{id}", readHosts, "getHost: Get a host", a.getHost)
 	patch(t, "/hosts/{id}", writeHosts, "changeHost: Change a host's name, price, terms or data cap", a.changeHost)
 	post(t, "/hosts/{id}/actions", writeHosts, 200, "actOnHost: Drain, reclaim, resume or retire a host", a.actOnHost)
@@ -272,6 +274,10 @@ func (a *API) inside(t *table) {
 		"first", a.listAllDocuments)
 	get(t, "/admin/documents/{number}", platformAdmin, "getAnyDocument: Get a document of any organisation",
 		a.getAnyDocument)
+	get(t, "/admin/gpus/contested", platformAdmin, "listAllContestedGPUs: List GPUs that hosts of several organisations "+
+		"list, in the order in which they were listed, up to 200", a.allContestedGPUs)
+	post(t, "/admin/gpus/{uuid}/award", platformAdmin, 200, "awardGPU: Decide which host has a GPU, with a reason that "+
+		"the operators read", a.awardGPU)
 	get(t, "/admin/gangs", platformAdmin,
 		"getGangs: Get strikes by host, pairs that are kept apart, and relief by cluster", a.adminGangs)
 	get(t, "/admin/postpaid", platformAdmin, "listPostpaid: List postpaid organisations and how much of their limits "+
