@@ -16,7 +16,7 @@ type User struct {
 	Email     string    `json:"email"`
 	Name      string    `json:"name"`
 	Admin     bool      `json:"admin"`
-	Verified  bool      `json:"email_verified"`
+	Verified  bool      `json:"email_verified" doc:"the e-mail address is known to be the user's"`
 	CreatedAt time.Time `json:"created_at"`
 }
 
@@ -25,14 +25,14 @@ type Org struct {
 	ID       id.Org `json:"id"`
 	Name     string `json:"name"`
 	Personal bool   `json:"personal"`
-	Zone     string `json:"zone"` // IANA name of its time zone
+	Zone     string `json:"zone" doc:"the IANA time zone in which its days, months and years begin" example:"Europe/Berlin"`
 }
 
 // SignedUp is the answer to a sign-up.
 type SignedUp struct {
 	User  User   `json:"user"`
 	Org   Org    `json:"org"`
-	Token string `json:"token"` // secret; has all scopes
+	Token string `json:"token" doc:"an API token with all scopes; shown once"`
 }
 
 // SignUp makes an account. It needs no token.
@@ -44,7 +44,7 @@ func (c *Client) SignUp(ctx context.Context, email, password, name string) (Sign
 type Me struct {
 	User    User     `json:"user"`
 	Org     Org      `json:"org"`
-	Scopes  []string `json:"scopes"`
+	Scopes  []string `json:"scopes" doc:"what this token may do"`
 	TokenID id.Token `json:"token_id"`
 }
 
@@ -63,17 +63,17 @@ func (c *Client) SendVerification(ctx context.Context) (to string, err error) {
 type Token struct {
 	ID         id.Token   `json:"id"`
 	Name       string     `json:"name"`
-	Hint       string     `json:"hint"`
+	Hint       string     `json:"hint" doc:"the secret's last four characters"`
 	Scopes     []string   `json:"scopes"`
 	CreatedAt  time.Time  `json:"created_at"`
-	ExpiresAt  *time.Time `json:"expires_at"`
+	ExpiresAt  *time.Time `json:"expires_at" doc:"null: never"`
 	LastUsedAt *time.Time `json:"last_used_at"`
 }
 
 // NewToken is a token with its secret, which is shown this once.
 type NewToken struct {
 	Token
-	Secret string `json:"token"`
+	Secret string `json:"token" doc:"the secret; shown once"`
 }
 
 // CreateToken makes a token. expires 0: never.
@@ -135,10 +135,10 @@ func (c *Client) ChangePassword(ctx context.Context, current, next string, revok
 // Session is one browser in which the caller is signed in to the dashboard.
 type Session struct {
 	ID         id.Session `json:"id"`
-	Address    string     `json:"address"`
+	Address    string     `json:"address" doc:"where it was opened from"`
 	UserAgent  string     `json:"user_agent"`
 	CreatedAt  time.Time  `json:"created_at"`
-	LastSeenAt time.Time  `json:"last_seen_at"` // to the minute
+	LastSeenAt time.Time  `json:"last_seen_at" doc:"to the minute"`
 	ExpiresAt  time.Time  `json:"expires_at"`
 }
 

@@ -43,7 +43,7 @@ type LedgerEntry struct {
 
 // LedgerTransfer is one of its transfers; the orgs are "" for the platform's own accounts.
 type LedgerTransfer struct {
-	Debit     string     `json:"debit"`
+	Debit     string     `json:"debit" doc:"kind of account"`
 	DebitOrg  string     `json:"debit_org,omitempty"`
 	Credit    string     `json:"credit"`
 	CreditOrg string     `json:"credit_org,omitempty"`
@@ -79,19 +79,19 @@ type Reconciliation struct {
 	Suspense   int64          `json:"suspense"`
 	Open       []StripeChange `json:"open"`     // changes of Stripe's balance without an entry
 	Unproven   []Unproven     `json:"unproven"` // entries without such a change
-	Funds      *StripeFunds   `json:"funds"`    // nil: Stripe was not asked yet
+	Funds      *StripeFunds   `json:"funds,omitempty" doc:"what Stripe itself says it holds; absent before it was asked"`
 }
 
 // StripeFunds is what Stripe itself says it holds for the platform.
 type StripeFunds struct {
-	Available money.Nano `json:"available"`
-	Pending   money.Nano `json:"pending"`
-	Reserved  money.Nano `json:"reserved"`
+	Available money.Nano `json:"available" doc:"can be sent now"`
+	Pending   money.Nano `json:"pending" doc:"on its way into available"`
+	Reserved  money.Nano `json:"reserved" doc:"kept by Stripe for connected accounts that are below zero; in none of the others"`
 	ReadAt    time.Time  `json:"asked_at"`
-	Unread    money.Nano `json:"unread"` // of available and pending, what no change explains
-	Unbooked  money.Nano `json:"books"`  // available and pending, less what the books say
-	OffSince  *time.Time `json:"off_since"`
-	Wrong     bool       `json:"wrong"` // unread is not 0 for more than half an hour
+	Unread    money.Nano `json:"unread" doc:"of available and pending, what no change of the balance explains"`
+	Unbooked  money.Nano `json:"books" doc:"available and pending, less what the books say Stripe holds"`
+	OffSince  *time.Time `json:"off_since,omitempty"`
+	Wrong     bool       `json:"wrong" doc:"unread is not 0 for more than half an hour"`
 }
 
 // StripeChange is a change of Stripe's balance that no entry matches.
@@ -128,9 +128,9 @@ type FrozenLease struct {
 	Renter    id.Org     `json:"renter_org_id"`
 	Operator  id.Org     `json:"host_org_id"`
 	Currency  string     `json:"currency"`
-	Posted    money.Nano `json:"posted"`
-	Waiting   money.Nano `json:"waiting"`
-	Conflicts []Conflict `json:"conflicts"`
+	Posted    money.Nano `json:"posted" doc:"charged before it was frozen"`
+	Waiting   money.Nano `json:"waiting" doc:"proven since: posted once it moves again"`
+	Conflicts []Conflict `json:"conflicts" doc:"oldest first"`
 }
 
 // Conflict is one number under which a host signed two things. From and To are of the one that stands.
@@ -138,11 +138,11 @@ type Conflict struct {
 	Epoch     int       `json:"epoch"`
 	BootID    string    `json:"boot_id"`
 	Seq       int64     `json:"seq"`
-	From      time.Time `json:"from"`
+	From      time.Time `json:"from" doc:"of the account that stands"`
 	To        time.Time `json:"to"`
 	OtherFrom time.Time `json:"other_from"`
 	OtherTo   time.Time `json:"other_to"`
-	At        time.Time `json:"at"`
+	At        time.Time `json:"at" doc:"when it came"`
 }
 
 // FrozenLeases lists them, with the reason.
@@ -160,15 +160,15 @@ func (c *Client) Unfreeze(ctx context.Context, l id.Lease, reason string) error 
 type RefusedSegment struct {
 	ID     int64     `json:"id"`
 	Host   id.Host   `json:"host_id"`
-	Lease  string    `json:"lease_id"` // as the host named it
-	Reason string    `json:"reason"`
-	Why    string    `json:"why"` // for people
+	Lease  string    `json:"lease_id" doc:"as the host named it"`
+	Reason string    `json:"reason" doc:"bad_signature, foreign_lease, conflict, future, …"`
+	Why    string    `json:"why" doc:"for people"`
 	Epoch  int       `json:"epoch"`
 	BootID string    `json:"boot_id"`
 	Seq    int64     `json:"seq"`
-	From   time.Time `json:"from"` // what it claims
+	From   time.Time `json:"from" doc:"what it claims"`
 	To     time.Time `json:"to"`
-	At     time.Time `json:"at"`
+	At     time.Time `json:"at" doc:"when it came"`
 }
 
 // Quarantine lists refused segments, newest first.
@@ -185,13 +185,13 @@ type HeldCredit struct {
 	HostName string     `json:"host_name"`
 	Renter   id.Org     `json:"renter_org_id"`
 	Operator id.Org     `json:"host_org_id"`
-	Reason   string     `json:"reason"`
+	Reason   string     `json:"reason" doc:"of the failure: gpu_failed, host_lost, …"`
 	From     time.Time  `json:"from"`
 	To       time.Time  `json:"to"`
-	Amount   money.Nano `json:"amount"` // what approving it credits
-	Booked   money.Nano `json:"booked"` // what was credited without a decision
+	Amount   money.Nano `json:"amount" doc:"what approving it credits, as of the charges so far"`
+	Booked   money.Nano `json:"booked" doc:"what was credited without a decision; refusing the rest does not take it back"`
 	Currency string     `json:"currency"`
-	At       time.Time  `json:"at"`
+	At       time.Time  `json:"at" doc:"when the host failed"`
 }
 
 // HeldCredits lists them, oldest first.

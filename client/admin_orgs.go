@@ -35,13 +35,13 @@ func (c *Client) Attention(ctx context.Context) (Attention, error) {
 
 // DeadLetter is a row that a background job cannot process. It is retried by itself.
 type DeadLetter struct {
-	Queue    string     `json:"queue"` // the background job
-	Ref      string     `json:"ref"`   // the row
-	Attempts int        `json:"attempts"`
-	Error    string     `json:"error"` // of the last attempt
+	Queue    string     `json:"queue" doc:"the background job"`
+	Ref      string     `json:"ref" doc:"the row: a prefixed id, or the id of an object at Stripe"`
+	Attempts int        `json:"attempts" doc:"failed attempts since failing_since"`
+	Error    string     `json:"error" doc:"of the last attempt"`
 	Since    time.Time  `json:"failing_since"`
-	FailedAt time.Time  `json:"failed_at"`           // the last attempt
-	ParkedAt *time.Time `json:"parked_at,omitempty"` // when it had failed for three days; it is retried once a day since
+	FailedAt time.Time  `json:"failed_at" doc:"the last attempt"`
+	ParkedAt *time.Time `json:"parked_at,omitempty" doc:"when it had failed for three days; it is retried once a day since"`
 }
 
 // DeadLetters lists the rows that background jobs cannot process, those that have failed for longest first.

@@ -57,12 +57,12 @@ func (c *Client) SetAgentChannel(ctx context.Context, name string, n ChannelChan
 
 // SealState says how far secrets at rest are sealed with the platform's present secret.
 type SealState struct {
-	Rotating  bool       `json:"rotating"` // the server that answers accepts another secret, too
-	Resealed  int64      `json:"resealed"`
-	Remaining int64      `json:"remaining"`
-	PassedAt  *time.Time `json:"passed_at"`
-	NeededTo  *time.Time `json:"needed_to"`
-	Done      bool       `json:"done"` // the other secret is not needed any more
+	Rotating  bool       `json:"rotating" doc:"the server that answers accepts MUSTER_SECRET_PREVIOUS, too"`
+	Resealed  int64      `json:"resealed" doc:"clusters whose secrets were sealed again since the change"`
+	Remaining int64      `json:"remaining" doc:"clusters whose secrets the other secret seals, after the last pass"`
+	PassedAt  *time.Time `json:"passed_at,omitempty" doc:"when all were last looked at"`
+	NeededTo  *time.Time `json:"needed_to,omitempty" doc:"until when the other secret is needed, if none remain: answers and links that it made live a day"`
+	Done      bool       `json:"done" doc:"MUSTER_SECRET_PREVIOUS is not needed any more"`
 }
 
 // SealState asks how far secrets at rest are sealed with the platform's present secret. Platform operators only.
@@ -72,7 +72,7 @@ func (c *Client) SealState(ctx context.Context) (SealState, error) {
 
 // Sending says whether requests that move money are sent to Stripe.
 type Sending struct {
-	Paused bool       `json:"paused"`
+	Paused bool       `json:"paused" doc:"no payment, refund, transfer, reversal, invoice or usage is sent to Stripe; what is decided meanwhile waits"`
 	Reason string     `json:"reason,omitempty"`
 	Since  *time.Time `json:"since,omitempty"`
 }
@@ -91,29 +91,29 @@ func (c *Client) SetSending(ctx context.Context, paused bool, reason string) (ou
 
 // Gangs is what the rules of gangs did over some days, for platform operators.
 type Gangs struct {
-	Strikes   []GangStrikes `json:"strikes"`
-	PairBans  []PairBan     `json:"pair_bans"`
-	Relief    []GangRelief  `json:"relief"`
-	Renters   []Unbilled    `json:"unbilled_by_renter"`
-	Operators []Unbilled    `json:"unbilled_by_operator"`
+	Strikes   []GangStrikes `json:"strikes" doc:"by host, kind and opponent, the latest first"`
+	PairBans  []PairBan     `json:"pair_bans" doc:"pairs that are not placed together now"`
+	Relief    []GangRelief  `json:"relief" doc:"by cluster, the most first"`
+	Renters   []Unbilled    `json:"unbilled_by_renter" doc:"time of a renter's clusters that was not billed because not every rank was proven up, the most first"`
+	Operators []Unbilled    `json:"unbilled_by_operator" doc:"time for which an operator's hosts are to blame, the most first"`
 }
 
 // GangStrikes are the strikes of one host.
 type GangStrikes struct {
 	Host       id.Host   `json:"host_id"`
 	HostName   string    `json:"host_name"`
-	Org        id.Org    `json:"org_id"`
-	Kind       string    `json:"kind"` // doubt, start, loss, undecided
-	AgainstOrg id.Org    `json:"against_org_id"`
+	Org        id.Org    `json:"org_id" doc:"its operator"`
+	Kind       string    `json:"kind" enum:"doubt,start,loss,undecided"` // doubt, start, loss, undecided
+	AgainstOrg id.Org    `json:"against_org_id,omitzero" doc:"the other operator of an undecided end"`
 	Strikes    int64     `json:"strikes"`
 	LastAt     time.Time `json:"last_at"`
 }
 
 // PairBan keeps a renter and a host, or two operators, out of one gang.
 type PairBan struct {
-	A     string    `json:"a"`
+	A     string    `json:"a" doc:"an organisation or a host"`
 	AName string    `json:"a_name"`
-	B     string    `json:"b"`
+	B     string    `json:"b" doc:"the other one"`
 	BName string    `json:"b_name"`
 	Until time.Time `json:"until"`
 }
@@ -121,11 +121,11 @@ type PairBan struct {
 // GangRelief is what the platform paid for standing by in one cluster.
 type GangRelief struct {
 	Cluster  id.Cluster `json:"cluster_id"`
-	Org      id.Org     `json:"org_id"`
+	Org      id.Org     `json:"org_id" doc:"its renter"`
 	Name     string     `json:"name"`
 	Relief   money.Nano `json:"relief"`
 	Millis   int64      `json:"standby_ms"`
-	UsageFee money.Nano `json:"usage_fee"`
+	UsageFee money.Nano `json:"usage_fee" doc:"the platform's fee on the same cluster: relief is never above it"`
 	LastAt   time.Time  `json:"last_at"`
 }
 
@@ -136,7 +136,7 @@ type Unbilled struct {
 	Clusters    int64  `json:"clusters"`
 	Suspensions int64  `json:"suspensions"`
 	Millis      int64  `json:"ms"`
-	UndecidedMS int64  `json:"undecided_ms"`
+	UndecidedMS int64  `json:"undecided_ms" doc:"of ms, time for which nobody is to blame because ranks did not hear each other; 0 by operator"`
 }
 
 // Gangs reads what the rules of gangs did in the last days.

@@ -211,7 +211,7 @@ func (c *Client) GiveBack(ctx context.Context, amount money.Nano) (Page[Refund],
 
 // Redeemed is what a code added.
 type Redeemed struct {
-	Amount money.Nano `json:"amount"`
+	Amount money.Nano `json:"amount" doc:"credit added"`
 }
 
 // Redeem adds a promotional code's credit.

@@ -26,9 +26,9 @@ type Bond struct {
 
 // BondTerms are what an operator has decided about its bond.
 type BondTerms struct {
-	RetainPPM      int64       `json:"retain_ppm"` // of maturing earnings, in millionths
-	AcceptUnbonded bool        `json:"accept_unbonded"`
-	LiabilityMax   *money.Nano `json:"gang_liability_max"` // of one lease; nil means no limit
+	RetainPPM      int64       `json:"retain_ppm" doc:"part of maturing earnings that is kept as bond, in millionths, until the bond is 10 hours of your list price" example:"250000"`
+	AcceptUnbonded bool        `json:"accept_unbonded" doc:"whether hosts without a bond may join yours in gangs whose renter allows it (trust: any); when such a host fails, nobody pays yours"`
+	LiabilityMax   *money.Nano `json:"gang_liability_max" doc:"the most that one lease of yours may be liable for; null: no limit"`
 }
 
 // BondLease is what is reserved for one lease.
@@ -46,15 +46,15 @@ type BondLease struct {
 // BondStandby is what one lease was paid for standing by, or what its bond paid.
 type BondStandby struct {
 	Cluster     id.Cluster `json:"cluster_id"`
-	HostName    string     `json:"host_name"`
-	Received    bool       `json:"received"` // false: the bond paid
-	VictimRank  int        `json:"victim_rank"`
-	CulpritRank int        `json:"culprit_rank"`
+	HostName    string     `json:"host_name" doc:"your host"`
+	Received    bool       `json:"received" doc:"true: your host stood by; false: it failed, and your bond paid"`
+	VictimRank  int        `json:"victim_rank" doc:"the rank that stood by"`
+	CulpritRank int        `json:"culprit_rank" doc:"the rank that failed"`
 	Millis      int64      `json:"standby_ms"`
-	Amount      money.Nano `json:"amount"`    // gross
-	HostPart    money.Nano `json:"host_part"` // of it, earned by the host that stood by
+	Amount      money.Nano `json:"amount" doc:"from the failing host's bond, the platform's fee included"`
+	HostPart    money.Nano `json:"host_part" doc:"of it, earned by the host that stood by"`
 	At          time.Time  `json:"at"`
-	Why         []string   `json:"why"` // a sentence for each time span
+	Why         []string   `json:"why" doc:"a sentence for each time span, with what it rests on"`
 }
 
 // BondRelief is what the platform paid for standing by while no host was to blame.
@@ -65,7 +65,7 @@ type BondRelief struct {
 	Millis   int64      `json:"standby_ms"`
 	Amount   money.Nano `json:"amount"`
 	At       time.Time  `json:"at"`
-	Why      []string   `json:"why"` // a sentence for each time span
+	Why      []string   `json:"why" doc:"a sentence for each time span"`
 }
 
 // Suspension is time of a cluster that its renter did not pay for.
@@ -80,9 +80,9 @@ type Suspension struct {
 
 // Evidence is one fact that a suspension rests on.
 type Evidence struct {
-	Kind string    `json:"kind"` // missing_reports, late_reports, not_well, not_proven, did_not_hear
+	Kind string    `json:"kind" enum:"missing_reports,late_reports,not_well,not_proven,did_not_hear" doc:"missing_reports and late_reports: of the rank's host. not_well: the host said so itself. not_proven: neither a report nor a signed segment says that the rank was up. did_not_hear: the host signed that it heard nothing of peer_rank"`
 	Rank int       `json:"rank"`
-	Peer *int      `json:"peer_rank"`
+	Peer *int      `json:"peer_rank" doc:"of did_not_hear; null otherwise"`
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
 }

@@ -11,13 +11,13 @@ import (
 // Budget is what an organisation, or one of its projects, may spend.
 type Budget struct {
 	ID          id.Budget    `json:"id"`
-	Project     string       `json:"project"` // "" = the whole organisation
+	Project     string       `json:"project" doc:"empty: the whole organisation"`
 	Cap         *money.Nano  `json:"cap"`
-	Spent       money.Nano   `json:"spent"`     // booked since it was set
-	Committed   money.Nano   `json:"committed"` // Spent, and what is held now
-	Left        *money.Nano  `json:"left"`
-	MaxPrice    *money.Micro `json:"max_price_per_hour"` // of one cluster
-	MaxDuration *int64       `json:"max_duration"`       // seconds, of one cluster
+	Spent       money.Nano   `json:"spent" doc:"booked since the budget was set; notices of a half, four fifths and all count this"`
+	Committed   money.Nano   `json:"committed" doc:"spent, and what is held now for the next hour of clusters: never more than the cap"`
+	Left        *money.Nano  `json:"left" doc:"null: no cap"`
+	MaxPrice    *money.Micro `json:"max_price_per_hour" doc:"of one cluster"`
+	MaxDuration *int64       `json:"max_duration" doc:"seconds, of one cluster"`
 	Currency    string       `json:"currency"`
 	Since       time.Time    `json:"since"`
 }

@@ -70,8 +70,8 @@ type Doubt struct {
 // Replacing says that ranks whose hosts were lost wait for other ones.
 type Replacing struct {
 	Ranks []int     `json:"ranks"`
-	Until time.Time `json:"until"` // when the cluster ends if none is found
-	Why   string    `json:"why"`   // why none was found so far
+	Until time.Time `json:"until" doc:"when the cluster ends if none is found"`
+	Why   string    `json:"why" doc:"why none was found so far; empty: nobody has looked yet"`
 }
 
 // Node is one rank.
@@ -197,7 +197,7 @@ func (c *Client) Release(ctx context.Context, cl id.Cluster) (out Cluster, err e
 
 // Event is one entry of a cluster's timeline.
 type Event struct {
-	N      int64           `json:"n"`
+	N      int64           `json:"n" doc:"rises; use it as cursor"`
 	At     time.Time       `json:"at"`
 	Kind   string          `json:"kind"`
 	Rank   *int            `json:"rank"`
@@ -245,9 +245,9 @@ type Credit struct {
 	Lease    id.Lease   `json:"lease_id"`
 	HostID   id.Host    `json:"host_id"`
 	HostName string     `json:"host_name"`
-	Reason   string     `json:"reason"`
-	From     time.Time  `json:"from"` // the billed time from here
-	To       time.Time  `json:"to"`   // to here is free
+	Reason   string     `json:"reason" doc:"host_lost, gpu_failed, …"`
+	From     time.Time  `json:"from" doc:"the billed time from here"`
+	To       time.Time  `json:"to" doc:"to here is free"`
 	Amount   money.Nano `json:"amount"`
 }
 
@@ -334,7 +334,7 @@ type GPUMetrics struct {
 // Sample is one reading; nil where the GPU does not tell.
 type Sample struct {
 	At     time.Time `json:"at"`
-	Util   *int      `json:"util"` // percent
+	Util   *int      `json:"util" doc:"percent; null where the GPU does not tell"`
 	MemMB  *int      `json:"mem_mb"`
 	PowerW *int      `json:"power_w"`
 	TempC  *int      `json:"temp_c"`

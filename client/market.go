@@ -178,7 +178,7 @@ type RegistryAuth struct {
 // Port is a port of the workload to be reached.
 type Port struct {
 	Port     int    `json:"port"`
-	Protocol string `json:"protocol" enum:"http,tcp"`
+	Protocol string `json:"protocol"`
 }
 
 // Network is what is asked of the network between the nodes.

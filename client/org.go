@@ -11,11 +11,11 @@ import (
 
 // Legal is who the organisation is before the law, as documents name it. Name "": it has not told.
 type Legal struct {
-	Name      string     `json:"name"`
-	Address   []string   `json:"address"` // lines, without the country
-	Country   string     `json:"country"` // ISO 3166-1 alpha-2
-	VATID     string     `json:"vat_id"`  // "" = none
-	ChangedAt *time.Time `json:"changed_at"`
+	Name      string     `json:"name" doc:"legal name; empty: not told"`
+	Address   []string   `json:"address" doc:"lines, without the country"`
+	Country   string     `json:"country" doc:"ISO 3166-1 alpha-2"`
+	VATID     string     `json:"vat_id" doc:"empty: none"`
+	ChangedAt *time.Time `json:"changed_at" doc:"null: not told"`
 }
 
 // Legal reads it.

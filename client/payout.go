@@ -10,18 +10,18 @@ import (
 
 // PayoutBalance is what the organisation's hosts earned, and how far it is on its way to them.
 type PayoutBalance struct {
-	Pending money.Nano `json:"pending"` // in the holdback
+	Pending money.Nano `json:"pending" doc:"earned and booked, and in the holdback"`
 	// measured, in none of the others: leases that run are booked every quarter of an hour
-	NotYet   money.Nano `json:"not_booked"`
-	InReview money.Nano `json:"in_review"` // past it, from renters who are linked with the organisation; waits
-	Payable  money.Nano `json:"payable"`
-	Disputed money.Nano `json:"disputed"` // of both; waits
-	Sending  money.Nano `json:"sending"`
-	Paid     money.Nano `json:"paid"`
-	Minimum  money.Nano `json:"minimum"` // less is not paid out
-	NextAt   *time.Time `json:"next_at"` // nil while there is no payout account
+	NotYet   money.Nano `json:"not_booked" doc:"measured, in none of the others: leases that run are booked every quarter of an hour"`
+	InReview money.Nano `json:"in_review" doc:"earned before it, from renters who are linked with you: waits until the platform has decided"`
+	Payable  money.Nano `json:"payable" doc:"earned before it, and not paid out yet"`
+	Disputed money.Nano `json:"disputed" doc:"of both, from payments that are disputed now: waits until they are decided"`
+	Sending  money.Nano `json:"sending" doc:"on its way to you"`
+	Paid     money.Nano `json:"paid" doc:"sent to you, less what was taken back"`
+	Minimum  money.Nano `json:"minimum" doc:"less than this is not paid out"`
+	NextAt   *time.Time `json:"next_at" doc:"of the next payout; null while you have no payout account"`
 	Holdback int64      `json:"holdback_seconds"`
-	Frozen   []id.Lease `json:"frozen_lease_ids"` // until they are looked at, nothing becomes payable
+	Frozen   []id.Lease `json:"frozen_lease_ids" doc:"leases with two accounts of the same time; until they are looked at, nothing becomes payable"`
 	Currency string     `json:"currency"`
 }
 

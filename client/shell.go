@@ -17,8 +17,8 @@ import (
 
 // SSHGateway is where SSH into clusters goes: the user's name is the cluster's id, a dot and the rank.
 type SSHGateway struct {
-	Address  string   `json:"address"`   // host:port
-	HostKeys []string `json:"host_keys"` // "ssh-ed25519 AAAA…"
+	Address  string   `json:"address" doc:"host:port of the SSH gateway; ssh -p PORT CLUSTER.RANK@HOST"`
+	HostKeys []string `json:"host_keys" doc:"the keys it shows, as in a known_hosts file, without the address"`
 }
 
 // SSHGateway tells where it is. NotFound on a platform without one.

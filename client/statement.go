@@ -92,11 +92,11 @@ type EarningsStatement struct {
 type EarningsStandby struct {
 	ID      id.LedgerTx `json:"id"`
 	At      time.Time   `json:"at"`
-	Kind    string      `json:"kind"` // standby, relief, bond
+	Kind    string      `json:"kind" enum:"standby,relief,bond" doc:"standby: received from another operator's bond. relief: received from the platform. bond: your bond paid"`
 	Why     string      `json:"why"`
-	Lease   string      `json:"lease_id"`
+	Lease   string      `json:"lease_id" doc:"your lease"`
 	Cluster string      `json:"cluster_id"`
-	Amount  money.Nano  `json:"amount"` // below zero: the bond paid
+	Amount  money.Nano  `json:"amount" doc:"below zero: your bond paid, the fee included"`
 }
 
 // EarningsGroup is the sum of the lines of one host, day or lease.
@@ -118,9 +118,9 @@ type EarningsLease struct {
 	EndedAt    *time.Time `json:"ended_at"`
 	Settled    bool       `json:"settled"`
 	Earned     money.Nano `json:"earned"`
-	InHoldback money.Nano `json:"in_holdback"` // booked
-	NotBooked  money.Nano `json:"not_booked"`  // measured, and booked within a quarter of an hour
-	PayableAt  *time.Time `json:"payable_at"`  // of the last of it
+	InHoldback money.Nano `json:"in_holdback" doc:"booked, less than the holdback ago; of the pending of payouts, this lease's part"`
+	NotBooked  money.Nano `json:"not_booked" doc:"measured, and not booked yet: a lease that runs is booked every quarter of an hour, and payouts count it from then on"`
+	PayableAt  *time.Time `json:"payable_at" doc:"when all that was earned by now will be payable, some minutes later for what is not booked; null: it is"`
 	Frozen     bool       `json:"frozen"`
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/db"
@@ -28,10 +29,7 @@ import (
 )
 
 // DeletionStanding is whether a person can be deleted now.
-type DeletionStanding struct {
-	Reasons []string   `json:"reasons"` // why not; empty: nothing is in the way
-	Credit  money.Nano `json:"credit"`  // what is left of their organisations' money
-}
+type DeletionStanding = client.DeletionStanding
 
 // Erasure is the use cases of a person's data. It is safe for concurrent use.
 type Erasure struct {

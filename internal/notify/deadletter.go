@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 )
@@ -20,15 +21,7 @@ const (
 )
 
 // FailedRow is a row that a background job cannot process.
-type FailedRow struct {
-	Queue    string     `json:"queue" doc:"the background job"`
-	Ref      string     `json:"ref" doc:"the row: a prefixed id, or the id of an object at Stripe"`
-	Attempts int        `json:"attempts" doc:"failed attempts since failing_since"`
-	Error    string     `json:"error" doc:"of the last attempt"`
-	Since    time.Time  `json:"failing_since"`
-	FailedAt time.Time  `json:"failed_at" doc:"the last attempt"`
-	ParkedAt *time.Time `json:"parked_at,omitempty" doc:"when it had failed for three days; it is retried once a day since"`
-}
+type FailedRow = client.DeadLetter
 
 // DeadLetter records that a background job could not process the row ref of queue, and returns when to retry it: after
 // 30 seconds, then twice as long each time, at most an hour. Administrators are notified once when it has failed for

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -26,13 +27,7 @@ type Suspension struct {
 }
 
 // Evidence is one fact that a suspension rests on.
-type Evidence struct {
-	Kind string    `json:"kind" enum:"missing_reports,late_reports,not_well,not_proven,did_not_hear" doc:"missing_reports and late_reports: of the rank's host. not_well: the host said so itself. not_proven: neither a report nor a signed segment says that the rank was up. did_not_hear: the host signed that it heard nothing of peer_rank"`
-	Rank int       `json:"rank"`
-	Peer *int      `json:"peer_rank" doc:"of did_not_hear; null otherwise"`
-	From time.Time `json:"from"`
-	To   time.Time `json:"to"`
-}
+type Evidence = client.Evidence
 
 // Millis returns how long the suspension lasted.
 func (s Suspension) Millis() int64 { return s.To.Sub(s.From).Milliseconds() }

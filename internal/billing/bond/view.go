@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/billing/ledger"
@@ -42,29 +43,10 @@ type Reserve struct {
 }
 
 // StandbyRow is what one lease was paid for standing by, or what its bond paid.
-type StandbyRow struct {
-	Cluster     id.Cluster `json:"cluster_id"`
-	HostName    string     `json:"host_name" doc:"your host"`
-	Received    bool       `json:"received" doc:"true: your host stood by; false: it failed, and your bond paid"`
-	VictimRank  int        `json:"victim_rank" doc:"the rank that stood by"`
-	CulpritRank int        `json:"culprit_rank" doc:"the rank that failed"`
-	Millis      int64      `json:"standby_ms"`
-	Amount      money.Nano `json:"amount" doc:"from the failing host's bond, the platform's fee included"`
-	HostPart    money.Nano `json:"host_part" doc:"of it, earned by the host that stood by"`
-	At          time.Time  `json:"at"`
-	Why         []string   `json:"why" doc:"a sentence for each time span, with what it rests on"`
-}
+type StandbyRow = client.BondStandby
 
 // ReliefRow is what one lease was paid by the platform for standing by while no host was to blame.
-type ReliefRow struct {
-	Cluster  id.Cluster `json:"cluster_id"`
-	HostName string     `json:"host_name"`
-	Rank     int        `json:"rank"`
-	Millis   int64      `json:"standby_ms"`
-	Amount   money.Nano `json:"amount"`
-	At       time.Time  `json:"at"`
-	Why      []string   `json:"why" doc:"a sentence for each time span"`
-}
+type ReliefRow = client.BondRelief
 
 // HostLimit is the most that one lease of a host may be liable for.
 type HostLimit struct {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/audit"
@@ -16,37 +17,14 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
-	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 )
 
 // FrozenLease is a lease whose money waits because its host signed two different records of the same time.
-type FrozenLease struct {
-	Lease     id.Lease   `json:"lease_id"`
-	Cluster   id.Cluster `json:"cluster_id"`
-	Rank      int        `json:"rank"`
-	Host      id.Host    `json:"host_id"`
-	HostName  string     `json:"host_name"`
-	Renter    id.Org     `json:"renter_org_id"`
-	Operator  id.Org     `json:"host_org_id"`
-	Currency  string     `json:"currency"`
-	Posted    money.Nano `json:"posted" doc:"charged before it was frozen"`
-	Waiting   money.Nano `json:"waiting" doc:"proven since: posted once it moves again"`
-	Conflicts []Conflict `json:"conflicts" doc:"oldest first"`
-}
+type FrozenLease = client.FrozenLease
 
 // Conflict is one number under which a host signed two things. The first stands.
-type Conflict struct {
-	Epoch  int       `json:"epoch"`
-	BootID string    `json:"boot_id"`
-	Seq    int64     `json:"seq"`
-	From   time.Time `json:"from" doc:"of the account that stands"`
-	To     time.Time `json:"to"`
-	// The account that was refused.
-	OtherFrom time.Time `json:"other_from"`
-	OtherTo   time.Time `json:"other_to"`
-	At        time.Time `json:"at" doc:"when it came"`
-}
+type Conflict = client.Conflict
 
 // maxFrozen bounds the list of frozen leases: one is an alarm.
 const maxFrozen = 200

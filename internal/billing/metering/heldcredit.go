@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/db"
@@ -17,22 +18,7 @@ import (
 
 // HeldCredit is a credit for a host's failure that waits for a person: the renter could have caused the failure, and
 // the credit exceeds what is booked without a decision.
-type HeldCredit struct {
-	Lease    id.Lease   `json:"lease_id"`
-	Cluster  id.Cluster `json:"cluster_id"`
-	Rank     int        `json:"rank"`
-	Host     id.Host    `json:"host_id"`
-	HostName string     `json:"host_name"`
-	Renter   id.Org     `json:"renter_org_id"`
-	Operator id.Org     `json:"host_org_id"`
-	Reason   string     `json:"reason" doc:"of the failure: gpu_failed, host_lost, …"`
-	From     time.Time  `json:"from"`
-	To       time.Time  `json:"to"`
-	Amount   money.Nano `json:"amount" doc:"what approving it credits, as of the charges so far"`
-	Booked   money.Nano `json:"booked" doc:"what was credited without a decision; refusing the rest does not take it back"`
-	Currency string     `json:"currency"`
-	At       time.Time  `json:"at" doc:"when the host failed"`
-}
+type HeldCredit = client.HeldCredit
 
 // maxHeld bounds the list of held credits.
 const maxHeld = 200

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
@@ -131,19 +132,7 @@ func (a *alerts) add(ctx context.Context, tx *db.Tx, l *lease, r *received) erro
 }
 
 // Refused is a segment that was refused, as it came.
-type Refused struct {
-	ID     int64     `json:"id"`
-	Host   id.Host   `json:"host_id"`
-	Lease  string    `json:"lease_id" doc:"as the host named it"`
-	Reason string    `json:"reason" doc:"bad_signature, foreign_lease, conflict, future, …"`
-	Why    string    `json:"why" doc:"for people"`
-	Epoch  int       `json:"epoch"`
-	BootID string    `json:"boot_id"`
-	Seq    int64     `json:"seq"`
-	From   time.Time `json:"from" doc:"what it claims"`
-	To     time.Time `json:"to"`
-	At     time.Time `json:"at" doc:"when it came"`
-}
+type Refused = client.RefusedSegment
 
 // Quarantined lists refused segments, newest first, those older than before (0: from the newest). Only an admin may.
 func (x *Leases) Quarantined(ctx context.Context, who account.Principal, before int64, limit int) ([]Refused, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/db"
@@ -17,15 +18,7 @@ import (
 )
 
 // Card is a card that Stripe keeps for the org.
-type Card struct {
-	ID       id.Card   `json:"id"`
-	Brand    string    `json:"brand"` // visa, mastercard, …
-	Last4    string    `json:"last4"`
-	ExpMonth int       `json:"exp_month"`
-	ExpYear  int       `json:"exp_year"`
-	Default  bool      `json:"default"` // top-ups that name no card are paid with it
-	AddedAt  time.Time `json:"added_at"`
-}
+type Card = client.Card
 
 // CardSetup is a visit to the page on which a card is saved.
 type CardSetup struct {
@@ -137,7 +130,15 @@ func (p *Payments) Cards(ctx context.Context, org id.Org) ([]Card, error) {
 	}
 	out := make([]Card, len(rows))
 	for i, k := range rows {
-		out[i] = Card{k.ID, k.Brand, k.Last4, int(k.ExpMonth), int(k.ExpYear), k.IsDefault, k.CreatedAt}
+		out[i] = Card{
+			ID:       k.ID,
+			Brand:    k.Brand,
+			Last4:    k.Last4,
+			ExpMonth: int(k.ExpMonth),
+			ExpYear:  int(k.ExpYear),
+			Default:  k.IsDefault,
+			AddedAt:  k.CreatedAt,
+		}
 	}
 	return out, nil
 }

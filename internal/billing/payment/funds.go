@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/money"
@@ -17,20 +18,7 @@ import (
 const fundsPatience = 30 * time.Minute
 
 // Funds is what Stripe holds for the platform by its own account, compared with the ledger.
-type Funds struct {
-	Available money.Nano `json:"available" doc:"can be sent now"`
-	Pending   money.Nano `json:"pending" doc:"on its way into available"`
-	Reserved  money.Nano `json:"reserved" doc:"kept by Stripe for connected accounts that are below zero; in none of the others"`
-	ReadAt    time.Time  `json:"asked_at"`
-	// Unread is available and pending less the changes that were read; Books the same less the ledger's clearing account.
-	// What waits to be matched is in Books only.
-	Unread   money.Nano `json:"unread" doc:"of available and pending, what no change of the balance explains"`
-	Unbooked money.Nano `json:"books" doc:"available and pending, less what the books say Stripe holds"`
-	// OffSince is since when Unread is not 0. What is in flight is read within minutes: after half an hour something is
-	// wrong.
-	OffSince *time.Time `json:"off_since,omitempty"`
-	Wrong    bool       `json:"wrong" doc:"unread is not 0 for more than half an hour"`
-}
+type Funds = client.StripeFunds
 
 // compareFunds reads what Stripe holds and stores it with the sum of the changes that were read. Call it after a
 // complete reading; it matches nothing. Admins are notified when the two differ for fundsPatience.

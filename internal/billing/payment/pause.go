@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/db"
@@ -16,11 +16,7 @@ import (
 )
 
 // Sending is whether requests that move money are sent to Stripe.
-type Sending struct {
-	Paused bool       `json:"paused" doc:"no payment, refund, transfer, reversal, invoice or usage is sent to Stripe; what is decided meanwhile waits"`
-	Reason string     `json:"reason,omitempty"`
-	Since  *time.Time `json:"since,omitempty"`
-}
+type Sending = client.Sending
 
 // SendingState reads whether requests that move money are sent to Stripe.
 func SendingState(ctx context.Context, q *dbq.Queries) (Sending, error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/ledger"
@@ -20,15 +21,7 @@ import (
 )
 
 // PromoCode gives credit away: to each org once, a limited number of times. It can be spent and not given back.
-type PromoCode struct {
-	Code      string     `json:"code"`
-	Amount    money.Nano `json:"amount"`
-	Currency  string     `json:"currency"`
-	MaxUses   int        `json:"max_uses"`
-	Uses      int        `json:"uses"`
-	ExpiresAt *time.Time `json:"expires_at"`
-	CreatedAt time.Time  `json:"created_at"`
-}
+type PromoCode = client.PromoCode
 
 const (
 	maxPromo        = 1000 * money.Unit
@@ -177,7 +170,15 @@ func (p *Payments) PromoCodes(ctx context.Context, who account.Principal) ([]Pro
 }
 
 func promoOf(r dbq.PromoCode) PromoCode {
-	return PromoCode{r.Code, r.Amount, r.Currency, int(r.MaxUses), int(r.Uses), r.ExpiresAt, r.CreatedAt}
+	return PromoCode{
+		Code:      r.Code,
+		Amount:    r.Amount,
+		Currency:  r.Currency,
+		MaxUses:   int(r.MaxUses),
+		Uses:      int(r.Uses),
+		ExpiresAt: r.ExpiresAt,
+		CreatedAt: r.CreatedAt,
+	}
 }
 
 // DisablePromoCode ends a code now, for good; only an admin may, with a reason for the audit log. Credit that it gave

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
@@ -267,37 +268,13 @@ func (p *Payments) suspend(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpd
 }
 
 // Reconciliation is how Stripe and the books stand to each other.
-type Reconciliation struct {
-	Currency   string     `json:"currency"`
-	Stripe     money.Nano `json:"stripe"`     // what Stripe holds, by the changes read
-	Clearing   money.Nano `json:"clearing"`   // the same, by the books
-	Difference money.Nano `json:"difference"` // Stripe − Clearing: what waits to be matched, or something is wrong
-	Matched    int64      `json:"matched"`
-	Waiting    int64      `json:"waiting"`
-	Suspense   int64      `json:"suspense"`
-	Open       []Change   `json:"open"`     // changes without an entry
-	Unproven   []Unproven `json:"unproven"` // entries without a change
-	Funds      *Funds     `json:"funds,omitempty" doc:"what Stripe itself says it holds; absent before it was asked"`
-}
+type Reconciliation = client.Reconciliation
 
 // Change is one of Stripe's balance that no entry matches.
-type Change struct {
-	ID     string     `json:"id"`
-	Type   string     `json:"type"`
-	Source string     `json:"source,omitempty"`
-	Amount money.Nano `json:"amount"`
-	State  string     `json:"state"` // waiting, suspense
-	At     time.Time  `json:"at"`
-}
+type Change = client.StripeChange
 
 // Unproven is an entry of ours that no change of Stripe's balance matches.
-type Unproven struct {
-	Key    string     `json:"key"`
-	Kind   string     `json:"kind"`
-	Ref    string     `json:"ref,omitempty"`
-	Amount money.Nano `json:"amount"` // into Stripe
-	At     time.Time  `json:"at"`
-}
+type Unproven = client.Unproven
 
 // Reconciliation is read by platform operators only. Fault: Forbidden.
 func (p *Payments) Reconciliation(ctx context.Context, who account.Principal) (Reconciliation, error) {
@@ -324,14 +301,27 @@ func (p *Payments) Reconciliation(ctx context.Context, who account.Principal) (R
 		return out, fmt.Errorf("payment: reconciliation: %w", err)
 	}
 	for _, b := range open {
-		out.Open = append(out.Open, Change{b.ID, b.Type, b.Source, b.Amount, b.State, b.At})
+		out.Open = append(out.Open, Change{
+			ID:     b.ID,
+			Type:   b.Type,
+			Source: b.Source,
+			Amount: b.Amount,
+			State:  b.State,
+			At:     b.At,
+		})
 	}
 	lost, err := p.d.Q.UnmatchedClearing(ctx, matchFor.Seconds(), 100)
 	if err != nil {
 		return out, fmt.Errorf("payment: reconciliation: %w", err)
 	}
 	for _, x := range lost {
-		out.Unproven = append(out.Unproven, Unproven{x.Key, x.Kind, x.Ref, money.Nano(-x.Amount), x.CreatedAt})
+		out.Unproven = append(out.Unproven, Unproven{
+			Key:    x.Key,
+			Kind:   x.Kind,
+			Ref:    x.Ref,
+			Amount: money.Nano(-x.Amount),
+			At:     x.CreatedAt,
+		})
 	}
 	return out, nil
 }

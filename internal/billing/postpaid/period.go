@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/db"
@@ -47,17 +48,7 @@ type CreditInvoice struct {
 }
 
 // CreditLine is what was booked of a lease in a period.
-type CreditLine struct {
-	Cluster id.Cluster `json:"cluster_id"`
-	Lease   id.Lease   `json:"lease_id"`
-	Amount  money.Nano `json:"amount"`
-	// RanFrom and RanTo are when it ran, by the segments that arrived since it was booked before; nil if none is known.
-	RanFrom *time.Time `json:"ran_from"`
-	RanTo   *time.Time `json:"ran_to"`
-	// Late reports that it ran, or a part of it, before the period: it was reported or confirmed too late for the one
-	// before.
-	Late bool `json:"late"`
-}
+type CreditLine = client.PostpaidLine
 
 // CreditLines is what was used in a period, booked between its ends.
 type CreditLines struct {

@@ -3,8 +3,8 @@ package statement
 import (
 	"context"
 	"fmt"
-	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -14,54 +14,19 @@ import (
 const gangRows = 200
 
 // Gangs is what the rules of gangs did over some days, for admins. Each list has at most 200 rows.
-type Gangs struct {
-	Strikes   []Strikes  `json:"strikes" doc:"by host, kind and opponent, the latest first"`
-	PairBans  []PairBan  `json:"pair_bans" doc:"pairs that are not placed together now"`
-	Relief    []Relief   `json:"relief" doc:"by cluster, the most first"`
-	Renters   []Unbilled `json:"unbilled_by_renter" doc:"time of a renter's clusters that was not billed because not every rank was proven up, the most first"`
-	Operators []Unbilled `json:"unbilled_by_operator" doc:"time for which an operator's hosts are to blame, the most first"`
-}
+type Gangs = client.Gangs
 
 // Strikes are those of one host.
-type Strikes struct {
-	Host       id.Host   `json:"host_id"`
-	HostName   string    `json:"host_name"`
-	Org        id.Org    `json:"org_id" doc:"its operator"`
-	Kind       string    `json:"kind" enum:"doubt,start,loss,undecided"`
-	AgainstOrg id.Org    `json:"against_org_id,omitzero" doc:"the other operator of an undecided end"`
-	Strikes    int64     `json:"strikes"`
-	LastAt     time.Time `json:"last_at"`
-}
+type Strikes = client.GangStrikes
 
 // PairBan keeps a renter and a host, or two operators, out of one gang.
-type PairBan struct {
-	A     string    `json:"a" doc:"an organisation or a host"`
-	AName string    `json:"a_name"`
-	B     string    `json:"b" doc:"the other one"`
-	BName string    `json:"b_name"`
-	Until time.Time `json:"until"`
-}
+type PairBan = client.PairBan
 
 // Relief is what the platform paid for standing by in one cluster.
-type Relief struct {
-	Cluster  id.Cluster `json:"cluster_id"`
-	Org      id.Org     `json:"org_id" doc:"its renter"`
-	Name     string     `json:"name"`
-	Relief   money.Nano `json:"relief"`
-	Millis   int64      `json:"standby_ms"`
-	UsageFee money.Nano `json:"usage_fee" doc:"the platform's fee on the same cluster: relief is never above it"`
-	LastAt   time.Time  `json:"last_at"`
-}
+type Relief = client.GangRelief
 
 // Unbilled is suspended time by organisation.
-type Unbilled struct {
-	Org         id.Org `json:"org_id"`
-	Name        string `json:"name"`
-	Clusters    int64  `json:"clusters"`
-	Suspensions int64  `json:"suspensions"`
-	Millis      int64  `json:"ms"`
-	UndecidedMS int64  `json:"undecided_ms" doc:"of ms, time for which nobody is to blame because ranks did not hear each other; 0 by operator"`
-}
+type Unbilled = client.Unbilled
 
 // GangsOf reads what the rules of gangs did in the last days. Fault: Forbidden.
 func (s *Statements) GangsOf(ctx context.Context, who account.Principal, days int) (Gangs, error) {
@@ -81,31 +46,50 @@ func (s *Statements) GangsOf(ctx context.Context, who account.Principal, days in
 		return out, fmt.Errorf("read strikes: %w", err)
 	}
 	for _, r := range strikes {
-		out.Strikes = append(out.Strikes, Strikes{r.HostID, r.HostName, r.OrgID, r.Kind,
-			id.FromUUID[id.Org](r.AgainstOrg.Bytes), r.Strikes, r.LastAt.UTC()})
+		out.Strikes = append(out.Strikes, Strikes{Host: r.HostID, HostName: r.HostName, Org: r.OrgID, Kind: r.Kind,
+			AgainstOrg: id.FromUUID[id.Org](r.AgainstOrg.Bytes), Strikes: r.Strikes, LastAt: r.LastAt.UTC()})
 	}
 	bans, err := s.d.Q.GangPairBans(ctx, gangRows)
 	if err != nil {
 		return out, fmt.Errorf("read pair bans: %w", err)
 	}
 	for _, r := range bans {
-		out.PairBans = append(out.PairBans, PairBan{banned(r.A.Bytes, r.AIsHost), r.AName, banned(r.B.Bytes, r.BIsHost),
-			r.BName, r.Until.UTC()})
+		out.PairBans = append(out.PairBans, PairBan{
+			A:     banned(r.A.Bytes, r.AIsHost),
+			AName: r.AName,
+			B:     banned(r.B.Bytes, r.BIsHost),
+			BName: r.BName,
+			Until: r.Until.UTC(),
+		})
 	}
 	relief, err := s.d.Q.ReliefByCluster(ctx, since, gangRows)
 	if err != nil {
 		return out, fmt.Errorf("read relief: %w", err)
 	}
 	for _, r := range relief {
-		out.Relief = append(out.Relief, Relief{r.ClusterID, r.OrgID, r.Name, money.Nano(r.Relief), r.Ms,
-			money.Nano(r.UsageFee), r.PostedAt.UTC()})
+		out.Relief = append(out.Relief, Relief{
+			Cluster:  r.ClusterID,
+			Org:      r.OrgID,
+			Name:     r.Name,
+			Relief:   money.Nano(r.Relief),
+			Millis:   r.Ms,
+			UsageFee: money.Nano(r.UsageFee),
+			LastAt:   r.PostedAt.UTC(),
+		})
 	}
 	renters, err := s.d.Q.UnbilledByRenter(ctx, since, gangRows)
 	if err != nil {
 		return out, fmt.Errorf("read unbilled time of renters: %w", err)
 	}
 	for _, r := range renters {
-		out.Renters = append(out.Renters, Unbilled{r.OrgID, r.Name, r.Clusters, r.Suspensions, r.Ms, r.UndecidedMs})
+		out.Renters = append(out.Renters, Unbilled{
+			Org:         r.OrgID,
+			Name:        r.Name,
+			Clusters:    r.Clusters,
+			Suspensions: r.Suspensions,
+			Millis:      r.Ms,
+			UndecidedMS: r.UndecidedMs,
+		})
 	}
 	operators, err := s.d.Q.UnbilledByOperator(ctx, since, gangRows)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/billing/bond"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -96,15 +97,7 @@ func notBilledOf(ctx context.Context, q *dbq.Queries, leases []metering.LeaseSta
 }
 
 // OperatorStandby is what a host received for standing by, or what the bond paid.
-type OperatorStandby struct {
-	ID      id.LedgerTx `json:"id"`
-	At      time.Time   `json:"at"`
-	Kind    string      `json:"kind" enum:"standby,relief,bond" doc:"standby: received from another operator's bond. relief: received from the platform. bond: your bond paid"`
-	Why     string      `json:"why"`
-	Lease   string      `json:"lease_id" doc:"your lease"`
-	Cluster string      `json:"cluster_id"`
-	Amount  money.Nano  `json:"amount" doc:"below zero: your bond paid, the fee included"`
-}
+type OperatorStandby = client.EarningsStandby
 
 // standby reads what the operator's hosts, or one of them, received for standing by, and what the bond paid for them.
 func (p *OperatorPeriod) standby(ctx context.Context, q *dbq.Queries, r OperatorRequest, from, to time.Time) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -75,33 +76,10 @@ type OperatorLine struct {
 }
 
 // OperatorLease is how one lease's money stands now, over its whole life.
-type OperatorLease struct {
-	Lease     id.Lease   `json:"lease_id"`
-	HostID    id.Host    `json:"host_id"`
-	HostName  string     `json:"host"`
-	StartedAt time.Time  `json:"started_at"`
-	EndedAt   *time.Time `json:"ended_at"`
-	Settled   bool       `json:"settled"` // nothing will be added
-	Earned    money.Nano `json:"earned"`  // so far
-	// InHoldback is booked, less than the holdback ago: of what a payout calls pending, this lease's part.
-	InHoldback money.Nano `json:"in_holdback" doc:"booked, less than the holdback ago; of the pending of payouts, this lease's part"`
-	// NotBooked is measured and proven and not booked yet: no payout counts it so far. A lease that runs is booked every
-	// quarter of an hour, one that ends at once.
-	NotBooked money.Nano `json:"not_booked" doc:"measured, and not booked yet: a lease that runs is booked every quarter of an hour, and payouts count it from then on"`
-	PayableAt *time.Time `json:"payable_at" doc:"when all that was earned by now will be payable, some minutes later for what is not booked; null: it is"`
-	// its host signed two different records of its time: nothing becomes payable until an admin has decided
-	Frozen bool `json:"frozen"`
-}
+type OperatorLease = client.EarningsLease
 
 // OperatorReturn is what went back to a renter.
-type OperatorReturn struct {
-	ID     id.LedgerTx `json:"id"`
-	At     time.Time   `json:"at"`
-	Kind   string      `json:"kind"` // service_credit: a host's fault; compensation: by the platform's operator
-	Why    string      `json:"why"`
-	Lease  string      `json:"lease_id"` // of the charge; "": not known
-	Amount money.Nano  `json:"amount"`   // the operator's part
-}
+type OperatorReturn = client.EarningsReturn
 
 // OperatorRequest selects a statement: of all hosts of Org or of one, from one day to another, both included,
 // YYYY-MM-DD in the org's zone ("": the first of this month, and today), summed By host (""), day or lease.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -16,22 +17,7 @@ import (
 )
 
 // FoundOrg is an organisation as admins see it in a list.
-type FoundOrg struct {
-	ID        id.Org     `json:"id"`
-	Name      string     `json:"name"`
-	LegalName string     `json:"legal_name,omitempty"`
-	Email     string     `json:"email"` // of its first owner
-	Verified  bool       `json:"email_verified"`
-	Personal  bool       `json:"personal"`
-	Hosts     int        `json:"hosts"`    // not retired
-	Clusters  int        `json:"clusters"` // not ended
-	Available money.Nano `json:"available"`
-	Held      money.Nano `json:"held"`
-	Pending   money.Nano `json:"pending"` // of its hosts' earnings, as the ledger has it: what is in review is among it
-	Payable   money.Nano `json:"payable"`
-	Currency  string     `json:"currency"`
-	CreatedAt time.Time  `json:"created_at"`
-}
+type FoundOrg = client.FoundOrg
 
 // OrgSearch is which orgs to list; zero fields match everything.
 type OrgSearch struct {
@@ -205,21 +191,7 @@ func (s *Statements) OneOrg(ctx context.Context, who account.Principal, org id.O
 }
 
 // Attention counts what wants an admin now.
-type Attention struct {
-	PayoutFailures int64      `json:"payout_failures"` // operators whose last payout failed
-	PayoutsStopped int64      `json:"payouts_stopped"` // operators to whom a human stopped payouts
-	Reviews        int64      `json:"reviews"`         // with something to decide on
-	InReview       money.Nano `json:"in_review"`
-	Disputes       int64      `json:"disputes"` // open
-	Disputed       money.Nano `json:"disputed"`
-	InvoicesUnpaid int64      `json:"invoices_unpaid"` // by Stripe, which the card did not pay, and that are not given up
-	Frozen         int64      `json:"frozen_leases"`
-	Quarantined    int64      `json:"quarantined"`    // segments refused within a day, 1000 at most
-	OutboxUnknown  int64      `json:"outbox_unknown"` // calls of Stripe whose outcome is not known yet
-	MailFailed     int64      `json:"mail_failed"`    // letters given up within a week
-	DeadLetters    int64      `json:"dead_letters"`   // rows that a background job could not process for three days
-	Currency       string     `json:"currency"`
-}
+type Attention = client.Attention
 
 // Attention counts what waits for an admin now. Fault: Forbidden.
 func (s *Statements) Wants(ctx context.Context, who account.Principal) (Attention, error) {
@@ -230,9 +202,21 @@ func (s *Statements) Wants(ctx context.Context, who account.Principal) (Attentio
 	if err != nil {
 		return Attention{}, fmt.Errorf("count what waits for admins: %w", err)
 	}
-	return Attention{n.PayoutFailures, n.PayoutsStopped, n.Reviews, money.Nano(n.InReview), n.Disputes,
-		money.Nano(n.Disputed), n.InvoicesUnpaid, n.Frozen, n.Quarantined,
-		n.OutboxUnknown, n.MailFailed, n.DeadLetters, s.currency}, nil
+	return Attention{
+		PayoutFailures: n.PayoutFailures,
+		PayoutsStopped: n.PayoutsStopped,
+		Reviews:        n.Reviews,
+		InReview:       money.Nano(n.InReview),
+		Disputes:       n.Disputes,
+		Disputed:       money.Nano(n.Disputed),
+		InvoicesUnpaid: n.InvoicesUnpaid,
+		Frozen:         n.Frozen,
+		Quarantined:    n.Quarantined,
+		OutboxUnknown:  n.OutboxUnknown,
+		MailFailed:     n.MailFailed,
+		DeadLetters:    n.DeadLetters,
+		Currency:       s.currency,
+	}, nil
 }
 
 // DayMoney is one day's money, of UTC: "2026-11-22".

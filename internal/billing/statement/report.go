@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/id"
@@ -12,18 +13,7 @@ import (
 )
 
 // Balance is what a renter has and what it is being spent on.
-type Balance struct {
-	Available money.Nano `json:"available"` // free to spend, Credit included
-	// of an org that pays afterwards: what is left of its limit, holds included; else 0
-	Credit      money.Nano  `json:"credit"`
-	Owed        money.Nano  `json:"owed"`          // used on credit and billed, and not yet paid
-	Held        money.Nano  `json:"held"`          // set aside for running clusters
-	Accrued     money.Nano  `json:"accrued"`       // of Held, used already and not booked yet
-	BurnPerHour money.Micro `json:"burn_per_hour"` // of clusters that are being billed now
-	// RunwaySeconds is how long the money lasts at that rate; nil when nothing is being billed.
-	RunwaySeconds *int64 `json:"runway_seconds"`
-	Currency      string `json:"currency"`
-}
+type Balance = client.Balance
 
 // OrgBalance reads the org's balance.
 func (s *Statements) OrgBalance(ctx context.Context, org id.Org) (Balance, error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
@@ -32,16 +33,7 @@ type Usage struct {
 }
 
 // UsageCredit is what was given back for a node whose host failed.
-type UsageCredit struct {
-	Rank     int        `json:"rank"`
-	Lease    id.Lease   `json:"lease_id"`
-	HostID   id.Host    `json:"host_id"`
-	HostName string     `json:"host_name"`
-	Reason   string     `json:"reason" doc:"host_lost, gpu_failed, …"`
-	From     time.Time  `json:"from" doc:"the billed time from here"`
-	To       time.Time  `json:"to" doc:"to here is free"`
-	Amount   money.Nano `json:"amount"`
-}
+type UsageCredit = client.Credit
 
 // Seconds are milliseconds shown as decimal seconds, "300.000".
 type Seconds int64
@@ -92,7 +84,16 @@ func (s *Statements) ClusterUsage(ctx context.Context, cluster id.Cluster) (Usag
 	}
 	u.Credits = make([]UsageCredit, len(credits))
 	for i, c := range credits {
-		u.Credits[i] = UsageCredit{c.Rank, c.Lease, c.Host, c.HostName, c.Reason, c.From, c.To, c.Amount}
+		u.Credits[i] = UsageCredit{
+			Rank:     c.Rank,
+			Lease:    c.Lease,
+			HostID:   c.Host,
+			HostName: c.HostName,
+			Reason:   c.Reason,
+			From:     c.From,
+			To:       c.To,
+			Amount:   c.Amount,
+		}
 		u.Credited += c.Amount
 	}
 	if u.NotBilled, err = notBilled(ctx, s.d.Q, []id.Cluster{cluster}, nil); err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -15,12 +16,7 @@ import (
 )
 
 // Office is what a country's tax office gets for a period.
-type Office struct {
-	Country  string     `json:"country"`
-	Tax      money.Nano `json:"tax"`      // to be declared
-	Remitted money.Nano `json:"remitted"` // paid for periods that have time in common with this one
-	Left     money.Nano `json:"left"`     // may still be paid; 0 at least
-}
+type Office = client.TaxOffice
 
 // offices returns the countries in which tax was charged, given back or paid in a period.
 func offices(ctx context.Context, q *dbq.Queries, r Report) ([]Office, error) {

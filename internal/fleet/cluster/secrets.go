@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"golang.org/x/crypto/ssh"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/db"
@@ -28,14 +29,7 @@ const (
 )
 
 // SealState is how far secrets at rest are sealed with the present MUSTER_SECRET.
-type SealState struct {
-	Rotating  bool       `json:"rotating" doc:"the server that answers accepts MUSTER_SECRET_PREVIOUS, too"`
-	Resealed  int64      `json:"resealed" doc:"clusters whose secrets were sealed again since the change"`
-	Remaining int64      `json:"remaining" doc:"clusters whose secrets the other secret seals, after the last pass"`
-	PassedAt  *time.Time `json:"passed_at,omitempty" doc:"when all were last looked at"`
-	NeededTo  *time.Time `json:"needed_to,omitempty" doc:"until when the other secret is needed, if none remain: answers and links that it made live a day"`
-	Done      bool       `json:"done" doc:"MUSTER_SECRET_PREVIOUS is not needed any more"`
-}
+type SealState = client.SealState
 
 // RotatesSecret reports whether a second secret is accepted besides the one that seals.
 func (c *Clusters) RotatesSecret() bool { return c.cfg.Box != nil && c.cfg.Box.Rotating() }

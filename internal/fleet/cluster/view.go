@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
@@ -94,10 +95,7 @@ type Node struct {
 }
 
 // GPU is one device of a node.
-type GPU struct {
-	UUID  string `json:"uuid"`
-	Model string `json:"model"`
-}
+type GPU = client.NodeGPU
 
 // Network is the network between the ranks. Busbw is the lowest bandwidth that any rank measured in the preflight; 0 =
 // not measured (one node, or not yet).
@@ -113,15 +111,7 @@ type Network struct {
 }
 
 // Event is one entry of a cluster's timeline.
-type Event struct {
-	N      int64           `json:"n" doc:"rises; use it as cursor"`
-	At     time.Time       `json:"at"`
-	Kind   string          `json:"kind"`
-	Rank   *int            `json:"rank"`
-	Title  string          `json:"title"`
-	Detail string          `json:"detail"`
-	Data   json.RawMessage `json:"data,omitempty"`
-}
+type Event = client.Event
 
 // Doubt explains that a cluster is not billed at the moment because a rank is not proven up, and what follows.
 type Doubt struct {
@@ -236,11 +226,7 @@ func (c *Clusters) withDoubt(ctx context.Context, v Cluster, err error) (Cluster
 }
 
 // Replacing explains that ranks wait for another host.
-type Replacing struct {
-	Ranks []int     `json:"ranks"`
-	Until time.Time `json:"until" doc:"when the cluster ends if none is found"`
-	Why   string    `json:"why" doc:"why none was found so far; empty: nobody has looked yet"`
-}
+type Replacing = client.Replacing
 
 // replacingOf returns what the rows of a cluster contain about ranks that wait.
 func replacingOf(r dbq.Cluster, nodes []dbq.ClusterNodesRow) *Replacing {

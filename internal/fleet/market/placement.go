@@ -56,14 +56,7 @@ type GPU struct {
 }
 
 // Line is one line of a price.
-type Line struct {
-	Kind      string      `json:"kind"` // gpu, disk, network
-	Rank      int         `json:"rank"`
-	Text      string      `json:"text"`
-	Quantity  int64       `json:"quantity"`
-	UnitPrice money.Micro `json:"unit_price"` // per hour
-	Price     money.Micro `json:"price_per_hour"`
-}
+type Line = client.PriceLine
 
 // HostIDs returns the hosts of the placement without duplicates, sorted by id, which is the lock order.
 func (p Placement) HostIDs() []id.Host {

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -53,16 +54,10 @@ type Spec struct {
 }
 
 // RegistryAuth is the credentials for a private image registry. They are secret.
-type RegistryAuth struct {
-	Username string `json:"username"`
-	Password string `json:"password"`
-}
+type RegistryAuth = client.RegistryAuth
 
 // Port is a port of the workload that the renter wants to reach.
-type Port struct {
-	Port     int    `json:"port"`
-	Protocol string `json:"protocol"`
-}
+type Port = client.Port
 
 // Network is the renter's requirements on the network between the nodes.
 type Network struct {

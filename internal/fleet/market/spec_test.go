@@ -142,7 +142,7 @@ func TestSplitTakesTheSecretsOut(t *testing.T) {
 	t.Parallel()
 	s := DefaultSpec()
 	s.Env = map[string]string{"TOKEN": "hunter2"}
-	s.RegistryAuth = &RegistryAuth{"u", "hunter3"}
+	s.RegistryAuth = &RegistryAuth{Username: "u", Password: "hunter3"}
 	open, secrets := s.Split()
 	b, err := json.Marshal(open)
 	if err != nil || strings.Contains(string(b), "hunter") || open.Env["TOKEN"] != Mask {

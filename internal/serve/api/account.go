@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fault"
@@ -12,38 +13,23 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
-type userView struct {
-	ID        id.User   `json:"id"`
-	Email     string    `json:"email"`
-	Name      string    `json:"name"`
-	Admin     bool      `json:"admin"`
-	Verified  bool      `json:"email_verified" doc:"the e-mail address is known to be the user's"`
-	CreatedAt time.Time `json:"created_at"`
-}
-
-type orgView struct {
-	ID       id.Org `json:"id"`
-	Name     string `json:"name"`
-	Personal bool   `json:"personal"`
-	Zone     string `json:"zone" doc:"the IANA time zone in which its days, months and years begin" example:"Europe/Berlin"`
-}
-
-type meView struct {
-	User   userView `json:"user"`
-	Org    orgView  `json:"org"`
-	Scopes []string `json:"scopes" doc:"what this token may do"`
-	Token  id.Token `json:"token_id"`
-}
-
-func (a *API) me(ctx context.Context, p account.Principal, _ *struct{}) (meView, error) {
+func (a *API) me(ctx context.Context, p account.Principal, _ *struct{}) (client.Me, error) {
 	v, err := a.accounts.Profile(ctx, p)
 	if err != nil {
-		return meView{}, err
+		return client.Me{}, err
 	}
-	return meView{
-		User:   userView{v.User, v.Email, v.Name, v.Admin, v.Verified, v.CreatedAt.UTC()},
-		Org:    orgView{v.Org, v.OrgName, v.Personal, v.Zone},
-		Scopes: p.Scopes, Token: p.Token,
+	return client.Me{
+		User: client.User{
+			ID:        v.User,
+			Email:     v.Email,
+			Name:      v.Name,
+			Admin:     v.Admin,
+			Verified:  v.Verified,
+			CreatedAt: v.CreatedAt.UTC(),
+		},
+		Org:     client.Org{ID: v.Org, Name: v.OrgName, Personal: v.Personal, Zone: v.Zone},
+		Scopes:  p.Scopes,
+		TokenID: p.Token,
 	}, nil
 }
 
@@ -56,24 +42,18 @@ type signUpInput struct {
 	}
 }
 
-type signUpView struct {
-	User  userView `json:"user"`
-	Org   orgView  `json:"org"`
-	Token string   `json:"token" doc:"an API token with all scopes; shown once"`
-}
-
 func (a *API) signUp(ctx context.Context, caller account.Principal, in *signUpInput,
-	once idem.Request) (signUpView, idem.Outcome, error) {
+	once idem.Request) (client.SignedUp, idem.Outcome, error) {
 	u, out, err := a.accounts.SignUp(ctx, account.SignUp{
 		Email: in.Body.Email, Password: in.Body.Password, Name: in.Body.Name, Address: caller.Address,
 	}, idem.As(once, viewSignUp))
 	return viewSignUp(u), out, err
 }
 
-func viewSignUp(u account.SignedUp) signUpView {
-	return signUpView{
-		User: userView{ID: u.User, Email: u.Email, Name: u.OrgName, CreatedAt: u.CreatedAt},
-		Org:  orgView{u.Org, u.OrgName, true, "UTC"}, Token: u.Token,
+func viewSignUp(u account.SignedUp) client.SignedUp {
+	return client.SignedUp{
+		User: client.User{ID: u.User, Email: u.Email, Name: u.OrgName, CreatedAt: u.CreatedAt},
+		Org:  client.Org{ID: u.Org, Name: u.OrgName, Personal: true, Zone: "UTC"}, Token: u.Token,
 	}
 }
 
@@ -91,26 +71,22 @@ type sentView struct {
 	To string `json:"to" doc:"the address the link went to"`
 }
 
-// TokenView is an API token without its secret. It is exported because the reference leaves out unexported embedded
-// types.
-type TokenView struct {
-	ID         id.Token   `json:"id"`
-	Name       string     `json:"name"`
-	Hint       string     `json:"hint" doc:"the secret's last four characters"`
-	Scopes     []string   `json:"scopes"`
-	CreatedAt  time.Time  `json:"created_at"`
-	ExpiresAt  *time.Time `json:"expires_at" doc:"null: never"`
-	LastUsedAt *time.Time `json:"last_used_at"`
+func viewToken(t account.Token) client.Token {
+	return client.Token{
+		ID:         t.ID,
+		Name:       t.Name,
+		Hint:       t.Hint,
+		Scopes:     t.Scopes,
+		CreatedAt:  t.CreatedAt.UTC(),
+		ExpiresAt:  utc(t.ExpiresAt),
+		LastUsedAt: utc(t.LastUsedAt),
+	}
 }
 
-func viewToken(t account.Token) TokenView {
-	return TokenView{t.ID, t.Name, t.Hint, t.Scopes, t.CreatedAt.UTC(), utc(t.ExpiresAt), utc(t.LastUsedAt)}
-}
-
-func (a *API) listTokens(ctx context.Context, p account.Principal, in *struct{ Page }) (list[TokenView], error) {
+func (a *API) listTokens(ctx context.Context, p account.Principal, in *struct{ Page }) (list[client.Token], error) {
 	after, err := cursor[id.Token](in.Page)
 	if err != nil {
-		return list[TokenView]{}, err
+		return list[client.Token]{}, err
 	}
 	rows, err := a.accounts.Tokens(ctx, p, account.Page[id.Token]{After: after, Limit: in.Limit + 1})
 	return cut(rows, in.Limit, viewToken, func(t account.Token) string { return t.ID.String() }), err
@@ -125,14 +101,11 @@ type newTokenInput struct {
 	}
 }
 
-type newTokenView struct {
-	TokenView
-	Token string `json:"token" doc:"the secret; shown once"`
-}
-
 func (a *API) createToken(ctx context.Context, p account.Principal, in *newTokenInput,
-	once idem.Request) (newTokenView, idem.Outcome, error) {
-	view := func(t account.IssuedToken) newTokenView { return newTokenView{viewToken(t.Token), t.Secret} }
+	once idem.Request) (client.NewToken, idem.Outcome, error) {
+	view := func(t account.IssuedToken) client.NewToken {
+		return client.NewToken{Token: viewToken(t.Token), Secret: t.Secret}
+	}
 	t, out, err := a.accounts.CreateToken(ctx, p, account.NewToken{
 		Name: in.Body.Name, Scopes: in.Body.Scopes, Expires: time.Duration(in.Body.ExpiresIn) * time.Second,
 	}, idem.As(once, view))
@@ -151,22 +124,20 @@ func (a *API) revokeToken(ctx context.Context, p account.Principal, in *idInput)
 	return nothing{}, a.accounts.RevokeToken(ctx, p, t)
 }
 
-type sshKeyView struct {
-	ID          id.SSHKey `json:"id"`
-	Name        string    `json:"name"`
-	PublicKey   string    `json:"public_key"`
-	Fingerprint string    `json:"fingerprint"`
-	CreatedAt   time.Time `json:"created_at"`
+func viewSSHKey(k account.SSHKey) client.SSHKey {
+	return client.SSHKey{
+		ID:          k.ID,
+		Name:        k.Name,
+		PublicKey:   k.PublicKey,
+		Fingerprint: k.Fingerprint,
+		CreatedAt:   k.CreatedAt.UTC(),
+	}
 }
 
-func viewSSHKey(k account.SSHKey) sshKeyView {
-	return sshKeyView{k.ID, k.Name, k.PublicKey, k.Fingerprint, k.CreatedAt.UTC()}
-}
-
-func (a *API) listSSHKeys(ctx context.Context, p account.Principal, in *struct{ Page }) (list[sshKeyView], error) {
+func (a *API) listSSHKeys(ctx context.Context, p account.Principal, in *struct{ Page }) (list[client.SSHKey], error) {
 	after, err := cursor[id.SSHKey](in.Page)
 	if err != nil {
-		return list[sshKeyView]{}, err
+		return list[client.SSHKey]{}, err
 	}
 	rows, err := a.accounts.SSHKeys(ctx, p, account.Page[id.SSHKey]{After: after, Limit: in.Limit + 1})
 	return cut(rows, in.Limit, viewSSHKey, func(k account.SSHKey) string { return k.ID.String() }), err
@@ -181,7 +152,7 @@ type newSSHKeyInput struct {
 }
 
 func (a *API) addSSHKey(ctx context.Context, p account.Principal, in *newSSHKeyInput,
-	once idem.Request) (sshKeyView, idem.Outcome, error) {
+	once idem.Request) (client.SSHKey, idem.Outcome, error) {
 	k, out, err := a.accounts.AddSSHKey(ctx, p, in.Body.Name, in.Body.PublicKey, idem.As(once, viewSSHKey))
 	return viewSSHKey(k), out, err
 }
@@ -220,18 +191,15 @@ func (a *API) changePassword(ctx context.Context, p account.Principal, in *passw
 	return passwordSet{err == nil}, err
 }
 
-// sessionView is one place where the user is signed in.
-type sessionView struct {
-	ID         id.Session `json:"id"`
-	Address    string     `json:"address" doc:"where it was opened from"`
-	UserAgent  string     `json:"user_agent"`
-	CreatedAt  time.Time  `json:"created_at"`
-	LastSeenAt time.Time  `json:"last_seen_at" doc:"to the minute"`
-	ExpiresAt  time.Time  `json:"expires_at"`
-}
-
-func viewSession(s account.Session) sessionView {
-	return sessionView{s.ID, s.Address, s.UserAgent, s.CreatedAt.UTC(), s.LastSeenAt.UTC(), s.ExpiresAt.UTC()}
+func viewSession(s account.Session) client.Session {
+	return client.Session{
+		ID:         s.ID,
+		Address:    s.Address,
+		UserAgent:  s.UserAgent,
+		CreatedAt:  s.CreatedAt.UTC(),
+		LastSeenAt: s.LastSeenAt.UTC(),
+		ExpiresAt:  s.ExpiresAt.UTC(),
+	}
 }
 
 // wholeUser is Forbidden for a token that cannot do all its user can: sessions are the user's, not the token's.
@@ -244,9 +212,9 @@ func wholeUser(p account.Principal) error {
 	return nil
 }
 
-func (a *API) listSessions(ctx context.Context, p account.Principal, _ *struct{}) (list[sessionView], error) {
+func (a *API) listSessions(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Session], error) {
 	if err := wholeUser(p); err != nil {
-		return list[sessionView]{}, err
+		return list[client.Session]{}, err
 	}
 	all, err := a.accounts.Sessions(ctx, p)
 	return cut(all, len(all), viewSession, func(account.Session) string { return "" }), err

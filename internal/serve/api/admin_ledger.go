@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/metering"
@@ -17,74 +19,46 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// TrialBalanceView is the trial balance. Amounts are whole nano-units as text: sums may be of any size.
-type TrialBalanceView struct {
-	Balanced bool        `json:"balanced"`
-	Debits   string      `json:"debits_nano"`
-	Credits  string      `json:"credits_nano"`
-	Accounts []KindTotal `json:"accounts"`
-	Problems []string    `json:"problems"`
-}
-
-// KindTotal is the balance of all accounts of a kind, credit minus debit.
-type KindTotal struct {
-	Kind     string `json:"kind"`
-	Currency string `json:"currency"`
-	Nano     string `json:"balance_nano"`
-}
-
-func (a *API) trialBalance(ctx context.Context, p account.Principal, _ *struct{}) (TrialBalanceView, error) {
+func (a *API) trialBalance(ctx context.Context, p account.Principal, _ *struct{}) (client.TrialBalance, error) {
 	t, err := a.statements.TrialBalance(ctx, p)
 	if err != nil {
-		return TrialBalanceView{}, err
+		return client.TrialBalance{}, err
 	}
-	out := TrialBalanceView{
+	out := client.TrialBalance{
 		Balanced: t.Balanced(),
 		Debits:   t.Debits.String(),
 		Credits:  t.Credits.String(),
-		Accounts: []KindTotal{},
+		Accounts: []client.KindTotal{},
 		Problems: append([]string{}, t.Problems...),
 	}
 	for _, x := range t.Totals {
-		out.Accounts = append(out.Accounts, KindTotal{string(x.Kind), x.Currency, x.Amount.String()})
+		out.Accounts = append(out.Accounts, client.KindTotal{
+			Kind:     string(x.Kind),
+			Currency: x.Currency,
+			Nano:     x.Amount.String(),
+		})
 	}
 	return out, nil
 }
 
-// BookEntry is one entry of the books.
-type BookEntry struct {
-	ID        string         `json:"id,omitempty"`
-	Kind      string         `json:"kind"`
-	Key       string         `json:"key"`
-	Memo      string         `json:"memo"`
-	Ref       string         `json:"ref,omitempty"`
-	Corrects  string         `json:"corrects,omitempty"`
-	At        string         `json:"at,omitempty"`
-	Transfers []BookTransfer `json:"transfers"`
-}
-
-// BookTransfer is one of its transfers.
-type BookTransfer struct {
-	Debit     string     `json:"debit" doc:"kind of account"`
-	DebitOrg  string     `json:"debit_org,omitempty"`
-	Credit    string     `json:"credit"`
-	CreditOrg string     `json:"credit_org,omitempty"`
-	Amount    money.Nano `json:"amount"`
-	Currency  string     `json:"currency"`
-}
-
-func bookEntry(e ledger.Entry) BookEntry {
-	out := BookEntry{
+func bookEntry(e ledger.Entry) client.LedgerEntry {
+	out := client.LedgerEntry{
 		Kind:      e.Kind,
 		Key:       e.Key,
 		Memo:      e.Memo,
 		Ref:       e.Ref,
 		Corrects:  e.Corrects.String(),
-		Transfers: []BookTransfer{},
+		Transfers: []client.LedgerTransfer{},
 	}
 	for _, t := range e.Transfers {
-		out.Transfers = append(out.Transfers, BookTransfer{string(t.Debit.Kind), t.Debit.Org.String(), string(t.Credit.Kind),
-			t.Credit.Org.String(), t.Amount, t.Debit.Currency})
+		out.Transfers = append(out.Transfers, client.LedgerTransfer{
+			Debit:     string(t.Debit.Kind),
+			DebitOrg:  t.Debit.Org.String(),
+			Credit:    string(t.Credit.Kind),
+			CreditOrg: t.Credit.Org.String(),
+			Amount:    t.Amount,
+			Currency:  t.Debit.Currency,
+		})
 	}
 	return out
 }
@@ -92,13 +66,13 @@ func bookEntry(e ledger.Entry) BookEntry {
 func (a *API) searchLedger(ctx context.Context, p account.Principal, in *struct {
 	Page
 	Q string `query:"q" required:"true" minLength:"1" maxLength:"200" doc:"an entry's id or key, or the prefixed id of what it belongs to; an organisation's: all that moved its money"`
-}) (list[BookEntry], error) {
+}) (list[client.LedgerEntry], error) {
 	before, err := cursor[id.LedgerTx](in.Page)
 	if err != nil {
-		return list[BookEntry]{}, err
+		return list[client.LedgerEntry]{}, err
 	}
 	rows, err := a.statements.SearchLedger(ctx, p, in.Q, before, in.Limit+1)
-	view := func(b ledger.Booked) BookEntry {
+	view := func(b ledger.Booked) client.LedgerEntry {
 		e := bookEntry(b.Entry)
 		e.ID, e.At = b.ID.String(), b.At
 		return e
@@ -116,15 +90,15 @@ type compensateInput struct {
 }
 
 func (a *API) compensate(ctx context.Context, p account.Principal, in *compensateInput,
-	once idem.Request) (BookEntry, idem.Outcome, error) {
+	once idem.Request) (client.LedgerEntry, idem.Outcome, error) {
 	charge, err := pathID[id.LedgerTx](in.ID, "entry")
 	if err != nil {
-		return BookEntry{}, idem.Outcome{}, err
+		return client.LedgerEntry{}, idem.Outcome{}, err
 	}
 	var amount money.Nano
 	if in.Body.Amount != "" {
 		if amount, err = money.ParseNano(in.Body.Amount); err != nil || amount <= 0 {
-			return BookEntry{}, idem.Outcome{}, fault.InvalidField("amount", "is a decimal above zero")
+			return client.LedgerEntry{}, idem.Outcome{}, fault.InvalidField("amount", "is a decimal above zero")
 		}
 	}
 	x, done, err := a.payments.Compensate(ctx, p, charge, amount, in.Body.Reason, idem.As(once, bookEntry))

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
@@ -47,10 +48,10 @@ func (a *API) orgs(ctx context.Context, p account.Principal, in SearchOrgs,
 // orgDetailView is all that a platform operator knows of an organisation.
 type orgDetailView struct {
 	statement.OrgDetail
-	Legal    *legalView        `json:"legal" doc:"null: it has not said who it is"`
-	FeePPM   int               `json:"fee_ppm" doc:"of its hosts' new leases"`
-	Earnings payoutBalanceView `json:"earnings"`
-	Account  payout.Account    `json:"account"`
+	Legal    *client.Legal        `json:"legal" doc:"null: it has not said who it is"`
+	FeePPM   int                  `json:"fee_ppm" doc:"of its hosts' new leases"`
+	Earnings client.PayoutBalance `json:"earnings"`
+	Account  payout.Account       `json:"account"`
 }
 
 func (a *API) getOrg(ctx context.Context, p account.Principal, in *idInput) (orgDetailView, error) {

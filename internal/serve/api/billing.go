@@ -11,6 +11,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/billing/payment"
@@ -228,22 +229,19 @@ type budgetInput struct {
 	}
 }
 
-type budgetView struct {
-	ID          id.Budget    `json:"id"`
-	Project     string       `json:"project" doc:"empty: the whole organisation"`
-	Cap         *money.Nano  `json:"cap"`
-	Spent       money.Nano   `json:"spent" doc:"booked since the budget was set; notices of a half, four fifths and all count this"`
-	Committed   money.Nano   `json:"committed" doc:"spent, and what is held now for the next hour of clusters: never more than the cap"`
-	Left        *money.Nano  `json:"left" doc:"null: no cap"`
-	MaxPrice    *money.Micro `json:"max_price_per_hour" doc:"of one cluster"`
-	MaxDuration *int64       `json:"max_duration" doc:"seconds, of one cluster"`
-	Currency    string       `json:"currency"`
-	Since       time.Time    `json:"since"`
-}
-
-func viewBudget(b budget.Budget) budgetView {
-	return budgetView{b.ID, b.Project, b.Cap, b.Spent, b.Committed, b.Left(), b.MaxRate, b.MaxDuration, b.Currency,
-		b.Since.UTC()}
+func viewBudget(b budget.Budget) client.Budget {
+	return client.Budget{
+		ID:          b.ID,
+		Project:     b.Project,
+		Cap:         b.Cap,
+		Spent:       b.Spent,
+		Committed:   b.Committed,
+		Left:        b.Left(),
+		MaxPrice:    b.MaxRate,
+		MaxDuration: b.MaxDuration,
+		Currency:    b.Currency,
+		Since:       b.Since.UTC(),
+	}
 }
 
 // limits parses the request's decimals. Fault: Invalid.
@@ -268,24 +266,24 @@ func (in *budgetInput) limits() (l budget.Limits, err error) {
 }
 
 func (a *API) setBudget(ctx context.Context, p account.Principal, in *budgetInput,
-	once idem.Request) (budgetView, idem.Outcome, error) {
+	once idem.Request) (client.Budget, idem.Outcome, error) {
 	l, err := in.limits()
 	if err != nil {
-		return budgetView{}, idem.Outcome{}, err
+		return client.Budget{}, idem.Outcome{}, err
 	}
 	b, done, err := a.budgets.Set(ctx, p, budget.Change{Project: in.Body.Project, Limits: l}, idem.As(once, viewBudget))
 	return viewBudget(b), done, err
 }
 
-func (a *API) listBudgets(ctx context.Context, p account.Principal, _ *struct{}) (list[budgetView], error) {
+func (a *API) listBudgets(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Budget], error) {
 	all, err := a.budgets.List(ctx, p)
 	return cut(all, len(all), viewBudget, func(b budget.Budget) string { return b.ID.String() }), err
 }
 
-func (a *API) getBudget(ctx context.Context, p account.Principal, in *idInput) (budgetView, error) {
+func (a *API) getBudget(ctx context.Context, p account.Principal, in *idInput) (client.Budget, error) {
 	b, err := pathID[id.Budget](in.ID, "budget")
 	if err != nil {
-		return budgetView{}, err
+		return client.Budget{}, err
 	}
 	v, err := a.budgets.Get(ctx, p, b)
 	return viewBudget(v), err

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/bond"
 	"github.com/musterhq/muster/internal/billing/statement"
@@ -12,23 +13,12 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-type bondTermsView struct {
-	RetainPPM      int64       `json:"retain_ppm" doc:"part of maturing earnings that is kept as bond, in millionths, until the bond is 10 hours of your list price" example:"250000"`
-	AcceptUnbonded bool        `json:"accept_unbonded" doc:"whether hosts without a bond may join yours in gangs whose renter allows it (trust: any); when such a host fails, nobody pays yours"`
-	LiabilityMax   *money.Nano `json:"gang_liability_max" doc:"the most that one lease of yours may be liable for; null: no limit"`
-}
-
-type liabilityView struct {
-	Nodes  int        `json:"nodes"`
-	Amount money.Nano `json:"amount"`
-}
-
 type bondView struct {
 	Free        money.Nano        `json:"free" doc:"not reserved for a lease"`
 	Reserved    money.Nano        `json:"reserved" doc:"for leases in gangs with other operators' hosts"`
 	Deposited   money.Nano        `json:"deposited" doc:"of both, what came out of your balance: it goes back there when you withdraw"`
 	Depositable money.Nano        `json:"depositable" doc:"could be deposited from your balance now; promotional credit cannot"`
-	Terms       bondTermsView     `json:"terms"`
+	Terms       client.BondTerms  `json:"terms"`
 	Leases      []bond.Reserve    `json:"leases" doc:"what is reserved, newest first, at most 200"`
 	Standby     []bond.StandbyRow `json:"standby" doc:"what your hosts were paid for standing by, and what your bond paid, newest first, at most 200"`
 	Relief      []bond.ReliefRow  `json:"relief" doc:"what the platform paid your hosts for standing by while no host was to blame, newest first, at most 200"`
@@ -42,12 +32,16 @@ func viewBond(s bond.Standing) bondView {
 		Reserved:    s.Reserved,
 		Deposited:   s.Deposited,
 		Depositable: s.Depositable,
-		Terms:       bondTermsView{s.Terms.RetainPPM, s.Terms.AcceptUnbonded, s.Terms.LiabilityMax},
-		Leases:      s.Leases,
-		Standby:     s.Standby,
-		Relief:      s.Relief,
-		Hosts:       s.Hosts,
-		Currency:    s.Currency,
+		Terms: client.BondTerms{
+			RetainPPM:      s.Terms.RetainPPM,
+			AcceptUnbonded: s.Terms.AcceptUnbonded,
+			LiabilityMax:   s.Terms.LiabilityMax,
+		},
+		Leases:   s.Leases,
+		Standby:  s.Standby,
+		Relief:   s.Relief,
+		Hosts:    s.Hosts,
+		Currency: s.Currency,
 	}
 }
 
@@ -61,12 +55,12 @@ type liabilityInput struct {
 	Price string `query:"price_per_hour" required:"true" doc:"of each of the other nodes, a decimal" example:"20.00"`
 }
 
-func (a *API) getLiability(_ context.Context, _ account.Principal, in *liabilityInput) (liabilityView, error) {
+func (a *API) getLiability(_ context.Context, _ account.Principal, in *liabilityInput) (client.Liability, error) {
 	rate, err := money.ParseMicro(in.Price)
 	if err != nil || rate < 0 || rate > 1_000_000*1_000_000 {
-		return liabilityView{}, fault.InvalidField("price_per_hour", "is a decimal of at most a million")
+		return client.Liability{}, fault.InvalidField("price_per_hour", "is a decimal of at most a million")
 	}
-	return liabilityView{in.Nodes, bond.LiabilityOf(in.Nodes, rate)}, nil
+	return client.Liability{Nodes: in.Nodes, Amount: bond.LiabilityOf(in.Nodes, rate)}, nil
 }
 
 type bondAmountInput struct {

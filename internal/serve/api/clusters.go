@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/go-chi/chi/v5"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
@@ -162,16 +163,11 @@ func (a *API) clusterEvents(ctx context.Context, p account.Principal, in *events
 		err
 }
 
-type sshGatewayView struct {
-	Address  string   `json:"address" doc:"host:port of the SSH gateway; ssh -p PORT CLUSTER.RANK@HOST"`
-	HostKeys []string `json:"host_keys" doc:"the keys it shows, as in a known_hosts file, without the address"`
-}
-
-func (a *API) sshGateway(context.Context, account.Principal, *struct{}) (sshGatewayView, error) {
+func (a *API) sshGateway(context.Context, account.Principal, *struct{}) (client.SSHGateway, error) {
 	if a.cfg.GatewayAddr == "" {
-		return sshGatewayView{}, fault.New(fault.NotFound, "this platform has no SSH gateway")
+		return client.SSHGateway{}, fault.New(fault.NotFound, "this platform has no SSH gateway")
 	}
-	return sshGatewayView{Address: a.cfg.GatewayAddr, HostKeys: a.cfg.SSHHostKeys}, nil
+	return client.SSHGateway{Address: a.cfg.GatewayAddr, HostKeys: a.cfg.SSHHostKeys}, nil
 }
 
 func sshParams() []*huma.Param {

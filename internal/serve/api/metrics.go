@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/fault"
@@ -32,24 +33,6 @@ type metricsInput struct {
 	Step int       `query:"step" minimum:"1" maximum:"86400" doc:"seconds between samples; left out: as fine as fits"`
 }
 
-type sampleView struct {
-	At     time.Time `json:"at"`
-	Util   *int      `json:"util" doc:"percent; null where the GPU does not tell"`
-	MemMB  *int      `json:"mem_mb"`
-	PowerW *int      `json:"power_w"`
-	TempC  *int      `json:"temp_c"`
-}
-
-type gpuMetricsView struct {
-	Rank     int          `json:"rank"`
-	HostID   id.Host      `json:"host_id"`
-	HostName string       `json:"host_name"`
-	UUID     string       `json:"uuid"`
-	Model    string       `json:"model"`
-	VRAMMB   int64        `json:"vram_mb"`
-	Samples  []sampleView `json:"samples"`
-}
-
 type networkMetricsView struct {
 	BusbwGbps float64     `json:"busbw_gbps" doc:"all-reduce bus bandwidth as the preflight measured it; 0: not measured"`
 	RTTMicros [][]float64 `json:"rtt_us" doc:"between ranks, a row per rank"`
@@ -57,11 +40,11 @@ type networkMetricsView struct {
 }
 
 type metricsView struct {
-	From    time.Time          `json:"from"`
-	To      time.Time          `json:"to"`
-	Step    int                `json:"step" doc:"seconds"`
-	GPUs    []gpuMetricsView   `json:"gpus"`
-	Network networkMetricsView `json:"network"`
+	From    time.Time           `json:"from"`
+	To      time.Time           `json:"to"`
+	Step    int                 `json:"step" doc:"seconds"`
+	GPUs    []client.GPUMetrics `json:"gpus"`
+	Network networkMetricsView  `json:"network"`
 }
 
 // clusterMetrics shows a GPU's readings only for the time in which it belonged to the cluster.
@@ -78,25 +61,37 @@ func (a *API) clusterMetrics(ctx context.Context, p account.Principal, in *metri
 	if err != nil {
 		return metricsView{}, err
 	}
-	v := metricsView{From: from, To: to, Step: int(step.Seconds()), GPUs: []gpuMetricsView{}, Network: networkMetricsView{
-		BusbwGbps: c.Network.BusbwGbps, RTTMicros: orEmpty(c.Network.RTTMicros), PairGbps: orEmpty(c.Network.PairGbps),
-	}}
+	v := metricsView{
+		From: from,
+		To:   to,
+		Step: int(step.Seconds()),
+		GPUs: []client.GPUMetrics{},
+		Network: networkMetricsView{
+			BusbwGbps: c.Network.BusbwGbps, RTTMicros: orEmpty(c.Network.RTTMicros), PairGbps: orEmpty(c.Network.PairGbps),
+		},
+	}
 	gpus, err := a.clusters.Metrics(ctx, p.Org, cl, from, to, step)
 	if err != nil {
 		return metricsView{}, err
 	}
 	for _, g := range gpus {
-		m := gpuMetricsView{
+		m := client.GPUMetrics{
 			Rank:     g.Rank,
 			HostID:   g.Host,
 			HostName: g.HostName,
 			UUID:     g.UUID,
 			Model:    g.Model,
 			VRAMMB:   g.VRAMMB,
-			Samples:  []sampleView{},
+			Samples:  []client.Sample{},
 		}
 		for _, s := range g.Samples {
-			m.Samples = append(m.Samples, sampleView{s.At.UTC(), known(s.Util), known(s.MemMB), known(s.PowerW), known(s.TempC)})
+			m.Samples = append(m.Samples, client.Sample{
+				At:     s.At.UTC(),
+				Util:   known(s.Util),
+				MemMB:  known(s.MemMB),
+				PowerW: known(s.PowerW),
+				TempC:  known(s.TempC),
+			})
 		}
 		v.GPUs = append(v.GPUs, m)
 	}

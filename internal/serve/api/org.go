@@ -2,21 +2,13 @@ package api
 
 import (
 	"context"
-	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 )
 
-type legalView struct {
-	Name      string     `json:"name" doc:"legal name; empty: not told"`
-	Address   []string   `json:"address" doc:"lines, without the country"`
-	Country   string     `json:"country" doc:"ISO 3166-1 alpha-2"`
-	VATID     string     `json:"vat_id" doc:"empty: none"`
-	ChangedAt *time.Time `json:"changed_at" doc:"null: not told"`
-}
-
-func viewLegal(l account.Legal) legalView {
-	v := legalView{Name: l.Name, Address: l.Address, Country: l.Country, VATID: l.VATID}
+func viewLegal(l account.Legal) client.Legal {
+	v := client.Legal{Name: l.Name, Address: l.Address, Country: l.Country, VATID: l.VATID}
 	if v.Address == nil {
 		v.Address = []string{}
 	}
@@ -26,7 +18,7 @@ func viewLegal(l account.Legal) legalView {
 	return v
 }
 
-func (a *API) getLegal(ctx context.Context, p account.Principal, _ *struct{}) (legalView, error) {
+func (a *API) getLegal(ctx context.Context, p account.Principal, _ *struct{}) (client.Legal, error) {
 	l, err := a.accounts.Legal(ctx, p)
 	return viewLegal(l), err
 }
@@ -40,7 +32,7 @@ type legalInput struct {
 	}
 }
 
-func (a *API) setLegal(ctx context.Context, p account.Principal, in *legalInput) (legalView, error) {
+func (a *API) setLegal(ctx context.Context, p account.Principal, in *legalInput) (client.Legal, error) {
 	l, err := a.accounts.SetLegal(ctx, p, account.Legal{
 		Name:    in.Body.Name,
 		Address: in.Body.Address,

@@ -5,10 +5,10 @@ import (
 	"context"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/statement"
@@ -18,33 +18,18 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-type payoutBalanceView struct {
-	Pending  money.Nano `json:"pending" doc:"earned and booked, and in the holdback"`
-	NotYet   money.Nano `json:"not_booked" doc:"measured, in none of the others: leases that run are booked every quarter of an hour"`
-	InReview money.Nano `json:"in_review" doc:"earned before it, from renters who are linked with you: waits until the platform has decided"`
-	Payable  money.Nano `json:"payable" doc:"earned before it, and not paid out yet"`
-	Disputed money.Nano `json:"disputed" doc:"of both, from payments that are disputed now: waits until they are decided"`
-	Sending  money.Nano `json:"sending" doc:"on its way to you"`
-	Paid     money.Nano `json:"paid" doc:"sent to you, less what was taken back"`
-	Minimum  money.Nano `json:"minimum" doc:"less than this is not paid out"`
-	NextAt   *time.Time `json:"next_at" doc:"of the next payout; null while you have no payout account"`
-	Holdback int64      `json:"holdback_seconds"`
-	Frozen   []id.Lease `json:"frozen_lease_ids" doc:"leases with two accounts of the same time; until they are looked at, nothing becomes payable"`
-	Currency string     `json:"currency"`
-}
-
-func (a *API) payoutBalance(ctx context.Context, p account.Principal, _ *struct{}) (payoutBalanceView, error) {
+func (a *API) payoutBalance(ctx context.Context, p account.Principal, _ *struct{}) (client.PayoutBalance, error) {
 	return a.earned(ctx, p.Org)
 }
 
 // earned is what an operator's earnings have come to.
-func (a *API) earned(ctx context.Context, org id.Org) (payoutBalanceView, error) {
+func (a *API) earned(ctx context.Context, org id.Org) (client.PayoutBalance, error) {
 	s, err := a.payouts.Standing(ctx, org)
 	if err != nil {
-		return payoutBalanceView{}, err
+		return client.PayoutBalance{}, err
 	}
 	where, err := a.payouts.Account(ctx, org)
-	return payoutBalanceView{
+	return client.PayoutBalance{
 		Pending:  s.Pending,
 		NotYet:   s.NotBooked,
 		InReview: s.InReview,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/fault"
@@ -53,14 +54,10 @@ type redeemInput struct {
 	}
 }
 
-type redeemView struct {
-	Amount money.Nano `json:"amount" doc:"credit added"`
-}
-
-func viewRedeemed(n money.Nano) redeemView { return redeemView{n} }
+func viewRedeemed(n money.Nano) client.Redeemed { return client.Redeemed{Amount: n} }
 
 func (a *API) redeem(ctx context.Context, p account.Principal, in *redeemInput,
-	once idem.Request) (redeemView, idem.Outcome, error) {
+	once idem.Request) (client.Redeemed, idem.Outcome, error) {
 	n, done, err := a.payments.Redeem(ctx, p, in.Body.Code, idem.As(once, viewRedeemed))
 	return viewRedeemed(n), done, err
 }
