@@ -44,7 +44,7 @@ func TestActivityOfAnOrganisation(t *testing.T) {
 	_, doc = b.get("/account/trail")
 	text := doc.Find("#acts").Text()
 	for _, want := range []string{"Opened a shell, ran a command or moved files", "192.0.2.7", "SHA256:abc",
-		"Gave legal details"} {
+		"Set legal details"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q: %s", want, text)
 		}

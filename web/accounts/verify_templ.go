@@ -176,7 +176,7 @@ func emailState(a Account, sandbox bool) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				if sandbox {
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 12, "<p class=\"small soft\">This is a sandbox: without a mail server of its own the platform writes the mail into its log, at level INFO.</p>")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 12, "<p class=\"small soft\">This is a sandbox: it has no mail server, so mail is written to the server's log at level INFO.</p>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}

@@ -64,7 +64,7 @@ func (s *Pages) admin(v *page.Visit) error {
 		{
 			N:    int64(len(t.Problems)),
 			What: "problems of the books",
-			Hint: "every transfer added up anew",
+			Hint: "from the sum of all transfers",
 			Href: "/admin/books",
 			Tone: "bad",
 		},
@@ -113,14 +113,14 @@ func (s *Pages) admin(v *page.Visit) error {
 		{
 			N:    a.InvoicesUnpaid,
 			What: "unpaid invoices",
-			Hint: "no card pays them: have them paid, or give them up",
+			Hint: "no card pays them: collect them or write them off",
 			Href: "/admin/books#postpaid",
 			Tone: "warn",
 		},
 		{
 			N:    a.PayoutsStopped,
 			What: "operators stopped",
-			Hint: "until somebody lets payouts go on",
+			Hint: "until staff resume payouts",
 			Href: "/admin/payouts",
 			Tone: "warn",
 		},

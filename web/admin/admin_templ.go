@@ -28,7 +28,7 @@ var deskPages = []struct{ key, href, name string }{
 	{"books", "/admin/books", "Books"},
 	{"tax", "/admin/tax", "Taxes"},
 	{"documents", "/admin/documents", "Documents"},
-	{"audit", "/admin/audit", "Audit trail"},
+	{"audit", "/admin/audit", "Audit log"},
 	{"agents", "/admin/agents", "Agents"},
 }
 

@@ -43,7 +43,7 @@ func AuditPage(p view.Page, a view.Audit) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Audit trail</h1><p class=\"lede\">Who did what, newest first. It is never changed.</p></div><form class=\"findrow\" method=\"get\" action=\"/admin/audit\" role=\"search\"><div class=\"field wide\"><label for=\"q\">An object's id, who acted, or words of the details</label> <input class=\"in\" id=\"q\" name=\"q\" type=\"search\" value=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Audit log</h1><p class=\"lede\">Who did what, newest first. It is never changed.</p></div><form class=\"findrow\" method=\"get\" action=\"/admin/audit\" role=\"search\"><div class=\"field wide\"><label for=\"q\">An object's id, who acted, or words of the details</label> <input class=\"in\" id=\"q\" name=\"q\" type=\"search\" value=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -137,7 +137,7 @@ func AuditPage(p view.Page, a view.Audit) templ.Component {
 						}()
 					}
 					ctx = templ.InitializeContext(ctx)
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "<a class=\"btn\" href=\"/admin/audit\">The whole trail</a>")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "<a class=\"btn\" href=\"/admin/audit\">Whole audit log</a>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}

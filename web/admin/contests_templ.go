@@ -473,7 +473,7 @@ func contestEntry(c ContestView, f ActForm, label string) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = reason(f, "award", c.UUID, "Both operators read it, and the audit log keeps it.").Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = reason(f, "award", c.UUID, "Shown to both operators and kept in the audit log.").Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -435,7 +435,7 @@ func heldCredits(g Gangs) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = reason(g.Form, "credit", lease, "The audit trail keeps it.").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = reason(g.Form, "credit", lease, "Kept in the audit log.").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -60,7 +60,7 @@ func (s *Pages) showLedger(v *page.Visit, form UnfreezeForm) error {
 	}
 	out.Unfreeze.Once = page.NewOnce()
 	if v.R.Method == http.MethodGet && v.R.FormValue("unfrozen") != "" {
-		out.Done = "The lease's money moves again. The host's operator is told why."
+		out.Done = "The lease is unfrozen. The host's operator was notified of the reason."
 	}
 	for _, x := range t.Totals {
 		out.Totals = append(out.Totals, BookTotal{Kind: string(x.Kind), Currency: x.Currency, Amount: x.Amount})
@@ -136,7 +136,7 @@ func (s *Pages) showEntries(v *page.Visit, form CompensateForm) error {
 	out := BookEntries{Query: strings.TrimSpace(v.R.FormValue("q")), Form: form}
 	out.Form.Once = page.NewOnce()
 	if v.R.Method == http.MethodGet && v.R.FormValue("done") != "" {
-		out.Done = "The charge was given back. Both sides are told why."
+		out.Done = "The charge was refunded. Renter and operator were notified of the reason."
 	}
 	var before id.LedgerTx
 	if a := v.R.FormValue("after"); a != "" {

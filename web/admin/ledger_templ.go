@@ -110,7 +110,7 @@ func BooksPage(p view.Page, b Books) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Books</h1><p class=\"lede\">Every transfer ever booked, added up anew for this page.</p></div><dl class=\"strip\" id=\"balance\"><div><dt>The books</dt><dd>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Books</h1><p class=\"lede\">The sum of every transfer ever booked.</p></div><dl class=\"strip\" id=\"balance\"><div><dt>The books</dt><dd>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -465,7 +465,7 @@ func stripeTotals(s StripeState) templ.Component {
 			templ_7745c5c3_Var18 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<section class=\"panel boxed\" id=\"stripe\"><header><h2>Stripe beside the books</h2></header><div class=\"body\"><table class=\"tbl\"><caption class=\"vh\">What Stripe holds, and what the books say it holds, in ")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<section class=\"panel boxed\" id=\"stripe\"><header><h2>Stripe compared with the ledger</h2></header><div class=\"body\"><table class=\"tbl\"><caption class=\"vh\">What Stripe holds, and what the books say it holds, in ")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1179,7 +1179,7 @@ func unfreeze(list []Frozen, f UnfreezeForm) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "reason", Label: "Reason", Type: "text", Value: f.Reason, Required: true, Error: f.Errors["reason"], Help: "The host's operator reads it; it is kept in the audit trail."}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "reason", Label: "Reason", Type: "text", Value: f.Reason, Required: true, Error: f.Errors["reason"], Help: "Shown to the host's operator and kept in the audit log."}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1786,7 +1786,7 @@ func compensate(q string, f CompensateForm) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "reason", Label: "Reason", Type: "text", Value: f.Reason, Required: true, Error: f.Errors["reason"], Help: "Renter and operator read it; it is kept in the audit trail."}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "reason", Label: "Reason", Type: "text", Value: f.Reason, Required: true, Error: f.Errors["reason"], Help: "Shown to the renter and the operator, and kept in the audit log."}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -67,12 +67,12 @@ func (s *Pages) showOrg(v *page.Visit, form ActForm) error {
 	}
 	form.Once = page.NewOnce()
 	out := OneOrg{Form: form, Now: s.Now(), Done: page.Done(v, map[string]string{
-		"fee":  "The fee is set, for new leases. The operator is told why.",
+		"fee":  "The fee is set for new leases. The operator was notified of the reason.",
 		"pay":  "A payout was made. It is in the list.",
-		"stop": "Done. The operator is told why.",
+		"stop": "Done. The operator was notified of the reason.",
 		"reverse": "Stripe is asked to take it back. The list shows what becomes of it, and payouts to the operator are " +
 			"stopped.",
-		"unfreeze": "The lease's money moves again. The host's operator is told why.",
+		"unfreeze": "The lease is unfrozen. The host's operator was notified of the reason.",
 		"review":   "Decided.",
 		"release":  "The hosts are paid what they earned, as usual.",
 		"forgive":  "The lost disputes no longer count towards a suspension.",

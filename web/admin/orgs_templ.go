@@ -628,14 +628,14 @@ func OneOrgPage(p view.Page, o OneOrg) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 45, "<section class=\"panel\" id=\"trail\"><header><h2>Audit trail</h2><span class=\"note\">what it did and what was done to it</span><span class=\"right note\"><a href=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 45, "<section class=\"panel\" id=\"trail\"><header><h2>Audit log</h2><span class=\"note\">what it did and what was done to it</span><span class=\"right note\"><a href=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var33 templ.SafeURL
 			templ_7745c5c3_Var33, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL("/admin/audit?org=" + org))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 142, Col: 169}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 142, Col: 167}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var33))
 			if templ_7745c5c3_Err != nil {
@@ -997,7 +997,7 @@ func orgPay(o OneOrg) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = reason(o.Form, "pay", "", "The audit trail keeps it.").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = reason(o.Form, "pay", "", "Kept in the audit log.").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1087,7 +1087,7 @@ func orgPay(o OneOrg) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if o.Account.Stopped != "" {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 86, "<button class=\"btn block\" name=\"stop\" value=\"no\" type=\"submit\">Let payouts go on</button>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 86, "<button class=\"btn block\" name=\"stop\" value=\"no\" type=\"submit\">Resume payouts</button>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -1765,7 +1765,7 @@ func orgInvoices(o OneOrg) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = reason(o.Form, "bank", in.ID, "The audit trail keeps it.").Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = reason(o.Form, "bank", in.ID, "Kept in the audit log.").Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -1915,7 +1915,7 @@ func orgInvoices(o OneOrg) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = reason(o.Form, "writeoff", in.ID, "The audit trail keeps it.").Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = reason(o.Form, "writeoff", in.ID, "Kept in the audit log.").Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -2084,7 +2084,7 @@ func orgDisputes(o OneOrg) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = reason(o.Form, "forgive", "", "The audit trail keeps it.").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = reason(o.Form, "forgive", "", "Kept in the audit log.").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -2151,11 +2151,11 @@ func orgDisputes(o OneOrg) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = reason(o.Form, "release", d.ID, "The audit trail keeps it.").Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = reason(o.Form, "release", d.ID, "Kept in the audit log.").Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 180, "<button class=\"btn\" type=\"submit\">Let the hosts have what they earned</button></form>")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 180, "<button class=\"btn\" type=\"submit\">Pay the hosts what they earned</button></form>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}

@@ -115,7 +115,7 @@ func (s *Pages) showReviews(v *page.Visit, form ActForm) error {
 		Form: form,
 		Done: page.Done(v, map[string]string{
 			"release": "Released: it becomes payable as usual.",
-			"refuse":  "Refused: it stays with the platform, and the operator is told why.",
+			"refuse":  "Refused: the platform keeps it. The operator was notified of the reason.",
 		}),
 	}
 	before, err := page.After[id.PayoutReview](v)

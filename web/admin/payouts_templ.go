@@ -374,7 +374,7 @@ func PayoutRunPage(p view.Page, x PayoutRun) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = reason(x.Form, "run", "", "The audit trail keeps it.").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = reason(x.Form, "run", "", "Kept in the audit log.").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -463,7 +463,7 @@ func sending(x Sending, f ActForm) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = reason(f, "sending", "", "The audit trail keeps it.").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = reason(f, "sending", "", "Kept in the audit log.").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -476,7 +476,7 @@ func sending(x Sending, f ActForm) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = reason(f, "sending", "", "The audit trail keeps it.").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = reason(f, "sending", "", "Kept in the audit log.").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -764,7 +764,7 @@ func ReviewsPage(p view.Page, x Reviews) templ.Component {
 					ctx = templ.InitializeContext(ctx)
 					return nil
 				})
-				templ_7745c5c3_Err = view.Empty("Nothing waits for you", "An operator and a renter come here when they share a person, a VAT id, a legal name and address, or a card.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var29), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Empty("Nothing to review", "An operator and a renter come here when they share a person, a VAT id, a legal name and address, or a card.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var29), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -1037,7 +1037,7 @@ func reviewEntry(r ReviewRow, f ActForm, action string) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = reason(f, "review", r.ID, "The audit trail keeps it; of a refusal, the operator reads it.").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = reason(f, "review", r.ID, "Kept in the audit log; the operator is shown the reason of a refusal.").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

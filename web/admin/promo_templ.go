@@ -268,7 +268,7 @@ func PromoPage(p view.Page, x Promo) templ.Component {
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
-						templ_7745c5c3_Err = reason(x.Form, "disable", c.Code, "The audit trail keeps it. Credit it gave stays.").Render(ctx, templ_7745c5c3_Buffer)
+						templ_7745c5c3_Err = reason(x.Form, "disable", c.Code, "Kept in the audit log. Credit already redeemed stays.").Render(ctx, templ_7745c5c3_Buffer)
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
@@ -347,7 +347,7 @@ func PromoPage(p view.Page, x Promo) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = reason(x.Form, "create", "", "The audit trail keeps it.").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = reason(x.Form, "create", "", "Kept in the audit log.").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -374,7 +374,7 @@ func remitTax(t Taxes) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else if !t.Over {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 33, "<p class=\"soft\">The period is not over: what is owed for it may still change. It is paid afterwards.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 33, "<p class=\"soft\">The period is not over, so the amount may still change. It is paid afterwards.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -420,7 +420,7 @@ func remitTax(t Taxes) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = reason(t.Form, "remit", o.Country, "Such as the reference of the transfer. The audit trail keeps it.").Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = reason(t.Form, "remit", o.Country, "Such as the reference of the transfer. Kept in the audit log.").Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}

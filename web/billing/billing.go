@@ -33,7 +33,7 @@ func (s *Pages) billing(v *page.Visit) error {
 		forms.topUp.Done = "Credit added."
 	}
 	if v.R.FormValue("given") != "" {
-		forms.refund.Done = "It is on its way to the cards that paid it."
+		forms.refund.Done = "The refund is on its way to the cards that paid."
 	}
 	if v.R.FormValue("redeemed") != "" {
 		forms.promo.Done = "The credit is in your wallet."
@@ -327,7 +327,7 @@ func (s *Pages) topUp(v *page.Visit) error {
 	case t.ActionURL != "":
 		return page.Back(v, t.ActionURL)
 	case t.State == payment.Pending:
-		form.Done = "The payment is on its way; the credit appears by itself."
+		form.Done = "The payment is being processed; the credit appears when it succeeds."
 		return s.showBilling(v, billingForms{topUp: form})
 	}
 	return page.Back(v, "/billing?added=1")

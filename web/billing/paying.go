@@ -177,7 +177,7 @@ func taxLabel(t payment.Tax) string { return t.Name + " " + t.Percent + " %" }
 func (s *Pages) taxNote(ctx context.Context, org id.Org) (string, error) {
 	p, err := s.Payments.Price(ctx, org, 100*money.Unit)
 	if fault.Is(err, fault.Unavailable) {
-		return "Tax is added; what it is cannot be said now.", nil
+		return "Tax is added; the rate is not available now.", nil
 	}
 	if err != nil {
 		return "", err

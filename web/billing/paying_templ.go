@@ -449,7 +449,7 @@ func autoTopUp(a AutoForm, currency string) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "daily_cap", Label: "At most in 24 hours", Type: "text", Value: a.DailyCap, Unit: currency, InputMode: "decimal", Error: a.Errors["daily_cap"], Help: "Amounts are without tax; tax is charged beside them."}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "daily_cap", Label: "At most in 24 hours", Type: "text", Value: a.DailyCap, Unit: currency, InputMode: "decimal", Error: a.Errors["daily_cap"], Help: "Amounts are without tax; tax is added."}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -765,7 +765,7 @@ func periodLeases(s statement.Period) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 62, "</tbody></table></div><p class=\"small soft\">Not up: starting, suspended after a loss, or stopping; free. Not proven: the cluster was up, but the host has signed nothing for it; free unless its journal still arrives within a day of the end.</p></section>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 62, "</tbody></table></div><p class=\"small soft\">Not up: starting, suspended after a loss, or stopping; free. Not proven: the cluster was up, but the host has not signed usage for it; free unless the host's journal arrives within a day of the end.</p></section>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -269,7 +269,7 @@ func actions(c cluster.Cluster) []view.Action {
 			out = append(out, view.Action{
 				Name:        string(a),
 				Label:       "Restart",
-				Consequence: "The command starts again on the same hosts; the meter stands still in between.",
+				Consequence: "The command restarts on the same hosts; the meter pauses in between.",
 			})
 		case cluster.ActionRelease:
 			out = append(out, view.Action{Name: string(a), Label: "Release", Confirm: "Release " + c.Name + "?",

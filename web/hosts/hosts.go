@@ -258,7 +258,7 @@ func viewOffer(o client.OwnOffer) OfferForm {
 func hostAction(a string) view.Action {
 	switch a {
 	case "drain":
-		return view.Action{Name: a, Label: "Drain", Consequence: "No new leases; what runs goes on"}
+		return view.Action{Name: a, Label: "Drain", Consequence: "No new leases; running leases continue"}
 	case "resume":
 		return view.Action{Name: a, Label: "Resume", Consequence: "Listed again"}
 	case "retire":
@@ -266,7 +266,7 @@ func hostAction(a string) view.Action {
 			Name:        a,
 			Label:       "Retire",
 			Confirm:     "Retire this host?",
-			Consequence: "It leaves the market for ever and its keys are revoked. What it earned stays yours.",
+			Consequence: "It leaves the market permanently and its keys are revoked. What it earned stays yours.",
 		}
 	}
 	return view.Action{Name: a, Label: a}

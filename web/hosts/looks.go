@@ -119,7 +119,7 @@ func contestProblem(g host.GPU) (p ProblemView, contested bool) {
 			"yours, such as the invoice and a photograph of the serial number."
 	case g.Contest == host.Challenger && g.ContestDecided:
 		p.Cause = fmt.Sprintf("GPU %d belongs to another operator", g.Index)
-		p.Fix = "We decided so, and told you why in a notice. It is not offered on this host. Write to us if you have new proof."
+		p.Fix = "We decided so; the notice has the reason. It is not offered on this host. Write to us if you have new proof."
 	}
 	return p, true
 }

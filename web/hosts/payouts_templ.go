@@ -215,7 +215,7 @@ func PayoutsPage(p view.Page, x Payouts) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = view.Callout("warn", "warn", view.Cents(x.InReview)+" "+x.Currency+" in review", "It comes from renters who are linked with you: the same person, card, VAT ID, or name and address. The platform's operators decide on it; your other earnings go on.").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Callout("warn", "warn", view.Cents(x.InReview)+" "+x.Currency+" in review", "It comes from renters who are linked with you: the same person, card, VAT ID, or name and address. Our staff review it; your other earnings are paid as usual.").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -225,7 +225,7 @@ func PayoutsPage(p view.Page, x Payouts) templ.Component {
 				}
 			}
 			if x.Disputed > 0 {
-				templ_7745c5c3_Err = view.Callout("warn", "warn", view.Cents(x.Disputed)+" "+x.Currency+" waits", "The payments it was paid from are disputed. It goes on when that is decided.").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Callout("warn", "warn", view.Cents(x.Disputed)+" "+x.Currency+" waits", "The payments it was paid from are disputed. It continues when the dispute is decided.").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -55,7 +55,7 @@ func (s *Pages) reclaimHost(v *page.Visit) error {
 	}
 	seconds, err := strconv.ParseInt(v.R.FormValue("notice"), 10, 64)
 	if err != nil || seconds < 0 || seconds > int64(host.MaxNotice.Seconds()) {
-		err = fault.New(fault.Invalid, "Choose how long what runs goes on.")
+		err = fault.New(fault.Invalid, "Choose how long running leases continue.")
 	} else {
 		_, _, err = s.Hosts.Act(v.R.Context(), v.Who, h, host.Action{Name: host.Reclaim, Notice: seconds}, idem.Request{})
 	}
