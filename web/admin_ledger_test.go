@@ -212,7 +212,7 @@ func TestAChargeIsFoundAndGivenBackOnce(t *testing.T) {
 	}
 	for range 2 { // the same form, sent twice
 		if status, _, text := send(charge.ID.String(), "1.5", "an outage"); status != http.StatusOK ||
-			!strings.Contains(text, "was given back") || !strings.Contains(text, "an outage") {
+			!strings.Contains(text, "was refunded") || !strings.Contains(text, "an outage") {
 			t.Fatalf("%d %s", status, text)
 		}
 	}
@@ -253,7 +253,7 @@ func TestAFrozenLeaseIsShownAndLetGo(t *testing.T) {
 	for range 2 { // the same form, sent twice
 		res, doc := b.post("/admin/books/unfreeze", form)
 		if res.StatusCode != http.StatusOK || doc.Find("#frozen").Length() != 0 || !strings.Contains(doc.Find("main").Text(),
-			"moves again") {
+			"is unfrozen") {
 			t.Fatalf("%s %s", res.Status, doc.Find("main").Text())
 		}
 	}

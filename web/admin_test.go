@@ -60,7 +60,7 @@ func (b *browser) earn(key string, n money.Nano, linked bool) (renter id.Org) {
 	}
 	if err := b.db.InTx(b.t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		_, err := ledger.Post(ctx, tx, ledger.Entry{
-			Kind: "test",
+			Kind: "topup",
 			Key:  key,
 			Transfers: []ledger.Transfer{
 				{

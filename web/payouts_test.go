@@ -54,7 +54,7 @@ func TestPayoutsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := b.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "test", Key: "test", Transfers: []ledger.Transfer{
+		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "topup", Key: "test", Transfers: []ledger.Transfer{
 			{Debit: ledger.Wallet(org, "USD"), Credit: ledger.HostPending(org, "USD"), Amount: 25 * money.Unit}}})
 		return err
 	}); err != nil {
@@ -106,7 +106,7 @@ func TestThePayoutsPageSaysWhatIsInReview(t *testing.T) {
 	for o, n := range map[id.Org]money.Nano{linked: 30 * money.Unit, other: 12 * money.Unit} {
 		if err := b.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 			_, err := ledger.Post(ctx, tx, ledger.Entry{
-				Kind: "test",
+				Kind: "topup",
 				Key:  "of " + o.String(),
 				Transfers: []ledger.Transfer{
 					{
