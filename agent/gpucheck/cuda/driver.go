@@ -40,7 +40,6 @@ static muResult mu_device_name(char *s, int n, muDevice d) { return pDeviceGetNa
 static muResult mu_device_uuid(muUUID *u, muDevice d) { return pDeviceGetUuid(u, d); }
 static muResult mu_attribute(int *v, int a, muDevice d) { return pDeviceGetAttribute(v, a, d); }
 static muResult mu_create(muContext *c, muDevice d) { return pCtxCreate(c, MU_CTX_SCHED_BLOCKING_SYNC, d); }
-static muResult mu_destroy(muContext c) { return pCtxDestroy(c); }
 static muResult mu_current(muContext c) { return pCtxSetCurrent(c); }
 static muResult mu_synchronize(void) { return pCtxSynchronize(); }
 static muResult mu_alloc(muPointer *p, size_t n) { return pMemAlloc(p, n); }
@@ -194,8 +193,6 @@ func createContext(d device) (context, *callError) {
 	err := check("cuCtxCreate", C.mu_create(&c, d))
 	return c, err
 }
-
-func destroyContext(c context) *callError { return check("cuCtxDestroy", C.mu_destroy(c)) }
 
 // use makes a context the calling thread's.
 func use(c context) *callError { return check("cuCtxSetCurrent", C.mu_current(c)) }
