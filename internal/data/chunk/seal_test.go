@@ -240,3 +240,32 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+// TestTable_Misplaced: a table whose blobs do not lie one after the other is refused, even if it was sealed with the key:
+// its readers slice the pack by it.
+func TestTable_Misplaced(t *testing.T) {
+	t.Parallel()
+	k := testKeys(t)
+	for name, move := range map[string]func(*Packer){
+		"overlapping":     func(p *Packer) { p.entries[1].Offset-- },
+		"outside":         func(p *Packer) { p.entries[1].Offset = 1 << 30 },
+		"too long":        func(p *Packer) { p.entries[1].Length++ },
+		"wrapping around": func(p *Packer) { p.entries[1].Length = 1<<32 - 1 },
+	} {
+		var p Packer
+		for _, c := range []string{"a", "b"} {
+			id, blob := sealed(t, k, []byte(c))
+			if _, err := p.Add(id, blob); err != nil {
+				t.Fatal(err)
+			}
+		}
+		move(&p)
+		pack, err := p.Finish(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := k.Table(pack); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
