@@ -60,7 +60,11 @@ func TestContestedGPUs_AreDecidedByStaff(t *testing.T) {
 			t.Errorf("without %s: %s %s", field, res.Status, text)
 		}
 	}
-	if _, doc := b.post("/admin/contests", url.Values{"gpu": {"GPU-2"}, "host": {mine}, "reason": {"x"}}); !strings.Contains(
+	if _, doc := b.post("/admin/contests", url.Values{
+		"gpu":    {"GPU-2"},
+		"host":   {mine},
+		"reason": {"x"},
+	}); !strings.Contains(
 		doc.Find("main").Text(), "does not list GPU-2") {
 		t.Error(doc.Find("main").Text())
 	}

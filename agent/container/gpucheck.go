@@ -41,8 +41,8 @@ func (e *Engine) proof(mode Attach, devices, gpus []string) guest.Proof {
 	return p
 }
 
-// deviceNodes returns device nodes for Docker to put into a container. NVIDIA's runtime does so too, by a hook that runc
-// does not know of: with systemd's control groups, a reload of systemd's configuration (as by nearly every package
+// deviceNodes returns device nodes for Docker to put into a container. NVIDIA's runtime does so too, by a hook that
+// runc does not know of: with systemd's control groups, a reload of systemd's configuration (as by nearly every package
 // installation) sets the container's devices again, without those. Nodes that are not there yet are left to the hook.
 func deviceNodes(paths []string) []container.DeviceMapping {
 	var out []container.DeviceMapping
@@ -70,8 +70,8 @@ const checkMemory = 2 << 30
 // Checks reports whether this engine can check GPUs.
 func (e *Engine) Checks() bool { return e.cfg.CheckDir != "" && (!e.cfg.Simulated || e.cfg.FakeCUDA) }
 
-// CheckGPUs checks the named GPUs in a container of their own, made as a workload's is but of an image without any file.
-// It removes the container in the end, also if ctx is done.
+// CheckGPUs checks the named GPUs in a container of their own, made as a workload's is but of an image without any
+// file. It removes the container in the end, also if ctx is done.
 func (e *Engine) CheckGPUs(ctx context.Context, gpus []string) (res gpucheck.Result, err error) {
 	_, attach, err := e.attachNow(ctx, agentapi.LeaseSpec{GPUs: gpus})
 	if err != nil {
@@ -142,7 +142,8 @@ func (e *Engine) checkContainer(name, image string, attach Attach, gpus []string
 		Config: &container.Config{
 			Image:      image,
 			Entrypoint: guest.CheckArgs(guest.Proof{GPUs: gpus, Fake: e.cfg.FakeCUDA}),
-			Env:        []string{"NVIDIA_VISIBLE_DEVICES=" + Visible(attach, gpus), "NVIDIA_DRIVER_CAPABILITIES=compute,utility"},
+			Env: []string{"NVIDIA_VISIBLE_DEVICES=" + Visible(attach, gpus),
+				"NVIDIA_DRIVER_CAPABILITIES=compute,utility"},
 			WorkingDir: "/",
 			Labels:     map[string]string{labelHost: e.cfg.Host.String(), labelRole: string(check)},
 		},

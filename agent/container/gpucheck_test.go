@@ -115,7 +115,8 @@ func TestCheckGPUs(t *testing.T) {
 		res.Failure.Kind != gpucheck.KindExtra {
 		t.Errorf("another GPU is in the container too: %v, %+v", err, res)
 	}
-	if left, err := e.docker.ContainerInspect(t.Context(), e.checkName(both), client.ContainerInspectOptions{}); err == nil {
+	if left, err := e.docker.ContainerInspect(t.Context(), e.checkName(both),
+		client.ContainerInspectOptions{}); err == nil {
 		t.Errorf("left behind: %+v", left.Container.Name)
 	}
 	if all, err := e.List(t.Context()); err != nil || len(all) != 0 {

@@ -185,9 +185,9 @@ const maxStrikes = 50
 
 // Look returns v after a whole look at the GPU. standing is every defect that the GPU shows now. New defects count as
 // new evidence. Without defects, a suspicion ends with time, and a quarantine ends only after a reset: a new boot of
-// the host, or a reset that the operator requested (reset is true). Memory that is free again, or a check that
-// the GPU passes, ends only a state that the same has caused. told is the evidence that is worth an event; recovered reports whether the GPU is healthy
-// again.
+// the host, or a reset that the operator requested (reset is true). Memory that is free again, or a check that the GPU
+// passes, ends only a state that the same has caused. told is the evidence that is worth an event; recovered reports
+// whether the GPU is healthy again.
 func (v Verdict) Look(standing []Evidence, reset bool, bootID string, now time.Time,
 	patience time.Duration) (next Verdict, told []Evidence, recovered bool) {
 	before := v.Standing
@@ -207,7 +207,8 @@ func (v Verdict) Look(standing []Evidence, reset bool, bootID string, now time.T
 	}
 	switch {
 	case len(standing) > 0:
-	case v.State == Suspect && (reset || v.Kind == kindMemory || v.Kind == kindCheck || v.BootID != bootID || now.Sub(v.Last) >= patience),
+	case v.State == Suspect && (reset || v.Kind == kindMemory || v.Kind == kindCheck || v.BootID != bootID ||
+		now.Sub(v.Last) >= patience),
 		v.State == Quarantined && (reset || v.BootID != bootID):
 		v.State, v.Kind, v.Reason, v.Since, v.BootID = Healthy, "", "", now, bootID
 		if reset {

@@ -21,7 +21,10 @@ func TestImagesNewerThanTheDriverAreRefused(t *testing.T) {
 		{"as new as needed", Driver{Version: "560.28.03", CUDA: "12.6"}, v1.Config{Env: []string{nvidia}}, true},
 		{"newer than needed", Driver{Version: "575.1", CUDA: "13.0"}, v1.Config{Env: []string{nvidia}}, true},
 		{"older", Driver{Version: "550.90.07", CUDA: "12.4"}, v1.Config{Env: []string{nvidia}}, false},
-		{"older, of a branch with forward compatibility", Driver{Version: "535.183.01", CUDA: "12.2"}, v1.Config{Env: []string{nvidia}},
+		{"older, of a branch with forward compatibility", Driver{
+			Version: "535.183.01",
+			CUDA:    "12.2",
+		}, v1.Config{Env: []string{nvidia}},
 			true},
 		{"older, on a GeForce", Driver{Version: "470.1", CUDA: "11.4", Models: []string{"NVIDIA GeForce RTX 4090"}},
 			v1.Config{Env: []string{nvidia}}, false},
@@ -29,15 +32,36 @@ func TestImagesNewerThanTheDriverAreRefused(t *testing.T) {
 			v1.Config{Env: []string{nvidia}}, true},
 		{"older, of a brand that is not known", Driver{Version: "470.1", CUDA: "11.4", Models: []string{"NVIDIA Abacus"}},
 			v1.Config{Env: []string{nvidia}}, true},
-		{"a driver", Driver{Version: "550.90.07", CUDA: "12.4"}, v1.Config{Env: []string{"NVIDIA_REQUIRE_DRIVER=driver>=560"}}, false},
-		{"a range", Driver{Version: "550.90.07", CUDA: "12.4"}, v1.Config{Env: []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.0,cuda<12.4"}}, false},
-		{"switched off", Driver{Version: "550.90.07", CUDA: "12.4"}, v1.Config{Env: []string{nvidia, "NVIDIA_DISABLE_REQUIRE=true"}}, true},
-		{"made for a newer one", Driver{Version: "550.90.07", CUDA: "12.4"}, v1.Config{Env: []string{"CUDA_VERSION=12.5.1"}}, false},
-		{"made for an older one", Driver{Version: "550.90.07", CUDA: "12.4"}, v1.Config{Env: []string{"CUDA_VERSION=11.8.0"}}, true},
-		{"labelled", Driver{Version: "550.90.07", CUDA: "12.4"}, v1.Config{Labels: map[string]string{"com.nvidia.cuda.version": "13.0.0"}},
+		{"a driver", Driver{
+			Version: "550.90.07",
+			CUDA:    "12.4",
+		}, v1.Config{Env: []string{"NVIDIA_REQUIRE_DRIVER=driver>=560"}}, false},
+		{"a range", Driver{
+			Version: "550.90.07",
+			CUDA:    "12.4",
+		}, v1.Config{Env: []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.0,cuda<12.4"}}, false},
+		{"switched off", Driver{
+			Version: "550.90.07",
+			CUDA:    "12.4",
+		}, v1.Config{Env: []string{nvidia, "NVIDIA_DISABLE_REQUIRE=true"}}, true},
+		{"made for a newer one", Driver{
+			Version: "550.90.07",
+			CUDA:    "12.4",
+		}, v1.Config{Env: []string{"CUDA_VERSION=12.5.1"}}, false},
+		{"made for an older one", Driver{
+			Version: "550.90.07",
+			CUDA:    "12.4",
+		}, v1.Config{Env: []string{"CUDA_VERSION=11.8.0"}}, true},
+		{"labelled", Driver{
+			Version: "550.90.07",
+			CUDA:    "12.4",
+		}, v1.Config{Labels: map[string]string{"com.nvidia.cuda.version": "13.0.0"}},
 			false},
 		{"nothing said", Driver{Version: "550.90.07", CUDA: "12.4"}, v1.Config{}, true},
-		{"not to be read", Driver{Version: "550.90.07", CUDA: "12.4"}, v1.Config{Env: []string{"NVIDIA_REQUIRE_CUDA=cuda>>latest x",
+		{"not to be read", Driver{
+			Version: "550.90.07",
+			CUDA:    "12.4",
+		}, v1.Config{Env: []string{"NVIDIA_REQUIRE_CUDA=cuda>>latest x",
 			"CUDA_VERSION=new"}}, true},
 		{"no driver", Driver{}, v1.Config{Env: []string{nvidia}}, true},
 	} {

@@ -45,7 +45,8 @@ func (a *Accounts) mayMeetTaken(ctx context.Context, address string) error {
 // afterSignUp returns err. If it is the fault that the e-mail address is taken, it counts against the caller's address,
 // and the account's owner gets a mail, once a day at most.
 func (a *Accounts) afterSignUp(ctx context.Context, s preparedSignUp, err error) error {
-	if !fault.Is(err, fault.Conflict) || len(fault.From(err).Fields) == 0 || fault.From(err).Fields[0].Location != "email" {
+	if !fault.Is(err, fault.Conflict) || len(fault.From(err).Fields) == 0 ||
+		fault.From(err).Fields[0].Location != "email" {
 		return err
 	}
 	if from := prefix(s.address); from != "" {

@@ -97,7 +97,8 @@ type EngineAway struct {
 // Pulled counts what a host received from registries at public addresses, for leases and as prefetches, whether or not
 // a pull succeeded. It never decreases, also over restarts of the agent and of the host.
 type Pulled struct {
-	Counter string `json:"counter"` // identifies the counter; a new name means a new counter that began at 0; 1 to 64 bytes
+	// identifies the counter; a new name means a new counter that began at 0; 1 to 64 bytes
+	Counter string `json:"counter"`
 	Bytes   int64  `json:"bytes"`
 }
 
@@ -107,19 +108,21 @@ const MaxSegments = 200
 // SyncReply contains three separate acknowledgements: the server may accept a report but not its segments (because the
 // database was busy), and the other way round.
 type SyncReply struct {
-	Protocol     int              `json:"protocol,omitempty"` // the server's protocol; 0 means 1
-	Error        string           `json:"error,omitempty"`    // why the whole sync was refused
-	RetryMS      int64            `json:"retry_ms,omitempty"` // set with Error if the sync exceeded a limit and was not read; see TooMany
-	ControlEpoch int64            `json:"control_epoch"`
-	Revision     int64            `json:"revision"`              // the host's current revision
-	Desired      *Desired         `json:"desired,omitempty"`     // only if newer than Sync.Revision
-	StatusAck    uint64           `json:"status_ack"`            // Sync.Seq if the statuses are committed, else 0
-	UsageAcks    []UsageAck       `json:"usage_acks,omitempty"`  // committed or permanently refused: the journal may remove them
-	HealthAck    uint64           `json:"health_ack"`            // greatest HealthEvent.Seq that is committed
-	Extensions   []LeaseExtension `json:"extensions,omitempty"`  // current run_until of every live lease of the host
-	Anchor       *Anchor          `json:"anchor,omitempty"`      // a new time anchor for Sync.BootID
-	LogsStored   []LeaseRef       `json:"logs_stored,omitempty"` // stored logs that may be deleted now
-	NextSyncMS   int64            `json:"next_sync_ms,omitempty"`
+	Protocol int    `json:"protocol,omitempty"` // the server's protocol; 0 means 1
+	Error    string `json:"error,omitempty"`    // why the whole sync was refused
+	// set with Error if the sync exceeded a limit and was not read; see TooMany
+	RetryMS      int64    `json:"retry_ms,omitempty"`
+	ControlEpoch int64    `json:"control_epoch"`
+	Revision     int64    `json:"revision"`          // the host's current revision
+	Desired      *Desired `json:"desired,omitempty"` // only if newer than Sync.Revision
+	StatusAck    uint64   `json:"status_ack"`        // Sync.Seq if the statuses are committed, else 0
+	// committed or permanently refused: the journal may remove them
+	UsageAcks  []UsageAck       `json:"usage_acks,omitempty"`
+	HealthAck  uint64           `json:"health_ack"`            // greatest HealthEvent.Seq that is committed
+	Extensions []LeaseExtension `json:"extensions,omitempty"`  // current run_until of every live lease of the host
+	Anchor     *Anchor          `json:"anchor,omitempty"`      // a new time anchor for Sync.BootID
+	LogsStored []LeaseRef       `json:"logs_stored,omitempty"` // stored logs that may be deleted now
+	NextSyncMS int64            `json:"next_sync_ms,omitempty"`
 	// Popular lists public images by complete name, most popular first, that a host without leases may prefetch.
 	Popular []string `json:"popular,omitempty"`
 	// PopularBytes limits how many bytes of them the host may download from now on, in total; 0: no limit.
@@ -402,7 +405,8 @@ type Peer struct {
 type HealthEvent struct {
 	Seq uint64 `json:"seq"`
 	GPU string `json:"gpu"` // NVML UUID
-	// xid, lost, ecc, row_remap, off_bus, recovery_action, hang, driver_error, memory_held, cuda_check, nvswitch, recovered
+	// xid, lost, ecc, row_remap, off_bus, recovery_action, hang, driver_error, memory_held, cuda_check, nvswitch,
+	// recovered
 	Kind   string `json:"kind"`
 	Xid    int    `json:"xid,omitempty"`
 	State  string `json:"state"` // healthy, suspect, quarantined

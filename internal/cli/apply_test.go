@@ -22,7 +22,8 @@ func TestPlanAndApply(t *testing.T) {
 		}
 	}
 	write("name: train\nnodes: 1\ngpus_per_node: 4\nimage: x/y:1\ngpu: gpu_model=H100\nenv: {A: 1}\nmax_duration: 2h\n")
-	if out := p.ok("cluster", "plan", "-f", file); !strings.Contains(out, "A new cluster would be rented for\n8.00 per hour") {
+	if out := p.ok("cluster", "plan", "-f", file); !strings.Contains(out,
+		"A new cluster would be rented for\n8.00 per hour") {
 		t.Errorf("plan:\n%s", out)
 	}
 	quote := p.json("cluster", "plan", "-f", file)["quote"].(map[string]any)["id"].(string)
@@ -37,7 +38,8 @@ func TestPlanAndApply(t *testing.T) {
 		t.Errorf("clusters after applying twice:\n%s", ids)
 	}
 
-	write("name: train\nnodes: 1\ngpus_per_node: 2\nimage: x/y:1\ngpu: gpu_model=H100\nenv: {A: 1, B: 2}\nmax_duration: 2h\n")
+	write("name: train\nnodes: 1\ngpus_per_node: 2\nimage: x/y:1\ngpu: gpu_model=H100\nenv: {A: 1, B: " +
+		"2}\nmax_duration: 2h\n")
 	out := p.ok("cluster", "plan", "-f", file)
 	for _, want := range []string{"differs from the file", "gpus_per_node  4", "env.B", "4.00 per hour"} {
 		if !strings.Contains(out, want) {

@@ -56,7 +56,8 @@ A first run, from nothing to a result:
 
 Selling instead: muster host enroll --region eu-west, then muster host set HOST --price 2.40.
 
-Every command takes -o json, yaml, name or wide, and --curl, which prints the requests instead. Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 no capacity, 5 no funds.
+Every command takes -o json, yaml, name or wide, and --curl, which prints the requests instead.
+Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 no capacity, 5 no funds.
 MUSTER_SERVER and MUSTER_TOKEN take the place of a login.`
 
 func newRoot(version string) *cobra.Command {
@@ -79,7 +80,8 @@ func newRoot(version string) *cobra.Command {
 		return fault.New(fault.Invalid, "%s; see %s --help", err, cmd.CommandPath())
 	})
 	root.Long = helpByExample
-	root.AddCommand(platform.ServerCommand(), platform.DevCommand(), platform.DemoCommand(), versionCommand(), manCommand())
+	root.AddCommand(platform.ServerCommand(), platform.DevCommand(), platform.DemoCommand(), versionCommand(),
+		manCommand())
 	for _, command := range []func(*base.Session) *cobra.Command{
 		account.LoginCommand, cluster.OffersCommand, cluster.QuoteCommand, cluster.Command, host.Command, billing.Command,
 		billing.StatementCommand, billing.BudgetCommand, account.TokenCommand, account.SSHKeyCommand, admin.Command,

@@ -201,7 +201,8 @@ func newExampleWorld(t *testing.T) *exampleWorld {
 	}
 	w.admin("op@example.com")
 	w.ok("profile", "list")
-	if r := w.run("correct horse battery\n", "login", w.url, "--sign-up", "ada@example.com", "--profile", "ada"); r.code != 0 {
+	if r := w.run("correct horse battery\n", "login", w.url, "--sign-up", "ada@example.com", "--profile",
+		"ada"); r.code != 0 {
 		t.Fatal(r.errs)
 	}
 	if r := w.run(w.token()+"\n", "login", w.url, "--profile", "work"); r.code != 0 {
@@ -222,7 +223,8 @@ func newExampleWorld(t *testing.T) *exampleWorld {
 	w.known["train.yaml"] = filepath.Join(w.dir, "train.yaml") // commands read files relative to the test's own folder
 	w.write("train.yaml", "name: other\nimage: x/y:1\nmax_duration: 2h\n")
 	w.write("data/part-1", "data")
-	w.write(".ssh/id_ed25519.pub", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl ada\n")
+	w.write(".ssh/id_ed25519.pub",
+		"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl ada\n")
 	return w
 }
 

@@ -70,7 +70,8 @@ func TestProfiles(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
 	p.signUp("ada@example.com")
-	if r := p.run("correct horse battery\n", "login", p.url, "--sign-up", "bob@example.com", "--profile", "work"); r.code != 0 {
+	if r := p.run("correct horse battery\n", "login", p.url, "--sign-up", "bob@example.com", "--profile",
+		"work"); r.code != 0 {
 		t.Fatalf("exit %d: %s", r.code, r.errs)
 	}
 	if out := p.ok("whoami"); !strings.Contains(out, "bob@example.com") {
@@ -118,7 +119,8 @@ func TestOldLoginFile(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "login.json"), []byte(`{"server":"`+srv.URL+`","token":"old"}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "login.json"), []byte(`{"server":"`+srv.URL+`","token":"old"}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	p.run("", "whoami")

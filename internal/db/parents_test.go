@@ -19,11 +19,13 @@ import (
 var guarded = map[string]string{
 	"lease_cluster": `INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count,
 		gpu_model, gpu_ids, cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch)
-		SELECT gen_random_uuid(), $1, node_id, rank + row_number() OVER (), host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
+		SELECT gen_random_uuid(), $1, node_id, rank + row_number() OVER (), host_id, renter_org_id, host_org_id, gpu_count,
+		gpu_model, gpu_ids,
 		cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch FROM lease`,
 	"lease_node": `INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count,
 		gpu_model, gpu_ids, cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch)
-		SELECT gen_random_uuid(), cluster_id, $1, rank + 1, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
+		SELECT gen_random_uuid(), cluster_id, $1, rank + 1, host_id, renter_org_id, host_org_id, gpu_count, gpu_model,
+		gpu_ids,
 		cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch FROM lease`,
 	"node_current_lease": `UPDATE node SET lease_id = $1`,
 	"cluster_window_cluster": `INSERT INTO cluster_window (cluster_id, n, opened_ms, confirmed_until_ms)
@@ -38,7 +40,8 @@ var guarded = map[string]string{
 		SELECT id, $1, host_id, host_org_id, 'USD', 1, 1 FROM lease`,
 	"standby_of_cluster": `INSERT INTO standby (victim, culprit, cluster_id)
 		SELECT a.id, b.id, $1 FROM lease a JOIN lease b ON a.id < b.id`,
-	"standby_relief_of_cluster": `INSERT INTO standby_relief (victim, cluster_id) SELECT min(id::text)::uuid, $1 FROM lease`,
+	"standby_relief_of_cluster": `INSERT INTO standby_relief (victim, cluster_id) SELECT min(id::text)::uuid, $1 FROM
+		lease`,
 	"service_credit_cluster": `INSERT INTO service_credit (lease_id, cluster_id, reason, from_ms, through_ms)
 		SELECT id, $1, 'host_lost', 1, 2 FROM lease LIMIT 1`,
 	"node_replacement_lost_lease": `INSERT INTO node_replacement (lost_lease, cluster_id, node_id, lost_host, lease_id,

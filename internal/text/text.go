@@ -49,8 +49,8 @@ func Printable(r rune) bool {
 	return !unicode.IsControl(r) && !(r >= '\u202A' && r <= '\u202E') && !(r >= '\u2066' && r <= '\u2069')
 }
 
-// Nearest returns the one of words that was probably meant by a misspelt word, or "" if none is near: at most two letters
-// differ, and no more than a third of the word's. Case does not matter.
+// Nearest returns the one of words that was probably meant by a misspelt word, or "" if none is near: at most two
+// letters differ, and no more than a third of the word's. Case does not matter.
 func Nearest(word string, words []string) string {
 	best, least := "", min(2, utf8.RuneCountInString(word)/3)
 	for _, w := range words {

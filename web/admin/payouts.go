@@ -122,7 +122,8 @@ func (s *Pages) showReviews(v *page.Visit, form ActForm) error {
 	if err != nil {
 		return err
 	}
-	rows, err := s.Payouts.ReviewsOf(v.R.Context(), v.Who, payout.ReviewFilter{Waiting: !out.All}, before, page.AdminRows+1)
+	rows, err := s.Payouts.ReviewsOf(v.R.Context(), v.Who, payout.ReviewFilter{Waiting: !out.All}, before, page.AdminRows+
+		1)
 	if err != nil {
 		return err
 	}

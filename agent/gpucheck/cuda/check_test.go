@@ -109,13 +109,14 @@ func TestFailures(t *testing.T) {
 		"no context":             {both, "error cuCtxCreate 2 " + gpuB, gpucheck.KindCUDA, []string{gpuB}, "out of memory"},
 		"memory lost":            {both, "error cuMemcpyDtoH 214 " + gpuB, gpucheck.KindCUDA, []string{gpuB}, "ECC"},
 		"memory wrong":           {both, "wrong cuMemcpyHtoD " + gpuB, gpucheck.KindWrong, []string{gpuB}, "at memory"},
-		"kernel fails":           {both, "error cuLaunchKernel 719 " + gpuB, gpucheck.KindCUDA, []string{gpuB}, "launch failure"},
-		"kernel wrong":           {both, "wrong fill " + gpuB, gpucheck.KindWrong, []string{gpuB}, "at kernels"},
-		"floats wrong":           {both, "wrong work " + gpuB, gpucheck.KindWrong, []string{gpuB}, "from the same numbers"},
-		"integers wrong":         {both, "wrong integers " + gpuB, gpucheck.KindWrong, []string{gpuB}, "instead of"},
-		"peers wrong":            {both, "wrong cuMemcpyPeer " + gpuB, gpucheck.KindWrong, both, "copy between GPUs"},
-		"slow":                   {both, "slow " + gpuB, gpucheck.KindSlow, []string{gpuB}, "TFLOPS of at most"},
-		"crash":                  {both, "crash cuLaunchKernel " + gpuB, gpucheck.KindCrash, nil, "ended early"},
+		"kernel fails": {both, "error cuLaunchKernel 719 " + gpuB, gpucheck.KindCUDA, []string{gpuB},
+			"launch failure"},
+		"kernel wrong":   {both, "wrong fill " + gpuB, gpucheck.KindWrong, []string{gpuB}, "at kernels"},
+		"floats wrong":   {both, "wrong work " + gpuB, gpucheck.KindWrong, []string{gpuB}, "from the same numbers"},
+		"integers wrong": {both, "wrong integers " + gpuB, gpucheck.KindWrong, []string{gpuB}, "instead of"},
+		"peers wrong":    {both, "wrong cuMemcpyPeer " + gpuB, gpucheck.KindWrong, both, "copy between GPUs"},
+		"slow":           {both, "slow " + gpuB, gpucheck.KindSlow, []string{gpuB}, "TFLOPS of at most"},
+		"crash":          {both, "crash cuLaunchKernel " + gpuB, gpucheck.KindCrash, nil, "ended early"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			res, err := checkOf(t, c.gpus, c.fault).Run(t.Context())
@@ -198,7 +199,8 @@ func TestTheMountedLibraryIsUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	info := filepath.Join(dir, "mountinfo")
-	text := "21 1 0:1 / / rw - overlay overlay rw\n22 21 8:1 /x " + real + " ro - ext4 /dev/sda1 ro\n23 21 8:1 /y " + small +
+	text := "21 1 0:1 / / rw - overlay overlay rw\n22 21 8:1 /x " + real + " ro - ext4 /dev/sda1 ro\n23 21 8:1 /y " +
+		small +
 		" ro - ext4 /dev/sda1 ro\n24 21 8:1 /z " + compiler + " ro - ext4 /dev/sda1 ro\n"
 	if err := os.WriteFile(info, []byte(text), 0o644); err != nil {
 		t.Fatal(err)

@@ -51,7 +51,8 @@ func Run(args []string) int {
 }
 
 func usage() int {
-	fmt.Fprintln(os.Stderr, "usage: muster-guest hold LEASE EPOCH | init LEASE EPOCH [--devices PATHS] [--gpus UUIDS] -- COMMAND… | "+
+	fmt.Fprintln(os.Stderr, "usage: muster-guest hold LEASE EPOCH | init LEASE EPOCH [--devices PATHS] [--gpus UUIDS] "+
+		"-- COMMAND… | "+
 		"gpucheck UUIDS | "+
 		"exec home|workdir "+
 		"COLS ROWS [-- COMMAND] | sftp | rshd | rsh HOST COMMAND…")

@@ -73,7 +73,8 @@ func TestABookingIsAllOrNothing(t *testing.T) {
 			t.Errorf("%s is booked", what)
 		}
 	}
-	if got := [3]money.Nano{billingtest.New(t, d).Balance(hold), billingtest.New(t, d).Balance(ledger.HostPending(operator, eur)),
+	if got := [3]money.Nano{billingtest.New(t, d).Balance(hold),
+		billingtest.New(t, d).Balance(ledger.HostPending(operator, eur)),
 		billingtest.New(t, d).Balance(ledger.Fee(eur))}; got != [3]money.Nano{30, 68, 2} {
 		t.Errorf("the balances are %v", got)
 	}

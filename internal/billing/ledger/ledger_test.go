@@ -343,14 +343,16 @@ func TestACompensationIsCappedAtTheCharge(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if w, h := billingtest.New(t, d).Balance(ledger.Wallet(org, eur)), billingtest.New(t, d).Balance(ledger.HostPending(operator, eur)); w != 9*money.Unit+
+	if w, h := billingtest.New(t, d).Balance(ledger.Wallet(org, eur)),
+		billingtest.New(t, d).Balance(ledger.HostPending(operator, eur)); w != 9*money.Unit+
 		3 || h < money.Unit*3/4-3 || h > money.Unit*3/4+3 {
 		t.Fatalf("wallet %s, the host keeps %s", w, h)
 	}
 	if err := give(charge.ID, 0); err != nil { // the rest
 		t.Fatal(err)
 	}
-	if billingtest.New(t, d).Balance(ledger.Wallet(org, eur)) != 10*money.Unit || billingtest.New(t, d).Balance(ledger.HostPending(operator, eur)) != 0 ||
+	if billingtest.New(t, d).Balance(ledger.Wallet(org, eur)) != 10*money.Unit ||
+		billingtest.New(t, d).Balance(ledger.HostPending(operator, eur)) != 0 ||
 		billingtest.New(t, d).Balance(ledger.Fee(eur)) != 0 {
 		t.Fatal("not all was given back")
 	}

@@ -75,7 +75,8 @@ func (k *Beginning) Decide(notAfter *time.Time, now time.Time) (Authorisation, e
 		}
 		switch payment.StandingState(k.standing) {
 		case payment.StandingSuspended:
-			return Authorisation{}, fault.New(fault.Forbidden, "your organisation is suspended because of lost disputes: nothing "+
+			return Authorisation{}, fault.New(fault.Forbidden, "your organisation is suspended because of lost disputes: "+
+				"nothing "+
 				"new can be rented")
 		case payment.StandingDisputed: // no credit: only what is prepaid and not disputed
 			wallet = min(wallet, max(0, books.Balance(at[1])-books.Reserved(at[1])))

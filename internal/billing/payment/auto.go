@@ -168,7 +168,8 @@ func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox,
 
 // autoDue reports whether the org's credit is to be topped up now by amount, for which the tax was determined. If not,
 // it stores when to look again, or switches auto top-up off.
-func (p *Payments) autoDue(ctx context.Context, tx *db.Tx, a dbq.AutoTopupForUpdateRow, amount money.Nano) (bool, error) {
+func (p *Payments) autoDue(ctx context.Context, tx *db.Tx, a dbq.AutoTopupForUpdateRow,
+	amount money.Nano) (bool, error) {
 	now, err := tx.Q.AutoTopupFacts(ctx, pgtype.UUID{Bytes: a.OrgID.UUID(), Valid: true}, p.cfg.Currency)
 	if err != nil {
 		return false, err
@@ -194,7 +195,8 @@ func (p *Payments) autoDue(ctx context.Context, tx *db.Tx, a dbq.AutoTopupForUpd
 }
 
 // payAuto queues the payment of an auto top-up that is due. Without a card it switches auto top-up off and returns nil.
-func (p *Payments) payAuto(ctx context.Context, tx *db.Tx, a dbq.AutoTopupForUpdateRow, on tax.Tax) ([]id.Outbox, error) {
+func (p *Payments) payAuto(ctx context.Context, tx *db.Tx, a dbq.AutoTopupForUpdateRow,
+	on tax.Tax) ([]id.Outbox, error) {
 	payer := account.Principal{Org: a.OrgID, User: a.UserID, Email: a.Email, OrgName: a.OrgName}
 	out := &outgoing{tx: tx}
 	method, err := p.customer(ctx, out, payer)

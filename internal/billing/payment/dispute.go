@@ -243,7 +243,8 @@ type lockedDispute struct {
 }
 
 // post books a transfer for the dispute. An amount of 0 books nothing.
-func (d *lockedDispute) post(ctx context.Context, e ledger.Entry, debit, credit ledger.Account, amount money.Nano) error {
+func (d *lockedDispute) post(ctx context.Context, e ledger.Entry, debit, credit ledger.Account,
+	amount money.Nano) error {
 	if amount == 0 {
 		return nil
 	}

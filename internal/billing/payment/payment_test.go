@@ -158,7 +158,8 @@ func TestAmountsOutOfRange(t *testing.T) {
 	s := newShop(t, "pm_card_visa")
 	for _, n := range []money.Nano{0, -money.Unit, money.Unit - 1, money.Unit + 1, money.Unit + money.Cent/10,
 		MaxTopUp + money.Cent} {
-		if _, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: n}, idem.Request{}); !fault.Is(err, fault.Invalid) {
+		if _, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: n}, idem.Request{}); !fault.Is(err,
+			fault.Invalid) {
 			t.Errorf("%s: %v", n, err)
 		}
 	}

@@ -131,7 +131,8 @@ func (p *Payments) bookTopup(ctx context.Context, tx *db.Tx, t dbq.Topup,
 }
 
 // returnBlocked sends a payment by a blocked card back, whose refund is booked, and notifies the org.
-func (p *Payments) returnBlocked(ctx context.Context, tx *db.Tx, t dbq.Topup, pay stripe.Payment, back id.Refund) error {
+func (p *Payments) returnBlocked(ctx context.Context, tx *db.Tx, t dbq.Topup, pay stripe.Payment,
+	back id.Refund) error {
 	out := &outgoing{tx: tx}
 	if err := p.queueRefund(ctx, out, t, back, refundOf{pay.ID, t.UserID, t.Amount, t.Tax}); err != nil {
 		return err

@@ -70,7 +70,8 @@ func TestALostDisputeIsReviewed(t *testing.T) {
 		}
 		x.payDue()
 		x.sent("beyond what was lost", 2, 55*u)
-		if err := billingtest.Err(x.p.RefuseReview(x.T.Context(), x.boss, r.ID, "a stolen card", idem.Request{})); err != nil {
+		if err := billingtest.Err(x.p.RefuseReview(x.T.Context(), x.boss, r.ID, "a stolen card",
+			idem.Request{})); err != nil {
 			t.Fatal(err)
 		}
 		x.earn(20 * u)

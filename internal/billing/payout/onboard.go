@@ -155,7 +155,8 @@ func (p *Payouts) wantAccount(ctx context.Context, tx *db.Tx, who account.Princi
 		return nil, nil
 	}
 	if !twoLetters.MatchString(country) {
-		return nil, fault.InvalidField("country", "must be the two capital letters of the country in which you are paid, such "+
+		return nil, fault.InvalidField("country", "must be the two capital letters of the country in which you are paid, "+
+			"such "+
 			"as DE")
 	}
 	now, nowErr := tx.Now(ctx)

@@ -201,7 +201,8 @@ func TestWhoBooksWhatWasPaidByBank(t *testing.T) {
 	good := BankPayment{money.Unit, "T", "x"}
 	book := func(name string, who account.Principal, org id.Org, invoice string, b BankPayment, want fault.Kind) {
 		t.Helper()
-		if err := billingtest.Err(w.p.BookBankPayment(t.Context(), who, org, invoice, b, idem.Request{})); !fault.Is(err, want) {
+		if err := billingtest.Err(w.p.BookBankPayment(t.Context(), who, org, invoice, b, idem.Request{})); !fault.Is(err,
+			want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -251,7 +251,8 @@ func TestWhoGivesUp(t *testing.T) {
 		"no such":          {w.boss, w.org, "in_none", "x", fault.NotFound},
 		"one that is paid": {w.boss, w.org, draft, "x", fault.Conflict},
 	} {
-		if err := billingtest.Err(w.p.WriteOff(t.Context(), c.who, c.org, c.invoice, c.reason, idem.Request{})); !fault.Is(err,
+		if err := billingtest.Err(w.p.WriteOff(t.Context(), c.who, c.org, c.invoice, c.reason,
+			idem.Request{})); !fault.Is(err,
 			c.want) {
 			t.Errorf("%s: %v", name, err)
 		}

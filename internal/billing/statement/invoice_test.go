@@ -85,7 +85,8 @@ func TestInvoicesAddUpToTheBill(t *testing.T) {
 		t.Errorf("%+v %v", long, err)
 	}
 	for _, bad := range []string{"2020-13", "2020-1", "2999-01", "x", "2020-01-01", "-001-01"} {
-		if _, err := statement.New(r.DB, "EUR", statement.Party{}).InvoiceOf(t.Context(), r.renter, "Ada", bad); !fault.Is(err,
+		if _, err := statement.New(r.DB, "EUR", statement.Party{}).InvoiceOf(t.Context(), r.renter, "Ada",
+			bad); !fault.Is(err,
 			fault.NotFound) {
 			t.Errorf("%q: %v", bad, err)
 		}

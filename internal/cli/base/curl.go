@@ -41,8 +41,8 @@ func (c curl) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(r)
 }
 
-// curlLine returns the shell command that sends a request. The token is taken from MUSTER_TOKEN, and secrets in the body
-// are masked: what is printed may be kept or shared.
+// curlLine returns the shell command that sends a request. The token is taken from MUSTER_TOKEN, and secrets in the
+// body are masked: what is printed may be kept or shared.
 func curlLine(r *http.Request, body []byte) string {
 	words := []string{"curl"}
 	if r.Method != http.MethodGet {

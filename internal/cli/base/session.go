@@ -42,8 +42,8 @@ func (s *Session) Profiles(cmd *cobra.Command, _ []string, _ string) ([]string, 
 	return stored.Names(), cobra.ShellCompDirectiveNoFileComp
 }
 
-// Client returns a client of the platform with the token that belongs to it: a stored token is sent only to the platform
-// it was stored for. Without a platform or a token, every call of the client fails and says what to do.
+// Client returns a client of the platform with the token that belongs to it: a stored token is sent only to the
+// platform it was stored for. Without a platform or a token, every call of the client fails and says what to do.
 func (s *Session) Client(cmd *cobra.Command) *client.Client {
 	l, err := s.Login(cmd.Context())
 	if err != nil {

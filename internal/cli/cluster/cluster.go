@@ -18,7 +18,8 @@ import (
 // Command is muster cluster.
 func Command(s *base.Session) *cobra.Command {
 	cmd := base.Noun("cluster", "Rent, watch and release clusters",
-		clusterCreate(s), clusterPlan(s), clusterApply(s), clusterList(s), clusterShow(s), clusterWait(s), clusterLogs(s), clusterSSH(s), clusterExec(s),
+		clusterCreate(s), clusterPlan(s), clusterApply(s), clusterList(s), clusterShow(s), clusterWait(s), clusterLogs(s),
+		clusterSSH(s), clusterExec(s),
 		clusterCopy(s), clusterForward(s), clusterOpen(s), clusterEvents(s), clusterUsage(s),
 		clusterRestart(s), clusterRelease(s))
 	cmd.Aliases = []string{"clusters"}
@@ -125,7 +126,8 @@ func printClusters(p *base.Printer, page client.Page[client.Cluster], state stri
 	for i, c := range page.Items {
 		rows[i] = []string{
 			c.ID.String(), c.Name, string(c.State), c.Reason, fmt.Sprintf("%d × %d", len(c.Nodes), gpusOf(c)),
-			base.Micro(c.PricePerHour), base.Nano(c.CostSoFar), base.When(c.CreatedAt), base.OrDash(c.Spec.Project), c.Spec.Image,
+			base.Micro(c.PricePerHour), base.Nano(c.CostSoFar), base.When(c.CreatedAt), base.OrDash(c.Spec.Project),
+			c.Spec.Image,
 			base.OrDash(base.WhenPtr(c.RunningAt)), base.OrDash(base.WhenPtr(c.EndedAt)),
 		}
 	}

@@ -30,7 +30,8 @@ type specFlags struct {
 
 func (f *specFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVarP(&f.file, "file", "f", "", "read the spec from a YAML or JSON file, - for standard input; flags override it")
+	fs.StringVarP(&f.file, "file", "f", "", "read the spec from a YAML or JSON file, - for standard input; flags "+
+		"override it")
 	fs.StringVar(&f.name, "name", "", "a name for you")
 	fs.StringVar(&f.project, "project", "", "project to count it to")
 	fs.StringArrayVar(&f.labels, "label", nil, "KEY=VALUE; repeatable")

@@ -83,7 +83,8 @@ func TestReadSpec_AliasBomb(t *testing.T) {
 	bomb := "a0: &a0 [x,x,x,x,x,x,x,x,x]\n"
 	for i := 1; i < 9; i++ {
 		p := string(rune('0' + i - 1))
-		bomb += "a" + string(rune('0'+i)) + ": &a" + string(rune('0'+i)) + " [" + strings.Repeat("*a"+p+",", 8) + "*a" + p + "]\n"
+		bomb += "a" + string(rune('0'+i)) + ": &a" + string(rune('0'+i)) + " [" + strings.Repeat("*a"+p+",", 8) + "*a" + p +
+			"]\n"
 	}
 	if err := readSpec("bomb", []byte(bomb), new(client.Spec)); !fault.Is(err, fault.Invalid) {
 		t.Errorf("%v", err)

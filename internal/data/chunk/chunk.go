@@ -1,10 +1,12 @@
-// Package chunk splits files into chunks, seals chunks for a store that nobody has to trust, and groups them into packs.
+// Package chunk splits files into chunks, seals chunks for a store that nobody has to trust, and groups them into
+// packs.
 //
 // It is pure: no files, no network, no clock. Agents, the server and the command line use the same code, because all
 // of them must find the same chunks in the same bytes.
 //
 // Invariants:
-//   - The same bytes give the same chunks, in every version of this package: golden vectors hold the places of the cuts.
+//   - The same bytes give the same chunks, in every version of this package: golden vectors hold the places of the
+//     cuts.
 //   - A chunk has at most [MaxSize] bytes.
 //   - A chunk's [ID] is a keyed hash of its bytes. Without the key of its domain nobody can check whether a domain
 //     stores a file that they have.

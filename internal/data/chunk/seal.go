@@ -84,8 +84,8 @@ func (k *Keys) Seal(dst []byte, id ID, chunk []byte) ([]byte, error) {
 	return sealWith(aead, dst, flag, body, id[:]), nil
 }
 
-// Open returns the chunk of a blob. It fails with ErrCorrupt unless the blob was sealed for this id in this domain and its
-// bytes have this id.
+// Open returns the chunk of a blob. It fails with ErrCorrupt unless the blob was sealed for this id in this domain and
+// its bytes have this id.
 func (k *Keys) Open(id ID, blob []byte) ([]byte, error) {
 	if len(blob) > MaxSize+Overhead {
 		return nil, ErrCorrupt

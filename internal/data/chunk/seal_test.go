@@ -31,7 +31,8 @@ func sealed(t testing.TB, k *Keys, p []byte) (ID, []byte) {
 // TestID_Golden holds ids as they are: other ids would store every volume's bytes a second time.
 func TestID_Golden(t *testing.T) {
 	t.Parallel()
-	if got := testKeys(t).ID([]byte("muster")).String(); got != "aa30b37852b523567471ca4655e9dd3f0cfa3ce4ca1fd31c5b46835eb9a6ff6c" {
+	const want = "aa30b37852b523567471ca4655e9dd3f0cfa3ce4ca1fd31c5b46835eb9a6ff6c"
+	if got := testKeys(t).ID([]byte("muster")).String(); got != want {
 		t.Errorf("the id of the golden chunk is %s", got)
 	}
 }
@@ -79,8 +80,8 @@ func TestOpen_Changed(t *testing.T) {
 	}
 }
 
-// TestOpen_AnotherChunk: a store that answers with the blob of another chunk is found out, and so is a writer with the key
-// who seals other bytes under an id.
+// TestOpen_AnotherChunk: a store that answers with the blob of another chunk is found out, and so is a writer with the
+// key who seals other bytes under an id.
 func TestOpen_AnotherChunk(t *testing.T) {
 	t.Parallel()
 	k := testKeys(t)
@@ -200,8 +201,8 @@ func TestTable_CutOff(t *testing.T) {
 	}
 }
 
-// FuzzTable checks that whatever a store answers is read or refused, and that a table that is read lies in its pack. The
-// second argument is a table that someone with the key sealed.
+// FuzzTable checks that whatever a store answers is read or refused, and that a table that is read lies in its pack.
+// The second argument is a table that someone with the key sealed.
 func FuzzTable(f *testing.F) {
 	k := testKeys(f)
 	pack, _ := packOf(f, k, []byte("a"), []byte("b"))
@@ -241,8 +242,8 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// TestTable_Misplaced: a table whose blobs do not lie one after the other is refused, even if it was sealed with the key:
-// its readers slice the pack by it.
+// TestTable_Misplaced: a table whose blobs do not lie one after the other is refused, even if it was sealed with the
+// key: its readers slice the pack by it.
 func TestTable_Misplaced(t *testing.T) {
 	t.Parallel()
 	k := testKeys(t)

@@ -57,8 +57,8 @@ func NewSplitter(r io.Reader) *Splitter {
 	return &Splitter{r: r, buf: make([]byte, 4*MaxSize)}
 }
 
-// Next returns the next chunk, of 1 to MaxSize bytes, which is valid until the following call. The error is io.EOF after
-// the last chunk, or the reader's own; then what was read since the last chunk is not returned.
+// Next returns the next chunk, of 1 to MaxSize bytes, which is valid until the following call. The error is io.EOF
+// after the last chunk, or the reader's own; then what was read since the last chunk is not returned.
 func (s *Splitter) Next() ([]byte, error) {
 	if err := s.fill(); err != nil {
 		return nil, err

@@ -40,8 +40,8 @@ func lengths(t testing.TB, r io.Reader) (sizes []int, all []byte) {
 	}
 }
 
-// torchSave returns a file as torch.save writes it: an uncompressed zip whose names begin with the file's stem, sizes in
-// descriptors behind the data, and data aligned to 64 bytes.
+// torchSave returns a file as torch.save writes it: an uncompressed zip whose names begin with the file's stem, sizes
+// in descriptors behind the data, and data aligned to 64 bytes.
 func torchSave(stem string, tensors [][]byte) []byte {
 	var p []byte
 	for i, tensor := range tensors {

@@ -30,7 +30,8 @@ func (c *Clusters) ActOnce(ctx context.Context, p account.Principal, cl id.Clust
 	case ActionRestart:
 		return c.restart(ctx, p, cl, key)
 	}
-	return Cluster{}, idem.Outcome{}, fault.InvalidField("action", "want one of %v", []Action{ActionRelease, ActionRestart})
+	return Cluster{}, idem.Outcome{}, fault.InvalidField("action", "want one of %v",
+		[]Action{ActionRelease, ActionRestart})
 }
 
 // Release ends the cluster now. Its processes have lifecycle.StopGrace to end, and each lease is billed for that time

@@ -124,7 +124,8 @@ func TestAGangOfTwoOperatorsReservesBonds(t *testing.T) {
 	}
 	var c cluster.Cluster
 	for {
-		if c, _, err = f.clusters[0].Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{}); !fault.Is(err,
+		if c, _, err = f.clusters[0].Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)},
+			idem.Request{}); !fault.Is(err,
 			fault.NoCapacity) {
 			break
 		}

@@ -15,10 +15,10 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// QuietReports takes reports of hosts without leases in which nothing is new, which is most of what an idle fleet sends.
-// Reports that arrive while others are being read are read together with one statement. When each host was last heard is
-// kept in memory and written by Flush, for all hosts together. If the replica crashes in between, such a host seems to
-// have reported once less, which no rule about hosts without leases depends on.
+// QuietReports takes reports of hosts without leases in which nothing is new, which is most of what an idle fleet
+// sends. Reports that arrive while others are being read are read together with one statement. When each host was last
+// heard is kept in memory and written by Flush, for all hosts together. If the replica crashes in between, such a host
+// seems to have reported once less, which no rule about hosts without leases depends on.
 type QuietReports struct {
 	db *db.DB
 

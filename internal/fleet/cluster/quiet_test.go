@@ -136,7 +136,8 @@ func TestQuietReports_NewsIsNotQuiet(t *testing.T) {
 		age   string
 		quiet bool
 	}{"recent": {"1700", true}, "old": {"1801", false}} {
-		exec("INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) SELECT id, '" + boot + "', 1, 0, (extract(" +
+		exec("INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) SELECT id, '" + boot +
+			"', 1, 0, (extract(" +
 			"epoch FROM clock_timestamp()) - " + c.age + ") * 1000 FROM host")
 		s := h.report
 		if s.BootID = boot; take(s) != c.quiet {
@@ -150,7 +151,8 @@ func TestQuietReports_NewsIsNotQuiet(t *testing.T) {
 		{"UPDATE host SET down_cap_gb = 1", "UPDATE host SET down_cap_gb = NULL"},
 		{"UPDATE host SET state = 'enrolled'", "UPDATE host SET state = 'active'"},
 		{"UPDATE host_status SET revision_seen = 7", "UPDATE host_status SET revision_seen = 0"},
-		{"INSERT INTO agent_channel (name, version, source, percent, changed_by) SELECT 'stable', 'v9.0.0', 'https://x', 100, " +
+		{"INSERT INTO agent_channel (name, version, source, percent, changed_by) SELECT 'stable', 'v9.0.0', 'https://x', " +
+			"100, " +
 			"id FROM app_user", "DELETE FROM agent_channel"},
 		{"UPDATE control SET epoch = 2", ""},
 	} {

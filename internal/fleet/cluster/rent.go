@@ -27,7 +27,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// RentRequest is a request for a cluster: a spec, or a quote and fields that change neither its placement nor its price.
+// RentRequest is a request for a cluster: a spec, or a quote and fields that change neither its placement nor its
+// price.
 type RentRequest struct {
 	Spec  market.Spec     // validated by Rent; ignored with a quote
 	Quote id.Quote        // zero: place now
@@ -360,9 +361,9 @@ var renterFaults = []string{
 // quickExit is how soon after its start a workload must fail to count as a failed start.
 const quickExit = 5 * time.Second
 
-// errStartQuota returns the fault for an organisation whose starts, those that failed and those under way, hold too many
-// GPUs for nothing: a start is free until every rank runs, so it must not keep what others would rent. at is when the
-// next start is possible.
+// errStartQuota returns the fault for an organisation whose starts, those that failed and those under way, hold too
+// many GPUs for nothing: a start is free until every rank runs, so it must not keep what others would rent. at is when
+// the next start is possible.
 func errStartQuota(at, now time.Time) error {
 	f := fault.New(fault.RateLimited, "Starts that failed, were abandoned or are still under way hold too many GPUs: "+
 		"you can start again at %s UTC, or as soon as a start "+

@@ -232,8 +232,8 @@ func (m *Market) EnrollHost(ctx context.Context, p host.EnrollPolicy,
 	return h, err
 }
 
-// UpdateInventory stores a host's inventory with host.RecordInventory and updates the host's offers. changed is false if
-// the host sent the same inventory before: then nothing else is written.
+// UpdateInventory stores a host's inventory with host.RecordInventory and updates the host's offers. changed is false
+// if the host sent the same inventory before: then nothing else is written.
 func (m *Market) UpdateInventory(ctx context.Context, h id.Host, inv agentapi.Inventory) (changed bool, err error) {
 	hash, err := host.HashInventory(inv)
 	if err != nil {

@@ -302,9 +302,9 @@ func (m *Market) ReturnQuote(ctx context.Context, who account.Principal, q id.Qu
 	return out, err
 }
 
-// Rentable returns the placement of the quote, whose GPUs its claims keep. It returns Conflict if the quote expired, was
-// cancelled or rented, or if one of its hosts is no longer available. now is the time on PostgreSQL's clock, read after
-// the locks.
+// Rentable returns the placement of the quote, whose GPUs its claims keep. It returns Conflict if the quote expired,
+// was cancelled or rented, or if one of its hosts is no longer available. now is the time on PostgreSQL's clock, read
+// after the locks.
 func (l *LockedQuote) Rentable(now time.Time) (Placement, error) {
 	q := &l.quote
 	switch {
@@ -313,14 +313,16 @@ func (l *LockedQuote) Rentable(now time.Time) (Placement, error) {
 	case q.State == QuoteReturned:
 		return Placement{}, fault.New(fault.Conflict, "the quote was given back: ask for a new one")
 	case q.State == QuoteExpired, !now.Before(q.ExpiresAt):
-		return Placement{}, fault.New(fault.Conflict, "the quote expired at %s: ask for a new one", q.ExpiresAt.Format("15:04:05 UTC"))
+		return Placement{}, fault.New(fault.Conflict, "the quote expired at %s: ask for a new one",
+			q.ExpiresAt.Format("15:04:05 UTC"))
 	}
 	for i := range l.hosts {
 		if l.hosts[i].Org == l.renter {
 			return Placement{}, errOwnHost
 		}
 		if why := l.hosts[i].Unsellable(now); why != "" {
-			return Placement{}, fault.New(fault.Conflict, "a host of the quote is no longer available (%s): ask for a new one", why)
+			return Placement{}, fault.New(fault.Conflict, "a host of the quote is no longer available (%s): ask for a new one",
+				why)
 		}
 	}
 	return q.Placement, nil

@@ -51,7 +51,8 @@ func TestEveryRouteSaysWho(t *testing.T) {
 	a := bare(t)
 	var open []string
 	seen := 0
-	err := chi.Walk(a.Handler.(chi.Routes), func(method, path string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+	err := chi.Walk(a.Handler.(chi.Routes), func(method, path string, _ http.Handler,
+		_ ...func(http.Handler) http.Handler) error {
 		seen++
 		path = strings.TrimSuffix(path, "/")
 		rule, ok := a.table.rule[method+" "+path]

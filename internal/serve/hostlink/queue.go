@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxBacklog is how much work a queue accepts, as time until a new message would be handled, if its sender waits for at
-	// least twice as long. Senders of further messages are asked to come back later.
+	// maxBacklog is how much work a queue accepts, as time until a new message would be handled, if its sender waits for
+	// at least twice as long. Senders of further messages are asked to come back later.
 	maxBacklog = 2 * time.Second
 	// maxQueued limits the memory of a queue whose messages are handled quickly.
 	maxQueued = 20_000
