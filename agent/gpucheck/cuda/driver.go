@@ -93,15 +93,11 @@ type (
 	kernel  = C.muFunction
 )
 
-// callError is a call of CUDA's that failed.
+// callError describes a call of CUDA that failed.
 type callError struct {
 	call string
 	code int
 	text string
-}
-
-func (e *callError) Error() string {
-	return fmt.Sprintf("%s: %s (CUDA error %d)", e.call, e.text, e.code)
 }
 
 // failure is the error as a Failure of a step on GPUs.

@@ -309,6 +309,3 @@ func TestWebhooksAreVerified(t *testing.T) {
 	}
 	s.square(1)
 }
-
-// failed is the error of a use case, whose result the test does not need.
-func failed[T any](_ T, _ idem.Outcome, err error) error { return err }
