@@ -36,6 +36,7 @@ func TestBadSpecs(t *testing.T) {
 	for _, tc := range []struct {
 		body, at string
 		status   int
+		rent     bool // only a rental is refused: a quote needs no image
 	}{
 		{body: with(`"gpu_per_node":1`), at: "gpu_per_node"},
 		{body: with(`"nodes":"two"`), at: "nodes"},
@@ -45,7 +46,7 @@ func TestBadSpecs(t *testing.T) {
 		{body: with(`"nodes":1000000000`), at: "nodes"},
 		{body: with(`"nodes":99999999999999999999999999`), at: "nodes"},
 		{body: with(`"gpus_per_node":17`), at: "gpus_per_node"},
-		{body: with(`"image":""`), at: "image"},
+		{body: with(`"image":""`), at: "image", rent: true},
 		{body: with(`"image":"UPPER CASE!"`), at: "image"},
 		{body: with(`"env":{"NVIDIA_VISIBLE_DEVICES":"all"}`), at: "env"},
 		{body: with(`"env":{"A=B":"x"}`), at: "env"},
@@ -63,7 +64,7 @@ func TestBadSpecs(t *testing.T) {
 		{body: with(`"max_duration":59`), at: "max_duration"},
 		{body: with(`"restart":"always"`), at: "restart"},
 		{body: with(`"ssh_key_ids":["key_nonsense"]`), at: "ssh_key_ids"},
-		{body: `{"nodes":1,"gpus_per_node":1}`, at: "image"},
+		{body: `{"nodes":1,"gpus_per_node":1}`, at: "image", rent: true},
 		{body: `[]`},
 		{body: `{"nodes":1`},
 		{body: ``},
@@ -73,6 +74,9 @@ func TestBadSpecs(t *testing.T) {
 		{body: strings.Repeat("[", 60<<10)},
 	} {
 		for _, path := range []string{"/clusters", "/quotes"} {
+			if tc.rent && path == "/quotes" {
+				continue
+			}
 			got := r.call(t, "POST", path, tc.body)
 			what := fmt.Sprintf("POST %s %.120s", path, tc.body)
 			if tc.status == 413 {
