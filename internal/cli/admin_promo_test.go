@@ -36,7 +36,7 @@ func TestPromoCodesByCommand(t *testing.T) {
 		t.Error(out)
 	}
 	if r := p.run("", "admin", "promo", "disable", "WELCOME-2027", "--reason", "again"); r.code != 1 ||
-		!strings.Contains(r.errs, "over already") {
+		!strings.Contains(r.errs, "ended already") {
 		t.Errorf("again: exit %d %s", r.code, r.errs)
 	}
 	if r := p.run("", "admin", "promo", "disable", "no/such code", "--reason", "x"); r.code != 3 {
