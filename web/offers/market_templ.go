@@ -197,7 +197,7 @@ func MarketPage(p view.Page, m Market) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 11, "\" spellcheck=\"false\" autocomplete=\"off\" placeholder=\"gpu_model=H100 vram_gb>=80 region in [eu-west,eu-north]\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 11, "\" spellcheck=\"false\" autocomplete=\"off\" placeholder=\"h100, or gpu_model=H100 vram_gb>=80 region in [eu-west,eu-north]\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -445,7 +445,7 @@ func MarketPage(p view.Page, m Market) templ.Component {
 					}
 					return nil
 				})
-				templ_7745c5c3_Err = view.Empty("The query has a mistake", "A query is fields with values: gpu_model=H100, vram_gb>=80, region in [eu-west,eu-north]. All have to hold.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var21), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Empty("The query has a mistake", "Search by words such as H100, or by fields with values: gpu_model=H100, vram_gb>=80, region in [eu-west,eu-north]. Offers must match all of them.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var21), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -468,7 +468,7 @@ func MarketPage(p view.Page, m Market) templ.Component {
 					}
 					return nil
 				})
-				templ_7745c5c3_Err = view.Empty("No offer matches this query", "Take a term out, or search without a query to see all that is for rent.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var22), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Empty("No offer matches this query", "Remove a term, or search without a query to see all offers.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var22), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -22,9 +22,10 @@ func OffersCommand(s *base.Session) *cobra.Command {
 		Short:             "Search the offers that can be rented now",
 		Long: `What can be rented now, cheapest first.
 
-QUERY is terms "field op value" joined by spaces; ops are = != < <= > >= in notin. Text matches whole words of the
-model.`,
+QUERY is terms "field op value" joined by spaces; ops are = != < <= > >= in notin. A word alone, such as h100, is
+searched in the model, the region, the fabric and the architecture.`,
 		Example: `  muster offers
+  muster offers 'h100 eu-west'
   muster offers 'gpu_model=H100 vram_gb>=80 gpus_free>=4'
   muster offers 'gpu_model in [4090,5090]' --sort=-reliability
   muster offers 'scratch_gb>=500'`,

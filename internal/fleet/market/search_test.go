@@ -44,6 +44,8 @@ func TestSearchOffers(t *testing.T) {
 		{"gpus_free>=4", "price_per_gpu_hour", "c a"},
 		{"host_name in [A,c]", "-host_name", "c a"},
 		{"gpu_model=A100", "", ""},
+		{"h100 eu-west gpus_free>=4", "", "c a"},
+		{"h100 us-east", "", ""},
 		{"", "reliability", ""}, // not known for any: by id, which is by creation
 	} {
 		want := strings.Fields(c.want)

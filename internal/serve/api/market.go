@@ -16,7 +16,7 @@ import (
 
 type offersInput struct {
 	Page
-	Q    string `query:"q" maxLength:"2000" doc:"terms 'field op value' joined by spaces, such as: gpu_model=H100 vram_gb>=80"`
+	Q    string `query:"q" maxLength:"2000" doc:"terms joined by spaces, each 'field op value' or a word of the model, region, fabric or architecture, such as: gpu_model=H100 vram_gb>=80, or: h100 eu-west"`
 	Sort string `query:"sort" maxLength:"40" doc:"a field, '-' before it for descending" default:"price_per_gpu_hour"`
 }
 

@@ -22,6 +22,7 @@ const (
 	Bool                 // true or false
 	Set                  // a set of words, one of which must match; case-insensitive
 	Identity             // name or id of one host or offer: the whole text, case-insensitive
+	Bare                 // of a word without a field: see bare
 )
 
 // Field is a field that queries can compare and searches can sort by.
@@ -80,6 +81,23 @@ func numbered(all []Field) []Field {
 	return all
 }
 
+// bare is the field of a term that is only a word, such as h100. The word is searched in the model, the architecture, the
+// region and the fabric. It is not in Fields: nothing can be sorted by it.
+var bare = &Field{Name: "text", Kind: Bare, Index: -1}
+
+var (
+	modelField  = FieldNamed("gpu_model")
+	placeFields = []*Field{FieldNamed("gpu_arch"), FieldNamed("region"), FieldNamed("fabric")}
+)
+
+// hasBare reports whether the words of v are consecutive words of the model, or v is part of an offer's architecture,
+// region or fabric.
+func hasBare(r Row, v *value) bool {
+	return hasWords(r.Words(modelField), v.words) || slices.ContainsFunc(placeFields, func(f *Field) bool {
+		return strings.Contains(strings.ToLower(r.Text(f)), v.text)
+	})
+}
+
 // FieldNamed returns the field with this name, ignoring case, or nil if there is none.
 func FieldNamed(name string) *Field {
 	i := slices.IndexFunc(Fields, func(f Field) bool { return strings.EqualFold(f.Name, name) })
@@ -126,6 +144,8 @@ func (f *Field) compare(r Row, v *value) (c int, known bool) {
 	case Set:
 		s := r.Text(f)
 		return differs(HasWord(s, v.text)), s != ""
+	case Bare:
+		return differs(hasBare(r, v)), true
 	case Model:
 		return differs(hasWords(r.Words(f), v.words)), true
 	case Version:

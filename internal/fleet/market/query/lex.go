@@ -2,6 +2,7 @@ package query
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -97,6 +98,14 @@ func (l *lexer) next(stops string) (token, error) {
 		t.kind, t.text = tokenWord, l.advance(n)
 	}
 	return t, nil
+}
+
+// operatorNext reports whether the next token is an operator. It reads nothing.
+func (l *lexer) operatorNext() bool {
+	ahead := *l
+	t, err := ahead.next("=!<>[],\"'")
+	return err == nil && (t.kind == tokenOp || t.kind == tokenWord && slices.Contains([]string{"in", "notin"},
+		strings.ToLower(t.text)))
 }
 
 // quoted reads quoted text. A backslash escapes the next character.

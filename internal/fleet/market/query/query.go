@@ -1,5 +1,5 @@
 // Package query implements the language in which renters search offers and specify GPUs for a cluster. A query is a
-// list of terms that must all hold, such as gpu_model=H100 vram_gb>=80.
+// list of terms that must all hold, such as gpu_model=H100 vram_gb>=80, or just h100.
 //
 // The package defines the fields of an offer and how their values compare. A Row provides the values of one offer.
 package query
@@ -43,7 +43,7 @@ const (
 	NotIn Op = "notin"
 )
 
-// Term is one `field op value`.
+// Term is one `field op value`, or a bare word.
 type Term struct {
 	Field  *Field
 	Op     Op
@@ -71,6 +71,12 @@ func (q Query) String() string {
 }
 
 func (t Term) String() string {
+	if t.Field == bare {
+		if raw := t.values[0].raw; FieldNamed(raw) == nil && !isKeyword(raw) {
+			return quote(raw)
+		}
+		return `"` + t.values[0].raw + `"` // unquoted, it would begin another term
+	}
 	if t.Op != In && t.Op != NotIn {
 		return t.Field.Name + " " + string(t.Op) + " " + quote(t.values[0].raw)
 	}
@@ -90,7 +96,12 @@ func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-// Parse parses a query: terms `field op value` separated by spaces. The operators are = != < <= > >= in notin; a list
+// isKeyword reports whether an unquoted word has a meaning of its own, or is mistaken for one.
+func isKeyword(s string) bool {
+	return slices.Contains([]string{"in", "notin", "and", "or", "not"}, strings.ToLower(s))
+}
+
+// Parse parses a query: terms `field op value` and bare words, separated by spaces. The operators are = != < <= > >= in notin; a list
 // is written [a,b]; values with spaces are quoted. The error is a *Error with the position.
 func Parse(s string) (Query, error) {
 	if len(s) > maxBytes {
@@ -125,6 +136,16 @@ func parseTerm(l *lexer) (t Term, more bool, err error) {
 	case tokenEnd:
 		return t, false, nil
 	case tokenWord:
+		if FieldNamed(name.text) == nil && !isKeyword(name.text) && !l.operatorNext() {
+			t, err = bareTerm(name)
+			return t, true, err
+		}
+	case tokenQuoted:
+		if !l.operatorNext() {
+			t, err = bareTerm(name)
+			return t, true, err
+		}
+		return t, false, &Error{name.pos, fmt.Sprintf("want a field without quotes, not %s", name.describe())}
 	default:
 		return t, false, &Error{name.pos, fmt.Sprintf("want a field such as gpu_model, not %s", name.describe())}
 	}
@@ -146,6 +167,17 @@ func parseTerm(l *lexer) (t Term, more bool, err error) {
 	v, err := parseValue(t.Field, tok)
 	t.values = []value{v}
 	return t, true, err
+}
+
+// bareTerm returns the term of a word without a field.
+func bareTerm(word token) (Term, error) {
+	words := Words(word.text)
+	if len(words) == 0 {
+		return Term{}, &Error{word.pos, fmt.Sprintf("want a field such as gpu_model or a word such as H100, not %s",
+			word.describe())}
+	}
+	v := value{raw: word.text, text: strings.ToLower(word.text), words: words}
+	return Term{Field: bare, Op: Eq, values: []value{v}}, nil
 }
 
 func parseOp(l *lexer, f *Field) (Op, error) {

@@ -60,6 +60,10 @@ func TestBadQueryNamesThePosition(t *testing.T) {
 		{"ünï=1 gpu_model=H100", 1},
 		{`region="ü" bogus=1`, 12},
 		{`"gpu_model"=H100`, 1},
+		{"h100=1", 1},
+		{"h100 in [1]", 1},
+		{"h100 gpu_model", 15},
+		{"h100 ...", 6},
 		{"vram_gb not in [1]", 9},
 		{"gpu_model=...", 11},
 		{"region==eu", 7},
@@ -76,7 +80,7 @@ func TestBadQueryNamesThePosition(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"gpu_model=H100 vram_gb>=80", `region in [a,"b c"] nvlink=true`, `host_name="\"x\\"`,
-		"max_duration<1", "cuda_max notin [1.2]", "[", "'"} {
+		"max_duration<1", "cuda_max notin [1.2]", "[", "'", "h100 80gb", `"gpu_model" "in" eu`} {
 		f.Add(s)
 	}
 	offer := row{}
@@ -99,4 +103,24 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestBareWords(t *testing.T) {
+	t.Parallel()
+	for q, want := range map[string]bool{
+		"h100": true, "H100 80gb": true, `"h100 80gb"`: true, "ams": true, "AMS-R4": true, "h100 vram_gb>=80": true,
+		"a100": false, "h1": false, "h100 a100": false, `"80gb h100"`: false, "h100 vram_gb>80": false,
+	} {
+		p, err := query.Parse(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := true
+		for i := range p.Terms() {
+			got = got && p.Terms()[i].Matches(row{})
+		}
+		if got != want {
+			t.Errorf("%s: %t, want %t", q, got, want)
+		}
+	}
 }
