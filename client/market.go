@@ -84,8 +84,8 @@ type Relaxation struct {
 	Rate  money.Micro `json:"price_per_hour"`
 }
 
-// Offers searches. query: terms "field op value" or words such as h100; sort: a field, "-" before it for descending, "" =
-// the price.
+// Offers searches offers. query: terms "field op value" or words such as h100; sort: a field, "-" before it for
+// descending, "" = the price.
 func (c *Client) Offers(ctx context.Context, query, sort string, p PageOf) (OfferPage, error) {
 	q := p.query()
 	set(q, "q", query)

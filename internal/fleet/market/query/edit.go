@@ -73,8 +73,8 @@ func (t Term) WithBound(v float64) Term {
 }
 
 // Including returns the term `field in [...]` with the values of an = or in term and the rows' values of its field. It
-// returns false for a field that is numeric, an Identity or Bare, if a row lacks the field, or if there are too many values
-// for a list.
+// returns false for a field that is numeric, an Identity or Bare, if a row lacks the field, or if there are too many
+// values for a list.
 func (t Term) Including(rows []Row) (Term, bool) {
 	if t.Field.IsNumber() || t.Field.Kind == Identity || t.Field.Kind == Bare {
 		return Term{}, false

@@ -81,8 +81,8 @@ func numbered(all []Field) []Field {
 	return all
 }
 
-// bare is the field of a term that is only a word, such as h100. The word is searched in the model, the architecture, the
-// region and the fabric. It is not in Fields: nothing can be sorted by it.
+// bare is the field of a term that is only a word, such as h100. The word is searched in the model, the architecture,
+// the region and the fabric. It is not in Fields: nothing can be sorted by it.
 var bare = &Field{Name: "text", Kind: Bare, Index: -1}
 
 var (
