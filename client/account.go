@@ -20,7 +20,7 @@ type User struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
-// Org is what owns money, clusters and hosts.
+// Org is an organisation, which owns money, clusters and hosts.
 type Org struct {
 	ID       id.Org `json:"id"`
 	Name     string `json:"name"`
@@ -35,12 +35,12 @@ type SignedUp struct {
 	Token string `json:"token" doc:"an API token with all scopes; shown once"`
 }
 
-// SignUp makes an account. It needs no token.
+// SignUp creates an account. It needs no token.
 func (c *Client) SignUp(ctx context.Context, email, password, name string) (SignedUp, error) {
 	return post[SignedUp](ctx, c, "/signup", map[string]string{"email": email, "password": password, "name": name})
 }
 
-// Me is who calls.
+// Me is the caller of the API.
 type Me struct {
 	User    User     `json:"user"`
 	Org     Org      `json:"org"`
@@ -48,10 +48,10 @@ type Me struct {
 	TokenID id.Token `json:"token_id"`
 }
 
-// Me tells who the token belongs to, and what it may do.
+// Me returns who the token belongs to, and its scopes.
 func (c *Client) Me(ctx context.Context) (Me, error) { return get[Me](ctx, c, "/me", nil) }
 
-// SendVerification has the link that proves the caller's e-mail address sent again.
+// SendVerification sends the link that verifies the caller's e-mail address again.
 func (c *Client) SendVerification(ctx context.Context) (to string, err error) {
 	v, err := post[struct {
 		To string `json:"to"`
@@ -70,13 +70,13 @@ type Token struct {
 	LastUsedAt *time.Time `json:"last_used_at"`
 }
 
-// NewToken is a token with its secret, which is shown this once.
+// NewToken is a token with its secret, which is shown only once.
 type NewToken struct {
 	Token
 	Secret string `json:"token" doc:"the secret; shown once"`
 }
 
-// CreateToken makes a token. expires 0: never.
+// CreateToken creates a token. If expires is 0, the token does not expire.
 func (c *Client) CreateToken(ctx context.Context, name string, scopes []string,
 	expires time.Duration) (NewToken, error) {
 	in := struct {
@@ -92,7 +92,7 @@ func (c *Client) Tokens(ctx context.Context, p PageOf) (Page[Token], error) {
 	return get[Page[Token]](ctx, c, "/tokens", p.query())
 }
 
-// RevokeToken ends a token at once.
+// RevokeToken revokes a token at once.
 func (c *Client) RevokeToken(ctx context.Context, t id.Token) error {
 	return c.remove(ctx, "/tokens/"+t.String(), nil)
 }
@@ -106,7 +106,7 @@ type SSHKey struct {
 	CreatedAt   time.Time `json:"created_at"`
 }
 
-// AddSSHKey adds one line of an authorized_keys file. name "": the key's comment.
+// AddSSHKey adds a key, given as one line of an authorized_keys file. If name is "", the key's comment is its name.
 func (c *Client) AddSSHKey(ctx context.Context, name, line string) (SSHKey, error) {
 	in := struct {
 		Name      string `json:"name,omitempty"`
@@ -120,7 +120,7 @@ func (c *Client) SSHKeys(ctx context.Context, p PageOf) (Page[SSHKey], error) {
 	return get[Page[SSHKey]](ctx, c, "/ssh-keys", p.query())
 }
 
-// DeleteSSHKey removes a key.
+// DeleteSSHKey deletes a key.
 func (c *Client) DeleteSSHKey(ctx context.Context, k id.SSHKey) error {
 	return c.remove(ctx, "/ssh-keys/"+k.String(), nil)
 }
@@ -152,23 +152,23 @@ func (c *Client) EndSession(ctx context.Context, s id.Session) error {
 	return c.remove(ctx, "/me/sessions/"+s.String(), nil)
 }
 
-// DeletionStanding is whether the caller can be deleted now.
+// DeletionStanding reports whether the caller's account can be deleted now.
 type DeletionStanding struct {
-	Reasons []string   `json:"reasons"` // why not; empty: nothing is in the way
-	Credit  money.Nano `json:"credit"`  // what is left of their organisations' money
+	Reasons []string   `json:"reasons"` // what prevents it; empty: nothing
+	Credit  money.Nano `json:"credit"`  // balance of their organisations
 }
 
-// DeletionStanding reads it.
+// DeletionStanding returns whether the caller's account can be deleted now.
 func (c *Client) DeletionStanding(ctx context.Context) (DeletionStanding, error) {
 	return get[DeletionStanding](ctx, c, "/me/deletion", nil)
 }
 
-// Export is what is kept of the caller, as JSON.
+// Export returns the caller's personal data, as JSON.
 func (c *Client) Export(ctx context.Context) (json.RawMessage, error) {
 	return get[json.RawMessage](ctx, c, "/me/export", nil)
 }
 
-// DeleteMe erases the caller's data. confirm is their e-mail address; giveUp gives up the money that is left.
+// DeleteMe erases the caller's data. confirm is their e-mail address; giveUp forfeits the money that is left.
 func (c *Client) DeleteMe(ctx context.Context, password, confirm string, giveUp bool) error {
 	in := map[string]any{"password": password, "confirm": confirm, "give_up_balance": giveUp}
 	return c.call(ctx, http.MethodPut, "/me/deletion", nil, in, nil)

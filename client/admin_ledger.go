@@ -8,7 +8,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// TrialBalance is the platform's trial balance. Sums are whole nano-units as text: they may be of any size.
+// TrialBalance is the platform's trial balance. Sums are whole nano-units as text, because they may be of any size.
 type TrialBalance struct {
 	Balanced bool        `json:"balanced"`
 	Debits   string      `json:"debits_nano"`
@@ -24,12 +24,12 @@ type KindTotal struct {
 	Nano     string `json:"balance_nano"`
 }
 
-// TrialBalance adds the whole of the books up anew. It and all below are for platform operators.
+// TrialBalance adds up the whole ledger. TrialBalance and the calls below are for admins.
 func (c *Client) TrialBalance(ctx context.Context) (TrialBalance, error) {
 	return get[TrialBalance](ctx, c, "/admin/books", nil)
 }
 
-// LedgerEntry is one entry of the books.
+// LedgerEntry is one entry of the ledger.
 type LedgerEntry struct {
 	ID        string           `json:"id,omitempty"`
 	Kind      string           `json:"kind"`
@@ -41,7 +41,7 @@ type LedgerEntry struct {
 	Transfers []LedgerTransfer `json:"transfers"`
 }
 
-// LedgerTransfer is one of its transfers; the orgs are "" for the platform's own accounts.
+// LedgerTransfer is one transfer of an entry. The organisations are "" for the platform's own accounts.
 type LedgerTransfer struct {
 	Debit     string     `json:"debit" doc:"kind of account"`
 	DebitOrg  string     `json:"debit_org,omitempty"`
@@ -51,14 +51,14 @@ type LedgerTransfer struct {
 	Currency  string     `json:"currency"`
 }
 
-// SearchLedger finds entries by id, key or what they belong to, newest first.
+// SearchLedger returns entries by id, key or the object they belong to, newest first.
 func (c *Client) SearchLedger(ctx context.Context, text string, p PageOf) (Page[LedgerEntry], error) {
 	q := p.query()
 	q.Set("q", text)
 	return get[Page[LedgerEntry]](ctx, c, "/admin/transactions", q)
 }
 
-// Compensate gives a charge back, or amount of it (zero: all that is left), for a reason that both sides read.
+// Compensate refunds a charge, or a part of it (amount zero: all that is left). Renter and operator read the reason.
 func (c *Client) Compensate(ctx context.Context, charge id.LedgerTx, amount money.Nano,
 	reason string) (LedgerEntry, error) {
 	in := map[string]string{"reason": reason}
@@ -68,7 +68,7 @@ func (c *Client) Compensate(ctx context.Context, charge id.LedgerTx, amount mone
 	return post[LedgerEntry](ctx, c, "/admin/transactions/"+charge.String()+"/compensate", in)
 }
 
-// Reconciliation is how Stripe and the books stand to each other.
+// Reconciliation compares Stripe's balance with the ledger.
 type Reconciliation struct {
 	Currency   string         `json:"currency"`
 	Stripe     money.Nano     `json:"stripe"`
@@ -82,7 +82,7 @@ type Reconciliation struct {
 	Funds      *StripeFunds   `json:"funds,omitempty" doc:"what Stripe itself says it holds; absent before it was asked"`
 }
 
-// StripeFunds is what Stripe itself says it holds for the platform.
+// StripeFunds is what Stripe reports to hold for the platform.
 type StripeFunds struct {
 	Available money.Nano `json:"available" doc:"can be sent now"`
 	Pending   money.Nano `json:"pending" doc:"on its way into available"`
@@ -94,7 +94,7 @@ type StripeFunds struct {
 	Wrong     bool       `json:"wrong" doc:"unread is not 0 for more than half an hour"`
 }
 
-// StripeChange is a change of Stripe's balance that no entry matches.
+// StripeChange is a change of Stripe's balance that matches no entry.
 type StripeChange struct {
 	ID     string     `json:"id"`
 	Type   string     `json:"type"`
@@ -104,7 +104,7 @@ type StripeChange struct {
 	At     time.Time  `json:"at"`
 }
 
-// Unproven is an entry that no change of Stripe's balance matches.
+// Unproven is an entry that matches no change of Stripe's balance.
 type Unproven struct {
 	Key    string     `json:"key"`
 	Kind   string     `json:"kind"`
@@ -113,12 +113,12 @@ type Unproven struct {
 	At     time.Time  `json:"at"`
 }
 
-// Reconciliation sets Stripe's balance beside the books.
+// Reconciliation compares Stripe's balance with the ledger.
 func (c *Client) Reconciliation(ctx context.Context) (Reconciliation, error) {
 	return get[Reconciliation](ctx, c, "/admin/reconciliation", nil)
 }
 
-// FrozenLease is a lease whose money waits because its host signed two accounts of the same time.
+// FrozenLease is a lease whose money waits, because its host signed two conflicting reports of the same time.
 type FrozenLease struct {
 	Lease     id.Lease   `json:"lease_id"`
 	Cluster   id.Cluster `json:"cluster_id"`
@@ -133,7 +133,8 @@ type FrozenLease struct {
 	Conflicts []Conflict `json:"conflicts" doc:"oldest first"`
 }
 
-// Conflict is one number under which a host signed two things. From and To are of the one that stands.
+// Conflict is a sequence number under which a host signed two different segments. From and To are those of the accepted
+// one.
 type Conflict struct {
 	Epoch     int       `json:"epoch"`
 	BootID    string    `json:"boot_id"`
@@ -145,12 +146,12 @@ type Conflict struct {
 	At        time.Time `json:"at" doc:"when it came"`
 }
 
-// FrozenLeases lists them, with the reason.
+// FrozenLeases lists frozen leases, with the reason.
 func (c *Client) FrozenLeases(ctx context.Context) (Page[FrozenLease], error) {
 	return get[Page[FrozenLease]](ctx, c, "/admin/frozen-leases", nil)
 }
 
-// Unfreeze lets a frozen lease's money move again; the host's operator reads the reason.
+// Unfreeze releases the money of a frozen lease. The host's operator reads the reason.
 func (c *Client) Unfreeze(ctx context.Context, l id.Lease, reason string) error {
 	_, err := post[map[string]any](ctx, c, "/admin/leases/"+l.String()+"/unfreeze", map[string]string{"reason": reason})
 	return err
@@ -176,7 +177,7 @@ func (c *Client) Quarantine(ctx context.Context, p PageOf) (Page[RefusedSegment]
 	return get[Page[RefusedSegment]](ctx, c, "/admin/quarantine", p.query())
 }
 
-// HeldCredit is a credit for a host's failure that waits for a person.
+// HeldCredit is a credit for a host's failure that waits for an admin's decision.
 type HeldCredit struct {
 	Lease    id.Lease   `json:"lease_id"`
 	Cluster  id.Cluster `json:"cluster_id"`
@@ -194,7 +195,7 @@ type HeldCredit struct {
 	At       time.Time  `json:"at" doc:"when the host failed"`
 }
 
-// HeldCredits lists them, oldest first.
+// HeldCredits lists held credits, oldest first.
 func (c *Client) HeldCredits(ctx context.Context) (Page[HeldCredit], error) {
 	return get[Page[HeldCredit]](ctx, c, "/admin/held-credits", nil)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Attention counts what wants a platform operator now.
+// Attention counts what needs an admin now.
 type Attention struct {
 	PayoutFailures int64      `json:"payout_failures"`
 	PayoutsStopped int64      `json:"payouts_stopped"`
@@ -28,12 +28,12 @@ type Attention struct {
 	Currency       string     `json:"currency"`
 }
 
-// Attention counts what wants a human now. It and all below are for platform operators.
+// Attention counts what needs an admin now. Attention and the calls below are for admins.
 func (c *Client) Attention(ctx context.Context) (Attention, error) {
 	return get[Attention](ctx, c, "/admin/attention", nil)
 }
 
-// DeadLetter is a row that a background job cannot process. It is retried by itself.
+// DeadLetter is a row that a background job cannot process. The job retries it automatically.
 type DeadLetter struct {
 	Queue    string     `json:"queue" doc:"the background job"`
 	Ref      string     `json:"ref" doc:"the row: a prefixed id, or the id of an object at Stripe"`
@@ -44,7 +44,7 @@ type DeadLetter struct {
 	ParkedAt *time.Time `json:"parked_at,omitempty" doc:"when it had failed for three days; it is retried once a day since"`
 }
 
-// DeadLetters lists the rows that background jobs cannot process, those that have failed for longest first.
+// DeadLetters lists the rows that background jobs cannot process, those that have failed longest first.
 func (c *Client) DeadLetters(ctx context.Context) ([]DeadLetter, error) {
 	r, err := get[struct {
 		Items []DeadLetter `json:"items"`
@@ -70,8 +70,8 @@ type FoundOrg struct {
 	CreatedAt time.Time  `json:"created_at"`
 }
 
-// Orgs finds organisations by id or by a part of a name or an e-mail address, newest first; operators: only those with
-// hosts or a payout account.
+// Orgs returns organisations by id or by a part of a name or an e-mail address, newest first. With operators, it
+// returns only those with hosts or a payout account.
 func (c *Client) Orgs(ctx context.Context, words string, operators bool, p PageOf) (Page[FoundOrg], error) {
 	q, path := p.query(), "/admin/orgs"
 	if operators {
@@ -83,7 +83,7 @@ func (c *Client) Orgs(ctx context.Context, words string, operators bool, p PageO
 	return get[Page[FoundOrg]](ctx, c, path, q)
 }
 
-// OrgDetail is an organisation with what a platform operator decides on. Raw is all that the server said.
+// OrgDetail is an organisation with what an admin decides on. Raw is the whole response.
 type OrgDetail struct {
 	FoundOrg
 	FeePPM  int `json:"fee_ppm"`
@@ -97,7 +97,7 @@ type OrgDetail struct {
 	Raw      json.RawMessage `json:"-"`
 }
 
-// GetOrg reads an organisation.
+// GetOrg returns an organisation.
 func (c *Client) GetOrg(ctx context.Context, org id.Org) (OrgDetail, error) {
 	raw, err := get[json.RawMessage](ctx, c, "/admin/orgs/"+org.String(), nil)
 	if err != nil {
@@ -107,25 +107,25 @@ func (c *Client) GetOrg(ctx context.Context, org id.Org) (OrgDetail, error) {
 	return out, json.Unmarshal(raw, &out)
 }
 
-// OperatorChange is what to change of an operator; nil leaves it as it is.
+// OperatorChange changes an operator. A nil field changes nothing.
 type OperatorChange struct {
 	PayoutsStopped *bool  `json:"payouts_stopped,omitempty"`
 	FeePPM         *int   `json:"fee_ppm,omitempty"`
-	Reason         string `json:"reason"` // the operator reads it
+	Reason         string `json:"reason"` // shown to the operator
 }
 
-// ChangeOperator sets an operator's fee, or stops payouts to them or lets them go on.
+// ChangeOperator sets an operator's fee, or stops or resumes their payouts.
 func (c *Client) ChangeOperator(ctx context.Context, org id.Org, in OperatorChange) error {
 	return c.call(ctx, http.MethodPatch, "/admin/operators/"+org.String(), nil, in, nil)
 }
 
-// OperatorPayout is a payout to somebody.
+// OperatorPayout is a payout with the operator it goes to.
 type OperatorPayout struct {
 	Payout
 	Org id.Org `json:"org_id"`
 }
 
-// AllPayouts lists everybody's payouts, or one operator's, newest first.
+// AllPayouts lists the payouts of all operators, or of one, newest first.
 func (c *Client) AllPayouts(ctx context.Context, org id.Org, p PageOf) (Page[OperatorPayout], error) {
 	q := p.query()
 	if !org.IsZero() {
@@ -139,7 +139,7 @@ func (c *Client) PayNow(ctx context.Context, org id.Org, reason string) (Operato
 	return post[OperatorPayout](ctx, c, "/admin/payouts", map[string]string{"org_id": org.String(), "reason": reason})
 }
 
-// ReversePayout takes a payout back, or amount of it (0: all that is left). The operator reads the reason.
+// ReversePayout reverses a payout, or a part of it (amount 0: all that is left). The operator reads the reason.
 func (c *Client) ReversePayout(ctx context.Context, payout id.Payout, amount money.Nano,
 	reason string) (OperatorPayout, error) {
 	in := map[string]string{"reason": reason}
@@ -149,7 +149,7 @@ func (c *Client) ReversePayout(ctx context.Context, payout id.Payout, amount mon
 	return post[OperatorPayout](ctx, c, "/admin/payouts/"+payout.String()+"/reverse", in)
 }
 
-// NextPayout is what an operator's next payout would be, were it made now; Why says why there is none.
+// NextPayout is what a payout to an operator would be if it were made now. Why says why there would be none.
 type NextPayout struct {
 	Org      id.Org     `json:"org_id"`
 	OrgName  string     `json:"org_name"`
@@ -161,17 +161,17 @@ type NextPayout struct {
 	Failure  string     `json:"failure"`
 }
 
-// PayoutRun is what the next payouts would be: who failed first, then who gets most.
+// PayoutRun is what the next payouts would be: operators whose payout failed first, then the largest amounts.
 func (c *Client) PayoutRun(ctx context.Context) (Page[NextPayout], error) {
 	return get[Page[NextPayout]](ctx, c, "/admin/payout-run", nil)
 }
 
-// RunPayouts pays everybody who can be paid now.
+// RunPayouts pays every operator who can be paid now.
 func (c *Client) RunPayouts(ctx context.Context, reason string) (Page[OperatorPayout], error) {
 	return post[Page[OperatorPayout]](ctx, c, "/admin/payout-run", map[string]string{"reason": reason})
 }
 
-// AuditEvent is one act.
+// AuditEvent is one record of the audit log.
 type AuditEvent struct {
 	ID      string         `json:"id"`
 	At      time.Time      `json:"at"`
@@ -184,18 +184,18 @@ type AuditEvent struct {
 	Address string         `json:"address"`
 }
 
-// AuditFilter says which acts to list; zero fields match everything.
+// AuditFilter selects audit events. Zero fields match everything.
 type AuditFilter struct {
 	Words, Action string
 	Org           id.Org
 }
 
-// Audit searches the platform's audit trail, newest first.
+// Audit searches the platform's audit log, newest first.
 func (c *Client) Audit(ctx context.Context, f AuditFilter, p PageOf) (Page[AuditEvent], error) {
 	return get[Page[AuditEvent]](ctx, c, "/admin/audit-events", f.query(p))
 }
 
-// OwnAudit is what your organisation did, newest first; the filter's Org is not used.
+// OwnAudit searches your organisation's audit log, newest first. The filter's Org is not used.
 func (c *Client) OwnAudit(ctx context.Context, f AuditFilter, p PageOf) (Page[AuditEvent], error) {
 	f.Org = id.Org{}
 	return get[Page[AuditEvent]](ctx, c, "/audit-events", f.query(p))
@@ -211,24 +211,24 @@ func (f AuditFilter) query(p PageOf) url.Values {
 	return q
 }
 
-// PayoutReview is an operator and a renter who are linked.
+// PayoutReview is an operator and a renter who seem to be the same person.
 type PayoutReview struct {
 	ID        id.PayoutReview `json:"id"`
 	Operator  id.Org          `json:"host_org_id"`
 	Renter    id.Org          `json:"renter_org_id"`
 	Reasons   []string        `json:"reasons"`   // member, vat_id, legal_name, card, lost_dispute
-	InReview  money.Nano      `json:"in_review"` // to be decided on
+	InReview  money.Nano      `json:"in_review"` // not decided yet
 	Released  money.Nano      `json:"released"`
 	Refused   money.Nano      `json:"refused"`
 	Currency  string          `json:"currency"`
 	Advice    string          `json:"advice,omitempty"`   // refuse, release
-	Decision  string          `json:"decision,omitempty"` // why, of the last one
+	Decision  string          `json:"decision,omitempty"` // reason of the last decision
 	DecidedAt *time.Time      `json:"decided_at,omitempty"`
 	CreatedAt time.Time       `json:"created_at"`
 }
 
-// PayoutReviews lists them, newest first; waiting: only those with something to decide on. It and those below are for
-// platform operators.
+// PayoutReviews lists payout reviews, newest first; waiting: only those with something to decide. PayoutReviews and the
+// calls below are for admins.
 func (c *Client) PayoutReviews(ctx context.Context, waiting bool, p PageOf) (Page[PayoutReview], error) {
 	q := p.query()
 	if waiting {
@@ -237,17 +237,17 @@ func (c *Client) PayoutReviews(ctx context.Context, waiting bool, p PageOf) (Pag
 	return get[Page[PayoutReview]](ctx, c, "/admin/payout-reviews", q)
 }
 
-// ApprovePayoutReview lets what is in review become payable as usual.
+// ApprovePayoutReview makes what is in review payable as usual.
 func (c *Client) ApprovePayoutReview(ctx context.Context, r id.PayoutReview, reason string) (PayoutReview, error) {
 	return post[PayoutReview](ctx, c, "/admin/payout-reviews/"+r.String()+"/release", map[string]string{"reason": reason})
 }
 
-// RefusePayoutReview keeps what is in review from the operator for good; they read the reason.
+// RefusePayoutReview withholds what is in review from the operator permanently. The operator reads the reason.
 func (c *Client) RefusePayoutReview(ctx context.Context, r id.PayoutReview, reason string) (PayoutReview, error) {
 	return post[PayoutReview](ctx, c, "/admin/payout-reviews/"+r.String()+"/refuse", map[string]string{"reason": reason})
 }
 
-// Standing is how far an organisation may pay in and rent. Amounts are in its currency.
+// Standing is how much an organisation may add and rent. Amounts are in its currency.
 type Standing struct {
 	EmailVerified bool        `json:"email_verified"`
 	CardVerified  bool        `json:"card_verified"`
@@ -263,7 +263,7 @@ type Standing struct {
 	LostDisputes int64       `json:"lost_disputes"`
 }
 
-// Standing reads the organisation's.
+// Standing returns the organisation's standing.
 func (c *Client) Standing(ctx context.Context) (Standing, error) {
 	return get[Standing](ctx, c, "/billing/standing", url.Values{})
 }
@@ -279,12 +279,12 @@ type OrgStanding struct {
 	Changed time.Time  `json:"changed_at"`
 }
 
-// Standings lists organisations that are not in good standing. For platform operators.
+// Standings lists organisations that are not in good standing. For admins.
 func (c *Client) Standings(ctx context.Context) (Page[OrgStanding], error) {
 	return get[Page[OrgStanding]](ctx, c, "/admin/standings", url.Values{})
 }
 
-// ForgiveDisputes lets an organisation's lost disputes no longer count towards a suspension. For platform operators.
+// ForgiveDisputes removes an organisation's lost disputes from what counts towards a suspension. For admins.
 func (c *Client) ForgiveDisputes(ctx context.Context, org id.Org, reason string) error {
 	_, err := post[struct{}](ctx, c, "/admin/orgs/"+org.String()+"/forgive-disputes", map[string]string{"reason": reason})
 	return err

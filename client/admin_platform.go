@@ -18,11 +18,11 @@ type AgentChannel struct {
 	Source    string    `json:"source"`
 	Percent   int       `json:"percent"`
 	Try       int       `json:"try"`
-	Stopped   string    `json:"stopped"` // why it stopped by itself; "": it goes on
+	Stopped   string    `json:"stopped"` // why the rollout stopped; "": it continues
 	ChangedAt time.Time `json:"changed_at"`
 }
 
-// AgentCount is how many hosts of a channel run a version, and how they stand with the one they should run.
+// AgentCount is how many hosts of a channel run a version, and whether it is the one they should run.
 type AgentCount struct {
 	Channel string `json:"channel"`
 	Version string `json:"agent_version"`
@@ -31,31 +31,31 @@ type AgentCount struct {
 	Hosts   int64  `json:"hosts"`
 }
 
-// Agents are all channels, and how many hosts run which version.
+// Agents lists all channels, and how many hosts run which version.
 type Agents struct {
 	Channels []AgentChannel `json:"channels"`
 	Hosts    []AgentCount   `json:"hosts"`
 }
 
-// Agents reads them. It and SetAgentChannel are for platform operators.
+// Agents returns the channels. Agents and SetAgentChannel are for admins.
 func (c *Client) Agents(ctx context.Context) (Agents, error) {
 	return get[Agents](ctx, c, "/admin/agents", nil)
 }
 
-// ChannelChange is what a channel shall be.
+// ChannelChange changes a channel.
 type ChannelChange struct {
 	Version string `json:"version"`
 	Source  string `json:"source"`
 	Percent int    `json:"percent"`         // 0 to 100
-	Again   bool   `json:"again,omitempty"` // hosts that gave the version up try it again
+	Again   bool   `json:"again,omitempty"` // hosts that went back to an older version try this one again
 }
 
-// SetAgentChannel says which version a channel's hosts should run, and how many of them.
+// SetAgentChannel sets which version a channel's hosts should run, and on how many of them.
 func (c *Client) SetAgentChannel(ctx context.Context, name string, n ChannelChange) (out AgentChannel, err error) {
 	return out, c.call(ctx, http.MethodPut, "/admin/agents/"+url.PathEscape(name), nil, n, &out)
 }
 
-// SealState says how far secrets at rest are sealed with the platform's present secret.
+// SealState is how many of the stored secrets are sealed with the platform's present secret.
 type SealState struct {
 	Rotating  bool       `json:"rotating" doc:"the server that answers accepts MUSTER_SECRET_PREVIOUS, too"`
 	Resealed  int64      `json:"resealed" doc:"clusters whose secrets were sealed again since the change"`
@@ -65,31 +65,30 @@ type SealState struct {
 	Done      bool       `json:"done" doc:"MUSTER_SECRET_PREVIOUS is not needed any more"`
 }
 
-// SealState asks how far secrets at rest are sealed with the platform's present secret. Platform operators only.
+// SealState returns how many of the stored secrets are sealed with the platform's present secret. For admins.
 func (c *Client) SealState(ctx context.Context) (SealState, error) {
 	return get[SealState](ctx, c, "/admin/secret", nil)
 }
 
-// Sending says whether requests that move money are sent to Stripe.
+// Sending is whether requests that move money are sent to Stripe.
 type Sending struct {
 	Paused bool       `json:"paused" doc:"no payment, refund, transfer, reversal, invoice or usage is sent to Stripe; what is decided meanwhile waits"`
 	Reason string     `json:"reason,omitempty"`
 	Since  *time.Time `json:"since,omitempty"`
 }
 
-// Sending asks whether requests that move money are sent to Stripe. Platform operators only.
+// Sending returns whether requests that move money are sent to Stripe. For admins.
 func (c *Client) Sending(ctx context.Context) (Sending, error) {
 	return get[Sending](ctx, c, "/admin/sending", nil)
 }
 
-// SetSending pauses everything that moves money at Stripe, or resumes it, for a reason that the audit trail keeps.
-// Platform operators only.
+// SetSending pauses or resumes all requests to Stripe that move money. The audit log has the reason. For admins.
 func (c *Client) SetSending(ctx context.Context, paused bool, reason string) (out Sending, err error) {
 	err = c.call(ctx, http.MethodPut, "/admin/sending", nil, map[string]any{"paused": paused, "reason": reason}, &out)
 	return out, err
 }
 
-// Gangs is what the rules of gangs did over some days, for platform operators.
+// Gangs is what the rules of gangs decided over some days. For admins.
 type Gangs struct {
 	Strikes   []GangStrikes `json:"strikes" doc:"by host, kind and opponent, the latest first"`
 	PairBans  []PairBan     `json:"pair_bans" doc:"pairs that are not placed together now"`
@@ -109,7 +108,7 @@ type GangStrikes struct {
 	LastAt     time.Time `json:"last_at"`
 }
 
-// PairBan keeps a renter and a host, or two operators, out of one gang.
+// PairBan keeps a renter and a host, or two operators, from being in one gang.
 type PairBan struct {
 	A     string    `json:"a" doc:"an organisation or a host"`
 	AName string    `json:"a_name"`
@@ -118,7 +117,7 @@ type PairBan struct {
 	Until time.Time `json:"until"`
 }
 
-// GangRelief is what the platform paid for standing by in one cluster.
+// GangRelief is what the platform paid to hosts that stood by in one cluster.
 type GangRelief struct {
 	Cluster  id.Cluster `json:"cluster_id"`
 	Org      id.Org     `json:"org_id" doc:"its renter"`
@@ -139,7 +138,7 @@ type Unbilled struct {
 	UndecidedMS int64  `json:"undecided_ms" doc:"of ms, time for which nobody is to blame because ranks did not hear each other; 0 by operator"`
 }
 
-// Gangs reads what the rules of gangs did in the last days.
+// Gangs returns what the rules of gangs decided in the last days.
 func (c *Client) Gangs(ctx context.Context, days int) (Gangs, error) {
 	return get[Gangs](ctx, c, "/admin/gangs", url.Values{"days": {strconv.Itoa(days)}})
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Balance is what there is to spend.
+// Balance is the money an organisation can spend.
 type Balance struct {
 	Available     money.Nano  `json:"available"`
-	Credit        money.Nano  `json:"credit"` // of an org that pays afterwards: what is left of its limit, holds included
-	Owed          money.Nano  `json:"owed"`   // used on credit and billed, and not yet paid
+	Credit        money.Nano  `json:"credit"` // of an organisation that pays afterwards: the rest of its limit, holds included
+	Owed          money.Nano  `json:"owed"`   // used on credit or billed, and not paid yet
 	Held          money.Nano  `json:"held"`
 	Accrued       money.Nano  `json:"accrued"`
 	BurnPerHour   money.Micro `json:"burn_per_hour"`
@@ -23,17 +23,17 @@ type Balance struct {
 	Currency      string      `json:"currency"`
 }
 
-// Balance reads the org's balance.
+// Balance returns the organisation's balance.
 func (c *Client) Balance(ctx context.Context) (Balance, error) {
 	return get[Balance](ctx, c, "/billing/balance", nil)
 }
 
-// ClusterProof is all that a cluster's bill depends on: a file for `muster billing verify`.
+// ClusterProof returns everything that a cluster's bill depends on: a file for `muster billing verify`.
 func (c *Client) ClusterProof(ctx context.Context, cl id.Cluster) (json.RawMessage, error) {
 	return get[json.RawMessage](ctx, c, "/clusters/"+cl.String()+"/proof", nil)
 }
 
-// LeaseProof is the same of one lease, for its renter and the operator of its host.
+// LeaseProof returns the same for one lease, for its renter and for the operator of its host.
 func (c *Client) LeaseProof(ctx context.Context, l id.Lease) (json.RawMessage, error) {
 	return get[json.RawMessage](ctx, c, "/leases/"+l.String()+"/proof", nil)
 }
@@ -41,13 +41,13 @@ func (c *Client) LeaseProof(ctx context.Context, l id.Lease) (json.RawMessage, e
 // TopUp is one payment into the wallet.
 type TopUp struct {
 	ID          id.TopUp   `json:"id"`
-	Amount      money.Nano `json:"amount"` // goes into the wallet
+	Amount      money.Nano `json:"amount"` // added to the wallet
 	Tax         Tax        `json:"tax"`
-	Total       money.Nano `json:"total"` // is charged
+	Total       money.Nano `json:"total"` // charged
 	Currency    string     `json:"currency"`
 	State       string     `json:"state"`        // pending, succeeded, failed, canceled
 	CheckoutURL string     `json:"checkout_url"` // where to pay, while pending
-	ActionURL   string     `json:"action_url"`   // where the payer's bank asks them, while pending
+	ActionURL   string     `json:"action_url"`   // where the payer's bank authenticates them, while pending
 	ReceiptURL  string     `json:"receipt_url"`
 	Automatic   bool       `json:"automatic"` // made by auto top-up
 	Failure     string     `json:"failure"`
@@ -56,17 +56,17 @@ type TopUp struct {
 	Sandbox     bool       `json:"sandbox"`
 }
 
-// TopUp adds credit with the default card. A declined card is a top-up that has failed, no error.
+// TopUp adds credit with the default card. If the card is declined, the result is a failed top-up, not an error.
 func (c *Client) TopUp(ctx context.Context, amount money.Nano) (TopUp, error) {
 	return c.TopUpWith(ctx, amount, id.Card{})
 }
 
-// TopUpWith is TopUp with a card; zero: the default one.
+// TopUpWith is TopUp with a given card; zero: the default card.
 func (c *Client) TopUpWith(ctx context.Context, amount money.Nano, card id.Card) (TopUp, error) {
 	return c.TopUpAt(ctx, amount, 0, card)
 }
 
-// TopUpAt is TopUpWith, charged only if it comes to total with tax, as Price said; zero: whatever it comes to.
+// TopUpAt is TopUpWith, but charges only if the amount with tax is total, as returned by Price; zero: any total.
 func (c *Client) TopUpAt(ctx context.Context, amount, total money.Nano, card id.Card) (TopUp, error) {
 	in := map[string]string{"amount": amount.String()}
 	if total > 0 {
@@ -78,17 +78,17 @@ func (c *Client) TopUpAt(ctx context.Context, amount, total money.Nano, card id.
 	return post[TopUp](ctx, c, "/billing/topups", in)
 }
 
-// Tax is what tax a payment bears.
+// Tax is the tax on a payment.
 type Tax struct {
 	Amount  money.Nano `json:"amount"`
 	Percent string     `json:"percent"` // "19"; "0": none
 	Name    string     `json:"name"`    // VAT; "": none
-	Country string     `json:"country"` // where it is taxed, or would be; "": unknown
+	Country string     `json:"country"` // country of taxation; "": unknown
 	Reason  string     `json:"reason"`  // home, destination, reverse_charge, outside, untold, off
 	Note    string     `json:"note"`    // for the invoice, often ""
 }
 
-// Price is what adding an amount is charged.
+// Price is what is charged to add an amount.
 type Price struct {
 	Amount   money.Nano `json:"amount"`
 	Tax      Tax        `json:"tax"`
@@ -96,12 +96,12 @@ type Price struct {
 	Currency string     `json:"currency"`
 }
 
-// Price says what adding an amount is charged with tax, before it is paid.
+// Price returns what would be charged, tax included, to add an amount.
 func (c *Client) Price(ctx context.Context, amount money.Nano) (Price, error) {
 	return get[Price](ctx, c, "/billing/price", url.Values{"amount": {amount.String()}})
 }
 
-// TopUps are the org's payments, newest first.
+// TopUps lists the organisation's payments, newest first.
 func (c *Client) TopUps(ctx context.Context, p PageOf) (Page[TopUp], error) {
 	return get[Page[TopUp]](ctx, c, "/billing/topups", p.query())
 }
@@ -126,51 +126,51 @@ type CardSetup struct {
 	Sandbox bool         `json:"sandbox"`
 }
 
-// Cards are the org's, newest first.
+// Cards lists the organisation's cards, newest first.
 func (c *Client) Cards(ctx context.Context) (Page[Card], error) {
 	return get[Page[Card]](ctx, c, "/billing/cards", nil)
 }
 
-// AddCard opens the page on which a card is saved; a browser goes to its URL.
+// AddCard returns the page on which a card is saved. Open its URL in a browser.
 func (c *Client) AddCard(ctx context.Context) (CardSetup, error) {
 	return post[CardSetup](ctx, c, "/billing/cards", struct{}{})
 }
 
-// CardSetup looks whether the card was saved.
+// CardSetup returns whether the card was saved.
 func (c *Client) CardSetup(ctx context.Context, s id.CardSetup) (CardSetup, error) {
 	return get[CardSetup](ctx, c, "/billing/card-setups/"+s.String(), nil)
 }
 
-// SetDefaultCard makes a card the one that pays where none is named.
+// SetDefaultCard makes a card the one that pays if none is named.
 func (c *Client) SetDefaultCard(ctx context.Context, card id.Card) error {
 	return c.call(ctx, http.MethodPatch, "/billing/cards/"+card.String(), nil, map[string]bool{"default": true}, nil)
 }
 
-// RemoveCard forgets a card.
+// RemoveCard deletes a card.
 func (c *Client) RemoveCard(ctx context.Context, card id.Card) error {
 	return c.remove(ctx, "/billing/cards/"+card.String(), nil)
 }
 
-// GetTopUp looks at a payment.
+// GetTopUp returns a payment.
 func (c *Client) GetTopUp(ctx context.Context, t id.TopUp) (TopUp, error) {
 	return get[TopUp](ctx, c, "/billing/topups/"+t.String(), nil)
 }
 
-// AutoTopUp is the wish that credit be added by itself.
+// AutoTopUp is the setting with which credit is added automatically.
 type AutoTopUp struct {
 	Enabled   bool       `json:"enabled"`
-	Threshold money.Nano `json:"threshold"` // when less than this is available
-	Amount    money.Nano `json:"amount"`    // this is added
-	DailyCap  money.Nano `json:"daily_cap"` // and no more than this in 24 hours
+	Threshold money.Nano `json:"threshold"` // add when less than this is available
+	Amount    money.Nano `json:"amount"`    // amount to add
+	DailyCap  money.Nano `json:"daily_cap"` // most in 24 hours
 	Stopped   string     `json:"stopped,omitempty"`
 }
 
-// AutoTopUp is whether credit is added by itself.
+// AutoTopUp returns the automatic top-up.
 func (c *Client) AutoTopUp(ctx context.Context) (AutoTopUp, error) {
 	return get[AutoTopUp](ctx, c, "/billing/auto-topup", nil)
 }
 
-// SetAutoTopUp says anew whether and how credit is added by itself.
+// SetAutoTopUp replaces the automatic top-up.
 func (c *Client) SetAutoTopUp(ctx context.Context, a AutoTopUp) (out AutoTopUp, err error) {
 	in := map[string]any{"enabled": a.Enabled}
 	if a.Enabled {
@@ -180,12 +180,12 @@ func (c *Client) SetAutoTopUp(ctx context.Context, a AutoTopUp) (out AutoTopUp, 
 	return out, err
 }
 
-// Refund is unused balance on its way back to the payment it came from.
+// Refund is unused balance that is sent back to the payment it came from.
 type Refund struct {
 	ID        id.Refund  `json:"id"`
 	TopUpID   id.TopUp   `json:"topup_id"`
-	Amount    money.Nano `json:"amount"` // left the wallet
-	Tax       money.Nano `json:"tax"`    // goes back with it
+	Amount    money.Nano `json:"amount"` // taken from the wallet
+	Tax       money.Nano `json:"tax"`    // refunded with it
 	Total     money.Nano `json:"total"`
 	Currency  string     `json:"currency"`
 	State     string     `json:"state"` // pending, succeeded, failed
@@ -193,18 +193,18 @@ type Refund struct {
 	CreatedAt time.Time  `json:"created_at"`
 }
 
-// Refunds is what can be given back, and what was.
+// Refunds is what can be refunded, and what was.
 type Refunds struct {
 	Refundable money.Nano `json:"refundable"`
 	Items      []Refund   `json:"items"`
 }
 
-// Refunds looks at them.
+// Refunds returns what can be refunded, and what was.
 func (c *Client) Refunds(ctx context.Context) (Refunds, error) {
 	return get[Refunds](ctx, c, "/billing/refunds", nil)
 }
 
-// GiveBack sends unused balance back to the cards that paid it, one refund per original payment.
+// GiveBack refunds unused balance to the cards that paid it, with one refund per payment.
 func (c *Client) GiveBack(ctx context.Context, amount money.Nano) (Page[Refund], error) {
 	return post[Page[Refund]](ctx, c, "/billing/refunds", map[string]money.Nano{"amount": amount})
 }
@@ -219,7 +219,7 @@ func (c *Client) Redeem(ctx context.Context, code string) (Redeemed, error) {
 	return post[Redeemed](ctx, c, "/billing/promo", map[string]string{"code": code})
 }
 
-// Transaction is one entry of the org's books.
+// Transaction is one entry of the organisation's ledger.
 type Transaction struct {
 	ID             id.LedgerTx `json:"id"`
 	At             time.Time   `json:"at"`
@@ -237,12 +237,12 @@ type Transaction struct {
 	OwedAfter      money.Nano  `json:"owed_after"`
 }
 
-// Transactions is the org's books, newest first.
+// Transactions lists the organisation's ledger, newest first.
 func (c *Client) Transactions(ctx context.Context, p PageOf) (Page[Transaction], error) {
 	return get[Page[Transaction]](ctx, c, "/billing/transactions", p.query())
 }
 
-// PromoCode gives credit away, to each organisation once.
+// PromoCode adds credit, once for each organisation.
 type PromoCode struct {
 	Code      string     `json:"code"`
 	Amount    money.Nano `json:"amount"`
@@ -253,12 +253,12 @@ type PromoCode struct {
 	CreatedAt time.Time  `json:"created_at"`
 }
 
-// PromoCodes lists the last codes made. It and all below are for platform operators.
+// PromoCodes lists the latest codes. PromoCodes and the calls below are for admins.
 func (c *Client) PromoCodes(ctx context.Context) (Page[PromoCode], error) {
 	return get[Page[PromoCode]](ctx, c, "/admin/promo-codes", nil)
 }
 
-// CreatePromoCode makes a code of p's Code, Amount, MaxUses and ExpiresAt; the audit trail keeps the reason.
+// CreatePromoCode creates a code with p's Code, Amount, MaxUses and ExpiresAt. The audit log has the reason.
 func (c *Client) CreatePromoCode(ctx context.Context, p PromoCode, reason string) (PromoCode, error) {
 	in := map[string]any{"code": p.Code, "amount": p.Amount, "max_uses": p.MaxUses, "reason": reason}
 	if p.ExpiresAt != nil {
@@ -267,7 +267,7 @@ func (c *Client) CreatePromoCode(ctx context.Context, p PromoCode, reason string
 	return post[PromoCode](ctx, c, "/admin/promo-codes", in)
 }
 
-// DisablePromoCode ends a code now; credit that it gave stays. The audit trail keeps the reason.
+// DisablePromoCode ends a code now. Credit that it added stays. The audit log has the reason.
 func (c *Client) DisablePromoCode(ctx context.Context, code, reason string) (PromoCode, error) {
 	return post[PromoCode](ctx, c, "/admin/promo-codes/"+url.PathEscape(code)+"/disable",
 		map[string]string{"reason": reason})

@@ -167,17 +167,17 @@ func (c *Client) ChangeHost(ctx context.Context, h id.Host, change HostChange) (
 	return out, c.call(ctx, http.MethodPatch, "/hosts/"+h.String(), nil, change, &out)
 }
 
-// ActOnHost does drain, resume or retire.
+// ActOnHost drains, resumes or retires a host.
 func (c *Client) ActOnHost(ctx context.Context, h id.Host, action string) (Host, error) {
 	return post[Host](ctx, c, "/hosts/"+h.String()+"/actions", map[string]string{"action": action})
 }
 
-// Reclaim takes a host back: what runs on it ends after the notice, in seconds; 0: at once.
+// Reclaim takes a host back: what runs on it ends after the notice, in seconds; 0: immediately.
 func (c *Client) Reclaim(ctx context.Context, h id.Host, notice int64) (Host, error) {
 	return post[Host](ctx, c, "/hosts/"+h.String()+"/actions", map[string]any{"action": "reclaim", "notice": notice})
 }
 
-// ReclaimForecast is what taking a host back at once would cost now.
+// ReclaimForecast is what it would cost to take a host back now.
 type ReclaimForecast struct {
 	Leases   int        `json:"leases" doc:"that would end"`
 	Credit   money.Nano `json:"credit" doc:"what renters would get back: the last hour of each lease"`
@@ -186,7 +186,7 @@ type ReclaimForecast struct {
 	Free     int64      `json:"free_notice" doc:"seconds of notice from which nothing is given back"`
 }
 
-// ReclaimForecast reads it.
+// ReclaimForecast returns what it would cost to take a host back now.
 func (c *Client) ReclaimForecast(ctx context.Context, h id.Host) (ReclaimForecast, error) {
 	return get[ReclaimForecast](ctx, c, "/hosts/"+h.String()+"/reclaim", nil)
 }
@@ -196,7 +196,7 @@ type Earnings struct {
 	Currency string     `json:"currency"`
 	Total    money.Nano `json:"total"`
 	Pending  money.Nano `json:"pending"`
-	Returned money.Nano `json:"returned"` // of Total, given back to renters because the host failed
+	Returned money.Nano `json:"returned"` // part of Total that was refunded to renters because the host failed
 	Leases   []struct {
 		LeaseID   id.Lease    `json:"lease_id"`
 		GPUModel  string      `json:"gpu_model"`
@@ -213,13 +213,13 @@ type Earnings struct {
 	} `json:"days"`
 }
 
-// Earnings reads what a host earned, per lease and per day.
+// Earnings returns what a host earned, per lease and per day.
 func (c *Client) Earnings(ctx context.Context, h id.Host) (Earnings, error) {
 	return get[Earnings](ctx, c, "/hosts/"+h.String()+"/earnings", nil)
 }
 
-// Traffic is what one run of a lease did on the host's own line to the internet, as the host counted it. What its rank
-// exchanged with others within the host's networks did not go there.
+// Traffic is what one run of a lease transferred over the host's own line to the internet, as the host counted it.
+// Traffic between ranks within the host's networks is not included.
 type Traffic struct {
 	LeaseID     id.Lease   `json:"lease_id"`
 	Epoch       int        `json:"epoch" doc:"rises when the node starts again"`
@@ -234,7 +234,7 @@ type Traffic struct {
 	EndedAt     *time.Time `json:"ended_at" doc:"of the lease"`
 }
 
-// PriceChange is a moment at which an operator changed a price. Leases that ran then kept theirs.
+// PriceChange is a change of price by the operator. Leases that ran then kept their price.
 type PriceChange struct {
 	At       time.Time    `json:"at"`
 	GPUModel string       `json:"gpu_model"`
@@ -242,7 +242,7 @@ type PriceChange struct {
 	Before   *money.Micro `json:"before"`             // nil: not listed
 }
 
-// Traffic reads what leases did on a host's line, told last first.
+// Traffic lists what leases transferred over a host's line, the latest report first.
 func (c *Client) Traffic(ctx context.Context, h id.Host) (Page[Traffic], error) {
 	return get[Page[Traffic]](ctx, c, "/hosts/"+h.String()+"/traffic", nil)
 }

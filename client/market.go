@@ -55,7 +55,7 @@ type OfferPage struct {
 	GPUsFree int `json:"gpus_free"`
 	Hosts    int `json:"hosts"`
 	Fabrics  int `json:"fabrics"`
-	// Explain says how many hosts each term of the query excluded, of those with a free GPU.
+	// Explain is how many hosts each term of the query excluded, of those with a free GPU.
 	Explain []Exclusion `json:"explain"`
 	// Models and Regions are those of all offers with a free GPU, whatever the query, most GPUs first.
 	Models  []Facet `json:"gpu_models"`
@@ -75,7 +75,7 @@ type Exclusion struct {
 	Left       int    `json:"left_hosts"`
 }
 
-// Relaxation is one change of the spec after which something fits.
+// Relaxation is a change of the spec with which it would fit.
 type Relaxation struct {
 	Field string      `json:"field"`          // of the spec: "gpu", "nodes", "network.scope", …
 	From  string      `json:"from,omitempty"` // "busbw_gbps >= 200"
@@ -99,7 +99,7 @@ func set(q url.Values, name, value string) {
 	}
 }
 
-// Spec asks for a cluster. A zero field takes the server's default.
+// Spec describes a cluster to rent. A zero field takes the server's default.
 type Spec struct {
 	Name            string            `json:"name,omitempty"`
 	Project         string            `json:"project,omitempty"`
@@ -127,7 +127,7 @@ type Spec struct {
 	OnNodeFailure   string            `json:"on_node_failure,omitempty"` // replace, fail, ignore
 }
 
-// ClusterSpec is a cluster spec as the server shows it: complete, with every default filled in and the values of env
+// ClusterSpec is a cluster spec as the server returns it: complete, with every default, and with the values of env
 // masked. Spec is what a caller sends.
 type ClusterSpec struct {
 	Name    string            `json:"name" doc:"for people; need not be unique"`
@@ -162,27 +162,27 @@ type ClusterSpec struct {
 	Template      *string     `json:"template" doc:"not offered yet: null"`
 }
 
-// SpecNetwork is what a spec asks of the network between the nodes.
+// SpecNetwork is what a spec requires of the network between the nodes.
 type SpecNetwork struct {
 	Scope string `json:"scope" enum:"any,fabric,host"`
-	// MinGbps is the least all-reduce bus bandwidth. Hosts known to be slower are not placed; what is not known is
-	// found out by the preflight, before anything is billed.
+	// MinGbps is the least all-reduce bus bandwidth. Hosts known to be slower are not used; others are measured by the
+	// preflight, before anything is billed.
 	MinGbps float64 `json:"min_gbps"`
 }
 
-// RegistryAuth opens a private registry. Secret.
+// RegistryAuth is the credentials for a private registry. They are secret.
 type RegistryAuth struct {
 	Username string `json:"username"`
 	Password string `json:"password"`
 }
 
-// Port is a port of the workload to be reached.
+// Port is a port of the workload that can be reached.
 type Port struct {
 	Port     int    `json:"port"`
 	Protocol string `json:"protocol"`
 }
 
-// Network is what is asked of the network between the nodes.
+// Network is what a spec requires of the network between the nodes.
 type Network struct {
 	Scope   string  `json:"scope,omitempty"` // any, fabric, host
 	MinGbps float64 `json:"min_gbps,omitempty"`
@@ -214,7 +214,7 @@ type QuoteNode struct {
 	PricePerHour money.Micro `json:"price_per_hour"`
 }
 
-// PriceLine is one position of a price.
+// PriceLine is one line of a price.
 type PriceLine struct {
 	Kind      string      `json:"kind"` // gpu, disk, network
 	Rank      int         `json:"rank"`
@@ -224,17 +224,17 @@ type PriceLine struct {
 	Price     money.Micro `json:"price_per_hour"`
 }
 
-// Quote asks for a price and holds the GPUs for a short time.
+// Quote returns a price and claims the GPUs for a short time.
 func (c *Client) Quote(ctx context.Context, s Spec) (Quote, error) {
 	return post[Quote](ctx, c, "/quotes", s)
 }
 
-// GetQuote looks at a quote.
+// GetQuote returns a quote.
 func (c *Client) GetQuote(ctx context.Context, q id.Quote) (Quote, error) {
 	return get[Quote](ctx, c, "/quotes/"+q.String(), nil)
 }
 
-// ReturnQuote gives a quote back.
+// ReturnQuote cancels a quote and frees its GPUs.
 func (c *Client) ReturnQuote(ctx context.Context, q id.Quote) (out Quote, err error) {
 	return out, c.remove(ctx, "/quotes/"+q.String(), &out)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Legal is who the organisation is before the law, as documents name it. Name "": it has not told.
+// Legal is the organisation's legal identity, as documents name it. If Name is "", it is not known.
 type Legal struct {
 	Name      string     `json:"name" doc:"legal name; empty: not told"`
 	Address   []string   `json:"address" doc:"lines, without the country"`
@@ -18,12 +18,12 @@ type Legal struct {
 	ChangedAt *time.Time `json:"changed_at" doc:"null: not told"`
 }
 
-// Legal reads it.
+// Legal returns the organisation's legal details.
 func (c *Client) Legal(ctx context.Context) (Legal, error) {
 	return get[Legal](ctx, c, "/org/legal", nil)
 }
 
-// SetLegal replaces it and returns it as it is kept. ChangedAt is not sent.
+// SetLegal replaces the legal details and returns them as stored. ChangedAt is not sent.
 func (c *Client) SetLegal(ctx context.Context, l Legal) (out Legal, err error) {
 	in := map[string]any{
 		"name":    l.Name,
@@ -35,27 +35,27 @@ func (c *Client) SetLegal(ctx context.Context, l Legal) (out Legal, err error) {
 	return out, err
 }
 
-// EraseLegal has it forgotten.
+// EraseLegal deletes the organisation's legal details.
 func (c *Client) EraseLegal(ctx context.Context) error { return c.remove(ctx, "/org/legal", nil) }
 
 type zone struct {
 	Zone string `json:"zone"`
 }
 
-// Zone returns the organisation's time zone, an IANA name such as Europe/Berlin. Its days, months and years are those
-// of statements, earnings and documents.
+// Zone returns the organisation's time zone, an IANA name such as Europe/Berlin. Days, months and years of statements,
+// earnings and documents are in this zone.
 func (c *Client) Zone(ctx context.Context) (string, error) {
 	z, err := get[zone](ctx, c, "/org/zone", nil)
 	return z.Zone, err
 }
 
-// SetZone sets the organisation's time zone. A name that is not known is an error.
+// SetZone sets the organisation's time zone. An unknown name is an error.
 func (c *Client) SetZone(ctx context.Context, name string) error {
 	var out zone
 	return c.call(ctx, http.MethodPut, "/org/zone", nil, zone{name}, &out)
 }
 
-// TaxReport is the taxes of a period, for platform operators.
+// TaxReport is the taxes of a period. For admins.
 type TaxReport struct {
 	Period   string        `json:"period"`
 	From     string        `json:"from"`
@@ -67,7 +67,7 @@ type TaxReport struct {
 	Offices  []TaxOffice   `json:"offices"` // by country
 	// all tax ever charged, less what was given back and what was paid to tax offices
 	Book    money.Nano `json:"book"`
-	Payable money.Nano `json:"payable"` // the same by the ledger
+	Payable money.Nano `json:"payable"` // the same according to the ledger
 }
 
 // DeclaredTax is what was sold to one country at one rate for one reason.
@@ -86,16 +86,16 @@ type DeclaredTax struct {
 	Tax       money.Nano `json:"tax"`
 }
 
-// TaxReport reads the taxes of a year, quarter or month: 2026, 2026-Q1, 2026-01.
+// TaxReport returns the taxes of a year, quarter or month: 2026, 2026-Q1, 2026-01.
 func (c *Client) TaxReport(ctx context.Context, period string) (TaxReport, error) {
 	return get[TaxReport](ctx, c, "/admin/tax", url.Values{"period": {period}})
 }
 
-// TaxOffice is what a country's tax office gets for a period, and has got.
+// TaxOffice is what is due to a country's tax office for a period, and what was paid.
 type TaxOffice struct {
 	Country  string     `json:"country"`
 	Tax      money.Nano `json:"tax"`
-	Remitted money.Nano `json:"remitted"` // for periods that have time in common with this one
+	Remitted money.Nano `json:"remitted"` // for periods that overlap this one
 	Left     money.Nano `json:"left"`
 }
 
@@ -107,7 +107,7 @@ type TaxRemittance struct {
 	Reason  string `json:"reason"` // such as the reference of the bank's transfer
 }
 
-// RemitTax books that a tax office was paid, and returns the report of the period as it is then.
+// RemitTax records a payment to a tax office, and returns the updated report of the period.
 func (c *Client) RemitTax(ctx context.Context, r TaxRemittance) (TaxReport, error) {
 	return post[TaxReport](ctx, c, "/admin/tax/remittances", r)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// PayoutBalance is what the organisation's hosts earned, and how far it is on its way to them.
+// PayoutBalance is what the organisation's hosts earned, by how far it is from being paid.
 type PayoutBalance struct {
 	Pending money.Nano `json:"pending" doc:"earned and booked, and in the holdback"`
 	// measured, in none of the others: leases that run are booked every quarter of an hour
@@ -25,18 +25,18 @@ type PayoutBalance struct {
 	Currency string     `json:"currency"`
 }
 
-// PayoutBalance reads it.
+// PayoutBalance returns the balance of the organisation's earnings.
 func (c *Client) PayoutBalance(ctx context.Context) (PayoutBalance, error) {
 	return get[PayoutBalance](ctx, c, "/payouts/balance", nil)
 }
 
-// Payout is money on its way to the organisation, or there.
+// Payout is a payment to the organisation.
 type Payout struct {
 	ID       id.Payout  `json:"id"`
 	Amount   money.Nano `json:"amount"`
 	Currency string     `json:"currency"`
 	State    string     `json:"state"`    // pending, paid, failed
-	Reversed money.Nano `json:"reversed"` // of Amount, taken back
+	Reversed money.Nano `json:"reversed"` // part of Amount that was reversed
 	Transfer string     `json:"transfer"` // Stripe's id
 	Failure  string     `json:"failure"`
 	// Reversal is what is being taken back, or what Stripe refused to; nil when nothing is asked for, or all that was came
@@ -46,14 +46,14 @@ type Payout struct {
 	SettledAt *time.Time      `json:"settled_at"`
 }
 
-// PayoutReversal is what the platform asked Stripe to take back of a payout, and what has not come back.
+// PayoutReversal is what the platform requested from Stripe to reverse, and has not received yet.
 type PayoutReversal struct {
 	State   string     `json:"state"` // asked, refused
 	Amount  money.Nano `json:"amount"`
-	Failure string     `json:"failure"` // Stripe's reason, when it refused
+	Failure string     `json:"failure"` // Stripe's reason, if it refused
 }
 
-// Payouts lists them, newest first.
+// Payouts lists the payouts, newest first.
 func (c *Client) Payouts(ctx context.Context, at PageOf) (Page[Payout], error) {
 	return get[Page[Payout]](ctx, c, "/payouts", at.query())
 }
@@ -62,7 +62,7 @@ func (c *Client) Payouts(ctx context.Context, at PageOf) (Page[Payout], error) {
 type PayoutAccount struct {
 	State    string     `json:"state"` // none, making, refused, incomplete, checking, ready, disabled
 	Country  string     `json:"country"`
-	Due      []string   `json:"due"` // what Stripe still wants, by its names
+	Due      []string   `json:"due"` // what Stripe still requires, by Stripe's names
 	Disabled string     `json:"disabled"`
 	Failure  string     `json:"failure"`
 	Stopped  string     `json:"stopped"` // why the platform stopped payouts
@@ -70,18 +70,18 @@ type PayoutAccount struct {
 	Sandbox  bool       `json:"sandbox"`
 }
 
-// PayoutAccount reads it.
+// PayoutAccount returns where the organisation is paid.
 func (c *Client) PayoutAccount(ctx context.Context) (PayoutAccount, error) {
 	return get[PayoutAccount](ctx, c, "/payouts/account", nil)
 }
 
-// PayoutSetup is Stripe's page on which the account's owner says who they are and where their bank is.
+// PayoutSetup is Stripe's page on which the account's owner enters their identity and bank account.
 type PayoutSetup struct {
 	URL     string        `json:"url"` // for one visit, within minutes
 	Account PayoutAccount `json:"account"`
 }
 
-// SetUpPayouts asks for the page. country (two capital letters) is only needed the first time, and final.
+// SetUpPayouts returns the page. country (two capital letters) is needed only the first time, and cannot be changed.
 func (c *Client) SetUpPayouts(ctx context.Context, country string) (PayoutSetup, error) {
 	return post[PayoutSetup](ctx, c, "/payouts/account", struct {
 		Country string `json:"country,omitempty"`

@@ -10,12 +10,12 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Postpaid is how an org pays afterwards.
+// Postpaid is the terms on which an organisation pays afterwards.
 type Postpaid struct {
 	Org      id.Org     `json:"org_id"`
 	Name     string     `json:"name,omitempty"`
 	State    string     `json:"state"`             // on, ending, off
-	Limit    money.Nano `json:"credit_limit"`      // used and not yet paid, at most
+	Limit    money.Nano `json:"credit_limit"`      // most that may be used and not paid
 	Stopped  string     `json:"stopped,omitempty"` // why nothing more is lent although the state is on
 	Reason   string     `json:"reason,omitempty"`  // of the last change
 	Since    *time.Time `json:"since,omitempty"`
@@ -29,7 +29,7 @@ type Postpaid struct {
 	Period *PostpaidPeriod `json:"period,omitempty"`
 }
 
-// PostpaidPeriod is what the running month comes to.
+// PostpaidPeriod is the usage of the current month.
 type PostpaidPeriod struct {
 	Start    time.Time  `json:"start"`
 	End      time.Time  `json:"end"`
@@ -37,7 +37,7 @@ type PostpaidPeriod struct {
 	Unbilled money.Nano `json:"unbilled"` // used since
 }
 
-// PostpaidInvoice is one of Stripe's.
+// PostpaidInvoice is an invoice of Stripe's.
 type PostpaidInvoice struct {
 	ID       string     `json:"id"`
 	Number   string     `json:"number"`
@@ -64,7 +64,7 @@ type PostpaidLines struct {
 	Items    []PostpaidLine `json:"items"`
 }
 
-// PostpaidLine is what was booked of a lease.
+// PostpaidLine is what was charged for a lease.
 type PostpaidLine struct {
 	Cluster id.Cluster `json:"cluster_id"`
 	Lease   id.Lease   `json:"lease_id"`
@@ -74,12 +74,12 @@ type PostpaidLine struct {
 	Late    bool       `json:"late"` // it ran, or a part of it, before the period
 }
 
-// PostpaidInvoices lists them, newest first.
+// PostpaidInvoices lists the invoices, newest first.
 func (c *Client) PostpaidInvoices(ctx context.Context) (Page[PostpaidInvoice], error) {
 	return get[Page[PostpaidInvoice]](ctx, c, "/billing/postpaid/invoices", nil)
 }
 
-// PostpaidUsage is what was used in an invoice's period; "" is the running one.
+// PostpaidUsage returns what was used in an invoice's period; "" is the current one.
 func (c *Client) PostpaidUsage(ctx context.Context, invoice string) (PostpaidLines, error) {
 	return get[PostpaidLines](ctx, c, "/billing/postpaid/usage", url.Values{"invoice": {invoice}})
 }
@@ -90,21 +90,21 @@ func (c *Client) PayPostpaidInvoice(ctx context.Context, invoice string) error {
 	return err
 }
 
-// Postpaid is the org's own.
+// Postpaid returns the organisation's terms.
 func (c *Client) Postpaid(ctx context.Context) (Postpaid, error) {
 	return get[Postpaid](ctx, c, "/billing/postpaid", nil)
 }
 
-// PostpaidOrgs lists who pays afterwards or did. It and ChangePostpaid are for platform operators.
+// PostpaidOrgs lists the organisations that pay afterwards or did. PostpaidOrgs and ChangePostpaid are for admins.
 func (c *Client) PostpaidOrgs(ctx context.Context, p PageOf) (Page[Postpaid], error) {
 	return get[Page[Postpaid]](ctx, c, "/admin/postpaid", p.query())
 }
 
-// PostpaidChange switches paying afterwards on with a limit, or off.
+// PostpaidChange lets an organisation pay afterwards with a limit, or ends it.
 type PostpaidChange struct {
 	On     bool   `json:"on"`
 	Limit  string `json:"credit_limit,omitempty"`
-	Reason string `json:"reason"` // the org reads it
+	Reason string `json:"reason"` // shown to the organisation
 }
 
 // ChangePostpaid changes an org's terms.
@@ -112,7 +112,7 @@ func (c *Client) ChangePostpaid(ctx context.Context, org id.Org, change Postpaid
 	return out, c.call(ctx, http.MethodPatch, "/admin/postpaid/"+org.String(), nil, change, &out)
 }
 
-// OrgInvoice is an org's invoice as a platform operator sees it.
+// OrgInvoice is an organisation's invoice as admins see it.
 type OrgInvoice struct {
 	PostpaidInvoice
 	WriteOff   *WriteOff  `json:"write_off"`    // nil: it was never given up
@@ -121,7 +121,7 @@ type OrgInvoice struct {
 	PaidByBank money.Nano `json:"paid_by_bank"` // of what they took
 }
 
-// WriteOff is an invoice that was given up.
+// WriteOff is an invoice that was written off.
 type WriteOff struct {
 	State     string     `json:"state"`  // asked, refused, overtaken, booked, recovered, voided
 	Amount    money.Nano `json:"amount"` // what is not collected, with tax; 0 until it is booked
@@ -133,13 +133,13 @@ type WriteOff struct {
 	ClosedAt  *time.Time `json:"closed_at"`
 }
 
-// OrgInvoices lists an org's, newest first. It and WriteOff are for platform operators.
+// OrgInvoices lists an organisation's invoices, newest first. OrgInvoices and WriteOff are for admins.
 func (c *Client) OrgInvoices(ctx context.Context, org id.Org) (Page[OrgInvoice], error) {
 	return get[Page[OrgInvoice]](ctx, c, "/admin/orgs/"+org.String()+"/invoices", nil)
 }
 
-// WriteOff gives up an invoice that the card did not pay, or what lost disputes of its payment left owed; the audit
-// trail keeps the reason.
+// WriteOff writes off an invoice that the card did not pay, or what lost disputes of its payment left owed. The audit
+// log has the reason.
 func (c *Client) WriteOff(ctx context.Context, org id.Org, invoice, reason string) (OrgInvoice, error) {
 	return post[OrgInvoice](ctx, c, "/admin/orgs/"+org.String()+"/invoices/"+url.PathEscape(invoice)+"/write-off",
 		map[string]string{"reason": reason})
@@ -148,18 +148,18 @@ func (c *Client) WriteOff(ctx context.Context, org id.Org, invoice, reason strin
 // BankPayment is a transfer to the platform's bank account, for what lost disputes of an invoice's payment left unpaid.
 type BankPayment struct {
 	Amount    string `json:"amount"`    // a decimal in whole cents
-	Reference string `json:"reference"` // of the transfer: of an invoice, one is booked once
-	Reason    string `json:"reason"`    // the audit trail keeps it
+	Reference string `json:"reference"` // of the transfer; each is booked once per invoice
+	Reason    string `json:"reason"`    // recorded in the audit log
 }
 
-// BookBankPayment books that what lost disputes took of an invoice was paid by bank, never more than is unpaid. For
-// platform operators.
+// BookBankPayment records that what lost disputes took of an invoice was paid by bank, at most what is unpaid. For
+// admins.
 func (c *Client) BookBankPayment(ctx context.Context, org id.Org, invoice string, b BankPayment) (OrgInvoice, error) {
 	return post[OrgInvoice](ctx, c, "/admin/orgs/"+org.String()+"/invoices/"+url.PathEscape(invoice)+"/bank-payments", b)
 }
 
-// ApproveRefund lets hosts have what they earned in the period of an invoice that was given back at Stripe (re_…). For
-// platform operators; the audit trail keeps the reason.
+// ApproveRefund lets hosts keep what they earned in the period of an invoice that was refunded at Stripe (re_…). The
+// audit log has the reason. For admins.
 func (c *Client) ApproveRefund(ctx context.Context, refund, reason string) error {
 	_, err := post[map[string]string](ctx, c, "/admin/refunds/"+url.PathEscape(refund)+"/release",
 		map[string]string{"reason": reason})

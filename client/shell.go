@@ -15,13 +15,13 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// SSHGateway is where SSH into clusters goes: the user's name is the cluster's id, a dot and the rank.
+// SSHGateway is the address for SSH into clusters: the user name is the cluster's id, a dot and the rank.
 type SSHGateway struct {
 	Address  string   `json:"address" doc:"host:port of the SSH gateway; ssh -p PORT CLUSTER.RANK@HOST"`
 	HostKeys []string `json:"host_keys" doc:"the keys it shows, as in a known_hosts file, without the address"`
 }
 
-// SSHGateway tells where it is. NotFound on a platform without one.
+// SSHGateway returns the SSH gateway. The error is NotFound on a platform without one.
 func (c *Client) SSHGateway(ctx context.Context) (SSHGateway, error) {
 	return get[SSHGateway](ctx, c, "/ssh-gateway", nil)
 }
@@ -52,7 +52,7 @@ func (c *Client) SSH(ctx context.Context, cl id.Cluster, rank int) (*ssh.Client,
 func handshake(ctx context.Context, conn net.Conn) (*ssh.Client, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	// Who answers was proven by TLS, and the token was sent already: there is nothing left for a host key to prove.
+	// TLS has authenticated the server, and the token was sent already, so a host key would prove nothing more.
 	sc, channels, requests, err := ssh.NewClientConn(conn, "", &ssh.ClientConfig{
 		User:            "token",
 		HostKeyCallback: ssh.InsecureIgnoreHostKey(),
@@ -67,8 +67,8 @@ func handshake(ctx context.Context, conn net.Conn) (*ssh.Client, error) {
 	return ssh.NewClient(sc, channels, requests), nil
 }
 
-// PortLink is an address, good for a few minutes, that shows an HTTP port of a running rank in a browser. Whoever has
-// it gets in: do not pass it on.
+// PortLink returns a URL, valid for a few minutes, that shows an HTTP port of a running rank in a browser. Anyone who
+// has the URL has access: do not share it.
 func (c *Client) PortLink(ctx context.Context, cl id.Cluster, rank, port int) (string, error) {
 	out, err := get[struct {
 		URL string `json:"url"`

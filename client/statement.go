@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// StatementOf says which statement: from one day to another, YYYY-MM-DD, both included; "" is the first of this month,
-// and today. By is what it is summed by; "" is the server's choice.
+// StatementOf selects a statement: from one day to another, YYYY-MM-DD, both included; "" is the first of this month,
+// and today. By is what the lines are grouped by; "" is the server's choice.
 type StatementOf struct {
 	From, To, By string
 	Host         id.Host // of an operator's statement: this host alone
@@ -29,7 +29,7 @@ func (s StatementOf) query() url.Values {
 	return q
 }
 
-// Statement is what was billed over some days.
+// Statement is what was charged over some days.
 type Statement struct {
 	From     string           `json:"from"`
 	To       string           `json:"to"`
@@ -45,7 +45,7 @@ type Statement struct {
 	NotBilled []NotBilled `json:"not_billed"`
 }
 
-// StatementGroup is the sum of what has something in common.
+// StatementGroup is the sum of the lines of one group.
 type StatementGroup struct {
 	Key      string      `json:"key"`
 	Name     string      `json:"name"`
@@ -54,12 +54,12 @@ type StatementGroup struct {
 	EnergyWh string      `json:"energy_wh"`
 }
 
-// Statement reads what was billed, by cluster, day, project, lease or label:KEY.
+// Statement returns what was charged, by cluster, day, project, lease or label:KEY.
 func (c *Client) Statement(ctx context.Context, s StatementOf) (Statement, error) {
 	return get[Statement](ctx, c, "/billing/statement", s.query())
 }
 
-// StatementCSV is the lines of a statement as a table. The caller closes it.
+// StatementCSV returns the lines of a statement as CSV. The caller closes it.
 func (c *Client) StatementCSV(ctx context.Context, s StatementOf) (io.ReadCloser, error) {
 	return c.text(ctx, "/billing/statement.csv", s.query())
 }
@@ -109,7 +109,7 @@ type EarningsGroup struct {
 	Earned  money.Nano  `json:"earned"`
 }
 
-// EarningsLease is how one lease's money stands now.
+// EarningsLease is the state of one lease's money.
 type EarningsLease struct {
 	Lease      id.Lease   `json:"lease_id"`
 	HostID     id.Host    `json:"host_id"`
@@ -124,7 +124,7 @@ type EarningsLease struct {
 	Frozen     bool       `json:"frozen"`
 }
 
-// EarningsReturn is what went back to a renter.
+// EarningsReturn is what was refunded to a renter.
 type EarningsReturn struct {
 	ID     id.LedgerTx `json:"id"`
 	At     time.Time   `json:"at"`
@@ -134,17 +134,17 @@ type EarningsReturn struct {
 	Amount money.Nano  `json:"amount"`
 }
 
-// EarningsStatement reads what the org's hosts earned, by host, day or lease.
+// EarningsStatement returns what the organisation's hosts earned, by host, day or lease.
 func (c *Client) EarningsStatement(ctx context.Context, s StatementOf) (EarningsStatement, error) {
 	return get[EarningsStatement](ctx, c, "/earnings/statement", s.query())
 }
 
-// EarningsCSV is its lines as a table. The caller closes it.
+// EarningsCSV returns the lines of an earnings statement as CSV. The caller closes it.
 func (c *Client) EarningsCSV(ctx context.Context, s StatementOf) (io.ReadCloser, error) {
 	return c.text(ctx, "/earnings/statement.csv", s.query())
 }
 
-// text reads an answer that is no JSON. The caller closes it.
+// text returns a response that is not JSON. The caller closes it.
 func (c *Client) text(ctx context.Context, path string, q url.Values) (io.ReadCloser, error) {
 	resp, err := c.send(ctx, http.MethodGet, path, q, nil, "")
 	if err != nil {
