@@ -181,7 +181,7 @@ type passwordInput struct {
 	}
 }
 
-// passwordSet says what a new password ended.
+// passwordSet is what a change of the password ended.
 type passwordSet struct {
 	Changed bool `json:"changed"`
 }
@@ -231,7 +231,7 @@ func (a *API) endSession(ctx context.Context, p account.Principal, in *idInput) 
 	return nothing{}, a.accounts.EndSession(ctx, p, s)
 }
 
-// exportMe sends what is kept of the caller, as a file.
+// exportMe sends the caller's personal data, as a file.
 func (a *API) exportMe(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	data, err := a.erasure.Export(r.Context(), p)
 	if err != nil {

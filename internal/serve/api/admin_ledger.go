@@ -118,7 +118,7 @@ type unfreezeInput struct {
 	}
 }
 
-// Unfrozen is a lease whose money moves again.
+// Unfrozen is a lease whose money was released.
 type Unfrozen struct {
 	Lease id.Lease `json:"lease_id"`
 }

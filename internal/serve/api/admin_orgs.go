@@ -45,7 +45,7 @@ func (a *API) orgs(ctx context.Context, p account.Principal, in SearchOrgs,
 	return cut(rows, in.Limit, same[statement.FoundOrg], func(o statement.FoundOrg) string { return o.ID.String() }), err
 }
 
-// orgDetailView is all that a platform operator knows of an organisation.
+// orgDetailView is everything that an admin sees of an organisation.
 type orgDetailView struct {
 	statement.OrgDetail
 	Legal    *client.Legal        `json:"legal" doc:"null: it has not said who it is"`

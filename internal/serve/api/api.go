@@ -45,7 +45,7 @@ import (
 	"github.com/musterhq/muster/static"
 )
 
-// Config says how the API is served.
+// Config configures the API.
 type Config struct {
 	PublicURL string        // where people reach the platform, https://muster.example; for links and the enrol command
 	AgentURL  string        // where hosts enrol
@@ -104,10 +104,10 @@ type Deps struct {
 // Shell speaks SSH with the principal, for a rank of a cluster of its org, until the connection ends.
 type Shell func(ctx context.Context, conn net.Conn, p account.Principal, cl id.Cluster, rank int) error
 
-// AppLink makes a link that shows an HTTP port of a rank to whoever opens it.
+// AppLink returns a link that shows an HTTP port of a rank to anyone who opens it.
 type AppLink func(p account.Principal, cl id.Cluster, rank, port int) (string, error)
 
-// API serves the REST interface. Make one with New.
+// API serves the REST interface. New returns one.
 type API struct {
 	// Handler serves Base, the reference, health and Stripe's webhook. Mount it under Paths, or at the root before the
 	// pages.
@@ -215,15 +215,16 @@ func (a *API) build() {
 	polish(t.huma.OpenAPI())
 }
 
-// healthz says that the process answers; nothing else, so that a lost database does not get every replica restarted.
+// healthz reports only that the process answers, so that an outage of the database does not get every replica
+// restarted.
 func (a *API) healthz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]string{"status": "ok", "version": a.cfg.Version})
 }
 
 const readyWithin = 3 * time.Second
 
-// readyz says whether this replica should get requests, and what is missing when it should not: PostgreSQL reachable,
-// its schema compatible, hosts able to reach this replica.
+// readyz reports whether this replica should receive requests, and what is missing if not: PostgreSQL must answer, its
+// schema must be compatible, and hosts must be able to reach this replica.
 func (a *API) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// auditView is an entry of an audit trail.
+// auditView is an entry of an audit log.
 type auditView struct {
 	ID      string         `json:"id"`
 	At      string         `json:"at"`

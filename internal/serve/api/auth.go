@@ -14,13 +14,13 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// access says who may call a route. The zero value is not a rule: a route without one cannot be registered, and a
-// test walks the router.
+// access is the rule of who may call a route. The zero value is not a rule: a route without one cannot be registered,
+// and a test checks every route.
 type access struct {
 	name   string
 	public bool
-	scopes []string // one of them is enough; empty and not public: any valid token
-	staff  bool     // and the user is a platform operator now, whatever was so when the token was made
+	scopes []string // one of them suffices; empty and not public: any valid token
+	staff  bool     // and the user is an admin now, not only when the token was created
 }
 
 var (
@@ -117,9 +117,9 @@ func ClientAddress(trusted []netip.Prefix, next http.Handler) http.Handler {
 // unlistedEvery is how often a proxy that is not listed is logged.
 const unlistedEvery = time.Hour
 
-// WarnUnlistedProxy logs, once an hour at most, that a request says it was forwarded and its peer is none of the
-// trusted proxies: either somebody pretends, or a proxy is missing in the list. Then all people behind it are one
-// address to every limit.
+// WarnUnlistedProxy logs, once an hour at most, that a request claims to be forwarded although its peer is not a
+// trusted proxy: the claim is false, or a proxy is missing in the list. In the second case, all people behind it share
+// the limits of one address.
 func WarnUnlistedProxy(log *slog.Logger, trusted []netip.Prefix, next http.Handler) http.Handler {
 	var last atomic.Int64 // unix ns
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

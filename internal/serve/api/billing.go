@@ -142,7 +142,7 @@ func (a *API) statementCSV(w http.ResponseWriter, r *http.Request, p account.Pri
 	return s.CSV(w)
 }
 
-// Proofs are passed on as they are: what they hold is the business of package evidence and of whoever verifies it.
+// Proofs are passed on unchanged: package billproof defines their contents.
 func (a *API) clusterProof(ctx context.Context, p account.Principal, in *idInput) (json.RawMessage, error) {
 	cl, err := pathID[id.Cluster](in.ID, "cluster")
 	if err != nil {
@@ -196,10 +196,10 @@ func (a *API) hostEarnings(ctx context.Context, p account.Principal, in *idInput
 	return a.statements.HostEarnings(ctx, p.Org, h)
 }
 
-// maxEvent is the largest webhook taken in, in bytes; Stripe's are far smaller.
+// maxEvent is the largest webhook that is accepted, in bytes. Stripe's are far smaller.
 const maxEvent = 512 << 10
 
-// stripeWebhook stores what Stripe tells. It is open to everybody because the signature is what proves the sender.
+// stripeWebhook stores an event of Stripe's. It needs no token, because the signature proves the sender.
 func (a *API) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxEvent))
 	if err != nil {

@@ -50,13 +50,13 @@ type rentInput struct {
 	Body rentBody
 }
 
-// rent takes either form of the body.
+// rent accepts either form of the body.
 func (a *API) rent(ctx context.Context, p account.Principal, in *rentInput,
 	once idem.Request) (c cluster.Cluster, out idem.Outcome, err error) {
 	var r cluster.RentRequest
 	var members map[string]json.RawMessage
 	raw := in.Body.raw
-	err = json.Unmarshal(raw, &members) // of what is no object, the spec's decoder returns the fault
+	err = json.Unmarshal(raw, &members) // if it is not an object, the spec's decoder returns the fault
 	if quote, ok := members["quote_id"]; ok && err == nil {
 		delete(members, "quote_id")
 		if raw, err = json.Marshal(members); err != nil {
@@ -177,8 +177,8 @@ func sshParams() []*huma.Param {
 	}
 }
 
-// clusterSSH is the gateway's SSH inside a WebSocket: whoever has a token for clusters needs no key. Binary messages
-// are the connection's bytes.
+// clusterSSH is the gateway's SSH inside a WebSocket: a token for clusters replaces the key. Binary messages are the
+// connection's bytes.
 func (a *API) clusterSSH(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	cl, err := pathID[id.Cluster](chi.URLParam(r, "id"), "cluster")
 	if err != nil {
@@ -194,7 +194,7 @@ func (a *API) clusterSSH(w http.ResponseWriter, r *http.Request, p account.Princ
 		return fault.New(fault.Unavailable, "this server opens no shells")
 	}
 	if _, err := a.clusters.Shell(r.Context(), p.Org, cl, rank); err != nil {
-		return err // while it can still be told as a problem
+		return err // while a problem document can still be sent
 	}
 	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
 	if err != nil {

@@ -54,7 +54,7 @@ type refType struct {
 	Fields []refField
 }
 
-// rendered are the documents that never change while the server runs, each made when it is first asked for.
+// rendered holds the documents that do not change while the server runs. Each is rendered at its first request.
 type rendered struct {
 	docs, openAPI func() ([]byte, error)
 }
@@ -70,7 +70,7 @@ func (a *API) render() rendered {
 	}
 }
 
-// docs serves the reference, made of the same document programs read, so that the two cannot differ.
+// docs serves the reference, rendered from the same document that programs read, so that the two cannot differ.
 func (a *API) docs(w http.ResponseWriter, r *http.Request) {
 	page, err := a.rendered.docs()
 	if err != nil {

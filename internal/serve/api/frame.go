@@ -57,9 +57,10 @@ func (a *API) envelope(next http.Handler) http.Handler {
 	})
 }
 
-// admit lets a request pass that the limits and its route's rule allow, before a byte of its body is read, and puts its
+// admit accepts a request that the limits and its route's rule allow, before it reads a byte of the body, and puts the
 // caller into the context. Limits are per replica: they keep one caller from crowding out the others, and decide
-// nothing about money. That of the address comes before the token is looked up, so that guessing tokens stays cheap.
+// nothing about money. The limit of the address comes before the look-up of the token, so that guessed tokens stay
+// cheap.
 func (a *API) admit(next http.Handler) http.Handler {
 	addressLimited, callerLimited := limiter(a.cfg.AddressPerMinute), limiter(a.cfg.CallerPerMinute)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -30,16 +30,16 @@ const CutHeader = "Muster-Cut"
 // cutMark is the rank of a line that stands for those missing, before the first one.
 const cutMark = -1
 
-// logQuery is what is asked for.
+// logQuery selects logs.
 type logQuery struct {
 	nodelog.Query
-	all    bool // of a cluster with more than one: lines say whose they are
+	all    bool // of a cluster with several ranks: lines begin with the rank
 	follow bool
 	times  bool
 }
 
-// WaitingHeader of an answer with logs says which ranks can have printed nothing yet, and what they are at:
-// "rank 0 is pulling, rank 1 is pending". It is missing when all may have.
+// WaitingHeader of a response with logs names the ranks that cannot have printed anything yet, and what they are doing:
+// "rank 0 is pulling, rank 1 is pending". It is missing if all may have printed.
 const WaitingHeader = "Muster-Waiting"
 
 func logParams() []*huma.Param {
@@ -108,13 +108,13 @@ func (a *API) clusterLogs(w http.ResponseWriter, r *http.Request, p account.Prin
 			}
 			if err := out.line(l); err != nil {
 				cancel()
-				for range lines { // let the readers notice
+				for range lines { // end the readers
 				}
 				return nil
 			}
 		case <-time.After(time.Second):
 			if q.follow {
-				out.flush() // headers, so that a follower knows it is heard
+				out.flush() // send headers, so that a follower knows it is connected
 			}
 		}
 	}

@@ -24,7 +24,7 @@ func (a *API) searchOffers(ctx context.Context, _ account.Principal, in *offersI
 	return a.market.SearchOffers(ctx, market.OfferSearch{Query: in.Q, Sort: in.Sort, Limit: in.Limit, After: in.After})
 }
 
-// specBody is a cluster spec as it came: market.ParseQuoteSpec reads it, and names every fault in it.
+// specBody is a cluster spec as received: package market decodes it, and names every fault in it.
 type specBody struct{ raw json.RawMessage }
 
 func (b *specBody) UnmarshalJSON(raw []byte) error {
@@ -76,7 +76,7 @@ func (a *API) viewQuote(q market.Quote) client.Quote {
 	return v
 }
 
-// viewSpec shows a spec whose secrets are masked.
+// viewSpec returns a spec with its secrets masked.
 func viewSpec(s market.Spec) client.ClusterSpec {
 	v := client.ClusterSpec{
 		Name:            s.Name,

@@ -98,7 +98,7 @@ func (a *API) clusterMetrics(ctx context.Context, p account.Principal, in *metri
 	return v, nil
 }
 
-// span is the time asked for, bounded, and a step that keeps the answer small.
+// span returns the requested time, bounded, and a step that keeps the response small.
 func (in *metricsInput) span(now time.Time) (from, to time.Time, step time.Duration, err error) {
 	to = in.To.UTC()
 	if in.To.IsZero() || to.After(now) {
@@ -142,8 +142,8 @@ func prometheusParams() []*huma.Param {
 	return []*huma.Param{{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}}
 }
 
-// clusterPrometheus is a cluster for the renter's own Prometheus: scrape it with the token as bearer token. GPUs have
-// the names of NVIDIA's DCGM exporter, so that dashboards made for it work.
+// clusterPrometheus returns a cluster's metrics for the renter's own Prometheus, which sends the token as a bearer
+// token. GPUs have the names of NVIDIA's DCGM exporter, so that its dashboards work.
 func (a *API) clusterPrometheus(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	cl, err := pathID[id.Cluster](chi.URLParam(r, "id"), "cluster")
 	if err != nil {
@@ -170,7 +170,7 @@ func (a *API) clusterPrometheus(w http.ResponseWriter, r *http.Request, p accoun
 	return nil
 }
 
-// scrape is one look at a cluster.
+// scrape is the state of a cluster at one scrape.
 type scrape struct {
 	c     cluster.Cluster
 	usage metering.Cost
@@ -249,7 +249,7 @@ func (s scrape) readings(gauge func(*prometheus.Desc, float64, ...string)) {
 			gpuPower: last.PowerW,
 			gpuTemp:  last.TempC,
 		} {
-			if v >= 0 { // else the GPU does not tell
+			if v >= 0 { // otherwise the GPU does not report it
 				gauge(d, float64(v), labels...)
 			}
 		}

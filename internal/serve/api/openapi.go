@@ -47,7 +47,7 @@ func humaConfig(cfg Config) huma.Config {
 	return c
 }
 
-// schemaNames are the names of those types whose own would not say enough beside the others.
+// schemaNames are the names of types whose own names would be ambiguous among all schemas.
 var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[cluster.GPU]():            "NodeGPU",
 	reflect.TypeFor[cluster.Network]():        "ClusterNetwork",
@@ -68,8 +68,7 @@ func schemaName(t reflect.Type, hint string) string {
 	return strings.ReplaceAll(huma.DefaultSchemaNamer(t, hint), "View", "")
 }
 
-// polish takes out of the document what huma adds for itself: its own error model, and lists that may be null (ours
-// never are).
+// polish removes what huma adds to the document: its own error model, and lists that may be null (ours never are).
 func polish(d *huma.OpenAPI) {
 	schemas := d.Components.Schemas.Map()
 	for name, s := range schemas {
@@ -105,8 +104,8 @@ func describeNoCapacity(schemas huma.Registry) {
 		reflect.TypeFor[[]client.Relaxation]())
 }
 
-// markNullable says of each property that refers to another schema whether it may be null, which huma leaves out: one
-// of a pointer that is always written.
+// markNullable marks each property that refers to another schema and may be null, which huma does not: a pointer that
+// is always written.
 func markNullable(s *huma.Schema, t reflect.Type) {
 	if t == nil {
 		return

@@ -24,7 +24,7 @@ func (a *API) postpaidTerms(ctx context.Context, p account.Principal, _ *struct{
 	return out, err
 }
 
-// invoicesListed is ten years of them.
+// invoicesListed is the most invoices that are listed: ten years of them.
 const invoicesListed = 120
 
 func (a *API) postpaidInvoices(ctx context.Context, p account.Principal,

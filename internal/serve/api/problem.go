@@ -47,7 +47,7 @@ func (p *Problem) MarshalJSON() ([]byte, error) {
 
 func (p *Problem) Error() string { return string(p.Code) + ": " + p.Detail }
 
-// GetStatus, GetHeaders and ContentType make it an answer of huma's.
+// GetStatus, GetHeaders and ContentType implement huma's interfaces of a response.
 func (p *Problem) GetStatus() int { return p.Status }
 
 func (p *Problem) GetHeaders() http.Header {
@@ -69,12 +69,12 @@ var defaultRetryAfter = map[int]time.Duration{
 	http.StatusServiceUnavailable: 5 * time.Second,
 }
 
-// problem is what the caller may know of err. Anything that is not a fault is logged whole and told as nothing but
-// "internal".
+// problem returns what the caller may know of err. An error that is not a fault is logged in full, and the caller
+// receives only "internal".
 func (a *API) problem(ctx context.Context, err error) *Problem {
 	f := fault.From(err)
 	if f == nil || f.Kind == fault.Internal {
-		if errors.Is(err, context.Canceled) && ctx.Err() != nil { // the caller left: nobody reads this
+		if errors.Is(err, context.Canceled) && ctx.Err() != nil { // the caller has left and reads nothing
 			return newProblem(fault.Unavailable, "the request was cancelled")
 		}
 		a.log.ErrorContext(ctx, "request failed", slog.String("request", requestID(ctx)), slog.Any("error", err))
@@ -105,8 +105,8 @@ func writeProblem(w http.ResponseWriter, p *Problem) {
 	_ = json.NewEncoder(w).Encode(p)
 }
 
-// ownErrors is a huma transformer: it turns the errors huma makes itself (a parameter that is no number, a body that
-// is no JSON) into ours, and leaves out the values huma would echo, which may be passwords.
+// ownErrors is a huma transformer: it turns huma's errors (a parameter that is not a number, a body that is not JSON)
+// into ours, and omits the values that huma would echo, which may be passwords.
 func ownErrors(ctx huma.Context, _ string, v any) (any, error) {
 	e, ok := v.(*huma.ErrorModel)
 	if !ok {
@@ -145,7 +145,7 @@ func ownErrors(ctx huma.Context, _ string, v any) (any, error) {
 	return p, nil
 }
 
-// statusOf is the contract's status for one of huma's: what is malformed is 422 like everything that is not valid.
+// statusOf returns the contract's status for one of huma's: malformed input is 422, like all other invalid input.
 func statusOf(humas int) int {
 	if humas == http.StatusBadRequest {
 		return http.StatusUnprocessableEntity
@@ -153,7 +153,7 @@ func statusOf(humas int) int {
 	return humas
 }
 
-// contractContext makes huma answer with the contract's statuses.
+// contractContext makes huma use the contract's statuses.
 type contractContext struct{ humaContext }
 
 type humaContext = huma.Context
@@ -161,13 +161,13 @@ type humaContext = huma.Context
 func (c contractContext) SetStatus(code int)   { c.humaContext.SetStatus(statusOf(code)) }
 func (c contractContext) Unwrap() huma.Context { return c.humaContext }
 
-// unstorable is what is wrong with a text that isStorable refuses.
+// unstorable is the message for a text that isStorable rejects.
 const unstorable = "must be UTF-8 without NUL characters"
 
-// isStorable reports whether PostgreSQL can store a text: it takes UTF-8 without NUL.
+// isStorable reports whether PostgreSQL can store a text, which must be UTF-8 without NUL.
 func isStorable(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
 
-// checkURL refuses a request whose path or query holds text that cannot be stored. Bodies are checked by readJSON.
+// checkURL rejects a request whose path or query contains text that cannot be stored. readJSON checks bodies.
 func checkURL(u *url.URL) error {
 	if !isStorable(u.Path) {
 		return fault.InvalidField("path", unstorable)
@@ -201,8 +201,8 @@ func readJSON(raw []byte, into any) error {
 	return huma.DefaultJSONFormat.Unmarshal(raw, into)
 }
 
-// checkJSON returns an error that names the first text in a JSON document that cannot be stored. What is no JSON at all
-// passes: the decoder names its error.
+// checkJSON returns an error that names the first text in a JSON document that cannot be stored. It accepts what is not
+// JSON: the decoder names that error.
 func checkJSON(raw []byte) error {
 	if utf8.Valid(raw) && !bytes.Contains(raw, []byte(`\u0000`)) {
 		return nil

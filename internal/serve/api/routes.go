@@ -6,8 +6,8 @@ import (
 	"github.com/musterhq/muster/internal/account"
 )
 
-// Who may call what. A token with ScopeRead sees everything of its org; the other scopes let it change things, and see
-// what they change.
+// The rules of who may call what. A token with ScopeRead can read everything of its organisation; the other scopes
+// allow changes, and reading what they change.
 var (
 	readClusters  = scoped(account.ScopeRead, account.ScopeClusters)
 	writeClusters = scoped(account.ScopeClusters)

@@ -19,13 +19,13 @@ import (
 // Base is where the API lives.
 const Base = "/api/v1"
 
-// Largest bodies, in bytes. The first is for everything but a cluster's spec, whose environment may be long.
+// The largest bodies, in bytes. The first is for everything except a cluster's spec, whose environment may be long.
 const (
 	maxBody     = 64 << 10
 	maxSpecBody = 512 << 10
 )
 
-// table registers routes. The functions below it are the only way in, and each takes an access rule.
+// table registers routes. Its methods are the only way to register one, and each requires an access rule.
 type table struct {
 	api   *API
 	huma  huma.API
@@ -95,7 +95,7 @@ func get[I, O any](t *table, path string, rule access, d doc, h func(context.Con
 	read(t, op, h, opts)
 }
 
-// patch registers a change that says what shall be, so that repeating it does no harm.
+// patch registers a change that sets values, so that repeating it does no harm.
 func patch[I, O any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal, *I) (O,
 	error), opts ...option) {
 	op := t.operation(http.MethodPatch, path, rule, d, http.StatusOK, reflect.TypeFor[O]())
@@ -156,7 +156,7 @@ type posted[I any] interface {
 	keyed() *Keyed
 }
 
-// answer is a success whose JSON was made inside the transaction that remembered it.
+// answer is a successful response whose JSON was stored in the transaction of the use case.
 type answer struct {
 	Status      int
 	ContentType string `header:"Content-Type" hidden:"true"`
@@ -211,7 +211,7 @@ func post[I, O any, P posted[I]](t *table, path string, rule access, status int,
 	delete(op.RequestBody.Content, "application/octet-stream") // RawBody is for the key, not for callers
 }
 
-// withSecret marks an act whose answer holds a secret: it is remembered only encrypted.
+// withSecret marks a use case whose response contains a secret: it is stored encrypted.
 func withSecret(op *huma.Operation) {
 	if op.Metadata == nil {
 		op.Metadata = map[string]any{}
@@ -219,7 +219,7 @@ func withSecret(op *huma.Operation) {
 	op.Metadata["secret"] = true
 }
 
-// withSpec marks an act whose body is read by the noun it belongs to, strictly and with every fault named.
+// withSpec marks a use case whose body the domain package decodes, strictly and naming every fault.
 func withSpec(op *huma.Operation) {
 	op.SkipValidateBody = true
 	op.MaxBodyBytes = maxSpecBody
@@ -229,7 +229,7 @@ func withSpec(op *huma.Operation) {
 // after the token stopped counting.
 type streamer = func(http.ResponseWriter, *http.Request, account.Principal) error
 
-// stream registers a route whose answer is text.
+// stream registers a route whose response is text.
 func (t *table) stream(method, path string, rule access, d doc, h streamer, params ...*huma.Param) {
 	t.streamAs("text/plain", &huma.Schema{Type: huma.TypeString}, method, path, rule, d, h, params...)
 }
@@ -288,7 +288,7 @@ func cursor[T interface{ IsZero() bool }, P interface {
 	return v, nil
 }
 
-// cut makes a page of rows read with a limit of one more than asked for.
+// cut returns a page of rows that were read with a limit of one more than requested.
 func cut[R, T any](rows []R, limit int, view func(R) T, id func(R) string) list[T] {
 	out := list[T]{Items: make([]T, 0, min(len(rows), limit))}
 	for i, r := range rows {
