@@ -138,6 +138,12 @@ screenshots: build ## the pictures of docs/screenshots, taken by the browser tes
 	@scripts/setup build run test
 	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_SHOTS=$(CURDIR)/docs/screenshots go test ./internal/testing/e2e -run InABrowser -count=1
 
+.PHONY: test-builds
+test-builds: toolchain ## the muster command builds without cgo for linux and darwin, amd64 and arm64
+	@for os in linux darwin; do for arch in amd64 arm64; do \
+	  echo "==> $$os/$$arch" && CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -o /dev/null ./cmd/muster || exit 1; \
+	done; done
+
 .PHONY: release
 release: toolchain ## the archives of this version in bin/release, with SHA256SUMS (MUSTER_RELEASE_KEY=FILE signs them)
 	@scripts/release '$(VERSION)'

@@ -155,14 +155,14 @@ func New(cfg Config) (*Agent, error) {
 		born:      cfg.Now(),
 	}
 	if err := a.disk.prepare(); err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
+		return nil, fmt.Errorf("prepare the state folder: %w", err)
 	}
 	var err error
 	if a.seen, err = a.disk.loadSeen(); err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
+		return nil, fmt.Errorf("load the revisions seen: %w", err)
 	}
 	if a.pulls, err = a.openPulls(); err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
+		return nil, fmt.Errorf("open the pulls: %w", err)
 	}
 	a.journal, err = journal.Open(filepath.Join(cfg.StateDir, "journal"),
 		journal.Config{Host: cfg.Host.String(), Key: cfg.Key, BootID: cfg.BootID, Now: cfg.Now, Log: cfg.Log})
@@ -171,7 +171,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	refs, err := a.disk.refs()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("agent: %w", err), a.journal.Close())
+		return nil, errors.Join(fmt.Errorf("list image references: %w", err), a.journal.Close())
 	}
 	for _, ref := range refs {
 		rec, err := a.disk.load(ref)

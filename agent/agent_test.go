@@ -11,9 +11,11 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/overlay"
+
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -113,6 +115,24 @@ func TestReasonsOfFailure(t *testing.T) {
 		if st.State != agentapi.NodeFailed || st.Reason != reason || st.Started {
 			t.Errorf("want %s: %s", reason, replies(st))
 		}
+	}
+}
+
+// The entry point of the spec runs in a real container, in place of the image's.
+func TestEntrypointOfTheSpecRuns(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	spec := h.spec("7")
+	spec.Image = strings.Replace(h.image, "job:1", "entry:1", 1)
+	pushJobAs(t, spec.Image, func(c *v1.ConfigFile) { c.Config.Entrypoint = []string{"/nothing"} })
+	spec.Entrypoint = []string{"/job", "exit"}
+	h.launch(spec)
+	st := h.await(spec.LeaseRef, "done", done)
+	if st.ExitCode == nil || *st.ExitCode != 7 {
+		t.Errorf("%s", replies(st))
+	}
+	if text := h.kept(spec.LeaseRef); !strings.Contains(text, "leaving with 7") {
+		t.Errorf("log: %s", text)
 	}
 }
 

@@ -75,7 +75,7 @@ func (a *Agent) Logs(ctx context.Context, ref agentapi.LeaseRef, tail int, follo
 func (a *Agent) KeptLog(ctx context.Context, ref agentapi.LeaseRef, emit func(agentapi.LogFrame) error) error {
 	f, err := os.Open(filepath.Join(a.disk.layout(ref).Dir, logFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fault.New(fault.NotFound, "there is no log of this run on the host")
+		return fault.New(fault.NotFound, "log of this run not found on the host")
 	}
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, "the kept log cannot be read")

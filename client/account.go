@@ -44,6 +44,7 @@ func (c *Client) SignUp(ctx context.Context, email, password, name string) (Sign
 type Me struct {
 	User    User     `json:"user"`
 	Org     Org      `json:"org"`
+	Role    string   `json:"role" doc:"of the user in the organisation" enum:"owner,admin,member,operator,billing,viewer" example:"owner"`
 	Scopes  []string `json:"scopes" doc:"what this token may do"`
 	TokenID id.Token `json:"token_id"`
 }
@@ -55,7 +56,7 @@ func (c *Client) Me(ctx context.Context) (Me, error) { return get[Me](ctx, c, "/
 func (c *Client) SendVerification(ctx context.Context) (to string, err error) {
 	v, err := post[struct {
 		To string `json:"to"`
-	}](ctx, c, "/me/email-verification", nil)
+	}](ctx, c, "/me/email-verification", struct{}{})
 	return v.To, err
 }
 
@@ -172,4 +173,29 @@ func (c *Client) Export(ctx context.Context) (json.RawMessage, error) {
 func (c *Client) DeleteMe(ctx context.Context, password, confirm string, giveUp bool) error {
 	in := map[string]any{"password": password, "confirm": confirm, "give_up_balance": giveUp}
 	return c.call(ctx, http.MethodPut, "/me/deletion", nil, in, nil)
+}
+
+// DeviceLogin is a login that was begun, and that a person grants in a browser.
+type DeviceLogin struct {
+	DeviceCode      string    `json:"device_code" doc:"a secret: poll with it"`
+	UserCode        string    `json:"user_code" doc:"what the person enters" example:"BCDF-GHJK"`
+	VerificationURL string    `json:"verification_url" doc:"where the person enters it" example:"https://muster.example/device"`
+	ExpiresAt       time.Time `json:"expires_at"`
+	IntervalMS      int64     `json:"interval_ms" doc:"how long to wait between polls"`
+}
+
+// BeginDeviceLogin begins a login. It needs no token.
+func (c *Client) BeginDeviceLogin(ctx context.Context, machine string) (DeviceLogin, error) {
+	return post[DeviceLogin](ctx, c, "/device-logins", map[string]string{"machine": machine})
+}
+
+// DeviceAnswer is what became of a device login.
+type DeviceAnswer struct {
+	Status string `json:"status" enum:"pending,slow_down,granted,denied,expired" doc:"slow_down: wait 5 seconds longer from now on; expired: also if its token was fetched"`
+	Token  string `json:"token,omitempty" doc:"the API token when it was granted; shown once"`
+}
+
+// PollDeviceLogin returns what became of a device login. It needs no token.
+func (c *Client) PollDeviceLogin(ctx context.Context, deviceCode string) (DeviceAnswer, error) {
+	return post[DeviceAnswer](ctx, c, "/device-logins/token", map[string]string{"device_code": deviceCode})
 }

@@ -247,6 +247,20 @@ func (c *Client) RefusePayoutReview(ctx context.Context, r id.PayoutReview, reas
 	return post[PayoutReview](ctx, c, "/admin/payout-reviews/"+r.String()+"/refuse", map[string]string{"reason": reason})
 }
 
+// StandingState is whether an organisation may add money and rent as usual.
+type StandingState string
+
+// States of an organisation's standing.
+const (
+	StandingOK StandingState = "ok"
+	// StandingDisputed means that a payment of the organisation is disputed. It rents with prepaid money only, and what
+	// it adds is limited.
+	StandingDisputed StandingState = "disputed"
+	// StandingSuspended means that the organisation has lost several disputes. It adds nothing and rents nothing new
+	// until an admin forgives them.
+	StandingSuspended StandingState = "suspended"
+)
+
 // Standing is how much an organisation may add and rent. Amounts are in its currency.
 type Standing struct {
 	EmailVerified bool        `json:"email_verified"`
@@ -287,5 +301,12 @@ func (c *Client) Standings(ctx context.Context) (Page[OrgStanding], error) {
 // ForgiveDisputes removes an organisation's lost disputes from what counts towards a suspension. For admins.
 func (c *Client) ForgiveDisputes(ctx context.Context, org id.Org, reason string) error {
 	_, err := post[struct{}](ctx, c, "/admin/orgs/"+org.String()+"/forgive-disputes", map[string]string{"reason": reason})
+	return err
+}
+
+// AllowRefund lets an organisation take back amount more than the limit on refunds within the next 30 days. For admins.
+func (c *Client) AllowRefund(ctx context.Context, org id.Org, amount, reason string) error {
+	_, err := post[struct{}](ctx, c, "/admin/orgs/"+org.String()+"/allow-refund",
+		map[string]string{"amount": amount, "reason": reason})
 	return err
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -109,8 +110,9 @@ type Spec struct {
 	GPU             string            `json:"gpu,omitempty"` // offer query every node must match
 	Image           string            `json:"image,omitempty"`
 	RegistryAuth    *RegistryAuth     `json:"registry_auth,omitempty"`
-	Restart         string            `json:"restart,omitempty"` // never, on_failure
-	Egress          string            `json:"egress,omitempty"`  // full, limited, off
+	Restart         string            `json:"restart,omitempty"`    // never, on_failure
+	Egress          string            `json:"egress,omitempty"`     // full, limited, off
+	Entrypoint      []string          `json:"entrypoint,omitempty"` // in place of the image's entry point and command
 	Command         []string          `json:"command,omitempty"`
 	Env             map[string]string `json:"env,omitempty"`
 	Ports           []Port            `json:"ports,omitempty"`
@@ -142,6 +144,7 @@ type ClusterSpec struct {
 	RegistryAuth *RegistryAuth     `json:"registry_auth,omitempty" doc:"for a private registry; stored encrypted, never shown again"`
 	Restart      string            `json:"restart" enum:"never,on_failure"`
 	Egress       string            `json:"egress" enum:"full,limited,off"`
+	Entrypoint   []string          `json:"entrypoint,omitempty" doc:"in place of the image's own entry point and command, as docker run --entrypoint does; empty: the image's own; only hosts whose agent can do it"`
 	Command      []string          `json:"command" doc:"in place of the image's own, after its entry point, as docker run does; empty: the image's own"`
 	Env          map[string]string `json:"env"`
 	Ports        []Port            `json:"ports"`
@@ -203,6 +206,23 @@ type Quote struct {
 	Lines          []PriceLine `json:"lines" doc:"what the price is made of"`
 }
 
+// Estimate is the price that a cluster would have now. Nothing is claimed: others may rent the GPUs before you do.
+type Estimate struct {
+	Nodes          []EstimateNode `json:"nodes"`
+	PricePerHour   money.Micro    `json:"price_per_hour" doc:"all-in, of the whole cluster; does not bind: a quote does"`
+	PricePerSecond money.Nano     `json:"price_per_second" doc:"for display"`
+	Currency       string         `json:"currency"`
+}
+
+// EstimateNode is one node of an estimate.
+type EstimateNode struct {
+	Rank            int         `json:"rank"`
+	GPUModel        string      `json:"gpu_model"`
+	GPUs            int         `json:"gpus"`
+	PricePerGPUHour money.Micro `json:"price_per_gpu_hour"`
+	PricePerHour    money.Micro `json:"price_per_hour" doc:"of the node"`
+}
+
 // QuoteNode is one node of a quote.
 type QuoteNode struct {
 	Rank         int         `json:"rank"`
@@ -222,6 +242,34 @@ type PriceLine struct {
 	Quantity  int64       `json:"quantity"`
 	UnitPrice money.Micro `json:"unit_price"` // per hour
 	Price     money.Micro `json:"price_per_hour"`
+}
+
+// EstimateRequest is what an estimate is for. A zero field takes the server's default.
+type EstimateRequest struct {
+	Nodes, GPUsPerNode int
+	GPU                string // offer query that every node must match
+	DiskGB             int64  // of each node
+	Scope              string // any, fabric, host
+	MinGbps            float64
+}
+
+// Estimate returns the price that a cluster would have now. It needs no token and claims nothing.
+func (c *Client) Estimate(ctx context.Context, r EstimateRequest) (Estimate, error) {
+	q := url.Values{}
+	number := func(name string, n int64) {
+		if n != 0 {
+			q.Set(name, strconv.FormatInt(n, 10))
+		}
+	}
+	number("nodes", int64(r.Nodes))
+	number("gpus_per_node", int64(r.GPUsPerNode))
+	number("disk_gb", r.DiskGB)
+	set(q, "gpu", r.GPU)
+	set(q, "scope", r.Scope)
+	if r.MinGbps != 0 {
+		q.Set("min_gbps", strconv.FormatFloat(r.MinGbps, 'g', -1, 64))
+	}
+	return get[Estimate](ctx, c, "/estimate", q)
 }
 
 // Quote returns a price and claims the GPUs for a short time.

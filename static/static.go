@@ -4,6 +4,7 @@ package static
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -11,6 +12,7 @@ import (
 	"mime"
 	"net/http"
 	"path"
+	"strconv"
 	"strings"
 )
 
@@ -19,7 +21,8 @@ var files embed.FS
 
 // sheets are the parts of the one stylesheet, in cascade order.
 var sheets = []string{"fonts", "tokens", "base", "shell", "numbers", "panels", "tables", "controls", "filters",
-	"states", "charts", "cluster", "quote", "host", "signin", "desk", "pages", "paper", "responsive", "motion"}
+	"states", "charts", "cluster", "quote", "host", "signin", "desk", "front", "pages", "docs", "paper",
+	"responsive", "motion"}
 
 // scripts are the parts of the one script, in order: the libraries, then ours.
 var scripts = []string{"htmx", "sse", "app"}
@@ -28,11 +31,12 @@ var scripts = []string{"htmx", "sse", "app"}
 type Assets struct {
 	urls    map[string]string // "app.css" → "/static/app.1a2b3c4d.css"
 	content map[string][]byte // by URL
+	gzipped map[string][]byte // by URL; what compresses well
 }
 
 // New reads and hashes what is embedded. It panics when a part is missing: the binary was built wrong.
 func New() *Assets {
-	a := &Assets{map[string]string{}, map[string][]byte{}}
+	a := &Assets{map[string]string{}, map[string][]byte{}, map[string][]byte{}}
 	err := fs.WalkDir(files, ".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !servedAlone(p) {
 			return err
@@ -78,6 +82,25 @@ func (a *Assets) add(name string, content []byte) {
 	ext := path.Ext(name)
 	url := "/static/" + strings.TrimSuffix(name, ext) + "." + hex.EncodeToString(sum[:6]) + ext
 	a.urls[name], a.content[url] = url, content
+	if small := compress(content); len(small) < len(content)*9/10 {
+		a.gzipped[url] = small
+	}
+}
+
+// compress returns content as gzip at the best level, which is worth its time because it runs once per start.
+func compress(content []byte) []byte {
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
+		panic(err)
+	}
+	if _, err := z.Write(content); err != nil {
+		panic(err)
+	}
+	if err := z.Close(); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
 }
 
 // URL is where an asset is served: "app.css", "app.js", "favicon.svg". It panics on an unknown name.
@@ -99,7 +122,28 @@ func (a *Assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", contentType(r.URL.Path))
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if small, ok := a.gzipped[r.URL.Path]; ok {
+		w.Header().Set("Vary", "Accept-Encoding")
+		if acceptsGzip(r.Header.Get("Accept-Encoding")) {
+			w.Header().Set("Content-Encoding", "gzip")
+			b = small
+		}
+	}
 	_, _ = w.Write(b)
+}
+
+// acceptsGzip reports whether an Accept-Encoding header (RFC 9110, 12.5.3) names gzip with a weight above 0.
+func acceptsGzip(header string) bool {
+	for coding := range strings.SplitSeq(header, ",") {
+		name, params, _ := strings.Cut(coding, ";")
+		if !strings.EqualFold(strings.TrimSpace(name), "gzip") {
+			continue
+		}
+		_, weight, weighted := strings.Cut(params, "q=")
+		q, err := strconv.ParseFloat(strings.TrimSpace(weight), 64)
+		return !weighted || err == nil && q > 0
+	}
+	return false
 }
 
 func contentType(p string) string {

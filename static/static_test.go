@@ -41,3 +41,28 @@ func TestStylesheetAsksForNothingOutside(t *testing.T) {
 		t.Error("the fonts are not found by their hashed names")
 	}
 }
+
+func TestTextIsServedCompressed(t *testing.T) {
+	t.Parallel()
+	a := New()
+	for _, c := range []struct {
+		asset, accept, want string
+	}{
+		{"app.css", "gzip, deflate, br", "gzip"},
+		{"app.js", "br;q=1.0, GZIP;q=0.5", "gzip"},
+		{"app.js", "gzip;q=0", ""},
+		{"app.js", "", ""},
+		{"fonts/inter.woff2", "gzip", ""},
+	} {
+		r := httptest.NewRequest(http.MethodGet, a.URL(c.asset), nil)
+		r.Header.Set("Accept-Encoding", c.accept)
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, r)
+		if got := w.Header().Get("Content-Encoding"); got != c.want {
+			t.Errorf("%s for %q: Content-Encoding is %q, want %q", c.asset, c.accept, got, c.want)
+		}
+		if c.want == "gzip" && w.Body.Len() > len(a.content[a.URL(c.asset)])/2 {
+			t.Errorf("%s: %d bytes compressed", c.asset, w.Body.Len())
+		}
+	}
+}

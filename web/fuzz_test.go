@@ -133,7 +133,8 @@ func TestRandomVisits(t *testing.T) {
 		g:       apifuzz.New(nil, &apifuzz.Memory{}, uint64(seed), func(string, string) bool { return true }),
 		known:   map[string]bool{},
 	}
-	for _, p := range []string{"/", "/offers", "/offers/filter", "/clusters", "/billing", "/billing/statement",
+	for _, p := range []string{"/", "/estimate", "/pricing", "/status", "/offers", "/offers/filter", "/clusters",
+		"/billing", "/billing/statement",
 		"/billing/statement.csv", "/billing/invoices",
 		"/hosts", "/hosts/statement", "/hosts/statement.csv", "/payouts", "/notices", "/purse", "/account", "/account/trail",
 		"/admin", "/admin/orgs", "/admin/payouts",

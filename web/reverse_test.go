@@ -34,7 +34,7 @@ func TestARefusedReversalIsShownOnThePayout(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Transfer == "" {
 		t.Fatal(list, err)
 	}
-	if _, err := b.pay.Stripe().ReverseTransfer(t.Context(), "by hand", stripe.NewReversal{
+	if _, err := b.out.Client().ReverseTransfer(t.Context(), "by hand", stripe.NewReversal{
 		Reversal: "by hand",
 		Transfer: list[0].Transfer,
 		Cents:    2000,

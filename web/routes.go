@@ -17,15 +17,17 @@ func (s *Web) Routes(r chi.Router) {
 	r.Group(func(r chi.Router) {
 		r.Use(metrics.HTTP("web"), s.site.LimitRequests, guard.Handler, page.LimitForms)
 		m := page.NewMux(s.site, r)
+		s.front.Routes(m)
 		s.accounts.Routes(m)
 		s.offers.Routes(m)
 		s.clusters.Routes(m)
 		s.billing.Routes(m)
 		s.hosts.Routes(m)
 		s.admin.Routes(m)
+		s.docs.Routes(m)
 	})
 	s.site.Static(r)
 	r.NotFound(s.site.Handle(page.Anybody, func(*page.Visit) error {
-		return fault.New(fault.NotFound, "there is no such page")
+		return fault.New(fault.NotFound, "page not found")
 	}))
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/musterhq/muster/web/admin"
 	"github.com/musterhq/muster/web/billing"
 	"github.com/musterhq/muster/web/clusters"
+	"github.com/musterhq/muster/web/docs"
+	"github.com/musterhq/muster/web/front"
 	"github.com/musterhq/muster/web/hosts"
 	"github.com/musterhq/muster/web/offers"
 	"github.com/musterhq/muster/web/page"
@@ -19,12 +21,14 @@ type Config = page.Config
 // Web serves the pages. Make one with New; mount them with Routes.
 type Web struct {
 	site     *page.Site
+	front    *front.Pages
 	accounts *accounts.Pages
 	offers   *offers.Pages
 	clusters *clusters.Pages
 	billing  *billing.Pages
 	hosts    *hosts.Pages
 	admin    *admin.Pages
+	docs     *docs.Pages
 }
 
 // New returns the dashboard; it starts nothing.
@@ -32,11 +36,13 @@ func New(cfg Config) *Web {
 	site := page.New(cfg)
 	return &Web{
 		site:     site,
+		front:    front.New(site),
 		accounts: accounts.New(site),
 		offers:   offers.New(site),
 		clusters: clusters.New(site),
 		billing:  billing.New(site),
 		hosts:    hosts.New(site),
 		admin:    admin.New(site),
+		docs:     docs.New(site),
 	}
 }

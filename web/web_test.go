@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -29,10 +30,12 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/fleet/template"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 	"github.com/musterhq/muster/web"
@@ -46,7 +49,10 @@ type browser struct {
 	db   *db.DB
 	m    *market.Market
 	pay  *payment.Payments
+	out  *outbox.Outbox
 	outs *payout.Payouts
+
+	routes chi.Routes
 }
 
 func open(t *testing.T) *browser {
@@ -63,8 +69,8 @@ func open(t *testing.T) *browser {
 	r := chi.NewRouter()
 	srv := httptest.NewServer(r)
 	t.Cleanup(srv.Close)
-	pay := sandboxPayments(t, d, r, srv.URL)
-	outs, err := payout.New(d, pay, payout.Config{
+	out, pay := sandboxPayments(t, d, r, srv.URL)
+	outs, err := payout.New(d, out, pay, payout.Config{
 		Currency: "USD",
 		PageURL:  srv.URL + "/payouts",
 		Sandbox:  true,
@@ -72,33 +78,43 @@ func open(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := postpaid.New(d, pay, postpaid.Config{Currency: "USD"}, slog.New(slog.DiscardHandler))
+	after, err := postpaid.New(d, out, pay, postpaid.Config{Currency: "USD"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	accounts := account.New(d, account.Config{RecheckEvery: 10 * time.Millisecond})
+	accounts := account.New(d, account.Config{
+		RecheckEvery: 10 * time.Millisecond,
+		Box:          box,
+		PublicURL:    localhost(srv.URL),
+	})
 	web.New(web.Config{
-		Payments: pay, Payouts: outs, Postpaid: after, Bonds: bond.New(d, "USD"), Budgets: budget.New(d, "USD"),
+		Outbox: out, Payments: pay, Payouts: outs, Postpaid: after, Bonds: bond.New(d, "USD"), Budgets: budget.New(d, "USD"),
 		Accounts: accounts, Market: m,
 		Hosts:      host.New(d, nil),
 		Leases:     metering.NewLeases(d),
 		Notices:    notify.NewNotices(d),
 		Erasure:    erasure.New(d, accounts),
 		Statements: statement.New(d, "USD", statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}}),
+		Templates:  template.New(d, ""),
 		Clusters:   cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
 		Merchant:   statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}},
 		Currency:   "USD", Sandbox: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,
+		Ready:         map[string]func(context.Context) error{"Database": d.Ping},
+		TermsText:     "# Our own terms\none line\nand its end\n\nanother paragraph",
 		EnrollCommand: func(string) string { return "muster-agent enroll" },
 	}).Routes(r)
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &browser{t, srv.URL, &http.Client{Jar: jar}, d, m, pay, outs}
+	return &browser{t, srv.URL, &http.Client{Jar: jar}, d, m, pay, out, outs, r}
 }
 
+// localhost is the site's address by a name: passkeys belong to names.
+func localhost(site string) string { return strings.Replace(site, "127.0.0.1", "localhost", 1) }
+
 // sandboxPayments takes payments through the sandbox's Stripe, whose pages are among the site's own.
-func sandboxPayments(t *testing.T, d *db.DB, r chi.Router, site string) *payment.Payments {
+func sandboxPayments(t *testing.T, d *db.DB, r chi.Router, site string) (*outbox.Outbox, *payment.Payments) {
 	t.Helper()
 	fake, err := sandbox.New(sandbox.Config{WebhookSecret: "w", PublicURL: site + "/sandbox"})
 	if err != nil {
@@ -111,7 +127,8 @@ func sandboxPayments(t *testing.T, d *db.DB, r chi.Router, site string) *payment
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := payment.New(d, c, payment.Config{
+	out := outbox.New(d, c, slog.New(slog.DiscardHandler))
+	p, err := payment.New(d, out, payment.Config{
 		Currency:      "USD",
 		DefaultMethod: "pm_card_visa",
 		ReturnURL:     site + "/billing?returned=1",
@@ -122,7 +139,7 @@ func sandboxPayments(t *testing.T, d *db.DB, r chi.Router, site string) *payment
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return out, p
 }
 
 func (b *browser) get(path string) (*http.Response, *goquery.Document) {
@@ -195,7 +212,7 @@ func TestSignUpInAndOut(t *testing.T) {
 func TestAPageThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	res, doc := open(t).get("/no/such/page")
-	if res.StatusCode != http.StatusNotFound || !strings.Contains(doc.Find("main").Text(), "no such page") ||
+	if res.StatusCode != http.StatusNotFound || !strings.Contains(doc.Find("main").Text(), "Page not found") ||
 		doc.Find("nav a").Length() == 0 {
 		t.Errorf("%d %s", res.StatusCode, doc.Text())
 	}
@@ -204,7 +221,7 @@ func TestAPageThatIsNotThere(t *testing.T) {
 func TestPagesAreStrictAndWhole(t *testing.T) {
 	t.Parallel()
 	b := open(t)
-	for _, path := range []string{"/offers", "/signin", "/signup"} {
+	for _, path := range []string{"/", "/offers", "/signin", "/signup", "/pricing", "/cli", "/status", "/terms"} {
 		res, doc := b.get(path)
 		if res.StatusCode != http.StatusOK || !strings.Contains(res.Header.Get("Content-Security-Policy"),
 			"script-src 'self'") {
@@ -297,7 +314,8 @@ func TestEmptyPagesSayWhatToDo(t *testing.T) {
 		}
 	}
 	_, doc := b.get("/clusters")
-	if doc.Find(".firststeps li").Length() != 3 || doc.Find(".firststeps .btn.primary").AttrOr("href", "") != "/billing" {
+	if doc.Find(".firststeps li").Length() != 4 || doc.Find(".firststeps .btn.primary").AttrOr("href", "") !=
+		"/account#email" {
 		t.Errorf("the first step of a newcomer is %s", doc.Find(".firststeps").Text())
 	}
 	b.post("/account/ssh-keys", url.Values{

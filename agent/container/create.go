@@ -112,7 +112,7 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 	if err != nil {
 		return Container{}, unavailable(err, "look at the image")
 	}
-	command := commandLine(img.Config, w.Lease.Command)
+	command := commandLine(img.Config, w.Lease.Entrypoint, w.Lease.Command)
 	if len(command) == 0 {
 		return Container{}, Refusal{agentapi.ReasonCommandNotFound, "the image has no command of its own: give one"}
 	}
@@ -315,10 +315,11 @@ func (e *Engine) refused(err error, format string, args ...any) error {
 }
 
 // commandLine returns what a node runs: as with `docker run IMAGE COMMAND`, the renter's command replaces the image's
-// own, and the image's entry point stays before it.
-func commandLine(image *dockerspec.DockerOCIImageConfig, command []string) []string {
-	if image == nil {
-		return command
+// own, and the image's entry point stays before it. As with `docker run --entrypoint`, the renter's entry point replaces
+// both of the image's, because the image's command consists of arguments for the image's entry point.
+func commandLine(image *dockerspec.DockerOCIImageConfig, entrypoint, command []string) []string {
+	if image == nil || len(entrypoint) > 0 {
+		return append(slices.Clone(entrypoint), command...)
 	}
 	if len(command) == 0 {
 		command = image.Cmd

@@ -201,7 +201,7 @@ func (m *Monitor) EnergyMJ(ctx context.Context, uuids ...string) (map[string]int
 // passes the check. It returns a Conflict if the GPU still has a defect, which the error names, or has a lease.
 func (m *Monitor) Requalify(ctx context.Context, uuid string) error {
 	if state := m.Health()[uuid].State; state == "" {
-		return fault.New(fault.NotFound, "there is no GPU %s on this host", uuid)
+		return fault.New(fault.NotFound, "GPU %s not found on this host", uuid)
 	} else if state == Healthy {
 		return fault.New(fault.Conflict, "%s is healthy", uuid)
 	}

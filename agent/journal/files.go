@@ -86,16 +86,16 @@ func replay(b []byte, f func(record)) (good int, whole bool) {
 func (j *Journal) rotate() error {
 	b, err := json.Marshal(record{Checkpoint: &j.s})
 	if err != nil {
-		return fmt.Errorf("journal: %w", err)
+		return fmt.Errorf("encode a checkpoint of the journal: %w", err)
 	}
 	frame := appendFrame(nil, b)
 	f, err := os.OpenFile(j.path(j.num+1), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return fmt.Errorf("journal: %w", err)
+		return fmt.Errorf("create a journal file: %w", err)
 	}
 	_, err = f.Write(frame)
 	if err = errors.Join(err, f.Sync(), syncDir(j.dir)); err != nil {
-		return errors.Join(fmt.Errorf("journal: %w", err), f.Close())
+		return errors.Join(fmt.Errorf("write a journal file: %w", err), f.Close())
 	}
 	if j.file != nil {
 		j.file.Close()

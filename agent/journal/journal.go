@@ -54,7 +54,7 @@ func Open(dir string, cfg Config) (*Journal, error) {
 	cfg.MaxBytes = or(cfg.MaxBytes, 256<<20)
 	cfg.Keep = or(cfg.Keep, 7*24*time.Hour)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
+		return nil, fmt.Errorf("create the journal's folder: %w", err)
 	}
 	j := &Journal{dir: dir, cfg: cfg}
 	if err := j.recover(); err != nil {
@@ -285,7 +285,7 @@ func (j *Journal) append(rec record) error {
 	}
 	b, err := json.Marshal(rec)
 	if err != nil {
-		return fmt.Errorf("journal: %w", err)
+		return fmt.Errorf("encode a journal record: %w", err)
 	}
 	frame := appendFrame(nil, b)
 	if _, err := j.file.Write(frame); err != nil {
@@ -302,7 +302,7 @@ func (j *Journal) append(rec record) error {
 // broken marks the journal as failed: after a failed write or sync the content of the disk is unknown, and the process
 // must start again from it.
 func (j *Journal) broken(err error) error {
-	j.err = fmt.Errorf("journal: the disk failed, restart the agent: %w", err)
+	j.err = fmt.Errorf("the journal's disk failed, restart the agent: %w", err)
 	return j.err
 }
 
@@ -311,7 +311,7 @@ func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.err == nil {
-		j.err = errors.New("journal: closed")
+		j.err = errors.New("the journal is closed")
 	}
 	return j.file.Close()
 }

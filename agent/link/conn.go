@@ -1,13 +1,16 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	mathrand "math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -74,7 +77,7 @@ func (c *Conn) options(h Handlers) (nats.Options, error) {
 		return opts, fault.Wrap(err, fault.Internal, "read the link key")
 	}
 	log := c.log
-	opts.Servers = oneKind(c.id.NATS)
+	opts.Servers = spread(oneKind(c.id.NATS), c.host)
 	opts.Name = agentapi.ConnectionName(rand.Text()) // lets the server distinguish a reconnect from a copy of this host
 	opts.Nkey, opts.SignatureCB = public, c.id.link.Sign
 	opts.TLSConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
@@ -83,7 +86,7 @@ func (c *Conn) options(h Handlers) (nats.Options, error) {
 	opts.AllowReconnect, opts.RetryOnFailedConnect = true, true
 	opts.MaxReconnect = -1           // without limit
 	opts.IgnoreAuthErrorAbort = true // a server that is being restored may not know this host for a while
-	opts.NoRandomize = true          // "tried in order"
+	opts.NoRandomize = true          // in the host's own order: see spread
 	opts.ReconnectBufSize = -1       // messages from before the outage are stale: the next sync replaces them
 	opts.PingInterval, opts.MaxPingsOut = 10*time.Second, 2
 	opts.Timeout = connectTimeout
@@ -112,6 +115,17 @@ func oneKind(addresses []string) []string {
 		}
 	}
 	return out
+}
+
+// spread returns the addresses in the order in which a host tries them. Each host has an order of its own, so that
+// hosts spread evenly over the servers, and those of a server that dies spread over the others. A host's order stays
+// the same.
+func spread(addresses []string, host string) []string {
+	weight := func(address string) [sha256.Size]byte { return sha256.Sum256([]byte(host + "\n" + address)) }
+	return slices.SortedFunc(slices.Values(addresses), func(a, b string) int {
+		x, y := weight(a), weight(b)
+		return bytes.Compare(x[:], y[:])
+	})
 }
 
 // connectTimeout limits one attempt to connect. A server to which all hosts connect at once takes seconds to authorise

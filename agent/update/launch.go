@@ -82,7 +82,7 @@ func (l *Launcher) Run(ctx context.Context) error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("update: %s: %w", do, err)
+			return fmt.Errorf("%s: %w", do, err)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func (l *Launcher) env() []string { return append(os.Environ(), LaunchedEnv+"=1"
 func (l *Launcher) becomeAgent(version string) error {
 	program := l.Tree.Program(version)
 	if err := l.become(program, append([]string{program}, l.Args...), l.env()); err != nil {
-		return fmt.Errorf("update: start %s: %w", program, err)
+		return fmt.Errorf("start %s: %w", program, err)
 	}
 	return nil
 }

@@ -43,12 +43,12 @@ func (t Tree) target(v string) string  { return filepath.Join(versionsDir, v) }
 func (t Tree) Current() (string, error) {
 	link, err := os.Readlink(t.currentPath())
 	if err != nil {
-		return "", fmt.Errorf("update: %w", err)
+		return "", fmt.Errorf("read the current version: %w", err)
 	}
 	if filepath.Dir(link) == versionsDir {
 		return filepath.Base(link), nil
 	}
-	return "", fmt.Errorf("update: %s points to %s, not to one of the versions", t.currentPath(), link)
+	return "", fmt.Errorf("%s points to %s, not to one of the versions", t.currentPath(), link)
 }
 
 // add installs a version: fill puts its programs into a folder, which is renamed to the version when it is complete. A

@@ -75,7 +75,7 @@ func New(cfg Config) (*Updater, error) {
 	}
 	m, err := u.store.load()
 	if err != nil {
-		return nil, fmt.Errorf("update: %w", err)
+		return nil, fmt.Errorf("load the state of updates: %w", err)
 	}
 	u.status = m.Last
 	if t := m.Trial; t != nil && t.Version == cfg.Version {

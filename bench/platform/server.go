@@ -19,6 +19,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/fleet/template"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/serve/api"
 )
@@ -71,14 +72,15 @@ func (s *Server) startHTTP(b *bus.Bus) error {
 		AddressPerMinute: unlimited,
 		CallerPerMinute:  unlimited,
 	}, api.Deps{
-		Database: s.DB,
-		Accounts: account.New(s.DB, account.Config{}),
-		Market:   m,
-		Hosts:    host.New(s.DB, b),
-		Bus:      b,
-		Box:      box,
-		Log:      log,
-		Clusters: cluster.New(s.DB, m, b, cluster.Config{Currency: Currency, Box: box, Log: log}),
+		Database:  s.DB,
+		Accounts:  account.New(s.DB, account.Config{}),
+		Market:    m,
+		Hosts:     host.New(s.DB, b),
+		Bus:       b,
+		Box:       box,
+		Log:       log,
+		Clusters:  cluster.New(s.DB, m, b, cluster.Config{Currency: Currency, Box: box, Log: log}),
+		Templates: template.New(s.DB, ""),
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

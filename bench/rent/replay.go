@@ -33,9 +33,9 @@ func steps(r *recording, columns map[string][]string) []step {
 			out = append(out, insertion(t, columns[t], r.rows[t]))
 		}
 	}
-	insert("gpu_claim", "cluster")
+	insert("gpu_claim")
 	out = append(out, step{"UPDATE host SET revision = revision + 1 WHERE id = ANY($1::uuid[])", [][]byte{r.hosts}})
-	insert("lease", "lease_price", "lease_meter", "node", "node_status", "ledger_account", "ledger_balance")
+	insert("cluster", "node", "node_status", "lease", "lease_price", "lease_meter", "ledger_account", "ledger_balance")
 	out = append(out, step{"SELECT account_id FROM ledger_balance WHERE account_id = ANY($1::uuid[]) ORDER BY " +
 		"account_id FOR UPDATE", accounts})
 	insert("ledger_tx", "ledger_transfer")

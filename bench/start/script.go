@@ -63,7 +63,7 @@ func newRank(s *stack, dir string) (*rank, error) {
 	r.engine, err = container.New(container.Config{
 		Host:        r.host,
 		GuestBinary: filepath.Join(s.bin, "muster-guest"),
-		Attach:      container.AttachNone,
+		Simulated:   true,
 		Overlay:     netip.MustParsePrefix("10.77.0.0/20"),
 		Log:         log,
 	})

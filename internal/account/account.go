@@ -8,7 +8,13 @@
 //     by its limit.
 //   - Sign-in attempts are counted in PostgreSQL, per account and per address, before the password is looked at; so
 //     the limits hold over all replicas and under any concurrency.
-//   - A principal belongs to one org, and everything it may see or do is that org's.
+//   - A principal belongs to one org, and everything it may see or do is that org's. A user may be a member of several;
+//     a session is in one of them at a time, a token always in the same one.
+//   - What a principal may do is within the role that its user has in the org now (permission.go). Rights that are
+//     taken away end with the transaction that takes them: tokens, SSH keys, sessions, invitations; open streams within
+//     Config.RecheckEvery.
+//   - Who has a second factor gets no session with the password alone, and a code works once (secondfactor.go).
+//   - Every org has an owner, and every user an org.
 package account
 
 import (
@@ -22,6 +28,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/seal"
 )
 
 // Scopes of an API token. A token without ScopeRead may still read what its other scopes let it change.
@@ -30,11 +37,14 @@ const (
 	ScopeClusters = "clusters" // rent, change and release clusters; SSH keys
 	ScopeHosts    = "hosts"    // enrol and run hosts
 	ScopeBilling  = "billing"  // pay in
+	ScopeMembers  = "members"  // invite people, change their roles and remove them
 	ScopeAdmin    = "admin"    // the platform's own admin pages; only an admin can give it
 )
 
 // Scopes are those anybody can give a token: together they are all that a user may do in an org.
-func Scopes() []string { return []string{ScopeRead, ScopeClusters, ScopeHosts, ScopeBilling} }
+func Scopes() []string {
+	return []string{ScopeRead, ScopeClusters, ScopeHosts, ScopeBilling, ScopeMembers}
+}
 
 // Principal is who is calling, and for which org.
 type Principal struct {
@@ -42,8 +52,9 @@ type Principal struct {
 	Org     id.Org
 	Token   id.Token   // set when a token was presented
 	Session id.Session // set when a session was
-	Scopes  []string
-	Admin   bool // a platform operator, not merely an owner
+	Role    Role       // of the user in the org
+	Scopes  []string   // within the role's
+	Admin   bool       // a platform operator, not merely an owner
 	Email   string
 	OrgName string
 	Address string // where the call comes from; set by the face, for the audit trail
@@ -96,13 +107,20 @@ type Config struct {
 	AddressTries   int           // sign-ins per address and 15 min; 0 = 60
 	SignUpsPerHour int           // per address; 0 = 20
 	TakenPerHour   int           // sign-ups with taken e-mail addresses, per address; 0 = 5
+	DeviceInterval time.Duration // between two polls of a device login; 0 = 5 s
 	RecheckEvery   time.Duration // how often the credential of an open stream is checked again; 0 = 15 s
 	// Post writes a mail in a transaction; nil: no mail goes out, and no address can be verified.
 	Post      func(ctx context.Context, tx *db.Tx, l Letter) error
 	PublicURL string // where people reach the platform, for links
 	// TakenOver is called for each organisation of a user whose address was verified by ResetPassword for the first time,
-	// in its transaction: another person may have signed up with the address. nil: nothing else is to be done.
+	// in its transaction: another person may have signed up with the address. It is not called for organisations with
+	// another owner. nil: nothing else is to be done.
 	TakenOver func(ctx context.Context, tx *db.Tx, org id.Org) error
+	// Box seals the secrets of authenticator apps. nil: no second factor can be set up.
+	Box *seal.Box
+	// RightsLost is called when a member of an organisation was removed or has a role with fewer scopes, in the
+	// transaction of it: what the user set up that gives access must end. nil: nothing else is to be done.
+	RightsLost func(ctx context.Context, tx *db.Tx, org id.Org, user id.User) error
 }
 
 func (c Config) withDefaults() Config {
@@ -120,6 +138,7 @@ func (c Config) withDefaults() Config {
 	set(&c.SessionMax, 90*24*time.Hour)
 	set(&c.RotateAfter, 12*time.Hour)
 	set(&c.RecheckEvery, 15*time.Second)
+	set(&c.DeviceInterval, 5*time.Second)
 	setInt(&c.HashSlots, runtime.GOMAXPROCS(0))
 	setInt(&c.AccountTries, 10)
 	setInt(&c.AddressTries, 60)
@@ -149,7 +168,7 @@ type Page[C any] struct {
 }
 
 // Swept says what Sweep removed.
-type Swept struct{ Sessions, Attempts, Links, Resets int64 }
+type Swept struct{ Sessions, Attempts, Links, Resets, Invitations, Challenges, DeviceLogins, EmailChanges int64 }
 
 // Sweep removes sessions that are over, attempts that no longer count, and old links.
 func (a *Accounts) Sweep(ctx context.Context) (s Swept, err error) {
@@ -162,7 +181,19 @@ func (a *Accounts) Sweep(ctx context.Context) (s Swept, err error) {
 	if s.Links, err = a.db.Q.DeleteOldVerifications(ctx); err != nil {
 		return s, err
 	}
-	s.Resets, err = a.db.Q.DeleteOldPasswordResets(ctx)
+	if s.Resets, err = a.db.Q.DeleteOldPasswordResets(ctx); err != nil {
+		return s, err
+	}
+	if s.Invitations, err = a.db.Q.DeleteOldInvitations(ctx); err != nil {
+		return s, err
+	}
+	if s.Challenges, err = a.db.Q.DeleteOldChallenges(ctx); err != nil {
+		return s, err
+	}
+	if s.DeviceLogins, err = a.db.Q.DeleteOldDeviceLogins(ctx); err != nil {
+		return s, err
+	}
+	s.EmailChanges, err = a.db.Q.DeleteOldEmailChanges(ctx)
 	return s, err
 }
 

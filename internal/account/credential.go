@@ -3,9 +3,11 @@ package account
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -18,15 +20,22 @@ type Credential struct {
 	Token   id.Token
 	Session id.Session
 	Key     string // fingerprint of an SSH key of the org, "" for none
+	Scope   string // that the user's role must include; "" for none
 }
 
-// Credential is what the principal was let in with.
-func (p Principal) Credential() Credential {
-	return Credential{Org: p.Org, User: p.User, Token: p.Token, Session: p.Session}
+// Credential is what the principal was let in with, for something that requires one of the scopes; none: any member may
+// have it.
+func (p Principal) Credential(scopes ...string) Credential {
+	c := Credential{Org: p.Org, User: p.User, Token: p.Token, Session: p.Session}
+	if len(scopes) > 0 && !slices.Contains(scopes, ScopeRead) && !slices.Contains(scopes, ScopeAdmin) {
+		c.Scope = scopes[0] // every role can read
+	}
+	return c
 }
 
-// StillIn reports whether a credential still counts: its user is a member of the org, and the token, session or key is
-// neither revoked nor expired; a session also ends when nothing was requested with it for Config.SessionIdle.
+// StillIn reports whether a credential still counts: its user is a member of the org with a role that includes the
+// scope, and the token, session or key is neither revoked nor expired; a session also ends when nothing was requested
+// with it for Config.SessionIdle.
 func (a *Accounts) StillIn(ctx context.Context, c Credential) (bool, error) {
 	token, err := c.Token.UUIDValue()
 	if err != nil {
@@ -44,10 +53,13 @@ func (a *Accounts) StillIn(ctx context.Context, c Credential) (bool, error) {
 		Key:       c.Key,
 		Idle:      a.cfg.SessionIdle.Seconds(),
 	})
+	if db.NoRows(err) {
+		return false, nil
+	}
 	if err != nil {
 		return false, fmt.Errorf("check the credential of %s: %w", c.User, err)
 	}
-	return in, nil
+	return in.Valid && (c.Scope == "" || Role(in.Role).Can(c.Scope)), nil
 }
 
 // WhileIn returns a context that ends when ctx does, or within Config.RecheckEvery and one query after the credential

@@ -39,7 +39,7 @@ func LegalOf(ctx context.Context, q *dbq.Queries, org id.Org) (Legal, error) {
 		return Legal{}, nil
 	}
 	if err != nil {
-		return Legal{}, fmt.Errorf("account: legal details of %s: %w", org, err)
+		return Legal{}, fmt.Errorf("legal details of %s: %w", org, err)
 	}
 	return Legal{r.Name, r.Address, r.Country, r.VatID, r.ChangedAt}, nil
 }
@@ -65,7 +65,7 @@ func (a *Accounts) SetLegal(ctx context.Context, p Principal, l Legal) (Legal, e
 			VatID:   l.VATID,
 		})
 		if err != nil {
-			return fmt.Errorf("account: set legal details: %w", err)
+			return fmt.Errorf("set legal details: %w", err)
 		}
 		// The trail is never changed, so what has to be erasable does not go in.
 		return audit.Record(ctx, tx, p.Event("org.legal_set", p.Org.String(), map[string]any{
@@ -81,7 +81,7 @@ func (a *Accounts) EraseLegal(ctx context.Context, p Principal) error {
 	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		n, err := tx.Q.EraseOrgLegal(ctx, p.Org)
 		if err != nil {
-			return fmt.Errorf("account: erase legal details: %w", err)
+			return fmt.Errorf("erase legal details: %w", err)
 		}
 		if n == 0 {
 			return nil

@@ -28,7 +28,7 @@ func PartyOf(ctx context.Context, q *dbq.Queries, org id.Org) (p Party, told boo
 	}
 	name, err := q.OrgName(ctx, org)
 	if err != nil {
-		return Party{}, false, fmt.Errorf("account: name of %s: %w", org, err)
+		return Party{}, false, fmt.Errorf("name of %s: %w", org, err)
 	}
 	return Party{Name: name, Address: []string{}}, false, nil
 }

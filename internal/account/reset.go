@@ -31,6 +31,12 @@ func setPassword(ctx context.Context, tx *db.Tx, user id.User, hash string, keep
 	if _, err := tx.Q.UsePasswordResets(ctx, user); err != nil {
 		return nil, fmt.Errorf("use up links: %w", err)
 	}
+	if err := tx.Q.DeleteEmailChangesOfUser(ctx, user); err != nil {
+		return nil, fmt.Errorf("end e-mail changes: %w", err)
+	}
+	if err := endDeviceLogins(ctx, tx, user); err != nil {
+		return nil, err
+	}
 	kept, err := keep.UUIDValue()
 	if err != nil {
 		return nil, err
@@ -58,22 +64,36 @@ func setPassword(ctx context.Context, tx *db.Tx, user id.User, hash string, keep
 	return detail, err
 }
 
-// takeOver removes what gives access to the organisations of a user whose address was never verified, beyond sessions
-// and tokens, and adds what it did to detail.
+// takeOver ends what the person left who signed up with the address of a user that was never verified: besides sessions
+// and tokens, all that gives access to the user's organisations or acts in their name. It adds what it did to detail.
 func (a *Accounts) takeOver(ctx context.Context, tx *db.Tx, user id.User, detail map[string]any) error {
 	keys, err := tx.Q.DeleteSSHKeysOfUser(ctx, user)
 	if err != nil {
 		return fmt.Errorf("delete SSH keys: %w", err)
 	}
 	detail["ssh_keys"] = keys
-	if a.cfg.TakenOver == nil {
-		return nil
+	if err := removeFactors(ctx, tx, user); err != nil {
+		return err
 	}
 	orgs, err := tx.Q.OrgsOfUser(ctx, user)
 	if err != nil {
 		return fmt.Errorf("find organisations of %s: %w", user, err)
 	}
+	revoked := detail["tokens_revoked"] // by the new password; there are none left
 	for _, o := range orgs {
+		if err := a.endRights(ctx, tx, o.OrgID, user, "", detail); err != nil {
+			return err
+		}
+		detail["tokens_revoked"] = revoked
+		if o.OtherOwners > 0 { // they answer for the organisation
+			continue
+		}
+		if _, err := tx.Q.EraseOrgLegal(ctx, o.OrgID); err != nil {
+			return fmt.Errorf("erase legal details of %s: %w", o.OrgID, err)
+		}
+		if a.cfg.TakenOver == nil {
+			continue
+		}
 		if err := a.cfg.TakenOver(ctx, tx, o.OrgID); err != nil {
 			return err
 		}
@@ -116,10 +136,22 @@ func (a *Accounts) SendPasswordReset(ctx context.Context, email, from string) er
 			SecretHash: hashSecret(secret), UserID: user.ID, Address: address, LifeS: resetLife.Seconds()}); err != nil {
 			return fmt.Errorf("insert password reset: %w", err)
 		}
-		err := a.cfg.Post(ctx, tx, Letter{User: user.ID, To: address, Subject: "Set a new password", Body: fmt.Sprintf(
+		verified, err := tx.Q.EmailVerified(ctx, user.ID)
+		if err != nil {
+			return fmt.Errorf("read user %s: %w", user.ID, err)
+		}
+		note := ""
+		if !verified {
+			note = "This address was not confirmed since the account was made, so somebody else may have made it. A new " +
+				"password therefore also releases its clusters, takes its hosts out of the market, and removes its cards, " +
+				"keys, tokens and legal details. If it is yours and something runs there, confirm the address first: sign " +
+				"in, or open the link that was sent when you signed up.\n\n"
+		}
+		err = a.cfg.Post(ctx, tx, Letter{User: user.ID, To: address, Subject: "Set a new password", Body: fmt.Sprintf(
 			"Someone, probably you, asked for a new password for the account of this e-mail address at %s.\n\n"+
-				"To set one, open within an hour:\n\n%s/reset-password/%s\n\n"+
-				"If it was not you, ignore this mail: your password stays as it is.\n", a.cfg.PublicURL, a.cfg.PublicURL, secret)})
+				"To set one, open within an hour:\n\n%s/reset-password/%s\n\n%s"+
+				"If it was not you, ignore this mail: your password stays as it is.\n", a.cfg.PublicURL, a.cfg.PublicURL, secret,
+			note)})
 		if err != nil {
 			return err
 		}
@@ -134,9 +166,9 @@ func (a *Accounts) SendPasswordReset(ctx context.Context, email, from string) er
 
 // ResetPassword sets a new password with the secret of a link, ends all sessions of the user, and with revokeTokens
 // their API tokens. The link proves the e-mail address: it counts as verified afterwards. If it was not verified
-// before, somebody else may have signed up with it: then the tokens are revoked in any case, the user's SSH keys are
-// deleted, and payouts of their organisations stop (Config.TakenOver). Faults: NotFound for a link that was used or is
-// too old, Invalid, RateLimited.
+// before, somebody else may have signed up with it: then what they left ends. Tokens are revoked in any case; SSH keys,
+// second factors, invitations, enrolment tokens and the organisation's legal details are deleted; and Config.TakenOver
+// ends the rest. Faults: NotFound for a link that was used or is too old, Invalid, RateLimited.
 func (a *Accounts) ResetPassword(ctx context.Context, secret, fresh, from string, revokeTokens bool) error {
 	gone := fault.New(fault.NotFound, "this link was used already or is too old: ask for a new one on the sign-in page")
 	if len(secret) != secretLen {

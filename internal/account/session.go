@@ -33,7 +33,8 @@ func errSignIn() error {
 }
 
 // SignIn checks the password and opens a session. The secret goes into the caller's cookie and is known to nobody
-// else. Faults: Unauthorized, RateLimited with RetryAfter, Unavailable.
+// else. If the user has a second factor, there is no session yet and the error is a *SecondFactorNeeded. Faults:
+// Unauthorized, RateLimited with RetryAfter, Unavailable.
 func (a *Accounts) SignIn(ctx context.Context, s SignIn) (secret string, p Principal, err error) {
 	email, err := normalEmail(s.Email)
 	if err != nil || len(s.Password) > 4*MaxPassword {
@@ -63,17 +64,24 @@ func (a *Accounts) SignIn(ctx context.Context, s SignIn) (secret string, p Princ
 		}
 	}
 	secret = newSecret()
+	var second *SecondFactorNeeded
 	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if stronger != "" {
 			if err := tx.Q.SetPasswordHash(ctx, stronger, user.ID); err != nil {
 				return err
 			}
 		}
+		if second, err = beginSecondFactor(ctx, tx, user.ID); err != nil || second != nil {
+			return err
+		}
 		p, err = a.openSession(ctx, tx, user.ID, secret, s)
 		return err
 	})
 	if err != nil {
 		return "", Principal{}, err
+	}
+	if second != nil { // the attempt still counts, and the place is not known to be the user's
+		return "", Principal{}, second
 	}
 	return secret, p, passed(ctx)
 }
@@ -97,17 +105,17 @@ func (a *Accounts) openSession(ctx context.Context, tx *db.Tx, user id.User, sec
 		return Principal{}, fmt.Errorf("read user: %w", err)
 	}
 	p := Principal{
-		User: user, Org: org, Session: sid, Scopes: sessionScopes(u.Admin), Admin: u.Admin,
+		User: user, Org: org, Session: sid, Role: Role(u.Role), Scopes: sessionScopes(Role(u.Role), u.Admin), Admin: u.Admin,
 		Email: u.Email, OrgName: u.OrgName, Address: s.Address,
 	}
 	return p, audit.Record(ctx, tx, p.Event("session.open", sid.String(), nil))
 }
 
-func sessionScopes(admin bool) []string {
+func sessionScopes(role Role, admin bool) []string {
 	if admin {
-		return append(Scopes(), ScopeAdmin)
+		return append(role.Scopes(), ScopeAdmin)
 	}
-	return Scopes()
+	return role.Scopes()
 }
 
 // SessionPrincipal is who a session's secret stands for, or Unauthorized. It notes that the session is in use.
@@ -134,7 +142,8 @@ func (a *Accounts) session(ctx context.Context, secret string) (p Principal, rot
 		}
 	}
 	return Principal{
-		User: r.UserID, Org: r.OrgID, Session: r.ID, Scopes: sessionScopes(r.Admin), Admin: r.Admin,
+		User: r.UserID, Org: r.OrgID, Session: r.ID, Role: Role(r.Role),
+		Scopes: sessionScopes(Role(r.Role), r.Admin), Admin: r.Admin,
 		Email: r.Email, OrgName: r.OrgName,
 	}, r.RotationDue, nil
 }
@@ -175,7 +184,7 @@ func (a *Accounts) EndSession(ctx context.Context, p Principal, s id.Session) er
 		case n == 0 && s == p.Session:
 			return nil
 		case n == 0:
-			return fault.New(fault.NotFound, "there is no such session")
+			return fault.New(fault.NotFound, "session not found")
 		}
 		return audit.Record(ctx, tx, p.Event("session.close", s.String(), nil))
 	})
@@ -271,6 +280,7 @@ type Profile struct {
 	Org         id.Org
 	OrgName     string
 	Personal    bool
+	Role        Role   // in the org
 	Zone        string // IANA name, for days and windows shown to people
 }
 
@@ -280,8 +290,10 @@ func (a *Accounts) Profile(ctx context.Context, p Principal) (Profile, error) {
 	if err != nil {
 		return Profile{}, fmt.Errorf("read profile of %s: %w", p.User, err)
 	}
-	return Profile{r.ID, r.Email, r.Name, r.Admin, r.EmailVerified, r.CreatedAt, r.OrgID, r.OrgName, r.Personal, r.Zone},
-		nil
+	return Profile{
+		User: r.ID, Email: r.Email, Name: r.Name, Admin: r.Admin, Verified: r.EmailVerified, CreatedAt: r.CreatedAt,
+		Org: r.OrgID, OrgName: r.OrgName, Personal: r.Personal, Role: Role(r.Role), Zone: r.Zone,
+	}, nil
 }
 
 const secretLen = 43 // 32 bytes in unpadded base64

@@ -96,7 +96,7 @@ func (a *Accounts) prepareSignUp(ctx context.Context, s SignUp) (preparedSignUp,
 // e-mail is a Conflict.
 func (a *Accounts) signUp(ctx context.Context, tx *db.Tx, s preparedSignUp) (Principal, error) {
 	p := Principal{
-		User: id.New[id.User](), Org: id.New[id.Org](), Scopes: Scopes(),
+		User: id.New[id.User](), Org: id.New[id.Org](), Role: RoleOwner, Scopes: RoleOwner.Scopes(),
 		Email: s.email, OrgName: s.name, Address: s.address,
 	}
 	err := tx.Q.InsertUser(ctx, dbq.InsertUserParams{ID: p.User, Email: s.email, Name: s.name, PasswordHash: s.hash})
@@ -111,7 +111,7 @@ func (a *Accounts) signUp(ctx context.Context, tx *db.Tx, s preparedSignUp) (Pri
 	if err := tx.Q.InsertOrg(ctx, p.Org, s.name, true); err != nil {
 		return Principal{}, fmt.Errorf("insert org: %w", err)
 	}
-	if err := tx.Q.InsertMembership(ctx, p.Org, p.User, "owner"); err != nil {
+	if err := tx.Q.InsertMembership(ctx, p.Org, p.User, string(RoleOwner)); err != nil {
 		return Principal{}, fmt.Errorf("insert membership: %w", err)
 	}
 	if err := a.sendVerification(ctx, tx, p); err != nil {

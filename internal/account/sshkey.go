@@ -132,14 +132,15 @@ func SSHKeysByID(ctx context.Context, q *dbq.Queries, org id.Org, ids []id.SSHKe
 	return out, bad.Err()
 }
 
-// SSHKeyByFingerprint is the org's key with this SHA256:… fingerprint. NotFound when it has none.
+// SSHKeyByFingerprint is the org's key with this SHA256:… fingerprint. NotFound when it has none, or when the role of
+// the member who added it does not include clusters.
 func (a *Accounts) SSHKeyByFingerprint(ctx context.Context, org id.Org, fingerprint string) (SSHKey, error) {
 	r, err := a.db.Q.SSHKeyByFingerprint(ctx, org, fingerprint)
-	if db.NoRows(err) {
-		return SSHKey{}, fault.New(fault.NotFound, "there is no such SSH key")
-	}
-	if err != nil {
+	if err != nil && !db.NoRows(err) {
 		return SSHKey{}, fmt.Errorf("find an SSH key: %w", err)
+	}
+	if err != nil || !Role(r.Role).Can(ScopeClusters) {
+		return SSHKey{}, fault.New(fault.NotFound, "SSH key not found")
 	}
 	return SSHKey{r.ID, r.UserID, r.Name, r.PublicKey, r.Fingerprint, r.CreatedAt}, nil
 }
@@ -152,7 +153,7 @@ func (a *Accounts) DeleteSSHKey(ctx context.Context, p Principal, k id.SSHKey) e
 		case err != nil:
 			return fmt.Errorf("delete SSH key: %w", err)
 		case n == 0:
-			return fault.New(fault.NotFound, "there is no such SSH key")
+			return fault.New(fault.NotFound, "SSH key not found")
 		}
 		return audit.Record(ctx, tx, p.Event("ssh_key.delete", k.String(), nil))
 	})

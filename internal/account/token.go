@@ -76,8 +76,16 @@ func createToken(ctx context.Context, tx *db.Tx, p Principal, n NewToken) (Token
 	if err := bad.Err(); err != nil {
 		return Token{}, "", err
 	}
+	role, err := tx.Q.ShareMembership(ctx, p.Org, p.User) // a change of the role waits, and then revokes this token, too
+	if db.NoRows(err) {
+		return Token{}, "", fault.New(fault.Forbidden, "you are no longer a member of the organisation")
+	}
+	if err != nil {
+		return Token{}, "", fmt.Errorf("read the role of %s: %w", p.User, err)
+	}
+	may := scopesNow(Role(role), p.Admin, p.Scopes)
 	for _, s := range t.Scopes {
-		if !p.Can(s) {
+		if !slices.Contains(may, s) {
 			return Token{}, "", fault.New(fault.Forbidden, "you cannot give the scope %q, which you do not have", s)
 		}
 	}
@@ -179,14 +187,10 @@ func (a *Accounts) TokenPrincipal(ctx context.Context, secret string) (Principal
 			return Principal{}, fmt.Errorf("touch token: %w", err)
 		}
 	}
-	p := Principal{
-		User: r.UserID, Org: r.OrgID, Token: r.ID, Scopes: r.Scopes,
+	return Principal{
+		User: r.UserID, Org: r.OrgID, Token: r.ID, Role: Role(r.Role), Scopes: scopesNow(Role(r.Role), r.Admin, r.Scopes),
 		Admin: r.Admin && slices.Contains(r.Scopes, ScopeAdmin), Email: r.Email, OrgName: r.OrgName,
-	}
-	if !r.Admin { // demoted after the token was made
-		p.Scopes = slices.DeleteFunc(p.Scopes, func(s string) bool { return s == ScopeAdmin })
-	}
-	return p, nil
+	}, nil
 }
 
 // Tokens are the org's live ones, newest first.
@@ -213,7 +217,7 @@ func (a *Accounts) RevokeToken(ctx context.Context, p Principal, t id.Token) err
 	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		scopes, err := tx.Q.TokenScopes(ctx, t, p.Org)
 		if db.NoRows(err) {
-			return fault.New(fault.NotFound, "there is no such token")
+			return fault.New(fault.NotFound, "token not found")
 		}
 		if err != nil {
 			return fmt.Errorf("find token: %w", err)

@@ -29,7 +29,7 @@ func Zones() []string { return slices.Clone(zones) }
 func ZoneOf(ctx context.Context, q *dbq.Queries, org id.Org) (*time.Location, error) {
 	name, err := q.OrgZone(ctx, org)
 	if err != nil {
-		return nil, fmt.Errorf("account: time zone of %s: %w", org, err)
+		return nil, fmt.Errorf("time zone of %s: %w", org, err)
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil {
@@ -52,7 +52,7 @@ func (a *Accounts) SetZone(ctx context.Context, p Principal, zone string) error 
 	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		n, err := tx.Q.SetOrgZone(ctx, zone, p.Org)
 		if err != nil {
-			return fmt.Errorf("account: set the time zone: %w", err)
+			return fmt.Errorf("set the time zone: %w", err)
 		}
 		if n == 0 { // as it is
 			return nil

@@ -342,6 +342,9 @@ type LeaseSpec struct {
 	Image        string        `json:"image"` // reference as written by the renter
 	Digest       string        `json:"digest,omitempty"`
 	RegistryAuth *RegistryAuth `json:"registry_auth,omitempty"`
+	// Entrypoint replaces the image's entry point and its command, as `docker run --entrypoint` does; only for agents with
+	// CapEntrypoint.
+	Entrypoint []string `json:"entrypoint,omitempty"`
 	// Command replaces the image's own command, after its entry point, as in `docker run`.
 	Command []string          `json:"command,omitempty"`
 	Env     map[string]string `json:"env,omitempty"` // set by the renter; only ever put into the create request

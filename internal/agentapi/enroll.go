@@ -48,7 +48,7 @@ func EnrollProof(origin, token, linkKey string, attestKey ed25519.PublicKey) []b
 type EnrollReply struct {
 	Host         string   `json:"host"` // host_…
 	Name         string   `json:"name"`
-	NATS         []string `json:"nats"`          // tls:// or wss:// addresses, tried in order
+	NATS         []string `json:"nats"`          // tls:// or wss:// addresses; each host tries those of the first one's kind
 	NATSCA       string   `json:"nats_ca"`       // PEM to verify them with; "" = the system's roots
 	StreamDomain string   `json:"stream_domain"` // the agent dials back only to this host or its subdomains
 	StreamCA     string   `json:"stream_ca"`     // PEM; "" = the system's roots

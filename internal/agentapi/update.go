@@ -8,11 +8,12 @@ const (
 	CapRelayRenewal = "relay_renewal" // it supports LeaseExtension.RelayToken: its leases may outlive the first token
 	CapScratch      = "scratch"       // it gives a node LeaseSpec.ScratchGB
 	CapPopularBound = "popular_bound" // it respects SyncReply.PopularBytes
+	CapEntrypoint   = "entrypoint"    // it runs LeaseSpec.Entrypoint in place of the image's
 )
 
 // Capabilities lists those of this version's agent.
 func Capabilities() []string {
-	return []string{CapSelfUpdate, CapRelayRenewal, CapScratch, CapPopularBound}
+	return []string{CapSelfUpdate, CapRelayRenewal, CapScratch, CapPopularBound, CapEntrypoint}
 }
 
 // UpdateOrder names the version of the agent that a host should run. An agent that already runs it does nothing.

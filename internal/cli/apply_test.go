@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -50,6 +51,10 @@ func TestPlanAndApply(t *testing.T) {
 		!strings.Contains(r.errs, "env.B, gpus_per_node") {
 		t.Errorf("replaced unasked: exit %d %s%s", r.code, r.out, r.errs)
 	}
+	if r := p.run("", "cluster", "apply", "-f", file, "--replace", "--curl"); r.code != 0 ||
+		!strings.Contains(r.errs, "curl -X POST") {
+		t.Errorf("--curl: exit %d %s", r.code, r.errs)
+	}
 	second := p.json("cluster", "apply", "-f", file, "--replace")
 	if second["id"] == first || second["spec"].(map[string]any)["gpus_per_node"] != 2.0 {
 		t.Errorf("%v", second)
@@ -59,6 +64,41 @@ func TestPlanAndApply(t *testing.T) {
 	}
 	if r := p.run("", "cluster", "apply"); r.code != 2 || !strings.Contains(r.errs, "-f FILE") {
 		t.Errorf("without a file: exit %d %s", r.code, r.errs)
+	}
+}
+
+// Several applies of a file at the same time rent one cluster.
+func TestApply_AtTheSameTime(t *testing.T) {
+	t.Parallel()
+	p := newPlatform(t)
+	p.signUp("op@example.com")
+	p.sell(8, "2.00")
+	p.signUp("ada@example.com")
+	p.ok("billing", "topup", "50")
+	file := filepath.Join(t.TempDir(), "train.yaml")
+	if err := os.WriteFile(file, []byte("name: train\nimage: x/y:1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time, a cluster with the name has ended
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				if r := p.run("", "cluster", "apply", "-f", file); r.code != 0 {
+					t.Errorf("exit %d: %s", r.code, r.errs)
+				}
+			})
+		}
+		all.Wait()
+		live := 0
+		for _, c := range p.json("cluster", "list")["items"].([]any) {
+			if c.(map[string]any)["state"] == "provisioning" {
+				live++
+			}
+		}
+		if live != 1 {
+			t.Fatalf("%d clusters run", live)
+		}
+		p.ok("cluster", "release", "train")
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/musterhq/muster/internal/cli/cluster"
 	"github.com/musterhq/muster/internal/cli/host"
 	"github.com/musterhq/muster/internal/cli/platform"
-	"github.com/musterhq/muster/internal/fault"
 )
 
 // Run executes one command line of the program's given version and returns the exit code: 0 done, 1 failed, 2 usage,
@@ -76,14 +75,14 @@ func newRoot(version string) *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fault.New(fault.Invalid, "%s; see %s --help", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(base.FlagError)
 	root.Long = helpByExample
 	root.AddCommand(platform.ServerCommand(), platform.DevCommand(), platform.DemoCommand(), versionCommand(),
 		manCommand())
 	for _, command := range []func(*base.Session) *cobra.Command{
-		account.LoginCommand, cluster.OffersCommand, cluster.QuoteCommand, cluster.Command, host.Command, billing.Command,
+		account.LoginCommand, cluster.OffersCommand, cluster.EstimateCommand, cluster.QuoteCommand, cluster.Command,
+		cluster.TemplateCommand,
+		host.Command, billing.Command,
 		billing.StatementCommand, billing.BudgetCommand, account.TokenCommand, account.SSHKeyCommand, admin.Command,
 		billing.PayoutCommand, billing.DocumentCommand, account.OrgCommand, account.Command, account.ProfileCommand,
 		account.LogoutCommand, account.WhoamiCommand,
@@ -91,7 +90,10 @@ func newRoot(version string) *cobra.Command {
 		s := &base.Session{}
 		cmd := command(s)
 		s.Flags(cmd)
+		s.Completion(cmd)
 		root.AddCommand(cmd)
 	}
+	base.AddAliases(root)
+	base.AddExamples(root)
 	return root
 }

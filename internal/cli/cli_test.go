@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/bond"
@@ -27,10 +28,12 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/fleet/template"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/serve/api"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 	"github.com/musterhq/muster/internal/testing/fleettest"
@@ -64,7 +67,8 @@ func newPlatform(t *testing.T) *testPlatform {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pay, err := payment.New(p.db, sc, payment.Config{
+	out := outbox.New(p.db, sc, quiet)
+	pay, err := payment.New(p.db, out, payment.Config{
 		Currency:      "USD",
 		DefaultMethod: "pm_card_visa",
 		ReturnURL:     "http://muster.test",
@@ -77,7 +81,7 @@ func newPlatform(t *testing.T) *testPlatform {
 	if p.market, err = market.New(p.db, box, market.Config{Currency: "USD", AllowSimulated: true}); err != nil {
 		t.Fatal(err)
 	}
-	outs, err := payout.New(p.db, pay, payout.Config{
+	outs, err := payout.New(p.db, out, pay, payout.Config{
 		Currency: "USD",
 		PageURL:  "http://muster.test/payouts",
 		Sandbox:  true,
@@ -85,16 +89,22 @@ func newPlatform(t *testing.T) *testPlatform {
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := postpaid.New(p.db, pay, postpaid.Config{Currency: "USD"}, quiet)
+	after, err := postpaid.New(p.db, out, pay, postpaid.Config{Currency: "USD"}, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
-	accounts := account.New(p.db, account.Config{})
+	accounts := account.New(p.db, account.Config{
+		DeviceInterval: time.Millisecond,
+		Post: func(context.Context, *db.Tx, account.Letter) error {
+			return nil
+		},
+	})
 	srv := httptest.NewServer(api.New(api.Config{Currency: "USD", AgentURL: "https://agents.muster.test"}, api.Deps{
 		Database:   p.db,
 		Accounts:   accounts,
 		Market:     p.market,
 		Hosts:      host.New(p.db, nil),
+		Outbox:     out,
 		Payments:   pay,
 		Payouts:    outs,
 		Postpaid:   after,
@@ -106,6 +116,7 @@ func newPlatform(t *testing.T) *testPlatform {
 		Erasure:    erasure.New(p.db, accounts),
 		Box:        box,
 		Log:        quiet,
+		Templates:  template.New(p.db, ""),
 		Clusters:   cluster.New(p.db, p.market, nil, cluster.Config{Currency: "USD", Box: box}),
 	}))
 	t.Cleanup(srv.Close)
@@ -253,7 +264,8 @@ func TestRentingByCommand(t *testing.T) {
 	if !reflect.DeepEqual(byName, byID) || len(byName) == 0 {
 		t.Errorf("verified by its name: %v, by its id: %v", byName, byID)
 	}
-	if r := p.run("", "billing", "verify", "trian"); r.code != 3 || !strings.Contains(r.errs, "muster cluster list") {
+	if r := p.run("", "billing", "verify", "trian"); r.code != 3 || !strings.Contains(r.errs, "muster cluster list") ||
+		!strings.Contains(r.errs, "did you mean train?") {
 		t.Errorf("no cluster of this name: exit %d %s", r.code, r.errs)
 	}
 	if out := p.ok("cluster", "show", "train"); !strings.Contains(out, "provisioning") ||
@@ -386,12 +398,16 @@ func TestUsage(t *testing.T) {
 	}{
 		"nonsense":                                 {2, "muster --help"},
 		"offers --nonsense":                        {2, "--help"},
+		"offers --lmit 3":                          {2, "did you mean --limit?"},
+		"cluster create --on-node-failur x":        {2, "did you mean --on-node-failure?"},
+		"offers gpu_modle=H100":                    {2, "gpu_model"},
+		"offers --sort relability":                 {2, "reliability"},
 		"offers a b":                               {2, "quotes"},
 		"offers gpu_model==H100":                   {2, ""},
 		"offers -o xml":                            {2, "--output must be"},
 		"clstr":                                    {2, "did you mean muster cluster?"},
 		"cluster relase":                           {2, "did you mean muster cluster release?"},
-		"profile use nobody":                       {3, "no profile"},
+		"profile use nobody":                       {3, "profile \"nobody\" not found"},
 		"cluster list --profile nobody":            {1, "muster login --profile nobody"},
 		"login --profile a/b http://x":             {2, "cannot name a profile"},
 		"cluster nonsense":                         {2, "--help"},
@@ -424,6 +440,10 @@ func TestUsage(t *testing.T) {
 	if r := p.runWith([]string{"MUSTER_SERVER=http://127.0.0.1:1", "MUSTER_TOKEN=x"}, "", "offers"); r.code != 1 ||
 		!strings.Contains(r.errs, "cannot be reached") {
 		t.Errorf("exit %d %s", r.code, r.errs)
+	}
+	for _, args := range [][]string{{"clusters", "ls"}, {"hosts", "ls"}, {"budgets", "ls"}, {"keys", "ls"},
+		{"org", "members", "ls"}, {"payouts", "get"}} {
+		p.ok(args...)
 	}
 	for _, args := range [][]string{{}, {"help"}, {"cluster"}, {"cluster", "create", "--help"}, {"completion", "bash"}} {
 		if r := p.run("", args...); r.code != 0 || r.out == "" {

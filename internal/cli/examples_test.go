@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/spf13/cobra"
 	"mvdan.cc/sh/v3/expand"
 	"mvdan.cc/sh/v3/interp"
@@ -55,7 +57,8 @@ func (p *testPlatform) runShell(dir, line string, limit time.Duration) result {
 	}
 	var out, errs bytes.Buffer
 	environ := []string{"HOME=" + p.home, "PATH=" + os.Getenv("PATH"), "TOKEN=" + p.token(),
-		"CURRENT=" + p.password, "NEW=a new horse battery"}
+		"CURRENT=" + p.password, "NEW=a new horse battery",
+		"MUSTER_DATABASE_URL=postgres://nobody@127.0.0.1:1/none"}
 	r, err := interp.New(interp.Dir(dir), interp.StdIO(strings.NewReader(p.typed(line)), &out, &errs),
 		interp.Env(expand.ListEnviron(environ...)),
 		interp.ExecHandlers(func(next interp.ExecHandlerFunc) interp.ExecHandlerFunc {
@@ -92,29 +95,62 @@ func (p *testPlatform) typed(line string) string {
 	return p.password + "\nanother horse battery\n"
 }
 
+// groupOf returns the world in which the examples of a command run: commands that only read share one.
+func groupOf(e example) string {
+	verb := e.command[strings.LastIndexByte(e.command, ' ')+1:]
+	if slices.Contains(reading, verb) {
+		return "reading"
+	}
+	return e.command
+}
+
+var reading = []string{"list", "show", "events", "usage", "earnings", "traffic", "whoami", "version", "balance",
+	"standing", "topups", "transactions", "invitations", "books", "suspense", "quarantine", "frozen", "agents", "todo",
+	"due", "audit",
+	"orgs", "held-credits", "dead-letters", "contested", "contested-gpus", "payouts", "reviews", "secret", "standings",
+	"invoices", "statement", "offers", "tax", "estimate", "gangs", "search", "uses", "export", "receipt", "suspensions",
+	"migrate", "check", "gpus", "admin", "award", "reset-second-factor", "adopt-restore", "stripe-setup"}
+
+// Every command has an example.
+func TestExamples_OfEveryCommand(t *testing.T) {
+	t.Parallel()
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+		if cmd.Runnable() && !cmd.HasSubCommands() && len(examplesOf(cmd)) == 0 {
+			t.Errorf("%s has no example", cmd.CommandPath())
+		}
+	}
+	walk(newRoot("test"))
+}
+
 // Every example of every help text is run by a shell on a platform with three hosts, whose operator is an admin, and a
 // renter with credit and a cluster. Nothing runs on the hosts, so that what needs a running node is refused; the end to
 // end tests run these commands.
 func TestExamples(t *testing.T) {
 	t.Parallel()
-	byCommand := map[string][]string{}
+	groups := map[string][]example{}
+	seen := map[string]bool{"muster dev": true, "muster demo": true} // the whole platform: end-to-end tests run it
 	for _, e := range examplesOf(newRoot("test")) {
-		byCommand[e.command] = append(byCommand[e.command], e.line)
-	}
-	if len(byCommand) < 40 {
-		t.Errorf("%d commands have examples", len(byCommand))
+		if !seen[e.line] {
+			seen[e.line] = true
+			groups[groupOf(e)] = append(groups[groupOf(e)], e)
+		}
 	}
 	used := map[string]bool{}
 	var mu sync.Mutex
 	t.Run("commands", func(t *testing.T) {
-		for command, lines := range byCommand {
-			t.Run(command, func(t *testing.T) {
+		for group, examples := range groups {
+			t.Run(group, func(t *testing.T) {
 				t.Parallel()
 				w := newExampleWorld(t)
-				if command == "muster" {
+				if group == "muster" {
 					w.ok("cluster", "release", "train") // the first run rents its own
 				}
-				for _, line := range lines {
+				for _, e := range examples {
+					command, line := e.command, e.line
 					want, refused := refusedExamples[line]
 					mu.Lock()
 					used[line] = refused
@@ -157,33 +193,80 @@ var refusedExamples = map[string]refusal{
 	"muster cluster apply -f train.yaml --wait":                                 {1, "not running yet"},
 
 	// There is no such object, or it cannot be done now.
-	"muster account sessions end ses_…":                                          {3, "session"},
-	"muster account delete --confirm ada@example.com":                            {1, "clusters run"},
-	"muster login https://muster.example --sign-up ada@example.com":              {1, "sign in instead"},
-	"muster admin compensate ltx_… --amount 1.50 --reason 'an outage of ours'":   notCharge,
-	"muster admin compensate ltx_… --amount 1.50 --reason 'half of it'":          notCharge,
-	"muster admin compensate ltx_… --reason 'an outage of ours'":                 notCharge,
-	"muster admin payouts pay org_… --reason 'their bank is mended'":             {3, "no payout account"},
-	"muster admin payouts reverse payout_… --amount 25.00 --reason 'sent twice'": {3, "payout not found"},
-	"muster admin postpaid write-off org_… in_… --reason 'insolvent'":            noInvoice,
+	"muster account sessions end ses_…":                             {3, "session"},
+	"muster org members invite bob@example.com --role viewer":       {1, "verify your own"},
+	"muster account delete --confirm ada@example.com":               {1, "clusters run"},
+	"muster login https://muster.example --sign-up ada@example.com": {1, "sign in instead"},
+	"muster admin compensate ltx_… --amount 1.50" +
+		" --reason 'an outage of ours'": notCharge,
+	"muster admin compensate ltx_… --amount 1.50" +
+		" --reason 'half of it'": notCharge,
+	"muster admin compensate ltx_… --reason 'an outage of ours'":     notCharge,
+	"muster admin payouts pay org_… --reason 'their bank is mended'": {3, "no payout account"},
+	"muster admin payouts reverse payout_… --amount 25.00" +
+		" --reason 'sent twice'": {3, "payout not found"},
+	"muster admin postpaid write-off org_… in_…" +
+		" --reason 'insolvent'": noInvoice,
 	"muster admin postpaid paid-by-bank org_… in_… 7.90 --reference 2026-11-20/4711 " +
 		"--reason 'after a lost dispute'": noInvoice,
-	"muster admin remit-tax 2026-Q1 DE 1234.56 --reason 'transfer of 10 April'": {2, "nothing is left"},
-	"muster billing postpaid usage":                                             {3, "does not pay afterwards"},
-	"muster billing postpaid usage in_…":                                        noInvoice,
-	"muster billing postpaid pay in_…":                                          noInvoice,
-	"muster host bond deposit 25":                                               {5, "can be deposited"},
-	"muster host bond withdraw 25":                                              {5, "can be withdrawn"},
+	"muster admin remit-tax 2026-Q1 DE 1234.56" +
+		" --reason 'transfer of 10 April'": {2, "nothing is left"},
+	"muster billing postpaid usage":                   {3, "does not pay afterwards"},
+	"muster billing postpaid usage in_…":              noInvoice,
+	"muster billing postpaid pay in_…":                noInvoice,
+	"muster cluster wait train":                       {1, "not running yet"},
+	"muster cluster restart train":                    {1, "can be restarted while it is running"},
+	"muster host retire rack-7-a":                     {1, "are in use"},
+	"muster host bond suspensions cl_…":               {3, "no gang"},
+	"muster org members role bob@example.com billing": {3, "not a member"},
+	"muster org members remove bob@example.com":       {3, "not a member"},
+	"muster org members withdraw inv_…":               {3, "invitation not found"},
+	"muster org join inv_…":                           {3, "invitation for you not found"},
+	"muster org leave":                                {1, "only organisation"},
+	"muster billing cards default card_…":             {3, "card not found"},
+	"muster billing cards remove card_…":              {3, "card not found"},
+	"muster billing redeem WELCOME-2026":              {3, "no such code"},
+	"muster admin release review_…" +
+		" --reason 'a subsidiary, known to us'": {3, "review not found"},
+	"muster admin refuse review_…" +
+		" --reason 'a subsidiary, known to us'": {3, "review not found"},
+	"muster admin set org_… --stop-payouts" +
+		" --reason 'under investigation'": {3, "no payout account"},
+	"muster admin unfreeze ls_… --reason 'restored from a backup'": {3, "lease not found"},
+	"muster admin forgive org_…" +
+		" --reason 'the bank took the disputes back'": {1, "has lost no dispute"},
+	"muster admin postpaid release-refund re_…" +
+		" --reason 'a goodwill refund'": {3, "refund not found"},
+	"muster admin decide-credit ls_… --reason 'the host lost power'": {3, "no credit"},
+	"muster admin decide-credit ls_… --refuse" +
+		" --reason 'the renter filled the disk'": {3, "no credit"},
+	"muster admin award-gpu GPU-5a0c1e5e-0d9c-4f4e-8f0e-0a2b3c4d5e6f host_…" +
+		" --reason 'invoice shown'": {3, ""},
+
+	// Commands of the server's own machine reach no database here.
+	"muster server migrate":       noDatabase,
+	"muster server check":         noDatabase,
+	"muster server adopt-restore": noDatabase,
+	"muster server gpus award GPU-5a0c1e5e-0d9c-4f4e-8f0e-0a2b3c4d5e6f host_…" +
+		" --why 'invoice shown'": noDatabase,
+	"muster server admin ada@example.com":               noDatabase,
+	"muster server admin ada@example.com --off":         noDatabase,
+	"muster server reset-second-factor ada@example.com": noDatabase,
+	"muster server stripe-setup":                        {2, "MUSTER_STRIPE_KEY"},
+
+	"muster host bond deposit 25":  {5, "can be deposited"},
+	"muster host bond withdraw 25": {5, "can be withdrawn"},
 }
 
 const waitingExample = "muster cluster create --name train --nodes 2 --gpus 4 --gpu gpu_model=H100 " +
 	"--image pytorch/pytorch:2.4.0"
 
 var (
-	noGateway = refusal{3, "no SSH gateway"}
-	noShells  = refusal{1, "opens no shells"}
-	noInvoice = refusal{3, "invoice not found"}
-	notCharge = refusal{1, ""}
+	noGateway  = refusal{3, "no SSH gateway"}
+	noShells   = refusal{1, "opens no shells"}
+	noDatabase = refusal{1, ""}
+	noInvoice  = refusal{3, "invoice not found"}
+	notCharge  = refusal{1, ""}
 )
 
 type exampleWorld struct {
@@ -196,8 +279,12 @@ func newExampleWorld(t *testing.T) *exampleWorld {
 	t.Helper()
 	w := &exampleWorld{testPlatform: newPlatform(t), dir: t.TempDir(), known: map[string]string{}}
 	w.signUp("op@example.com")
-	for _, name := range []string{"rack-7-a", "attic", "cellar"} {
-		w.sellNamed(name, 8, "2.00")
+	w.sellNamed("rack-7-a", 8, "1.99") // the cheapest: the cluster of the examples is on it
+	w.sellNamed("attic", 8, "2.00")
+	w.sellNamed("cellar", 8, "2.00")
+	if _, err := w.db.Pool.Exec(t.Context(), "INSERT INTO host_agent (host_id, capabilities) SELECT id, $1 FROM host "+
+		"ON CONFLICT (host_id) DO UPDATE SET capabilities = excluded.capabilities", agentapi.Capabilities()); err != nil {
+		t.Fatal(err)
 	}
 	w.admin("op@example.com")
 	w.ok("profile", "list")
@@ -217,14 +304,24 @@ func newExampleWorld(t *testing.T) *exampleWorld {
 	w.known["org_…"] = w.json("whoami")["org"].(map[string]any)["id"].(string)
 	w.known["ltx_…"] = w.posting()
 	const nothing = "0000000000000000000000000z" // of no object
+	for _, prefix := range []string{"inv", "card", "ls", "re", "review", "host"} {
+		w.known[prefix+"_…"] = prefix + "_" + nothing
+	}
+	w.known["bud_…"] = w.json("budget", "set", "--project", "speech", "--cap", "100")["id"].(string)
+	w.known["tok_…"] = w.json("token", "create", "ci")["id"].(string)
 	w.known["in_…"], w.known["payout_…"], w.known["ses_…"] = "in_"+nothing, "payout_"+nothing, "ses_"+nothing
 	w.known["https://muster.example"] = w.url
 	w.known["/usr/local/share/man/man1"] = filepath.Join(w.dir, "man1")
-	w.known["train.yaml"] = filepath.Join(w.dir, "train.yaml") // commands read files relative to the test's own folder
+	for _, file := range []string{"train.yaml", "bill.json"} { // a file name is relative to the folder of this package
+		w.known[file] = filepath.Join(w.dir, file)
+	}
 	w.write("train.yaml", "name: other\nimage: x/y:1\nmax_duration: 2h\n")
 	w.write("data/part-1", "data")
 	w.write(".ssh/id_ed25519.pub",
 		"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl ada\n")
+	r := w.run("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGJ0UxE5kWyYxcTjF0BzvN4xEGGAhnnuTX5ySDyX/iNQ ada@laptop\n", "ssh-key",
+		"add", "-", "-o", "name")
+	w.known["key_…"] = strings.TrimSpace(r.out)
 	return w
 }
 
@@ -260,8 +357,12 @@ func (w *exampleWorld) try(command, line string) result {
 	if command != "muster logout" {
 		w.ok("profile", "use", profile)
 	}
+	if command == "muster template delete" {
+		w.ok("template", "create", "smi", "--from-cluster", "train")
+	}
 	limit := time.Minute // a command that takes longer hangs
-	if strings.Contains(line, "--wait") || strings.HasSuffix(line, "--follow") {
+	if strings.Contains(line, "--wait") || strings.HasPrefix(line, "muster cluster wait") ||
+		strings.HasSuffix(line, "--follow") {
 		limit = 2 * time.Second // waits for a cluster that nobody starts
 	}
 	return w.runShell(w.dir, line, limit)

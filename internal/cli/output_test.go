@@ -37,6 +37,9 @@ func TestOutputFormats(t *testing.T) {
 	if strings.Contains(narrow, "DRIVER") || !strings.Contains(wide, "DRIVER") {
 		t.Errorf("columns:\n%s\n%s", narrow, wide)
 	}
+	if v := p.json("version"); v["version"] != "test" || v["os"] == "" {
+		t.Errorf("version: %v", v)
+	}
 	if r := p.run("", "billing", "balance", "-o", "name"); r.code != 2 || !strings.Contains(r.errs, "no ids") {
 		t.Errorf("names of what has none: exit %d %s", r.code, r.errs)
 	}
@@ -134,16 +137,65 @@ func TestCompletion(t *testing.T) {
 	p := newPlatform(t)
 	p.signUp("op@example.com")
 	h := p.sell(8, "2.00")
+	p.signUp("ada@example.com")
+	p.ok("billing", "topup", "50")
+	p.ok("cluster", "create", "--name", "train", "--project", "vision", "--gpus", "1", "--image", "x/y:1")
+	p.ok("cluster", "create", "--name", "old", "--gpus", "1", "--image", "x/y:1")
+	p.ok("cluster", "release", "old")
+	budget := p.json("budget", "set", "--project", "speech", "--cap", "5")["id"].(string)
+	token := p.json("token", "create", "ci")["id"].(string)
+	if r := p.run("correct horse battery\n", "login", p.url, "--sign-up", "eve@example.com", "--profile",
+		"eve"); r.code != 0 {
+		t.Fatal(r.errs)
+	}
+	p.ok("profile", "use", "default")
 	for line, want := range map[string]string{
-		"host show ":                 h + "\t",
-		"offers gpu_mo":              "gpu_model",
-		"cluster create --gpu vram_": "vram_gb",
-		"profile use ":               "default",
-		"offers -o y":                "yaml",
+		"cluster show ":                     "old\t",
+		"cluster release ":                  "train\tprovisioning",
+		"cluster exec ":                     "train\t",
+		"cluster open ":                     "train\t",
+		"clusters ls --state ":              "degraded",
+		"cluster create --project ":         "speech\nvision",
+		"cluster create --gpu vram_":        "vram_gb",
+		"budget remove ":                    budget + "\tspeech",
+		"token revoke ":                     token + "\tci",
+		"org members role ":                 "ada@example.com\towner",
+		"org members role ada@example.com ": "viewer",
+		"host enroll --region ":             "eu-test",
+		"offers gpu_mo":                     "gpu_model",
+		"offers --sort=-rel":                "-reliability",
+		"profile use ":                      "default",
+		"offers -o y":                       "yaml",
+		"cluster exec train -- ":            ":0\n",
+		"cluster create --name ":            ":4\n",
+		"ssh-key add ":                      ":0\n",
+		"cluster list ":                     ":4\n",
+		"cluster create --template ":        "jupyterlab",
+		"template create x --from-cluster ": "old",
 	} {
 		args := append([]string{"__complete"}, strings.Split(line, " ")...)
-		if r := p.run("", args...); !strings.Contains(r.out, want) {
+		if r := p.run("", args...); r.code != 0 || !strings.Contains(r.out, want) {
 			t.Errorf("%s: %q\n%s", line, r.out, r.errs)
+		}
+	}
+	if r := p.run("", "__complete", "cluster", "release", ""); strings.Contains(r.out, "old") {
+		t.Errorf("an ended cluster to release:\n%s", r.out)
+	}
+	p.signUp("op@example.org")
+	if r := p.run("", "__complete", "host", "show", ""); strings.Contains(r.out, h) {
+		t.Errorf("another operator's host:\n%s", r.out)
+	}
+}
+
+// A platform that does not answer, or that refuses, keeps no shell waiting: nothing is suggested.
+func TestCompletion_WithoutPlatform(t *testing.T) {
+	t.Parallel()
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(silent.Close)
+	p := &testPlatform{t: t, home: t.TempDir()}
+	for _, environ := range [][]string{nil, {"MUSTER_SERVER=" + silent.URL, "MUSTER_TOKEN=x"}} {
+		if r := p.runWith(environ, "", "__complete", "cluster", "show", ""); r.code != 0 || r.out != ":1\n" {
+			t.Errorf("exit %d, %q", r.code, r.out)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -9,13 +8,23 @@ import (
 	"github.com/musterhq/muster/internal/cli/base"
 )
 
+// programVersion is what this program is.
+type programVersion struct {
+	Version string `json:"version"`
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
+	Go      string `json:"go"` // the version of Go that built it
+}
+
 func versionCommand() *cobra.Command {
-	return &cobra.Command{
+	s := &base.Session{}
+	cmd := &cobra.Command{
 		Use: "version", Short: "Print the version of this program", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "muster %s %s/%s %s\n", cmd.Root().Version, runtime.GOOS, runtime.GOARCH,
-				runtime.Version())
-			return err
+			v := programVersion{cmd.Root().Version, runtime.GOOS, runtime.GOARCH, runtime.Version()}
+			return s.Show(cmd, v, func(p *base.Printer) { p.Line("muster %s %s/%s %s", v.Version, v.OS, v.Arch, v.Go) })
 		},
 	}
+	s.OutputFlag(cmd)
+	return cmd
 }

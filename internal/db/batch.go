@@ -77,7 +77,7 @@ func Send(ctx context.Context, q *dbq.Queries, b *pgx.Batch) error {
 func (tx *Tx) Send(ctx context.Context, b *pgx.Batch) error { return Send(ctx, tx.Q, b) }
 
 // errQueued is the answer of a statement that has not been sent yet.
-var errQueued = errors.New("db: the statement is only queued")
+var errQueued = errors.New("the statement is only queued")
 
 // statement is what a query runs on to be learned: it keeps the statement and answers errQueued.
 type statement struct {
@@ -115,7 +115,7 @@ func (s *statement) SendBatch(_ context.Context, b *pgx.Batch) pgx.BatchResults 
 	return pgx.FailedBatchResults(b, errNested)
 }
 
-var errNested = errors.New("db: a batch cannot be part of another")
+var errNested = errors.New("a batch cannot be part of another")
 
 // failedRow is a row that cannot be read.
 type failedRow struct{ err error }

@@ -44,7 +44,7 @@ type Config struct {
 }
 
 // ErrNested is the pool's error under Config.RefuseNested.
-var ErrNested = errors.New("db: the pool was asked for a connection inside a transaction: use the Tx, or ask before " +
+var ErrNested = errors.New("the pool was asked for a connection inside a transaction: use the Tx, or ask before " +
 	"it begins")
 
 // Open connects. It does not migrate; see Migrate. The caller closes the DB.

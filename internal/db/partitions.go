@@ -11,7 +11,7 @@ import (
 func (d *DB) KeepPartitions(ctx context.Context) (created, dropped int, err error) {
 	err = d.Pool.QueryRow(ctx, "SELECT made, dropped FROM keep_month_partitions()").Scan(&created, &dropped)
 	if err != nil {
-		return 0, 0, fmt.Errorf("db: monthly partitions: %w", err)
+		return 0, 0, fmt.Errorf("monthly partitions: %w", err)
 	}
 	return created, dropped, nil
 }

@@ -21,7 +21,7 @@ type session struct {
 
 var _ dbq.DBTX = (*session)(nil)
 
-var errAfterLast = errors.New("db: a statement after those that go along with the commit")
+var errAfterLast = errors.New("a statement after those that go along with the commit")
 
 // first is a batch that begins the transaction and holds one statement; nil when it has begun.
 func (s *session) first(sql string, args []any) *pgx.Batch {

@@ -49,6 +49,7 @@ type ServerParams struct {
 	GatewayListen                            string
 	RelayListen                              string // UDP
 	TLSCert, TLSKey, TLSCA                   string
+	DemoImage                                string // what the built-in templates start
 	SandboxFile                              string // where earlier versions stored the state of the fake Stripe
 }
 
@@ -227,6 +228,7 @@ func (s *Stack) startServer(ctx context.Context) error {
 		TLSKey:        certs.Key,
 		TLSCA:         certs.CA,
 		SandboxFile:   filepath.Join(s.cfg.Dir, "stripe.json"),
+		DemoImage:     s.Info.DemoImage,
 	})
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
 // Package erasure deletes a person's data: what is kept only for the person at once, and documents that the law makes
-// us keep when their retention is over.
+// us keep when their retention is over. It also ends what a stranger left in an organisation; see Takeover.
 //
 // What always holds:
 //   - Nobody is deleted while something of theirs still runs, is owed to them or by them, or is disputed.
@@ -50,14 +50,14 @@ func standing(ctx context.Context, q *dbq.Queries, user id.User, giveUp bool) (D
 	s := DeletionStanding{Reasons: []string{}}
 	admin, err := q.IsAdmin(ctx, user)
 	if err != nil {
-		return s, fmt.Errorf("erasure: %s: %w", user, err)
+		return s, fmt.Errorf("read whether %s is an admin: %w", user, err)
 	}
 	if admin {
 		s.Reasons = append(s.Reasons, "you are an operator of the platform: have another operator end that first")
 	}
 	orgs, err := q.OrgsOfUser(ctx, user)
 	if err != nil {
-		return s, fmt.Errorf("erasure: organisations of %s: %w", user, err)
+		return s, fmt.Errorf("organisations of %s: %w", user, err)
 	}
 	for _, o := range orgs {
 		if o.Others > 0 {
@@ -69,7 +69,7 @@ func standing(ctx context.Context, q *dbq.Queries, user id.User, giveUp bool) (D
 		}
 		x, err := q.OrgObstacles(ctx, o.OrgID)
 		if err != nil {
-			return s, fmt.Errorf("erasure: %s: %w", o.OrgID, err)
+			return s, fmt.Errorf("obstacles of %s: %w", o.OrgID, err)
 		}
 		s.Credit += money.Nano(x.Credit)
 		s.Reasons = append(s.Reasons, reasons(x, giveUp)...)
@@ -127,7 +127,10 @@ func (e *Erasure) Delete(ctx context.Context, p account.Principal, r Request) er
 func erase(ctx context.Context, tx *db.Tx, p account.Principal, giveUp bool) error {
 	row, err := tx.Q.UserPasswordHash(ctx, p.User) // the lock keeps another deletion out
 	if err != nil {
-		return fmt.Errorf("erasure: lock %s: %w", p.User, err)
+		return fmt.Errorf("lock %s: %w", p.User, err)
+	}
+	if _, err := tx.Q.LockOrgsOfUser(ctx, p.User); err != nil { // their members do not change meanwhile
+		return fmt.Errorf("lock the organisations of %s: %w", p.User, err)
 	}
 	s, err := standing(ctx, tx.Q, p.User, giveUp)
 	if err != nil {
@@ -138,7 +141,7 @@ func erase(ctx context.Context, tx *db.Tx, p account.Principal, giveUp bool) err
 	}
 	orgs, err := tx.Q.OrgsOfUser(ctx, p.User)
 	if err != nil {
-		return fmt.Errorf("erasure: organisations of %s: %w", p.User, err)
+		return fmt.Errorf("organisations of %s: %w", p.User, err)
 	}
 	e := p.Event("user.delete", p.User.String(), map[string]any{"gave_up": s.Credit.String()})
 	e.Address = ""
@@ -146,16 +149,18 @@ func erase(ctx context.Context, tx *db.Tx, p account.Principal, giveUp bool) err
 		return err
 	}
 	ids := make([]pgtype.UUID, len(orgs))
+	var ended []pgtype.UUID
 	for i, o := range orgs {
 		ids[i] = pgtype.UUID{Bytes: o.OrgID.UUID(), Valid: true}
 		if o.Others > 0 {
 			continue
 		}
+		ended = append(ended, ids[i])
 		_, stop := tx.Q.StopAutoTopup(ctx, "The account was deleted.", o.OrgID)
 		_, legal := tx.Q.EraseOrgLegal(ctx, o.OrgID)
 		if err := errors.Join(stop, legal, tx.Q.EraseNoticesOfOrg(ctx, o.OrgID), tx.Q.EraseCardsOfOrg(ctx, o.OrgID),
-			tx.Q.EraseOrgName(ctx, o.OrgID)); err != nil {
-			return fmt.Errorf("erasure: %s: %w", o.OrgID, err)
+			tx.Q.EraseTemplatesOfOrg(ctx, o.OrgID), tx.Q.EraseOrgName(ctx, o.OrgID)); err != nil {
+			return fmt.Errorf("erase %s: %w", o.OrgID, err)
 		}
 	}
 	if err := errors.Join(
@@ -166,10 +171,12 @@ func erase(ctx context.Context, tx *db.Tx, p account.Principal, giveUp bool) err
 		tx.Q.EraseSSHKeysOfUser(ctx, p.User),
 		tx.Q.EraseSessionsOfUser(ctx, p.User),
 		tx.Q.EraseVerificationsOfUser(ctx, p.User),
+		tx.Q.EraseInvitations(ctx, row.Email, p.User, ended),
+		account.EraseFactors(ctx, tx, p.User),
 		tx.Q.EraseMemberships(ctx, p.User),
 		tx.Q.EraseUser(ctx, p.User),
 	); err != nil {
-		return fmt.Errorf("erasure: %s: %w", p.User, err)
+		return fmt.Errorf("erase %s: %w", p.User, err)
 	}
 	return nil
 }
@@ -178,7 +185,7 @@ func erase(ctx context.Context, tx *db.Tx, p account.Principal, giveUp bool) err
 func (e *Erasure) Export(ctx context.Context, p account.Principal) (json.RawMessage, error) {
 	data, err := e.db.Q.ExportUser(ctx, p.User)
 	if err != nil {
-		return nil, fmt.Errorf("erasure: export of %s: %w", p.User, err)
+		return nil, fmt.Errorf("export of %s: %w", p.User, err)
 	}
 	return data, nil
 }
@@ -205,7 +212,7 @@ func EndRetention(ctx context.Context, d *db.DB) (n int, err error) {
 		} {
 			did, err := f(ctx, before)
 			if err != nil {
-				return fmt.Errorf("erasure: documents whose retention is over: %w", err)
+				return fmt.Errorf("documents whose retention is over: %w", err)
 			}
 			n += int(did)
 		}

@@ -11,6 +11,9 @@ type (
 	Mail    = ID[mailKind]
 	Audit   = ID[auditKind]
 
+	Invitation = ID[invitationKind]
+	Passkey    = ID[passkeyKind]
+
 	LedgerAccount  = ID[ledgerAccountKind]
 	LedgerTx       = ID[ledgerTxKind]
 	LedgerTransfer = ID[ledgerTransferKind]
@@ -49,6 +52,8 @@ type (
 	noticeKind         struct{}
 	mailKind           struct{}
 	auditKind          struct{}
+	invitationKind     struct{}
+	passkeyKind        struct{}
 	ledgerAccountKind  struct{}
 	ledgerTxKind       struct{}
 	ledgerTransferKind struct{}
@@ -81,6 +86,8 @@ func (sshKeyKind) Prefix() string         { return "key" }
 func (noticeKind) Prefix() string         { return "ntc" }
 func (mailKind) Prefix() string           { return "mail" }
 func (auditKind) Prefix() string          { return "aud" }
+func (invitationKind) Prefix() string     { return "inv" }
+func (passkeyKind) Prefix() string        { return "pk" }
 func (ledgerAccountKind) Prefix() string  { return "acct" }
 func (ledgerTxKind) Prefix() string       { return "ltx" }
 func (ledgerTransferKind) Prefix() string { return "tr" }

@@ -201,10 +201,10 @@ type Answer struct {
 }
 
 // errRepeated rolls back the transaction in which OnceInBatches found an earlier answer.
-var errRepeated = errors.New("idem: the request was answered before")
+var errRepeated = errors.New("the request was answered before")
 
 // errFirst ends the transaction in which OnceInSteps found no earlier answer.
-var errFirst = errors.New("idem: no earlier answer")
+var errFirst = errors.New("no earlier answer to the request")
 
 // Begin takes the key in tx, first of all locks. It waits for a twin; the answer is the twin's, or nil when the caller
 // has to do the work and call Finish.

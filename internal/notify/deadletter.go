@@ -45,7 +45,7 @@ func DeadLetter(ctx context.Context, d *db.DB, queue, ref string, cause error) (
 		if _, err := tx.Q.ParkDeadLetter(ctx, queue, ref); err != nil {
 			return err
 		}
-		return notifyAdmins(ctx, tx, Notice{
+		return AddForAdmins(ctx, tx, Notice{
 			Key:      "dead_letter:" + queue + ":" + ref,
 			Severity: Bad,
 			Title:    "A background job has failed for three days",
@@ -102,18 +102,4 @@ func (n *Notices) DeadLetters(ctx context.Context, limit int) ([]FailedRow, erro
 		}
 	}
 	return out, nil
-}
-
-// notifyAdmins writes the notice for each of the platform's administrators.
-func notifyAdmins(ctx context.Context, tx *db.Tx, n Notice) error {
-	admins, err := tx.Q.AdminOrgs(ctx)
-	if err != nil {
-		return fmt.Errorf("admins: %w", err)
-	}
-	for _, n.Org = range admins {
-		if _, err := Add(ctx, tx, n); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -57,6 +57,21 @@ func Add(ctx context.Context, tx *db.Tx, n Notice) (added bool, err error) {
 	return rows == 1, nil
 }
 
+// AddForAdmins adds the notice to the personal org of each admin; n.Org is ignored. As with Add, an org that has a
+// notice with this key gets no second one.
+func AddForAdmins(ctx context.Context, tx *db.Tx, n Notice) error {
+	orgs, err := tx.Q.AdminOrgs(ctx)
+	if err != nil {
+		return fmt.Errorf("read admins: %w", err)
+	}
+	for _, n.Org = range orgs {
+		if _, err := Add(ctx, tx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Notices are the use cases of an org's notices. Safe for concurrent use.
 type Notices struct{ db *db.DB }
 
@@ -106,7 +121,7 @@ func (n *Notices) MarkRead(ctx context.Context, org id.Org, notice id.Notice) er
 	case err != nil:
 		return fmt.Errorf("mark notice %s read: %w", notice, err)
 	case rows == 0:
-		return fault.New(fault.NotFound, "there is no such notice")
+		return fault.New(fault.NotFound, "notice not found")
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // overlap is how far before the backup Stripe's list is read, because the two clocks differ and responses arrive late.
@@ -64,7 +65,7 @@ type Finding struct {
 func Adopt(ctx context.Context, d *db.DB, o Options) (Report, error) {
 	now, known, err := identify(ctx, d)
 	if err != nil {
-		return Report{}, fmt.Errorf("restore: identity of the database: %w", err)
+		return Report{}, fmt.Errorf("identity of the database: %w", err)
 	}
 	r, begun, err := begin(ctx, d, o, now, known)
 	if err != nil || !begun {
@@ -77,7 +78,7 @@ func Adopt(ctx context.Context, d *db.DB, o Options) (Report, error) {
 	}
 	if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if err := tx.Q.FinishRestore(ctx, r.ID); err != nil {
-			return fmt.Errorf("restore: finish: %w", err)
+			return fmt.Errorf("finish: %w", err)
 		}
 		if !known {
 			return nil
@@ -98,11 +99,11 @@ func begin(ctx context.Context, d *db.DB, o Options, now identity, known bool) (
 		a, begun = adoption{}, false
 		c, err := tx.Q.ControlForUpdate(ctx)
 		if err != nil {
-			return fmt.Errorf("restore: %w", err)
+			return fmt.Errorf("lock the control row: %w", err)
 		}
 		last, err := tx.Q.LastRestore(ctx)
 		if err != nil && !db.NoRows(err) {
-			return fmt.Errorf("restore: %w", err)
+			return fmt.Errorf("last restore: %w", err)
 		}
 		same := !known || c.SystemID == nil || identityOf(c) == now
 		switch had := err == nil; {
@@ -110,7 +111,7 @@ func begin(ctx context.Context, d *db.DB, o Options, now identity, known bool) (
 			a, begun = adoption{last}, true
 			return nil
 		case had && last.FinishedAt == nil:
-			return errors.New("restore: an adoption was begun and is not complete: run the command without --nothing-lost")
+			return errors.New("an adoption was begun and is not complete: run the command without --nothing-lost")
 		case o.NothingLost:
 			if !known {
 				return nil
@@ -135,29 +136,29 @@ func start(ctx context.Context, tx *db.Tx, o Options) (adoption, error) {
 	from := o.BackupAt
 	if from.IsZero() {
 		if from, err = tx.Q.NewestKnown(ctx); err != nil {
-			return adoption{}, fmt.Errorf("restore: newest moment that the database knows: %w", err)
+			return adoption{}, fmt.Errorf("newest moment that the database knows: %w", err)
 		}
 	}
 	if from.After(at) {
-		return adoption{}, errors.New("restore: the moment of the backup is in the future")
+		return adoption{}, errors.New("the moment of the backup is in the future")
 	}
 	epoch, err := tx.Q.RaiseControlEpoch(ctx)
 	if err != nil {
-		return adoption{}, fmt.Errorf("restore: raise the control epoch: %w", err)
+		return adoption{}, fmt.Errorf("raise the control epoch: %w", err)
 	}
 	hosts, err := host.RecordRestore(ctx, tx, from)
 	if err != nil {
 		return adoption{}, err
 	}
-	if err := payment.PauseByPlatform(ctx, tx, "the database was restored to "+from.UTC().Format(time.DateTime)+
+	if err := outbox.PauseByPlatform(ctx, tx, "the database was restored to "+from.UTC().Format(time.DateTime)+
 		" UTC: read the report of adopt-restore, then resume"); err != nil {
 		return adoption{}, err
 	}
 	r, err := tx.Q.InsertRestore(ctx, from, epoch, hosts)
 	if err != nil {
-		return adoption{}, fmt.Errorf("restore: %w", err)
+		return adoption{}, fmt.Errorf("record the restore: %w", err)
 	}
-	if err := payment.NotifyAdmins(ctx, tx, notify.Notice{
+	if err := notify.AddForAdmins(ctx, tx, notify.Notice{
 		Key:      fmt.Sprintf("restore:%d", r.ID),
 		Severity: notify.Bad,
 		Title:    "The database was restored",
@@ -178,7 +179,7 @@ func start(ctx context.Context, tx *db.Tx, o Options) (adoption, error) {
 func compare(ctx context.Context, d *db.DB, o Options, r dbq.Restore) error {
 	moves, err := o.Payments.Moves(ctx, r.BackupAt.Add(-overlap))
 	if err != nil {
-		return fmt.Errorf("restore: %w", err)
+		return fmt.Errorf("list moves of money: %w", err)
 	}
 	for _, m := range moves {
 		put := func(ctx context.Context, q *dbq.Queries, a payment.Adopted) error {
@@ -208,13 +209,13 @@ func compare(ctx context.Context, d *db.DB, o Options, r dbq.Restore) error {
 			a = payment.Adopted{Outcome: payment.Foreign, Note: "the reconciliation books or reports it"}
 		}
 		if err != nil {
-			return fmt.Errorf("restore: %w", err)
+			return fmt.Errorf("adopt %s: %w", m.Object, err)
 		}
 		if a.Outcome == payment.Known || a.Outcome == payment.Foreign && m.At.Before(r.BackupAt) {
 			continue
 		}
 		if err := put(ctx, d.Q, a); err != nil {
-			return fmt.Errorf("restore: %s: %w", m.Object, err)
+			return fmt.Errorf("record the adoption of %s: %w", m.Object, err)
 		}
 	}
 	_, err = o.Payments.Reconcile(ctx)
@@ -232,14 +233,14 @@ func (a adoption) report(ctx context.Context, d *db.DB, err error, nothing bool)
 	}
 	last, err := d.Q.LastRestore(ctx)
 	if err != nil {
-		return out, fmt.Errorf("restore: %w", err)
+		return out, fmt.Errorf("last restore: %w", err)
 	}
 	if last.FinishedAt != nil {
 		out.FinishedAt = *last.FinishedAt
 	}
 	rows, err := d.Q.RestoreFindings(ctx, a.ID, findingsShown)
 	if err != nil {
-		return out, fmt.Errorf("restore: findings: %w", err)
+		return out, fmt.Errorf("findings: %w", err)
 	}
 	for _, f := range rows {
 		out.Findings = append(out.Findings, Finding{Object: f.Object, Kind: f.Kind, Currency: f.Currency, Note: f.Note,

@@ -54,17 +54,17 @@ var ErrUnfinished = errors.New("a restored database is adopted only in part: run
 func Check(ctx context.Context, d *db.DB, losslessFailover bool) error {
 	now, known, err := identify(ctx, d)
 	if err != nil {
-		return fmt.Errorf("restore: identity of the database: %w", err)
+		return fmt.Errorf("identity of the database: %w", err)
 	}
 	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		c, err := tx.Q.ControlForUpdate(ctx)
 		if err != nil {
-			return fmt.Errorf("restore: %w", err)
+			return fmt.Errorf("lock the control row: %w", err)
 		}
 		last, err := tx.Q.LastRestore(ctx)
 		switch {
 		case err != nil && !db.NoRows(err):
-			return fmt.Errorf("restore: %w", err)
+			return fmt.Errorf("last restore: %w", err)
 		case err == nil && last.FinishedAt == nil:
 			return ErrUnfinished
 		case !known:
@@ -91,7 +91,7 @@ func identityOf(c dbq.ControlForUpdateRow) (i identity) {
 
 func (i identity) save(ctx context.Context, tx *db.Tx) error {
 	if err := tx.Q.SetDatabaseIdentity(ctx, i.system, i.database, i.timeline); err != nil {
-		return fmt.Errorf("restore: record the identity of the database: %w", err)
+		return fmt.Errorf("record the identity of the database: %w", err)
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
@@ -33,10 +34,11 @@ type world struct {
 // platform is Muster on one database.
 type platform struct {
 	*world
-	d   *db.DB
-	k   *dbtest.Killer
-	pay *payment.Payments
-	out *payout.Payouts
+	d      *db.DB
+	k      *dbtest.Killer
+	sender *outbox.Outbox
+	pay    *payment.Payments
+	out    *payout.Payouts
 }
 
 func newWorld(t *testing.T) *world {
@@ -62,7 +64,8 @@ func (w *world) on(url string) *platform {
 	w.t.Helper()
 	d, k := dbtest.Mortal(w.t, url)
 	log := slog.New(slog.DiscardHandler)
-	pay, err := payment.New(d, w.client, payment.Config{
+	sender := outbox.New(d, w.client, log)
+	pay, err := payment.New(d, sender, payment.Config{
 		Currency:      eur,
 		DefaultMethod: "pm_card_visa",
 		ReturnURL:     "http://m.test/billing",
@@ -70,11 +73,11 @@ func (w *world) on(url string) *platform {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	out, err := payout.New(d, pay, payout.Config{Currency: eur, PageURL: "http://m.test/payouts"}, log)
+	out, err := payout.New(d, sender, pay, payout.Config{Currency: eur, PageURL: "http://m.test/payouts"}, log)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return &platform{w, d, k, pay, out}
+	return &platform{w, d, k, sender, pay, out}
 }
 
 func (p *platform) exec(sql string, args ...any) {
@@ -145,7 +148,7 @@ func (p *platform) sendAll() {
 	p.t.Helper()
 	for range 20 {
 		p.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
-		if n, err := p.pay.SendDue(p.t.Context()); err != nil || n == 0 {
+		if n, err := p.sender.SendDue(p.t.Context()); err != nil || n == 0 {
 			return
 		}
 	}
@@ -248,7 +251,7 @@ func TestARestoredDatabaseIsAdopted(t *testing.T) {
 		found["refund booked"] != 1 || found["transfer booked"] != 1 || len(r.Findings) != 4 {
 		t.Fatalf("%+v", r)
 	}
-	if s, err := payment.SendingState(t.Context(), p.d.Q); err != nil || !s.Paused {
+	if s, err := outbox.SendingState(t.Context(), p.d.Q); err != nil || !s.Paused {
 		t.Fatalf("money is sent before anybody has read the report: %+v %v", s, err)
 	}
 	var gaps int // no host was heard since the backup

@@ -10,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/restore"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // AdoptRestore makes the database of cfg the platform's after it was restored to an earlier time; see package restore.
@@ -38,13 +39,15 @@ func AdoptRestore(ctx context.Context, cfg Config, o restore.Options, out io.Wri
 		if err != nil {
 			return r, err
 		}
-		if o.Payments, err = payment.New(d, client, pc, log); err != nil {
+		out := outbox.New(d, client, log)
+		if o.Payments, err = payment.New(d, out, pc, log); err != nil {
 			return r, err
 		}
-		if o.Payouts, err = payout.New(d, o.Payments, cfg.payouts(), log); err != nil {
+		if o.Payouts, err = payout.New(d, out, o.Payments, cfg.payouts(), log); err != nil {
 			return r, err
 		}
-		if _, err := postpaid.New(d, o.Payments, postpaid.Config{Currency: cfg.Currency}, log); err != nil { // books invoices
+		if _, err := postpaid.New(d, out, o.Payments, postpaid.Config{Currency: cfg.Currency}, // books invoices
+			log); err != nil {
 			return r, err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/caarlos0/env/v11"
 
@@ -38,6 +39,9 @@ type Config struct {
 	// LinkSecret derives the keys of the host link and, without RelaySecret, of relays; "" = Secret.
 	LinkSecret SecretText `env:"MUSTER_LINK_SECRET"`
 
+	// DemoImage is what the built-in templates start on a development platform; "" = images of public registries.
+	DemoImage string `env:"-"`
+
 	Listen    string `env:"MUSTER_LISTEN" envDefault:"127.0.0.1:8080"` // pages and REST
 	PublicURL string `env:"MUSTER_PUBLIC_URL" envDefault:""`           // address for people; default http://LISTEN
 	// TrustedProxies are proxies in front of this server, as CIDRs, whose statements about client addresses are trusted. A
@@ -50,9 +54,10 @@ type Config struct {
 	// StreamURL is the address of this replica for hosts; default AgentURL.
 	StreamURL  string `env:"MUSTER_ADVERTISE_STREAM_URL" envDefault:""`
 	NATSListen string `env:"MUSTER_NATS_LISTEN" envDefault:"127.0.0.1:4222"` // embedded NATS, TLS
-	// NATSPublic is the address of NATS for hosts; default tls://NATS_LISTEN.
-	NATSPublic string `env:"MUSTER_NATS_PUBLIC_URL" envDefault:""`
-	NATSURL    string `env:"MUSTER_NATS_URL" envDefault:""` // an external NATS instead of the embedded one
+	// NATSPublic are the addresses of NATS for hosts, tls:// or wss://, one for each server or that of a load balancer;
+	// default tls://NATS_LISTEN.
+	NATSPublic []string `env:"MUSTER_NATS_PUBLIC_URL"`
+	NATSURL    string   `env:"MUSTER_NATS_URL" envDefault:""` // an external NATS instead of the embedded one
 	// NATSRouteListen is the host:port at which other replicas' embedded NATS servers connect.
 	NATSRouteListen string `env:"MUSTER_NATS_ROUTE_LISTEN"`
 	NATSRouteURL    string `env:"MUSTER_NATS_ROUTE_URL"`         // its address for other replicas: nats-route://host:port
@@ -66,8 +71,9 @@ type Config struct {
 	// LISTEN.
 	AppsDomain string `env:"MUSTER_APPS_DOMAIN" envDefault:""`
 	// GatewayAddr is the host:port of SSH for people, even if other replicas serve it; default GATEWAY_LISTEN.
-	GatewayAddr   string `env:"MUSTER_GATEWAY_ADDR" envDefault:""`
-	MetricsListen string `env:"MUSTER_METRICS_LISTEN" envDefault:"127.0.0.1:9464"` // private address of /metrics and /debug/pprof
+	GatewayAddr string `env:"MUSTER_GATEWAY_ADDR" envDefault:""`
+	// private address of /metrics and /debug/pprof
+	MetricsListen string `env:"MUSTER_METRICS_LISTEN" envDefault:"127.0.0.1:9464"`
 
 	// Relays lists the relays that carry traffic between hosts that cannot reach each other: host:port (UDP), as hosts
 	// reach them.
@@ -98,18 +104,26 @@ type Config struct {
 
 	StripeKey           SecretText `env:"MUSTER_STRIPE_KEY"` // "" = sandbox: our own fake Stripe
 	StripeWebhookSecret SecretText `env:"MUSTER_STRIPE_WEBHOOK_SECRET"`
+	stripeURL           string     // where tests serve an imitation of Stripe; "" = Stripe
 
 	MerchantName string `env:"MUSTER_MERCHANT_NAME"` // merchant of record: legal name on invoices
 	// MerchantAddress has lines separated by | and includes the country: "1 Street|12345 Town|Country".
 	MerchantAddress []string `env:"MUSTER_MERCHANT_ADDRESS" envSeparator:"|"`
 	MerchantVATID   string   `env:"MUSTER_MERCHANT_VAT_ID"`
 	MerchantCountry string   `env:"MUSTER_MERCHANT_COUNTRY"` // ISO 3166-1 alpha-2 country whose tax is charged at home
+	// TermsFile and PrivacyFile are plain text files for /terms and /privacy: blank lines separate paragraphs, and a line
+	// that begins with "# " is a heading. Without them the pages describe the software and say that they are no contract.
+	TermsFile   string `env:"MUSTER_TERMS_FILE"`
+	PrivacyFile string `env:"MUSTER_PRIVACY_FILE"`
 	// TaxRates is off, or the rates by country: "eu, GB=20%". The default is off, and eu in the sandbox.
 	TaxRates string `env:"MUSTER_TAX_RATES"`
 
 	// UnverifiedLimit is what an organisation may add before an owner's e-mail address and a card are verified: an amount,
 	// or off. The default is 25, and off in the sandbox.
 	UnverifiedLimit string `env:"MUSTER_UNVERIFIED_LIMIT"`
+	// RefundLimit is what an organisation is given back within 30 days at its own request, unless it has used more: an
+	// amount, or off. The default is 1000, and off in the sandbox.
+	RefundLimit string `env:"MUSTER_REFUND_LIMIT"`
 
 	// SMTPURL is smtp://user:password@host:587 or smtps://…; "" = the log only notes mail.
 	SMTPURL  SecretText `env:"MUSTER_SMTP_URL"`
@@ -127,6 +141,10 @@ type Config struct {
 	Drain            time.Duration `env:"MUSTER_DRAIN" envDefault:"15s"` // time for pending responses when stopping
 	LogLevel         slog.Level    `env:"MUSTER_LOG_LEVEL" envDefault:"INFO"`
 	LogFormat        string        `env:"MUSTER_LOG_FORMAT" envDefault:"text"`
+
+	// Commands returns the pages of the documentation about the command line, in Markdown, by the name of the command;
+	// nil: there are none. It is no setting.
+	Commands func() map[string]string
 }
 
 // localApps as MUSTER_APPS_DOMAIN means localhost and the port of the pages: browsers resolve every name below
@@ -209,6 +227,24 @@ func (c *Config) checkTaxes(bad *fault.Fields) {
 	}
 }
 
+// maxLegalText is the largest size of a file of terms, in bytes.
+const maxLegalText = 256 << 10
+
+// legalText reads a file of terms; "" is no file.
+func legalText(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(path)
+	switch {
+	case err != nil:
+		return "", err
+	case len(b) > maxLegalText || !utf8.Valid(b):
+		return "", fmt.Errorf("%s is not UTF-8 text of at most %d bytes", path, maxLegalText)
+	}
+	return string(b), nil
+}
+
 // Validate checks that a server can run with these settings. Its error, a [fault.Fields], names every invalid setting.
 func (c *Config) Validate() error {
 	var bad fault.Fields
@@ -238,8 +274,18 @@ func (c *Config) Validate() error {
 			bad.Add(name, "is not an http(s) address")
 		}
 	}
+	for _, a := range c.NATSPublic {
+		if u, err := url.Parse(a); err != nil || u.Host == "" || (u.Scheme != "tls" && u.Scheme != "wss") {
+			bad.Add("MUSTER_NATS_PUBLIC_URL", "%q is not a tls:// or wss:// address", a)
+		}
+	}
 	if c.AgentURL != "" && !strings.HasPrefix(c.AgentURL, "https://") {
 		bad.Add("MUSTER_AGENT_URL", "must be https: hosts send their enrolment token there")
+	}
+	for name, path := range map[string]string{"MUSTER_TERMS_FILE": c.TermsFile, "MUSTER_PRIVACY_FILE": c.PrivacyFile} {
+		if _, err := legalText(path); err != nil {
+			bad.Add(name, "cannot be used: %v", err)
+		}
 	}
 	if err := checkRelays(c.Relays); err != nil {
 		bad.Add("MUSTER_RELAYS", "%v", err)
@@ -280,6 +326,9 @@ func (c *Config) Validate() error {
 	} else if limit > 0 && c.SMTPURL == "" && !c.Sandbox() {
 		bad.Add("MUSTER_UNVERIFIED_LIMIT", "needs MUSTER_SMTP_URL: without mail nobody can verify an address and pay in "+
 			"more than %s; off lifts the limit", limit)
+	}
+	if limit, err := c.refundLimit(); err != nil || limit < 0 || limit%money.Cent != 0 {
+		bad.Add("MUSTER_REFUND_LIMIT", "is off, or an amount in whole cents such as 1000.00")
 	}
 	if err := money.CheckCurrency(c.Currency); err != nil {
 		bad.Add("MUSTER_CURRENCY", "%v", err)
@@ -340,6 +389,18 @@ func (c *Config) unverifiedLimit() (money.Nano, error) {
 		return 0, nil
 	case s == "":
 		return 25 * money.Unit, nil
+	default:
+		return money.ParseNano(s)
+	}
+}
+
+// refundLimit returns the limit, or 0 for none.
+func (c *Config) refundLimit() (money.Nano, error) {
+	switch s := strings.TrimSpace(c.RefundLimit); {
+	case s == "off", s == "" && c.Sandbox():
+		return 0, nil
+	case s == "":
+		return payment.DefaultRefundLimit, nil
 	default:
 		return money.ParseNano(s)
 	}

@@ -51,6 +51,25 @@ func TestRelaysAreNamed(t *testing.T) {
 	}
 }
 
+// Hosts may connect to several NATS servers, over TLS only.
+func TestConfig_AddressesOfNATS(t *testing.T) {
+	t.Parallel()
+	for value, good := range map[string]bool{
+		"": true, "tls://a:4222": true, "tls://a:4222,tls://b:4222,wss://c": true,
+		"nats://a:4222": false, "a:4222": false, "tls://a:4222,b": false,
+	} {
+		c, err := LoadConfig(map[string]string{"MUSTER_NATS_PUBLIC_URL": value})
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := slices.ContainsFunc(fault.From(c.Validate()).Fields,
+			func(f fault.Field) bool { return f.Location == "MUSTER_NATS_PUBLIC_URL" })
+		if refused == good {
+			t.Errorf("%q: refused is %t", value, refused)
+		}
+	}
+}
+
 func TestTheMerchantHasNameAndAddress(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

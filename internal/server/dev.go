@@ -34,7 +34,7 @@ func StartDev(ctx context.Context, p devstack.ServerParams, mail notify.Mailer, 
 	cfg.Listen, cfg.AgentListen, cfg.NATSListen, cfg.MetricsListen = p.Listen, p.AgentListen, p.NATSListen, p.Metrics
 	cfg.GatewayListen, cfg.AppsDomain = p.GatewayListen, localApps
 	cfg.TLSCert, cfg.TLSKey, cfg.TLSCA = p.TLSCert, p.TLSKey, p.TLSCA
-	cfg.SandboxFile = p.SandboxFile
+	cfg.SandboxFile, cfg.DemoImage = p.SandboxFile, p.DemoImage
 	cfg.mail, cfg.Version = mail, version
 	cfg.RelayListen = p.RelayListen
 	cfg.AllowSimulated = true

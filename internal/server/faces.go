@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/erasure"
+	"github.com/musterhq/muster/internal/fleet/template"
 	"github.com/musterhq/muster/internal/httpbody"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/metrics"
@@ -42,7 +43,7 @@ const (
 // handlers mounts pages and REST for people, enrolment and streams for hosts, and metrics for the operator of the
 // platform.
 func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
-	assets := static.New()
+	assets, templates := static.New(), template.New(s.db, s.cfg.DemoImage)
 	rest := api.New(api.Config{
 		PublicURL:   s.cfg.PublicURL,
 		AgentURL:    s.cfg.AgentURL,
@@ -61,6 +62,8 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		Market:     s.market,
 		Hosts:      s.hosts,
 		Clusters:   s.clusters,
+		Templates:  templates,
+		Outbox:     s.outbox,
 		Payments:   s.payments,
 		Payouts:    s.payouts,
 		Postpaid:   s.postpaid,
@@ -78,12 +81,16 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		Assets:     assets,
 		Log:        s.log,
 	})
+	terms, _ := legalText(s.cfg.TermsFile) // Validate has read them
+	privacy, _ := legalText(s.cfg.PrivacyFile)
 	pages := chi.NewRouter()
 	web.New(web.Config{
 		Accounts:      s.accounts,
 		Market:        s.market,
 		Hosts:         s.hosts,
 		Clusters:      s.clusters,
+		Templates:     templates,
+		Outbox:        s.outbox,
 		Payments:      s.payments,
 		Payouts:       s.payouts,
 		Postpaid:      s.postpaid,
@@ -99,13 +106,21 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		AppLink:       s.appLink,
 		EnrollCommand: rest.EnrollCommand,
 		Holdback:      s.cfg.Holdback,
-		Merchant:      s.cfg.merchant(),
-		Currency:      s.cfg.Currency,
-		Sandbox:       s.cfg.Sandbox(),
-		PublicURL:     s.cfg.PublicURL,
-		Log:           s.log,
-		Now:           time.Now,
-		TrialAge:      time.Minute,
+		Ready: map[string]func(context.Context) error{
+			"Database":          s.db.Ping,
+			"Link to hosts":     s.hostsReady,
+			"Database's schema": s.db.SchemaReady,
+		},
+		TermsText:   terms,
+		PrivacyText: privacy,
+		Merchant:    s.cfg.merchant(),
+		Currency:    s.cfg.Currency,
+		Sandbox:     s.cfg.Sandbox(),
+		PublicURL:   s.cfg.PublicURL,
+		Log:         s.log,
+		Now:         time.Now,
+		TrialAge:    time.Minute,
+		Commands:    s.cfg.Commands,
 	}).Routes(pages)
 
 	people := http.NewServeMux()
@@ -116,7 +131,8 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 	if s.sandbox != nil { // the payment page of the fake Stripe, among our own pages so that any browser reaches it
 		people.Handle("/sandbox/", s.sandbox)
 	}
-	bounded, apps := httpbody.Limit(people, maxBody, httpbody.DefaultTimeout), httpbody.LimitIdle(s.apps, appBodyIdle)
+	bounded := httpbody.Limit(compress(people), maxBody, httpbody.DefaultTimeout)
+	apps := httpbody.LimitIdle(s.apps, appBodyIdle)
 	s.people.handler = api.WarnUnlistedProxy(s.log, s.cfg.TrustedProxies,
 		api.ClientAddress(s.cfg.TrustedProxies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if s.apps.Serves(r) {

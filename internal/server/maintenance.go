@@ -53,6 +53,13 @@ func SetAdmin(ctx context.Context, cfg Config, email string, admin bool) error {
 	})
 }
 
+// ResetSecondFactor removes every second factor of the user with the given e-mail address, who has lost them all.
+func ResetSecondFactor(ctx context.Context, cfg Config, email string) error {
+	return withDatabase(ctx, cfg, func(d *db.DB) error {
+		return account.New(d, account.Config{}).ResetSecondFactor(ctx, email)
+	})
+}
+
 // withDatabase calls f with two connections to cfg's database, and closes them.
 func withDatabase(ctx context.Context, cfg Config, f func(*db.DB) error) error {
 	d, err := db.Open(ctx, db.Config{URL: string(cfg.DatabaseURL), MaxConns: 2})

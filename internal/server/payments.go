@@ -6,31 +6,34 @@ import (
 
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 )
 
 // openPayments connects to Stripe or, without a key, to a fake Stripe of our own behind the same client.
-func (s *Server) openPayments(ctx context.Context) (*payment.Payments, error) {
+func (s *Server) openPayments(ctx context.Context) (*outbox.Outbox, *payment.Payments, error) {
 	sc, pc, err := s.cfg.stripe()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if s.cfg.Sandbox() {
 		if sc, err = s.openSandbox(ctx); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		pc.DefaultMethod = "pm_card_visa"
 	}
 	client, err := stripe.New(sc)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return payment.New(s.db, client, pc, s.log)
+	out := outbox.New(s.db, client, s.log)
+	pay, err := payment.New(s.db, out, pc, s.log)
+	return out, pay, err
 }
 
 // stripe returns the configurations of the Stripe client and of payments.
 func (c *Config) stripe() (sc stripe.Config, pc payment.Config, err error) {
-	sc = stripe.Config{Key: string(c.StripeKey), WebhookSecret: string(c.StripeWebhookSecret)}
+	sc = stripe.Config{Key: string(c.StripeKey), WebhookSecret: string(c.StripeWebhookSecret), URL: c.stripeURL}
 	pc = payment.Config{
 		Currency:  c.Currency,
 		ReturnURL: c.PublicURL + "/billing?returned=1",
@@ -38,6 +41,9 @@ func (c *Config) stripe() (sc stripe.Config, pc payment.Config, err error) {
 		Merchant:  c.merchant(),
 	}
 	if pc.UnverifiedLimit, err = c.unverifiedLimit(); err != nil {
+		return sc, pc, err
+	}
+	if pc.RefundLimit, err = c.refundLimit(); err != nil {
 		return sc, pc, err
 	}
 	pc.Taxer, err = c.taxer()

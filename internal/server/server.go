@@ -22,6 +22,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/dialback"
 	"github.com/musterhq/muster/internal/fleet/host"
@@ -33,6 +34,7 @@ import (
 	"github.com/musterhq/muster/internal/serve/hostlink"
 	"github.com/musterhq/muster/internal/serve/relay"
 	"github.com/musterhq/muster/internal/serve/worker"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // Server is one running replica of the control plane. It keeps nothing that another replica needs, so any number of
@@ -47,6 +49,7 @@ type Server struct {
 	market   *market.Market
 	hosts    *host.Hosts
 	clusters *cluster.Clusters
+	outbox   *outbox.Outbox
 	payments *payment.Payments
 	payouts  *payout.Payouts
 	postpaid *postpaid.Postpaid
@@ -199,7 +202,13 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 		Post: func(ctx context.Context, tx *db.Tx, l account.Letter) error {
 			return notify.Write(ctx, tx, l.User, l.To, l.Subject, l.Body)
 		},
-		TakenOver: func(ctx context.Context, tx *db.Tx, org id.Org) error { return s.payouts.StopTakenOver(ctx, tx, org) },
+		TakenOver: func(ctx context.Context, tx *db.Tx, org id.Org) error {
+			return erasure.Takeover{
+				Clusters: s.clusters, Hosts: s.hosts, Payments: s.payments, Payouts: s.payouts,
+			}.End(ctx, tx, org)
+		},
+		RightsLost: host.EndEnrollments,
+		Box:        box,
 	})
 	s.market, err = market.New(s.db, box, market.Config{
 		Currency:       s.cfg.Currency,
@@ -221,13 +230,14 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 		RelaySecret:  relaySecret,
 	})
 	s.dialer = dialback.New(s.db, s.link.Bus(), dialback.Config{StreamURL: s.cfg.StreamURL, Log: s.log})
-	if s.payments, err = s.openPayments(ctx); err != nil {
+	if s.outbox, s.payments, err = s.openPayments(ctx); err != nil {
 		return err
 	}
-	if s.payouts, err = payout.New(s.db, s.payments, s.cfg.payouts(), s.log); err != nil {
+	if s.payouts, err = payout.New(s.db, s.outbox, s.payments, s.cfg.payouts(), s.log); err != nil {
 		return err
 	}
-	if s.postpaid, err = postpaid.New(s.db, s.payments, postpaid.Config{Currency: s.cfg.Currency}, s.log); err != nil {
+	if s.postpaid, err = postpaid.New(s.db, s.outbox, s.payments, postpaid.Config{Currency: s.cfg.Currency},
+		s.log); err != nil {
 		return err
 	}
 	keys, err := s.clusters.SSHHostKeys(ctx)
@@ -278,9 +288,7 @@ func (s *Server) openLink(ctx context.Context, secret []byte) (*hostlink.Link, e
 		ReportContext:  func(ctx context.Context) context.Context { return db.For(ctx, db.Reports) },
 		ConnectContext: func(ctx context.Context) context.Context { return db.For(ctx, db.Connections) },
 	}
-	if s.cfg.NATSPublic != "" {
-		cfg.AgentURLs = []string{s.cfg.NATSPublic}
-	}
+	cfg.AgentURLs = s.cfg.NATSPublic
 	l, err := hostlink.Open(ctx, host.NewReplicas(s.db), cfg)
 	if err != nil {
 		return nil, err
@@ -317,6 +325,7 @@ func (s *Server) startWorker(ctx context.Context) error {
 		Accounts:    s.accounts,
 		Market:      s.market,
 		Clusters:    s.clusters,
+		Outbox:      s.outbox,
 		Payments:    s.payments,
 		Payouts:     s.payouts,
 		Postpaid:    s.postpaid,

@@ -92,7 +92,7 @@ func (c *Client) UsageOf(ctx context.Context, m Meter, customer string, from,
 	for it.Next() {
 		v := it.BillingMeterEventSummary().AggregatedValue
 		if v != math.Trunc(v) || math.Abs(v) >= 1<<53 { // beyond, the library's float is not exact
-			return 0, fmt.Errorf("stripe: the usage %v of %s is not a whole number of micro-units", v, customer)
+			return 0, fmt.Errorf("the usage %v of %s is not a whole number of micro-units", v, customer)
 		}
 		sum += money.Micro(v)
 	}

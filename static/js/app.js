@@ -53,7 +53,8 @@ for (const box of document.querySelectorAll("[data-follow]")) box.scrollTop = bo
 // A table wider than its place is scrolled with the keyboard too. Where it holds a link or a button those take the focus.
 const reachable = new ResizeObserver((entries) => {
   for (const { target: box } of entries) {
-    if (box.scrollWidth <= box.clientWidth || box.querySelector("a, button, input, select")) { box.removeAttribute("tabindex"); continue; }
+    const focusable = [...box.querySelectorAll("a, button, input, select")].some((c) => c.checkVisibility());
+    if (box.scrollWidth <= box.clientWidth || focusable) { box.removeAttribute("tabindex"); continue; }
     box.tabIndex = 0;
     const caption = box.querySelector("caption");
     if (caption) { box.setAttribute("role", "region"); box.setAttribute("aria-label", caption.textContent); }
@@ -77,7 +78,7 @@ function focusAgain(part) {
 }
 document.addEventListener("htmx:sseBeforeMessage", (e) => {
   const part = e.target;
-  if (part.querySelector(":popover-open")) {
+  if (part.querySelector(":popover-open, dialog[open]")) {
     meanwhile.set(part, e.detail.data);
     e.preventDefault();
     return;
@@ -97,5 +98,34 @@ document.addEventListener("toggle", (e) => {
   }
 }, true);
 
+// On a narrow screen the table of contents of a document starts closed: it would push the text below the first screen.
+if (matchMedia("(max-width: 1240px)").matches) for (const toc of document.querySelectorAll("details.toc")) toc.open = false;
+
 // <button data-print> prints the page.
 document.addEventListener("click", (e) => { if (e.target.closest("[data-print]")) window.print(); });
+
+// <form data-passkey="create" data-begin="/path"> asks the server for a ceremony, has the browser make a passkey (or use
+// one, with "get"), and posts what the browser returned in the field "response".
+document.addEventListener("submit", async (e) => {
+  const form = e.target.closest("form[data-passkey]");
+  if (!form) return;
+  e.preventDefault();
+  const message = form.querySelector("[data-message]");
+  message.textContent = "";
+  try {
+    const body = new URLSearchParams(new FormData(form));
+    const res = await fetch(form.dataset.begin, { method: "POST", body });
+    const begun = await res.json();
+    if (!res.ok) { message.textContent = begun.message; return; }
+    const create = form.dataset.passkey === "create", key = begun.options.publicKey;
+    const made = create
+      ? await navigator.credentials.create({ publicKey: PublicKeyCredential.parseCreationOptionsFromJSON(key) })
+      : await navigator.credentials.get({ publicKey: PublicKeyCredential.parseRequestOptionsFromJSON(key) });
+    form.elements.response.value = JSON.stringify(made.toJSON());
+    const password = form.elements.password;
+    if (password) password.value = ""; // it was checked, and is not needed again
+    form.submit();
+  } catch {
+    message.textContent = "Your browser did not complete this. Try again, or use your password.";
+  }
+});

@@ -26,6 +26,10 @@ func (s *Pages) showAccount(v *page.Visit, a Account) error {
 	}
 	a.Verified, a.Sent = profile.Verified, v.R.FormValue("sent") != ""
 	a.Zone.Zone, a.Zone.Zones, a.Zone.Saved = profile.Zone, account.Zones(), v.R.FormValue("saved") == "zone"
+	a.Scopes, a.Role = v.Who.Role.Scopes(), string(v.Who.Role)
+	if err := s.orgRows(v, &a); err != nil {
+		return err
+	}
 	tokens, err := s.Accounts.Tokens(ctx, v.Who, account.Page[id.Token]{Limit: account.MaxTokens})
 	if err != nil {
 		return err
@@ -48,6 +52,7 @@ func (s *Pages) showAccount(v *page.Visit, a Account) error {
 		return err
 	}
 	a.PasswordChanged = v.R.FormValue("changed") != ""
+	a.EmailChangeSent = v.R.FormValue("sent-to-new") != ""
 	for _, x := range sessions {
 		a.Sessions = append(a.Sessions, SessionRow{
 			ID:      x.ID.String(),
@@ -105,7 +110,7 @@ func (s *Pages) createToken(v *page.Visit) error {
 func (s *Pages) revokeToken(v *page.Visit) error {
 	t, err := id.Parse[id.Token](chi.URLParam(v.R, "id"))
 	if err != nil {
-		return fault.New(fault.NotFound, "no such token")
+		return fault.New(fault.NotFound, "token not found")
 	}
 	if err := s.Accounts.RevokeToken(v.R.Context(), v.Who, t); err != nil {
 		return err
@@ -128,7 +133,7 @@ func (s *Pages) addKey(v *page.Visit) error {
 func (s *Pages) removeKey(v *page.Visit) error {
 	k, err := id.Parse[id.SSHKey](chi.URLParam(v.R, "id"))
 	if err != nil {
-		return fault.New(fault.NotFound, "no such key")
+		return fault.New(fault.NotFound, "key not found")
 	}
 	if err := s.Accounts.DeleteSSHKey(v.R.Context(), v.Who, k); err != nil {
 		return err

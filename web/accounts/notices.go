@@ -15,7 +15,7 @@ func (s *Pages) noticesPage(v *page.Visit) error {
 	if a := v.R.FormValue("after"); a != "" {
 		after, err := id.Parse[id.Notice](a)
 		if err != nil {
-			return fault.New(fault.NotFound, "no such page")
+			return fault.New(fault.NotFound, "page not found")
 		}
 		f.After = after
 	}
@@ -34,7 +34,7 @@ func (s *Pages) noticesPage(v *page.Visit) error {
 func (s *Pages) readNotice(v *page.Visit) error {
 	n, err := id.Parse[id.Notice](chi.URLParam(v.R, "id"))
 	if err != nil {
-		return fault.New(fault.NotFound, "there is no such notice")
+		return fault.New(fault.NotFound, "notice not found")
 	}
 	if err := s.Notices.MarkRead(v.R.Context(), v.Who.Org, n); err != nil {
 		return err

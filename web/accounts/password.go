@@ -24,7 +24,7 @@ func (s *Pages) changePassword(v *page.Visit) error {
 func (s *Pages) endSession(v *page.Visit) error {
 	x, err := id.Parse[id.Session](chi.URLParam(v.R, "id"))
 	if err != nil {
-		return fault.New(fault.NotFound, "no such session")
+		return fault.New(fault.NotFound, "session not found")
 	}
 	if err := s.Accounts.EndSession(v.R.Context(), v.Who, x); err != nil {
 		return err

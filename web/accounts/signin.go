@@ -45,6 +45,9 @@ func (s *Pages) signIn(v *page.Visit) error {
 	secret, _, err := s.Accounts.SignIn(v.R.Context(), account.SignIn{
 		Email: f.Email, Password: v.R.FormValue("password"), Address: page.Address(v.R), UserAgent: v.R.UserAgent(),
 	})
+	if asked, err := s.showCodeForm(v, err, f.Next); asked {
+		return err
+	}
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			if fault.Is(err, fault.Unauthorized) {
@@ -54,17 +57,15 @@ func (s *Pages) signIn(v *page.Visit) error {
 			return s.Render(v, SignIn(v.Page("Sign in", "signin"), s.gate(v, f)))
 		})
 	}
-	s.SetCookie(v.W, s.SessionCookie(), secret, 90*24*time.Hour)
-	http.Redirect(v.W, v.R, page.OwnPath(f.Next), http.StatusSeeOther)
-	return nil
+	return s.openSession(v, secret, f.Next)
 }
 
 func (s *Pages) signUpForm(v *page.Visit) error {
-	return s.Render(v, SignUp(v.Page("Create an account", "signup"), s.gate(v, SignForm{})))
+	return s.Render(v, SignUp(v.Page("Create an account", "signup"), s.gate(v, SignForm{Next: v.R.FormValue("next")})))
 }
 
 func (s *Pages) signUp(v *page.Visit) error {
-	f := SignForm{Email: v.R.FormValue("email"), Name: v.R.FormValue("name")}
+	f := SignForm{Email: v.R.FormValue("email"), Name: v.R.FormValue("name"), Next: v.R.FormValue("next")}
 	in := account.SignIn{
 		Email:     f.Email,
 		Password:  v.R.FormValue("password"),
@@ -88,7 +89,11 @@ func (s *Pages) signUp(v *page.Visit) error {
 		return err
 	}
 	s.SetCookie(v.W, s.SessionCookie(), secret, 90*24*time.Hour)
-	http.Redirect(v.W, v.R, "/offers", http.StatusSeeOther)
+	to := "/"
+	if f.Next != "" {
+		to = page.OwnPath(f.Next)
+	}
+	http.Redirect(v.W, v.R, to, http.StatusSeeOther)
 	return nil
 }
 
@@ -109,15 +114,5 @@ func (s *Pages) signOutEverywhere(v *page.Visit) error {
 func (s *Pages) signedOut(v *page.Visit) error {
 	s.SetCookie(v.W, s.SessionCookie(), "", -1)
 	http.Redirect(v.W, v.R, "/signin", http.StatusSeeOther)
-	return nil
-}
-
-// home redirects to the market, or to the list of clusters if the visitor is signed in.
-func (s *Pages) home(v *page.Visit) error {
-	to := "/offers"
-	if v.SignedIn() {
-		to = "/clusters"
-	}
-	http.Redirect(v.W, v.R, to, http.StatusSeeOther)
 	return nil
 }

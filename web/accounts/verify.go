@@ -35,3 +35,40 @@ func (s *Pages) sendVerification(v *page.Visit) error {
 	}
 	return page.Back(v, "/account?sent=1#email")
 }
+
+// beginEmailChange sends a link to a new address.
+func (s *Pages) beginEmailChange(v *page.Visit) error {
+	err := s.Accounts.BeginEmailChange(v.R.Context(), v.Who, v.R.FormValue("new_email"), v.R.FormValue("email_password"))
+	if err != nil {
+		return s.Again(v, err, func(errs map[string]string) error {
+			return s.showAccount(v, Account{Errors: map[string]string{
+				"new_email": page.First(errs, "email", ""), "email_password": errs["password"],
+			}})
+		})
+	}
+	return page.Back(v, "/account?sent-to-new=1#email")
+}
+
+// emailChangeForm asks for a click, as verifyForm does.
+func (s *Pages) emailChangeForm(v *page.Visit) error {
+	return s.showEmailChange(v, chi.URLParam(v.R, "code"), "")
+}
+
+func (s *Pages) showEmailChange(v *page.Visit, code, refused string) error {
+	address, err := s.Accounts.EmailChangeAddress(v.R.Context(), v.Who, code)
+	if err != nil {
+		return err
+	}
+	return s.Render(v, EmailChangePage(v.Page("Change your e-mail address", ""),
+		EmailChange{Code: code, Address: address, Error: refused}))
+}
+
+func (s *Pages) confirmEmailChange(v *page.Visit) error {
+	code := v.R.FormValue("code")
+	if err := s.Accounts.ConfirmEmailChange(v.R.Context(), v.Who, code); err != nil {
+		return s.Again(v, err, func(errs map[string]string) error {
+			return s.showEmailChange(v, code, page.First(errs, ""))
+		})
+	}
+	return page.Back(v, "/account#email")
+}

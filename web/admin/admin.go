@@ -47,7 +47,7 @@ func (s *Pages) admin(v *page.Visit) error {
 		}
 		return view.Cents(n) + " " + s.Currency
 	}
-	sending, err := s.Payments.Sending(ctx, v.Who)
+	sending, err := s.Outbox.Sending(ctx, v.Who)
 	if err != nil {
 		return err
 	}

@@ -142,7 +142,7 @@ func (s *Pages) showEntries(v *page.Visit, form CompensateForm) error {
 	if a := v.R.FormValue("after"); a != "" {
 		var err error
 		if before, err = id.Parse[id.LedgerTx](a); err != nil {
-			return fault.New(fault.NotFound, "no such page")
+			return fault.New(fault.NotFound, "page not found")
 		}
 	}
 	if out.Query != "" {

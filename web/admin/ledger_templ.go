@@ -465,7 +465,7 @@ func stripeTotals(s StripeState) templ.Component {
 			templ_7745c5c3_Var18 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<section class=\"panel boxed\" id=\"stripe\"><header><h2>Stripe compared with the ledger</h2></header><div class=\"body\"><table class=\"tbl\"><caption class=\"vh\">What Stripe holds, and what the books say it holds, in ")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<section class=\"panel boxed\" id=\"stripe\"><header><h2>Stripe compared with the ledger</h2></header><div class=\"body\"><table class=\"tbl fits\"><caption class=\"vh\">What Stripe holds, and what the books say it holds, in ")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

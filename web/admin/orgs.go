@@ -54,7 +54,7 @@ func (s *Pages) orgPage(v *page.Visit) error { return s.showOrg(v, ActForm{}) }
 func pathOrg(v *page.Visit) (id.Org, error) {
 	org, err := id.Parse[id.Org](chi.URLParam(v.R, "id"))
 	if err != nil || org.IsZero() {
-		return org, fault.New(fault.NotFound, "there is no such organisation")
+		return org, fault.New(fault.NotFound, "organisation not found")
 	}
 	return org, nil
 }

@@ -35,7 +35,7 @@ func (s *Pages) showPayoutRun(v *page.Visit, form ActForm) error {
 	}
 	form.Once = page.NewOnce()
 	out := PayoutRun{Currency: s.Currency, Minimum: s.Payouts.Minimum(), Form: form}
-	sending, err := s.Payments.Sending(ctx, v.Who)
+	sending, err := s.Outbox.Sending(ctx, v.Who)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (s *Pages) setSending(v *page.Visit) error {
 	if pause {
 		word = "paused"
 	}
-	_, _, err := s.Payments.SetSending(v.R.Context(), v.Who, pause, form.Reason, v.Once("pause", "reason"))
+	_, _, err := s.Outbox.SetSending(v.R.Context(), v.Who, pause, form.Reason, v.Once("pause", "reason"))
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			form.Errors = errs

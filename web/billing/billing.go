@@ -106,7 +106,7 @@ func (s *Pages) wallet(v *page.Visit, out *Billing) error {
 	if a := v.R.FormValue("after"); a != "" {
 		var err error
 		if before, err = id.Parse[id.LedgerTx](a); err != nil {
-			return fault.New(fault.NotFound, "no such page")
+			return fault.New(fault.NotFound, "page not found")
 		}
 	}
 	list, err := s.Statements.Transactions(v.R.Context(), v.Who.Org, before, transactionsPerPage)
@@ -305,7 +305,7 @@ func (s *Pages) topUp(v *page.Visit) error {
 	r := payment.TopUpRequest{Amount: amount}
 	if c := v.R.FormValue("card"); c != "" {
 		if r.Card, err = id.Parse[id.Card](c); err != nil {
-			return fault.New(fault.NotFound, "no such card")
+			return fault.New(fault.NotFound, "card not found")
 		}
 	}
 	t, err := s.pay(v, &r, &form)

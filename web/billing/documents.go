@@ -46,7 +46,7 @@ func DocumentFilter(v *page.Visit) (Documents, document.Filter, error) {
 // NoSuchPage turns an Invalid fault, caused by a wrong filter in a URL, into NotFound.
 func NoSuchPage(err error) error {
 	if fault.Is(err, fault.Invalid) {
-		return fault.New(fault.NotFound, "there is no such page")
+		return fault.New(fault.NotFound, "page not found")
 	}
 	return err
 }

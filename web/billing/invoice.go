@@ -19,7 +19,7 @@ func (s *Pages) invoicePage(v *page.Visit) error {
 func (s *Pages) receiptPage(v *page.Visit) error {
 	topup, err := id.Parse[id.TopUp](chi.URLParam(v.R, "id"))
 	if err != nil {
-		return fault.New(fault.NotFound, "there is no such payment")
+		return fault.New(fault.NotFound, "payment not found")
 	}
 	r, err := s.Payments.Receipt(v.R.Context(), v.Who.Org, topup)
 	if err != nil {

@@ -214,7 +214,7 @@ func (s *Pages) addCard(v *page.Visit) error {
 func (s *Pages) defaultCard(v *page.Visit) error {
 	c, err := id.Parse[id.Card](chi.URLParam(v.R, "id"))
 	if err != nil {
-		return fault.New(fault.NotFound, "no such card")
+		return fault.New(fault.NotFound, "card not found")
 	}
 	if err := s.Payments.SetDefaultCard(v.R.Context(), v.Who, c); err != nil {
 		return err
@@ -225,7 +225,7 @@ func (s *Pages) defaultCard(v *page.Visit) error {
 func (s *Pages) removeCard(v *page.Visit) error {
 	c, err := id.Parse[id.Card](chi.URLParam(v.R, "id"))
 	if err != nil {
-		return fault.New(fault.NotFound, "no such card")
+		return fault.New(fault.NotFound, "card not found")
 	}
 	if err := s.Payments.RemoveCard(v.R.Context(), v.Who, c); err != nil {
 		return err

@@ -25,7 +25,7 @@ import (
 func (s *Pages) clusterPage(v *page.Visit) error {
 	cl, err := id.Parse[id.Cluster](chi.URLParam(v.R, "id"))
 	if err != nil {
-		return fault.New(fault.NotFound, "no such cluster")
+		return fault.New(fault.NotFound, "cluster not found")
 	}
 	c, err := s.viewCluster(v.R.Context(), v.Who, cl, v.R.FormValue("measure"), new(readings))
 	if err != nil {
@@ -75,7 +75,9 @@ func (s *Pages) viewCluster(ctx context.Context, who account.Principal, cl id.Cl
 		State: clusterState(c), Formation: formation(c), Callout: callout(c), Currency: c.Currency,
 		Strip: s.strip(c, cost, now), Phases: phases(c, events, now), Actions: actions(c),
 		Bandwidth: bandwidth(c), Events: timeline(events, now), Ranks: len(c.Nodes), Ended: c.State.Final(),
-		Charts: told.charts(c, measureOf(measure)), Notices: s.NoticesOf(ctx, who, c.ID.String()),
+		Charts: told.charts(c, measureOf(measure)),
+		Spec:   specRows(c.Spec, c.Currency), AgainCLI: page.CreateLine(c.Spec),
+		Notices: s.NoticesOf(ctx, who, c.ID.String()),
 	}
 	if c.RunningAt != nil {
 		if out.NotBilled, err = s.Statements.ClusterNotBilled(ctx, cl); err != nil {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
@@ -24,7 +23,7 @@ func (s *Pages) clusters(v *page.Visit) error {
 	if a := v.R.FormValue("after"); a != "" {
 		after, err := id.Parse[id.Cluster](a)
 		if err != nil {
-			return fault.New(fault.NotFound, "no such page")
+			return fault.New(fault.NotFound, "page not found")
 		}
 		req.After = after
 	}
@@ -50,46 +49,11 @@ func (s *Pages) clusters(v *page.Visit) error {
 		page.Next = "/clusters?" + url.Values{"after": {list[len(list)-1].ID.String()}}.Encode()
 	}
 	if len(list) == 0 {
-		if page.Steps, err = s.firstSteps(v); err != nil {
+		if page.Steps, err = s.FirstSteps(v); err != nil {
 			return err
 		}
 	}
 	return s.Render(v, ClustersPage(v.Page("Clusters", "clusters"), page))
-}
-
-// firstSteps returns what a renter does before the first cluster runs.
-func (s *Pages) firstSteps(v *page.Visit) ([]Step, error) {
-	ctx := v.R.Context()
-	b, err := s.Statements.OrgBalance(ctx, v.Who.Org)
-	if err != nil {
-		return nil, err
-	}
-	keys, err := s.Accounts.SSHKeys(ctx, v.Who, account.Page[id.SSHKey]{Limit: 1})
-	if err != nil {
-		return nil, err
-	}
-	return []Step{
-		{
-			Title: "Add credit",
-			Text:  "Renting needs a minute's price at least; what is not used stays yours.",
-			URL:   "/billing",
-			Act:   "Add credit",
-			Done:  b.Available > 0,
-		},
-		{
-			Title: "Add an SSH key",
-			Text:  "With it you reach a shell on every node. Clusters run without one, too.",
-			URL:   "/account",
-			Act:   "Add a key",
-			Done:  len(keys) > 0,
-		},
-		{
-			Title: "Rent",
-			Text:  "Search, get an all-in quote, rent. A failed start is free.",
-			URL:   "/offers",
-			Act:   "Search offers",
-		},
-	}, nil
 }
 
 // runningNow sums up the running clusters of the list.
@@ -110,7 +74,7 @@ func runningNow(list []cluster.Cluster) string {
 func (s *Pages) actOnCluster(v *page.Visit) error {
 	c, err := id.Parse[id.Cluster](chi.URLParam(v.R, "id"))
 	if err != nil {
-		return fault.New(fault.NotFound, "no such cluster")
+		return fault.New(fault.NotFound, "cluster not found")
 	}
 	if _, err := s.Clusters.Act(v.R.Context(), v.Who, c, cluster.Action(v.R.FormValue("action"))); err != nil {
 		return err

@@ -25,9 +25,9 @@ type ClusterRow struct {
 // Clusters is the page of an org's clusters.
 type Clusters struct {
 	Rows  []ClusterRow
-	Now   string // what runs now, in words; "" = nothing
-	Next  string // URL of the older ones; "" = none
-	Steps []Step // before the first
+	Now   string      // what runs now, in words; "" = nothing
+	Next  string      // URL of the older ones; "" = none
+	Steps []view.Step // before the first
 }
 
 func ClustersPage(p view.Page, c Clusters) templ.Component {
@@ -125,7 +125,7 @@ func ClustersPage(p view.Page, c Clusters) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = FirstSteps("Your first cluster", c.Steps).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.FirstSteps("Your first cluster", c.Steps).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -49,7 +49,7 @@ func (s *Pages) openPort(v *page.Visit) error {
 	rank, err2 := strconv.Atoi(chi.URLParam(v.R, "rank"))
 	port, err3 := strconv.Atoi(chi.URLParam(v.R, "port"))
 	if err != nil || err2 != nil || err3 != nil || s.AppLink == nil {
-		return fault.New(fault.NotFound, "no such port")
+		return fault.New(fault.NotFound, "port not found")
 	}
 	if _, err := s.Clusters.Shell(v.R.Context(), v.Who.Org, cl, rank); err != nil {
 		return err

@@ -68,7 +68,7 @@ func (e *events) part(ctx context.Context, name string, c templ.Component) error
 func (s *Pages) clusterLive(v *page.Visit) error {
 	cl, err := id.Parse[id.Cluster](chi.URLParam(v.R, "id"))
 	if err != nil {
-		return fault.New(fault.NotFound, "no such cluster")
+		return fault.New(fault.NotFound, "cluster not found")
 	}
 	if _, err := s.Clusters.Get(v.R.Context(), v.Who.Org, cl); err != nil {
 		return err

@@ -87,7 +87,7 @@ func (s *Pages) downloadLogs(v *page.Visit) error {
 func (s *Pages) logRequest(v *page.Visit) (q nodelog.Query, err error) {
 	cl, err := id.Parse[id.Cluster](chi.URLParam(v.R, "id"))
 	if err != nil {
-		return q, fault.New(fault.NotFound, "no such cluster")
+		return q, fault.New(fault.NotFound, "cluster not found")
 	}
 	c, err := s.Clusters.Get(v.R.Context(), v.Who.Org, cl)
 	if err != nil {

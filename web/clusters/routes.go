@@ -21,11 +21,11 @@ func New(site *page.Site) *Pages {
 // Routes mounts all pages of this package.
 func (s *Pages) Routes(m page.Mux) {
 	get, post := m.Get, m.Post
-	get("/clusters", page.SignedIn, s.clusters)
-	get("/clusters/{id}", page.SignedIn, s.clusterPage)
-	get("/clusters/{id}/live", page.SignedIn, s.clusterLive)
-	get("/clusters/{id}/logs", page.SignedIn, s.followLogs)
-	get("/clusters/{id}/logs.txt", page.SignedIn, s.downloadLogs)
-	get("/clusters/{id}/ports/{rank}/{port}", page.SignedIn, s.openPort)
-	post("/clusters/{id}/actions", page.SignedIn, s.actOnCluster)
+	get("/clusters", page.ReadClusters, s.clusters)
+	get("/clusters/{id}", page.ReadClusters, s.clusterPage)
+	get("/clusters/{id}/live", page.ReadClusters, s.clusterLive)
+	get("/clusters/{id}/logs", page.ReadClusters, s.followLogs)
+	get("/clusters/{id}/logs.txt", page.ReadClusters, s.downloadLogs)
+	get("/clusters/{id}/ports/{rank}/{port}", page.WriteClusters, s.openPort)
+	post("/clusters/{id}/actions", page.WriteClusters, s.actOnCluster)
 }

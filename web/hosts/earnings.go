@@ -63,7 +63,7 @@ func (s *Pages) earningsOf(v *page.Visit) (statement.OperatorRequest, error) {
 	if h := v.R.FormValue("host"); h != "" {
 		var err error
 		if r.Host, err = id.Parse[id.Host](h); err != nil {
-			return r, fault.New(fault.NotFound, "no such host")
+			return r, fault.New(fault.NotFound, "host not found")
 		}
 	}
 	return r, nil

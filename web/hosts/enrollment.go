@@ -15,7 +15,7 @@ import (
 func (s *Pages) enrollmentProgress(v *page.Visit) error {
 	e, err := id.Parse[id.Enrollment](chi.URLParam(v.R, "id"))
 	if err != nil {
-		return fault.New(fault.NotFound, "no such enrolment")
+		return fault.New(fault.NotFound, "enrolment not found")
 	}
 	p, err := s.Hosts.Enrollment(v.R.Context(), v.Who, e)
 	if err != nil {

@@ -93,7 +93,7 @@ func (s *Pages) hostPage(v *page.Visit) error {
 func (s *Pages) hostOf(v *page.Visit) (id.Host, error) {
 	h, err := id.Parse[id.Host](chi.URLParam(v.R, "id"))
 	if err != nil {
-		return h, fault.New(fault.NotFound, "no such host")
+		return h, fault.New(fault.NotFound, "host not found")
 	}
 	return h, nil
 }

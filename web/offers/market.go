@@ -29,12 +29,30 @@ func (s *Pages) offers(v *page.Visit) error {
 		}
 		s.showQuote(&m, quote)
 	}
+	if name := v.R.FormValue("template"); name != "" {
+		if err := s.fillTemplate(v, &m, name); err != nil {
+			return err
+		}
+	}
+	if again := v.R.FormValue("again"); again != "" {
+		if !v.SignedIn() {
+			s.ToSignIn(v)
+			return nil
+		}
+		if err := s.fillAgain(v, &m, again); err != nil {
+			return err
+		}
+	}
 	return s.showMarket(v, m)
 }
 
 // showMarket renders the page with the search for m.Query. For an invalid query it shows a caret under the error.
 func (s *Pages) showMarket(v *page.Visit, m Market) error {
 	m.SignedIn, m.Currency = v.SignedIn(), s.Currency
+	var err error
+	if m.Lines, err = s.linesOf(v, m.Spec, m.Query); err != nil {
+		return err
+	}
 	var mistake *query.Error
 	query, err := query.Parse(m.Query)
 	if errors.As(err, &mistake) {

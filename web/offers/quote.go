@@ -20,6 +20,11 @@ import (
 // makeQuote holds GPUs for the cluster of the form, and shows the quote, or why there is none.
 func (s *Pages) makeQuote(v *page.Visit) error {
 	m := Market{Query: v.R.FormValue("q"), Spec: specForm(v)}
+	if name := v.R.PostFormValue("template"); name != "" {
+		if err := s.fillTemplate(v, &m, name); err != nil {
+			return err
+		}
+	}
 	quote, err := s.quoteFor(v, m)
 	switch kind := fault.KindOf(err); kind {
 	case "":
@@ -40,7 +45,11 @@ func (s *Pages) makeQuote(v *page.Visit) error {
 }
 
 func (s *Pages) quoteFor(v *page.Visit, m Market) (market.Quote, error) {
-	spec, err := specOf(m.Spec, m.Query)
+	base, err := s.base(v, m.Spec.From)
+	if err != nil {
+		return market.Quote{}, err
+	}
+	spec, err := specOver(base, m.Spec, m.Query, true)
 	if err != nil {
 		return market.Quote{}, err
 	}
@@ -110,7 +119,7 @@ func relaxed(r client.Relaxation, m Market) string {
 func (s *Pages) quoteOf(v *page.Visit, text string) (market.Quote, error) {
 	q, err := id.Parse[id.Quote](text)
 	if err != nil {
-		return market.Quote{}, fault.New(fault.NotFound, "no such quote")
+		return market.Quote{}, fault.New(fault.NotFound, "quote not found")
 	}
 	return s.Market.GetQuote(v.R.Context(), v.Who, q)
 }
@@ -138,7 +147,7 @@ func (s *Pages) showQuote(m *Market, q market.Quote) {
 func (s *Pages) returnQuote(v *page.Visit) error {
 	q, err := id.Parse[id.Quote](chi.URLParam(v.R, "id"))
 	if err != nil {
-		return fault.New(fault.NotFound, "no such quote")
+		return fault.New(fault.NotFound, "quote not found")
 	}
 	if _, err := s.Market.ReturnQuote(v.R.Context(), v.Who, q); err != nil {
 		return err

@@ -20,7 +20,13 @@ func (s *Pages) Routes(m page.Mux) {
 	get, post := m.Get, m.Post
 	get("/offers", page.Anybody, s.offers)
 	get("/offers/filter", page.Anybody, s.filter)
-	post("/quotes", page.SignedIn, s.makeQuote)
-	post("/quotes/{id}/return", page.SignedIn, s.returnQuote)
-	post("/clusters", page.SignedIn, s.rent)
+	get("/estimate", page.Anybody, s.estimate)
+	post("/estimate", page.Anybody, s.estimate)
+	post("/offers/lines", page.Anybody, s.lines)
+	get("/templates", page.Anybody, s.templates)
+	post("/templates", page.WriteClusters, s.saveTemplate)
+	post("/templates/{name}/delete", page.WriteClusters, s.deleteTemplate)
+	post("/quotes", page.WriteClusters, s.makeQuote)
+	post("/quotes/{id}/return", page.WriteClusters, s.returnQuote)
+	post("/clusters", page.WriteClusters, s.rent)
 }

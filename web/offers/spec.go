@@ -23,8 +23,10 @@ func specForm(v *page.Visit) SpecForm {
 		Nodes:         f("nodes", "1"),
 		GPUs:          f("gpus", "1"),
 		Image:         f("image", ""),
-		Command:       f("command", ""),
+		Entrypoint:    f("entrypoint", ""),
+		Command:       strings.ReplaceAll(f("command", ""), "\r\n", "\n"), // as browsers send a text area
 		Env:           v.R.PostFormValue("env"),
+		From:          v.R.PostFormValue("from"),
 		Name:          f("name", ""),
 		Budget:        f("budget", ""),
 		DiskGB:        f("disk_gb", strconv.FormatInt(market.DefaultSpec().DiskGB, 10)),
@@ -49,6 +51,7 @@ func formLink(query string, f SpecForm) string {
 		"nodes":           {f.Nodes},
 		"gpus":            {f.GPUs},
 		"image":           {f.Image},
+		"entrypoint":      {f.Entrypoint},
 		"command":         {f.Command},
 		"name":            {f.Name},
 		"budget":          {f.Budget},
@@ -87,6 +90,7 @@ func asTyped(spec market.Spec) SpecForm {
 		Nodes:         strconv.Itoa(spec.Nodes),
 		GPUs:          strconv.Itoa(spec.GPUsPerNode),
 		Image:         spec.Image,
+		Entrypoint:    shellquote.Join(spec.Entrypoint...),
 		Command:       shellquote.Join(spec.Command...),
 		Name:          spec.Name,
 		DiskGB:        strconv.FormatInt(spec.DiskGB, 10),
@@ -116,9 +120,14 @@ func asTyped(spec market.Spec) SpecForm {
 	return f
 }
 
-// specOf parses the form. It returns all fields that are not numbers, then everything that Validate finds.
-func specOf(f SpecForm, query string) (market.Spec, error) {
-	spec := market.DefaultSpec()
+// specOf parses the form. It returns all fields that are not numbers, then everything that Validate finds. Only a
+// cluster that is to be rented needs an image.
+func specOf(f SpecForm, query string, needsImage bool) (market.Spec, error) {
+	return specOver(market.DefaultSpec(), f, query, needsImage)
+}
+
+// specOver is specOf for a form that was filled from a spec: the fields that the form does not show keep its values.
+func specOver(spec market.Spec, f SpecForm, query string, needsImage bool) (market.Spec, error) {
 	var bad fault.Fields
 	number := func(field, text string, set func(int64)) {
 		if text = strings.TrimSpace(text); text == "" {
@@ -149,6 +158,9 @@ func specOf(f SpecForm, query string) (market.Spec, error) {
 		bad.Add("command", "a quote is not closed")
 	}
 	spec.Command = append(spec.Command, command...)
+	if spec.Entrypoint, err = shellquote.Split(f.Entrypoint); err != nil {
+		bad.Add("entrypoint", "a quote is not closed")
+	}
 	spec.Env = envOf(f.Env, &bad)
 	spec.Ports = portsOf(f.Ports, &bad)
 	if h, ok := decimal(f.Hours, "max_duration", &bad); ok {
@@ -166,7 +178,7 @@ func specOf(f SpecForm, query string) (market.Spec, error) {
 			spec.Budget = &n
 		}
 	}
-	err = spec.Validate(true)
+	err = spec.Validate(needsImage)
 	if f := fault.From(err); f != nil && len(f.Fields) > 0 {
 		bad = append(bad, f.Fields...)
 	} else if err != nil {
@@ -186,6 +198,9 @@ func envOf(text string, bad *fault.Fields) map[string]string {
 		if !ok {
 			bad.Add("env", "has a line without '='")
 			break
+		}
+		if value == market.Mask {
+			bad.Add("env", "Enter the value of %s again: %s stands for a value that is secret.", name, market.Mask)
 		}
 		env[name] = value
 	}

@@ -14,6 +14,7 @@ func fullForm() SpecForm {
 		Nodes:         "2",
 		GPUs:          "4",
 		Image:         "pytorch/pytorch:2.4.0",
+		Entrypoint:    "bash -c",
 		Command:       "python 'train me.py'",
 		Env:           "EPOCHS=3\nURL=a=b",
 		Name:          "train-1",
@@ -35,7 +36,7 @@ func fullForm() SpecForm {
 
 func TestTheFormIsTheWholeSpec(t *testing.T) {
 	t.Parallel()
-	spec, err := specOf(fullForm(), "gpu_model=H100")
+	spec, err := specOf(fullForm(), "gpu_model=H100", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,6 +59,7 @@ func TestMistakesInTheFormAreToldBesideTheirField(t *testing.T) {
 	for field, spoil := range map[string]func(*SpecForm){
 		"nodes":            func(f *SpecForm) { f.Nodes = "two" },
 		"gpus_per_node":    func(f *SpecForm) { f.GPUs = "99" },
+		"entrypoint":       func(f *SpecForm) { f.Entrypoint = "'' -c" },
 		"command":          func(f *SpecForm) { f.Command = "python 'train" },
 		"env":              func(f *SpecForm) { f.Env = "NVIDIA_VISIBLE_DEVICES=all" },
 		"ports":            func(f *SpecForm) { f.Ports = "8888, 99999" },
@@ -68,14 +70,14 @@ func TestMistakesInTheFormAreToldBesideTheirField(t *testing.T) {
 	} {
 		f := fullForm()
 		spoil(&f)
-		_, err := specOf(f, "")
+		_, err := specOf(f, "", true)
 		if errs := page.FormErrors(err); errs[field] == "" {
 			t.Errorf("%s: told %v", field, errs)
 		}
 	}
 	f := fullForm()
 	f.Ports = "8888 six"
-	if _, err := specOf(f, ""); page.FormErrors(err)["ports"] == "" {
+	if _, err := specOf(f, "", true); page.FormErrors(err)["ports"] == "" {
 		t.Error("a port that is no number was taken")
 	}
 }

@@ -1,12 +1,12 @@
 package page
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
-
-	"bytes"
 
 	"github.com/a-h/templ"
 
@@ -23,8 +23,22 @@ func (s *Site) Render(v *Visit, c templ.Component) error {
 	if v.Status != 0 {
 		v.W.WriteHeader(v.Status)
 	}
-	_, _ = b.WriteTo(v.W)
+	_, _ = v.W.Write(v.withOrg(b.Bytes()))
 	return nil
+}
+
+// orgField is the hidden field of every form with the organisation that it was shown for.
+const orgField = "for_org"
+
+var postForm = regexp.MustCompile(`<form\b[^>]*\bmethod="post"[^>]*>`)
+
+// withOrg adds the field orgField to the forms of a page that post.
+func (v *Visit) withOrg(html []byte) []byte {
+	if !v.SignedIn() {
+		return html
+	}
+	field := `<input type="hidden" name="` + orgField + `" value="` + v.Who.Org.String() + `"/>`
+	return postForm.ReplaceAll(html, []byte("$0"+field))
 }
 
 // Again shows a form again with a message next to each wrong field. It returns err if the form cannot show it.

@@ -12,7 +12,7 @@ func After[T interface{ IsZero() bool }, P interface {
 }](v *Visit) (T, error) {
 	var x T
 	if err := P(&x).UnmarshalText([]byte(v.R.FormValue("after"))); err != nil {
-		return x, fault.New(fault.NotFound, "there is no such page")
+		return x, fault.New(fault.NotFound, "page not found")
 	}
 	return x, nil
 }

@@ -3,6 +3,7 @@
 package page
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/bond"
 	"github.com/musterhq/muster/internal/billing/budget"
@@ -28,8 +30,10 @@ import (
 	"github.com/musterhq/muster/internal/fleet/dialback"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/fleet/template"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 	"github.com/musterhq/muster/static"
 	"github.com/musterhq/muster/web/view"
 )
@@ -40,6 +44,8 @@ type Config struct {
 	Market     *market.Market
 	Hosts      *host.Hosts
 	Clusters   *cluster.Clusters
+	Templates  *template.Templates
+	Outbox     *outbox.Outbox
 	Payments   *payment.Payments
 	Payouts    *payout.Payouts
 	Postpaid   *postpaid.Postpaid
@@ -60,6 +66,12 @@ type Config struct {
 	SSHAddr string
 	AppLink func(p account.Principal, cl id.Cluster, rank, port int) (string, error)
 
+	// Ready checks the parts of the platform for the status page, by name.
+	Ready map[string]func(context.Context) error
+	// TermsText and PrivacyText are the operator's own terms and privacy notice, as plain text; "" = a description of the
+	// software that says that it is no contract.
+	TermsText, PrivacyText string
+
 	Merchant  statement.Party // merchant of record, on invoices
 	Holdback  time.Duration   // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
 	Currency  string
@@ -68,6 +80,10 @@ type Config struct {
 	Log       *slog.Logger
 	Now       func() time.Time
 	TrialAge  time.Duration // how old the ledger's totals on the admin console may be; 0: sum for each view
+
+	// Commands returns the pages about the command line in Markdown, by the name of the command below muster; nil: the
+	// documentation has none.
+	Commands func() map[string]string
 
 	AddressPerMinute int // requests for pages per address, minute and replica; 0 = 3000
 }
@@ -125,12 +141,16 @@ func (s *Site) Handle(rule Access, h Handler) http.HandlerFunc {
 			s.fail(v, err)
 			return
 		}
-		if rule == SignedIn && !v.SignedIn() {
+		if !rule.anybody && !rule.staff && !v.SignedIn() {
 			s.ToSignIn(v)
 			return
 		}
-		if rule == PlatformAdmin && !v.Who.Admin {
-			s.fail(v, fault.New(fault.NotFound, "there is no such page"))
+		if err := rule.check(v.Who); err != nil {
+			s.fail(v, err)
+			return
+		}
+		if err := checkOrg(v, rule); err != nil {
+			s.fail(v, err)
 			return
 		}
 		if err := h(v); err != nil {

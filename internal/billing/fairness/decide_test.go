@@ -197,16 +197,13 @@ func TestBonds(t *testing.T) {
 	}
 }
 
-func TestWatermarks(t *testing.T) {
+func TestWatermark(t *testing.T) {
 	t.Parallel()
-	ranks := []Progress{{ReportedMS: 100_000, ProvenMS: 60_000}, {ReportedMS: 90_000, ProvenMS: 95_000}, {Final: true}}
+	ranks := []Progress{{ReportedMS: 100_000}, {ReportedMS: 90_000}, {Final: true}}
 	if got := Posted(ranks); got != 82_000 {
 		t.Errorf("posted through %d", got)
 	}
-	if got := Decided(ranks); got != 60_000 {
-		t.Errorf("decided through %d", got)
-	}
-	if got := Decided(ranks[2:]); got != Forever {
-		t.Errorf("when all is here, decided through %d", got)
+	if got := Posted(ranks[2:]); got != Forever {
+		t.Errorf("when all is here, posted through %d", got)
 	}
 }

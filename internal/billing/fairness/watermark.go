@@ -21,8 +21,6 @@ type Progress struct {
 	// every deafness that the rank noticed before that moment is known: those that are over too, which no later report
 	// repeats. After a lost report this takes the signed segments of the time in between.
 	ReportedMS int64
-	// ProvenMS is the moment (unix ms) up to which the rank's signed segments are here without a hole.
-	ProvenMS int64
 	// Final says that nothing more can come: the rank's last segment of this run is here, or its time to send it has
 	// passed.
 	Final bool
@@ -37,18 +35,6 @@ func Posted(ranks []Progress) int64 {
 	for _, r := range ranks {
 		if !r.Final {
 			at = min(at, r.ReportedMS-(PeerSilence+ClockSlack).Milliseconds())
-		}
-	}
-	return at
-}
-
-// Decided returns the moment up to which suspensions and their culprits can no longer change, so that standby and
-// relief may be posted: below it every required rank has reported and sent its proof, or can no longer do so.
-func Decided(ranks []Progress) int64 {
-	at := Posted(ranks)
-	for _, r := range ranks {
-		if !r.Final {
-			at = min(at, r.ProvenMS)
 		}
 	}
 	return at

@@ -17,20 +17,15 @@ import (
 )
 
 const (
-	// minimum age of the last batch before the next is made, so that a proof over a year stays small, unless enough
-	// entries wait to fill one
-	batchEvery = time.Minute
+	// BatchEvery is how often batches are made, so that a proof over a year stays small.
+	BatchEvery = time.Minute
 	batchTxs   = 2000
 )
 
 // Link takes entries that are committed into the chain: one batch, with a line for every org each concerns. It reports
-// how many; 0 when none waits or the last batch is young. One caller at a time, others wait.
-func Link(ctx context.Context, d *db.DB) (int, error) { return link(ctx, d, batchEvery) }
-
-// LinkNow is Link however young the last batch is: before a proof is given.
-func LinkNow(ctx context.Context, d *db.DB) (int, error) { return link(ctx, d, 0) }
-
-func link(ctx context.Context, d *db.DB, every time.Duration) (n int, err error) {
+// how many. It takes none while the last batch is younger than every, unless enough entries wait to fill a batch. One
+// caller at a time, others wait.
+func Link(ctx context.Context, d *db.DB, every time.Duration) (n int, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		n = 0
 		if err := tx.Q.LockLedgerChain(ctx); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -86,13 +87,35 @@ func booked(ctx context.Context, q *dbq.Queries, ids []id.LedgerTx) ([]Booked, e
 	return out, nil
 }
 
-// LockCorrections serialises transactions that give back charges for the same lease until tx ends. Call it before the
-// lock of any account, and after those of meters.
-func LockCorrections(ctx context.Context, tx *db.Tx, lease string) error {
-	if err := tx.Q.LockLedgerCorrections(ctx, "lease:"+lease); err != nil {
-		return fmt.Errorf("lock corrections of %s: %w", lease, err)
+// LockCorrections serialises transactions that give back charges for the same cluster, or pay relief from the fee on
+// them, until tx ends. ref is the cluster's id as entries carry it. Call it before the lock of any account, and after
+// those of clusters and meters.
+func LockCorrections(ctx context.Context, tx *db.Tx, ref string) error {
+	if err := tx.Q.LockLedgerCorrections(ctx, "ref:"+ref); err != nil {
+		return fmt.Errorf("lock corrections of %s: %w", ref, err)
 	}
 	return nil
+}
+
+// FeeBack returns how much of part, which the platform received as its fee on a cluster's usage, it may still give
+// back: what it paid to the cluster's hosts as relief came from the same fee. The cluster's corrections are locked.
+func FeeBack(ctx context.Context, q *dbq.Queries, cluster id.Cluster, part money.Nano) (money.Nano, error) {
+	reliefs, err := q.ReliefOfCluster(ctx, cluster)
+	if err != nil {
+		return 0, fmt.Errorf("read relief of %s: %w", cluster, err)
+	}
+	if len(reliefs) == 0 {
+		return part, nil
+	}
+	var relief money.Nano
+	for _, r := range reliefs {
+		relief += r.HostPosted
+	}
+	fee, err := q.ClusterUsageFee(ctx, cluster, cluster.String())
+	if err != nil {
+		return 0, fmt.Errorf("read fee on %s: %w", cluster, err)
+	}
+	return fairness.FeeBack(part, money.Nano(fee), relief), nil
 }
 
 // ChargesLeft returns what is left of the charges for a lease that were booked at since or later: what they were less
@@ -151,20 +174,28 @@ func chargedFor(ctx context.Context, q *dbq.Queries, charge id.LedgerTx) (lease,
 
 // Compensate gives a charge back to its payer: amount of it, or with zero all that was not given back before, from
 // those who received it, each in proportion. What was held when it was charged goes back to the wallet. All that
-// corrects one charge never exceeds it, and all that corrects the charges for one lease, service credits among them,
-// never exceeds those: fault.Invalid says how much is left. Only charges for usage are compensated here; another entry
-// is fault.Conflict, an unknown one fault.NotFound.
+// corrects one charge never exceeds it, all that corrects the charges for one lease, service credits among them, never
+// exceeds those, and a fee that the platform paid to the cluster's hosts as relief is not given back (see FeeBack):
+// fault.Invalid says how much is left. Only charges for usage are compensated here; another entry is fault.Conflict, an
+// unknown one fault.NotFound.
 func Compensate(ctx context.Context, tx *db.Tx, charge id.LedgerTx, amount money.Nano, reason string) (Entry, error) {
 	lease, ref, err := chargedFor(ctx, tx.Q, charge)
 	if err != nil {
 		return Entry{}, err
 	}
-	if err := LockCorrections(ctx, tx, lease); err != nil {
+	if err := LockCorrections(ctx, tx, ref); err != nil {
 		return Entry{}, err
 	}
 	leftOfLease, err := ChargesLeft(ctx, tx.Q, ref, lease, time.Time{}, "")
 	if err != nil {
 		return Entry{}, err
+	}
+	if cluster, err := id.Parse[id.Cluster](ref); err == nil {
+		left, err := FeeBack(ctx, tx.Q, cluster, leftOfLease[KindPlatformFee])
+		if err != nil {
+			return Entry{}, err
+		}
+		leftOfLease[KindPlatformFee] = left
 	}
 	corrections, err := tx.Q.LedgerCorrections(ctx, charge)
 	if err != nil {

@@ -35,7 +35,7 @@ func asOwner(t *testing.T, d *db.DB, sql string, args ...any) {
 
 func link(t *testing.T, d *db.DB) {
 	t.Helper()
-	if _, err := ledger.LinkNow(t.Context(), d); err != nil {
+	if _, err := ledger.Link(t.Context(), d, 0); err != nil {
 		t.Fatal(err)
 	}
 }

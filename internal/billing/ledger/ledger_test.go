@@ -164,7 +164,7 @@ func TestHistoryRunsNewestFirst(t *testing.T) {
 		}
 	}
 	link := func() {
-		if _, err := ledger.LinkNow(t.Context(), d); err != nil {
+		if _, err := ledger.Link(t.Context(), d, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -375,7 +375,7 @@ func TestSearchFindsWhatMovedAnOrgsMoney(t *testing.T) {
 			}
 		}
 		if i == 2 {
-			if _, err := ledger.LinkNow(t.Context(), d); err != nil {
+			if _, err := ledger.Link(t.Context(), d, 0); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -6,9 +6,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/billing/ledger"
-	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -23,7 +24,7 @@ type Beginning struct {
 	leases   []*lease
 	locked   *ledger.Locked
 	limits   budget.Watch
-	standing string // a payment.StandingState; "" = never disputed
+	standing string // a client.StandingState; "" = never disputed
 
 	out     Authorisation
 	from    int64 // the moment, unix ms, from which the hold covers; 0 = RunUntil stays as it is
@@ -73,12 +74,12 @@ func (k *Beginning) Decide(notAfter *time.Time, now time.Time) (Authorisation, e
 		if err := k.limits.Admit(rateAt(k.leases, nowMS)); err != nil {
 			return Authorisation{}, err
 		}
-		switch payment.StandingState(k.standing) {
-		case payment.StandingSuspended:
+		switch client.StandingState(k.standing) {
+		case client.StandingSuspended:
 			return Authorisation{}, fault.New(fault.Forbidden, "your organisation is suspended because of lost disputes: "+
 				"nothing "+
 				"new can be rented")
-		case payment.StandingDisputed: // no credit: only what is prepaid and not disputed
+		case client.StandingDisputed: // no credit: only what is prepaid and not disputed
 			wallet = min(wallet, max(0, books.Balance(at[1])-books.Reserved(at[1])))
 		}
 	}

@@ -153,10 +153,8 @@ func bookCredits(ctx context.Context, tx *db.Tx, cluster id.Cluster, leases []*l
 	if len(rows) == 0 || len(leases) == 0 {
 		return nil
 	}
-	for _, r := range rows {
-		if err := ledger.LockCorrections(ctx, tx, r.LeaseID.String()); err != nil {
-			return err
-		}
+	if err := ledger.LockCorrections(ctx, tx, cluster.String()); err != nil {
+		return err
 	}
 	var accounts []ledger.Account
 	for _, l := range leases {
@@ -196,7 +194,7 @@ func bookCredit(ctx context.Context, tx *db.Tx, r dbq.ServiceCreditsRow) error {
 	if more <= 0 {
 		return nil
 	}
-	fee, err := feeBack(ctx, tx.Q, r.ClusterID, more-fromHost)
+	fee, err := ledger.FeeBack(ctx, tx.Q, r.ClusterID, more-fromHost)
 	if err != nil {
 		return err
 	}
@@ -266,7 +264,7 @@ func postCredit(ctx context.Context, tx *db.Tx, l *lease, r dbq.ServiceCreditsRo
 
 // leftToCredit returns what a credit of total comes to, and the host's part of it, if charges for the lease have been
 // given back in other ways too: no more than is left of the charges that were booked since the span began, nor than is
-// left of all charges. The lease's corrections are locked.
+// left of all charges. The cluster's corrections are locked.
 func leftToCredit(ctx context.Context, q *dbq.Queries, l *lease, r dbq.ServiceCreditsRow,
 	total money.Nano) (all, host money.Nano, err error) {
 	ref, name := r.ClusterID.String(), l.ID.String()
@@ -288,27 +286,6 @@ func leftToCredit(ctx context.Context, q *dbq.Queries, l *lease, r dbq.ServiceCr
 	fromHost := money.Share(total, l.terms.SharePPM) - money.Nano(r.HostPart)
 	fromHost = max(0, more-fee, min(fromHost, earned, more))
 	return total, money.Nano(r.HostPart) + fromHost, nil
-}
-
-// feeBack returns how much of its part of a credit the platform returns: what it paid to the cluster's hosts as relief
-// came from the same fee.
-func feeBack(ctx context.Context, q *dbq.Queries, cluster id.Cluster, part money.Nano) (money.Nano, error) {
-	reliefs, err := q.ReliefOfCluster(ctx, cluster)
-	if err != nil {
-		return 0, fmt.Errorf("read relief of %s: %w", cluster, err)
-	}
-	if len(reliefs) == 0 {
-		return part, nil
-	}
-	var relief money.Nano
-	for _, r := range reliefs {
-		relief += r.HostPosted
-	}
-	fee, err := q.ClusterUsageFee(ctx, cluster, cluster.String())
-	if err != nil {
-		return 0, fmt.Errorf("read fee on %s: %w", cluster, err)
-	}
-	return fairness.FeeBack(part, money.Nano(fee), relief), nil
 }
 
 // creditOf returns what of the lease's charge falls into the span, at most what is posted of it.

@@ -34,7 +34,7 @@ func provenStory(t *testing.T) (*world, []byte) {
 	w.deliver(w.list(slices.Concat(batches[1:]...)...))
 	finish()
 	w.settle()
-	if _, err := ledger.LinkNow(t.Context(), w.DB); err != nil {
+	if _, err := ledger.Link(t.Context(), w.DB, 0); err != nil {
 		t.Fatal(err)
 	}
 	f, err := NewLeases(w.DB).ClusterProof(t.Context(), w.cluster)

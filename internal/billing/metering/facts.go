@@ -5,12 +5,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/fairness"
-	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/signature"
 )
@@ -70,24 +66,6 @@ func deafSpans(s agentapi.Segment, a agentapi.Anchor) (ranks []int, spans []Inte
 		}
 	}
 	return ranks, spans
-}
-
-// queueDeaf queues the write of the deaf spans of the segments that are accepted.
-func queueDeaf(b *pgx.Batch, rs []*received) {
-	var p dbq.InsertDeafSpansParams
-	for _, r := range rs {
-		if r.refused != "" || r.known || r.waits {
-			continue
-		}
-		ranks, spans := deafSpans(r.Segment, r.anchor)
-		for i, s := range spans {
-			p.Leases, p.Epochs = append(p.Leases, raw(r.lease)), append(p.Epochs, int32(r.Epoch))
-			p.Peers, p.FromMs, p.ToMs = append(p.Peers, int32(ranks[i])), append(p.FromMs, s.Start), append(p.ToMs, s.End)
-		}
-	}
-	if len(p.Leases) > 0 {
-		db.Write(b, (*dbq.Queries).InsertDeafSpans, p)
-	}
 }
 
 // factsJSON returns how a segment's facts are kept, with their signature; "" without facts.

@@ -2,6 +2,7 @@ package metering
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -145,7 +146,7 @@ func (w *world) chargesOf(l id.Lease) (out []id.LedgerTx) {
 		w.T.Fatal(err)
 	}
 	for _, b := range all {
-		if b.Kind == "usage" {
+		if b.Kind == "usage" && strings.HasPrefix(b.Key, "usage:"+l.String()+":") {
 			out = append([]id.LedgerTx{b.ID}, out...)
 		}
 	}

@@ -63,7 +63,7 @@ func IngestAll(ctx context.Context, d *db.DB, in []Delivery) ([][]agentapi.Usage
 		return ingest(ctx, tx, rs)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("metering: ingest from %d hosts: %w", len(hosts), err)
+		return nil, fmt.Errorf("ingest from %d hosts: %w", len(hosts), err)
 	}
 	count(began, rs)
 	for i, v := range in {
@@ -92,7 +92,7 @@ func count(began time.Time, rs []*received) {
 func attestKeys(ctx context.Context, q *dbq.Queries, hosts []pgtype.UUID) (map[id.Host][][]byte, error) {
 	rows, err := q.AttestKeys(ctx, hosts)
 	if err != nil {
-		return nil, fmt.Errorf("metering: attestation keys: %w", err)
+		return nil, fmt.Errorf("attestation keys: %w", err)
 	}
 	keys := make(map[id.Host][][]byte, len(hosts))
 	for _, r := range rows {
@@ -341,4 +341,22 @@ func queueSegments(b *pgx.Batch, rs []*received) error {
 	queueDeaf(b, rs)
 	db.Write(b, (*dbq.Queries).InsertSegments, p)
 	return nil
+}
+
+// queueDeaf queues the write of the deaf spans of the segments that are accepted.
+func queueDeaf(b *pgx.Batch, rs []*received) {
+	var p dbq.InsertDeafSpansParams
+	for _, r := range rs {
+		if r.refused != "" || r.known || r.waits {
+			continue
+		}
+		ranks, spans := deafSpans(r.Segment, r.anchor)
+		for i, s := range spans {
+			p.Leases, p.Epochs = append(p.Leases, raw(r.lease)), append(p.Epochs, int32(r.Epoch))
+			p.Peers, p.FromMs, p.ToMs = append(p.Peers, int32(ranks[i])), append(p.FromMs, s.Start), append(p.ToMs, s.End)
+		}
+	}
+	if len(p.Leases) > 0 {
+		db.Write(b, (*dbq.Queries).InsertDeafSpans, p)
+	}
 }

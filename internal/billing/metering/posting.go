@@ -3,15 +3,18 @@ package metering
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
 )
 
 // How far the ledger may be behind what is proven, in ms. An entry costs more than the segment it is for, so a running
@@ -124,6 +127,26 @@ func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fr
 		return fmt.Errorf("write segments, meters and charges: %w", err)
 	}
 	return nil
+}
+
+// postedOf returns what is booked of the leases in all.
+func postedOf(leases []*lease) (n money.Nano) {
+	for _, l := range leases {
+		n += l.meter.Posted
+	}
+	return n
+}
+
+// notifySpent notifies of what the leases' clusters have spent of the budgets they count against, once tx has
+// committed.
+func notifySpent(ctx context.Context, tx *db.Tx, leases []*lease) {
+	var users []budget.User
+	for _, l := range leases {
+		if u := (budget.User{Org: l.RenterOrgID, Cluster: l.ClusterID, Currency: l.Currency}); !slices.Contains(users, u) {
+			users = append(users, u)
+		}
+	}
+	tx.AfterCommitTx(ctx, func(ctx context.Context, tx *db.Tx) error { return budget.Spent(ctx, tx, users...) })
 }
 
 // fresh is time that was not known to be proven before.

@@ -56,7 +56,7 @@ func TestTheServersRoleWritesHistoryAndCannotRewriteIt(t *testing.T) {
 	w, t0 := open(t, server, 3_600_000)
 	w.ingest(w.segment(w.leases[0], 1, t0, t0+60_000, false), w.segment(w.leases[0], 2, t0+60_000, t0+90_000, true))
 	w.settle()
-	if _, err := ledger.LinkNow(t.Context(), server); err != nil {
+	if _, err := ledger.Link(t.Context(), server, 0); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := ledger.Check(t.Context(), server); err != nil || !b.Balanced() {

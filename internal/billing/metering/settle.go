@@ -13,7 +13,6 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/money"
 )
 
 // SettleAfter is how long after a lease's end its journal may still arrive.
@@ -33,26 +32,6 @@ func Post(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	}
 	notifySpent(ctx, tx, open)
 	return nil
-}
-
-// postedOf returns what is booked of the leases in all.
-func postedOf(leases []*lease) (n money.Nano) {
-	for _, l := range leases {
-		n += l.meter.Posted
-	}
-	return n
-}
-
-// notifySpent notifies of what the leases' clusters have spent of the budgets they count against, once tx has
-// committed.
-func notifySpent(ctx context.Context, tx *db.Tx, leases []*lease) {
-	var users []budget.User
-	for _, l := range leases {
-		if u := (budget.User{Org: l.RenterOrgID, Cluster: l.ClusterID, Currency: l.Currency}); !slices.Contains(users, u) {
-			users = append(users, u)
-		}
-	}
-	tx.AfterCommitTx(ctx, func(ctx context.Context, tx *db.Tx) error { return budget.Spent(ctx, tx, users...) })
 }
 
 // Settle posts what can be posted and gives back what can no longer be needed of the hold. It is done when every

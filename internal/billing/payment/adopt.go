@@ -19,6 +19,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // Metadata of payments and refunds from which a lost row is made again.
@@ -221,23 +222,13 @@ func (p *Payments) insertLost(ctx context.Context, tx *db.Tx, row dbq.InsertTopu
 	if err := tx.Q.InsertTopup(ctx, row); err != nil {
 		return fmt.Errorf("insert top-up %s: %w", row.ID, err)
 	}
-	params, err := json.Marshal(stripe.NewPayment{
+	out := &outbox.Batch{Tx: tx}
+	return out.AddDone(ctx, kindPayment, row.ID.String(), topupKey(row.ID), stripe.NewPayment{
 		TopUp:    row.ID.String(),
 		Customer: pay.Customer,
 		Cents:    pay.Cents,
 		Currency: pay.Currency,
-	})
-	if err != nil {
-		return err
-	}
-	return tx.Q.InsertDoneOutbox(ctx, dbq.InsertDoneOutboxParams{
-		ID:       id.New[id.Outbox](),
-		Kind:     kindPayment,
-		Ref:      row.ID.String(),
-		Params:   params,
-		IdemKey:  topupKey(row.ID),
-		ResultID: pay.ID,
-	})
+	}, pay.ID)
 }
 
 // AdoptRefund books a refund that a restored database may have lost. Its payment must have been adopted before.
@@ -328,18 +319,9 @@ func (p *Payments) insertLostRefund(ctx context.Context, tx *db.Tx, ours id.Refu
 	if err := p.recordTax(ctx, tx, t, taxEntry{tax.Refund, e.Key, ours.String(), -net, -back}); err != nil {
 		return err
 	}
-	params, err := json.Marshal(stripe.NewRefund{Refund: ours.String(), Payment: got.Payment, Cents: got.Cents})
-	if err != nil {
-		return err
-	}
-	return tx.Q.InsertDoneOutbox(ctx, dbq.InsertDoneOutboxParams{
-		ID:       id.New[id.Outbox](),
-		Kind:     kindRefund,
-		Ref:      ours.String(),
-		Params:   params,
-		IdemKey:  "refund:" + ours.String(),
-		ResultID: got.ID,
-	})
+	out := &outbox.Batch{Tx: tx}
+	return out.AddDone(ctx, kindRefund, ours.String(), "refund:"+ours.String(),
+		stripe.NewRefund{Refund: ours.String(), Payment: got.Payment, Cents: got.Cents}, got.ID)
 }
 
 // AdoptDispute books a dispute that a restored database may have lost.

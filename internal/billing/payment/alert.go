@@ -11,25 +11,6 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// notifyAdmins writes the notice for each of the platform's administrators.
-func notifyAdmins(ctx context.Context, tx *db.Tx, n notify.Notice) error {
-	admins, err := tx.Q.AdminOrgs(ctx)
-	if err != nil {
-		return fmt.Errorf("read admins: %w", err)
-	}
-	for _, n.Org = range admins {
-		if _, err := notify.Add(ctx, tx, n); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// NotifyAdmins writes a notice for each of the platform's administrators, for nouns above.
-func NotifyAdmins(ctx context.Context, tx *db.Tx, n notify.Notice) error {
-	return notifyAdmins(ctx, tx, n)
-}
-
 // notifySuspense notifies admins of a change of Stripe's balance that nothing in the ledger explains; only of the first
 // of a day (UTC), because a first reading may find many.
 func notifySuspense(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpdateRow) error {
@@ -37,7 +18,7 @@ func notifySuspense(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpdateRow)
 	if err != nil {
 		return err
 	}
-	return notifyAdmins(ctx, tx, notify.Notice{
+	return notify.AddForAdmins(ctx, tx, notify.Notice{
 		Key:      "stripe_suspense:" + now.Format(time.DateOnly),
 		Severity: notify.Bad,
 		Title:    "Stripe's balance changed and the books do not know why",
@@ -57,7 +38,7 @@ func (p *Payments) notifyRefused(ctx context.Context, r *stripe.Refused) error {
 	}
 	p.log.WarnContext(ctx, "a Stripe webhook was refused", "reason", r.Reason, "error", r)
 	err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return notifyAdmins(ctx, tx, notify.Notice{
+		return notify.AddForAdmins(ctx, tx, notify.Notice{
 			Key:      "webhook_refused:" + r.Reason + ":" + today,
 			Severity: notify.Warn,
 			Title:    "A delivery to Stripe's webhook was refused",

@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // AutoTopUp is an org's wish that credit be added by itself. It is switched off by the first card that does not pay:
@@ -99,7 +100,7 @@ func (a AutoTopUp) check() error {
 // AutoTopUps adds credit where it is due and returns how often. While sending is paused it adds none. Run it every few
 // seconds.
 func (p *Payments) AutoTopUps(ctx context.Context) (n int, err error) {
-	if s, err := SendingState(ctx, p.d.Q); err != nil || s.Paused {
+	if s, err := outbox.SendingState(ctx, p.d.Q); err != nil || s.Paused {
 		return 0, err
 	}
 	orgs, err := p.d.Q.ClaimAutoTopups(ctx, p.cfg.Currency, batchRows)
@@ -114,7 +115,7 @@ func (p *Payments) AutoTopUps(ctx context.Context) (n int, err error) {
 			continue
 		}
 		errs = append(errs, notify.DropDeadLetter(ctx, p.d.Q, queueAutoTopUp, org.String()))
-		p.send(ctx, rows)
+		p.out.SendNow(ctx, rows)
 		if len(rows) > 0 {
 			n++
 		}
@@ -198,7 +199,7 @@ func (p *Payments) autoDue(ctx context.Context, tx *db.Tx, a dbq.AutoTopupForUpd
 func (p *Payments) payAuto(ctx context.Context, tx *db.Tx, a dbq.AutoTopupForUpdateRow,
 	on tax.Tax) ([]id.Outbox, error) {
 	payer := account.Principal{Org: a.OrgID, User: a.UserID, Email: a.Email, OrgName: a.OrgName}
-	out := &outgoing{tx: tx}
+	out := &outbox.Batch{Tx: tx}
 	method, err := p.customer(ctx, out, payer)
 	if err != nil {
 		return nil, err
@@ -216,7 +217,7 @@ func (p *Payments) payAuto(ctx context.Context, tx *db.Tx, a dbq.AutoTopupForUpd
 	if err := p.queuePayment(ctx, out, payer, n, method, ""); err != nil {
 		return nil, err
 	}
-	return out.rows, nil
+	return out.Rows, nil
 }
 
 // capped notifies the org once a day that the daily cap is reached.

@@ -95,7 +95,7 @@ func TestADeclinedCardStopsAutoTopUp(t *testing.T) {
 		s.wish(AutoTopUp{Enabled: true, Threshold: 5 * money.Unit, Amount: 10 * money.Unit, DailyCap: 100 * money.Unit})
 		for range 3 {
 			s.autos()
-			s.SendAll(s.p)
+			s.SendAll(s.p.out)
 		}
 		a, err := s.p.AutoTopUp(t.Context(), s.payer.Org)
 		if err != nil || a.Enabled || a.Stopped == "" || s.notices("auto_topup:stopped:%") != 1 {

@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // Kinds of outbox rows that bill orgs afterwards. What each does when no answer came is documented at its function.
@@ -54,23 +55,23 @@ type BillTax struct {
 // Bill sets the package that receives the states of subscriptions and invoices. Call it once, before anything is sent.
 func (p *Payments) Bill(b Biller) {
 	p.biller = &b
-	for kind, say := range map[string]func(context.Context, *stripe.Client, Row) (string,
-		func(context.Context, *db.Tx) error, error){
-		KindSubscribe:   p.sendSubscribe,
-		KindUnsubscribe: p.sendUnsubscribe,
-		KindUsage:       p.sendUsage,
-		KindClose:       p.sendClose,
-		KindCollect:     p.sendCollect,
-		KindWriteOff:    p.sendWriteOff,
+	const slow = 4 * time.Minute // up to seven calls of 30 s
+	all := billed{p}
+	for _, k := range []struct {
+		name   string
+		lease  time.Duration
+		sender outbox.Sender
+	}{
+		{KindSubscribe, slow, subscribeSender{all}},
+		{KindUnsubscribe, 0, unsubscribeSender{all}},
+		{KindUsage, slow, usageSender{all}},
+		{KindClose, slow, closeSender{all}},
+		{KindCollect, 0, collectSender{all}},
+		{KindWriteOff, 0, writeOffSender{all}},
+		{kindCard, 0, invoiceCardSender{all}},
 	} {
-		p.Register(kind, Sender{Send: say, Refused: func(ctx context.Context, tx *db.Tx, row Row, why *stripe.Error) error {
-			return b.Refused(ctx, tx, kind, row.Ref, why)
-		}})
+		p.out.Register(outbox.Kind{Name: k.name, Lease: k.lease}, k.sender)
 	}
-	p.Register(kindCard, Sender{
-		Send:    p.sendCard,
-		Refused: func(context.Context, *db.Tx, Row, *stripe.Error) error { return nil },
-	})
 	p.Watch("in_", p.RefreshInvoice)
 	p.Watch("sub_", p.refreshSubscription)
 }
@@ -83,19 +84,19 @@ func (p *Payments) Subscribe(ctx context.Context, tx *db.Tx, org id.Org) ([]id.O
 	if err != nil {
 		return nil, fmt.Errorf("read contact of %s: %w", org, err)
 	}
-	out := &outgoing{tx: tx}
+	out := &outbox.Batch{Tx: tx}
 	if _, err := p.customer(ctx, out, account.Principal{Org: org, OrgName: c.Name, Email: c.Email}); err != nil {
 		return nil, err
 	}
-	err = out.add(ctx, KindSubscribe, org.String(), "subscribe:"+id.New[id.Outbox]().String(), billingParams{Org: org})
-	return out.rows, err
+	err = out.Add(ctx, KindSubscribe, org.String(), "subscribe:"+id.New[id.Outbox]().String(), billingParams{Org: org})
+	return out.Rows, err
 }
 
 // Unsubscribe ends an org's billing: now, with a last invoice, or else when the period ends. One that has ended is no
 // error.
 func (p *Payments) Unsubscribe(ctx context.Context, tx *db.Tx, org id.Org, subscription string,
 	now bool) ([]id.Outbox, error) {
-	return p.Queue(ctx, tx, KindUnsubscribe, org.String(), "unsubscribe:"+id.New[id.Outbox]().String(), billingParams{
+	return outbox.Add(ctx, tx, KindUnsubscribe, org.String(), "unsubscribe:"+id.New[id.Outbox]().String(), billingParams{
 		Org:          org,
 		Subscription: subscription,
 		Now:          now,
@@ -107,7 +108,7 @@ func (p *Payments) Unsubscribe(ctx context.Context, tx *db.Tx, org id.Org, subsc
 // refuses, such as one older than 35 days, goes to Biller.Refused.
 func (p *Payments) ReportUsage(ctx context.Context, tx *db.Tx, org id.Org, identifier string, value money.Micro,
 	at time.Time) ([]id.Outbox, error) {
-	return p.Queue(ctx, tx, KindUsage, org.String(), "meter:"+identifier, usageParams{
+	return outbox.Add(ctx, tx, KindUsage, org.String(), "meter:"+identifier, usageParams{
 		Org:        org,
 		Identifier: identifier,
 		Value:      value,
@@ -127,7 +128,7 @@ type BillLine struct {
 // first call for an invoice stands.
 func (p *Payments) CloseInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoice string,
 	lines []BillLine) ([]id.Outbox, error) {
-	return p.Queue(ctx, tx, KindClose, org.String(), "close:"+invoice, billingParams{
+	return outbox.Add(ctx, tx, KindClose, org.String(), "close:"+invoice, billingParams{
 		Org:     org,
 		Invoice: invoice,
 		Lines:   lines,
@@ -137,7 +138,7 @@ func (p *Payments) CloseInvoice(ctx context.Context, tx *db.Tx, org id.Org, invo
 // CollectInvoice charges the org's default card for an open invoice now. A card that is refused goes to Biller.Refused
 // with outcome Declined.
 func (p *Payments) CollectInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoice string) ([]id.Outbox, error) {
-	return p.Queue(ctx, tx, KindCollect, org.String(), "collect:"+id.New[id.Outbox]().String(), billingParams{
+	return outbox.Add(ctx, tx, KindCollect, org.String(), "collect:"+id.New[id.Outbox]().String(), billingParams{
 		Org:     org,
 		Invoice: invoice,
 	})
@@ -151,7 +152,7 @@ func (p *Payments) GiveUpInvoice(ctx context.Context, tx *db.Tx, org id.Org, inv
 	if nth > 1 {
 		key = fmt.Sprintf("%s:%d", key, nth)
 	}
-	return p.Queue(ctx, tx, KindWriteOff, invoice, key, billingParams{Org: org, Invoice: invoice})
+	return outbox.Add(ctx, tx, KindWriteOff, invoice, key, billingParams{Org: org, Invoice: invoice})
 }
 
 // cardChanged queues that Stripe charges invoices to the org's default card, which was another one until now (n orgs
@@ -160,7 +161,7 @@ func (p *Payments) cardChanged(ctx context.Context, tx *db.Tx, org id.Org, n int
 	if n == 0 || p.biller == nil {
 		return nil
 	}
-	_, err := p.Queue(ctx, tx, kindCard, org.String(), "card:"+id.New[id.Outbox]().String(), billingParams{Org: org})
+	_, err := outbox.Add(ctx, tx, kindCard, org.String(), "card:"+id.New[id.Outbox]().String(), billingParams{Org: org})
 	return err
 }
 

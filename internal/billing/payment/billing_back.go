@@ -285,7 +285,7 @@ func notifyInvoiceRefund(ctx context.Context, tx *db.Tx, org id.Org, in stripe.I
 	}); err != nil {
 		return err
 	}
-	return notifyAdmins(ctx, tx, notify.Notice{
+	return notify.AddForAdmins(ctx, tx, notify.Notice{
 		Key:      "refund:" + row.ID + ":admin",
 		Severity: notify.Warn,
 		Object:   org.String(),

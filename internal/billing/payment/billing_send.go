@@ -3,13 +3,13 @@ package payment
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // billingParams are the frozen parameters of the rows that bill, but for usage.
@@ -28,30 +28,21 @@ type usageParams struct {
 	At         time.Time   `json:"at"`
 }
 
-// answer is what a sender returns: the id of Stripe's object, what books the answer, and what went wrong.
-type answer = func(context.Context, *db.Tx) error
+// billed is what the senders of rows that bill share.
+type billed struct{ *Payments }
 
-// billed reads a row's parameters, and its org's customer and default card ("": none).
-func (p *Payments) billed(ctx context.Context, row Row) (b billingParams, customer, method string, err error) {
+// Refused passes a refusal to the biller.
+func (p billed) Refused(ctx context.Context, tx *db.Tx, row outbox.Row, why *stripe.Error) error {
+	return p.biller.Refused(ctx, tx, row.Kind, row.Ref, why)
+}
+
+// read returns a row's parameters, and its org's customer and default card ("": none).
+func (p billed) read(ctx context.Context, row outbox.Row) (b billingParams, customer, method string, err error) {
 	if err := json.Unmarshal(row.Params, &b); err != nil {
 		return b, "", "", err
 	}
 	customer, method, err = p.customerOf(ctx, b.Org)
 	return b, customer, method, err
-}
-
-func (p *Payments) customerOf(ctx context.Context, org id.Org) (customer, method string, err error) {
-	c, err := p.d.Q.StripeCustomer(ctx, org)
-	if db.NoRows(err) {
-		return "", "", errNoCustomer
-	}
-	if err != nil {
-		return "", "", fmt.Errorf("read customer of %s: %w", org, err)
-	}
-	if c.PaymentMethod == "" {
-		return c.CustomerID, p.cfg.DefaultMethod, nil
-	}
-	return c.CustomerID, c.PaymentMethod, nil
 }
 
 // useCard sets at Stripe which card pays the customer's invoices. If Stripe does not have the card any more, it does
@@ -69,10 +60,10 @@ func (p *Payments) useCard(ctx context.Context, client *stripe.Client, key, cust
 }
 
 // inTurn refuses, for now, a row that an earlier one about the same subscription has to precede.
-func (p *Payments) inTurn(ctx context.Context, row Row) error {
-	waits, err := p.d.Q.OutboxBefore(ctx, row.Key, []string{KindSubscribe, KindUnsubscribe})
+func (p *Payments) inTurn(ctx context.Context, row outbox.Row) error {
+	waits, err := p.out.Waits(ctx, row.Key, KindSubscribe, KindUnsubscribe)
 	if err != nil {
-		return fmt.Errorf("read rows before %s: %w", row.Key, err)
+		return err
 	}
 	if waits {
 		return &stripe.Error{
@@ -84,16 +75,23 @@ func (p *Payments) inTurn(ctx context.Context, row Row) error {
 	return nil
 }
 
-func (p *Payments) sendCard(ctx context.Context, client *stripe.Client, row Row) (string, answer, error) {
-	_, customer, method, err := p.billed(ctx, row)
+// invoiceCardSender sets which card pays an org's invoices.
+type invoiceCardSender struct{ billed }
+
+func (p invoiceCardSender) Send(ctx context.Context, client *stripe.Client,
+	row outbox.Row) (string, outbox.Book, error) {
+	_, customer, method, err := p.read(ctx, row)
 	if err == nil {
 		err = p.useCard(ctx, client, row.Key, customer, method)
 	}
 	return method, func(context.Context, *db.Tx) error { return nil }, err
 }
 
-func (p *Payments) sendSubscribe(ctx context.Context, client *stripe.Client, row Row) (string, answer, error) {
-	b, customer, method, err := p.billed(ctx, row)
+// subscribeSender starts the billing of orgs.
+type subscribeSender struct{ billed }
+
+func (p subscribeSender) Send(ctx context.Context, client *stripe.Client, row outbox.Row) (string, outbox.Book, error) {
+	b, customer, method, err := p.read(ctx, row)
 	if err == nil {
 		err = p.inTurn(ctx, row)
 	}
@@ -142,8 +140,12 @@ func (p *Payments) subscribe(ctx context.Context, client *stripe.Client, key str
 	return client.Subscribe(ctx, key, r)
 }
 
-func (p *Payments) sendUnsubscribe(ctx context.Context, client *stripe.Client, row Row) (string, answer, error) {
-	b, _, _, err := p.billed(ctx, row)
+// unsubscribeSender ends the billing of orgs.
+type unsubscribeSender struct{ billed }
+
+func (p unsubscribeSender) Send(ctx context.Context, client *stripe.Client,
+	row outbox.Row) (string, outbox.Book, error) {
+	b, _, _, err := p.read(ctx, row)
 	if err == nil {
 		err = p.inTurn(ctx, row)
 	}
@@ -160,7 +162,10 @@ func (p *Payments) sendUnsubscribe(ctx context.Context, client *stripe.Client, r
 	return s.ID, func(ctx context.Context, tx *db.Tx) error { return p.biller.Subscription(ctx, tx, b.Org, s) }, nil
 }
 
-func (p *Payments) sendUsage(ctx context.Context, client *stripe.Client, row Row) (string, answer, error) {
+// usageSender reports usage to Stripe's meter.
+type usageSender struct{ billed }
+
+func (p usageSender) Send(ctx context.Context, client *stripe.Client, row outbox.Row) (string, outbox.Book, error) {
 	var u usageParams
 	if err := json.Unmarshal(row.Params, &u); err != nil {
 		return "", nil, err
@@ -197,8 +202,11 @@ func orNotSetUp(err error) error {
 	return err
 }
 
-func (p *Payments) sendClose(ctx context.Context, client *stripe.Client, row Row) (string, answer, error) {
-	b, customer, method, err := p.billed(ctx, row)
+// closeSender puts lines on invoices and finalises them.
+type closeSender struct{ billed }
+
+func (p closeSender) Send(ctx context.Context, client *stripe.Client, row outbox.Row) (string, outbox.Book, error) {
+	b, customer, method, err := p.read(ctx, row)
 	if err == nil {
 		err = p.useCard(ctx, client, row.Key, customer, method)
 	}
@@ -217,7 +225,7 @@ func (p *Payments) sendClose(ctx context.Context, client *stripe.Client, row Row
 }
 
 // sendLine adds a line; final reports that the invoice is not a draft any more, and that the line was left out.
-func (p *Payments) sendLine(ctx context.Context, client *stripe.Client, row Row, invoice, customer string,
+func (p *Payments) sendLine(ctx context.Context, client *stripe.Client, row outbox.Row, invoice, customer string,
 	l BillLine) (final bool, err error) {
 	if row.Old {
 		if there, err := client.FindInvoiceLine(ctx, invoice, l.Ref); err != nil || there {
@@ -240,8 +248,11 @@ func (p *Payments) sendLine(ctx context.Context, client *stripe.Client, row Row,
 	return false, err
 }
 
-func (p *Payments) sendCollect(ctx context.Context, client *stripe.Client, row Row) (string, answer, error) {
-	b, customer, method, err := p.billed(ctx, row)
+// collectSender charges cards for open invoices.
+type collectSender struct{ billed }
+
+func (p collectSender) Send(ctx context.Context, client *stripe.Client, row outbox.Row) (string, outbox.Book, error) {
+	b, customer, method, err := p.read(ctx, row)
 	if err == nil {
 		err = p.useCard(ctx, client, row.Key, customer, method)
 	}
@@ -252,9 +263,12 @@ func (p *Payments) sendCollect(ctx context.Context, client *stripe.Client, row R
 	return p.invoiceAnswer(b.Org, in, err)
 }
 
-// sendWriteOff may be repeated at any time, also when Stripe has forgotten the key: an invoice that is uncollectible is
+// writeOffSender marks invoices as uncollectible.
+type writeOffSender struct{ billed }
+
+// Send may be repeated at any time, also when Stripe has forgotten the key: an invoice that is uncollectible is
 // not marked twice.
-func (p *Payments) sendWriteOff(ctx context.Context, client *stripe.Client, row Row) (string, answer, error) {
+func (p writeOffSender) Send(ctx context.Context, client *stripe.Client, row outbox.Row) (string, outbox.Book, error) {
 	var b billingParams
 	if err := json.Unmarshal(row.Params, &b); err != nil {
 		return "", nil, err
@@ -264,7 +278,7 @@ func (p *Payments) sendWriteOff(ctx context.Context, client *stripe.Client, row 
 }
 
 // invoiceAnswer hands an invoice that was changed to the biller.
-func (p *Payments) invoiceAnswer(org id.Org, in stripe.Invoice, err error) (string, answer, error) {
+func (p *Payments) invoiceAnswer(org id.Org, in stripe.Invoice, err error) (string, outbox.Book, error) {
 	return in.ID, func(ctx context.Context, tx *db.Tx) error {
 		_, err := p.biller.Invoice(ctx, tx, org, in, BillTax{})
 		return err

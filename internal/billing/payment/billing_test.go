@@ -20,21 +20,21 @@ import (
 func TestAnOrgIsBilledAfterwards(t *testing.T) {
 	t.Parallel()
 	b := newTab(t, dbtest.New(t), "pm_card_visa")
-	b.p.SendNow(t.Context(), b.subscribe())
+	b.p.out.SendNow(t.Context(), b.subscribe())
 	if b.sub.Status != "active" || b.sub.Org != b.payer.Org.String() {
 		t.Fatalf("%+v", b.sub)
 	}
 	b.move(time.Hour)
 	b.use(1_234_567)
 	b.use(9_999)
-	b.SendAll(b.p)
+	b.SendAll(b.p.out)
 	if n, sum := b.stripe.Metered(b.customer()); n != 2 || sum != 1_244_566 {
 		t.Fatal(n, sum)
 	}
 	b.stripe.Deliveries()
 	draft := b.stripe.EndPeriod(b.customer())[0]
 	b.Deliver(b.p, b.stripe.Deliveries())
-	b.SendAll(b.p) // a residue of −0.01, then final
+	b.SendAll(b.p.out) // a residue of −0.01, then final
 	b.stripe.Bill()
 	b.Deliver(b.p, b.stripe.Deliveries())
 	in, err := b.p.stripe.Invoice(t.Context(), draft)
@@ -47,10 +47,10 @@ func TestAnOrgIsBilledAfterwards(t *testing.T) {
 	b.even(124)
 	b.use(7_777) // 0.9999… cents short of the next: 1252343 µ in all
 	b.use(7_000)
-	b.SendAll(b.p)
+	b.SendAll(b.p.out)
 	b.stripe.EndPeriod(b.customer())
 	b.Deliver(b.p, b.stripe.Deliveries())
-	b.SendAll(b.p)
+	b.SendAll(b.p.out)
 	b.stripe.Bill()
 	b.Deliver(b.p, b.stripe.Deliveries())
 	b.reconcile()
@@ -70,7 +70,7 @@ func TestInvoiceEventsInAnyOrder(t *testing.T) {
 	for range 3 {
 		b := newTab(t, dbtest.New(t), "pm_card_visa")
 		b.subscribe()
-		b.SendAll(b.p)
+		b.SendAll(b.p.out)
 		b.move(time.Minute)
 		var kept []sandbox.Delivery
 		var invoices []string
@@ -90,7 +90,7 @@ func TestInvoiceEventsInAnyOrder(t *testing.T) {
 					b.stripe.Fail(faults[r.IntN(len(faults))])
 				}
 				b.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
-				if _, err := b.p.SendDue(t.Context()); err != nil {
+				if _, err := b.p.out.SendDue(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				b.stripe.Heal()
@@ -107,7 +107,7 @@ func TestInvoiceEventsInAnyOrder(t *testing.T) {
 		// The rest of the events is lost.
 		b.stripe.Deliveries()
 		for range 3 { // the draft is seen, closed, and paid
-			b.SendAll(b.p)
+			b.SendAll(b.p.out)
 			b.refresh()
 			b.stripe.Bill()
 		}
@@ -116,11 +116,11 @@ func TestInvoiceEventsInAnyOrder(t *testing.T) {
 		b.even(cents)
 		// One last period: the invoices say to the cent what was used.
 		b.use(1_000_000)
-		b.SendAll(b.p)
+		b.SendAll(b.p.out)
 		b.stripe.EndPeriod(b.customer())
 		for range 3 {
 			b.refresh()
-			b.SendAll(b.p)
+			b.SendAll(b.p.out)
 			b.stripe.Bill()
 		}
 		b.reconcile()
@@ -143,27 +143,27 @@ func TestUsageWhoseAnswerWasLostForADay(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []sandbox.Fault{sandbox.Error500, sandbox.Down} {
 		b := newTab(t, dbtest.New(t), "pm_card_visa")
-		b.p.SendNow(t.Context(), b.subscribe())
+		b.p.out.SendNow(t.Context(), b.subscribe())
 		b.use(1_000_000)
 		b.stripe.Fail(fault, fault)
 		b.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state = 'pending'")
-		if _, err := b.p.SendDue(t.Context()); err != nil {
+		if _, err := b.p.out.SendDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		b.stripe.Heal()
 		b.move(25 * time.Hour)
 		b.stripe.ForgetKeys()
 		b.Exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '25 hours'")
-		b.SendAll(b.p)
+		b.SendAll(b.p.out)
 		if n, sum := b.stripe.Metered(b.customer()); n != 1 || sum != 1_000_000 {
 			t.Fatal(fault, n, sum)
 		}
 	}
 	b := newTab(t, dbtest.New(t), "pm_card_visa")
-	b.p.SendNow(t.Context(), b.subscribe())
+	b.p.out.SendNow(t.Context(), b.subscribe())
 	b.use(1_000_000)
 	b.move(36 * 24 * time.Hour)
-	b.SendAll(b.p)
+	b.SendAll(b.p.out)
 	if !slices.Equal(b.refused, []string{KindUsage}) {
 		t.Fatal(b.refused)
 	}
@@ -182,7 +182,7 @@ func TestTheLastWordOnASubscriptionHolds(t *testing.T) {
 	b.subscribe()
 	b.subscribe()
 	b.stripe.Fail(sandbox.Error500, sandbox.Error500, sandbox.Truncated, sandbox.Error500)
-	b.SendAll(b.p)
+	b.SendAll(b.p.out)
 	if b.sub.Status != "active" || len(b.stripe.InvoicesOf(b.customer())) != 1 {
 		t.Fatalf("%+v %v", b.sub, b.stripe.InvoicesOf(b.customer()))
 	}
@@ -191,32 +191,32 @@ func TestTheLastWordOnASubscriptionHolds(t *testing.T) {
 	b.subscribe()
 	off(false)
 	b.stripe.Fail(sandbox.Down, sandbox.Error500)
-	b.SendAll(b.p)
+	b.SendAll(b.p.out)
 	if b.sub.ID != first || !b.sub.Ending {
 		t.Fatalf("%+v", b.sub)
 	}
 	b.subscribe()
-	b.SendAll(b.p)
+	b.SendAll(b.p.out)
 	if b.sub.ID != first || b.sub.Ending {
 		t.Fatalf("%+v", b.sub)
 	}
 	b.use(2_000_000)
-	b.SendAll(b.p)
+	b.SendAll(b.p.out)
 	off(true)
 	b.stripe.Fail(sandbox.Error500)
-	b.SendAll(b.p)
+	b.SendAll(b.p.out)
 	if b.sub.ID != first || b.sub.Status != "canceled" {
 		t.Fatalf("%+v", b.sub)
 	}
 	for range 3 {
 		b.refresh() // the last invoice
-		b.SendAll(b.p)
+		b.SendAll(b.p.out)
 		b.stripe.Bill()
 	}
 	b.reconcile()
 	b.even(200)
 	b.subscribe()
-	b.SendAll(b.p)
+	b.SendAll(b.p.out)
 	if b.sub.ID == first || b.sub.Status != "active" {
 		t.Fatalf("%+v", b.sub)
 	}
@@ -226,18 +226,18 @@ func TestTheLastWordOnASubscriptionHolds(t *testing.T) {
 func TestAnInvoiceIsCollectedAndDisputed(t *testing.T) {
 	t.Parallel()
 	b := newTab(t, dbtest.New(t), "pm_card_chargeCustomerFail")
-	b.p.SendNow(t.Context(), b.subscribe())
+	b.p.out.SendNow(t.Context(), b.subscribe())
 	b.use(5_000_000)
-	b.SendAll(b.p)
+	b.SendAll(b.p.out)
 	in := b.stripe.EndPeriod(b.customer())[0]
 	b.refresh()
-	b.SendAll(b.p)
+	b.SendAll(b.p.out)
 	b.stripe.Bill()
 	collect := func() {
 		b.do(func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error) {
 			return b.p.CollectInvoice(ctx, tx, b.payer.Org, in)
 		})
-		b.SendAll(b.p)
+		b.SendAll(b.p.out)
 	}
 	collect()
 	if !slices.Equal(b.refused, []string{KindCollect}) {
@@ -266,9 +266,9 @@ func TestAnInvoiceIsCollectedAndDisputed(t *testing.T) {
 func TestAnInvoiceByHandIsNotOurs(t *testing.T) {
 	t.Parallel()
 	b := newTab(t, dbtest.New(t), "pm_card_visa")
-	b.p.SendNow(t.Context(), b.subscribe())
+	b.p.out.SendNow(t.Context(), b.subscribe())
 	b.use(5_000_000)
-	b.SendAll(b.p)
+	b.SendAll(b.p.out)
 	in := b.stripe.InvoiceByHand(b.customer(), "eur", 700)
 	b.Deliver(b.p, b.stripe.Deliveries())
 	if r := b.reconcile(); r.New != 1 || r.Matched != 0 {
@@ -297,22 +297,22 @@ func TestTheDefaultCardPaysInvoices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.SendAll(b.p)
+		b.SendAll(b.p.out)
 		row, err := b.DB.Q.OutboxByKey(t.Context(), "setup:"+x.ID.String())
 		if err != nil || !b.stripe.Pay(row.ResultID, card) {
 			t.Fatal(err)
 		}
 		b.Deliver(b.p, b.stripe.Deliveries())
-		b.SendAll(b.p)
+		b.SendAll(b.p.out)
 		return x
 	}
 	b.subscribe() // without a card
-	b.SendAll(b.p)
+	b.SendAll(b.p.out)
 	b.use(5_000_000)
-	b.SendAll(b.p)
+	b.SendAll(b.p.out)
 	in := b.stripe.EndPeriod(b.customer())[0]
 	b.Deliver(b.p, b.stripe.Deliveries())
-	b.SendAll(b.p)
+	b.SendAll(b.p.out)
 	b.stripe.Bill()
 	tried := func(attempts int, status string) {
 		t.Helper()
@@ -334,7 +334,7 @@ func TestTheDefaultCardPaysInvoices(t *testing.T) {
 	if err := b.p.SetDefaultCard(t.Context(), b.payer, cards[0].ID); err != nil {
 		t.Fatal(err)
 	}
-	b.SendAll(b.p)
+	b.SendAll(b.p.out)
 	b.move(73 * time.Hour)
 	b.stripe.Bill()
 	tried(3, stripe.InvoicePaid)

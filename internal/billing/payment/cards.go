@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // Card is a card that Stripe keeps for the org.
@@ -54,7 +55,7 @@ func (p *Payments) AddCard(ctx context.Context, payer account.Principal, back st
 		return CardSetup{}, idem.Outcome{}, fmt.Errorf("add card: %w", err)
 	}
 	if !done.Replayed {
-		p.send(ctx, send)
+		p.out.SendNow(ctx, send)
 	}
 	s, err := p.CardSetup(ctx, payer.Org, made.ID)
 	return s, done.Again(), err
@@ -72,18 +73,18 @@ func (p *Payments) openSetup(ctx context.Context, tx *db.Tx, payer account.Princ
 		f.RetryAfter = 10 * time.Minute
 		return nil, f
 	}
-	out := &outgoing{tx: tx}
+	out := &outbox.Batch{Tx: tx}
 	if _, err := p.customer(ctx, out, payer); err != nil {
 		return nil, err
 	}
 	if err := tx.Q.InsertCardSetup(ctx, setup, payer.Org); err != nil {
 		return nil, err
 	}
-	if err := out.add(ctx, kindSetup, setup.String(), "setup:"+setup.String(), stripe.NewSetup{
+	if err := out.Add(ctx, kindSetup, setup.String(), "setup:"+setup.String(), stripe.NewSetup{
 		Setup: setup.String(), Currency: p.cfg.Currency, SuccessURL: back, CancelURL: back}); err != nil {
 		return nil, err
 	}
-	return out.rows, audit.Record(ctx, tx, payer.Event("billing.card_page", setup.String(), nil))
+	return out.Rows, audit.Record(ctx, tx, payer.Event("billing.card_page", setup.String(), nil))
 }
 
 // CardSetup returns the present state of a visit; another org's is fault.NotFound.
@@ -112,12 +113,12 @@ func (p *Payments) RefreshSetup(ctx context.Context, org id.Org, setup id.CardSe
 	if err != nil || s.State != Pending {
 		return s, err
 	}
-	row, err := p.d.Q.OutboxByKey(ctx, "setup:"+setup.String())
-	if err != nil || row.State != stateDone {
+	sent, ok, err := p.out.Find(ctx, "setup:"+setup.String())
+	if err != nil || !ok || !sent.Done {
 		return s, err
 	}
-	if _, err := p.refresh(ctx, row.ResultID); err != nil {
-		p.log.WarnContext(ctx, "a card cannot be asked about now", "setup", setup, "error", err)
+	if _, err := p.refresh(ctx, sent.Object); err != nil {
+		p.log.WarnContext(ctx, "a card cannot be asked about now", "setup", setup, "err", err)
 	}
 	return p.CardSetup(ctx, org, setup)
 }
@@ -173,25 +174,63 @@ func (p *Payments) RemoveCard(ctx context.Context, payer account.Principal, card
 		if err != nil {
 			return fmt.Errorf("lock card %s: %w", card, err)
 		}
-		if err := tx.Q.RemoveCard(ctx, card); err != nil {
+		if send, err = p.removeCard(ctx, tx, payer.Org, card, k.MethodID); err != nil {
 			return err
 		}
-		if n, err := tx.Q.ReplaceDefaultMethod(ctx, payer.Org, k.MethodID); err != nil {
-			return err
-		} else if err := p.cardChanged(ctx, tx, payer.Org, n); err != nil {
-			return err
-		}
-		out := &outgoing{tx: tx}
-		if err := out.add(ctx, kindDetach, card.String(), "detach:"+k.MethodID, detachParams{k.MethodID}); err != nil {
-			return err
-		}
-		send = out.rows
 		return audit.Record(ctx, tx, payer.Event("billing.card_remove", card.String(), nil))
 	})
 	if err == nil {
-		p.send(ctx, send)
+		p.out.SendNow(ctx, send)
 	}
 	return err
+}
+
+// removeCard removes a card that is locked, and returns what Stripe has to be sent.
+func (p *Payments) removeCard(ctx context.Context, tx *db.Tx, org id.Org, card id.Card,
+	method string) ([]id.Outbox, error) {
+	if err := tx.Q.RemoveCard(ctx, card); err != nil {
+		return nil, fmt.Errorf("remove card %s: %w", card, err)
+	}
+	n, err := tx.Q.ReplaceDefaultMethod(ctx, org, method)
+	if err != nil {
+		return nil, fmt.Errorf("replace card %s: %w", card, err)
+	}
+	if err := p.cardChanged(ctx, tx, org, n); err != nil {
+		return nil, err
+	}
+	return outbox.Add(ctx, tx, kindDetach, card.String(), "detach:"+method, detachParams{method})
+}
+
+// EndTakenOver switches auto top-up off and removes the cards of an organisation that another person may have set up
+// with its owner's e-mail address: neither may the owner pay with that person's cards, nor the other way round.
+func (p *Payments) EndTakenOver(ctx context.Context, tx *db.Tx, org id.Org) error {
+	const why = "The organisation was set up before its owner's e-mail address was verified."
+	if err := p.stopAuto(ctx, tx, org, why); err != nil {
+		return err
+	}
+	cards, err := tx.Q.ListCards(ctx, org)
+	if err != nil {
+		return fmt.Errorf("read cards of %s: %w", org, err)
+	}
+	for _, c := range cards {
+		k, err := tx.Q.CardForUpdate(ctx, c.ID, org)
+		if db.NoRows(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("lock card %s: %w", c.ID, err)
+		}
+		send, err := p.removeCard(ctx, tx, org, c.ID, k.MethodID)
+		if err != nil {
+			return err
+		}
+		tx.AfterCommit(func() { p.out.SendNow(ctx, send) })
+		act := audit.Event{Org: org, Action: "billing.card_remove", Object: c.ID.String()}
+		if err := audit.Record(ctx, tx, act); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // detachParams are the frozen parameters of forgetting a card.
@@ -199,52 +238,58 @@ type detachParams struct {
 	Method string `json:"method"`
 }
 
-func (p *Payments) sendDetach(ctx context.Context, o dbq.ClaimOutboxRow) (fail, err error) {
+// detachSender removes cards at Stripe.
+type detachSender struct{ *Payments }
+
+// Send removes a card.
+func (p detachSender) Send(ctx context.Context, client *stripe.Client, row outbox.Row) (string, outbox.Book, error) {
 	var d detachParams
-	if err := json.Unmarshal(o.Params, &d); err != nil {
-		return nil, err
+	if err := json.Unmarshal(row.Params, &d); err != nil {
+		return "", nil, err
 	}
-	if fail := p.stripe.DetachCard(ctx, o.IdemKey, d.Method); fail != nil {
-		return fail, nil
-	}
-	return nil, p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return finish(ctx, tx, o, stateDone, d.Method,
-			"")
-	})
+	return d.Method, func(context.Context, *db.Tx) error { return nil }, client.DetachCard(ctx, row.Key, d.Method)
 }
 
-// sendSetup makes the page. One that is made a second time, a day later, does no harm.
-func (p *Payments) sendSetup(ctx context.Context, o dbq.ClaimOutboxRow) (fail, err error) {
+// Refused logs it: the card is removed here.
+func (p detachSender) Refused(ctx context.Context, _ *db.Tx, row outbox.Row, why *stripe.Error) error {
+	p.refusal(ctx, row, why)
+	return nil
+}
+
+// setupSender opens pages on which a card is saved.
+type setupSender struct{ *Payments }
+
+// Send opens the page. A second one, opened a day later, does no harm.
+func (p setupSender) Send(ctx context.Context, client *stripe.Client, row outbox.Row) (string, outbox.Book, error) {
 	var n stripe.NewSetup
-	if err := json.Unmarshal(o.Params, &n); err != nil {
-		return nil, err
+	if err := json.Unmarshal(row.Params, &n); err != nil {
+		return "", nil, err
 	}
-	setup, err := id.Parse[id.CardSetup](o.Ref)
+	setup, err := id.Parse[id.CardSetup](row.Ref)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	s, err := p.d.Q.CardSetup(ctx, setup)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	c, err := p.d.Q.StripeCustomer(ctx, s.OrgID)
-	if db.NoRows(err) {
-		return errNoCustomer, nil
+	if n.Customer, _, err = p.customerOf(ctx, s.OrgID); err != nil {
+		return "", nil, err
 	}
+	page, err := client.CreateSetup(ctx, row.Key, n)
+	return page.ID, func(ctx context.Context, tx *db.Tx) error {
+		return tx.Q.SetCardSetupURL(ctx, page.URL, setup)
+	}, err
+}
+
+// Refused ends the visit: it failed.
+func (p setupSender) Refused(ctx context.Context, tx *db.Tx, row outbox.Row, why *stripe.Error) error {
+	p.refusal(ctx, row, why)
+	setup, err := id.Parse[id.CardSetup](row.Ref)
 	if err != nil {
-		return nil, fmt.Errorf("read customer: %w", err)
+		return err
 	}
-	n.Customer = c.CustomerID
-	page, fail := p.stripe.CreateSetup(ctx, o.IdemKey, n)
-	if fail != nil {
-		return fail, nil
-	}
-	return nil, p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := tx.Q.SetCardSetupURL(ctx, page.URL, setup); err != nil {
-			return err
-		}
-		return finish(ctx, tx, o, stateDone, page.ID, "")
-	})
+	return tx.Q.SettleCardSetup(ctx, string(Failed), "The page for saving a card could not be made.", setup)
 }
 
 // refreshSetup applies the state at Stripe of the saving of a card. over reports that its page is closed.

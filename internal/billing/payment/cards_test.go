@@ -135,7 +135,7 @@ func TestABankAsks(t *testing.T) {
 	if _, err := s.p.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.SendAll(s.p)
+	s.SendAll(s.p.out)
 	s.want(never, Canceled)
 	if s.stripe.Authenticate(s.session(topupKey(never.ID)), true) {
 		t.Fatal("a cancelled payment was paid")
@@ -154,7 +154,7 @@ func TestAPaymentThatSucceedsLateCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.stripe.Authenticate(s.session(topupKey(top.ID)), true)
-	s.SendAll(s.p)
+	s.SendAll(s.p.out)
 	s.want(top, Succeeded)
 	s.square(1)
 }

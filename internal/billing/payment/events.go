@@ -2,7 +2,6 @@ package payment
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -61,7 +60,7 @@ func (p *Payments) storeEvent(ctx context.Context, tx *db.Tx, e stripe.Event) er
 		CreatedAt: e.CreatedAt,
 	})
 	if err != nil {
-		return fmt.Errorf("payment: store event: %w", err)
+		return fmt.Errorf("store event: %w", err)
 	}
 	return nil
 }
@@ -71,7 +70,7 @@ func (p *Payments) storeEvent(ctx context.Context, tx *db.Tx, e stripe.Event) er
 func (p *Payments) ProcessEvents(ctx context.Context) (n int, err error) {
 	rows, err := p.d.Q.ClaimStripeEvents(ctx, batchRows)
 	if err != nil {
-		return 0, fmt.Errorf("payment: claim events: %w", err)
+		return 0, fmt.Errorf("claim events: %w", err)
 	}
 	results := make([]error, len(rows))
 	var g errgroup.Group
@@ -111,51 +110,11 @@ func (p *Payments) processEvent(ctx context.Context, e dbq.ClaimStripeEventsRow)
 	if failed == nil {
 		failed = p.d.Q.FailStripeEvent(ctx, err.Error(), wait.Seconds(), e.ID)
 	}
-	return errors.Join(fmt.Errorf("payment: event %s: %w", e.ID, err), failed)
+	return errors.Join(fmt.Errorf("event %s: %w", e.ID, err), failed)
 }
 
 // refreshFor is how long a payer has to answer their bank.
 const refreshFor = 24 * time.Hour
-
-// giveUp has a payment cancelled whose payer did not answer their bank. Only Stripe knows whether they did meanwhile.
-func (p *Payments) giveUp(ctx context.Context, t dbq.Topup) error {
-	return p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if t.PaymentIntentID == nil {
-			return nil
-		}
-		out := &outgoing{tx: tx}
-		return out.add(ctx, kindCancel, t.ID.String(), "cancel:"+*t.PaymentIntentID, cancelParams{*t.PaymentIntentID})
-	})
-}
-
-// cancelParams are the frozen parameters of a cancellation.
-type cancelParams struct {
-	Payment string `json:"payment"`
-}
-
-func (p *Payments) sendCancel(ctx context.Context, o dbq.ClaimOutboxRow) (fail, err error) {
-	var c cancelParams
-	if err := json.Unmarshal(o.Params, &c); err != nil {
-		return nil, err
-	}
-	t, err := id.Parse[id.TopUp](o.Ref)
-	if err != nil {
-		return nil, err
-	}
-	pay, fail := p.stripe.CancelPayment(ctx, o.IdemKey, c.Payment)
-	if fail != nil {
-		return fail, nil
-	}
-	if pay.Status == stripe.Canceled && pay.Failure == "" {
-		pay.Failure = "Your bank wanted to ask you, and nobody answered for a day. Nothing was charged."
-	}
-	return nil, p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := p.settle(ctx, tx, t, pay, true); err != nil {
-			return err
-		}
-		return finish(ctx, tx, o, stateDone, pay.ID, "")
-	})
-}
 
 // Refresh asks Stripe about one of the org's top-ups now, for a payer who comes back from paying, and is Get.
 func (p *Payments) Refresh(ctx context.Context, org id.Org, topup id.TopUp) (TopUp, error) {
@@ -163,12 +122,12 @@ func (p *Payments) Refresh(ctx context.Context, org id.Org, topup id.TopUp) (Top
 	if err != nil || t.State != Pending {
 		return t, err
 	}
-	row, err := p.d.Q.OutboxByKey(ctx, topupKey(topup))
-	if err != nil || row.State != stateDone {
+	sent, ok, err := p.out.Find(ctx, topupKey(topup))
+	if err != nil || !ok || !sent.Done {
 		return t, err
 	}
-	if _, err := p.refresh(ctx, row.ResultID); err != nil {
-		p.log.WarnContext(ctx, "a payment cannot be asked about now", "topup", topup, "error", err)
+	if _, err := p.refresh(ctx, sent.Object); err != nil {
+		p.log.WarnContext(ctx, "a payment cannot be asked about now", "topup", topup, "err", err)
 	}
 	return p.Get(ctx, org, topup)
 }
@@ -178,11 +137,11 @@ func (p *Payments) RefreshOrg(ctx context.Context, org id.Org) error {
 	const atMost = 5
 	topups, err := p.d.Q.PendingTopupsOfOrg(ctx, org, atMost)
 	if err != nil {
-		return fmt.Errorf("payment: what %s waits for: %w", org, err)
+		return fmt.Errorf("what %s waits for: %w", org, err)
 	}
 	setups, err := p.d.Q.PendingCardSetupsOfOrg(ctx, org, atMost)
 	if err != nil {
-		return fmt.Errorf("payment: what %s waits for: %w", org, err)
+		return fmt.Errorf("what %s waits for: %w", org, err)
 	}
 	var errs []error
 	for _, t := range topups {
@@ -206,22 +165,25 @@ func (p *Payments) Poll(ctx context.Context) (n int, err error) { return p.poll(
 func (p *Payments) poll(ctx context.Context, after time.Duration) (n int, err error) {
 	pending, err := p.d.Q.ClaimPendingTopups(ctx, after.Seconds(), batchRows)
 	if err != nil {
-		return 0, fmt.Errorf("payment: pending top-ups: %w", err)
+		return 0, fmt.Errorf("pending top-ups: %w", err)
 	}
 	var errs []error
 	for _, t := range pending {
-		row, err := p.d.Q.OutboxByKey(ctx, topupKey(t))
-		if err == nil && row.State == stateDone {
-			_, err = p.refresh(ctx, row.ResultID)
+		sent, ok, err := p.out.Find(ctx, topupKey(t))
+		if err == nil && !ok {
+			err = errors.New("it was never queued for Stripe")
+		}
+		if err == nil && sent.Done {
+			_, err = p.refresh(ctx, sent.Object)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("payment: poll %s: %w", t, err), p.pollFailed(ctx, t, err))
+			errs = append(errs, fmt.Errorf("poll %s: %w", t, err), p.pollFailed(ctx, t, err))
 			continue
 		}
 		now, err := p.d.Q.Topup(ctx, t)
 		switch {
 		case err != nil:
-			errs = append(errs, fmt.Errorf("payment: poll %s: %w", t, err))
+			errs = append(errs, fmt.Errorf("poll %s: %w", t, err))
 		case now.State != string(Pending):
 			n++
 			errs = append(errs, notify.DropDeadLetter(ctx, p.d.Q, queuePoll, t.String()))
@@ -231,6 +193,14 @@ func (p *Payments) poll(ctx context.Context, after time.Duration) (n int, err er
 	}
 	return n, errors.Join(errs...)
 }
+
+const (
+	batchRows = 50 // rows that a job takes at a time
+	// workersPerKind is how many events a replica processes at once.
+	workersPerKind = 8
+	// backOffWait is when work is tried again that was not done because Stripe limits our rate.
+	backOffWait = 10 * time.Second
+)
 
 // queuePoll names top-ups that cannot be asked about among the dead letters.
 const queuePoll = "topup_poll"
@@ -313,11 +283,8 @@ const notOurs = "not a top-up of this platform"
 
 // kindOf is how a top-up is paid; "" when there is no such top-up.
 func (p *Payments) kindOf(ctx context.Context, topup id.TopUp) (string, error) {
-	row, err := p.d.Q.OutboxByKey(ctx, topupKey(topup))
-	if db.NoRows(err) {
-		return "", nil
-	}
-	return row.Kind, err
+	sent, _, err := p.out.Find(ctx, topupKey(topup))
+	return sent.Kind, err
 }
 
 func (p *Payments) refreshCheckout(ctx context.Context, session string) (note string, err error) {
@@ -349,4 +316,20 @@ func ifMissing(err error) (note string, _ error) {
 		return "Stripe does not know it", nil
 	}
 	return "", err
+}
+
+// Watch registers who reads objects whose ids begin with prefix, such as "tr_".
+func (p *Payments) Watch(prefix string, refresh func(ctx context.Context, object string) (note string, err error)) {
+	p.watchers[prefix] = refresh
+}
+
+// watch passes an object to who watches objects with ids like this one; watched is false if there is none.
+func (p *Payments) watch(ctx context.Context, object string) (note string, watched bool, err error) {
+	for prefix, refresh := range p.watchers {
+		if strings.HasPrefix(object, prefix) {
+			note, err := refresh(ctx, object)
+			return note, true, err
+		}
+	}
+	return "", false, nil
 }

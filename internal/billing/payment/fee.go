@@ -15,7 +15,7 @@ const maxCents = 100_000_000_000
 // fromCents returns an amount of Stripe's; one that cannot be true is an error.
 func fromCents(cents int64) (money.Nano, error) {
 	if cents > maxCents || cents < -maxCents {
-		return 0, fmt.Errorf("Stripe says %d cents, which cannot be true", cents)
+		return 0, fmt.Errorf("amount of %d cents from Stripe is out of range", cents)
 	}
 	return money.Nano(cents) * money.Cent, nil
 }

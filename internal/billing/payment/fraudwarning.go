@@ -31,7 +31,7 @@ func (p *Payments) refreshFraudWarning(ctx context.Context, object string) (note
 		if err := p.stopAuto(ctx, tx, t.OrgID, "The card's bank reports that a payment may be fraudulent."); err != nil {
 			return err
 		}
-		return notifyAdmins(ctx, tx, notify.Notice{
+		return notify.AddForAdmins(ctx, tx, notify.Notice{
 			Key:      "fraud_warning:" + w.ID,
 			Severity: notify.Bad,
 			Object:   t.OrgID.String(),
@@ -53,7 +53,7 @@ func (p *Payments) meterErrors(ctx context.Context, meter string) (note string, 
 		if err != nil {
 			return err
 		}
-		return notifyAdmins(ctx, tx, notify.Notice{
+		return notify.AddForAdmins(ctx, tx, notify.Notice{
 			Key:      "meter_errors:" + meter + ":" + now.Format("2006-01-02"),
 			Severity: notify.Warn,
 			Title:    "Stripe refused reports of usage",

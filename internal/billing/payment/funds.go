@@ -65,7 +65,7 @@ func (p *Payments) storeFunds(ctx context.Context, f stripe.Funds) error {
 		if err != nil {
 			return err
 		}
-		if err := notifyAdmins(ctx, tx, notify.Notice{
+		if err := notify.AddForAdmins(ctx, tx, notify.Notice{
 			Key:      "stripe_funds:" + f.Currency + ":" + now.Format(time.DateOnly),
 			Severity: notify.Bad,
 			Title:    "Stripe holds another amount than its changes come to",

@@ -62,10 +62,8 @@ func (s *shop) sendMine() {
 		if len(ids) == 0 {
 			return
 		}
-		for _, o := range ids {
-			if err := s.p.attempt(context.Background(), o); err != nil {
-				s.T.Fatal(err)
-			}
+		for _, o := range ids { // one by one: SendNow leaves the rest when one fails
+			s.p.out.SendNow(context.Background(), []id.Outbox{o})
 		}
 	}
 	s.T.Fatal("the outbox does not empty")
@@ -93,10 +91,10 @@ func TestADeadSenderIsReplaced(t *testing.T) {
 	s.want(second, Pending)
 	s.Exec("UPDATE stripe_outbox SET state = 'sent', next_at = clock_timestamp() + interval '90 seconds' WHERE state = " +
 		"'unknown'")
-	if n, err := s.p.SendDue(t.Context()); n != 0 || err != nil {
+	if n, err := s.p.out.SendDue(t.Context()); n != 0 || err != nil {
 		t.Fatal(n, err)
 	}
-	s.SendAll(s.p)
+	s.SendAll(s.p.out)
 	s.want(second, Succeeded)
 	s.square(2)
 }
@@ -112,7 +110,7 @@ func TestAForgottenKeyIsLookedUp(t *testing.T) {
 	s.want(refused, Pending)
 	s.stripe.ForgetKeys()
 	s.Exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '1 day' WHERE state = 'unknown'")
-	s.SendAll(s.p)
+	s.SendAll(s.p.out)
 	s.want(charged, Succeeded)
 	if got := s.want(refused, Failed); got.Failure == "" {
 		t.Fatal("no reason")
@@ -144,7 +142,7 @@ func TestManySendersUnderRandomFaults(t *testing.T) {
 		s.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
 		for range 4 {
 			wg.Go(func() {
-				if _, err := s.p.SendDue(context.Background()); err != nil {
+				if _, err := s.p.out.SendDue(context.Background()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -152,7 +150,7 @@ func TestManySendersUnderRandomFaults(t *testing.T) {
 		wg.Wait()
 		s.deliver(s.stripe.Deliveries())
 	}
-	s.SendAll(s.p)
+	s.SendAll(s.p.out)
 	s.square(20)
 	if s.wallet() != 210*money.Unit {
 		t.Fatal(s.wallet())
@@ -168,7 +166,7 @@ func TestAFirstTopUpIsNotOvertaken(t *testing.T) {
 	for range 4 {
 		senders.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := s.p.SendDue(ctx); err != nil && ctx.Err() == nil {
+				if _, err := s.p.out.SendDue(ctx); err != nil && ctx.Err() == nil {
 					t.Error(err)
 				}
 			}

@@ -6,13 +6,14 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
-func (s *shop) setSending(paused bool) Sending {
+func (s *shop) setSending(paused bool) outbox.Sending {
 	s.T.Helper()
 	admin := s.payer
 	admin.Admin = true
-	x, _, err := s.p.SetSending(s.T.Context(), admin, paused, "a restore", idem.Request{})
+	x, _, err := s.p.out.SetSending(s.T.Context(), admin, paused, "a restore", idem.Request{})
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -36,7 +37,7 @@ func TestPauseOfSending(t *testing.T) {
 	if x := s.setSending(true); !x.Paused || x.Reason != "a restore" || x.Since == nil {
 		t.Fatalf("%+v", x)
 	}
-	s.SendAll(s.p)
+	s.SendAll(s.p.out)
 	if n, _ := s.stripe.Charged(); n != 1 || s.get(waiting).State != Pending {
 		t.Fatalf("%d charges while paused, %+v", n, s.get(waiting))
 	}
@@ -47,13 +48,13 @@ func TestPauseOfSending(t *testing.T) {
 	if !fault.Is(err, fault.Unavailable) {
 		t.Fatal(err)
 	}
-	if _, err := s.p.Sending(t.Context(), s.payer); !fault.Is(err, fault.Forbidden) {
+	if _, err := s.p.out.Sending(t.Context(), s.payer); !fault.Is(err, fault.Forbidden) {
 		t.Fatal(err)
 	}
 	if x := s.setSending(false); x.Paused {
 		t.Fatalf("%+v", x)
 	}
-	s.SendAll(s.p)
+	s.SendAll(s.p.out)
 	if n, _ := s.stripe.Charged(); n != 2 || s.get(waiting).State != Succeeded {
 		t.Fatalf("%d charges after the pause, %+v", n, s.get(waiting))
 	}

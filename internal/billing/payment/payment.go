@@ -31,6 +31,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // Bounds of one top-up.
@@ -49,6 +50,9 @@ type Config struct {
 	ReturnURL string
 	// UnverifiedLimit is what an org may add before an owner's e-mail address and a card are verified; 0: any amount.
 	UnverifiedLimit money.Nano
+	// RefundLimit is what an org may be given back within 30 days at its own request, if it has used less than that: see
+	// refundRoom. 0: any amount.
+	RefundLimit money.Nano
 	// DisputedLimit is what an org may add while a payment of it is disputed; 0: DefaultDisputedLimit.
 	DisputedLimit money.Nano
 	// Merchant is who sells, as receipts name it: of record.
@@ -61,11 +65,11 @@ type Config struct {
 // Payments is the use cases. Safe for concurrent use.
 type Payments struct {
 	d      *db.DB
-	stripe *stripe.Client
+	out    *outbox.Outbox
+	stripe *stripe.Client // of out, for reading
 	cfg    Config
 	log    *slog.Logger
 
-	senders  map[string]Sender // of nouns above, by kind of row
 	watchers map[string]func(ctx context.Context, object string) (note string, err error)
 	biller   *Biller // nil: orgs are not billed afterwards
 
@@ -100,10 +104,20 @@ type TopUp struct {
 	Sandbox     bool       `json:"sandbox,omitempty"`
 }
 
-// New checks the configuration.
-func New(d *db.DB, client *stripe.Client, cfg Config, log *slog.Logger) (*Payments, error) {
-	switch {
-	case cfg.ReturnURL == "":
+// Kinds of outbox rows. Those that bill orgs afterwards are in billing.go.
+const (
+	kindCustomer = "customer.create"
+	kindPayment  = "payment.create"
+	kindCheckout = "checkout.create"
+	kindCancel   = "payment.cancel"
+	kindSetup    = "setup.create"
+	kindDetach   = "card.detach"
+	kindRefund   = "refund.create"
+)
+
+// New checks the configuration and registers with out what payments send to Stripe. Call it before out sends anything.
+func New(d *db.DB, out *outbox.Outbox, cfg Config, log *slog.Logger) (*Payments, error) {
+	if cfg.ReturnURL == "" {
 		return nil, errors.New("payments need a return URL for the checkout page")
 	}
 	if err := money.CheckCurrency(cfg.Currency); err != nil {
@@ -115,6 +129,14 @@ func New(d *db.DB, client *stripe.Client, cfg Config, log *slog.Logger) (*Paymen
 	if cfg.Taxer == nil {
 		cfg.Taxer = tax.None{}
 	}
-	return &Payments{d: d, stripe: client, cfg: cfg, log: log, senders: map[string]Sender{},
-		watchers: map[string]func(context.Context, string) (string, error){}}, nil
+	p := &Payments{d: d, out: out, stripe: out.Client(), cfg: cfg, log: log,
+		watchers: map[string]func(context.Context, string) (string, error){}}
+	out.Register(outbox.Kind{Name: kindCustomer, First: true, NoMoney: true}, customerSender{p})
+	out.Register(outbox.Kind{Name: kindPayment}, paymentSender{topupSender{p}})
+	out.Register(outbox.Kind{Name: kindCheckout}, checkoutSender{topupSender{p}})
+	out.Register(outbox.Kind{Name: kindCancel, NoMoney: true}, cancelSender{p})
+	out.Register(outbox.Kind{Name: kindSetup, NoMoney: true}, setupSender{p})
+	out.Register(outbox.Kind{Name: kindDetach, NoMoney: true}, detachSender{p})
+	out.Register(outbox.Kind{Name: kindRefund}, refundSender{p})
+	return p, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
@@ -27,7 +28,6 @@ type shop struct {
 	*billingtest.World
 	p      *Payments
 	stripe *billingtest.Stripe
-	url    string // of stripe
 	payer  account.Principal
 }
 
@@ -51,16 +51,17 @@ func newShopWith(t testing.TB, d *db.DB, method string, patience time.Duration) 
 // newShopAt is a shop whose payments go through fake.
 func newShopAt(w *billingtest.World, fake *billingtest.Stripe, method string) *shop {
 	w.T.Helper()
-	p, err := New(w.DB, fake.Client, Config{
+	log := slog.New(slog.DiscardHandler)
+	p, err := New(w.DB, outbox.New(w.DB, fake.Client, log), Config{
 		Currency:      "EUR",
 		DefaultMethod: method,
 		ReturnURL:     "http://muster.test/billing",
 		Sandbox:       true,
-	}, slog.New(slog.DiscardHandler))
+	}, log)
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	s := &shop{World: w, p: p, stripe: fake, url: fake.URL}
+	s := &shop{World: w, p: p, stripe: fake}
 	s.payer = account.Principal{Org: w.Org(), User: id.New[id.User](), Email: "a@b.c", OrgName: "o"}
 	return s
 }
@@ -184,7 +185,7 @@ func TestADeclinedCardCreditsNothing(t *testing.T) {
 			t.Errorf("%+v: %q", c, got.Failure)
 		}
 		s.deliver(s.stripe.Deliveries())
-		s.SendAll(s.p) // it is final: nothing is tried again
+		s.SendAll(s.p.out) // it is final: nothing is tried again
 		s.square(0)
 		var notices int
 		if err := d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1",

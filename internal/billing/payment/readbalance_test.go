@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // A reading of Stripe's balance that fails after its first page leaves no gap behind.
@@ -33,7 +34,7 @@ func TestAReadingThatFailsLeavesNoGap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.p, err = New(s.DB, c, Config{
+	if s.p, err = New(s.DB, outbox.New(s.DB, c, slog.New(slog.DiscardHandler)), Config{
 		Currency:  "EUR",
 		ReturnURL: "http://muster.test/billing",
 		Sandbox:   true,

@@ -43,11 +43,11 @@ type Reconciled struct {
 // replicas may.
 func (p *Payments) Reconcile(ctx context.Context) (r Reconciled, err error) {
 	if r.New, err = p.readBalance(ctx); err != nil {
-		return r, fmt.Errorf("payment: read Stripe's balance: %w", err)
+		return r, fmt.Errorf("read Stripe's balance: %w", err)
 	}
 	open, err := p.d.Q.OpenBalanceTxs(ctx, reconcileRows)
 	if err != nil {
-		return r, fmt.Errorf("payment: open changes: %w", err)
+		return r, fmt.Errorf("open changes: %w", err)
 	}
 	var errs []error
 	for _, b := range open {
@@ -59,7 +59,7 @@ func (p *Payments) Reconcile(ctx context.Context) (r Reconciled, err error) {
 			}
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("payment: match %s: %w", b.ID, err))
+			errs = append(errs, fmt.Errorf("match %s: %w", b.ID, err))
 		}
 		switch state {
 		case "matched", "resolved":
@@ -284,7 +284,7 @@ func (p *Payments) Reconciliation(ctx context.Context, who account.Principal) (R
 	}
 	t, err := p.d.Q.ReconcileTotals(ctx, p.cfg.Currency)
 	if err != nil {
-		return out, fmt.Errorf("payment: reconciliation: %w", err)
+		return out, fmt.Errorf("reconciliation: %w", err)
 	}
 	clearing, err := ledger.Balance(ctx, p.d.Q, ledger.StripeClearing(p.cfg.Currency))
 	if err != nil {
@@ -298,7 +298,7 @@ func (p *Payments) Reconciliation(ctx context.Context, who account.Principal) (R
 	}
 	open, err := p.d.Q.ListOpenBalanceTxs(ctx, 100)
 	if err != nil {
-		return out, fmt.Errorf("payment: reconciliation: %w", err)
+		return out, fmt.Errorf("reconciliation: %w", err)
 	}
 	for _, b := range open {
 		out.Open = append(out.Open, Change{
@@ -312,7 +312,7 @@ func (p *Payments) Reconciliation(ctx context.Context, who account.Principal) (R
 	}
 	lost, err := p.d.Q.UnmatchedClearing(ctx, matchFor.Seconds(), 100)
 	if err != nil {
-		return out, fmt.Errorf("payment: reconciliation: %w", err)
+		return out, fmt.Errorf("reconciliation: %w", err)
 	}
 	for _, x := range lost {
 		out.Unproven = append(out.Unproven, Unproven{

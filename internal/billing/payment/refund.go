@@ -19,6 +19,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // Refund is unused balance on its way back to the card that paid it.
@@ -36,7 +37,8 @@ type Refund struct {
 }
 
 // Refundable returns what of the org's balance can be given back now: what is available, and no more than what is left
-// of its payments. Credit that was given away counts as spent first; a disputed payment gives nothing back.
+// of its payments, nor than refundRoom. Credit that was given away counts as spent first; a disputed payment gives
+// nothing back.
 func (p *Payments) Refundable(ctx context.Context, org id.Org) (money.Nano, error) {
 	rows, err := p.d.Q.RefundableTopups(ctx, org, p.cfg.Currency)
 	if err != nil {
@@ -54,7 +56,13 @@ func (p *Payments) Refundable(ctx context.Context, org id.Org) (money.Nano, erro
 	if err != nil {
 		return 0, fmt.Errorf("read claims on %s: %w", org, err)
 	}
-	return refundable(wallet-money.Nano(claims.Short+claims.Debt), bond, rows), nil
+	past, err := p.refundHistory(ctx, p.d.Q, org)
+	if err != nil {
+		return 0, err
+	}
+	rows = inReach(p.cfg.RefundLimit, past, rows)
+	most := refundable(wallet-money.Nano(claims.Short+claims.Debt), bond, rows)
+	return min(most, refundRoom(p.cfg.RefundLimit, past)), nil
 }
 
 // inBond returns what an org moved from its wallet into the bond of its hosts: paid in, and not there to be given back.
@@ -85,8 +93,8 @@ func refundableOf(t dbq.RefundableTopupsRow) money.Nano {
 
 // GiveBack sends unused balance back to the payments it came from, newest first, each at most what is left of it. The
 // money leaves the wallet at once, and the tax that was charged on it goes back with it. Faults: Invalid (the amount),
-// Conflict (more than Refundable; the message says how much that is). With an idempotency key the same refunds are
-// returned again, in their present state.
+// Conflict (more than is unused; the message says how much that is), QuotaExceeded (more than the limit on refunds).
+// With an idempotency key the same refunds are returned again, in their present state.
 func (p *Payments) GiveBack(ctx context.Context, payer account.Principal, amount money.Nano,
 	key idem.Request) ([]Refund, idem.Outcome, error) {
 	switch {
@@ -97,12 +105,12 @@ func (p *Payments) GiveBack(ctx context.Context, payer account.Principal, amount
 	}
 	var send []id.Outbox
 	made, done, err := idem.Once(ctx, p.d, key.ByReference(), func(ctx context.Context, tx *db.Tx) ([]id.Refund, error) {
-		out := &outgoing{tx: tx}
+		out := &outbox.Batch{Tx: tx}
 		made, err := p.allot(ctx, out, payer, amount)
 		if err != nil {
 			return nil, err
 		}
-		send = out.rows
+		send = out.Rows
 		return made, audit.Record(ctx, tx, payer.Event("billing.refund", payer.Org.String(),
 			map[string]any{"amount": amount.String()}))
 	})
@@ -110,18 +118,21 @@ func (p *Payments) GiveBack(ctx context.Context, payer account.Principal, amount
 		return nil, idem.Outcome{}, fmt.Errorf("give back: %w", err)
 	}
 	if !done.Replayed {
-		p.send(ctx, send)
+		p.out.SendNow(ctx, send)
 	}
 	list, err := p.refunds(ctx, payer.Org, made)
 	return list, done.Again(), err
 }
 
 // allot spreads amount over the org's payments, newest first, and queues a refund of each part.
-func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Principal,
+func (p *Payments) allot(ctx context.Context, out *outbox.Batch, payer account.Principal,
 	amount money.Nano) (made []id.Refund, err error) {
-	tx := out.tx
+	tx := out.Tx
 	if _, err := tx.Q.LockTopupsOfOrg(ctx, payer.Org); err != nil {
 		return nil, fmt.Errorf("lock top-ups of %s: %w", payer.Org, err)
+	}
+	if _, err := tx.Q.LockSameCards(ctx, payer.Org); err != nil {
+		return nil, fmt.Errorf("lock cards of %s: %w", payer.Org, err)
 	}
 	rows, err := tx.Q.RefundableTopups(ctx, payer.Org, p.cfg.Currency)
 	if err != nil {
@@ -136,8 +147,18 @@ func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Princ
 	if err != nil {
 		return nil, err
 	}
-	if most := refundable(books.Balance(wallet)-books.Reserved(wallet), bond, rows); amount > most {
-		return nil, tooMuch(most)
+	unused := refundable(books.Balance(wallet)-books.Reserved(wallet), bond, rows)
+	if amount > unused {
+		return nil, tooMuch(unused)
+	}
+	past, err := p.refundHistory(ctx, tx.Q, payer.Org)
+	if err != nil {
+		return nil, err
+	}
+	rows = inReach(p.cfg.RefundLimit, past, rows)
+	most := min(refundable(unused, bond, rows), refundRoom(p.cfg.RefundLimit, past))
+	if amount > most {
+		return nil, overRefundLimit(p.cfg, past, most)
 	}
 	var entries []ledger.Entry
 	left := amount
@@ -171,8 +192,8 @@ type refundOf struct {
 }
 
 // queueRefund stores a refund of a top-up with its tax and queues it for Stripe. The caller posts its refundEntry.
-func (p *Payments) queueRefund(ctx context.Context, out *outgoing, t dbq.Topup, r id.Refund, of refundOf) error {
-	if err := out.tx.Q.InsertRefund(ctx, dbq.InsertRefundParams{
+func (p *Payments) queueRefund(ctx context.Context, out *outbox.Batch, t dbq.Topup, r id.Refund, of refundOf) error {
+	if err := out.Tx.Q.InsertRefund(ctx, dbq.InsertRefundParams{
 		ID:       r,
 		OrgID:    t.OrgID,
 		TopupID:  t.ID,
@@ -183,7 +204,7 @@ func (p *Payments) queueRefund(ctx context.Context, out *outgoing, t dbq.Topup, 
 	}); err != nil {
 		return fmt.Errorf("insert refund %s: %w", r, err)
 	}
-	if err := out.add(ctx, kindRefund, r.String(), "refund:"+r.String(), stripe.NewRefund{
+	if err := out.Add(ctx, kindRefund, r.String(), "refund:"+r.String(), stripe.NewRefund{
 		Refund:  r.String(),
 		Payment: of.payment,
 		Cents:   int64((of.net + of.tax) / money.Cent),
@@ -191,7 +212,7 @@ func (p *Payments) queueRefund(ctx context.Context, out *outgoing, t dbq.Topup, 
 	}); err != nil {
 		return err
 	}
-	return p.recordTax(ctx, out.tx, t, taxEntry{tax.Refund, refundKey(r), r.String(), -of.net, -of.tax})
+	return p.recordTax(ctx, out.Tx, t, taxEntry{tax.Refund, refundKey(r), r.String(), -of.net, -of.tax})
 }
 
 // refundEntry takes a refund and its tax out of the wallet.
@@ -251,38 +272,48 @@ func (p *Payments) Refunds(ctx context.Context, org id.Org) ([]Refund, error) {
 	return out, nil
 }
 
-func (p *Payments) sendRefund(ctx context.Context, o dbq.ClaimOutboxRow, old bool) (fail, err error) {
+// refundSender makes refunds.
+type refundSender struct{ *Payments }
+
+// Send makes a refund. If Stripe may have forgotten the key, it looks up what the row did, and gives the row up if it
+// did nothing.
+func (p refundSender) Send(ctx context.Context, client *stripe.Client, row outbox.Row) (string, outbox.Book, error) {
 	var n stripe.NewRefund
-	if err := json.Unmarshal(o.Params, &n); err != nil {
-		return nil, err
+	if err := json.Unmarshal(row.Params, &n); err != nil {
+		return "", nil, err
 	}
-	r, err := id.Parse[id.Refund](o.Ref)
+	r, err := id.Parse[id.Refund](row.Ref)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	var got stripe.Refund
-	if old { // Stripe has forgotten the key: what it did is looked up first, and sent again only if it did nothing
-		found, fail := p.stripe.FindRefund(ctx, n.Payment, n.Refund)
-		if fail != nil {
-			return fail, nil
+	if row.Old {
+		found, err := client.FindRefund(ctx, n.Payment, n.Refund)
+		if err != nil {
+			return "", nil, err
 		}
 		if found == nil {
-			return &stripe.Error{
-				Outcome: stripe.Rejected,
-				Code:    "given_up",
-				Message: "The payment service could not be reached for a day.",
-			}, nil
+			return "", nil, outbox.GivenUp("The payment service could not be reached for a day.")
 		}
 		got = *found
-	} else if got, fail = p.stripe.CreateRefund(ctx, o.IdemKey, n); fail != nil {
-		return fail, nil
+	} else if got, err = client.CreateRefund(ctx, row.Key, n); err != nil {
+		return "", nil, err
 	}
-	return nil, p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := p.settleRefund(ctx, tx, r, got); err != nil {
-			return err
-		}
-		return finish(ctx, tx, o, stateDone, got.ID, "")
-	})
+	return got.ID, func(ctx context.Context, tx *db.Tx) error { return p.settleRefund(ctx, tx, r, got) }, nil
+}
+
+// Refused puts the money back into the wallet.
+func (p refundSender) Refused(ctx context.Context, tx *db.Tx, row outbox.Row, why *stripe.Error) error {
+	p.refusal(ctx, row, why)
+	ours, err := id.Parse[id.Refund](row.Ref)
+	if err != nil {
+		return err
+	}
+	r, err := tx.Q.RefundForUpdate(ctx, ours)
+	if err != nil {
+		return err
+	}
+	return p.failRefund(ctx, tx, r, "", "Stripe refuses it.")
 }
 
 // settleRefund books the state of a refund at Stripe, any number of times and in any order.

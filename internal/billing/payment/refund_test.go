@@ -286,7 +286,7 @@ func TestALostPaymentIsFoundByTheBalance(t *testing.T) {
 	s.want(lost, Pending)
 	s.level()
 	s.want(lost, Succeeded)
-	s.SendAll(s.p)
+	s.SendAll(s.p.out)
 	s.square(2)
 }
 
@@ -378,7 +378,7 @@ func TestMoneyComesAndGoesUnderFaults(t *testing.T) {
 		}
 	}
 	s.stripe.Heal()
-	s.SendAll(s.p)
+	s.SendAll(s.p.out)
 	if _, err := s.p.poll(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}

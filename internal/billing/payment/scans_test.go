@@ -13,6 +13,8 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
+	"github.com/musterhq/muster/internal/testing/billingtest"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 // before returns an id that sorts before all others of its kind.
@@ -152,7 +154,7 @@ func TestSendersShareTheOutbox(t *testing.T) {
 	var replicas sync.WaitGroup
 	for range 3 {
 		replicas.Go(func() {
-			if _, err := s.p.SendDue(t.Context()); err != nil {
+			if _, err := s.p.out.SendDue(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -169,26 +171,33 @@ func TestSendersShareTheOutbox(t *testing.T) {
 // When Stripe limits the rate, all calls pause: rows are not tried one after the other to meet the same answer.
 func TestRateLimitPausesAllRows(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, "pm_card_visa")
+	w := billingtest.New(t, dbtest.New(t))
+	fake := w.Stripe(nil, billingtest.Patience)
+	var err error
+	if fake.Client, err = stripe.New(stripe.Config{
+		Key:           "sk_test_x",
+		WebhookSecret: secret,
+		URL:           fake.URL,
+		BackOff:       time.Hour,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s := newShopAt(w, fake, "pm_card_visa")
 	s.topUp(money.Unit)
 	for range 40 {
 		s.stripe.Fail(sandbox.Down)
 		s.topUp(money.Unit)
 	}
 	s.stripe.Heal()
-	c, err := stripe.New(stripe.Config{Key: "sk_test_x", WebhookSecret: secret, URL: s.url, BackOff: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.p.stripe = c
 	s.stripe.Throttle(10) // then 429
 	s.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('unknown', 'pending')")
 	calls := s.stripe.Calls()
-	if _, err := s.p.SendDue(t.Context()); err != nil {
+	if _, err := s.p.out.SendDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// Ten get through; those under way at that moment, one for each worker, meet the 429; the rest is not tried.
-	if n := s.stripe.Calls() - calls; n < 11 || n > 10+workersPerKind {
+	// Ten get through; those under way at that moment, one for each of the outbox's eight workers, meet the 429; the
+	// rest is not tried.
+	if n := s.stripe.Calls() - calls; n < 11 || n > 10+8 {
 		t.Errorf("%d calls were made", n)
 	}
 	var failed int

@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // settle books the state of a top-up's payment at Stripe. last reports that a refusal is the end: on a checkout page
@@ -133,7 +134,7 @@ func (p *Payments) bookTopup(ctx context.Context, tx *db.Tx, t dbq.Topup,
 // returnBlocked sends a payment by a blocked card back, whose refund is booked, and notifies the org.
 func (p *Payments) returnBlocked(ctx context.Context, tx *db.Tx, t dbq.Topup, pay stripe.Payment,
 	back id.Refund) error {
-	out := &outgoing{tx: tx}
+	out := &outbox.Batch{Tx: tx}
 	if err := p.queueRefund(ctx, out, t, back, refundOf{pay.ID, t.UserID, t.Amount, t.Tax}); err != nil {
 		return err
 	}
@@ -156,7 +157,7 @@ func (p *Payments) collectNow(ctx context.Context, org id.Org, currency string) 
 		err = p.collect(ctx, org, currency)
 	}
 	if err != nil {
-		p.log.WarnContext(ctx, "claims are left to the next pass", "org", org, "error", err)
+		p.log.WarnContext(ctx, "claims are left to the next pass", "org", org, "err", err)
 	}
 }
 
@@ -181,7 +182,7 @@ func (p *Payments) setAside(ctx context.Context, tx *db.Tx, topup id.TopUp, pay 
 	}); err != nil {
 		return err
 	}
-	if err := notifyAdmins(ctx, tx, notify.Notice{
+	if err := notify.AddForAdmins(ctx, tx, notify.Notice{
 		Key:      "topup_mismatch:" + pay.ID,
 		Severity: notify.Bad,
 		Object:   topup.String(),

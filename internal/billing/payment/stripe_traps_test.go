@@ -103,7 +103,7 @@ func TestAReusedKeyIsLookedUp(t *testing.T) {
 	charged := s.topUp(8 * money.Unit) // and nobody knows
 	s.Exec(`UPDATE stripe_outbox SET params = jsonb_set(params, '{description}', '"another version''s words"') WHERE
 		idem_key = $1`, topupKey(charged.ID))
-	s.SendAll(s.p)
+	s.SendAll(s.p.out)
 	s.want(charged, Succeeded)
 	s.square(2)
 
@@ -125,14 +125,14 @@ func TestAReusedKeyIsLookedUp(t *testing.T) {
 	}
 	for range 3 {
 		s.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
-		if _, err := s.p.SendDue(t.Context()); err != nil {
+		if _, err := s.p.out.SendDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.want(lost, Pending)
 	s.Exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '61 minutes' WHERE idem_key = $1",
 		topupKey(lost.ID))
-	s.SendAll(s.p)
+	s.SendAll(s.p.out)
 	s.want(lost, Failed)
 }
 

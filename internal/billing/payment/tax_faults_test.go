@@ -43,7 +43,7 @@ func TestTaxUnderFaults(t *testing.T) {
 				s.owed()
 			}
 			s.stripe.Heal()
-			s.SendAll(s.p)
+			s.SendAll(s.p.out)
 			m.finishAll()
 			if _, err := s.p.poll(t.Context(), 0); err != nil {
 				t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // TopUpRequest requests a payment into an org's wallet.
@@ -55,7 +56,7 @@ func (p *Payments) TopUp(ctx context.Context, payer account.Principal, r TopUpRe
 		return TopUp{}, idem.Outcome{}, fmt.Errorf("top up: %w", err)
 	}
 	if !done.Replayed {
-		p.send(ctx, send)
+		p.out.SendNow(ctx, send)
 	}
 	t, err := p.Get(ctx, payer.Org, made.ID)
 	return t, done.Again(), err
@@ -94,7 +95,7 @@ func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principa
 	if err := p.allow(ctx, tx, payer.Org, r.Amount); err != nil {
 		return nil, err
 	}
-	out := &outgoing{tx: tx}
+	out := &outbox.Batch{Tx: tx}
 	method, err := p.methodFor(ctx, out, payer, r.Card)
 	if err != nil {
 		return nil, err
@@ -109,7 +110,7 @@ func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principa
 	if err := p.queuePayment(ctx, out, payer, n, method, cmp.Or(r.ReturnURL, p.cfg.ReturnURL)); err != nil {
 		return nil, err
 	}
-	return out.rows, audit.Record(ctx, tx, payer.Event("billing.topup", topup.String(), map[string]any{
+	return out.Rows, audit.Record(ctx, tx, payer.Event("billing.topup", topup.String(), map[string]any{
 		"amount": r.Amount.String(),
 		"total":  total.String(),
 	}))
@@ -117,13 +118,13 @@ func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principa
 
 // methodFor returns the payment method of the org's card, or of its default one for the zero card; "" for none. It
 // queues the org's customer if there is none. Fault: NotFound (the card).
-func (p *Payments) methodFor(ctx context.Context, out *outgoing, payer account.Principal,
+func (p *Payments) methodFor(ctx context.Context, out *outbox.Batch, payer account.Principal,
 	card id.Card) (string, error) {
 	method, err := p.customer(ctx, out, payer)
 	if err != nil || card.IsZero() {
 		return method, err
 	}
-	c, err := out.tx.Q.CardForUpdate(ctx, card, payer.Org)
+	c, err := out.Tx.Q.CardForUpdate(ctx, card, payer.Org)
 	if db.NoRows(err) {
 		return "", errNoCard()
 	}
@@ -134,7 +135,7 @@ func (p *Payments) methodFor(ctx context.Context, out *outgoing, payer account.P
 }
 
 // queuePayment queues a payment with a method, or the checkout page on which the payer enters one ("").
-func (p *Payments) queuePayment(ctx context.Context, out *outgoing, payer account.Principal, n newTopup, method,
+func (p *Payments) queuePayment(ctx context.Context, out *outbox.Batch, payer account.Principal, n newTopup, method,
 	back string) error {
 	cents, named := int64((n.amount+n.tax.Amount())/money.Cent), p.describe(n.amount, n.tax)
 	meta, err := topupMeta(n.org, n.user, n.amount, n.tax, n.automatic)
@@ -142,7 +143,7 @@ func (p *Payments) queuePayment(ctx context.Context, out *outgoing, payer accoun
 		return err
 	}
 	if method != "" {
-		return out.add(ctx, kindPayment, n.id.String(), topupKey(n.id), stripe.NewPayment{
+		return out.Add(ctx, kindPayment, n.id.String(), topupKey(n.id), stripe.NewPayment{
 			TopUp:       n.id.String(),
 			Method:      method,
 			Cents:       cents,
@@ -153,7 +154,7 @@ func (p *Payments) queuePayment(ctx context.Context, out *outgoing, payer accoun
 			Meta:        meta,
 		})
 	}
-	return out.add(ctx, kindCheckout, n.id.String(), topupKey(n.id), stripe.NewCheckout{
+	return out.Add(ctx, kindCheckout, n.id.String(), topupKey(n.id), stripe.NewCheckout{
 		TopUp:       n.id.String(),
 		Cents:       cents,
 		Currency:    p.cfg.Currency,
@@ -165,24 +166,19 @@ func (p *Payments) queuePayment(ctx context.Context, out *outgoing, payer accoun
 	})
 }
 
-// customer has the org's customer made if there is none, and is the org's default payment method, "" for none.
-func (p *Payments) customer(ctx context.Context, out *outgoing, payer account.Principal) (method string, err error) {
-	c, err := out.tx.Q.StripeCustomer(ctx, payer.Org)
-	if db.NoRows(err) {
-		return "", out.add(ctx, kindCustomer, payer.Org.String(), customerKey(payer.Org),
-			stripe.Customer{Org: payer.Org.String(), Name: payer.OrgName, Email: payer.Email})
-	}
-	if err != nil {
-		return "", fmt.Errorf("read customer: %w", err)
-	}
-	return c.PaymentMethod, nil
-}
-
 // Idempotency keys, which are also how a row is found again.
-func customerKey(org id.Org) string   { return "customer:" + org.String() }
 func topupKey(topup id.TopUp) string  { return "topup:" + topup.String() }
 func ledgerKey(payment string) string { return "topup:" + payment }
 func noticeKey(topup id.TopUp) string { return "topup:" + topup.String() }
+
+// refusePaused refuses a new payment while sending is paused. Fault: Unavailable.
+func refusePaused(ctx context.Context, q *dbq.Queries) error {
+	s, err := outbox.SendingState(ctx, q)
+	if err == nil && s.Paused {
+		return fault.New(fault.Unavailable, "payments are paused at the moment: nothing was charged; try again later")
+	}
+	return err
+}
 
 // Get returns one of the org's top-ups; another org's is fault.NotFound.
 func (p *Payments) Get(ctx context.Context, org id.Org, topup id.TopUp) (TopUp, error) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/ledger"
@@ -20,15 +21,13 @@ import (
 )
 
 // StandingState is whether an org may pay in and rent as usual.
-type StandingState string
+type StandingState = client.StandingState
 
+// States of an org's standing; see package client.
 const (
-	StandingOK StandingState = "ok"
-	// StandingDisputed: a payment of the org is disputed. It rents with prepaid money only, and what it adds is limited.
-	StandingDisputed StandingState = "disputed"
-	// StandingSuspended: the org has lost several disputes. It adds nothing and rents nothing new until staff forgive
-	// them.
-	StandingSuspended StandingState = "suspended"
+	StandingOK        = client.StandingOK
+	StandingDisputed  = client.StandingDisputed
+	StandingSuspended = client.StandingSuspended
 )
 
 const (
@@ -88,7 +87,7 @@ func (p *Payments) updateStanding(ctx context.Context, tx *db.Tx, org id.Org) er
 	}); err != nil {
 		return err
 	}
-	return notifyAdmins(ctx, tx, notify.Notice{
+	return notify.AddForAdmins(ctx, tx, notify.Notice{
 		Key:      key + ":" + org.String(),
 		Severity: notify.Warn,
 		Object:   org.String(),

@@ -254,7 +254,7 @@ func TestTheCardOfALostDisputeIsBlocked(t *testing.T) {
 	page := other.topUp(7 * u)
 	s.stripe.Pay(s.session(topupKey(page.ID)), "pm_card_visa")
 	s.deliver(s.stripe.Deliveries())
-	s.SendAll(s.p)
+	s.SendAll(s.p.out)
 	if other.wallet() != 0 || len(other.cards()) != 0 {
 		t.Fatalf("%s paid with a blocked card, %d cards kept", other.wallet(), len(other.cards()))
 	}
@@ -376,7 +376,7 @@ func disputeAtRandom(t *testing.T, r *rand.Rand) {
 		s.Exec("UPDATE payment_standing SET state = 'ok'")
 	}
 	s.stripe.Heal()
-	s.SendAll(s.p)
+	s.SendAll(s.p.out)
 	s.Exec("UPDATE stripe_event SET next_at = clock_timestamp() WHERE processed_at IS NULL")
 	s.deliver(s.stripe.Deliveries())
 	if _, err := s.p.poll(ctx, 0); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
@@ -35,7 +36,8 @@ func newAdmin(t *testing.T) *admin {
 	w := billingtest.New(t, d)
 	fake := w.Stripe(nil, 0)
 	log := slog.New(slog.DiscardHandler)
-	pay, err := payment.New(d, fake.Client, payment.Config{
+	out := outbox.New(d, fake.Client, log)
+	pay, err := payment.New(d, out, payment.Config{
 		Currency:      eur,
 		DefaultMethod: "pm_card_visa",
 		ReturnURL:     "http://m.test/billing",
@@ -44,7 +46,7 @@ func newAdmin(t *testing.T) *admin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := New(d, pay, Config{Currency: eur, PageURL: "http://m.test/payouts", Sandbox: true}, log)
+	p, err := New(d, out, pay, Config{Currency: eur, PageURL: "http://m.test/payouts", Sandbox: true}, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 // rest from what is pending, which may fall below zero until usage that was lost is reported and booked again.
 func (p *Payouts) AdoptTransfer(ctx context.Context, object string,
 	record payment.RecordAdopted) (out payment.Adopted, err error) {
-	t, err := p.pay.Stripe().Transfer(ctx, object)
+	t, err := p.out.Client().Transfer(ctx, object)
 	if e := stripe.As(err); e != nil && e.Outcome == stripe.Missing {
 		return payment.Adopted{Outcome: payment.Foreign, Note: "Stripe does not know it"}, nil
 	}

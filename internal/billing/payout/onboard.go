@@ -11,7 +11,6 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
-	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -19,6 +18,7 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // AccountState is how far an operator is with their account at Stripe.
@@ -112,7 +112,7 @@ func (p *Payouts) Onboard(ctx context.Context, who account.Principal, country st
 		return "", idem.Outcome{}, fmt.Errorf("onboard %s: %w", who.Org, err)
 	}
 	if !done.Replayed {
-		p.pay.SendNow(ctx, send)
+		p.out.SendNow(ctx, send)
 	}
 	url, err = p.onboardingPage(ctx, who.Org)
 	return url, done.Again(), err
@@ -131,7 +131,7 @@ func (p *Payouts) onboardingPage(ctx context.Context, org id.Org) (url string, e
 	case r.StripeAccount == nil:
 		return "", unreachable
 	}
-	url, err = p.pay.Stripe().CreateAccountLink(ctx, "account_link:"+id.New[id.Outbox]().String(),
+	url, err = p.out.Client().CreateAccountLink(ctx, "account_link:"+id.New[id.Outbox]().String(),
 		stripe.NewAccountLink{
 			Account: *r.StripeAccount,
 			Refresh: p.cfg.PageURL + "?again=1",
@@ -184,15 +184,17 @@ func (p *Payouts) wantAccount(ctx context.Context, tx *db.Tx, who account.Princi
 		map[string]any{"country": country})); err != nil {
 		return nil, err
 	}
-	return p.pay.Queue(ctx, tx, kindAccount, who.Org.String(), fmt.Sprintf("account:%s:%d", who.Org, r.Tries),
+	return outbox.Add(ctx, tx, kindAccount, who.Org.String(), fmt.Sprintf("account:%s:%d", who.Org, r.Tries),
 		stripe.NewAccount{Org: who.Org.String(), Country: country, Email: who.Email,
 			Recipient: slices.Contains(p.cfg.RecipientCountries, country)})
 }
 
-// sendAccount makes an account. A second one, made a day later because no answer ever came, does no harm: the first one
+// accountSender creates accounts of operators.
+type accountSender struct{ *Payouts }
+
+// Send makes an account. A second one, made a day later because no answer ever came, does no harm: the first one
 // that is booked stands, and no money goes to the other.
-func (p *Payouts) sendAccount(ctx context.Context, client *stripe.Client,
-	row payment.Row) (string, func(context.Context, *db.Tx) error, error) {
+func (p accountSender) Send(ctx context.Context, client *stripe.Client, row outbox.Row) (string, outbox.Book, error) {
 	var n stripe.NewAccount
 	if err := json.Unmarshal(row.Params, &n); err != nil {
 		return "", nil, err
@@ -213,7 +215,7 @@ func (p *Payouts) sendAccount(ctx context.Context, client *stripe.Client,
 	}, nil
 }
 
-func (p *Payouts) refuseAccount(ctx context.Context, tx *db.Tx, row payment.Row, why *stripe.Error) error {
+func (p accountSender) Refused(ctx context.Context, tx *db.Tx, row outbox.Row, why *stripe.Error) error {
 	org, err := id.Parse[id.Org](row.Ref)
 	if err != nil {
 		return err
@@ -257,7 +259,7 @@ func (p *Payouts) noteAccount(ctx context.Context, tx *db.Tx, org id.Org, a stri
 
 // refreshAccount reads an account from Stripe and stores its state.
 func (p *Payouts) refreshAccount(ctx context.Context, object string) (note string, err error) {
-	a, err := p.pay.Stripe().Account(ctx, object)
+	a, err := p.out.Client().Account(ctx, object)
 	if e := stripe.As(err); e != nil && (e.Outcome == stripe.Missing || e.Code == stripe.CodeAccountInvalid) {
 		return p.accountGone(ctx, object)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/ledger"
-	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -20,12 +19,13 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // PayDue pays every operator whose payout is due, and returns how many it paid. Run it every minute; any replica may,
 // and a crash anywhere loses nothing and pays nothing twice.
 func (p *Payouts) PayDue(ctx context.Context) (n int, err error) {
-	if s, err := payment.SendingState(ctx, p.d.Q); err != nil || s.Paused {
+	if s, err := outbox.SendingState(ctx, p.d.Q); err != nil || s.Paused {
 		return 0, err
 	}
 	due, err := p.d.Q.DuePayoutAccounts(ctx, batchRows)
@@ -50,7 +50,7 @@ func (p *Payouts) PayDue(ctx context.Context) (n int, err error) {
 			errs = append(errs, fmt.Errorf("pay %s: %w", org, err))
 			continue
 		}
-		p.pay.SendNow(ctx, send)
+		p.out.SendNow(ctx, send)
 		n += min(1, len(send))
 	}
 	return n, errors.Join(errs...)
@@ -75,7 +75,7 @@ func (p *Payouts) PayNow(ctx context.Context, who account.Principal, org id.Org,
 		if made.why != "" {
 			return Payout{}, fault.New(fault.Conflict, "nothing is paid: %s", made.why)
 		}
-		tx.AfterCommit(func() { p.pay.SendNow(ctx, made.send) })
+		tx.AfterCommit(func() { p.out.SendNow(ctx, made.send) })
 		r, err := tx.Q.Payout(ctx, made.payout)
 		if err != nil {
 			return Payout{}, fmt.Errorf("read payout %s: %w", made.payout, err)
@@ -113,7 +113,7 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 	if err != nil {
 		return d, err
 	}
-	sending, err := payment.SendingState(ctx, tx.Q)
+	sending, err := outbox.SendingState(ctx, tx.Q)
 	if err != nil {
 		return d, err
 	}
@@ -173,7 +173,7 @@ func (p *Payouts) write(ctx context.Context, tx *db.Tx, books *ledger.Locked, a 
 	}); err != nil {
 		return nil, fmt.Errorf("insert payout %s: %w", ours, err)
 	}
-	send, err := p.pay.Queue(ctx, tx, kindTransfer, ref, "transfer:"+ref, stripe.NewTransfer{
+	send, err := outbox.Add(ctx, tx, kindTransfer, ref, "transfer:"+ref, stripe.NewTransfer{
 		Payout:   ref,
 		Account:  *a.StripeAccount,
 		Cents:    int64(amount / money.Cent),
@@ -197,7 +197,7 @@ func (p *Payouts) write(ctx context.Context, tx *db.Tx, books *ledger.Locked, a 
 }
 
 // obstacle returns what keeps an account from being paid, however much there is; "" = nothing.
-func obstacle(a dbq.PayoutAccount, onTheWay int64, sending payment.Sending) string {
+func obstacle(a dbq.PayoutAccount, onTheWay int64, sending outbox.Sending) string {
 	switch {
 	case sending.Paused:
 		return "all sending of money is paused: " + sending.Reason

@@ -99,7 +99,7 @@ func TestAnAccountThatStripeRefusesIsAskedForAgain(t *testing.T) {
 	if a, err := x.p.Account(t.Context(), x.operator); err != nil || a.State != Making {
 		t.Fatalf("%+v %v", a, err)
 	}
-	x.SendAll(x.pay)
+	x.SendAll(x.p.out)
 	if url, _, err := x.p.Onboard(t.Context(), x.owner, "DE", idem.Request{}); err != nil || url == "" ||
 		len(x.fake.Accounts()) != 1 {
 		t.Fatal(url, err)
@@ -155,7 +155,7 @@ func TestAPayoutWaitsForEnoughFunds(t *testing.T) {
 	}
 	x.sent("while Stripe holds too little", 0, 0)
 	x.topUp(100 * money.Unit)
-	x.SendAll(x.pay)
+	x.SendAll(x.p.out)
 	if got := x.last(); got.ID != waiting.ID || got.State != Paid || got.Failure != "" {
 		t.Fatalf("%+v", got)
 	}
@@ -192,7 +192,7 @@ func TestAPayoutThatStripeDoesNotTakeBack(t *testing.T) {
 	if err := reverse(money.Unit); fault.KindOf(err) != fault.Conflict {
 		t.Fatal("taken back twice at once", err)
 	}
-	x.SendAll(x.pay)
+	x.SendAll(x.p.out)
 	if r := x.last().Reversal; r == nil || r.State != ReversalRefused || r.Amount != 50*money.Unit || r.Failure == "" {
 		t.Fatalf("%+v", r)
 	}
@@ -237,7 +237,7 @@ func TestARefusedReversalThatBecameNeedless(t *testing.T) {
 	}, idem.Request{})); err != nil {
 		t.Fatal(err)
 	}
-	x.SendAll(x.pay)
+	x.SendAll(x.p.out)
 	if r := x.last().Reversal; r == nil || r.State != ReversalRefused {
 		t.Fatalf("%+v", r)
 	}
@@ -276,9 +276,9 @@ func TestAPayoutIsTakenBack(t *testing.T) {
 	if err := reverse(x.boss, 20*money.Unit, "sent twice by hand"); err != nil {
 		t.Fatal(err)
 	}
-	x.SendAll(x.pay)
+	x.SendAll(x.p.out)
 	x.fake.Heal()
-	x.SendAll(x.pay)
+	x.SendAll(x.p.out)
 	if got := x.last(); got.Reversed != 20*money.Unit || got.State != Paid {
 		t.Fatalf("%+v", got)
 	}
@@ -401,7 +401,7 @@ func TestPendingFundsAreNotPaidOut(t *testing.T) {
 	for range 3 {
 		x.payDue()
 		x.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
-		if _, err := x.pay.SendDue(t.Context()); err != nil {
+		if _, err := x.p.out.SendDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -411,7 +411,7 @@ func TestPendingFundsAreNotPaidOut(t *testing.T) {
 	}
 	x.sent("while pending", 0, 0)
 	x.fake.Arrive()
-	x.SendAll(x.pay)
+	x.SendAll(x.p.out)
 	if got := x.last(); got.ID != waiting.ID || got.State != Paid || got.Failure != "" {
 		t.Fatalf("%+v", got)
 	}

@@ -33,6 +33,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // Defaults of Config.
@@ -61,14 +62,14 @@ type Config struct {
 // Payouts is the use cases. Safe for concurrent use.
 type Payouts struct {
 	d   *db.DB
-	pay *payment.Payments
+	out *outbox.Outbox
 	cfg Config
 	log *slog.Logger
 }
 
 // New checks the configuration and registers with pay for the sending and the states of accounts and transfers. Call it
 // before pay sends anything.
-func New(d *db.DB, pay *payment.Payments, cfg Config, log *slog.Logger) (*Payouts, error) {
+func New(d *db.DB, out *outbox.Outbox, pay *payment.Payments, cfg Config, log *slog.Logger) (*Payouts, error) {
 	if cfg.Minimum == 0 {
 		cfg.Minimum = DefaultMinimum
 	}
@@ -88,10 +89,10 @@ func New(d *db.DB, pay *payment.Payments, cfg Config, log *slog.Logger) (*Payout
 	case cfg.PageURL == "":
 		return nil, fmt.Errorf("payouts need the URL of their page, where operators come back to")
 	}
-	p := &Payouts{d: d, pay: pay, cfg: cfg, log: log}
-	pay.Register(kindAccount, payment.Sender{Send: p.sendAccount, Refused: p.refuseAccount})
-	pay.Register(kindTransfer, payment.Sender{Send: p.sendTransfer, Refused: p.refuseTransfer})
-	pay.Register(kindReversal, payment.Sender{Send: p.sendReversal, Refused: p.refuseReversal})
+	p := &Payouts{d: d, out: out, cfg: cfg, log: log}
+	out.Register(outbox.Kind{Name: kindAccount}, accountSender{p})
+	out.Register(outbox.Kind{Name: kindTransfer}, transferSender{p})
+	out.Register(outbox.Kind{Name: kindReversal}, reversalSender{p})
 	pay.Watch("acct_", p.refreshAccount)
 	pay.Watch("tr_", p.refreshTransfer)
 	return p, nil

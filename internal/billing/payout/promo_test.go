@@ -44,7 +44,7 @@ func TestPromotionalCreditIsNeverCash(t *testing.T) {
 		if n, err := ledger.Balance(t.Context(), x.DB.Q, ledger.Wallet(x.operator, eur)); err != nil || n != 50*money.Unit {
 			t.Errorf("%s: the wallet has %s, %v", when, n, err)
 		}
-		x.SendAll(x.pay)
+		x.SendAll(x.p.out)
 		x.sent(when, 0, 0)
 	}
 	if err := billingtest.Err(x.pay.CreatePromoCode(x.T.Context(), x.boss, payment.PromoCode{

@@ -43,12 +43,12 @@ func TestAKilledWorkerPaysOnce(t *testing.T) {
 		if err == nil && !done {
 			killed++ // after the decision: what is left to do is in the outbox
 		}
-		x.SendAll(x.pay)
+		x.SendAll(x.p.out)
 		x.Exec("UPDATE payout_account SET pay_at = 'epoch'") // a minute after the death
 		if _, err := x.p.PayDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		x.SendAll(x.pay)
+		x.SendAll(x.p.out)
 		x.sent(fmt.Sprint("killed at statement ", n), int(n), money.Nano(n)*each)
 		if done {
 			if n < 10 || killed < 3 {
@@ -108,7 +108,7 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 		case 7:
 			_, _ = x.DB.Pool.Exec(ctx, "UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', "+
 				"'sent', 'unknown')")
-			_, _ = x.pay.SendDue(ctx)
+			_, _ = x.p.out.SendDue(ctx)
 		case 8:
 			for _, d := range append(late, x.fake.Deliveries()...) {
 				for range r.IntN(3) { // lost, told, told twice
@@ -144,7 +144,7 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 		x.owed(earned)
 	}
 	x.fake.Heal()
-	x.SendAll(x.pay)
+	x.SendAll(x.p.out)
 	x.Exec("UPDATE stripe_event SET next_at = clock_timestamp() WHERE processed_at IS NULL")
 	x.Deliver(x.pay, x.fake.Deliveries())
 	x.square()

@@ -9,7 +9,6 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
-	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -18,6 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // ReversalRequest is what to take back of a payout.
@@ -59,7 +59,7 @@ func (p *Payouts) reverse(ctx context.Context, tx *db.Tx, who account.Principal,
 		return Payout{}, fmt.Errorf("reverse payout %s: %w", in.Payout, err)
 	}
 	r.ReversalState, r.Reversal, r.ReversalAmount, r.ReversalFailure = string(ReversalRequested), name, amount, ""
-	send, err := p.pay.Queue(ctx, tx, kindReversal, in.Payout.String(), "reversal:"+name, stripe.NewReversal{
+	send, err := outbox.Add(ctx, tx, kindReversal, in.Payout.String(), "reversal:"+name, stripe.NewReversal{
 		Reversal: name,
 		Transfer: *r.StripeTransfer,
 		Cents:    int64(amount / money.Cent),
@@ -67,7 +67,7 @@ func (p *Payouts) reverse(ctx context.Context, tx *db.Tx, who account.Principal,
 	if err != nil {
 		return Payout{}, err
 	}
-	tx.AfterCommit(func() { p.pay.SendNow(ctx, send) })
+	tx.AfterCommit(func() { p.out.SendNow(ctx, send) })
 	if _, err := notify.Add(ctx, tx, notify.Notice{
 		Org:      r.OrgID,
 		Key:      "payout_stopped:" + name,
@@ -161,10 +161,12 @@ func setStopped(ctx context.Context, tx *db.Tx, org id.Org, why, title, body str
 	return audit.Record(ctx, tx, act)
 }
 
-// sendReversal takes a part of a transfer back. Under a key that Stripe has forgotten, what came back already is read,
+// reversalSender takes parts of transfers back.
+type reversalSender struct{ *Payouts }
+
+// Send takes a part of a transfer back. Under a key that Stripe has forgotten, what came back already is read,
 // and nothing is taken again.
-func (p *Payouts) sendReversal(ctx context.Context, client *stripe.Client,
-	row payment.Row) (string, func(context.Context, *db.Tx) error, error) {
+func (p reversalSender) Send(ctx context.Context, client *stripe.Client, row outbox.Row) (string, outbox.Book, error) {
 	var n stripe.NewReversal
 	if err := json.Unmarshal(row.Params, &n); err != nil {
 		return "", nil, err
@@ -187,16 +189,12 @@ func (p *Payouts) sendReversal(ctx context.Context, client *stripe.Client,
 			return x.ID, func(ctx context.Context, tx *db.Tx) error { return p.settle(ctx, tx, ours, t) }, nil
 		}
 	}
-	return "", nil, &stripe.Error{
-		Outcome: stripe.Rejected,
-		Code:    "given_up",
-		Message: "Stripe could not be reached for a day.",
-	}
+	return "", nil, outbox.GivenUp("Stripe could not be reached for a day.")
 }
 
-// refuseReversal stores Stripe's reason with the payout, and notifies the operator and admins: the money stays where it
+// Refused stores Stripe's reason with the payout, and notifies the operator and admins: the money stays where it
 // is, and payouts to the operator stay stopped.
-func (p *Payouts) refuseReversal(ctx context.Context, tx *db.Tx, row payment.Row, why *stripe.Error) error {
+func (p reversalSender) Refused(ctx context.Context, tx *db.Tx, row outbox.Row, why *stripe.Error) error {
 	p.log.ErrorContext(ctx, "a payout was not taken back", "payout", row.Ref, "error", why)
 	var n stripe.NewReversal
 	if err := json.Unmarshal(row.Params, &n); err != nil {
@@ -230,7 +228,7 @@ func (p *Payouts) refuseReversal(ctx context.Context, tx *db.Tx, row payment.Row
 	}); err != nil {
 		return err
 	}
-	return payment.NotifyAdmins(ctx, tx, notify.Notice{
+	return notify.AddForAdmins(ctx, tx, notify.Notice{
 		Key:      "payout_" + row.Key,
 		Severity: notify.Bad,
 		Object:   row.Ref,

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // runRows bounds the overview of a run: who failed comes first, then who gets most.
@@ -73,7 +74,7 @@ func (p *Payouts) Next(ctx context.Context, who account.Principal, org id.Org) (
 // preview returns for each operator what decide would pay now, or why nothing. It locks nothing: a payment decides
 // again. It takes as many statements for two hundred operators as for one.
 func (p *Payouts) preview(ctx context.Context, orgs ...id.Org) ([]Next, error) {
-	sending, err := payment.SendingState(ctx, p.d.Q)
+	sending, err := outbox.SendingState(ctx, p.d.Q)
 	if err != nil {
 		return nil, err
 	}

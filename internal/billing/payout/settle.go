@@ -6,19 +6,21 @@ import (
 	"fmt"
 
 	"github.com/musterhq/muster/internal/billing/ledger"
-	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
-// sendTransfer makes a payout's transfer. Under a key that Stripe has forgotten the transfer is looked up, and not made
+// transferSender makes transfers to operators.
+type transferSender struct{ *Payouts }
+
+// Send makes a payout's transfer. Under a key that Stripe has forgotten the transfer is looked up, and not made
 // again.
-func (p *Payouts) sendTransfer(ctx context.Context, client *stripe.Client,
-	row payment.Row) (string, func(context.Context, *db.Tx) error, error) {
+func (p transferSender) Send(ctx context.Context, client *stripe.Client, row outbox.Row) (string, outbox.Book, error) {
 	var n stripe.NewTransfer
 	if err := json.Unmarshal(row.Params, &n); err != nil {
 		return "", nil, err
@@ -34,11 +36,8 @@ func (p *Payouts) sendTransfer(ctx context.Context, client *stripe.Client,
 			return "", nil, err
 		}
 		if found == nil {
-			return "", nil, &stripe.Error{
-				Outcome: stripe.Rejected,
-				Code:    "given_up",
-				Message: "It was not sent for a day: Stripe could not be reached, or the platform's money there had not arrived.",
-			}
+			return "", nil, outbox.GivenUp("It was not sent for a day: Stripe could not be reached, or the platform's money " +
+				"there had not arrived.")
 		}
 		t = *found
 	} else if err := p.refuseUnknown(ctx, client, ours, n.Account); err != nil {
@@ -149,8 +148,8 @@ func (p *Payouts) bookReversal(ctx context.Context, tx *db.Tx, books *ledger.Loc
 	return err
 }
 
-// refuseTransfer returns the money of a payout that Stripe refused: it is payable again, and is tried again later.
-func (p *Payouts) refuseTransfer(ctx context.Context, tx *db.Tx, row payment.Row, why *stripe.Error) error {
+// Refused returns the money of a payout that Stripe refused: it is payable again, and is tried again later.
+func (p transferSender) Refused(ctx context.Context, tx *db.Tx, row outbox.Row, why *stripe.Error) error {
 	ours, err := id.Parse[id.Payout](row.Ref)
 	if err != nil {
 		return err
@@ -217,7 +216,7 @@ func (p *Payouts) refusal(ctx context.Context, tx *db.Tx, r dbq.Payout, a dbq.Pa
 		return "Your account at Stripe is closed, or not connected to the platform any more.", nil
 	case "insufficient_capabilities_for_transfer":
 		return "Your account at Stripe cannot receive money now: see what is missing.", nil
-	case "given_up":
+	case outbox.CodeGivenUp:
 		return why.Message, nil
 	}
 	if int(a.Failures)+1 >= maxRefusals { // Stripe gives the same reason each time: an admin decides
@@ -239,7 +238,7 @@ func (p *Payouts) stopRefused(ctx context.Context, tx *db.Tx, r dbq.Payout, why 
 	if err != nil || n == 0 {
 		return err
 	}
-	return payment.NotifyAdmins(ctx, tx, notify.Notice{
+	return notify.AddForAdmins(ctx, tx, notify.Notice{
 		Key:      "payout_refused:" + r.ID.String(),
 		Severity: notify.Bad,
 		Object:   r.OrgID.String(),
@@ -263,7 +262,7 @@ func (p *Payouts) notify(ctx context.Context, tx *db.Tx, r dbq.Payout, s notify.
 
 // refreshTransfer reads a transfer from Stripe and books its state.
 func (p *Payouts) refreshTransfer(ctx context.Context, object string) (note string, err error) {
-	t, err := p.pay.Stripe().Transfer(ctx, object)
+	t, err := p.out.Client().Transfer(ctx, object)
 	if e := stripe.As(err); e != nil && e.Outcome == stripe.Missing {
 		return "Stripe does not know it", nil
 	}

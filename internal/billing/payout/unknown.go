@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
@@ -34,7 +33,7 @@ func (p *Payouts) refuseUnknown(ctx context.Context, client *stripe.Client, ours
 		p.log.ErrorContext(ctx, "Stripe has made a transfer that the database does not know; nothing is paid to the account",
 			"payout", ours, "transfer", t.ID, "account", acct)
 		if err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			return payment.NotifyAdmins(ctx, tx, notify.Notice{
+			return notify.AddForAdmins(ctx, tx, notify.Notice{
 				Key:      "unknown_transfer:" + t.ID,
 				Severity: notify.Bad,
 				Object:   ours.String(),

@@ -23,7 +23,7 @@ func TestARestoredDatabaseDoesNotPayTwice(t *testing.T) {
 	for range 3 {
 		x.payDue()
 		x.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
-		if _, err := x.pay.SendDue(t.Context()); err != nil {
+		if _, err := x.p.out.SendDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

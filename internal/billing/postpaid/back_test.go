@@ -36,7 +36,7 @@ func (w *world) paidInvoice() (invoice, payment string) {
 	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
 	invoice = w.invoiced()
 	w.settle()
-	in, err := w.pay.Stripe().Invoice(w.T.Context(), invoice)
+	in, err := w.fake.Client.Invoice(w.T.Context(), invoice)
 	if err != nil || in.Payment == "" || in.AmountPaid != 1190 {
 		w.T.Fatal(in, err)
 	}

@@ -143,6 +143,6 @@ func micros(before, after money.Nano) money.Micro { return money.Micro(after/100
 // sendAfter sends rows to Stripe once they are committed; what cannot be sent then is left to the outbox.
 func (p *Postpaid) sendAfter(ctx context.Context, tx *db.Tx, rows []id.Outbox) {
 	if len(rows) > 0 {
-		tx.AfterCommit(func() { p.pay.SendNow(ctx, rows) })
+		tx.AfterCommit(func() { p.out.SendNow(ctx, rows) })
 	}
 }

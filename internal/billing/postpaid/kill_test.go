@@ -84,7 +84,7 @@ func TestKilledAtEachStatement(t *testing.T) {
 		}
 	}
 	w.dies(k, "switched on", set(Change{On: true, Limit: 100 * money.Unit, Reason: "trusted"}))
-	w.SendAll(w.pay)
+	w.SendAll(w.p.out)
 	cluster := id.New[id.Cluster]()
 	hold := ledger.Hold(w.org, cluster, eur)
 	for _, err := range []error{
@@ -100,7 +100,7 @@ func TestKilledAtEachStatement(t *testing.T) {
 	if charged := w.terms(); charged.Owed != 12_345_678_901 || charged.Used != 20*money.Unit {
 		t.Errorf("%+v", charged)
 	}
-	w.SendAll(w.pay)
+	w.SendAll(w.p.out)
 	w.pass(time.Minute)
 	w.Exec("UPDATE postpaid_org SET period_end = clock_timestamp()")
 	draft := w.fake.EndPeriod(w.customer())[0]
@@ -120,13 +120,13 @@ func TestKilledAtEachStatement(t *testing.T) {
 			"('pending', 'sent', 'unknown')"); err != nil {
 			return err
 		}
-		_, err := w.pay.SendDue(t.Context())
+		_, err := w.p.out.SendDue(t.Context())
 		return err
 	})
 	if n := w.Balance(ledger.TaxPayable(eur)); n != 234*money.Cent { // 19 % of 12.34
 		t.Errorf("%s of tax", n)
 	}
-	w.SendAll(w.pay)
+	w.SendAll(w.p.out)
 	w.fake.Bill()
 	w.dies(k, "a payment", ask)
 	if paid := w.terms(); paid.Owed != 5_678_901 {
@@ -152,7 +152,7 @@ func TestAnUnpaidInvoiceStopsCredit(t *testing.T) {
 	t.Parallel()
 	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
 	w.set(Change{On: true, Limit: 50 * money.Unit, Reason: "trusted"})
-	w.SendAll(w.pay)
+	w.SendAll(w.p.out)
 	hold := ledger.Hold(w.org, id.New[id.Cluster](), eur)
 	for _, err := range []error{
 		w.Post("authorise", ledger.Transfer{Debit: ledger.Wallet(w.org, eur), Credit: hold, Amount: 30 * money.Unit}),
@@ -166,7 +166,7 @@ func TestAnUnpaidInvoiceStopsCredit(t *testing.T) {
 	if err := w.charge(); err != nil {
 		t.Fatal(err)
 	}
-	w.SendAll(w.pay)
+	w.SendAll(w.p.out)
 	w.pass(time.Minute)
 	draft := w.fake.EndPeriod(w.customer())[0]
 	w.settle()

@@ -151,7 +151,7 @@ func (x *play) pays(invoice string) {
 func (x *play) lost() (out []stripe.Invoice) {
 	x.T.Helper()
 	for _, i := range x.given {
-		in, err := x.pay.Stripe().Invoice(x.T.Context(), i)
+		in, err := x.fake.Client.Invoice(x.T.Context(), i)
 		if err != nil {
 			x.T.Fatal(err)
 		}
@@ -177,7 +177,7 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 		d, k := dbtest.NewMortal(t)
 		x := &play{world: newWorld(t, d), r: rand.New(rand.NewPCG(31, seed)), k: k, cluster: id.New[id.Cluster]()}
 		x.set(Change{On: true, Limit: 100_000 * money.Unit, Reason: "trusted"})
-		x.SendAll(x.pay)
+		x.SendAll(x.p.out)
 		var kept []sandbox.Delivery
 		for month := range 4 {
 			x.resolve()
@@ -188,7 +188,7 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 					x.fake.Fail(faults[x.r.IntN(len(faults))])
 				}
 				x.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
-				if _, err := x.pay.SendDue(t.Context()); err != nil {
+				if _, err := x.p.out.SendDue(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				x.fake.Heal()
@@ -211,7 +211,7 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 			x.settle()
 			x.MustBalance()
 
-			in, err := x.pay.Stripe().Invoice(t.Context(), draft)
+			in, err := x.fake.Client.Invoice(t.Context(), draft)
 			failed := in.Status == stripe.InvoiceOpen && in.Attempts > 0 && in.AmountDue > 0
 			if err != nil || in.Status != stripe.InvoicePaid && !failed {
 				t.Fatalf("seed %d, month %d: %+v %v", seed, month, in, err)
@@ -283,7 +283,7 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 		x.must(x.charge)
 		x.settle()
 		for _, i := range x.invoices() {
-			if in, err := x.pay.Stripe().Invoice(t.Context(), i.ID); err != nil {
+			if in, err := x.fake.Client.Invoice(t.Context(), i.ID); err != nil {
 				t.Fatal(err)
 			} else if in.Status == stripe.InvoiceOpen { // Stripe closed the last one without us, and charged the card before
 				x.pays(i.ID)

@@ -27,7 +27,7 @@ func TestLateUsageSaysWhenItRan(t *testing.T) {
 	}
 	l := meteringtest.New(t, d, w.org, w.operator, eur)
 	w.set(Change{On: true, Limit: 100 * money.Unit, Reason: "trusted"})
-	w.SendAll(w.pay) // the period begins after the lease ran, half an hour ago
+	w.SendAll(w.p.out) // the period begins after the lease ran, half an hour ago
 	l.Run(300_000)
 	cost, _ := meteringtest.Cost(300_000)
 	w.Exec("UPDATE postpaid_org SET period_start = clock_timestamp() - interval '10 minutes', period_end = " +
@@ -73,7 +73,7 @@ func TestPayingAnInvoice(t *testing.T) {
 	t.Parallel()
 	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
 	w.set(Change{On: true, Limit: 50 * money.Unit, Reason: "trusted"})
-	w.SendAll(w.pay)
+	w.SendAll(w.p.out)
 	hold := ledger.Hold(w.org, id.New[id.Cluster](), eur)
 	for _, err := range []error{
 		w.Post("authorise", ledger.Transfer{Debit: ledger.Wallet(w.org, eur), Credit: hold, Amount: 30 * money.Unit}),
@@ -87,7 +87,7 @@ func TestPayingAnInvoice(t *testing.T) {
 	if err := w.charge(); err != nil {
 		t.Fatal(err)
 	}
-	w.SendAll(w.pay)
+	w.SendAll(w.p.out)
 	w.pass(time.Minute)
 	draft := w.fake.EndPeriod(w.customer())[0]
 	w.settle()

@@ -43,6 +43,7 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // MaxLimit bounds what one org may owe.
@@ -56,6 +57,7 @@ type Config struct {
 // Postpaid is the use cases. Safe for concurrent use.
 type Postpaid struct {
 	d   *db.DB
+	out *outbox.Outbox
 	pay *payment.Payments
 	cfg Config
 	log *slog.Logger
@@ -65,11 +67,12 @@ type Postpaid struct {
 
 // New checks the configuration, and registers with pay for the states of subscriptions and invoices. Call it before pay
 // sends anything.
-func New(d *db.DB, pay *payment.Payments, cfg Config, log *slog.Logger) (*Postpaid, error) {
+func New(d *db.DB, out *outbox.Outbox, pay *payment.Payments, cfg Config,
+	log *slog.Logger) (*Postpaid, error) {
 	if err := money.CheckCurrency(cfg.Currency); err != nil {
 		return nil, err
 	}
-	p := &Postpaid{d: d, pay: pay, cfg: cfg, log: log}
+	p := &Postpaid{d: d, out: out, pay: pay, cfg: cfg, log: log}
 	pay.Bill(payment.Biller{
 		Subscription: p.subscription,
 		Taxable:      p.taxable,

@@ -32,7 +32,7 @@ func (a *acct) owed() money.Nano           { return -a.locked.Balance(a.receivab
 func (p *Postpaid) lock(ctx context.Context, tx *db.Tx, org id.Org, more ...ledger.Account) (*acct, error) {
 	row, err := tx.Q.PostpaidOrgForUpdate(ctx, org)
 	if db.NoRows(err) {
-		return nil, fault.New(fault.NotFound, "there is no such organisation, or it never paid afterwards")
+		return nil, fault.New(fault.NotFound, "organisation not found, or it never paid afterwards")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", org, err)

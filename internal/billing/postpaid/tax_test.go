@@ -15,7 +15,7 @@ import (
 func (w *world) invoiced() (draft string) {
 	w.T.Helper()
 	w.set(Change{On: true, Limit: 50 * money.Unit, Reason: "trusted"})
-	w.SendAll(w.pay)
+	w.SendAll(w.p.out)
 	hold := ledger.Hold(w.org, id.New[id.Cluster](), eur)
 	for _, err := range []error{
 		w.Post("authorise", ledger.Transfer{Debit: ledger.Wallet(w.org, eur), Credit: hold, Amount: 10 * money.Unit}),
@@ -29,7 +29,7 @@ func (w *world) invoiced() (draft string) {
 	if err := w.charge(); err != nil {
 		w.T.Fatal(err)
 	}
-	w.SendAll(w.pay)
+	w.SendAll(w.p.out)
 	w.pass(time.Minute)
 	return w.fake.EndPeriod(w.customer())[0]
 }
@@ -71,7 +71,7 @@ func TestTaxOfAnInvoice(t *testing.T) {
 	if n, owed := w.Balance(ledger.TaxPayable(eur)), w.terms().Owed; n != 190*money.Cent || owed != 1190*money.Cent {
 		t.Errorf("tax %s, owed %s", n, owed)
 	}
-	if _, err := w.pay.Stripe().VoidInvoice(t.Context(), "void", draft); err != nil {
+	if _, err := w.fake.Client.VoidInvoice(t.Context(), "void", draft); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -102,7 +102,7 @@ func TestReverseChargeOnAnInvoice(t *testing.T) {
 	if in := w.ofOnly("paid", 10*money.Unit, 0); in.Tax.Reason != tax.ReverseCharge || in.Tax.Note == "" {
 		t.Errorf("%+v", in)
 	}
-	in, err := w.pay.Stripe().Invoice(t.Context(), draft)
+	in, err := w.fake.Client.Invoice(t.Context(), draft)
 	if err != nil || len(in.Lines) == 0 || in.Lines[len(in.Lines)-1].Description != tax.Note(tax.ReverseCharge, "FR") &&
 		in.Lines[0].Description != tax.Note(tax.ReverseCharge, "FR") {
 		t.Errorf("%+v %v", in, err)

@@ -24,7 +24,7 @@ func TestABillOnCreditIsVerified(t *testing.T) {
 	d := dbtest.New(t)
 	w := newWorld(t, d)
 	w.set(Change{On: true, Limit: 500 * money.Unit, Reason: "trusted"})
-	w.SendAll(w.pay)
+	w.SendAll(w.p.out)
 	leases := make([]*meteringtest.Lease, 3)
 	wallet := ledger.Wallet(w.org, eur)
 	for i := range leases {
@@ -48,7 +48,7 @@ func TestABillOnCreditIsVerified(t *testing.T) {
 
 	verify := func(when string, back money.Nano) {
 		t.Helper()
-		if _, err := ledger.LinkNow(t.Context(), d); err != nil {
+		if _, err := ledger.Link(t.Context(), d, 0); err != nil {
 			t.Fatal(err)
 		}
 		var proven money.Nano
@@ -115,7 +115,7 @@ func TestABillOnCreditIsVerified(t *testing.T) {
 	if err := w.charge(); err != nil {
 		t.Fatal(err)
 	}
-	w.SendAll(w.pay)
+	w.SendAll(w.p.out)
 	verify("when it is billed", back)
 	w.pass(time.Minute)
 	invoice := w.fake.EndPeriod(w.customer())[0]

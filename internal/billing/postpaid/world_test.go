@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
@@ -65,7 +66,8 @@ func newWorldPaying(t testing.TB, d *db.DB, card string) *world {
 	w.fake = w.Stripe(func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }, 0)
 	var err error
 	log := slog.New(slog.DiscardHandler)
-	if w.pay, err = payment.New(d, w.fake.Client, payment.Config{
+	out := outbox.New(d, w.fake.Client, log)
+	if w.pay, err = payment.New(d, out, payment.Config{
 		Currency:      eur,
 		DefaultMethod: card,
 		ReturnURL:     "http://m.test/billing",
@@ -74,7 +76,7 @@ func newWorldPaying(t testing.TB, d *db.DB, card string) *world {
 	}, log); err != nil {
 		t.Fatal(err)
 	}
-	if w.p, err = New(d, w.pay, Config{Currency: eur}, log); err != nil {
+	if w.p, err = New(d, out, w.pay, Config{Currency: eur}, log); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -148,7 +150,7 @@ func (w *world) charge() error {
 func (w *world) settle() {
 	w.T.Helper()
 	for range 4 {
-		w.SendAll(w.pay)
+		w.SendAll(w.p.out)
 		// Stripe's clock is ahead of PostgreSQL's
 		w.Exec("UPDATE postpaid_org SET asked_at = asked_at - interval '1 day', period_end = clock_timestamp() - interval " +
 			"'1 day'")

@@ -9,7 +9,6 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/ledger"
-	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -327,7 +326,7 @@ func (p *Postpaid) refusedWriteOff(ctx context.Context, tx *db.Tx, invoice strin
 	if err := closeWriteOff(ctx, tx, invoice, Refused, why.Message); err != nil {
 		return err
 	}
-	return payment.NotifyAdmins(ctx, tx, notify.Notice{
+	return notify.AddForAdmins(ctx, tx, notify.Notice{
 		Key:      fmt.Sprintf("writeoff:%s:%d", invoice, w.Asked),
 		Severity: notify.Bad,
 		Object:   r.OrgID.String(),

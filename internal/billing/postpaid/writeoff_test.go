@@ -78,7 +78,7 @@ func TestAnInvoiceIsGivenUp(t *testing.T) {
 		t.Error("given up twice:", err)
 	}
 	w.fake.Fail(sandbox.LostAnswer)
-	w.SendAll(w.pay)
+	w.SendAll(w.p.out)
 	w.refresh(draft)
 	w.Deliver(w.pay, w.fake.Deliveries())
 	w.stands("given up", 0, 10*money.Unit, 0)
@@ -158,7 +158,7 @@ func TestWhatOvertakesAWriteOff(t *testing.T) {
 	if !w.fake.PayHere(draft, "pm_card_visa") {
 		t.Fatal("the page takes no card")
 	}
-	w.SendAll(w.pay)
+	w.SendAll(w.p.out)
 	w.stands("paid before", 0, 0, 190*money.Cent)
 	if x := w.writeOff(); x.State != Overtaken || x.Amount != 0 {
 		t.Errorf("%+v", x)
@@ -171,7 +171,7 @@ func TestWhatOvertakesAWriteOff(t *testing.T) {
 	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
 	draft = w.invoiced()
 	w.settle()
-	if _, err := w.pay.Stripe().GiveUpInvoice(t.Context(), "by hand", draft); err != nil {
+	if _, err := w.fake.Client.GiveUpInvoice(t.Context(), "by hand", draft); err != nil {
 		// Stripe's setting, or its dashboard
 		t.Fatal(err)
 	}
@@ -180,9 +180,9 @@ func TestWhatOvertakesAWriteOff(t *testing.T) {
 	if err := w.giveUp(draft); err != nil {
 		t.Fatal(err)
 	}
-	w.SendAll(w.pay)
+	w.SendAll(w.p.out)
 	w.stands("and the operator too", 0, 10*money.Unit, 0)
-	if _, err := w.pay.Stripe().VoidInvoice(t.Context(), "void", draft); err != nil {
+	if _, err := w.fake.Client.VoidInvoice(t.Context(), "void", draft); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -207,7 +207,7 @@ func TestAWriteOffThatStripeRefuses(t *testing.T) {
 	w.decide(draft)
 	w.Exec(`UPDATE stripe_outbox SET params = jsonb_set(params::jsonb, '{invoice}', '"in_none"') WHERE kind =
 		'invoice.writeoff'`)
-	w.SendAll(w.pay)
+	w.SendAll(w.p.out)
 	if x := w.writeOff(); x.State != Refused || x.Failure == "" {
 		t.Fatalf("%+v", x)
 	}
@@ -220,7 +220,7 @@ func TestAWriteOffThatStripeRefuses(t *testing.T) {
 	if err := w.giveUp(draft); err != nil {
 		t.Fatal(err)
 	}
-	w.SendAll(w.pay)
+	w.SendAll(w.p.out)
 	w.stands("again", 0, 10*money.Unit, 0)
 	if !w.fake.PaidByHand(draft) {
 		t.Fatal("it cannot be marked as paid")
@@ -279,7 +279,7 @@ func TestAWriteOffKilledAtEachStatement(t *testing.T) {
 		return nil
 	})
 	w.fake.Heal()
-	if _, err := w.pay.Stripe().GiveUpInvoice(t.Context(), "k", draft); err != nil {
+	if _, err := w.fake.Client.GiveUpInvoice(t.Context(), "k", draft); err != nil {
 		t.Fatal(err)
 	}
 	ask := func() error {
@@ -288,7 +288,7 @@ func TestAWriteOffKilledAtEachStatement(t *testing.T) {
 	}
 	w.dies(k, "booked", ask)
 	w.stands("booked", 0, 10*money.Unit, 0)
-	w.SendAll(w.pay)
+	w.SendAll(w.p.out)
 	w.stands("and said", 0, 10*money.Unit, 0)
 	if !w.fake.PayHere(draft, "pm_card_visa") {
 		t.Fatal("the page takes no card")
@@ -309,9 +309,9 @@ func TestAVoidAfterAWriteOffKilledAtEachStatement(t *testing.T) {
 	if err := w.giveUp(draft); err != nil {
 		t.Fatal(err)
 	}
-	w.SendAll(w.pay)
+	w.SendAll(w.p.out)
 	w.stands("given up", 0, 10*money.Unit, 0)
-	if _, err := w.pay.Stripe().VoidInvoice(t.Context(), "void", draft); err != nil {
+	if _, err := w.fake.Client.VoidInvoice(t.Context(), "void", draft); err != nil {
 		t.Fatal(err)
 	}
 	ask := func() error {

@@ -115,7 +115,7 @@ func (s *Statements) InvoiceOf(ctx context.Context, org id.Org, orgName, month s
 	}
 	first, err := time.ParseInLocation("2006-01", month, zone)
 	if err != nil || first.Year() < 2000 || first.After(now) {
-		return Invoice{}, fault.New(fault.NotFound, "there is no invoice of this month: ask for one such as 2026-01 that "+
+		return Invoice{}, fault.New(fault.NotFound, "invoice of this month not found: ask for one such as 2026-01 that "+
 			"has begun")
 	}
 	if v, err := issued(ctx, s.d.Q, org, s.currency, first, now); err != nil || v != nil {

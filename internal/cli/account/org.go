@@ -11,7 +11,8 @@ import (
 
 // OrgCommand is muster org.
 func OrgCommand(s *base.Session) *cobra.Command {
-	return base.Noun("org", "Your organisation", orgLegal(s), orgZone(s), orgAudit(s))
+	return base.Noun("org", "Your organisation", orgLegal(s), orgZone(s), orgAudit(s), orgMembers(s),
+		orgList(s), orgJoin(s), orgLeave(s))
 }
 
 func orgLegal(s *base.Session) *cobra.Command {

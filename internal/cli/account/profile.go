@@ -58,7 +58,7 @@ func profileUse(s *base.Session) *cobra.Command {
 			}
 			l, ok := stored.Profiles[args[0]]
 			if !ok {
-				return fault.New(fault.NotFound, "there is no profile %q; there is: %s", args[0],
+				return fault.New(fault.NotFound, "profile %q not found; there is: %s", args[0],
 					base.OrDash(strings.Join(stored.Names(), ", ")))
 			}
 			stored.Current = args[0]

@@ -57,7 +57,8 @@ func sshKeyList(s *base.Session) *cobra.Command {
 func sshKeyDelete(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "delete KEY", Aliases: []string{"rm"}, Short: "Delete an SSH key; running clusters keep it",
-		Args: base.Exactly("KEY"), ValidArgsFunction: base.First(s.SSHKeys()),
+		Example: "  muster ssh-key delete key_…",
+		Args:    base.Exactly("KEY"), ValidArgsFunction: base.First(s.SSHKeys()),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k, err := id.Parse[id.SSHKey](args[0])
 			if err != nil {

@@ -32,9 +32,10 @@ func tokenCreate(s *base.Session) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringArrayVar(&scopes, "scope", []string{"read"}, "read, clusters, hosts or billing; repeatable")
+	cmd.Flags().StringArrayVar(&scopes, "scope", []string{"read"}, "read, clusters, hosts, billing or members; repeatable")
 	cmd.Flags().DurationVar(&expires, "expires", 0, "how long it works (default: until it is revoked)")
-	_ = cmd.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions([]string{"read", "clusters", "hosts", "billing"},
+	_ = cmd.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions([]string{"read", "clusters", "hosts", "billing",
+		"members"},
 		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -59,6 +60,7 @@ func tokenList(s *base.Session) *cobra.Command {
 func tokenRevoke(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke TOKEN", Aliases: []string{"rm"}, Short: "Revoke an API token at once", Args: base.Exactly("TOKEN"),
+		Example:           "  muster token revoke tok_…",
 		ValidArgsFunction: base.First(s.Tokens()),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := id.Parse[id.Token](args[0])

@@ -20,7 +20,7 @@ func Command(s *base.Session) *cobra.Command {
 	cmd := base.Noun("admin", "The platform's own desk, for its operators: books, organisations, payouts", adminLedger(s),
 		adminSearch(s), adminCompensate(s), adminSuspense(s), adminDeadLetters(s),
 		adminQuarantine(s), adminFrozen(s), adminUnfreeze(s), adminGangs(s), adminHeldCredits(s), adminDecideCredit(s),
-		adminPromo(s), adminPostpaid(s), adminReviews(s), adminStandings(s), adminForgive(s),
+		adminPromo(s), adminPostpaid(s), adminReviews(s), adminStandings(s), adminForgive(s), adminAllowRefund(s),
 		adminContestedGPUs(s), adminAwardGPU(s), adminTax(s), adminRemitTax(s),
 		billing.AllDocuments(s),
 		adminTodo(s), adminOrgs(s), adminOrg(s), adminSet(s), adminPayouts(s), adminSending(s), adminSecret(s), adminAudit(s),
@@ -239,9 +239,10 @@ func adminFrozen(s *base.Session) *cobra.Command {
 func adminUnfreeze(s *base.Session) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use:   "unfreeze LEASE",
-		Short: "Unfreeze the money of a lease; the account that was signed first stands",
-		Args:  base.Exactly("LEASE"),
+		Use:     "unfreeze LEASE",
+		Example: "  muster admin unfreeze ls_… --reason 'restored from a backup'",
+		Short:   "Unfreeze the money of a lease; the account that was signed first stands",
+		Args:    base.Exactly("LEASE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := id.Parse[id.Lease](args[0])
 			if err != nil {

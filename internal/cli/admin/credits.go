@@ -37,7 +37,9 @@ func adminDecideCredit(s *base.Session) *cobra.Command {
 	var reason string
 	var refuse bool
 	cmd := &cobra.Command{
-		Use:   "decide-credit LEASE",
+		Use: "decide-credit LEASE",
+		Example: "  muster admin decide-credit ls_… --reason 'the host lost power'\n" +
+			"  muster admin decide-credit ls_… --refuse --reason 'the renter filled the disk'",
 		Short: "Approve or refuse (--refuse) the held credit of a lease",
 		Args:  base.Exactly("LEASE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -34,8 +34,9 @@ func adminContestedGPUs(s *base.Session) *cobra.Command {
 func adminAwardGPU(s *base.Session) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use:   "award-gpu UUID HOST",
-		Short: "Decide which host has a GPU that several list",
+		Use:     "award-gpu UUID HOST",
+		Example: "  muster admin award-gpu GPU-5a0c1e5e-0d9c-4f4e-8f0e-0a2b3c4d5e6f host_… --reason 'invoice shown'",
+		Short:   "Decide which host has a GPU that several list",
 		Long: "Decide that a GPU is the one that HOST lists. It is offered; the others that list it are not, and leases " +
 			"that run on them go on to their end. The operators read the reason.",
 		Args: base.Exactly("UUID", "HOST"),

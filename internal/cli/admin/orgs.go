@@ -81,9 +81,10 @@ func adminOrgs(s *base.Session) *cobra.Command {
 	var page base.PageFlags
 	var operators bool
 	cmd := &cobra.Command{
-		Use:   "orgs [WORDS]",
-		Short: "Search organisations by id, name or e-mail address, newest first",
-		Args:  cobra.ArbitraryArgs,
+		Use:     "orgs [WORDS]",
+		Example: "  muster admin orgs ada@example.com\n  muster admin orgs --operators",
+		Short:   "Search organisations by id, name or e-mail address, newest first",
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all, err := s.Client(cmd).Orgs(cmd.Context(), strings.Join(args, " "), operators, page.Of())
 			return s.Result(cmd, all, err, func(p *base.Printer) {
@@ -105,6 +106,7 @@ func adminOrgs(s *base.Session) *cobra.Command {
 func adminOrg(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "org ORG", Short: "Show an organisation (-o json: with hosts, clusters and disputes)", Args: base.Exactly("ORG"),
+		Example: "  muster admin org org_…",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			org, err := orgArg(args[0])
 			if err != nil {
@@ -144,7 +146,9 @@ func adminSet(s *base.Session) *cobra.Command {
 	var stop, resume bool
 	var reason string
 	cmd := &cobra.Command{
-		Use:   "set ORG",
+		Use: "set ORG",
+		Example: "  muster admin set org_… --fee-ppm 100000 --reason 'contract 2026-17'\n" +
+			"  muster admin set org_… --stop-payouts --reason 'under investigation'",
 		Short: "Set an operator's fee, or stop or resume their payouts; they see the reason",
 		Args:  base.Exactly("ORG"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -191,9 +195,10 @@ func adminAudit(s *base.Session) *cobra.Command {
 	var page base.PageFlags
 	var action, org string
 	cmd := &cobra.Command{
-		Use:   "audit [WORDS]",
-		Short: "Search the audit log by an object's id, an e-mail address or words, newest first",
-		Args:  cobra.ArbitraryArgs,
+		Use:     "audit [WORDS]",
+		Example: "  muster admin audit ada@example.com\n  muster admin audit --action payout.stop",
+		Short:   "Search the audit log by an object's id, an e-mail address or words, newest first",
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			of, err := orgFlag(org)
 			if err != nil {

@@ -97,6 +97,7 @@ func payoutsRun(s *base.Session) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use: "run", Short: "Pay every operator who can be paid now, outside the schedule", Args: base.Exactly(),
+		Example: "  muster admin payouts run --reason 'before the holidays'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := wantReason(reason); err != nil {
 				return err

@@ -218,9 +218,10 @@ func adminPostpaidBank(s *base.Session) *cobra.Command {
 func adminPostpaidRelease(s *base.Session) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use:   "release-refund REFUND",
-		Short: "Approve the operators' earnings of an invoice that was refunded at Stripe",
-		Args:  base.Exactly("REFUND"),
+		Use:     "release-refund REFUND",
+		Example: "  muster admin postpaid release-refund re_… --reason 'a goodwill refund'",
+		Short:   "Approve the operators' earnings of an invoice that was refunded at Stripe",
+		Args:    base.Exactly("REFUND"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := wantReason(reason); err != nil {
 				return err

@@ -54,6 +54,7 @@ func adminDecide(s *base.Session, verb, short string, do func(*client.Client, co
 	var reason string
 	cmd := &cobra.Command{
 		Use: verb + " REVIEW", Short: short, Args: base.Exactly("REVIEW"),
+		Example: "  muster admin " + verb + " review_… --reason 'a subsidiary, known to us'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			review, err := id.Parse[id.PayoutReview](args[0])
 			if err != nil {

@@ -30,9 +30,10 @@ func adminStandings(s *base.Session) *cobra.Command {
 func adminForgive(s *base.Session) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use:   "forgive ORG",
-		Short: "Stop counting an organisation's lost disputes towards a suspension",
-		Args:  base.Exactly("ORG"),
+		Use:     "forgive ORG",
+		Example: "  muster admin forgive org_… --reason 'the bank took the disputes back'",
+		Short:   "Stop counting an organisation's lost disputes towards a suspension",
+		Args:    base.Exactly("ORG"),
 		Long: "End the suspension of an organisation that has lost several disputes. What the disputes cost is still " +
 			"repaid from its credit, and " +
 			"their cards stay blocked.",

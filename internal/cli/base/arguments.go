@@ -1,6 +1,7 @@
 package base
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,8 +10,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Exactly is cobra.ExactArgs with an error that names the missing arguments.
@@ -61,6 +64,31 @@ func NoCommand(cmd *cobra.Command, word string) error {
 	}
 	return fault.New(fault.Invalid, "there is no command \"%s %s\"; see %s --help", cmd.CommandPath(), word,
 		cmd.CommandPath())
+}
+
+// FlagError returns the error for flags that a command does not take. It names the flag that was probably meant.
+func FlagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		var known []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				known = append(known, f.Name)
+			}
+		})
+		if like := text.Nearest(unknown.GetSpecifiedName(), known); like != "" {
+			return fault.New(fault.Invalid, "%s; did you mean --%s? See %s --help", err, like, cmd.CommandPath())
+		}
+	}
+	return fault.New(fault.Invalid, "%s; see %s --help", err, cmd.CommandPath())
+}
+
+// DidYouMean returns "; did you mean NAME?" with the name among names that word was probably meant to be, or "".
+func DidYouMean(word string, names []string) string {
+	if like := text.Nearest(word, names); like != "" {
+		return "; did you mean " + like + "?"
+	}
+	return ""
 }
 
 // FirstOf returns the first of its arguments that is not empty, or "".

@@ -13,7 +13,7 @@ import (
 )
 
 // completionTime is how long a shell waits for names from the platform when the user presses Tab.
-const completionTime = 3 * time.Second
+const completionTime = time.Second
 
 // completionItems is how many items a completion looks at, newest first.
 const completionItems = 100
@@ -55,14 +55,23 @@ func described(word string, about ...string) string { return word + "\t" + strin
 
 // Clusters completes names and ids of the clusters that have not ended.
 func (s *Session) Clusters() Completer {
-	return names(s, func(c *client.Client, ctx context.Context, p client.PageOf) (client.Page[client.Cluster], error) {
-		return c.Clusters(ctx, "", p)
-	}, func(c client.Cluster) []string {
+	return names(s, clusters, func(c client.Cluster) []string {
 		if c.State.Ended() {
 			return nil
 		}
-		return []string{described(c.Name, string(c.State)), described(c.ID.String(), c.Name, string(c.State))}
+		return clusterWords(c)
 	})
+}
+
+// AllClusters completes names and ids of clusters, of ended ones too.
+func (s *Session) AllClusters() Completer { return names(s, clusters, clusterWords) }
+
+func clusters(c *client.Client, ctx context.Context, p client.PageOf) (client.Page[client.Cluster], error) {
+	return c.Clusters(ctx, "", p)
+}
+
+func clusterWords(c client.Cluster) []string {
+	return []string{described(c.Name, string(c.State)), described(c.ID.String(), c.Name, string(c.State))}
 }
 
 // Hosts completes names and ids of hosts.

@@ -16,14 +16,15 @@ func FindCluster(ctx context.Context, c *client.Client, arg string) (id.Cluster,
 	if strings.HasPrefix(arg, "cl_") {
 		cl, err := id.Parse[id.Cluster](arg)
 		if err != nil {
-			return cl, fault.New(fault.NotFound, "there is no such cluster")
+			return cl, fault.New(fault.NotFound, "cluster not found")
 		}
 		return cl, nil
 	}
-	named, err := clustersNamed(ctx, c, arg)
+	all, err := allClusters(ctx, c)
 	if err != nil {
 		return id.Cluster{}, err
 	}
+	named := withName(all, arg)
 	live := onlyLive(named)
 	switch {
 	case len(live) > 1:
@@ -34,24 +35,32 @@ func FindCluster(ctx context.Context, c *client.Client, arg string) (id.Cluster,
 	case len(named) > 0:
 		return named[0].ID, nil
 	}
-	return id.Cluster{}, fault.New(fault.NotFound, "no cluster is called %s", arg)
+	names := make([]string, len(all))
+	for i, v := range all {
+		names[i] = v.Name
+	}
+	return id.Cluster{}, fault.New(fault.NotFound, "no cluster is called %s%s", arg, DidYouMean(arg, names))
 }
 
-// LiveClusters returns the clusters with a name that have not ended, newest first.
-func LiveClusters(ctx context.Context, c *client.Client, name string) ([]client.Cluster, error) {
-	named, err := clustersNamed(ctx, c, name)
-	return onlyLive(named), err
+// ClustersNamed returns the clusters with a name, newest first: those that have not ended, and all.
+func ClustersNamed(ctx context.Context, c *client.Client, name string) (live, all []client.Cluster, err error) {
+	all, err = allClusters(ctx, c)
+	all = withName(all, name)
+	return onlyLive(all), all, err
 }
 
 func onlyLive(all []client.Cluster) []client.Cluster {
 	return slices.DeleteFunc(slices.Clone(all), func(v client.Cluster) bool { return v.State.Ended() })
 }
 
-func clustersNamed(ctx context.Context, c *client.Client, name string) ([]client.Cluster, error) {
-	all, err := client.All(ctx, func(ctx context.Context, p client.PageOf) (client.Page[client.Cluster], error) {
+func allClusters(ctx context.Context, c *client.Client) ([]client.Cluster, error) {
+	return client.All(ctx, func(ctx context.Context, p client.PageOf) (client.Page[client.Cluster], error) {
 		return c.Clusters(ctx, "", p)
 	})
-	return slices.DeleteFunc(all, func(v client.Cluster) bool { return v.Name != name }), err
+}
+
+func withName(all []client.Cluster, name string) []client.Cluster {
+	return slices.DeleteFunc(slices.Clone(all), func(v client.Cluster) bool { return v.Name != name })
 }
 
 // FindHost returns the host with the given id or name.
@@ -59,7 +68,7 @@ func FindHost(ctx context.Context, c *client.Client, arg string) (id.Host, error
 	if strings.HasPrefix(arg, "host_") {
 		h, err := id.Parse[id.Host](arg)
 		if err != nil {
-			return h, fault.New(fault.NotFound, "there is no such host")
+			return h, fault.New(fault.NotFound, "host not found")
 		}
 		return h, nil
 	}
@@ -67,10 +76,11 @@ func FindHost(ctx context.Context, c *client.Client, arg string) (id.Host, error
 	if err != nil {
 		return id.Host{}, err
 	}
-	for _, h := range all {
-		if h.Name == arg {
+	names := make([]string, len(all))
+	for i, h := range all {
+		if names[i] = h.Name; h.Name == arg {
 			return h.ID, nil
 		}
 	}
-	return id.Host{}, fault.New(fault.NotFound, "no host is called %s", arg)
+	return id.Host{}, fault.New(fault.NotFound, "no host is called %s%s", arg, DidYouMean(arg, names))
 }

@@ -23,14 +23,19 @@ type Session struct {
 
 // Flags adds the flags that every command of the platform has.
 func (s *Session) Flags(cmd *cobra.Command) {
+	s.OutputFlag(cmd)
 	f := cmd.PersistentFlags()
-	f.StringVarP(&s.Output, "output", "o", outputTable, strings.Join(outputs, ", "))
 	f.StringVar(&s.Server, "server", "", "address of the platform (default: MUSTER_SERVER, or that of the profile)")
 	f.StringVar(&s.Profile, "profile", "", "stored login to use (default: MUSTER_PROFILE, or see muster profile list)")
 	f.BoolVar(&s.curl, "curl", false, "print requests as curl commands on standard error; send only those that read")
+	_ = cmd.RegisterFlagCompletionFunc("profile", s.Profiles)
+}
+
+// OutputFlag adds --output alone, for a command that needs no platform.
+func (s *Session) OutputFlag(cmd *cobra.Command) {
+	cmd.PersistentFlags().StringVarP(&s.Output, "output", "o", outputTable, strings.Join(outputs, ", "))
 	cmd.PersistentPreRunE = func(*cobra.Command, []string) error { return checkOutput(s.Output) }
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("profile", s.Profiles)
 }
 
 // Profiles completes names of stored logins.
@@ -72,6 +77,29 @@ func (s *Session) ProfileOf(ctx context.Context, stored Logins) string {
 
 // Login returns the platform and the token for it: from flags, the environment, or the stored profile, in this order.
 func (s *Session) Login(ctx context.Context) (Login, error) {
+	l, err := s.platform(ctx)
+	if err == nil && l.Token == "" {
+		err = fault.New(fault.Unauthorized, "there is no token for %s: run muster login %s, or set MUSTER_TOKEN", l.Server,
+			l.Server)
+	}
+	if err != nil {
+		return Login{}, err
+	}
+	return l, nil
+}
+
+// Visitor returns a client of the platform for calls that need no token. It has the token that Client would have, if
+// there is one.
+func (s *Session) Visitor(cmd *cobra.Command) (*client.Client, error) {
+	l, err := s.platform(cmd.Context())
+	if err != nil {
+		return nil, err
+	}
+	return s.Connect(cmd, l)
+}
+
+// platform returns the platform, and the token for it if there is one.
+func (s *Session) platform(ctx context.Context) (Login, error) {
 	stored, err := ReadLogins(ctx)
 	if err != nil {
 		return Login{}, err
@@ -90,10 +118,6 @@ func (s *Session) Login(ctx context.Context) (Login, error) {
 	}
 	if l.Token == "" && sameServer(l.Server, profile.Server) {
 		l.Token = profile.Token
-	}
-	if l.Token == "" {
-		return Login{}, fault.New(fault.Unauthorized, "there is no token for %s: run muster login %s, or set MUSTER_TOKEN",
-			l.Server, l.Server)
 	}
 	return l, nil
 }

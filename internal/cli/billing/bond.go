@@ -130,15 +130,17 @@ func bondSet(s *base.Session) *cobra.Command {
 
 func bondLimit(s *base.Session) *cobra.Command {
 	return &cobra.Command{
-		Use:   "limit HOST AMOUNT",
-		Short: "Set the most that one lease of a host may be liable for, or none",
-		Args:  base.Exactly("HOST", "AMOUNT"),
+		Use:     "limit HOST AMOUNT",
+		Example: "  muster host bond limit rack-7-a 25\n  muster host bond limit rack-7-a none",
+		Short:   "Set the most that one lease of a host may be liable for, or none",
+		Args:    base.Exactly("HOST", "AMOUNT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			h, err := id.Parse[id.Host](args[0])
+			c := s.Client(cmd)
+			h, err := base.FindHost(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}
-			b, err := s.Client(cmd).LimitHost(cmd.Context(), h, args[1])
+			b, err := c.LimitHost(cmd.Context(), h, args[1])
 			return s.Result(cmd, b, err, func(p *base.Printer) { printBond(p, b) })
 		},
 	}
@@ -165,9 +167,10 @@ func bondLiability(s *base.Session) *cobra.Command {
 
 func bondSuspensions(s *base.Session) *cobra.Command {
 	return &cobra.Command{
-		Use:   "suspensions CLUSTER",
-		Short: "Time of a gang with a host of yours that its renter did not pay for, with the reason and the evidence",
-		Args:  base.Exactly("CLUSTER"),
+		Use:     "suspensions CLUSTER",
+		Example: "  muster host bond suspensions cl_…",
+		Short:   "Time of a gang with a host of yours that its renter did not pay for, with the reason and the evidence",
+		Args:    base.Exactly("CLUSTER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := id.Parse[id.Cluster](args[0])
 			if err != nil || cl.IsZero() {

@@ -102,9 +102,10 @@ func budgetList(s *base.Session) *cobra.Command {
 
 func budgetRemove(s *base.Session) *cobra.Command {
 	return &cobra.Command{
-		Use:   "remove BUDGET",
-		Short: "Delete a budget; one that is set again counts from then on",
-		Args:  base.Exactly("BUDGET"),
+		Use:     "remove BUDGET",
+		Example: "  muster budget remove bud_…",
+		Short:   "Delete a budget; one that is set again counts from then on",
+		Args:    base.Exactly("BUDGET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			b, err := id.Parse[id.Budget](args[0])
 			if err != nil {

@@ -3,6 +3,7 @@ package billing
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -88,6 +89,7 @@ func onCard(s *base.Session, use, short string, do func(*client.Client, context.
 	done string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: base.Exactly("CARD"),
+		Example: "  muster billing cards " + strings.Replace(use, "CARD", "card_…", 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			card, err := id.Parse[id.Card](args[0])
 			if err != nil {

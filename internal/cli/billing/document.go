@@ -23,8 +23,10 @@ func DocumentCommand(s *base.Session) *cobra.Command {
 
 // AllDocuments is muster admin documents.
 func AllDocuments(s *base.Session) *cobra.Command {
-	return base.Noun("document", "Documents of all organisations", documentList(s, true),
+	cmd := base.Noun("document", "Documents of all organisations", documentList(s, true),
 		documentShow(s, (*client.Client).AnyDocument))
+	cmd.Example = "  muster admin document list --year 2026 --org org_…\n  muster admin document show R-2026-000001"
+	return cmd
 }
 
 func documentList(s *base.Session, all bool) *cobra.Command {

@@ -46,6 +46,7 @@ func printRefunds(p *base.Printer, list []client.Refund) {
 func billingRedeem(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "redeem CODE", Short: "Redeem a promo code", Args: base.Exactly("CODE"),
+		Example: "  muster billing redeem WELCOME-2026",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := s.Client(cmd).Redeem(cmd.Context(), args[0])
 			return s.Result(cmd, r, err, func(p *base.Printer) { p.Line("%s were added.", base.Nano(r.Amount)) })

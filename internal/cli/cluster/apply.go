@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -30,6 +31,8 @@ type plan struct {
 	Cluster *client.Cluster `json:"cluster"` // the one that runs now
 	Changes []specChange    `json:"changes"`
 	Quote   *client.Quote   `json:"quote"` // the price of the new cluster; its GPUs are not kept
+
+	key string // idempotency key of the new cluster's rental
 }
 
 // specChange is a field of the spec in which the file differs from the cluster.
@@ -89,6 +92,9 @@ cluster and rents a new one, after it has claimed GPUs for the new one.`,
 			if err != nil {
 				return err
 			}
+			if p.Action == planReplace && !s.ForPrograms() {
+				cmd.PrintErrf("Released %s, which was %s.\n", p.Cluster.ID, p.Cluster.State)
+			}
 			if wait {
 				return waitFor(s, cmd, c, v.ID, client.Running)
 			}
@@ -115,10 +121,11 @@ func planOf(cmd *cobra.Command, c *client.Client, f *specFlags) (client.Spec, pl
 	if spec.Name == "" {
 		return spec, p, fault.New(fault.Invalid, "%s: the spec needs a name, which identifies the cluster", f.file)
 	}
-	live, err := base.LiveClusters(cmd.Context(), c, spec.Name)
+	live, all, err := base.ClustersNamed(cmd.Context(), c, spec.Name)
 	if err != nil {
 		return spec, p, err
 	}
+	p.key = applyKey(spec.Name, all)
 	switch len(live) {
 	case 0:
 	case 1:
@@ -145,10 +152,20 @@ func planOf(cmd *cobra.Command, c *client.Client, f *specFlags) (client.Spec, pl
 	return spec, p, nil
 }
 
+// applyKey returns the idempotency key under which apply rents the cluster with a name, after all that had the name
+// before, newest first. Of several applies at the same time one rents, and the others get its cluster.
+func applyKey(name string, before []client.Cluster) string {
+	last := ""
+	if len(before) > 0 {
+		last = before[0].ID.String()
+	}
+	return fmt.Sprintf("apply-%x", sha256.Sum256([]byte(name+"\n"+last)))
+}
+
 // carryOut rents the cluster of a plan. It claims the GPUs of the new cluster before it releases the old one.
 func carryOut(ctx context.Context, c *client.Client, spec client.Spec, p plan) (client.Cluster, error) {
 	if p.Action == planCreate {
-		return c.Rent(ctx, spec)
+		return c.Rent(client.WithKey(ctx, p.key), spec)
 	}
 	q, err := c.Quote(ctx, spec)
 	if err != nil {

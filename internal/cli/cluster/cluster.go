@@ -5,8 +5,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
+	"github.com/kballard/go-shellquote"
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/client"
@@ -30,7 +33,7 @@ func Command(s *base.Session) *cobra.Command {
 func onCluster(s *base.Session, use, short string,
 	f func(*cobra.Command, *client.Client, id.Cluster) error) *cobra.Command {
 	return &cobra.Command{
-		Use: use + " CLUSTER", Short: short, Args: base.Exactly("CLUSTER"), ValidArgsFunction: base.First(s.Clusters()),
+		Use: use + " CLUSTER", Short: short, Args: base.Exactly("CLUSTER"), Example: "  muster cluster " + use + " train",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := s.Client(cmd)
 			cl, err := base.FindCluster(cmd.Context(), c, args[0])
@@ -43,7 +46,7 @@ func onCluster(s *base.Session, use, short string,
 }
 
 func clusterCreate(s *base.Session) *cobra.Command {
-	var f specFlags
+	f := specFlags{session: s}
 	var quote string
 	var wait bool
 	cmd := &cobra.Command{
@@ -168,7 +171,10 @@ func printCluster(p *base.Printer, c client.Cluster) {
 		doubt = c.Doubt.Why
 	}
 	p.Facts("Cluster", c.ID.String(), "Name", c.Name, "State", string(c.State), "Reason", c.Reason, "", c.Detail, "Image",
-		c.Spec.Image, "Pinned to", c.ImageDigest,
+		c.Spec.Image, "Pinned to", c.ImageDigest, "Entry point", shellquote.Join(c.Spec.Entrypoint...),
+		"Command", shellquote.Join(c.Spec.Command...), "Environment", names(c.Spec.Env), "Ports", portsOf(c.Spec),
+		"Disk", fmt.Sprintf("%d GB per node", c.Spec.DiskGB), "Project", c.Spec.Project, "Budget", budgetOf(c),
+		"Node lost", c.Spec.OnNodeFailure,
 		"Price", base.Micro(c.PricePerHour)+" per hour", "Cost so far", base.Nano(c.CostSoFar)+" "+c.Currency, "Billable",
 		c.BillableSeconds.String()+" s",
 		"Created", base.When(c.CreatedAt), "Running", base.WhenPtr(c.RunningAt), "Ended", base.WhenPtr(c.EndedAt),
@@ -182,6 +188,24 @@ func printCluster(p *base.Printer, c client.Cluster) {
 			cmp.Or(n.HostName, n.HostID.Short()), progressOf(n)}
 	}
 	p.Table([]string{">RANK", "STATE", ">GPUS", "MODEL", "ADDRESS", "HOST", ""}, rows)
+}
+
+// names returns the names of an environment. The server masks the values.
+func names(env map[string]string) string { return strings.Join(slices.Sorted(maps.Keys(env)), " ") }
+
+func portsOf(s client.Spec) string {
+	ports := make([]string, len(s.Ports))
+	for i, p := range s.Ports {
+		ports[i] = fmt.Sprintf("%d/%s", p.Port, p.Protocol)
+	}
+	return strings.Join(ports, ", ")
+}
+
+func budgetOf(c client.Cluster) string {
+	if c.Spec.Budget == nil {
+		return ""
+	}
+	return base.Nano(*c.Spec.Budget) + " " + c.Currency
 }
 
 func modelOf(n client.Node) string {

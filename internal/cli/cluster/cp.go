@@ -201,7 +201,7 @@ func missing(p string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.New(fault.NotFound, "there is no %s", p)
+		return fault.New(fault.NotFound, "%s not found", p)
 	case errors.Is(err, fs.ErrPermission):
 		return fault.New(fault.Forbidden, "%s: permission denied", p)
 	}

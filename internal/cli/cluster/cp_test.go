@@ -65,7 +65,7 @@ func TestATreeIsCopiedWhole(t *testing.T) {
 			t.Errorf("%s: %q %v", p, b, err)
 		}
 	}
-	if err := c.run(filepath.Join(dir, "none"), to); err == nil || !strings.Contains(err.Error(), "there is no") {
+	if err := c.run(filepath.Join(dir, "none"), to); err == nil || !strings.Contains(err.Error(), "none not found") {
 		t.Errorf("a missing source: %v", err)
 	}
 	if err := os.Symlink("..", filepath.Join(dir, "src", "up")); err != nil {

@@ -1,9 +1,6 @@
 package cluster
 
 import (
-	"fmt"
-	"os/exec"
-	"runtime"
 	"slices"
 	"strconv"
 
@@ -46,7 +43,7 @@ access for 12 hours.`,
 				return err
 			}
 			if browser {
-				if err := openBrowser(cmd, link); err != nil {
+				if err := base.OpenBrowser(cmd, link); err != nil {
 					return err
 				}
 			}
@@ -56,22 +53,4 @@ access for 12 hours.`,
 	cmd.Flags().IntVar(&rank, "node", 0, "the rank")
 	cmd.Flags().BoolVar(&browser, "browser", false, "open the link in a browser on this machine, too")
 	return cmd
-}
-
-// openBrowser opens a link with the desktop's own program.
-func openBrowser(cmd *cobra.Command, link string) error {
-	name := "xdg-open"
-	if runtime.GOOS == "darwin" {
-		name = "open"
-	}
-	program, err := exec.LookPath(name)
-	if err != nil {
-		return fault.New(fault.NotFound, "%s is not installed here: open this link yourself: %s", name, link)
-	}
-	opener := exec.CommandContext(cmd.Context(), program, link)
-	opener.Env = base.EnvironFrom(cmd.Context())
-	if err := opener.Run(); err != nil {
-		return fmt.Errorf("open a browser: %w", err)
-	}
-	return nil
 }

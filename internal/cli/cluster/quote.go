@@ -14,7 +14,7 @@ import (
 
 // QuoteCommand is muster quote.
 func QuoteCommand(s *base.Session) *cobra.Command {
-	var f specFlags
+	f := specFlags{session: s}
 	cmd := &cobra.Command{
 		Use:   "quote",
 		Short: "Get an all-in price for a cluster and claim its GPUs for a short time",
@@ -38,6 +38,7 @@ func QuoteCommand(s *base.Session) *cobra.Command {
 func quoteShow(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "show QUOTE", Short: "Show a quote", Args: base.Exactly("QUOTE"),
+		Example: "  muster quote show q_…",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withQuote(s, cmd, args[0], func(c *client.Client, q id.Quote) (client.Quote,
 				error) {
@@ -50,6 +51,7 @@ func quoteShow(s *base.Session) *cobra.Command {
 func quoteReturn(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "return QUOTE", Short: "Cancel a quote and free its GPUs", Args: base.Exactly("QUOTE"),
+		Example: "  muster quote return q_…",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withQuote(s, cmd, args[0], func(c *client.Client, q id.Quote) (client.Quote,
 				error) {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kballard/go-shellquote"
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/client"
@@ -17,8 +18,11 @@ import (
 
 // specFlags are a cluster's spec on the command line.
 type specFlags struct {
+	session                                        *base.Session // to read templates; nil: there is no --template
+	template                                       string
 	file, envFile                                  string
 	name, project, gpu, image, restart, egress     string
+	entrypoint                                     string
 	scope, onFailure, registryUser, runtime, trust string
 	maxPrice, budget, maxDuration                  string
 	nodes, gpus                                    int
@@ -32,6 +36,9 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVarP(&f.file, "file", "f", "", "read the spec from a YAML or JSON file, - for standard input; flags "+
 		"override it")
+	if f.session != nil {
+		fs.StringVar(&f.template, "template", "", "start from a template; flags override it")
+	}
 	fs.StringVar(&f.name, "name", "", "a name for you")
 	fs.StringVar(&f.project, "project", "", "project to count it to")
 	fs.StringArrayVar(&f.labels, "label", nil, "KEY=VALUE; repeatable")
@@ -39,6 +46,8 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.IntVar(&f.gpus, "gpus", 0, "GPUs per node (default 1)")
 	fs.StringVar(&f.gpu, "gpu", "", "offer query every node must match, such as 'gpu_model=H100 vram_gb>=80'")
 	fs.StringVar(&f.image, "image", "", "container image")
+	fs.StringVar(&f.entrypoint, "entrypoint", "", "program and arguments to run in place of the image's entry point and "+
+		"command, such as 'bash -c'")
 	fs.StringVar(&f.registryUser, "registry-user", "", "user of a private registry; the password is read from "+
 		"MUSTER_REGISTRY_PASSWORD, or asked for")
 	fs.StringVar(&f.restart, "restart", "", "never or on_failure")
@@ -75,6 +84,11 @@ func (f *specFlags) register(cmd *cobra.Command) {
 // spec puts file, flags and command together. What is wrong beyond syntax, the server says.
 func (f *specFlags) spec(cmd *cobra.Command, command []string) (client.Spec, error) {
 	var s client.Spec
+	if f.template != "" {
+		if err := readTemplate(cmd.Context(), f.session.Client(cmd), f.template, &s); err != nil {
+			return s, err
+		}
+	}
 	if f.file != "" {
 		if err := f.read(cmd, &s); err != nil {
 			return s, err
@@ -105,6 +119,11 @@ func (f *specFlags) spec(cmd *cobra.Command, command []string) (client.Spec, err
 		lay(&s.Network.MinGbps, f.minGbps)
 	}
 	var bad fault.Fields
+	if f.entrypoint != "" {
+		words, err := shellquote.Split(f.entrypoint)
+		base.Note(&bad, "--entrypoint", err)
+		s.Entrypoint = words
+	}
 	f.limits(&s, &bad)
 	f.lists(cmd, &s, &bad)
 	if err := bad.Err(); err != nil {

@@ -114,7 +114,7 @@ func prices(h client.Host) string {
 // onHost is a command about one host.
 func onHost(s *base.Session, use, short string, f func(*cobra.Command, *client.Client, id.Host) error) *cobra.Command {
 	return &cobra.Command{
-		Use: use + " HOST", Short: short, Args: base.Exactly("HOST"), ValidArgsFunction: base.First(s.Hosts()),
+		Use: use + " HOST", Short: short, Args: base.Exactly("HOST"), Example: "  muster host " + use + " rack-7-a",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := s.Client(cmd)
 			h, err := base.FindHost(cmd.Context(), c, args[0])

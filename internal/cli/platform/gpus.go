@@ -39,8 +39,9 @@ incumbent: listed first and rented there before, or awarded; offered.`,
 	}
 	var why string
 	award := &cobra.Command{
-		Use:   "award UUID HOST",
-		Short: "Record whose a GPU is",
+		Use:     "award UUID HOST",
+		Example: "  muster server gpus award GPU-5a0c1e5e-0d9c-4f4e-8f0e-0a2b3c4d5e6f host_… --why 'invoice shown'",
+		Short:   "Record whose a GPU is",
 		Long: `Record that a GPU is the one that HOST lists. It is offered; the others that list it are not, and leases that
 run on them go on to their end. Both operators read the reason.`,
 		Args: cobra.ExactArgs(2),

@@ -45,7 +45,7 @@ Settings come from the environment (MUSTER_…; see docs/operations.md). Secrets
 	cmd.Flags().String("role", server.RoleAll, "all, or relay: carry packets between hosts that cannot reach each "+
 		"other, and nothing else")
 	cmd.AddCommand(migrateCommand(), checkCommand(), gpusCommand(), stripeSetupCommand(), adoptRestoreCommand(),
-		natsConfigCommand(), adminCommand())
+		natsConfigCommand(), adminCommand(), resetFactorCommand())
 	return cmd
 }
 
@@ -57,6 +57,7 @@ func serverConfigOf(cmd *cobra.Command) (server.Config, error) {
 	if f := cmd.Flags().Lookup("listen"); f != nil && f.Value.String() != "" {
 		cfg.Listen = f.Value.String()
 	}
+	cfg.Commands = func() map[string]string { return base.Reference(cmd.Root()) }
 	return cfg, cfg.Validate()
 }
 
@@ -121,11 +122,28 @@ func environOf(cmd *cobra.Command) map[string]string {
 	return m
 }
 
+func resetFactorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "reset-second-factor EMAIL",
+		Example: "  muster server reset-second-factor ada@example.com",
+		Short:   "Remove a user's authenticator app, recovery codes and passkeys, for somebody who has lost them all",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := loadServerConfig(cmd)
+			if err != nil {
+				return err
+			}
+			return server.ResetSecondFactor(cmd.Context(), cfg, args[0])
+		},
+	}
+}
+
 func adminCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "admin EMAIL",
-		Short: "Make a user an admin; --off takes the right away",
-		Args:  cobra.ExactArgs(1),
+		Use:     "admin EMAIL",
+		Example: "  muster server admin ada@example.com\n  muster server admin ada@example.com --off",
+		Short:   "Make a user an admin; --off takes the right away",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := loadServerConfig(cmd)
 			if err != nil {

@@ -24,4 +24,4 @@ const (
 )
 
 // ErrCorrupt is the error of reading a blob or a pack that was changed, cut off, or sealed with another key.
-var ErrCorrupt = errors.New("chunk: corrupt data or wrong key")
+var ErrCorrupt = errors.New("corrupt data or wrong key")

@@ -44,7 +44,7 @@ func (p *Packer) Fits(n int) bool {
 // Add adds the blob of a chunk and returns where it is. It fails if the blob does not fit.
 func (p *Packer) Add(id ID, blob []byte) (Entry, error) {
 	if !p.Fits(len(blob)) {
-		return Entry{}, fmt.Errorf("chunk: a blob of %d bytes does not fit into the pack", len(blob))
+		return Entry{}, fmt.Errorf("a blob of %d bytes does not fit into the pack", len(blob))
 	}
 	if len(p.data) == 0 {
 		p.data = append(p.data, packMagic...)
@@ -61,7 +61,7 @@ func (p *Packer) Len() int { return len(p.entries) }
 // Finish returns the pack and empties p. It fails if nothing was added.
 func (p *Packer) Finish(k *Keys) ([]byte, error) {
 	if len(p.entries) == 0 {
-		return nil, fmt.Errorf("chunk: a pack without blobs")
+		return nil, fmt.Errorf("a pack without blobs")
 	}
 	table := make([]byte, 0, len(p.entries)*entrySize)
 	for _, e := range p.entries {

@@ -32,7 +32,7 @@ const KeySize = 32
 // NewKeys derives the keys of a domain from its key of KeySize random bytes.
 func NewKeys(domain []byte) (*Keys, error) {
 	if len(domain) != KeySize {
-		return nil, fmt.Errorf("chunk: a domain's key has %d bytes, not %d", len(domain), KeySize)
+		return nil, fmt.Errorf("a domain's key has %d bytes, not %d", len(domain), KeySize)
 	}
 	k := new(Keys)
 	for label, key := range map[string]*[]byte{
@@ -71,7 +71,7 @@ const Overhead = 1 + 12 + 16
 // key of the chunk's own with a random nonce. Two blobs of one chunk differ.
 func (k *Keys) Seal(dst []byte, id ID, chunk []byte) ([]byte, error) {
 	if len(chunk) > MaxSize {
-		return nil, fmt.Errorf("chunk: %d bytes are more than a chunk may have", len(chunk))
+		return nil, fmt.Errorf("%d bytes are more than a chunk may have", len(chunk))
 	}
 	body, flag := chunk, byte(flagRaw)
 	if packed := encoder().EncodeAll(chunk, nil); len(packed) <= len(chunk)-max(1, len(chunk)/32) {

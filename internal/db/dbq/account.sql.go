@@ -153,7 +153,7 @@ func (q *Queries) ForgiveAttempt(ctx context.Context, key string) error {
 }
 
 const homeOrg = `-- name: HomeOrg :one
-SELECT o.id FROM membership m JOIN org o ON o.id = m.org_id WHERE m.user_id = $1 ORDER BY o.personal DESC, o.id LIMIT 1
+SELECT o.id FROM membership m JOIN org o ON o.id = m.org_id WHERE m.user_id = $1 ORDER BY o.personal DESC, m.created_at, o.id LIMIT 1
 `
 
 func (q *Queries) HomeOrg(ctx context.Context, userID id.User) (id.Org, error) {
@@ -504,8 +504,9 @@ func (q *Queries) RotateSession(ctx context.Context, newHash []byte, oldHash []b
 }
 
 const sSHKeyByFingerprint = `-- name: SSHKeyByFingerprint :one
-SELECT id, user_id, name, public_key, fingerprint, created_at
-FROM ssh_key WHERE org_id = $1 AND fingerprint = $2
+SELECT k.id, k.user_id, k.name, k.public_key, k.fingerprint, k.created_at, m.role
+FROM ssh_key k JOIN membership m ON m.org_id = k.org_id AND m.user_id = k.user_id
+WHERE k.org_id = $1 AND k.fingerprint = $2
 `
 
 type SSHKeyByFingerprintRow struct {
@@ -515,8 +516,10 @@ type SSHKeyByFingerprintRow struct {
 	PublicKey   string
 	Fingerprint string
 	CreatedAt   time.Time
+	Role        string
 }
 
+// With the role of the member who added it; none: they have left the org.
 func (q *Queries) SSHKeyByFingerprint(ctx context.Context, orgID id.Org, fingerprint string) (SSHKeyByFingerprintRow, error) {
 	row := q.db.QueryRow(ctx, sSHKeyByFingerprint, orgID, fingerprint)
 	var i SSHKeyByFingerprintRow
@@ -527,6 +530,7 @@ func (q *Queries) SSHKeyByFingerprint(ctx context.Context, orgID id.Org, fingerp
 		&i.PublicKey,
 		&i.Fingerprint,
 		&i.CreatedAt,
+		&i.Role,
 	)
 	return i, err
 }
@@ -575,7 +579,7 @@ func (q *Queries) SSHKeysByID(ctx context.Context, orgID id.Org, ids []pgtype.UU
 const sessionBySecret = `-- name: SessionBySecret :one
 SELECT s.id, s.user_id, s.org_id, s.last_seen_at < clock_timestamp() - interval '1 minute' AS stale,
        s.rotated_at < clock_timestamp() - make_interval(secs => $1::float8) AS rotation_due,
-       u.email, u.admin, o.name AS org_name
+       u.email, u.admin, o.name AS org_name, m.role
 FROM session s
 JOIN membership m ON m.user_id = s.user_id AND m.org_id = s.org_id
 JOIN app_user u ON u.id = s.user_id
@@ -594,6 +598,7 @@ type SessionBySecretRow struct {
 	Email       string
 	Admin       bool
 	OrgName     string
+	Role        string
 }
 
 func (q *Queries) SessionBySecret(ctx context.Context, rotateAfter float64, secretHash []byte, idle float64) (SessionBySecretRow, error) {
@@ -608,6 +613,7 @@ func (q *Queries) SessionBySecret(ctx context.Context, rotateAfter float64, secr
 		&i.Email,
 		&i.Admin,
 		&i.OrgName,
+		&i.Role,
 	)
 	return i, err
 }
@@ -633,41 +639,46 @@ func (q *Queries) SetUserAdmin(ctx context.Context, admin bool, email string) (i
 }
 
 const stillIn = `-- name: StillIn :one
-SELECT (EXISTS (SELECT FROM membership m WHERE m.user_id = $1 AND m.org_id = $2)
-    AND ($3::uuid IS NULL OR EXISTS (SELECT FROM api_token t WHERE t.id = $3::uuid AND t.org_id = $2
+SELECT m.role, (($1::uuid IS NULL OR EXISTS (SELECT FROM api_token t WHERE t.id = $1::uuid AND t.org_id = $2
          AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())))
-    AND ($4::uuid IS NULL OR EXISTS (SELECT FROM session s WHERE s.id = $4::uuid
-         AND s.user_id = $1 AND s.expires_at > clock_timestamp()
+    AND ($3::uuid IS NULL OR EXISTS (SELECT FROM session s WHERE s.id = $3::uuid
+         AND s.user_id = $4 AND s.expires_at > clock_timestamp()
          AND s.last_seen_at > clock_timestamp() - make_interval(secs => $5::float8)))
-    AND ($6::text = '' OR EXISTS (SELECT FROM ssh_key k WHERE k.org_id = $2 AND k.fingerprint = $6::text)))::boolean
+    AND ($6::text = '' OR EXISTS (SELECT FROM ssh_key k WHERE k.org_id = $2 AND k.fingerprint = $6::text)))::boolean AS valid
+FROM membership m WHERE m.user_id = $4 AND m.org_id = $2
 `
 
 type StillInParams struct {
-	UserID    id.User
-	OrgID     id.Org
 	TokenID   pgtype.UUID
+	OrgID     id.Org
 	SessionID pgtype.UUID
+	UserID    id.User
 	Idle      float64
 	Key       string
 }
 
-// Whether somebody is of an org, and what they were let in with, a token, a session or an SSH key, still counts.
-func (q *Queries) StillIn(ctx context.Context, arg StillInParams) (bool, error) {
+type StillInRow struct {
+	Role  string
+	Valid bool
+}
+
+// The role of a member, and whether what they were let in with, a token, a session or an SSH key, is still valid.
+func (q *Queries) StillIn(ctx context.Context, arg StillInParams) (StillInRow, error) {
 	row := q.db.QueryRow(ctx, stillIn,
-		arg.UserID,
-		arg.OrgID,
 		arg.TokenID,
+		arg.OrgID,
 		arg.SessionID,
+		arg.UserID,
 		arg.Idle,
 		arg.Key,
 	)
-	var column_1 bool
-	err := row.Scan(&column_1)
-	return column_1, err
+	var i StillInRow
+	err := row.Scan(&i.Role, &i.Valid)
+	return i, err
 }
 
 const tokenBySecret = `-- name: TokenBySecret :one
-SELECT t.id, t.org_id, t.user_id, t.scopes, u.email, u.admin, o.name AS org_name,
+SELECT t.id, t.org_id, t.user_id, t.scopes, u.email, u.admin, o.name AS org_name, m.role,
        coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true)::boolean AS stale
 FROM api_token t
 JOIN membership m ON m.user_id = t.user_id AND m.org_id = t.org_id
@@ -684,6 +695,7 @@ type TokenBySecretRow struct {
 	Email   string
 	Admin   bool
 	OrgName string
+	Role    string
 	Stale   bool
 }
 
@@ -698,6 +710,7 @@ func (q *Queries) TokenBySecret(ctx context.Context, secretHash []byte) (TokenBy
 		&i.Email,
 		&i.Admin,
 		&i.OrgName,
+		&i.Role,
 		&i.Stale,
 	)
 	return i, err
@@ -814,7 +827,7 @@ func (q *Queries) UserPasswordHash(ctx context.Context, argID id.User) (UserPass
 }
 
 const userProfile = `-- name: UserProfile :one
-SELECT u.id, u.email, u.name, u.admin, (u.email_verified_at IS NOT NULL)::boolean AS email_verified, u.created_at, o.id AS org_id, o.name AS org_name, o.personal, o.zone
+SELECT u.id, u.email, u.name, u.admin, (u.email_verified_at IS NOT NULL)::boolean AS email_verified, u.created_at, o.id AS org_id, o.name AS org_name, o.personal, o.zone, m.role
 FROM app_user u JOIN membership m ON m.user_id = u.id JOIN org o ON o.id = m.org_id
 WHERE u.id = $1 AND o.id = $2
 `
@@ -830,6 +843,7 @@ type UserProfileRow struct {
 	OrgName       string
 	Personal      bool
 	Zone          string
+	Role          string
 }
 
 func (q *Queries) UserProfile(ctx context.Context, userID id.User, orgID id.Org) (UserProfileRow, error) {
@@ -846,6 +860,7 @@ func (q *Queries) UserProfile(ctx context.Context, userID id.User, orgID id.Org)
 		&i.OrgName,
 		&i.Personal,
 		&i.Zone,
+		&i.Role,
 	)
 	return i, err
 }

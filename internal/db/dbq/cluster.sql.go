@@ -1057,22 +1057,6 @@ func (q *Queries) LockCluster(ctx context.Context, argID id.Cluster) (LockCluste
 	return i, err
 }
 
-const lockDueCluster = `-- name: LockDueCluster :one
-SELECT id FROM cluster
-WHERE due_at <= statement_timestamp() AND NOT id = ANY ($1::uuid[])
-ORDER BY due_at LIMIT 1
-FOR UPDATE SKIP LOCKED
-`
-
-// scan: moves due_at by SaveCluster
-// The cluster the watchdog must look at next. SKIP LOCKED lets replicas share the work.
-func (q *Queries) LockDueCluster(ctx context.Context, seen []pgtype.UUID) (id.Cluster, error) {
-	row := q.db.QueryRow(ctx, lockDueCluster, seen)
-	var id id.Cluster
-	err := row.Scan(&id)
-	return id, err
-}
-
 const nodeLogs = `-- name: NodeLogs :many
 SELECT l.epoch, l.content, l.truncated, l.created_at
 FROM node_log l JOIN node n ON n.id = l.node_id
@@ -1528,6 +1512,63 @@ func (q *Queries) StoredLogs(ctx context.Context, hostID id.Host, leases []pgtyp
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const takeDueClusters = `-- name: TakeDueClusters :many
+UPDATE cluster SET due_at = clock_timestamp() + make_interval(secs => $1::float8)
+WHERE id IN (
+    SELECT c.id FROM cluster c
+    WHERE c.due_at <= statement_timestamp()
+    ORDER BY c.due_at LIMIT $2
+    FOR UPDATE SKIP LOCKED)
+RETURNING id
+`
+
+// scan: moves due_at
+// Takes the clusters at which the watchdog must look next. They are due again after again_s unless the look says otherwise, so that
+// a replica that stops loses none. SKIP LOCKED lets replicas share the work.
+func (q *Queries) TakeDueClusters(ctx context.Context, againS float64, maxRows int32) ([]id.Cluster, error) {
+	rows, err := q.db.Query(ctx, takeDueClusters, againS, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Cluster{}
+	for rows.Next() {
+		var id id.Cluster
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const unendedClusters = `-- name: UnendedClusters :many
+SELECT id FROM cluster WHERE org_id = $1 AND state NOT IN ('releasing', 'released', 'failed') ORDER BY id
+`
+
+func (q *Queries) UnendedClusters(ctx context.Context, orgID id.Org) ([]id.Cluster, error) {
+	rows, err := q.db.Query(ctx, unendedClusters, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Cluster{}
+	for rows.Next() {
+		var id id.Cluster
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -99,6 +99,36 @@ func (q *Queries) GetHost(ctx context.Context, iD id.Host, orgID id.Org) (GetHos
 	return i, err
 }
 
+const hostsThatMayBeRented = `-- name: HostsThatMayBeRented :many
+SELECT id, state FROM host WHERE org_id = $1 AND state IN ('enrolled', 'active') ORDER BY id FOR NO KEY UPDATE
+`
+
+type HostsThatMayBeRentedRow struct {
+	ID    id.Host
+	State string
+}
+
+// Locks the hosts of an organisation that take leases, or will once they connect.
+func (q *Queries) HostsThatMayBeRented(ctx context.Context, orgID id.Org) ([]HostsThatMayBeRentedRow, error) {
+	rows, err := q.db.Query(ctx, hostsThatMayBeRented, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []HostsThatMayBeRentedRow{}
+	for rows.Next() {
+		var i HostsThatMayBeRentedRow
+		if err := rows.Scan(&i.ID, &i.State); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listHosts = `-- name: ListHosts :many
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at, coalesce(f.name, '') AS fabric_name
 FROM host h

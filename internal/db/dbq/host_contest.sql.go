@@ -163,21 +163,38 @@ func (q *Queries) EndContests(ctx context.Context, hostID id.Host) error {
 
 const holderOfUUID = `-- name: HolderOfUUID :one
 
-SELECT g.id, g.host_id, h.org_id, (h.org_id = me.org_id)::boolean AS same_org, me.org_id AS my_org
-FROM gpu g JOIN host h ON h.id = g.host_id JOIN host me ON me.id = $1
+SELECT g.id, g.host_id, h.org_id, h.name AS host_name, (h.org_id = me.org_id)::boolean AS same_org, me.org_id AS my_org, g.present,
+       (CASE WHEN EXISTS (SELECT FROM replica r WHERE r.seen_at > clock_timestamp() - interval '1 minute'
+                                                  AND r.started_at > clock_timestamp() - interval '1 hour') THEN 0
+             ELSE extract(epoch FROM clock_timestamp() - coalesce(s.last_sync_at, h.created_at)) END)::bigint AS silent_s,
+       EXISTS (SELECT FROM gpu_claim c WHERE c.gpu_id = g.id AND c.ended_at IS NULL
+                                         AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp()))::boolean AS claimed,
+       EXISTS (SELECT FROM gpu_award a WHERE a.uuid = g.uuid AND a.org_id = h.org_id)::boolean AS awarded,
+       EXISTS (SELECT FROM gpu o JOIN host oh ON oh.id = o.host_id
+               JOIN lease l ON l.host_id = o.host_id AND o.id = ANY (l.gpu_ids)
+               JOIN lease_meter m ON m.lease_id = l.id
+               WHERE o.uuid = g.uuid AND oh.org_id = h.org_id AND l.renter_org_id <> l.host_org_id AND m.billed_ms > 0)::boolean AS proven
+FROM gpu g JOIN host h ON h.id = g.host_id JOIN host_status s ON s.host_id = h.id JOIN host me ON me.id = $1
 WHERE g.uuid = $2 AND g.removed_at IS NULL AND g.contest <> 'challenger' AND g.host_id <> $1
 `
 
 type HolderOfUUIDRow struct {
-	ID      id.GPU
-	HostID  id.Host
-	OrgID   id.Org
-	SameOrg bool
-	MyOrg   id.Org
+	ID       id.GPU
+	HostID   id.Host
+	OrgID    id.Org
+	HostName string
+	SameOrg  bool
+	MyOrg    id.Org
+	Present  bool
+	SilentS  int64
+	Claimed  bool
+	Awarded  bool
+	Proven   bool
 }
 
 // GPUs that hosts of several organisations list.
-// The GPU that holds a UUID on another host than this, and whether both hosts belong to one organisation.
+// The GPU that holds a UUID on another host than this, whether both hosts belong to one organisation, and how long the
+// holder's host has not reported: 0 while a server runs that started less than an hour ago, because hosts may not have found it yet.
 func (q *Queries) HolderOfUUID(ctx context.Context, hostID id.Host, uUID string) (HolderOfUUIDRow, error) {
 	row := q.db.QueryRow(ctx, holderOfUUID, hostID, uUID)
 	var i HolderOfUUIDRow
@@ -185,8 +202,14 @@ func (q *Queries) HolderOfUUID(ctx context.Context, hostID id.Host, uUID string)
 		&i.ID,
 		&i.HostID,
 		&i.OrgID,
+		&i.HostName,
 		&i.SameOrg,
 		&i.MyOrg,
+		&i.Present,
+		&i.SilentS,
+		&i.Claimed,
+		&i.Awarded,
+		&i.Proven,
 	)
 	return i, err
 }
@@ -244,6 +267,25 @@ ON CONFLICT (uuid) DO UPDATE SET org_id = excluded.org_id, why = excluded.why, d
 func (q *Queries) PutGPUAward(ctx context.Context, uUID string, orgID id.Org, why string) error {
 	_, err := q.db.Exec(ctx, putGPUAward, uUID, orgID, why)
 	return err
+}
+
+const removeGPU = `-- name: RemoveGPU :execrows
+WITH free AS (SELECT h.id FROM host h WHERE h.id = $2 FOR UPDATE SKIP LOCKED)
+UPDATE gpu g SET present = false, removed_at = clock_timestamp(), contest = ''
+FROM free
+WHERE g.id = $1 AND g.host_id = free.id AND g.removed_at IS NULL
+  AND NOT EXISTS (SELECT FROM gpu_claim c WHERE c.gpu_id = g.id AND c.ended_at IS NULL
+                                            AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp()))
+`
+
+// Removes a GPU from its host unless it is claimed. It changes no row while another transaction holds the host's lock: the caller
+// holds the lock of another host, so it must not wait.
+func (q *Queries) RemoveGPU(ctx context.Context, iD id.GPU, hostID id.Host) (int64, error) {
+	result, err := q.db.Exec(ctx, removeGPU, iD, hostID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const setContest = `-- name: SetContest :exec

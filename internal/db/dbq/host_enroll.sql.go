@@ -12,6 +12,20 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+const endEnrollmentsOf = `-- name: EndEnrollmentsOf :execrows
+UPDATE enrollment_token SET expires_at = clock_timestamp()
+WHERE org_id = $1 AND created_by = $2 AND used_at IS NULL AND expires_at > clock_timestamp()
+`
+
+// Tokens that a user created for an org and that no host has used.
+func (q *Queries) EndEnrollmentsOf(ctx context.Context, orgID id.Org, createdBy id.User) (int64, error) {
+	result, err := q.db.Exec(ctx, endEnrollmentsOf, orgID, createdBy)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const ensureFabric = `-- name: EnsureFabric :one
 INSERT INTO fabric (id, org_id, name) VALUES ($1, $2, $3)
 ON CONFLICT (org_id, name) DO UPDATE SET name = excluded.name

@@ -53,7 +53,7 @@ func (q *Queries) AbandonedLeases(ctx context.Context, afterMs int64) ([]Abandon
 }
 
 const activeGPUs = `-- name: ActiveGPUs :many
-SELECT id, uuid, health, present FROM gpu WHERE host_id = $1 AND removed_at IS NULL
+SELECT id, uuid, health, present, contest FROM gpu WHERE host_id = $1 AND removed_at IS NULL
 `
 
 type ActiveGPUsRow struct {
@@ -61,6 +61,7 @@ type ActiveGPUsRow struct {
 	UUID    string
 	Health  string
 	Present bool
+	Contest string
 }
 
 func (q *Queries) ActiveGPUs(ctx context.Context, hostID id.Host) ([]ActiveGPUsRow, error) {
@@ -77,6 +78,7 @@ func (q *Queries) ActiveGPUs(ctx context.Context, hostID id.Host) ([]ActiveGPUsR
 			&i.UUID,
 			&i.Health,
 			&i.Present,
+			&i.Contest,
 		); err != nil {
 			return nil, err
 		}
@@ -543,11 +545,11 @@ const touchInventory = `-- name: TouchInventory :execrows
 UPDATE host h SET inventory_at = clock_timestamp()
 FROM host_inventory i
 WHERE h.id = $1 AND i.host_id = h.id AND h.state <> 'retired' AND i.hash = $2
-  AND i.gpus = (SELECT count(*) FROM gpu g WHERE g.host_id = h.id AND g.present AND g.removed_at IS NULL)
+  AND i.gpus = (SELECT count(*) FROM gpu g WHERE g.host_id = h.id AND g.present AND g.removed_at IS NULL AND g.contest <> 'challenger')
 `
 
-// Notes that a host reported the same inventory again, of which all GPUs are present. It changes no row if the inventory
-// differs, or if the host is retired.
+// Notes that a host reported the same inventory again, of which all GPUs are present and none is a challenger. It changes no row if
+// the inventory differs, or if the host is retired.
 func (q *Queries) TouchInventory(ctx context.Context, hostID id.Host, hash []byte) (int64, error) {
 	result, err := q.db.Exec(ctx, touchInventory, hostID, hash)
 	if err != nil {

@@ -103,7 +103,9 @@ func (q *Queries) EndLeaseClaims(ctx context.Context, reason string, leases []pg
 }
 
 const hostForReport = `-- name: HostForReport :one
-SELECT org_id, state, revision, needs_full_report, engine_away FROM host WHERE id = $1
+SELECT org_id, state, revision, needs_full_report, engine_away,
+       (up_cap_gb IS NOT NULL OR down_cap_gb IS NOT NULL OR capped_until IS NOT NULL)::boolean AS has_data_cap
+FROM host WHERE id = $1
 `
 
 type HostForReportRow struct {
@@ -112,6 +114,7 @@ type HostForReportRow struct {
 	Revision        int64
 	NeedsFullReport bool
 	EngineAway      string
+	HasDataCap      bool
 }
 
 func (q *Queries) HostForReport(ctx context.Context, argID id.Host) (HostForReportRow, error) {
@@ -123,6 +126,7 @@ func (q *Queries) HostForReport(ctx context.Context, argID id.Host) (HostForRepo
 		&i.Revision,
 		&i.NeedsFullReport,
 		&i.EngineAway,
+		&i.HasDataCap,
 	)
 	return i, err
 }
@@ -245,6 +249,36 @@ UPDATE host SET engine_away = $1, needs_full_report = needs_full_report OR $1 <>
 func (q *Queries) SetEngineAway(ctx context.Context, why string, iD id.Host) error {
 	_, err := q.db.Exec(ctx, setEngineAway, why, iD)
 	return err
+}
+
+const silentServers = `-- name: SilentServers :many
+SELECT s.nats_server FROM host_status s
+WHERE s.connected AND s.nats_server <> '' AND NOT EXISTS (
+    SELECT FROM pulse p WHERE p.listener = s.nats_server AND p.last_ms > extract(epoch FROM clock_timestamp()) * 1000 - 120000)
+GROUP BY s.nats_server
+HAVING max(greatest(s.last_sync_at, s.connected_at)) < clock_timestamp() - interval '2 minutes'
+ORDER BY 1
+`
+
+// NATS servers of connected hosts without a pulse and without a report of these hosts in the last two minutes.
+func (q *Queries) SilentServers(ctx context.Context) ([]string, error) {
+	rows, err := q.db.Query(ctx, silentServers)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var nats_server string
+		if err := rows.Scan(&nats_server); err != nil {
+			return nil, err
+		}
+		items = append(items, nats_server)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const touchHostStatus = `-- name: TouchHostStatus :one

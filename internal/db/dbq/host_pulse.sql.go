@@ -9,6 +9,26 @@ import (
 	"context"
 )
 
+const countHosts = `-- name: CountHosts :one
+SELECT count(*) AS hosts,
+       count(*) FILTER (WHERE s.connected AND s.last_sync_at > clock_timestamp() - interval '1 minute') AS connected
+FROM host h LEFT JOIN host_status s ON s.host_id = h.id
+WHERE h.state <> 'retired'
+`
+
+type CountHostsRow struct {
+	Hosts     int64
+	Connected int64
+}
+
+// The hosts that are not retired, and those of them that are connected and have reported within the last minute.
+func (q *Queries) CountHosts(ctx context.Context) (CountHostsRow, error) {
+	row := q.db.QueryRow(ctx, countHosts)
+	var i CountHostsRow
+	err := row.Scan(&i.Hosts, &i.Connected)
+	return i, err
+}
+
 const deafTime = `-- name: DeafTime :many
 SELECT g.listener, g.from_ms, g.to_ms FROM deaf_gap g WHERE g.to_ms > $1
 UNION ALL

@@ -106,11 +106,13 @@ func (q *Queries) FleetGPUs(ctx context.Context, hosts []pgtype.UUID) ([]FleetGP
 const fleetHosts = `-- name: FleetHosts :many
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fabric_name, f.busbw_gbps, h.simulated,
        h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.disk_limited, h.scratch_gb, h.runtimes, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
+       ('entrypoint' = ANY(coalesce(a.capabilities, '{}')))::boolean AS entrypoint,
        CASE WHEN $1::boolean THEN coalesce((i.inventory -> 'topology')::text, '') ELSE '' END::text AS topology
 FROM host h
 JOIN host_status s ON s.host_id = h.id
 LEFT JOIN fabric f ON f.id = h.fabric_id
 LEFT JOIN host_inventory i ON i.host_id = h.id
+LEFT JOIN host_agent a ON a.host_id = h.id
 WHERE h.id = ANY($2::uuid[])
   AND h.state = 'active' AND h.blocked = '' AND NOT h.needs_full_report
   AND (h.capped_until IS NULL OR h.capped_until <= clock_timestamp())
@@ -146,6 +148,7 @@ type FleetHostsRow struct {
 	CudaMax     string
 	NetUpMbps   *float64
 	NetDownMbps *float64
+	Entrypoint  bool
 	Topology    string
 }
 
@@ -184,6 +187,7 @@ func (q *Queries) FleetHosts(ctx context.Context, arg FleetHostsParams) ([]Fleet
 			&i.CudaMax,
 			&i.NetUpMbps,
 			&i.NetDownMbps,
+			&i.Entrypoint,
 			&i.Topology,
 		); err != nil {
 			return nil, err

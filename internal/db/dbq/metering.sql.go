@@ -15,15 +15,16 @@ import (
 )
 
 const adminOrgs = `-- name: AdminOrgs :many
-SELECT DISTINCT m.org_id
+SELECT DISTINCT h.org_id
 FROM app_user u
-JOIN membership m ON m.user_id = u.id
-JOIN org o ON o.id = m.org_id
-WHERE u.admin AND o.personal
-ORDER BY m.org_id
+CROSS JOIN LATERAL (SELECT m.org_id FROM membership m JOIN org o ON o.id = m.org_id
+    WHERE m.user_id = u.id AND o.personal AND m.role = 'owner' ORDER BY m.created_at, m.org_id LIMIT 1) h
+WHERE u.admin
+ORDER BY h.org_id
 `
 
-// Where the platform's admins read their notices.
+// scan: lookup
+// Where the platform's admins read their notices: the org that each of them signed up with, not one that they joined.
 func (q *Queries) AdminOrgs(ctx context.Context) ([]id.Org, error) {
 	rows, err := q.db.Query(ctx, adminOrgs)
 	if err != nil {

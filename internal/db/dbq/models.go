@@ -241,6 +241,20 @@ type DeafSpan struct {
 	ReceivedAt time.Time
 }
 
+type DeviceLogin struct {
+	DeviceHash []byte
+	UserCode   string
+	Machine    string
+	Address    string
+	CreatedAt  time.Time
+	ExpiresAt  time.Time
+	PolledAt   *time.Time
+	Answer     *string
+	UserID     id.User
+	OrgID      id.Org
+	Scopes     []string
+}
+
 type Dispute struct {
 	ID        string
 	OrgID     id.Org
@@ -278,6 +292,14 @@ type DocumentNumber struct {
 	Year   int32
 	Next   int64
 	LastAt time.Time
+}
+
+type EmailChange struct {
+	SecretHash []byte
+	UserID     id.User
+	Was        string
+	Address    string
+	ExpiresAt  time.Time
 }
 
 type EmailVerification struct {
@@ -855,6 +877,19 @@ type OrgFee struct {
 	ChangedAt time.Time
 }
 
+type OrgInvitation struct {
+	ID         id.Invitation
+	OrgID      id.Org
+	Email      string
+	Role       string
+	SecretHash []byte
+	CreatedBy  id.User
+	CreatedAt  time.Time
+	ExpiresAt  time.Time
+	Outcome    *string
+	EndedAt    *time.Time
+}
+
 // Who an org is before the law. A row is erased as a whole. Copies are kept, until their retention is over, in receipt, invoice, document and tax_entry.vat_id, because the law asks for those; a payment keeps the VAT id that decided its tax (topup.tax_vat_id) as long.
 type OrgLegal struct {
 	OrgID     id.Org
@@ -869,6 +904,16 @@ type PairBan struct {
 	A     pgtype.UUID
 	B     pgtype.UUID
 	Until time.Time
+}
+
+type Passkey struct {
+	ID           id.Passkey
+	UserID       id.User
+	CredentialID []byte
+	Credential   []byte
+	Name         string
+	CreatedAt    time.Time
+	LastUsedAt   *time.Time
 }
 
 type PasswordReset struct {
@@ -1120,6 +1165,12 @@ type Receipt struct {
 	Content  []byte
 }
 
+type RecoveryCode struct {
+	UserID   id.User
+	CodeHash []byte
+	UsedAt   *time.Time
+}
+
 type Refund struct {
 	ID        id.Refund
 	OrgID     id.Org
@@ -1134,6 +1185,16 @@ type Refund struct {
 	SettledAt *time.Time
 	Tax       money.Nano
 	PollAt    time.Time
+}
+
+type RefundAllowance struct {
+	ID        int64
+	OrgID     id.Org
+	Amount    int64
+	Currency  string
+	UserID    id.User
+	Reason    string
+	CreatedAt time.Time
 }
 
 type Replica struct {
@@ -1252,6 +1313,15 @@ type Session struct {
 	RotatedAt    time.Time
 	LastSeenAt   time.Time
 	ExpiresAt    time.Time
+}
+
+type SignInChallenge struct {
+	SecretHash []byte
+	Kind       string
+	UserID     id.User
+	Data       []byte
+	Failures   int32
+	ExpiresAt  time.Time
 }
 
 type Silence struct {
@@ -1410,6 +1480,16 @@ type TelemetryDefault struct {
 	TempC  []int16
 }
 
+type Template struct {
+	OrgID       id.Org
+	Name        string
+	Title       string
+	Description string
+	Spec        []byte
+	CreatedBy   id.User
+	CreatedAt   time.Time
+}
+
 type TimeAnchor struct {
 	HostID    id.Host
 	BootID    string
@@ -1490,6 +1570,14 @@ type UsageSegmentFirst struct {
 	BatchPosition int16
 	Up            bool
 	Facts         []byte
+}
+
+type UserTotp struct {
+	UserID      id.User
+	Secret      []byte
+	LastStep    int64
+	ConfirmedAt *time.Time
+	CreatedAt   time.Time
 }
 
 type VersionFloor struct {

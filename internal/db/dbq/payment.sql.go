@@ -14,115 +14,6 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-const claimNextOutbox = `-- name: ClaimNextOutbox :one
-UPDATE stripe_outbox o
-SET state = 'sent', attempts = attempts + 1, first_sent_at = coalesce(first_sent_at, clock_timestamp()),
-    next_at = clock_timestamp() + make_interval(secs => $1::float8)
-WHERE o.id = (SELECT d.id FROM stripe_outbox d
-              WHERE d.kind = $2 AND d.state IN ('pending', 'sent', 'unknown') AND d.next_at <= statement_timestamp()
-                AND (d.kind IN ('customer.create', 'setup.create', 'card.detach', 'payment.cancel') OR NOT EXISTS (SELECT FROM sending_pause))
-              ORDER BY d.next_at, d.id LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at, mismatch,
-          extract(epoch FROM clock_timestamp() - least(first_sent_at, created_at))::float8 AS age_s
-`
-
-type ClaimNextOutboxRow struct {
-	ID          id.Outbox
-	Kind        string
-	Ref         string
-	Params      []byte
-	IdemKey     string
-	State       string
-	Attempts    int32
-	NextAt      time.Time
-	ResultID    string
-	Error       string
-	FirstSentAt *time.Time
-	CreatedAt   time.Time
-	DoneAt      *time.Time
-	Mismatch    bool
-	AgeS        float64
-}
-
-// scan: moves next_at
-// Takes the row of a kind that has been due for longest, for as long as one attempt may last. Rows that other senders are
-// taking at this moment are skipped. While sending is paused, only rows that move no money are taken.
-func (q *Queries) ClaimNextOutbox(ctx context.Context, leaseS float64, kind string) (ClaimNextOutboxRow, error) {
-	row := q.db.QueryRow(ctx, claimNextOutbox, leaseS, kind)
-	var i ClaimNextOutboxRow
-	err := row.Scan(
-		&i.ID,
-		&i.Kind,
-		&i.Ref,
-		&i.Params,
-		&i.IdemKey,
-		&i.State,
-		&i.Attempts,
-		&i.NextAt,
-		&i.ResultID,
-		&i.Error,
-		&i.FirstSentAt,
-		&i.CreatedAt,
-		&i.DoneAt,
-		&i.Mismatch,
-		&i.AgeS,
-	)
-	return i, err
-}
-
-const claimOutbox = `-- name: ClaimOutbox :one
-UPDATE stripe_outbox d
-SET state = 'sent', attempts = attempts + 1, first_sent_at = coalesce(first_sent_at, clock_timestamp()),
-    next_at = clock_timestamp() + make_interval(secs => $1::float8)
-WHERE id = $2 AND state IN ('pending', 'sent', 'unknown') AND (next_at <= clock_timestamp() OR attempts = 0)
-  AND (d.kind IN ('customer.create', 'setup.create', 'card.detach', 'payment.cancel') OR NOT EXISTS (SELECT FROM sending_pause))
-RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at, mismatch,
-          extract(epoch FROM clock_timestamp() - least(first_sent_at, created_at))::float8 AS age_s
-`
-
-type ClaimOutboxRow struct {
-	ID          id.Outbox
-	Kind        string
-	Ref         string
-	Params      []byte
-	IdemKey     string
-	State       string
-	Attempts    int32
-	NextAt      time.Time
-	ResultID    string
-	Error       string
-	FirstSentAt *time.Time
-	CreatedAt   time.Time
-	DoneAt      *time.Time
-	Mismatch    bool
-	AgeS        float64
-}
-
-// Takes a row for as long as one attempt may last; no row when another sender has it. One that was never sent need not
-// be due. While sending is paused, only a row that moves no money is taken.
-func (q *Queries) ClaimOutbox(ctx context.Context, leaseS float64, iD id.Outbox) (ClaimOutboxRow, error) {
-	row := q.db.QueryRow(ctx, claimOutbox, leaseS, iD)
-	var i ClaimOutboxRow
-	err := row.Scan(
-		&i.ID,
-		&i.Kind,
-		&i.Ref,
-		&i.Params,
-		&i.IdemKey,
-		&i.State,
-		&i.Attempts,
-		&i.NextAt,
-		&i.ResultID,
-		&i.Error,
-		&i.FirstSentAt,
-		&i.CreatedAt,
-		&i.DoneAt,
-		&i.Mismatch,
-		&i.AgeS,
-	)
-	return i, err
-}
-
 const claimPendingTopups = `-- name: ClaimPendingTopups :many
 UPDATE topup t
 SET poll_at = clock_timestamp() + least(interval '1 hour', greatest(interval '1 minute', (clock_timestamp() - t.created_at) / 4))
@@ -212,68 +103,12 @@ func (q *Queries) DropOldStripeEvents(ctx context.Context, maxRows int32) (int64
 	return result.RowsAffected(), nil
 }
 
-const dueOutboxKinds = `-- name: DueOutboxKinds :many
-SELECT d.kind, count(*) AS due FROM stripe_outbox d
-WHERE d.state IN ('pending', 'sent', 'unknown') AND d.next_at <= clock_timestamp()
-  AND (d.kind IN ('customer.create', 'setup.create', 'card.detach', 'payment.cancel') OR NOT EXISTS (SELECT FROM sending_pause))
-GROUP BY d.kind
-ORDER BY kind
-`
-
-type DueOutboxKindsRow struct {
-	Kind string
-	Due  int64
-}
-
-// Kinds of rows of which some are due, and how many. While sending is paused, only kinds that move no money are due.
-func (q *Queries) DueOutboxKinds(ctx context.Context) ([]DueOutboxKindsRow, error) {
-	rows, err := q.db.Query(ctx, dueOutboxKinds)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []DueOutboxKindsRow{}
-	for rows.Next() {
-		var i DueOutboxKindsRow
-		if err := rows.Scan(&i.Kind, &i.Due); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const failStripeEvent = `-- name: FailStripeEvent :exec
 UPDATE stripe_event SET error = $1, next_at = clock_timestamp() + make_interval(secs => $2::float8) WHERE id = $3
 `
 
 func (q *Queries) FailStripeEvent(ctx context.Context, error string, waitS float64, iD string) error {
 	_, err := q.db.Exec(ctx, failStripeEvent, error, waitS, iD)
-	return err
-}
-
-const finishOutbox = `-- name: FinishOutbox :exec
-UPDATE stripe_outbox SET state = $1, result_id = $2, error = $3, done_at = clock_timestamp()
-WHERE id = $4 AND state NOT IN ('done', 'failed')
-`
-
-type FinishOutboxParams struct {
-	State    string
-	ResultID string
-	Error    string
-	ID       id.Outbox
-}
-
-func (q *Queries) FinishOutbox(ctx context.Context, arg FinishOutboxParams) error {
-	_, err := q.db.Exec(ctx, finishOutbox,
-		arg.State,
-		arg.ResultID,
-		arg.Error,
-		arg.ID,
-	)
 	return err
 }
 
@@ -284,35 +119,6 @@ UPDATE stripe_event SET processed_at = clock_timestamp(), error = $2 WHERE id = 
 func (q *Queries) FinishStripeEvent(ctx context.Context, iD string, error string) error {
 	_, err := q.db.Exec(ctx, finishStripeEvent, iD, error)
 	return err
-}
-
-const insertOutbox = `-- name: InsertOutbox :execrows
-INSERT INTO stripe_outbox (id, kind, ref, params, idem_key, state, next_at)
-VALUES ($1, $2, $3, $4, $5, 'pending', clock_timestamp() + interval '5 seconds')
-ON CONFLICT (idem_key) DO NOTHING
-`
-
-type InsertOutboxParams struct {
-	ID      id.Outbox
-	Kind    string
-	Ref     string
-	Params  []byte
-	IdemKey string
-}
-
-// The process that writes a row sends it, in order with its other rows; it is due for others when that process must have died.
-func (q *Queries) InsertOutbox(ctx context.Context, arg InsertOutboxParams) (int64, error) {
-	result, err := q.db.Exec(ctx, insertOutbox,
-		arg.ID,
-		arg.Kind,
-		arg.Ref,
-		arg.Params,
-		arg.IdemKey,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
 }
 
 const insertStripeCustomer = `-- name: InsertStripeCustomer :exec
@@ -438,40 +244,6 @@ func (q *Queries) ListTopups(ctx context.Context, orgID id.Org, before pgtype.UU
 	return items, nil
 }
 
-const outboxByKey = `-- name: OutboxByKey :one
-SELECT id, kind, state, result_id FROM stripe_outbox WHERE idem_key = $1
-`
-
-type OutboxByKeyRow struct {
-	ID       id.Outbox
-	Kind     string
-	State    string
-	ResultID string
-}
-
-func (q *Queries) OutboxByKey(ctx context.Context, idemKey string) (OutboxByKeyRow, error) {
-	row := q.db.QueryRow(ctx, outboxByKey, idemKey)
-	var i OutboxByKeyRow
-	err := row.Scan(
-		&i.ID,
-		&i.Kind,
-		&i.State,
-		&i.ResultID,
-	)
-	return i, err
-}
-
-const outboxKind = `-- name: OutboxKind :one
-SELECT kind FROM stripe_outbox WHERE id = $1
-`
-
-func (q *Queries) OutboxKind(ctx context.Context, argID id.Outbox) (string, error) {
-	row := q.db.QueryRow(ctx, outboxKind, argID)
-	var kind string
-	err := row.Scan(&kind)
-	return kind, err
-}
-
 const pendingTopupsOfOrg = `-- name: PendingTopupsOfOrg :many
 SELECT id FROM topup WHERE org_id = $1 AND state = 'pending' ORDER BY id DESC LIMIT $2
 `
@@ -494,31 +266,6 @@ func (q *Queries) PendingTopupsOfOrg(ctx context.Context, orgID id.Org, limit in
 		return nil, err
 	}
 	return items, nil
-}
-
-const postponeOutbox = `-- name: PostponeOutbox :exec
-UPDATE stripe_outbox
-SET state = $1, error = $2, next_at = clock_timestamp() + make_interval(secs => $3::float8), mismatch = mismatch OR $4
-WHERE id = $5 AND state = 'sent'
-`
-
-type PostponeOutboxParams struct {
-	State    string
-	Error    string
-	WaitS    float64
-	Mismatch bool
-	ID       id.Outbox
-}
-
-func (q *Queries) PostponeOutbox(ctx context.Context, arg PostponeOutboxParams) error {
-	_, err := q.db.Exec(ctx, postponeOutbox,
-		arg.State,
-		arg.Error,
-		arg.WaitS,
-		arg.Mismatch,
-		arg.ID,
-	)
-	return err
 }
 
 const postponeTopupPoll = `-- name: PostponeTopupPoll :exec

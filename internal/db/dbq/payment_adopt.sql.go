@@ -36,33 +36,6 @@ func (q *Queries) DisputeState(ctx context.Context, argID string) (string, error
 	return state, err
 }
 
-const insertDoneOutbox = `-- name: InsertDoneOutbox :exec
-INSERT INTO stripe_outbox (id, kind, ref, params, idem_key, state, result_id, done_at)
-VALUES ($1, $2, $3, $4, $5, 'done', $6, clock_timestamp())
-ON CONFLICT (idem_key) DO NOTHING
-`
-
-type InsertDoneOutboxParams struct {
-	ID       id.Outbox
-	Kind     string
-	Ref      string
-	Params   []byte
-	IdemKey  string
-	ResultID string
-}
-
-func (q *Queries) InsertDoneOutbox(ctx context.Context, arg InsertDoneOutboxParams) error {
-	_, err := q.db.Exec(ctx, insertDoneOutbox,
-		arg.ID,
-		arg.Kind,
-		arg.Ref,
-		arg.Params,
-		arg.IdemKey,
-		arg.ResultID,
-	)
-	return err
-}
-
 const lostInRestore = `-- name: LostInRestore :one
 SELECT EXISTS (SELECT FROM restore r WHERE $1::timestamptz BETWEEN r.backup_at - interval '10 minutes' AND r.adopted_at + interval '10 minutes')
 `

@@ -41,16 +41,3 @@ func (q *Queries) OrgOfStripeCustomer(ctx context.Context, customerID string) (i
 	err := row.Scan(&org_id)
 	return org_id, err
 }
-
-const outboxBefore = `-- name: OutboxBefore :one
-SELECT EXISTS (SELECT FROM stripe_outbox o JOIN stripe_outbox me ON me.idem_key = $1
-               WHERE o.ref = me.ref AND o.kind = ANY($2::text[]) AND o.id < me.id AND o.state IN ('pending', 'sent', 'unknown'))
-`
-
-// Whether an earlier row of the same object is still to be sent.
-func (q *Queries) OutboxBefore(ctx context.Context, key string, kinds []string) (bool, error) {
-	row := q.db.QueryRow(ctx, outboxBefore, key, kinds)
-	var exists bool
-	err := row.Scan(&exists)
-	return exists, err
-}

@@ -226,6 +226,34 @@ func (q *Queries) InsertRefund(ctx context.Context, arg InsertRefundParams) erro
 	return err
 }
 
+const insertRefundAllowance = `-- name: InsertRefundAllowance :execrows
+INSERT INTO refund_allowance (org_id, amount, currency, user_id, reason)
+SELECT o.id, $1, $2, $3, $4 FROM org o WHERE o.id = $5
+`
+
+type InsertRefundAllowanceParams struct {
+	Amount   int64
+	Currency string
+	UserID   id.User
+	Reason   string
+	OrgID    id.Org
+}
+
+// No row: there is no such org.
+func (q *Queries) InsertRefundAllowance(ctx context.Context, arg InsertRefundAllowanceParams) (int64, error) {
+	result, err := q.db.Exec(ctx, insertRefundAllowance,
+		arg.Amount,
+		arg.Currency,
+		arg.UserID,
+		arg.Reason,
+		arg.OrgID,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const invoiceRefunded = `-- name: InvoiceRefunded :one
 SELECT coalesce(sum(amount), 0)::bigint AS amount, coalesce(sum(tax), 0)::bigint AS tax
 FROM dispute WHERE invoice_id = $1 AND kind = 'refund' AND state <> 'returned'
@@ -310,6 +338,34 @@ func (q *Queries) ListRefunds(ctx context.Context, orgID id.Org, limit int32) ([
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockSameCards = `-- name: LockSameCards :many
+SELECT k.id FROM payment_card k
+WHERE k.fingerprint IN (SELECT o.fingerprint FROM payment_card o WHERE o.org_id = $1)
+ORDER BY k.id FOR UPDATE
+`
+
+// scan: bounded by the cards with the same numbers
+// Two organisations that share a card request refunds one after the other.
+func (q *Queries) LockSameCards(ctx context.Context, orgID id.Org) ([]id.Card, error) {
+	rows, err := q.db.Query(ctx, lockSameCards, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Card{}
+	for rows.Next() {
+		var id id.Card
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -448,10 +504,57 @@ func (q *Queries) RefundForUpdate(ctx context.Context, argID id.Refund) (Refund,
 	return i, err
 }
 
+const refundHistory = `-- name: RefundHistory :one
+SELECT r.recent::bigint AS recent, r.payments::bigint AS payments, r.oldest, r.ever::bigint AS ever,
+       greatest(0, p.paid - r.ever - l.lost - b.kept - d.bond)::bigint AS used, a.allowed::bigint AS allowed
+FROM (SELECT coalesce(sum(f.amount), 0) AS ever,
+             coalesce(sum(f.amount) FILTER (WHERE f.created_at > statement_timestamp() - interval '30 days'), 0) AS recent,
+             count(DISTINCT f.topup_id) FILTER (WHERE f.created_at > statement_timestamp() - interval '30 days') AS payments,
+             coalesce(min(f.created_at) FILTER (WHERE f.created_at > statement_timestamp() - interval '30 days'), statement_timestamp())::timestamptz AS oldest
+      FROM refund f WHERE f.org_id = $1 AND f.currency = $2 AND f.state <> 'failed') r,
+     (SELECT coalesce(sum(t.amount), 0) AS paid FROM topup t WHERE t.org_id = $1 AND t.currency = $2 AND t.state = 'succeeded') p,
+     (SELECT coalesce(sum(x.amount - x.tax), 0) AS lost FROM dispute x
+      WHERE x.org_id = $1 AND x.currency = $2 AND x.topup_id IS NOT NULL AND x.kind = 'dispute' AND x.state = 'lost') l,
+     (SELECT coalesce(sum(greatest(0, y.amount)), 0) AS kept FROM ledger_account c JOIN ledger_balance y ON y.account_id = c.id
+      WHERE c.org_id = $1 AND c.currency = $2 AND c.retired_at IS NULL
+        AND c.kind IN ('renter_wallet', 'renter_hold', 'dispute_hold')) b,
+     (SELECT coalesce(sum(v.amount), 0) AS bond FROM bond_deposited v WHERE v.org_id = $1 AND v.currency = $2) d,
+     (SELECT coalesce(sum(w.amount), 0) AS allowed FROM refund_allowance w
+      WHERE w.org_id = $1 AND w.currency = $2 AND w.created_at > statement_timestamp() - interval '30 days') a
+`
+
+type RefundHistoryRow struct {
+	Recent   int64
+	Payments int64
+	Oldest   time.Time
+	Ever     int64
+	Used     int64
+	Allowed  int64
+}
+
+// What bounds the refunds of an org: what it was given back within 30 days, of how many payments and since when; what it was
+// given back ever; what it has used ever, which is what it paid in less what went back and what is still its own; and what
+// staff allowed it within 30 days. Amounts are without tax.
+func (q *Queries) RefundHistory(ctx context.Context, orgID id.Org, currency string) (RefundHistoryRow, error) {
+	row := q.db.QueryRow(ctx, refundHistory, orgID, currency)
+	var i RefundHistoryRow
+	err := row.Scan(
+		&i.Recent,
+		&i.Payments,
+		&i.Oldest,
+		&i.Ever,
+		&i.Used,
+		&i.Allowed,
+	)
+	return i, err
+}
+
 const refundableTopups = `-- name: RefundableTopups :many
 SELECT t.id, t.amount, t.tax, t.payment_intent_id,
        (SELECT coalesce(sum(r.amount), 0) FROM refund r WHERE r.topup_id = t.id AND r.state <> 'failed')::bigint AS refunded,
        (SELECT coalesce(sum(r.tax), 0) FROM refund r WHERE r.topup_id = t.id AND r.state <> 'failed')::bigint AS tax_refunded,
+       EXISTS (SELECT FROM refund r WHERE r.topup_id = t.id AND r.state <> 'failed'
+               AND r.created_at > statement_timestamp() - interval '30 days') AS recent,
        EXISTS (SELECT FROM dispute d WHERE d.topup_id = t.id) AS disputed
 FROM topup t
 WHERE t.org_id = $1 AND t.state = 'succeeded' AND t.currency = $2 AND t.payment_intent_id IS NOT NULL
@@ -465,6 +568,7 @@ type RefundableTopupsRow struct {
 	PaymentIntentID *string
 	Refunded        int64
 	TaxRefunded     int64
+	Recent          bool
 	Disputed        bool
 }
 
@@ -485,6 +589,7 @@ func (q *Queries) RefundableTopups(ctx context.Context, orgID id.Org, currency s
 			&i.PaymentIntentID,
 			&i.Refunded,
 			&i.TaxRefunded,
+			&i.Recent,
 			&i.Disputed,
 		); err != nil {
 			return nil, err
@@ -495,6 +600,30 @@ func (q *Queries) RefundableTopups(ctx context.Context, orgID id.Org, currency s
 		return nil, err
 	}
 	return items, nil
+}
+
+const refundsOfSameCards = `-- name: RefundsOfSameCards :one
+SELECT coalesce(sum(f.amount), 0)::bigint AS amount, count(DISTINCT f.topup_id) AS payments,
+       coalesce(min(f.created_at), statement_timestamp())::timestamptz AS oldest
+FROM refund f
+WHERE f.currency = $1 AND f.state <> 'failed' AND f.created_at > statement_timestamp() - interval '30 days'
+  AND f.org_id IN (SELECT b.org_id FROM payment_card a JOIN payment_card b ON b.fingerprint = a.fingerprint
+                   WHERE a.org_id = $2 AND b.org_id <> a.org_id)
+`
+
+type RefundsOfSameCardsRow struct {
+	Amount   int64
+	Payments int64
+	Oldest   time.Time
+}
+
+// What other organisations that have saved one of this organisation's cards, removed ones included, were given back within 30
+// days, of how many payments, and since when. Without tax.
+func (q *Queries) RefundsOfSameCards(ctx context.Context, currency string, orgID id.Org) (RefundsOfSameCardsRow, error) {
+	row := q.db.QueryRow(ctx, refundsOfSameCards, currency, orgID)
+	var i RefundsOfSameCardsRow
+	err := row.Scan(&i.Amount, &i.Payments, &i.Oldest)
+	return i, err
 }
 
 const settleRefund = `-- name: SettleRefund :exec

@@ -220,7 +220,7 @@ func (q *Queries) OrgHosts(ctx context.Context, orgID id.Org, limit int32) ([]Or
 
 const orgMembers = `-- name: OrgMembers :many
 SELECT u.id AS user_id, u.email, u.name, m.role, (u.email_verified_at IS NOT NULL)::boolean AS verified, u.admin, u.created_at
-FROM membership m JOIN app_user u ON u.id = m.user_id WHERE m.org_id = $1 ORDER BY m.role DESC, m.created_at, u.id
+FROM membership m JOIN app_user u ON u.id = m.user_id WHERE m.org_id = $1 ORDER BY (m.role = 'owner') DESC, m.created_at, u.id
 `
 
 type OrgMembersRow struct {
@@ -292,7 +292,7 @@ func (q *Queries) OrgNames(ctx context.Context, ids []pgtype.UUID) ([]OrgNamesRo
 
 const orgsFound = `-- name: OrgsFound :many
 SELECT o.id, o.name, o.personal, o.created_at,
-       coalesce((SELECT u.email FROM membership m JOIN app_user u ON u.id = m.user_id WHERE m.org_id = o.id ORDER BY m.role DESC, m.created_at LIMIT 1), '')::text AS email,
+       coalesce((SELECT u.email FROM membership m JOIN app_user u ON u.id = m.user_id WHERE m.org_id = o.id ORDER BY (m.role = 'owner') DESC, m.created_at LIMIT 1), '')::text AS email,
        EXISTS (SELECT FROM membership m JOIN app_user u ON u.id = m.user_id WHERE m.org_id = o.id AND u.email_verified_at IS NOT NULL) AS verified,
        coalesce((SELECT l.name FROM org_legal l WHERE l.org_id = o.id), '')::text AS legal_name,
        (SELECT count(*) FROM host h WHERE h.org_id = o.id AND h.state <> 'retired') AS hosts,

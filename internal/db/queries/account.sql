@@ -20,10 +20,10 @@ UPDATE app_user SET password_hash = @password_hash WHERE id = @id;
 UPDATE app_user SET admin = @admin WHERE email = @email RETURNING id;
 
 -- name: HomeOrg :one
-SELECT o.id FROM membership m JOIN org o ON o.id = m.org_id WHERE m.user_id = $1 ORDER BY o.personal DESC, o.id LIMIT 1;
+SELECT o.id FROM membership m JOIN org o ON o.id = m.org_id WHERE m.user_id = $1 ORDER BY o.personal DESC, m.created_at, o.id LIMIT 1;
 
 -- name: UserProfile :one
-SELECT u.id, u.email, u.name, u.admin, (u.email_verified_at IS NOT NULL)::boolean AS email_verified, u.created_at, o.id AS org_id, o.name AS org_name, o.personal, o.zone
+SELECT u.id, u.email, u.name, u.admin, (u.email_verified_at IS NOT NULL)::boolean AS email_verified, u.created_at, o.id AS org_id, o.name AS org_name, o.personal, o.zone, m.role
 FROM app_user u JOIN membership m ON m.user_id = u.id JOIN org o ON o.id = m.org_id
 WHERE u.id = @user_id AND o.id = @org_id;
 
@@ -34,7 +34,7 @@ VALUES (@id, @user_id, @org_id, @secret_hash, @address, @user_agent, clock_times
 -- name: SessionBySecret :one
 SELECT s.id, s.user_id, s.org_id, s.last_seen_at < clock_timestamp() - interval '1 minute' AS stale,
        s.rotated_at < clock_timestamp() - make_interval(secs => @rotate_after::float8) AS rotation_due,
-       u.email, u.admin, o.name AS org_name
+       u.email, u.admin, o.name AS org_name, m.role
 FROM session s
 JOIN membership m ON m.user_id = s.user_id AND m.org_id = s.org_id
 JOIN app_user u ON u.id = s.user_id
@@ -69,7 +69,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, sqlc.narg(parent_id))
 RETURNING created_at;
 
 -- name: TokenBySecret :one
-SELECT t.id, t.org_id, t.user_id, t.scopes, u.email, u.admin, o.name AS org_name,
+SELECT t.id, t.org_id, t.user_id, t.scopes, u.email, u.admin, o.name AS org_name, m.role,
        coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true)::boolean AS stale
 FROM api_token t
 JOIN membership m ON m.user_id = t.user_id AND m.org_id = t.org_id
@@ -94,14 +94,14 @@ SELECT count(*) FROM api_token WHERE org_id = $1 AND revoked_at IS NULL AND (exp
 SELECT scopes FROM api_token WHERE id = @id AND org_id = @org_id AND revoked_at IS NULL FOR UPDATE;
 
 -- name: StillIn :one
--- Whether somebody is of an org, and what they were let in with, a token, a session or an SSH key, still counts.
-SELECT (EXISTS (SELECT FROM membership m WHERE m.user_id = @user_id AND m.org_id = @org_id)
-    AND (sqlc.narg(token_id)::uuid IS NULL OR EXISTS (SELECT FROM api_token t WHERE t.id = sqlc.narg(token_id)::uuid AND t.org_id = @org_id
+-- The role of a member, and whether what they were let in with, a token, a session or an SSH key, is still valid.
+SELECT m.role, ((sqlc.narg(token_id)::uuid IS NULL OR EXISTS (SELECT FROM api_token t WHERE t.id = sqlc.narg(token_id)::uuid AND t.org_id = @org_id
          AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())))
     AND (sqlc.narg(session_id)::uuid IS NULL OR EXISTS (SELECT FROM session s WHERE s.id = sqlc.narg(session_id)::uuid
          AND s.user_id = @user_id AND s.expires_at > clock_timestamp()
          AND s.last_seen_at > clock_timestamp() - make_interval(secs => @idle::float8)))
-    AND (@key::text = '' OR EXISTS (SELECT FROM ssh_key k WHERE k.org_id = @org_id AND k.fingerprint = @key::text)))::boolean;
+    AND (@key::text = '' OR EXISTS (SELECT FROM ssh_key k WHERE k.org_id = @org_id AND k.fingerprint = @key::text)))::boolean AS valid
+FROM membership m WHERE m.user_id = @user_id AND m.org_id = @org_id;
 
 -- name: RevokeTokens :many
 -- Revokes tokens and those that they made, to any depth. A token made while this waits for its maker's row is not seen:
@@ -140,8 +140,10 @@ SELECT id, user_id, name, public_key, fingerprint, created_at
 FROM ssh_key WHERE org_id = @org_id AND id = ANY(@ids::uuid[]) ORDER BY id;
 
 -- name: SSHKeyByFingerprint :one
-SELECT id, user_id, name, public_key, fingerprint, created_at
-FROM ssh_key WHERE org_id = @org_id AND fingerprint = @fingerprint;
+-- With the role of the member who added it; none: they have left the org.
+SELECT k.id, k.user_id, k.name, k.public_key, k.fingerprint, k.created_at, m.role
+FROM ssh_key k JOIN membership m ON m.org_id = k.org_id AND m.user_id = k.user_id
+WHERE k.org_id = @org_id AND k.fingerprint = @fingerprint;
 
 -- name: CountSSHKeys :one
 SELECT count(*) FROM ssh_key WHERE org_id = $1;

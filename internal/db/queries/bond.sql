@@ -161,17 +161,44 @@ SELECT a, b FROM pair_ban WHERE until > clock_timestamp();
 
 -- name: BondGangStrikes :many
 -- What counts against the hosts that may be banned from gangs now, oldest first: those struck three times or more within the last eight
--- days. The longest ban is seven days. Two hosts of one operator that receive nothing from each other do not count as opponents.
-SELECT s.host_id, s.against_org, s.at
-FROM gang_strike s JOIN host h ON h.id = s.host_id
+-- days. The longest ban is seven days. Two hosts of one operator that receive nothing from each other do not count as opponents. Strikes
+-- against a retired host count against the host of the same organisation that lists one of its GPUs now.
+WITH struck AS (
+    SELECT DISTINCT s.host_id FROM gang_strike s WHERE s.kind <> 'doubt' AND s.at > statement_timestamp() - interval '8 days'
+), heir AS (
+    SELECT k.host_id, k.host_id AS struck_host FROM struck k
+    UNION
+    SELECT n.host_id, o.host_id
+    FROM struck k JOIN gpu o ON o.host_id = k.host_id AND o.removed_at IS NOT NULL
+    JOIN gpu n ON n.uuid = o.uuid AND n.host_id <> o.host_id AND n.removed_at IS NULL
+    JOIN host oh ON oh.id = o.host_id JOIN host nh ON nh.id = n.host_id AND nh.org_id = oh.org_id
+)
+SELECT e.host_id, s.against_org, s.at
+FROM heir e JOIN gang_strike s ON s.host_id = e.struck_host JOIN host h ON h.id = s.host_id
 WHERE s.kind <> 'doubt' AND s.against_org IS DISTINCT FROM h.org_id
-  AND s.host_id IN (SELECT r.host_id FROM gang_strike r WHERE r.kind <> 'doubt' AND r.at > statement_timestamp() - interval '8 days'
-                    GROUP BY r.host_id HAVING count(*) >= 3)
-ORDER BY s.host_id, s.at;
+  AND e.host_id IN (SELECT x.host_id FROM heir x JOIN gang_strike r ON r.host_id = x.struck_host
+                    WHERE r.kind <> 'doubt' AND r.at > statement_timestamp() - interval '8 days'
+                    GROUP BY x.host_id HAVING count(*) >= 3)
+ORDER BY e.host_id, s.at;
 
 -- name: BondRelistLocks :many
--- Hosts by whose fault a run ended within the last seconds.
-SELECT DISTINCT host_id FROM gang_strike WHERE kind = 'loss' AND kind <> 'doubt' AND at > statement_timestamp() - make_interval(secs => @seconds::bigint);
+-- Hosts by whose fault a run ended within the last seconds. If a GPU of such a host is gone from it: hosts that list this GPU now, and hosts
+-- of the same organisation that first listed a GPU of its model after that end. A host reports its GPUs itself, so it could give them other
+-- UUIDs when it enrols again.
+WITH failed AS (
+    SELECT s.host_id, max(s.at)::timestamptz AS at FROM gang_strike s
+    WHERE s.kind = 'loss' AND s.kind <> 'doubt' AND s.at > statement_timestamp() - make_interval(secs => @seconds::bigint)
+    GROUP BY s.host_id
+), gone AS (
+    SELECT f.host_id, f.at, o.uuid, o.model FROM failed f JOIN gpu o ON o.host_id = f.host_id AND NOT o.present
+)
+SELECT f.host_id FROM failed f
+UNION
+SELECT n.host_id FROM gone o JOIN gpu n ON n.uuid = o.uuid AND n.host_id <> o.host_id AND n.removed_at IS NULL
+UNION
+SELECT n.host_id
+FROM gone o JOIN host oh ON oh.id = o.host_id JOIN host nh ON nh.org_id = oh.org_id AND nh.id <> o.host_id AND nh.state <> 'retired'
+JOIN gpu n ON n.host_id = nh.id AND n.model = o.model AND n.created_at > o.at AND n.removed_at IS NULL;
 
 -- name: SuspensionsOfCluster :many
 -- Decided time of a cluster that its renter does not pay for, in order of time.

@@ -7,13 +7,17 @@ VALUES (@id, @org_id, @created_by, @name, @project, @labels, @spec, @secrets, @i
 -- name: LockCluster :one
 SELECT sqlc.embed(cluster) FROM cluster WHERE id = @id FOR UPDATE;
 
--- name: LockDueCluster :one
--- scan: moves due_at by SaveCluster
--- The cluster the watchdog must look at next. SKIP LOCKED lets replicas share the work.
-SELECT id FROM cluster
-WHERE due_at <= statement_timestamp() AND NOT id = ANY (@seen::uuid[])
-ORDER BY due_at LIMIT 1
-FOR UPDATE SKIP LOCKED;
+-- name: TakeDueClusters :many
+-- scan: moves due_at
+-- Takes the clusters at which the watchdog must look next. They are due again after again_s unless the look says otherwise, so that
+-- a replica that stops loses none. SKIP LOCKED lets replicas share the work.
+UPDATE cluster SET due_at = clock_timestamp() + make_interval(secs => @again_s::float8)
+WHERE id IN (
+    SELECT c.id FROM cluster c
+    WHERE c.due_at <= statement_timestamp()
+    ORDER BY c.due_at LIMIT @max_rows
+    FOR UPDATE SKIP LOCKED)
+RETURNING id;
 
 -- name: PostponeCluster :exec
 -- A cluster that could not be tended is looked at again later, behind the others.
@@ -39,6 +43,9 @@ WHERE org_id = @org_id
   AND (@state::text = '' OR state = @state::text)
 ORDER BY id DESC
 LIMIT @max_rows;
+
+-- name: UnendedClusters :many
+SELECT id FROM cluster WHERE org_id = $1 AND state NOT IN ('releasing', 'released', 'failed') ORDER BY id;
 
 -- name: InsertNode :exec
 -- No report about it has arrived yet.

@@ -43,6 +43,10 @@ SET state = 'draining', reclaim_asked_at = clock_timestamp(), reclaim_at = clock
 WHERE id = @id
 RETURNING reclaim_at;
 
+-- name: HostsThatMayBeRented :many
+-- Locks the hosts of an organisation that take leases, or will once they connect.
+SELECT id, state FROM host WHERE org_id = @org_id AND state IN ('enrolled', 'active') ORDER BY id FOR NO KEY UPDATE;
+
 -- name: RenameHost :exec
 UPDATE host SET name = @name WHERE id = @id;
 

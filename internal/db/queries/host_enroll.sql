@@ -36,3 +36,8 @@ SELECT EXISTS (SELECT FROM host WHERE org_id = @org_id AND name = @name AND reti
 SELECT expires_at, used_at, host_id, (used_at IS NULL AND expires_at <= clock_timestamp())::boolean AS expired
 FROM enrollment_token
 WHERE id = @id AND org_id = @org_id;
+
+-- name: EndEnrollmentsOf :execrows
+-- Tokens that a user created for an org and that no host has used.
+UPDATE enrollment_token SET expires_at = clock_timestamp()
+WHERE org_id = @org_id AND created_by = @created_by AND used_at IS NULL AND expires_at > clock_timestamp();

@@ -5,12 +5,12 @@ INSERT INTO host_inventory (host_id, inventory, hash, gpus) VALUES (@host_id, @i
 ON CONFLICT (host_id) DO UPDATE SET inventory = excluded.inventory, hash = excluded.hash, gpus = excluded.gpus;
 
 -- name: TouchInventory :execrows
--- Notes that a host reported the same inventory again, of which all GPUs are present. It changes no row if the inventory
--- differs, or if the host is retired.
+-- Notes that a host reported the same inventory again, of which all GPUs are present and none is a challenger. It changes no row if
+-- the inventory differs, or if the host is retired.
 UPDATE host h SET inventory_at = clock_timestamp()
 FROM host_inventory i
 WHERE h.id = @host_id AND i.host_id = h.id AND h.state <> 'retired' AND i.hash = @hash
-  AND i.gpus = (SELECT count(*) FROM gpu g WHERE g.host_id = h.id AND g.present AND g.removed_at IS NULL);
+  AND i.gpus = (SELECT count(*) FROM gpu g WHERE g.host_id = h.id AND g.present AND g.removed_at IS NULL AND g.contest <> 'challenger');
 
 -- name: SetHostInventory :exec
 UPDATE host
@@ -19,7 +19,7 @@ SET boot_id = @boot_id, cpu_cores = @cpu_cores, ram_mb = @ram_mb, disk_gb = @dis
 WHERE id = @id;
 
 -- name: ActiveGPUs :many
-SELECT id, uuid, health, present FROM gpu WHERE host_id = @host_id AND removed_at IS NULL;
+SELECT id, uuid, health, present, contest FROM gpu WHERE host_id = @host_id AND removed_at IS NULL;
 
 -- name: InsertGPU :exec
 INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w, power_default_w, facts, health, health_reason, in_use, contest)

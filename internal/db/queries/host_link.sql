@@ -31,7 +31,9 @@ WHERE s.host_id IN (SELECT r.host_id FROM host_key r WHERE r.revoked_at IS NOT N
   AND s.connected AND NOT EXISTS (SELECT FROM host_key k WHERE k.host_id = s.host_id AND k.revoked_at IS NULL);
 
 -- name: HostForReport :one
-SELECT org_id, state, revision, needs_full_report, engine_away FROM host WHERE id = @id;
+SELECT org_id, state, revision, needs_full_report, engine_away,
+       (up_cap_gb IS NOT NULL OR down_cap_gb IS NOT NULL OR capped_until IS NOT NULL)::boolean AS has_data_cap
+FROM host WHERE id = @id;
 
 -- name: TouchHostStatus :one
 UPDATE host_status
@@ -75,6 +77,15 @@ WHERE id = @id;
 
 -- name: SetEngineAway :exec
 UPDATE host SET engine_away = @why, needs_full_report = needs_full_report OR @why <> '' WHERE id = @id;
+
+-- name: SilentServers :many
+-- NATS servers of connected hosts without a pulse and without a report of these hosts in the last two minutes.
+SELECT s.nats_server FROM host_status s
+WHERE s.connected AND s.nats_server <> '' AND NOT EXISTS (
+    SELECT FROM pulse p WHERE p.listener = s.nats_server AND p.last_ms > extract(epoch FROM clock_timestamp()) * 1000 - 120000)
+GROUP BY s.nats_server
+HAVING max(greatest(s.last_sync_at, s.connected_at)) < clock_timestamp() - interval '2 minutes'
+ORDER BY 1;
 
 -- name: CloseServerSessions :execrows
 UPDATE host_status SET connected = false, disconnected_at = clock_timestamp()

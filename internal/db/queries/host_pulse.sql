@@ -54,3 +54,10 @@ SELECT count(DISTINCT host_id) FROM lease WHERE ended_at IS NULL;
 
 -- name: RequireFullReports :execrows
 UPDATE host SET needs_full_report = true WHERE state = 'active' AND NOT needs_full_report;
+
+-- name: CountHosts :one
+-- The hosts that are not retired, and those of them that are connected and have reported within the last minute.
+SELECT count(*) AS hosts,
+       count(*) FILTER (WHERE s.connected AND s.last_sync_at > clock_timestamp() - interval '1 minute') AS connected
+FROM host h LEFT JOIN host_status s ON s.host_id = h.id
+WHERE h.state <> 'retired';

@@ -17,11 +17,13 @@ WHERE connected AND last_sync_at > clock_timestamp() - interval '1 millisecond' 
 -- name: FleetHosts :many
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fabric_name, f.busbw_gbps, h.simulated,
        h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.disk_limited, h.scratch_gb, h.runtimes, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
+       ('entrypoint' = ANY(coalesce(a.capabilities, '{}')))::boolean AS entrypoint,
        CASE WHEN @topology::boolean THEN coalesce((i.inventory -> 'topology')::text, '') ELSE '' END::text AS topology
 FROM host h
 JOIN host_status s ON s.host_id = h.id
 LEFT JOIN fabric f ON f.id = h.fabric_id
 LEFT JOIN host_inventory i ON i.host_id = h.id
+LEFT JOIN host_agent a ON a.host_id = h.id
 WHERE h.id = ANY(@hosts::uuid[])
   AND h.state = 'active' AND h.blocked = '' AND NOT h.needs_full_report
   AND (h.capped_until IS NULL OR h.capped_until <= clock_timestamp())

@@ -309,13 +309,14 @@ SELECT id FROM lease WHERE host_id = @host_id AND ended_at IS NULL ORDER BY id;
 SELECT clock_timestamp()::timestamptz AS now;
 
 -- name: AdminOrgs :many
--- Where the platform's admins read their notices.
-SELECT DISTINCT m.org_id
+-- scan: lookup
+-- Where the platform's admins read their notices: the org that each of them signed up with, not one that they joined.
+SELECT DISTINCT h.org_id
 FROM app_user u
-JOIN membership m ON m.user_id = u.id
-JOIN org o ON o.id = m.org_id
-WHERE u.admin AND o.personal
-ORDER BY m.org_id;
+CROSS JOIN LATERAL (SELECT m.org_id FROM membership m JOIN org o ON o.id = m.org_id
+    WHERE m.user_id = u.id AND o.personal AND m.role = 'owner' ORDER BY m.created_at, m.org_id LIMIT 1) h
+WHERE u.admin
+ORDER BY h.org_id;
 
 -- name: LeaseIDsOfHost :many
 SELECT id FROM lease WHERE host_id = $1 ORDER BY id;

@@ -7,8 +7,3 @@ SELECT org_id FROM stripe_customer WHERE customer_id = $1;
 SELECT o.name, coalesce((SELECT u.email FROM membership m JOIN app_user u ON u.id = m.user_id
                          WHERE m.org_id = o.id AND m.role = 'owner' ORDER BY m.created_at, m.user_id LIMIT 1), '')::text AS email
 FROM org o WHERE o.id = $1;
-
--- name: OutboxBefore :one
--- Whether an earlier row of the same object is still to be sent.
-SELECT EXISTS (SELECT FROM stripe_outbox o JOIN stripe_outbox me ON me.idem_key = @key
-               WHERE o.ref = me.ref AND o.kind = ANY(@kinds::text[]) AND o.id < me.id AND o.state IN ('pending', 'sent', 'unknown'));

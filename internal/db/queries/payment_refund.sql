@@ -3,6 +3,8 @@
 SELECT t.id, t.amount, t.tax, t.payment_intent_id,
        (SELECT coalesce(sum(r.amount), 0) FROM refund r WHERE r.topup_id = t.id AND r.state <> 'failed')::bigint AS refunded,
        (SELECT coalesce(sum(r.tax), 0) FROM refund r WHERE r.topup_id = t.id AND r.state <> 'failed')::bigint AS tax_refunded,
+       EXISTS (SELECT FROM refund r WHERE r.topup_id = t.id AND r.state <> 'failed'
+               AND r.created_at > statement_timestamp() - interval '30 days') AS recent,
        EXISTS (SELECT FROM dispute d WHERE d.topup_id = t.id) AS disputed
 FROM topup t
 WHERE t.org_id = @org_id AND t.state = 'succeeded' AND t.currency = @currency AND t.payment_intent_id IS NOT NULL
@@ -97,3 +99,46 @@ ON CONFLICT (org_id) DO UPDATE SET
     attempts = CASE WHEN promo_attempt.window_start < statement_timestamp() - interval '1 hour' THEN 1 ELSE promo_attempt.attempts + 1 END,
     window_start = CASE WHEN promo_attempt.window_start < statement_timestamp() - interval '1 hour' THEN clock_timestamp() ELSE promo_attempt.window_start END
 RETURNING attempts;
+
+-- name: LockSameCards :many
+-- scan: bounded by the cards with the same numbers
+-- Two organisations that share a card request refunds one after the other.
+SELECT k.id FROM payment_card k
+WHERE k.fingerprint IN (SELECT o.fingerprint FROM payment_card o WHERE o.org_id = @org_id)
+ORDER BY k.id FOR UPDATE;
+
+-- name: RefundsOfSameCards :one
+-- What other organisations that have saved one of this organisation's cards, removed ones included, were given back within 30
+-- days, of how many payments, and since when. Without tax.
+SELECT coalesce(sum(f.amount), 0)::bigint AS amount, count(DISTINCT f.topup_id) AS payments,
+       coalesce(min(f.created_at), statement_timestamp())::timestamptz AS oldest
+FROM refund f
+WHERE f.currency = @currency AND f.state <> 'failed' AND f.created_at > statement_timestamp() - interval '30 days'
+  AND f.org_id IN (SELECT b.org_id FROM payment_card a JOIN payment_card b ON b.fingerprint = a.fingerprint
+                   WHERE a.org_id = @org_id AND b.org_id <> a.org_id);
+
+-- name: RefundHistory :one
+-- What bounds the refunds of an org: what it was given back within 30 days, of how many payments and since when; what it was
+-- given back ever; what it has used ever, which is what it paid in less what went back and what is still its own; and what
+-- staff allowed it within 30 days. Amounts are without tax.
+SELECT r.recent::bigint AS recent, r.payments::bigint AS payments, r.oldest, r.ever::bigint AS ever,
+       greatest(0, p.paid - r.ever - l.lost - b.kept - d.bond)::bigint AS used, a.allowed::bigint AS allowed
+FROM (SELECT coalesce(sum(f.amount), 0) AS ever,
+             coalesce(sum(f.amount) FILTER (WHERE f.created_at > statement_timestamp() - interval '30 days'), 0) AS recent,
+             count(DISTINCT f.topup_id) FILTER (WHERE f.created_at > statement_timestamp() - interval '30 days') AS payments,
+             coalesce(min(f.created_at) FILTER (WHERE f.created_at > statement_timestamp() - interval '30 days'), statement_timestamp())::timestamptz AS oldest
+      FROM refund f WHERE f.org_id = @org_id AND f.currency = @currency AND f.state <> 'failed') r,
+     (SELECT coalesce(sum(t.amount), 0) AS paid FROM topup t WHERE t.org_id = @org_id AND t.currency = @currency AND t.state = 'succeeded') p,
+     (SELECT coalesce(sum(x.amount - x.tax), 0) AS lost FROM dispute x
+      WHERE x.org_id = @org_id AND x.currency = @currency AND x.topup_id IS NOT NULL AND x.kind = 'dispute' AND x.state = 'lost') l,
+     (SELECT coalesce(sum(greatest(0, y.amount)), 0) AS kept FROM ledger_account c JOIN ledger_balance y ON y.account_id = c.id
+      WHERE c.org_id = @org_id AND c.currency = @currency AND c.retired_at IS NULL
+        AND c.kind IN ('renter_wallet', 'renter_hold', 'dispute_hold')) b,
+     (SELECT coalesce(sum(v.amount), 0) AS bond FROM bond_deposited v WHERE v.org_id = @org_id AND v.currency = @currency) d,
+     (SELECT coalesce(sum(w.amount), 0) AS allowed FROM refund_allowance w
+      WHERE w.org_id = @org_id AND w.currency = @currency AND w.created_at > statement_timestamp() - interval '30 days') a;
+
+-- name: InsertRefundAllowance :execrows
+-- No row: there is no such org.
+INSERT INTO refund_allowance (org_id, amount, currency, user_id, reason)
+SELECT o.id, @amount, @currency, @user_id, @reason FROM org o WHERE o.id = @org_id;

@@ -6,6 +6,7 @@
 //	nap SECONDS     the same, or until the file NAP_UNTIL exists; print when it began and ended, in unix milliseconds
 //	exit CODE       end with a code
 //	env             print the environment, sorted
+//	serve PORT      show a web page about this rank, until SIGTERM
 package demojob
 
 import (
@@ -48,13 +49,17 @@ func Run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 		if code, err := strconv.Atoi(args[1]); err == nil && code >= 0 && code < 256 {
 			return code
 		}
+	case len(args) == 2 && args[0] == "serve":
+		if port, err := strconv.Atoi(args[1]); err == nil && port > 0 && port < 65536 {
+			return serve(ctx, port, env, stdout, stderr)
+		}
 	case len(args) == 1 && args[0] == "env":
 		for _, kv := range slices.Sorted(slices.Values(env)) {
 			fmt.Fprintln(stdout, kv)
 		}
 		return 0
 	}
-	fmt.Fprintln(stderr, "usage: muster-demo-job train | sleep SECONDS | nap SECONDS | exit CODE | env")
+	fmt.Fprintln(stderr, "usage: muster-demo-job train | sleep SECONDS | nap SECONDS | exit CODE | env | serve PORT")
 	return 2
 }
 

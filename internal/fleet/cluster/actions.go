@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -43,13 +44,33 @@ func (c *Clusters) Release(ctx context.Context, p account.Principal, cl id.Clust
 
 func (c *Clusters) release(ctx context.Context, p account.Principal, cl id.Cluster,
 	key idem.Request) (Cluster, idem.Outcome, error) {
-	return c.act(ctx, p, cl, key, "cluster.release", func(x *lockedCluster) error {
-		t, ok := lifecycle.On(lifecycle.State(x.row.State), lifecycle.OnRelease)
-		if ok {
-			x.transition(lifecycle.Decision{Transition: t, Reason: lifecycle.ReasonReleasedByUser})
+	return c.act(ctx, p, cl, key, "cluster.release", releaseByUser)
+}
+
+// EndTakenOver releases all clusters of an organisation that another person may have set up with its owner's e-mail
+// address. Without it they would use up what the owner pays in.
+func (c *Clusters) EndTakenOver(ctx context.Context, tx *db.Tx, org id.Org) error {
+	clusters, err := tx.Q.UnendedClusters(ctx, org)
+	if err != nil {
+		return fmt.Errorf("read clusters of %s: %w", org, err)
+	}
+	for _, cl := range clusters {
+		if err := c.alter(ctx, tx, cl, releaseByUser); err != nil {
+			return err
 		}
-		return nil
-	})
+		if err := audit.Record(ctx, tx, audit.Event{Org: org, Action: "cluster.release", Object: cl.String()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// releaseByUser ends a cluster at its renter's wish.
+func releaseByUser(x *lockedCluster) error {
+	if t, ok := lifecycle.On(lifecycle.State(x.row.State), lifecycle.OnRelease); ok {
+		x.transition(lifecycle.Decision{Transition: t, Reason: lifecycle.ReasonReleasedByUser})
+	}
+	return nil
 }
 
 // Restart stops the command on every rank and starts it again on the same hosts; billing is suspended in between.

@@ -92,6 +92,9 @@ func (c *Clusters) tendBonds(ctx context.Context, cl id.Cluster) error {
 		if err != nil {
 			return err
 		}
+		if err := ledger.LockCorrections(ctx, tx, cl.String()); err != nil { // relief comes from what they leave of the fee
+			return err
+		}
 		if leases, err = bond.OfCluster(ctx, tx.Q, cl); err != nil {
 			return err
 		}

@@ -105,7 +105,7 @@ func New(d *db.DB, m *market.Market, b *bus.Bus, cfg Config) *Clusters {
 }
 
 // errNotFound is returned for clusters that do not exist and for those of other organisations.
-var errNotFound = fault.New(fault.NotFound, "There is no such cluster.")
+var errNotFound = fault.New(fault.NotFound, "cluster not found")
 
 // Conversions between the database's types and those of the rules.
 

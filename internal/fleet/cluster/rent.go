@@ -106,6 +106,9 @@ func (n *rental) readRequest(ctx context.Context, r RentRequest) (request market
 	if err := n.spec.Validate(true); err != nil {
 		return request, err
 	}
+	if err := n.quote.Placement.Runs(n.spec); !n.quote.ID.IsZero() && err != nil {
+		return request, err
+	}
 	if _, err := account.SSHKeysByID(ctx, n.c.db.Q, n.principal.Org, n.spec.SSHKeyIDs); err != nil {
 		return request, err
 	}

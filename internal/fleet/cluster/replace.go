@@ -133,7 +133,7 @@ func (c *Clusters) replace(ctx context.Context, cl id.Cluster) error {
 }
 
 // errOvertaken means that the ranks that wait have changed since they were read.
-var errOvertaken = errors.New("cluster: other ranks wait for hosts now")
+var errOvertaken = errors.New("other ranks wait for hosts now")
 
 // gang is what is to be placed for a cluster's waiting ranks.
 type gang struct {

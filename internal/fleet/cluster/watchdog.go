@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
@@ -28,9 +30,8 @@ const maxPass = 500
 // Watchdog looks at every cluster whose time has come: it confirms and posts proven time, extends the authorisation,
 // warns of a short runway, finds lost nodes and other hosts for them, passed deadlines and the ends of money and
 // duration, gives up hosts that never answer, and settles what has ended. Any number of replicas may run it at once:
-// each cluster is taken by one.
+// each due cluster is taken by one.
 func (c *Clusters) Watchdog(ctx context.Context) (r Result, err error) {
-	seen := []id.Cluster{}
 	// Should this fail again and again, every other pass looks at each cluster by itself.
 	if !c.calmFailed.Swap(false) {
 		if r.Calm, err = c.keepCalm(ctx); err != nil {
@@ -39,28 +40,59 @@ func (c *Clusters) Watchdog(ctx context.Context) (r Result, err error) {
 		}
 	}
 	for r.Looked < maxPass && ctx.Err() == nil {
-		cl, err := c.nextDue(ctx, seen)
+		due, err := c.takeDue(ctx)
+		if err != nil || len(due) == 0 {
+			return r, err
+		}
+		r.Looked += len(due)
+		failed, err := c.lookAt(ctx, due)
+		r.Failed += failed
 		if err != nil {
 			return r, err
 		}
-		if cl.IsZero() {
-			return r, nil
-		}
-		seen = append(seen, cl)
-		r.Looked++
-		if err := c.look(ctx, cl); err != nil {
-			if ctx.Err() != nil {
-				return r, ctx.Err()
-			}
-			// One cluster in trouble must not keep the others from being looked at.
-			r.Failed++
-			c.log.Error("the watchdog could not tend a cluster", "cluster", cl, "err", err)
-			if err := c.postpone(ctx, cl, err); err != nil {
-				return r, err
-			}
-		}
 	}
 	return r, ctx.Err()
+}
+
+const (
+	// lookBatch is how many due clusters a replica takes at once, and lookers how many it looks at at the same time.
+	lookBatch = 32
+	lookers   = 4
+	// lookAgain is when a cluster that was taken is due again, if its replica stops before it has looked at it.
+	lookAgain = 15 * time.Second
+)
+
+// takeDue takes the clusters that have been due for the longest. No other replica finds them within lookAgain.
+func (c *Clusters) takeDue(ctx context.Context) ([]id.Cluster, error) {
+	due, err := c.db.Q.TakeDueClusters(ctx, lookAgain.Seconds(), lookBatch)
+	if err != nil {
+		return nil, fmt.Errorf("take due clusters: %w", err)
+	}
+	return due, nil
+}
+
+// lookAt looks at clusters, several at the same time, and returns how many could not be tended. One cluster in trouble
+// does not keep the others from being looked at.
+func (c *Clusters) lookAt(ctx context.Context, due []id.Cluster) (failed int, err error) {
+	var group errgroup.Group
+	group.SetLimit(lookers)
+	var count atomic.Int64
+	for _, cl := range due {
+		group.Go(func() error {
+			err := c.look(ctx, cl)
+			switch {
+			case err == nil:
+				return nil
+			case ctx.Err() != nil:
+				return ctx.Err()
+			}
+			count.Add(1)
+			c.log.Error("the watchdog could not tend a cluster", "cluster", cl, "err", err)
+			return c.postpone(ctx, cl, err)
+		})
+	}
+	err = group.Wait()
+	return int(count.Load()), err
 }
 
 const (
@@ -77,22 +109,6 @@ func (c *Clusters) postpone(ctx context.Context, cl id.Cluster, why error) error
 	}
 	_, err := notify.DeadLetter(ctx, c.db, queueWatchdog, cl.String(), why)
 	return err
-}
-
-// nextDue finds a due cluster that no other replica holds. It is tended in transactions of its own; should two
-// replicas find one, the second finds nothing left to do.
-func (c *Clusters) nextDue(ctx context.Context, seen []id.Cluster) (cl id.Cluster, err error) {
-	err = c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		cl, err = tx.Q.LockDueCluster(ctx, uuids(seen...))
-		if db.NoRows(err) {
-			cl, err = id.Cluster{}, nil
-		}
-		return err
-	})
-	if err != nil {
-		return cl, fmt.Errorf("find due clusters: %w", err)
-	}
-	return cl, nil
 }
 
 // look tends one cluster: what it is entitled to decide about money first, because an extension may save it; then

@@ -94,17 +94,34 @@ const price = money.Micro(2_000_000)
 // addHost enrols a host as an agent would, reports its inventory, prices it and connects it.
 func (w *world) addHost(n, gpus int) {
 	w.t.Helper()
+	w.addHostOf(w.operator, n, inventory(n, gpus))
+}
+
+// addHostOf is addHost for an operator's host with this inventory.
+func (w *world) addHostOf(operator account.Principal, n int, inv agentapi.Inventory) *fakeHost {
+	w.t.Helper()
 	h := &fakeHost{
 		w:     w,
-		boot:  fmt.Sprintf("boot-%d", n),
+		boot:  inv.BootID,
 		born:  time.Now(),
 		runs:  map[agentapi.LeaseRef]*run{},
 		until: map[agentapi.LeaseRef]int64{},
 	}
+	agent := w.AddHost(operator, inv, "rack-1", uint64(n+1))
+	h.id, h.key = agent.Host, agent.Attest
+	w.must(h.sync(w.ctx, 0))
+	w.tx(func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.id, inv) })
+	w.Price(w.market, operator, h.id, price)
+	w.hosts = append(w.hosts, h)
+	return h
+}
+
+// inventory returns what host n reports.
+func inventory(n, gpus int) agentapi.Inventory {
 	inv := agentapi.Inventory{
 		Protocol:      agentapi.Protocol,
 		AgentVersion:  "test",
-		BootID:        h.boot,
+		BootID:        fmt.Sprintf("boot-%d", n),
 		Hostname:      fmt.Sprintf("host-%d", n),
 		Arch:          "amd64",
 		CPUCores:      8 * gpus,
@@ -131,12 +148,7 @@ func (w *world) addHost(n, gpus int) {
 			Health:       "healthy",
 		})
 	}
-	agent := w.AddHost(w.operator, inv, "rack-1", uint64(n+1))
-	h.id, h.key = agent.Host, agent.Attest
-	w.must(h.sync(w.ctx, 0))
-	w.tx(func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.id, inv) })
-	w.Price(w.market, w.operator, h.id, price)
-	w.hosts = append(w.hosts, h)
+	return inv
 }
 
 // spec is a cluster over distinct hosts.

@@ -102,7 +102,7 @@ func (x *Hosts) move(ctx context.Context, tx *db.Tx, who account.Principal, h Ho
 		return fault.New(fault.Conflict, "The host is %s.", h.State)
 	}
 	if err := tx.Q.SetHostState(ctx, string(to), h.ID); err != nil {
-		return fmt.Errorf("host: %s becomes %s: %w", h.ID, to, err)
+		return fmt.Errorf("%s becomes %s: %w", h.ID, to, err)
 	}
 	publish(tx, x.bus, h)
 	return audit.Record(ctx, tx, who.Event(action, h.ID.String(), nil))
@@ -115,10 +115,10 @@ func (x *Hosts) reclaim(ctx context.Context, tx *db.Tx, who account.Principal, h
 	}
 	at, err := tx.Q.ReclaimHost(ctx, int32(notice), h.ID)
 	if err != nil {
-		return fmt.Errorf("host: reclaim %s: %w", h.ID, err)
+		return fmt.Errorf("reclaim %s: %w", h.ID, err)
 	}
 	if at == nil {
-		return fmt.Errorf("host: reclaim %s: no time came back", h.ID)
+		return fmt.Errorf("reclaim %s: no time came back", h.ID)
 	}
 	publish(tx, x.bus, h)
 	return audit.Record(ctx, tx, who.Event("host.reclaim", h.ID.String(),
@@ -131,7 +131,7 @@ func (x *Hosts) retire(ctx context.Context, tx *db.Tx, who account.Principal, h 
 		return nil
 	}
 	if n, err := tx.Q.CountHostClaims(ctx, h.ID); err != nil {
-		return fmt.Errorf("host: claims on %s: %w", h.ID, err)
+		return fmt.Errorf("claims on %s: %w", h.ID, err)
 	} else if n > 0 {
 		return fault.New(fault.Conflict, "%d of the host's GPUs are in use: drain it and wait until they are free.", n)
 	}
@@ -139,16 +139,39 @@ func (x *Hosts) retire(ctx context.Context, tx *db.Tx, who account.Principal, h 
 		return err
 	}
 	if err := tx.Q.RemoveHostGPUs(ctx, h.ID); err != nil {
-		return fmt.Errorf("host: remove GPUs of %s: %w", h.ID, err)
+		return fmt.Errorf("remove GPUs of %s: %w", h.ID, err)
 	}
 	if err := tx.Q.EndContests(ctx, h.ID); err != nil {
-		return fmt.Errorf("host: end contests of %s: %w", h.ID, err)
+		return fmt.Errorf("end contests of %s: %w", h.ID, err)
 	}
 	if err := tx.Q.RetireHost(ctx, h.ID); err != nil {
-		return fmt.Errorf("host: retire %s: %w", h.ID, err)
+		return fmt.Errorf("retire %s: %w", h.ID, err)
 	}
 	publish(tx, x.bus, h)
 	return audit.Record(ctx, tx, who.Event("host.retire", h.ID.String(), nil))
+}
+
+// EndTakenOver stops the renting of hosts of an organisation that another person may have set up with its owner's
+// e-mail address. Hosts that take leases are drained, so that the owner has to resume each of them; hosts that never
+// connected are retired.
+func (x *Hosts) EndTakenOver(ctx context.Context, tx *db.Tx, org id.Org) error {
+	hosts, err := tx.Q.HostsThatMayBeRented(ctx, org)
+	if err != nil {
+		return fmt.Errorf("lock hosts of %s: %w", org, err)
+	}
+	nobody := account.Principal{Org: org}
+	for _, r := range hosts {
+		h := Host{ID: r.ID, Org: org, State: State(r.State)}
+		if h.State == Active {
+			err = x.move(ctx, tx, nobody, h, "host.drain", Active, Draining)
+		} else {
+			err = x.retire(ctx, tx, nobody, h)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func publish(tx *db.Tx, b *bus.Bus, h Host) {

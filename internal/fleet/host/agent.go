@@ -31,7 +31,7 @@ const (
 func (x *Hosts) Agent(ctx context.Context, h Host) (client.HostAgent, error) {
 	r, err := x.db.Q.HostAgentOrder(ctx, h.ID)
 	if err != nil {
-		return client.HostAgent{}, fmt.Errorf("host: agent of %s: %w", h.ID, err)
+		return client.HostAgent{}, fmt.Errorf("agent of %s: %w", h.ID, err)
 	}
 	a := client.HostAgent{
 		Channel:      r.Channel,
@@ -52,7 +52,7 @@ func (x *Hosts) Agent(ctx context.Context, h Host) (client.HostAgent, error) {
 func (a *Agents) UpdateOrder(ctx context.Context, host id.Host, s agentapi.Sync) (*agentapi.UpdateOrder, error) {
 	r, err := a.db.Q.HostAgentOrder(ctx, host)
 	if err != nil {
-		return nil, fmt.Errorf("host: agent of %s: %w", host, err)
+		return nil, fmt.Errorf("agent of %s: %w", host, err)
 	}
 	if len(s.Capabilities) == 0 && s.Update == nil && len(r.Capabilities) == 0 {
 		return nil, nil // this agent is too old to report updates
@@ -63,10 +63,10 @@ func (a *Agents) UpdateOrder(ctx context.Context, host id.Host, s agentapi.Sync)
 		now.UpdateTry != r.UpdateTry || now.UpdateDetail != r.UpdateDetail {
 		err := a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return putAgent(ctx, tx, r, now) })
 		if err != nil {
-			return nil, fmt.Errorf("host: agent of %s: %w", host, err)
+			return nil, fmt.Errorf("agent of %s: %w", host, err)
 		}
 		if r, err = a.db.Q.HostAgentOrder(ctx, host); err != nil {
-			return nil, fmt.Errorf("host: agent of %s: %w", host, err)
+			return nil, fmt.Errorf("agent of %s: %w", host, err)
 		}
 	}
 	return order(host, s.AgentVersion, r), nil
@@ -207,7 +207,7 @@ func (n NewChannel) check() error {
 func setChannel(ctx context.Context, tx *db.Tx, who account.Principal, n NewChannel) (client.AgentChannel, error) {
 	old, err := tx.Q.LockAgentChannel(ctx, n.Name)
 	if err != nil && !db.NoRows(err) {
-		return client.AgentChannel{}, fmt.Errorf("host: channel %s: %w", n.Name, err)
+		return client.AgentChannel{}, fmt.Errorf("channel %s: %w", n.Name, err)
 	}
 	again := n.Again || old.Stopped != "" || old.Version != n.Version || old.Source != n.Source
 	r, err := tx.Q.PutAgentChannel(ctx, dbq.PutAgentChannelParams{
@@ -219,7 +219,7 @@ func setChannel(ctx context.Context, tx *db.Tx, who account.Principal, n NewChan
 		Again:     again,
 	})
 	if err != nil {
-		return client.AgentChannel{}, fmt.Errorf("host: channel %s: %w", n.Name, err)
+		return client.AgentChannel{}, fmt.Errorf("channel %s: %w", n.Name, err)
 	}
 	return channelOf(r), audit.Record(ctx, tx, who.Event("agent_channel.set", n.Name,
 		map[string]any{"version": n.Version, "source": n.Source, "percent": n.Percent, "try": r.Try}))
@@ -247,11 +247,11 @@ func (x *Hosts) Channels(ctx context.Context,
 	}
 	rows, err := x.db.Q.ListAgentChannels(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("host: channels: %w", err)
+		return nil, nil, fmt.Errorf("channels: %w", err)
 	}
 	counts, err := x.db.Q.AgentVersions(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("host: versions of agents: %w", err)
+		return nil, nil, fmt.Errorf("versions of agents: %w", err)
 	}
 	channels, hosts := make([]client.AgentChannel, len(rows)), make([]client.AgentCount, len(counts))
 	for i, r := range rows {
@@ -292,11 +292,11 @@ func followChannel(ctx context.Context, tx *db.Tx, org id.Org, host id.Host, cha
 			return fault.InvalidField("agent_channel", "there is no channel %q; %s and %s there are always",
 				text.Clip(channel, 40), StableChannel, OffChannel)
 		} else if err != nil {
-			return fmt.Errorf("host: channel %s: %w", channel, err)
+			return fmt.Errorf("channel %s: %w", channel, err)
 		}
 	}
 	if err := tx.Q.SetHostChannel(ctx, host, channel); err != nil {
-		return fmt.Errorf("host: channel of %s: %w", host, err)
+		return fmt.Errorf("channel of %s: %w", host, err)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func rename(ctx context.Context, tx *db.Tx, org id.Org, host id.Host, name strin
 		return orNameTaken(nil, name)
 	}
 	if err != nil {
-		return fmt.Errorf("host: rename %s: %w", host, err)
+		return fmt.Errorf("rename %s: %w", host, err)
 	}
 	return nil
 }

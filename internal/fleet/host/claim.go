@@ -54,18 +54,13 @@ type ClaimSet struct {
 	GPUs []GPURef
 }
 
-// Claim claims GPUs for ref, the id of a quote, a lease or a host. The caller must have locked the GPUs' hosts. Only
-// quotes set expires; an expired quote's claim does not prevent a new claim.
-func Claim(ctx context.Context, tx *db.Tx, kind ClaimKind, ref uuid.UUID, gpus []GPURef, expires *time.Time) error {
-	return ClaimAll(ctx, tx, kind, []ClaimSet{{ref, gpus}}, expires)
-}
-
-// ClaimAll is Claim for several refs: it claims all of their GPUs or returns ErrTaken.
+// ClaimAll claims the GPUs of all sets, or returns ErrTaken. The caller must have locked the GPUs' hosts. Only quotes
+// set expires; an expired quote's claim does not prevent a new claim.
 func ClaimAll(ctx context.Context, tx *db.Tx, kind ClaimKind, takings []ClaimSet, expires *time.Time) error {
 	p := claimsOf(kind, takings, expires)
 	taken, err := tx.Q.InsertClaims(ctx, p)
 	if err != nil {
-		return fmt.Errorf("host: claim: %w", err)
+		return fmt.Errorf("claim: %w", err)
 	}
 	if int(taken) == len(p.Gpus) {
 		metrics.Claim(string(kind), false)
@@ -73,11 +68,11 @@ func ClaimAll(ctx context.Context, tx *db.Tx, kind ClaimKind, takings []ClaimSet
 	}
 	// Some GPUs have claims. End those of expired quotes and try again.
 	if err := tx.Q.ExpireClaimsOn(ctx, p.Gpus); err != nil {
-		return fmt.Errorf("host: expire claims: %w", err)
+		return fmt.Errorf("expire claims: %w", err)
 	}
 	more, err := tx.Q.InsertClaims(ctx, p)
 	if err != nil {
-		return fmt.Errorf("host: claim: %w", err)
+		return fmt.Errorf("claim: %w", err)
 	}
 	metrics.Claim(string(kind), int(taken+more) != len(p.Gpus))
 	if int(taken+more) != len(p.Gpus) {
@@ -137,7 +132,7 @@ func claimsOf(kind ClaimKind, takings []ClaimSet, expires *time.Time) dbq.Insert
 // has no claims.
 func EndClaims(ctx context.Context, tx *db.Tx, ref uuid.UUID, reason string) error {
 	if err := tx.Q.EndClaims(ctx, reason, pgtype.UUID{Bytes: ref, Valid: true}); err != nil {
-		return fmt.Errorf("host: end claims of %s: %w", ref, err)
+		return fmt.Errorf("end claims of %s: %w", ref, err)
 	}
 	return nil
 }
@@ -154,7 +149,7 @@ func QueueEndClaims(b *pgx.Batch, ref uuid.UUID, reason string) {
 func ExpireClaims(ctx context.Context, d *db.DB, limit int) (int, error) {
 	n, err := d.Q.ExpireClaims(ctx, int32(limit))
 	if err != nil {
-		return 0, fmt.Errorf("host: expire claims: %w", err)
+		return 0, fmt.Errorf("expire claims: %w", err)
 	}
 	return int(n), nil
 }
@@ -166,7 +161,7 @@ func AbandonClaims(ctx context.Context, d *db.DB) (int, error) {
 	after := AbandonAfter.Milliseconds()
 	rows, err := d.Q.AbandonedLeases(ctx, after)
 	if err != nil {
-		return 0, fmt.Errorf("host: find abandoned claims: %w", err)
+		return 0, fmt.Errorf("find abandoned claims: %w", err)
 	}
 	leases := map[id.Host][]pgtype.UUID{}
 	for _, r := range rows {
@@ -188,7 +183,7 @@ func AbandonClaims(ctx context.Context, d *db.DB) (int, error) {
 				tx.Q.NeedFullReport(ctx, host))
 		})
 		if err != nil {
-			return done, fmt.Errorf("host: abandon claims on %s: %w", host, err)
+			return done, fmt.Errorf("abandon claims on %s: %w", host, err)
 		}
 	}
 	return done, nil

@@ -54,7 +54,7 @@ func TestClaimsAreExclusive(t *testing.T) {
 					if _, err := host.Lock(ctx, tx, gang); err != nil {
 						return err
 					}
-					return host.Claim(ctx, tx, host.ForLease, ref, want, nil)
+					return fleettest.Claim(ctx, tx, host.ForLease, ref, want, nil)
 				})
 				if errors.Is(err, host.ErrTaken) {
 					continue
@@ -113,7 +113,7 @@ func TestClaimTakesNothingOfWhatIsGoneOrTaken(t *testing.T) {
 			if _, err := host.Lock(ctx, tx, []id.Host{a.Host}); err != nil {
 				return err
 			}
-			return host.Claim(ctx, tx, kind, ref, gpus, expires)
+			return fleettest.Claim(ctx, tx, kind, ref, gpus, expires)
 		})
 	}
 	free := func() (n int) {

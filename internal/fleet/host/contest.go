@@ -61,7 +61,7 @@ type ContestedGPU struct {
 func ContestedGPUs(ctx context.Context, q *dbq.Queries, limit int) ([]ContestedGPU, error) {
 	rows, err := q.ContestedGPUs(ctx, int32(limit))
 	if err != nil {
-		return nil, fmt.Errorf("host: contested GPUs: %w", err)
+		return nil, fmt.Errorf("contested GPUs: %w", err)
 	}
 	out := make([]ContestedGPU, len(rows))
 	for i, r := range rows {
@@ -132,7 +132,7 @@ func award(ctx context.Context, tx *db.Tx, uuid string, to id.Host, why string) 
 	}
 	rows, err := tx.Q.LockGPUsOfUUID(ctx, uuid)
 	if err != nil {
-		return fmt.Errorf("host: award %s: %w", uuid, err)
+		return fmt.Errorf("award %s: %w", uuid, err)
 	}
 	var winner, losers []id.GPU
 	var owner id.Org
@@ -152,13 +152,13 @@ func award(ctx context.Context, tx *db.Tx, uuid string, to id.Host, why string) 
 	}
 	// Update the losers first: a unique index allows one row to hold the UUID.
 	if err := tx.Q.SetContest(ctx, string(Challenger), uuids(losers)); err != nil {
-		return fmt.Errorf("host: award %s: %w", uuid, err)
+		return fmt.Errorf("award %s: %w", uuid, err)
 	}
 	if err := tx.Q.SetContest(ctx, string(standing), uuids(winner)); err != nil {
-		return fmt.Errorf("host: award %s: %w", uuid, err)
+		return fmt.Errorf("award %s: %w", uuid, err)
 	}
 	if err := tx.Q.PutGPUAward(ctx, uuid, owner, why); err != nil {
-		return fmt.Errorf("host: award %s: %w", uuid, err)
+		return fmt.Errorf("award %s: %w", uuid, err)
 	}
 	now, err := tx.Now(ctx)
 	if err != nil {
@@ -181,22 +181,26 @@ func award(ctx context.Context, tx *db.Tx, uuid string, to id.Host, why string) 
 }
 
 // contest returns the status of a GPU that a host lists for the first time. If a host of another organisation holds the
-// UUID, contest makes that GPU the holder or incumbent and notifies both organisations. Fault: Conflict if another host
-// of the same organisation holds the UUID.
+// UUID, contest makes that GPU the holder or incumbent and notifies both organisations, unless that host is gone: see
+// takeOver. Fault: Conflict if another host of the same organisation holds the UUID and is not gone.
 func contest(ctx context.Context, tx *db.Tx, host id.Host, uuid string) (Contest, error) {
 	holder, err := tx.Q.HolderOfUUID(ctx, host, uuid)
 	if db.NoRows(err) {
 		return NotContested, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("host: who holds %s: %w", uuid, err)
+		return "", fmt.Errorf("who holds %s: %w", uuid, err)
+	}
+	if took, err := takeOver(ctx, tx, host, uuid, holder); err != nil || took {
+		return NotContested, err
 	}
 	if holder.SameOrg {
-		return "", refused(fault.Conflict, "gpu_active", "GPU %s is enrolled with another host: retire that one first.", uuid)
+		return "", refused(fault.Conflict, "gpu_active", "GPU %s is enrolled with your host %s: retire that one, or wait "+
+			"until it has not reported for %d minutes.", uuid, holder.HostName, int(ownHostGone.Minutes()))
 	}
 	standing, err := tx.Q.DefendGPU(ctx, holder.ID)
 	if err != nil {
-		return "", fmt.Errorf("host: contest %s: %w", uuid, err)
+		return "", fmt.Errorf("contest %s: %w", uuid, err)
 	}
 	now, err := tx.Now(ctx)
 	if err != nil {
@@ -226,7 +230,7 @@ func defend(ctx context.Context, tx *db.Tx, host id.Host, gpu id.GPU, uuid strin
 		_, err = tx.Q.DefendGPU(ctx, gpu)
 	}
 	if err != nil {
-		return fmt.Errorf("host: contest %s: %w", uuid, err)
+		return fmt.Errorf("contest %s: %w", uuid, err)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func TestAGPUThatTwoOperatorsListIsContested(t *testing.T) {
 		t.Helper()
 		for kind, want := range map[host.ClaimKind]bool{host.ForLease: want, host.ForQuote: want, host.ForMaintenance: true} {
 			err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-				if err := host.Claim(ctx, tx, kind, h.ID.UUID(), fleettest.GPUs(t, d, h.ID), nil); err != nil {
+				if err := fleettest.Claim(ctx, tx, kind, h.ID.UUID(), fleettest.GPUs(t, d, h.ID), nil); err != nil {
 					return err
 				}
 				return undo

@@ -55,7 +55,7 @@ func dataMonth(ctx context.Context, q *dbq.Queries, host id.Host) (month, error)
 		return month{}, NotFound()
 	}
 	if err != nil {
-		return month{}, fmt.Errorf("host: data of %s: %w", host, err)
+		return month{}, fmt.Errorf("data of %s: %w", host, err)
 	}
 	m := month{
 		DataMonth: client.DataMonth{
@@ -129,7 +129,7 @@ func setDataCap(ctx context.Context, tx *db.Tx, b *bus.Bus, who account.Principa
 	}
 	up, down := changed(m.UpCapGB, c.UpGB), changed(m.DownCapGB, c.DownGB)
 	if err := tx.Q.SetHostDataCap(ctx, up, down, host); err != nil {
-		return fmt.Errorf("host: data cap of %s: %w", host, err)
+		return fmt.Errorf("data cap of %s: %w", host, err)
 	}
 	if err := updateDataCap(ctx, tx, host); err != nil {
 		return err
@@ -178,7 +178,7 @@ func updateDataCap(ctx context.Context, tx *db.Tx, host id.Host) error {
 			until = &next
 		}
 		if err := tx.Q.SetHostCapped(ctx, until, host); err != nil {
-			return fmt.Errorf("host: data cap of %s: %w", host, err)
+			return fmt.Errorf("data cap of %s: %w", host, err)
 		}
 	}
 	if m.UsedPercent < capWarning {
@@ -231,7 +231,7 @@ func usedUp(until time.Time) string {
 func LiftDataCaps(ctx context.Context, d *db.DB) (int, error) {
 	n, err := d.Q.LiftDataCaps(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("host: lift data caps: %w", err)
+		return 0, fmt.Errorf("lift data caps: %w", err)
 	}
 	return int(n), nil
 }

@@ -96,14 +96,14 @@ func createEnrollment(ctx context.Context, tx *db.Tx, who account.Principal, n N
 		TokenHash: hash[:], TtlMs: n.TTL.Milliseconds(),
 	})
 	if err != nil {
-		return Enrollment{}, fmt.Errorf("host: create enrolment: %w", err)
+		return Enrollment{}, fmt.Errorf("create enrolment: %w", err)
 	}
 	return e, nil
 }
 
 func orNameTaken(err error, name string) error {
 	if err != nil {
-		return fmt.Errorf("host: look up name: %w", err)
+		return fmt.Errorf("look up name: %w", err)
 	}
 	return refused(fault.Conflict, "name_taken", "You already have a host named %s.", name)
 }
@@ -137,7 +137,7 @@ func Enroll(ctx context.Context, tx *db.Tx, p EnrollPolicy, r agentapi.EnrollReq
 		return Host{}, refused(fault.Unauthorized, "token_unknown",
 			"This enrolment token is not known here: it was mistyped, or made on another platform.")
 	case err != nil:
-		return Host{}, fmt.Errorf("host: look up enrolment token: %w", err)
+		return Host{}, fmt.Errorf("look up enrolment token: %w", err)
 	case t.UsedAt != nil:
 		return enrolledBefore(ctx, tx, t, &r)
 	}
@@ -157,7 +157,7 @@ func Enroll(ctx context.Context, tx *db.Tx, p EnrollPolicy, r agentapi.EnrollReq
 		return Host{}, err
 	}
 	if err := tx.Q.UseEnrollment(ctx, host, t.ID); err != nil {
-		return Host{}, fmt.Errorf("host: use enrolment token: %w", err)
+		return Host{}, fmt.Errorf("use enrolment token: %w", err)
 	}
 	h, err := lockOne(ctx, tx, host)
 	if err != nil {
@@ -211,7 +211,7 @@ func proven(origins []string, r *agentapi.EnrollRequest) bool {
 func enrolledBefore(ctx context.Context, tx *db.Tx, t dbq.LockEnrollmentRow, r *agentapi.EnrollRequest) (Host, error) {
 	k, err := tx.Q.LinkByKey(ctx, r.LinkKey)
 	if err != nil && !db.NoRows(err) {
-		return Host{}, fmt.Errorf("host: look up link key: %w", err)
+		return Host{}, fmt.Errorf("look up link key: %w", err)
 	}
 	if err != nil || k.HostID != t.HostID || k.RevokedAt != nil || !bytes.Equal(k.AttestKey, r.AttestKey) {
 		return Host{}, refused(fault.Conflict, "token_used", "This enrolment token was used at %s: each enrols one host. "+
@@ -237,7 +237,7 @@ func insertHost(ctx context.Context, tx *db.Tx, t dbq.LockEnrollmentRow, r *agen
 	if t.Fabric != "" {
 		var err error
 		if p.FabricID, err = tx.Q.EnsureFabric(ctx, id.New[id.Fabric](), t.OrgID, t.Fabric); err != nil {
-			return host, fmt.Errorf("host: fabric %s: %w", t.Fabric, err)
+			return host, fmt.Errorf("fabric %s: %w", t.Fabric, err)
 		}
 	}
 	err := tx.Q.InsertHost(ctx, p)
@@ -254,7 +254,7 @@ func insertHost(ctx context.Context, tx *db.Tx, t dbq.LockEnrollmentRow, r *agen
 		return host, refused(fault.Conflict, "key_known", "This link key belongs to another host: every host makes its own.")
 	}
 	if err != nil {
-		return host, fmt.Errorf("host: enrol: %w", err)
+		return host, fmt.Errorf("enrol: %w", err)
 	}
 	return host, nil
 }
@@ -272,4 +272,13 @@ func nameFor(hostname string) string {
 		return "host"
 	}
 	return name
+}
+
+// EndEnrollments ends the enrolment tokens that a user created for an org and that no host has used, because the user
+// may no longer run its hosts.
+func EndEnrollments(ctx context.Context, tx *db.Tx, org id.Org, user id.User) error {
+	if _, err := tx.Q.EndEnrollmentsOf(ctx, org, user); err != nil {
+		return fmt.Errorf("end enrolment tokens of %s: %w", user, err)
+	}
+	return nil
 }

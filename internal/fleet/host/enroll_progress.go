@@ -25,7 +25,7 @@ func (x *Hosts) Enrollment(ctx context.Context, who account.Principal, e id.Enro
 		return Enrolling{}, NotFound()
 	}
 	if err != nil {
-		return Enrolling{}, fmt.Errorf("host: read enrolment %s: %w", e, err)
+		return Enrolling{}, fmt.Errorf("read enrolment %s: %w", e, err)
 	}
 	p := Enrolling{ExpiresAt: r.ExpiresAt, Expired: r.Expired, UsedAt: r.UsedAt}
 	if r.HostID.IsZero() {

@@ -116,7 +116,7 @@ func TestEnrollRefuses(t *testing.T) {
 			"CVE-2025-23266"},
 		"hidden toolkit": {fleettest.Policy, with(fleettest.Origin, fresh(), unknown), fault.Conflict, "toolkit", "1.17.8"},
 		"GPU elsewhere": {fleettest.Policy, with(fleettest.Origin, fresh(), firstReq.Inventory), fault.Conflict, "gpu_active",
-			"another host"},
+			"enrolled with your host first"},
 		"GPU twice": {fleettest.Policy, with(fleettest.Origin, fresh(), twice), fault.Invalid, "", "twice"},
 		"stolen attestation key": {fleettest.Policy, func(a *fleettest.Agent) agentapi.EnrollRequest {
 			r := a.Request(t, fleettest.Origin, fresh(), fleettest.Inventory(1))
@@ -208,7 +208,7 @@ func TestRetireFreesGPUsAndKeys(t *testing.T) {
 	quote := id.New[id.Quote]().UUID()
 	do := func(f func(ctx context.Context, tx *db.Tx) error) error { return d.InTx(t.Context(), f) }
 	if err := do(func(ctx context.Context, tx *db.Tx) error {
-		return host.Claim(ctx, tx, host.ForMaintenance, quote, fleettest.GPUs(t, d, h.ID)[:1], nil)
+		return fleettest.Claim(ctx, tx, host.ForMaintenance, quote, fleettest.GPUs(t, d, h.ID)[:1], nil)
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ type floor struct {
 func versionFloors(ctx context.Context, tx *db.Tx) ([]floor, error) {
 	rows, err := tx.Q.VersionFloors(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("host: version floors: %w", err)
+		return nil, fmt.Errorf("version floors: %w", err)
 	}
 	out := make([]floor, len(rows))
 	for i, r := range rows {

@@ -43,7 +43,7 @@ func (a *Agents) RecordHealth(ctx context.Context, host id.Host, s agentapi.Sync
 				State: e.State, At: eventTime(now, &s, &e),
 			})
 			if err != nil {
-				return fmt.Errorf("host: health of %s: %w", e.GPU, err)
+				return fmt.Errorf("health of %s: %w", e.GPU, err)
 			}
 			if n > 0 {
 				touched[gpu] = true
@@ -72,7 +72,7 @@ func updateHealth(ctx context.Context, tx *db.Tx, touched map[id.GPU]bool) error
 	for _, g := range order {
 		e, err := tx.Q.LatestGPUHealth(ctx, g)
 		if err != nil {
-			return fmt.Errorf("host: health of %s: %w", g, err)
+			return fmt.Errorf("health of %s: %w", g, err)
 		}
 		reason := ""
 		if e.State != Healthy {
@@ -82,7 +82,7 @@ func updateHealth(ctx context.Context, tx *db.Tx, touched map[id.GPU]bool) error
 			}
 		}
 		if err := tx.Q.SetGPUHealth(ctx, e.State, text.Clip(reason, 300), g); err != nil {
-			return fmt.Errorf("host: health of %s: %w", g, err)
+			return fmt.Errorf("health of %s: %w", g, err)
 		}
 	}
 	return nil
@@ -107,7 +107,7 @@ func (a *Agents) GPUs(ctx context.Context, host id.Host) (map[string]id.GPU, err
 func GPUsByUUID(ctx context.Context, q *dbq.Queries, host id.Host) (map[string]id.GPU, error) {
 	rows, err := q.ActiveGPUs(ctx, host)
 	if err != nil {
-		return nil, fmt.Errorf("host: GPUs of %s: %w", host, err)
+		return nil, fmt.Errorf("GPUs of %s: %w", host, err)
 	}
 	out := make(map[string]id.GPU, len(rows))
 	for _, g := range rows {

@@ -128,7 +128,7 @@ func (h *Host) Unsellable(now time.Time) string {
 func Lock(ctx context.Context, tx *db.Tx, hosts []id.Host) ([]Host, error) {
 	rows, err := tx.Q.LockHosts(ctx, uuids(hosts))
 	if err != nil {
-		return nil, fmt.Errorf("host: lock: %w", err)
+		return nil, fmt.Errorf("lock: %w", err)
 	}
 	out := make([]Host, len(rows))
 	for i, r := range rows {
@@ -159,7 +159,7 @@ func QueueLock(b *pgx.Batch, hosts []id.Host) {
 // LockOnly locks hosts as Lock does, without reading them.
 func LockOnly(ctx context.Context, tx *db.Tx, hosts []id.Host) error {
 	if err := tx.Q.LockHostRows(ctx, uuids(hosts)); err != nil {
-		return fmt.Errorf("host: lock: %w", err)
+		return fmt.Errorf("lock: %w", err)
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func lockOne(ctx context.Context, tx *db.Tx, host id.Host) (Host, error) {
 		return Host{}, err
 	}
 	if len(hs) == 0 {
-		return Host{}, fault.New(fault.NotFound, "No such host.")
+		return Host{}, fault.New(fault.NotFound, "host not found")
 	}
 	return hs[0], nil
 }
@@ -231,7 +231,7 @@ func Read(ctx context.Context, q *dbq.Queries, host id.Host) (Host, error) {
 		return Host{}, NotFound()
 	}
 	if err != nil {
-		return Host{}, fmt.Errorf("host: read %s: %w", host, err)
+		return Host{}, fmt.Errorf("read %s: %w", host, err)
 	}
 	return fromRow(r.Host, r.HostStatus), nil
 }

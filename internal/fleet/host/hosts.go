@@ -71,7 +71,7 @@ func (x *Hosts) List(ctx context.Context, who account.Principal, after id.Host, 
 		Retired: retired,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("host: list of %s: %w", org, err)
+		return nil, fmt.Errorf("list of %s: %w", org, err)
 	}
 	out := make([]Detail, len(rows))
 	at := map[id.Host]*Detail{}
@@ -101,11 +101,11 @@ func get(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host) (Detail,
 		return Detail{}, NotFound()
 	}
 	if err != nil {
-		return Detail{}, fmt.Errorf("host: get %s: %w", host, err)
+		return Detail{}, fmt.Errorf("get %s: %w", host, err)
 	}
 	d := Detail{Host: fromRow(r.Host, r.HostStatus), FabricName: r.FabricName}
 	if err := json.Unmarshal(r.Inventory, &d.Inventory); err != nil {
-		return Detail{}, fmt.Errorf("host: inventory of %s: %w", host, err)
+		return Detail{}, fmt.Errorf("inventory of %s: %w", host, err)
 	}
 	d.GPUs, err = listGPUs(ctx, q, []id.Host{host}, d.State == Retired)
 	return d, err
@@ -114,7 +114,7 @@ func get(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host) (Detail,
 func listGPUs(ctx context.Context, q *dbq.Queries, hosts []id.Host, removed bool) ([]GPU, error) {
 	rows, err := q.ListGPUs(ctx, uuids(hosts), removed)
 	if err != nil {
-		return nil, fmt.Errorf("host: list GPUs: %w", err)
+		return nil, fmt.Errorf("list GPUs: %w", err)
 	}
 	out := make([]GPU, len(rows))
 	for i, r := range rows {
@@ -126,14 +126,14 @@ func listGPUs(ctx context.Context, q *dbq.Queries, hosts []id.Host, removed bool
 			Contest: Contest(r.Contest), ContestDecided: r.ContestDecided,
 		}
 		if err := json.Unmarshal(r.Facts, &out[i].Facts); err != nil {
-			return nil, fmt.Errorf("host: facts of GPU %s: %w", r.ID, err)
+			return nil, fmt.Errorf("facts of GPU %s: %w", r.ID, err)
 		}
 	}
 	return out, nil
 }
 
 // NotFound returns the fault for a host that does not exist or belongs to another organisation.
-func NotFound() error { return fault.New(fault.NotFound, "No such host.") }
+func NotFound() error { return fault.New(fault.NotFound, "host not found") }
 
 // lockOwn locks and returns one of the organisation's hosts. Fault: NotFound, also for another organisation's host.
 func lockOwn(ctx context.Context, tx *db.Tx, org id.Org, host id.Host) (Host, error) {

@@ -24,13 +24,13 @@ func putImages(ctx context.Context, tx *db.Tx, host id.Host, images []agentapi.C
 		refs, digests = append(refs, i.Ref), append(digests, i.Digest)
 	}
 	if err := tx.Q.ForgetHostImages(ctx, host, refs); err != nil {
-		return fmt.Errorf("host: images of %s: %w", host, err)
+		return fmt.Errorf("images of %s: %w", host, err)
 	}
 	if len(refs) == 0 {
 		return nil
 	}
 	if err := tx.Q.PutHostImages(ctx, host, refs, digests); err != nil {
-		return fmt.Errorf("host: images of %s: %w", host, err)
+		return fmt.Errorf("images of %s: %w", host, err)
 	}
 	return nil
 }

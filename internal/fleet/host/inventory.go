@@ -31,9 +31,9 @@ const (
 // badness orders health states; greater is worse. It lacks unknown states.
 var badness = map[string]int{Healthy: 0, Suspect: 1, Quarantined: 2}
 
-// RecordInventory stores a host's inventory. It adds new GPUs and marks missing ones as not present. A GPU that is
-// active on another host of the same organisation is refused with fault.Conflict; one on another organisation's host
-// becomes contested.
+// RecordInventory stores a host's inventory. It adds new GPUs and marks missing ones as not present. A GPU that another
+// host has moves to this one if that host is gone (see holderGone). Otherwise it is refused with fault.Conflict if that
+// host is of the same organisation, and becomes contested if it is not.
 func RecordInventory(ctx context.Context, tx *db.Tx, host id.Host, inv agentapi.Inventory) error {
 	h, err := lockOne(ctx, tx, host)
 	if err != nil {
@@ -158,7 +158,7 @@ func HashInventory(inv agentapi.Inventory) ([]byte, error) {
 func SameInventory(ctx context.Context, q *dbq.Queries, host id.Host, hash []byte) (bool, error) {
 	n, err := q.TouchInventory(ctx, host, hash)
 	if err != nil {
-		return false, fmt.Errorf("host: inventory of %s: %w", host, err)
+		return false, fmt.Errorf("inventory of %s: %w", host, err)
 	}
 	return n > 0, nil
 }
@@ -183,7 +183,7 @@ func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.In
 		Gpus:      &gpus,
 	})
 	if err != nil {
-		return fmt.Errorf("host: inventory of %s: %w", host, err)
+		return fmt.Errorf("inventory of %s: %w", host, err)
 	}
 	err = tx.Q.SetHostInventory(ctx, dbq.SetHostInventoryParams{
 		ID:          host,
@@ -200,14 +200,14 @@ func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.In
 		Blocked:     blocked(inv),
 	})
 	if err != nil {
-		return fmt.Errorf("host: inventory of %s: %w", host, err)
+		return fmt.Errorf("inventory of %s: %w", host, err)
 	}
 	if err := putImages(ctx, tx, host, inv.Images); err != nil {
 		return err
 	}
 	known, err := tx.Q.ActiveGPUs(ctx, host)
 	if err != nil {
-		return fmt.Errorf("host: GPUs of %s: %w", host, err)
+		return fmt.Errorf("GPUs of %s: %w", host, err)
 	}
 	byUUID := map[string]dbq.ActiveGPUsRow{}
 	for _, g := range known {
@@ -222,7 +222,7 @@ func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.In
 		}
 	}
 	if err := tx.Q.VanishGPUs(ctx, host, present); err != nil {
-		return fmt.Errorf("host: GPUs of %s: %w", host, err)
+		return fmt.Errorf("GPUs of %s: %w", host, err)
 	}
 	return nil
 }
@@ -309,7 +309,7 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 			return refused(fault.Conflict, "gpu_active", "GPU %s is enrolled with another host: retire that one first.", g.UUID)
 		}
 		if err != nil {
-			return fmt.Errorf("host: GPU %s of %s: %w", g.UUID, host, err)
+			return fmt.Errorf("GPU %s of %s: %w", g.UUID, host, err)
 		}
 		if standing == NotContested {
 			return defend(ctx, tx, host, gpu, g.UUID)
@@ -332,12 +332,15 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 		Facts:         facts,
 		InUse:         inUse(g),
 	})
+	if err == nil && Contest(old.Contest) == Challenger {
+		err = challengeAgain(ctx, tx, host, old.ID, g.UUID)
+	}
 	// An inventory can make a GPU's health worse but not better: only a health event can improve it.
 	if err == nil && badness[health] > badness[old.Health] {
 		err = tx.Q.SetGPUHealth(ctx, health, text.Clip(g.HealthReason, 300), old.ID)
 	}
 	if err != nil {
-		return fmt.Errorf("host: GPU %s of %s: %w", g.UUID, host, err)
+		return fmt.Errorf("GPU %s of %s: %w", g.UUID, host, err)
 	}
 	return nil
 }

@@ -269,7 +269,8 @@ func TestAGPUItsOwnerUsesIsNotClaimed(t *testing.T) {
 			if _, err := host.Lock(ctx, tx, []id.Host{h.ID}); err != nil {
 				return err
 			}
-			return host.Claim(ctx, tx, host.ForLease, uuid.New(), []host.GPURef{{Host: h.ID, GPU: gpus[inv.GPUs[i].UUID]}}, nil)
+			gpu := host.GPURef{Host: h.ID, GPU: gpus[inv.GPUs[i].UUID]}
+			return fleettest.Claim(ctx, tx, host.ForLease, uuid.New(), []host.GPURef{gpu}, nil)
 		})
 	}
 	use("Xorg, 412 MiB")

@@ -43,7 +43,7 @@ func RecordNetwork(ctx context.Context, tx *db.Tx, lines []Line, busbwGbps float
 			MeasuredAt: &at,
 			Since:      &since,
 		}); err != nil {
-			return fmt.Errorf("host: line of %s: %w", l.Host, err)
+			return fmt.Errorf("line of %s: %w", l.Host, err)
 		}
 	}
 	if len(hosts) < 2 || busbwGbps <= 0 {
@@ -55,7 +55,7 @@ func RecordNetwork(ctx context.Context, tx *db.Tx, lines []Line, busbwGbps float
 		MeasuredAt: &at,
 		Since:      &since,
 	}); err != nil {
-		return fmt.Errorf("host: bus bandwidth of a fabric: %w", err)
+		return fmt.Errorf("bus bandwidth of a fabric: %w", err)
 	}
 	return nil
 }
@@ -66,7 +66,7 @@ func RecordNetwork(ctx context.Context, tx *db.Tx, lines []Line, busbwGbps float
 func OfferedGbps(ctx context.Context, tx *db.Tx, hosts []id.Host) (float64, error) {
 	rows, err := tx.Q.OfferedNetwork(ctx, uuids(hosts))
 	if err != nil {
-		return 0, fmt.Errorf("host: what is offered of the network: %w", err)
+		return 0, fmt.Errorf("what is offered of the network: %w", err)
 	}
 	return offered(rows), nil
 }

@@ -55,7 +55,7 @@ func (r *Replicas) RecordPulse(ctx context.Context, p Pulse) error {
 	return r.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		rows, err := tx.Q.LockPulse(ctx)
 		if err != nil {
-			return fmt.Errorf("host: lock pulses: %w", err)
+			return fmt.Errorf("lock pulses: %w", err)
 		}
 		at, err := tx.Now(ctx)
 		if err != nil {
@@ -64,19 +64,19 @@ func (r *Replicas) RecordPulse(ctx context.Context, p Pulse) error {
 		now := at.UnixMilli()
 		hosts, err := tx.Q.ListenerSilence(ctx, now-silentWithin.Milliseconds(), p.Listener)
 		if err != nil {
-			return fmt.Errorf("host: hosts of listener %s: %w", p.Listener, err)
+			return fmt.Errorf("hosts of listener %s: %w", p.Listener, err)
 		}
 		gaps, gone := gapsOf(p, rows, hosts, now)
 		for _, g := range gaps {
 			if err := tx.Q.InsertDeafGap(ctx, g); err != nil {
-				return fmt.Errorf("host: record a gap of listener %s: %w", p.Listener, err)
+				return fmt.Errorf("record a gap of listener %s: %w", p.Listener, err)
 			}
 		}
 		if err := tx.Q.DropPulses(ctx, gone); err != nil {
-			return fmt.Errorf("host: drop the pulses of listeners that are gone: %w", err)
+			return fmt.Errorf("drop the pulses of listeners that are gone: %w", err)
 		}
 		if err := tx.Q.PutPulse(ctx, p.Listener, now, p.ControlEpoch); err != nil {
-			return fmt.Errorf("host: record the pulse of listener %s: %w", p.Listener, err)
+			return fmt.Errorf("record the pulse of listener %s: %w", p.Listener, err)
 		}
 		return nil
 	})
@@ -125,7 +125,7 @@ func gapsOf(p Pulse, rows []dbq.Pulse, hosts dbq.ListenerSilenceRow,
 func DropOldGaps(ctx context.Context, d *db.DB) (int64, error) {
 	n, err := d.Q.PruneDeafGaps(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("host: prune gaps: %w", err)
+		return 0, fmt.Errorf("prune gaps: %w", err)
 	}
 	return n, nil
 }
@@ -179,11 +179,11 @@ func RecordRestore(ctx context.Context, tx *db.Tx, from time.Time) (hosts int64,
 	}
 	listeners, err := tx.Q.Listeners(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("host: listeners: %w", err)
+		return 0, fmt.Errorf("listeners: %w", err)
 	}
 	leased, err := tx.Q.HostsUnderLease(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("host: hosts under lease: %w", err)
+		return 0, fmt.Errorf("hosts under lease: %w", err)
 	}
 	until := now.UnixMilli() + settleIn.Milliseconds() + leased*1000/reconnectPerSecond
 	for _, l := range listeners {
@@ -192,11 +192,11 @@ func RecordRestore(ctx context.Context, tx *db.Tx, from time.Time) (hosts int64,
 		}
 		g := dbq.InsertDeafGapParams{Listener: l, FromMs: from.UnixMilli(), ToMs: until, Cause: gapRestore}
 		if err := tx.Q.InsertDeafGap(ctx, g); err != nil {
-			return 0, fmt.Errorf("host: record the gap of the restore: %w", err)
+			return 0, fmt.Errorf("record the gap of the restore: %w", err)
 		}
 	}
 	if hosts, err = tx.Q.RequireFullReports(ctx); err != nil {
-		return 0, fmt.Errorf("host: require full reports: %w", err)
+		return 0, fmt.Errorf("require full reports: %w", err)
 	}
 	return hosts, nil
 }

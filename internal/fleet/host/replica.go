@@ -34,7 +34,7 @@ func (r *Replicas) Beat(ctx context.Context, v Replica) error {
 		err = r.db.Q.PruneReplicas(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("host: heartbeat of a replica: %w", err)
+		return fmt.Errorf("heartbeat of a replica: %w", err)
 	}
 	return nil
 }
@@ -43,7 +43,7 @@ func (r *Replicas) Beat(ctx context.Context, v Replica) error {
 func (r *Replicas) Live(ctx context.Context) ([]Replica, error) {
 	rows, err := r.db.Q.LiveReplicas(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("host: list replicas: %w", err)
+		return nil, fmt.Errorf("list replicas: %w", err)
 	}
 	out := make([]Replica, len(rows))
 	for i, v := range rows {
@@ -56,11 +56,28 @@ func (r *Replicas) Live(ctx context.Context) ([]Replica, error) {
 // natsServer is that server's id, or "" if the replica has none.
 func (r *Replicas) Remove(ctx context.Context, replica id.Replica, natsServer string) (err error) {
 	if natsServer != "" {
-		if _, err = r.db.Q.CloseServerSessions(ctx, natsServer); err != nil {
-			err = fmt.Errorf("host: close sessions of NATS server %s: %w", natsServer, err)
-		}
+		_, err = r.CloseSessions(ctx, natsServer)
 	}
 	return errors.Join(err, r.db.Q.RemoveReplica(ctx, replica))
+}
+
+// SilentServers returns the ids of NATS servers that hosts count as connected to although neither a pulse nor a report
+// has come through them for two minutes. Such a server is gone, or the database could not be reached.
+func (r *Replicas) SilentServers(ctx context.Context) ([]string, error) {
+	servers, err := r.db.Q.SilentServers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list silent NATS servers: %w", err)
+	}
+	return servers, nil
+}
+
+// CloseSessions records that a NATS server is gone, and with it the connections of its hosts. It returns the number of
+// hosts.
+func (r *Replicas) CloseSessions(ctx context.Context, natsServer string) (hosts int64, err error) {
+	if hosts, err = r.db.Q.CloseServerSessions(ctx, natsServer); err != nil {
+		return 0, fmt.Errorf("close sessions of NATS server %s: %w", natsServer, err)
+	}
+	return hosts, nil
 }
 
 // ControlEpoch returns the database's control epoch and the time on PostgreSQL's clock. A person raises the control
@@ -68,7 +85,7 @@ func (r *Replicas) Remove(ctx context.Context, replica id.Replica, natsServer st
 func (r *Replicas) ControlEpoch(ctx context.Context) (epoch int64, now time.Time, err error) {
 	at, err := r.db.Q.ControlEpoch(ctx)
 	if err != nil {
-		return 0, now, fmt.Errorf("host: control epoch: %w", err)
+		return 0, now, fmt.Errorf("control epoch: %w", err)
 	}
 	return at.ControlEpoch, at.Now, nil
 }

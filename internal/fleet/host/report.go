@@ -27,6 +27,8 @@ type Report struct {
 	Gone []id.Lease
 	// EngineAway is why the host's container engine does not respond, if this is the first report of the failure; else "".
 	EngineAway string
+
+	hasDataCap bool // the host has a data cap, or is still held back by one
 }
 
 // RecordReport records a host's report: its contact, versions, the revision that it has seen, its leases' traffic, and
@@ -41,11 +43,18 @@ func (a *Agents) RecordReport(ctx context.Context, host id.Host, s agentapi.Sync
 		if r, err = recordContact(ctx, tx, host, s); err != nil {
 			return err
 		}
-		if err := recordTraffic(ctx, tx, host, s.Leases); err != nil {
+		traffic, err := recordTraffic(ctx, tx, host, s.Leases)
+		if err != nil {
 			return err
 		}
-		if err := recordPulls(ctx, tx, host, s.Pulled); err != nil {
+		pulls, err := recordPulls(ctx, tx, host, s.Pulled)
+		if err != nil {
 			return err
+		}
+		if r.hasDataCap && (traffic || pulls) {
+			if err := updateDataCap(ctx, tx, host); err != nil {
+				return err
+			}
 		}
 		if s.Full || r.EngineAway != "" {
 			tx.AfterCommit(func() { a.bus.Changed(bus.TopicHost(host)) })
@@ -61,7 +70,7 @@ func (a *Agents) RecordReport(ctx context.Context, host id.Host, s agentapi.Sync
 		return nil
 	})
 	if err != nil {
-		return Report{}, fmt.Errorf("host: report of %s: %w", host, err)
+		return Report{}, fmt.Errorf("report of %s: %w", host, err)
 	}
 	return r, nil
 }
@@ -70,7 +79,7 @@ func (a *Agents) RecordReport(ctx context.Context, host id.Host, s agentapi.Sync
 func TouchHosts(ctx context.Context, d *db.DB, hosts []id.Host) error {
 	err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return tx.Q.TouchHosts(ctx, uuids(hosts)) })
 	if err != nil {
-		return fmt.Errorf("host: contact of %d hosts: %w", len(hosts), err)
+		return fmt.Errorf("contact of %d hosts: %w", len(hosts), err)
 	}
 	return nil
 }
@@ -90,7 +99,7 @@ func recordContact(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync
 	if err != nil {
 		return Report{}, err
 	}
-	r := Report{Org: h.OrgID, Revision: h.Revision}
+	r := Report{Org: h.OrgID, Revision: h.Revision, hasDataCap: h.HasDataCap}
 	if r.EngineAway, err = recordEngine(ctx, tx, host, &h, s.EngineAway); err != nil {
 		return Report{}, err
 	}
@@ -127,7 +136,7 @@ func recordEngine(ctx context.Context, tx *db.Tx, host id.Host, h *dbq.HostForRe
 		return "", err
 	}
 	if err := tx.Q.SetEngineAway(ctx, why, host); err != nil {
-		return "", fmt.Errorf("host: engine of %s: %w", host, err)
+		return "", fmt.Errorf("engine of %s: %w", host, err)
 	}
 	h.EngineAway, h.NeedsFullReport = why, h.NeedsFullReport || why != ""
 	return why, nil
@@ -162,16 +171,16 @@ func applyFull(ctx context.Context, tx *db.Tx, host id.Host, h dbq.HostForReport
 	}
 	if len(gone) > 0 {
 		if err := tx.Q.EndLeaseClaims(ctx, EndReleased, uuids(gone), host); err != nil {
-			return nil, fmt.Errorf("host: end claims on %s: %w", host, err)
+			return nil, fmt.Errorf("end claims on %s: %w", host, err)
 		}
 	}
 	if h.State == string(Enrolled) || h.NeedsFullReport {
 		foreign, err := tx.Q.CountForeignShown(ctx, uuids(shown), host)
 		if err != nil {
-			return nil, fmt.Errorf("host: what is left on %s: %w", host, err)
+			return nil, fmt.Errorf("what is left on %s: %w", host, err)
 		}
 		if err := tx.Q.HostReported(ctx, foreign == 0, host); err != nil {
-			return nil, fmt.Errorf("host: %s reported: %w", host, err)
+			return nil, fmt.Errorf("%s reported: %w", host, err)
 		}
 	}
 	return gone, nil

@@ -31,7 +31,7 @@ func newWorld(t *testing.T) *world {
 	w.org, w.agent = org, fleettest.Enroll(t, w.d, org, user, 1)
 	_, w.lease = fleettest.Lease(t, w.d, w.agent.Host, org)
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		return host.Claim(ctx, tx, host.ForLease, w.lease.UUID(), fleettest.GPUs(t, w.d, w.agent.Host), nil)
+		return fleettest.Claim(ctx, tx, host.ForLease, w.lease.UUID(), fleettest.GPUs(t, w.d, w.agent.Host), nil)
 	})
 	return w
 }
@@ -54,7 +54,7 @@ func (w *world) exec(sql string, args ...any) {
 func (w *world) end() {
 	w.t.Helper()
 	w.exec("UPDATE lease SET ended_at = clock_timestamp() WHERE id = $1", w.lease)
-	w.tx(func(ctx context.Context, tx *db.Tx) error { return host.RaiseRevision(ctx, tx, nil, w.agent.Host) })
+	w.tx(func(ctx context.Context, tx *db.Tx) error { return fleettest.RaiseRevision(ctx, tx, nil, w.agent.Host) })
 }
 
 func (w *world) sync(s agentapi.Sync) host.Report {

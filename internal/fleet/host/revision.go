@@ -1,9 +1,6 @@
 package host
 
 import (
-	"context"
-	"fmt"
-
 	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/bus"
@@ -12,21 +9,9 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// RaiseRevision raises the revisions of hosts whose desired state changes in this transaction, and wakes the hosts
-// after the commit. The caller must have locked the hosts if there are several. b may be nil.
-func RaiseRevision(ctx context.Context, tx *db.Tx, b *bus.Bus, hosts ...id.Host) error {
-	if len(hosts) == 0 {
-		return nil
-	}
-	batch := &pgx.Batch{}
-	QueueRevision(batch, tx, b, hosts)
-	if err := tx.Send(ctx, batch); err != nil {
-		return fmt.Errorf("host: raise revisions: %w", err)
-	}
-	return nil
-}
-
-// QueueRevision queues the statement of RaiseRevision; the batch must be sent in tx. hosts must not be empty.
+// QueueRevision queues the statement that raises the revisions of hosts whose desired state changes in tx, and wakes
+// the hosts after the commit. The batch must be sent in tx. The caller must have locked the hosts if there are several.
+// hosts must not be empty; b may be nil.
 func QueueRevision(batch *pgx.Batch, tx *db.Tx, b *bus.Bus, hosts []id.Host) {
 	var rows []dbq.RaiseHostRevisionsRow
 	db.Read(batch, &rows, (*dbq.Queries).RaiseHostRevisions, uuids(hosts))

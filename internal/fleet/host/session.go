@@ -54,7 +54,7 @@ func (a *Agents) VerifyLink(ctx context.Context, linkKey string, nonce, signatur
 		return Link{}, refused(fault.Unauthorized, "key_unknown", "No host has this link key.")
 	}
 	if err != nil {
-		return Link{}, fmt.Errorf("host: look up link key: %w", err)
+		return Link{}, fmt.Errorf("look up link key: %w", err)
 	}
 	l := Link{
 		Host: k.HostID, Org: k.OrgID, Name: k.Name, Session: k.Session, Connected: k.Connected,
@@ -77,7 +77,7 @@ func (a *Agents) OpenSession(ctx context.Context, l Link, c Conn) (int64, error)
 		return 0, refused(fault.Conflict, "second_connection", "Another connection with this key is being made.")
 	}
 	if err != nil {
-		return 0, fmt.Errorf("host: open session of %s: %w", l.Host, err)
+		return 0, fmt.Errorf("open session of %s: %w", l.Host, err)
 	}
 	a.bus.Changed(bus.TopicHost(l.Host), bus.TopicOrg(l.Org))
 	return n, nil
@@ -90,7 +90,7 @@ func (a *Agents) CloseSession(ctx context.Context, host id.Host, server string, 
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("host: close session of %s: %w", host, err)
+		return false, fmt.Errorf("close session of %s: %w", host, err)
 	}
 	a.bus.Changed(bus.TopicHost(host))
 	return true, nil
@@ -100,7 +100,7 @@ func (a *Agents) CloseSession(ctx context.Context, host id.Host, server string, 
 func LinkKeys(ctx context.Context, q *dbq.Queries, host id.Host) ([]string, error) {
 	keys, err := q.HostLinkKeys(ctx, host)
 	if err != nil {
-		return nil, fmt.Errorf("host: link keys of %s: %w", host, err)
+		return nil, fmt.Errorf("link keys of %s: %w", host, err)
 	}
 	return keys, nil
 }
@@ -115,7 +115,7 @@ type Unwelcome struct {
 func (a *Agents) UnwelcomeHosts(ctx context.Context) ([]Unwelcome, error) {
 	rows, err := a.db.Q.ConnectedWithoutKey(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("host: connections without a key: %w", err)
+		return nil, fmt.Errorf("connections without a key: %w", err)
 	}
 	out := make([]Unwelcome, len(rows))
 	for i, r := range rows {
@@ -128,7 +128,7 @@ func (a *Agents) UnwelcomeHosts(ctx context.Context) ([]Unwelcome, error) {
 // next sweep closes the connection.
 func RevokeKeys(ctx context.Context, tx *db.Tx, b *bus.Bus, host id.Host) error {
 	if err := tx.Q.RevokeHostKeys(ctx, host); err != nil {
-		return fmt.Errorf("host: revoke keys of %s: %w", host, err)
+		return fmt.Errorf("revoke keys of %s: %w", host, err)
 	}
 	tx.AfterCommit(func() { b.Changed(bus.TopicKeys(host)) })
 	return nil

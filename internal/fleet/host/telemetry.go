@@ -85,7 +85,7 @@ func (a *Agents) AppendTelemetry(ctx context.Context, series []Series) error {
 	var first error
 	a.db.Q.AppendTelemetry(ctx, chunks).Exec(func(_ int, err error) { first = cmp.Or(first, err) })
 	if first != nil {
-		return fmt.Errorf("host: append telemetry: %w", first)
+		return fmt.Errorf("append telemetry: %w", first)
 	}
 	return nil
 }
@@ -99,7 +99,7 @@ func Telemetry(ctx context.Context, q *dbq.Queries, gpus []id.GPU, from, to time
 	step time.Duration) ([]Series, error) {
 	rows, err := q.ReadTelemetry(ctx, uuids(gpus), from.Add(-TelemetryBucket), to)
 	if err != nil {
-		return nil, fmt.Errorf("host: read telemetry: %w", err)
+		return nil, fmt.Errorf("read telemetry: %w", err)
 	}
 	at := map[id.GPU]int{}
 	out := make([]Series, len(gpus))

@@ -17,9 +17,10 @@ import (
 // KeepTraffic is how long the traffic of leases is stored: reports of abuse can take this long to arrive.
 const KeepTraffic = 180 * 24 * time.Hour
 
-// recordTraffic records the traffic of the host's own leases, and then applies the host's data caps. Traffic that was
-// reported before and traffic of other hosts' leases change nothing.
-func recordTraffic(ctx context.Context, tx *db.Tx, host id.Host, leases []agentapi.LeaseStatus) error {
+// recordTraffic records the traffic of the host's own leases, and reports whether there was any in the report. Traffic
+// that was reported before and traffic of other hosts' leases change nothing.
+func recordTraffic(ctx context.Context, tx *db.Tx, host id.Host,
+	leases []agentapi.LeaseStatus) (reported bool, err error) {
 	p := dbq.PutLeaseTrafficParams{HostID: host}
 	seen := map[agentapi.LeaseRef]bool{}
 	for _, l := range leases {
@@ -37,12 +38,12 @@ func recordTraffic(ctx context.Context, tx *db.Tx, host id.Host, leases []agenta
 			append(p.RanksReceived, l.Traffic.RanksReceived)
 	}
 	if len(p.Leases) == 0 {
-		return nil
+		return false, nil
 	}
 	if err := tx.Q.PutLeaseTraffic(ctx, p); err != nil {
-		return fmt.Errorf("host: traffic of %s: %w", host, err)
+		return false, fmt.Errorf("traffic of %s: %w", host, err)
 	}
-	return updateDataCap(ctx, tx, host)
+	return true, nil
 }
 
 // Traffic returns the traffic of at most limit leases on one host of who's organisation, most recently reported first.
@@ -55,7 +56,7 @@ func (x *Hosts) Traffic(ctx context.Context, who account.Principal, host id.Host
 	}
 	rows, err := x.db.Q.HostTraffic(ctx, host, int32(limit))
 	if err != nil {
-		return nil, fmt.Errorf("host: traffic of %s: %w", host, err)
+		return nil, fmt.Errorf("traffic of %s: %w", host, err)
 	}
 	out := make([]client.Traffic, len(rows))
 	for i, r := range rows {
@@ -76,29 +77,26 @@ func (x *Hosts) Traffic(ctx context.Context, who account.Principal, host id.Host
 	return out, nil
 }
 
-// recordPulls records how many bytes of images the host has received, and then applies the host's data caps. A nil p
+// recordPulls records how many bytes of images the host has received, and reports whether that number is new. A nil p
 // and numbers that were reported before change nothing.
-func recordPulls(ctx context.Context, tx *db.Tx, host id.Host, p *agentapi.Pulled) error {
+func recordPulls(ctx context.Context, tx *db.Tx, host id.Host, p *agentapi.Pulled) (changed bool, err error) {
 	if p == nil {
-		return nil
+		return false, nil
 	}
 	// Remove NUL bytes, which PostgreSQL cannot store: such a name must not make the whole report fail.
 	counter := strings.ReplaceAll(p.Counter, "\x00", "")
 	n, err := tx.Q.PutHostPulls(ctx, host, counter, p.Bytes)
 	if err != nil {
-		return fmt.Errorf("host: pulls of %s: %w", host, err)
+		return false, fmt.Errorf("pulls of %s: %w", host, err)
 	}
-	if n == 0 {
-		return nil
-	}
-	return updateDataCap(ctx, tx, host)
+	return n > 0, nil
 }
 
 // DropOldTraffic deletes traffic older than KeepTraffic and returns how many rows it deleted.
 func DropOldTraffic(ctx context.Context, d *db.DB) (int64, error) {
 	n, err := d.Q.DropOldTraffic(ctx, KeepTraffic.Seconds())
 	if err != nil {
-		return 0, fmt.Errorf("host: old traffic: %w", err)
+		return 0, fmt.Errorf("old traffic: %w", err)
 	}
 	return n, nil
 }

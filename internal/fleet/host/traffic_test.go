@@ -9,6 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
@@ -72,5 +73,36 @@ func TestTrafficOfLeases(t *testing.T) {
 	w.exec("UPDATE lease_traffic SET last_at = clock_timestamp() - interval '181 days'")
 	if n, err := host.DropOldTraffic(t.Context(), w.d); n != 1 || err != nil || len(read()) != 0 {
 		t.Errorf("dropped %d, %v", n, err)
+	}
+}
+
+// Hosts with leases report traffic every few seconds. What a host has used this month is read with each of these
+// reports only if it has a data cap.
+func TestRecordReport_ReadsDataUseOnlyUnderACap(t *testing.T) {
+	t.Parallel()
+	const many = 1 << 40
+	d, k := dbtest.NewMortal(t)
+	org, user := fleettest.Org(t, d)
+	agent := fleettest.Enroll(t, d, org, user, 1)
+	_, lease := fleettest.Lease(t, d, agent.Host, org)
+	agents := host.NewAgents(d, nil)
+	statements := func(up int64) int64 {
+		t.Helper()
+		s := agentapi.Sync{Leases: []agentapi.LeaseStatus{{
+			LeaseRef: agentapi.LeaseRef{Lease: lease.String(), Epoch: 1}, Traffic: &agentapi.Traffic{Up: up},
+		}}}
+		k.Left.Store(many)
+		if _, err := agents.RecordReport(t.Context(), agent.Host, s); err != nil {
+			t.Fatal(err)
+		}
+		return many - k.Left.Load()
+	}
+	statements(1) // prepares what it sends
+	without := statements(2)
+	if _, err := d.Pool.Exec(t.Context(), "UPDATE host SET up_cap_gb = 1 WHERE id = $1", agent.Host); err != nil {
+		t.Fatal(err)
+	}
+	if with := statements(3); with != without+1 {
+		t.Errorf("%d statements with a data cap, %d without", with, without)
 	}
 }

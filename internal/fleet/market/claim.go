@@ -28,7 +28,7 @@ func (m *Market) Claim(ctx context.Context, tx *db.Tx, plan Placement, leases Le
 	b := &pgx.Batch{}
 	hosts := m.QueueHosts(b, plan.HostIDs(), true)
 	if err := tx.Send(ctx, b); err != nil {
-		return Placement{}, fmt.Errorf("market: lock hosts: %w", err)
+		return Placement{}, fmt.Errorf("lock hosts: %w", err)
 	}
 	placed, err := hosts.Fit(plan)
 	if err != nil {
@@ -138,6 +138,7 @@ func (r *HostRows) assemble() (map[id.Host]*Host, error) {
 			DiskFreeGB:    h.DiskGb,
 			DiskLimited:   h.DiskLimited,
 			ScratchFreeGB: h.ScratchGb,
+			Entrypoint:    h.Entrypoint,
 			Runtimes:      strings.Join(h.Runtimes, " "),
 			Driver:        h.Driver,
 			CUDAMax:       h.CudaMax,
@@ -204,7 +205,7 @@ func (r *HostRows) subtractTaken(hosts map[id.Host]*Host) error {
 	for _, row := range r.quotes {
 		var p Placement
 		if err := json.Unmarshal(row.Placement, &p); err != nil {
-			return fmt.Errorf("market: placement of %s: %w", row.ID, err)
+			return fmt.Errorf("placement of %s: %w", row.ID, err)
 		}
 		for _, n := range p.Nodes {
 			if h := hosts[n.Host]; h != nil {

@@ -23,7 +23,7 @@ func (m *Market) Fee(ctx context.Context, org id.Org) (int, error) {
 		return million - m.cfg.HostSharePPM, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("market: fee of %s: %w", org, err)
+		return 0, fmt.Errorf("fee of %s: %w", org, err)
 	}
 	return int(ppm), nil
 }
@@ -46,7 +46,7 @@ func (m *Market) SetFee(ctx context.Context, tx *db.Tx, who account.Principal, o
 	}
 	hosts, err := tx.Q.HostIDsOfOrg(ctx, org)
 	if err != nil {
-		return fmt.Errorf("market: hosts of %s: %w", org, err)
+		return fmt.Errorf("hosts of %s: %w", org, err)
 	}
 	if err := host.LockOnly(ctx, tx, hosts); err != nil {
 		// The locks ensure that a concurrent rent uses the old fee or the new one for all of its nodes.
@@ -54,13 +54,13 @@ func (m *Market) SetFee(ctx context.Context, tx *db.Tx, who account.Principal, o
 	}
 	n, err := tx.Q.SetOrgFee(ctx, int32(feePPM), who.User, org)
 	if err != nil {
-		return fmt.Errorf("market: fee of %s: %w", org, err)
+		return fmt.Errorf("fee of %s: %w", org, err)
 	}
 	if n == 0 {
-		return fault.New(fault.NotFound, "there is no such organisation")
+		return fault.New(fault.NotFound, "organisation not found")
 	}
 	if err := tx.Q.SetOfferShares(ctx, int32(million-feePPM), uuids(hosts)); err != nil {
-		return fmt.Errorf("market: fee of %s: %w", org, err)
+		return fmt.Errorf("fee of %s: %w", org, err)
 	}
 	if _, err := notify.Add(ctx, tx, notify.Notice{
 		Org:      org,

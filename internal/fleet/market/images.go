@@ -88,7 +88,7 @@ func (m *Market) Popular(ctx context.Context) ([]string, error) {
 	if now := m.cfg.Now(); m.popular.at.IsZero() || now.Sub(m.popular.at) >= popularForgets {
 		refs, err := m.findPopular(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("market: popular images: %w", err)
+			return nil, fmt.Errorf("popular images: %w", err)
 		}
 		m.popular.refs, m.popular.at = refs, now
 	}

@@ -42,6 +42,8 @@ type Market struct {
 
 	images  imageHosts
 	popular popular
+
+	estimates quota
 }
 
 // New returns a Market. It starts no goroutines. box encrypts the secrets in quoted specs.

@@ -37,7 +37,7 @@ const (
 func (m *Market) SyncOffers(ctx context.Context, tx *db.Tx, of id.Host) error {
 	models, err := tx.Q.PresentModels(ctx, of)
 	if err != nil {
-		return fmt.Errorf("market: models of %s: %w", of, err)
+		return fmt.Errorf("models of %s: %w", of, err)
 	}
 	if len(models) == 0 {
 		return nil
@@ -52,7 +52,7 @@ func (m *Market) SyncOffers(ctx context.Context, tx *db.Tx, of id.Host) error {
 		Ids:           ids,
 		Models:        models,
 	}); err != nil {
-		return fmt.Errorf("market: offers of %s: %w", of, err)
+		return fmt.Errorf("offers of %s: %w", of, err)
 	}
 	return nil
 }
@@ -154,13 +154,13 @@ func (t Terms) apply(ctx context.Context, tx *db.Tx, user id.User, o client.OwnO
 		MaxDurationS: longest,
 	})
 	if err != nil {
-		return fmt.Errorf("market: terms of %s: %w", o.ID, err)
+		return fmt.Errorf("terms of %s: %w", o.ID, err)
 	}
 	if same := before == nil && o.Price == nil || before != nil && o.Price != nil && *before == *o.Price; same {
 		return nil
 	}
 	if err := tx.Q.InsertOfferPrice(ctx, o.ID, o.Price, user); err != nil {
-		return fmt.Errorf("market: price of %s: %w", o.ID, err)
+		return fmt.Errorf("price of %s: %w", o.ID, err)
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func (m *Market) OffersOf(ctx context.Context, hosts ...id.Host) (map[id.Host][]
 func readOffers(ctx context.Context, q *dbq.Queries, hosts ...id.Host) (map[id.Host][]client.OwnOffer, error) {
 	rows, err := q.OffersOfHosts(ctx, uuids(hosts))
 	if err != nil {
-		return nil, fmt.Errorf("market: offers of hosts: %w", err)
+		return nil, fmt.Errorf("offers of hosts: %w", err)
 	}
 	out := make(map[id.Host][]client.OwnOffer, len(hosts))
 	for _, r := range rows {
@@ -207,7 +207,7 @@ func (m *Market) PriceHistory(ctx context.Context, who account.Principal, of id.
 	}
 	rows, err := m.db.Q.PriceChangesOfHost(ctx, of, maxPriceChanges)
 	if err != nil {
-		return nil, fmt.Errorf("market: prices of %s: %w", of, err)
+		return nil, fmt.Errorf("prices of %s: %w", of, err)
 	}
 	out := make([]client.PriceChange, len(rows))
 	for i, r := range rows {

@@ -39,6 +39,7 @@ type facts struct {
 	ramLeftMB           int64
 	diskFreeGB          int64
 	diskLimited         bool
+	entrypoint          bool
 	scratchFreeGB       int64
 	runtimes            string // words
 }
@@ -101,6 +102,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		ramLeftMB:     h.sellableRAMMB() - h.RAMTakenMB,
 		diskFreeGB:    h.DiskFreeGB,
 		diskLimited:   h.DiskLimited,
+		entrypoint:    h.Entrypoint,
 		scratchFreeGB: max(0, h.ScratchFreeGB),
 		runtimes:      h.Runtimes,
 	}

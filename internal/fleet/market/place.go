@@ -200,6 +200,7 @@ func (h *Host) node(rank int, o *HostOffer, a *Request) Placed {
 		DiskGB:       a.DiskGB,
 		DiskLimited:  a.DiskLimited,
 		Runtime:      a.Runtime,
+		Entrypoint:   h.Entrypoint,
 		ScratchGB:    a.ScratchGB,
 		Price:        o.Price,
 		Rate:         o.Price * money.Micro(count),

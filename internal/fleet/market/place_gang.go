@@ -33,7 +33,8 @@ type Gangs struct {
 	Bans      map[Ban]bool
 	// HostBans are hosts that may not join gangs because they failed in several; see fairness.GangBan.
 	HostBans map[id.Host]bool
-	// Locked are hosts that get no placements because a run on them recently ended by their fault.
+	// Locked are hosts that get no placements because a run on them, or on a host whose GPUs they took over, recently
+	// ended by the host's fault.
 	Locked map[id.Host]bool
 	// Linked are, for each organisation, the operators that appear to be the same party. Organisations cannot rent from
 	// themselves.
@@ -47,8 +48,11 @@ func (s *Snapshot) constraints(a *Request) []constraint {
 		return out
 	}
 	if len(s.gangs.Locked) > 0 { // a running cluster may still get other GPUs of its own host
-		out = append(out, constraint{name: "relist lock: a run on this host ended by the host's fault a short time ago",
-			named: func(w *identity) bool { return !s.gangs.Locked[w.host] || w.host == a.On }})
+		out = append(out, constraint{
+			name: "relist lock: a run on this host, or on one whose GPUs it took over, ended by the host's fault a short " +
+				"time ago",
+			named: func(w *identity) bool { return !s.gangs.Locked[w.host] || w.host == a.On },
+		})
 	}
 	if len(s.gangs.HostBans) > 0 && (a.Nodes > 1 || a.Joins) {
 		out = append(out, constraint{

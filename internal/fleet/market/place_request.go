@@ -23,6 +23,7 @@ type Request struct {
 	// DiskLimited requires hosts that enforce disk_gb. Runtime is the required OCI runtime; "" = any.
 	DiskLimited bool
 	Runtime     string
+	Entrypoint  bool        // requires hosts whose agent can replace an image's entry point
 	ScratchGB   int64       // per node; 0 = none
 	Duration    int64       // seconds; 0 = open-ended
 	MaxRate     money.Micro // per hour for the whole gang; 0 = no limit
@@ -118,6 +119,9 @@ func (a *Request) constraints() []constraint {
 	}
 	if a.Runtime != "" {
 		add(func(f *facts) bool { return query.HasWord(f.runtimes, a.Runtime) }, "runtime = %s", a.Runtime)
+	}
+	if a.Entrypoint {
+		add(func(f *facts) bool { return f.entrypoint }, "entrypoint: the host's agent can replace an image's entry point")
 	}
 	if a.ScratchGB > 0 {
 		add(func(f *facts) bool { return f.scratchFreeGB >= a.ScratchGB*int64(onHost) }, "scratch_gb = %d", a.ScratchGB)

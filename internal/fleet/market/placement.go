@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -35,7 +36,9 @@ type Placed struct {
 	// Features of the host that the renter requires: that it enforces disk_gb, and an OCI runtime ("" = any).
 	DiskLimited bool   `json:"disk_limited,omitempty"`
 	Runtime     string `json:"runtime,omitempty"`
-	ScratchGB   int64  `json:"scratch_gb,omitempty"` // reserved for this node
+	// Entrypoint means that the host's agent can replace an image's entry point, whether or not the renter requires it.
+	Entrypoint bool  `json:"entrypoint,omitempty"`
+	ScratchGB  int64 `json:"scratch_gb,omitempty"` // reserved for this node
 
 	// For a rank in a gang: the price of an hour of its standby, and the amount for which its lease is liable if its host
 	// fails. Bond is zero if the lease is not liable: in a gang of one operator, and for a host without a bond.
@@ -65,6 +68,18 @@ func (p Placement) HostIDs() []id.Host {
 		hosts = append(hosts, n.Host)
 	}
 	return sortedUnique(hosts)
+}
+
+// Runs returns Invalid if the spec has an entry point and the agent of one of the hosts cannot replace an image's:
+// it would run the image's own.
+func (p Placement) Runs(s Spec) error {
+	if len(s.Entrypoint) == 0 || !slices.ContainsFunc(p.Nodes, func(n Placed) bool { return !n.Entrypoint }) {
+		return nil
+	}
+	var bad fault.Fields
+	bad.Add("entrypoint", "A host of this quote runs an older agent, which cannot replace an image's entry point: ask "+
+		"for a quote with this entrypoint.")
+	return bad.Err()
 }
 
 // Lines returns the price lines of all nodes.

@@ -30,7 +30,7 @@ var ErrStale = &fault.Fault{
 func (m *Market) Planning(ctx context.Context, a Request,
 	claim func(ctx context.Context, plan Placement, refused error) error) error {
 	if a.Renter.IsZero() {
-		return errors.New("market: a request without its renter: it could be placed on their own hosts")
+		return errors.New("a request without its renter: it could be placed on their own hosts")
 	}
 	v, began := m.view, m.cfg.Now()
 	if err := v.recent(ctx, m.cfg.MaxAge); err != nil {

@@ -90,7 +90,7 @@ func (m *Market) claimQuote(ctx context.Context, tx *db.Tx, who account.Principa
 	plan Placement) (Quote, error) {
 	org := who.Org
 	if err := tx.Q.LockQuotesOfOrg(ctx, org.String()); err != nil {
-		return Quote{}, fmt.Errorf("market: quotes of %s: %w", org, err)
+		return Quote{}, fmt.Errorf("quotes of %s: %w", org, err)
 	}
 	if slices.ContainsFunc(plan.Nodes, func(n Placed) bool { return n.HostOrg == org }) {
 		return Quote{}, errOwnHost
@@ -101,7 +101,7 @@ func (m *Market) claimQuote(ctx context.Context, tx *db.Tx, who account.Principa
 	b := &pgx.Batch{}
 	hosts := m.QueueHosts(b, plan.HostIDs(), true)
 	if err := tx.Send(ctx, b); err != nil {
-		return Quote{}, fmt.Errorf("market: lock hosts: %w", err)
+		return Quote{}, fmt.Errorf("lock hosts: %w", err)
 	}
 	held, err := hosts.Fit(plan)
 	if err != nil {
@@ -128,7 +128,7 @@ func (m *Market) claimQuote(ctx context.Context, tx *db.Tx, who account.Principa
 func (m *Market) mayQuote(ctx context.Context, tx *db.Tx, org id.Org, spec Spec, plan Placement) error {
 	open, err := tx.Q.CountOpenQuotes(ctx, org)
 	if err != nil {
-		return fmt.Errorf("market: open quotes of %s: %w", org, err)
+		return fmt.Errorf("open quotes of %s: %w", org, err)
 	}
 	if open >= MaxOpenQuotes {
 		return fault.New(fault.QuotaExceeded, "%d quotes are open; rent or return one, or wait for it to expire", open)
@@ -152,7 +152,7 @@ func (m *Market) mayQuote(ctx context.Context, tx *db.Tx, org id.Org, spec Spec,
 func (m *Market) withinHoldingLimit(ctx context.Context, tx *db.Tx, q Quote) error {
 	seconds, err := tx.Q.HeldByQuotes(ctx, q.Org, uuids(q.Placement.gpuIDs()))
 	if err != nil {
-		return fmt.Errorf("market: holding time of %s: %w", q.Org, err)
+		return fmt.Errorf("holding time of %s: %w", q.Org, err)
 	}
 	if seconds+m.cfg.QuoteTTL.Seconds() > maxHeld.Seconds() {
 		return fault.New(fault.QuotaExceeded, "your quotes have held one of these GPUs for %.0f s of the last hour; %.0f "+
@@ -181,7 +181,7 @@ func (m *Market) insertQuote(ctx context.Context, tx *db.Tx, q Quote) error {
 		GPUIds: uuids(q.Placement.gpuIDs()), Rate: q.Placement.Rate, CreatedAt: q.CreatedAt, ExpiresAt: q.ExpiresAt,
 	})
 	if err != nil {
-		return fmt.Errorf("market: write %s: %w", q.ID, err)
+		return fmt.Errorf("write %s: %w", q.ID, err)
 	}
 	return nil
 }
@@ -239,9 +239,9 @@ func QueueRented(b *pgx.Batch, q id.Quote, cluster id.Cluster) {
 
 func noQuote(q id.Quote, err error) error {
 	if db.NoRows(err) {
-		return fault.New(fault.NotFound, "no such quote")
+		return fault.New(fault.NotFound, "quote not found")
 	}
-	return fmt.Errorf("market: read %s: %w", q, err)
+	return fmt.Errorf("read %s: %w", q, err)
 }
 
 func (m *Market) quoteOf(r dbq.LockQuoteRow) (Quote, error) {
@@ -258,19 +258,19 @@ func (m *Market) quoteOf(r dbq.LockQuoteRow) (Quote, error) {
 		q.State = QuoteExpired // even if ExpireQuotes has not marked it yet
 	}
 	if err := json.Unmarshal(r.Spec, &q.Spec); err != nil {
-		return Quote{}, fmt.Errorf("market: spec of %s: %w", r.ID, err)
+		return Quote{}, fmt.Errorf("spec of %s: %w", r.ID, err)
 	}
 	if err := json.Unmarshal(r.Placement, &q.Placement); err != nil {
-		return Quote{}, fmt.Errorf("market: placement of %s: %w", r.ID, err)
+		return Quote{}, fmt.Errorf("placement of %s: %w", r.ID, err)
 	}
 	if r.Secrets != nil {
 		plain, err := m.box.Open(r.Secrets, belongs(r.ID))
 		if err != nil {
-			return Quote{}, fmt.Errorf("market: %w", err)
+			return Quote{}, fmt.Errorf("open the secrets of %s: %w", r.ID, err)
 		}
 		var s Secrets
 		if err := json.Unmarshal(plain, &s); err != nil {
-			return Quote{}, fmt.Errorf("market: secrets of %s have an unknown form", r.ID)
+			return Quote{}, fmt.Errorf("secrets of %s have an unknown form", r.ID)
 		}
 		q.Spec = q.Spec.With(s)
 	}
@@ -331,7 +331,7 @@ func (l *LockedQuote) Rentable(now time.Time) (Placement, error) {
 // endQuote records the end of a locked quote and ends its claims.
 func (m *Market) endQuote(ctx context.Context, tx *db.Tx, q Quote, reason string) error {
 	if err := tx.Q.EndQuote(ctx, string(q.State), q.Cluster, q.ID); err != nil {
-		return fmt.Errorf("market: end %s: %w", q.ID, err)
+		return fmt.Errorf("end %s: %w", q.ID, err)
 	}
 	return host.EndClaims(ctx, tx, q.ID.UUID(), reason)
 }
@@ -347,7 +347,7 @@ func (m *Market) ExpireQuotes(ctx context.Context) (expired int, err error) {
 	}
 	ids, err := m.db.Q.ExpireQuotes(ctx, sweepSize)
 	if err != nil {
-		return 0, fmt.Errorf("market: expire quotes: %w", err)
+		return 0, fmt.Errorf("expire quotes: %w", err)
 	}
 	return len(ids), nil
 }
@@ -356,7 +356,7 @@ func (m *Market) ExpireQuotes(ctx context.Context) (expired int, err error) {
 func (m *Market) Prune(ctx context.Context) (pruned int64, err error) {
 	n, err := m.db.Q.PruneFleetChanges(ctx, int64(keptFor.Seconds()))
 	if err != nil {
-		return 0, fmt.Errorf("market: prune changes: %w", err)
+		return 0, fmt.Errorf("prune changes: %w", err)
 	}
 	return n, nil
 }

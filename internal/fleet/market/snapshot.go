@@ -28,6 +28,7 @@ type Host struct {
 	// spaces.
 	DiskLimited bool
 	Runtimes    string
+	Entrypoint  bool // its agent can replace an image's entry point
 	// CPU cores and memory that live leases and held quotes use.
 	CPUTaken   float64
 	RAMTakenMB int64

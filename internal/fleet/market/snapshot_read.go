@@ -22,7 +22,7 @@ func (m *Market) loadHosts(ctx context.Context, q *dbq.Queries, ids []id.Host) (
 	b := &pgx.Batch{}
 	r := m.QueueHosts(b, ids, false)
 	if err := db.Send(ctx, q, b); err != nil {
-		return nil, fmt.Errorf("market: load hosts: %w", err)
+		return nil, fmt.Errorf("load hosts: %w", err)
 	}
 	return r.assemble()
 }
@@ -61,7 +61,7 @@ func (v *view) readGangs(ctx context.Context, q *dbq.Queries) (*Gangs, error) {
 	g := &Gangs{Operators: map[id.Org]Operator{}, Hosts: map[id.Host]money.Nano{}, Bans: map[Ban]bool{}}
 	operators, err := q.BondOperators(ctx, v.currency)
 	if err != nil {
-		return nil, fmt.Errorf("market: bonds: %w", err)
+		return nil, fmt.Errorf("bonds: %w", err)
 	}
 	for _, o := range operators {
 		x := Operator{Bond: money.Nano(o.Free), AcceptUnbonded: o.AcceptUnbonded}
@@ -72,14 +72,14 @@ func (v *view) readGangs(ctx context.Context, q *dbq.Queries) (*Gangs, error) {
 	}
 	limits, err := q.BondHostLimits(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("market: liability of hosts: %w", err)
+		return nil, fmt.Errorf("liability of hosts: %w", err)
 	}
 	for _, l := range limits {
 		g.Hosts[l.HostID] = l.LiabilityMax
 	}
 	bans, err := q.BondPairBans(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("market: pair bans: %w", err)
+		return nil, fmt.Errorf("pair bans: %w", err)
 	}
 	for _, b := range bans {
 		g.Bans[Ban{b.A.Bytes, b.B.Bytes}] = true
@@ -90,7 +90,7 @@ func (v *view) readGangs(ctx context.Context, q *dbq.Queries) (*Gangs, error) {
 	if v.relistLock > 0 {
 		locked, err := q.BondRelistLocks(ctx, int64(v.relistLock.Seconds()))
 		if err != nil {
-			return nil, fmt.Errorf("market: relist locks: %w", err)
+			return nil, fmt.Errorf("relist locks: %w", err)
 		}
 		g.Locked = make(map[id.Host]bool, len(locked))
 		for _, h := range locked {
@@ -107,7 +107,7 @@ func (v *view) readSlowGangs(ctx context.Context, q *dbq.Queries, now time.Time)
 	if v.medians == nil || now.Sub(v.mediansAt) > mediansEvery {
 		rows, err := q.BondModelMedians(ctx, firstID(now.Add(-mediansOver)), v.currency, mediansOperators)
 		if err != nil {
-			return fmt.Errorf("market: median prices: %w", err)
+			return fmt.Errorf("median prices: %w", err)
 		}
 		v.medians, v.mediansAt = make(map[string]money.Micro, len(rows)), now
 		for _, r := range rows {
@@ -117,7 +117,7 @@ func (v *view) readSlowGangs(ctx context.Context, q *dbq.Queries, now time.Time)
 	if v.linked == nil || now.Sub(v.linkedAt) > linkedEvery {
 		rows, err := q.BondLinkedOrgs(ctx, !v.simulate) // in a sandbox all organisations use the same test cards
 		if err != nil {
-			return fmt.Errorf("market: who is linked with whom: %w", err)
+			return fmt.Errorf("who is linked with whom: %w", err)
 		}
 		v.linked, v.linkedAt = map[id.Org]map[id.Org]bool{}, now
 		for _, r := range rows {
@@ -142,7 +142,7 @@ func (v *view) readSlowGangs(ctx context.Context, q *dbq.Queries, now time.Time)
 func readGangBans(ctx context.Context, q *dbq.Queries, now time.Time) (map[id.Host]bool, error) {
 	rows, err := q.BondGangStrikes(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("market: strikes of hosts: %w", err)
+		return nil, fmt.Errorf("strikes of hosts: %w", err)
 	}
 	strikes := map[id.Host][]fairness.Strike{}
 	for _, r := range rows {

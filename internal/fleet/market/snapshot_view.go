@@ -150,14 +150,14 @@ func (v *view) read(ctx context.Context, whole, reach bool) (r fleetRead, err er
 func (v *view) readFrom(ctx context.Context, q *dbq.Queries, whole, reach bool) (fleetRead, error) {
 	m, err := q.FleetMark(ctx)
 	if err != nil {
-		return fleetRead{}, fmt.Errorf("market: read the fleet: %w", err)
+		return fleetRead{}, fmt.Errorf("read the fleet: %w", err)
 	}
 	r := fleetRead{mark: m.Xmin, at: m.At}
 	again := map[id.Host]bool{}
 	if !whole {
 		changed, err := q.ChangedHosts(ctx, v.mark)
 		if err != nil {
-			return fleetRead{}, fmt.Errorf("market: changed hosts: %w", err)
+			return fleetRead{}, fmt.Errorf("changed hosts: %w", err)
 		}
 		for _, h := range changed {
 			again[h] = true
@@ -167,7 +167,7 @@ func (v *view) readFrom(ctx context.Context, q *dbq.Queries, whole, reach bool) 
 	if reach {
 		ids, err := q.ReachableHosts(ctx, host.ReachableFor.Milliseconds())
 		if err != nil {
-			return fleetRead{}, fmt.Errorf("market: reachable hosts: %w", err)
+			return fleetRead{}, fmt.Errorf("reachable hosts: %w", err)
 		}
 		r.reach = make(map[id.Host]bool, len(ids))
 		for _, h := range ids {

@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 func (w *world) offers(m *market.Market) []client.Offer {
@@ -42,7 +43,7 @@ func TestTheViewMissesNoLateCommitter(t *testing.T) {
 		if err := tx.QueryRow(ctx, "SELECT id FROM gpu WHERE host_id = $1 AND idx = 0", h).Scan(&g); err != nil {
 			return err
 		}
-		return host.Claim(ctx, tx, host.ForOwnUse, h.UUID(), []host.GPURef{{Host: h, GPU: g}}, nil)
+		return fleettest.Claim(ctx, tx, host.ForOwnUse, h.UUID(), []host.GPURef{{Host: h, GPU: g}}, nil)
 	}
 	w.must(func(ctx context.Context, early *db.Tx) error {
 		if err := claim(ctx, early, a); err != nil {

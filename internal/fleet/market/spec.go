@@ -33,6 +33,7 @@ type Spec struct {
 	RegistryAuth *RegistryAuth     `json:"registry_auth,omitempty"`
 	Restart      string            `json:"restart"`
 	Egress       string            `json:"egress"`
+	Entrypoint   []string          `json:"entrypoint,omitempty"`
 	Command      []string          `json:"command"`
 	Env          map[string]string `json:"env"`
 	Ports        []Port            `json:"ports"`
@@ -126,8 +127,8 @@ func (s Spec) Duration() int64 {
 
 // free are the fields that a renter may still set when renting a quote, because they change neither placement nor
 // price.
-var free = []string{"name", "project", "labels", "image", "registry_auth", "restart", "egress", "command", "env",
-	"ports",
+var free = []string{"name", "project", "labels", "image", "registry_auth", "restart", "egress", "entrypoint", "command",
+	"env", "ports",
 	"ssh_key_ids", "budget", "on_node_failure"}
 
 // Override decodes a JSON object of further fields over a quoted spec. It rejects each field that would change

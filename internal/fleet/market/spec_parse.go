@@ -52,6 +52,7 @@ func (s *Spec) decode(b []byte, allowed func(string) bool) error {
 		"image":              &s.Image,
 		"restart":            &s.Restart,
 		"egress":             &s.Egress,
+		"entrypoint":         &s.Entrypoint,
 		"command":            &s.Command,
 		"env":                &s.Env,
 		"disk_gb":            &s.DiskGB,
@@ -222,7 +223,7 @@ func (s Spec) Request(renter id.Org) (Request, error) {
 	a := Request{
 		Renter: renter, Nodes: s.Nodes, GPUs: s.GPUsPerNode, Query: q, Scope: s.Network.Scope, MinGbps: s.Network.MinGbps,
 		DiskGB: s.DiskGB, DiskLimited: s.DiskLimited, Runtime: s.Runtime, ScratchGB: s.ScratchGB, Duration: s.Duration(),
-		Trust: s.Trust, Image: s.Image,
+		Trust: s.Trust, Image: s.Image, Entrypoint: len(s.Entrypoint) > 0,
 	}
 	if s.MaxPricePerHour != nil {
 		a.MaxRate = *s.MaxPricePerHour
@@ -293,19 +294,8 @@ func (s Spec) checkWorkload(bad *fault.Fields) {
 		len(a.Password) > 8192) {
 		bad.Add("registry_auth", "want a username of up to 256 and a password of up to 8192 bytes")
 	}
-	size := 0
-	for i, arg := range s.Command {
-		size += len(arg)
-		if strings.ContainsRune(arg, 0) || !utf8.ValidString(arg) {
-			bad.Add(fmt.Sprintf("command[%d]", i), "want text without NUL")
-		}
-	}
-	if len(s.Command) > maxArgs || size > maxArgBytes {
-		bad.Add("command", "at most %d words and %d bytes", maxArgs, maxArgBytes)
-	}
-	if len(s.Command) > 0 && s.Command[0] == "" {
-		bad.Add("command[0]", "names no program")
-	}
+	checkArgs(bad, "entrypoint", s.Entrypoint, true)
+	checkArgs(bad, "command", s.Command, len(s.Entrypoint) == 0)
 	s.checkEnv(bad)
 	if len(s.Ports) > MaxPorts {
 		bad.Add("ports", "at most %d", MaxPorts)
@@ -327,6 +317,23 @@ func (s Spec) checkWorkload(bad *fault.Fields) {
 		if k.IsZero() {
 			bad.Add(fmt.Sprintf("ssh_key_ids[%d]", i), "is empty")
 		}
+	}
+}
+
+// checkArgs checks the words of a command line. With program, the first one names a program and must not be empty.
+func checkArgs(bad *fault.Fields, at string, words []string, program bool) {
+	size := 0
+	for i, word := range words {
+		size += len(word)
+		if strings.ContainsRune(word, 0) || !utf8.ValidString(word) {
+			bad.Add(fmt.Sprintf("%s[%d]", at, i), "want text without NUL")
+		}
+	}
+	if len(words) > maxArgs || size > maxArgBytes {
+		bad.Add(at, "at most %d words and %d bytes", maxArgs, maxArgBytes)
+	}
+	if program && len(words) > 0 && words[0] == "" {
+		bad.Add(at+"[0]", "names no program")
 	}
 }
 

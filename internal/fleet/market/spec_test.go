@@ -32,7 +32,8 @@ func TestSpecDefaults(t *testing.T) {
 func TestSpecOfTheContract(t *testing.T) {
 	t.Parallel()
 	in := `{"name":"train-1","project":null,"labels":{"a":"b"},"nodes":2,"gpus_per_node":4,"gpu":"gpu_model=H100 vram_gb>=80",
-		"image":"pytorch/pytorch:2.4.0","restart":"on_failure","egress":"limited","command":["python","train.py"],
+		"image":"pytorch/pytorch:2.4.0","restart":"on_failure","egress":"limited","entrypoint":["env"],
+		"command":["python","train.py"],
 		"env":{"EPOCHS":"3"},
 		"ports":[{"port":8888,"protocol":"http"}],"disk_gb":100,"ssh_key_ids":["key_01jd9w6n3q0000000000000001"],
 		"max_price_per_hour":"12.00",

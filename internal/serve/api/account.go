@@ -28,6 +28,7 @@ func (a *API) me(ctx context.Context, p account.Principal, _ *struct{}) (client.
 			CreatedAt: v.CreatedAt.UTC(),
 		},
 		Org:     client.Org{ID: v.Org, Name: v.OrgName, Personal: v.Personal, Zone: v.Zone},
+		Role:    string(v.Role),
 		Scopes:  p.Scopes,
 		TokenID: p.Token,
 	}, nil
@@ -96,7 +97,7 @@ type newTokenInput struct {
 	Keyed
 	Body struct {
 		Name      string   `json:"name" doc:"what the token is for"`
-		Scopes    []string `json:"scopes" doc:"read, clusters, hosts, billing; within your own"`
+		Scopes    []string `json:"scopes" doc:"read, clusters, hosts, billing, members; within your own"`
 		ExpiresIn int64    `json:"expires_in,omitempty" doc:"seconds; left out: never" minimum:"1" maximum:"315360000"`
 	}
 }
@@ -202,12 +203,11 @@ func viewSession(s account.Session) client.Session {
 	}
 }
 
-// wholeUser is Forbidden for a token that cannot do all its user can: sessions are the user's, not the token's.
+// wholeUser is Forbidden for a token that cannot do all that its user can: sessions, and which organisations the user
+// is in, are the user's and not the token's.
 func wholeUser(p account.Principal) error {
-	for _, s := range account.Scopes() {
-		if !p.Can(s) {
-			return fault.New(fault.Forbidden, "sessions are for tokens with all scopes: this one lacks %s", s)
-		}
+	if !p.Whole() {
+		return fault.New(fault.Forbidden, "this is for tokens with all scopes of your role, %s", p.Role)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func TestSignUpAndMe(t *testing.T) {
 		t.Errorf("%s", r.raw)
 	}
 	me := w.want(w.call(r.text("token"), "GET", "/api/v1/me", nil), 200, "")
-	if me.text("org.id") != r.text("org.id") || me.text("user.id") != r.text("user.id") || len(me.list("scopes")) != 4 {
+	if me.text("org.id") != r.text("org.id") || me.text("user.id") != r.text("user.id") || len(me.list("scopes")) != 5 {
 		t.Errorf("%s", me.raw)
 	}
 	w.want(w.call("", "POST", "/api/v1/signup", `{"email":"ada@example.com","password":"`+password+`"}`), 409, "conflict")

@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
 )
 
 func (a *API) attention(ctx context.Context, p account.Principal, _ *struct{}) (statement.Attention, error) {
@@ -155,6 +156,35 @@ func (a *API) forgiveDisputes(ctx context.Context, p account.Principal, in *forg
 	}
 	_, done, err := a.payments.Forgive(ctx, p, org, in.Body.Reason, idem.As(once, viewForgiven))
 	return viewForgiven(org), done, err
+}
+
+type allowRefundInput struct {
+	Keyed
+	ID   string `path:"id"`
+	Body struct {
+		Amount string `json:"amount" doc:"a decimal, in whole cents, without tax" example:"25.00"`
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+	}
+}
+
+type refundAllowedView struct {
+	ID string `json:"id"`
+}
+
+func viewRefundAllowed(org id.Org) refundAllowedView { return refundAllowedView{org.String()} }
+
+func (a *API) allowRefund(ctx context.Context, p account.Principal, in *allowRefundInput,
+	once idem.Request) (refundAllowedView, idem.Outcome, error) {
+	org, err := pathID[id.Org](in.ID, "organisation")
+	if err != nil {
+		return refundAllowedView{}, idem.Outcome{}, err
+	}
+	amount, err := money.ParseNano(in.Body.Amount)
+	if err != nil {
+		return refundAllowedView{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
+	}
+	_, done, err := a.payments.AllowRefund(ctx, p, org, amount, in.Body.Reason, idem.As(once, viewRefundAllowed))
+	return viewRefundAllowed(org), done, err
 }
 
 func (a *API) listPayoutReviews(ctx context.Context, p account.Principal, in *struct {

@@ -5,11 +5,11 @@ import (
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 func (a *API) listAgents(ctx context.Context, p account.Principal, _ *struct{}) (client.Agents, error) {
@@ -50,8 +50,8 @@ func (a *API) deadLetters(ctx context.Context, _ account.Principal, _ *struct{})
 	return deadLettersView{rows}, err
 }
 
-func (a *API) sending(ctx context.Context, p account.Principal, _ *struct{}) (payment.Sending, error) {
-	return a.payments.Sending(ctx, p)
+func (a *API) sending(ctx context.Context, p account.Principal, _ *struct{}) (outbox.Sending, error) {
+	return a.outbox.Sending(ctx, p)
 }
 
 type setSendingInput struct {
@@ -61,8 +61,8 @@ type setSendingInput struct {
 	}
 }
 
-func (a *API) setSending(ctx context.Context, p account.Principal, in *setSendingInput) (payment.Sending, error) {
-	out, _, err := a.payments.SetSending(ctx, p, in.Body.Paused, in.Body.Reason, idem.Request{})
+func (a *API) setSending(ctx context.Context, p account.Principal, in *setSendingInput) (outbox.Sending, error) {
+	out, _, err := a.outbox.SetSending(ctx, p, in.Body.Paused, in.Body.Reason, idem.Request{})
 	return out, err
 }
 

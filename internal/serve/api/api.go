@@ -38,10 +38,12 @@ import (
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/fleet/nodelog"
+	"github.com/musterhq/muster/internal/fleet/template"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/metrics"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/seal"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 	"github.com/musterhq/muster/static"
 )
 
@@ -83,6 +85,8 @@ type Deps struct {
 	Market     *market.Market
 	Hosts      *host.Hosts
 	Clusters   *cluster.Clusters
+	Templates  *template.Templates
+	Outbox     *outbox.Outbox
 	Payments   *payment.Payments
 	Payouts    *payout.Payouts
 	Postpaid   *postpaid.Postpaid
@@ -119,6 +123,8 @@ type API struct {
 	market     *market.Market
 	hosts      *host.Hosts
 	clusters   *cluster.Clusters
+	templates  *template.Templates
+	outbox     *outbox.Outbox
 	payments   *payment.Payments
 	payouts    *payout.Payouts
 	postpaid   *postpaid.Postpaid
@@ -164,6 +170,8 @@ func New(cfg Config, d Deps) *API {
 		market:     d.Market,
 		hosts:      d.Hosts,
 		clusters:   d.Clusters,
+		templates:  d.Templates,
+		outbox:     d.Outbox,
 		payments:   d.Payments,
 		payouts:    d.Payouts,
 		postpaid:   d.Postpaid,
@@ -194,7 +202,7 @@ func (a *API) build() {
 	a.Handler = r
 	r.Use(metrics.HTTP("api"), a.envelope)
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
-		writeProblem(w, newProblem(fault.NotFound, "there is no such page; the reference is at /api/docs"))
+		writeProblem(w, newProblem(fault.NotFound, "page not found; the reference is at /api/docs"))
 	})
 	r.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) {
 		p := newProblem(fault.NotFound, "this path does not take that method; the reference is at /api/docs")

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -24,10 +25,12 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/fleet/template"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/serve/api"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
@@ -49,7 +52,7 @@ type world struct {
 }
 
 // shop is the sandbox's Stripe and the payments over it.
-func shop(t *testing.T, d *db.DB) (*sandbox.Server, *payment.Payments) {
+func shop(t *testing.T, d *db.DB) (*sandbox.Server, *outbox.Outbox, *payment.Payments) {
 	t.Helper()
 	const secret = "whsec_test"
 	fake, err := sandbox.New(sandbox.Config{WebhookSecret: secret})
@@ -62,7 +65,8 @@ func shop(t *testing.T, d *db.DB) (*sandbox.Server, *payment.Payments) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := payment.New(d, c, payment.Config{
+	out := outbox.New(d, c, slog.New(slog.DiscardHandler))
+	p, err := payment.New(d, out, payment.Config{
 		Currency:      "USD",
 		DefaultMethod: "pm_card_visa",
 		ReturnURL:     "http://muster.test/billing",
@@ -72,7 +76,7 @@ func shop(t *testing.T, d *db.DB) (*sandbox.Server, *payment.Payments) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fake, p
+	return fake, out, p
 }
 
 func open(t *testing.T, change ...func(*api.Config, *account.Config)) *world {
@@ -103,9 +107,9 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 	w := &world{t: t, db: d, market: m, acc: account.New(d, acc), log: &bytes.Buffer{}, host: &fakeHost{}}
 	w.clusters = cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box})
 	log := slog.New(slog.NewTextHandler(w.log, nil))
-	client, pay := shop(t, d)
+	client, out, pay := shop(t, d)
 	w.stripe, w.pay = client, pay
-	outs, err := payout.New(d, pay, payout.Config{
+	outs, err := payout.New(d, out, pay, payout.Config{
 		Currency: "USD",
 		PageURL:  "http://muster.test/payouts",
 		Sandbox:  true,
@@ -113,7 +117,7 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := postpaid.New(d, pay, postpaid.Config{Currency: "USD"}, log)
+	after, err := postpaid.New(d, out, pay, postpaid.Config{Currency: "USD"}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,6 +127,8 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 		Market:     m,
 		Hosts:      host.New(d, nil),
 		Clusters:   w.clusters,
+		Templates:  template.New(w.db, ""),
+		Outbox:     out,
 		Payments:   pay,
 		Payouts:    outs,
 		Postpaid:   after,
@@ -167,6 +173,12 @@ func (r reply) list(key string) []any {
 // call sends body (a string as it is, anything else as JSON) and header pairs.
 func (w *world) call(token, method, path string, body any, headers ...string) reply {
 	w.t.Helper()
+	return w.callIn(w.t.Context(), token, method, path, body, headers...)
+}
+
+// callIn is call within a context.
+func (w *world) callIn(ctx context.Context, token, method, path string, body any, headers ...string) reply {
+	w.t.Helper()
 	var reader io.Reader
 	switch b := body.(type) {
 	case nil:
@@ -179,7 +191,7 @@ func (w *world) call(token, method, path string, body any, headers ...string) re
 		}
 		reader = bytes.NewReader(raw)
 	}
-	r := httptest.NewRequestWithContext(w.t.Context(), method, path, reader)
+	r := httptest.NewRequestWithContext(ctx, method, path, reader)
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}

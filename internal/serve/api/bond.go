@@ -134,7 +134,7 @@ func limitOf(s string) (*money.Nano, error) {
 }
 
 type hostLiabilityInput struct {
-	idInput
+	ID   string `path:"id"`
 	Body struct {
 		LiabilityMax string `json:"gang_liability_max" doc:"a decimal, or \"none\": your organisation's limit applies" example:"25.00"`
 	}

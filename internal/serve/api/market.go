@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/go-chi/httprate"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
@@ -35,6 +36,44 @@ func (b *specBody) UnmarshalJSON(raw []byte) error {
 // Schema documents the body as the spec itself.
 func (specBody) Schema(r huma.Registry) *huma.Schema {
 	return r.Schema(reflect.TypeFor[client.ClusterSpec](), true, "ClusterSpec")
+}
+
+type estimateInput struct {
+	Nodes       int     `query:"nodes" minimum:"1" maximum:"128" default:"1" doc:"number of nodes"`
+	GPUsPerNode int     `query:"gpus_per_node" minimum:"1" maximum:"16" default:"1" doc:"GPUs of each node"`
+	GPU         string  `query:"gpu" maxLength:"2000" doc:"offer query that every node must match, such as h100"`
+	DiskGB      int64   `query:"disk_gb" minimum:"1" maximum:"100000" default:"10" doc:"disk of each node, in GB"`
+	Scope       string  `query:"scope" enum:"any,fabric,host" default:"any" doc:"how far apart the nodes may be"`
+	MinGbps     float64 `query:"min_gbps" minimum:"0" maximum:"100000" doc:"least all-reduce bandwidth between nodes, in Gbit/s"`
+}
+
+func (a *API) estimate(ctx context.Context, p account.Principal, in *estimateInput) (client.Estimate, error) {
+	spec := market.DefaultSpec()
+	spec.Nodes, spec.GPUsPerNode, spec.GPU, spec.DiskGB = in.Nodes, in.GPUsPerNode, in.GPU, in.DiskGB
+	spec.Network = market.Network{Scope: market.Scope(in.Scope), MinGbps: in.MinGbps}
+	if err := spec.Validate(false); err != nil {
+		return client.Estimate{}, err
+	}
+	plan, err := a.market.Estimate(ctx, httprate.CanonicalizeIP(p.Address), spec)
+	if err != nil {
+		return client.Estimate{}, err
+	}
+	v := client.Estimate{
+		PricePerHour:   plan.Rate,
+		PricePerSecond: market.PerSecond(plan.Rate),
+		Currency:       a.cfg.Currency,
+		Nodes:          []client.EstimateNode{},
+	}
+	for _, n := range plan.Nodes {
+		v.Nodes = append(v.Nodes, client.EstimateNode{
+			Rank:            n.Rank,
+			GPUModel:        n.Model,
+			GPUs:            len(n.GPUs),
+			PricePerGPUHour: n.Price,
+			PricePerHour:    n.Rate,
+		})
+	}
+	return v, nil
 }
 
 type quoteInput struct {
@@ -88,6 +127,7 @@ func viewSpec(s market.Spec) client.ClusterSpec {
 		Image:           s.Image,
 		Restart:         s.Restart,
 		Egress:          s.Egress,
+		Entrypoint:      s.Entrypoint,
 		Command:         s.Command,
 		Env:             s.Env,
 		DiskGB:          s.DiskGB,

@@ -102,15 +102,26 @@ func (w *world) postings() map[string]func() posting {
 	}
 	const why = `{"reason":"a test"}`
 	const oneGPU = `{"nodes":1,"gpus_per_node":1,"image":"registry.test/job:1"}`
+	w.exec("UPDATE app_user SET email_verified_at = now() WHERE email <> 'ada@example.com'")
 	return map[string]func() posting{
 		"/signup":                call("", "/signup", `{"email":"eve@example.com","password":"`+password+`"}`),
 		"/me/email-verification": call(renter, "/me/email-verification", `{}`),
 		"/tokens":                call(renter, "/tokens", `{"name":"ci","scopes":["read"]}`),
+		"/device-logins":         call("", "/device-logins", `{"machine":"laptop"}`),
+		"/device-logins/token": call("", "/device-logins/token",
+			`{"device_code":"0000000000000000000000000000000000000000000"}`),
+		"/invitations": call(operator, "/invitations", `{"email":"ann@example.com","role":"viewer"}`),
+		"/me/invitations/{id}/accept": func() posting {
+			made := w.want(w.call(boss, "POST", api.Base+"/invitations", `{"email":"olga@example.com","role":"viewer"}`), 201,
+				"")
+			return posting{operator, "/me/invitations/" + made.text("id") + "/accept", `{}`}
+		},
 		"/ssh-keys": call(renter, "/ssh-keys",
 			`{"public_key":"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPq+3iZ4H5BqYQxw3kMGNvX3oS1bVHcdqfIYbgcHhKcA ada"}`),
 
-		"/quotes":   call(renter, "/quotes", oneGPU),
-		"/clusters": call(renter, "/clusters", oneGPU),
+		"/quotes":    call(renter, "/quotes", oneGPU),
+		"/clusters":  call(renter, "/clusters", oneGPU),
+		"/templates": call(renter, "/templates", `{"name":"mine","spec":`+oneGPU+`}`),
 		"/clusters/{id}/actions": func() posting {
 			made := w.want(w.call(renter, "POST", api.Base+"/clusters", oneGPU), 202, "")
 			return posting{renter, "/clusters/" + made.text("id") + "/actions", `{"action":"release"}`}
@@ -158,6 +169,9 @@ func (w *world) postings() map[string]func() posting {
 			}
 			return posting{boss, "/admin/gpus/" + uuid + "/award",
 				`{"host_id":"` + host.String() + `","reason":"photographs"}`}
+		},
+		"/admin/orgs/{id}/allow-refund": func() posting {
+			return posting{boss, "/admin/orgs/" + payer.String() + "/allow-refund", `{"amount":"25.00","reason":"leaves us"}`}
 		},
 		"/admin/orgs/{id}/forgive-disputes": func() posting {
 			w.dispute("dp_lost", payer, "in_none", "dispute", "lost")

@@ -6,18 +6,19 @@ import (
 	"github.com/musterhq/muster/internal/account"
 )
 
-// The rules of who may call what. A token with ScopeRead can read everything of its organisation; the other scopes
-// allow changes, and reading what they change.
+// The rules of who may call what: what account requires, and which roles have that is in its permission table.
 var (
-	readClusters  = scoped(account.ScopeRead, account.ScopeClusters)
-	writeClusters = scoped(account.ScopeClusters)
-	readHosts     = scoped(account.ScopeRead, account.ScopeHosts)
-	writeHosts    = scoped(account.ScopeHosts)
-	readLeases    = scoped(account.ScopeRead, account.ScopeClusters, account.ScopeHosts)
-	readBilling   = scoped(account.ScopeRead, account.ScopeBilling)
-	writeBilling  = scoped(account.ScopeBilling)
-	readOrg       = scoped(account.ScopeRead)
-	readPayouts   = scoped(account.ScopeRead, account.ScopeHosts, account.ScopeBilling)
+	readClusters  = scoped(account.ReadClusters...)
+	writeClusters = scoped(account.WriteClusters...)
+	readHosts     = scoped(account.ReadHosts...)
+	writeHosts    = scoped(account.WriteHosts...)
+	readLeases    = scoped(account.ReadLeases...)
+	readBilling   = scoped(account.ReadBilling...)
+	writeBilling  = scoped(account.WriteBilling...)
+	readOrg       = scoped(account.ReadOrg...)
+	readPayouts   = scoped(account.ReadPayouts...)
+	readMembers   = scoped(account.ReadMembers...)
+	writeMembers  = scoped(account.WriteMembers...)
 	platformAdmin = access{name: account.ScopeAdmin, scopes: []string{account.ScopeAdmin}, staff: true}
 )
 
@@ -35,6 +36,11 @@ func (a *API) outside(t *table) {
 func (a *API) inside(t *table) {
 	// The caller.
 	post(t, "/signup", public, 201, "signUp: Create an account", a.signUp, withSecret)
+	post(t, "/device-logins", public, 201, "beginDeviceLogin: Begin a login of a program whose user grants it a token "+
+		"in a "+
+		"browser", a.beginDeviceLogin, withSecret)
+	post(t, "/device-logins/token", public, 200, "pollDeviceLogin: Get whether a login was granted, and its token, once",
+		a.pollDeviceLogin, withSecret)
 	get(t, "/me", signedIn, "getMe: Get the caller: user, organisation, scopes", a.me)
 	post(t, "/me/email-verification", signedIn, 202, "sendVerification: Send the link that verifies your e-mail "+
 		"address again", a.sendVerification)
@@ -56,6 +62,25 @@ func (a *API) inside(t *table) {
 	get(t, "/org/zone", readBilling, "getZone: Get your organisation's time zone", a.getZone)
 	put(t, "/org/zone", writeBilling, "setZone: Set the time zone in which your organisation's days, months and years "+
 		"begin", a.setZone)
+	get(t, "/me/orgs", signedIn, "listMyOrgs: List the organisations that you are a member of, and your role in each",
+		a.listMyOrgs)
+	get(t, "/me/invitations", signedIn, "listMyInvitations: List open invitations to your verified e-mail address",
+		a.listMyInvitations)
+	post(t, "/me/invitations/{id}/accept", signedIn, 200, "acceptInvitation: Accept an invitation: you become a member "+
+		"of the organisation", a.acceptInvitation)
+	remove(t, "/me/invitations/{id}", signedIn, "declineInvitation: Decline an invitation", a.declineInvitation)
+	remove(t, "/me/membership", signedIn, "leaveOrg: Leave the organisation of this token; the token ends, too",
+		a.leaveOrg)
+	get(t, "/members", readMembers, "listMembers: List the members of your organisation and their roles", a.listMembers)
+	patch(t, "/members/{id}", writeMembers, "changeMember: Change a member's role; rights that the new role lacks end at "+
+		"once", a.changeMember)
+	remove(t, "/members/{id}", writeMembers, "removeMember: Remove a member; their tokens, SSH keys and sessions of the "+
+		"organisation end at once", a.removeMember)
+	get(t, "/invitations", writeMembers, "listInvitations: List your organisation's open invitations, newest first",
+		a.listInvitations)
+	post(t, "/invitations", writeMembers, 201, "createInvitation: Invite a person by e-mail to become a member of your "+
+		"organisation", a.createInvitation)
+	remove(t, "/invitations/{id}", writeMembers, "withdrawInvitation: Withdraw an open invitation", a.withdrawInvitation)
 	get(t, "/audit-events", readOrg, "listAuditEvents: List what members of your organisation did, newest first",
 		a.ownAuditLog)
 	get(t, "/tokens", signedIn, "listTokens: List your organisation's API tokens", a.listTokens)
@@ -69,10 +94,19 @@ func (a *API) inside(t *table) {
 
 	// The market.
 	get(t, "/offers", readClusters, "searchOffers: Search the offers that can be rented now", a.searchOffers)
+	get(t, "/estimate", public, "getEstimate: Get the price that a cluster would have now, without an account; nothing "+
+		"is held", a.estimate)
 	post(t, "/quotes", writeClusters, 201, "createQuote: Create a quote: an all-in price whose GPUs are claimed for "+
 		"a short time", a.quote, withSpec)
 	get(t, "/quotes/{id}", readClusters, "getQuote: Get a quote", a.getQuote)
 	remove(t, "/quotes/{id}", writeClusters, "returnQuote: Cancel a quote and free its GPUs", a.returnQuote)
+	get(t, "/templates", readClusters, "listTemplates: List the built-in templates, and those of your organisation by "+
+		"name", a.listTemplates)
+	post(t, "/templates", writeClusters, 201, "createTemplate: Save a spec, or that of a cluster, as a template of your "+
+		"organisation", a.createTemplate, withSpec)
+	get(t, "/templates/{name}", readClusters, "getTemplate: Get a template", a.getTemplate)
+	remove(t, "/templates/{name}", writeClusters, "deleteTemplate: Delete a template of your organisation",
+		a.deleteTemplate)
 
 	// Clusters.
 	post(t, "/clusters", writeClusters, 202, "rentCluster: Rent a cluster", a.rent, withSpec)
@@ -262,6 +296,9 @@ func (a *API) inside(t *table) {
 		"latest change first", a.standings)
 	post(t, "/admin/orgs/{id}/forgive-disputes", platformAdmin, 200,
 		"forgiveDisputes: Stop counting lost disputes towards a suspension, with a reason", a.forgiveDisputes)
+	post(t, "/admin/orgs/{id}/allow-refund", platformAdmin, 200,
+		"allowRefund: Allow an organisation to take back more than the limit on refunds within the next 30 days, with a "+
+			"reason", a.allowRefund)
 	get(t, "/admin/payout-reviews", platformAdmin, "listPayoutReviews: List linked operators and renters and the "+
 		"earnings in review, newest first", a.listPayoutReviews)
 	post(t, "/admin/payout-reviews/{id}/release", platformAdmin, 200,

@@ -243,7 +243,7 @@ func (t *table) streamAs(media string, schema *huma.Schema, method, path string,
 	t.huma.OpenAPI().AddOperation(&op)
 	t.chi.MethodFunc(method, Base+path, func(w http.ResponseWriter, r *http.Request) {
 		p := callerOf(r.Context()).principal
-		ctx, cancel := t.api.accounts.WhileIn(r.Context(), p.Credential())
+		ctx, cancel := t.api.accounts.WhileIn(r.Context(), p.Credential(rule.scopes...))
 		defer cancel()
 		if err := h(w, r.WithContext(ctx), p); err != nil {
 			writeProblem(w, t.api.problem(r.Context(), err))
@@ -309,7 +309,7 @@ func pathID[T interface{ IsZero() bool }, P interface {
 }](s, noun string) (T, error) {
 	var v T
 	if err := P(&v).UnmarshalText([]byte(s)); err != nil || v.IsZero() {
-		return v, fault.New(fault.NotFound, "there is no such %s", noun)
+		return v, fault.New(fault.NotFound, "%s not found", noun)
 	}
 	return v, nil
 }

@@ -31,7 +31,9 @@ func (p *Apps) stillIn(w http.ResponseWriter, r *http.Request, v pass) bool {
 	if p.cfg.StillIn == nil {
 		return true
 	}
-	who, now := account.Credential{Org: v.Org, User: v.User, Token: v.Token, Session: v.Session}, p.cfg.Now()
+	who, now := account.Credential{
+		Org: v.Org, User: v.User, Token: v.Token, Session: v.Session, Scope: account.ScopeClusters,
+	}, p.cfg.Now()
 	p.holders.mu.Lock()
 	known, ok := p.holders.answers[who]
 	p.holders.mu.Unlock()

@@ -32,7 +32,9 @@ func TestAPassEndsWithItsToken(t *testing.T) {
 	}
 	p.cfg.StillIn = func(_ context.Context, c account.Credential) (bool, error) {
 		asked++
-		if c != (account.Credential{Org: who.Org, User: who.User, Token: who.Token, Session: who.Session}) {
+		if c != (account.Credential{
+			Org: who.Org, User: who.User, Token: who.Token, Session: who.Session, Scope: account.ScopeClusters,
+		}) {
 			t.Errorf("asked of %+v", c)
 		}
 		if broken {

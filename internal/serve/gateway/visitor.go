@@ -28,9 +28,17 @@ type Visitor struct {
 	WorkDir bool
 }
 
-// credential returns the credential with which the visitor was authenticated.
+// credential returns the credential with which the visitor was authenticated. It ends when the user's role no longer
+// includes clusters.
 func (v Visitor) credential() account.Credential {
-	return account.Credential{Org: v.Org, User: v.User, Token: v.Token, Session: v.Session, Key: v.Key}
+	return account.Credential{
+		Org:     v.Org,
+		User:    v.User,
+		Token:   v.Token,
+		Session: v.Session,
+		Key:     v.Key,
+		Scope:   account.ScopeClusters,
+	}
 }
 
 // Destination parses the user name of an SSH connection: the cluster's id, optionally followed by a dot or plus and the

@@ -70,18 +70,18 @@ type Config struct {
 
 func (c *Config) complete() error {
 	if len(c.Secret) < 32 {
-		return errors.New("hostlink: the platform secret must have at least 32 bytes")
+		return errors.New("the platform secret must have at least 32 bytes")
 	}
 	if c.NATSURL == "" && c.Listen == "" {
-		return errors.New("hostlink: neither an address for hosts to connect to nor an external NATS is set")
+		return errors.New("neither an address for hosts to connect to nor an external NATS is set")
 	}
 	if (c.CertFile == "") != (c.KeyFile == "") {
-		return errors.New("hostlink: certificate and key go together")
+		return errors.New("certificate and key go together")
 	}
 	if c.StreamDomain == "" && c.StreamURL != "" {
 		u, err := url.Parse(c.StreamURL)
 		if err != nil || u.Hostname() == "" {
-			return fmt.Errorf("hostlink: stream URL %q: want https://name[:port]", c.StreamURL)
+			return fmt.Errorf("stream URL %q: want https://name[:port]", c.StreamURL)
 		}
 		c.StreamDomain = u.Hostname()
 	}
@@ -111,7 +111,7 @@ func (c *Config) serverTLS(k *keys) (*tls.Config, string, error) {
 	}
 	cert, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 	if err != nil {
-		return nil, "", fmt.Errorf("hostlink: certificate: %w", err)
+		return nil, "", fmt.Errorf("certificate: %w", err)
 	}
 	ca, err := c.ca(c.CAFile)
 	return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, ca, err
@@ -123,10 +123,10 @@ func (c *Config) ca(file string) (string, error) {
 	}
 	pem, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("hostlink: CA: %w", err)
+		return "", fmt.Errorf("CA: %w", err)
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM(pem) {
-		return "", fmt.Errorf("hostlink: no certificate in %s", file)
+		return "", fmt.Errorf("no certificate in %s", file)
 	}
 	return string(pem), nil
 }

@@ -34,7 +34,7 @@ func (l *Link) alive(ctx context.Context, c host.Conn) (bool, error) {
 		return false, err
 	}
 	if reply.Error != nil {
-		return false, fmt.Errorf("hostlink: NATS server %s: %s", c.Server, reply.Error.Description)
+		return false, fmt.Errorf("NATS server %s: %s", c.Server, reply.Error.Description)
 	}
 	return reply.Data != nil && len(reply.Data.Conns) > 0, nil
 }
@@ -59,7 +59,7 @@ func (l *Link) request(ctx context.Context, ns, what string, req, reply any) (go
 		return true, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("hostlink: ask NATS server %s: %w", ns, err)
+		return false, fmt.Errorf("request to NATS server %s: %w", ns, err)
 	}
 	return false, json.Unmarshal(m.Data, reply)
 }

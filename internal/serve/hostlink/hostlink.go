@@ -172,7 +172,7 @@ func (l *Link) open(ctx context.Context) error {
 	}{{&l.auth, roleAuth}, {&l.hosts, roleHosts}, {&l.replicas, roleReplicas}, {&l.sys, roleSys}} {
 		nc, err := l.connect(c.role)
 		if err != nil {
-			return fmt.Errorf("hostlink: connect to NATS as %s: %w", c.role, err)
+			return fmt.Errorf("connect to NATS as %s: %w", c.role, err)
 		}
 		*c.to = nc
 	}
@@ -210,17 +210,18 @@ func (l *Link) Start(d Domain) error {
 		// With a queue group, exactly one replica handles each message.
 		sub, err := s.nc.QueueSubscribe(s.subject, "hostlink", s.handle)
 		if err != nil {
-			return fmt.Errorf("hostlink: listen on %s: %w", s.subject, err)
+			return fmt.Errorf("listen on %s: %w", s.subject, err)
 		}
 		l.subs = append(l.subs, sub)
 		if err := s.nc.FlushTimeout(5 * time.Second); err != nil {
-			return fmt.Errorf("hostlink: listen on %s: %w", s.subject, err)
+			return fmt.Errorf("listen on %s: %w", s.subject, err)
 		}
 	}
 	l.watchKeys()
 	l.pulse(l.ctx)
 	l.loop(host.PulseEvery, l.pulse)
 	l.loop(l.cfg.HeartbeatEvery, l.closeUnwelcome)
+	l.loop(6*l.cfg.HeartbeatEvery, l.closeDeparted)
 	l.loop(l.cfg.FlushEvery, l.recorder.flush)
 	if l.quiet != nil {
 		l.loop(quietFlush, l.flushQuiet)
@@ -249,7 +250,7 @@ func (l *Link) Stop(ctx context.Context) error {
 	select {
 	case <-done:
 	case <-ctx.Done():
-		err = fmt.Errorf("hostlink: gave up waiting for messages that are being handled: %w", ctx.Err())
+		err = fmt.Errorf("gave up waiting for messages that are being handled: %w", ctx.Err())
 	}
 	l.cancel()
 	l.loops.Wait()

@@ -57,16 +57,16 @@ func deriveKeys(secret []byte) (*keys, error) {
 	}
 	var err error
 	if k.issuer, err = pair(nkeys.PrefixByteAccount, "issuer"); err != nil {
-		return nil, fmt.Errorf("hostlink: derive keys: %w", err)
+		return nil, fmt.Errorf("derive keys: %w", err)
 	}
 	for _, role := range []string{roleAuth, roleHosts, roleReplicas, roleSys} {
 		if k.users[role], err = pair(nkeys.PrefixByteUser, role); err != nil {
-			return nil, fmt.Errorf("hostlink: derive keys: %w", err)
+			return nil, fmt.Errorf("derive keys: %w", err)
 		}
 	}
 	raw, err := derive("ca")
 	if err != nil {
-		return nil, fmt.Errorf("hostlink: derive keys: %w", err)
+		return nil, fmt.Errorf("derive keys: %w", err)
 	}
 	return k, k.makeCA(raw)
 }
@@ -82,7 +82,7 @@ func (k *keys) makeCA(seed []byte) error {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, k.caKey.Public(), k.caKey)
 	if err != nil {
-		return fmt.Errorf("hostlink: make CA: %w", err)
+		return fmt.Errorf("make CA: %w", err)
 	}
 	k.ca, err = x509.ParseCertificate(der)
 	k.caPEM = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
@@ -117,7 +117,7 @@ func (k *keys) issue(names []string, now time.Time) (*tls.Certificate, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, k.ca, &key.PublicKey, k.caKey)
 	if err != nil {
-		return nil, fmt.Errorf("hostlink: make certificate: %w", err)
+		return nil, fmt.Errorf("make certificate: %w", err)
 	}
 	leaf, err := x509.ParseCertificate(der)
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, err

@@ -96,7 +96,7 @@ func (l *Link) startServer(ctx context.Context) error {
 	// The limit of handshakes can be set only here; the certificate is set below.
 	conf += fmt.Sprintf("tls { connection_rate_limit: %d, timeout: 10 }\n", handshakesPerCore*runtime.GOMAXPROCS(0))
 	if err := o.ProcessConfigString(conf); err != nil {
-		return fmt.Errorf("hostlink: NATS configuration: %w", err)
+		return fmt.Errorf("NATS configuration: %w", err)
 	}
 	o.ServerName = l.replica.String()
 	if o.Host, o.Port, err = hostPort(l.cfg.Listen); err != nil {
@@ -118,13 +118,13 @@ func (l *Link) startServer(ctx context.Context) error {
 	}
 	ns, err := server.NewServer(o)
 	if err != nil {
-		return fmt.Errorf("hostlink: NATS server: %w", err)
+		return fmt.Errorf("NATS server: %w", err)
 	}
 	ns.SetLoggerV2(natsLog{l.log.With("part", "nats")}, false, false, false)
 	ns.Start()
 	l.ns = ns
 	if !ns.ReadyForConnections(10 * time.Second) {
-		return errors.New("hostlink: the embedded NATS server did not start; its log says why")
+		return errors.New("the embedded NATS server did not start; its log says why")
 	}
 	return nil
 }
@@ -224,11 +224,11 @@ func (l *Link) AgentURLs() (urls []string, ca string, err error) {
 func hostPort(s string) (string, int, error) {
 	h, p, err := net.SplitHostPort(s)
 	if err != nil {
-		return "", 0, fmt.Errorf("hostlink: address %q: want host:port", s)
+		return "", 0, fmt.Errorf("address %q: want host:port", s)
 	}
 	port, err := strconv.Atoi(p)
 	if err != nil || port < 0 || port > 65535 {
-		return "", 0, fmt.Errorf("hostlink: address %q: bad port", s)
+		return "", 0, fmt.Errorf("address %q: bad port", s)
 	}
 	if port == 0 {
 		port = server.RANDOM_PORT

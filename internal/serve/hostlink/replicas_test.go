@@ -36,7 +36,7 @@ func twoReplicas(t *testing.T, first, second hostlink.Config) {
 	a := s.enroll()
 	raise := func() {
 		if err := s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return host.RaiseRevision(ctx, tx, other.Bus(), a.Host)
+			return fleettest.RaiseRevision(ctx, tx, other.Bus(), a.Host)
 		}); err != nil {
 			t.Fatal(err)
 		}

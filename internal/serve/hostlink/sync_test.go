@@ -39,7 +39,7 @@ func TestARaisedRevisionWakesTheHostWhichGetsItsDesiredState(t *testing.T) {
 		t.Fatalf("nothing is wanted yet: %+v", r)
 	}
 	err := s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		return host.RaiseRevision(ctx, tx, s.link.Bus(), a.Host)
+		return fleettest.RaiseRevision(ctx, tx, s.link.Bus(), a.Host)
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -82,7 +82,7 @@ type session struct {
 // Start listens and serves until Close.
 func Start(cfg Config) (*Relay, error) {
 	if len(cfg.Secret) < 32 {
-		return nil, errors.New("relay: the secret is too short")
+		return nil, errors.New("the relay's secret is too short")
 	}
 	if cfg.RateMbps == 0 {
 		cfg.RateMbps = defaultRate
@@ -93,7 +93,7 @@ func Start(cfg Config) (*Relay, error) {
 	lc := net.ListenConfig{}
 	pc, err := lc.ListenPacket(context.Background(), "udp", cfg.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("relay: listen: %w", err)
+		return nil, fmt.Errorf("listen: %w", err)
 	}
 	r := &Relay{
 		cfg:    cfg,

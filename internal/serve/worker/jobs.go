@@ -24,6 +24,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
 // KeepTelemetry is how long the history of GPUs is stored.
@@ -35,6 +36,7 @@ type Platform struct {
 	Accounts    *account.Accounts
 	Market      *market.Market
 	Clusters    *cluster.Clusters
+	Outbox      *outbox.Outbox     // nil only if Payments is
 	Payments    *payment.Payments  // nil = no jobs for payments
 	Payouts     *payout.Payouts    // nil = no jobs for payouts
 	Postpaid    *postpaid.Postpaid // nil = no jobs for postpaid billing
@@ -84,7 +86,7 @@ func Jobs(p Platform) []Job {
 		}},
 		{Name: "ledger chain", Every: 5 * time.Second, Run: func(ctx context.Context) (did int, err error) {
 			for n := 1; n > 0 && err == nil && ctx.Err() == nil; did += n {
-				n, err = ledger.Link(ctx, p.DB)
+				n, err = ledger.Link(ctx, p.DB, ledger.BatchEvery)
 			}
 			return did, err
 		}},
@@ -138,6 +140,10 @@ func Jobs(p Platform) []Job {
 	if p.Clusters != nil && p.Clusters.RotatesSecret() {
 		jobs = append(jobs, Job{Name: "sealing again", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Clusters.Reseal})
 	}
+	if p.Accounts != nil && p.Accounts.RotatesSecret() {
+		jobs = append(jobs, Job{Name: "sealing second factors again", Every: time.Minute, Limit: 10 * time.Minute,
+			Run: p.Accounts.Reseal})
+	}
 	if p.Post != nil {
 		jobs = append(jobs,
 			Job{Name: "mail", Every: 5 * time.Second, Limit: 10 * time.Minute, Run: p.Post.Run},
@@ -159,7 +165,7 @@ func Jobs(p Platform) []Job {
 	}
 	if p.Payments != nil {
 		jobs = append(jobs,
-			Job{Name: "stripe outbox", Every: time.Second, Run: p.Payments.SendDue},
+			Job{Name: "stripe outbox", Every: time.Second, Run: p.Outbox.SendDue},
 			Job{Name: "stripe events", Every: time.Second, Run: p.Payments.ProcessEvents},
 			Job{Name: "dispute claims", Every: 5 * time.Second, Run: p.Payments.CollectClaims},
 			Job{Name: "auto top-up", Every: 5 * time.Second, Run: p.Payments.AutoTopUps},

@@ -103,7 +103,7 @@ func TestLogs_DoNotHoldUpTheLedger(t *testing.T) {
 	_, err := collectLogs(t.Context(), d, &linkingLogs{link: func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
-		_, err := ledger.Link(ctx, d)
+		_, err := ledger.Link(ctx, d, ledger.BatchEvery)
 		linked = err == nil
 		return err
 	}}, nil)

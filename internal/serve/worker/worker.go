@@ -52,7 +52,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.cancel != nil {
-		return errors.New("worker: started already")
+		return errors.New("the worker was started already")
 	}
 	ctx, w.cancel = context.WithCancel(ctx)
 	for _, j := range w.jobs {
@@ -80,7 +80,7 @@ func (w *Worker) Stop(ctx context.Context) error {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("worker: passes are still under way: %w", ctx.Err())
+		return fmt.Errorf("passes are still under way: %w", ctx.Err())
 	}
 }
 
@@ -88,7 +88,7 @@ func (w *Worker) Stop(ctx context.Context) error {
 func (w *Worker) RunOnce(ctx context.Context, name string) (did int, err error) {
 	i := slices.IndexFunc(w.jobs, func(j Job) bool { return j.Name == name })
 	if i < 0 {
-		return 0, fmt.Errorf("worker: there is no job %q", name)
+		return 0, fmt.Errorf("job %q not found", name)
 	}
 	return w.once(ctx, w.jobs[i])
 }

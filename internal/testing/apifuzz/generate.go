@@ -393,7 +393,7 @@ var samples = map[string][]string{
 	"follow":             {"false"},
 	"region":             {"eu-test"},
 	"port":               {"8888", "0", "-1", "65536"},
-	"scopes":             {"read", "clusters", "hosts", "billing", "admin"},
+	"scopes":             {"read", "clusters", "hosts", "billing", "members", "admin"},
 	"scope":              {"read", "clusters", "host", "any", "fabric"},
 	"currency":           {"USD", "EUR"},
 	"public_key": {"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ a@b",

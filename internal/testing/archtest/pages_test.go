@@ -12,13 +12,15 @@ var pages = map[string][]string{
 	"web/view":     {},
 	"web/page":     {"web/view"},
 	"web/accounts": {"web/view", "web/page"},
+	"web/front":    {"web/view", "web/page"},
 	"web/offers":   {"web/view", "web/page"},
 	"web/clusters": {"web/view", "web/page"},
 	"web/hosts":    {"web/view", "web/page"},
 	"web/billing":  {"web/view", "web/page", "web/clusters"},
 	"web/admin":    {"web/view", "web/page", "web/billing", "web/hosts"},
-	"web": {"web/view", "web/page", "web/accounts", "web/offers", "web/clusters", "web/hosts", "web/billing",
-		"web/admin"},
+	"web/docs":     {"web/view", "web/page"},
+	"web": {"web/view", "web/page", "web/accounts", "web/front", "web/offers", "web/clusters", "web/hosts",
+		"web/billing", "web/admin", "web/docs"},
 }
 
 // TestPagesStandOnTheirFrame: the parts of the dashboard share the frame and the components, and little else.

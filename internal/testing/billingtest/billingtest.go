@@ -155,19 +155,23 @@ func (w *World) Stripe(now func() time.Time, patience time.Duration) *Stripe {
 // Patience is how long a client should wait for a Stripe that answers: a busy machine is not an outage.
 const Patience = 30 * time.Second
 
-// Payments are the methods of payment.Payments that move messages to and from Stripe.
-type Payments interface {
+// Outbox is the method of outbox.Outbox that sends to Stripe.
+type Outbox interface {
 	SendDue(context.Context) (int, error)
+}
+
+// Payments are the methods of payment.Payments that receive from Stripe.
+type Payments interface {
 	ReceiveWebhook(ctx context.Context, payload []byte, signature string) error
 	ProcessEvents(context.Context) (int, error)
 }
 
 // SendAll makes every row of the outbox due and sends it, until none is left or none of them can be sent.
-func (w *World) SendAll(pay Payments) {
+func (w *World) SendAll(out Outbox) {
 	w.T.Helper()
 	for stuck := 0; stuck < 5; {
 		w.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
-		n, err := pay.SendDue(context.Background())
+		n, err := out.SendDue(context.Background())
 		if err != nil {
 			w.T.Fatal(err)
 		}

@@ -45,6 +45,7 @@ func (p *platform) browse(t *testing.T) *tab {
 			}
 		}
 	}()
+	go b.repeatCutRequests()
 	t.Cleanup(func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -53,6 +54,22 @@ func (p *platform) browse(t *testing.T) *tab {
 		}
 	})
 	return b
+}
+
+// repeatCutRequests reloads the page whenever Chromium has cut its request because a network interface came or went, as
+// Docker's do for each container. Chromium repeats a GET by itself, and never a POST. It returns when the tab closes.
+func (b *tab) repeatCutRequests() {
+	const cut = `document.querySelector(".error-code")?.textContent.includes("ERR_NETWORK_CHANGED") ?? false`
+	for tick := time.NewTicker(time.Second); ; {
+		select {
+		case <-b.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if was, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](cut)); err == nil && was {
+			_ = chromedp.Do(b.ctx, chromedp.Reload())
+		}
+	}
 }
 
 // chromium opens Chromium on an empty profile. Screenshots go to $MUSTER_TEST_SHOTS, else to a folder that goes with
@@ -243,7 +260,13 @@ func TestARentersJourneyInABrowser(t *testing.T) {
 	b.see("#charts .util")
 	b.shot("cluster")
 
-	b.submit("[popovertarget=confirm-release]:not(.quiet)")
+	b.submit("[commandfor=confirm-release]:not(.quiet)")
+	b.see("#confirm-release:modal .quiet:focus")
+	for range 4 { // the keyboard stays in the dialog, or is on the browser's own controls
+		if at := b.nextStop().Name; !strings.HasPrefix(at, "BODY ") {
+			b.see("#confirm-release :focus")
+		}
+	}
 	b.submit("#confirm-release .solid")
 	b.reads(".idline .badge", "Released")
 	b.reads(".clstrip", "settled")

@@ -6,12 +6,15 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nkeys"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
@@ -174,4 +177,18 @@ func Lease(t testing.TB, d *db.DB, h id.Host, renter id.Org) (id.Cluster, id.Lea
 		t.Fatal(err)
 	}
 	return cluster, lease
+}
+
+// RaiseRevision raises the revision of a host, as a change of what it shall run does, and wakes it after the commit. b
+// may be nil.
+func RaiseRevision(ctx context.Context, tx *db.Tx, b *bus.Bus, h id.Host) error {
+	batch := &pgx.Batch{}
+	host.QueueRevision(batch, tx, b, []id.Host{h})
+	return tx.Send(ctx, batch)
+}
+
+// Claim claims GPUs for ref, the id of a quote, a lease or a host, until expires (nil: without an end).
+func Claim(ctx context.Context, tx *db.Tx, kind host.ClaimKind, ref uuid.UUID, gpus []host.GPURef,
+	expires *time.Time) error {
+	return host.ClaimAll(ctx, tx, kind, []host.ClaimSet{{Ref: ref, GPUs: gpus}}, expires)
 }

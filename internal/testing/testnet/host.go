@@ -152,7 +152,7 @@ func (h *Host) ListenPacket(address string) net.PacketConn {
 // Dial connects this process from the host to an address, which must be literal.
 func (h *Host) Dial(ctx context.Context, network, address string) (c net.Conn, err error) {
 	if _, err := netip.ParseAddrPort(address); err != nil {
-		return nil, fmt.Errorf("testnet: %w", err)
+		return nil, fmt.Errorf("dial: %w", err)
 	}
 	err = h.space.inside(func() (err error) {
 		var d net.Dialer

@@ -138,14 +138,6 @@ var gangMutants = []mutant{
 		by:   []suite{{"./internal/testing/model", "TestWhatIsPostedStands"}, limits},
 	},
 	{
-		name: "decides-too-early",
-		rule: "nobody pays before its proof can no longer come",
-		file: "internal/billing/fairness/watermark.go",
-		old:  "			at = min(at, r.ProvenMS)\n",
-		new:  "",
-		by:   []suite{{"./internal/testing/model", "TestWhatIsPostedStands"}, limits},
-	},
-	{
 		name: "never-late",
 		rule: "a host that tells of a silence too late was silent itself",
 		file: "internal/billing/fairness/late.go",
@@ -277,7 +269,7 @@ var gangMutants = []mutant{
 		new: "Amount: x.total,",
 	},
 	{
-		name: "relief-and-fee", rule: "credits return no fee that became relief", file: "internal/billing/metering/credit.go",
+		name: "relief-and-fee", rule: "credits return no fee that became relief", file: "internal/billing/ledger/correct.go",
 		old: "	return fairness.FeeBack(part, money.Nano(fee), relief), nil\n",
 		new: "	return max(part, fairness.FeeBack(part, money.Nano(fee), relief)), nil\n",
 		by:  []suite{{"./internal/billing/metering", "TestAFeeThatBecameReliefIsNotReturned"}},

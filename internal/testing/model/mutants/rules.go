@@ -193,7 +193,7 @@ var mutants = []mutant{
 		name: "restored-not-paused",
 		rule: "a restored database sends no money before a person has read the report",
 		file: "internal/restore/adopt.go",
-		old:  "	if err := payment.PauseByPlatform(ctx, tx,",
+		old:  "	if err := outbox.PauseByPlatform(ctx, tx,",
 		new:  "	if err := func(context.Context, *db.Tx, string) error { return nil }(ctx, tx,",
 		by:   []suite{{"./internal/restore", "TestARestoredDatabaseIsAdopted"}},
 	},

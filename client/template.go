@@ -1,0 +1,57 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"time"
+
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Template is a spec with a name, from which a cluster is rented.
+type Template struct {
+	Name        string              `json:"name" doc:"unique among the built-in templates and those of your organisation" example:"pytorch-ddp"`
+	Title       string              `json:"title" doc:"for people" example:"PyTorch DDP"`
+	Description string              `json:"description" doc:"what it starts"`
+	BuiltIn     bool                `json:"built_in" doc:"comes with the platform; cannot be changed"`
+	StandIn     string              `json:"stand_in" doc:"on a development platform: what is started instead of the real thing; empty: the real thing"`
+	Parameters  []TemplateParameter `json:"parameters" doc:"the fields of the spec that people usually change"`
+	Spec        ClusterSpec         `json:"spec" doc:"send it to POST /quotes or POST /clusters, with your changes; values of env that were secret are ***"`
+	CreatedAt   *time.Time          `json:"created_at" doc:"null: built in"`
+}
+
+// TemplateParameter is a field of a template's spec that people usually change.
+type TemplateParameter struct {
+	Field string `json:"field" doc:"field of the spec, or env and the name of a variable" example:"env.STEPS"`
+	Label string `json:"label" doc:"for people" example:"Steps"`
+	Help  string `json:"help" doc:"a hint for people; may be empty"`
+}
+
+// NewTemplate describes a template to save: a spec, or a cluster whose spec is saved.
+type NewTemplate struct {
+	Name        string      `json:"name" minLength:"1" maxLength:"63" pattern:"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" doc:"lower-case letters, digits and dashes" example:"train-llama"`
+	Title       string      `json:"title,omitempty" maxLength:"120" doc:"for people; default: the name" example:"Train Llama"`
+	Description string      `json:"description,omitempty" maxLength:"1000" doc:"for people"`
+	ClusterID   *id.Cluster `json:"cluster_id,omitempty" doc:"one of your organisation's clusters, whose spec is saved"`
+	Spec        *Spec       `json:"spec,omitempty" doc:"the spec to save, if no cluster_id is given; values of env and registry credentials are not saved"`
+}
+
+// Templates lists the built-in templates and those of the organisation.
+func (c *Client) Templates(ctx context.Context) (Page[Template], error) {
+	return get[Page[Template]](ctx, c, "/templates", nil)
+}
+
+// Template gets a template by its name.
+func (c *Client) Template(ctx context.Context, name string) (Template, error) {
+	return get[Template](ctx, c, "/templates/"+url.PathEscape(name), nil)
+}
+
+// SaveTemplate saves a template of the organisation.
+func (c *Client) SaveTemplate(ctx context.Context, n NewTemplate) (Template, error) {
+	return post[Template](ctx, c, "/templates", n)
+}
+
+// DeleteTemplate deletes a template of the organisation.
+func (c *Client) DeleteTemplate(ctx context.Context, name string) error {
+	return c.remove(ctx, "/templates/"+url.PathEscape(name), nil)
+}

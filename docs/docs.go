@@ -1,0 +1,9 @@
+// Package docs embeds the documentation. The server shows it at /docs; package web/docs decides which pages it has.
+package docs
+
+import "embed"
+
+// FS holds the Markdown pages and the files that they link to.
+//
+//go:embed *.md adr tutorials launch hardware
+var FS embed.FS

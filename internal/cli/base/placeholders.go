@@ -1,0 +1,215 @@
+package base
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/fleet/market/query"
+)
+
+// Completion adds completion to a command and to those below it, wherever they have none of their own. A placeholder
+// of the usage line, such as CLUSTER, decides what an argument can be, and a flag's name what its value can be.
+// Elsewhere nothing is suggested, not even files.
+func (s *Session) Completion(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		s.Completion(sub)
+	}
+	if cmd.ValidArgsFunction == nil && cmd.Runnable() && (!cmd.HasSubCommands() || cmd.Name() == "quote") {
+		cmd.ValidArgsFunction = s.arguments(cmd)
+	}
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if _, has := cmd.GetFlagCompletionFunc(f.Name); !has && f.Value.Type() != "bool" {
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, s.value(f.Name))
+		}
+	})
+}
+
+// nothing suggests nothing.
+func nothing(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// files suggests files.
+func files(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveDefault
+}
+
+// words suggests fixed words.
+func words(all ...string) Completer {
+	return cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp)
+}
+
+// arguments completes the arguments of a command by the placeholders of its usage line.
+func (s *Session) arguments(cmd *cobra.Command) Completer {
+	holders, command := placeholders(cmd.Use)
+	completers := make([]Completer, len(holders))
+	for i, h := range holders {
+		completers[i] = s.placeholder(strings.TrimSuffix(h, "…"), cmd.Name())
+	}
+	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		switch n := len(args); {
+		case n < len(holders):
+			return completers[n](cmd, args, word)
+		case command:
+			return files(cmd, args, word)
+		case len(holders) > 0 && slices.ContainsFunc(holders, func(h string) bool { return strings.HasSuffix(h, "…") }):
+			return completers[len(completers)-1](cmd, args, word)
+		}
+		return nothing(cmd, args, word)
+	}
+}
+
+// placeholders returns the arguments that a usage line names, and whether a command of the user's may follow --.
+func placeholders(use string) (names []string, command bool) {
+	fields := strings.Fields(use)[1:]
+	for i := 0; i < len(fields); i++ {
+		switch word := strings.Trim(fields[i], "[]"); {
+		case word == "--":
+			return names, true
+		case strings.HasPrefix(word, "-"):
+			if !strings.HasSuffix(fields[i], "]") { // its value follows
+				i++
+			}
+		case word == strings.ToUpper(word):
+			names = append(names, word)
+		}
+	}
+	return names, false
+}
+
+// placeholder returns what an argument with a name can be, for a command with the given name.
+func (s *Session) placeholder(name, command string) Completer {
+	switch name {
+	case "CLUSTER", "CLUSTER|LEASE":
+		if slices.Contains([]string{"show", "logs", "events", "usage", "verify", "suspensions"}, command) {
+			return s.AllClusters()
+		}
+		return s.Clusters()
+	case "HOST":
+		return s.Hosts()
+	case "TOKEN":
+		return s.Tokens()
+	case "KEY":
+		return s.SSHKeys()
+	case "BUDGET":
+		return names(s, unpaged((*client.Client).Budgets), func(b client.Budget) []string {
+			return []string{described(b.ID.String(), FirstOf(b.Project, "organisation"))}
+		})
+	case "CARD":
+		return names(s, unpaged((*client.Client).Cards), func(c client.Card) []string {
+			return []string{described(c.ID.String(), c.Brand, c.Last4)}
+		})
+	case "TOPUP":
+		return names(s, (*client.Client).TopUps, func(t client.TopUp) []string {
+			return []string{described(t.ID.String(), Nano(t.Amount), t.Currency, t.State)}
+		})
+	case "MEMBER":
+		return names(s, unpaged((*client.Client).Members), func(m client.OrgMember) []string {
+			return []string{described(m.Email, m.Role)}
+		})
+	case "TEMPLATE":
+		return names(s, unpaged((*client.Client).Templates), func(t client.Template) []string {
+			return []string{described(t.Name, t.Title)}
+		})
+	case "ROLE":
+		return words("owner", "admin", "member", "operator", "billing", "viewer")
+	case "INVITATION":
+		list := (*client.Client).Invitations
+		if command == "join" {
+			list = (*client.Client).MyInvitations
+		}
+		return names(s, unpaged(list), func(i client.Invitation) []string {
+			return []string{described(i.ID.String(), FirstOf(i.Email, i.OrgName), i.Role)}
+		})
+	case "SESSION":
+		return names(s, unpaged((*client.Client).Sessions), func(v client.Session) []string {
+			return []string{described(v.ID.String(), v.Address)}
+		})
+	case "INVOICE":
+		return names(s, unpaged((*client.Client).PostpaidInvoices), func(i client.PostpaidInvoice) []string {
+			return []string{described(i.ID, i.Number, i.State)}
+		})
+	case "FILE", "FOLDER", "SOURCE", "TARGET":
+		return files
+	}
+	return nothing
+}
+
+// value returns what the value of a flag can be.
+func (s *Session) value(flag string) Completer {
+	switch flag {
+	case "file", "env-file", "identity", "save", "bin":
+		return files
+	case "ssh-key":
+		return s.SSHKeys()
+	case "project":
+		return s.Projects
+	case "region":
+		return s.regions()
+	case "template":
+		return s.placeholder("TEMPLATE", "")
+	case "from-cluster":
+		return s.AllClusters()
+	case "role":
+		return s.placeholder("ROLE", "")
+	case "card":
+		return s.placeholder("CARD", "")
+	case "state":
+		return words(string(client.Provisioning), string(client.Running), string(client.Degraded),
+			string(client.Releasing), string(client.Released), string(client.Failed))
+	case "for":
+		return words(string(client.Running), string(client.Released), string(client.Failed), "ended")
+	case "sort":
+		var all []string
+		for _, f := range query.Fields {
+			all = append(all, f.Name, "-"+f.Name)
+		}
+		return words(all...)
+	case "series":
+		return words("receipt", "credit_note", "self_billing")
+	}
+	return nothing
+}
+
+// unpaged adapts a list that comes in one page.
+func unpaged[T any](list func(*client.Client, context.Context) (client.Page[T], error)) func(*client.Client,
+	context.Context, client.PageOf) (client.Page[T], error) {
+	return func(c *client.Client, ctx context.Context, _ client.PageOf) (client.Page[T], error) {
+		return list(c, ctx)
+	}
+}
+
+// Projects completes the projects of clusters and of budgets.
+func (s *Session) Projects(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	used, directive := names(s, clusters, func(c client.Cluster) []string {
+		if c.Spec.Project == "" {
+			return nil
+		}
+		return []string{c.Spec.Project}
+	})(cmd, args, word)
+	if directive == cobra.ShellCompDirectiveError {
+		return nil, directive
+	}
+	planned, directive := names(s, unpaged((*client.Client).Budgets), func(b client.Budget) []string {
+		if b.Project == "" {
+			return nil
+		}
+		return []string{b.Project}
+	})(cmd, args, word)
+	all := append(used, planned...)
+	slices.Sort(all)
+	return slices.Compact(all), directive
+}
+
+// regions completes the regions in which GPUs are offered.
+func (s *Session) regions() Completer {
+	return names(s, func(c *client.Client, ctx context.Context, p client.PageOf) (client.Page[client.Offer], error) {
+		page, err := c.Offers(ctx, "", "", p)
+		return client.Page[client.Offer]{Items: page.Items}, err
+	}, func(o client.Offer) []string { return []string{o.Region} })
+}

@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"io/fs"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/kballard/go-shellquote"
+	"github.com/spf13/pflag"
+
+	"github.com/musterhq/muster/docs"
+	"github.com/musterhq/muster/internal/cli/base"
+)
+
+// documents returns the text of every page of the documentation, by its path.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	pages := map[string]string{}
+	err := fs.WalkDir(docs.FS, ".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".md") || strings.HasPrefix(path, "adr/") || path == "findings.md" {
+			return err
+		}
+		b, err := fs.ReadFile(docs.FS, path)
+		pages[path] = string(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages
+}
+
+var (
+	continued = regexp.MustCompile(`\\\n *`)
+	comment   = regexp.MustCompile(`\s{2,}(#.*)?$|\s#\s.*$`)
+	fence     = regexp.MustCompile("(?m)^ *```(\\w*)\n((?s:.*?))^ *```$")
+	inline    = regexp.MustCompile("`(muster [a-z][^`]*)`")
+)
+
+// commandsIn returns the muster commands of a page: in blocks of code of the given language, or, for "*", in all blocks
+// and within the text.
+func commandsIn(page, language string) []string {
+	var lines []string
+	for _, block := range fence.FindAllStringSubmatch(page, -1) {
+		if language != "*" && block[1] != language {
+			continue
+		}
+		for line := range strings.Lines(continued.ReplaceAllString(block[2], "")) {
+			lines = append(lines, comment.ReplaceAllString(strings.TrimSpace(line), ""))
+		}
+	}
+	if language == "*" {
+		for _, m := range inline.FindAllStringSubmatch(fence.ReplaceAllString(page, ""), -1) {
+			lines = append(lines, strings.Join(strings.Fields(m[1]), " "))
+		}
+	}
+	var out []string
+	for _, line := range lines {
+		if strings.HasPrefix(line, "muster ") {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// Every command that the documentation names exists and has the flags that are shown.
+func TestDocs_CommandsExist(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	for path, page := range documents(t) {
+		for _, line := range commandsIn(page, "*") {
+			seen++
+			if err := exists(line); err != "" {
+				t.Errorf("docs/%s: %s: %s", path, line, err)
+			}
+		}
+	}
+	if seen < 100 {
+		t.Errorf("only %d commands: the pages are not read right", seen)
+	}
+}
+
+// exists says what is wrong with the command and the flags of a line, or nothing.
+func exists(line string) string {
+	words, _, _ := strings.Cut(line, " -- ")
+	args, err := shellquote.Split(words)
+	if err != nil {
+		return err.Error()
+	}
+	cmd, rest, err := newRoot("test").Find(args[1:])
+	if err != nil {
+		return err.Error()
+	}
+	if cmd.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") &&
+		rest[0] == strings.ToLower(rest[0]) && !strings.Contains(rest[0], "…") {
+		return "there is no command " + rest[0] + " below " + cmd.CommandPath()
+	}
+	for _, word := range rest {
+		name, long := strings.CutPrefix(word, "--")
+		name, _, _ = strings.Cut(name, "=")
+		var flag *pflag.Flag
+		switch {
+		case long && name == "help", !strings.HasPrefix(word, "-"), len(word) < 2:
+			continue
+		case long:
+			flag = cmd.Flag(name)
+		default:
+			if flag = cmd.Flags().ShorthandLookup(word[1:2]); flag == nil {
+				flag = cmd.InheritedFlags().ShorthandLookup(word[1:2])
+			}
+		}
+		if flag == nil {
+			return "there is no flag " + word
+		}
+	}
+	return ""
+}
+
+// refusedInDocs are the commands of pages that the world of this test refuses, where nothing runs on the hosts.
+var refusedInDocs = map[string]refusal{
+	"muster cluster exec hello --node 1 -- hostname":   noShells,
+	"muster cluster exec train --node 1 -- nvidia-smi": noShells,
+	"muster cluster cp train:checkpoints/last.pt .":    noShells,
+	"muster cluster port-forward train 8888":           noShells,
+	"muster cluster ssh train --node 1":                noGateway,
+
+	// The three hosts of the test have 8 GPUs each, and one GPU is taken.
+	"muster cluster create --nodes 2 --gpus 8 --image registry.example/train:1 " +
+		"-- sh torchrun.sh ddp.py": noRoom,
+	"muster cluster create --nodes 2 --gpus 8 --image registry.example/mpi:1 " +
+		"-- sh mpirun.sh python3 allreduce.py": noRoom,
+
+	"muster host enroll --name rack-7-a --region eu-west": {1, "already have a host named rack-7-a"},
+
+	// There is no such object.
+	"muster admin release review_… --reason 'a subsidiary, known to us'": {3, "review not found"},
+	"muster admin refuse review_… --reason 'paid with stolen cards'":     {3, "review not found"},
+	"muster admin postpaid write-off org_… in_… --reason 'insolvent'":    noInvoice,
+	"muster admin postpaid paid-by-bank org_… in_… 7.90 --reference 2026-11-20/4711 " +
+		"--reason 'after a lost dispute'": noInvoice,
+	"muster admin compensate ltx_… --amount 1.50 --reason 'an outage of ours'":  notCharge,
+	"muster admin remit-tax 2026-Q1 DE 1234.56 --reason 'transfer of 10 April'": {2, "nothing is left"},
+	"muster admin unfreeze ls_… --reason 'restored from a backup'":              {3, "lease not found"},
+	"muster admin promo disable WELCOME-2027 --reason '…'":                      {3, "code not found"},
+}
+
+var noRoom = refusal{4, "no placement"}
+
+// Every command of every page is run, in its order, as TestExamples runs those of help texts. The pages mark blocks
+// that can be run as sh.
+func TestDocs_CommandsRun(t *testing.T) {
+	t.Parallel()
+	ran := 0
+	for path, page := range documents(t) {
+		lines := commandsIn(page, "sh")
+		if len(lines) == 0 {
+			continue
+		}
+		ran += len(lines)
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			w := newExampleWorld(t)
+			for _, line := range lines {
+				want := refusedInDocs[line]
+				if strings.Contains(line, "--wait") {
+					want = refusal{1, "not running yet"}
+				}
+				if got := w.try(actorOf(line), line); got.code != want.code || !strings.Contains(got.errs, want.message) {
+					t.Errorf("%s\nexit %d, want %d (%s)\n%s%s", line, got.code, want.code, want.message, got.out, got.errs)
+				}
+			}
+		})
+	}
+	if ran < 60 {
+		t.Errorf("only %d commands: the pages are not read right", ran)
+	}
+}
+
+// actorOf names the command as which [exampleWorld.try] runs a line: the operator acts on the host that exists already.
+func actorOf(line string) string {
+	switch {
+	case strings.HasPrefix(line, "muster admin"):
+		return "muster admin"
+	case strings.Contains(line, "rack-7-a") && !strings.HasPrefix(line, "muster offers"):
+		return "muster host"
+	}
+	return "muster cluster"
+}
+
+func TestReference_HasEveryCommand(t *testing.T) {
+	t.Parallel()
+	root := newRoot("test")
+	pages := base.Reference(root)
+	for _, cmd := range root.Commands() {
+		if page := pages[cmd.Name()]; cmd.Name() != "help" && !strings.HasPrefix(page, "# muster "+cmd.Name()+"\n") {
+			t.Errorf("no page about muster %s", cmd.Name())
+		}
+	}
+	for _, want := range []string{
+		"## muster cluster create\n", "| `--max-duration string` | ", "muster cluster apply -f train.yaml",
+	} {
+		if !strings.Contains(pages["cluster"], want) {
+			t.Errorf("the page about muster cluster lacks %q", want)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package api
+
+import (
+	"context"
+	"slices"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+)
+
+// whole is a list that has one page.
+func whole[R, T any](rows []R, view func(R) T) list[T] {
+	return cut(rows, len(rows), view, func(R) string { return "" })
+}
+
+func viewMember(m account.Member) client.OrgMember {
+	return client.OrgMember{ID: m.User, Email: m.Email, Name: m.Name, Role: string(m.Role), Since: m.Since.UTC()}
+}
+
+func (a *API) listMembers(ctx context.Context, p account.Principal, _ *struct{}) (list[client.OrgMember], error) {
+	all, err := a.accounts.Members(ctx, p)
+	return whole(all, viewMember), err
+}
+
+type changeMemberInput struct {
+	ID   string `path:"id"`
+	Body struct {
+		Role string `json:"role" doc:"what the member may do from now on" enum:"owner,admin,member,operator,billing,viewer"`
+	}
+}
+
+func (a *API) changeMember(ctx context.Context, p account.Principal, in *changeMemberInput) (client.OrgMember, error) {
+	user, err := pathID[id.User](in.ID, "member")
+	if err != nil {
+		return client.OrgMember{}, err
+	}
+	if err := a.accounts.ChangeRole(ctx, p, user, account.Role(in.Body.Role)); err != nil {
+		return client.OrgMember{}, err
+	}
+	all, err := a.accounts.Members(ctx, p)
+	if err != nil {
+		return client.OrgMember{}, err
+	}
+	i := slices.IndexFunc(all, func(m account.Member) bool { return m.User == user })
+	if i < 0 { // left meanwhile
+		return client.OrgMember{}, fault.New(fault.NotFound, "member not found")
+	}
+	return viewMember(all[i]), nil
+}
+
+func (a *API) removeMember(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
+	user, err := pathID[id.User](in.ID, "member")
+	if err != nil {
+		return nothing{}, err
+	}
+	return nothing{}, a.accounts.RemoveMember(ctx, p, user)
+}
+
+func (a *API) leaveOrg(ctx context.Context, p account.Principal, _ *struct{}) (nothing, error) {
+	return nothing{}, a.accounts.Leave(ctx, p)
+}
+
+func (a *API) listMyOrgs(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Membership], error) {
+	if err := wholeUser(p); err != nil {
+		return list[client.Membership]{}, err
+	}
+	all, err := a.accounts.Memberships(ctx, p)
+	return whole(all, func(m account.Membership) client.Membership {
+		return client.Membership{
+			Org:   client.Org{ID: m.Org, Name: m.Name, Personal: m.Personal, Zone: m.Zone},
+			Role:  string(m.Role),
+			Since: m.Since.UTC(),
+		}
+	}), err
+}
+
+func viewInvitation(v account.Invitation) client.Invitation {
+	return client.Invitation{ID: v.ID, OrgID: v.Org, OrgName: v.OrgName, Email: v.Email, Role: string(v.Role),
+		Inviter: v.Inviter, ExpiresAt: v.ExpiresAt.UTC()}
+}
+
+func (a *API) listInvitations(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Invitation], error) {
+	all, err := a.accounts.Invitations(ctx, p)
+	return whole(all, viewInvitation), err
+}
+
+type invitationInput struct {
+	Keyed
+	Body struct {
+		Email string `json:"email" doc:"whom to invite; the answer does not show whether the address has an account"`
+		Role  string `json:"role" doc:"what the member will be able to do" enum:"owner,admin,member,operator,billing,viewer"`
+	}
+}
+
+func (a *API) createInvitation(ctx context.Context, p account.Principal, in *invitationInput,
+	once idem.Request) (client.Invitation, idem.Outcome, error) {
+	v, out, err := a.accounts.Invite(ctx, p, in.Body.Email, account.Role(in.Body.Role), idem.As(once, viewInvitation))
+	return viewInvitation(v), out, err
+}
+
+func (a *API) withdrawInvitation(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
+	v, err := pathID[id.Invitation](in.ID, "invitation")
+	if err != nil {
+		return nothing{}, err
+	}
+	return nothing{}, a.accounts.WithdrawInvitation(ctx, p, v)
+}
+
+func (a *API) listMyInvitations(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Invitation],
+	error) {
+	if err := wholeUser(p); err != nil {
+		return list[client.Invitation]{}, err
+	}
+	all, err := a.accounts.InvitationsTo(ctx, p)
+	return whole(all, viewInvitation), err
+}
+
+type answerInput struct {
+	Keyed
+	ID string `path:"id"`
+}
+
+// answered is what became of an invitation.
+type answered struct {
+	Accepted bool `json:"accepted"`
+}
+
+func (a *API) acceptInvitation(ctx context.Context, p account.Principal, in *answerInput,
+	once idem.Request) (answered, idem.Outcome, error) {
+	v, err := pathID[id.Invitation](in.ID, "invitation")
+	if err != nil {
+		return answered{}, idem.Outcome{}, err
+	}
+	_, out, err := a.accounts.Accept(ctx, p, v, idem.As(once, func(bool) answered { return answered{true} }))
+	return answered{true}, out, err
+}
+
+func (a *API) declineInvitation(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
+	v, err := pathID[id.Invitation](in.ID, "invitation")
+	if err != nil {
+		return nothing{}, err
+	}
+	return nothing{}, a.accounts.Decline(ctx, p, v)
+}

@@ -1,0 +1,241 @@
+package e2e
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// axe is axe-core 4.10.3 (Deque, MPL-2.0), which checks a page against the rules of WCAG 2 and best practice.
+//
+//go:embed testdata/axe/axe.min.js
+var axe string
+
+// look is a width of the window in CSS pixels and a theme.
+type look struct {
+	width    int64
+	theme    string
+	contrast bool // only the contrast of colours is checked: the theme decides nothing else
+}
+
+func (l look) String() string { return fmt.Sprintf("%d px, %s", l.width, l.theme) }
+
+// looks are the ways in which every page is checked.
+var looks = []look{{1440, "light", false}, {1440, "dark", true}, {390, "dark", false}, {390, "light", true}}
+
+// TestEveryPageIsAccessible follows the links of the site as a visitor, a renter with clusters, a host operator and an
+// admin, and checks each kind of page once: axe finds no violation and nothing is wider than the window.
+func TestEveryPageIsAccessible(t *testing.T) {
+	t.Parallel()
+	p := sharedPlatform(t)
+	renter, err := client.New(p.URL, p.RenterToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &renterOf{p, renter}
+	r.rentAndRelease(t)
+	b := p.browse(t)
+	b.do("the motion ends", chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-reduced-motion", Value: "reduce"}},
+		})
+		return err
+	}))
+	walked, known := 0, map[string]bool{}
+	for _, who := range []string{"", "renter", "operator", "admin"} {
+		b.do("sign out", chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+			_, err := cdp.Call(ctx, t, network.ClearBrowserCookies, cdp.Empty{})
+			return err
+		}))
+		if who != "" {
+			b.open("/signin")
+			b.submit("form button[type=submit]", "#email", who+"@muster.example", "#password", p.Password)
+			b.see(".who")
+		}
+		walked += b.walk(who, known)
+	}
+	if walked < 40 {
+		t.Errorf("%d kinds of pages were found; there are more than 40", walked)
+	}
+}
+
+// renterOf is the local renter of a platform.
+type renterOf struct {
+	p *platform
+	*client.Client
+}
+
+// rentAndRelease leaves a cluster that has ended and one that runs, so that the pages have something to show. The one
+// that runs is released at the end of the test.
+func (r *renterOf) rentAndRelease(t *testing.T) {
+	t.Helper()
+	if _, err := r.TopUp(t.Context(), 100*money.Unit); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		s := r.p.spec(1, 1, "sleep", "3600")
+		s.Name = fmt.Sprintf("looked-at-%d", i)
+		c, err := r.Rent(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			ctx, cancel := afterwards(t)
+			defer cancel()
+			_, _ = r.Release(ctx, c.ID)
+		})
+		if _, err := r.WaitCluster(t.Context(), c.ID, client.Running, nil); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			if _, err := r.Release(t.Context(), c.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// identifier is what distinguishes pages of one kind: an id, a number, a month.
+var identifier = regexp.MustCompile(`[a-z]+_[0-9a-hjkmnp-tv-z]{8,}|\b\d+\b`)
+
+// documents are the folders of the documentation whose pages are alike; one of each is checked.
+var documents = regexp.MustCompile(`^/docs/(adr|cli|hardware|launch|reference|tutorials)/`)
+
+// forVisitors are the pages that are the same for everybody; a visitor's walk checks them.
+var forVisitors = regexp.MustCompile(`^/(docs|pricing|status|terms|privacy|cli|estimate)(/|$)`)
+
+// walk checks every kind of page that somebody reaches by links from the front page, and returns how many there are.
+// It adds to known the kinds that were checked in every look; those are checked in one look of each width.
+func (b *tab) walk(who string, known map[string]bool) int {
+	b.t.Helper()
+	next, seen := []string{"/"}, map[string]bool{"/": true}
+	for n := 0; ; n++ {
+		if len(next) == 0 {
+			return n
+		}
+		path := next[0]
+		next = next[1:]
+		b.do("open "+path, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(b.p.URL+path), chromedp.WaitReady("body"))
+		for _, link := range b.links() {
+			kind := kindOf(link)
+			if !seen[kind] && (who == "" || !forVisitors.MatchString(kind)) {
+				seen[kind] = true
+				next = append(next, link)
+			}
+		}
+		b.prepare(path)
+		for _, l := range looks {
+			if !l.contrast || !known[kindOf(path)] {
+				b.check(who, path, l)
+			}
+		}
+		known[kindOf(path)] = true
+	}
+}
+
+// kindOf returns what the path has in common with those of other pages of the same template.
+func kindOf(path string) string {
+	if folder := documents.FindString(path); folder != "" {
+		return folder
+	}
+	return identifier.ReplaceAllString(path, "*")
+}
+
+// links returns the paths that the page links to, without those of files.
+func (b *tab) links() []string {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	out, err := chromedp.Run(ctx, chromedp.Evaluate[[]string](`[...document.querySelectorAll("a[href]:not([download])")]
+		.filter(a => a.origin === location.origin).map(a => a.pathname)`))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	slices.Sort(out)
+	return slices.DeleteFunc(slices.Compact(out), func(p string) bool {
+		last := p[strings.LastIndexByte(p, '/')+1:]
+		return strings.Contains(last, ".") || strings.HasPrefix(p, "/api/") || strings.HasPrefix(p, "/sandbox/")
+	})
+}
+
+// violation is what axe says of a rule that a page breaks.
+type violation struct {
+	ID    string `json:"id"`
+	Help  string `json:"help"`
+	Nodes []struct {
+		Target json.RawMessage `json:"target"`
+		Why    string          `json:"failureSummary"`
+	} `json:"nodes"`
+}
+
+// prepare loads axe into the open page and ends its transitions: axe would measure colours half-way from one theme to
+// the other.
+func (b *tab) prepare(path string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](axe+`
+		;{
+			const still = new CSSStyleSheet();
+			still.replaceSync("*, ::before, ::after { transition: none !important; animation: none !important }");
+			document.adoptedStyleSheets = [still];
+		}
+		true`)); err != nil {
+		b.t.Fatalf("%s: %v", path, err)
+	}
+}
+
+// check runs axe on the open page in one look, and reports what is wider than the window.
+func (b *tab) check(who, path string, l look) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	rules := "{}"
+	if l.contrast {
+		rules = `{runOnly: ["color-contrast"]}`
+	}
+	if err := chromedp.Do(ctx, chromedp.EmulateViewport(l.width, 900)); err != nil {
+		b.t.Fatal(err)
+	}
+	found, err := chromedp.Run(ctx, chromedp.Evaluate[[]violation](fmt.Sprintf(`(async () => {
+		document.documentElement.dataset.theme = %q;
+		// Two frames later the page has reacted to its new width.
+		await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+		const {violations} = await axe.run(document, {resultTypes: ["violations"], ...%s});
+		return violations.map(v => ({id: v.id, help: v.help,
+			nodes: v.nodes.slice(0, 3).map(n => ({target: n.target, failureSummary: n.failureSummary}))}));
+	})()`, l.theme, rules), chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.t.Fatalf("%s at %s: %v", path, l, err)
+	}
+	for _, v := range found {
+		for _, n := range v.Nodes {
+			b.t.Errorf("%s as %q at %s: %s (%s): %s %s", path, who, l, v.ID, v.Help, n.Target, n.Why)
+		}
+	}
+	wide, err := chromedp.Run(ctx, chromedp.Evaluate[[]string](`(() => {
+		const width = document.documentElement.clientWidth;
+		if (document.documentElement.scrollWidth <= width) return [];
+		return [...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > width)
+			.slice(-3).map(e => e.outerHTML.slice(0, 120));
+	})()`))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if len(wide) > 0 {
+		b.t.Errorf("%s as %q at %s: wider than the window: %q", path, who, l, wide)
+	}
+}
