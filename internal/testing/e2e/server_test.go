@@ -1,14 +1,17 @@
 package e2e
 
 import (
+	"errors"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/money"
@@ -74,42 +77,38 @@ func TestTheDatabaseIsRestarted(t *testing.T) {
 	p.check(t)
 }
 
-// restartPostgres stops the platform's PostgreSQL without letting it finish anything, and starts it again.
+// restartPostgres stops the platform's PostgreSQL without letting it finish anything (SIGQUIT is its immediate shutdown),
+// and waits until the platform has started it again. `pg_ctl restart` would compete with the platform for that start.
 func (p *platform) restartPostgres(t *testing.T) {
 	t.Helper()
-	dirs, err := filepath.Glob("/usr/lib/postgresql/*/bin/pg_ctl")
-	if err != nil || len(dirs) == 0 {
-		t.Fatal("no pg_ctl")
+	before := p.postmaster()
+	if before == 0 {
+		t.Fatal("PostgreSQL does not run")
 	}
-	cmd := exec.Command(dirs[len(dirs)-1], "-D", p.state.Postgres.Data, "-m", "immediate", "-w", "-t", "180", "-l",
-		filepath.Join(p.state.Postgres.Data, "server.log"), "restart")
-	cmd.Dir = "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: postgresUser(t)}
-	out, err := os.CreateTemp(t.TempDir(), "pg_ctl") // a pipe would stay open in the server that stays
-	if err != nil {
-		t.Fatal(err)
+	if err := syscall.Kill(before, syscall.SIGQUIT); err != nil {
+		t.Fatalf("stop PostgreSQL: %v", err)
 	}
-	defer out.Close()
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("restart PostgreSQL: %v\n%s", err, tail(out.Name(), 10))
-	}
+	until(t, "PostgreSQL runs again", func() error {
+		if p.postmaster() == before {
+			return errors.New("its lock file names the old process")
+		}
+		conn, err := pgx.Connect(t.Context(), p.PostgresURL)
+		if err != nil {
+			return err
+		}
+		return conn.Close(t.Context())
+	})
 }
 
-func postgresUser(t *testing.T) *syscall.Credential {
-	t.Helper()
-	u, err := user.Lookup("postgres")
+// postmaster returns the process ID in the lock file of the platform's PostgreSQL, or 0 if none runs.
+func (p *platform) postmaster() int {
+	raw, err := os.ReadFile(filepath.Join(p.state.Postgres.Data, "postmaster.pid"))
 	if err != nil {
-		if u, err = user.Lookup("nobody"); err != nil {
-			t.Fatal(err)
-		}
+		return 0
 	}
-	uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
-	gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
-	if err1 != nil || err2 != nil {
-		t.Fatal(err1, err2)
-	}
-	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	line, _, _ := strings.Cut(string(raw), "\n")
+	pid, _ := strconv.Atoi(line) // an empty file is being written
+	return pid
 }
 
 // Stopped in order, nothing runs any more and what ran is settled; started again, all data is there.
