@@ -77,8 +77,8 @@ func TestTheDatabaseIsRestarted(t *testing.T) {
 	p.check(t)
 }
 
-// restartPostgres stops the platform's PostgreSQL without letting it finish anything (SIGQUIT is its immediate shutdown),
-// and waits until the platform has started it again. `pg_ctl restart` would compete with the platform for that start.
+// restartPostgres stops the platform's PostgreSQL without letting it finish anything (SIGQUIT is its immediate
+// shutdown), and waits until the platform has started it again. `pg_ctl restart` would compete for that start.
 func (p *platform) restartPostgres(t *testing.T) {
 	t.Helper()
 	before := p.postmaster()
