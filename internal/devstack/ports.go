@@ -5,6 +5,7 @@ import (
 	mathrand "math/rand/v2"
 	"net"
 	"strconv"
+	"time"
 )
 
 // Ports are chosen below the range that the kernel uses for outgoing connections, so that they are still free at the
@@ -32,6 +33,19 @@ func freePorts(n int) (free []int, guard net.Listener, err error) {
 		guard.Close()
 	}
 	return nil, nil, errors.New("too few free ports between 10000 and 31999 on 127.0.0.1")
+}
+
+// holdGuard listens on the guard port of a platform that starts again. Another platform that looks for free ports may
+// have the port for a moment, so holdGuard tries for a second. It returns nil if another process keeps the port: the
+// other ports still work then.
+func holdGuard(port int) net.Listener {
+	for range 20 {
+		if l, err := net.Listen("tcp", local(port)); err == nil {
+			return l
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return nil
 }
 
 func isFree(port int) bool {

@@ -69,7 +69,7 @@ func loadState(dir string) (*state, error) {
 // complete adds the ports that an earlier version did not store.
 func (s *state) complete() error {
 	if s.Ports.Guard != 0 {
-		s.guard, _ = net.Listen("tcp", local(s.Ports.Guard)) // if another process has it, the other ports still work
+		s.guard = holdGuard(s.Ports.Guard)
 	}
 	var missing []*int
 	for _, p := range []*int{&s.Ports.Gateway, &s.Ports.Relay} {
