@@ -21,7 +21,7 @@ var files embed.FS
 
 // sheets are the parts of the one stylesheet, in cascade order.
 var sheets = []string{"fonts", "tokens", "base", "shell", "numbers", "panels", "tables", "controls", "filters",
-	"states", "charts", "cluster", "quote", "host", "signin", "desk", "front", "pages", "docs", "paper",
+	"states", "charts", "cluster", "quote", "host", "signin", "admin", "front", "pages", "docs", "paper",
 	"responsive", "motion"}
 
 // scripts are the parts of the one script, in order: the libraries, then ours.

@@ -99,11 +99,11 @@ func TestTheBooksAreForAdminsOnly(t *testing.T) {
 	b.signUp()
 	refused("a renter")
 	if _, doc := b.get("/billing"); doc.Find(`.nav a[href="/admin"]`).Length() != 0 {
-		t.Error("a renter is led to the books")
+		t.Error("a renter sees a link to the ledger")
 	}
 	b.makeAdmin()
 	res, doc := b.get("/admin/books")
-	if res.StatusCode != http.StatusOK || doc.Find(`.desknav a[href="/admin/books"][aria-current=page]`).Length() != 1 {
+	if res.StatusCode != http.StatusOK || doc.Find(`.adminnav a[href="/admin/books"][aria-current=page]`).Length() != 1 {
 		t.Errorf("an admin: %s %s", res.Status, doc.Find("main").Text())
 	}
 }
@@ -119,7 +119,7 @@ func TestTheBooksAtAGlance(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, doc := b.get("/admin/books")
-	if text := doc.Find("#balance").Text(); !strings.Contains(text, "Do not balance") ||
+	if text := doc.Find("#balance").Text(); !strings.Contains(text, "Not balanced") ||
 		doc.Find("main .callout[role=alert]").Length() != 1 {
 		t.Errorf("a wrong balance is not told: %s", text)
 	}
@@ -139,8 +139,8 @@ func TestTheBooksAtAGlance(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, doc = b.get("/admin/books")
-	if text := doc.Find("#balance").Text(); !strings.Contains(text, "They balance") {
-		t.Errorf("sound books: %s", text)
+	if text := doc.Find("#balance").Text(); !strings.Contains(text, "Balanced") {
+		t.Errorf("balanced ledger: %s", text)
 	}
 	if text := doc.Find("#balance").Text(); !strings.Contains(text, "Not posted yet0.00") {
 		t.Errorf("what is not posted: %s", text)
@@ -264,8 +264,8 @@ func TestAFrozenLeaseIsShownAndLetGo(t *testing.T) {
 	}
 }
 
-// Only a platform operator is offered the scope with which the command line reaches the books.
-func TestAnAdminMakesATokenForTheBooks(t *testing.T) {
+// Only platform operators can choose the scope for the ledger commands.
+func TestAdminLedger_TokenScope(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	b.signUp()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The desk shows what was charged where, and books what tax offices were paid of it.
-func TestTheDeskPaysTaxOffices(t *testing.T) {
+// The tax page shows the tax charged by country and records payments to tax offices.
+func TestAdminTax_Remit(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	b.signUp()

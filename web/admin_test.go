@@ -18,7 +18,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/billingtest/meteringtest"
 )
 
-// deskGets are the desk's pages, deskPosts its forms, for any organisation.
+// adminGets are the admin pages, adminPosts their forms, for any organisation.
 func adminPaths(org string) (gets, posts []string) {
 	return []string{"/admin", "/admin/orgs", "/admin/orgs/" + org, "/admin/payouts", "/admin/reviews",
 			"/admin/reviews?all=1", "/admin/promo", "/admin/audit", "/admin/books", "/admin/tax", "/admin/documents",
@@ -108,7 +108,7 @@ func sound(t *testing.T, path string, doc *goquery.Document) {
 	}
 }
 
-func TestTheDeskIsForAdminsOnly(t *testing.T) {
+func TestAdmin_Access(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	gets, posts := adminPaths(id.New[id.Org]().String())
@@ -133,7 +133,7 @@ func TestTheDeskIsForAdminsOnly(t *testing.T) {
 	for _, path := range gets {
 		res, doc := b.get(path)
 		if res.StatusCode != http.StatusOK || doc.Find(`.nav a[href="/admin"][aria-current=page]`).Length() != 1 ||
-			doc.Find(".desknav [aria-current=page]").Length() != 1 {
+			doc.Find(".adminnav [aria-current=page]").Length() != 1 {
 			t.Errorf("an admin opens %s: %s", path, res.Status)
 		}
 		sound(t, path, doc)
@@ -151,7 +151,7 @@ func TestTheDeskIsForAdminsOnly(t *testing.T) {
 }
 
 // The first page counts what wants a human, and leads to it; what is calm stays calm.
-func TestTheDeskLeadsToWhatWantsAHuman(t *testing.T) {
+func TestAdmin_Queues(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	b.signUp()
@@ -175,7 +175,7 @@ func TestTheDeskLeadsToWhatWantsAHuman(t *testing.T) {
 }
 
 // A review is decided once, with a reason, from its queue or from the operator's page.
-func TestAReviewIsDecidedOnTheDesk(t *testing.T) {
+func TestAdminReviews_Decide(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	b.signUp()
@@ -226,7 +226,7 @@ func TestAReviewIsDecidedOnTheDesk(t *testing.T) {
 
 // All about an organisation on one page: its fee is changed, payouts are stopped, go on and are made, each with a
 // reason.
-func TestAnOrganisationOnTheDesk(t *testing.T) {
+func TestAdminOrg(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	b.signUp()
@@ -322,7 +322,7 @@ func TestAnOrganisationOnTheDesk(t *testing.T) {
 }
 
 // A run pays everybody who can be paid, once.
-func TestPayoutsAreRunFromTheDesk(t *testing.T) {
+func TestAdminPayouts_Run(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	b.signUp()
@@ -348,7 +348,7 @@ func TestPayoutsAreRunFromTheDesk(t *testing.T) {
 	}
 }
 
-func TestPromoCodesOnTheDesk(t *testing.T) {
+func TestAdminPromo(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	b.signUp()

@@ -80,8 +80,8 @@ func TestPayingAfterwards(t *testing.T) {
 	}
 }
 
-// The desk shows an organisation's invoices, and gives up one that was not paid.
-func TestTheDeskGivesAnInvoiceUp(t *testing.T) {
+// The page of an organisation lists its invoices, and writes off one that was not paid.
+func TestAdminOrg_WriteOffInvoice(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	b.signUp()
@@ -129,8 +129,8 @@ func TestTheDeskGivesAnInvoiceUp(t *testing.T) {
 	}
 }
 
-// The desk shows a refund of an invoice that was made at Stripe, and lets hosts have what waits for it.
-func TestTheDeskReleasesWhatARefundHolds(t *testing.T) {
+// The page of an organisation shows a refund of an invoice made at Stripe, and releases the hosts' earnings held for it.
+func TestAdminOrg_ReleaseRefunded(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	b.signUp()
@@ -160,8 +160,8 @@ func TestTheDeskReleasesWhatARefundHolds(t *testing.T) {
 	}
 }
 
-// The desk books a transfer for what a lost dispute took of an invoice.
-func TestTheDeskBooksATransfer(t *testing.T) {
+// The page of an organisation records a bank transfer for the part of an invoice that a lost dispute took.
+func TestAdminOrg_RecordTransfer(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	b.signUp()

@@ -12,7 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/stripe"
 )
 
-// What Stripe refuses to take back of a payout stands on it, with the reason, for the operator and on the desk, where
+// A reversal of a payout that Stripe refuses is shown with its reason, to the operator and on the admin pages, where
 // it is asked for again.
 func TestARefusedReversalIsShownOnThePayout(t *testing.T) {
 	t.Parallel()

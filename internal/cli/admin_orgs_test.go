@@ -7,7 +7,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-func TestTheDeskByCommand(t *testing.T) {
+func TestAdmin_OrganisationsByCommand(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
 	p.signUp("ada@example.com")

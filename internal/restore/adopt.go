@@ -163,7 +163,7 @@ func start(ctx context.Context, tx *db.Tx, o Options) (adoption, error) {
 		Severity: notify.Bad,
 		Title:    "The database was restored",
 		Body: "It was restored to " + from.UTC().Format(time.DateTime) +
-			" UTC. No money is sent until you resume it on the desk, under Payouts. What people did after that moment is " +
+			" UTC. No money is sent until you resume sending under Admin, Payouts. What people did after that moment is " +
 			"lost, " +
 			"except what Stripe and hosts still know.",
 	}); err != nil {

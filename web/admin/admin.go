@@ -34,7 +34,7 @@ func (s *Pages) admin(v *page.Visit) error {
 	if err != nil {
 		return err
 	}
-	out := Desk{
+	out := Overview{
 		Currency: s.Currency,
 		Balanced: t.Balanced(),
 		Summed:   at.UTC().Format("15:04:05"),
@@ -63,15 +63,15 @@ func (s *Pages) admin(v *page.Visit) error {
 	out.Queues = []Queue{
 		{
 			N:    int64(len(t.Problems)),
-			What: "problems of the books",
-			Hint: "from the sum of all transfers",
+			What: "ledger problems",
+			Hint: "the ledger's sums do not balance",
 			Href: "/admin/books",
 			Tone: "bad",
 		},
 		{
 			N:    r.Suspense + int64(len(r.Unproven)),
 			What: "unmatched at Stripe",
-			Hint: "in suspense, or without a change at Stripe",
+			Hint: "in suspense, or without a balance transaction at Stripe",
 			Href: "/admin/books#stripe",
 			Tone: "bad",
 		},
@@ -126,21 +126,21 @@ func (s *Pages) admin(v *page.Visit) error {
 		},
 		{
 			N:    paused,
-			What: "pause of sending",
-			Hint: "no money is sent to Stripe until somebody resumes it",
+			What: "paused sending",
+			Hint: "no money moves at Stripe until you resume it",
 			Href: "/admin/payouts#sending",
 			Tone: "bad",
 		},
 		{
 			N:    a.OutboxUnknown,
 			What: "Stripe requests pending",
-			Hint: "their outcome is not known yet; retried automatically",
+			Hint: "their outcome is unknown; they are retried automatically",
 			Href: "/admin/books#stripe",
 			Tone: "warn",
 		},
 	}
 	out.Assets, out.Claims = holdings(t.Totals, s.Currency)
-	return s.Render(v, DeskPage(v.Page("Desk", "desk"), out))
+	return s.Render(v, OverviewPage(v.Page("Admin", "admin"), out))
 }
 
 func flowDays(days []statement.DayMoney) []view.DayAmount {

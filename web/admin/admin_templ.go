@@ -16,8 +16,8 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// deskPages are the pages of the platform operator's desk.
-var deskPages = []struct{ key, href, name string }{
+// adminPages are the pages for the platform's operators, in the order of their navigation.
+var adminPages = []struct{ key, href, name string }{
 	{"", "/admin", "Overview"},
 	{"orgs", "/admin/orgs", "Organisations"},
 	{"payouts", "/admin/payouts", "Payouts"},
@@ -25,15 +25,15 @@ var deskPages = []struct{ key, href, name string }{
 	{"gangs", "/admin/gangs", "Gangs"},
 	{"contests", "/admin/contests", "Contested GPUs"},
 	{"promo", "/admin/promo", "Promo codes"},
-	{"books", "/admin/books", "Books"},
+	{"books", "/admin/books", "Ledger"},
 	{"tax", "/admin/tax", "Taxes"},
 	{"documents", "/admin/documents", "Documents"},
 	{"audit", "/admin/audit", "Audit log"},
 	{"agents", "/admin/agents", "Agents"},
 }
 
-// DeskShell is the frame of the desk's pages: the platform's frame, and the way between them.
-func DeskShell(p view.Page, at string) templ.Component {
+// AdminShell renders the frame of the admin pages: the platform's frame and the navigation between them.
+func AdminShell(p view.Page, at string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -66,11 +66,11 @@ func DeskShell(p view.Page, at string) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<nav class=\"desknav\" aria-label=\"Desk\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<nav class=\"adminnav\" aria-label=\"Admin\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			for _, x := range deskPages {
+			for _, x := range adminPages {
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "<a href=\"")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
@@ -128,8 +128,8 @@ func DeskShell(p view.Page, at string) templ.Component {
 	})
 }
 
-// Desk is the platform at a glance: what wants a human, and whose the money is.
-type Desk struct {
+// Overview is the platform at a glance: what needs attention, and to whom the money belongs.
+type Overview struct {
 	Queues   []Queue
 	Currency string
 	Balanced bool
@@ -139,27 +139,27 @@ type Desk struct {
 	In, Out  view.Columns
 }
 
-// Queue is something that may want a human: calm at 0.
+// Queue is a number of things that need attention, none at 0.
 type Queue struct {
 	N                int64
 	What, Hint, Href string
 	Tone             string // when it is not 0
 }
 
-// Holdings is a bar of parts on a scale of its own and another's.
+// Holdings is a bar of parts. Both bars of a page have the same scale.
 type Holdings struct {
 	Name  string
 	Parts []Holding
 }
 
-// Holding is a part of it, in nano-units. Class is its colour's.
+// Holding is a part of a bar, in nano-units. Class is the CSS class of its colour.
 type Holding struct {
 	Name, Class string
 	Amount      *big.Int
 	X, Width    string // of 1000
 }
 
-func DeskPage(p view.Page, d Desk) templ.Component {
+func OverviewPage(p view.Page, o Overview) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -192,11 +192,11 @@ func DeskPage(p view.Page, d Desk) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "<div class=\"pagehead\"><h1>Desk</h1><p class=\"lede\">What needs attention, and where the money is.</p></div><ul class=\"queues\" id=\"queues\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "<div class=\"pagehead\"><h1>Admin</h1><p class=\"lede\">What needs attention, and where the money is.</p></div><ul class=\"queues\" id=\"queues\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			for _, q := range d.Queues {
+			for _, q := range o.Queues {
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "<li>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
@@ -287,37 +287,37 @@ func DeskPage(p view.Page, d Desk) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 15, "</ul><div class=\"stack-below billgrid\"><section class=\"panel\" id=\"holdings\"><header><h2>Whose the money is</h2><span class=\"note\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 15, "</ul><div class=\"stack-below billgrid\"><section class=\"panel\" id=\"holdings\"><header><h2>To whom the money belongs</h2><span class=\"note\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var13 string
-			templ_7745c5c3_Var13, templ_7745c5c3_Err = templ.JoinStringErrs(d.Currency)
+			templ_7745c5c3_Var13, templ_7745c5c3_Err = templ.JoinStringErrs(o.Currency)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/admin.templ`, Line: 93, Col: 70}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/admin.templ`, Line: 93, Col: 77}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var13))
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 16, "; both bars on one scale; the ledger as added up at ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 16, "; both bars have the same scale; the ledger was summed at ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var14 string
-			templ_7745c5c3_Var14, templ_7745c5c3_Err = templ.JoinStringErrs(d.Summed)
+			templ_7745c5c3_Var14, templ_7745c5c3_Err = templ.JoinStringErrs(o.Summed)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/admin.templ`, Line: 93, Col: 134}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/admin.templ`, Line: 93, Col: 147}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var14))
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 17, ", at most a minute ago</span><span class=\"right note\"><a href=\"/admin/books\">the books</a></span></header>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 17, "</span><span class=\"right note\"><a href=\"/admin/books\">Ledger</a></span></header>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			if len(d.Assets.Parts) == 0 && len(d.Claims.Parts) == 0 {
+			if len(o.Assets.Parts) == 0 && len(o.Claims.Parts) == 0 {
 				templ_7745c5c3_Var15 := templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 					templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 					templ_7745c5c3_Buffer, templ_7745c5c3_IsBuffer := templruntime.GetBuffer(templ_7745c5c3_W)
@@ -341,7 +341,7 @@ func DeskPage(p view.Page, d Desk) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				for _, h := range []Holdings{d.Assets, d.Claims} {
+				for _, h := range []Holdings{o.Assets, o.Claims} {
 					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, "<span>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
@@ -360,7 +360,7 @@ func DeskPage(p view.Page, d Desk) templ.Component {
 						return templ_7745c5c3_Err
 					}
 					var templ_7745c5c3_Var17 string
-					templ_7745c5c3_Var17, templ_7745c5c3_Err = templ.JoinStringErrs(h.label(d.Currency))
+					templ_7745c5c3_Var17, templ_7745c5c3_Err = templ.JoinStringErrs(h.label(o.Currency))
 					if templ_7745c5c3_Err != nil {
 						return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/admin.templ`, Line: 101, Col: 104}
 					}
@@ -457,7 +457,7 @@ func DeskPage(p view.Page, d Desk) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				for _, h := range []Holdings{d.Assets, d.Claims} {
+				for _, h := range []Holdings{o.Assets, o.Claims} {
 					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 30, "<table class=\"tbl\"><caption class=\"vh\">")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
@@ -489,7 +489,7 @@ func DeskPage(p view.Page, d Desk) templ.Component {
 						return templ_7745c5c3_Err
 					}
 					var templ_7745c5c3_Var26 string
-					templ_7745c5c3_Var26, templ_7745c5c3_Err = templ.JoinStringErrs(d.Currency)
+					templ_7745c5c3_Var26, templ_7745c5c3_Err = templ.JoinStringErrs(o.Currency)
 					if templ_7745c5c3_Err != nil {
 						return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/admin.templ`, Line: 112, Col: 90}
 					}
@@ -569,11 +569,11 @@ func DeskPage(p view.Page, d Desk) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.DayColumns(d.In, view.Cents(d.In.Total)+" "+d.Currency).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.DayColumns(o.In, view.Cents(o.In.Total)+" "+o.Currency).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.DayColumns(d.Out, view.Cents(d.Out.Total)+" "+d.Currency).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.DayColumns(o.Out, view.Cents(o.Out.Total)+" "+o.Currency).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -583,7 +583,7 @@ func DeskPage(p view.Page, d Desk) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = DeskShell(p, "").Render(templ.WithChildren(ctx, templ_7745c5c3_Var6), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = AdminShell(p, "").Render(templ.WithChildren(ctx, templ_7745c5c3_Var6), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -606,16 +606,16 @@ func (h Holdings) label(currency string) string {
 	return s[:len(s)-1] + ", " + currency
 }
 
-// ActForm is what was typed into one of a page's forms; Act and Target say which. Once is the word that makes it work once.
+// ActForm holds the values typed into one of a page's forms; Act and Target name the form. Once is its idempotency key.
 type ActForm struct {
 	Act, Target, Reason, Value, Reference, Once string
 	Errors                                      map[string]string
 }
 
-// of reports whether the form is the one that was typed into.
+// of reports whether f is the form of that act on that target.
 func (f ActForm) of(act, target string) bool { return f.Act == act && f.Target == target }
 
-// Error is what is wrong with a field of the form, if it is that one.
+// err returns the error of a field, or "" if f is another form.
 func (f ActForm) err(act, target, field string) string {
 	if !f.of(act, target) {
 		return ""
@@ -623,7 +623,7 @@ func (f ActForm) err(act, target, field string) string {
 	return f.Errors[field]
 }
 
-// typed is what stands in a field: what was typed, or what is there.
+// typed returns the value of a field: the typed one, or the present one if f is another form.
 func (f ActForm) typed(act, target, typed, now string) string {
 	if f.of(act, target) {
 		return typed
@@ -631,7 +631,7 @@ func (f ActForm) typed(act, target, typed, now string) string {
 	return now
 }
 
-// reason is the field every change asks for, and the form's word.
+// reason renders the field for the reason of a change and the form's idempotency key.
 func reason(f ActForm, act, target, help string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

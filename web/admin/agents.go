@@ -43,7 +43,7 @@ func (s *Pages) showAgents(v *page.Visit, form ChannelForm) error {
 			Hosts:   c.Hosts,
 		})
 	}
-	return s.Render(v, AgentsPage(v.Page("Agents", "desk"), out))
+	return s.Render(v, AgentsPage(v.Page("Agents", "admin"), out))
 }
 
 func (s *Pages) setChannel(v *page.Visit) error {

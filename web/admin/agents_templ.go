@@ -10,7 +10,7 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import "github.com/musterhq/muster/web/view"
 
-// Agents is which version of the agent hosts should run, for the platform's operators.
+// Agents is the page of the agent versions that hosts should run.
 type Agents struct {
 	Channels []AgentChannel
 	Hosts    []AgentCount
@@ -67,7 +67,7 @@ func AgentsPage(p view.Page, a Agents) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Agents</h1><p class=\"lede\">Which version of the agent hosts should run. Signed releases only; each host tries a version and goes back by itself when it does not work.</p></div><div class=\"grid-main wideaside\"><div class=\"stack\"><section class=\"panel\"><header><h2>Channels</h2></header>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Agents</h1><p class=\"lede\">The agent version that hosts should run. Only signed releases are installed. A host returns to its previous version if the new one does not work.</p></div><div class=\"grid-main wideaside\"><div class=\"stack\"><section class=\"panel\"><header><h2>Channels</h2></header>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -86,7 +86,7 @@ func AgentsPage(p view.Page, a Agents) templ.Component {
 					ctx = templ.InitializeContext(ctx)
 					return nil
 				})
-				templ_7745c5c3_Err = view.Empty("No version is set", "Hosts keep the agent that was installed until a channel names a release.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var3), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Empty("No version is set", "Hosts keep their installed agent until you set a version for a channel.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var3), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -216,7 +216,7 @@ func AgentsPage(p view.Page, a Agents) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "</section><section class=\"panel\"><header><h2>Hosts</h2></header><div class=\"scroll\"><table class=\"tbl\" id=\"versions\"><caption class=\"vh\">How many hosts run what</caption> <thead><tr><th scope=\"col\">Channel</th><th scope=\"col\">Runs</th><th scope=\"col\">Update</th><th scope=\"col\" class=\"num\">Hosts</th></tr></thead> <tbody>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "</section><section class=\"panel\"><header><h2>Hosts</h2></header><div class=\"scroll\"><table class=\"tbl\" id=\"versions\"><caption class=\"vh\">Hosts by channel and version</caption> <thead><tr><th scope=\"col\">Channel</th><th scope=\"col\">Runs</th><th scope=\"col\">Update</th><th scope=\"col\" class=\"num\">Hosts</th></tr></thead> <tbody>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -307,21 +307,21 @@ func AgentsPage(p view.Page, a Agents) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "source", Label: "Release at", Type: "url", Value: a.Form.Source, Placeholder: "https://…", Error: a.Form.Errors["source"], Required: true, Help: "The folder with SHA256SUMS, SHA256SUMS.sig and the archives."}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "source", Label: "Release URL", Type: "url", Value: a.Form.Source, Placeholder: "https://…", Error: a.Form.Errors["source"], Required: true, Help: "The folder with SHA256SUMS, SHA256SUMS.sig and the archives."}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "percent", Label: "Hosts", Unit: "%", Type: "text", InputMode: "numeric", Value: a.Form.Percent, Error: a.Form.Errors["percent"], Required: true, Help: "Start with a few. The version stops by itself when more hosts go back than keep it, or three do."}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "percent", Label: "Hosts", Unit: "%", Type: "text", InputMode: "numeric", Value: a.Form.Percent, Error: a.Form.Errors["percent"], Required: true, Help: "Start with a few. The rollout stops if three hosts return to the previous version, or more hosts return than keep it."}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 23, "<button class=\"btn primary block\" type=\"submit\">Set it</button></form></div></section></div></div>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 23, "<button class=\"btn primary block\" type=\"submit\">Set version</button></form></div></section></div></div>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = DeskShell(p, "agents").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = AdminShell(p, "agents").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

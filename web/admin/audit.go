@@ -23,7 +23,7 @@ func (s *Pages) auditPage(v *page.Visit) error {
 	f := audit.Filter{Words: out.Query, Action: out.Action}
 	if err := f.Org.UnmarshalText([]byte(out.Org)); err != nil {
 		out.Error, v.Status = "is not the id of an organisation", http.StatusUnprocessableEntity
-		return s.Render(v, AuditPage(v.Page("Audit log", "desk"), out))
+		return s.Render(v, AuditPage(v.Page("Audit log", "admin"), out))
 	}
 	rows, err := s.Statements.SearchAudit(v.R.Context(), v.Who, f, before, page.AdminRows+1)
 	if err != nil {
@@ -34,5 +34,5 @@ func (s *Pages) auditPage(v *page.Visit) error {
 		out.Next = page.Older(v, rows[page.AdminRows-1].ID.String())
 	}
 	out.Rows = s.AuditRows(rows)
-	return s.Render(v, AuditPage(v.Page("Audit log", "desk"), out))
+	return s.Render(v, AuditPage(v.Page("Audit log", "admin"), out))
 }

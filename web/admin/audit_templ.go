@@ -43,7 +43,7 @@ func AuditPage(p view.Page, a view.Audit) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Audit log</h1><p class=\"lede\">Who did what, newest first. It is never changed.</p></div><form class=\"findrow\" method=\"get\" action=\"/admin/audit\" role=\"search\"><div class=\"field wide\"><label for=\"q\">An object's id, who acted, or words of the details</label> <input class=\"in\" id=\"q\" name=\"q\" type=\"search\" value=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Audit log</h1><p class=\"lede\">Who did what, newest first. Entries are never changed.</p></div><form class=\"findrow\" method=\"get\" action=\"/admin/audit\" role=\"search\"><div class=\"field wide\"><label for=\"q\">An object's id, who acted, or words of the details</label> <input class=\"in\" id=\"q\" name=\"q\" type=\"search\" value=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -143,7 +143,7 @@ func AuditPage(p view.Page, a view.Audit) templ.Component {
 					}
 					return nil
 				})
-				templ_7745c5c3_Err = view.Empty("Nothing found", "Leave a field empty to search less narrowly. Ids have to be whole; an e-mail address may be its beginning.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var8), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Empty("Nothing found", "Leave fields empty for a wider search. IDs must be complete; the beginning of an e-mail address is enough.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var8), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -163,7 +163,7 @@ func AuditPage(p view.Page, a view.Audit) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = DeskShell(p, "audit").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = AdminShell(p, "audit").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

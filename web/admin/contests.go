@@ -20,7 +20,7 @@ func (s *Pages) showContests(v *page.Visit, form ActForm) error {
 		return err
 	}
 	form.Once = page.NewOnce()
-	return s.Render(v, ContestsPage(v.Page("Contested GPUs", "desk"), Contests{
+	return s.Render(v, ContestsPage(v.Page("Contested GPUs", "admin"), Contests{
 		Open:    groupContests(list, false, s.Now()),
 		Decided: groupContests(list, true, s.Now()),
 		Form:    form,

@@ -14,7 +14,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// Contests is the page of the GPUs that hosts of several operators list.
+// Contests is the page of contested GPUs: those that hosts of several operators list.
 type Contests struct {
 	Open, Decided []ContestView
 	Form          ActForm
@@ -78,7 +78,7 @@ func ContestsPage(p view.Page, x Contests) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Contested GPUs</h1><p class=\"lede\">Hosts of several operators list the same GPU. Ask both for proof, then decide: the GPU is offered on that host alone. Leases that run continue.</p></div>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Contested GPUs</h1><p class=\"lede\">Hosts of several operators list the same GPU. Ask the operators for proof, then decide: only the host that you choose offers the GPU. Running leases continue.</p></div>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -130,7 +130,7 @@ func ContestsPage(p view.Page, x Contests) templ.Component {
 					ctx = templ.InitializeContext(ctx)
 					return nil
 				})
-				templ_7745c5c3_Err = view.Empty("No GPU waits for a decision", "A GPU is listed here when hosts of two operators report the same one.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var4), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Empty("No contested GPUs", "A GPU is listed here when hosts of two operators report the same one.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var4), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -163,7 +163,7 @@ func ContestsPage(p view.Page, x Contests) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = DeskShell(p, "contests").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = AdminShell(p, "contests").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -32,7 +32,7 @@ func (s *Pages) allDocuments(v *page.Visit) error {
 		return billing.NoSuchPage(err)
 	}
 	out.Rows, out.Next = billing.DocumentRows(v, rows, "/admin/documents/")
-	return s.Render(v, AllDocumentsPage(v.Page("Documents", "desk"), out))
+	return s.Render(v, AllDocumentsPage(v.Page("Documents", "admin"), out))
 }
 
 func (s *Pages) anyDocumentPage(v *page.Visit) error {

@@ -42,7 +42,7 @@ func (s *Pages) showGangs(v *page.Visit, form ActForm) error {
 	if out.Names, err = s.Statements.OrgNames(ctx, orgs); err != nil {
 		return err
 	}
-	return s.Render(v, GangsPage(v.Page("Gangs", "desk"), out))
+	return s.Render(v, GangsPage(v.Page("Gangs", "admin"), out))
 }
 
 // decideHeldCredit approves or refuses the credit of a lease.

@@ -18,7 +18,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// Gangs is what the rules of gangs did, for platform operators.
+// Gangs is the page of what the rules for gangs did.
 type Gangs struct {
 	statement.Gangs
 	Days  int
@@ -32,7 +32,7 @@ type Gangs struct {
 
 func tenths(ms int64) string { return fmt.Sprintf("%.1f", float64(ms)/1000) }
 
-// strikeWords says what a strike is for.
+// strikeWords returns the reason of a strike in words.
 func strikeWords(kind string) string {
 	switch kind {
 	case "doubt":
@@ -80,7 +80,7 @@ func GangsPage(p view.Page, g Gangs) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Gangs</h1><p class=\"lede\">What went wrong in clusters across operators, and who paid for it.</p><div class=\"right\"><span class=\"seg\" role=\"group\" aria-label=\"How far back\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Gangs</h1><p class=\"lede\">Failures in clusters whose hosts belong to several operators, and who paid for them.</p><div class=\"right\"><span class=\"seg\" role=\"group\" aria-label=\"How far back\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -180,7 +180,7 @@ func GangsPage(p view.Page, g Gangs) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = DeskShell(p, "gangs").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = AdminShell(p, "gangs").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -209,7 +209,7 @@ func heldCredits(g Gangs) templ.Component {
 			templ_7745c5c3_Var5 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 12, "<section class=\"panel\" id=\"held\"><header><h2>Held credits</h2><span class=\"note\">credits for failures that the renter could have caused; oldest first</span></header>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 12, "<section class=\"panel\" id=\"held\"><header><h2>Held credits</h2><span class=\"note\">credits for failures that the renter may have caused, oldest first</span></header>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -228,7 +228,7 @@ func heldCredits(g Gangs) templ.Component {
 				ctx = templ.InitializeContext(ctx)
 				return nil
 			})
-			templ_7745c5c3_Err = view.Empty("No credit waits for a decision", "A credit above what is booked without a look waits here.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var6), templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Empty("No held credits", "Credits above the automatic limit are held here until you decide.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var6), templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -659,12 +659,12 @@ func gangRelief(g Gangs) templ.Component {
 			templ_7745c5c3_Var30 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 50, "<section class=\"panel\" id=\"relief\"><header><h2>Relief</h2><span class=\"note\">paid by the platform while no host was to blame; never above the fee of the same cluster</span></header>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 50, "<section class=\"panel\" id=\"relief\"><header><h2>Relief</h2><span class=\"note\">paid by the platform where no host was at fault, at most the platform's fee of the same cluster</span></header>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		if len(g.Relief) == 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 51, "<p class=\"soft\">No relief was paid.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 51, "<p class=\"soft\">No relief has been paid.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -903,17 +903,17 @@ func gangBans(g Gangs) templ.Component {
 			templ_7745c5c3_Var40 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 74, "<section class=\"panel\" id=\"bans\"><header><h2>Kept apart</h2><span class=\"note\">pairs that are not placed in one gang now</span></header>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 74, "<section class=\"panel\" id=\"bans\"><header><h2>Bans</h2><span class=\"note\">pairs of hosts that are not placed in the same gang</span></header>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		if len(g.PairBans) == 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 75, "<p class=\"soft\">No pair is kept apart.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 75, "<p class=\"soft\">No bans.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 76, "<div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Pairs that are kept apart</caption> <thead><tr><th scope=\"col\">One</th><th scope=\"col\">Other</th><th scope=\"col\" class=\"num\">Until, UTC</th></tr></thead> <tbody>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 76, "<div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Banned pairs of hosts</caption> <thead><tr><th scope=\"col\">One</th><th scope=\"col\">Other</th><th scope=\"col\" class=\"num\">Until, UTC</th></tr></thead> <tbody>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

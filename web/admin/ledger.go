@@ -48,7 +48,7 @@ func (s *Pages) showLedger(v *page.Visit, form UnfreezeForm) error {
 	if err != nil {
 		return err
 	}
-	out := Books{
+	out := Ledger{
 		Frozen:   frozen,
 		Unfreeze: form,
 		Accrued:  running.Accrued,
@@ -63,7 +63,7 @@ func (s *Pages) showLedger(v *page.Visit, form UnfreezeForm) error {
 		out.Done = "The lease is unfrozen. The host's operator was notified of the reason."
 	}
 	for _, x := range t.Totals {
-		out.Totals = append(out.Totals, BookTotal{Kind: string(x.Kind), Currency: x.Currency, Amount: x.Amount})
+		out.Totals = append(out.Totals, Total{Kind: string(x.Kind), Currency: x.Currency, Amount: x.Amount})
 		if x.Kind == ledger.KindSuspense && x.Currency == r.Currency {
 			out.Stripe.Suspense = x.Amount
 		}
@@ -79,7 +79,7 @@ func (s *Pages) showLedger(v *page.Visit, form UnfreezeForm) error {
 	if out.Debtors, err = s.debtors(ctx, v.Who); err != nil {
 		return err
 	}
-	return s.Render(v, BooksPage(v.Page("Books", "desk"), out))
+	return s.Render(v, LedgerPage(v.Page("Ledger", "admin"), out))
 }
 
 func (s *Pages) stripeState(r payment.Reconciliation) StripeState {
@@ -133,7 +133,7 @@ func (s *Pages) ledgerEntries(v *page.Visit) error {
 }
 
 func (s *Pages) showEntries(v *page.Visit, form CompensateForm) error {
-	out := BookEntries{Query: strings.TrimSpace(v.R.FormValue("q")), Form: form}
+	out := Entries{Query: strings.TrimSpace(v.R.FormValue("q")), Form: form}
 	out.Form.Once = page.NewOnce()
 	if v.R.Method == http.MethodGet && v.R.FormValue("done") != "" {
 		out.Done = "The charge was refunded. Renter and operator were notified of the reason."
@@ -158,11 +158,11 @@ func (s *Pages) showEntries(v *page.Visit, form CompensateForm) error {
 			out.Entries = append(out.Entries, viewEntry(b))
 		}
 	}
-	return s.Render(v, BookEntriesPage(v.Page("Entries of the books", "desk"), out))
+	return s.Render(v, EntriesPage(v.Page("Ledger entries", "admin"), out))
 }
 
-func viewEntry(b ledger.Booked) BookEntry {
-	x := BookEntry{
+func viewEntry(b ledger.Booked) Entry {
+	x := Entry{
 		ID:       b.ID.String(),
 		Time:     b.At,
 		Kind:     b.Kind,
@@ -173,7 +173,7 @@ func viewEntry(b ledger.Booked) BookEntry {
 		Charge:   b.Kind == "usage",
 	}
 	for _, t := range b.Transfers {
-		x.Transfers = append(x.Transfers, BookTransfer{
+		x.Transfers = append(x.Transfers, Transfer{
 			Debit:     string(t.Debit.Kind),
 			DebitOrg:  t.Debit.Org.String(),
 			Credit:    string(t.Credit.Kind),

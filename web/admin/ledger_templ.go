@@ -16,10 +16,10 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// Books are the platform's own, at a glance.
-type Books struct {
+// Books is the page of the platform's ledger.
+type Ledger struct {
 	Debits, Credits *big.Int // nano-units
-	Totals          []BookTotal
+	Totals          []Total
 	Problems        []string
 	Stripe          StripeState
 	Below           []BelowZero
@@ -31,26 +31,26 @@ type Books struct {
 	Done            string
 }
 
-// Frozen is a lease whose money waits, and why. Conflicts say it for people.
+// Frozen is a lease whose money is withheld. Conflicts are the reasons in words.
 type Frozen struct {
 	Lease, Cluster, Host, HostName, Operator, Currency string
 	Posted, Waiting                                    money.Nano
 	Conflicts                                          []string
 }
 
-// UnfreezeForm is what was typed to let a lease's money move. Once is the word that makes it work once.
+// UnfreezeForm holds the values typed to unfreeze a lease. Once is its idempotency key.
 type UnfreezeForm struct {
 	Lease, Reason, Once string
 	Errors              map[string]string
 }
 
-// BookTotal is the balance of all accounts of a kind, credit minus debit, in nano-units.
-type BookTotal struct {
+// Total is the balance of all accounts of a kind, credit minus debit, in nano-units.
+type Total struct {
 	Kind, Currency string
 	Amount         *big.Int
 }
 
-// StripeState is how Stripe and the books stand to each other.
+// StripeState compares Stripe's balance with the ledger.
 type StripeState struct {
 	State                        view.State
 	Currency                     string
@@ -65,19 +65,19 @@ type StripeState struct {
 	Wrong                                              bool // Unread lasts
 }
 
-// OpenChange is a change of Stripe's balance without an entry, or an entry without a change; Search finds it.
+// OpenChange is a balance transaction at Stripe without an entry, or an entry without one. Search is the query that finds it.
 type OpenChange struct {
 	Time, What, Name, Search string
 	Amount                   money.Nano
 }
 
-// BelowZero is an org's account with less than nothing in it.
+// BelowZero is an organisation's account with a negative balance.
 type BelowZero struct {
 	Kind, Org, Currency string
 	Balance             money.Nano
 }
 
-func BooksPage(p view.Page, b Books) templ.Component {
+func LedgerPage(p view.Page, b Ledger) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -110,17 +110,17 @@ func BooksPage(p view.Page, b Books) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Books</h1><p class=\"lede\">The sum of every transfer ever booked.</p></div><dl class=\"strip\" id=\"balance\"><div><dt>The books</dt><dd>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Ledger</h1><p class=\"lede\">The sum of every transfer.</p></div><dl class=\"strip\" id=\"balance\"><div><dt>State</dt><dd>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			if len(b.Problems) == 0 {
-				templ_7745c5c3_Err = view.Badge(view.State{Word: "They balance", Icon: "check", Tone: "ok"}, "bare").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Badge(view.State{Word: "Balanced", Icon: "check", Tone: "ok"}, "bare").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = view.Badge(view.State{Word: "Do not balance", Icon: "error", Tone: "bad"}, "bare").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Badge(view.State{Word: "Not balanced", Icon: "error", Tone: "bad"}, "bare").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -303,7 +303,7 @@ func BooksPage(p view.Page, b Books) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = bookSearch("").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = entrySearch("").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -329,7 +329,7 @@ func BooksPage(p view.Page, b Books) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = DeskShell(p, "books").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = AdminShell(p, "books").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -337,7 +337,7 @@ func BooksPage(p view.Page, b Books) templ.Component {
 	})
 }
 
-func trialBalance(totals []BookTotal) templ.Component {
+func trialBalance(totals []Total) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -377,7 +377,7 @@ func trialBalance(totals []BookTotal) templ.Component {
 				ctx = templ.InitializeContext(ctx)
 				return nil
 			})
-			templ_7745c5c3_Err = view.Empty("Nothing is booked yet", "The first top-up makes the first entry.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var14), templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Empty("No entries yet", "The first top-up creates the first entry.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var14), templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -465,14 +465,14 @@ func stripeTotals(s StripeState) templ.Component {
 			templ_7745c5c3_Var18 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<section class=\"panel boxed\" id=\"stripe\"><header><h2>Stripe compared with the ledger</h2></header><div class=\"body\"><table class=\"tbl fits\"><caption class=\"vh\">What Stripe holds, and what the books say it holds, in ")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<section class=\"panel boxed\" id=\"stripe\"><header><h2>Stripe compared with the ledger</h2></header><div class=\"body\"><table class=\"tbl fits\"><caption class=\"vh\">Stripe's balance, and Stripe's balance by the ledger, in ")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var19 string
 		templ_7745c5c3_Var19, templ_7745c5c3_Err = templ.JoinStringErrs(s.Currency)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 154, Col: 91}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 154, Col: 93}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var19))
 		if templ_7745c5c3_Err != nil {
@@ -535,7 +535,7 @@ func stripeTotals(s StripeState) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 34, "<tr><th scope=\"row\">Stripe's changes come to</th><td class=\"num\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 34, "<tr><th scope=\"row\">Balance at Stripe</th><td class=\"num\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -543,7 +543,7 @@ func stripeTotals(s StripeState) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 35, "</td></tr><tr><th scope=\"row\">The books say</th><td class=\"num\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 35, "</td></tr><tr><th scope=\"row\">Balance by the ledger</th><td class=\"num\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -559,14 +559,14 @@ func stripeTotals(s StripeState) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 37, "</td></tr><tr><th scope=\"row\">Changes matched</th><td class=\"num\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 37, "</td></tr><tr><th scope=\"row\">Balance transactions matched</th><td class=\"num\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var21 string
 		templ_7745c5c3_Var21, templ_7745c5c3_Err = templ.JoinStringErrs(view.Itoa(int(s.Matched)))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 205, Col: 88}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 205, Col: 101}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var21))
 		if templ_7745c5c3_Err != nil {
@@ -757,9 +757,9 @@ func openChanges(anchor, title, currency string, list []OpenChange) templ.Compon
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var32 templ.SafeURL
-				templ_7745c5c3_Var32, templ_7745c5c3_Err = templ.JoinURLErrs(bookEntriesURL(x.Search, ""))
+				templ_7745c5c3_Var32, templ_7745c5c3_Err = templ.JoinURLErrs(entriesURL(x.Search, ""))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 238, Col: 48}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 238, Col: 44}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var32))
 				if templ_7745c5c3_Err != nil {
@@ -772,7 +772,7 @@ func openChanges(anchor, title, currency string, list []OpenChange) templ.Compon
 				var templ_7745c5c3_Var33 string
 				templ_7745c5c3_Var33, templ_7745c5c3_Err = templ.JoinStringErrs(x.Name)
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 238, Col: 59}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 238, Col: 55}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var33))
 				if templ_7745c5c3_Err != nil {
@@ -835,17 +835,17 @@ func belowZero(list []BelowZero) templ.Component {
 			templ_7745c5c3_Var35 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 55, "<section class=\"panel boxed\" id=\"below\"><header><h2>Below zero</h2></header>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 55, "<section class=\"panel boxed\" id=\"below\"><header><h2>Negative balances</h2></header>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		if len(list) == 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 56, "<p class=\"body soft\">No organisation has less than nothing in any account.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 56, "<p class=\"body soft\">No organisation has a negative balance.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 57, "<div class=\"body\"><table class=\"tbl\"><caption class=\"vh\">Accounts of organisations below zero</caption> <thead><tr><th scope=\"col\">Account</th><th scope=\"col\" class=\"num\">Balance</th></tr></thead> <tbody>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 57, "<div class=\"body\"><table class=\"tbl\"><caption class=\"vh\">Accounts of organisations with a negative balance</caption> <thead><tr><th scope=\"col\">Account</th><th scope=\"col\" class=\"num\">Balance</th></tr></thead> <tbody>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -932,7 +932,7 @@ func frozenLeases(list []Frozen) templ.Component {
 		}
 		ctx = templ.ClearChildren(ctx)
 		if len(list) > 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 65, "<section class=\"panel\" id=\"frozen\"><header><h2>Frozen leases</h2><span class=\"note\">their hosts signed two accounts of the same time; the first stands</span></header><div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Leases whose money waits, with the reason</caption> <thead><tr><th scope=\"col\">Lease</th><th scope=\"col\">Why</th><th scope=\"col\" class=\"num\">Charged</th><th scope=\"col\" class=\"num\">Waiting</th></tr></thead> <tbody>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 65, "<section class=\"panel\" id=\"frozen\"><header><h2>Frozen leases</h2><span class=\"note\">their hosts signed conflicting usage for the same time; the first one stands</span></header><div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Leases whose money is withheld, with the reason</caption> <thead><tr><th scope=\"col\">Lease</th><th scope=\"col\">Why</th><th scope=\"col\" class=\"num\">Charged</th><th scope=\"col\" class=\"num\">Waiting</th></tr></thead> <tbody>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -968,9 +968,9 @@ func frozenLeases(list []Frozen) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var41 templ.SafeURL
-				templ_7745c5c3_Var41, templ_7745c5c3_Err = templ.JoinURLErrs(bookEntriesURL(f.Cluster, ""))
+				templ_7745c5c3_Var41, templ_7745c5c3_Err = templ.JoinURLErrs(entriesURL(f.Cluster, ""))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 301, Col: 72}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 301, Col: 68}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var41))
 				if templ_7745c5c3_Err != nil {
@@ -983,7 +983,7 @@ func frozenLeases(list []Frozen) templ.Component {
 				var templ_7745c5c3_Var42 string
 				templ_7745c5c3_Var42, templ_7745c5c3_Err = templ.JoinStringErrs(view.ShortID(f.Cluster))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 301, Col: 100}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 301, Col: 96}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var42))
 				if templ_7745c5c3_Err != nil {
@@ -1098,7 +1098,7 @@ func unfreeze(list []Frozen, f UnfreezeForm) templ.Component {
 		}
 		ctx = templ.ClearChildren(ctx)
 		if len(list) > 0 || len(f.Errors) > 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 80, "<section class=\"panel boxed\" id=\"unfreeze\"><header><h2>Let money move again</h2></header><form class=\"body stack-3\" method=\"post\" action=\"/admin/books/unfreeze\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 80, "<section class=\"panel boxed\" id=\"unfreeze\"><header><h2>Unfreeze a lease</h2></header><form class=\"body stack-3\" method=\"post\" action=\"/admin/books/unfreeze\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1205,34 +1205,34 @@ func unfreeze(list []Frozen, f UnfreezeForm) templ.Component {
 	})
 }
 
-// BookEntries are entries that were searched for, and the form that gives a charge back.
-type BookEntries struct {
+// Entries is the page of found entries, with the form that compensates a charge.
+type Entries struct {
 	Query, Next, Done string
-	Entries           []BookEntry
+	Entries           []Entry
 	Form              CompensateForm
 }
 
-// BookEntry is one entry of the books.
-type BookEntry struct {
+// Entry is an entry of the ledger.
+type Entry struct {
 	ID, Time, Kind, Key, Memo, Ref, Corrects string
-	Transfers                                []BookTransfer
+	Transfers                                []Transfer
 	Charge                                   bool // it can be given back
 }
 
-// BookTransfer is one of its transfers. The orgs are "" for the platform's own accounts.
-type BookTransfer struct {
+// Transfer is a transfer of an entry. The organisations are "" for the platform's own accounts.
+type Transfer struct {
 	Debit, DebitOrg, Credit, CreditOrg, Currency string
 	Amount                                       money.Nano
 }
 
-// CompensateForm is a compensation as typed. Once is the word that makes it work once.
+// CompensateForm holds the values typed for a compensation. Once is its idempotency key.
 type CompensateForm struct {
 	Charge, Amount, Reason, Once string
 	Errors                       map[string]string
 }
 
-// bookEntriesURL is the page of what q finds, with charge in the form.
-func bookEntriesURL(q, charge string) templ.SafeURL {
+// entriesURL returns the address of the page of the entries that q finds, with charge filled into the form.
+func entriesURL(q, charge string) templ.SafeURL {
 	values := url.Values{"q": {q}}
 	if charge != "" {
 		values.Set("charge", charge)
@@ -1241,7 +1241,7 @@ func bookEntriesURL(q, charge string) templ.SafeURL {
 	return templ.SafeURL("/admin/books/entries?" + values.Encode())
 }
 
-func bookSearch(q string) templ.Component {
+func entrySearch(q string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -1266,7 +1266,7 @@ func bookSearch(q string) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "q", Label: "An entry, its key, or what it belongs to", Type: "search", Value: q, Mono: true, Required: true, Help: "An entry's id or key, or the id of an organisation, a cluster, a top-up, a refund."}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "q", Label: "Entry, key or object", Type: "search", Value: q, Mono: true, Required: true, Help: "The ID or key of an entry, or the ID of an organisation, cluster, top-up or refund."}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1278,7 +1278,7 @@ func bookSearch(q string) templ.Component {
 	})
 }
 
-func BookEntriesPage(p view.Page, b BookEntries) templ.Component {
+func EntriesPage(p view.Page, b Entries) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -1311,7 +1311,7 @@ func BookEntriesPage(p view.Page, b BookEntries) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 94, "<div class=\"pagehead\"><h1>Entries</h1><p class=\"lede\">Of the <a href=\"/admin/books\">books</a>, newest first.</p></div><div class=\"grid-main wideaside billgrid\"><div class=\"stack\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 94, "<div class=\"pagehead\"><h1>Entries</h1><p class=\"lede\">Of the <a href=\"/admin/books\">ledger</a>, newest first.</p></div><div class=\"grid-main wideaside billgrid\"><div class=\"stack\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1321,7 +1321,7 @@ func BookEntriesPage(p view.Page, b BookEntries) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = bookEntries(b).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = entryList(b).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1329,7 +1329,7 @@ func BookEntriesPage(p view.Page, b BookEntries) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = bookSearch(b.Query).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = entrySearch(b.Query).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1347,7 +1347,7 @@ func BookEntriesPage(p view.Page, b BookEntries) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = DeskShell(p, "books").Render(templ.WithChildren(ctx, templ_7745c5c3_Var53), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = AdminShell(p, "books").Render(templ.WithChildren(ctx, templ_7745c5c3_Var53), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1355,7 +1355,7 @@ func BookEntriesPage(p view.Page, b BookEntries) templ.Component {
 	})
 }
 
-func bookEntries(b BookEntries) templ.Component {
+func entryList(b Entries) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -1408,12 +1408,12 @@ func bookEntries(b BookEntries) templ.Component {
 				ctx = templ.InitializeContext(ctx)
 				return nil
 			})
-			templ_7745c5c3_Err = view.Empty("Nothing found", "Ids are written with their prefix, such as cl_… or org_…; keys are whole.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var56), templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Empty("Nothing found", "Write IDs with their prefix, such as cl_… or org_…, and keys in full.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var56), templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 100, "<div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Entries of the books with their transfers</caption> <thead><tr><th scope=\"col\">Entry</th><th scope=\"col\" class=\"hide-s\">From, to</th><th scope=\"col\" class=\"num\">Amount</th></tr></thead> ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 100, "<div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Entries of the ledger with their transfers</caption> <thead><tr><th scope=\"col\">Entry</th><th scope=\"col\" class=\"hide-s\">From, to</th><th scope=\"col\" class=\"num\">Amount</th></tr></thead> ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1512,9 +1512,9 @@ func bookEntries(b BookEntries) templ.Component {
 						return templ_7745c5c3_Err
 					}
 					var templ_7745c5c3_Var63 templ.SafeURL
-					templ_7745c5c3_Var63, templ_7745c5c3_Err = templ.JoinURLErrs(bookEntriesURL(e.Ref, ""))
+					templ_7745c5c3_Var63, templ_7745c5c3_Err = templ.JoinURLErrs(entriesURL(e.Ref, ""))
 					if templ_7745c5c3_Err != nil {
-						return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 445, Col: 80}
+						return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 445, Col: 76}
 					}
 					_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var63))
 					if templ_7745c5c3_Err != nil {
@@ -1527,7 +1527,7 @@ func bookEntries(b BookEntries) templ.Component {
 					var templ_7745c5c3_Var64 string
 					templ_7745c5c3_Var64, templ_7745c5c3_Err = templ.JoinStringErrs(e.Ref)
 					if templ_7745c5c3_Err != nil {
-						return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 445, Col: 90}
+						return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 445, Col: 86}
 					}
 					_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var64))
 					if templ_7745c5c3_Err != nil {
@@ -1544,9 +1544,9 @@ func bookEntries(b BookEntries) templ.Component {
 						return templ_7745c5c3_Err
 					}
 					var templ_7745c5c3_Var65 templ.SafeURL
-					templ_7745c5c3_Var65, templ_7745c5c3_Err = templ.JoinURLErrs(bookEntriesURL(e.Corrects, ""))
+					templ_7745c5c3_Var65, templ_7745c5c3_Err = templ.JoinURLErrs(entriesURL(e.Corrects, ""))
 					if templ_7745c5c3_Err != nil {
-						return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 448, Col: 91}
+						return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 448, Col: 87}
 					}
 					_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var65))
 					if templ_7745c5c3_Err != nil {
@@ -1559,7 +1559,7 @@ func bookEntries(b BookEntries) templ.Component {
 					var templ_7745c5c3_Var66 string
 					templ_7745c5c3_Var66, templ_7745c5c3_Err = templ.JoinStringErrs(e.Corrects)
 					if templ_7745c5c3_Err != nil {
-						return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 448, Col: 106}
+						return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 448, Col: 102}
 					}
 					_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var66))
 					if templ_7745c5c3_Err != nil {
@@ -1576,15 +1576,15 @@ func bookEntries(b BookEntries) templ.Component {
 						return templ_7745c5c3_Err
 					}
 					var templ_7745c5c3_Var67 templ.SafeURL
-					templ_7745c5c3_Var67, templ_7745c5c3_Err = templ.JoinURLErrs(bookEntriesURL(b.Query, e.ID))
+					templ_7745c5c3_Var67, templ_7745c5c3_Err = templ.JoinURLErrs(entriesURL(b.Query, e.ID))
 					if templ_7745c5c3_Err != nil {
-						return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 451, Col: 73}
+						return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 451, Col: 69}
 					}
 					_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var67))
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 116, "\">Give this charge back</a></span>")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 116, "\">Compensate this charge</a></span>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -1598,7 +1598,7 @@ func bookEntries(b BookEntries) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = bookAccount(t.Debit, t.DebitOrg).Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = entryAccount(t.Debit, t.DebitOrg).Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -1606,7 +1606,7 @@ func bookEntries(b BookEntries) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = bookAccount(t.Credit, t.CreditOrg).Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = entryAccount(t.Credit, t.CreditOrg).Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -1673,7 +1673,7 @@ func bookEntries(b BookEntries) templ.Component {
 	})
 }
 
-func bookAccount(kind, org string) templ.Component {
+func entryAccount(kind, org string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -1717,9 +1717,9 @@ func bookAccount(kind, org string) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var72 templ.SafeURL
-			templ_7745c5c3_Var72, templ_7745c5c3_Err = templ.JoinURLErrs(bookEntriesURL(org, ""))
+			templ_7745c5c3_Var72, templ_7745c5c3_Err = templ.JoinURLErrs(entriesURL(org, ""))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 483, Col: 59}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 483, Col: 55}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var72))
 			if templ_7745c5c3_Err != nil {
@@ -1732,7 +1732,7 @@ func bookAccount(kind, org string) templ.Component {
 			var templ_7745c5c3_Var73 string
 			templ_7745c5c3_Var73, templ_7745c5c3_Err = templ.JoinStringErrs(view.ShortID(org))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 483, Col: 81}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/ledger.templ`, Line: 483, Col: 77}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var73))
 			if templ_7745c5c3_Err != nil {
@@ -1768,7 +1768,7 @@ func compensate(q string, f CompensateForm) templ.Component {
 			templ_7745c5c3_Var74 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 133, "<section class=\"panel boxed\" id=\"compensate\"><header><h2>Give a charge back</h2></header><form class=\"body stack-3\" method=\"post\" action=\"/admin/books/compensations\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 133, "<section class=\"panel boxed\" id=\"compensate\"><header><h2>Compensate a charge</h2></header><form class=\"body stack-3\" method=\"post\" action=\"/admin/books/compensations\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1778,11 +1778,11 @@ func compensate(q string, f CompensateForm) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "charge", Label: "Charge", Type: "text", Value: f.Charge, Mono: true, Required: true, Error: f.Errors["charge"], Help: "The id of an entry of kind usage."}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "charge", Label: "Charge", Type: "text", Value: f.Charge, Mono: true, Required: true, Error: f.Errors["charge"], Help: "The ID of an entry of kind usage."}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "amount", Label: "Amount", Type: "text", Value: f.Amount, InputMode: "decimal", Error: f.Errors["amount"], Help: "Empty: all that is left of the charge; never more."}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "amount", Label: "Amount", Type: "text", Value: f.Amount, InputMode: "decimal", Error: f.Errors["amount"], Help: "Leave empty for the rest of the charge."}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1790,7 +1790,7 @@ func compensate(q string, f CompensateForm) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 134, "<button class=\"btn danger block\" type=\"submit\">Give back</button> <input type=\"hidden\" name=\"once\" value=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 134, "<button class=\"btn danger block\" type=\"submit\">Compensate</button> <input type=\"hidden\" name=\"once\" value=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

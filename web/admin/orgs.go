@@ -45,7 +45,7 @@ func (s *Pages) orgs(v *page.Visit) error {
 		out.Next = page.Older(v, rows[page.AdminRows-1].ID.String())
 	}
 	out.Rows = rows
-	return s.Render(v, OrgsPage(v.Page("Organisations", "desk"), out))
+	return s.Render(v, OrgsPage(v.Page("Organisations", "admin"), out))
 }
 
 func (s *Pages) orgPage(v *page.Visit) error { return s.showOrg(v, ActForm{}) }
@@ -140,7 +140,7 @@ func (s *Pages) showOrg(v *page.Visit, form ActForm) error {
 		return err
 	}
 	out.Trail = s.AuditRows(trail)
-	return s.Render(v, OneOrgPage(v.Page(out.Name, "desk"), out))
+	return s.Render(v, OneOrgPage(v.Page(out.Name, "admin"), out))
 }
 
 // onOrg runs the action of a form on an organisation's page and shows the page again, with what is wrong or with what

@@ -109,7 +109,7 @@ func OrgsPage(p view.Page, o Orgs) templ.Component {
 					}
 					return nil
 				})
-				templ_7745c5c3_Err = view.Empty("Nobody found", "A part of a name or of an e-mail address is enough; an id has to be whole.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var4), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Empty("No organisation found", "Part of a name or e-mail address is enough; an ID must be complete.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var4), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -303,7 +303,7 @@ func OrgsPage(p view.Page, o Orgs) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = DeskShell(p, "orgs").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = AdminShell(p, "orgs").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -311,7 +311,7 @@ func OrgsPage(p view.Page, o Orgs) templ.Component {
 	})
 }
 
-// OneOrg is all that the desk knows of an organisation.
+// OneOrg is the page of an organisation.
 type OneOrg struct {
 	statement.OrgDetail
 	Standing                             string // payment.StandingState of a renter
@@ -411,15 +411,15 @@ func OneOrgPage(p view.Page, o OneOrg) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var21 templ.SafeURL
-			templ_7745c5c3_Var21, templ_7745c5c3_Err = templ.JoinURLErrs(bookEntriesURL(org, ""))
+			templ_7745c5c3_Var21, templ_7745c5c3_Err = templ.JoinURLErrs(entriesURL(org, ""))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 110, Col: 67}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 110, Col: 63}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var21))
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 28, "\">Entries of the books</a></div></div><dl class=\"strip\"><div><dt>Available, ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 28, "\">Ledger entries</a></div></div><dl class=\"strip\"><div><dt>Available, ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -458,14 +458,14 @@ func OneOrgPage(p view.Page, o OneOrg) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 31, " held for clusters</dd></div><div><dt>In the holdback</dt><dd class=\"readout-2\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 31, " held for clusters</dd></div><div><dt>In holdback</dt><dd class=\"readout-2\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var25 string
 			templ_7745c5c3_Var25, templ_7745c5c3_Err = templ.JoinStringErrs(o.Pending)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 114, Col: 65}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 114, Col: 61}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var25))
 			if templ_7745c5c3_Err != nil {
@@ -478,7 +478,7 @@ func OneOrgPage(p view.Page, o OneOrg) templ.Component {
 			var templ_7745c5c3_Var26 string
 			templ_7745c5c3_Var26, templ_7745c5c3_Err = templ.JoinStringErrs(o.InReview)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 114, Col: 101}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 114, Col: 97}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var26))
 			if templ_7745c5c3_Err != nil {
@@ -536,7 +536,7 @@ func OneOrgPage(p view.Page, o OneOrg) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 37, " on its way</dd></div><div><dt>Fee</dt><dd class=\"readout-2\" id=\"fee\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 37, " in transit</dd></div><div><dt>Fee</dt><dd class=\"readout-2\" id=\"fee\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -628,20 +628,20 @@ func OneOrgPage(p view.Page, o OneOrg) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 45, "<section class=\"panel\" id=\"trail\"><header><h2>Audit log</h2><span class=\"note\">what it did and what was done to it</span><span class=\"right note\"><a href=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 45, "<section class=\"panel\" id=\"trail\"><header><h2>Audit log</h2><span class=\"note\">what the organisation did, and what was done to it</span><span class=\"right note\"><a href=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var33 templ.SafeURL
 			templ_7745c5c3_Var33, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL("/admin/audit?org=" + org))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 142, Col: 167}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 142, Col: 182}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var33))
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 46, "\">all of it</a></span></header>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 46, "\">All entries</a></span></header>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -674,7 +674,7 @@ func OneOrgPage(p view.Page, o OneOrg) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "fee_ppm", Label: "Of new leases", Type: "text", InputMode: "numeric", Unit: "ppm", Value: o.Form.typed("fee", "", o.Form.Value, view.Itoa(o.FeePPM)), Required: true, Error: o.Form.err("fee", "", "fee_ppm"), Help: "10,000 ppm are 1 %. Running leases keep their share."}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "fee_ppm", Label: "Of new leases", Type: "text", InputMode: "numeric", Unit: "ppm", Value: o.Form.typed("fee", "", o.Form.Value, view.Itoa(o.FeePPM)), Required: true, Error: o.Form.err("fee", "", "fee_ppm"), Help: "10,000 ppm are 1 %. Running leases keep their fee."}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -700,7 +700,7 @@ func OneOrgPage(p view.Page, o OneOrg) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = DeskShell(p, "orgs").Render(templ.WithChildren(ctx, templ_7745c5c3_Var17), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = AdminShell(p, "orgs").Render(templ.WithChildren(ctx, templ_7745c5c3_Var17), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -900,7 +900,7 @@ func orgPay(o OneOrg) templ.Component {
 		}
 		ctx = templ.ClearChildren(ctx)
 		org := o.ID.String()
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 66, "<section class=\"panel boxed\" id=\"account\"><header><h2>Payouts to them</h2></header><div class=\"body stack-3\"><p class=\"row\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 66, "<section class=\"panel boxed\" id=\"account\"><header><h2>Payouts</h2></header><div class=\"body stack-3\"><p class=\"row\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1046,14 +1046,14 @@ func orgPay(o OneOrg) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 82, " <p class=\"body small soft\" id=\"cannot-pay\">Nothing can be paid now: ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 82, " <p class=\"body small soft\" id=\"cannot-pay\">Nothing can be paid out now: ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var50 string
 			templ_7745c5c3_Var50, templ_7745c5c3_Err = templ.JoinStringErrs(o.Why)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 238, Col: 78}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 238, Col: 82}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var50))
 			if templ_7745c5c3_Err != nil {
@@ -1110,7 +1110,7 @@ func orgPay(o OneOrg) templ.Component {
 	})
 }
 
-// orgTakeBack takes a payout back, or asks again for what Stripe refused.
+// orgTakeBack renders the form that reverses a payout, or retries a reversal that Stripe refused.
 func orgTakeBack(o OneOrg) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1134,7 +1134,7 @@ func orgTakeBack(o OneOrg) templ.Component {
 		ctx = templ.ClearChildren(ctx)
 		chosen, amount := takeBack(o)
 		if chosen != "" {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 90, "<section class=\"panel boxed\" id=\"take-back\"><header><h2>Take a payout back</h2></header><form class=\"body stack-3\" method=\"post\" action=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 90, "<section class=\"panel boxed\" id=\"take-back\"><header><h2>Reverse a payout</h2></header><form class=\"body stack-3\" method=\"post\" action=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1243,11 +1243,11 @@ func orgTakeBack(o OneOrg) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "take-back-amount", Name: "amount", Label: "Amount", Type: "text", InputMode: "decimal", Unit: o.Currency, Value: amount, Error: o.Form.err("reverse", o.Form.Target, "amount"), Help: "Empty: all that is left of it."}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "take-back-amount", Name: "amount", Label: "Amount", Type: "text", InputMode: "decimal", Unit: o.Currency, Value: amount, Error: o.Form.err("reverse", o.Form.Target, "amount"), Help: "Leave empty for the rest of the payout."}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "reason-reverse", Name: "reason", Label: "Reason", Type: "text", Value: o.Form.typed("reverse", o.Form.Target, o.Form.Reason, ""), Required: true, Error: o.Form.err("reverse", o.Form.Target, "reason"), Help: "The operator reads it. Payouts to them stop."}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "reason-reverse", Name: "reason", Label: "Reason", Type: "text", Value: o.Form.typed("reverse", o.Form.Target, o.Form.Reason, ""), Required: true, Error: o.Form.err("reverse", o.Form.Target, "reason"), Help: "Shown to the operator. Payouts to them stop."}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1264,7 +1264,7 @@ func orgTakeBack(o OneOrg) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 103, "\"> <button class=\"btn danger block\" type=\"submit\">Take it back</button></form></section>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 103, "\"> <button class=\"btn danger block\" type=\"submit\">Reverse</button></form></section>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1273,7 +1273,7 @@ func orgTakeBack(o OneOrg) templ.Component {
 	})
 }
 
-// takeBack is what the form to take a payout back holds: what was typed, else what Stripe refused last, else the last payout. No
+// takeBack returns the values of the form that reverses a payout: the typed ones, else the reversal that Stripe refused last, else the last payout. No
 // payout: there is none of which something is left.
 func takeBack(o OneOrg) (payout, amount string) {
 	for _, r := range o.Payouts {
@@ -1314,7 +1314,7 @@ func orgFrozen(o OneOrg) templ.Component {
 		}
 		ctx = templ.ClearChildren(ctx)
 		if len(o.Frozen) > 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 104, "<section class=\"panel\" id=\"frozen\"><header><h2>Frozen money</h2><span class=\"note\">a host signed two accounts of the same time; the first stands</span></header>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 104, "<section class=\"panel\" id=\"frozen\"><header><h2>Frozen money</h2><span class=\"note\">a host signed conflicting usage for the same time; the first one stands</span></header>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1389,9 +1389,9 @@ func orgFrozen(o OneOrg) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var65 templ.SafeURL
-				templ_7745c5c3_Var65, templ_7745c5c3_Err = templ.JoinURLErrs(bookEntriesURL(f.Cluster, ""))
+				templ_7745c5c3_Var65, templ_7745c5c3_Err = templ.JoinURLErrs(entriesURL(f.Cluster, ""))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 310, Col: 165}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 310, Col: 161}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var65))
 				if templ_7745c5c3_Err != nil {
@@ -1404,7 +1404,7 @@ func orgFrozen(o OneOrg) templ.Component {
 				var templ_7745c5c3_Var66 string
 				templ_7745c5c3_Var66, templ_7745c5c3_Err = templ.JoinStringErrs(view.ShortID(f.Cluster))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 310, Col: 193}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 310, Col: 189}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var66))
 				if templ_7745c5c3_Err != nil {
@@ -1507,12 +1507,12 @@ func orgPayouts(o OneOrg) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if len(o.Payouts) == 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 121, "<p class=\"soft\">Nothing was paid out to them yet.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 121, "<p class=\"soft\">No payouts yet.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = deskPayouts(o.Payouts, o.Currency, false).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = adminPayouts(o.Payouts, o.Currency, false).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1525,7 +1525,7 @@ func orgPayouts(o OneOrg) templ.Component {
 	})
 }
 
-// OrgInvoice is an invoice by Stripe, as the platform's operators see it.
+// OrgInvoice is an invoice by Stripe.
 type OrgInvoice struct {
 	billing.PostpaidInvoice
 	Note       string // on its being given up, or paid by bank
@@ -1556,7 +1556,7 @@ func orgInvoices(o OneOrg) templ.Component {
 		}
 		ctx = templ.ClearChildren(ctx)
 		if len(o.Invoices) > 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 123, "<section class=\"panel\" id=\"invoices\"><header><h2>Invoices by Stripe</h2><span class=\"note\">of what it used on credit, newest first</span></header><div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Invoices of what the organisation used on credit</caption> <thead><tr><th scope=\"col\">Number</th><th scope=\"col\">State</th><th scope=\"col\" class=\"num\">Total, ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 123, "<section class=\"panel\" id=\"invoices\"><header><h2>Invoices by Stripe</h2><span class=\"note\">usage on credit, newest first</span></header><div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Invoices for usage on credit</caption> <thead><tr><th scope=\"col\">Number</th><th scope=\"col\">State</th><th scope=\"col\" class=\"num\">Total, ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1740,7 +1740,7 @@ func orgInvoices(o OneOrg) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 141, " are unpaid. What came to your bank account for it pays what is owed first, then what was given up.</p><input type=\"hidden\" name=\"invoice\" value=\"")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 141, " are unpaid. A transfer to your bank account pays the debt first, then the written-off amount.</p><input type=\"hidden\" name=\"invoice\" value=\"")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -1761,7 +1761,7 @@ func orgInvoices(o OneOrg) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: fieldID("reference", "bank", in.ID), Name: "reference", Label: "Reference of the transfer", Type: "text", Value: o.Form.typed("bank", in.ID, o.Form.Reference, ""), Required: true, Error: o.Form.err("bank", in.ID, "reference"), Help: "As your bank's statement has it. A transfer is booked once."}).Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: fieldID("reference", "bank", in.ID), Name: "reference", Label: "Reference of the transfer", Type: "text", Value: o.Form.typed("bank", in.ID, o.Form.Reference, ""), Required: true, Error: o.Form.err("bank", in.ID, "reference"), Help: "As on your bank statement. Each transfer is recorded once."}).Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -1769,14 +1769,14 @@ func orgInvoices(o OneOrg) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 143, "<button class=\"btn\" type=\"submit\">Book the transfer for ")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 143, "<button class=\"btn\" type=\"submit\">Record the transfer for ")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
 					var templ_7745c5c3_Var84 string
 					templ_7745c5c3_Var84, templ_7745c5c3_Err = templ.JoinStringErrs(in.Number)
 					if templ_7745c5c3_Err != nil {
-						return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 385, Col: 73}
+						return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 385, Col: 75}
 					}
 					_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var84))
 					if templ_7745c5c3_Err != nil {
@@ -1849,7 +1849,7 @@ func orgInvoices(o OneOrg) templ.Component {
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
-						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 151, " are still owed. Given up, they are bad debt, and nothing is lent until they are paid after all.</p>")
+						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 151, " are still owed. If you write the invoice off, they become bad debt, and the organisation gets no credit until they are paid.</p>")
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
@@ -1867,14 +1867,14 @@ func orgInvoices(o OneOrg) templ.Component {
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
-						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 153, "</b> was not paid. Given up, Stripe tries no card any more, ")
+						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 153, "</b> was not paid. If you write it off, Stripe stops charging the card, ")
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
 						var templ_7745c5c3_Var90 string
 						templ_7745c5c3_Var90, templ_7745c5c3_Err = templ.JoinStringErrs(view.Cents(in.Total))
 						if templ_7745c5c3_Err != nil {
-							return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 393, Col: 135}
+							return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 393, Col: 147}
 						}
 						_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var90))
 						if templ_7745c5c3_Err != nil {
@@ -1887,13 +1887,13 @@ func orgInvoices(o OneOrg) templ.Component {
 						var templ_7745c5c3_Var91 string
 						templ_7745c5c3_Var91, templ_7745c5c3_Err = templ.JoinStringErrs(o.Currency)
 						if templ_7745c5c3_Err != nil {
-							return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 393, Col: 150}
+							return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 393, Col: 162}
 						}
 						_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var91))
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
-						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 155, " are bad debt, and nothing is lent until it is paid after all.</p>")
+						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 155, " become bad debt, and the organisation gets no credit until it is paid.</p>")
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
@@ -1919,20 +1919,20 @@ func orgInvoices(o OneOrg) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 158, "<button class=\"btn danger\" type=\"submit\">Give invoice ")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 158, "<button class=\"btn danger\" type=\"submit\">Write off invoice ")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
 					var templ_7745c5c3_Var93 string
 					templ_7745c5c3_Var93, templ_7745c5c3_Err = templ.JoinStringErrs(in.Number)
 					if templ_7745c5c3_Err != nil {
-						return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 397, Col: 71}
+						return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 397, Col: 76}
 					}
 					_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var93))
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 159, " up</button></form>")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 159, "</button></form>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -1969,7 +1969,7 @@ func orgDisputes(o OneOrg) templ.Component {
 		}
 		ctx = templ.ClearChildren(ctx)
 		if len(o.Disputes) > 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 161, "<section class=\"panel\" id=\"disputes\"><header><h2>Disputes</h2><span class=\"note\">and refunds made at Stripe, of what it paid</span></header><div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Disputed payments</caption> <thead><tr><th scope=\"col\">Since, UTC</th><th scope=\"col\">State</th><th scope=\"col\">The bank says</th><th scope=\"col\" class=\"hide-s\">At Stripe</th><th scope=\"col\" class=\"num hide-s\">Set aside</th><th scope=\"col\" class=\"num\">Amount</th></tr></thead> <tbody>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 161, "<section class=\"panel\" id=\"disputes\"><header><h2>Disputes</h2><span class=\"note\">of its payments, and refunds made at Stripe</span></header><div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Disputed payments</caption> <thead><tr><th scope=\"col\">Since, UTC</th><th scope=\"col\">State</th><th scope=\"col\">The bank says</th><th scope=\"col\" class=\"hide-s\">At Stripe</th><th scope=\"col\" class=\"num hide-s\">Set aside</th><th scope=\"col\" class=\"num\">Amount</th></tr></thead> <tbody>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -2080,7 +2080,7 @@ func orgDisputes(o OneOrg) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 173, "\"><p class=\"small soft\">The organisation is suspended: it has lost too many disputes, and can neither rent anything new nor add credit.</p>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 173, "\"><p class=\"small soft\">The organisation is suspended because it lost too many disputes. It can neither rent nor add credit.</p>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -2134,7 +2134,7 @@ func orgDisputes(o OneOrg) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 178, " of an invoice were given back at Stripe. As much of what hosts earned in its period is held back. A host's fault is compensated first, on the page of its entries.</p><input type=\"hidden\" name=\"refund\" value=\"")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 178, " of an invoice were refunded at Stripe. The same amount of hosts' earnings in its period is held back. If a host was at fault, compensate the charge first.</p><input type=\"hidden\" name=\"refund\" value=\"")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -2155,7 +2155,7 @@ func orgDisputes(o OneOrg) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 180, "<button class=\"btn\" type=\"submit\">Pay the hosts what they earned</button></form>")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 180, "<button class=\"btn\" type=\"submit\">Release the hosts' earnings</button></form>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -2223,7 +2223,7 @@ func orgHosts(o OneOrg) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if len(o.HostList) == 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 184, "<p class=\"soft\">It has enrolled no host.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 184, "<p class=\"soft\">No hosts enrolled.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -2398,12 +2398,12 @@ func orgClusters(o OneOrg) templ.Component {
 			templ_7745c5c3_Var114 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 199, "<section class=\"panel\" id=\"clusters\"><header><h2>Clusters</h2><span class=\"note\">those that run first</span></header>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 199, "<section class=\"panel\" id=\"clusters\"><header><h2>Clusters</h2><span class=\"note\">running ones first</span></header>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		if len(o.ClusterList) == 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 200, "<p class=\"soft\">It has rented nothing.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 200, "<p class=\"soft\">No clusters yet.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -2444,9 +2444,9 @@ func orgClusters(o OneOrg) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var117 templ.SafeURL
-				templ_7745c5c3_Var117, templ_7745c5c3_Err = templ.JoinURLErrs(bookEntriesURL(c.ID.String(), ""))
+				templ_7745c5c3_Var117, templ_7745c5c3_Err = templ.JoinURLErrs(entriesURL(c.ID.String(), ""))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 534, Col: 101}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 534, Col: 97}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var117))
 				if templ_7745c5c3_Err != nil {
@@ -2459,7 +2459,7 @@ func orgClusters(o OneOrg) templ.Component {
 				var templ_7745c5c3_Var118 string
 				templ_7745c5c3_Var118, templ_7745c5c3_Err = templ.JoinStringErrs(view.ShortID(c.ID.String()))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 534, Col: 133}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/orgs.templ`, Line: 534, Col: 129}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var118))
 				if templ_7745c5c3_Err != nil {

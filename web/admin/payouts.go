@@ -72,7 +72,7 @@ func (s *Pages) showPayoutRun(v *page.Visit, form ActForm) error {
 		return err
 	}
 	out.Rows = hosts.PayoutRows(list, names, s.Now())
-	return s.Render(v, PayoutRunPage(v.Page("Payouts", "desk"), out))
+	return s.Render(v, PayoutRunPage(v.Page("Payouts", "admin"), out))
 }
 
 // runPayouts pays every operator who can be paid now, each in its own transaction. A form that is sent twice runs once;
@@ -134,7 +134,7 @@ func (s *Pages) showReviews(v *page.Visit, form ActForm) error {
 	if out.Rows, err = s.reviewRows(v.R.Context(), rows); err != nil {
 		return err
 	}
-	return s.Render(v, ReviewsPage(v.Page("Reviews", "desk"), out))
+	return s.Render(v, ReviewsPage(v.Page("Reviews", "admin"), out))
 }
 
 func (s *Pages) reviewRows(ctx context.Context, list []payout.Review) ([]ReviewRow, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// PayoutRun is what the next payouts would be, and everybody's last ones.
+// PayoutRun is the page of the next payouts and of the latest ones.
 type PayoutRun struct {
 	Currency string
 	Minimum  money.Nano
@@ -34,7 +34,7 @@ type Sending struct {
 	Reason, Since string
 }
 
-// DuePayout is an operator whom the next payouts concern.
+// DuePayout is an operator in the next payouts.
 type DuePayout struct {
 	Org, Name, Why, Failed, Next string
 	Payable, Amount              money.Nano
@@ -73,7 +73,7 @@ func PayoutRunPage(p view.Page, x PayoutRun) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Payouts</h1><p class=\"lede\">What is due, what failed and why, and what was sent.</p></div>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Payouts</h1><p class=\"lede\">Payouts that are due, that failed, and that were sent.</p></div>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -83,14 +83,14 @@ func PayoutRunPage(p view.Page, x PayoutRun) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, " <div class=\"grid-main wideaside billgrid\"><div class=\"stack\"><section class=\"panel\" id=\"due\"><header><h2>Due</h2><span class=\"note\">failures first, then by amount; at least ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, " <div class=\"grid-main wideaside billgrid\"><div class=\"stack\"><section class=\"panel\" id=\"due\"><header><h2>Due</h2><span class=\"note\">failures first, then by amount; the minimum payout is ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var3 string
 			templ_7745c5c3_Var3, templ_7745c5c3_Err = templ.JoinStringErrs(view.Cents(x.Minimum))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/payouts.templ`, Line: 44, Col: 108}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/payouts.templ`, Line: 44, Col: 121}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var3))
 			if templ_7745c5c3_Err != nil {
@@ -103,13 +103,13 @@ func PayoutRunPage(p view.Page, x PayoutRun) templ.Component {
 			var templ_7745c5c3_Var4 string
 			templ_7745c5c3_Var4, templ_7745c5c3_Err = templ.JoinStringErrs(x.Currency)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/payouts.templ`, Line: 44, Col: 123}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/payouts.templ`, Line: 44, Col: 136}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var4))
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 4, " are sent at a time</span></header>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 4, "</span></header>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -128,12 +128,12 @@ func PayoutRunPage(p view.Page, x PayoutRun) templ.Component {
 					ctx = templ.InitializeContext(ctx)
 					return nil
 				})
-				templ_7745c5c3_Err = view.Empty("Nobody waits for a payout", "Earnings appear here once they have left the holdback.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var5), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Empty("No payouts due", "Earnings appear here when their holdback ends.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var5), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "<div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Operators whom the next payouts concern</caption> <thead><tr><th scope=\"col\">Operator</th><th scope=\"col\">Would be paid</th><th scope=\"col\" class=\"hide-s\">Scheduled, UTC</th><th scope=\"col\" class=\"num hide-s\">Payable, ")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "<div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Operators in the next payouts</caption> <thead><tr><th scope=\"col\">Operator</th><th scope=\"col\">Would be paid</th><th scope=\"col\" class=\"hide-s\">Scheduled, UTC</th><th scope=\"col\" class=\"num hide-s\">Payable, ")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -308,12 +308,12 @@ func PayoutRunPage(p view.Page, x PayoutRun) templ.Component {
 					ctx = templ.InitializeContext(ctx)
 					return nil
 				})
-				templ_7745c5c3_Err = view.Empty("No payouts yet", "They are made on the schedule, or by hand under Run now.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var14), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Empty("No payouts yet", "Payouts run on schedule, or when you start them under Run now.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var14), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = deskPayouts(x.Rows, x.Currency, true).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = adminPayouts(x.Rows, x.Currency, true).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -370,7 +370,7 @@ func PayoutRunPage(p view.Page, x PayoutRun) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "</b> at once, outside the schedule. The schedule stays as it is.</p>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "</b> at once, in addition to the schedule.</p>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -396,12 +396,12 @@ func PayoutRunPage(p view.Page, x PayoutRun) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			} else if len(x.Due) == 0 {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 29, "<p class=\"body soft\">Nobody is due.</p>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 29, "<p class=\"body soft\">No payouts are due.</p>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 30, "<p class=\"body soft\">Nobody can be paid now. The list says why, operator by operator.</p>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 30, "<p class=\"body soft\">No operator can be paid now. The list gives the reasons.</p>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -420,7 +420,7 @@ func PayoutRunPage(p view.Page, x PayoutRun) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = DeskShell(p, "payouts").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = AdminShell(p, "payouts").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -428,7 +428,7 @@ func PayoutRunPage(p view.Page, x PayoutRun) templ.Component {
 	})
 }
 
-// sending is the form that pauses everything that moves money, or resumes it.
+// sending renders the form that pauses or resumes all requests that move money.
 func sending(x Sending, f ActForm) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -450,7 +450,7 @@ func sending(x Sending, f ActForm) templ.Component {
 			templ_7745c5c3_Var19 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 33, "<section class=\"panel boxed\" id=\"sending\"><header><h2>Sending of money</h2></header><form class=\"body stack-3\" method=\"post\" action=\"/admin/sending\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 33, "<section class=\"panel boxed\" id=\"sending\"><header><h2>Sending money</h2></header><form class=\"body stack-3\" method=\"post\" action=\"/admin/sending\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -459,7 +459,7 @@ func sending(x Sending, f ActForm) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 34, " <p class=\"soft\">No payment, refund, transfer, reversal, invoice or usage is sent to Stripe. What is decided meanwhile waits.</p><input type=\"hidden\" name=\"pause\" value=\"no\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 34, " <p class=\"soft\">No payment, refund, transfer, reversal, invoice or usage is sent to Stripe. They are queued until you resume.</p><input type=\"hidden\" name=\"pause\" value=\"no\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -472,7 +472,7 @@ func sending(x Sending, f ActForm) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 36, "<p class=\"soft\">Pausing stops every payment, refund, transfer, reversal, invoice and usage report to Stripe until you resume. Calls that are under way finish.</p><input type=\"hidden\" name=\"pause\" value=\"yes\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 36, "<p class=\"soft\">Pausing stops every payment, refund, transfer, reversal, invoice and usage report to Stripe until you resume. Requests in progress finish.</p><input type=\"hidden\" name=\"pause\" value=\"yes\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -493,7 +493,7 @@ func sending(x Sending, f ActForm) templ.Component {
 	})
 }
 
-func deskPayouts(rows []hosts.PayoutRow, currency string, who bool) templ.Component {
+func adminPayouts(rows []hosts.PayoutRow, currency string, who bool) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -670,7 +670,7 @@ func deskPayouts(rows []hosts.PayoutRow, currency string, who bool) templ.Compon
 	})
 }
 
-// Reviews is the queue of linked operators and renters.
+// Reviews is the page of linked operators and renters.
 type Reviews struct {
 	All  bool // also those that are decided
 	Rows []ReviewRow
@@ -679,7 +679,7 @@ type Reviews struct {
 	Done string
 }
 
-// ReviewRow is one, in words.
+// ReviewRow is a review in words.
 type ReviewRow struct {
 	Advice                                                                                      string // refuse, release; "": none
 	ID, Operator, OperatorName, Renter, RenterName, Reasons, Since, Decided, Decision, Currency string
@@ -719,7 +719,7 @@ func ReviewsPage(p view.Page, x Reviews) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 57, "<div class=\"pagehead\"><h1>Reviews</h1><p class=\"lede\">Earnings from renters who look like the operator: released, they become payable; refused, they stay with the platform.</p><div class=\"right\"><span class=\"seg\" role=\"group\" aria-label=\"Which\"><a href=\"/admin/reviews\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 57, "<div class=\"pagehead\"><h1>Reviews</h1><p class=\"lede\">Earnings from renters who may be the operator. Released earnings become payable; refused earnings stay with the platform.</p><div class=\"right\"><span class=\"seg\" role=\"group\" aria-label=\"Which\"><a href=\"/admin/reviews\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -764,7 +764,7 @@ func ReviewsPage(p view.Page, x Reviews) templ.Component {
 					ctx = templ.InitializeContext(ctx)
 					return nil
 				})
-				templ_7745c5c3_Err = view.Empty("Nothing to review", "An operator and a renter come here when they share a person, a VAT id, a legal name and address, or a card.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var29), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Empty("Nothing to review", "A review opens when an operator and a renter share a person, a VAT ID, a legal name and address, or a card.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var29), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -790,7 +790,7 @@ func ReviewsPage(p view.Page, x Reviews) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = DeskShell(p, "reviews").Render(templ.WithChildren(ctx, templ_7745c5c3_Var28), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = AdminShell(p, "reviews").Render(templ.WithChildren(ctx, templ_7745c5c3_Var28), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1046,7 +1046,7 @@ func reviewEntry(r ReviewRow, f ActForm, action string) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 82, "<p class=\"small soft\">Nothing of it waits now. What the renter pays from now on comes here again.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 82, "<p class=\"small soft\">No earnings are held now. Later payments of the renter are held here again.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -45,7 +45,7 @@ func (s *Pages) showPromo(v *page.Visit, form ActForm, typed NewPromo) error {
 		out.Uses = out.Uses[:page.AdminRows]
 		out.Next = page.Older(v, out.Uses[page.AdminRows-1].Cursor())
 	}
-	return s.Render(v, PromoPage(v.Page("Promo codes", "desk"), out))
+	return s.Render(v, PromoPage(v.Page("Promo codes", "admin"), out))
 }
 
 func (s *Pages) createPromo(v *page.Visit) error {

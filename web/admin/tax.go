@@ -36,7 +36,7 @@ func (s *Pages) showTax(v *page.Visit, form ActForm, period string) error {
 	default:
 		out.Report, out.Over = r, !s.Now().Before(r.To)
 	}
-	return s.Render(v, TaxPage(v.Page("Taxes", "desk"), out))
+	return s.Render(v, TaxPage(v.Page("Taxes", "admin"), out))
 }
 
 // remitTax records a payment to a tax office.

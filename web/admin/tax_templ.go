@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// Taxes is the taxes of a period, and what tax offices were paid of them.
+// Taxes is the page of the taxes of a period and of the payments to tax offices.
 type Taxes struct {
 	Period   string
 	Bad      string // what is wrong with the period; the report is empty then
@@ -57,7 +57,7 @@ func TaxPage(p view.Page, t Taxes) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Taxes</h1><p class=\"lede\">What was charged where, and what of it tax offices were paid.</p></div><form class=\"findrow\" method=\"get\" action=\"/admin/tax\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Taxes</h1><p class=\"lede\">Tax charged by country, and payments to tax offices.</p></div><form class=\"findrow\" method=\"get\" action=\"/admin/tax\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -88,7 +88,7 @@ func TaxPage(p view.Page, t Taxes) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if t.Bad == "" {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "<div class=\"grid-main wideaside billgrid\"><div class=\"stack\"><section class=\"panel\" id=\"offices\"><header><h2>Tax offices</h2><span class=\"note\">paid from your bank; periods that have time in common count once</span> <span class=\"right note\"><a href=\"")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "<div class=\"grid-main wideaside billgrid\"><div class=\"stack\"><section class=\"panel\" id=\"offices\"><header><h2>Tax offices</h2><span class=\"note\">paid from your bank account; overlapping periods count once</span> <span class=\"right note\"><a href=\"")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -322,7 +322,7 @@ func TaxPage(p view.Page, t Taxes) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = DeskShell(p, "tax").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = AdminShell(p, "tax").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -330,7 +330,7 @@ func TaxPage(p view.Page, t Taxes) templ.Component {
 	})
 }
 
-// remitTax books what tax offices were paid.
+// remitTax renders the forms that record payments to tax offices.
 func remitTax(t Taxes) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -369,17 +369,17 @@ func remitTax(t Taxes) templ.Component {
 			}
 		}
 		if len(t.Report.Offices) == 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 32, "<p class=\"soft\">There is nothing to pay for this period.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 32, "<p class=\"soft\">Nothing is due for this period.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 		} else if !t.Over {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 33, "<p class=\"soft\">The period is not over, so the amount may still change. It is paid afterwards.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 33, "<p class=\"soft\">The period is not over, so the amount may still change. Pay it afterwards.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 		} else if !t.owes() {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 34, "<p class=\"soft\">All of it is paid.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 34, "<p class=\"soft\">Everything is paid.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -424,20 +424,20 @@ func remitTax(t Taxes) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 38, "<button class=\"btn block\" type=\"submit\">Book that ")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 38, "<button class=\"btn block\" type=\"submit\">Record payment to ")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
 					var templ_7745c5c3_Var19 string
 					templ_7745c5c3_Var19, templ_7745c5c3_Err = templ.JoinStringErrs(o.Country)
 					if templ_7745c5c3_Err != nil {
-						return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/tax.templ`, Line: 120, Col: 68}
+						return templ.Error{Err: templ_7745c5c3_Err, FileName: `admin/tax.templ`, Line: 120, Col: 76}
 					}
 					_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var19))
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 39, " was paid</button></form>")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 39, "</button></form>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -452,7 +452,7 @@ func remitTax(t Taxes) templ.Component {
 	})
 }
 
-// owes says that an office has not got all of what is to be declared to it.
+// owes reports whether an office has not been paid in full.
 func (t Taxes) owes() bool {
 	for _, o := range t.Report.Offices {
 		if o.Left > 0 {
@@ -462,7 +462,7 @@ func (t Taxes) owes() bool {
 	return false
 }
 
-// taxRate is the tax of a line by name and rate; a line without a tax has none to name.
+// taxRate returns the name and rate of a line's tax, or "" for a line without tax.
 func taxRate(d tax.Declared) string {
 	if d.Percent == "0" {
 		return "none"

@@ -22,7 +22,7 @@ import (
 // Documents is a list of what was issued: of one organisation, or of all for platform operators.
 type Documents struct {
 	Series, Year string // "" = all
-	Query        string // on the desk: a number or the id of an organisation
+	Query        string // on the admin page: a document number or an organisation's ID
 	Error        string // of Query
 	Rows         []DocumentRow
 	Next         string

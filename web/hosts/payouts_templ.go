@@ -37,7 +37,7 @@ type PayoutAccount struct {
 
 type PayoutRow struct {
 	ID, Time, Transfer, Why string
-	Org, Name               string // on the desk: to whom
+	Org, Name               string // on the admin pages: the operator
 	State                   view.State
 	Amount, Reversed        money.Nano
 	Left                    money.Nano // could be taken back

@@ -16,7 +16,7 @@ import (
 // Page is what every page's frame needs.
 type Page struct {
 	Title   string
-	Section string // of the main navigation: "market", "clusters", "hosts", "billing", "desk"; "" = none
+	Section string // of the main navigation: "market", "clusters", "hosts", "billing", "admin"; "" = none
 	Theme   string // "light", "dark", "" = the system's
 	Sandbox bool
 	Who     string // the org's name; "" when nobody is signed in
@@ -294,11 +294,11 @@ func Shell(p Page) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templ.RenderAttributes(ctx, templ_7745c5c3_Buffer, Current(p.Section == "desk"))
+					templ_7745c5c3_Err = templ.RenderAttributes(ctx, templ_7745c5c3_Buffer, Current(p.Section == "admin"))
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, ">Desk</a>")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, ">Admin</a>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}

@@ -25,7 +25,7 @@ type AuditRow struct {
 	Facts                                    []TrailFact
 	Reason                                   string
 	Link                                     string // where the object is looked at; "" = nowhere
-	Own                                      bool   // for the organisation itself: nothing leads to the desk
+	Own                                      bool   // for the organisation itself: no links to admin pages
 }
 
 // TrailFact is a detail of an act.

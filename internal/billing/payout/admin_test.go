@@ -63,7 +63,7 @@ func newAdmin(t *testing.T) *admin {
 	return x
 }
 
-// funded returns a desk whose renter has paid in, and whose operator can be paid.
+// funded returns a world whose renter has paid in, and whose operator can be paid.
 func funded(t *testing.T, paidIn money.Nano) *admin {
 	t.Helper()
 	x := newAdmin(t)

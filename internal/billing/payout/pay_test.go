@@ -441,7 +441,7 @@ func TestDeadAccountsDoNotStarveThePoller(t *testing.T) {
 	}
 }
 
-// While sending is paused nobody is paid, and the desk shows why; afterwards everybody is.
+// While sending is paused nobody is paid, and the admin page shows why. Afterwards everybody is paid.
 func TestAPauseOfSendingStopsPayouts(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 500*money.Unit)

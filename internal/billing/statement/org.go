@@ -198,7 +198,7 @@ func (s *Statements) Wants(ctx context.Context, who account.Principal) (Attentio
 	if err := account.RequireStaff(who); err != nil {
 		return Attention{}, err
 	}
-	n, err := s.d.Q.DeskCounts(ctx, s.currency)
+	n, err := s.d.Q.AdminCounts(ctx, s.currency)
 	if err != nil {
 		return Attention{}, fmt.Errorf("count what waits for admins: %w", err)
 	}

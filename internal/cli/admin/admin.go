@@ -17,7 +17,7 @@ import (
 
 // Command is muster admin. The command muster server admin makes a user a member of the staff.
 func Command(s *base.Session) *cobra.Command {
-	cmd := base.Noun("admin", "The platform's own desk, for its operators: books, organisations, payouts", adminLedger(s),
+	cmd := base.Noun("admin", "Administer the platform: ledger, organisations, payouts", adminLedger(s),
 		adminSearch(s), adminCompensate(s), adminSuspense(s), adminDeadLetters(s),
 		adminQuarantine(s), adminFrozen(s), adminUnfreeze(s), adminGangs(s), adminHeldCredits(s), adminDecideCredit(s),
 		adminPromo(s), adminPostpaid(s), adminReviews(s), adminStandings(s), adminForgive(s), adminAllowRefund(s),

@@ -14,7 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-const deskCounts = `-- name: DeskCounts :one
+const adminCounts = `-- name: AdminCounts :one
 SELECT (SELECT count(*) FROM payout_account WHERE failures > 0) AS payout_failures,
        (SELECT count(*) FROM payout_account WHERE stopped <> '') AS payouts_stopped,
        (SELECT count(*) FROM payout_review WHERE held > 0) AS reviews,
@@ -31,7 +31,7 @@ SELECT (SELECT count(*) FROM payout_account WHERE failures > 0) AS payout_failur
        (SELECT count(*) FROM dead_letter WHERE parked_at IS NOT NULL) AS dead_letters
 `
 
-type DeskCountsRow struct {
+type AdminCountsRow struct {
 	PayoutFailures int64
 	PayoutsStopped int64
 	Reviews        int64
@@ -48,9 +48,9 @@ type DeskCountsRow struct {
 
 // scan: lookup
 // What wants a human now. Every part reads an index of few rows or a table that stays small.
-func (q *Queries) DeskCounts(ctx context.Context, currency string) (DeskCountsRow, error) {
-	row := q.db.QueryRow(ctx, deskCounts, currency)
-	var i DeskCountsRow
+func (q *Queries) AdminCounts(ctx context.Context, currency string) (AdminCountsRow, error) {
+	row := q.db.QueryRow(ctx, adminCounts, currency)
+	var i AdminCountsRow
 	err := row.Scan(
 		&i.PayoutFailures,
 		&i.PayoutsStopped,

@@ -45,7 +45,7 @@ FROM cluster WHERE org_id = $1 ORDER BY (ended_at IS NULL) DESC, id DESC LIMIT $
 SELECT d.id, d.topup_id, d.invoice_id, d.kind, d.amount, d.held, d.currency, d.reason, d.state, d.paid_at, d.created_at, d.closed_at
 FROM dispute d WHERE d.org_id = $1 ORDER BY d.created_at DESC, d.id LIMIT $2;
 
--- name: DeskCounts :one
+-- name: AdminCounts :one
 -- scan: lookup
 -- What wants a human now. Every part reads an index of few rows or a table that stays small.
 SELECT (SELECT count(*) FROM payout_account WHERE failures > 0) AS payout_failures,

@@ -13,7 +13,7 @@ import (
 )
 
 // A platform operator finds an organisation, sees all about it, and what they did is in the trail.
-func TestThePlatformsDesk(t *testing.T) {
+func TestAdmin_Overview(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	operator, boss := w.user("olga"), w.boss("ann")

@@ -9,7 +9,7 @@ import (
 )
 
 // A platform operator sees strikes, bans, relief and unbilled time, and decides on a credit that waits.
-func TestTheDesksGangs(t *testing.T) {
+func TestAdminGangs(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	b.signUp()
