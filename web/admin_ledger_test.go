@@ -103,7 +103,7 @@ func TestTheBooksAreForAdminsOnly(t *testing.T) {
 	}
 	b.makeAdmin()
 	res, doc := b.get("/admin/books")
-	if res.StatusCode != http.StatusOK || doc.Find(`.adminnav a[href="/admin/books"][aria-current=page]`).Length() != 1 {
+	if res.StatusCode != http.StatusOK || doc.Find(`.subnav a[href="/admin/books"][aria-current=page]`).Length() != 1 {
 		t.Errorf("an admin: %s %s", res.Status, doc.Find("main").Text())
 	}
 }

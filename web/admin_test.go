@@ -133,7 +133,7 @@ func TestAdmin_Access(t *testing.T) {
 	for _, path := range gets {
 		res, doc := b.get(path)
 		if res.StatusCode != http.StatusOK || doc.Find(`.nav a[href="/admin"][aria-current=page]`).Length() != 1 ||
-			doc.Find(".adminnav [aria-current=page]").Length() != 1 {
+			doc.Find(".subnav [aria-current=page]").Length() != 1 {
 			t.Errorf("an admin opens %s: %s", path, res.Status)
 		}
 		sound(t, path, doc)

@@ -9,7 +9,6 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
-	"github.com/musterhq/muster/internal/text"
 	"github.com/musterhq/muster/web/page"
 	"github.com/musterhq/muster/web/view"
 )
@@ -57,7 +56,7 @@ func (s *Pages) showAccount(v *page.Visit, a Account) error {
 		a.Sessions = append(a.Sessions, SessionRow{
 			ID:      x.ID.String(),
 			Address: x.Address,
-			Browser: text.Ellipsis(x.UserAgent, 80),
+			Browser: browserName(x.UserAgent),
 			Used:    view.Clock(x.LastSeenAt, s.Now()),
 			Current: x.Current,
 		})

@@ -10,7 +10,7 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import "github.com/musterhq/muster/web/view"
 
-// Account is the page of keys, tokens and sessions.
+// Account is the page of tokens, keys, sign-in and legal details.
 type Account struct {
 	Email, Org string
 	Verified   bool     // the e-mail address
@@ -34,7 +34,7 @@ type Account struct {
 	Sessions        []SessionRow
 }
 
-// LegalForm is who the org is before the law, as typed or as kept.
+// LegalForm holds an organisation's legal details, as typed or as saved.
 type LegalForm struct {
 	Name, Address, Country, VATID string // Address has one line a line
 	Kept                          bool
@@ -104,7 +104,7 @@ func AccountPage(p view.Page, a Account) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "</p><div class=\"right row\"><a class=\"btn\" href=\"/account/members\">Members</a><a class=\"btn\" href=\"/account/trail\">Activity</a></div></div><div class=\"grid-2 stack-below\"><section class=\"panel stack-3\" id=\"tokens\"><header><h2>API tokens</h2><span class=\"note\">CLI and programs use them</span></header>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "</p></div><div class=\"grid-2 stack-below\"><section class=\"panel stack-3\" id=\"tokens\"><header><h2>API tokens</h2><span class=\"note\">used by the CLI and programs</span></header>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -113,7 +113,7 @@ func AccountPage(p view.Page, a Account) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = view.Callout("ok", "key", "Copy the token now", "It is shown this once and kept only as a hash.").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Callout("ok", "key", "Copy the token now", "It is shown only now: we store a hash of it.").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -390,7 +390,7 @@ func AccountPage(p view.Page, a Account) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 37, " <section class=\"panel stack-3 apart\" id=\"two-factor\"><header><h2>Two-factor sign-in</h2></header><p class=\"row spread base\"><span>A code of an authenticator app, after the password.</span><a class=\"btn\" href=\"/account/two-factor\">Set up</a></p><p class=\"row spread base\"><span>Passkeys, in place of the password.</span><a class=\"btn\" href=\"/account/passkeys\">Passkeys</a></p></section><section class=\"panel stack-3 apart\" id=\"sessions\"><header><h2>Sessions</h2></header>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 37, " <section class=\"panel stack-3 apart\" id=\"two-factor\"><header><h2>Two-factor sign-in</h2></header><p class=\"row spread base\"><span>Enter a code from an authenticator app after your password.</span><a class=\"btn\" href=\"/account/two-factor\">Set up</a></p><p class=\"row spread base\"><span>Sign in with a passkey instead of a password.</span><a class=\"btn\" href=\"/account/passkeys\">Passkeys</a></p></section><section class=\"panel stack-3 apart\" id=\"sessions\"><header><h2>Sessions</h2></header>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -398,13 +398,13 @@ func AccountPage(p view.Page, a Account) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 38, "<div class=\"row\"><form method=\"post\" action=\"/signout\"><button class=\"btn\" type=\"submit\">Sign out</button></form><form method=\"post\" action=\"/signout/everywhere\"><button class=\"btn danger\" type=\"submit\">Sign out everywhere</button></form></div></section><section class=\"panel apart\" id=\"data\"><header><h2>Your data</h2></header><div class=\"row\"><a class=\"btn\" href=\"/account/export.json\">Download what is kept of you</a> <a class=\"btn danger\" href=\"/account/delete\">Delete your account…</a></div></section>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 38, "<div class=\"row\"><form method=\"post\" action=\"/signout\"><button class=\"btn\" type=\"submit\">Sign out</button></form><form method=\"post\" action=\"/signout/everywhere\"><button class=\"btn danger\" type=\"submit\">Sign out everywhere</button></form></div></section><section class=\"panel apart\" id=\"data\"><header><h2>Your data</h2></header><div class=\"row\"><a class=\"btn\" href=\"/account/export.json\">Download your data</a> <a class=\"btn danger\" href=\"/account/delete\">Delete your account…</a></div></section>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = view.Shell(p).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = Shell(p, "account").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -20,7 +20,7 @@ type Deletion struct {
 	Errors   map[string]string
 }
 
-// DeletionPage says what is in the way of a deletion, and asks for the password and the e-mail address.
+// DeletionPage lists what prevents the deletion, and asks for the password and the e-mail address.
 func DeletionPage(p view.Page, d Deletion) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -146,7 +146,7 @@ func DeletionPage(p view.Page, d Deletion) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = view.Shell(p).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = Shell(p, "-").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

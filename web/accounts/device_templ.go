@@ -10,7 +10,7 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import "github.com/musterhq/muster/web/view"
 
-// Device is the page that logs a program in.
+// Device is the page that grants a program access.
 type Device struct {
 	Code                    string
 	Found                   bool // what follows describes the program that waits under the code
@@ -55,7 +55,7 @@ func DevicePage(p view.Page, d Device) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Log in a program</h1><p class=\"lede\">muster login shows a code in a terminal.</p></div><section class=\"panel stack-3\" id=\"device\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Log in a program</h1><p class=\"lede\">Enter the code that muster login shows in your terminal.</p></div><section class=\"panel stack-3\" id=\"device\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -243,7 +243,7 @@ func DevicePage(p view.Page, d Device) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = view.Shell(p).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = Shell(p, "-").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

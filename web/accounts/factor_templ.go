@@ -53,7 +53,7 @@ func FactorPage(p view.Page, f Factor) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Two-factor sign-in</h1><p class=\"lede\">A code of an authenticator app, after the password.</p><div class=\"right\"><a class=\"btn\" href=\"/account\">Account</a></div></div>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Two-factor sign-in</h1><p class=\"lede\">After your password, you enter a code from an authenticator app.</p></div>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -62,7 +62,7 @@ func FactorPage(p view.Page, f Factor) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = view.Callout("warn", "key", "Keep these codes now", "Each replaces the app once, if you lose it. They are shown this once.").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Callout("warn", "key", "Save these codes now", "If you lose the app, each code signs you in once. They are shown only now.").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -91,14 +91,14 @@ func FactorPage(p view.Page, f Factor) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if f.On {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "<section class=\"panel stack-3 apart\" id=\"on\"><header><h2>It is on</h2><span class=\"note\">")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "<section class=\"panel stack-3 apart\" id=\"on\"><header><h2>On</h2><span class=\"note\">")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var4 string
 				templ_7745c5c3_Var4, templ_7745c5c3_Err = templ.JoinStringErrs(view.Plural(f.CodesLeft, "recovery code", "recovery codes"))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `accounts/factor.templ`, Line: 31, Col: 109}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `accounts/factor.templ`, Line: 31, Col: 103}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var4))
 				if templ_7745c5c3_Err != nil {
@@ -112,7 +112,7 @@ func FactorPage(p view.Page, f Factor) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "code", Label: "Code of the app, or a recovery code", Type: "text", Autocomplete: "one-time-code", Error: f.Errors["code"], Required: true}).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "code", Label: "Code from the app, or a recovery code", Type: "text", Autocomplete: "one-time-code", Error: f.Errors["code"], Required: true}).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -139,7 +139,7 @@ func FactorPage(p view.Page, f Factor) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 11, "\" width=\"240\" height=\"240\" alt=\"QR code with the secret below\"></p><p class=\"small\">Or enter this secret in the app:</p>")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 11, "\" width=\"240\" height=\"240\" alt=\"QR code of the secret below\"></p><p class=\"small\">Or enter this secret in the app:</p>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -152,7 +152,7 @@ func FactorPage(p view.Page, f Factor) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "code", Label: "Code of the app", Type: "text", Autocomplete: "one-time-code", Error: f.Errors["code"], Required: true}).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "code", Label: "Code from the app", Type: "text", Autocomplete: "one-time-code", Error: f.Errors["code"], Required: true}).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -161,7 +161,7 @@ func FactorPage(p view.Page, f Factor) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "<section class=\"panel stack-3 apart\" id=\"off\"><header><h2>It is off</h2></header><p>With it, somebody who learns your password cannot sign in.</p><form class=\"stack-3 narrow\" method=\"post\" action=\"/account/two-factor\">")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "<section class=\"panel stack-3 apart\" id=\"off\"><header><h2>Off</h2></header><p>Two-factor sign-in keeps out somebody who has learned your password.</p><form class=\"stack-3 narrow\" method=\"post\" action=\"/account/two-factor\">")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -176,7 +176,7 @@ func FactorPage(p view.Page, f Factor) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = view.Shell(p).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = Shell(p, "two-factor").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -227,7 +227,7 @@ func SecondFactor(p view.Page, f SignForm) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "code", Label: "Code of your authenticator app, or a recovery code", Type: "text", Autocomplete: "one-time-code", Error: f.Errors["code"], Required: true}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "code", Label: "Code from your authenticator app, or a recovery code", Type: "text", Autocomplete: "one-time-code", Error: f.Errors["code"], Required: true}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -294,7 +294,7 @@ func PasskeysPage(p view.Page, rows []PasskeyRow, errs map[string]string) templ.
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, "<div class=\"pagehead\"><h1>Passkeys</h1><p class=\"lede\">Sign in with your device instead of a password.</p><div class=\"right\"><a class=\"btn\" href=\"/account\">Account</a></div></div><section class=\"panel stack-3\" id=\"passkeys\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, "<div class=\"pagehead\"><h1>Passkeys</h1><p class=\"lede\">Sign in with your device instead of a password.</p></div><section class=\"panel stack-3\" id=\"passkeys\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -440,7 +440,7 @@ func PasskeysPage(p view.Page, rows []PasskeyRow, errs map[string]string) templ.
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = view.Shell(p).Render(templ.WithChildren(ctx, templ_7745c5c3_Var10), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = Shell(p, "passkeys").Render(templ.WithChildren(ctx, templ_7745c5c3_Var10), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -32,7 +32,7 @@ func legal(l LegalForm) templ.Component {
 			templ_7745c5c3_Var1 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"panel stack-3\" id=\"legal\"><header><h2>Legal details</h2><span class=\"note\">as receipts and statements name you</span></header><form class=\"stack-3 narrow\" method=\"post\" action=\"/account/legal\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"panel stack-3\" id=\"legal\"><header><h2>Legal details</h2><span class=\"note\">printed on receipts and statements</span></header><form class=\"stack-3 narrow\" method=\"post\" action=\"/account/legal\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

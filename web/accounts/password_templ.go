@@ -10,7 +10,7 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import "github.com/musterhq/muster/web/view"
 
-// PasswordForm is what is asked of somebody who forgot their password.
+// PasswordForm holds the values typed to reset a forgotten password.
 type PasswordForm struct {
 	Email, Code string
 	Done        bool
@@ -55,7 +55,7 @@ func ForgotPassword(p view.Page, f PasswordForm) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if f.Done {
-				templ_7745c5c3_Err = view.Callout("ok", "check", "Look into your mail", "If this address has an account, a link is on its way. It is good for an hour.").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Callout("ok", "check", "Check your mail", "If this address has an account, we sent it a link. The link is valid for an hour.").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -170,7 +170,7 @@ func ResetPassword(p view.Page, f PasswordForm) templ.Component {
 	})
 }
 
-// password changes the password of somebody who is signed in.
+// password renders the form that changes the password.
 func password(a Account) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -222,9 +222,9 @@ func password(a Account) templ.Component {
 	})
 }
 
-// SessionRow is one place where the user is signed in.
+// SessionRow is a session of the visitor.
 type SessionRow struct {
-	ID, Address, Browser, Used string
+	ID, Address, Browser, Used string // Browser names the browser and its system
 	Current                    bool
 }
 
@@ -298,7 +298,7 @@ func sessionRows(rows []SessionRow) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if r.Current {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 18, "<span class=\"small soft\">this one</span>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 18, "<span class=\"small soft\">this session</span>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -14,7 +14,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// SignForm is the sign-in and sign-up form after a failed try: what was typed (never the password) and what is wrong.
+// SignForm holds the values typed into the sign-in or sign-up form, never the password, and its errors.
 type SignForm struct {
 	Email, Name string
 	Next        string // where to go after signing in; a path of ours
@@ -90,7 +90,7 @@ func SignIn(p view.Page, f SignForm) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 4, "\"> <button class=\"btn primary lg block\" type=\"submit\">Sign in</button><p class=\"small soft\"><a href=\"/forgot-password\">Forgot your password?</a></p><p class=\"small soft\">On a terminal: <code>muster login</code>. Hosts enrol with a one-time token, not with a password.</p></form>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 4, "\"> <button class=\"btn primary lg block\" type=\"submit\">Sign in</button><p class=\"small soft\"><a href=\"/forgot-password\">Forgot your password?</a></p><p class=\"small soft\">In a terminal: <code>muster login</code>. Hosts enrol with a one-time token, not with a password.</p></form>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -155,7 +155,7 @@ func SignUp(p view.Page, f SignForm) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "name", Label: "Name", Type: "text", Value: f.Name, Autocomplete: "name", Error: f.Errors["name"], Help: "Shown to people of your organisation."}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "name", Label: "Name", Type: "text", Value: f.Name, Autocomplete: "name", Error: f.Errors["name"], Help: "Shown to members of your organisation."}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -204,14 +204,14 @@ func SignUp(p view.Page, f SignForm) templ.Component {
 	})
 }
 
-// Plate is what the market says of itself to somebody at the gate; zero where nothing can be said.
+// Plate is the market's summary on the sign-in page. It is zero if the market is empty.
 type Plate struct {
 	FreeGPUs int
 	From     string // lowest price per GPU-hour
 	Currency string
 }
 
-// gate is the page before the platform: the plate and a form.
+// gate renders the page of a form before sign-in, with the plate beside it.
 func gate(p view.Page, plate Plate) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -10,7 +10,7 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import "github.com/musterhq/muster/web/view"
 
-// Verification is the page a mailed link leads to.
+// Verification is the page that a mailed link opens.
 type Verification struct {
 	Code     string
 	Password bool   // the browser is not signed in to the account, so its password is needed
@@ -111,7 +111,7 @@ func VerifyEmail(p view.Page, x Verification) templ.Component {
 	})
 }
 
-// EmailChange is the page that a link to a new address leads to.
+// EmailChange is the page that the link mailed to a new address opens.
 type EmailChange struct {
 	Code, Address string
 	Error         string
@@ -200,7 +200,7 @@ func EmailChangePage(p view.Page, x EmailChange) templ.Component {
 	})
 }
 
-// emailState is whether an account's address is verified, and the way to it.
+// emailState shows whether the e-mail address is verified, with the forms to verify or change it.
 func emailState(a Account, sandbox bool) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -256,7 +256,7 @@ func emailState(a Account, sandbox bool) templ.Component {
 		}
 		if !a.Verified {
 			if a.Sent {
-				templ_7745c5c3_Err = view.Callout("ok", "check", "The link is on its way", "It is good for 24 hours, once.").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Callout("ok", "check", "We sent you the link", "It works once, for 24 hours.").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -285,7 +285,7 @@ func emailState(a Account, sandbox bool) templ.Component {
 			}
 		}
 		if a.EmailChangeSent {
-			templ_7745c5c3_Err = view.Callout("ok", "check", "A link is on its way to the new address", "Your address changes when you open it, within an hour.").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Callout("ok", "check", "We sent a link to the new address", "Your address changes when you open the link. It is valid for an hour.").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

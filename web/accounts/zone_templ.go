@@ -135,7 +135,7 @@ func zoneForm(f ZoneForm) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if f.Saved {
-			templ_7745c5c3_Err = view.Callout("ok", "check", "The time zone is "+f.Zone, "Statements that were issued keep theirs.").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Callout("ok", "check", "The time zone is "+f.Zone, "Issued statements keep theirs.").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

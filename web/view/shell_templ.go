@@ -559,7 +559,7 @@ func currency(p Wallet) string {
 
 func Current(is bool) templ.Attributes {
 	if is {
-		return templ.Attributes{"aria-Current": "page"}
+		return templ.Attributes{"aria-current": "page"}
 	}
 	return nil
 }
