@@ -18,18 +18,18 @@ import (
 
 // adminPages are the pages for the platform's operators, in the order of their navigation.
 var adminPages = []view.SubLink{
-	{"", "/admin", "Overview"},
-	{"orgs", "/admin/orgs", "Organisations"},
-	{"payouts", "/admin/payouts", "Payouts"},
-	{"reviews", "/admin/reviews", "Reviews"},
-	{"gangs", "/admin/gangs", "Gangs"},
-	{"contests", "/admin/contests", "Contested GPUs"},
-	{"promo", "/admin/promo", "Promo codes"},
-	{"books", "/admin/books", "Ledger"},
-	{"tax", "/admin/tax", "Taxes"},
-	{"documents", "/admin/documents", "Documents"},
-	{"audit", "/admin/audit", "Audit log"},
-	{"agents", "/admin/agents", "Agents"},
+	{Key: "", Href: "/admin", Name: "Overview"},
+	{Key: "orgs", Href: "/admin/orgs", Name: "Organisations"},
+	{Key: "payouts", Href: "/admin/payouts", Name: "Payouts"},
+	{Key: "reviews", Href: "/admin/reviews", Name: "Reviews"},
+	{Key: "gangs", Href: "/admin/gangs", Name: "Gangs"},
+	{Key: "contests", Href: "/admin/contests", Name: "Contested GPUs"},
+	{Key: "promo", Href: "/admin/promo", Name: "Promo codes"},
+	{Key: "books", Href: "/admin/books", Name: "Ledger"},
+	{Key: "tax", Href: "/admin/tax", Name: "Taxes"},
+	{Key: "documents", Href: "/admin/documents", Name: "Documents"},
+	{Key: "audit", Href: "/admin/audit", Name: "Audit log"},
+	{Key: "agents", Href: "/admin/agents", Name: "Agents"},
 }
 
 // AdminShell renders the frame of the admin pages: the platform's frame and the navigation between them.
