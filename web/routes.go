@@ -19,6 +19,7 @@ func (s *Web) Routes(r chi.Router) {
 		m := page.NewMux(s.site, r)
 		s.front.Routes(m)
 		s.accounts.Routes(m)
+		s.notices.Routes(m)
 		s.offers.Routes(m)
 		s.clusters.Routes(m)
 		s.billing.Routes(m)

@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/web/docs"
 	"github.com/musterhq/muster/web/front"
 	"github.com/musterhq/muster/web/hosts"
+	"github.com/musterhq/muster/web/notices"
 	"github.com/musterhq/muster/web/offers"
 	"github.com/musterhq/muster/web/page"
 )
@@ -23,6 +24,7 @@ type Web struct {
 	site     *page.Site
 	front    *front.Pages
 	accounts *accounts.Pages
+	notices  *notices.Pages
 	offers   *offers.Pages
 	clusters *clusters.Pages
 	billing  *billing.Pages
@@ -38,6 +40,7 @@ func New(cfg Config) *Web {
 		site:     site,
 		front:    front.New(site),
 		accounts: accounts.New(site),
+		notices:  notices.New(site),
 		offers:   offers.New(site),
 		clusters: clusters.New(site),
 		billing:  billing.New(site),

@@ -1,11 +1,11 @@
-// Package accounts holds the pages of people and organisations: signing in, the account, its activity, notices.
+// Package accounts holds the pages of people and organisations: signing in, the account, members, activity.
 package accounts
 
 import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// Pages are the pages of people and organisations: signing in, the account, notices. Make them with New.
+// Pages are the pages of people and organisations: signing in, the account, members. Make them with New.
 type Pages struct {
 	*page.Site
 }
@@ -32,8 +32,6 @@ func (s *Pages) Routes(m page.Mux) {
 	post("/signout", page.SignedIn, s.signOut)
 	post("/signout/everywhere", page.SignedIn, s.signOutEverywhere)
 	post("/theme", page.Anybody, s.setTheme)
-	get("/notices", page.SignedIn, s.noticesPage)
-	post("/notices/{id}/read", page.SignedIn, s.readNotice)
 	get("/account", page.SignedIn, s.accountPage)
 	get("/account/trail", page.ReadOrg, s.ownAuditLog)
 	get("/account/passkeys", page.SignedIn, s.passkeysPage)

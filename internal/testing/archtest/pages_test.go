@@ -12,6 +12,7 @@ var pages = map[string][]string{
 	"web/view":     {},
 	"web/page":     {"web/view"},
 	"web/accounts": {"web/view", "web/page"},
+	"web/notices":  {"web/view", "web/page"},
 	"web/front":    {"web/view", "web/page"},
 	"web/offers":   {"web/view", "web/page"},
 	"web/clusters": {"web/view", "web/page"},
@@ -19,7 +20,7 @@ var pages = map[string][]string{
 	"web/billing":  {"web/view", "web/page", "web/clusters"},
 	"web/admin":    {"web/view", "web/page", "web/billing", "web/hosts"},
 	"web/docs":     {"web/view", "web/page"},
-	"web": {"web/view", "web/page", "web/accounts", "web/front", "web/offers", "web/clusters", "web/hosts",
+	"web": {"web/view", "web/page", "web/accounts", "web/notices", "web/front", "web/offers", "web/clusters", "web/hosts",
 		"web/billing", "web/admin", "web/docs"},
 }
 

@@ -1,17 +1,37 @@
-package accounts
+// Package notices holds the page of an organisation's notices.
+package notices
 
 import (
 	"net/url"
 
 	"github.com/go-chi/chi/v5"
+
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/web/page"
 )
 
-func (s *Pages) noticesPage(v *page.Visit) error {
-	f := notify.Filter{Limit: noticesPerPage}
+const perPage = 50
+
+// Pages are the pages of notices. Make them with New.
+type Pages struct {
+	*page.Site
+}
+
+// New returns the pages of a site.
+func New(site *page.Site) *Pages {
+	return &Pages{Site: site}
+}
+
+// Routes mounts all pages of this package.
+func (s *Pages) Routes(m page.Mux) {
+	m.Get("/notices", page.SignedIn, s.list)
+	m.Post("/notices/{id}/read", page.SignedIn, s.markRead)
+}
+
+func (s *Pages) list(v *page.Visit) error {
+	f := notify.Filter{Limit: perPage}
 	if a := v.R.FormValue("after"); a != "" {
 		after, err := id.Parse[id.Notice](a)
 		if err != nil {
@@ -24,14 +44,14 @@ func (s *Pages) noticesPage(v *page.Visit) error {
 		return err
 	}
 	next := ""
-	if len(list) == noticesPerPage {
+	if len(list) == perPage {
 		next = "/notices?" + url.Values{"after": {list[len(list)-1].ID.String()}}.Encode()
 	}
-	return s.Render(v, NoticesPage(v.Page("Notices", ""), s.ViewNotices(list), next))
+	return s.Render(v, Page(v.Page("Notices", ""), s.ViewNotices(list), next))
 }
 
-// readNotice marks a notice as read and redirects to the page that showed it.
-func (s *Pages) readNotice(v *page.Visit) error {
+// markRead marks a notice as read and redirects to the page that showed it.
+func (s *Pages) markRead(v *page.Visit) error {
 	n, err := id.Parse[id.Notice](chi.URLParam(v.R, "id"))
 	if err != nil {
 		return fault.New(fault.NotFound, "notice not found")
@@ -41,5 +61,3 @@ func (s *Pages) readNotice(v *page.Visit) error {
 	}
 	return page.Back(v, page.Whence(v.R, "/notices"))
 }
-
-const noticesPerPage = 50
