@@ -47,6 +47,8 @@ type Cluster struct {
 	RunningAt       *time.Time     `json:"running_at"`
 	EndedAt         *time.Time     `json:"ended_at"`
 	RunUntil        *time.Time     `json:"run_until"` // paid for until then; extended while money lasts
+	StopsAt         *time.Time     `json:"stops_at"`  // nil: it has ended, or nothing within a year stops it
+	StopsBecause    StopCause      `json:"stops_because"`
 	Epoch           int            `json:"epoch"`
 	Nodes           []Node         `json:"nodes"`
 	Network         ClusterNetwork `json:"network"`

@@ -1,11 +1,8 @@
 package web_test
 
 import (
-	"context"
-	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/webauthn"
 	"github.com/chromedp/chromedp"
@@ -15,30 +12,9 @@ import (
 // no longer signs in.
 func TestPasskeyInABrowser(t *testing.T) {
 	t.Parallel()
-	chromium, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Fatal("the browser test needs Chromium: scripts/setup test")
-	}
 	b := open(t)
 	b.signUp() // with another browser
-	ctx, cancel := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()),
-		chromedp.WSURLReadTimeout(2*time.Minute), chromedp.Flag("disable-component-update", true))...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(func() { _ = chromedp.Cancel(ctx); cancel() })
-	if err := chromedp.Do(ctx, chromedp.EmulateViewport(1440, 900)); err != nil {
-		t.Fatal(err)
-	}
-	do := func(what string, steps ...chromedp.Action[chromedp.Void]) {
-		t.Helper()
-		limited, cancel := context.WithTimeout(ctx, time.Minute)
-		defer cancel()
-		if err := chromedp.Do(limited, steps...); err != nil {
-			body, _ := chromedp.Run(ctx, chromedp.Evaluate[string]("location.href + document.body.innerText"))
-			t.Fatalf("%s: %v\n%s", what, err, body)
-		}
-	}
+	ctx, do := chromium(t)
 	if _, err := chromedp.Call(ctx, webauthn.Enable, webauthn.EnableParams{}); err != nil {
 		t.Fatal(err)
 	}

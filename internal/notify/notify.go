@@ -35,6 +35,7 @@ type Notice struct {
 	Title    string // a sentence
 	Body     string // what happened, what it cost, what to do
 	Object   string // prefixed id of what it is about, or ""
+	Forecast bool   // warns of what may still happen to the object: Withdraw deletes it
 }
 
 // Delivered is a notice as it stands in the dashboard.
@@ -49,12 +50,20 @@ type Delivered struct {
 func Add(ctx context.Context, tx *db.Tx, n Notice) (added bool, err error) {
 	rows, err := tx.Q.InsertNotice(ctx, dbq.InsertNoticeParams{
 		ID: id.New[id.Notice](), OrgID: n.Org, DedupeKey: n.Key, Severity: string(n.Severity),
-		Title: n.Title, Body: n.Body, Object: n.Object,
+		Title: n.Title, Body: n.Body, Object: n.Object, Forecast: n.Forecast,
 	})
 	if err != nil {
 		return false, fmt.Errorf("notice %s for %s: %w", n.Key, n.Org, err)
 	}
 	return rows == 1, nil
+}
+
+// Withdraw deletes the forecasts about an object that has ended. Those that were mailed stay mailed.
+func Withdraw(ctx context.Context, tx *db.Tx, org id.Org, object string) error {
+	if err := tx.Q.DeleteForecasts(ctx, org, object); err != nil {
+		return fmt.Errorf("withdraw notices about %s: %w", object, err)
+	}
+	return nil
 }
 
 // AddForAdmins adds the notice to the personal org of each admin; n.Org is ignored. As with Add, an org that has a

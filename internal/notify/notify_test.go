@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -64,5 +66,48 @@ func TestOneNoticePerCause(t *testing.T) {
 		Limit: 10,
 	}); err != nil || len(page) != 1 || page[0].ID != list[1].ID {
 		t.Errorf("%+v %v", page, err)
+	}
+}
+
+// What warned of an object is withdrawn when the object has ended. What happened to it stays, and so does what is said of
+// other objects and to other organisations.
+func TestForecastsAreWithdrawn(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	org, other := id.New[id.Org](), id.New[id.Org]()
+	for _, o := range []id.Org{org, other} {
+		if err := d.Q.InsertOrg(t.Context(), o, "o", true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		for _, n := range []notify.Notice{
+			{Org: org, Key: "runway:cl_1", Object: "cl_1", Forecast: true},
+			{Org: org, Key: "credit:cl_1", Object: "cl_1"},
+			{Org: org, Key: "runway:cl_2", Object: "cl_2", Forecast: true},
+			{Org: other, Key: "runway:cl_1", Object: "cl_1", Forecast: true},
+		} {
+			n.Severity = notify.Warn
+			if _, err := notify.Add(ctx, tx, n); err != nil {
+				return err
+			}
+		}
+		return notify.Withdraw(ctx, tx, org, "cl_1")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for o, want := range map[id.Org][]string{org: {"runway:cl_2", "credit:cl_1"}, other: {"runway:cl_1"}} {
+		list, err := notify.List(t.Context(), d.Q, o, notify.Filter{Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, n := range list {
+			got = append(got, n.Key)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
 	}
 }

@@ -98,6 +98,35 @@ document.addEventListener("toggle", (e) => {
   }
 }, true);
 
+// A page with a stream says since when it is not live: as soon as the stream breaks, or when nothing has come for longer
+// than the server is ever silent. What the page shows stays.
+const quiet = 20000; // ms; the server beats every 5 s
+const streams = new WeakSet();
+let aliveAt = Date.now(), watching = null;
+function showLive(live) {
+  const note = document.querySelector("[data-notlive]");
+  if (!note || live === (note.textContent === "")) return;
+  const since = new Date(aliveAt).toISOString().slice(11, 19);
+  note.textContent = live ? "" : `Not live since ${since} UTC. Reconnecting…`;
+  document.body.classList.toggle("stale", !live);
+}
+function alive() { aliveAt = Date.now(); showLive(true); }
+document.addEventListener("htmx:sseOpen", (e) => {
+  const { source } = e.detail;
+  if (e.target !== document.body || streams.has(source)) return;
+  streams.add(source);
+  alive();
+  source.addEventListener("beat", () => {
+    alive();
+    watching ??= setInterval(() => { if (Date.now() - aliveAt > quiet) showLive(false); }, 1000);
+  });
+});
+document.addEventListener("htmx:sseMessage", (e) => { if (!e.target.closest("[data-follow]")) alive(); });
+document.addEventListener("htmx:sseError", (e) => { if (e.target === document.body) showLive(false); });
+document.addEventListener("htmx:sseClose", (e) => {
+  if (e.target === document.body) clearInterval(watching); // the server has nothing more to send
+});
+
 // On a narrow screen the table of contents of a document starts closed: it would push the text below the first screen.
 if (matchMedia("(max-width: 1240px)").matches) for (const toc of document.querySelectorAll("details.toc")) toc.open = false;
 

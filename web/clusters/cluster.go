@@ -17,7 +17,6 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/web/page"
 	"github.com/musterhq/muster/web/view"
 )
@@ -135,16 +134,15 @@ func happened(tone, icon string, c cluster.Cluster) *Note {
 
 func (s *Pages) strip(c cluster.Cluster, u metering.Cost, now time.Time) ClusterStrip {
 	st := ClusterStrip{
-		Cost:       c.CostSoFar,
-		Billed:     time.Duration(c.BillableSeconds),
-		Rate:       c.PricePerHour,
-		GPUs:       c.Spec.GPUs(),
-		Currency:   c.Currency,
-		Running:    c.Billing,
-		Ended:      c.State.Ended(),
-		Since:      clockSince(c, now),
-		Runway:     "none",
-		RunwayNote: "time is paid ahead once it runs",
+		Cost:     c.CostSoFar,
+		Billed:   time.Duration(c.BillableSeconds),
+		Rate:     c.PricePerHour,
+		GPUs:     c.Spec.GPUs(),
+		Currency: c.Currency,
+		Running:  c.Billing,
+		Ended:    c.State.Ended(),
+		Since:    clockSince(c, now),
+		Stops:    stops(c, now),
 	}
 	switch {
 	case c.Billing:
@@ -159,20 +157,12 @@ func (s *Pages) strip(c cluster.Cluster, u metering.Cost, now time.Time) Cluster
 	default:
 		st.Metering = view.State{Word: "meter paused", Icon: "pause", Tone: "warn"}
 	}
-	if c.State.Ended() {
-		st.RunwayNote = "it has ended"
-	}
-	if c.RunUntil != nil && !c.State.Ended() {
-		st.Runway = view.Dur(c.RunUntil.Sub(now))
-		st.RunwayNote = "paid through " + view.Clock(*c.RunUntil, now) + ", extended while money lasts"
-	}
 	if c.Spec.Budget != nil {
 		st.Budget = *c.Spec.Budget
 		st.BudgetNote = "never above"
 	}
 	if c.Spec.Budget != nil && !c.State.Ended() {
-		st.BudgetNote = view.Dur(time.Duration(money.MillisOf(*c.Spec.Budget-c.CostSoFar, c.PricePerHour))*time.Millisecond) +
-			" more, never above"
+		st.BudgetNote = view.Cents(max(0, *c.Spec.Budget-c.CostSoFar)) + " left, never above"
 	}
 	if c.RunningAt != nil {
 		st.SinceNote = "not billed: " + view.Dur(c.RunningAt.Sub(c.CreatedAt)) + " start"

@@ -43,6 +43,7 @@ func (s *Pages) clusters(v *page.Visit) error {
 			Rate:      c.PricePerHour,
 			Cost:      c.CostSoFar,
 			Reason:    c.Reason.Happened(),
+			Stops:     stops(c, s.Now()).Phrase,
 		})
 	}
 	if len(list) == clustersPerPage {

@@ -63,6 +63,9 @@ func (e *events) part(ctx context.Context, name string, c templ.Component) error
 	return e.send(name, b.String())
 }
 
+// liveBeat is how often a live page gets a sign of life: without one it says that it is not live.
+const liveBeat = 5 * time.Second
+
 // clusterLive keeps a cluster's page up to date: at once when the bus reports a change, and every second while the
 // meter runs, because money is shown as it accrues.
 func (s *Pages) clusterLive(v *page.Visit) error {
@@ -81,6 +84,8 @@ func (s *Pages) clusterLive(v *page.Visit) error {
 	changes := s.Bus.Watch(ctx, bus.TopicCluster(cl))
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	beat := time.NewTicker(liveBeat)
+	defer beat.Stop()
 	e, told := openEvents(v.W), new(readings)
 	gpus := hostsWatch{bus: s.Bus, samples: make(chan agentapi.Telemetry)}
 	for {
@@ -89,22 +94,8 @@ func (s *Pages) clusterLive(v *page.Visit) error {
 			return s.dropped(v, err)
 		}
 		gpus.watch(ctx, told)
-		for name, part := range map[string]templ.Component{
-			"head":      ClusterHead(c),
-			"strip":     ClusterStripView(c.Strip),
-			"phases":    ClusterPhases(c),
-			"nodes":     ClusterNodes(c),
-			"charts":    ChartsView(c.Charts),
-			"connect":   ClusterConnect(c),
-			"actions":   ClusterActions(c),
-			"bandwidth": ClusterBandwidth(c),
-			"timeline":  ClusterTimeline(c),
-			"notbilled": ClusterNotBilled(c),
-			"purse":     view.WalletBar(s.WalletOf(ctx, v.Who)),
-		} {
-			if err := e.part(ctx, name, part); err != nil {
-				return nil // the page is gone
-			}
+		if err := s.sendParts(ctx, e, v, c); err != nil {
+			return nil // the page is gone
 		}
 		if c.Ended {
 			_ = e.send("ended", "")
@@ -120,9 +111,35 @@ func (s *Pages) clusterLive(v *page.Visit) error {
 				waiting = false
 			case <-tick.C:
 				waiting = false
+			case <-beat.C:
+				if err := e.send("beat", ""); err != nil {
+					return nil
+				}
 			}
 		}
 	}
+}
+
+// sendParts sends the parts of a cluster's page that have changed.
+func (s *Pages) sendParts(ctx context.Context, e *events, v *page.Visit, c Cluster) error {
+	for name, part := range map[string]templ.Component{
+		"head":      ClusterHead(c),
+		"strip":     ClusterStripView(c.Strip),
+		"phases":    ClusterPhases(c),
+		"nodes":     ClusterNodes(c),
+		"charts":    ChartsView(c.Charts),
+		"connect":   ClusterConnect(c),
+		"actions":   ClusterActions(c),
+		"bandwidth": ClusterBandwidth(c),
+		"timeline":  ClusterTimeline(c),
+		"notbilled": ClusterNotBilled(c),
+		"purse":     view.WalletBar(s.WalletOf(ctx, v.Who)),
+	} {
+		if err := e.part(ctx, name, part); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // hostsWatch subscribes to the telemetry of the hosts of one cluster while a page is open.

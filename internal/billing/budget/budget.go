@@ -29,6 +29,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
 )
 
 // Budgets are the use cases of budgets. Safe for concurrent use.
@@ -141,7 +142,7 @@ func (s *Budgets) keepDuration(ctx context.Context, tx *db.Tx, org id.Org, c *Ch
 	if !c.KeepDuration {
 		return nil
 	}
-	all, err := list(ctx, tx.Q, org)
+	all, err := List(ctx, tx.Q, org)
 	c.MaxDuration = nil
 	for _, b := range all {
 		if b.Project == c.Project {
@@ -179,10 +180,11 @@ const (
 
 // List returns the budgets of the caller's org, its own first, then by project.
 func (s *Budgets) List(ctx context.Context, who account.Principal) ([]Budget, error) {
-	return list(ctx, s.d.Q, who.Org)
+	return List(ctx, s.d.Q, who.Org)
 }
 
-func list(ctx context.Context, q *dbq.Queries, org id.Org) ([]Budget, error) {
+// List is Budgets.List for packages that hold a query.
+func List(ctx context.Context, q *dbq.Queries, org id.Org) ([]Budget, error) {
 	rows, err := q.Budgets(ctx, org, pgtype.UUID{})
 	if err != nil {
 		return nil, fmt.Errorf("list budgets of %s: %w", org, err)
@@ -223,6 +225,9 @@ func (s *Budgets) Remove(ctx context.Context, who account.Principal, b id.Budget
 		}
 		if n == 0 {
 			return errNone
+		}
+		if err := notify.Withdraw(ctx, tx, who.Org, b.String()); err != nil {
+			return err
 		}
 		return audit.Record(ctx, tx, who.Event("budget.remove", b.String(), map[string]any{"project": was.Project}))
 	})

@@ -116,6 +116,7 @@ func exhausted(r dbq.SpentOfBudgetsRow, spent, limit money.Nano) *notify.Notice 
 		Key:      fmt.Sprintf("budget:%s:%d:held", r.ID, int64(limit)),
 		Severity: notify.Warn,
 		Object:   r.ID.String(),
+		Forecast: true,
 		Title:    fmt.Sprintf("All of %s is spent or held", name),
 		Body: fmt.Sprintf("%s of %s %s is spent; the rest is held for clusters that run, an hour ahead at most, and what "+
 			"they do not use comes back. They run to the end of their paid time and are then stopped in order; no other "+
@@ -158,6 +159,7 @@ func Notice(org id.Org, object, name, what string, counted, limit money.Nano, cu
 		Key:      keyOf(object, limit, level),
 		Severity: notify.Info,
 		Object:   object,
+		Forecast: true,
 		Title:    fmt.Sprintf("%d %% of %s is %s", level, name, what),
 		Body: fmt.Sprintf("%s of %s %s. When nothing is left, clusters that count against it are stopped in order; raise "+
 			"it to let them run on.",

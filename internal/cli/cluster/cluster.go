@@ -131,11 +131,11 @@ func printClusters(p *base.Printer, page client.Page[client.Cluster], state stri
 			c.ID.String(), c.Name, string(c.State), c.Reason, fmt.Sprintf("%d × %d", len(c.Nodes), gpusOf(c)),
 			base.Micro(c.PricePerHour), base.Nano(c.CostSoFar), base.When(c.CreatedAt), base.OrDash(c.Spec.Project),
 			c.Spec.Image,
-			base.OrDash(base.WhenPtr(c.RunningAt)), base.OrDash(base.WhenPtr(c.EndedAt)),
+			base.OrDash(base.WhenPtr(c.RunningAt)), base.OrDash(base.WhenPtr(c.EndedAt)), base.OrDash(stopsOf(c)),
 		}
 	}
 	p.TableOr("No clusters. Rent one: muster cluster create --help", []string{"ID", "NAME", "STATE", "REASON",
-		">NODES × GPUS", ">PER HOUR", ">COST", "CREATED", "+PROJECT", "+IMAGE", "+RUNNING", "+ENDED"}, rows)
+		">NODES × GPUS", ">PER HOUR", ">COST", "CREATED", "+PROJECT", "+IMAGE", "+RUNNING", "+ENDED", "+STOPS"}, rows)
 	base.PrintNext(p, page.Next)
 }
 
@@ -178,8 +178,7 @@ func printCluster(p *base.Printer, c client.Cluster) {
 		"Price", base.Micro(c.PricePerHour)+" per hour", "Cost so far", base.Nano(c.CostSoFar)+" "+c.Currency, "Billable",
 		c.BillableSeconds.String()+" s",
 		"Created", base.When(c.CreatedAt), "Running", base.WhenPtr(c.RunningAt), "Ended", base.WhenPtr(c.EndedAt),
-		"Paid until",
-		base.WhenPtr(c.RunUntil),
+		"Stops", stopsOf(c), "Paid until", base.WhenPtr(c.RunUntil),
 		"Not billed", doubt, "Another host", replacing, "Network", busbw, "You can", strings.Join(c.Actions, ", "))
 	p.Line("")
 	rows := make([][]string, len(c.Nodes))
@@ -188,6 +187,14 @@ func printCluster(p *base.Printer, c client.Cluster) {
 			cmp.Or(n.HostName, n.HostID.Short()), progressOf(n)}
 	}
 	p.Table([]string{">RANK", "STATE", ">GPUS", "MODEL", "ADDRESS", "HOST", ""}, rows)
+}
+
+// stopsOf returns when a cluster stops and why; "" if nothing is known to stop it.
+func stopsOf(c client.Cluster) string {
+	if c.StopsAt == nil {
+		return ""
+	}
+	return base.When(*c.StopsAt) + ": " + c.StopsBecause.Why()
 }
 
 // names returns the names of an environment. The server masks the values.

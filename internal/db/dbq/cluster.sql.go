@@ -1097,15 +1097,24 @@ func (q *Queries) NodeLogs(ctx context.Context, clusterID id.Cluster, rank int32
 }
 
 const orgBurn = `-- name: OrgBurn :one
-SELECT coalesce(sum(rate), 0)::bigint FROM cluster WHERE org_id = $1 AND ended_at IS NULL AND state IN ('running', 'degraded')
+SELECT clock_timestamp()::timestamptz AS now, coalesce(array_agg(b.project ORDER BY b.project), '{}')::text[] AS projects,
+       coalesce(array_agg(b.rate ORDER BY b.project), '{}')::bigint[] AS rates
+FROM (SELECT c.project, sum(c.rate)::bigint AS rate FROM cluster c
+      WHERE c.org_id = $1 AND c.ended_at IS NULL AND c.state IN ('running', 'degraded') GROUP BY c.project) b
 `
 
-// What an org's running clusters cost per hour, micro-units.
-func (q *Queries) OrgBurn(ctx context.Context, orgID id.Org) (int64, error) {
+type OrgBurnRow struct {
+	Now      time.Time
+	Projects []string
+	Rates    []int64
+}
+
+// What an org's running clusters cost per hour, micro-units, by project, and the time at which they do.
+func (q *Queries) OrgBurn(ctx context.Context, orgID id.Org) (OrgBurnRow, error) {
 	row := q.db.QueryRow(ctx, orgBurn, orgID)
-	var column_1 int64
-	err := row.Scan(&column_1)
-	return column_1, err
+	var i OrgBurnRow
+	err := row.Scan(&i.Now, &i.Projects, &i.Rates)
+	return i, err
 }
 
 const peersOfHost = `-- name: PeersOfHost :many

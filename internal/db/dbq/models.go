@@ -814,6 +814,7 @@ type Notice struct {
 	MailedAt  *time.Time
 	ReadAt    *time.Time
 	CreatedAt time.Time
+	Forecast  bool
 }
 
 type Offer struct {

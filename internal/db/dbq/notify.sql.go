@@ -7,10 +7,20 @@ package dbq
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
 )
+
+const deleteForecasts = `-- name: DeleteForecasts :exec
+DELETE FROM notice WHERE org_id = $1 AND object = $2 AND forecast
+`
+
+func (q *Queries) DeleteForecasts(ctx context.Context, orgID id.Org, object string) error {
+	_, err := q.db.Exec(ctx, deleteForecasts, orgID, object)
+	return err
+}
 
 const dropOldNotices = `-- name: DropOldNotices :execrows
 DELETE FROM notice WHERE id IN (
@@ -28,8 +38,8 @@ func (q *Queries) DropOldNotices(ctx context.Context, maxRows int32) (int64, err
 }
 
 const insertNotice = `-- name: InsertNotice :execrows
-INSERT INTO notice (id, org_id, dedupe_key, severity, title, body, object)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO notice (id, org_id, dedupe_key, severity, title, body, object, forecast)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (org_id, dedupe_key) DO NOTHING
 `
 
@@ -41,6 +51,7 @@ type InsertNoticeParams struct {
 	Title     string
 	Body      string
 	Object    string
+	Forecast  bool
 }
 
 func (q *Queries) InsertNotice(ctx context.Context, arg InsertNoticeParams) (int64, error) {
@@ -52,6 +63,7 @@ func (q *Queries) InsertNotice(ctx context.Context, arg InsertNoticeParams) (int
 		arg.Title,
 		arg.Body,
 		arg.Object,
+		arg.Forecast,
 	)
 	if err != nil {
 		return 0, err
@@ -74,7 +86,20 @@ type ListNoticesParams struct {
 	MaxRows    int32
 }
 
-func (q *Queries) ListNotices(ctx context.Context, arg ListNoticesParams) ([]Notice, error) {
+type ListNoticesRow struct {
+	ID        id.Notice
+	OrgID     id.Org
+	DedupeKey string
+	Severity  string
+	Title     string
+	Body      string
+	Object    string
+	MailedAt  *time.Time
+	ReadAt    *time.Time
+	CreatedAt time.Time
+}
+
+func (q *Queries) ListNotices(ctx context.Context, arg ListNoticesParams) ([]ListNoticesRow, error) {
 	rows, err := q.db.Query(ctx, listNotices,
 		arg.OrgID,
 		arg.After,
@@ -85,9 +110,9 @@ func (q *Queries) ListNotices(ctx context.Context, arg ListNoticesParams) ([]Not
 		return nil, err
 	}
 	defer rows.Close()
-	items := []Notice{}
+	items := []ListNoticesRow{}
 	for rows.Next() {
-		var i Notice
+		var i ListNoticesRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.OrgID,

@@ -262,8 +262,11 @@ FROM node n JOIN lease l ON l.id = n.lease_id JOIN node_status s ON s.node_id = 
 WHERE n.cluster_id = @cluster_id AND n.rank = @rank;
 
 -- name: OrgBurn :one
--- What an org's running clusters cost per hour, micro-units.
-SELECT coalesce(sum(rate), 0)::bigint FROM cluster WHERE org_id = @org_id AND ended_at IS NULL AND state IN ('running', 'degraded');
+-- What an org's running clusters cost per hour, micro-units, by project, and the time at which they do.
+SELECT clock_timestamp()::timestamptz AS now, coalesce(array_agg(b.project ORDER BY b.project), '{}')::text[] AS projects,
+       coalesce(array_agg(b.rate ORDER BY b.project), '{}')::bigint[] AS rates
+FROM (SELECT c.project, sum(c.rate)::bigint AS rate FROM cluster c
+      WHERE c.org_id = @org_id AND c.ended_at IS NULL AND c.state IN ('running', 'degraded') GROUP BY c.project) b;
 
 -- name: ReportClock :one
 -- PostgreSQL's clock, the newest anchor of a host's boot (0 when it has none), and whether the host keeps logs for us.

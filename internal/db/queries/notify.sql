@@ -1,7 +1,10 @@
 -- name: InsertNotice :execrows
-INSERT INTO notice (id, org_id, dedupe_key, severity, title, body, object)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO notice (id, org_id, dedupe_key, severity, title, body, object, forecast)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (org_id, dedupe_key) DO NOTHING;
+
+-- name: DeleteForecasts :exec
+DELETE FROM notice WHERE org_id = @org_id AND object = @object AND forecast;
 
 -- name: ListNotices :many
 SELECT id, org_id, dedupe_key, severity, title, body, object, mailed_at, read_at, created_at

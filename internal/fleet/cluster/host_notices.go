@@ -80,6 +80,7 @@ func (x *lockedCluster) notifyReclaim(n *node, title, body string, severity noti
 			Severity: severity,
 			Title:    fmt.Sprintf("%s, rank %d: %s", x.row.Name, rank, lowerFirst(title)),
 			Body:     body,
+			Forecast: true,
 		})
 }
 

@@ -38,8 +38,6 @@ type lockedCluster struct {
 	hearing   host.Reception         // when the control plane could not receive from hosts
 	gaps      []dbq.UnjudgedGapsRow  // time without attestation that is not decided yet
 	disputed  []dbq.OpenUndecidedRow // undecided suspensions that go on
-	// reach is how far money, budgets and duration go, at most an hour; nil: the money was not read under this lock.
-	reach *time.Time
 	// lost are leases of lost hosts whose ranks continued elsewhere and of which something may still be left on the host.
 	lost []dbq.LostLeasesRow
 

@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 )
 
@@ -25,7 +24,7 @@ func authorise(ctx context.Context, w *writer) error {
 	if err != nil {
 		return err
 	}
-	x.row.RunUntil, x.reach = &a.RunUntil, &a.Reach
+	x.row.RunUntil = &a.RunUntil
 	x.row.MoneyReason = string(limitReasons[a.Limit])
 	return nil
 }
@@ -135,11 +134,11 @@ func (w *writer) tendLive(ctx context.Context) error {
 		return err
 	}
 	if s := lifecycle.State(x.row.State); (s == lifecycle.Running || s == lifecycle.Degraded) && x.living() {
-		m, err := readMeans(ctx, w.tx.Q, x)
+		next, err := x.readStop(ctx, w.tx.Q)
 		if err != nil {
 			return err
 		}
-		x.warn(m)
+		x.warn(next)
 	}
 	return w.save(ctx)
 }
@@ -183,9 +182,13 @@ func (d dip) sink(left time.Duration) (next dip, tell bool) {
 	return d, false
 }
 
-// warn notifies the renter, once per threshold and dip, how long the money lasts.
-func (x *lockedCluster) warn(m means) {
-	left, what := x.runway(m)
+// warn notifies the renter, once per threshold and dip, when money or the longest duration stops the cluster. A day
+// ahead only empty wallets are worth a notice: budgets and durations of less than a day are what the renter asked for.
+func (x *lockedCluster) warn(s stop) {
+	left := farthest
+	if !s.at.IsZero() && (s.cause == client.StopFunds || s.at.Sub(x.now) <= time.Hour) {
+		left = max(0, s.at.Sub(x.now))
+	}
 	d, tell := dip{time.Duration(x.row.RunwayToldS) * time.Second, int(x.row.RunwayDips)}.sink(left)
 	x.row.RunwayToldS, x.row.RunwayDips = int32(d.reported/time.Second), int32(d.rises)
 	if !tell {
@@ -200,54 +203,45 @@ func (x *lockedCluster) warn(m means) {
 			Key:      fmt.Sprintf("runway:%s:%s:%d", w.name, x.row.ID, d.rises),
 			Severity: w.severity,
 			Title:    fmt.Sprintf("%s has less than %s left", x.row.Name, w.name),
-			Body: fmt.Sprintf("%s lasts until about %s UTC. Then the cluster is stopped in order.", what,
-				x.now.Add(left).Format("15:04 on 2 January")),
-			Object: x.row.ID.String(),
+			Body: fmt.Sprintf("It stops at about %s UTC because %s. Save what you need before.",
+				s.at.Format("15:04 on 2 January"), s.cause.Why()),
+			Object:   x.row.ID.String(),
+			Forecast: true,
 		})
 	}
 }
 
-// means is what an organisation has and spends.
-type means struct {
-	burn   int64 // per hour, of all that it runs
-	wallet money.Nano
+// readStop reads when money or the longest duration stops the cluster.
+func (x *lockedCluster) readStop(ctx context.Context, q *dbq.Queries) (stop, error) {
+	m, err := readMeans(ctx, q, x.row.OrgID, x.row.Currency)
+	if err != nil {
+		return stop{}, err
+	}
+	s := standing{row: x.row, means: m}
+	if x.row.Budget != nil {
+		costs, err := metering.Costs(ctx, q, []id.Cluster{x.row.ID})
+		if err != nil {
+			return stop{}, fmt.Errorf("cost of %s: %w", x.row.ID, err)
+		}
+		s.cost = costs[x.row.ID].Estimate
+	}
+	return s.moneyEnds(), nil
 }
 
-// readMeans reads the means, if money limits how long the cluster can run.
-func readMeans(ctx context.Context, q *dbq.Queries, x *lockedCluster) (m means, err error) {
-	switch lifecycle.Reason(x.row.MoneyReason) {
-	case lifecycle.ReasonBudgetExhausted, lifecycle.ReasonMaxDuration:
-		return m, nil
+// withdraw deletes the notices of what may happen to the cluster: it has ended. When money has ended it, the renter is
+// notified of that instead.
+func (x *lockedCluster) withdraw(r lifecycle.Reason) {
+	org, object := x.row.OrgID, x.row.ID.String()
+	x.addWrite(func(ctx context.Context, w *writer) error { return notify.Withdraw(ctx, w.tx, org, object) })
+	if r != lifecycle.ReasonFundsExhausted && r != lifecycle.ReasonBudgetExhausted {
+		return
 	}
-	if m.burn, err = q.OrgBurn(ctx, x.row.OrgID); err != nil {
-		return m, fmt.Errorf("burn of %s: %w", x.row.OrgID, err)
-	}
-	m.wallet, err = ledger.Spendable(ctx, q, ledger.Wallet(x.row.OrgID, x.row.Currency))
-	return m, err
-}
-
-// runway returns how long the cluster can run, and what limits it. The time that is held for it is the minimum; the
-// money in the wallet is shared by all clusters of the organisation.
-func (x *lockedCluster) runway(m means) (time.Duration, string) {
-	held := max(0, deref(x.row.RunUntil).Sub(x.now))
-	reach := held
-	if x.reach != nil {
-		reach = max(held, x.reach.Sub(x.now))
-	}
-	reason := lifecycle.Reason(x.row.MoneyReason)
-	switch reason {
-	case lifecycle.ReasonBudgetExhausted:
-		return reach, "The budget"
-	case lifecycle.ReasonMaxDuration:
-		return reach, "The longest duration you set"
-	}
-	const month = 30 * 24 * time.Hour
-	left := month
-	if m.burn > 0 {
-		left = held + time.Duration(min(money.MillisOf(m.wallet, money.Micro(m.burn)), month.Milliseconds()))*time.Millisecond
-	}
-	if reason == lifecycle.ReasonFundsExhausted {
-		left = min(left, reach)
-	}
-	return left, "Your credit"
+	x.notices = append(x.notices, notify.Notice{
+		Org:      org,
+		Key:      "stopped:" + object,
+		Severity: notify.Warn,
+		Title:    x.row.Name + " has stopped",
+		Body:     x.row.Detail,
+		Object:   object,
+	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
@@ -46,12 +47,16 @@ func TestMoneyEndsAClusterInOrder(t *testing.T) {
 	duration := int64(60)
 	for _, tc := range []struct {
 		reason lifecycle.Reason
+		cause  client.StopCause
 		funds  money.Nano
 		set    func(*market.Spec)
+		left   []string // notices after the end
 	}{
-		{lifecycle.ReasonFundsExhausted, minute, func(*market.Spec) {}},
-		{lifecycle.ReasonBudgetExhausted, 100 * money.Unit, func(s *market.Spec) { s.Budget = &minute }},
-		{lifecycle.ReasonMaxDuration, 100 * money.Unit, func(s *market.Spec) { s.MaxDuration = &duration }},
+		{lifecycle.ReasonFundsExhausted, client.StopFunds, minute, func(*market.Spec) {}, []string{"stopped"}},
+		{lifecycle.ReasonBudgetExhausted, client.StopBudget, 100 * money.Unit,
+			func(s *market.Spec) { s.Budget = &minute }, []string{"stopped"}},
+		{lifecycle.ReasonMaxDuration, client.StopDuration, 100 * money.Unit,
+			func(s *market.Spec) { s.MaxDuration = &duration }, nil},
 	} {
 		t.Run(string(tc.reason), func(t *testing.T) {
 			t.Parallel()
@@ -65,17 +70,38 @@ func TestMoneyEndsAClusterInOrder(t *testing.T) {
 			if left := c.RunUntil.Sub(*c.RunningAt); left > 71*time.Second {
 				t.Fatalf("paid for %s ahead", left)
 			}
+			if c.StopsBecause != tc.cause || c.StopsAt == nil || c.StopsAt.Sub(*c.RunUntil).Abs() > time.Second {
+				t.Errorf("stops at %v because %q, run_until is %s", c.StopsAt, c.StopsBecause, c.RunUntil)
+			}
+			listed, err := w.clusters[0].List(w.ctx, w.renter.Org, cluster.ListRequest{Limit: 10})
+			if w.must(err); len(listed) != 1 || listed[0].StopsBecause != tc.cause {
+				t.Errorf("listed as stopping because %+v", listed)
+			}
 			notices, err := notify.List(w.ctx, w.d.Q, w.renter.Org, notify.Filter{Limit: 10})
 			w.must(err)
 			notices = slices.DeleteFunc(notices, func(n notify.Delivered) bool { return !strings.HasPrefix(n.Key, "runway:") })
-			if len(notices) != 1 || notices[0].Severity != notify.Bad {
-				t.Errorf("told %+v, want one notice of ten minutes", notices)
+			if len(notices) != 1 || notices[0].Severity != notify.Bad || !strings.Contains(notices[0].Body, tc.cause.Why()) {
+				t.Errorf("notified %+v, want one notice of ten minutes", notices)
 			}
 			w.age(c, 2*time.Minute) // the time comes: hosts have stopped by themselves
 			w.tick(c)
 			c = w.get(c)
 			if c.State != lifecycle.Releasing || c.Reason != tc.reason {
 				t.Fatalf("%s with %q: %s", c.State, c.Reason, c.Detail)
+			}
+			if c.StopsAt != nil || c.StopsBecause != "" {
+				t.Errorf("has ended, and stops at %s because %q", c.StopsAt, c.StopsBecause)
+			}
+			var left []string
+			about, err := notify.List(w.ctx, w.d.Q, w.renter.Org, notify.Filter{Limit: 10})
+			w.must(err)
+			for _, n := range about {
+				if kind, _, _ := strings.Cut(n.Key, ":"); n.Object == c.ID.String() {
+					left = append(left, kind)
+				}
+			}
+			if diff := cmp.Diff(tc.left, left); diff != "" {
+				t.Errorf("notices about the ended cluster (-want +got):\n%s", diff)
 			}
 			w.rounds(c, "released", in(lifecycle.Released))
 			c = w.clean(c)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/bond"
@@ -252,6 +253,7 @@ func (d *deal) describe() (err error) {
 		ID: d.id, OrgID: d.row.OrgID, Name: d.row.Name, Spec: spec, State: string(lifecycle.Provisioning),
 		Rate: d.row.Rate, Currency: d.row.Currency, Epoch: 1, Network: network, CreatedAt: d.now,
 	})
+	d.view.stopsAt(stop{deadline, client.StopStart})
 	for _, n := range d.placed.Nodes {
 		node := Node{
 			Rank: n.Rank, ID: d.nodes[n.Rank], HostID: n.Host, HostName: n.HostName, State: lifecycle.NodePending,

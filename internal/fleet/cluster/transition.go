@@ -183,6 +183,7 @@ func (x *lockedCluster) end(r lifecycle.Reason, detail string) {
 	x.row.ReplaceUntil, x.row.ReplaceNote = nil, ""
 	x.row.Reason, x.row.Detail = string(r), join(r.Explain(x.row.RunningAt != nil), detail)
 	x.row.Secrets = nil // nobody needs them any more
+	x.withdraw(r)
 	x.raiseLive()
 	for _, n := range x.nodes {
 		if n.ended == nil {

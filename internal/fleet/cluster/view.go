@@ -46,9 +46,12 @@ type Cluster struct {
 	EndedAt        *time.Time  `json:"ended_at"`
 	// RunUntil is the time until which the cluster is paid for; it is extended while money lasts.
 	RunUntil *time.Time `json:"run_until"`
-	Epoch    int        `json:"epoch" doc:"number of the present start"`
-	Nodes    []Node     `json:"nodes"`
-	Network  Network    `json:"network"`
+	// StopsAt is when the cluster stops unless something changes before, and StopsBecause what stops it.
+	StopsAt      *time.Time       `json:"stops_at,omitempty" doc:"when the cluster stops unless something changes before; left out after the end, and while nothing within a year stops it"`
+	StopsBecause client.StopCause `json:"stops_because,omitempty" enum:"start_deadline,max_duration,budget,org_budget,funds,host_reclaimed,no_replacement,node_lost" doc:"what stops it at stops_at; left out without it"`
+	Epoch        int              `json:"epoch" doc:"number of the present start"`
+	Nodes        []Node           `json:"nodes"`
+	Network      Network          `json:"network"`
 	// CostSoFar and BillableSeconds count time of a running cluster that is not proven yet as if it were; once settled,
 	// they are what was billed.
 	CostSoFar       money.Nano `json:"cost_so_far"`
@@ -222,6 +225,9 @@ func (c *Clusters) withDoubt(ctx context.Context, v Cluster, err error) (Cluster
 		return v, err
 	}
 	v.Doubt, err = c.doubtOf(ctx, v)
+	if v.Doubt != nil && v.Doubt.Then == "end" {
+		v.stopsAt(stop{deref(v.Doubt.Until), client.StopNodeLost})
+	}
 	return v, err
 }
 

@@ -158,7 +158,10 @@ func views(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster) ([]Cluster, 
 		}
 		out[i].Replacing = replacingOf(r, nodes)
 	}
-	return out, viewCosts(ctx, q, rows, out)
+	if err := viewCosts(ctx, q, rows, out); err != nil {
+		return nil, err
+	}
+	return out, viewStops(ctx, q, rows, nodes, out)
 }
 
 // viewCosts sets the costs of those clusters that have run. The number of its statements does not depend on the number

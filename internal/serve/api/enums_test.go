@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
@@ -17,6 +18,10 @@ import (
 // TestWireEnums_AreTheDomainsStates: the wire types name the states for the reference; the domain decides which exist.
 func TestWireEnums_AreTheDomainsStates(t *testing.T) {
 	t.Parallel()
+	var causes []string
+	for _, c := range client.StopCauses {
+		causes = append(causes, string(c))
+	}
 	for _, c := range []struct {
 		of     reflect.Type
 		field  string
@@ -29,6 +34,7 @@ func TestWireEnums_AreTheDomainsStates(t *testing.T) {
 		{reflect.TypeFor[client.SpecNetwork](), "Scope",
 			[]string{string(market.ScopeAny), string(market.ScopeFabric), string(market.ScopeHost)}},
 		{reflect.TypeFor[client.ClusterSpec](), "Trust", []string{string(market.TrustBonded), string(market.TrustAny)}},
+		{reflect.TypeFor[cluster.Cluster](), "StopsBecause", causes},
 		{reflect.TypeFor[client.HostGPU](), "Health", []string{host.Healthy, host.Suspect, host.Quarantined}},
 	} {
 		f, ok := c.of.FieldByName(c.field)
