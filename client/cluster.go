@@ -154,10 +154,19 @@ func (c *Client) Cluster(ctx context.Context, cl id.Cluster) (Cluster, error) {
 	return get[Cluster](ctx, c, "/clusters/"+cl.String(), nil)
 }
 
-// Clusters lists the org's clusters, newest first; state "": any.
-func (c *Client) Clusters(ctx context.Context, state State, p PageOf) (Page[Cluster], error) {
+// ClusterFilter selects clusters. Its zero value selects all, newest first.
+type ClusterFilter struct {
+	State string // a State, "active" or "ended"
+	Query string // words that have to match the id, name, project, image or labels
+	Sort  string // created, name, price or project, with - before it for the reverse order; "": -created
+}
+
+// Clusters lists the org's clusters.
+func (c *Client) Clusters(ctx context.Context, f ClusterFilter, p PageOf) (Page[Cluster], error) {
 	q := p.query()
-	set(q, "state", string(state))
+	set(q, "state", f.State)
+	set(q, "q", f.Query)
+	set(q, "sort", f.Sort)
 	return get[Page[Cluster]](ctx, c, "/clusters", q)
 }
 

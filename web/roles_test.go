@@ -22,6 +22,7 @@ var formScopes = map[string]string{
 	"/clusters":                     "clusters",
 	"/templates":                    "clusters",
 	"/templates/{name}/delete":      "clusters",
+	"/clusters/release":             "clusters",
 	"/clusters/{id}/actions":        "clusters",
 	"/account/ssh-keys":             "clusters",
 	"/account/ssh-keys/{id}/remove": "clusters",

@@ -121,7 +121,8 @@ func (v ID[K]) Value() (driver.Value, error) {
 	return v.u.String(), nil
 }
 
-const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+// Alphabet is the characters of ids, by value.
+const Alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 
 // encode writes the 128 bits as 26 base32 characters, most significant first (two leading zero bits), as in the
 // ULID specification, so that text order is byte order.
@@ -134,7 +135,7 @@ func encode(u uuid.UUID) string {
 		bits += 8
 		for bits >= 5 {
 			bits -= 5
-			out[k] = alphabet[acc>>bits&31]
+			out[k] = Alphabet[acc>>bits&31]
 			k++
 		}
 	}
@@ -151,7 +152,7 @@ func decode(s string) (uuid.UUID, error) {
 	var acc uint32
 	bits, k := -2, 0 // the two leading zero bits are dropped
 	for i := range len(s) {
-		d := strings.IndexByte(alphabet, s[i])
+		d := strings.IndexByte(Alphabet, s[i])
 		if d < 0 {
 			return uuid.Nil, errShape
 		}

@@ -2,8 +2,6 @@ package clusters
 
 import (
 	"fmt"
-	"net/url"
-
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/fault"
@@ -14,48 +12,6 @@ import (
 	"github.com/musterhq/muster/web/page"
 	"github.com/musterhq/muster/web/view"
 )
-
-const clustersPerPage = 50
-
-// clusters lists the organisation's clusters, newest first.
-func (s *Pages) clusters(v *page.Visit) error {
-	req := cluster.ListRequest{Limit: clustersPerPage}
-	if a := v.R.FormValue("after"); a != "" {
-		after, err := id.Parse[id.Cluster](a)
-		if err != nil {
-			return fault.New(fault.NotFound, "page not found")
-		}
-		req.After = after
-	}
-	list, err := s.Clusters.List(v.R.Context(), v.Who.Org, req)
-	if err != nil {
-		return err
-	}
-	page := Clusters{Now: runningNow(list)}
-	for _, c := range list {
-		page.Rows = append(page.Rows, ClusterRow{
-			ID:        c.ID.String(),
-			Name:      c.Name,
-			Summary:   Summary(c),
-			Created:   view.Clock(c.CreatedAt, s.Now()),
-			State:     clusterState(c),
-			Formation: formation(c),
-			Rate:      c.PricePerHour,
-			Cost:      c.CostSoFar,
-			Reason:    c.Reason.Happened(),
-			Stops:     stops(c, s.Now()).Phrase,
-		})
-	}
-	if len(list) == clustersPerPage {
-		page.Next = "/clusters?" + url.Values{"after": {list[len(list)-1].ID.String()}}.Encode()
-	}
-	if len(list) == 0 {
-		if page.Steps, err = s.FirstSteps(v); err != nil {
-			return err
-		}
-	}
-	return s.Render(v, ClustersPage(v.Page("Clusters", "clusters"), page))
-}
 
 // runningNow sums up the running clusters of the list.
 func runningNow(list []cluster.Cluster) string {

@@ -27,5 +27,6 @@ func (s *Pages) Routes(m page.Mux) {
 	get("/clusters/{id}/logs", page.ReadClusters, s.followLogs)
 	get("/clusters/{id}/logs.txt", page.ReadClusters, s.downloadLogs)
 	get("/clusters/{id}/ports/{rank}/{port}", page.WriteClusters, s.openPort)
+	post("/clusters/release", page.WriteClusters, s.releaseClusters)
 	post("/clusters/{id}/actions", page.WriteClusters, s.actOnCluster)
 }

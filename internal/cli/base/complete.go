@@ -67,7 +67,7 @@ func (s *Session) Clusters() Completer {
 func (s *Session) AllClusters() Completer { return names(s, clusters, clusterWords) }
 
 func clusters(c *client.Client, ctx context.Context, p client.PageOf) (client.Page[client.Cluster], error) {
-	return c.Clusters(ctx, "", p)
+	return c.Clusters(ctx, client.ClusterFilter{}, p)
 }
 
 func clusterWords(c client.Cluster) []string {

@@ -55,7 +55,7 @@ func onlyLive(all []client.Cluster) []client.Cluster {
 
 func allClusters(ctx context.Context, c *client.Client) ([]client.Cluster, error) {
 	return client.All(ctx, func(ctx context.Context, p client.PageOf) (client.Page[client.Cluster], error) {
-		return c.Clusters(ctx, "", p)
+		return c.Clusters(ctx, client.ClusterFilter{}, p)
 	})
 }
 

@@ -105,24 +105,29 @@ func rent(ctx context.Context, c *client.Client, quote string, spec client.Spec)
 }
 
 func clusterList(s *base.Session) *cobra.Command {
-	var state, after string
+	var f client.ClusterFilter
+	var after string
 	var limit int
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls", "ps"}, Short: "List your clusters, newest first", Args: base.Exactly(),
+		Use: "list", Aliases: []string{"ls", "ps"}, Short: "List and search your clusters", Args: base.Exactly(),
+		Example: `  muster cluster list --state active
+  muster cluster list --query "train team=vision" --sort name`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			page, err := s.Client(cmd).Clusters(cmd.Context(), client.State(state), client.PageOf{Limit: limit, After: after})
-			return s.Result(cmd, page, err, func(p *base.Printer) { printClusters(p, page, state) })
+			page, err := s.Client(cmd).Clusters(cmd.Context(), f, client.PageOf{Limit: limit, After: after})
+			return s.Result(cmd, page, err, func(p *base.Printer) { printClusters(p, page, f) })
 		},
 	}
-	cmd.Flags().StringVar(&state, "state", "", "only clusters in this state")
+	cmd.Flags().StringVar(&f.State, "state", "", "only clusters in this state; active: not ended; ended: all others")
+	cmd.Flags().StringVar(&f.Query, "query", "", "only clusters whose id, name, project, image or labels match all words")
+	cmd.Flags().StringVar(&f.Sort, "sort", "", "created, name, price or project; with - before it, in reverse")
 	cmd.Flags().IntVar(&limit, "limit", 50, "clusters at most")
 	cmd.Flags().StringVar(&after, "after", "", "next of the page before")
 	return cmd
 }
 
-func printClusters(p *base.Printer, page client.Page[client.Cluster], state string) {
-	if len(page.Items) == 0 && state != "" {
-		p.Line("No cluster is %s.", state)
+func printClusters(p *base.Printer, page client.Page[client.Cluster], f client.ClusterFilter) {
+	if len(page.Items) == 0 && (f.State != "" || f.Query != "") {
+		p.Line("No cluster matches.")
 		return
 	}
 	rows := make([][]string, len(page.Items))

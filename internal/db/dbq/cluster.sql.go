@@ -847,7 +847,7 @@ const listClusters = `-- name: ListClusters :many
 SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note, cluster.full_look_at FROM cluster
 WHERE org_id = $1
   AND ($2::uuid IS NULL OR id < $2::uuid)
-  AND ($3::text = '' OR state = $3::text)
+  AND (cardinality($3::text[]) = 0 OR state = ANY ($3::text[]))
 ORDER BY id DESC
 LIMIT $4
 `
@@ -855,7 +855,7 @@ LIMIT $4
 type ListClustersParams struct {
 	OrgID   id.Org
 	Before  pgtype.UUID
-	State   string
+	States  []string
 	MaxRows int32
 }
 
@@ -867,7 +867,7 @@ func (q *Queries) ListClusters(ctx context.Context, arg ListClustersParams) ([]L
 	rows, err := q.db.Query(ctx, listClusters,
 		arg.OrgID,
 		arg.Before,
-		arg.State,
+		arg.States,
 		arg.MaxRows,
 	)
 	if err != nil {
@@ -877,6 +877,76 @@ func (q *Queries) ListClusters(ctx context.Context, arg ListClustersParams) ([]L
 	items := []ListClustersRow{}
 	for rows.Next() {
 		var i ListClustersRow
+		if err := rows.Scan(
+			&i.Cluster.ID,
+			&i.Cluster.OrgID,
+			&i.Cluster.CreatedBy,
+			&i.Cluster.Name,
+			&i.Cluster.Project,
+			&i.Cluster.Labels,
+			&i.Cluster.Spec,
+			&i.Cluster.Secrets,
+			&i.Cluster.ImageRef,
+			&i.Cluster.ImageDigest,
+			&i.Cluster.State,
+			&i.Cluster.Reason,
+			&i.Cluster.Detail,
+			&i.Cluster.NodeCount,
+			&i.Cluster.GpusPerNode,
+			&i.Cluster.Rate,
+			&i.Cluster.Currency,
+			&i.Cluster.Budget,
+			&i.Cluster.MaxDurationS,
+			&i.Cluster.Epoch,
+			&i.Cluster.GoAt,
+			&i.Cluster.StartDeadline,
+			&i.Cluster.QuickFailures,
+			&i.Cluster.MoneyReason,
+			&i.Cluster.StopAt,
+			&i.Cluster.QuoteID,
+			&i.Cluster.Network,
+			&i.Cluster.CreatedAt,
+			&i.Cluster.RunningAt,
+			&i.Cluster.EndedAt,
+			&i.Cluster.RunUntil,
+			&i.Cluster.DueAt,
+			&i.Cluster.SettledAt,
+			&i.Cluster.RunwayToldS,
+			&i.Cluster.RunwayDips,
+			&i.Cluster.ReplaceUntil,
+			&i.Cluster.ReplaceNote,
+			&i.Cluster.FullLookAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listLiveClusters = `-- name: ListLiveClusters :many
+SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note, cluster.full_look_at FROM cluster
+WHERE org_id = $1 AND ended_at IS NULL AND ($2::uuid IS NULL OR id < $2::uuid)
+ORDER BY id DESC
+LIMIT $3
+`
+
+type ListLiveClustersRow struct {
+	Cluster Cluster
+}
+
+func (q *Queries) ListLiveClusters(ctx context.Context, orgID id.Org, before pgtype.UUID, maxRows int32) ([]ListLiveClustersRow, error) {
+	rows, err := q.db.Query(ctx, listLiveClusters, orgID, before, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListLiveClustersRow{}
+	for rows.Next() {
+		var i ListLiveClustersRow
 		if err := rows.Scan(
 			&i.Cluster.ID,
 			&i.Cluster.OrgID,
@@ -1458,6 +1528,115 @@ func (q *Queries) SealedClusters(ctx context.Context, after pgtype.UUID, maxRows
 	for rows.Next() {
 		var i SealedClustersRow
 		if err := rows.Scan(&i.ID, &i.Secrets); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const searchClusters = `-- name: SearchClusters :many
+WITH keyed AS (
+    SELECT k.id, CASE $8::text WHEN 'name' THEN lower(k.name) WHEN 'price' THEN lpad(k.rate::text, 20, '0') WHEN 'project' THEN k.project
+                 WHEN 'label' THEN coalesce(k.labels ->> $9::text, '') ELSE '' END AS key
+    FROM cluster k WHERE k.org_id = $10)
+SELECT c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, c.runway_told_s, c.runway_dips, c.replace_until, c.replace_note, c.full_look_at FROM keyed JOIN cluster c ON c.id = keyed.id
+WHERE (cardinality($1::text[]) = 0 OR c.state = ANY ($1::text[]))
+  AND ($2::uuid IS NULL OR CASE WHEN $3::boolean
+       THEN (keyed.key, keyed.id) < (SELECT a.key, a.id FROM keyed a WHERE a.id = $2::uuid)
+       ELSE (keyed.key, keyed.id) > (SELECT a.key, a.id FROM keyed a WHERE a.id = $2::uuid) END)
+  AND NOT EXISTS (
+    SELECT FROM (SELECT unnest($4::text[]) AS word, unnest($5::bigint[]) AS tail, unnest($6::bigint[]) AS mask) w
+    WHERE (('x' || right(replace(c.id::text, '-', ''), 12))::bit(48)::bigint & w.mask) <> w.tail
+      AND strpos(lower(concat_ws(' ', c.name, c.project, c.image_ref,
+              CASE WHEN jsonb_typeof(c.labels) = 'object' THEN (SELECT string_agg(l.key || '=' || l.value, ' ') FROM jsonb_each_text(c.labels) l) END)), w.word) = 0)
+ORDER BY CASE WHEN NOT $3::boolean THEN keyed.key END, CASE WHEN NOT $3::boolean THEN keyed.id END,
+         CASE WHEN $3::boolean THEN keyed.key END DESC, CASE WHEN $3::boolean THEN keyed.id END DESC
+LIMIT $7
+`
+
+type SearchClustersParams struct {
+	States     []string
+	After      pgtype.UUID
+	Descending bool
+	Words      []string
+	Tails      []int64
+	Masks      []int64
+	MaxRows    int32
+	Sort       string
+	Label      string
+	OrgID      id.Org
+}
+
+type SearchClustersRow struct {
+	Cluster Cluster
+}
+
+// Clusters that each word matches, by a key. A word matches a part of a name, project, label or image, or the end of an id: the bits of
+// mask are those of tail. It reads all clusters of the org.
+func (q *Queries) SearchClusters(ctx context.Context, arg SearchClustersParams) ([]SearchClustersRow, error) {
+	rows, err := q.db.Query(ctx, searchClusters,
+		arg.States,
+		arg.After,
+		arg.Descending,
+		arg.Words,
+		arg.Tails,
+		arg.Masks,
+		arg.MaxRows,
+		arg.Sort,
+		arg.Label,
+		arg.OrgID,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []SearchClustersRow{}
+	for rows.Next() {
+		var i SearchClustersRow
+		if err := rows.Scan(
+			&i.Cluster.ID,
+			&i.Cluster.OrgID,
+			&i.Cluster.CreatedBy,
+			&i.Cluster.Name,
+			&i.Cluster.Project,
+			&i.Cluster.Labels,
+			&i.Cluster.Spec,
+			&i.Cluster.Secrets,
+			&i.Cluster.ImageRef,
+			&i.Cluster.ImageDigest,
+			&i.Cluster.State,
+			&i.Cluster.Reason,
+			&i.Cluster.Detail,
+			&i.Cluster.NodeCount,
+			&i.Cluster.GpusPerNode,
+			&i.Cluster.Rate,
+			&i.Cluster.Currency,
+			&i.Cluster.Budget,
+			&i.Cluster.MaxDurationS,
+			&i.Cluster.Epoch,
+			&i.Cluster.GoAt,
+			&i.Cluster.StartDeadline,
+			&i.Cluster.QuickFailures,
+			&i.Cluster.MoneyReason,
+			&i.Cluster.StopAt,
+			&i.Cluster.QuoteID,
+			&i.Cluster.Network,
+			&i.Cluster.CreatedAt,
+			&i.Cluster.RunningAt,
+			&i.Cluster.EndedAt,
+			&i.Cluster.RunUntil,
+			&i.Cluster.DueAt,
+			&i.Cluster.SettledAt,
+			&i.Cluster.RunwayToldS,
+			&i.Cluster.RunwayDips,
+			&i.Cluster.ReplaceUntil,
+			&i.Cluster.ReplaceNote,
+			&i.Cluster.FullLookAt,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

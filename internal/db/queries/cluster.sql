@@ -40,8 +40,35 @@ SELECT sqlc.embed(cluster) FROM cluster WHERE id = @id;
 SELECT sqlc.embed(cluster) FROM cluster
 WHERE org_id = @org_id
   AND (sqlc.narg(before)::uuid IS NULL OR id < sqlc.narg(before)::uuid)
-  AND (@state::text = '' OR state = @state::text)
+  AND (cardinality(@states::text[]) = 0 OR state = ANY (@states::text[]))
 ORDER BY id DESC
+LIMIT @max_rows;
+
+-- name: ListLiveClusters :many
+SELECT sqlc.embed(cluster) FROM cluster
+WHERE org_id = @org_id AND ended_at IS NULL AND (sqlc.narg(before)::uuid IS NULL OR id < sqlc.narg(before)::uuid)
+ORDER BY id DESC
+LIMIT @max_rows;
+
+-- name: SearchClusters :many
+-- Clusters that each word matches, by a key. A word matches a part of a name, project, label or image, or the end of an id: the bits of
+-- mask are those of tail. It reads all clusters of the org.
+WITH keyed AS (
+    SELECT k.id, CASE @sort::text WHEN 'name' THEN lower(k.name) WHEN 'price' THEN lpad(k.rate::text, 20, '0') WHEN 'project' THEN k.project
+                 WHEN 'label' THEN coalesce(k.labels ->> @label::text, '') ELSE '' END AS key
+    FROM cluster k WHERE k.org_id = @org_id)
+SELECT sqlc.embed(c) FROM keyed JOIN cluster c ON c.id = keyed.id
+WHERE (cardinality(@states::text[]) = 0 OR c.state = ANY (@states::text[]))
+  AND (sqlc.narg(after)::uuid IS NULL OR CASE WHEN @descending::boolean
+       THEN (keyed.key, keyed.id) < (SELECT a.key, a.id FROM keyed a WHERE a.id = sqlc.narg(after)::uuid)
+       ELSE (keyed.key, keyed.id) > (SELECT a.key, a.id FROM keyed a WHERE a.id = sqlc.narg(after)::uuid) END)
+  AND NOT EXISTS (
+    SELECT FROM (SELECT unnest(@words::text[]) AS word, unnest(@tails::bigint[]) AS tail, unnest(@masks::bigint[]) AS mask) w
+    WHERE (('x' || right(replace(c.id::text, '-', ''), 12))::bit(48)::bigint & w.mask) <> w.tail
+      AND strpos(lower(concat_ws(' ', c.name, c.project, c.image_ref,
+              CASE WHEN jsonb_typeof(c.labels) = 'object' THEN (SELECT string_agg(l.key || '=' || l.value, ' ') FROM jsonb_each_text(c.labels) l) END)), w.word) = 0)
+ORDER BY CASE WHEN NOT @descending::boolean THEN keyed.key END, CASE WHEN NOT @descending::boolean THEN keyed.id END,
+         CASE WHEN @descending::boolean THEN keyed.key END DESC, CASE WHEN @descending::boolean THEN keyed.id END DESC
 LIMIT @max_rows;
 
 -- name: UnendedClusters :many

@@ -59,28 +59,6 @@ const (
 	waitLook = time.Second
 )
 
-// ListRequest requests one page of an organisation's clusters, newest first.
-type ListRequest struct {
-	State lifecycle.State // "" = any
-	After id.Cluster      // the last one of the previous page; zero: start with the newest
-	Limit int             // > 0
-}
-
-// List returns a page of the organisation's clusters.
-func (c *Clusters) List(ctx context.Context, org id.Org, r ListRequest) ([]Cluster, error) {
-	rows, err := c.db.Q.ListClusters(ctx, dbq.ListClustersParams{
-		OrgID: org, Before: uuids(r.After)[0], State: string(r.State), MaxRows: int32(r.Limit),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list clusters of %s: %w", org, err)
-	}
-	clusters := make([]dbq.Cluster, len(rows))
-	for i, row := range rows {
-		clusters[i] = row.Cluster
-	}
-	return views(ctx, c.db.Q, clusters)
-}
-
 // Events returns the timeline, oldest first, from after the given event (0: from the beginning).
 func (c *Clusters) Events(ctx context.Context, org id.Org, cl id.Cluster, after int64, limit int) ([]Event, error) {
 	if _, err := c.owned(ctx, org, cl); err != nil {

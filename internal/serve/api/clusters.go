@@ -78,7 +78,9 @@ func (a *API) rent(ctx context.Context, p account.Principal, in *rentInput,
 
 type clustersInput struct {
 	Page
-	State string `query:"state" enum:"provisioning,running,degraded,releasing,released,failed" doc:"only clusters in this state"`
+	State string `query:"state" enum:"active,ended,provisioning,running,degraded,releasing,released,failed" doc:"only clusters in this state; active: all that have not ended; ended: all others"`
+	Query string `query:"q" maxLength:"200" example:"train team=vision" doc:"words, each of which has to match a part of the name, the project, the image or a label (team=vision), or the end of the id"`
+	Sort  string `query:"sort" enum:"-created,created,name,-name,price,-price,project,-project" default:"-created" doc:"the order; - reverses it"`
 }
 
 func (a *API) listClusters(ctx context.Context, p account.Principal, in *clustersInput) (list[cluster.Cluster], error) {
@@ -87,9 +89,11 @@ func (a *API) listClusters(ctx context.Context, p account.Principal, in *cluster
 		return list[cluster.Cluster]{}, err
 	}
 	rows, err := a.clusters.List(ctx, p.Org, cluster.ListRequest{
-		State: lifecycle.State(in.State),
-		After: after,
-		Limit: in.Limit + 1,
+		Filter: cluster.Filter(in.State),
+		Words:  in.Query,
+		Sort:   cluster.Sort(in.Sort),
+		After:  after,
+		Limit:  in.Limit + 1,
 	})
 	return cut(rows, in.Limit, same[cluster.Cluster], func(c cluster.Cluster) string { return c.ID.String() }), err
 }

@@ -110,7 +110,7 @@ func (a *API) inside(t *table) {
 
 	// Clusters.
 	post(t, "/clusters", writeClusters, 202, "rentCluster: Rent a cluster", a.rent, withSpec)
-	get(t, "/clusters", readClusters, "listClusters: List your organisation's clusters, newest first", a.listClusters)
+	get(t, "/clusters", readClusters, "listClusters: List and search your organisation's clusters", a.listClusters)
 	get(t, "/clusters/{id}", readClusters, "getCluster: Get a cluster, now or once it is in a given state", a.getCluster)
 	post(t, "/clusters/{id}/actions", writeClusters, 200, "actOnCluster: Release or restart a cluster", a.actOnCluster)
 	remove(t, "/clusters/{id}", writeClusters, "releaseCluster: Release a cluster; repeating it is no error",

@@ -99,7 +99,7 @@ func TestBadSpecs(t *testing.T) {
 			}
 		}
 	}
-	if page, err := r.Clusters(t.Context(), "", client.PageOf{}); err != nil || len(page.Items) != 0 {
+	if page, err := r.Clusters(t.Context(), client.ClusterFilter{}, client.PageOf{}); err != nil || len(page.Items) != 0 {
 		t.Errorf("rented all the same: %+v %v", page, err)
 	}
 }

@@ -317,7 +317,7 @@ func (h *hammer) try(r *renter, what string, do func(*client.Client) error) (don
 func (h *hammer) after(r *renter) {
 	page, err := client.All(h.t.Context(), func(ctx context.Context, p client.PageOf) (client.Page[client.Cluster],
 		error) {
-		return r.Clusters(ctx, "", p)
+		return r.Clusters(ctx, client.ClusterFilter{}, p)
 	})
 	if err != nil {
 		h.t.Error(err)
