@@ -287,6 +287,7 @@ type LogsOf struct {
 	Follow     bool // until the cluster has ended
 	Tail       *int // nil: all
 	Timestamps bool
+	Grep       string // only lines with this text, in upper or lower case; "": all
 }
 
 // LogStream is what the ranks print, as text.
@@ -306,6 +307,7 @@ func (c *Client) Logs(ctx context.Context, cl id.Cluster, l LogsOf) (*LogStream,
 	if l.Tail != nil {
 		q.Set("tail", strconv.Itoa(*l.Tail))
 	}
+	set(q, "grep", l.Grep)
 	if l.Follow {
 		q.Set("follow", "true")
 	}

@@ -10,15 +10,53 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/web/page"
 	"github.com/musterhq/muster/web/view"
 )
 
 const (
-	chartSpan = 10 * time.Minute
-	// chartHole is the longest time between readings that a chart joins; a longer one is shown as a gap. The newest
-	// readings reach the history within a minute.
+	// chartHole is the shortest time between readings that is shown as a gap. The newest readings reach the history
+	// within a minute.
 	chartHole = time.Minute
+	// chartPoints is about how many readings a chart draws.
+	chartPoints = 90
+	// maxReadings bounds how many stored readings of all GPUs a page reads.
+	maxReadings = 500_000
+	// maxTips is up to how many charts have values to hover over: each value is an element.
+	maxTips, tipsPerChart = 16, 30
 )
+
+// chartRange is how far back charts go.
+type chartRange struct {
+	key, title string
+	span       time.Duration // 0 = since the cluster first ran
+}
+
+var chartRanges = []chartRange{
+	{"15m", "15 min", 15 * time.Minute},
+	{"1h", "1 h", time.Hour},
+	{"6h", "6 h", 6 * time.Hour},
+	{"all", "All", 0},
+}
+
+// rangeOf returns the range named by ?range=.
+func rangeOf(key string) chartRange {
+	i := slices.IndexFunc(chartRanges, func(r chartRange) bool { return r.key == key })
+	return chartRanges[max(i, 0)]
+}
+
+// chartChoice is what the visitor wants the charts to show.
+type chartChoice struct {
+	measure measure
+	span    chartRange
+}
+
+func choiceOf(v *page.Visit) chartChoice {
+	return chartChoice{measureOf(v.R.FormValue("measure")), rangeOf(v.R.FormValue("range"))}
+}
+
+// query is the query of a URL with this choice.
+func (c chartChoice) query() string { return "measure=" + c.measure.key + "&range=" + c.span.key }
 
 // measure is one quantity of a GPU that a chart draws.
 type measure struct {
@@ -45,26 +83,38 @@ func measureOf(key string) measure {
 	return measures[max(i, 0)]
 }
 
-// readings are the telemetry of a cluster's GPUs in the last minutes, from the present host of each rank.
+// readings are the telemetry of a cluster's GPUs over a range, from the present host of each rank.
 type readings struct {
 	from, to time.Time
+	step     time.Duration // between samples
 	gpus     []cluster.GPUMetrics
 	live     map[string]host.Sample // by GPU, newer than the history; includes other clusters' GPUs on the same hosts
 }
 
 // read updates r. Its range ends at a whole step, so that a live page reads and renders again only when there may be
 // new data.
-func (s *Pages) read(ctx context.Context, who account.Principal, c cluster.Cluster, now time.Time, r *readings) error {
+func (s *Pages) read(ctx context.Context, who account.Principal, c cluster.Cluster, now time.Time, over chartRange,
+	r *readings) error {
 	end := now
 	if c.EndedAt != nil {
 		end = *c.EndedAt
 	}
-	to := end.Truncate(host.TelemetryStep).Add(host.TelemetryStep)
+	span := over.span
+	if span == 0 {
+		since := c.CreatedAt
+		if c.RunningAt != nil {
+			since = *c.RunningAt
+		}
+		span = max(end.Sub(since), chartRanges[0].span)
+	}
+	span = min(span, host.TelemetryStep*maxReadings/time.Duration(max(1, c.Spec.GPUs())))
+	step := max(host.TelemetryStep, (span / chartPoints).Truncate(host.TelemetryStep))
+	to := end.Truncate(step).Add(step)
 	if to.Equal(r.to) {
 		return nil
 	}
-	r.from, r.to, r.gpus = to.Add(-chartSpan), to, nil
-	all, err := s.Clusters.Metrics(ctx, who.Org, c.ID, r.from, r.to, host.TelemetryStep)
+	r.from, r.to, r.step, r.gpus = to.Add(-span), to, step, nil
+	all, err := s.Clusters.Metrics(ctx, who.Org, c.ID, r.from, r.to, step)
 	if err != nil {
 		return err
 	}
@@ -118,17 +168,15 @@ func (r *readings) mean(rank int, of func(host.Sample) int) string {
 }
 
 // charts draws one measure of every GPU on one scale. An ended cluster without readings has no charts.
-func (r *readings) charts(c cluster.Cluster, m measure) Charts {
-	out := Charts{Measure: m.key, Span: "last 10 min"}
-	if c.State.Ended() {
-		out.Span = "its last 10 min"
-	}
+func (r *readings) charts(c cluster.Cluster, choice chartChoice) Charts {
+	m := choice.measure
+	out := Charts{Measure: m.key, Range: choice.span.key, From: view.Clock(r.from, r.to), To: view.Clock(r.to, r.to)}
+	base := "/clusters/" + c.ID.String() + "?"
 	for _, x := range measures {
-		out.Measures = append(out.Measures, Measure{
-			Key:   x.key,
-			Title: x.title,
-			Href:  "/clusters/" + c.ID.String() + "?measure=" + x.key + "#charts",
-		})
+		out.Measures = append(out.Measures, Measure{x.key, x.title, base + chartChoice{x, choice.span}.query() + "#charts"})
+	}
+	for _, x := range chartRanges {
+		out.Ranges = append(out.Ranges, Measure{x.key, x.title, base + chartChoice{m, x}.query() + "#charts"})
 	}
 	top := r.top(m)
 	out.Scale = m.scale(top)
@@ -142,7 +190,7 @@ func (r *readings) charts(c cluster.Cluster, m measure) Charts {
 		any = any || len(g.Samples) > 0
 	}
 	if !any {
-		return Charts{Measure: m.key}
+		return Charts{Measure: m.key, Range: choice.span.key}
 	}
 	return out
 }
@@ -152,7 +200,10 @@ func (r *readings) chart(g cluster.GPUMetrics, m measure, top float64) Chart {
 	for i, s := range g.Samples {
 		points[i] = view.Point{At: s.At, V: float64(m.of(s))}
 	}
-	out := Chart{Plot: view.NewPlot(points, r.from, r.to, top, chartHole)}
+	out := Chart{Plot: view.NewPlot(points, r.from, r.to, top, max(chartHole, 3*r.step)), Stats: stats(points, m)}
+	if len(r.gpus) <= maxTips {
+		out.Tips = view.Tips(points, r.from, r.to, tipsPerChart, m.text)
+	}
 	if s, ok := r.now(g); ok {
 		if v := m.of(s); v >= 0 {
 			out.Value = m.text(float64(v))
@@ -162,6 +213,20 @@ func (r *readings) chart(g cluster.GPUMetrics, m measure, top float64) Chart {
 		}
 	}
 	return out
+}
+
+// stats returns the mean and the highest of some readings in words; "" without readings.
+func stats(points []view.Point, m measure) string {
+	sum, most, n := 0.0, 0.0, 0
+	for _, p := range points {
+		if p.V >= 0 {
+			sum, most, n = sum+p.V, max(most, p.V), n+1
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return "mean " + m.text(sum/float64(n)) + ", highest " + m.text(most)
 }
 
 // top returns the upper edge of all charts, rounded so that it does not change with every reading.

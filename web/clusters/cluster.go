@@ -26,17 +26,19 @@ func (s *Pages) clusterPage(v *page.Visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "cluster not found")
 	}
-	c, err := s.viewCluster(v.R.Context(), v.Who, cl, v.R.FormValue("measure"), new(readings))
+	choice := choiceOf(v)
+	c, err := s.viewCluster(v.R.Context(), v.Who, cl, choice, new(readings))
 	if err != nil {
 		return err
 	}
+	c.Grep = strings.TrimSpace(v.R.FormValue("grep"))
 	c.LogRank = rankOf(v.R.FormValue("rank"), c.Ranks)
 	if err := s.tailLogs(v.R.Context(), v.Who.Org, cl, &c); err != nil {
 		return err
 	}
 	page := v.Page(c.Name, "clusters")
 	if !c.Ended {
-		page.Live = "/clusters/" + c.ID + "/live?measure=" + c.Charts.Measure
+		page.Live = "/clusters/" + c.ID + "/live?" + choice.query()
 	}
 	return s.Render(v, ClusterPage(page, c))
 }
@@ -51,7 +53,7 @@ func rankOf(text string, ranks int) int {
 }
 
 // viewCluster reads everything that the live parts of the page show; told is kept from one call to the next.
-func (s *Pages) viewCluster(ctx context.Context, who account.Principal, cl id.Cluster, measure string,
+func (s *Pages) viewCluster(ctx context.Context, who account.Principal, cl id.Cluster, choice chartChoice,
 	told *readings) (Cluster, error) {
 	c, err := s.Clusters.Get(ctx, who.Org, cl)
 	if err != nil {
@@ -66,7 +68,7 @@ func (s *Pages) viewCluster(ctx context.Context, who account.Principal, cl id.Cl
 		return Cluster{}, err
 	}
 	now := s.Now()
-	if err := s.read(ctx, who, c, now, told); err != nil {
+	if err := s.read(ctx, who, c, now, choice.span, told); err != nil {
 		return Cluster{}, err
 	}
 	out := Cluster{
@@ -74,7 +76,7 @@ func (s *Pages) viewCluster(ctx context.Context, who account.Principal, cl id.Cl
 		State: clusterState(c), Formation: formation(c), Callout: callout(c), Currency: c.Currency,
 		Strip: s.strip(c, cost, now), Phases: phases(c, events, now), Actions: actions(c),
 		Bandwidth: bandwidth(c), Events: timeline(events, now), Ranks: len(c.Nodes), Ended: c.State.Final(),
-		Charts: told.charts(c, measureOf(measure)),
+		Charts: told.charts(c, choice),
 		Spec:   specRows(c.Spec, c.Currency), AgainCLI: page.CreateLine(c.Spec),
 		Notices: s.NoticesOf(ctx, who, c.ID.String()),
 	}

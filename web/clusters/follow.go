@@ -21,18 +21,20 @@ const (
 // come or the page is closed. A page that reconnects resumes where it was: the browser sends the id of the last event,
 // which is a nodelog.Position.
 func (s *Pages) followLogs(v *page.Visit) error {
-	q, err := s.logRequest(v)
+	q, search, err := s.logRequest(v)
 	if err != nil {
 		return err
 	}
-	q.Tail = followLines
+	if q.Tail = followLines; !search.Any() {
+		q.Tail = searchLines
+	}
 	ctx, cancel, err := s.openStream(v)
 	if err != nil {
 		return err
 	}
 	defer cancel()
 	at := nodelog.ParsePosition(v.R.Header.Get("Last-Event-ID"))
-	page := &logPage{e: openEvents(v.W), at: at}
+	page := &logPage{e: openEvents(v.W), at: at, search: search}
 	lines, over := make(chan nodelog.Line), make(chan error, 1)
 	from := at.Clone() // at is the position of the page, Follow's that of the reader
 	go func() { over <- s.logs.Follow(ctx, q, from, lines) }()
@@ -44,9 +46,10 @@ func (s *Pages) followLogs(v *page.Visit) error {
 
 // logPage is one page that follows logs.
 type logPage struct {
-	e     *events
-	at    nodelog.Position
-	batch []nodelog.Line
+	e      *events
+	at     nodelog.Position
+	search nodelog.Search
+	batch  []nodelog.Line
 }
 
 func (p *logPage) stream(ctx context.Context, lines <-chan nodelog.Line, over <-chan error) (err error) {
@@ -85,12 +88,15 @@ func (p *logPage) flush(ctx context.Context) error {
 		return nil
 	}
 	nodelog.Merge(p.batch)
-	lines := make([]LogLine, len(p.batch))
-	for i, l := range p.batch {
-		lines[i] = logLine(l)
-		p.at.Take(l)
+	var lines []LogLine
+	for _, l := range p.batch {
+		if p.at.Take(l); p.search.Finds(l.Line) {
+			lines = append(lines, logLine(l, p.search))
+		}
 	}
-	p.batch = p.batch[:0]
+	if p.batch = p.batch[:0]; len(lines) == 0 {
+		return nil
+	}
 	var b bytes.Buffer
 	if err := LogLines(lines).Render(ctx, &b); err != nil {
 		return err

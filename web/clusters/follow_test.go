@@ -43,3 +43,31 @@ func TestAPageIsToldHowFarItIs(t *testing.T) {
 		at = next
 	}
 }
+
+// A page that searches gets only the lines that it searches for, marked, and its position passes the others.
+func TestAPageSearchesALogAsItIsPrinted(t *testing.T) {
+	t.Parallel()
+	answer := httptest.NewRecorder()
+	search, err := nodelog.NewSearch("grep", "loss<")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &logPage{e: openEvents(answer), at: nodelog.Position{}, search: search}
+	lines, over := make(chan nodelog.Line), make(chan error)
+	go func() {
+		for i, text := range []string{"step 1", "a Loss<3", "step 2"} {
+			lines <- nodelog.Line{Epoch: 1, LogFrame: agentapi.LogFrame{TimeMS: int64(i), Line: text}}
+		}
+		over <- nil
+	}()
+	if err := p.stream(t.Context(), lines, over); err != nil {
+		t.Fatal(err)
+	}
+	body := answer.Body.String()
+	if !strings.Contains(body, `<span class="msg">a <mark>Loss&lt;</mark>3</span>`) || strings.Contains(body, "step") {
+		t.Errorf("%s", body)
+	}
+	if got := p.at.String(); got != "0.1.2.1" {
+		t.Errorf("position %s", got)
+	}
+}

@@ -89,7 +89,7 @@ func (s *Pages) clusterLive(v *page.Visit) error {
 	e, told := openEvents(v.W), new(readings)
 	gpus := hostsWatch{bus: s.Bus, samples: make(chan agentapi.Telemetry)}
 	for {
-		c, err := s.viewCluster(ctx, v.Who, cl, v.R.FormValue("measure"), told)
+		c, err := s.viewCluster(ctx, v.Who, cl, choiceOf(v), told)
 		if err != nil {
 			return s.dropped(v, err)
 		}

@@ -3,8 +3,11 @@ package clusters
 import (
 	"context"
 	"fmt"
+	"html"
+	"io"
 	"time"
 
+	"github.com/a-h/templ"
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/fault"
@@ -15,11 +18,14 @@ import (
 
 const pageLines = 500 // stored lines shown on the page
 
-func logLine(l nodelog.Line) LogLine {
+// searchLines is among how many lines of each rank a page that follows a log searches at first.
+const searchLines = 20_000
+
+func logLine(l nodelog.Line, s nodelog.Search) LogLine {
 	return LogLine{
 		Time: time.UnixMilli(l.TimeMS).UTC().Format("15:04:05.000"),
 		Rank: l.Rank,
-		Text: l.Line,
+		Text: s.Split(l.Line),
 		Err:  l.Stderr,
 	}
 }
@@ -27,12 +33,15 @@ func logLine(l nodelog.Line) LogLine {
 // tailLogs adds the end of the stored logs to the page of an ended cluster. The page of a live cluster follows instead:
 // the stream begins with the tail, and names the ranks that cannot have printed anything yet.
 func (s *Pages) tailLogs(ctx context.Context, org id.Org, cl id.Cluster, c *Cluster) error {
-	lines, more, err := s.logs.Kept(ctx, nodelog.Query{
-		Org:     org,
-		Cluster: cl,
-		Ranks:   ranks(c.LogRank, c.Ranks),
-		Tail:    pageLines,
-	})
+	search, err := nodelog.NewSearch("grep", c.Grep)
+	if err != nil {
+		return err
+	}
+	q := nodelog.Query{Org: org, Cluster: cl, Ranks: ranks(c.LogRank, c.Ranks), Tail: pageLines}
+	if !search.Any() {
+		q.Tail = -1
+	}
+	lines, more, err := s.logs.Kept(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -44,8 +53,9 @@ func (s *Pages) tailLogs(ctx context.Context, org id.Org, cl id.Cluster, c *Clus
 		}
 		return err
 	}
+	lines = search.Last(lines, pageLines)
 	for _, l := range lines[max(0, len(lines)-pageLines):] {
-		c.Logs = append(c.Logs, logLine(l))
+		c.Logs = append(c.Logs, logLine(l, search))
 	}
 	return nil
 }
@@ -64,7 +74,7 @@ func ranks(one, n int) []int {
 
 // downloadLogs sends the stored log as plain text, each line with its time and rank.
 func (s *Pages) downloadLogs(v *page.Visit) error {
-	q, err := s.logRequest(v)
+	q, search, err := s.logRequest(v)
 	if err != nil {
 		return err
 	}
@@ -75,7 +85,7 @@ func (s *Pages) downloadLogs(v *page.Visit) error {
 	}
 	v.W.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	v.W.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%s.log", q.Cluster))
-	for _, l := range lines {
+	for _, l := range search.Last(lines, -1) {
 		if _, err := fmt.Fprintf(v.W, "%s %d %s\n", time.UnixMilli(l.TimeMS).UTC().Format(time.RFC3339Nano), l.Rank,
 			l.Line); err != nil {
 			return nil
@@ -84,18 +94,37 @@ func (s *Pages) downloadLogs(v *page.Visit) error {
 	return nil
 }
 
-func (s *Pages) logRequest(v *page.Visit) (q nodelog.Query, err error) {
+// logRequest returns which ranks the visitor wants to read, and what to search for.
+func (s *Pages) logRequest(v *page.Visit) (q nodelog.Query, search nodelog.Search, err error) {
 	cl, err := id.Parse[id.Cluster](chi.URLParam(v.R, "id"))
 	if err != nil {
-		return q, fault.New(fault.NotFound, "cluster not found")
+		return q, search, fault.New(fault.NotFound, "cluster not found")
 	}
 	c, err := s.Clusters.Get(v.R.Context(), v.Who.Org, cl)
 	if err != nil {
-		return q, err
+		return q, search, err
 	}
+	search, err = nodelog.NewSearch("grep", v.R.FormValue("grep"))
 	return nodelog.Query{
 		Org:     v.Who.Org,
 		Cluster: cl,
 		Ranks:   ranks(rankOf(v.R.FormValue("rank"), len(c.Nodes)), len(c.Nodes)),
-	}, nil
+	}, search, err
+}
+
+// marked writes the parts of a line and marks every second one. Nothing comes between them: a line is shown as it was
+// printed.
+func marked(parts []string) templ.Component {
+	return templ.ComponentFunc(func(_ context.Context, w io.Writer) error {
+		for i, p := range parts {
+			p = html.EscapeString(p)
+			if i%2 == 1 {
+				p = "<mark>" + p + "</mark>"
+			}
+			if _, err := io.WriteString(w, p); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -76,6 +76,35 @@ func NewPlot(points []Point, from, to time.Time, top float64, hole time.Duration
 	return p
 }
 
+// Tip is a part of a plot with its value, to hover over.
+type Tip struct{ X, Width, Text string }
+
+// Tips divides a plot into n parts and returns those that have readings, each with the mean of its readings.
+func Tips(points []Point, from, to time.Time, n int, format func(float64) string) (out []Tip) {
+	width := to.Sub(from) / time.Duration(n)
+	if width <= 0 {
+		return nil
+	}
+	for i := range n {
+		begin := from.Add(time.Duration(i) * width)
+		sum, count := 0.0, 0
+		for _, p := range points {
+			if p.V >= 0 && !p.At.Before(begin) && p.At.Before(begin.Add(width)) {
+				sum, count = sum+p.V, count+1
+			}
+		}
+		if count == 0 {
+			continue
+		}
+		out = append(out, Tip{
+			X:     Coord(PlotWidth * float64(i) / float64(n)),
+			Width: Coord(PlotWidth / float64(n)),
+			Text:  Clock(begin, to) + " UTC: " + format(sum/float64(count)),
+		})
+	}
+	return out
+}
+
 func plotY(v, top float64) float64 { return plotBase - (plotBase-plotTop)*min(v/top, 1) }
 
 func Coord(f float64) string { return fmt.Sprintf("%.1f", f) }

@@ -13,8 +13,9 @@ import (
 func clusterLogs(s *base.Session) *cobra.Command {
 	var follow, times bool
 	var node, tail int
+	var grep string
 	cmd := onCluster(s, "logs", "What the ranks print", func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
-		of := client.LogsOf{Follow: follow, Timestamps: times}
+		of := client.LogsOf{Follow: follow, Timestamps: times, Grep: grep}
 		if node >= 0 {
 			of.Node = &node
 		}
@@ -37,6 +38,9 @@ func clusterLogs(s *base.Session) *cobra.Command {
 	})
 	cmd.Long = "What the ranks print. With more than one rank each line begins with its rank. Logs stay readable after " +
 		"the end."
+	cmd.Example = `  muster cluster logs train --follow
+  muster cluster logs train --grep "loss=" --tail 20`
+	cmd.Flags().StringVar(&grep, "grep", "", "only lines that contain this text, in upper or lower case")
 	cmd.Flags().BoolVar(&follow, "follow", false, "stay until the cluster has ended")
 	cmd.Flags().BoolVar(&times, "timestamps", false, "begin each line with its time")
 	cmd.Flags().IntVar(&node, "node", -1, "only this rank (default: all)")

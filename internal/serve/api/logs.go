@@ -36,6 +36,7 @@ type logQuery struct {
 	all    bool // of a cluster with several ranks: lines begin with the rank
 	follow bool
 	times  bool
+	search nodelog.Search
 }
 
 // WaitingHeader of a response with logs names the ranks that cannot have printed anything yet, and what they are doing:
@@ -60,6 +61,13 @@ func logParams() []*huma.Param {
 			Schema: integer,
 			Description: "lines from the end, of each rank; left out: all that one answer holds (header Muster-Cut: lines " +
 				"are missing at the beginning)",
+		},
+		{
+			Name:   "grep",
+			In:     "query",
+			Schema: &huma.Schema{Type: huma.TypeString},
+			Description: "only lines that contain this text, in upper or lower case; tail counts these lines, and with follow " +
+				"the lines among which is searched",
 		},
 		{Name: "timestamps", In: "query", Schema: boolean, Description: "begin each line with its time"},
 	}
@@ -143,6 +151,9 @@ func parseLogQuery(r *http.Request, nodes int) (q logQuery, err error) {
 		return b
 	}
 	q.Tail, q.follow, q.times = number("tail", -1, maxTail), truth("follow"), truth("timestamps")
+	if err == nil {
+		q.search, err = nodelog.NewSearch("query.grep", v.Get("grep"))
+	}
 	if node := number("node", -1, max(nodes-1, 0)); node >= 0 {
 		q.Ranks = []int{node}
 		return q, err
@@ -159,10 +170,15 @@ func (a *API) collect(ctx context.Context, q logQuery, lines chan<- nodelog.Line
 	if q.follow {
 		return a.logs.Follow(ctx, q.Query, nil, lines)
 	}
+	tail := q.Tail
+	if !q.search.Any() {
+		q.Tail = -1 // the tail is of the lines that are found
+	}
 	all, cut, err := a.logs.Present(ctx, q.Query)
 	if err != nil {
 		return err
 	}
+	all = q.search.Last(all, tail)
 	if cut {
 		lines <- nodelog.Line{Rank: cutMark}
 	}
@@ -195,6 +211,9 @@ func (o *logWriter) begin() {
 
 func (o *logWriter) line(l nodelog.Line) error {
 	o.begin()
+	if !o.q.search.Finds(l.Line) {
+		return nil
+	}
 	var b strings.Builder
 	if o.q.times {
 		b.WriteString(time.UnixMilli(l.TimeMS).UTC().Format("2006-01-02T15:04:05.000Z "))

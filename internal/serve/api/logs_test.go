@@ -97,6 +97,10 @@ func TestLogsOfAllRanksInOrder(t *testing.T) {
 	if r := w.want(w.call(renter, "GET", path+"?node=1&tail=1", nil), 200, ""); r.raw != "bye from 3\n" {
 		t.Errorf("got %q", r.raw)
 	}
+	if r := w.want(w.call(renter, "GET", path+"?node=1&tail=1&grep=HELLO", nil), 200, ""); r.raw != "hello from 4\n" {
+		t.Errorf("searched: %q", r.raw)
+	}
+	w.want(w.call(renter, "GET", path+"?grep="+strings.Repeat("x", 201), nil), 422, "validation_failed")
 }
 
 // TestFollowGoesOnAfterABreak: a stream that broke off is taken up where it ended, no line lost or doubled, and the
