@@ -35,7 +35,9 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/events"
 	"github.com/musterhq/muster/internal/stripe/outbox"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 	"github.com/musterhq/muster/web"
@@ -69,8 +71,8 @@ func open(t *testing.T) *browser {
 	r := chi.NewRouter()
 	srv := httptest.NewServer(r)
 	t.Cleanup(srv.Close)
-	out, pay := sandboxPayments(t, d, r, srv.URL)
-	outs, err := payout.New(d, out, pay, payout.Config{
+	out, in, pay := sandboxPayments(t, d, r, srv.URL)
+	outs, err := payout.New(d, out, in, payout.Config{
 		Currency: "USD",
 		PageURL:  srv.URL + "/payouts",
 		Sandbox:  true,
@@ -88,7 +90,9 @@ func open(t *testing.T) *browser {
 		PublicURL:    localhost(srv.URL),
 	})
 	web.New(web.Config{
-		Outbox: out, Payments: pay, Payouts: outs, Postpaid: after, Bonds: bond.New(d, "USD"), Budgets: budget.New(d, "USD"),
+		Reconciler: reconcile.New(d, out.Client(), in.Refresh, "USD", slog.New(slog.DiscardHandler)),
+		Outbox:     out, Payments: pay, Payouts: outs, Postpaid: after, Bonds: bond.New(d, "USD"),
+		Budgets:  budget.New(d, "USD"),
 		Accounts: accounts, Market: m,
 		Hosts:      host.New(d, nil),
 		Leases:     metering.NewLeases(d),
@@ -114,7 +118,8 @@ func open(t *testing.T) *browser {
 func localhost(site string) string { return strings.Replace(site, "127.0.0.1", "localhost", 1) }
 
 // sandboxPayments takes payments through the sandbox's Stripe, whose pages are among the site's own.
-func sandboxPayments(t *testing.T, d *db.DB, r chi.Router, site string) (*outbox.Outbox, *payment.Payments) {
+func sandboxPayments(t *testing.T, d *db.DB, r chi.Router, site string) (*outbox.Outbox,
+	*events.Inbox, *payment.Payments) {
 	t.Helper()
 	fake, err := sandbox.New(sandbox.Config{WebhookSecret: "w", PublicURL: site + "/sandbox"})
 	if err != nil {
@@ -128,7 +133,8 @@ func sandboxPayments(t *testing.T, d *db.DB, r chi.Router, site string) (*outbox
 		t.Fatal(err)
 	}
 	out := outbox.New(d, c, slog.New(slog.DiscardHandler))
-	p, err := payment.New(d, out, payment.Config{
+	in := events.New(d, c, slog.New(slog.DiscardHandler))
+	p, err := payment.New(d, out, in, payment.Config{
 		Currency:      "USD",
 		DefaultMethod: "pm_card_visa",
 		ReturnURL:     site + "/billing?returned=1",
@@ -139,7 +145,7 @@ func sandboxPayments(t *testing.T, d *db.DB, r chi.Router, site string) (*outbox
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out, p
+	return out, in, p
 }
 
 func (b *browser) get(path string) (*http.Response, *goquery.Document) {

@@ -33,7 +33,9 @@ import (
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/serve/api"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/events"
 	"github.com/musterhq/muster/internal/stripe/outbox"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 	"github.com/musterhq/muster/internal/testing/fleettest"
@@ -68,7 +70,8 @@ func newPlatform(t *testing.T) *testPlatform {
 		t.Fatal(err)
 	}
 	out := outbox.New(p.db, sc, quiet)
-	pay, err := payment.New(p.db, out, payment.Config{
+	in := events.New(p.db, sc, quiet)
+	pay, err := payment.New(p.db, out, in, payment.Config{
 		Currency:      "USD",
 		DefaultMethod: "pm_card_visa",
 		ReturnURL:     "http://muster.test",
@@ -81,7 +84,7 @@ func newPlatform(t *testing.T) *testPlatform {
 	if p.market, err = market.New(p.db, box, market.Config{Currency: "USD", AllowSimulated: true}); err != nil {
 		t.Fatal(err)
 	}
-	outs, err := payout.New(p.db, out, pay, payout.Config{
+	outs, err := payout.New(p.db, out, in, payout.Config{
 		Currency: "USD",
 		PageURL:  "http://muster.test/payouts",
 		Sandbox:  true,
@@ -105,6 +108,8 @@ func newPlatform(t *testing.T) *testPlatform {
 		Market:     p.market,
 		Hosts:      host.New(p.db, nil),
 		Outbox:     out,
+		Events:     in,
+		Reconciler: reconcile.New(p.db, sc, in.Refresh, "USD", quiet),
 		Payments:   pay,
 		Payouts:    outs,
 		Postpaid:   after,

@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/stripe/events"
 	"github.com/musterhq/muster/internal/stripe/outbox"
 	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
@@ -41,12 +42,13 @@ func newStranger(t *testing.T) *stranger {
 		Currency: fleettest.Currency, Box: world.Box(),
 	})
 	log := slog.New(slog.DiscardHandler)
-	out := outbox.New(d, billingtest.New(t, d).Stripe(nil, 0).Client, log)
-	payments, err := payment.New(d, out, payment.Config{
+	client := billingtest.New(t, d).Stripe(nil, 0).Client
+	out, in := outbox.New(d, client, log), events.New(d, client, log)
+	payments, err := payment.New(d, out, in, payment.Config{
 		Currency: fleettest.Currency, ReturnURL: "https://muster.test",
 	}, log)
 	x.must(err)
-	payouts, err := payout.New(d, out, payments, payout.Config{
+	payouts, err := payout.New(d, out, in, payout.Config{
 		Currency: fleettest.Currency, PageURL: "https://muster.test/payouts",
 	}, log)
 	x.must(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe/outbox"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 )
 
 // overlap is how far before the backup Stripe's list is read, because the two clocks differ and responses arrive late.
@@ -27,16 +28,17 @@ const findingsShown = 10_000
 
 // Options configures Adopt.
 type Options struct {
-	// BackupAt is the time to which the database was restored; zero means the newest time that occurs in it. With BackupAt
-	// a database is adopted even if PostgreSQL does not show that it was restored.
+	// BackupAt is the time to which the database was restored; zero means the newest time that occurs in it. With
+	// BackupAt a database is adopted even if PostgreSQL does not show that it was restored.
 	BackupAt time.Time
-	// NothingLost only records that this is the database from now on: for a promoted standby that had every commit, a dump
-	// that was read back while no server ran, or pg_upgrade.
+	// NothingLost only records that this is the database from now on: for a promoted standby that had every commit, a
+	// dump that was read back while no server ran, or pg_upgrade.
 	NothingLost bool
-	// Payments and Payouts send requests to Stripe. They are nil if there is no Stripe, as in a sandbox, whose Stripe was
-	// restored with the database.
-	Payments *payment.Payments
-	Payouts  *payout.Payouts
+	// Payments, Reconciler and Payouts read from Stripe and send requests to it. They are nil if there is no Stripe, as
+	// in a sandbox, whose Stripe was restored with the database.
+	Payments   *payment.Payments
+	Reconciler *reconcile.Reconciler
+	Payouts    *payout.Payouts
 }
 
 // Report is what an adoption found and did.
@@ -218,7 +220,7 @@ func compare(ctx context.Context, d *db.DB, o Options, r dbq.Restore) error {
 			return fmt.Errorf("record the adoption of %s: %w", m.Object, err)
 		}
 	}
-	_, err = o.Payments.Reconcile(ctx)
+	_, err = o.Reconciler.Reconcile(ctx)
 	return err
 }
 

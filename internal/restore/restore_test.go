@@ -16,7 +16,9 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/events"
 	"github.com/musterhq/muster/internal/stripe/outbox"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
@@ -37,6 +39,8 @@ type platform struct {
 	d      *db.DB
 	k      *dbtest.Killer
 	sender *outbox.Outbox
+	in     *events.Inbox
+	rec    *reconcile.Reconciler
 	pay    *payment.Payments
 	out    *payout.Payouts
 }
@@ -65,7 +69,8 @@ func (w *world) on(url string) *platform {
 	d, k := dbtest.Mortal(w.t, url)
 	log := slog.New(slog.DiscardHandler)
 	sender := outbox.New(d, w.client, log)
-	pay, err := payment.New(d, sender, payment.Config{
+	in := events.New(d, w.client, log)
+	pay, err := payment.New(d, sender, in, payment.Config{
 		Currency:      eur,
 		DefaultMethod: "pm_card_visa",
 		ReturnURL:     "http://m.test/billing",
@@ -73,11 +78,11 @@ func (w *world) on(url string) *platform {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	out, err := payout.New(d, sender, pay, payout.Config{Currency: eur, PageURL: "http://m.test/payouts"}, log)
+	out, err := payout.New(d, sender, in, payout.Config{Currency: eur, PageURL: "http://m.test/payouts"}, log)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return &platform{w, d, k, sender, pay, out}
+	return &platform{w, d, k, sender, in, reconcile.New(d, w.client, in.Refresh, eur, log), pay, out}
 }
 
 func (p *platform) exec(sql string, args ...any) {
@@ -103,11 +108,11 @@ func (p *platform) topUp(who account.Principal, n money.Nano) {
 func (p *platform) deliver() {
 	p.t.Helper()
 	for _, d := range p.fake.Deliveries() {
-		if err := p.pay.ReceiveWebhook(p.t.Context(), d.Payload, d.Signature); err != nil {
+		if err := p.in.Receive(p.t.Context(), d.Payload, d.Signature); err != nil {
 			p.t.Fatal(err)
 		}
 	}
-	if _, err := p.pay.ProcessEvents(p.t.Context()); err != nil {
+	if _, err := p.in.Process(p.t.Context()); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -183,7 +188,7 @@ func (p *platform) wants(when string, charges, transfers int, paid, wallet, earn
 }
 
 func (p *platform) adopt() (Report, error) {
-	return Adopt(p.t.Context(), p.d, Options{Payments: p.pay, Payouts: p.out})
+	return Adopt(p.t.Context(), p.d, Options{Payments: p.pay, Reconciler: p.rec, Payouts: p.out})
 }
 
 // play returns the URL of a backup, and the ids of what Stripe did after it: the database that did it is gone.
@@ -283,10 +288,10 @@ func TestARestoredDatabaseIsAdopted(t *testing.T) {
 	p.payDue()
 	p.wants("later", 3, 2, 85*money.Unit, 45*money.Unit, 0)
 	boss := account.Principal{Admin: true}
-	if _, err := p.pay.Reconcile(t.Context()); err != nil {
+	if _, err := p.rec.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	rec, err := p.pay.Reconciliation(t.Context(), boss)
+	rec, err := p.rec.Reconciliation(t.Context(), boss)
 	if err != nil || rec.Waiting != 1 || rec.Suspense != 0 { // the payment of who signed up after the backup
 		t.Fatalf("%+v %v", rec, err)
 	}
@@ -374,7 +379,7 @@ func TestOtherDatabases(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, nothing := range []bool{false, true} {
-		r, err := Adopt(t.Context(), p.d, Options{BackupAt: now, Payments: p.pay, Payouts: p.out})
+		r, err := Adopt(t.Context(), p.d, Options{BackupAt: now, Payments: p.pay, Reconciler: p.rec, Payouts: p.out})
 		if err != nil || r.Nothing != nothing {
 			t.Fatalf("%d: %+v %v", i, r, err)
 		}

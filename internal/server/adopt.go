@@ -10,7 +10,9 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/restore"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/events"
 	"github.com/musterhq/muster/internal/stripe/outbox"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 )
 
 // AdoptRestore makes the database of cfg the platform's after it was restored to an earlier time; see package restore.
@@ -40,10 +42,12 @@ func AdoptRestore(ctx context.Context, cfg Config, o restore.Options, out io.Wri
 			return r, err
 		}
 		out := outbox.New(d, client, log)
-		if o.Payments, err = payment.New(d, out, pc, log); err != nil {
+		in := events.New(d, client, log)
+		o.Reconciler = reconcile.New(d, client, in.Refresh, pc.Currency, log)
+		if o.Payments, err = payment.New(d, out, in, pc, log); err != nil {
 			return r, err
 		}
-		if o.Payouts, err = payout.New(d, out, o.Payments, cfg.payouts(), log); err != nil {
+		if o.Payouts, err = payout.New(d, out, in, cfg.payouts(), log); err != nil {
 			return r, err
 		}
 		if _, err := postpaid.New(d, out, o.Payments, postpaid.Config{Currency: cfg.Currency}, // books invoices

@@ -24,6 +24,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/restore"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/events"
 	"github.com/musterhq/muster/internal/stripe/outbox"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 	"github.com/musterhq/muster/internal/testing/dbtest"
@@ -179,11 +180,12 @@ func (a *adoption) setUp(url string) {
 	a.on(url, func(ctx context.Context, d *db.DB) {
 		log := slog.New(slog.DiscardHandler)
 		out := outbox.New(d, client, log)
-		pay, err := payment.New(d, out, payment.Config{
+		in := events.New(d, client, log)
+		pay, err := payment.New(d, out, in, payment.Config{
 			Currency: "EUR", DefaultMethod: "pm_card_visa", ReturnURL: "http://m.test",
 		}, log)
 		must(err)
-		paying, err := payout.New(d, out, pay, payout.Config{Currency: "EUR", PageURL: "http://m.test"}, log)
+		paying, err := payout.New(d, out, in, payout.Config{Currency: "EUR", PageURL: "http://m.test"}, log)
 		must(err)
 		people := map[string]account.Principal{}
 		for _, name := range []string{"renter", "operator"} {
@@ -200,9 +202,9 @@ func (a *adoption) setUp(url string) {
 		must(err)
 		a.fake.Onboard(a.fake.Accounts()[0])
 		for _, x := range a.fake.Deliveries() {
-			must(pay.ReceiveWebhook(ctx, x.Payload, x.Signature))
+			must(in.Receive(ctx, x.Payload, x.Signature))
 		}
-		_, err = pay.ProcessEvents(ctx)
+		_, err = in.Process(ctx)
 		must(err)
 		must(d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "topup", Key: "use", Transfers: []ledger.Transfer{{

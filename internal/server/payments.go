@@ -6,29 +6,33 @@ import (
 
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/events"
 	"github.com/musterhq/muster/internal/stripe/outbox"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 )
 
 // openPayments connects to Stripe or, without a key, to a fake Stripe of our own behind the same client.
-func (s *Server) openPayments(ctx context.Context) (*outbox.Outbox, *payment.Payments, error) {
+func (s *Server) openPayments(ctx context.Context) error {
 	sc, pc, err := s.cfg.stripe()
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	if s.cfg.Sandbox() {
 		if sc, err = s.openSandbox(ctx); err != nil {
-			return nil, nil, err
+			return err
 		}
 		pc.DefaultMethod = "pm_card_visa"
 	}
 	client, err := stripe.New(sc)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	out := outbox.New(s.db, client, s.log)
-	pay, err := payment.New(s.db, out, pc, s.log)
-	return out, pay, err
+	s.outbox = outbox.New(s.db, client, s.log)
+	s.events = events.New(s.db, client, s.log)
+	s.reconciler = reconcile.New(s.db, client, s.events.Refresh, pc.Currency, s.log)
+	s.payments, err = payment.New(s.db, s.outbox, s.events, pc, s.log)
+	return err
 }
 
 // stripe returns the configurations of the Stripe client and of payments.

@@ -34,7 +34,9 @@ import (
 	"github.com/musterhq/muster/internal/serve/hostlink"
 	"github.com/musterhq/muster/internal/serve/relay"
 	"github.com/musterhq/muster/internal/serve/worker"
+	"github.com/musterhq/muster/internal/stripe/events"
 	"github.com/musterhq/muster/internal/stripe/outbox"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 )
 
 // Server is one running replica of the control plane. It keeps nothing that another replica needs, so any number of
@@ -44,19 +46,21 @@ type Server struct {
 	log     *slog.Logger
 	started time.Time
 
-	db       *db.DB
-	accounts *account.Accounts
-	market   *market.Market
-	hosts    *host.Hosts
-	clusters *cluster.Clusters
-	outbox   *outbox.Outbox
-	payments *payment.Payments
-	payouts  *payout.Payouts
-	postpaid *postpaid.Postpaid
-	link     *hostlink.Link
-	dialer   *dialback.Dialer
-	worker   *worker.Worker
-	relay    *relay.Relay // nil if this process is no relay
+	db         *db.DB
+	accounts   *account.Accounts
+	market     *market.Market
+	hosts      *host.Hosts
+	clusters   *cluster.Clusters
+	outbox     *outbox.Outbox
+	events     *events.Inbox
+	reconciler *reconcile.Reconciler
+	payments   *payment.Payments
+	payouts    *payout.Payouts
+	postpaid   *postpaid.Postpaid
+	link       *hostlink.Link
+	dialer     *dialback.Dialer
+	worker     *worker.Worker
+	relay      *relay.Relay // nil if this process is no relay
 
 	sandbox                 http.Handler // pages of the fake Stripe; nil with a real one
 	people, agents, private *listener
@@ -230,10 +234,10 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 		RelaySecret:  relaySecret,
 	})
 	s.dialer = dialback.New(s.db, s.link.Bus(), dialback.Config{StreamURL: s.cfg.StreamURL, Log: s.log})
-	if s.outbox, s.payments, err = s.openPayments(ctx); err != nil {
+	if err = s.openPayments(ctx); err != nil {
 		return err
 	}
-	if s.payouts, err = payout.New(s.db, s.outbox, s.payments, s.cfg.payouts(), s.log); err != nil {
+	if s.payouts, err = payout.New(s.db, s.outbox, s.events, s.cfg.payouts(), s.log); err != nil {
 		return err
 	}
 	if s.postpaid, err = postpaid.New(s.db, s.outbox, s.payments, postpaid.Config{Currency: s.cfg.Currency},
@@ -326,6 +330,8 @@ func (s *Server) startWorker(ctx context.Context) error {
 		Market:      s.market,
 		Clusters:    s.clusters,
 		Outbox:      s.outbox,
+		Events:      s.events,
+		Reconciler:  s.reconciler,
 		Payments:    s.payments,
 		Payouts:     s.payouts,
 		Postpaid:    s.postpaid,

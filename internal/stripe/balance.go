@@ -10,6 +10,9 @@ import (
 	"github.com/stripe/stripe-go/v76"
 )
 
+// ClockSkew is how far Stripe's clock may be ahead of PostgreSQL's. Test clocks of Stripe's are months ahead.
+const ClockSkew = 365 * 24 * time.Hour
+
 // BalanceTx is one change of what Stripe holds for the platform.
 type BalanceTx struct {
 	ID        string // txn_…

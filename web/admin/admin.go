@@ -25,7 +25,7 @@ func (s *Pages) admin(v *page.Visit) error {
 	if err != nil {
 		return err
 	}
-	r, err := s.Payments.Reconciliation(ctx, v.Who)
+	r, err := s.Reconciler.Reconciliation(ctx, v.Who)
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/billing/ledger"
-	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -32,7 +32,7 @@ func (s *Pages) showLedger(v *page.Visit, form UnfreezeForm) error {
 	if err != nil {
 		return err
 	}
-	r, err := s.Payments.Reconciliation(ctx, v.Who)
+	r, err := s.Reconciler.Reconciliation(ctx, v.Who)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (s *Pages) showLedger(v *page.Visit, form UnfreezeForm) error {
 	return s.Render(v, LedgerPage(v.Page("Ledger", "admin"), out))
 }
 
-func (s *Pages) stripeState(r payment.Reconciliation) StripeState {
+func (s *Pages) stripeState(r client.Reconciliation) StripeState {
 	out := StripeState{
 		State:      view.State{Word: "Agrees", Icon: "check", Tone: "ok"},
 		Currency:   r.Currency,

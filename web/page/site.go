@@ -34,6 +34,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe/outbox"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 	"github.com/musterhq/muster/static"
 	"github.com/musterhq/muster/web/view"
 )
@@ -46,6 +47,7 @@ type Config struct {
 	Clusters   *cluster.Clusters
 	Templates  *template.Templates
 	Outbox     *outbox.Outbox
+	Reconciler *reconcile.Reconciler
 	Payments   *payment.Payments
 	Payouts    *payout.Payouts
 	Postpaid   *postpaid.Postpaid

@@ -104,7 +104,11 @@ func (p *Payments) AdoptPayment(ctx context.Context, object string, record Recor
 
 func (p *Payments) adoptPayment(ctx context.Context, pay stripe.Payment, record RecordAdopted) (Adopted, error) {
 	if pay.Invoice != "" {
-		note, _, err := p.watch(ctx, pay.Invoice)
+		var note string
+		var err error
+		if p.biller != nil {
+			note, err = p.RefreshInvoice(ctx, pay.Invoice)
+		}
 		if note == "" {
 			return Adopted{Outcome: Known, Note: "it pays invoice " + pay.Invoice}, err
 		}
@@ -185,7 +189,7 @@ func (p *Payments) lostTopup(ctx context.Context, topup id.TopUp,
 	} else if _, none := p.cfg.Taxer.(tax.None); !none { // made by an earlier version
 		return row, "an earlier version made it, and which part of it is tax is not known. Credit or return it by hand", nil
 	}
-	if row.Amount, err = fromCents(net); err != nil || row.Amount <= 0 {
+	if row.Amount, err = stripe.FromCents(net); err != nil || row.Amount <= 0 {
 		return row, "its amount is none of a top-up", nil
 	}
 	row.Tax, row.TaxPpm, row.TaxName, row.TaxReason, row.TaxCountry, row.TaxVatID = on.Amount(), int32(on.PPM), on.Name,
@@ -292,7 +296,7 @@ func (p *Payments) insertLostRefund(ctx context.Context, tx *db.Tx, ours id.Refu
 	if _, err := tx.Q.TopupForUpdate(ctx, t.ID); err != nil {
 		return err
 	}
-	whole, err := fromCents(got.Cents)
+	whole, err := stripe.FromCents(got.Cents)
 	if err != nil {
 		return err
 	}
@@ -372,8 +376,8 @@ func (p *Payments) Moves(ctx context.Context, from time.Time) ([]Move, error) {
 			seen[m.Object], byKind[m.Kind] = true, append(byKind[m.Kind], m)
 		}
 	}
-	if err := p.stripe.BalanceTxs(ctx, from, time.Now().Add(clockSkew), func(b stripe.BalanceTx) error {
-		amount, err := fromCents(b.Cents)
+	if err := p.stripe.BalanceTxs(ctx, from, time.Now().Add(stripe.ClockSkew), func(b stripe.BalanceTx) error {
+		amount, err := stripe.FromCents(b.Cents)
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.ID, err)
 		}

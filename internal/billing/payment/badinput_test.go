@@ -46,7 +46,7 @@ func TestRefusedWebhooksAreTold(t *testing.T) {
 		"malformed":     {nothing, sandbox.Sign([]byte(nothing), secret, now), "no id, type or object id"},
 	} {
 		for range 3 {
-			if err := s.p.ReceiveWebhook(t.Context(), []byte(c.body), c.signature); !fault.Is(err, fault.Invalid) {
+			if err := s.in.Receive(t.Context(), []byte(c.body), c.signature); !fault.Is(err, fault.Invalid) {
 				t.Errorf("%s: %v", reason, err)
 			}
 		}
@@ -122,7 +122,7 @@ func TestAmountsThatCannotBeTrueAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_slow")
 	top := s.topUp(2 * money.Unit)
-	for _, cents := range []int64{maxCents + 1, math.MaxInt64, math.MinInt64, math.MaxInt64/int64(money.Cent) + 1} {
+	for _, cents := range []int64{stripe.MaxCents + 1, math.MaxInt64, math.MinInt64, math.MaxInt64/int64(money.Cent) + 1} {
 		err := s.DB.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 			return s.p.settle(ctx, tx, top.ID, stripe.Payment{
 				ID:       "pi_x",

@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
 	"github.com/musterhq/muster/internal/stripe/outbox"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 )
 
 // Kinds of outbox rows that bill orgs afterwards. What each does when no answer came is documented at its function.
@@ -32,8 +33,8 @@ const (
 // one. It takes its own locks and books what follows in the transaction it is given.
 type Biller struct {
 	Subscription func(ctx context.Context, tx *db.Tx, org id.Org, s stripe.Subscription) error
-	// Taxable returns how many cents of a draft are to be taxed, without tax; ask is false when there is nothing to decide
-	// (any more). It is called outside of transactions, just before Invoice.
+	// Taxable returns how many cents of a draft are to be taxed, without tax; ask is false when there is nothing to
+	// decide (any more). It is called outside of transactions, just before Invoice.
 	Taxable func(ctx context.Context, org id.Org, in stripe.Invoice) (cents int64, ask bool, err error)
 	// Invoice applies the state of an org's invoice; t is the tax that it bears if Taxable returned ask. note is why
 	// nothing was to be done.
@@ -72,8 +73,8 @@ func (p *Payments) Bill(b Biller) {
 	} {
 		p.out.Register(outbox.Kind{Name: k.name, Lease: k.lease}, k.sender)
 	}
-	p.Watch("in_", p.RefreshInvoice)
-	p.Watch("sub_", p.refreshSubscription)
+	p.in.Handle("in_", p.RefreshInvoice)
+	p.in.Handle("sub_", p.refreshSubscription)
 }
 
 // Subscribe queues that Stripe bills an org from now on, and its customer if there is none. An org that is billed
@@ -165,9 +166,6 @@ func (p *Payments) cardChanged(ctx context.Context, tx *db.Tx, org id.Org, n int
 	return err
 }
 
-// InvoiceKey returns the ledger key of the entry that books an invoice's payment.
-func InvoiceKey(invoice string) string { return "invoice:" + invoice }
-
 // InvoicePaid returns the entry of what an org paid an invoice with through Stripe; any is false when nothing came that
 // way: it is not paid, was marked as paid by hand, or was too little to charge.
 func InvoicePaid(org id.Org, in stripe.Invoice) (e ledger.Entry, any bool) {
@@ -176,7 +174,7 @@ func InvoicePaid(org id.Org, in stripe.Invoice) (e ledger.Entry, any bool) {
 	}
 	return ledger.Entry{
 		Kind: "invoice_paid",
-		Key:  InvoiceKey(in.ID),
+		Key:  reconcile.InvoiceKey(in.ID),
 		Ref:  org.String(),
 		Memo: in.Number,
 		Transfers: []ledger.Transfer{{
@@ -219,7 +217,7 @@ func (p *Payments) invoiced(ctx context.Context, in stripe.Invoice) (id.Org, err
 
 func (p *Payments) applyInvoice(ctx context.Context, org id.Org, in stripe.Invoice) (note string, err error) {
 	for _, cents := range []int64{in.Total, in.Metered, in.AmountDue, in.AmountPaid} {
-		if _, err := fromCents(cents); err != nil {
+		if _, err := stripe.FromCents(cents); err != nil {
 			return "", fmt.Errorf("invoice %s: %w", in.ID, err)
 		}
 	}
@@ -243,7 +241,7 @@ func (p *Payments) billTax(ctx context.Context, org id.Org, in stripe.Invoice) (
 	if err != nil || !ask {
 		return BillTax{}, err
 	}
-	amount, err := fromCents(cents)
+	amount, err := stripe.FromCents(cents)
 	if err != nil {
 		return BillTax{}, err
 	}

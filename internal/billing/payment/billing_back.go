@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 )
 
 // invoiceOf returns the invoice that a payment paid, and its org; with a zero org it is not the platform's, and note is
@@ -99,7 +100,7 @@ func (p *Payments) settleInvoiceDispute(ctx context.Context, tx *db.Tx, d *locke
 		if n < 0 {
 			from, to, n = to, from, -n
 		}
-		e := ledger.Entry{Kind: "dispute_funds", Key: balanceKey(m.ID), Memo: d.ID}
+		e := ledger.Entry{Kind: "dispute_funds", Key: reconcile.BalanceKey(m.ID), Memo: d.ID}
 		if err := d.post(ctx, e, from, to, n); err != nil {
 			return err
 		}
@@ -153,7 +154,7 @@ func taxOfPart(in stripe.Invoice, of tax.Tax, before, part, gone money.Nano) mon
 // refreshInvoiceRefund books a refund of an invoice's payment that a person made at Stripe: it is given away, with its
 // tax, and not owed again. What hosts earned in the invoice's period is not paid out until an admin approves it.
 func (p *Payments) refreshInvoiceRefund(ctx context.Context, r stripe.Refund) (note string, err error) {
-	if _, err := fromCents(r.Cents); err != nil {
+	if _, err := stripe.FromCents(r.Cents); err != nil {
 		return "", fmt.Errorf("refund %s: %w", r.ID, err)
 	}
 	in, org, note, err := p.invoiceOf(ctx, r.Payment)

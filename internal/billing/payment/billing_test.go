@@ -33,10 +33,10 @@ func TestAnOrgIsBilledAfterwards(t *testing.T) {
 	}
 	b.stripe.Deliveries()
 	draft := b.stripe.EndPeriod(b.customer())[0]
-	b.Deliver(b.p, b.stripe.Deliveries())
+	b.Deliver(b.in, b.stripe.Deliveries())
 	b.SendAll(b.p.out) // a residue of −0.01, then final
 	b.stripe.Bill()
-	b.Deliver(b.p, b.stripe.Deliveries())
+	b.Deliver(b.in, b.stripe.Deliveries())
 	in, err := b.p.stripe.Invoice(t.Context(), draft)
 	if err != nil || in.Status != stripe.InvoicePaid || in.Total != 124 || in.Metered != 124 {
 		t.Fatalf("%+v %v", in, err)
@@ -49,10 +49,10 @@ func TestAnOrgIsBilledAfterwards(t *testing.T) {
 	b.use(7_000)
 	b.SendAll(b.p.out)
 	b.stripe.EndPeriod(b.customer())
-	b.Deliver(b.p, b.stripe.Deliveries())
+	b.Deliver(b.in, b.stripe.Deliveries())
 	b.SendAll(b.p.out)
 	b.stripe.Bill()
-	b.Deliver(b.p, b.stripe.Deliveries())
+	b.Deliver(b.in, b.stripe.Deliveries())
 	b.reconcile()
 	b.even(124) // a cent is too little to charge: it is owed still
 	if len(b.refused) != 0 {
@@ -101,7 +101,7 @@ func TestInvoiceEventsInAnyOrder(t *testing.T) {
 				ds = append(ds, ds...)
 				r.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
 				kept = ds[r.IntN(len(ds)+1):]
-				b.Deliver(b.p, ds[:len(ds)-len(kept)])
+				b.Deliver(b.in, ds[:len(ds)-len(kept)])
 			}
 		}
 		// The rest of the events is lost.
@@ -257,7 +257,7 @@ func TestAnInvoiceIsCollectedAndDisputed(t *testing.T) {
 	b.reconcile() // no event came
 	b.even(0)
 	b.stripe.Decide(dispute, true)
-	b.Deliver(b.p, b.stripe.Deliveries())
+	b.Deliver(b.in, b.stripe.Deliveries())
 	b.reconcile()
 	b.even(500)
 }
@@ -270,7 +270,7 @@ func TestAnInvoiceByHandIsNotOurs(t *testing.T) {
 	b.use(5_000_000)
 	b.SendAll(b.p.out)
 	in := b.stripe.InvoiceByHand(b.customer(), "eur", 700)
-	b.Deliver(b.p, b.stripe.Deliveries())
+	b.Deliver(b.in, b.stripe.Deliveries())
 	if r := b.reconcile(); r.New != 1 || r.Matched != 0 {
 		t.Fatalf("%+v", r)
 	}
@@ -302,7 +302,7 @@ func TestTheDefaultCardPaysInvoices(t *testing.T) {
 		if err != nil || !b.stripe.Pay(row.ResultID, card) {
 			t.Fatal(err)
 		}
-		b.Deliver(b.p, b.stripe.Deliveries())
+		b.Deliver(b.in, b.stripe.Deliveries())
 		b.SendAll(b.p.out)
 		return x
 	}
@@ -311,7 +311,7 @@ func TestTheDefaultCardPaysInvoices(t *testing.T) {
 	b.use(5_000_000)
 	b.SendAll(b.p.out)
 	in := b.stripe.EndPeriod(b.customer())[0]
-	b.Deliver(b.p, b.stripe.Deliveries())
+	b.Deliver(b.in, b.stripe.Deliveries())
 	b.SendAll(b.p.out)
 	b.stripe.Bill()
 	tried := func(attempts int, status string) {
@@ -338,7 +338,7 @@ func TestTheDefaultCardPaysInvoices(t *testing.T) {
 	b.move(73 * time.Hour)
 	b.stripe.Bill()
 	tried(3, stripe.InvoicePaid)
-	b.Deliver(b.p, b.stripe.Deliveries())
+	b.Deliver(b.in, b.stripe.Deliveries())
 	b.reconcile()
 	b.even(500)
 }

@@ -117,7 +117,7 @@ func (p *Payments) RefreshSetup(ctx context.Context, org id.Org, setup id.CardSe
 	if err != nil || !ok || !sent.Done {
 		return s, err
 	}
-	if _, err := p.refresh(ctx, sent.Object); err != nil {
+	if _, err := p.in.Refresh(ctx, sent.Object); err != nil {
 		p.log.WarnContext(ctx, "a card cannot be asked about now", "setup", setup, "err", err)
 	}
 	return p.CardSetup(ctx, org, setup)

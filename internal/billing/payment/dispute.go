@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 )
 
 // refreshDispute books the state of a dispute at Stripe, any number of times and in any order. While it is open the
@@ -28,7 +29,7 @@ func (p *Payments) refreshDispute(ctx context.Context, object string) (note stri
 		return notOurs, nil
 	}
 	for _, m := range append(d.Moves, stripe.BalanceTx{Cents: d.Cents}) {
-		if _, err := fromCents(m.Cents); err != nil {
+		if _, err := stripe.FromCents(m.Cents); err != nil {
 			return "", fmt.Errorf("dispute %s: %w", d.ID, err)
 		}
 	}
@@ -219,11 +220,11 @@ func (p *Payments) bookDisputeMoves(ctx context.Context, d *lockedDispute, curre
 		if n < 0 {
 			from, to, n = to, from, -n
 		}
-		e := ledger.Entry{Kind: "dispute_funds", Key: balanceKey(m.ID), Memo: d.ID}
+		e := ledger.Entry{Kind: "dispute_funds", Key: reconcile.BalanceKey(m.ID), Memo: d.ID}
 		if err := d.post(ctx, e, from, to, n); err != nil {
 			return err
 		}
-		if e, any := feeEntry(m, d.ref); any {
+		if e, any := reconcile.FeeEntry(m, d.ref); any {
 			if _, err := d.accounts.Post(ctx, e); err != nil {
 				return err
 			}

@@ -22,7 +22,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
@@ -31,6 +30,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/events"
 	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
@@ -70,10 +70,8 @@ type Payments struct {
 	cfg    Config
 	log    *slog.Logger
 
-	watchers map[string]func(ctx context.Context, object string) (note string, err error)
-	biller   *Biller // nil: orgs are not billed afterwards
-
-	refusedNotified sync.Map // reason a webhook was refused for → day on which admins were last notified
+	in     *events.Inbox
+	biller *Biller // nil: orgs are not billed afterwards
 }
 
 // State of a top-up.
@@ -115,8 +113,9 @@ const (
 	kindRefund   = "refund.create"
 )
 
-// New checks the configuration and registers with out what payments send to Stripe. Call it before out sends anything.
-func New(d *db.DB, out *outbox.Outbox, cfg Config, log *slog.Logger) (*Payments, error) {
+// New checks the configuration and registers with out what payments send to Stripe, and with in the objects of Stripe
+// that they read. Call it before out sends or in processes anything.
+func New(d *db.DB, out *outbox.Outbox, in *events.Inbox, cfg Config, log *slog.Logger) (*Payments, error) {
 	if cfg.ReturnURL == "" {
 		return nil, errors.New("payments need a return URL for the checkout page")
 	}
@@ -129,8 +128,7 @@ func New(d *db.DB, out *outbox.Outbox, cfg Config, log *slog.Logger) (*Payments,
 	if cfg.Taxer == nil {
 		cfg.Taxer = tax.None{}
 	}
-	p := &Payments{d: d, out: out, stripe: out.Client(), cfg: cfg, log: log,
-		watchers: map[string]func(context.Context, string) (string, error){}}
+	p := &Payments{d: d, out: out, stripe: out.Client(), cfg: cfg, log: log, in: in}
 	out.Register(outbox.Kind{Name: kindCustomer, First: true, NoMoney: true}, customerSender{p})
 	out.Register(outbox.Kind{Name: kindPayment}, paymentSender{topupSender{p}})
 	out.Register(outbox.Kind{Name: kindCheckout}, checkoutSender{topupSender{p}})
@@ -138,5 +136,17 @@ func New(d *db.DB, out *outbox.Outbox, cfg Config, log *slog.Logger) (*Payments,
 	out.Register(outbox.Kind{Name: kindSetup, NoMoney: true}, setupSender{p})
 	out.Register(outbox.Kind{Name: kindDetach, NoMoney: true}, detachSender{p})
 	out.Register(outbox.Kind{Name: kindRefund}, refundSender{p})
+	in.Handle("pi_", func(ctx context.Context, payment string) (string, error) {
+		return p.refreshPayment(ctx, payment, false)
+	})
+	in.Handle("cs_", p.refreshCheckout)
+	in.Handle("seti_", func(ctx context.Context, setup string) (string, error) {
+		return p.refreshSetup(ctx, setup, false)
+	})
+	in.Handle("re_", p.refreshRefund)
+	in.Handle("dp_", p.refreshDispute)
+	in.Handle("du_", p.refreshDispute)
+	in.Handle("issfr_", p.refreshFraudWarning)
+	in.Handle("mtr_", p.meterErrors)
 	return p, nil
 }

@@ -15,7 +15,9 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe/events"
 	"github.com/musterhq/muster/internal/stripe/outbox"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
@@ -27,6 +29,8 @@ const secret = billingtest.Secret
 type shop struct {
 	*billingtest.World
 	p      *Payments
+	in     *events.Inbox
+	rec    *reconcile.Reconciler
 	stripe *billingtest.Stripe
 	payer  account.Principal
 }
@@ -52,7 +56,8 @@ func newShopWith(t testing.TB, d *db.DB, method string, patience time.Duration) 
 func newShopAt(w *billingtest.World, fake *billingtest.Stripe, method string) *shop {
 	w.T.Helper()
 	log := slog.New(slog.DiscardHandler)
-	p, err := New(w.DB, outbox.New(w.DB, fake.Client, log), Config{
+	in := events.New(w.DB, fake.Client, log)
+	p, err := New(w.DB, outbox.New(w.DB, fake.Client, log), in, Config{
 		Currency:      "EUR",
 		DefaultMethod: method,
 		ReturnURL:     "http://muster.test/billing",
@@ -61,7 +66,8 @@ func newShopAt(w *billingtest.World, fake *billingtest.Stripe, method string) *s
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	s := &shop{World: w, p: p, stripe: fake}
+	rec := reconcile.New(w.DB, fake.Client, in.Refresh, "EUR", log)
+	s := &shop{World: w, p: p, in: in, rec: rec, stripe: fake}
 	s.payer = account.Principal{Org: w.Org(), User: id.New[id.User](), Email: "a@b.c", OrgName: "o"}
 	return s
 }
@@ -87,11 +93,11 @@ func (s *shop) get(t TopUp) TopUp {
 func (s *shop) deliver(ds []sandbox.Delivery) {
 	s.T.Helper()
 	for _, d := range ds {
-		if err := s.p.ReceiveWebhook(context.Background(), d.Payload, d.Signature); err != nil {
+		if err := s.in.Receive(context.Background(), d.Payload, d.Signature); err != nil {
 			s.T.Fatal(err)
 		}
 	}
-	if _, err := s.p.ProcessEvents(context.Background()); err != nil {
+	if _, err := s.in.Process(context.Background()); err != nil {
 		s.T.Fatal(err)
 	}
 }
@@ -286,13 +292,13 @@ func TestWebhooksAreVerified(t *testing.T) {
 		"very old":   sandbox.Sign(d.Payload, secret, time.Unix(0, 0)),
 		"far future": sandbox.Sign(d.Payload, secret, now.Add(1000*time.Hour)),
 	} {
-		if err := s.p.ReceiveWebhook(t.Context(), d.Payload, sig); !fault.Is(err, fault.Invalid) {
+		if err := s.in.Receive(t.Context(), d.Payload, sig); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, body := range []string{`{}`, `[`, `{"id":"evt_1","type":"x","data":{"object":{}}}`,
 		`{"id":"evt_1","type":"x"}`} {
-		if err := s.p.ReceiveWebhook(t.Context(), []byte(body), sandbox.Sign([]byte(body), secret, now)); !fault.Is(err,
+		if err := s.in.Receive(t.Context(), []byte(body), sandbox.Sign([]byte(body), secret, now)); !fault.Is(err,
 			fault.Invalid) {
 			t.Errorf("%s: %v", body, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
@@ -20,12 +21,12 @@ import (
 
 // level reconciles and asserts that Stripe holds exactly what the ledger says, that nothing is open, and that they
 // balance.
-func (s *shop) level() Reconciliation {
+func (s *shop) level() client.Reconciliation {
 	s.T.Helper()
-	if _, err := s.p.Reconcile(context.Background()); err != nil {
+	if _, err := s.rec.Reconcile(context.Background()); err != nil {
 		s.T.Fatal(err)
 	}
-	r, err := s.p.Reconciliation(context.Background(), account.Principal{Admin: true})
+	r, err := s.rec.Reconciliation(context.Background(), account.Principal{Admin: true})
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -249,16 +250,16 @@ func TestReconciliation(t *testing.T) {
 	}
 	boss := s.Admin().Org
 	s.stripe.Stray("charge", "eur", 1234) // somebody was charged in Stripe's dashboard
-	if _, err := s.p.Reconcile(t.Context()); err != nil {
+	if _, err := s.rec.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r, err := s.p.Reconciliation(t.Context(), account.Principal{Admin: true})
+	r, err := s.rec.Reconciliation(t.Context(), account.Principal{Admin: true})
 	if err != nil || r.Waiting != 1 || r.Difference != 1234*money.Cent {
 		t.Fatalf("%+v %v", r, err)
 	}
 	s.Exec("UPDATE stripe_balance SET seen_at = seen_at - interval '2 hours'")
 	for range 2 {
-		if _, err := s.p.Reconcile(t.Context()); err != nil {
+		if _, err := s.rec.Reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -267,11 +268,11 @@ func TestReconciliation(t *testing.T) {
 		// over midnight twice
 		t.Errorf("administrators were told %q", told)
 	}
-	r, err = s.p.Reconciliation(t.Context(), account.Principal{Admin: true})
+	r, err = s.rec.Reconciliation(t.Context(), account.Principal{Admin: true})
 	if err != nil || r.Suspense != 1 || r.Difference != 0 || s.balanceOf(ledger.Suspense("EUR")) != 1234*money.Cent {
 		t.Fatalf("%+v %v", r, err)
 	}
-	if _, err := s.p.Reconciliation(t.Context(), s.payer); !fault.Is(err, fault.Forbidden) {
+	if _, err := s.rec.Reconciliation(t.Context(), s.payer); !fault.Is(err, fault.Forbidden) {
 		t.Fatal(err)
 	}
 }
@@ -297,12 +298,12 @@ func TestSuspenseIsResolved(t *testing.T) {
 	s.topUp(10 * money.Unit)
 	s.stripe.Stray("transfer", "eur", -300)
 	for range 2 {
-		if _, err := s.p.Reconcile(t.Context()); err != nil {
+		if _, err := s.rec.Reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		s.Exec("UPDATE stripe_balance SET seen_at = seen_at - interval '2 hours', next_at = clock_timestamp()")
 	}
-	r, err := s.p.Reconciliation(t.Context(), account.Principal{Admin: true})
+	r, err := s.rec.Reconciliation(t.Context(), account.Principal{Admin: true})
 	if err != nil || r.Suspense != 1 || s.balanceOf(ledger.Suspense("EUR")) != -3*money.Unit {
 		t.Fatalf("%+v %v", r, err)
 	}

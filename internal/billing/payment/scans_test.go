@@ -10,7 +10,6 @@ import (
 
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 	"github.com/musterhq/muster/internal/testing/billingtest"
@@ -52,68 +51,6 @@ func TestCappedOrgsDoNotStarveOthers(t *testing.T) {
 		count(*) FILTER (WHERE next_at > clock_timestamp() + interval '2 hours') FROM auto_topup WHERE org_id <>
 		$1`, s.payer.Org).Scan(&soon, &late); err != nil || soon != 0 || late != 0 {
 		t.Errorf("%d capped orgs are looked at within half an hour, %d later than in two (%v)", soon, late, err)
-	}
-}
-
-// Changes of Stripe's balance that nobody can explain do not keep others from being matched.
-func TestSuspenseDoesNotStarveOthers(t *testing.T) {
-	t.Parallel()
-	s := newShop(t, "pm_card_visa")
-	s.Exec(`INSERT INTO stripe_balance (id, type, source, amount, fee, currency, keys, state, at, seen_at)
-		SELECT 'txn_x' || n, 'charge', 'ch_x' || n, 0, 0, 'EUR', '{}', 'suspense', clock_timestamp() - interval '2 days',
-		clock_timestamp() - interval '2 days'
-		FROM generate_series(1, $1) n`, 2*reconcileRows)
-	s.topUp(10 * money.Unit)
-	matched := 0
-	for range 4 {
-		r, err := s.p.Reconcile(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		matched += r.Matched
-	}
-	if matched != 1 {
-		t.Fatalf("%d changes were matched behind %d in suspense", matched, 2*reconcileRows)
-	}
-}
-
-// An event that has failed more than a thousand times does not stop the others, and ends where administrators see it.
-func TestAPoisonEventStopsNoOthers(t *testing.T) {
-	t.Parallel()
-	s := newShop(t, "pm_card_visa")
-	boss := s.Admin().Org
-	top := s.topUp(10 * money.Unit)
-	pi := s.session(topupKey(top.ID))
-	dp := s.stripe.Dispute(pi, 1000)
-	// a dispute in another currency than its payment's fails whenever it is asked about
-	s.Exec("UPDATE topup SET currency = 'USD'")
-	s.Exec("INSERT INTO stripe_event (id, type, object_id, created_at, attempts) VALUES ('evt_poison', 'x', $1, "+
-		"clock_timestamp(), 1019)", dp)
-	s.Exec("INSERT INTO stripe_event (id, type, object_id, created_at) VALUES ('evt_good', 'x', 'cus_1', " +
-		"clock_timestamp())")
-	for range 3 {
-		if _, err := s.p.ProcessEvents(t.Context()); err == nil {
-			t.Fatal("the poison event was processed")
-		}
-		s.Exec("UPDATE stripe_event SET next_at = clock_timestamp() WHERE id = 'evt_poison'")
-	}
-	var open int
-	if err := s.DB.Pool.QueryRow(t.Context(),
-		"SELECT count(*) FROM stripe_event WHERE processed_at IS NULL").Scan(&open); err != nil || open != 1 {
-		t.Fatalf("%d events are open (%v)", open, err)
-	}
-	s.Exec("UPDATE dead_letter SET failing_since = clock_timestamp() - interval '73 hours'")
-	_, _ = s.p.ProcessEvents(t.Context()) // it fails again
-	var wait time.Duration
-	if err := s.DB.Pool.QueryRow(t.Context(),
-		"SELECT next_at - clock_timestamp() FROM stripe_event WHERE id = 'evt_poison'").Scan(&wait); err != nil ||
-		wait < 23*time.Hour {
-		t.Errorf("it is tried again in %s (%v)", wait, err)
-	}
-	rows, err := notify.NewNotices(s.DB).DeadLetters(t.Context(), 10)
-	if err != nil || len(rows) != 1 || rows[0].Ref != "evt_poison" || rows[0].ParkedAt == nil ||
-		len(s.noticeTitles(boss, "dead_letter:")) != 1 {
-		t.Errorf("administrators see %+v, were told %q (%v)", rows, s.noticeTitles(boss, "dead_letter:"), err)
 	}
 }
 
@@ -208,23 +145,5 @@ func TestRateLimitPausesAllRows(t *testing.T) {
 	calls = s.stripe.Calls()
 	if top := s.topUp(money.Unit); top.State != Pending || s.stripe.Calls() != calls {
 		t.Errorf("%s, %d calls during the pause", top.State, s.stripe.Calls()-calls)
-	}
-}
-
-// A delivery with a bad signature costs no database work.
-func TestABadSignatureCostsNoDatabaseWork(t *testing.T) {
-	t.Parallel()
-	s := newShop(t, "pm_card_visa")
-	// administrators were notified today
-	s.p.refusedNotified.Store("bad_signature", time.Now().UTC().Format(time.DateOnly))
-	body := []byte(`{"id":"evt_1","type":"x","data":{"object":{"id":"pi_1"}}}`)
-	before := s.DB.Pool.Stat().AcquireCount()
-	for range 10 {
-		if err := s.p.ReceiveWebhook(t.Context(), body, sandbox.Sign(body, "whsec_other", time.Now())); err == nil {
-			t.Fatal("accepted")
-		}
-	}
-	if n := s.DB.Pool.Stat().AcquireCount() - before; n != 0 {
-		t.Errorf("ten bad deliveries took %d connections", n)
 	}
 }

@@ -163,7 +163,7 @@ func (p *Payments) collectNow(ctx context.Context, org id.Org, currency string) 
 
 // setAside books a payment that is not what was requested to the suspense account; an admin decides.
 func (p *Payments) setAside(ctx context.Context, tx *db.Tx, topup id.TopUp, pay stripe.Payment) error {
-	came, err := fromCents(pay.Cents)
+	came, err := stripe.FromCents(pay.Cents)
 	if err != nil {
 		return fmt.Errorf("payment %s: %w", pay.ID, err)
 	}

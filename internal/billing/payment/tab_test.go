@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 	"github.com/musterhq/muster/internal/testing/billingtest"
 )
 
@@ -147,9 +148,9 @@ func (b *tab) customer() string {
 	return c.CustomerID
 }
 
-func (b *tab) reconcile() Reconciled {
+func (b *tab) reconcile() reconcile.Result {
 	b.T.Helper()
-	r, err := b.p.Reconcile(context.Background())
+	r, err := b.rec.Reconcile(context.Background())
 	if err != nil {
 		b.T.Fatal(err)
 	}

@@ -368,10 +368,10 @@ func disputeAtRandom(t *testing.T, r *rand.Rand) {
 		r.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
 		for _, e := range ds {
 			for range r.IntN(3) { // lost, once, twice
-				_ = s.p.ReceiveWebhook(ctx, e.Payload, e.Signature)
+				_ = s.in.Receive(ctx, e.Payload, e.Signature)
 			}
 		}
-		_, _ = s.p.ProcessEvents(ctx)
+		_, _ = s.in.Process(ctx)
 		check(fmt.Sprint("step ", i, " of kind ", what))
 		s.Exec("UPDATE payment_standing SET state = 'ok'")
 	}

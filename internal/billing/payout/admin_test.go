@@ -13,7 +13,9 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe/events"
 	"github.com/musterhq/muster/internal/stripe/outbox"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
@@ -24,6 +26,8 @@ type admin struct {
 	k      *dbtest.Killer
 	fake   *billingtest.Stripe
 	pay    *payment.Payments
+	in     *events.Inbox
+	rec    *reconcile.Reconciler
 	p      *Payouts
 	renter account.Principal
 	boss   account.Principal // an admin
@@ -37,7 +41,8 @@ func newAdmin(t *testing.T) *admin {
 	fake := w.Stripe(nil, 0)
 	log := slog.New(slog.DiscardHandler)
 	out := outbox.New(d, fake.Client, log)
-	pay, err := payment.New(d, out, payment.Config{
+	in := events.New(d, fake.Client, log)
+	pay, err := payment.New(d, out, in, payment.Config{
 		Currency:      eur,
 		DefaultMethod: "pm_card_visa",
 		ReturnURL:     "http://m.test/billing",
@@ -46,7 +51,7 @@ func newAdmin(t *testing.T) *admin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := New(d, out, pay, Config{Currency: eur, PageURL: "http://m.test/payouts", Sandbox: true}, log)
+	p, err := New(d, out, in, Config{Currency: eur, PageURL: "http://m.test/payouts", Sandbox: true}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +60,8 @@ func newAdmin(t *testing.T) *admin {
 		k:     k,
 		fake:  fake,
 		pay:   pay,
+		in:    in,
+		rec:   reconcile.New(d, fake.Client, in.Refresh, eur, log),
 		p:     p,
 		boss:  account.Principal{User: id.New[id.User](), Admin: true},
 	}
@@ -88,7 +95,7 @@ func (x *admin) onboard() (acct string) {
 	}
 	acct = x.fake.Accounts()[0]
 	x.fake.Onboard(acct)
-	x.Deliver(x.pay, x.fake.Deliveries())
+	x.Deliver(x.in, x.fake.Deliveries())
 	return acct
 }
 
@@ -149,10 +156,10 @@ func (x *admin) square() {
 	if n, err := ledger.Balance(x.T.Context(), x.DB.Q, ledger.Transfers(eur)); err != nil || n != 0 {
 		x.T.Fatalf("%s on its way, %v", n, err)
 	}
-	if _, err := x.pay.Reconcile(x.T.Context()); err != nil {
+	if _, err := x.rec.Reconcile(x.T.Context()); err != nil {
 		x.T.Fatal(err)
 	}
-	r, err := x.pay.Reconciliation(x.T.Context(), x.boss)
+	r, err := x.rec.Reconciliation(x.T.Context(), x.boss)
 	if err != nil || r.Difference != 0 || r.Waiting != 0 || r.Suspense != 0 {
 		x.T.Fatalf("reconciliation: %+v %v", r, err)
 	}

@@ -17,7 +17,7 @@ func (x *admin) openDispute(payment string, amount money.Nano) (dispute string) 
 	if dispute = x.fake.Dispute(payment, int64(amount/money.Cent)); dispute == "" {
 		x.T.Fatal("the payment cannot be disputed")
 	}
-	x.Deliver(x.pay, x.fake.Deliveries())
+	x.Deliver(x.in, x.fake.Deliveries())
 	return dispute
 }
 
@@ -50,7 +50,7 @@ func TestALostDisputeIsReviewed(t *testing.T) {
 		x.payDue()
 		x.sent("while it is open", 1, 30*u)
 		x.fake.Decide(dp, false)
-		x.Deliver(x.pay, x.fake.Deliveries())
+		x.Deliver(x.in, x.fake.Deliveries())
 		if x.payDue(); !paid { // before anything matures again
 			x.payable()
 		}

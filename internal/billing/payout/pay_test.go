@@ -44,7 +44,7 @@ func TestAnOperatorIsPaid(t *testing.T) {
 	}
 	acct := x.fake.Accounts()[0]
 	x.fake.Onboard(acct, "external_account")
-	x.Deliver(x.pay, x.fake.Deliveries())
+	x.Deliver(x.in, x.fake.Deliveries())
 	if a := state(Incomplete); len(a.Due) != 1 || a.Due[0] != "external_account" {
 		t.Fatalf("%+v", a)
 	}
@@ -121,7 +121,7 @@ func TestAnAccountMayNeedMoreLater(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	x.want("a failed payout is payable again", 0, 20*money.Unit)
-	x.Deliver(x.pay, x.fake.Deliveries())
+	x.Deliver(x.in, x.fake.Deliveries())
 	if x.payDue() != 0 {
 		t.Fatal("paid into an account that is known to be off")
 	}
@@ -336,7 +336,7 @@ func TestDisputesHoldBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	dp := x.fake.Dispute(intent, 7000)
-	x.Deliver(x.pay, x.fake.Deliveries())
+	x.Deliver(x.in, x.fake.Deliveries())
 	s, err := x.p.Standing(t.Context(), x.operator)
 	if err != nil || s.Disputed != 70*money.Unit || s.Pending != 20*money.Unit || s.Payable != 60*money.Unit {
 		t.Fatalf("%+v %v", s, err)
@@ -349,7 +349,7 @@ func TestDisputesHoldBack(t *testing.T) {
 	x.payDue()
 	x.sent("while it is open", 1, 10*money.Unit)
 	x.fake.Decide(dp, true)
-	x.Deliver(x.pay, x.fake.Deliveries())
+	x.Deliver(x.in, x.fake.Deliveries())
 	x.payable()
 	if x.payDue() != 1 {
 		t.Fatal("not paid")
@@ -380,7 +380,7 @@ func TestADisconnectedAccount(t *testing.T) {
 	}
 	gone("the transfer")
 	x.Exec("UPDATE payout_account SET disabled = '', ready = true")
-	x.Deliver(x.pay, x.fake.Deliveries())
+	x.Deliver(x.in, x.fake.Deliveries())
 	gone("the event")
 	if x.payDue() != 0 {
 		t.Fatal("paid into an account that is gone")

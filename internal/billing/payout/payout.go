@@ -30,9 +30,9 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe/events"
 	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
@@ -67,9 +67,9 @@ type Payouts struct {
 	log *slog.Logger
 }
 
-// New checks the configuration and registers with pay for the sending and the states of accounts and transfers. Call it
-// before pay sends anything.
-func New(d *db.DB, out *outbox.Outbox, pay *payment.Payments, cfg Config, log *slog.Logger) (*Payouts, error) {
+// New checks the configuration and registers with out what payouts send to Stripe, and with in the accounts and
+// transfers that they read. Call it before out sends or in processes anything.
+func New(d *db.DB, out *outbox.Outbox, in *events.Inbox, cfg Config, log *slog.Logger) (*Payouts, error) {
 	if cfg.Minimum == 0 {
 		cfg.Minimum = DefaultMinimum
 	}
@@ -93,8 +93,8 @@ func New(d *db.DB, out *outbox.Outbox, pay *payment.Payments, cfg Config, log *s
 	out.Register(outbox.Kind{Name: kindAccount}, accountSender{p})
 	out.Register(outbox.Kind{Name: kindTransfer}, transferSender{p})
 	out.Register(outbox.Kind{Name: kindReversal}, reversalSender{p})
-	pay.Watch("acct_", p.refreshAccount)
-	pay.Watch("tr_", p.refreshTransfer)
+	in.Handle("acct_", p.refreshAccount)
+	in.Handle("tr_", p.refreshTransfer)
 	return p, nil
 }
 

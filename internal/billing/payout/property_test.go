@@ -112,14 +112,14 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 		case 8:
 			for _, d := range append(late, x.fake.Deliveries()...) {
 				for range r.IntN(3) { // lost, told, told twice
-					_ = x.pay.ReceiveWebhook(ctx, d.Payload, d.Signature)
+					_ = x.in.Receive(ctx, d.Payload, d.Signature)
 				}
 				if late = nil; r.IntN(3) == 0 {
 					late = append(late, d)
 				}
 			}
 			r.Shuffle(len(late), func(i, j int) { late[i], late[j] = late[j], late[i] })
-			_, _ = x.pay.ProcessEvents(ctx)
+			_, _ = x.in.Process(ctx)
 		case 9:
 			x.k.Left.Store(0)
 			switch all := x.fake.Transfers(); {
@@ -146,7 +146,7 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 	x.fake.Heal()
 	x.SendAll(x.p.out)
 	x.Exec("UPDATE stripe_event SET next_at = clock_timestamp() WHERE processed_at IS NULL")
-	x.Deliver(x.pay, x.fake.Deliveries())
+	x.Deliver(x.in, x.fake.Deliveries())
 	x.square()
 	x.owed(earned)
 	n, cents := x.fake.Transferred("")

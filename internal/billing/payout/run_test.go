@@ -56,7 +56,7 @@ func TestTheRunIsWhatItSaid(t *testing.T) {
 		t.Fatalf("%+v", n)
 	}
 	x.fake.Onboard(x.fake.Accounts()[0])
-	x.Deliver(x.pay, x.fake.Deliveries())
+	x.Deliver(x.in, x.fake.Deliveries())
 	runs(Paid)
 	if n := x.run(); n.Failures != 0 || n.Failure != "" || n.Amount != 0 || n.Payable != 7 ||
 		!strings.Contains(n.Why, "the least is") {

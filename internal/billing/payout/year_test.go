@@ -19,7 +19,7 @@ func TestAYearForTheTaxReturn(t *testing.T) {
 	x.payable()
 	x.payDue()
 	x.fake.Reverse(x.fake.Transfers()[0], 250)
-	x.Deliver(x.pay, x.fake.Deliveries())
+	x.Deliver(x.in, x.fake.Deliveries())
 	year := strconv.Itoa(x.Now().Year())
 	y, err := x.p.Year(t.Context(), x.operator, year)
 	if err != nil || len(y.Months) != 1 {

@@ -61,7 +61,7 @@ func TestADisputedInvoiceFreezesEarnings(t *testing.T) {
 		}
 		dispute := w.fake.Dispute(payment, 1190)
 		ask := func() error {
-			_, err := w.pay.RefreshObject(t.Context(), dispute)
+			_, err := w.in.Refresh(t.Context(), dispute)
 			return err
 		}
 		w.dies(k, "disputed", ask)
@@ -78,7 +78,7 @@ func TestADisputedInvoiceFreezesEarnings(t *testing.T) {
 		}
 		w.fake.Decide(dispute, won)
 		w.dies(k, "decided", ask)
-		w.Deliver(w.pay, w.fake.Deliveries())
+		w.Deliver(w.in, w.fake.Deliveries())
 		owed, left := money.Nano(0), 4*money.Unit
 		if !won { // what was set aside pays a part
 			owed, left = 790*money.Cent, 0
@@ -94,7 +94,7 @@ func TestADisputedInvoiceFreezesEarnings(t *testing.T) {
 		if rows := w.frozenEarnings(); len(rows) != frozen {
 			t.Errorf("won %t: frozen: %+v", won, rows)
 		}
-		if r, err := w.pay.Reconcile(t.Context()); err != nil || r.Suspense != 0 || r.Matched == 0 {
+		if r, err := w.rec.Reconcile(t.Context()); err != nil || r.Suspense != 0 || r.Matched == 0 {
 			t.Errorf("%s: %+v %v", invoice, r, err)
 		}
 	}
@@ -117,7 +117,7 @@ func TestARefundedInvoiceIsBooked(t *testing.T) {
 		if rows := w.frozenEarnings(); len(rows) != waits {
 			t.Errorf("%s: frozen: %+v", when, rows)
 		}
-		if _, err := w.pay.Reconcile(t.Context()); err != nil {
+		if _, err := w.rec.Reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := -w.Balance(ledger.StripeClearing(eur)),
@@ -127,16 +127,16 @@ func TestARefundedInvoiceIsBooked(t *testing.T) {
 	}
 	first := w.fake.RefundByHand(payment, 500)
 	w.dies(k, "refunded", func() error {
-		_, err := w.pay.RefreshObject(t.Context(), first)
+		_, err := w.in.Refresh(t.Context(), first)
 		return err
 	})
 	stands("a part", 421*money.Cent, 111*money.Cent, 1) // ⌊190 × 500 / 1190⌋ = 79
 	w.fake.RefundByHand(payment, 690)
-	if _, err := w.pay.Reconcile(t.Context()); err != nil { // no event came
+	if _, err := w.rec.Reconcile(t.Context()); err != nil { // no event came
 		t.Fatal(err)
 	}
 	stands("all of it", 10*money.Unit, 0, 2)
-	w.Deliver(w.pay, w.fake.Deliveries())
+	w.Deliver(w.in, w.fake.Deliveries())
 	stands("heard again", 10*money.Unit, 0, 2)
 	if now := w.terms(); now.Left != 50*money.Unit {
 		t.Errorf("%+v", now)
@@ -168,6 +168,6 @@ func TestARefundedInvoiceIsBooked(t *testing.T) {
 	}
 	stands("released", 10*money.Unit, 0, 1)
 	w.fake.FailRefund(w.fake.Refunds()[1])
-	w.Deliver(w.pay, w.fake.Deliveries())
+	w.Deliver(w.in, w.fake.Deliveries())
 	stands("one comes back", 421*money.Cent, 111*money.Cent, 0)
 }

@@ -39,7 +39,7 @@ func (w *world) lostInvoice(own money.Nano) (invoice, dispute string) {
 	}
 	dispute = w.fake.Dispute(payment, 1190)
 	w.fake.Decide(dispute, false)
-	if _, err := w.pay.RefreshObject(w.T.Context(), dispute); err != nil {
+	if _, err := w.in.Refresh(w.T.Context(), dispute); err != nil {
 		w.T.Fatal(err)
 	}
 	return invoice, dispute
@@ -129,7 +129,7 @@ func TestWhatWasGivenUpIsPaidByBank(t *testing.T) {
 		t.Error("too much:", err)
 	}
 	w.fake.GiveAgain(dispute, 90) // and the bank some
-	if _, err := w.pay.RefreshObject(t.Context(), dispute); err != nil {
+	if _, err := w.in.Refresh(t.Context(), dispute); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.byBank(invoice, "T 2", 201*money.Cent); !fault.Is(err, fault.Invalid) {
@@ -146,7 +146,7 @@ func TestWhatWasGivenUpIsPaidByBank(t *testing.T) {
 	if n := w.Balance(ledger.Bank(eur)); n != -700*money.Cent {
 		t.Error("bank:", n)
 	}
-	if _, err := w.pay.RefreshObject(t.Context(), dispute); err != nil { // heard again
+	if _, err := w.in.Refresh(t.Context(), dispute); err != nil { // heard again
 		t.Fatal(err)
 	}
 	w.stands("heard again", 0, 0, 190*money.Cent)
@@ -208,12 +208,12 @@ func TestWhoBooksWhatWasPaidByBank(t *testing.T) {
 	}
 	book("never disputed", w.boss, w.org, invoice, good, fault.Conflict)
 	dispute := w.fake.Dispute(payment, 1190)
-	if _, err := w.pay.RefreshObject(t.Context(), dispute); err != nil {
+	if _, err := w.in.Refresh(t.Context(), dispute); err != nil {
 		t.Fatal(err)
 	}
 	book("not decided", w.boss, w.org, invoice, good, fault.Conflict)
 	w.fake.Decide(dispute, false)
-	if _, err := w.pay.RefreshObject(t.Context(), dispute); err != nil {
+	if _, err := w.in.Refresh(t.Context(), dispute); err != nil {
 		t.Fatal(err)
 	}
 	book("a renter", account.Principal{Org: w.org}, w.org, invoice, good, fault.Forbidden)

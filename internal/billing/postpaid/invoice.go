@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 )
 
 // leastCents is the least that Stripe collects. An invoice below it would be marked as paid and carried on by Stripe's
@@ -132,7 +133,7 @@ func (p *Postpaid) paidWith(a *acct, in stripe.Invoice) (e ledger.Entry, any boo
 	if in.Status == stripe.InvoicePaid && in.OutOfBand && in.Total > 0 { // to the platform's bank, not through Stripe
 		return ledger.Entry{
 			Kind: "invoice_paid",
-			Key:  payment.InvoiceKey(in.ID),
+			Key:  reconcile.InvoiceKey(in.ID),
 			Ref:  a.row.OrgID.String(),
 			Memo: in.Number + ", by bank",
 			Transfers: []ledger.Transfer{{

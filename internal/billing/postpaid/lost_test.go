@@ -25,14 +25,14 @@ func TestTheRestOfALostDisputeIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	dispute := w.fake.Dispute(payment, 1190)
-	if _, err := w.pay.RefreshObject(t.Context(), dispute); err != nil {
+	if _, err := w.in.Refresh(t.Context(), dispute); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.giveUp(invoice); !fault.Is(err, fault.Conflict) {
 		t.Error("given up while it is open:", err)
 	}
 	w.fake.Decide(dispute, false)
-	w.Deliver(w.pay, w.fake.Deliveries())
+	w.Deliver(w.in, w.fake.Deliveries())
 	w.stands("lost", 790*money.Cent, 0, 190*money.Cent) // 4.00 were set aside and paid a part
 	w.set(Change{Reason: "over"})
 	w.settle()
@@ -59,7 +59,7 @@ func TestTheRestOfALostDisputeIsGivenUp(t *testing.T) {
 		t.Error("given up twice:", err)
 	}
 	w.refresh(invoice)
-	w.Deliver(w.pay, w.fake.Deliveries())
+	w.Deliver(w.in, w.fake.Deliveries())
 	w.settle()
 	given("heard again")
 	if now := w.set(Change{On: true, Limit: 50 * money.Unit, Reason: "again"}); now.Left != 0 || now.Stopped == "" {
@@ -69,7 +69,7 @@ func TestTheRestOfALostDisputeIsGivenUp(t *testing.T) {
 
 	w.fake.GiveAgain(dispute, 500)
 	w.dies(k, "a part comes again", func() error {
-		_, err := w.pay.RefreshObject(t.Context(), dispute)
+		_, err := w.in.Refresh(t.Context(), dispute)
 		return err
 	})
 	w.stands("a part came again", 0, 243*money.Cent, 143*money.Cent) // ⌊126 × 500 / 790⌋ = 79 of tax
@@ -77,8 +77,8 @@ func TestTheRestOfALostDisputeIsGivenUp(t *testing.T) {
 		t.Errorf("%+v", now)
 	}
 	w.fake.GiveAgain(dispute, 290)
-	w.Deliver(w.pay, w.fake.Deliveries())
-	if _, err := w.pay.RefreshObject(t.Context(), dispute); err != nil {
+	w.Deliver(w.in, w.fake.Deliveries())
+	if _, err := w.in.Refresh(t.Context(), dispute); err != nil {
 		t.Fatal(err)
 	}
 	w.stands("all of it came again", 0, 0, 190*money.Cent)

@@ -207,7 +207,7 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 			ds = append(ds, ds...)
 			x.r.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
 			kept = ds[x.r.IntN(len(ds)+1):]
-			x.Deliver(x.pay, ds[:len(ds)-len(kept)])
+			x.Deliver(x.in, ds[:len(ds)-len(kept)])
 			x.settle()
 			x.MustBalance()
 
@@ -289,7 +289,7 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 				x.pays(i.ID)
 			}
 		}
-		if _, err := x.pay.Reconcile(t.Context()); err != nil {
+		if _, err := x.rec.Reconcile(t.Context()); err != nil {
 			// nobody polls for an org that Stripe bills no more: its balance tells
 			t.Fatal(err)
 		}
@@ -302,7 +302,7 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 			t.Errorf("seed %d: %+v, billed %s, invoiced %d cents, owed %s", seed, x.terms(), x.billed, total,
 				-x.Balance(ledger.Receivable(x.org, eur)))
 		}
-		x.Deliver(x.pay, kept) // after all
+		x.Deliver(x.in, kept) // after all
 		x.even()
 		x.MustBalance()
 	}
@@ -311,7 +311,7 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 // even asserts that the ledger says of the org's debt and of Stripe's money what the test and Stripe say.
 func (x *play) even() {
 	x.T.Helper()
-	if _, err := x.pay.Reconcile(x.T.Context()); err != nil {
+	if _, err := x.rec.Reconcile(x.T.Context()); err != nil {
 		x.T.Fatal(err)
 	}
 	if got, want := -x.Balance(ledger.StripeClearing(eur)),

@@ -17,7 +17,9 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe/events"
 	"github.com/musterhq/muster/internal/stripe/outbox"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
@@ -29,6 +31,8 @@ type world struct {
 	*billingtest.World
 	fake     *billingtest.Stripe
 	pay      *payment.Payments
+	in       *events.Inbox
+	rec      *reconcile.Reconciler
 	p        *Postpaid
 	ahead    atomic.Int64 // of the real time, ns
 	org      id.Org
@@ -67,7 +71,9 @@ func newWorldPaying(t testing.TB, d *db.DB, card string) *world {
 	var err error
 	log := slog.New(slog.DiscardHandler)
 	out := outbox.New(d, w.fake.Client, log)
-	if w.pay, err = payment.New(d, out, payment.Config{
+	w.in = events.New(d, w.fake.Client, log)
+	w.rec = reconcile.New(d, w.fake.Client, w.in.Refresh, eur, log)
+	if w.pay, err = payment.New(d, out, w.in, payment.Config{
 		Currency:      eur,
 		DefaultMethod: card,
 		ReturnURL:     "http://m.test/billing",

@@ -80,7 +80,7 @@ func TestAnInvoiceIsGivenUp(t *testing.T) {
 	w.fake.Fail(sandbox.LostAnswer)
 	w.SendAll(w.p.out)
 	w.refresh(draft)
-	w.Deliver(w.pay, w.fake.Deliveries())
+	w.Deliver(w.in, w.fake.Deliveries())
 	w.stands("given up", 0, 10*money.Unit, 0)
 	if x := w.writeOff(); x.State != Booked || x.Amount != 1190*money.Cent || x.Tax != 190*money.Cent ||
 		x.Reason != "insolvent" || x.BookedAt == nil {
@@ -111,7 +111,7 @@ func TestAnInvoiceIsGivenUp(t *testing.T) {
 	if now := w.terms(); now.Stopped != "" || now.Left != 500*money.Unit || now.WrittenOff != 0 {
 		t.Errorf("%+v", now)
 	}
-	if r, err := w.pay.Reconcile(t.Context()); err != nil || r.Matched != 1 || r.Suspense != 0 {
+	if r, err := w.rec.Reconcile(t.Context()); err != nil || r.Matched != 1 || r.Suspense != 0 {
 		t.Errorf("%+v %v", r, err)
 	}
 }

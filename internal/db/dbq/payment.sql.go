@@ -7,7 +7,6 @@ package dbq
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
@@ -45,82 +44,6 @@ func (q *Queries) ClaimPendingTopups(ctx context.Context, ageS float64, maxRows 
 	return items, nil
 }
 
-const claimStripeEvents = `-- name: ClaimStripeEvents :many
-UPDATE stripe_event e
-SET attempts = e.attempts + 1, next_at = clock_timestamp() + make_interval(secs => least(3600, 30 * power(2, least(e.attempts, 7))))
-WHERE e.id IN (SELECT d.id FROM stripe_event d WHERE d.processed_at IS NULL AND d.next_at <= statement_timestamp()
-               ORDER BY d.next_at LIMIT $1 FOR UPDATE SKIP LOCKED)
-RETURNING e.id, e.type, e.object_id, e.attempts
-`
-
-type ClaimStripeEventsRow struct {
-	ID       string
-	Type     string
-	ObjectID string
-	Attempts int32
-}
-
-// scan: moves next_at
-func (q *Queries) ClaimStripeEvents(ctx context.Context, limit int32) ([]ClaimStripeEventsRow, error) {
-	rows, err := q.db.Query(ctx, claimStripeEvents, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []ClaimStripeEventsRow{}
-	for rows.Next() {
-		var i ClaimStripeEventsRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.Type,
-			&i.ObjectID,
-			&i.Attempts,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const dropOldStripeEvents = `-- name: DropOldStripeEvents :execrows
-DELETE FROM stripe_event WHERE id IN (
-    SELECT e.id FROM stripe_event e
-    WHERE e.received_at < statement_timestamp() - interval '90 days' AND e.processed_at < statement_timestamp() - interval '90 days'
-    LIMIT $1)
-`
-
-// Stripe sends an event again for 3 days at most, and the signature of an older one is refused.
-// scan: done
-func (q *Queries) DropOldStripeEvents(ctx context.Context, maxRows int32) (int64, error) {
-	result, err := q.db.Exec(ctx, dropOldStripeEvents, maxRows)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const failStripeEvent = `-- name: FailStripeEvent :exec
-UPDATE stripe_event SET error = $1, next_at = clock_timestamp() + make_interval(secs => $2::float8) WHERE id = $3
-`
-
-func (q *Queries) FailStripeEvent(ctx context.Context, error string, waitS float64, iD string) error {
-	_, err := q.db.Exec(ctx, failStripeEvent, error, waitS, iD)
-	return err
-}
-
-const finishStripeEvent = `-- name: FinishStripeEvent :exec
-UPDATE stripe_event SET processed_at = clock_timestamp(), error = $2 WHERE id = $1
-`
-
-func (q *Queries) FinishStripeEvent(ctx context.Context, iD string, error string) error {
-	_, err := q.db.Exec(ctx, finishStripeEvent, iD, error)
-	return err
-}
-
 const insertStripeCustomer = `-- name: InsertStripeCustomer :exec
 INSERT INTO stripe_customer (org_id, customer_id) VALUES ($1, $2) ON CONFLICT DO NOTHING
 `
@@ -129,30 +52,6 @@ INSERT INTO stripe_customer (org_id, customer_id) VALUES ($1, $2) ON CONFLICT DO
 func (q *Queries) InsertStripeCustomer(ctx context.Context, orgID id.Org, customerID string) error {
 	_, err := q.db.Exec(ctx, insertStripeCustomer, orgID, customerID)
 	return err
-}
-
-const insertStripeEvent = `-- name: InsertStripeEvent :execrows
-INSERT INTO stripe_event (id, type, object_id, created_at) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING
-`
-
-type InsertStripeEventParams struct {
-	ID        string
-	Type      string
-	ObjectID  string
-	CreatedAt time.Time
-}
-
-func (q *Queries) InsertStripeEvent(ctx context.Context, arg InsertStripeEventParams) (int64, error) {
-	result, err := q.db.Exec(ctx, insertStripeEvent,
-		arg.ID,
-		arg.Type,
-		arg.ObjectID,
-		arg.CreatedAt,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
 }
 
 const insertTopup = `-- name: InsertTopup :exec

@@ -97,7 +97,7 @@ func TestARunOfPayouts(t *testing.T) {
 	for _, d := range w.stripe.Deliveries() {
 		w.want(w.call("", "POST", "/stripe/webhook", string(d.Payload), "Stripe-Signature", d.Signature), 200, "")
 	}
-	if _, err := w.pay.ProcessEvents(t.Context()); err != nil {
+	if _, err := w.in.Process(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	orgOf := func(token string) id.Org {

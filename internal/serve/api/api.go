@@ -43,7 +43,9 @@ import (
 	"github.com/musterhq/muster/internal/metrics"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/seal"
+	"github.com/musterhq/muster/internal/stripe/events"
 	"github.com/musterhq/muster/internal/stripe/outbox"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 	"github.com/musterhq/muster/static"
 )
 
@@ -87,6 +89,8 @@ type Deps struct {
 	Clusters   *cluster.Clusters
 	Templates  *template.Templates
 	Outbox     *outbox.Outbox
+	Events     *events.Inbox
+	Reconciler *reconcile.Reconciler
 	Payments   *payment.Payments
 	Payouts    *payout.Payouts
 	Postpaid   *postpaid.Postpaid
@@ -125,6 +129,8 @@ type API struct {
 	clusters   *cluster.Clusters
 	templates  *template.Templates
 	outbox     *outbox.Outbox
+	events     *events.Inbox
+	reconciler *reconcile.Reconciler
 	payments   *payment.Payments
 	payouts    *payout.Payouts
 	postpaid   *postpaid.Postpaid
@@ -172,6 +178,8 @@ func New(cfg Config, d Deps) *API {
 		clusters:   d.Clusters,
 		templates:  d.Templates,
 		outbox:     d.Outbox,
+		events:     d.Events,
+		reconciler: d.Reconciler,
 		payments:   d.Payments,
 		payouts:    d.Payouts,
 		postpaid:   d.Postpaid,

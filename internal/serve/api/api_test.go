@@ -30,7 +30,9 @@ import (
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/serve/api"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/events"
 	"github.com/musterhq/muster/internal/stripe/outbox"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
@@ -48,11 +50,12 @@ type world struct {
 	host     *fakeHost
 	api      *api.API
 	log      *bytes.Buffer
+	in       *events.Inbox
 	pay      *payment.Payments
 }
 
 // shop is the sandbox's Stripe and the payments over it.
-func shop(t *testing.T, d *db.DB) (*sandbox.Server, *outbox.Outbox, *payment.Payments) {
+func shop(t *testing.T, d *db.DB) (*sandbox.Server, *outbox.Outbox, *events.Inbox, *payment.Payments) {
 	t.Helper()
 	const secret = "whsec_test"
 	fake, err := sandbox.New(sandbox.Config{WebhookSecret: secret})
@@ -66,7 +69,8 @@ func shop(t *testing.T, d *db.DB) (*sandbox.Server, *outbox.Outbox, *payment.Pay
 		t.Fatal(err)
 	}
 	out := outbox.New(d, c, slog.New(slog.DiscardHandler))
-	p, err := payment.New(d, out, payment.Config{
+	in := events.New(d, c, slog.New(slog.DiscardHandler))
+	p, err := payment.New(d, out, in, payment.Config{
 		Currency:      "USD",
 		DefaultMethod: "pm_card_visa",
 		ReturnURL:     "http://muster.test/billing",
@@ -76,7 +80,7 @@ func shop(t *testing.T, d *db.DB) (*sandbox.Server, *outbox.Outbox, *payment.Pay
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fake, out, p
+	return fake, out, in, p
 }
 
 func open(t *testing.T, change ...func(*api.Config, *account.Config)) *world {
@@ -107,9 +111,9 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 	w := &world{t: t, db: d, market: m, acc: account.New(d, acc), log: &bytes.Buffer{}, host: &fakeHost{}}
 	w.clusters = cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box})
 	log := slog.New(slog.NewTextHandler(w.log, nil))
-	client, out, pay := shop(t, d)
-	w.stripe, w.pay = client, pay
-	outs, err := payout.New(d, out, pay, payout.Config{
+	client, out, in, pay := shop(t, d)
+	w.stripe, w.in, w.pay = client, in, pay
+	outs, err := payout.New(d, out, in, payout.Config{
 		Currency: "USD",
 		PageURL:  "http://muster.test/payouts",
 		Sandbox:  true,
@@ -129,6 +133,8 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 		Clusters:   w.clusters,
 		Templates:  template.New(w.db, ""),
 		Outbox:     out,
+		Events:     in,
+		Reconciler: reconcile.New(d, out.Client(), in.Refresh, "USD", log),
 		Payments:   pay,
 		Payouts:    outs,
 		Postpaid:   after,

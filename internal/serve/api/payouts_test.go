@@ -65,7 +65,7 @@ func TestPayouts(t *testing.T) {
 	for _, d := range w.stripe.Deliveries() {
 		w.want(w.call("", "POST", "/stripe/webhook", string(d.Payload), "Stripe-Signature", d.Signature), 200, "")
 	}
-	if _, err := w.pay.ProcessEvents(t.Context()); err != nil {
+	if _, err := w.in.Process(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if r := w.want(w.call(operator, "GET", p+"/account", nil), 200, ""); r.text("state") != "ready" {

@@ -105,8 +105,8 @@ func (a *API) disablePromo(ctx context.Context, p account.Principal, in *promoEn
 	return a.payments.DisablePromoCode(ctx, p, in.Code, in.Body.Reason, once)
 }
 
-func (a *API) reconciliation(ctx context.Context, p account.Principal, _ *struct{}) (payment.Reconciliation, error) {
-	return a.payments.Reconciliation(ctx, p)
+func (a *API) reconciliation(ctx context.Context, p account.Principal, _ *struct{}) (client.Reconciliation, error) {
+	return a.reconciler.Reconciliation(ctx, p)
 }
 
 type releaseRefundInput struct {

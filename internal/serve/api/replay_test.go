@@ -225,7 +225,7 @@ func (w *world) onboard(operator string) {
 	for _, d := range w.stripe.Deliveries() {
 		w.want(w.call("", "POST", "/stripe/webhook", string(d.Payload), "Stripe-Signature", d.Signature), 200, "")
 	}
-	if _, err := w.pay.ProcessEvents(w.t.Context()); err != nil {
+	if _, err := w.in.Process(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -24,7 +24,9 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/stripe/events"
 	"github.com/musterhq/muster/internal/stripe/outbox"
+	"github.com/musterhq/muster/internal/stripe/reconcile"
 )
 
 // KeepTelemetry is how long the history of GPUs is stored.
@@ -36,11 +38,13 @@ type Platform struct {
 	Accounts    *account.Accounts
 	Market      *market.Market
 	Clusters    *cluster.Clusters
-	Outbox      *outbox.Outbox     // nil only if Payments is
-	Payments    *payment.Payments  // nil = no jobs for payments
-	Payouts     *payout.Payouts    // nil = no jobs for payouts
-	Postpaid    *postpaid.Postpaid // nil = no jobs for postpaid billing
-	Post        *notify.Post       // nil = no jobs for mail
+	Outbox      *outbox.Outbox        // nil only if Payments is
+	Events      *events.Inbox         // nil only if Payments is
+	Reconciler  *reconcile.Reconciler // nil only if Payments is
+	Payments    *payment.Payments     // nil = no jobs for payments
+	Payouts     *payout.Payouts       // nil = no jobs for payouts
+	Postpaid    *postpaid.Postpaid    // nil = no jobs for postpaid billing
+	Post        *notify.Post          // nil = no jobs for mail
 	Dialer      *dialback.Dialer
 	Holdback    time.Duration   // time before earnings are payable; 0 = payout.DefaultHoldback
 	NewHoldback time.Duration   // the same for new operators; 0 = Holdback
@@ -166,7 +170,7 @@ func Jobs(p Platform) []Job {
 	if p.Payments != nil {
 		jobs = append(jobs,
 			Job{Name: "stripe outbox", Every: time.Second, Run: p.Outbox.SendDue},
-			Job{Name: "stripe events", Every: time.Second, Run: p.Payments.ProcessEvents},
+			Job{Name: "stripe events", Every: time.Second, Run: p.Events.Process},
 			Job{Name: "dispute claims", Every: 5 * time.Second, Run: p.Payments.CollectClaims},
 			Job{Name: "auto top-up", Every: 5 * time.Second, Run: p.Payments.AutoTopUps},
 			Job{
@@ -174,7 +178,7 @@ func Jobs(p Platform) []Job {
 				Every: 2 * time.Minute,
 				Limit: 10 * time.Minute,
 				Run: func(ctx context.Context) (int, error) {
-					r, err := p.Payments.Reconcile(ctx)
+					r, err := p.Reconciler.Reconcile(ctx)
 					return r.Matched, err
 				},
 			},

@@ -20,7 +20,7 @@ var floors = map[string]int{
 	"client": 0, "money": 0, "id": 0, "fault": 0, "seal": 0, "db": 0, "agentapi": 0, "bus": 0, "signature": 0, "merkle": 0,
 	"httpbody": 0, "metrics": 0, "text": 0, "interval": 0, "billing/billproof": 0, "billing/fairness": 0, "data/chunk": 0,
 	"account": 1, "notify": 1, "audit": 1, "idem": 1, "billing/ledger": 1, "billing/tax": 1, "billing/document": 1,
-	"fleet/host": 2, "stripe/outbox": 2, "billing/budget": 2, "billing/bond": 2,
+	"fleet/host": 2, "stripe/outbox": 2, "stripe/events": 2, "stripe/reconcile": 2, "billing/budget": 2, "billing/bond": 2,
 	"fleet/market": 3, "billing/payment": 3, "billing/metering": 3,
 	"fleet/cluster": 4, "fleet/template": 4, "billing/postpaid": 4,
 	"billing/payout": 5, "billing/statement": 5,
@@ -45,8 +45,8 @@ var ground = map[string]bool{
 
 // asides are the rooms next to the floors, and who may enter them. An empty list means cmd/, bench/ and tests only.
 var asides = map[string][]string{
-	"stripe": {"stripe/outbox", "billing/payment", "billing/payout", "billing/postpaid", "stripe/sandbox", "server", "cli",
-		"testing/billingtest"},
+	"stripe": {"stripe/outbox", "stripe/events", "stripe/reconcile", "billing/payment", "billing/payout",
+		"billing/postpaid", "stripe/sandbox", "server", "cli", "testing/billingtest"},
 	"stripe/sandbox":      {"server", "testing/billingtest"},
 	"devstack":            {"testing/testfield", "server", "cli"},
 	"testing/dbtest":      {"testing/testfield", "testing/fleettest", "testing/billingtest"},

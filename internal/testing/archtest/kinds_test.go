@@ -25,7 +25,7 @@ var otherKinds = map[string][]string{
 	"internal/billing/ledger/history.go": {},
 	"internal/billing/ledger/lock.go":    {},
 	// This books what Stripe charges: stripe_ and Stripe's name of it.
-	"internal/billing/payment/reconcile.go": {},
+	"internal/stripe/reconcile/reconcile.go": {},
 }
 
 var (

@@ -160,10 +160,10 @@ type Outbox interface {
 	SendDue(context.Context) (int, error)
 }
 
-// Payments are the methods of payment.Payments that receive from Stripe.
-type Payments interface {
-	ReceiveWebhook(ctx context.Context, payload []byte, signature string) error
-	ProcessEvents(context.Context) (int, error)
+// Inbox is the methods of events.Inbox that receive from Stripe.
+type Inbox interface {
+	Receive(ctx context.Context, payload []byte, signature string) error
+	Process(context.Context) (int, error)
 }
 
 // SendAll makes every row of the outbox due and sends it, until none is left or none of them can be sent.
@@ -190,17 +190,17 @@ func (w *World) SendAll(out Outbox) {
 }
 
 // Deliver receives webhooks, signed now, and processes all events.
-func (w *World) Deliver(pay Payments, ds []sandbox.Delivery) {
+func (w *World) Deliver(in Inbox, ds []sandbox.Delivery) {
 	w.T.Helper()
 	for _, d := range ds {
-		if err := pay.ReceiveWebhook(context.Background(), d.Payload, sandbox.Sign(d.Payload, Secret,
+		if err := in.Receive(context.Background(), d.Payload, sandbox.Sign(d.Payload, Secret,
 			time.Now())); err != nil {
 			w.T.Fatal(err)
 		}
 	}
 	for n := 1; n > 0; {
 		var err error
-		if n, err = pay.ProcessEvents(context.Background()); err != nil {
+		if n, err = in.Process(context.Background()); err != nil {
 			w.T.Fatal(err)
 		}
 	}

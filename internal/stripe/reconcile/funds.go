@@ -1,4 +1,4 @@
-package payment
+package reconcile
 
 import (
 	"context"
@@ -17,34 +17,31 @@ import (
 // notified: changes come to light late, and some are made between the two questions.
 const fundsPatience = 30 * time.Minute
 
-// Funds is what Stripe holds for the platform by its own account, compared with the ledger.
-type Funds = client.StripeFunds
-
 // compareFunds reads what Stripe holds and stores it with the sum of the changes that were read. Call it after a
 // complete reading; it matches nothing. Admins are notified when the two differ for fundsPatience.
-func (p *Payments) compareFunds(ctx context.Context) error {
-	all, err := p.stripe.Funds(ctx)
+func (r *Reconciler) compareFunds(ctx context.Context) error {
+	all, err := r.client.Funds(ctx)
 	if err != nil {
 		return fmt.Errorf("read the balance at Stripe: %w", err)
 	}
 	for _, f := range all {
-		if err := p.storeFunds(ctx, f); err != nil {
+		if err := r.storeFunds(ctx, f); err != nil {
 			return fmt.Errorf("store the balance at Stripe in %s: %w", f.Currency, err)
 		}
 	}
 	return nil
 }
 
-func (p *Payments) storeFunds(ctx context.Context, f stripe.Funds) error {
+func (r *Reconciler) storeFunds(ctx context.Context, f stripe.Funds) error {
 	var amounts [3]money.Nano
 	for i, cents := range []int64{f.Available, f.Pending, f.Reserved} {
-		n, err := fromCents(cents)
+		n, err := stripe.FromCents(cents)
 		if err != nil {
 			return err
 		}
 		amounts[i] = n
 	}
-	return p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	return r.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		read, err := tx.Q.BalanceReadSum(ctx, f.Currency)
 		if err != nil {
 			return err
@@ -81,9 +78,9 @@ func (p *Payments) storeFunds(ctx context.Context, f stripe.Funds) error {
 	})
 }
 
-// Funds returns what Stripe last held in the platform's currency, compared with the ledger; nil if it was not read yet.
-func (p *Payments) Funds(ctx context.Context, books money.Nano) (*Funds, error) {
-	f, err := p.d.Q.StripeFunds(ctx, p.cfg.Currency)
+// funds returns what Stripe last held in the platform's currency, compared with the ledger; nil if it was not read yet.
+func (r *Reconciler) funds(ctx context.Context, books money.Nano) (*client.StripeFunds, error) {
+	f, err := r.d.Q.StripeFunds(ctx, r.currency)
 	if db.NoRows(err) {
 		return nil, nil
 	}
@@ -91,7 +88,7 @@ func (p *Payments) Funds(ctx context.Context, books money.Nano) (*Funds, error) 
 		return nil, fmt.Errorf("read Stripe's balance: %w", err)
 	}
 	held := money.Nano(f.Available + f.Pending)
-	out := &Funds{
+	out := &client.StripeFunds{
 		Available: money.Nano(f.Available),
 		Pending:   money.Nano(f.Pending),
 		Reserved:  money.Nano(f.Reserved),

@@ -1,9 +1,19 @@
-package payment
+// Package reconcile compares Stripe's balance with the ledger.
+//
+// Invariants:
+//   - Every change of Stripe's balance is matched to one ledger entry of the same amount in stripe_clearing, found by
+//     its key. An entry matches one change at most.
+//   - What only Stripe knows, its fees and payouts to the platform's bank, is booked from the change itself.
+//   - A change that no entry explains within an hour goes to the suspense account, and admins are notified. If its
+//     entry appears later, the amount comes back from there.
+//   - A window of Stripe's list counts as read once it was read to its end.
+package reconcile
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -13,6 +23,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe"
 )
 
@@ -27,12 +38,27 @@ const (
 	window        = 24 * time.Hour
 	readLease     = 2 * time.Minute // longer than a window takes; after a crash another replica waits so long
 	reconcileRows = 500
-	// clockSkew is how far Stripe's clock may be ahead of PostgreSQL's. Test clocks of Stripe's are months ahead.
-	clockSkew = 365 * 24 * time.Hour
 )
 
-// Reconciled says what a pass of Reconcile did.
-type Reconciled struct {
+// Reconciler compares Stripe's balance with the ledger. It is safe for concurrent use.
+type Reconciler struct {
+	d        *db.DB
+	client   *stripe.Client
+	refresh  Refresh
+	currency string
+	log      *slog.Logger
+}
+
+// Refresh reads the present state of an object from Stripe and books it; the note says why there was nothing to do.
+type Refresh func(ctx context.Context, object string) (note string, err error)
+
+// New returns a reconciler, which calls refresh for the objects of changes that no entry explains.
+func New(d *db.DB, client *stripe.Client, refresh Refresh, currency string, log *slog.Logger) *Reconciler {
+	return &Reconciler{d: d, client: client, refresh: refresh, currency: currency, log: log}
+}
+
+// Result counts what a call of Reconcile did.
+type Result struct {
 	New, Matched, Suspense int
 }
 
@@ -41,21 +67,21 @@ type Reconciled struct {
 // the suspense account, and administrators are told, after its object was asked about (so a lost webhook costs
 // minutes); when its entry appears after all, it comes back from there. Run it every few minutes; any number of
 // replicas may.
-func (p *Payments) Reconcile(ctx context.Context) (r Reconciled, err error) {
-	if r.New, err = p.readBalance(ctx); err != nil {
-		return r, fmt.Errorf("read Stripe's balance: %w", err)
+func (r *Reconciler) Reconcile(ctx context.Context) (did Result, err error) {
+	if did.New, err = r.readBalance(ctx); err != nil {
+		return did, fmt.Errorf("read Stripe's balance: %w", err)
 	}
-	open, err := p.d.Q.OpenBalanceTxs(ctx, reconcileRows)
+	open, err := r.d.Q.OpenBalanceTxs(ctx, reconcileRows)
 	if err != nil {
-		return r, fmt.Errorf("open changes: %w", err)
+		return did, fmt.Errorf("open changes: %w", err)
 	}
 	var errs []error
 	for _, b := range open {
-		state, err := p.match(ctx, b.ID)
+		state, err := r.match(ctx, b.ID)
 		if state == "waiting" && err == nil {
 			// Nobody told us of it yet: whatever it is, we ask.
-			if _, err = p.refresh(ctx, objectOf(b)); err == nil {
-				state, err = p.match(ctx, b.ID)
+			if _, err = r.refresh(ctx, objectOf(b)); err == nil {
+				state, err = r.match(ctx, b.ID)
 			}
 		}
 		if err != nil {
@@ -63,19 +89,19 @@ func (p *Payments) Reconcile(ctx context.Context) (r Reconciled, err error) {
 		}
 		switch state {
 		case "matched", "resolved":
-			r.Matched++
+			did.Matched++
 		case "suspense":
-			r.Suspense++
+			did.Suspense++
 		}
 	}
-	return r, errors.Join(errs...)
+	return did, errors.Join(errs...)
 }
 
 // readBalance stores the changes of Stripe's balance that are not known yet and returns how many. Stripe lists the
 // newest first, so a reading that fails in the middle has a gap before what it stored: the mark moves only over windows
 // that were read to the end. One replica reads at a time; to the others nothing is new.
-func (p *Payments) readBalance(ctx context.Context) (n int, err error) {
-	lease, err := p.d.Q.LeaseStripeRead(ctx, readLease.Seconds())
+func (r *Reconciler) readBalance(ctx context.Context) (n int, err error) {
+	lease, err := r.d.Q.LeaseStripeRead(ctx, readLease.Seconds())
 	if db.NoRows(err) {
 		return 0, nil
 	}
@@ -83,15 +109,15 @@ func (p *Payments) readBalance(ctx context.Context) (n int, err error) {
 		return 0, err
 	}
 	defer func() {
-		err = errors.Join(err, p.d.Q.EndStripeRead(context.WithoutCancel(ctx)))
+		err = errors.Join(err, r.d.Q.EndStripeRead(context.WithoutCancel(ctx)))
 	}()
 	for from := lease.Through.Add(-overlap); from.Before(lease.Now); from = from.Add(window) {
 		until := from.Add(window)
 		if !until.Before(lease.Now) {
-			until = lease.Now.Add(clockSkew) // the newest, whatever Stripe's clock says
+			until = lease.Now.Add(stripe.ClockSkew) // the newest, whatever Stripe's clock says
 		}
-		if err := p.stripe.BalanceTxs(ctx, from, until, func(b stripe.BalanceTx) error {
-			did, err := p.storeBalanceTx(ctx, b)
+		if err := r.client.BalanceTxs(ctx, from, until, func(b stripe.BalanceTx) error {
+			did, err := r.storeBalanceTx(ctx, b)
 			n += did
 			return err
 		}); err != nil {
@@ -100,30 +126,30 @@ func (p *Payments) readBalance(ctx context.Context) (n int, err error) {
 		if until.After(lease.Now) {
 			until = lease.Now
 		}
-		if err := p.d.Q.AdvanceStripeRead(ctx, until, readLease.Seconds()); err != nil {
+		if err := r.d.Q.AdvanceStripeRead(ctx, until, readLease.Seconds()); err != nil {
 			return n, err
 		}
 	}
-	return n, p.compareFunds(ctx)
+	return n, r.compareFunds(ctx)
 }
 
-func (p *Payments) storeBalanceTx(ctx context.Context, b stripe.BalanceTx) (n int, err error) {
-	amount, err := fromCents(b.Cents)
+func (r *Reconciler) storeBalanceTx(ctx context.Context, b stripe.BalanceTx) (n int, err error) {
+	amount, err := stripe.FromCents(b.Cents)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", b.ID, err)
 	}
-	fee, err := fromCents(b.FeeCents)
+	fee, err := stripe.FromCents(b.FeeCents)
 	if err != nil {
 		return 0, fmt.Errorf("the fee of %s: %w", b.ID, err)
 	}
-	did, err := p.d.Q.InsertBalanceTx(ctx, dbq.InsertBalanceTxParams{ID: b.ID, Type: b.Type, Source: b.Source,
+	did, err := r.d.Q.InsertBalanceTx(ctx, dbq.InsertBalanceTxParams{ID: b.ID, Type: b.Type, Source: b.Source,
 		Amount: amount, Fee: fee, Currency: b.Currency, Keys: entryKeys(b), At: b.CreatedAt})
 	return int(did), err
 }
 
 // entryKeys are the keys under which the books may hold a change, most likely first.
 func entryKeys(b stripe.BalanceTx) []string {
-	keys := []string{balanceKey(b.ID)}
+	keys := []string{BalanceKey(b.ID)}
 	add := func(kind, object string) {
 		if object != "" {
 			keys = append(keys, kind+":"+object)
@@ -162,8 +188,8 @@ func objectOf(b dbq.OpenBalanceTxsRow) string {
 }
 
 // match looks for the entry of one change and books what follows from finding it, or from not finding it in time.
-func (p *Payments) match(ctx context.Context, txn string) (state string, err error) {
-	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+func (r *Reconciler) match(ctx context.Context, txn string) (state string, err error) {
+	err = r.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		b, err := tx.Q.BalanceTxForUpdate(ctx, matchFor.Seconds(), txn)
 		if err != nil {
 			return err
@@ -172,7 +198,7 @@ func (p *Payments) match(ctx context.Context, txn string) (state string, err err
 			return nil
 		}
 		if state == "waiting" {
-			if err := p.bookOwn(ctx, tx, b); err != nil {
+			if err := r.bookOwn(ctx, tx, b); err != nil {
 				return err
 			}
 		}
@@ -185,7 +211,7 @@ func (p *Payments) match(ctx context.Context, txn string) (state string, err err
 				continue
 			}
 			if state == "suspense" {
-				if err := p.suspend(ctx, tx, b, true); err != nil {
+				if err := r.suspend(ctx, tx, b, true); err != nil {
 					return err
 				}
 				state = "resolved"
@@ -197,11 +223,11 @@ func (p *Payments) match(ctx context.Context, txn string) (state string, err err
 		if state == "suspense" || !b.Late {
 			return nil
 		}
-		p.log.ErrorContext(ctx, "Stripe's balance changed and the books do not know why: it is in suspense", "change", b.ID,
+		r.log.ErrorContext(ctx, "Stripe's balance changed and the books do not know why: it is in suspense", "change", b.ID,
 			"type", b.Type,
 			"source", b.Source, "amount", b.Amount.String(), "currency", b.Currency)
 		if state = "suspense"; b.Amount != 0 {
-			if err := p.suspend(ctx, tx, b, false); err != nil {
+			if err := r.suspend(ctx, tx, b, false); err != nil {
 				return err
 			}
 		}
@@ -214,11 +240,11 @@ func (p *Payments) match(ctx context.Context, txn string) (state string, err err
 }
 
 // bookOwn books what only Stripe knows: its fee, and money it has paid out to the platform's own bank account.
-func (p *Payments) bookOwn(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpdateRow) error {
+func (r *Reconciler) bookOwn(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpdateRow) error {
 	var entries []ledger.Entry
 	cents := func(n money.Nano) int64 { return int64(n / money.Cent) }
 	s := stripe.BalanceTx{ID: b.ID, Type: b.Type, FeeCents: cents(b.Fee), Currency: b.Currency}
-	if e, any := feeEntry(s, ""); any {
+	if e, any := FeeEntry(s, ""); any {
 		entries = append(entries, e)
 	}
 	other := ledger.Account{}
@@ -236,7 +262,7 @@ func (p *Payments) bookOwn(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpd
 		}
 		entries = append(entries, ledger.Entry{
 			Kind:      "stripe_" + b.Type,
-			Key:       balanceKey(b.ID),
+			Key:       BalanceKey(b.ID),
 			Memo:      b.Source,
 			Transfers: []ledger.Transfer{x},
 		})
@@ -246,7 +272,7 @@ func (p *Payments) bookOwn(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpd
 }
 
 // suspend moves an unexplained change to the suspense account; back: from there, now that its entry is there.
-func (p *Payments) suspend(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpdateRow, back bool) error {
+func (r *Reconciler) suspend(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpdateRow, back bool) error {
 	x := ledger.Transfer{Debit: ledger.StripeClearing(b.Currency), Credit: ledger.Suspense(b.Currency), Amount: b.Amount}
 	key := "suspense:" + b.ID
 	if b.Amount < 0 {
@@ -267,41 +293,32 @@ func (p *Payments) suspend(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpd
 	return err
 }
 
-// Reconciliation is how Stripe and the books stand to each other.
-type Reconciliation = client.Reconciliation
-
-// Change is one of Stripe's balance that no entry matches.
-type Change = client.StripeChange
-
-// Unproven is an entry of ours that no change of Stripe's balance matches.
-type Unproven = client.Unproven
-
-// Reconciliation is read by platform operators only. Fault: Forbidden.
-func (p *Payments) Reconciliation(ctx context.Context, who account.Principal) (Reconciliation, error) {
-	out := Reconciliation{Currency: p.cfg.Currency, Open: []Change{}, Unproven: []Unproven{}}
+// Reconciliation compares Stripe with the ledger, for admins. Fault: Forbidden.
+func (r *Reconciler) Reconciliation(ctx context.Context, who account.Principal) (client.Reconciliation, error) {
+	out := client.Reconciliation{Currency: r.currency, Open: []client.StripeChange{}, Unproven: []client.Unproven{}}
 	if err := account.RequireStaff(who); err != nil {
 		return out, err
 	}
-	t, err := p.d.Q.ReconcileTotals(ctx, p.cfg.Currency)
+	t, err := r.d.Q.ReconcileTotals(ctx, r.currency)
 	if err != nil {
 		return out, fmt.Errorf("reconciliation: %w", err)
 	}
-	clearing, err := ledger.Balance(ctx, p.d.Q, ledger.StripeClearing(p.cfg.Currency))
+	clearing, err := ledger.Balance(ctx, r.d.Q, ledger.StripeClearing(r.currency))
 	if err != nil {
 		return out, err
 	}
 	out.Stripe, out.Clearing, out.Matched, out.Waiting, out.Suspense = money.Nano(t.Stripe), -clearing, t.Matched,
 		t.Waiting, t.Suspense
 	out.Difference = out.Stripe - out.Clearing
-	if out.Funds, err = p.Funds(ctx, out.Clearing); err != nil {
+	if out.Funds, err = r.funds(ctx, out.Clearing); err != nil {
 		return out, err
 	}
-	open, err := p.d.Q.ListOpenBalanceTxs(ctx, 100)
+	open, err := r.d.Q.ListOpenBalanceTxs(ctx, 100)
 	if err != nil {
 		return out, fmt.Errorf("reconciliation: %w", err)
 	}
 	for _, b := range open {
-		out.Open = append(out.Open, Change{
+		out.Open = append(out.Open, client.StripeChange{
 			ID:     b.ID,
 			Type:   b.Type,
 			Source: b.Source,
@@ -310,12 +327,12 @@ func (p *Payments) Reconciliation(ctx context.Context, who account.Principal) (R
 			At:     b.At,
 		})
 	}
-	lost, err := p.d.Q.UnmatchedClearing(ctx, matchFor.Seconds(), 100)
+	lost, err := r.d.Q.UnmatchedClearing(ctx, matchFor.Seconds(), 100)
 	if err != nil {
 		return out, fmt.Errorf("reconciliation: %w", err)
 	}
 	for _, x := range lost {
-		out.Unproven = append(out.Unproven, Unproven{
+		out.Unproven = append(out.Unproven, client.Unproven{
 			Key:    x.Key,
 			Kind:   x.Kind,
 			Ref:    x.Ref,
@@ -324,4 +341,22 @@ func (p *Payments) Reconciliation(ctx context.Context, who account.Principal) (R
 		})
 	}
 	return out, nil
+}
+
+// notifySuspense notifies admins of a change of Stripe's balance that nothing in the ledger explains; only of the first
+// of a day (UTC), because a first reading may find many.
+func notifySuspense(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpdateRow) error {
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return err
+	}
+	return notify.AddForAdmins(ctx, tx, notify.Notice{
+		Key:      "stripe_suspense:" + now.Format(time.DateOnly),
+		Severity: notify.Bad,
+		Title:    "Stripe's balance changed and the books do not know why",
+		Body: fmt.Sprintf("%s %s %s by %s (%s) has no entry after an hour and is in suspense: perhaps a charge or refund "+
+			"that somebody made by hand at Stripe. "+
+			"The reconciliation lists it and any others; further ones of today are not told again.", b.Amount, b.Currency, b.ID,
+			b.Source, b.Type),
+	})
 }

@@ -4,114 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe"
 )
-
-// ReceiveWebhook takes in one of Stripe's events: body and Stripe-Signature header as they came. It stores the event
-// once and leaves the work to ProcessEvents. A bad signature, or one that is not of these minutes, is fault.Invalid,
-// and administrators are told; Stripe sends everything again that is not answered with 2xx.
-func (p *Payments) ReceiveWebhook(ctx context.Context, payload []byte, signature string) error {
-	notOurs := func(err error) error {
-		return fault.Wrap(err, fault.Invalid, "the event is not one of Stripe's, or not of these minutes")
-	}
-	// The signature comes first: a delivery that anybody may send costs no database work.
-	e, err := p.stripe.Event(payload, signature)
-	if err != nil {
-		err = notOurs(err)
-	} else {
-		err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			now, err := tx.Now(ctx)
-			if err != nil {
-				return err
-			}
-			if err := e.Fresh(now); err != nil {
-				return notOurs(err)
-			}
-			return p.storeEvent(ctx, tx, e)
-		})
-	}
-	var refused *stripe.Refused
-	if errors.As(err, &refused) {
-		if told := p.notifyRefused(ctx, refused); told != nil {
-			p.log.ErrorContext(ctx, "administrators could not be told of a refused webhook", "error", told)
-		}
-	}
-	return err
-}
-
-func (p *Payments) storeEvent(ctx context.Context, tx *db.Tx, e stripe.Event) error {
-	if e.OtherVersion {
-		p.log.WarnContext(ctx, "Stripe's webhook endpoint is set to another API version", "event", e.ID)
-	}
-	_, err := tx.Q.InsertStripeEvent(ctx, dbq.InsertStripeEventParams{
-		ID:        e.ID,
-		Type:      e.Type,
-		ObjectID:  e.ObjectID,
-		CreatedAt: e.CreatedAt,
-	})
-	if err != nil {
-		return fmt.Errorf("store event: %w", err)
-	}
-	return nil
-}
-
-// ProcessEvents asks Stripe about the objects of stored events and says how many it dealt with. Run it every few
-// seconds and after ReceiveWebhook. An event whose object cannot be asked about now comes up again later.
-func (p *Payments) ProcessEvents(ctx context.Context) (n int, err error) {
-	rows, err := p.d.Q.ClaimStripeEvents(ctx, batchRows)
-	if err != nil {
-		return 0, fmt.Errorf("claim events: %w", err)
-	}
-	results := make([]error, len(rows))
-	var g errgroup.Group
-	g.SetLimit(workersPerKind)
-	for i, e := range rows {
-		g.Go(func() error {
-			results[i] = p.processEvent(ctx, e)
-			return nil
-		})
-	}
-	_ = g.Wait() // results has the errors
-	for _, err := range results {
-		if err == nil {
-			n++
-		}
-	}
-	return n, errors.Join(results...)
-}
-
-// queueEvents names events that cannot be processed among the dead letters.
-const queueEvents = "stripe_event"
-
-// processEvent asks about one event's object. An event that fails for three days is retried daily and listed among the
-// dead letters; the reconciliation and the pollers find what it would have told meanwhile.
-func (p *Payments) processEvent(ctx context.Context, e dbq.ClaimStripeEventsRow) error {
-	note, err := p.refresh(ctx, e.ObjectID)
-	if err == nil {
-		if e.Attempts > 1 {
-			err = notify.DropDeadLetter(ctx, p.d.Q, queueEvents, e.ID)
-		}
-		return errors.Join(err, p.d.Q.FinishStripeEvent(ctx, e.ID, note))
-	}
-	if stripe.IsBackOff(err) {
-		return errors.Join(err, p.d.Q.FailStripeEvent(ctx, err.Error(), backOffWait.Seconds(), e.ID))
-	}
-	wait, failed := notify.DeadLetter(ctx, p.d, queueEvents, e.ID, err)
-	if failed == nil {
-		failed = p.d.Q.FailStripeEvent(ctx, err.Error(), wait.Seconds(), e.ID)
-	}
-	return errors.Join(fmt.Errorf("event %s: %w", e.ID, err), failed)
-}
 
 // refreshFor is how long a payer has to answer their bank.
 const refreshFor = 24 * time.Hour
@@ -126,7 +25,7 @@ func (p *Payments) Refresh(ctx context.Context, org id.Org, topup id.TopUp) (Top
 	if err != nil || !ok || !sent.Done {
 		return t, err
 	}
-	if _, err := p.refresh(ctx, sent.Object); err != nil {
+	if _, err := p.in.Refresh(ctx, sent.Object); err != nil {
 		p.log.WarnContext(ctx, "a payment cannot be asked about now", "topup", topup, "err", err)
 	}
 	return p.Get(ctx, org, topup)
@@ -174,7 +73,7 @@ func (p *Payments) poll(ctx context.Context, after time.Duration) (n int, err er
 			err = errors.New("it was never queued for Stripe")
 		}
 		if err == nil && sent.Done {
-			_, err = p.refresh(ctx, sent.Object)
+			_, err = p.in.Refresh(ctx, sent.Object)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("poll %s: %w", t, err), p.pollFailed(ctx, t, err))
@@ -196,8 +95,6 @@ func (p *Payments) poll(ctx context.Context, after time.Duration) (n int, err er
 
 const (
 	batchRows = 50 // rows that a job takes at a time
-	// workersPerKind is how many events a replica processes at once.
-	workersPerKind = 8
 	// backOffWait is when work is tried again that was not done because Stripe limits our rate.
 	backOffWait = 10 * time.Second
 )
@@ -217,46 +114,14 @@ func (p *Payments) pollFailed(ctx context.Context, t id.TopUp, why error) error 
 	return p.d.Q.PostponeTopupPoll(ctx, wait.Seconds(), t)
 }
 
-// RefreshObject asks Stripe for the present state of an object of its, such as dp_… or re_…, and books it, as an event
-// that names it does. The note says why nothing was to be done.
-func (p *Payments) RefreshObject(ctx context.Context, object string) (note string, err error) {
-	return p.refresh(ctx, object)
-}
-
-// refresh asks Stripe for the present state of an object and books it. The note says why nothing was to be done.
-func (p *Payments) refresh(ctx context.Context, object string) (note string, err error) {
-	switch {
-	case strings.HasPrefix(object, "pi_"):
-		return p.refreshPayment(ctx, object, false)
-	case strings.HasPrefix(object, "cs_"):
-		return p.refreshCheckout(ctx, object)
-	case strings.HasPrefix(object, "seti_"):
-		return p.refreshSetup(ctx, object, false)
-	case strings.HasPrefix(object, "re_"):
-		return p.refreshRefund(ctx, object)
-	case strings.HasPrefix(object, "dp_"), strings.HasPrefix(object, "du_"):
-		return p.refreshDispute(ctx, object)
-	case strings.HasPrefix(object, "issfr_"):
-		return p.refreshFraudWarning(ctx, object)
-	case strings.HasPrefix(object, "mtr_"):
-		return p.meterErrors(ctx, object)
-	}
-	if note, watched, err := p.watch(ctx, object); watched {
-		return note, err
-	}
-	return "of no concern", nil
-}
-
 // refreshPayment books a payment. over says that the page it belongs to is closed.
 func (p *Payments) refreshPayment(ctx context.Context, payment string, over bool) (note string, err error) {
 	pay, err := p.stripe.Payment(ctx, payment)
 	if err != nil {
 		return ifMissing(err)
 	}
-	if pay.Invoice != "" {
-		if note, watched, err := p.watch(ctx, pay.Invoice); watched {
-			return note, err
-		}
+	if pay.Invoice != "" && p.biller != nil {
+		return p.RefreshInvoice(ctx, pay.Invoice)
 	}
 	topup, err := id.Parse[id.TopUp](pay.TopUp)
 	if err != nil {
@@ -316,20 +181,4 @@ func ifMissing(err error) (note string, _ error) {
 		return "Stripe does not know it", nil
 	}
 	return "", err
-}
-
-// Watch registers who reads objects whose ids begin with prefix, such as "tr_".
-func (p *Payments) Watch(prefix string, refresh func(ctx context.Context, object string) (note string, err error)) {
-	p.watchers[prefix] = refresh
-}
-
-// watch passes an object to who watches objects with ids like this one; watched is false if there is none.
-func (p *Payments) watch(ctx context.Context, object string) (note string, watched bool, err error) {
-	for prefix, refresh := range p.watchers {
-		if strings.HasPrefix(object, prefix) {
-			note, err := refresh(ctx, object)
-			return note, true, err
-		}
-	}
-	return "", false, nil
 }
