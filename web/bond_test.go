@@ -193,11 +193,11 @@ func TestWhatTheBondPaidAndWhy(t *testing.T) {
 	for _, want := range []string{
 		"Your bond paid 0.03: lisbon-1 failed, and rank 1 stood by for 30.0 s.", "−0.030000000",
 		"Rank 0 (your host lisbon-1) was cut off: its reports of " + span +
-			" came late and rank 0 and another rank did not hear each other.",
+			" came late and rank 0 and another rank lost contact with each other.",
 		"lisbon-1 stood by for 30.0 s: 0.03 from the failing host's bond, less the fee.", "0.025500000",
 		"Rank 1 was not proven up: its reports of", "are missing.",
 		"lisbon-1 stood by for 30.0 s. No host is to blame; the platform pays.",
-		"Ranks 0 and 1 did not hear each other; nobody is to blame",
+		"Ranks 0 and 1 lost contact with each other; no host is to blame",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in: %s", want, text)
@@ -279,7 +279,7 @@ func TestTimeThatWasNotBilled(t *testing.T) {
 		sound(t, path, page)
 		for _, want := range []string{"30.0 s not billed: rank 0 (host lisbon-1) was cut off",
 			"30.0 s not billed: rank 1 (host lisbon-2) was not proven up",
-			"30.0 s not billed: ranks 0 and 1 did not hear each other; nobody is to blame"} {
+			"30.0 s not billed: ranks 0 and 1 lost contact with each other; no host is to blame"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: no %q in %s", path, want, text)
 			}

@@ -98,7 +98,7 @@ func Search(ctx context.Context, q *dbq.Queries, f Filter, before id.Audit, limi
 	rows, err := q.SearchAuditEvents(ctx, dbq.SearchAuditEventsParams{Before: cursor, Org: org, OrgNameID: f.Org.String(),
 		Action: strings.TrimSpace(f.Action), Words: strings.TrimSpace(f.Words), MaxRows: int32(limit)})
 	if err != nil {
-		return nil, fmt.Errorf("search the audit trail: %w", err)
+		return nil, fmt.Errorf("search the audit log: %w", err)
 	}
 	out := make([]Found, len(rows))
 	for i, r := range rows {
@@ -127,7 +127,7 @@ func Own(ctx context.Context, q *dbq.Queries, f Filter, before id.Audit, limit i
 		MaxRows: int32(limit),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("the audit trail of %s: %w", f.Org, err)
+		return nil, fmt.Errorf("read the audit log of %s: %w", f.Org, err)
 	}
 	out := make([]Found, len(rows))
 	for i, r := range rows {
@@ -149,7 +149,7 @@ func List(ctx context.Context, q *dbq.Queries, org id.Org, before id.Audit, limi
 	}
 	rows, err := q.ListAuditEvents(ctx, org, cursor, int32(limit))
 	if err != nil {
-		return nil, fmt.Errorf("list the audit trail of %s: %w", org, err)
+		return nil, fmt.Errorf("list read the audit log of %s: %w", org, err)
 	}
 	out := make([]Entry, len(rows))
 	for i, r := range rows {

@@ -53,7 +53,7 @@ func standing(ctx context.Context, q *dbq.Queries, user id.User, giveUp bool) (D
 		return s, fmt.Errorf("read whether %s is an admin: %w", user, err)
 	}
 	if admin {
-		s.Reasons = append(s.Reasons, "you are an operator of the platform: have another operator end that first")
+		s.Reasons = append(s.Reasons, "you are an admin of the platform: ask another admin to end that first")
 	}
 	orgs, err := q.OrgsOfUser(ctx, user)
 	if err != nil {
@@ -90,7 +90,7 @@ func reasons(x dbq.OrgObstaclesRow, giveUp bool) (out []string) {
 		{x.Payouts, "a payout is on its way: wait until it has arrived"},
 		{int64(x.Payments), "a payment or a refund is on its way: wait until it has arrived"},
 		{x.Cards, "a card is saved: remove it"},
-		{x.Postpaid, "you pay afterwards: ask the platform's operator to end that, and pay the last invoice"},
+		{x.Postpaid, "you pay afterwards: ask the platform to end that, and pay the last invoice"},
 	} {
 		if r.n > 0 {
 			out = append(out, r.text)
@@ -100,7 +100,7 @@ func reasons(x dbq.OrgObstaclesRow, giveUp bool) (out []string) {
 		out = append(out, money.Nano(-x.Owed).Plain()+" are owed: pay them")
 	}
 	if x.Credit > 0 && !giveUp {
-		out = append(out, money.Nano(x.Credit).Plain()+" are left: have them given back or paid out, or give them up")
+		out = append(out, money.Nano(x.Credit).Plain()+" are left: request a refund or a payout, or give them up")
 	}
 	return out
 }

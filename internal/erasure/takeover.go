@@ -38,11 +38,11 @@ func (t Takeover) End(ctx context.Context, tx *db.Tx, org id.Org) error {
 		Key:      "taken_over:" + org.String(),
 		Severity: notify.Warn,
 		Object:   org.String(),
-		Title:    "You set a password before your e-mail address was verified: check what is here",
-		Body: "Somebody else could have signed up with your address. So your new password ended all sessions, API tokens, " +
-			"SSH keys and unused enrolment tokens, released the clusters, removed templates, cards and legal details, " +
-			"switched auto top-up off, and took hosts out of the market. If hosts are yours, resume them on their pages; " +
-			"retire the others. Payouts continue when you have confirmed the payout account to us.",
+		Title:    "You set a password before your e-mail address was verified: check your account",
+		Body: "Someone else could have signed up with your address. Your new password therefore ended all sessions, API " +
+			"tokens, SSH keys and unused enrolment tokens, released the clusters, removed templates, cards and legal " +
+			"details, switched auto top-up off, and took hosts out of the market. If hosts are yours, resume them on their " +
+			"pages; retire the others. Payouts continue when you have confirmed the payout account to us.",
 	})
 	return err
 }

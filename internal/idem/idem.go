@@ -246,7 +246,7 @@ func (r Request) Earlier(ctx context.Context, tx *db.Tx) (*Answer, error) {
 	a := &Answer{Status: int(row.Status), Body: row.Response, Replayed: true}
 	if row.Sealed {
 		if r.Seal == nil {
-			return nil, fmt.Errorf("the answer of %s %s is sealed and there is nothing to open it with", r.Method, r.Path)
+			return nil, fmt.Errorf("the answer of %s %s is sealed, and there is no key to open it", r.Method, r.Path)
 		}
 		if a.Body, err = r.Seal.Open(row.Response, r.belongs()); err != nil {
 			return nil, fmt.Errorf("open idempotent answer: %w", err)

@@ -146,7 +146,7 @@ func (p *Post) send(ctx context.Context, m dbq.ClaimMailRow) (sent bool, err err
 	case fail == nil:
 		return true, p.DB.Q.MailSent(ctx, m.ID)
 	case errors.Is(fail, ErrRefused) || m.Old:
-		p.Log.WarnContext(ctx, "a mail is given up", "mail", m.ID, "attempts", m.Attempts, "error", fail)
+		p.Log.WarnContext(ctx, "a mail was given up", "mail", m.ID, "attempts", m.Attempts, "error", fail)
 		return false, p.DB.Q.MailFailed(ctx, m.ID, fail.Error())
 	}
 	wait := min(longestWait, 10*time.Second<<min(m.Attempts, 10))

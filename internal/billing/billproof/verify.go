@@ -60,7 +60,7 @@ func Verify(f File) Verdict {
 		delete(booked, l.ID)
 	}
 	for lease := range booked {
-		v.problem("the books charge for %s, of which the file proves nothing", lease)
+		v.problem("the ledger charges for %s, for which the file has no proof", lease)
 	}
 	return v
 }
@@ -78,7 +78,7 @@ func (v *Verdict) segments(l Lease, anchors map[string]agentapi.Anchor) {
 		}
 		key := fmt.Sprintf("%d/%s/%d", s.Epoch, s.BootID, s.Seq)
 		if seen[key] {
-			v.problem("%s is there twice", name)
+			v.problem("%s occurs twice", name)
 		}
 		seen[key] = true
 		a, ok := anchors[fmt.Sprintf("%s/%s/%d", l.Host, s.BootID, s.Anchor)]
@@ -86,7 +86,7 @@ func (v *Verdict) segments(l Lease, anchors map[string]agentapi.Anchor) {
 		case !ok:
 			v.problem("%s names time anchor %d, which is not in the file", name, s.Anchor)
 		case s.EndMS != max(a.At(s.BootEndMS), s.StartMS):
-			v.problem("%s ends at %d, but its time anchor says %d", name, s.EndMS, a.At(s.BootEndMS))
+			v.problem("%s ends at %d, but at %d by its time anchor", name, s.EndMS, a.At(s.BootEndMS))
 		}
 	}
 }
@@ -122,8 +122,8 @@ func (v *Verdict) sumByLease(f File) map[string]*sums {
 			}
 		}
 		if part[2] != strconv.FormatInt(s.renter, 10) {
-			v.problem("entry %s says that %s has been charged %s in all; the entries up to it add up to %d: one is missing "+
-				"or was added", e.ID, part[1], part[2], s.renter)
+			v.problem("by entry %s, %s has been charged %s in total; the entries up to it add up to %d: one is missing or "+
+				"was added", e.ID, part[1], part[2], s.renter)
 		}
 	}
 	return out
@@ -134,7 +134,7 @@ func (v *Verdict) chain(f File) {
 	batches := map[int64]Batch{}
 	for i, b := range f.Batches {
 		if !bytes.Equal(b.Hash, b.Sum()) {
-			v.problem("batch %d of the chain does not have the hash it says", b.N)
+			v.problem("the hash of batch %d of the chain is wrong", b.N)
 		}
 		if i > 0 && (b.N != f.Batches[i-1].N+1 || !bytes.Equal(b.Prev, f.Batches[i-1].Hash)) {
 			v.problem("batch %d of the chain does not follow batch %d", b.N, f.Batches[i-1].N)
@@ -151,7 +151,7 @@ func (v *Verdict) chain(f File) {
 		}
 		b, ok := batches[e.Batch]
 		if !ok {
-			v.problem("entry %s is said to be in batch %d of the chain, which is not in the file", e.ID, e.Batch)
+			v.problem("entry %s names batch %d of the chain, which is not in the file", e.ID, e.Batch)
 		} else if root, whole := merkle.RootOf(e.Hash(), e.Position, b.Txs, e.Path); !whole || !bytes.Equal(root[:], b.Root) {
 			v.problem("entry %s is not the one that batch %d of the chain holds", e.ID, e.Batch)
 		}
@@ -192,7 +192,7 @@ func (v *Verdict) bill(f File, l Lease, booked *sums) {
 		v.problem("%s: the host's part is %s of %d ms; it should be %s of %d ms", l.ID, l.HostPart, l.BilledMS, r.Host, ms)
 	}
 	if booked.renter != int64(l.Billed) || booked.host != int64(l.HostPart) {
-		v.problem("%s: the books hold %s (the host's part %s), the statement says %s (%s)", l.ID, money.Nano(booked.renter),
+		v.problem("%s: the ledger has %s (the host's part %s), the statement has %s (%s)", l.ID, money.Nano(booked.renter),
 			money.Nano(booked.host), l.Billed, l.HostPart)
 	}
 }

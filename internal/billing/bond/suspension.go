@@ -20,7 +20,7 @@ import (
 type Suspension struct {
 	From     time.Time  `json:"from"`
 	To       time.Time  `json:"to"`
-	Class    string     `json:"class" enum:"platform,proof,silence,undecided" doc:"platform: we could not hear the hosts. proof: the culprits did not prove that they were up. silence: two ranks did not hear each other, and the culprits' reports were missing or late. undecided: two ranks did not hear each other, and nothing decides between them"`
+	Class    string     `json:"class" enum:"platform,proof,silence,undecided" doc:"platform: we lost contact with the hosts. proof: the culprits did not prove that they were up. silence: two ranks lost contact with each other, and the culprits' reports were missing or late. undecided: two ranks lost contact with each other, and nothing decides between them"`
 	Culprits []int      `json:"culprit_ranks" doc:"ranks whose bonds pay those that stood by; empty: nobody is to blame"`
 	Why      string     `json:"why" doc:"the same in one sentence, with its evidence"`
 	Evidence []Evidence `json:"evidence" doc:"what it rests on, in order of time"`
@@ -37,9 +37,9 @@ func (s Suspension) Millis() int64 { return s.To.Sub(s.From).Milliseconds() }
 func (s Suspension) Cause(names map[int]string) string {
 	switch {
 	case s.Class == "platform":
-		return "Muster could not hear the hosts; nobody is to blame"
+		return "Muster lost contact with the hosts; no host is to blame"
 	case s.Class == "undecided":
-		return s.disputed() + " did not hear each other; nobody is to blame"
+		return s.disputed() + " lost contact with each other; no host is to blame"
 	case s.Class == "silence" && len(s.Culprits) == 1:
 		return ranks(s.Culprits, names) + " was cut off"
 	case s.Class == "silence":
@@ -78,7 +78,7 @@ func (s Suspension) explain(names map[int]string) string {
 			case e.Kind == "missing_reports":
 				text = of + " reports of " + span + " are missing"
 			case e.Kind == "not_well":
-				text = of + " host reported that it was not well, " + span
+				text = of + " host reported that it was unhealthy, " + span
 			}
 			if text != "" && !said[text] {
 				said[text] = true
@@ -86,7 +86,7 @@ func (s Suspension) explain(names map[int]string) string {
 			}
 		}
 		if n := len(peers); n > 0 {
-			why = append(why, fmt.Sprintf("rank %d and %s did not hear each other", k, count(n)))
+			why = append(why, fmt.Sprintf("rank %d and %s lost contact with each other", k, count(n)))
 		}
 	}
 	if len(why) > 0 {

@@ -19,16 +19,16 @@ func TestSuspensionsInSentences(t *testing.T) {
 		s           Suspension
 		cause, full string
 	}{
-		{Suspension{Class: "platform"}, "Muster could not hear the hosts; nobody is to blame",
-			"Muster could not hear the hosts; nobody is to blame."},
-		{Suspension{Class: "undecided"}, "ranks did not hear each other; nobody is to blame",
-			"Ranks did not hear each other; nobody is to blame."},
+		{Suspension{Class: "platform"}, "Muster lost contact with the hosts; no host is to blame",
+			"Muster lost contact with the hosts; no host is to blame."},
+		{Suspension{Class: "undecided"}, "ranks lost contact with each other; no host is to blame",
+			"Ranks lost contact with each other; no host is to blame."},
 		{Suspension{
 			Class:    "undecided",
 			Evidence: []Evidence{fact("did_not_hear", 2, peer(0)), fact("did_not_hear", 0, peer(2))},
 		},
-			"ranks 0 and 2 did not hear each other; nobody is to blame",
-			"Ranks 0 and 2 did not hear each other; nobody is to blame."},
+			"ranks 0 and 2 lost contact with each other; no host is to blame",
+			"Ranks 0 and 2 lost contact with each other; no host is to blame."},
 		{Suspension{
 			Class:    "proof",
 			Culprits: []int{1},
@@ -46,11 +46,11 @@ func TestSuspensionsInSentences(t *testing.T) {
 			Evidence: []Evidence{fact("late_reports", 1, nil), fact("did_not_hear", 1, peer(0)),
 				fact("did_not_hear", 0, peer(1)), fact("did_not_hear", 2, peer(1))},
 		},
-			"rank 1 (host lisbon-3) was cut off", "Rank 1 (host lisbon-3) was cut off: its reports of 12:03:05–12:03:35 UTC " +
-				"came late and rank 1 and 2 other ranks did not hear each other."},
+			"rank 1 (host lisbon-3) was cut off", "Rank 1 (host lisbon-3) was cut off: its reports of 12:03:05–12:03:35 " +
+				"UTC came late and rank 1 and 2 other ranks lost contact with each other."},
 		{Suspension{Class: "proof", Culprits: []int{0, 3}, Evidence: []Evidence{fact("not_well", 3, nil)}},
-			"ranks 0 and 3 were not proven up", "Ranks 0 and 3 were not proven up: rank 3's host reported that it was not " +
-				"well, 12:03:05–12:03:35 UTC."},
+			"ranks 0 and 3 were not proven up", "Ranks 0 and 3 were not proven up: rank 3's host reported that it was " +
+				"unhealthy, 12:03:05–12:03:35 UTC."},
 	} {
 		if got := tc.s.Cause(names); got != tc.cause {
 			t.Errorf("%q, want %q", got, tc.cause)

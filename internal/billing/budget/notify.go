@@ -118,9 +118,9 @@ func exhausted(r dbq.SpentOfBudgetsRow, spent, limit money.Nano) *notify.Notice 
 		Object:   r.ID.String(),
 		Forecast: true,
 		Title:    fmt.Sprintf("All of %s is spent or held", name),
-		Body: fmt.Sprintf("%s of %s %s is spent; the rest is held for clusters that run, an hour ahead at most, and what "+
-			"they do not use comes back. They run to the end of their paid time and are then stopped in order; no other "+
-			"starts. Raise it to let them run on.",
+		Body: fmt.Sprintf("%s of %s %s is spent; the rest is held for running clusters, at most an hour ahead, and what "+
+			"they do not use is released. They run to the end of their paid time and then stop in order; no other cluster "+
+			"can start. Raise the budget to let them continue.",
 			spent.Plain(), limit.Plain(), r.Currency),
 	}
 	if Level(spent, limit) >= 80 { // what is held will hardly change it
@@ -161,8 +161,8 @@ func Notice(org id.Org, object, name, what string, counted, limit money.Nano, cu
 		Object:   object,
 		Forecast: true,
 		Title:    fmt.Sprintf("%d %% of %s is %s", level, name, what),
-		Body: fmt.Sprintf("%s of %s %s. When nothing is left, clusters that count against it are stopped in order; raise "+
-			"it to let them run on.",
+		Body: fmt.Sprintf("%s of %s %s. When nothing is left, clusters that count against the budget stop in order; "+
+			"raise the budget to let them continue.",
 			counted.Plain(), limit.Plain(), currency),
 	}
 	switch level {
@@ -171,7 +171,7 @@ func Notice(org id.Org, object, name, what string, counted, limit money.Nano, cu
 	case 100:
 		n.Severity, n.Title = notify.Bad, "Used up: "+name
 		n.Body = fmt.Sprintf("All of %s %s is %s. Clusters that count against it run to the end of their paid time and "+
-			"are then stopped in order; nothing more is spent. Raise it to let them run on.",
+			"then stop in order; nothing more is spent. Raise the budget to let them continue.",
 			limit.Plain(), currency, what)
 	}
 	return n

@@ -87,7 +87,7 @@ func CheckDay(ctx context.Context, d *db.DB) (checked int, err error) {
 		return 0, fmt.Errorf("check day %d: %w", day.N, err)
 	}
 	if problem != "" {
-		return 1, fmt.Errorf("closed day %d is not what its entries are: %s", day.N, problem)
+		return 1, fmt.Errorf("closed day %d differs from its entries: %s", day.N, problem)
 	}
 	return 1, nil
 }
@@ -101,11 +101,11 @@ func problemsOf(ctx context.Context, q *dbq.Queries, day dbq.LedgerDayToCheckRow
 		n    int64
 		what string
 	}{
-		{x.Transfers - day.Transfers, "transfers more than were counted"},
-		{x.Txs - day.Txs, "entries more than were counted"},
-		{x.Accounts, "accounts moved otherwise than their total says"},
-		{x.Carried, "accounts had something else than what they had before and moved"},
-		{x.Kinds, "kinds of accounts moved otherwise than their total says"},
+		{x.Transfers - day.Transfers, "transfers more than counted"},
+		{x.Txs - day.Txs, "entries more than counted"},
+		{x.Accounts, "accounts moved an amount other than their total"},
+		{x.Carried, "accounts have a balance that differs from the earlier one plus what moved"},
+		{x.Kinds, "kinds of accounts moved an amount other than their total"},
 	} {
 		if c.n != 0 {
 			out = append(out, fmt.Sprintf("%d %s", c.n, c.what))
@@ -126,7 +126,7 @@ func problemsOf(ctx context.Context, q *dbq.Queries, day dbq.LedgerDayToCheckRow
 		prev = b.Hash
 	}
 	if !bytes.Equal(prev, day.Hash) {
-		out = append(out, "the hash of its last batch is another")
+		out = append(out, "the hash of its last batch differs")
 	}
 	wrong, err := q.RetiredLedgerMismatches(ctx, day.N, day.ThroughBatch)
 	if err != nil {

@@ -326,14 +326,14 @@ func SignedWithin(ctx context.Context, q *dbq.Queries, lease id.Lease,
 // notifyCredit notifies both sides once for each amount. Charges that arrive late raise a credit that was notified
 // already: then the notice states what is added, so that two notices are not read as two credits, and the total.
 func notifyCredit(ctx context.Context, tx *db.Tx, l *lease, r dbq.ServiceCreditsRow, total, host money.Nano) error {
-	why := fmt.Sprintf("Node %d of %s was lost through no doing of the renter's (%s): what it cost in the last hour "+
-		"before that is given back.", l.Rank, l.ClusterID, r.Reason)
+	why := fmt.Sprintf("Node %d of %s failed through no fault of the renter (%s): what it cost in the last hour before "+
+		"the failure is credited.", l.Rank, l.ClusterID, r.Reason)
 	more := ""
 	late := func(money.Nano) string { return "" }
 	if r.Credited > 0 {
 		more = " more"
 		late = func(inAll money.Nano) string {
-			return fmt.Sprintf(" Charges for that hour came in late and are given back too, which makes %s %s in all.",
+			return fmt.Sprintf(" Late charges for that hour are credited too, which makes %s %s in total.",
 				inAll.Plain(), l.Currency)
 		}
 	}

@@ -133,7 +133,8 @@ func (s *Leases) Unfreeze(ctx context.Context, who account.Principal, of id.Leas
 	}
 	return idem.Once(ctx, s.d, once, func(ctx context.Context, tx *db.Tx) (id.Lease, error) {
 		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-			return of, fault.InvalidField("reason", "must say why in at most 500 bytes; the host's operator reads it")
+			return of, fault.InvalidField("reason", "must give the reason in at most 500 bytes; the host's operator reads "+
+				"it")
 		}
 		cluster, err := tx.Q.ClusterOfLease(ctx, of)
 		if db.NoRows(err) {
@@ -169,9 +170,9 @@ func (s *Leases) Unfreeze(ctx context.Context, who account.Principal, of id.Leas
 			Key:      fmt.Sprintf("unfrozen:%s:%d", of, now.UnixMilli()),
 			Severity: notify.Info,
 			Object:   l.HostID.String(),
-			Title:    "Money for a lease moves again",
-			Body: fmt.Sprintf("An administrator looked at lease %s, of which your host had signed two accounts. The first "+
-				"stands, and %s %s that waited was charged: %s", of, posted.Plain(), l.Currency, reason),
+			Title:    "A frozen lease was released",
+			Body: fmt.Sprintf("An admin reviewed lease %s, for which your host had signed two different reports. The first "+
+				"one counts, and the %s %s that waited was charged: %s", of, posted.Plain(), l.Currency, reason),
 		}); err != nil {
 			return of, err
 		}

@@ -68,9 +68,9 @@ var whatRefused = map[string]string{
 	refusedSignature:    "is not signed by the host's key, or was changed after it was signed",
 	refusedForeign:      "is for a lease that this host does not have",
 	refusedAnchor:       "names a time anchor that was never issued to this boot of the host",
-	refusedClock:        "gives an end that is not what its time anchor makes of the host's clock",
+	refusedClock:        "has an end that does not follow from its time anchor and the host's clock",
 	refusedFuture:       "ends later than now",
-	refusedEpoch:        "is of a start that never was",
+	refusedEpoch:        "names a start that never happened",
 	refusedBefore:       "begins before its lease",
 	refusedUnauthorised: "begins after the lease had to stop",
 	refusedLate:         "came after its lease was settled",
@@ -86,15 +86,16 @@ func (a *alerts) add(ctx context.Context, tx *db.Tx, l *lease, r *received) erro
 	n := notify.Notice{
 		Key: fmt.Sprintf("segment_refused:%s:%s:", r.host, r.refused), Severity: notify.Warn, Object: r.host.String(),
 		Title: "A usage segment was refused and will not be billed",
-		Body: fmt.Sprintf("Segment %d of lease %.60s (start %d) %s. It is kept aside, nothing was charged for it. "+
-			"Further ones refused today for this reason are not told again.", r.Seq, r.Lease, r.Epoch, whatRefused[r.refused]),
+		Body: fmt.Sprintf("Segment %d of lease %.60s (start %d) %s. It is kept in quarantine, and nothing was charged "+
+			"for it. You will not be notified of further refusals for this reason today.",
+			r.Seq, r.Lease, r.Epoch, whatRefused[r.refused]),
 	}
 	if r.refused == refusedConflict {
 		n.Key, n.Severity, n.Title = fmt.Sprintf("segment_conflict:%s", r.lease), notify.Bad,
-			"A host signed two different accounts of the same time"
-		n.Body = fmt.Sprintf("Segment %d of lease %s (start %d) came again with other content. The first one stands. "+
-			"Money for the lease, and what its operator has pending, waits until an administrator has looked.", r.Seq, r.Lease,
-			r.Epoch)
+			"A host signed two different reports of the same time"
+		n.Body = fmt.Sprintf("Segment %d of lease %s (start %d) was sent again with different content. The first one "+
+			"counts. Charges for the lease and its operator's pending earnings wait until an admin has reviewed it.",
+			r.Seq, r.Lease, r.Epoch)
 	}
 	if a.sent[n.Key] {
 		return nil
@@ -151,7 +152,7 @@ func (x *Leases) Quarantined(ctx context.Context, who account.Principal, before 
 		}
 		why := whatRefused[r.Reason]
 		if r.Reason == refusedConflict {
-			why = "came again with other content under a number that was accepted before"
+			why = "was sent again with different content under a number that was already accepted"
 		}
 		out[i] = Refused{
 			ID:     r.ID,

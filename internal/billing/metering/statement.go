@@ -79,7 +79,7 @@ func OperatorStatement(ctx context.Context, q *dbq.Queries, org id.Org, host id.
 
 func statement(ctx context.Context, q *dbq.Queries, ids []id.Lease) ([]LeaseStatement, error) {
 	if len(ids) > maxStatement {
-		return nil, fault.New(fault.TooLarge, "more than %d leases in this time: ask for a shorter one", maxStatement)
+		return nil, fault.New(fault.TooLarge, "more than %d leases in this period: request a shorter one", maxStatement)
 	}
 	leases, err := readLeases(ctx, q, ids)
 	if err != nil {

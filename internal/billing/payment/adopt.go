@@ -187,10 +187,10 @@ func (p *Payments) lostTopup(ctx context.Context, topup id.TopUp,
 			return row, "its metadata was changed at Stripe. Credit or return it by hand", nil
 		}
 	} else if _, none := p.cfg.Taxer.(tax.None); !none { // made by an earlier version
-		return row, "an earlier version made it, and which part of it is tax is not known. Credit or return it by hand", nil
+		return row, "an earlier version created it, and how much of it is tax is not known. Credit or return it by hand", nil
 	}
 	if row.Amount, err = stripe.FromCents(net); err != nil || row.Amount <= 0 {
-		return row, "its amount is none of a top-up", nil
+		return row, "its amount is not possible for a top-up", nil
 	}
 	row.Tax, row.TaxPpm, row.TaxName, row.TaxReason, row.TaxCountry, row.TaxVatID = on.Amount(), int32(on.PPM), on.Name,
 		string(on.Reason), on.Country, on.VATID
@@ -341,7 +341,7 @@ func (p *Payments) AdoptDispute(ctx context.Context, object string) (Adopted, er
 	case note != "":
 		return Adopted{Outcome: Foreign, Note: note}, nil
 	case fresh:
-		return Adopted{Outcome: Booked, Note: "the dispute is in the books"}, nil
+		return Adopted{Outcome: Booked, Note: "the dispute is in the ledger now"}, nil
 	}
 	return Adopted{Outcome: Known}, nil
 }

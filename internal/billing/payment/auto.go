@@ -232,7 +232,7 @@ func (p *Payments) capped(ctx context.Context, tx *db.Tx, org id.Org, most money
 		Severity: notify.Warn,
 		Object:   org.String(),
 		Title:    "Auto top-up has reached its daily cap",
-		Body: fmt.Sprintf("It would add credit now, and has added as much as it may in 24 hours (at most %s %s). Add "+
+		Body: fmt.Sprintf("It would add credit now, but it has added as much as its cap allows in 24 hours (%s %s). Add "+
 			"credit yourself, or raise the cap.", most.Plain(), p.cfg.Currency),
 	})
 	return err
@@ -254,8 +254,8 @@ func (p *Payments) stopAuto(ctx context.Context, tx *db.Tx, org id.Org, why stri
 		Severity: notify.Bad,
 		Object:   org.String(),
 		Title:    "Auto top-up was switched off",
-		Body: why + " No credit is added any more: your clusters stop when what there is has been used. Add credit " +
-			"yourself or change the card, then switch it on again.",
+		Body: why + " No more credit is added automatically: your clusters stop when your balance is used up. Add credit " +
+			"yourself or change the card, then switch auto top-up on again.",
 	})
 	return err
 }

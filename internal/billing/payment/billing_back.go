@@ -136,8 +136,8 @@ func (p *Payments) openInvoiceDispute(ctx context.Context, tx *db.Tx, d *lockedD
 	d.row.Tax = row.Tax
 	return p.opened(ctx, tx, d, notify.Notice{
 		Title: "The payment of invoice " + in.Number + " is disputed",
-		Body: fmt.Sprintf("The card's bank says: %s. What it takes back is owed again, and counts against your credit "+
-			"limit. Until it is decided, that much of your own credit is set aside.",
+		Body: fmt.Sprintf("The card's bank gives this reason: %s. The disputed amount is owed again and counts against "+
+			"your credit limit. Until the dispute is decided, the same amount of your own credit is set aside.",
 			strings.ReplaceAll(d.Reason, "_", " ")),
 	})
 }
@@ -281,8 +281,8 @@ func notifyInvoiceRefund(ctx context.Context, tx *db.Tx, org id.Org, in stripe.I
 		Key:      "refund:" + row.ID,
 		Severity: notify.Info,
 		Object:   org.String(),
-		Title:    amount + " of invoice " + in.Number + " are given back",
-		Body:     "They are on their way to the card that paid it, and are not owed again.",
+		Title:    amount + " of invoice " + in.Number + " were refunded",
+		Body:     "The money is on its way to the card that paid it, and you do not owe it again.",
 	}); err != nil {
 		return err
 	}
@@ -290,9 +290,9 @@ func notifyInvoiceRefund(ctx context.Context, tx *db.Tx, org id.Org, in stripe.I
 		Key:      "refund:" + row.ID + ":admin",
 		Severity: notify.Warn,
 		Object:   org.String(),
-		Title:    amount + " of invoice " + in.Number + " were given back at Stripe",
-		Body: "Refund " + row.ID + " was made at Stripe. It is booked as given away, and as much of what hosts earned " +
-			"in the invoice's period is held back: on the organisation's page, let them have it.",
+		Title:    amount + " of invoice " + in.Number + " were refunded at Stripe",
+		Body: "Refund " + row.ID + " was made at Stripe. It is booked as given away, and the same amount of what hosts " +
+			"earned in the invoice's period is held back. Release that amount on the organisation's page.",
 	})
 }
 
@@ -305,7 +305,7 @@ func (p *Payments) ApproveRefund(ctx context.Context, who account.Principal, ref
 	}
 	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (string, error) {
 		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-			return refund, fault.InvalidField("reason", "must say why in at most 500 bytes; the audit log keeps it")
+			return refund, fault.InvalidField("reason", "must give the reason in at most 500 bytes; the audit log keeps it")
 		}
 		row, err := tx.Q.DisputeForUpdate(ctx, refund)
 		if err != nil && !db.NoRows(err) {
@@ -315,7 +315,7 @@ func (p *Payments) ApproveRefund(ctx context.Context, who account.Principal, ref
 			return refund, fault.New(fault.NotFound, "refund not found")
 		}
 		if row.State != disputeOpen {
-			return refund, fault.New(fault.Conflict, "nothing waits for this refund any more")
+			return refund, fault.New(fault.Conflict, "no earnings wait for this refund any more")
 		}
 		if err := tx.Q.CloseDispute(ctx, "released", row.Tax, refund); err != nil {
 			return refund, fmt.Errorf("close refund %s: %w", refund, err)

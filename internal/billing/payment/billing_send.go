@@ -53,7 +53,7 @@ func (p *Payments) useCard(ctx context.Context, client *stripe.Client, key, cust
 	}
 	err := client.SetDefaultMethod(ctx, key+":card:"+method, customer, method)
 	if e := stripe.As(err); e != nil && (e.Outcome == stripe.Rejected || e.Outcome == stripe.Missing) {
-		p.log.WarnContext(ctx, "Stripe refuses a card for invoices", "customer", customer, "method", method, "error", e)
+		p.log.WarnContext(ctx, "Stripe rejected a card for invoices", "customer", customer, "method", method, "error", e)
 		return nil
 	}
 	return err
@@ -69,7 +69,7 @@ func (p *Payments) inTurn(ctx context.Context, row outbox.Row) error {
 		return &stripe.Error{
 			Outcome: stripe.Later,
 			Code:    "in_turn",
-			Message: "an earlier change of the subscription is still to be said",
+			Message: "an earlier change of the subscription is still to be sent",
 		}
 	}
 	return nil

@@ -118,7 +118,7 @@ func (p *Payments) RefreshSetup(ctx context.Context, org id.Org, setup id.CardSe
 		return s, err
 	}
 	if _, err := p.in.Refresh(ctx, sent.Object); err != nil {
-		p.log.WarnContext(ctx, "a card cannot be asked about now", "setup", setup, "err", err)
+		p.log.WarnContext(ctx, "a card cannot be read from Stripe now", "setup", setup, "err", err)
 	}
 	return p.CardSetup(ctx, org, setup)
 }

@@ -26,7 +26,8 @@ func (p *Payments) Compensate(ctx context.Context, who account.Principal, charge
 	}
 	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (ledger.Entry, error) {
 		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-			return ledger.Entry{}, fault.InvalidField("reason", "must say why in at most 500 bytes; both sides read it")
+			return ledger.Entry{}, fault.InvalidField("reason", "must give the reason in at most 500 bytes; both sides "+
+				"read it")
 		}
 		e, err := ledger.Compensate(ctx, tx, charge, amount, reason)
 		if err != nil {

@@ -15,7 +15,8 @@ import (
 func customerKey(org id.Org) string { return "customer:" + org.String() }
 
 // errNoCustomer postpones a row whose org has no customer at Stripe yet: the customer's row comes first.
-var errNoCustomer = &stripe.Error{Outcome: stripe.Later, Code: "no_customer", Message: "the customer is not made yet"}
+var errNoCustomer = &stripe.Error{Outcome: stripe.Later, Code: "no_customer", Message: "the customer is not created " +
+	"yet"}
 
 // customer queues the creation of the org's customer if there is none, and returns the org's default payment method,
 // "" if it has none.
@@ -82,6 +83,6 @@ func (p *Payments) refusal(ctx context.Context, row outbox.Row, why *stripe.Erro
 	if why.Outcome == stripe.Declined || why.Code == outbox.CodeGivenUp {
 		return why.Message
 	}
-	p.log.ErrorContext(ctx, "Stripe refuses a payer's request", "kind", row.Kind, "ref", row.Ref, "err", why)
+	p.log.ErrorContext(ctx, "Stripe rejected a payer's request", "kind", row.Kind, "ref", row.Ref, "err", why)
 	return "The payment could not be made. Nothing was charged."
 }

@@ -159,8 +159,8 @@ func (p *Payments) openTopupDispute(ctx context.Context, tx *db.Tx, d *lockedDis
 	}
 	return p.opened(ctx, tx, d, notify.Notice{
 		Title: fmt.Sprintf("A payment of %s %s is disputed", (t.Amount + t.Tax).Plain(), t.Currency),
-		Body: fmt.Sprintf("The card's bank says: %s. Until it is decided, that much of your balance is set aside, "+
-			"whatever is credited to you later included.", strings.ReplaceAll(d.Reason, "_", " ")),
+		Body: fmt.Sprintf("The card's bank gives this reason: %s. Until the dispute is decided, the disputed amount is "+
+			"set aside from your balance and from credit that is added later.", strings.ReplaceAll(d.Reason, "_", " ")),
 	})
 }
 

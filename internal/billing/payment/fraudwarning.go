@@ -36,9 +36,8 @@ func (p *Payments) refreshFraudWarning(ctx context.Context, object string) (note
 			Severity: notify.Bad,
 			Object:   t.OrgID.String(),
 			Title:    "A card's bank reports that a payment may be fraudulent",
-			Body: fmt.Sprintf("Payment %s of %s %s (top-up %s) of %s: %s. A dispute often follows. A refund before it saves "+
-				"the dispute's fee: "+
-				"look at the organisation, and give the payment back at Stripe if nothing explains it.",
+			Body: fmt.Sprintf("Payment %s of %s %s (top-up %s) of %s: %s. A dispute often follows, and a refund before it "+
+				"saves the dispute's fee. Look at the organisation, and refund the payment at Stripe if nothing explains it.",
 				w.Payment, (t.Amount + t.Tax).Plain(), t.Currency, t.ID, t.OrgID, strings.ReplaceAll(w.Type, "_", " ")),
 		})
 	})
@@ -56,11 +55,10 @@ func (p *Payments) meterErrors(ctx context.Context, meter string) (note string, 
 		return notify.AddForAdmins(ctx, tx, notify.Notice{
 			Key:      "meter_errors:" + meter + ":" + now.Format("2006-01-02"),
 			Severity: notify.Warn,
-			Title:    "Stripe refused reports of usage",
-			Body: fmt.Sprintf("Stripe accepted reports of usage for the meter %s and refused them later. Invoices are right "+
-				"all the same: each is made what the books say. "+
-				"What customers see of their usage at Stripe is too little. The meter's page in Stripe's dashboard lists the "+
-				"errors.", meter),
+			Title:    "Stripe rejected reports of usage",
+			Body: fmt.Sprintf("Stripe accepted reports of usage for the meter %s and rejected them later. Invoices are "+
+				"correct nevertheless, because each is made equal to the ledger. Customers see too little usage at Stripe. "+
+				"The meter's page in Stripe's dashboard lists the errors.", meter),
 		})
 	})
 }

@@ -112,7 +112,7 @@ func (p *Payments) allow(ctx context.Context, tx *db.Tx, org id.Org, amount mone
 	if err != nil || s.Limit == nil || amount <= *s.Left {
 		return err
 	}
-	return fault.New(fault.QuotaExceeded, "until you are verified at most %s %s can be added, of which %s is left: %s",
+	return fault.New(fault.QuotaExceeded, "until you are verified, at most %s %s can be added, of which %s is left: %s",
 		inCents(*s.Limit), p.cfg.Currency, inCents(*s.Left), s.ToDo())
 }
 

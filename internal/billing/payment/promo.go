@@ -81,7 +81,7 @@ func (p *Payments) CreatePromoCode(ctx context.Context, who account.Principal, c
 // auditReason returns a reason that only the audit log keeps.
 func auditReason(bad *fault.Fields, reason string) string {
 	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-		bad.Add("reason", "must say why in at most 500 bytes; the audit log keeps it")
+		bad.Add("reason", "must give the reason in at most 500 bytes; the audit log keeps it")
 	}
 	return reason
 }
@@ -123,7 +123,7 @@ func (p *Payments) Redeem(ctx context.Context, payer account.Principal, code str
 		code = promoName(code)
 		c, err := tx.Q.UsePromoCode(ctx, code)
 		if db.NoRows(err) {
-			return 0, fault.New(fault.NotFound, "this code cannot be used: there is no such code, or it is used up or over")
+			return 0, fault.New(fault.NotFound, "this code cannot be used: it does not exist, is used up or has expired")
 		}
 		if err != nil {
 			return 0, fmt.Errorf("use promo code: %w", err)

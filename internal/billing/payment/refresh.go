@@ -26,7 +26,7 @@ func (p *Payments) Refresh(ctx context.Context, org id.Org, topup id.TopUp) (Top
 		return t, err
 	}
 	if _, err := p.in.Refresh(ctx, sent.Object); err != nil {
-		p.log.WarnContext(ctx, "a payment cannot be asked about now", "topup", topup, "err", err)
+		p.log.WarnContext(ctx, "a payment cannot be read from Stripe now", "topup", topup, "err", err)
 	}
 	return p.Get(ctx, org, topup)
 }
@@ -36,11 +36,11 @@ func (p *Payments) RefreshOrg(ctx context.Context, org id.Org) error {
 	const atMost = 5
 	topups, err := p.d.Q.PendingTopupsOfOrg(ctx, org, atMost)
 	if err != nil {
-		return fmt.Errorf("what %s waits for: %w", org, err)
+		return fmt.Errorf("list what is pending for %s: %w", org, err)
 	}
 	setups, err := p.d.Q.PendingCardSetupsOfOrg(ctx, org, atMost)
 	if err != nil {
-		return fmt.Errorf("what %s waits for: %w", org, err)
+		return fmt.Errorf("list what is pending for %s: %w", org, err)
 	}
 	var errs []error
 	for _, t := range topups {

@@ -232,11 +232,11 @@ func refundKey(r id.Refund) string { return "refund:" + r.String() + ":asked" }
 // tooMuch is no lack of funds: to add credit would not make more of it refundable than was just added.
 func tooMuch(most money.Nano) *fault.Fault {
 	if most == 0 {
-		return fault.New(fault.Conflict, "nothing can be given back now: only what is unused and was paid by card, and is "+
-			"not disputed, goes back")
+		return fault.New(fault.Conflict, "nothing can be refunded now: only unused credit that was paid by card and is "+
+			"not disputed can be refunded")
 	}
-	return fault.New(fault.Conflict, "only %s can be given back: what is unused, and left of your payments; ask for "+
-		"that or less", most.Plain())
+	return fault.New(fault.Conflict, "only %s can be refunded: what is unused and left of your payments; request that "+
+		"amount or less", most.Plain())
 }
 
 func (p *Payments) refunds(ctx context.Context, org id.Org, only []id.Refund) ([]Refund, error) {

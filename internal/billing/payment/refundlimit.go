@@ -102,20 +102,20 @@ func (p *Payments) refundHistory(ctx context.Context, q *dbq.Queries, org id.Org
 
 // overRefundLimit refuses a refund of more than most, which the limit leaves.
 func overRefundLimit(cfg Config, past pastRefunds, most money.Nano) *fault.Fault {
-	now := "nothing more can be given back now"
+	now := "nothing more can be refunded now"
 	if most > 0 {
-		now = fmt.Sprintf("only %s %s can be given back now", most.Plain(), cfg.Currency)
+		now = fmt.Sprintf("only %s %s can be refunded now", most.Plain(), cfg.Currency)
 	}
 	next := ""
 	if past.recent+past.sameCards > 0 {
-		next = fmt.Sprintf(" More can be on %s.", past.oldest.Add(refundPeriod).UTC().Format("2006-01-02"))
+		next = fmt.Sprintf(" More can be refunded on %s.", past.oldest.Add(refundPeriod).UTC().Format("2006-01-02"))
 	}
 	if past.sameCards > 0 {
-		next = " Refunds of other organisations that saved the same card count." + next
+		next = " Refunds to other organisations that saved the same card count too." + next
 	}
-	return fault.New(fault.QuotaExceeded, "%s: at most %s %s of at most %d payments goes back within 30 days, or as "+
-		"much as you have used.%s Write to us if you need the rest sooner.", now, inCents(cfg.RefundLimit), cfg.Currency,
-		refundedPayments, next)
+	return fault.New(fault.QuotaExceeded, "%s: within 30 days, at most %s %s from at most %d payments can be refunded, "+
+		"or as much as you have used.%s Write to us if you need the rest sooner.",
+		now, inCents(cfg.RefundLimit), cfg.Currency, refundedPayments, next)
 }
 
 // AllowRefund lets an org take back amount more than the limit on refunds within the next 30 days, in whole cents. Only
@@ -127,7 +127,7 @@ func (p *Payments) AllowRefund(ctx context.Context, who account.Principal, org i
 	}
 	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (id.Org, error) {
 		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-			return org, fault.InvalidField("reason", "must say why in at most 500 bytes; the audit log keeps it")
+			return org, fault.InvalidField("reason", "must give the reason in at most 500 bytes; the audit log keeps it")
 		}
 		if amount < money.Cent || amount > 100*MaxTopUp || amount%money.Cent != 0 {
 			return org, fault.InvalidField("amount", "must be whole cents, from %s to %s", money.Cent.Plain(),

@@ -167,8 +167,8 @@ func (p *Payments) setAside(ctx context.Context, tx *db.Tx, topup id.TopUp, pay 
 	if err != nil {
 		return fmt.Errorf("payment %s: %w", pay.ID, err)
 	}
-	p.log.ErrorContext(ctx, "a payment is not what was asked for", "topup", topup, "payment", pay.ID, "cents", pay.Cents,
-		"currency", pay.Currency)
+	p.log.ErrorContext(ctx, "a payment differs from what was requested", "topup", topup, "payment", pay.ID,
+		"cents", pay.Cents, "currency", pay.Currency)
 	if _, err := ledger.Post(ctx, tx, ledger.Entry{
 		Kind: "topup_mismatch",
 		Key:  ledgerKey(pay.ID),
@@ -186,14 +186,14 @@ func (p *Payments) setAside(ctx context.Context, tx *db.Tx, topup id.TopUp, pay 
 		Key:      "topup_mismatch:" + pay.ID,
 		Severity: notify.Bad,
 		Object:   topup.String(),
-		Title:    "A payment is not what was asked for",
+		Title:    "A payment differs from what was requested",
 		Body: fmt.Sprintf("Payment %s is %s %s, which is not the amount or currency of its top-up. It was booked to "+
-			"suspense, and no wallet was credited. "+
-			"Look at it with Stripe, and give it back there if nothing else explains it.", pay.ID, came.Plain(), pay.Currency),
+			"suspense, and no wallet was credited. Look at it at Stripe, and refund it there if nothing explains it.",
+			pay.ID, came.Plain(), pay.Currency),
 	}); err != nil {
 		return err
 	}
-	return p.fail(ctx, tx, topup, Failed, "The payment differs from what was asked for; our people will look at it.",
+	return p.fail(ctx, tx, topup, Failed, "The payment differs from what was requested; our staff will look at it.",
 		pay.ID)
 }
 

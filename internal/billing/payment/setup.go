@@ -139,9 +139,9 @@ func (s *StripeSetup) endpoint(ctx context.Context, c *stripe.Client, kind, url 
 		if was == "" {
 			was = "the account's default"
 		}
-		s.Warnings = append(s.Warnings, fmt.Sprintf("the endpoint %s is set to API version %s instead of %s, which Stripe "+
-			"does not let anybody change: it does no harm; to mend it, delete the endpoint in Stripe's dashboard and run "+
-			"this again",
+		s.Warnings = append(s.Warnings, fmt.Sprintf("the endpoint %s is set to API version %s instead of %s, which "+
+			"Stripe does not allow to be changed: it does no harm; to fix it, delete the endpoint in Stripe's dashboard "+
+			"and run this again",
 			e.ID, was, stripe.APIVersion))
 	}
 	all := append(slices.Clone(e.Events), events...) // an admin may have added events

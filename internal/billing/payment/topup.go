@@ -86,7 +86,7 @@ func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principa
 	on tax.Tax) ([]id.Outbox, error) {
 	total := r.Amount + on.Amount()
 	if r.Total != 0 && r.Total != total {
-		return nil, fault.New(fault.Conflict, "with tax it is %s %s now, not %s: look at it again and confirm",
+		return nil, fault.New(fault.Conflict, "the total with tax is now %s %s, not %s: check it and confirm again",
 			inCents(total), p.cfg.Currency, inCents(r.Total))
 	}
 	if err := refusePaused(ctx, tx.Q); err != nil {

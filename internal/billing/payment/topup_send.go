@@ -141,7 +141,7 @@ func (p cancelSender) Send(ctx context.Context, client *stripe.Client, row outbo
 	}
 	pay, err := client.CancelPayment(ctx, row.Key, c.Payment)
 	if pay.Status == stripe.Canceled && pay.Failure == "" {
-		pay.Failure = "Your bank wanted to ask you, and nobody answered for a day. Nothing was charged."
+		pay.Failure = "Your bank asked for a confirmation and did not get it within a day. Nothing was charged."
 	}
 	return pay.ID, func(ctx context.Context, tx *db.Tx) error { return p.settle(ctx, tx, t, pay, true) }, err
 }

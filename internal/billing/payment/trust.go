@@ -258,7 +258,7 @@ func (p *Payments) Forgive(ctx context.Context, who account.Principal, org id.Or
 	}
 	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (id.Org, error) {
 		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-			return org, fault.InvalidField("reason", "must say why in at most 500 bytes; the audit log keeps it")
+			return org, fault.InvalidField("reason", "must give the reason in at most 500 bytes; the audit log keeps it")
 		}
 		if _, err := ledger.Lock(ctx, tx, ledger.Wallet(org, p.cfg.Currency)); err != nil {
 			return org, err

@@ -36,7 +36,7 @@ func (p *Payouts) AdoptTransfer(ctx context.Context, object string,
 			org, known := id.Org{}, error(nil)
 			if org, known = tx.Q.PayoutAccountOfStripe(ctx, &t.Account); db.NoRows(known) {
 				out = payment.Adopted{Outcome: payment.Open, Note: "no organisation in the database has account " + t.Account +
-					": it was set up after the backup. Connect it again or take the transfer back at Stripe"}
+					": it was set up after the backup. Connect it again, or reverse the transfer at Stripe"}
 				return nil
 			}
 			if known != nil {

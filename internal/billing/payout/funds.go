@@ -25,7 +25,7 @@ func (p *Payouts) awaitFunds(ctx context.Context, client *stripe.Client, ours id
 	if n.Cents <= have.Available {
 		return nil
 	}
-	if err := p.d.Q.SetPayoutWaiting(ctx, "It waits until money from renters' cards has arrived at Stripe, which takes "+
+	if err := p.d.Q.SetPayoutWaiting(ctx, "It waits until money from renters' cards arrives at Stripe, which takes "+
 		"days.", ours); err != nil {
 		return fmt.Errorf("set why payout %s waits: %w", ours, err)
 	}

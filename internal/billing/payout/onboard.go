@@ -138,7 +138,7 @@ func (p *Payouts) onboardingPage(ctx context.Context, org id.Org) (url string, e
 			Return:  p.cfg.PageURL + "?returned=1",
 		})
 	if err != nil {
-		p.log.WarnContext(ctx, "Stripe makes no onboarding page", "org", org, "err", err)
+		p.log.WarnContext(ctx, "Stripe did not create an onboarding page", "org", org, "err", err)
 		return "", unreachable
 	}
 	return url, nil
@@ -220,7 +220,7 @@ func (p accountSender) Refused(ctx context.Context, tx *db.Tx, row outbox.Row, w
 	if err != nil {
 		return err
 	}
-	return tx.Q.FailPayoutAccount(ctx, "Stripe made no account: "+why.Message, org)
+	return tx.Q.FailPayoutAccount(ctx, "Stripe did not create the account: "+why.Message, org)
 }
 
 // noteAccount stores the state of an org's account at Stripe, and notifies the org when that changes what they have to
@@ -252,7 +252,8 @@ func (p *Payouts) noteAccount(ctx context.Context, tx *db.Tx, org id.Org, a stri
 		Severity: notify.Warn,
 		Object:   org.String(),
 		Title:    "You cannot be paid now",
-		Body:     "Stripe wants to know more about your payout account. Until then your earnings wait: see the payouts page.",
+		Body: "Stripe needs more information about your payout account. Your earnings wait until you provide it: see " +
+			"the payouts page.",
 	})
 	return err
 }

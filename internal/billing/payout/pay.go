@@ -66,7 +66,8 @@ func (p *Payouts) PayNow(ctx context.Context, who account.Principal, org id.Org,
 	}
 	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (Payout, error) {
 		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-			return Payout{}, fault.InvalidField("reason", "must say why in at most 500 bytes; the audit log keeps it")
+			return Payout{}, fault.InvalidField("reason", "must give the reason in at most 500 bytes; the audit log keeps "+
+				"it")
 		}
 		made, err := p.decide(ctx, tx, org, false)
 		if err != nil {
@@ -216,7 +217,7 @@ func (p *Payouts) tooLittle(amount money.Nano) string {
 	if amount >= p.cfg.Minimum {
 		return ""
 	}
-	return fmt.Sprintf("%s can be paid, and the least is %s", max(0, amount).Plain(), p.cfg.Minimum.Plain())
+	return fmt.Sprintf("%s can be paid, and the minimum is %s", max(0, amount).Plain(), p.cfg.Minimum.Plain())
 }
 
 // wholeCents rounds an amount towards zero.

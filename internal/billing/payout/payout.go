@@ -87,7 +87,7 @@ func New(d *db.DB, out *outbox.Outbox, in *events.Inbox, cfg Config, log *slog.L
 	case cfg.Holdback < 0:
 		return nil, errors.New("the holdback cannot be negative")
 	case cfg.PageURL == "":
-		return nil, fmt.Errorf("payouts need the URL of their page, where operators come back to")
+		return nil, fmt.Errorf("payouts need the URL of the page to which operators return")
 	}
 	p := &Payouts{d: d, out: out, cfg: cfg, log: log}
 	out.Register(outbox.Kind{Name: kindAccount}, accountSender{p})

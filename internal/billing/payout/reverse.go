@@ -117,7 +117,7 @@ func lockReversible(ctx context.Context, tx *db.Tx, in ReversalRequest) (dbq.Pay
 // checkReason returns a reason that both sides may read.
 func checkReason(reason string) (string, error) {
 	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-		return "", fault.InvalidField("reason", "must say why in at most 500 bytes; the operator reads it")
+		return "", fault.InvalidField("reason", "must give the reason in at most 500 bytes; the operator reads it")
 	}
 	return reason, nil
 }
@@ -135,7 +135,7 @@ func (p *Payouts) stop(ctx context.Context, tx *db.Tx, who account.Principal, or
 	}
 	why, title := reason, "Payouts to you are stopped"
 	if !stop {
-		why, title = "", "Payouts to you go on"
+		why, title = "", "Payouts to you continue"
 	}
 	return setStopped(ctx, tx, org, why, title, reason, who.Event("payout.stop", org.String(),
 		map[string]any{"stopped": stop, "reason": reason}))
@@ -223,8 +223,8 @@ func (p reversalSender) Refused(ctx context.Context, tx *db.Tx, row outbox.Row, 
 		Severity: notify.Warn,
 		Object:   r.OrgID.String(),
 		Title:    fmt.Sprintf("%s %s of a payout were not taken back", amount.Plain(), r.Currency),
-		Body: "Stripe refuses it: " + reason + " Nothing moved. Payouts to you stay stopped until the platform lets " +
-			"them go on.",
+		Body: "Stripe refuses it: " + reason + " No money moved. Payouts to you stay stopped until the platform resumes " +
+			"them.",
 	}); err != nil {
 		return err
 	}
@@ -233,9 +233,9 @@ func (p reversalSender) Refused(ctx context.Context, tx *db.Tx, row outbox.Row, 
 		Severity: notify.Bad,
 		Object:   row.Ref,
 		Title:    "A payout was not taken back",
-		Body: "Stripe refuses to take back what was asked for: " + reason +
-			" Nothing moved. Payouts to the operator stay stopped until you let them go on. Their page has the payout: try " +
-			"again there.",
+		Body: "Stripe refused to take the money back: " + reason +
+			" No money moved. Payouts to the operator stay stopped until you resume them. You can try again from the " +
+			"operator's page.",
 	})
 }
 

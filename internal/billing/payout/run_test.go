@@ -59,7 +59,7 @@ func TestTheRunIsWhatItSaid(t *testing.T) {
 	x.Deliver(x.in, x.fake.Deliveries())
 	runs(Paid)
 	if n := x.run(); n.Failures != 0 || n.Failure != "" || n.Amount != 0 || n.Payable != 7 ||
-		!strings.Contains(n.Why, "the least is") {
+		!strings.Contains(n.Why, "the minimum is") {
 		t.Fatalf("%+v", n)
 	}
 	runs()

@@ -98,7 +98,7 @@ func (p *Payouts) settle(ctx context.Context, tx *db.Tx, ours id.Payout, t strip
 			return fmt.Errorf("settle payout %s: %w", ours, err)
 		}
 		if err := p.notify(ctx, tx, r, notify.Info, fmt.Sprintf("%s %s were sent to you", r.Amount, r.Currency),
-			"They are in your account at Stripe, which pays them on to your bank."); err != nil {
+			"The money is in your account at Stripe, which pays it out to your bank."); err != nil {
 			return err
 		}
 	}
@@ -143,7 +143,7 @@ func (p *Payouts) bookReversal(ctx context.Context, tx *db.Tx, books *ledger.Loc
 		Severity: notify.Warn,
 		Object:   r.OrgID.String(),
 		Title:    fmt.Sprintf("%s %s of a payout were taken back", amount.Plain(), r.Currency),
-		Body:     "They left your account at Stripe and are payable again here.",
+		Body:     "The money left your account at Stripe and is payable again here.",
 	})
 	return err
 }
@@ -193,7 +193,7 @@ func (p transferSender) Refused(ctx context.Context, tx *db.Tx, row outbox.Row, 
 		return fmt.Errorf("set failures of %s: %w", r.OrgID, err)
 	}
 	return p.notify(ctx, tx, r, notify.Warn, fmt.Sprintf("A payout of %s %s did not work", r.Amount, r.Currency),
-		message+" It is payable again and is tried again by itself.")
+		message+" The amount is payable again and is retried automatically.")
 }
 
 // refusal returns why Stripe refused a payout, in a sentence for its operator, and updates the operator's account: it
@@ -243,8 +243,8 @@ func (p *Payouts) stopRefused(ctx context.Context, tx *db.Tx, r dbq.Payout, why 
 		Severity: notify.Bad,
 		Object:   r.OrgID.String(),
 		Title:    "Stripe refuses payouts to an operator",
-		Body: fmt.Sprintf("Stripe refused %d transfers to the operator's account: %s. Payouts to them are stopped "+
-			"until you let them go on.", maxRefusals, why.Message),
+		Body: fmt.Sprintf("Stripe refused %d transfers to the operator's account: %s. Payouts to them are stopped until "+
+			"you resume them.", maxRefusals, why.Message),
 	})
 }
 

@@ -33,7 +33,7 @@ func (b *BankPayment) check() error {
 		bad.Add("reference", "must name the transfer in at most 140 bytes; each is booked once")
 	}
 	if b.Reason = strings.TrimSpace(b.Reason); b.Reason == "" || len(b.Reason) > 500 {
-		bad.Add("reason", "must say why in at most 500 bytes; the audit log keeps it")
+		bad.Add("reason", "must give the reason in at most 500 bytes; the audit log keeps it")
 	}
 	return bad.Err()
 }
@@ -82,8 +82,8 @@ func (p *Postpaid) bookBankPayment(ctx context.Context, tx *db.Tx, l lockedInvoi
 	most := owed + lossOf(l.writeOff)
 	switch {
 	case most < money.Cent:
-		return fault.New(fault.Conflict, "no lost dispute left anything of this invoice unpaid; one that "+
-			"nobody disputed is marked as paid at Stripe")
+		return fault.New(fault.Conflict, "no lost dispute left a part of this invoice unpaid; an invoice without a "+
+			"dispute is marked as paid at Stripe")
 	case b.Amount > most:
 		return fault.InvalidField("amount", "must be at most %s: no more is unpaid",
 			(most / money.Cent * money.Cent).Plain())
@@ -169,7 +169,7 @@ func notifyBankPayment(ctx context.Context, tx *db.Tx, r dbq.PostpaidInvoice, b 
 		Severity: notify.Info,
 		Object:   r.OrgID.String(),
 		Title:    fmt.Sprintf("Your transfer of %s %s has arrived", b.Amount.Plain(), r.Currency),
-		Body:     "It pays what the dispute took of invoice " + r.Number + ".",
+		Body:     "It pays what the dispute took back of invoice " + r.Number + ".",
 	})
 	return err
 }

@@ -62,10 +62,10 @@ func (p *Postpaid) writeOffLost(ctx context.Context, tx *db.Tx, l lockedInvoice,
 	n := min(lost[l.inv.ID].unpaid-before, l.acct.owed())
 	switch {
 	case n <= 0 && before > 0:
-		return out, fault.New(fault.Conflict, "what the bank took back of this invoice has been given up already")
+		return out, fault.New(fault.Conflict, "what the bank took back of this invoice has already been written off")
 	case n <= 0:
-		return out, fault.New(fault.Conflict, "only an invoice that the card did not pay can be given up, or what a lost "+
-			"dispute left of one; this one is %s", l.inv.State)
+		return out, fault.New(fault.Conflict, "only an invoice that the card did not pay, or the part of one that a lost "+
+			"dispute took back, can be written off; this one is %s", l.inv.State)
 	}
 	on, err := l.taxOfLost(ctx, tx.Q, n)
 	if err != nil {

@@ -208,7 +208,7 @@ func (c Change) check() error {
 		bad.Add("credit_limit", "must be between %s and %s", money.Unit.Plain(), MaxLimit.Plain())
 	}
 	if r := strings.TrimSpace(c.Reason); r == "" || len(r) > 500 {
-		bad.Add("reason", "must say why in at most 500 bytes; the organisation reads it")
+		bad.Add("reason", "must give the reason in at most 500 bytes; the organisation reads it")
 	}
 	return bad.Err()
 }
@@ -223,14 +223,14 @@ func (p *Postpaid) notifyTerms(ctx context.Context, tx *db.Tx, was, now dbq.Post
 	}
 	switch {
 	case now.State == string(On) && was.State != string(On):
-		n.Title = fmt.Sprintf("You pay afterwards from now on, up to %s %s", now.CreditLimit.Plain(), now.Currency)
+		n.Title = fmt.Sprintf("You can now pay afterwards, up to %s %s", now.CreditLimit.Plain(), now.Currency)
 	case now.State == string(On) && now.CreditLimit != was.CreditLimit:
-		n.Title = fmt.Sprintf("Your credit limit is %s %s now", now.CreditLimit.Plain(), now.Currency)
+		n.Title = fmt.Sprintf("Your credit limit is now %s %s", now.CreditLimit.Plain(), now.Currency)
 	case now.State == string(Ending) && was.State == string(On):
 		n.Severity = notify.Warn
 		n.Title = "You pay ahead again: add credit"
-		n.Body += " What runs on credit stops in order at the end of its paid time, an hour at most, unless you add " +
-			"credit. What was used is billed."
+		n.Body += " Clusters that run on credit stop in order at the end of their paid time, within an hour, unless you " +
+			"add credit. What you used is billed."
 	default:
 		return nil
 	}

@@ -197,7 +197,7 @@ func (p *Postpaid) lostSubscription(ctx context.Context, tx *db.Tx, a *acct, why
 			Severity: notify.Bad,
 			Object:   a.row.OrgID.String(),
 			Title:    fmt.Sprintf("%s pays ahead again: Stripe does not bill it", a.row.OrgID),
-			Body:     why + " Nothing more is lent. What it owes is invoiced when it is switched on again.",
+			Body:     why + " It gets no more credit. What it owes is invoiced when paying afterwards is switched on again.",
 		}); err != nil {
 			return err
 		}
@@ -208,7 +208,7 @@ func (p *Postpaid) lostSubscription(ctx context.Context, tx *db.Tx, a *acct, why
 // refused applies that Stripe will never do what a row requests. A report of usage that was refused changes no bill:
 // the next invoice is made equal to the ledger.
 func (p *Postpaid) refused(ctx context.Context, tx *db.Tx, kind, ref string, why *stripe.Error) error {
-	p.log.WarnContext(ctx, "Stripe refuses what bills an organisation", "kind", kind, "ref", ref, "error", why)
+	p.log.WarnContext(ctx, "Stripe rejected a request that bills an organisation", "kind", kind, "ref", ref, "error", why)
 	switch kind {
 	case payment.KindWriteOff:
 		return p.refusedWriteOff(ctx, tx, ref, why)

@@ -100,7 +100,8 @@ func (p *Postpaid) WriteOff(ctx context.Context, who account.Principal, org id.O
 	}
 	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (OrgInvoice, error) {
 		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-			return OrgInvoice{}, fault.InvalidField("reason", "must say why in at most 500 bytes; the audit log keeps it")
+			return OrgInvoice{}, fault.InvalidField("reason", "must give the reason in at most 500 bytes; the audit log "+
+				"keeps it")
 		}
 		l, err := p.lockInvoice(ctx, tx, org, invoice)
 		if err != nil {
@@ -118,7 +119,7 @@ func (p *Postpaid) writeOffUnpaid(ctx context.Context, tx *db.Tx, l lockedInvoic
 	reason string) (OrgInvoice, error) {
 	out := OrgInvoice{CreditInvoice: invoiceOf(l.inv)}
 	if l.writeOff.State == string(Requested) || l.writeOff.State == string(Booked) {
-		return out, fault.New(fault.Conflict, "this invoice has been given up already")
+		return out, fault.New(fault.Conflict, "this invoice has already been written off")
 	}
 	w, err := tx.Q.AskPostpaidWriteOff(ctx, dbq.AskPostpaidWriteOffParams{
 		InvoiceID: l.inv.ID,
@@ -330,8 +331,8 @@ func (p *Postpaid) refusedWriteOff(ctx context.Context, tx *db.Tx, invoice strin
 		Key:      fmt.Sprintf("writeoff:%s:%d", invoice, w.Asked),
 		Severity: notify.Bad,
 		Object:   r.OrgID.String(),
-		Title:    "Invoice " + r.Number + " could not be given up",
-		Body:     "Stripe refuses it: " + why.Message + " Nothing was written off; see the invoice at Stripe.",
+		Title:    "Invoice " + r.Number + " could not be written off",
+		Body:     "Stripe refuses it: " + why.Message + " Nothing was written off: see the invoice at Stripe.",
 	})
 }
 

@@ -113,7 +113,7 @@ func ParseRates(s string, known func(country string) bool) (map[string]int64, er
 			return nil, fmt.Errorf("%q: %w", part, errRates)
 		}
 		if country = strings.ToUpper(strings.TrimSpace(country)); !known(country) {
-			return nil, fmt.Errorf("%q is no country: two letters of ISO 3166-1", country)
+			return nil, fmt.Errorf("%q is not a country: want two letters of ISO 3166-1", country)
 		}
 		ppm, err := parsePercent(strings.TrimSpace(percent))
 		if err != nil {

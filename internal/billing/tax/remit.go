@@ -84,14 +84,14 @@ func Remit(ctx context.Context, tx *db.Tx, who id.User, currency string, m Remit
 	var bad fault.Fields
 	switch {
 	case left == 0:
-		bad.Add("country", "nothing is left to be paid there for %s", m.Period)
+		bad.Add("country", "nothing is left to remit there for %s", m.Period)
 	case m.Amount <= 0 || m.Amount > left:
 		bad.Add("amount", "must be above zero and at most %s, what is left of the period", left.Plain())
 	case m.Amount%money.Cent != 0:
 		bad.Add("amount", "must be whole cents")
 	}
 	if m.Reason = strings.TrimSpace(m.Reason); m.Reason == "" || len(m.Reason) > 500 {
-		bad.Add("reason", "says which payment it was, in at most 500 bytes: the audit trail keeps it")
+		bad.Add("reason", "must identify the payment in at most 500 bytes; the audit log keeps it")
 	}
 	if err := bad.Err(); err != nil {
 		return 0, err

@@ -49,7 +49,8 @@ func (o *Outbox) SetSending(ctx context.Context, who account.Principal, paused b
 	}
 	return idem.Once(ctx, o.d, once, func(ctx context.Context, tx *db.Tx) (Sending, error) {
 		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
-			return Sending{}, fault.InvalidField("reason", "must say why in at most 500 bytes; the audit log keeps it")
+			return Sending{}, fault.InvalidField("reason", "must give the reason in at most 500 bytes; the audit log keeps "+
+				"it")
 		}
 		detail := map[string]any{"reason": reason}
 		act, change := who.Event("sending.resume", "", detail), tx.Q.ResumeSending

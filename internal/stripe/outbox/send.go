@@ -132,7 +132,7 @@ func (o *Outbox) sendRow(ctx context.Context, r dbq.ClaimOutboxRow) error {
 			e = &stripe.Error{
 				Outcome: stripe.Unknown,
 				Code:    stripe.CodeKeyReused,
-				Message: "the key was used with other parameters, and nothing is found yet",
+				Message: "the key was used with other parameters, and its object is not found yet",
 			}
 		}
 		return o.bookFailure(ctx, k.sender, r, row, e)
@@ -160,7 +160,7 @@ func (o *Outbox) bookFailure(ctx context.Context, s Sender, r dbq.ClaimOutboxRow
 		if stripe.IsBackOff(e) {
 			wait = max(wait, o.client.BackingOff())
 		}
-		o.log.WarnContext(ctx, "Stripe did not answer as hoped", "outbox", r.ID, "kind", r.Kind, "ref", r.Ref,
+		o.log.WarnContext(ctx, "a request to Stripe failed", "outbox", r.ID, "kind", r.Kind, "ref", r.Ref,
 			"outcome", e.Outcome, "code", e.Code, "again_in", wait)
 		return o.d.Q.PostponeOutbox(ctx, dbq.PostponeOutboxParams{
 			State:    state,
@@ -170,7 +170,7 @@ func (o *Outbox) bookFailure(ctx context.Context, s Sender, r dbq.ClaimOutboxRow
 			ID:       r.ID,
 		})
 	}
-	o.log.WarnContext(ctx, "Stripe refuses a request", "outbox", r.ID, "kind", r.Kind, "ref", r.Ref, "err", e)
+	o.log.WarnContext(ctx, "Stripe rejected a request", "outbox", r.ID, "kind", r.Kind, "ref", r.Ref, "err", e)
 	return o.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if err := s.Refused(ctx, tx, row, e); err != nil {
 			return err

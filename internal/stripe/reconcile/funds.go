@@ -65,11 +65,11 @@ func (r *Reconciler) storeFunds(ctx context.Context, f stripe.Funds) error {
 		if err := notify.AddForAdmins(ctx, tx, notify.Notice{
 			Key:      "stripe_funds:" + f.Currency + ":" + now.Format(time.DateOnly),
 			Severity: notify.Bad,
-			Title:    "Stripe holds another amount than its changes come to",
-			Body: fmt.Sprintf("Stripe says that it holds %s %s, available and pending. The changes of its balance that were "+
-				"read come to %s. For half an hour nothing has "+
-				"explained the difference. If the account had money before Muster used it, that is the difference. Else look at "+
-				"Stripe's dashboard, and pause the sending of money until you know.",
+			Title:    "Stripe's balance differs from the sum of its changes",
+			Body: fmt.Sprintf("Stripe reports a balance of %s %s, available and pending. The changes of its balance that "+
+				"were read add up to %s. The difference has lasted for half an hour. If the account held money before Muster "+
+				"used it, that is the difference. Otherwise check Stripe's dashboard, and pause the sending of money until "+
+				"you know the cause.",
 				(amounts[0] + amounts[1]).Plain(), f.Currency, money.Nano(read).Plain()),
 		}); err != nil {
 			return err

@@ -223,7 +223,7 @@ func (r *Reconciler) match(ctx context.Context, txn string) (state string, err e
 		if state == "suspense" || !b.Late {
 			return nil
 		}
-		r.log.ErrorContext(ctx, "Stripe's balance changed and the books do not know why: it is in suspense", "change", b.ID,
+		r.log.ErrorContext(ctx, "a change of Stripe's balance has no ledger entry and was booked to suspense", "change", b.ID,
 			"type", b.Type,
 			"source", b.Source, "amount", b.Amount.String(), "currency", b.Currency)
 		if state = "suspense"; b.Amount != 0 {
@@ -353,10 +353,10 @@ func notifySuspense(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpdateRow)
 	return notify.AddForAdmins(ctx, tx, notify.Notice{
 		Key:      "stripe_suspense:" + now.Format(time.DateOnly),
 		Severity: notify.Bad,
-		Title:    "Stripe's balance changed and the books do not know why",
-		Body: fmt.Sprintf("%s %s %s by %s (%s) has no entry after an hour and is in suspense: perhaps a charge or refund "+
-			"that somebody made by hand at Stripe. "+
-			"The reconciliation lists it and any others; further ones of today are not told again.", b.Amount, b.Currency, b.ID,
+		Title:    "A change of Stripe's balance has no ledger entry",
+		Body: fmt.Sprintf("%s %s %s by %s (%s) still has no ledger entry after an hour and was booked to suspense. It "+
+			"may be a charge or a refund that someone made by hand at Stripe. The reconciliation lists all such changes; "+
+			"you will not be notified of further ones today.", b.Amount, b.Currency, b.ID,
 			b.Source, b.Type),
 	})
 }
