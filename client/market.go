@@ -61,6 +61,8 @@ type OfferPage struct {
 	// Models and Regions are those of all offers with a free GPU, whatever the query, most GPUs first.
 	Models  []Facet `json:"gpu_models"`
 	Regions []Facet `json:"regions"`
+	// DidYouMean is a query with the words that no offer has replaced by similar ones. It is nil if offers match.
+	DidYouMean *string `json:"did_you_mean" doc:"similar query that may match, if this one matches nothing" example:"h100"`
 }
 
 // Facet is one value that offers have, and how many GPUs are free with it.

@@ -2,7 +2,11 @@ package web_test
 
 import (
 	"net/url"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/PuerkitoBio/goquery"
 )
 
 func TestFiltersAreTermsOfTheQuery(t *testing.T) {
@@ -41,5 +45,74 @@ func TestFiltersAreTermsOfTheQuery(t *testing.T) {
 	}
 	if got := doc.Find(".filters input[name=sort]").AttrOr("value", ""); got != "-vram_gb" {
 		t.Errorf("the filters forget the order: %q", got)
+	}
+}
+
+// filterNames returns the names of the filters in the selection, in order.
+func filterNames(in *goquery.Selection) []string {
+	return in.Find("input:not([type=hidden]), select").Map(func(_ int, s *goquery.Selection) string {
+		return s.AttrOr("name", "")
+	})
+}
+
+func TestMarket_FoldsRareFilters(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	_, doc := b.get("/offers")
+	all, folded := filterNames(doc.Find("form.filters")), filterNames(doc.Find("form.filters details"))
+	shown := all[:len(all)-len(folded)]
+	if want := []string{"model", "region", "free", "vram", "price"}; !slices.Equal(shown, want) || len(folded) != 6 {
+		t.Errorf("shown: %v, folded: %v", shown, folded)
+	}
+	for path, want := range map[string]bool{"/offers": false, "/offers?q=vram_gb%3E%3D80": false,
+		"/offers?q=verified%3Dtrue": true, "/offers?q=scratch_gb%3E%3D5": true} {
+		_, doc := b.get(path)
+		if _, open := doc.Find("form.filters details").Attr("open"); open != want {
+			t.Errorf("%s: open %t, want %t", path, open, want)
+		}
+	}
+}
+
+func TestMarket_OffersWhatWasMeant(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	b.sell(2)
+	_, doc := b.get("/offers?q=vramgb%3E%3D8&sort=region")
+	if !strings.Contains(doc.Find("#q-e").Text(), "did you mean vram_gb?") {
+		t.Errorf("the error is %q", doc.Find("#q-e").Text())
+	}
+	for path, want := range map[string]string{
+		"/offers?q=vramgb%3E%3D8&sort=region": "vram_gb>=8",
+		"/offers?q=h1oo":                      "h100",
+	} {
+		_, doc := b.get(path)
+		link := doc.Find(".meant a")
+		if link.Text() != want {
+			t.Fatalf("%s suggests %q, want %q: %s", path, link.Text(), want, doc.Find("main").Text())
+		}
+		_, doc = b.get(link.AttrOr("href", ""))
+		if got := doc.Find("#q").AttrOr("value", ""); got != want || doc.Find("td.c-add").Length() != 1 {
+			t.Errorf("the suggestion searches for %q and finds %d offers", got, doc.Find("td.c-add").Length())
+		}
+	}
+	if _, doc = b.get("/offers?q=h100"); doc.Find(".meant").Length() != 0 {
+		t.Error("a query that matches gets a suggestion")
+	}
+}
+
+func TestMarket_ExplainsTheFieldsOfAQuery(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	_, doc := b.get("/offers?q=h100")
+	if doc.Find(`[popovertarget="fields"]`).Length() == 0 {
+		t.Error("nothing opens the list of fields")
+	}
+	row := doc.Find("#fields tbody tr").FilterFunction(func(_ int, s *goquery.Selection) bool {
+		return s.Find("th").Text() == "vram_gb"
+	})
+	_, doc = b.get(row.Find("a").AttrOr("href", ""))
+	if got := doc.Find("#q").AttrOr("value", ""); got != "h100 vram_gb >= 80" {
+		t.Errorf("the example makes the query %q", got)
 	}
 }

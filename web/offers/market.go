@@ -56,7 +56,8 @@ func (s *Pages) showMarket(v *page.Visit, m Market) error {
 	var mistake *query.Error
 	query, err := query.Parse(m.Query)
 	if errors.As(err, &mistake) {
-		m.QueryError = &QueryError{Position: mistake.Pos, Message: mistake.Message}
+		m.QueryError = &QueryError{Position: mistake.Pos, Message: mistake.Message, Fixed: meant(mistake.Fixed, m.Sort)}
+		m.Fields = fieldRows("", m.Sort)
 		return s.Render(v, MarketPage(v.Page("Market", "market"), m))
 	}
 	page, err := s.Market.SearchOffers(v.R.Context(), market.OfferSearch{
@@ -69,6 +70,10 @@ func (s *Pages) showMarket(v *page.Visit, m Market) error {
 		return err
 	}
 	m.Total, m.FreeGPUs, m.Hosts = page.Total, page.GPUsFree, page.Hosts
+	if page.DidYouMean != nil {
+		m.Meant = meant(*page.DidYouMean, m.Sort)
+	}
+	m.Fields = fieldRows(query.String(), m.Sort)
 	m.Chips, m.Filters, m.SortLinks = chips(page.Explain, m.Sort), filters(query, page), sortLinks(m.Query, m.Sort)
 	for _, o := range page.Items {
 		row := offerRow(o, m.Quote)
@@ -81,6 +86,24 @@ func (s *Pages) showMarket(v *page.Visit, m Market) error {
 		m.Next = "/offers?" + url.Values{"q": {m.Query}, "sort": {m.Sort}, "after": {*page.Next}}.Encode()
 	}
 	return s.Render(v, MarketPage(v.Page("Market", "market"), m))
+}
+
+// meant returns the search for a query that was probably meant; nil if q is "".
+func meant(q, sort string) *Meant {
+	if q == "" {
+		return nil
+	}
+	return &Meant{Query: q, URL: marketLink(q, sort)}
+}
+
+// fieldRows returns the fields of the query language. Their links add an example to the query q.
+func fieldRows(q, sort string) []FieldRow {
+	rows := make([]FieldRow, len(query.Fields))
+	for i, f := range query.Fields {
+		rows[i] = FieldRow{Name: f.Name, About: f.About, Example: f.Example,
+			Add: marketLink(strings.TrimSpace(q+" "+f.Example), sort)}
+	}
+	return rows
 }
 
 // chips returns the terms of the query, each with a link to the search without it.

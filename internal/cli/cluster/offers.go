@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kballard/go-shellquote"
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/client"
@@ -49,6 +50,9 @@ func printOffers(p *base.Printer, page client.OfferPage) {
 		p.Line("Nothing matches.")
 		for _, e := range page.Explain {
 			p.Line("  %s excluded %s, %d left", e.Constraint, base.Counted(e.Excluded, "host"), e.Left)
+		}
+		if page.DidYouMean != nil {
+			p.Line("Did you mean: muster offers %s", shellquote.Join(*page.DidYouMean))
 		}
 		return
 	}

@@ -128,6 +128,9 @@ func (s *Snapshot) search(q query.Query, o order, limit int, after *cursor) clie
 		left -= fell[i]
 		page.Explain = append(page.Explain, client.Exclusion{Constraint: t.String(), Excluded: fell[i], Left: left})
 	}
+	if page.Total == 0 {
+		page.DidYouMean = s.suggest(q)
+	}
 	rows, more := o.first(matches, after, limit)
 	for _, r := range rows {
 		page.Items = append(page.Items, r.lot.offerView())

@@ -37,6 +37,22 @@ func (q Query) Set(name, o, v string) (Query, error) {
 	return Query{slices.Insert(kept, at, one.terms...)}, nil
 }
 
+// SetIn returns the query with the term `name in [values]` in place of its = and in terms of that field.
+func (q Query) SetIn(name string, values []string) (Query, error) {
+	quoted := make([]string, len(values))
+	for i, v := range values {
+		quoted[i] = quote(v)
+	}
+	one, err := Parse(name + " in [" + strings.Join(quoted, ",") + "]")
+	if err != nil {
+		return Query{}, err
+	}
+	kept := slices.DeleteFunc(slices.Clone(q.terms), func(t Term) bool {
+		return t.Field.Name == name && (t.Op == Eq || t.Op == In)
+	})
+	return Query{append(kept, one.terms...)}, nil
+}
+
 func (q Query) termOf(name, o string) int {
 	return slices.IndexFunc(q.terms, func(t Term) bool { return t.Field.Name == name && string(t.Op) == o })
 }

@@ -50,3 +50,20 @@ func mustQuery(t *testing.T, s string) query.Query {
 	}
 	return q
 }
+
+func TestSetIn_ReplacesWhatNamedTheField(t *testing.T) {
+	t.Parallel()
+	for before, want := range map[string]string{
+		"":                               `host_name in [a,"b c"]`,
+		"host_name=z h100 host_name!=q":  `h100 host_name != q host_name in [a,"b c"]`,
+		"host_name in [x,y] vram_gb>=80": `vram_gb >= 80 host_name in [a,"b c"]`,
+	} {
+		q, err := query.Parse(before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q, err = q.SetIn("host_name", []string{"a", "b c"}); err != nil || q.String() != want {
+			t.Errorf("%q becomes %q (%v), want %q", before, q, err, want)
+		}
+	}
+}

@@ -27,8 +27,10 @@ const (
 
 // Field is a field that queries can compare and searches can sort by.
 type Field struct {
-	Name string
-	Kind Kind
+	Name    string
+	Kind    Kind
+	About   string // what it is, with its unit
+	Example string // a term that uses it
 	// Index is the field's index in Fields.
 	Index int
 }
@@ -38,40 +40,74 @@ func (f *Field) IsNumber() bool { return f.Kind == Number || f.Kind == Price || 
 
 // Fields are the fields of an offer in the REST API, in the API's order.
 var Fields = numbered([]Field{
-	{Name: "id", Kind: Identity},
-	{Name: "host_id", Kind: Identity},
-	{Name: "host_name", Kind: Identity},
-	{Name: "gpu_model", Kind: Model},
-	{Name: "gpu_arch", Kind: Text},
-	{Name: "gpus_free", Kind: Number},
-	{Name: "gpus_total", Kind: Number},
-	{Name: "vram_gb", Kind: Number},
-	{Name: "compute_cap", Kind: Version},
-	{Name: "cuda_max", Kind: Version},
-	{Name: "driver", Kind: Version},
-	{Name: "nvlink", Kind: Bool},
-	{Name: "nvlink_gbps", Kind: Number},
-	{Name: "power_limit_w", Kind: Number},
-	{Name: "power_default_w", Kind: Number},
-	{Name: "pcie_gen", Kind: Number},
-	{Name: "cpu_cores", Kind: Number},
-	{Name: "ram_gb", Kind: Number},
-	{Name: "disk_gb", Kind: Number},
-	{Name: "scratch_gb", Kind: Number},
-	{Name: "disk_limited", Kind: Bool},
-	{Name: "runtime", Kind: Set},
-	{Name: "region", Kind: Text},
-	{Name: "fabric", Kind: Text},
-	{Name: "busbw_gbps", Kind: Number},
-	{Name: "net_up_mbps", Kind: Number},
-	{Name: "net_down_mbps", Kind: Number},
-	{Name: "reliability", Kind: Number},
-	{Name: "verified", Kind: Bool},
-	{Name: "price_per_gpu_hour", Kind: Price},
-	{Name: "min_gpus", Kind: Number},
-	{Name: "max_duration", Kind: Number},
-	{Name: "simulated", Kind: Bool},
-	{Name: "multi_node", Kind: Bool},
+	{Name: "id", Kind: Identity, About: "the offer's id",
+		Example: "id = of_01jd8zq6b2f7pvvm3k0a9rt4xw"},
+	{Name: "host_id", Kind: Identity, About: "the host's id",
+		Example: "host_id = host_01jd8zq6b2f7pvvm3k0a9rt4xw"},
+	{Name: "host_name", Kind: Identity, About: "the host's name",
+		Example: "host_name in [ams-r4-01,ams-r4-02]"},
+	{Name: "gpu_model", Kind: Model, About: "words of the model's name",
+		Example: "gpu_model = H100"},
+	{Name: "gpu_arch", Kind: Text, About: "architecture",
+		Example: "gpu_arch = hopper"},
+	{Name: "gpus_free", Kind: Number, About: "free GPUs of the offer",
+		Example: "gpus_free >= 4"},
+	{Name: "gpus_total", Kind: Number, About: "GPUs of the offer",
+		Example: "gpus_total >= 8"},
+	{Name: "vram_gb", Kind: Number, About: "memory of each GPU, in GB",
+		Example: "vram_gb >= 80"},
+	{Name: "compute_cap", Kind: Version, About: "CUDA compute capability",
+		Example: "compute_cap >= 8.9"},
+	{Name: "cuda_max", Kind: Version, About: "newest CUDA that the driver runs",
+		Example: "cuda_max >= 12.4"},
+	{Name: "driver", Kind: Version, About: "version of the NVIDIA driver",
+		Example: "driver >= 550"},
+	{Name: "nvlink", Kind: Bool, About: "whether NVLink connects the GPUs",
+		Example: "nvlink = true"},
+	{Name: "nvlink_gbps", Kind: Number, About: "bandwidth of NVLink, in Gbit/s",
+		Example: "nvlink_gbps >= 900"},
+	{Name: "power_limit_w", Kind: Number, About: "watts that each GPU may draw",
+		Example: "power_limit_w >= 350"},
+	{Name: "power_default_w", Kind: Number, About: "watts that the GPU was made to draw",
+		Example: "power_default_w >= 700"},
+	{Name: "pcie_gen", Kind: Number, About: "generation of PCI Express",
+		Example: "pcie_gen >= 5"},
+	{Name: "cpu_cores", Kind: Number, About: "processor cores of the host",
+		Example: "cpu_cores >= 64"},
+	{Name: "ram_gb", Kind: Number, About: "memory of the host, in GB",
+		Example: "ram_gb >= 512"},
+	{Name: "disk_gb", Kind: Number, About: "free disk of the host, in GB",
+		Example: "disk_gb >= 500"},
+	{Name: "scratch_gb", Kind: Number, About: "free scratch of the host, in GB",
+		Example: "scratch_gb >= 500"},
+	{Name: "disk_limited", Kind: Bool, About: "whether the host enforces the disk per node",
+		Example: "disk_limited = true"},
+	{Name: "runtime", Kind: Set, About: "OCI runtime: runc, or runsc for gVisor",
+		Example: "runtime = runsc"},
+	{Name: "region", Kind: Text, About: "region",
+		Example: "region in [eu-west,eu-north]"},
+	{Name: "fabric", Kind: Text, About: "fast network that hosts share",
+		Example: "fabric = rack-4"},
+	{Name: "busbw_gbps", Kind: Number, About: "measured all-reduce bandwidth, in Gbit/s",
+		Example: "busbw_gbps >= 100"},
+	{Name: "net_up_mbps", Kind: Number, About: "measured upload, in Mbit/s",
+		Example: "net_up_mbps >= 500"},
+	{Name: "net_down_mbps", Kind: Number, About: "measured download, in Mbit/s",
+		Example: "net_down_mbps >= 500"},
+	{Name: "reliability", Kind: Number, About: "0 to 1; hosts without a record match no value",
+		Example: "reliability >= 0.99"},
+	{Name: "verified", Kind: Bool, About: "whether the platform has checked the GPUs",
+		Example: "verified = true"},
+	{Name: "price_per_gpu_hour", Kind: Price, About: "price per GPU-hour",
+		Example: "price_per_gpu_hour <= 2.50"},
+	{Name: "min_gpus", Kind: Number, About: "fewest GPUs that a node can rent",
+		Example: "min_gpus <= 1"},
+	{Name: "max_duration", Kind: Number, About: "longest rental, in seconds",
+		Example: "max_duration >= 86400"},
+	{Name: "simulated", Kind: Bool, About: "whether the GPUs are simulated",
+		Example: "simulated = false"},
+	{Name: "multi_node", Kind: Bool, About: "whether the host takes part in clusters of several nodes",
+		Example: "multi_node = true"},
 })
 
 func numbered(all []Field) []Field {
@@ -121,16 +157,31 @@ func Suggest(name string) string {
 		for i := range Fields {
 			names[i] = Fields[i].Name
 		}
-		if like := text.Nearest(low, names); like != "" {
+		if like := NearestField(low); like != "" {
 			return fmt.Sprintf("did you mean %s?", like)
-		}
-		for i := range names {
-			if low != "" && (strings.Contains(names[i], low) || strings.Contains(low, names[i])) {
-				return fmt.Sprintf("did you mean %s?", names[i])
-			}
 		}
 		return "fields are " + strings.Join(names, ", ")
 	}
+}
+
+// NearestField returns the name of the field that a misspelt or shortened name probably means, or "".
+func NearestField(name string) string {
+	name = strings.ToLower(name)
+	names := make([]string, len(Fields))
+	for i := range Fields {
+		names[i] = Fields[i].Name
+	}
+	if like := text.Nearest(name, names); like != "" {
+		return like
+	}
+	within := func(n string) bool {
+		return len(name) > 2 && strings.Contains(n, name) || len(n) > 2 && strings.Contains(name, n)
+	}
+	begins := func(n string) bool { return within(n) && strings.HasPrefix(n, name) }
+	if i := cmp.Or(slices.IndexFunc(names, begins)+1, slices.IndexFunc(names, within)+1); i > 0 {
+		return names[i-1]
+	}
+	return ""
 }
 
 // compare compares the row's value of the field with v. For text, c is 0 if the values are equal and 1 otherwise.

@@ -14,6 +14,7 @@ import (
 type Error struct {
 	Pos     int // 1-based, in characters
 	Message string
+	Fixed   string // the whole query as it was probably meant; "" = not known
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("position %d: %s", e.Pos, e.Message) }
@@ -125,5 +126,5 @@ func (l *lexer) quoted(quote byte) (token, error) {
 			b.WriteByte(c)
 		}
 	}
-	return t, &Error{t.pos, "this quote is never closed"}
+	return t, &Error{Pos: t.pos, Message: "this quote is never closed"}
 }

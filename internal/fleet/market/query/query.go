@@ -5,6 +5,7 @@
 package query
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -101,19 +102,23 @@ func isKeyword(s string) bool {
 	return slices.Contains([]string{"in", "notin", "and", "or", "not"}, strings.ToLower(s))
 }
 
-// Parse parses a query: terms `field op value` and bare words, separated by spaces. The operators are = != < <= > >= in notin; a list
-// is written [a,b]; values with spaces are quoted. The error is a *Error with the position.
+// Parse parses a query: terms `field op value` and bare words, separated by spaces. The operators are = != < <= > >= in
+// notin; a list is written [a,b]; values with spaces are quoted. The error is a *Error with the position.
 func Parse(s string) (Query, error) {
 	if len(s) > maxBytes {
-		return Query{}, &Error{1, fmt.Sprintf("a query has at most %d bytes", maxBytes)}
+		return Query{}, &Error{Pos: 1, Message: fmt.Sprintf("a query has at most %d bytes", maxBytes)}
 	}
 	if !utf8.ValidString(s) {
-		return Query{}, &Error{1, "a query is UTF-8 text"}
+		return Query{}, &Error{Pos: 1, Message: "a query is UTF-8 text"}
 	}
 	l := &lexer{rest: s}
 	var q Query
 	for {
 		t, more, err := parseTerm(l)
+		var unknown *unknownField
+		if errors.As(err, &unknown) {
+			return Query{}, unknown.in(s)
+		}
 		if err != nil {
 			return Query{}, err
 		}
@@ -121,7 +126,7 @@ func Parse(s string) (Query, error) {
 			return q, nil
 		}
 		if len(q.terms) == maxTerms {
-			return Query{}, &Error{l.pos, fmt.Sprintf("a query has at most %d terms", maxTerms)}
+			return Query{}, &Error{Pos: l.pos, Message: fmt.Sprintf("a query has at most %d terms", maxTerms)}
 		}
 		q.terms = append(q.terms, t)
 	}
@@ -145,13 +150,12 @@ func parseTerm(l *lexer) (t Term, more bool, err error) {
 			t, err = bareTerm(name)
 			return t, true, err
 		}
-		return t, false, &Error{name.pos, fmt.Sprintf("want a field without quotes, not %s", name.describe())}
+		return t, false, &Error{Pos: name.pos, Message: fmt.Sprintf("want a field without quotes, not %s", name.describe())}
 	default:
-		return t, false, &Error{name.pos, fmt.Sprintf("want a field such as gpu_model, not %s", name.describe())}
+		return t, false, &Error{Pos: name.pos, Message: fmt.Sprintf("want a field such as gpu_model, not %s", name.describe())}
 	}
 	if t.Field = FieldNamed(name.text); t.Field == nil {
-		return t, false, &Error{name.pos, fmt.Sprintf("there is no field %q; %s", text.Ellipsis(name.text, 40),
-			Suggest(name.text))}
+		return t, false, &unknownField{name}
 	}
 	if t.Op, err = parseOp(l, t.Field); err != nil {
 		return t, false, err
@@ -173,7 +177,7 @@ func parseTerm(l *lexer) (t Term, more bool, err error) {
 func bareTerm(word token) (Term, error) {
 	words := Words(word.text)
 	if len(words) == 0 {
-		return Term{}, &Error{word.pos, fmt.Sprintf("want a field such as gpu_model or a word such as H100, not %s",
+		return Term{}, &Error{Pos: word.pos, Message: fmt.Sprintf("want a field such as gpu_model or a word such as H100, not %s",
 			word.describe())}
 	}
 	v := value{raw: word.text, text: strings.ToLower(word.text), words: words}
@@ -192,11 +196,11 @@ func parseOp(l *lexer, f *Field) (Op, error) {
 		return o, nil
 	case tok.kind == tokenOp && slices.Contains([]Op{Lt, Le, Gt, Ge}, o):
 		if f.Kind != Number && f.Kind != Price && f.Kind != Version {
-			return "", &Error{tok.pos, fmt.Sprintf("%s has no order: use =, !=, in or notin", f.Name)}
+			return "", &Error{Pos: tok.pos, Message: fmt.Sprintf("%s has no order: use =, !=, in or notin", f.Name)}
 		}
 		return o, nil
 	}
-	return "", &Error{tok.pos, fmt.Sprintf("after %s want one of = != < <= > >= in notin, not %s", f.Name,
+	return "", &Error{Pos: tok.pos, Message: fmt.Sprintf("after %s want one of = != < <= > >= in notin, not %s", f.Name,
 		tok.describe())}
 }
 
@@ -206,7 +210,7 @@ func parseList(l *lexer, f *Field) ([]value, error) {
 		return nil, err
 	}
 	if tok.kind != tokenOpen {
-		return nil, &Error{tok.pos, "want a list such as [a,b]"}
+		return nil, &Error{Pos: tok.pos, Message: "want a list such as [a,b]"}
 	}
 	var out []value
 	for {
@@ -218,7 +222,7 @@ func parseList(l *lexer, f *Field) ([]value, error) {
 			return nil, err
 		}
 		if len(out) == maxListItems {
-			return nil, &Error{tok.pos, fmt.Sprintf("a list has at most %d items", maxListItems)}
+			return nil, &Error{Pos: tok.pos, Message: fmt.Sprintf("a list has at most %d items", maxListItems)}
 		}
 		out = append(out, v)
 		if tok, err = l.next("[],"); err != nil {
@@ -229,18 +233,18 @@ func parseList(l *lexer, f *Field) ([]value, error) {
 			return out, nil
 		case tokenComma:
 		default:
-			return nil, &Error{tok.pos, fmt.Sprintf("in a list want , or ], not %s", tok.describe())}
+			return nil, &Error{Pos: tok.pos, Message: fmt.Sprintf("in a list want , or ], not %s", tok.describe())}
 		}
 	}
 }
 
 func parseValue(f *Field, tok token) (value, error) {
 	if tok.kind != tokenWord && tok.kind != tokenQuoted {
-		return value{}, &Error{tok.pos, fmt.Sprintf("want a value for %s, not %s", f.Name, tok.describe())}
+		return value{}, &Error{Pos: tok.pos, Message: fmt.Sprintf("want a value for %s, not %s", f.Name, tok.describe())}
 	}
 	v := value{raw: tok.text, text: strings.ToLower(tok.text)}
 	bad := func(want string) (value, error) {
-		return value{}, &Error{tok.pos, fmt.Sprintf("%s wants %s, not %q", f.Name, want, text.Ellipsis(tok.text, 40))}
+		return value{}, &Error{Pos: tok.pos, Message: fmt.Sprintf("%s wants %s, not %q", f.Name, want, text.Ellipsis(tok.text, 40))}
 	}
 	switch f.Kind {
 	case Model:
