@@ -133,6 +133,28 @@ if (matchMedia("(max-width: 1240px)").matches) for (const toc of document.queryS
 // <button data-print> prints the page.
 document.addEventListener("click", (e) => { if (e.target.closest("[data-print]")) window.print(); });
 
+// <a data-unfold href="/path"> in a table shows the row of /path?row=1 below its own; a second click hides it.
+document.addEventListener("click", async (e) => {
+  const link = e.target.closest("a[data-unfold]");
+  if (!link || e.ctrlKey || e.metaKey || e.shiftKey) return;
+  e.preventDefault();
+  const row = link.closest("tr"), open = link.getAttribute("aria-expanded") !== "true";
+  link.setAttribute("aria-expanded", String(open));
+  if (row.nextElementSibling?.matches(".facts")) { row.nextElementSibling.hidden = !open; return; }
+  if (row.dataset.unfolding) return; // it is on its way
+  row.dataset.unfolding = "true";
+  try {
+    const res = await fetch(`${link.href}?row=1`);
+    if (!res.ok) throw new Error(res.statusText);
+    const part = document.createElement("template");
+    part.innerHTML = await res.text();
+    part.content.firstElementChild.hidden = link.getAttribute("aria-expanded") !== "true";
+    row.after(part.content);
+  } catch {
+    location.href = link.href; // the page says what is wrong
+  }
+});
+
 // <form data-passkey="create" data-begin="/path"> asks the server for a ceremony, has the browser make a passkey (or use
 // one, with "get"), and posts what the browser returned in the field "response".
 document.addEventListener("submit", async (e) => {

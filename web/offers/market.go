@@ -76,11 +76,7 @@ func (s *Pages) showMarket(v *page.Visit, m Market) error {
 	m.Fields = fieldRows(query.String(), m.Sort)
 	m.Chips, m.Filters, m.SortLinks = chips(page.Explain, m.Sort), filters(query, page), sortLinks(m.Query, m.Sort)
 	for _, o := range page.Items {
-		row := offerRow(o, m.Quote)
-		if only, err := query.Set("host_name", "=", o.HostName); err == nil {
-			row.Only = marketLink(only.String(), m.Sort)
-		}
-		m.Offers = append(m.Offers, row)
+		m.Offers = append(m.Offers, offerRow(o, m.Quote))
 	}
 	if page.Next != nil {
 		m.Next = "/offers?" + url.Values{"q": {m.Query}, "sort": {m.Sort}, "after": {*page.Next}}.Encode()

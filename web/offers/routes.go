@@ -20,6 +20,9 @@ func (s *Pages) Routes(m page.Mux) {
 	get, post := m.Get, m.Post
 	get("/offers", page.Anybody, s.offers)
 	get("/offers/filter", page.Anybody, s.filter)
+	get("/offers/compare", page.Anybody, s.compare)
+	get("/offers/choose", page.Anybody, s.choose)
+	get("/offers/{id}", page.Anybody, s.offer)
 	get("/estimate", page.Anybody, s.estimate)
 	post("/estimate", page.Anybody, s.estimate)
 	post("/offers/lines", page.Anybody, s.lines)

@@ -47,6 +47,73 @@ func (q *Queries) InsertOfferPrice(ctx context.Context, offerID id.Offer, price 
 	return err
 }
 
+const missingReports = `-- name: MissingReports :many
+SELECT from_ms, to_ms FROM silence
+WHERE host_id = $1 AND kind = 'missing' AND to_ms > $2
+ORDER BY from_ms DESC
+LIMIT 5000
+`
+
+type MissingReportsRow struct {
+	FromMs int64
+	ToMs   int64
+}
+
+// When a rented host's reports were missing, unix ms.
+func (q *Queries) MissingReports(ctx context.Context, hostID id.Host, sinceMs int64) ([]MissingReportsRow, error) {
+	rows, err := q.db.Query(ctx, missingReports, hostID, sinceMs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []MissingReportsRow{}
+	for rows.Next() {
+		var i MissingReportsRow
+		if err := rows.Scan(&i.FromMs, &i.ToMs); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const offerPricesSince = `-- name: OfferPricesSince :many
+SELECT p.price, p.at FROM offer_price p
+WHERE p.offer_id = $1
+  AND p.at >= coalesce((SELECT max(b.at) FROM offer_price b WHERE b.offer_id = $1 AND b.at <= $2), $2)
+ORDER BY p.at DESC
+LIMIT 1000
+`
+
+type OfferPricesSinceRow struct {
+	Price *money.Micro
+	At    time.Time
+}
+
+// The price that an offer had at @since and the changes after it, newest first.
+func (q *Queries) OfferPricesSince(ctx context.Context, offerID id.Offer, since time.Time) ([]OfferPricesSinceRow, error) {
+	rows, err := q.db.Query(ctx, offerPricesSince, offerID, since)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OfferPricesSinceRow{}
+	for rows.Next() {
+		var i OfferPricesSinceRow
+		if err := rows.Scan(&i.Price, &i.At); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const offersOfHosts = `-- name: OffersOfHosts :many
 SELECT o.id, o.host_id, o.gpu_model, o.price, o.min_gpus, o.max_duration_s, o.host_share_ppm,
        (SELECT count(*) FROM gpu g WHERE g.host_id = o.host_id AND g.model = o.gpu_model AND g.present AND g.removed_at IS NULL)::integer AS gpus
@@ -161,6 +228,41 @@ func (q *Queries) PriceChangesOfHost(ctx context.Context, hostID id.Host, maxRow
 			&i.At,
 			&i.Before,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const rentedSpans = `-- name: RentedSpans :many
+SELECT (extract(epoch FROM l.created_at) * 1000)::bigint AS from_ms,
+       (extract(epoch FROM coalesce(l.ended_at, statement_timestamp())) * 1000)::bigint AS to_ms
+FROM lease l
+WHERE l.host_id = $1 AND (l.ended_at IS NULL OR l.ended_at > $2)
+ORDER BY l.created_at DESC
+LIMIT 5000
+`
+
+type RentedSpansRow struct {
+	FromMs int64
+	ToMs   int64
+}
+
+// When a host was rented since @since, unix ms.
+func (q *Queries) RentedSpans(ctx context.Context, hostID id.Host, since *time.Time) ([]RentedSpansRow, error) {
+	rows, err := q.db.Query(ctx, rentedSpans, hostID, since)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []RentedSpansRow{}
+	for rows.Next() {
+		var i RentedSpansRow
+		if err := rows.Scan(&i.FromMs, &i.ToMs); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

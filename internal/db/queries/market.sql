@@ -47,3 +47,27 @@ FROM offer_price p JOIN offer o ON o.id = p.offer_id
 WHERE o.host_id = @host_id
 ORDER BY p.at DESC, o.gpu_model
 LIMIT @max_rows;
+
+-- name: OfferPricesSince :many
+-- The price that an offer had at @since and the changes after it, newest first.
+SELECT p.price, p.at FROM offer_price p
+WHERE p.offer_id = @offer_id
+  AND p.at >= coalesce((SELECT max(b.at) FROM offer_price b WHERE b.offer_id = @offer_id AND b.at <= @since), @since)
+ORDER BY p.at DESC
+LIMIT 1000;
+
+-- name: RentedSpans :many
+-- When a host was rented since @since, unix ms.
+SELECT (extract(epoch FROM l.created_at) * 1000)::bigint AS from_ms,
+       (extract(epoch FROM coalesce(l.ended_at, statement_timestamp())) * 1000)::bigint AS to_ms
+FROM lease l
+WHERE l.host_id = @host_id AND (l.ended_at IS NULL OR l.ended_at > @since)
+ORDER BY l.created_at DESC
+LIMIT 5000;
+
+-- name: MissingReports :many
+-- When a rented host's reports were missing, unix ms.
+SELECT from_ms, to_ms FROM silence
+WHERE host_id = @host_id AND kind = 'missing' AND to_ms > @since_ms
+ORDER BY from_ms DESC
+LIMIT 5000;
