@@ -292,7 +292,7 @@ func TestRentingByCommand(t *testing.T) {
 		t.Error(out)
 	}
 	if r := p.run("", "billing", "refund", "50.01"); r.code != 1 ||
-		!strings.Contains(r.errs, "only 50.00 can be given back") || strings.Contains(r.errs, "topup") {
+		!strings.Contains(r.errs, "only 50.00 can be refunded") || strings.Contains(r.errs, "topup") {
 		t.Errorf("more than there is: exit %d %s", r.code, r.errs)
 	}
 	if r := p.run("", "billing", "redeem", "no-such-code"); r.code != 3 {

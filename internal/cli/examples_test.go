@@ -225,7 +225,7 @@ var refusedExamples = map[string]refusal{
 	"muster org leave":                                {1, "only organisation"},
 	"muster billing cards default card_…":             {3, "card not found"},
 	"muster billing cards remove card_…":              {3, "card not found"},
-	"muster billing redeem WELCOME-2026":              {3, "no such code"},
+	"muster billing redeem WELCOME-2026":              {3, "it does not exist"},
 	"muster admin release review_…" +
 		" --reason 'a subsidiary, known to us'": {3, "review not found"},
 	"muster admin refuse review_…" +
