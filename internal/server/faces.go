@@ -51,7 +51,7 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		Version:     s.cfg.Version,
 		Currency:    s.cfg.Currency,
 		Sandbox:     s.cfg.Sandbox(),
-		Ready:       map[string]func(context.Context) error{"hosts": s.hostsReady},
+		Ready:       map[string]func(context.Context) error{"hosts": s.hostsReady, "nats": s.link.NATSReady},
 		GatewayAddr: s.cfg.GatewayAddr,
 		SSHHostKeys: sshHostKeys,
 		Holdback:    s.cfg.Holdback,
@@ -112,6 +112,7 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		Ready: map[string]func(context.Context) error{
 			"Database":          s.db.Ping,
 			"Link to hosts":     s.hostsReady,
+			"NATS":              s.link.NATSReady,
 			"Database's schema": s.db.SchemaReady,
 		},
 		TermsText:   terms,
@@ -169,7 +170,7 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 	s.private.handler = httpbody.Limit(private, maxBody, httpbody.DefaultTimeout)
 }
 
-// hostsReady reports why hosts cannot reach this replica; it returns nothing if they can.
+// hostsReady reports why hosts cannot reach this replica although NATS works; it returns nil if they can.
 func (s *Server) hostsReady(ctx context.Context) error {
 	why := s.link.Unready(ctx)
 	if len(why) == 0 {

@@ -34,7 +34,7 @@ func (l *Link) onHost(q *queue, handle func(context.Context, id.Host, *nats.Msg)
 			l.log.Debug("a host sends too often", "host", h, "what", kind, "wait", wait)
 			return
 		}
-		q.add(m, func(ctx context.Context, m *nats.Msg) {
+		q.add(h, m, func(ctx context.Context, m *nats.Msg) {
 			if m.Reply == "" || ownInbox(h, m.Reply) {
 				handle(ctx, h, m)
 				return

@@ -200,12 +200,12 @@ func (l *Link) Start(d Domain) error {
 		{l.hosts, agentapi.SubjectSync("*"), l.onHost(l.reports, l.handleSync)},
 		{l.hosts, agentapi.SubjectInventory("*"), l.onHost(l.inventories, l.handleInventory)},
 		{l.hosts, agentapi.SubjectTelemetry("*"), l.onHost(l.telemetry, l.handleTelemetry)},
-		{l.hosts, subjectPulse, func(m *nats.Msg) { l.reports.add(m, l.handlePulse) }},
+		{l.hosts, subjectPulse, func(m *nats.Msg) { l.reports.add(id.Host{}, m, l.handlePulse) }},
 		{l.sys, "$SYS.ACCOUNT." + accountHosts + ".DISCONNECT", func(m *nats.Msg) {
-			l.disconnects.add(m, l.handleDisconnect)
+			l.disconnects.add(id.Host{}, m, l.handleDisconnect)
 		}},
 		// This must be the last: when the first host is admitted, all other handlers must be ready.
-		{l.auth, server.AuthCalloutSubject, func(m *nats.Msg) { l.doors.add(m, l.handleAuth) }},
+		{l.auth, server.AuthCalloutSubject, func(m *nats.Msg) { l.doors.add(id.Host{}, m, l.handleAuth) }},
 	} {
 		// With a queue group, exactly one replica handles each message.
 		sub, err := s.nc.QueueSubscribe(s.subject, "hostlink", s.handle)

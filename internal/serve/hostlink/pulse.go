@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/id"
 )
 
 // subjectPulse is the subject of the control plane's messages to itself. No host may publish there.
@@ -129,5 +130,5 @@ func (l *Link) postpone(m *nats.Msg, wait time.Duration) {
 		l.refuse(m, wait)
 		return
 	}
-	time.AfterFunc(wait, func() { l.reports.add(m, l.handlePulse) })
+	time.AfterFunc(wait, func() { l.reports.add(id.Host{}, m, l.handlePulse) })
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/metrics"
 )
 
@@ -19,6 +20,9 @@ const (
 	maxBacklog = 2 * time.Second
 	// maxQueued limits the memory of a queue whose messages are handled quickly.
 	maxQueued = 20_000
+	// maxQueuedPerHost limits how many messages of one host wait. An agent sends its next report or inventory after the
+	// reply to the last one, and at most one telemetry message a second.
+	maxQueuedPerHost = 8
 	// firstEstimate is the assumed time to handle a message before any was handled.
 	firstEstimate = 5 * time.Millisecond
 )
@@ -35,20 +39,32 @@ type queueConfig struct {
 	now    func() time.Time
 }
 
-// queue handles messages of one kind in order of arrival, at most workers at a time. It stays short under overload: a
-// message whose sender no longer waits is dropped instead of handled, and when the waiting messages are more than
-// maxBacklog of work, the senders of new ones are told when to send them again. Those times are spread at the rate at
-// which messages are handled, so that refused senders do not all come back together.
+// queue handles messages of one kind, at most workers at a time. Each host has a line of its own, in order of arrival,
+// and the lines take turns: a host that floods the queue delays another host by at most one message per turn.
+//
+// The queue stays short under overload. A message whose sender no longer waits is dropped instead of handled. If a new
+// message would wait for more than maxBacklog, its sender is told when to send it again; so is a host of which
+// maxQueuedPerHost messages wait. Those times are spread at the rate at which messages are handled, so that refused
+// senders do not all come back together.
 type queue struct {
 	queueConfig
 	handled sync.WaitGroup // running workers
 
-	mu      sync.Mutex
-	closed  bool
-	busy    int           // running workers
-	waiting []queued      // oldest first
-	each    time.Duration // moving average of the time to handle one message
-	next    time.Time     // time given to the sender that was refused last
+	mu     sync.Mutex
+	closed bool
+	busy   int // running workers
+	size   int // waiting messages
+	lines  map[id.Host]*line
+	turns  []*line       // the lines, in the order of their turns
+	each   time.Duration // moving average of the time to handle one message
+	next   time.Time     // time given to the sender that was refused last
+}
+
+// line is the waiting messages of one host, oldest first; it is never empty. The platform's own messages share the line
+// of the zero host.
+type line struct {
+	host    id.Host
+	waiting []queued
 }
 
 // queued is a message that waits.
@@ -59,17 +75,20 @@ type queued struct {
 	handle  func(context.Context, *nats.Msg)
 }
 
-func newQueue(c queueConfig) *queue { return &queue{queueConfig: c, each: firstEstimate} }
+func newQueue(c queueConfig) *queue {
+	return &queue{queueConfig: c, each: firstEstimate, lines: map[id.Host]*line{}}
+}
 
-// add queues a message or refuses it. It never blocks.
-func (q *queue) add(m *nats.Msg, handle func(context.Context, *nats.Msg)) {
+// add queues a message or refuses it. from is the host that sent it; the zero host stands for the platform. It never
+// blocks.
+func (q *queue) add(from id.Host, m *nats.Msg, handle func(context.Context, *nats.Msg)) {
 	now, patience := q.now(), q.patienceOf(m)
 	q.mu.Lock()
 	if q.closed {
 		q.mu.Unlock()
 		return
 	}
-	if backlog := q.backlog(); backlog > min(maxBacklog, patience/2) || len(q.waiting) >= maxQueued {
+	if backlog := q.backlog(from); backlog > min(maxBacklog, patience/2) || q.full(from) {
 		wait := q.comeBack(now, backlog)
 		q.mu.Unlock()
 		metrics.HostMessage(q.name, "refused")
@@ -78,7 +97,7 @@ func (q *queue) add(m *nats.Msg, handle func(context.Context, *nats.Msg)) {
 		}
 		return
 	}
-	q.waiting = append(q.waiting, queued{msg: m, arrived: now, until: now.Add(patience), handle: handle})
+	q.put(from, queued{msg: m, arrived: now, until: now.Add(patience), handle: handle})
 	spawn := q.busy < q.workers
 	if spawn {
 		q.busy++
@@ -90,12 +109,39 @@ func (q *queue) add(m *nats.Msg, handle func(context.Context, *nats.Msg)) {
 	}
 }
 
-// backlog estimates when a message that arrives now would be handled. Callers hold q.mu.
-func (q *queue) backlog() time.Duration {
+// put adds a message to its host's line. Callers hold q.mu.
+func (q *queue) put(from id.Host, m queued) {
+	l := q.lines[from]
+	if l == nil {
+		l = &line{host: from}
+		q.lines[from] = l
+		q.turns = append(q.turns, l)
+	}
+	l.waiting = append(l.waiting, m)
+	q.size++
+}
+
+// full reports whether no further message of a host may wait. Callers hold q.mu.
+func (q *queue) full(from id.Host) bool {
+	return q.size >= maxQueued || from != id.Host{} && q.waitingOf(from) >= maxQueuedPerHost
+}
+
+// waitingOf returns how many messages of a host wait. Callers hold q.mu.
+func (q *queue) waitingOf(from id.Host) int {
+	if l := q.lines[from]; l != nil {
+		return len(l.waiting)
+	}
+	return 0
+}
+
+// backlog estimates when a message that arrives now would be handled. Before it, each line has as many turns as the
+// host's own line has messages, and one more. Callers hold q.mu.
+func (q *queue) backlog(from id.Host) time.Duration {
 	if q.busy < q.workers {
 		return 0
 	}
-	return time.Duration(len(q.waiting)+1) * q.each / time.Duration(q.workers)
+	ahead := min(q.size, len(q.lines)*(q.waitingOf(from)+1))
+	return time.Duration(ahead+1) * q.each / time.Duration(q.workers)
 }
 
 // comeBack returns the wait of a refused sender. Each gets a time of its own, at four fifths of the rate at which
@@ -142,23 +188,38 @@ func (q *queue) work() {
 	}
 }
 
-// take removes the oldest message whose sender still waits. If there is none, the calling worker must end.
+// take removes the next message whose sender still waits. If there is none, the calling worker must end.
 func (q *queue) take() (queued, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.now()
-	for len(q.waiting) > 0 && !q.closed {
-		m := q.waiting[0]
-		q.waiting[0] = queued{} // for the garbage collector
-		q.waiting = q.waiting[1:]
-		if now.Before(m.until) {
+	for q.size > 0 && !q.closed {
+		if m := q.turn(); now.Before(m.until) {
 			return m, true
 		}
 		metrics.HostMessage(q.name, "dropped")
 	}
-	q.waiting = nil
+	q.turns, q.size = nil, 0
+	clear(q.lines)
 	q.busy--
 	return queued{}, false
+}
+
+// turn removes the oldest message of the line whose turn it is. Callers hold q.mu; a message waits.
+func (q *queue) turn() queued {
+	l := q.turns[0]
+	q.turns[0] = nil // for the garbage collector
+	q.turns = q.turns[1:]
+	m := l.waiting[0]
+	l.waiting[0] = queued{}
+	l.waiting = l.waiting[1:]
+	q.size--
+	if len(l.waiting) > 0 {
+		q.turns = append(q.turns, l)
+	} else {
+		delete(q.lines, l.host)
+	}
+	return m
 }
 
 // close drops the waiting messages and all that arrive later. It does not wait for those being handled.

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/id"
 )
 
 // gated is a queue with one worker, which handles a message whenever the test allows it, and a clock that the test
@@ -43,13 +44,15 @@ func newGated(t *testing.T) *gated {
 	return g
 }
 
-// send adds a message whose sender waits for the given time; 0: it does not say so.
-func (g *gated) send(name string, wait time.Duration) {
+// send adds a message of a host that has sent no other. The host waits for the given time; 0: it does not say so.
+func (g *gated) send(name string, wait time.Duration) { g.sendFrom(id.New[id.Host](), name, wait) }
+
+func (g *gated) sendFrom(from id.Host, name string, wait time.Duration) {
 	m := &nats.Msg{Subject: name}
 	if wait > 0 {
 		m.Header = nats.Header{agentapi.HeaderWait: {strconv.FormatInt(wait.Milliseconds(), 10)}}
 	}
-	g.add(m, func(_ context.Context, m *nats.Msg) {
+	g.add(from, m, func(_ context.Context, m *nats.Msg) {
 		g.started <- struct{}{}
 		<-g.allow
 		g.handled <- m.Subject
@@ -86,8 +89,8 @@ func TestQueue_RefusesMoreThanTwoSecondsOfWork(t *testing.T) {
 	for range 10 {
 		g.send("refused", 0)
 	}
-	if len(g.refused) != 10 || len(g.waiting) > 4 {
-		t.Fatalf("%d refused, %d wait", len(g.refused), len(g.waiting))
+	if len(g.refused) != 10 || g.size > 4 {
+		t.Fatalf("%d refused, %d wait", len(g.refused), g.size)
 	}
 	if first := g.refused[0]; first < 2*time.Second || first > 4*time.Second {
 		t.Errorf("the first comes back after %v: want when the queue is empty", first)
@@ -102,6 +105,67 @@ func TestQueue_RefusesMoreThanTwoSecondsOfWork(t *testing.T) {
 	}
 	if longest := slices.Max(g.refused); longest > agentapi.MaxRetry {
 		t.Errorf("one is sent away for %v", longest)
+	}
+}
+
+// A host that floods the queue waits for itself: others are handled as if it had sent one message.
+func TestQueue_HostsTakeTurns(t *testing.T) {
+	t.Parallel()
+	g := newGated(t)
+	flooder, other, third := id.New[id.Host](), id.New[id.Host](), id.New[id.Host]()
+	g.sendFrom(flooder, "first", 0)
+	<-g.started
+	for _, name := range []string{"flood 1", "flood 2", "flood 3"} {
+		g.sendFrom(flooder, name, 0)
+	}
+	g.sendFrom(other, "other 1", 0)
+	g.sendFrom(other, "other 2", 0)
+	g.sendFrom(third, "third", 0)
+	for _, want := range []string{"first", "flood 1", "other 1", "third", "flood 2", "other 2", "flood 3"} {
+		g.allow <- struct{}{}
+		if got := <-g.handled; got != want {
+			t.Fatalf("handled %s, want %s", got, want)
+		}
+	}
+}
+
+// Only a limited number of one host's messages wait; others are not refused because of them.
+func TestQueue_AHostHasLimitedRoom(t *testing.T) {
+	t.Parallel()
+	g := newGated(t)
+	flooder := id.New[id.Host]()
+	g.send("handled", 0)
+	<-g.started
+	for range maxQueuedPerHost + 3 {
+		g.sendFrom(flooder, "flood", 0)
+	}
+	if len(g.refused) != 3 || g.size != maxQueuedPerHost {
+		t.Errorf("%d refused, %d wait; want 3 and %d", len(g.refused), g.size, maxQueuedPerHost)
+	}
+	g.send("other", 0)
+	if len(g.refused) != 3 || g.size != maxQueuedPerHost+1 {
+		t.Errorf("another host: %d refused, %d wait", len(g.refused), g.size)
+	}
+}
+
+// Whether a host's message is accepted depends on the turns before it, not on what others have heaped up.
+func TestQueue_AFloodRefusesOnlyItsSender(t *testing.T) {
+	t.Parallel()
+	g := newGated(t)
+	g.each = 500 * time.Millisecond
+	flooder := id.New[id.Host]()
+	g.send("handled", 0)
+	<-g.started
+	for range 4 { // a further one would begin after 2.5 s
+		g.sendFrom(flooder, "flood", 0)
+	}
+	g.sendFrom(flooder, "flood", 0)
+	if len(g.refused) != 1 {
+		t.Fatalf("%d of the flood are refused, want 1", len(g.refused))
+	}
+	g.send("other", 0)
+	if len(g.refused) != 1 {
+		t.Error("another host is refused because of the flood")
 	}
 }
 
@@ -134,7 +198,7 @@ func TestQueue_AnOverloadHeals(t *testing.T) {
 		q.handled.Wait()
 	})
 	if _, err := nc.QueueSubscribe("ask", "q", func(m *nats.Msg) {
-		q.add(m, func(_ context.Context, m *nats.Msg) {
+		q.add(id.New[id.Host](), m, func(_ context.Context, m *nats.Msg) {
 			handled.Add(1)
 			if n, err := strconv.Atoi(string(m.Data)); err != nil || !waiting[n].Load() {
 				unasked.Add(1)
@@ -211,10 +275,10 @@ func TestQueue_APulseWaitsAsLongAsAHost(t *testing.T) {
 	waiting := func() int {
 		l.reports.mu.Lock()
 		defer l.reports.mu.Unlock()
-		return len(l.reports.waiting)
+		return l.reports.size
 	}
 	pulse := &nats.Msg{Subject: subjectPulse}
-	l.reports.add(pulse, l.handlePulse)
+	l.reports.add(id.Host{}, pulse, l.handlePulse)
 	if waiting() != 0 {
 		t.Fatal("a pulse passes by the reports")
 	}

@@ -3,6 +3,7 @@ package hostlink
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/musterhq/muster/internal/fleet/host"
 )
@@ -14,17 +15,27 @@ func (l *Link) beat(ctx context.Context) error {
 	})
 }
 
-// Unready returns the reasons for which this replica cannot serve hosts, for /readyz. It is empty if there are none.
-func (l *Link) Unready(ctx context.Context) []string {
-	var why []string
+// NATSReady reports which of this replica's connections to NATS are down, for /readyz. It is nil if there are none.
+func (l *Link) NATSReady(context.Context) error {
+	var down []string
 	for _, c := range []struct {
 		role string
 		up   bool
 	}{{"hosts", l.hosts.IsConnected()}, {"replicas", l.replicas.IsConnected()}, {"authentication", l.auth.IsConnected()}} {
 		if !c.up {
-			why = append(why, "NATS is out of reach for "+c.role)
+			down = append(down, c.role)
 		}
 	}
+	if len(down) > 0 {
+		return fmt.Errorf("no connection to NATS for: %s", strings.Join(down, ", "))
+	}
+	return nil
+}
+
+// Unready returns the reasons for which hosts cannot reach this replica although NATS works, for /readyz. It is empty if
+// there are none.
+func (l *Link) Unready(ctx context.Context) []string {
+	var why []string
 	live, err := l.all.Live(ctx)
 	if err != nil {
 		return append(why, "the list of replicas cannot be read")

@@ -113,6 +113,38 @@ func TestReplicasWithAnExternalNATS(t *testing.T) {
 	twoReplicas(t, c, c)
 }
 
+func TestNATSReady_WithoutNATS(t *testing.T) {
+	t.Parallel()
+	conf, err := hostlink.NATSConfig(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true}
+	if err := o.ProcessConfigString(conf); err != nil {
+		t.Fatal(err)
+	}
+	ns, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	t.Cleanup(ns.Shutdown)
+	if !ns.ReadyForConnections(patience) {
+		t.Fatal("NATS did not start")
+	}
+	c := config()
+	c.Listen, c.WebSocketListen, c.NATSURL, c.AgentURLs = "", "", ns.ClientURL(), []string{ns.ClientURL()}
+	l, _ := start(t, dbtest.New(t), c)
+	if err := l.NATSReady(t.Context()); err != nil {
+		t.Errorf("with NATS: %v", err)
+	}
+	ns.Shutdown()
+	eventually(t, "every connection to NATS is down", func() bool {
+		err := l.NATSReady(t.Context())
+		return err != nil && err.Error() == "no connection to NATS for: hosts, replicas, authentication"
+	})
+}
+
 func TestUnreadyWithSeveralReplicasThatCannotBeReached(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
