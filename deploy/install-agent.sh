@@ -6,7 +6,7 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: install-agent.sh --archive FILE|URL --sha256 HEX [--url PLATFORM --token-file FILE|- [--ca FILE]] [--force]
+usage: install-agent.sh [--archive FILE|URL --sha256 HEX] [--url PLATFORM --token-file FILE|- [--ca FILE]] [--force]
        install-agent.sh --uninstall
        each with [--dry-run] [--root DIR]
 
@@ -20,6 +20,9 @@ usage: install-agent.sh --archive FILE|URL --sha256 HEX [--url PLATFORM --token-
   --dry-run            check everything and say what would change; change nothing
   --root DIR           install below DIR instead of /, without systemd (for images and tests)
 
+A script that a platform serves (https://PLATFORM/install-agent.sh) knows that platform's archive and address: it needs
+only --token-file.
+
 Run again with the same archive, it changes nothing; with another, it upgrades. What runs for renters goes on.
 USAGE
 }
@@ -27,6 +30,10 @@ USAGE
 say() { printf '%s\n' "$*"; }
 die() { printf 'install-agent: %s\n' "$*" >&2; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
+
+# A platform that serves this script fills these in: the address of its archives, their version and hashes (ARCH=HEX …),
+# its address for hosts, and the certificates to verify that with, if they are its own.
+served_archives='' served_version='' served_sums='' served_url='' served_ca=''
 
 archive='' sha='' url='' token_file='' ca='' root='' force='' dry='' uninstall=''
 changes=0 # made, or with --dry-run: to be made
@@ -86,11 +93,28 @@ parse() {
     [ -z "$archive$sha$url$token_file$ca$force" ] || die '--uninstall goes with --dry-run and --root only'
     return
   fi
+  use_served
   [ -n "$archive" ] || die '--archive is missing: the file or https address of the archive (--help tells more)'
   [[ $sha =~ ^[0-9a-fA-F]{64}$ ]] || die '--sha256 is missing or not 64 hexadecimal digits: take it from the SHA256SUMS you verified'
   sha=${sha,,}
   [ -z "$url" ] || [ -n "$token_file" ] || die '--url needs --token-file'
   [ -n "$url" ] || [ -z "$token_file$ca" ] || die '--token-file and --ca go with --url'
+}
+
+# use_served takes what the platform that served this script filled in, where no argument says otherwise.
+use_served() {
+  [ -n "$served_archives" ] || return 0
+  [ -n "$url" ] || [ -z "$token_file" ] || url=$served_url
+  [ -z "$archive" ] || return 0
+  local arch
+  case $(uname -m) in
+    x86_64) arch=amd64 ;;
+    aarch64) arch=arm64 ;;
+    *) arch=$(uname -m) ;;
+  esac
+  [[ " $served_sums " == *" $arch="* ]] || die "the platform serves no agent for $(uname -m) machines"
+  archive=$served_archives/muster-agent-$served_version-linux-$arch.tar.gz
+  [ -n "$sha" ] || sha=$(tr ' ' '\n' <<<"$served_sums" | sed -n "s/^$arch=//p")
 }
 
 # prepare_host refuses what the rest could not mend.
@@ -107,14 +131,20 @@ prepare_host() {
 # fetch puts the archive's checked content into $work/new.
 fetch() {
   local file=$archive got
+  local proto='=https'
   case $archive in
-    https://*)
+    "${served_archives:-none}"/*) proto='=http,https' ;; # its hash came with this script
+  esac
+  case $archive in
+    https://* | "${served_archives:-none}"/*)
       file=$work/archive
       say "fetching $archive"
       if have curl; then
-        curl --fail --silent --show-error --location --proto '=https' --output "$file" -- "$archive" || die "the archive cannot be fetched from $archive"
+        curl --fail --silent --show-error --location --proto "$proto" --output "$file" -- "$archive" || die "the archive cannot be fetched from $archive"
       elif have wget; then
-        wget --quiet --https-only --output-document="$file" -- "$archive" || die "the archive cannot be fetched from $archive"
+        local only=(--https-only)
+        [ "$proto" = =https ] || only=()
+        wget --quiet ${only[@]+"${only[@]}"} --output-document="$file" -- "$archive" || die "the archive cannot be fetched from $archive"
       else
         die 'fetching needs curl or wget: apt-get install curl'
       fi
@@ -296,6 +326,10 @@ main() {
   fi
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
+  if [ -n "$url" ] && [ "$url" = "$served_url" ] && [ -z "$ca" ] && [ -n "$served_ca" ]; then
+    ca=$work/platform-ca.pem
+    printf '%s\n' "$served_ca" >"$ca"
+  fi
   install_agent
 }
 

@@ -50,6 +50,7 @@ type ServerParams struct {
 	RelayListen                              string // UDP
 	TLSCert, TLSKey, TLSCA                   string
 	DemoImage                                string // what the built-in templates start
+	Bin, Releases                            string // folder of the agent's programs, and where its release is packed
 	SandboxFile                              string // where earlier versions stored the state of the fake Stripe
 }
 
@@ -229,6 +230,8 @@ func (s *Stack) startServer(ctx context.Context) error {
 		TLSCA:         certs.CA,
 		SandboxFile:   filepath.Join(s.cfg.Dir, "stripe.json"),
 		DemoImage:     s.Info.DemoImage,
+		Bin:           s.cfg.Bin,
+		Releases:      filepath.Join(s.cfg.Dir, "releases"),
 	})
 	if err != nil {
 		return err

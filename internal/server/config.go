@@ -26,6 +26,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/seal"
+	"github.com/musterhq/muster/internal/serve/releases"
 )
 
 // Config holds all settings of `muster server`, which come from the environment; flags set the same fields. Secrets
@@ -51,6 +52,9 @@ type Config struct {
 	AgentListen string `env:"MUSTER_AGENT_LISTEN" envDefault:"127.0.0.1:8443"` // hosts: enrolment and streams, TLS
 	// AgentURL is the address for hosts; default https://AGENT_LISTEN.
 	AgentURL string `env:"MUSTER_AGENT_URL" envDefault:""`
+	// AgentReleases is a folder as scripts/release fills it: the server offers the agent in it to hosts that enrol, with
+	// an install script. "" = none is offered.
+	AgentReleases string `env:"MUSTER_AGENT_RELEASES"`
 	// StreamURL is the address of this replica for hosts; default AgentURL.
 	StreamURL  string `env:"MUSTER_ADVERTISE_STREAM_URL" envDefault:""`
 	NATSListen string `env:"MUSTER_NATS_LISTEN" envDefault:"127.0.0.1:4222"` // embedded NATS, TLS
@@ -129,8 +133,11 @@ type Config struct {
 	SMTPURL  SecretText `env:"MUSTER_SMTP_URL"`
 	MailFrom string     `env:"MUSTER_MAIL_FROM"` // "Muster <no-reply@muster.example>"; required with MUSTER_SMTP_URL
 
-	mail    notify.Mailer // how `muster dev` shows mail; nil: by SMTPURL
-	Version string        // version of the program, for /version and the log
+	mail notify.Mailer // how `muster dev` shows mail; nil: by SMTPURL
+	// prepareReleases fills AgentReleases for `muster dev`; nil: it is filled.
+	prepareReleases func() error
+
+	Version string // version of the program, for /version and the log
 
 	// SandboxFile is where earlier versions stored the fake Stripe's state, which is read into the database once.
 	SandboxFile string `env:"MUSTER_SANDBOX_FILE"`
@@ -228,6 +235,38 @@ func (c *Config) checkTaxes(bad *fault.Fields) {
 }
 
 // maxLegalText is the largest size of a file of terms, in bytes.
+// checkReleases checks the folder of the agent's release. Hosts run the script that the server makes of it as root.
+func (c *Config) checkReleases(bad *fault.Fields) {
+	if c.AgentReleases == "" || c.prepareReleases != nil {
+		return
+	}
+	if err := releases.Check(c.AgentReleases); err != nil {
+		bad.Add("MUSTER_AGENT_RELEASES", "cannot be used: %v", err)
+	}
+	if !strings.HasPrefix(c.PublicURL, "https://") {
+		bad.Add("MUSTER_AGENT_RELEASES", "needs an https:// address in MUSTER_PUBLIC_URL: hosts run the script from there as "+
+			"root")
+	}
+}
+
+// agentReleases returns what serves the agent.
+func (c *Config) agentReleases(log *slog.Logger) *releases.Releases {
+	cfg := releases.Config{Dir: c.AgentReleases, Prepare: c.prepareReleases, PublicURL: c.PublicURL, AgentURL: c.AgentURL,
+		Log: log}
+	if ca, err := os.ReadFile(c.TLSCA); err == nil {
+		cfg.CA = string(ca)
+	}
+	return releases.New(cfg)
+}
+
+// installCommand returns the command that installs the agent from this server; nil: the server offers none.
+func (c *Config) installCommand() func(token string) string {
+	if c.AgentReleases == "" {
+		return nil
+	}
+	return func(token string) string { return releases.Command(c.PublicURL, token) }
+}
+
 const maxLegalText = 256 << 10
 
 // legalText reads a file of terms; "" is no file.
@@ -282,6 +321,7 @@ func (c *Config) Validate() error {
 	if c.AgentURL != "" && !strings.HasPrefix(c.AgentURL, "https://") {
 		bad.Add("MUSTER_AGENT_URL", "must be https: hosts send their enrolment token there")
 	}
+	c.checkReleases(&bad)
 	for name, path := range map[string]string{"MUSTER_TERMS_FILE": c.TermsFile, "MUSTER_PRIVACY_FILE": c.PrivacyFile} {
 		if _, err := legalText(path); err != nil {
 			bad.Add(name, "cannot be used: %v", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/serve/releases"
 )
 
 // devServer is the server inside `muster dev`.
@@ -36,6 +37,8 @@ func StartDev(ctx context.Context, p devstack.ServerParams, mail notify.Mailer, 
 	cfg.TLSCert, cfg.TLSKey, cfg.TLSCA = p.TLSCert, p.TLSKey, p.TLSCA
 	cfg.SandboxFile, cfg.DemoImage = p.SandboxFile, p.DemoImage
 	cfg.mail, cfg.Version = mail, version
+	cfg.AgentReleases = p.Releases
+	cfg.prepareReleases = func() error { return releases.Pack(p.Releases, p.Bin, version) }
 	cfg.RelayListen = p.RelayListen
 	cfg.AllowSimulated = true
 	cfg.RelistLock = 0           // a developer who breaks a host wants to rent it again

@@ -29,6 +29,7 @@ import (
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/serve/api"
 	"github.com/musterhq/muster/internal/serve/gateway"
+	"github.com/musterhq/muster/internal/serve/releases"
 	"github.com/musterhq/muster/static"
 	"github.com/musterhq/muster/web"
 )
@@ -45,9 +46,12 @@ const (
 func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 	assets, templates := static.New(), template.New(s.db, s.cfg.DemoImage)
 	rest := api.New(api.Config{
-		PublicURL:   s.cfg.PublicURL,
-		AgentURL:    s.cfg.AgentURL,
-		AgentCA:     s.cfg.TLSCA,
+		PublicURL: s.cfg.PublicURL,
+		AgentURL:  s.cfg.AgentURL,
+		AgentCA:   s.cfg.TLSCA,
+
+		InstallCommand: s.cfg.installCommand(),
+
 		Version:     s.cfg.Version,
 		Currency:    s.cfg.Currency,
 		Sandbox:     s.cfg.Sandbox(),
@@ -132,6 +136,9 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		people.Handle(p, rest)
 	}
 	people.Handle("/", pages)
+	agent := s.cfg.agentReleases(s.log)
+	people.Handle(releases.ScriptPath, agent)
+	people.Handle(releases.ArchivesPath, agent)
 	if s.sandbox != nil { // the payment page of the fake Stripe, among our own pages so that any browser reaches it
 		people.Handle("/sandbox/", s.sandbox)
 	}

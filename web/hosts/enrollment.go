@@ -9,6 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/web/page"
+	"github.com/musterhq/muster/web/view"
 )
 
 // enrollmentProgress renders the progress of a new host's enrolment; the page polls it.
@@ -46,16 +47,16 @@ func enrollChecks(p host.Enrolling, priced bool, s *Pages) EnrollChecks {
 	switch {
 	case p.Expired:
 		c.Lines = append(c.Lines, CheckLine{
-			Title: "The token has ended",
-			Text:  "It was not used in time. Make another.",
+			Title: "The token has expired",
+			Text:  "Nobody used it in time. Create another one.",
 			Icon:  "error",
 			Tone:  "bad",
 		})
 		return c
 	case p.Host == nil:
 		c.Lines = append(c.Lines, CheckLine{
-			Title: "Waiting for the machine",
-			Text:  "it has not used the token yet",
+			Title: "Waiting for the host",
+			Text:  "The script checks the machine first and prints what it finds.",
 			Icon:  "preflight",
 			Tone:  "live",
 		})
@@ -65,31 +66,49 @@ func enrollChecks(p host.Enrolling, priced bool, s *Pages) EnrollChecks {
 	}
 	switch {
 	case p.Host != nil && p.Host.Status.LastSyncAt != nil:
-		c.Lines = append(c.Lines, done("The agent calls home", lastReport(p.Host.Host, s.Now())))
+		c.Lines = append(c.Lines, done("The agent reports", lastReport(p.Host.Host, s.Now())))
 	case p.Host != nil && p.Host.Status.Connected:
-		c.Lines = append(c.Lines, done("The agent calls home", "connected"))
+		c.Lines = append(c.Lines, done("The agent reports", "connected"))
 	default:
-		c.Lines = append(c.Lines, wait("The agent calls home", "start it: muster-agent run, or its systemd unit"))
+		c.Lines = append(c.Lines, wait("The agent reports", "The script starts it after the enrolment."))
 	}
 	if p.Host == nil || p.Host.InventoryAt == nil {
-		c.Lines = append(c.Lines, wait("GPUs and driver are read", ""))
+		c.Lines = append(c.Lines, wait("GPUs, Docker and disk are checked", ""))
 	} else {
-		c.Lines = append(c.Lines, done(gpuSummary(p.Host.GPUs), fmt.Sprintf("driver %s, CUDA %s", p.Host.Driver,
-			p.Host.CUDAMax)))
-		for _, problem := range hostProblems(*p.Host) {
-			c.Lines = append(c.Lines, CheckLine{
-				Title: problem.Cause,
-				Text:  problem.Fix,
-				Icon:  problem.State.Icon,
-				Tone:  problem.State.Tone,
-			})
-		}
+		c.Lines = append(c.Lines, machineChecks(*p.Host)...)
 	}
-	if priced {
-		c.Lines = append(c.Lines, done("Price and terms", "it is on the market"))
-		c.Done = p.Host.Unsellable(s.Now()) == ""
-	} else {
-		c.Lines = append(c.Lines, wait("Price and terms", "wait for you"))
+	switch {
+	case !priced:
+		c.Lines = append(c.Lines, wait("Price", "Nobody can rent the host until you set one."))
+	case p.Host.Unsellable(s.Now()) != "":
+		c.Lines = append(c.Lines, wait("On the market", view.Sentence(p.Host.Unsellable(s.Now()))))
+	default:
+		c.Lines = append(c.Lines, done("On the market", "Renters can rent the host."))
+		c.Done = true
 	}
 	return c
+}
+
+// machineChecks returns what the agent found on the machine: what is well, then its problems.
+func machineChecks(d host.Detail) []CheckLine {
+	lines := []CheckLine{
+		{gpuSummary(d.GPUs), fmt.Sprintf("driver %s, CUDA %s", d.Driver, d.CUDAMax), "check", "ok"},
+		{"Host", fmt.Sprintf("%s, %d GB of RAM, %d GB of free disk", view.Plural(d.CPUCores, "core", "cores"),
+			d.RAMMB>>10, d.DiskGB), "check", "ok"},
+	}
+	if v := d.Inventory.DockerVersion; v != "" {
+		lines = append(lines, CheckLine{"Docker " + v, either(d.Inventory.LiveRestore, "live-restore is on", ""), "check",
+			"ok"})
+	}
+	for _, problem := range hostProblems(d) {
+		lines = append(lines, CheckLine{problem.Cause, problem.Fix, problem.State.Icon, problem.State.Tone})
+	}
+	return lines
+}
+
+func either(first bool, a, b string) string {
+	if first {
+		return a
+	}
+	return b
 }

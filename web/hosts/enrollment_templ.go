@@ -10,20 +10,20 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import "github.com/musterhq/muster/web/view"
 
-// EnrollChecks are the steps from a one-time token to a host that sells.
+// EnrollChecks are the steps from a one-time token to a host that can be rented.
 type EnrollChecks struct {
 	Lines         []CheckLine
 	Host, HostURL string // once it is known
-	Done, Expired bool   // nothing more will happen by itself
+	Done, Expired bool   // nothing changes without the operator
 }
 
-// CheckLine is one thing looked at: what, what was found, and how it looks.
+// CheckLine is one check: what was checked, what was found, and how it is shown.
 type CheckLine struct {
 	Title, Text string
 	Icon, Tone  string
 }
 
-// EnrollProgress asks for itself again until there is nothing to wait for.
+// EnrollProgress is fetched again every two seconds until there is nothing to wait for.
 func EnrollProgress(c EnrollChecks, enrollment string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -38,7 +38,8 @@ func hostEnroll(s *base.Session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			e, err := s.Client(cmd).Enroll(cmd.Context(), name, region, fabric)
 			return s.Result(cmd, e, err, func(p *base.Printer) {
-				p.Line("Run this on the machine within %s:", time.Until(e.ExpiresAt).Round(time.Minute))
+				p.Line("Run this on the machine within %s. It installs the agent and enrols the host:",
+					base.Counted(int(time.Until(e.ExpiresAt).Round(time.Minute).Minutes()), "minute"))
 				p.Line("")
 				p.Line("  %s", e.Command)
 				p.Line("")

@@ -51,13 +51,17 @@ import (
 
 // Config configures the API.
 type Config struct {
-	PublicURL string        // where people reach the platform, https://muster.example; for links and the enrol command
-	AgentURL  string        // where hosts enrol
-	AgentCA   string        // PEM file, on the host, that the enrol command names; "" = the system's roots
-	Version   string        // of this server
-	Currency  string        // "USD"
-	Sandbox   bool          // no real money moves
-	Holdback  time.Duration // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
+	PublicURL string // where people reach the platform, https://muster.example; for links and the enrol command
+	AgentURL  string // where hosts enrol
+	AgentCA   string // PEM file, on the host, that the enrol command names; "" = the system's roots
+	// InstallCommand returns the command that installs the agent from this platform and enrols it; nil: the platform
+	// serves no agent, and the command enrols one that is installed.
+	InstallCommand func(token string) string
+
+	Version  string        // of this server
+	Currency string        // "USD"
+	Sandbox  bool          // no real money moves
+	Holdback time.Duration // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
 
 	Merchant statement.Party // of record, on invoices
 

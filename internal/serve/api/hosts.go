@@ -42,14 +42,17 @@ func (a *API) enroll(ctx context.Context, p account.Principal, in *enrollInput,
 	return view(e), out, err
 }
 
-// EnrollCommand is what an operator runs on a new host. It keeps the token out of the process list: a here-string is no
-// argument of any process.
+// EnrollCommand returns the command that an operator runs on a new host. The token is no argument of any process, which
+// every user of the host could read.
 func (a *API) EnrollCommand(token string) string {
+	if a.cfg.InstallCommand != nil {
+		return a.cfg.InstallCommand(token)
+	}
 	ca := ""
 	if a.cfg.AgentCA != "" {
 		ca = " --ca " + a.cfg.AgentCA
 	}
-	return fmt.Sprintf("muster-agent enroll --url %s%s <<<'%s'", a.cfg.AgentURL, ca, token)
+	return fmt.Sprintf("printf %%s '%s' | sudo muster-agent enroll --url %s%s", token, a.cfg.AgentURL, ca)
 }
 
 func viewHost(d host.Detail, offers []client.OwnOffer) client.Host {

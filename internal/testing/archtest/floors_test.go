@@ -27,8 +27,9 @@ var floors = map[string]int{
 	"fleet/dialback": 6, "erasure": 6, "restore": 6,
 	"fleet/nodelog": 7,
 	"serve/api":     8, "serve/hostlink": 8, "serve/gateway": 8, "serve/worker": 8, "serve/relay": 8, "web": 8,
-	"server": 9,
-	"cli":    10,
+	"serve/releases": 8,
+	"server":         9,
+	"cli":            10,
 }
 
 // ground are the leaves of floor 0 that other leaves may use.

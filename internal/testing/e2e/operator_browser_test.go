@@ -23,7 +23,7 @@ func TestAnOperatorsJourneyInABrowser(t *testing.T) {
 	b.submit("#enroll button[type=submit]", "#name", "attic", "#region", "Not a region")
 	b.see("#region-e")
 	b.submit("#enroll button[type=submit]", "#name", "attic", "#region", "eu-north")
-	b.reads("#enroll-progress", "Waiting for the machine")
+	b.reads("#enroll-progress", "Waiting for the host")
 	b.shot("enrol")
 	b.reads("#enroll-command", "mst_enroll_")
 	command := b.text("#enroll-command")
@@ -38,7 +38,7 @@ func TestAnOperatorsJourneyInABrowser(t *testing.T) {
 	b.reads("#enroll-progress", "Token used") // the page asks by itself
 	h.start(t)
 	b.reads("#enroll-progress", "2 × L40S")
-	b.reads("#enroll-progress", "wait for you")
+	b.reads("#enroll-progress", "until you set one")
 	b.shot("enrolled")
 	b.submit("#enroll-progress a.primary")
 	b.reads("h1", "attic")

@@ -100,7 +100,7 @@ func TestAnOperatorsJourney(t *testing.T) {
 	p := sharedPlatform(t)
 	operator := p.as(t, p.OperatorToken)
 	enrollment, err := operator.Enroll(t.Context(), "third", "eu-west", "")
-	if err != nil || !strings.Contains(enrollment.Command, p.AgentURL) {
+	if err != nil || !strings.Contains(enrollment.Command, p.URL+"/install-agent.sh") {
 		t.Fatalf("%+v %v", enrollment, err)
 	}
 	h := p.newHost(t, "third", "NVIDIA GeForce RTX 4090", 2)
