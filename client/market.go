@@ -288,3 +288,37 @@ func (c *Client) GetQuote(ctx context.Context, q id.Quote) (Quote, error) {
 func (c *Client) ReturnQuote(ctx context.Context, q id.Quote) (out Quote, err error) {
 	return out, c.remove(ctx, "/quotes/"+q.String(), &out)
 }
+
+// PriceGuide is how other operators price a GPU model now, rented or free. It helps an operator to set a price.
+type PriceGuide struct {
+	GPUModel string `json:"gpu_model" doc:"name of the model" example:"NVIDIA H100 80GB HBM3"`
+	Hosts    int    `json:"hosts" doc:"other operators' hosts that offer the model" example:"12"`
+	GPUs     int    `json:"gpus" doc:"GPUs of these hosts" example:"96"`
+	// P25, Median and P75 are quartiles of the prices of all GPUs; nil if nobody else offers the model.
+	P25    *money.Micro `json:"p25" doc:"a quarter of the GPUs cost this or less, per GPU-hour" example:"2.100000"`
+	Median *money.Micro `json:"median" doc:"half of the GPUs cost this or less, per GPU-hour" example:"2.400000"`
+	P75    *money.Micro `json:"p75" doc:"three quarters of the GPUs cost this or less, per GPU-hour" example:"2.850000"`
+	Prices []PricedGPUs `json:"prices" doc:"how many GPUs are offered at each price, cheapest first"`
+}
+
+// PricedGPUs is how many GPUs are offered at one price.
+type PricedGPUs struct {
+	Price money.Micro `json:"price_per_gpu_hour" doc:"price per GPU-hour" example:"2.400000"`
+	GPUs  int         `json:"gpus" doc:"GPUs at this price" example:"8"`
+}
+
+// Cheaper returns the percentage of the GPUs that are offered for less than a price.
+func (g PriceGuide) Cheaper(than money.Micro) int {
+	n := 0
+	for _, p := range g.Prices {
+		if p.Price < than {
+			n += p.GPUs
+		}
+	}
+	return 100 * n / max(g.GPUs, 1)
+}
+
+// PriceGuide returns how other operators price a GPU model. The name is whole, as in offers.
+func (c *Client) PriceGuide(ctx context.Context, model string) (PriceGuide, error) {
+	return get[PriceGuide](ctx, c, "/price-guide", url.Values{"gpu_model": {model}})
+}

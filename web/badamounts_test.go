@@ -44,7 +44,7 @@ func TestBadAmountsInForms(t *testing.T) {
 		{"/billing/auto-topup", "daily_cap", url.Values{"enabled": {"yes"}, "threshold": {"20"}, "auto_amount": {"50"}}},
 		{"/billing/budgets", "cap", url.Values{}},
 		{"/billing/budgets", "max_price_per_hour", url.Values{}},
-		{host + "/terms", "price_per_gpu_hour", url.Values{"gpu_model": {model}, "min_gpus": {"1"}, "max_duration": {"0"}}},
+		{host + "/terms", "price_per_gpu_hour", url.Values{"gpu_model": {model}, "min_gpus": {"1"}, "max_hours": {""}}},
 		{"/quotes", "budget", url.Values{"nodes": {"1"}, "gpus": {"1"}, "image": {"x/y:1"}}},
 		{"/admin/books/compensations", "amount", url.Values{"charge": {charge.ID.String()}, "reason": {"an outage"}}},
 	} {

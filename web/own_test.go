@@ -62,7 +62,7 @@ func TestAHostsPageTellsWhenItsPriceChanged(t *testing.T) {
 	if !ok {
 		t.Fatal(page.Find("main").Text())
 	}
-	_, page = b.post(host+"/terms", url.Values{"price_per_gpu_hour": {"3.25"}, "min_gpus": {"1"}, "max_duration": {"0"}})
+	_, page = b.post(host+"/terms", url.Values{"price_per_gpu_hour": {"3.25"}, "min_gpus": {"1"}, "max_hours": {""}})
 	rows := page.Find("#prices tbody tr")
 	if rows.Length() != 2 {
 		t.Fatalf("%q", page.Find("#prices").Text())

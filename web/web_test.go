@@ -346,7 +346,7 @@ func TestTermsOfAHostAreTheOwnersOnly(t *testing.T) {
 	res, _ := b.post("/hosts/host_7zzzzzzzzzzzzzzzzzzzzzzzzz/terms", url.Values{
 		"price_per_gpu_hour": {"1.00"},
 		"min_gpus":           {"1"},
-		"max_duration":       {"0"},
+		"max_hours":          {""},
 	})
 	if res.StatusCode != http.StatusNotFound {
 		t.Errorf("another's host: %d", res.StatusCode)

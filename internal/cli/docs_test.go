@@ -92,7 +92,8 @@ func exists(line string) string {
 	if err != nil {
 		return err.Error()
 	}
-	if cmd.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") &&
+	takesArguments := strings.Contains(cmd.Use, "[")
+	if cmd.HasSubCommands() && !takesArguments && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") &&
 		rest[0] == strings.ToLower(rest[0]) && !strings.Contains(rest[0], "…") {
 		return "there is no command " + rest[0] + " below " + cmd.CommandPath()
 	}

@@ -104,7 +104,7 @@ func groupOf(e example) string {
 	return e.command
 }
 
-var reading = []string{"list", "show", "events", "usage", "earnings", "traffic", "whoami", "version", "balance",
+var reading = []string{"list", "show", "price-guide", "compare", "events", "usage", "earnings", "traffic", "whoami", "version", "balance",
 	"standing", "topups", "transactions", "invitations", "books", "suspense", "quarantine", "frozen", "agents", "todo",
 	"due", "audit",
 	"orgs", "held-credits", "dead-letters", "contested", "contested-gpus", "payouts", "reviews", "secret", "standings",

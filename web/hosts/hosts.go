@@ -2,6 +2,7 @@ package hosts
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -55,8 +56,27 @@ func (s *Pages) showHosts(v *page.Visit, h Hosts) error {
 		}
 		row.Earned = earned.Total
 		h.Rows = append(h.Rows, row)
+		h.Fleet.add(d, offers[d.ID], earned, s.Now())
 	}
 	return s.Render(v, HostsPage(v.Page("Hosts", "hosts"), h))
+}
+
+// add adds a host to the totals. Days of earnings are in the organisation's time zone.
+func (f *Fleet) add(d host.Detail, offers []client.OwnOffer, earned statement.Earnings, now time.Time) {
+	p := potentialOf(d, offers)
+	f.GPUs += len(d.GPUs)
+	f.Rented += p.leased
+	f.Free += p.free
+	f.EarningNow += p.now
+	f.CouldEarn += p.could
+	for _, day := range earned.Days {
+		if day.Day == now.UTC().Format(time.DateOnly) {
+			f.Today += day.Earned
+		}
+		if strings.HasPrefix(day.Day, now.UTC().Format("2006-01-")) {
+			f.Month += day.Earned
+		}
+	}
 }
 
 func (s *Pages) enrollHost(v *page.Visit) error {
@@ -159,12 +179,19 @@ func (s *Pages) showHost(v *page.Visit, hid id.Host, forms hostForms) error {
 	for _, g := range d.GPUs {
 		out.GPUs = append(out.GPUs, gpuRow(g, live[g.ID]))
 	}
-	potential(&out, d, offers)
+	earns := potentialOf(d, offers)
+	out.EarningNow, out.CouldEarn = earns.now, earns.could
+	out.FreeNote = fmt.Sprintf("%d leased, %d free of %d", earns.leased, earns.free, len(d.GPUs))
 	for _, o := range offers {
 		form := viewOffer(o)
 		if forms.offer != nil && forms.offer.Model == o.GPUModel {
 			form = *forms.offer
 		}
+		guide, err := s.Market.PriceGuide(ctx, v.Who, o.GPUModel)
+		if err != nil {
+			return err
+		}
+		form.Guide = viewGuide(guide, o.Price, s.Currency)
 		out.Offers = append(out.Offers, form)
 	}
 	prices, err := s.Market.PriceHistory(ctx, v.Who, hid)
@@ -214,9 +241,14 @@ func (s *Pages) showHost(v *page.Visit, hid id.Host, forms hostForms) error {
 	return s.Render(v, HostPage(v.Page(d.Name, "hosts"), out))
 }
 
-// potential computes what the leased and the free GPUs earn the operator per hour.
-func potential(out *Host, d host.Detail, offers []client.OwnOffer) {
-	free, leased := 0, 0
+// potential is what the GPUs of a host earn the operator per hour.
+type potential struct {
+	leased, free int         // GPUs
+	now          money.Micro // of the leased GPUs
+	could        money.Micro // if the free ones were rented, too
+}
+
+func potentialOf(d host.Detail, offers []client.OwnOffer) (p potential) {
 	for _, g := range d.GPUs {
 		for _, o := range offers {
 			if o.GPUModel != g.Model || o.Price == nil {
@@ -225,16 +257,16 @@ func potential(out *Host, d host.Detail, offers []client.OwnOffer) {
 			part := money.Micro(money.Share(money.Nano(*o.Price), int64(o.HostSharePPM)))
 			switch {
 			case g.Claim == host.ForLease:
-				leased++
-				out.EarningNow += part
-				out.CouldEarn += part
+				p.leased++
+				p.now += part
+				p.could += part
 			case g.Claim == "" && g.Present && g.Health == host.Healthy && g.InUse == "" && g.Contest.Offered():
-				free++
-				out.CouldEarn += part
+				p.free++
+				p.could += part
 			}
 		}
 	}
-	out.FreeNote = fmt.Sprintf("%d leased, %d free of %d", leased, free, len(d.GPUs))
+	return p
 }
 
 func listedPrice(p *money.Micro) string {
@@ -245,12 +277,12 @@ func listedPrice(p *money.Micro) string {
 }
 
 func viewOffer(o client.OwnOffer) OfferForm {
-	f := OfferForm{Model: o.GPUModel, MinGPUs: strconv.Itoa(o.MinGPUs), MaxDuration: "0"}
+	f := OfferForm{Model: o.GPUModel, MinGPUs: strconv.Itoa(o.MinGPUs)}
 	if o.Price != nil {
 		f.Price = view.Price(*o.Price)
 	}
 	if o.MaxDuration != nil {
-		f.MaxDuration = strconv.FormatInt(*o.MaxDuration, 10)
+		f.MaxHours = strconv.FormatFloat(float64(*o.MaxDuration)/3600, 'g', -1, 64)
 	}
 	return f
 }
@@ -258,9 +290,9 @@ func viewOffer(o client.OwnOffer) OfferForm {
 func hostAction(a string) view.Action {
 	switch a {
 	case "drain":
-		return view.Action{Name: a, Label: "Drain", Consequence: "No new leases; running leases continue"}
+		return view.Action{Name: a, Label: "Drain", Consequence: "No new rentals start. Running rentals continue to their end."}
 	case "resume":
-		return view.Action{Name: a, Label: "Resume", Consequence: "Listed again"}
+		return view.Action{Name: a, Label: "Resume", Consequence: "The host is listed again."}
 	case "retire":
 		return view.Action{
 			Name:        a,
@@ -299,13 +331,17 @@ func (s *Pages) setTerms(v *page.Visit) error {
 		return s.Again(v, err, func(errs map[string]string) error {
 			return s.showHost(v, h, hostForms{trouble: errs[""], offer: &OfferForm{
 				Model: v.R.FormValue("gpu_model"), Price: v.R.FormValue("price_per_gpu_hour"), MinGPUs: v.R.FormValue("min_gpus"),
-				MaxDuration: v.R.FormValue("max_duration"), Errors: errs,
+				MaxHours: v.R.FormValue("max_hours"), Errors: errs,
 			}})
 		})
 	}
 	return page.Back(v, "/hosts/"+h.String())
 }
 
+// maxHours keeps a number of hours far from the bounds of its type; the market has its own bound.
+const maxHours = 1e6
+
+// termsOf parses the form of an offer. All fields are optional but the number of GPUs.
 func termsOf(v *page.Visit) (t market.Terms, err error) {
 	var bad fault.Fields
 	if p := strings.TrimSpace(v.R.FormValue("price_per_gpu_hour")); p == "" {
@@ -316,15 +352,19 @@ func termsOf(v *page.Visit) (t market.Terms, err error) {
 		t.Price = &price
 	}
 	if n, err := strconv.Atoi(strings.TrimSpace(v.R.FormValue("min_gpus"))); err != nil {
-		bad.Add("min_gpus", "is not a whole number")
+		bad.Add("min_gpus", "Enter a whole number.")
 	} else {
 		t.MinGPUs = &n
 	}
-	if n, err := strconv.ParseInt(strings.TrimSpace(v.R.FormValue("max_duration")), 10, 64); err != nil {
-		bad.Add("max_duration", "is not a whole number of seconds")
-	} else {
-		t.MaxDuration = &n
+	var longest int64 // no limit
+	if h := strings.TrimSpace(v.R.FormValue("max_hours")); h != "" {
+		hours, err := strconv.ParseFloat(h, 64)
+		if err != nil || !(hours >= 0 && hours <= maxHours) {
+			bad.Add("max_duration", "Enter a number of hours such as 12 or 0.5, or leave it empty for no limit.")
+		}
+		longest = int64(math.Round(hours * 3600))
 	}
+	t.MaxDuration = &longest
 	return t, bad.Err()
 }
 

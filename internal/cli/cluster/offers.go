@@ -39,6 +39,7 @@ searched in the model, the region, the fabric and the architecture.`,
 			return s.Result(cmd, page, err, func(p *base.Printer) { printOffers(p, page) })
 		},
 	}
+	cmd.AddCommand(compareCommand(s))
 	cmd.Flags().StringVar(&sort, "sort", "", "a field, - before it for descending (default: the price)")
 	cmd.Flags().IntVar(&limit, "limit", 50, "offers at most")
 	cmd.Flags().StringVar(&after, "after", "", "next of the page before")

@@ -19,7 +19,7 @@ import (
 // Command is muster host.
 func Command(s *base.Session) *cobra.Command {
 	cmd := base.Noun("host", "Enrol and run machines that earn",
-		hostEnroll(s), hostList(s), hostShow(s), hostSet(s),
+		hostEnroll(s), hostList(s), hostShow(s), hostSet(s), hostPriceGuide(s),
 		hostAct(s, "drain", "Take no new leases; what runs goes on"),
 		hostReclaim(s),
 		hostAct(s, "resume", "Take leases again, or keep those there are after a reclaim"),
@@ -268,6 +268,46 @@ func hostSet(s *base.Session) *cobra.Command {
 		return s.Result(cmd, v, err, func(p *base.Printer) { printHost(p, v) })
 	}
 	return cmd
+}
+
+func hostPriceGuide(s *base.Session) *cobra.Command {
+	cmd := onHost(s, "price-guide", "Show how other operators price a host's GPUs", nil)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c := s.Client(cmd)
+		hid, err := base.FindHost(cmd.Context(), c, args[0])
+		if err != nil {
+			return err
+		}
+		h, err := c.Host(cmd.Context(), hid)
+		if err != nil {
+			return err
+		}
+		guides := make([]client.PriceGuide, len(h.Offers))
+		for i, o := range h.Offers {
+			if guides[i], err = c.PriceGuide(cmd.Context(), o.GPUModel); err != nil {
+				return err
+			}
+		}
+		return s.Show(cmd, guides, func(p *base.Printer) {
+			for i, g := range guides {
+				p.Line("%s", guideText(g, h.Offers[i].Price))
+			}
+		})
+	}
+	return cmd
+}
+
+// guideText says how a price compares with those of other operators; nil = no price is set.
+func guideText(g client.PriceGuide, price *money.Micro) string {
+	if g.Median == nil {
+		return g.GPUModel + ": no other operator offers it now."
+	}
+	text := fmt.Sprintf("%s: half of %s of other operators cost %s to %s per GPU-hour, the median is %s.", g.GPUModel,
+		base.Counted(g.GPUs, "GPU"), base.Micro(*g.P25), base.Micro(*g.P75), base.Micro(*g.Median))
+	if price != nil {
+		text += fmt.Sprintf(" Your price is %s; %d %% of them are cheaper.", base.Micro(*price), g.Cheaper(*price))
+	}
+	return text
 }
 
 func hostAct(s *base.Session, action, short string) *cobra.Command {

@@ -271,6 +271,14 @@ func (a *API) hostPrices(ctx context.Context, p account.Principal, in *idInput) 
 	return cut(all, len(all), same[client.PriceChange], func(client.PriceChange) string { return "" }), err
 }
 
+type priceGuideInput struct {
+	GPUModel string `query:"gpu_model" required:"true" minLength:"1" maxLength:"200" doc:"whole name of the model, as in your host's offers" example:"NVIDIA H100 80GB HBM3"`
+}
+
+func (a *API) priceGuide(ctx context.Context, p account.Principal, in *priceGuideInput) (client.PriceGuide, error) {
+	return a.market.PriceGuide(ctx, p, in.GPUModel)
+}
+
 func (a *API) hostTraffic(ctx context.Context, p account.Principal, in *idInput) (list[client.Traffic], error) {
 	h, err := pathID[id.Host](in.ID, "host")
 	if err != nil {

@@ -148,6 +148,7 @@ func (a *API) inside(t *table) {
 		a.reclaimForecast)
 	get(t, "/hosts/{id}/prices", readHosts, "listHostPrices: List the last hundred price changes of a host, newest first",
 		a.hostPrices)
+	get(t, "/price-guide", readHosts, "getPriceGuide: Get how other operators price a GPU model now", a.priceGuide)
 	get(t, "/hosts/{id}/traffic", readHosts, "listHostTraffic: List the traffic of the last hundred leases on a host's "+
 		"own line, latest report first; kept for half a year", a.hostTraffic)
 	get(t, "/hosts/{id}/earnings", readHosts, "getHostEarnings: Get a host's earnings by lease and day", a.hostEarnings)
