@@ -33,6 +33,27 @@ func (c *Client) Attention(ctx context.Context) (Attention, error) {
 	return get[Attention](ctx, c, "/admin/attention", nil)
 }
 
+// PlatformTotals is the fleet now, and the demand of the last seven days beside that of the seven days before.
+type PlatformTotals struct {
+	Hosts            int64 `json:"hosts" doc:"hosts that are not retired" example:"412"`
+	HostsConnected   int64 `json:"hosts_connected" doc:"hosts whose agent is connected" example:"397"`
+	GPUs             int64 `json:"gpus" doc:"GPUs of these hosts" example:"3296"`
+	GPUsRented       int64 `json:"gpus_rented" doc:"GPUs of running and starting clusters" example:"2410"`
+	ClustersStarting int64 `json:"clusters_starting" doc:"clusters that have not run yet" example:"6"`
+	ClustersRunning  int64 `json:"clusters_running" doc:"clusters that run" example:"318"`
+	SignUps          int64 `json:"sign_ups" doc:"accounts created in the last seven days" example:"57"`
+	SignUpsBefore    int64 `json:"sign_ups_before" doc:"accounts created in the seven days before" example:"49"`
+	Rents            int64 `json:"rents" doc:"clusters rented in the last seven days" example:"1904"`
+	RentsBefore      int64 `json:"rents_before" doc:"clusters rented in the seven days before" example:"1777"`
+	Failed           int64 `json:"failed" doc:"clusters rented in the last seven days that failed" example:"21"`
+	FailedBefore     int64 `json:"failed_before" doc:"clusters rented in the seven days before that failed" example:"30"`
+}
+
+// PlatformTotals returns the fleet and the demand at a glance.
+func (c *Client) PlatformTotals(ctx context.Context) (PlatformTotals, error) {
+	return get[PlatformTotals](ctx, c, "/admin/totals", nil)
+}
+
 // DeadLetter is a row that a background job cannot process. The job retries it automatically.
 type DeadLetter struct {
 	Queue    string     `json:"queue" doc:"the background job"`

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/PuerkitoBio/goquery"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/payout"
@@ -150,7 +151,41 @@ func TestAdmin_Access(t *testing.T) {
 	}
 }
 
-// The first page counts what wants a human, and leads to it; what is calm stays calm.
+// The overview shows the fleet as it is now, and this week's demand beside last week's.
+func TestAdmin_FleetTotals(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	b.makeAdmin()
+	b.sell(4)
+	g := b.gangOf(true) // two more hosts, without GPUs, and two clusters
+	b.exec("UPDATE cluster SET state = 'failed', ended_at = clock_timestamp() WHERE id = $1", g.cluster)
+	b.exec(`INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref)
+		SELECT gen_random_uuid(), id, host_id, 'lease', $1 FROM gpu LIMIT 2`, g.mine.ID)
+	now := time.Now()
+	for age, mail := range map[time.Duration]string{8: "a@x.test", 13: "b@x.test", 15: "c@x.test"} {
+		b.exec("INSERT INTO app_user (id, email, name, password_hash) VALUES ($1, $2, '', '')",
+			id.From[id.User](now.Add(-age*24*time.Hour)), mail)
+	}
+	_, doc := b.get("/admin")
+	got := map[string]string{}
+	doc.Find("#fleet > div").Each(func(_ int, d *goquery.Selection) {
+		got[d.Find("dt").Text()] = d.Find(".readout-2").Text() + " " + d.Find(".hint").Text()
+	})
+	want := map[string]string{
+		"Hosts connected":         "1 of 3",
+		"GPUs rented":             "2 of 4, 50 %",
+		"Clusters running":        "0 1 starting",
+		"Sign-ups, 7 days":        "1 2 the week before",
+		"Clusters rented, 7 days": "2 0 the week before",
+		"Of these failed":         "1 0 the week before",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The overview counts what needs attention and links to it.
 func TestAdmin_Queues(t *testing.T) {
 	t.Parallel()
 	b := open(t)
@@ -247,17 +282,18 @@ func TestAdminOrg(t *testing.T) {
 		return b.post(page+path, fields)
 	}
 	for _, bad := range []url.Values{{
-		"fee_ppm": {"ten"},
-		"reason":  {"x"},
-	}, {"fee_ppm": {"1000001"}, "reason": {"x"}}, {"fee_ppm": {"5"}, "reason": {" "}}} {
+		"fee_percent": {"ten"},
+		"reason":      {"x"},
+	}, {"fee_percent": {"100.0001"}, "reason": {"x"}}, {"fee_percent": {"1.00001"}, "reason": {"x"}},
+		{"fee_percent": {"5"}, "reason": {" "}}} {
 		if res, doc := send("/fee", "#set-fee", bad); res.StatusCode != http.StatusUnprocessableEntity ||
-			doc.Find("#set-fee .err").Length() != 1 || doc.Find("#fee_ppm").AttrOr("value", "") != bad.Get("fee_ppm") {
+			doc.Find("#set-fee .err").Length() != 1 || doc.Find("#fee_percent").AttrOr("value", "") != bad.Get("fee_percent") {
 			t.Errorf("%v: %s %s", bad, res.Status, doc.Find("#set-fee").Text())
 		}
 	}
 	if res, doc := send("/fee", "#set-fee", url.Values{
-		"fee_ppm": {"45,000"},
-		"reason":  {"a large fleet"},
+		"fee_percent": {"4.5"},
+		"reason":      {"a large fleet"},
 	}); res.StatusCode != http.StatusOK || !strings.Contains(doc.Find("#fee").Text(), "4.5") ||
 		!strings.Contains(doc.Find("#trail").Text(), "a large fleet") {
 		t.Errorf("%s %s", res.Status, doc.Find("main").Text())

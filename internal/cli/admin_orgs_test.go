@@ -25,7 +25,10 @@ func TestAdmin_OrganisationsByCommand(t *testing.T) {
 		}
 	}
 	p.admin("ada@example.com")
-	if out := p.ok("admin", "todo"); !strings.Contains(out, "Nothing wants you now.") {
+	if out := p.ok("admin", "totals"); !strings.Contains(out, "sign-ups") || !strings.Contains(out, "0 rented") {
+		t.Errorf("%s", out)
+	}
+	if out := p.ok("admin", "attention"); !strings.Contains(out, "Nothing needs you now.") {
 		t.Error(out)
 	}
 	for _, words := range []string{"", "ada@", org.String()} {

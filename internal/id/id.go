@@ -8,9 +8,11 @@ package id
 import (
 	"bytes"
 	"database/sql/driver"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -27,6 +29,16 @@ type ID[K Kind] struct{ u uuid.UUID }
 // New returns a fresh UUIDv7 id. It panics only if the system's random source fails.
 func New[T ~struct{ u uuid.UUID }]() T {
 	return T(struct{ u uuid.UUID }{uuid.Must(uuid.NewV7())})
+}
+
+// From returns the least id of the millisecond t: objects created at t or later have ids that are not less. It must not
+// name an object.
+func From[T ~struct{ u uuid.UUID }](t time.Time) T {
+	u := uuid.UUID{6: 0x70, 8: 0x80}
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(t.UnixMilli()))
+	copy(u[:6], ms[2:])
+	return T(struct{ u uuid.UUID }{u})
 }
 
 // FromUUID gives a raw UUID its type.

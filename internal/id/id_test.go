@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"sort"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -30,6 +31,18 @@ func TestTextOrderIsCreationOrder(t *testing.T) {
 	}
 	if !sort.StringsAreSorted(s) {
 		t.Errorf("not sorted: %v", s)
+	}
+}
+
+func TestFrom(t *testing.T) {
+	t.Parallel()
+	before := time.Now().Truncate(time.Millisecond)
+	v := New[Cluster]()
+	if From[Cluster](before).Compare(v) > 0 || From[Cluster](before.Add(time.Second)).Compare(v) < 0 {
+		t.Errorf("From(%s) = %v is not just before %v", before, From[Cluster](before), v)
+	}
+	if u := From[Cluster](before).UUID(); u.Version() != 7 || u.Variant() != uuid.RFC4122 {
+		t.Errorf("%v is no UUIDv7", u)
 	}
 }
 

@@ -25,6 +25,10 @@ func (s *Pages) admin(v *page.Visit) error {
 	if err != nil {
 		return err
 	}
+	totals, err := s.Statements.PlatformTotals(ctx, v.Who, s.Now())
+	if err != nil {
+		return err
+	}
 	r, err := s.Reconciler.Reconciliation(ctx, v.Who)
 	if err != nil {
 		return err
@@ -35,6 +39,7 @@ func (s *Pages) admin(v *page.Visit) error {
 		return err
 	}
 	out := Overview{
+		Totals:   totals,
 		Currency: s.Currency,
 		Balanced: t.Balanced(),
 		Summed:   at.UTC().Format("15:04:05"),

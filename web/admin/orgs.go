@@ -162,14 +162,28 @@ func (s *Pages) onOrg(v *page.Visit, form ActForm, do func(org id.Org, once idem
 }
 
 func (s *Pages) setFee(v *page.Visit) error {
-	form := ActForm{Act: "fee", Value: strings.TrimSpace(v.R.FormValue("fee_ppm"))}
+	form := ActForm{Act: "fee", Value: strings.TrimSpace(v.R.FormValue("fee_percent"))}
 	return s.onOrg(v, form, func(org id.Org, once idem.Request) error {
-		ppm, err := strconv.Atoi(strings.ReplaceAll(form.Value, ",", ""))
+		ppm, err := parsePercent(form.Value)
 		if err != nil {
-			return fault.InvalidField("fee_ppm", "is a whole number of millionths, 0 to 1000000")
+			return err
 		}
 		return s.changeOperator(v, org, payout.OperatorChange{FeePPM: &ppm}, once)
-	}, "fee_ppm")
+	}, "fee_percent")
+}
+
+// percentOf returns parts per million as a percentage without trailing zeros, such as "4.5" for 45,000.
+func percentOf(ppm int) string {
+	return strconv.FormatFloat(float64(ppm)/10_000, 'f', -1, 64)
+}
+
+// parsePercent returns a percentage from 0 to 100 with at most four decimals as parts per million.
+func parsePercent(s string) (ppm int, err error) {
+	n, err := money.ParseMicro(s)
+	if err != nil || n < 0 || n > 100_000_000 || n%100 != 0 {
+		return 0, fault.InvalidField("fee_percent", "Enter a percentage from 0 to 100 with at most four decimals, such as 4.5.")
+	}
+	return int(n / 100), nil
 }
 
 func (s *Pages) changeOperator(v *page.Visit, org id.Org, c payout.OperatorChange, once idem.Request) error {

@@ -190,10 +190,10 @@ func (s *Statements) OneOrg(ctx context.Context, who account.Principal, org id.O
 	return out, nil
 }
 
-// Attention counts what wants an admin now.
+// Attention counts what needs an admin now.
 type Attention = client.Attention
 
-// Attention counts what waits for an admin now. Fault: Forbidden.
+// Wants counts what needs an admin now. Fault: Forbidden.
 func (s *Statements) Wants(ctx context.Context, who account.Principal) (Attention, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return Attention{}, err
@@ -216,6 +216,40 @@ func (s *Statements) Wants(ctx context.Context, who account.Principal) (Attentio
 		MailFailed:     n.MailFailed,
 		DeadLetters:    n.DeadLetters,
 		Currency:       s.currency,
+	}, nil
+}
+
+// PlatformTotals is the fleet now and the demand of the last two weeks.
+type PlatformTotals = client.PlatformTotals
+
+// PlatformTotals counts the fleet as it is and the demand of the two weeks before now. Fault: Forbidden.
+func (s *Statements) PlatformTotals(ctx context.Context, who account.Principal, now time.Time) (PlatformTotals, error) {
+	if err := account.RequireStaff(who); err != nil {
+		return PlatformTotals{}, err
+	}
+	week, fortnight := now.AddDate(0, 0, -7), now.AddDate(0, 0, -14)
+	n, err := s.d.Q.PlatformTotals(ctx, dbq.PlatformTotalsParams{
+		UserWeek:         id.From[id.User](week),
+		UserFortnight:    id.From[id.User](fortnight),
+		ClusterWeek:      id.From[id.Cluster](week),
+		ClusterFortnight: id.From[id.Cluster](fortnight),
+	})
+	if err != nil {
+		return PlatformTotals{}, fmt.Errorf("count the fleet and the demand: %w", err)
+	}
+	return PlatformTotals{
+		Hosts:            n.Hosts,
+		HostsConnected:   n.HostsConnected,
+		GPUs:             n.Gpus,
+		GPUsRented:       n.GpusRented,
+		ClustersStarting: n.ClustersStarting,
+		ClustersRunning:  n.ClustersRunning,
+		SignUps:          n.SignUps,
+		SignUpsBefore:    n.SignUpsBefore,
+		Rents:            n.Rents,
+		RentsBefore:      n.RentsBefore,
+		Failed:           n.Failed,
+		FailedBefore:     n.FailedBefore,
 	}, nil
 }
 

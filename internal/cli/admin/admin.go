@@ -23,13 +23,13 @@ func Command(s *base.Session) *cobra.Command {
 		adminPromo(s), adminPostpaid(s), adminReviews(s), adminStandings(s), adminForgive(s), adminAllowRefund(s),
 		adminContestedGPUs(s), adminAwardGPU(s), adminTax(s), adminRemitTax(s),
 		billing.AllDocuments(s),
-		adminTodo(s), adminOrgs(s), adminOrg(s), adminSet(s), adminPayouts(s), adminSending(s), adminSecret(s), adminAudit(s),
+		adminTodo(s), adminTotals(s), adminOrgs(s), adminOrg(s), adminSet(s), adminPayouts(s), adminSending(s), adminSecret(s), adminAudit(s),
 		adminAgents(s), adminChannel(s),
 		adminDecide(s, "release", "Let what is in review become payable as usual", (*client.Client).ApprovePayoutReview),
 		adminDecide(s, "refuse", "Keep what is in review from the operator for good; they read the reason",
 			(*client.Client).RefusePayoutReview))
-	cmd.Long = `The platform's own books, for its operators. muster server admin EMAIL makes one of a user; their
-account page then makes tokens with the scope admin, for muster login.`
+	cmd.Long = `These commands are for the platform's staff. muster server admin EMAIL makes a user a member of the
+staff. Their account page can then create a token with the scope admin for muster login.`
 	cmd.Example = "  muster admin books\n  muster admin search cl_…\n  muster admin compensate ltx_… --amount 1.50 " +
 		"--reason 'an outage of ours'"
 	return cmd
@@ -47,7 +47,7 @@ func adminLedger(s *base.Session) *cobra.Command {
 				return err
 			}
 			if !b.Balanced {
-				return fault.New(fault.Conflict, "the books do not balance")
+				return fault.New(fault.Conflict, "the ledger does not balance")
 			}
 			return nil
 		},
@@ -65,7 +65,7 @@ func printTrialBalance(p *base.Printer, b client.TrialBalance) {
 		p.Line("PROBLEM: %s", x)
 	}
 	if b.Balanced {
-		p.Line("They balance.")
+		p.Line("The ledger balances.")
 	}
 }
 

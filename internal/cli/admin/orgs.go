@@ -36,14 +36,14 @@ func orgFlag(s string) (id.Org, error) {
 func orgArg(s string) (id.Org, error) {
 	org, err := orgFlag(s)
 	if err == nil && org.IsZero() {
-		err = fault.New(fault.Invalid, "ORG: want the id of an organisation; see muster admin orgs")
+		err = fault.New(fault.Invalid, "ORG must be the ID of an organisation: see muster admin orgs")
 	}
 	return org, err
 }
 
 func adminTodo(s *base.Session) *cobra.Command {
 	return &cobra.Command{
-		Use: "todo", Short: "Show what waits for an admin", Args: base.Exactly(),
+		Use: "todo", Aliases: []string{"attention"}, Short: "Show what needs an admin now", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a, err := s.Client(cmd).Attention(cmd.Context())
 			return s.Result(cmd, a, err, func(p *base.Printer) {
@@ -59,8 +59,8 @@ func adminTodo(s *base.Session) *cobra.Command {
 					{a.InvoicesUnpaid, "invoices that no card pays", "muster admin postpaid list"},
 					{a.Frozen, "frozen leases", "muster admin frozen"},
 					{a.Quarantined, "segments refused within a day", "muster admin quarantine"},
-					{a.OutboxUnknown, "calls of Stripe whose outcome is not known", "muster admin suspense"},
-					{a.MailFailed, "letters given up within a week", "the server's log"},
+					{a.OutboxUnknown, "Stripe requests with an unknown outcome", "muster admin suspense"},
+					{a.MailFailed, "mails given up within a week", "the server's log"},
 					{a.DeadLetters, "rows that a background job cannot process", "muster admin dead-letters"},
 				} {
 					if r.n > 0 {
@@ -68,10 +68,30 @@ func adminTodo(s *base.Session) *cobra.Command {
 					}
 				}
 				if len(rows) == 0 {
-					p.Line("Nothing wants you now.")
+					p.Line("Nothing needs you now.")
 					return
 				}
 				p.Table([]string{">HOW MANY", "WHAT", "SEE"}, rows)
+			})
+		},
+	}
+}
+
+func adminTotals(s *base.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "totals", Short: "Show the fleet and the demand of the last two weeks", Args: base.Exactly(),
+		Example: "  muster admin totals",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			n, err := s.Client(cmd).PlatformTotals(cmd.Context())
+			return s.Result(cmd, n, err, func(p *base.Printer) {
+				p.Facts("Hosts", fmt.Sprintf("%d, %d connected", n.Hosts, n.HostsConnected),
+					"GPUs", fmt.Sprintf("%d, %d rented", n.GPUs, n.GPUsRented),
+					"Clusters", fmt.Sprintf("%d running, %d starting", n.ClustersRunning, n.ClustersStarting))
+				p.Table([]string{"DEMAND", ">LAST 7 DAYS", ">7 DAYS BEFORE"}, [][]string{
+					{"sign-ups", fmt.Sprint(n.SignUps), fmt.Sprint(n.SignUpsBefore)},
+					{"clusters rented", fmt.Sprint(n.Rents), fmt.Sprint(n.RentsBefore)},
+					{"of these failed", fmt.Sprint(n.Failed), fmt.Sprint(n.FailedBefore)},
+				})
 			})
 		},
 	}

@@ -445,3 +445,67 @@ func (q *Queries) PaidOutByDay(ctx context.Context, currency string, since *time
 	}
 	return items, nil
 }
+
+const platformTotals = `-- name: PlatformTotals :one
+SELECT (SELECT count(*) FROM host WHERE retired_at IS NULL) AS hosts,
+       (SELECT count(*) FROM host h JOIN host_status s ON s.host_id = h.id WHERE h.retired_at IS NULL AND s.connected) AS hosts_connected,
+       (SELECT count(*) FROM gpu g JOIN host h ON h.id = g.host_id WHERE h.retired_at IS NULL AND g.present) AS gpus,
+       (SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL AND kind = 'lease') AS gpus_rented,
+       (SELECT count(*) FROM cluster WHERE ended_at IS NULL AND running_at IS NULL) AS clusters_starting,
+       (SELECT count(*) FROM cluster WHERE ended_at IS NULL AND running_at IS NOT NULL) AS clusters_running,
+       (SELECT count(*) FROM app_user u WHERE u.id >= $1) AS sign_ups,
+       (SELECT count(*) FROM app_user u WHERE u.id >= $2 AND u.id < $1) AS sign_ups_before,
+       (SELECT count(*) FROM cluster c WHERE c.id >= $3) AS rents,
+       (SELECT count(*) FROM cluster c WHERE c.id >= $4 AND c.id < $3) AS rents_before,
+       (SELECT count(*) FROM cluster c WHERE c.id >= $3 AND c.state = 'failed') AS failed,
+       (SELECT count(*) FROM cluster c WHERE c.id >= $4 AND c.id < $3 AND c.state = 'failed') AS failed_before
+`
+
+type PlatformTotalsParams struct {
+	UserWeek         id.User
+	UserFortnight    id.User
+	ClusterWeek      id.Cluster
+	ClusterFortnight id.Cluster
+}
+
+type PlatformTotalsRow struct {
+	Hosts            int64
+	HostsConnected   int64
+	Gpus             int64
+	GpusRented       int64
+	ClustersStarting int64
+	ClustersRunning  int64
+	SignUps          int64
+	SignUpsBefore    int64
+	Rents            int64
+	RentsBefore      int64
+	Failed           int64
+	FailedBefore     int64
+}
+
+// scan: lookup
+// The fleet now, and the demand of the last two weeks. Ids are ordered by creation: the parameters are the least ids of 7 and 14 days ago.
+func (q *Queries) PlatformTotals(ctx context.Context, arg PlatformTotalsParams) (PlatformTotalsRow, error) {
+	row := q.db.QueryRow(ctx, platformTotals,
+		arg.UserWeek,
+		arg.UserFortnight,
+		arg.ClusterWeek,
+		arg.ClusterFortnight,
+	)
+	var i PlatformTotalsRow
+	err := row.Scan(
+		&i.Hosts,
+		&i.HostsConnected,
+		&i.Gpus,
+		&i.GpusRented,
+		&i.ClustersStarting,
+		&i.ClustersRunning,
+		&i.SignUps,
+		&i.SignUpsBefore,
+		&i.Rents,
+		&i.RentsBefore,
+		&i.Failed,
+		&i.FailedBefore,
+	)
+	return i, err
+}

@@ -63,6 +63,22 @@ SELECT (SELECT count(*) FROM payout_account WHERE failures > 0) AS payout_failur
        (SELECT count(*) FROM (SELECT m.failed_at, m.created_at FROM mail m ORDER BY m.id DESC LIMIT 10000) m WHERE m.failed_at IS NOT NULL AND m.created_at > statement_timestamp() - interval '7 days') AS mail_failed,
        (SELECT count(*) FROM dead_letter WHERE parked_at IS NOT NULL) AS dead_letters;
 
+-- name: PlatformTotals :one
+-- scan: lookup
+-- The fleet now, and the demand of the last two weeks. Ids are ordered by creation: the parameters are the least ids of 7 and 14 days ago.
+SELECT (SELECT count(*) FROM host WHERE retired_at IS NULL) AS hosts,
+       (SELECT count(*) FROM host h JOIN host_status s ON s.host_id = h.id WHERE h.retired_at IS NULL AND s.connected) AS hosts_connected,
+       (SELECT count(*) FROM gpu g JOIN host h ON h.id = g.host_id WHERE h.retired_at IS NULL AND g.present) AS gpus,
+       (SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL AND kind = 'lease') AS gpus_rented,
+       (SELECT count(*) FROM cluster WHERE ended_at IS NULL AND running_at IS NULL) AS clusters_starting,
+       (SELECT count(*) FROM cluster WHERE ended_at IS NULL AND running_at IS NOT NULL) AS clusters_running,
+       (SELECT count(*) FROM app_user u WHERE u.id >= @user_week) AS sign_ups,
+       (SELECT count(*) FROM app_user u WHERE u.id >= @user_fortnight AND u.id < @user_week) AS sign_ups_before,
+       (SELECT count(*) FROM cluster c WHERE c.id >= @cluster_week) AS rents,
+       (SELECT count(*) FROM cluster c WHERE c.id >= @cluster_fortnight AND c.id < @cluster_week) AS rents_before,
+       (SELECT count(*) FROM cluster c WHERE c.id >= @cluster_week AND c.state = 'failed') AS failed,
+       (SELECT count(*) FROM cluster c WHERE c.id >= @cluster_fortnight AND c.id < @cluster_week AND c.state = 'failed') AS failed_before;
+
 -- name: PaidInByDay :many
 -- What was paid in, by the days of UTC.
 SELECT to_char(settled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')::text AS day, sum(amount)::bigint AS amount

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"time"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
@@ -16,6 +17,10 @@ import (
 
 func (a *API) attention(ctx context.Context, p account.Principal, _ *struct{}) (statement.Attention, error) {
 	return a.statements.Wants(ctx, p)
+}
+
+func (a *API) platformTotals(ctx context.Context, p account.Principal, _ *struct{}) (statement.PlatformTotals, error) {
+	return a.statements.PlatformTotals(ctx, p, time.Now())
 }
 
 // SearchOrgs is the query of lists of organisations. (Exported because huma reads only exported fields.)

@@ -245,7 +245,9 @@ func (a *API) inside(t *table) {
 	patch(t, "/billing/auto-topup", writeBilling, "setAutoTopUp: Set or turn off the automatic top-up", a.setAutoTopUp)
 
 	// The platform's operators.
-	get(t, "/admin/attention", platformAdmin, "getAttention: Count what waits for an admin", a.attention)
+	get(t, "/admin/attention", platformAdmin, "getAttention: Count what needs an admin now", a.attention)
+	get(t, "/admin/totals", platformAdmin, "getPlatformTotals: Count hosts, GPUs and clusters now, and the demand of two weeks",
+		a.platformTotals)
 	get(t, "/admin/orgs", platformAdmin, "listOrgs: List all organisations, newest first", a.listOrgs)
 	get(t, "/admin/orgs/{id}", platformAdmin, "getOrg: Get an organisation: people, money, hosts, clusters, disputes",
 		a.getOrg)
