@@ -91,6 +91,9 @@ func (v ID[K]) Short() string {
 	return prefixOf[K]() + "_" + s[len(s)-8:]
 }
 
+// Example returns an id of the kind, always the same, for documents.
+func (ID[K]) Example() string { return prefixOf[K]() + "_01jd9w6n3qf8vtx2m5k7c4hzrb" }
+
 func (v ID[K]) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
 func (v *ID[K]) UnmarshalText(b []byte) error {

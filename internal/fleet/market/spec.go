@@ -131,10 +131,13 @@ var free = []string{"name", "project", "labels", "image", "registry_auth", "rest
 	"env", "ports",
 	"ssh_key_ids", "budget", "on_node_failure"}
 
+// Overridable reports whether a renter may still set a field of the spec when renting a quote.
+func Overridable(field string) bool { return slices.Contains(free, field) }
+
 // Override decodes a JSON object of further fields over a quoted spec. It rejects each field that would change
 // placement or price, by name.
 func (s Spec) Override(b []byte) (Spec, error) {
 	out := s
-	err := out.decode(b, func(name string) bool { return slices.Contains(free, name) })
+	err := out.decode(b, Overridable)
 	return out, err
 }

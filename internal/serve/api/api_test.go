@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/musterhq/muster/internal/account"
@@ -34,6 +35,7 @@ import (
 	"github.com/musterhq/muster/internal/stripe/outbox"
 	"github.com/musterhq/muster/internal/stripe/reconcile"
 	"github.com/musterhq/muster/internal/stripe/sandbox"
+	"github.com/musterhq/muster/internal/testing/apifuzz"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
@@ -209,6 +211,7 @@ func (w *world) callIn(ctx context.Context, token, method, path string, body any
 	}
 	rec := httptest.NewRecorder()
 	w.api.ServeHTTP(rec, r)
+	w.checkDocumented(method, r.URL.Path, rec)
 	out := reply{Response: rec.Result(), raw: rec.Body.String()}
 	if strings.Contains(rec.Header().Get("Content-Type"), "json") {
 		if err := json.Unmarshal(rec.Body.Bytes(), &out.json); err != nil {
@@ -216,6 +219,38 @@ func (w *world) callIn(ctx context.Context, token, method, path string, body any
 		}
 	}
 	return out
+}
+
+// checkDocumented holds an answer to the OpenAPI document: its status and its body are there.
+func (w *world) checkDocumented(method, path string, rec *httptest.ResponseRecorder) {
+	w.t.Helper()
+	c, err := documentChecker(w.api)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	template := c.Template(method, path)
+	if template == "" || rec.Code == http.StatusInternalServerError { // some tests take the database away
+		return
+	}
+	if err := c.Check(method, template, rec.Code, rec.Header().Get("Content-Type"), rec.Body.Bytes()); err != nil {
+		w.t.Errorf("%s %s differs from the document: %v\n%s", method, template, err, rec.Body)
+	}
+}
+
+var checker struct {
+	once sync.Once
+	of   *apifuzz.Checker
+	err  error
+}
+
+// documentChecker reads the document of a server, which is the same for all.
+func documentChecker(server http.Handler) (*apifuzz.Checker, error) {
+	checker.once.Do(func() {
+		rec := httptest.NewRecorder()
+		server.ServeHTTP(rec, httptest.NewRequest("GET", api.Base+"/openapi.json", nil))
+		_, checker.of, checker.err = apifuzz.Read(rec.Body.Bytes())
+	})
+	return checker.of, checker.err
 }
 
 // want holds a reply to a status and, when it is a problem, to a code.

@@ -35,6 +35,19 @@ func scoped(scopes ...string) access {
 	return access{name: strings.Join(scopes, " or "), scopes: scopes}
 }
 
+// describe returns the rule as a sentence of the reference.
+func (r access) describe() string {
+	switch {
+	case r.public:
+		return "Needs no token."
+	case r.staff:
+		return "Needs a token of the platform's staff."
+	case len(r.scopes) == 0:
+		return "Needs any valid token."
+	}
+	return "Needs a token with the scope `" + strings.Join(r.scopes, "` or `") + "`."
+}
+
 // check is nil when p may call the route.
 func (r access) check(p account.Principal, presented error) error {
 	switch {

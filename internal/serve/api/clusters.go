@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"reflect"
 	"strconv"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
-	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 )
@@ -33,16 +31,7 @@ func (b *rentBody) UnmarshalJSON(raw []byte) error {
 
 // Schema documents both forms.
 func (rentBody) Schema(r huma.Registry) *huma.Schema {
-	return &huma.Schema{AnyOf: []*huma.Schema{
-		r.Schema(reflect.TypeFor[market.Spec](), true, "ClusterSpec"),
-		{
-			Type:                 huma.TypeObject,
-			Description:          "a quote, and fields of the spec that change neither placement nor price",
-			Properties:           map[string]*huma.Schema{"quote_id": {Type: huma.TypeString}},
-			Required:             []string{"quote_id"},
-			AdditionalProperties: true,
-		},
-	}}
+	return &huma.Schema{AnyOf: []*huma.Schema{newCluster(r), rentQuote(r)}}
 }
 
 type rentInput struct {

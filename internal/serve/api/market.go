@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/go-chi/httprate"
@@ -33,10 +32,8 @@ func (b *specBody) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// Schema documents the body as the spec itself.
-func (specBody) Schema(r huma.Registry) *huma.Schema {
-	return r.Schema(reflect.TypeFor[client.ClusterSpec](), true, "ClusterSpec")
-}
+// Schema documents the body.
+func (specBody) Schema(r huma.Registry) *huma.Schema { return newQuote(r) }
 
 type estimateInput struct {
 	Nodes       int     `query:"nodes" minimum:"1" maximum:"128" default:"1" doc:"number of nodes"`

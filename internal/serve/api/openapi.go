@@ -23,14 +23,21 @@ as "after". Every POST takes an Idempotency-Key. Failures are problem documents 
 func humaConfig(cfg Config) huma.Config {
 	schemas := huma.NewMapRegistry("#/components/schemas/", schemaName)
 	schemas.RegisterTypeAlias(reflect.TypeFor[market.Spec](), reflect.TypeFor[client.ClusterSpec]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[client.Spec](), reflect.TypeFor[specBody]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[cluster.Seconds](), reflect.TypeFor[float64]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[statement.Seconds](), reflect.TypeFor[float64]())
 	c := huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
-			Info:    &huma.Info{Title: "Muster", Version: "v1", Description: about},
+			Info: &huma.Info{
+				Title: "Muster", Version: "v1", Description: about,
+				Contact: &huma.Contact{Name: "Muster", URL: cfg.PublicURL + "/docs"},
+				License: &huma.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"},
+			},
+			Tags: tags(),
 			Components: &huma.Components{
-				Schemas: schemas,
+				Schemas:   schemas,
+				Responses: map[string]*huma.Response{},
 				SecuritySchemes: map[string]*huma.SecurityScheme{"token": {
 					Type: "http", Scheme: "bearer", BearerFormat: account.TokenPrefix + "…",
 					Description: "An API token: made in the dashboard or with `muster token create`.",
@@ -77,11 +84,35 @@ func polish(d *huma.OpenAPI) {
 	delete(schemas, "ErrorModel")
 	delete(schemas, "ErrorDetail")
 	describeNoCapacity(d.Components.Schemas)
-	for _, s := range schemas {
+	for name, s := range schemas {
 		for _, p := range s.Properties {
-			if p.Type == huma.TypeArray {
+			if p.Type == huma.TypeArray && !requestSchemas[name] {
 				p.Nullable = false
 			}
+		}
+	}
+	describe(d)
+}
+
+// describe gives every property, parameter, body and answer its description and example.
+func describe(d *huma.OpenAPI) {
+	of := describer{d.Components.Schemas, readProperties(propertiesText)}
+	for name, s := range d.Components.Schemas.Map() {
+		t := d.Components.Schemas.TypeFromRef("#/components/schemas/" + name)
+		if requestSchemas[name] {
+			t = reflect.TypeFor[client.ClusterSpec]()
+		}
+		of.schema(name, s, t)
+	}
+	for _, op := range operations(d) {
+		for _, p := range op.Parameters {
+			of.parameter(op, p)
+		}
+		if op.RequestBody != nil {
+			of.content(op.RequestBody.Content)
+		}
+		for _, r := range op.Responses {
+			of.content(r.Content)
 		}
 	}
 }

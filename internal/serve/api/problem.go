@@ -61,7 +61,10 @@ func (p *Problem) GetHeaders() http.Header {
 	return h
 }
 
-func (p *Problem) ContentType(string) string { return "application/problem+json" }
+// problemType is the media type of every problem.
+const problemType = "application/problem+json"
+
+func (p *Problem) ContentType(string) string { return problemType }
 
 // defaultRetryAfter is the Retry-After, by status, of failures that pass by themselves.
 var defaultRetryAfter = map[int]time.Duration{

@@ -48,17 +48,15 @@ type doc string
 func (t *table) operation(method, path string, rule access, d doc, status int, out reflect.Type) huma.Operation {
 	t.note(method, Base+path, rule)
 	name, summary, _ := strings.Cut(string(d), ": ")
-	noun, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	op := huma.Operation{
-		OperationID: name, Method: method, Path: Base + path, Summary: summary, Tags: []string{noun},
-		Description: "May be called by: " + rule.name + ".", DefaultStatus: status, MaxBodyBytes: maxBody,
-		Responses: map[string]*huma.Response{"default": t.problemResponse()},
+		OperationID: name, Method: method, Path: Base + path, Summary: summary, Tags: []string{nounOf(first)},
+		Description: rule.describe(), DefaultStatus: status, MaxBodyBytes: maxBody,
+		Responses: map[string]*huma.Response{}, Security: []map[string][]string{},
 	}
+	addFailures(t.huma.OpenAPI().Components, &op, rule)
 	if !rule.public {
-		op.Security = []map[string][]string{{"token": rule.scopes}}
-		if op.Security[0]["token"] == nil {
-			op.Security[0]["token"] = []string{}
-		}
+		op.Security = []map[string][]string{{"token": {}}}
 	}
 	if out != nil && out != reflect.TypeFor[nothing]() {
 		op.Responses[strconv.Itoa(status)] = &huma.Response{
@@ -69,15 +67,6 @@ func (t *table) operation(method, path string, rule access, d doc, status int, o
 		}
 	}
 	return op
-}
-
-func (t *table) problemResponse() *huma.Response {
-	return &huma.Response{
-		Description: "What went wrong",
-		Content: map[string]*huma.MediaType{"application/problem+json": {
-			Schema: t.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "Problem"),
-		}},
-	}
 }
 
 // nothing is an answer without a body.

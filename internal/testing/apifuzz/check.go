@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"path"
 	"strings"
 	"sync"
 
@@ -40,13 +42,19 @@ func (c *Checker) Check(method, template string, status int, contentType string,
 	}
 	responses := object(object(object(object(c.doc["paths"])[template])[strings.ToLower(method)])["responses"])
 	key := fmt.Sprint(status)
-	if responses[key] == nil {
-		if status < 400 {
-			return fmt.Errorf("status %d is not in the document", status)
-		}
+	if status == http.StatusServiceUnavailable && responses[key] == nil {
 		key = "default"
 	}
-	content := object(object(responses[key])["content"])
+	if responses[key] == nil {
+		return fmt.Errorf("status %d is not in the document", status)
+	}
+	at := fmt.Sprintf("/paths/%s/%s/responses/%s", escape(template), strings.ToLower(method), key)
+	answer := object(responses[key])
+	if ref, ok := answer["$ref"].(string); ok { // an answer that several operations share
+		at = strings.TrimPrefix(ref, "#")
+		answer = object(object(object(c.doc["components"])["responses"])[path.Base(at)])
+	}
+	content := object(answer["content"])
 	media, _, _ := strings.Cut(contentType, ";")
 	if len(content) == 0 && len(body) == 0 {
 		return nil
@@ -60,7 +68,7 @@ func (c *Checker) Check(method, template string, status int, contentType string,
 	if content[media] == nil {
 		return fmt.Errorf("type %q of status %d is not in the document", contentType, status)
 	}
-	s, err := c.schema(method, template, key, media)
+	s, err := c.schema(at + "/content/" + escape(media) + "/schema")
 	if err != nil {
 		return err
 	}
@@ -71,12 +79,11 @@ func (c *Checker) Check(method, template string, status int, contentType string,
 	return s.Validate(v)
 }
 
-func (c *Checker) schema(method, template, status, media string) (*jsonschema.Schema, error) {
+// schema compiles the schema at a place of the document.
+func (c *Checker) schema(pointer string) (*jsonschema.Schema, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	escape := strings.NewReplacer("~", "~0", "/", "~1").Replace
-	at := fmt.Sprintf("%s#/paths/%s/%s/responses/%s/content/%s/schema", docURL, escapeFragment(escape(template)),
-		strings.ToLower(method), status, escape(media))
+	at := docURL + "#" + escapeFragment(pointer)
 	if s := c.schemas[at]; s != nil {
 		return s, nil
 	}
@@ -86,6 +93,42 @@ func (c *Checker) schema(method, template, status, media string) (*jsonschema.Sc
 	}
 	c.schemas[at] = s
 	return s, nil
+}
+
+// escape escapes one part of a JSON pointer.
+func escape(part string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(part) }
+
+// Template returns the path of the document that a request's path matches, and "" if none does. A fixed part goes
+// before a parameter.
+func (c *Checker) Template(method, requested string) string {
+	best, fixed := "", -1
+	parts := strings.Split(requested, "/")
+	for template, item := range object(c.doc["paths"]) {
+		if object(item)[strings.ToLower(method)] == nil {
+			continue
+		}
+		if n := matches(strings.Split(template, "/"), parts); n > fixed {
+			best, fixed = template, n
+		}
+	}
+	return best
+}
+
+// matches counts the fixed parts of a template that a path matches, and returns -1 if it does not match.
+func matches(template, parts []string) int {
+	if len(template) != len(parts) {
+		return -1
+	}
+	n := 0
+	for i, t := range template {
+		switch {
+		case t == parts[i]:
+			n++
+		case !strings.HasPrefix(t, "{"):
+			return -1
+		}
+	}
+	return n
 }
 
 // escapeFragment percent-encodes what a URL's fragment cannot hold.

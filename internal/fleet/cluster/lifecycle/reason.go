@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -51,6 +52,11 @@ const (
 	ReasonExited            Reason = agentapi.ReasonExited
 	ReasonSuperseded        Reason = agentapi.ReasonSuperseded
 )
+
+// Reasons returns every reason in alphabetical order, ReasonNone first.
+func Reasons() []Reason {
+	return append([]Reason{ReasonNone}, slices.Sorted(maps.Keys(sentences))...)
+}
 
 // Sentence is the text for renters about a reason: what happened and what to do. What was charged depends on whether
 // the cluster ever ran; see Explain.

@@ -1,0 +1,53 @@
+package api
+
+import "github.com/danielgtaylor/huma/v2"
+
+// noun is a group of operations: a tag of the document and a page of the reference.
+type noun struct {
+	name, about string
+	paths       []string // the first parts of the paths that belong to it
+}
+
+// nouns are all groups, in the order of the reference.
+var nouns = []noun{
+	{"clusters", "Rent clusters, watch them and release them.", []string{"clusters", "leases"}},
+	{"quotes", "Binding prices whose GPUs are held for a short time.", []string{"quotes"}},
+	{"offers", "GPUs that can be rented now, and what a cluster would cost.", []string{"offers", "estimate"}},
+	{"templates", "Specs with a name, to rent from.", []string{"templates"}},
+	{"ssh-keys", "Keys that may log in to clusters, and the address of the SSH gateway.",
+		[]string{"ssh-keys", "ssh-gateway"}},
+	{"billing", "The wallet: balance, top-ups, cards, refunds, statements and invoices.", []string{"billing"}},
+	{"budgets", "Limits on what an organisation or a project may spend.", []string{"budgets"}},
+	{"documents", "Receipts, credit notes and self-billing documents.", []string{"documents"}},
+	{"hosts", "Enrol hosts, set their prices and terms, and take them out of the market.",
+		[]string{"hosts", "host-enrollments", "gpus"}},
+	{"earnings", "What hosts earned, and payouts to their operator.", []string{"earnings", "payouts"}},
+	{"bond", "Money of operators that pays others when their own host fails.", []string{"bond"}},
+	{"account", "Sign up, and manage your own account and sessions.", []string{"signup", "device-logins", "me"}},
+	{"organisation", "Members, invitations, legal details and the audit log of your organisation.",
+		[]string{"org", "members", "invitations", "audit-events"}},
+	{"tokens", "API tokens and their scopes.", []string{"tokens"}},
+	{"ledger", "The chained ledger, which anybody can compare.", []string{"ledger"}},
+	{"admin", "The console of the platform's staff.", []string{"admin"}},
+}
+
+// nounOf returns the name of the group of a path below Base.
+func nounOf(path string) string {
+	for _, n := range nouns {
+		for _, p := range n.paths {
+			if p == path {
+				return n.name
+			}
+		}
+	}
+	panic("api: no noun has the path /" + path)
+}
+
+// tags are the nouns as the document lists them.
+func tags() []*huma.Tag {
+	out := make([]*huma.Tag, len(nouns))
+	for i, n := range nouns {
+		out[i] = &huma.Tag{Name: n.name, Description: n.about}
+	}
+	return out
+}
