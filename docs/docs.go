@@ -5,5 +5,5 @@ import "embed"
 
 // FS holds the Markdown pages and the files that they link to.
 //
-//go:embed *.md adr tutorials launch hardware
+//go:embed *.md adr api tutorials launch hardware
 var FS embed.FS

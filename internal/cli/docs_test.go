@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"io/fs"
 	"regexp"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/musterhq/muster/docs"
 	"github.com/musterhq/muster/internal/cli/base"
+	"github.com/musterhq/muster/internal/serve/api"
 )
 
 // documents returns the text of every page of the documentation, by its path.
@@ -204,5 +206,39 @@ func TestReference_HasEveryCommand(t *testing.T) {
 		if !strings.Contains(pages["cluster"], want) {
 			t.Errorf("the page about muster cluster lacks %q", want)
 		}
+	}
+}
+
+// Every command that the reference of the REST API shows beside an operation exists.
+func TestReference_CommandsExist(t *testing.T) {
+	t.Parallel()
+	raw, err := api.New(api.Config{Currency: "USD"}, api.Deps{}).OpenAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document struct {
+		Paths map[string]map[string]struct {
+			Samples []struct{ Label, Source string } `json:"x-codeSamples"`
+		}
+	}
+	if err := json.Unmarshal(raw, &document); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for path, item := range document.Paths {
+		for method, op := range item {
+			for _, s := range op.Samples {
+				if s.Label != "muster" {
+					continue
+				}
+				seen++
+				if err := exists(s.Source); err != "" {
+					t.Errorf("%s %s: %s: %s", method, path, s.Source, err)
+				}
+			}
+		}
+	}
+	if seen < 50 {
+		t.Errorf("only %d operations have a command", seen)
 	}
 }

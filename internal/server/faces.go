@@ -129,6 +129,7 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		Now:         time.Now,
 		TrialAge:    time.Minute,
 		Commands:    s.cfg.Commands,
+		OpenAPI:     rest.OpenAPI,
 	}).Routes(pages)
 
 	people := http.NewServeMux()

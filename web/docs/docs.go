@@ -1,5 +1,5 @@
-// Package docs holds the documentation site at /docs: an index, a page for each document, a reference of the command
-// line, and a search. The documents are the Markdown files of the repository's folder docs.
+// Package docs holds the documentation site at /docs: an index, a page for each document, the references of the
+// command line and of the REST API, and a search. The documents are the Markdown files of the repository's folder docs.
 package docs
 
 import (
@@ -25,11 +25,17 @@ type Pages struct {
 // New returns the pages of a site; it starts nothing.
 func New(site *page.Site) *Pages {
 	return &Pages{site, sync.OnceValues(func() (*library, error) {
-		var commands map[string]string
+		var sources sources
 		if site.Commands != nil {
-			commands = site.Commands()
+			sources.commands = site.Commands()
 		}
-		return newLibrary(docs.FS, commands)
+		if site.OpenAPI != nil {
+			var err error
+			if sources.openAPI, err = site.OpenAPI(); err != nil {
+				return nil, err
+			}
+		}
+		return newLibrary(docs.FS, sources)
 	})}
 }
 

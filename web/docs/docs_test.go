@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
@@ -10,20 +11,36 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/PuerkitoBio/goquery"
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/docs"
+	"github.com/musterhq/muster/internal/serve/api"
 	"github.com/musterhq/muster/web/page"
 )
 
 var commands = map[string]string{"host": "# muster host\n\nEnrol hosts.\n\n## muster host list\n\nList your hosts.\n"}
 
+// openAPI is the document that a server has.
+var openAPI = sync.OnceValues(func() ([]byte, error) {
+	return api.New(api.Config{Currency: "EUR", PublicURL: "https://muster.example"}, api.Deps{}).OpenAPI()
+})
+
+// wholeLibrary has all pages.
+var wholeLibrary = sync.OnceValues(func() (*library, error) {
+	document, err := openAPI()
+	if err != nil {
+		return nil, err
+	}
+	return newLibrary(docs.FS, sources{commands, document})
+})
+
 func testLibrary(t *testing.T) *library {
 	t.Helper()
-	l, err := newLibrary(docs.FS, commands)
+	l, err := wholeLibrary()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,6 +153,7 @@ func TestSearch(t *testing.T) {
 	for _, tc := range []struct{ query, first string }{
 		{"set up payouts", "/docs/hosts#5-set-up-payouts"},
 		{"IMAGE_TOO_BIG", "/docs/images#when-a-pull-fails"},
+		{"rent a cluster", "/docs/api/clusters#rent-a-cluster"},
 		{"muster host list", "/docs/cli/host#muster-host-list"},
 	} {
 		hits := l.search(tc.query)
@@ -157,6 +175,7 @@ func get(t *testing.T, path string) (*http.Response, string) {
 		Currency: "EUR",
 		Log:      slog.New(slog.DiscardHandler),
 		Commands: func() map[string]string { return commands },
+		OpenAPI:  openAPI,
 	})
 	New(site).Routes(page.NewMux(site, r))
 	w := httptest.NewRecorder()
@@ -179,6 +198,8 @@ func TestPages(t *testing.T) {
 		{"/docs/hosts", 200, "On this page"},
 		{"/docs/cli", 200, "/docs/cli/host"},
 		{"/docs/cli/host", 200, "muster host list"},
+		{"/docs/api", 200, "/docs/api/quick-start"},
+		{"/docs/api/clusters", 200, "Rent a cluster"},
 		{"/docs/adr", 200, "/docs/adr/0001-postgresql-is-the-only-truth"},
 		{"/docs/launch", 200, "/docs/launch/ddp.py"},
 		{"/docs/launch/ddp.py", 200, "init_process_group"},
@@ -229,5 +250,62 @@ func TestPages_FitPolicyAndReaders(t *testing.T) {
 		if n := page.Find("th:empty").Length(); n > 0 {
 			t.Errorf("%s has %d columns without a title", d.Slug, n)
 		}
+	}
+}
+
+// TestReference_HasEveryOperation: each operation has a heading, a call with curl, its failures and its answer.
+func TestReference_HasEveryOperation(t *testing.T) {
+	t.Parallel()
+	document, err := openAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s spec
+	if err := json.Unmarshal(document, &s); err != nil {
+		t.Fatal(err)
+	}
+	l := testLibrary(t)
+	operations := 0
+	for path, item := range s.Paths {
+		for method, op := range item {
+			operations++
+			d := l.bySlug["api/"+op.Tags[0]]
+			if d == nil {
+				t.Fatalf("no page for %s", op.Tags[0])
+			}
+			i := slices.IndexFunc(d.parts, func(p part) bool { return p.title == op.Summary })
+			if i < 0 {
+				t.Errorf("%s is not on its page", op.ID)
+				continue
+			}
+			text := d.parts[i].text
+			for _, want := range []string{strings.ToUpper(method) + " " + path, "curl ", "Answer: ", "failures"} {
+				if !strings.Contains(text, want) {
+					t.Errorf("%s has no %q", op.ID, want)
+				}
+			}
+		}
+	}
+	if operations < 150 {
+		t.Errorf("only %d operations", operations)
+	}
+}
+
+// TestReference_LinksToItsTypes: a type that a table names is on the same page.
+func TestReference_LinksToItsTypes(t *testing.T) {
+	t.Parallel()
+	for _, d := range testLibrary(t).all {
+		if !strings.HasPrefix(d.Slug, "api/") {
+			continue
+		}
+		page, err := goquery.NewDocumentFromReader(strings.NewReader(d.HTML))
+		if err != nil {
+			t.Fatal(err)
+		}
+		page.Find(`a[href^="#"]`).Each(func(_ int, a *goquery.Selection) {
+			if href, _ := a.Attr("href"); page.Find(`[id="`+href[1:]+`"]`).Length() != 1 {
+				t.Errorf("%s: %s leads nowhere", d.Slug, href)
+			}
+		})
 	}
 }

@@ -15,7 +15,7 @@ const base = "/docs"
 // Link is a link of a menu.
 type Link struct{ Title, URL string }
 
-// Section is one of the four parts of the documentation, with its pages.
+// Section is one of the parts of the documentation, with its pages.
 type Section struct {
 	Title, About string
 	Pages        []Entry
@@ -59,6 +59,9 @@ var plan = []struct {
 		"shell.md", "images.md", "launch/README.md", "hosts.md", "operations.md", "growing.md", "stripe.md"}},
 	{"Reference", "Exact rules, commands and terms.", []string{
 		"your-bill.md", "your-earnings.md", "losses.md", "isolation.md", commandIndex, "glossary.md"}},
+	{"REST API", "Programs that rent, and programs that host.", []string{
+		"api/README.md", "api/quick-start.md", "api/authentication.md", "api/errors.md", "api/pagination.md",
+		"api/idempotency.md", "api/queries.md", apiNouns}},
 	{"Design", "How Muster works inside, and why.", []string{
 		"architecture.md", "money.md", "proof.md", "kills.md", "adr/README.md"}},
 }
@@ -66,8 +69,32 @@ var plan = []struct {
 // commandIndex stands for the reference of the command line, which is no file.
 const commandIndex = "cli.md"
 
-// apiReference is the reference of the REST API, which has a page of its own.
-var apiReference = Entry{"REST API", "/api/docs", "Every operation, its fields and an example."}
+// apiNouns stands for the reference of the REST API: a page for each noun of its document, and no file.
+const apiNouns = "api/*.md"
+
+// sources are what pages are made of, beside the files.
+type sources struct {
+	commands map[string]string // pages about the command line in Markdown, by the name of the command below muster
+	openAPI  []byte            // the document of the REST API; nil: there is none
+}
+
+// pages returns the pages that are made of the sources, by the file for which each stands, and the files of the API's
+// nouns in the order of the menu.
+func (s sources) pages() (pages map[string]string, nouns []string, err error) {
+	pages = map[string]string{}
+	if len(s.openAPI) > 0 {
+		if pages, nouns, err = referencePages(s.openAPI); err != nil {
+			return nil, nil, err
+		}
+	}
+	for name, page := range s.commands {
+		pages["cli/"+name+".md"] = page
+	}
+	if len(s.commands) > 0 {
+		pages[commandIndex] = indexOfCommands(s.commands)
+	}
+	return pages, nouns, nil
+}
 
 // library is all documents, rendered.
 type library struct {
@@ -77,25 +104,25 @@ type library struct {
 	all    []*Document // in the order of the search's results: the menu's, then decisions and commands
 }
 
-// newLibrary renders the documents of a file system. commands are the pages about the command line, in Markdown, by the
-// name of the command below muster.
-func newLibrary(files fs.FS, commands map[string]string) (*library, error) {
+// newLibrary renders the documents of a file system, and those that are made of other sources.
+func newLibrary(files fs.FS, from sources) (*library, error) {
+	made, nouns, err := from.pages()
+	if err != nil {
+		return nil, err
+	}
 	l := &library{bySlug: map[string]*Document{}}
 	for _, s := range plan {
 		section := Section{Title: s.title, About: s.about}
-		for _, file := range s.files {
-			if file == commandIndex && len(commands) == 0 {
+		for _, file := range expand(s.files, nouns) {
+			if file == commandIndex && made[file] == "" {
 				continue
 			}
-			d, err := l.add(files, file, s.title, commands)
+			d, err := l.add(files, file, s.title, made)
 			if err != nil {
 				return nil, err
 			}
 			l.inMenu = append(l.inMenu, d)
 			section.Pages = append(section.Pages, Entry{d.Title, d.URL(), d.about})
-			if file == commandIndex {
-				section.Pages = append(section.Pages, apiReference)
-			}
 		}
 		l.menu = append(l.menu, section)
 	}
@@ -104,26 +131,37 @@ func newLibrary(files fs.FS, commands map[string]string) (*library, error) {
 		return nil, err
 	}
 	for _, file := range decisions {
-		if _, err := l.add(files, file, "Design", nil); err != nil {
+		if _, err := l.add(files, file, "Design", made); err != nil {
 			return nil, err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(commands)) {
-		l.put(render("cli/"+name+".md", []byte(commands[name]), files, commands), "Reference")
+	for _, file := range slices.Sorted(maps.Keys(made)) {
+		if strings.HasPrefix(file, "cli/") {
+			l.put(render(file, []byte(made[file]), files, made), "Reference")
+		}
 	}
 	l.joinNeighbours()
 	return l, nil
 }
 
-func (l *library) add(files fs.FS, file, section string, commands map[string]string) (*Document, error) {
-	source := []byte(indexOfCommands(commands))
-	if file != commandIndex {
+// expand replaces apiNouns in a list of files by the nouns' own.
+func expand(files, nouns []string) []string {
+	i := slices.Index(files, apiNouns)
+	if i < 0 {
+		return files
+	}
+	return slices.Concat(files[:i], nouns, files[i+1:])
+}
+
+func (l *library) add(files fs.FS, file, section string, made map[string]string) (*Document, error) {
+	source := []byte(made[file])
+	if len(source) == 0 {
 		var err error
 		if source, err = fs.ReadFile(files, file); err != nil {
 			return nil, fmt.Errorf("read a page of the documentation: %w", err)
 		}
 	}
-	d := render(file, source, files, commands)
+	d := render(file, source, files, made)
 	l.put(d, section)
 	return d, nil
 }
@@ -176,16 +214,13 @@ func slug(file string) string {
 	return s
 }
 
-// published reports whether a path below docs is a page of the site.
-func published(file string, commands map[string]string) bool {
-	if name, ok := strings.CutPrefix(file, "cli/"); ok {
-		return commands[strings.TrimSuffix(name, ".md")] != ""
+// published reports whether a path below docs is a page of the site. made are the pages that are no files.
+func published(file string, made map[string]string) bool {
+	if strings.HasPrefix(file, "adr/0") || made[file] != "" {
+		return true
 	}
 	if file == commandIndex {
-		return len(commands) > 0
-	}
-	if strings.HasPrefix(file, "adr/0") {
-		return true
+		return false
 	}
 	for _, s := range plan {
 		if slices.Contains(s.files, file) {

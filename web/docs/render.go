@@ -28,8 +28,9 @@ var markdown = goldmark.New(
 	goldmark.WithParserOptions(parser.WithAutoHeadingID()),
 )
 
-// render renders one document. file is its path below docs; links are relative to it.
-func render(file string, source []byte, files fs.FS, commands map[string]string) *Document {
+// render renders one document. file is its path below docs; links are relative to it. made are the pages
+// that are no files.
+func render(file string, source []byte, files fs.FS, made map[string]string) *Document {
 	d := &Document{Slug: slug(file)}
 	ctx := parser.NewContext(parser.WithIDs(&anchors{used: map[string]bool{}}))
 	root := markdown.Parser().Parse(text.NewReader(source), parser.WithContext(ctx))
@@ -42,7 +43,7 @@ func render(file string, source []byte, files fs.FS, commands map[string]string)
 				return ast.WalkSkipChildren, nil
 			}
 		case *ast.Link:
-			if entering && !d.follow(n, file, files, commands) {
+			if entering && !d.follow(n, file, files, made) {
 				unlink = append(unlink, n)
 			}
 		case *ast.Text:
@@ -110,7 +111,7 @@ func (d *Document) write(s string, space bool) {
 }
 
 // follow points a link to its place on the site. It reports false if the site does not have what it leads to.
-func (d *Document) follow(n *ast.Link, file string, files fs.FS, commands map[string]string) bool {
+func (d *Document) follow(n *ast.Link, file string, files fs.FS, made map[string]string) bool {
 	u, err := url.Parse(string(n.Destination))
 	if err != nil {
 		return false
@@ -126,7 +127,7 @@ func (d *Document) follow(n *ast.Link, file string, files fs.FS, commands map[st
 		target = path.Join(target, "README.md")
 	}
 	switch {
-	case published(target, commands):
+	case published(target, made):
 		u.Path = base + "/" + slug(target)
 		d.links = append(d.links, u.String())
 	case isFile(target):

@@ -106,7 +106,7 @@ func LandingPage(p view.Page, l Landing) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "</section><section class=\"panel\" id=\"start\" aria-labelledby=\"start-h\"><header><h2 id=\"start-h\">Start in three lines</h2><a class=\"right small\" href=\"/api/docs\">API reference</a></header>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "</section><section class=\"panel\" id=\"start\" aria-labelledby=\"start-h\"><header><h2 id=\"start-h\">Start in three lines</h2><a class=\"right small\" href=\"/docs/api\">API reference</a></header>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -86,6 +86,8 @@ type Config struct {
 	// Commands returns the pages about the command line in Markdown, by the name of the command below muster; nil: the
 	// documentation has none.
 	Commands func() map[string]string
+	// OpenAPI returns the document of the REST API, of which the documentation makes its reference; nil: there is none.
+	OpenAPI func() ([]byte, error)
 
 	AddressPerMinute int // requests for pages per address, minute and replica; 0 = 3000
 }

@@ -214,10 +214,10 @@ func (a *API) build() {
 	a.Handler = r
 	r.Use(metrics.HTTP("api"), a.envelope)
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
-		writeProblem(w, newProblem(fault.NotFound, "page not found; the reference is at /api/docs"))
+		writeProblem(w, newProblem(fault.NotFound, "page not found; the reference is at "+docsPath))
 	})
 	r.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) {
-		p := newProblem(fault.NotFound, "this path does not take that method; the reference is at /api/docs")
+		p := newProblem(fault.NotFound, "this path does not take that method; the reference is at "+docsPath)
 		p.Status = http.StatusMethodNotAllowed
 		writeProblem(w, p)
 	})
@@ -233,6 +233,7 @@ func (a *API) build() {
 		a.inside(t)
 	})
 	polish(t.huma.OpenAPI())
+	a.addSamples(t.huma.OpenAPI())
 }
 
 // healthz reports only that the process answers, so that an outage of the database does not get every replica

@@ -31,7 +31,7 @@ func humaConfig(cfg Config) huma.Config {
 			OpenAPI: "3.1.0",
 			Info: &huma.Info{
 				Title: "Muster", Version: "v1", Description: about,
-				Contact: &huma.Contact{Name: "Muster", URL: cfg.PublicURL + "/docs"},
+				Contact: &huma.Contact{Name: "Muster", URL: cfg.PublicURL + docsPath},
 				License: &huma.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"},
 			},
 			Tags: tags(),
@@ -161,7 +161,7 @@ func markNullable(s *huma.Schema, t reflect.Type) {
 
 // openAPI serves the document, which is rendered once: anybody may ask for it, as often as they like.
 func (a *API) openAPI(w http.ResponseWriter, r *http.Request) {
-	raw, err := a.rendered.openAPI()
+	raw, err := a.OpenAPI()
 	if err != nil {
 		writeProblem(w, a.problem(r.Context(), err))
 		return

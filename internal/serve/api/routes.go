@@ -27,7 +27,6 @@ func (a *API) outside(t *table) {
 	t.plain("GET", "/healthz", public, a.healthz)
 	t.plain("GET", "/readyz", public, a.readyz)
 	t.plain("GET", "/api/docs", public, a.docs)
-	t.plain("GET", "/api/docs.css", public, a.docsStyle)
 	t.plain("GET", Base+"/openapi.json", public, a.openAPI)
 	t.plain("POST", "/stripe/webhook", public, a.stripeWebhook)
 }

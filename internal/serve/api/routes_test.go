@@ -75,7 +75,7 @@ func TestEveryRouteSaysWho(t *testing.T) {
 		t.Fatalf("%d routes seen, %v", seen, err)
 	}
 	slices.Sort(open)
-	want := []string{"GET /api/docs", "GET /api/docs.css", "GET /api/v1/estimate",
+	want := []string{"GET /api/docs", "GET /api/v1/estimate",
 		"GET /api/v1/ledger/head", "GET /api/v1/openapi.json", "GET /healthz", "GET /readyz", "POST /api/v1/signup",
 		"POST /api/v1/device-logins",
 		"POST /api/v1/device-logins/token", "POST /stripe/webhook"}

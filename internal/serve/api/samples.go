@@ -1,0 +1,119 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// commands are the commands of the program muster that do what an operation does. A test of package cli holds them to
+// the commands that exist.
+var commands = map[string]string{
+	"getMe":             "muster whoami",
+	"listSessions":      "muster account sessions list",
+	"endSession":        "muster account sessions end SESSION",
+	"changePassword":    "muster account password",
+	"exportMe":          "muster account export",
+	"deleteMe":          "muster account delete",
+	"getLegal":          "muster org legal",
+	"setZone":           "muster org zone Europe/Berlin",
+	"listMyOrgs":        "muster org list",
+	"acceptInvitation":  "muster org join INVITATION",
+	"leaveOrg":          "muster org leave",
+	"listMembers":       "muster org members list",
+	"createInvitation":  "muster org members invite ada@example.com --role member",
+	"listTokens":        "muster token list",
+	"createToken":       "muster token create ci --scope clusters",
+	"revokeToken":       "muster token revoke TOKEN",
+	"listSSHKeys":       "muster ssh-key list",
+	"addSSHKey":         "muster ssh-key add ~/.ssh/id_ed25519.pub",
+	"deleteSSHKey":      "muster ssh-key delete KEY",
+	"searchOffers":      "muster offers 'h100 region=eu-west'",
+	"getEstimate":       "muster estimate --nodes 2 --gpus 4 --gpu h100",
+	"createQuote":       "muster quote --nodes 2 --gpus 4 --gpu h100",
+	"getQuote":          "muster quote show QUOTE",
+	"returnQuote":       "muster quote return QUOTE",
+	"listTemplates":     "muster template list",
+	"getTemplate":       "muster template show TEMPLATE",
+	"deleteTemplate":    "muster template delete TEMPLATE",
+	"rentCluster":       "muster cluster create --nodes 2 --gpus 4 --gpu h100 --image pytorch/pytorch:2.4.0 -- python train.py",
+	"listClusters":      "muster cluster list",
+	"getCluster":        "muster cluster show CLUSTER",
+	"releaseCluster":    "muster cluster release CLUSTER",
+	"listClusterEvents": "muster cluster events CLUSTER",
+	"streamClusterLogs": "muster cluster logs CLUSTER",
+	"sshToCluster":      "muster cluster ssh CLUSTER",
+	"getPortLink":       "muster cluster open CLUSTER 8888",
+	"getClusterUsage":   "muster cluster usage CLUSTER",
+	"getClusterProof":   "muster billing verify CLUSTER",
+	"createEnrollment":  "muster host enroll --region eu-west",
+	"listHosts":         "muster host list",
+	"getHost":           "muster host show HOST",
+	"changeHost":        "muster host set HOST --price 2.50",
+	"getHostEarnings":   "muster host earnings HOST",
+	"listContestedGPUs": "muster host contested",
+	"getBalance":        "muster billing balance",
+	"getStanding":       "muster billing standing",
+	"getStatement":      "muster statement",
+	"createTopUp":       "muster billing topup 50",
+	"listTopUps":        "muster billing topups",
+	"listCards":         "muster billing cards list",
+	"createRefund":      "muster billing refund 10",
+	"redeemCode":        "muster billing redeem CODE",
+	"listTransactions":  "muster billing transactions",
+	"listDocuments":     "muster document list",
+	"getDocument":       "muster document show NUMBER",
+	"listBudgets":       "muster budget list",
+	"listPayouts":       "muster payout list",
+	"getBond":           "muster host bond show",
+	"listAuditEvents":   "muster org audit",
+}
+
+// addSamples adds to each operation how it is called with curl, and with the program muster where it has a command for
+// it.
+func (a *API) addSamples(d *huma.OpenAPI) {
+	for _, op := range operations(d) {
+		samples := []map[string]string{{"lang": "Shell", "label": "curl", "source": curl(a.cfg.PublicURL, op)}}
+		if c := commands[op.OperationID]; c != "" {
+			samples = append(samples, map[string]string{"lang": "Shell", "label": "muster", "source": c})
+		}
+		if op.Extensions == nil {
+			op.Extensions = map[string]any{}
+		}
+		op.Extensions["x-codeSamples"] = samples
+	}
+}
+
+// curl is a call of an operation that can be pasted.
+func curl(server string, op *huma.Operation) string {
+	var b strings.Builder
+	b.WriteString("curl ")
+	if op.Method != http.MethodGet {
+		b.WriteString("-X " + op.Method + " ")
+	}
+	path := op.Path
+	keyed := false
+	for _, p := range op.Parameters {
+		if text, ok := p.Example.(string); ok && p.In == "path" {
+			path = strings.ReplaceAll(path, "{"+p.Name+"}", text)
+		}
+		keyed = keyed || p.Name == "Idempotency-Key"
+	}
+	b.WriteString("'" + server + path + "'")
+	if len(op.Security) > 0 {
+		b.WriteString(" \\\n  -H \"Authorization: Bearer $MUSTER_TOKEN\"")
+	}
+	if keyed {
+		b.WriteString(" \\\n  -H \"Idempotency-Key: $(uuidgen)\"")
+	}
+	if op.RequestBody != nil && op.RequestBody.Content["application/json"] != nil {
+		raw, err := json.Marshal(op.RequestBody.Content["application/json"].Example)
+		if err == nil && string(raw) != "null" {
+			b.WriteString(" \\\n  -H 'Content-Type: application/json' \\\n  -d '" + strings.ReplaceAll(string(raw), "'", `'\''`) +
+				"'")
+		}
+	}
+	return b.String()
+}
