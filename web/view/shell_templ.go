@@ -488,7 +488,7 @@ func Shell(p Page) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 41, "; exact to the ninth decimal in the ledger.</p><nav aria-label=\"Footer\"><a href=\"/docs\">Docs</a> <a href=\"/api/docs\">API</a> <a href=\"/cli\">CLI</a> <a href=\"/pricing\">Pricing</a> <a href=\"/status\">Status</a> <a href=\"/terms\">Terms</a> <a href=\"/privacy\">Privacy</a></nav><form class=\"right\" method=\"post\" action=\"/theme\"><span class=\"seg\" role=\"group\" aria-label=\"Theme\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 41, "; exact to the ninth decimal in the ledger.</p><nav aria-label=\"Footer\"><a href=\"/docs\">Docs</a> <a href=\"/docs/api\">API</a> <a href=\"/cli\">CLI</a> <a href=\"/pricing\">Pricing</a> <a href=\"/status\">Status</a> <a href=\"/terms\">Terms</a> <a href=\"/privacy\">Privacy</a></nav><form class=\"right\" method=\"post\" action=\"/theme\"><span class=\"seg\" role=\"group\" aria-label=\"Theme\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -38,7 +38,7 @@ var commands = map[string]string{
 	"listTemplates":     "muster template list",
 	"getTemplate":       "muster template show TEMPLATE",
 	"deleteTemplate":    "muster template delete TEMPLATE",
-	"rentCluster":       "muster cluster create --nodes 2 --gpus 4 --gpu h100 --image pytorch/pytorch:2.4.0 -- python train.py",
+	"rentCluster":       "muster cluster create --nodes 2 --gpus 4 --image pytorch/pytorch:2.4.0 -- python train.py",
 	"listClusters":      "muster cluster list",
 	"getCluster":        "muster cluster show CLUSTER",
 	"releaseCluster":    "muster cluster release CLUSTER",
