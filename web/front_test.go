@@ -28,12 +28,9 @@ func TestVisitorsSeeWhatItIsAndWhatItCosts(t *testing.T) {
 		}
 	}
 	_, doc := b.get("/")
-	for _, name := range []string{"/api/docs", "/cli", "/pricing", "/status", "/terms", "/privacy"} {
+	for _, name := range []string{"/docs/api", "/cli", "/pricing", "/status", "/terms", "/privacy"} {
 		if doc.Find(`footer a[href="`+name+`"]`).Length() != 1 {
 			t.Errorf("the footer has no link to %s", name)
-		}
-		if name == "/api/docs" {
-			continue
 		}
 		if res, doc := b.get(name); res.StatusCode != http.StatusOK || doc.Find("h1").Length() != 1 {
 			t.Errorf("%s: %d", name, res.StatusCode)
