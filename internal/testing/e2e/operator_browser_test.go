@@ -54,8 +54,13 @@ func TestAnOperatorsJourneyInABrowser(t *testing.T) {
 	b.shot("listed")
 
 	b.open("/hosts")
+	b.reads("#fleet", "2 free, on 1 host")
+	b.accessible("/hosts")
+	b.shot("fleet")
 	b.submit("a[href^='/hosts/host_']")
 	b.reads("h1", "attic")
+	b.accessible("the page of a host")
+	b.shot("host")
 	b.submit("form:has(input[value=drain]) button")
 	b.reads(".idline", "Draining")
 	eventually(t, "the host is off the market", func() bool {
