@@ -37,7 +37,7 @@ func TestAHostsDataCap(t *testing.T) {
 		doc.Find("#data svg.bar").Length() != 1 || doc.Find("#up_cap_gb").AttrOr("value", "") != "10" {
 		t.Error(text)
 	}
-	if text := doc.Find("#data").Text(); strings.Contains(text, "of it images") {
+	if text := doc.Find("#data").Text(); strings.Contains(text, "images 1.5 GB") {
 		t.Errorf("pulls are shown of an agent that does not count them: %s", text)
 	}
 	if _, err := b.db.Pool.Exec(t.Context(), "INSERT INTO host_pulls (host_id, counter, bytes) SELECT id, 'a', "+
@@ -46,7 +46,7 @@ func TestAHostsDataCap(t *testing.T) {
 	}
 	_, doc = b.post(host+"/data", url.Values{"up_cap_gb": {"10"}, "down_cap_gb": {"100"}})
 	if text := doc.Find("#data").Text(); !strings.Contains(text, "8.5 of 100 GB") ||
-		!strings.Contains(text, "of it for leases 7.0 GB") || !strings.Contains(text, "of it images 1.5 GB") {
+		!strings.Contains(text, "by leases 7.0 GB") || !strings.Contains(text, "images 1.5 GB") {
 		t.Error(text)
 	}
 	_, doc = b.post(host+"/data", url.Values{"up_cap_gb": {"10"}, "down_cap_gb": {"7"}})

@@ -41,13 +41,13 @@ func (s *Pages) hostAgent(ctx context.Context, d host.Detail) (HostAgent, error)
 
 func UpdateState(u agentapi.UpdateState) *view.State {
 	states := map[agentapi.UpdateState]view.State{
-		agentapi.UpdateUnmanaged:  {Word: "Updated by hand only", Icon: "wrench", Tone: "idle"},
-		agentapi.UpdateFetching:   {Word: "Fetching a version", Icon: "pulling", Tone: "live"},
+		agentapi.UpdateUnmanaged:  {Word: "Not updated automatically", Icon: "wrench", Tone: "idle"},
+		agentapi.UpdateFetching:   {Word: "Downloading a version", Icon: "pulling", Tone: "live"},
 		agentapi.UpdateWaiting:    {Word: "Waiting for a version", Icon: "warn", Tone: "warn"},
 		agentapi.UpdateTrial:      {Word: "A version on trial", Icon: "pending", Tone: "live"},
 		agentapi.UpdateDone:       {Word: "Updated", Icon: "check", Tone: "ok"},
-		agentapi.UpdateRefused:    {Word: "Refused a version", Icon: "error", Tone: "bad"},
-		agentapi.UpdateRolledBack: {Word: "Went back to the version before", Icon: "error", Tone: "bad"},
+		agentapi.UpdateRefused:    {Word: "Rejected a version", Icon: "error", Tone: "bad"},
+		agentapi.UpdateRolledBack: {Word: "Rolled back to the previous version", Icon: "error", Tone: "bad"},
 	}
 	if s, ok := states[u]; ok {
 		return &s

@@ -96,7 +96,7 @@ func hostAgent(h Host) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, ": it will be told with its next report.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, ". It is notified with its next report.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -137,7 +137,7 @@ func hostAgent(h Host) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "agent_channel", Label: "Follows", Type: "text", Value: h.Agent.Channel, Error: h.ChannelError, Help: "stable, another channel of the platform's, or off to update by hand. A new version runs on trial first; when it does not prove itself, the one before goes on. What is rented runs through it."}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "agent_channel", Label: "Follows", Type: "text", Value: h.Agent.Channel, Error: h.ChannelError, Help: "stable, another of the platform's channels, or off to update it yourself. A new version runs on trial first. If the trial fails, the agent rolls back. Running rentals are not interrupted."}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -29,19 +29,19 @@ func (s *Pages) hostData(v *page.Visit, h id.Host, typed DataCap) (DataCap, erro
 		m.CappedUntil != nil
 	out.Used = []DataUse{dataUse("Sent", m.Sent(), m.UpCapGB)}
 	if m.OverlayUp > 0 {
-		out.Used = append(out.Used, dataUse("of it to the internet", m.UpBytes, nil),
-			dataUse("of it between ranks", m.OverlayUp,
+		out.Used = append(out.Used, dataUse("to the internet", m.UpBytes, nil),
+			dataUse("between ranks", m.OverlayUp,
 				nil))
 	}
 	out.Used = append(out.Used, dataUse("Received", m.Received(), m.DownCapGB))
 	if m.PulledBytes != nil || m.OverlayDown > 0 {
-		out.Used = append(out.Used, dataUse("of it for leases", m.DownBytes, nil))
+		out.Used = append(out.Used, dataUse("by leases", m.DownBytes, nil))
 	}
 	if m.OverlayDown > 0 {
-		out.Used = append(out.Used, dataUse("of it between ranks", m.OverlayDown, nil))
+		out.Used = append(out.Used, dataUse("between ranks", m.OverlayDown, nil))
 	}
 	if m.PulledBytes != nil {
-		out.Used = append(out.Used, dataUse("of it images", *m.PulledBytes, nil))
+		out.Used = append(out.Used, dataUse("images", *m.PulledBytes, nil))
 	}
 	if out.Errors == nil {
 		out.Up, out.Down = capText(m.UpCapGB), capText(m.DownCapGB)

@@ -62,7 +62,7 @@ func gpuSummary(gpus []host.GPU) string {
 func hostProblems(d host.Detail) []ProblemView {
 	var out []ProblemView
 	for _, p := range d.Inventory.Problems {
-		state := view.State{Word: "To mend", Icon: "warn", Tone: "warn"}
+		state := view.State{Word: "To fix", Icon: "warn", Tone: "warn"}
 		if p.Code == agentapi.ProblemInUse || p.Code == agentapi.ProblemOwnerUse {
 			state = view.State{Word: "In use by you", Icon: "host", Tone: "warn"}
 		}
@@ -129,12 +129,12 @@ func hostFacts(d host.Detail) [][2]string {
 	facts := [][2]string{
 		{"System", i.OS}, {"Kernel", i.Kernel}, {"CPU", fmt.Sprintf("%s, %d threads", i.CPUModel, i.CPUCores)},
 		{"NUMA nodes", numaText(i)}, {"Network ports", nicsText(i.NICs)},
-		{"Memory", view.Bytes(i.RAMMB << 20)}, {"Disk for containers", fmt.Sprintf("%d GB", i.DiskGB)},
-		{"Enforces disk limits", yesNo(i.DiskLimited)}, {"Scratch for nodes", scratchText(d.ScratchGB)},
+		{"Memory", fmt.Sprintf("%d GB", i.RAMMB>>10)}, {"Disk for containers", fmt.Sprintf("%d GB", i.DiskGB)},
+		{"Disk limit per node enforced", yesNo(i.DiskLimited)}, {"Scratch for nodes", scratchText(d.ScratchGB)},
 		{"Runtimes", runtimesText(d.Runtimes)},
 		{"Driver", i.Driver}, {"Highest CUDA version", i.CUDAMax}, {"Docker", i.DockerVersion},
 		{"NVIDIA Container Toolkit", i.ToolkitVersion},
-		{"GPUs attached by", i.AttachMode}, {"Reachable by other hosts", yesNo(i.MultiNode)},
+		{"Containers get GPUs by", attachText(i.AttachMode)}, {"Reachable by other hosts", yesNo(i.MultiNode)},
 		{"Kernel WireGuard", yesNo(i.KernelWireGuard)},
 		{"Each lease, up", leaseLine(i.LeaseUpMbps)}, {"Each lease, down", leaseLine(i.LeaseDownMbps)},
 		{"Public images held", heldImages(i.Images)}, {"Fetches popular images when idle", yesNo(i.Prefetch)},
@@ -214,6 +214,19 @@ func heldImages(images []agentapi.CachedImage) string {
 		return "none"
 	}
 	return fmt.Sprintf("%d, %s", len(images), view.Bytes(bytes))
+}
+
+// attachText returns how containers get GPUs in words.
+func attachText(mode string) string {
+	switch mode {
+	case "cdi":
+		return "CDI"
+	case "nvidia":
+		return "NVIDIA's runtime"
+	case "none":
+		return "nothing: only for simulated GPUs"
+	}
+	return mode
 }
 
 func yesNo(b bool) string {

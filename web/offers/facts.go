@@ -119,7 +119,7 @@ func watts(o client.Offer) string {
 	switch {
 	case o.PowerLimitW == nil:
 		return "not known"
-	case o.PowerDefaultW == nil:
+	case o.PowerDefaultW == nil, *o.PowerDefaultW == *o.PowerLimitW:
 		return fmt.Sprintf("%d W", *o.PowerLimitW)
 	}
 	return fmt.Sprintf("%d W (made for %d W)", *o.PowerLimitW, *o.PowerDefaultW)
