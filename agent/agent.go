@@ -111,6 +111,8 @@ type Agent struct {
 	inventory chan struct{} // the inventory must be sent
 	rescan    chan struct{} // Docker's list must be read again
 	fetch     chan struct{} // there may be popular images to fetch
+	woken     chan struct{} // a desired state came with a wake
+	following sync.Mutex    // serialises changes of what the host should run
 	admitting sync.Mutex    // serialises changes of the firewall and of the state it shall have
 	firewall  firewall.Keeper
 	checking  freeCheck
@@ -118,8 +120,9 @@ type Agent struct {
 	mu      sync.Mutex
 	leases  map[string]*lease
 	seen    seen
-	known   bool // this process has accepted a desired state
-	scanned bool // Docker's list was read, and no read has failed since
+	pushed  *agentapi.Desired // came with a wake and is not applied yet
+	known   bool              // this process has accepted a desired state
+	scanned bool              // Docker's list was read, and no read has failed since
 	seq     uint64
 	older   bool              // the server speaks the protocol before this agent's
 	images  map[string]string // public images on the host, name to digest, as last reported
@@ -152,6 +155,7 @@ func New(cfg Config) (*Agent, error) {
 		inventory: make(chan struct{}, 1),
 		rescan:    make(chan struct{}, 1),
 		fetch:     make(chan struct{}, 1),
+		woken:     make(chan struct{}, 1),
 		born:      cfg.Now(),
 	}
 	if err := a.disk.prepare(); err != nil {
@@ -195,7 +199,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.mu.Unlock()
 	a.cfg.GPUs.LeasedBy(a.busyGPUs)
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){a.syncLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop,
+	for _, loop := range []func(context.Context){a.syncLoop, a.wakeLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop,
 		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.checkLoop,
 		func(ctx context.Context) { a.cfg.Engine.Watch(ctx, a.containerChanged) }} {
 		loops.Go(func() { loop(ctx) })
@@ -212,16 +216,46 @@ func (a *Agent) Connected() {
 	poke(a.syncNow)
 }
 
-// Wake notifies the agent that the server has a newer state, or that a person watches its telemetry.
+// Wake notifies the agent that the server has a newer state, which may be in the message, or that a person watches its
+// telemetry. It does not wait.
 func (a *Agent) Wake(w agentapi.Wake) {
 	a.mu.Lock()
 	if w.Watch {
 		a.watched = a.cfg.Now().Add(time.Minute)
 	}
 	behind := w.Revision > a.seen.Revision || !a.known
+	here := behind && w.Desired != nil && w.Desired.ControlEpoch == a.seen.ControlEpoch
+	if here && (a.pushed == nil || w.Desired.Revision > a.pushed.Revision) {
+		a.pushed = w.Desired
+	}
 	a.mu.Unlock()
-	if behind {
+	switch {
+	case here:
+		poke(a.woken)
+	case behind:
 		poke(a.syncNow)
+	}
+}
+
+// wakeLoop applies desired states that came with a wake. If it cannot, the next report gets them.
+func (a *Agent) wakeLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.woken:
+		}
+		a.mu.Lock()
+		d := a.pushed
+		a.pushed = nil
+		a.mu.Unlock()
+		if d == nil {
+			continue
+		}
+		if err := a.follow(*d); err != nil {
+			a.log.Error("cannot apply the desired state of a wake", "revision", d.Revision, "err", err)
+			poke(a.syncNow)
+		}
 	}
 }
 

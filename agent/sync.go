@@ -278,6 +278,8 @@ func (a *Agent) take(s agentapi.Sync, gone []*run, reply agentapi.SyncReply) err
 // followEpoch accepts a newer epoch of the control plane: its database was restored, and an admin has confirmed that
 // its desired state now counts. Revisions start again, and usage of the last days is sent again.
 func (a *Agent) followEpoch(epoch int64) error {
+	a.following.Lock()
+	defer a.following.Unlock()
 	a.mu.Lock()
 	old := a.seen
 	a.mu.Unlock()
@@ -300,14 +302,17 @@ func (a *Agent) followEpoch(epoch int64) error {
 	return nil
 }
 
-// follow applies a desired state, unless it is older than one applied before.
+// follow applies a desired state, unless it is older than one applied before: the reply to a report may come after a
+// wake with a newer state.
 func (a *Agent) follow(d agentapi.Desired) error {
+	a.following.Lock()
+	defer a.following.Unlock()
 	a.mu.Lock()
 	now, known := a.seen, a.known
 	a.mu.Unlock()
 	if d.ControlEpoch != now.ControlEpoch || d.Revision < now.Revision || (known && d.Revision == now.Revision) {
 		if d.ControlEpoch < now.ControlEpoch || d.Revision < now.Revision {
-			a.log.Warn("desired state is older than what was seen: nothing is changed", "revision", d.Revision, "seen",
+			a.log.Info("desired state is older than what was seen: nothing is changed", "revision", d.Revision, "seen",
 				now.Revision,
 				"control_epoch", d.ControlEpoch, "seen_epoch", now.ControlEpoch)
 		}
@@ -325,6 +330,7 @@ func (a *Agent) follow(d agentapi.Desired) error {
 		wanted[spec.Lease] = spec
 		news = news || a.find(spec.LeaseRef) == nil
 		if err := a.want(spec); err != nil {
+			a.known = false // the next report asks for it again
 			return err
 		}
 	}

@@ -51,10 +51,14 @@ type Ack struct {
 	RetryMS int64  `json:"retry_ms,omitempty"` // set if the request exceeded a limit and was not read; see TooMany
 }
 
-// Wake asks an agent to sync now. It may be lost. Revision is the revision that the host should reach.
+// Wake notifies an agent that the host's desired state has changed. It may be lost. Revision is the revision that the
+// host should reach. An agent that gets no Desired asks for it with a sync.
 type Wake struct {
 	Revision int64 `json:"revision"`
 	Watch    bool  `json:"watch,omitempty"` // a viewer is present: send telemetry every second for a minute
+	// Desired is what the host should run at Revision, as in a SyncReply. It contains renters' secrets: only the host may
+	// receive its subject, and it must not be logged. Only agents with CapWakeState get it, and only if it is small.
+	Desired *Desired `json:"desired,omitempty"`
 }
 
 // Sync is one idempotent report. The agent sends it every 15 s while it has leases, every 60 s (jittered) when idle,

@@ -12,6 +12,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 
@@ -20,22 +21,37 @@ import (
 )
 
 // Bus publishes and subscribes. It is safe for concurrent use.
-type Bus struct{ hosts, replicas *nats.Conn }
+type Bus struct {
+	hosts, replicas *nats.Conn
+	wake            atomic.Pointer[func(host id.Host, revision int64)] // nil: publishes the revision
+}
 
 // New returns a bus over two connections, which the caller keeps and closes: one into the NATS account of the hosts,
 // and one into the replicas' own, which no host can reach.
-func New(hosts, replicas *nats.Conn) *Bus { return &Bus{hosts, replicas} }
+func New(hosts, replicas *nats.Conn) *Bus {
+	return &Bus{hosts: hosts, replicas: replicas}
+}
 
 func (b *Bus) off() bool { return b == nil || b.hosts == nil || b.replicas == nil }
 
 // ErrAway means that a message for a host had no receiver: the host is not connected to any replica.
 var ErrAway = errors.New("the host is not connected")
 
-// Wake notifies a host that its desired state has changed; the host answers with a sync. Wakes may be lost: agents also
-// sync periodically.
+// Wake notifies a host that its desired state has changed. It does not wait. Wakes may be lost: agents also sync
+// periodically.
 func (b *Bus) Wake(host id.Host, revision int64) {
+	if b.off() {
+		return
+	}
+	if f := b.wake.Load(); f != nil {
+		(*f)(host, revision)
+		return
+	}
 	b.publish(agentapi.SubjectWake(host.String()), agentapi.Wake{Revision: revision})
 }
+
+// WakeWith makes Wake call f, which must not block, instead of publishing the revision alone.
+func (b *Bus) WakeWith(f func(host id.Host, revision int64)) { b.wake.Store(&f) }
 
 // WatchHost notifies a host that it has a viewer: it sends telemetry every second for the next minute.
 func (b *Bus) WatchHost(host id.Host) {

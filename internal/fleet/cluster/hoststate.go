@@ -36,9 +36,6 @@ type HostState struct {
 }
 
 // HostState reads what a host needs to know after the report s.
-//
-// It reads the revision first: if a change commits in between, the host gets newer leases under an older number, and
-// the wake of that change brings the next number.
 func (c *Clusters) HostState(ctx context.Context, hostID id.Host, s agentapi.Sync) (HostState, error) {
 	var h HostState
 	var at dbq.HostRevisionRow
@@ -72,7 +69,7 @@ func (c *Clusters) HostState(ctx context.Context, hostID id.Host, s agentapi.Syn
 		c.log.Error("a host has seen a newer desired state than the database holds",
 			"host", hostID, "seen", s.Revision, "revision", h.Revision, "seen_epoch", s.ControlEpoch, "epoch", h.ControlEpoch)
 	case s.ControlEpoch < h.ControlEpoch || s.Revision < h.Revision:
-		h.Desired, err = c.desired(ctx, hostID, at)
+		h.Desired, err = c.desired(ctx, hostID)
 	}
 	return h, err
 }
@@ -88,25 +85,60 @@ func keptLogs(s agentapi.Sync) (kept map[agentapi.LeaseRef]bool, leases []id.Lea
 	return kept, leases
 }
 
-// desired returns everything that a host should run at a revision. Only here are the renters' secrets decrypted.
-func (c *Clusters) desired(ctx context.Context, hostID id.Host, at dbq.HostRevisionRow) (*agentapi.Desired, error) {
-	var rows []dbq.LeaseFactsRow
-	var peers []dbq.PeersOfHostRow
-	var names []dbq.LeasedGPUsRow
+// WakeState returns what a host should run, to be sent with a wake. It is nil if the host's agent does not accept it
+// there.
+func (c *Clusters) WakeState(ctx context.Context, hostID id.Host) (*agentapi.Desired, error) {
+	var agent dbq.HostAgentOrderRow
+	var f desiredFacts
 	b := &pgx.Batch{}
-	db.Read(b, &rows, (*dbq.Queries).LeaseFacts, hostID)
-	db.Read(b, &peers, (*dbq.Queries).PeersOfHost, hostID)
-	db.Read(b, &names, (*dbq.Queries).LeasedGPUs, hostID)
+	db.Read(b, &agent, (*dbq.Queries).HostAgentOrder, hostID)
+	f.queueRead(b, hostID)
 	if err := db.Send(ctx, c.db.Q, b); err != nil {
 		return nil, fmt.Errorf("what %s should run: %w", hostID, err)
 	}
+	if !slices.Contains(agent.Capabilities, agentapi.CapWakeState) {
+		return nil, nil
+	}
+	return c.desiredOf(f)
+}
+
+// desired returns everything that a host should run.
+func (c *Clusters) desired(ctx context.Context, hostID id.Host) (*agentapi.Desired, error) {
+	var f desiredFacts
+	b := &pgx.Batch{}
+	f.queueRead(b, hostID)
+	if err := db.Send(ctx, c.db.Q, b); err != nil {
+		return nil, fmt.Errorf("what %s should run: %w", hostID, err)
+	}
+	return c.desiredOf(f)
+}
+
+// desiredFacts is what the database holds of what a host should run.
+type desiredFacts struct {
+	at    dbq.HostRevisionRow
+	rows  []dbq.LeaseFactsRow
+	peers []dbq.PeersOfHostRow
+	names []dbq.LeasedGPUsRow
+}
+
+// queueRead queues the reads. The revision is read first: if a change commits in between, the host gets newer leases
+// under an older number, and the wake of that change brings the next number.
+func (f *desiredFacts) queueRead(b *pgx.Batch, hostID id.Host) {
+	db.Read(b, &f.at, (*dbq.Queries).HostRevision, hostID)
+	db.Read(b, &f.rows, (*dbq.Queries).LeaseFacts, hostID)
+	db.Read(b, &f.peers, (*dbq.Queries).PeersOfHost, hostID)
+	db.Read(b, &f.names, (*dbq.Queries).LeasedGPUs, hostID)
+}
+
+// desiredOf returns the desired state. Only here are the renters' secrets decrypted.
+func (c *Clusters) desiredOf(f desiredFacts) (*agentapi.Desired, error) {
 	device := map[id.GPU]string{}
-	for _, g := range names {
+	for _, g := range f.names {
 		device[g.ID] = g.UUID
 	}
-	d := &agentapi.Desired{Revision: at.Revision, ControlEpoch: at.ControlEpoch, Leases: []agentapi.LeaseSpec{}}
-	for _, r := range rows {
-		s, err := c.leaseSpec(r, peers, device)
+	d := &agentapi.Desired{Revision: f.at.Revision, ControlEpoch: f.at.ControlEpoch, Leases: []agentapi.LeaseSpec{}}
+	for _, r := range f.rows {
+		s, err := c.leaseSpec(r, f.peers, device)
 		if err != nil {
 			return nil, err
 		}

@@ -41,6 +41,7 @@ type fakeWorld struct {
 	gone       []id.Lease
 	observeErr error
 	ingestErr  error
+	envBytes   int // of the state that comes with a wake
 }
 
 func (w *fakeWorld) ApplyReport(_ context.Context, _ id.Host, s agentapi.Sync, gone []id.Lease) error {
@@ -58,6 +59,15 @@ func (w *fakeWorld) HostState(ctx context.Context, h id.Host, s agentapi.Sync) (
 		v.Desired.Leases = []agentapi.LeaseSpec{{Image: "wanted"}}
 	}
 	return v, err
+}
+
+// WakeState has the same lease as HostState.
+func (w *fakeWorld) WakeState(ctx context.Context, h id.Host) (*agentapi.Desired, error) {
+	d, err := w.clusters.WakeState(ctx, h)
+	if d != nil {
+		d.Leases = []agentapi.LeaseSpec{{Image: "wanted", Env: map[string]string{"SIZE": strings.Repeat("x", w.envBytes)}}}
+	}
+	return d, err
 }
 
 func (w *fakeWorld) Ingest(_ context.Context, _ id.Host, segs []agentapi.Segment,

@@ -52,6 +52,8 @@ type Clusters interface {
 	ApplyReport(ctx context.Context, host id.Host, s agentapi.Sync, gone []id.Lease) error
 	// HostState returns the state that the host needs in response to its report.
 	HostState(ctx context.Context, host id.Host, s agentapi.Sync) (cluster.HostState, error)
+	// WakeState returns what the host should run; nil if its agent does not accept that with a wake.
+	WakeState(ctx context.Context, host id.Host) (*agentapi.Desired, error)
 }
 
 // Quiet is the part of package cluster that takes reports in which nothing is new; see cluster.QuietReports.
@@ -109,6 +111,8 @@ type Link struct {
 
 	// Each kind of message has a queue of its own, so that none delays the others.
 	reports, inventories, telemetry, doors, disconnects *queue
+	// wakes has the wakes that wait for the state that they carry.
+	wakes *queue
 
 	subs     []*nats.Subscription // set by Start
 	limits   *limits
@@ -126,6 +130,7 @@ const (
 	telemetryWorkers  = 4
 	doorWorkers       = 32
 	disconnectWorkers = 4
+	wakeWorkers       = 8
 )
 
 // Open starts the embedded NATS server or connects to the external one, and returns when the bus works. Hosts are
@@ -192,6 +197,7 @@ func (l *Link) Bus() *bus.Bus { return l.bus }
 func (l *Link) Start(d Domain) error {
 	l.agents, l.clusters, l.metering, l.market, l.quiet = d.Agents, d.Clusters, d.Metering, d.Market, d.Quiet
 	l.recorder = newRecorder(d.Agents, l.cfg.Now, l.log)
+	l.bus.WakeWith(l.wake)
 	for _, s := range []struct {
 		nc      *nats.Conn
 		subject string
@@ -283,7 +289,7 @@ func (l *Link) makeQueues() {
 	if f := l.cfg.ConnectContext; f != nil {
 		connections = f(connections)
 	}
-	c := queueConfig{ctx: reports, patience: agentapi.RequestWait, now: l.cfg.Now}
+	c := queueConfig{ctx: reports, patience: agentapi.RequestWait, longest: maxBacklog, now: l.cfg.Now}
 	with := func(name string, workers int, refuse func(*nats.Msg, time.Duration)) *queue {
 		c := c
 		c.name, c.workers, c.refuse = name, workers, refuse
@@ -296,10 +302,12 @@ func (l *Link) makeQueues() {
 	l.doors = with("connect", doorWorkers, l.refuseConnection)
 	c.patience = agentapi.MaxRetry
 	l.disconnects = with("disconnect", disconnectWorkers, nil)
+	c.longest = wakeBacklog // a wake waits as long as it takes: if it were dropped, the host would learn later
+	l.wakes = with("wake", wakeWorkers, l.wakePlain)
 }
 
 func (l *Link) queues() []*queue {
-	return []*queue{l.reports, l.inventories, l.telemetry, l.doors, l.disconnects}
+	return []*queue{l.reports, l.inventories, l.telemetry, l.doors, l.disconnects, l.wakes}
 }
 
 // loop calls f at intervals until Stop.

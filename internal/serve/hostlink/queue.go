@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxBacklog is how much work a queue accepts, as time until a new message would be handled, if its sender waits for
-	// at least twice as long. Senders of further messages are asked to come back later.
+	// maxBacklog is how much work a queue of hosts' messages accepts, if their senders wait for at least twice as long.
+	// Senders of further messages are asked to come back later.
 	maxBacklog = 2 * time.Second
 	// maxQueued limits the memory of a queue whose messages are handled quickly.
 	maxQueued = 20_000
@@ -34,6 +34,7 @@ type queueConfig struct {
 	workers int             // messages handled at the same time
 	// patience is how long the sender waits for the reply, if the message does not say so (agentapi.HeaderWait).
 	patience time.Duration
+	longest  time.Duration // how much work is accepted, as time until a new message would be handled
 	// refuse tells the sender of a message that it should send it again after wait. nil: the message is dropped.
 	refuse func(m *nats.Msg, wait time.Duration)
 	now    func() time.Time
@@ -43,7 +44,7 @@ type queueConfig struct {
 // and the lines take turns: a host that floods the queue delays another host by at most one message per turn.
 //
 // The queue stays short under overload. A message whose sender no longer waits is dropped instead of handled. If a new
-// message would wait for more than maxBacklog, its sender is told when to send it again; so is a host of which
+// message would wait too long, its sender is told when to send it again; so is a host of which
 // maxQueuedPerHost messages wait. Those times are spread at the rate at which messages are handled, so that refused
 // senders do not all come back together.
 type queue struct {
@@ -88,7 +89,7 @@ func (q *queue) add(from id.Host, m *nats.Msg, handle func(context.Context, *nat
 		q.mu.Unlock()
 		return
 	}
-	if backlog := q.backlog(from); backlog > min(maxBacklog, patience/2) || q.full(from) {
+	if backlog := q.backlog(from); backlog > min(q.longest, patience/2) || q.full(from) {
 		wait := q.comeBack(now, backlog)
 		q.mu.Unlock()
 		metrics.HostMessage(q.name, "refused")

@@ -32,7 +32,7 @@ type gated struct {
 func newGated(t *testing.T) *gated {
 	g := &gated{t: t, started: make(chan struct{}, 100), allow: make(chan struct{}), handled: make(chan string, 100)}
 	g.queue = newQueue(queueConfig{
-		ctx: t.Context(), name: "test", workers: 1, patience: 10 * time.Second,
+		ctx: t.Context(), name: "test", workers: 1, patience: 10 * time.Second, longest: maxBacklog,
 		refuse: func(_ *nats.Msg, wait time.Duration) { g.refused = append(g.refused, wait) },
 		now:    func() time.Time { return time.UnixMilli(g.now.Load()) },
 	})
@@ -182,7 +182,7 @@ func TestQueue_AnOverloadHeals(t *testing.T) {
 	nc := bareNATS(t)
 	var waiting [senders]atomic.Bool
 	var handled, unasked, refusals atomic.Int64
-	q := newQueue(queueConfig{ctx: t.Context(), name: "test", workers: workers, patience: wait, now: time.Now,
+	q := newQueue(queueConfig{ctx: t.Context(), name: "test", workers: workers, patience: wait, longest: maxBacklog, now: time.Now,
 		refuse: func(m *nats.Msg, wait time.Duration) {
 			refusals.Add(1)
 			data, err := json.Marshal((&agentapi.TooMany{Wait: wait}).Ack())
