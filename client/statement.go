@@ -37,6 +37,8 @@ type Statement struct {
 	Currency string           `json:"currency"`
 	By       string           `json:"by"`
 	Total    money.Nano       `json:"total"`
+	Credited money.Nano       `json:"credited"` // came back between the days
+	Net      money.Nano       `json:"net"`      // Total less Credited
 	EnergyWh string           `json:"energy_wh"`
 	Groups   []StatementGroup `json:"groups"`
 	Lines    json.RawMessage  `json:"lines"`  // see the reference of the REST API
@@ -54,7 +56,7 @@ type StatementGroup struct {
 	EnergyWh string      `json:"energy_wh"`
 }
 
-// Statement returns what was charged, by cluster, day, project, lease or label:KEY.
+// Statement returns what was charged, by cluster, day, project, person, lease or label:KEY.
 func (c *Client) Statement(ctx context.Context, s StatementOf) (Statement, error) {
 	return get[Statement](ctx, c, "/billing/statement", s.query())
 }

@@ -54,6 +54,7 @@ func TestClustersAreFoundInTabsBySearchAndInGroups(t *testing.T) {
 	if s := doc.Find("tr.group").Text(); !strings.Contains(s, "vision") || !strings.Contains(s, "2 clusters, 7.20 per hour") {
 		t.Errorf("group: %q", s)
 	}
+	sound(t, "the list", doc)
 	if s := doc.Find(`.seg a[href*="group=project"]`); s.Length() != 3 {
 		t.Error("the tabs lose the group")
 	}

@@ -30,7 +30,7 @@ func TestPayingWithASavedCard(t *testing.T) {
 		t.Fatal(res.Request.URL, page.Find("h1").Text())
 	}
 	bank := strings.TrimPrefix(res.Request.URL.String(), b.url)
-	if _, page = b.get("/billing"); page.Find("#payments a[href*='3ds']").Length() != 1 {
+	if _, page = b.get("/billing?tab=payments"); page.Find("#payments a[href*='3ds']").Length() != 1 {
 		t.Fatal("the page does not say that the bank asks")
 	}
 	_, page = b.post(bank, url.Values{"answer": {"yes"}})

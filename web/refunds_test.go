@@ -21,7 +21,7 @@ func TestUnusedBalanceIsGivenBack(t *testing.T) {
 		url.Values{"amount": {"12.00"}}); !strings.HasPrefix(strings.TrimSpace(page.Find("#available").Text()), "12.00") {
 		t.Fatal(page.Find("main").Text())
 	}
-	_, page := b.get("/billing")
+	_, page := b.get("/billing?tab=payments")
 	if help := page.Find("#refund_amount-h").Text(); !strings.Contains(help, "12.00") {
 		t.Errorf("what can be given back is not told: %q", help)
 	}

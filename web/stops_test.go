@@ -22,6 +22,7 @@ func TestPagesShowOneNextStop(t *testing.T) {
 	if s := doc.Find("#stops-because").Text(); !strings.HasPrefix(s, "Stops at ") || !strings.HasSuffix(s, because) {
 		t.Errorf("head: %q", s)
 	}
+	sound(t, "the cluster's page", doc)
 	strip := doc.Find("#stops")
 	if s := strip.Text(); !strings.HasPrefix(s, "29 min") && !strings.HasPrefix(s, "30 min") {
 		t.Errorf("strip: %q", s)

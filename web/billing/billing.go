@@ -29,16 +29,18 @@ const (
 
 func (s *Pages) billing(v *page.Visit) error {
 	forms := untouched()
+	forms.tab = v.R.FormValue("tab")
 	if v.R.FormValue("added") != "" {
-		forms.topUp.Done = "Credit added."
+		forms.tab, forms.topUp.Done = "payments", "Credit added."
 	}
 	if v.R.FormValue("given") != "" {
-		forms.refund.Done = "The refund is on its way to the cards that paid."
+		forms.tab, forms.refund.Done = "payments", "The refund is on its way to the cards that paid."
 	}
 	if v.R.FormValue("redeemed") != "" {
-		forms.promo.Done = "The credit is in your wallet."
+		forms.tab, forms.promo.Done = "payments", "The credit is in your wallet."
 	}
 	if v.R.FormValue("returned") != "" {
+		forms.tab = "payments"
 		if err := s.Payments.RefreshOrg(v.R.Context(), v.Who.Org); err != nil {
 			return err
 		}
@@ -53,6 +55,7 @@ type billingForms struct {
 	budget BudgetForm
 	refund RefundForm
 	promo  PromoForm
+	tab    string // "" = the first one
 }
 
 // untouched returns the forms as a visitor first sees them.
@@ -66,7 +69,7 @@ func (s *Pages) showBilling(v *page.Visit, forms billingForms) error {
 		return err
 	}
 	out := Billing{
-		Org: v.Who.OrgName, Available: b.Available, Held: b.Held, Accrued: b.Accrued, Burn: b.BurnPerHour,
+		Tab: forms.tab, Org: v.Who.OrgName, Available: b.Available, Held: b.Held, Accrued: b.Accrued, Burn: b.BurnPerHour,
 		Runway: page.Runway(b), RunwayNote: "then an orderly stop", Currency: b.Currency, TopUp: forms.topUp,
 	}
 	if b.RunwaySeconds == nil {
@@ -96,6 +99,12 @@ func (s *Pages) showBilling(v *page.Visit, forms billingForms) error {
 	}
 	if err := s.wallet(v, &out); err != nil {
 		return err
+	}
+	if out.Tab == "" || out.Tab == billingTabs[0].key {
+		out.Tab = billingTabs[0].key
+		if out.ByDay, err = s.costByDay(v); err != nil {
+			return err
+		}
 	}
 	return s.Render(v, BillingPage(v.Page("Billing", "billing"), out))
 }
@@ -127,7 +136,7 @@ func (s *Pages) wallet(v *page.Visit, out *Billing) error {
 		out.Transactions = append(out.Transactions, x)
 	}
 	if len(list) == transactionsPerPage {
-		out.Next = "/billing?" + url.Values{"after": {list[len(list)-1].ID.String()}}.Encode() + "#transactions"
+		out.Next = "/billing?" + url.Values{"tab": {"wallet"}, "after": {list[len(list)-1].ID.String()}}.Encode()
 	}
 	return nil
 }

@@ -55,11 +55,11 @@ func (s *Pages) setBudget(v *page.Visit) error {
 		return s.Again(v, err, func(errs map[string]string) error {
 			form.Errors = errs
 			forms := untouched()
-			forms.budget = form
+			forms.tab, forms.budget = "budgets", form
 			return s.showBilling(v, forms)
 		})
 	}
-	return page.Back(v, "/billing#budgets")
+	return page.Back(v, "/billing?tab=budgets#budgets")
 }
 
 func limitsOf(f BudgetForm) (l budget.Limits, err error) {
@@ -89,5 +89,5 @@ func (s *Pages) removeBudget(v *page.Visit) error {
 	if err := s.Budgets.Remove(v.R.Context(), v.Who, b); err != nil {
 		return err
 	}
-	return page.Back(v, "/billing#budgets")
+	return page.Back(v, "/billing?tab=budgets#budgets")
 }

@@ -128,7 +128,7 @@ func (s *Pages) setAutoTopUp(v *page.Visit) error {
 		}
 	}
 	forms := untouched()
-	forms.auto = &form
+	forms.tab, forms.auto = "payments", &form
 	if len(form.Errors) > 0 {
 		v.Status = fault.Invalid.HTTPStatus()
 		return s.showBilling(v, forms)
@@ -140,7 +140,7 @@ func (s *Pages) setAutoTopUp(v *page.Visit) error {
 			return s.showBilling(v, forms)
 		})
 	}
-	return page.Back(v, "/billing#auto")
+	return page.Back(v, "/billing?tab=payments#auto")
 }
 
 func (s *Pages) viewPayment(t payment.TopUp) PaymentRow {
@@ -219,7 +219,7 @@ func (s *Pages) defaultCard(v *page.Visit) error {
 	if err := s.Payments.SetDefaultCard(v.R.Context(), v.Who, c); err != nil {
 		return err
 	}
-	return page.Back(v, "/billing#cards")
+	return page.Back(v, "/billing?tab=payments#cards")
 }
 
 func (s *Pages) removeCard(v *page.Visit) error {
@@ -230,5 +230,5 @@ func (s *Pages) removeCard(v *page.Visit) error {
 	if err := s.Payments.RemoveCard(v.R.Context(), v.Who, c); err != nil {
 		return err
 	}
-	return page.Back(v, "/billing#cards")
+	return page.Back(v, "/billing?tab=payments#cards")
 }

@@ -74,7 +74,7 @@ func ReceiptPage(p view.Page, r payment.Receipt) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "</p></div><p class=\"row noprint\"><a class=\"btn sm\" href=\"/billing#payments\">Payments</a> <a class=\"btn sm\" href=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "</p></div><p class=\"row noprint\"><a class=\"btn sm\" href=\"/billing?tab=payments#payments\">Payments</a> <a class=\"btn sm\" href=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

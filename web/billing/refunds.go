@@ -49,6 +49,7 @@ func (s *Pages) viewRefund(r payment.Refund) PaymentRow {
 // giveBack refunds unused balance to the cards that paid it.
 func (s *Pages) giveBack(v *page.Visit) error {
 	forms := untouched()
+	forms.tab = "payments"
 	forms.refund.Amount = strings.TrimSpace(v.R.FormValue("refund_amount"))
 	amount, err := money.ParseNano(forms.refund.Amount)
 	if err != nil {
@@ -68,6 +69,7 @@ func (s *Pages) giveBack(v *page.Visit) error {
 // redeem adds the credit of a promo code. Failed attempts count towards the limit, too.
 func (s *Pages) redeem(v *page.Visit) error {
 	forms := untouched()
+	forms.tab = "payments"
 	forms.promo.Code = strings.TrimSpace(v.R.FormValue("promo_code"))
 	_, _, err := s.Payments.Redeem(v.R.Context(), v.Who, forms.promo.Code, idem.Request{})
 	if fault.Is(err, fault.NotFound) { // of the code, not of the page

@@ -147,7 +147,6 @@ func (s *Statements) draft(ctx context.Context, org id.Org, orgName string, firs
 		Customer: Party{Name: orgName, Address: []string{}},
 		Currency: s.currency,
 		Lines:    p.Groups,
-		Credits:  []InvoiceCredit{},
 		Payments: []InvoicePayment{},
 		Usage:    p.Total,
 		EnergyWh: p.EnergyWh,
@@ -159,9 +158,7 @@ func (s *Statements) draft(ctx context.Context, org id.Org, orgName string, firs
 	for _, l := range p.Leases {
 		v.Final = v.Final && l.Settled
 	}
-	if err := v.credit(ctx, s.d.Q, org, first, end); err != nil {
-		return Invoice{}, err
-	}
+	v.Credits, v.Credited, v.Total = p.Credits, p.Credited, p.Net
 	if err := v.paid(ctx, s.d.Q, org, first, end); err != nil {
 		return Invoice{}, err
 	}
@@ -280,23 +277,25 @@ func (s *Statements) issueMonth(ctx context.Context, first time.Time) (n int, er
 	return n, errors.Join(errs...)
 }
 
-func (v *Invoice) credit(ctx context.Context, q *dbq.Queries, org id.Org, from, to time.Time) error {
+// creditsOf returns what came back to an org between two times for usage that it was charged, and the sum.
+func creditsOf(ctx context.Context, q *dbq.Queries, org id.Org, currency string,
+	from, to time.Time) (out []InvoiceCredit, sum money.Nano, err error) {
 	rows, err := q.CreditsForUsage(ctx, dbq.CreditsForUsageParams{
 		OrgID:    org,
-		Currency: v.Currency,
+		Currency: currency,
 		FromID:   firstID(from),
 		FromTime: from,
 		ToTime:   to,
 	})
 	if err != nil {
-		return fmt.Errorf("read credits of %s: %w", org, err)
+		return nil, 0, fmt.Errorf("read credits of %s: %w", org, err)
 	}
-	for _, r := range rows {
-		v.Credits = append(v.Credits, InvoiceCredit{r.ID, r.CreatedAt.UTC(), r.Kind, r.Memo, r.Ref, money.Nano(r.Amount)})
-		v.Credited += money.Nano(r.Amount)
+	out = make([]InvoiceCredit, len(rows))
+	for i, r := range rows {
+		out[i] = InvoiceCredit{r.ID, r.CreatedAt.UTC(), r.Kind, r.Memo, r.Ref, money.Nano(r.Amount)}
+		sum += out[i].Amount
 	}
-	v.Total = v.Usage - v.Credited
-	return nil
+	return out, sum, nil
 }
 
 func (v *Invoice) paid(ctx context.Context, q *dbq.Queries, org id.Org, from, to time.Time) error {

@@ -22,23 +22,27 @@ import (
 
 // Period is a statement over some days. Its lines are exact: those of one day after another add up to what was charged.
 type Period struct {
-	From     string        `json:"from"` // first day, YYYY-MM-DD in the org's zone
-	To       string        `json:"to"`   // last day
-	Zone     string        `json:"zone"`
-	Currency string        `json:"currency"`
-	By       string        `json:"by"`
-	Total    money.Nano    `json:"total"`
-	EnergyWh string        `json:"energy_wh"`
-	Groups   []PeriodGroup `json:"groups"`
-	Lines    []PeriodLine  `json:"lines"`
-	Leases   []PeriodLease `json:"leases"` // terms, and what was not billed
+	From     string     `json:"from"` // first day, YYYY-MM-DD in the org's zone
+	To       string     `json:"to"`   // last day
+	Zone     string     `json:"zone"`
+	Currency string     `json:"currency"`
+	By       string     `json:"by"`
+	Total    money.Nano `json:"total" doc:"what was charged, before credits"`
+	EnergyWh string     `json:"energy_wh"`
+	// Credits came back between the days, for usage that was charged then or before.
+	Credits  []InvoiceCredit `json:"credits" doc:"what came back between the days, for usage that was charged then or before"`
+	Credited money.Nano      `json:"credited" doc:"the sum of the credits"`
+	Net      money.Nano      `json:"net" doc:"total less credited"`
+	Groups   []PeriodGroup   `json:"groups"`
+	Lines    []PeriodLine    `json:"lines"`
+	Leases   []PeriodLease   `json:"leases"` // terms, and what was not billed
 	// NotBilled is time in which a cluster ran and not every rank was proven up, once it is decided.
 	NotBilled []NotBilled `json:"not_billed" doc:"time between the days in which a cluster ran and not every rank was proven up, once it is decided"`
 }
 
 // PeriodGroup is the sum of the lines that have something in common.
 type PeriodGroup struct {
-	Key      string     `json:"key"`  // id, day, project or the label's value; "" = none
+	Key      string     `json:"key"`  // id, day, project, e-mail address or the label's value; "" = none
 	Name     string     `json:"name"` // for people
 	Seconds  Seconds    `json:"seconds"`
 	Cost     money.Nano `json:"cost"`
@@ -53,6 +57,7 @@ type PeriodLine struct {
 	Cluster      id.Cluster        `json:"cluster_id"`
 	ClusterName  string            `json:"cluster"`
 	Project      string            `json:"project"`
+	Person       string            `json:"person" doc:"e-mail address of the person who rented the cluster; empty once that account is deleted"`
 	Labels       map[string]string `json:"labels"`
 	Lease        id.Lease          `json:"lease_id"`
 	Rank         int               `json:"rank"`
@@ -91,7 +96,7 @@ type PeriodPrice struct {
 }
 
 // Statement returns the org's statement from one day to another, both included, YYYY-MM-DD in its zone; "" is the first
-// of this month, and today. by must be cluster, day, project, lease or label:KEY. Faults: Invalid, TooLarge.
+// of this month, and today. by must be cluster, day, project, person, lease or label:KEY. Faults: Invalid, TooLarge.
 func (s *Statements) Statement(ctx context.Context, org id.Org, from, to, by string) (Period, error) {
 	d, err := s.daysOf(ctx, org, from, to)
 	if err != nil {
@@ -108,8 +113,8 @@ func (s *Statements) Statement(ctx context.Context, org id.Org, from, to, by str
 		Leases:   []PeriodLease{},
 	}
 	label, isLabel := strings.CutPrefix(p.By, "label:")
-	if !isLabel && !slices.Contains([]string{"cluster", "day", "project", "lease"}, p.By) {
-		return Period{}, fault.InvalidField("query.by", "must be cluster, day, project, lease or label:KEY")
+	if !isLabel && !slices.Contains([]string{"cluster", "day", "project", "person", "lease"}, p.By) {
+		return Period{}, fault.InvalidField("query.by", "must be cluster, day, project, person, lease or label:KEY")
 	}
 	leases, err := metering.RenterStatement(ctx, s.d.Q, org, d.first, d.end)
 	if err != nil {
@@ -119,6 +124,10 @@ func (s *Statements) Statement(ctx context.Context, org id.Org, from, to, by str
 		return Period{}, err
 	}
 	p.group(label)
+	if p.Credits, p.Credited, err = creditsOf(ctx, s.d.Q, org, s.currency, d.first, d.end); err != nil {
+		return Period{}, err
+	}
+	p.Net = p.Total - p.Credited
 	if p.NotBilled, err = notBilledOf(ctx, s.d.Q, leases, d.first, d.end); err != nil {
 		return Period{}, err
 	}
@@ -148,6 +157,7 @@ func (p *Period) fill(ctx context.Context, q *dbq.Queries, leases []metering.Lea
 				Cluster:      l.Cluster,
 				ClusterName:  c.name,
 				Project:      c.project,
+				Person:       c.person,
 				Labels:       c.labels,
 				Lease:        l.Lease,
 				Rank:         l.Rank,
@@ -194,8 +204,8 @@ func periodLease(l metering.LeaseStatement) PeriodLease {
 }
 
 type clusterName struct {
-	name, project string
-	labels        map[string]string
+	name, project, person string
+	labels                map[string]string
 }
 
 func clusterNames(ctx context.Context, q *dbq.Queries,
@@ -212,7 +222,7 @@ func clusterNames(ctx context.Context, q *dbq.Queries,
 	}
 	out := make(map[id.Cluster]clusterName, len(rows))
 	for _, r := range rows {
-		c := clusterName{name: r.Name, project: r.Project}
+		c := clusterName{name: r.Name, project: r.Project, person: r.Person}
 		if err := json.Unmarshal(r.Labels, &c.labels); err != nil {
 			return nil, fmt.Errorf("read labels of %s: %w", r.ID, err)
 		}
@@ -233,6 +243,8 @@ func (p *Period) group(label string) {
 			key, name = l.Day, l.Day
 		case "project":
 			key, name = l.Project, cmp.Or(l.Project, "no project")
+		case "person":
+			key, name = l.Person, cmp.Or(l.Person, "a deleted account")
 		case "lease":
 			key, name = l.Lease.String(), fmt.Sprintf("%s, rank %d", l.ClusterName, l.Rank)
 		default:

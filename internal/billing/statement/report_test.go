@@ -252,7 +252,7 @@ func TestTheWorkedExample(t *testing.T) {
 
 func statementAddsUp(t *testing.T, r *rental, cost money.Nano) {
 	t.Helper()
-	for _, by := range []string{"", "cluster", "day", "project", "lease", "label:team"} {
+	for _, by := range []string{"", "cluster", "day", "project", "person", "lease", "label:team"} {
 		p, err := statement.New(r.DB, "EUR", statement.Party{}).Statement(t.Context(), r.renter,
 			time.Now().AddDate(0, 0, -3).Format(time.DateOnly), "", by)
 		if err != nil {

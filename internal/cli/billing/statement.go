@@ -51,8 +51,8 @@ func StatementCommand(s *base.Session) *cobra.Command {
 		Use:   "statement",
 		Short: "Show what you were billed",
 		Args:  base.Exactly(),
-		Long: `What your organisation was billed over some days, by cluster, day, project, lease or label:KEY. Each
-line behind it is proven by segments that a host has signed: see muster billing verify.`,
+		Long: `What your organisation was billed over some days, by cluster, day, project, person, lease or
+label:KEY. Each line behind it is proven by segments that a host has signed: see muster billing verify.`,
 		Example: "  muster statement --month 2026-11 --by project\n  muster statement --from 2026-11-03 --to 2026-11-09 " +
 			"--csv > november.csv",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -73,6 +73,9 @@ line behind it is proven by segments that a host has signed: see muster billing 
 					rows = append(rows, []string{g.Name, g.Seconds.String(), g.EnergyWh, g.Cost.String()})
 				}
 				rows = append(rows, []string{"Total", "", v.EnergyWh, v.Total.String()})
+				if v.Credited != 0 {
+					rows = append(rows, []string{"Credits", "", "", (-v.Credited).String()}, []string{"Net", "", "", v.Net.String()})
+				}
 				p.Table([]string{"FOR", ">LEASE SECONDS", ">ENERGY WH", ">COST"}, rows)
 				for _, x := range v.NotBilled {
 					p.Line("%s, %s: %s s not billed: %s.", base.When(x.From), x.ClusterName, x.Seconds, x.Why)
@@ -80,7 +83,7 @@ line behind it is proven by segments that a host has signed: see muster billing 
 			})
 		},
 	}
-	f.flags(cmd, "cluster, day, project, lease or label:KEY (default: cluster)")
+	f.flags(cmd, "cluster, day, project, person, lease or label:KEY (default: cluster)")
 	return cmd
 }
 

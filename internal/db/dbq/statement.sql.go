@@ -14,7 +14,9 @@ import (
 )
 
 const clusterNames = `-- name: ClusterNames :many
-SELECT id, name, project, labels FROM cluster WHERE id = ANY ($1::uuid[])
+SELECT c.id, c.name, c.project, c.labels, coalesce(u.email, '')::text AS person
+FROM cluster c LEFT JOIN app_user u ON u.id = c.created_by
+WHERE c.id = ANY ($1::uuid[])
 `
 
 type ClusterNamesRow struct {
@@ -22,8 +24,10 @@ type ClusterNamesRow struct {
 	Name    string
 	Project string
 	Labels  []byte
+	Person  string
 }
 
+// The person is the one who rented it; "" once that account is deleted.
 func (q *Queries) ClusterNames(ctx context.Context, ids []pgtype.UUID) ([]ClusterNamesRow, error) {
 	rows, err := q.db.Query(ctx, clusterNames, ids)
 	if err != nil {
@@ -38,6 +42,7 @@ func (q *Queries) ClusterNames(ctx context.Context, ids []pgtype.UUID) ([]Cluste
 			&i.Name,
 			&i.Project,
 			&i.Labels,
+			&i.Person,
 		); err != nil {
 			return nil, err
 		}

@@ -8,7 +8,10 @@ SELECT host_id FROM lease WHERE id = $1;
 SELECT id, name FROM host WHERE id = ANY (@ids::uuid[]);
 
 -- name: ClusterNames :many
-SELECT id, name, project, labels FROM cluster WHERE id = ANY (@ids::uuid[]);
+-- The person is the one who rented it; "" once that account is deleted.
+SELECT c.id, c.name, c.project, c.labels, coalesce(u.email, '')::text AS person
+FROM cluster c LEFT JOIN app_user u ON u.id = c.created_by
+WHERE c.id = ANY (@ids::uuid[]);
 
 -- name: CreditsForUsage :many
 -- What came back to an org's wallet between two times for usage it was charged: credits for a host's fault, compensations.

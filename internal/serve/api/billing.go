@@ -117,7 +117,7 @@ func (a *API) clusterUsage(ctx context.Context, p account.Principal, in *idInput
 type statementInput struct {
 	From string `query:"from" doc:"first day, YYYY-MM-DD in your organisation's zone; left out: the first of this month"`
 	To   string `query:"to" doc:"last day; left out: today"`
-	By   string `query:"by" maxLength:"100" doc:"cluster, day, project, lease or label:KEY; left out: cluster"`
+	By   string `query:"by" maxLength:"100" doc:"cluster, day, project, person, lease or label:KEY; left out: cluster"`
 }
 
 func (a *API) statement(ctx context.Context, p account.Principal, in *statementInput) (statement.Period, error) {
