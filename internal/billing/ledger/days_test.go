@@ -151,7 +151,7 @@ func TestClosedDaysStandForTheirEntries(t *testing.T) {
 			"UPDATE ledger_day_account SET change = change - 1, after = after - 1 WHERE day = 1",
 			"2 accounts moved an amount other than their total"},
 		{"UPDATE ledger_day_kind SET change = change + 1 WHERE day = 2",
-			"UPDATE ledger_day_kind SET change = change - 1 WHERE day = 2", "2 kinds of accounts moved otherwise"},
+			"UPDATE ledger_day_kind SET change = change - 1 WHERE day = 2", "2 kinds of accounts moved an amount other"},
 	} {
 		asOwner(t, d, c.change)
 		check(c.want)

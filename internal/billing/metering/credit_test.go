@@ -97,8 +97,8 @@ func TestALostHostsLastHourIsCredited(t *testing.T) {
 		all, first := share(2*money.Unit), share(back)
 		late, early := told[0], told[1]
 		if !strings.HasPrefix(late.Title, (all-first).Plain()+" ") || !strings.Contains(late.Title, " more ") ||
-			!strings.Contains(late.Body, " "+all.Plain()+" EUR in all") {
-			t.Errorf("the second notice does not say what it adds (%s) and what it makes in all (%s): %+v", all-first, all, late)
+			!strings.Contains(late.Body, " "+all.Plain()+" EUR in total") {
+			t.Errorf("the second notice does not say what it adds (%s) and the total (%s): %+v", all-first, all, late)
 		}
 		if !strings.HasPrefix(early.Title, first.Plain()+" ") || strings.Contains(early.Title, "more") ||
 			strings.Contains(early.Body, "in all") {
