@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-func TestTrailStandsAndFallsWithTheAct(t *testing.T) {
+func TestRecord_RolledBackWithTheTransaction(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org, user := id.New[id.Org](), id.New[id.User]()

@@ -92,7 +92,7 @@ func (x *person) left(words ...string) (out []string) {
 
 // After a deletion nothing of the person is left but documents, and neither the session, the token nor the password
 // work.
-func TestADeletedPersonLeavesDocumentsOnly(t *testing.T) {
+func TestErase_LeavesDocumentsOnly(t *testing.T) {
 	t.Parallel()
 	x := newPerson(t)
 	_, token, err := x.accounts.IssueToken(t.Context(), x.p, account.NewToken{
@@ -181,7 +181,7 @@ func TestADeletedPersonLeavesDocumentsOnly(t *testing.T) {
 }
 
 // What is in the way is named, and goes away one by one.
-func TestADeletionIsRefusedWithReasons(t *testing.T) {
+func TestErase_RefusedWithReasons(t *testing.T) {
 	t.Parallel()
 	x := newPerson(t)
 	if err := x.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
@@ -237,7 +237,7 @@ func TestADeletionIsRefusedWithReasons(t *testing.T) {
 }
 
 // Documents are erased by the job alone, and only when their retention is over; their numbers stay.
-func TestRetentionEndsByItsJobOnly(t *testing.T) {
+func TestRetention_EndedByJobOnly(t *testing.T) {
 	t.Parallel()
 	x := newPerson(t)
 	for _, k := range []string{"old", "young"} {

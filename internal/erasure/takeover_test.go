@@ -150,7 +150,7 @@ func (x *stranger) reset() {
 
 // Whatever somebody set up with another person's e-mail address ends when that person sets a password by mail, or waits
 // until it is confirmed. The owner is notified.
-func TestATakeoverEndsWhatAStrangerLeft(t *testing.T) {
+func TestTakeover_EndsAccess(t *testing.T) {
 	t.Parallel()
 	x := newStranger(t)
 	x.leave()
@@ -174,7 +174,7 @@ func TestATakeoverEndsWhatAStrangerLeft(t *testing.T) {
 }
 
 // A forgotten password of a verified account ends sessions only.
-func TestAResetOfAVerifiedAccountKeepsWhatIsThere(t *testing.T) {
+func TestTakeover_VerifiedAccountKept(t *testing.T) {
 	t.Parallel()
 	x := newStranger(t)
 	x.leave()

@@ -65,7 +65,7 @@ func forbidden(t *testing.T) work {
 	}
 }
 
-func TestRepeatGetsTheFirstAnswer(t *testing.T) {
+func TestIdem_RepeatGetsTheFirstAnswer(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	first, err := w.call(t.Context(), w.request("k", "body"), answer(201, map[string]int{"n": 1}))
@@ -78,7 +78,7 @@ func TestRepeatGetsTheFirstAnswer(t *testing.T) {
 	}
 }
 
-func TestKeyBelongsToPrincipalMethodAndPath(t *testing.T) {
+func TestIdem_KeyScope(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	for i, change := range []func(*idem.Request){
@@ -96,7 +96,7 @@ func TestKeyBelongsToPrincipalMethodAndPath(t *testing.T) {
 	}
 }
 
-func TestOtherBodyIsRefused(t *testing.T) {
+func TestIdem_OtherBodyRefused(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	if _, err := w.call(t.Context(), w.request("k", "body"), answer(200, 1)); err != nil {
@@ -107,7 +107,7 @@ func TestOtherBodyIsRefused(t *testing.T) {
 	}
 }
 
-func TestFailureFreesTheKey(t *testing.T) {
+func TestIdem_FailureFreesKey(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	poor := fault.New(fault.InsufficientFunds, "no")
@@ -122,7 +122,7 @@ func TestFailureFreesTheKey(t *testing.T) {
 	}
 }
 
-func TestNoKeyRemembersNothing(t *testing.T) {
+func TestIdem_NoKey(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	for range 2 {
@@ -176,7 +176,7 @@ func twins(t *testing.T, w world, end error, second work) (idem.Answer, error) {
 	return r.a, r.err
 }
 
-func TestTwinWaitsForTheAnswer(t *testing.T) {
+func TestIdem_ConcurrentRepeatWaits(t *testing.T) {
 	t.Parallel()
 	a, err := twins(t, open(t), nil, forbidden(t))
 	if err != nil || !a.Replayed || a.Status != 201 || string(a.Body) != `"first"` {
@@ -184,7 +184,7 @@ func TestTwinWaitsForTheAnswer(t *testing.T) {
 	}
 }
 
-func TestTwinRunsWhenTheFirstFails(t *testing.T) {
+func TestIdem_ConcurrentRepeatRunsIfFirstFails(t *testing.T) {
 	t.Parallel()
 	a, err := twins(t, open(t), fault.New(fault.NoCapacity, "none"), answer(202, "second"))
 	if err != nil || a.Replayed || string(a.Body) != `"second"` {
@@ -192,7 +192,7 @@ func TestTwinRunsWhenTheFirstFails(t *testing.T) {
 	}
 }
 
-func TestSecretAnswersAreSealed(t *testing.T) {
+func TestIdem_SecretAnswersSealed(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	r := w.request("k", "body")
@@ -210,7 +210,7 @@ func TestSecretAnswersAreSealed(t *testing.T) {
 	}
 }
 
-func TestKeysAgeOut(t *testing.T) {
+func TestIdem_KeysExpire(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	if _, err := w.call(t.Context(), w.request("k", "body"), answer(200, 1)); err != nil {
@@ -229,7 +229,7 @@ func TestKeysAgeOut(t *testing.T) {
 }
 
 // A repetition after the platform's secret has changed gets the first answer, even one that is sealed.
-func TestARepetitionAfterTheSecretChanged(t *testing.T) {
+func TestIdem_RepeatAfterSecretChanged(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	rotated, err := seal.NewRotatingBox(bytes.Repeat([]byte{8}, 32), bytes.Repeat([]byte{7}, 32))

@@ -27,7 +27,7 @@ func neverAgain(t *testing.T) func(context.Context, *db.Tx) (thing, error) {
 	}
 }
 
-func TestOnce_WithoutRenderARepeatGetsTheResult(t *testing.T) {
+func TestOnce_RepeatGetsResult(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	first, out, err := idem.Once(t.Context(), w.d, w.request("k", "body"), makes(7))
@@ -40,7 +40,7 @@ func TestOnce_WithoutRenderARepeatGetsTheResult(t *testing.T) {
 	}
 }
 
-func TestOnce_RenderedAnswerIsRemembered(t *testing.T) {
+func TestOnce_RenderedAnswerStored(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	r := w.request("k", "body")
@@ -56,7 +56,7 @@ func TestOnce_RenderedAnswerIsRemembered(t *testing.T) {
 	}
 }
 
-func TestOnce_ByReferenceARepeatGetsTheResult(t *testing.T) {
+func TestOnce_RepeatByReference(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	r := w.request("k", "body")
@@ -69,7 +69,7 @@ func TestOnce_ByReferenceARepeatGetsTheResult(t *testing.T) {
 	}
 }
 
-func TestOnce_FailureFreesTheKey(t *testing.T) {
+func TestOnce_FailureFreesKey(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	_, _, err := idem.Once(t.Context(), w.d, w.request("k", "body"), func(context.Context, *db.Tx) (thing, error) {
@@ -84,7 +84,7 @@ func TestOnce_FailureFreesTheKey(t *testing.T) {
 	}
 }
 
-func TestOnceInSteps_RunsOutsideATransactionOnce(t *testing.T) {
+func TestOnceInSteps_RunsOnceOutsideTransaction(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	runs := 0

@@ -24,7 +24,7 @@ func TestTextRoundTrip(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParse_Refused(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{"", "-", ".", "1.", ".5", "1e3", "1,000", " 1", "+1", "0x1", "1.0000000001",
 		"9223372036.854775808", "10000000000000", "١"} {
@@ -49,8 +49,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestCostIsExact compares with arithmetic of any size.
-func TestCostIsExact(t *testing.T) {
+// TestCost_Exact compares with arithmetic of any size.
+func TestCost_Exact(t *testing.T) {
 	t.Parallel()
 	for range 20_000 {
 		rate, ms := Micro(rand.Int64N(1_000_000_000)), rand.Int64N(100*365*24*3600*1000)
@@ -73,8 +73,8 @@ func TestCostIsExact(t *testing.T) {
 	}
 }
 
-// TestSharesTelescope: parts of a growing sum, posted step by step, never lose or gain against the share of the whole.
-func TestSharesTelescope(t *testing.T) {
+// TestShare_Telescopes: parts of a growing sum, posted step by step, never lose or gain against the share of the whole.
+func TestShare_Telescopes(t *testing.T) {
 	t.Parallel()
 	for range 200 {
 		ppm := rand.Int64N(1_000_001)

@@ -102,7 +102,7 @@ func (p *postbox) mails() []string {
 	return append([]string(nil), p.got...)
 }
 
-func TestAMailArrivesAsItWasWritten(t *testing.T) {
+func TestMail_Unchanged(t *testing.T) {
 	t.Parallel()
 	box := newPostbox(t, nil)
 	s, err := NewSMTP("smtp://"+box.addr, "Müster <no-reply@muster.test>")
@@ -138,7 +138,7 @@ func TestAMailArrivesAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestRefusalsAreFinalOrNot(t *testing.T) {
+func TestMail_Refusals(t *testing.T) {
 	t.Parallel()
 	box := newPostbox(t, map[string]string{"nobody@": "550 no such person", "full@": "452 the box is full"})
 	s, err := NewSMTP("smtp://"+box.addr, "no-reply@muster.test")
@@ -204,7 +204,7 @@ func person(t *testing.T, d *db.DB, email string) id.Org {
 
 // A notice that warns is mailed once to its org's owners, however many replicas look and however often sending fails;
 // one that is only good to know is not.
-func TestNoticesAreMailedOnce(t *testing.T) {
+func TestMail_NoticesOnce(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org := person(t, d, "ada@example.com")
@@ -262,7 +262,7 @@ func TestNoticesAreMailedOnce(t *testing.T) {
 	}
 }
 
-func TestAMailThatIsRefusedIsGivenUp(t *testing.T) {
+func TestMail_RefusedIsGivenUp(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org := person(t, d, "ada@example.com")

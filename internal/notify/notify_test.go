@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-func TestOneNoticePerCause(t *testing.T) {
+func TestNotice_OncePerCause(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org, other := id.New[id.Org](), id.New[id.Org]()

@@ -9,7 +9,7 @@ import (
 )
 
 // An account, its onboarding, a transfer with a lost answer, and what comes back of it.
-func TestTransfersToAConnectedAccount(t *testing.T) {
+func TestTransfer_ConnectedAccount(t *testing.T) {
 	t.Parallel()
 	c, fake := connect(t)
 	a, err := c.CreateAccount(t.Context(), "a", stripe.NewAccount{Org: "org_1", Country: "DE", Email: "a@b.c"})

@@ -107,7 +107,7 @@ func (b *billed) last() stripe.Invoice {
 	return in
 }
 
-func TestAMonthIsBilledAfterwards(t *testing.T) {
+func TestSubscription_Month(t *testing.T) {
 	t.Parallel()
 	b := newBilled(t, utc(2026, 1, 31, 10, 0), "pm_card_visa")
 	if first := b.last(); first.Status != stripe.InvoicePaid || first.Total != 0 ||
@@ -216,7 +216,7 @@ func TestAMonthIsBilledAfterwards(t *testing.T) {
 }
 
 // A draft that nobody looks at is final after an hour; usage reported in that hour still counts, later usage never.
-func TestADraftIsFinalAfterAnHour(t *testing.T) {
+func TestInvoice_FinalAfterAnHour(t *testing.T) {
 	t.Parallel()
 	b := newBilled(t, utc(2026, 3, 1, 0, 0), "pm_card_visa")
 	b.use(1_000_000)
@@ -247,7 +247,7 @@ func TestADraftIsFinalAfterAnHour(t *testing.T) {
 	}
 }
 
-func TestUsageCountsOnce(t *testing.T) {
+func TestMeter_UsageCountsOnce(t *testing.T) {
 	t.Parallel()
 	b := newBilled(t, utc(2026, 3, 1, 0, 0), "")
 	e := stripe.UsageEvent{Identifier: "x", Customer: b.customer, Value: 5, At: b.now()}
@@ -291,7 +291,7 @@ func TestUsageCountsOnce(t *testing.T) {
 }
 
 // A refused card is tried again for days; the payer may pay on the invoice's page with another.
-func TestACardThatDoesNotPayAnInvoice(t *testing.T) {
+func TestInvoice_CardDeclined(t *testing.T) {
 	t.Parallel()
 	for _, card := range []string{"", "pm_card_chargeCustomerFail", "pm_card_authenticationRequired"} {
 		b := newBilled(t, utc(2026, 3, 1, 0, 0), card)
@@ -335,7 +335,7 @@ func TestACardThatDoesNotPayAnInvoice(t *testing.T) {
 }
 
 // What is too little to charge, or less than nothing, goes into the next invoice.
-func TestLittleIsCarriedOn(t *testing.T) {
+func TestInvoice_SmallAmountCarriedOver(t *testing.T) {
 	t.Parallel()
 	b := newBilled(t, utc(2026, 3, 1, 0, 0), "pm_card_visa")
 	b.use(490_000)
@@ -364,7 +364,7 @@ func TestLittleIsCarriedOn(t *testing.T) {
 	}
 }
 
-func TestASubscriptionEnds(t *testing.T) {
+func TestSubscription_Ends(t *testing.T) {
 	t.Parallel()
 	b := newBilled(t, utc(2026, 3, 1, 0, 0), "pm_card_visa")
 	b.use(2_000_000)

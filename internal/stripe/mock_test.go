@@ -64,7 +64,7 @@ func withMeters(t *testing.T, s *spec.Spec, f *spec.Fixtures) {
 }
 
 // Stripe's own description of its API knows every call we make, and every parameter in it.
-func TestEveryCallIsAsPublished(t *testing.T) {
+func TestClient_CallsMatchOpenAPI(t *testing.T) {
 	t.Parallel()
 	c := mock(t)
 	for name, call := range map[string]func() error{

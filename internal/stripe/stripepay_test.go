@@ -51,7 +51,7 @@ func customer(t *testing.T, c *stripe.Client) string {
 	return id
 }
 
-func TestAKeyWorksOnce(t *testing.T) {
+func TestPayment_KeyWorksOnce(t *testing.T) {
 	t.Parallel()
 	c, fake := connect(t)
 	p := stripe.NewPayment{
@@ -103,7 +103,7 @@ func TestAKeyWorksOnce(t *testing.T) {
 }
 
 // What a failed call leaves behind decides whether its key must be used again.
-func TestOutcomes(t *testing.T) {
+func TestErrors_Outcomes(t *testing.T) {
 	t.Parallel()
 	patient, hasty, fake := connectHasty(t)
 	c := patient
@@ -163,7 +163,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-func TestAPaymentIsFoundByItsTopUp(t *testing.T) {
+func TestPayment_FindByTopUp(t *testing.T) {
 	t.Parallel()
 	c, _ := connect(t)
 	cus := customer(t, c)
@@ -219,7 +219,7 @@ func TestCheckout(t *testing.T) {
 }
 
 // While one secret takes the place of another, both are believed, and no third.
-func TestSecretsAreRotated(t *testing.T) {
+func TestEvent_SecretRotation(t *testing.T) {
 	t.Parallel()
 	c, err := stripe.New(stripe.Config{Key: "sk_x", WebhookSecret: "whsec_old, whsec_new"})
 	if err != nil {

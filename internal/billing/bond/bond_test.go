@@ -85,7 +85,7 @@ func kindOf(err error) fault.Kind {
 }
 
 // A bond is fed by paid credit only, and what came from a card goes back to the wallet: it never becomes a payout.
-func TestABondTakesPaidCreditAndGivesItBack(t *testing.T) {
+func TestBond_DepositAndWithdrawPaidCredit(t *testing.T) {
 	t.Parallel()
 	p := newWallet(t, dbtest.New(t))
 	p.Move(ledger.Promo(usd), ledger.Wallet(p.who.Org, usd), 50*money.Unit)
@@ -118,7 +118,7 @@ func TestABondTakesPaidCreditAndGivesItBack(t *testing.T) {
 }
 
 // I6 and I13: the accounts have floors that the database holds, so no program can take more out than is there.
-func TestI6BondAccountsHaveFloors(t *testing.T) {
+func TestBond_I6_AccountsHaveFloors(t *testing.T) {
 	t.Parallel()
 	p := newWallet(t, dbtest.New(t))
 	lease := id.New[id.Lease]()
@@ -141,7 +141,7 @@ func TestI6BondAccountsHaveFloors(t *testing.T) {
 }
 
 // Deposits and withdrawals at random, with the server killed at every statement, lose and make nothing (I3).
-func TestI3DepositsAndWithdrawalsConserve(t *testing.T) {
+func TestBond_I3_DepositsAndWithdrawalsConserve(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)
 	p := newWallet(t, d)

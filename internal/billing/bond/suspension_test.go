@@ -6,7 +6,7 @@ import (
 )
 
 // The sentences of suspensions: who failed, with the evidence, or that nobody is to blame.
-func TestSuspensionsInSentences(t *testing.T) {
+func TestSuspension_Sentences(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 22, 12, 3, 5, 0, time.UTC)
 	end := at.Add(30 * time.Second)

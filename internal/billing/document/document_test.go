@@ -40,7 +40,7 @@ func sound(t testing.TB, d *db.DB, want map[document.Series]int64) {
 }
 
 // Transactions that issue documents of several series at once, some of which roll back, leave no gap and no duplicate.
-func TestNumbersHaveNoGaps(t *testing.T) {
+func TestNumbers_NoGaps(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org := billingtest.New(t, d).Org()
@@ -89,7 +89,7 @@ func TestNumbersHaveNoGaps(t *testing.T) {
 }
 
 // Wherever a server dies while it issues, the next one goes on with the next number.
-func TestNumbersSurviveKills(t *testing.T) {
+func TestNumbers_KilledTransactions(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)
 	org := billingtest.New(t, d).Org()
@@ -119,7 +119,7 @@ func TestNumbersSurviveKills(t *testing.T) {
 }
 
 // A transaction that has issued a document and does not end holds up no other: the series is locked by the commit only.
-func TestTheSeriesIsLockedByTheCommitOnly(t *testing.T) {
+func TestNumbers_SeriesLockedAtCommitOnly(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org := billingtest.New(t, d).Org()
@@ -153,7 +153,7 @@ func TestTheSeriesIsLockedByTheCommitOnly(t *testing.T) {
 }
 
 // Documents and the counters of their series can be changed by nobody.
-func TestDocumentsAreImmutable(t *testing.T) {
+func TestDocument_Immutable(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org := billingtest.New(t, d).Org()

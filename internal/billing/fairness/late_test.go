@@ -9,7 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/interval"
 )
 
-func TestLateSilences(t *testing.T) {
+func TestLate_Silences(t *testing.T) {
 	t.Parallel()
 	rec := func(from, to, received int64) DeafRecord { return DeafRecord{span(from, to), received} }
 	for name, c := range map[string]struct {

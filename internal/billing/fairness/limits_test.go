@@ -35,9 +35,9 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// TestALateStartIsPaidByItsHost plays a rank that starts 20 s after the first: its host pays the others' signed time,
+// TestBegin_LateStartPaidByItsHost plays a rank that starts 20 s after the first: its host pays the others' signed time,
 // and a rank that was 3 s late with nobody waiting for it alone pays nothing.
-func TestALateStartIsPaidByItsHost(t *testing.T) {
+func TestBegin_LateStartPaidByItsHost(t *testing.T) {
 	t.Parallel()
 	started := []int64{1000, 4000, 21_000}
 	b, _ := Begin(started)
@@ -124,8 +124,8 @@ func TestCredit(t *testing.T) {
 	}
 }
 
-// TestTheFeeIsSpentOnce is I4 with credits: relief and returned fees together are never above the fee, in any order.
-func TestTheFeeIsSpentOnce(t *testing.T) {
+// TestCredit_FeeSpentOnce is I4 with credits: relief and returned fees together are never above the fee, in any order.
+func TestCredit_FeeSpentOnce(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ part, fee, relief, want money.Nano }{{30, 45, 0, 30}, {30, 45, 15, 30}, {30, 45, 20, 25},
 		{30, 45, 45, 0}, {30, 10, 20, 0}} {
@@ -135,7 +135,7 @@ func TestTheFeeIsSpentOnce(t *testing.T) {
 	}
 }
 
-func TestDoubtsAreCountedPerHour(t *testing.T) {
+func TestStrikes_DoubtsCountedPerHour(t *testing.T) {
 	t.Parallel()
 	now := int64(100_000_000)
 	for _, c := range []struct {
@@ -152,7 +152,7 @@ func TestDoubtsAreCountedPerHour(t *testing.T) {
 	}
 }
 
-func TestGangBans(t *testing.T) {
+func TestStrikes_GangBans(t *testing.T) {
 	t.Parallel()
 	const hour, week = int64(3_600_000), int64(7 * 24 * 3_600_000)
 	a, b, c := id.New[id.Org](), id.New[id.Org](), id.New[id.Org]()

@@ -43,7 +43,7 @@ func charge(key string, from ledger.Account, operator id.Org, n money.Nano) ledg
 }
 
 // What is prepared and written moves the same money as what is posted, and the database guards keys and floors.
-func TestABookingIsAllOrNothing(t *testing.T) {
+func TestBooking_AllOrNothing(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org, operator := billingtest.New(t, d).Org(), billingtest.New(t, d).Org()
@@ -83,7 +83,7 @@ func TestABookingIsAllOrNothing(t *testing.T) {
 
 // Many book between the same accounts at once, some of which do not exist yet, beside others that lock first: nobody
 // waits forever, and every nano-unit arrives.
-func TestBookingsBesidePostings(t *testing.T) {
+func TestBooking_ConcurrentWithPost(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org := billingtest.New(t, d).Org()

@@ -34,7 +34,7 @@ func take(org id.Org, key string, n money.Nano) ledger.Entry {
 }
 
 // A wallet with credit falls as far below zero as that, whoever takes at the same time, and not a nano-unit further.
-func TestCreditIsNeverExceeded(t *testing.T) {
+func TestCredit_NeverExceeded(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org := billingtest.New(t, d).Org()
@@ -68,7 +68,7 @@ func TestCreditIsNeverExceeded(t *testing.T) {
 }
 
 // Credit that is lowered below what is used lends nothing, however the balance rises meanwhile, till it is back within.
-func TestLoweredCreditLendsNothing(t *testing.T) {
+func TestCredit_LoweredLendsNothing(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org := billingtest.New(t, d).Org()

@@ -57,7 +57,7 @@ func rehash(t *testing.T, d *db.DB) {
 
 // A closed day's totals stand in for its entries: the check reads the others, and finds the same as one that reads all
 // of them. What somebody changes in a closed day is found when its turn comes, and reported until it is put right.
-func TestClosedDaysStandForTheirEntries(t *testing.T) {
+func TestClosedDays_MatchTheirEntries(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	a, b := billingtest.New(t, d).Org(), billingtest.New(t, d).Org()

@@ -35,7 +35,7 @@ func topup(org id.Org, key string, n money.Nano) ledger.Entry {
 		{Debit: ledger.StripeClearing(eur), Credit: ledger.Wallet(org, eur), Amount: n}}}
 }
 
-func TestAKeyIsBookedOnce(t *testing.T) {
+func TestPost_KeyBookedOnce(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org := billingtest.New(t, d).Org()
@@ -63,7 +63,7 @@ func TestAKeyIsBookedOnce(t *testing.T) {
 	billingtest.New(t, d).MustBalance()
 }
 
-func TestAWalletNeverFallsBelowZero(t *testing.T) {
+func TestPost_WalletNeverBelowZero(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org := billingtest.New(t, d).Org()
@@ -91,7 +91,7 @@ func TestAWalletNeverFallsBelowZero(t *testing.T) {
 	billingtest.New(t, d).MustBalance()
 }
 
-func TestHistoryNeverChanges(t *testing.T) {
+func TestHistory_Immutable(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	if _, err := post(t, d, topup(billingtest.New(t, d).Org(), "t", money.Unit)); err != nil {
@@ -107,7 +107,7 @@ func TestHistoryNeverChanges(t *testing.T) {
 	}
 }
 
-func TestHistoryRunsNewestFirst(t *testing.T) {
+func TestHistory_NewestFirst(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org, operator := billingtest.New(t, d).Org(), billingtest.New(t, d).Org()
@@ -189,7 +189,7 @@ func TestHistoryRunsNewestFirst(t *testing.T) {
 	billingtest.New(t, d).MustBalance()
 }
 
-func TestBadEntriesAreRefused(t *testing.T) {
+func TestPost_BadEntriesRefused(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org := billingtest.New(t, d).Org()
@@ -222,7 +222,7 @@ func TestBadEntriesAreRefused(t *testing.T) {
 }
 
 // Random entries from many sides, some rolled back: the ledger balance after every one of them.
-func TestBooksAlwaysBalance(t *testing.T) {
+func TestLedger_AlwaysBalances(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	orgs := []id.Org{billingtest.New(t, d).Org(), billingtest.New(t, d).Org(), billingtest.New(t, d).Org()}
@@ -284,7 +284,7 @@ func TestBooksAlwaysBalance(t *testing.T) {
 }
 
 // What corrects a charge never exceeds it, however often and however many try at once; the parts are in proportion.
-func TestACompensationIsCappedAtTheCharge(t *testing.T) {
+func TestCompensate_CappedAtTheCharge(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org, operator, cl := billingtest.New(t, d).Org(), billingtest.New(t, d).Org(), id.New[id.Cluster]()
@@ -363,7 +363,7 @@ func TestACompensationIsCappedAtTheCharge(t *testing.T) {
 }
 
 // An org's entries are found page by page, those in the chain and those not in it yet, and nobody else's.
-func TestSearchFindsWhatMovedAnOrgsMoney(t *testing.T) {
+func TestSearch_ByOrg(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org, other := billingtest.New(t, d).Org(), billingtest.New(t, d).Org()

@@ -38,7 +38,7 @@ func TestStep(t *testing.T) {
 }
 
 // affordable is the last millisecond that fits: one more does not.
-func TestAffordableIsTight(t *testing.T) {
+func TestAffordable_Tight(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
@@ -71,7 +71,7 @@ func TestAffordableIsTight(t *testing.T) {
 	}
 }
 
-func TestAuthoriseGoesAsFarAsMoneyReaches(t *testing.T) {
+func TestAuthorise_AsFarAsMoneyReaches(t *testing.T) {
 	t.Parallel()
 	d := newDB(t)
 	nano := func(n money.Nano) *money.Nano { return &n }
@@ -110,7 +110,7 @@ func TestAuthoriseGoesAsFarAsMoneyReaches(t *testing.T) {
 	}
 }
 
-func TestAuthoriseKeepsToTheLatestEnd(t *testing.T) {
+func TestAuthorise_KeepsLatestEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 10*money.Unit, 1_000_000)
 	end := at(w.now + 900_000)
@@ -133,7 +133,7 @@ func TestAuthoriseKeepsToTheLatestEnd(t *testing.T) {
 }
 
 // A lease that joins running ones is covered as far as they are, at once.
-func TestAJoiningLeaseIsAuthorisedAsFar(t *testing.T) {
+func TestAuthorise_JoiningLease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 3*money.Unit, 1_000_000)
 	first := w.mustAuthorise()
@@ -149,7 +149,7 @@ func TestAJoiningLeaseIsAuthorisedAsFar(t *testing.T) {
 }
 
 // Whatever happens up to run_until and beyond, the charge stays within the hold, and the wallet is not touched.
-func TestOvershootIsImpossible(t *testing.T) {
+func TestAuthorise_NoOvershoot(t *testing.T) {
 	t.Parallel()
 	d := newDB(t)
 	for _, funds := range []money.Nano{money.Unit / 50, money.Unit / 3, money.Unit} {
@@ -175,7 +175,7 @@ func TestOvershootIsImpossible(t *testing.T) {
 }
 
 // Clusters that compete for one wallet never hold more than it had.
-func TestConcurrentAuthorisationsShareAWallet(t *testing.T) {
+func TestAuthorise_ConcurrentOnOneWallet(t *testing.T) {
 	t.Parallel()
 	d := newDB(t)
 	rich := newWorld(t, d, 5*money.Unit/2, 1_000_000)
@@ -203,7 +203,7 @@ func TestConcurrentAuthorisationsShareAWallet(t *testing.T) {
 	rich.ledgerBalances()
 }
 
-func TestWhatAnOrgIsSpendingNow(t *testing.T) {
+func TestCosts_SpendingNow(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000, 1_000_000)
 	w.ingest(w.segment(w.leases[0], 1, t0, t0+300_000, false))

@@ -119,7 +119,7 @@ func (w *world) budgets() []budget.Budget {
 
 // Clusters of one org begin, are extended, grow, run and end in any order: its budget counts every nano-unit of it and
 // is never exceeded by one.
-func TestABudgetIsNeverExceeded(t *testing.T) {
+func TestBudget_NeverExceeded(t *testing.T) {
 	t.Parallel()
 	d := newDB(t)
 	for seed := range uint64(4) {
@@ -202,7 +202,7 @@ func (w *world) move(r *rand.Rand, clusters *[]id.Cluster, aged map[id.Cluster]b
 	return err
 }
 
-func TestConcurrentRentsShareABudget(t *testing.T) {
+func TestBudget_ConcurrentRents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 1000*money.Unit)
 	limit := 3*money.Unit + 7 // of which each rent wants one an hour
@@ -222,7 +222,7 @@ func TestConcurrentRentsShareABudget(t *testing.T) {
 	w.ledgerBalances()
 }
 
-func TestABudgetLimitsPriceAndDuration(t *testing.T) {
+func TestBudget_PriceAndDuration(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit)
 	dear, long := money.Micro(2_000_000), int64(600)
@@ -241,7 +241,7 @@ func TestABudgetLimitsPriceAndDuration(t *testing.T) {
 
 // The first hold, of an hour, may be most of a cluster's budget: that is no news to who has just set it. Later holds
 // are told of.
-func TestAClustersBudgetIsNotToldOfAtItsStart(t *testing.T) {
+func TestBudget_NoNoticeAtClusterStart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit)
 	w.addLeases(1_000_000)
@@ -258,7 +258,7 @@ func TestAClustersBudgetIsNotToldOfAtItsStart(t *testing.T) {
 
 // A budget that is set while clusters run counts what is held for them. What is held warns nobody, however much of the
 // budget it is; that it keeps a cluster from being extended is told once.
-func TestABudgetIsNotToldOfForWhatIsHeld(t *testing.T) {
+func TestBudget_NoNoticeForHolds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit)
 	if _, _, err := w.begin(1_000_000); err != nil {
@@ -297,7 +297,7 @@ func TestABudgetIsNotToldOfForWhatIsHeld(t *testing.T) {
 }
 
 // Each level is told once, when so much of the budget is booked, whichever way it is.
-func TestABudgetIsToldOfAsItIsSpent(t *testing.T) {
+func TestBudget_NoticesAsItIsSpent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000)
 	limit := 101 * money.Unit / 100

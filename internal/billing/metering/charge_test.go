@@ -200,7 +200,7 @@ func play(t *testing.T, h history, r *rand.Rand) Meter {
 
 // Billed = |∪ segments ∩ windows|, renter = host + fee, and any permutation, duplication, batching or replay charges
 // the same. Millions of seconds of rental in every run.
-func TestChargeIsExactInAnyOrder(t *testing.T) {
+func TestCharge_ExactInAnyOrder(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	var seconds int64
@@ -226,7 +226,7 @@ func TestChargeIsExactInAnyOrder(t *testing.T) {
 }
 
 // A year of abutting segments keeps the meter one fragment small.
-func TestAMeterStaysSmall(t *testing.T) {
+func TestMeter_StaysSmall(t *testing.T) {
 	t.Parallel()
 	m := Meter{Numerator: new(big.Int)}
 	terms := Terms{Life: Interval{Start: base, End: forever}, Prices: []Price{{0, 25_920_000}}, SharePPM: 850_000}
@@ -246,8 +246,8 @@ func TestAMeterStaysSmall(t *testing.T) {
 	}
 }
 
-// TestSetsAreStoredWhole reads a stored set as PostgreSQL hands it back.
-func TestSetsAreStoredWhole(t *testing.T) {
+// TestMeter_SetsStoredWhole reads a stored set as PostgreSQL hands it back.
+func TestMeter_SetsStoredWhole(t *testing.T) {
 	t.Parallel()
 	a := SetOf(Interval{Start: 30, End: 40}, Interval{Start: 0, End: 10}, Interval{Start: -9, End: -3})
 	if diff := cmp.Diff(a, interval.FromFlat(readLiteral(t, literal(a)))); diff != "" {

@@ -19,7 +19,7 @@ import (
 
 // Deliveries of many hosts in one transaction are each judged as if they came alone: what one host says of another's
 // lease is refused and hides nothing of what the other says itself.
-func TestManyHostsInOneTransaction(t *testing.T) {
+func TestCollector_ManyHostsInOneTransaction(t *testing.T) {
 	t.Parallel()
 	d := newDB(t)
 	a, b := newWorld(t, d, 100*money.Unit, 3_600_000), newWorld(t, d, 100*money.Unit, 3_600_000)
@@ -64,7 +64,7 @@ func TestManyHostsInOneTransaction(t *testing.T) {
 
 // A host whose segments break the transaction breaks only its own; deliveries that come while transactions are under
 // way go together.
-func TestTheCollectorIsolatesAndGathers(t *testing.T) {
+func TestCollector_IsolatesFailures(t *testing.T) {
 	t.Parallel()
 	const hosts = 20
 	bad, boom := id.New[id.Host](), errors.New("boom")

@@ -16,7 +16,7 @@ import (
 )
 
 // A crash at every statement of every step, then the step again, ends in the same books as no crash at all.
-func TestACrashAnywhereChangesNothing(t *testing.T) {
+func TestIngest_CrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	play := func(d *db.DB, step func(w *world, f func() error)) (moneyState, []UsageLine) {
 		w := newWorld(t, d, 100*money.Unit, 25_920_000, 7_777_777)

@@ -33,7 +33,7 @@ func (w *world) credits() []Credit {
 
 // A host is lost after 90 minutes: the last hour of its lease is given back, what its journal proves later too, the
 // other's lease is not touched; and saying so again changes nothing.
-func TestALostHostsLastHourIsCredited(t *testing.T) {
+func TestCredit_LastHourOfLostHost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000, 2_000_000)
 	w.mustAuthorise()
@@ -109,7 +109,7 @@ func TestALostHostsLastHourIsCredited(t *testing.T) {
 }
 
 // A lease shorter than the hour is given back whole, and never more: host and fee end where they began.
-func TestACreditIsNeverMoreThanTheCharge(t *testing.T) {
+func TestCredit_CappedAtTheCharge(t *testing.T) {
 	t.Parallel()
 	d := newDB(t)
 	for _, rate := range []money.Micro{1, 7, 333_333, 4_999_999} {
@@ -142,7 +142,7 @@ func TestACreditIsNeverMoreThanTheCharge(t *testing.T) {
 
 // Of a credit for a failure that the renter could have caused, the part up to the cap is booked at once, also when the
 // proof of the charges comes later; the rest waits for a person, whose refusal takes nothing back.
-func TestOnlyTheRestOfACreditWaits(t *testing.T) {
+func TestCredit_OnlyRestWaitsForReview(t *testing.T) {
 	t.Parallel()
 	d := newDB(t)
 	for _, approve := range []bool{true, false} {
@@ -191,7 +191,7 @@ func TestOnlyTheRestOfACreditWaits(t *testing.T) {
 
 // The platform returns no fee that it has paid to the cluster's hosts as relief, neither with a credit nor when staff
 // compensate charges: a renter who is the operator at once would otherwise get it twice.
-func TestAFeeThatBecameReliefIsNotReturned(t *testing.T) {
+func TestCredit_FeePaidAsReliefStays(t *testing.T) {
 	t.Parallel()
 	d := newDB(t)
 	ways := map[string]func(*world, id.Lease){
@@ -245,7 +245,7 @@ func (w *world) compensate(l id.Lease) {
 }
 
 // What was never billed needs no credit.
-func TestALossBeforeAnyWindowCreditsNothing(t *testing.T) {
+func TestCredit_LossBeforeAnyWindow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000)
 	w.mustAuthorise()

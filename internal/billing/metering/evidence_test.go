@@ -57,7 +57,7 @@ func verdict(t *testing.T, b []byte) (billproof.Verdict, error) {
 	return billproof.Verify(f), nil
 }
 
-func TestAProofHolds(t *testing.T) {
+func TestProof_Holds(t *testing.T) {
 	t.Parallel()
 	w, b := provenStory(t)
 	v, err := verdict(t, b)
@@ -85,7 +85,7 @@ func TestAProofHolds(t *testing.T) {
 }
 
 // What is proven while the cluster runs may be more than what is booked, never less; also of a node that costs nothing.
-func TestAProofOfARunningCluster(t *testing.T) {
+func TestProof_RunningCluster(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000, 0)
 	w.ingest(w.segment(w.leases[1], 1, t0, t0+100_000, false))
@@ -113,7 +113,7 @@ func TestAProofOfARunningCluster(t *testing.T) {
 
 // Every value in a proof is changed in turn: each change is noticed, but for labels and for limits that cut nothing
 // off.
-func TestEveryForgeryIsNoticed(t *testing.T) {
+func TestProof_ForgeriesDetected(t *testing.T) {
 	t.Parallel()
 	_, b := provenStory(t)
 	var tree any

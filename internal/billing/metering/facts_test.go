@@ -48,7 +48,7 @@ func (w *world) signed(s agentapi.Segment, f agentapi.Facts) agentapi.Segment {
 
 // What a host signs about whom it did not hear is stored once, on PostgreSQL's clock, within its segment and about
 // ranks that there are. A proof holds it and verifies, and nobody can change it afterwards.
-func TestDeafSpansAreStoredWithTheirSegment(t *testing.T) {
+func TestFacts_DeafSpansStoredWithSegment(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000, 3_600_000)
 	a := w.signed(w.segment(w.leases[0], 1, t0+100_000, t0+200_000, false), agentapi.Facts{
@@ -97,7 +97,7 @@ func TestDeafSpansAreStoredWithTheirSegment(t *testing.T) {
 
 // Facts that are not signed, or that no agent writes, are refused with their segment. A segment without facts is what
 // an agent of protocol 1 sends.
-func TestRefusedFacts(t *testing.T) {
+func TestFacts_Refused(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000, 3_600_000)
 	plain := w.segment(w.leases[0], 1, t0, t0+60_000, false)

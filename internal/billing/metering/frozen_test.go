@@ -60,7 +60,7 @@ func (w *world) seeFrozen(lie agentapi.Segment) {
 }
 
 // An unfreeze is recorded in the audit log with its reason, and the host's operator reads it.
-func TestUnfreezingIsToldAndKept(t *testing.T) {
+func TestUnfreeze_NotifiesAndAudits(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000)
 	w.ingest(w.segment(w.leases[0], 1, t0, t0+60_000, false))

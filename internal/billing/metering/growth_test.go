@@ -27,7 +27,7 @@ func (w *world) liveHolds() (n int) {
 
 // What an org has is added up over its live clusters: the hold of a settled one is retired, also when the settlement
 // was another version's, and comes back when money moves into it.
-func TestASettledClustersHoldIsRetired(t *testing.T) {
+func TestSettle_RetiresHold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000)
 	w.mustAuthorise()
@@ -73,7 +73,7 @@ func TestASettledClustersHoldIsRetired(t *testing.T) {
 }
 
 // Nobody waits with meters and earnings locked for a notice of a budget: it is written after the booking has committed.
-func TestABookingDoesNotWaitForABudgetsNotice(t *testing.T) {
+func TestBudget_BookingDoesNotWaitForNotice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000)
 	limit := 101 * money.Unit / 100
@@ -116,7 +116,7 @@ func TestABookingDoesNotWaitForABudgetsNotice(t *testing.T) {
 }
 
 // What a lost notice of a budget would have said is said by the next look at all budgets.
-func TestALostNoticeOfABudgetIsMadeGood(t *testing.T) {
+func TestBudget_LostNoticeSentLater(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000)
 	limit := 101 * money.Unit / 100
@@ -155,7 +155,7 @@ func (w *world) chargesOf(l id.Lease) (out []id.LedgerTx) {
 
 // Charges that were compensated before the host failed are not given back again, and what was credited is not
 // compensated again: whatever the order, a renter gets back at most what they paid.
-func TestCompensationAndCreditTogetherNeverExceedTheCharges(t *testing.T) {
+func TestCredit_WithCompensationCappedAtCharges(t *testing.T) {
 	t.Parallel()
 	for name, creditFirst := range map[string]bool{"compensated first": false, "credited first": true} {
 		t.Run(name, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestCompensationAndCreditTogetherNeverExceedTheCharges(t *testing.T) {
 }
 
 // A credit for time from before a budget was made does not make room in it.
-func TestACreditForOlderTimeDoesNotWidenABudget(t *testing.T) {
+func TestBudget_CreditForOlderTimeNotCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000)
 	w.mustAuthorise()
@@ -231,7 +231,7 @@ func TestACreditForOlderTimeDoesNotWidenABudget(t *testing.T) {
 }
 
 // What bills are verified with is frozen: prices, anchors, segments, and credits but for their growth.
-func TestWhatBillsAreVerifiedWithIsFrozen(t *testing.T) {
+func TestEvidence_Immutable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000)
 	w.Exec("INSERT INTO service_credit (lease_id, cluster_id, reason, from_ms, through_ms, credited) VALUES ($1, $2, "+
@@ -253,7 +253,7 @@ func TestWhatBillsAreVerifiedWithIsFrozen(t *testing.T) {
 
 // A window that is closed is what a bill was made from: nobody opens, moves or removes it. Nothing impossible is
 // written either.
-func TestClosedWindowsNeverChange(t *testing.T) {
+func TestWindows_ClosedAreImmutable(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000)
 	w.Exec("UPDATE cluster_window SET closed_ms = $1", t0+60_000)

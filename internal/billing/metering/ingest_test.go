@@ -32,7 +32,7 @@ func open(t *testing.T, d *db.DB, rates ...money.Micro) (*world, int64) {
 	return w, t0
 }
 
-func TestRefusedSegments(t *testing.T) {
+func TestIngest_RefusedSegments(t *testing.T) {
 	t.Parallel()
 	d := newDB(t)
 	w, t0 := open(t, d, 3_600_000)
@@ -128,7 +128,7 @@ func stopped(t *testing.T, d *db.DB, w *world) id.Lease {
 	return v.leases[0]
 }
 
-func TestAConflictFreezesItsLease(t *testing.T) {
+func TestIngest_ConflictFreezesLease(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000, 3_600_000)
 	w.ingest(w.segment(w.leases[0], 1, t0, t0+60_000, false))
@@ -176,7 +176,7 @@ func TestAConflictFreezesItsLease(t *testing.T) {
 }
 
 // Overlaps are charged once, whichever comes first: refusing the later one would make the bill depend on the order.
-func TestOverlapsCountOnce(t *testing.T) {
+func TestIngest_OverlapsCountOnce(t *testing.T) {
 	t.Parallel()
 	d := newDB(t)
 	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}} {
@@ -194,7 +194,7 @@ func TestOverlapsCountOnce(t *testing.T) {
 }
 
 // What a posting reads does not grow with a lease's past.
-func TestPastWindowsAreNotRead(t *testing.T) {
+func TestIngest_PastWindowsNotRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 3_600_000)
 	w.mustAuthorise()
@@ -218,7 +218,7 @@ func TestPastWindowsAreNotRead(t *testing.T) {
 }
 
 // The same segments at the same time from many sides are stored and charged once.
-func TestConcurrentRepetitionsCountOnce(t *testing.T) {
+func TestIngest_ConcurrentRepetitions(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000, 7_200_000, 1_234_567)
 	var all []agentapi.Segment
@@ -245,7 +245,7 @@ func TestConcurrentRepetitionsCountOnce(t *testing.T) {
 }
 
 // A host that leaves hundreds of holes does not blow the meter up: what goes beyond comes again once holes are closed.
-func TestTooManyHolesWait(t *testing.T) {
+func TestIngest_TooManyHolesWait(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000)
 	l := w.leases[0]

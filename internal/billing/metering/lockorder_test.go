@@ -12,7 +12,7 @@ import (
 
 // Whoever charges for usage holds pending earnings and then asks for the wallet. Crediting a cluster whose hosts have
 // several operators must not hold the wallet while it waits for one of them.
-func TestCreditsTakeTheWalletLast(t *testing.T) {
+func TestCredit_LocksWalletLast(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 2_000_000, 2_000_000)
 	other := w.Org()

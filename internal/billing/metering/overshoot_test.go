@@ -16,7 +16,7 @@ import (
 // A cluster whose money ends is billed up to run_until and not a nano-unit above what was authorised, however early or
 // late its hosts stop, whatever they sign of the time after, whenever the server notices, and also if money arrives
 // then.
-func TestNothingIsBilledPastRunUntil(t *testing.T) {
+func TestCharge_NothingPastRunUntil(t *testing.T) {
 	t.Parallel()
 	d := newDB(t)
 	for seed := range uint64(12) {

@@ -28,7 +28,7 @@ func (w *world) charges() (n int) {
 
 // A running lease is booked a quarter of an hour at a time: what is proven is in the meter at once, and in the bill
 // that people see; what is held and what waits cover it.
-func TestARunningLeaseIsBookedInSteps(t *testing.T) {
+func TestPosting_RunningLeaseInSteps(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), perHour)
 	held := w.money().Hold
@@ -51,7 +51,7 @@ func TestARunningLeaseIsBookedInSteps(t *testing.T) {
 }
 
 // What waits is booked when the window closes, though the lease lives on.
-func TestAtTheCloseNothingWaits(t *testing.T) {
+func TestPosting_NothingWaitsAtClose(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), perHour)
 	l := w.leases[0]
@@ -69,7 +69,7 @@ func TestAtTheCloseNothingWaits(t *testing.T) {
 }
 
 // However little it is, nothing waits longer than twenty minutes.
-func TestNothingWaitsForLong(t *testing.T) {
+func TestPosting_NothingWaitsForLong(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), perHour, 2*perHour)
 	w.ingest(w.segment(w.leases[0], 1, t0, t0+20_000, false))

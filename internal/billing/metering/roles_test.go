@@ -50,7 +50,7 @@ func asServer(t *testing.T) (server, owner *db.DB) {
 
 // The server's own role meters, posts, gives back and settles, and has no right to rewrite what it wrote, with or
 // without triggers.
-func TestTheServersRoleWritesHistoryAndCannotRewriteIt(t *testing.T) {
+func TestRoles_ServerCannotRewriteHistory(t *testing.T) {
 	t.Parallel()
 	server, owner := asServer(t)
 	w, t0 := open(t, server, 3_600_000)

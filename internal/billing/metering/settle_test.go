@@ -15,7 +15,7 @@ import (
 )
 
 // From the hold over segments to the settlement: every nano-unit is where the rules say.
-func TestAClusterIsChargedForProvenWindows(t *testing.T) {
+func TestSettle_ChargesProvenWindows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 25_920_000, 7_777_777)
 	batches, finish := story(w)
@@ -61,7 +61,7 @@ func TestAClusterIsChargedForProvenWindows(t *testing.T) {
 }
 
 // Any order, batching and repetition over real transactions ends in the same books.
-func TestOrderOfArrivalDoesNotMatter(t *testing.T) {
+func TestIngest_AnyOrder(t *testing.T) {
 	t.Parallel()
 	d := newDB(t)
 	var first moneyState
@@ -84,7 +84,7 @@ func TestOrderOfArrivalDoesNotMatter(t *testing.T) {
 	}
 }
 
-func TestAFailedStartIsFree(t *testing.T) {
+func TestSettle_FailedStartIsFree(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 10*money.Unit, 2_000_000)
 	w.mustAuthorise()
@@ -96,7 +96,7 @@ func TestAFailedStartIsFree(t *testing.T) {
 }
 
 // While a journal may still arrive, only what it could cost stays held; after a day it is given up.
-func TestSettlementWaitsADayForTheJournal(t *testing.T) {
+func TestSettle_WaitsADayForTheJournal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 10*money.Unit, 3_600_000)
 	w.mustAuthorise()
@@ -133,7 +133,7 @@ func TestSettlementWaitsADayForTheJournal(t *testing.T) {
 }
 
 // The final segment says that nothing follows: no need to wait for a gap that will never be filled.
-func TestTheFinalSegmentSettles(t *testing.T) {
+func TestSettle_FinalSegment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 10*money.Unit, 3_600_000)
 	w.mustAuthorise()
@@ -149,7 +149,7 @@ func TestTheFinalSegmentSettles(t *testing.T) {
 	w.ledgerBalances()
 }
 
-func TestAnIgnoredRankDoesNotHoldTheOthersBack(t *testing.T) {
+func TestSettle_IgnoredRank(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 10*money.Unit, 3_600_000, 3_600_000)
 	w.mustAuthorise()
@@ -186,7 +186,7 @@ func (b *between) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResu
 }
 
 // Whoever reads a bill while it settles sees one that may still change, or the final one: never half of it as final.
-func TestABillThatSettlesWhileItIsReadIsNotFinalYet(t *testing.T) {
+func TestUsage_SettledWhileRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 25_920_000)
 	w.mustAuthorise()

@@ -39,7 +39,7 @@ func (w *world) deliver(v Delivery) []agentapi.UsageAck {
 
 // A list that is signed as a whole is as good as segments that are signed one by one: it is taken in once, in whatever
 // list it comes again, and a segment of it proves itself to whoever may see it without the rest.
-func TestAListIsSignedAsAWhole(t *testing.T) {
+func TestSigned_ListAsAWhole(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000, 3_600_000)
 	a, b := w.segments(w.leases[0], 1, t0, t0+1_500_000, false), w.segments(w.leases[1], 1, t0, t0+1_200_000, false)
@@ -92,7 +92,7 @@ func TestAListIsSignedAsAWhole(t *testing.T) {
 
 // Where a list's signature does not hold, each segment's own counts: a list that was changed proves nothing, and takes
 // nothing from who signed each.
-func TestAListThatDoesNotHold(t *testing.T) {
+func TestSigned_ForgedList(t *testing.T) {
 	t.Parallel()
 	d := newDB(t)
 	w, t0 := open(t, d, 3_600_000)
@@ -145,7 +145,7 @@ func changedByte(b []byte) []byte {
 
 // What a list holds is judged segment by segment: one that is refused, or says other than what was accepted before,
 // leaves the others as they are, and they prove themselves without it.
-func TestAListWithBadSegments(t *testing.T) {
+func TestSigned_BadSegments(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000)
 	l := w.leases[0]

@@ -15,7 +15,7 @@ import (
 // A random hour of authorising, opening, confirming, suspending, reporting and settling, with little money and with
 // much: no posting ever finds the hold too small, every step leaves balanced books, and in the end wallet, host and fee
 // have exactly what was paid in.
-func TestARandomHourStaysWithinItsHold(t *testing.T) {
+func TestWalk_RandomHourStaysWithinHold(t *testing.T) {
 	t.Parallel()
 	d := newDB(t)
 	for seed := range uint64(6) {

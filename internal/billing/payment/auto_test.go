@@ -51,7 +51,7 @@ func (s *shop) notices(key string) (n int) {
 	return n
 }
 
-func TestAutoTopUpKeepsItsCap(t *testing.T) {
+func TestAutoTopUp_DailyCap(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.wish(AutoTopUp{Enabled: true, Threshold: 5 * money.Unit, Amount: 10 * money.Unit, DailyCap: 25 * money.Unit})
@@ -88,7 +88,7 @@ func TestAutoTopUpKeepsItsCap(t *testing.T) {
 	}
 }
 
-func TestADeclinedCardStopsAutoTopUp(t *testing.T) {
+func TestAutoTopUp_DeclinedCardStopsIt(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{"pm_card_chargeCustomerFail", "pm_card_authenticationRequired"} {
 		s := newShop(t, method)
@@ -113,7 +113,7 @@ func TestADeclinedCardStopsAutoTopUp(t *testing.T) {
 	}
 }
 
-func TestBadAutoTopUps(t *testing.T) {
+func TestAutoTopUp_BadInput(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	ok := AutoTopUp{Enabled: true, Threshold: money.Unit, Amount: 5 * money.Unit, DailyCap: 10 * money.Unit}

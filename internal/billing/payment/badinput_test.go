@@ -30,7 +30,7 @@ func (s *shop) noticeTitles(org id.Org, key string) (bodies []string) {
 }
 
 // Each kind of bad delivery is refused with its reason, stored nowhere, and told to administrators once.
-func TestRefusedWebhooksAreTold(t *testing.T) {
+func TestWebhook_RefusalsNotifyAdmins(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	boss := s.Admin().Org
@@ -75,7 +75,7 @@ func TestRefusedWebhooksAreTold(t *testing.T) {
 }
 
 // A payment of another amount or currency than its top-up credits nobody: it waits in suspense, and people are told.
-func TestAnotherAmountOrCurrencyIsSetAside(t *testing.T) {
+func TestTopUp_OtherAmountOrCurrencyToSuspense(t *testing.T) {
 	t.Parallel()
 	d := newShop(t, "pm_slow").DB
 	for name, c := range map[string]struct {
@@ -118,7 +118,7 @@ func TestAnotherAmountOrCurrencyIsSetAside(t *testing.T) {
 }
 
 // An amount that cannot be true is booked nowhere, and is no amount of another sign either.
-func TestAmountsThatCannotBeTrueAreRefused(t *testing.T) {
+func TestAmounts_OutOfRangeRefused(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_slow")
 	top := s.topUp(2 * money.Unit)

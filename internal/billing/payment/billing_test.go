@@ -17,7 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-func TestAnOrgIsBilledAfterwards(t *testing.T) {
+func TestBilling_Afterwards(t *testing.T) {
 	t.Parallel()
 	b := newTab(t, dbtest.New(t), "pm_card_visa")
 	b.p.out.SendNow(t.Context(), b.subscribe())
@@ -62,7 +62,7 @@ func TestAnOrgIsBilledAfterwards(t *testing.T) {
 
 // Events in any order, repeated and lost, with answers lost besides: what is asked for and the reconciliation end in
 // books that say what Stripe did.
-func TestInvoiceEventsInAnyOrder(t *testing.T) {
+func TestBilling_EventsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
 	faults := []sandbox.Fault{sandbox.None, sandbox.Error500, sandbox.RateLimited, sandbox.Down, sandbox.Truncated,
@@ -139,7 +139,7 @@ func TestInvoiceEventsInAnyOrder(t *testing.T) {
 
 // A day after an answer was lost Stripe knows neither key nor identifier: what was counted is looked up, and counts
 // once.
-func TestUsageWhoseAnswerWasLostForADay(t *testing.T) {
+func TestBilling_UsageAnswerLostForADay(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []sandbox.Fault{sandbox.Error500, sandbox.Down} {
 		b := newTab(t, dbtest.New(t), "pm_card_visa")
@@ -171,7 +171,7 @@ func TestUsageWhoseAnswerWasLostForADay(t *testing.T) {
 
 // However often and fast billing is switched on and off, and whatever is lost on the way, the last word holds and there
 // is one subscription.
-func TestTheLastWordOnASubscriptionHolds(t *testing.T) {
+func TestBilling_LastSubscriptionChangeWins(t *testing.T) {
 	t.Parallel()
 	b := newTab(t, dbtest.New(t), "pm_card_visa")
 	off := func(now bool) {
@@ -223,7 +223,7 @@ func TestTheLastWordOnASubscriptionHolds(t *testing.T) {
 }
 
 // Another card may pay an invoice that the first did not; a bank that takes the payment back makes it owed again.
-func TestAnInvoiceIsCollectedAndDisputed(t *testing.T) {
+func TestBilling_CollectedAndDisputed(t *testing.T) {
 	t.Parallel()
 	b := newTab(t, dbtest.New(t), "pm_card_chargeCustomerFail")
 	b.p.out.SendNow(t.Context(), b.subscribe())
@@ -263,7 +263,7 @@ func TestAnInvoiceIsCollectedAndDisputed(t *testing.T) {
 }
 
 // What somebody bills a customer of ours for at Stripe by hand pays nothing that is owed here: it goes to suspense.
-func TestAnInvoiceByHandIsNotOurs(t *testing.T) {
+func TestBilling_InvoiceMadeByHand(t *testing.T) {
 	t.Parallel()
 	b := newTab(t, dbtest.New(t), "pm_card_visa")
 	b.p.out.SendNow(t.Context(), b.subscribe())
@@ -288,7 +288,7 @@ func TestAnInvoiceByHandIsNotOurs(t *testing.T) {
 }
 
 // A card that is saved or chosen later pays what the earlier one did not, when Stripe tries again.
-func TestTheDefaultCardPaysInvoices(t *testing.T) {
+func TestBilling_DefaultCardPays(t *testing.T) {
 	t.Parallel()
 	b := newTab(t, dbtest.New(t), "")
 	save := func(card string) CardSetup {

@@ -42,7 +42,7 @@ func (s *shop) cards() []Card {
 	return list
 }
 
-func TestCardsAreSavedChosenAndRemoved(t *testing.T) {
+func TestCards_SaveChooseRemove(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	if c := s.card("pm_card_visa_chargeDeclined"); c.State != Pending || len(s.cards()) != 0 {
@@ -108,7 +108,7 @@ func TestCardsAreSavedChosenAndRemoved(t *testing.T) {
 
 // A bank that wants to ask the payer is answered on its page, wherever the payment was begun; nothing is credited
 // before.
-func TestABankAsks(t *testing.T) {
+func TestTopUp_BankAuthentication(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	s.card("pm_card_authenticationRequired")
@@ -144,7 +144,7 @@ func TestABankAsks(t *testing.T) {
 }
 
 // The payer answers just as the payment is given up: what Stripe says counts.
-func TestAPaymentThatSucceedsLateCounts(t *testing.T) {
+func TestTopUp_LateSuccess(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	s.card("pm_card_authenticationRequired")
@@ -171,7 +171,7 @@ func TestReceipts(t *testing.T) {
 	s.square(1)
 }
 
-func TestCardPagesAreLimited(t *testing.T) {
+func TestCards_PagesLimited(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	for range maxOpenSetups {

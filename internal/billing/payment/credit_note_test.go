@@ -30,7 +30,7 @@ func (s *shop) creditNotes() []CreditNote {
 
 // What goes back of a payment has a credit note with a number of its own, which names the receipt and its parties; one
 // for a refund that does not arrive is cancelled by another. Receipts and credit notes have one series each.
-func TestWhatGoesBackHasACreditNote(t *testing.T) {
+func TestCreditNote_ForEveryReturn(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.p.cfg.Taxer = tax.Flat{Rates: tax.EU()}

@@ -31,7 +31,7 @@ func (s *shop) add(amount money.Nano) error {
 	return err
 }
 
-func TestTheUnverifiedAddALittle(t *testing.T) {
+func TestLimit_Unverified(t *testing.T) {
 	t.Parallel()
 	s := limited(t, "pm_card_visa")
 	if err := s.add(25*money.Unit + money.Cent); !fault.Is(err, fault.QuotaExceeded) ||
@@ -70,7 +70,7 @@ func TestTheUnverifiedAddALittle(t *testing.T) {
 }
 
 // Many at once add no more than one after the other.
-func TestTheLimitHoldsAtOnce(t *testing.T) {
+func TestLimit_Concurrent(t *testing.T) {
 	t.Parallel()
 	s := limited(t, "pm_card_visa")
 	if err := s.add(money.Unit); err != nil { // the customer exists from here on
@@ -90,7 +90,7 @@ func TestTheLimitHoldsAtOnce(t *testing.T) {
 	}
 }
 
-func TestAutoTopUpStopsAtTheLimit(t *testing.T) {
+func TestLimit_StopsAutoTopUp(t *testing.T) {
 	t.Parallel()
 	s := limited(t, "pm_card_visa")
 	if err := s.add(money.Unit); err != nil {
@@ -113,7 +113,7 @@ func TestAutoTopUpStopsAtTheLimit(t *testing.T) {
 	}
 }
 
-func TestCodesAreForTheVerified(t *testing.T) {
+func TestPromo_VerifiedOnly(t *testing.T) {
 	t.Parallel()
 	s := limited(t, "pm_card_visa")
 	admin := s.payer

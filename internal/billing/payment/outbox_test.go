@@ -15,7 +15,7 @@ import (
 )
 
 // Whatever happens to the first requests, the card is charged exactly once and credited exactly once.
-func TestEveryFaultEndsInOneCharge(t *testing.T) {
+func TestOutbox_EveryFaultChargesOnce(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	all := []sandbox.Fault{sandbox.LostAnswer, sandbox.Truncated, sandbox.Error500, sandbox.Timeout,
@@ -82,7 +82,7 @@ func (s *shop) keys() (keys []string) {
 }
 
 // A sender that died in the middle of a call leaves its row to the next one, under the same key.
-func TestADeadSenderIsReplaced(t *testing.T) {
+func TestOutbox_DeadSenderReplaced(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.topUp(money.Unit) // the customer is made
@@ -100,7 +100,7 @@ func TestADeadSenderIsReplaced(t *testing.T) {
 }
 
 // A day later Stripe has forgotten the key: what happened is looked up, and nothing is charged anew.
-func TestAForgottenKeyIsLookedUp(t *testing.T) {
+func TestOutbox_ForgottenKeyLookedUp(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.topUp(money.Unit)
@@ -119,7 +119,7 @@ func TestAForgottenKeyIsLookedUp(t *testing.T) {
 }
 
 // Many payers, many senders, random faults: every top-up ends charged once or not at all, and the books show it.
-func TestManySendersUnderRandomFaults(t *testing.T) {
+func TestOutbox_ManySendersRandomFaults(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	r := rand.New(rand.NewPCG(9, 9))
@@ -158,7 +158,7 @@ func TestManySendersUnderRandomFaults(t *testing.T) {
 }
 
 // An org's first top-up makes its customer and then the payment. Senders in the background do not come between.
-func TestAFirstTopUpIsNotOvertaken(t *testing.T) {
+func TestOutbox_CustomerSentFirst(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	ctx, stop := context.WithCancel(t.Context())

@@ -21,7 +21,7 @@ func (s *shop) setSending(paused bool) outbox.Sending {
 }
 
 // While sending is paused nothing that moves money reaches Stripe; what waits is sent once when it is resumed.
-func TestPauseOfSending(t *testing.T) {
+func TestSending_Pause(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.topUp(20 * money.Unit)

@@ -133,7 +133,7 @@ func (s *shop) want(t TopUp, state State) TopUp {
 	return t
 }
 
-func TestATopUpSucceedsAtOnce(t *testing.T) {
+func TestTopUp_Succeeds(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	key := idem.Request{Principal: "user:x", Method: "POST", Path: "/billing/topups", Key: "k", BodyHMAC: []byte("b")}
@@ -160,7 +160,7 @@ func TestATopUpSucceedsAtOnce(t *testing.T) {
 	s.square(2)
 }
 
-func TestAmountsOutOfRange(t *testing.T) {
+func TestTopUp_AmountOutOfRange(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	for _, n := range []money.Nano{0, -money.Unit, money.Unit - 1, money.Unit + 1, money.Unit + money.Cent/10,
@@ -173,7 +173,7 @@ func TestAmountsOutOfRange(t *testing.T) {
 	s.square(0)
 }
 
-func TestADeclinedCardCreditsNothing(t *testing.T) {
+func TestTopUp_DeclinedCard(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	for _, c := range []struct {
@@ -204,7 +204,7 @@ func TestADeclinedCardCreditsNothing(t *testing.T) {
 }
 
 // Events in any order, repeated or lost, with the poller behind them: the same books.
-func TestWebhooksInAnyOrder(t *testing.T) {
+func TestWebhook_AnyOrder(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
 	d := dbtest.New(t)
@@ -238,7 +238,7 @@ func TestWebhooksInAnyOrder(t *testing.T) {
 	}
 }
 
-func TestCheckoutSavesTheCard(t *testing.T) {
+func TestCheckout_SavesCard(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	first := s.topUp(9 * money.Unit)
@@ -274,7 +274,7 @@ func TestCheckoutSavesTheCard(t *testing.T) {
 	other.want(left, Canceled)
 }
 
-func TestWebhooksAreVerified(t *testing.T) {
+func TestWebhook_Verified(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.topUp(money.Unit)

@@ -17,7 +17,7 @@ var sameIDs = cmp.Comparer(func(a, b id.TopUp) bool { return a == b })
 
 // A receipt stays as it was when the payment arrived, whatever its parties call themselves later; what goes back stands
 // beside it.
-func TestAReceiptStaysAsItWas(t *testing.T) {
+func TestReceipt_Immutable(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.p.cfg.Taxer = tax.Flat{Rates: tax.EU()}
@@ -81,7 +81,7 @@ func TestAReceiptStaysAsItWas(t *testing.T) {
 
 // What was paid by a program that wrote no receipts has one from the first time somebody looks; what was not paid has
 // none.
-func TestAReceiptOfAnOlderPayment(t *testing.T) {
+func TestReceipt_OlderPayment(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	paid := s.topUp(7 * money.Unit)

@@ -54,7 +54,7 @@ func (s *shop) giveBack(n money.Nano) ([]Refund, error) {
 	return made, err
 }
 
-func TestUnusedBalanceGoesBackToItsPayments(t *testing.T) {
+func TestRefund_UnusedBalance(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	first, second := s.topUp(10*money.Unit), s.topUp(20*money.Unit)
@@ -278,7 +278,7 @@ func TestReconciliation(t *testing.T) {
 }
 
 // A payment whose answer and webhooks are lost is found by what Stripe's balance says, whatever the outbox does.
-func TestALostPaymentIsFoundByTheBalance(t *testing.T) {
+func TestReconciliation_FindsLostPayment(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.topUp(money.Unit)
@@ -292,7 +292,7 @@ func TestALostPaymentIsFoundByTheBalance(t *testing.T) {
 }
 
 // An entry that comes hours after its change takes it back out of suspense.
-func TestSuspenseIsResolved(t *testing.T) {
+func TestReconciliation_SuspenseResolved(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.topUp(10 * money.Unit)
@@ -330,7 +330,7 @@ func TestSuspenseIsResolved(t *testing.T) {
 
 // Payments, refunds and disputes under random faults, with webhooks shuffled, repeated and lost: in the end Stripe and
 // the ledger agrees to the cent, and no payment gave back more than it brought.
-func TestMoneyComesAndGoesUnderFaults(t *testing.T) {
+func TestRefund_RandomFaults(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	r := rand.New(rand.NewPCG(3, 14))

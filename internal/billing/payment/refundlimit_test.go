@@ -12,7 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-func TestRefundRoom(t *testing.T) {
+func TestRefundLimit_Room(t *testing.T) {
 	t.Parallel()
 	const u = money.Unit
 	for name, c := range map[string]struct {
@@ -36,7 +36,7 @@ func TestRefundRoom(t *testing.T) {
 	}
 }
 
-func TestRefundedPaymentsAreLimited(t *testing.T) {
+func TestRefundLimit_Payments(t *testing.T) {
 	t.Parallel()
 	rows := make([]dbq.RefundableTopupsRow, 30)
 	for i := range rows {
@@ -52,7 +52,7 @@ func TestRefundedPaymentsAreLimited(t *testing.T) {
 
 // An organisation that pays in and takes out in turns is stopped at the limit. What it uses is no part of that, and
 // staff can let it take out the rest.
-func TestPayingInAndOutIsLimited(t *testing.T) {
+func TestRefundLimit_Amount(t *testing.T) {
 	t.Parallel()
 	const u = money.Unit
 	s := newShop(t, "pm_card_visa")
@@ -106,7 +106,7 @@ func TestPayingInAndOutIsLimited(t *testing.T) {
 }
 
 // Organisations that saved the same card share one limit: signing up again raises nothing.
-func TestOrganisationsWithTheSameCardShareTheRefundLimit(t *testing.T) {
+func TestRefundLimit_SharedByCard(t *testing.T) {
 	t.Parallel()
 	const u = money.Unit
 	s := newShop(t, "")

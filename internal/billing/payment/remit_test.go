@@ -108,7 +108,7 @@ func (o *treasury) left(period, country string, want int64) {
 
 // A tax office is never paid more than is owed to it for a period that is over, whichever periods are paid: a month's
 // payment counts in its quarter and year, and a year's in its months.
-func TestTaxOfficesArePaidWhatIsOwed(t *testing.T) {
+func TestRemit_AmountOwed(t *testing.T) {
 	t.Parallel()
 	o := newTreasury(t, dbtest.New(t))
 	o.left("2025-01", "DE", 1900)
@@ -154,7 +154,7 @@ func TestTaxOfficesArePaidWhatIsOwed(t *testing.T) {
 }
 
 // Many who pay one office at once do not pay it twice; a server that dies at any statement has paid nothing.
-func TestATaxOfficeIsPaidOnce(t *testing.T) {
+func TestRemit_Once(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)
 	o := newTreasury(t, d)

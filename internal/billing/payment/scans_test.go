@@ -34,7 +34,7 @@ func (s *shop) crowd(n int) {
 }
 
 // Orgs at their daily cap do not keep others from being topped up.
-func TestCappedOrgsDoNotStarveOthers(t *testing.T) {
+func TestAutoTopUp_CappedOrgsDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.crowd(batchRows)
@@ -55,7 +55,7 @@ func TestCappedOrgsDoNotStarveOthers(t *testing.T) {
 }
 
 // Checkout pages on which nobody pays do not keep a paid one from being noticed.
-func TestAbandonedPagesDoNotStarveThePoller(t *testing.T) {
+func TestPoll_AbandonedPagesDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	for i := range batchRows {
@@ -79,7 +79,7 @@ func TestAbandonedPagesDoNotStarveThePoller(t *testing.T) {
 }
 
 // Replicas that send at the same time do not take the same rows, and everything is done once.
-func TestSendersShareTheOutbox(t *testing.T) {
+func TestOutbox_SharedBySenders(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.topUp(money.Unit) // the customer is made
@@ -106,7 +106,7 @@ func TestSendersShareTheOutbox(t *testing.T) {
 }
 
 // When Stripe limits the rate, all calls pause: rows are not tried one after the other to meet the same answer.
-func TestRateLimitPausesAllRows(t *testing.T) {
+func TestOutbox_RateLimitPausesAll(t *testing.T) {
 	t.Parallel()
 	w := billingtest.New(t, dbtest.New(t))
 	fake := w.Stripe(nil, billingtest.Patience)

@@ -24,7 +24,7 @@ func (s *shop) setUp() StripeSetup {
 	return x
 }
 
-func TestSetUpMakesWhatIsMissingOnce(t *testing.T) {
+func TestSetUp_CreatesOnce(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	first := s.setUp()
@@ -47,7 +47,7 @@ func TestSetUpMakesWhatIsMissingOnce(t *testing.T) {
 }
 
 // Whatever is lost on the way, running it again ends with one of each.
-func TestSetUpGoesOnAfterLostAnswers(t *testing.T) {
+func TestSetUp_AfterLostAnswers(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	failed := 0
@@ -70,7 +70,7 @@ func TestSetUpGoesOnAfterLostAnswers(t *testing.T) {
 	}
 }
 
-func TestSetUpMendsTheEndpoint(t *testing.T) {
+func TestSetUp_RepairsEndpoint(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	we := s.setUp().Endpoint
@@ -102,7 +102,7 @@ func TestSetUpMendsTheEndpoint(t *testing.T) {
 }
 
 // A meter that was switched off is replaced, and then the price, which belongs to the old one, is not taken for ours.
-func TestSetUpDoesNotTakeAnotherPrice(t *testing.T) {
+func TestSetUp_RefusesOtherPrice(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	s.stripe.Deactivate(s.setUp().Meter)
@@ -112,7 +112,7 @@ func TestSetUpDoesNotTakeAnotherPrice(t *testing.T) {
 	}
 }
 
-func TestTheDocsListTheEvents(t *testing.T) {
+func TestSetUp_DocsListEvents(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("../../../docs/stripe.md")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // A payment page takes cards only, whatever is switched on in Stripe's dashboard.
-func TestPagesTakeCardsOnly(t *testing.T) {
+func TestCheckout_CardsOnly(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	page := s.session(topupKey(s.topUp(9 * money.Unit).ID))
@@ -47,7 +47,7 @@ func (s *shop) refundNow(r Refund) Refund {
 
 // A refund may wait at Stripe and then be made, or fail without ever having left Stripe's balance: then nothing of it
 // is booked against that balance, and the money is in the wallet again.
-func TestPendingRefunds(t *testing.T) {
+func TestRefund_Pending(t *testing.T) {
 	t.Parallel()
 	for _, well := range []bool{true, false} {
 		s := newShop(t, "pm_card_pendingRefund")
@@ -77,7 +77,7 @@ func TestPendingRefunds(t *testing.T) {
 }
 
 // A refund that Stripe has no money for waits there, and is made once there is some.
-func TestARefundWaitsForFunds(t *testing.T) {
+func TestRefund_WaitsForFunds(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.stripe.NeedFunds()
@@ -95,7 +95,7 @@ func TestARefundWaitsForFunds(t *testing.T) {
 }
 
 // A key that was used with other parameters is no refusal: what was done under it is looked up.
-func TestAReusedKeyIsLookedUp(t *testing.T) {
+func TestOutbox_ReusedKeyLookedUp(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.topUp(money.Unit) // the customer is made
@@ -137,7 +137,7 @@ func TestAReusedKeyIsLookedUp(t *testing.T) {
 }
 
 // A bank's inquiry takes no money. Escalated it is a dispute like others; closed, all is as before.
-func TestInquiries(t *testing.T) {
+func TestDispute_Inquiry(t *testing.T) {
 	t.Parallel()
 	for _, disputed := range []bool{true, false} {
 		s := newShop(t, "pm_card_visa")
@@ -164,7 +164,7 @@ func TestInquiries(t *testing.T) {
 }
 
 // A dispute that was prevented is over: lost when it took money, else as if it had not been.
-func TestPreventedDisputes(t *testing.T) {
+func TestDispute_Prevented(t *testing.T) {
 	t.Parallel()
 	for back, want := range map[int64]money.Nano{1000: 0, 0: 10 * money.Unit} {
 		s := newShop(t, "pm_card_visa")
@@ -188,7 +188,7 @@ func (s *shop) paymentOf(x TopUp) (pi string) {
 }
 
 // An early fraud warning stops auto top-up, and administrators learn of it once.
-func TestEarlyFraudWarning(t *testing.T) {
+func TestFraudWarning_StopsAutoTopUp(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	boss := s.Admin().Org
@@ -205,7 +205,7 @@ func TestEarlyFraudWarning(t *testing.T) {
 }
 
 // Stripe accepts reports of usage first and refuses them later, by an event of its version 2.
-func TestMeterErrorsAreNotified(t *testing.T) {
+func TestMeterErrors_NotifyAdmins(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	boss := s.Admin().Org

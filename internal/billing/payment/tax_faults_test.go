@@ -18,7 +18,7 @@ import (
 // the buyer's country and VAT id change: the ledger balance after every step; tax_payable is what was charged less what
 // was given back; each payment is charged the tax of the rules at its making, and gives no more of it back than that;
 // in the end Stripe holds what the ledger says, to the cent.
-func TestTaxUnderFaults(t *testing.T) {
+func TestTax_RandomFaults(t *testing.T) {
 	t.Parallel()
 	for _, seed := range []uint64{1, 2} {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

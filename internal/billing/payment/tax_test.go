@@ -63,7 +63,7 @@ func (s *shop) owed() money.Nano {
 	return n
 }
 
-func TestATopUpIsChargedWithItsTax(t *testing.T) {
+func TestTax_TopUp(t *testing.T) {
 	t.Parallel()
 	s, o := taxed(t, "pm_card_visa")
 	price, err := s.p.Price(t.Context(), s.payer.Org, 100*money.Unit)
@@ -121,7 +121,7 @@ func TestATopUpIsChargedWithItsTax(t *testing.T) {
 }
 
 // A payment under way keeps its tax, whatever changes before it settles, even if it was given up before.
-func TestTheTaxOfAPaymentUnderWayIsFrozen(t *testing.T) {
+func TestTax_FrozenWhilePending(t *testing.T) {
 	t.Parallel()
 	s, o := taxed(t, "pm_slow")
 	s.lives("DE", "")
@@ -146,7 +146,7 @@ func TestTheTaxOfAPaymentUnderWayIsFrozen(t *testing.T) {
 	s.level()
 }
 
-func TestARefundTakesItsTaxAlong(t *testing.T) {
+func TestTax_Refund(t *testing.T) {
 	t.Parallel()
 	s, o := taxed(t, "pm_card_visa")
 	s.lives("DE", "")
@@ -181,7 +181,7 @@ func TestARefundTakesItsTaxAlong(t *testing.T) {
 }
 
 // A lost dispute takes its tax along: what was spent of the credit is bad debt, the tax on it is not.
-func TestADisputeAndItsTax(t *testing.T) {
+func TestTax_Dispute(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		spent        money.Nano
@@ -223,7 +223,7 @@ func TestADisputeAndItsTax(t *testing.T) {
 }
 
 // The cap of a day counts what is added, not the tax on it.
-func TestAutoTopUpPaysItsTax(t *testing.T) {
+func TestTax_AutoTopUp(t *testing.T) {
 	t.Parallel()
 	s, o := taxed(t, "pm_card_visa")
 	s.Exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", s.payer.User, s.payer.User.String()+

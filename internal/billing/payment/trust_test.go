@@ -71,7 +71,7 @@ func (s *shop) standing() Standing {
 }
 
 // Money that was in a hold when the dispute opened is set aside when it comes back, and cannot go to another card.
-func TestDisputedMoneyThatComesBackIsSetAside(t *testing.T) {
+func TestDispute_ReturnedMoneySetAside(t *testing.T) {
 	t.Parallel()
 	const u = money.Unit
 	s := newShop(t, "pm_card_visa")
@@ -110,7 +110,7 @@ func TestDisputedMoneyThatComesBackIsSetAside(t *testing.T) {
 }
 
 // A refund that fails after the dispute opened, promotional credit and later top-ups go to the dispute too.
-func TestWhateverIsCreditedGoesToTheDisputeFirst(t *testing.T) {
+func TestDispute_CreditCoversItFirst(t *testing.T) {
 	t.Parallel()
 	const u = money.Unit
 	s := newShop(t, "pm_card_visa")
@@ -148,7 +148,7 @@ func TestWhateverIsCreditedGoesToTheDisputeFirst(t *testing.T) {
 }
 
 // What a lost dispute cost is repaid by whatever is credited later.
-func TestALostDisputeIsRepaidFirst(t *testing.T) {
+func TestDispute_LostIsRepaidFirst(t *testing.T) {
 	t.Parallel()
 	const u = money.Unit
 	s := newShop(t, "pm_card_visa")
@@ -174,7 +174,7 @@ func TestALostDisputeIsRepaidFirst(t *testing.T) {
 	s.level()
 }
 
-func TestStandingFollowsDisputes(t *testing.T) {
+func TestStanding_FollowsDisputes(t *testing.T) {
 	t.Parallel()
 	const u = money.Unit
 	s := newShop(t, "pm_card_visa")
@@ -237,7 +237,7 @@ func TestStandingFollowsDisputes(t *testing.T) {
 }
 
 // The card of a lost dispute pays for nobody any more: a saved one is refused, and what it pays on a page goes back.
-func TestTheCardOfALostDisputeIsBlocked(t *testing.T) {
+func TestDispute_LostBlocksCard(t *testing.T) {
 	t.Parallel()
 	const u = money.Unit
 	s := newShop(t, "")
@@ -272,7 +272,7 @@ func TestTheCardOfALostDisputeIsBlocked(t *testing.T) {
 
 // Disputes in every order with holds, refunds, credits and top-ups, killed at any statement: what can be spent is
 // exactly what was paid in and is neither used, held, given back nor disputed, and the ledger agrees with Stripe.
-func TestSpendableIsNeverDisputed(t *testing.T) {
+func TestDispute_SpendableNeverDisputed(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -168,7 +168,7 @@ func (x *admin) square() {
 	}
 }
 
-func TestTheScheduleIsWeeklyOnMondays(t *testing.T) {
+func TestSchedule_WeeklyOnMondays(t *testing.T) {
 	t.Parallel()
 	day := func(s string) time.Time {
 		at, err := time.Parse(time.RFC3339, s)

@@ -101,7 +101,7 @@ func (s small) rows(renter id.Org) []dispute {
 
 // Whatever waits for several reasons waits once: for random renters the rule holds back what trying out every
 // assignment of every nano-unit says, no unit more and none less.
-func TestWhatWaitsForTwoReasonsWaitsOnce(t *testing.T) {
+func TestHeld_TwoReasonsCountOnce(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 11))
 	for range 3000 {
@@ -132,7 +132,7 @@ func TestWhatWaitsForTwoReasonsWaitsOnce(t *testing.T) {
 
 // Against the ledger: what is in review and disputed too is held back once, what is released stays back while it is
 // disputed, and what was never held twice is paid.
-func TestDisputedAndInReviewIsHeldBackOnce(t *testing.T) {
+func TestHeld_DisputedAndInReviewOnce(t *testing.T) {
 	t.Parallel()
 	const u = money.Unit
 	x := funded(t, 1000*u)

@@ -220,7 +220,7 @@ func (h *history) disputes() {
 
 // What is added up as it is booked is what the postings add up to, whatever is booked in which order, by clocks that
 // are off, at whatever moment one asks.
-func TestEarningsByTheHourAreTheSumOfThePostings(t *testing.T) {
+func TestEarnings_HourlySums(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestEarningsByTheHourAreTheSumOfThePostings(t *testing.T) {
 
 // A database of before the sums has them after its migration, also when it was cut off or begun again, and while others
 // book.
-func TestOldEarningsAreAdded(t *testing.T) {
+func TestEarnings_OldOnesAdded(t *testing.T) {
 	t.Parallel()
 	text, err := migrations.FS.ReadFile("00191_operator_earning_fill.sql")
 	if err != nil {
@@ -265,7 +265,7 @@ func TestOldEarningsAreAdded(t *testing.T) {
 }
 
 // Whoever posts is killed at each statement in turn; the sums and the postings agree after each death.
-func TestAKilledPosterLeavesSumsThatAgree(t *testing.T) {
+func TestEarnings_KilledPoster(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)
 	all := billingtest.New(t, d)
@@ -314,7 +314,7 @@ func TestAKilledPosterLeavesSumsThatAgree(t *testing.T) {
 
 // Usual holdbacks end with whole hours, so that no posting is read to know what is past them; they are never shorter
 // than said.
-func TestTheHoldbackEndsWithAnHour(t *testing.T) {
+func TestEarnings_HoldbackEndsWithAnHour(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 14, 37, 5, 0, time.UTC)
 	if got, want := cutoffAt(now, DefaultHoldback), time.Date(2026, 11, 15, 13, 59, 59, 999999000,

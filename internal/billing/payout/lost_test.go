@@ -31,7 +31,7 @@ func (x *admin) intent(topup id.TopUp) (pi string) {
 }
 
 // What was earned from a payment that its card's owner got back stays with the platform until a person has decided.
-func TestALostDisputeIsReviewed(t *testing.T) {
+func TestReview_LostDispute(t *testing.T) {
 	t.Parallel()
 	const u = money.Unit
 	for _, paid := range []bool{false, true} { // whether it was payable already when the dispute opened
@@ -84,7 +84,7 @@ func TestALostDisputeIsReviewed(t *testing.T) {
 	}
 }
 
-func TestAdviceOnALostDispute(t *testing.T) {
+func TestReview_AdviceOnLostDispute(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	for _, c := range []struct {
@@ -103,7 +103,7 @@ func TestAdviceOnALostDispute(t *testing.T) {
 	}
 }
 
-func TestNewOperatorsWaitLonger(t *testing.T) {
+func TestHoldback_NewOperators(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.earn(10)

@@ -15,7 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/billingtest"
 )
 
-func TestAnOperatorIsPaid(t *testing.T) {
+func TestPayout_Paid(t *testing.T) {
 	t.Parallel()
 	x := newAdmin(t)
 	x.topUp(1000 * money.Unit)
@@ -89,7 +89,7 @@ func TestAnOperatorIsPaid(t *testing.T) {
 	}
 }
 
-func TestAnAccountThatStripeRefusesIsAskedForAgain(t *testing.T) {
+func TestOnboard_RefusedAccountRetried(t *testing.T) {
 	t.Parallel()
 	x := newAdmin(t)
 	x.fake.Fail(sandbox.RateLimited)
@@ -107,7 +107,7 @@ func TestAnAccountThatStripeRefusesIsAskedForAgain(t *testing.T) {
 }
 
 // An account that stops being good stops payouts until it is good again, and its owner is told.
-func TestAnAccountMayNeedMoreLater(t *testing.T) {
+func TestOnboard_MoreInformationNeeded(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
 	acct := x.fake.Accounts()[0]
@@ -143,7 +143,7 @@ func TestAnAccountMayNeedMoreLater(t *testing.T) {
 }
 
 // A payout for which Stripe holds too little waits, and is paid as the same payout once there is enough.
-func TestAPayoutWaitsForEnoughFunds(t *testing.T) {
+func TestPayout_WaitsForFunds(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 20*money.Unit) // of which Stripe keeps its fee
 	x.earn(20 * money.Unit)
@@ -165,7 +165,7 @@ func TestAPayoutWaitsForEnoughFunds(t *testing.T) {
 
 // What Stripe refuses to take back stays on the payout with its reason, is told to both sides, and moves nothing; it
 // may be asked for again, and once it came back nothing is said of the refusal any more.
-func TestAPayoutThatStripeDoesNotTakeBack(t *testing.T) {
+func TestReverse_RefusedByStripe(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
 	x.Exec("INSERT INTO app_user (id, email, password_hash, admin) VALUES ($1, 'boss@b.c', 'x', true)", x.boss.User)
@@ -222,7 +222,7 @@ func TestAPayoutThatStripeDoesNotTakeBack(t *testing.T) {
 }
 
 // A refusal says nothing any more once all of the payout came back by another way.
-func TestARefusedReversalThatBecameNeedless(t *testing.T) {
+func TestReverse_RefusedAndNoLongerNeeded(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
 	x.earn(50 * money.Unit)
@@ -248,7 +248,7 @@ func TestARefusedReversalThatBecameNeedless(t *testing.T) {
 	}
 }
 
-func TestAPayoutIsTakenBack(t *testing.T) {
+func TestReverse_TakenBack(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
 	x.earn(50 * money.Unit)
@@ -320,7 +320,7 @@ func TestAPayoutIsTakenBack(t *testing.T) {
 
 // What was earned from a payment that is disputed is held back, whether it was pending or payable when the dispute
 // came.
-func TestDisputesHoldBack(t *testing.T) {
+func TestHeld_Disputes(t *testing.T) {
 	t.Parallel()
 	x := newAdmin(t)
 	top := x.topUp(100 * money.Unit)
@@ -359,7 +359,7 @@ func TestDisputesHoldBack(t *testing.T) {
 }
 
 // An account that is not connected any more is paid no more: Stripe's word is final, and nothing is retried for a day.
-func TestADisconnectedAccount(t *testing.T) {
+func TestOnboard_DisconnectedAccount(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
 	acct := x.fake.Accounts()[0]
@@ -390,7 +390,7 @@ func TestADisconnectedAccount(t *testing.T) {
 
 // Money of charges is pending at Stripe for days: a payout is not made from it, nothing is lost, and it is made once
 // there is enough.
-func TestPendingFundsAreNotPaidOut(t *testing.T) {
+func TestPayout_PendingFundsNotPaid(t *testing.T) {
 	t.Parallel()
 	x := newAdmin(t)
 	x.fake.SettleAfter(48 * time.Hour)
@@ -420,7 +420,7 @@ func TestPendingFundsAreNotPaidOut(t *testing.T) {
 }
 
 // Accounts that cannot be asked about do not keep the others from being asked about.
-func TestDeadAccountsDoNotStarveThePoller(t *testing.T) {
+func TestPollAccounts_DeadAccountsDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	x := newAdmin(t)
 	acct := x.onboard()
@@ -442,7 +442,7 @@ func TestDeadAccountsDoNotStarveThePoller(t *testing.T) {
 }
 
 // While sending is paused nobody is paid, and the admin page shows why. Afterwards everybody is paid.
-func TestAPauseOfSendingStopsPayouts(t *testing.T) {
+func TestPayout_SendingPaused(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 500*money.Unit)
 	x.earn(100 * money.Unit)

@@ -57,7 +57,7 @@ func (w *world) want(what string, pending, payable money.Nano) {
 	}
 }
 
-func TestEarningsArePayableAfterTheHoldback(t *testing.T) {
+func TestMature_AfterHoldback(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.earn(10)
@@ -88,7 +88,7 @@ func TestEarningsArePayableAfterTheHoldback(t *testing.T) {
 	w.want("without a holdback", 0, 13)
 }
 
-func TestNothingIsPayableWhileALeaseIsFrozen(t *testing.T) {
+func TestMature_FrozenLease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.earn(10)
@@ -104,7 +104,7 @@ func TestNothingIsPayableWhileALeaseIsFrozen(t *testing.T) {
 
 // Random earnings, returns and maturings at any cutoff: payable is what is old less what was taken, never more, and
 // never below zero.
-func TestNothingYoungIsEverPayable(t *testing.T) {
+func TestMature_NothingBeforeHoldback(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := rand.New(rand.NewPCG(5, 8))

@@ -25,7 +25,7 @@ func ledgerHold(x *admin) func(money.Nano) {
 }
 
 // The worker is killed at each statement of a payout in turn; whoever comes after it pays the operator once.
-func TestAKilledWorkerPaysOnce(t *testing.T) {
+func TestPayout_KilledWorkerPaysOnce(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 20_000*money.Unit)
 	const each = 11 * money.Unit
@@ -64,7 +64,7 @@ func TestAKilledWorkerPaysOnce(t *testing.T) {
 // Whatever fails, is lost after it took effect, comes twice, late or not at all, and wherever the worker dies: each
 // nano-unit is paid at most once, what is not paid is still the operator's, and the ledger agrees with Stripe's
 // balance.
-func TestEachNanoUnitIsPaidAtMostOnce(t *testing.T) {
+func TestPayout_EachNanoUnitOnce(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 // A quarter of what matures is kept as bond, until the bond is ten hours of the operator's list price; an operator who
 // wants none keeps none.
-func TestAQuarterOfWhatMaturesIsRetained(t *testing.T) {
+func TestRetain_QuarterOfWhatMatures(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
 	h := id.New[id.Host]()

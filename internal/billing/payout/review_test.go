@@ -71,7 +71,7 @@ func (x *admin) stands(what string, pending, inReview, payable, withheld money.N
 	}
 }
 
-func TestALinkedRentersMoneyWaitsForAReview(t *testing.T) {
+func TestReview_LinkedRenter(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
 	const u = money.Unit
@@ -152,7 +152,7 @@ func TestALinkedRentersMoneyWaitsForAReview(t *testing.T) {
 }
 
 // What is in review does not cover what was given back to others.
-func TestWhatIsInReviewCoversNothing(t *testing.T) {
+func TestReview_HeldMoneyCoversNothing(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
 	const u = money.Unit
@@ -166,7 +166,7 @@ func TestWhatIsInReviewCoversNothing(t *testing.T) {
 	x.sent("less what was given back", 1, 14*u)
 }
 
-func TestOnlyAPlatformOperatorDecidesOnReviews(t *testing.T) {
+func TestReview_AdminOnly(t *testing.T) {
 	t.Parallel()
 	x := newAdmin(t)
 	x.topUp(100 * money.Unit)
@@ -200,7 +200,7 @@ func TestOnlyAPlatformOperatorDecidesOnReviews(t *testing.T) {
 }
 
 // Each way in which two orgs look like one is found, and what only looks alike is not.
-func TestWhatLinksARenterWithAnOperator(t *testing.T) {
+func TestReview_Links(t *testing.T) {
 	t.Parallel()
 	legal := func(x *admin, o id.Org, name, line, country, vat string) {
 		x.Exec("INSERT INTO org_legal (org_id, name, address, country, vat_id) VALUES ($1, $2, $3, $4, $5)", o, name,
@@ -259,7 +259,7 @@ func TestWhatLinksARenterWithAnOperator(t *testing.T) {
 
 // A link that is only found when part of a renter's money has become payable holds the rest, and what is young is not
 // in review yet.
-func TestAReviewIsOfWhatIsNotPayableYet(t *testing.T) {
+func TestReview_OnlyNotYetPayable(t *testing.T) {
 	t.Parallel()
 	x := newAdmin(t)
 	x.topUp(100 * money.Unit)
@@ -279,7 +279,7 @@ func TestAReviewIsOfWhatIsNotPayableYet(t *testing.T) {
 
 // Whoever matures, releases or refuses is killed at each statement in turn: nothing has changed then, and the next one
 // does it all.
-func TestADeathInAReviewChangesNothing(t *testing.T) {
+func TestReview_KilledAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	x := newAdmin(t)
 	x.topUp(1000 * money.Unit)

@@ -21,7 +21,7 @@ func (x *admin) run() Next {
 }
 
 // The overview says beforehand what a run pays, to the cent, and why it pays nothing.
-func TestTheRunIsWhatItSaid(t *testing.T) {
+func TestUpcoming_MatchesTheRun(t *testing.T) {
 	t.Parallel()
 	x := newAdmin(t)
 	x.topUp(1000 * money.Unit)
@@ -91,7 +91,7 @@ func TestTheRunIsWhatItSaid(t *testing.T) {
 }
 
 // The overview takes as many statements for fifty operators as for one.
-func TestUpcoming_StatementsDoNotGrow(t *testing.T) {
+func TestUpcoming_ConstantNumberOfStatements(t *testing.T) {
 	t.Parallel()
 	x := newAdmin(t)
 	x.topUp(1000 * money.Unit)

@@ -17,7 +17,7 @@ import (
 
 // A month of earnings has one self-billing document, with both parties, the fee and what went back, once however often
 // the job runs; an operator without earnings has none.
-func TestAMonthIsSelfBilledOnce(t *testing.T) {
+func TestSelfBill_OncePerMonth(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
 	x.p.cfg.Merchant = account.Party{
@@ -84,7 +84,7 @@ func TestAMonthIsSelfBilledOnce(t *testing.T) {
 	}
 }
 
-func TestVATTreatment(t *testing.T) {
+func TestSelfBill_VATTreatment(t *testing.T) {
 	t.Parallel()
 	merchant := account.Party{Country: "DE"}
 	for _, c := range []struct {

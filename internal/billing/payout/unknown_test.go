@@ -8,7 +8,7 @@ import (
 )
 
 // A database that was restored to before a payout does not pay it again.
-func TestARestoredDatabaseDoesNotPayTwice(t *testing.T) {
+func TestPayout_RestoredDatabase(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 500*money.Unit)
 	x.earn(100 * money.Unit)

@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-func TestAYearForTheTaxReturn(t *testing.T) {
+func TestYear_TaxReturn(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
 	x.earn(50*money.Unit + 7)

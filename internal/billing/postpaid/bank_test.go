@@ -58,7 +58,7 @@ func (w *world) lostUnpaid() (unpaid, lost, banked money.Nano) {
 
 // What a lost dispute left owed is paid by bank before it was given up: it is not owed any more, its tax stays owed,
 // and a transfer is booked once, never more than is unpaid, wherever the server dies.
-func TestALostDisputeIsPaidByBank(t *testing.T) {
+func TestBank_PaysLostDispute(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)
 	w := newWorld(t, d)
@@ -108,7 +108,7 @@ func TestALostDisputeIsPaidByBank(t *testing.T) {
 
 // After it was given up, a transfer pays what is still owed first and then makes up for the bad debt, whose tax is owed
 // again; nothing is lent until all of it is paid.
-func TestWhatWasGivenUpIsPaidByBank(t *testing.T) {
+func TestBank_PaysWrittenOff(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)
 	w := newWorld(t, d)
@@ -154,7 +154,7 @@ func TestWhatWasGivenUpIsPaidByBank(t *testing.T) {
 
 // A part is paid, the rest given up, and one more transfer pays it: an org that was switched off ends, and what is
 // short of a cent, because its own money had fractions, is given away.
-func TestAPartIsPaidByBankAndTheRestGivenUp(t *testing.T) {
+func TestBank_PartPaidRestWrittenOff(t *testing.T) {
 	t.Parallel()
 	for _, given := range []bool{false, true} {
 		w := newWorld(t, dbtest.New(t))
@@ -194,7 +194,7 @@ func TestAPartIsPaidByBankAndTheRestGivenUp(t *testing.T) {
 
 // Only an admin books a transfer, in whole cents and with its reference and a reason, and only for what a lost dispute
 // took.
-func TestWhoBooksWhatWasPaidByBank(t *testing.T) {
+func TestBank_AdminOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.New(t))
 	invoice, payment := w.paidInvoice()

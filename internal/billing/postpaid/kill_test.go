@@ -74,7 +74,7 @@ func (w *world) away() {
 
 // The server may die at any statement of what bills an org: nothing is written of what it died in, and done again it is
 // done once.
-func TestKilledAtEachStatement(t *testing.T) {
+func TestCharge_KilledAtEachStatement(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)
 	w := newWorld(t, d)
@@ -148,7 +148,7 @@ func TestKilledAtEachStatement(t *testing.T) {
 }
 
 // An invoice that the card does not pay stops what is lent; paid all the same, it is lent again.
-func TestAnUnpaidInvoiceStopsCredit(t *testing.T) {
+func TestInvoice_UnpaidStopsCredit(t *testing.T) {
 	t.Parallel()
 	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
 	w.set(Change{On: true, Limit: 50 * money.Unit, Reason: "trusted"})

@@ -12,7 +12,7 @@ import (
 // What a lost dispute of an invoice's payment leaves owed is given up, once, wherever the server dies and whatever
 // Stripe tells again: it is bad debt, its share of the tax is owed no more, nothing is lent, and who was switched off
 // ends. Money that the bank gives again makes up for it.
-func TestTheRestOfALostDisputeIsGivenUp(t *testing.T) {
+func TestWriteOff_RestOfLostDispute(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)
 	w := newWorld(t, d)

@@ -171,7 +171,7 @@ var faults = []sandbox.Fault{sandbox.None, sandbox.Error500, sandbox.RateLimited
 // right by the next; and in the end nothing is owed. With taxes, whose rate changes every month, an invoice is that and
 // the tax on it, or on what Stripe closed without tax as well. What the card does not pay is paid later, or given up;
 // then it is bad debt, and not any more when it is paid after all.
-func TestEveryInvoiceIsTheBooks(t *testing.T) {
+func TestInvoice_EqualsLedger(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
 		d, k := dbtest.NewMortal(t)

@@ -18,7 +18,7 @@ import (
 
 // A lease whose report came too late for the period it ran in is in the next one, with the time at which it ran; the
 // lines add up to what was booked.
-func TestLateUsageSaysWhenItRan(t *testing.T) {
+func TestPeriod_LateUsage(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	w := newWorld(t, d)
@@ -69,7 +69,7 @@ func TestLateUsageSaysWhenItRan(t *testing.T) {
 }
 
 // Only what the card did not pay can be paid, and only by who owes it.
-func TestPayingAnInvoice(t *testing.T) {
+func TestInvoice_Pay(t *testing.T) {
 	t.Parallel()
 	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
 	w.set(Change{On: true, Limit: 50 * money.Unit, Reason: "trusted"})
@@ -120,7 +120,7 @@ func TestPayingAnInvoice(t *testing.T) {
 
 // A subscription that ends in the second in which it was renewed has two periods with one end. What the earlier one
 // billed is not billed again, however Stripe's ids sort.
-func TestTwoPeriodsOfOneEndBillOnce(t *testing.T) {
+func TestPeriod_SameEndBilledOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.New(t))
 	w.set(Change{On: true, Limit: 50 * money.Unit, Reason: "trusted"})

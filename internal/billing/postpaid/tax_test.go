@@ -49,7 +49,7 @@ func (w *world) ofOnly(state string, net, on money.Nano) CreditInvoice {
 
 // Nobody says what the tax is: nothing is invoiced. What is decided then stays, whatever the rate is later. An invoice
 // that is taken back takes its tax along.
-func TestTaxOfAnInvoice(t *testing.T) {
+func TestTax_Invoice(t *testing.T) {
 	t.Parallel()
 	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
 	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
@@ -91,7 +91,7 @@ func TestTaxOfAnInvoice(t *testing.T) {
 }
 
 // A business elsewhere in the EU accounts for the tax: the invoice says so, and the sale is in the report.
-func TestReverseChargeOnAnInvoice(t *testing.T) {
+func TestTax_ReverseCharge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.New(t))
 	w.taxes.Flat = tax.Flat{Home: "DE", Rates: tax.EU()}

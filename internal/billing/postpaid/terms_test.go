@@ -19,7 +19,7 @@ import (
 
 // What is held on credit never exceeds the limit and the org's own money, whatever is rented at the same time and
 // however the limit moves meanwhile.
-func TestTheLimitHolds(t *testing.T) {
+func TestTerms_LimitHolds(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	for seed := range uint64(6) {
@@ -78,7 +78,7 @@ func TestTheLimitHolds(t *testing.T) {
 }
 
 // Only an admin decides, with a limit and a reason; the org is told each time, and the trail keeps it.
-func TestWhoDecides(t *testing.T) {
+func TestTerms_AdminOnly(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	w := newWorld(t, d)
@@ -120,7 +120,7 @@ func TestWhoDecides(t *testing.T) {
 }
 
 // The list says of an org what its own terms say.
-func TestTheListSaysWhatTheTermsSay(t *testing.T) {
+func TestTerms_ListEqualsTerms(t *testing.T) {
 	t.Parallel()
 	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
 	w.invoiced()

@@ -19,7 +19,7 @@ import (
 
 // Who pays afterwards can prove each bill offline as everybody can, at any time: before it is billed, when it is, and
 // when its invoice is paid. What is proven is what the lines say, what was charged, and what the invoice comes to.
-func TestABillOnCreditIsVerified(t *testing.T) {
+func TestProof_BillOnCredit(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	w := newWorld(t, d)

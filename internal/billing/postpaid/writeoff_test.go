@@ -65,7 +65,7 @@ func (w *world) writeOff() WriteOff {
 
 // An invoice that the card does not pay is given up: it is bad debt, its tax is owed no more, and nothing is lent. Paid
 // after all, the bad debt is made up for, the tax is owed again, and so is the credit there.
-func TestAnInvoiceIsGivenUp(t *testing.T) {
+func TestWriteOff_Invoice(t *testing.T) {
 	t.Parallel()
 	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
 	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
@@ -118,7 +118,7 @@ func TestAnInvoiceIsGivenUp(t *testing.T) {
 
 // An org that was switched off ends with an invoice given up, though nothing was paid, and is lent nothing when it is
 // switched on.
-func TestWhoWasGivenUpEnds(t *testing.T) {
+func TestWriteOff_EndsPayingAfterwards(t *testing.T) {
 	t.Parallel()
 	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
 	draft := w.invoiced()
@@ -147,7 +147,7 @@ func TestWhoWasGivenUpEnds(t *testing.T) {
 
 // What overtakes a decision stands: an invoice that was paid before Stripe heard of it is not written off. One that is
 // voided after it was given up is owed and billed again.
-func TestWhatOvertakesAWriteOff(t *testing.T) {
+func TestWriteOff_Overtaken(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	w := newWorldPaying(t, d, "pm_card_chargeCustomerFail")
@@ -197,7 +197,7 @@ func TestWhatOvertakesAWriteOff(t *testing.T) {
 
 // Paid to the platform's bank after it was given up, it is booked the same way. A refusal by Stripe leaves it owed,
 // administrators are told, and it may be decided again.
-func TestAWriteOffThatStripeRefuses(t *testing.T) {
+func TestWriteOff_RefusedByStripe(t *testing.T) {
 	t.Parallel()
 	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
 	draft := w.invoiced()
@@ -233,7 +233,7 @@ func TestAWriteOffThatStripeRefuses(t *testing.T) {
 }
 
 // Only an admin gives up an invoice of that org, which the card did not pay, and says why.
-func TestWhoGivesUp(t *testing.T) {
+func TestWriteOff_AdminOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.New(t))
 	draft := w.invoiced()
@@ -264,7 +264,7 @@ func TestWhoGivesUp(t *testing.T) {
 
 // The server may die at any statement of what gives an invoice up, of what books it and of what books its payment after
 // all.
-func TestAWriteOffKilledAtEachStatement(t *testing.T) {
+func TestWriteOff_KilledAtEachStatement(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)
 	w := newWorldPaying(t, d, "pm_card_chargeCustomerFail")
@@ -299,7 +299,7 @@ func TestAWriteOffKilledAtEachStatement(t *testing.T) {
 
 // An invoice that is voided after it was given up is owed again; the server may die at any statement of what books
 // that.
-func TestAVoidAfterAWriteOffKilledAtEachStatement(t *testing.T) {
+func TestWriteOff_VoidedKilledAtEachStatement(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)
 	w := newWorldPaying(t, d, "pm_card_chargeCustomerFail")

@@ -10,7 +10,7 @@ import (
 )
 
 // Every account is somebody's: whatever the ledger holds, what there is and whose it is come to the same.
-func TestBothSidesOfTheHoldingsComeToTheSame(t *testing.T) {
+func TestHoldings_BothSidesEqual(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)
 	r.open(t)
@@ -51,7 +51,7 @@ func TestBothSidesOfTheHoldingsComeToTheSame(t *testing.T) {
 }
 
 // A trial balance is kept as long as it was said, with the moment it is from, and no longer.
-func TestATrialBalanceSaysItsAge(t *testing.T) {
+func TestTrialBalance_Age(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)
 	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)

@@ -16,7 +16,7 @@ import (
 )
 
 // The invoices of the months in which the rental may lie add up to its cost, less what was given back.
-func TestInvoicesAddUpToTheBill(t *testing.T) {
+func TestInvoice_SumsToTheBill(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)
 	r.open(t)

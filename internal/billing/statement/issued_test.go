@@ -16,7 +16,7 @@ import (
 
 // An invoice is issued once, by itself when its month is closed, and stays: new names, another merchant and what is
 // given back later do not change it.
-func TestAnIssuedInvoiceStays(t *testing.T) {
+func TestInvoice_Immutable(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)
 	r.open(t)

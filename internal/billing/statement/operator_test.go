@@ -43,7 +43,7 @@ func (r *rental) tryOperatorStatement(t *testing.T,
 }
 
 // Whatever it is summed by, an operator's statement adds up to what the ledger holds for them and for the platform.
-func TestAnOperatorsStatementAddsUp(t *testing.T) {
+func TestOperator_AddsUp(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)
 	r.open(t)
@@ -114,7 +114,7 @@ func TestAnOperatorsStatementAddsUp(t *testing.T) {
 }
 
 // What is measured and not booked yet stands beside what is booked: statement, payouts and the ledger agrees on both.
-func TestAStatementTellsWhatIsNotBookedYet(t *testing.T) {
+func TestOperator_NotBookedYet(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)
 	r.open(t)
@@ -201,7 +201,7 @@ func (r *rental) giveBackPart(t *testing.T, earned money.Nano) {
 }
 
 // A frozen lease is marked: nothing of it becomes payable.
-func TestAnOperatorsStatementMarksWhatIsFrozen(t *testing.T) {
+func TestOperator_MarksFrozen(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)
 	r.open(t)

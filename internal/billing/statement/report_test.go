@@ -180,7 +180,7 @@ func (r *rental) balance(t *testing.T) statement.Balance {
 }
 
 // The numbers in docs/money.md are those of the real books.
-func TestTheWorkedExample(t *testing.T) {
+func TestReport_WorkedExample(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)
 	r.open(t)
@@ -319,7 +319,7 @@ func document(t *testing.T, name string) string {
 	}
 }
 
-func TestABalanceWhileSomethingRuns(t *testing.T) {
+func TestBalance_WhileRunning(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)
 	r.open(t)
@@ -384,7 +384,7 @@ func TestTransactions(t *testing.T) {
 	}
 }
 
-func TestEarningsAreTheOperatorsOwn(t *testing.T) {
+func TestEarnings_OwnHostsOnly(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)
 	for _, c := range []struct {
@@ -398,7 +398,7 @@ func TestEarningsAreTheOperatorsOwn(t *testing.T) {
 	}
 }
 
-func TestSecondsAreExact(t *testing.T) {
+func TestReport_SecondsExact(t *testing.T) {
 	t.Parallel()
 	for ms, want := range map[statement.Seconds]string{
 		0:              "0.000",

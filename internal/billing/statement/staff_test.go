@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-func TestOnlyStaffReadsTheWholePlatform(t *testing.T) {
+func TestStaff_Only(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	for who, allowed := range map[*account.Principal]bool{

@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-func TestReportByCountryAndPeriod(t *testing.T) {
+func TestReport_ByCountryAndPeriod(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	org := billingtest.New(t, d).Org()

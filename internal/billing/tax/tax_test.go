@@ -49,7 +49,7 @@ func TestFlatRates(t *testing.T) {
 	}
 }
 
-func TestRatesAreRead(t *testing.T) {
+func TestFlat_ParseRates(t *testing.T) {
 	t.Parallel()
 	known := func(c string) bool { return InEU(c) || c == "GB" || c == "US" }
 	for in, want := range map[string]map[string]int64{
@@ -95,7 +95,7 @@ func TestRatesAreRead(t *testing.T) {
 }
 
 // Rounding is half up, exact for any amount.
-func TestTaxIsRoundedHalfUp(t *testing.T) {
+func TestTax_RoundedHalfUp(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ cents, ppm, want int64 }{{10_000, 190_000, 1900}, {1, 190_000, 0}, {2, 250_000, 1},
 		{3, 190_000, 1}, {50, 190_000, 10}, {0, 190_000, 0}, {5, 0, 0}} {
@@ -116,7 +116,7 @@ func TestTaxIsRoundedHalfUp(t *testing.T) {
 
 // Whatever parts a payment goes back in, and whichever of them fail in between: never more tax than was charged, within
 // a cent of the proportion at every step, and all of it once all is back.
-func TestTaxGoesBackInProportion(t *testing.T) {
+func TestTax_ReturnedInProportion(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 3_000 {

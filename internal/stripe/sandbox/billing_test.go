@@ -17,7 +17,7 @@ import (
 )
 
 // Meter events, subscriptions, invoices and what becomes of them are as Stripe describes them.
-func TestBillingIsAsPublished(t *testing.T) {
+func TestConform_Billing(t *testing.T) {
 	t.Parallel()
 	k := newTalk(t)
 	var at atomic.Int64
@@ -124,7 +124,7 @@ func TestBillingIsAsPublished(t *testing.T) {
 }
 
 // What the meter counted is rounded half up to whole cents, whatever the price and however much it is.
-func TestMeteredAmountsAreRoundedHalfUp(t *testing.T) {
+func TestMeter_RoundedHalfUp(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
 		units   int64
@@ -149,7 +149,7 @@ func TestMeteredAmountsAreRoundedHalfUp(t *testing.T) {
 	}
 }
 
-func TestMonthsEndOnTheAnchorsDay(t *testing.T) {
+func TestSubscription_MonthEndsOnAnchorDay(t *testing.T) {
 	t.Parallel()
 	anchor := time.Date(2027, 12, 31, 23, 59, 58, 0, time.UTC)
 	for n, want := range []string{"2027-12-31", "2028-01-31", "2028-02-29", "2028-03-31", "2028-04-30"} {
@@ -162,7 +162,7 @@ func TestMonthsEndOnTheAnchorsDay(t *testing.T) {
 
 // Servers that share a state bill once: whichever of them sees that a period is over, there is one invoice and one
 // charge.
-func TestServersThatShareAStateBillOnce(t *testing.T) {
+func TestShared_BillOnce(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	var at atomic.Int64
@@ -219,7 +219,7 @@ func TestServersThatShareAStateBillOnce(t *testing.T) {
 }
 
 // The payer sees the invoice on its page, and pays there.
-func TestTheInvoicePagePays(t *testing.T) {
+func TestPages_Invoice(t *testing.T) {
 	t.Parallel()
 	k := newTalk(t)
 	post := http.MethodPost

@@ -72,7 +72,7 @@ func (k *talk) do(method, path string, want int, pairs ...string) (id string) {
 }
 
 // Every kind of answer and event has the fields, types and values of Stripe's published OpenAPI description.
-func TestAnswersAreAsPublished(t *testing.T) {
+func TestConform_Answers(t *testing.T) {
 	t.Parallel()
 	k := newTalk(t)
 	get, post := http.MethodGet, http.MethodPost
@@ -158,7 +158,7 @@ func TestAnswersAreAsPublished(t *testing.T) {
 }
 
 // What the balance holds is what came in less what went out and the fees.
-func TestTheBalanceAddsUp(t *testing.T) {
+func TestBalance_AddsUp(t *testing.T) {
 	t.Parallel()
 	k := newTalk(t)
 	pi := k.do(http.MethodPost, "/v1/payment_intents", 200, "amount", "10000", "currency", "eur", "payment_method",
@@ -178,7 +178,7 @@ func TestTheBalanceAddsUp(t *testing.T) {
 }
 
 // A check that notices nothing would prove nothing.
-func TestTheCheckNotices(t *testing.T) {
+func TestConform_CheckDetects(t *testing.T) {
 	t.Parallel()
 	o, err := published()
 	if err != nil {

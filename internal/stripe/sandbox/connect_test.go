@@ -9,7 +9,7 @@ import (
 )
 
 // Accounts, links, transfers and reversals, and their events, are as Stripe describes them.
-func TestConnectIsAsPublished(t *testing.T) {
+func TestConform_Connect(t *testing.T) {
 	t.Parallel()
 	k := newTalk(t)
 	get, post := http.MethodGet, http.MethodPost
@@ -65,7 +65,7 @@ func TestConnectIsAsPublished(t *testing.T) {
 }
 
 // The onboarding page takes one visit; a spent link leads to where a new one is made.
-func TestTheOnboardingPage(t *testing.T) {
+func TestPages_Onboarding(t *testing.T) {
 	t.Parallel()
 	s, srv := serve(t, Config{})
 	if status, body := call(t, srv, "/v1/accounts", "a", url.Values{

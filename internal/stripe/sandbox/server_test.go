@@ -53,7 +53,7 @@ var cardForm = url.Values{
 	"confirm":        {"true"},
 }
 
-func TestAPostNeedsAKey(t *testing.T) {
+func TestPost_KeyRequired(t *testing.T) {
 	t.Parallel()
 	_, srv := serve(t, Config{})
 	if status, body := call(t, srv, "/v1/payment_intents", "", cardForm); status != 400 {
@@ -61,7 +61,7 @@ func TestAPostNeedsAKey(t *testing.T) {
 	}
 }
 
-func TestAKeyIsForItsParameters(t *testing.T) {
+func TestPost_KeyBoundToParameters(t *testing.T) {
 	t.Parallel()
 	s, srv := serve(t, Config{})
 	_, first := call(t, srv, "/v1/payment_intents", "k", cardForm)
@@ -83,7 +83,7 @@ func TestAKeyIsForItsParameters(t *testing.T) {
 }
 
 // Every event arrives, however often the webhook fails.
-func TestPushDeliversUntilItIsTaken(t *testing.T) {
+func TestPush_UntilAccepted(t *testing.T) {
 	t.Parallel()
 	s, srv := serve(t, Config{WebhookSecret: "w"})
 	var mu sync.Mutex
@@ -121,7 +121,7 @@ func TestPushDeliversUntilItIsTaken(t *testing.T) {
 	}
 }
 
-func TestTheCheckoutPagePays(t *testing.T) {
+func TestPages_Checkout(t *testing.T) {
 	t.Parallel()
 	s, srv := serve(t, Config{})
 	form := url.Values{

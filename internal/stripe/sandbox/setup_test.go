@@ -6,7 +6,7 @@ import (
 )
 
 // Meters, products, prices and webhook endpoints are as Stripe describes them.
-func TestWhatIsSetUpIsAsPublished(t *testing.T) {
+func TestConform_SetUp(t *testing.T) {
 	t.Parallel()
 	k := newTalk(t)
 	get, post := http.MethodGet, http.MethodPost

@@ -16,7 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-func TestEveryPartOfTheStateIsKept(t *testing.T) {
+func TestShared_EveryPartStored(t *testing.T) {
 	t.Parallel()
 	v := reflect.ValueOf(new(state)).Elem()
 	seen := map[string]bool{}
@@ -30,7 +30,7 @@ func TestEveryPartOfTheStateIsKept(t *testing.T) {
 	}
 }
 
-func TestItRemembersAcrossRestarts(t *testing.T) {
+func TestShared_SurvivesRestart(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	_, srv := serve(t, Config{DB: d})
@@ -44,7 +44,7 @@ func TestItRemembersAcrossRestarts(t *testing.T) {
 	}
 }
 
-func TestAnEarlierVersionsFileIsTakenOver(t *testing.T) {
+func TestShared_EarlierVersionsFile(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	file := filepath.Join(t.TempDir(), "stripe.json")
@@ -69,7 +69,7 @@ func TestAnEarlierVersionsFileIsTakenOver(t *testing.T) {
 
 // Servers that share a state are one Stripe: each sees at once what another did, a key is one key, and they charge
 // once.
-func TestServersShareAState(t *testing.T) {
+func TestShared_State(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	var servers []*Server
@@ -131,7 +131,7 @@ func TestServersShareAState(t *testing.T) {
 }
 
 // Every event arrives though the servers share the work, and though one dies with what it took.
-func TestServersShareTheirDeliveries(t *testing.T) {
+func TestShared_Deliveries(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	later := func() time.Time { return time.Now().Add(2 * turn) }
@@ -183,7 +183,7 @@ func TestServersShareTheirDeliveries(t *testing.T) {
 }
 
 // A server that cannot reach its state says so, and what it had not kept did not happen.
-func TestAServerThatCannotKeepItsStateIsDown(t *testing.T) {
+func TestShared_StateUnavailable(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	s, srv := serve(t, Config{DB: d})

@@ -272,6 +272,6 @@ var gangMutants = []mutant{
 		name: "relief-and-fee", rule: "credits return no fee that became relief", file: "internal/billing/ledger/correct.go",
 		old: "	return fairness.FeeBack(part, money.Nano(fee), relief), nil\n",
 		new: "	return max(part, fairness.FeeBack(part, money.Nano(fee), relief)), nil\n",
-		by:  []suite{{"./internal/billing/metering", "TestAFeeThatBecameReliefIsNotReturned"}},
+		by:  []suite{{"./internal/billing/metering", "TestCredit_FeePaidAsReliefStays"}},
 	},
 }

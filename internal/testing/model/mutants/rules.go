@@ -50,7 +50,7 @@ var mutants = []mutant{
 		name: "half-open", rule: "an open window counts up to confirmed_until only", file: chargeGo,
 		old: "	return w.ConfirmedMS\n",
 		new: "	return w.ConfirmedMS + 300_000\n",
-		by:  []suite{bills, {"./internal/billing/metering", "TestChargeIsExactInAnyOrder|TestNothingIsBilledPastRunUntil"}},
+		by:  []suite{bills, {"./internal/billing/metering", "TestCharge_ExactInAnyOrder|TestCharge_NothingPastRunUntil"}},
 	},
 	{
 		name: "short-pieces", rule: "no piece of time is too short to count", file: "internal/interval/interval.go",
@@ -76,31 +76,31 @@ var mutants = []mutant{
 		name: "any-list", rule: "a list counts as signed only by its host, as it is", file: signedGo,
 		old: "		if !valid && !signedByAny(signed[k], keys[v.Host][1:]) {\n",
 		new: "		if !valid && len(keys) == 0 {\n",
-		by:  []suite{{"./internal/billing/metering", "TestAListThatDoesNotHold"}},
+		by:  []suite{{"./internal/billing/metering", "TestSigned_ForgedList"}},
 	},
 	{
 		name: "any-host", rule: "a host proves only its own leases", file: "internal/db/dbq/metering.sql.go",
 		old: "JOIN lease l ON l.id = u.id AND l.host_id = u.host_id\n",
 		new: "JOIN lease l ON l.id = u.id AND u.host_id IS NOT NULL\n",
-		by:  []suite{{"./internal/billing/metering", "TestManyHostsInOneTransaction|TestRefusedSegments"}},
+		by:  []suite{{"./internal/billing/metering", "TestCollector_ManyHostsInOneTransaction|TestIngest_RefusedSegments"}},
 	},
 	{
 		name: "any-clock", rule: "an end is what its anchor makes of the boot clock", file: segmentGo,
 		old: "	case r.EndMS != max(anchor.At(r.BootEndMS), r.StartMS):\n",
 		new: "	case r.EndMS < r.StartMS:\n",
-		by:  []suite{{"./internal/billing/metering", "TestRefusedSegments"}},
+		by:  []suite{{"./internal/billing/metering", "TestIngest_RefusedSegments"}},
 	},
 	{
 		name: "any-future", rule: "nothing is proven before it happened", file: segmentGo,
 		old: "	case r.EndMS > now+futureMS:\n",
 		new: "	case r.EndMS > now+futureMS && now < 0:\n",
-		by:  []suite{{"./internal/billing/metering", "TestRefusedSegments"}},
+		by:  []suite{{"./internal/billing/metering", "TestIngest_RefusedSegments"}},
 	},
 	{
 		name: "last-content-wins", rule: "of two contents under one number the first stands", file: ingestGo,
 		old: "			r.refused = refusedConflict\n",
 		new: "			r.known = true\n",
-		by:  []suite{{"./internal/billing/metering", "TestAConflictFreezesItsLease"}},
+		by:  []suite{{"./internal/billing/metering", "TestIngest_ConflictFreezesLease"}},
 	},
 	{
 		name: "hold-rounds-down",
@@ -108,7 +108,7 @@ var mutants = []mutant{
 		file: "internal/billing/metering/authorise.go",
 		old:  "		total += money.Posted(num.Add(num, big.NewInt(money.NumeratorPerNano-1)))\n",
 		new:  "		total += money.Posted(num) - money.Posted(num)/1000\n",
-		by:   []suite{bills, {"./internal/billing/metering", "TestOvershootIsImpossible|TestARandomHourStaysWithinItsHold"}},
+		by:   []suite{bills, {"./internal/billing/metering", "TestAuthorise_NoOvershoot|TestWalk_RandomHourStaysWithinHold"}},
 	},
 	{
 		name: "gives-all-back", rule: "a hold keeps what may still be charged", file: "internal/billing/metering/settle.go",
@@ -124,19 +124,19 @@ var mutants = []mutant{
 		name: "never-due", rule: "a quarter of an hour that is proven is booked", file: postingGo,
 		old: "	if p.BilledMS >= postStepMS || ",
 		new: "	if ",
-		by:  []suite{bills, {"./internal/billing/metering", "TestARunningLeaseIsBookedInSteps"}},
+		by:  []suite{bills, {"./internal/billing/metering", "TestPosting_RunningLeaseInSteps"}},
 	},
 	{
 		name: "waits-for-ever", rule: "nothing that is proven waits longer than twenty minutes", file: postingGo,
 		old: "l.readAt-l.unpostedSince >= postWithinMS",
 		new: "p.BilledMS > 0 && l.readAt < l.unpostedSince",
-		by:  []suite{{"./internal/billing/metering", "TestNothingWaitsForLong"}},
+		by:  []suite{{"./internal/billing/metering", "TestPosting_NothingWaitsForLong"}},
 	},
 	{
 		name: "waits-when-closed", rule: "when no window is open nothing waits for the books", file: postingGo,
 		old: "			return false\n		}\n	}\n	return true\n",
 		new: "			return false\n		}\n	}\n	return false\n",
-		by:  []suite{bills, {"./internal/billing/metering", "TestAtTheCloseNothingWaits"}},
+		by:  []suite{bills, {"./internal/billing/metering", "TestPosting_NothingWaitsAtClose"}},
 	},
 	{
 		name: "forgets-what-waits",
@@ -150,19 +150,19 @@ var mutants = []mutant{
 		name: "unlocked-balances", rule: "balances are locked before they are read", file: "internal/db/dbq/ledger.sql.go",
 		old: ", b.account_id\nFOR UPDATE OF b\n",
 		new: ", b.account_id\n",
-		by:  []suite{{"./internal/billing/ledger", "TestAWalletNeverFallsBelowZero|TestBooksAlwaysBalance"}},
+		by:  []suite{{"./internal/billing/ledger", "TestPost_WalletNeverBelowZero|TestLedger_AlwaysBalances"}},
 	},
 	{
 		name: "auto-keys", rule: "a charge said again carries the key it carried before", file: "internal/stripe/payment.go",
 		old: "	params.SetIdempotencyKey(key)\n	pi, err := c.api.PaymentIntents.New(params)\n",
 		new: "	_ = key\n	pi, err := c.api.PaymentIntents.New(params)\n",
-		by:  []suite{{"./internal/billing/payment", "TestEveryFaultEndsInOneCharge|TestManySendersUnderRandomFaults"}},
+		by:  []suite{{"./internal/billing/payment", "TestOutbox_EveryFaultChargesOnce|TestOutbox_ManySendersRandomFaults"}},
 	},
 	{
 		name: "counted-twice", rule: "what waits for two reasons waits once", file: "internal/billing/payout/disputed.go",
 		old: "			extra = max(extra, claimed-waits)\n",
 		new: "			extra = claimed\n			_ = waits\n",
-		by:  []suite{{"./internal/billing/payout", "TestWhatWaitsForTwoReasonsWaitsOnce"}},
+		by:  []suite{{"./internal/billing/payout", "TestHeld_TwoReasonsCountOnce"}},
 	},
 	{
 		name: "payout-key",
@@ -170,7 +170,7 @@ var mutants = []mutant{
 		file: "internal/stripe/transfer.go",
 		old:  "	params.SetIdempotencyKey(key)\n	t, err := c.api.Transfers.New(params)\n",
 		new:  "	_ = key\n	t, err := c.api.Transfers.New(params)\n",
-		by:   []suite{{"./internal/billing/payout", "TestAKilledWorkerPaysOnce|TestEachNanoUnitIsPaidAtMostOnce"}},
+		by:   []suite{{"./internal/billing/payout", "TestPayout_KilledWorkerPaysOnce|TestPayout_EachNanoUnitOnce"}},
 	},
 	{
 		name: "blocked-card",
@@ -178,7 +178,7 @@ var mutants = []mutant{
 		file: "internal/billing/payment/settle.go",
 		old:  "	if pay.Fingerprint != \"\" {\n		if blocked",
 		new:  "	if false {\n		if blocked",
-		by:   []suite{{"./internal/billing/payment", "TestTheCardOfALostDisputeIsBlocked"}},
+		by:   []suite{{"./internal/billing/payment", "TestDispute_LostBlocksCard"}},
 	},
 	{
 		name: "lost-dispute-paid",
@@ -187,7 +187,7 @@ var mutants = []mutant{
 		old: "	if err := openLost(ctx, tx, org, currency, matured, unpaid); err != nil {\n" +
 			"		return 0, err\n	}\n",
 		new: "	_ = openLost\n",
-		by:  []suite{{"./internal/billing/payout", "TestALostDisputeIsReviewed"}},
+		by:  []suite{{"./internal/billing/payout", "TestReview_LostDispute"}},
 	},
 	{
 		name: "restored-not-paused",
