@@ -1,4 +1,4 @@
-// Package audit is the trail of who did what: one row per act, written in the transaction of the act, never changed.
+// Package audit is the audit log: one row per act, written in the act's transaction, never changed.
 //
 // A row names the org, the user and the token by id, the act by a stable word ("cluster.rent"), and the object by its
 // prefixed id. Details are small facts for people; a secret, a password or an environment never goes in.
@@ -18,7 +18,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Event is one act. Zero ids mean "none": the platform itself acted, or nobody was signed in.
+// Event is one act. Zero ids mean "none": the platform itself acted, or no one was signed in.
 type Event struct {
 	Org     id.Org
 	User    id.User
@@ -36,7 +36,7 @@ type Entry struct {
 	Event
 }
 
-// Record writes the event in tx, so that an act and its trail stand or fall together.
+// Record writes the event in tx, so that an act and its event are committed together or not at all.
 func Record(ctx context.Context, tx *db.Tx, e Event) error {
 	row, err := e.row()
 	if err == nil {
@@ -72,20 +72,20 @@ func (e Event) row() (dbq.InsertAuditEventParams, error) {
 
 // Filter is what Search looks for; zero fields match everything.
 type Filter struct {
-	Org    id.Org // Search: what it did, and what was done to it; Own: whose trail
+	Org    id.Org // Search: what it did, and what was done to it; Own: whose log
 	Action string // a word such as "payout.stop", or its noun: "payout"
 	Words  string // an object's id, the beginning of the e-mail of who acted, or a part of the details
 }
 
-// Found is an entry of anybody's trail, with names for people. They are "" for who is gone, and for the platform
+// Found is an event with the names of people. They are "" for people who were deleted, and for the platform
 // itself.
 type Found struct {
 	Entry
 	Email, OrgName string
 }
 
-// Search is the whole platform's trail, newest first, at most limit entries, those before the given one (zero: from the
-// newest). Whoever calls it has checked that a platform operator asks.
+// Search returns the whole platform's audit log, newest first, at most limit entries, those before the given one (zero:
+// from the newest). The caller has checked that the principal is an admin.
 func Search(ctx context.Context, q *dbq.Queries, f Filter, before id.Audit, limit int) ([]Found, error) {
 	cursor, err := before.UUIDValue()
 	if err != nil {
@@ -113,7 +113,7 @@ func Search(ctx context.Context, q *dbq.Queries, f Filter, before id.Audit, limi
 }
 
 // Own is what f.Org itself did, newest first, at most limit entries, those before the given one (zero: from the
-// newest): for its own people. What others did to it is in their trail, and only Search finds that.
+// newest): for its own people. What others did to it is in their log, and only Search finds that.
 func Own(ctx context.Context, q *dbq.Queries, f Filter, before id.Audit, limit int) ([]Found, error) {
 	cursor, err := before.UUIDValue()
 	if err != nil {
@@ -141,7 +141,8 @@ func Own(ctx context.Context, q *dbq.Queries, f Filter, before id.Audit, limit i
 	return out, nil
 }
 
-// List is an org's trail, newest first, at most limit entries, those before the given one (zero: from the newest).
+// List returns an org's audit log, newest first, at most limit entries, those before the given one (zero: from the
+// newest).
 func List(ctx context.Context, q *dbq.Queries, org id.Org, before id.Audit, limit int) ([]Entry, error) {
 	cursor, err := before.UUIDValue()
 	if err != nil {

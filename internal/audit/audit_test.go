@@ -118,7 +118,7 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// Everybody's trail is found by who, what, on what, and by words of the details; an org's also holds what was done to
+// The audit log is searched by actor, action, object and words of the details; an org's also holds what was done to
 // it.
 func TestSearch(t *testing.T) {
 	t.Parallel()

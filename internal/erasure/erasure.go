@@ -2,10 +2,10 @@
 // us keep when their retention is over. It also ends what a stranger left in an organisation; see Takeover.
 //
 // What always holds:
-//   - Nobody is deleted while something of theirs still runs, is owed to them or by them, or is disputed.
+//   - No person is deleted while something of theirs still runs, is owed to them or by them, or is disputed.
 //   - After a deletion no e-mail address, name, network address, public key or secret of the person is left in
-//     app_user, session, mail, notice, audit_event, api_token or ssh_key, and nobody can sign in as the person.
-//   - Documents with a number stay as they are until their retention is over. Their numbers stay for ever.
+//     app_user, session, mail, notice, audit_event, api_token or ssh_key, and no one can sign in as the person.
+//   - Documents with a number stay as they are until their retention is over. Their numbers are kept permanently.
 package erasure
 
 import (
@@ -113,7 +113,7 @@ type Request struct {
 }
 
 // Delete erases the data of p's user at once. Documents that have to be kept stay until EndRetention erases them.
-// Faults: Invalid (the password, the confirmation), Conflict (Standing says why), RateLimited.
+// Faults: Invalid (the password, the confirmation), Conflict (Standing returns the reasons), RateLimited.
 func (e *Erasure) Delete(ctx context.Context, p account.Principal, r Request) error {
 	if !strings.EqualFold(strings.TrimSpace(r.Confirm), p.Email) {
 		return fault.InvalidField("confirm", "has to be your e-mail address")
@@ -193,8 +193,8 @@ func (e *Erasure) Export(ctx context.Context, p account.Principal) (json.RawMess
 // Retention is for how many years from the end of its calendar year a document is kept. The database holds to it, too.
 const Retention = 10
 
-// EndRetention erases the contents of documents whose retention is over, and says how many. Run it daily; any replica
-// may.
+// EndRetention erases the contents of documents whose retention is over, and returns how many. Run it daily; any
+// replica may.
 func EndRetention(ctx context.Context, d *db.DB) (n int, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		n = 0

@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// Takeover ends what somebody left in an organisation who signed up with another person's e-mail address, once that
+// Takeover ends what a person who signed up with someone else's e-mail address left in an organisation, once that
 // person has proved the address. Package account ends credentials itself.
 type Takeover struct {
 	Clusters *cluster.Clusters

@@ -24,7 +24,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
-// stranger is an organisation that somebody set up with the e-mail address of another person.
+// stranger is an organisation that someone set up with the e-mail address of another person.
 type stranger struct {
 	t        *testing.T
 	d        *db.DB
@@ -148,7 +148,7 @@ func (x *stranger) reset() {
 	x.must(x.accounts.ResetPassword(x.t.Context(), rest[:43], "a password of my own", address, false))
 }
 
-// Whatever somebody set up with another person's e-mail address ends when that person sets a password by mail, or waits
+// Whatever someone set up with another person's e-mail address ends when that person sets a password by mail, or waits
 // until it is confirmed. The owner is notified.
 func TestTakeover_EndsAccess(t *testing.T) {
 	t.Parallel()

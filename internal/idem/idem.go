@@ -33,7 +33,7 @@ const Life = 24 * time.Hour
 // MaxKey is the greatest length of a key in bytes.
 const MaxKey = 255
 
-// Request says what is being called. With an empty Key nothing is remembered and every call runs.
+// Request identifies a call. With an empty Key nothing is remembered and every call runs.
 type Request struct {
 	Principal string // account.Principal.Key, or "anon:<address>"
 	Method    string
@@ -48,8 +48,8 @@ type Request struct {
 	Render func(result any) (status int, body any)
 }
 
-// Outcome is what a use case tells its caller beside the result. The zero value is a first call whose result the caller
-// renders itself.
+// Outcome is what a use case returns to its caller in addition to the result. The zero value is a first call whose
+// result the caller renders itself.
 type Outcome struct {
 	Replayed bool   // an earlier call did the work
 	Status   int    // of the answer in Body; 0 without one
@@ -193,7 +193,7 @@ func repeat[T any](r Request, a Answer) (result T, out Outcome, err error) {
 	return result, Outcome{Replayed: true, Status: a.Status, Body: a.Body}, nil
 }
 
-// Answer is what the caller is told.
+// Answer is what the caller receives.
 type Answer struct {
 	Status   int
 	Body     []byte // JSON
@@ -299,7 +299,7 @@ func (r Request) belongs() string {
 	return "idem:" + r.Principal + "|" + r.Method + "|" + r.Path + "|" + r.Key
 }
 
-// Sweep removes keys whose time is over and says how many.
+// Sweep removes keys whose time is over and returns how many.
 func Sweep(ctx context.Context, d *db.DB) (int64, error) {
 	return d.Q.DeleteExpiredIdempotencyKeys(ctx)
 }

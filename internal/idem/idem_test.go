@@ -156,7 +156,7 @@ func twins(t *testing.T, w world, end error, second work) (idem.Answer, error) {
 		a, err := w.call(t.Context(), w.request("k", "body"), second)
 		secondDone <- result{a, err}
 	}()
-	for blocked := 0; blocked == 0; { // until PostgreSQL says that the twin waits for the first
+	for blocked := 0; blocked == 0; { // until PostgreSQL reports that the second request waits for the first
 		err := w.d.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%idempotency_key%'`).Scan(&blocked)
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 // Nano is an amount in nano-units. Range ±9.2e9 units.
 type Nano int64
 
-// Micro is a price in micro-units, per hour unless said otherwise.
+// Micro is a price in micro-units, per hour unless stated otherwise.
 type Micro int64
 
 const (

@@ -15,7 +15,7 @@ import (
 
 // Mail is one message to one person, plain text.
 type Mail struct {
-	ID      id.Mail // the same however often it is sent, so that a mail system can tell a repetition
+	ID      id.Mail // the same however often it is sent, so that a mail system can detect a repetition
 	To      string
 	Subject string // one line
 	Body    string
@@ -27,14 +27,14 @@ type Mailer interface {
 	Send(context.Context, Mail) error
 }
 
-// ErrRefused says that this mail will never be taken.
+// ErrRefused means that this mail will never be accepted.
 var ErrRefused = errors.New("the mail was refused")
 
 // LogMailer is the Mailer of an installation without SMTP: it notes that a mail would have been sent, and neither to
 // whom nor what it says.
 type LogMailer struct {
 	Log *slog.Logger
-	// Text has the log show what the mail says, so that its links can be followed: for the sandbox.
+	// Text makes the log show the mail's text, so that its links can be followed: for the sandbox.
 	Text bool
 }
 
@@ -75,7 +75,7 @@ const (
 	longestWait = 30 * time.Minute
 )
 
-// Run makes one pass and says how many mails went out. Any number of replicas may; a mail goes out at least once.
+// Run makes one pass and returns how many mails went out. Any number of replicas may; a mail goes out at least once.
 func (p *Post) Run(ctx context.Context) (sent int, err error) {
 	if err := p.write(ctx); err != nil {
 		return 0, err
@@ -129,7 +129,7 @@ func (p *Post) write(ctx context.Context) error {
 	})
 }
 
-// text is the mail that tells of a notice.
+// text is the mail about a notice.
 func (p *Post) text(title, body string) string {
 	var b strings.Builder
 	b.WriteString(title + ".\n\n")

@@ -164,7 +164,7 @@ func TestMail_Refusals(t *testing.T) {
 	}
 }
 
-// flaky fails as often as it is told, and keeps what it takes.
+// flaky fails the given number of times, and keeps what it accepts.
 type flaky struct {
 	mu    sync.Mutex
 	fails int

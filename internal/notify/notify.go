@@ -1,10 +1,10 @@
-// Package notify tells people what they should know: notices in the dashboard, one per cause, and mail.
+// Package notify notifies people: with notices in the dashboard, one per cause, and with mail.
 //
-// A notice is written in the transaction of the fact it tells of. Its key names the cause ("runway:1h:cl_…"); a second
-// notice with the same key in the same org is dropped, so that whoever notices a fact may say so every time it looks.
-// What warns, went wrong or runs out is also mailed to the org's owners: a mail is a row, written once with the note
-// that its notice was mailed, and goes out at least once, whatever dies in between. Mail holds no secrets but links
-// that prove whose the address is: good once, for a day.
+// A notice is written in the transaction of the fact that it reports. Its key names the cause ("runway:1h:cl_…"); a
+// second notice with the same key in the same org is dropped, so that code that detects a fact can add a notice every
+// time. What warns, went wrong or runs out is also mailed to the org's owners: a mail is a row, written once with the
+// note that its notice was mailed, and goes out at least once, whatever dies in between. Mail holds no secrets but
+// links that prove whose the address is: good once, for a day.
 package notify
 
 import (
@@ -46,7 +46,7 @@ type Delivered struct {
 	Notice
 }
 
-// Add writes the notice unless its org has one with this key; added says which.
+// Add writes the notice unless its org has one with this key; added reports whether it did.
 func Add(ctx context.Context, tx *db.Tx, n Notice) (added bool, err error) {
 	rows, err := tx.Q.InsertNotice(ctx, dbq.InsertNoticeParams{
 		ID: id.New[id.Notice](), OrgID: n.Org, DedupeKey: n.Key, Severity: string(n.Severity),
@@ -87,7 +87,7 @@ type Notices struct{ db *db.DB }
 // NewNotices makes the use cases; it starts nothing.
 func NewNotices(d *db.DB) *Notices { return &Notices{d} }
 
-// Filter says which notices to list.
+// Filter selects notices to list.
 type Filter struct {
 	Unread bool
 	After  id.Notice // the last one of the page before; zero: from the newest
@@ -123,7 +123,7 @@ func List(ctx context.Context, q *dbq.Queries, org id.Org, f Filter) ([]Delivere
 	return out, nil
 }
 
-// MarkRead notes that somebody of the org has read the notice. Reading it again changes nothing. Fault: NotFound.
+// MarkRead records that a member of the org has read the notice. Reading it again changes nothing. Fault: NotFound.
 func (n *Notices) MarkRead(ctx context.Context, org id.Org, notice id.Notice) error {
 	rows, err := n.db.Q.MarkNoticeRead(ctx, notice, org)
 	switch {

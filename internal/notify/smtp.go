@@ -69,7 +69,7 @@ func (s *SMTP) Send(ctx context.Context, m Mail) error {
 	if err != nil {
 		return fmt.Errorf("mail server: %w", err)
 	}
-	defer func() { _ = c.Close() }() // after Quit it says that it is closed
+	defer func() { _ = c.Close() }() // after Quit it returns an error because it is closed
 	if err := c.Mail(s.from.Address); err != nil {
 		return fmt.Errorf("mail server: %w", err)
 	}
@@ -86,7 +86,7 @@ func (s *SMTP) Send(ctx context.Context, m Mail) error {
 	if err := w.Close(); err != nil {
 		return refusal(err)
 	}
-	_ = c.Quit() // the mail is taken; how the server says goodbye does not matter
+	_ = c.Quit() // the mail was accepted; the answer to QUIT does not matter
 	return nil
 }
 
@@ -130,7 +130,7 @@ func (s *SMTP) secure(c *smtp.Client, cfg *tls.Config) error {
 	return c.Auth(s.auth)
 }
 
-// refusal tells a permanent no from one for now.
+// refusal distinguishes a permanent refusal from a temporary one.
 func refusal(err error) error {
 	var e *textproto.Error
 	if errors.As(err, &e) && e.Code >= 500 {

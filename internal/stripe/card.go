@@ -13,7 +13,7 @@ type Card struct {
 	Last4    string
 	ExpMonth int64
 	ExpYear  int64
-	// Fingerprint is Stripe's name for the card's number, the same for whoever saves it; "" = not told.
+	// Fingerprint is Stripe's name for the card's number, the same for every customer who saves it; "" = unknown.
 	Fingerprint string
 }
 

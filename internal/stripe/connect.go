@@ -11,7 +11,7 @@ import (
 const metaOrg = "org"
 
 // NewAccount asks for a Connect Express account: an operator's own account at Stripe, to which the platform transfers
-// what they earned. Who they are and where their bank is, they tell Stripe, not us.
+// what they earned. They give their identity and bank account to Stripe, not to us.
 type NewAccount struct {
 	Org     string `json:"org"` // prefixed id, kept as metadata
 	Country string `json:"country"`
@@ -33,7 +33,7 @@ type Account struct {
 	Disabled  string   // why it is switched off, Stripe's word; empty when it is not
 }
 
-// Ready says that money sent there arrives at the operator's bank.
+// Ready reports whether money sent there arrives at the operator's bank.
 func (a Account) Ready() bool { return a.Transfers && a.Payouts && a.Disabled == "" }
 
 // CreateAccount makes an account.
@@ -83,7 +83,7 @@ func account(a *stripe.Account) Account {
 	return out
 }
 
-// NewAccountLink asks for a page of Stripe's, good for minutes and for one visit, on which the account's owner tells
+// NewAccountLink creates a page at Stripe, valid for minutes and for one visit, on which the account's owner gives
 // what Stripe wants to know. Refresh is where a visitor whose link is spent is sent, for another one.
 type NewAccountLink struct {
 	Account string

@@ -37,7 +37,7 @@ func (c *Client) CustomerOrg(ctx context.Context, customer string) (string, erro
 	return cus.Metadata[metaOrg], nil
 }
 
-// SetDefaultMethod says which saved card pays a customer's invoices from now on.
+// SetDefaultMethod sets which saved card pays a customer's invoices from now on.
 func (c *Client) SetDefaultMethod(ctx context.Context, key, customer, method string) error {
 	params := &stripe.CustomerParams{
 		InvoiceSettings: &stripe.CustomerInvoiceSettingsParams{DefaultPaymentMethod: stripe.String(method)},

@@ -21,14 +21,14 @@ type Dispute struct {
 }
 
 // disputePrevented is the status of a dispute that was settled before it became one. API versions since 2025-08-27 have
-// it; whether it cost anything, the changes of the balance say.
+// it; the changes of the balance show whether it cost anything.
 const disputePrevented stripe.DisputeStatus = "prevented"
 
 // FraudWarning is a card issuer's word that a payment may be fraudulent. A dispute often follows; a refund before it
 // saves the dispute's fee.
 type FraudWarning struct {
 	ID         string // issfr_…
-	Payment    string // pi_…; empty when it is not told
+	Payment    string // pi_…; empty if Stripe does not return it
 	Type       string // such as "made_with_stolen_card"
 	Actionable bool   // the payment is neither disputed nor fully refunded
 }

@@ -21,7 +21,7 @@ const (
 	// Later: Stripe did not take the request (too many, another call with this key is running, our key is refused).
 	// Nothing happened; the same key may be used again.
 	Later Outcome = "later"
-	// Unknown: no answer, or one that says nothing. It may have happened: only the same key is safe.
+	// Unknown: no answer, or an ambiguous one. The request may have had an effect: only the same key is safe.
 	Unknown Outcome = "unknown"
 )
 
@@ -52,7 +52,7 @@ func As(err error) *Error {
 	return e
 }
 
-// failure says what a library error leaves behind. The library's text is not passed on: it holds the whole answer.
+// failure converts an error of the library. The library's text is not passed on, because it holds the whole answer.
 func failure(err error) error {
 	if err == nil {
 		return nil

@@ -120,7 +120,7 @@ func (c *Client) AddInvoiceLine(ctx context.Context, key string, l InvoiceLine) 
 	return failure(err)
 }
 
-// FindInvoiceLine says whether an invoice has a line of ours. It finds what a lost answer to AddInvoiceLine has left
+// FindInvoiceLine reports whether an invoice has a line of ours. It finds what a lost answer to AddInvoiceLine has left
 // behind.
 func (c *Client) FindInvoiceLine(ctx context.Context, invoice, ref string) (bool, error) {
 	params := &stripe.InvoiceItemListParams{Invoice: stripe.String(invoice)}
@@ -274,7 +274,7 @@ func (c *Client) invoice(ctx context.Context, in *stripe.Invoice) (Invoice, erro
 	return out, failure(it.Err())
 }
 
-// attempts is how often an invoice was to be collected: at least once where Stripe says that it tried, whatever it
+// attempts is how often collecting an invoice was tried: at least once where Stripe reports an attempt, whatever it
 // counts. An invoice of a customer without any card may have been tried and counted as never attempted.
 func attempts(in *stripe.Invoice) int {
 	n := int(in.AttemptCount)

@@ -215,7 +215,7 @@ func TestSubscription_Month(t *testing.T) {
 	}
 }
 
-// A draft that nobody looks at is final after an hour; usage reported in that hour still counts, later usage never.
+// A draft that is left alone is final after an hour; usage reported in that hour still counts, later usage never.
 func TestInvoice_FinalAfterAnHour(t *testing.T) {
 	t.Parallel()
 	b := newBilled(t, utc(2026, 3, 1, 0, 0), "pm_card_visa")
@@ -376,7 +376,7 @@ func TestSubscription_Ends(t *testing.T) {
 	}
 	b.move(48 * time.Hour)
 	in := b.last()
-	if in.Status != stripe.InvoiceDraft || in.Total != 200 { // nobody finalises it
+	if in.Status != stripe.InvoiceDraft || in.Total != 200 { // nothing finalises it
 		t.Fatalf("%+v", in)
 	}
 	if _, err := b.c.FinaliseInvoice(t.Context(), "f", in.ID); err != nil {

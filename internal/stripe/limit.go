@@ -32,7 +32,7 @@ var errBackOff = errors.New("stripe limits the rate of calls: none is made at pr
 // is Later.
 const CodeBackOff = "rate_limit"
 
-// IsBackOff says that a call failed only because Stripe limits the rate of calls.
+// IsBackOff reports whether a call failed only because Stripe limits the rate of calls.
 func IsBackOff(err error) bool {
 	e := As(err)
 	return e != nil && e.Code == CodeBackOff
@@ -105,8 +105,8 @@ func (l *limiter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// lockTimeout says that a 429 is about one object that another call holds, not about the rate. The body can be read
-// again.
+// lockTimeout reports whether a 429 is about one object that another call holds, not about the rate. The body can be
+// read again.
 func lockTimeout(resp *http.Response) bool {
 	const enough = 64 << 10
 	b, err := io.ReadAll(io.LimitReader(resp.Body, enough))

@@ -43,8 +43,8 @@ func mock(t *testing.T) *stripe.Client {
 	return c
 }
 
-// withMeters adds what later versions of Stripe's description say of meters: our version has them and does not describe
-// them.
+// withMeters adds what later versions of Stripe's description contain about meters: our version has them and does not
+// describe them.
 func withMeters(t *testing.T, s *spec.Spec, f *spec.Fixtures) {
 	t.Helper()
 	raw, err := os.ReadFile("sandbox/testdata/meters.json")

@@ -20,8 +20,8 @@ type NewPayment struct {
 	Cents       int64  `json:"cents"`
 	Currency    string `json:"currency"` // ISO 4217, upper case
 	Description string `json:"description"`
-	// ReturnURL says that the payer is there: their bank may ask them on a page (Payment.ActionURL) that sends them back
-	// here. Empty: a bank that wants to ask declines.
+	// If ReturnURL is set, the payer is present: their bank may ask them on a page (Payment.ActionURL) that sends them
+	// back here. Empty: a bank that wants to ask declines.
 	ReturnURL string `json:"return_url,omitempty"`
 	Receipt   string `json:"receipt,omitempty"` // e-mail address to which Stripe sends the receipt
 	// Meta is kept as further metadata: what is needed to book the payment again if the database should lose it.
@@ -51,7 +51,7 @@ type Payment struct {
 	ActionURL string // while waiting for the payer: where the bank asks
 	Receipt   string // URL, once succeeded; only where the payment was asked for
 	Invoice   string // in_… that it pays; empty: none
-	// Fingerprint is Stripe's name for the number of the card that paid, whether it was saved or not; empty: not told.
+	// Fingerprint is Stripe's name for the number of the card that paid, whether it was saved or not; empty: unknown.
 	Fingerprint string
 	Customer    string            // cus_…; empty: none
 	Meta        map[string]string // all of its metadata
@@ -121,7 +121,7 @@ func (c *Client) CancelPayment(ctx context.Context, key, id string) (Payment, er
 }
 
 // Payments calls each with the payments that were made from a moment on (inclusive, to the second), newest first, until
-// it returns an error. Their cards are not told.
+// it returns an error. The results have no cards.
 func (c *Client) Payments(ctx context.Context, from time.Time, each func(Payment) error) error {
 	params := &stripe.PaymentIntentListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: from.Unix()}}
 	params.Context = ctx
@@ -188,7 +188,7 @@ func payment(pi *stripe.PaymentIntent) Payment {
 			p.Status = Failed // there is no way to ask the payer
 		}
 	case stripe.PaymentIntentStatusRequiresPaymentMethod:
-		p.Status = Failed // outside a checkout page nobody chooses another card
+		p.Status = Failed // only on a checkout page can the payer choose another card
 	case stripe.PaymentIntentStatusCanceled:
 		p.Status = Canceled
 	}

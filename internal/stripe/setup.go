@@ -8,7 +8,7 @@ import (
 	"github.com/stripe/stripe-go/v76"
 )
 
-// APIVersion is the version of Stripe's API that this client speaks.
+// APIVersion is the version of Stripe's API that this client uses.
 const APIVersion = stripe.APIVersion
 
 // Meter adds up what is reported of each customer.
@@ -54,7 +54,7 @@ func (c *Client) CreateMeter(ctx context.Context, key, event, name string) (Mete
 	return Meter{m.ID, m.EventName}, nil
 }
 
-// HasProduct says whether there is a product of this id.
+// HasProduct reports whether there is a product with this id.
 func (c *Client) HasProduct(ctx context.Context, id string) (bool, error) {
 	params := &stripe.ProductParams{}
 	params.Context = ctx
@@ -187,7 +187,7 @@ func webhookEndpoint(e *stripe.WebhookEndpoint) Endpoint {
 		Secret:     e.Secret,
 	}
 	slices.Sort(out.Events)
-	// Stripe does not show which kind an endpoint is of. One of ours for connected accounts hears of accounts only.
+	// Stripe does not show which kind an endpoint is of. Ours for connected accounts receives events about accounts only.
 	out.Connect = len(out.Events) > 0 && !slices.ContainsFunc(out.Events,
 		func(e string) bool { return !strings.HasPrefix(e, "account.") && !strings.HasPrefix(e, "capability.") })
 	return out

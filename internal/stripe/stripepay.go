@@ -2,9 +2,9 @@
 //
 // What always holds:
 //   - Every call that changes something carries the caller's own idempotency key, which the caller has written down
-//     before; the library's own retries are off, because whoever wrote the key down retries with it. (A POST of this
-//     library without parameters carries no key and is still retried.)
-//   - An error says whether the thing has surely not happened (Declined, Rejected, Later) or whether nobody knows
+//     before; the library's own retries are off, because the caller that stored the key retries with it. (A POST of
+//     this library without parameters carries no key and is still retried.)
+//   - An error shows whether the request certainly had no effect (Declined, Rejected, Later) or whether that is unknown
 //     (Unknown): only then the same key must be used again.
 //   - An event is believed only with a fresh signature, and only as far as its id, type and object id go.
 //
@@ -22,7 +22,7 @@ import (
 	"github.com/stripe/stripe-go/v76/client"
 )
 
-// Config says how to reach Stripe.
+// Config configures a Client.
 type Config struct {
 	Key string // sk_… or rk_…; secret
 	// WebhookSecret is whsec_…; secret. Several, separated by commas, while one takes the place of another: an event
@@ -38,7 +38,7 @@ type Config struct {
 	BackOff time.Duration
 }
 
-// Client speaks to Stripe. Safe for concurrent use.
+// Client calls Stripe's API. It is safe for concurrent use.
 type Client struct {
 	api     *client.API
 	secrets []string

@@ -125,7 +125,7 @@ func (c *Client) ifCancelled(ctx context.Context, id string, err error) error {
 	}
 	if s, asked := c.Subscription(ctx, id); asked != nil {
 		if e := As(asked); e != nil && e.Outcome != Missing {
-			return asked // nobody knows
+			return asked // the outcome is unknown
 		}
 		return err
 	} else if s.Status != string(stripe.SubscriptionStatusCanceled) {

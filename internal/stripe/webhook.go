@@ -20,12 +20,12 @@ type Event struct {
 	Type      string // payment_intent.succeeded, …
 	ObjectID  string
 	CreatedAt time.Time
-	SignedAt  time.Time // the signature's time, as Stripe says
+	SignedAt  time.Time // the time in Stripe's signature
 	// OtherVersion: the endpoint is set to another API version than this client's. Nothing we take depends on it.
 	OtherVersion bool
 }
 
-// Refused says why a delivery is not taken in.
+// Refused is the reason why a delivery is refused.
 type Refused struct {
 	Reason string // unsigned, old, future, bad_signature or malformed
 	detail string

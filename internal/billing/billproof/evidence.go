@@ -45,7 +45,7 @@ type Lease struct {
 	SharePPM int64      `json:"host_share_ppm"`
 	Prices   []Price    `json:"prices"` // ordered by from_ms; the first has 0
 	Segments []Segment  `json:"segments"`
-	Billed   money.Nano `json:"billed"`    // what the platform says that it charged
+	Billed   money.Nano `json:"billed"`    // what the platform states that it charged
 	HostPart money.Nano `json:"host_part"` // the platform's fee in it
 	BilledMS int64      `json:"billed_ms"` // the time that it is for
 	Settled  bool       `json:"settled"`   // everything proven is charged, and nothing will be added

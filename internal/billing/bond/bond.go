@@ -66,7 +66,7 @@ func TermsOf(ctx context.Context, q *dbq.Queries, org id.Org) (Terms, error) {
 	return Terms{RetainPPM: int64(r.RetainPpm), AcceptUnbonded: r.AcceptUnbonded, LiabilityMax: r.LiabilityMax}, nil
 }
 
-// TermsChange says what to change of Terms. A nil field stays as it is.
+// TermsChange is a change of Terms. A nil field stays as it is.
 type TermsChange struct {
 	RetainPPM      *int64
 	AcceptUnbonded *bool

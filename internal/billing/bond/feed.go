@@ -97,7 +97,7 @@ func deposit(ctx context.Context, tx *db.Tx, who account.Principal, currency str
 	return audit.Record(ctx, tx, who.Event("bond.deposit", who.Org.String(), map[string]any{"amount": amount.String()}))
 }
 
-// Withdrawn says where a withdrawal went.
+// Withdrawn describes where a withdrawal went.
 type Withdrawn struct {
 	ToWallet  money.Nano // what had come out of the wallet
 	ToPayable money.Nano // the rest: earnings, payable again
@@ -162,7 +162,7 @@ func withdraw(ctx context.Context, tx *db.Tx, who account.Principal, currency st
 		"amount": amount.String(), "to_wallet": out.ToWallet.String(), "to_payable": out.ToPayable.String()}))
 }
 
-// Retaining says how much of maturing earnings is kept as bond; see Retained.
+// Retaining is how much of maturing earnings is kept as bond; see Retained.
 type Retaining struct {
 	ppm    int64
 	target money.Nano // of the whole bond

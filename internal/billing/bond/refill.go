@@ -147,7 +147,7 @@ func refill(ctx context.Context, tx *db.Tx, books *ledger.Locked, r dbq.LeaseBon
 }
 
 // Low reports whether so little is left in the reserve of a lease of a gang that its host's next failure is final: less
-// than what 130 s of standby of the other operators' live leases cost. It is false for a lease that nobody is liable
+// than what 130 s of standby of the other operators' live leases cost. It is false for a lease that no one is liable
 // for.
 func Low(ctx context.Context, q *dbq.Queries, cluster id.Cluster, lease id.Lease) (bool, error) {
 	rows, err := q.LeaseBonds(ctx, cluster)

@@ -32,8 +32,8 @@ type Evidence = client.Evidence
 // Millis returns how long the suspension lasted.
 func (s Suspension) Millis() int64 { return s.To.Sub(s.From).Milliseconds() }
 
-// Cause says why the time is not billed, as the end of a sentence such as "30.0 s not billed: rank 1 was cut off".
-// names says more about ranks, such as "host lisbon-3"; it may be nil.
+// Cause returns why the time is not billed, as the end of a sentence such as "30.0 s not billed: rank 1 was cut off".
+// names adds details about ranks, such as "host lisbon-3"; it may be nil.
 func (s Suspension) Cause(names map[int]string) string {
 	switch {
 	case s.Class == "platform":
@@ -146,7 +146,7 @@ func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 func clock(t time.Time) string { return t.UTC().Format("15:04:05") }
 
 // Suspended returns the decided suspensions of clusters, in order of time. The caller has checked that they may be
-// seen. names says more about the ranks of a cluster in Why; it may be nil.
+// seen. names adds details about the ranks of a cluster in Why; it may be nil.
 func Suspended(ctx context.Context, q *dbq.Queries, clusters []id.Cluster,
 	names func(id.Cluster) map[int]string) (map[id.Cluster][]Suspension, error) {
 	out := map[id.Cluster][]Suspension{}

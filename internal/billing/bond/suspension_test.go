@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The sentences of suspensions: who failed, with the evidence, or that nobody is to blame.
+// The sentences of suspensions: who failed, with the evidence, or that no host is to blame.
 func TestSuspension_Sentences(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 22, 12, 3, 5, 0, time.UTC)

@@ -7,9 +7,9 @@
 //   - Committed never rises above the cap. (A cap may be set below what is committed: then nothing more is.) Money is
 //     held before time runs, so a cap is never exceeded by a nano-unit.
 //   - A budget is read and changed under the lock of its org's wallet.
-//   - Whoever owns it is told once when half, four fifths and all of it is spent, what is merely held left out: the
+//   - Its owner is notified once each when half, four fifths and all of it is spent, without what is merely held: the
 //     first hour that is held for a cluster may be most of a small budget and come back. That what is held keeps a
-//     cluster from being extended is told too.
+//     cluster from being extended is notified too.
 package budget
 
 import (
@@ -91,7 +91,7 @@ func (b Budget) Reached() int {
 // maxProject is the longest name of a project, in bytes.
 const maxProject = 64
 
-// Change says what to set of a budget.
+// Change is what to set of a budget.
 type Change struct {
 	Project string // "" = the whole org
 	Limits

@@ -41,7 +41,7 @@ func NewWatch(org id.Org, project, currency string, rows []dbq.BudgetsOfRow) Wat
 	return w
 }
 
-// Left returns how much more money may be held for the cluster; nil: no cap says otherwise.
+// Left returns how much more money may be held for the cluster; nil: there is no cap.
 func (w Watch) Left() *money.Nano {
 	var least *money.Nano
 	for _, b := range w.budgets {

@@ -5,7 +5,7 @@
 //   - The numbers of a series and year are 1, 2, 3, … without a gap or a duplicate, in the order of issue.
 //   - PostgreSQL sets a document's number when the issuing transaction commits, after all its other locks
 //     (migration 00160). A transaction that rolls back takes none, and a client that stops in the middle of its
-//     transaction holds up nobody else.
+//     transaction delays no other.
 //   - A document never changes. A mistake is corrected by another document, which names the one it corrects.
 package document
 

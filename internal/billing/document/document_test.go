@@ -152,7 +152,7 @@ func TestNumbers_SeriesLockedAtCommitOnly(t *testing.T) {
 	sound(t, d, nil)
 }
 
-// Documents and the counters of their series can be changed by nobody.
+// Documents and the counters of their series cannot be changed by anyone.
 func TestDocument_Immutable(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

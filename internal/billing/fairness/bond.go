@@ -37,10 +37,10 @@ func (p Price) twice(gpus int) money.Micro {
 }
 
 // StandbyRate returns at which rate per hour a lease is paid for standby: its own rate, but no more than twice what is
-// usual, so that nobody can raise what its neighbours are liable for. What is usual is the median price per GPU of the
+// usual, so that no one can raise what its neighbours are liable for. What is usual is the median price per GPU of the
 // model over the last seven days, when at least five operators contribute to it. Otherwise (median 0) it is the
-// cheapest of the gang's leases of other operators, by GPU. Without those there is nobody to pay standby, and the rate
-// is the lease's own.
+// cheapest of the gang's leases of other operators, by GPU. Without those there is no one to pay standby to, and the
+// rate is the lease's own.
 func StandbyRate(own Price, medianPerGPU money.Micro, others []Price) money.Micro {
 	rate := own.Rate
 	if medianPerGPU > 0 {

@@ -31,13 +31,13 @@ type Loss struct {
 	LastHour, Posted, Corrected money.Nano
 	// Charged30d is all charges of the renter in 30 days, Credited30d the credits for inducible losses in that time.
 	Charged30d, Credited30d money.Nano
-	// PairCredited says that this renter got a credit for an inducible loss from this operator within seven days.
+	// PairCredited reports that this renter got a credit for an inducible loss from this operator within seven days.
 	PairCredited bool
 }
 
 // Credit returns how much of a loss's credit is booked now and how much waits for a person to decide, in nano-units.
-// There is none unless the lost rank alone was to blame for the end of the run and the platform could hear in the ten
-// minutes before. Together with what was already given back, it never exceeds what was charged.
+// There is none unless the lost rank alone was to blame for the end of the run and the platform could receive in the
+// ten minutes before. Together with what was already given back, it never exceeds what was charged.
 func Credit(l Loss) (book, hold money.Nano) {
 	before := interval.Span{Start: l.Ended.Start - CreditGapWindow.Milliseconds(), End: l.Ended.End}
 	if !l.Ended.Class.Blames() || len(l.Ended.Culprits) != 1 || l.Ended.Culprits[0] != l.Lost ||
@@ -57,6 +57,6 @@ func Credit(l Loss) (book, hold money.Nano) {
 
 // FeeBack returns how much of its fee the platform gives back as a part of a credit. part is what it had of the
 // credited charge, usageFee its fee on the whole cluster, less what it gave back of it before, and relief what it paid
-// to the cluster's hosts for time that nobody was to blame for. A fee that went to hosts is not given back a second
+// to the cluster's hosts for time that no one was to blame for. A fee that went to hosts is not given back a second
 // time: otherwise a renter who is also the operator of all hosts could earn both.
 func FeeBack(part, usageFee, relief money.Nano) money.Nano { return max(0, min(part, usageFee-relief)) }

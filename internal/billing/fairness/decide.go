@@ -12,12 +12,12 @@ import (
 //
 // A rank is up when its host attested or signed that it was, or, within a gap, when every other rank signed that it was
 // up itself, none of them signed that it was deaf to this rank, and its own host did not report it as not up. A pair of
-// ranks is down when both signed that they heard nothing of each other, or when one did and the other is not up or was
-// silent to the platform. Time is billable when every rank is up, no pair is down and no undecided suspension was
+// ranks is down when both signed that they received nothing from each other, or when one did and the other is not up or
+// was silent to the platform. Time is billable when every rank is up, no pair is down and no undecided suspension was
 // written.
 //
-// To blame for a suspended millisecond are, in this order: nobody within a gap; the ranks that are not up; the ends of
-// a pair that is down which were silent to the platform, or to the relay; otherwise nobody.
+// To blame for a suspended millisecond are, in this order: no one within a gap; the ranks that are not up; the ends of
+// a pair that is down which were silent to the platform, or to the relay; otherwise no one.
 func Decide(f Facts) Verdict {
 	run := interval.Of(f.Run)
 	gaps := f.Gaps.Clip(f.Run)

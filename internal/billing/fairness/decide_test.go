@@ -18,7 +18,7 @@ func suspension(from, to int64, c Class, culprits ...int) Suspension {
 	return Suspension{Span: span(from, to), Class: c, Culprits: culprits}
 }
 
-// TestDecide looks at each clause of the rule alone, in a run of 100 s with ranks that are well but for what is said.
+// TestDecide looks at each clause of the rule alone, in a run of 100 s with ranks that are healthy except as stated.
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	all := set(0, 100)

@@ -2,7 +2,7 @@
 //
 // A gang is a cluster whose ranks work together: when one rank is down, the others compute nothing useful. The renter
 // pays only for time in which every required rank was proven up and every pair of ranks could talk. The other ranks are
-// still paid for the time that they lose: from the bond of the host whose failure is proven, or, where nobody is proven
+// still paid for the time that they lose: from the bond of the host whose failure is proven, or, where no one is proven
 // to be at fault, from a part of the fee that the platform took on the same cluster.
 //
 // Everything here is a pure function of facts: no clock, no I/O, no memory. The same facts give the same answer in
@@ -31,12 +31,12 @@
 //     that a culprit without sufficient bond has caused.
 //   - I8 One voice. If every rank is attested and reports in time, the claims of one rank alone change no bill, no
 //     debit and no standby.
-//   - I9 No time in which the platform could not hear is anybody's fault.
+//   - I9 No time in which the platform was deaf is anyone's fault.
 //   - I10 From all sources together a lease gets at most its rate for its signed time.
 //   - I11 Standby is charged gross, fee included, at the victim's rate (up to a cap that the culprit's side cannot
 //     set): a renter and a culprit who collude pay as much for a suspension as for running time.
-//   - I12 Outage. Time in which the platform heard nobody is billed as if it had heard everybody, provided that the
-//     hosts prove it later; nobody is debited for it.
+//   - I12 Outage. Time in which the platform received nothing is billed as if it had received everything, provided that
+//     the hosts prove it later; no one is debited for it.
 //   - I13 A bond is debited only by standby of its own lease's suspensions.
 package fairness
 
@@ -53,7 +53,7 @@ type Facts struct {
 	Run interval.Span
 	// Ranks are the required ranks: at least one. The position in this slice names a rank below.
 	Ranks []Rank
-	// Gaps is when the platform could not hear: the union of the deaf gaps, each with its settle-in, of all listeners
+	// Gaps is when the platform was deaf: the union of the deaf gaps, each with its settle-in, of all listeners
 	// through which these ranks report.
 	Gaps interval.Set
 	// Undecided is the suspensions that the control plane wrote, from the moment of writing on, because ranks accused each
@@ -71,10 +71,10 @@ type Pair struct{ A, B int }
 type Rank struct {
 	// Lease is the index of the rank's lease in what Pay is given. Decide ignores it.
 	Lease int
-	// Signed is the time that the host proved with signed segments that say that the rank was up.
+	// Signed is the time that the host proved with signed segments that state that the rank was up.
 	Signed interval.Set
-	// Attested is the time for which the host said in time that the rank was up: accepted status reports of the current
-	// epoch cover [good_since, moment of the report].
+	// Attested is the time for which the host reported in time that the rank was up: accepted status reports of the
+	// current epoch cover [good_since, moment of the report].
 	Attested interval.Set
 	// Unwell is when the host itself reported that the rank was not up. Signed and Attested do not contain it, and no
 	// other rank can vouch for it.
@@ -85,8 +85,8 @@ type Rank struct {
 	// RelaySilent is when the relay saw nothing from this host although a relay session was offered. It blames only when
 	// the pair is down anyway.
 	RelaySilent interval.Set
-	// Deaf is what the host signed about its peers: during Deaf[j] it heard nothing of rank j. The spans begin at the last
-	// byte heard.
+	// Deaf is what the host signed about its peers: during Deaf[j] it received nothing from rank j. The spans begin at the
+	// last byte received.
 	Deaf map[int]interval.Set
 }
 
@@ -94,13 +94,13 @@ type Rank struct {
 type Class string
 
 const (
-	// Platform time lies in a gap: the platform could not hear, and nobody is to blame.
+	// Platform time lies in a gap: the platform was deaf, and no one is to blame.
 	Platform Class = "platform"
 	// Proof time lacks the proof of the culprits that they were up.
 	Proof Class = "proof"
 	// Silence time has a pair of ranks down of which the culprits were silent to the platform.
 	Silence Class = "silence"
-	// Undecided time has ranks that accuse each other and no evidence. Nobody is to blame.
+	// Undecided time has ranks that accuse each other and no evidence. No one is to blame.
 	Undecided Class = "undecided"
 )
 

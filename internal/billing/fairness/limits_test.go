@@ -35,8 +35,8 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// TestBegin_LateStartPaidByItsHost plays a rank that starts 20 s after the first: its host pays the others' signed time,
-// and a rank that was 3 s late with nobody waiting for it alone pays nothing.
+// TestBegin_LateStartPaidByItsHost plays a rank that starts 20 s after the first: its host pays the others' signed
+// time, and a rank that was 3 s late with no one waiting for it alone pays nothing.
 func TestBegin_LateStartPaidByItsHost(t *testing.T) {
 	t.Parallel()
 	started := []int64{1000, 4000, 21_000}

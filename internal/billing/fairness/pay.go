@@ -32,7 +32,7 @@ type Run struct {
 	Verdict
 }
 
-// Relief is the caps on what the platform adds for time that nobody is to blame for, in millionths of the usage fee of
+// Relief is the caps on what the platform adds for time that no one is to blame for, in millionths of the usage fee of
 // the same cluster. Neither may exceed 1,000,000.
 type Relief struct {
 	UndecidedPPM int64 // of the fee, for undecided time
@@ -136,7 +136,7 @@ type payment struct {
 	forUndecided, forAll money.Nano          // relief that is left
 }
 
-// account is what somebody is owed for ms milliseconds, of which paid is paid.
+// account is what a party is owed for ms milliseconds, of which paid is paid.
 type account struct {
 	ms   int64
 	paid money.Nano

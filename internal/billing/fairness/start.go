@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// StartSkew is how much later than the first rank another one may start at nobody's expense.
+	// StartSkew is how much later than the first rank another one may start at no one's expense.
 	StartSkew = 5 * time.Second
 	// GoTimeout is how long after the barrier is released every rank must have started.
 	GoTimeout = 30 * time.Second

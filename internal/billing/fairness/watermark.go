@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// PeerSilence is how long a rank hears nothing of a peer until it calls itself deaf to it. The span that it then signs
-// begins at the last byte heard.
+// PeerSilence is how long a rank receives nothing from a peer before it reports itself deaf to it. The span that it
+// then signs begins at the last byte received.
 const PeerSilence = 7 * time.Second
 
 // ClockSlack is how far a host's signed moments may be from its reports' moments.
@@ -17,11 +17,11 @@ const Forever = math.MaxInt64
 
 // Progress is how much of a required rank's story is known.
 type Progress struct {
-	// ReportedMS is the moment (unix ms) of the last accepted report of the rank that says that it was up, provided that
+	// ReportedMS is the moment (unix ms) of the last accepted report of the rank that states that it was up, provided that
 	// every deafness that the rank noticed before that moment is known: those that are over too, which no later report
 	// repeats. After a lost report this takes the signed segments of the time in between.
 	ReportedMS int64
-	// Final says that nothing more can come: the rank's last segment of this run is here, or its time to send it has
+	// Final reports that nothing more can come: the rank's last segment of this run is here, or its time to send it has
 	// passed.
 	Final bool
 }

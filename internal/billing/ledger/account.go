@@ -6,7 +6,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Kind says what an account is for.
+// Kind is the purpose of an account.
 type Kind string
 
 const (
@@ -37,8 +37,8 @@ const (
 	KindStandbyRelief Kind = "standby_relief" // expense: what the platform adds when no host is to blame for a standstill
 )
 
-// kinds says how an account of a kind is kept. Hot accounts (the fee) have no balance row: it would make every posting
-// of the platform wait on every other; they are summed when asked for.
+// kinds describes how the accounts of a kind are kept. Hot accounts (the fee) have no balance row: it would make every
+// posting of the platform wait on every other; they are summed when asked for.
 var kinds = map[Kind]struct{ cached, floored bool }{
 	KindStripeClearing: {},
 	KindRenterWallet:   {cached: true, floored: true},

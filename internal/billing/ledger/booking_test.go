@@ -81,8 +81,8 @@ func TestBooking_AllOrNothing(t *testing.T) {
 	billingtest.New(t, d).MustBalance()
 }
 
-// Many book between the same accounts at once, some of which do not exist yet, beside others that lock first: nobody
-// waits forever, and every nano-unit arrives.
+// Many book between the same accounts at once, some of which do not exist yet, along with others that lock first: no
+// one waits forever, and every nano-unit arrives.
 func TestBooking_ConcurrentWithPost(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

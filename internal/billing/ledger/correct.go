@@ -176,8 +176,8 @@ func chargedFor(ctx context.Context, q *dbq.Queries, charge id.LedgerTx) (lease,
 // those who received it, each in proportion. What was held when it was charged goes back to the wallet. All that
 // corrects one charge never exceeds it, all that corrects the charges for one lease, service credits among them, never
 // exceeds those, and a fee that the platform paid to the cluster's hosts as relief is not given back (see FeeBack):
-// fault.Invalid says how much is left. Only charges for usage are compensated here; another entry is fault.Conflict, an
-// unknown one fault.NotFound.
+// fault.Invalid has the amount that is left. Only charges for usage are compensated here; another entry is
+// fault.Conflict, an unknown one fault.NotFound.
 func Compensate(ctx context.Context, tx *db.Tx, charge id.LedgerTx, amount money.Nano, reason string) (Entry, error) {
 	lease, ref, err := chargedFor(ctx, tx.Q, charge)
 	if err != nil {

@@ -33,7 +33,8 @@ func take(org id.Org, key string, n money.Nano) ledger.Entry {
 		{Debit: ledger.Wallet(org, eur), Credit: ledger.Fee(eur), Amount: n}}}
 }
 
-// A wallet with credit falls as far below zero as that, whoever takes at the same time, and not a nano-unit further.
+// A wallet with credit falls as far below zero as that, however many take from it at the same time, and not a nano-unit
+// further.
 func TestCredit_NeverExceeded(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
@@ -67,7 +68,8 @@ func TestCredit_NeverExceeded(t *testing.T) {
 	billingtest.New(t, d).MustBalance()
 }
 
-// Credit that is lowered below what is used lends nothing, however the balance rises meanwhile, till it is back within.
+// Credit that is lowered below what is used lends nothing, however the balance rises meanwhile, until it is back
+// within.
 func TestCredit_LoweredLendsNothing(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

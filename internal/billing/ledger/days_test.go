@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// asOwner changes history as somebody who owns the tables can.
+// asOwner changes history as the owner of the tables can.
 func asOwner(t *testing.T, d *db.DB, sql string, args ...any) {
 	t.Helper()
 	c, err := d.Pool.Acquire(t.Context())
@@ -56,7 +56,7 @@ func rehash(t *testing.T, d *db.DB) {
 }
 
 // A closed day's totals stand in for its entries: the check reads the others, and finds the same as one that reads all
-// of them. What somebody changes in a closed day is found when its turn comes, and reported until it is put right.
+// of them. What is changed in a closed day is found when its turn comes, and reported until it is put right.
 func TestClosedDays_MatchTheirEntries(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

@@ -4,8 +4,8 @@
 //   - Every transfer takes from one account exactly what it gives to another of the same currency, so Σ debits = Σ
 //     credits after every statement, by construction.
 //   - History never changes: rows of ledger_tx and ledger_transfer are inserted only (triggers refuse the rest). A
-//     mistake is mended by a compensating entry that names what it corrects.
-//   - An entry's key says what it books and is booked once: posting it again does nothing.
+//     mistake is corrected by a compensating entry that names what it corrects.
+//   - An entry's key names what it books and is booked once: posting it again does nothing.
 //   - Nothing takes the balance of an account with a floor (renter wallet, renter hold, host bond, bond hold) below
 //     zero, or where it has credit below minus that, whatever commits concurrently. When credit is lowered below what
 //     is used of it, the balance stays where it is and only rises.

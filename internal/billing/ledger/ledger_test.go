@@ -362,7 +362,7 @@ func TestCompensate_CappedAtTheCharge(t *testing.T) {
 	billingtest.New(t, d).MustBalance()
 }
 
-// An org's entries are found page by page, those in the chain and those not in it yet, and nobody else's.
+// An org's entries are found page by page, those in the chain and those not in it yet, and no one else's.
 func TestSearch_ByOrg(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

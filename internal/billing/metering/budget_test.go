@@ -256,8 +256,8 @@ func TestBudget_NoNoticeAtClusterStart(t *testing.T) {
 	}
 }
 
-// A budget that is set while clusters run counts what is held for them. What is held warns nobody, however much of the
-// budget it is; that it keeps a cluster from being extended is told once.
+// A budget that is set while clusters run counts what is held for them. What is held causes no notice, however much of
+// the budget it is; that it keeps a cluster from being extended is notified once.
 func TestBudget_NoNoticeForHolds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit)
@@ -296,7 +296,7 @@ func TestBudget_NoNoticeForHolds(t *testing.T) {
 	}
 }
 
-// Each level is told once, when so much of the budget is booked, whichever way it is.
+// Each level is notified once, when so much of the budget is booked, in whatever way.
 func TestBudget_NoticesAsItIsSpent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000)

@@ -15,7 +15,7 @@ const (
 	maxCollected = 2_000
 	// collecting is how many transactions a replica has under way: one verifies signatures while another writes.
 	collecting = 2
-	// collectFor bounds one transaction. Whoever waits for it may be gone before.
+	// collectFor bounds one transaction. The sender may stop waiting before it ends.
 	collectFor = 30 * time.Second
 )
 
@@ -61,7 +61,7 @@ func (c *Collector) Ingest(ctx context.Context, host id.Host, segs []agentapi.Se
 	}
 }
 
-// add queues a delivery and reports whether somebody has to run.
+// add queues a delivery and reports whether the caller has to run.
 func (c *Collector) add(v *delivered) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Deliveries of many hosts in one transaction are each judged as if they came alone: what one host says of another's
-// lease is refused and hides nothing of what the other says itself.
+// Deliveries of many hosts in one transaction are each judged as if they came alone: what one host reports about
+// another's lease is refused and hides nothing of the other host's own reports.
 func TestCollector_ManyHostsInOneTransaction(t *testing.T) {
 	t.Parallel()
 	d := newDB(t)

@@ -53,7 +53,7 @@ func TestCredit_LastHourOfLostHost(t *testing.T) {
 	w.window(t0, w.now, 0)
 	good, bad := w.leases[0], w.leases[1]
 	w.ingest(w.segments(good, 1, t0, w.now, false)...)
-	w.ingest(w.segments(bad, 1, t0, w.now-600_000, false)...) // the last ten minutes are not heard yet
+	w.ingest(w.segments(bad, 1, t0, w.now-600_000, false)...) // the last ten minutes have not arrived yet
 	w.Tx(func(ctx context.Context, tx *db.Tx) error {
 		_, err := CloseWindow(ctx, tx, w.cluster, time.Time{})
 		return err
@@ -122,7 +122,7 @@ func TestCredit_CappedAtTheCharge(t *testing.T) {
 		for i, s := range w.segments(w.leases[0], 1, t0, w.now-1_234, true) { // in many postings
 			w.ingest(s)
 			if i == 3 {
-				w.Tx(func(ctx context.Context, tx *db.Tx) error { // lost, by somebody's word, while the window is open
+				w.Tx(func(ctx context.Context, tx *db.Tx) error { // reported lost while the window is open
 					return CreditLoss(ctx, tx, w.cluster, w.leases[0], "gpu_failed")
 				})
 				mustEqual(t, "not before the window is closed", len(w.credits()), 0)

@@ -69,7 +69,7 @@ func TestProof_Holds(t *testing.T) {
 		t.Fatalf("%+v, posted %s", v.Leases, u.Posted)
 	}
 	mustEqual(t, "host's part", v.Leases[0].Host+v.Leases[1].Host, w.money().Host)
-	// One lease, for its renter and the operator; nobody else.
+	// One lease, for its renter and the operator; no one else.
 	for _, org := range []id.Org{w.renter, w.operator} {
 		f, err := NewLeases(w.DB).LeaseProof(t.Context(), org, w.leases[1])
 		if err != nil || len(f.Leases) != 1 {

@@ -46,8 +46,8 @@ func (w *world) signed(s agentapi.Segment, f agentapi.Facts) agentapi.Segment {
 	return s
 }
 
-// What a host signs about whom it did not hear is stored once, on PostgreSQL's clock, within its segment and about
-// ranks that there are. A proof holds it and verifies, and nobody can change it afterwards.
+// What a host signs about peers from which it received nothing is stored once, on PostgreSQL's clock, within its
+// segment and about ranks that there are. A proof holds it and verifies, and no one can change it afterwards.
 func TestFacts_DeafSpansStoredWithSegment(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000, 3_600_000)

@@ -72,7 +72,8 @@ func TestSettle_RetiresHold(t *testing.T) {
 	w.ledgerBalances()
 }
 
-// Nobody waits with meters and earnings locked for a notice of a budget: it is written after the booking has committed.
+// No transaction waits with meters and earnings locked for a notice of a budget: it is written after the booking has
+// committed.
 func TestBudget_BookingDoesNotWaitForNotice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000)
@@ -83,7 +84,7 @@ func TestBudget_BookingDoesNotWaitForNotice(t *testing.T) {
 	from := w.now - time.Hour.Milliseconds()
 	w.window(from, w.now, 0)
 	key := budget.Notice(w.renter, b.ID.String(), "", "spent", limit*6/10, limit, eur).Key
-	other, err := w.DB.Pool.Begin(t.Context()) // is about to say the same
+	other, err := w.DB.Pool.Begin(t.Context()) // is about to write the same
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +116,7 @@ func TestBudget_BookingDoesNotWaitForNotice(t *testing.T) {
 	}
 }
 
-// What a lost notice of a budget would have said is said by the next look at all budgets.
+// The next pass over all budgets sends a notice that was lost.
 func TestBudget_LostNoticeSentLater(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000)
@@ -251,7 +252,7 @@ func TestEvidence_Immutable(t *testing.T) {
 	w.Exec("UPDATE service_credit SET credited = 6")
 }
 
-// A window that is closed is what a bill was made from: nobody opens, moves or removes it. Nothing impossible is
+// A window that is closed is what a bill was made from: no one can open, move or remove it. Nothing impossible is
 // written either.
 func TestWindows_ClosedAreImmutable(t *testing.T) {
 	t.Parallel()

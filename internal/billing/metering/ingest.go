@@ -144,7 +144,7 @@ func ingest(ctx context.Context, tx *db.Tx, rs []*received) error {
 	return nil
 }
 
-// decide says what is to become of a signed segment. The first content accepted under a number stands.
+// decide returns what becomes of a signed segment. The first content accepted under a number stands.
 func (r *received) decide(l *lease, anchors map[anchorKey]*agentapi.Anchor, accepted map[segmentKey][]byte, now int64) {
 	if before, ok := accepted[r.key()]; ok && l != nil {
 		if r.known = bytes.Equal(before, r.hash[:]); !r.known {

@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Whoever charges for usage holds pending earnings and then asks for the wallet. Crediting a cluster whose hosts have
+// A transaction that charges for usage locks pending earnings and then the wallet. Crediting a cluster whose hosts have
 // several operators must not hold the wallet while it waits for one of them.
 func TestCredit_LocksWalletLast(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// From the hold over segments to the settlement: every nano-unit is where the rules say.
+// From the hold over segments to the settlement: every nano-unit is where the rules put it.
 func TestSettle_ChargesProvenWindows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 25_920_000, 7_777_777)
@@ -132,7 +132,7 @@ func TestSettle_WaitsADayForTheJournal(t *testing.T) {
 	w.ledgerBalances()
 }
 
-// The final segment says that nothing follows: no need to wait for a gap that will never be filled.
+// The final segment states that nothing follows: no need to wait for a gap that will never be filled.
 func TestSettle_FinalSegment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 10*money.Unit, 3_600_000)
@@ -185,7 +185,8 @@ func (b *between) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResu
 	return b.DBTX.SendBatch(ctx, batch)
 }
 
-// Whoever reads a bill while it settles sees one that may still change, or the final one: never half of it as final.
+// A reader of a bill that settles meanwhile sees one that may still change, or the final one: never half of it as
+// final.
 func TestUsage_SettledWhileRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit, 25_920_000)

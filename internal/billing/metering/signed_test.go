@@ -38,7 +38,7 @@ func (w *world) deliver(v Delivery) []agentapi.UsageAck {
 }
 
 // A list that is signed as a whole is as good as segments that are signed one by one: it is taken in once, in whatever
-// list it comes again, and a segment of it proves itself to whoever may see it without the rest.
+// list it comes again, and a segment of it proves itself without the rest to anyone who may see it.
 func TestSigned_ListAsAWhole(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000, 3_600_000)
@@ -72,7 +72,7 @@ func TestSigned_ListAsAWhole(t *testing.T) {
 	if raw, err := json.Marshal(f); err != nil || strings.Contains(string(raw), w.leases[1].String()) {
 		t.Errorf("the proof names another lease: %v", err)
 	}
-	// A segment in another's place, and a list that is said to be longer.
+	// A segment in another's place, and a list with a forged length.
 	for _, change := range []func(s *billproof.Segment){
 		func(s *billproof.Segment) { s.Batch.Position++ },
 		func(s *billproof.Segment) { s.Batch.Size++ },
@@ -143,7 +143,7 @@ func changedByte(b []byte) []byte {
 	return b
 }
 
-// What a list holds is judged segment by segment: one that is refused, or says other than what was accepted before,
+// What a list holds is judged segment by segment: one that is refused, or differs from what was accepted before,
 // leaves the others as they are, and they prove themselves without it.
 func TestSigned_BadSegments(t *testing.T) {
 	t.Parallel()

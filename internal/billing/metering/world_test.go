@@ -218,7 +218,7 @@ func (w *world) usage() Usage {
 	return u
 }
 
-// sameCost compares what lists and pages show with what the segments say.
+// sameCost compares what lists and pages show with the segments.
 func (w *world) sameCost(u Usage) {
 	w.T.Helper()
 	costs, err := Costs(context.Background(), w.DB.Q, []id.Cluster{w.cluster})
@@ -236,7 +236,7 @@ func (w *world) sameCost(u Usage) {
 	}
 }
 
-// posted books all that is proven and says what the ledger holds then.
+// posted books all that is proven and returns what the ledger holds then.
 func (w *world) posted() money.Nano {
 	w.T.Helper()
 	w.Tx(func(ctx context.Context, tx *db.Tx) error {

@@ -64,7 +64,7 @@ type Outcome string
 const (
 	Known   Outcome = "known"   // the ledger had it
 	Booked  Outcome = "booked"  // the ledger has it now
-	Open    Outcome = "open"    // a person decides; Note says why
+	Open    Outcome = "open"    // a person decides; Note has the reason
 	Foreign Outcome = "foreign" // not made by this platform, or nothing of it has moved
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// wish switches auto top-up on; the payer is somebody of the org.
+// wish switches auto top-up on; the payer is a member of the org.
 func (s *shop) wish(a AutoTopUp) {
 	s.T.Helper()
 	s.Exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x') ON CONFLICT DO NOTHING", s.payer.User,

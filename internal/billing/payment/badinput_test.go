@@ -29,7 +29,7 @@ func (s *shop) noticeTitles(org id.Org, key string) (bodies []string) {
 	return bodies
 }
 
-// Each kind of bad delivery is refused with its reason, stored nowhere, and told to administrators once.
+// Each kind of bad delivery is refused with its reason and stored nowhere, and admins are notified once.
 func TestWebhook_RefusalsNotifyAdmins(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
@@ -50,7 +50,7 @@ func TestWebhook_RefusalsNotifyAdmins(t *testing.T) {
 				t.Errorf("%s: %v", reason, err)
 			}
 		}
-		// Over midnight they are told twice.
+		// Over midnight they are notified twice.
 		if told := s.noticeTitles(boss, "webhook_refused:"+reason+":"); len(told) < 1 || len(told) > 2 ||
 			!strings.Contains(told[0], c.says) {
 			t.Errorf("%s: administrators were told %q", reason, told)
@@ -74,7 +74,8 @@ func TestWebhook_RefusalsNotifyAdmins(t *testing.T) {
 	s.square(1)
 }
 
-// A payment of another amount or currency than its top-up credits nobody: it waits in suspense, and people are told.
+// A payment of another amount or currency than its top-up credits no wallet: it goes to suspense, and admins are
+// notified.
 func TestTopUp_OtherAmountOrCurrencyToSuspense(t *testing.T) {
 	t.Parallel()
 	d := newShop(t, "pm_slow").DB

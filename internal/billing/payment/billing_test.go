@@ -60,8 +60,8 @@ func TestBilling_Afterwards(t *testing.T) {
 	}
 }
 
-// Events in any order, repeated and lost, with answers lost besides: what is asked for and the reconciliation end in
-// books that say what Stripe did.
+// Events in any order, repeated and lost, and with lost answers too: refreshing and reconciling
+// make the ledger equal to what Stripe did.
 func TestBilling_EventsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
@@ -114,7 +114,7 @@ func TestBilling_EventsInAnyOrder(t *testing.T) {
 		b.reconcile()
 		_, cents := b.stripe.Charged()
 		b.even(cents)
-		// One last period: the invoices say to the cent what was used.
+		// One last period: the invoices equal the usage, to the cent.
 		b.use(1_000_000)
 		b.SendAll(b.p.out)
 		b.stripe.EndPeriod(b.customer())
@@ -262,7 +262,8 @@ func TestBilling_CollectedAndDisputed(t *testing.T) {
 	b.even(500)
 }
 
-// What somebody bills a customer of ours for at Stripe by hand pays nothing that is owed here: it goes to suspense.
+// An invoice that a person makes by hand at Stripe for one of our customers pays nothing owed here: it goes to
+// suspense.
 func TestBilling_InvoiceMadeByHand(t *testing.T) {
 	t.Parallel()
 	b := newTab(t, dbtest.New(t), "pm_card_visa")

@@ -52,7 +52,7 @@ func TestCards_SaveChooseRemove(t *testing.T) {
 		t.Fatalf("%+v", c)
 	}
 	s.card("pm_card_mastercard")
-	s.deliver(s.stripe.Deliveries()) // the webhooks say the same again
+	s.deliver(s.stripe.Deliveries()) // the webhooks repeat it
 	list := s.cards()
 	if len(list) != 2 || list[0].Brand != "mastercard" || list[0].Default || list[1].Last4 != "4242" || !list[1].Default {
 		t.Fatalf("%+v", list)
@@ -130,7 +130,7 @@ func TestTopUp_BankAuthentication(t *testing.T) {
 		t.Fatal("no reason")
 	}
 	s.square(1)
-	// A day later nobody has answered: the payment is given up, and cannot be paid any more.
+	// A day later the payer has not answered: the payment is given up and can no longer be paid.
 	s.Exec("UPDATE topup SET created_at = created_at - interval '25 hours'")
 	if _, err := s.p.Poll(t.Context()); err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestTopUp_BankAuthentication(t *testing.T) {
 	s.square(1)
 }
 
-// The payer answers just as the payment is given up: what Stripe says counts.
+// The payer answers just as the payment is given up: Stripe's result counts.
 func TestTopUp_LateSuccess(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")

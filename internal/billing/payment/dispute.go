@@ -268,8 +268,8 @@ func lockDispute(ctx context.Context, tx *db.Tx, id string) (row dbq.Dispute, fr
 	return row, fresh, nil
 }
 
-// open stores a new dispute and sets as much of the org's own money aside as there is, at most limit. memo says what is
-// disputed.
+// open stores a new dispute and sets as much of the org's own money aside as there is, at most limit. memo describes
+// what is disputed.
 func (d *lockedDispute) open(ctx context.Context, tx *db.Tx, in dbq.InsertDisputeParams, limit money.Nano,
 	memo string) error {
 	in.Held = max(0, min(limit, d.accounts.Balance(d.wallet)-d.accounts.Reserved(d.wallet)))

@@ -99,7 +99,7 @@ func TestOutbox_DeadSenderReplaced(t *testing.T) {
 	s.square(2)
 }
 
-// A day later Stripe has forgotten the key: what happened is looked up, and nothing is charged anew.
+// A day later Stripe has forgotten the key: what happened is looked up, and nothing is charged again.
 func TestOutbox_ForgottenKeyLookedUp(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
@@ -118,7 +118,7 @@ func TestOutbox_ForgottenKeyLookedUp(t *testing.T) {
 	s.square(2)
 }
 
-// Many payers, many senders, random faults: every top-up ends charged once or not at all, and the books show it.
+// Many payers, many senders, random faults: every top-up ends charged once or not at all, and the ledger shows it.
 func TestOutbox_ManySendersRandomFaults(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")

@@ -155,7 +155,7 @@ func TestTopUp_Succeeds(t *testing.T) {
 	if _, err := s.p.Get(t.Context(), id.New[id.Org](), first.ID); !fault.Is(err, fault.NotFound) {
 		t.Fatal(err)
 	}
-	// What the webhook says of it later changes nothing.
+	// The webhook that comes later changes nothing.
 	s.deliver(s.stripe.Deliveries())
 	s.square(2)
 }

@@ -104,8 +104,8 @@ func (p *Payments) countPromoTry(ctx context.Context, payer account.Principal) e
 }
 
 // Redeem adds a code's credit to the org's wallet and returns the amount. An org has ten attempts per hour. Faults:
-// RateLimited, NotFound (the code does not exist, is used up or has ended; the message does not say which), Conflict
-// (the org used it before), QuotaExceeded (the org's e-mail address has to be verified first).
+// RateLimited, NotFound (the code does not exist, is used up or has ended; the message does not distinguish them),
+// Conflict (the org used it before), QuotaExceeded (the org's e-mail address has to be verified first).
 func (p *Payments) Redeem(ctx context.Context, payer account.Principal, code string,
 	once idem.Request) (money.Nano, idem.Outcome, error) {
 	if err := p.countPromoTry(ctx, payer); err != nil {

@@ -79,7 +79,7 @@ func TestReceipt_Immutable(t *testing.T) {
 	}
 }
 
-// What was paid by a program that wrote no receipts has one from the first time somebody looks; what was not paid has
+// A payment taken by a version without receipts gets one when it is first read; what was not paid has
 // none.
 func TestReceipt_OlderPayment(t *testing.T) {
 	t.Parallel()

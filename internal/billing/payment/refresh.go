@@ -57,7 +57,7 @@ func (p *Payments) RefreshOrg(ctx context.Context, org id.Org) error {
 // pollAfter is when a top-up that is still pending is asked about without an event.
 const pollAfter = time.Minute
 
-// Poll asks Stripe about top-ups that have been pending for a while, in case every event was lost, and says how many
+// Poll asks Stripe about top-ups that have been pending for a while, in case every event was lost, and returns how many
 // it settled. Run it every minute.
 func (p *Payments) Poll(ctx context.Context) (n int, err error) { return p.poll(ctx, pollAfter) }
 
@@ -114,7 +114,7 @@ func (p *Payments) pollFailed(ctx context.Context, t id.TopUp, why error) error 
 	return p.d.Q.PostponeTopupPoll(ctx, wait.Seconds(), t)
 }
 
-// refreshPayment books a payment. over says that the page it belongs to is closed.
+// refreshPayment books a payment. over reports that the page it belongs to is closed.
 func (p *Payments) refreshPayment(ctx context.Context, payment string, over bool) (note string, err error) {
 	pay, err := p.stripe.Payment(ctx, payment)
 	if err != nil {

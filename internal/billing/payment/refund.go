@@ -93,7 +93,7 @@ func refundableOf(t dbq.RefundableTopupsRow) money.Nano {
 
 // GiveBack sends unused balance back to the payments it came from, newest first, each at most what is left of it. The
 // money leaves the wallet at once, and the tax that was charged on it goes back with it. Faults: Invalid (the amount),
-// Conflict (more than is unused; the message says how much that is), QuotaExceeded (more than the limit on refunds).
+// Conflict (more than is unused; the message has the amount), QuotaExceeded (more than the limit on refunds).
 // With an idempotency key the same refunds are returned again, in their present state.
 func (p *Payments) GiveBack(ctx context.Context, payer account.Principal, amount money.Nano,
 	key idem.Request) ([]Refund, idem.Outcome, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// level reconciles and asserts that Stripe holds exactly what the ledger says, that nothing is open, and that they
+// level reconciles and asserts that Stripe's balance equals the ledger's, that nothing is open, and that they
 // balance.
 func (s *shop) level() client.Reconciliation {
 	s.T.Helper()
@@ -202,7 +202,7 @@ func TestDisputes(t *testing.T) {
 		"lost, nothing spent": {0, false, 0, 0},
 		"lost, some spent":    {4 * money.Unit, false, 0, 4 * money.Unit},
 	} {
-		for _, late := range []bool{false, true} { // late: nothing is heard before it is decided
+		for _, late := range []bool{false, true} { // late: no event arrives before it is decided
 			s := newShopOn(t, d, "pm_card_visa")
 			bad := s.balanceOf(ledger.BadDebt("EUR"))
 			top := s.topUp(10 * money.Unit)
@@ -249,7 +249,7 @@ func TestReconciliation(t *testing.T) {
 		t.Fatal(s.balanceOf(ledger.Bank("EUR")))
 	}
 	boss := s.Admin().Org
-	s.stripe.Stray("charge", "eur", 1234) // somebody was charged in Stripe's dashboard
+	s.stripe.Stray("charge", "eur", 1234) // a charge made by hand in Stripe's dashboard
 	if _, err := s.rec.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func TestReconciliation(t *testing.T) {
 	}
 }
 
-// A payment whose answer and webhooks are lost is found by what Stripe's balance says, whatever the outbox does.
+// A payment whose answer and webhooks are lost is found through Stripe's balance, whatever the outbox does.
 func TestReconciliation_FindsLostPayment(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")

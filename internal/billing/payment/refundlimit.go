@@ -34,7 +34,7 @@ type pastRefunds struct {
 	used     money.Nano // paid in, neither refunded nor still the org's
 	allowed  money.Nano // by staff, within refundPeriod
 
-	// What other orgs that have saved one of this org's cards were given back within refundPeriod. So nobody multiplies
+	// What other orgs that have saved one of this org's cards were given back within refundPeriod. So no one multiplies
 	// the limit by signing up again.
 	sameCards         money.Nano
 	sameCardsPayments int

@@ -88,7 +88,7 @@ func (o *treasury) paid() (cents int64) {
 	return int64(n / money.Cent)
 }
 
-// left checks what the report says may still be paid.
+// left checks what may still be paid by the report.
 func (o *treasury) left(period, country string, want int64) {
 	o.Helper()
 	r, err := tax.ReportOf(o.Context(), o.d.Q, "EUR", period)

@@ -54,7 +54,7 @@ func TestAutoTopUp_CappedOrgsDoNotDelayOthers(t *testing.T) {
 	}
 }
 
-// Checkout pages on which nobody pays do not keep a paid one from being noticed.
+// Checkout pages that are never paid do not delay one that is.
 func TestPoll_AbandonedPagesDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")

@@ -100,7 +100,7 @@ func TestOutbox_ReusedKeyLookedUp(t *testing.T) {
 	s := newShop(t, "pm_card_visa")
 	s.topUp(money.Unit) // the customer is made
 	s.stripe.Fail("error_500")
-	charged := s.topUp(8 * money.Unit) // and nobody knows
+	charged := s.topUp(8 * money.Unit) // the outcome is unknown
 	s.Exec(`UPDATE stripe_outbox SET params = jsonb_set(params, '{description}', '"another version''s words"') WHERE
 		idem_key = $1`, topupKey(charged.ID))
 	s.SendAll(s.p.out)

@@ -19,7 +19,7 @@ import (
 )
 
 // tab is a platform with an org that pays afterwards, a Stripe with a clock that a test moves, and a noun that bills:
-// it has each invoice be what it wants, whatever the meter says.
+// it makes each invoice what it wants, whatever the meter counted.
 type tab struct {
 	*shop
 	ahead atomic.Int64 // of the real time, seconds
@@ -164,7 +164,7 @@ func (b *tab) refresh() {
 	}
 }
 
-// even asserts that the ledger says of Stripe's money and of what is owed what Stripe says.
+// even asserts that the ledger and Stripe agree on Stripe's balance and on what is owed.
 func (b *tab) even(paidCents int64) {
 	b.T.Helper()
 	balance := func(a ledger.Account) money.Nano {

@@ -17,7 +17,7 @@ import (
 // Random payments, refunds and disputes, under random faults, with webhooks shuffled, repeated and lost, while rates,
 // the buyer's country and VAT id change: the ledger balance after every step; tax_payable is what was charged less what
 // was given back; each payment is charged the tax of the rules at its making, and gives no more of it back than that;
-// in the end Stripe holds what the ledger says, to the cent.
+// in the end Stripe's balance equals the ledger's, to the cent.
 func TestTax_RandomFaults(t *testing.T) {
 	t.Parallel()
 	for _, seed := range []uint64{1, 2} {
@@ -130,7 +130,7 @@ func (m *taxModel) expected(cents int64) int64 {
 	return new(big.Int).Quo(exact.Num(), exact.Denom()).Int64()
 }
 
-// receive delivers what Stripe tells, shuffled, repeated or in part lost.
+// receive delivers Stripe's events, shuffled, repeated or partly lost.
 func (m *taxModel) receive() {
 	m.T.Helper()
 	ds := m.stripe.Deliveries()
@@ -141,7 +141,7 @@ func (m *taxModel) receive() {
 	m.deliver(ds[:m.r.IntN(len(ds)+1)])
 }
 
-// finishAll lets banks that took their time say yes, most often.
+// finishAll lets pending banks answer, mostly with a yes.
 func (m *taxModel) finishAll() {
 	m.T.Helper()
 	rows, err := m.DB.Pool.Query(context.Background(), "SELECT payment_intent_id FROM topup WHERE state = 'pending' AND "+

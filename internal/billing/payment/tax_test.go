@@ -87,7 +87,7 @@ func TestTax_TopUp(t *testing.T) {
 		told != "Muster credit 100.00 EUR, plus VAT 19 % 19.00 EUR" {
 		t.Fatal(told, err)
 	}
-	// Whoever was told another total is not charged.
+	// A payer who saw a different total is not charged.
 	o.Rates = map[string]int64{"DE": 160_000}
 	if _, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{
 		Amount: 100 * money.Unit,
@@ -108,7 +108,7 @@ func TestTax_TopUp(t *testing.T) {
 		!strings.Contains(top.Tax.Note, "Reverse charge") || top.Tax.Percent != "0" {
 		t.Fatalf("%+v", top)
 	}
-	// Nobody can say what the tax is: nothing is charged.
+	// The tax cannot be determined: nothing is charged.
 	o.away = context.DeadlineExceeded
 	if _, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: money.Unit}, idem.Request{}); !fault.Is(err,
 		fault.Unavailable) {

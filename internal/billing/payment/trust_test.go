@@ -33,7 +33,7 @@ func (s *shop) must(err error) {
 	}
 }
 
-// dispute opens a dispute of a whole payment and delivers what Stripe says of it.
+// dispute opens a dispute of a whole payment and delivers Stripe's events about it.
 func (s *shop) dispute(top TopUp) (id string) {
 	s.T.Helper()
 	id = s.stripe.Dispute(s.session(topupKey(top.ID)), int64(top.Total/money.Cent))
@@ -236,7 +236,8 @@ func TestStanding_FollowsDisputes(t *testing.T) {
 	}
 }
 
-// The card of a lost dispute pays for nobody any more: a saved one is refused, and what it pays on a page goes back.
+// The card of a lost dispute can no longer pay for any org: a saved one is refused, and a payment with it on a page is
+// refunded.
 func TestDispute_LostBlocksCard(t *testing.T) {
 	t.Parallel()
 	const u = money.Unit
@@ -315,7 +316,7 @@ func disputeAtRandom(t *testing.T, r *rand.Rand) {
 	}
 	for i := range 90 {
 		if r.IntN(2) == 0 {
-			k.Left.Store(int64(1 + r.IntN(40))) // somebody dies in what follows; their error is no matter
+			k.Left.Store(int64(1 + r.IntN(40))) // a later statement kills its process; the error does not matter
 		}
 		what := r.IntN(8)
 		switch what {

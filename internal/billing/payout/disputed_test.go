@@ -78,7 +78,7 @@ func (s small) oracle(holdback bool) (total, alone int) {
 	return total, alone
 }
 
-// rows returns what the database would say of it.
+// rows returns what the database would return for it.
 func (s small) rows(renter id.Org) []dispute {
 	var out []dispute
 	for i, at := range s.paidAt {
@@ -100,7 +100,7 @@ func (s small) rows(renter id.Org) []dispute {
 }
 
 // Whatever waits for several reasons waits once: for random renters the rule holds back what trying out every
-// assignment of every nano-unit says, no unit more and none less.
+// assignment of every nano-unit gives, no unit more and none less.
 func TestHeld_TwoReasonsCountOnce(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 11))

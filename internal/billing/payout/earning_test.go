@@ -264,7 +264,7 @@ func TestEarnings_OldOnesAdded(t *testing.T) {
 	h.compare("and went on")
 }
 
-// Whoever posts is killed at each statement in turn; the sums and the postings agree after each death.
+// The process that posts is killed at each statement in turn; the sums and the postings agree after each death.
 func TestEarnings_KilledPoster(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)

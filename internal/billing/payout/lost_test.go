@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/billingtest"
 )
 
-// openDispute opens a dispute of a top-up at Stripe and delivers what Stripe says of it.
+// openDispute opens a dispute of a top-up at Stripe and delivers Stripe's events about it.
 func (x *admin) openDispute(payment string, amount money.Nano) (dispute string) {
 	x.T.Helper()
 	if dispute = x.fake.Dispute(payment, int64(amount/money.Cent)); dispute == "" {

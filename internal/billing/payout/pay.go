@@ -57,8 +57,8 @@ func (p *Payouts) PayDue(ctx context.Context) (n int, err error) {
 }
 
 // PayNow pays an operator outside the schedule, with a reason for the audit log. Only an admin may. Faults: Forbidden,
-// Invalid, NotFound (no account), Conflict (nothing can be paid; the message says why). The transfer is made after the
-// commit.
+// Invalid, NotFound (no account), Conflict (nothing can be paid; the message has the reason). The transfer is made
+// after the commit.
 func (p *Payouts) PayNow(ctx context.Context, who account.Principal, org id.Org, reason string,
 	once idem.Request) (Payout, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {

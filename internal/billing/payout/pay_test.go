@@ -106,7 +106,7 @@ func TestOnboard_RefusedAccountRetried(t *testing.T) {
 	}
 }
 
-// An account that stops being good stops payouts until it is good again, and its owner is told.
+// An account that stops being good stops payouts until it is good again, and its owner is notified.
 func TestOnboard_MoreInformationNeeded(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
@@ -163,8 +163,8 @@ func TestPayout_WaitsForFunds(t *testing.T) {
 	x.square()
 }
 
-// What Stripe refuses to take back stays on the payout with its reason, is told to both sides, and moves nothing; it
-// may be asked for again, and once it came back nothing is said of the refusal any more.
+// What Stripe refuses to take back stays on the payout with its reason, both sides are notified, and no money moves; it
+// may be requested again, and once the money came back the refusal is no longer shown.
 func TestReverse_RefusedByStripe(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
@@ -174,7 +174,7 @@ func TestReverse_RefusedByStripe(t *testing.T) {
 	x.earn(50 * money.Unit)
 	x.payable()
 	x.payDue()
-	x.fake.Reverse(x.fake.Transfers()[0], 4000) // in Stripe's dashboard, and nobody has heard of it
+	x.fake.Reverse(x.fake.Transfers()[0], 4000) // in Stripe's dashboard, and no event has arrived
 	reverse := func(n money.Nano) error {
 		return billingtest.Err(x.p.Reverse(x.T.Context(), x.boss, ReversalRequest{
 			Payout: x.last().ID,
@@ -221,7 +221,7 @@ func TestReverse_RefusedByStripe(t *testing.T) {
 	x.square()
 }
 
-// A refusal says nothing any more once all of the payout came back by another way.
+// A refusal is no longer shown once all of the payout came back in another way.
 func TestReverse_RefusedAndNoLongerNeeded(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
@@ -292,7 +292,7 @@ func TestReverse_TakenBack(t *testing.T) {
 	if err := payNow(x.boss, x.operator); fault.KindOf(err) != fault.Conflict {
 		t.Fatal(err)
 	}
-	// Somebody takes a part back in Stripe's dashboard, and no event comes: the reconciliation finds out.
+	// A person takes a part back in Stripe's dashboard, and no event comes: the reconciliation finds out.
 	x.fake.Reverse(x.fake.Transfers()[0], 500)
 	x.fake.Deliveries()
 	x.square()

@@ -13,7 +13,7 @@ import (
 )
 
 // Credit that was given away is neither refunded nor paid out to the org that has it, also when that org could be paid
-// and the platform's account has money of others. Ending the code changes nothing of it, and nobody gets more.
+// and the platform's account has money of others. Ending the code changes nothing of it, and no one gets more.
 func TestPromo_NeverPaidOut(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 100*money.Unit)

@@ -24,7 +24,7 @@ func ledgerHold(x *admin) func(money.Nano) {
 	}
 }
 
-// The worker is killed at each statement of a payout in turn; whoever comes after it pays the operator once.
+// The worker is killed at each statement of a payout in turn; its successor pays the operator once.
 func TestPayout_KilledWorkerPaysOnce(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 20_000*money.Unit)
@@ -83,7 +83,7 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 	ctx := t.Context()
 	for range 120 {
 		if r.IntN(3) == 0 {
-			x.k.Left.Store(int64(1 + r.IntN(25))) // somebody dies in what follows; their error is no matter
+			x.k.Left.Store(int64(1 + r.IntN(25))) // a later statement kills its process; the error does not matter
 		}
 		switch r.IntN(10) {
 		case 0, 1, 2:
@@ -111,7 +111,7 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 			_, _ = x.p.out.SendDue(ctx)
 		case 8:
 			for _, d := range append(late, x.fake.Deliveries()...) {
-				for range r.IntN(3) { // lost, told, told twice
+				for range r.IntN(3) { // lost, delivered, delivered twice
 					_ = x.in.Receive(ctx, d.Payload, d.Signature)
 				}
 				if late = nil; r.IntN(3) == 0 {

@@ -240,7 +240,7 @@ func (p reversalSender) Refused(ctx context.Context, tx *db.Tx, row outbox.Row, 
 }
 
 // StopTakenOver stops payouts of an organisation whose owner proved their e-mail address by setting a new password:
-// somebody else may have signed up with that address and set up the payout account. It does nothing if there is no
+// someone else may have signed up with that address and set up the payout account. It does nothing if there is no
 // payout account. An admin lets payouts go on (ChangeOperator) once the owner has confirmed where they go.
 func (p *Payouts) StopTakenOver(ctx context.Context, tx *db.Tx, org id.Org) error {
 	const why = "The e-mail address of this organisation was verified after the payout account was set up. Tell the " +

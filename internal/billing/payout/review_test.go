@@ -100,7 +100,7 @@ func TestReview_LinkedRenter(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 
-	// for a host's fault, and nobody has counted it yet
+	// for a host's fault, and it is not counted yet
 	x.Move(ledger.HostPending(x.operator, eur), ledger.Wallet(x.renter.Org, eur), u)
 	if err := x.release(r.ID); err != nil {
 		t.Fatal(err)
@@ -277,8 +277,8 @@ func TestReview_OnlyNotYetPayable(t *testing.T) {
 	x.stands("all is old", 0, 8, 7, 0)
 }
 
-// Whoever matures, releases or refuses is killed at each statement in turn: nothing has changed then, and the next one
-// does it all.
+// The process that matures, releases or refuses is killed at each statement in turn: nothing has changed then, and the
+// next one does it all.
 func TestReview_KilledAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	x := newAdmin(t)

@@ -20,7 +20,7 @@ func (x *admin) run() Next {
 	return all[0]
 }
 
-// The overview says beforehand what a run pays, to the cent, and why it pays nothing.
+// The overview shows in advance what a run pays, to the cent, or why it pays nothing.
 func TestUpcoming_MatchesTheRun(t *testing.T) {
 	t.Parallel()
 	x := newAdmin(t)

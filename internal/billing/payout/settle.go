@@ -57,7 +57,7 @@ func (p *Payouts) settle(ctx context.Context, tx *db.Tx, ours id.Payout, t strip
 		return fmt.Errorf("lock payout %s: %w", ours, err)
 	}
 	if t.Cents != int64(r.Amount/money.Cent) || t.Currency != r.Currency || t.Account != r.StripeAccount {
-		// Somebody made it by hand. The ledger does not know it, so the reconciliation sets it aside and alerts.
+		// A person made it by hand. The ledger does not know it, so the reconciliation sets it aside and alerts.
 		p.log.ErrorContext(ctx, "a transfer is not the payout it names", "payout", ours, "transfer", t.ID, "cents", t.Cents,
 			"currency", t.Currency, "account", t.Account)
 		return nil
@@ -227,7 +227,7 @@ func (p *Payouts) refusal(ctx context.Context, tx *db.Tx, r dbq.Payout, a dbq.Pa
 	return "Stripe did not take it.", nil
 }
 
-// maxRefusals is how often Stripe may refuse transfers to an account, for a reason that waiting does not mend, before
+// maxRefusals is how often Stripe may refuse transfers to an account, for a reason that waiting does not fix, before
 // they stop.
 const maxRefusals = 3
 

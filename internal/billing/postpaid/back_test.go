@@ -44,7 +44,7 @@ func (w *world) paidInvoice() (invoice, payment string) {
 }
 
 // What a bank takes back of an invoice's payment is owed again; the org's own money is set aside, and what hosts earned
-// in the invoice's period waits, until it is decided. However often and late Stripe tells.
+// in the invoice's period waits, until it is decided. However often and late Stripe sends the events.
 func TestDispute_FreezesEarnings(t *testing.T) {
 	t.Parallel()
 	for _, won := range []bool{true, false} {
@@ -100,7 +100,7 @@ func TestDispute_FreezesEarnings(t *testing.T) {
 	}
 }
 
-// A refund of an invoice's payment that somebody made at Stripe is given away with its tax, in parts to the last cent,
+// A refund of an invoice's payment that a person made at Stripe is given away with its tax, in parts to the last cent,
 // not owed again and not in suspense. The hosts' earnings wait until an admin lets them have them, or the bank sends it
 // back.
 func TestRefund_InvoiceRefundedAtStripe(t *testing.T) {

@@ -40,7 +40,7 @@ func (b *BankPayment) check() error {
 
 // BookBankPayment books that what lost disputes took of an invoice was paid to the platform's bank: first what is still
 // owed of it, then what was given up, whose tax is owed again. It never books more than is unpaid, and each transfer
-// once. An invoice that nobody disputed is marked as paid at Stripe instead. Only an admin may, with a reason for the
+// once. An invoice without a dispute is marked as paid at Stripe instead. Only an admin may, with a reason for the
 // audit log. Faults: Forbidden, NotFound, Invalid, Conflict (nothing was lost or is unpaid, or the transfer is booked
 // with another amount).
 func (p *Postpaid) BookBankPayment(ctx context.Context, who account.Principal, org id.Org, invoice string,

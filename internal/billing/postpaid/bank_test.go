@@ -45,7 +45,7 @@ func (w *world) lostInvoice(own money.Nano) (invoice, dispute string) {
 	return invoice, dispute
 }
 
-// lostUnpaid returns what the lists say of the oldest invoice.
+// lostUnpaid returns what the lists show of the oldest invoice.
 func (w *world) lostUnpaid() (unpaid, lost, banked money.Nano) {
 	w.T.Helper()
 	all, err := w.p.InvoicesOf(w.T.Context(), w.boss, w.org, 10)
@@ -146,7 +146,7 @@ func TestBank_PaysWrittenOff(t *testing.T) {
 	if n := w.Balance(ledger.Bank(eur)); n != -700*money.Cent {
 		t.Error("bank:", n)
 	}
-	if _, err := w.in.Refresh(t.Context(), dispute); err != nil { // heard again
+	if _, err := w.in.Refresh(t.Context(), dispute); err != nil { // a repeated event
 		t.Fatal(err)
 	}
 	w.stands("heard again", 0, 0, 190*money.Cent)

@@ -31,8 +31,8 @@ func (w *world) state() (out string) {
 	return out
 }
 
-// dies does something with the server dying at its first statement, its second, and so on until it gets done: till then
-// nothing at all is written.
+// dies does something with the server dying at its first statement, its second, and so on until it completes: until
+// then nothing at all is written.
 func (w *world) dies(k *dbtest.Killer, name string, do func() error) {
 	w.T.Helper()
 	before := w.state()
@@ -63,7 +63,7 @@ func (w *world) dies(k *dbtest.Killer, name string, do func() error) {
 	w.MustBalance()
 }
 
-// away has Stripe do nothing that it is told, till it heals.
+// away makes Stripe refuse every request until it heals.
 func (w *world) away() {
 	down := make([]sandbox.Fault, 400)
 	for i := range down {
@@ -115,7 +115,7 @@ func TestCharge_KilledAtEachStatement(t *testing.T) {
 	if n := w.Balance(ledger.TaxPayable(eur)); n != 0 {
 		t.Fatalf("%s of tax on a draft", n)
 	}
-	w.dies(k, "a draft is closed and its tax booked", func() error { // what Stripe is told is the same each time
+	w.dies(k, "a draft is closed and its tax booked", func() error { // the request to Stripe is the same each time
 		if _, err := d.Pool.Exec(t.Context(), "UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN "+
 			"('pending', 'sent', 'unknown')"); err != nil {
 			return err

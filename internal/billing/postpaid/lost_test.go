@@ -10,8 +10,8 @@ import (
 )
 
 // What a lost dispute of an invoice's payment leaves owed is given up, once, wherever the server dies and whatever
-// Stripe tells again: it is bad debt, its share of the tax is owed no more, nothing is lent, and who was switched off
-// ends. Money that the bank gives again makes up for it.
+// Stripe repeats the event: it is bad debt, its share of the tax is owed no more, nothing is lent, and who was switched
+// off ends. Money that the bank gives again makes up for it.
 func TestWriteOff_RestOfLostDispute(t *testing.T) {
 	t.Parallel()
 	d, k := dbtest.NewMortal(t)

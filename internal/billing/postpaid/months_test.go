@@ -29,7 +29,7 @@ type play struct {
 	used    money.Nano // in all, less what was given back
 	paidIn  money.Nano
 	billed  money.Nano // at the last charge
-	open    string     // an invoice that the card did not pay, and nobody decided on
+	open    string     // an invoice that the card did not pay, without a decision
 	given   []string   // invoices that were given up, whatever came of them
 }
 
@@ -167,7 +167,7 @@ var faults = []sandbox.Fault{sandbox.None, sandbox.Error500, sandbox.RateLimited
 	sandbox.InUse, sandbox.LostAnswer}
 
 // Whatever is used and given back, however Stripe answers, whichever events are lost, doubled or shuffled, wherever the
-// server dies: each month's invoice is what the ledger says, to the cent; one that Stripe closed without us is put
+// server dies: each month's invoice equals the ledger, to the cent; one that Stripe closed without us is put
 // right by the next; and in the end nothing is owed. With taxes, whose rate changes every month, an invoice is that and
 // the tax on it, or on what Stripe closed without tax as well. What the card does not pay is paid later, or given up;
 // then it is bad debt, and not any more when it is paid after all.
@@ -200,7 +200,7 @@ func TestInvoice_EqualsLedger(t *testing.T) {
 			}
 			draft := x.fake.EndPeriod(x.customer())[0]
 			missed := month == 2 && seed != 1
-			if missed { // nobody hears of it in its hour
+			if missed { // no event about it arrives within its hour
 				x.fake.HourOver(draft)
 			}
 			ds := append(x.fake.Deliveries(), kept...)
@@ -237,7 +237,7 @@ func TestInvoice_EqualsLedger(t *testing.T) {
 			for _, i := range before {
 				want -= i.Total - i.Tax
 				if !slices.ContainsFunc(lost, func(l stripe.Invoice) bool { return l.ID == i.ID && i.TaxBase < i.Total-i.Tax }) {
-					// nobody is to be taxed for it
+					// there is nothing to tax
 					untaxed += i.Total - i.Tax - i.TaxBase
 				}
 			}
@@ -290,7 +290,7 @@ func TestInvoice_EqualsLedger(t *testing.T) {
 			}
 		}
 		if _, err := x.rec.Reconcile(t.Context()); err != nil {
-			// nobody polls for an org that Stripe bills no more: its balance tells
+			// an org that Stripe no longer bills is not polled: the balance shows it
 			t.Fatal(err)
 		}
 		var total int64
@@ -308,7 +308,7 @@ func TestInvoice_EqualsLedger(t *testing.T) {
 	}
 }
 
-// even asserts that the ledger says of the org's debt and of Stripe's money what the test and Stripe say.
+// even asserts that the ledger agrees with the test on the org's debt and with Stripe on its balance.
 func (x *play) even() {
 	x.T.Helper()
 	if _, err := x.rec.Reconcile(x.T.Context()); err != nil {

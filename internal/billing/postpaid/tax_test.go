@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// invoiced uses 10.00 on credit and ends the period, and says which draft came.
+// invoiced uses 10.00 on credit and ends the period, and returns the new draft.
 func (w *world) invoiced() (draft string) {
 	w.T.Helper()
 	w.set(Change{On: true, Limit: 50 * money.Unit, Reason: "trusted"})
@@ -47,7 +47,7 @@ func (w *world) ofOnly(state string, net, on money.Nano) CreditInvoice {
 	return all[0]
 }
 
-// Nobody says what the tax is: nothing is invoiced. What is decided then stays, whatever the rate is later. An invoice
+// The tax cannot be determined: nothing is invoiced. What is decided then stays, whatever the rate is later. An invoice
 // that is taken back takes its tax along.
 func TestTax_Invoice(t *testing.T) {
 	t.Parallel()
@@ -90,7 +90,7 @@ func TestTax_Invoice(t *testing.T) {
 	w.MustBalance()
 }
 
-// A business elsewhere in the EU accounts for the tax: the invoice says so, and the sale is in the report.
+// A business elsewhere in the EU accounts for the tax: the invoice states this, and the sale is in the report.
 func TestTax_ReverseCharge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.New(t))

@@ -77,7 +77,7 @@ func TestTerms_LimitHolds(t *testing.T) {
 	w.MustBalance()
 }
 
-// Only an admin decides, with a limit and a reason; the org is told each time, and the trail keeps it.
+// Only an admin decides, with a limit and a reason; the org is notified each time, and the audit log has it.
 func TestTerms_AdminOnly(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
@@ -119,7 +119,7 @@ func TestTerms_AdminOnly(t *testing.T) {
 	}
 }
 
-// The list says of an org what its own terms say.
+// The list shows the same of an org as its own terms.
 func TestTerms_ListEqualsTerms(t *testing.T) {
 	t.Parallel()
 	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")

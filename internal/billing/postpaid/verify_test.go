@@ -18,7 +18,7 @@ import (
 )
 
 // Who pays afterwards can prove each bill offline as everybody can, at any time: before it is billed, when it is, and
-// when its invoice is paid. What is proven is what the lines say, what was charged, and what the invoice comes to.
+// when its invoice is paid. The proof covers the lines, the charges and the invoice's total.
 func TestProof_BillOnCredit(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

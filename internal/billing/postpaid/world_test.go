@@ -42,10 +42,10 @@ type world struct {
 	boss     account.Principal
 }
 
-// taxes are what the test says they are; none, until it does.
+// taxes are set by the test; none by default.
 type taxes struct {
 	tax.Flat
-	away bool // nobody says
+	away bool // the tax cannot be determined
 }
 
 func (x *taxes) Tax(ctx context.Context, s tax.Sale) (tax.Tax, error) {
@@ -152,7 +152,7 @@ func (w *world) charge() error {
 	return w.DB.InTx(w.T.Context(), func(ctx context.Context, tx *db.Tx) error { return w.p.chargeHourly(ctx, tx, w.org) })
 }
 
-// settle has everything said and heard that there is, without a webhook.
+// settle sends and reads everything that is due, without a webhook.
 func (w *world) settle() {
 	w.T.Helper()
 	for range 4 {

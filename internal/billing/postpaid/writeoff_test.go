@@ -73,7 +73,7 @@ func TestWriteOff_Invoice(t *testing.T) {
 	w.settle()
 	w.stands("unpaid", 1190*money.Cent, 0, 190*money.Cent)
 	w.decide(draft)
-	w.stands("decided", 1190*money.Cent, 0, 190*money.Cent) // Stripe has not heard of it, nothing is booked
+	w.stands("decided", 1190*money.Cent, 0, 190*money.Cent) // the request has not reached Stripe, nothing is booked
 	if err := w.giveUp(draft); !fault.Is(err, fault.Conflict) {
 		t.Error("given up twice:", err)
 	}
@@ -145,8 +145,8 @@ func TestWriteOff_EndsPayingAfterwards(t *testing.T) {
 	w.MustBalance()
 }
 
-// What overtakes a decision stands: an invoice that was paid before Stripe heard of it is not written off. One that is
-// voided after it was given up is owed and billed again.
+// What overtakes a decision stands: an invoice that was paid before the request reached Stripe is not written off. One
+// that is voided after it was given up is owed and billed again.
 func TestWriteOff_Overtaken(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
@@ -196,7 +196,7 @@ func TestWriteOff_Overtaken(t *testing.T) {
 }
 
 // Paid to the platform's bank after it was given up, it is booked the same way. A refusal by Stripe leaves it owed,
-// administrators are told, and it may be decided again.
+// admins are notified, and it may be decided again.
 func TestWriteOff_RefusedByStripe(t *testing.T) {
 	t.Parallel()
 	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
@@ -232,7 +232,7 @@ func TestWriteOff_RefusedByStripe(t *testing.T) {
 	}
 }
 
-// Only an admin gives up an invoice of that org, which the card did not pay, and says why.
+// Only an admin gives up an invoice of that org, which the card did not pay, with a reason.
 func TestWriteOff_AdminOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.New(t))

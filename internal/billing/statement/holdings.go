@@ -32,7 +32,7 @@ const (
 	DisputedOrKept Part = "disputed_or_kept" // disputed, or withheld by a review
 	InSuspense     Part = "in_suspense"
 	TaxOffices     Part = "tax_offices"
-	Platform       Part = "platform" // what nobody else has a claim to, after the platform's costs
+	Platform       Part = "platform" // what no one else has a claim to, after the platform's costs
 )
 
 // Holding is one part and its amount, nano-units of any size.

@@ -9,7 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/statement"
 )
 
-// Every account is somebody's: whatever the ledger holds, what there is and whose it is come to the same.
+// Every account belongs to someone: whatever the ledger holds, the money and its owners' claims are equal.
 func TestHoldings_BothSidesEqual(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)
@@ -50,7 +50,7 @@ func TestHoldings_BothSidesEqual(t *testing.T) {
 	}
 }
 
-// A trial balance is kept as long as it was said, with the moment it is from, and no longer.
+// A trial balance is cached for its stated time, with the moment it is from, and no longer.
 func TestTrialBalance_Age(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)

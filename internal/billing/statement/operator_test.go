@@ -113,7 +113,7 @@ func TestOperator_AddsUp(t *testing.T) {
 	}
 }
 
-// What is measured and not booked yet stands beside what is booked: statement, payouts and the ledger agrees on both.
+// What is measured and not booked yet is shown with what is booked: statement, payouts and the ledger agrees on both.
 func TestOperator_NotBookedYet(t *testing.T) {
 	t.Parallel()
 	r := newRental(t)

@@ -93,7 +93,7 @@ func newRental(t *testing.T) *rental {
 		r.held = a.Held
 		return err
 	})
-	// The hour that was authorised lies behind us, so that the rental can be told at once.
+	// The hour that was authorised lies behind us, so that the rental can be reported at once.
 	w.Exec("UPDATE lease SET created_at = created_at - interval '1 hour', run_until = run_until - interval '1 hour', " +
 		"covered_from_ms = covered_from_ms - 3600000")
 	r.start = anchor.ServerMS - 3_000_000

@@ -95,7 +95,7 @@ func EU() map[string]int64 { return maps.Clone(euRates) }
 var errRates = errors.New(`want a list such as "eu, GB=20%, CH=8.1%" or "DE=19%", or off`)
 
 // ParseRates reads rates as they are configured: "off" (nil), or a list of countries with their rates in percent, of
-// which "eu" stands for the EU's member states; a country that is named again has the last rate. known says which
+// which "eu" stands for the EU's member states; a country that is named again has the last rate. known reports which
 // countries there are.
 func ParseRates(s string, known func(country string) bool) (map[string]int64, error) {
 	if s = strings.TrimSpace(s); s == "" || strings.EqualFold(s, "off") {

@@ -1,4 +1,4 @@
-// Package tax says what tax a sale bears, and keeps the book of it.
+// Package tax determines what tax a sale bears, and keeps the tax book.
 //
 // Prices and wallets exclude tax. It arises when money is paid in (docs/adr, "tax arises when money is paid in"), so a
 // sale here is a payment: a top-up, or the invoice of an org that pays afterwards.

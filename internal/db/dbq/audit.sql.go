@@ -186,7 +186,7 @@ type SearchAuditEventsRow struct {
 	OrgName   string
 }
 
-// The whole platform's trail, with the names of who acted. An org's: what it did, and what was done to it.
+// The whole platform's audit log, with the names of the actors. An org's: what it did, and what was done to it.
 func (q *Queries) SearchAuditEvents(ctx context.Context, arg SearchAuditEventsParams) ([]SearchAuditEventsRow, error) {
 	rows, err := q.db.Query(ctx, searchAuditEvents,
 		arg.Before,

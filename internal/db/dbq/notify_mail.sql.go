@@ -77,7 +77,7 @@ type ClaimUnmailedNoticesRow struct {
 }
 
 // scan: in order
-// Takes notices that have not been mailed, and says which of them are worth a mail: what will go wrong, went wrong, or
+// Takes notices that have not been mailed, and returns which of them are worth a mail: what will go wrong, went wrong, or
 // runs out.
 func (q *Queries) ClaimUnmailedNotices(ctx context.Context, limit int32) ([]ClaimUnmailedNoticesRow, error) {
 	rows, err := q.db.Query(ctx, claimUnmailedNotices, limit)

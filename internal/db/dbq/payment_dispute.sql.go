@@ -61,7 +61,7 @@ type DisputeClaimsRow struct {
 }
 
 // What an org's disputes claim of its wallet: short of open ones, what of the disputed money is not set aside yet (tax is owed
-// to the tax office, and claimed of nobody); of lost ones, what is not repaid yet.
+// to the tax office, and claimed from no one); of lost ones, what is not repaid yet.
 func (q *Queries) DisputeClaims(ctx context.Context, orgID id.Org, currency string) (DisputeClaimsRow, error) {
 	row := q.db.QueryRow(ctx, disputeClaims, orgID, currency)
 	var i DisputeClaimsRow

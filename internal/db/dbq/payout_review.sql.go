@@ -41,7 +41,7 @@ type DisputedEarningsRow struct {
 
 // Each open dispute of a payment, and each lost one until a review has taken it over (OpenLostReview), with what each of the operators
 // earned since the payment from its payer: in all, after the cutoff, and of what a review looks at, and how much of the renter's is
-// in review. The tax of a payment is nobody's earnings.
+// in review. The tax of a payment is not part of any earnings.
 func (q *Queries) DisputedEarnings(ctx context.Context, hostOrgs []pgtype.UUID, cutoff time.Time, currency string) ([]DisputedEarningsRow, error) {
 	rows, err := q.db.Query(ctx, disputedEarnings, hostOrgs, cutoff, currency)
 	if err != nil {

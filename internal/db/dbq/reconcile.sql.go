@@ -381,7 +381,7 @@ type UnmatchedClearingRow struct {
 }
 
 // scan: page
-// Entries that moved money at Stripe, says our side, and that no change of Stripe's balance has matched in time.
+// Entries that by the ledger moved money at Stripe, and that no change of Stripe's balance has matched in time.
 func (q *Queries) UnmatchedClearing(ctx context.Context, waitS float64, maxRows int32) ([]UnmatchedClearingRow, error) {
 	rows, err := q.db.Query(ctx, unmatchedClearing, waitS, maxRows)
 	if err != nil {

@@ -10,7 +10,7 @@ ORDER BY id DESC
 LIMIT @max_rows;
 
 -- name: SearchAuditEvents :many
--- The whole platform's trail, with the names of who acted. An org's: what it did, and what was done to it.
+-- The whole platform's audit log, with the names of the actors. An org's: what it did, and what was done to it.
 SELECT e.id, e.org_id, e.user_id, e.token_id, e.action, e.object, e.detail, e.address, e.created_at,
        coalesce(u.email, '')::text AS email, coalesce(o.name, '')::text AS org_name
 FROM audit_event e LEFT JOIN app_user u ON u.id = e.user_id LEFT JOIN org o ON o.id = e.org_id

@@ -1,6 +1,6 @@
 -- name: ClaimUnmailedNotices :many
 -- scan: in order
--- Takes notices that have not been mailed, and says which of them are worth a mail: what will go wrong, went wrong, or
+-- Takes notices that have not been mailed, and returns which of them are worth a mail: what will go wrong, went wrong, or
 -- runs out.
 UPDATE notice n
 SET mailed_at = clock_timestamp()

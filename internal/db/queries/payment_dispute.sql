@@ -1,6 +1,6 @@
 -- name: DisputeClaims :one
 -- What an org's disputes claim of its wallet: short of open ones, what of the disputed money is not set aside yet (tax is owed
--- to the tax office, and claimed of nobody); of lost ones, what is not repaid yet.
+-- to the tax office, and claimed from no one); of lost ones, what is not repaid yet.
 SELECT coalesce(sum(greatest(0, amount - CASE WHEN topup_id IS NULL THEN 0 ELSE tax END - held)) FILTER (WHERE state = 'open'), 0)::bigint AS short,
        coalesce(sum(debt), 0)::bigint AS debt
 FROM dispute

@@ -106,7 +106,7 @@ LIMIT @max_rows;
 -- name: DisputedEarnings :many
 -- Each open dispute of a payment, and each lost one until a review has taken it over (OpenLostReview), with what each of the operators
 -- earned since the payment from its payer: in all, after the cutoff, and of what a review looks at, and how much of the renter's is
--- in review. The tax of a payment is nobody's earnings.
+-- in review. The tax of a payment is not part of any earnings.
 SELECT e.host_org_id, d.id, d.org_id AS renter_org_id, (d.amount - d.tax)::bigint AS amount, s.earned, s.young,
        (CASE WHEN v.through >= d.paid_at THEN s.earned - s.unreviewed ELSE 0 END)::bigint AS reviewable, coalesce(v.held, 0)::bigint AS held
 FROM dispute d

@@ -58,7 +58,7 @@ WHERE state IN ('waiting', 'suspense') ORDER BY at DESC LIMIT $1;
 
 -- name: UnmatchedClearing :many
 -- scan: page
--- Entries that moved money at Stripe, says our side, and that no change of Stripe's balance has matched in time.
+-- Entries that by the ledger moved money at Stripe, and that no change of Stripe's balance has matched in time.
 SELECT x.key, x.kind, x.ref, x.created_at, sum(e.amount)::bigint AS amount
 FROM ledger_entry e
 JOIN ledger_account a ON a.id = e.account_id AND a.kind = 'stripe_clearing'

@@ -26,7 +26,7 @@ import (
 )
 
 // Handler reads the present state of an object from Stripe and books it. It may be called any number of times for an
-// object, also by several replicas at once. The note says why there was nothing to do.
+// object, also by several replicas at once. The note is the reason why there was nothing to do.
 type Handler func(ctx context.Context, object string) (note string, err error)
 
 // Inbox stores events and passes their objects to handlers. It is safe for concurrent use once all handlers are
@@ -151,8 +151,8 @@ func (in *Inbox) process(ctx context.Context, e dbq.ClaimStripeEventsRow) error 
 	return errors.Join(fmt.Errorf("process event %s: %w", e.ID, err), failed)
 }
 
-// Refresh calls the handler of an object, such as dp_… or re_…, as an event about it does. The note says why there was
-// nothing to do.
+// Refresh calls the handler of an object, such as dp_… or re_…, as an event about it does. The note is the reason why
+// there was nothing to do.
 func (in *Inbox) Refresh(ctx context.Context, object string) (note string, err error) {
 	for prefix, handle := range in.handlers {
 		if strings.HasPrefix(object, prefix) {

@@ -14,7 +14,7 @@ import (
 )
 
 // fundsPatience is how long Stripe's balance may differ from the changes that were read before administrators are
-// notified: changes come to light late, and some are made between the two questions.
+// notified: Stripe lists some changes late, and some happen between the two reads.
 const fundsPatience = 30 * time.Minute
 
 // compareFunds reads what Stripe holds and stores it with the sum of the changes that were read. Call it after a

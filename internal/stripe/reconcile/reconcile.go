@@ -31,7 +31,7 @@ const (
 	// matchFor is how long a change of Stripe's balance waits for its entry: webhook and poller are far quicker.
 	matchFor = time.Hour
 	// overlap is how far back each reading begins before what was read completely: Stripe's list is by second, and a
-	// change may come to light late.
+	// change may be listed late.
 	overlap = 24 * time.Hour
 	// window is how much is read at a time, oldest first. What is stored of it counts as read when it is stored to the
 	// end.
@@ -49,7 +49,8 @@ type Reconciler struct {
 	log      *slog.Logger
 }
 
-// Refresh reads the present state of an object from Stripe and books it; the note says why there was nothing to do.
+// Refresh reads the present state of an object from Stripe and books it; the note is the reason why there was nothing
+// to do.
 type Refresh func(ctx context.Context, object string) (note string, err error)
 
 // New returns a reconciler, which calls refresh for the objects of changes that no entry explains.
@@ -62,11 +63,11 @@ type Result struct {
 	New, Matched, Suspense int
 }
 
-// Reconcile reads every change of what Stripe holds for the platform and matches it, one to one, to the entry that says
-// the same of stripe_clearing. What Stripe kept is booked as its fee. A change that no entry matches in time goes to
-// the suspense account, and administrators are told, after its object was asked about (so a lost webhook costs
-// minutes); when its entry appears after all, it comes back from there. Run it every few minutes; any number of
-// replicas may.
+// Reconcile reads every change of Stripe's balance and matches it, one to one, to the ledger entry of the same amount
+// in stripe_clearing. What Stripe kept is booked as its fee. Reconcile reads the object of a change that no entry
+// matches from Stripe (so a lost webhook costs minutes). If that does not help in time, the change goes to the suspense
+// account, and admins are notified; if its entry appears later, it comes back from there. Run Reconcile every few
+// minutes, on any number of replicas.
 func (r *Reconciler) Reconcile(ctx context.Context) (did Result, err error) {
 	if did.New, err = r.readBalance(ctx); err != nil {
 		return did, fmt.Errorf("read Stripe's balance: %w", err)
@@ -79,7 +80,7 @@ func (r *Reconciler) Reconcile(ctx context.Context) (did Result, err error) {
 	for _, b := range open {
 		state, err := r.match(ctx, b.ID)
 		if state == "waiting" && err == nil {
-			// Nobody told us of it yet: whatever it is, we ask.
+			// No event has announced it yet: read its object.
 			if _, err = r.refresh(ctx, objectOf(b)); err == nil {
 				state, err = r.match(ctx, b.ID)
 			}
@@ -114,7 +115,7 @@ func (r *Reconciler) readBalance(ctx context.Context) (n int, err error) {
 	for from := lease.Through.Add(-overlap); from.Before(lease.Now); from = from.Add(window) {
 		until := from.Add(window)
 		if !until.Before(lease.Now) {
-			until = lease.Now.Add(stripe.ClockSkew) // the newest, whatever Stripe's clock says
+			until = lease.Now.Add(stripe.ClockSkew) // the newest, even if Stripe's clock is ahead
 		}
 		if err := r.client.BalanceTxs(ctx, from, until, func(b stripe.BalanceTx) error {
 			did, err := r.storeBalanceTx(ctx, b)
@@ -147,7 +148,7 @@ func (r *Reconciler) storeBalanceTx(ctx context.Context, b stripe.BalanceTx) (n 
 	return int(did), err
 }
 
-// entryKeys are the keys under which the books may hold a change, most likely first.
+// entryKeys returns the keys that the ledger entry of a change may have, most likely first.
 func entryKeys(b stripe.BalanceTx) []string {
 	keys := []string{BalanceKey(b.ID)}
 	add := func(kind, object string) {
@@ -167,7 +168,7 @@ func entryKeys(b stripe.BalanceTx) []string {
 		add("refund_failed", b.Source)
 	case "transfer_refund":
 		add("transfer_refund", b.Source)
-		add("transfer", b.Transfer) // never of this amount; it says whom to ask about
+		add("transfer", b.Transfer) // never has this amount, but names the object to refresh
 	default:
 		add(b.Type, b.Source) // transfer:tr_…, transfer_refund:…, payout:po_…
 	}

@@ -66,7 +66,7 @@ type accountRequirements struct {
 	Deadline      *int64   `json:"current_deadline"`
 }
 
-// accountLink is a page on which an account's owner tells about themselves. It is good for one visit.
+// accountLink is a page on which an account's owner enters their details. It is valid for one visit.
 type accountLink struct {
 	ID      string `json:"id"`
 	Account string `json:"account"`
@@ -199,7 +199,7 @@ func (s *Server) accountClicked(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, back, http.StatusSeeOther)
 }
 
-// filledIn takes what an account's owner told, and is where they go then; "": there is no such page.
+// filledIn stores what an account's owner entered, and returns the URL they go to next; "": there is no such page.
 func (s *Server) filledIn(r *http.Request) (back string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

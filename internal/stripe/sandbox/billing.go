@@ -89,7 +89,7 @@ func (s *Server) HourOver(invoiceID string) {
 	}
 }
 
-// PayHere is the payer paying an invoice on its page with a test card; done says whether the card was good.
+// PayHere is the payer paying an invoice on its page with a test card; done reports whether the card was good.
 func (s *Server) PayHere(invoiceID, method string) (done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *Server) PayHere(invoiceID, method string) (done bool) {
 	return in.Status == "paid"
 }
 
-// PaidByHand is somebody marking an invoice as paid in Stripe's dashboard: the money came another way.
+// PaidByHand marks an invoice as paid, as a person can in Stripe's dashboard: the money came another way.
 func (s *Server) PaidByHand(invoiceID string) (done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,7 @@ func (s *Server) PaidByHand(invoiceID string) (done bool) {
 	return true
 }
 
-// InvoiceByHand is somebody sending a customer an invoice in Stripe's dashboard, which the default card is charged for.
+// InvoiceByHand sends a customer an invoice, as a person can in Stripe's dashboard; the default card is charged for it.
 func (s *Server) InvoiceByHand(customer, currency string, cents int64) (id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,7 +235,7 @@ func (s *Server) invoiceIsPaid(in *invoice, cents int64) {
 	}
 }
 
-// owes says whether a subscription has an invoice whose card was refused.
+// owes reports whether a subscription has an invoice whose card was refused.
 func (s *Server) owes(x *subscription) bool {
 	for _, in := range s.s.Invoices.Objects {
 		if in.Subscription != nil && *in.Subscription == x.ID && in.Status == "open" && in.Attempts > 0 {

@@ -100,8 +100,8 @@ func (s *Server) createSession(_ *http.Request, form url.Values) answer {
 // in the dashboard.
 var dashboardMethods = []string{"card", "link", "sepa_debit"}
 
-// Pay is the payer paying, or saving a card, on a page with a payment method; done says whether the card was good. The
-// payer is there: a bank that asks is answered.
+// Pay is the payer paying, or saving a card, on a page with a payment method; done reports whether the card was good.
+// The payer is there: a bank that asks is answered.
 func (s *Server) Pay(sessionID, method string) (done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *Server) payHere(x *session, method string) bool {
 	return true
 }
 
-// Expire ends a page nobody paid on.
+// Expire ends a page on which nothing was paid.
 func (s *Server) Expire(sessionID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ type customer struct {
 	Created  int64             `json:"created"`
 	Livemode bool              `json:"livemode"`
 	Metadata map[string]string `json:"metadata"`
-	// Balance is what the next invoice asks for beside its own lines, in cents; negative: what it asks less.
+	// Balance is added to the next invoice's total, in cents; a negative balance is a credit.
 	Balance  int64           `json:"balance"`
 	Settings invoiceSettings `json:"invoice_settings"`
 }

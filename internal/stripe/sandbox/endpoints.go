@@ -85,7 +85,7 @@ func listed(form url.Values, name string) (out []string) {
 	return out
 }
 
-// EditEndpoint changes an endpoint as somebody may in Stripe's dashboard; version "" leaves it to the account's
+// EditEndpoint changes an endpoint as a person can in Stripe's dashboard; version "" leaves it to the account's
 // default.
 func (s *Server) EditEndpoint(endpointID, version string, events ...string) {
 	s.mu.Lock()

@@ -76,7 +76,7 @@ func (s *Server) emitAt(account, kind string, object any) {
 	s.ring()
 }
 
-// ring tells Push that an event may wait.
+// ring wakes Push because an event may wait.
 func (s *Server) ring() {
 	select {
 	case s.news <- struct{}{}:

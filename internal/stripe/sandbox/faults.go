@@ -73,7 +73,7 @@ func (s *Server) nextFault() Fault {
 	return f
 }
 
-// before misbehaves instead of the request; done says that nothing else is to happen.
+// before misbehaves instead of the request; done reports that nothing else is to happen.
 func (f Fault) before(w http.ResponseWriter, r *http.Request) (done bool) {
 	switch f {
 	case RateLimited:

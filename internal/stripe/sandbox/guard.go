@@ -21,8 +21,9 @@ import (
 // patience is how long a request waits for the other servers that share the state.
 const patience = 30 * time.Second
 
-// guard is the lock around the state. Where servers share it in a database, it is the lock of all of them, and whoever
-// takes it first learns what the others changed. What is changed under it is kept by Server.save, and else forgotten.
+// guard is the lock around the state. Where servers share it in a database, it is the lock of all of them, and the
+// server that takes it first learns what the others changed. What is changed under it is kept by Server.save, and else
+// forgotten.
 type guard struct {
 	mu      sync.Mutex
 	shelves map[string]anyShelf
@@ -160,7 +161,7 @@ func (h *shared) end() {
 	}
 }
 
-// forget makes the next one who takes the lock read everything anew: what is in memory may not be what was kept.
+// forget makes the next holder of the lock read everything again: what is in memory may not be what was kept.
 func (h *shared) forget() {
 	h.end()
 	for _, k := range h.shelves {
@@ -206,7 +207,7 @@ func reached(w http.ResponseWriter) {
 	}
 }
 
-// try runs f, and says whether the state could be reached.
+// try runs f and reports whether the state could be reached.
 func try(f func()) (err error) {
 	defer func() {
 		switch e := recover().(type) {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// invoiceItem is a line that somebody added to an invoice, or that waits for the customer's next one.
+// invoiceItem is a line that was added to an invoice, or that waits for the customer's next one.
 type invoiceItem struct {
 	ID           string            `json:"id"`
 	Object       string            `json:"object"`

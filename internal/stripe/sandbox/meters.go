@@ -88,7 +88,7 @@ func (s *Server) createMeter(_ *http.Request, form url.Values) answer {
 	return ok(s.s.Meters.put(m.ID, m))
 }
 
-// Deactivate switches a meter off, as somebody may in Stripe's dashboard.
+// Deactivate switches a meter off, as a person can in Stripe's dashboard.
 func (s *Server) Deactivate(meterID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,7 @@ type methodCard struct {
 	ExpYear  int     `json:"exp_year"`
 	Funding  string  `json:"funding"`
 	Country  *string `json:"country"`
-	Print    string  `json:"fingerprint"` // of the number: the same whoever saves it
+	Print    string  `json:"fingerprint"` // of the number: the same for every customer who saves it
 }
 
 type billingDetails struct {
@@ -103,7 +103,7 @@ func (s *Server) attach(m *paymentMethod, customer string) {
 	s.emit("payment_method.attached", m)
 }
 
-// card is a test card: what its payment method says of it, and how it behaves.
+// card is a test card: the attributes of its payment method, and how it behaves.
 type card struct {
 	Brand, Last4 string
 	Decline      *apiError // every charge is refused with it

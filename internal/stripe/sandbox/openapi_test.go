@@ -89,7 +89,7 @@ func pathMatches(described, p string) bool {
 	return true
 }
 
-// checkAnswer says what in an answer is not as described.
+// checkAnswer reports what in an answer differs from the description.
 func (o *openAPI) checkAnswer(method, path string, status int, body []byte) []string {
 	d := o.path(path)
 	op, ok := o.Paths[d][strings.ToLower(method)]

@@ -224,7 +224,7 @@ func (s *Server) Finish(paymentID string, well bool) {
 	s.save()
 }
 
-// Authenticate is the payer answering the bank's question about a payment; asked says whether there was one.
+// Authenticate is the payer answering the bank's question about a payment; asked reports whether there was one.
 func (s *Server) Authenticate(paymentID string, well bool) (asked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +241,7 @@ func (s *Server) Authenticate(paymentID string, well bool) (asked bool) {
 	return true
 }
 
-// Charged says how often a card was really charged, and how much in all.
+// Charged returns how often a card was really charged, and how much in total.
 func (s *Server) Charged() (times int, cents int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

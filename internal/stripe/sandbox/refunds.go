@@ -91,7 +91,7 @@ func (s *Server) createRefund(_ *http.Request, form url.Values) answer {
 	return ok(x)
 }
 
-// refundWaits says that a refund stays pending: by its test card, or because it needs more than is available.
+// refundWaits reports whether a refund stays pending: by its test card, or because it needs more than is available.
 func (s *Server) refundWaits(c *charge, cents int64) bool {
 	id, _ := c.PaymentMethod.(string)
 	if m := s.s.Methods.get(id); m != nil && cards[m.Test].RefundsWait {
@@ -129,7 +129,7 @@ func (s *Server) FinishRefund(refundID string, well bool) {
 	s.save()
 }
 
-// RefundByHand is somebody giving back a payment, or a part of it (cents), in Stripe's dashboard. It returns the
+// RefundByHand refunds a payment, or a part of it (cents), as a person can in Stripe's dashboard. It returns the
 // refund's id, "" when it cannot be given back.
 func (s *Server) RefundByHand(paymentID string, cents int64) string {
 	s.mu.Lock()

@@ -1,5 +1,5 @@
 // Package sandbox is a Stripe of our own: a stateful HTTP server that behaves like the real one in what Muster uses.
-// The sandbox runs on it through the very client that speaks to Stripe, over loopback HTTP; tests make it misbehave.
+// The sandbox runs on it through the same client that calls Stripe, over loopback HTTP; tests make it misbehave.
 //
 // Like Stripe it remembers each idempotency key with its parameters and answer for a day, refuses another request under
 // a known key, declines cards, asks for 3-D Secure, keeps a balance whose every change is a balance transaction, takes
@@ -179,7 +179,7 @@ func (s *Server) read(f func() answer) answer {
 	return f()
 }
 
-// onPost answers a changing request once per idempotency key, and misbehaves where it was told to.
+// onPost answers a changing request once per idempotency key, and misbehaves where a test requested it.
 func (s *Server) onPost(path string, f func(r *http.Request, form url.Values) answer) {
 	s.mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
 		if err := r.ParseForm(); err != nil {
@@ -214,7 +214,7 @@ func (a answer) write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Request-Id", newID("req"))
 	w.WriteHeader(a.Status)
-	_, _ = w.Write(a.Body) // a client that has gone away hears nothing
+	_, _ = w.Write(a.Body) // a client that has gone away gets no answer
 }
 
 func ok(v any) answer {

@@ -182,7 +182,7 @@ func TestShared_Deliveries(t *testing.T) {
 	}
 }
 
-// A server that cannot reach its state says so, and what it had not kept did not happen.
+// A server that cannot reach its state answers with an error, and what it had not stored did not happen.
 func TestShared_StateUnavailable(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

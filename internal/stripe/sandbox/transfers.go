@@ -199,7 +199,7 @@ func (s *Server) Transfers() []string {
 	return slices.Clone(s.s.Transfers.Order)
 }
 
-// Reverse takes money back behind Muster's back, as somebody may in Stripe's dashboard. It returns the reversal's id,
+// Reverse takes money back without Muster, as a person can in Stripe's dashboard. It returns the reversal's id,
 // "" when there is not so much left.
 func (s *Server) Reverse(transferID string, cents int64) string {
 	s.mu.Lock()

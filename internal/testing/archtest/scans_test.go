@@ -10,7 +10,7 @@ import (
 
 // A query with a LIMIT that reads across all owners is either a page for people or a scan of a background job. A scan
 // that looks at the same rows again and again never reaches the others once as many rows as its LIMIT cannot be
-// processed. So each such query says, in a comment, how it gets on:
+// processed. So each such query declares in a comment how it makes progress:
 //
 //	-- scan: moves COLUMN           it orders by COLUMN, and writes it in the rows it takes, locked SKIP LOCKED
 //	-- scan: moves COLUMN by QUERY  the same, but another query writes COLUMN

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// owners says which package writes which table. Its queries are in internal/db/queries/<owner>.sql or
+// owners maps each table to the package that writes it. Its queries are in internal/db/queries/<owner>.sql or
 // <owner>_<topic>.sql, or in its own hand-written SQL; anybody may read.
 var owners = map[string]string{
 	"org":                     "account",
