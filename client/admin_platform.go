@@ -135,7 +135,7 @@ type Unbilled struct {
 	Clusters    int64  `json:"clusters"`
 	Suspensions int64  `json:"suspensions"`
 	Millis      int64  `json:"ms"`
-	UndecidedMS int64  `json:"undecided_ms" doc:"of ms, time for which nobody is to blame because ranks did not hear each other; 0 by operator"`
+	UndecidedMS int64  `json:"undecided_ms" doc:"of ms, time for which no host is to blame because ranks lost contact with each other; 0 by operator"`
 }
 
 // Gangs returns what the rules of gangs decided in the last days.

@@ -73,7 +73,7 @@ type Suspension struct {
 	From     time.Time  `json:"from"`
 	To       time.Time  `json:"to"`
 	Class    string     `json:"class"`         // platform, proof, silence, undecided
-	Culprits []int      `json:"culprit_ranks"` // empty: nobody is to blame
+	Culprits []int      `json:"culprit_ranks"` // empty: no host is to blame
 	Why      string     `json:"why"`           // in one sentence
 	Evidence []Evidence `json:"evidence"`      // what it rests on
 }

@@ -97,7 +97,7 @@ func TestPayment_KeyWorksOnce(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	if got.Receipt, got.Fingerprint = "", first.Fingerprint; !reflect.DeepEqual(got, first) {
-		// a reading tells more than the first answer
+		// a read returns more than the first answer
 		t.Fatal(cmp.Diff(first, got))
 	}
 }

@@ -21,7 +21,7 @@ type Suspension struct {
 	From     time.Time  `json:"from"`
 	To       time.Time  `json:"to"`
 	Class    string     `json:"class" enum:"platform,proof,silence,undecided" doc:"platform: we lost contact with the hosts. proof: the culprits did not prove that they were up. silence: two ranks lost contact with each other, and the culprits' reports were missing or late. undecided: two ranks lost contact with each other, and nothing decides between them"`
-	Culprits []int      `json:"culprit_ranks" doc:"ranks whose bonds pay those that stood by; empty: nobody is to blame"`
+	Culprits []int      `json:"culprit_ranks" doc:"ranks whose bonds pay those that stood by; empty: no host is to blame"`
 	Why      string     `json:"why" doc:"the same in one sentence, with its evidence"`
 	Evidence []Evidence `json:"evidence" doc:"what it rests on, in order of time"`
 }

@@ -239,8 +239,8 @@ func TestBudget_PriceAndDuration(t *testing.T) {
 	}
 }
 
-// The first hold, of an hour, may be most of a cluster's budget: that is no news to who has just set it. Later holds
-// are told of.
+// The first hold, of an hour, may be most of a cluster's budget: its owner has just set it and gets no notice. Later
+// holds are notified.
 func TestBudget_NoNoticeAtClusterStart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit)

@@ -300,7 +300,7 @@ func creditOf(l *lease, segs []dbq.SegmentsWithinRow, span Interval) money.Nano 
 }
 
 // SignedWithin returns for which parts of some spans of time the host of a lease has signed that its rank was up, and
-// for which of these the segments state it themselves (told): segments without facts only state that the lease existed.
+// for which of these the segments state it themselves: segments without facts only state that the lease existed.
 // It skips spans without an end.
 func SignedWithin(ctx context.Context, q *dbq.Queries, lease id.Lease,
 	spans []interval.Span) (up, told interval.Set, err error) {

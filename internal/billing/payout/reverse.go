@@ -243,8 +243,8 @@ func (p reversalSender) Refused(ctx context.Context, tx *db.Tx, row outbox.Row, 
 // someone else may have signed up with that address and set up the payout account. It does nothing if there is no
 // payout account. An admin lets payouts go on (ChangeOperator) once the owner has confirmed where they go.
 func (p *Payouts) StopTakenOver(ctx context.Context, tx *db.Tx, org id.Org) error {
-	const why = "The e-mail address of this organisation was verified after the payout account was set up. Tell the " +
-		"platform whether the payout account is yours."
+	const why = "The e-mail address of this organisation was verified after the payout account was set up. " +
+		"Confirm to the platform whether the payout account is yours."
 	return setStopped(ctx, tx, org, why, "Payouts to you are stopped", why, audit.Event{
 		Org:    org,
 		Action: "payout.stop",

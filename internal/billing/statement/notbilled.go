@@ -24,7 +24,7 @@ type NotBilled struct {
 	To          time.Time  `json:"to"`
 	Seconds     Seconds    `json:"seconds"`
 	Class       string     `json:"class" enum:"platform,proof,silence,undecided" doc:"as in listSuspensions"`
-	Culprits    []int      `json:"culprit_ranks" doc:"empty: nobody is to blame"`
+	Culprits    []int      `json:"culprit_ranks" doc:"empty: no host is to blame"`
 	Why         string     `json:"why" doc:"such as: rank 1 (host lisbon-3) was cut off"`
 }
 

@@ -41,8 +41,8 @@ type shared struct {
 	cancel context.CancelFunc
 }
 
-// unavailable is the panic of a server that cannot reach its state: it must not go on as if it could. Callers hear of
-// it as of a Stripe that is down; see ServeHTTP.
+// unavailable is the panic of a server that cannot reach its state: it must not go on as if it could. Callers
+// get the answer of a Stripe that is down; see ServeHTTP.
 type unavailable struct{ error }
 
 func (g *guard) Lock() {

@@ -21,7 +21,7 @@ var pages = template.Must(template.New("").Parse(`{{define "top"}}<!doctype html
 <button name="answer" value="yes">Yes, this is me</button> <button name="answer" value="no">No</button></form></body>
 </html>{{end}}
 {{define "account"}}{{template "top" .}}<p>{{.What}}</p><form method="post">
-<button name="answer" value="all">Tell everything</button>
+<button name="answer" value="all">Give everything</button>
 <button name="answer" value="no_bank">All but the bank account</button>
 <button name="answer" value="document">All, and Stripe wants a document</button>
 <button name="answer" value="later">Later</button></form></body></html>{{end}}

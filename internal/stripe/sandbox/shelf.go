@@ -165,7 +165,6 @@ func (s *Server) readEarlier(file string) error {
 	}
 	if err := json.Unmarshal(b, &s.s); err != nil {
 		return fmt.Errorf("the sandbox's Stripe cannot read its state, %s, which another version may have written: start "+
-			"anew "+
 			"in another folder, or remove this one with muster dev --down; no real money is in it: %w", file, err)
 	}
 	for _, k := range s.mu.shelves {
