@@ -441,7 +441,7 @@ func TestPollAccounts_DeadAccountsDoNotDelayOthers(t *testing.T) {
 	}
 }
 
-// While sending is paused nobody is paid, and the admin page shows why. Afterwards everybody is paid.
+// While sending is paused no operator is paid, and the admin page shows why; afterwards all are.
 func TestPayout_SendingPaused(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 500*money.Unit)
