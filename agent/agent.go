@@ -199,7 +199,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.mu.Unlock()
 	a.cfg.GPUs.LeasedBy(a.busyGPUs)
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){a.syncLoop, a.wakeLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop,
+	for _, loop := range []func(context.Context){
+		a.syncLoop, a.wakeLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop,
 		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.checkLoop,
 		func(ctx context.Context) { a.cfg.Engine.Watch(ctx, a.containerChanged) }} {
 		loops.Go(func() { loop(ctx) })

@@ -38,7 +38,9 @@ func desiredAt(epoch, revision int64, refs ...agentapi.LeaseRef) *agentapi.Desir
 	return d
 }
 
-func wakeOf(d *agentapi.Desired) agentapi.Wake { return agentapi.Wake{Revision: d.Revision, Desired: d} }
+func wakeOf(d *agentapi.Desired) agentapi.Wake {
+	return agentapi.Wake{Revision: d.Revision, Desired: d}
+}
 
 func poked(c <-chan struct{}) bool {
 	select {
@@ -49,7 +51,8 @@ func poked(c <-chan struct{}) bool {
 	}
 }
 
-// An agent without a connection, which could not make a request, has the command of a wake, and a report with it is due.
+// An agent without a connection, which could not make a request, has the command of a wake, and a report with it is
+// due.
 func TestWake_AppliesItsStateWithoutASync(t *testing.T) {
 	t.Parallel()
 	a, ref := newWoken(t), agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}

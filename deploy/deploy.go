@@ -1,5 +1,5 @@
-// Package deploy holds what brings Muster onto machines. The program contains the install script and the agent's unit so
-// that a platform can serve them.
+// Package deploy holds what brings Muster onto machines. The program contains the install script and the agent's unit
+// so that a platform can serve them.
 package deploy
 
 import _ "embed"

@@ -51,7 +51,8 @@ func TestClustersAreFoundInTabsBySearchAndInGroups(t *testing.T) {
 		}
 	}
 	_, doc := b.get("/clusters?show=all&group=project")
-	if s := doc.Find("tr.group").Text(); !strings.Contains(s, "vision") || !strings.Contains(s, "2 clusters, 7.20 per hour") {
+	if s := doc.Find("tr.group").Text(); !strings.Contains(s, "vision") ||
+		!strings.Contains(s, "2 clusters, 7.20 per hour") {
 		t.Errorf("group: %q", s)
 	}
 	sound(t, "the list", doc)

@@ -43,10 +43,13 @@ func TestOffer_ShowsAllFacts(t *testing.T) {
 	_, doc := b.get("/offers")
 	link := doc.Find(".c-model a").AttrOr("href", "")
 	_, doc = b.get(link)
-	facts := strings.Join(doc.Find(".offerfacts dt").Map(func(_ int, s *goquery.Selection) string { return s.Text() }), ",")
-	if want := "Model,Architecture,Free,VRAM of each,Compute capability,NVLink,PCI Express,Power limit,Processor cores,RAM," +
+	names := doc.Find(".offerfacts dt").Map(func(_ int, s *goquery.Selection) string { return s.Text() })
+	facts := strings.Join(names, ",")
+	if want := "Model,Architecture,Free," +
+		"VRAM of each,Compute capability,NVLink,PCI Express,Power limit,Processor cores,RAM," +
 		"Free disk,Disk limit,Free scratch,Isolation,NVIDIA driver,CUDA, newest,Region,Download,Upload,Fabric,All-reduce," +
-		"Clusters of several nodes,Per GPU-hour,Per GPU-second,GPUs, at least,Longest rental,GPUs,Reliability"; facts != want {
+		"Clusters of several nodes,Per GPU-hour,Per GPU-second," +
+		"GPUs, at least,Longest rental,GPUs,Reliability"; facts != want {
 		t.Errorf("the facts are %s", facts)
 	}
 	if text := doc.Find(".offerfacts").Text(); !strings.Contains(text, "1.50 since") ||

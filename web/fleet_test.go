@@ -19,7 +19,8 @@ func TestHosts_FleetTotals(t *testing.T) {
 	b.sell(2)
 	b.sell(4)
 	_, doc := b.get("/hosts")
-	if text := doc.Find("#fleet").Text(); !strings.Contains(text, "0of 6") || !strings.Contains(text, "6 free, on 2 hosts") ||
+	if text := doc.Find("#fleet").Text(); !strings.Contains(text, "0of 6") ||
+		!strings.Contains(text, "6 free, on 2 hosts") ||
 		!strings.Contains(text, "10.20 with all free GPUs rented") { // 85 % of 6 × 2.00
 		t.Errorf("the totals are %s", text)
 	}

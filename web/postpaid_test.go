@@ -132,7 +132,8 @@ func TestAdminOrg_WriteOffInvoice(t *testing.T) {
 	}
 }
 
-// The page of an organisation shows a refund of an invoice made at Stripe, and releases the hosts' earnings held for it.
+// The page of an organisation shows a refund of an invoice made at Stripe, and releases the hosts' earnings held for
+// it.
 func TestAdminOrg_ReleaseRefunded(t *testing.T) {
 	t.Parallel()
 	b := open(t)

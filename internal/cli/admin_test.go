@@ -43,7 +43,8 @@ func TestTheBooksByCommand(t *testing.T) {
 	}
 	p.admin("ada@example.com")
 	p.ok("billing", "topup", "25")
-	if out := p.ok("admin", "books"); !strings.Contains(out, "The ledger balances.") || !strings.Contains(out, "renter_wallet") ||
+	if out := p.ok("admin", "books"); !strings.Contains(out, "The ledger balances.") ||
+		!strings.Contains(out, "renter_wallet") ||
 		!strings.Contains(out, "25.000000000") {
 		t.Error(out)
 	}

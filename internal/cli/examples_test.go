@@ -104,10 +104,10 @@ func groupOf(e example) string {
 	return e.command
 }
 
-var reading = []string{"list", "show", "price-guide", "compare", "events", "usage", "earnings", "traffic", "whoami", "version", "balance",
-	"standing", "topups", "transactions", "invitations", "books", "suspense", "quarantine", "frozen", "agents", "todo",
-	"due", "audit",
-	"orgs", "held-credits", "dead-letters", "contested", "contested-gpus", "payouts", "reviews", "secret", "standings",
+var reading = []string{"list", "show", "price-guide", "compare", "events", "usage", "earnings", "traffic",
+	"whoami", "version", "balance", "standing", "topups", "transactions", "invitations", "books",
+	"suspense", "quarantine", "frozen", "agents", "todo", "due", "audit", "orgs",
+	"held-credits", "dead-letters", "contested", "contested-gpus", "payouts", "reviews", "secret", "standings",
 	"invoices", "statement", "offers", "tax", "estimate", "gangs", "search", "uses", "export", "receipt", "suspensions",
 	"migrate", "check", "gpus", "admin", "award", "reset-second-factor", "adopt-restore", "stripe-setup"}
 

@@ -69,8 +69,8 @@ func TestNotice_OncePerCause(t *testing.T) {
 	}
 }
 
-// What warned of an object is withdrawn when the object has ended. What happened to it stays, and so does what is said of
-// other objects and to other organisations.
+// What warned of an object is withdrawn when the object has ended. What happened to it stays, and so does what is said
+// of other objects and to other organisations.
 func TestForecastsAreWithdrawn(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

@@ -244,8 +244,8 @@ func (c *Config) checkReleases(bad *fault.Fields) {
 		bad.Add("MUSTER_AGENT_RELEASES", "cannot be used: %v", err)
 	}
 	if !strings.HasPrefix(c.PublicURL, "https://") {
-		bad.Add("MUSTER_AGENT_RELEASES", "needs an https:// address in MUSTER_PUBLIC_URL: hosts run the script from there as "+
-			"root")
+		bad.Add("MUSTER_AGENT_RELEASES",
+			"needs an https:// address in MUSTER_PUBLIC_URL: hosts run the script from there as root")
 	}
 }
 

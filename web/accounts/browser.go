@@ -6,8 +6,8 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// browserName names the program of a User-Agent header, and its system if the header gives it, such as "Firefox on Linux".
-// A header that is not known is returned itself, at most 80 characters of it.
+// browserName names the program of a User-Agent header, and its system if the header gives it, such as "Firefox on
+// Linux". A header that is not known is returned itself, at most 80 characters of it.
 func browserName(header string) string {
 	agent := useragent.Parse(header)
 	switch {

@@ -181,7 +181,8 @@ func percentOf(ppm int) string {
 func parsePercent(s string) (ppm int, err error) {
 	n, err := money.ParseMicro(s)
 	if err != nil || n < 0 || n > 100_000_000 || n%100 != 0 {
-		return 0, fault.InvalidField("fee_percent", "Enter a percentage from 0 to 100 with at most four decimals, such as 4.5.")
+		return 0, fault.InvalidField("fee_percent",
+			"Enter a percentage from 0 to 100 with at most four decimals, such as 4.5.")
 	}
 	return int(n / 100), nil
 }

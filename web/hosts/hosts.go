@@ -290,7 +290,11 @@ func viewOffer(o client.OwnOffer) OfferForm {
 func hostAction(a string) view.Action {
 	switch a {
 	case "drain":
-		return view.Action{Name: a, Label: "Drain", Consequence: "No new rentals start. Running rentals continue to their end."}
+		return view.Action{
+			Name:        a,
+			Label:       "Drain",
+			Consequence: "No new rentals start. Running rentals continue to their end.",
+		}
 	case "resume":
 		return view.Action{Name: a, Label: "Resume", Consequence: "The host is listed again."}
 	case "retire":

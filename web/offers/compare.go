@@ -66,8 +66,8 @@ func compareRows(offers []client.Offer, currency string) []CompareRow {
 	return rows
 }
 
-// choose redirects to the search for the chosen offers, with a node on each host. It names the hosts, unless their names
-// also find other offers: then only ids are safe.
+// choose redirects to the search for the chosen offers, with a node on each host. It names the hosts, unless their
+// names also find other offers: then only ids are safe.
 func (s *Pages) choose(v *page.Visit) error {
 	chosen := v.R.URL.Query()["offer"]
 	if len(chosen) == 0 || len(chosen) > market.MaxPage {

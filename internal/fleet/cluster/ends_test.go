@@ -19,8 +19,15 @@ func TestTheNextStopIsTheEarliest(t *testing.T) {
 	const rate = money.Micro(1_000_000) // 1 per hour
 	running := func(set func(*standing)) standing {
 		s := standing{
-			row: dbq.Cluster{State: string(lifecycle.Running), Rate: rate, Currency: "USD", Project: "p", RunningAt: in(-time.Hour),
-				GoAt: in(-time.Hour), RunUntil: in(30 * time.Minute)},
+			row: dbq.Cluster{
+				State:     string(lifecycle.Running),
+				Rate:      rate,
+				Currency:  "USD",
+				Project:   "p",
+				RunningAt: in(-time.Hour),
+				GoAt:      in(-time.Hour),
+				RunUntil:  in(30 * time.Minute),
+			},
 			means: means{now: now, wallet: 10 * money.Unit, burn: map[string]money.Micro{"p": rate, "q": rate}},
 		}
 		set(&s)

@@ -121,15 +121,15 @@ func (s Sort) key() (key string, descending bool, err error) {
 	case slices.Contains(known, Sort(name)):
 		return name, reversed, nil
 	}
-	return "", false, fault.InvalidField("query.sort", "has to be created, name, price or project, with - before it for the "+
-		"reverse order")
+	return "", false, fault.InvalidField("query.sort",
+		"has to be created, name, price or project, with - before it for the reverse order")
 }
 
 // tailChars is how many characters at the end of an id a search compares: 45 bits, all of them random.
 const tailChars = 9
 
-// idTail returns the bits at the end of an id that ends with the word, and which bits those are. For a word that ends no
-// id it returns a tail that no id has.
+// idTail returns the bits at the end of an id that ends with the word, and which bits those are. For a word that ends
+// no id it returns a tail that no id has.
 func idTail(word string) (tail, mask int64) {
 	word = strings.TrimPrefix(word, "cl_")
 	if len(word) < 4 {

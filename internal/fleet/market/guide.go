@@ -11,8 +11,9 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// PriceGuide returns how other operators price a GPU model now: the quartiles of the prices of all GPUs, rented or free,
-// of hosts that could be rented from. Hosts of who's organisation do not count, so that nobody follows their own price.
+// PriceGuide returns how other operators price a GPU model now: the quartiles of the prices of all GPUs, rented or
+// free, of hosts that could be rented from. Hosts of who's organisation do not count, so that nobody follows their own
+// price.
 func (m *Market) PriceGuide(ctx context.Context, who account.Principal, model string) (client.PriceGuide, error) {
 	if err := m.view.recent(ctx, m.cfg.MaxAge); err != nil {
 		return client.PriceGuide{}, err

@@ -11,7 +11,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
-// An offer's history has the price that held when it begins, and the days on which reports of a rented host were missing.
+// An offer's history has the price that held when it begins, and the days on which reports of a rented host were
+// missing.
 func TestOfferHistory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -8,8 +8,8 @@ import (
 )
 
 // suggest returns the query that was probably meant by one that matches nothing: each word and value that no offer has
-// is replaced by the nearest that some offer has, or by an example of the field that it names. It returns nil if nothing
-// is near.
+// is replaced by the nearest that some offer has, or by an example of the field that it names. It returns nil if
+// nothing is near.
 func (s *Snapshot) suggest(q query.Query) *string {
 	changed := false
 	for i, t := range q.Terms() {
@@ -55,8 +55,8 @@ func (s *Snapshot) some(t *query.Term) bool {
 	return false
 }
 
-// valuesLike returns the values that a term of the field can have: for a model its words, also in pairs, for a bare word
-// the values of all fields in which it is searched.
+// valuesLike returns the values that a term of the field can have: for a model its words, also in pairs, for a bare
+// word the values of all fields in which it is searched.
 func (s *Snapshot) valuesLike(f *query.Field) []string {
 	values := map[string]bool{}
 	for _, c := range s.classes {

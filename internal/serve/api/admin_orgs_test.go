@@ -19,7 +19,8 @@ func TestAdmin_Overview(t *testing.T) {
 	operator, boss := w.user("olga"), w.boss("ann")
 	const a = "/api/v1/admin/"
 	org := w.want(w.call(operator, "GET", "/api/v1/me", nil), 200, "").text("org.id")
-	for _, path := range []string{"attention", "totals", "orgs", "orgs/" + org, "operators", "audit-events", "promo-redemptions",
+	for _, path := range []string{
+		"attention", "totals", "orgs", "orgs/" + org, "operators", "audit-events", "promo-redemptions",
 		"payout-run", "sending", "payouts", "payout-reviews"} {
 		w.want(w.call(operator, "GET", a+path, nil), 403, "forbidden")
 		w.want(w.call(boss, "GET", a+path, nil), 200, "")

@@ -12,7 +12,11 @@ type noun struct {
 var nouns = []noun{
 	{"clusters", "Rent clusters, watch them and release them.", []string{"clusters", "leases"}},
 	{"quotes", "Binding prices whose GPUs are held for a short time.", []string{"quotes"}},
-	{"offers", "GPUs that can be rented now, and what a cluster would cost.", []string{"offers", "estimate", "price-guide"}},
+	{
+		"offers",
+		"GPUs that can be rented now, and what a cluster would cost.",
+		[]string{"offers", "estimate", "price-guide"},
+	},
 	{"templates", "Specs with a name, to rent from.", []string{"templates"}},
 	{"ssh-keys", "Keys that may log in to clusters, and the address of the SSH gateway.",
 		[]string{"ssh-keys", "ssh-gateway"}},

@@ -245,8 +245,8 @@ func (a *API) inside(t *table) {
 
 	// The platform's operators.
 	get(t, "/admin/attention", platformAdmin, "getAttention: Count what needs an admin now", a.attention)
-	get(t, "/admin/totals", platformAdmin, "getPlatformTotals: Count hosts, GPUs and clusters now, and the demand of two weeks",
-		a.platformTotals)
+	get(t, "/admin/totals", platformAdmin,
+		"getPlatformTotals: Count hosts, GPUs and clusters now, and the demand of two weeks", a.platformTotals)
 	get(t, "/admin/orgs", platformAdmin, "listOrgs: List all organisations, newest first", a.listOrgs)
 	get(t, "/admin/orgs/{id}", platformAdmin, "getOrg: Get an organisation: people, money, hosts, clusters, disputes",
 		a.getOrg)

@@ -182,7 +182,8 @@ func TestQueue_AnOverloadHeals(t *testing.T) {
 	nc := bareNATS(t)
 	var waiting [senders]atomic.Bool
 	var handled, unasked, refusals atomic.Int64
-	q := newQueue(queueConfig{ctx: t.Context(), name: "test", workers: workers, patience: wait, longest: maxBacklog, now: time.Now,
+	q := newQueue(queueConfig{
+		ctx: t.Context(), name: "test", workers: workers, patience: wait, longest: maxBacklog, now: time.Now,
 		refuse: func(m *nats.Msg, wait time.Duration) {
 			refusals.Add(1)
 			data, err := json.Marshal((&agentapi.TooMany{Wait: wait}).Ack())
@@ -192,7 +193,8 @@ func TestQueue_AnOverloadHeals(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-		}})
+		},
+	})
 	t.Cleanup(func() {
 		q.close()
 		q.handled.Wait()

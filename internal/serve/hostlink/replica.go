@@ -32,8 +32,8 @@ func (l *Link) NATSReady(context.Context) error {
 	return nil
 }
 
-// Unready returns the reasons for which hosts cannot reach this replica although NATS works, for /readyz. It is empty if
-// there are none.
+// Unready returns the reasons for which hosts cannot reach this replica although NATS works, for /readyz. It is empty
+// if there are none.
 func (l *Link) Unready(ctx context.Context) []string {
 	var why []string
 	live, err := l.all.Live(ctx)

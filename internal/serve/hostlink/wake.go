@@ -21,8 +21,8 @@ const (
 	wakeTimeout = 5 * time.Second
 )
 
-// wake sends a host a wake with its desired state. It does not block. If the state cannot be sent, the wake has only the
-// revision, and the host asks for the state with a sync.
+// wake sends a host a wake with its desired state. It does not block. If the state cannot be sent, the wake has only
+// the revision, and the host asks for the state with a sync.
 func (l *Link) wake(h id.Host, revision int64) {
 	data, err := json.Marshal(agentapi.Wake{Revision: revision})
 	if err != nil {

@@ -77,7 +77,8 @@ func TestWake_SecretsReachOnlyTheirHost(t *testing.T) {
 	if _, err := other.nc.ChanSubscribe(agentapi.SubjectWake(a.Host.String()), heard); err != nil {
 		t.Fatal(err)
 	}
-	if err := within(t, "a refusal", other.errs); !strings.Contains(err.Error(), "Permissions Violation for Subscription") {
+	err := within(t, "a refusal", other.errs)
+	if !strings.Contains(err.Error(), "Permissions Violation for Subscription") {
 		t.Errorf("another host's wakes: %v", err)
 	}
 	s.w.envBytes = 5000

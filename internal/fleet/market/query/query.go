@@ -150,9 +150,11 @@ func parseTerm(l *lexer) (t Term, more bool, err error) {
 			t, err = bareTerm(name)
 			return t, true, err
 		}
-		return t, false, &Error{Pos: name.pos, Message: fmt.Sprintf("want a field without quotes, not %s", name.describe())}
+		return t, false, &Error{Pos: name.pos,
+			Message: fmt.Sprintf("want a field without quotes, not %s", name.describe())}
 	default:
-		return t, false, &Error{Pos: name.pos, Message: fmt.Sprintf("want a field such as gpu_model, not %s", name.describe())}
+		return t, false, &Error{Pos: name.pos,
+			Message: fmt.Sprintf("want a field such as gpu_model, not %s", name.describe())}
 	}
 	if t.Field = FieldNamed(name.text); t.Field == nil {
 		return t, false, &unknownField{name}
@@ -177,8 +179,8 @@ func parseTerm(l *lexer) (t Term, more bool, err error) {
 func bareTerm(word token) (Term, error) {
 	words := Words(word.text)
 	if len(words) == 0 {
-		return Term{}, &Error{Pos: word.pos, Message: fmt.Sprintf("want a field such as gpu_model or a word such as H100, not %s",
-			word.describe())}
+		return Term{}, &Error{Pos: word.pos, Message: fmt.Sprintf(
+			"want a field such as gpu_model or a word such as H100, not %s", word.describe())}
 	}
 	v := value{raw: word.text, text: strings.ToLower(word.text), words: words}
 	return Term{Field: bare, Op: Eq, values: []value{v}}, nil
@@ -240,11 +242,13 @@ func parseList(l *lexer, f *Field) ([]value, error) {
 
 func parseValue(f *Field, tok token) (value, error) {
 	if tok.kind != tokenWord && tok.kind != tokenQuoted {
-		return value{}, &Error{Pos: tok.pos, Message: fmt.Sprintf("want a value for %s, not %s", f.Name, tok.describe())}
+		return value{}, &Error{Pos: tok.pos,
+			Message: fmt.Sprintf("want a value for %s, not %s", f.Name, tok.describe())}
 	}
 	v := value{raw: tok.text, text: strings.ToLower(tok.text)}
 	bad := func(want string) (value, error) {
-		return value{}, &Error{Pos: tok.pos, Message: fmt.Sprintf("%s wants %s, not %q", f.Name, want, text.Ellipsis(tok.text, 40))}
+		return value{}, &Error{Pos: tok.pos,
+			Message: fmt.Sprintf("%s wants %s, not %q", f.Name, want, text.Ellipsis(tok.text, 40))}
 	}
 	switch f.Kind {
 	case Model:
