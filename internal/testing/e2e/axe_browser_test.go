@@ -112,13 +112,14 @@ func (r *renterOf) rentAndRelease(t *testing.T) {
 var identifier = regexp.MustCompile(`[a-z]+_[0-9a-hjkmnp-tv-z]{8,}|\b\d+\b`)
 
 // documents are the folders of the documentation whose pages are alike; one of each is checked.
-var documents = regexp.MustCompile(`^/docs/(adr|cli|hardware|launch|reference|tutorials)/`)
+var documents = regexp.MustCompile(`^/docs/(adr|api|cli|hardware|launch|reference|tutorials)/`)
 
 // forVisitors are the pages that are the same for everybody; a visitor's walk checks them.
 var forVisitors = regexp.MustCompile(`^/(docs|pricing|status|terms|privacy|cli|estimate)(/|$)`)
 
 // walk checks every kind of page that somebody reaches by links from the front page, and returns how many there are.
-// It adds to known the kinds that were checked in every look; those are checked in one look of each width.
+// It adds to known the kinds that it checked in every look. Kinds that were known are checked by axe in the first look,
+// and for what is wider than the window at both widths.
 func (b *tab) walk(who string, known map[string]bool) int {
 	b.t.Helper()
 	next, seen := []string{"/"}, map[string]bool{"/": true}
@@ -137,10 +138,15 @@ func (b *tab) walk(who string, known map[string]bool) int {
 			}
 		}
 		b.prepare(path)
-		for _, l := range looks {
-			if !l.contrast || !known[kindOf(path)] {
+		for i, l := range looks {
+			if known[kindOf(path)] && l.contrast {
+				continue
+			}
+			b.show(l)
+			if i == 0 || !known[kindOf(path)] {
 				b.check(who, path, l)
 			}
+			b.fits(who, path, l)
 		}
 		known[kindOf(path)] = true
 	}
@@ -198,7 +204,24 @@ func (b *tab) prepare(path string) {
 	}
 }
 
-// check runs axe on the open page in one look, and reports what is wider than the window.
+// show gives the open page a look, and waits for two frames: then the page has reacted to its new width.
+func (b *tab) show(l look) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, chromedp.EmulateViewport(l.width, 900)); err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](fmt.Sprintf(`(async () => {
+		document.documentElement.dataset.theme = %q;
+		await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+		return true;
+	})()`, l.theme), chromedp.EvalAwaitPromise)); err != nil {
+		b.t.Fatalf("%s: %v", l, err)
+	}
+}
+
+// check runs axe on the open page.
 func (b *tab) check(who, path string, l look) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -207,17 +230,11 @@ func (b *tab) check(who, path string, l look) {
 	if l.contrast {
 		rules = `{runOnly: ["color-contrast"]}`
 	}
-	if err := chromedp.Do(ctx, chromedp.EmulateViewport(l.width, 900)); err != nil {
-		b.t.Fatal(err)
-	}
 	found, err := chromedp.Run(ctx, chromedp.Evaluate[[]violation](fmt.Sprintf(`(async () => {
-		document.documentElement.dataset.theme = %q;
-		// Two frames later the page has reacted to its new width.
-		await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
 		const {violations} = await axe.run(document, {resultTypes: ["violations"], ...%s});
 		return violations.map(v => ({id: v.id, help: v.help,
 			nodes: v.nodes.slice(0, 3).map(n => ({target: n.target, failureSummary: n.failureSummary}))}));
-	})()`, l.theme, rules), chromedp.EvalAwaitPromise))
+	})()`, rules), chromedp.EvalAwaitPromise))
 	if err != nil {
 		b.t.Fatalf("%s at %s: %v", path, l, err)
 	}
@@ -226,6 +243,13 @@ func (b *tab) check(who, path string, l look) {
 			b.t.Errorf("%s as %q at %s: %s (%s): %s %s", path, who, l, v.ID, v.Help, n.Target, n.Why)
 		}
 	}
+}
+
+// fits reports what of the open page is wider than the window.
+func (b *tab) fits(who, path string, l look) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
 	wide, err := chromedp.Run(ctx, chromedp.Evaluate[[]string](`(() => {
 		const width = document.documentElement.clientWidth;
 		if (document.documentElement.scrollWidth <= width) return [];
