@@ -105,8 +105,8 @@ func TestAHostsPageTellsWhatLeasesSent(t *testing.T) {
 		down != "6.0 GB" {
 		t.Errorf("to ranks %q, from ranks %q", up, down)
 	}
-	if text := page.Find("#data").Text(); !strings.Contains(text, "of it between ranks 5.0 GB") ||
-		!strings.Contains(text, "of it between ranks 6.0 GB") {
+	if text := page.Find("#data").Text(); !strings.Contains(text, "to the internet 3.1 MBbetween ranks 5.0 GB") ||
+		!strings.Contains(text, "by leases 1.0 kBbetween ranks 6.0 GB") {
 		t.Error(text)
 	}
 	if text := page.Find("#traffic tbody").Text(); !strings.Contains(text, "42") || !strings.Contains(text, "7") ||
