@@ -13,7 +13,7 @@ import (
 // are done.
 func (s *Pages) home(v *page.Visit) error {
 	if !v.SignedIn() {
-		l := Landing{Start: s.startLines()}
+		l := Landing{Start: s.startLines(v.SignedIn())}
 		var err error
 		if l.Prices, err = s.prices(v); err != nil {
 			return err
@@ -27,7 +27,7 @@ func (s *Pages) home(v *page.Visit) error {
 	if !view.StepsLeft(steps) {
 		return page.Back(v, "/clusters")
 	}
-	return s.Render(v, WelcomePage(v.Page("Get started", "home"), steps, s.startLines()))
+	return s.Render(v, WelcomePage(v.Page("Get started", "home"), steps, s.startLines(v.SignedIn())))
 }
 
 // pricing shows the prices of all models on the market.
@@ -40,7 +40,7 @@ func (s *Pages) pricing(v *page.Visit) error {
 }
 
 func (s *Pages) cli(v *page.Visit) error {
-	return s.Render(v, CLIPage(v.Page("Command line", ""), s.startLines()))
+	return s.Render(v, CLIPage(v.Page("Command line", ""), s.startLines(v.SignedIn())))
 }
 
 // prices returns the prices of all models that have a free GPU. On an empty market there are none.

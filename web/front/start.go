@@ -11,12 +11,17 @@ type Start struct {
 // Line is a command and what it does.
 type Line struct{ Does, Command string }
 
-// startLines returns the commands with this platform's address.
-func (s *Pages) startLines() Start {
+// startLines returns the commands with this platform's address. They begin with sign-up for a visitor, and with sign-in for
+// others.
+func (s *Pages) startLines(signedIn bool) Start {
 	api := strings.TrimSuffix(s.PublicURL, "/") + "/api/v1"
+	login := Line{"Create an account", "muster login " + s.PublicURL + " --sign-up you@example.com"}
+	if signedIn {
+		login = Line{"Sign in; your browser asks you to confirm", "muster login " + s.PublicURL}
+	}
 	return Start{
 		CLI: []Line{
-			{"Create an account", "muster login " + s.PublicURL + " --sign-up you@example.com"},
+			login,
 			{"See the price of two nodes with eight GPUs each", "muster estimate --nodes 2 --gpus 8 --gpu h100"},
 			{"Rent them and run a command on every rank", "muster cluster create --nodes 2 --gpus 8 --gpu h100 " +
 				"--image pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime --wait -- nvidia-smi"},
