@@ -11,8 +11,8 @@ type Start struct {
 // Line is a command and what it does.
 type Line struct{ Does, Command string }
 
-// startLines returns the commands with this platform's address. They begin with sign-up for a visitor, and with sign-in for
-// others.
+// startLines returns the commands with this platform's address. They begin with sign-up for a visitor, and with sign-in
+// for others.
 func (s *Pages) startLines(signedIn bool) Start {
 	api := strings.TrimSuffix(s.PublicURL, "/") + "/api/v1"
 	login := Line{"Create an account", "muster login " + s.PublicURL + " --sign-up you@example.com"}
