@@ -56,12 +56,13 @@ func (o *ours) start(ctx context.Context, port int) (address, ca string, err err
 	if err != nil {
 		return "", "", err
 	}
+	clusters := cluster.New(o.db, m, o.link.Bus(), cluster.Config{Currency: platform.Currency})
 	err = o.link.Start(hostlink.Domain{
 		Agents:   host.NewAgents(o.db, o.link.Bus()),
-		Clusters: cluster.New(o.db, m, o.link.Bus(), cluster.Config{Currency: platform.Currency}),
+		Clusters: clusters,
 		Metering: metering.NewCollector(o.db),
 		Market:   m,
-		Quiet:    cluster.NewQuietReports(o.db),
+		Quiet:    cluster.NewQuietReports(clusters),
 	})
 	if err != nil {
 		return "", "", err

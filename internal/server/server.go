@@ -308,7 +308,7 @@ func (s *Server) letHostsIn(context.Context) error {
 		Clusters: s.clusters,
 		Metering: metering.NewCollector(s.db),
 		Market:   s.market,
-		Quiet:    cluster.NewQuietReports(s.db),
+		Quiet:    cluster.NewQuietReports(s.clusters),
 	})
 }
 

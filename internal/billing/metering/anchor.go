@@ -80,6 +80,12 @@ func nextAnchor(last *agentapi.Anchor, bootID string, bootMS, now int64) *agenta
 	return &agentapi.Anchor{BootID: bootID, Number: last.Number + 1, BootMS: bootMS, ServerMS: now}
 }
 
+// AnchorDue reports whether IssueAnchor would issue an anchor after last, the newest of its boot, at now on
+// PostgreSQL's clock.
+func AnchorDue(last agentapi.Anchor, bootMS int64, now time.Time) bool {
+	return nextAnchor(&last, last.BootID, bootMS, now.UnixMilli()) != &last
+}
+
 // newestAnchor returns the last anchor of a boot, nil if it has none, and PostgreSQL's clock.
 func newestAnchor(ctx context.Context, q *dbq.Queries, host id.Host,
 	bootID string) (*agentapi.Anchor, time.Time, error) {

@@ -7,19 +7,135 @@ package dbq
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/musterhq/muster/internal/id"
 )
+
+const leasesOfHosts = `-- name: LeasesOfHosts :many
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+       c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, c.image_digest, h.revision, h.capped_until,
+       EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND (m.exit_code <> 0 OR m.reason = 'preflight_failed')) AS in_doubt,
+       coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept, l.host_id, l.run_until, c.start_deadline
+FROM lease l
+JOIN node n ON n.id = l.node_id
+JOIN node_status s ON s.node_id = n.id
+JOIN cluster c ON c.id = l.cluster_id
+JOIN host h ON h.id = l.host_id
+LEFT JOIN node_replacement r ON r.lost_lease = l.id
+WHERE l.host_id = ANY ($1::uuid[]) AND l.gone_at IS NULL
+ORDER BY l.id
+`
+
+type LeasesOfHostsRow struct {
+	Node          Node
+	NodeStatus    NodeStatus
+	LeaseID       id.Lease
+	LeaseEpoch    int32
+	LeaseEndedAt  *time.Time
+	LeaseGoneAt   *time.Time
+	ClusterState  string
+	ClusterEpoch  int32
+	GoAt          *time.Time
+	StopAt        *time.Time
+	NodeCount     int32
+	ImageDigest   string
+	Revision      int64
+	CappedUntil   *time.Time
+	InDoubt       bool
+	LogsKept      []int32
+	HostID        id.Host
+	RunUntil      *time.Time
+	StartDeadline *time.Time
+}
+
+// The leases of these hosts of which something may be left, as HostLeases returns them for one host, and how long they may run.
+func (q *Queries) LeasesOfHosts(ctx context.Context, hosts []pgtype.UUID) ([]LeasesOfHostsRow, error) {
+	rows, err := q.db.Query(ctx, leasesOfHosts, hosts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LeasesOfHostsRow{}
+	for rows.Next() {
+		var i LeasesOfHostsRow
+		if err := rows.Scan(
+			&i.Node.ID,
+			&i.Node.ClusterID,
+			&i.Node.Rank,
+			&i.Node.HostID,
+			&i.Node.LeaseID,
+			&i.Node.Epoch,
+			&i.Node.State,
+			&i.Node.Reason,
+			&i.Node.Detail,
+			&i.Node.Address,
+			&i.Node.WgKey,
+			&i.Node.Endpoints,
+			&i.Node.StartedAt,
+			&i.Node.ExitCode,
+			&i.Node.ExitAt,
+			&i.Node.Preflight,
+			&i.Node.Since,
+			&i.Node.ReclaimTold,
+			&i.Node.OwnerUseTold,
+			&i.Node.CapTold,
+			&i.NodeStatus.NodeID,
+			&i.NodeStatus.Epoch,
+			&i.NodeStatus.LastGoodMs,
+			&i.NodeStatus.Good,
+			&i.NodeStatus.PeersDown,
+			&i.NodeStatus.Progress,
+			&i.NodeStatus.BootID,
+			&i.NodeStatus.BootMs,
+			&i.NodeStatus.LogsKept,
+			&i.NodeStatus.ReportedAt,
+			&i.NodeStatus.Paths,
+			&i.NodeStatus.Trouble,
+			&i.NodeStatus.TroubleDetail,
+			&i.NodeStatus.UnwellSinceMs,
+			&i.NodeStatus.PeersSinceMs,
+			&i.NodeStatus.PeersFromMs,
+			&i.LeaseID,
+			&i.LeaseEpoch,
+			&i.LeaseEndedAt,
+			&i.LeaseGoneAt,
+			&i.ClusterState,
+			&i.ClusterEpoch,
+			&i.GoAt,
+			&i.StopAt,
+			&i.NodeCount,
+			&i.ImageDigest,
+			&i.Revision,
+			&i.CappedUntil,
+			&i.InDoubt,
+			&i.LogsKept,
+			&i.HostID,
+			&i.RunUntil,
+			&i.StartDeadline,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
 
 const quietReports = `-- name: QuietReports :many
 
-SELECT r.number::integer AS number, h.revision, e.epoch AS control_epoch, a.number AS anchor, a.boot_ms, a.server_ms
+SELECT r.number::integer AS number, h.revision, e.epoch AS control_epoch, a.number AS anchor, a.boot_ms, a.server_ms,
+       clock_timestamp()::timestamptz AS now
 FROM (SELECT unnest($1::integer[]) AS number, unnest($2::uuid[]) AS host_id, unnest($3::text[]) AS boot_id,
              unnest($4::bigint[]) AS boot_ms, unnest($5::bigint[]) AS revision, unnest($6::bigint[]) AS epoch,
              unnest($7::text[]) AS agent_version, unnest($8::integer[]) AS protocol,
              unnest($9::text[]) AS capabilities, -- array literals: unnest would flatten arrays
              unnest($10::text[]) AS update_state, unnest($11::text[]) AS update_version,
-             unnest($12::integer[]) AS update_try, unnest($13::text[]) AS update_detail) r
+             unnest($12::integer[]) AS update_try, unnest($13::text[]) AS update_detail,
+             unnest($14::boolean[]) AS leased) r
 JOIN host h ON h.id = r.host_id
 JOIN host_status s ON s.host_id = r.host_id
 JOIN control e ON e.epoch = r.epoch
@@ -29,12 +145,12 @@ JOIN time_anchor a ON a.host_id = r.host_id AND a.boot_id = r.boot_id
 LEFT JOIN host_agent g ON g.host_id = r.host_id
 LEFT JOIN agent_channel v ON v.name = coalesce(g.channel, 'stable')
 WHERE h.state IN ('active', 'draining') AND h.revision = r.revision AND NOT h.needs_full_report AND h.engine_away = ''
-  AND h.capped_until IS NULL AND h.down_cap_gb IS NULL
+  AND h.capped_until IS NULL AND h.down_cap_gb IS NULL AND (h.up_cap_gb IS NULL OR NOT r.leased)
   AND s.revision_seen = r.revision AND s.agent_version = r.agent_version AND s.protocol = r.protocol
   AND coalesce(g.capabilities, '{}') = r.capabilities::text[] AND coalesce(g.update_state, '') = r.update_state
   AND coalesce(g.update_version, '') = r.update_version AND coalesce(g.update_try, 0) = r.update_try
   AND coalesce(g.update_detail, '') = r.update_detail AND coalesce(v.version, '') IN ('', r.agent_version)
-  AND NOT EXISTS (SELECT FROM lease l WHERE l.host_id = r.host_id AND l.gone_at IS NULL)
+  AND (r.leased OR NOT EXISTS (SELECT FROM lease l WHERE l.host_id = r.host_id AND l.gone_at IS NULL))
   AND NOT EXISTS (SELECT FROM node n JOIN node_status k ON k.node_id = n.id WHERE n.host_id = r.host_id AND k.logs_kept <> '{}')
   AND NOT EXISTS (SELECT FROM node_replacement m WHERE m.lost_host = r.host_id AND m.logs_kept <> '{}')
 `
@@ -53,6 +169,7 @@ type QuietReportsParams struct {
 	UpdateVersions []string
 	Tries          []int32
 	Details        []string
+	Leased         []bool
 }
 
 type QuietReportsRow struct {
@@ -62,12 +179,14 @@ type QuietReportsRow struct {
 	Anchor       int64
 	BootMs       int64
 	ServerMs     int64
+	Now          time.Time
 }
 
-// Reports of hosts without leases in which nothing is new: most of what an idle fleet sends.
-// Of the reports given as arrays, those that need no more than to be received: the host knows its desired state, has no
-// lease of which something may be left, keeps no log for us, and is stored as it reports itself. A report whose boot has no
-// anchor of the last half hour is not quiet. number is a report's place in the arrays.
+// Reports in which nothing is new: most of what a fleet sends.
+// Of the reports given as arrays, those that need no more than to be received: the host knows its desired state, keeps no log
+// for us, and is stored as it reports itself. A host that reports no lease has none of which something may be left; of those
+// that report leases the caller compares them. A report whose boot has no anchor of the last half hour is not quiet. number is
+// a report's place in the arrays.
 func (q *Queries) QuietReports(ctx context.Context, arg QuietReportsParams) ([]QuietReportsRow, error) {
 	rows, err := q.db.Query(ctx, quietReports,
 		arg.Numbers,
@@ -83,6 +202,7 @@ func (q *Queries) QuietReports(ctx context.Context, arg QuietReportsParams) ([]Q
 		arg.UpdateVersions,
 		arg.Tries,
 		arg.Details,
+		arg.Leased,
 	)
 	if err != nil {
 		return nil, err
@@ -98,10 +218,65 @@ func (q *Queries) QuietReports(ctx context.Context, arg QuietReportsParams) ([]Q
 			&i.Anchor,
 			&i.BootMs,
 			&i.ServerMs,
+			&i.Now,
 		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const saveGoodStatuses = `-- name: SaveGoodStatuses :many
+WITH free AS (
+    SELECT k.node_id FROM node_status k WHERE k.node_id = ANY ($1::uuid[]) FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE node_status s
+SET last_good_ms = greatest(s.last_good_ms, r.good_ms), boot_ms = r.boot_ms, reported_at = greatest(s.reported_at, r.reported_at)
+FROM (SELECT unnest($1::uuid[]) AS node_id, unnest($2::integer[]) AS epoch, unnest($3::text[]) AS boot_id,
+             unnest($4::bigint[]) AS boot_ms, unnest($5::bigint[]) AS good_ms,
+             unnest($6::timestamptz[]) AS reported_at) r
+JOIN free ON free.node_id = r.node_id
+WHERE s.node_id = r.node_id AND s.epoch = r.epoch AND s.boot_id = r.boot_id AND s.boot_ms <= r.boot_ms AND s.good AND s.trouble = ''
+  AND s.peers_down = '{}'
+RETURNING s.node_id
+`
+
+type SaveGoodStatusesParams struct {
+	Nodes      []pgtype.UUID
+	Epochs     []int32
+	Boots      []string
+	BootMs     []int64
+	GoodMs     []int64
+	ReportedAt []time.Time
+}
+
+// Nodes that were well and whose hosts report them well and unchanged once more. The answer is the nodes of which that was
+// stored. Left out are nodes that changed meanwhile and those that another transaction has locked: waiting for several of
+// them at once could end in a deadlock.
+func (q *Queries) SaveGoodStatuses(ctx context.Context, arg SaveGoodStatusesParams) ([]id.Node, error) {
+	rows, err := q.db.Query(ctx, saveGoodStatuses,
+		arg.Nodes,
+		arg.Epochs,
+		arg.Boots,
+		arg.BootMs,
+		arg.GoodMs,
+		arg.ReportedAt,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Node{}
+	for rows.Next() {
+		var node_id id.Node
+		if err := rows.Scan(&node_id); err != nil {
+			return nil, err
+		}
+		items = append(items, node_id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

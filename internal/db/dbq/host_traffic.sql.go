@@ -88,8 +88,10 @@ SELECT l.id, s.epoch, l.host_id, s.opened, s.refused, s.up_bytes, s.down_bytes, 
 FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS epoch, unnest($3::bigint[]) AS opened,
              unnest($4::bigint[]) AS refused, unnest($5::bigint[]) AS up_bytes, unnest($6::bigint[]) AS down_bytes,
              unnest($7::bigint[]) AS overlay_up, unnest($8::bigint[]) AS overlay_down,
-             unnest($9::bigint[]) AS ranks_sent, unnest($10::bigint[]) AS ranks_received) s
-JOIN lease l ON l.id = s.id AND l.host_id = $11 AND s.epoch <= l.epoch
+             unnest($9::bigint[]) AS ranks_sent, unnest($10::bigint[]) AS ranks_received,
+             unnest($11::uuid[]) AS host_id) s
+JOIN lease l ON l.id = s.id AND l.host_id = s.host_id AND s.epoch <= l.epoch
+ORDER BY l.id, s.epoch -- the order of locks
 ON CONFLICT (lease_id, epoch) DO UPDATE
 SET opened = greatest(t.opened, excluded.opened), refused = greatest(t.refused, excluded.refused),
     up_bytes = greatest(t.up_bytes, excluded.up_bytes), down_bytes = greatest(t.down_bytes, excluded.down_bytes),
@@ -109,7 +111,7 @@ type PutLeaseTrafficParams struct {
 	OverlayDown   []int64
 	RanksSent     []int64
 	RanksReceived []int64
-	HostID        id.Host
+	Hosts         []pgtype.UUID
 }
 
 // What leases did on their hosts' own lines.
@@ -126,7 +128,7 @@ func (q *Queries) PutLeaseTraffic(ctx context.Context, arg PutLeaseTrafficParams
 		arg.OverlayDown,
 		arg.RanksSent,
 		arg.RanksReceived,
-		arg.HostID,
+		arg.Hosts,
 	)
 	return err
 }

@@ -8,8 +8,10 @@ SELECT l.id, s.epoch, l.host_id, s.opened, s.refused, s.up_bytes, s.down_bytes, 
 FROM (SELECT unnest(@leases::uuid[]) AS id, unnest(@epochs::int[]) AS epoch, unnest(@opened::bigint[]) AS opened,
              unnest(@refused::bigint[]) AS refused, unnest(@up_bytes::bigint[]) AS up_bytes, unnest(@down_bytes::bigint[]) AS down_bytes,
              unnest(@overlay_up::bigint[]) AS overlay_up, unnest(@overlay_down::bigint[]) AS overlay_down,
-             unnest(@ranks_sent::bigint[]) AS ranks_sent, unnest(@ranks_received::bigint[]) AS ranks_received) s
-JOIN lease l ON l.id = s.id AND l.host_id = @host_id AND s.epoch <= l.epoch
+             unnest(@ranks_sent::bigint[]) AS ranks_sent, unnest(@ranks_received::bigint[]) AS ranks_received,
+             unnest(@hosts::uuid[]) AS host_id) s
+JOIN lease l ON l.id = s.id AND l.host_id = s.host_id AND s.epoch <= l.epoch
+ORDER BY l.id, s.epoch -- the order of locks
 ON CONFLICT (lease_id, epoch) DO UPDATE
 SET opened = greatest(t.opened, excluded.opened), refused = greatest(t.refused, excluded.refused),
     up_bytes = greatest(t.up_bytes, excluded.up_bytes), down_bytes = greatest(t.down_bytes, excluded.down_bytes),

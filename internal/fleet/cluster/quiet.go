@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -15,23 +17,27 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// QuietReports takes reports of hosts without leases in which nothing is new, which is most of what an idle fleet
-// sends. Reports that arrive while others are being read are read together with one statement. When each host was last
-// heard is kept in memory and written by Flush, for all hosts together. If the replica crashes in between, such a host
-// seems to have reported once less, which no rule about hosts without leases depends on.
+// QuietReports takes reports in which nothing is new, which is most of what a fleet sends. Reports that arrive while
+// others are being read are read together, with the same few statements however many there are.
+//
+// When a host without leases was last heard is kept in memory and written by Flush, for all hosts together. If the
+// replica crashes in between, such a host seems to have reported once less, which no rule about hosts without leases
+// depends on. What a host says of its leases decides what is billed and who was silent, so it is written before the
+// host gets its answer.
 type QuietReports struct {
-	db *db.DB
+	c *Clusters
 
 	mu       sync.Mutex
 	reading  bool
 	waiting  []*quietReport
-	reported map[id.Host]bool // reported since the last Flush
+	reported map[id.Host]bool // reported without leases since the last Flush
 }
 
 // quietReport is a report that waits to be read.
 type quietReport struct {
 	host   id.Host
 	report agentapi.Sync
+	leases []id.Lease // that the report names
 	answer QuietAnswer
 	quiet  bool
 	done   chan struct{}
@@ -42,17 +48,18 @@ type QuietAnswer struct {
 	Revision     int64
 	ControlEpoch int64
 	Anchor       agentapi.Anchor // the newest of its boot
+	Extensions   []agentapi.LeaseExtension
 }
 
 // NewQuietReports returns QuietReports. It starts no goroutines; the caller must call Flush regularly and at the end.
-func NewQuietReports(d *db.DB) *QuietReports {
-	return &QuietReports{db: d, reported: map[id.Host]bool{}}
+func NewQuietReports(c *Clusters) *QuietReports {
+	return &QuietReports{c: c, reported: map[id.Host]bool{}}
 }
 
 // mayBeQuiet reports whether a report contains nothing that must be stored, as far as the report itself shows it.
 func mayBeQuiet(s agentapi.Sync) bool {
-	return s.Full && len(s.Leases) == 0 && len(s.Segments) == 0 && len(s.Health) == 0 && s.Pulled == nil &&
-		s.EngineAway == nil && s.Protocol >= agentapi.OldestRented
+	return s.Full && len(s.Segments) == 0 && len(s.Health) == 0 && s.Pulled == nil && s.EngineAway == nil &&
+		s.Protocol >= agentapi.OldestRented && !slices.ContainsFunc(s.Leases, isNews)
 }
 
 // Take takes a report if it is quiet. If quiet is false, the report must be stored in the usual way; this is also so
@@ -61,7 +68,7 @@ func (q *QuietReports) Take(ctx context.Context, h id.Host, s agentapi.Sync) (a 
 	if !mayBeQuiet(s) {
 		return QuietAnswer{}, false
 	}
-	r := &quietReport{host: h, report: s, done: make(chan struct{})}
+	r := &quietReport{host: h, report: s, leases: named(s), done: make(chan struct{})}
 	q.mu.Lock()
 	q.waiting = append(q.waiting, r)
 	if !q.reading {
@@ -100,7 +107,40 @@ func (q *QuietReports) read(ctx context.Context, all []*quietReport) {
 			close(r.done)
 		}
 	}()
+	rows, leases, err := q.readRows(ctx, all)
+	if err != nil {
+		return // the usual way fails, too, or tells why not
+	}
+	var leased []*leasedReport
+	for _, row := range rows {
+		r := all[row.Number]
+		r.answer = QuietAnswer{Revision: row.Revision, ControlEpoch: row.ControlEpoch, Anchor: agentapi.Anchor{
+			BootID: r.report.BootID, Number: row.Anchor, BootMS: row.BootMs, ServerMS: row.ServerMs,
+		}}
+		if len(r.report.Leases) == 0 {
+			r.quiet = true
+			q.mu.Lock()
+			q.reported[r.host] = true
+			q.mu.Unlock()
+		} else if v := q.c.compare(r, row, leases[r.host]); v != nil {
+			leased = append(leased, v)
+			delete(leases, r.host) // another report of the same host is compared with what is stored after this one
+		}
+	}
+	if len(leased) == 0 {
+		return
+	}
+	if err := q.c.saveGood(ctx, leased); err != nil {
+		q.c.log.Error("quiet reports were not stored together", "hosts", len(leased), "err", err)
+	}
+}
+
+// readRows reads of which reports nothing needs to be stored but that they came, and the leases of the hosts that
+// report leases.
+func (q *QuietReports) readRows(ctx context.Context, all []*quietReport) (rows []dbq.QuietReportsRow,
+	leases map[id.Host][]dbq.LeasesOfHostsRow, err error) {
 	var p dbq.QuietReportsParams
+	var leased []id.Host
 	for i, r := range all {
 		agent := host.AgentOf(r.host, r.report)
 		p.Numbers, p.Hosts = append(p.Numbers, int32(i)), append(p.Hosts, uuids(r.host)...)
@@ -111,24 +151,28 @@ func (q *QuietReports) read(ctx context.Context, all []*quietReport) {
 		p.Capabilities = append(p.Capabilities, "{"+strings.Join(agent.Capabilities, ",")+"}")
 		p.States, p.UpdateVersions = append(p.States, agent.UpdateState), append(p.UpdateVersions, agent.UpdateVersion)
 		p.Tries, p.Details = append(p.Tries, agent.UpdateTry), append(p.Details, agent.UpdateDetail)
+		p.Leased = append(p.Leased, len(r.report.Leases) > 0)
+		if len(r.report.Leases) > 0 {
+			leased = append(leased, r.host)
+		}
 	}
-	rows, err := q.db.Q.QuietReports(ctx, p)
-	if err != nil {
-		return // the usual way fails, too, or tells why not
+	b := &pgx.Batch{}
+	db.Read(b, &rows, (*dbq.Queries).QuietReports, p)
+	var found []dbq.LeasesOfHostsRow
+	if len(leased) > 0 {
+		db.Read(b, &found, (*dbq.Queries).LeasesOfHosts, uuids(leased...))
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, row := range rows {
-		r := all[row.Number]
-		r.quiet = true
-		r.answer = QuietAnswer{Revision: row.Revision, ControlEpoch: row.ControlEpoch, Anchor: agentapi.Anchor{
-			BootID: r.report.BootID, Number: row.Anchor, BootMS: row.BootMs, ServerMS: row.ServerMs,
-		}}
-		q.reported[r.host] = true
+	if err := db.Send(ctx, q.c.db.Q, b); err != nil {
+		return nil, nil, err
 	}
+	leases = make(map[id.Host][]dbq.LeasesOfHostsRow, len(leased))
+	for _, l := range found {
+		leases[l.HostID] = append(leases[l.HostID], l)
+	}
+	return rows, leases, nil
 }
 
-// Flush writes that the hosts of quiet reports were heard.
+// Flush writes that the hosts of quiet reports without leases were heard.
 func (q *QuietReports) Flush(ctx context.Context) error {
 	q.mu.Lock()
 	reported := q.reported
@@ -137,5 +181,5 @@ func (q *QuietReports) Flush(ctx context.Context) error {
 	if len(reported) == 0 {
 		return nil
 	}
-	return host.TouchHosts(ctx, q.db, slices.SortedFunc(maps.Keys(reported), id.Host.Compare))
+	return host.TouchHosts(ctx, q.c.db, slices.SortedFunc(maps.Keys(reported), id.Host.Compare))
 }

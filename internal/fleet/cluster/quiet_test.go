@@ -9,9 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/cluster"
-	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 	"github.com/musterhq/muster/internal/testing/fleettest"
 )
@@ -62,7 +61,7 @@ func TestQuietReports_CostNoStatementEach(t *testing.T) {
 		}
 	}
 	exec("UPDATE host_status SET last_sync_at = NULL")
-	q := cluster.NewQuietReports(d)
+	q := cluster.NewQuietReports(cluster.New(d, nil, nil, cluster.Config{}))
 	q.Hold()
 	k.Left.Store(many)
 	var done sync.WaitGroup
@@ -97,7 +96,7 @@ func TestQuietReports_NewsIsNotQuiet(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	h := quietHosts(t, d, 1)[0]
-	q := cluster.NewQuietReports(d)
+	q := cluster.NewQuietReports(cluster.New(d, nil, nil, cluster.Config{}))
 	exec := func(sql string) {
 		t.Helper()
 		if _, err := d.Pool.Exec(t.Context(), sql); err != nil {
@@ -112,8 +111,12 @@ func TestQuietReports_NewsIsNotQuiet(t *testing.T) {
 		t.Fatal("an idle host is not quiet")
 	}
 	for name, change := range map[string]func(*agentapi.Sync){
-		"not full":          func(s *agentapi.Sync) { s.Full = false },
-		"a lease":           func(s *agentapi.Sync) { s.Leases = []agentapi.LeaseStatus{{}} },
+		"not full": func(s *agentapi.Sync) { s.Full = false },
+		"a lease":  func(s *agentapi.Sync) { s.Leases = []agentapi.LeaseStatus{{}} },
+		"a foreign lease": func(s *agentapi.Sync) {
+			s.Leases = []agentapi.LeaseStatus{{LeaseRef: agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1},
+				Started: true, Good: true, State: agentapi.NodeReady}}
+		},
 		"a segment":         func(s *agentapi.Sync) { s.Segments = []agentapi.Segment{{}} },
 		"health":            func(s *agentapi.Sync) { s.Health = []agentapi.HealthEvent{{}} },
 		"pulled":            func(s *agentapi.Sync) { s.Pulled = &agentapi.Pulled{Counter: "c"} },
@@ -166,39 +169,5 @@ func TestQuietReports_NewsIsNotQuiet(t *testing.T) {
 		if exec(change.undo); !take(h.report) {
 			t.Errorf("not quiet after %s", change.undo)
 		}
-	}
-}
-
-// A host with a lease, and one of which the platform still expects a lease's end, are not quiet.
-func TestQuietReports_LeasesAreNotQuiet(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
-	h := w.hosts[0].id
-	q := cluster.NewQuietReports(w.d)
-	s := agentapi.Sync{Protocol: agentapi.Protocol, BootID: "boot", BootMS: 1000, ControlEpoch: 1, Full: true}
-	_, err := metering.NewCollector(w.d).IssueAnchor(w.ctx, h, s.BootID, s.BootMS)
-	w.must(err)
-	take := func() bool {
-		w.exec("UPDATE host_status SET agent_version = '', protocol = 2, revision_seen = (SELECT revision FROM host)")
-		w.must(w.d.Pool.QueryRow(w.ctx, "SELECT revision FROM host").Scan(&s.Revision))
-		_, quiet := q.Take(w.ctx, h, s)
-		return quiet
-	}
-	if !take() {
-		t.Fatal("a host without leases is not quiet")
-	}
-	c := w.runUp(spec(1, 1))
-	if take() {
-		t.Error("quiet while it runs a lease")
-	}
-	_, _, err = w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, idem.Request{})
-	w.must(err)
-	if take() {
-		t.Error("quiet before its lease is gone")
-	}
-	w.rounds(c, "released", in(lifecycle.Released))
-	w.exec("UPDATE node_status SET logs_kept = '{}'")
-	if !take() {
-		t.Error("not quiet after its lease is gone")
 	}
 }

@@ -21,7 +21,33 @@ const KeepTraffic = 180 * 24 * time.Hour
 // that was reported before and traffic of other hosts' leases change nothing.
 func recordTraffic(ctx context.Context, tx *db.Tx, host id.Host,
 	leases []agentapi.LeaseStatus) (reported bool, err error) {
-	p := dbq.PutLeaseTrafficParams{HostID: host}
+	var p dbq.PutLeaseTrafficParams
+	if appendTraffic(&p, host, leases); len(p.Leases) == 0 {
+		return false, nil
+	}
+	if err := tx.Q.PutLeaseTraffic(ctx, p); err != nil {
+		return false, fmt.Errorf("traffic of %s: %w", host, err)
+	}
+	return true, nil
+}
+
+// RecordTraffic records the traffic of many hosts' leases with one statement. None of the hosts may have a data cap.
+func RecordTraffic(ctx context.Context, d *db.DB, leases map[id.Host][]agentapi.LeaseStatus) error {
+	var p dbq.PutLeaseTrafficParams
+	for h, l := range leases {
+		appendTraffic(&p, h, l)
+	}
+	if len(p.Leases) == 0 {
+		return nil
+	}
+	if err := d.Q.PutLeaseTraffic(ctx, p); err != nil {
+		return fmt.Errorf("traffic of %d hosts: %w", len(leases), err)
+	}
+	return nil
+}
+
+// appendTraffic appends the traffic of a host's leases, once of each run.
+func appendTraffic(p *dbq.PutLeaseTrafficParams, host id.Host, leases []agentapi.LeaseStatus) {
 	seen := map[agentapi.LeaseRef]bool{}
 	for _, l := range leases {
 		v, err := id.Parse[id.Lease](l.Lease)
@@ -29,7 +55,7 @@ func recordTraffic(ctx context.Context, tx *db.Tx, host id.Host,
 			continue
 		}
 		seen[l.LeaseRef] = true
-		p.Leases = append(p.Leases, uuids([]id.Lease{v})...)
+		p.Hosts, p.Leases = append(p.Hosts, uuids([]id.Host{host})...), append(p.Leases, uuids([]id.Lease{v})...)
 		p.Epochs = append(p.Epochs, int32(l.Epoch))
 		p.Opened, p.Refused = append(p.Opened, l.Traffic.Opened), append(p.Refused, l.Traffic.Refused)
 		p.UpBytes, p.DownBytes = append(p.UpBytes, l.Traffic.Up), append(p.DownBytes, l.Traffic.Down)
@@ -37,13 +63,6 @@ func recordTraffic(ctx context.Context, tx *db.Tx, host id.Host,
 		p.RanksSent, p.RanksReceived = append(p.RanksSent, l.Traffic.RanksSent),
 			append(p.RanksReceived, l.Traffic.RanksReceived)
 	}
-	if len(p.Leases) == 0 {
-		return false, nil
-	}
-	if err := tx.Q.PutLeaseTraffic(ctx, p); err != nil {
-		return false, fmt.Errorf("traffic of %s: %w", host, err)
-	}
-	return true, nil
 }
 
 // Traffic returns the traffic of at most limit leases on one host of who's organisation, most recently reported first.

@@ -66,6 +66,9 @@ func (l *Link) sync(ctx context.Context, h id.Host, s agentapi.Sync) (r agentapi
 	if l.quiet != nil {
 		if a, quiet := l.quiet.Take(ctx, h, s); quiet {
 			r.Revision, r.ControlEpoch, r.Anchor, r.StatusAck = a.Revision, a.ControlEpoch, &a.Anchor, s.Seq
+			if r.Extensions = a.Extensions; len(s.Leases) > 0 {
+				return r, nil
+			}
 			if r.Popular, err = l.market.Popular(ctx); err != nil {
 				l.log.Error("part of a sync failed", "host", h, "part", "popular images", "err", err)
 			}
