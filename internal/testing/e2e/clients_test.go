@@ -15,8 +15,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// A TypeScript and a Python client are made from the document that the platform serves, and each rents a cluster: quote,
-// rent, wait, usage, release. Both see a refusal as its code.
+// A TypeScript and a Python client are made from the document that the platform serves, and each rents a cluster:
+// quote, rent, wait, usage, release. Both see a refusal as its code.
 func TestGeneratedClientsRent(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)
