@@ -3,9 +3,12 @@ package cli
 import (
 	"encoding/json"
 	"io/fs"
+	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kballard/go-shellquote"
 	"github.com/spf13/pflag"
@@ -177,6 +180,83 @@ func TestDocs_CommandsRun(t *testing.T) {
 	}
 	if ran < 60 {
 		t.Errorf("only %d commands: the pages are not read right", ran)
+	}
+}
+
+// Every page whose blocks send requests with curl is run as one script, by a shell with the real curl and jq. A request
+// that the server refuses fails.
+func TestDocs_RequestsRun(t *testing.T) {
+	t.Parallel()
+	ran := 0
+	for path, page := range documents(t) {
+		script := requestsIn(page)
+		if script == "" {
+			continue
+		}
+		ran += strings.Count(script, "curl ")
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			w := newExampleWorld(t)
+			w.ok("profile", "use", "ada")
+			w.known["timeout=60"] = "timeout=0" // nobody starts the cluster
+			for placeholder, value := range w.known {
+				script = strings.ReplaceAll(script, placeholder, value)
+			}
+			token := w.json("token", "create", "docs", "--scope", "read", "--scope", "clusters",
+				"--scope", "billing")["token"].(string)
+			// A page shows output that the test does not look at; uuidgen is not on every machine.
+			got := w.runShell(w.dir, "set -euo pipefail\nMUSTER_TOKEN="+token+"\n"+
+				"uuidgen() { cat /proc/sys/kernel/random/uuid; }\n"+
+				"curl() { command curl --fail-with-body \"$@\"; }\n"+script, time.Minute)
+			if got.code != 0 {
+				t.Errorf("exit %d\n%s\n%s%s", got.code, script, got.out, got.errs)
+			}
+		})
+	}
+	if ran < 9 {
+		t.Errorf("only %d requests: the pages are not read right", ran)
+	}
+}
+
+// requestsIn returns the shell blocks of a page, or nothing if none of them sends a request to the REST API.
+func requestsIn(page string) string {
+	var script strings.Builder
+	for _, block := range fence.FindAllStringSubmatch(page, -1) {
+		if block[1] == "sh" {
+			script.WriteString(block[2])
+		}
+	}
+	if !strings.Contains(script.String(), "/api/v1/") {
+		return ""
+	}
+	return script.String()
+}
+
+// The documentation names only targets of the Makefile, scripts, and subcommands of muster-agent that exist.
+func TestDocs_ProgramsExist(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := regexp.MustCompile(`(?m)^([a-z][a-z-]*):`).FindAllStringSubmatch(string(makefile), -1)
+	seen := 0
+	for path, page := range documents(t) {
+		for _, m := range regexp.MustCompile("`(?:sudo )?make ([a-z-]+)").FindAllStringSubmatch(page, -1) {
+			seen++
+			if !slices.ContainsFunc(targets, func(target []string) bool { return target[1] == m[1] }) {
+				t.Errorf("docs/%s: there is no make %s", path, m[1])
+			}
+		}
+		for _, m := range regexp.MustCompile("`((?:scripts|deploy)/[a-z_./-]+)").FindAllStringSubmatch(page, -1) {
+			seen++
+			if _, err := os.Stat("../../" + m[1]); err != nil {
+				t.Errorf("docs/%s: %v", path, err)
+			}
+		}
+	}
+	if seen < 10 {
+		t.Errorf("only %d programs: the pages are not read right", seen)
 	}
 }
 
