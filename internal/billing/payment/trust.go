@@ -260,6 +260,11 @@ func (p *Payments) Forgive(ctx context.Context, who account.Principal, org id.Or
 		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
 			return org, fault.InvalidField("reason", "must give the reason in at most 500 bytes; the audit log keeps it")
 		}
+		if _, err := tx.Q.OrgName(ctx, org); db.NoRows(err) {
+			return org, fault.New(fault.NotFound, "organisation not found")
+		} else if err != nil {
+			return org, fmt.Errorf("read name of %s: %w", org, err)
+		}
 		if _, err := ledger.Lock(ctx, tx, ledger.Wallet(org, p.cfg.Currency)); err != nil {
 			return org, err
 		}

@@ -113,6 +113,18 @@ func (d describer) pathExample(op *huma.Operation, p *huma.Param) string {
 	return d.rows["path."+path.Base(before)].example
 }
 
+// body gives a request the example of its row, if there is one: where a request with all properties at once would not be
+// valid, or would not be what people send.
+func (d describer) body(operation string, m *huma.MediaType) {
+	if m == nil {
+		return
+	}
+	var v map[string]any
+	if err := json.Unmarshal([]byte(d.rows["body."+operation].example), &v); err == nil {
+		m.Example = v
+	}
+}
+
 // content gives each body an example.
 func (d describer) content(all map[string]*huma.MediaType) {
 	for media, m := range all {

@@ -84,6 +84,7 @@ func TestProperties_AreAllUsed(t *testing.T) {
 		}
 	}
 	for id, op := range operations(d) {
+		used["body."+id] = true
 		for _, p := range op.Parameters {
 			used[p.In+"."+p.Name], used[id+"."+p.Name] = true, true
 			if p.In == "path" {

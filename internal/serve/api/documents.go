@@ -16,7 +16,7 @@ import (
 )
 
 type documentYearInput struct {
-	Year string `query:"year" required:"true" doc:"calendar year of issue in UTC, such as 2026"`
+	Year string `query:"year" required:"true" doc:"calendar year of issue in UTC, such as 2026" example:"2026"`
 }
 
 type documentInput struct {

@@ -109,6 +109,7 @@ func describe(d *huma.OpenAPI) {
 			of.parameter(op, p)
 		}
 		if op.RequestBody != nil {
+			of.body(op.OperationID, op.RequestBody.Content["application/json"])
 			of.content(op.RequestBody.Content)
 		}
 		for _, r := range op.Responses {

@@ -2,7 +2,9 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -95,11 +97,18 @@ func curl(server string, op *huma.Operation) string {
 	}
 	path := op.Path
 	keyed := false
+	query := url.Values{}
 	for _, p := range op.Parameters {
-		if text, ok := p.Example.(string); ok && p.In == "path" {
-			path = strings.ReplaceAll(path, "{"+p.Name+"}", text)
+		switch example := exampleOfParameter(p); {
+		case p.In == "path":
+			path = strings.ReplaceAll(path, "{"+p.Name+"}", example)
+		case p.In == "query" && p.Required:
+			query.Set(p.Name, example)
 		}
 		keyed = keyed || p.Name == "Idempotency-Key"
+	}
+	if len(query) > 0 {
+		path += "?" + query.Encode()
 	}
 	b.WriteString("'" + server + path + "'")
 	if len(op.Security) > 0 {
@@ -116,4 +125,12 @@ func curl(server string, op *huma.Operation) string {
 		}
 	}
 	return b.String()
+}
+
+// exampleOfParameter returns the example of a parameter, which huma keeps in one of two places.
+func exampleOfParameter(p *huma.Param) string {
+	if p.Example == nil && len(p.Schema.Examples) > 0 {
+		return fmt.Sprint(p.Schema.Examples[0])
+	}
+	return fmt.Sprint(p.Example)
 }

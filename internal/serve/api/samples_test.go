@@ -12,6 +12,13 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
+// refusedSamples are the examples that are right but for what the platform of this test lacks.
+var refusedSamples = map[string]string{
+	"changePassword": "old_password: is wrong",
+	"deleteMe":       "confirm: has to be your e-mail address",
+	"remitTax":       "country: nothing is left to remit there for 2026-Q1",
+}
+
 // Each operation of the document is called as its example with curl calls it, by an administrator. The server reads the
 // path, the query and the body: it may answer that there is no such object, and it does not call the request invalid.
 func TestSamples_AreValidRequests(t *testing.T) {
@@ -44,8 +51,17 @@ func TestSamples_AreValidRequests(t *testing.T) {
 				if c.body != "" {
 					body = c.body
 				}
+				if c.headers == nil && method == "post" {
+					t.Errorf("%s: the example sends no Idempotency-Key", op.ID)
+				}
 				r := w.call(admin, c.method, strings.TrimPrefix(c.url, "http://muster.test"), body, c.headers...)
-				t.Logf("%d %s %s", r.StatusCode, op.ID, r.text("detail"))
+				if r.StatusCode == 401 { // an example has deleted the account
+					admin = w.boss(op.ID)
+					r = w.call(admin, c.method, strings.TrimPrefix(c.url, "http://muster.test"), body, c.headers...)
+				}
+				if r.StatusCode == 500 || r.StatusCode == 422 && r.text("detail") != refusedSamples[op.ID] {
+					t.Errorf("%s answers %d: %s\n%s\n%s", op.ID, r.StatusCode, r.text("detail"), s.Source, w.log)
+				}
 			}
 		}
 	}

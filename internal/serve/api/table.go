@@ -198,6 +198,7 @@ func post[I, O any, P posted[I]](t *table, path string, rule access, status int,
 		return a, nil
 	})
 	delete(op.RequestBody.Content, "application/octet-stream") // RawBody is for the key, not for callers
+	op.RequestBody.Required = len(op.RequestBody.Content) > 0
 }
 
 // withSecret marks a use case whose response contains a secret: it is stored encrypted.
