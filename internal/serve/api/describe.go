@@ -113,8 +113,8 @@ func (d describer) pathExample(op *huma.Operation, p *huma.Param) string {
 	return d.rows["path."+path.Base(before)].example
 }
 
-// body gives a request the example of its row, if there is one: where a request with all properties at once would not be
-// valid, or would not be what people send.
+// body gives a request the example of its row, if there is one. Rows are for requests with properties that do not go
+// together, or of which people send only a few.
 func (d describer) body(operation string, m *huma.MediaType) {
 	if m == nil {
 		return

@@ -16,7 +16,7 @@ import (
 )
 
 // A TypeScript and a Python client are made from the document that the platform serves, and each rents a cluster:
-// quote, rent, wait, usage, release. Both see a refusal as its code.
+// offers, quote, rent, wait, usage, release. Both read a refusal as a typed problem.
 func TestGeneratedClientsRent(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)

@@ -9,6 +9,9 @@ import muster
 server, token, image = sys.argv[1:]
 client = muster.Client(server, token)
 
+offers = client.search_offers(q="gpus_total>=1", limit=10)
+if len(offers["items"]) < 2:
+    sys.exit(f"{len(offers['items'])} offers")
 spec: muster.NewQuote = {"image": image, "name": "python", "nodes": 2, "gpus_per_node": 1, "command": ["sleep", "3600"],
                          "disk_gb": 1}
 quote = client.create_quote(spec)

@@ -6,6 +6,8 @@ declare const process: { argv: string[] }; // of Node
 const [server, token, image] = process.argv.slice(2);
 const muster = createClient<paths>({ baseUrl: server, headers: { Authorization: `Bearer ${token}` } });
 
+const offers = (await muster.GET("/api/v1/offers", { params: { query: { q: "gpus_total>=1", limit: 10 } } })).data!;
+if (offers.items.length < 2) throw new Error(`${offers.items.length} offers`);
 const spec = { image, name: "typescript", nodes: 2, gpus_per_node: 1, command: ["sleep", "3600"], disk_gb: 1 };
 const quote = (await muster.POST("/api/v1/quotes", { body: spec })).data!;
 const rented = await muster.POST("/api/v1/clusters", {
