@@ -44,6 +44,8 @@ const (
 	kindSwitch    = "nvswitch"        // a fatal error of a switch that connects it
 	kindCheck     = "cuda_check"      // it does not compute: see package gpucheck
 	kindRecovered = "recovered"       // healthy again
+	kindDegraded  = "degraded"        // slower than it could be; the state stays as it is
+	kindRestored  = "restored"        // no longer degraded
 )
 
 // Evidence is one sign of a defect of a GPU.

@@ -31,7 +31,7 @@ var later = []string{
 	"nvmlDeviceGetComputeRunningProcesses_v3",
 	"nvmlDeviceGetGraphicsRunningProcesses_v2", "nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlEventSetWait_v2",
 	"nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetSerial", "nvmlDeviceGetTotalEccErrors",
-	"nvmlDeviceGetTemperature", "nvmlDeviceGetNvLinkState",
+	"nvmlDeviceGetTemperature", "nvmlDeviceGetNvLinkState", "nvmlDeviceGetCurrentClocksEventReasons",
 }
 
 func TestMain(m *testing.M) {

@@ -24,6 +24,8 @@ type timing struct {
 	settled  time.Duration // a probe that lived this long restarts without delay
 	watch    time.Duration // time between two looks at every GPU's condition
 	recovers time.Duration // a suspect GPU without new evidence for this long is healthy
+	slow     time.Duration // a GPU that is slowed down for this long is degraded
+	steady   time.Duration // a degraded GPU that nothing slowed down for this long is degraded no longer
 	calm     time.Duration // a GPU that its owner has not used for this long is free
 }
 
@@ -43,6 +45,8 @@ func (t *timing) defaults() {
 	set(&t.settled, time.Minute)
 	set(&t.watch, 10*time.Second)
 	set(&t.recovers, 10*time.Minute)
+	set(&t.slow, time.Minute)
+	set(&t.steady, 10*time.Minute)
 	set(&t.calm, 30*time.Second)
 }
 

@@ -44,6 +44,9 @@ type record struct {
 	CheckedAt  time.Time `json:"checked_at,omitzero"`
 	// Display: by the last check, a display's watchdog ends long kernels.
 	Display bool `json:"display,omitempty"`
+	// Degraded is why the GPU is slower than it could be, for people; "" = it is not.
+	Degraded string `json:"degraded,omitempty"`
+	slow     slow
 	// PowerSet is the power limit that this host's agent has set, in milliwatts, 0 = none; powerWhy is why the last
 	// attempt to set it failed.
 	PowerSet int64 `json:"power_set,omitempty"`

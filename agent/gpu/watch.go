@@ -125,6 +125,7 @@ func (m *Monitor) look(ctx context.Context) (wire.System, error) {
 		}
 	}
 	answered := slices.Collect(maps.Keys(conditions))
+	m.seeSpeed(ctx, answered)
 	m.keepPower(ctx, answered)
 	m.seeOwners(ctx, answered)
 	return sys, nil

@@ -413,7 +413,7 @@ type HealthEvent struct {
 	Seq uint64 `json:"seq"`
 	GPU string `json:"gpu"` // NVML UUID
 	// xid, lost, ecc, row_remap, off_bus, recovery_action, hang, driver_error, memory_held, cuda_check, nvswitch,
-	// recovered
+	// recovered; and two that leave the state as it is: degraded, restored
 	Kind   string `json:"kind"`
 	Xid    int    `json:"xid,omitempty"`
 	State  string `json:"state"` // healthy, suspect, quarantined
@@ -437,4 +437,16 @@ type GPUSample struct {
 	PowerMW  *int64 `json:"power_mw,omitempty"`  // milliwatts, DCGM_FI_DEV_POWER_USAGE
 	TempC    *int   `json:"temp_c,omitempty"`    // DCGM_FI_DEV_GPU_TEMP
 	EnergyMJ *int64 `json:"energy_mj,omitempty"` // DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION
+	// Clocks names what holds the clocks down now, in the words of NVML's nvmlClocksEventReasons ("sw_power_cap",
+	// "hw_thermal_slowdown"). Older agents send none of the following fields.
+	Clocks    []string `json:"clocks,omitempty"`
+	SMMHz     *int     `json:"sm_mhz,omitempty"`  // DCGM_FI_DEV_SM_CLOCK
+	MemMHz    *int     `json:"mem_mhz,omitempty"` // DCGM_FI_DEV_MEM_CLOCK
+	PCIeGen   *int     `json:"pcie_gen,omitempty"`
+	PCIeWidth *int     `json:"pcie_width,omitempty"` // lanes
+	// PCIeGenMax and PCIeWidthMax are the most that the GPU reaches in its slot.
+	PCIeGenMax   *int   `json:"pcie_gen_max,omitempty"`
+	PCIeWidthMax *int   `json:"pcie_width_max,omitempty"`
+	PCIeReplays  *int64 `json:"pcie_replays,omitempty"`  // DCGM_FI_DEV_PCIE_REPLAY_COUNTER
+	NVLinkErrors *int64 `json:"nvlink_errors,omitempty"` // CRC errors, replays and recoveries of all links together
 }

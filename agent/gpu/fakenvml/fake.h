@@ -51,7 +51,11 @@ struct gpu {
 	/* behaviour; unified 1: it has no memory of its own, so that memory calls are not supported (DGX Spark) */
 	long long unified;
 	long long power_idle_mw, power_limit_mw, temp_idle, temp_busy, load;
+	long long clock_sm_mhz, clock_mem_mhz; /* under load; idle: a third of it */
 	/* faults */
+	long long clocks_reasons;  /* bits of nvmlClocksEventReasons beside those that the load explains */
+	long long pcie_width_now, pcie_gen_now; /* of the link under load; 0: the most */
+	long long pcie_replays, nvlink_errors;
 	long long lost, absent, ecc_uncorrectable, ecc_corrected, remap_corrected, remap_uncorrectable, remap_pending,
 		remap_failure, recovery_action, stuck_mib;
 	char hang[TEXT], crash[TEXT]; /* function name or "*" */

@@ -45,6 +45,16 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldV
 				values[i].value.uiVal = (unsigned int)g.recovery_action;
 			break;
 		case NVML_FI_DEV_NVLINK_LINK_COUNT: values[i].value.uiVal = (unsigned int)g.nvlinks; break;
+		case NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL:
+		case NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL:
+		case NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL:
+		case NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL:
+			values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
+			values[i].value.ullVal = values[i].fieldId == NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL
+							 ? (unsigned long long)g.nvlink_errors : 0;
+			if (!g.nvlinks)
+				values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
+			break;
 		default: values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
 		}
 	}

@@ -34,7 +34,8 @@ nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t device, unsigned in
 /* An idle link slows down, as on real cards. */
 nvmlReturn_t nvmlDeviceGetCurrPcieLinkGeneration(nvmlDevice_t device, unsigned int *gen) {
 	ENTER(device);
-	*gen = fake_load(&g, fake_now_ms()) > 0 || g.nvlinks ? (unsigned int)g.pcie_gen : 1;
+	long long most = g.pcie_gen_now ? g.pcie_gen_now : g.pcie_gen;
+	*gen = fake_load(&g, fake_now_ms()) > 0 || g.nvlinks ? (unsigned int)most : 1;
 	return NVML_SUCCESS;
 }
 
@@ -46,7 +47,7 @@ nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned int *wi
 
 nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t device, unsigned int *width) {
 	ENTER(device);
-	*width = (unsigned int)g.pcie_width;
+	*width = (unsigned int)(g.pcie_width_now ? g.pcie_width_now : g.pcie_width);
 	return NVML_SUCCESS;
 }
 

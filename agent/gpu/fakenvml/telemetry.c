@@ -108,6 +108,41 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensor
 	return NVML_SUCCESS;
 }
 
+nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *mhz) {
+	ENTER(device);
+	if (type != NVML_CLOCK_SM && type != NVML_CLOCK_MEM)
+		return NVML_ERROR_NOT_SUPPORTED;
+	long long busy = type == NVML_CLOCK_SM ? g.clock_sm_mhz : g.clock_mem_mhz;
+	if (!busy)
+		return NVML_ERROR_NOT_SUPPORTED;
+	bool slow = (g.clocks_reasons & (nvmlClocksThrottleReasonHwSlowdown | nvmlClocksThrottleReasonHwThermalSlowdown |
+					 nvmlClocksThrottleReasonHwPowerBrakeSlowdown)) != 0;
+	long long clock = fake_load(&g, fake_now_ms()) == 0 ? busy / 3 : slow && type == NVML_CLOCK_SM ? busy / 2 : busy;
+	*mhz = (unsigned int)clock;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, unsigned long long *reasons) {
+	ENTER(device);
+	*reasons = (unsigned long long)g.clocks_reasons;
+	if (fake_load(&g, fake_now_ms()) == 0)
+		*reasons |= nvmlClocksEventReasonGpuIdle;
+	else if (fake_power_mw(&g, fake_now_ms()) >= fake_power_limit_mw(&g))
+		*reasons |= nvmlClocksEventReasonSwPowerCap;
+	return NVML_SUCCESS;
+}
+
+/* The name before R535. */
+nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsigned long long *reasons) {
+	return nvmlDeviceGetCurrentClocksEventReasons(device, reasons);
+}
+
+nvmlReturn_t nvmlDeviceGetPcieReplayCounter(nvmlDevice_t device, unsigned int *count) {
+	ENTER(device);
+	*count = (unsigned int)g.pcie_replays;
+	return NVML_SUCCESS;
+}
+
 /* The three forms of the process list differ in their struct; a common writer fills them by stride. */
 static nvmlReturn_t processes(const struct gpu *g, bool graphics, unsigned int *count, char *infos, size_t stride, bool instances) {
 	struct process ps[MAX_PROCESSES];

@@ -69,18 +69,24 @@ type GPU struct {
 	PowerLimitMW          int64
 	TempIdle, TempBusy    int64
 	Load                  int64 // percent, in addition to the load of attached processes
-	Lost, Absent          int64 // 1: fell off the bus; not enumerated at all
-	ECCUncorrectable      int64
-	ECCCorrected          int64
-	RemapCorrected        int64
-	RemapUncorrectable    int64
-	RemapPending          int64
-	RemapFailure          int64
-	RecoveryAction        int64  // NVML_GPU_RECOVERY_ACTION_…; −1: not reported
-	StuckMiB              int64  // memory that stays in use though no process holds it
-	Hang, Crash           string // NVML function that hangs, or kills the calling process; "*" = each
-	Errors                []Error
-	Xids                  []Xid
+	// ClockSMMHz and ClockMemMHz are the clocks under load, 0: not supported. An idle GPU has a third of them.
+	ClockSMMHz, ClockMemMHz int64
+	ClocksReasons           int64 // bits of nvmlClocksEventReasons that the load does not explain
+	// PCIeGenNow and PCIeWidthNow are the PCIe link under load, 0: the most it can be.
+	PCIeGenNow, PCIeWidthNow  int64
+	PCIeReplays, NVLinkErrors int64
+	Lost, Absent              int64 // 1: fell off the bus; not enumerated at all
+	ECCUncorrectable          int64
+	ECCCorrected              int64
+	RemapCorrected            int64
+	RemapUncorrectable        int64
+	RemapPending              int64
+	RemapFailure              int64
+	RecoveryAction            int64  // NVML_GPU_RECOVERY_ACTION_…; −1: not reported
+	StuckMiB                  int64  // memory that stays in use though no process holds it
+	Hang, Crash               string // NVML function that hangs, or kills the calling process; "*" = each
+	Errors                    []Error
+	Xids                      []Xid
 }
 
 // Instance is a MIG device of a GPU.
@@ -126,6 +132,7 @@ func (g *GPU) ClearFaults() {
 		g.FabricState, g.FabricStatus = fabricCompleted, 0
 	}
 	g.NVLinksDown, g.FabricHealth = 0, 0
+	g.ClocksReasons, g.PCIeGenNow, g.PCIeWidthNow = 0, 0, 0
 	action := min(g.RecoveryAction, 0) // a driver without this report stays without it
 	g.Lost, g.Absent, g.ECCUncorrectable, g.ECCCorrected = 0, 0, 0, 0
 	g.RemapCorrected, g.RemapUncorrectable, g.RemapPending, g.RemapFailure = 0, 0, 0, 0

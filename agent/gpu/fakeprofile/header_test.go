@@ -13,8 +13,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// header are the integer constants of the nvml.h of the go-nvml version that go.mod pins.
-func header(t *testing.T) map[string]int64 {
+// headerText is the nvml.h of the go-nvml version that go.mod pins.
+func headerText(t *testing.T) string {
 	t.Helper()
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml").Output()
 	if err != nil {
@@ -24,9 +24,15 @@ func header(t *testing.T) map[string]int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(b)
+}
+
+// header are the integer constants of nvml.h.
+func header(t *testing.T) map[string]int64 {
+	t.Helper()
 	out := map[string]int64{}
 	constant := regexp.MustCompile(`(?m)^\s*(?:#define\s+(NVML_\w+)\s+|(NVML_\w+)\s*=\s*)(0[xX][0-9a-fA-F]+|\d+)\b`)
-	for _, m := range constant.FindAllStringSubmatch(string(b), -1) {
+	for _, m := range constant.FindAllStringSubmatch(headerText(t), -1) {
 		n, err := strconv.ParseInt(m[3], 0, 64)
 		if err == nil {
 			out[m[1]+m[2]] = n
@@ -63,6 +69,38 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 	} {
 		if want, ok := h[name]; !ok || got != want {
 			t.Errorf("%s is %d, nvml.h has %d (%t)", name, got, want, ok)
+		}
+	}
+}
+
+// The bits by which the agent names what holds a GPU's clocks down are those of nvml.h, which defines some under the older
+// name only.
+func TestClocksReasonsAreTheHeaders(t *testing.T) {
+	t.Parallel()
+	text := headerText(t)
+	defined := map[string]uint64{}
+	bit := regexp.MustCompile(`(?m)^#define\s+nvmlClocks(?:Event|Throttle)Reason(\w+)\s+(0x[0-9a-fA-F]+)LL`)
+	for _, m := range bit.FindAllStringSubmatch(text, -1) {
+		n, err := strconv.ParseUint(m[2], 0, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n != 0 {
+			defined[m[1]] = n
+		}
+	}
+	names := map[string]string{
+		"GpuIdle": "gpu_idle", "ApplicationsClocksSetting": "applications_clocks_setting", "SwPowerCap": "sw_power_cap",
+		"HwSlowdown": "hw_slowdown", "SyncBoost": "sync_boost", "SwThermalSlowdown": "sw_thermal_slowdown",
+		"HwThermalSlowdown": "hw_thermal_slowdown", "HwPowerBrakeSlowdown": "hw_power_brake_slowdown",
+		"DisplayClockSetting": "display_clock_setting",
+	}
+	if len(defined) != len(names) {
+		t.Errorf("nvml.h defines %v", defined)
+	}
+	for name, n := range defined {
+		if got := wire.ClocksReasons(n); len(got) != 1 || got[0] != names[name] {
+			t.Errorf("%s (%#x) is %q, want %q", name, n, got, names[name])
 		}
 	}
 }

@@ -27,6 +27,7 @@ var models = map[string]GPU{
 	"NVIDIA H100 80GB HBM3": {Arch: hopper, CCMajor: 9, MemoryMiB: 81559, ReservedMiB: 551, PCIeGen: 5, PCIeWidth: 16,
 		P2P: 1, NVLinks: 18, NVLinkVersion: nvlink4, NVLinkRemote: "switch", FabricState: fabricCompleted,
 		ECC: 1, MIG: 0, Persistence: 1, Confidential: 0,
+		ClockSMMHz: 1980, ClockMemMHz: 2619,
 		PowerIdleMW: 70_000, PowerLimitMW: 700_000, TempIdle: 29, TempBusy: 64, VBIOS: "96.00.74.00.01"},
 	"NVIDIA H200": {Arch: hopper, CCMajor: 9, MemoryMiB: 143771, ReservedMiB: 615, PCIeGen: 5, PCIeWidth: 16, P2P: 1,
 		NVLinks: 18, NVLinkVersion: nvlink4, NVLinkRemote: "switch", FabricState: fabricCompleted,
@@ -46,6 +47,7 @@ var models = map[string]GPU{
 	"NVIDIA A100-SXM4-80GB": {Arch: ampere, CCMajor: 8, MemoryMiB: 81920, ReservedMiB: 634, PCIeGen: 4, PCIeWidth: 16,
 		P2P: 1, NVLinks: 12, NVLinkVersion: nvlink3A100, NVLinkRemote: "switch",
 		ECC: 1, MIG: 0, Persistence: 1, Confidential: untold,
+		ClockSMMHz: 1410, ClockMemMHz: 1593,
 		PowerIdleMW: 62_000, PowerLimitMW: 400_000, TempIdle: 30, TempBusy: 62, VBIOS: "92.00.45.00.03"},
 	"Tesla V100-SXM2-32GB": {Arch: volta, CCMajor: 7, MemoryMiB: 32768, ReservedMiB: 269, PCIeGen: 3, PCIeWidth: 16,
 		P2P: 1, NVLinks: 6, NVLinkVersion: nvlink2, NVLinkRemote: "switch", // a DGX-2
@@ -53,11 +55,13 @@ var models = map[string]GPU{
 		PowerIdleMW: 42_000, PowerLimitMW: 350_000, TempIdle: 33, TempBusy: 66, VBIOS: "88.00.48.00.02"},
 	"NVIDIA L40S": {Arch: ada, CCMajor: 8, CCMinor: 9, MemoryMiB: 46068, ReservedMiB: 618, PCIeGen: 4, PCIeWidth: 16,
 		P2P: 1, ECC: 1, MIG: untold, Persistence: 1, Confidential: untold,
+		ClockSMMHz: 2520, ClockMemMHz: 9001,
 		PowerIdleMW: 34_000, PowerLimitMW: 350_000, TempIdle: 31, TempBusy: 68, VBIOS: "95.02.66.00.02"},
 	// GeForce cards have no serial number, no MIG, no row remapping and no recovery action; ECC of a 4090 can be turned
 	// on.
 	"NVIDIA GeForce RTX 4090": {Arch: ada, CCMajor: 8, CCMinor: 9, MemoryMiB: 24564, ReservedMiB: 346, PCIeGen: 4,
 		PCIeWidth: 16, ECC: 0, MIG: untold, Persistence: 0, Confidential: untold, RecoveryAction: untold,
+		ClockSMMHz: 2520, ClockMemMHz: 10501,
 		PowerIdleMW: 21_000, PowerLimitMW: 450_000, TempIdle: 34, TempBusy: 71, VBIOS: "95.02.3C.00.8C"},
 	"NVIDIA GeForce RTX 3090": {Arch: ampere, CCMajor: 8, CCMinor: 6, MemoryMiB: 24576, ReservedMiB: 310, PCIeGen: 4,
 		PCIeWidth: 16, ECC: untold, MIG: untold, Persistence: 0, Confidential: untold, RecoveryAction: untold,

@@ -38,7 +38,62 @@ func (p *probe) sample(d nvml.Device) (wire.Sample, *wire.Error) {
 	s.TempC, _ = number[int](call(p, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) {
 		return d.GetTemperature(nvml.TEMPERATURE_GPU)
 	}))
+	p.speed(d, &s)
 	return s, nil
+}
+
+// speed reads what decides how fast a GPU is now: its clocks, what holds them down, and its links.
+func (p *probe) speed(d nvml.Device, s *wire.Sample) {
+	reasons, err := call(p, "nvmlDeviceGetCurrentClocksEventReasons", d.GetCurrentClocksEventReasons)
+	if err != nil && err.Code == wire.CodeFunctionNotFound { // the name before R535
+		reasons, err = call(p, "nvmlDeviceGetCurrentClocksThrottleReasons", d.GetCurrentClocksThrottleReasons)
+	}
+	if err == nil {
+		s.Clocks = wire.ClocksReasons(reasons)
+	}
+	s.SMMHz, _ = number[int](call(p, "nvmlDeviceGetClockInfo", func() (uint32, nvml.Return) {
+		return d.GetClockInfo(nvml.CLOCK_SM)
+	}))
+	s.MemMHz, _ = number[int](call(p, "nvmlDeviceGetClockInfo", func() (uint32, nvml.Return) {
+		return d.GetClockInfo(nvml.CLOCK_MEM)
+	}))
+	s.PCIeGen, _ = number[int](call(p, "nvmlDeviceGetCurrPcieLinkGeneration", d.GetCurrPcieLinkGeneration))
+	s.PCIeWidth, _ = number[int](call(p, "nvmlDeviceGetCurrPcieLinkWidth", d.GetCurrPcieLinkWidth))
+	s.PCIeGenMax, _ = number[int](call(p, "nvmlDeviceGetMaxPcieLinkGeneration", d.GetMaxPcieLinkGeneration))
+	s.PCIeWidthMax, _ = number[int](call(p, "nvmlDeviceGetMaxPcieLinkWidth", d.GetMaxPcieLinkWidth))
+	s.PCIeReplays, _ = number[int64](call(p, "nvmlDeviceGetPcieReplayCounter", d.GetPcieReplayCounter))
+	s.NVLinkErrors = p.nvlinkErrors(d)
+}
+
+// nvlinkErrors returns the errors of all NVLinks since the driver was loaded, or nil if the GPU counts none of them.
+func (p *probe) nvlinkErrors(d nvml.Device) *int64 {
+	values := []nvml.FieldValue{
+		{FieldId: nvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL}, {FieldId: nvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL},
+		{FieldId: nvml.FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL}, {FieldId: nvml.FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL},
+	}
+	_, err := call(p, "nvmlDeviceGetFieldValues", func() ([]nvml.FieldValue, nvml.Return) {
+		return values, d.GetFieldValues(values)
+	})
+	if err != nil {
+		return nil
+	}
+	var sum int64
+	counted := false
+	for _, v := range values {
+		if nvml.Return(v.NvmlReturn) != nvml.SUCCESS {
+			continue
+		}
+		counted = true
+		if nvml.ValueType(v.ValueType) == nvml.VALUE_TYPE_UNSIGNED_INT {
+			sum += int64(binary.NativeEndian.Uint32(v.Value[:4]))
+		} else {
+			sum += int64(binary.NativeEndian.Uint64(v.Value[:8]))
+		}
+	}
+	if !counted {
+		return nil
+	}
+	return &sum
 }
 
 // memory returns the memory in bytes; used excludes what the driver reserves, if the driver reports that separately.

@@ -138,6 +138,44 @@ const (
 	RecoverDrainAndReset = 4
 )
 
+// Bits of nvmlClocksEventReasons, and the names by which telemetry carries them.
+const (
+	ClocksGPUIdle           = 0x001
+	ClocksApplications      = 0x002
+	ClocksSWPowerCap        = 0x004
+	ClocksHWSlowdown        = 0x008
+	ClocksSyncBoost         = 0x010
+	ClocksSWThermalSlowdown = 0x020
+	ClocksHWThermalSlowdown = 0x040
+	ClocksHWPowerBrake      = 0x080
+	ClocksDisplay           = 0x100
+	HWSlowdown              = "hw_slowdown"
+	HWThermalSlowdown       = "hw_thermal_slowdown"
+	HWPowerBrake            = "hw_power_brake_slowdown"
+)
+
+var clocksReasons = []struct {
+	bit  uint64
+	name string
+}{
+	{ClocksGPUIdle, "gpu_idle"}, {ClocksApplications, "applications_clocks_setting"}, {ClocksSWPowerCap, "sw_power_cap"},
+	{ClocksHWSlowdown, HWSlowdown}, {ClocksSyncBoost, "sync_boost"}, {ClocksSWThermalSlowdown, "sw_thermal_slowdown"},
+	{ClocksHWThermalSlowdown, HWThermalSlowdown}, {ClocksHWPowerBrake, HWPowerBrake},
+	{ClocksDisplay, "display_clock_setting"},
+}
+
+// ClocksReasons returns the names of the reasons in a mask, in the order of their bits. Bits that nvml.h does not name
+// are omitted.
+func ClocksReasons(mask uint64) []string {
+	var names []string
+	for _, r := range clocksReasons {
+		if mask&r.bit != 0 {
+			names = append(names, r.name)
+		}
+	}
+	return names
+}
+
 // DefaultPower requests the GPU's default power limit.
 const DefaultPower = -1
 

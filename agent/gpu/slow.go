@@ -1,0 +1,132 @@
+package gpu
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/agent/gpu/wire"
+)
+
+// slow is what has slowed a GPU down of late. A degraded GPU goes on working and is rented on; its offer says why it is
+// slower.
+type slow struct {
+	causes map[string]slowdown // by kind
+	links  *int64              // NVLink errors at the last look
+	// restarted is the first look after a restart of the agent at a GPU that was degraded before it.
+	restarted time.Time
+}
+
+// slowdown is one cause that was seen at several looks.
+type slowdown struct {
+	first, last time.Time
+	looks       int
+	text        string
+}
+
+// Numbers of the rules for degraded GPUs.
+const (
+	slowLooks = 3  // looks that must see a cause, beside the time that it must last
+	busy      = 50 // percent; an idle GPU makes its PCIe link slower to save power
+)
+
+const causePCIe = "pcie"
+
+// see adds a look at a GPU. calm is the time after which a cause that is not seen any more is forgotten.
+func (s *slow) see(x wire.Sample, now time.Time, calm time.Duration) {
+	if s.causes == nil {
+		s.causes = map[string]slowdown{}
+	}
+	loaded := x.Util != nil && *x.Util >= busy
+	seen := causesOf(x, loaded)
+	if s.links != nil && x.NVLinkErrors != nil && *x.NVLinkErrors > *s.links {
+		seen["nvlink"] = "NVLink errors rise"
+	}
+	s.links = x.NVLinkErrors
+	for kind, text := range seen {
+		c, ok := s.causes[kind]
+		if !ok {
+			c.first = now
+		}
+		c.last, c.looks, c.text = now, c.looks+1, text
+		s.causes[kind] = c
+	}
+	maps.DeleteFunc(s.causes, func(kind string, c slowdown) bool {
+		if _, now := seen[kind]; kind == causePCIe && !now {
+			return loaded && x.PCIeWidth != nil // an idle link shows nothing
+		}
+		return now.Sub(c.last) >= calm
+	})
+}
+
+// causesOf returns, by kind, what slows a GPU down at one look. What the operator or the load explains is no cause: a
+// power limit, clocks that were set, a GPU that idles.
+func causesOf(x wire.Sample, loaded bool) map[string]string {
+	out := map[string]string{}
+	for reason, text := range map[string]string{
+		wire.HWThermalSlowdown: "HW thermal slowdown",
+		wire.HWPowerBrake:      "HW power brake",
+	} {
+		if slices.Contains(x.Clocks, reason) {
+			out[reason] = text
+		}
+	}
+	if len(out) == 0 && slices.Contains(x.Clocks, wire.HWSlowdown) { // the bit is set beside either of the others, too
+		out[wire.HWSlowdown] = "HW slowdown"
+	}
+	below := func(now, most *int) bool { return now != nil && most != nil && *now < *most }
+	switch {
+	case !loaded:
+	case below(x.PCIeWidth, x.PCIeWidthMax):
+		out[causePCIe] = fmt.Sprintf("PCIe link x%d of x%d under load", *x.PCIeWidth, *x.PCIeWidthMax)
+	case below(x.PCIeGen, x.PCIeGenMax):
+		out[causePCIe] = fmt.Sprintf("PCIe generation %d of %d under load", *x.PCIeGen, *x.PCIeGenMax)
+	}
+	return out
+}
+
+// why returns the causes that lasted at least so long, for people; "" if there are none.
+func (s *slow) why(least time.Duration) string {
+	var texts []string
+	for _, c := range s.causes {
+		if c.looks >= slowLooks && c.last.Sub(c.first) >= least {
+			texts = append(texts, c.text)
+		}
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, ", ")
+}
+
+// seeSpeed looks at how fast the named GPUs run, and queues an event about each that became degraded or is so no longer.
+func (m *Monitor) seeSpeed(ctx context.Context, uuids []string) {
+	samples, _ := each[wire.Sample](ctx, m, wire.MethodSample, uuids)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uuid, s := range samples {
+		r := m.mem.GPUs[uuid]
+		if r == nil {
+			continue
+		}
+		if r.Degraded != "" && r.slow.causes == nil { // as stored before a restart: it must be quiet for as long again
+			r.slow.causes = map[string]slowdown{}
+			r.slow.restarted = m.cfg.Now()
+		}
+		r.slow.see(s, m.cfg.Now(), m.cfg.timing.steady)
+		why := r.slow.why(m.cfg.timing.slow)
+		if why == "" && m.cfg.Now().Sub(r.slow.restarted) < m.cfg.timing.steady {
+			continue
+		}
+		if why == r.Degraded {
+			continue
+		}
+		r.Degraded = why
+		if why == "" {
+			m.emit(r, Evidence{Kind: kindRestored})
+		} else {
+			m.emit(r, Evidence{Kind: kindDegraded, Detail: why})
+		}
+	}
+}
