@@ -113,6 +113,7 @@ type HostGPU struct {
 	PowerDefaultW *int   `json:"power_default_w" doc:"watts it was made to draw; null: not known"`
 	Health        string `json:"health" enum:"healthy,suspect,quarantined"`
 	HealthReason  string `json:"health_reason"`
+	Degraded      string `json:"degraded" doc:"why it is slower than it could be, and since when; empty: it is not" example:"HW thermal slowdown since 2026-11-24 02:10 UTC"`
 	InUse         string `json:"in_use" doc:"what uses it on the host itself, as Xorg, 412 MiB: it is not offered; empty: nothing does"`
 	Present       bool   `json:"present" doc:"in the last inventory"`
 	TakenFor      string `json:"taken_for" doc:"quote, lease, own_use, maintenance; empty: free"`

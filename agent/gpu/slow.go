@@ -100,7 +100,7 @@ func (s *slow) why(least time.Duration) string {
 	return strings.Join(texts, ", ")
 }
 
-// seeSpeed looks at how fast the named GPUs run, and queues an event about each that became degraded or is so no longer.
+// seeSpeed looks at how fast the named GPUs run, and queues an event about each that became degraded or no longer is.
 func (m *Monitor) seeSpeed(ctx context.Context, uuids []string) {
 	samples, _ := each[wire.Sample](ctx, m, wire.MethodSample, uuids)
 	m.mu.Lock()

@@ -251,6 +251,9 @@ func gpuRow(g host.GPU, s host.Sample) GPURow {
 		Use: "free", Health: view.State{Word: "Healthy", Icon: "healthy", Tone: "ok"}, Trouble: g.Health != host.Healthy,
 	}
 	switch {
+	case g.Present && g.Health == host.Healthy && g.Degraded != "":
+		row.Health = view.State{Word: "Degraded", Icon: "suspect", Tone: "warn"}
+		row.HealthReason, row.Trouble = g.SlowerThanUsual(), true
 	case !g.Present:
 		row.Health, row.Trouble = view.State{Word: "Not there", Icon: "offline", Tone: "bad"}, true
 	case g.Health == host.Suspect:

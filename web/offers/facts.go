@@ -80,6 +80,7 @@ func factGroups(o client.Offer, currency string) []FactGroup {
 			{"NVLink", nvlink(o)},
 			{"PCI Express", fmt.Sprintf("generation %d", o.PCIeGen)},
 			{"Power limit", watts(o)},
+			{"Degraded", degraded(o)},
 		}},
 		{"Host", []Fact{
 			{"Processor cores", view.Itoa(o.CPUCores)},
@@ -109,6 +110,13 @@ func factGroups(o client.Offer, currency string) []FactGroup {
 			{"Reliability", reliability(o)},
 		}},
 	}
+}
+
+func degraded(o client.Offer) string {
+	if o.Degraded == nil {
+		return "no"
+	}
+	return *o.Degraded
 }
 
 func nvlink(o client.Offer) string {

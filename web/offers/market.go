@@ -164,6 +164,9 @@ func offerRow(o client.Offer, quote *QuoteBox) OfferRow {
 	if limit, made := o.PowerLimitW, o.PowerDefaultW; limit != nil && made != nil && *limit < *made {
 		row.Power = fmt.Sprintf("limited to %d of %d W", *limit, *made)
 	}
+	if o.Degraded != nil {
+		row.Degraded = "degraded: " + *o.Degraded
+	}
 	if o.ScratchGB > 0 {
 		row.Scratch = fmt.Sprintf("%d GB scratch", o.ScratchGB)
 	}

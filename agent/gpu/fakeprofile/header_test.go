@@ -73,8 +73,8 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 	}
 }
 
-// The bits by which the agent names what holds a GPU's clocks down are those of nvml.h, which defines some under the older
-// name only.
+// The bits by which the agent names what holds a GPU's clocks down are those of nvml.h, which defines some under the
+// older name only.
 func TestClocksReasonsAreTheHeaders(t *testing.T) {
 	t.Parallel()
 	text := headerText(t)

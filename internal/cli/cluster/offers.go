@@ -94,6 +94,9 @@ func note(o client.Offer) string {
 	if limit, made := o.PowerLimitW, o.PowerDefaultW; limit != nil && made != nil && *limit < *made {
 		words = append(words, fmt.Sprintf("limited to %d of %d W", *limit, *made))
 	}
+	if o.Degraded != nil {
+		words = append(words, "degraded: "+*o.Degraded)
+	}
 	if o.DiskLimited {
 		words = append(words, "disk enforced")
 	}

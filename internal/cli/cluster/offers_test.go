@@ -6,6 +6,14 @@ import (
 	"github.com/musterhq/muster/client"
 )
 
+func TestAnOfferNamesDegradedGPUs(t *testing.T) {
+	t.Parallel()
+	why := "1 of 8 GPUs: HW power brake since 2026-11-24 02:10 UTC"
+	if got, want := note(client.Offer{Degraded: &why}), "degraded: "+why; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestAnOfferNamesItsPowerLimit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -174,9 +174,14 @@ func printHost(p *base.Printer, h client.Host) {
 	p.Line("")
 	rows := make([][]string, len(h.GPUs))
 	for i, g := range h.GPUs {
-		rows[i] = []string{fmt.Sprint(g.Index), g.Model, fmt.Sprint(g.VRAMMB >> 10), power(g), g.Health, usedFor(g), g.UUID}
+		rows[i] = []string{fmt.Sprint(g.Index), g.Model, fmt.Sprint(g.VRAMMB >> 10), power(g), health(g), usedFor(g), g.UUID}
 	}
 	p.Table([]string{">GPU", "MODEL", ">VRAM GB", ">POWER W", "HEALTH", "TAKEN FOR", "UUID"}, rows)
+	for _, g := range h.GPUs {
+		if g.Degraded != "" {
+			p.Line("GPU %d is degraded: %s", g.Index, g.Degraded)
+		}
+	}
 	for _, o := range h.Offers {
 		price := "not listed"
 		if o.Price != nil {
@@ -188,6 +193,14 @@ func printHost(p *base.Printer, h client.Host) {
 	for _, x := range h.Problems {
 		p.Line("%s: %s %s", strings.ToUpper(x.Severity), x.Cause, x.Fix)
 	}
+}
+
+// health is a GPU's health in one word.
+func health(g client.HostGPU) string {
+	if g.Health == "healthy" && g.Degraded != "" {
+		return "degraded"
+	}
+	return g.Health
 }
 
 // power is a GPU's power limit in watts, beside what it was made for where that is another.

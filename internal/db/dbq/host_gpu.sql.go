@@ -348,7 +348,9 @@ func (q *Queries) InsertGPUHealth(ctx context.Context, arg InsertGPUHealthParams
 }
 
 const latestGPUHealth = `-- name: LatestGPUHealth :one
-SELECT seq, state, kind, detail FROM gpu_health WHERE gpu_id = $1 ORDER BY seq DESC LIMIT 1
+SELECT seq, state, kind, detail FROM gpu_health
+WHERE gpu_id = $1 AND kind NOT IN ('degraded', 'restored')
+ORDER BY seq DESC LIMIT 1
 `
 
 type LatestGPUHealthRow struct {
@@ -373,7 +375,7 @@ func (q *Queries) LatestGPUHealth(ctx context.Context, gpuID id.GPU) (LatestGPUH
 const listGPUs = `-- name: ListGPUs :many
 SELECT g.id, g.host_id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
        coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
-       g.health, g.health_reason, g.in_use, g.present, g.facts, coalesce(c.kind, '') AS claim, g.contest,
+       g.health, g.health_reason, g.degraded, g.degraded_since, g.in_use, g.present, g.facts, coalesce(c.kind, '') AS claim, g.contest,
        (g.contest <> '' AND EXISTS (SELECT FROM gpu_award a WHERE a.uuid = g.uuid))::boolean AS contest_decided
 FROM gpu g
 LEFT JOIN gpu_claim c ON c.gpu_id = g.id AND c.ended_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp())
@@ -397,6 +399,8 @@ type ListGPUsRow struct {
 	PowerDefaultW  int32
 	Health         string
 	HealthReason   string
+	Degraded       string
+	DegradedSince  *time.Time
 	InUse          string
 	Present        bool
 	Facts          []byte
@@ -430,6 +434,8 @@ func (q *Queries) ListGPUs(ctx context.Context, hosts []pgtype.UUID, removed boo
 			&i.PowerDefaultW,
 			&i.Health,
 			&i.HealthReason,
+			&i.Degraded,
+			&i.DegradedSince,
 			&i.InUse,
 			&i.Present,
 			&i.Facts,
@@ -490,6 +496,25 @@ func (q *Queries) RaiseHealthSeq(ctx context.Context, seq int64, hostID id.Host)
 	var health_seq int64
 	err := row.Scan(&health_seq)
 	return health_seq, err
+}
+
+const setGPUDegraded = `-- name: SetGPUDegraded :exec
+UPDATE gpu g
+SET degraded = CASE WHEN l.kind = 'degraded' THEN l.detail ELSE '' END,
+    degraded_since = CASE WHEN l.kind = 'degraded' THEN (
+        SELECT min(e.at) FROM gpu_health e
+        WHERE e.gpu_id = g.id AND e.kind = 'degraded'
+          AND e.seq > coalesce((SELECT max(r.seq) FROM gpu_health r WHERE r.gpu_id = g.id AND r.kind = 'restored'), 0)) END
+FROM (SELECT h.kind, h.detail FROM gpu_health h
+      WHERE h.gpu_id = $1 AND h.kind IN ('degraded', 'restored') ORDER BY h.seq DESC LIMIT 1) l
+WHERE g.id = $1
+`
+
+// Sets why the GPU is degraded, if it is, to what the latest event of that says. It is degraded since the first of the events that say so
+// without one between them that it was restored.
+func (q *Queries) SetGPUDegraded(ctx context.Context, gpuID id.GPU) error {
+	_, err := q.db.Exec(ctx, setGPUDegraded, gpuID)
+	return err
 }
 
 const setGPUHealth = `-- name: SetGPUHealth :exec

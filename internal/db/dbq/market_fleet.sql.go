@@ -41,6 +41,7 @@ func (q *Queries) ChangedHosts(ctx context.Context, since string) ([]id.Host, er
 const fleetGPUs = `-- name: FleetGPUs :many
 SELECT g.host_id, g.id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
        coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
+       g.degraded, g.degraded_since,
        (g.health = 'healthy' AND g.in_use = '' AND g.contest IN ('', 'incumbent') AND (c.id IS NULL OR coalesce(c.expires_at <= clock_timestamp(), false)))::boolean AS free,
        c.expires_at
 FROM gpu g
@@ -63,6 +64,8 @@ type FleetGPUsRow struct {
 	NvlinkGbps    float64
 	PowerLimitW   int32
 	PowerDefaultW int32
+	Degraded      string
+	DegradedSince *time.Time
 	Free          bool
 	ExpiresAt     *time.Time
 }
@@ -90,6 +93,8 @@ func (q *Queries) FleetGPUs(ctx context.Context, hosts []pgtype.UUID) ([]FleetGP
 			&i.NvlinkGbps,
 			&i.PowerLimitW,
 			&i.PowerDefaultW,
+			&i.Degraded,
+			&i.DegradedSince,
 			&i.Free,
 			&i.ExpiresAt,
 		); err != nil {

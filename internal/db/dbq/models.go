@@ -363,6 +363,8 @@ type GPU struct {
 	PowerLimitW   *int32
 	PowerDefaultW *int32
 	Contest       string
+	Degraded      string
+	DegradedSince *time.Time
 }
 
 type GPUAward struct {

@@ -45,7 +45,22 @@ VALUES (@gpu_id, @seq, @kind, @xid, @detail, @state, @at)
 ON CONFLICT (gpu_id, seq) DO NOTHING;
 
 -- name: LatestGPUHealth :one
-SELECT seq, state, kind, detail FROM gpu_health WHERE gpu_id = @gpu_id ORDER BY seq DESC LIMIT 1;
+SELECT seq, state, kind, detail FROM gpu_health
+WHERE gpu_id = @gpu_id AND kind NOT IN ('degraded', 'restored')
+ORDER BY seq DESC LIMIT 1;
+
+-- name: SetGPUDegraded :exec
+-- Sets why the GPU is degraded, if it is, to what the latest event of that says. It is degraded since the first of the events that say so
+-- without one between them that it was restored.
+UPDATE gpu g
+SET degraded = CASE WHEN l.kind = 'degraded' THEN l.detail ELSE '' END,
+    degraded_since = CASE WHEN l.kind = 'degraded' THEN (
+        SELECT min(e.at) FROM gpu_health e
+        WHERE e.gpu_id = g.id AND e.kind = 'degraded'
+          AND e.seq > coalesce((SELECT max(r.seq) FROM gpu_health r WHERE r.gpu_id = g.id AND r.kind = 'restored'), 0)) END
+FROM (SELECT h.kind, h.detail FROM gpu_health h
+      WHERE h.gpu_id = @gpu_id AND h.kind IN ('degraded', 'restored') ORDER BY h.seq DESC LIMIT 1) l
+WHERE g.id = @gpu_id;
 
 -- name: RaiseHealthSeq :one
 UPDATE host_status SET health_seq = greatest(health_seq, @seq::bigint) WHERE host_id = @host_id
@@ -54,7 +69,7 @@ RETURNING health_seq;
 -- name: ListGPUs :many
 SELECT g.id, g.host_id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
        coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
-       g.health, g.health_reason, g.in_use, g.present, g.facts, coalesce(c.kind, '') AS claim, g.contest,
+       g.health, g.health_reason, g.degraded, g.degraded_since, g.in_use, g.present, g.facts, coalesce(c.kind, '') AS claim, g.contest,
        (g.contest <> '' AND EXISTS (SELECT FROM gpu_award a WHERE a.uuid = g.uuid))::boolean AS contest_decided
 FROM gpu g
 LEFT JOIN gpu_claim c ON c.gpu_id = g.id AND c.ended_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp())

@@ -33,6 +33,7 @@ WHERE h.id = ANY(@hosts::uuid[])
 -- name: FleetGPUs :many
 SELECT g.host_id, g.id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
        coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
+       g.degraded, g.degraded_since,
        (g.health = 'healthy' AND g.in_use = '' AND g.contest IN ('', 'incumbent') AND (c.id IS NULL OR coalesce(c.expires_at <= clock_timestamp(), false)))::boolean AS free,
        c.expires_at
 FROM gpu g

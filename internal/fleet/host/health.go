@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
@@ -38,8 +39,12 @@ func (a *Agents) RecordHealth(ctx context.Context, host id.Host, s agentapi.Sync
 			if _, ok := badness[e.State]; !ok || !known || e.Seq == 0 || e.Seq > 1<<62 {
 				continue
 			}
+			detail := text.OneLine(strings.ToValidUTF8(e.Detail, "\uFFFD"))
+			if e.Kind == kindDegraded && detail == "" {
+				detail = "reason unknown"
+			}
 			n, err := tx.Q.InsertGPUHealth(ctx, dbq.InsertGPUHealthParams{
-				GPUID: gpu, Seq: int64(e.Seq), Kind: text.Clip(e.Kind, 40), Xid: int32(e.Xid), Detail: text.Clip(e.Detail, 500),
+				GPUID: gpu, Seq: int64(e.Seq), Kind: text.Clip(e.Kind, 40), Xid: int32(e.Xid), Detail: text.Clip(detail, 500),
 				State: e.State, At: eventTime(now, &s, &e),
 			})
 			if err != nil {
@@ -62,7 +67,12 @@ func (a *Agents) RecordHealth(ctx context.Context, host id.Host, s agentapi.Sync
 	return last, nil
 }
 
-// updateHealth sets each GPU's health to that of its latest event by time, which need not be the last to arrive.
+// kindDegraded is the kind of events of GPUs that work, but slower than they could. Such events, and those of kind
+// "restored", do not change a GPU's health.
+const kindDegraded = "degraded"
+
+// updateHealth sets each GPU's health, and whether it is degraded, to those of its latest events by number, which need
+// not be the last to arrive.
 func updateHealth(ctx context.Context, tx *db.Tx, touched map[id.GPU]bool) error {
 	order := make([]id.GPU, 0, len(touched))
 	for g := range touched {
@@ -70,7 +80,13 @@ func updateHealth(ctx context.Context, tx *db.Tx, touched map[id.GPU]bool) error
 	}
 	slices.SortFunc(order, id.GPU.Compare)
 	for _, g := range order {
+		if err := tx.Q.SetGPUDegraded(ctx, g); err != nil {
+			return fmt.Errorf("speed of %s: %w", g, err)
+		}
 		e, err := tx.Q.LatestGPUHealth(ctx, g)
+		if db.NoRows(err) {
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("health of %s: %w", g, err)
 		}

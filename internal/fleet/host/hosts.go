@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -32,13 +33,24 @@ type GPU struct {
 
 	Health       string // healthy, suspect, quarantined
 	HealthReason string
-	InUse        string    // use by the host itself, such as "Xorg, 412 MiB"; such a GPU is not offered; "" = none
-	Present      bool      // listed in the last inventory
-	Claim        ClaimKind // purpose of its claim; "" = free
-	Contest      Contest   // status if hosts of other organisations list its UUID
+	// Degraded is why the GPU, which works, is slower than it could be, and DegradedSince from when on; "" = it is not.
+	Degraded      string
+	DegradedSince time.Time
+	InUse         string    // use by the host itself, such as "Xorg, 412 MiB"; such a GPU is not offered; "" = none
+	Present       bool      // listed in the last inventory
+	Claim         ClaimKind // purpose of its claim; "" = free
+	Contest       Contest   // status if hosts of other organisations list its UUID
 	// ContestDecided reports whether staff decided whose the contested GPU is.
 	ContestDecided bool
 	Facts          agentapi.GPU
+}
+
+// SlowerThanUsual describes why the GPU is degraded, and since when; "" if it is not.
+func (g *GPU) SlowerThanUsual() string {
+	if g.Degraded == "" {
+		return ""
+	}
+	return g.Degraded + " since " + g.DegradedSince.Format("2006-01-02 15:04 UTC")
 }
 
 // Detail is a host with everything that its operator may see.
@@ -122,8 +134,12 @@ func listGPUs(ctx context.Context, q *dbq.Queries, hosts []id.Host, removed bool
 			ID: r.ID, Host: r.HostID, UUID: r.UUID, Index: int(r.Idx), Model: r.Model, Arch: r.Arch, VRAMMB: r.VramMb,
 			ComputeCap: r.ComputeCap, PCIeGen: int(r.PcieGen), NVLink: r.Nvlink, NVLinkGbps: r.NvlinkGbps,
 			PowerLimitW: int(r.PowerLimitW), PowerDefaultW: int(r.PowerDefaultW),
-			Health: r.Health, HealthReason: r.HealthReason, InUse: r.InUse, Present: r.Present, Claim: ClaimKind(r.Claim),
+			Health: r.Health, HealthReason: r.HealthReason, Degraded: r.Degraded,
+			InUse: r.InUse, Present: r.Present, Claim: ClaimKind(r.Claim),
 			Contest: Contest(r.Contest), ContestDecided: r.ContestDecided,
+		}
+		if r.DegradedSince != nil {
+			out[i].DegradedSince = r.DegradedSince.UTC()
 		}
 		if err := json.Unmarshal(r.Facts, &out[i].Facts); err != nil {
 			return nil, fmt.Errorf("facts of GPU %s: %w", r.ID, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -164,11 +165,21 @@ func (r *HostRows) addGPUs(hosts map[id.Host]*Host) {
 			GPU: GPU{g.ID, g.UUID, int(g.Idx)}, Model: g.Model, Arch: g.Arch, VRAMMB: g.VramMb, ComputeCap: g.ComputeCap,
 			PCIeGen: int(g.PcieGen), NVLink: g.Nvlink, NVLinkGbps: g.NvlinkGbps,
 			PowerLimitW: int64(g.PowerLimitW), PowerDefaultW: int64(g.PowerDefaultW), Free: g.Free,
+			Degraded: degraded(g.Degraded, g.DegradedSince),
 		})
 		if !g.Free && g.ExpiresAt != nil && (h.NextExpiry.IsZero() || g.ExpiresAt.Before(h.NextExpiry)) {
 			h.NextExpiry = *g.ExpiresAt
 		}
 	}
+}
+
+// degraded describes a GPU that is slower than it could be; "" if it is not.
+func degraded(why string, since *time.Time) string {
+	if since == nil {
+		return ""
+	}
+	g := host.GPU{Degraded: why, DegradedSince: since.UTC()}
+	return g.SlowerThanUsual()
 }
 
 // Lapsed reports whether any GPU of the placement is free only because a quote's claim on it has expired.

@@ -21,6 +21,8 @@ type facts struct {
 	nvlinkGbps                               float64
 	powerLimitW, powerDefaultW               int64 // 0 = not known
 	pcieGen                                  int
+	degraded                                 string // of the first GPU that is
+	degradedGPUs                             int
 	region, fabricName                       string
 	fabric                                   id.Fabric
 	busbwGbps, netUpMbps, netDownMbps        maybe
@@ -119,6 +121,9 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 			f.nvlink, f.nvlinkGbps, f.powerLimitW, f.powerDefaultW = g.NVLink, g.NVLinkGbps, g.PowerLimitW, g.PowerDefaultW
 		}
 		f.total++
+		if g.Degraded != "" {
+			f.degraded, f.degradedGPUs = cmp.Or(f.degraded, g.Degraded), f.degradedGPUs+1
+		}
 		if g.Free {
 			f.free++
 		}

@@ -1,6 +1,7 @@
 package market
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/musterhq/muster/client"
@@ -44,6 +45,10 @@ func (l *lot) offerView() client.Offer {
 		MinGPUs:         f.minGPUs,
 		Simulated:       f.simulated,
 		MultiNode:       f.multiNode,
+	}
+	if f.degraded != "" {
+		why := fmt.Sprintf("%d of %d GPUs: %s", f.degradedGPUs, f.total, f.degraded)
+		o.Degraded = &why
 	}
 	if f.fabricName != "" {
 		o.Fabric = &f.fabricName

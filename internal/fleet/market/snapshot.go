@@ -56,6 +56,7 @@ type HostGPU struct {
 	NVLinkGbps float64
 	// Power limit and default power limit in watts; 0 = unknown.
 	PowerLimitW, PowerDefaultW int64
+	Degraded                   string // why it is slower than it could be, and since when; "" = it is not
 
 	Free bool // healthy, unclaimed, and not in use by its owner
 }

@@ -104,6 +104,7 @@ func viewHost(d host.Detail, offers []client.OwnOffer) client.Host {
 			PowerDefaultW: wattsOrNull(g.PowerDefaultW),
 			Health:        g.Health,
 			HealthReason:  g.HealthReason,
+			Degraded:      g.SlowerThanUsual(),
 			InUse:         g.InUse,
 			Present:       g.Present,
 			TakenFor:      string(g.Claim),
