@@ -28,6 +28,12 @@ func TestAdminTax_Remit(t *testing.T) {
 		}
 	}
 	_, doc := b.get("/admin/tax?period=2025-Q1")
+	if got := doc.Find("#period option[selected]").Text(); got != "2025-Q1" {
+		t.Errorf("the period is chosen as %q", got)
+	}
+	if n := doc.Find("#period optgroup option").Length(); n != 8+12+3 {
+		t.Errorf("%d periods to choose from", n)
+	}
 	form := url.Values{"amount": {"19.01"}, "reason": {"transfer 17"}}
 	for _, name := range []string{"period", "country", "once"} {
 		form.Set(name, doc.Find("#remit form input[name="+name+"]").AttrOr("value", ""))

@@ -465,3 +465,45 @@ func TestFrozenMoneyOnAnOrganisationsPage(t *testing.T) {
 		t.Errorf("%s %s", res.Status, doc.Find("main").Text())
 	}
 }
+
+// The page of an organisation shows ten clusters, in words, and all of them on request.
+func TestAdminOrg_ManyClusters(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	b.makeAdmin()
+	org := b.org()
+	for range 12 {
+		b.exec(`INSERT INTO cluster (id, org_id, created_by, name, spec, image_ref, state, node_count, gpus_per_node, rate,
+			currency, reason, ended_at) SELECT $1, org_id, user_id, 'old', '{}', 'x/y:1', 'released', 1, 1, 0,
+			'USD', 'completed', now() FROM membership`, id.New[id.Cluster]())
+	}
+	page := "/admin/orgs/" + org.String()
+	_, doc := b.get(page)
+	sound(t, page, doc)
+	if n := doc.Find("#clusters tbody tr").Length(); n != 10 {
+		t.Errorf("%d clusters at first", n)
+	}
+	if got := doc.Find("#clusters tbody tr").First().Text(); !strings.Contains(got, "Completed") {
+		t.Errorf("a cluster is shown as %q", got)
+	}
+	_, doc = b.get(doc.Find("#clusters header a").AttrOr("href", ""))
+	if n := doc.Find("#clusters tbody tr").Length(); n != 12 {
+		t.Errorf("%d clusters of 12", n)
+	}
+}
+
+// The audit log gives the whole date of each act, and offers the acts that it knows.
+func TestAdminAudit_DatesAndActs(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	b.makeAdmin()
+	_, doc := b.get("/admin/audit")
+	if got := doc.Find("#acts .c-time").First().Text(); !strings.Contains(got, time.Now().UTC().Format(" Jan 2006 ")[4:]) {
+		t.Errorf("an act happened at %q", got)
+	}
+	if doc.Find(`#acts-known option[value="billing.topup"]`).Text() != "Added credit" {
+		t.Error("the form does not offer the acts")
+	}
+}

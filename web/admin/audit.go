@@ -15,6 +15,7 @@ func (s *Pages) auditPage(v *page.Visit) error {
 		Query:  strings.TrimSpace(v.R.FormValue("q")),
 		Action: strings.TrimSpace(v.R.FormValue("action")),
 		Org:    strings.TrimSpace(v.R.FormValue("org")),
+		Known:  page.KnownActs(),
 	}
 	before, err := page.After[id.Audit](v)
 	if err != nil {

@@ -66,7 +66,8 @@ func (s *Pages) showOrg(v *page.Visit, form ActForm) error {
 		return err
 	}
 	form.Once = page.NewOnce()
-	out := OneOrg{Form: form, Now: s.Now(), Done: page.Done(v, map[string]string{
+	all := v.R.FormValue("clusters") == "all"
+	out := OneOrg{Form: form, Now: s.Now(), AllClusters: all, Done: page.Done(v, map[string]string{
 		"fee":  "The fee is set for new leases. The operator was notified of the reason.",
 		"pay":  "A payout was made. It is in the list.",
 		"stop": "Done. The operator was notified of the reason.",

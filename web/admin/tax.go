@@ -25,6 +25,7 @@ func (s *Pages) showTax(v *page.Visit, form ActForm, period string) error {
 		Form:     form,
 		Period:   period,
 		Currency: s.Currency,
+		Periods:  recentPeriods(s.Now()),
 		Done:     page.Done(v, map[string]string{"remit": "Booked: the tax office was paid."}),
 	}
 	r, err := s.Statements.Taxes(v.R.Context(), v.Who, period)

@@ -51,8 +51,11 @@ func Summary(c cluster.Cluster) string {
 }
 
 // clusterState returns how a state is shown: colour, icon and word.
-func clusterState(c cluster.Cluster) view.State {
-	switch c.State {
+func clusterState(c cluster.Cluster) view.State { return StateOf(c.State, c.Reason) }
+
+// StateOf is clusterState for pages that know a cluster's state and reason alone.
+func StateOf(state lifecycle.State, reason lifecycle.Reason) view.State {
+	switch state {
 	case lifecycle.Provisioning:
 		return view.State{Word: "Provisioning", Icon: "provisioning", Tone: "live"}
 	case lifecycle.Running:
@@ -64,7 +67,7 @@ func clusterState(c cluster.Cluster) view.State {
 	case lifecycle.Failed:
 		return view.State{Word: "Failed", Icon: "failed", Tone: "bad"}
 	}
-	if c.Reason == lifecycle.ReasonCompleted {
+	if reason == lifecycle.ReasonCompleted {
 		return view.State{Word: "Completed", Icon: "check", Tone: "idle"}
 	}
 	return view.State{Word: "Released", Icon: "released", Tone: "idle"}

@@ -18,7 +18,7 @@ func (s *Site) AuditRows(list []audit.Found) []view.AuditRow {
 	out := make([]view.AuditRow, len(list))
 	for i, e := range list {
 		r := view.AuditRow{
-			Time:    view.Clock(e.At, s.Now()),
+			Time:    e.At.UTC().Format("2 Jan 2006 15:04:05"),
 			Who:     e.Email,
 			Org:     e.Org.String(),
 			OrgName: e.OrgName,
@@ -38,6 +38,15 @@ func (s *Site) AuditRows(list []audit.Found) []view.AuditRow {
 			}
 		}
 		out[i] = r
+	}
+	return out
+}
+
+// KnownActs returns the actions that the audit log has words for, by their names.
+func KnownActs() []view.TrailFact {
+	var out []view.TrailFact
+	for _, name := range slices.Sorted(maps.Keys(acts)) {
+		out = append(out, view.TrailFact{Name: name, Text: acts[name]})
 	}
 	return out
 }

@@ -187,6 +187,9 @@ func TestBadRequests(t *testing.T) {
 	if w.log.Len() > 0 && strings.Contains(w.log.String(), "hunter2") {
 		t.Errorf("the log repeats what was sent: %s", w.log)
 	}
+	if r := w.call(owner, "PUT", "/api/v1/me", nil); r.text("title") != "The path does not take this method" {
+		t.Errorf("405 has the title %q", r.text("title"))
+	}
 	r := w.call(owner, "POST", "/api/v1/tokens", `name=x`, "Content-Type", "application/x-www-form-urlencoded")
 	w.want(r, 415, "validation_failed")
 }

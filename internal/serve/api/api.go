@@ -218,7 +218,7 @@ func (a *API) build() {
 	})
 	r.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) {
 		p := newProblem(fault.NotFound, "this path does not take that method; the reference is at "+docsPath)
-		p.Status = http.StatusMethodNotAllowed
+		p.Status, p.Title = http.StatusMethodNotAllowed, "The path does not take this method"
 		writeProblem(w, p)
 	})
 	t := &table{api: a, rule: map[string]access{}}

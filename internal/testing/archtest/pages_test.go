@@ -18,7 +18,7 @@ var pages = map[string][]string{
 	"web/clusters": {"web/view", "web/page"},
 	"web/hosts":    {"web/view", "web/page"},
 	"web/billing":  {"web/view", "web/page", "web/clusters"},
-	"web/admin":    {"web/view", "web/page", "web/billing", "web/hosts"},
+	"web/admin":    {"web/view", "web/page", "web/billing", "web/clusters", "web/hosts"},
 	"web/docs":     {"web/view", "web/page"},
 	"web": {"web/view", "web/page", "web/accounts", "web/notices", "web/front", "web/offers", "web/clusters", "web/hosts",
 		"web/billing", "web/admin", "web/docs"},
